@@ -1,0 +1,241 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sync/errgroup"
+	coordinationclient "k8s.io/client-go/kubernetes/typed/coordination/v1"
+	"k8s.io/client-go/rest"
+
+	"github.com/etcd-druid/druid/agent/backups"
+	"github.com/etcd-druid/druid/agent/bootstrap"
+	"github.com/etcd-druid/druid/agent/config"
+	"github.com/etcd-druid/druid/agent/datadir/volume"
+	"github.com/etcd-druid/druid/agent/launch"
+	"github.com/etcd-druid/druid/agent/leader"
+	"github.com/etcd-druid/druid/agent/transport"
+	"github.com/etcd-druid/druid/leases"
+)
+
+// Options of an Agent.
+type Options struct {
+	Config config.Config
+	// Kubernetes is where the Leases are.
+	Kubernetes *rest.Config
+	// Transport of every connection to etcd and of the agent's own listener.
+	Transport transport.Transport
+	// Registry of the agent's metrics, served at /metrics.
+	Registry *prometheus.Registry
+	Log      *slog.Logger
+	// Level follows the configuration file; nil leaves it alone.
+	Level *slog.LevelVar
+	// Version of the agent.
+	Version string
+	// Host is the DNS name of a member; nil for <member>.<peer service>.<namespace>.svc.
+	Host func(member string) string
+	// Addresses of the Pod; nil for those of its interfaces.
+	Addresses func() ([]net.Addr, error)
+}
+
+// Agent is what runs beside one member. Create it with New.
+type Agent struct {
+	options      Options
+	log          *slog.Logger
+	metrics      *metrics
+	live         *config.Live
+	bootstrapper *bootstrap.Bootstrapper
+	launch       *launch.Server
+	observer     *observer
+	renewer      *leases.Renewer
+	election     *leases.Election
+	duties       *leader.Duties
+	backups      *backups.Duty
+	facts        *facts
+	beats        *beats
+}
+
+// New wires an Agent. It reaches for nothing: what is out of reach now may be there when it is needed.
+func New(o Options) (*Agent, error) {
+	if err := o.Config.Validate(); err != nil {
+		return nil, fmt.Errorf("options: %w", err)
+	}
+	a := &Agent{options: o, log: o.Log, beats: newBeats()}
+	var err error
+	if a.metrics, err = newMetrics(o.Registry, o.Version); err != nil {
+		return nil, fmt.Errorf("register metrics: %w", err)
+	}
+	kubernetes, err := a.kubernetes()
+	if err != nil {
+		return nil, err
+	}
+	c := o.Config
+	store := leases.NewStore(kubernetes.Leases(c.Namespace), c.Cluster)
+	a.live = config.NewLive(c.ConfigPath, o.Log)
+	a.live.Loaded = a.loaded
+	a.facts = newFacts(o.Version)
+	a.bootstrapper, err = bootstrap.New(bootstrap.Options{
+		Config: c, Store: store, Transport: o.Transport, Log: o.Log, Registerer: o.Registry,
+		Host: o.Host, Addresses: o.Addresses,
+		Decided: func(p bootstrap.Published) { a.facts.decide(p); a.publish() },
+	})
+	if err != nil {
+		return nil, err
+	}
+	a.launch = launch.NewServer(c.SocketPath, decider{a.bootstrapper, a}, o.Log)
+	a.observer = newObserver(o.Transport, a.local(), a.etcdMayRun, o.Log)
+	a.observer.looked = a.looked
+	a.renewer = leases.NewRenewer(store, c.Member, c.PodUID, a.renewal, o.Log)
+	a.renewer.Renewed = func(err error) { a.beats.beat(loopRenewer); a.metrics.renewed(err) }
+	a.election = leases.NewElection(kubernetes, c.Namespace, c.Cluster, c.Member, o.Log)
+	a.duties = leader.New(a.leaderOptions(store))
+	if a.backups, err = a.newBackups(store); err != nil {
+		return nil, err
+	}
+	return a, nil
+}
+
+// kubernetes is the one client of the Kubernetes API. Only Leases are asked for, so nothing else is linked.
+func (a *Agent) kubernetes() (*coordinationclient.CoordinationV1Client, error) {
+	c := rest.CopyConfig(a.options.Kubernetes)
+	c.ContentType = "application/vnd.kubernetes.protobuf"
+	c.AcceptContentTypes = "application/vnd.kubernetes.protobuf,application/json"
+	// While it forms or joins, an agent asks a few times per second; the pace is each loop's own.
+	c.QPS = -1
+	c.Wrap(func(next http.RoundTripper) http.RoundTripper { return a.metrics.count(next) })
+	client, err := coordinationclient.NewForConfig(c)
+	if err != nil {
+		return nil, fmt.Errorf("Kubernetes client: %w", err)
+	}
+	return client, nil
+}
+
+func (a *Agent) leaderOptions(store *leases.Store) leader.Options {
+	c := a.options.Config
+	return leader.Options{
+		Store: store, Dial: a.options.Transport.Etcd, Local: a.local(), Log: a.log, Decisions: a.metrics.decisions,
+		Self: func() (leader.Cluster, bool) {
+			stamp, known := a.bootstrapper.Identity()
+			return leader.Cluster{
+				ClusterID: uint64(stamp.ClusterID), MemberID: uint64(stamp.MemberID), Member: c.Member, PodUID: c.PodUID,
+			}, known && stamp.Formed
+		},
+		PeerURL:  func(name string) string { return a.options.Transport.URL(a.host(name), c.PeerPort) },
+		Grace:    func() time.Duration { return time.Duration(a.live.Current().SuperfluousGracePeriod) },
+		Complete: a.bootstrapper.CompleteRecord,
+		Defrag: func(now time.Time) leader.DefragPolicy {
+			return defragPolicy(a.live.Current().Defragmentation, now)
+		},
+		Defragmented: a.metrics.defragmented,
+	}
+}
+
+// Run runs the agent until ctx ends. It returns nil then, and never before.
+func (a *Agent) Run(ctx context.Context) error {
+	a.log.InfoContext(ctx, "agent started", "member", a.options.Config.Member, "version", a.options.Version)
+	var group errgroup.Group
+	for name, run := range map[string]func(context.Context) error{
+		"launch":     a.launch.Run,
+		"settle":     a.settle,
+		"barriers":   a.watchBarriers,
+		loopObserver: a.observer.Run,
+		loopRenewer:  a.renewer.Run,
+		"leader":     a.lead,
+		"backups":    a.backUp,
+		"proofs":     a.backups.Prove,
+		"config":     a.live.Run,
+		"http":       a.serve,
+	} {
+		group.Go(func() error {
+			a.keep(ctx, name, run)
+			return nil
+		})
+	}
+	err := group.Wait()
+	a.log.InfoContext(ctx, "agent ended", "member", a.options.Config.Member)
+	return err
+}
+
+// lead performs the duties whenever this agent leads. client-go calls them on a goroutine of its own, so their panics
+// are caught here.
+func (a *Agent) lead(ctx context.Context) error {
+	return leader.WhileLeader(ctx, a.observer.leads, a.election.Run, func(ctx context.Context) {
+		a.metrics.leading.Set(1)
+		defer a.metrics.leading.Set(0)
+		a.facts.lead(true)
+		defer a.facts.lead(false)
+		var group errgroup.Group
+		for name, run := range map[string]func(context.Context) error{
+			"duties": a.duties.Run, "retention": a.backups.Prune, "orders": a.backups.Obey,
+		} {
+			group.Go(func() error {
+				a.keep(ctx, name, run)
+				return nil
+			})
+		}
+		_ = group.Wait() // keep has told what went wrong
+	})
+}
+
+// looked is told of every look at our own etcd.
+func (a *Agent) looked(s State) {
+	a.beats.beat(loopObserver)
+	a.metrics.observe(s)
+	a.facts.observe(s)
+	if free, err := volume.Free(a.options.Config.VolumePath); err == nil { // else what was last known stands in the Lease
+		a.facts.room(free)
+	}
+	a.publish()
+}
+
+// publish brings what is known to the member's Lease.
+func (a *Agent) publish() {
+	stamp, known := a.bootstrapper.Identity()
+	a.renewer.Publish(a.facts.fact(stamp, known))
+}
+
+func (a *Agent) renewal() leases.Settings {
+	r := a.live.Current()
+	return leases.Settings{Interval: time.Duration(r.RenewInterval), Duration: time.Duration(r.LeaseDuration)}
+}
+
+// loaded follows the configuration file.
+func (a *Agent) loaded(r config.Reloadable, err error) {
+	a.metrics.configured(err)
+	if err != nil {
+		return
+	}
+	a.backups.Configure(r.Backup)
+	if a.options.Level == nil {
+		return
+	}
+	// config.Reloadable has been validated: the level is one of slog's.
+	_ = a.options.Level.UnmarshalText([]byte(r.LogLevel))
+}
+
+// local is the client endpoint of our own etcd.
+func (a *Agent) local() string {
+	host := a.options.Config.ListenHost
+	if host == "" {
+		host = "localhost"
+	}
+	return a.options.Transport.URL(host, a.options.Config.ClientPort)
+}
+
+func (a *Agent) host(member string) string {
+	if a.options.Host != nil {
+		return a.options.Host(member)
+	}
+	return bootstrap.PeerHost(a.options.Config, member)
+}
+
+// etcdMayRun is false only while launch says that no etcd runs: then there is nobody to ask.
+func (a *Agent) etcdMayRun() bool {
+	status, _ := a.launch.State()
+	return !status.Connected || status.Running()
+}

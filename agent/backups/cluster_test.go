@@ -1,0 +1,227 @@
+package backups
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/url"
+	"os"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.etcd.io/etcd/server/v3/embed"
+	"golang.org/x/sync/errgroup"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"github.com/etcd-druid/druid/agent/config"
+	"github.com/etcd-druid/druid/agent/transport"
+	"github.com/etcd-druid/druid/backup/chain"
+	"github.com/etcd-druid/druid/backup/store/open"
+	"github.com/etcd-druid/druid/leases"
+	"github.com/etcd-druid/druid/test/env"
+	"github.com/etcd-druid/druid/test/machine"
+)
+
+// patience with what takes seconds on an idle machine.
+const patience = 3 * time.Minute
+
+const (
+	prefix  = "default/demo"
+	lineage = chain.Lineage("00000001-a1b2")
+)
+
+func TestMain(m *testing.M) { os.Exit(env.Main(m)) }
+
+// group is a cluster of real etcd members in this process.
+type group struct {
+	t       *testing.T
+	members []*embed.Etcd
+}
+
+func newGroup(t *testing.T, size int) *group {
+	t.Helper()
+	g := &group{t: t}
+	var configs []*embed.Config
+	var initial []string
+	for i := range size {
+		e := embed.NewConfig()
+		e.Name, e.Dir, e.LogLevel, e.LogOutputs = fmt.Sprintf("demo-%d", i), t.TempDir(), "fatal", []string{"/dev/null"}
+		e.UnsafeNoFsync = true
+		if size > 1 {
+			// A leader that the machine does not let run for a second stays leader: the tests move it themselves.
+			e.ElectionMs = 5000
+		}
+		e.ListenPeerUrls, e.ListenClientUrls = []url.URL{{Scheme: "http", Host: machine.Address(t)}}, []url.URL{{Scheme: "http", Host: machine.Address(t)}}
+		e.AdvertisePeerUrls, e.AdvertiseClientUrls = e.ListenPeerUrls, e.ListenClientUrls
+		configs = append(configs, e)
+		initial = append(initial, e.Name+"="+e.ListenPeerUrls[0].String())
+	}
+	for _, e := range configs {
+		e.InitialCluster = strings.Join(initial, ",")
+		etcd, err := embed.StartEtcd(e)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(etcd.Close)
+		g.members = append(g.members, etcd)
+	}
+	g.leader()
+	return g
+}
+
+func (g *group) leads(i int) bool {
+	s := g.members[i].Server
+	return s.Leader() != 0 && s.Leader() == s.MemberID()
+}
+
+// leader waits for one that all follow.
+func (g *group) leader() (at int) {
+	g.t.Helper()
+	eventually(g.t, "all follow one leader", func() error {
+		for i, m := range g.members {
+			if m.Server.Leader() == 0 || m.Server.Leader() != g.members[0].Server.Leader() {
+				return errors.New("not all do")
+			}
+			if g.leads(i) {
+				at = i
+			}
+		}
+		return nil
+	})
+	return at
+}
+
+// move leadership to the next member, and wait until all follow it.
+func (g *group) move() {
+	g.t.Helper()
+	from := g.leader()
+	to := (from + 1) % len(g.members)
+	ctx, cancel := context.WithTimeout(g.t.Context(), patience)
+	defer cancel()
+	if err := g.members[from].Server.MoveLeader(ctx, uint64(g.members[from].Server.Lead()), uint64(g.members[to].Server.MemberID())); err != nil {
+		g.t.Fatal(err)
+	}
+	g.leader()
+}
+
+func (g *group) endpoint(i int) string { return g.members[i].Config().ListenClientUrls[0].String() }
+
+func (g *group) client(i int) *clientv3.Client {
+	g.t.Helper()
+	client, err := transport.Transport{}.Etcd(g.t.Context(), g.endpoint(i))
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	g.t.Cleanup(func() { _ = client.Close() })
+	return client
+}
+
+func (g *group) self(i int) Identity {
+	s := g.members[i].Server
+	return Identity{Lineage: lineage, ClusterID: uint64(s.Cluster().ID()), MemberID: uint64(s.MemberID()), ClusterUID: "uid"}
+}
+
+// put n keys and return the revision of the last.
+func put(t *testing.T, c *clientv3.Client, n int) (revision int64) {
+	t.Helper()
+	for range n {
+		response, err := c.Put(t.Context(), fmt.Sprintf("key-%d", counter.Add(1)%50), strings.Repeat("v", 100))
+		if err != nil {
+			t.Fatal(err)
+		}
+		revision = response.Header.Revision
+	}
+	return revision
+}
+
+var counter atomic.Int64
+
+// neighbour is a Duty beside a member.
+type neighbour struct {
+	*Duty
+	t         *testing.T
+	decisions *prometheus.CounterVec
+}
+
+// newAgent beside member i. api is nil for a Kubernetes API that is away.
+func (g *group) newAgent(i int, api *rest.Config, namespace string) *neighbour {
+	g.t.Helper()
+	if api == nil {
+		api = &rest.Config{Host: "http://127.0.0.1:1"}
+	}
+	decisions := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "decisions_total", Help: "Decisions."}, []string{"table", "rule"})
+	metrics, err := NewMetrics(prometheus.NewRegistry(), decisions)
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	d := New(Options{
+		Leases: leases.NewStore(kubernetes.NewForConfigOrDie(api).CoordinationV1().Leases(namespace), "demo"),
+		Dial:   transport.Transport{}.Etcd, Listen: transport.Transport{}.Listener, Local: g.endpoint(i), Open: open.Open, Metrics: metrics,
+		Self: func() (Identity, bool) { return g.self(i), true },
+		Log:  slog.New(slog.NewTextHandler(testWriter{g.t}, nil)).With("member", i),
+	})
+	d.fullPace, d.recorderPace, d.readPace = pace{100 * time.Millisecond, time.Second}, pace{100 * time.Millisecond, time.Second}, pace{100 * time.Millisecond, time.Second}
+	d.beats = func(config.Backup) beats { return beats{time.Second, time.Second} }
+	return &neighbour{Duty: d, t: g.t, decisions: decisions}
+}
+
+type testWriter struct{ t *testing.T }
+
+func (w testWriter) Write(b []byte) (int, error) {
+	w.t.Log(strings.TrimSpace(string(b)))
+	return len(b), nil
+}
+
+// start runs the duty; stop ends it and waits.
+func (a *neighbour) start() (stop func()) {
+	return background(a.t, a.Run)
+}
+
+func background(t *testing.T, run func(context.Context) error) (stop func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	var running errgroup.Group
+	running.Go(func() error { return run(ctx) })
+	stop = func() {
+		cancel()
+		if err := running.Wait(); err != nil {
+			t.Error(err)
+		}
+	}
+	t.Cleanup(stop)
+	return stop
+}
+
+func (a *neighbour) fired(rule string) float64 {
+	return testutil.ToFloat64(a.decisions.WithLabelValues("backups", rule))
+}
+
+func (a *neighbour) failures(kind string) float64 {
+	return testutil.ToFloat64(a.Metrics.failures.WithLabelValues(kind))
+}
+
+func eventually(t *testing.T, what string, condition func() error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	ticker := time.NewTicker(50 * time.Millisecond)
+	defer ticker.Stop()
+	for {
+		err := condition()
+		if err == nil {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			t.Fatalf("%s: %v", what, err)
+		case <-ticker.C:
+		}
+	}
+}

@@ -1,0 +1,219 @@
+package backups
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"reflect"
+	"sync"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/etcd-druid/druid/agent/config"
+	"github.com/etcd-druid/druid/backup/chain"
+	"github.com/etcd-druid/druid/backup/store"
+	"github.com/etcd-druid/druid/leases"
+	"github.com/etcd-druid/druid/membership"
+)
+
+// Times of the duty.
+const (
+	// identityPause between two looks at who we are while that is not known: a birth takes seconds.
+	identityPause = time.Second
+	// maxRest between two decisions, however little happens: schedules are kept to the minute, also when a clock was set.
+	maxRest = 30 * time.Second
+	// readTimeout of one linearizable read: an election takes seconds.
+	readTimeout = 10 * time.Second
+	// listTimeout of birth record and catalog: twenty thousand objects are twenty requests.
+	listTimeout = 2 * time.Minute
+	// flushTimeout of the last delta when leadership ends. What it does not save the next leader does.
+	flushTimeout = 4 * time.Second
+)
+
+// pace is how long to wait after a failure: twice as long each time.
+type pace struct{ first, last time.Duration }
+
+// after n failures in a row.
+func (p pace) after(n int) time.Duration { return min(p.first<<min(max(n-1, 0), 20), p.last) }
+
+// Identity is whose history is saved.
+type Identity struct {
+	Lineage    chain.Lineage
+	ClusterID  uint64
+	MemberID   uint64
+	ClusterUID string
+	// Parent is the lineage that the cluster was restored from, and Fork the last revision of it; empty where it began with
+	// nothing, and where only another member knows.
+	Parent chain.Lineage
+	Fork   int64
+}
+
+// Options of a Duty.
+type Options struct {
+	// Leases is where the two backup Leases are.
+	Leases *leases.Store
+	Dial   membership.Dial
+	// Listen is Dial for the watch, which may hear of things in bursts.
+	Listen func(ctx context.Context, endpoint string) (*clientv3.Client, error)
+	// Local is the client endpoint of our own member.
+	Local string
+	// Self tells whose history our member has; false while that is not known for certain. Nothing is saved then.
+	Self func() (Identity, bool)
+	// Scratch is a directory in which backups may be restored to be proven, and nobody else's.
+	Scratch string
+	// Open a store.
+	Open    func(context.Context, store.Config) (store.Store, error)
+	Metrics *Metrics
+	Log     *slog.Logger
+}
+
+// Duty keeps a cluster backed up while Run runs.
+type Duty struct {
+	Options
+	fullPace, recorderPace, readPace pace
+	beats                            func(config.Backup) beats
+	// proofLook is how often it is looked whether backups are to be proven.
+	proofLook time.Duration
+	// proofReserve is what stays free of the scratch directory's file system, in percent.
+	proofReserve int64
+	// relook is how long what was saved is believed to be there.
+	relook time.Duration
+
+	mu      sync.Mutex
+	config  *config.Backup
+	changed chan struct{}
+	// session is the one at work, nil for none.
+	session *session
+	// pruning holds a mark when something new may have made something old superfluous.
+	pruning chan struct{}
+	// passing holds a mark while a pass of retention runs, or hangs.
+	passing chan struct{}
+}
+
+// New returns a Duty without a configuration: it does nothing until Configure says what.
+func New(o Options) *Duty {
+	return &Duty{
+		Options: o, changed: make(chan struct{}), pruning: make(chan struct{}, 1), passing: make(chan struct{}, 1),
+		// A full costs the member a pass over its database, a listing some requests.
+		fullPace:     pace{5 * time.Second, 5 * time.Minute},
+		recorderPace: pace{time.Second, time.Minute},
+		readPace:     pace{time.Second, time.Minute},
+		beats:        beatsOf,
+		proofLook:    proofLook,
+		proofReserve: proofReserve,
+		relook:       relookInterval,
+	}
+}
+
+// Configure replaces the configuration; nil ends all backups. What is the same changes nothing.
+func (d *Duty) Configure(c *config.Backup) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if reflect.DeepEqual(d.config, c) {
+		return
+	}
+	d.config = c
+	d.notify()
+}
+
+// notify tells whoever waits that config or session changed. The caller holds the lock.
+func (d *Duty) notify() {
+	close(d.changed)
+	d.changed = make(chan struct{})
+}
+
+func (d *Duty) configured() (*config.Backup, <-chan struct{}) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.config, d.changed
+}
+
+func (d *Duty) work(s *session) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.session = s
+	d.notify()
+}
+
+// at is the session at work, nil for none, and a channel that is closed when that, or the configuration, changes.
+func (d *Duty) at() (*session, <-chan struct{}) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.session, d.changed
+}
+
+// errAnew ends a session whose configuration or identity is not in force any more.
+var errAnew = errors.New("another configuration is in force")
+
+// Run backs up until ctx ends, which it does with raft leadership. Then what is at hand is saved, for some seconds at
+// most. What goes wrong is told and tried again.
+func (d *Duty) Run(ctx context.Context) error {
+	trouble := ""
+	for failures := 0; ctx.Err() == nil; {
+		c, changed := d.configured()
+		self, known := d.Self()
+		switch {
+		case c == nil:
+			await(ctx, changed, maxRest)
+		case !known:
+			await(ctx, changed, identityPause)
+		default:
+			err := d.serve(ctx, *c, self)
+			if failures++; err == nil || errors.Is(err, errAnew) {
+				failures, err = 0, nil
+			}
+			if err != nil && err.Error() != trouble && ctx.Err() == nil {
+				d.Log.WarnContext(ctx, "backups not begun", "err", err)
+			}
+			if trouble = textOf(err); failures > 0 {
+				_, changed = d.configured()
+				await(ctx, changed, d.readPace.after(failures))
+			}
+		}
+	}
+	return nil
+}
+
+// serve runs one session, until ctx ends or something of it is not as it was.
+func (d *Duty) serve(ctx context.Context, c config.Backup, self Identity) error {
+	s, err := d.begin(ctx, c, self)
+	if err != nil {
+		d.Metrics.failed(kindStore)
+		newHerald(d, c, self).unopened(ctx, err)
+		return err
+	}
+	d.work(s)
+	defer d.work(nil)
+	return s.run(ctx, func() (<-chan struct{}, bool) {
+		now, next := d.configured()
+		who, known := d.Self()
+		return next, known && who == self && reflect.DeepEqual(now, &c)
+	})
+}
+
+// begin opens the store anew, so that whatever changed of it counts. Credentials and certificates in files are read by
+// the store itself whenever it needs them.
+func (d *Duty) begin(ctx context.Context, c config.Backup, self Identity) (*session, error) {
+	parsed, err := store.ParseConfig(c.Store)
+	if err != nil {
+		return nil, fmt.Errorf("backup store: %w", err)
+	}
+	opened, err := d.Open(ctx, parsed)
+	if err != nil {
+		return nil, fmt.Errorf("backup store: %w", err)
+	}
+	return newSession(d, c, self, opened), nil
+}
+
+// await waits for a channel, for at most d, or until ctx ends.
+func await(ctx context.Context, wake <-chan struct{}, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-wake:
+	case <-timer.C:
+	}
+}

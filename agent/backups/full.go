@@ -1,0 +1,87 @@
+package backups
+
+import (
+	"context"
+	"time"
+
+	"github.com/etcd-druid/druid/backup/chain"
+	"github.com/etcd-druid/druid/backup/guard"
+	"github.com/etcd-druid/druid/backup/snapshot"
+	"github.com/etcd-druid/druid/internal/crash"
+	"github.com/etcd-druid/druid/leases"
+)
+
+// takeFull starts a full. It ends with ctx, and nothing of it is in the store then.
+func (s *session) takeFull(ctx context.Context, why string) {
+	s.fulling = true
+	answer := s.orders.take()
+	began := time.Now()
+	s.log.InfoContext(ctx, "full began", "rule", why)
+	s.group.Go(func() error {
+		var result snapshot.Result
+		err := guard.Run(func() (err error) {
+			crash.Before("take-full")
+			result, err = snapshot.Take(ctx, snapshot.Config{
+				Client: s.client, Store: s.store, Lineage: string(s.self.Lineage),
+				Key: func(revision int64, at time.Time) string {
+					return chain.FullKey(s.config.Prefix, s.self.Lineage, revision, at)
+				},
+			})
+			crash.After("take-full")
+			return err
+		})
+		took := time.Since(began)
+		s.ended <- func(ctx context.Context) { s.fullEnded(ctx, result, took, err) }
+		answer(Artifact{
+			Kind: kindFull, Key: result.Key, Revision: result.Revision, Size: result.ObjectSize, SHA256: result.SHA256,
+		}, err)
+		return nil
+	})
+}
+
+func (s *session) fullEnded(ctx context.Context, r snapshot.Result, took time.Duration, err error) {
+	s.fulling = false
+	if ctx.Err() != nil {
+		return
+	}
+	if err != nil {
+		s.full.failed(time.Now())
+		s.Metrics.failed(kindFull)
+		s.tell.fullFailed(ctx, err)
+		return
+	}
+	s.full.succeeded()
+	s.Metrics.saved(kindFull, r.ObjectSize, took)
+	s.log.InfoContext(ctx, "full taken", "object", r.Key, "revision", r.Revision, "bytes", r.ObjectSize, "took", took)
+	taken := chain.Full{Lineage: s.self.Lineage, Key: r.Key, Revision: r.Revision, At: r.Taken, Size: r.ObjectSize}
+	s.joined(taken)
+	if err := s.know(chain.History{Fulls: []chain.Full{taken}}, time.Now()); err != nil {
+		s.tell.fullFailed(ctx, err) // a schedule without a date was refused before
+		return
+	}
+	s.tell.fullTaken(leases.Backup{
+		Revision: r.Revision, Lineage: string(s.self.Lineage), Object: r.Key, Size: r.ObjectSize, SHA256: r.SHA256, Taken: r.Taken,
+	}, s.newest, s.chain)
+	s.prune()
+}
+
+// joined says what a new full makes of the chain: whole, where the recorder saves what follows it. A recorder that began
+// later ends, and the next one goes on where the full left off.
+func (s *session) joined(full chain.Full) {
+	switch {
+	case s.chain == ChainWhole && s.recorder != nil:
+	case s.recorder != nil && s.chain&unsound != 0 && s.recorder.from <= full.Revision+1:
+		s.chain = ChainWhole
+	default:
+		s.chain = ChainUnknown
+		s.recorder.end()
+	}
+}
+
+// prune lets go what the new object made superfluous, once the leader's Lease is held.
+func (d *Duty) prune() {
+	select {
+	case d.pruning <- struct{}{}:
+	default:
+	}
+}

@@ -1,0 +1,191 @@
+package backups
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+
+	"github.com/etcd-druid/druid/agent/config"
+	"github.com/etcd-druid/druid/backup/chain"
+)
+
+func TestNothingIsDeletedWhileTheAlarmOfCorruptionStands(t *testing.T) {
+	t.Parallel()
+	g := newGroup(t, 1)
+	c := directory(t.TempDir())
+	c.Retention = config.Retention{Count: 1}
+	files := opened(t, c)
+	for revision := range int64(3) {
+		mustPut(t, files, chain.FullKey(prefix, lineage, revision+1, time.Now()), "full")
+	}
+	_, _, agentOf := snapshotLeases(t) // which tell what is known of the backups
+	s, err := agentOf(g, 0).begin(t.Context(), *c, g.self(0))
+	if err != nil {
+		t.Fatal(err)
+	}
+	alarm := func(action etcdserverpb.AlarmRequest_AlarmAction) {
+		t.Helper()
+		_, err := g.members[0].Server.Alarm(t.Context(), &etcdserverpb.AlarmRequest{
+			Action: action, MemberID: g.self(0).MemberID, Alarm: etcdserverpb.AlarmType_CORRUPT,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	alarm(etcdserverpb.AlarmRequest_ACTIVATE)
+	if err := s.retain(t.Context()); !errors.Is(err, errCorrupt) {
+		t.Errorf("got %v, want errCorrupt", err)
+	}
+	if n := len(history(t, files).Fulls); n != 3 {
+		t.Errorf("%d fulls are left of 3", n)
+	}
+	alarm(etcdserverpb.AlarmRequest_DEACTIVATE)
+	if err := s.retain(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if n := len(history(t, files).Fulls); n != 2 {
+		t.Errorf("%d fulls are left, want the one that counts and the one before it", n)
+	}
+}
+
+// look lets a session without a loop look once, and says what it found.
+func look(t *testing.T, s *session) error {
+	t.Helper()
+	if s.client == nil {
+		client, err := s.Dial(t.Context(), s.Local)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = client.Close() })
+		s.client = client
+	}
+	err := s.look(t.Context())
+	s.settle()
+	return err
+}
+
+func TestARecordThatCannotBeReadStopsDeletionAlone(t *testing.T) {
+	t.Parallel()
+	g := newGroup(t, 1)
+	c := directory(t.TempDir())
+	client, files := g.client(0), opened(t, c)
+	mustPut(t, files, chain.BirthKey(prefix, lineage), "{")
+	a := g.newAgent(0, nil, "default")
+	a.Configure(c)
+	a.start()
+	savedUpTo(t, files, put(t, client, 5))
+	eventually(t, "it is told while all is saved", func() error {
+		s, _ := a.at()
+		if s == nil {
+			return errors.New("no session")
+		}
+		p, _ := s.tell.deltaPatch(time.Now())
+		if !strings.Contains(p.Backup.Error, chain.BirthKey(prefix, lineage)) || !s.whole.Load() || s.sound.Load() {
+			return fmt.Errorf("whole %t, sound %t, told %q", s.whole.Load(), s.sound.Load(), p.Backup.Error)
+		}
+		return nil
+	})
+	if _, err := a.Snapshot(t.Context(), kindDelta); err != nil {
+		t.Errorf("a delta on demand: %v", err)
+	}
+}
+
+func TestWhichHistoryIsNewerThanOurs(t *testing.T) {
+	t.Parallel()
+	const ours = chain.Lineage("00000003-ours")
+	saved := []chain.Full{{Revision: 1}}
+	history := func(l, parent chain.Lineage, fulls []chain.Full) chain.History {
+		return chain.History{Lineage: l, Fulls: fulls, Birth: &chain.Birth{Lineage: l, Parent: parent}}
+	}
+	for name, test := range map[string]struct {
+		parent    chain.Lineage
+		histories []chain.History
+		want      chain.Lineage
+	}{
+		"nobody":                              {},
+		"ours":                                {histories: []chain.History{history(ours, "", saved)}},
+		"a predecessor that was deleted":      {histories: []chain.History{history("00000002-a", "", saved)}},
+		"a higher epoch":                      {histories: []chain.History{history("00000004-a", "", saved)}, want: "00000004-a"},
+		"a child of ours":                     {histories: []chain.History{history("00000004-a", ours, saved)}, want: "00000004-a"},
+		"the same epoch":                      {histories: []chain.History{history("00000003-a", "", saved)}, want: "00000003-a"},
+		"nothing tells whose, and a delta":    {histories: []chain.History{{Lineage: "00000004-a", Deltas: []chain.Delta{{To: 1}}}}, want: "00000004-a"},
+		"an attempt that saved nothing":       {histories: []chain.History{history("00000004-a", "", nil)}},
+		"our parent, as our record tells":     {histories: []chain.History{history(ours, "00000004-a", saved), history("00000004-a", "", saved)}},
+		"our parent, as the stamp tells":      {parent: "00000004-a", histories: []chain.History{history("00000004-a", "", saved)}},
+		"our grandparent":                     {parent: "00000004-a", histories: []chain.History{history("00000004-a", "00000005-b", nil), history("00000005-b", "", saved)}},
+		"a sibling":                           {parent: "00000001-a", histories: []chain.History{history("00000001-a", "", saved), history("00000003-b", "00000001-a", saved)}, want: "00000003-b"},
+		"ancestors that say to be each other": {parent: "00000004-a", histories: []chain.History{history("00000004-a", "00000005-b", saved), history("00000005-b", "00000004-a", saved)}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, found := superseding(chain.Catalog{Histories: test.histories}, Identity{Lineage: ours, Parent: test.parent})
+			if got != test.want || found != (test.want != "") {
+				t.Errorf("got %q, %t; want %q", got, found, test.want)
+			}
+		})
+	}
+}
+
+func TestASupersededClusterDeletesNothingUntilItIsAlone(t *testing.T) {
+	t.Parallel()
+	const other = chain.Lineage("00000002-beef")
+	g := newGroup(t, 1)
+	c := directory(t.TempDir())
+	c.Retention = config.Retention{Count: 1}
+	files := opened(t, c)
+	for revision := range int64(3) {
+		mustPut(t, files, chain.FullKey(prefix, other, revision+1, time.Now()), "full")
+	}
+	put(t, g.client(0), 5)
+	a := g.newAgent(0, nil, "default")
+	s, err := a.begin(t.Context(), *c, g.self(0))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := look(t, s); err != nil || s.chain != ChainEmpty || s.doubt == nil || s.sound.Load() {
+		t.Errorf("%v; chain %s, sound %t", err, s.chain, s.sound.Load())
+	}
+	if err := s.retain(t.Context()); err == nil || !strings.Contains(err.Error(), string(other)) {
+		t.Errorf("retention: %v", err)
+	}
+	s.observe(t.Context())
+	for _, patch := range []patcher{s.tell.fullPatch, s.tell.deltaPatch} {
+		if p, _ := patch(time.Now()); !strings.Contains(p.Backup.Error, string(other)) {
+			t.Errorf("told is %q", p.Backup.Error)
+		}
+	}
+	catalog, err := chain.Read(t.Context(), files, prefix)
+	h, _ := catalog.History(other)
+	if err != nil || len(h.Fulls) != 3 {
+		t.Errorf("something was deleted: %+v (%v)", catalog, err)
+	}
+	for _, f := range h.Fulls {
+		if err := files.Delete(t.Context(), f.Key); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := look(t, s); err != nil || s.chain != ChainEmpty || s.doubt != nil {
+		t.Errorf("alone: %v; chain %s, doubt %v", err, s.chain, s.doubt)
+	}
+}
+
+func TestABirthThatIsRecordedLateNamesItsParent(t *testing.T) {
+	t.Parallel()
+	g := newGroup(t, 1)
+	c := directory(t.TempDir())
+	self := g.self(0)
+	self.Parent, self.Fork = "00000001-dead", 7
+	s, err := g.newAgent(0, nil, "default").begin(t.Context(), *c, self)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := look(t, s); err != nil {
+		t.Fatal(err)
+	}
+	if b := history(t, opened(t, c)).Birth; b == nil || b.Parent != self.Parent || b.Fork != self.Fork || b.Reason != "restore" {
+		t.Errorf("recorded is %+v", b)
+	}
+}

@@ -1,0 +1,222 @@
+package backups
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/etcd-druid/druid/agent/config"
+	"github.com/etcd-druid/druid/backup/chain"
+	"github.com/etcd-druid/druid/backup/delta"
+	"github.com/etcd-druid/druid/leases"
+)
+
+// Pace of what is told.
+const (
+	// minGap is the least time between two renewals of a Lease, however much changes.
+	minGap = time.Second
+	// fullHeartbeat of the full Lease: a druid that just started knows within it that fulls are taken.
+	fullHeartbeat = time.Minute
+)
+
+// beats are the intervals of the Leases' renewals when nothing changes.
+type beats struct{ full, delta time.Duration }
+
+func beatsOf(c config.Backup) beats { return beats{fullHeartbeat, c.DeltaLeaseDuration() / 3} }
+
+// herald tells the two Leases what is saved. What it cannot tell it tells later; nothing waits for it.
+type herald struct {
+	leases *leases.Store
+	config config.Backup
+	self   Identity
+	log    *slog.Logger
+	beats  beats
+
+	mu    sync.Mutex
+	full  notice
+	delta notice
+	// trouble with the store, told where there is no other.
+	trouble string
+	// taken is the newest full; whole: deltas lead on from it.
+	taken chain.Full
+	whole bool
+	// savedAt: all that was acknowledged by then is saved; toldAt is what of it was told.
+	savedAt, toldAt time.Time
+	// lag is the age in seconds of the oldest write that is not saved.
+	lag func() float64
+	// verified is what was last read of the proofs of the backups; news has a mark when that changed.
+	verified leases.Verification
+	news     chan struct{}
+}
+
+// notice is what a Lease is to say.
+type notice struct {
+	leases.Backup
+	wake chan struct{}
+}
+
+func newHerald(d *Duty, c config.Backup, self Identity) *herald {
+	return &herald{
+		leases: d.Leases, config: c, self: self, log: d.Log, beats: d.beats(c), lag: d.Metrics.rpo,
+		news: make(chan struct{}, 1),
+		full: notice{wake: make(chan struct{}, 1)}, delta: notice{wake: make(chan struct{}, 1)},
+	}
+}
+
+// change what is told. Who calls it says which Leases are to hear of it at once.
+func (h *herald) change(change func(), urgent ...*notice) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	change()
+	for _, n := range urgent {
+		select {
+		case n.wake <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// failed tells of both that they cannot go on. What repeats is logged once, and below too.
+func (h *herald) failed(ctx context.Context, err error) {
+	h.mu.Lock()
+	same := h.trouble != ""
+	h.trouble = err.Error()
+	h.mu.Unlock()
+	if !same {
+		h.change(func() {}, &h.full, &h.delta)
+		h.log.WarnContext(ctx, "backups hindered", "what", "store", "err", err)
+	}
+}
+
+func (h *herald) fullFailed(ctx context.Context, err error) { h.note(ctx, "full", &h.full, err) }
+
+func (h *herald) recorderFailed(ctx context.Context, err error) {
+	h.change(func() { h.whole = false })
+	h.note(ctx, "deltas", &h.delta, err)
+}
+
+// note sets a Lease's error, nil for none. The words of two attempts differ, as by the name of a temporary file; what is
+// told at once, and logged, is the first.
+func (h *herald) note(ctx context.Context, what string, n *notice, err error) {
+	text := textOf(err)
+	h.mu.Lock()
+	same := (n.Error == "") == (text == "")
+	n.Error = text
+	h.mu.Unlock()
+	if same {
+		return
+	}
+	h.change(func() {}, n)
+	if err != nil {
+		h.log.WarnContext(ctx, "backups hindered", "what", what, "err", err)
+	} else {
+		h.log.InfoContext(ctx, "backups go on", "what", what)
+	}
+}
+
+// read tells what a listing shows, what hinders the deltas, and what doubt it left; nil for nothing.
+func (h *herald) read(ctx context.Context, newest chain.Full, saved int64, c Chain, hindrance, doubt error) {
+	h.mu.Lock()
+	same := h.trouble == textOf(doubt)
+	h.mu.Unlock()
+	if doubt != nil && !same {
+		h.log.WarnContext(ctx, "backups in doubt", "err", doubt)
+	}
+	h.change(func() {
+		h.taken, h.whole, h.trouble = newest, c == ChainWhole, textOf(doubt)
+		if h.full.Object != newest.Key {
+			h.full.Backup = leases.Backup{
+				Revision: newest.Revision, Lineage: string(h.self.Lineage), Object: newest.Key, Size: newest.Size, Taken: newest.At,
+				Error: h.full.Error,
+			}
+		}
+		h.delta.Revision, h.delta.Lineage = saved, string(h.self.Lineage)
+	}, &h.full, &h.delta)
+	h.note(ctx, "deltas", &h.delta, hindrance)
+}
+
+// hindrances are what is wrong with a chain.
+var hindrances = map[Chain]error{
+	ChainAhead:  errors.New("the store holds revisions that etcd never had: this history is not the one that was saved"),
+	ChainBroken: errors.New("revisions that were not saved are gone from etcd: only a new full closes the gap"),
+}
+
+// fullTaken tells of a full, and of what it makes of the chain.
+func (h *herald) fullTaken(b leases.Backup, taken chain.Full, c Chain) {
+	h.change(func() {
+		h.full.Backup, h.taken = b, taken
+		h.whole = c == ChainWhole
+		if h.whole {
+			h.delta.Error, h.delta.Revision = "", max(h.delta.Revision, b.Revision)
+		}
+	}, &h.full, &h.delta)
+}
+
+// recorded tells how far the recorder is.
+func (h *herald) recorded(ctx context.Context, s delta.Status) {
+	problem := s.SaveError
+	if problem == nil {
+		problem = s.WatchError
+	}
+	whole := false
+	h.change(func() {
+		h.savedAt, whole = s.SavedAt, h.whole
+		if whole { // else nothing leads to what the recorder saves
+			h.delta.Revision = max(h.delta.Revision, s.Saved)
+		}
+		if s.Object.Key != "" {
+			h.delta.Object, h.delta.Size, h.delta.SHA256 = s.Object.Key, s.Object.Size, s.Object.SHA256
+			h.delta.Taken = s.Object.Header.Closed
+		}
+	})
+	if whole || problem != nil {
+		h.note(ctx, "deltas", &h.delta, problem)
+	}
+}
+
+// readVerification reads what others found out about the backups. What cannot be read stays what it was.
+func (h *herald) readVerification(ctx context.Context) {
+	_, v, err := h.leases.Full(ctx)
+	if err != nil {
+		return // whoever renews the Lease tells
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.verified == v {
+		return
+	}
+	h.verified = v
+	select {
+	case h.news <- struct{}{}:
+	default:
+	}
+}
+
+// disproved tells whether the backups that begin with the newest full were found to be broken.
+func (h *herald) disproved(newest string) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.verified.Verdict == leases.VerdictBroken && newest != "" && h.verified.Full == newest
+}
+
+func textOf(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
+}
+
+// unopened tells why there is no store.
+func (h *herald) unopened(ctx context.Context, err error) {
+	h.trouble = err.Error()
+	for c, patch := range map[leases.Component]patcher{
+		leases.ComponentFullSnapshot: h.fullPatch, leases.ComponentDeltaSnapshot: h.deltaPatch,
+	} {
+		p, _ := patch(time.Now())
+		if err := h.renew(ctx, c, p); err != nil {
+			h.log.DebugContext(ctx, "backups not told", "component", string(c), "err", err)
+		}
+	}
+}

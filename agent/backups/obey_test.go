@@ -1,0 +1,229 @@
+package backups
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/etcd-druid/druid/backup/store"
+	"github.com/etcd-druid/druid/backup/store/open"
+	"github.com/etcd-druid/druid/leases"
+)
+
+const (
+	fullLease  = leases.ComponentFullSnapshot
+	deltaLease = leases.ComponentDeltaSnapshot
+)
+
+// orderer does what druid does.
+type orderer struct {
+	t         *testing.T
+	admin     *kubernetes.Clientset
+	namespace string
+}
+
+func (o orderer) store() *leases.Store {
+	return leases.NewStore(o.admin.CoordinationV1().Leases(o.namespace), "demo")
+}
+
+// order on a Lease; the answer to an earlier one goes.
+func (o orderer) order(component leases.Component, uid string) {
+	o.t.Helper()
+	patch := fmt.Sprintf(`{"metadata":{"annotations":{%q:%q,%q:null}}}`, leases.AnnotationSnapshotOrder, uid, leases.AnnotationSnapshotAnswer)
+	_, err := o.admin.CoordinationV1().Leases(o.namespace).Patch(o.t.Context(), leases.SnapshotName("demo", component),
+		types.MergePatchType, []byte(patch), metav1.PatchOptions{})
+	if err != nil {
+		o.t.Fatal(err)
+	}
+}
+
+// answered waits for the final answer.
+func (o orderer) answered(component leases.Component, uid string, want leases.SnapshotPhase) (a leases.SnapshotAnswer) {
+	o.t.Helper()
+	eventually(o.t, "answer "+uid, func() error {
+		got, err := o.store().SnapshotOrder(o.t.Context(), component)
+		if err != nil || got.UID != uid || got.Open() {
+			return fmt.Errorf("the Lease says %+v, %w", got, err)
+		}
+		a = got.Answer
+		return nil
+	})
+	if a.Phase != want || a.Started.IsZero() || a.Finished.Before(a.Started) {
+		o.t.Fatalf("answered %+v, want %s", a, want)
+	}
+	return a
+}
+
+// object is the size of what is in the store.
+func object(t *testing.T, s store.Store, key string) (size int64) {
+	t.Helper()
+	for o, err := range s.List(t.Context(), key) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if o.Key == key {
+			size = o.Size
+		}
+	}
+	return size
+}
+
+func TestOrdersAreObeyedOnceAndAnswered(t *testing.T) {
+	t.Parallel()
+	admin, namespace, agentOf := snapshotLeases(t)
+	o := orderer{t, admin, namespace}
+	g := newGroup(t, 1)
+	c := directory(t.TempDir())
+	client, s := g.client(0), opened(t, c)
+	a := agentOf(g, 0)
+	background(t, a.Obey)
+	o.order(fullLease, "early") // nothing is configured yet
+	a.Configure(c)
+	o.order(fullLease, "first") // nothing is open yet
+	a.start()
+	o.answered(fullLease, "first", leases.SnapshotSucceeded)
+
+	last := put(t, client, 5)
+	o.order(fullLease, "second")
+	answer := o.answered(fullLease, "second", leases.SnapshotSucceeded)
+	if answer.Revision < last || answer.Size == 0 || answer.Size != object(t, s, answer.Object) || answer.SHA256 == "" || answer.Error != "" {
+		t.Errorf("answered %+v after revision %d", answer, last)
+	}
+	fulls := len(history(t, s).Fulls)
+	// A watch that is behind shows the order as it was before the answer.
+	if err := a.perform(t.Context(), fullLease, kindFull); err != nil {
+		t.Error(err)
+	}
+	last = put(t, client, 5)
+	o.order(deltaLease, "third")
+	delta := o.answered(deltaLease, "third", leases.SnapshotSucceeded)
+	if delta.Revision < last || delta.Object != "" && delta.Size != object(t, s, delta.Object) {
+		t.Errorf("answered %+v after revision %d", delta, last)
+	}
+	// By now the Leases were renewed again and again, each time with the orders on them.
+	if after := len(history(t, s).Fulls); after != fulls {
+		t.Errorf("%d fulls, want %d: an order was performed twice", after, fulls)
+	}
+	proven(t, s, client, last)
+}
+
+func TestAnOrderThatAPredecessorLeftIsPerformedAgain(t *testing.T) {
+	t.Parallel()
+	admin, namespace, agentOf := snapshotLeases(t)
+	o := orderer{t, admin, namespace}
+	g := newGroup(t, 1)
+	c := directory(t.TempDir())
+	o.order(fullLease, "left")
+	order, err := o.store().SnapshotOrder(t.Context(), fullLease)
+	if err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now().Add(-time.Minute).UTC()
+	running := leases.SnapshotAnswer{UID: "left", Phase: leases.SnapshotRunning, Started: began}
+	if err := o.store().AnswerSnapshot(t.Context(), fullLease, order.Version, running); err != nil {
+		t.Fatal(err)
+	}
+	a := agentOf(g, 0)
+	a.Configure(c)
+	a.start()
+	background(t, a.Obey)
+	answer := o.answered(fullLease, "left", leases.SnapshotSucceeded)
+	if !answer.Started.Equal(began) || object(t, opened(t, c), answer.Object) == 0 {
+		t.Errorf("answered %+v", answer)
+	}
+}
+
+func TestAnOrderThatFailsSaysWhy(t *testing.T) {
+	t.Parallel()
+	admin, namespace, agentOf := snapshotLeases(t)
+	o := orderer{t, admin, namespace}
+	g := newGroup(t, 1)
+	a := agentOf(g, 0)
+	f := &full{}
+	a.Open = func(ctx context.Context, c store.Config) (_ store.Store, err error) {
+		f.Store, err = open.Open(ctx, c)
+		return f, err
+	}
+	a.Configure(directory(t.TempDir()))
+	a.start()
+	background(t, a.Obey)
+	o.order(fullLease, "good")
+	o.answered(fullLease, "good", leases.SnapshotSucceeded)
+	f.broken.Store(true)
+	o.order(fullLease, "bad")
+	if answer := o.answered(fullLease, "bad", leases.SnapshotFailed); !strings.Contains(answer.Error, "no space") || answer.Object != "" {
+		t.Errorf("answered %+v", answer)
+	}
+	f.broken.Store(false)
+	o.order(fullLease, "good again")
+	o.answered(fullLease, "good again", leases.SnapshotSucceeded)
+}
+
+// full is a store that may have no room.
+type full struct {
+	store.Store
+	broken atomic.Bool
+}
+
+func (f *full) Put(ctx context.Context, key string, r io.Reader, o store.PutOptions) (store.Object, error) {
+	if f.broken.Load() {
+		return store.Object{}, errors.New("no space")
+	}
+	return f.Store.Put(ctx, key, r, o)
+}
+
+func TestAnOrderThatNobodyPerformsInTimeFails(t *testing.T) {
+	t.Parallel()
+	admin, namespace, agentOf := snapshotLeases(t)
+	o := orderer{t, admin, namespace}
+	g := newGroup(t, 1)
+	o.order(fullLease, "old")
+	order, err := o.store().SnapshotOrder(t.Context(), fullLease)
+	if err != nil {
+		t.Fatal(err)
+	}
+	old := leases.SnapshotAnswer{UID: "old", Phase: leases.SnapshotRunning, Started: time.Now().Add(-2 * orderTimeout).UTC()}
+	if err := o.store().AnswerSnapshot(t.Context(), fullLease, order.Version, old); err != nil {
+		t.Fatal(err)
+	}
+	a := agentOf(g, 0)
+	a.Configure(directory(t.TempDir()))
+	a.start()
+	background(t, a.Obey)
+	if answer := o.answered(fullLease, "old", leases.SnapshotFailed); !strings.Contains(answer.Error, "not saved within") {
+		t.Errorf("answered %+v", answer)
+	}
+}
+
+func TestAnOrderThatWasTakenAwayIsNotAnswered(t *testing.T) {
+	t.Parallel()
+	admin, namespace, agentOf := snapshotLeases(t)
+	o := orderer{t, admin, namespace}
+	a := agentOf(newGroup(t, 1), 0)
+	o.order(fullLease, "present")
+	before, err := o.store().SnapshotOrder(t.Context(), fullLease)
+	if err != nil {
+		t.Fatal(err)
+	}
+	gone := leases.SnapshotAnswer{UID: "gone", Phase: leases.SnapshotSucceeded}
+	if err := a.answer(t.Context(), fullLease, gone); err != nil {
+		t.Error(err)
+	}
+	if after, err := o.store().SnapshotOrder(t.Context(), fullLease); err != nil || after != before {
+		t.Errorf("the Lease says %+v, %v, want %+v", after, err, before)
+	}
+	o.order(fullLease, "next")
+	err = o.store().AnswerSnapshot(t.Context(), fullLease, before.Version, leases.SnapshotAnswer{UID: "present", Phase: leases.SnapshotFailed})
+	if !errors.Is(err, leases.ErrConflict) {
+		t.Errorf("answered what was replaced: %v", err)
+	}
+}

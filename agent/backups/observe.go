@@ -1,0 +1,160 @@
+package backups
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/etcd-druid/druid/backup/chain"
+	"github.com/etcd-druid/druid/backup/store"
+	"github.com/etcd-druid/druid/internal/crash"
+	"github.com/etcd-druid/druid/leases"
+)
+
+// anyKey is read for the revision alone; whether it exists does not matter.
+const anyKey = "\x00"
+
+// observe finds out how the store and etcd go together. When one of them does not answer the chain stays unknown.
+func (s *session) observe(ctx context.Context) {
+	err := s.look(ctx)
+	if ctx.Err() != nil {
+		return
+	}
+	if err != nil {
+		s.chain = ChainUnknown
+		s.read.failed(time.Now())
+		s.Metrics.failed(kindStore)
+		s.tell.failed(ctx, err)
+		return
+	}
+	s.read.succeeded()
+	s.looked = time.Now()
+	s.tell.read(ctx, s.newest, s.saved, s.chain, hindrances[s.chain], s.doubt)
+}
+
+// look makes sure of the record of the lineage's birth before any object of it, and lists only after a linearizable read:
+// what another leader saved before us is in the listing then, and what it saves after that can only overlap. In a place
+// that is another's by now saving goes on, and nothing is deleted.
+func (s *session) look(ctx context.Context) error {
+	now, err := s.revision(ctx, 0)
+	if err != nil {
+		return err
+	}
+	s.now, s.chain = now, ChainUnknown
+	h, err := s.list(ctx)
+	if err != nil {
+		return err
+	}
+	if s.chain, err = s.compare(ctx); err != nil {
+		return err
+	}
+	return s.know(h, time.Now())
+}
+
+// list what is saved, and make sure of the record of its birth.
+func (s *session) list(ctx context.Context) (chain.History, error) {
+	ctx, cancel := context.WithTimeout(ctx, listTimeout)
+	defer cancel()
+	catalog, err := chain.Read(ctx, s.store, s.config.Prefix)
+	if err != nil {
+		return chain.History{}, err
+	}
+	h, _ := catalog.History(s.self.Lineage)
+	s.saved, s.doubt = h.LastSaved(), nil
+	if err := s.bear(ctx); err != nil {
+		return h, err
+	}
+	if l, found := superseding(catalog, s.self); found {
+		s.doubt = s.supersededBy(l)
+	}
+	return h, nil
+}
+
+// bear writes the record of the lineage's birth where it is not there yet. Which parent a restored cluster has, who
+// restored it has written before, unless backups, or this store, were configured later; our stamp tells it if it was us
+// who restored. A record of another cluster is left as it is, and so is all else in its place. One that cannot be read may
+// be ours: it does not hold up saving, which deletes nothing.
+func (s *session) bear(ctx context.Context) error {
+	id := leases.FormatID(s.self.ClusterID)
+	birth, err := chain.ReadBirth(ctx, s.store, s.config.Prefix, s.self.Lineage)
+	switch {
+	case errors.Is(err, store.ErrAbsent):
+		reason := "bootstrap"
+		if s.self.Parent != "" {
+			reason = "restore"
+		}
+		defer crash.Around("record-lineage")()
+		return chain.WriteBirth(ctx, s.store, s.config.Prefix, chain.Birth{
+			Lineage: s.self.Lineage, Parent: s.self.Parent, Fork: s.self.Fork, Reason: reason,
+			ClusterID: id, ClusterUID: s.self.ClusterUID, Created: time.Now().UTC(),
+		})
+	case errors.Is(err, chain.ErrBirth):
+		s.doubt = fmt.Errorf("nothing is deleted: nothing tells for certain whose lineage this is: %w", err)
+		return nil
+	case err != nil:
+		return err
+	case birth.ClusterID != "" && birth.ClusterID != id, birth.ClusterUID != "" && birth.ClusterUID != s.self.ClusterUID:
+		return fmt.Errorf("%w: %s is of cluster %s of %q, and this is cluster %s of %q: give each its own prefix", chain.ErrBirth,
+			chain.BirthKey(s.config.Prefix, s.self.Lineage), birth.ClusterID, birth.ClusterUID, id, s.self.ClusterUID)
+	}
+	return nil
+}
+
+// compare says whether etcd still has what follows the last saved revision, by reading at that very revision.
+func (s *session) compare(ctx context.Context) (Chain, error) {
+	if s.saved == 0 {
+		return ChainEmpty, nil
+	}
+	_, err := s.revision(ctx, s.saved)
+	switch {
+	case errors.Is(err, rpctypes.ErrCompacted):
+		return ChainBroken, nil
+	case errors.Is(err, rpctypes.ErrFutureRev):
+		return ChainAhead, nil
+	case err != nil:
+		return ChainUnknown, err
+	case s.saved == s.gap:
+		return ChainBroken, nil
+	}
+	return ChainWhole, nil
+}
+
+// revision of a linearizable read at a revision, 0 for the latest, of our own raft group and no other.
+func (s *session) revision(ctx context.Context, at int64) (int64, error) {
+	ctx, cancel := context.WithTimeout(ctx, readTimeout)
+	defer cancel()
+	response, err := s.client.Get(ctx, anyKey, clientv3.WithCountOnly(), clientv3.WithRev(at))
+	if err != nil {
+		return 0, fmt.Errorf("read the revision from a quorum: %w", err)
+	}
+	if id := response.Header.GetClusterId(); id != s.self.ClusterID {
+		return 0, fmt.Errorf("%w: %s, want %s", errOtherCluster, leases.FormatID(id), leases.FormatID(s.self.ClusterID))
+	}
+	return response.Header.GetRevision(), nil
+}
+
+var errOtherCluster = errors.New("another cluster answered")
+
+// know takes note of the newest full. A clock that ran ahead when it was taken puts the next one off by no more than the
+// schedule.
+func (s *session) know(h chain.History, now time.Time) error {
+	if len(h.Fulls) == 0 {
+		s.newest, s.due = chain.Full{}, time.Time{}
+		return nil
+	}
+	newest := h.Fulls[len(h.Fulls)-1]
+	if s.newest.Key == newest.Key {
+		return nil
+	}
+	if newest.At.After(now) {
+		newest.At = now
+	}
+	s.newest = newest
+	due, err := s.config.FullDue(newest.At)
+	s.due = due
+	return err
+}

@@ -1,0 +1,202 @@
+package backups
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/etcd-druid/druid/agent/config"
+	"github.com/etcd-druid/druid/backup/chain"
+	"github.com/etcd-druid/druid/backup/delta"
+	"github.com/etcd-druid/druid/backup/guard"
+	"github.com/etcd-druid/druid/backup/proof"
+	"github.com/etcd-druid/druid/backup/store"
+	"github.com/etcd-druid/druid/leases"
+)
+
+const (
+	// proofLook between two looks at whether backups are to be proven: schedules count in minutes.
+	proofLook = time.Minute
+	// proofPause after an attempt that did not find out: a store that was away, or a disk that was full, may be back.
+	proofPause = time.Hour
+	// proofRate is what of the store is read, in bytes per second, so that the members' own traffic comes first: 8 GiB take
+	// nine minutes.
+	proofRate = 16 << 20
+	// proofReserve of the scratch directory's file system stays free, in percent: the kubelet evicts Pods from a node of which
+	// less than 10 are.
+	proofReserve = 12
+	// hashTimeout of a member's hash of its database.
+	hashTimeout = 2 * time.Minute
+)
+
+// Prove proves the backups whenever that is due and our turn, until ctx ends: it restores the newest ones into the scratch
+// directory, compares them, and tells the full backups' Lease what it found.
+func (d *Duty) Prove(ctx context.Context) error {
+	if err := proof.Clean(d.Scratch); err != nil {
+		d.Log.WarnContext(ctx, "scratch directory not cleaned", "err", err)
+	}
+	var last Decision
+	for ctx.Err() == nil {
+		c, changed := d.configured()
+		self, known := d.Self()
+		if c != nil && known && c.Verify.Schedule != "" {
+			facts, v := d.observeProof(ctx, *c, self, time.Now())
+			decision := DecideProof(facts)
+			if decision != last && ctx.Err() == nil {
+				last = decision
+				d.Metrics.decisions.WithLabelValues("proof", decision.Rule).Inc()
+				d.Log.InfoContext(ctx, "proof of backups decided", "verdict", string(decision.Verdict), "rule", decision.Rule)
+			}
+			if decision.Verdict == Prove {
+				d.prove(ctx, *c, self, v)
+			}
+		}
+		await(ctx, changed, d.proofLook)
+	}
+	return nil
+}
+
+// observeProof gathers the facts. The Lease is read by the one agent alone whose turn it is.
+func (d *Duty) observeProof(ctx context.Context, c config.Backup, self Identity, now time.Time) (ProofFacts, leases.Verification) {
+	f := ProofFacts{Turn: d.turn(ctx, self), Told: ToldUnknown, Resting: No, Newer: No, Due: No}
+	if f.Turn != TurnOurs {
+		return f, leases.Verification{}
+	}
+	b, v, err := d.Leases.Full(ctx)
+	if err != nil {
+		return f, v
+	}
+	f.Told = toldBy(b, v, string(self.Lineage))
+	f.Resting = answerOf(v.Tried.After(v.At) && !v.Tried.After(now) && now.Before(v.Tried.Add(proofPause)))
+	f.Newer = answerOf(b.Object != v.Full)
+	f.Due = answerOf(proofDue(c.Verify, v.At, now, 1))
+	return f, v
+}
+
+// proofDue tells whether the schedule came so many times since a moment. One that is yet to come was told by a clock that
+// was ahead.
+func proofDue(c config.Verify, since, now time.Time, times int) bool {
+	schedule, err := config.ParseSchedule(c.Schedule, c.TimeZone)
+	if err != nil || since.After(now) {
+		return err == nil
+	}
+	for range times {
+		next, comes := schedule.Next(since)
+		if !comes || next.After(now) {
+			return false
+		}
+		since = next
+	}
+	return true
+}
+
+// prove restores, compares and tells.
+func (d *Duty) prove(ctx context.Context, c config.Backup, self Identity, before leases.Verification) {
+	d.Log.InfoContext(ctx, "proof of backups began")
+	r := d.verify(ctx, c, self)
+	if ctx.Err() != nil {
+		return
+	}
+	d.Metrics.proofs.WithLabelValues(string(r.Verdict)).Inc()
+	d.Log.InfoContext(ctx, "proof of backups ended", "found", string(r.Verdict), "reason", r.Reason, "object", r.Object,
+		"full", r.Full, "revision", r.Revision, "keys", r.Keys, "took", r.Took)
+	now := time.Now()
+	if err := d.Leases.TellVerification(ctx, found(before, r, self, now, proofDue(c.Verify, before.At, now, 2))); err != nil && ctx.Err() == nil {
+		d.Log.WarnContext(ctx, "proof of backups not told", "err", err)
+	}
+}
+
+// found is what the Lease says next. What was not found out leaves what is known, until that is two schedules old: what is
+// broken does not get well by that.
+func found(before leases.Verification, r proof.Result, self Identity, now time.Time, old bool) leases.Verification {
+	if before.Lineage != string(self.Lineage) {
+		before = leases.Verification{ProvenFull: before.ProvenFull}
+	}
+	v := leases.Verification{At: now, Full: r.Full, Lineage: string(self.Lineage), ProvenFull: before.ProvenFull, Trouble: r.Reason, Tried: now}
+	switch r.Verdict {
+	case proof.Proven:
+		v.Verdict, v.Revision, v.ProvenFull, v.Trouble = leases.VerdictProven, r.Checkpoint.Revision, r.Full, ""
+		return v
+	case proof.Broken:
+		v.Verdict, v.Broken = leases.VerdictBroken, r.Object
+		return v
+	case proof.Unknown:
+	}
+	v = before
+	v.Lineage, v.Tried = string(self.Lineage), now
+	if v.Verdict == leases.VerdictProven && old {
+		v.Verdict = ""
+	}
+	if v.Verdict != leases.VerdictBroken {
+		v.Trouble = r.Reason
+	}
+	return v
+}
+
+// verify opens the store anew: proofs are rare, and its configuration may be another one by then.
+func (d *Duty) verify(ctx context.Context, c config.Backup, self Identity) proof.Result {
+	unknown := func(err error) proof.Result { return proof.Result{Verdict: proof.Unknown, Reason: err.Error()} }
+	parsed, err := store.ParseConfig(c.Store)
+	if err != nil {
+		return unknown(fmt.Errorf("backup store: %w", err))
+	}
+	opened, err := d.Open(ctx, parsed)
+	if err != nil {
+		return unknown(fmt.Errorf("backup store: %w", err))
+	}
+	listing, cancel := context.WithTimeout(ctx, listTimeout)
+	defer cancel()
+	catalog, err := chain.Read(listing, opened, c.Prefix)
+	if err != nil {
+		return unknown(err)
+	}
+	r := proof.Result{}
+	err = guard.Run(func() error {
+		r = proof.Run(ctx, proof.Config{
+			Store: opened, Catalog: catalog, Target: chain.Target{Lineage: self.Lineage}, Scratch: d.Scratch, Rate: proofRate, Reserve: d.proofReserve,
+			Ask: func(ctx context.Context, revision int64) (delta.Checkpoint, error) {
+				return d.hash(ctx, self, revision)
+			},
+		})
+		return nil
+	})
+	if err != nil {
+		return unknown(err)
+	}
+	// Where nothing could be planned, it is said of the newest full.
+	if h, there := catalog.History(self.Lineage); there && r.Full == "" && len(h.Fulls) > 0 {
+		r.Full = h.Fulls[len(h.Fulls)-1].Key
+	}
+	return r
+}
+
+// hash asks our own member, for backups that no checkpoint belongs to: of a cluster that nobody writes to, or right after
+// a full.
+func (d *Duty) hash(ctx context.Context, self Identity, revision int64) (point delta.Checkpoint, err error) {
+	ctx, cancel := context.WithTimeout(ctx, hashTimeout)
+	defer cancel()
+	client, err := d.Dial(ctx, d.Local)
+	if err != nil {
+		return delta.Checkpoint{}, err
+	}
+	defer func() { err = errors.Join(err, client.Close()) }()
+	return hashOf(ctx, client, d.Local, self, revision)
+}
+
+func hashOf(ctx context.Context, client *clientv3.Client, endpoint string, self Identity, revision int64) (delta.Checkpoint, error) {
+	r, err := client.HashKV(ctx, endpoint, revision)
+	if err != nil {
+		return delta.Checkpoint{}, fmt.Errorf("hash of revision %d: %w", revision, err)
+	}
+	if id := r.Header.GetClusterId(); id != self.ClusterID {
+		return delta.Checkpoint{}, fmt.Errorf("%w: %s, want %s", errOtherCluster, leases.FormatID(id), leases.FormatID(self.ClusterID))
+	}
+	// 3.5 does not say which revision it hashed.
+	if r.HashRevision != 0 && r.HashRevision != revision {
+		return delta.Checkpoint{}, fmt.Errorf("hash of revision %d, want that of %d", r.HashRevision, revision)
+	}
+	return delta.Checkpoint{Revision: revision, CompactRevision: r.CompactRevision, HashKV: r.Hash, MemberID: r.Header.GetMemberId()}, nil
+}

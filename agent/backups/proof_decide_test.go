@@ -1,0 +1,148 @@
+package backups
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/etcd-druid/druid/agent/config"
+	"github.com/etcd-druid/druid/backup/proof"
+	"github.com/etcd-druid/druid/leases"
+	"github.com/etcd-druid/druid/test/golden"
+)
+
+func TestProofsAreMadeByOneWhoMayForAllFacts(t *testing.T) {
+	fired := map[string]int{}
+	var f ProofFacts
+	for f.Turn = range golden.Bits(anyTurn) {
+		for f.Told = range golden.Bits(anyTold) {
+			for f.Resting = range golden.Bits(anyAnswer) {
+				for f.Newer = range golden.Bits(anyAnswer) {
+					for f.Due = range golden.Bits(anyAnswer) {
+						d := DecideProof(f)
+						fired[d.Rule]++
+						can := f.Turn == TurnOurs && f.Told&(ToldNever|ToldProven|ToldBroken) != 0 && f.Resting == No
+						wanted := f.Told == ToldNever || f.Due == Yes || f.Told == ToldBroken && f.Newer == Yes
+						switch {
+						case d.Rule == "uncovered":
+							t.Errorf("%+v: no rule covers it", f)
+						case d.Verdict == Prove && !(can && wanted):
+							t.Errorf("%+v: a proof that nobody needs, or may make: %+v", f, d)
+						case d.Verdict == Wait && can && wanted:
+							t.Errorf("%+v: a proof is needed and nobody makes it: %+v", f, d)
+						}
+					}
+				}
+			}
+		}
+	}
+	var rows [][]string
+	for _, r := range proofRules {
+		if fired[r.name] == 0 {
+			t.Errorf("row %s can never fire", r.name)
+		}
+		rows = append(rows, []string{
+			r.name, golden.Cell(r.turn, anyTurn), golden.Cell(r.told, anyTold), golden.Cell(r.resting, anyAnswer), golden.Cell(r.newer, anyAnswer), golden.Cell(r.due, anyAnswer),
+			"**" + string(r.verdict) + "**", r.why, fmt.Sprint(fired[r.name]),
+		})
+	}
+	golden.Section(t, "../../docs/decisions.md", "proofs", "## Whether backups are proven now: agent/backups.proofRules\n\n"+
+		"Asked by each agent once a minute. `told`: what the full backups' Lease says of the last proof.\n\n"+
+		golden.Table([]string{"rule", "turn", "told", "tried just now", "newer full", "due", "verdict", "why", "cases"}, rows))
+}
+
+func TestOneMemberProves(t *testing.T) {
+	all := []voter{{3, "c", nil}, {1, "a", nil}, {2, "b", nil}}
+	for name, test := range map[string]struct {
+		leader uint64
+		voters []voter
+		dead   map[uint64]bool
+		want   map[uint64]Turn
+	}{
+		"the smallest follows":          {3, all, nil, map[uint64]Turn{1: TurnOurs, 2: TurnOthers, 3: TurnOthers, 9: TurnOthers}},
+		"the smallest leads":            {1, all, nil, map[uint64]Turn{1: TurnOthers, 2: TurnOurs, 3: TurnOthers}},
+		"the smallest is dead":          {3, all, map[uint64]bool{1: true}, map[uint64]Turn{2: TurnOurs, 3: TurnOthers}},
+		"all followers are dead":        {3, all, map[uint64]bool{1: true, 2: true}, map[uint64]Turn{3: TurnOurs}},
+		"alone":                         {1, all[1:2], nil, map[uint64]Turn{1: TurnOurs}},
+		"a learner is not one of these": {1, all[1:2], map[uint64]bool{1: true}, map[uint64]Turn{7: TurnOthers}},
+	} {
+		for self, want := range test.want {
+			if got := turnOf(self, test.leader, test.voters, func(v voter) bool { return !test.dead[v.id] }); got != want {
+				t.Errorf("%s: for member %d it is %s, want %s", name, self, got, want)
+			}
+		}
+	}
+}
+
+func TestWhatWasNotFoundOutLeavesWhatIsKnown(t *testing.T) {
+	at, now := time.Unix(1_790_000_000, 0), time.Unix(1_790_100_000, 0)
+	self := Identity{Lineage: lineage}
+	proven := leases.Verification{Verdict: leases.VerdictProven, At: at, Full: "old", Revision: 5, Lineage: string(lineage), ProvenFull: "old", Tried: at}
+	broken := leases.Verification{Verdict: leases.VerdictBroken, At: at, Full: "old", Lineage: string(lineage), ProvenFull: "older", Broken: "x", Trouble: "why", Tried: at}
+	elsewhere := proven
+	elsewhere.Lineage = "00000000-b"
+	good := proof.Result{Verdict: proof.Proven, Full: "new", Revision: 9, Checkpoint: &proof.Checkpoint{Revision: 8}}
+	bad := proof.Result{Verdict: proof.Broken, Full: "new", Object: "y", Reason: "torn"}
+	none := proof.Result{Verdict: proof.Unknown, Full: "new", Reason: "no room"}
+	change := func(v leases.Verification, change func(*leases.Verification)) leases.Verification {
+		change(&v)
+		return v
+	}
+	nowProven := leases.Verification{Verdict: leases.VerdictProven, At: now, Full: "new", Revision: 8, Lineage: string(lineage), ProvenFull: "new", Tried: now}
+	nowBroken := func(provenFull string) leases.Verification {
+		return leases.Verification{Verdict: leases.VerdictBroken, At: now, Full: "new", Lineage: string(lineage), ProvenFull: provenFull, Broken: "y", Trouble: "torn", Tried: now}
+	}
+	tried := func(v *leases.Verification) { v.Tried, v.Trouble = now, "no room" }
+	for name, test := range map[string]struct {
+		before leases.Verification
+		found  proof.Result
+		old    bool
+		want   leases.Verification
+	}{
+		"proven at last":              {leases.Verification{}, good, true, nowProven},
+		"proven again":                {proven, good, false, nowProven},
+		"mended":                      {broken, good, false, nowProven},
+		"broken, and the proven stay": {proven, bad, false, nowBroken("old")},
+		"still broken":                {broken, bad, false, nowBroken("older")},
+		"not found out, never":        {leases.Verification{}, none, true, leases.Verification{Lineage: string(lineage), Tried: now, Trouble: "no room"}},
+		"not found out, proven":       {proven, none, false, change(proven, tried)},
+		"not found out for too long":  {proven, none, true, change(proven, func(v *leases.Verification) { tried(v); v.Verdict = "" })},
+		"not found out, broken":       {broken, none, true, change(broken, func(v *leases.Verification) { v.Tried = now })},
+		"another history before":      {elsewhere, none, false, leases.Verification{Lineage: string(lineage), ProvenFull: "old", Tried: now, Trouble: "no room"}},
+	} {
+		if diff := cmp.Diff(test.want, found(test.before, test.found, self, now, test.old)); diff != "" {
+			t.Errorf("%s (-want +got)\n%s", name, diff)
+		}
+	}
+}
+
+func TestProofsComeBySchedule(t *testing.T) {
+	noon := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+	daily := config.Verify{Schedule: "0 3 * * *"}
+	for name, test := range map[string]struct {
+		c     config.Verify
+		since time.Time
+		times int
+		want  bool
+	}{
+		"today's was made":           {daily, noon.Add(-8 * time.Hour), 1, false},
+		"today's was not":            {daily, noon.Add(-10 * time.Hour), 1, true},
+		"two are missing":            {daily, noon.Add(-34 * time.Hour), 2, true},
+		"one is missing, not two":    {daily, noon.Add(-10 * time.Hour), 2, false},
+		"a clock that ran ahead":     {daily, noon.Add(time.Hour), 1, true},
+		"a schedule that is none":    {config.Verify{Schedule: "x"}, noon.Add(-1000 * time.Hour), 1, false},
+		"never":                      {daily, time.Time{}, 2, true},
+		"in a time zone, not yet":    {config.Verify{Schedule: "30 13 * * *", TimeZone: "Europe/Berlin"}, noon.Add(-time.Hour), 1, false},
+		"in a time zone, by now":     {config.Verify{Schedule: "0 13 * * *", TimeZone: "Europe/Berlin"}, noon.Add(-time.Hour), 1, true},
+		"it would not have been UTC": {config.Verify{Schedule: "0 13 * * *"}, noon.Add(-time.Hour), 1, false},
+	} {
+		if got := proofDue(test.c, test.since, noon, test.times); got != test.want {
+			t.Errorf("%s: %t", name, got)
+		}
+	}
+}
+
+var errWaiting = errors.New("not yet")

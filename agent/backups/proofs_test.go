@@ -1,0 +1,100 @@
+package backups
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/etcd-druid/druid/agent/config"
+	"github.com/etcd-druid/druid/agent/leader"
+	"github.com/etcd-druid/druid/backup/store"
+	"github.com/etcd-druid/druid/leases"
+)
+
+// A follower proves what the leader saves. What breaks is found, named and followed by a new full, and what retention keeps
+// is never the broken one alone.
+func TestAFollowerProvesWhatTheLeaderSaves(t *testing.T) {
+	t.Parallel()
+	_, _, agentOf := snapshotLeases(t)
+	g := newGroup(t, 3)
+	c := directory(t.TempDir())
+	c.Verify = config.Verify{Schedule: "0 3 * * *"}
+	var all []*neighbour
+	for i := range g.members {
+		a := agentOf(g, i)
+		a.Scratch, a.proofLook, a.proofReserve = t.TempDir(), 100*time.Millisecond, 0
+		a.Configure(c)
+		background(t, a.Prove)
+		background(t, func(ctx context.Context) error {
+			return leader.WhileLeader(ctx, g.gate(i), raft, func(ctx context.Context) { _ = a.Run(ctx) })
+		})
+		all = append(all, a)
+	}
+	lead := g.leader()
+	told := all[lead].Leases
+	s := opened(t, c)
+	savedUpTo(t, s, put(t, g.client(lead), 20))
+	verified := func(want func(leases.Verification) bool) (v leases.Verification) {
+		eventually(t, "the Lease tells", func() (err error) {
+			if _, v, err = told.Full(t.Context()); err == nil && !want(v) {
+				err = fmt.Errorf("%w: %+v", errWaiting, v)
+			}
+			return err
+		})
+		return v
+	}
+	proven := func(v leases.Verification) bool { return v.Verdict == leases.VerdictProven }
+	v := verified(proven)
+	if v.ProvenFull != history(t, s).Fulls[0].Key || v.Revision == 0 || v.Trouble != "" {
+		t.Errorf("told is %+v", v)
+	}
+	prover := 0 // the first that does not lead
+	if lead == 0 {
+		prover = 1
+	}
+	for i, a := range all {
+		if n := testutil.ToFloat64(a.Metrics.proofs.WithLabelValues("Proven")); (n > 0) != (i == prover) {
+			t.Errorf("member %d, where %d leads, proved %v times", i, lead, n)
+		}
+		if left, err := os.ReadDir(a.Scratch); err != nil || len(left) > 0 {
+			t.Errorf("the scratch directory of member %d has %v, %v", i, left, err)
+		}
+	}
+
+	full := history(t, s).Fulls[0]
+	body, err := s.Get(t.Context(), full.Key, 0, -1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	content, err := io.ReadAll(body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = body.Close()
+	content[len(content)/2] ^= 1
+	if _, err := s.Put(t.Context(), full.Key, bytes.NewReader(content), store.PutOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	v.At = v.At.Add(-48 * time.Hour)
+	v.Tried = v.At
+	if err := told.TellVerification(t.Context(), v); err != nil {
+		t.Fatal(err)
+	}
+	v = verified(func(v leases.Verification) bool { return v.Broken == full.Key || v.ProvenFull != full.Key })
+	eventually(t, "a new full follows", func() error {
+		if n := len(history(t, s).Fulls); n < 2 || all[lead].fired("disproved") == 0 {
+			return fmt.Errorf("%w: %d fulls; %+v", errWaiting, n, v)
+		}
+		return nil
+	})
+	v = verified(func(v leases.Verification) bool { return proven(v) && v.ProvenFull != full.Key })
+	if v.Broken != "" || v.Full != history(t, s).Fulls[1].Key {
+		t.Errorf("told is %+v", v)
+	}
+}

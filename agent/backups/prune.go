@@ -1,0 +1,172 @@
+package backups
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/etcd-druid/druid/agent/config"
+	"github.com/etcd-druid/druid/backup/chain"
+	"github.com/etcd-druid/druid/backup/store"
+	"github.com/etcd-druid/druid/internal/crash"
+	"github.com/etcd-druid/druid/leases"
+	"github.com/etcd-druid/druid/membership"
+)
+
+// orphanAge is how old what an upload left behind must be: no upload of a full takes a day.
+const orphanAge = 24 * time.Hour
+
+// Prune lets go what retention does not keep, once at the beginning and after each full, until ctx ends, and hangPatience
+// longer at most: with the leader's Lease, which Run does not need. It does nothing while Run has no session, or one whose
+// chain is not whole: what is there may be another's, or all that is left.
+func (d *Duty) Prune(ctx context.Context) error {
+	tries := attempts{pace: d.readPace}
+	d.prune()
+	for ctx.Err() == nil {
+		s, changed := d.at()
+		if s == nil {
+			await(ctx, changed, maxRest)
+			continue
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-changed:
+			continue
+		case <-d.pruning:
+		}
+		if !s.sound.Load() {
+			continue // the session says when it is
+		}
+		err := d.pass(ctx, s.retain)
+		if err == nil {
+			tries.succeeded()
+			continue
+		}
+		tries.failed(time.Now())
+		d.Metrics.failed(kindStore)
+		if tries.failures == 1 && ctx.Err() == nil {
+			d.Log.WarnContext(ctx, "retention hindered", "err", err)
+		}
+		d.prune()
+		await(ctx, nil, time.Until(tries.next))
+	}
+	return nil
+}
+
+// errTerm says that another term began.
+var errTerm = errors.New("leadership changed")
+
+// errCorrupt keeps everything: the older backups may be the last ones without the damage.
+var errCorrupt = errors.New("the alarm CORRUPT stands: no backup is deleted until it is disarmed")
+
+// retain deletes what a listing of just now shows to be superfluous, oldest first, and what dead uploads left. It is safe
+// to end anywhere.
+func (s *session) retain(ctx context.Context) (err error) {
+	client, err := s.Dial(ctx, s.Local)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, client.Close()) }()
+	term := func(ctx context.Context) (uint64, error) {
+		ctx, cancel := context.WithTimeout(ctx, readTimeout)
+		defer cancel()
+		status, err := membership.ReadStatus(ctx, client, s.Local)
+		if err != nil {
+			return 0, err
+		}
+		if status.Role != membership.RoleLeader || status.ClusterID != s.self.ClusterID {
+			return 0, errTerm
+		}
+		if status.Corrupt() {
+			return 0, errCorrupt
+		}
+		return status.RaftTerm, nil
+	}
+	began, err := term(ctx)
+	if err != nil {
+		return err
+	}
+	listing, cancel := context.WithTimeout(ctx, listTimeout)
+	defer cancel()
+	catalog, err := chain.Read(listing, s.store, s.config.Prefix)
+	if err != nil {
+		return err
+	}
+	if l, found := superseding(catalog, s.self); found {
+		return s.supersededBy(l)
+	}
+	evidence, err := s.evidence(ctx)
+	if err != nil {
+		return err
+	}
+	for _, v := range catalog.Retain(s.self.Lineage, policy(s.config.Retention), evidence, time.Now()) {
+		if v.Keep {
+			continue
+		}
+		switch now, err := term(ctx); {
+		case err != nil:
+			return err
+		case now != began:
+			return fmt.Errorf("%w: term %d, was %d", errTerm, now, began)
+		}
+		if err := s.drop(ctx, v); err != nil {
+			return err
+		}
+	}
+	return s.sweep(ctx)
+}
+
+// evidence is what was found out about the backups. Nothing is deleted while that cannot be read; where nobody keeps the
+// Lease, nothing was found out.
+func (s *session) evidence(ctx context.Context) (chain.Evidence, error) {
+	e := chain.Evidence{Proven: map[string]bool{}, Broken: map[string]bool{}}
+	_, v, err := s.Leases.Full(ctx)
+	switch {
+	case errors.Is(err, leases.ErrAbsent):
+		return e, nil
+	case err != nil:
+		return e, fmt.Errorf("what is known of the backups: %w", err)
+	}
+	if v.ProvenFull != "" {
+		e.Proven[v.ProvenFull] = true
+	}
+	if v.Broken != "" {
+		e.Broken[v.Broken] = true
+	}
+	return e, nil
+}
+
+// drop deletes one object. One that is locked goes when a later pass finds it unlocked.
+func (s *session) drop(ctx context.Context, v chain.Verdict) error {
+	crash.Before("delete-backup")
+	err := s.store.Delete(ctx, v.Key)
+	crash.After("delete-backup")
+	switch {
+	case errors.Is(err, store.ErrLocked):
+		s.log.DebugContext(ctx, "backup kept by its lock", "object", v.Key)
+		return nil
+	case err != nil:
+		return err
+	}
+	s.Metrics.deleted.Inc()
+	s.log.InfoContext(ctx, "backup deleted", "object", v.Key, "rule", string(v.Reason))
+	return nil
+}
+
+func (s *session) sweep(ctx context.Context) error {
+	crash.Before("sweep-uploads")
+	n, err := s.store.Sweep(ctx, s.config.Prefix+"/", orphanAge)
+	crash.After("sweep-uploads")
+	if n > 0 {
+		s.log.InfoContext(ctx, "orphaned uploads removed", "uploads", n)
+	}
+	return err
+}
+
+func policy(r config.Retention) chain.Policy {
+	return chain.Policy{
+		KeepAll: time.Duration(r.KeepAll), Hourly: r.Hourly, Daily: r.Daily, Weekly: r.Weekly, Monthly: r.Monthly, Count: r.Count,
+	}
+}

@@ -1,0 +1,126 @@
+package backups
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/etcd-druid/druid/backup/chain"
+	"github.com/etcd-druid/druid/backup/delta"
+	"github.com/etcd-druid/druid/backup/guard"
+)
+
+// recording is a recorder at work.
+type recording struct {
+	*delta.Recorder
+	from   int64
+	cancel context.CancelFunc
+
+	mu     sync.Mutex
+	status delta.Status
+}
+
+// record starts the recorder at a revision. It outlives ctx, so that what it has can be flushed when ctx has ended.
+func (s *session) record(ctx context.Context, from int64) {
+	r := &recording{from: from}
+	recorder, err := delta.NewRecorder(delta.Config{
+		Conn: s.watch.ActiveConnection(), Store: s.store, Lineage: string(s.self.Lineage), ClusterID: s.self.ClusterID,
+		Key: func(from, to int64, at time.Time) string {
+			return chain.DeltaKey(s.config.Prefix, s.self.Lineage, from, to, at)
+		},
+		From: from, Period: time.Duration(s.config.Delta.Period), MaxBytes: int(s.config.Delta.MaxBytes),
+		CheckpointEvery: checkpointInterval,
+		Observe:         func(status delta.Status) { s.observed(ctx, r, status) },
+	})
+	if err != nil {
+		s.recorderEnded(ctx, r, err)
+		return
+	}
+	running, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	r.Recorder, r.cancel = recorder, cancel
+	s.recorder = r
+	s.orders.follow(r)
+	s.log.InfoContext(ctx, "deltas began", "from", from)
+	s.group.Go(func() error {
+		err := guard.Run(func() error { return recorder.Run(running) })
+		s.ended <- func(ctx context.Context) {
+			s.recorder = nil
+			s.orders.follow(nil)
+			s.recorderEnded(ctx, r, err)
+		}
+		return nil
+	})
+}
+
+// checkpointInterval of deltas: for each etcd reads its whole database, some seconds of one core for 8 GiB.
+const checkpointInterval = time.Hour
+
+// recorderEnded: whatever the reason, store and etcd are looked at before it is begun again.
+func (s *session) recorderEnded(ctx context.Context, r *recording, err error) {
+	if ctx.Err() != nil {
+		return
+	}
+	s.chain = ChainUnknown
+	if err == nil {
+		return // we ended it
+	}
+	s.Metrics.failed(kindDelta)
+	if r.saved() >= r.from {
+		s.deltas.succeeded()
+	}
+	switch {
+	case errors.Is(err, delta.ErrGap):
+		// What follows may be there, but was left out once. Unless a full comes before it, it would be left out again.
+		s.gap = r.saved()
+	case errors.Is(err, delta.ErrCompacted), errors.Is(err, delta.ErrAhead):
+	default:
+		s.deltas.failed(time.Now())
+	}
+	s.tell.recorderFailed(ctx, err)
+}
+
+// saved is the last revision that it saved.
+func (r *recording) saved() int64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return max(r.status.Saved, r.from-1)
+}
+
+// end is the end of the recorder, where there is one.
+func (r *recording) end() {
+	if r != nil {
+		r.cancel()
+	}
+}
+
+// observed is told of all that the recorder does, by its own goroutine.
+func (s *session) observed(ctx context.Context, r *recording, status delta.Status) {
+	r.mu.Lock()
+	before := r.status
+	r.status = status
+	r.mu.Unlock()
+	if status.Object.Key != before.Object.Key {
+		s.Metrics.saved(kindDelta, status.Object.Size, status.Object.Took)
+	}
+	s.Metrics.follow(status)
+	if status.SaveError != nil && before.SaveError == nil {
+		s.Metrics.failed(kindDelta)
+	}
+	s.tell.recorded(ctx, status)
+}
+
+// flush saves what is at hand when leadership ends. Nobody waits for long: what is not saved the next leader saves.
+func (s *session) flush(ctx context.Context) {
+	if s.recorder == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), flushTimeout)
+	defer cancel()
+	saved, err := s.recorder.Flush(ctx)
+	if err != nil {
+		s.log.WarnContext(ctx, "last delta not saved", "err", err)
+		return
+	}
+	s.log.InfoContext(ctx, "last delta saved", "revision", saved)
+}

@@ -1,0 +1,82 @@
+package backups
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+
+	"github.com/etcd-druid/druid/backup/chain"
+)
+
+// relookInterval is how long what was saved is believed to be there: somebody may delete it, or another cluster come into
+// its place.
+const relookInterval = 10 * time.Minute
+
+var errGone = errors.New("backups that were saved are gone from the store: only a new full closes the gap")
+
+// stale says that it is time to look beside the recorder. Without one the store is looked at more often.
+func (s *session) stale(now time.Time) bool {
+	return s.recorder != nil && s.chain&(ChainEmpty|ChainWhole|ChainBroken) != 0 && !now.Before(s.looked.Add(s.relook)) && !s.read.resting(now)
+}
+
+// observeAgain looks while the recorder goes on, and ends it where nothing more may be saved. A store that does not answer
+// leaves the chain as it was: what goes on being saved still leads on from it.
+func (s *session) observeAgain(ctx context.Context) {
+	was, doubt, saved := s.chain, s.doubt, s.recorder.saved()
+	err := s.review(ctx, saved)
+	if ctx.Err() != nil {
+		return
+	}
+	if err != nil {
+		s.doubt = doubt
+		if errors.Is(err, chain.ErrBirth) {
+			s.chain = ChainUnknown // the place is another cluster's
+			s.recorder.end()
+		}
+		s.read.failed(time.Now())
+		s.Metrics.failed(kindStore)
+		s.tell.failed(ctx, err)
+		return
+	}
+	s.read.succeeded()
+	s.looked = time.Now()
+	hindrance := hindrances[s.chain]
+	switch {
+	case s.chain == ChainAhead:
+		s.recorder.end()
+	case s.chain == ChainWhole:
+		s.saved = max(s.saved, s.recorder.saved())
+	case was == ChainWhole:
+		hindrance = errGone
+	}
+	s.tell.read(ctx, s.newest, s.saved, s.chain, hindrance, s.doubt)
+}
+
+// review lists what is there of what was saved before, up to a revision. What etcd compacted meanwhile the recorder has.
+func (s *session) review(ctx context.Context, saved int64) error {
+	now, err := s.revision(ctx, 0)
+	if err != nil {
+		return err
+	}
+	h, err := s.list(ctx)
+	if err != nil {
+		return err
+	}
+	s.now = now
+	switch _, err := s.revision(ctx, s.saved); {
+	case errors.Is(err, rpctypes.ErrFutureRev):
+		s.chain = ChainAhead
+		return nil
+	case err != nil && !errors.Is(err, rpctypes.ErrCompacted):
+		return err
+	}
+	if s.chain == ChainWhole && s.saved < saved {
+		s.chain = ChainBroken
+	}
+	if s.saved == 0 {
+		s.chain = ChainEmpty
+	}
+	return s.know(h, time.Now())
+}

@@ -1,0 +1,218 @@
+package backups
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/etcd-druid/druid/agent/config"
+	"github.com/etcd-druid/druid/backup/chain"
+	"github.com/etcd-druid/druid/backup/store"
+)
+
+// session is the work under one configuration and one identity, for as long as this member leads. What is not said to be
+// shared is touched by the loop of run alone.
+type session struct {
+	*Duty
+	config config.Backup
+	self   Identity
+	store  store.Store
+	log    *slog.Logger
+	client *clientv3.Client
+	watch  *clientv3.Client
+	group  *errgroup.Group
+
+	// chain, with the last revision that is saved in it, and where RecordAnew begins.
+	chain Chain
+	saved int64
+	now   int64
+	// doubt about what the store holds, for which nothing is deleted though the chain may be whole; nil for none.
+	doubt error
+	// newest full: when it was taken, by our clock at most at the time when we first saw it, and when the next one is due.
+	newest chain.Full
+	due    time.Time
+	// gap is the last saved revision behind which the watch left something out; 0 for none.
+	gap int64
+
+	read     attempts
+	looked   time.Time
+	full     attempts
+	fulling  bool
+	deltas   attempts
+	recorder *recording
+	last     Decision
+
+	// ended has what is to be done when a recorder or a full ended. There is one of each at a time, so none waits.
+	ended chan func(context.Context)
+	// Shared.
+	orders *orders
+	// whole: nothing of this history is missing. sound: besides, it is the one that is saved here. Only then anything is
+	// deleted.
+	whole, sound atomic.Bool
+	tell         *herald
+}
+
+// attempts at something that fails.
+type attempts struct {
+	pace     pace
+	failures int
+	next     time.Time
+}
+
+func (a *attempts) failed(now time.Time) {
+	a.failures++
+	a.next = now.Add(a.pace.after(a.failures))
+}
+
+func (a *attempts) succeeded() { a.failures, a.next = 0, time.Time{} }
+
+func (a *attempts) resting(now time.Time) bool { return now.Before(a.next) }
+
+func newSession(d *Duty, c config.Backup, self Identity, s store.Store) *session {
+	log := d.Log.With("lineage", string(self.Lineage))
+	return &session{
+		Duty: d, config: c, self: self, store: s, log: log, chain: ChainUnknown,
+		read: attempts{pace: d.readPace}, full: attempts{pace: d.fullPace}, deltas: attempts{pace: d.recorderPace},
+		ended: make(chan func(context.Context), 2), orders: newOrders(), tell: newHerald(d, c, self),
+	}
+}
+
+// run decides and starts until ctx ends or the session is not current any more.
+func (s *session) run(ctx context.Context, current func() (<-chan struct{}, bool)) (err error) {
+	// It is needed for a moment after ctx ended.
+	if s.client, err = s.Dial(context.WithoutCancel(ctx), s.Local); err != nil {
+		return fmt.Errorf("backups: %w", err)
+	}
+	defer func() { err = errors.Join(err, s.client.Close()) }()
+	if s.watch, err = s.Listen(context.WithoutCancel(ctx), s.Local); err != nil {
+		return fmt.Errorf("backups: %w", err)
+	}
+	defer func() { err = errors.Join(err, s.watch.Close()) }()
+	s.log.InfoContext(ctx, "backups began", "prefix", s.config.Prefix)
+	defer s.log.InfoContext(ctx, "backups ended")
+	working, end := context.WithCancel(ctx)
+	s.group = &errgroup.Group{}
+	s.group.Go(func() error { return s.tell.run(working) })
+	defer func() {
+		end()
+		s.recorder.end()
+		s.orders.refuse()
+		_ = s.group.Wait() // what became of them they told
+		s.Metrics.idle()
+	}()
+	s.Metrics.hinder(time.Now())
+	err = s.loop(working, current)
+	s.flush(ctx)
+	return err
+}
+
+func (s *session) loop(ctx context.Context, current func() (<-chan struct{}, bool)) error {
+	for ctx.Err() == nil {
+		changed, ok := current()
+		if !ok {
+			return errAnew
+		}
+		switch now := time.Now(); {
+		case s.chain == ChainUnknown && !s.read.resting(now):
+			s.observe(ctx)
+		case s.stale(now):
+			s.observeAgain(ctx)
+		}
+		s.settle()
+		d := Decide(s.facts(time.Now()))
+		s.note(ctx, d)
+		switch d.Verdict {
+		case TakeFull:
+			s.takeFull(ctx, d.Rule)
+		case RecordOn:
+			s.record(ctx, s.saved+1)
+		case RecordAnew:
+			s.record(ctx, s.now+1)
+		case Wait:
+			s.rest(ctx, changed)
+		case Prove: // which the other table orders, of another member
+		}
+	}
+	return nil
+}
+
+// settle has retention look once the chain is found to be whole and beyond doubt.
+func (s *session) settle() {
+	whole := s.chain == ChainWhole
+	switch was := s.whole.Swap(whole); {
+	case whole && !was:
+		s.Metrics.hinder(time.Time{})
+	case was && !whole:
+		s.Metrics.hinder(time.Now())
+	}
+	sound := whole && s.doubt == nil
+	if was := s.sound.Swap(sound); sound && !was {
+		s.prune()
+	}
+}
+
+func (s *session) facts(now time.Time) Facts {
+	f := Facts{
+		Chain: s.chain, Recorder: RecorderOff, Full: FullIdle,
+		Asked: answerOf(s.orders.waiting()), Due: answerOf(!s.due.IsZero() && !now.Before(s.due)),
+		Doubted: answerOf(s.tell.disproved(s.newest.Key)),
+	}
+	switch {
+	case s.recorder != nil:
+		f.Recorder = RecorderOn
+	case s.deltas.resting(now):
+		f.Recorder = RecorderResting
+	}
+	switch {
+	case s.fulling:
+		f.Full = FullRunning
+	case s.full.resting(now):
+		f.Full = FullResting
+	}
+	return f
+}
+
+// note logs a repeated decision once.
+func (s *session) note(ctx context.Context, d Decision) {
+	if d == s.last || ctx.Err() != nil {
+		return
+	}
+	s.last = d
+	s.Metrics.decided(d.Rule)
+	s.log.InfoContext(ctx, "backups decided", "verdict", string(d.Verdict), "rule", d.Rule)
+}
+
+// rest until something ended, was asked for or is due, or ctx ended.
+func (s *session) rest(ctx context.Context, changed <-chan struct{}) {
+	timer := time.NewTimer(s.pause(time.Now()))
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case ended := <-s.ended:
+		ended(ctx)
+	case <-s.orders.asked:
+	case <-s.tell.news:
+	case <-changed:
+	case <-timer.C:
+		if s.recorder == nil && s.chain != ChainUnknown && !s.deltas.resting(time.Now()) {
+			s.chain = ChainUnknown // it is older than the pause after the recorder that failed
+		}
+	}
+}
+
+// pause until the next thing that only time brings.
+func (s *session) pause(now time.Time) time.Duration {
+	pause := maxRest
+	for _, at := range []time.Time{s.due, s.read.next, s.full.next, s.deltas.next, s.looked.Add(s.relook)} {
+		if at.After(now) {
+			pause = min(pause, at.Sub(now))
+		}
+	}
+	return pause
+}

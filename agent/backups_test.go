@@ -1,0 +1,169 @@
+package agent_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/etcd-druid/druid/agent/config"
+	"github.com/etcd-druid/druid/agent/transport"
+	"github.com/etcd-druid/druid/backup/chain"
+	"github.com/etcd-druid/druid/backup/store"
+	"github.com/etcd-druid/druid/backup/store/dir"
+)
+
+const backupPrefix = "default/demo"
+
+// saving is a configuration with backups into a directory.
+func saving(t *testing.T, path string, period time.Duration) config.Reloadable {
+	t.Helper()
+	raw, err := json.Marshal(store.Config{Directory: &store.Directory{Path: path}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := quick()
+	r.Backup = &config.Backup{
+		Store: raw, Prefix: backupPrefix, Full: config.Full{Schedule: "0 0 1 1 *"},
+		Delta: config.Delta{Period: config.Duration(period), MaxBytes: 1 << 20}, Retention: config.Retention{Count: 1},
+	}
+	return r
+}
+
+// saved is what the store has of the cluster's one lineage.
+func (p *pod) saved(path string) chain.History {
+	p.t.Helper()
+	s, err := dir.Open(store.Directory{Path: path})
+	p.must(err)
+	c, err := chain.Read(p.t.Context(), s, backupPrefix)
+	p.must(err)
+	if len(c.Histories) != 1 {
+		return chain.History{}
+	}
+	return c.Histories[0]
+}
+
+func (p *pod) savedUpTo(path string, revision int64) {
+	p.t.Helper()
+	p.eventually(fmt.Sprintf("revision %d is saved", revision), func() error {
+		if at := p.saved(path).LastSaved(); at < revision {
+			return fmt.Errorf("saved up to %d", at)
+		}
+		return nil
+	})
+}
+
+func (p *pod) put(c *clientv3.Client) int64 {
+	p.t.Helper()
+	response, err := c.Put(p.t.Context(), "k", "v")
+	p.must(err)
+	return response.Header.Revision
+}
+
+func (p *pod) post(body string) (code int, artifact struct {
+	Object, SHA256 string
+	Revision       int64
+}) {
+	p.t.Helper()
+	ctx, cancel := context.WithTimeout(p.t.Context(), patience)
+	defer cancel()
+	url := transport.Transport{}.URL("127.0.0.1", p.config.AgentPort) + "/v1/snapshots"
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, url, strings.NewReader(body))
+	p.must(err)
+	client := transport.Transport{}.HTTPClient()
+	client.Timeout = patience
+	response, err := client.Do(request)
+	p.must(err)
+	defer func() { _ = response.Body.Close() }()
+	p.must(json.NewDecoder(response.Body).Decode(&artifact))
+	return response.StatusCode, artifact
+}
+
+func TestALeaderBacksUpAlsoWhileTheAPIIsAway(t *testing.T) {
+	path := t.TempDir()
+	p := newPod(t, saving(t, path, time.Second))
+	p.startAgent()
+	m := p.formed()
+	client := p.etcd()
+	p.savedUpTo(path, p.put(client))
+	h := p.saved(path)
+	if string(h.Lineage) != m.Lineage || h.Birth == nil || h.Birth.ClusterUID != "cluster-uid" {
+		t.Errorf("saved under lineage %s, born as %+v; the member's is %s", h.Lineage, h.Birth, m.Lineage)
+	}
+	last := p.put(client)
+	for _, kind := range []string{"Full", "Full", "Delta"} {
+		if code, a := p.post(`{"type":"` + kind + `"}`); code != http.StatusOK || a.Revision < last {
+			t.Errorf("%s on demand: %d %+v, want revision %d", kind, code, a, last)
+		}
+	}
+	if code, _ := p.post(`{"type":"Half"}`); code != http.StatusBadRequest {
+		t.Errorf("half a backup on demand: %d, want 400", code)
+	}
+	p.eventually("retention leaves the full that counts and the one before it", func() error {
+		if n := len(p.saved(path).Fulls); n != 2 {
+			return fmt.Errorf("%d fulls", n)
+		}
+		return nil
+	})
+	if _, metrics := p.get("/metrics"); !strings.Contains(metrics, `etcd_agent_backup_objects_total{kind="Full"}`) {
+		t.Error("metrics do not count fulls")
+	}
+
+	p.cut.cut()
+	p.savedUpTo(path, p.put(client))
+	p.cut.broken.Store(false)
+}
+
+func TestWhatEtcdAcknowledgedIsSavedBeforeItEnds(t *testing.T) {
+	path := t.TempDir()
+	p := newPod(t, saving(t, path, time.Hour)) // nothing but the end saves a delta
+	a, _ := p.startAgent()
+	p.formed()
+	p.savedUpTo(path, 1)
+	last := p.put(p.etcd())
+	if at := p.saved(path).LastSaved(); at >= last {
+		t.Fatalf("revision %d is saved already: %d", last, at)
+	}
+	p.must(p.endLaunch())
+	p.eventually("etcd ends", func() error {
+		if s := a.Status(); s.Etcd.Healthy {
+			return errors.New("it serves")
+		}
+		return nil
+	})
+	if at := p.saved(path).LastSaved(); at < last {
+		t.Errorf("saved up to %d when etcd had ended, want %d", at, last)
+	}
+}
+
+// endLaunch as the kubelet does.
+func (p *pod) endLaunch() error { return syscall.Kill(p.launch, syscall.SIGTERM) }
+
+func TestAStoreThatIsNotThereHindersNothingElse(t *testing.T) {
+	path := t.TempDir()
+	p := newPod(t, quick())
+	a, _ := p.startAgent()
+	p.formed() // which waits for the store where there is one
+	p.must(os.RemoveAll(path))
+	p.configure(saving(t, path, time.Second))
+	last := p.put(p.etcd())
+	p.eventually("the failure is counted", func() error {
+		if _, metrics := p.get("/metrics"); !strings.Contains(metrics, `etcd_agent_backup_failures_total{kind="Store"}`) {
+			return errors.New("it is not")
+		}
+		return nil
+	})
+	if !a.Status().Etcd.Healthy {
+		t.Error("etcd is not healthy")
+	}
+	p.must(os.Mkdir(path, 0o700))
+	p.savedUpTo(path, last)
+}

@@ -1,0 +1,108 @@
+package bootstrap
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+
+	"github.com/etcd-druid/druid/agent/datadir"
+	"github.com/etcd-druid/druid/agent/launch"
+	"github.com/etcd-druid/druid/internal/crash"
+	"github.com/etcd-druid/druid/leases"
+	"github.com/etcd-druid/druid/membership"
+)
+
+// attempt is a birth that is claimed.
+type attempt struct {
+	record              leases.Record
+	token, peerURL      string
+	memberID, clusterID uint64
+}
+
+// cluster is --initial-cluster: a group is born with one member.
+func (a *attempt) cluster(member string) string { return member + "=" + a.peerURL }
+
+// form claims an attempt in the record and starts etcd as the only member of a new cluster. The claim comes before any
+// data (R2); whoever claims after us makes our attempt a lost one, and its data never leaves this volume.
+func (b *Bootstrapper) form(ctx context.Context, o *observation) (*launch.Order, error) {
+	a, err := b.claim(ctx, o)
+	if a == nil || err != nil {
+		return nil, err
+	}
+	if err := b.moveAside(ctx, o, "attempt-lost"); err != nil {
+		return nil, err
+	}
+	stamp := b.stamp(o, a.record, a.clusterID, a.memberID)
+	crash.Before("stamp-birth")
+	err = datadir.WriteStamp(b.cfg.VolumePath, stamp)
+	crash.After("stamp-birth")
+	if err != nil {
+		return nil, err
+	}
+	return b.order(stamp, start{
+		fresh: true, cluster: a.cluster(b.cfg.Member), token: a.token, maxLearners: a.record.MaxLearners,
+	})
+}
+
+// claim puts an attempt of ours into the record, above the epoch of every lineage that the backup store has of a cluster
+// of this name. It returns nil where somebody else wrote meanwhile: then a new look must come first.
+func (b *Bootstrapper) claim(ctx context.Context, o *observation) (*attempt, error) {
+	nonce, err := newNonce()
+	if err != nil {
+		return nil, err
+	}
+	limit, err := b.limitAtBirth()
+	if err != nil {
+		return nil, err
+	}
+	record := o.record.record
+	record.Epoch = max(record.Epoch, o.births.epoch)
+	record = Claim(record, nonce, b.cfg.PodUID, limit)
+	a := &attempt{token: record.Token(b.cfg.Namespace, b.cfg.Cluster, b.cfg.ClusterUID), peerURL: b.peerURL(b.cfg.Member)}
+	a.memberID, a.clusterID, err = membership.ExpectedIDs(b.cfg.Member, a.peerURL, a.token)
+	if err != nil {
+		return nil, err
+	}
+	record.ClusterID = a.clusterID
+	crash.Before("claim-birth")
+	_, err = b.store.UpdateRecord(ctx, o.record.version, record)
+	crash.After("claim-birth")
+	if errors.Is(err, leases.ErrConflict) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("claim epoch %d: %w", record.Epoch, err)
+	}
+	b.log.InfoContext(ctx, "forming claimed", "clusterID", leases.FormatID(a.clusterID), "memberID", leases.FormatID(a.memberID),
+		"epoch", record.Epoch)
+	a.record = record
+	return a, nil
+}
+
+// stamp says whose the data of this volume is going to be.
+func (b *Bootstrapper) stamp(o *observation, record leases.Record, clusterID, memberID uint64) datadir.Stamp {
+	return StampOf(&b.cfg, record, o.own.member, clusterID, memberID)
+}
+
+// limitAtBirth is max-learners of a raft group that is born on our version of etcd.
+func (b *Bootstrapper) limitAtBirth() (int, error) {
+	minor, err := minorOf(b.cfg.EtcdVersion)
+	if err != nil {
+		return 0, err
+	}
+	if minor <= 5 {
+		return leases.MaxLearners35, nil
+	}
+	return leases.MaxLearners, nil
+}
+
+// newNonce draws what makes a birth's token its own: 64 bits, so that no two births ever share one.
+func newNonce() (string, error) {
+	var nonce [8]byte
+	if _, err := rand.Read(nonce[:]); err != nil {
+		return "", fmt.Errorf("draw nonce: %w", err)
+	}
+	return hex.EncodeToString(nonce[:]), nil
+}

@@ -1,0 +1,105 @@
+package bootstrap
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/etcd-druid/druid/agent/datadir"
+	"github.com/etcd-druid/druid/agent/datadir/volume"
+	"github.com/etcd-druid/druid/agent/launch"
+	"github.com/etcd-druid/druid/backup/restore"
+	"github.com/etcd-druid/druid/internal/crash"
+)
+
+// restore claims an attempt as form does, makes its data beside the data directory, stamps it and puts it in its place.
+//
+// Whoever comes after a death finds: before the stamp, no data, and what was made is dropped; before the rename, a stamp of
+// no data, which says nothing; after it, intact data of the record's attempt, which is resumed. Each attempt has a token of
+// its own, so data of an earlier one is never gone on with.
+func (b *Bootstrapper) restore(ctx context.Context, d Decision, o *observation) (*launch.Order, error) {
+	a, err := b.claim(ctx, o)
+	if a == nil || err != nil {
+		return nil, err
+	}
+	if err := b.clearForRestore(ctx, o); err != nil {
+		return nil, err
+	}
+	tell := func(words string) {
+		b.decided(Published{Decision: Decision{d.Mode, d.Rule, words}, Data: Empty.String()})
+	}
+	result, err := b.fetch(ctx, o, a, tell)
+	if err != nil {
+		return nil, b.restoreFailed(ctx, o, tell, err)
+	}
+	b.restores = restores{}
+	stamp := b.stamp(o, a.record, a.clusterID, a.memberID)
+	stamp.Parent, stamp.Fork = string(o.births.plan.Full.Lineage), result.Revision
+	crash.Before("stamp-restored")
+	err = datadir.WriteStamp(b.cfg.VolumePath, stamp)
+	crash.After("stamp-restored")
+	if err != nil {
+		return nil, err
+	}
+	if err := datadir.PlaceRestored(b.cfg.VolumePath); err != nil {
+		return nil, err
+	}
+	b.log.InfoContext(ctx, "data restored", "lineage", stamp.Parent, "revision", result.Revision, "bumped", result.Bumped,
+		"events", result.Events, "deltas", result.Deltas, "bytes", result.Size)
+	tell("")
+	// There is a log: should it vanish before etcd opens it, the flags let it form no empty cluster.
+	return b.order(stamp, start{cluster: a.cluster(b.cfg.Member), token: a.token, maxLearners: a.record.MaxLearners})
+}
+
+// clearForRestore moves aside what an attempt that was lost has in the place of the data, and drops what a restore that
+// died left beside it: no etcd ever ran on that.
+func (b *Bootstrapper) clearForRestore(ctx context.Context, o *observation) error {
+	if err := b.moveAside(ctx, o, "attempt-lost"); err != nil {
+		return err
+	}
+	left, err := datadir.PruneBegun(b.cfg.VolumePath)
+	if !left || err != nil {
+		return err
+	}
+	return datadir.Prune(b.cfg.VolumePath)
+}
+
+// fetch makes the data of the attempt beside the data directory. The revision is raised and all before it marked compacted,
+// because clients of the restored cluster may have seen more of its history; alarms NOSPACE that stood then are dropped.
+func (b *Bootstrapper) fetch(ctx context.Context, o *observation, a *attempt, tell func(string)) (restore.Result, error) {
+	plan := o.births.plan
+	b.log.InfoContext(ctx, "restore begun", "full", plan.Full.Key, "deltas", len(plan.Deltas), "reach", plan.Reach, "notes", plan.Notes)
+	tell("restoring " + plan.Full.Key)
+	c := restore.Config{
+		Store: o.births.source, Plan: plan, DataDir: volume.RestoredPath(b.cfg.VolumePath),
+		Name: b.cfg.Member, PeerURLs: []string{a.peerURL}, InitialCluster: a.cluster(b.cfg.Member), Token: a.token,
+		EtcdVersion: b.cfg.EtcdVersion, Bump: restore.DefaultBump, ClearAlarms: true, Progress: b.progress(ctx, tell),
+	}
+	crash.Before("restore-data")
+	result, err := restore.Run(ctx, c)
+	crash.After("restore-data")
+	switch {
+	case err != nil:
+		return result, err
+	case result.ClusterID != a.clusterID || result.MemberID != a.memberID:
+		return result, fmt.Errorf("restore: the data is of member %x in cluster %x, claimed were %x in %x",
+			result.MemberID, result.ClusterID, a.memberID, a.clusterID)
+	}
+	return result, nil
+}
+
+// restoreFailed tells why, and rests: each attempt costs a claim in the record, and requests to the store.
+func (b *Bootstrapper) restoreFailed(ctx context.Context, o *observation, tell func(string), err error) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	b.restores.failed(o.births.plan, err, time.Now())
+	b.births = births{}
+	if errors.Is(err, restore.ErrTooNew) {
+		return err // an older full is planned with at once
+	}
+	tell(err.Error())
+	pause(ctx, doubling(b.restores.failures-1))
+	return err
+}

@@ -1,0 +1,191 @@
+package bootstrap
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/etcd-druid/druid/agent/config"
+	"github.com/etcd-druid/druid/agent/datadir"
+	"github.com/etcd-druid/druid/leases"
+)
+
+// volumeState is what was found on the volume.
+type volumeState struct {
+	report datadir.Report
+	stamp  datadir.Stamp
+	// stampErr is ErrNoStamp, ErrBadStamp or what the disk answered; err is the inspection's.
+	stampErr, err error
+}
+
+// ownLease is what was read of our own Lease.
+type ownLease struct {
+	member leases.Member
+	err    error
+}
+
+// classifyData says whether the data is ours to continue (R3), and in words what speaks against it. What only the Lease
+// can tell is taken as good when the Lease cannot be read: R1 lets Resume alone pass then.
+func classifyData(cfg config.Config, v volumeState, own ownLease) (data Data, detail string) {
+	switch stampLost := errors.Is(v.stampErr, datadir.ErrNoStamp) || errors.Is(v.stampErr, datadir.ErrBadStamp); {
+	case v.err != nil:
+		return DataUnread, v.err.Error()
+	case v.report.State == datadir.Empty:
+		return Empty, ""
+	case v.stampErr != nil && !stampLost:
+		return DataUnread, v.stampErr.Error()
+	case v.stampErr != nil:
+		return Foreign, "no agent stamped it: " + v.stampErr.Error()
+	case v.stamp.Cluster != cfg.ClusterUID:
+		return Foreign, fmt.Sprintf("it is of the EtcdCluster with UID %s, we are %s", v.stamp.Cluster, cfg.ClusterUID)
+	case v.stamp.Member != cfg.Member:
+		return Foreign, fmt.Sprintf("it is of member %s, we are %s", v.stamp.Member, cfg.Member)
+	case v.report.State == datadir.Corrupt:
+		return Corrupt, v.report.String() + ": " + v.report.Detail
+	case v.report.ClusterID != uint64(v.stamp.ClusterID) || v.report.MemberID != uint64(v.stamp.MemberID):
+		return Foreign, fmt.Sprintf("its log is of member %x in cluster %x, its stamp of %x in %x",
+			v.report.MemberID, v.report.ClusterID, uint64(v.stamp.MemberID), uint64(v.stamp.ClusterID))
+	case v.report.State == datadir.NewerSchema:
+		return Newer, "it is of etcd " + v.report.StorageVersion
+	case own.err == nil:
+		return againstLease(v, own.member)
+	default:
+		return Intact, ""
+	}
+}
+
+// againstLease compares intact data with what our Lease recorded of it.
+func againstLease(v volumeState, own leases.Member) (Data, string) {
+	if own.VolumeUID != "" && v.stamp.VolumeUID != "" && own.VolumeUID != v.stamp.VolumeUID {
+		return Stale, fmt.Sprintf("it was written on the volume with UID %s, this one is %s", v.stamp.VolumeUID, own.VolumeUID)
+	}
+	// A position of another raft ID of ours says nothing about this one's log.
+	if own.ID != v.report.MemberID || own.ClusterID != v.report.ClusterID {
+		return Intact, ""
+	}
+	if v.report.Term < own.Floor.Term || v.report.Last.Index < own.Floor.Committed {
+		return Stale, fmt.Sprintf("it ends at term %d, index %d and once held term %d, index %d: the volume went back in time",
+			v.report.Term, v.report.Last.Index, own.Floor.Term, own.Floor.Committed)
+	}
+	return Intact, ""
+}
+
+// classifyLease says what our own Lease makes of us.
+func classifyLease(cfg config.Config, own ownLease) (lease Lease, detail string) {
+	switch {
+	case own.err != nil:
+		return LeaseUnread, own.err.Error()
+	case own.member.PodUID == "":
+		return LeaseUnread, "druid has not written the Pod's UID into it yet"
+	case own.member.PodUID != cfg.PodUID:
+		return Superseded, fmt.Sprintf("it names the Pod with UID %s, we are %s", own.member.PodUID, cfg.PodUID)
+	case own.member.Retire.State == leases.RetireRequested:
+		return Leaving, ""
+	case own.member.Retire.State != leases.RetireNone:
+		return Retired, "its mark is " + string(own.member.Retire.State)
+	default:
+		return Fresh, ""
+	}
+}
+
+// recordState is what was read of the cluster record.
+type recordState struct {
+	record  leases.Record
+	version leases.Version
+	err     error
+}
+
+// classifyRecord says what the record makes of the cluster.
+func classifyRecord(cfg config.Config, r recordState) Record {
+	switch {
+	case errors.Is(r.err, leases.ErrAbsent):
+		return RecordAbsent
+	case r.err != nil:
+		return RecordUnread
+	}
+	switch complete := isComplete(r.record); r.record.Phase {
+	case leases.PhaseForming:
+		switch r.record.Executor {
+		case "":
+			return Unclaimed
+		case cfg.PodUID:
+			return FormingByUs
+		default:
+			return FormingByAnother
+		}
+	case leases.PhaseFormed:
+		if !complete {
+			return FormedIncomplete
+		}
+		return Formed
+	case leases.PhaseRecovering:
+		return Recovering
+	default:
+		return RecordUnread
+	}
+}
+
+// isComplete says whether a joiner finds in a Formed record all that it stamps its volume with.
+func isComplete(r leases.Record) bool {
+	return r.ClusterID != 0 && r.Epoch != 0 && r.Nonce != "" && r.Lineage != "" && r.MaxLearners > 0
+}
+
+// classifyPlace says what the record wants of this member.
+func classifyPlace(cfg config.Config, r leases.Record) Place {
+	switch {
+	case !r.Lists(cfg.Member):
+		return Undesired
+	case r.Phase == leases.PhaseForming && r.Seed == cfg.Member:
+		return Seed
+	default:
+		return Desired
+	}
+}
+
+// classifySlot says whose turn it is to replace itself or to leave, and who that is. A slot of a member that is not desired
+// any more binds nobody. Our own replacement, once begun, goes on.
+func classifySlot(cfg config.Config, r leases.Record) (slot Slot, holder string) {
+	replacing, retiring := r.Replacing, r.Retiring
+	if replacing != nil && !r.Lists(replacing.Member) {
+		replacing = nil
+	}
+	switch {
+	case replacing != nil && replacing.Member == cfg.Member:
+		return SlotOurs, cfg.Member
+	case retiring != nil && r.Lists(retiring.Member):
+		return SlotLeaving, retiring.Member
+	case replacing != nil:
+		return SlotTaken, replacing.Member
+	default:
+		return SlotFree, ""
+	}
+}
+
+// classifyEpoch compares the raft group of the data with the record's.
+func classifyEpoch(cfg config.Config, v volumeState, r recordState) Epoch {
+	if v.err != nil || v.stampErr != nil || v.report.State == datadir.Empty || r.err != nil {
+		return EpochUnknown
+	}
+	record, stamp := r.record, v.stamp
+	if record.Phase == leases.PhaseForming {
+		switch {
+		case stamp.Formed:
+			return EpochUnknown // a record that forgot what this volume knows
+		case record.Nonce == "" && record.Seed == cfg.Member:
+			return EpochUnknown // a record that forgot our claim: forming claims it anew
+		case leases.LineageOf(record.Epoch, record.Nonce) == stamp.Lineage:
+			return Current
+		default:
+			return Fenced
+		}
+	}
+	switch {
+	case record.ClusterID == 0:
+		return EpochUnknown
+	case record.ClusterID == uint64(stamp.ClusterID):
+		return Current
+	case stamp.Epoch > max(record.Epoch, record.FormedEpoch):
+		return EpochUnknown
+	default:
+		return Fenced
+	}
+}

@@ -1,0 +1,141 @@
+package bootstrap
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/etcd-druid/druid/agent/config"
+	"github.com/etcd-druid/druid/backup/chain"
+	"github.com/etcd-druid/druid/backup/store"
+)
+
+const (
+	// storeAge is how long an answer of the stores is taken as read: a start that waits looks more often than a store may
+	// be asked, which costs a listing and an object per lineage.
+	storeAge = 10 * time.Second
+	// storeTimeout bounds that: a thousand objects are one request.
+	storeTimeout = time.Minute
+)
+
+// births is what the stores tell of the birth that is due.
+type births struct {
+	fact   Backup
+	order  Order
+	detail string
+	// epoch is above that of every lineage in the cluster's own place, 0 where it has none.
+	epoch uint32
+	// source and plan of an order that can be carried out.
+	source store.Store
+	plan   chain.Plan
+	// read is when the stores were asked.
+	read time.Time
+}
+
+// observeBackup asks the stores, or remembers what they answered.
+func (b *Bootstrapper) observeBackup(ctx context.Context, o *observation) {
+	if b.births.read.IsZero() || time.Since(b.births.read) > storeAge {
+		b.births = b.askStores(ctx)
+		b.births.read = time.Now()
+	}
+	o.births = b.births
+	if o.births.fact == BackupPresent && o.births.order == OrderRestore {
+		b.restores.recall(&o.births)
+	}
+	o.Backup, o.Order = o.births.fact, o.births.order
+	o.note("backup", o.births.detail)
+}
+
+// askStores asks whether the cluster was formed before, and for a plan of what is to be restored. The flag and the
+// configuration file are read here too: an agent that cannot read them must not form an empty cluster.
+func (b *Bootstrapper) askStores(ctx context.Context) births {
+	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
+	defer cancel()
+	answer := births{fact: NoBackup, order: NoOrder}
+	order, err := b.cfg.RestoreOrder()
+	if order != nil || err != nil {
+		answer.order = OrderRestore
+	}
+	if err != nil {
+		return answer.because(StoreUnreachable, err)
+	}
+	reloadable, err := config.ReadReloadable(b.cfg.ConfigPath)
+	if err != nil {
+		return answer.because(StoreUnreachable, err)
+	}
+	backup := reloadable.Backup
+	var own chain.Catalog
+	if backup != nil {
+		if _, own, err = b.catalog(ctx, backup.Store, backup.Prefix); err != nil {
+			return answer.because(StoreUnreachable, err)
+		}
+		if answer.epoch, err = epochAbove(own); err != nil {
+			return answer.because(BackupUnusable, err)
+		}
+		if err := formedBefore(own, b.cfg.ClusterUID, order != nil); err != nil {
+			answer.order = NoOrder // it is of a birth that was
+			return answer.because(BackupPresent, err)
+		}
+	}
+	if order == nil {
+		return answer
+	}
+	return b.planRestore(ctx, answer, order, backup)
+}
+
+// because says what was found, and in words why.
+func (a births) because(fact Backup, err error) births {
+	a.fact, a.detail = fact, err.Error()
+	return a
+}
+
+var errNoStore = errors.New("--restore names no store, and the configuration file has none yet")
+
+func (b *Bootstrapper) planRestore(ctx context.Context, answer births, order *config.Restore, backup *config.Backup) births {
+	raw := order.Store
+	switch {
+	case len(raw) > 0:
+	case backup != nil:
+		raw = backup.Store
+	default:
+		return answer.because(StoreUnreachable, errNoStore)
+	}
+	source, catalog, err := b.catalog(ctx, raw, order.Prefix)
+	if err != nil {
+		return answer.because(StoreUnreachable, err)
+	}
+	target := chain.Target{Revision: order.Revision, Name: order.Name, Without: b.restores.tooNew}
+	if order.Time != nil {
+		target.Time = *order.Time
+	}
+	plan, err := withoutLost(catalog, b.cfg.ClusterUID).Plan(target)
+	if err != nil {
+		return answer.because(classifyPlan(err), err)
+	}
+	answer.fact, answer.source, answer.plan = BackupPresent, source, plan
+	return answer
+}
+
+// catalog is what a store holds below a prefix.
+func (b *Bootstrapper) catalog(ctx context.Context, raw json.RawMessage, prefix string) (store.Store, chain.Catalog, error) {
+	s, err := b.storeOf(ctx, raw)
+	if err != nil {
+		return nil, chain.Catalog{}, err
+	}
+	catalog, err := chain.Read(ctx, s, prefix)
+	return s, catalog, err
+}
+
+func (b *Bootstrapper) storeOf(ctx context.Context, raw json.RawMessage) (store.Store, error) {
+	c, err := store.ParseConfig(raw)
+	if err != nil {
+		return nil, err
+	}
+	s, err := b.openStore(ctx, c)
+	if err != nil {
+		return nil, fmt.Errorf("open the backup store: %w", err)
+	}
+	return s, nil
+}

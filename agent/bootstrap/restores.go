@@ -1,0 +1,89 @@
+package bootstrap
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"time"
+
+	"github.com/etcd-druid/druid/backup/chain"
+	"github.com/etcd-druid/druid/backup/delta"
+	"github.com/etcd-druid/druid/backup/restore"
+	"github.com/etcd-druid/druid/backup/snapshot"
+)
+
+// spoiledFor is how long a plan is not tried again whose objects turned out to be unusable: a person may put a good copy in
+// a broken one's place, under its name.
+const spoiledFor = 5 * time.Minute
+
+// restores is what became of the attempts to restore that this process made.
+type restores struct {
+	// failures in a row.
+	failures int
+	// spoiled is why plan cannot be carried out, at that time.
+	spoiled error
+	plan    chain.Plan
+	at      time.Time
+	// tooNew are fulls that hold more than the target.
+	tooNew []string
+}
+
+// failed remembers an attempt.
+func (r *restores) failed(plan chain.Plan, err error, now time.Time) {
+	r.failures++
+	switch {
+	case errors.Is(err, restore.ErrTooNew):
+		r.tooNew = append(r.tooNew, plan.Full.Key)
+	case isUnusable(err):
+		r.spoiled, r.plan, r.at = err, plan, now
+	}
+}
+
+// recall takes an answer back whose plan was tried in vain.
+func (r *restores) recall(answer *births) {
+	if r.spoiled != nil && time.Since(r.at) < spoiledFor && reflect.DeepEqual(r.plan, answer.plan) {
+		*answer = answer.because(BackupUnusable, r.spoiled)
+	}
+}
+
+// isUnusable says whether the objects are to blame, and not the way to them or the disk.
+func isUnusable(err error) bool {
+	for _, known := range []error{restore.ErrSwapped, restore.ErrShort, restore.ErrFork, restore.ErrVersion} {
+		if errors.Is(err, known) {
+			return true
+		}
+	}
+	_, full := errors.AsType[*snapshot.DamagedError](err)
+	_, changes := errors.AsType[*delta.DamagedError](err)
+	_, gap := errors.AsType[*restore.GapError](err)
+	return full || changes || gap
+}
+
+// progressEvery is how often progress is told: each time costs a patch of the member's Lease.
+const progressEvery = 5 * time.Second
+
+// progress tells of a restore, in the Lease and in the log.
+func (b *Bootstrapper) progress(ctx context.Context, tell func(string)) func(restore.Progress) {
+	told := time.Now()
+	return func(at restore.Progress) {
+		if time.Since(told) < progressEvery {
+			return
+		}
+		told = time.Now()
+		tell(progressWords(at))
+		b.log.InfoContext(ctx, "restoring", "phase", string(at.Phase), "bytes", at.Bytes, "totalBytes", at.TotalBytes,
+			"deltas", at.Deltas, "totalDeltas", at.TotalDeltas, "events", at.Events, "revision", at.Revision)
+	}
+}
+
+func progressWords(at restore.Progress) string {
+	switch at.Phase {
+	case restore.Fetching:
+		return fmt.Sprintf("restoring: %d of %d MiB of the full are written; %d deltas follow", at.Bytes>>20, at.TotalBytes>>20, at.TotalDeltas)
+	case restore.Applying:
+		return fmt.Sprintf("restoring: %d of %d deltas are applied, %d events, up to revision %d", at.Deltas, at.TotalDeltas, at.Events, at.Revision)
+	default:
+		return fmt.Sprintf("restoring: revision %d is reached and being made durable", at.Revision)
+	}
+}

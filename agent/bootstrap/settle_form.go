@@ -1,0 +1,152 @@
+package bootstrap
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/etcd-druid/druid/agent/datadir"
+	"github.com/etcd-druid/druid/internal/crash"
+	"github.com/etcd-druid/druid/leases"
+	"github.com/etcd-druid/druid/membership"
+)
+
+// birth is what the record says of the attempt that our data belongs to.
+type birth uint8
+
+const (
+	birthUnknown  birth = 1 << iota // the record cannot be read or does not tell
+	birthOurs                       // the attempt is the record's, and not Formed yet
+	birthRecorded                   // Formed, as this raft group
+	birthLost                       // another attempt was claimed or succeeded
+)
+
+// classifyBirth compares the record with the stamp of an attempt of member name.
+func classifyBirth(r recordState, stamp datadir.Stamp, name string) birth {
+	switch record := r.record; {
+	case r.err != nil:
+		return birthUnknown
+	case record.Phase != leases.PhaseForming && record.ClusterID == 0:
+		return birthUnknown
+	case record.Phase != leases.PhaseForming && record.ClusterID == uint64(stamp.ClusterID):
+		return birthRecorded
+	case record.Phase != leases.PhaseForming:
+		return birthLost
+	case leases.LineageOf(record.Epoch, record.Nonce) == stamp.Lineage:
+		return birthOurs
+	case record.Nonce == "" && record.Seed == name && record.FormedEpoch == 0:
+		return birthOurs // a record that forgot our claim; it is claimed and Formed in one write
+	default:
+		return birthLost
+	}
+}
+
+// formed records our healthy etcd as the cluster, by compare-and-set on the claim that carries our nonce. Nobody joins
+// before that, and druid publishes nothing.
+func (s *settler) formed(ctx context.Context) (bool, error) {
+	r := s.record(ctx)
+	switch classifyBirth(r, s.stamp, s.b.cfg.Member) {
+	case birthLost:
+		return false, fmt.Errorf("%w: ours is %s, the record's %s", ErrAttemptLost, s.stamp.Lineage, r.record.Lineage)
+	case birthRecorded:
+		return s.stampFormed(ctx)
+	case birthOurs:
+		if err := s.healthy(ctx); err != nil {
+			return false, err
+		}
+		if err := s.ours(ctx); err != nil {
+			return false, err
+		}
+		if err := s.parentRecorded(ctx); err != nil {
+			return false, err
+		}
+		return s.claimFormed(ctx, r)
+	default:
+		return false, errors.Join(errors.New("the record does not tell whether the cluster is formed"), r.err)
+	}
+}
+
+// ours reads that our Lease names this Pod (R1): a successor's volume, not ours, is the member's then.
+func (s *settler) ours(ctx context.Context) error {
+	lease, detail := s.lease(ctx)
+	if lease != Fresh {
+		return fmt.Errorf("form: this member's Lease is %s: %s", lease, detail)
+	}
+	return nil
+}
+
+// healthy proves that our etcd is the one of the stamp and serves.
+func (s *settler) healthy(ctx context.Context) error {
+	if _, err := s.self(ctx); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, endpointTimeout)
+	defer cancel()
+	client, err := s.b.dial(ctx, s.b.local())
+	if err != nil {
+		return err
+	}
+	defer func() { _ = client.Close() }()
+	return membership.Linearizable(ctx, client)
+}
+
+func (s *settler) claimFormed(ctx context.Context, r recordState) (bool, error) {
+	record := FormedBy(r.record, s.stamp, s.b.cfg.PodUID)
+	crash.Before("record-formed")
+	_, err := s.b.store.UpdateRecord(ctx, r.version, record)
+	crash.After("record-formed")
+	if errors.Is(err, leases.ErrConflict) {
+		return false, nil // look again: the other write may have been another's claim
+	}
+	if err != nil {
+		return false, fmt.Errorf("record the cluster as Formed: %w", err)
+	}
+	s.log.InfoContext(ctx, "cluster formed", "clusterID", leases.FormatID(record.ClusterID), "epoch", record.Epoch)
+	return s.stampFormed(ctx)
+}
+
+// stampFormed lets the volume itself know that the group exists.
+func (s *settler) stampFormed(context.Context) (bool, error) {
+	s.stamp.Formed = true
+	crash.Before("stamp-formed")
+	err := datadir.WriteStamp(s.b.cfg.VolumePath, s.stamp)
+	crash.After("stamp-formed")
+	if err != nil {
+		return false, err
+	}
+	s.b.setIdentity(s.stamp)
+	return true, nil
+}
+
+// nonceOf is the nonce of the birth that the stamp names: a lineage is <epoch>-<nonce>.
+func nonceOf(stamp datadir.Stamp) string {
+	_, nonce, _ := strings.Cut(stamp.Lineage, "-")
+	return nonce
+}
+
+// CompleteRecord fills what a re-created record does not know of its own cluster, from the stamp of a member that runs in
+// it. Nobody joins from an incomplete record. An epoch is never lowered. It says whether there is anything to write.
+func (b *Bootstrapper) CompleteRecord(record leases.Record) (leases.Record, bool) {
+	stamp, ok := b.Identity()
+	if !ok || !stamp.Formed {
+		return record, false
+	}
+	return complete(record, stamp)
+}
+
+// complete is CompleteRecord for a stamp: only into a record that says Formed, under the stamp's cluster ID, and knows no
+// later epoch.
+func complete(record leases.Record, stamp datadir.Stamp) (leases.Record, bool) {
+	if record.Phase != leases.PhaseFormed || record.ClusterID != uint64(stamp.ClusterID) ||
+		max(record.Epoch, record.FormedEpoch) > stamp.Epoch {
+		return record, false
+	}
+	if isComplete(record) && record.Epoch == stamp.Epoch && record.FormedEpoch == stamp.Epoch {
+		return record, false
+	}
+	record.Epoch, record.FormedEpoch = stamp.Epoch, stamp.Epoch
+	record.Nonce, record.Lineage = nonceOf(stamp), stamp.Lineage
+	record.MaxLearners = stamp.MaxLearners
+	return record, true
+}

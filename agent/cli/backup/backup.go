@@ -1,0 +1,170 @@
+package backup
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/etcd-druid/druid/backup/chain"
+	"github.com/etcd-druid/druid/backup/store"
+	"github.com/etcd-druid/druid/internal/cli"
+)
+
+// exitNo is the exit code of a question that was answered with no: nothing leads to the target, an object is broken, a
+// copy differs. Whatever could not be asked is 1.
+const exitNo = 2
+
+// session is one call of a command.
+type session struct {
+	location
+	output string
+	store  store.Store
+	out    io.Writer
+}
+
+const long = `Look at the backups in a store, and work on them. Nothing here needs a running cluster.
+
+--store is a URL or a file:
+  s3://bucket/prefix?region=eu-central-1     more parameters: endpoint, pathStyle=true, checksum=WhenRequired, caBundle
+  dir:///mnt/backups                         a directory that exists
+  store.json                                 the configuration as agents have it
+Credentials of S3 are the usual ones of AWS (environment, ~/.aws, the identity of a Pod or a node), or --credentials: a file
+like ~/.aws/credentials, or a directory like a mounted Secret.
+--prefix is <namespace>/<cluster>, below what --store names.
+
+Exit codes: 0 done; 1 not done, or not known; 2 the answer is no: nothing leads to the target, an object is broken, a copy
+differs, there are no backups.`
+
+// Command is `agent backup`.
+func Command() *cobra.Command {
+	s := &session{}
+	cmd := &cobra.Command{
+		Use:   "backup",
+		Short: "List, plan, verify, prove, restore, copy and delete the backups in a store",
+		Long:  long,
+		PersistentPreRunE: func(cmd *cobra.Command, _ []string) (err error) {
+			s.out = cmd.OutOrStdout()
+			if s.output != "table" && s.output != "json" {
+				return fmt.Errorf("--output is %q, want table or json", s.output)
+			}
+			s.store, err = s.open(cmd.Context(), "store")
+			return err
+		},
+	}
+	flags := cmd.PersistentFlags()
+	flags.StringVar(&s.location.store, "store", "", "where the backups are: s3://bucket/prefix?region=…, dir:///path, or a JSON file")
+	flags.StringVar(&s.credentials, "credentials", "", "file or directory with the credentials of the store")
+	flags.StringVar(&s.prefix, "prefix", "", "<namespace>/<cluster>, where the store holds those of several clusters")
+	flags.StringVarP(&s.output, "output", "o", "table", "table or json")
+	cmd.AddCommand(listCommand(s), showCommand(s), planCommand(s), verifyCommand(s), proveCommand(s), restoreCommand(s), copyCommand(s), gcCommand(s))
+	return cmd
+}
+
+// read reads the catalog. A place without backups is an answer, with what there is instead.
+func (s *session) read(ctx context.Context) (chain.Catalog, error) {
+	c, err := chain.Read(ctx, s.store, s.prefix)
+	if err != nil {
+		return chain.Catalog{}, err
+	}
+	if len(c.Histories) > 0 {
+		return c, nil
+	}
+	what := fmt.Sprintf("no backups in %v", s.store)
+	if s.prefix != "" {
+		what += fmt.Sprintf(" below %q", s.prefix)
+	}
+	clusters := clustersIn(c)
+	if len(clusters) == 0 && s.prefix != "" {
+		all, err := chain.Read(ctx, s.store, "")
+		if err != nil {
+			return chain.Catalog{}, err
+		}
+		clusters = clustersIn(all)
+	}
+	switch {
+	case len(clusters) > 0:
+		what += "; there are those of " + strings.Join(clusters, ", ") + ": pass one as --prefix"
+	case len(c.Strangers) > 0:
+		what += fmt.Sprintf("; what is there is no backup, like %s", c.Strangers[0])
+	default:
+		what += ": check --store and --prefix, which is <namespace>/<cluster>"
+	}
+	return chain.Catalog{}, no(errors.New(what))
+}
+
+// clustersIn finds prefixes of other clusters in what a catalog could not place.
+func clustersIn(c chain.Catalog) []string {
+	found := map[string]bool{}
+	if len(c.Histories) > 0 {
+		found[c.Prefix] = true
+	}
+	for _, key := range c.Strangers {
+		names := strings.Split(key, "/")
+		for i, name := range names {
+			if _, err := chain.ParseLineage(name); err == nil && i > 0 {
+				found[strings.Join(names[:i], "/")] = true
+				break
+			}
+		}
+	}
+	delete(found, "")
+	var clusters []string
+	for prefix := range found {
+		clusters = append(clusters, prefix)
+	}
+	slices.Sort(clusters)
+	return clusters
+}
+
+func (s *session) json() bool { return s.output == "json" }
+
+func (s *session) printJSON(v any) error {
+	encoder := json.NewEncoder(s.out)
+	encoder.SetIndent("", "  ")
+	return encoder.Encode(v)
+}
+
+// name is a key as people read it: without the prefix that they gave.
+func (s *session) name(key string) string {
+	if s.prefix == "" {
+		return key
+	}
+	return strings.TrimPrefix(key, s.prefix+"/")
+}
+
+// no makes err an answer.
+func no(err error) error { return cli.WithCode(exitNo, err) }
+
+func stamp(t time.Time) string {
+	if t.IsZero() {
+		return "-"
+	}
+	return t.UTC().Format(time.RFC3339)
+}
+
+// size writes bytes as people read them.
+func size(n int64) string {
+	units := []string{"KiB", "MiB", "GiB", "TiB"}
+	if n < 1024 {
+		return fmt.Sprintf("%d B", n)
+	}
+	f, i := float64(n)/1024, 0
+	for f >= 1024 && i < len(units)-1 {
+		f, i = f/1024, i+1
+	}
+	return fmt.Sprintf("%.1f %s", f, units[i])
+}
+
+func objects(n int) string {
+	if n == 1 {
+		return "1 object"
+	}
+	return fmt.Sprintf("%d objects", n)
+}

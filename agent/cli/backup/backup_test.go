@@ -1,0 +1,404 @@
+package backup
+
+import (
+	"bytes"
+	"encoding/json"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/etcd-druid/druid/backup/chain"
+	"github.com/etcd-druid/druid/backup/proof"
+	"github.com/etcd-druid/druid/backup/store"
+	"github.com/etcd-druid/druid/backup/store/dir"
+	"github.com/etcd-druid/druid/internal/cli"
+	"github.com/etcd-druid/druid/test/backups"
+	"github.com/etcd-druid/druid/test/bucket"
+)
+
+const (
+	first  = chain.Lineage("00000001-aa")
+	second = chain.Lineage("00000002-bb")
+	demo   = "ns/demo"
+)
+
+func TestMain(m *testing.M) { os.Exit(bucket.Main(m)) }
+
+// run runs the command as the program does, and returns what it printed, its exit code and its error.
+func run(t *testing.T, args ...string) (out string, code int, failure string) {
+	t.Helper()
+	var stdout, stderr bytes.Buffer
+	root := &cobra.Command{Use: "agent"}
+	root.AddCommand(Command())
+	root.SetOut(&stdout)
+	root.SetArgs(append([]string{"backup"}, args...))
+	code = cli.Main(t.Context(), root, slog.New(slog.NewJSONHandler(&stderr, nil)))
+	if stderr.Len() > 0 {
+		var line struct{ Err string }
+		if err := json.Unmarshal(stderr.Bytes(), &line); err != nil {
+			t.Fatalf("%s: %v", stderr.String(), err)
+		}
+		failure = line.Err
+	}
+	return stdout.String(), code, failure
+}
+
+// ok runs what must succeed.
+func ok(t *testing.T, args ...string) string {
+	t.Helper()
+	out, code, failure := run(t, args...)
+	if code != 0 {
+		t.Fatalf("%v: exit code %d: %s\n%s", args, code, failure, out)
+	}
+	return out
+}
+
+func contains(t *testing.T, text string, parts ...string) {
+	t.Helper()
+	for _, part := range parts {
+		if !strings.Contains(text, part) {
+			t.Errorf("want %q in\n%s", part, text)
+		}
+	}
+}
+
+func decoded[T any](t *testing.T, text string) (v T) {
+	t.Helper()
+	if err := json.Unmarshal([]byte(text), &v); err != nil {
+		t.Fatalf("%v in\n%s", err, text)
+	}
+	return v
+}
+
+func directory(t *testing.T) (url string, s store.Store) {
+	t.Helper()
+	path := t.TempDir()
+	s, err := dir.Open(store.Directory{Path: path})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return "dir://" + path, s
+}
+
+func put(t *testing.T, s store.Store, key, content string) {
+	t.Helper()
+	if _, err := s.Put(t.Context(), key, strings.NewReader(content), store.PutOptions{}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// credentials is a directory as a Secret is mounted.
+func credentials(t *testing.T, access, secret string) string {
+	t.Helper()
+	path := t.TempDir()
+	for name, content := range map[string]string{"accessKeyID": access, "secretAccessKey": secret} {
+		if err := os.WriteFile(filepath.Join(path, name), []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return path
+}
+
+func TestBackupsOfARealEtcd(t *testing.T) {
+	url, s := directory(t)
+	c := backups.Make(t, s, demo, chain.Birth{Lineage: first, ClusterID: "c", Created: time.Now()})
+	h := c.Histories[0]
+	at := []string{"--store", url, "--prefix", demo}
+	in := func(command string, args ...string) []string {
+		return append(append([]string{command}, at...), args...)
+	}
+	name := func(key string) string { return strings.TrimPrefix(key, demo+"/") }
+
+	contains(t, ok(t, in("list")...), "LINEAGE", string(first), "  2      3  ", "6-21")
+	listed := decoded[timeline](t, ok(t, in("list", "-o", "json")...))
+	if l := listed.Lineages[0]; l.Fulls != 2 || l.Deltas != 3 || len(l.Restorable) != 1 || l.Restorable[0].To != 21 || l.Birth.ClusterID != "c" {
+		t.Errorf("got %+v", listed)
+	}
+	shown := ok(t, in("show")...)
+	contains(t, shown, name(h.Fulls[0].Key), name(h.Deltas[2].Key), "delta  7     11")
+	if strings.Contains(shown, demo) {
+		t.Errorf("want names without the prefix in\n%s", shown)
+	}
+	if got := decoded[chain.Catalog](t, ok(t, in("show", "-o", "json", "--lineage", string(first))...)); len(got.Histories[0].Deltas) != 3 {
+		t.Errorf("got %+v", got)
+	}
+
+	contains(t, ok(t, in("plan")...), "full   16", "delta  17", "2 objects", "to revision 21 of lineage "+string(first))
+	plan := decoded[chain.Plan](t, ok(t, in("plan", "--revision", "14", "-o", "json")...))
+	if plan.Revision != 14 || plan.Full.Revision != 6 || len(plan.Deltas) != 2 {
+		t.Errorf("got %+v", plan)
+	}
+	contains(t, ok(t, in("plan", "--time", h.Deltas[2].At.Add(time.Hour).Format(time.RFC3339))...), "at the most, cut at")
+	contains(t, ok(t, in("plan", "--without", name(h.Fulls[1].Key))...), "full   6", "4 objects")
+	contains(t, ok(t, in("plan", "--object", filepath.Base(h.Fulls[0].Key))...), "1 object, ")
+	for _, test := range []struct {
+		args []string
+		code int
+		says string
+	}{
+		{in("plan", "--revision", "22"), 2, "revisions 6 to 21"},
+		{in("plan", "--time", "2001-01-01T00:00:00Z"), 2, "before the first backup"},
+		{in("plan", "--without", name(h.Fulls[1].Key), "--without", name(h.Deltas[0].Key)), 2, "no delta that holds revisions 7 to 11"},
+		{in("plan", "--object", "x"), 2, `called "x"`},
+		{in("plan", "--lineage", "00000009-aa"), 2, "there are " + string(first)},
+		{in("show", "--lineage", "00000009-aa"), 2, "backup list"},
+		{in("verify", "--lineage", "00000009-aa"), 2, "backup list"},
+		{in("plan", "--revision", "5", "--object", "x"), 1, "choose one"},
+		{in("plan", "--time", "yesterday"), 1, "want a time with its zone"},
+		{in("plan", "--without", "x"), 1, "backup show"},
+	} {
+		if out, code, failure := run(t, test.args...); code != test.code || !strings.Contains(failure, test.says) {
+			t.Errorf("%v: exit code %d, %q, want %d and %q\n%s", test.args, code, failure, test.code, test.says, out)
+		}
+	}
+
+	t.Run("verify", func(t *testing.T) {
+		contains(t, ok(t, in("verify")...), "5 objects: 5 sound, 0 broken, 0 not read")
+		brokenURL, brokenStore := directory(t)
+		ok(t, in("copy", "--to", brokenURL)...)
+		put(t, brokenStore, h.Deltas[1].Key, "torn")
+		out, code, failure := run(t, "verify", "--store", brokenURL, "--prefix", demo, "-o", "json")
+		v := decoded[verification](t, out)
+		if code != 2 || v.Objects != 5 || v.Broken != 1 || v.Unknown != 0 || !strings.Contains(failure, "1 of 5 objects broken") {
+			t.Errorf("exit code %d, %q, %+v", code, failure, v)
+		}
+		out, _, _ = run(t, "verify", "--store", brokenURL, "--prefix", demo)
+		contains(t, out, "broken          4 B  delta "+h.Deltas[1].Key, "5 objects: 4 sound, 1 broken")
+	})
+	t.Run("prove", func(t *testing.T) {
+		scratch := t.TempDir()
+		contains(t, ok(t, in("prove", "--scratch", scratch)...), name(h.Fulls[1].Key)+": restored to revision 21", "proven: at revision 21 it holds 7 keys")
+		r := decoded[proof.Result](t, ok(t, in("prove", "--scratch", scratch, "--revision", "14", "-o", "json")...))
+		if r.Verdict != proof.Proven || r.Checkpoint.Revision != 11 || r.Revision != 14 {
+			t.Errorf("got %+v", r)
+		}
+		if out, code, failure := run(t, in("prove", "--scratch", scratch, "--object", filepath.Base(h.Fulls[0].Key))...); code != 1 || !strings.Contains(failure, "no checkpoint") {
+			t.Errorf("a full alone: exit code %d, %q\n%s", code, failure, out)
+		}
+		if _, code, failure := run(t, in("prove", "--scratch", filepath.Join(scratch, "no"))...); code != 1 || !strings.Contains(failure, "no scratch directory") {
+			t.Errorf("nowhere: exit code %d, %q", code, failure)
+		}
+		brokenURL, brokenStore := directory(t)
+		ok(t, in("copy", "--to", brokenURL)...)
+		put(t, brokenStore, h.Deltas[2].Key, "torn")
+		out, code, failure := run(t, "prove", "--store", brokenURL, "--prefix", demo, "--scratch", scratch, "-o", "json")
+		if r := decoded[proof.Result](t, out); code != 2 || r.Object != h.Deltas[2].Key || !strings.Contains(failure, "broken: ") {
+			t.Errorf("exit code %d, %q, %+v", code, failure, r)
+		}
+		if left, err := os.ReadDir(scratch); err != nil || len(left) > 0 {
+			t.Errorf("the scratch directory has %v, %v", left, err)
+		}
+	})
+	t.Run("restore", func(t *testing.T) { testRestore(t, h, at) })
+	t.Run("a bucket", func(t *testing.T) { testBucket(t, s, in, name(h.Fulls[0].Key)) })
+}
+
+// testBucket moves the backups into a bucket, and works there. The older of the two fulls is called oldest.
+func testBucket(t *testing.T, s store.Store, in func(string, ...string) []string, oldest string) {
+	server := bucket.Start(t)
+	name := server.Make(t, "cli", true)
+	admin := credentials(t, bucket.AccessKey, bucket.SecretKey)
+	url := "s3://" + name + "/some/backups?pathStyle=true&region=" + bucket.Region + "&endpoint=" + server.Endpoint
+	put(t, s, demo+"/notes.txt", "a stranger")
+	copying := in("copy", "--to", url, "--to-prefix", "moved/demo", "--to-credentials", admin)
+	contains(t, ok(t, copying...), "copied", "6 objects in")
+	contains(t, ok(t, copying...), "present", "6 objects in")
+	if out := ok(t, copying...); strings.Contains(out, "copied") || strings.Contains(out, "notes") {
+		t.Errorf("want all present and no stranger in\n%s", out)
+	}
+	at := []string{"--store", url, "--credentials", admin, "--prefix", "moved/demo"}
+	contains(t, ok(t, append([]string{"list"}, at...)...), "6-21")
+	contains(t, ok(t, append([]string{"verify"}, at...)...), "5 objects: 5 sound")
+	contains(t, ok(t, append([]string{"gc", "--count", "1"}, at...)...), "0 of 5 objects")
+	contains(t, ok(t, append([]string{"gc", "--count", "1", "--broken", oldest}, at...)...), "would-go", "3 of 5 objects")
+	contains(t, ok(t, append([]string{"gc", "--count", "1", "--broken", oldest, "--delete"}, at...)...), "deleted", "3 objects deleted, 0 locked")
+	contains(t, ok(t, append([]string{"list"}, at...)...), "16-21")
+	t.Run("told in a file", func(t *testing.T) {
+		file := filepath.Join(t.TempDir(), "store.json")
+		config, err := json.Marshal(store.Config{S3: &store.S3{
+			Bucket: name, Prefix: "some/backups/moved", Region: bucket.Region, Endpoint: server.Endpoint, PathStyle: true, CredentialsDir: admin,
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(file, config, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		contains(t, ok(t, "list", "--store", file, "--prefix", "demo"), "16-21")
+	})
+	t.Run("with the ambient identity", func(t *testing.T) {
+		t.Setenv("AWS_ACCESS_KEY_ID", bucket.AccessKey)
+		t.Setenv("AWS_SECRET_ACCESS_KEY", bucket.SecretKey)
+		contains(t, ok(t, "list", "--store", url, "--prefix", "moved/demo"), "16-21")
+	})
+	server.User(t, "stranger", "stranger-secret")
+	stranger := credentials(t, "stranger", "stranger-secret")
+	otherRegion := strings.Replace(url, bucket.Region, "eu-central-1", 1)
+	for name, test := range map[string]struct {
+		args []string
+		code int
+		says []string
+	}{
+		"no bucket":            {[]string{"--store", strings.Replace(url, "s3://cli/", "s3://other/", 1), "--credentials", admin}, 1, []string{"other", "create the bucket"}},
+		"denied":               {[]string{"--store", url, "--credentials", stranger}, 1, []string{"cli", "access denied", "s3:GetObject"}},
+		"no credentials":       {[]string{"--store", url, "--credentials", t.TempDir()}, 1, []string{"accessKeyID", "mend it"}},
+		"the wrong secret":     {[]string{"--store", url, "--credentials", credentials(t, bucket.AccessKey, "x")}, 1, []string{"secret access key does not fit"}},
+		"another region":       {[]string{"--store", otherRegion, "--credentials", admin}, 1, []string{"region", "cli"}},
+		"nobody listens":       {[]string{"--store", "s3://cli?endpoint=ftp://host"}, 1, []string{"--store", "s3.endpoint", "https://host"}},
+		"nothing there":        {[]string{"--store", url, "--credentials", admin, "--prefix", "no/such"}, 2, []string{`below "no/such"`, "moved/demo", "--prefix"}},
+		"the store as a whole": {[]string{"--store", url, "--credentials", admin}, 2, []string{"moved/demo", "--prefix"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			out, code, failure := run(t, append([]string{"list"}, test.args...)...)
+			if code != test.code || out != "" {
+				t.Errorf("exit code %d, want %d; printed %q", code, test.code, out)
+			}
+			contains(t, failure, test.says...)
+		})
+	}
+}
+
+func TestGCDeletesOnlyWhenTold(t *testing.T) {
+	url, s := directory(t)
+	var names []string
+	for i := range int64(4) {
+		key := chain.FullKey(demo, first, 1+i, time.UnixMilli(1_790_000_000_000+i*1000))
+		put(t, s, key, "x")
+		names = append(names, strings.TrimPrefix(key, demo+"/"))
+	}
+	at := []string{"gc", "--store", url, "--prefix", demo}
+	if _, code, failure := run(t, at...); code != 1 || !strings.Contains(failure, "--keep-all") {
+		t.Errorf("without a rule: exit code %d, %q", code, failure)
+	}
+	if _, code, failure := run(t, append(at, "--count", "-1")...); code != 1 || !strings.Contains(failure, "count is negative") {
+		t.Errorf("a negative rule: exit code %d, %q", code, failure)
+	}
+	if _, code, failure := run(t, append(at, "--count", "1", "--broken", "x")...); code != 1 || !strings.Contains(failure, "backup show") {
+		t.Errorf("evidence of nothing: exit code %d, %q", code, failure)
+	}
+	if _, code, failure := run(t, append(at, "--count", "1", "--lineage", "00000009-aa")...); code != 2 || !strings.Contains(failure, "backup list") {
+		t.Errorf("a lineage that is not there: exit code %d, %q", code, failure)
+	}
+	rules := append(at, "--count", "1", "--broken", names[3], "--proven", names[1])
+	contains(t, ok(t, rules...), "would-go", "kept", "the newest full of its lineage that is not known to be broken", "1 of 4 objects would go, 1 B. Nothing was deleted")
+	fates := decoded[[]fate](t, ok(t, append(rules, "-o", "json")...))
+	if len(fates) != 4 || fates[0].Fate != fateGoes || fates[1].Reason != chain.ReasonProven || fates[2].Reason != chain.ReasonSound || fates[3].Reason != chain.ReasonNewest {
+		t.Errorf("got %+v", fates)
+	}
+	if c, err := chain.Read(t.Context(), s, demo); err != nil || len(c.Histories[0].Fulls) != 4 {
+		t.Errorf("a dry run left %+v, %v", c, err)
+	}
+	fates = decoded[[]fate](t, ok(t, append(rules, "--delete", "-o", "json")...))
+	if len(fates) != 1 || fates[0].Fate != fateDeleted {
+		t.Errorf("got %+v", fates)
+	}
+	if c, err := chain.Read(t.Context(), s, demo); err != nil || len(c.Histories[0].Fulls) != 3 {
+		t.Errorf("it left %+v, %v", c, err)
+	}
+	put(t, s, chain.FullKey(demo, second, 1, time.UnixMilli(1_790_000_000_000)), "x")
+	for l, reason := range map[chain.Lineage]chain.Reason{first: chain.ReasonCount, second: chain.ReasonOther} {
+		fates = decoded[[]fate](t, ok(t, append(at, "--count", "3", "--lineage", string(l), "-o", "json")...))
+		if len(fates) != 4 || fates[0].Reason != reason {
+			t.Errorf("retention for %s: %+v", l, fates)
+		}
+	}
+}
+
+func TestListTellsWhatIsOutOfTheOrdinary(t *testing.T) {
+	url, s := directory(t)
+	at := func(minute int) time.Time { return time.Date(2026, 11, 21, 12, minute, 0, 0, time.UTC) }
+	twin := chain.Lineage("00000002-cc")
+	for _, b := range []chain.Birth{{Lineage: first, Created: at(0)}, {Lineage: second, Parent: first, Fork: 20, Created: at(9)}} {
+		if err := chain.WriteBirth(t.Context(), s, "", b); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, key := range []string{
+		chain.FullKey("", first, 1, at(1)), chain.DeltaKey("", first, 2, 9, at(2)), chain.DeltaKey("", first, 14, 20, at(3)), chain.FullKey("", first, 20, at(4)),
+		chain.FullKey("", twin, 30, at(10)), string(second) + "/full/readme.txt", "readme.txt",
+	} {
+		put(t, s, key, "x")
+	}
+	out := ok(t, "list", "--store", url)
+	contains(t, out,
+		"00000001-aa  2026-11-21T12:00:00Z  -            -     2      2       4 B   1-9        2026-11-21T12:01:00Z  2026-11-21T12:02:00Z",
+		"                                                                    20-20      2026-11-21T12:04:00Z",
+		"00000002-bb  2026-11-21T12:09:00Z  00000001-aa  20    0      0       0 B   none",
+		"00000002-cc  ?                     ?            ?     1      0       1 B   30-30",
+		"note: lineages 00000002-bb and 00000002-cc have the same epoch",
+		"note: lineage 00000002-cc: its parent is not known: there is no 00000002-cc/lineage.json",
+		"note: lineage 00000001-aa: no delta leads from revision 9 to 20",
+		"note: 2 objects are no backups and are left alone, like readme.txt",
+	)
+	contains(t, ok(t, "show", "--store", url), "unknown", "00000002-bb/full/readme.txt")
+	if out := ok(t, "show", "--store", url, "--lineage", string(second)); strings.Count(out, "\n") != 2 {
+		t.Errorf("want the head and one object in\n%s", out)
+	}
+	contains(t, ok(t, "plan", "--store", url, "--lineage", string(second)), "to revision 20 of lineage 00000001-aa, cut after revision 20", "note: lineage 00000002-bb has no full yet")
+}
+
+func TestStoresThatMakeNoSense(t *testing.T) {
+	t.Setenv("AWS_REGION", "")
+	t.Setenv("AWS_DEFAULT_REGION", "")
+	file := filepath.Join(t.TempDir(), "store.json")
+	if err := os.WriteFile(file, []byte(`{"s4":{}}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, test := range map[string]struct {
+		args []string
+		says string
+	}{
+		"none":                        {nil, "--store: invalid: empty"},
+		"no file":                     {[]string{"--store", "no-such.json"}, "no such file or directory; want s3://"},
+		"a file that is none":         {[]string{"--store", file}, `unknown field "s4"`},
+		"another scheme":              {[]string{"--store", "gs://b"}, `"gs" is no kind of store`},
+		"no URL":                      {[]string{"--store", "s3://%"}, "want s3://"},
+		"a directory with a host":     {[]string{"--store", "dir://mnt/backups"}, "three slashes"},
+		"a directory not there":       {[]string{"--store", "dir:///no/such"}, "directory /no/such"},
+		"a bucket without a region":   {[]string{"--store", "s3://b/p"}, "AWS_REGION"},
+		"a bucket without a name":     {[]string{"--store", "s3:///p?region=r"}, "name the bucket"},
+		"a parameter not known":       {[]string{"--store", "s3://b/p?region=r&sse=x"}, `parameter "sse" is not known`},
+		"a parameter that is no bool": {[]string{"--store", "s3://b/p?region=r&pathStyle=1"}, "want true or false"},
+		"a prefix with a slash":       {[]string{"--store", "dir://" + t.TempDir(), "--prefix", "ns/demo/"}, "leave it out"},
+		"a prefix that is none":       {[]string{"--store", "dir://" + t.TempDir(), "--prefix", "/ns"}, "the prefix of --store"},
+		"credentials of a directory":  {[]string{"--store", "dir://" + t.TempDir(), "--credentials", file}, "leave --credentials out"},
+		"credentials not there":       {[]string{"--store", "s3://b?region=r", "--credentials", "no-such"}, "no-such"},
+		"another output":              {[]string{"--store", "dir://" + t.TempDir(), "-o", "yaml"}, "want table or json"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, code, failure := run(t, append([]string{"list"}, test.args...)...)
+			if code != 1 {
+				t.Errorf("exit code %d, want 1", code)
+			}
+			contains(t, failure, test.says)
+		})
+	}
+	if _, code, failure := run(t, "list", "--store", "dir://"+t.TempDir()); code != 2 || !strings.Contains(failure, "check --store and --prefix") {
+		t.Errorf("an empty directory: exit code %d, %q", code, failure)
+	}
+}
+
+func TestStoresAreRead(t *testing.T) {
+	t.Setenv("AWS_REGION", "eu-west-1")
+	path := t.TempDir()
+	for raw, want := range map[string]store.S3{
+		"s3://b": {Bucket: "b", Region: "eu-west-1"},
+		"s3://b/p/q/?region=r&checksum=WhenRequired":                     {Bucket: "b", Prefix: "p/q", Region: "r", Checksum: store.ChecksumWhenRequired},
+		"s3://b?endpoint=https://h:9000&pathStyle=true&caBundle=/ca.pem": {Bucket: "b", Region: "eu-west-1", Endpoint: "https://h:9000", PathStyle: true, CABundle: "/ca.pem"},
+	} {
+		c, err := parseStore(raw, path)
+		want.CredentialsDir = path
+		if err != nil || c.S3 == nil || *c.S3 != want {
+			t.Errorf("%s is read as %+v, %v; want %+v", raw, c.S3, err, want)
+		}
+	}
+	t.Setenv("AWS_REGION", "")
+	if c, err := parseStore("s3://b?endpoint=https://h", ""); err != nil || c.S3.Region != defaultRegion {
+		t.Errorf("got %+v, %v; want the region of stores without", c.S3, err)
+	}
+}

@@ -1,0 +1,136 @@
+package backup
+
+import (
+	"fmt"
+	"io"
+	"strconv"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"github.com/etcd-druid/druid/backup/chain"
+)
+
+// lineage is a row of the timeline.
+type lineage struct {
+	Lineage      chain.Lineage `json:"lineage"`
+	Birth        *chain.Birth  `json:"birth,omitempty"`
+	BirthProblem string        `json:"birthProblem,omitempty"`
+	Fulls        int           `json:"fulls"`
+	Deltas       int           `json:"deltas"`
+	// Size in bytes of all its objects.
+	Size       int64         `json:"size"`
+	Restorable []chain.Range `json:"restorable"`
+	Strangers  []string      `json:"strangers,omitempty"`
+}
+
+// timeline is what `list` prints.
+type timeline struct {
+	Store     string    `json:"store"`
+	Prefix    string    `json:"prefix"`
+	Lineages  []lineage `json:"lineages"`
+	Strangers []string  `json:"strangers,omitempty"`
+}
+
+func listCommand(s *session) *cobra.Command {
+	return &cobra.Command{
+		Use:   "list",
+		Short: "Print the timeline: each lineage, and what can be restored of it",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := s.read(cmd.Context())
+			if err != nil {
+				return err
+			}
+			t := timelineOf(c)
+			t.Store = fmt.Sprint(s.store)
+			if s.json() {
+				return s.printJSON(t)
+			}
+			return t.print(s.out)
+		},
+	}
+}
+
+func timelineOf(c chain.Catalog) timeline {
+	t := timeline{Prefix: c.Prefix, Strangers: c.Strangers}
+	for _, h := range c.Histories {
+		l := lineage{
+			Lineage: h.Lineage, Birth: h.Birth, BirthProblem: h.BirthProblem, Fulls: len(h.Fulls), Deltas: len(h.Deltas),
+			Restorable: h.Ranges(), Strangers: h.Strangers,
+		}
+		for _, f := range h.Fulls {
+			l.Size += f.Size
+		}
+		for _, d := range h.Deltas {
+			l.Size += d.Size
+		}
+		t.Lineages = append(t.Lineages, l)
+	}
+	return t
+}
+
+func (t timeline) print(w io.Writer) error {
+	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	row := func(cells ...any) {
+		for i, c := range cells {
+			if i > 0 {
+				_, _ = fmt.Fprint(table, "\t") // Flush reports the error
+			}
+			_, _ = fmt.Fprint(table, c)
+		}
+		_, _ = fmt.Fprintln(table)
+	}
+	row("LINEAGE", "BORN", "PARENT", "FORK", "FULLS", "DELTAS", "SIZE", "REVISIONS", "FROM", "UNTIL")
+	for _, l := range t.Lineages {
+		born, parent, fork := "?", "?", "?"
+		if l.Birth != nil {
+			born, parent, fork = stamp(l.Birth.Created), "-", "-"
+			if l.Birth.Parent != "" {
+				parent, fork = string(l.Birth.Parent), strconv.FormatInt(l.Birth.Fork, 10)
+			}
+		}
+		if len(l.Restorable) == 0 {
+			row(l.Lineage, born, parent, fork, l.Fulls, l.Deltas, size(l.Size), "none", "-", "-")
+		}
+		for i, r := range l.Restorable {
+			revisions := fmt.Sprintf("%d-%d", r.From, r.To)
+			if i > 0 {
+				row("", "", "", "", "", "", "", revisions, stamp(r.Since), stamp(r.Until))
+				continue
+			}
+			row(l.Lineage, born, parent, fork, l.Fulls, l.Deltas, size(l.Size), revisions, stamp(r.Since), stamp(r.Until))
+		}
+	}
+	if err := table.Flush(); err != nil {
+		return err
+	}
+	return t.printNotes(w)
+}
+
+// printNotes says what is out of the ordinary.
+func (t timeline) printNotes(w io.Writer) error {
+	var notes []string
+	strangers := t.Strangers
+	for i, l := range t.Lineages {
+		strangers = append(strangers, l.Strangers...)
+		if i > 0 && t.Lineages[i-1].Lineage.Epoch() == l.Lineage.Epoch() {
+			notes = append(notes, fmt.Sprintf("lineages %s and %s have the same epoch: name the one that is to be restored", t.Lineages[i-1].Lineage, l.Lineage))
+		}
+		if l.Birth == nil {
+			notes = append(notes, fmt.Sprintf("lineage %s: its parent is not known: %s", l.Lineage, l.BirthProblem))
+		}
+		for i, r := range l.Restorable[min(1, len(l.Restorable)):] {
+			notes = append(notes, fmt.Sprintf("lineage %s: no delta leads from revision %d to %d", l.Lineage, l.Restorable[i].To, r.From))
+		}
+	}
+	if n := len(strangers); n > 0 {
+		notes = append(notes, fmt.Sprintf("%d objects are no backups and are left alone, like %s", n, strangers[0]))
+	}
+	for _, note := range notes {
+		if _, err := fmt.Fprintln(w, "note:", note); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,163 @@
+package backup
+
+import (
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/etcd-druid/druid/backup/chain"
+	"github.com/etcd-druid/druid/backup/delta"
+	"github.com/etcd-druid/druid/backup/restore"
+	"github.com/etcd-druid/druid/backup/snapshot"
+	"github.com/etcd-druid/druid/backup/store"
+)
+
+// restored is what `restore` prints.
+type restored struct {
+	Plan      chain.Plan `json:"plan"`
+	DataDir   string     `json:"dataDir"`
+	Revision  int64      `json:"revision"`
+	Bumped    int64      `json:"bumped"`
+	Events    int64      `json:"events"`
+	Size      int64      `json:"size"`
+	Leases    int        `json:"leases"`
+	Guessed   int        `json:"guessed"`
+	ClusterID string     `json:"clusterID"`
+	MemberID  string     `json:"memberID"`
+}
+
+func restoreCommand(s *session) *cobra.Command {
+	var flags targetFlags
+	var config restore.Config
+	cmd := &cobra.Command{
+		Use:   "restore",
+		Short: "Make etcd's data directory of a full and deltas",
+		Long: `Make the data directory of one member of a new cluster, without an etcd. It appears whole or not at all, and must not be
+there before. An etcd that is started on it with the same name and peer URLs serves what was restored.
+
+Clients that saw later revisions of the old cluster miss changes unless the revision is bumped past those: --bump. For a
+cluster of several members run this for each of them with the same --initial-cluster and --initial-cluster-token, which no
+other cluster ever had. Clusters that druid runs are restored by their spec, and not by hand.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) (err error) {
+			if err := complete(&config); err != nil {
+				return err
+			}
+			c, err := s.read(cmd.Context())
+			if err != nil {
+				return err
+			}
+			target, err := flags.target(s, c)
+			if err != nil {
+				return err
+			}
+			shown := newProgress(cmd.ErrOrStderr())
+			config.Store, config.Progress = s.store, shown.report
+			result, plan, err := planAndRestore(c, target, func(p chain.Plan) (restore.Result, error) {
+				config.Plan = p
+				return restore.Run(cmd.Context(), config)
+			})
+			shown.end()
+			if err != nil {
+				return err
+			}
+			return s.printRestored(restored{
+				Plan: plan, DataDir: config.DataDir, Revision: result.Revision, Bumped: result.Bumped, Events: result.Events, Size: result.Size,
+				Leases: result.Leases, Guessed: result.Guessed, ClusterID: fmt.Sprintf("%x", result.ClusterID), MemberID: fmt.Sprintf("%x", result.MemberID),
+			})
+		},
+	}
+	flags.add(cmd.Flags())
+	own := cmd.Flags()
+	own.StringVar(&config.DataDir, "data-dir", "", "the directory to make, etcd's --data-dir")
+	own.StringVar(&config.EtcdVersion, "etcd-version", "", "version of the etcd that is to run on it, like 3.6")
+	own.StringVar(&config.Name, "member", "default", "name of the member, etcd's --name")
+	own.StringSliceVar(&config.PeerURLs, "initial-advertise-peer-urls", []string{"http://localhost:2380"}, "peer URLs of the member, as in etcd's flag")
+	own.StringVar(&config.InitialCluster, "initial-cluster", "", "as in etcd's flag (default the member alone)")
+	own.StringVar(&config.Token, "initial-cluster-token", "", "as in etcd's flag (default a random one)")
+	own.Int64Var(&config.Bump, "bump", 0, "how much to add to the revision; all before it is marked compacted")
+	own.BoolVar(&config.ClearAlarms, "clear-alarms", false, "drop the alarms NOSPACE that were raised; CORRUPT stays")
+	for _, name := range []string{"data-dir", "etcd-version"} {
+		_ = cmd.MarkFlagRequired(name) // it fails only for a flag that does not exist
+	}
+	return cmd
+}
+
+// complete fills in what was not told.
+func complete(c *restore.Config) (err error) {
+	if c.DataDir, err = filepath.Abs(c.DataDir); err != nil {
+		return fmt.Errorf("--data-dir: %w", err)
+	}
+	if c.InitialCluster == "" {
+		var urls []string
+		for _, url := range c.PeerURLs {
+			urls = append(urls, c.Name+"="+url)
+		}
+		c.InitialCluster = strings.Join(urls, ",")
+	}
+	if c.Token == "" {
+		c.Token = "restored-" + rand.Text()
+	}
+	return nil
+}
+
+// planAndRestore takes older fulls for as long as those that were planned hold more than the target.
+func planAndRestore(c chain.Catalog, t chain.Target, run func(chain.Plan) (restore.Result, error)) (restore.Result, chain.Plan, error) {
+	var tooNew error
+	for {
+		p, err := c.Plan(t)
+		switch {
+		case err != nil && tooNew != nil:
+			return restore.Result{}, p, no(fmt.Errorf("%w; and without it: %w", tooNew, err))
+		case err != nil:
+			return restore.Result{}, p, answered(err)
+		}
+		result, err := run(p)
+		switch {
+		case err == nil:
+			return result, p, nil
+		case !errors.Is(err, restore.ErrTooNew):
+			return restore.Result{}, p, refused(err)
+		case tooNew == nil:
+			tooNew = err
+		}
+		t = t.Except(p.Full.Key)
+	}
+}
+
+// refused makes an answer of what the backups are to blame for.
+func refused(err error) error {
+	_, full := errors.AsType[*snapshot.DamagedError](err)
+	_, part := errors.AsType[*delta.DamagedError](err)
+	_, gap := errors.AsType[*restore.GapError](err)
+	for _, is := range []error{restore.ErrShort, restore.ErrSwapped, restore.ErrFork, store.ErrDamaged} {
+		full = full || errors.Is(err, is)
+	}
+	if full || part || gap {
+		return no(err)
+	}
+	return err
+}
+
+func (s *session) printRestored(r restored) error {
+	if s.json() {
+		return s.printJSON(r)
+	}
+	words := fmt.Sprintf("%s holds revision %d of lineage %s: %s, %d events applied", r.DataDir, r.Revision, r.Plan.Full.Lineage, size(r.Size), r.Events)
+	if r.Bumped != r.Revision {
+		words += fmt.Sprintf("; etcd starts at revision %d", r.Bumped)
+	}
+	lines := []string{words}
+	if r.Guessed > 0 {
+		lines = append(lines, fmt.Sprintf("note: nobody knows how long %d leases were to live", r.Guessed))
+	}
+	for _, note := range r.Plan.Notes {
+		lines = append(lines, "note: "+note)
+	}
+	_, err := fmt.Fprintln(s.out, strings.Join(lines, "\n"))
+	return err
+}

@@ -1,0 +1,152 @@
+package backup
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/etcd-druid/druid/backup/store"
+	"github.com/etcd-druid/druid/backup/store/open"
+)
+
+// forms of --store, as errors tell them.
+const forms = "want s3://bucket/prefix?region=…, dir:///path, or the path of a JSON file with the store's configuration"
+
+// defaultRegion is what most stores take that have no regions.
+const defaultRegion = "us-east-1"
+
+// location says where a store is, as it was given on the command line.
+type location struct {
+	store, credentials string
+	prefix             string
+}
+
+// open opens the store. Its errors name the flag.
+func (l location) open(ctx context.Context, flag string) (store.Store, error) {
+	c, err := parseStore(l.store, l.credentials)
+	if err != nil {
+		return nil, fmt.Errorf("--%s: %w", flag, err)
+	}
+	if err := store.CheckPrefix(l.prefix); err != nil {
+		return nil, fmt.Errorf("the prefix of --%s: %w", flag, err)
+	}
+	if strings.HasSuffix(l.prefix, "/") {
+		return nil, fmt.Errorf("the prefix of --%s: %w: %q ends in a slash: leave it out", flag, store.ErrInvalid, l.prefix)
+	}
+	s, err := open.Open(ctx, c)
+	if err != nil {
+		return nil, fmt.Errorf("--%s: %w", flag, err)
+	}
+	return s, nil
+}
+
+// parseStore reads one of the forms of --store. credentials is a file or a directory, empty for the ambient identity.
+func parseStore(raw, credentials string) (store.Config, error) {
+	c, err := parseForm(raw)
+	if err != nil {
+		return store.Config{}, err
+	}
+	if credentials != "" {
+		if err := addCredentials(&c, credentials); err != nil {
+			return store.Config{}, err
+		}
+	}
+	return c, c.Validate()
+}
+
+func parseForm(raw string) (store.Config, error) {
+	scheme, _, isURL := strings.Cut(raw, "://")
+	switch {
+	case raw == "":
+		return store.Config{}, fmt.Errorf("%w: empty; %s", store.ErrInvalid, forms)
+	case !isURL:
+		return readConfig(raw)
+	}
+	u, err := url.Parse(raw)
+	switch {
+	case err != nil:
+		return store.Config{}, fmt.Errorf("%w: %w; %s", store.ErrInvalid, err, forms)
+	case scheme == "s3":
+		return parseS3(u)
+	case scheme == "dir" && u.Host == "" && u.RawQuery == "":
+		return store.Config{Directory: &store.Directory{Path: u.Path}}, nil
+	case scheme == "dir":
+		return store.Config{}, fmt.Errorf("%w: %q is no directory: an absolute path has three slashes, dir:///path, and no parameters", store.ErrInvalid, raw)
+	}
+	return store.Config{}, fmt.Errorf("%w: %q is no kind of store; %s", store.ErrInvalid, scheme, forms)
+}
+
+// readConfig reads a file as druid renders it for agents.
+func readConfig(path string) (store.Config, error) {
+	content, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return store.Config{}, fmt.Errorf("%w; %s", err, forms)
+	}
+	if err != nil {
+		return store.Config{}, err
+	}
+	return store.ParseConfig(content)
+}
+
+func parseS3(u *url.URL) (store.Config, error) {
+	c := store.S3{Bucket: u.Host, Prefix: strings.Trim(u.Path, "/"), Region: os.Getenv("AWS_REGION")}
+	if c.Region == "" {
+		c.Region = os.Getenv("AWS_DEFAULT_REGION")
+	}
+	parameters, err := url.ParseQuery(u.RawQuery)
+	if err != nil {
+		return store.Config{}, fmt.Errorf("%w: parameters of %s: %w", store.ErrInvalid, u.Redacted(), err)
+	}
+	for name, values := range parameters {
+		value := values[len(values)-1]
+		switch name {
+		case "region":
+			c.Region = value
+		case "endpoint":
+			c.Endpoint = value
+		case "caBundle":
+			c.CABundle = value
+		case "checksum":
+			c.Checksum = store.Checksum(value)
+		case "pathStyle":
+			if value != "true" && value != "false" {
+				return store.Config{}, fmt.Errorf("%w: pathStyle=%s: want true or false", store.ErrInvalid, value)
+			}
+			c.PathStyle = value == "true"
+		default:
+			return store.Config{}, fmt.Errorf("%w: parameter %q is not known: want region, endpoint, pathStyle, checksum or caBundle; for more write a JSON file", store.ErrInvalid, name)
+		}
+	}
+	switch {
+	case c.Region == "" && c.Endpoint != "":
+		c.Region = defaultRegion
+	case c.Region == "":
+		return store.Config{}, fmt.Errorf("%w: no region: add ?region=… to the URL, or set AWS_REGION", store.ErrInvalid)
+	}
+	return store.Config{S3: &c}, nil
+}
+
+// addCredentials replaces the credentials that a file may have told.
+func addCredentials(c *store.Config, path string) error {
+	if c.S3 == nil {
+		return fmt.Errorf("%w: a directory needs no credentials: leave --credentials out", store.ErrInvalid)
+	}
+	path, err := filepath.Abs(path)
+	if err != nil {
+		return fmt.Errorf("credentials: %w", err)
+	}
+	info, err := os.Stat(path)
+	if err != nil {
+		return fmt.Errorf("credentials: %w", err)
+	}
+	c.S3.CredentialsDir, c.S3.CredentialsFile = "", path
+	if info.IsDir() {
+		c.S3.CredentialsDir, c.S3.CredentialsFile = path, ""
+	}
+	return nil
+}

@@ -1,0 +1,90 @@
+package backup
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/etcd-druid/druid/backup/archive"
+	"github.com/etcd-druid/druid/backup/chain"
+)
+
+// verification is what `verify` prints.
+type verification struct {
+	Objects  int               `json:"objects"`
+	Broken   int               `json:"broken"`
+	Unknown  int               `json:"unknown"`
+	Findings []archive.Finding `json:"findings"`
+}
+
+func verifyCommand(s *session) *cobra.Command {
+	var only string
+	cmd := &cobra.Command{
+		Use:   "verify",
+		Short: "Read each object and tell which are not what they should be",
+		Long: `Read each object to its end: its checksums must hold, it must be what its name says, and deltas must continue each
+other. Broken objects are named and left alone. To plan a restore around one, pass it to plan --without; to let retention
+know of it, pass it to gc --broken. This proves what is stored; that it is what etcd had tells ` + "`backup prove`" + `.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := s.read(cmd.Context())
+			if err != nil {
+				return err
+			}
+			if only != "" {
+				h, found := c.History(chain.Lineage(only))
+				if !found {
+					return no(fmt.Errorf("--lineage: there is no lineage %q; `backup list` prints those that there are", only))
+				}
+				c.Histories = []chain.History{h}
+			}
+			v := verification{Findings: []archive.Finding{}}
+			if err := archive.Verify(cmd.Context(), s.store, c, func(f archive.Finding) error { return v.add(s, f) }); err != nil {
+				return err
+			}
+			return v.end(s)
+		},
+	}
+	cmd.Flags().StringVar(&only, "lineage", "", "verify one lineage")
+	return cmd
+}
+
+// add counts a finding, and prints it at once: reading all may take hours.
+func (v *verification) add(s *session, f archive.Finding) error {
+	v.Objects++
+	switch f.State {
+	case archive.Sound:
+	case archive.Broken:
+		v.Broken++
+	case archive.Unknown:
+		v.Unknown++
+	}
+	if s.json() {
+		v.Findings = append(v.Findings, f)
+		return nil
+	}
+	what := f.Reason // which names the object
+	if what == "" {
+		what = s.name(f.Key)
+	}
+	_, err := fmt.Fprintf(s.out, "%-8s %10s  %s\n", f.State, size(f.Size), what)
+	return err
+}
+
+func (v *verification) end(s *session) error {
+	if s.json() {
+		if err := s.printJSON(v); err != nil {
+			return err
+		}
+	} else if _, err := fmt.Fprintf(s.out, "%s: %d sound, %d broken, %d not read\n",
+		objects(v.Objects), v.Objects-v.Broken-v.Unknown, v.Broken, v.Unknown); err != nil {
+		return err
+	}
+	switch {
+	case v.Broken > 0:
+		return no(fmt.Errorf("%d of %s broken: make a new full, and keep older ones until it is verified", v.Broken, objects(v.Objects)))
+	case v.Unknown > 0:
+		return fmt.Errorf("%d of %s not read, which says nothing of them: verify again", v.Unknown, objects(v.Objects))
+	}
+	return nil
+}

@@ -1,0 +1,95 @@
+package config
+
+import (
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// filled sets every field to something that is not its default, so that a field without a flag is found.
+func filled(t *testing.T) Config {
+	t.Helper()
+	var c Config
+	v := reflect.ValueOf(&c).Elem()
+	for i := range v.NumField() {
+		switch f := v.Field(i); f.Kind() {
+		case reflect.String:
+			f.SetString("/a " + v.Type().Field(i).Name + "=\"x\"")
+		case reflect.Int, reflect.Int64:
+			f.SetInt(int64(1_000_000 + i))
+		default:
+			t.Fatalf("field %s has a kind that no flag can carry", v.Type().Field(i).Name)
+		}
+	}
+	return c
+}
+
+func TestParseReadsWhatArgsWrote(t *testing.T) {
+	for name, c := range map[string]Config{
+		"the defaults":           Default(),
+		"every field set":        filled(t),
+		"one option of etcd set": func() Config { c := Default(); c.ElectionTimeout = 5 * time.Second; return c }(),
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, err := Parse(c.Args())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(got, c); diff != "" {
+				t.Errorf("(-got +want)\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestArgsNameEveryOptionThatIsSet(t *testing.T) {
+	if got, want := len(filled(t).Args()), reflect.TypeFor[Config]().NumField(); got != want {
+		t.Errorf("%d flags for %d fields", got, want)
+	}
+}
+
+func valid() Config {
+	c := Default()
+	c.Namespace, c.Cluster, c.ClusterUID = "default", "demo", "c-uid"
+	c.Member, c.PodUID, c.PeerService, c.EtcdVersion = "demo-abcde", "p-uid", "demo-peer", "3.6.16"
+	return c
+}
+
+func TestValidateNamesFieldAndRange(t *testing.T) {
+	for name, test := range map[string]struct {
+		change func(*Config)
+		want   string // empty: valid
+	}{
+		"a whole configuration is valid":     {func(*Config) {}, ""},
+		"no member":                          {func(c *Config) { c.Member = "" }, "--member is empty"},
+		"a relative volume":                  {func(c *Config) { c.VolumePath = "data" }, `--volume is "data", want an absolute path`},
+		"an unknown minor":                   {func(c *Config) { c.EtcdVersion = "3.4.9" }, "want 3.5.x, 3.6.x or 3.7.x"},
+		"a port out of range":                {func(c *Config) { c.PeerPort = 70000 }, "--peer-port is 70000, want 1 to 65535"},
+		"two listeners on one port":          {func(c *Config) { c.AgentPort = 2379 }, "--agent-port is 2379, the same as --client-port"},
+		"a negative quota":                   {func(c *Config) { c.QuotaBackendBytes = -1 }, "--quota-backend-bytes is -1"},
+		"a compaction mode of another kind":  {func(c *Config) { c.AutoCompactionMode = "daily" }, "want periodic or revision"},
+		"an election timeout too short":      {func(c *Config) { c.ElectionTimeout = 400 * time.Millisecond }, "--election-timeout is 400ms"},
+		"an election timeout too long":       {func(c *Config) { c.ElectionTimeout = time.Minute }, "to 50s"},
+		"a restore that is no JSON":          {func(c *Config) { c.Restore = "{" }, "--restore: "},
+		"a restore of nobody's backups":      {func(c *Config) { c.Restore = "{}" }, "--restore has no prefix"},
+		"a restore to two targets":           {func(c *Config) { c.Restore = `{"prefix":"a/b","revision":1,"name":"x"}` }, "more than one of revision, time and name"},
+		"a restore that it does not know":    {func(c *Config) { c.Restore = `{"prefix":"a/b","lineage":"x"}` }, `unknown field "lineage"`},
+		"a restore to a moment":              {func(c *Config) { c.Restore = `{"prefix":"a/b","time":"2026-11-21T18:54:00Z"}` }, ""},
+		"a heartbeat finer than etcd's unit": {func(c *Config) { c.HeartbeatInterval = 1500 * time.Microsecond }, "whole milliseconds"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := valid()
+			test.change(&c)
+			err := c.Validate()
+			switch {
+			case test.want == "" && err != nil:
+				t.Errorf("got %v, want none", err)
+			case test.want != "" && (err == nil || !strings.Contains(err.Error(), test.want)):
+				t.Errorf("got %v, want %q in it", err, test.want)
+			}
+		})
+	}
+}

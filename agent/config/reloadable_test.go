@@ -1,0 +1,105 @@
+package config
+
+import (
+	"bytes"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestReloadableIsReadAsItWasWritten(t *testing.T) {
+	want := Reloadable{LogLevel: "debug", RenewInterval: Duration(20 * time.Second), LeaseDuration: Duration(time.Minute), SuperfluousGracePeriod: Duration(90 * time.Second),
+		Defragmentation: Defragmentation{Enabled: true, Schedule: "0 3 * * *", TimeZone: "Europe/Berlin", Window: Duration(2 * time.Hour), MinFreePercent: 30, MinFreeBytes: 7, Interval: Duration(2 * time.Minute)}, Backup: saved()}
+	content, err := want.YAML()
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := ParseReloadable(content)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(got, want); diff != "" {
+		t.Errorf("%s\n(-got +want)\n%s", content, diff)
+	}
+}
+
+func TestParseReloadable(t *testing.T) {
+	changed := func(change func(*Reloadable)) Reloadable { r := DefaultReloadable(); change(&r); return r }
+	for name, test := range map[string]struct {
+		content string
+		want    Reloadable
+		wantErr string
+	}{
+		"an empty file is the defaults": {"", DefaultReloadable(), ""},
+		"a key left out has its default": {
+			"logLevel: debug", changed(func(r *Reloadable) { r.LogLevel = "debug" }), "",
+		},
+		"a key of a younger druid is left alone": {"fromTheFuture: 1", DefaultReloadable(), ""},
+		"a level that is none":                   {"logLevel: loud", Reloadable{}, `logLevel is "loud", want debug, info, warn or error`},
+		"a duration without a unit":              {`renewInterval: "15"`, Reloadable{}, "want a number with a unit"},
+		"renewals that flood the API server":     {"renewInterval: 10ms", Reloadable{}, "renewInterval is 10ms, want 1s to 5m0s"},
+		"a Lease that one lost renewal ends":     {"leaseDuration: 20s", Reloadable{}, "leaseDuration is 20s, want 30s to 1h0m0s"},
+		"no grace":                               {"superfluousGracePeriod: 0s", Reloadable{}, "superfluousGracePeriod is 0s, want 10s to 24h"},
+		"a backup without a store":               {"backup: {prefix: a/b}", Reloadable{}, "backup.store is empty"},
+		"a schedule that is none":                {"backup: {full: {schedule: daily}}", Reloadable{}, `backup.full: schedule "daily"`},
+		"no YAML":                                {"{", Reloadable{}, "parse"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, err := ParseReloadable([]byte(test.content))
+			if test.wantErr != "" {
+				if err == nil || !strings.Contains(err.Error(), test.wantErr) {
+					t.Fatalf("got %v, want %q in it", err, test.wantErr)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(got, test.want); diff != "" {
+				t.Errorf("(-got +want)\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestBadContentLeavesTheFormerInForceAndIsLoggedOnce(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "config.yaml")
+	var out bytes.Buffer
+	live := NewLive(path, slog.New(slog.NewJSONHandler(&out, nil)))
+	var refused int
+	live.Loaded = func(_ Reloadable, err error) {
+		if err != nil {
+			refused++
+		}
+	}
+	write := func(content string) {
+		t.Helper()
+		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		live.load(t.Context())
+		live.load(t.Context())
+	}
+
+	live.load(t.Context())
+	if got := live.Current(); got != DefaultReloadable() {
+		t.Errorf("without a file: got %+v, want the defaults", got)
+	}
+	write("logLevel: warn")
+	write("logLevel: loud")
+	if got := live.Current().LogLevel; got != "warn" {
+		t.Errorf("after bad content: logLevel %q, want warn", got)
+	}
+	if refused != 1 || strings.Count(out.String(), "configuration file refused") != 1 {
+		t.Errorf("refused %d times, want once; log:\n%s", refused, out.String())
+	}
+	write("logLevel: error")
+	if got := live.Current().LogLevel; got != "error" {
+		t.Errorf("after good content: logLevel %q, want error", got)
+	}
+}

@@ -1,0 +1,80 @@
+package datadir
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"time"
+
+	bolt "go.etcd.io/bbolt"
+	"go.etcd.io/etcd/server/v3/storage/schema"
+)
+
+// errNoBackend is MissingDB for etcd's own backend, and a missing file for one that came with a snapshot.
+var errNoBackend = damaged(MissingDB, "the log has no backend")
+
+// openTimeout bounds the wait for bbolt's own lock on the file. Nobody else holds it while we hold the volume's.
+const openTimeout = time.Second
+
+// backend is what etcd's meta bucket says.
+type backend struct {
+	size            int64
+	consistentIndex uint64
+	storageVersion  string
+}
+
+func (b backend) fill(r *Report) {
+	r.DBSize, r.ConsistentIndex, r.StorageVersion = b.size, b.consistentIndex, b.storageVersion
+}
+
+// readBackend reads the meta pages and etcd's marks. The size is compared with the meta page before bbolt maps the file:
+// a page that is mapped beyond its end cannot be read without a signal.
+func readBackend(path string) (backend, error) {
+	var b backend
+	f, size, err := openBackendFile(path)
+	if err != nil {
+		return b, err
+	}
+	b.size = size
+	_, err = readMeta(f, size)
+	if err := errors.Join(err, f.Close()); err != nil {
+		return b, err
+	}
+	db, err := bolt.Open(path, 0, &bolt.Options{ReadOnly: true, Timeout: openTimeout, NoStatistics: true})
+	if err != nil {
+		return b, fmt.Errorf("open backend: %w", err)
+	}
+	err = guarded(func() error { return db.View(b.read) })
+	return b, errors.Join(err, db.Close())
+}
+
+// guarded turns what bbolt does on a page that is not what it expects, a panic or a fault, into damage.
+func guarded(read func() error) (err error) {
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	defer func() {
+		if r := recover(); r != nil {
+			err = damaged(BadBackend, "read etcd's marks: %v", r)
+		}
+	}()
+	return read()
+}
+
+func (b *backend) read(tx *bolt.Tx) error {
+	meta := tx.Bucket(schema.Meta.Name())
+	if meta == nil {
+		return nil // etcd crashed before its first commit: nothing is applied yet
+	}
+	switch raw := meta.Get(schema.MetaConsistentIndexKeyName); len(raw) {
+	case 0:
+	case 8:
+		b.consistentIndex = binary.BigEndian.Uint64(raw)
+	default:
+		return damaged(BadBackend, "the consistent index has %d bytes", len(raw))
+	}
+	b.storageVersion = string(meta.Get(schema.MetaStorageVersionName))
+	if b.consistentIndex > 0 && tx.Bucket(schema.Key.Name()) == nil {
+		return damaged(BadBackend, "the backend has applied index %d, but has no bucket %s", b.consistentIndex, schema.Key.Name())
+	}
+	return nil
+}

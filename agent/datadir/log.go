@@ -1,0 +1,218 @@
+package datadir
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/client/pkg/v3/fileutil"
+	"go.etcd.io/etcd/server/v3/storage/wal"
+	"go.etcd.io/etcd/server/v3/storage/wal/walpb"
+	"go.etcd.io/raft/v3/raftpb"
+	"google.golang.org/protobuf/proto"
+)
+
+// raftLog is what a pass over all records of the log tells. One record at a time is in memory.
+type raftLog struct {
+	firstFile uint64 // the index in the name of the oldest file
+	metadata  []byte
+	ids       etcdserverpb.Metadata
+	state     raftpb.HardState
+	snapshots []Position // in the order of the records
+	entries   bool
+	last      Position
+	// chain is the lowest index from which on the log has every entry up to last. Entries may jump where a snapshot of the
+	// leader replaced what this member lacked.
+	chain    uint64
+	tornTail bool
+}
+
+// walFile is one file of the log.
+type walFile struct {
+	name       string
+	seq, index uint64
+}
+
+func walFiles(dir string) ([]walFile, error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	var files []walFile
+	for _, e := range entries {
+		f := walFile{name: e.Name()}
+		// Files that etcd prepares end in .tmp, those that it set aside in .broken.
+		if n, err := fmt.Sscanf(f.name, "%016x-%016x.wal", &f.seq, &f.index); err != nil || n != 2 || filepath.Ext(f.name) != ".wal" {
+			continue
+		}
+		files = append(files, f)
+	}
+	slices.SortFunc(files, func(a, b walFile) int { return bytes.Compare([]byte(a.name), []byte(b.name)) })
+	if len(files) == 0 {
+		return nil, damaged(MissingWALFile, "%s holds no file of the log", filepath.Base(dir))
+	}
+	for i := 1; i < len(files); i++ {
+		if files[i].seq != files[i-1].seq+1 {
+			return nil, damaged(MissingWALFile, "the log lacks what lies between %s and %s", files[i-1].name, files[i].name)
+		}
+	}
+	return files, nil
+}
+
+// walReader tells whether it was read from: the decoder opens no file before it is done with the one before.
+type walReader struct {
+	*os.File
+	info    fs.FileInfo
+	reached bool
+}
+
+func (r *walReader) Read(p []byte) (int, error) { r.reached = true; return r.File.Read(p) }
+
+func (r *walReader) FileInfo() (fs.FileInfo, error) { return r.info, nil }
+
+// readLog reads the log with etcd's decoder, which verifies the checksum of each record and of the chain of files.
+func readLog(ctx context.Context, dir string) (*raftLog, error) {
+	l := &raftLog{}
+	files, err := walFiles(dir)
+	if err != nil {
+		return l, err
+	}
+	l.firstFile = files[0].index
+	readers := make([]*walReader, len(files))
+	decoded := make([]fileutil.FileReader, len(files))
+	for i, f := range files {
+		file, err := os.Open(filepath.Join(dir, f.name))
+		if err != nil {
+			return l, err
+		}
+		defer file.Close() // only read
+		info, err := file.Stat()
+		if err != nil {
+			return l, err
+		}
+		readers[i] = &walReader{File: file, info: info}
+		decoded[i] = readers[i]
+	}
+	err = l.decode(ctx, wal.NewDecoder(decoded...))
+	switch reached := slices.IndexFunc(readers, func(r *walReader) bool { return !r.reached }); {
+	case err == nil && l.metadata == nil:
+		err = damaged(BadWALRecord, "%s holds no metadata", files[0].name)
+	case !errors.Is(err, io.ErrUnexpectedEOF):
+	case reached == -1:
+		l.tornTail, err = true, nil
+	default:
+		err = damaged(TornWAL, "%s ends within a record, but %s follows it", files[reached-1].name, files[reached].name)
+	}
+	return l, err
+}
+
+func (l *raftLog) decode(ctx context.Context, decoder wal.Decoder) error {
+	rec := &walpb.Record{}
+	for n := 0; ; n++ {
+		if n%1024 == 0 && ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		err := decoder.Decode(rec)
+		var disk *fs.PathError
+		switch {
+		case errors.Is(err, io.EOF):
+			return nil
+		case errors.Is(err, io.ErrUnexpectedEOF), errors.As(err, &disk):
+			return err
+		case err != nil:
+			return damaged(BadWALRecord, "record %d: %v", n, err)
+		}
+		if err := l.record(decoder, rec); err != nil {
+			return damaged(BadWALRecord, "record %d: %v", n, err)
+		}
+	}
+}
+
+func (l *raftLog) record(decoder wal.Decoder, rec *walpb.Record) error {
+	switch rec.GetType() {
+	case wal.MetadataType:
+		if l.metadata != nil && !bytes.Equal(l.metadata, rec.Data) {
+			return wal.ErrMetadataConflict
+		}
+		l.metadata = bytes.Clone(rec.Data)
+		return proto.Unmarshal(rec.Data, &l.ids)
+	case wal.StateType:
+		return proto.Unmarshal(rec.Data, &l.state)
+	case wal.EntryType:
+		var e raftpb.Entry
+		if err := proto.Unmarshal(rec.Data, &e); err != nil {
+			return err
+		}
+		l.entry(Position{Term: e.GetTerm(), Index: e.GetIndex()})
+	case wal.SnapshotType:
+		var s walpb.Snapshot
+		if err := proto.Unmarshal(rec.Data, &s); err != nil {
+			return err
+		}
+		l.snapshots = append(l.snapshots, Position{Term: s.GetTerm(), Index: s.GetIndex()})
+	case wal.CrcType:
+		// A new file begins with the checksum that the file before it ended with. A decoder that has read nothing has none.
+		if crc := decoder.LastCRC(); crc != 0 && rec.Validate(crc) != nil {
+			return wal.ErrCRCMismatch
+		}
+		decoder.UpdateCRC(rec.GetCrc())
+	default:
+		return fmt.Errorf("unknown type %d", rec.GetType())
+	}
+	return nil
+}
+
+// entry follows the log as etcd reads it: an entry replaces every former one of its index and above.
+func (l *raftLog) entry(p Position) {
+	if !l.entries || p.Index > l.last.Index+1 || p.Index < l.chain {
+		l.chain = p.Index
+	}
+	l.entries, l.last = true, p
+}
+
+// valid are the snapshots that etcd would start from, oldest first: those that had been committed.
+func (l *raftLog) valid() []Position {
+	var valid []Position
+	for _, s := range l.snapshots {
+		if s.Index <= l.state.GetCommit() {
+			valid = append(valid, s)
+		}
+	}
+	return valid
+}
+
+func (l *raftLog) fill(r *Report) {
+	r.ClusterID, r.MemberID = l.ids.GetClusterID(), l.ids.GetNodeID()
+	r.Term, r.Vote, r.Commit = l.state.GetTerm(), l.state.GetVote(), l.state.GetCommit()
+	r.Last, r.TornTail = l.last, l.tornTail
+	if valid := l.valid(); len(valid) > 0 {
+		r.Snapshot = valid[len(valid)-1]
+		if r.Last.Index < r.Snapshot.Index {
+			r.Last = r.Snapshot
+		}
+	}
+}
+
+// check says whether raft can go on from the snapshot start with this log, and whether the log holds all that the backend
+// has applied.
+func (l *raftLog) check(start Position, consistentIndex uint64) error {
+	last := max(l.last.Index, start.Index)
+	switch {
+	case start.Index < l.firstFile:
+		return damaged(MissingWALFile, "the oldest file of the log begins at index %d, its snapshot is at %d", l.firstFile, start.Index)
+	case l.last.Index > start.Index && l.chain > start.Index+1:
+		return damaged(TornWAL, "the log lacks the entries between index %d and %d", start.Index, l.chain)
+	case l.state.GetCommit() > last:
+		return damaged(TornWAL, "the log ends at index %d, but had committed %d", last, l.state.GetCommit())
+	case consistentIndex > last:
+		return damaged(ConsistentIndexAhead, "the log ends at index %d, but the backend has applied %d", last, consistentIndex)
+	}
+	return nil
+}

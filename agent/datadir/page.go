@@ -1,0 +1,125 @@
+package datadir
+
+import (
+	"bytes"
+	"encoding/binary"
+	"math"
+
+	"google.golang.org/protobuf/encoding/protowire"
+)
+
+// page is a branch or a leaf with all its overflow.
+type page struct {
+	id    uint64
+	raw   []byte
+	end   uint64 // pages of the backend
+	leaf  bool
+	count int
+}
+
+// check looks at every element of the page and appends the pages that it refers to.
+func (p page) check(r ref, below []ref) ([]ref, error) {
+	if pageHeader+p.count*elementSize > len(p.raw) {
+		return nil, damaged(BadPage, "page %d claims %d elements", p.id, p.count)
+	}
+	if !p.leaf && p.count == 0 {
+		return nil, damaged(BadPage, "branch page %d is empty", p.id)
+	}
+	var former []byte
+	for i := range p.count {
+		element := p.raw[pageHeader+i*elementSize:]
+		key, value, ok := p.element(element)
+		if !ok {
+			return nil, damaged(BadPage, "element %d of page %d lies outside of it", i, p.id)
+		}
+		if i > 0 && bytes.Compare(former, key) >= 0 {
+			return nil, damaged(BadPage, "element %d of page %d is out of order", i, p.id)
+		}
+		if f := first8(key); f < r.low || f > r.high {
+			return nil, damaged(BadPage, "element %d of page %d is not where its parent has it", i, p.id)
+		}
+		former = key
+		var err error
+		switch {
+		case !p.leaf:
+			below, err = p.child(i, element, key, r, below)
+		case order.Uint32(element)&bucketElement != 0:
+			below, err = p.bucket(key, value, below)
+		case r.values && !wellFormed(value):
+			err = damaged(BadPage, "the value of element %d of page %d cannot be decoded", i, p.id)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	return below, nil
+}
+
+// element returns key and value of an element, positions being relative to the element itself.
+func (p page) element(element []byte) (key, value []byte, ok bool) {
+	pos, ksize, vsize := uint64(order.Uint32(element)), uint64(order.Uint32(element[4:])), uint64(0)
+	if p.leaf {
+		pos, ksize, vsize = ksize, uint64(order.Uint32(element[8:])), uint64(order.Uint32(element[12:]))
+	}
+	if pos+ksize+vsize > uint64(len(element)) {
+		return nil, nil, false
+	}
+	return element[pos : pos+ksize], element[pos+ksize : pos+ksize+vsize], true
+}
+
+// child appends the page of a branch's element; its keys end where those of the next element begin.
+func (p page) child(i int, element, key []byte, r ref, below []ref) ([]ref, error) {
+	id := order.Uint64(element[8:])
+	if id < 2 || id >= p.end {
+		return nil, damaged(BadPage, "element %d of page %d refers to page %d of %d", i, p.id, id, p.end)
+	}
+	high := r.high
+	if i+1 < p.count {
+		next, _, ok := p.element(p.raw[pageHeader+(i+1)*elementSize:])
+		if !ok {
+			return nil, damaged(BadPage, "element %d of page %d lies outside of it", i+1, p.id)
+		}
+		high = first8(next)
+	}
+	return append(below, ref{page: uint32(id), low: first8(key), high: high, values: r.values}), nil
+}
+
+// bucket appends the root page of a bucket, or checks the page that is kept within the element.
+func (p page) bucket(name, value []byte, below []ref) ([]ref, error) {
+	if len(value) < bucketSize {
+		return nil, damaged(BadPage, "bucket %q in page %d has no head", name, p.id)
+	}
+	values := string(name) == keyBucket
+	root := order.Uint64(value)
+	if root == 0 {
+		inline := page{id: p.id, raw: value[bucketSize:], leaf: true}
+		if len(inline.raw) < pageHeader {
+			return nil, damaged(BadPage, "bucket %q in page %d has no page", name, p.id)
+		}
+		inline.count = int(order.Uint16(inline.raw[10:]))
+		return inline.check(ref{high: math.MaxUint64, values: values}, below)
+	}
+	if root < 2 || root >= p.end {
+		return nil, damaged(BadPage, "bucket %q in page %d refers to page %d of %d", name, p.id, root, p.end)
+	}
+	return append(below, ref{page: uint32(root), high: math.MaxUint64, values: values}), nil
+}
+
+// first8 is a key's first 8 bytes as a number: no smaller for a key that sorts later.
+func first8(key []byte) uint64 {
+	var b [8]byte
+	copy(b[:], key)
+	return binary.BigEndian.Uint64(b[:])
+}
+
+// wellFormed says whether value is a sequence of protobuf fields, as mvccpb.KeyValue is. etcd decodes each when it starts.
+func wellFormed(value []byte) bool {
+	for len(value) > 0 {
+		_, _, n := protowire.ConsumeField(value)
+		if n < 0 {
+			return false
+		}
+		value = value[n:]
+	}
+	return true
+}

@@ -1,0 +1,121 @@
+package datadir
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+
+	"github.com/etcd-druid/druid/agent/datadir/volume"
+	"github.com/etcd-druid/druid/internal/crash"
+)
+
+// stampVersion of this build. A stamp of a later version is not understood, so it is unlike us.
+const stampVersion = 1
+
+// Stamp says whose data is on the volume. It is written before etcd first starts on the data, so data without one was
+// not put there by an agent.
+type Stamp struct {
+	Version int `json:"version"`
+	// Cluster is the EtcdCluster's UID; ClusterID and MemberID are etcd's, written in hex.
+	Cluster   string `json:"cluster"`
+	ClusterID ID     `json:"clusterID"`
+	MemberID  ID     `json:"memberID"`
+	// Member is the member's name.
+	Member string `json:"member"`
+	// Epoch, Lineage and Token of the raft group's birth.
+	Epoch   uint32 `json:"epoch"`
+	Lineage string `json:"lineage"`
+	Token   string `json:"token"`
+	// LeaseUID and VolumeUID of the member's Lease and PersistentVolumeClaim.
+	LeaseUID  string `json:"leaseUID"`
+	VolumeUID string `json:"volumeUID"`
+	// MaxLearners is the raft group's constant limit: a member resumes with it also when nobody can tell it.
+	MaxLearners int `json:"maxLearners"`
+	// Parent is the lineage that the data was restored from, and Fork the last revision that it has of it. Both are absent
+	// from a group that began empty, and from the members that joined.
+	Parent string `json:"parent,omitempty"`
+	Fork   int64  `json:"fork,omitempty"`
+	// Formed: the raft group exists for certain, so this data is no left-over of an attempt that was lost.
+	Formed bool `json:"formed"`
+}
+
+// ID is an etcd ID, written in hex as etcd's tools print it.
+type ID uint64
+
+// MarshalText writes the ID.
+func (id ID) MarshalText() ([]byte, error) { return fmt.Appendf(nil, "%x", uint64(id)), nil }
+
+// UnmarshalText reads the ID.
+func (id *ID) UnmarshalText(text []byte) error {
+	parsed, err := strconv.ParseUint(string(text), 16, 64)
+	if err != nil {
+		return fmt.Errorf("ID %q is not hexadecimal: %w", text, err)
+	}
+	*id = ID(parsed)
+	return nil
+}
+
+var (
+	// ErrNoStamp says that the volume bears no stamp.
+	ErrNoStamp = errors.New("no stamp")
+	// ErrBadStamp says that there is a stamp which cannot be understood.
+	ErrBadStamp = errors.New("stamp cannot be understood")
+)
+
+// ReadStamp reads the stamp in the root of the volume: ErrNoStamp, ErrBadStamp, or what the disk answered.
+func ReadStamp(dir string) (Stamp, error) {
+	var s Stamp
+	path := filepath.Join(dir, volume.StampFile)
+	raw, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return s, fmt.Errorf("read stamp %s: %w", path, ErrNoStamp)
+	}
+	if err != nil {
+		return s, fmt.Errorf("read stamp: %w", err)
+	}
+	if err := json.Unmarshal(raw, &s); err != nil {
+		return Stamp{}, fmt.Errorf("read stamp %s: %w: %w", path, ErrBadStamp, err)
+	}
+	if s.Version != stampVersion || s.Cluster == "" {
+		return Stamp{}, fmt.Errorf("read stamp %s: %w: version %d, cluster %q", path, ErrBadStamp, s.Version, s.Cluster)
+	}
+	return s, nil
+}
+
+// WriteStamp puts the stamp onto the volume, durably, and makes the data directory for etcd to start in.
+func WriteStamp(dir string, s Stamp) error {
+	s.Version = stampVersion
+	if s.Cluster == "" {
+		return fmt.Errorf("write stamp of member %s: no cluster UID", s.Member)
+	}
+	raw, err := json.MarshalIndent(s, "", "  ")
+	if err != nil {
+		return fmt.Errorf("encode stamp: %w", err)
+	}
+	crash.Before("make-data-dir")
+	err = makeDataDir(dir)
+	crash.After("make-data-dir")
+	if err != nil {
+		return err
+	}
+	return volume.WriteFile(filepath.Join(dir, volume.StampFile), append(raw, '\n'))
+}
+
+// dataDirMode is what etcd asks of its data directory. An fsGroup adds bits to it at each mount, which etcd warns about.
+const dataDirMode = 0o700
+
+func makeDataDir(dir string) error {
+	path := volume.DataPath(dir)
+	if err := os.MkdirAll(path, dataDirMode); err != nil {
+		return fmt.Errorf("make data directory: %w", err)
+	}
+	// Chmod with only permission bits also drops the setgid bit that a directory inherits on a volume with fsGroup.
+	if err := os.Chmod(path, dataDirMode); err != nil {
+		return fmt.Errorf("make data directory: %w", err)
+	}
+	return volume.SyncDir(dir)
+}

@@ -1,0 +1,93 @@
+package agent
+
+import (
+	"sync"
+
+	"github.com/etcd-druid/druid/agent/bootstrap"
+	"github.com/etcd-druid/druid/agent/datadir"
+	"github.com/etcd-druid/druid/leases"
+	"github.com/etcd-druid/druid/membership"
+)
+
+// facts gathers what the member's Lease and the status tell.
+type facts struct {
+	version string
+
+	mu      sync.Mutex
+	decided bootstrap.Published
+	// barred stands above decided while launch has no volume: the decision is of a time when it had one.
+	barred bootstrap.Decision
+	// seen is the last answer of our etcd; now is the last look, which may be none.
+	seen    membership.Status
+	now     State
+	leading bool
+	// free is what the volume has left, in bytes; 0 while it is not known.
+	free int64
+}
+
+func newFacts(version string) *facts { return &facts{version: version} }
+
+func (f *facts) decide(p bootstrap.Published) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.decided = p
+}
+
+func (f *facts) bar(d bootstrap.Decision) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.barred = d
+}
+
+// told is the start decision that holds now. The caller holds the lock.
+func (f *facts) told() bootstrap.Published {
+	if f.barred.Rule != "" {
+		return bootstrap.Published{Decision: f.barred, Data: bootstrap.DataUnread.String()}
+	}
+	return f.decided
+}
+
+func (f *facts) observe(s State) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.now = s
+	if s.Reachable {
+		f.seen = s.Status
+	}
+}
+
+func (f *facts) room(free int64) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.free = free
+}
+
+func (f *facts) lead(leading bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.leading = leading
+}
+
+// fact is what the Lease is to say. The IDs are told only once the raft group exists for certain: a Lease that bears an
+// ID is evidence against a second birth.
+func (f *facts) fact(stamp datadir.Stamp, known bool) leases.Fact {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	told := f.told()
+	m := leases.Member{
+		AgentVersion: f.version, Data: told.Data, Rule: told.Rule, Reason: told.Reason,
+	}
+	ours := known && stamp.Formed && f.seen.MemberID == uint64(stamp.MemberID) && f.seen.ClusterID == uint64(stamp.ClusterID)
+	if !ours || f.seen.MemberID == 0 {
+		return leases.Fact{Member: m}
+	}
+	m.ID, m.ClusterID, m.Epoch, m.Lineage = f.seen.MemberID, f.seen.ClusterID, stamp.Epoch, stamp.Lineage
+	m.Role = leases.Role(f.seen.Role)
+	if !f.now.Reachable && m.Role == leases.RoleLeader {
+		m.Role = leases.RoleMember // whoever does not answer does not lead
+	}
+	m.Raft = leases.Raft{Term: f.seen.RaftTerm, Committed: f.seen.RaftIndex}
+	m.Revision, m.DBSize, m.DBSizeInUse, m.Version = f.seen.Revision, f.seen.DBSize, f.seen.DBSizeInUse, f.seen.Version
+	m.VolumeFree = f.free
+	return leases.Fact{Member: m, Alive: f.now.Healthy}
+}

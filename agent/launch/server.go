@@ -1,0 +1,188 @@
+package launch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"net"
+	"os"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/etcd-druid/druid/internal/crash"
+)
+
+// Idle is a launch that asks what to do. Lock is the volume's lock: the same open file description that launch holds, so
+// the volume stays ours until both let go. The Server closes it after Next has returned.
+type Idle struct {
+	Report Report
+	Lock   *os.File
+}
+
+// Decider says what etcd is to do. It is asked by one goroutine at a time.
+type Decider interface {
+	// Next blocks until it has an OrderStart, and calls tell with an OrderWait whenever its reason changed. Its ctx ends
+	// when launch went away: then it must return soon, for the lock is held for it. After an error it is asked again.
+	Next(ctx context.Context, idle Idle, tell func(Order)) (Order, error)
+	// Stopping is called when launch was told to end and etcd still runs: the place to move leadership away. Its ctx
+	// bounds it by StopGrace.
+	Stopping(ctx context.Context)
+}
+
+// Status is what the agent knows of its launch.
+type Status struct {
+	// Connected is false while no launch is on the line: etcd may well be running.
+	Connected bool
+	// Report is the last one. It outlives its connection.
+	Report Report
+}
+
+// Running says whether etcd runs, as far as launch reports.
+func (s Status) Running() bool {
+	return s.Connected && (s.Report.State == StateRunning || s.Report.State == StateStopping)
+}
+
+// ErrDisconnected says that no launch is on the line.
+var ErrDisconnected = errors.New("launch is not connected")
+
+// retryNext is how long the Server waits before it asks a Decider again that failed: about as long as a member's start
+// takes, so that an error that lasts does not become a busy loop.
+const retryNext = time.Second
+
+// Server is the agent's half of the conversation. Create it with NewServer.
+type Server struct {
+	socket  string
+	decider Decider
+	log     *slog.Logger
+
+	mu      sync.Mutex
+	conn    *Conn
+	status  Status
+	changed chan struct{}
+}
+
+// NewServer makes a Server that listens on the unix socket at path socket.
+func NewServer(socket string, decider Decider, log *slog.Logger) *Server {
+	return &Server{socket: socket, decider: decider, log: log, changed: make(chan struct{})}
+}
+
+// State is what is known of launch now, and a channel that is closed at the next change.
+func (s *Server) State() (Status, <-chan struct{}) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.status, s.changed
+}
+
+// Stop orders launch to stop etcd, SIGKILL after grace, and blocks until it no longer runs or ctx ends. launch then asks
+// the Decider again. Stopping an etcd that does not run is no error; without a launch it is ErrDisconnected.
+func (s *Server) Stop(ctx context.Context, grace time.Duration, reason string) error {
+	s.mu.Lock()
+	conn, status := s.conn, s.status
+	var changed <-chan struct{} = s.changed
+	s.mu.Unlock()
+	switch {
+	case !status.Connected || conn == nil:
+		return fmt.Errorf("stop etcd: %w", ErrDisconnected)
+	case !status.Running():
+		return nil
+	}
+	crash.Before("order-stop")
+	err := conn.SendOrder(Order{Kind: OrderStop, Grace: grace, Reason: reason})
+	crash.After("order-stop")
+	if err != nil {
+		return fmt.Errorf("stop etcd: %w", err)
+	}
+	for pid := status.Report.PID; ; {
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("stop etcd: %w", context.Cause(ctx))
+		case <-changed:
+		}
+		if status, changed = s.State(); !status.Connected {
+			return fmt.Errorf("stop etcd: %w", ErrDisconnected)
+		}
+		if !status.Running() || status.Report.PID != pid {
+			return nil
+		}
+	}
+}
+
+// Run serves launch until ctx ends. Launches are served one after another: a second one waits until the first is gone,
+// which the kernel tells at once when it dies.
+func (s *Server) Run(ctx context.Context) error {
+	listener, err := s.listen()
+	if err != nil {
+		return err
+	}
+	stop := context.AfterFunc(ctx, func() { _ = listener.Close() })
+	defer stop()
+	defer func() { _ = listener.Close() }()
+	for {
+		c, err := listener.AcceptUnix()
+		if err != nil {
+			if ctx.Err() != nil {
+				return nil
+			}
+			return fmt.Errorf("accept launch on %s: %w", s.socket, err)
+		}
+		if err := sameUser(c); err != nil {
+			s.log.WarnContext(ctx, "launch refused", "err", err)
+			_ = c.Close()
+			continue
+		}
+		err = s.serve(ctx, NewConn(c))
+		if ctx.Err() != nil {
+			return nil
+		}
+		s.log.WarnContext(ctx, "launch disconnected", "err", err)
+	}
+}
+
+// listen takes over the socket's path: a file that is still there is what a former agent left behind.
+func (s *Server) listen() (*net.UnixListener, error) {
+	if err := os.Remove(s.socket); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("remove stale socket: %w", err)
+	}
+	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: s.socket, Net: "unix"})
+	if err != nil {
+		return nil, fmt.Errorf("listen for launch: %w", err)
+	}
+	if err := os.Chmod(s.socket, 0o600); err != nil {
+		return nil, errors.Join(fmt.Errorf("listen for launch: %w", err), listener.Close())
+	}
+	return listener, nil
+}
+
+// sameUser refuses a peer of another UID: all containers of the Pod run as one user, whose volume this is about.
+func sameUser(c *net.UnixConn) error {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return fmt.Errorf("read peer credentials: %w", err)
+	}
+	var cred *unix.Ucred
+	var credErr error
+	if err := raw.Control(func(fd uintptr) {
+		cred, credErr = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
+	}); err != nil {
+		return fmt.Errorf("read peer credentials: %w", err)
+	}
+	if credErr != nil {
+		return fmt.Errorf("read peer credentials: %w", credErr)
+	}
+	if int(cred.Uid) != os.Getuid() {
+		return fmt.Errorf("peer runs as UID %d, the agent as UID %d: give all containers of the Pod one user", cred.Uid, os.Getuid())
+	}
+	return nil
+}
+
+func (s *Server) set(conn *Conn, status Status) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.conn, s.status = conn, status
+	close(s.changed)
+	s.changed = make(chan struct{})
+}

@@ -1,0 +1,179 @@
+package leader
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/etcd-druid/druid/internal/crash"
+	"github.com/etcd-druid/druid/leases"
+	"github.com/etcd-druid/druid/membership"
+)
+
+// defragTable is the defragmentations' name in the metric of all decisions.
+const defragTable = "membership.defrags"
+
+const (
+	// defragBase and defragPerGiB make the time that a defragmentation may take. etcd-backup-restore gives 8 minutes to
+	// databases of up to 8 GiB, the largest that etcd recommends; k3s#11122 has one of 8 GB that takes 30 to 40 s. etcd's
+	// liveness probe bears ten minutes.
+	defragBase   = time.Minute
+	defragPerGiB = time.Minute
+	// movePause is how long leadership is not moved again for a defragmentation's sake.
+	movePause = time.Hour
+	// walRoom is what the log may take meanwhile, besides the copy: two segments, which etcd allocates whole
+	// (wal.SegmentSizeBytes, 64 MB).
+	walRoom = 2 * 64_000_000
+)
+
+// DefragPolicy is what the configuration in force says at one moment.
+type DefragPolicy struct {
+	// Enabled; Window: it may be begun now, Unknown when the schedule cannot be read; Scheduled: windows were chosen.
+	Enabled, Window, Scheduled membership.Answer
+	Thresholds                 membership.Thresholds
+	// Interval between two looks at the sizes of all databases, and so between two steps. A new leader waits as long before
+	// its first look, so that what its predecessor began is over or is seen to go on.
+	Interval time.Duration
+}
+
+// Defragmented tells of one defragmentation. After is zero when the member did not answer afterwards, or was not asked. Err is
+// context.Canceled when the agent did not lead any more before the answer came: etcd goes on with it alone. That is always so for the
+// only member of a cluster that is stalled for more than a few seconds: its own agent cannot tell any more that it leads.
+type Defragmented struct {
+	Member string
+	// Took is how long the member was stalled, as its leader's agent saw it.
+	Took          time.Duration
+	Before, After membership.Space
+	Err           error
+}
+
+// attempt is a DefragAttempt and when it ended.
+type attempt struct {
+	membership.DefragAttempt
+	at time.Time
+}
+
+// defragMemory outlives a leadership, so that members are not defragmented again because leadership came back. It is lost with the
+// process, which costs a needless stall at most.
+type defragMemory struct {
+	attempts map[uint64]attempt
+	movedAt  time.Time
+}
+
+// defragment looks at the sizes once per interval and does at most one thing. What an agent that died or lost leadership left
+// to do is measured anew by the next one.
+func (r *round) defragment(ctx context.Context, self Cluster, view membership.View) error {
+	if r.Defrag == nil {
+		return nil
+	}
+	policy := r.Defrag(time.Now())
+	if time.Since(r.sizedAt) < policy.Interval {
+		return nil
+	}
+	defer func() { r.sizedAt = time.Now() }() // the pause begins when the step has ended
+	w := sizes{self: self, view: view, facts: membership.DefragFacts{
+		Enabled: policy.Enabled, Window: policy.Window, Scheduled: policy.Scheduled, Turn: membership.FragmentsUnknown,
+	}}
+	if policy.Enabled == membership.Yes && policy.Window == membership.Yes {
+		r.measure(ctx, &w, policy.Thresholds)
+	}
+	d := membership.DecideDefrag(w.facts)
+	if d.Verdict == membership.Defrag || d.Verdict == membership.DefragMove {
+		// It is due by what was last known of Kubernetes: now that is read again.
+		if err := r.freshSizes(ctx, &w); err != nil {
+			return err
+		}
+		d = membership.DecideDefrag(w.facts)
+	}
+	r.tellDefrag(ctx, w, d)
+	switch d.Verdict {
+	case membership.Defrag:
+		return r.defragOne(ctx, w)
+	case membership.DefragMove:
+		r.defrag.movedAt = time.Now() // also when the answer is lost: it may have been done
+		return r.moveAway(ctx, "defragment "+w.member.Name, d.Rule)
+	case membership.DefragKeep, membership.DefragWait:
+	}
+	return nil
+}
+
+// tellDefrag counts and logs a decision once per change, and lets the others have their turn before a member without room.
+func (r *round) tellDefrag(ctx context.Context, w sizes, d membership.DefragDecision) {
+	if d.Rule == "no-room" {
+		r.remember(w.member.ID, membership.DefragAttempt{Failures: 1, After: w.space})
+	}
+	if r.lastDefrag == d.Rule {
+		return
+	}
+	r.lastDefrag = d.Rule
+	r.Decisions.WithLabelValues(defragTable, d.Rule).Inc()
+	r.Log.InfoContext(ctx, "defragmentation decided", "member", w.member.Name, "mode", d.Verdict, "rule", d.Rule, "reason", d.Reason)
+}
+
+func (r *round) remember(id uint64, a membership.DefragAttempt) {
+	r.defrag.attempts[id] = attempt{a, time.Now()}
+}
+
+// defragOne defragments the member whose turn it is, if ours still leads.
+func (r *round) defragOne(ctx context.Context, w sizes) (err error) {
+	client, err := r.Dial(ctx, w.member.ClientURLs...)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, client.Close()) }()
+	status, err := r.localStatus(ctx)
+	if err != nil {
+		return err
+	}
+	if !leads(status, w.view) {
+		return fmt.Errorf("defragment %s: %w", w.member.Name, errLeadershipMoved)
+	}
+	r.Log.InfoContext(ctx, "defragmentation begun", "member", w.member.Name, "memberID", leases.FormatID(w.member.ID),
+		"dbSize", w.space.Size, "dbSizeInUse", w.space.InUse)
+	bounded, cancel := context.WithTimeout(ctx, defragTimeout(w.space))
+	defer cancel()
+	began := time.Now()
+	crash.Before("defragment")
+	err = membership.Defragment(bounded, client, w.member.ClientURLs[0])
+	crash.After("defragment")
+	return r.defragged(ctx, w, time.Since(began), err)
+}
+
+// defragTimeout grows with what has to be read and written.
+func defragTimeout(s membership.Space) time.Duration {
+	return defragBase + time.Duration(s.Size>>20)*defragPerGiB/1024
+}
+
+// defragged remembers and tells what came of it.
+func (r *round) defragged(ctx context.Context, w sizes, took time.Duration, failed error) error {
+	done := Defragmented{Member: w.member.Name, Took: took, Before: w.space, Err: failed}
+	last, left := membership.DefragAttempt{After: w.space}, failed != nil && ctx.Err() != nil
+	switch {
+	case ctx.Err() != nil:
+		last.Helped = true // nothing is known against it
+	case failed != nil:
+		last.Failures = r.defrag.attempts[w.member.ID].Failures + 1
+	default:
+		if status, err := statusOf(ctx, r.Dial, w.view.ClusterID, w.member); err == nil {
+			done.After = membership.Space{Size: status.DBSize, InUse: status.DBSizeInUse}
+			last.After = done.After
+		}
+		last.Helped = done.After.Size > 0 && !w.thresholds.Fragmented(done.After)
+	}
+	r.remember(w.member.ID, last)
+	if r.Defragmented != nil {
+		r.Defragmented(done)
+	}
+	if left {
+		// We do not lead any more; etcd goes on, and the next leader's agent measures.
+		r.Log.InfoContext(ctx, "defragmentation left to etcd", "member", w.member.Name, "memberID", leases.FormatID(w.member.ID), "took", took)
+		return nil
+	}
+	if failed != nil {
+		return fmt.Errorf("member %s was stalled for %s: %w", w.member.Name, took.Round(time.Millisecond), failed)
+	}
+	r.Log.InfoContext(ctx, "member defragmented", "member", w.member.Name, "memberID", leases.FormatID(w.member.ID),
+		"took", took, "dbSizeBefore", done.Before.Size, "dbSize", done.After.Size, "dbSizeInUse", done.After.InUse)
+	return nil
+}

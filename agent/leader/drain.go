@@ -1,0 +1,199 @@
+package leader
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/etcd-druid/druid/internal/crash"
+	"github.com/etcd-druid/druid/leases"
+	"github.com/etcd-druid/druid/membership"
+)
+
+// drainTable is the drain's name in the metric of all decisions.
+const drainTable = "membership.drains"
+
+const (
+	// slotYoung is how long after it saw a slot first the leader reads the Lease at each look: druid takes the slot before
+	// it writes the mark, a moment later.
+	slotYoung = 30 * time.Second
+	// markPause between two looks meanwhile. It is short because every member that leaves pays for it.
+	markPause = 250 * time.Millisecond
+	// markInterval is how long a mark that was read serves after that, as long as nothing follows from it: a drain that
+	// waits for hours costs the API server 4 GETs a minute.
+	markInterval = 15 * time.Second
+	// handBackAfter is how long a claim stays that something hinders: several restarts of a member and etcd's guard of 5 s.
+	handBackAfter = 30 * time.Second
+	// maxDrainPause bounds the pause that doubles with each failure: etcd itself refuses changes for 5 s after a peer came back.
+	maxDrainPause = 5 * time.Second
+	// transferTimeout of handing leadership on. raft gives a transfer up after an election timeout, and etcd's call waits on
+	// for a leader that never comes.
+	transferTimeout = 5 * time.Second
+)
+
+// draining is what one leadership knows of the member on its way out.
+type draining struct {
+	slot leases.Retiring
+	seen time.Time
+	// lease has the marks of the member's Lease, as they were at readAt.
+	lease  leases.Member
+	readAt time.Time
+	// hindered is since when a claim cannot go on.
+	hindered time.Time
+	failures int
+	// last decision, so that a repeated one is told once.
+	last string
+}
+
+// pause until the next look.
+func (r *round) pause() time.Duration {
+	if r.draining.slot == (leases.Retiring{}) {
+		return r.poll
+	}
+	if r.draining.failures == 0 && r.draining.awaited() {
+		return markPause
+	}
+	return min(drainInterval<<min(r.draining.failures, 4), maxDrainPause)
+}
+
+// drain does the next step for the member that the record's slot names, if there is one. What was last known decides
+// whether a step is due; the step itself is decided by what is read just then.
+func (r *round) drain(ctx context.Context, self Cluster, view membership.View) (again bool, err error) {
+	slot := r.record.Retiring
+	if slot == nil || !r.record.Lists(slot.Member) {
+		r.draining = draining{}
+		return false, nil
+	}
+	if r.draining.slot != *slot {
+		r.draining = draining{slot: *slot, seen: time.Now()}
+	}
+	again, err = r.drainStep(ctx, self, view)
+	if errors.Is(err, leases.ErrConflict) {
+		err = nil // its own agent renewed the Lease, or druid wrote: it is read again
+	}
+	if r.draining.failures++; err == nil {
+		r.draining.failures = 0
+	}
+	return again && err == nil, err
+}
+
+func (r *round) drainStep(ctx context.Context, self Cluster, view membership.View) (again bool, err error) {
+	if r.markIsOld() {
+		if err := r.readMark(ctx); err != nil {
+			return false, err
+		}
+	}
+	w := r.witness(ctx, self, view)
+	d := membership.DecideDrain(r.drainFacts(w, r.firm(self)))
+	if d.Verdict != membership.DrainKeep && d.Verdict != membership.DrainWait {
+		slot := r.draining.slot
+		firm, err := r.freshDrain(ctx, self)
+		if err != nil {
+			return false, err
+		}
+		if r.record.Retiring == nil || *r.record.Retiring != slot {
+			return true, nil // the slot was freed or given to another
+		}
+		d = membership.DecideDrain(r.drainFacts(w, firm))
+	}
+	r.tellDrain(ctx, d)
+	return r.step(ctx, w, d)
+}
+
+// markIsOld says whether the mark is to be read before anything is made of it.
+func (r *round) markIsOld() bool {
+	return r.draining.awaited() || time.Since(r.draining.readAt) >= markInterval
+}
+
+// awaited says whether the mark that the slot orders is not there yet and may come at any moment.
+func (d *draining) awaited() bool {
+	return time.Since(d.seen) < slotYoung && !d.slot.Orders(d.slot.Member, d.lease.Retire)
+}
+
+// readMark reads the Lease of the member that is to go.
+func (r *round) readMark(ctx context.Context) error {
+	lease, err := r.Store.Marks(ctx, r.draining.slot.Member)
+	if err != nil {
+		r.draining.readAt = time.Time{}
+		return err
+	}
+	r.draining.lease, r.draining.readAt = lease, time.Now()
+	return nil
+}
+
+// freshDrain reads the record and both Leases just now, and says whether they may order anything.
+func (r *round) freshDrain(ctx context.Context, self Cluster) (membership.Answer, error) {
+	if err := r.read(ctx); err != nil {
+		return membership.Unknown, err
+	}
+	own, err := r.Store.Marks(ctx, self.Member)
+	if err != nil {
+		return membership.Unknown, err
+	}
+	if err := r.readMark(ctx); err != nil {
+		return membership.Unknown, err
+	}
+	leaving := own.Retire.State != leases.RetireNone && r.draining.slot.Member != self.Member
+	if own.PodUID != self.PodUID || leaving {
+		return membership.No, nil // a superseded agent changes nothing; one that is to go moves leadership and no more
+	}
+	return r.firm(self), nil
+}
+
+// tellDrain counts and logs a decision once per change.
+func (r *round) tellDrain(ctx context.Context, d membership.DrainDecision) {
+	if r.draining.last == d.Rule {
+		return
+	}
+	r.draining.last = d.Rule
+	r.Decisions.WithLabelValues(drainTable, d.Rule).Inc()
+	r.Log.InfoContext(ctx, "drain decided", "member", r.draining.slot.Member, "mode", d.Verdict, "rule", d.Rule, "reason", d.Reason)
+}
+
+// step does one thing. Whatever is lost of its answer, the next look finds what came of it.
+func (r *round) step(ctx context.Context, w witness, d membership.DrainDecision) (again bool, err error) {
+	marked := Marked(d.Verdict, r.draining.lease.Retire, w.self, w.view, w.member.ID)
+	switch d.Verdict {
+	case membership.Claim:
+		defer crash.Around("claim-removal")()
+		return true, r.mark(ctx, marked)
+	case membership.HandBack:
+		defer crash.Around("hand-back")()
+		return false, r.mark(ctx, marked)
+	case membership.MoveAway:
+		return false, r.moveAway(ctx, "drain "+r.draining.slot.Member, d.Rule)
+	case membership.DrainRemove:
+		defer crash.Around("remove-retiring")()
+		return true, r.remove(ctx, w.view, w.member, d.Rule)
+	case membership.Acknowledge:
+		defer crash.Around("acknowledge-removal")()
+		return false, r.mark(ctx, marked)
+	case membership.DrainKeep, membership.DrainWait:
+	}
+	return false, nil
+}
+
+// moveAway hands leadership on. What is left to do is the next leader's agent's.
+func (r *round) moveAway(ctx context.Context, purpose, rule string) error {
+	bounded, cancel := context.WithTimeout(ctx, transferTimeout)
+	defer cancel()
+	to, err := Transfer(bounded, r.Dial, r.Local)
+	if err != nil {
+		return fmt.Errorf("%s: %w", purpose, err)
+	}
+	r.Log.InfoContext(ctx, "leadership moved", "memberID", leases.FormatID(to), "rule", rule)
+	return nil
+}
+
+// mark writes the mark over the Lease as it was read.
+func (r *round) mark(ctx context.Context, mark leases.Retirement) error {
+	lease, err := r.Store.Retire(ctx, r.draining.slot.Member, r.draining.lease.LeaseVersion, mark)
+	if err != nil {
+		r.draining.readAt = time.Time{} // whether it was written is not known
+		return err
+	}
+	r.draining.lease, r.draining.readAt, r.draining.hindered = lease, time.Now(), time.Time{}
+	r.Log.InfoContext(ctx, "retirement marked", "member", r.draining.slot.Member, "memberID", mark.MemberID, "mode", mark.State)
+	return nil
+}

@@ -1,0 +1,187 @@
+package leader
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/etcd-druid/druid/internal/crash"
+	"github.com/etcd-druid/druid/leases"
+	"github.com/etcd-druid/druid/membership"
+)
+
+// removalTable is the removals' name in the metric of all decisions.
+const removalTable = "membership.removals"
+
+// errLeadershipMoved says that the raft term is not the one under which the removal was decided.
+var errLeadershipMoved = errors.New("raft leadership moved since the decision")
+
+// removeSuperfluous decides about every member of the list and removes at most one. Only when one is due does it ask
+// Kubernetes and the other voters, so a list that is as desired costs nothing.
+func (r *round) removeSuperfluous(ctx context.Context, self Cluster, view membership.View) error {
+	r.forgetGone(view)
+	for _, m := range view.Members {
+		facts := r.facts(self, view, m, r.firm(self), r.coming(ctx, m))
+		if facts.Elapsed == membership.Yes {
+			// Its time has come by what was last known: now everything is read again.
+			var err error
+			if facts, err = r.freshFacts(ctx, self, view, m); err != nil {
+				return err
+			}
+		}
+		decision := membership.DecideRemoval(facts)
+		r.tell(ctx, m, decision)
+		if decision.Verdict == membership.Keep {
+			delete(r.since, m.ID)
+			continue
+		}
+		if _, seen := r.since[m.ID]; !seen {
+			r.since[m.ID] = time.Now()
+		}
+		if decision.Verdict == membership.RemoveMember {
+			// The intent needs no mark of its own: a successor finds the same list and the same record, waits its own grace
+			// period, and decides anew.
+			defer crash.Around("remove-superfluous")()
+			return r.remove(ctx, view, m, decision.Rule)
+		}
+	}
+	return nil
+}
+
+// forgetGone drops what is remembered of members that are not listed any more.
+func (r *round) forgetGone(view membership.View) {
+	for id := range r.last {
+		if _, listed := view.Member(id); !listed {
+			delete(r.since, id)
+			delete(r.last, id)
+		}
+	}
+}
+
+// facts by what is known without asking anybody. Quorum is Unknown then, which removes nobody.
+func (r *round) facts(self Cluster, view membership.View, m membership.Member, firm, coming membership.Answer) membership.RemovalFacts {
+	since, seen := r.since[m.ID]
+	return membership.RemovalFacts{
+		Self:    membership.AnswerOf(m.ID == self.MemberID || m.ID == view.Answerer),
+		Firm:    firm,
+		Desired: membership.Desired(m, r.record.Members, r.PeerURL),
+		Kind:    membership.KindOf(m),
+		Coming:  coming,
+		Quorum:  membership.Unknown,
+		Elapsed: membership.AnswerOf(seen && time.Since(since) >= r.Grace()),
+		Turn:    membership.AnswerOf(r.record.Retiring == nil && (r.removedAt.IsZero() || time.Since(r.removedAt) >= r.Grace())),
+	}
+}
+
+// firm says whether the record that was last read may say who is desired.
+func (r *round) firm(self Cluster) membership.Answer {
+	if r.version == "" {
+		return membership.Unknown
+	}
+	return membership.AnswerOf(r.record.Phase == leases.PhaseFormed && r.record.ClusterID == self.ClusterID && r.record.Lists(self.Member))
+}
+
+// coming says whether a Pod will start the member. An agent may not look at Pods: it goes by druid's word on the Lease of the
+// name, which names the very learner that nobody starts. A Lease that is missing, unreadable or silent says nothing.
+func (r *round) coming(ctx context.Context, m membership.Member) membership.Answer {
+	if membership.KindOf(m) != membership.LearnerUnstarted {
+		return membership.Unknown
+	}
+	for _, name := range r.record.Members {
+		if !slices.Contains(m.PeerURLs, r.PeerURL(name)) {
+			continue
+		}
+		lease, err := r.Store.Member(ctx, name)
+		if err == nil && lease.Healing.NotComing == leases.FormatID(m.ID) {
+			return membership.No
+		}
+	}
+	return membership.Unknown
+}
+
+// freshFacts reads the record, our own Lease and the health of every voter just now.
+func (r *round) freshFacts(ctx context.Context, self Cluster, view membership.View, m membership.Member) (membership.RemovalFacts, error) {
+	if err := r.read(ctx); err != nil {
+		return membership.RemovalFacts{}, err
+	}
+	own, err := r.Store.Member(ctx, self.Member)
+	if err != nil {
+		return membership.RemovalFacts{}, err
+	}
+	firm := r.firm(self)
+	if own.PodUID != self.PodUID || own.Retire.State != leases.RetireNone {
+		firm = membership.No // a superseded agent changes nothing, and one that is to go removes nobody
+	}
+	facts := r.facts(self, view, m, firm, r.coming(ctx, m))
+	facts.Quorum = membership.QuorumWithout(view, m.ID, r.health(ctx, view))
+	return facts, nil
+}
+
+// health asks every voter itself. No answer is Unknown, never No.
+func (r *round) health(ctx context.Context, view membership.View) map[uint64]membership.Answer {
+	voters := view.Voters()
+	answers := make([]membership.Answer, len(voters))
+	var group errgroup.Group
+	for i, m := range voters {
+		group.Go(func() error {
+			answers[i] = membership.Unknown
+			if status, err := statusOf(ctx, r.Dial, view.ClusterID, m); err == nil {
+				answers[i] = membership.AnswerOf(status.Healthy())
+			}
+			return nil
+		})
+	}
+	_ = group.Wait() // an error is Unknown
+	health := make(map[uint64]membership.Answer, len(voters))
+	for i, m := range voters {
+		health[m.ID] = answers[i]
+	}
+	return health
+}
+
+// tell counts and logs a decision once per change.
+func (r *round) tell(ctx context.Context, m membership.Member, d membership.RemovalDecision) {
+	if r.last[m.ID] == d.Rule {
+		return
+	}
+	r.last[m.ID] = d.Rule
+	r.Decisions.WithLabelValues(removalTable, d.Rule).Inc()
+	if d.Verdict != membership.Keep {
+		r.Log.WarnContext(ctx, "member superfluous", "member", m.Name, "memberID", leases.FormatID(m.ID), "mode", d.Verdict, "rule", d.Rule)
+	}
+}
+
+// remove is the one irreversible call. That the member is gone already is what was wanted.
+func (r *round) remove(ctx context.Context, view membership.View, m membership.Member, rule string) (err error) {
+	client, err := r.Dial(ctx, r.Local)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, client.Close()) }()
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	status, err := membership.ReadStatus(ctx, client, r.Local)
+	if err != nil {
+		return err
+	}
+	id := leases.FormatID(m.ID)
+	if !leads(status, view) {
+		return fmt.Errorf("remove member %s: %w", id, errLeadershipMoved)
+	}
+	r.Log.WarnContext(ctx, "member removal begun", "member", m.Name, "memberID", id, "rule", rule)
+	r.removedAt = time.Now() // also when the answer is lost: it may have been done
+	if err := membership.Remove(ctx, client, m.ID); err != nil && !errors.Is(err, membership.ErrNotFound) {
+		return err
+	}
+	r.Log.WarnContext(ctx, "member removed", "member", m.Name, "memberID", id, "rule", rule)
+	return nil
+}
+
+// leads says whether the member with this status leads in the term in which the view was read.
+func leads(status membership.Status, view membership.View) bool {
+	return status.Role == membership.RoleLeader && status.RaftTerm == view.RaftTerm && status.ClusterID == view.ClusterID
+}

@@ -1,0 +1,98 @@
+package leader
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/etcd-druid/druid/internal/crash"
+	"github.com/etcd-druid/druid/leases"
+	"github.com/etcd-druid/druid/membership"
+)
+
+// ErrNoSuccessor says that no other voter could take leadership over.
+var ErrNoSuccessor = errors.New("no other healthy voter")
+
+// Transfer moves raft leadership away from the member at endpoint local to the started voter whose log is the longest.
+// It does nothing when the member does not lead. The caller bounds it by ctx: etcd ends all the same.
+func Transfer(ctx context.Context, dial membership.Dial, local string) (to uint64, err error) {
+	client, err := dial(ctx, local)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, client.Close()) }()
+	status, err := membership.ReadStatus(ctx, client, local)
+	if err != nil || status.Role != membership.RoleLeader {
+		return 0, err
+	}
+	view, err := membership.Observe(ctx, dial, membership.Query{
+		Endpoints: []string{local}, ClusterID: status.ClusterID, Timeout: callTimeout,
+	})
+	if err != nil {
+		return 0, err
+	}
+	to, ok := successor(status.MemberID, statuses(ctx, dial, view))
+	if !ok {
+		return 0, fmt.Errorf("move leader away from %s: %w", leases.FormatID(status.MemberID), ErrNoSuccessor)
+	}
+	defer crash.Around("move-leader")()
+	return to, membership.MoveLeader(ctx, client, to)
+}
+
+// successor is the healthy voter with the highest raft index; of equals the lowest ID, so that the choice is settled.
+func successor(self uint64, voters []membership.Status) (uint64, bool) {
+	var best membership.Status
+	for _, s := range voters {
+		if s.MemberID == self || !s.Healthy() || s.Role == membership.RoleLearner {
+			continue
+		}
+		if best.MemberID == 0 || s.RaftIndex > best.RaftIndex || s.RaftIndex == best.RaftIndex && s.MemberID < best.MemberID {
+			best = s
+		}
+	}
+	return best.MemberID, best.MemberID != 0
+}
+
+// statuses of the started voters that answer.
+func statuses(ctx context.Context, dial membership.Dial, view membership.View) []membership.Status {
+	voters := view.Voters()
+	answers := make([]membership.Status, len(voters))
+	var group errgroup.Group
+	for i, m := range voters {
+		group.Go(func() error {
+			if status, err := statusOf(ctx, dial, view.ClusterID, m); err == nil {
+				answers[i] = status
+			}
+			return nil
+		})
+	}
+	_ = group.Wait() // a voter without an answer is no successor: its status is the zero one
+	return answers
+}
+
+// errOtherMember says that somebody else answered at a member's URL.
+var errOtherMember = errors.New("another member answered")
+
+// statusOf asks the member at the URLs that it published, and believes only that very member.
+func statusOf(ctx context.Context, dial membership.Dial, clusterID uint64, m membership.Member) (status membership.Status, err error) {
+	if len(m.ClientURLs) == 0 {
+		return membership.Status{}, fmt.Errorf("status of %s: it never started", leases.FormatID(m.ID))
+	}
+	ctx, cancel := context.WithTimeout(ctx, statusTimeout)
+	defer cancel()
+	client, err := dial(ctx, m.ClientURLs...)
+	if err != nil {
+		return membership.Status{}, err
+	}
+	defer func() { err = errors.Join(err, client.Close()) }()
+	if status, err = membership.ReadStatus(ctx, client, m.ClientURLs[0]); err != nil {
+		return membership.Status{}, err
+	}
+	if status.MemberID != m.ID || status.ClusterID != clusterID {
+		return membership.Status{}, fmt.Errorf("status of %s: %w: %s of cluster %s", leases.FormatID(m.ID), errOtherMember,
+			leases.FormatID(status.MemberID), leases.FormatID(status.ClusterID))
+	}
+	return status, nil
+}

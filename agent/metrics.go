@@ -1,0 +1,120 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"strconv"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+
+	"github.com/etcd-druid/druid/agent/leader"
+)
+
+type metrics struct {
+	decisions *prometheus.CounterVec
+	restarts  *prometheus.CounterVec
+	renewals  *prometheus.CounterVec
+	requests  *prometheus.CounterVec
+	config    prometheus.Gauge
+	reachable prometheus.Gauge
+	healthy   prometheus.Gauge
+	leading   prometheus.Gauge
+	stalls    *prometheus.HistogramVec
+	freed     *prometheus.CounterVec
+}
+
+func newMetrics(registry *prometheus.Registry, version string) (*metrics, error) {
+	counters := func(name, help string, labels ...string) *prometheus.CounterVec {
+		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
+	}
+	gauge := func(name, help string) prometheus.Gauge {
+		return prometheus.NewGauge(prometheus.GaugeOpts{Name: name, Help: help})
+	}
+	m := &metrics{
+		decisions: counters("etcd_agent_decisions_total",
+			"Decisions by table and by the rule that decided; a repeated decision counts once.", "table", "rule"),
+		restarts: counters("etcd_agent_loop_restarts_total", "Loops of the agent that failed or panicked and were begun anew.", "loop"),
+		renewals: counters("etcd_agent_lease_renewals_total", "Attempts to renew the member's Lease, by result.", "result"),
+		requests: counters("etcd_agent_kubernetes_requests_total",
+			"Requests to the Kubernetes API by method and status code; the code is empty without an answer.", "method", "code"),
+		config:    gauge("etcd_agent_config_valid", "1 while the configuration file as it is now is in force, 0 while a former one is."),
+		reachable: gauge("etcd_agent_member_reachable", "1 while the member's etcd answers its agent."),
+		healthy:   gauge("etcd_agent_member_healthy", "1 while the member's etcd is in the cluster and serves."),
+		leading:   gauge("etcd_agent_leading", "1 while this agent performs the leader's duties."),
+		stalls: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "etcd_agent_defragmentation_seconds",
+			Help: "How long a member served nobody because this agent had it defragmented, by member and result.",
+			// From what 100 MiB take to what the largest database may.
+			Buckets: []float64{.1, .3, 1, 3, 10, 30, 60, 120, 300, 600},
+		}, []string{"member", "result"}),
+		freed: counters("etcd_agent_defragmentation_freed_bytes_total", "Bytes that defragmentations gave back, by member.", "member"),
+	}
+	info := prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: "etcd_agent_build_info", Help: "The agent's version, as a label.", ConstLabels: prometheus.Labels{"version": version},
+	})
+	info.Set(1)
+	m.config.Set(1)
+	var errs []error
+	for _, c := range []prometheus.Collector{
+		m.decisions, m.restarts, m.renewals, m.requests, m.config, m.reachable, m.healthy, m.leading, m.stalls, m.freed, info,
+		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
+	} {
+		errs = append(errs, registry.Register(c))
+	}
+	return m, errors.Join(errs...)
+}
+
+func (m *metrics) observe(s State) {
+	m.reachable.Set(number(s.Reachable))
+	m.healthy.Set(number(s.Healthy))
+}
+
+func (m *metrics) renewed(err error) {
+	result := "renewed"
+	if err != nil {
+		result = "failed"
+	}
+	m.renewals.WithLabelValues(result).Inc()
+}
+
+func (m *metrics) defragmented(d leader.Defragmented) {
+	result := "defragmented"
+	switch {
+	case errors.Is(d.Err, context.Canceled):
+		result = "left" // the agent does not lead any more, and etcd goes on: the stall may be longer than what was seen
+	case d.Err != nil:
+		result = "failed"
+	}
+	m.stalls.WithLabelValues(d.Member, result).Observe(d.Took.Seconds())
+	if d.After.Size > 0 {
+		m.freed.WithLabelValues(d.Member).Add(float64(max(d.Before.Size-d.After.Size, 0)))
+	}
+}
+
+func (m *metrics) configured(err error) { m.config.Set(number(err == nil)) }
+
+func number(b bool) float64 {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// count counts the requests that go through next.
+func (m *metrics) count(next http.RoundTripper) http.RoundTripper {
+	return roundTripper(func(r *http.Request) (*http.Response, error) {
+		response, err := next.RoundTrip(r)
+		code := ""
+		if err == nil {
+			code = strconv.Itoa(response.StatusCode)
+		}
+		m.requests.WithLabelValues(r.Method, code).Inc()
+		return response, err
+	})
+}
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }

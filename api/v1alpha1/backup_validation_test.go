@@ -1,0 +1,140 @@
+package v1alpha1_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/dynamic"
+	"sigs.k8s.io/yaml"
+
+	"github.com/etcd-druid/druid/api/v1alpha1"
+)
+
+// validBackup is the part of valid that says where the cluster is backed up and what it begins with.
+const validBackup = `
+  backup:
+    store:
+      s3:
+        bucket: backups.example
+        prefix: etcd/prod
+        region: eu-central-1
+        endpoint: https://s3.example.com:9000/minio
+        forcePathStyle: true
+        credentialsSecretRef: {name: s3}
+        caSecretRef: {name: s3, key: ca.crt}
+        sse: {mode: CustomerKey, keySecretRef: {name: s3, key: sse}}
+        objectLock: {mode: Governance, days: 7}
+        checksum: WhenRequired
+    full: {schedule: "0 */6 * * 1-5", timeZone: America/Argentina/Buenos_Aires, maxAge: 24h}
+    delta: {period: 30s, maxBytes: 1Mi}
+    retention: {keepAll: 48h, hourly: 24, daily: 7, weekly: 4, monthly: 12}
+  bootstrap:
+    restore:
+      from:
+        store: {directory: {claimName: archive}}
+        namespace: other
+        name: old
+      to: {time: "2026-11-21T18:54:00Z"}
+`
+
+type refusal = struct {
+	edits []edit
+	want  string
+}
+
+const (
+	s3Field      = "spec.backup.store.s3"
+	fullField    = "spec.backup.full"
+	restoreField = "spec.bootstrap.restore"
+)
+
+// badBackups are backups and restores that cannot work.
+var badBackups = map[string]refusal{
+	"a backup without a store":             {[]edit{{"spec.backup.store", nil}}, "spec.backup.store: Required value"},
+	"a store of no kind":                   {[]edit{{"spec.backup.store", map[string]any{}}}, "exactly one of s3 and directory must be set"},
+	"a store of two kinds":                 {[]edit{{"spec.backup.store.directory.claimName", "a"}}, "exactly one of s3 and directory must be set"},
+	"a directory that is nowhere":          {[]edit{{"spec.backup.store", map[string]any{"directory": map[string]any{}}}}, "exactly one of claimName and hostPath must be set"},
+	"a directory in two places":            {[]edit{{restoreField + ".from.store.directory.hostPath", "/a"}}, "exactly one of claimName and hostPath must be set"},
+	"a relative host path":                 {[]edit{{restoreField + ".from.store.directory", map[string]any{"hostPath": "a"}}}, "hostPath must be an absolute path"},
+	"no bucket":                            {[]edit{{s3Field + ".bucket", nil}}, "spec.backup.store.s3.bucket: Required value"},
+	"a bucket with a path":                 {[]edit{{s3Field + ".bucket", "bucket/path"}}, "bucket must be the name of a bucket"},
+	"a prefix with a slash at its end":     {[]edit{{s3Field + ".prefix", "etcd/"}}, "prefix must be words"},
+	"a prefix that leaves the bucket":      {[]edit{{s3Field + ".prefix", "etcd/../a"}}, "prefix must be words"},
+	"an endpoint without a scheme":         {[]edit{{s3Field + ".endpoint", "s3.example.com"}}, "endpoint must be a URL like https://"},
+	"an endpoint with credentials":         {[]edit{{s3Field + ".endpoint", "https://a:b@s3.example.com"}}, "endpoint must be a URL like https://"},
+	"a customer key in plain":              {[]edit{{s3Field + ".endpoint", "http://s3.example.com"}}, "sse.mode CustomerKey needs an https endpoint"},
+	"a customer key that is nowhere":       {[]edit{{s3Field + ".sse.keySecretRef", nil}}, "keySecretRef belongs to mode CustomerKey"},
+	"a customer key for a mode without":    {[]edit{{s3Field + ".sse.mode", "AES256"}}, "keySecretRef belongs to mode CustomerKey"},
+	"a key ID for a mode without":          {[]edit{{s3Field + ".sse.kmsKeyID", "a"}}, "kmsKeyID belongs to mode KMS"},
+	"an encryption that nobody knows":      {[]edit{{s3Field + ".sse.mode", "ROT13"}}, "supported values"},
+	"a lock of no days":                    {[]edit{{s3Field + ".objectLock.days", int64(0)}}, "should be greater than or equal to 1"},
+	"a Secret without a name":              {[]edit{{s3Field + ".credentialsSecretRef.name", ""}}, "should be at least 1 chars long"},
+	"a schedule of four fields":            {[]edit{{fullField + ".schedule", "0 0 * *"}}, "schedule must be five fields of cron"},
+	"a schedule of six fields":             {[]edit{{fullField + ".schedule", "0 0 0 * * *"}}, "schedule must be five fields of cron"},
+	"a schedule with a time zone":          {[]edit{{fullField + ".schedule", "TZ=UTC 0 * * *"}}, "schedule must be five fields of cron"},
+	"a word that is no schedule":           {[]edit{{fullField + ".schedule", "@reboot"}}, "schedule must be five fields of cron"},
+	"a time zone of the node's":            {[]edit{{fullField + ".timeZone", "Local"}}, "timeZone must be a name of the IANA database"},
+	"an age of no time":                    {[]edit{{fullField + ".maxAge", "1s"}}, "maxAge must be a duration of at least a minute"},
+	"an age of no measure":                 {[]edit{{fullField + ".maxAge", "99999999999999999h"}}, "spec.backup.full.maxAge: Invalid value"},
+	"a period below a second":              {[]edit{{"spec.backup.delta.period", "500ms"}}, "period must be a duration from 1s to 1h"},
+	"a period of a day":                    {[]edit{{"spec.backup.delta.period", "24h"}}, "period must be a duration from 1s to 1h"},
+	"a delta for each write":               {[]edit{{"spec.backup.delta.maxBytes", "1"}}, "maxBytes must be 64Ki to 64Mi"},
+	"a delta that fills the agent":         {[]edit{{"spec.backup.delta.maxBytes", "1Gi"}}, "maxBytes must be 64Ki to 64Mi"},
+	"a retention of nothing":               {[]edit{{"spec.backup.retention", map[string]any{}}}, "retention must say what is kept"},
+	"a retention by age and number":        {[]edit{{"spec.backup.retention.count", int64(3)}}, "retention.count goes with none of the others"},
+	"a retention of no fulls":              {[]edit{{"spec.backup.retention.daily", int64(0)}}, "should be greater than or equal to 1"},
+	"encryption that the agent has not":    {[]edit{{"spec.backup.encryption", map[string]any{}}}, `unknown field "spec.backup.encryption"`},
+	"a restore to two states":              {[]edit{{restoreField + ".to.revision", int64(7)}}, "exactly one of revision, time and name must be set"},
+	"a restore to no state":                {[]edit{{restoreField + ".to", map[string]any{}}}, "exactly one of revision, time and name must be set"},
+	"a restore to revision 0":              {[]edit{{restoreField + ".to", map[string]any{"revision": int64(0)}}}, "should be greater than or equal to 1"},
+	"a restore to a time that is none":     {[]edit{{restoreField + ".to.time", "yesterday"}}, "must be of type date-time"},
+	"a restore of an object that is none":  {[]edit{{restoreField + ".to", map[string]any{"name": "latest"}}}, "name must be that of a full backup"},
+	"a restore from nowhere":               {[]edit{{restoreField + ".from.store", nil}, {"spec.backup", nil}}, "it is not said where the backups are"},
+	"a restore of another's, from nowhere": {[]edit{{restoreField + ".from", nil}, {"spec.backup", nil}}, "it is not said where the backups are"},
+	"a restore of a cluster with a slash":  {[]edit{{restoreField + ".from.name", "a/b"}}, "name must be the name of an EtcdCluster"},
+	"a restore of a namespace with a dot":  {[]edit{{restoreField + ".from.namespace", "a.b"}}, "namespace must be the name of a namespace"},
+}
+
+// goodBackups are backups and restores that work.
+var goodBackups = map[string][]edit{
+	"no backup":                          {{"spec.backup", nil}},
+	"a bucket alone":                     {{"spec.backup", map[string]any{"store": map[string]any{"s3": map[string]any{"bucket": "abc"}}}}},
+	"a directory alone":                  {{"spec.backup", map[string]any{"store": map[string]any{"directory": map[string]any{"hostPath": "/a"}}}}},
+	"the longest prefix":                 {{s3Field + ".prefix", strings.Repeat("a", 200)}},
+	"a store without TLS":                {{s3Field + ".endpoint", "http://minio:9000"}, {s3Field + ".sse", nil}},
+	"a key of a management service":      {{s3Field + ".sse", map[string]any{"mode": "KMS", "kmsKeyID": "alias/etcd"}}},
+	"a schedule by a word":               {{fullField + ".schedule", "@daily"}},
+	"a schedule of many words":           {{fullField + ".schedule", "*/15 0-6,18-23 1 JAN-MAR mon-fri"}},
+	"a schedule that only druid refuses": {{fullField + ".schedule", "0 0 31 2 *"}},
+	"fulls by their number":              {{"spec.backup.retention", map[string]any{"count": int64(3)}}},
+	"a delta of bytes as a number":       {{"spec.backup.delta.maxBytes", int64(1 << 20)}},
+	"no bootstrap":                       {{"spec.bootstrap", nil}},
+	"a restore of its own newest state":  {{restoreField, map[string]any{}}},
+	"a restore to a revision":            {{restoreField + ".to", map[string]any{"revision": int64(1234)}}},
+	"a restore of a full":                {{restoreField + ".to", map[string]any{"name": "00000000000004d2-1795287240000.snap.zst"}}},
+}
+
+// testAcceptsTheSamples: what the documentation shows must be accepted as it is.
+func testAcceptsTheSamples(t *testing.T, client dynamic.Interface, namespace string) {
+	paths, err := filepath.Glob("../../docs/samples/*.yaml")
+	if err != nil || len(paths) == 0 {
+		t.Fatalf("find the samples: %v, %v", paths, err)
+	}
+	for _, path := range paths {
+		raw, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		object := &unstructured.Unstructured{}
+		if err := yaml.Unmarshal(raw, &object.Object); err != nil {
+			t.Fatalf("parse %s: %v", path, err)
+		}
+		resource := v1alpha1.GroupVersion.WithResource(strings.ToLower(object.GetKind()) + "s")
+		if _, err := client.Resource(resource).Namespace(namespace).Create(t.Context(), object, dryRunStrict()); err != nil {
+			t.Errorf("create %s: %v", path, err)
+		}
+	}
+}

@@ -1,0 +1,156 @@
+package v1alpha1
+
+// Condition types of an EtcdCluster.
+const (
+	// ConditionReady is True while a quorum of voters serves clients.
+	ConditionReady = "Ready"
+	// ConditionAllMembersReady is True while every desired member is a ready voter.
+	ConditionAllMembersReady = "AllMembersReady"
+	// ConditionProgressing is True while druid or an agent works towards the spec.
+	ConditionProgressing = "Progressing"
+	// ConditionDegraded is True while something keeps the cluster from its spec that a person may have to mend.
+	ConditionDegraded = "Degraded"
+	// ConditionBackupReady is True while a full backup and all changes since are saved as spec.backup asks for. A cluster
+	// without spec.backup does not have it.
+	ConditionBackupReady = "BackupReady"
+
+	// ConditionBackupVerified is True when the newest backups were restored in a scratch directory, and were equal to what etcd
+	// said of itself; False when they are broken. A cluster without spec.backup does not have it.
+	ConditionBackupVerified = "BackupVerified"
+)
+
+// Reasons of ConditionReady.
+const (
+	ReasonQuorate    = "Quorate"
+	ReasonQuorumLost = "QuorumLost"
+	ReasonForming    = "Forming"
+	ReasonUnknown    = "Unknown"
+)
+
+// MemberState is what druid knows of a member's health.
+type MemberState string
+
+// The states of a member.
+const (
+	MemberReady    MemberState = "Ready"
+	MemberNotReady MemberState = "NotReady"
+	MemberUnknown  MemberState = "Unknown"
+)
+
+// MemberLeaving is how far a member's way out of the cluster has come.
+type MemberLeaving string
+
+// The stations of the way out. Until Removing a revert of the spec takes it back.
+const (
+	// LeavingClients: no client is to be sent to it any more.
+	LeavingClients MemberLeaving = "LeavingClients"
+	// LeaveRequested: the agents are asked to remove it.
+	LeaveRequested MemberLeaving = "Requested"
+	// LeaveRemoving: the leader's agent removes it.
+	LeaveRemoving MemberLeaving = "Removing"
+	// LeaveRemoved: it is out of the raft group.
+	LeaveRemoved MemberLeaving = "Removed"
+)
+
+// Reasons of a member's state.
+const (
+	// ReasonLeaseSucceeded: the member's agent renewed its Lease in time.
+	ReasonLeaseSucceeded = "LeaseSucceeded"
+	// ReasonLeaseExpired: the Lease was not renewed in time; why is not known.
+	ReasonLeaseExpired = "LeaseExpired"
+	// ReasonUnknownGracePeriodExceeded: the Lease stayed expired for longer than the grace period.
+	ReasonUnknownGracePeriodExceeded = "UnknownGracePeriodExceeded"
+	// ReasonPodNotReady: the Pod is absent or its etcd container is not ready.
+	ReasonPodNotReady = "PodNotReady"
+)
+
+// Reasons of ConditionAllMembersReady.
+const (
+	// ReasonAllReady: every desired member is a ready voter.
+	ReasonAllReady = "AllReady"
+	// ReasonMembersNotReady: a desired member is missing or known not to be ready.
+	ReasonMembersNotReady = "MembersNotReady"
+	// ReasonMembersUnknown: of a desired member it is not known whether it is ready.
+	ReasonMembersUnknown = "MembersUnknown"
+)
+
+// Reasons of ConditionProgressing; ReasonForming is another.
+const (
+	// ReasonUpToDate: nothing is left to do.
+	ReasonUpToDate = "UpToDate"
+	// ReasonScalingUp: new members join.
+	ReasonScalingUp = "ScalingUp"
+	// ReasonHealing: a member of the cluster is started again or replaced.
+	ReasonHealing = "Healing"
+	// ReasonScalingDown: a member is removed, because the cluster has more members than replicas asks for.
+	ReasonScalingDown = "ScalingDown"
+	// ReasonScaleDownBlocked: a member is to be removed, and waits for another that is not ready, joins or replaces itself, or
+	// for a backup that fails.
+	ReasonScaleDownBlocked = "ScaleDownBlocked"
+	// ReasonScaleDownPending: the cluster has more members than replicas asks for; none is removed.
+	ReasonScaleDownPending = "ScaleDownPending"
+	// ReasonRecordBlocked: the cluster record cannot be used, so nothing is done; Degraded tells why.
+	ReasonRecordBlocked = "RecordBlocked"
+)
+
+// Reasons of ConditionBackupVerified.
+const (
+	// ReasonBackupProven: the backups were restored, and hold what etcd said that it held.
+	ReasonBackupProven = "BackupProven"
+	// ReasonBackupBroken: the backups do not lead to a state that the cluster had.
+	ReasonBackupBroken = "BackupBroken"
+	// ReasonNotYetVerified: nobody found out yet, or not for two schedules.
+	ReasonNotYetVerified = "NotYetVerified"
+)
+
+// Reasons of ConditionBackupReady; ReasonUnknown is another.
+const (
+	// ReasonFullBackupSucceeded: a full backup is saved, and no changes since then yet.
+	ReasonFullBackupSucceeded = "FullBackupSucceeded"
+	// ReasonIncrementalBackupSucceeded: a full backup is saved, and the changes since.
+	ReasonIncrementalBackupSucceeded = "IncrementalBackupSucceeded"
+	// ReasonFullBackupFailed: the newest full backup is too old, or there is none.
+	ReasonFullBackupFailed = "FullBackupFailed"
+	// ReasonIncrementalBackupFailed: changes are not saved.
+	ReasonIncrementalBackupFailed = "IncrementalBackupFailed"
+	// ReasonBackupStoreNotAttached: no backup was made, and Pods were made before the store was named.
+	ReasonBackupStoreNotAttached = "BackupStoreNotAttached"
+	// ReasonBackupSpecInvalid: something in spec.backup cannot be understood.
+	ReasonBackupSpecInvalid = "BackupSpecInvalid"
+)
+
+// Reasons of ConditionDegraded.
+const (
+	// ReasonAsExpected: nothing is known to be wrong.
+	ReasonAsExpected = "AsExpected"
+	// ReasonRecordUnreadable: the cluster record cannot be understood.
+	ReasonRecordUnreadable = "RecordUnreadable"
+	// ReasonRecordLost: the cluster record vanished before the cluster was known to have formed.
+	ReasonRecordLost = "RecordLost"
+	// ReasonForeignObject: an object that the cluster needs exists and belongs to somebody else.
+	ReasonForeignObject = "ForeignObject"
+	// ReasonRefusedByAPI: the API server refuses an object of the cluster, for example because of a quota.
+	ReasonRefusedByAPI = "RefusedByAPI"
+	// ReasonLeaseUnreadable: a member's Lease cannot be understood.
+	ReasonLeaseUnreadable = "LeaseUnreadable"
+	// ReasonVolumeDeleted: the volume of a running member was deleted, and the others cannot do without the member.
+	ReasonVolumeDeleted = "VolumeDeleted"
+	// ReasonStorageClassMissing: the StorageClass of a member's claim does not exist.
+	ReasonStorageClassMissing = "StorageClassMissing"
+	// ReasonVolumePending: a member's claim gets no volume.
+	ReasonVolumePending = "VolumePending"
+	// ReasonPodUnschedulable: no node takes a member's Pod.
+	ReasonPodUnschedulable = "PodUnschedulable"
+	// ReasonImagePullFailed: an image cannot be pulled.
+	ReasonImagePullFailed = "ImagePullFailed"
+	// ReasonContainerCannotStart: a container cannot be started, or ends again and again.
+	ReasonContainerCannotStart = "ContainerCannotStart"
+	// ReasonMemberCannotStart: a member's agent does not start etcd, and that did not pass by itself.
+	ReasonMemberCannotStart = "MemberCannotStart"
+	// ReasonMemberStuck: a member's etcd does not become ready, and why is not known; restarts of its Pod are counted.
+	ReasonMemberStuck = "MemberStuck"
+	// ReasonNodeLost: a member's node is not heard of.
+	ReasonNodeLost = "NodeLost"
+	// ReasonOrphan: an object of the cluster bears the name of no member, and nothing proves that it may go.
+	ReasonOrphan = "Orphan"
+)

@@ -1,0 +1,289 @@
+package v1alpha1_test
+
+import (
+	"maps"
+	"strings"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/dynamic"
+	"sigs.k8s.io/yaml"
+
+	"github.com/etcd-druid/druid/api/v1alpha1"
+	"github.com/etcd-druid/druid/test/env"
+)
+
+// edit is a change of one field of an EtcdCluster: a value at a path, or the absence of the field when the value is nil.
+type edit struct {
+	path  string
+	value any
+}
+
+// valid is an EtcdCluster with every field set to something that must be accepted.
+const valid = `
+apiVersion: etcd.druid.dev/v1alpha1
+kind: EtcdCluster
+metadata:
+  name: valid
+spec:
+  replicas: 3
+  version: 3.6.16
+  image: registry.example.com:5000/etcd-development/etcd
+  imagePullSecrets: [{name: pull}]
+  storage:
+    size: 4Gi
+    storageClassName: fast
+    persistentVolumeClaimRetentionPolicy: {whenDeleted: Delete, whenScaled: Retain}
+  etcd:
+    quotaBackendBytes: 2Gi
+    autoCompactionMode: Periodic
+    autoCompactionRetention: 1h30m
+    snapshotCount: 10000
+    heartbeatInterval: 200ms
+    electionTimeout: 1.5s
+  resources: {requests: {cpu: 100m, memory: 128Mi}}
+  tolerations: [{operator: Exists}]
+  priorityClassName: high
+  defragmentation:
+    schedule: 30 2,4-5 */2 JAN-nov 0
+    timeZone: America/Argentina/Buenos_Aires
+    window: 2h30m
+    minFreePercent: 30
+    minFreeBytes: 50Mi
+` + validBackup
+
+// All validation is in the CustomResourceDefinition, so only a real API server can tell whether it holds.
+func TestAPIServer(t *testing.T) {
+	config := env.APIServer(t)
+	client, err := dynamic.NewForConfig(config)
+	if err != nil {
+		t.Fatalf("make a client: %v", err)
+	}
+	namespace := env.Namespace(t, config)
+	clusters := client.Resource(v1alpha1.GroupVersion.WithResource("etcdclusters")).Namespace(namespace)
+	t.Run("refuses what cannot work", func(t *testing.T) { testRefusesWhatCannotWork(t, clusters) })
+	t.Run("accepts what works", func(t *testing.T) { testAcceptsWhatWorks(t, clusters) })
+	t.Run("accepts the samples", func(t *testing.T) { testAcceptsTheSamples(t, client, namespace) })
+	t.Run("refuses changes that data would not survive", func(t *testing.T) {
+		testRefusesChangesThatDataWouldNotSurvive(t, clusters)
+	})
+	t.Run("accepts every status", func(t *testing.T) { testAcceptsEveryStatus(t, clusters) })
+}
+
+func testRefusesWhatCannotWork(t *testing.T, clusters dynamic.ResourceInterface) {
+	tests := map[string]refusal{
+		"an even number of replicas":          {[]edit{{"spec.replicas", int64(2)}}, "replicas must be 0 or odd: an even number of members needs a larger quorum"},
+		"a negative number of replicas":       {[]edit{{"spec.replicas", int64(-1)}}, "should be greater than or equal to 0"},
+		"more replicas than raft likes":       {[]edit{{"spec.replicas", int64(11)}}, "should be less than or equal to 9"},
+		"a name of 60 characters":             {[]edit{{"metadata.name", strings.Repeat("a", 60)}}, "metadata.name must be at most 50 characters"},
+		"a name with dots":                    {[]edit{{"metadata.name", "demo.example.com"}}, "metadata.name must not contain dots"},
+		"a name that starts with a digit":     {[]edit{{"metadata.name", "3etcd"}}, "metadata.name must start with a letter"},
+		"no storage":                          {[]edit{{"spec.storage", nil}}, "spec.storage: Required value"},
+		"no size":                             {[]edit{{"spec.storage.size", nil}}, "spec.storage.size: Required value"},
+		"zero size":                           {[]edit{{"spec.storage.size", "0"}}, "storage.size must be greater than zero"},
+		"zero size as a number":               {[]edit{{"spec.storage.size", int64(0)}}, "storage.size must be greater than zero"},
+		"negative size":                       {[]edit{{"spec.storage.size", "-1Gi"}}, "storage.size must be greater than zero"},
+		"a size that is no quantity":          {[]edit{{"spec.storage.size", "big"}}, "spec.storage.size in body should match"},
+		"an empty storage class":              {[]edit{{"spec.storage.storageClassName", ""}}, "should be at least 1 chars long"},
+		"a retention that nobody knows":       {[]edit{{"spec.storage.persistentVolumeClaimRetentionPolicy.whenScaled", "Recycle"}}, `supported values: "Retain", "Delete"`},
+		"a minor that nobody knows":           {[]edit{{"spec.version", "3.8.0"}}, "version must be a release of etcd 3.5, 3.6 or 3.7"},
+		"a version with a leading v":          {[]edit{{"spec.version", "v3.6.16"}}, "version must be a release of etcd 3.5, 3.6 or 3.7, as major.minor.patch without a leading v"},
+		"a pre-release":                       {[]edit{{"spec.version", "3.7.0-rc.1"}}, "version must be a release of etcd"},
+		"a version without a patch":           {[]edit{{"spec.version", "3.6"}}, "version must be a release of etcd"},
+		"an empty version":                    {[]edit{{"spec.version", ""}}, "version must be a release of etcd"},
+		"the 3.5 that corrupts on a crash":    {[]edit{{"spec.version", "3.5.2"}}, "version must be at least 3.5.31 in 3.5"},
+		"the last bad 3.5":                    {[]edit{{"spec.version", "3.5.30"}}, "version must be at least 3.5.31 in 3.5"},
+		"the first 3.6":                       {[]edit{{"spec.version", "3.6.0"}}, "version must be at least 3.6.12 in 3.6"},
+		"the last bad 3.6":                    {[]edit{{"spec.version", "3.6.11"}}, "version must be at least 3.6.12 in 3.6"},
+		"an image with a tag":                 {[]edit{{"spec.image", "gcr.io/etcd-development/etcd:v3.6.16"}}, "image must have no tag and no digest"},
+		"an image with a digest":              {[]edit{{"spec.image", "gcr.io/etcd@sha256:00"}}, "image must have no tag and no digest"},
+		"an image that is no name":            {[]edit{{"spec.image", "my image"}}, "image must name a repository"},
+		"an empty image":                      {[]edit{{"spec.image", ""}}, "image must name a repository"},
+		"a zero quota":                        {[]edit{{"spec.etcd.quotaBackendBytes", "0"}}, "quotaBackendBytes must be greater than zero"},
+		"a negative quota":                    {[]edit{{"spec.etcd.quotaBackendBytes", int64(-1)}}, "quotaBackendBytes must be greater than zero"},
+		"a quota larger than the volume":      {[]edit{{"spec.etcd.quotaBackendBytes", "5Gi"}}, "etcd.quotaBackendBytes must not exceed storage.size"},
+		"an unknown compaction mode":          {[]edit{{"spec.etcd.autoCompactionMode", "periodic"}}, `supported values: "Periodic", "Revision"`},
+		"a mode without a retention":          {[]edit{{"spec.etcd.autoCompactionRetention", nil}}, "autoCompactionMode needs autoCompactionRetention"},
+		"a number in mode Periodic":           {[]edit{{"spec.etcd.autoCompactionRetention", "1000"}}, "autoCompactionRetention must be a duration like 1h30m in mode Periodic"},
+		"a number in no mode":                 {[]edit{{"spec.etcd.autoCompactionMode", nil}, {"spec.etcd.autoCompactionRetention", "1000"}}, "autoCompactionRetention must be a duration"},
+		"a duration in mode Revision":         {[]edit{{"spec.etcd.autoCompactionMode", "Revision"}}, "autoCompactionRetention must be a number of revisions like 10000"},
+		"a snapshot count that thrashes":      {[]edit{{"spec.etcd.snapshotCount", int64(1)}}, "should be greater than or equal to 100"},
+		"a heartbeat that is no duration":     {[]edit{{"spec.etcd.heartbeatInterval", "fast"}}, "heartbeatInterval must be whole milliseconds greater than zero"},
+		"a heartbeat of zero":                 {[]edit{{"spec.etcd.heartbeatInterval", "0s"}}, "heartbeatInterval must be whole milliseconds greater than zero, like 100ms"},
+		"a negative heartbeat":                {[]edit{{"spec.etcd.heartbeatInterval", "-100ms"}}, "heartbeatInterval must be whole milliseconds greater than zero"},
+		"a heartbeat below a millisecond":     {[]edit{{"spec.etcd.heartbeatInterval", "0.5ms"}}, "heartbeatInterval must be whole milliseconds greater than zero"},
+		"a heartbeat of half a millisecond":   {[]edit{{"spec.etcd.heartbeatInterval", "1.5ms"}}, "heartbeatInterval must be whole milliseconds"},
+		"an election of half a millisecond":   {[]edit{{"spec.etcd.electionTimeout", "1500.5ms"}}, "electionTimeout must be whole milliseconds"},
+		"an election time-out of zero":        {[]edit{{"spec.etcd.electionTimeout", "0ms"}}, "electionTimeout must be whole milliseconds greater than zero"},
+		"an election time-out beyond etcd's":  {[]edit{{"spec.etcd.electionTimeout", "51s"}}, "electionTimeout must be at most 50s"},
+		"an election time-out of no measure":  {[]edit{{"spec.etcd.electionTimeout", "99999999999999999s"}}, "spec.etcd.electionTimeout: Invalid value"},
+		"an election time-out too near":       {[]edit{{"spec.etcd.electionTimeout", "999ms"}}, "electionTimeout (1s unless set) must be at least 5 times heartbeatInterval"},
+		"a heartbeat too near etcd's default": {[]edit{{"spec.etcd.heartbeatInterval", "201ms"}, {"spec.etcd.electionTimeout", nil}}, "must be at least 5 times heartbeatInterval"},
+		"a schedule of four fields":           {[]edit{{"spec.defragmentation.schedule", "0 3 * *"}}, "schedule must be five fields of numbers"},
+		"a schedule of six fields":            {[]edit{{"spec.defragmentation.schedule", "0 0 3 * * *"}}, "schedule must be five fields of numbers"},
+		"an hour that no day has":             {[]edit{{"spec.defragmentation.schedule", "0 24 * * *"}}, "schedule must be five fields of numbers"},
+		"a word for a schedule":               {[]edit{{"spec.defragmentation.schedule", "@daily"}}, "schedule must be five fields of numbers"},
+		"an empty schedule":                   {[]edit{{"spec.defragmentation.schedule", ""}}, "schedule"},
+		"a zone that nobody knows":            {[]edit{{"spec.defragmentation.timeZone", "Europe/Atlantis"}}, "spec.defragmentation.timeZone: Invalid value"},
+		"a zone that is an offset":            {[]edit{{"spec.defragmentation.timeZone", "+02:00"}}, "timeZone must be an IANA name"},
+		"a zone without a schedule":           {[]edit{{"spec.defragmentation.schedule", nil}, {"spec.defragmentation.window", nil}}, "timeZone needs schedule"},
+		"a window without a schedule":         {[]edit{{"spec.defragmentation.schedule", nil}, {"spec.defragmentation.timeZone", nil}}, "window needs schedule"},
+		"a window of seconds":                 {[]edit{{"spec.defragmentation.window", "59s"}}, "window must be a duration from 1m to 24h"},
+		"a window of days":                    {[]edit{{"spec.defragmentation.window", "25h"}}, "window must be a duration from 1m to 24h"},
+		"a database that is all free":         {[]edit{{"spec.defragmentation.minFreePercent", int64(100)}}, "should be less than or equal to 99"},
+		"less than no bytes":                  {[]edit{{"spec.defragmentation.minFreeBytes", "-1"}}, "minFreeBytes must not be negative"},
+		"an option that is druid's own":       {[]edit{{"spec.etcd.initialCluster", "a=b"}}, `unknown field "spec.etcd.initialCluster"`},
+	}
+	maps.Copy(tests, badBackups)
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			_, err := clusters.Create(t.Context(), edited(t, test.edits...), dryRunStrict())
+			if err == nil || !strings.Contains(err.Error(), test.want) {
+				t.Errorf("create said %v, want %q", err, test.want)
+			}
+		})
+	}
+}
+
+func testAcceptsWhatWorks(t *testing.T, clusters dynamic.ResourceInterface) {
+	tests := map[string][]edit{
+		"every field set":                     nil,
+		"no replicas: a paused cluster":       {{"spec.replicas", int64(0)}},
+		"the longest name":                    {{"metadata.name", strings.Repeat("a", 50)}},
+		"half a retention policy":             {{"spec.storage.persistentVolumeClaimRetentionPolicy.whenDeleted", nil}},
+		"nothing but a size":                  {{"spec", map[string]any{"storage": map[string]any{"size": "1Gi"}}}},
+		"a size as a number":                  {{"spec.storage.size", int64(4 << 30)}},
+		"a quota as a number":                 {{"spec.etcd.quotaBackendBytes", int64(2 << 30)}},
+		"a quota of the whole volume":         {{"spec.etcd.quotaBackendBytes", "4Gi"}},
+		"the floor of 3.5":                    {{"spec.version", "3.5.31"}},
+		"the floor of 3.6":                    {{"spec.version", "3.6.12"}},
+		"the floor of 3.7":                    {{"spec.version", "3.7.0"}},
+		"revisions in mode Revision":          {{"spec.etcd.autoCompactionMode", "Revision"}, {"spec.etcd.autoCompactionRetention", "10000"}},
+		"exactly five heartbeats":             {{"spec.etcd.electionTimeout", "1s"}},
+		"the longest election time-out":       {{"spec.etcd.electionTimeout", "50s"}},
+		"a heartbeat alone":                   {{"spec.etcd.heartbeatInterval", "200ms"}, {"spec.etcd.electionTimeout", nil}},
+		"no word of defragmentation":          {{"spec.defragmentation", nil}},
+		"no defragmentation":                  {{"spec.defragmentation", map[string]any{"disabled": true}}},
+		"another night":                       {{"spec.defragmentation.schedule", "05 23 1,15 * mon-fri"}, {"spec.defragmentation.timeZone", "UTC"}},
+		"any byte":                            {{"spec.defragmentation.minFreeBytes", int64(0)}},
+		"an image without a registry":         {{"spec.image", "etcd"}},
+		"a registry with a port and no paths": {{"spec.image", "localhost:5000/etcd"}},
+	}
+	maps.Copy(tests, goodBackups)
+	for name, edits := range tests {
+		t.Run(name, func(t *testing.T) {
+			created, err := clusters.Create(t.Context(), edited(t, edits...), dryRunStrict())
+			if err != nil {
+				t.Fatalf("create: %v", err)
+			}
+			// What the API server lets in, every druid must be able to read: one unreadable object would blind its informer.
+			var typed v1alpha1.EtcdCluster
+			if err := runtime.DefaultUnstructuredConverter.FromUnstructured(created.Object, &typed); err != nil {
+				t.Fatalf("convert to the Go type: %v", err)
+			}
+			if typed.Spec.Version == "" || typed.Spec.Image == "" {
+				t.Errorf("defaults are missing: version %q, image %q", typed.Spec.Version, typed.Spec.Image)
+			}
+			if policy := typed.Spec.Storage.PersistentVolumeClaimRetentionPolicy; policy.WhenDeleted == "" || policy.WhenScaled == "" {
+				t.Errorf("defaults are missing: %+v", policy)
+			}
+			if b := typed.Spec.Backup; b != nil && (b.Full.Schedule == "" || b.Delta.Period == nil || b.Delta.MaxBytes == nil || b.Retention == v1alpha1.BackupRetention{}) {
+				t.Errorf("defaults are missing: %+v", b)
+			}
+		})
+	}
+}
+
+func testRefusesChangesThatDataWouldNotSurvive(t *testing.T, clusters dynamic.ResourceInterface) {
+	tests := map[string]struct {
+		before, after []edit
+		want          string // empty: accepted
+	}{
+		"a smaller volume":             {nil, []edit{{"spec.storage.size", "3Gi"}}, "storage.size must not shrink"},
+		"a larger volume":              {nil, []edit{{"spec.storage.size", "5Gi"}}, ""},
+		"the same size, otherwise put": {nil, []edit{{"spec.storage.size", "4096Mi"}}, ""},
+		"another storage class":        {nil, []edit{{"spec.storage.storageClassName", "slow"}}, "storage.storageClassName must not change"},
+		"no storage class any more":    {nil, []edit{{"spec.storage.storageClassName", nil}}, "storage.storageClassName must not change"},
+		"a storage class all at once":  {[]edit{{"spec.storage.storageClassName", nil}}, nil, "storage.storageClassName must not change"},
+		"a newer patch":                {nil, []edit{{"spec.version", "3.6.17"}}, ""},
+		"an older patch":               {nil, []edit{{"spec.version", "3.6.15"}}, ""},
+		"the next minor":               {nil, []edit{{"spec.version", "3.7.3"}}, ""},
+		"an older minor":               {nil, []edit{{"spec.version", "3.5.33"}}, "version must not go back to an older minor"},
+		"another restore":              {nil, []edit{{restoreField + ".to", map[string]any{"revision": int64(7)}}}, "bootstrap must not change"},
+		"a restore after the birth":    {[]edit{{"spec.bootstrap", nil}}, nil, "bootstrap must not change"},
+		"no restore any more":          {nil, []edit{{"spec.bootstrap", nil}}, "bootstrap must not change"},
+		"no backup after a restore":    {[]edit{{restoreField + ".from", nil}}, []edit{{restoreField + ".from", nil}, {"spec.backup", nil}}, ""},
+		"another store":                {nil, []edit{{"spec.backup.store", map[string]any{"directory": map[string]any{"claimName": "a"}}}}, ""},
+		"two minors at once":           {[]edit{{"spec.version", "3.5.33"}}, []edit{{"spec.version", "3.7.3"}}, "version must not skip a minor"},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			before := edited(t, test.before...)
+			before.SetName("")
+			before.SetGenerateName("change-")
+			before, err := clusters.Create(t.Context(), before, metav1.CreateOptions{})
+			if err != nil {
+				t.Fatalf("create: %v", err)
+			}
+			after := edited(t, test.after...)
+			after.SetName(before.GetName())
+			after.SetResourceVersion(before.GetResourceVersion())
+			_, err = clusters.Update(t.Context(), after, metav1.UpdateOptions{DryRun: []string{metav1.DryRunAll}})
+			if test.want == "" && err != nil || test.want != "" && (err == nil || !strings.Contains(err.Error(), test.want)) {
+				t.Errorf("update said %v, want %q", err, test.want)
+			}
+		})
+	}
+}
+
+// The status that druid writes must be accepted, with every field set and with none.
+func testAcceptsEveryStatus(t *testing.T, clusters dynamic.ResourceInterface) {
+	created, err := clusters.Create(t.Context(), edited(t, edit{"metadata.name", "status"}), metav1.CreateOptions{})
+	if err != nil {
+		t.Fatalf("create: %v", err)
+	}
+	tests := map[string]v1alpha1.EtcdClusterStatus{
+		"nothing known yet": {},
+		"a member of which nothing is known but its name": {
+			Members: []v1alpha1.MemberStatus{{Name: "status-abcde", Status: v1alpha1.MemberUnknown}},
+		},
+	}
+	for name, status := range tests {
+		t.Run(name, func(t *testing.T) {
+			object, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&v1alpha1.EtcdCluster{Status: status})
+			if err != nil {
+				t.Fatalf("convert: %v", err)
+			}
+			cluster := created.DeepCopy()
+			cluster.Object["status"] = object["status"]
+			if _, err := clusters.UpdateStatus(t.Context(), cluster, metav1.UpdateOptions{DryRun: []string{metav1.DryRunAll}}); err != nil {
+				t.Errorf("update status: %v", err)
+			}
+		})
+	}
+}
+
+func dryRunStrict() metav1.CreateOptions {
+	return metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}, FieldValidation: metav1.FieldValidationStrict}
+}
+
+func edited(t testing.TB, edits ...edit) *unstructured.Unstructured {
+	t.Helper()
+	cluster := &unstructured.Unstructured{}
+	if err := yaml.Unmarshal([]byte(valid), &cluster.Object); err != nil {
+		t.Fatalf("parse the valid cluster: %v", err)
+	}
+	for _, e := range edits {
+		path := strings.Split(e.path, ".")
+		if e.value == nil {
+			unstructured.RemoveNestedField(cluster.Object, path...)
+			continue
+		}
+		if err := unstructured.SetNestedField(cluster.Object, e.value, path...); err != nil {
+			t.Fatalf("set %s: %v", e.path, err)
+		}
+	}
+	return cluster
+}

@@ -1,0 +1,114 @@
+package archive
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/etcd-druid/druid/backup/chain"
+	"github.com/etcd-druid/druid/backup/store"
+)
+
+// Place is where the backups of one cluster are.
+type Place struct {
+	Store  store.Store
+	Prefix string
+}
+
+// Copied tells of one object that is in both places, and equal.
+type Copied struct {
+	Key  string `json:"key"`
+	Size int64  `json:"size"`
+	// Present: it had been there.
+	Present bool `json:"present"`
+}
+
+// ErrDiffers means that an object of the same name and another content is where the copy is to be. Both are left alone.
+var ErrDiffers = errors.New("another object has this name")
+
+// Copy copies all that c, a catalog of from, knows, oldest first: wherever it ends, what is there is a chain, and the next
+// Copy goes on. What has been copied is read back, and must have the sha256 of what was read. What is there already is
+// compared in the same way. It tells of each object when it is there.
+func Copy(ctx context.Context, from, to Place, c chain.Catalog, tell func(Copied) error) error {
+	for _, h := range c.Histories {
+		var keys []string
+		if h.Birth != nil {
+			keys = append(keys, chain.BirthKey(c.Prefix, h.Lineage))
+		}
+		for _, o := range objectsOf(h) {
+			keys = append(keys, o.key)
+		}
+		for _, key := range keys {
+			copied, err := copyObject(ctx, from, to, key)
+			if err != nil {
+				return err
+			}
+			if err := tell(copied); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func copyObject(ctx context.Context, from, to Place, key string) (Copied, error) {
+	target := strings.TrimPrefix(strings.TrimPrefix(key, from.Prefix), "/")
+	if to.Prefix != "" {
+		target = to.Prefix + "/" + target
+	}
+	sent, err := put(ctx, from.Store, to.Store, key, target)
+	present := errors.Is(err, store.ErrExists)
+	if err != nil && !present {
+		return Copied{}, err
+	}
+	if present {
+		if sent, err = digest(ctx, from.Store, key); err != nil {
+			return Copied{}, err
+		}
+	}
+	there, err := digest(ctx, to.Store, target)
+	if err != nil {
+		return Copied{}, fmt.Errorf("read back: %w", err)
+	}
+	switch {
+	case sent == there:
+		return Copied{Key: target, Size: there.size, Present: present}, nil
+	case present:
+		return Copied{}, fmt.Errorf("copy %s to %s: %w: it has %d bytes of sha256 %x, the original %d of %x; move it away, or copy to another prefix",
+			key, target, ErrDiffers, there.size, there.sum, sent.size, sent.sum)
+	}
+	return Copied{}, fmt.Errorf("copy %s to %s: %w: %d bytes of sha256 %x were read, and %d of %x read back; delete the copy and look for a broken proxy, disk or memory",
+		key, target, store.ErrDamaged, sent.size, sent.sum, there.size, there.sum)
+}
+
+// content is what two equal objects share.
+type content struct {
+	size int64
+	sum  [sha256.Size]byte
+}
+
+// put streams an object from one store to the other.
+func put(ctx context.Context, from, to store.Store, key, target string) (c content, err error) {
+	r, err := from.Get(ctx, key, 0, -1)
+	if err != nil {
+		return content{}, err
+	}
+	defer func() { err = errors.Join(err, r.Close()) }()
+	sum := sha256.New()
+	o, err := to.Put(ctx, target, io.TeeReader(r, sum), store.PutOptions{IfAbsent: true})
+	return content{size: o.Size, sum: [sha256.Size]byte(sum.Sum(nil))}, err
+}
+
+func digest(ctx context.Context, s store.Store, key string) (c content, err error) {
+	r, err := s.Get(ctx, key, 0, -1)
+	if err != nil {
+		return content{}, err
+	}
+	defer func() { err = errors.Join(err, r.Close()) }()
+	sum := sha256.New()
+	n, err := io.Copy(sum, r)
+	return content{size: n, sum: [sha256.Size]byte(sum.Sum(nil))}, err
+}

@@ -1,0 +1,169 @@
+package chain
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"time"
+)
+
+// settling is how far the clock of who took a full may be from the clocks that the target and the deltas have their times
+// from, and how long a watch may lag. A full may hold more than its name says, up to its time: one that is that close to a
+// target is taken only where no older one leads there, because the restore would have to cut it back, or could not.
+const settling = time.Minute
+
+// Plan finds what leads to the target: the newest full at or before it and the deltas from there. It tells a gap from an
+// end: where objects are missing on the way it returns a GapError and no shorter plan.
+//
+// A full's revision is a lower bound. When the restore finds that the plan's full holds more than the target, ask for
+// t.Except(plan.Full.Key), which takes the next older full; likewise where an object is broken.
+func (c Catalog) Plan(t Target) (Plan, error) {
+	if err := t.check(); err != nil {
+		return Plan{}, err
+	}
+	c = c.without(t.Without).sorted()
+	if t.Name != "" {
+		return c.planName(t)
+	}
+	s, notes, err := c.locate(t)
+	if err != nil {
+		return Plan{}, err
+	}
+	l := limit{revision: s.cut, until: t.Time}
+	if t.Revision != 0 {
+		l.revision = t.Revision
+	}
+	p, err := c.planIn(s.history, l, t.Revision != 0)
+	if err != nil {
+		return Plan{}, err
+	}
+	if latest := t.Revision == 0 && t.Time.IsZero(); latest && s.cut != math.MaxInt64 && p.Reach < s.cut {
+		notes = append(notes, fmt.Sprintf("revisions %d to %d, up to the fork, were not saved", p.Reach+1, s.cut))
+	}
+	p.Notes = notes
+	return p, nil
+}
+
+func (t Target) check() error {
+	var given []string
+	for name, set := range map[string]bool{"revision": t.Revision != 0, "time": !t.Time.IsZero(), "name": t.Name != ""} {
+		if set {
+			given = append(given, name)
+		}
+	}
+	slices.Sort(given)
+	switch {
+	case len(given) > 1:
+		return fmt.Errorf("%w: %s are given: choose one", ErrTarget, strings.Join(given, " and "))
+	case t.Revision < 0:
+		return fmt.Errorf("%w: revision %d is none: want 1 or more", ErrTarget, t.Revision)
+	}
+	return nil
+}
+
+// planIn plans within one history. exact asks for the limit's revision itself; otherwise the end of the history will do.
+func (c Catalog) planIn(h History, l limit, exact bool) (Plan, error) {
+	var best *walked
+	times := h.times()
+	for i, f := range slices.Backward(h.Fulls) {
+		if f.Revision > l.revision || !l.until.IsZero() && times[i].After(l.until) {
+			continue
+		}
+		w := h.walk(f, times[i], l)
+		if !h.leads(w, l, exact) {
+			if best == nil {
+				return Plan{}, c.noWay(h, w, l)
+			}
+			break
+		}
+		if best == nil {
+			best = &w
+		}
+		if settled(w, l) {
+			best = &w
+			break
+		}
+	}
+	if best == nil {
+		return Plan{}, c.outside(h, l)
+	}
+	p := Plan{Full: best.full, Deltas: best.deltas, Until: l.until, Reach: min(best.reach, l.revision)}
+	if l.revision != math.MaxInt64 {
+		p.Revision = l.revision
+	}
+	return p, nil
+}
+
+// leads tells whether a walk came to the limit, or to the end of what there is before it.
+func (h History) leads(w walked, l limit, exact bool) bool {
+	if l.reached(w.reach, w.at) {
+		return true
+	}
+	_, _, more := h.beyond(w.reach, l.revision)
+	return !exact && !more
+}
+
+// settled tells whether a full was made long enough before the limit to hold no more than it.
+func settled(w walked, l limit) bool {
+	if !l.bounded() {
+		return true
+	}
+	from := w.full.At.Add(settling)
+	if !l.until.IsZero() {
+		return !l.until.Before(from)
+	}
+	return slices.ContainsFunc(w.deltas, func(d Delta) bool { return d.To <= l.revision && !d.At.Before(from) })
+}
+
+// planName takes a full as it is, and goes to the end of a delta.
+func (c Catalog) planName(t Target) (Plan, error) {
+	var fulls []Full
+	var deltas []Delta
+	var keys []string
+	for _, h := range c.Histories {
+		if t.Lineage != "" && t.Lineage != h.Lineage {
+			continue
+		}
+		for _, f := range h.Fulls {
+			if isNamed(f.Key, t.Name) {
+				fulls, keys = append(fulls, f), append(keys, f.Key)
+			}
+		}
+		for _, d := range h.Deltas {
+			if isNamed(d.Key, t.Name) {
+				deltas, keys = append(deltas, d), append(keys, d.Key)
+			}
+		}
+	}
+	switch {
+	case len(keys) == 0:
+		return Plan{}, fmt.Errorf("%w: no full and no delta below %q is called %q", ErrUnknown, c.Prefix, t.Name)
+	case len(keys) > 1:
+		return Plan{}, fmt.Errorf("%w: %q names %s: give more of the name", ErrAmbiguous, t.Name, strings.Join(keys, " and "))
+	case len(fulls) == 1:
+		return Plan{Full: fulls[0], Reach: fulls[0].Revision}, nil
+	}
+	h, _ := c.History(deltas[0].Lineage)
+	return c.planIn(h, limit{revision: deltas[0].To}, true)
+}
+
+// isNamed tells whether name is key, or whole parts of its end.
+func isNamed(key, name string) bool { return key == name || strings.HasSuffix(key, "/"+name) }
+
+// without is a copy of c that lacks some fulls and deltas.
+func (c Catalog) without(keys []string) Catalog {
+	if len(keys) == 0 {
+		return c
+	}
+	out := map[string]bool{}
+	for _, key := range keys {
+		out[key] = true
+	}
+	c.Histories = slices.Clone(c.Histories)
+	for i, h := range c.Histories {
+		c.Histories[i].Fulls = slices.DeleteFunc(slices.Clone(h.Fulls), func(f Full) bool { return out[f.Key] })
+		c.Histories[i].Deltas = slices.DeleteFunc(slices.Clone(h.Deltas), func(d Delta) bool { return out[d.Key] })
+	}
+	return c
+}

@@ -1,0 +1,93 @@
+package chain
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/etcd-druid/druid/backup/store"
+)
+
+// Read lists what is below prefix, and reads the record of each lineage's birth. prefix has no slash at its ends; the
+// empty one is the store itself. A store that holds nothing there gives an empty catalog.
+func Read(ctx context.Context, s store.Store, prefix string) (Catalog, error) {
+	b := catalogBuilder{c: Catalog{Prefix: prefix}, births: map[Lineage]bool{}}
+	for object, err := range s.List(ctx, join(prefix, "")) {
+		if err != nil {
+			return Catalog{}, fmt.Errorf("read the catalog of backups: %w", err)
+		}
+		b.c.Newest = later(b.c.Newest, object.Modified)
+		b.add(object)
+	}
+	for i := range b.c.Histories {
+		h := &b.c.Histories[i]
+		if !b.births[h.Lineage] {
+			h.BirthProblem = "there is no " + BirthKey(prefix, h.Lineage)
+			continue
+		}
+		birth, err := ReadBirth(ctx, s, prefix, h.Lineage)
+		switch {
+		case errors.Is(err, ErrBirth), errors.Is(err, store.ErrAbsent):
+			h.BirthProblem = err.Error()
+		case err != nil:
+			return Catalog{}, fmt.Errorf("read the catalog of backups: %w", err)
+		default:
+			h.Birth = &birth
+		}
+	}
+	return b.c.sorted(), nil
+}
+
+type catalogBuilder struct {
+	c      Catalog
+	births map[Lineage]bool
+}
+
+func (b *catalogBuilder) add(object store.Object) {
+	if f, ok := ParseFull(b.c.Prefix, object.Key); ok {
+		f.Size = object.Size
+		h := b.history(f.Lineage)
+		h.Fulls = append(h.Fulls, f)
+		return
+	}
+	if d, ok := ParseDelta(b.c.Prefix, object.Key); ok {
+		d.Size = object.Size
+		h := b.history(d.Lineage)
+		h.Deltas = append(h.Deltas, d)
+		return
+	}
+	l, rest, ok := split(b.c.Prefix, object.Key)
+	switch {
+	case !ok:
+		b.c.Strangers = append(b.c.Strangers, object.Key)
+	case rest == birthName:
+		b.history(l)
+		b.births[l] = true
+	default:
+		h := b.history(l)
+		h.Strangers = append(h.Strangers, object.Key)
+	}
+}
+
+func (b *catalogBuilder) history(l Lineage) *History {
+	i := slices.IndexFunc(b.c.Histories, func(h History) bool { return h.Lineage == l })
+	if i < 0 {
+		i = len(b.c.Histories)
+		b.c.Histories = append(b.c.Histories, History{Lineage: l})
+	}
+	return &b.c.Histories[i]
+}
+
+// sorted is a copy of c in which everything stands in its order.
+func (c Catalog) sorted() Catalog {
+	c.Histories = slices.SortedFunc(slices.Values(c.Histories), func(a, b History) int { return a.Lineage.Compare(b.Lineage) })
+	for i, h := range c.Histories {
+		c.Histories[i].Fulls = inOrder(h.Fulls, compareFulls)
+		c.Histories[i].Deltas = inOrder(h.Deltas, compareDeltas)
+		c.Histories[i].Strangers = inOrder(h.Strangers, cmp.Compare)
+	}
+	c.Strangers = inOrder(c.Strangers, cmp.Compare)
+	return c
+}

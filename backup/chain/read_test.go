@@ -1,0 +1,160 @@
+package chain
+
+import (
+	"context"
+	"errors"
+	"io"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/etcd-druid/druid/backup/store"
+	"github.com/etcd-druid/druid/backup/store/dir"
+)
+
+func newStore(t *testing.T) store.Store {
+	t.Helper()
+	s, err := dir.Open(store.Directory{Path: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func put(t *testing.T, s store.Store, key, content string) {
+	t.Helper()
+	if _, err := s.Put(t.Context(), key, strings.NewReader(content), store.PutOptions{IfAbsent: true}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestReadMakesACatalogOfOneListing(t *testing.T) {
+	for _, p := range []string{prefix, ""} {
+		s := newStore(t)
+		birth := Birth{Version: 1, Lineage: second, Parent: first, Fork: 20, Reason: "restore", ClusterID: "c", ClusterUID: "u", EtcdVersion: "3.6.16", Created: at(30)}
+		if err := WriteBirth(t.Context(), s, p, birth); err != nil {
+			t.Fatal(err)
+		}
+		f, d := FullKey(p, first, 17, noon), DeltaKey(p, first, 18, 20, at(1))
+		put(t, s, f, "full")
+		put(t, s, d, "delta!")
+		stranger, outside := join(p, string(first)+"/full/readme.txt"), join(p, "notes/readme.txt")
+		put(t, s, stranger, "")
+		put(t, s, outside, "")
+		put(t, s, join(p, string(third)+"/lineage.json"), "{")
+		if p != "" {
+			put(t, s, prefix+"2/"+string(first)+"/full/x", "another cluster's, whose name begins alike")
+		}
+		got, err := Read(t.Context(), s, p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if problem := got.Histories[2].BirthProblem; !strings.Contains(problem, join(p, string(third)+"/lineage.json")) {
+			t.Errorf("got %q, want the record named", problem)
+		}
+		got.Histories[2].BirthProblem = ""
+		if age := time.Since(got.Newest); age < 0 || age > time.Hour {
+			t.Errorf("the newest object is from %v, and was just put", got.Newest)
+		}
+		got.Newest = time.Time{}
+		diff(t, got, Catalog{Prefix: p, Strangers: []string{outside}, Histories: []History{
+			{
+				Lineage: first, BirthProblem: "there is no " + BirthKey(p, first), Strangers: []string{stranger},
+				Fulls:  []Full{{Lineage: first, Key: f, Revision: 17, At: noon, Size: 4}},
+				Deltas: []Delta{{Lineage: first, Key: d, From: 18, To: 20, At: at(1), Size: 6}},
+			},
+			{Lineage: second, Birth: &birth},
+			{Lineage: third},
+		}})
+	}
+}
+
+// failing is a store whose answers do not come.
+type failing struct {
+	store.Store
+	get error
+}
+
+func (f failing) Get(context.Context, string, int64, int64) (io.ReadCloser, error) { return nil, f.get }
+
+func TestReadTakesNoErrorForAnAnswer(t *testing.T) {
+	s := newStore(t)
+	if err := WriteBirth(t.Context(), s, prefix, Birth{Lineage: first}); err != nil {
+		t.Fatal(err)
+	}
+	if c, err := Read(t.Context(), failing{s, store.ErrForbidden}, prefix); !errors.Is(err, store.ErrForbidden) {
+		t.Errorf("a record that may not be read gives %+v, %v", c, err)
+	}
+	// It was deleted since it was listed.
+	c, err := Read(t.Context(), failing{s, store.ErrAbsent}, prefix)
+	if err != nil || c.Histories[0].Birth != nil || c.Histories[0].BirthProblem == "" {
+		t.Errorf("a record that is gone gives %+v, %v", c, err)
+	}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	if c, err := Read(ended, s, prefix); !errors.Is(err, context.Canceled) {
+		t.Errorf("a listing that ends gives %+v, %v", c, err)
+	}
+}
+
+func TestBirthIsWrittenOnce(t *testing.T) {
+	s := newStore(t)
+	birth := Birth{Lineage: second, Parent: first, Fork: 20, ClusterID: "c", ClusterUID: "u", Created: at(30)}
+	var group errgroup.Group
+	for range 8 {
+		group.Go(func() error { return WriteBirth(t.Context(), s, prefix, birth) })
+	}
+	if err := group.Wait(); err != nil {
+		t.Errorf("writers of the same birth: %v", err)
+	}
+	again := birth
+	again.Created, again.Reason = at(31), "after a crash"
+	if err := WriteBirth(t.Context(), s, prefix, again); err != nil {
+		t.Errorf("the same birth, told later: %v", err)
+	}
+	for name, change := range map[string]func(*Birth){
+		"parent": func(b *Birth) { b.Parent = "00000001-bb" }, "fork": func(b *Birth) { b.Fork = 21 },
+		"cluster": func(b *Birth) { b.ClusterID = "d" }, "object": func(b *Birth) { b.ClusterUID = "v" },
+	} {
+		other := birth
+		change(&other)
+		if err := WriteBirth(t.Context(), s, prefix, other); !errors.Is(err, ErrBirth) || !strings.Contains(err.Error(), BirthKey(prefix, second)) {
+			t.Errorf("another %s: got %v, want ErrBirth that names the record", name, err)
+		}
+	}
+	got, err := ReadBirth(t.Context(), s, prefix, second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	birth.Version = BirthVersion
+	diff(t, got, birth)
+}
+
+func TestBirthsThatMakeNoSense(t *testing.T) {
+	for name, b := range map[string]Birth{
+		"no lineage": {}, "a bad one": {Lineage: "x"}, "a bad parent": {Lineage: first, Parent: "x", Fork: 1}, "a fork of nothing": {Lineage: first, Fork: 1},
+		"its own parent": {Lineage: first, Parent: first, Fork: 1}, "a fork before the beginning": {Lineage: second, Parent: first, Fork: -1},
+		"another version": {Version: 2, Lineage: first},
+	} {
+		if err := WriteBirth(t.Context(), newStore(t), prefix, b); !errors.Is(err, ErrBirth) {
+			t.Errorf("%s: got %v, want ErrBirth", name, err)
+		}
+	}
+	s := newStore(t)
+	for key, content := range map[Lineage]string{
+		first:  `{"version":2,"lineage":"` + string(first) + `"}`,
+		second: `{"version":1,"lineage":"` + string(first) + `"}`,
+		third:  `{"version":1,`,
+		twin:   strings.Repeat(" ", maxBirth) + `{"version":1,"lineage":"` + string(twin) + `"}`,
+	} {
+		put(t, s, BirthKey(prefix, key), content)
+		if b, err := ReadBirth(t.Context(), s, prefix, key); !errors.Is(err, ErrBirth) || !strings.Contains(err.Error(), BirthKey(prefix, key)) {
+			t.Errorf("%s: got %+v, %v; want ErrBirth that names the record", content, b, err)
+		}
+	}
+	if _, err := ReadBirth(t.Context(), s, prefix, "00000009-aa"); !errors.Is(err, store.ErrAbsent) {
+		t.Errorf("got %v, want ErrAbsent", err)
+	}
+}

@@ -1,0 +1,377 @@
+package delta
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	bolt "go.etcd.io/bbolt"
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"golang.org/x/sync/errgroup"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/etcd-druid/druid/backup/store"
+	"github.com/etcd-druid/druid/backup/store/dir"
+	"github.com/etcd-druid/druid/test/member"
+)
+
+const (
+	lineage = "00000001-00112233445566aa"
+	// patience with what takes a second on an idle machine.
+	patience = 2 * time.Minute
+)
+
+func keyOf(from, to int64, at time.Time) string {
+	return fmt.Sprintf("c/%s/delta/%016x-%016x-%d.delta.zst", lineage, from, to, at.UnixMilli())
+}
+
+func directory(tb testing.TB) *dir.Store {
+	tb.Helper()
+	return directoryAt(tb, tb.TempDir())
+}
+
+func directoryAt(tb testing.TB, path string) *dir.Store {
+	tb.Helper()
+	s, err := dir.Open(store.Directory{Path: path})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return s
+}
+
+// recording is a recorder that runs until the test ends or it is stopped.
+type recording struct {
+	*Recorder
+	tb     testing.TB
+	cancel context.CancelFunc
+	run    errgroup.Group
+
+	mu       sync.Mutex
+	statuses []Status
+	changed  chan struct{}
+}
+
+func record(tb testing.TB, m *member.Member, s store.Store, from int64, change ...func(*Config)) *recording {
+	tb.Helper()
+	r := &recording{tb: tb, changed: make(chan struct{})}
+	cfg := Config{
+		Conn: m.Client.ActiveConnection(), Store: s, Key: keyOf, Lineage: lineage, From: from, Period: MinPeriod, Observe: r.observe,
+	}
+	for _, c := range change {
+		c(&cfg)
+	}
+	var err error
+	if r.Recorder, err = NewRecorder(cfg); err != nil {
+		tb.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.WithoutCancel(tb.Context()))
+	r.cancel = cancel
+	r.run.Go(func() error { return r.Run(ctx) })
+	tb.Cleanup(func() {
+		cancel()
+		_ = r.run.Wait()
+	})
+	return r
+}
+
+func (r *recording) observe(s Status) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.statuses = append(r.statuses, s)
+	close(r.changed)
+	r.changed = make(chan struct{})
+}
+
+func (r *recording) all() []Status {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.statuses)
+}
+
+// await waits for a status.
+func (r *recording) await(what string, ok func(Status) bool) Status {
+	r.tb.Helper()
+	deadline := time.After(patience)
+	for {
+		r.mu.Lock()
+		var last Status
+		if n := len(r.statuses); n > 0 {
+			last = r.statuses[n-1]
+		}
+		changed := r.changed
+		r.mu.Unlock()
+		if ok(last) {
+			return last
+		}
+		select {
+		case <-changed:
+		case <-deadline:
+			r.tb.Fatalf("no status with %s after %s: the last is %+v", what, patience, last)
+		}
+	}
+}
+
+// flush saves all that happened.
+func (r *recording) flush() int64 {
+	r.tb.Helper()
+	ctx, cancel := context.WithTimeout(r.tb.Context(), patience)
+	defer cancel()
+	saved, err := r.Flush(ctx)
+	if err != nil {
+		r.tb.Fatal(err)
+	}
+	return saved
+}
+
+// stop ends the recorder as a crash would: what is not saved is lost.
+func (r *recording) stop() {
+	r.tb.Helper()
+	r.cancel()
+	if err := r.run.Wait(); err != nil {
+		r.tb.Fatal(err)
+	}
+}
+
+// ends waits until the recorder ends by itself.
+func (r *recording) ends(want error) {
+	r.tb.Helper()
+	select {
+	case <-r.ended:
+	case <-time.After(patience):
+		r.tb.Fatalf("the recorder still runs after %s, want %v: %+v", patience, want, r.all())
+	}
+	if err := r.run.Wait(); !errors.Is(err, want) {
+		r.tb.Errorf("the recorder ended with %v, want %v", err, want)
+	}
+}
+
+// object is a delta as it was read back.
+type object struct {
+	Header
+	key        string
+	records    []Record
+	leases     Leases
+	checkpoint *Checkpoint
+}
+
+// objects reads all deltas of a store, in the order of their names. None may be damaged.
+func objects(tb testing.TB, s store.Store) []object {
+	tb.Helper()
+	var all []object
+	for o, err := range s.List(tb.Context(), "") {
+		if err != nil {
+			tb.Fatal(err)
+		}
+		body, err := s.Get(tb.Context(), o.Key, 0, -1)
+		if err != nil {
+			tb.Fatal(err)
+		}
+		records, r, err := read(body, Expected{Object: o.Key, Lineage: lineage})
+		if err = errors.Join(err, body.Close()); err != nil {
+			tb.Fatal(err)
+		}
+		all = append(all, object{r.Header(), o.Key, records, r.Leases(), r.Checkpoint()})
+	}
+	return all
+}
+
+// joined puts deltas together that must follow each other without hole or overlap.
+func joined(tb testing.TB, from int64, all []object) []Record {
+	tb.Helper()
+	var records []Record
+	for i, o := range all {
+		if o.From != from {
+			tb.Fatalf("delta %s begins at %d, want %d", o.key, o.From, from)
+		}
+		if i > 0 && o.Before != all[i-1].Last {
+			tb.Errorf("delta %s says that revision %d is %s, the one before says %s", o.key, from-1, o.Before, all[i-1].Last)
+		}
+		from = o.To + 1
+		records = append(records, o.records...)
+	}
+	return records
+}
+
+// database is bucket `key` of etcd's own database, by a snapshot of it, from a revision on.
+func database(tb testing.TB, m *member.Member, from int64) []Record {
+	tb.Helper()
+	path := filepath.Join(tb.TempDir(), "db")
+	file, err := os.Create(path)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	snapshot, err := m.Client.Snapshot(tb.Context())
+	if err != nil {
+		tb.Fatal(err)
+	}
+	_, err = io.Copy(file, snapshot)
+	if err = errors.Join(err, snapshot.Close(), file.Close()); err != nil {
+		tb.Fatal(err)
+	}
+	db, err := bolt.Open(path, 0o600, &bolt.Options{ReadOnly: true})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	defer db.Close()
+	var all []Record
+	err = db.View(func(tx *bolt.Tx) error {
+		return tx.Bucket([]byte("key")).ForEach(func(k, v []byte) error {
+			main, _, err := parseKey(k)
+			if err == nil && main >= from {
+				all = append(all, Record{Key: bytes.Clone(k), Value: bytes.Clone(v), Revision: main})
+			}
+			return err
+		})
+	})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return all
+}
+
+// holds fails the test unless the deltas hold what the member's database has from a revision up to the last of theirs: a
+// lease may run out after that.
+func holds(tb testing.TB, m *member.Member, from int64, all []object) {
+	tb.Helper()
+	if len(all) == 0 {
+		tb.Fatal("there are no deltas")
+	}
+	to := all[len(all)-1].To
+	same(tb, slices.DeleteFunc(database(tb, m, from), func(r Record) bool { return r.Revision > to }), joined(tb, from, all))
+}
+
+// same compares records but for their times, which etcd does not keep.
+func same(tb testing.TB, want, got []Record) {
+	tb.Helper()
+	if len(want) != len(got) {
+		tb.Errorf("%d records, want %d", len(got), len(want))
+	}
+	for i := range min(len(want), len(got)) {
+		if !bytes.Equal(want[i].Key, got[i].Key) || !bytes.Equal(want[i].Value, got[i].Value) {
+			tb.Fatalf("record %d is %x = %.100q\nwant %x = %.100q", i, got[i].Key, got[i].Value, want[i].Key, want[i].Value)
+		}
+	}
+}
+
+// traffic makes changes of all kinds, the same each time.
+type traffic struct {
+	tb     testing.TB
+	client *clientv3.Client
+	random *rand.Rand
+	// large is the largest value.
+	large  int
+	leases []clientv3.LeaseID
+}
+
+func newTraffic(tb testing.TB, m *member.Member) *traffic {
+	tb.Helper()
+	return &traffic{tb: tb, client: m.Client, random: rand.New(rand.NewPCG(1, 2)), large: 2000}
+}
+
+// grant gives a lease that some of the puts will use.
+func (f *traffic) grant(ttl int64) clientv3.LeaseID {
+	f.tb.Helper()
+	granted, err := f.client.Grant(f.tb.Context(), ttl)
+	if err != nil {
+		f.tb.Fatal(err)
+	}
+	f.leases = append(f.leases, granted.ID)
+	return granted.ID
+}
+
+// run makes n requests.
+func (f *traffic) run(n int) {
+	f.tb.Helper()
+	for range n {
+		if err := f.request(); err != nil {
+			f.tb.Fatal(err)
+		}
+	}
+}
+
+func (f *traffic) request() error {
+	ctx, cancel := context.WithTimeout(f.tb.Context(), patience)
+	defer cancel()
+	var err error
+	switch f.random.IntN(8) {
+	case 0: // several changes at once
+		var ops []clientv3.Op
+		for i := range 1 + f.random.IntN(20) {
+			ops = append(ops, clientv3.OpPut(fmt.Sprintf("txn/%d/%d", f.random.IntN(10), i), f.value()))
+		}
+		_, err = f.client.Txn(ctx).Then(ops...).Commit()
+	case 1: // put and deletion of one key, which etcd takes in two nested transactions
+		key := f.key()
+		_, err = f.client.Txn(ctx).Then(
+			clientv3.OpDelete("txn/3/4"),
+			clientv3.OpTxn(nil, []clientv3.Op{clientv3.OpPut(key, f.value())}, nil),
+			clientv3.OpTxn(nil, []clientv3.Op{clientv3.OpDelete(key)}, nil),
+		).Commit()
+	case 2:
+		_, err = f.client.Delete(ctx, f.key()) // which may be absent
+	case 3:
+		_, err = f.client.Delete(ctx, fmt.Sprintf("txn/%d/", f.random.IntN(10)), clientv3.WithPrefix())
+	case 4:
+		_, err = f.client.Delete(ctx, "absent") // no revision
+	default:
+		var options []clientv3.OpOption
+		if len(f.leases) > 0 && f.random.IntN(3) == 0 {
+			options = append(options, clientv3.WithLease(f.leases[f.random.IntN(len(f.leases))]))
+		}
+		_, err = f.client.Put(ctx, f.key(), f.value(), options...)
+	}
+	return err
+}
+
+func (f *traffic) key() string { return fmt.Sprintf("key/\x00\xff%d", f.random.IntN(200)) }
+
+func (f *traffic) value() string {
+	switch f.random.IntN(5) {
+	case 0:
+		return ""
+	case 1:
+		b := make([]byte, f.random.IntN(f.large))
+		for i := range b {
+			b[i] = byte(f.random.Uint32())
+		}
+		return string(b)
+	}
+	return fmt.Sprintf(`{"kind":"Pod","metadata":{"name":"p-%d"}}`, f.random.IntN(1000))
+}
+
+func (f *traffic) put(key, value string) int64 {
+	f.tb.Helper()
+	response, err := f.client.Put(f.tb.Context(), key, value)
+	if err != nil {
+		f.tb.Fatal(err)
+	}
+	return response.Header.Revision
+}
+
+func diff(tb testing.TB, want, got any) {
+	tb.Helper()
+	if d := cmp.Diff(want, got); d != "" {
+		tb.Error(d)
+	}
+}
+
+// leaseOf is the lease that a record references.
+func leaseOf(tb testing.TB, r Record) int64 {
+	tb.Helper()
+	kv := &mvccpb.KeyValue{}
+	if err := proto.Unmarshal(r.Value, kv); err != nil {
+		tb.Fatal(err)
+	}
+	return kv.Lease
+}

@@ -1,0 +1,252 @@
+package delta
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/klauspost/compress/zstd"
+)
+
+// loop is what a Recorder does with what comes in: it alone knows what is received, closed and saved, and it never
+// waits for anything but the next of these.
+type loop struct {
+	cfg      Config
+	book     *leaseBook
+	in       chan delivery
+	batches  chan *batch
+	outcomes chan outcome
+	beats    chan beat
+	flushes  <-chan flush
+
+	encoder *zstd.Encoder
+	status  Status
+	// stored is status.Saved for those who read etcd's revision.
+	stored *atomic.Int64
+	// rest of a delivery that found no room; last is what was appended last, whole whether its revision is complete.
+	rest  []change
+	at    time.Time
+	last  int64
+	whole bool
+	// before is fed with the revision before the first, digest is that of the revision before the next delta's.
+	before  Digester
+	digest  Digest
+	member  uint64
+	current *batch
+	// uploading takes size bytes.
+	uploading *batch
+	size      int
+	seen      beats
+	waiting   []flush
+	fatal     error
+	scratch   []byte
+}
+
+func newLoop(r *Recorder) *loop {
+	from := r.cfg.From
+	return &loop{
+		cfg: r.cfg, in: make(chan delivery), batches: make(chan *batch, 1), outcomes: make(chan outcome), beats: make(chan beat),
+		flushes: r.flushes, stored: &r.saved, status: Status{Saved: from - 1, Received: from - 1}, last: from - 1, whole: true,
+	}
+}
+
+func (l *loop) run(ctx context.Context) error {
+	var err error
+	if l.encoder, err = newEncoder(); err != nil {
+		return err
+	}
+	// An event is at most a period and a quarter old when its delta is closed.
+	ticker := time.NewTicker(min(l.cfg.Period/4, time.Second))
+	defer ticker.Stop()
+	told := l.cfg.Now()
+	for {
+		if err := l.append(); err != nil {
+			return err
+		}
+		if l.due() {
+			l.close()
+		}
+		if l.drained() {
+			return l.fatal
+		}
+		var changed bool
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C:
+			changed = l.cfg.Now().Sub(told) >= l.cfg.Period
+		case d := <-l.source():
+			changed = l.receive(d)
+		case o := <-l.outcomes:
+			changed = true
+			l.uploaded(o)
+		case b := <-l.beats:
+			changed = true
+			l.seen = l.seen.add(b)
+			l.settle()
+		case f := <-l.flushes:
+			l.waiting = append(l.waiting, f)
+			l.settle()
+		}
+		if changed {
+			l.tell()
+			told = l.cfg.Now()
+		}
+	}
+}
+
+// source is what is read from, nil while there is no room. The rest of a revision is read even then.
+func (l *loop) source() <-chan delivery {
+	if len(l.rest) > 0 || l.fatal != nil || l.whole && !l.room() {
+		return nil
+	}
+	return l.in
+}
+
+// close hands the delta at hand over. There is room for it, as nothing is uploading.
+func (l *loop) close() {
+	l.uploading, l.size = l.current, l.current.writer.Size()
+	l.digest = l.current.writer.Header().Last
+	l.current = nil
+	l.batches <- l.uploading
+}
+
+// receive takes a delivery. It tells whether anybody might want to know.
+func (l *loop) receive(d delivery) bool {
+	if d.err != nil {
+		l.status.WatchError = d.err
+		if d.fatal {
+			l.fatal = d.err
+		}
+		return true
+	}
+	news := l.status.WatchError != nil || l.current == nil
+	l.status.WatchError = nil
+	l.member, l.at = d.member, d.at
+	l.rest, l.whole = d.changes, d.whole
+	return news
+}
+
+// append takes as much of the rest as there is room for.
+func (l *loop) append() error {
+	for len(l.rest) > 0 {
+		next := l.rest[0]
+		if next.Kv.ModRevision != l.last && !l.room() {
+			return nil
+		}
+		if err := l.appendOne(next); err != nil {
+			return err
+		}
+		l.rest[0] = change{}
+		l.rest = l.rest[1:]
+	}
+	return nil
+}
+
+func (l *loop) appendOne(c change) error {
+	deletes := c.Type != 0
+	key := AppendKey(l.scratch[:0], c.Kv.ModRevision, c.sub, deletes)
+	record := appendValue(key, c.Event)
+	l.scratch = record[:0]
+	value := record[len(key):]
+	if c.Kv.ModRevision < l.cfg.From {
+		l.before.Add(key, value)
+		l.digest = l.before.Sum()
+		return nil
+	}
+	if l.current == nil {
+		l.begin()
+	}
+	if err := l.current.writer.Append(key, value, l.at); err != nil {
+		return fmt.Errorf("record revision %d: %w", c.Kv.ModRevision, err)
+	}
+	l.last = c.Kv.ModRevision
+	l.status.Received = l.last
+	if id := c.Kv.Lease; !deletes && id != 0 && l.current.leases[id] == nil {
+		l.current.leases[id], _ = l.book.see(id)
+	}
+	return nil
+}
+
+func (l *loop) begin() {
+	w := newWriter(Header{Lineage: l.cfg.Lineage, ClusterID: l.cfg.ClusterID, MemberID: l.member, Before: l.digest}, l.encoder)
+	l.current = &batch{writer: w, opened: l.at, leases: map[int64]*leaseEntry{}}
+}
+
+// room tells whether another revision may be appended.
+func (l *loop) room() bool { return l.current == nil || l.current.writer.Size() < l.cfg.MaxBytes }
+
+// boundary tells whether the last revision is complete.
+func (l *loop) boundary() bool {
+	if len(l.rest) > 0 {
+		return l.rest[0].Kv.ModRevision != l.last
+	}
+	return l.whole
+}
+
+// due tells whether the delta at hand is to be closed now.
+func (l *loop) due() bool {
+	if l.current == nil || l.uploading != nil || !l.boundary() {
+		return false
+	}
+	return l.fatal != nil || !l.room() || l.cfg.Now().Sub(l.current.opened) >= l.cfg.Period || l.flushing()
+}
+
+// flushing tells whether somebody waits for what is in the delta at hand, and for nothing that has yet to come.
+func (l *loop) flushing() bool {
+	for _, f := range l.waiting {
+		if f.revision <= l.last {
+			return true
+		}
+	}
+	return false
+}
+
+// drained tells whether nothing more will come and nothing more can be saved. Half a revision cannot.
+func (l *loop) drained() bool {
+	if l.fatal == nil || l.uploading != nil {
+		return false
+	}
+	return len(l.rest) == 0 && (l.current == nil || !l.boundary())
+}
+
+func (l *loop) uploaded(o outcome) {
+	l.status.SaveError = o.err
+	if o.err != nil {
+		return
+	}
+	l.status.Saved, l.status.Object = o.saved.Header.To, o.saved
+	l.stored.Store(l.status.Saved)
+	l.uploading, l.size = nil, 0
+	l.settle()
+}
+
+// settle answers those who waited for what is saved by now.
+func (l *loop) settle() {
+	var at time.Time
+	if l.seen, at = l.seen.saved(l.status.Saved); !at.IsZero() {
+		l.status.SavedAt = at
+	}
+	l.waiting = slices.DeleteFunc(l.waiting, func(f flush) bool {
+		if f.revision > l.status.Saved {
+			return false
+		}
+		f.done <- l.status.Saved
+		return true
+	})
+}
+
+func (l *loop) tell() {
+	s := l.status
+	s.Buffered, s.Oldest = l.size, time.Time{}
+	if l.current != nil {
+		s.Buffered += l.current.writer.Size()
+		s.Oldest = l.current.opened
+	}
+	if l.uploading != nil {
+		s.Oldest = l.uploading.opened
+	}
+	l.cfg.Observe(s)
+}

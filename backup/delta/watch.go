@@ -1,0 +1,181 @@
+package delta
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
+)
+
+// firstRevision is the first revision with a change. A store without any is at revision 1.
+const firstRevision = 2
+
+// Backoff after what failed, doubled each time, with up to half as much again by chance, so that the agents of many
+// clusters do not come at once to a store that just came back.
+const (
+	firstBackoff = 200 * time.Millisecond
+	lastBackoff  = 20 * time.Second
+)
+
+// change is an event and its place in its revision.
+type change struct {
+	*mvccpb.Event
+	sub int64
+}
+
+// delivery is what one message of the watch brought.
+type delivery struct {
+	member  uint64
+	at      time.Time
+	changes []change
+	// whole: the last change's revision is complete.
+	whole bool
+	// err says why the watch broke; it is fatal when nothing follows.
+	err   error
+	fatal bool
+}
+
+// watcher reads the watch. The client library is not used for that: it holds what nobody reads in memory, without a
+// bound, and takes a broken watch up by itself, where parts may be compacted already. On a plain stream what is not
+// read stays in etcd.
+type watcher struct {
+	conn    grpc.ClientConnInterface
+	cluster uint64
+	now     func() time.Time
+	out     chan<- delivery
+	seq     sequence
+	// before: the revision before the first one is asked for too, so that its digest becomes known.
+	before bool
+}
+
+// compactedError is etcd's answer to a watch of what it compacted.
+type compactedError struct{ revision int64 }
+
+func (e compactedError) Error() string { return fmt.Sprintf("compacted up to revision %d", e.revision) }
+
+// newWatcher begins at revision from. The one before is delivered too if etcd still has all of it.
+func newWatcher(conn grpc.ClientConnInterface, cluster uint64, now func() time.Time, from int64, out chan<- delivery) *watcher {
+	w := &watcher{conn: conn, cluster: cluster, now: now, out: out}
+	// All revisions behind the first one that a watch may begin with are whole.
+	w.before = from-2 >= 1
+	w.seq = sequence{main: max(from-2, 1), whole: true}
+	return w
+}
+
+// run watches until ctx ends, or nothing can follow any more.
+func (w *watcher) run(ctx context.Context) error {
+	for wait := firstBackoff; ; wait = min(2*wait, lastBackoff) {
+		main, sub := w.seq.main, w.seq.sub
+		err := w.watch(ctx)
+		if ctx.Err() != nil {
+			return nil //nolint:nilerr // it broke because it was to end
+		}
+		if main != w.seq.main || sub != w.seq.sub {
+			wait = firstBackoff
+		}
+		compacted, isCompacted := errors.AsType[compactedError](err)
+		switch {
+		case isCompacted && w.before && compacted.revision == w.seq.main+1:
+			// The revision before the first one is the one that etcd compacted at: the first one is whole.
+			w.before = false
+			w.seq = sequence{main: compacted.revision, whole: true}
+			continue
+		case isCompacted:
+			err = fmt.Errorf("%w: saved up to %d, and etcd compacted at %d", ErrCompacted, w.seq.main, compacted.revision)
+			return w.deliver(ctx, delivery{err: err, fatal: true})
+		case errors.Is(err, ErrGap) || errors.Is(err, errOtherCluster):
+			return w.deliver(ctx, delivery{err: err, fatal: true})
+		}
+		if ended := w.deliver(ctx, delivery{err: err}); ended != nil || !pause(ctx, wait) {
+			return nil //nolint:nilerr // the loop was told why it broke; ctx ended
+		}
+	}
+}
+
+var errOtherCluster = errors.New("another cluster answered")
+
+// watch reads one stream until it breaks.
+func (w *watcher) watch(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(metadata.AppendToOutgoingContext(ctx, rpctypes.MetadataRequireLeaderKey, rpctypes.MetadataHasLeader))
+	defer cancel()
+	// A message is a fragment of at most etcd's --max-request-bytes, or one event.
+	stream, err := etcdserverpb.NewWatchClient(w.conn).Watch(ctx, grpc.MaxCallRecvMsgSize(MaxBlock), grpc.ForceCodecV2(watchCodec{}))
+	if err != nil {
+		return fmt.Errorf("watch etcd: %w", err)
+	}
+	start := w.seq.startAt()
+	create := &etcdserverpb.WatchCreateRequest{Key: []byte{0}, RangeEnd: []byte{0}, StartRevision: start, Fragment: true}
+	request := &etcdserverpb.WatchRequest{RequestUnion: &etcdserverpb.WatchRequest_CreateRequest{CreateRequest: create}}
+	if err := stream.Send(request); err != nil {
+		return fmt.Errorf("watch etcd from revision %d: %w", start, err)
+	}
+	for {
+		response, err := stream.Recv()
+		if err != nil {
+			return fmt.Errorf("watch etcd after revision %d: %w", w.seq.main, err)
+		}
+		if err := w.handle(ctx, response); err != nil {
+			return err
+		}
+	}
+}
+
+func (w *watcher) handle(ctx context.Context, response *etcdserverpb.WatchResponse) error {
+	header := response.GetHeader()
+	switch {
+	case response.CompactRevision != 0:
+		return compactedError{response.CompactRevision}
+	case response.Canceled:
+		return fmt.Errorf("etcd ended the watch after revision %d: %s", w.seq.main, response.CancelReason)
+	case w.cluster != 0 && header.GetClusterId() != w.cluster:
+		return fmt.Errorf("%w: %x, want %x", errOtherCluster, header.GetClusterId(), w.cluster)
+	case response.Created:
+		return w.deliver(ctx, delivery{member: header.GetMemberId(), at: w.now(), whole: w.seq.whole})
+	case len(response.Events) == 0:
+		return nil
+	}
+	d := delivery{member: header.GetMemberId(), at: w.now(), changes: make([]change, 0, len(response.Events))}
+	for _, e := range response.Events {
+		sub, isNew, err := w.seq.take(e)
+		if err != nil {
+			return err
+		}
+		if isNew {
+			d.changes = append(d.changes, change{e, sub})
+		}
+	}
+	if !response.Fragment {
+		w.seq.end(response.Events[len(response.Events)-1].Kv.ModRevision)
+	}
+	d.whole = w.seq.whole
+	return w.deliver(ctx, d)
+}
+
+// deliver waits until the delivery is taken: nothing is read meanwhile.
+func (w *watcher) deliver(ctx context.Context, d delivery) error {
+	select {
+	case w.out <- d:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// pause waits; it is false when ctx ended first.
+func pause(ctx context.Context, wait time.Duration) bool {
+	timer := time.NewTimer(wait + rand.N(wait/2))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}

@@ -1,0 +1,229 @@
+package delta
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"time"
+
+	"github.com/klauspost/compress/zstd"
+)
+
+// Writer builds one delta in memory, compressed but for the block at hand. It is for one goroutine.
+type Writer struct {
+	header  Header
+	encoder *zstd.Encoder
+	blocks  [][]byte // frames
+	size    int
+	plain   []byte // the block at hand
+	head    blockHeader
+	sub     int64
+	at      int64 // Unix milliseconds of the revision at hand
+	// digest has what is in the revision at hand, but for its records in plain from tail on.
+	digest   Digester
+	tail     int
+	finished bool
+}
+
+// NewWriter begins a delta. Of h it takes Lineage, ClusterID, MemberID and Before; the rest becomes known.
+func NewWriter(h Header) (*Writer, error) {
+	encoder, err := newEncoder()
+	if err != nil {
+		return nil, err
+	}
+	return newWriter(h, encoder), nil
+}
+
+func newWriter(h Header, encoder *zstd.Encoder) *Writer {
+	return &Writer{
+		header:  Header{Version: Version, Lineage: h.Lineage, ClusterID: h.ClusterID, MemberID: h.MemberID, Before: h.Before},
+		encoder: encoder,
+	}
+}
+
+func newEncoder() (*zstd.Encoder, error) {
+	// One goroutine, and no look back beyond the block: several MiB of history would be taken otherwise. A single segment
+	// tells its length whatever it is.
+	encoder, err := zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderConcurrency(1),
+		zstd.WithWindowSize(blockSize), zstd.WithSingleSegment(true))
+	if err != nil {
+		return nil, fmt.Errorf("make an encoder: %w", err)
+	}
+	return encoder, nil
+}
+
+// Append takes the next record. Key and value may be reused after it returns. Revisions must follow each other without
+// a hole, and within a revision sub-revisions from 0; times count where a revision begins, and never go back.
+func (w *Writer) Append(key, value []byte, at time.Time) error {
+	if w.finished {
+		return errors.New("append to a finished delta")
+	}
+	main, sub, err := parseKey(key)
+	if err != nil {
+		return err
+	}
+	if len(value) > maxValue {
+		return fmt.Errorf("record of %d bytes at revision %d does not fit a block", len(value), main)
+	}
+	if err := w.advance(main, sub, at); err != nil {
+		return err
+	}
+	w.plain = binary.AppendUvarint(w.plain, uint64(len(key)))
+	w.plain = append(w.plain, key...)
+	w.plain = binary.AppendUvarint(w.plain, uint64(len(value)))
+	w.plain = append(w.plain, value...)
+	w.head.records++
+	w.head.last = main
+	w.header.Events++
+	return nil
+}
+
+// advance makes room for a record, and begins its revision where it is the first.
+func (w *Writer) advance(main, sub int64, at time.Time) error {
+	begins := w.header.Revisions == 0 || main != w.header.To
+	switch {
+	case main < 1 || w.header.Revisions > 0 && begins && main != w.header.To+1:
+		return fmt.Errorf("revision %d after %d in a delta", main, w.header.To)
+	case begins && sub != 0 || !begins && sub != w.sub+1:
+		return fmt.Errorf("sub-revision %d of revision %d after %d in a delta", sub, main, w.sub)
+	}
+	if len(w.plain) >= blockSize {
+		w.flush()
+	}
+	ms := w.at
+	if begins {
+		ms = max(at.UnixMilli(), w.at)
+		w.begin(main, ms)
+	}
+	if len(w.plain) == 0 || ms != w.at {
+		w.plain = append(w.plain, 0)
+		w.plain = binary.BigEndian.AppendUint64(w.plain, uint64(ms))
+	}
+	if w.head.records == 0 {
+		w.head = blockHeader{kind: records, first: main}
+	}
+	w.sub, w.at = sub, ms
+	return nil
+}
+
+func (w *Writer) begin(main, ms int64) {
+	if w.header.Revisions == 0 {
+		w.header.From, w.header.Opened = main, time.UnixMilli(ms)
+	}
+	w.header.To = main
+	w.header.Revisions++
+	w.digest.Reset()
+	w.tail = len(w.plain)
+}
+
+// digested is the digest of the revision at hand. Only one in thousands is ever asked for.
+func (w *Writer) digested() Digest {
+	for rest := w.plain[w.tail:]; len(rest) > 0; {
+		if rest[0] == 0 {
+			rest = rest[timeLength:]
+			continue
+		}
+		var key, value []byte
+		key, rest, _ = field(rest) // we wrote it
+		value, rest, _ = field(rest)
+		w.digest.Add(key, value)
+	}
+	w.tail = len(w.plain)
+	return w.digest.Sum()
+}
+
+func (w *Writer) flush() {
+	if len(w.plain) == 0 {
+		return
+	}
+	w.digested()
+	w.block(w.head, w.plain)
+	w.header.Blocks++
+	w.plain, w.tail, w.head = w.plain[:0], 0, blockHeader{}
+	if cap(w.plain) > 4*blockSize {
+		w.plain = nil // one large record was there
+	}
+}
+
+func (w *Writer) block(h blockHeader, plain []byte) {
+	frame := w.encoder.EncodeAll(plain, make([]byte, 0, len(plain)/2))
+	h.compressed, h.plain, h.sum = uint32(len(frame)), uint32(len(plain)), checksum(frame)
+	w.blocks = append(w.blocks, h.marshal(), bytes.Clone(frame)) // what was too much capacity goes
+	w.size += frameHeader + blockFixed + len(frame)
+}
+
+// Header is what is known by now.
+func (w *Writer) Header() Header {
+	h := w.header
+	h.Last = w.digested()
+	return h
+}
+
+// Size is about what the delta takes in memory, in bytes: what is compressed, and the block at hand.
+func (w *Writer) Size() int { return w.size + len(w.plain) }
+
+// Finish closes the delta. The Writer is of no use afterwards.
+func (w *Writer) Finish(closed time.Time, l Leases, c *Checkpoint) (*Sealed, error) {
+	if w.finished || w.header.Revisions == 0 {
+		return nil, errors.New("finish of a delta that is empty or finished")
+	}
+	w.finished = true
+	w.flush()
+	if len(l.Records) > 0 || l.Known {
+		text, err := l.marshal()
+		if err != nil || len(text) > MaxBlock {
+			return nil, errors.Join(fmt.Errorf("leases of %d bytes", len(text)), err)
+		}
+		w.block(blockHeader{kind: leases}, text)
+	}
+	w.header.Closed, w.header.Last = time.UnixMilli(closed.UnixMilli()), w.digested()
+	return seal(w.header, w.blocks, c)
+}
+
+// Sealed is a whole delta in memory.
+type Sealed struct {
+	Header Header
+	// Size in bytes, and the sha256 of all of it.
+	Size   int64
+	SHA256 [sha256.Size]byte
+	parts  [][]byte
+}
+
+func seal(h Header, blocks [][]byte, c *Checkpoint) (*Sealed, error) {
+	head, err := marshalHeader(h)
+	if err != nil {
+		return nil, fmt.Errorf("write the header of a delta: %w", err)
+	}
+	text, err := marshalFooter(c)
+	if err != nil {
+		return nil, fmt.Errorf("write the footer of a delta: %w", err)
+	}
+	if len(head) > maxText || len(h.Lineage) > math.MaxUint8 {
+		return nil, fmt.Errorf("header of %d bytes in a delta, want at most %d", len(head), maxText)
+	}
+	parts := append([][]byte{head}, blocks...)
+	parts = append(parts, append(appendFrame(nil, footerFixed+len(text), magicFooter), text...))
+	sum, size := sha256.New(), int64(0)
+	for _, p := range parts {
+		sum.Write(p)
+		size += int64(len(p))
+	}
+	content := sum.Sum(nil)
+	sum.Write(content)
+	s := &Sealed{Header: h, Size: size + int64(len(content)), parts: append(parts, content)}
+	sum.Sum(s.SHA256[:0])
+	return s, nil
+}
+
+// Reader reads the delta from its beginning, as often as it is called.
+func (s *Sealed) Reader() io.Reader {
+	readers := make([]io.Reader, 0, len(s.parts))
+	for _, p := range s.parts {
+		readers = append(readers, bytes.NewReader(p))
+	}
+	return io.MultiReader(readers...)
+}

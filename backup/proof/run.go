@@ -1,0 +1,159 @@
+package proof
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	bolt "go.etcd.io/bbolt"
+	"golang.org/x/sys/unix"
+
+	"github.com/etcd-druid/druid/backup/chain"
+	"github.com/etcd-druid/druid/backup/delta"
+	"github.com/etcd-druid/druid/backup/restore"
+	"github.com/etcd-druid/druid/backup/store"
+)
+
+const (
+	scratchPrefix = "druid-proof-"
+	// anyVersion lets a restore take the format of each 3.x: no etcd will run on it.
+	anyVersion = "3.999"
+	// nobody is a member of a cluster that never is.
+	nobody, nowhere = "proof", "http://localhost:2380"
+)
+
+// Config says what is verified, and where.
+type Config struct {
+	Store   store.Store
+	Catalog chain.Catalog
+	// Target is what is restored; zero is the latest state.
+	Target chain.Target
+	// Scratch is a directory that exists, with room for the database. All that is made in it is gone in the end.
+	Scratch string
+	// Rate limits how much of the store is read, in bytes per second; 0: it does not.
+	Rate int64
+	// Reserve is which part of the scratch directory's file system stays free at the least, in percent; 0: nothing more is
+	// asked for than what is needed.
+	Reserve int64
+	// Ask asks a member of the cluster what it holds at a revision, where no delta tells anything to compare with. May be nil.
+	Ask func(ctx context.Context, revision int64) (delta.Checkpoint, error)
+	// Progress is told how far the restore is. It may be nil, and must not block.
+	Progress func(restore.Progress)
+}
+
+// Run restores the newest backups, or those that lead to the target, and compares. Whatever goes wrong is in its Result.
+func Run(ctx context.Context, c Config) Result {
+	began := time.Now()
+	if c.Rate > 0 {
+		c.Store = slow(c.Store, c.Rate)
+	}
+	r := c.run(ctx)
+	r.Took = time.Since(began)
+	return r
+}
+
+func (c Config) run(ctx context.Context) Result {
+	dir, err := os.MkdirTemp(c.Scratch, scratchPrefix)
+	if err != nil {
+		return Result{Verdict: Unknown, Reason: fmt.Sprintf("no scratch directory: %v", err)}
+	}
+	r := c.restoreInto(ctx, filepath.Join(dir, "data"))
+	if err := os.RemoveAll(dir); err != nil && r.Verdict == Proven {
+		r.Reason = fmt.Sprintf("the scratch directory is left: %v", err)
+	}
+	return r
+}
+
+// restoreInto restores and compares. It takes older fulls for as long as those that were planned hold more than the target.
+func (c Config) restoreInto(ctx context.Context, dir string) Result {
+	for t := c.Target; ; {
+		p, err := c.Catalog.Plan(t)
+		if err != nil {
+			return failed(err, p)
+		}
+		if err := c.room(ctx, p); err != nil {
+			return failed(err, p)
+		}
+		got, err := restore.Run(ctx, restore.Config{
+			Store: c.Store, Plan: p, DataDir: dir, Progress: c.Progress, EtcdVersion: anyVersion,
+			Name: nobody, Token: nobody, PeerURLs: []string{nowhere}, InitialCluster: nobody + "=" + nowhere,
+		})
+		if errors.Is(err, restore.ErrTooNew) {
+			t = t.Except(p.Full.Key)
+			continue
+		}
+		if err != nil {
+			return failed(err, p)
+		}
+		r := c.compare(ctx, filepath.Join(dir, "member", "snap", "db"), p, got)
+		r.Full, r.Revision, r.Size = p.Full.Key, got.Revision, got.Size
+		return r
+	}
+}
+
+func failed(err error, p chain.Plan) Result {
+	r := Result{Reason: err.Error(), Full: p.Full.Key}
+	r.Verdict, r.Object = judge(err, p)
+	return r
+}
+
+// room refuses what would fill a disk that others write to as well. Of what deltas take in the database nobody knows more
+// than that a record rarely takes eight times what it takes compressed.
+func (c Config) room(ctx context.Context, p chain.Plan) error {
+	if c.Reserve == 0 {
+		return nil
+	}
+	need, err := restore.Need(ctx, c.Store, p)
+	if err != nil {
+		return err
+	}
+	for _, d := range p.Deltas {
+		need += 7 * d.Size
+	}
+	var fs unix.Statfs_t
+	if err := unix.Statfs(c.Scratch, &fs); err != nil {
+		return fmt.Errorf("free space of %s: %w", c.Scratch, err)
+	}
+	free, stays := int64(fs.Bavail)*fs.Bsize, int64(fs.Blocks)*fs.Bsize/100*c.Reserve
+	if free-need < stays {
+		return fmt.Errorf("%w at %s: about %d MiB are needed, and %d MiB are free, of which %d stay for others", restore.ErrSpace, c.Scratch,
+			need>>20, free>>20, stays>>20)
+	}
+	return nil
+}
+
+// compare compares a database with the newest checkpoint that it can be compared with.
+func (c Config) compare(ctx context.Context, path string, p chain.Plan, got restore.Result) Result {
+	db, err := bolt.Open(path, 0o600, &bolt.Options{ReadOnly: true, Timeout: time.Second})
+	if err != nil {
+		return Result{Verdict: Unknown, Reason: fmt.Sprintf("the restored database cannot be opened: %v", err)}
+	}
+	r := comparison{db: db, plan: p, checkpoints: got.Checkpoints}.judge(ctx)
+	if r.Checkpoint == nil && c.Ask != nil {
+		if point, err := c.Ask(ctx, got.Revision); err != nil {
+			r.Reason += fmt.Sprintf("; and no member tells: %v", err)
+		} else {
+			r = comparison{db: db, plan: p, checkpoints: []restore.Checkpoint{{Checkpoint: point}}}.judge(ctx)
+		}
+	}
+	if r.Contents, err = contentsOf(db); err != nil && r.Verdict == Proven {
+		r.Verdict, r.Reason = Unknown, err.Error()
+	}
+	_ = db.Close() // nothing was written
+	return r
+}
+
+// Clean drops what a process that died left in a scratch directory. Nobody else may be using it.
+func Clean(scratch string) error {
+	left, err := filepath.Glob(filepath.Join(scratch, scratchPrefix+"*"))
+	for _, dir := range left {
+		err = errors.Join(err, os.RemoveAll(dir))
+	}
+	if err != nil {
+		return fmt.Errorf("clean the scratch directory: %w", err)
+	}
+	return nil
+}

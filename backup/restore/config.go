@@ -1,0 +1,104 @@
+package restore
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+
+	"github.com/etcd-druid/druid/backup/chain"
+	"github.com/etcd-druid/druid/backup/delta"
+	"github.com/etcd-druid/druid/backup/store"
+)
+
+// DefaultBump is what etcdutl's documentation advises to add to the revision, so that no client has seen a later one.
+const DefaultBump = 1_000_000_000
+
+// Config says what is restored, and into which member of which cluster.
+type Config struct {
+	Store store.Store
+	Plan  chain.Plan
+	// DataDir is etcd's --data-dir. It must not exist, or be empty, and may not be a mount point: what is restored is made
+	// beside it, in DataDir + ".restoring", and renamed.
+	DataDir string
+	// Name of the member, its PeerURLs, InitialCluster and Token as in etcd's flags: --name,
+	// --initial-advertise-peer-urls, --initial-cluster and --initial-cluster-token. A token must never be used twice.
+	Name           string
+	PeerURLs       []string
+	InitialCluster string
+	Token          string
+	// EtcdVersion is that of the etcd that will run on the data, major.minor or longer.
+	EtcdVersion string
+	// Bump is added to the revision, and all before is marked compacted, so that clients that have seen more of the old
+	// history start anew instead of missing changes. 0 leaves the revision as it is.
+	Bump int64
+	// ClearAlarms drops the alarms NOSPACE that were raised: with one in the snapshot the cluster would be read-only. CORRUPT
+	// stays: it speaks of the data, which is what is restored.
+	ClearAlarms bool
+	// Progress is told how far it is, a few times per second at most on a fast disk. It may be nil, and must not block.
+	Progress func(Progress)
+}
+
+// Phase of a restore.
+type Phase string
+
+// The phases, in their order.
+const (
+	// Fetching: the full is streamed to disk.
+	Fetching Phase = "fetching"
+	// Applying: the deltas are appended.
+	Applying Phase = "applying"
+	// Finishing: what is written is made durable.
+	Finishing Phase = "finishing"
+)
+
+// Progress of a restore.
+type Progress struct {
+	Phase Phase
+	// Bytes of the database written, of TotalBytes.
+	Bytes, TotalBytes int64
+	// Deltas that were applied, of TotalDeltas, and the events in them so far.
+	Deltas, TotalDeltas int
+	Events              int64
+	// Revision that is reached.
+	Revision int64
+}
+
+// Result is a data directory that was restored.
+type Result struct {
+	// Revision of the key space that was restored. Bumped is the one that etcd will start from.
+	Revision, Bumped int64
+	// ClusterID and MemberID that etcd will have.
+	ClusterID, MemberID uint64
+	// Events that were applied, out of Deltas deltas.
+	Events int64
+	Deltas int
+	// Trimmed are the records of the full that were written after the target.
+	Trimmed int64
+	// Leases that were added, because keys refer to them and the full does not know them; of Guessed ones nobody knows
+	// how long they were to live.
+	Leases, Guessed int
+	// Checkpoints that the deltas hold, of revisions that were restored, in the order of the deltas.
+	Checkpoints []Checkpoint
+	// Size of the database in bytes.
+	Size int64
+}
+
+// Checkpoint is what etcd said of itself, and Object the key of the delta that tells it.
+type Checkpoint struct {
+	Object string
+	delta.Checkpoint
+}
+
+func (c *Config) validate() error {
+	switch {
+	case c.Store == nil || c.Plan.Full.Key == "":
+		return errors.New("restore: neither store nor plan may be empty")
+	case !filepath.IsAbs(c.DataDir) || filepath.Dir(c.DataDir) == c.DataDir:
+		return fmt.Errorf("restore: data directory %q: want an absolute path", c.DataDir)
+	case c.Name == "" || c.Token == "" || c.InitialCluster == "":
+		return fmt.Errorf("restore: name %q, token %q and initial cluster %q: none may be empty", c.Name, c.Token, c.InitialCluster)
+	case c.Bump < 0:
+		return fmt.Errorf("restore: bump of %d, want 0 or more", c.Bump)
+	}
+	return nil
+}

@@ -1,0 +1,382 @@
+package restore
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"testing/iotest"
+	"time"
+
+	"github.com/etcd-druid/druid/backup/chain"
+	"github.com/etcd-druid/druid/backup/delta"
+	"github.com/etcd-druid/druid/backup/snapshot"
+	"github.com/etcd-druid/druid/backup/store"
+	"github.com/etcd-druid/druid/test/member"
+)
+
+// broken is a store in which some objects have another content, or cannot be read.
+type broken struct {
+	store.Store
+	content map[string][]byte
+	err     map[string]error
+}
+
+func (b broken) Get(ctx context.Context, key string, offset, length int64) (io.ReadCloser, error) {
+	if err := b.err[key]; err != nil {
+		return io.NopCloser(iotest.ErrReader(err)), nil
+	}
+	content, ok := b.content[key]
+	if !ok {
+		return b.Store.Get(ctx, key, offset, length)
+	}
+	content = content[min(int(offset), len(content)):]
+	if length >= 0 {
+		content = content[:min(int(length), len(content))]
+	}
+	return io.NopCloser(bytes.NewReader(content)), nil
+}
+
+func (s *source) content(key string) []byte {
+	s.tb.Helper()
+	r, err := s.store.Get(s.tb.Context(), key, 0, -1)
+	if err != nil {
+		s.tb.Fatal(err)
+	}
+	defer r.Close()
+	content, err := io.ReadAll(r)
+	if err != nil {
+		s.tb.Fatal(err)
+	}
+	return content
+}
+
+func flip(b []byte, at int) []byte {
+	b = slices.Clone(b)
+	b[at] ^= 0x10
+	return b
+}
+
+func TestDamageIsNamedAndNothingIsWritten(t *testing.T) {
+	t.Parallel()
+	s := newSource(t, newest, 7)
+	s.traffic(60)
+	older := s.full()
+	s.traffic(60)
+	first, f := s.revision(), s.full()
+	var borders []int64
+	for range 3 {
+		s.traffic(40)
+		borders = append(borders, s.revision())
+	}
+	full := s.named(f.Key)
+	deltas := []chain.Delta{s.delta(first+1, borders[0]), s.delta(borders[0]+1, borders[1]), s.delta(borders[1]+1, borders[2])}
+	p := chain.Plan{Full: full, Deltas: deltas, Reach: borders[2]}
+	// The same revisions in another history.
+	forked := s.between(borders[0]+1, borders[1])
+	forked[len(forked)-1].Value = []byte("\x0a\x01x\x2a\x01y")
+	one := deltas[1]
+	overlapping := s.delta(borders[0]-1, borders[1])
+	foreign, foreignBytes := overlapping, s.sealed(altered(s.between(overlapping.From, overlapping.To), borders[0]), delta.Digest{})
+	foreign.Size = int64(len(foreignBytes)) // as a listing has it: what is longer is cut off
+	lost := errors.New("connection reset")
+	damagedFull, damagedDelta := func(err error) bool {
+		_, ok := errors.AsType[*snapshot.DamagedError](err)
+		return ok
+	}, func(err error) bool {
+		_, ok := errors.AsType[*delta.DamagedError](err)
+		return ok
+	}
+	is := func(want error) func(error) bool { return func(err error) bool { return errors.Is(err, want) } }
+	fullBytes, deltaBytes := s.content(full.Key), s.content(one.Key)
+	for name, c := range map[string]struct {
+		plan    chain.Plan
+		content map[string][]byte
+		err     map[string]error
+		want    func(error) bool
+		names   []string
+	}{
+		"a flipped bit in the full":        {plan: p, content: map[string][]byte{full.Key: flip(fullBytes, len(fullBytes)/2)}, want: damagedFull, names: []string{full.Key}},
+		"a flipped bit in its trailer":     {plan: p, content: map[string][]byte{full.Key: flip(fullBytes, len(fullBytes)-50)}, want: damagedFull, names: []string{full.Key}},
+		"half a full":                      {plan: p, content: map[string][]byte{full.Key: fullBytes[:len(fullBytes)/2]}, want: damagedFull, names: []string{full.Key}},
+		"a full without its beginning":     {plan: p, content: map[string][]byte{full.Key: fullBytes[1:]}, want: damagedFull, names: []string{full.Key}},
+		"an empty full":                    {plan: p, content: map[string][]byte{full.Key: nil}, want: damagedFull, names: []string{full.Key}},
+		"another full under its name":      {plan: p, content: map[string][]byte{full.Key: s.content(older.Key)}, want: is(ErrSwapped), names: []string{full.Key}},
+		"a delta under the full's name":    {plan: p, content: map[string][]byte{full.Key: deltaBytes}, want: damagedFull, names: []string{full.Key}},
+		"a full that is not there":         {plan: chain.Plan{Full: chain.Full{Key: "gone", Size: 10}}, want: is(store.ErrAbsent), names: []string{"gone"}},
+		"a full that cannot be read":       {plan: p, err: map[string]error{full.Key: lost}, want: is(lost), names: []string{full.Key}},
+		"a full of another lineage":        {plan: chain.Plan{Full: ofLineage(full, "00000002-00")}, want: is(ErrSwapped), names: []string{full.Key, "00000002-00"}},
+		"a flipped bit in a delta":         {plan: p, content: map[string][]byte{one.Key: flip(deltaBytes, len(deltaBytes)/2)}, want: damagedDelta, names: []string{one.Key}},
+		"half a delta":                     {plan: p, content: map[string][]byte{one.Key: deltaBytes[:len(deltaBytes)/2]}, want: damagedDelta, names: []string{one.Key}},
+		"an empty delta":                   {plan: p, content: map[string][]byte{one.Key: nil}, want: damagedDelta, names: []string{one.Key}},
+		"another delta under its name":     {plan: p, content: map[string][]byte{one.Key: s.content(deltas[2].Key)}, want: damagedDelta, names: []string{one.Key}},
+		"a full under the delta's name":    {plan: p, content: map[string][]byte{one.Key: fullBytes}, want: damagedDelta, names: []string{one.Key}},
+		"a delta that is not there":        {plan: with(p, chain.Delta{Lineage: lineage, Key: "gone", From: borders[0] + 1, To: borders[1]}), want: is(store.ErrAbsent), names: []string{"gone"}},
+		"a delta that cannot be read":      {plan: p, err: map[string]error{one.Key: lost}, want: is(lost), names: []string{one.Key}},
+		"a delta of another lineage":       {plan: with(p, chain.Delta{Lineage: "00000002-00", Key: one.Key, From: one.From, To: one.To, Size: one.Size}), want: damagedDelta, names: []string{one.Key, "00000002-00"}},
+		"a delta of another cluster":       {plan: p, content: map[string][]byte{one.Key: s.ofCluster(7, one)}, want: is(ErrSwapped), names: []string{one.Key}},
+		"a hole":                           {plan: chain.Plan{Full: full, Deltas: []chain.Delta{deltas[0], deltas[2]}}, want: isGap(borders[0]+1, borders[1]), names: []string{deltas[0].Key, deltas[2].Key}},
+		"a hole after the full":            {plan: chain.Plan{Full: full, Deltas: deltas[1:]}, want: isGap(first+1, borders[0]), names: []string{full.Key, deltas[1].Key}},
+		"deltas that end early":            {plan: chain.Plan{Full: full, Deltas: deltas[:1], Revision: borders[1], Reach: borders[1]}, want: is(ErrShort), names: []string{deltas[0].Key}},
+		"another history":                  {plan: p, content: map[string][]byte{one.Key: s.sealed(forked, delta.Digest{})}, want: is(ErrFork), names: []string{one.Key, deltas[2].Key}},
+		"another history before the delta": {plan: p, content: map[string][]byte{one.Key: s.sealed(s.between(one.From, one.To), delta.Digest{1})}, want: is(ErrFork), names: []string{deltas[0].Key, one.Key}},
+		"another history in the overlap": {plan: with(p, foreign), content: map[string][]byte{foreign.Key: foreignBytes},
+			want: is(ErrFork), names: []string{deltas[0].Key, overlapping.Key}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := newTarget(t)
+			cfg := g.config(s, c.plan, newest)
+			if content, other := c.content[c.plan.Full.Key]; other {
+				cfg.Plan.Full.Size = int64(len(content)) // as a listing has it
+			}
+			cfg.Store = broken{Store: s.store, content: c.content, err: c.err}
+			got, err := Run(t.Context(), cfg)
+			if err == nil || !c.want(err) {
+				t.Fatalf("restored %+v, err %v", got, err)
+			}
+			for _, name := range c.names {
+				if !strings.Contains(err.Error(), name) {
+					t.Errorf("%v: it does not name %s", err, name)
+				}
+			}
+			untouched(t, g)
+			t.Log(err)
+		})
+	}
+	// And what is whole restores, overlap and all.
+	got, m := restored(t, s, with(p, overlapping), newest)
+	if got.Revision != borders[2] {
+		t.Errorf("restored to revision %d, want %d", got.Revision, borders[2])
+	}
+	same(t, s, m, borders[2])
+}
+
+func ofLineage(f chain.Full, l chain.Lineage) chain.Full {
+	f.Lineage = l
+	return f
+}
+
+// with is the plan with another second delta.
+func with(p chain.Plan, d chain.Delta) chain.Plan {
+	p.Deltas = slices.Clone(p.Deltas)
+	p.Deltas[1] = d
+	return p
+}
+
+func isGap(from, to int64) func(error) bool {
+	return func(err error) bool {
+		gap, ok := errors.AsType[*GapError](err)
+		return ok && gap.From == from && gap.To == to
+	}
+}
+
+// altered changes one revision.
+func altered(records []delta.Record, revision int64) []delta.Record {
+	for i, r := range records {
+		if r.Revision == revision {
+			records[i].Value = []byte("\x0a\x01x\x2a\x01y")
+		}
+	}
+	return records
+}
+
+// ofCluster is the content of a delta as another cluster would have made it.
+func (s *source) ofCluster(id uint64, d chain.Delta) []byte {
+	s.clusterID = id
+	defer func() { s.clusterID = 0 }()
+	return s.sealed(s.between(d.From, d.To), delta.Digest{})
+}
+
+// sealed is the content of a delta of these records.
+func (s *source) sealed(records []delta.Record, before delta.Digest) []byte {
+	s.tb.Helper()
+	path := s.store
+	s.store = directory(s.tb)
+	defer func() { s.store = path }()
+	return s.content(s.deltaOf(records, before).Key)
+}
+
+func TestARestoreThatIsGivenUpLeavesNothing(t *testing.T) {
+	t.Parallel()
+	s := newSource(t, newest, 8)
+	s.traffic(60)
+	full := s.full()
+	s.traffic(60)
+	last := s.revision()
+	s.delta(full.Revision+1, last)
+	p := s.plan(chain.Target{})
+	for _, phase := range []Phase{Fetching, Applying, Finishing} {
+		ctx, cancel := context.WithCancel(t.Context())
+		g := newTarget(t)
+		cfg := g.config(s, p, newest)
+		seen := map[Phase]bool{}
+		cfg.Progress = func(p Progress) {
+			seen[p.Phase] = true
+			if p.Phase == phase {
+				cancel()
+			}
+		}
+		_, err := Run(ctx, cfg)
+		if !seen[phase] {
+			t.Errorf("no progress was told while %s, only %v", phase, seen)
+		}
+		if !errors.Is(err, context.Canceled) {
+			t.Errorf("given up while %s: %v", phase, err)
+		}
+		untouched(t, g)
+	}
+}
+
+func TestADataDirectoryThatIsThereIsNotTouched(t *testing.T) {
+	t.Parallel()
+	s := newSource(t, newest, 9)
+	s.put("key", "value")
+	full := s.full()
+	p := chain.Plan{Full: s.named(full.Key)}
+	t.Run("not empty", func(t *testing.T) {
+		g := newTarget(t)
+		write(t, filepath.Join(g.dir, "member", "x"), "precious")
+		if _, err := Run(t.Context(), g.config(s, p, newest)); !errors.Is(err, ErrNotEmpty) {
+			t.Errorf("err %v", err)
+		}
+		if content, err := os.ReadFile(filepath.Join(g.dir, "member", "x")); err != nil || string(content) != "precious" {
+			t.Errorf("it holds %q, %v", content, err)
+		}
+	})
+	t.Run("empty", func(t *testing.T) {
+		g := newTarget(t)
+		if err := os.MkdirAll(g.dir, dirMode); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Run(t.Context(), g.config(s, p, newest)); err != nil {
+			t.Error(err)
+		}
+		// A second one finds what the first one made.
+		if _, err := Run(t.Context(), g.config(s, p, newest)); !errors.Is(err, ErrNotEmpty) {
+			t.Errorf("a second restore: %v", err)
+		}
+	})
+	t.Run("somebody else's workspace", func(t *testing.T) {
+		g := newTarget(t)
+		write(t, filepath.Join(g.dir+suffix, "data", "x"), "precious")
+		if _, err := Run(t.Context(), g.config(s, p, newest)); !errors.Is(err, ErrForeign) {
+			t.Errorf("err %v", err)
+		}
+		if err := Discard(g.dir); !errors.Is(err, ErrForeign) {
+			t.Errorf("discard: %v", err)
+		}
+		if content, err := os.ReadFile(filepath.Join(g.dir+suffix, "data", "x")); err != nil || string(content) != "precious" {
+			t.Errorf("it holds %q, %v", content, err)
+		}
+	})
+	t.Run("a workspace in use", func(t *testing.T) {
+		g := newTarget(t)
+		cfg := g.config(s, p, newest)
+		w, err := enter(&cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Run(t.Context(), cfg); !errors.Is(err, ErrBusy) {
+			t.Errorf("err %v", err)
+		}
+		if err := Discard(g.dir); !errors.Is(err, ErrBusy) {
+			t.Errorf("discard: %v", err)
+		}
+		if err := w.leave(); err != nil {
+			t.Fatal(err)
+		}
+		untouched(t, g)
+	})
+	// What a process leaves behind that dies at different points.
+	for name, left := range map[string][]string{
+		"before the mark":       {},
+		"while it marks":        {markerFile + ".tmp"},
+		"while it fetches":      {markerFile, "data/member/snap/db"},
+		"with a log":            {markerFile, "data/member/snap/db", "data/member/wal/0.wal"},
+		"after it had finished": {markerFile},
+	} {
+		t.Run("one that died "+name, func(t *testing.T) {
+			g := newTarget(t)
+			cfg := g.config(s, p, newest)
+			leave := func() {
+				w, err := enter(&cfg)
+				if err != nil {
+					t.Fatal(err)
+				}
+				mark, err := os.ReadFile(filepath.Join(w.path, markerFile))
+				if err := errors.Join(err, os.Remove(filepath.Join(w.path, markerFile)), w.lock.Close()); err != nil {
+					t.Fatal(err)
+				}
+				for _, file := range left {
+					content := "half"
+					if file == markerFile {
+						content = string(mark)
+					}
+					write(t, filepath.Join(w.path, file), content)
+				}
+			}
+			leave()
+			if err := Discard(g.dir); err != nil {
+				t.Errorf("discard: %v", err)
+			}
+			untouched(t, g)
+			leave()
+			if _, err := Run(t.Context(), cfg); err != nil {
+				t.Error(err)
+			}
+			if _, err := os.Lstat(g.dir + suffix); !errors.Is(err, os.ErrNotExist) {
+				t.Errorf("the workspace is still there: %v", err)
+			}
+			m := g.start(newest, member.Options{})
+			same(t, s, m, full.Revision)
+		})
+	}
+}
+
+func TestADiskThatIsTooSmallIsSaidSo(t *testing.T) {
+	c := &Config{Plan: chain.Plan{Deltas: []chain.Delta{{Size: 1 << 40}}}}
+	err := checkSpace(t.TempDir(), c, 1<<50)
+	if !errors.Is(err, ErrSpace) || !strings.Contains(err.Error(), "database 1073741824, deltas 1048576, log 128") {
+		t.Errorf("err %v", err)
+	}
+	if err := checkSpace(t.TempDir(), &Config{}, 1<<10); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestWhatCannotBeRestoredIsRefusedFirst(t *testing.T) {
+	for name, change := range map[string]func(*Config){
+		"a relative data directory":     func(c *Config) { c.DataDir = "data" },
+		"no token":                      func(c *Config) { c.Token = "" },
+		"no name":                       func(c *Config) { c.Name = "" },
+		"a name that is not listed":     func(c *Config) { c.Name = "other" },
+		"other peer URLs":               func(c *Config) { c.PeerURLs = []string{"http://127.0.0.1:1"} },
+		"a cluster that is none":        func(c *Config) { c.InitialCluster = "m" },
+		"a negative bump":               func(c *Config) { c.Bump = -1 },
+		"no plan":                       func(c *Config) { c.Plan = chain.Plan{} },
+		"no store":                      func(c *Config) { c.Store = nil },
+		"a peer URL that is none":       func(c *Config) { c.PeerURLs = []string{"m"} },
+		"a time to restore to, at last": func(c *Config) { c.Plan.Until = time.Unix(1, 0); c.Plan.Full.Key = "absent" },
+	} {
+		g := newTarget(t)
+		s := &source{tb: t, store: directory(t)}
+		cfg := g.config(s, chain.Plan{Full: chain.Full{Key: "absent", Size: 1}}, newest)
+		change(&cfg)
+		if _, err := Run(t.Context(), cfg); err == nil {
+			t.Errorf("%s: no error", name)
+		}
+		untouched(t, g)
+	}
+}
+
+func write(t *testing.T, path, content string) {
+	t.Helper()
+	if err := errors.Join(os.MkdirAll(filepath.Dir(path), dirMode), os.WriteFile(path, []byte(content), fileMode)); err != nil {
+		t.Fatal(err)
+	}
+}

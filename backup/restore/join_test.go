@@ -1,0 +1,121 @@
+package restore
+
+import (
+	"encoding/binary"
+	"errors"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/etcd-druid/druid/backup/delta"
+)
+
+// story is a history of n revisions from 2 on, of one to three records each.
+func story(random *rand.Rand, n int) []delta.Record {
+	var records []delta.Record
+	at := time.UnixMilli(1000)
+	for revision := range int64(n) {
+		at = at.Add(time.Duration(random.IntN(3)) * time.Millisecond)
+		for sub := range int64(1 + random.IntN(3)) {
+			records = append(records, delta.Record{
+				Key: delta.AppendKey(nil, revision+2, sub, false), Value: binary.BigEndian.AppendUint64(nil, random.Uint64()),
+				Revision: revision + 2, At: at,
+			})
+		}
+	}
+	return records
+}
+
+func cut(records []delta.Record, from, to int64) []delta.Record {
+	var found []delta.Record
+	for _, r := range records {
+		if r.Revision >= from && r.Revision <= to {
+			found = append(found, r)
+		}
+	}
+	return found
+}
+
+// feed hands a delta of the records to the joint, in pieces that end anywhere.
+func feed(j *joint, random *rand.Rand, key string, records []delta.Record, before delta.Digest) ([]delta.Record, error) {
+	from, to := records[0].Revision, records[len(records)-1].Revision
+	err := j.enter(key, delta.Header{From: from, To: to, Before: before, Last: digestAt(cut(records, to, to))})
+	var taken []delta.Record
+	for len(records) > 0 && err == nil {
+		n := 1 + random.IntN(len(records))
+		var more []delta.Record
+		more, err = j.take(records[:n])
+		taken, records = append(taken, more...), records[n:]
+	}
+	j.leave()
+	return taken, err
+}
+
+// Whatever way a history is cut, and whatever overlaps, each record up to the target is taken once, and a history that
+// differs at a join is found.
+func TestDeltasJoinHoweverTheyAreCut(t *testing.T) {
+	for seed := range uint64(2000) {
+		random := rand.New(rand.NewPCG(seed, 5))
+		history := story(random, 40)
+		start, target := 1+random.Int64N(10), 12+random.Int64N(40)
+		until := history[random.IntN(len(history))].At
+		j := joint{revision: start, digest: digestAt(cut(history, start, start)), target: target, object: "full"}
+		want := cut(history, start+1, target)
+		if seed%2 == 0 {
+			j.target, j.until, want = 0, until, nil
+			for _, r := range cut(history, start+1, 100) {
+				if !r.At.After(until) {
+					want = append(want, r)
+				}
+			}
+		}
+		fork := int64(0) // the revision at which one delta differs
+		if seed%5 == 0 {
+			fork = start
+		}
+		var taken []delta.Record
+		var err error
+		for p := start; p < 41 && j.needs(41) && err == nil; {
+			from := max(p+1-random.Int64N(4), 2)
+			p = min(p+1+random.Int64N(12), 41)
+			records, before := cut(history, from, p), digestAt(cut(history, from-1, from-1))
+			if fork > 0 && from <= fork+1 {
+				records, before = append([]delta.Record(nil), records...), delta.Digest{9}
+				for i := range records {
+					if records[i].Revision == fork {
+						records[i].Value = []byte("other")
+					}
+				}
+				if fork == 1 || from == 2 && fork < 2 {
+					before = delta.Digest{} // nothing is known of revision 1
+				}
+			}
+			var more []delta.Record
+			more, err = feed(&j, random, "delta", records, before)
+			taken = append(taken, more...)
+		}
+		if fork > 1 {
+			if !errors.Is(err, ErrFork) {
+				t.Errorf("seed %d: a history that differs at revision %d: %v", seed, fork, err)
+			}
+			continue
+		}
+		if err != nil || len(taken) != len(want) {
+			t.Fatalf("seed %d: took %d records, err %v, want %d", seed, len(taken), err, len(want))
+		}
+		for i := range want {
+			if string(taken[i].Key) != string(want[i].Key) {
+				t.Fatalf("seed %d: record %d is %x, want %x", seed, i, taken[i].Key, want[i].Key)
+			}
+		}
+	}
+}
+
+func TestAHoleIsNamed(t *testing.T) {
+	j := joint{revision: 7, object: "full"}
+	err := j.enter("delta", delta.Header{From: 9, To: 12})
+	gap, ok := errors.AsType[*GapError](err)
+	if want := (GapError{From: 8, To: 8, After: "full", Before: "delta"}); !ok || *gap != want {
+		t.Errorf("err %v, want %v", err, want)
+	}
+}

@@ -1,0 +1,125 @@
+package restore
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"slices"
+
+	bolt "go.etcd.io/bbolt"
+	"go.etcd.io/etcd/server/v3/lease/leasepb"
+	"go.etcd.io/etcd/server/v3/storage/schema"
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/etcd-druid/druid/backup/delta"
+)
+
+// unknownTTL, in seconds, is for a lease that was gone before anybody could ask for its time to live: long enough for an
+// owner that still runs to keep it alive, short enough for keys that nobody owns to go soon.
+const unknownTTL = 60
+
+// tracker finds the leases that live keys refer to and that the full does not know: they were granted after it. etcd
+// would never expire such keys, and panics when a client touches one of them. It holds one entry for each such key that
+// is alive.
+type tracker struct {
+	known   map[int64]struct{}
+	missing map[string]int64 // key: lease
+}
+
+func newTracker(tx *bolt.Tx) (*tracker, error) {
+	t := &tracker{known: map[int64]struct{}{}, missing: map[string]int64{}}
+	bucket := tx.Bucket(schema.Lease.Name())
+	if bucket == nil {
+		return t, nil
+	}
+	return t, bucket.ForEach(func(k, _ []byte) error {
+		if len(k) != 8 {
+			return fmt.Errorf("lease %x in the database", k)
+		}
+		t.known[int64(binary.BigEndian.Uint64(k))] = struct{}{}
+		return nil
+	})
+}
+
+// observe takes the next record of the history.
+func (t *tracker) observe(value []byte, deletes bool) error {
+	key, lease, err := keyAndLease(value)
+	if err != nil {
+		return err
+	}
+	_, known := t.known[lease]
+	switch {
+	case !deletes && lease != 0 && !known:
+		t.missing[string(key)] = lease
+	case len(t.missing) > 0:
+		delete(t.missing, string(key))
+	}
+	return nil
+}
+
+// add writes a record for each lease that is missing, and returns how many, and of how many nobody knew the time to live.
+func (t *tracker) add(tx *bolt.Tx, told map[int64]delta.Lease) (added, guessed int, err error) {
+	var ids []int64
+	for _, id := range t.missing {
+		ids = append(ids, id)
+	}
+	slices.Sort(ids)
+	ids = slices.Compact(ids)
+	if len(ids) == 0 {
+		return 0, 0, nil
+	}
+	bucket, err := tx.CreateBucketIfNotExists(schema.Lease.Name())
+	if err != nil {
+		return 0, 0, err
+	}
+	for _, id := range ids {
+		ttl := told[id].TTL
+		if ttl == 0 {
+			ttl = unknownTTL
+			guessed++
+		}
+		value, err := proto.Marshal(&leasepb.Lease{ID: id, TTL: ttl})
+		if err != nil {
+			return 0, 0, fmt.Errorf("encode lease %x: %w", id, err)
+		}
+		if err := bucket.Put(binary.BigEndian.AppendUint64(nil, uint64(id)), value); err != nil {
+			return 0, 0, fmt.Errorf("put lease %x: %w", id, err)
+		}
+	}
+	return len(ids), guessed, nil
+}
+
+// Numbers of the fields of mvccpb.KeyValue.
+const (
+	fieldKey   = 1
+	fieldLease = 6
+)
+
+var errKeyValue = errors.New("a record's value is no KeyValue of etcd")
+
+// keyAndLease reads two fields of a KeyValue message and steps over the rest.
+func keyAndLease(value []byte) (key []byte, lease int64, err error) {
+	for len(value) > 0 {
+		field, kind, n := protowire.ConsumeTag(value)
+		if n < 0 {
+			return nil, 0, errKeyValue
+		}
+		value = value[n:]
+		switch {
+		case field == fieldKey && kind == protowire.BytesType:
+			key, n = protowire.ConsumeBytes(value)
+		case field == fieldLease && kind == protowire.VarintType:
+			var v uint64
+			v, n = protowire.ConsumeVarint(value)
+			lease = int64(v)
+		default:
+			n = protowire.ConsumeFieldValue(field, kind, value)
+		}
+		if n < 0 {
+			return nil, 0, errKeyValue
+		}
+		value = value[n:]
+	}
+	return key, lease, nil
+}

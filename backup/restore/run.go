@@ -1,0 +1,190 @@
+package restore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	bolt "go.etcd.io/bbolt"
+	"go.etcd.io/etcd/server/v3/etcdserver/api/membership"
+	"go.etcd.io/etcd/server/v3/storage/schema"
+
+	"github.com/etcd-druid/druid/backup/delta"
+	"github.com/etcd-druid/druid/backup/snapshot"
+)
+
+// Run makes the data directory that the plan leads to. On an error there is none, and the workspace beside it is gone; a
+// process that dies leaves a workspace, which the next Run recognises and drops.
+func Run(ctx context.Context, c Config) (result Result, err error) {
+	if err := c.validate(); err != nil {
+		return Result{}, err
+	}
+	cluster, self, err := newCluster(&c)
+	if err != nil {
+		return Result{}, err
+	}
+	trailer, err := precheck(ctx, &c)
+	if err != nil {
+		return Result{}, err
+	}
+	w, err := enter(&c)
+	if err != nil {
+		return Result{}, err
+	}
+	defer func() {
+		if left := w.leave(); err == nil {
+			err = left
+		} else {
+			err = errors.Join(err, left)
+		}
+	}()
+	if err := checkSpace(w.path, &c, trailer.Size); err != nil {
+		return Result{}, err
+	}
+	path := filepath.Join(w.data(), "member", "snap", "db")
+	if err := os.MkdirAll(filepath.Dir(path), dirMode); err != nil {
+		return Result{}, fmt.Errorf("restore: %w", err)
+	}
+	if err := fetch(ctx, &c, trailer, path); err != nil {
+		return Result{}, err
+	}
+	if result, err = change(ctx, &c, trailer, path, cluster); err != nil {
+		return Result{}, err
+	}
+	result.ClusterID, result.MemberID = uint64(cluster.ID()), uint64(self.ID)
+	if err := writeLog(w.data(), cluster, self); err != nil {
+		return Result{}, fmt.Errorf("restore: %w", err)
+	}
+	if err := context.Cause(ctx); err != nil {
+		return Result{}, fmt.Errorf("restore: %w", err)
+	}
+	return result, w.publish()
+}
+
+// change brings the fetched database to the target and gives it to the new cluster.
+func change(ctx context.Context, c *Config, t snapshot.Trailer, path string, cluster *membership.RaftCluster) (result Result, err error) {
+	var deltas int64
+	for _, d := range c.Plan.Deltas {
+		deltas += d.Size
+	}
+	db, err := openDatabase(path, t.Size, deltas)
+	if err != nil {
+		return Result{}, fmt.Errorf("restore: full %s: %w", c.Plan.Full.Key, err)
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, db.Close())
+		}
+	}()
+	b := &builder{c: c, db: db, trailer: t}
+	if err := guarded(b.begin); err != nil {
+		return Result{}, err
+	}
+	if err := apply(ctx, c, b.reader, b.writer); err != nil {
+		return Result{}, err
+	}
+	if err := b.reached(); err != nil {
+		return Result{}, err
+	}
+	if err := guarded(func() error { return b.finish(cluster) }); err != nil {
+		return Result{}, err
+	}
+	c.report(b.writer.progress)
+	if b.result.Size, err = seal(db); err != nil {
+		return Result{}, fmt.Errorf("restore: %w", err)
+	}
+	return b.result, nil
+}
+
+// builder is the state of a restore once the full is on disk.
+type builder struct {
+	c       *Config
+	db      *bolt.DB
+	trailer snapshot.Trailer
+	reader  *reader
+	writer  *writer
+	result  Result
+}
+
+// begin finds out where the full ends, and cuts it back to the target where it must.
+func (b *builder) begin() error {
+	full, target := b.c.Plan.Full.Key, b.c.Plan.Revision
+	var s state
+	var leases *tracker
+	err := b.db.View(func(tx *bolt.Tx) (err error) {
+		if s, err = readState(tx); err != nil {
+			return err
+		}
+		if version := tx.Bucket(schema.Cluster.Name()); version != nil && version.Get(schema.ClusterClusterVersionKeyName) != nil {
+			if err := compareVersions(string(version.Get(schema.ClusterClusterVersionKeyName)), b.c.EtcdVersion); err != nil {
+				return err
+			}
+		}
+		leases, err = newTracker(tx)
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("restore: full %s: %w", full, err)
+	}
+	if s.revision < b.trailer.Revision || s.revision > b.trailer.Upper {
+		return fmt.Errorf("restore: full %s: %w: it ends at revision %d, and says to end at one of %d to %d", full, ErrSwapped,
+			s.revision, b.trailer.Revision, b.trailer.Upper)
+	}
+	if target > 0 && s.revision > target {
+		if target < s.compacted {
+			return fmt.Errorf("restore: full %s: %w: it ends at revision %d and is compacted at %d, so that revision %d is no longer in it",
+				full, ErrTooNew, s.revision, s.compacted, target)
+		}
+		if b.result.Trimmed, err = trim(b.db, target, leases); err != nil {
+			return fmt.Errorf("restore: full %s: %w", full, err)
+		}
+		s = state{revision: target}
+	}
+	b.reader = &reader{c: b.c, clusterID: uint64(b.trailer.ClusterID), leases: map[int64]delta.Lease{}, joint: joint{
+		target: target, until: b.c.Plan.Until, revision: s.revision, digest: s.digest, object: full,
+	}}
+	b.writer = &writer{c: b.c, db: b.db, leases: leases, progress: Progress{
+		Phase: Applying, Bytes: b.trailer.Size, TotalDeltas: len(b.c.Plan.Deltas), Revision: s.revision,
+	}}
+	return nil
+}
+
+// reached refuses a state before the one that was planned.
+func (b *builder) reached() error {
+	j, p := b.reader.joint, b.c.Plan
+	b.result.Revision, b.result.Bumped = j.revision, j.revision+b.c.Bump
+	b.result.Checkpoints = b.reader.checkpoints
+	b.result.Events, b.result.Deltas = b.writer.progress.Events, b.writer.progress.Deltas
+	// By time, the last deltas may have nothing that is old enough.
+	if !p.Until.IsZero() || j.revision >= p.Reach {
+		return nil
+	}
+	return fmt.Errorf("restore: %w: %s ends at revision %d, revision %d was planned", ErrShort, j.object, j.revision, p.Reach)
+}
+
+// finish writes all but the keys, in one transaction.
+func (b *builder) finish(cluster *membership.RaftCluster) error {
+	b.writer.progress.Phase = Finishing
+	err := b.db.Update(func(tx *bolt.Tx) (err error) {
+		if b.result.Leases, b.result.Guessed, err = b.writer.leases.add(tx, b.reader.leases); err != nil {
+			return err
+		}
+		if b.c.Bump > 0 {
+			if err := bump(tx, b.result.Bumped); err != nil {
+				return err
+			}
+		}
+		if b.c.ClearAlarms {
+			if err := clearSpaceAlarms(tx); err != nil {
+				return err
+			}
+		}
+		return replaceMembers(tx, cluster)
+	})
+	if err != nil {
+		return fmt.Errorf("restore: finish the database: %w", err)
+	}
+	return nil
+}

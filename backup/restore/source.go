@@ -1,0 +1,193 @@
+package restore
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	"golang.org/x/sync/errgroup"
+	"golang.org/x/sync/semaphore"
+
+	"github.com/etcd-druid/druid/backup/chain"
+	"github.com/etcd-druid/druid/backup/delta"
+	"github.com/etcd-druid/druid/backup/guard"
+	"github.com/etcd-druid/druid/backup/store"
+)
+
+const (
+	// ahead is how many deltas are fetched before they are needed: the answer of a bucket takes tens of milliseconds,
+	// applying a delta of ten seconds not even that.
+	ahead = 16
+	// wholeDelta is the largest delta that is fetched ahead, in bytes: recorders upload in one part. Larger ones are
+	// streamed. held is how much is in memory at once.
+	wholeDelta = store.PartSize
+	held       = 2 * wholeDelta
+)
+
+// fetched is a delta on its way. data is nil where it is too large to be held.
+type fetched struct {
+	chain.Delta
+	ready chan struct{}
+	data  []byte
+	err   error
+	// release gives back the memory that data takes.
+	release func()
+}
+
+// prefetch fetches small deltas before they are needed, in their order.
+func prefetch(ctx context.Context, g *errgroup.Group, s store.Store, deltas []chain.Delta) <-chan *fetched {
+	queue, memory := make(chan *fetched, ahead), semaphore.NewWeighted(held)
+	g.Go(guard.Func(func() error {
+		defer close(queue)
+		for _, d := range deltas {
+			f := &fetched{Delta: d, ready: make(chan struct{}), release: func() {}}
+			if d.Size > wholeDelta {
+				close(f.ready)
+			} else {
+				if err := memory.Acquire(ctx, d.Size); err != nil {
+					return err
+				}
+				f.release = func() { memory.Release(d.Size) }
+				g.Go(func() error {
+					defer close(f.ready)
+					f.err = guard.Run(func() (err error) {
+						f.data, err = fetchDelta(ctx, s, d)
+						return err
+					})
+					return nil // whoever needs it hears of it
+				})
+			}
+			select {
+			case queue <- f:
+			case <-ctx.Done():
+				return context.Cause(ctx)
+			}
+		}
+		return nil
+	}))
+	return queue
+}
+
+func fetchDelta(ctx context.Context, s store.Store, d chain.Delta) ([]byte, error) {
+	// One byte more than was listed: what grew since is not whole in the listed length.
+	r, err := s.Get(ctx, d.Key, 0, d.Size+1)
+	if err != nil {
+		return nil, err
+	}
+	data := make([]byte, d.Size+1)
+	n, err := io.ReadFull(r, data)
+	if err == io.EOF || err == io.ErrUnexpectedEOF { //nolint:errorlint // what a broken connection says may wrap them
+		err = nil // for the reader to find out
+	}
+	return data[:n], errors.Join(err, r.Close())
+}
+
+func (f *fetched) open(ctx context.Context, s store.Store) (io.ReadCloser, error) {
+	select {
+	case <-f.ready:
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+	switch {
+	case f.err != nil:
+		return nil, fmt.Errorf("restore: fetch delta %s: %w", f.Key, f.err)
+	case f.data != nil:
+		return io.NopCloser(bytes.NewReader(f.data)), nil
+	}
+	r, err := s.Get(ctx, f.Key, 0, -1)
+	if err != nil {
+		return nil, fmt.Errorf("restore: fetch delta %s: %w", f.Key, err)
+	}
+	return r, nil
+}
+
+// work is what the reader of deltas hands to the writer: records that follow on what is there, or the end of a delta.
+type work struct {
+	records []delta.Record
+	ended   bool
+}
+
+// reader reads the deltas of a plan and hands on what follows on the full.
+type reader struct {
+	c         *Config
+	clusterID uint64
+	joint     joint
+	// leases that the deltas tell of, by ID; of one that was granted again the later.
+	leases      map[int64]delta.Lease
+	checkpoints []Checkpoint
+}
+
+func (r *reader) run(ctx context.Context, queue <-chan *fetched, out chan<- work) error {
+	defer close(out)
+	for f := range queue {
+		if r.joint.needs(f.To) {
+			if err := r.read(ctx, f, out); err != nil {
+				return err
+			}
+		}
+		f.release()
+		select {
+		case out <- work{ended: true}:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	return nil
+}
+
+// read reads a delta to its end, also where not all of it is wanted: only then it is verified, and its leases known.
+func (r *reader) read(ctx context.Context, f *fetched, out chan<- work) (err error) {
+	source, err := f.open(ctx, r.c.Store)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, source.Close()) }()
+	d, err := delta.NewReader(source, delta.Expected{Object: f.Key, Lineage: string(f.Lineage), From: f.From, To: f.To})
+	if err != nil {
+		return fmt.Errorf("restore: %w", err)
+	}
+	defer d.Close()
+	if h := d.Header(); h.ClusterID != r.clusterID {
+		return fmt.Errorf("restore: delta %s: %w: it is of cluster %x, the full of %x", f.Key, ErrSwapped, h.ClusterID, r.clusterID)
+	}
+	if err := r.joint.enter(f.Key, d.Header()); err != nil {
+		return fmt.Errorf("restore: %w", err)
+	}
+	for {
+		records, err := d.Next()
+		if err == io.EOF { //nolint:errorlint // a broken connection may wrap it
+			break
+		}
+		if err != nil {
+			return fmt.Errorf("restore: %w", err)
+		}
+		if records, err = r.joint.take(records); err != nil {
+			return fmt.Errorf("restore: %w", err)
+		}
+		if len(records) == 0 {
+			continue
+		}
+		select {
+		case out <- work{records: records}:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	r.joint.leave()
+	r.learn(f.Key, d)
+	return nil
+}
+
+// learn takes from a delta that was read to its end what stands beside its records.
+func (r *reader) learn(key string, d *delta.Reader) {
+	if c := d.Checkpoint(); c != nil && c.Revision <= r.joint.revision {
+		r.checkpoints = append(r.checkpoints, Checkpoint{key, *c})
+	}
+	for _, l := range d.Leases().Records {
+		if l.TTL > 0 || r.leases[l.ID].TTL == 0 {
+			r.leases[l.ID] = l
+		}
+	}
+}

@@ -1,0 +1,196 @@
+package restore
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/etcd-druid/druid/backup/chain"
+)
+
+const (
+	suffix     = ".restoring"
+	markerFile = "restore.json"
+	dataName   = "data"
+	purpose    = "druid restore: unfinished, may be deleted"
+
+	dirMode  = 0o700 // what etcd wants of its own
+	fileMode = 0o600
+)
+
+// marker is what tells our own unfinished work from what somebody else put there.
+type marker struct {
+	Purpose string     `json:"purpose"`
+	DataDir string     `json:"dataDir"`
+	Plan    chain.Plan `json:"plan"`
+	Begun   time.Time  `json:"begun"`
+}
+
+// workspace is a directory beside the data directory. Its lock, on the directory itself, ends with the process.
+type workspace struct {
+	path    string
+	dataDir string
+	lock    *os.File
+}
+
+// enter takes the workspace, drops what a restore that died left in it, and marks it as ours. It changes nothing when
+// the data directory is not empty, or when what is there is not ours.
+func enter(c *Config) (*workspace, error) {
+	w := &workspace{path: c.DataDir + suffix, dataDir: c.DataDir}
+	if err := w.checkTarget(); err != nil {
+		return nil, err
+	}
+	if err := os.MkdirAll(w.path, dirMode); err != nil {
+		return nil, fmt.Errorf("restore: make workspace: %w", err)
+	}
+	if err := w.take(); err != nil {
+		return nil, err
+	}
+	// The one that held the lock until now may have finished.
+	err := w.checkTarget()
+	if err == nil {
+		err = w.clear()
+	}
+	if err == nil {
+		err = w.mark(c.Plan)
+	}
+	if err != nil {
+		return nil, errors.Join(err, w.lock.Close())
+	}
+	return w, nil
+}
+
+// Discard drops what a restore into dataDir left that died, if anything. A restore that is running is ErrBusy, and what no
+// restore made is ErrForeign; neither is touched.
+func Discard(dataDir string) error {
+	w := &workspace{path: dataDir + suffix, dataDir: dataDir}
+	if _, err := os.Lstat(w.path); errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err := w.take(); err != nil {
+		return err
+	}
+	if err := w.clear(); err != nil {
+		return errors.Join(err, w.lock.Close())
+	}
+	return w.leave()
+}
+
+// take locks the workspace, for as long as the process lives.
+func (w *workspace) take() (err error) {
+	if w.lock, err = os.Open(w.path); err != nil {
+		return fmt.Errorf("restore: open workspace: %w", err)
+	}
+	if err := syscall.Flock(int(w.lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		return errors.Join(fmt.Errorf("restore: %w: %s is locked: %w", ErrBusy, w.path, err), w.lock.Close())
+	}
+	return nil
+}
+
+// checkTarget refuses a data directory that has something in it.
+func (w *workspace) checkTarget() error {
+	entries, err := os.ReadDir(w.dataDir)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
+	case err != nil:
+		return fmt.Errorf("restore: look into the data directory: %w", err)
+	case len(entries) > 0:
+		return fmt.Errorf("restore: %w: %s holds %s; move it aside first", ErrNotEmpty, w.dataDir, entries[0].Name())
+	}
+	return nil
+}
+
+// clear drops what an earlier restore left, if it is surely that: it bears our marker. A workspace that has nothing but
+// half a marker is one that died before it began.
+func (w *workspace) clear() error {
+	entries, err := os.ReadDir(w.path)
+	if err != nil {
+		return fmt.Errorf("restore: look into the workspace: %w", err)
+	}
+	if len(entries) == 0 || len(entries) == 1 && entries[0].Name() == markerFile+".tmp" {
+		return nil
+	}
+	var m marker
+	raw, err := os.ReadFile(filepath.Join(w.path, markerFile))
+	if err == nil {
+		err = json.Unmarshal(raw, &m)
+	}
+	if err != nil || m.Purpose != purpose {
+		return fmt.Errorf("restore: %s is %w: it has %s in it, and no %s of ours; move it away", w.path, ErrForeign, entries[0].Name(), markerFile)
+	}
+	if err := os.RemoveAll(filepath.Join(w.path, dataName)); err != nil {
+		return fmt.Errorf("restore: drop what an earlier restore left: %w", err)
+	}
+	return nil
+}
+
+// mark writes the marker, at once or not at all.
+func (w *workspace) mark(p chain.Plan) error {
+	raw, err := json.MarshalIndent(marker{Purpose: purpose, DataDir: w.dataDir, Plan: p, Begun: time.Now().UTC()}, "", "  ")
+	if err != nil {
+		return fmt.Errorf("restore: mark workspace: %w", err)
+	}
+	name := filepath.Join(w.path, markerFile)
+	err = errors.Join(os.WriteFile(name+".tmp", raw, fileMode), syncFile(name+".tmp"))
+	if err == nil {
+		err = os.Rename(name+".tmp", name)
+	}
+	if err = errors.Join(err, syncFile(w.path)); err != nil {
+		return fmt.Errorf("restore: mark workspace: %w", err)
+	}
+	return nil
+}
+
+// data is where the data directory is made.
+func (w *workspace) data() string { return filepath.Join(w.path, dataName) }
+
+// publish makes the data directory appear, whole and durable.
+func (w *workspace) publish() error {
+	for _, dir := range []string{filepath.Join("member", "wal"), filepath.Join("member", "snap"), "member", ""} {
+		if err := syncFile(filepath.Join(w.data(), dir)); err != nil {
+			return fmt.Errorf("restore: %w", err)
+		}
+	}
+	// An empty directory in the way goes, and nothing else would.
+	if err := os.Remove(w.dataDir); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("restore: replace the empty data directory: %w", err)
+	}
+	if err := os.Rename(w.data(), w.dataDir); err != nil {
+		return fmt.Errorf("restore: move the data into place: %w", err)
+	}
+	if err := syncFile(filepath.Dir(w.dataDir)); err != nil {
+		return fmt.Errorf("restore: %w", err)
+	}
+	return nil
+}
+
+// leave drops the workspace with all that is in it.
+func (w *workspace) leave() error {
+	// The marker goes last: without it, what is left would be nobody's.
+	err := os.RemoveAll(w.data())
+	if err == nil {
+		err = os.RemoveAll(w.path)
+	}
+	if err := errors.Join(err, w.lock.Close()); err != nil {
+		return fmt.Errorf("restore: drop workspace: %w", err)
+	}
+	return nil
+}
+
+// syncFile makes a file, or the names in a directory, durable.
+func syncFile(path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return fmt.Errorf("sync: %w", err)
+	}
+	if err := errors.Join(f.Sync(), f.Close()); err != nil {
+		return fmt.Errorf("sync %s: %w", path, err)
+	}
+	return nil
+}

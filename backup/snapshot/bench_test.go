@@ -1,0 +1,96 @@
+package snapshot
+
+import (
+	"errors"
+	"flag"
+	"io"
+	"os"
+	"runtime/debug"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/klauspost/compress/zstd"
+
+	"github.com/etcd-druid/druid/test/member"
+)
+
+var benchKeys = flag.Int("keys", 50_000, "keys of 1 KiB in the database of the benchmark")
+
+// BenchmarkFull takes a full into a directory. For comparison, in the same run: the stream alone, and the upload with a
+// compressor that does nothing else. CPU and memory are those of this process, without etcd's.
+func BenchmarkFull(b *testing.B) {
+	m := member.Start(b, member.Minors[len(member.Minors)-1], member.Options{})
+	fill(b, m.Client, *benchKeys, 1024)
+	alone := func(into func(io.Reader) error) time.Duration {
+		begun := time.Now()
+		stream, err := m.Client.SnapshotWithVersion(b.Context())
+		if err != nil {
+			b.Fatal(err)
+		}
+		if err := errors.Join(into(stream.Snapshot), stream.Snapshot.Close()); err != nil {
+			b.Fatal(err)
+		}
+		return time.Since(begun)
+	}
+	streamed := alone(func(r io.Reader) error { _, err := io.Copy(io.Discard, r); return err })
+	compressed := alone(func(r io.Reader) error {
+		w, err := zstd.NewWriter(io.Discard, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderConcurrency(1), zstd.WithWindowSize(window))
+		if err != nil {
+			return err
+		}
+		_, err = io.Copy(w, r)
+		return errors.Join(err, w.Close())
+	})
+	for b.Loop() {
+		debug.FreeOSMemory()
+		s := directory(b)
+		cfg := configOf(m, s)
+		var anonymous int64
+		cfg.Progress = func(int64) { anonymous = max(anonymous, anonymousBytes(b)) }
+		begun, cpu := time.Now(), cpuSeconds(b)
+		got, err := Take(b.Context(), cfg)
+		if err != nil {
+			b.Fatal(err)
+		}
+		b.SetBytes(got.Size)
+		b.ReportMetric(cpuSeconds(b)-cpu, "cpu-s")
+		b.ReportMetric(float64(anonymous)/(1<<20), "anon-MiB")
+		b.ReportMetric(time.Since(begun).Seconds()/streamed.Seconds(), "x-stream")
+		b.Logf("full wall=%.2fs cpu=%.2fs anon-MiB=%d db-MiB=%d object-MiB=%d stream-alone=%.2fs stream-and-zstd=%.2fs", time.Since(begun).Seconds(),
+			cpuSeconds(b)-cpu, anonymous>>20, got.Size>>20, got.ObjectSize>>20, streamed.Seconds(), compressed.Seconds())
+		if err := s.Delete(b.Context(), got.Key); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+func cpuSeconds(b *testing.B) float64 {
+	b.Helper()
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		b.Fatal(err)
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano()).Seconds()
+}
+
+func anonymousBytes(b *testing.B) int64 {
+	b.Helper()
+	content, err := os.ReadFile("/proc/self/status")
+	if err != nil {
+		b.Fatal(err)
+	}
+	for line := range strings.Lines(string(content)) {
+		if rest, ok := strings.CutPrefix(line, "RssAnon:"); ok {
+			n, err := strconv.ParseInt(strings.Fields(rest)[0], 10, 64)
+			if err != nil {
+				b.Fatal(err)
+			}
+			return n << 10
+		}
+	}
+	b.Fatal("no RssAnon")
+	return 0
+}

@@ -1,0 +1,85 @@
+package snapshot
+
+import (
+	"fmt"
+	"hash/crc32"
+	"io"
+
+	"github.com/klauspost/compress/zstd"
+)
+
+const (
+	// window of the encoder: a larger one costs memory and gains little on etcd's pages of 4 KiB.
+	window = 1 << 20
+	// step is how much of the database passes between two calls of Progress.
+	step = 1 << 20
+)
+
+// compress writes the object: etcd's stream as one frame of zstd, then the trailer, which it completes. It returns nil
+// only when etcd's checksum holds.
+func compress(w io.Writer, stream io.Reader, t *Trailer, progress func(int64)) error {
+	counted := &countingWriter{w: w}
+	// The fastest level: slower ones gain nothing on such data, and cost up to half as much again.
+	encoder, err := zstd.NewWriter(counted, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderConcurrency(1),
+		zstd.WithWindowSize(window), zstd.WithLowerEncoderMem(true))
+	if err != nil {
+		return fmt.Errorf("full snapshot: compress: %w", err)
+	}
+	check := newChecksum()
+	if err := pump(encoder, stream, check, progress); err != nil {
+		_ = encoder.Close() // frees it; what it still writes is never seen
+		return err
+	}
+	sum, err := check.verify()
+	if err != nil {
+		_ = encoder.Close()
+		return fmt.Errorf("full snapshot: %w: %w", ErrTorn, err)
+	}
+	if err := encoder.Close(); err != nil {
+		return fmt.Errorf("full snapshot: compress: %w", err)
+	}
+	t.Size, t.SHA256, t.Stored, t.CRC32C = check.passed, sum, counted.n, counted.crc
+	frame, err := t.frame()
+	if err != nil {
+		return fmt.Errorf("full snapshot: %w", err)
+	}
+	if _, err := w.Write(frame); err != nil {
+		return fmt.Errorf("full snapshot: write trailer: %w", err)
+	}
+	return nil
+}
+
+// pump copies the stream to its end.
+func pump(w io.Writer, stream io.Reader, check *checksum, progress func(int64)) error {
+	buffer := make([]byte, 64<<10) // etcd sends 32 KiB at a time
+	for told := int64(0); ; {
+		n, err := stream.Read(buffer)
+		check.pass(buffer[:n])
+		if _, err := w.Write(buffer[:n]); err != nil {
+			return fmt.Errorf("full snapshot: compress: %w", err)
+		}
+		if progress != nil && check.passed >= told+step {
+			told = check.passed
+			progress(told)
+		}
+		switch {
+		case err == io.EOF:
+			return nil
+		case err != nil:
+			return fmt.Errorf("full snapshot: %w after %d bytes: %w", ErrTorn, check.passed, err)
+		}
+	}
+}
+
+type countingWriter struct {
+	w   io.Writer
+	n   int64
+	crc uint32
+}
+
+func (c *countingWriter) Write(p []byte) (int, error) {
+	n, err := c.w.Write(p)
+	c.n += int64(n)
+	c.crc = crc32.Update(c.crc, castagnoli, p[:n])
+	return n, err
+}

@@ -1,0 +1,128 @@
+package snapshot
+
+import (
+	"fmt"
+	"hash/crc32"
+	"io"
+
+	"github.com/klauspost/compress/zstd"
+)
+
+// maxWindow bounds what the decoder holds for an object that somebody else made; ours need 1 MiB.
+const maxWindow = 8 << 20
+
+// Reader streams the database out of an object: what etcd sent, without etcd's checksum.
+type Reader struct {
+	object  string
+	source  *tailReader
+	decoder *zstd.Decoder
+	check   *checksum
+	buffer  []byte
+	pending [2][]byte
+	trailer Trailer
+	err     error
+}
+
+// Open reads the object that source delivers from its first byte to its last; object is its key, for errors.
+func Open(object string, source io.Reader) (*Reader, error) {
+	r := &Reader{object: object, source: &tailReader{source: source}, check: newChecksum(), buffer: make([]byte, 128<<10)}
+	var err error
+	r.decoder, err = zstd.NewReader(r.source, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxWindow(maxWindow))
+	if err != nil {
+		return nil, r.failed(err)
+	}
+	return r, nil
+}
+
+// Read ends in io.EOF only when all checksums hold: until then nothing of what was read may be trusted.
+func (r *Reader) Read(p []byte) (int, error) {
+	if len(p) == 0 {
+		return 0, nil
+	}
+	for len(r.pending[0]) == 0 && len(r.pending[1]) == 0 {
+		if r.err != nil {
+			return 0, r.err
+		}
+		n, err := r.decoder.Read(r.buffer)
+		r.pending[0], r.pending[1] = r.check.pass(r.buffer[:n])
+		switch {
+		case err == io.EOF: //nolint:errorlint // what is damaged may wrap it
+			r.err = r.finish()
+		case err != nil:
+			r.err = r.failed(err)
+		}
+	}
+	var n int
+	for i, rest := range r.pending {
+		m := copy(p[n:], rest)
+		r.pending[i] = rest[m:]
+		n += m
+	}
+	return n, nil
+}
+
+// Trailer is known once Read has returned io.EOF.
+func (r *Reader) Trailer() Trailer { return r.trailer }
+
+// Close frees the decoder. It does not close the source.
+func (r *Reader) Close() error {
+	r.decoder.Close()
+	return nil
+}
+
+// finish compares what was read with all that is said about it.
+func (r *Reader) finish() error {
+	t, err := parseTrailer(r.source.tail, r.source.size)
+	if err != nil {
+		return &DamagedError{Object: r.object, Reason: "trailer", Err: err}
+	}
+	if crc := r.source.crcBefore(t.Stored); crc != t.CRC32C {
+		return &DamagedError{Object: r.object, Reason: fmt.Sprintf("its CRC-32C is %08x, the trailer says %08x", crc, t.CRC32C)}
+	}
+	sum, err := r.check.verify()
+	if err != nil {
+		return &DamagedError{Object: r.object, Reason: "content", Err: err}
+	}
+	if sum != t.SHA256 || r.check.passed != t.Size {
+		return &DamagedError{Object: r.object, Reason: fmt.Sprintf("it holds %d bytes of sha256 %s, the trailer says %d and %s",
+			r.check.passed, sum, t.Size, t.SHA256)}
+	}
+	r.trailer = t
+	return io.EOF
+}
+
+// failed tells a source that could not be read from bytes that are wrong.
+func (r *Reader) failed(err error) error {
+	if r.source.err != nil {
+		return fmt.Errorf("read full %s: %w", r.object, r.source.err)
+	}
+	return &DamagedError{Object: r.object, Reason: fmt.Sprintf("after %d bytes of the database", r.check.passed), Err: err}
+}
+
+// tailReader keeps the last bytes that were read, the checksum of those before, and what went wrong.
+type tailReader struct {
+	source io.Reader
+	size   int64
+	tail   []byte
+	crc    uint32
+	err    error
+}
+
+func (t *tailReader) Read(p []byte) (int, error) {
+	n, err := t.source.Read(p)
+	t.size += int64(n)
+	t.tail = append(t.tail, p[:n]...)
+	if surplus := len(t.tail) - maxTrailer; surplus > 0 {
+		t.crc = crc32.Update(t.crc, castagnoli, t.tail[:surplus])
+		t.tail = append(t.tail[:0], t.tail[surplus:]...)
+	}
+	if err != nil && err != io.EOF {
+		t.err = err
+	}
+	return n, err
+}
+
+// crcBefore is the checksum of the first n bytes, which reach into the tail.
+func (t *tailReader) crcBefore(n int64) uint32 {
+	return crc32.Update(t.crc, castagnoli, t.tail[:n-(t.size-int64(len(t.tail)))])
+}

@@ -1,0 +1,116 @@
+package snapshot
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/etcd-druid/druid/backup/guard"
+	"github.com/etcd-druid/druid/backup/store"
+)
+
+// anyKey is read for the revision alone; whether it exists does not matter.
+const anyKey = "\x00"
+
+// Config says of whom a full is taken, and where it is put.
+type Config struct {
+	// Client of exactly one member.
+	Client *clientv3.Client
+	Store  store.Store
+	// Lineage of the member's history, in the trailer's words.
+	Lineage string
+	// Key names the object of a revision that is proven to be in it, and of the time at which its content was fixed.
+	Key func(revision int64, at time.Time) string
+	// Progress is told how many bytes of the database have passed, about once per MiB. It may be nil, and must not block.
+	Progress func(bytes int64)
+}
+
+// Result is a full that was taken: it is in the store, whole.
+type Result struct {
+	Trailer
+	// Key of the object, and its size in bytes.
+	Key        string
+	ObjectSize int64
+}
+
+// Take streams the member's database into the store, in one pass. Nothing appears there when the stream or the upload
+// fails, when ctx ends, or when etcd's checksum does not hold (ErrTorn).
+func Take(ctx context.Context, c Config) (Result, error) {
+	// Whatever happens, the stream ends with this call: etcd holds a read transaction open for it.
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	trailer, stream, err := open(ctx, c)
+	if err != nil {
+		return Result{}, err
+	}
+	defer stream.Close()
+	result := Result{Key: c.Key(trailer.Revision, trailer.Taken)}
+	g, ctx := errgroup.WithContext(ctx)
+	reader, writer := io.Pipe()
+	g.Go(func() error {
+		err := guard.Run(func() error { return compress(writer, stream, &trailer, c.Progress) })
+		// The reader's end of file is what makes the object: it must never see one for half a stream.
+		_ = writer.CloseWithError(err)
+		return err
+	})
+	g.Go(func() error {
+		var o store.Object
+		err := guard.Run(func() (err error) {
+			o, err = c.Store.Put(ctx, result.Key, reader, store.PutOptions{IfAbsent: true})
+			return err
+		})
+		_ = reader.CloseWithError(fmt.Errorf("the upload ended: %w", io.ErrClosedPipe))
+		if err != nil {
+			return fmt.Errorf("full snapshot: %w", err)
+		}
+		result.ObjectSize = o.Size
+		return nil
+	})
+	if err := g.Wait(); err != nil {
+		return Result{}, err
+	}
+	result.Trailer = trailer
+	return result, nil
+}
+
+// open starts the stream. The order of the calls is what proves the bounds: what a quorum agreed to before the stream
+// begins is in it, and what the member reached after the first message came may not be.
+func open(ctx context.Context, c Config) (Trailer, io.ReadCloser, error) {
+	endpoints := c.Client.Endpoints()
+	if len(endpoints) != 1 {
+		return Trailer{}, nil, fmt.Errorf("%w, not of %d: %v", ErrEndpoints, len(endpoints), endpoints)
+	}
+	t := Trailer{Version: Version, Lineage: c.Lineage, Started: time.Now().UTC()}
+	before, err := c.Client.Get(ctx, anyKey, clientv3.WithCountOnly())
+	if err != nil {
+		return t, nil, fmt.Errorf("full snapshot: read the revision of %s from a quorum: %w", endpoints[0], err)
+	}
+	status, err := c.Client.Status(ctx, endpoints[0])
+	if err != nil {
+		return t, nil, fmt.Errorf("full snapshot: status of %s: %w", endpoints[0], err)
+	}
+	stream, err := c.Client.SnapshotWithVersion(ctx)
+	if err != nil {
+		return t, nil, fmt.Errorf("full snapshot: stream of %s: %w", endpoints[0], err)
+	}
+	t.Taken = time.Now().UTC()
+	after, err := c.Client.Get(ctx, anyKey, clientv3.WithCountOnly(), clientv3.WithSerializable())
+	if err != nil {
+		_ = stream.Snapshot.Close()
+		return t, nil, fmt.Errorf("full snapshot: read the revision of %s: %w", endpoints[0], err)
+	}
+	first, second, third := before.Header, status.Header, after.Header
+	if first.MemberId != second.MemberId || first.MemberId != third.MemberId || first.ClusterId != third.ClusterId {
+		_ = stream.Snapshot.Close()
+		return t, nil, fmt.Errorf("%w: %s was answered by members %x, %x and %x", ErrEndpoints, endpoints[0],
+			first.MemberId, second.MemberId, third.MemberId)
+	}
+	t.ClusterID, t.MemberID = ID(first.ClusterId), ID(first.MemberId)
+	t.EtcdVersion, t.StorageVersion = status.Version, stream.Version
+	t.Revision, t.Upper = first.Revision, third.Revision
+	return t, stream.Snapshot, nil
+}

@@ -1,0 +1,182 @@
+package dir
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/etcd-druid/druid/backup/store"
+)
+
+const (
+	// Backups hold all secrets of a cluster: they are for the agent's user alone.
+	fileMode = 0o600
+	dirMode  = 0o700
+	// bufferSize of copying, in bytes: large enough that the calls do not matter.
+	bufferSize = 256 << 10
+	// temporary begins the name of an unfinished file: temporary<random>-<last name of the key>.
+	temporary = ".put-"
+)
+
+// Put writes a file beside its place and links it there when it is whole and synced.
+func (s *Store) Put(ctx context.Context, key string, r io.Reader, o store.PutOptions) (store.Object, error) {
+	if err := store.CheckKey(key); err != nil {
+		return store.Object{}, err
+	}
+	root, err := s.root()
+	if err != nil {
+		return store.Object{}, err
+	}
+	defer root.Close()
+	// Asked first only to spare the stream: linking decides.
+	if _, err := root.Lstat(key); err == nil && o.IfAbsent {
+		return store.Object{}, s.exists(key)
+	}
+	tmp := path.Join(path.Dir(key), temporaryName(path.Base(key)))
+	object, err := s.write(ctx, root, tmp, r)
+	if err == nil {
+		err = s.place(root, tmp, key, o)
+	}
+	if err == nil {
+		err = s.syncAbove(root, key)
+	}
+	if err != nil {
+		// Sweep removes what could not be removed here.
+		_ = root.Remove(tmp)
+		return store.Object{}, err
+	}
+	object.Key = key
+	return object, nil
+}
+
+// write makes the temporary file, whole and synced.
+func (s *Store) write(ctx context.Context, root *os.Root, tmp string, r io.Reader) (store.Object, error) {
+	if err := root.MkdirAll(path.Dir(tmp), dirMode); err != nil {
+		return store.Object{}, s.failed("put", tmp, err)
+	}
+	f, err := root.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, fileMode)
+	if err != nil {
+		return store.Object{}, s.failed("put", tmp, err)
+	}
+	defer f.Close()
+	// Without the wrapper io.CopyBuffer would use the file's own ReadFrom, which does not look at ctx.
+	if _, err := io.CopyBuffer(struct{ io.Writer }{f}, contextReader{ctx, r}, make([]byte, bufferSize)); err != nil {
+		if source, ok := errors.AsType[sourceError](err); ok {
+			return store.Object{}, fmt.Errorf("put %s in %s: read what to put: %w", tmp, s, source.error)
+		}
+		return store.Object{}, s.failed("put", tmp, err)
+	}
+	if err := f.Sync(); err != nil {
+		return store.Object{}, s.failed("put", tmp, err)
+	}
+	info, err := f.Stat()
+	if err != nil {
+		return store.Object{}, s.failed("put", tmp, err)
+	}
+	// A full disk behind a network tells of it at the close.
+	if err := f.Close(); err != nil {
+		return store.Object{}, s.failed("put", tmp, err)
+	}
+	return store.Object{Size: info.Size(), Modified: info.ModTime()}, nil
+}
+
+// place gives the temporary file its name, in one step.
+func (s *Store) place(root *os.Root, tmp, key string, o store.PutOptions) error {
+	if !o.IfAbsent {
+		if err := root.Rename(tmp, key); err != nil {
+			return s.failed("put", key, err)
+		}
+		return nil
+	}
+	err := root.Link(tmp, key)
+	if errors.Is(err, syscall.EPERM) || errors.Is(err, syscall.ENOTSUP) || errors.Is(err, syscall.ENOSYS) {
+		err = renameIfAbsent(root, tmp, key) // some file systems have no second name for a file
+	}
+	switch {
+	case errors.Is(err, syscall.EEXIST) && hasTwoNames(root, tmp):
+		// NFS sends a call again whose answer was lost, and then finds its own link.
+	case errors.Is(err, syscall.EEXIST):
+		return s.exists(key)
+	case err != nil:
+		return s.failed("put", key, err)
+	}
+	_ = root.Remove(tmp) // the object is there; Sweep removes its second name
+	return nil
+}
+
+func renameIfAbsent(root *os.Root, tmp, key string) error {
+	d, err := root.Open(path.Dir(key))
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	return unix.Renameat2(int(d.Fd()), path.Base(tmp), int(d.Fd()), path.Base(key), unix.RENAME_NOREPLACE)
+}
+
+func hasTwoNames(root *os.Root, tmp string) bool {
+	info, err := root.Lstat(tmp)
+	if err != nil {
+		return false
+	}
+	stat, ok := info.Sys().(*syscall.Stat_t)
+	return ok && stat.Nlink == 2
+}
+
+func (s *Store) exists(key string) error {
+	return fmt.Errorf("put %s in %s: %w", key, s, store.ErrExists)
+}
+
+// syncAbove makes the names on the way to key durable, also those that another process made and did not sync yet.
+func (s *Store) syncAbove(root *os.Root, key string) error {
+	for name := key; name != "."; {
+		name = path.Dir(name)
+		d, err := root.Open(name)
+		if err != nil {
+			return s.failed("sync", name, err)
+		}
+		if err := errors.Join(d.Sync(), d.Close()); err != nil {
+			return s.failed("sync", name, err)
+		}
+	}
+	return nil
+}
+
+func temporaryName(base string) string { return temporary + rand.Text() + "-" + base }
+
+// meantFor tells the last name of the key that a temporary file was made for.
+func meantFor(name string) (base string, ok bool) {
+	rest, ok := strings.CutPrefix(name, temporary)
+	if !ok {
+		return "", false
+	}
+	_, base, ok = strings.Cut(rest, "-")
+	return base, ok
+}
+
+// contextReader ends a copy when its context ends, between two reads.
+type contextReader struct {
+	ctx context.Context
+	r   io.Reader
+}
+
+func (c contextReader) Read(p []byte) (int, error) {
+	if err := context.Cause(c.ctx); err != nil {
+		return 0, err
+	}
+	n, err := c.r.Read(p)
+	if err != nil && err != io.EOF {
+		err = sourceError{err}
+	}
+	return n, err
+}
+
+// sourceError is one of the reader that was to be put: the store has no part in it.
+type sourceError struct{ error }

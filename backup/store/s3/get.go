@@ -1,0 +1,203 @@
+package s3
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"math/rand/v2"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/s3"
+	"github.com/aws/aws-sdk-go-v2/service/s3/types"
+
+	"github.com/etcd-druid/druid/backup/store"
+)
+
+// Get streams a range over as many connections as it takes.
+func (s *Store) Get(ctx context.Context, key string, offset, length int64) (io.ReadCloser, error) {
+	if err := store.CheckKey(key); err != nil {
+		return nil, err
+	}
+	if offset < 0 {
+		return nil, fmt.Errorf("%w: get %s from offset %d", store.ErrInvalid, key, offset)
+	}
+	d := &download{s: s, ctx: ctx, key: key, at: offset, end: -1}
+	if length >= 0 && length < math.MaxInt64-offset {
+		d.end = offset + max(length, 1) // of an empty range one byte is asked for: is the object there?
+	}
+	out, err := d.ask()
+	switch {
+	case code(err) == "InvalidRange" || answerOf(err).status == http.StatusRequestedRangeNotSatisfiable:
+		return http.NoBody, nil
+	case err != nil:
+		return nil, s.failed("get", key, err)
+	}
+	if err := d.begin(out); err != nil {
+		out.Body.Close()
+		return nil, err
+	}
+	if length == 0 {
+		d.end = d.at
+	}
+	return d, nil
+}
+
+// download reads a range of one version of an object.
+type download struct {
+	s   *Store
+	ctx context.Context // a reader has no other way to be told
+	key string
+	// at is the offset of the next byte, end the one after the last; -1 before the size is known.
+	at, end int64
+	etag    *string
+	body    io.ReadCloser
+	// failures since the last byte came.
+	failures int
+	sum      *checksum // nil where there is nothing to compare with
+}
+
+// ask requests what is left, of the version that the first answer named.
+func (d *download) ask() (*s3.GetObjectOutput, error) {
+	in := &s3.GetObjectInput{
+		Bucket: d.s.bucket(), Key: d.s.name(d.key), IfMatch: d.etag, SSECustomerAlgorithm: d.s.encryption.customerAlgorithm,
+		SSECustomerKey: d.s.encryption.customerKey, SSECustomerKeyMD5: d.s.encryption.customerKeyMD5,
+	}
+	switch {
+	case d.end >= 0:
+		in.Range = aws.String(fmt.Sprintf("bytes=%d-%d", d.at, d.end-1))
+	case d.at > 0:
+		in.Range = aws.String(fmt.Sprintf("bytes=%d-", d.at))
+	case d.s.checksum:
+		in.ChecksumMode = types.ChecksumModeEnabled
+	}
+	out, err := d.s.client.GetObject(d.ctx, in)
+	// From the beginning the whole object will do, too.
+	if err == nil && d.at > 0 && !strings.HasPrefix(aws.ToString(out.ContentRange), fmt.Sprintf("bytes %d-", d.at)) {
+		out.Body.Close()
+		return nil, fmt.Errorf("asked for %s, the store sent %q", *in.Range, aws.ToString(out.ContentRange))
+	}
+	return out, err
+}
+
+// begin takes from the first answer how much there is, and how to verify it.
+func (d *download) begin(out *s3.GetObjectOutput) error {
+	if aws.ToInt64(out.ContentLength) < 0 || out.ContentLength == nil || out.ETag == nil {
+		return fmt.Errorf("get %s in %s: the answer has no length or no ETag", d.key, d.s)
+	}
+	end := d.at + *out.ContentLength
+	if d.at == 0 && d.end < 0 {
+		d.sum = expected(out)
+	}
+	if d.end < 0 || d.end > end {
+		d.end = end
+	}
+	d.body, d.etag = out.Body, out.ETag
+	return nil
+}
+
+func (d *download) Read(p []byte) (int, error) {
+	if len(p) == 0 {
+		return 0, nil
+	}
+	for {
+		if d.at == d.end {
+			return 0, d.verify()
+		}
+		n, err := d.body.Read(p[:min(int64(len(p)), d.end-d.at)])
+		if n > 0 {
+			d.at += int64(n)
+			d.failures = 0
+			d.sum.write(p[:n])
+			return n, nil // an error comes again, or does not matter any more
+		}
+		if err == nil {
+			continue
+		}
+		if err := d.resume(err); err != nil {
+			return 0, err
+		}
+	}
+}
+
+// verify ends the stream. What an error of the connection says after the last byte does not matter: the sum does.
+func (d *download) verify() error {
+	if err := d.sum.verify(); err != nil {
+		return fmt.Errorf("get %s in %s: %w: %w; do not use it, and put another backup in its place", d.key, d.s, store.ErrDamaged, err)
+	}
+	return io.EOF
+}
+
+// resume asks for what is left after a connection broke, with patience as long as bytes come.
+func (d *download) resume(broken error) error {
+	d.body.Close()
+	if errors.Is(broken, io.EOF) || errors.Is(broken, io.ErrUnexpectedEOF) {
+		broken = errEndedEarly
+	}
+	for {
+		if d.failures++; d.failures >= d.s.t.attempts {
+			return fmt.Errorf("get %s in %s: broke %d times in a row at byte %d: %w", d.key, d.s, d.failures, d.at, broken)
+		}
+		if err := d.wait(); err != nil {
+			return fmt.Errorf("get %s in %s: at byte %d: %w", d.key, d.s, d.at, err)
+		}
+		out, err := d.ask()
+		if err == nil {
+			d.body = out.Body
+			return nil
+		}
+		if a := answerOf(err); a.code == "PreconditionFailed" || a.status == http.StatusPreconditionFailed || a.status == http.StatusNotFound {
+			d.body = http.NoBody
+			return fmt.Errorf("get %s in %s: %w at byte %d", d.key, d.s, store.ErrChanged, d.at)
+		}
+		if refused(err) || d.ctx.Err() != nil {
+			d.body = http.NoBody
+			return d.s.failed("get", d.key, err)
+		}
+		broken = err
+	}
+}
+
+// errEndedEarly stands for io.EOF, which nobody must find in an error and take for the end of the object.
+var errEndedEarly = errors.New("the connection ended early")
+
+// wait is a random part of an exponentially growing time, as the SDK's own before it sends a request again.
+func (d *download) wait() error {
+	limit := min(time.Second<<min(d.failures-1, 10), d.s.t.backoff)
+	timer := time.NewTimer(rand.N(limit + 1))
+	defer timer.Stop()
+	select {
+	case <-d.ctx.Done():
+		return context.Cause(d.ctx)
+	case <-timer.C:
+		return nil
+	}
+}
+
+func (d *download) Close() error { return d.body.Close() }
+
+// expected is the checksum that the store has of an object, in a form that can be computed again; nil if there is none.
+func expected(out *s3.GetObjectOutput) *checksum {
+	want := aws.ToString(out.ChecksumCRC32C)
+	if want == "" {
+		return nil
+	}
+	sum, count, composite := strings.Cut(want, "-")
+	if !composite {
+		return &checksum{want: sum}
+	}
+	// A checksum of checksums: only who knows the parts can compute it.
+	size, err := strconv.Atoi(out.Metadata[partSizeKey])
+	if err != nil || size <= 0 {
+		return nil
+	}
+	if parts, err := strconv.Atoi(count); err != nil || int64(parts) != (*out.ContentLength+int64(size)-1)/int64(size) {
+		return nil
+	}
+	return &checksum{want: sum, partSize: size}
+}

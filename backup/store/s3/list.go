@@ -1,0 +1,100 @@
+package s3
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/aws/middleware"
+	"github.com/aws/aws-sdk-go-v2/service/s3"
+	"github.com/aws/aws-sdk-go-v2/service/s3/types"
+
+	"github.com/etcd-druid/druid/backup/store"
+)
+
+// List asks page after page. Objects whose names are no keys are not ours and not shown.
+func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[store.Object, error] {
+	return func(yield func(store.Object, error) bool) {
+		if err := store.CheckPrefix(prefix); err != nil {
+			yield(store.Object{}, err)
+			return
+		}
+		var last string
+		pages := s3.NewListObjectsV2Paginator(s.client, &s3.ListObjectsV2Input{
+			Bucket: s.bucket(), Prefix: s.prefix(prefix), MaxKeys: aws.Int32(s.t.page),
+		}, func(o *s3.ListObjectsV2PaginatorOptions) { o.StopOnDuplicateToken = true })
+		for pages.HasMorePages() {
+			page, err := pages.NextPage(ctx)
+			if err != nil {
+				yield(store.Object{}, s.failed("list", prefix, err))
+				return
+			}
+			for _, o := range page.Contents {
+				key, ok := s.key(o.Key)
+				if !ok {
+					continue
+				}
+				// A plan is made from the order: a store that has another must not be believed.
+				if key <= last {
+					yield(store.Object{}, fmt.Errorf("list %s in %s: %s came after %s: the store does not list in order", prefix, s, key, last))
+					return
+				}
+				last = key
+				if !yield(store.Object{Key: key, Size: aws.ToInt64(o.Size), Modified: aws.ToTime(o.LastModified)}, nil) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// Sweep aborts the uploads under prefix that are older than olderThan.
+func (s *Store) Sweep(ctx context.Context, prefix string, olderThan time.Duration) (int, error) {
+	if err := store.CheckPrefix(prefix); err != nil {
+		return 0, err
+	}
+	var aborted int
+	pages := s3.NewListMultipartUploadsPaginator(s.client, &s3.ListMultipartUploadsInput{
+		Bucket: s.bucket(), Prefix: s.prefix(prefix), MaxUploads: aws.Int32(s.t.page),
+	})
+	for pages.HasMorePages() {
+		page, err := pages.NextPage(ctx)
+		if err != nil {
+			return aborted, s.failed("list the uploads under", prefix, err)
+		}
+		now, ok := middleware.GetServerTime(page.ResultMetadata)
+		if !ok {
+			return aborted, fmt.Errorf("sweep %s in %s: the answer has no date to compare the uploads' age with", prefix, s)
+		}
+		n, err := s.abortOld(ctx, page.Uploads, now.Add(-olderThan))
+		if aborted += n; err != nil {
+			return aborted, err
+		}
+	}
+	return aborted, nil
+}
+
+func (s *Store) abortOld(ctx context.Context, uploads []types.MultipartUpload, before time.Time) (int, error) {
+	var aborted int
+	for _, u := range uploads {
+		key, ok := s.key(u.Key)
+		if !ok || u.Initiated == nil || u.Initiated.After(before) {
+			continue
+		}
+		if err := s.abort(ctx, key, u.UploadId); err != nil {
+			return aborted, err
+		}
+		aborted++
+	}
+	return aborted, nil
+}
+
+// prefix is what the names in the bucket of a prefix's keys begin with; nil is all.
+func (s *Store) prefix(prefix string) *string {
+	if prefix == "" && s.c.Prefix == "" {
+		return nil
+	}
+	return s.name(prefix)
+}

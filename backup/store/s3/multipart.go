@@ -1,0 +1,143 @@
+package s3
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/s3"
+	"github.com/aws/aws-sdk-go-v2/service/s3/types"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/etcd-druid/druid/backup/guard"
+	"github.com/etcd-druid/druid/backup/store"
+)
+
+// multipart sends the object part by part: one is sent while the next is read. Until it is completed nothing is visible.
+func (u *upload) multipart(ctx context.Context, first []byte, more bool, r io.Reader) (store.Object, error) {
+	// A conditional upload is refused only when it is completed: asked first, to spare the stream.
+	if u.o.IfAbsent {
+		if _, err := u.s.head(ctx, u.key); err == nil {
+			return store.Object{}, u.exists()
+		}
+	}
+	if err := u.begin(ctx); err != nil {
+		return store.Object{}, err
+	}
+	if err := u.send(ctx, first, more, r); err != nil {
+		return store.Object{}, also(u.s.failed("put", u.key, err), u.abort(ctx))
+	}
+	out, err := u.s.client.CompleteMultipartUpload(ctx, &s3.CompleteMultipartUploadInput{
+		Bucket: u.s.bucket(), Key: u.s.name(u.key), UploadId: u.id, IfNoneMatch: u.ifNoneMatch(),
+		MultipartUpload:      &types.CompletedMultipartUpload{Parts: u.parts},
+		SSECustomerAlgorithm: u.s.encryption.customerAlgorithm, SSECustomerKey: u.s.encryption.customerKey,
+		SSECustomerKeyMD5: u.s.encryption.customerKeyMD5,
+	})
+	if err != nil {
+		// Aborted first: what is found then is final. An upload that was completed after all has nothing to abort.
+		aborted := u.abort(ctx)
+		object, err := u.settle(ctx, err)
+		if err != nil {
+			return store.Object{}, also(err, aborted)
+		}
+		return object, nil
+	}
+	return u.object(serverTime(out.ResultMetadata)), nil
+}
+
+// begin opens the upload and has its encryption confirmed.
+func (u *upload) begin(ctx context.Context) error {
+	e := u.s.encryption
+	in := &s3.CreateMultipartUploadInput{
+		Bucket: u.s.bucket(), Key: u.s.name(u.key), Metadata: u.metadata(),
+		ObjectLockMode: u.lockMode(), ObjectLockRetainUntilDate: u.until,
+		ServerSideEncryption: e.algorithm, SSEKMSKeyId: e.kmsKeyID,
+		SSECustomerAlgorithm: e.customerAlgorithm, SSECustomerKey: e.customerKey, SSECustomerKeyMD5: e.customerKeyMD5,
+	}
+	if u.s.checksum {
+		in.ChecksumAlgorithm = types.ChecksumAlgorithmCrc32c
+		in.ChecksumType = types.ChecksumTypeComposite
+	}
+	out, err := u.s.client.CreateMultipartUpload(ctx, in)
+	if err != nil {
+		return u.s.failed("put", u.key, err)
+	}
+	u.id = out.UploadId
+	said := confirmation{algorithm: out.ServerSideEncryption, kmsKeyID: out.SSEKMSKeyId, customerKeyMD5: out.SSECustomerKeyMD5}
+	if err := e.confirmed(said); err != nil {
+		return also(u.s.failed("put", u.key, err), u.abort(ctx))
+	}
+	return nil
+}
+
+// send reads into one buffer while the other is sent. It returns when nothing is read or sent any more.
+func (u *upload) send(ctx context.Context, part []byte, more bool, r io.Reader) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var sending errgroup.Group
+	next := []byte(nil)
+	for number := int32(1); ; number++ {
+		if err := sending.Wait(); err != nil {
+			return err
+		}
+		if number > 1 && len(part) == 0 {
+			return nil // the object ended with the part before
+		}
+		if number > store.MaxParts {
+			return fmt.Errorf("%w: an object has at most %d parts of %d bytes", store.ErrInvalid, store.MaxParts, u.s.t.part)
+		}
+		ready, n := part, number
+		sending.Go(guard.Func(func() error { return u.sendPart(ctx, n, ready) }))
+		if !more {
+			return sending.Wait()
+		}
+		if next == nil {
+			next = make([]byte, 0, u.s.t.part)
+		}
+		var err error
+		if part, more, err = u.s.fill(r, next); err != nil {
+			cancel()
+			_ = sending.Wait() // broken off by us
+			return err
+		}
+		next = ready
+	}
+}
+
+func (u *upload) sendPart(ctx context.Context, number int32, body []byte) error {
+	in := &s3.UploadPartInput{
+		Bucket: u.s.bucket(), Key: u.s.name(u.key), UploadId: u.id, PartNumber: aws.Int32(number),
+		Body: bytes.NewReader(body), ContentLength: aws.Int64(int64(len(body))),
+		SSECustomerAlgorithm: u.s.encryption.customerAlgorithm, SSECustomerKey: u.s.encryption.customerKey,
+		SSECustomerKeyMD5: u.s.encryption.customerKeyMD5,
+	}
+	if u.s.checksum {
+		in.ChecksumCRC32C = crc32cOf(body)
+	} else {
+		in.ContentMD5 = md5Of(body)
+	}
+	out, err := u.s.client.UploadPart(ctx, in)
+	if err != nil {
+		return err
+	}
+	u.size += int64(len(body))
+	u.parts = append(u.parts, types.CompletedPart{ETag: out.ETag, PartNumber: in.PartNumber, ChecksumCRC32C: in.ChecksumCRC32C})
+	return nil
+}
+
+// abort ends the upload, so that its parts cost nothing. What it cannot end is left to Sweep.
+func (u *upload) abort(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), u.s.t.release)
+	defer cancel()
+	return u.s.abort(ctx, u.key, u.id)
+}
+
+func (s *Store) abort(ctx context.Context, key string, id *string) error {
+	_, err := s.client.AbortMultipartUpload(ctx, &s3.AbortMultipartUploadInput{Bucket: s.bucket(), Key: s.name(key), UploadId: id})
+	if code(err) == "NoSuchUpload" {
+		return nil // completed, or aborted by an answer that was lost
+	}
+	return s.failed("abort the upload of", key, err)
+}

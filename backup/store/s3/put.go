@@ -1,0 +1,170 @@
+package s3
+
+import (
+	"bytes"
+	"context"
+	"crypto/md5" // Content-MD5 is what every store verifies
+	"crypto/rand"
+	"encoding/base64"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"strconv"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/aws/middleware"
+	"github.com/aws/aws-sdk-go-v2/service/s3"
+	"github.com/aws/aws-sdk-go-v2/service/s3/types"
+	smithymiddleware "github.com/aws/smithy-go/middleware"
+
+	"github.com/etcd-druid/druid/backup/store"
+)
+
+// Metadata of each object: who put it, and how long its parts are, without which nobody can compute its checksum again.
+const (
+	tokenKey    = "druid-put"
+	partSizeKey = "druid-part-size"
+)
+
+// upload is one Put.
+type upload struct {
+	s     *Store
+	key   string
+	token string
+	o     store.PutOptions
+	until *time.Time // end of the object's lock
+	// id of the multipart upload, and its parts so far.
+	id    *string
+	parts []types.CompletedPart
+	size  int64
+}
+
+// Put sends what fits into one part as one request, everything else as a multipart upload. What is to be encrypted is
+// always the latter: its first answer confirms the encryption before a byte of the object is sent.
+func (s *Store) Put(ctx context.Context, key string, r io.Reader, o store.PutOptions) (store.Object, error) {
+	if err := store.CheckKey(key); err != nil {
+		return store.Object{}, err
+	}
+	u := &upload{s: s, key: key, token: rand.Text(), o: o}
+	if err := u.lock(ctx); err != nil {
+		return store.Object{}, err
+	}
+	first, more, err := s.fill(r, nil)
+	switch {
+	case err != nil:
+		return store.Object{}, s.failed("put", key, err)
+	case !more && !s.encryption.asked():
+		return u.whole(ctx, first)
+	}
+	return u.multipart(ctx, first, more, r)
+}
+
+// fill reads up to one part into buf, which grows with what comes. It tells whether more may follow.
+func (s *Store) fill(r io.Reader, buf []byte) (part []byte, more bool, err error) {
+	const smallest = 64 << 10 // a delta of a quiet cluster must not cost a part's memory
+	buf = buf[:0]
+	for {
+		if len(buf) == s.t.part {
+			return buf, true, nil
+		}
+		if len(buf) == cap(buf) {
+			grown := make([]byte, len(buf), min(max(2*cap(buf), smallest), s.t.part))
+			copy(grown, buf)
+			buf = grown
+		}
+		n, err := r.Read(buf[len(buf):min(cap(buf), s.t.part)])
+		buf = buf[:len(buf)+n]
+		if err == io.EOF { // itself: an error that wraps it is one, and what came until then is not the whole
+			return buf, false, nil
+		}
+		if err != nil {
+			return nil, false, sourceError{err}
+		}
+	}
+}
+
+// whole puts the object in one request.
+func (u *upload) whole(ctx context.Context, body []byte) (store.Object, error) {
+	in := &s3.PutObjectInput{
+		Bucket: u.s.bucket(), Key: u.s.name(u.key), Body: bytes.NewReader(body), ContentLength: aws.Int64(int64(len(body))),
+		IfNoneMatch: u.ifNoneMatch(), Metadata: u.metadata(), ObjectLockMode: u.lockMode(), ObjectLockRetainUntilDate: u.until,
+	}
+	if u.s.checksum {
+		in.ChecksumCRC32C = crc32cOf(body)
+	} else {
+		in.ContentMD5 = md5Of(body)
+	}
+	u.size = int64(len(body))
+	out, err := u.s.client.PutObject(ctx, in)
+	if err != nil {
+		return u.settle(ctx, err)
+	}
+	return u.object(serverTime(out.ResultMetadata)), nil
+}
+
+// settle finds out what became of an object whose last answer was an error. A request that was sent again finds what the
+// first one made, and a lost answer may have been a yes: the token tells whose object is there.
+func (u *upload) settle(ctx context.Context, cause error) (store.Object, error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), u.s.t.release)
+	defer cancel()
+	failed := u.s.failed("put", u.key, cause)
+	taken := code(cause) == "PreconditionFailed" || answerOf(cause).status == 412
+	head, err := u.s.head(ctx, u.key)
+	switch {
+	case err == nil && head.Metadata[tokenKey] == u.token:
+		return u.object(aws.ToTime(head.LastModified)), nil
+	case taken && (err == nil || errors.Is(err, store.ErrAbsent)), err == nil && u.o.IfAbsent && code(cause) == "ConditionalRequestConflict":
+		return store.Object{}, u.exists()
+	case err == nil, errors.Is(err, store.ErrAbsent), refused(cause) && !taken, unidentified(cause) != "":
+		return store.Object{}, failed
+	}
+	return store.Object{}, fmt.Errorf("%w; whether it was stored is unknown: %w", failed, err)
+}
+
+func (u *upload) exists() error { return fmt.Errorf("put %s in %s: %w", u.key, u.s, store.ErrExists) }
+
+func (u *upload) object(modified time.Time) store.Object {
+	return store.Object{Key: u.key, Size: u.size, Modified: modified}
+}
+
+func (u *upload) ifNoneMatch() *string {
+	if u.o.IfAbsent {
+		return aws.String("*")
+	}
+	return nil
+}
+
+func (u *upload) metadata() map[string]string {
+	return map[string]string{tokenKey: u.token, partSizeKey: strconv.Itoa(u.s.t.part)}
+}
+
+// head asks for an object's metadata. A 404 may also mean that there is no bucket.
+func (s *Store) head(ctx context.Context, key string) (*s3.HeadObjectOutput, error) {
+	out, err := s.client.HeadObject(ctx, &s3.HeadObjectInput{
+		Bucket: s.bucket(), Key: s.name(key), SSECustomerAlgorithm: s.encryption.customerAlgorithm,
+		SSECustomerKey: s.encryption.customerKey, SSECustomerKeyMD5: s.encryption.customerKeyMD5,
+	})
+	return out, s.failed("look up", key, err)
+}
+
+// serverTime is when the store answered, by its own clock; to the second, as the protocol has it.
+func serverTime(m smithymiddleware.Metadata) time.Time {
+	t, _ := middleware.GetServerTime(m)
+	return t
+}
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+func crc32cOf(body []byte) *string { return encodeCRC(crc32.Checksum(body, castagnoli)) }
+
+func encodeCRC(sum uint32) *string {
+	return aws.String(base64.StdEncoding.EncodeToString(binary.BigEndian.AppendUint32(nil, sum)))
+}
+
+func md5Of(body []byte) *string {
+	sum := md5.Sum(body)
+	return aws.String(base64.StdEncoding.EncodeToString(sum[:]))
+}

@@ -1,0 +1,138 @@
+package s3
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/aws/ratelimit"
+	"github.com/aws/aws-sdk-go-v2/aws/retry"
+	awsconfig "github.com/aws/aws-sdk-go-v2/config"
+	"github.com/aws/aws-sdk-go-v2/service/s3"
+
+	"github.com/etcd-druid/druid/backup/store"
+)
+
+// Store is a backup store in a bucket.
+type Store struct {
+	c          store.S3
+	t          tuning
+	client     *s3.Client
+	encryption *encryption
+	checksum   bool
+	locks      atomic.Bool // the bucket confirmed that it can lock objects
+}
+
+var _ store.Store = (*Store)(nil)
+
+// tuning is what tests make smaller.
+type tuning struct {
+	// attempts of a request, and how often in a row a download may break without having gained a byte.
+	attempts int
+	// backoff is the longest wait between attempts; each is a random part of 1 s, 2 s, 4 s, … up to it.
+	backoff time.Duration
+	// stall is how long a connection may move no byte in either direction.
+	stall time.Duration
+	// release is how long an aborted upload may take to be cleaned up after its context ended.
+	release time.Duration
+	// part is how many bytes are sent at once.
+	part int
+	// page is how many keys a listing asks for at once.
+	page int32
+}
+
+// Six attempts wait up to a minute in all, which outlasts S3's own recommendations for 503; a stall of a minute is that of
+// the SDKs for Java and Python. A page of 1000 is S3's largest.
+var defaults = tuning{attempts: 6, backoff: 20 * time.Second, stall: time.Minute, release: 30 * time.Second,
+	part: store.PartSize, page: 1000}
+
+// Open returns the store in a bucket. It reads the files that c names, to fail early, and sends nothing: a bucket that is
+// away is no reason not to start.
+func Open(ctx context.Context, c store.S3) (*Store, error) { return open(ctx, c, defaults) }
+
+func open(ctx context.Context, c store.S3, t tuning) (*Store, error) {
+	if err := (store.Config{S3: &c}).Validate(); err != nil {
+		return nil, err
+	}
+	s := &Store{c: c, t: t, checksum: c.Checksum != store.ChecksumWhenRequired}
+	var err error
+	if s.encryption, err = loadEncryption(c.Encryption); err != nil {
+		return nil, err
+	}
+	client, err := httpClient(c.CABundle, t.stall)
+	if err != nil {
+		return nil, err
+	}
+	options := []func(*awsconfig.LoadOptions) error{awsconfig.WithRegion(c.Region)}
+	if p := fileCredentials(c); p != nil {
+		options = append(options, awsconfig.WithCredentialsProvider(p))
+	}
+	loaded, err := awsconfig.LoadDefaultConfig(ctx, options...)
+	if err != nil {
+		return nil, fmt.Errorf("open %s: %w", s, err)
+	}
+	s.client = s3.NewFromConfig(loaded, func(o *s3.Options) {
+		o.HTTPClient = client
+		o.UsePathStyle = c.PathStyle
+		o.Retryer = s.retryer()
+		if c.Endpoint != "" {
+			o.BaseEndpoint = aws.String(c.Endpoint)
+		}
+		if p := fileCredentials(c); p != nil {
+			o.Credentials = p // without the cache that the configuration puts before it
+		}
+		// What is sent and verified is decided here, call by call: the SDK's own would send trailers, which other stores
+		// refuse, and would take a broken checksum for a broken connection.
+		o.RequestChecksumCalculation = aws.RequestChecksumCalculationWhenRequired
+		o.ResponseChecksumValidation = aws.ResponseChecksumValidationWhenRequired
+		o.DisableLogOutputChecksumValidationSkipped = true
+	})
+	return s, nil
+}
+
+// retryer waits by itself for each request. The SDK's bucket of tokens would, after an outage, refuse the retries of the
+// requests that find the store back.
+func (s *Store) retryer() aws.Retryer {
+	return retry.NewStandard(func(o *retry.StandardOptions) {
+		o.MaxAttempts = s.t.attempts
+		o.MaxBackoff = s.t.backoff
+		o.Backoff = retry.NewExponentialJitterBackoff(s.t.backoff)
+		o.RateLimiter = ratelimit.None
+		// Two conditional puts at once: S3 asks to try again.
+		o.Retryables = append(o.Retryables, retry.RetryableErrorCode{Codes: map[string]struct{}{"ConditionalRequestConflict": {}}})
+	})
+}
+
+// String names the store as its errors do.
+func (s *Store) String() string {
+	where := s.c.Endpoint
+	if where == "" {
+		where = "AWS region " + s.c.Region
+	}
+	return fmt.Sprintf("bucket %s at %s", s.c.Bucket, where)
+}
+
+func (s *Store) bucket() *string { return aws.String(s.c.Bucket) }
+
+// name is what a key, or a prefix of keys, is called in the bucket.
+func (s *Store) name(key string) *string {
+	if s.c.Prefix == "" {
+		return aws.String(key)
+	}
+	return aws.String(s.c.Prefix + "/" + key)
+}
+
+// key is the reverse of name; not ok are objects that no Put here made.
+func (s *Store) key(name *string) (string, bool) {
+	key := aws.ToString(name)
+	if s.c.Prefix != "" {
+		var ok bool
+		if key, ok = strings.CutPrefix(key, s.c.Prefix+"/"); !ok {
+			return "", false
+		}
+	}
+	return key, store.CheckKey(key) == nil
+}

@@ -1,0 +1,107 @@
+package druid
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/etcd-druid/druid/druid/plan"
+)
+
+const (
+	// fieldOwner of what druid writes.
+	fieldOwner = "druid"
+	// namespaceTerminating is the cause with which the API server refuses objects in a namespace that goes.
+	namespaceTerminating = corev1.NamespaceTerminatingCause
+	// parallel steps of one stage: a cluster has at most nine members and about as many shared objects.
+	parallel = 16
+)
+
+// apply takes the steps, stage by stage, those of a stage at once. A step that fails takes with it what comes after it for
+// the same member; one that is no member's takes with it all that comes after.
+func (r *Reconciler) apply(ctx context.Context, o *observation, steps []plan.Step) ([]plan.Problem, error) {
+	var (
+		mu      sync.Mutex
+		refused []plan.Problem
+		errs    []error
+		failed  = map[string]bool{}
+	)
+	for len(steps) > 0 && !failed[""] {
+		var group errgroup.Group
+		group.SetLimit(parallel)
+		stage := steps[0].Stage
+		for len(steps) > 0 && steps[0].Stage == stage {
+			step := steps[0]
+			steps = steps[1:]
+			mu.Lock()
+			skip := failed[step.Member]
+			mu.Unlock()
+			if skip {
+				continue
+			}
+			group.Go(func() error {
+				problems, err := sort(step, r.take(ctx, o, step))
+				if err != nil || len(problems) > 0 {
+					mu.Lock()
+					defer mu.Unlock()
+					failed[step.Member] = true
+					refused = append(refused, problems...)
+					errs = append(errs, err)
+				}
+				return nil
+			})
+		}
+		_ = group.Wait() // the errors are kept by member
+	}
+	return refused, errors.Join(errs...)
+}
+
+// take takes one step.
+func (r *Reconciler) take(ctx context.Context, o *observation, step plan.Step) error {
+	act := map[plan.Kind]func(context.Context, *observation, plan.Step) error{
+		plan.ApplyObject:         r.applyObject,
+		plan.ApplyBudget:         r.applyBudget,
+		plan.CreateLeaderLease:   r.createLeaderLease,
+		plan.CreateSnapshotLease: r.createSnapshotLease,
+		plan.DeleteSnapshotLease: r.deleteSnapshotLease,
+		plan.CreateMemberLease:   r.createMemberLease,
+		plan.CreateClaim:         r.createClaim,
+		plan.CreatePod:           r.createPod,
+		plan.MarkLease:           r.markLease,
+		plan.LabelPod:            r.labelPod,
+		plan.DeletePod:           r.deletePod,
+		plan.RetireLease:         r.retireLease,
+		plan.UnretireLease:       r.unretireLease,
+		plan.DeleteClaim:         r.deleteClaim,
+		plan.RetainClaim:         r.retainClaim,
+		plan.DeleteLease:         r.deleteLease,
+		plan.TakeClaim:           r.takeClaim,
+		plan.ReleaseClaim:        r.releaseClaim,
+		plan.MarkHealing:         r.markHealing,
+	}[step.Kind]
+	if act == nil {
+		return fmt.Errorf("step %s by rule %s: nobody can take it", step.Kind, step.Rule)
+	}
+	if err := act(ctx, o, step); err != nil {
+		return fmt.Errorf("%s by rule %s: %w", step.Kind, step.Rule, err)
+	}
+	r.taken(ctx, o, step)
+	return nil
+}
+
+// taken tells of a step: that it was taken, or that it was not needed any more.
+func (r *Reconciler) taken(ctx context.Context, o *observation, step plan.Step) {
+	r.metrics.steps.WithLabelValues(string(step.Kind), step.Rule).Inc()
+	log := r.log.With("namespace", o.cluster.Namespace, "cluster", o.cluster.Name, "step", step.Kind, "rule", step.Rule)
+	if step.Member != "" {
+		log = log.With("member", step.Member)
+	}
+	if step.Object != "" {
+		log = log.With("object", step.Object)
+	}
+	log.InfoContext(ctx, "step taken")
+}

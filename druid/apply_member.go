@@ -1,0 +1,163 @@
+package druid
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/etcd-druid/druid/api/v1alpha1"
+	"github.com/etcd-druid/druid/druid/plan"
+	"github.com/etcd-druid/druid/internal/crash"
+	"github.com/etcd-druid/druid/leases"
+	"github.com/etcd-druid/druid/manifests"
+)
+
+// create makes the object. One that exists is what an earlier attempt made if it is ours, and a conflict if not.
+func (r *Reconciler) create(ctx context.Context, o *observation, kind string, object client.Object) error {
+	labels := object.GetLabels()
+	err := r.client.Create(ctx, object, client.FieldOwner(fieldOwner))
+	if !apierrors.IsAlreadyExists(err) {
+		return err
+	}
+	if err := r.live.Get(ctx, client.ObjectKeyFromObject(object), object); err != nil {
+		return client.IgnoreNotFound(err)
+	}
+	if !ours(o.cluster, object) {
+		return &foreignError{kind: kind, name: object.GetName()}
+	}
+	for k, v := range labels {
+		if object.GetLabels()[k] != v {
+			// Somebody took away the labels by which druid finds it.
+			defer crash.Around("restore-labels")()
+			return r.patchMetadata(ctx, object, metadataPatch{UID: string(object.GetUID()), Labels: pointers(labels)})
+		}
+	}
+	return nil
+}
+
+func pointers(labels map[string]string) map[string]*string {
+	all := map[string]*string{}
+	for k, v := range labels {
+		all[k] = &v
+	}
+	return all
+}
+
+// metadataPatch is a merge patch of an object's metadata. The UID, and the resource version where it is given, are
+// preconditions.
+type metadataPatch struct {
+	UID             string             `json:"uid"`
+	ResourceVersion string             `json:"resourceVersion,omitempty"`
+	Labels          map[string]*string `json:"labels,omitempty"`
+	Annotations     map[string]*string `json:"annotations,omitempty"`
+	// OwnerReferences replace the list as a whole, so they need a resource version.
+	OwnerReferences *[]metav1.OwnerReference `json:"ownerReferences,omitempty"`
+}
+
+func (r *Reconciler) patchMetadata(ctx context.Context, object client.Object, patch metadataPatch) error {
+	raw, err := json.Marshal(map[string]any{"metadata": patch})
+	if err != nil {
+		return err
+	}
+	err = r.client.Patch(ctx, object, client.RawPatch(types.MergePatchType, raw), client.FieldOwner(fieldOwner))
+	if otherUID(err) {
+		// To the API server this is an attempt to change the UID; to us it says that the plan is old.
+		return apierrors.NewConflict(schema.GroupResource{}, object.GetName(), err)
+	}
+	return err
+}
+
+// otherUID says whether a patch was refused because the object is not the one that the plan saw.
+func otherUID(err error) bool {
+	var status apierrors.APIStatus
+	if !apierrors.IsInvalid(err) || !errors.As(err, &status) || status.Status().Details == nil {
+		return false
+	}
+	return slices.ContainsFunc(status.Status().Details.Causes, func(c metav1.StatusCause) bool { return c.Field == "metadata.uid" })
+}
+
+func (r *Reconciler) createLeaderLease(ctx context.Context, o *observation, _ plan.Step) error {
+	defer crash.Around("create-leader-lease")()
+	return r.create(ctx, o, "Lease", manifests.LeaderLease(o.cluster))
+}
+
+func (r *Reconciler) createMemberLease(ctx context.Context, o *observation, step plan.Step) error {
+	defer crash.Around("create-member-lease")()
+	return r.create(ctx, o, "Lease", manifests.MemberLease(o.cluster, step.Member))
+}
+
+func (r *Reconciler) createClaim(ctx context.Context, o *observation, step plan.Step) error {
+	defer crash.Around("create-claim")()
+	return r.create(ctx, o, "PersistentVolumeClaim", manifests.PersistentVolumeClaim(o.cluster, step.Member))
+}
+
+func (r *Reconciler) createPod(ctx context.Context, o *observation, step plan.Step) error {
+	pod, err := manifests.Pod(o.cluster, step.Member, r.manifests)
+	if err != nil {
+		return err
+	}
+	crash.Before("create-pod")
+	err = r.create(ctx, o, "Pod", pod)
+	crash.After("create-pod")
+	if err != nil {
+		return err
+	}
+	r.tell(o, v1alpha1.EventPodCreated, step, "Pod %s of a member was created (%s)", step.Member, step.Rule)
+	return nil
+}
+
+// markLease tells the member's agent which Pod and which volume are the member's. It is a compare-and-set on the Lease as
+// the plan saw it: a druid that lost its leadership cannot write an older Pod over a newer one.
+func (r *Reconciler) markLease(ctx context.Context, o *observation, step plan.Step) error {
+	lease := o.leases[step.Member]
+	defer crash.Around("mark-lease")()
+	return r.patchMetadata(ctx, lease.DeepCopy(), metadataPatch{
+		UID:             string(lease.UID),
+		ResourceVersion: lease.ResourceVersion,
+		Annotations: map[string]*string{
+			leases.AnnotationPodUID:    &step.PodUID,
+			leases.AnnotationVolumeUID: &step.ClaimUID,
+		},
+	})
+}
+
+func (r *Reconciler) labelPod(ctx context.Context, o *observation, step plan.Step) error {
+	patch := metadataPatch{UID: step.PodUID, Labels: map[string]*string{}}
+	for label, want := range map[string]*bool{manifests.LabelServing: step.Serving, manifests.LabelVoter: step.Voter} {
+		switch {
+		case want == nil:
+		case *want:
+			patch.Labels[label] = new(manifests.LabelTrue)
+		default:
+			patch.Labels[label] = nil
+		}
+	}
+	defer crash.Around("label-pod")()
+	return client.IgnoreNotFound(r.patchMetadata(ctx, o.pods[step.Member].DeepCopy(), patch))
+}
+
+// deletePod deletes the very Pod that the plan meant, if the plan from live reads means it too.
+func (r *Reconciler) deletePod(ctx context.Context, o *observation, step plan.Step) error {
+	fresh, step, err := r.confirmed(ctx, o, step)
+	if fresh == nil {
+		return err
+	}
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: o.cluster.Namespace, Name: step.Member}}
+	crash.Before("delete-pod")
+	err = client.IgnoreNotFound(r.client.Delete(ctx, pod, client.Preconditions{UID: new(types.UID(step.PodUID))}))
+	crash.After("delete-pod")
+	if err != nil {
+		return fmt.Errorf("delete Pod %s: %w", step.Member, err)
+	}
+	r.tell(o, v1alpha1.EventPodDeleted, step, "Pod %s of a member was deleted (%s)", step.Member, step.Rule)
+	return nil
+}

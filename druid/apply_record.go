@@ -1,0 +1,185 @@
+package druid
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"slices"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/etcd-druid/druid/api/v1alpha1"
+	"github.com/etcd-druid/druid/druid/plan"
+	"github.com/etcd-druid/druid/internal/crash"
+	"github.com/etcd-druid/druid/leases"
+	"github.com/etcd-druid/druid/manifests"
+)
+
+// applyRecord takes a step that writes the cluster record, and returns the Lease as it is afterwards: nil when there was
+// nothing to write after all.
+func (r *Reconciler) applyRecord(ctx context.Context, o *observation, step plan.Step) (*coordinationv1.Lease, error) {
+	if step.Irreversible {
+		fresh, again, err := r.confirmed(ctx, o, step)
+		if err != nil {
+			return nil, fmt.Errorf("%s by rule %s: %w", step.Kind, step.Rule, err)
+		}
+		if fresh == nil {
+			return nil, nil
+		}
+		o, step = fresh, again
+	}
+	write := r.updateRecord
+	if step.Kind == plan.CreateRecord {
+		write = r.createRecord
+	}
+	lease, err := write(ctx, o, step)
+	if err != nil {
+		return nil, fmt.Errorf("%s by rule %s: %w", step.Kind, step.Rule, err)
+	}
+	if lease != nil {
+		r.tellSlot(o, step)
+	}
+	r.taken(ctx, o, step)
+	return lease, nil
+}
+
+// createRecord makes the record. One that exists is never overwritten: whoever made it was first.
+func (r *Reconciler) createRecord(ctx context.Context, o *observation, step plan.Step) (*coordinationv1.Lease, error) {
+	record := *step.Record
+	if err := r.grow(o, &record, step.Draw); err != nil {
+		return nil, err
+	}
+	if record.Phase == leases.PhaseForming {
+		if err := seedWith(&record, record.Members[0]); err != nil {
+			return nil, err
+		}
+	}
+	lease, err := manifests.RecordLease(o.cluster, record)
+	if err != nil {
+		return nil, err
+	}
+	crash.Before("create-record")
+	err = r.create(ctx, o, "Lease", lease)
+	crash.After("create-record")
+	if err != nil {
+		return nil, err
+	}
+	r.tell(o, v1alpha1.EventRecordCreated, step, "The cluster record was created (%s) with phase %s", step.Rule, record.Phase)
+	if record.Phase == leases.PhaseForming {
+		r.tellLeftovers(o, step)
+	}
+	return lease, nil
+}
+
+// updateRecord changes the record by compare-and-set on a live read.
+func (r *Reconciler) updateRecord(ctx context.Context, o *observation, step plan.Step) (*coordinationv1.Lease, error) {
+	var lease coordinationv1.Lease
+	if err := r.live.Get(ctx, key(o, leases.RecordName(o.cluster.Name)), &lease); err != nil {
+		return nil, client.IgnoreNotFound(err)
+	}
+	if !ours(o.cluster, &lease) {
+		return nil, &foreignError{kind: "Lease", name: lease.Name}
+	}
+	record, err := leases.DecodeRecord(&lease)
+	if err != nil {
+		return nil, err
+	}
+	changed, err := r.changeRecord(o, record, step)
+	if err != nil || changed == nil {
+		return nil, err
+	}
+	store := leases.NewStore(r.leases.Leases(o.cluster.Namespace), o.cluster.Name)
+	crash.Before("update-record")
+	version, err := store.UpdateRecord(ctx, leases.Version(lease.ResourceVersion), *changed)
+	crash.After("update-record")
+	if errors.Is(err, leases.ErrConflict) {
+		return nil, apierrors.NewConflict(schema.GroupResource{Group: coordinationv1.GroupName, Resource: "leases"}, lease.Name, err)
+	}
+	if err != nil {
+		return nil, err
+	}
+	lease.ResourceVersion = string(version)
+	return &lease, changed.Encode(&lease)
+}
+
+// changeRecord is what the step makes of the record as it was read just now: nil when that is not what the plan saw.
+func (r *Reconciler) changeRecord(o *observation, record leases.Record, step plan.Step) (*leases.Record, error) {
+	switch {
+	case step.Kind != plan.UpdateRecord:
+		return r.changeSlot(record, step)
+	case step.Record != nil:
+		if record.Phase != o.observed.Record.Phase {
+			return nil, nil
+		}
+		restored := *step.Record
+		restored.Members = slices.Compact(slices.Sorted(slices.Values(slices.Concat(restored.Members, record.Members))))
+		restored.Replacing, restored.Retiring = record.Replacing, record.Retiring
+		restored.Recovery, restored.MemberList = record.Recovery, record.MemberList
+		return &restored, nil
+	case step.Seed != "":
+		if record.Phase != leases.PhaseForming || record.Executor != "" || record.Seed != o.observed.Record.Seed {
+			return nil, nil
+		}
+		return &record, seedWith(&record, step.Seed)
+	case step.Release != nil:
+		if record.Replacing == nil || *record.Replacing != *step.Release {
+			return nil, nil
+		}
+		record.Replacing = nil
+		return &record, nil
+	default:
+		// The spec may have been read before the names that another druid added.
+		missing := o.desired.Replicas - len(record.Members)
+		if missing <= 0 {
+			return nil, nil
+		}
+		return &record, r.grow(o, &record, missing)
+	}
+}
+
+// seedWith makes name the seed of an attempt of its own.
+func seedWith(record *leases.Record, name string) error {
+	var nonce [8]byte
+	if _, err := rand.Read(nonce[:]); err != nil {
+		return fmt.Errorf("draw a nonce: %w", err)
+	}
+	record.Seed, record.Nonce = name, hex.EncodeToString(nonce[:])
+	return nil
+}
+
+// maxDraws for one name. There are 27^5 names, 14 million, so a second draw is rare already.
+const maxDraws = 100
+
+// grow adds names that nothing bears and nothing bore, as far as can be seen.
+func (r *Reconciler) grow(o *observation, record *leases.Record, count int) error {
+	taken := func(name string) bool {
+		return record.Lists(name) || slices.Contains(o.desired.Known, name) ||
+			slices.ContainsFunc(o.observed.Members, func(m plan.Member) bool { return m.Name == name }) ||
+			reserved(o.cluster.Name, name)
+	}
+	for range count {
+		name := ""
+		for draws := 0; name == "" || taken(name); draws++ {
+			if draws == maxDraws {
+				return fmt.Errorf("draw a member name: %d names in a row are taken", draws)
+			}
+			name = o.cluster.Name + "-" + r.draw()
+		}
+		record.Members = append(record.Members, name)
+	}
+	slices.Sort(record.Members)
+	return nil
+}
+
+// reserved names are those that druid gives to other objects: c-agent has five letters behind the dash too.
+func reserved(cluster, name string) bool {
+	return slices.Contains([]string{
+		leases.RecordName(cluster), leases.LeaderName(cluster), leases.FullSnapshotName(cluster), leases.DeltaSnapshotName(cluster),
+		manifests.PeerServiceName(cluster), manifests.ClientServiceName(cluster), manifests.AgentName(cluster),
+	}, name)
+}

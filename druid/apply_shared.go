@@ -1,0 +1,76 @@
+package druid
+
+import (
+	"context"
+	"fmt"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/etcd-druid/druid/druid/plan"
+	"github.com/etcd-druid/druid/internal/crash"
+	"github.com/etcd-druid/druid/manifests"
+)
+
+func (r *Reconciler) applyObject(ctx context.Context, o *observation, step plan.Step) error {
+	state := plan.ObjectOutdated
+	for _, object := range o.observed.Objects {
+		if object.Kind+"/"+object.Name == step.Object {
+			state = object.State
+		}
+	}
+	defer crash.Around("apply-object")()
+	return r.applyOurs(ctx, o, o.shared[step.Object], state)
+}
+
+func (r *Reconciler) applyBudget(ctx context.Context, o *observation, step plan.Step) error {
+	budget, err := manifests.DisruptionBudget(o.cluster, int32(step.MinAvailable))
+	if err != nil {
+		return err
+	}
+	defer crash.Around("apply-budget")()
+	return r.applyOurs(ctx, o, budget, o.observed.Budget)
+}
+
+// applyOurs writes the object by server-side apply. One that the caches do not have is made, and only made. What exists is
+// read live first: an object of somebody else must not be taken over.
+func (r *Reconciler) applyOurs(ctx context.Context, o *observation, a manifests.Applied, state plan.ObjectState) error {
+	if state == plan.ObjectAbsent {
+		if err := r.applyNew(ctx, a); !apierrors.IsConflict(err) {
+			return err
+		}
+	}
+	live := &metav1.PartialObjectMetadata{}
+	live.SetGroupVersionKind(a.Kind)
+	options := []client.ApplyOption{client.FieldOwner(fieldOwner)}
+	switch err := r.live.Get(ctx, types.NamespacedName{Namespace: a.Namespace, Name: a.Name}, live); {
+	case client.IgnoreNotFound(err) != nil:
+		return err
+	case err != nil:
+		return r.applyNew(ctx, a)
+	case !ours(o.cluster, live):
+		return &foreignError{kind: a.Kind.Kind, name: a.Name}
+	default:
+		options = append(options, client.ForceOwnership)
+	}
+	return r.client.Apply(ctx, a.Configuration, options...)
+}
+
+// applyNew makes the object, or ends with Conflict where there is one: apply alone would write over it.
+func (r *Reconciler) applyNew(ctx context.Context, a manifests.Applied) error {
+	fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(a.Configuration)
+	if err != nil {
+		return fmt.Errorf("apply %s %s/%s: %w", a.Kind.Kind, a.Namespace, a.Name, err)
+	}
+	object := &unstructured.Unstructured{Object: fields}
+	object.SetResourceVersion(versionOfNothing)
+	return r.client.Apply(ctx, client.ApplyConfigurationFromUnstructured(object), client.FieldOwner(fieldOwner))
+}
+
+// versionOfNothing is a resourceVersion that no object ever has: it is the revision of an etcd that nobody has written to.
+// The API server compares it where an object exists, and drops it where none does.
+const versionOfNothing = "1"

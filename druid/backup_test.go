@@ -1,0 +1,155 @@
+package druid
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/etcd-druid/druid/api/v1alpha1"
+	"github.com/etcd-druid/druid/leases"
+	"github.com/etcd-druid/druid/manifests"
+)
+
+const (
+	full  = leases.ComponentFullSnapshot
+	delta = leases.ComponentDeltaSnapshot
+	// day is longer than any test runs.
+	day = 24 * time.Hour
+)
+
+func (s *stage) backupIs(status metav1.ConditionStatus, reason string) {
+	s.Helper()
+	s.condition("demo", v1alpha1.ConditionBackupReady, status, reason)
+}
+
+// The whole life of backups: asked for, made, failing, made again by another druid's eyes, and given up.
+func TestBackupReadyFollowsTheLeases(t *testing.T) {
+	s := newStage(t)
+	stop := s.startDruid()
+	names := s.whole(3)
+	s.routes(names...)
+	s.patchCluster(backupsOn)
+	s.eventually("prepare for backups", func() error { return s.snapshotLeases(true) })
+	s.eventually("tell the agents", func() error {
+		b, err := s.backup()
+		if err == nil && b == nil {
+			err = errors.New("they are told of no backup")
+		}
+		return err
+	})
+	s.backupIs(metav1.ConditionUnknown, v1alpha1.ReasonUnknown)
+	s.saves(full, day)
+	s.backupIs(metav1.ConditionTrue, v1alpha1.ReasonFullBackupSucceeded)
+	s.saves(delta, day)
+	s.backupIs(metav1.ConditionTrue, v1alpha1.ReasonIncrementalBackupSucceeded)
+	s.minAvailable(2)
+
+	// A second is what it promises now, and then it is silent.
+	s.saves(delta, time.Second)
+	s.fails(delta, "bucket backups: access denied")
+	s.backupIs(metav1.ConditionFalse, v1alpha1.ReasonIncrementalBackupFailed)
+	s.words(v1alpha1.ConditionBackupReady, []string{"access denied", "no member is removed"}, nil)
+	s.minAvailable(3)
+	s.told(v1alpha1.ReasonIncrementalBackupFailed, "")
+	s.scale("demo", 1)
+	s.condition("demo", v1alpha1.ConditionProgressing, metav1.ConditionFalse, v1alpha1.ReasonScaleDownBlocked)
+
+	// A druid that just started has seen nobody fail, and goes on saying so.
+	stop()
+	s.startDruid()
+	s.renew(names)
+	s.deleteLease(leases.LeaderName("demo"))
+	s.eventually("look at the cluster", func() error { return s.fetch(leases.LeaderName("demo"), &coordinationv1.Lease{}) })
+	s.words(v1alpha1.ConditionProgressing, []string{"the backup fails"}, nil)
+	for _, name := range names {
+		var pod corev1.Pod
+		if err := s.fetch(name, &pod); err != nil || pod.Labels[manifests.LabelServing] == "" {
+			t.Errorf("clients of %s suffer from a backup that fails: %v %v", name, pod.Labels, err)
+		}
+	}
+	if record, err := s.record("demo"); err != nil || len(record.Members) != 3 || record.Retiring != nil {
+		t.Errorf("members %v, retiring %v (%v), want all three and nobody", record.Members, record.Retiring, err)
+	}
+
+	// Agents renew again and again: a druid believes what it saw change.
+	s.beat = func() {
+		s.renew(names)
+		s.saves(delta, day)
+	}
+	s.backupIs(metav1.ConditionTrue, v1alpha1.ReasonIncrementalBackupSucceeded)
+	s.slot() // now the one that is too many may go
+	s.beat = nil
+	s.patchCluster(backupsOff)
+	s.eventually("forget backups", func() error { return s.snapshotLeases(false) })
+	s.eventually("take the condition away", func() error {
+		var c v1alpha1.EtcdCluster
+		err := s.fetch("demo", &c)
+		if err == nil && meta.FindStatusCondition(c.Status.Conditions, v1alpha1.ConditionBackupReady) != nil {
+			err = errors.New("it is there")
+		}
+		return err
+	})
+}
+
+func TestPodsThatDoNotReachTheStoreAreNamed(t *testing.T) {
+	s := newStage(t)
+	s.startDruid()
+	names := s.whole(3)
+	s.patchCluster(`{"spec":{"backup":{"store":{"s3":{"bucket":"backups","credentialsSecretRef":{"name":"s3"}}}}}}`)
+	s.backupIs(metav1.ConditionFalse, v1alpha1.ReasonBackupStoreNotAttached)
+	s.words(v1alpha1.ConditionBackupReady, names, nil)
+	s.minAvailable(2) // an eviction would mend it
+	s.end(names[1])
+	s.words(v1alpha1.ConditionBackupReady, []string{names[0], names[2]}, names[1:2])
+	s.eventually("make the Pod with the Secret", func() error {
+		var pod corev1.Pod
+		if err := s.fetch(names[1], &pod); err != nil {
+			return err
+		}
+		for _, v := range pod.Spec.Volumes {
+			if v.Secret != nil && v.Secret.SecretName == "s3" {
+				return nil
+			}
+		}
+		return errors.New("it has no volume of the Secret")
+	})
+}
+
+func TestAMistakeInTheScheduleIsToldAndAnotherUsed(t *testing.T) {
+	s := newStage(t)
+	s.startDruid()
+	s.whole(1)
+	s.patchCluster(`{"spec":{"backup":{"store":{"s3":{"bucket":"backups"}},"full":{"schedule":"0 25 * * *"}}}}`)
+	s.backupIs(metav1.ConditionFalse, v1alpha1.ReasonBackupSpecInvalid)
+	s.words(v1alpha1.ConditionBackupReady, []string{"0 25 * * *", manifests.DefaultSchedule}, nil)
+	b, err := s.backup()
+	if err != nil || b == nil || b.Full.Schedule != manifests.DefaultSchedule {
+		t.Errorf("the agents read %+v (%v), want the default schedule", b, err)
+	}
+	s.patchCluster(`{"spec":{"backup":{"full":{"schedule":"0 5 * * *"}}}}`)
+	s.backupIs(metav1.ConditionUnknown, v1alpha1.ReasonUnknown)
+}
+
+func TestSomebodyElsesSnapshotLeaseIsLeftAlone(t *testing.T) {
+	s := newStage(t)
+	foreign := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: leases.FullSnapshotName("demo")}}
+	if err := s.Create(t.Context(), foreign); err != nil {
+		t.Fatal(err)
+	}
+	s.startDruid()
+	s.whole(1)
+	s.patchCluster(backupsOn)
+	s.condition("demo", v1alpha1.ConditionDegraded, metav1.ConditionTrue, v1alpha1.ReasonForeignObject)
+	s.backupIs(metav1.ConditionUnknown, v1alpha1.ReasonUnknown)
+	s.patchCluster(backupsOff)
+	s.condition("demo", v1alpha1.ConditionDegraded, metav1.ConditionFalse, v1alpha1.ReasonAsExpected)
+	var after coordinationv1.Lease
+	if err := s.fetch(foreign.Name, &after); err != nil || after.ResourceVersion != foreign.ResourceVersion {
+		t.Errorf("it is %+v (%v), want it as it was", after, err)
+	}
+}

@@ -1,0 +1,270 @@
+package druid
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/etcd-druid/druid/api/v1alpha1"
+	"github.com/etcd-druid/druid/leases"
+	"github.com/etcd-druid/druid/manifests"
+)
+
+// restTime is how long druid must make no call to count as at rest.
+const restTime = time.Second
+
+func TestForeignObjectsAreNeverAdopted(t *testing.T) {
+	meta := func(s *stage, name string) metav1.ObjectMeta {
+		return metav1.ObjectMeta{Namespace: s.namespace, Name: name}
+	}
+	tests := map[string]func(*stage) client.Object{
+		"a Lease with the record's name": func(s *stage) client.Object {
+			return &coordinationv1.Lease{ObjectMeta: meta(s, leases.RecordName("demo"))}
+		},
+		"a Lease with the leader's name": func(s *stage) client.Object {
+			return &coordinationv1.Lease{ObjectMeta: meta(s, leases.LeaderName("demo"))}
+		},
+		"a Lease that says it is the cluster's": func(s *stage) client.Object {
+			lease := &coordinationv1.Lease{ObjectMeta: meta(s, leases.RecordName("demo"))}
+			lease.Labels = map[string]string{leases.LabelCluster: "demo"}
+			return lease
+		},
+		"a Service with the client Service's name": func(s *stage) client.Object {
+			return &corev1.Service{ObjectMeta: meta(s, manifests.ClientServiceName("demo")), Spec: corev1.ServiceSpec{
+				ClusterIP: corev1.ClusterIPNone, Ports: []corev1.ServicePort{{Port: 80}},
+			}}
+		},
+		"a ConfigMap of our name": func(s *stage) client.Object {
+			return &corev1.ConfigMap{ObjectMeta: meta(s, manifests.AgentName("demo"))}
+		},
+	}
+	for name, object := range tests {
+		t.Run(name, func(t *testing.T) {
+			s := newStage(t)
+			foreign := object(s)
+			if err := s.Create(t.Context(), foreign); err != nil {
+				t.Fatal(err)
+			}
+			s.startDruid()
+			s.createCluster("demo", 1)
+			condition := s.condition("demo", v1alpha1.ConditionDegraded, metav1.ConditionTrue, v1alpha1.ReasonForeignObject)
+			if !strings.Contains(condition.Message, foreign.GetName()) {
+				t.Errorf("message %q does not name %s", condition.Message, foreign.GetName())
+			}
+			version := foreign.GetResourceVersion()
+			if err := s.fetch(foreign.GetName(), foreign); err != nil || foreign.GetResourceVersion() != version {
+				t.Errorf("the foreign object was changed (%v): %+v", err, foreign)
+			}
+		})
+	}
+}
+
+func TestNonsenseInLeasesOrdersNothing(t *testing.T) {
+	s := newStage(t)
+	s.startDruid()
+	names := s.whole(3)
+	edit := func(name string, change func(*coordinationv1.Lease)) {
+		var lease coordinationv1.Lease
+		s.edit(name, &lease, func() { change(&lease) })
+	}
+	edit(names[1], func(l *coordinationv1.Lease) { l.Spec.HolderIdentity = new("nonsense") })
+	condition := s.condition("demo", v1alpha1.ConditionDegraded, metav1.ConditionTrue, v1alpha1.ReasonLeaseUnreadable)
+	if !strings.Contains(condition.Message, names[1]) {
+		t.Errorf("message %q does not name %s", condition.Message, names[1])
+	}
+	edit(leases.RecordName("demo"), func(l *coordinationv1.Lease) { l.Annotations["etcd.druid.dev/epoch"] = "many" })
+	s.condition("demo", v1alpha1.ConditionDegraded, metav1.ConditionTrue, v1alpha1.ReasonRecordUnreadable)
+	if deletes := s.calls.matching("DELETE", ""); len(deletes) != 0 {
+		t.Errorf("druid deleted %v", deletes)
+	}
+	// The cure that the message names.
+	s.deleteLease(leases.RecordName("demo"))
+	s.deleteLease(names[1])
+	s.members("demo", 3)
+	s.agent("demo", names[1], 2, leases.RoleMember)
+	s.condition("demo", v1alpha1.ConditionDegraded, metav1.ConditionFalse, v1alpha1.ReasonAsExpected)
+}
+
+func TestScaleUpAddsNamesAndKeepsThoseThatAre(t *testing.T) {
+	s := newStage(t)
+	s.startDruid()
+	before := s.whole(1)
+	var cluster v1alpha1.EtcdCluster
+	s.edit("demo", &cluster, func() { cluster.Spec.Replicas = 3 })
+	after := s.members("demo", 3)
+	record, err := s.record("demo")
+	if err != nil || !record.Lists(before[0]) || record.Phase != leases.PhaseFormed {
+		t.Errorf("record is %+v, %v; want it Formed, with %s and two more than %v", record, err, before[0], after)
+	}
+	s.condition("demo", v1alpha1.ConditionProgressing, metav1.ConditionTrue, v1alpha1.ReasonScalingUp)
+}
+
+func TestTwoDruidsAtOnceMakeOneCluster(t *testing.T) {
+	s := newStage(t)
+	s.startDruid()
+	s.startDruid()
+	for i := range 5 {
+		s.createCluster(fmt.Sprintf("demo-%d", i), 3)
+	}
+	for i := range 5 {
+		s.members(fmt.Sprintf("demo-%d", i), 3)
+	}
+	var pods corev1.PodList
+	if err := s.List(t.Context(), &pods, client.InNamespace(s.namespace)); err != nil {
+		t.Fatal(err)
+	}
+	if len(pods.Items) != 15 {
+		t.Errorf("%d Pods exist, want 15", len(pods.Items))
+	}
+}
+
+func TestLeadershipIsHandedOver(t *testing.T) {
+	s := newStage(t)
+	elect := func(o *Options) { o.LeaderElect, o.LeaderNamespace = true, "druid-system" }
+	stop := s.startDruid(elect)
+	s.createCluster("first", 1)
+	s.members("first", 1)
+	s.startDruid(elect)
+	stop()
+	s.createCluster("second", 1)
+	s.members("second", 1)
+}
+
+func TestAgentsMayUseTheLeasesOfTheirClusterAlone(t *testing.T) {
+	s := newStage(t)
+	s.startDruid()
+	s.createCluster("other", 1)
+	other := s.members("other", 1)[0]
+	s.createCluster("demo", 1)
+	name := s.members("demo", 1)[0]
+
+	config := rest.CopyConfig(s.config)
+	config.Impersonate = rest.ImpersonationConfig{
+		UserName: fmt.Sprintf("system:serviceaccount:%s:%s", s.namespace, manifests.AgentName("demo")),
+		Groups:   []string{"system:serviceaccounts", "system:authenticated"},
+	}
+	clients, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	agent := clients.CoordinationV1().Leases(s.namespace)
+	store := leases.NewStore(agent, "demo")
+	s.eventually("let RBAC take effect", func() error {
+		_, err := store.Member(t.Context(), name)
+		return err
+	})
+	now := time.Now()
+	if _, err := store.PatchMember(t.Context(), name, leases.MemberPatch{RenewTime: &now}); err != nil {
+		t.Errorf("renew: %v", err)
+	}
+	record, version, err := store.Record(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := store.UpdateRecord(t.Context(), version, record); err != nil {
+		t.Errorf("write the record: %v", err)
+	}
+	leader, err := agent.Get(t.Context(), leases.LeaderName("demo"), metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := agent.Update(t.Context(), leader, metav1.UpdateOptions{}); err != nil {
+		t.Errorf("campaign: %v", err)
+	}
+	refused := map[string]func(context.Context) error{
+		"get another cluster's Lease": func(ctx context.Context) error {
+			_, err := agent.Get(ctx, other, metav1.GetOptions{})
+			return err
+		},
+		"list Leases": func(ctx context.Context) error {
+			_, err := agent.List(ctx, metav1.ListOptions{})
+			return err
+		},
+		"delete a Lease": func(ctx context.Context) error { return agent.Delete(ctx, name, metav1.DeleteOptions{}) },
+		"create a Lease": func(ctx context.Context) error {
+			_, err := agent.Create(ctx, &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "demo-x"}}, metav1.CreateOptions{})
+			return err
+		},
+		"get a Pod": func(ctx context.Context) error {
+			_, err := clients.CoreV1().Pods(s.namespace).Get(ctx, name, metav1.GetOptions{})
+			return err
+		},
+	}
+	for what, try := range refused {
+		if err := try(t.Context()); !apierrors.IsForbidden(err) {
+			t.Errorf("%s: got %v, want Forbidden", what, err)
+		}
+	}
+}
+
+func TestWhatKeepsAMemberFromStartingIsTold(t *testing.T) {
+	s := newStage(t)
+	s.startDruid()
+	t.Run("a StorageClass that does not exist, until it does", func(t *testing.T) {
+		cluster := s.createClusterWith("nowhere", func(c *v1alpha1.EtcdCluster) {
+			c.Spec.Storage.StorageClassName = new("missing-" + s.namespace)
+		})
+		condition := s.condition("nowhere", v1alpha1.ConditionDegraded, metav1.ConditionTrue, v1alpha1.ReasonStorageClassMissing)
+		if class := *cluster.Spec.Storage.StorageClassName; !strings.Contains(condition.Message, class) {
+			t.Errorf("message %q does not name %s", condition.Message, class)
+		}
+		class := &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: *cluster.Spec.Storage.StorageClassName}, Provisioner: "test"}
+		if err := s.Create(t.Context(), class); err != nil {
+			t.Fatal(err)
+		}
+		s.binder(s.members("nowhere", 1)[0])
+		s.condition("nowhere", v1alpha1.ConditionDegraded, metav1.ConditionFalse, v1alpha1.ReasonAsExpected)
+	})
+	t.Run("an image that cannot be pulled", func(t *testing.T) {
+		s.createCluster("imageless", 1)
+		name := s.members("imageless", 1)[0]
+		s.binder(name)
+		s.waits(name, "ImagePullBackOff")
+		condition := s.condition("imageless", v1alpha1.ConditionDegraded, metav1.ConditionTrue, v1alpha1.ReasonImagePullFailed)
+		if !strings.Contains(condition.Message, "gcr.io/etcd-development/etcd:v3.7.3") || !strings.Contains(condition.Message, name) {
+			t.Errorf("message %q does not name image and member", condition.Message)
+		}
+	})
+	t.Run("a container that cannot be started", func(t *testing.T) {
+		s.createCluster("startless", 1)
+		name := s.members("startless", 1)[0]
+		s.binder(name)
+		s.waits(name, "RunContainerError")
+		s.condition("startless", v1alpha1.ConditionDegraded, metav1.ConditionTrue, v1alpha1.ReasonContainerCannotStart)
+	})
+}
+
+func (s *stage) createClusterWith(name string, change func(*v1alpha1.EtcdCluster)) *v1alpha1.EtcdCluster {
+	s.Helper()
+	cluster := s.newCluster(name, 1)
+	change(cluster)
+	if err := s.Create(s.Context(), cluster); err != nil {
+		s.Fatal(err)
+	}
+	return cluster
+}
+
+// waits is a kubelet that cannot start the etcd container.
+func (s *stage) waits(name, reason string) {
+	s.Helper()
+	s.kubelet(name, false)
+	s.eventually("report "+reason, func() error {
+		var pod corev1.Pod
+		if err := s.fetch(name, &pod); err != nil {
+			return err
+		}
+		pod.Status.ContainerStatuses[0].State = corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: reason, Message: "exec: permission denied"}}
+		return s.Status().Update(s.Context(), &pod)
+	})
+}

@@ -1,0 +1,214 @@
+package druid
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/etcd-druid/druid/api/v1alpha1"
+	"github.com/etcd-druid/druid/leases"
+)
+
+// phases bring a cluster called name to where it is deleted.
+var phases = map[string]func(s *stage, name string){
+	"paused":  func(s *stage, name string) { s.createCluster(name, 0) },
+	"forming": func(s *stage, name string) { s.createCluster(name, 3); s.members(name, 3) },
+	"formed":  func(s *stage, name string) { s.formed(name, 3) },
+	"scaling-up": func(s *stage, name string) {
+		s.formed(name, 1)
+		s.scale(name, 3)
+		s.members(name, 3)
+	},
+	"draining": func(s *stage, name string) {
+		names := s.formed(name, 5)
+		s.scale(name, 3)
+		for i, state := range []string{"requested", "removing", "done"} {
+			s.editLease(names[i], func(l *coordinationv1.Lease) {
+				l.Annotations[leases.AnnotationRetire] = fmt.Sprintf(`{"state":%q,"mark":"test"}`, state)
+			})
+		}
+	},
+	"degraded": func(s *stage, name string) { s.kubelet(s.formed(name, 3)[0], false) },
+	"record-unreadable": func(s *stage, name string) {
+		s.formed(name, 1)
+		s.editLease(leases.RecordName(name), func(l *coordinationv1.Lease) { l.Annotations["etcd.druid.dev/epoch"] = "many" })
+		s.condition(name, v1alpha1.ConditionDegraded, metav1.ConditionTrue, v1alpha1.ReasonRecordUnreadable)
+	},
+	"record-foreign": func(s *stage, name string) {
+		foreign := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: leases.RecordName(name)}}
+		if err := s.Create(s.Context(), foreign); err != nil {
+			s.Fatal(err)
+		}
+		s.createCluster(name, 3)
+		s.condition(name, v1alpha1.ConditionDegraded, metav1.ConditionTrue, v1alpha1.ReasonForeignObject)
+	},
+	"record-lost": func(s *stage, name string) {
+		s.createCluster(name, 3)
+		s.members(name, 3)
+		s.deleteLease(leases.RecordName(name))
+		s.condition(name, v1alpha1.ConditionDegraded, metav1.ConditionTrue, v1alpha1.ReasonRecordLost)
+	},
+}
+
+// formed makes a formed cluster called name.
+func (s *stage) formed(name string, count int32) []string {
+	s.Helper()
+	s.createCluster(name, count)
+	names := s.members(name, int(count))
+	s.form(name, names)
+	s.condition(name, v1alpha1.ConditionAllMembersReady, metav1.ConditionTrue, v1alpha1.ReasonAllReady)
+	return names
+}
+
+func (s *stage) scale(cluster string, replicas int32) {
+	s.Helper()
+	s.eventually("scale "+cluster, func() error {
+		var c v1alpha1.EtcdCluster
+		if err := s.fetch(cluster, &c); err != nil {
+			return err
+		}
+		c.Spec.Replicas = replicas
+		return s.Update(s.Context(), &c)
+	})
+}
+
+func (s *stage) editLease(name string, change func(*coordinationv1.Lease)) {
+	s.Helper()
+	s.eventually("edit Lease "+name, func() error {
+		var lease coordinationv1.Lease
+		if err := s.fetch(name, &lease); err != nil {
+			return err
+		}
+		change(&lease)
+		return s.Update(s.Context(), &lease)
+	})
+}
+
+// Whatever a cluster is at when it is deleted: druid makes nothing any more, writes nothing and deletes nothing. The
+// garbage collector alone takes what it owned.
+func TestDeletedInAnyPhaseAClusterIsLeftToGo(t *testing.T) {
+	for _, propagation := range []metav1.DeletionPropagation{metav1.DeletePropagationBackground, metav1.DeletePropagationForeground} {
+		t.Run(string(propagation), func(t *testing.T) {
+			s := newStage(t)
+			s.startDruid()
+			for name, reach := range phases {
+				reach(s, name)
+			}
+			s.eventually("rest before the deletion", func() error { return s.rests() })
+			for name := range phases {
+				s.delete(name, propagation)
+			}
+			s.eventually("see the deletion", func() error { return s.rests() })
+			before := s.calls.writes()
+			for name := range phases {
+				for _, object := range s.belongingsOf(name) {
+					if object.Kind == "PersistentVolumeClaim" {
+						continue
+					}
+					if err := client.IgnoreNotFound(s.Delete(t.Context(), &object, client.GracePeriodSeconds(0))); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			s.eventually("rest after all is gone", func() error { return s.rests() })
+			if after := s.calls.writes(); len(after) != len(before) {
+				t.Errorf("druid wrote after the deletion: %v", after[len(before):])
+			}
+			if deletes := s.calls.matching("DELETE", ""); len(deletes) != 0 {
+				t.Errorf("druid deleted %v", deletes)
+			}
+			for name := range phases {
+				for _, object := range s.belongingsOf(name) {
+					if object.Kind != "PersistentVolumeClaim" {
+						t.Errorf("%s: %s %s is there again", name, object.Kind, object.Name)
+					} else if len(object.OwnerReferences) > 0 || object.DeletionTimestamp != nil {
+						t.Errorf("%s: claim %s does not stay: %+v", name, object.Name, object.ObjectMeta)
+					}
+				}
+			}
+		})
+	}
+}
+
+func TestNamespaceThatGoesIsLeftInPeace(t *testing.T) {
+	s := newStage(t)
+	stop := s.startDruid()
+	names := s.whole(3)
+	stop()
+	s.createCluster("unborn", 1)
+	if err := s.Delete(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: s.namespace}}); err != nil {
+		t.Fatal(err)
+	}
+	// What the namespace controller deletes before the EtcdCluster.
+	s.end(names[0])
+	s.deleteLease(names[1])
+	s.deleteLease(leases.RecordName("demo"))
+	r := s.reconciler(s.Client)
+	for _, name := range []string{"demo", "unborn"} {
+		result, err := r.Reconcile(t.Context(), reconcile.Request{NamespacedName: client.ObjectKey{Namespace: s.namespace, Name: name}})
+		if err != nil || result.RequeueAfter != conflictPatience {
+			t.Errorf("%s: got %+v and error %v, want to look again in %s without a word", name, result, err, conflictPatience)
+		}
+		var cluster v1alpha1.EtcdCluster
+		if err := s.fetch(name, &cluster); err != nil {
+			t.Fatal(err)
+		}
+		if c := meta.FindStatusCondition(cluster.Status.Conditions, v1alpha1.ConditionDegraded); c != nil && c.Reason == v1alpha1.ReasonRefusedByAPI {
+			t.Errorf("%s: a namespace that goes is told as something to mend: %s", name, c.Message)
+		}
+	}
+}
+
+// behind is a client whose cache has not heard that the cluster was deleted, and of an API server that lacks what the
+// garbage collector took already: a Pod needs its ServiceAccount.
+type behind struct {
+	client.Client
+	cluster v1alpha1.EtcdCluster
+}
+
+func (b behind) Get(ctx context.Context, key client.ObjectKey, object client.Object, options ...client.GetOption) error {
+	if cluster, ok := object.(*v1alpha1.EtcdCluster); ok {
+		b.cluster.DeepCopyInto(cluster)
+		return nil
+	}
+	return b.Client.Get(ctx, key, object, options...)
+}
+
+func (behind) Create(_ context.Context, object client.Object, _ ...client.CreateOption) error {
+	return apierrors.NewForbidden(schema.GroupResource{Resource: "pods"}, object.GetName(), errors.New("no such ServiceAccount"))
+}
+
+func TestClusterThatIsDeletedDuringAPassIsNoError(t *testing.T) {
+	s := newStage(t)
+	stop := s.startDruid()
+	names := s.whole(3)
+	stop()
+	r := s.reconciler(s.Client)
+	stale := behind{Client: s.Client}
+	if err := s.fetch("demo", &stale.cluster); err != nil {
+		t.Fatal(err)
+	}
+	s.end(names[0])
+	r.client = stale
+	if err := s.reconcile(r); !apierrors.IsForbidden(err) {
+		t.Errorf("a Pod is refused: got %v, want that error", err)
+	}
+	s.delete("demo", metav1.DeletePropagationForeground)
+	if err := s.reconcile(r); err != nil {
+		t.Errorf("the cluster is being deleted: %v", err)
+	}
+	s.released("demo")
+	if err := s.reconcile(r); err != nil {
+		t.Errorf("the cluster is gone: %v", err)
+	}
+}

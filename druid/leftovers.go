@@ -1,0 +1,37 @@
+package druid
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/etcd-druid/druid/api/v1alpha1"
+	"github.com/etcd-druid/druid/druid/plan"
+	"github.com/etcd-druid/druid/manifests"
+)
+
+// leftovers are the claims of earlier EtcdClusters of the cluster's name, sorted. They are never adopted: their data is of
+// another raft group, and who makes an EtcdCluster anew may want either.
+func leftovers(o *observation) []string {
+	var names []string
+	for name, claim := range o.claims {
+		uid := claim.Labels[manifests.LabelClusterUID]
+		if uid != "" && uid != string(o.cluster.UID) && claim.DeletionTimestamp == nil {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// tellLeftovers tells of them once, when the cluster is born beside them.
+func (r *Reconciler) tellLeftovers(o *observation, step plan.Step) {
+	names := leftovers(o)
+	if len(names) == 0 {
+		return
+	}
+	r.event(o, plan.Event{
+		Warning: true, Reason: v1alpha1.EventVolumesLeftOver,
+		Note: "This cluster begins empty. PersistentVolumeClaims of an earlier EtcdCluster of this name are left, and not used: " +
+			strings.Join(names, ", ") + ". Delete them, or get their data back first (docs/operations.md, Deleting a cluster)",
+	}, string(step.Kind))
+}

@@ -1,0 +1,287 @@
+package druid
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+
+	"github.com/etcd-druid/druid/api/v1alpha1"
+	"github.com/etcd-druid/druid/druid/plan"
+	"github.com/etcd-druid/druid/leases"
+)
+
+var outOfService = corev1.Taint{Key: corev1.TaintNodeOutOfService, Value: "nodeshutdown", Effect: corev1.TaintEffectNoExecute}
+
+// onNodes is one of three members, each on a node of its own, with a volume that only that node can mount or any.
+func onNodes(t *testing.T, local bool) (c *clocked, names, nodes []string) {
+	t.Helper()
+	s := newStage(t)
+	stop := s.startDruid()
+	s.createCluster("demo", 3)
+	names = s.members("demo", 3)
+	for i, name := range names {
+		node := fmt.Sprintf("%s-%d", s.namespace, i)
+		nodes = append(nodes, node)
+		s.node(node, true)
+		s.volume(name, node, local)
+		s.bind(name, node)
+	}
+	s.form("demo", names)
+	s.condition("demo", v1alpha1.ConditionAllMembersReady, metav1.ConditionTrue, v1alpha1.ReasonAllReady)
+	s.condition("demo", v1alpha1.ConditionProgressing, metav1.ConditionFalse, v1alpha1.ReasonUpToDate)
+	stop()
+	return s.clocked(), names, nodes
+}
+
+// volume is what a provisioner binds the member's claim to.
+func (s *stage) volume(name, node string, local bool) {
+	s.Helper()
+	var claim corev1.PersistentVolumeClaim
+	if err := s.fetch(name, &claim); err != nil {
+		s.Fatal(err)
+	}
+	pv := &corev1.PersistentVolume{
+		ObjectMeta: metav1.ObjectMeta{Name: s.namespace + "-" + name},
+		Spec: corev1.PersistentVolumeSpec{
+			Capacity:               corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("4Gi")},
+			AccessModes:            claim.Spec.AccessModes,
+			ClaimRef:               &corev1.ObjectReference{Kind: "PersistentVolumeClaim", Namespace: s.namespace, Name: name, UID: claim.UID},
+			PersistentVolumeSource: corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{Driver: "test", VolumeHandle: name}},
+		},
+	}
+	if local {
+		pv.Spec.NodeAffinity = &corev1.VolumeNodeAffinity{Required: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
+			MatchExpressions: []corev1.NodeSelectorRequirement{{Key: corev1.LabelHostname, Operator: corev1.NodeSelectorOpIn, Values: []string{node}}},
+		}}}}
+	}
+	if err := s.Create(s.Context(), pv); err != nil {
+		s.Fatal(err)
+	}
+	s.eventually("bind claim "+name, func() error {
+		if err := s.fetch(name, &claim); err != nil {
+			return err
+		}
+		claim.Spec.VolumeName = pv.Name
+		return s.Update(s.Context(), &claim)
+	})
+	s.binder(name)
+}
+
+// away takes the member's node from the cluster, as the node controller sees it.
+func (c *clocked) away(name, node string, taints ...corev1.Taint) {
+	c.Helper()
+	c.node(node, false, taints...)
+	c.nodeController(name)
+	c.pass()
+}
+
+// claimGoes says whether the member's claim was deleted.
+func (c *clocked) claimGoes(name string) bool {
+	c.Helper()
+	var claim corev1.PersistentVolumeClaim
+	if err := c.fetch(name, &claim); err != nil {
+		c.Fatal(err)
+	}
+	return claim.DeletionTimestamp != nil
+}
+
+func TestMemberOfANodeThatIsAwayIsLeftAlone(t *testing.T) {
+	for _, local := range []bool{true, false} {
+		t.Run(fmt.Sprintf("local volume %t", local), func(t *testing.T) {
+			c, names, nodes := onNodes(t, local)
+			c.away(names[0], nodes[0])
+			if reason := c.degraded(t).Reason; reason == v1alpha1.ReasonNodeLost {
+				t.Error("a node that reboots is a person's business at once")
+			}
+			c.after(2 * time.Hour)
+			if c.terminates(names[0]) || c.claimGoes(names[0]) || c.healing(names[0]) != (leases.Healing{}) {
+				t.Errorf("something was deleted because a node is away: %+v", c.healing(names[0]))
+			}
+			condition := c.degraded(t)
+			cure := "kubectl taint nodes " + nodes[0] + " node.kubernetes.io/out-of-service=nodeshutdown:NoExecute"
+			if condition.Reason != v1alpha1.ReasonNodeLost || !strings.Contains(condition.Message, cure) {
+				t.Errorf("condition is %s: %s", condition.Reason, condition.Message)
+			}
+			// It was not ready before its node went: that restarts nothing either.
+			c.kubelet(names[0], false)
+			c.after(2 * time.Hour)
+			if c.terminates(names[0]) || c.healing(names[0]) != (leases.Healing{}) {
+				t.Error("a Pod was restarted on a node that is away")
+			}
+			c.node(nodes[0], true)
+			c.kubelet(names[0], true)
+			c.pass()
+			if condition := c.degraded(t); condition.Status != metav1.ConditionFalse {
+				t.Errorf("it is back, and the condition is %s: %s", condition.Reason, condition.Message)
+			}
+		})
+	}
+}
+
+func TestPodOfALostNodeMovesWithItsVolume(t *testing.T) {
+	c, names, nodes := onNodes(t, false)
+	for i := range 2 { // two of three: what moves with its data is needed all the more
+		c.away(names[i], nodes[i], outOfService)
+	}
+	for i := range 2 {
+		if !c.terminates(names[i]) || c.claimGoes(names[i]) {
+			t.Errorf("Pod %s deleted: %t, claim deleted: %t; want the Pod alone", names[i], c.terminates(names[i]), c.claimGoes(names[i]))
+		}
+	}
+	if c.terminates(names[2]) {
+		t.Error("the member that serves was deleted")
+	}
+}
+
+func TestLocalVolumeOfALostNodeIsGivenUpInSteps(t *testing.T) {
+	c, names, nodes := onNodes(t, true)
+	victim := names[0]
+	claims := c.uids(names, &corev1.PersistentVolumeClaim{})
+	c.node(nodes[0], false, outOfService)
+	c.nodeController(victim)
+	if err := c.reconcile(c.Reconciler); err != nil {
+		t.Fatal(err)
+	}
+	if want := (leases.Healing{ClaimUID: string(claims[victim])}); c.healing(victim) != want || c.claimGoes(victim) {
+		t.Fatalf("announced is %+v, want %+v before anything is deleted (deleted: %t)", c.healing(victim), want, c.claimGoes(victim))
+	}
+	announced := strings.Join(c.told(), "\n")
+	if !strings.Contains(announced, v1alpha1.EventVolumeGivenUp) || !strings.Contains(announced, nodes[0]) {
+		t.Errorf("events of the announcement are\n%s", announced)
+	}
+	// Another druid takes over, and a second node is lost meanwhile: one member at a time.
+	c = c.stage.clocked()
+	if !c.claimGoes(victim) || !c.terminates(victim) {
+		t.Fatalf("claim deleted: %t, Pod deleted: %t; want both", c.claimGoes(victim), c.terminates(victim))
+	}
+	c.away(names[1], nodes[1], outOfService)
+	c.after(time.Hour)
+	if c.claimGoes(names[1]) || c.terminates(names[1]) {
+		t.Fatal("two members were given up at once")
+	}
+	c.node(nodes[1], true)
+	c.kubelet(names[1], true)
+	c.pass()
+
+	// Kubernetes ends the Pod and lets the claim go; the member comes back elsewhere, empty.
+	c.end(victim)
+	c.letGo(victim)
+	c.pass()
+	if now := c.uids(names, &corev1.PersistentVolumeClaim{}); now[victim] == claims[victim] || now[names[2]] != claims[names[2]] {
+		t.Errorf("claims are %v, were %v; want that of %s made anew", now, claims, victim)
+	}
+	if err := c.marked(victim); err != nil {
+		t.Error(err)
+	}
+	c.bind(victim, nodes[2])
+	c.binder(victim)
+	c.kubelet(victim, true)
+	c.agent("demo", victim, 77, leases.RoleMember)
+	c.pass()
+	c.after(6 * time.Minute)
+	if c.healing(victim) != (leases.Healing{}) {
+		t.Errorf("it is well again and still marked: %+v", c.healing(victim))
+	}
+	all := strings.Join(c.told(), "\n")
+	if !strings.Contains(all, v1alpha1.EventClaimDeleted) {
+		t.Errorf("events are\n%s", all)
+	}
+}
+
+// letGo is what Kubernetes' protection of claims in use does when no Pod uses it any more.
+func (s *stage) letGo(name string) {
+	s.Helper()
+	var claim corev1.PersistentVolumeClaim
+	if err := s.fetch(name, &claim); err != nil {
+		s.Fatal(err)
+	}
+	for _, f := range claim.Finalizers {
+		controllerutil.RemoveFinalizer(&claim, f)
+	}
+	if err := s.Update(s.Context(), &claim); err != nil {
+		s.Fatal(err)
+	}
+}
+
+func TestLocalVolumeIsKeptWhileTheOthersAreNoQuorum(t *testing.T) {
+	c, names, nodes := onNodes(t, true)
+	c.kubelet(names[1], false)
+	c.away(names[0], nodes[0], outOfService)
+	c.after(4 * time.Minute)
+	if c.claimGoes(names[0]) || c.healing(names[0]).ClaimUID != "" {
+		t.Error("a volume was given up that the quorum may need")
+	}
+	if condition := c.degraded(t); condition.Reason != v1alpha1.ReasonNodeLost || !strings.Contains(condition.Message, "no healthy quorum") {
+		t.Errorf("condition is %s: %s", condition.Reason, condition.Message)
+	}
+	c.kubelet(names[1], true)
+	c.pass()
+	if !c.claimGoes(names[0]) {
+		t.Error("the others are a quorum again, and nothing follows")
+	}
+}
+
+func TestDeclarationThatIsTakenBackStopsWhatWasAnnounced(t *testing.T) {
+	c, names, nodes := onNodes(t, true)
+	c.node(nodes[0], false, outOfService)
+	c.nodeController(names[0])
+	var cluster v1alpha1.EtcdCluster
+	if err := c.fetch("demo", &cluster); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.reconcile(c.Reconciler); err != nil || c.healing(names[0]).ClaimUID == "" {
+		t.Fatalf("not announced: %v", err)
+	}
+	o, err := c.observe(t.Context(), c.cached, &cluster, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	step := stepFor(t, o, plan.DeleteClaim)
+	c.node(nodes[0], false) // the plan is older than this
+	if err := c.deleteClaim(t.Context(), o, step); err != nil {
+		t.Fatal(err)
+	}
+	c.after(time.Hour)
+	if c.claimGoes(names[0]) || c.terminates(names[0]) {
+		t.Error("a claim was deleted by an old plan")
+	}
+}
+
+func TestNodeThatIsDeletedIsLostAfterAWhile(t *testing.T) {
+	c, names, nodes := onNodes(t, true)
+	c.nodeController(names[0])
+	if err := c.Delete(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: nodes[0]}}); err != nil {
+		t.Fatal(err)
+	}
+	// Kubernetes' garbage collector ends the Pod, and the new one finds no node that can mount its volume.
+	c.end(names[0])
+	c.pass()
+	var pod corev1.Pod
+	if err := c.fetch(names[0], &pod); err != nil {
+		t.Fatal(err)
+	}
+	pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonUnschedulable}}
+	if err := c.Status().Update(t.Context(), &pod); err != nil {
+		t.Fatal(err)
+	}
+	c.pass()
+	c.after(time.Minute)
+	if c.claimGoes(names[0]) {
+		t.Fatal("a volume was given up for a Node that registers anew")
+	}
+	c.after(10 * time.Minute)
+	if !c.claimGoes(names[0]) {
+		t.Errorf("the node is gone for good, and its volume is kept: %+v", c.healing(names[0]))
+	}
+	c.letGo(names[0])
+	c.pass()
+	if c.claimGoes(names[0]) {
+		t.Error("no new claim was made beside the Pod that waits for one")
+	}
+}

@@ -1,0 +1,295 @@
+package druid
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/etcd-druid/druid/api/v1alpha1"
+	"github.com/etcd-druid/druid/druid/plan"
+	"github.com/etcd-druid/druid/leases"
+	"github.com/etcd-druid/druid/manifests"
+)
+
+// source is where a pass reads: the caches, or the API server itself.
+type source struct {
+	client.Reader
+	// of selects the objects of a cluster in lists.
+	of func(cluster string) client.ListOption
+}
+
+// unshared is a Reader of a source from which nothing is wanted of what the members share.
+type unshared struct{ client.Reader }
+
+// observation is what one pass saw, and the objects behind it.
+type observation struct {
+	cluster  *v1alpha1.EtcdCluster
+	desired  plan.Desired
+	observed plan.Observed
+
+	leases map[string]*coordinationv1.Lease
+	claims map[string]*corev1.PersistentVolumeClaim
+	pods   map[string]*corev1.Pod
+	shared map[string]manifests.Applied
+	// again is when to look again although no event may tell, 0 for never.
+	again time.Duration
+}
+
+// lookAgain makes the next pass come after d at the latest.
+func (o *observation) lookAgain(d time.Duration) {
+	if d > 0 && (o.again == 0 || d < o.again) {
+		o.again = d
+	}
+}
+
+// observe reads what belongs to the cluster. record, if there is one, is a younger state of the cluster record than the
+// source may know. It writes nothing.
+func (r *Reconciler) observe(ctx context.Context, from source, cluster *v1alpha1.EtcdCluster, record *coordinationv1.Lease) (*observation, error) {
+	o := &observation{
+		cluster: cluster,
+		leases:  map[string]*coordinationv1.Lease{},
+		claims:  map[string]*corev1.PersistentVolumeClaim{},
+		pods:    map[string]*corev1.Pod{},
+		shared:  map[string]manifests.Applied{},
+	}
+	if err := o.list(ctx, from); err != nil {
+		return nil, err
+	}
+	if record != nil {
+		o.leases[record.Name] = record
+	}
+	desired, err := desiredOf(cluster)
+	if err != nil {
+		return nil, err
+	}
+	o.desired = desired
+	o.observeRecord()
+	if err := r.observeMembers(ctx, o); err != nil {
+		return nil, err
+	}
+	if err := r.observeBackup(ctx, o); err != nil {
+		return nil, err
+	}
+	if err := r.observeEndpoints(ctx, o); err != nil {
+		return nil, err
+	}
+	if err := r.observeHealing(ctx, o); err != nil {
+		return nil, err
+	}
+	if err := r.observeShared(ctx, from, o); err != nil {
+		return nil, err
+	}
+	if err := r.observeProblems(ctx, from, o); err != nil {
+		return nil, err
+	}
+	r.observeSeed(o)
+	return o, nil
+}
+
+func (o *observation) list(ctx context.Context, from source) error {
+	in := []client.ListOption{client.InNamespace(o.cluster.Namespace), from.of(o.cluster.Name)}
+	var (
+		leaseList coordinationv1.LeaseList
+		claimList corev1.PersistentVolumeClaimList
+		podList   corev1.PodList
+	)
+	for _, list := range []client.ObjectList{&leaseList, &claimList, &podList} {
+		if err := from.List(ctx, list, in...); err != nil {
+			return fmt.Errorf("list what belongs to EtcdCluster %s/%s: %w", o.cluster.Namespace, o.cluster.Name, err)
+		}
+	}
+	for i := range leaseList.Items {
+		o.leases[leaseList.Items[i].Name] = &leaseList.Items[i]
+	}
+	for i := range claimList.Items {
+		o.claims[claimList.Items[i].Name] = &claimList.Items[i]
+	}
+	for i := range podList.Items {
+		o.pods[podList.Items[i].Name] = &podList.Items[i]
+	}
+	return nil
+}
+
+func desiredOf(cluster *v1alpha1.EtcdCluster) (plan.Desired, error) {
+	d := plan.Desired{
+		Replicas:     int(cluster.Spec.Replicas),
+		ClaimsGo:     manifests.ClaimsGo(cluster),
+		RetainClaims: cluster.Spec.Storage.PersistentVolumeClaimRetentionPolicy.WhenScaled == v1alpha1.RetainPersistentVolumeClaim,
+		Deleted:      cluster.DeletionTimestamp != nil,
+		Backup:       cluster.Spec.Backup != nil,
+		BackupTold:   plan.BackupToldBy(cluster.Status.Conditions),
+	}
+	if err := manifests.BackupProblem(cluster); err != nil {
+		d.BackupProblem = oneLine(err.Error())
+	}
+	for _, m := range cluster.Status.Members {
+		d.Known = append(d.Known, m.Name)
+	}
+	id, err := leases.ParseID(cluster.Status.ClusterID)
+	if err != nil {
+		return d, fmt.Errorf("status.clusterID of EtcdCluster %s/%s: %w", cluster.Namespace, cluster.Name, err)
+	}
+	d.ClusterID = id
+	return d, nil
+}
+
+func (o *observation) observeRecord() {
+	lease, there := o.leases[leases.RecordName(o.cluster.Name)]
+	if !there {
+		o.observed.RecordState = plan.RecordAbsent
+		return
+	}
+	if !ours(o.cluster, lease) {
+		o.observed.RecordState = plan.RecordForeign
+		o.observed.RecordProblem = (&foreignError{kind: "Lease", name: lease.Name}).Error()
+		return
+	}
+	record, err := leases.DecodeRecord(lease)
+	if err != nil {
+		o.observed.RecordState = plan.RecordUnreadable
+		o.observed.RecordProblem = err.Error()
+		return
+	}
+	o.observed.Record = record
+	o.observed.RecordState = map[leases.Phase]plan.RecordState{
+		leases.PhaseForming:    plan.RecordForming,
+		leases.PhaseFormed:     plan.RecordFormed,
+		leases.PhaseRecovering: plan.RecordRecovering,
+	}[record.Phase]
+}
+
+// observeMembers gathers what bears each member's name.
+func (r *Reconciler) observeMembers(ctx context.Context, o *observation) error {
+	o.observed.LeaderLease = leaseState(o.cluster, o.leases[leases.LeaderName(o.cluster.Name)])
+	names := map[string]bool{}
+	for _, name := range o.observed.Record.Members {
+		names[name] = true
+	}
+	for name, lease := range o.leases {
+		if lease.Labels[leases.LabelComponent] == string(leases.ComponentMember) {
+			names[name] = true
+		}
+	}
+	for name := range maps.Keys(o.claims) {
+		names[name] = true
+	}
+	for name := range maps.Keys(o.pods) {
+		names[name] = true
+	}
+	for name := range names {
+		m := plan.Member{Name: name, Listed: o.observed.Record.Lists(name)}
+		if err := r.observeLease(ctx, o, &m); err != nil {
+			return err
+		}
+		observeClaim(o, &m)
+		observePod(o, &m)
+		o.observed.Members = append(o.observed.Members, m)
+	}
+	slices.SortFunc(o.observed.Members, func(a, b plan.Member) int { return cmp.Compare(a.Name, b.Name) })
+	return nil
+}
+
+func leaseState(cluster *v1alpha1.EtcdCluster, lease *coordinationv1.Lease) plan.LeaseState {
+	switch {
+	case lease == nil:
+		return plan.LeaseAbsent
+	case !ours(cluster, lease):
+		return plan.LeaseForeign
+	default:
+		return plan.LeaseOurs
+	}
+}
+
+func (r *Reconciler) observeLease(ctx context.Context, o *observation, m *plan.Member) error {
+	lease := o.leases[m.Name]
+	m.Lease, m.Liveness = leaseState(o.cluster, lease), leases.Unknown
+	if m.Lease != plan.LeaseOurs {
+		return nil
+	}
+	m.Born = lease.CreationTimestamp.Time
+	if says, err := leases.DecodeMember(lease); err == nil {
+		m.Says, m.Readable = says, true
+	}
+	now := r.now()
+	liveness, err := r.liveness(ctx, lease, now)
+	if err != nil {
+		return err
+	}
+	key := types.NamespacedName{Namespace: lease.Namespace, Name: lease.Name}
+	m.Liveness = r.memory.remember(key, o.cluster.Name, liveness)
+	if m.Liveness == leases.Stale {
+		expiry, _ := r.memory.watcher.Expiry(key.Namespace, key.Name)
+		grace := expiry.Add(staleGracePeriod).Sub(now)
+		m.Expired = grace <= 0
+		o.lookAgain(grace)
+	}
+	return nil
+}
+
+// staleGracePeriod is how long after its Lease went stale a member counts as not known, before it counts as not ready.
+// With the Lease's own 45 s these are seven renewals that did not come.
+const staleGracePeriod = time.Minute
+
+// liveness judges a member's or a snapshot Lease by what druid saw. A stale one is read once more, live: an observer that was frozen, or
+// whose watch hangs, judges by an old copy.
+func (r *Reconciler) liveness(ctx context.Context, lease *coordinationv1.Lease, now time.Time) (leases.Liveness, error) {
+	liveness := r.memory.watcher.Observe(lease, now)
+	if liveness != leases.Stale || r.memory.isConfirmed(lease) {
+		return liveness, nil
+	}
+	var live coordinationv1.Lease
+	if err := r.live.Get(ctx, keyOf(lease), &live); err != nil {
+		if client.IgnoreNotFound(err) == nil {
+			return leases.Unknown, nil
+		}
+		return leases.Unknown, fmt.Errorf("get Lease %s: %w", lease.Name, err)
+	}
+	if liveness = r.memory.watcher.Observe(&live, now); liveness == leases.Stale {
+		r.memory.confirm(&live)
+	}
+	return liveness, nil
+}
+
+func observeClaim(o *observation, m *plan.Member) {
+	claim := o.claims[m.Name]
+	m.ClaimOwned = claim != nil && ownedBy(o.cluster, claim)
+	switch {
+	case claim == nil:
+		m.Claim = plan.ClaimAbsent
+	case !ours(o.cluster, claim):
+		m.Claim = plan.ClaimForeign
+	case claim.DeletionTimestamp != nil:
+		m.Claim, m.ClaimUID = plan.ClaimTerminating, string(claim.UID)
+	default:
+		m.Claim, m.ClaimUID = plan.ClaimPresent, string(claim.UID)
+	}
+}
+
+// observeSeed finds a seed that does not get on its feet while another member does.
+func (r *Reconciler) observeSeed(o *observation) {
+	seed, other := false, false
+	for _, m := range o.observed.Members {
+		started := m.Pod == plan.PodLive
+		if m.Name == o.observed.Record.Seed {
+			seed = started
+		} else {
+			other = other || m.Listed && started
+		}
+	}
+	stuck := o.observed.RecordState == plan.RecordForming && !seed && other
+	lasts, left := r.memory.lasts(fact{o.cluster.UID, "seed " + o.observed.Record.Seed}, stuck, seedPatience, r.now())
+	o.observed.SeedStuck = plan.AnswerOf(lasts)
+	o.lookAgain(left)
+}
+
+// seedPatience is how long a seed may take to start after another member did. An image of a hundred megabytes is pulled
+// in less; moving the seed costs nothing but a formation that begins again.
+const seedPatience = time.Minute

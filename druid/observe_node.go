@@ -1,0 +1,181 @@
+package druid
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/etcd-druid/druid/druid/plan"
+)
+
+// observeNode looks at the node of a member that is away or stuck, or that no node takes. Always live: druid watches neither
+// nodes nor volumes, of which a Kubernetes cluster has many, and asks for one only where something is wrong.
+func (r *Reconciler) observeNode(ctx context.Context, o *observation, m *plan.Member) error {
+	pod := o.pods[m.Name]
+	homeless := m.Pod == plan.PodUnscheduled && podCondition(pod, corev1.PodScheduled) == corev1.ConditionFalse
+	homeless = r.patient(o, *m, "homeless", homeless, schedulingPatience)
+	bound := m.PodUID != "" && pod.Spec.NodeName != ""
+	if !homeless && !(bound && (m.NodeLost || m.Stuck)) {
+		r.patient(o, *m, "node away", false, 0)
+		r.patient(o, *m, "node gone", false, 0)
+		return nil
+	}
+	o.lookAgain(nodeInterval)
+	if err := r.observeVolume(ctx, o, m, bound); err != nil || m.NodeName == "" {
+		return err
+	}
+	if gone := m.Node == plan.NodeGone; !r.patient(o, *m, "node gone", gone, r.grace) && gone {
+		m.Node = plan.NodeVanished
+	}
+	if away := m.Node == plan.NodeAway; !r.patient(o, *m, "node away", away, nodePatience) && away {
+		m.Node = plan.NodeUnknown
+	}
+	return nil
+}
+
+// observeVolume finds the node of the Pod, or else of the volume, and whether it alone can mount the volume.
+func (r *Reconciler) observeVolume(ctx context.Context, o *observation, m *plan.Member, bound bool) error {
+	volume, to, err := r.volumeOf(ctx, o, m)
+	if err != nil {
+		return err
+	}
+	m.Volume, m.NodeName = volume, to.host
+	if bound {
+		m.NodeName = o.pods[m.Name].Spec.NodeName
+	}
+	if m.NodeName == "" {
+		return nil // any node may take it
+	}
+	node, err := r.findNode(ctx, m.NodeName, to, bound)
+	if err != nil {
+		return err
+	}
+	m.Node = node.state
+	if m.Volume == plan.VolumeLocal && !to.allows(m.NodeName, node.labels) {
+		m.Volume = plan.VolumeUnknown // the Pod runs where its volume cannot be, as far as we understand
+	}
+	return nil
+}
+
+// found is what a look at a node found.
+type found struct {
+	state  plan.NodeState
+	labels map[string]string
+}
+
+// findNode reads the Node called name. One that is not there by name may be known by its host label, unless the Pod names it.
+func (r *Reconciler) findNode(ctx context.Context, name string, pin pin, bound bool) (found, error) {
+	var node corev1.Node
+	err := r.live.Get(ctx, types.NamespacedName{Name: name}, &node)
+	switch {
+	case apierrors.IsForbidden(err):
+		return found{state: plan.NodeUnknown}, nil // an install that may not look: nothing is known
+	case err == nil:
+		return found{nodeState(&node), node.Labels}, nil
+	case !apierrors.IsNotFound(err):
+		return found{}, fmt.Errorf("get Node %s: %w", name, err)
+	case bound || pin.byName:
+		return found{state: plan.NodeGone}, nil
+	}
+	var nodes corev1.NodeList
+	err = r.live.List(ctx, &nodes, client.MatchingLabels{corev1.LabelHostname: name}, client.Limit(1))
+	switch {
+	case apierrors.IsForbidden(err), err == nil && len(nodes.Items) > 0:
+		return found{state: plan.NodeUnknown}, nil
+	case err != nil:
+		return found{}, fmt.Errorf("list Nodes of host %s: %w", name, err)
+	}
+	return found{state: plan.NodeGone}, nil
+}
+
+// nodeState: the taint counts only on a node that is not ready, as it does for Kubernetes' own garbage collector.
+func nodeState(node *corev1.Node) plan.NodeState {
+	ready := slices.ContainsFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool {
+		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
+	})
+	declared := slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == corev1.TaintNodeOutOfService })
+	switch {
+	case ready:
+		return plan.NodeReady
+	case declared:
+		return plan.NodeOutOfService
+	default:
+		return plan.NodeAway
+	}
+}
+
+// volumeOf says where the claim's volume can be mounted.
+func (r *Reconciler) volumeOf(ctx context.Context, o *observation, m *plan.Member) (plan.VolumeState, pin, error) {
+	claim := o.claims[m.Name]
+	if m.Claim != plan.ClaimPresent || claim.Spec.VolumeName == "" {
+		return plan.VolumeUnknown, pin{}, nil
+	}
+	var volume corev1.PersistentVolume
+	err := r.live.Get(ctx, types.NamespacedName{Name: claim.Spec.VolumeName}, &volume)
+	switch {
+	case apierrors.IsNotFound(err), apierrors.IsForbidden(err):
+		return plan.VolumeUnknown, pin{}, nil
+	case err != nil:
+		return plan.VolumeUnknown, pin{}, fmt.Errorf("get PersistentVolume %s: %w", claim.Spec.VolumeName, err)
+	case volume.Spec.ClaimRef == nil || volume.Spec.ClaimRef.UID != claim.UID || volume.Spec.ClaimRef.Namespace != o.cluster.Namespace:
+		return plan.VolumeUnknown, pin{}, nil
+	}
+	if to := pinOf(&volume); to.host != "" {
+		return plan.VolumeLocal, to, nil
+	}
+	return plan.VolumeMovable, pin{}, nil
+}
+
+// pin is the one node on which a volume is: its name, or the value of its label kubernetes.io/hostname.
+type pin struct {
+	host   string
+	byName bool
+}
+
+func (p pin) allows(node string, labels map[string]string) bool {
+	if labels == nil || p.byName { // a Node that is gone has no labels; its name and its host were most likely one
+		return p.host == node
+	}
+	return labels[corev1.LabelHostname] == p.host
+}
+
+// pinOf reads the volume's node affinity. Only the two ways to name one node that every Kubernetes cluster knows count: a
+// label of a zone or of a driver may fit a node that is yet to come, and such a volume is nobody's to give up.
+func pinOf(volume *corev1.PersistentVolume) pin {
+	affinity := volume.Spec.NodeAffinity
+	if affinity == nil || affinity.Required == nil {
+		return pin{}
+	}
+	var to pin
+	for i, term := range affinity.Required.NodeSelectorTerms {
+		p := pinOfTerm(term)
+		if i > 0 && p != to {
+			return pin{}
+		}
+		to = p
+	}
+	return to
+}
+
+func pinOfTerm(term corev1.NodeSelectorTerm) pin {
+	one := func(r corev1.NodeSelectorRequirement, key string) bool {
+		return r.Key == key && r.Operator == corev1.NodeSelectorOpIn && len(r.Values) == 1
+	}
+	for _, r := range term.MatchFields {
+		if one(r, metav1.ObjectNameField) {
+			return pin{r.Values[0], true}
+		}
+	}
+	for _, r := range term.MatchExpressions {
+		if one(r, corev1.LabelHostname) {
+			return pin{r.Values[0], false}
+		}
+	}
+	return pin{}
+}

@@ -1,0 +1,78 @@
+package druid
+
+import (
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/etcd-druid/druid/druid/plan"
+	"github.com/etcd-druid/druid/manifests"
+)
+
+func observePod(o *observation, m *plan.Member) {
+	pod := o.pods[m.Name]
+	if pod == nil {
+		m.Pod = plan.PodAbsent
+		return
+	}
+	if !ours(o.cluster, pod) {
+		m.Pod = plan.PodForeign
+		return
+	}
+	m.Pod, m.PodUID = podState(pod), string(pod.UID)
+	m.EtcdReady = m.Pod != plan.PodEnded && etcdReady(pod)
+	m.NodeLost = nodeLost(pod)
+	m.Serving = pod.Labels[manifests.LabelServing] == manifests.LabelTrue
+	m.Voter = pod.Labels[manifests.LabelVoter] == manifests.LabelTrue
+}
+
+func podState(pod *corev1.Pod) plan.PodState {
+	switch {
+	case pod.Status.Phase == corev1.PodFailed, pod.Status.Phase == corev1.PodSucceeded:
+		if pod.DeletionTimestamp != nil {
+			return plan.PodTerminating
+		}
+		return plan.PodEnded
+	case pod.DeletionTimestamp != nil:
+		return plan.PodTerminating
+	case pod.Spec.NodeName == "":
+		return plan.PodUnscheduled
+	case slices.ContainsFunc(containerStatuses(pod), everRan):
+		return plan.PodLive
+	case pod.Status.Phase == corev1.PodPending || pod.Status.Phase == "":
+		return plan.PodUnstarted
+	default: // Running or Unknown, without a word of its containers: it is not known that none ran
+		return plan.PodLive
+	}
+}
+
+func containerStatuses(pod *corev1.Pod) []corev1.ContainerStatus {
+	return slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses)
+}
+
+func everRan(s corev1.ContainerStatus) bool {
+	return s.State.Running != nil || s.State.Terminated != nil || s.LastTerminationState.Terminated != nil || s.RestartCount > 0
+}
+
+func etcdReady(pod *corev1.Pod) bool {
+	return slices.ContainsFunc(pod.Status.ContainerStatuses, func(s corev1.ContainerStatus) bool {
+		return s.Name == manifests.ContainerEtcd && s.Ready
+	})
+}
+
+// nodeLost says that Kubernetes' node controller gave the node up. It then sets the Pod's condition Ready to False, and
+// nothing else; a kubelet always writes Ready and ContainersReady together, and a member's Pod has no readiness gates that
+// could set them apart. So druid need not watch nodes, of which every one writes its status all the time.
+func nodeLost(pod *corev1.Pod) bool {
+	return podCondition(pod, corev1.ContainersReady) == corev1.ConditionTrue &&
+		podCondition(pod, corev1.PodReady) == corev1.ConditionFalse
+}
+
+func podCondition(pod *corev1.Pod, kind corev1.PodConditionType) corev1.ConditionStatus {
+	for _, c := range pod.Status.Conditions {
+		if c.Type == kind {
+			return c.Status
+		}
+	}
+	return corev1.ConditionUnknown
+}

@@ -1,0 +1,105 @@
+package druid
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"time"
+
+	"github.com/spf13/pflag"
+	"k8s.io/apimachinery/pkg/util/validation"
+)
+
+// Options are druid's start options.
+type Options struct {
+	// AgentImage is the image of the agents, with its tag.
+	AgentImage string
+	// Namespaces to watch; all when empty.
+	Namespaces []string
+	// LeaderElect lets several replicas run, of which one works. Its Lease stands in LeaderNamespace.
+	LeaderElect bool
+	// LeaderNamespace is druid's own namespace when it is empty.
+	LeaderNamespace string
+	// HealthAddress serves /healthz and /readyz, MetricsAddress /metrics; 0 switches either off.
+	HealthAddress, MetricsAddress string
+	// LogLevel is debug, info, warn or error.
+	LogLevel string
+	// Concurrency is the number of clusters that are worked on at once.
+	Concurrency int
+	// NotReadyGracePeriod is how long a member's etcd may be not ready before its Pod is restarted. It doubles after each
+	// restart in a row, up to an hour. A Node must be gone for as long before it counts as lost.
+	NotReadyGracePeriod time.Duration
+}
+
+// DefaultOptions are those of an installation that says nothing.
+func DefaultOptions() Options {
+	return Options{
+		LeaderElect:    true,
+		HealthAddress:  ":8081",
+		MetricsAddress: ":8080",
+		LogLevel:       "info",
+		// A worker holds a cluster for the API calls of one pass, some milliseconds each: 32 keep up with hundreds of
+		// clusters that are created at once, and cost nothing while they are idle.
+		Concurrency: 32,
+		// The replay of a log and the copy of a database take a minute or two on slow disks; etcd-druid's users know this
+		// number.
+		NotReadyGracePeriod: 5 * time.Minute,
+	}
+}
+
+// The leader election between replicas of druid. After a kill -9 the other one has seen the Lease unchanged for its
+// duration, and asks again, at most 14 s + 1.2 × 4 s later (client-go's jitter): below the 20 s that are promised. Each
+// replica asks once in retryPeriod, which is most of what an idle druid does.
+const (
+	leaseDuration = 14 * time.Second
+	renewDeadline = 10 * time.Second
+	retryPeriod   = 4 * time.Second
+)
+
+// minGracePeriod is what a member needs to start and to answer its first probes.
+const minGracePeriod = 10 * time.Second
+
+// AddFlags adds the options to set. What o holds is their default.
+func (o *Options) AddFlags(set *pflag.FlagSet) {
+	set.StringVar(&o.AgentImage, "agent-image", o.AgentImage, "image of the agents, with its tag")
+	set.StringSliceVar(&o.Namespaces, "namespaces", o.Namespaces, "namespaces to watch, all when empty")
+	set.BoolVar(&o.LeaderElect, "leader-elect", o.LeaderElect, "let one of several replicas work")
+	set.StringVar(&o.LeaderNamespace, "leader-namespace", o.LeaderNamespace, "namespace of the Lease for leader election, druid's own when empty")
+	set.StringVar(&o.HealthAddress, "health-address", o.HealthAddress, "address of /healthz and /readyz, 0 for none")
+	set.StringVar(&o.MetricsAddress, "metrics-address", o.MetricsAddress, "address of /metrics, 0 for none")
+	set.StringVar(&o.LogLevel, "log-level", o.LogLevel, "debug, info, warn or error")
+	set.DurationVar(&o.NotReadyGracePeriod, "not-ready-grace-period", o.NotReadyGracePeriod,
+		"how long a member's etcd may be not ready before its Pod is restarted; twice as long after each restart in a row")
+	set.IntVar(&o.Concurrency, "concurrency", o.Concurrency, "number of clusters that are worked on at once")
+}
+
+// Validate names every option that is missing or out of its range.
+func (o Options) Validate() error {
+	var errs []error
+	if o.AgentImage == "" {
+		errs = append(errs, errors.New("--agent-image is empty; name the image that holds the agent"))
+	}
+	if o.Concurrency < 1 || o.Concurrency > 1000 {
+		errs = append(errs, fmt.Errorf("--concurrency is %d, want 1 to 1000", o.Concurrency))
+	}
+	if o.NotReadyGracePeriod < minGracePeriod {
+		errs = append(errs, fmt.Errorf("--not-ready-grace-period is %s, want at least %s", o.NotReadyGracePeriod, minGracePeriod))
+	}
+	for _, namespace := range o.Namespaces {
+		if why := validation.IsDNS1123Label(namespace); len(why) > 0 {
+			errs = append(errs, fmt.Errorf("--namespaces names %q: %s", namespace, why[0]))
+		}
+	}
+	errs = append(errs, validAddress("--health-address", o.HealthAddress), validAddress("--metrics-address", o.MetricsAddress))
+	return errors.Join(errs...)
+}
+
+func validAddress(flag, address string) error {
+	if address == "0" {
+		return nil
+	}
+	if _, _, err := net.SplitHostPort(address); err != nil {
+		return fmt.Errorf("%s is %q, want host:port or 0", flag, address)
+	}
+	return nil
+}

@@ -1,0 +1,231 @@
+package plan
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/etcd-druid/druid/api/v1alpha1"
+	"github.com/etcd-druid/druid/leases"
+)
+
+func TestBackupReadyPromisesNothingThatIsNotKnown(t *testing.T) {
+	count := map[string]int{}
+	eachBackupFacts(func(f backupFacts) {
+		status, reason, rule := judgeBackup(f)
+		count[rule]++
+		known := f.full == leases.Live || f.told == BackupToldGood || f.told == BackupToldDeltaFailed && f.full == leases.Unknown
+		switch {
+		case status == metav1.ConditionTrue && (f.full|f.delta)&leases.Stale != 0:
+			t.Errorf("%+v: %s calls a backup good that stopped", f, rule)
+		case status == metav1.ConditionTrue && (f.full == leases.Never || !known):
+			t.Errorf("%+v: %s calls a backup good of which nobody told", f, rule)
+		case reason == v1alpha1.ReasonIncrementalBackupSucceeded && f.delta == leases.Never:
+			t.Errorf("%+v: %s calls changes saved that nobody saved", f, rule)
+		case status == metav1.ConditionTrue && f.valid == No:
+			t.Errorf("%+v: %s hides that the spec is not obeyed", f, rule)
+		case status != metav1.ConditionFalse && (f.full|f.delta)&leases.Stale != 0:
+			t.Errorf("%+v: %s hides a backup that stopped", f, rule)
+		case status == metav1.ConditionFalse && f.full == leases.Live && f.delta == leases.Live && f.valid == Yes:
+			t.Errorf("%+v: %s condemns a backup that goes on", f, rule)
+		case status == metav1.ConditionFalse && (f.full|f.delta)&leases.Stale == 0 && f.fullFailed == No && f.deltaFailed == No &&
+			f.attached == Yes && f.valid == Yes && f.told&(BackupToldGood|BackupToldElse) != 0:
+			t.Errorf("%+v: %s condemns what is merely not known", f, rule)
+		}
+	})
+	var rows []string
+	for _, r := range backupRows {
+		rows = append(rows, r.name)
+	}
+	fired(t, count, rows...)
+	renderBackups(t, count)
+}
+
+func eachBackupFacts(check func(backupFacts)) {
+	for _, full := range bits(anyLiveness) {
+		for _, delta := range bits(anyLiveness) {
+			for _, fullFailed := range bits(anyAnswer) {
+				for _, deltaFailed := range bits(anyAnswer) {
+					for _, attached := range bits(anyAnswer) {
+						for _, valid := range bits(anyAnswer) {
+							for _, told := range bits(anyTold) {
+								check(backupFacts{full, delta, fullFailed, deltaFailed, attached, valid, told})
+							}
+						}
+					}
+				}
+			}
+		}
+	}
+}
+
+// saved is a cluster of which a full backup and all changes are saved.
+func saved(o *Observed) {
+	o.Full = Snapshot{Lease: LeaseOurs, Says: leases.Backup{Revision: 7}, Liveness: leases.Live}
+	o.Delta = Snapshot{Lease: LeaseOurs, Says: leases.Backup{Revision: 9}, Liveness: leases.Live}
+}
+
+// unsaved is one whose deltas stopped.
+func unsaved(o *Observed) {
+	saved(o)
+	o.Delta.Liveness, o.Delta.Says.Error = leases.Stale, "bucket backups: access denied"
+}
+
+func TestBackupSteps(t *testing.T) {
+	on, off := Desired{Replicas: 3, Backup: true}, Desired{Replicas: 3}
+	absent := func(o *Observed) {
+		o.Full, o.Delta = Snapshot{Lease: LeaseAbsent, Liveness: leases.Unknown}, Snapshot{Lease: LeaseAbsent, Liveness: leases.Unknown}
+	}
+	tests := map[string]struct {
+		desired Desired
+		change  []func(*Observed)
+		want    []string
+	}{
+		"a backup is asked for": {on, []func(*Observed){absent}, []string{
+			"CreateSnapshotLease snapshot-lease-missing full-snapshot", "CreateSnapshotLease snapshot-lease-missing delta-snapshot",
+		}},
+		"it goes on":        {on, []func(*Observed){saved}, []string{}},
+		"none is asked for": {off, []func(*Observed){absent}, []string{}},
+		"none any more":     {off, []func(*Observed){saved}, []string{"DeleteSnapshotLease backup-ended full-snapshot", "DeleteSnapshotLease backup-ended delta-snapshot"}},
+		"not somebody else's": {off, []func(*Observed){saved, func(o *Observed) { o.Full.Lease = LeaseForeign }}, []string{
+			"DeleteSnapshotLease backup-ended delta-snapshot",
+		}},
+		"one that fails allows no eviction": {on, []func(*Observed){unsaved}, []string{"ApplyBudget budget-raised  3"}},
+		"one that is well again does":       {on, []func(*Observed){saved, func(o *Observed) { o.BudgetMin = 3 }}, []string{"ApplyBudget budget-lowered  2"}},
+		"what is not known hinders nobody": {on, []func(*Observed){saved, func(o *Observed) {
+			o.Full.Liveness, o.Delta.Liveness = leases.Unknown, leases.Unknown
+		}}, []string{}},
+		"a store that the Pods do not reach yet hinders nobody: an eviction would mend it": {on, []func(*Observed){saved, func(o *Observed) {
+			o.Full.Liveness, o.Full.Says, o.Unattached = leases.Never, leases.Backup{Error: "no credentials"}, []string{"c-a"}
+		}}, []string{}},
+		"one of a cluster that is not backed up any more hinders nobody": {off, []func(*Observed){unsaved}, []string{
+			"DeleteSnapshotLease backup-ended full-snapshot", "DeleteSnapshotLease backup-ended delta-snapshot",
+		}},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			if diff := cmp.Diff(test.want, short(Steps(test.desired, whole(test.change...)))); diff != "" {
+				t.Errorf("steps (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestBackupReadyIsToldAPerson(t *testing.T) {
+	begins := func(o *Observed) { o.Full, o.Delta = never(), never() }
+	tests := map[string]struct {
+		desired Desired
+		change  func(*Observed)
+		before  metav1.ConditionStatus
+		reason  string // empty: no condition
+		want    string
+		event   string // reason of the Event, empty for none
+	}{
+		"not asked for": {Desired{Replicas: 3}, saved, metav1.ConditionTrue, "", "", ""},
+		"begins":        {Desired{Backup: true}, begins, "", v1alpha1.ReasonUnknown, "the first full backup was not made yet", ""},
+		"begins without the store": {
+			Desired{Backup: true}, func(o *Observed) { begins(o); o.Unattached = []string{"c-a", "c-b"} }, "",
+			v1alpha1.ReasonBackupStoreNotAttached, "made before the store was named have no access to it: c-a, c-b. Delete them one at a time", "BackupStoreNotAttached",
+		},
+		"begins with a mistake": {
+			Desired{Backup: true, BackupProblem: "schedule 0 25"}, begins, "", v1alpha1.ReasonBackupSpecInvalid, "schedule 0 25", "BackupSpecInvalid",
+		},
+		"the first one fails": {
+			Desired{Backup: true}, func(o *Observed) { begins(o); o.Full.Says.Error = "no such bucket" }, "",
+			v1alpha1.ReasonFullBackupFailed, "the first full backup was not made: no such bucket; until it succeeds no member is removed", "FullBackupFailed",
+		},
+		"the first one is there": {
+			Desired{Backup: true}, func(o *Observed) { saved(o); o.Delta = never() }, metav1.ConditionUnknown,
+			v1alpha1.ReasonFullBackupSucceeded, "what changed since then is not saved yet", "FullBackupSucceeded",
+		},
+		"all is saved": {
+			Desired{Backup: true}, saved, metav1.ConditionTrue, v1alpha1.ReasonIncrementalBackupSucceeded, "all changes since are saved", "",
+		},
+		"all is saved again": {
+			Desired{Backup: true}, saved, metav1.ConditionFalse, v1alpha1.ReasonIncrementalBackupSucceeded, "all changes since are saved", "IncrementalBackupSucceeded",
+		},
+		"deltas stop": {
+			Desired{Backup: true}, unsaved, metav1.ConditionTrue, v1alpha1.ReasonIncrementalBackupFailed,
+			"changes are not saved: bucket backups: access denied; until", "IncrementalBackupFailed",
+		},
+		"fulls stop, and nobody says why": {
+			Desired{Backup: true}, func(o *Observed) { saved(o); o.Full.Liveness = leases.Stale }, metav1.ConditionTrue,
+			v1alpha1.ReasonFullBackupFailed, "older than spec.backup.full allows, and the agents tell no error", "FullBackupFailed",
+		},
+		"somebody else's Leases": {
+			Desired{Backup: true}, func(o *Observed) { o.Full = Snapshot{Lease: LeaseForeign, Liveness: leases.Unknown}; o.Delta = o.Full }, "",
+			v1alpha1.ReasonUnknown, "belong to somebody else", "",
+		},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			var before v1alpha1.EtcdClusterStatus
+			if test.before != "" {
+				before.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionBackupReady, Status: test.before, Reason: "Before"}}
+			}
+			o := whole(test.change)
+			after := Status(test.desired, o, before, nil, 1, metav1.Now())
+			got := condition(after, v1alpha1.ConditionBackupReady)
+			if got.Reason != test.reason || !strings.Contains(got.Message, test.want) {
+				t.Errorf("got %s %q, want %s %q", got.Reason, got.Message, test.reason, test.want)
+			}
+			event := ""
+			for _, e := range Events(before, after) {
+				if e.Note == got.Message && got.Message != "" {
+					event = e.Reason
+					if e.Warning != (got.Status == metav1.ConditionFalse) {
+						t.Errorf("event %+v of status %s", e, got.Status)
+					}
+				}
+			}
+			if event != test.event {
+				t.Errorf("event %q, want %q", event, test.event)
+			}
+			foreign := condition(after, v1alpha1.ConditionDegraded).Reason == v1alpha1.ReasonForeignObject
+			if foreign != (test.desired.Backup && o.Full.Lease == LeaseForeign) {
+				t.Errorf("told as somebody else's object: %t", foreign)
+			}
+		})
+	}
+}
+
+// never is a Lease that nobody renewed yet.
+func never() Snapshot { return Snapshot{Lease: LeaseOurs, Liveness: leases.Never} }
+
+func TestWhatTheStatusToldIsReadBack(t *testing.T) {
+	for told, c := range map[BackupTold]metav1.Condition{
+		BackupToldGood:        {Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonFullBackupSucceeded},
+		BackupToldFullFailed:  {Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonFullBackupFailed},
+		BackupToldDeltaFailed: {Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonIncrementalBackupFailed},
+		BackupToldElse:        {Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonBackupSpecInvalid},
+	} {
+		c.Type = v1alpha1.ConditionBackupReady
+		if got := BackupToldBy([]metav1.Condition{c}); got != told {
+			t.Errorf("%s %s: got %d, want %d", c.Status, c.Reason, got, told)
+		}
+	}
+	if got := BackupToldBy(nil); got != BackupToldElse {
+		t.Errorf("no condition: got %d", got)
+	}
+}
+
+func TestEveryReasonOfABackupHasASentence(t *testing.T) {
+	p := picture{Desired: Desired{BackupProblem: "wrong"}}
+	for _, r := range backupRows {
+		if words, ok := backupSentences[r.reason]; !ok || words(p) == "" {
+			t.Errorf("row %s: reason %s says nothing to a person", r.name, r.reason)
+		}
+	}
+}
+
+func TestAFailingBackupKeepsMembersAndTellsSo(t *testing.T) {
+	o := whole(aged, unsaved)
+	status := Status(Desired{Replicas: 1, Backup: true}, o, v1alpha1.EtcdClusterStatus{}, nil, 1, metav1.Now())
+	got := condition(status, v1alpha1.ConditionProgressing)
+	want := "3 members, 1 asked for: member c-c cannot be spared, the backup fails, as condition BackupReady tells"
+	if got.Reason != v1alpha1.ReasonScaleDownBlocked || got.Message != want {
+		t.Errorf("got %s %q, want %q", got.Reason, got.Message, want)
+	}
+}

@@ -1,0 +1,113 @@
+package plan
+
+import (
+	"fmt"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/etcd-druid/druid/api/v1alpha1"
+)
+
+// Event is a line of the story that `kubectl describe` tells of an EtcdCluster.
+type Event struct {
+	Warning bool
+	Reason  string
+	// Member whose Pod it is about, or empty.
+	Member string
+	Note   string
+}
+
+// Events are what two statuses have between them. Nothing is told twice, because a status that was written is the next
+// one's before; and a steady cluster tells nothing.
+func Events(before, after v1alpha1.EtcdClusterStatus) []Event {
+	var events []Event
+	tell := func(warning bool, reason, member, note string, args ...any) {
+		events = append(events, Event{warning, reason, member, fmt.Sprintf(note, args...)})
+	}
+	if before.ClusterID == "" && after.ClusterID != "" {
+		tell(false, v1alpha1.EventClusterFormed, "", "The cluster formed with ID %s", after.ClusterID)
+	}
+	memberEvents(before, after, tell)
+	leavingEvents(before, after, tell)
+	conditionEvents(before, after, tell)
+	return events
+}
+
+// teller adds an Event.
+type teller func(warning bool, reason, member, note string, args ...any)
+
+func memberEvents(before, after v1alpha1.EtcdClusterStatus, tell teller) {
+	for _, m := range after.Members {
+		was := v1alpha1.MemberStatus{}
+		if i := slices.IndexFunc(before.Members, func(b v1alpha1.MemberStatus) bool { return b.Name == m.Name }); i >= 0 {
+			was = before.Members[i]
+		}
+		if was.ID != "" && was.ID != m.ID {
+			tell(false, v1alpha1.EventMemberReplaced, m.Name, "Member %s joined again with ID %s, in the place of %s", m.Name, m.ID, was.ID)
+		}
+		switch {
+		case was.Status != v1alpha1.MemberReady && m.Status == v1alpha1.MemberReady:
+			tell(false, v1alpha1.EventMemberReady, m.Name, "Member %s with ID %s is a ready voter", m.Name, m.ID)
+		case was.Status == v1alpha1.MemberReady && m.Status != v1alpha1.MemberReady:
+			tell(true, v1alpha1.EventMemberNotReady, m.Name, "Member %s is %s (%s): %s", m.Name, m.Status, m.Reason, m.Message)
+		}
+	}
+}
+
+// leavingEvents tell of members on their way out. That one is gone is told by the step that struck its name: a record can
+// lose a name in other ways.
+func leavingEvents(before, after v1alpha1.EtcdClusterStatus, tell teller) {
+	for _, m := range after.Members {
+		was := v1alpha1.MemberStatus{}
+		if i := slices.IndexFunc(before.Members, func(b v1alpha1.MemberStatus) bool { return b.Name == m.Name }); i >= 0 {
+			was = before.Members[i]
+		}
+		switch {
+		case was.Leaving == "" && m.Leaving != "":
+			tell(false, v1alpha1.EventScalingDown, m.Name, "Member %s is to be removed", m.Name)
+		case was.Leaving != "" && m.Leaving == "":
+			tell(false, v1alpha1.EventScaleDownCancelled, m.Name, "Member %s stays: it is wanted again, or cannot be spared now", m.Name)
+		}
+	}
+	was, is := condition(before, v1alpha1.ConditionProgressing), condition(after, v1alpha1.ConditionProgressing)
+	if is.Reason == v1alpha1.ReasonScaleDownBlocked && was.Message != is.Message {
+		tell(true, v1alpha1.EventScaleDownBlocked, "", "%s", is.Message)
+	}
+}
+
+func conditionEvents(before, after v1alpha1.EtcdClusterStatus, tell teller) {
+	was, is := condition(before, v1alpha1.ConditionReady), condition(after, v1alpha1.ConditionReady)
+	switch {
+	case was.Reason == is.Reason:
+	case is.Reason == v1alpha1.ReasonQuorumLost:
+		tell(true, v1alpha1.EventQuorumLost, "", "%s", is.Message)
+	case is.Reason == v1alpha1.ReasonQuorate && was.Reason == v1alpha1.ReasonQuorumLost:
+		tell(false, v1alpha1.EventQuorumRegained, "", "%s", is.Message)
+	}
+	was, is = condition(before, v1alpha1.ConditionDegraded), condition(after, v1alpha1.ConditionDegraded)
+	switch {
+	case was.Reason == is.Reason:
+	case is.Status == metav1.ConditionTrue:
+		tell(true, is.Reason, "", "%s", is.Message)
+	case was.Status == metav1.ConditionTrue:
+		tell(false, v1alpha1.EventRecovered, "", "%s is over", was.Reason)
+	}
+	for _, kind := range []string{v1alpha1.ConditionBackupReady, v1alpha1.ConditionBackupVerified} {
+		was, is = condition(before, kind), condition(after, kind)
+		switch {
+		case is.Status == metav1.ConditionFalse && was.Reason != is.Reason:
+			tell(true, is.Reason, "", "%s", is.Message)
+		case is.Status == metav1.ConditionTrue && was.Status != metav1.ConditionTrue:
+			tell(false, is.Reason, "", "%s", is.Message)
+		}
+	}
+}
+
+func condition(s v1alpha1.EtcdClusterStatus, kind string) metav1.Condition {
+	if c := meta.FindStatusCondition(s.Conditions, kind); c != nil {
+		return *c
+	}
+	return metav1.Condition{}
+}

@@ -1,0 +1,243 @@
+package plan
+
+import (
+	"slices"
+	"time"
+
+	"github.com/etcd-druid/druid/leases"
+)
+
+// A fact is an enum of one bit per value, so that the cell of a table may hold several.
+type (
+	// Answer to a question.
+	Answer uint8
+	// RecordState is how the cluster record was found.
+	RecordState uint8
+	// LeaseState is how a Lease was found.
+	LeaseState uint8
+	// ClaimState is how a PersistentVolumeClaim was found.
+	ClaimState uint8
+	// PodState is how a Pod was found.
+	PodState uint8
+	// ObjectState is how an object that druid applies was found.
+	ObjectState uint8
+)
+
+// The answers.
+const (
+	No Answer = 1 << iota
+	Yes
+
+	anyAnswer = No | Yes
+)
+
+// AnswerOf says Yes or No.
+func AnswerOf(b bool) Answer {
+	if b {
+		return Yes
+	}
+	return No
+}
+
+// The states of the record.
+const (
+	RecordAbsent     RecordState = 1 << iota // no such Lease
+	RecordForeign                            // a Lease of that name that is not the cluster's
+	RecordUnreadable                         // it cannot be understood
+	RecordForming
+	RecordFormed
+	RecordRecovering
+
+	anyRecord = RecordAbsent | RecordForeign | RecordUnreadable | RecordForming | RecordFormed | RecordRecovering
+)
+
+// The states of a Lease.
+const (
+	LeaseAbsent  LeaseState = 1 << iota
+	LeaseForeign            // not controlled by the EtcdCluster
+	LeaseOurs
+
+	anyLease = LeaseAbsent | LeaseForeign | LeaseOurs
+)
+
+// The states of a PersistentVolumeClaim.
+const (
+	ClaimAbsent      ClaimState = 1 << iota
+	ClaimForeign                // bears the name, but is not the cluster's
+	ClaimTerminating            // deleted, and kept by a finalizer while a Pod uses it
+	ClaimPresent
+
+	anyClaim = ClaimAbsent | ClaimForeign | ClaimTerminating | ClaimPresent
+)
+
+// The states of a Pod.
+const (
+	PodAbsent      PodState = 1 << iota
+	PodForeign              // not controlled by the EtcdCluster
+	PodUnscheduled          // has no node
+	PodUnstarted            // has a node, and none of its containers ever ran
+	PodLive                 // a container runs or ran
+	PodEnded                // phase Failed or Succeeded: it never comes back
+	PodTerminating
+
+	anyPod = PodAbsent | PodForeign | PodUnscheduled | PodUnstarted | PodLive | PodEnded | PodTerminating
+)
+
+// The states of an object that druid applies.
+const (
+	ObjectAbsent ObjectState = 1 << iota
+	ObjectForeign
+	ObjectOutdated
+	ObjectCurrent
+)
+
+// Desired is what an EtcdCluster asks for.
+type Desired struct {
+	Replicas int
+	// ClusterID is etcd's cluster ID as the status latched it, 0 while the cluster never was seen as formed.
+	ClusterID uint64
+	// Known are the names of the members that the status lists.
+	Known []string
+	// RetainClaims says that the claim of a removed member stays.
+	RetainClaims bool
+	// ClaimsGo says that the claims are to be deleted when the EtcdCluster is.
+	ClaimsGo bool
+	// Deleted says that the EtcdCluster has a deletionTimestamp.
+	Deleted bool
+	// Backup says that the cluster is to be backed up, BackupProblem what is wrong with how, and BackupTold what the status
+	// says of it.
+	Backup        bool
+	BackupProblem string
+	BackupTold    BackupTold
+}
+
+// Observed is the cluster as Kubernetes shows it.
+type Observed struct {
+	RecordState RecordState
+	// Record is what the record says; empty unless it was readable.
+	Record leases.Record
+	// RecordProblem says what is wrong with a record that is foreign or unreadable.
+	RecordProblem string
+	LeaderLease   LeaseState
+	// Full and Delta are the Leases that tell of backups.
+	Full, Delta Snapshot
+	// Unattached are the listed members whose Pods lack what the backup store needs, sorted.
+	Unattached []string
+	// Objects are those that druid applies, but for the PodDisruptionBudget.
+	Objects []Object
+	// Budget is the PodDisruptionBudget, and BudgetMin its minAvailable.
+	Budget    ObjectState
+	BudgetMin int
+	// Members are all names that the record or an object of the cluster bears, sorted by name.
+	Members []Member
+	// SeedStuck says that the seed's Pod has not started for longer than druid's patience, while that of another member
+	// has.
+	SeedStuck Answer
+	// Problems that a person may have to mend, found in Pods, claims and Leases.
+	Problems []Problem
+}
+
+// Object is one that druid applies.
+type Object struct {
+	Kind, Name string
+	State      ObjectState
+	// Stage in which it is applied.
+	Stage Stage
+}
+
+// Member is all that bears one member's name.
+type Member struct {
+	Name string
+	// Listed says that the record lists the name.
+	Listed bool
+
+	Lease LeaseState
+	// Readable says that Says could be read.
+	Readable bool
+	Says     leases.Member
+	Liveness leases.Liveness
+	// Born is when the API server made the Lease: an order among the members of a cluster, never compared with a clock.
+	Born time.Time
+	// Expired says that the Lease was stale for longer than the grace period.
+	Expired bool
+
+	Claim    ClaimState
+	ClaimUID string
+	// ClaimOwned says that the claim refers to the EtcdCluster as an owner, and so goes with it.
+	ClaimOwned bool
+
+	Pod    PodState
+	PodUID string
+	// EtcdReady is the readiness of the etcd container: etcd's own /readyz, as the kubelet last saw it.
+	EtcdReady bool
+	// NodeLost says that the node's kubelet is not heard of.
+	NodeLost bool
+	// Serving and Voter are the labels that the Pod bears.
+	Serving, Voter bool
+	// Routed says that the endpoints of the client Service hold the Pod. It is read only of a member that is about to leave.
+	Routed bool
+
+	// Stuck says that the member was not up for longer than its patience, nor a learner that gets on. Steady says that it was
+	// up for as long.
+	Stuck, Steady bool
+	// Blocked says that a container waits for an image or a configuration, which no restart brings.
+	Blocked bool
+	// Lingers says, of a listed name, that for long it had no Pod of which a container ran; of any other, that its objects
+	// were there for long.
+	Lingers bool
+	// Node is the node of the Pod, or the one that alone can mount the volume. It is looked at only where it matters, and
+	// else is 0, as Volume is. NodeName is its name.
+	Node     NodeState
+	NodeName string
+	Volume   VolumeState
+}
+
+// Problem keeps the cluster from its spec until a person acts, or something outside druid does.
+type Problem struct {
+	// Reason is one of the reasons of the condition Degraded.
+	Reason string
+	// Member that has the problem, or empty.
+	Member string
+	// Message names what is wrong and what to do about it.
+	Message string
+}
+
+// ours says whether any object of the cluster bears the member's name.
+func (m Member) ours() bool {
+	return m.Lease == LeaseOurs || m.Claim&(ClaimPresent|ClaimTerminating) != 0 || m.Pod&^(PodAbsent|PodForeign) != 0
+}
+
+// votes says whether the member is a voter, as far as is known: by its Lease, else by the label that its Pod got when the
+// Lease last said so.
+func (m Member) votes() bool {
+	switch {
+	case !m.Readable || m.Lease != LeaseOurs || m.Liveness == leases.Never && !m.Says.EverFormed():
+		return m.Voter
+	default:
+		return m.Says.Role == leases.RoleLeader || m.Says.Role == leases.RoleMember
+	}
+}
+
+// saysVoter says whether the member's Lease names it a voter. The label of a Pod is no proof: it may be of the member's
+// former raft ID.
+func (m Member) saysVoter() bool {
+	return m.Lease == LeaseOurs && m.Readable && (m.Says.Role == leases.RoleLeader || m.Says.Role == leases.RoleMember)
+}
+
+// up says whether etcd itself is known to serve: its /readyz includes a read that needs a quorum.
+func (m Member) up() bool { return m.Pod == PodLive && m.EtcdReady && !m.NodeLost }
+
+// down says whether etcd is known not to serve.
+func (m Member) down() bool { return !m.NodeLost && !m.EtcdReady }
+
+// listed returns the members that the record lists.
+func (o Observed) listed() []Member {
+	return slices.DeleteFunc(slices.Clone(o.Members), func(m Member) bool { return !m.Listed })
+}
+
+// formed says whether the raft group exists.
+func (o Observed) formed() Answer {
+	return AnswerOf(o.RecordState&(RecordFormed|RecordRecovering) != 0)
+}
+
+func quorum(voters int) int { return voters/2 + 1 }

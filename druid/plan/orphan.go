@@ -1,0 +1,117 @@
+package plan
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/etcd-druid/druid/api/v1alpha1"
+	"github.com/etcd-druid/druid/leases"
+)
+
+// orphanVerdict says what becomes of what bears a name.
+type orphanVerdict uint8
+
+const (
+	orphanKeep orphanVerdict = 1 << iota
+	orphanWait
+	orphanTell // a person decides: the condition Degraded names the objects and the cure
+	orphanMark // tell the leader's agent that nobody starts the learner
+)
+
+// orphanRows decide about what bears a member's name and has lost its counterpart. That something is absent is no proof
+// that it may go: druid deletes nothing by this table.
+var orphanRows = []struct {
+	name                                                 string
+	usable, listed, retired, objects, unstarted, lingers Answer
+	marked                                               Answer
+	verdict                                              orphanVerdict
+	why                                                  string
+}{
+	{"no-record", No, anyAnswer, anyAnswer, anyAnswer, anyAnswer, anyAnswer, anyAnswer, orphanKeep,
+		"only a record that can be read says who is desired"},
+	{"retired", Yes, anyAnswer, Yes, anyAnswer, anyAnswer, anyAnswer, anyAnswer, orphanKeep,
+		"the leader's agent acknowledged the removal: what is left is cleaned up by that mark"},
+	{"desired", Yes, Yes, No, anyAnswer, No, anyAnswer, anyAnswer, orphanKeep,
+		"druid makes again what it lacks: Lease, claim, Pod"},
+	{"desired-comes", Yes, Yes, No, anyAnswer, Yes, No, anyAnswer, orphanKeep,
+		"its Pod will start the learner or replace it"},
+	{"desired-not-coming", Yes, Yes, No, anyAnswer, Yes, Yes, No, orphanMark,
+		"its Pod has not come up for long, and is not the one that added the learner: the leader's agent removes the learner"},
+	{"desired-not-coming-told", Yes, Yes, No, anyAnswer, Yes, Yes, Yes, orphanKeep,
+		"the leader's agent knows"},
+	{"status-only", Yes, No, No, No, anyAnswer, anyAnswer, anyAnswer, orphanKeep,
+		"an entry of the status goes with the name in the record"},
+	{"orphan-seen", Yes, No, No, Yes, anyAnswer, No, anyAnswer, orphanWait,
+		"it may be on its way out, or the record on its way in"},
+	{"orphan", Yes, No, No, Yes, anyAnswer, Yes, anyAnswer, orphanTell,
+		"nothing proves that it is superfluous"},
+}
+
+// orphanFacts is all that the policy may look at.
+type orphanFacts struct {
+	// usable: the record can be read. listed: it lists the name.
+	usable, listed Answer
+	// retired: the member's Lease acknowledges its removal, or that it never was to be one.
+	retired Answer
+	// objects: a Lease, claim or Pod of the cluster bears the name.
+	objects Answer
+	// unstarted: the leader lists a learner at the name's peer URL that never started.
+	unstarted Answer
+	// lingers: druid saw it so for long.
+	lingers Answer
+	// marked: the Lease says already that this learner is not coming.
+	marked Answer
+}
+
+func judgeOrphan(f orphanFacts) (orphanVerdict, string) {
+	for _, r := range orphanRows {
+		if r.usable&f.usable != 0 && r.listed&f.listed != 0 && r.retired&f.retired != 0 && r.objects&f.objects != 0 &&
+			r.unstarted&f.unstarted != 0 && r.lingers&f.lingers != 0 && r.marked&f.marked != 0 {
+			return r.verdict, r.name
+		}
+	}
+	return orphanKeep, "uncovered"
+}
+
+func orphanFactsOf(m Member, o Observed) orphanFacts {
+	learner := m.unstarted(o)
+	return orphanFacts{
+		usable:    AnswerOf(o.RecordState&usableRecord != 0),
+		listed:    AnswerOf(m.Listed),
+		retired:   AnswerOf(m.retired(o)),
+		objects:   AnswerOf(m.ours()),
+		unstarted: AnswerOf(learner != "" && o.RecordState == RecordFormed && m.Lease == LeaseOurs && m.Readable),
+		lingers:   AnswerOf(m.Lingers),
+		marked:    AnswerOf(m.Says.Healing.NotComing == learner),
+	}
+}
+
+// retired says whether what is left of the member goes by a mark of its own. Which raft group may acknowledge a removal is not
+// known while the record is not one of a formed group.
+func (m Member) retired(o Observed) bool {
+	done := m.Says.Retire.State == leases.RetireDone
+	return farewellOf(m, o) != farewellNone || done && (m.Listed || o.RecordState != RecordFormed)
+}
+
+// orphanProblem names the objects and the cure.
+func orphanProblem(m Member, o Observed) (Problem, bool) {
+	if verdict, _ := judgeOrphan(orphanFactsOf(m, o)); verdict != orphanTell {
+		return Problem{}, false
+	}
+	var kinds, short []string
+	for _, object := range []struct {
+		there       bool
+		kind, short string
+	}{
+		{m.Lease == LeaseOurs, "Lease", "lease"},
+		{m.Claim&(ClaimPresent|ClaimTerminating) != 0, "PersistentVolumeClaim", "pvc"},
+		{m.Pod&^(PodAbsent|PodForeign) != 0, "Pod", "pod"},
+	} {
+		if object.there {
+			kinds, short = append(kinds, object.kind), append(short, object.short)
+		}
+	}
+	return Problem{Reason: v1alpha1.ReasonOrphan, Message: fmt.Sprintf("%[1]s %[2]s: of this EtcdCluster, and no member that its record "+
+		"lists. Nothing is deleted without proof that it is superfluous. If nobody needs its data: kubectl delete %[3]s %[2]s",
+		strings.Join(kinds, ", "), m.Name, strings.Join(short, ","))}, true
+}

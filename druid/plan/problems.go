@@ -1,0 +1,89 @@
+package plan
+
+import (
+	"fmt"
+
+	"github.com/etcd-druid/druid/api/v1alpha1"
+	"github.com/etcd-druid/druid/leases"
+)
+
+// problems are those that were observed and those that only the whole picture shows.
+func problems(d Desired, o Observed) []Problem {
+	all := append([]Problem(nil), o.Problems...)
+	switch o.RecordState {
+	case RecordForeign:
+		all = append(all, Problem{Reason: v1alpha1.ReasonForeignObject, Message: o.RecordProblem})
+	case RecordUnreadable:
+		all = append(all, Problem{Reason: v1alpha1.ReasonRecordUnreadable, Message: o.RecordProblem +
+			": nothing is done by it. Correct it, or delete that Lease: druid makes it again from what it knows"})
+	case RecordFormed:
+		if recordLost(d, o) {
+			all = append(all, Problem{Reason: v1alpha1.ReasonRecordLost, Message: "the cluster record vanished before the " +
+				"cluster was known to have formed, so no member may form it now: one may have. A member that did says so in its " +
+				"Lease within a minute, and the cluster goes on; if this condition stays, none did, no client was ever served, " +
+				"and the cure is to delete this EtcdCluster and to create it again"})
+		}
+	default:
+	}
+	if o.LeaderLease == LeaseForeign {
+		all = append(all, foreign("", "Lease of the leader"))
+	}
+	if d.Backup && o.Full.Lease == LeaseForeign {
+		all = append(all, foreign("", "Lease that tells of full backups"))
+	}
+	if d.Backup && o.Delta.Lease == LeaseForeign {
+		all = append(all, foreign("", "Lease that tells of deltas"))
+	}
+	for _, object := range o.Objects {
+		if object.State == ObjectForeign {
+			all = append(all, foreign("", object.Kind+" "+object.Name))
+		}
+	}
+	if o.Budget == ObjectForeign {
+		all = append(all, foreign("", "PodDisruptionBudget"))
+	}
+	listed := o.listed()
+	for _, m := range listed {
+		all = append(all, memberProblems(m, memberFactsOf(m, o, listed))...)
+	}
+	all = append(all, healingProblems(o, listed)...)
+	return all
+}
+
+// recordLost: a record that says Formed, and nobody knows of which group.
+func recordLost(d Desired, o Observed) bool {
+	return o.Record.ClusterID == 0 && evidenceOf(d, o)&(evidenceLease|evidenceStatus) == 0
+}
+
+func memberProblems(m Member, f memberFacts) []Problem {
+	var all []Problem
+	if v, _ := judgeLease(f); v == conflict {
+		all = append(all, foreign(m.Name, "Lease "+m.Name))
+	}
+	if v, _ := judgeClaim(f); v == conflict {
+		all = append(all, foreign(m.Name, "PersistentVolumeClaim "+m.Name))
+	}
+	switch v, _ := judgePod(f); v {
+	case conflict:
+		all = append(all, foreign(m.Name, "Pod "+m.Name))
+	case held:
+		all = append(all, Problem{Reason: v1alpha1.ReasonVolumeDeleted, Member: m.Name, Message: "its PersistentVolumeClaim " +
+			"was deleted, and the other members are no quorum without it; it is replaced when they are. To give up its data " +
+			"now, delete its Pod"})
+	default:
+	}
+	if m.Lease == LeaseOurs && !m.Readable {
+		all = append(all, Problem{Reason: v1alpha1.ReasonLeaseUnreadable, Member: m.Name, Message: fmt.Sprintf(
+			"its Lease %s cannot be understood; delete that Lease: druid makes it again and the agent fills it in", m.Name)})
+	}
+	if m.Lease == LeaseOurs && m.Readable && m.Says.Retire.State == leases.RetireUnreadable {
+		all = append(all, Problem{Reason: v1alpha1.ReasonLeaseUnreadable, Member: m.Name, Message: fmt.Sprintf(
+			"the mark %s on its Lease %s cannot be understood, so it neither leaves nor stays; remove that annotation", leases.AnnotationRetire, m.Name)})
+	}
+	return all
+}
+
+func foreign(member, object string) Problem {
+	return Problem{Reason: v1alpha1.ReasonForeignObject, Member: member, Message: object +
+		" exists and does not belong to this EtcdCluster; delete or rename it"}
+}

@@ -1,0 +1,178 @@
+package plan
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/etcd-druid/druid/leases"
+)
+
+type (
+	evidence uint8 // what speaks of an earlier life of the cluster, strongest last
+	names    uint8 // the listed names against the replicas
+	order    uint8 // what is to be done to the record
+)
+
+const (
+	evidenceNone   evidence = 1 << iota
+	evidenceTraces          // a Lease, claim or Pod of a member exists, or the status lists a member
+	evidenceLease           // a member Lease bears an ID
+	evidenceStatus          // the status bears the cluster ID
+
+	anyEvidence = evidenceNone | evidenceTraces | evidenceLease | evidenceStatus
+)
+
+const (
+	namesNone  names = 1 << iota // none listed, none wanted
+	namesFew                     // fewer than replicas
+	namesRight                   // as many as replicas
+	namesMany                    // more than replicas
+
+	anyNames = namesNone | namesFew | namesRight | namesMany
+)
+
+const (
+	orderNothing order = 1 << iota
+	orderBirth
+	orderRecreate
+	orderRestore
+	orderGrow
+	orderMoveSeed
+)
+
+// records is the policy for the cluster record. A record is born as Forming only when nothing at all speaks of an earlier
+// life; what vanished comes back as Formed, so that nobody ever forms a second raft group by it.
+var records = []struct {
+	name     string
+	record   RecordState
+	known    Answer // the record names the cluster ID
+	evidence evidence
+	names    names
+	stuck    Answer
+	order    order
+}{
+	{"record-foreign", RecordForeign, anyAnswer, anyEvidence, anyNames, anyAnswer, orderNothing},
+	{"record-unreadable", RecordUnreadable, anyAnswer, anyEvidence, anyNames, anyAnswer, orderNothing},
+	{"record-recovering", RecordRecovering, anyAnswer, anyEvidence, anyNames, anyAnswer, orderNothing},
+	{"record-paused", RecordAbsent, anyAnswer, evidenceNone, namesNone, anyAnswer, orderNothing},
+	{"record-born", RecordAbsent, anyAnswer, evidenceNone, anyNames, anyAnswer, orderBirth},
+	{"record-lost", RecordAbsent, anyAnswer, evidenceTraces | evidenceLease | evidenceStatus, anyNames, anyAnswer, orderRecreate},
+	{"record-rolled-back", RecordForming, anyAnswer, evidenceStatus, anyNames, anyAnswer, orderRestore},
+	{"record-identified", RecordFormed, No, evidenceLease | evidenceStatus, anyNames, anyAnswer, orderRestore},
+	{"scale-up", RecordForming | RecordFormed, anyAnswer, anyEvidence, namesFew, anyAnswer, orderGrow},
+	{"seed-stuck", RecordForming, No, anyEvidence, anyNames, Yes, orderMoveSeed},
+	{"scale-down-pending", RecordForming | RecordFormed, anyAnswer, anyEvidence, namesMany, anyAnswer, orderNothing},
+	{"record-there", RecordForming | RecordFormed, anyAnswer, anyEvidence, anyNames, anyAnswer, orderNothing},
+}
+
+// recordFacts is all that the policy may look at.
+type recordFacts struct {
+	record   RecordState
+	known    Answer
+	evidence evidence
+	names    names
+	stuck    Answer
+}
+
+func judgeRecord(f recordFacts) (order, string) {
+	for _, r := range records {
+		if r.record&f.record != 0 && r.known&f.known != 0 && r.evidence&f.evidence != 0 && r.names&f.names != 0 && r.stuck&f.stuck != 0 {
+			return r.order, r.name
+		}
+	}
+	return orderNothing, "uncovered"
+}
+
+func recordFactsOf(d Desired, o Observed) recordFacts {
+	f := recordFacts{record: o.RecordState, known: AnswerOf(o.Record.ClusterID != 0), evidence: evidenceOf(d, o), stuck: o.SeedStuck}
+	switch listed := len(o.Record.Members); {
+	case listed == 0 && d.Replicas == 0:
+		f.names = namesNone
+	case listed < d.Replicas:
+		f.names = namesFew
+	case listed == d.Replicas:
+		f.names = namesRight
+	default:
+		f.names = namesMany
+	}
+	// A claimed attempt belongs to its executor: only a seed that claimed nothing may be moved.
+	if o.Record.Executor != "" || f.stuck == 0 {
+		f.stuck = No
+	}
+	return f
+}
+
+func evidenceOf(d Desired, o Observed) evidence {
+	if d.ClusterID != 0 {
+		return evidenceStatus
+	}
+	e := evidenceNone
+	if len(d.Known) > 0 {
+		e = evidenceTraces
+	}
+	for _, m := range o.Members {
+		switch {
+		case m.Lease == LeaseOurs && m.Readable && m.Says.EverFormed():
+			return evidenceLease
+		case m.ours():
+			e = evidenceTraces
+		}
+	}
+	return e
+}
+
+// recreated is the record of a cluster that was there before, from what is known of it. It says Formed, so it lets nobody
+// form a group. Without a nonce or without the limit of learners nobody can join by it either: an agent of the cluster
+// completes it from its stamp. The limit is fixed at a group's birth, so it is never taken from the spec or from a record
+// that may be older than the group.
+func recreated(d Desired, o Observed) leases.Record {
+	r := leases.Record{
+		ClusterID: d.ClusterID,
+		Phase:     leases.PhaseFormed,
+		Members:   slices.Clone(d.Known),
+	}
+	if o.RecordState == RecordFormed {
+		r.MaxLearners = o.Record.MaxLearners
+	}
+	r.Members = append(r.Members, o.Record.Members...)
+	for _, m := range o.Members {
+		if m.ours() {
+			r.Members = append(r.Members, m.Name)
+		}
+		if m.Lease == LeaseOurs && m.Readable {
+			r = withMember(r, m.Says)
+		}
+	}
+	slices.Sort(r.Members)
+	r.Members = slices.Compact(r.Members)
+	return r
+}
+
+// withMember adds what a member's Lease knows of the raft group with the highest epoch.
+func withMember(r leases.Record, says leases.Member) leases.Record {
+	if r.ClusterID == 0 {
+		r.ClusterID = says.ClusterID
+	}
+	if says.ClusterID == 0 || says.ClusterID != r.ClusterID || says.Epoch < r.Epoch {
+		return r
+	}
+	r.Epoch, r.FormedEpoch = says.Epoch, says.Epoch
+	if says.Lineage != "" {
+		r.Lineage = says.Lineage
+		// A lineage is named <epoch>-<nonce>.
+		_, r.Nonce, _ = strings.Cut(says.Lineage, "-")
+	}
+	return r
+}
+
+// successor is the seed after a stuck one: the first member in the order of names, after the seed, whose Pod started.
+func successor(o Observed) string {
+	listed := o.listed()
+	at := slices.IndexFunc(listed, func(m Member) bool { return m.Name == o.Record.Seed })
+	for i := range listed {
+		if m := listed[(at+1+i)%len(listed)]; m.Pod == PodLive && m.Name != o.Record.Seed {
+			return m.Name
+		}
+	}
+	return ""
+}

@@ -1,0 +1,150 @@
+package plan
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/etcd-druid/druid/api/v1alpha1"
+	"github.com/etcd-druid/druid/leases"
+)
+
+// maxPatience with an etcd that is not ready. An hour is short enough to be met in the same watch, and long enough that no
+// restart is what keeps an etcd from becoming ready.
+const maxPatience = time.Hour
+
+// Patience is how long etcd may be not ready before its Pod is restarted: the grace period, twice as long after each
+// restart in a row.
+func Patience(grace time.Duration, restarts int) time.Duration {
+	for ; restarts > 0 && grace < maxPatience; restarts-- {
+		grace = min(2*grace, maxPatience)
+	}
+	return grace
+}
+
+// restartRows decide about a Pod whose etcd is not ready.
+var restartRows = []struct {
+	name                string
+	stuck               Answer
+	pod                 PodState
+	waits               Answer
+	node                NodeState
+	spare, turn, marked Answer
+	verdict             verdict
+	why                 string
+}{
+	{"not-stuck", No, anyPod, anyAnswer, anyNode, anyAnswer, anyAnswer, anyAnswer, keep,
+		"etcd is ready, or has time left to become so"},
+	{"no-pod-to-restart", Yes, anyPod &^ (PodUnstarted | PodLive), anyAnswer, anyNode, anyAnswer, anyAnswer, anyAnswer, keep,
+		"there is nothing to restart"},
+	{"restart-cures-nothing", Yes, PodUnstarted | PodLive, Yes, anyNode, anyAnswer, anyAnswer, anyAnswer, keep,
+		"the agent says what it waits for, or an image cannot be had"},
+	{"restart-without-node", Yes, PodUnstarted | PodLive, No, anyNode &^ NodeReady, anyAnswer, anyAnswer, anyAnswer, keep,
+		"nobody would end the Pod; and a node that is merely away comes back"},
+	{"restart-held", Yes, PodUnstarted | PodLive, No, NodeReady, No, anyAnswer, anyAnswer, held,
+		"the others are no healthy quorum without it"},
+	{"restart-in-turn", Yes, PodUnstarted | PodLive, No, NodeReady, Yes, No, anyAnswer, wait,
+		"another member replaces itself, leaves or heals"},
+	{"restart-announced", Yes, PodUnstarted | PodLive, No, NodeReady, Yes, Yes, No, mark,
+		"the Lease counts the restart before it is done"},
+	{"restart", Yes, PodUnstarted | PodLive, No, NodeReady, Yes, Yes, Yes, remove,
+		"the Pod is deleted and comes back with its volume"},
+}
+
+// restartFacts is all that the policy may look at.
+type restartFacts struct {
+	// stuck: etcd is not ready for longer than Patience, and no learner that catches up.
+	stuck Answer
+	pod   PodState
+	// waits: for something that a restart does not bring.
+	waits Answer
+	node  NodeState
+	// spare: the others are a healthy quorum. turn: nobody else is touched.
+	spare, turn Answer
+	// marked: the Lease announces the restart of this very Pod.
+	marked Answer
+}
+
+func judgeRestart(f restartFacts) (verdict, string) {
+	for _, r := range restartRows {
+		if r.stuck&f.stuck != 0 && r.pod&f.pod != 0 && r.waits&f.waits != 0 && r.node&f.node != 0 && r.spare&f.spare != 0 &&
+			r.turn&f.turn != 0 && r.marked&f.marked != 0 {
+			return r.verdict, r.name
+		}
+	}
+	return wait, "uncovered"
+}
+
+func restartFactsOf(m Member, o Observed, listed []Member) restartFacts {
+	return restartFacts{
+		stuck:  AnswerOf(m.Stuck),
+		pod:    m.Pod,
+		waits:  AnswerOf(m.Blocked || !m.Readable || m.Says.Reason != ""),
+		node:   m.node(),
+		spare:  spared(m, o, listed),
+		turn:   turnOf(m, o, listed),
+		marked: AnswerOf(m.Says.Healing.Restarts > 0 && m.Says.Healing.PodUID == m.PodUID),
+	}
+}
+
+func (m Member) restartStep(f restartFacts) (Step, bool) {
+	switch verdict, rule := judgeRestart(f); verdict {
+	case mark:
+		h := m.Says.Healing
+		h.Restarts, h.PodUID = h.Restarts+1, m.PodUID
+		return m.healingStep(rule, h, false), true
+	case remove:
+		return Step{Kind: DeletePod, Rule: rule, Stage: StageDelete, Member: m.Name, PodUID: m.PodUID, Irreversible: true}, true
+	default:
+		return Step{}, false
+	}
+}
+
+// restartProblem names the member and the count. It stands until the member is ready.
+func restartProblem(m Member, f restartFacts) (Problem, bool) {
+	restarts := m.Says.Healing.Restarts
+	verdict, _ := judgeRestart(f)
+	if f.waits == Yes || f.node != NodeReady && m.Stuck || m.up() || restarts == 0 && verdict&(held|wait) == 0 {
+		return Problem{}, false // it is told elsewhere, or there is nothing to tell yet
+	}
+	p := Problem{Reason: v1alpha1.ReasonMemberStuck, Member: m.Name}
+	switch verdict {
+	case held:
+		p.Message = fmt.Sprintf("its etcd does not become ready after %s, and its Pod is left alone, because the other members "+
+			"are no healthy quorum without it; kubectl logs %s -c etcd tells why", counted(restarts, "restart"), m.Name)
+	case wait:
+		p.Message = fmt.Sprintf("its etcd does not become ready after %s; its Pod is restarted when no other member is being mended",
+			counted(restarts, "restart"))
+	default:
+		p.Message = fmt.Sprintf("its etcd did not become ready, and its Pod was restarted: %s in a row; kubectl logs %s -c etcd tells why",
+			counted(restarts, "restart"), m.Name)
+	}
+	return p, true
+}
+
+func counted(n int, word string) string {
+	if n == 1 {
+		return "1 " + word
+	}
+	return fmt.Sprintf("%d %ss", n, word)
+}
+
+// node is what is known of the node that matters to the member; nothing where nobody looked.
+func (m Member) node() NodeState {
+	if m.Node == 0 {
+		return NodeUnknown
+	}
+	return m.Node
+}
+
+// unstarted is the ID of the learner at the member's peer URL that never started, or empty.
+func (m Member) unstarted(o Observed) string {
+	if o.Record.MemberList == nil {
+		return ""
+	}
+	for _, entry := range o.Record.MemberList.Members {
+		if entry.Learner && entry.Name == "" && leases.MemberOfURL(entry.PeerURL) == m.Name {
+			return entry.ID
+		}
+	}
+	return ""
+}

@@ -1,0 +1,261 @@
+package plan
+
+import (
+	"github.com/etcd-druid/druid/api/v1alpha1"
+	"github.com/etcd-druid/druid/leases"
+)
+
+type (
+	slot   uint8 // the record's slots
+	marked uint8 // the drain mark on the Lease of the member that the slot names
+	way    uint8 // whether the other members let one go
+	drain  uint8 // what is to be done about a member that is to go: no cell holds it
+)
+
+const (
+	slotFree      slot = 1 << iota
+	slotReplacing      // a member replaces itself
+	slotTaken          // a listed member is on its way out
+	slotLeft           // it names a member that the record does not list
+
+	anySlot = slotFree | slotReplacing | slotTaken | slotLeft
+)
+
+const (
+	markNone   marked = 1 << iota // none, or one that answers another order or another raft group
+	markUnborn                    // before the cluster formed: the name is to be dropped
+	markRequested
+	markRemoving
+	markElse    // an agent claimed the removal by another order
+	markDone    // by the raft group that the record names
+	markUnknown // there is no Lease, or it or its mark cannot be read
+
+	anyMark = markNone | markUnborn | markRequested | markRemoving | markElse | markDone | markUnknown
+)
+
+const (
+	wayFree    way = 1 << iota // every other member is a ready voter, or the one that is to go does not vote
+	wayBlocked                 // one is known not to be
+	wayUnknown
+	wayNobody  // nobody is to go
+	wayUnsaved // the slot is free, and the backup fails: nothing new begins
+
+	anyWay = wayFree | wayBlocked | wayUnknown | wayNobody | wayUnsaved
+)
+
+const (
+	drainNothing  drain = iota
+	drainWait           // an agent or the endpoints are awaited
+	drainBlocked        // another member is
+	drainOpen           // take the slot: the intent
+	drainAsk            // mark the Lease
+	drainTakeBack       // take the mark away
+	drainClose          // free the slot
+	drainStrike         // take the name out of the record, and free the slot
+	drainUnborn         // mark the Lease of a member of a cluster that never formed
+	drainDrop           // take its name out of the record
+)
+
+// retirements is the policy for the one member at a time that leaves. Until the leader's agent has claimed the removal a
+// revert of the spec takes it back, and so does another member that is not ready: that one may have to replace itself,
+// which waits for the slot. Afterwards only the agent's acknowledgement counts. A cluster that never formed
+// has no agent that could answer, and no raft group that could miss anybody: a name goes out of the record at once.
+var retirements = []struct {
+	name   string
+	record RecordState
+	excess Answer // more names than replicas, and replicas is not 0
+	slot   slot
+	mark   marked
+	way    way
+	served Answer // clients may still be sent to it
+	order  drain
+}{
+	{"forming-enough", RecordForming, No, anySlot, anyMark, anyWay, anyAnswer, drainNothing},
+	{"forming-seed-only", RecordForming, Yes, anySlot, anyMark, wayNobody, anyAnswer, drainNothing},
+	{"forming-drop", RecordForming, Yes, anySlot, markUnborn, anyWay, anyAnswer, drainDrop},
+	{"forming-unread", RecordForming, Yes, anySlot, markUnknown, anyWay, anyAnswer, drainWait},
+	{"forming-mark", RecordForming, Yes, anySlot, anyMark, anyWay, anyAnswer, drainUnborn},
+	{"record-not-formed", anyRecord &^ (RecordForming | RecordFormed), anyAnswer, anySlot, anyMark, anyWay, anyAnswer, drainNothing},
+	{"slot-left-behind", RecordFormed, anyAnswer, slotLeft, anyMark, anyWay, anyAnswer, drainClose},
+	{"removed", RecordFormed, anyAnswer, slotTaken, markDone, anyWay, anyAnswer, drainStrike},
+	{"being-removed", RecordFormed, anyAnswer, slotTaken, markRemoving, anyWay, anyAnswer, drainWait},
+	{"claimed-by-another-order", RecordFormed, anyAnswer, slotTaken, markElse, anyWay, anyAnswer, drainClose},
+	{"mark-unreadable", RecordFormed, anyAnswer, slotTaken, markUnknown, anyWay, anyAnswer, drainWait},
+	{"reverted-request", RecordFormed, No, slotTaken, markRequested, anyWay, anyAnswer, drainTakeBack},
+	{"reverted", RecordFormed, No, slotTaken, anyMark, anyWay, anyAnswer, drainClose},
+	{"hindered-request", RecordFormed, Yes, slotTaken, markRequested, wayBlocked, anyAnswer, drainTakeBack},
+	{"hindered", RecordFormed, Yes, slotTaken, anyMark, wayBlocked, anyAnswer, drainClose},
+	{"requested", RecordFormed, Yes, slotTaken, markRequested, anyWay, anyAnswer, drainWait},
+	{"others-unknown", RecordFormed, Yes, slotTaken, anyMark, wayUnknown | wayNobody | wayUnsaved, anyAnswer, drainWait},
+	{"still-served", RecordFormed, Yes, slotTaken, anyMark, wayFree, Yes, drainWait},
+	{"request", RecordFormed, Yes, slotTaken, anyMark, wayFree, No, drainAsk},
+	{"enough", RecordFormed, No, slotFree | slotReplacing, anyMark, anyWay, anyAnswer, drainNothing},
+	{"after-replacing", RecordFormed, Yes, slotReplacing, anyMark, anyWay, anyAnswer, drainBlocked},
+	{"after-others", RecordFormed, Yes, slotFree, anyMark, wayBlocked, anyAnswer, drainBlocked},
+	{"after-backup", RecordFormed, Yes, slotFree, anyMark, wayUnsaved, anyAnswer, drainBlocked},
+	{"not-known-yet", RecordFormed, Yes, slotFree, anyMark, wayUnknown | wayNobody, anyAnswer, drainWait},
+	{"too-many", RecordFormed, Yes, slotFree, anyMark, wayFree, anyAnswer, drainOpen},
+}
+
+// drainFacts is all that the policy may look at.
+type drainFacts struct {
+	record RecordState
+	excess Answer
+	slot   slot
+	mark   marked
+	way    way
+	served Answer
+}
+
+func judgeDrain(f drainFacts) (drain, string) {
+	for _, r := range retirements {
+		if r.record&f.record != 0 && r.excess&f.excess != 0 && r.slot&f.slot != 0 && r.mark&f.mark != 0 && r.way&f.way != 0 &&
+			r.served&f.served != 0 {
+			return r.order, r.name
+		}
+	}
+	return drainNothing, "uncovered"
+}
+
+// retreat is what the policy says, and of whom.
+type retreat struct {
+	order drain
+	rule  string
+	facts drainFacts
+	// member that is to go, empty when there is none.
+	member Member
+	// hindrance names what blocks it, for a person.
+	hindrance string
+}
+
+func retreatOf(d Desired, o Observed) retreat {
+	r := retreat{facts: drainFacts{
+		record: o.RecordState,
+		excess: AnswerOf(d.Replicas > 0 && len(o.Record.Members) > d.Replicas),
+		slot:   slotOf(o.Record),
+	}}
+	// A record that does not name its group, or a first life that was seen to be none, is nobody's to shrink.
+	if o.RecordState == RecordFormed && o.Record.ClusterID == 0 ||
+		o.RecordState == RecordForming && evidenceOf(d, o) >= evidenceLease {
+		r.facts.record = RecordRecovering
+	}
+	member, there := Member{}, false
+	if r.facts.slot == slotTaken {
+		member, there = o.member(o.Record.Retiring.Member)
+	} else if r.facts.excess == Yes {
+		member, there = victim(o)
+	}
+	r.facts.way, r.facts.mark, r.facts.served = wayNobody, markNone, No
+	if there {
+		r.member = member
+		r.facts.mark = markOf(member, o)
+		r.facts.served = AnswerOf(member.Serving && member.Pod&(PodAbsent|PodForeign) == 0 || member.Routed)
+		r.facts.way, r.hindrance = wayOf(member, o)
+		if r.facts.slot == slotFree && r.facts.way&(wayFree|wayUnknown) != 0 && backupBlocks(d, o) {
+			r.facts.way, r.hindrance = wayUnsaved, "the backup fails, as condition BackupReady tells"
+		}
+	}
+	if r.facts.slot == slotReplacing {
+		r.hindrance = "member " + o.Record.Replacing.Member + " replaces itself"
+	}
+	r.order, r.rule = judgeDrain(r.facts)
+	return r
+}
+
+func slotOf(r leases.Record) slot {
+	switch {
+	case r.Retiring != nil && r.Lists(r.Retiring.Member):
+		return slotTaken
+	case r.Retiring != nil:
+		return slotLeft
+	case r.Replacing != nil && r.Lists(r.Replacing.Member): // that of a name that is gone binds nobody
+		return slotReplacing
+	default:
+		return slotFree
+	}
+}
+
+// Unborn is the mark of a member whose cluster never formed: no agent answers it, and no slot names it.
+const Unborn = "unborn"
+
+// markOf is what the mark on the member's Lease is worth.
+func markOf(m Member, o Observed) marked {
+	mark := m.Says.Retire
+	switch {
+	case m.Lease != LeaseOurs || !m.Readable || mark.State == leases.RetireUnreadable:
+		return markUnknown
+	case mark.State == leases.RetireRequested && mark.Mark == Unborn:
+		return markUnborn
+	case !o.Record.Retiring.Orders(m.Name, mark) && mark.State == leases.RetireRemoving:
+		return markElse
+	case !o.Record.Retiring.Orders(m.Name, mark):
+		return markNone
+	}
+	switch mark.State {
+	case leases.RetireRequested:
+		return markRequested
+	case leases.RetireRemoving:
+		return markRemoving
+	case leases.RetireDone:
+		if m.acknowledged(o) {
+			return markDone
+		}
+		return markNone
+	default:
+		return markNone
+	}
+}
+
+// acknowledged says whether the raft group that the record names has told that the member is out.
+func (m Member) acknowledged(o Observed) bool {
+	return m.Lease == LeaseOurs && m.Readable && m.Says.Retire.State == leases.RetireDone &&
+		o.RecordState == RecordFormed && o.Record.ClusterID != 0 &&
+		m.Says.Retire.ClusterID == leases.FormatID(o.Record.ClusterID)
+}
+
+func (o Observed) member(name string) (Member, bool) {
+	for _, m := range o.Members {
+		if m.Name == name {
+			return m, true
+		}
+	}
+	return Member{}, false
+}
+
+// leaving says whether clients are not to be sent to m any more.
+func (r retreat) leaving(m Member) bool {
+	return r.facts.slot == slotTaken && r.member.Name == m.Name && r.facts.record == RecordFormed
+}
+
+// shrinking sums up for a person what becomes of names that are too many.
+func (r retreat) shrinking(d Desired, o Observed) shrinking {
+	switch {
+	case r.facts.slot == slotTaken && r.facts.mark&(markRemoving|markDone) != 0:
+		return shrinkingGoes
+	case r.facts.excess == No && len(o.Record.Members) > d.Replicas:
+		return shrinkingNot
+	case r.facts.excess == No:
+		return shrinkingNone
+	case r.order == drainBlocked, r.facts.way == wayBlocked && (r.order == drainTakeBack || r.order == drainClose):
+		return shrinkingBlocked
+	default:
+		return shrinkingGoes
+	}
+}
+
+// station is how far m's way out has come.
+func (r retreat) station(m Member) v1alpha1.MemberLeaving {
+	if !r.leaving(m) {
+		return ""
+	}
+	switch r.facts.mark {
+	case markRequested:
+		return v1alpha1.LeaveRequested
+	case markRemoving:
+		return v1alpha1.LeaveRemoving
+	case markDone:
+		return v1alpha1.LeaveRemoved
+	default:
+		return v1alpha1.LeavingClients
+	}
+}

@@ -1,0 +1,370 @@
+package plan
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/etcd-druid/druid/api/v1alpha1"
+	"github.com/etcd-druid/druid/leases"
+)
+
+func TestRetirementsAreSafeForAllFacts(t *testing.T) {
+	count := map[string]int{}
+	for _, record := range bits(anyRecord) {
+		for _, excess := range bits(anyAnswer) {
+			for _, slot := range bits(anySlot) {
+				for _, mark := range bits(anyMark) {
+					for _, way := range bits(anyWay) {
+						for _, served := range bits(anyAnswer) {
+							f := drainFacts{record, excess, slot, mark, way, served}
+							order, rule := judgeDrain(f)
+							count[rule]++
+							checkDrain(t, f, order, rule)
+						}
+					}
+				}
+			}
+		}
+	}
+	var rows []string
+	for _, r := range retirements {
+		rows = append(rows, r.name)
+	}
+	fired(t, count, rows...)
+	renderRetirements(t, count)
+}
+
+func checkDrain(t *testing.T, f drainFacts, order drain, rule string) {
+	t.Helper()
+	idle := order == drainNothing || order == drainWait || order == drainBlocked
+	switch {
+	case !idle && f.record&(RecordForming|RecordFormed) == 0:
+		t.Errorf("%+v: %s acts by a record that says neither that there is a group nor that there is none", f, rule)
+	case (order == drainOpen || order == drainAsk || order == drainUnborn || order == drainDrop) && f.excess == No:
+		t.Errorf("%+v: %s removes a member that is wanted", f, rule)
+	case (order == drainOpen || order == drainAsk) && f.way != wayFree:
+		t.Errorf("%+v: %s removes a member that the others cannot spare, or not certainly", f, rule)
+	case order == drainOpen && f.slot != slotFree:
+		t.Errorf("%+v: %s takes a slot that is taken", f, rule)
+	case order == drainAsk && (f.served == Yes || f.slot != slotTaken):
+		t.Errorf("%+v: %s asks for a removal while clients see it, or without the intent", f, rule)
+	case order == drainStrike && (f.mark != markDone || f.slot != slotTaken || f.record != RecordFormed):
+		t.Errorf("%+v: %s strikes a name that nobody acknowledged to be out", f, rule)
+	case (order == drainUnborn || order == drainDrop) && (f.record != RecordForming || f.way == wayNobody):
+		t.Errorf("%+v: %s drops a member of a raft group", f, rule)
+	case order == drainDrop && f.mark != markUnborn:
+		t.Errorf("%+v: %s drops a name without the mark by which its leftovers are known", f, rule)
+	case !idle && f.record == RecordFormed && f.mark == markUnknown && f.slot != slotLeft && f.slot != slotFree:
+		t.Errorf("%+v: %s goes by a mark that is not known", f, rule)
+	case !idle && f.slot == slotTaken && f.mark == markRemoving && f.record == RecordFormed:
+		t.Errorf("%+v: %s takes back what an agent claimed", f, rule)
+	case order == drainTakeBack && f.mark != markRequested:
+		t.Errorf("%+v: %s takes a mark away that is no request", f, rule)
+	case order == drainClose && f.slot&(slotTaken|slotLeft) == 0, order == drainClose && f.slot == slotTaken && f.mark == markRequested:
+		t.Errorf("%+v: %s frees a slot that orders something, or none", f, rule)
+	}
+}
+
+func TestStraysAndLeftoversAreSafeForAllFacts(t *testing.T) {
+	strays, leftovers := map[string]int{}, map[string]int{}
+	for _, record := range bits(anyRecord) {
+		for _, s := range bits(anyStray) {
+			for _, slot := range bits(anySlot) {
+				for _, excess := range bits(anyAnswer) {
+					f := strayFacts{record, s, slot, excess}
+					v, rule := judgeStray(f)
+					strays[rule]++
+					switch {
+					case v != keep && s == strayNone:
+						t.Errorf("%+v: %s acts on a mark that is in order", f, rule)
+					case v == remove && (s == strayRemoving || record&(RecordForming|RecordFormed) == 0):
+						t.Errorf("%+v: %s takes back what an agent claimed", f, rule)
+					case v == create && (s != strayRemoving || slot != slotFree || record != RecordFormed):
+						t.Errorf("%+v: %s takes a slot that is taken, or for nobody", f, rule)
+					}
+				}
+			}
+		}
+	}
+	for _, f := range bits(anyFarewell) {
+		for _, pod := range bits(anyPod) {
+			for _, claim := range bits(anyClaim) {
+				for _, retain := range bits(anyAnswer) {
+					object, rule := judgeLeftover(f, pod, claim, retain)
+					leftovers[rule]++
+					there := pod&(PodAbsent|PodForeign) == 0
+					switch {
+					case object != "" && f == farewellNone:
+						t.Errorf("%s deletes what nobody said farewell to", rule)
+					case there && object != "" && object != DeletePod, !there && object == DeletePod:
+						t.Errorf("Pod %d: %s takes %s before the Pod, or a Pod that is not ours", pod, rule, object)
+					case object == DeleteClaim && (retain == Yes || claim != ClaimPresent), object == RetainClaim && (retain == No || claim != ClaimPresent):
+						t.Errorf("claim %d, retained %d: %s", claim, retain, object)
+					case object == DeleteLease && claim&(ClaimPresent|ClaimTerminating) != 0:
+						t.Errorf("claim %d: the Lease that says it may go goes before it", claim)
+					}
+				}
+			}
+		}
+	}
+	var rows []string
+	for _, r := range strayRows {
+		rows = append(rows, r.name)
+	}
+	fired(t, strays, rows...)
+	rows = nil
+	for _, r := range leftoverRows {
+		rows = append(rows, r.name)
+	}
+	fired(t, leftovers, rows...)
+	renderLeftovers(t, strays, leftovers)
+}
+
+// aged gives the members' Leases their ages: c-a is the oldest.
+func aged(o *Observed) {
+	for i := range o.Members {
+		o.Members[i].Born = time.Unix(int64(i), 0)
+	}
+}
+
+func TestVictimIsTheOneThatTheClusterLosesLeastBy(t *testing.T) {
+	joiner := func(o *Observed, i int) {
+		m := &o.Members[i]
+		m.Says, m.Serving, m.Voter, m.EtcdReady, m.Liveness = leases.Member{}, false, false, false, leases.Never
+	}
+	tests := map[string]struct {
+		change func(*Observed)
+		want   string
+	}{
+		"the newest of equals":     {func(*Observed) {}, "c-c"},
+		"by name where ages agree": {func(o *Observed) { o.Members[0].Born, o.Members[1].Born = o.Members[2].Born, o.Members[2].Born }, "c-a"},
+		"a follower before the leader": {func(o *Observed) {
+			o.Members[2].Says.Role = leases.RoleLeader
+		}, "c-b"},
+		"a learner before a follower": {func(o *Observed) { o.Members[0].Says.Role = leases.RoleLearner }, "c-a"},
+		"a voter that is down before a learner that is up": {func(o *Observed) {
+			o.Members[0].Says.Role, o.Members[1].EtcdReady = leases.RoleLearner, false
+		}, "c-b"},
+		"a learner that is down before a voter that is": {func(o *Observed) {
+			o.Members[0].Says.Role, o.Members[0].EtcdReady, o.Members[1].EtcdReady = leases.RoleLearner, false, false
+		}, "c-a"},
+		"one that never joined before all": {func(o *Observed) {
+			o.Members[2].EtcdReady = false
+			joiner(o, 0)
+		}, "c-a"},
+		"a voter whose Lease was made anew is no more than down": {func(o *Observed) {
+			published(o, 0)
+			joiner(o, 0)
+			o.Members[1].Says.Role, o.Members[1].EtcdReady = leases.RoleLearner, false
+		}, "c-b"},
+		"a node that is not heard of counts as down": {func(o *Observed) { o.Members[1].NodeLost = true }, "c-b"},
+		"a cluster that forms keeps its seed": {func(o *Observed) {
+			o.RecordState, o.Record.Seed = RecordForming, "c-c"
+			joiner(o, 1)
+			joiner(o, 2)
+		}, "c-b"},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			o := whole(aged, test.change)
+			got, _ := victim(o)
+			if got.Name != test.want {
+				t.Errorf("got %s, want %s", got.Name, test.want)
+			}
+		})
+	}
+	if m, ok := victim(Observed{RecordState: RecordForming}); ok {
+		t.Errorf("of nobody %s is to go", m.Name)
+	}
+}
+
+// published puts member i into the leader's list as a voter.
+func published(o *Observed, i int) {
+	o.Record.MemberList = &leases.MemberList{Members: []leases.ListedMember{{ID: "1", Name: o.Members[i].Name}}}
+}
+
+func TestWhoVotesByTheListWaitsForTheOthers(t *testing.T) {
+	for name, says := range map[string]leases.Member{
+		"a Lease made anew":            {},
+		"a Lease from before it voted": {ID: 1, ClusterID: 1, Role: leases.RoleLearner},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := whole(func(o *Observed) {
+				o.Members[0].Says, o.Members[0].Voter = says, false
+				o.Members[1].EtcdReady = false
+			})
+			o.Record.MemberList = nil
+			if got, _ := wayOf(o.Members[0], o); got != wayFree {
+				t.Errorf("without a list that says otherwise: got %d, want %d", got, wayFree)
+			}
+			published(&o, 0)
+			if got, why := wayOf(o.Members[0], o); got != wayBlocked {
+				t.Errorf("a voter by the list: got %d (%s), want %d", got, why, wayBlocked)
+			}
+		})
+	}
+}
+
+func TestScaleDownSteps(t *testing.T) {
+	slot := func(o *Observed) { o.Record.Retiring, o.BudgetMin = &leases.Retiring{Member: "c-c", Mark: "m"}, 3 }
+	hidden := func(o *Observed) { o.Members[2].Serving = false }
+	marked := func(state leases.RetireState, mark string) func(*Observed) {
+		return func(o *Observed) {
+			o.Members[2].Says.Retire = leases.Retirement{State: state, Mark: mark, ClusterID: "9"}
+		}
+	}
+	down := func(i int) func(*Observed) {
+		return func(o *Observed) { o.Members[i].EtcdReady, o.Members[i].Serving = false, false }
+	}
+	gone := func(o *Observed) {
+		o.Record.Members, o.Members[2].Listed, o.BudgetMin = o.Record.Members[:2], false, 3
+	}
+	all := func(change ...func(*Observed)) []func(*Observed) { return append([]func(*Observed){aged}, change...) }
+	one, three := Desired{Replicas: 1}, Desired{Replicas: 3}
+	tests := map[string]struct {
+		desired Desired
+		change  []func(*Observed)
+		want    []string
+	}{
+		"too many: the intent first":  {one, all(), []string{"OpenSlot too-many c-c"}},
+		"a pause removes nobody":      {Desired{}, all(), nil},
+		"the backup fails":            {Desired{Replicas: 1, Backup: true}, all(unsaved, func(o *Observed) { o.BudgetMin = 3 }), nil},
+		"it fails after it was begun": {Desired{Replicas: 1, Backup: true}, all(unsaved, slot, hidden), []string{"RetireLease request c-c"}},
+		"another member is down":      {one, all(down(0), down(1)), nil},
+		"a member replaces itself":    {one, all(func(o *Observed) { o.Record.Replacing, o.BudgetMin = &leases.Replacing{Member: "c-a"}, 3 }), nil},
+		"a slot for replacing that nobody holds": {one, all(func(o *Observed) { o.Record.Replacing = &leases.Replacing{Member: "c-x"} }), []string{
+			"UpdateRecord slot-left-behind c-x",
+		}},
+		"another member is not known":            {one, all(func(o *Observed) { o.Members[0].Liveness = leases.Unknown }), nil},
+		"one that is down goes, the others hold": {one, all(down(1)), []string{"OpenSlot too-many c-b"}},
+		"a record that names no group":           {one, all(func(o *Observed) { o.Record.ClusterID, o.Record.Nonce = 0, "" }), []string{"UpdateRecord record-identified "}},
+		"its clients leave it":                   {one, all(slot), []string{"LabelPod leaving c-c serving=false"}},
+		"its endpoints are still there":          {one, all(slot, hidden, func(o *Observed) { o.Members[2].Routed = true }), nil},
+		"then it is asked":                       {one, all(slot, hidden), []string{"RetireLease request c-c"}},
+		"and awaited":                            {one, all(slot, hidden, marked(leases.RetireRequested, "m")), nil},
+		"another mark does not answer":           {one, all(slot, hidden, marked(leases.RetireDone, "x")), []string{"RetireLease request c-c"}},
+		"another group does not answer": {one, all(slot, hidden, marked(leases.RetireDone, "m"), func(o *Observed) { o.Members[2].Says.Retire.ClusterID = "8" }), []string{
+			"RetireLease request c-c",
+		}},
+		"a mark that cannot be read":           {one, all(slot, hidden, marked(leases.RetireUnreadable, "")), nil},
+		"reverted before it was asked":         {three, all(slot, hidden), []string{"FreeSlot reverted c-c"}},
+		"reverted while it was asked":          {three, all(slot, hidden, marked(leases.RetireRequested, "m")), []string{"UnretireLease reverted-request c-c"}},
+		"reverted while it is removed":         {three, all(slot, hidden, marked(leases.RetireRemoving, "m")), nil},
+		"reverted after it was removed":        {three, all(slot, hidden, marked(leases.RetireDone, "m")), []string{"StrikeName removed c-c"}},
+		"another goes down before it is asked": {one, all(slot, hidden, down(0)), []string{"FreeSlot hindered c-c"}},
+		"another goes down while it is asked": {one, all(slot, hidden, marked(leases.RetireRequested, "m"), down(0)), []string{
+			"UnretireLease hindered-request c-c",
+		}},
+		"it has no vote, so the others may be down": {one, all(slot, hidden, down(0), func(o *Observed) {
+			o.Members[2].Says.Role, o.Members[2].Voter, o.BudgetMin = leases.RoleLearner, false, 2
+		}), []string{"RetireLease request c-c"}},
+		"removed": {one, all(slot, hidden, marked(leases.RetireDone, "m")), []string{"StrikeName removed c-c"}},
+		"a slot of a name that is gone": {three, all(func(o *Observed) { o.Record.Retiring = &leases.Retiring{Member: "c-x", Mark: "m"} }), []string{
+			"FreeSlot slot-left-behind c-x",
+		}},
+		"a request without a slot": {three, all(hidden, marked(leases.RetireRequested, "m")), []string{
+			"UnretireLease mark-without-slot c-c", "LabelPod voter-serves c-c serving=true",
+		}},
+		"a claim without a slot": {three, all(marked(leases.RetireRemoving, "m")), []string{"OpenSlot claim-without-slot c-c"}},
+		"a claim under another order": {one, all(slot, hidden, marked(leases.RetireRemoving, "x")), []string{
+			"FreeSlot claimed-by-another-order c-c",
+		}},
+		"the Pod of a removed member goes, and counts until it lost its label": {Desired{Replicas: 2}, all(gone, marked(leases.RetireDone, "m")), []string{
+			"LabelPod leaving c-c serving=false", "DeletePod removed-pod c-c",
+		}},
+		"without an acknowledgement nothing goes": {Desired{Replicas: 2}, all(gone, marked(leases.RetireRemoving, "m")), nil},
+		"an acknowledgement of another group is none": {Desired{Replicas: 2}, all(gone, marked(leases.RetireDone, "m"), func(o *Observed) {
+			o.Members[2].Says.Retire.ClusterID = "8"
+		}), nil},
+		"then the budget is lowered and the claim goes": {Desired{Replicas: 2}, all(gone, marked(leases.RetireDone, "m"), func(o *Observed) {
+			o.Members[2].Pod, o.Members[2].Voter = PodAbsent, false
+		}), []string{"ApplyBudget budget-lowered  2", "DeleteClaim removed-claim c-c"}},
+		"or stays": {Desired{Replicas: 2, RetainClaims: true}, all(gone, marked(leases.RetireDone, "m"), func(o *Observed) {
+			o.Members[2].Pod, o.Members[2].Voter, o.BudgetMin = PodAbsent, false, 2
+		}), []string{"RetainClaim removed-claim-retained c-c"}},
+		"and last the Lease": {Desired{Replicas: 2}, all(gone, marked(leases.RetireDone, "m"), func(o *Observed) {
+			o.Members[2].Pod, o.Members[2].Voter, o.Members[2].Claim, o.BudgetMin = PodAbsent, false, ClaimAbsent, 2
+		}), []string{"DeleteLease removed-lease c-c"}},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			got := short(Steps(test.desired, whole(test.change...)))
+			if test.want == nil {
+				test.want = []string{}
+			}
+			if diff := cmp.Diff(test.want, got); diff != "" {
+				t.Errorf("steps (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestScaleDownIsToldAPerson(t *testing.T) {
+	slot := func(o *Observed) { o.Record.Retiring = &leases.Retiring{Member: "c-c", Mark: "m"} }
+	mark := func(state leases.RetireState) func(*Observed) {
+		return func(o *Observed) {
+			o.Members[2].Says.Retire = leases.Retirement{State: state, Mark: "m", ClusterID: "9"}
+		}
+	}
+	tests := map[string]struct {
+		change []func(*Observed)
+		reason string
+		want   string
+	}{
+		"about to begin": {nil, v1alpha1.ReasonScalingDown, "removing member c-c"},
+		"clients leave":  {[]func(*Observed){slot}, v1alpha1.ReasonScalingDown, "removing member c-c, no client is to be sent to it any more"},
+		"asked":          {[]func(*Observed){slot, mark(leases.RetireRequested)}, v1alpha1.ReasonScalingDown, "removing member c-c, the leader's agent is asked to remove it"},
+		"claimed":        {[]func(*Observed){slot, mark(leases.RetireRemoving)}, v1alpha1.ReasonScalingDown, "removing member c-c, the leader's agent removes it"},
+		"acknowledged":   {[]func(*Observed){slot, mark(leases.RetireDone)}, v1alpha1.ReasonScalingDown, "removing member c-c, it is out of the raft group"},
+		"not readable":   {[]func(*Observed){slot, mark(leases.RetireUnreadable)}, v1alpha1.ReasonScalingDown, "removing member c-c, and the mark on its Lease cannot be read"},
+		"not known yet":  {[]func(*Observed){func(o *Observed) { o.Members[0].Liveness = leases.Unknown }}, v1alpha1.ReasonScalingDown, "removing member c-c"},
+		"a learner hinders": {
+			[]func(*Observed){slot, func(o *Observed) { o.Members[0].Says.Role = leases.RoleLearner }},
+			v1alpha1.ReasonScaleDownBlocked, "member c-c cannot be spared, member c-a is a learner",
+		},
+		"a joiner hinders": {
+			[]func(*Observed){slot, func(o *Observed) { o.Members[0].Says, o.Members[0].Voter = leases.Member{}, false }},
+			v1alpha1.ReasonScaleDownBlocked, "member c-c cannot be spared, member c-a has not joined yet",
+		},
+		"a lost node hinders": {
+			[]func(*Observed){slot, func(o *Observed) { o.Members[0].NodeLost = true }},
+			v1alpha1.ReasonScaleDownBlocked, "member c-c cannot be spared, member c-a is on a node that is not heard of",
+		},
+		"a dead agent hinders": {
+			[]func(*Observed){slot, func(o *Observed) { o.Members[0].Liveness = leases.Stale }},
+			v1alpha1.ReasonScaleDownBlocked, "member c-c cannot be spared, member c-a has an agent that is not heard of",
+		},
+		"an unreadable Lease hinders": {
+			[]func(*Observed){slot, func(o *Observed) { o.Members[0].Readable = false }},
+			v1alpha1.ReasonScaleDownBlocked, "member c-c cannot be spared, member c-a has a Lease that cannot be understood",
+		},
+		"somebody else's Lease hinders": {
+			[]func(*Observed){slot, func(o *Observed) { o.Members[0].Lease, o.Members[0].Readable = LeaseForeign, false }},
+			v1alpha1.ReasonScaleDownBlocked, "member c-c cannot be spared, member c-a has a Lease that belongs to somebody else",
+		},
+		"one that replaces itself hinders": {
+			[]func(*Observed){func(o *Observed) { o.Record.Replacing = &leases.Replacing{Member: "c-b"} }},
+			v1alpha1.ReasonScaleDownBlocked, "member c-c cannot be spared, member c-b replaces itself",
+		},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			o := whole(append([]func(*Observed){aged}, test.change...)...)
+			status := Status(Desired{Replicas: 1}, o, v1alpha1.EtcdClusterStatus{}, nil, 1, metav1.Now())
+			got := condition(status, v1alpha1.ConditionProgressing)
+			if want := "3 members, 1 asked for: " + test.want; got.Reason != test.reason || got.Message != want {
+				t.Errorf("got %s %q, want %s %q", got.Reason, got.Message, test.reason, want)
+			}
+			warned := false
+			for _, e := range Events(v1alpha1.EtcdClusterStatus{}, status) {
+				warned = warned || e.Reason == v1alpha1.EventScaleDownBlocked && e.Warning && e.Note == got.Message
+			}
+			if warned != (test.reason == v1alpha1.ReasonScaleDownBlocked) {
+				t.Errorf("warned: %t", warned)
+			}
+		})
+	}
+}

@@ -1,0 +1,186 @@
+package plan
+
+import (
+	"fmt"
+
+	"github.com/etcd-druid/druid/api/v1alpha1"
+	"github.com/etcd-druid/druid/leases"
+)
+
+// picture is all that a condition's message may be made from.
+type picture struct {
+	Desired
+	Observed
+	status v1alpha1.EtcdClusterStatus
+}
+
+// sentences are the messages of the conditions, by reason; that of Degraded, when it is True, names the problems. Nothing
+// in them changes while the cluster is steady, because a message that changes is a write.
+var sentences = map[string]func(picture) string{
+	v1alpha1.ReasonForming: func(p picture) string {
+		switch {
+		case p.Replicas == 0 && len(p.Record.Members) == 0:
+			return "no members are asked for"
+		case p.Record.Seed == "":
+			return "the first member forms the cluster, the others join it"
+		default:
+			return fmt.Sprintf("member %s forms the cluster, the others join it", p.Record.Seed)
+		}
+	},
+	v1alpha1.ReasonQuorate:    func(p picture) string { return p.voters() },
+	v1alpha1.ReasonQuorumLost: func(p picture) string { return p.voters() + ": no writes, and no linearizable reads" },
+	v1alpha1.ReasonUnknown: func(p picture) string {
+		return p.voters() + "; of the others too little is known to tell whether a quorum serves"
+	},
+
+	v1alpha1.ReasonAllReady:        func(p picture) string { return p.ready() },
+	v1alpha1.ReasonMembersNotReady: func(p picture) string { return p.ready() + p.first(v1alpha1.MemberNotReady) },
+	v1alpha1.ReasonMembersUnknown:  func(p picture) string { return p.ready() + p.first(v1alpha1.MemberUnknown) },
+
+	v1alpha1.ReasonUpToDate: func(p picture) string { return fmt.Sprintf("%s, as asked for", count(len(p.Record.Members))) },
+	v1alpha1.ReasonScalingUp: func(p picture) string {
+		return fmt.Sprintf("%d of %s joined", p.joined(), count(p.wanted()))
+	},
+	v1alpha1.ReasonHealing: func(p picture) string {
+		for _, m := range p.listed() {
+			if progressFrom(m) == progressHealing {
+				return fmt.Sprintf("member %s is started again or replaced", m.Name)
+			}
+		}
+		return "members are started again or replaced"
+	},
+	v1alpha1.ReasonScalingDown: func(p picture) string {
+		return fmt.Sprintf("%s, %d asked for: %s", count(len(p.Record.Members)), p.Replicas, p.departure())
+	},
+	v1alpha1.ReasonScaleDownBlocked: func(p picture) string {
+		leaves := retreatOf(p.Desired, p.Observed)
+		return fmt.Sprintf("%s, %d asked for: %s cannot be spared, %s", count(len(p.Record.Members)), p.Replicas, leaves.name(), leaves.hindrance)
+	},
+	v1alpha1.ReasonScaleDownPending: func(p picture) string {
+		return fmt.Sprintf("the cluster has %s, and %d are asked for; to pause a cluster is not supported yet, so none is removed",
+			count(len(p.Record.Members)), p.Replicas)
+	},
+	v1alpha1.ReasonRecordBlocked: func(picture) string {
+		return "the cluster record cannot be used, so nothing is done; condition Degraded tells why"
+	},
+
+	v1alpha1.ReasonAsExpected: func(picture) string { return "nothing is known to be wrong" },
+}
+
+// sentence is a condition's message for a person.
+func sentence(kind, reason string, p picture) string {
+	words, ok := sentences[reason]
+	if !ok {
+		return kind + " is " + reason
+	}
+	return words(p)
+}
+
+func count(members int) string {
+	if members == 1 {
+		return "1 member"
+	}
+	return fmt.Sprintf("%d members", members)
+}
+
+// departure tells of the member that leaves.
+func (p picture) departure() string {
+	leaves := retreatOf(p.Desired, p.Observed)
+	words := map[v1alpha1.MemberLeaving]string{
+		v1alpha1.LeavingClients: "no client is to be sent to it any more",
+		v1alpha1.LeaveRequested: "the leader's agent is asked to remove it",
+		v1alpha1.LeaveRemoving:  "the leader's agent removes it",
+		v1alpha1.LeaveRemoved:   "it is out of the raft group",
+	}[leaves.station(leaves.member)]
+	switch {
+	case words == "":
+		return "removing " + leaves.name()
+	case leaves.facts.mark == markUnknown:
+		return "removing " + leaves.name() + ", and the mark on its Lease cannot be read"
+	default:
+		return "removing " + leaves.name() + ", " + words
+	}
+}
+
+// name is that of the member that is to go.
+func (r retreat) name() string {
+	if r.member.Name == "" {
+		return "a member"
+	}
+	return "member " + r.member.Name
+}
+
+// wanted is how many members there are to be: more than replicas, as long as the others are not removed.
+func (p picture) wanted() int { return max(p.Replicas, len(p.status.Members)) }
+
+func (p picture) ready() string {
+	return fmt.Sprintf("%d of %s ready", p.status.ReadyReplicas, count(p.wanted()))
+}
+
+func (p picture) voters() string {
+	voters, up := 0, 0
+	for _, m := range p.listed() {
+		if m.votes() {
+			voters++
+			if m.up() {
+				up++
+			}
+		}
+	}
+	if voters == 0 {
+		return "no voter is known"
+	}
+	return fmt.Sprintf("%d of %d voters serve, a quorum is %d", up, voters, quorum(voters))
+}
+
+// joined counts the members that are in the cluster.
+func (p picture) joined() int {
+	n := 0
+	for _, m := range p.listed() {
+		if progressFrom(m) != progressJoining {
+			n++
+		}
+	}
+	return n
+}
+
+// first names the first member of the state, and what it waits for.
+func (p picture) first(state v1alpha1.MemberState) string {
+	for _, m := range p.status.Members {
+		if m.Status == state {
+			return fmt.Sprintf("; member %s: %s", m.Name, m.Message)
+		}
+	}
+	return ""
+}
+
+// memberMessage is the agent's own words, else the first problem that druid sees.
+func memberMessage(m Member, s v1alpha1.MemberStatus, found []Problem) string {
+	if s.Status == v1alpha1.MemberReady {
+		return ""
+	}
+	if m.Readable && m.Says.Reason != "" {
+		return m.Says.Reason
+	}
+	for _, p := range found {
+		if p.Member == m.Name {
+			return p.Message
+		}
+	}
+	switch {
+	case s.Reason == v1alpha1.ReasonLeaseExpired && m.Liveness != leases.Stale:
+		return "its agent was not heard of yet"
+	case m.Pod == PodAbsent:
+		return "it has no Pod"
+	case m.Pod == PodTerminating:
+		return "its Pod terminates"
+	case m.NodeLost:
+		return "its node is not heard of"
+	case m.Readable && m.Says.Role == leases.RoleLearner:
+		return "it is a learner: it does not vote and serves no clients until it has caught up"
+	case m.down():
+		return "its etcd is not ready"
+	default:
+		return "its agent is not heard of"
+	}
+}

@@ -1,0 +1,135 @@
+package plan
+
+// What an EtcdSnapshot is about, as one bit per value.
+type (
+	// SnapshotPhase is how far the status says that it is.
+	SnapshotPhase uint8
+	// SnapshotCluster is whether its EtcdCluster is there.
+	SnapshotCluster uint8
+	// OrderSlot is what stands on the Lease where its order belongs.
+	OrderSlot uint8
+	// OrderAnswer is how the leader's agent answered its order.
+	OrderAnswer uint8
+)
+
+// The phases.
+const (
+	SnapshotNew     SnapshotPhase = 1 << iota // the status says nothing yet
+	SnapshotPending                           // it was seen
+	SnapshotRunning                           // an agent is at it
+	SnapshotFinal                             // it succeeded or failed
+
+	anySnapshotPhase  = SnapshotNew | SnapshotPending | SnapshotRunning | SnapshotFinal
+	openSnapshotPhase = SnapshotNew | SnapshotPending | SnapshotRunning
+)
+
+// Whether the cluster is there.
+const (
+	SnapshotClusterThere   SnapshotCluster = 1 << iota
+	SnapshotClusterMissing                 // not there, and perhaps about to be created
+	SnapshotClusterGone                    // not there for longer than that, or deleted
+
+	anySnapshotCluster = SnapshotClusterThere | SnapshotClusterMissing | SnapshotClusterGone
+)
+
+// What stands on the Lease.
+const (
+	OrderSlotUnknown OrderSlot = 1 << iota // there is no such Lease, or it is somebody else's
+	OrderSlotFree
+	OrderSlotTaken // by another EtcdSnapshot, or one that comes before takes it now
+	OrderSlotMine
+
+	anyOrderSlot = OrderSlotUnknown | OrderSlotFree | OrderSlotTaken | OrderSlotMine
+)
+
+// The answers.
+const (
+	OrderUnanswered OrderAnswer = 1 << iota
+	OrderRunning
+	OrderSucceeded
+	OrderFailed
+
+	anyOrderAnswer = OrderUnanswered | OrderRunning | OrderSucceeded | OrderFailed
+)
+
+// SnapshotStep is what is done for an EtcdSnapshot next.
+type SnapshotStep string
+
+// The steps. All but Wait change something, and are followed by another look.
+const (
+	SnapshotWait SnapshotStep = "Wait"
+	// SnapshotAccept says that it was seen.
+	SnapshotAccept SnapshotStep = "Accept"
+	// SnapshotOrder puts its order on the Lease.
+	SnapshotOrder SnapshotStep = "Order"
+	// SnapshotFollow says that an agent is at it.
+	SnapshotFollow SnapshotStep = "Follow"
+	// SnapshotConclude copies the final answer into the status.
+	SnapshotConclude SnapshotStep = "Conclude"
+	// SnapshotFailCluster and SnapshotFailBackup say that it fails, and why.
+	SnapshotFailCluster SnapshotStep = "FailCluster"
+	SnapshotFailBackup  SnapshotStep = "FailBackup"
+	// SnapshotClear takes order and answer off the Lease.
+	SnapshotClear SnapshotStep = "Clear"
+	// SnapshotDelete deletes the EtcdSnapshot.
+	SnapshotDelete SnapshotStep = "Delete"
+)
+
+// SnapshotFacts is all that the policy on an EtcdSnapshot may look at.
+type SnapshotFacts struct {
+	Phase   SnapshotPhase
+	Cluster SnapshotCluster
+	// Backup says whether the cluster is to be backed up.
+	Backup Answer
+	Slot   OrderSlot
+	Answer OrderAnswer
+	// Expired says whether it is over for as long as it is to be kept.
+	Expired Answer
+}
+
+type snapshotRow struct {
+	name    string
+	phase   SnapshotPhase
+	cluster SnapshotCluster
+	backup  Answer
+	slot    OrderSlot
+	answer  OrderAnswer
+	expired Answer
+	step    SnapshotStep
+}
+
+const finalAnswer = OrderSucceeded | OrderFailed
+
+// snapshotRows are the policy; the first row that matches wins.
+var snapshotRows = []snapshotRow{
+	// The outcome is in the status: only then the Lease may forget it.
+	{"concluded", SnapshotFinal, anySnapshotCluster, anyAnswer, OrderSlotMine, anyOrderAnswer, anyAnswer, SnapshotClear},
+	{"expired", SnapshotFinal, anySnapshotCluster, anyAnswer, anyOrderSlot, anyOrderAnswer, Yes, SnapshotDelete},
+	{"over", SnapshotFinal, anySnapshotCluster, anyAnswer, anyOrderSlot, anyOrderAnswer, No, SnapshotWait},
+	{"answered", openSnapshotPhase, anySnapshotCluster, anyAnswer, OrderSlotMine, finalAnswer, anyAnswer, SnapshotConclude},
+	{"cluster-gone", openSnapshotPhase, SnapshotClusterGone, anyAnswer, anyOrderSlot, anyOrderAnswer, anyAnswer, SnapshotFailCluster},
+	{"seen", SnapshotNew, SnapshotClusterThere | SnapshotClusterMissing, anyAnswer, anyOrderSlot, anyOrderAnswer, anyAnswer, SnapshotAccept},
+	{"cluster-missing", openSnapshotPhase, SnapshotClusterMissing, anyAnswer, anyOrderSlot, anyOrderAnswer, anyAnswer, SnapshotWait},
+	{"no-backup", openSnapshotPhase, SnapshotClusterThere, No, anyOrderSlot, anyOrderAnswer, anyAnswer, SnapshotFailBackup},
+	{"running", SnapshotPending, SnapshotClusterThere, Yes, OrderSlotMine, OrderRunning, anyAnswer, SnapshotFollow},
+	{"ordered", openSnapshotPhase, SnapshotClusterThere, Yes, OrderSlotMine, anyOrderAnswer, anyAnswer, SnapshotWait},
+	{"not-its-turn", openSnapshotPhase, SnapshotClusterThere, Yes, OrderSlotTaken, anyOrderAnswer, anyAnswer, SnapshotWait},
+	{"no-lease", openSnapshotPhase, SnapshotClusterThere, Yes, OrderSlotUnknown, anyOrderAnswer, anyAnswer, SnapshotWait},
+	// Also of one that was running: whoever took the order away took its answer along.
+	{"its-turn", openSnapshotPhase, SnapshotClusterThere, Yes, OrderSlotFree, anyOrderAnswer, anyAnswer, SnapshotOrder},
+}
+
+func (r snapshotRow) matches(f SnapshotFacts) bool {
+	return r.phase&f.Phase != 0 && r.cluster&f.Cluster != 0 && r.backup&f.Backup != 0 && r.slot&f.Slot != 0 &&
+		r.answer&f.Answer != 0 && r.expired&f.Expired != 0
+}
+
+// JudgeSnapshot says what is done for an EtcdSnapshot next, and by which rule.
+func JudgeSnapshot(f SnapshotFacts) (step SnapshotStep, rule string) {
+	for _, r := range snapshotRows {
+		if r.matches(f) {
+			return r.step, r.name
+		}
+	}
+	return SnapshotWait, "uncovered"
+}

@@ -1,0 +1,83 @@
+package plan
+
+import "testing"
+
+func TestAnEtcdSnapshotIsSettledOnceForAllFacts(t *testing.T) {
+	count := map[string]int{}
+	eachSnapshotFacts(func(f SnapshotFacts) {
+		step, rule := JudgeSnapshot(f)
+		count[rule]++
+		failed := step == SnapshotFailCluster || step == SnapshotFailBackup
+		ends := failed || step == SnapshotConclude
+		mine, answered := f.Slot == OrderSlotMine, f.Answer&finalAnswer != 0
+		switch {
+		case f.Phase == SnapshotFinal && step != SnapshotWait && step != SnapshotClear && step != SnapshotDelete:
+			t.Errorf("%+v: %s takes back an outcome", f, rule)
+		case f.Phase != SnapshotFinal && (step == SnapshotClear || step == SnapshotDelete):
+			t.Errorf("%+v: %s forgets an outcome that is not told", f, rule)
+		case step == SnapshotClear && !mine:
+			t.Errorf("%+v: %s takes another's order away", f, rule)
+		case step == SnapshotDelete && (f.Expired == No || mine):
+			t.Errorf("%+v: %s deletes what is still needed", f, rule)
+		case f.Phase == SnapshotFinal && step == SnapshotWait && (mine || f.Expired == Yes):
+			t.Errorf("%+v: %s leaves something behind", f, rule)
+		case step == SnapshotOrder && (f.Slot != OrderSlotFree || f.Cluster != SnapshotClusterThere || f.Backup != Yes):
+			t.Errorf("%+v: %s orders where nobody is to obey, or over another's order", f, rule)
+		case step == SnapshotConclude && !(mine && answered):
+			t.Errorf("%+v: %s tells an outcome that nobody answered", f, rule)
+		case step == SnapshotFollow && (!mine || f.Answer != OrderRunning || f.Phase != SnapshotPending):
+			t.Errorf("%+v: %s says that somebody is at it", f, rule)
+		case f.Phase != SnapshotFinal && mine && answered && step != SnapshotConclude:
+			t.Errorf("%+v: %s does not tell the outcome", f, rule)
+		case failed && f.Cluster == SnapshotClusterThere && f.Backup == Yes:
+			t.Errorf("%+v: %s gives up what can be done", f, rule)
+		case failed && f.Cluster == SnapshotClusterMissing:
+			t.Errorf("%+v: %s does not wait for the cluster", f, rule)
+		case f.Phase == SnapshotPending && f.Cluster == SnapshotClusterGone && !ends:
+			t.Errorf("%+v: %s waits for a cluster that does not come", f, rule)
+		case f.Phase == SnapshotPending && f.Cluster == SnapshotClusterThere && f.Backup == No && !ends:
+			t.Errorf("%+v: %s waits for backups that nobody asked for", f, rule)
+		case f.Phase&(SnapshotPending|SnapshotRunning) != 0 && f.Cluster == SnapshotClusterThere && f.Backup == Yes && f.Slot == OrderSlotFree &&
+			step != SnapshotOrder:
+			t.Errorf("%+v: %s does not order", f, rule)
+		}
+	})
+	var rows []string
+	for _, r := range snapshotRows {
+		rows = append(rows, r.name)
+	}
+	fired(t, count, rows...)
+	renderSnapshots(t, count)
+}
+
+func eachSnapshotFacts(check func(SnapshotFacts)) {
+	for _, phase := range bits(anySnapshotPhase) {
+		for _, cluster := range bits(anySnapshotCluster) {
+			for _, backup := range bits(anyAnswer) {
+				for _, slot := range bits(anyOrderSlot) {
+					for _, answer := range bits(anyOrderAnswer) {
+						for _, expired := range bits(anyAnswer) {
+							check(SnapshotFacts{phase, cluster, backup, slot, answer, expired})
+						}
+					}
+				}
+			}
+		}
+	}
+}
+
+func renderSnapshots(t *testing.T, count map[string]int) {
+	t.Helper()
+	var rows [][]string
+	for _, r := range snapshotRows {
+		rows = append(rows, []string{
+			r.name, cell(r.phase, anySnapshotPhase, []string{"new", "Pending", "Running", "final"}),
+			cell(r.cluster, anySnapshotCluster, []string{"there", "missing", "gone"}), answer(r.backup),
+			cell(r.slot, anyOrderSlot, []string{"unknown", "free", "another's", "its"}),
+			cell(r.answer, anyOrderAnswer, []string{"none", "Running", "Succeeded", "Failed"}), answer(r.expired), bold(string(r.step)),
+		})
+	}
+	section(t, "snapshot", "An EtcdSnapshot: druid/plan.snapshotRows", []string{
+		"phase", "its cluster is", "backed up", "order on the Lease", "answer", "ttl is over", "step",
+	}, rows, count)
+}

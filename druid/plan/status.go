@@ -1,0 +1,172 @@
+package plan
+
+import (
+	"slices"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/etcd-druid/druid/api/v1alpha1"
+	"github.com/etcd-druid/druid/leases"
+)
+
+// health is the etcd of a member as its kubelet tells it.
+type health uint8
+
+const (
+	healthUp      health = 1 << iota
+	healthDown           // no Pod, or its etcd container is not ready
+	healthUnclear        // the node is not heard of, or the Pod terminates
+
+	anyHealth = healthUp | healthDown | healthUnclear
+)
+
+// memberRows decide what the status says of a member. An observer that just started judges nobody: it goes on saying
+// Ready of a member that was ready.
+var memberRows = []struct {
+	name     string
+	health   health
+	learner  Answer
+	liveness leases.Liveness
+	expired  Answer // stale for longer than the grace period
+	before   Answer // the status said Ready before
+	state    v1alpha1.MemberState
+	reason   string
+}{
+	{"etcd-not-ready", healthDown, anyAnswer, anyLiveness, anyAnswer, anyAnswer, v1alpha1.MemberNotReady, v1alpha1.ReasonPodNotReady},
+	{"learner", anyHealth, Yes, anyLiveness, anyAnswer, anyAnswer, v1alpha1.MemberNotReady, v1alpha1.ReasonPodNotReady},
+	{"renewed", anyHealth, No, leases.Live, anyAnswer, anyAnswer, v1alpha1.MemberReady, v1alpha1.ReasonLeaseSucceeded},
+	{"silent-for-long", anyHealth, No, leases.Stale, Yes, anyAnswer, v1alpha1.MemberNotReady, v1alpha1.ReasonUnknownGracePeriodExceeded},
+	{"silent", anyHealth, No, leases.Stale, No, anyAnswer, v1alpha1.MemberUnknown, v1alpha1.ReasonLeaseExpired},
+	{"still-ready", healthUp, No, leases.Unknown, anyAnswer, Yes, v1alpha1.MemberReady, v1alpha1.ReasonLeaseSucceeded},
+	{"not-seen-yet", anyHealth, No, leases.Unknown | leases.Never, anyAnswer, anyAnswer, v1alpha1.MemberUnknown, v1alpha1.ReasonLeaseExpired},
+}
+
+// statusFacts is all that the policy may look at.
+type statusFacts struct {
+	health   health
+	learner  Answer
+	liveness leases.Liveness
+	expired  Answer
+	before   Answer
+}
+
+func judgeMember(f statusFacts) (state v1alpha1.MemberState, reason, rule string) {
+	for _, r := range memberRows {
+		if r.health&f.health != 0 && r.learner&f.learner != 0 && r.liveness&f.liveness != 0 && r.expired&f.expired != 0 &&
+			r.before&f.before != 0 {
+			return r.state, r.reason, r.name
+		}
+	}
+	return v1alpha1.MemberUnknown, v1alpha1.ReasonLeaseExpired, "uncovered"
+}
+
+// Status is the status that follows from before, the status as it was, and what is observed. refused are the problems
+// that came up while the steps were taken. now is the time of every transition. It returns before unchanged, in every
+// byte, when nothing is new: then nothing need be written.
+func Status(d Desired, o Observed, before v1alpha1.EtcdClusterStatus, refused []Problem, generation int64, now metav1.Time) v1alpha1.EtcdClusterStatus {
+	s := *before.DeepCopy()
+	s.ObservedGeneration = generation
+	if s.ClusterID == "" && o.RecordState == RecordFormed && o.Record.ClusterID != 0 {
+		s.ClusterID = leases.FormatID(o.Record.ClusterID)
+	}
+	found := slices.Concat(problems(d, o), refused)
+	if o.RecordState&usableRecord != 0 {
+		s.ClusterSize = int32(len(o.Record.Members))
+		s.Members = memberStatuses(o.listed(), retreatOf(d, o), before.Members, found, now)
+	}
+	s.ReadyReplicas = 0
+	for _, m := range s.Members {
+		if m.Status == v1alpha1.MemberReady {
+			s.ReadyReplicas++
+		}
+	}
+	facts := conditionFactsOf(d, o, s.Members, found)
+	for _, kind := range conditionTypes {
+		status, reason, _ := judgeCondition(kind, facts)
+		condition := metav1.Condition{
+			Type: kind, Status: status, Reason: reason, ObservedGeneration: generation, LastTransitionTime: now,
+		}
+		if kind == v1alpha1.ConditionDegraded && status == metav1.ConditionTrue {
+			condition.Reason, condition.Message = describe(found)
+		} else {
+			condition.Message = sentence(kind, reason, picture{d, o, s})
+		}
+		meta.SetStatusCondition(&s.Conditions, condition)
+	}
+	setBackupReady(picture{d, o, s}, &s.Conditions, generation, now)
+	setBackupVerified(picture{d, o, s}, &s.Conditions, generation, now)
+	return s
+}
+
+func memberStatuses(listed []Member, leaves retreat, before []v1alpha1.MemberStatus, found []Problem, now metav1.Time) []v1alpha1.MemberStatus {
+	var all []v1alpha1.MemberStatus
+	for _, m := range listed {
+		s := v1alpha1.MemberStatus{Name: m.Name, LastTransitionTime: now}
+		was := v1alpha1.MemberStatus{}
+		if i := slices.IndexFunc(before, func(b v1alpha1.MemberStatus) bool { return b.Name == m.Name }); i >= 0 {
+			was = before[i]
+			// What cannot be read now, or was wiped with its Lease, is not known to be otherwise.
+			s.ID, s.Version = was.ID, was.Version
+		}
+		if m.Readable && m.Says.ID != 0 {
+			s.ID = leases.FormatID(m.Says.ID)
+		}
+		s.Role = roleOf(m, was.Role, listed)
+		if m.Readable && m.Says.Version != "" {
+			s.Version = m.Says.Version
+		}
+		s.Status, s.Reason, _ = judgeMember(statusFacts{
+			health:   healthOf(m),
+			learner:  AnswerOf(m.Readable && m.Says.Role == leases.RoleLearner),
+			liveness: m.Liveness,
+			expired:  AnswerOf(m.Expired),
+			before:   AnswerOf(was.Status == v1alpha1.MemberReady),
+		})
+		s.Leaving = leaves.station(m)
+		s.Message = memberMessage(m, s, found)
+		if was.Status == s.Status {
+			s.LastTransitionTime = was.LastTransitionTime
+		}
+		all = append(all, s)
+	}
+	return all
+}
+
+func healthOf(m Member) health {
+	switch {
+	case m.up():
+		return healthUp
+	case m.down():
+		return healthDown
+	default:
+		return healthUnclear
+	}
+}
+
+// roleOf is the member's role, empty while it is not known. A Lease tells it only while it is renewed; an observer that
+// just started goes on saying what it said before. Of two that call themselves leader the one with the older term has not
+// heard of the other yet, and no leader of before stands beside one that renews.
+func roleOf(m Member, before string, listed []Member) string {
+	role, term := before, uint64(0)
+	switch {
+	case m.Lease == LeaseOurs && m.Readable && m.Liveness == leases.Live:
+		role, term = string(m.Says.Role), m.Says.Raft.Term
+	case m.Liveness != leases.Unknown:
+		return ""
+	}
+	if role != string(leases.RoleLeader) {
+		return role
+	}
+	for _, other := range listed {
+		if other.Name != m.Name && other.leads() && other.Says.Raft.Term > term {
+			return ""
+		}
+	}
+	return role
+}
+
+// leads says whether the member's Lease is renewed and calls it the leader.
+func (m Member) leads() bool {
+	return m.Lease == LeaseOurs && m.Readable && m.Liveness == leases.Live && m.Says.Role == leases.RoleLeader
+}

@@ -1,0 +1,247 @@
+package plan
+
+import "github.com/etcd-druid/druid/leases"
+
+// Kind of a step: the one call that it makes.
+type Kind string
+
+// The kinds of steps.
+const (
+	CreateRecord      Kind = "CreateRecord"
+	UpdateRecord      Kind = "UpdateRecord"
+	ApplyObject       Kind = "ApplyObject"
+	ApplyBudget       Kind = "ApplyBudget"
+	CreateLeaderLease Kind = "CreateLeaderLease"
+	// CreateSnapshotLease and DeleteSnapshotLease come and go with spec.backup. Object is the Lease's component.
+	CreateSnapshotLease Kind = "CreateSnapshotLease"
+	DeleteSnapshotLease Kind = "DeleteSnapshotLease"
+	CreateMemberLease   Kind = "CreateMemberLease"
+	CreateClaim         Kind = "CreateClaim"
+	CreatePod           Kind = "CreatePod"
+	MarkLease           Kind = "MarkLease"
+	LabelPod            Kind = "LabelPod"
+	DeletePod           Kind = "DeletePod"
+
+	// OpenSlot, FreeSlot and StrikeName write the record, as UpdateRecord does.
+	OpenSlot   Kind = "OpenSlot"
+	FreeSlot   Kind = "FreeSlot"
+	StrikeName Kind = "StrikeName"
+	// RetireLease writes a drain mark, and UnretireLease takes one away.
+	RetireLease   Kind = "RetireLease"
+	UnretireLease Kind = "UnretireLease"
+	DeleteClaim   Kind = "DeleteClaim"
+	MarkHealing   Kind = "MarkHealing"
+	// RetainClaim lets a removed member's claim stay, as nobody's.
+	RetainClaim Kind = "RetainClaim"
+	DeleteLease Kind = "DeleteLease"
+	// TakeClaim makes a claim go with the EtcdCluster, and ReleaseClaim lets it outlive it.
+	TakeClaim    Kind = "TakeClaim"
+	ReleaseClaim Kind = "ReleaseClaim"
+)
+
+// Stage orders the steps: those of one stage are independent of each other and may be taken at once. What the kubelet
+// needs for a Pod comes before the Pod; a budget is raised before a Pod gets the label that it counts, and lowered after a
+// Pod lost it; a Pod leaves the client endpoints before it is deleted.
+type Stage uint8
+
+// The stages.
+const (
+	StageRecord Stage = iota
+	StageShared
+	// StageBound is for what refers to what StageShared made.
+	StageBound
+	StagePods
+	StageMarks
+	StageRaise
+	StageLabels
+	StageLate
+	StageDelete
+)
+
+// Step is one call to the API server, as data.
+type Step struct {
+	Kind  Kind
+	Rule  string
+	Stage Stage
+	// Member whose object it is, empty for what the members share.
+	Member string
+	// Object is the kind and name of an object to apply, or the component of a snapshot Lease.
+	Object string
+	// PodUID and ClaimUID name the objects that the step was planned for.
+	PodUID, ClaimUID string
+	// Record to create or to restore, without the names and the nonce that only the one who acts can draw.
+	Record *leases.Record
+	// Draw is how many new names the record gets, and Seed the member that becomes the seed, with a new nonce.
+	Draw int
+	Seed string
+	// Slot that the step was planned under, or that it takes: without a mark, one is drawn.
+	Slot *leases.Retiring
+	// Release is the slot of the record to give back.
+	Release *leases.Replacing
+	// Healing is what is to be written on the member's Lease.
+	Healing *leases.Healing
+	// Serving and Voter are the labels to set (true) or to clear (false), nil for those to leave alone.
+	Serving, Voter *bool
+	// MinAvailable of the budget.
+	MinAvailable int
+	// Irreversible steps are planned once more from live reads, and taken only if they are planned again.
+	Irreversible bool
+}
+
+// Same says whether two plans mean the same step.
+func (s Step) Same(other Step) bool {
+	return s.Kind == other.Kind && s.Rule == other.Rule && s.Member == other.Member && s.Object == other.Object &&
+		s.PodUID == other.PodUID && s.ClaimUID == other.ClaimUID
+}
+
+// Steps are what brings the cluster nearer to what is desired, ordered by stage. A step that writes the record stands
+// alone: all others follow from what the record says afterwards. A steady cluster has no steps.
+func Steps(d Desired, o Observed) []Step {
+	if d.Deleted {
+		return nil
+	}
+	if step, ok := recordStep(d, o); ok {
+		return []Step{step}
+	}
+	leaves := retreatOf(d, o)
+	if step, ok := leaves.recordStep(o); ok {
+		return []Step{step}
+	}
+	listed := o.listed()
+	var stages [StageDelete + 1][]Step
+	add := func(s Step) { stages[s.Stage] = append(stages[s.Stage], s) }
+	leaving := map[string]bool{}
+	if o.RecordState&(RecordForming|RecordFormed|RecordRecovering) != 0 {
+		sharedSteps(o, add)
+		backupSteps(d, o, add)
+		for _, m := range listed {
+			leaving[m.Name] = memberSteps(m, memberFactsOf(m, o, listed), add) || leaves.leaving(m)
+		}
+		leaves.markSteps(o, add)
+		healSteps(o, listed, leaving, add)
+		budgetStep(d, o, add)
+	}
+	for _, m := range o.Members {
+		if step, ok := leftoverStep(m, d, o); ok {
+			add(step)
+			leaving[m.Name] = true
+		} else {
+			ownershipStep(d, m, add)
+		}
+		labelStep(m, labelFactsOf(m, leaving[m.Name], o, listed), add)
+	}
+	var steps []Step
+	for _, stage := range stages {
+		steps = append(steps, stage...)
+	}
+	return steps
+}
+
+func recordStep(d Desired, o Observed) (Step, bool) {
+	order, rule := judgeRecord(recordFactsOf(d, o))
+	step := Step{Rule: rule, Stage: StageRecord, Kind: UpdateRecord}
+	switch order {
+	case orderBirth:
+		step.Kind, step.Irreversible, step.Draw = CreateRecord, true, d.Replicas
+		step.Record = &leases.Record{Phase: leases.PhaseForming, Epoch: 1}
+	case orderRecreate:
+		r := recreated(d, o)
+		step.Kind, step.Irreversible, step.Record = CreateRecord, true, &r
+	case orderRestore:
+		r := recreated(d, o)
+		step.Irreversible, step.Record = true, &r
+		return step, r.ClusterID != 0
+	case orderGrow:
+		step.Draw = d.Replicas - len(o.Record.Members)
+	case orderMoveSeed:
+		step.Seed = successor(o)
+		return step, step.Seed != ""
+	default:
+		return slotStep(o)
+	}
+	return step, true
+}
+
+func sharedSteps(o Observed, add func(Step)) {
+	for _, object := range o.Objects {
+		if object.State&(ObjectAbsent|ObjectOutdated) == 0 {
+			continue
+		}
+		add(Step{Kind: ApplyObject, Rule: objectRule(object.State), Stage: object.Stage, Object: object.Kind + "/" + object.Name})
+	}
+	if o.LeaderLease == LeaseAbsent {
+		add(Step{Kind: CreateLeaderLease, Rule: "leader-lease-missing", Stage: StageShared})
+	}
+}
+
+func objectRule(s ObjectState) string {
+	if s == ObjectAbsent {
+		return "object-missing"
+	}
+	return "object-outdated"
+}
+
+// memberSteps says whether the member's Pod is to go.
+func memberSteps(m Member, f memberFacts, add func(Step)) bool {
+	if verdict, rule := judgeLease(f); verdict == create {
+		add(Step{Kind: CreateMemberLease, Rule: rule, Stage: StageShared, Member: m.Name})
+	}
+	if verdict, rule := judgeClaim(f); verdict == create {
+		add(Step{Kind: CreateClaim, Rule: rule, Stage: StageBound, Member: m.Name})
+	}
+	verdict, rule := judgePod(f)
+	step := Step{Rule: rule, Member: m.Name, PodUID: m.PodUID}
+	switch verdict {
+	case create:
+		step.Kind, step.Stage, step.PodUID = CreatePod, StagePods, ""
+	case mark:
+		step.Kind, step.Stage, step.ClaimUID = MarkLease, StageMarks, m.ClaimUID
+	case remove:
+		step.Kind, step.Stage, step.Irreversible = DeletePod, StageDelete, true
+	default:
+		return false
+	}
+	add(step)
+	return verdict == remove
+}
+
+func budgetStep(d Desired, o Observed, add func(Step)) {
+	step := Step{Kind: ApplyBudget, Rule: "budget-raised", Stage: StageRaise, MinAvailable: minAvailable(budgetFactsOf(d, o))}
+	switch {
+	case o.Budget == ObjectForeign:
+		return
+	case o.Budget == ObjectAbsent, o.Budget == ObjectOutdated && o.BudgetMin == step.MinAvailable:
+		step.Rule = objectRule(o.Budget)
+	case o.BudgetMin > step.MinAvailable:
+		step.Rule, step.Stage = "budget-lowered", StageLate
+	case o.BudgetMin == step.MinAvailable:
+		return
+	}
+	add(step)
+}
+
+func labelStep(m Member, f labelFacts, add func(Step)) {
+	if m.Pod&(PodAbsent|PodForeign|PodEnded) != 0 {
+		return
+	}
+	serving, servingRule := judgeServing(f)
+	voter, voterRule := judgeVoter(f)
+	step := Step{Kind: LabelPod, Stage: StageLabels, Member: m.Name, PodUID: m.PodUID}
+	if step.Voter = labelChange(m.Voter, voter); step.Voter != nil {
+		step.Rule = voterRule
+	}
+	if step.Serving = labelChange(m.Serving, serving); step.Serving != nil {
+		step.Rule = servingRule
+	}
+	if step.Rule != "" {
+		add(step)
+	}
+}
+
+// labelChange is what has to be written, nil for nothing.
+func labelChange(has bool, verdict labelVerdict) *bool {
+	if want := verdict == labelSet; verdict != labelKeep && want != has {
+		return &want
+	}
+	return nil
+}

@@ -1,0 +1,93 @@
+package plan
+
+import (
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/etcd-druid/druid/api/v1alpha1"
+	"github.com/etcd-druid/druid/leases"
+)
+
+// ProofTold is what the Lease of the full backups says of the last proof.
+type ProofTold uint8
+
+// What it may say.
+const (
+	ProofUnknown ProofTold = 1 << iota // the Lease cannot be read, or is not ours
+	ProofNever                         // nobody found out
+	ProofProven
+	ProofBroken
+
+	anyProof = ProofUnknown | ProofNever | ProofProven | ProofBroken
+)
+
+// verifiedRows decide condition BackupVerified. present: the backups that were looked at are of the history that is saved now.
+var verifiedRows = []struct {
+	name    string
+	told    ProofTold
+	present Answer
+	status  metav1.ConditionStatus
+	reason  string
+}{
+	{"proof-unreadable", ProofUnknown, anyAnswer, metav1.ConditionUnknown, v1alpha1.ReasonNotYetVerified},
+	{"never-verified", ProofNever, anyAnswer, metav1.ConditionUnknown, v1alpha1.ReasonNotYetVerified},
+	{"another-history", ProofProven | ProofBroken, No, metav1.ConditionUnknown, v1alpha1.ReasonNotYetVerified},
+	{"proven", ProofProven, Yes, metav1.ConditionTrue, v1alpha1.ReasonBackupProven},
+	{"broken", ProofBroken, Yes, metav1.ConditionFalse, v1alpha1.ReasonBackupBroken},
+}
+
+type verifiedFacts struct {
+	told    ProofTold
+	present Answer
+}
+
+func judgeVerified(f verifiedFacts) (status metav1.ConditionStatus, reason, rule string) {
+	for _, r := range verifiedRows {
+		if r.told&f.told != 0 && r.present&f.present != 0 {
+			return r.status, r.reason, r.name
+		}
+	}
+	return metav1.ConditionUnknown, v1alpha1.ReasonNotYetVerified, "uncovered"
+}
+
+func verifiedFactsOf(s Snapshot) verifiedFacts {
+	f := verifiedFacts{told: ProofUnknown, present: AnswerOf(s.Verified.Lineage != "" && s.Verified.Lineage == s.Says.Lineage)}
+	switch {
+	case s.Lease != LeaseOurs || s.Unreadable:
+	case s.Verified.Verdict == leases.VerdictProven:
+		f.told = ProofProven
+	case s.Verified.Verdict == leases.VerdictBroken:
+		f.told = ProofBroken
+	default:
+		f.told = ProofNever
+	}
+	return f
+}
+
+// setBackupVerified writes the condition, or takes it away from a cluster that is not backed up.
+func setBackupVerified(p picture, conditions *[]metav1.Condition, generation int64, now metav1.Time) {
+	if !p.Backup {
+		meta.RemoveStatusCondition(conditions, v1alpha1.ConditionBackupVerified)
+		return
+	}
+	status, reason, rule := judgeVerified(verifiedFactsOf(p.Full))
+	meta.SetStatusCondition(conditions, metav1.Condition{
+		Type: v1alpha1.ConditionBackupVerified, Status: status, Reason: reason, Message: verifiedSentence(rule, p.Full),
+		ObservedGeneration: generation, LastTransitionTime: now,
+	})
+}
+
+// verifiedSentence is the condition's message. What was proven, and when, stands in the Lease: it changes while all is well.
+func verifiedSentence(rule string, s Snapshot) string {
+	words := map[string]string{
+		"proof-unreadable": "the Lease that tells of it cannot be read",
+		"never-verified":   "the backups were not proven yet",
+		"another-history":  "the backups of this history were not proven yet",
+		"proven":           "the newest backups were restored, and hold what etcd said that it held",
+		"broken":           "a new full backup is made and proven: " + s.Verified.Trouble,
+	}[rule]
+	if rule == "never-verified" && s.Verified.Trouble != "" {
+		words += ": " + s.Verified.Trouble
+	}
+	return words
+}

@@ -1,0 +1,180 @@
+package druid
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	coordinationclient "k8s.io/client-go/kubernetes/typed/coordination/v1"
+	"k8s.io/client-go/tools/events"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/etcd-druid/druid/api/v1alpha1"
+	"github.com/etcd-druid/druid/druid/plan"
+	"github.com/etcd-druid/druid/internal/crash"
+	"github.com/etcd-druid/druid/manifests"
+)
+
+// Reconciler brings one EtcdCluster at a time nearer to its spec. Passes for different clusters run at once and share
+// nothing but memory, which no call holds while it waits.
+type Reconciler struct {
+	client    client.Client // reads from caches
+	cached    source
+	live      source
+	leases    coordinationclient.CoordinationV1Interface
+	manifests manifests.Options
+	memory    *memory
+	expiries  chan event.GenericEvent
+	recorder  events.EventRecorder
+	metrics   *metrics
+	log       *slog.Logger
+	now       func() time.Time
+	// grace is how long etcd may be not ready before its Pod is restarted for the first time.
+	grace time.Duration
+	// draw returns the random part of a member's name.
+	draw func() string
+}
+
+// conflictPatience is how soon druid looks again at a name that is taken: nothing tells when it becomes free.
+const conflictPatience = 30 * time.Second
+
+// Reconcile observes, plans, takes the steps and writes the status if it changed.
+func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
+	cluster := &v1alpha1.EtcdCluster{}
+	if err := r.client.Get(ctx, request.NamespacedName, cluster); err != nil {
+		if apierrors.IsNotFound(err) {
+			r.memory.statuses.forget(request.NamespacedName)
+		}
+		return reconcile.Result{}, client.IgnoreNotFound(err)
+	}
+	cluster = r.memory.statuses.latest(cluster)
+	if cluster.DeletionTimestamp != nil {
+		r.memory.forgetCluster(cluster.UID)
+		return reconcile.Result{}, nil // Kubernetes deletes what the cluster owns
+	}
+	o, refused, stepErr := r.advance(ctx, cluster)
+	if o == nil {
+		return reconcile.Result{}, stepErr
+	}
+	if err := r.writeStatus(ctx, o, refused); err != nil {
+		stepErr = errors.Join(stepErr, err)
+	}
+	if len(refused) > 0 {
+		o.lookAgain(conflictPatience)
+	}
+	switch {
+	case stepErr == nil:
+		return reconcile.Result{RequeueAfter: o.again}, nil
+	case passing(stepErr) > 0:
+		return reconcile.Result{RequeueAfter: passing(stepErr)}, nil
+	case r.goes(ctx, cluster):
+		return reconcile.Result{}, nil // deleted while druid worked on it: what it needed went away
+	default:
+		return reconcile.Result{}, fmt.Errorf("reconcile EtcdCluster %s: %w", request.NamespacedName, stepErr)
+	}
+}
+
+const (
+	// staleCachePause before another pass after a lost compare-and-set. The watch is usually milliseconds behind.
+	staleCachePause = 200 * time.Millisecond
+	// maxPlans in one pass: one may make the record, one may add names to it, the last takes the steps.
+	maxPlans = 3
+)
+
+// advance observes and takes steps until a plan leaves the record alone.
+func (r *Reconciler) advance(ctx context.Context, cluster *v1alpha1.EtcdCluster) (o *observation, refused []plan.Problem, err error) {
+	var record *coordinationv1.Lease
+	for range maxPlans {
+		if o, err = r.observe(ctx, r.cached, cluster, record); err != nil {
+			return nil, nil, err
+		}
+		steps := plan.Steps(o.desired, o.observed)
+		if len(steps) == 0 || steps[0].Stage != plan.StageRecord {
+			refused, err = r.apply(ctx, o, steps)
+			return o, refused, err
+		}
+		if record, err = r.applyRecord(ctx, o, steps[0]); err != nil || record == nil {
+			refused, err = sort(steps[0], err)
+			return o, refused, err
+		}
+	}
+	return o, nil, nil
+}
+
+// confirmed plans once more, from live reads, and returns what it saw and the step as that plan says it. Without an
+// observation the step is not to be taken: it is not planned any more, and druid looks again soon, or err says why that is
+// not known. What the members share is taken as it was seen before: it is no evidence for or against anything irreversible,
+// and would be most of the reads.
+func (r *Reconciler) confirmed(ctx context.Context, o *observation, step plan.Step) (*observation, plan.Step, error) {
+	cluster := &v1alpha1.EtcdCluster{}
+	if err := r.live.Get(ctx, client.ObjectKeyFromObject(o.cluster), cluster); client.IgnoreNotFound(err) != nil {
+		return nil, step, err
+	}
+	if cluster.UID == o.cluster.UID {
+		fresh, err := r.observe(ctx, source{unshared{r.live.Reader}, r.live.of}, cluster, nil)
+		if err != nil {
+			return nil, step, err
+		}
+		fresh.shared, fresh.observed.Objects = o.shared, o.observed.Objects
+		fresh.observed.Budget, fresh.observed.BudgetMin = o.observed.Budget, o.observed.BudgetMin
+		steps := plan.Steps(fresh.desired, fresh.observed)
+		if i := slices.IndexFunc(steps, step.Same); i >= 0 {
+			return fresh, steps[i], nil
+		}
+	}
+	o.lookAgain(staleCachePause)
+	return nil, step, nil
+}
+
+// writeStatus writes once, and only what is new.
+func (r *Reconciler) writeStatus(ctx context.Context, o *observation, refused []plan.Problem) error {
+	changed := o.cluster.DeepCopy()
+	changed.Status = plan.Status(o.desired, o.observed, o.cluster.Status, refused, o.cluster.Generation, metav1.NewTime(r.now()))
+	changed.Status.Selector = metav1.FormatLabelSelector(&metav1.LabelSelector{MatchLabels: manifests.Selector(o.cluster.Name)})
+	if equality.Semantic.DeepEqual(o.cluster.Status, changed.Status) {
+		return nil
+	}
+	patch := client.MergeFromWithOptions(o.cluster, client.MergeFromWithOptimisticLock{})
+	crash.Before("write-status")
+	err := client.IgnoreNotFound(r.client.Status().Patch(ctx, changed, patch, client.FieldOwner(fieldOwner)))
+	crash.After("write-status")
+	if err != nil {
+		return fmt.Errorf("patch status: %w", err)
+	}
+	r.memory.statuses.wrote(o.cluster.ResourceVersion, changed)
+	for _, e := range plan.Events(o.cluster.Status, changed.Status) {
+		r.event(o, e, "WriteStatus")
+	}
+	return nil
+}
+
+// sort keeps apart what a person must mend, which the status tells, and what is tried again.
+func sort(step plan.Step, err error) ([]plan.Problem, error) {
+	if err == nil {
+		return nil, nil
+	}
+	var conflict *foreignError
+	switch {
+	case errors.As(err, &conflict):
+		return []plan.Problem{{Reason: v1alpha1.ReasonForeignObject, Member: step.Member, Message: conflict.Error()}}, nil
+	case apierrors.IsForbidden(err) && !apierrors.HasStatusCause(err, namespaceTerminating), apierrors.IsInvalid(err):
+		problem := plan.Problem{Reason: v1alpha1.ReasonRefusedByAPI, Member: step.Member, Message: oneLine(err.Error())}
+		return []plan.Problem{problem}, err
+	default:
+		return nil, err
+	}
+}
+
+func key(o *observation, name string) types.NamespacedName {
+	return types.NamespacedName{Namespace: o.cluster.Namespace, Name: name}
+}

@@ -1,0 +1,266 @@
+package druid
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/etcd-druid/druid/api/v1alpha1"
+	"github.com/etcd-druid/druid/leases"
+)
+
+// stuckCluster is one of three members that formed, and a druid that has just begun to look.
+func stuckCluster(t *testing.T, members int32) (*clocked, []string) {
+	t.Helper()
+	s := newStage(t)
+	s.node("node-1", true)
+	stop := s.startDruid()
+	names := s.whole(members)
+	stop()
+	return s.clocked(), names
+}
+
+func TestPodThatStaysNotReadyIsRestartedWithBackOff(t *testing.T) {
+	c, names := stuckCluster(t, 3)
+	victim := names[1]
+	before := c.uids(names, &corev1.PersistentVolumeClaim{})
+	c.kubelet(victim, false)
+	c.pass()
+	c.after(4 * time.Minute)
+	if c.terminates(victim) || c.healing(victim) != (leases.Healing{}) {
+		t.Fatalf("restarted within the grace period: %+v", c.healing(victim))
+	}
+
+	// The announcement comes first, and a druid that takes over finishes, without counting again.
+	c.at = c.at.Add(2 * time.Minute)
+	if err := c.reconcile(c.Reconciler); err != nil {
+		t.Fatal(err)
+	}
+	pods := c.uids(names, &corev1.Pod{})
+	if want := (leases.Healing{Restarts: 1, PodUID: string(pods[victim])}); c.healing(victim) != want || c.terminates(victim) {
+		t.Fatalf("announced is %+v, want %+v; deleted %t, want the announcement first", c.healing(victim), want, c.terminates(victim))
+	}
+	successor := c.stage.clocked()
+	successor.after(4 * time.Minute)
+	if successor.terminates(victim) {
+		t.Fatal("a druid that just started judged by the clock of another")
+	}
+	successor.after(2 * time.Minute)
+	if !successor.terminates(victim) || successor.healing(victim).Restarts != 1 {
+		t.Fatalf("the announced restart was not finished: %+v", successor.healing(victim))
+	}
+	c = successor
+
+	c.end(victim)
+	c.pass()
+	c.kubelet(victim, false)
+	c.pass()
+	c.after(8 * time.Minute)
+	if c.terminates(victim) {
+		t.Fatal("the second restart came as soon as the first")
+	}
+	condition := c.degraded(t)
+	if condition.Reason != v1alpha1.ReasonMemberStuck || !strings.Contains(condition.Message, victim) || !strings.Contains(condition.Message, "1 restart in a row") {
+		t.Errorf("condition is %s: %s", condition.Reason, condition.Message)
+	}
+	c.after(4 * time.Minute)
+	if !c.terminates(victim) || c.healing(victim).Restarts != 2 {
+		t.Errorf("the second restart did not come: %+v", c.healing(victim))
+	}
+	if all := strings.Join(c.told(), "\n"); !strings.Contains(all, v1alpha1.EventPodRestarted) || !strings.Contains(all, "restarts in a row: 2") {
+		t.Errorf("events are\n%s", all)
+	}
+
+	// Well for long: forgotten.
+	c.end(victim)
+	c.pass()
+	c.kubelet(victim, true)
+	c.pass()
+	c.after(19 * time.Minute)
+	if c.healing(victim).Restarts != 2 {
+		t.Errorf("forgotten too early: %+v", c.healing(victim))
+	}
+	c.after(2 * time.Minute)
+	if c.healing(victim) != (leases.Healing{}) {
+		t.Errorf("still marked: %+v", c.healing(victim))
+	}
+	if after := c.uids(names, &corev1.PersistentVolumeClaim{}); after[victim] != before[victim] {
+		t.Error("a restart cost the member its volume")
+	}
+}
+
+func (c *clocked) degraded(t *testing.T) metav1.Condition {
+	t.Helper()
+	var cluster v1alpha1.EtcdCluster
+	if err := c.fetch("demo", &cluster); err != nil {
+		t.Fatal(err)
+	}
+	return *meta.FindStatusCondition(cluster.Status.Conditions, v1alpha1.ConditionDegraded)
+}
+
+func TestWhatARestartWouldNotMendIsLeftAlone(t *testing.T) {
+	const long = 20 * time.Minute
+	tests := map[string]struct {
+		members   int32
+		trouble   func(*clocked, []string)
+		meanwhile func(*clocked, []string)
+	}{
+		"the others are no quorum": {members: 3, trouble: func(c *clocked, names []string) { c.kubelet(names[2], false) }},
+		"the only member":          {members: 1},
+		"the agent says what it waits for": {members: 3, trouble: func(c *clocked, names []string) {
+			c.says(names[0], leases.Prefix+"rule", "foreign-data")
+			c.says(names[0], leases.Prefix+"reason", "the volume holds data that is not this member's")
+		}},
+		"another member replaces itself": {members: 3, trouble: func(c *clocked, names []string) {
+			c.editRecord(func(r *leases.Record) {
+				r.Replacing = &leases.Replacing{Member: names[1], PodUID: string(c.uids(names, &corev1.Pod{})[names[1]]), MemberID: "2"}
+			})
+		}},
+		"another member is on its way out": {members: 3, trouble: func(c *clocked, names []string) {
+			c.editRecord(func(r *leases.Record) { r.Retiring = &leases.Retiring{Member: names[1], Mark: "abcde"} })
+			claimed, err := leases.Retirement{
+				State: leases.RetireRemoving, Mark: "abcde", By: "pod", ClusterID: leases.FormatID(clusterID),
+			}.Encode()
+			if err != nil {
+				c.Fatal(err)
+			}
+			c.says(names[1], leases.AnnotationRetire, claimed)
+		}},
+		"an image cannot be pulled": {members: 3, trouble: func(c *clocked, names []string) {
+			var pod corev1.Pod
+			if err := c.fetch(names[0], &pod); err != nil {
+				c.Fatal(err)
+			}
+			pod.Status.ContainerStatuses[0].State = corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "ImagePullBackOff"}}
+			if err := c.Status().Update(c.Context(), &pod); err != nil {
+				c.Fatal(err)
+			}
+		}},
+		"a learner that gets on": {
+			members: 3,
+			trouble: func(c *clocked, names []string) { c.agent("demo", names[0], 9, leases.RoleLearner) },
+			meanwhile: func(c *clocked, names []string) {
+				c.says(names[0], leases.Prefix+"raft", leases.Raft{Term: 2, Committed: uint64(c.at.Unix())}.String())
+			},
+		},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			c, names := stuckCluster(t, test.members)
+			c.kubelet(names[0], false)
+			if test.trouble != nil {
+				test.trouble(c, names)
+			}
+			for range 5 {
+				if test.meanwhile != nil {
+					test.meanwhile(c, names)
+				}
+				c.after(long / 5)
+			}
+			for _, name := range names {
+				if c.terminates(name) || c.healing(name) != (leases.Healing{}) {
+					t.Errorf("Pod %s was restarted: %+v", name, c.healing(name))
+				}
+			}
+		})
+	}
+}
+
+// editRecord changes the record, as an agent would.
+func (s *stage) editRecord(change func(*leases.Record)) {
+	s.Helper()
+	record, version, err := s.store("demo").Record(s.Context())
+	if err != nil {
+		s.Fatal(err)
+	}
+	change(&record)
+	if _, err := s.store("demo").UpdateRecord(s.Context(), version, record); err != nil {
+		s.Fatal(err)
+	}
+}
+
+func TestOneMemberAtATimeIsRestarted(t *testing.T) {
+	c, names := stuckCluster(t, 5)
+	for _, name := range names[:2] {
+		c.kubelet(name, false)
+	}
+	c.pass()
+	gone := func() (found []string) {
+		for _, name := range names {
+			if c.terminates(name) {
+				found = append(found, name)
+			}
+		}
+		return found
+	}
+	c.after(6 * time.Minute)
+	if got := gone(); len(got) != 1 {
+		t.Fatalf("%v were deleted, want one", got)
+	}
+	first := gone()[0]
+	c.end(first)
+	c.pass()
+	c.kubelet(first, false)
+	c.pass()
+	c.after(8 * time.Minute)
+	if got := gone(); len(got) != 0 {
+		t.Errorf("%v were deleted while %s had time left to become ready", got, first)
+	}
+	c.after(4 * time.Minute)
+	if got := gone(); len(got) != 1 || got[0] == first {
+		t.Errorf("%v were deleted, want the one that was not restarted yet", got)
+	}
+}
+
+func TestSilentMemberIsUnknownAndThenNotReady(t *testing.T) {
+	c, names := stuckCluster(t, 3)
+	renew := func(but int) {
+		for i, name := range names {
+			if i != but {
+				c.agent("demo", name, uint64(i+1), leases.RoleMember)
+			}
+		}
+		c.pass()
+	}
+	member := func() v1alpha1.MemberStatus {
+		var cluster v1alpha1.EtcdCluster
+		if err := c.fetch("demo", &cluster); err != nil {
+			t.Fatal(err)
+		}
+		return cluster.Status.Members[0]
+	}
+	renew(-1)
+	if _, err := c.store("demo").PatchMember(t.Context(), names[0], leases.MemberPatch{Duration: 45 * time.Second}); err != nil {
+		t.Fatal(err)
+	}
+	for _, step := range []struct {
+		after  time.Duration
+		status v1alpha1.MemberState
+		reason string
+	}{
+		{0, v1alpha1.MemberReady, v1alpha1.ReasonLeaseSucceeded},
+		{44 * time.Second, v1alpha1.MemberReady, v1alpha1.ReasonLeaseSucceeded},
+		{2 * time.Second, v1alpha1.MemberUnknown, v1alpha1.ReasonLeaseExpired},
+		{58 * time.Second, v1alpha1.MemberUnknown, v1alpha1.ReasonLeaseExpired},
+		{2 * time.Second, v1alpha1.MemberNotReady, v1alpha1.ReasonUnknownGracePeriodExceeded},
+		{20 * time.Minute, v1alpha1.MemberNotReady, v1alpha1.ReasonUnknownGracePeriodExceeded},
+	} {
+		c.at = c.at.Add(step.after)
+		renew(0)
+		if m := member(); m.Status != step.status || m.Reason != step.reason {
+			t.Errorf("%s later it is %s %s, want %s %s", step.after, m.Status, m.Reason, step.status, step.reason)
+		}
+	}
+	if c.terminates(names[0]) || c.healing(names[0]) != (leases.Healing{}) {
+		t.Error("a serving etcd was restarted because its agent is silent")
+	}
+	c.agent("demo", names[0], 1, leases.RoleMember)
+	c.pass()
+	if m := member(); m.Status != v1alpha1.MemberReady {
+		t.Errorf("it renews again and is %s %s", m.Status, m.Reason)
+	}
+}

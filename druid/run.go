@@ -1,0 +1,230 @@
+package druid
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"time"
+
+	"github.com/go-logr/logr"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/selection"
+	utilrand "k8s.io/apimachinery/pkg/util/rand"
+	"k8s.io/client-go/kubernetes/scheme"
+	coordinationclient "k8s.io/client-go/kubernetes/typed/coordination/v1"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/healthz"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	crmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	crsource "sigs.k8s.io/controller-runtime/pkg/source"
+
+	"github.com/etcd-druid/druid/agent/config"
+	"github.com/etcd-druid/druid/api/v1alpha1"
+	"github.com/etcd-druid/druid/leases"
+	"github.com/etcd-druid/druid/manifests"
+)
+
+// leaderElectionID is the name of the Lease for which druid's replicas campaign.
+const leaderElectionID = "druid"
+
+// Druid is the controller with its caches and servers.
+type Druid struct {
+	manager manager.Manager
+	log     *slog.Logger
+}
+
+// New makes a druid that talks to the API server of restConfig. Nothing runs before Run.
+func New(ctx context.Context, restConfig *rest.Config, o Options, log *slog.Logger) (*Druid, error) {
+	if err := o.Validate(); err != nil {
+		return nil, err
+	}
+	restConfig = rest.CopyConfig(restConfig)
+	// The API server's own priority and fairness limits druid; a limit here would make clusters wait for one another.
+	restConfig.QPS = -1
+	mgr, err := manager.New(restConfig, managerOptions(o, log))
+	if err != nil {
+		return nil, fmt.Errorf("make the manager: %w", err)
+	}
+	r, err := newReconciler(mgr, restConfig, o, log)
+	if err != nil {
+		return nil, err
+	}
+	if err := watch(ctx, mgr, r, o); err != nil {
+		return nil, err
+	}
+	if err := watchSnapshots(ctx, mgr, r, o); err != nil {
+		return nil, err
+	}
+	if err := addChecks(mgr); err != nil {
+		return nil, err
+	}
+	return &Druid{manager: mgr, log: log}, nil
+}
+
+// Run works until ctx ends, then gives the leadership away.
+func (d *Druid) Run(ctx context.Context) error {
+	d.log.InfoContext(ctx, "druid started")
+	if err := d.manager.Start(ctx); err != nil {
+		return fmt.Errorf("run druid: %w", err)
+	}
+	d.log.InfoContext(ctx, "druid stopped")
+	return nil
+}
+
+func managerOptions(o Options, log *slog.Logger) manager.Options {
+	return manager.Options{
+		Scheme:                        newScheme(),
+		Logger:                        logr.FromSlogHandler(log.Handler()),
+		Cache:                         cacheOptions(o.Namespaces),
+		LeaderElection:                o.LeaderElect,
+		LeaderElectionID:              leaderElectionID,
+		LeaderElectionNamespace:       o.LeaderNamespace,
+		LeaderElectionReleaseOnCancel: true,
+		LeaseDuration:                 new(leaseDuration),
+		RenewDeadline:                 new(renewDeadline),
+		RetryPeriod:                   new(retryPeriod),
+		HealthProbeBindAddress:        o.HealthAddress,
+		Metrics:                       metricsserver.Options{BindAddress: o.MetricsAddress},
+	}
+}
+
+func newScheme() *runtime.Scheme {
+	s := runtime.NewScheme()
+	// Neither can fail: both only fill maps.
+	_ = scheme.AddToScheme(s)
+	_ = v1alpha1.AddToScheme(s)
+	return s
+}
+
+// watched are the kinds of which a cluster has objects, besides Leases.
+var watched = []client.Object{
+	&corev1.Pod{}, &corev1.PersistentVolumeClaim{}, &policyv1.PodDisruptionBudget{}, &corev1.Service{},
+	&corev1.ServiceAccount{}, &corev1.ConfigMap{}, &rbacv1.Role{}, &rbacv1.RoleBinding{},
+}
+
+// cacheOptions let the caches hold only what bears the cluster label: not every Pod and Lease of the Kubernetes cluster.
+func cacheOptions(namespaces []string) cache.Options {
+	o := cache.Options{
+		DefaultTransform: cache.TransformStripManagedFields(),
+		ByObject:         map[client.Object]cache.ByObject{},
+	}
+	for _, namespace := range namespaces {
+		if o.DefaultNamespaces == nil {
+			o.DefaultNamespaces = map[string]cache.Config{}
+		}
+		o.DefaultNamespaces[namespace] = cache.Config{}
+	}
+	// The key is a constant and valid.
+	requirement, _ := labels.NewRequirement(leases.LabelCluster, selection.Exists, nil)
+	selector := labels.NewSelector().Add(*requirement)
+	o.ByObject[&coordinationv1.Lease{}] = cache.ByObject{Label: selector}
+	for _, object := range watched {
+		o.ByObject[object] = cache.ByObject{Label: selector}
+	}
+	return o
+}
+
+func newReconciler(mgr manager.Manager, restConfig *rest.Config, o Options, log *slog.Logger) (*Reconciler, error) {
+	coordination, err := coordinationclient.NewForConfigAndClient(restConfig, mgr.GetHTTPClient())
+	if err != nil {
+		return nil, fmt.Errorf("make a client for Leases: %w", err)
+	}
+	metrics, err := newMetrics(crmetrics.Registry)
+	if err != nil {
+		return nil, fmt.Errorf("register the metrics: %w", err)
+	}
+	return &Reconciler{
+		client: mgr.GetClient(),
+		cached: source{mgr.GetClient(), func(cluster string) client.ListOption {
+			return client.MatchingFields{clusterIndex: cluster}
+		}},
+		live: source{mgr.GetAPIReader(), func(cluster string) client.ListOption {
+			return client.MatchingLabels{leases.LabelCluster: cluster}
+		}},
+		leases:    coordination,
+		manifests: manifests.Options{AgentImage: o.AgentImage, Reloadable: config.DefaultReloadable()},
+		memory:    newMemory(),
+		expiries:  make(chan event.GenericEvent),
+		recorder:  mgr.GetEventRecorder("druid"),
+		metrics:   metrics,
+		log:       log,
+		now:       time.Now,
+		grace:     o.NotReadyGracePeriod,
+		draw:      func() string { return utilrand.String(nameLetters) },
+	}, nil
+}
+
+const (
+	// clusterIndex finds a cluster's objects in the caches without a look at those of all others.
+	clusterIndex = "cluster"
+	// nameLetters behind the cluster's name in a member's name, as in the names of a ReplicaSet's Pods.
+	nameLetters = 5
+)
+
+func watch(ctx context.Context, mgr manager.Manager, r *Reconciler, o Options) error {
+	indexed := []client.Object{&coordinationv1.Lease{}, &corev1.Pod{}, &corev1.PersistentVolumeClaim{}}
+	for _, object := range indexed {
+		err := mgr.GetFieldIndexer().IndexField(ctx, object, clusterIndex, func(o client.Object) []string {
+			return []string{o.GetLabels()[leases.LabelCluster]}
+		})
+		if err != nil {
+			return fmt.Errorf("index %T by cluster: %w", object, err)
+		}
+	}
+	b := builder.ControllerManagedBy(mgr).
+		Named("etcdcluster").
+		For(&v1alpha1.EtcdCluster{}, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		Watches(&coordinationv1.Lease{}, r.leaseHandler()).
+		WatchesRawSource(crsource.Channel(r.expiries, &handler.EnqueueRequestForObject{})).
+		WithOptions(controller.Options{
+			MaxConcurrentReconciles: o.Concurrency,
+			// A replica that waits for the leadership watches too, so that it knows which Leases are alive when it gets it.
+			EnableWarmup: new(true),
+			// The name is a label of metrics, and the tests run two druids in one process.
+			SkipNameValidation: new(true),
+		})
+	for _, object := range watched {
+		b = b.Watches(object, handler.EnqueueRequestsFromMapFunc(mapToCluster))
+	}
+	if err := b.Complete(r); err != nil {
+		return fmt.Errorf("make the controller: %w", err)
+	}
+	if err := mgr.Add(manager.RunnableFunc(r.watchExpiries)); err != nil {
+		return fmt.Errorf("add the watch for expired Leases: %w", err)
+	}
+	return nil
+}
+
+// addChecks: alive is who answers; ready is who has the caches, also without the leadership.
+func addChecks(mgr manager.Manager) error {
+	if err := mgr.AddHealthzCheck("ping", healthz.Ping); err != nil {
+		return fmt.Errorf("add the health check: %w", err)
+	}
+	synced := func(request *http.Request) error {
+		ctx, cancel := context.WithTimeout(request.Context(), time.Second)
+		defer cancel()
+		if !mgr.GetCache().WaitForCacheSync(ctx) {
+			return errors.New("the caches are not filled yet")
+		}
+		return nil
+	}
+	if err := mgr.AddReadyzCheck("caches", synced); err != nil {
+		return fmt.Errorf("add the readiness check: %w", err)
+	}
+	return nil
+}

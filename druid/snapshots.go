@@ -1,0 +1,189 @@
+package druid
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/etcd-druid/druid/api/v1alpha1"
+	"github.com/etcd-druid/druid/druid/plan"
+	"github.com/etcd-druid/druid/leases"
+)
+
+// clusterGrace is how long an EtcdSnapshot may be there before its EtcdCluster: who applies both at once waits for neither.
+const clusterGrace = time.Minute
+
+// snapshots settles the EtcdSnapshots of one EtcdCluster at a time: it asks for them on the cluster's snapshot Leases, one of
+// each type at a time, and tells what the leader's agent answered.
+type snapshots struct{ *Reconciler }
+
+// Reconcile takes the next step of each EtcdSnapshot of the EtcdCluster that is named, which may not exist.
+func (s snapshots) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
+	o, err := s.observe(ctx, request.NamespacedName)
+	if err == nil {
+		err = s.settle(ctx, o)
+	}
+	switch {
+	case err == nil:
+		return reconcile.Result{RequeueAfter: o.again}, nil
+	case passing(err) > 0:
+		return reconcile.Result{RequeueAfter: passing(err)}, nil
+	default:
+		return reconcile.Result{}, fmt.Errorf("EtcdSnapshots of %s: %w", request.NamespacedName, err)
+	}
+}
+
+// ordered is what one pass goes by.
+type ordered struct {
+	name types.NamespacedName
+	// cluster is nil where there is none, or one that is being deleted.
+	cluster *v1alpha1.EtcdCluster
+	// all EtcdSnapshots of the cluster that are not being deleted, oldest first.
+	all []*v1alpha1.EtcdSnapshot
+	now time.Time
+	// again is when to look once more, 0 for not by itself.
+	again time.Duration
+}
+
+func (o *ordered) lookAgain(after time.Duration) {
+	if o.again == 0 || after < o.again {
+		o.again = after
+	}
+}
+
+func (s snapshots) observe(ctx context.Context, name types.NamespacedName) (*ordered, error) {
+	o := &ordered{name: name, now: s.now()}
+	var list v1alpha1.EtcdSnapshotList
+	if err := s.client.List(ctx, &list, client.InNamespace(name.Namespace), client.MatchingFields{clusterIndex: name.Name}); err != nil {
+		return nil, err
+	}
+	for i := range list.Items {
+		if list.Items[i].DeletionTimestamp == nil {
+			o.all = append(o.all, &list.Items[i])
+		}
+	}
+	slices.SortFunc(o.all, func(a, b *v1alpha1.EtcdSnapshot) int {
+		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
+	})
+	var err error
+	if o.cluster, err = clusterOrNil(ctx, s.client, name); err != nil {
+		return nil, err
+	}
+	if len(o.all) > 0 && (o.cluster == nil || o.cluster.Spec.Backup == nil) {
+		// They are going to fail for good by that, so a cache that is behind must not say it.
+		o.cluster, err = clusterOrNil(ctx, s.live, name)
+	}
+	return o, err
+}
+
+func clusterOrNil(ctx context.Context, from client.Reader, name types.NamespacedName) (*v1alpha1.EtcdCluster, error) {
+	var cluster v1alpha1.EtcdCluster
+	err := from.Get(ctx, name, &cluster)
+	if err != nil || cluster.DeletionTimestamp != nil {
+		return nil, client.IgnoreNotFound(err)
+	}
+	return &cluster, nil
+}
+
+// settle takes the next step of each.
+func (s snapshots) settle(ctx context.Context, o *ordered) error {
+	for component, kind := range map[leases.Component]v1alpha1.SnapshotType{
+		leases.ComponentFullSnapshot: v1alpha1.SnapshotFull, leases.ComponentDeltaSnapshot: v1alpha1.SnapshotDelta,
+	} {
+		lease, err := s.lease(ctx, o, component)
+		if err != nil {
+			return err
+		}
+		if err := s.withdraw(ctx, o, lease); err != nil {
+			return err
+		}
+		slot := plan.OrderSlotUnknown
+		var order leases.SnapshotOrder
+		if lease != nil {
+			if order = leases.DecodeSnapshotOrder(lease); order.UID == "" {
+				slot = plan.OrderSlotFree
+			} else {
+				slot = plan.OrderSlotTaken
+			}
+		}
+		for _, snapshot := range o.all {
+			if snapshot.Spec.Type != kind {
+				continue
+			}
+			f := s.facts(o, snapshot, slot, order)
+			step, rule := plan.JudgeSnapshot(f)
+			if err := s.take(ctx, o, snapshot, lease, step, rule); err != nil {
+				return err
+			}
+			if step == plan.SnapshotOrder {
+				slot = plan.OrderSlotTaken
+			}
+		}
+	}
+	return nil
+}
+
+// lease is the cluster's own Lease of component, nil for none.
+func (s snapshots) lease(ctx context.Context, o *ordered, component leases.Component) (*coordinationv1.Lease, error) {
+	if o.cluster == nil {
+		return nil, nil
+	}
+	var lease coordinationv1.Lease
+	name := types.NamespacedName{Namespace: o.name.Namespace, Name: leases.SnapshotName(o.name.Name, component)}
+	if err := s.client.Get(ctx, name, &lease); err != nil || !ours(o.cluster, &lease) {
+		return nil, client.IgnoreNotFound(err)
+	}
+	return &lease, nil
+}
+
+func (s snapshots) facts(o *ordered, snapshot *v1alpha1.EtcdSnapshot, slot plan.OrderSlot, order leases.SnapshotOrder) plan.SnapshotFacts {
+	f := plan.SnapshotFacts{
+		Phase: snapshotPhases[snapshot.Status.Phase], Cluster: plan.SnapshotClusterThere, Backup: plan.No, Slot: slot,
+		Answer: plan.OrderUnanswered, Expired: plan.No,
+	}
+	if order.UID == string(snapshot.UID) {
+		f.Slot, f.Answer = plan.OrderSlotMine, orderAnswers[order.Answer.Phase]
+	}
+	if o.cluster != nil {
+		f.Backup = plan.AnswerOf(o.cluster.Spec.Backup != nil)
+	} else {
+		f.Cluster = plan.SnapshotClusterGone
+		if left := clusterGrace - o.now.Sub(snapshot.CreationTimestamp.Time); left > 0 && f.Phase != plan.SnapshotFinal {
+			f.Cluster = plan.SnapshotClusterMissing
+			o.lookAgain(left)
+		}
+	}
+	if ttl := snapshot.Spec.TTLSecondsAfterFinished; ttl != nil && f.Phase == plan.SnapshotFinal {
+		left := time.Duration(*ttl)*time.Second - o.now.Sub(finished(snapshot).Time)
+		if f.Expired = plan.AnswerOf(left <= 0); left > 0 {
+			o.lookAgain(left)
+		}
+	}
+	return f
+}
+
+// finished is when the EtcdSnapshot was over; one that does not say so has been from the beginning.
+func finished(snapshot *v1alpha1.EtcdSnapshot) metav1.Time {
+	if snapshot.Status.FinishedAt == nil {
+		return snapshot.CreationTimestamp
+	}
+	return *snapshot.Status.FinishedAt
+}
+
+var snapshotPhases = map[v1alpha1.SnapshotPhase]plan.SnapshotPhase{
+	"": plan.SnapshotNew, v1alpha1.SnapshotPending: plan.SnapshotPending, v1alpha1.SnapshotRunning: plan.SnapshotRunning,
+	v1alpha1.SnapshotSucceeded: plan.SnapshotFinal, v1alpha1.SnapshotFailed: plan.SnapshotFinal,
+}
+
+var orderAnswers = map[leases.SnapshotPhase]plan.OrderAnswer{
+	"": plan.OrderUnanswered, leases.SnapshotRunning: plan.OrderRunning,
+	leases.SnapshotSucceeded: plan.OrderSucceeded, leases.SnapshotFailed: plan.OrderFailed,
+}

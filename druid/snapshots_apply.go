@@ -1,0 +1,159 @@
+package druid
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/etcd-druid/druid/api/v1alpha1"
+	"github.com/etcd-druid/druid/druid/plan"
+	"github.com/etcd-druid/druid/internal/crash"
+	"github.com/etcd-druid/druid/leases"
+)
+
+func (s snapshots) take(
+	ctx context.Context, o *ordered, snapshot *v1alpha1.EtcdSnapshot, lease *coordinationv1.Lease, step plan.SnapshotStep, rule string,
+) (err error) {
+	switch step {
+	case plan.SnapshotWait:
+		return nil
+	case plan.SnapshotOrder:
+		err = s.order(ctx, snapshot, lease)
+	case plan.SnapshotClear:
+		err = s.clear(ctx, lease)
+	case plan.SnapshotDelete:
+		err = s.delete(ctx, snapshot)
+	default:
+		err = s.tell(ctx, snapshot, s.statusAfter(o, snapshot, lease, step))
+	}
+	if err != nil {
+		return fmt.Errorf("EtcdSnapshot %s: %s by rule %s: %w", snapshot.Name, step, rule, err)
+	}
+	s.metrics.steps.WithLabelValues("Snapshot"+string(step), rule).Inc()
+	s.log.InfoContext(ctx, "step taken", "namespace", o.name.Namespace, "cluster", o.name.Name, "snapshot", snapshot.Name,
+		"step", "Snapshot"+string(step), "rule", rule)
+	return nil
+}
+
+// order asks on the Lease, as the caches have it: a compare-and-set, by which no other order is lost. The EtcdSnapshot is read
+// live, because one that is settled in truth must not be ordered once more.
+func (s snapshots) order(ctx context.Context, snapshot *v1alpha1.EtcdSnapshot, lease *coordinationv1.Lease) error {
+	var live v1alpha1.EtcdSnapshot
+	if err := s.live.Get(ctx, client.ObjectKeyFromObject(snapshot), &live); client.IgnoreNotFound(err) != nil {
+		return err
+	}
+	if live.UID != snapshot.UID || live.DeletionTimestamp != nil || snapshotPhases[live.Status.Phase] == plan.SnapshotFinal {
+		return cachesBehind(snapshot.Name)
+	}
+	defer crash.Around("order-snapshot")()
+	return s.patchMetadata(ctx, lease.DeepCopy(), metadataPatch{
+		UID: string(lease.UID), ResourceVersion: lease.ResourceVersion,
+		Annotations: map[string]*string{leases.AnnotationSnapshotOrder: new(string(snapshot.UID)), leases.AnnotationSnapshotAnswer: nil},
+	})
+}
+
+// cachesBehind says that the caches are, so that the pass is made once more.
+func cachesBehind(name string) error {
+	return apierrors.NewConflict(schema.GroupResource{Group: v1alpha1.GroupVersion.Group, Resource: "etcdsnapshots"}, name, nil)
+}
+
+// withdraw takes the order of an EtcdSnapshot off the Lease that is not there any more, by a live list.
+func (s snapshots) withdraw(ctx context.Context, o *ordered, lease *coordinationv1.Lease) error {
+	if lease == nil {
+		return nil
+	}
+	uid := leases.DecodeSnapshotOrder(lease).UID
+	bears := func(snapshot *v1alpha1.EtcdSnapshot) bool { return string(snapshot.UID) == uid }
+	if uid == "" || slices.ContainsFunc(o.all, bears) {
+		return nil
+	}
+	var live v1alpha1.EtcdSnapshotList
+	if err := s.live.List(ctx, &live, client.InNamespace(o.name.Namespace)); err != nil {
+		return err
+	}
+	for i := range live.Items {
+		if bears(&live.Items[i]) && live.Items[i].DeletionTimestamp == nil {
+			return cachesBehind(live.Items[i].Name)
+		}
+	}
+	if err := s.clear(ctx, lease); err != nil {
+		return fmt.Errorf("withdraw order %s: %w", uid, err)
+	}
+	s.log.InfoContext(ctx, "order withdrawn", "namespace", o.name.Namespace, "cluster", o.name.Name, "order", uid)
+	return cachesBehind(lease.Name) // the slot is free when the caches say so
+}
+
+func (s snapshots) clear(ctx context.Context, lease *coordinationv1.Lease) error {
+	defer crash.Around("clear-snapshot-order")()
+	return client.IgnoreNotFound(s.patchMetadata(ctx, lease.DeepCopy(), metadataPatch{
+		UID: string(lease.UID), ResourceVersion: lease.ResourceVersion,
+		Annotations: map[string]*string{leases.AnnotationSnapshotOrder: nil, leases.AnnotationSnapshotAnswer: nil},
+	}))
+}
+
+// delete takes away the request, and never the backup.
+func (s snapshots) delete(ctx context.Context, snapshot *v1alpha1.EtcdSnapshot) error {
+	defer crash.Around("delete-snapshot")()
+	return client.IgnoreNotFound(s.client.Delete(ctx, snapshot.DeepCopy(), client.Preconditions{UID: &snapshot.UID}))
+}
+
+func (s snapshots) tell(ctx context.Context, snapshot *v1alpha1.EtcdSnapshot, status v1alpha1.EtcdSnapshotStatus) error {
+	if equality.Semantic.DeepEqual(snapshot.Status, status) {
+		return nil
+	}
+	changed := snapshot.DeepCopy()
+	changed.Status = status
+	patch := client.MergeFromWithOptions(snapshot, client.MergeFromWithOptimisticLock{})
+	defer crash.Around("write-snapshot-status")()
+	return client.IgnoreNotFound(s.client.Status().Patch(ctx, changed, patch, client.FieldOwner(fieldOwner)))
+}
+
+// statusAfter is what the status says after the step.
+func (s snapshots) statusAfter(
+	o *ordered, snapshot *v1alpha1.EtcdSnapshot, lease *coordinationv1.Lease, step plan.SnapshotStep,
+) v1alpha1.EtcdSnapshotStatus {
+	status := *snapshot.Status.DeepCopy()
+	now := metav1.NewTime(o.now)
+	switch step {
+	case plan.SnapshotAccept:
+		status.Phase = v1alpha1.SnapshotPending
+		status.Message = "waits for the agent beside the leader; condition BackupReady of the EtcdCluster tells what hinders it"
+	case plan.SnapshotFollow:
+		status.Phase, status.Message = v1alpha1.SnapshotRunning, "the agent beside the leader saves it"
+		status.StartedAt = new(metav1.NewTime(leases.DecodeSnapshotOrder(lease).Answer.Started))
+	case plan.SnapshotConclude:
+		status = concluded(leases.DecodeSnapshotOrder(lease).Answer)
+	case plan.SnapshotFailCluster:
+		status.Phase, status.FinishedAt = v1alpha1.SnapshotFailed, &now
+		status.Message = fmt.Sprintf("there is no EtcdCluster %s in this namespace", o.name.Name)
+	case plan.SnapshotFailBackup:
+		status.Phase, status.FinishedAt = v1alpha1.SnapshotFailed, &now
+		status.Message = fmt.Sprintf("EtcdCluster %s is not backed up: it has no spec.backup", o.name.Name)
+	default: // the others change no status
+	}
+	return status
+}
+
+// concluded is the final answer as a status.
+func concluded(a leases.SnapshotAnswer) v1alpha1.EtcdSnapshotStatus {
+	status := v1alpha1.EtcdSnapshotStatus{
+		Phase: v1alpha1.SnapshotFailed, Message: a.Error,
+		StartedAt: new(metav1.NewTime(a.Started)), FinishedAt: new(metav1.NewTime(a.Finished)),
+	}
+	if a.Phase != leases.SnapshotSucceeded {
+		return status
+	}
+	status.Phase, status.Message = v1alpha1.SnapshotSucceeded, "saved"
+	if a.Object == "" {
+		status.Message = "everything was saved before"
+	}
+	status.Artifact = &v1alpha1.SnapshotArtifact{Key: a.Object, Revision: a.Revision, Size: a.Size, SHA256: a.SHA256}
+	return status
+}

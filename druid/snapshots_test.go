@@ -1,0 +1,147 @@
+package druid
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/etcd-druid/druid/api/v1alpha1"
+	"github.com/etcd-druid/druid/druid/plan"
+	"github.com/etcd-druid/druid/leases"
+)
+
+// backedUp is a cluster whose snapshot Leases are there.
+func backedUp(t *testing.T) *stage {
+	t.Helper()
+	s := newStage(t)
+	s.startDruid()
+	s.whole(1)
+	s.patchCluster(backupsOn)
+	s.eventually("prepare for backups", func() error { return s.snapshotLeases(true) })
+	return s
+}
+
+func TestEtcdSnapshotsAreOrderedOneByOneAndTold(t *testing.T) {
+	s := backedUp(t)
+	first := s.snapshot("a", v1alpha1.SnapshotFull, nil)
+	s.orders(full, first)
+	second, other := s.snapshot("b", v1alpha1.SnapshotFull, nil), s.snapshot("c", v1alpha1.SnapshotDelta, nil)
+	s.orders(delta, other)
+	s.becomes("b", v1alpha1.SnapshotPending)
+	s.replies(full, leases.SnapshotAnswer{UID: first, Phase: leases.SnapshotRunning})
+	if status := s.becomes("a", v1alpha1.SnapshotRunning); status.StartedAt == nil || status.FinishedAt != nil {
+		t.Errorf("running: %+v", status)
+	}
+	if err := s.ordered(full, first); err != nil {
+		t.Error(err)
+	}
+	s.replies(full, done7(first))
+	got := s.becomes("a", v1alpha1.SnapshotSucceeded)
+	want := v1alpha1.EtcdSnapshotStatus{
+		Phase: v1alpha1.SnapshotSucceeded, Message: "saved", StartedAt: got.StartedAt, FinishedAt: got.FinishedAt,
+		Artifact: &v1alpha1.SnapshotArtifact{Key: "demo/full", Revision: 7, Size: 9, SHA256: "ab"},
+	}
+	if diff := cmp.Diff(want, got); diff != "" || got.FinishedAt.Sub(got.StartedAt.Time) != time.Minute {
+		t.Errorf("(-want +got)\n%s", diff)
+	}
+	s.orders(full, second)
+	s.replies(full, leases.SnapshotAnswer{UID: first, Phase: leases.SnapshotFailed, Error: "of another order"})
+	s.replies(full, leases.SnapshotAnswer{UID: second, Phase: leases.SnapshotFailed, Error: "access denied"})
+	if status := s.becomes("b", v1alpha1.SnapshotFailed); status.Message != "access denied" || status.Artifact != nil {
+		t.Errorf("failed: %+v", status)
+	}
+	s.orders(full, "")
+	s.replies(delta, leases.SnapshotAnswer{UID: other, Phase: leases.SnapshotSucceeded, Revision: 7})
+	if status := s.becomes("c", v1alpha1.SnapshotSucceeded); status.Artifact.Key != "" || status.Artifact.Revision != 7 {
+		t.Errorf("nothing was left to save: %+v", status)
+	}
+	s.orders(delta, "")
+}
+
+func TestADeletedEtcdSnapshotIsWithdrawnAndTheNextOrdered(t *testing.T) {
+	s := backedUp(t)
+	s.orders(full, s.snapshot("a", v1alpha1.SnapshotFull, nil))
+	second := s.snapshot("b", v1alpha1.SnapshotFull, new(int32(0)))
+	if err := s.Delete(t.Context(), &v1alpha1.EtcdSnapshot{ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: "a"}}); err != nil {
+		t.Fatal(err)
+	}
+	s.orders(full, second)
+	s.replies(full, done7(second))
+	s.eventually("delete what is over", func() error { return s.gone("b", &v1alpha1.EtcdSnapshot{}) })
+	s.orders(full, "")
+}
+
+func TestAnEtcdSnapshotWithoutBackupsFails(t *testing.T) {
+	s := newStage(t)
+	s.startDruid()
+	s.snapshot("early", v1alpha1.SnapshotFull, nil) // its cluster comes in a moment
+	s.becomes("early", v1alpha1.SnapshotPending)
+	s.whole(1)
+	status := s.becomes("early", v1alpha1.SnapshotFailed)
+	if !strings.Contains(status.Message, "has no spec.backup") || status.FinishedAt == nil {
+		t.Errorf("got %+v", status)
+	}
+	s.patchCluster(backupsOn)
+	s.orders(full, s.snapshot("later", v1alpha1.SnapshotFull, nil))
+	s.patchCluster(backupsOff)
+	s.becomes("later", v1alpha1.SnapshotFailed)
+	s.patchCluster(backupsOn)
+	s.eventually("prepare for backups", func() error { return s.snapshotLeases(true) })
+	last := s.snapshot("last", v1alpha1.SnapshotFull, nil)
+	s.orders(full, last)
+	for _, name := range []string{"early", "later"} {
+		if _, err := s.settled(name, v1alpha1.SnapshotFailed); err != nil {
+			t.Errorf("an outcome was taken back: %v", err)
+		}
+	}
+}
+
+// A pass that goes by an old cache must not order once more what was settled since.
+func TestWhatIsSettledIsNotOrderedOnceMore(t *testing.T) {
+	s := backedUp(t)
+	uid := s.snapshot("a", v1alpha1.SnapshotFull, nil)
+	s.orders(full, uid)
+	var old v1alpha1.EtcdSnapshot
+	if err := s.fetch("a", &old); err != nil {
+		t.Fatal(err)
+	}
+	s.replies(full, done7(uid))
+	s.becomes("a", v1alpha1.SnapshotSucceeded)
+	s.orders(full, "")
+	r := snapshots{&Reconciler{live: source{s.Client, nil}, client: s.Client}}
+	err := r.order(t.Context(), &old, nil)
+	if passing(err) == 0 {
+		t.Errorf("got %v, want to look again", err)
+	}
+	if err := s.ordered(full, ""); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestAnEtcdSnapshotWaitsAWhileForItsCluster(t *testing.T) {
+	created := time.Date(2026, 11, 21, 18, 0, 0, 0, time.UTC)
+	snapshot := &v1alpha1.EtcdSnapshot{ObjectMeta: metav1.ObjectMeta{Name: "a", CreationTimestamp: metav1.NewTime(created)}}
+	for age, want := range map[time.Duration]plan.SnapshotCluster{
+		-time.Second: plan.SnapshotClusterMissing, clusterGrace - 1: plan.SnapshotClusterMissing, clusterGrace: plan.SnapshotClusterGone,
+	} {
+		o := &ordered{name: types.NamespacedName{Name: "demo"}, now: created.Add(age)}
+		got := snapshots{}.facts(o, snapshot, plan.OrderSlotUnknown, leases.SnapshotOrder{}).Cluster
+		if got != want || (o.again > 0) != (want == plan.SnapshotClusterMissing) {
+			t.Errorf("after %s: %d, looks again in %s", age, got, o.again)
+		}
+	}
+	finished := snapshot.DeepCopy()
+	finished.Status = v1alpha1.EtcdSnapshotStatus{Phase: v1alpha1.SnapshotFailed, FinishedAt: new(metav1.NewTime(created))}
+	finished.Spec.TTLSecondsAfterFinished = new(int32(60))
+	for age, want := range map[time.Duration]plan.Answer{time.Minute - 1: plan.No, time.Minute: plan.Yes} {
+		o := &ordered{name: types.NamespacedName{Name: "demo"}, now: created.Add(age)}
+		got := snapshots{}.facts(o, finished, plan.OrderSlotUnknown, leases.SnapshotOrder{}).Expired
+		if got != want || (o.again > 0) != (want == plan.No) {
+			t.Errorf("expired after %s: %d, looks again in %s", age, got, o.again)
+		}
+	}
+}

@@ -1,0 +1,126 @@
+package druid
+
+import (
+	"context"
+	"maps"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/etcd-druid/druid/leases"
+)
+
+// queue of clusters to look at.
+type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
+
+// clusterOf names the EtcdCluster that an object says it belongs to.
+func clusterOf(object client.Object) (reconcile.Request, bool) {
+	name := object.GetLabels()[leases.LabelCluster]
+	return reconcile.Request{NamespacedName: types.NamespacedName{Namespace: object.GetNamespace(), Name: name}}, name != ""
+}
+
+// mapToCluster is the handler for all objects but Leases.
+func mapToCluster(_ context.Context, object client.Object) []reconcile.Request {
+	if request, ok := clusterOf(object); ok {
+		return []reconcile.Request{request}
+	}
+	return nil
+}
+
+// leaseHandler notes every renewal at the time when it is seen, and asks for a pass only when a Lease says something new:
+// a thousand members renew 67 times per second, and mean nothing by it.
+func (r *Reconciler) leaseHandler() handler.EventHandler {
+	enqueue := func(lease client.Object, q queue) {
+		if request, ok := clusterOf(lease); ok {
+			q.Add(request)
+		}
+	}
+	return handler.Funcs{
+		CreateFunc: func(_ context.Context, e event.CreateEvent, q queue) {
+			r.sees(e.Object)
+			enqueue(e.Object, q)
+		},
+		UpdateFunc: func(_ context.Context, e event.UpdateEvent, q queue) {
+			before, after := e.ObjectOld.(*coordinationv1.Lease), e.ObjectNew.(*coordinationv1.Lease)
+			revived := r.sees(after)
+			if revived || saysMore(before, after) {
+				enqueue(after, q)
+			}
+		},
+		DeleteFunc: func(_ context.Context, e event.DeleteEvent, q queue) {
+			r.memory.forget(client.ObjectKeyFromObject(e.Object))
+			enqueue(e.Object, q)
+		},
+	}
+}
+
+// sees notes a member's or a snapshot Lease, and says whether that makes it alive for those who took it for something else.
+func (r *Reconciler) sees(object client.Object) bool {
+	lease, ok := object.(*coordinationv1.Lease)
+	if !ok || component(lease) != leases.ComponentMember && !tellsOfBackups(lease) {
+		return false
+	}
+	liveness := r.memory.watcher.Observe(lease, r.now())
+	return liveness == leases.Live && r.memory.took(keyOf(lease)) != leases.Live
+}
+
+func component(lease *coordinationv1.Lease) leases.Component {
+	return leases.Component(lease.Labels[leases.LabelComponent])
+}
+
+func tellsOfBackups(lease *coordinationv1.Lease) bool {
+	return component(lease) == leases.ComponentFullSnapshot || component(lease) == leases.ComponentDeltaSnapshot
+}
+
+// saysMore says whether the Lease changed in anything that druid goes by.
+func saysMore(before, after *coordinationv1.Lease) bool {
+	if before.UID != after.UID || !before.DeletionTimestamp.Equal(after.DeletionTimestamp) ||
+		!maps.Equal(before.Labels, after.Labels) || len(before.OwnerReferences) != len(after.OwnerReferences) {
+		return true
+	}
+	switch component(after) {
+	case leases.ComponentLeader:
+		return false // the agents' own affair
+	case leases.ComponentMember:
+		was, wasErr := leases.DecodeMember(before)
+		is, isErr := leases.DecodeMember(after)
+		return wasErr != nil || isErr != nil || quiet(was) != quiet(is)
+	case leases.ComponentFullSnapshot, leases.ComponentDeltaSnapshot:
+		return savesMore(before, after) || provesMore(before, after)
+	default:
+		return !maps.Equal(before.Annotations, after.Annotations) ||
+			holder(before) != holder(after)
+	}
+}
+
+// savesMore says whether a snapshot Lease tells anything else of what is saved that druid tells on.
+func savesMore(before, after *coordinationv1.Lease) bool {
+	was, wasErr := leases.DecodeBackup(before)
+	is, isErr := leases.DecodeBackup(after)
+	return wasErr != nil || isErr != nil || was.EverSaved() != is.EverSaved() || was.Error != is.Error || was.Lineage != is.Lineage
+}
+
+// provesMore says whether a snapshot Lease tells anything else of proofs that druid tells on.
+func provesMore(before, after *coordinationv1.Lease) bool {
+	was, wasErr := leases.DecodeVerification(before)
+	is, isErr := leases.DecodeVerification(after)
+	return (wasErr != nil) != (isErr != nil) || was.Verdict != is.Verdict || was.Lineage != is.Lineage || was.Trouble != is.Trouble
+}
+
+// quiet is what the Lease says without what changes while the member works.
+func quiet(m leases.Member) leases.Member {
+	m.Raft, m.Floor, m.Revision, m.DBSize, m.DBSizeInUse, m.VolumeFree = leases.Raft{}, leases.Raft{}, 0, 0, 0, 0
+	return m
+}
+
+func holder(lease *coordinationv1.Lease) string {
+	if lease.Spec.HolderIdentity == nil {
+		return ""
+	}
+	return *lease.Spec.HolderIdentity
+}

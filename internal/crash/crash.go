@@ -1,0 +1,85 @@
+package crash
+
+import (
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"sync/atomic"
+)
+
+const (
+	// Variable of the environment that names a point, and after a colon which of its passages ends the process:
+	// before-add-learner, after-create-pod:3.
+	Variable = "DRUID_CRASH_AT"
+	// ExitCode of a process that was ended at a point. No program of ours and no Go runtime ends with it.
+	ExitCode = 86
+)
+
+// order is the point at which this process is to end, and how many passages are left until then.
+type order struct {
+	point string
+	left  atomic.Int64
+}
+
+var armed atomic.Pointer[order]
+
+// Arm reads the environment for a program. A point that the program does not have is an error: a test that waits for it
+// would prove nothing. Without the variable it does nothing.
+func Arm(program Program) error {
+	value := os.Getenv(Variable)
+	if value == "" {
+		return nil
+	}
+	o, err := parse(program, value)
+	if err != nil {
+		return fmt.Errorf("%s=%s: %w", Variable, value, err)
+	}
+	armed.Store(o)
+	return nil
+}
+
+func parse(program Program, value string) (*order, error) {
+	point, count, counted := strings.Cut(value, ":")
+	if !slices.Contains(Points(program), point) {
+		return nil, fmt.Errorf("%s has no such point", program)
+	}
+	passages := int64(1)
+	if counted {
+		var err error
+		if passages, err = strconv.ParseInt(count, 10, 32); err != nil || passages < 1 {
+			return nil, fmt.Errorf("passage %q is not a number from 1", count)
+		}
+	}
+	o := &order{point: point}
+	o.left.Store(passages)
+	return o, nil
+}
+
+// Before stands right before the statement with the call.
+func Before(call string) { pass(before, call) }
+
+// After stands right after it. Where the statement returns on an error, only a call that succeeded comes here.
+func After(call string) { pass(after, call) }
+
+// Around is both, for a statement that returns what the call answers:
+//
+//	defer crash.Around("create-pod")()
+//	return client.Create(ctx, pod)
+func Around(call string) func() {
+	Before(call)
+	return func() { After(call) }
+}
+
+const before, after = "before-", "after-"
+
+func pass(side, call string) {
+	o := armed.Load()
+	if o == nil || o.point != side+call {
+		return
+	}
+	if o.left.Add(-1) == 0 {
+		os.Exit(ExitCode) //nolint:revive // ending the process on the spot is what a point is for
+	}
+}

@@ -1,0 +1,95 @@
+package leases
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// fullSaved has every field set.
+func fullSaved() Backup {
+	return Backup{
+		Revision: 1234, Lineage: "00000002-k3v9", Object: "ns/demo/00000002-k3v9/full/00000000000004d2-1.snap.zst", Size: 4096,
+		SHA256: strings.Repeat("a", 64), Taken: time.Date(2026, 11, 21, 18, 54, 0, 0, time.UTC), Lag: 1500 * time.Millisecond,
+		Error: "bucket \"backups\" refuses us",
+	}
+}
+
+func TestBackupPatch(t *testing.T) {
+	known := func(change func(*Backup)) Backup { b := fullSaved(); change(&b); return b }
+	for name, test := range map[string]struct {
+		patch Backup
+		want  Backup
+	}{
+		"a success wipes the failure before it, and no more": {Backup{}, known(func(b *Backup) { b.Lag, b.Error = 0, "" })},
+		"a failure leaves what was saved": {
+			Backup{Error: "denied", Lag: time.Minute}, known(func(b *Backup) { b.Lag, b.Error = time.Minute, "denied" }),
+		},
+		"an object is told as a whole": {
+			Backup{Revision: 2000, Object: "next"},
+			known(func(b *Backup) { *b = Backup{Revision: 2000, Lineage: b.Lineage, Object: "next"} }),
+		},
+		"all of it": {fullSaved(), fullSaved()},
+	} {
+		t.Run(name, func(t *testing.T) {
+			lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{"someone.else/key": "stays"}}}
+			lease = apply(t, lease, BackupPatch{Backup: fullSaved()}.encode())
+			lease = apply(t, lease, BackupPatch{Backup: test.patch}.encode())
+			got, err := DecodeBackup(lease)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(got, test.want); diff != "" {
+				t.Errorf("(-got +want)\n%s", diff)
+			}
+			if lease.Annotations["someone.else/key"] != "stays" || lease.Spec.RenewTime != nil || lease.Spec.LeaseDurationSeconds != nil {
+				t.Errorf("something was written that nobody said: %+v", lease)
+			}
+		})
+	}
+}
+
+func TestBackupRenewalSaysWhenAndForHowLong(t *testing.T) {
+	now := time.Unix(1700000000, 0)
+	patch := BackupPatch{Backup: Backup{Error: strings.Repeat("é", 1000)}, RenewTime: &now, Duration: 90*time.Second + 1}.encode()
+	lease := apply(t, &coordinationv1.Lease{}, patch)
+	if !lease.Spec.RenewTime.Time.Equal(now) || *lease.Spec.LeaseDurationSeconds != 90 {
+		t.Errorf("got %+v", lease.Spec)
+	}
+	if b, err := DecodeBackup(lease); err != nil || len(b.Error) > maxReason || b.EverSaved() {
+		t.Errorf("%+v %v: want a short error, and nothing saved", b, err)
+	}
+}
+
+func TestUnreadableBackupsAreUnknown(t *testing.T) {
+	for name, change := range map[string]func(*coordinationv1.Lease){
+		"a holder that is no revision": func(l *coordinationv1.Lease) { l.Spec.HolderIdentity = new("demo-abcde") },
+		"a revision below zero":        func(l *coordinationv1.Lease) { l.Spec.HolderIdentity = new("-1") },
+		"a size that is none":          func(l *coordinationv1.Lease) { l.Annotations[annotationSize] = "big" },
+		"a time that is none":          func(l *coordinationv1.Lease) { l.Annotations[annotationTaken] = "today" },
+		"a lag that is none":           func(l *coordinationv1.Lease) { l.Annotations[annotationLag] = "long" },
+	} {
+		t.Run(name, func(t *testing.T) {
+			lease := apply(t, &coordinationv1.Lease{}, BackupPatch{Backup: fullSaved(), RenewTime: new(time.Now())}.encode())
+			lease.Labels = map[string]string{LabelComponent: string(ComponentFullSnapshot)}
+			w := NewWatcher()
+			w.Observe(lease, time.Now())
+			lease.Spec.RenewTime = &metav1.MicroTime{Time: time.Now().Add(time.Second)}
+			if got := w.Observe(lease, time.Now()); got != Live {
+				t.Errorf("before: %s, want Live", got)
+			}
+			change(lease)
+			if _, err := DecodeBackup(lease); !errors.Is(err, ErrUnreadable) {
+				t.Errorf("got %v, want ErrUnreadable", err)
+			}
+			if got := w.Observe(lease, time.Now()); got != Unknown {
+				t.Errorf("after: %s, want Unknown", got)
+			}
+		})
+	}
+}

@@ -1,0 +1,80 @@
+package leases_test
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+
+	"github.com/etcd-druid/druid/leases"
+)
+
+func TestBackupsOnARealServer(t *testing.T) {
+	s := newServer(t)
+	if err := s.store.RenewBackup(t.Context(), leases.ComponentDeltaSnapshot, leases.BackupPatch{}); !errors.Is(err, leases.ErrAbsent) {
+		t.Errorf("a Lease that nobody made: %v, want ErrAbsent", err)
+	}
+	s.make("demo-full-snapshot", func(l *coordinationv1.Lease) { l.Spec.LeaseDurationSeconds = new(int32(3600)) })
+	b, err := s.store.Backup(t.Context(), leases.ComponentFullSnapshot)
+	if err != nil || b.EverSaved() {
+		t.Errorf("before the first: %+v %v", b, err)
+	}
+	now := time.Now()
+	saved := leases.Backup{Revision: 7, Lineage: "00000001-a", Object: "full", Size: 1, SHA256: "ab", Taken: now.UTC().Truncate(time.Second)}
+	for range 2 { // it compares nothing
+		err := s.store.RenewBackup(t.Context(), leases.ComponentFullSnapshot, leases.BackupPatch{Backup: saved, RenewTime: &now, Duration: time.Hour})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if b, err = s.store.Backup(t.Context(), leases.ComponentFullSnapshot); err != nil || b != saved {
+		t.Errorf("after it: %+v %v, want %+v", b, err, saved)
+	}
+	if l := s.get("demo-full-snapshot"); *l.Spec.HolderIdentity != "7" || *l.Spec.LeaseDurationSeconds != 3600 {
+		t.Errorf("the Lease says %+v", l.Spec)
+	}
+	if _, err := s.store.Backup(t.Context(), leases.ComponentDeltaSnapshot); !errors.Is(err, leases.ErrAbsent) {
+		t.Errorf("a Lease that is not there: %v, want ErrAbsent", err)
+	}
+}
+
+func TestOrdersOnARealServer(t *testing.T) {
+	s := newServer(t)
+	s.make("demo-full-snapshot", func(*coordinationv1.Lease) {})
+	order, err := s.store.SnapshotOrder(t.Context(), leases.ComponentFullSnapshot)
+	if err != nil || order.Open() || order.UID != "" {
+		t.Errorf("without an order: %+v %v", order, err)
+	}
+	s.edit("demo-full-snapshot", func(l *coordinationv1.Lease) {
+		l.Annotations = map[string]string{leases.AnnotationSnapshotOrder: "one"}
+	})
+	if order, err = s.store.SnapshotOrder(t.Context(), leases.ComponentFullSnapshot); err != nil || !order.Open() || order.UID != "one" {
+		t.Errorf("with an order: %+v %v", order, err)
+	}
+	now := time.Now().UTC().Truncate(time.Second)
+	answer := leases.SnapshotAnswer{
+		UID: "one", Phase: leases.SnapshotSucceeded, Started: now, Finished: now, Object: "full", Size: 1, SHA256: "ab", Revision: 7,
+	}
+	if err := s.store.AnswerSnapshot(t.Context(), leases.ComponentFullSnapshot, order.Version, answer); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.store.AnswerSnapshot(t.Context(), leases.ComponentFullSnapshot, order.Version, answer); !errors.Is(err, leases.ErrConflict) {
+		t.Errorf("over an old version: %v, want ErrConflict", err)
+	}
+	if err := s.store.AnswerSnapshot(t.Context(), leases.ComponentFullSnapshot, "", answer); err == nil {
+		t.Error("answered without a version, want an error")
+	}
+	if order, err = s.store.SnapshotOrder(t.Context(), leases.ComponentFullSnapshot); err != nil || order.Open() || order.Answer != answer {
+		t.Errorf("answered: %+v %v, want %+v", order, err, answer)
+	}
+	for name, annotation := range map[string]string{
+		"another's": `{"uid":"two","phase":"Succeeded"}`, "of no phase": `{"uid":"one","phase":"Done"}`, "no answer": "yes", "nothing": "",
+	} {
+		s.edit("demo-full-snapshot", func(l *coordinationv1.Lease) { l.Annotations[leases.AnnotationSnapshotAnswer] = annotation })
+		order, err := s.store.SnapshotOrder(t.Context(), leases.ComponentFullSnapshot)
+		if err != nil || !order.Open() || order.Answer != (leases.SnapshotAnswer{}) {
+			t.Errorf("%s answers: %+v %v", name, order, err)
+		}
+	}
+}

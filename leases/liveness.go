@@ -1,0 +1,169 @@
+package leases
+
+import (
+	"sync"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+)
+
+// Liveness of a member's or a snapshot Lease as one observer sees it.
+type Liveness uint8
+
+// The livenesses. Only Stale and Never say something of the one who renews; Unknown says that we do not know.
+const (
+	// Live: the observer saw a renewal, less than the Lease's duration ago.
+	Live Liveness = 1 << iota
+	// Stale: the observer saw the Lease unchanged for its duration. Before anything follows from that, a live GET must
+	// still show the same renewTime: an observer that was frozen judges by an old copy.
+	Stale
+	// Never: the Lease was not renewed by anybody yet.
+	Never
+	// Unknown: the Lease cannot be read, or the observer has not watched it for long enough.
+	Unknown
+)
+
+// String is the liveness's name in logs and tables.
+func (l Liveness) String() string {
+	return map[Liveness]string{Live: "Live", Stale: "Stale", Never: "Never", Unknown: "Unknown"}[l]
+}
+
+// answer is a fact that holds exactly one bit; a rule's cell may hold both.
+type answer uint8
+
+const (
+	no answer = 1 << iota
+	yes
+	either = no | yes
+)
+
+func answerOf(b bool) answer {
+	if b {
+		return yes
+	}
+	return no
+}
+
+// sight is all that liveness may look at. renewTime is only ever compared for equality: it is another machine's clock.
+type sight struct {
+	readable answer // the Lease is there and can be decoded
+	renewed  answer // it has a renewTime at all
+	moved    answer // the observer saw renewTime change
+	elapsed  answer // by the observer's clock it is unchanged for its duration
+}
+
+// livenesses is the whole policy. First match wins; what no row covers is Unknown.
+var livenesses = []struct {
+	name                              string
+	readable, renewed, moved, elapsed answer
+	liveness                          Liveness
+}{
+	{"unreadable", no, either, either, either, Unknown},
+	{"never-renewed", yes, no, either, either, Never},
+	{"unchanged-for-its-duration", yes, yes, either, yes, Stale},
+	{"seen-renewing", yes, yes, yes, no, Live},
+	{"observer-just-started", yes, yes, no, no, Unknown},
+}
+
+func judge(s sight) (Liveness, string) {
+	for _, row := range livenesses {
+		if row.readable&s.readable != 0 && row.renewed&s.renewed != 0 && row.moved&s.moved != 0 && row.elapsed&s.elapsed != 0 {
+			return row.liveness, row.name
+		}
+	}
+	return Unknown, "uncovered"
+}
+
+// Watcher judges member and snapshot Leases by what it saw of them itself. It is safe for concurrent use. Its clocks start when it
+// first sees a Lease, so an observer that just started calls nobody stale.
+type Watcher struct {
+	mu   sync.Mutex
+	seen map[leaseKey]sighting
+}
+
+type leaseKey struct{ namespace, name string }
+
+// sighting is what the observer remembers of a Lease: its last change and when that was seen.
+type sighting struct {
+	uid       string
+	renewTime time.Time
+	since     time.Time
+	moved     bool
+	duration  time.Duration
+}
+
+// defaultDuration is that of a Lease which names none: a member Lease's usual one.
+const defaultDuration = 45 * time.Second
+
+// DurationOf is how long the Lease lasts without a renewal.
+func DurationOf(lease *coordinationv1.Lease) time.Duration {
+	if lease.Spec.LeaseDurationSeconds == nil {
+		return defaultDuration
+	}
+	return time.Duration(*lease.Spec.LeaseDurationSeconds) * time.Second
+}
+
+// NewWatcher returns a Watcher that has seen nothing.
+func NewWatcher() *Watcher { return &Watcher{seen: map[leaseKey]sighting{}} }
+
+// Observe notes the Lease as the observer sees it at now, by its own monotonic clock, and judges it.
+func (w *Watcher) Observe(lease *coordinationv1.Lease, now time.Time) Liveness {
+	if lease == nil {
+		return Unknown
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	key := leaseKey{lease.Namespace, lease.Name}
+	s := w.seen[key].next(lease, now)
+	w.seen[key] = s
+	liveness, _ := judge(sight{
+		readable: answerOf(readable(lease)),
+		renewed:  answerOf(lease.Spec.RenewTime != nil),
+		moved:    answerOf(s.moved),
+		elapsed:  answerOf(now.Sub(s.since) >= s.duration),
+	})
+	return liveness
+}
+
+// readable says whether the Lease says what its component's Leases say.
+func readable(lease *coordinationv1.Lease) bool {
+	var err error
+	switch Component(lease.Labels[LabelComponent]) {
+	case ComponentFullSnapshot, ComponentDeltaSnapshot:
+		_, err = DecodeBackup(lease)
+	default:
+		_, err = DecodeMember(lease)
+	}
+	return err == nil
+}
+
+func (s sighting) next(lease *coordinationv1.Lease, now time.Time) sighting {
+	n := sighting{uid: string(lease.UID), duration: DurationOf(lease), since: now}
+	if lease.Spec.RenewTime != nil {
+		n.renewTime = lease.Spec.RenewTime.Time
+	}
+	switch known := !s.since.IsZero() && s.uid == n.uid; {
+	case !known: // first seen, or deleted and made anew: the clock starts
+	case s.renewTime.Equal(n.renewTime):
+		n.since, n.moved = s.since, s.moved
+	default:
+		n.moved = true
+	}
+	return n
+}
+
+// Expiry is when, by the observer's clock, the Lease becomes stale unless it changes: when to look again. It is false for
+// a Lease that was never observed.
+func (w *Watcher) Expiry(namespace, name string) (time.Time, bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	s, ok := w.seen[leaseKey{namespace, name}]
+	return s.since.Add(s.duration), ok
+}
+
+// Forget drops what is known of a Lease that is gone.
+func (w *Watcher) Forget(namespace, name string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.seen, leaseKey{namespace, name})
+}

@@ -1,0 +1,176 @@
+package leases
+
+import (
+	"fmt"
+	"strings"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+)
+
+// Role of a member in the raft group, as its own agent sees it.
+type Role string
+
+// The roles. They are the words that follow the member ID in holderIdentity.
+const (
+	RoleLeader  Role = "Leader"
+	RoleMember  Role = "Member"
+	RoleLearner Role = "Learner"
+)
+
+// Annotations of a member Lease. AnnotationPodUID, AnnotationVolumeUID and AnnotationHealing are written by druid, AnnotationRetire by druid
+// and the leader's agent, the others by the member's agent.
+const (
+	AnnotationPodUID    = Prefix + "pod-uid"
+	AnnotationVolumeUID = Prefix + "volume-uid"
+	AnnotationRetire    = Prefix + "retire"
+
+	annotationClusterID    = Prefix + "cluster-id"
+	annotationRaft         = Prefix + "raft"
+	annotationRaftFloor    = Prefix + "raft-floor"
+	annotationRevision     = Prefix + "revision"
+	annotationDBSize       = Prefix + "db-size"
+	annotationDBSizeInUse  = Prefix + "db-size-in-use"
+	annotationVolumeFree   = Prefix + "volume-free"
+	annotationVersion      = Prefix + "version"
+	annotationAgentVersion = Prefix + "agent-version"
+	annotationData         = Prefix + "data"
+	annotationRule         = Prefix + "rule"
+	annotationReason       = Prefix + "reason"
+)
+
+// Member is what a member Lease says.
+type Member struct {
+	// LeaseUID is the UID of the Lease object itself: a Lease that was deleted and made anew has another.
+	LeaseUID string
+	// LeaseVersion is the state of the Lease that was read, for a compare-and-set.
+	LeaseVersion Version
+	// ID is etcd's member ID, 0 while the member never was in a cluster. ID and Role are the Lease's holderIdentity.
+	ID   uint64
+	Role Role
+	// ClusterID is etcd's cluster ID, 0 while unknown.
+	ClusterID uint64
+	Lineage   string
+	// Epoch of the raft group that the member's data belongs to.
+	Epoch uint32
+	// PodUID and VolumeUID name the Pod and the PersistentVolumeClaim that bear the member's name now.
+	PodUID, VolumeUID string
+	// Raft is the newest position; Floor an older one (by at least one renewal interval) that was surely persisted: a
+	// volume that holds less went back in time.
+	Raft, Floor Raft
+	// Revision of the key space, DBSize and DBSizeInUse in bytes; 0 while unknown.
+	Revision, DBSize, DBSizeInUse int64
+	// VolumeFree is what the member's volume has left, in bytes; 0 while unknown.
+	VolumeFree int64
+	// Version of etcd and of the agent.
+	Version, AgentVersion string
+	// Data is the last seen state of the data directory, Rule the row of the start decision that was last taken and
+	// Reason its words for a person (Wait and Refuse only).
+	Data, Rule, Reason string
+	// Retire is the drain mark, zero for a member that is to stay.
+	Retire Retirement
+	// Healing is what druid does about a member that does not get on its feet by itself.
+	Healing Healing
+}
+
+// Raft is a position in the raft log.
+type Raft struct {
+	Term, Committed, LastTerm, LastIndex uint64
+}
+
+// IsZero says that the position is unknown.
+func (r Raft) IsZero() bool { return r == Raft{} }
+
+// String writes the position as ParseRaft reads it.
+func (r Raft) String() string {
+	return fmt.Sprintf("term=%d,committed=%d,lastTerm=%d,lastIndex=%d", r.Term, r.Committed, r.LastTerm, r.LastIndex)
+}
+
+// ParseRaft reads a position. The empty string is the unknown position.
+func ParseRaft(s string) (Raft, error) {
+	if s == "" {
+		return Raft{}, nil
+	}
+	var r Raft
+	_, err := fmt.Sscanf(s, "term=%d,committed=%d,lastTerm=%d,lastIndex=%d", &r.Term, &r.Committed, &r.LastTerm, &r.LastIndex)
+	if err != nil || r.String() != s {
+		return Raft{}, fmt.Errorf("%w: raft position %q", ErrUnreadable, s)
+	}
+	return r, nil
+}
+
+// HolderIdentity is <memberID hex>:<Role>, or empty for a member that never was in a cluster.
+func (m Member) HolderIdentity() string {
+	if m.ID == 0 {
+		return ""
+	}
+	return FormatID(m.ID) + ":" + string(m.Role)
+}
+
+// EverFormed says whether the member ever was in a raft group: evidence that forbids a second birth.
+func (m Member) EverFormed() bool { return m.ID != 0 || m.ClusterID != 0 }
+
+// DecodeMember reads a member Lease. Any error wraps ErrUnreadable.
+func DecodeMember(lease *coordinationv1.Lease) (Member, error) {
+	d := decoder{annotations: lease.Annotations}
+	m := Member{
+		LeaseUID:     string(lease.UID),
+		LeaseVersion: Version(lease.ResourceVersion),
+		ClusterID:    d.id(annotationClusterID),
+		Lineage:      d.text(annotationLineage),
+		Epoch:        uint32(d.optional(annotationEpoch, 32)),
+		PodUID:       d.text(AnnotationPodUID),
+		VolumeUID:    d.text(AnnotationVolumeUID),
+		Raft:         d.raft(annotationRaft),
+		Floor:        d.raft(annotationRaftFloor),
+		Revision:     int64(d.optional(annotationRevision, 63)),
+		DBSize:       int64(d.optional(annotationDBSize, 63)),
+		DBSizeInUse:  int64(d.optional(annotationDBSizeInUse, 63)),
+		VolumeFree:   int64(d.optional(annotationVolumeFree, 63)),
+		Version:      d.text(annotationVersion),
+		AgentVersion: d.text(annotationAgentVersion),
+		Data:         d.text(annotationData),
+		Rule:         d.text(annotationRule),
+		Reason:       d.text(annotationReason),
+		Retire:       ParseRetirement(d.text(AnnotationRetire)),
+		Healing:      ParseHealing(d.text(AnnotationHealing)),
+	}
+	m.ID, m.Role = d.holder(lease.Spec.HolderIdentity)
+	if d.err != nil {
+		return Member{}, fmt.Errorf("member Lease %s/%s: %w", lease.Namespace, lease.Name, d.err)
+	}
+	return m, nil
+}
+
+func (d *decoder) holder(holder *string) (uint64, Role) {
+	if holder == nil || *holder == "" {
+		return 0, ""
+	}
+	hex, role, _ := strings.Cut(*holder, ":")
+	id, err := ParseID(hex)
+	switch Role(role) {
+	case RoleLeader, RoleMember, RoleLearner:
+		if err == nil && id != 0 {
+			return id, Role(role)
+		}
+	}
+	if d.err == nil {
+		d.err = fmt.Errorf("%w: holderIdentity %q, want <memberID hex>:<Leader|Member|Learner>", ErrUnreadable, *holder)
+	}
+	return 0, ""
+}
+
+func (d *decoder) raft(key string) Raft {
+	r, err := ParseRaft(d.annotations[key])
+	if err != nil {
+		d.fail(key, d.annotations[key], "a raft position")
+	}
+	return r
+}
+
+// optional reads a number of at most bits bits that may be absent.
+func (d *decoder) optional(key string, bits int) uint64 {
+	if d.annotations[key] == "" {
+		return 0
+	}
+	return d.number(key, bits)
+}

@@ -1,0 +1,111 @@
+package leases
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+)
+
+// Annotations by which druid asks for one backup and the leader's agent answers. They stand on the snapshot Lease of the
+// kind of backup that is meant, so the name of the Lease says which.
+const (
+	// AnnotationSnapshotOrder is the UID of the EtcdSnapshot that asks. druid alone writes it, and takes it away.
+	AnnotationSnapshotOrder = Prefix + "snapshot-order"
+	// AnnotationSnapshotAnswer is what became of it. The leader's agent writes it, druid takes it away together with the order.
+	AnnotationSnapshotAnswer = Prefix + "snapshot-answer"
+)
+
+// SnapshotPhase is how far the answer to an order is.
+type SnapshotPhase string
+
+// The phases. The latter two are final: nobody writes over them.
+const (
+	SnapshotRunning   SnapshotPhase = "Running"
+	SnapshotSucceeded SnapshotPhase = "Succeeded"
+	SnapshotFailed    SnapshotPhase = "Failed"
+)
+
+// SnapshotAnswer is what the leader's agent makes of an order.
+type SnapshotAnswer struct {
+	// UID of the order that is answered.
+	UID   string        `json:"uid"`
+	Phase SnapshotPhase `json:"phase"`
+	// Started and Finished by the clock of the agent that writes it.
+	Started  time.Time `json:"started,omitzero"`
+	Finished time.Time `json:"finished,omitzero"`
+	// Object is the key of what was saved, empty where nothing was left to save. Size is its bytes, SHA256 its content's digest,
+	// hex.
+	Object string `json:"object,omitempty"`
+	Size   int64  `json:"size,omitempty"`
+	SHA256 string `json:"sha256,omitempty"`
+	// Revision up to which everything is saved.
+	Revision int64 `json:"revision,omitempty"`
+	// Error of one that failed, for a person.
+	Error string `json:"error,omitempty"`
+}
+
+// SnapshotOrder is what a snapshot Lease asks for and how that was answered.
+type SnapshotOrder struct {
+	// UID of the EtcdSnapshot that asks, empty for none.
+	UID string
+	// Answer to this order. What answers another, or cannot be read, is no answer.
+	Answer SnapshotAnswer
+	// Version of the Lease that says so.
+	Version Version
+}
+
+// Open says whether there is something to do: an order without a final answer.
+func (o SnapshotOrder) Open() bool {
+	return o.UID != "" && o.Answer.Phase != SnapshotSucceeded && o.Answer.Phase != SnapshotFailed
+}
+
+// DecodeSnapshotOrder reads the order on a snapshot Lease.
+func DecodeSnapshotOrder(lease *coordinationv1.Lease) SnapshotOrder {
+	o := SnapshotOrder{UID: lease.Annotations[AnnotationSnapshotOrder], Version: Version(lease.ResourceVersion)}
+	var a SnapshotAnswer
+	if o.UID == "" || json.Unmarshal([]byte(lease.Annotations[AnnotationSnapshotAnswer]), &a) != nil || a.UID != o.UID {
+		return o
+	}
+	switch a.Phase {
+	case SnapshotRunning, SnapshotSucceeded, SnapshotFailed:
+		o.Answer = a
+	}
+	return o
+}
+
+// SnapshotOrder reads the order on the snapshot Lease of component.
+func (s *Store) SnapshotOrder(ctx context.Context, component Component) (SnapshotOrder, error) {
+	lease, err := s.get(ctx, SnapshotName(s.cluster, component))
+	if err != nil {
+		return SnapshotOrder{}, err
+	}
+	return DecodeSnapshotOrder(lease), nil
+}
+
+// AnswerSnapshot writes an answer if the Lease still is at version, else nothing and ErrConflict: an order that was taken
+// away or replaced meanwhile is not answered.
+func (s *Store) AnswerSnapshot(ctx context.Context, component Component, version Version, a SnapshotAnswer) error {
+	name := SnapshotName(s.cluster, component)
+	if version == "" {
+		return fmt.Errorf("patch Lease %s: a compare-and-set needs the version that was read", name)
+	}
+	a.Error = truncate(a.Error, maxReason)
+	raw, err := json.Marshal(a)
+	if err != nil {
+		return fmt.Errorf("patch Lease %s: %w", name, err)
+	}
+	_, err = s.patch(ctx, name, leasePatch{Metadata: patchMetadata{
+		ResourceVersion: version, Annotations: annotationPatch{AnnotationSnapshotAnswer: new(string(raw))},
+	}})
+	return err
+}
+
+// WatchSnapshotOrder calls seen with the order on the snapshot Lease of component, the present one first, whenever the Lease
+// changes, until the server ends the watch (nil: begin again), it fails, or ctx ends. What was seen is a hint: what is acted
+// upon is read live.
+func (s *Store) WatchSnapshotOrder(ctx context.Context, component Component, seen func(SnapshotOrder)) error {
+	return s.watch(ctx, SnapshotName(s.cluster, component), func(lease *coordinationv1.Lease) { seen(DecodeSnapshotOrder(lease)) })
+}

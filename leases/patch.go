@@ -1,0 +1,185 @@
+package leases
+
+import (
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// leasePatch is a JSON merge patch of a Lease. A key that is absent stays as it is, a nil value removes the key.
+type leasePatch struct {
+	Metadata patchMetadata `json:"metadata"`
+	Spec     *patchSpec    `json:"spec,omitempty"`
+}
+
+type patchMetadata struct {
+	// ResourceVersion makes the patch a compare-and-set: the API server answers Conflict when it is not the present one.
+	ResourceVersion Version            `json:"resourceVersion,omitempty"`
+	Annotations     map[string]*string `json:"annotations,omitempty"`
+}
+
+type patchSpec struct {
+	HolderIdentity       *string           `json:"holderIdentity,omitempty"`
+	RenewTime            *metav1.MicroTime `json:"renewTime,omitempty"`
+	LeaseDurationSeconds *int32            `json:"leaseDurationSeconds,omitempty"`
+}
+
+// recordAnnotations are the keys that a record owns.
+var recordAnnotations = []string{
+	annotationPhase, annotationSeed, annotationEpoch, annotationFormedEpoch, annotationNonce, annotationExecutor,
+	annotationLineage, annotationMaxLearners, annotationMembers, annotationReplacing, annotationRetiring,
+	annotationRecovery, annotationMemberList,
+}
+
+// patch says the whole record: what is empty in it is removed from the Lease.
+func (r Record) patch(version Version) (leasePatch, error) {
+	var lease coordinationv1.Lease
+	if err := r.Encode(&lease); err != nil {
+		return leasePatch{}, err
+	}
+	annotations := make(map[string]*string, len(recordAnnotations))
+	for _, key := range recordAnnotations {
+		annotations[key] = nil
+		if value, ok := lease.Annotations[key]; ok {
+			annotations[key] = &value
+		}
+	}
+	return leasePatch{
+		Metadata: patchMetadata{ResourceVersion: version, Annotations: annotations},
+		Spec:     &patchSpec{HolderIdentity: lease.Spec.HolderIdentity},
+	}, nil
+}
+
+// MemberPatch is what an agent writes into its member's Lease. It never touches what druid writes there: the Pod's and
+// the volume's UID and the retire mark (Store.Retire).
+type MemberPatch struct {
+	// Member holds the facts. What it leaves unknown (zero) stays in the Lease as it was, because a fact that was true
+	// once is evidence: an agent that restarts must not wipe the ID that its member had. Two groups are written as a
+	// whole: Rule with Reason, and ID with Role, Raft and Floor.
+	Member Member
+	// At is the version of the Lease that the patch answers, empty for whatever is there. The Store fails with ErrConflict
+	// when the Lease was changed since, so that nobody overwrites what he has not read.
+	At Version
+	// RenewTime is set only while etcd is healthy and in the cluster; nil leaves the Lease's renewTime alone.
+	RenewTime *time.Time
+	// Duration after which an observer may call the Lease stale; 0 leaves it alone. Leases count whole seconds.
+	Duration time.Duration
+}
+
+// MaxMemberPatch bounds a renewal on the wire, in bytes: with thousands of members it is what the API server's store and
+// its watchers have to carry every few seconds.
+const MaxMemberPatch = 2048
+
+// maxReason bounds the only free text in a member's Lease, so that MaxMemberPatch holds.
+const maxReason = 512
+
+// encode cuts the reason, the only part whose length others decide, until the patch is small enough.
+func (p MemberPatch) encode() (leasePatch, error) {
+	for limit := maxReason; ; limit /= 2 {
+		patch := leasePatch{Metadata: patchMetadata{ResourceVersion: p.At, Annotations: p.annotations(limit)}, Spec: p.spec()}
+		raw, err := json.Marshal(patch)
+		if err != nil {
+			return leasePatch{}, err
+		}
+		if len(raw) <= MaxMemberPatch {
+			return patch, nil
+		}
+		if limit == 0 {
+			return leasePatch{}, fmt.Errorf("the patch has %d bytes, more than %d", len(raw), MaxMemberPatch)
+		}
+	}
+}
+
+func (p MemberPatch) annotations(reasonLimit int) annotationPatch {
+	m, a := p.Member, annotationPatch{}
+	a.known(annotationClusterID, formatKnownID(m.ClusterID))
+	a.known(annotationLineage, m.Lineage)
+	a.known(annotationEpoch, formatKnown(uint64(m.Epoch)))
+	a.known(annotationRevision, formatKnown(uint64(m.Revision)))
+	a.known(annotationDBSize, formatKnown(uint64(m.DBSize)))
+	a.known(annotationDBSizeInUse, formatKnown(uint64(m.DBSizeInUse)))
+	a.known(annotationVolumeFree, formatKnown(uint64(m.VolumeFree)))
+	a.known(annotationVersion, m.Version)
+	a.known(annotationAgentVersion, m.AgentVersion)
+	a.known(annotationData, m.Data)
+	if m.Rule != "" {
+		a.exactly(annotationRule, m.Rule)
+		a.exactly(annotationReason, truncate(m.Reason, reasonLimit))
+	}
+	if m.ID != 0 {
+		a.exactly(annotationRaft, formatRaft(m.Raft))
+		a.exactly(annotationRaftFloor, formatRaft(m.Floor))
+	}
+	return a
+}
+
+func (p MemberPatch) spec() *patchSpec {
+	var spec patchSpec
+	if holder := p.Member.HolderIdentity(); holder != "" {
+		spec.HolderIdentity = &holder
+	}
+	if p.RenewTime != nil {
+		spec.RenewTime = &metav1.MicroTime{Time: *p.RenewTime}
+	}
+	if seconds := int32(p.Duration / time.Second); seconds > 0 {
+		spec.LeaseDurationSeconds = &seconds
+	}
+	if spec == (patchSpec{}) {
+		return nil
+	}
+	return &spec
+}
+
+// annotationPatch collects keys of a merge patch.
+type annotationPatch map[string]*string
+
+// known writes value unless it is empty, which says nothing.
+func (a annotationPatch) known(key, value string) {
+	if value != "" {
+		a[key] = &value
+	}
+}
+
+// exactly writes value, and removes the key when value is empty.
+func (a annotationPatch) exactly(key, value string) {
+	a[key] = nil
+	if value != "" {
+		a[key] = &value
+	}
+}
+
+func formatKnown(n uint64) string {
+	if n == 0 {
+		return ""
+	}
+	return strconv.FormatUint(n, 10)
+}
+
+func formatKnownID(id uint64) string {
+	if id == 0 {
+		return ""
+	}
+	return FormatID(id)
+}
+
+func formatRaft(r Raft) string {
+	if r.IsZero() {
+		return ""
+	}
+	return r.String()
+}
+
+// truncate cuts s to at most limit bytes, between runes.
+func truncate(s string, limit int) string {
+	if len(s) <= limit {
+		return s
+	}
+	for limit > 0 && s[limit]&0xC0 == 0x80 {
+		limit--
+	}
+	return s[:limit]
+}

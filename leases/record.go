@@ -1,0 +1,281 @@
+package leases
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+)
+
+// Phase of the cluster, as its record says it in words. There is no zero phase: a record without one is unreadable,
+// which orders nothing.
+type Phase string
+
+const (
+	// PhaseForming: no raft group was ever formed; the seed may form one.
+	PhaseForming Phase = "Forming"
+	// PhaseFormed: the raft group of FormedEpoch exists; nobody may ever form a second one under this epoch.
+	PhaseFormed Phase = "Formed"
+	// PhaseRecovering: quorum was lost and an order in Recovery is under way.
+	PhaseRecovering Phase = "Recovering"
+)
+
+// MaxLearners is the constant max-learners of a raft group that was born on etcd 3.6 or later. etcd enforces the limit
+// when a change is applied, against each member's own flag, so unequal limits split the member list.
+const MaxLearners = 16
+
+// MaxLearners35 is the fixed limit of a raft group that was born on etcd 3.5, which has no flag for it.
+const MaxLearners35 = 1
+
+// Annotations of the cluster record.
+const (
+	annotationPhase       = Prefix + "phase"
+	annotationSeed        = Prefix + "seed"
+	annotationEpoch       = Prefix + "epoch"
+	annotationFormedEpoch = Prefix + "formed-epoch"
+	annotationNonce       = Prefix + "nonce"
+	annotationExecutor    = Prefix + "executor"
+	annotationLineage     = Prefix + "lineage"
+	annotationMaxLearners = Prefix + "max-learners"
+	annotationMembers     = Prefix + "members"
+	annotationReplacing   = Prefix + "replacing"
+	annotationRetiring    = Prefix + "retiring"
+	annotationRecovery    = Prefix + "recovery"
+	annotationMemberList  = Prefix + "member-list"
+)
+
+// Record is the cluster record: what druid and the agents know of the raft group as a whole. It is written only by
+// compare-and-set on the Lease's resourceVersion.
+type Record struct {
+	// ClusterID is etcd's cluster ID, or 0 before an attempt was claimed. While Forming it is the ID that the attempt
+	// will have. It is the Lease's holderIdentity.
+	ClusterID uint64
+	Phase     Phase
+	// Seed is the member that may form the group while Forming. After Formed it means nothing.
+	Seed string
+	// Epoch counts the births of a raft group, from 1. FormedEpoch is the last one that succeeded, 0 for none.
+	Epoch, FormedEpoch uint32
+	// Nonce of the attempt; part of the group's token, drawn anew for every attempt.
+	Nonce string
+	// Executor is the UID of the Pod that claimed the attempt, or empty.
+	Executor string
+	// Lineage names the history that backups belong to: <epoch:08x>-<nonce> of the last birth.
+	Lineage string
+	// MaxLearners is fixed by the member that claims the birth and never changes for this raft group; 0 while unknown.
+	MaxLearners int
+	// Members are the names of the desired members, sorted. A name is never used twice.
+	Members []string
+	// Replacing is the slot that one member at a time takes to replace itself, or nil.
+	Replacing *Replacing
+	// Retiring is the slot of the member that is on its way out, or nil. Of Replacing and Retiring one is taken at a time.
+	Retiring *Retiring
+	// Recovery is the recovery order, or empty.
+	Recovery string
+	// MemberList is the list as the leader last saw it: information, never an order.
+	MemberList *MemberList
+}
+
+// Replacing is the intent of one member to remove a member ID of its own name and to join anew.
+type Replacing struct {
+	Member string `json:"member"`
+	PodUID string `json:"podUID"`
+	// MemberID is exactly the ID that is to be removed, hex.
+	MemberID string `json:"memberID"`
+}
+
+// MemberList is etcd's member list with the raft position at which the leader read it.
+type MemberList struct {
+	RaftTerm  uint64         `json:"raftTerm"`
+	RaftIndex uint64         `json:"raftIndex"`
+	Members   []ListedMember `json:"members"`
+}
+
+// ListedMember is one entry of a MemberList. An entry without Name was added and never started.
+type ListedMember struct {
+	ID      string `json:"id"`
+	Name    string `json:"name,omitempty"`
+	PeerURL string `json:"peerURL"`
+	Learner bool   `json:"learner,omitempty"`
+}
+
+// ErrUnreadable marks a Lease whose content cannot be understood. What cannot be read is unknown: it orders nothing.
+var ErrUnreadable = errors.New("unreadable Lease")
+
+// Token is the raft group's token: no two births share one, because etcd's IDs are hashes of name, peer URL and token.
+func (r Record) Token(namespace, cluster, clusterUID string) string {
+	return fmt.Sprintf("%s-%s-%s-%d-%s", namespace, cluster, clusterUID, r.Epoch, r.Nonce)
+}
+
+// LineageOf names the lineage of a birth.
+func LineageOf(epoch uint32, nonce string) string { return fmt.Sprintf("%08x-%s", epoch, nonce) }
+
+// Lists says whether name is a desired member.
+func (r Record) Lists(name string) bool { return slices.Contains(r.Members, name) }
+
+// FormatID writes an etcd cluster or member ID as etcd's tools print it.
+func FormatID(id uint64) string { return strconv.FormatUint(id, 16) }
+
+// ParseID reads an ID written by FormatID. The empty string is 0, no ID.
+func ParseID(s string) (uint64, error) {
+	if s == "" {
+		return 0, nil
+	}
+	id, err := strconv.ParseUint(s, 16, 64)
+	if err != nil {
+		return 0, fmt.Errorf("%w: ID %q is not hexadecimal", ErrUnreadable, s)
+	}
+	return id, nil
+}
+
+// Encode writes the record into lease, leaving alone whatever else the Lease carries.
+func (r Record) Encode(lease *coordinationv1.Lease) error {
+	holder := ""
+	if r.ClusterID != 0 {
+		holder = FormatID(r.ClusterID)
+	}
+	lease.Spec.HolderIdentity = &holder
+	set := func(key, value string) { setAnnotation(lease, key, value) }
+	set(annotationPhase, string(r.Phase))
+	set(annotationSeed, r.Seed)
+	set(annotationEpoch, strconv.FormatUint(uint64(r.Epoch), 10))
+	set(annotationFormedEpoch, strconv.FormatUint(uint64(r.FormedEpoch), 10))
+	set(annotationNonce, r.Nonce)
+	set(annotationExecutor, r.Executor)
+	set(annotationLineage, r.Lineage)
+	set(annotationMaxLearners, strconv.Itoa(r.MaxLearners))
+	set(annotationMembers, strings.Join(r.Members, ","))
+	set(annotationRecovery, r.Recovery)
+	if err := setJSON(lease, annotationReplacing, r.Replacing); err != nil {
+		return err
+	}
+	if err := setJSON(lease, annotationRetiring, r.Retiring); err != nil {
+		return err
+	}
+	return setJSON(lease, annotationMemberList, r.MemberList)
+}
+
+// DecodeRecord reads the record from lease. Any error wraps ErrUnreadable.
+func DecodeRecord(lease *coordinationv1.Lease) (Record, error) {
+	d := decoder{annotations: lease.Annotations}
+	r := Record{
+		ClusterID:   d.holderID(lease.Spec.HolderIdentity),
+		Phase:       d.phase(),
+		Seed:        d.text(annotationSeed),
+		Epoch:       uint32(d.number(annotationEpoch, 32)),
+		FormedEpoch: uint32(d.number(annotationFormedEpoch, 32)),
+		Nonce:       d.text(annotationNonce),
+		Executor:    d.text(annotationExecutor),
+		Lineage:     d.text(annotationLineage),
+		MaxLearners: int(d.number(annotationMaxLearners, 16)),
+		Members:     d.names(annotationMembers),
+		Recovery:    d.text(annotationRecovery),
+	}
+	d.object(annotationReplacing, &r.Replacing)
+	d.object(annotationRetiring, &r.Retiring)
+	d.object(annotationMemberList, &r.MemberList)
+	if d.err != nil {
+		return Record{}, fmt.Errorf("record %s/%s: %w", lease.Namespace, lease.Name, d.err)
+	}
+	return r, nil
+}
+
+// decoder reads annotations and keeps the first error.
+type decoder struct {
+	annotations map[string]string
+	err         error
+}
+
+func (d *decoder) fail(key, value, want string) {
+	if d.err == nil {
+		d.err = fmt.Errorf("%w: annotation %s is %q, want %s", ErrUnreadable, key, value, want)
+	}
+}
+
+func (d *decoder) text(key string) string { return d.annotations[key] }
+
+func (d *decoder) number(key string, bits int) uint64 {
+	n, err := strconv.ParseUint(d.annotations[key], 10, bits)
+	if err != nil {
+		d.fail(key, d.annotations[key], fmt.Sprintf("a number of at most %d bits", bits))
+	}
+	return n
+}
+
+func (d *decoder) phase() Phase {
+	switch p := Phase(d.annotations[annotationPhase]); p {
+	case PhaseForming, PhaseFormed, PhaseRecovering:
+		return p
+	default:
+		d.fail(annotationPhase, string(p), "Forming, Formed or Recovering")
+		return ""
+	}
+}
+
+func (d *decoder) names(key string) []string {
+	value := d.annotations[key]
+	if value == "" {
+		return nil
+	}
+	names := strings.Split(value, ",")
+	if slices.Contains(names, "") {
+		d.fail(key, value, "names between commas")
+	}
+	return names
+}
+
+func (d *decoder) holderID(holder *string) uint64 {
+	if holder == nil {
+		return 0
+	}
+	id, err := ParseID(*holder)
+	if err != nil && d.err == nil {
+		d.err = fmt.Errorf("holderIdentity: %w", err)
+	}
+	return id
+}
+
+func (d *decoder) id(key string) uint64 {
+	id, err := ParseID(d.annotations[key])
+	if err != nil {
+		d.fail(key, d.annotations[key], "a hexadecimal ID")
+	}
+	return id
+}
+
+func (d *decoder) object(key string, into any) {
+	value := d.annotations[key]
+	if value == "" {
+		return
+	}
+	if err := json.Unmarshal([]byte(value), into); err != nil {
+		d.fail(key, value, "JSON: "+err.Error())
+	}
+}
+
+func setAnnotation(lease *coordinationv1.Lease, key, value string) {
+	if value == "" {
+		delete(lease.Annotations, key)
+		return
+	}
+	if lease.Annotations == nil {
+		lease.Annotations = map[string]string{}
+	}
+	lease.Annotations[key] = value
+}
+
+func setJSON[T any](lease *coordinationv1.Lease, key string, value *T) error {
+	if value == nil {
+		setAnnotation(lease, key, "")
+		return nil
+	}
+	raw, err := json.Marshal(value)
+	if err != nil {
+		return fmt.Errorf("encode annotation %s: %w", key, err)
+	}
+	setAnnotation(lease, key, string(raw))
+	return nil
+}

@@ -1,0 +1,288 @@
+package leases
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/etcd-druid/druid/internal/crash"
+)
+
+// Pace of a Renewer.
+const (
+	// minGap is the least time between two renewals, however much changes: a burst of changes (a member that forms, is
+	// promoted and elected) becomes one or two patches.
+	minGap = time.Second
+	// jitter is the part of an interval that is drawn by lot, so that a fleet that started together does not renew
+	// together. It only ever lengthens the interval: three agents are to ask the API server at most 0.1 times per second
+	// and member, and intervals of 15 s without it are just that.
+	jitter = 0.1
+	// backoffStart doubles after each error, up to a third of the interval: then a Lease survives a lost renewal.
+	backoffStart = 500 * time.Millisecond
+)
+
+// Fact is what an agent knows of its member now.
+type Fact struct {
+	// Member as MemberPatch takes it. Its Floor is the Renewer's own work.
+	Member Member
+	// Alive: etcd is healthy AND in the cluster. Only then renewTime moves.
+	Alive bool
+}
+
+// urgent says whether the change from f to g must not wait for the next interval: it tells of another state, not of
+// progress.
+func (f Fact) urgent(g Fact) bool {
+	quiet := func(m Member) Member {
+		m.Raft, m.Floor, m.Revision, m.DBSize, m.DBSizeInUse, m.VolumeFree = Raft{}, Raft{}, 0, 0, 0, 0
+		return m
+	}
+	return f.Alive != g.Alive || quiet(f.Member) != quiet(g.Member)
+}
+
+// Settings of a Renewer that may change while it runs.
+type Settings struct {
+	Interval, Duration time.Duration
+}
+
+// Renewer keeps one member's Lease: it writes the facts at every interval, and at once when they tell of another state,
+// and learns from the answers what druid wrote. While the Lease names another Pod it writes nothing.
+type Renewer struct {
+	store    *Store
+	name     string
+	podUID   string
+	settings func() Settings
+	log      *slog.Logger
+	// Renewed is told of each attempt: nil for one that the API server took. It may be nil.
+	Renewed func(error)
+
+	wake chan struct{}
+
+	mu      sync.Mutex
+	fact    Fact
+	lease   Member
+	read    bool
+	changed chan struct{}
+
+	// What only Run touches.
+	floor     floor
+	lastError string
+}
+
+// NewRenewer returns the Renewer of the member called name for the Pod with podUID.
+func NewRenewer(store *Store, name, podUID string, settings func() Settings, log *slog.Logger) *Renewer {
+	return &Renewer{
+		store: store, name: name, podUID: podUID, settings: settings, log: log,
+		wake: make(chan struct{}, 1), changed: make(chan struct{}),
+	}
+}
+
+// Publish replaces the facts. It never blocks.
+func (r *Renewer) Publish(fact Fact) {
+	r.mu.Lock()
+	urgent := r.fact.urgent(fact)
+	r.fact = fact
+	r.mu.Unlock()
+	if urgent {
+		select {
+		case r.wake <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// Lease is what the Lease said in the last answer, false before the first one, and a channel that is closed at the next
+// answer. It is as old as a renewal interval: R1's fresh GET is Store.Member.
+func (r *Renewer) Lease() (Member, bool, <-chan struct{}) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.lease, r.read, r.changed
+}
+
+// ErrSuperseded says that the Lease names another Pod: a successor bears the member's name.
+var ErrSuperseded = errors.New("the Lease belongs to another Pod")
+
+// Run renews until ctx ends. What goes wrong is logged once per change and tried again.
+func (r *Renewer) Run(ctx context.Context) error {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	var failures int
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-timer.C:
+		}
+		// The wake-up is taken back before the facts are read, so that no change is lost.
+		select {
+		case <-r.wake:
+		default:
+		}
+		interval := r.settings().Interval
+		err := r.renew(ctx)
+		if ctx.Err() != nil {
+			return nil
+		}
+		r.note(ctx, err)
+		pause, hurry := interval, true
+		if failures++; err == nil || errors.Is(err, ErrSuperseded) {
+			failures = 0
+		}
+		if failures > 0 {
+			pause, hurry = min(backoffStart<<min(failures-1, 10), interval/3), false
+		}
+		if err := r.rest(ctx, timer, pause, hurry); err != nil {
+			return nil
+		}
+	}
+}
+
+// rest sets the timer to pause; a change of state shortens it to minGap when hurry is set.
+func (r *Renewer) rest(ctx context.Context, timer *time.Timer, pause time.Duration, hurry bool) error {
+	pause += time.Duration(rand.Float64() * jitter * float64(pause))
+	timer.Reset(pause)
+	if !hurry || pause <= minGap {
+		return nil
+	}
+	started := time.Now()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-r.wake:
+		timer.Reset(max(minGap-time.Since(started), 0))
+	case <-timer.C:
+		timer.Reset(0)
+	}
+	return nil
+}
+
+// renew writes the facts over the Lease as it was last read. A Lease that was changed since is read again and the facts
+// are written over that: one more round, because nobody but druid and a person writes there.
+func (r *Renewer) renew(ctx context.Context) error {
+	known, read, _ := r.Lease()
+	var err error
+	for range 2 {
+		if !read {
+			if known, err = r.look(ctx); err != nil {
+				return err
+			}
+		}
+		if known.PodUID != "" && known.PodUID != r.podUID {
+			if read { // it may be ours again
+				if known, err = r.look(ctx); err != nil {
+					return err
+				}
+			}
+			if known.PodUID != r.podUID {
+				return fmt.Errorf("%w: its Pod UID is %s, ours %s", ErrSuperseded, known.PodUID, r.podUID)
+			}
+		}
+		if err = r.write(ctx, known); !errors.Is(err, ErrConflict) {
+			return err
+		}
+		read = false
+	}
+	return err
+}
+
+// look reads the Lease. After a restart of the agent the floor goes on from what it says.
+func (r *Renewer) look(ctx context.Context) (Member, error) {
+	lease, err := r.store.Member(ctx, r.name)
+	if errors.Is(err, ErrUnreadable) {
+		// Somebody edited it to nonsense. What we know of ourselves goes over that; nobody learns from it before.
+		r.unread()
+		return r.store.Marks(ctx, r.name)
+	}
+	if err != nil {
+		r.unread()
+		return Member{}, err
+	}
+	if r.floor.id == 0 {
+		r.floor.resume(lease, time.Now())
+	}
+	r.learn(lease)
+	return lease, nil
+}
+
+func (r *Renewer) write(ctx context.Context, known Member) error {
+	r.mu.Lock()
+	fact := r.fact
+	r.mu.Unlock()
+	settings, now := r.settings(), time.Now()
+	patch := MemberPatch{Member: fact.Member, At: known.LeaseVersion, Duration: settings.Duration}
+	if fact.Alive {
+		patch.RenewTime = &now
+	}
+	if fact.Member.ID != 0 {
+		patch.Member.Floor = r.floor.next(fact.Member.ID, fact.Alive, now, settings.Interval)
+	}
+	crash.Before("renew-lease")
+	lease, err := r.store.PatchMember(ctx, r.name, patch)
+	crash.After("renew-lease")
+	if err != nil {
+		r.unread()
+		return err
+	}
+	if fact.Member.ID != 0 {
+		r.floor.published(fact.Member.Raft, fact.Alive, now)
+	}
+	r.learn(lease)
+	return nil
+}
+
+// unread forgets the version of a Lease that is not what we knew any more.
+func (r *Renewer) unread() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.read = false
+}
+
+func (r *Renewer) learn(lease Member) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.lease, r.read = lease, true
+	close(r.changed)
+	r.changed = make(chan struct{})
+}
+
+// note logs a repeated state once per change.
+func (r *Renewer) note(ctx context.Context, err error) {
+	if r.Renewed != nil {
+		r.Renewed(err)
+	}
+	kind := reasonOf(err)
+	if kind == r.lastError {
+		return
+	}
+	r.lastError = kind
+	if err == nil {
+		r.log.InfoContext(ctx, "lease renewed", "member", r.name)
+		return
+	}
+	r.log.WarnContext(ctx, "lease not renewed", "member", r.name, "reason", kind, "err", err)
+}
+
+// reasonOf names the class of an error: the words of two time-outs differ, what they mean does not.
+func reasonOf(err error) string {
+	if err == nil {
+		return ""
+	}
+	for _, class := range []struct {
+		is   error
+		name string
+	}{
+		{ErrSuperseded, "superseded"},
+		{ErrAbsent, "absent"},
+		{ErrForbidden, "forbidden"},
+		{ErrConflict, "conflict"},
+		{ErrUnreadable, "unreadable"},
+	} {
+		if errors.Is(err, class.is) {
+			return class.name
+		}
+	}
+	return "unreachable"
+}

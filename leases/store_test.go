@@ -1,0 +1,290 @@
+package leases_test
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	coordinationclient "k8s.io/client-go/kubernetes/typed/coordination/v1"
+	"k8s.io/client-go/rest"
+
+	"github.com/etcd-druid/druid/leases"
+	"github.com/etcd-druid/druid/test/env"
+	"github.com/etcd-druid/druid/test/machine"
+)
+
+// patience with what takes a second on an idle machine.
+const patience = 2 * time.Minute
+
+func TestMain(m *testing.M) { os.Exit(env.Main(m)) }
+
+// server is a namespace of a real kube-apiserver with the Leases of a cluster and an agent that may do what agents may.
+type server struct {
+	t         *testing.T
+	admin     *kubernetes.Clientset
+	agent     *rest.Config
+	namespace string
+	store     *leases.Store
+}
+
+func newServer(t *testing.T) *server {
+	t.Helper()
+	config := env.APIServer(t)
+	s := &server{t: t, admin: kubernetes.NewForConfigOrDie(config), namespace: env.Namespace(t, config)}
+	s.agent = rest.CopyConfig(config)
+	s.agent.ContentType = "application/vnd.kubernetes.protobuf"
+	s.agent.Impersonate = rest.ImpersonationConfig{UserName: "agent", Groups: []string{"system:authenticated"}}
+	s.grant("get", "update", "patch")
+	s.store = leases.NewStore(s.client(s.agent).Leases(s.namespace), "demo").WithTimeout(patience)
+	return s
+}
+
+func (s *server) client(config *rest.Config) *coordinationclient.CoordinationV1Client {
+	s.t.Helper()
+	client, err := coordinationclient.NewForConfig(config)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return client
+}
+
+// grant lets the agent do what a member's agent may: verbs on the Leases of its cluster, by name.
+func (s *server) grant(verbs ...string) {
+	s.t.Helper()
+	role := &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: "agent"}, Rules: []rbacv1.PolicyRule{{
+		APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"}, Verbs: verbs,
+		ResourceNames: []string{"demo-cluster", "demo-leader", "demo-a", "demo-b", "demo-full-snapshot", "demo-delta-snapshot"},
+	}}}
+	binding := &rbacv1.RoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: "agent"},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: "agent"},
+		Subjects:   []rbacv1.Subject{{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: "agent"}},
+	}
+	_, err1 := s.admin.RbacV1().Roles(s.namespace).Create(s.t.Context(), role, metav1.CreateOptions{})
+	_, err2 := s.admin.RbacV1().RoleBindings(s.namespace).Create(s.t.Context(), binding, metav1.CreateOptions{})
+	if err := errors.Join(err1, err2); err != nil {
+		s.t.Fatal(err)
+	}
+	s.eventually("the grant holds", func() bool {
+		_, err := s.client(s.agent).Leases(s.namespace).Get(s.t.Context(), "demo-a", metav1.GetOptions{})
+		return !errors.Is(err, leases.ErrForbidden) && (err == nil || !isForbidden(err))
+	})
+}
+
+func isForbidden(err error) bool {
+	var status interface{ Status() metav1.Status }
+	return errors.As(err, &status) && status.Status().Code == 403
+}
+
+func (s *server) make(name string, fill func(*coordinationv1.Lease)) {
+	s.t.Helper()
+	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	fill(lease)
+	if _, err := s.admin.CoordinationV1().Leases(s.namespace).Create(s.t.Context(), lease, metav1.CreateOptions{}); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+func (s *server) edit(name string, change func(*coordinationv1.Lease)) {
+	s.t.Helper()
+	s.eventually("an edit of "+name+" between two renewals", func() bool {
+		lease := s.get(name)
+		change(lease)
+		_, err := s.admin.CoordinationV1().Leases(s.namespace).Update(s.t.Context(), lease, metav1.UpdateOptions{})
+		if err != nil && !apierrors.IsConflict(err) {
+			s.t.Fatal(err)
+		}
+		return err == nil
+	})
+}
+
+func (s *server) get(name string) *coordinationv1.Lease {
+	s.t.Helper()
+	lease, err := s.admin.CoordinationV1().Leases(s.namespace).Get(s.t.Context(), name, metav1.GetOptions{})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return lease
+}
+
+func (s *server) eventually(what string, condition func() bool) {
+	s.t.Helper()
+	ctx, cancel := context.WithTimeout(s.t.Context(), patience)
+	defer cancel()
+	ticker := time.NewTicker(50 * time.Millisecond)
+	defer ticker.Stop()
+	for !condition() {
+		select {
+		case <-ctx.Done():
+			s.t.Fatalf("not within %s: %s", patience, what)
+		case <-ticker.C:
+		}
+	}
+}
+
+func TestStoreOfARealServer(t *testing.T) {
+	s := newServer(t)
+	want := leases.Record{Phase: leases.PhaseForming, Seed: "demo-a", Epoch: 1, Members: []string{"demo-a"}}
+	if _, _, err := s.store.Record(t.Context()); !errors.Is(err, leases.ErrAbsent) {
+		t.Errorf("no record: %v, want ErrAbsent", err)
+	}
+	s.make("demo-cluster", func(l *coordinationv1.Lease) {
+		l.Annotations = map[string]string{"someone.else/key": "stays"}
+		if err := want.Encode(l); err != nil {
+			t.Fatal(err)
+		}
+	})
+	record, version, err := s.store.Record(t.Context())
+	if diff := cmp.Diff(record, want); err != nil || diff != "" {
+		t.Fatalf("%v (-got +want)\n%s", err, diff)
+	}
+
+	want.Phase, want.ClusterID, want.Nonce, want.Seed = leases.PhaseFormed, 0xabc, "n", ""
+	next, err := s.store.UpdateRecord(t.Context(), version, want)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.store.UpdateRecord(t.Context(), version, leases.Record{Phase: leases.PhaseForming, Epoch: 9}); !errors.Is(err, leases.ErrConflict) {
+		t.Errorf("a write over an old version: %v, want ErrConflict", err)
+	}
+	record, version, err = s.store.Record(t.Context())
+	if diff := cmp.Diff(record, want); err != nil || diff != "" || version != next {
+		t.Errorf("%v, version %s want %s (-got +want)\n%s", err, version, next, diff)
+	}
+	if s.get("demo-cluster").Annotations["someone.else/key"] != "stays" {
+		t.Error("a foreign annotation was lost")
+	}
+	if _, err := s.store.UpdateRecord(t.Context(), "", want); err == nil {
+		t.Error("a write without a version was made, want an error")
+	}
+	s.edit("demo-cluster", func(l *coordinationv1.Lease) { delete(l.Annotations, leases.Prefix+"phase") })
+	if _, _, err := s.store.Record(t.Context()); !errors.Is(err, leases.ErrUnreadable) {
+		t.Errorf("a record without a phase: %v, want ErrUnreadable", err)
+	}
+	if _, err := s.store.Member(t.Context(), "other"); !errors.Is(err, leases.ErrForbidden) {
+		t.Errorf("a Lease that is not ours: %v, want ErrForbidden", err)
+	}
+}
+
+func TestWhatIsOutOfReachIsUnknown(t *testing.T) {
+	// Nobody listens on an address that is ours.
+	client, err := coordinationclient.NewForConfig(&rest.Config{Host: "http://" + machine.Address(t)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = leases.NewStore(client.Leases("ns"), "demo").Member(t.Context(), "demo-a")
+	for _, known := range []error{leases.ErrAbsent, leases.ErrForbidden, leases.ErrUnreadable, leases.ErrConflict} {
+		if errors.Is(err, known) {
+			t.Errorf("%v is %v, want none of the answers", err, known)
+		}
+	}
+	if err == nil {
+		t.Error("got none, want an error")
+	}
+}
+
+func TestRenewerOnARealServer(t *testing.T) {
+	s := newServer(t)
+	s.make("demo-a", func(l *coordinationv1.Lease) { l.Annotations = map[string]string{leases.AnnotationPodUID: "mine"} })
+	settings := func() leases.Settings { return leases.Settings{Interval: time.Second, Duration: 3 * time.Second} }
+	r := leases.NewRenewer(s.store, "demo-a", "mine", settings, discard())
+	r.Publish(leases.Fact{Alive: true, Member: leases.Member{ID: 1, Role: leases.RoleMember, ClusterID: 2}})
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- r.Run(ctx) }()
+	s.eventually("the Lease is held and renewed", func() bool {
+		l := s.get("demo-a")
+		return l.Spec.RenewTime != nil && *l.Spec.HolderIdentity == "1:Member" && *l.Spec.LeaseDurationSeconds == 3
+	})
+	const mark = `{"state":"requested","mark":"x7k2p"}`
+	s.edit("demo-a", func(l *coordinationv1.Lease) { l.Annotations[leases.AnnotationRetire] = mark })
+	s.eventually("the mark is read and still there", func() bool {
+		m, _, _ := r.Lease()
+		return m.Retire.State == leases.RetireRequested && s.get("demo-a").Annotations[leases.AnnotationRetire] == mark
+	})
+	s.edit("demo-a", func(l *coordinationv1.Lease) {
+		nonsense := "nobody knows"
+		l.Spec.HolderIdentity = &nonsense
+	})
+	s.eventually("nonsense is written over, and the mark is still there", func() bool {
+		l := s.get("demo-a")
+		return *l.Spec.HolderIdentity == "1:Member" && l.Annotations[leases.AnnotationRetire] == mark
+	})
+	if err := s.admin.RbacV1().RoleBindings(s.namespace).Delete(t.Context(), "agent", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	s.eventually("renewals are refused", func() bool { _, known, _ := r.Lease(); return !known })
+	before := s.get("demo-a").Spec.RenewTime
+	if err := s.admin.RbacV1().Roles(s.namespace).Delete(t.Context(), "agent", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	s.grant("get", "update", "patch")
+	s.eventually("renewals go on", func() bool { return !s.get("demo-a").Spec.RenewTime.Equal(before) })
+	cancel()
+	if err := <-done; err != nil {
+		t.Errorf("Run: %v", err)
+	}
+}
+
+func TestElectionNeedsNoRightToCreate(t *testing.T) {
+	s := newServer(t)
+	holder := func() string {
+		if h := s.get("demo-leader").Spec.HolderIdentity; h != nil {
+			return *h
+		}
+		return ""
+	}
+	campaign := func(identity string) (leads chan string, stop func()) {
+		ctx, cancel := context.WithCancel(t.Context())
+		leads, done := make(chan string, 1), make(chan error, 1)
+		election := leases.NewElection(s.client(s.agent), s.namespace, "demo", identity, discard()).WithTimeout(patience)
+		go func() {
+			done <- election.Run(ctx, func(ctx context.Context) {
+				leads <- identity
+				<-ctx.Done()
+				// Duties that take a moment to end still hold the Lease.
+				for end := time.Now().Add(500 * time.Millisecond); time.Now().Before(end); {
+					if h := holder(); h != identity {
+						t.Errorf("while the duties of %s end the Lease is held by %q", identity, h)
+						return
+					}
+				}
+			})
+		}()
+		return leads, func() {
+			cancel()
+			if err := <-done; err != nil {
+				t.Errorf("election: %v", err)
+			}
+		}
+	}
+	_, stop := campaign("demo-a")
+	stop() // there is no Lease, and no right to make one: it must end all the same
+	s.make("demo-leader", func(l *coordinationv1.Lease) { l.Annotations = map[string]string{"someone.else/key": "stays"} })
+	leads, stop := campaign("demo-a")
+	<-leads
+	if holder() != "demo-a" {
+		t.Errorf("held by %q, want demo-a", holder())
+	}
+	stop()
+	if holder() != "" {
+		t.Errorf("after the end held by %q, want nobody", holder())
+	}
+	leads, stop = campaign("demo-b")
+	<-leads
+	stop()
+	if s.get("demo-leader").Annotations["someone.else/key"] != "stays" {
+		t.Error("a foreign annotation was lost")
+	}
+}
+
+func discard() *slog.Logger { return slog.New(slog.DiscardHandler) }

@@ -1,0 +1,346 @@
+package manifests
+
+import (
+	"os"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	coordinationv1ac "k8s.io/client-go/applyconfigurations/coordination/v1"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/etcd-druid/druid/api/v1alpha1"
+	"github.com/etcd-druid/druid/leases"
+	"github.com/etcd-druid/druid/test/env"
+)
+
+// lost is a member that the record lists and whose Lease is gone.
+const lost = "demo-lost1"
+
+func TestMain(m *testing.M) { os.Exit(env.Main(m)) }
+
+// installed is a real API server with the install applied to it, and a cluster of which druid, with the rights that the
+// install gives it and no other, has made everything.
+type installed struct {
+	config  *rest.Config
+	admin   client.Client
+	druid   client.Client
+	agent   client.WithWatch
+	cluster *v1alpha1.EtcdCluster
+}
+
+// TestAPIServer holds that what this package renders is accepted in a namespace of the Restricted level, and that the
+// rights which it gives to druid and to the agents are enough, and no more.
+func TestAPIServer(t *testing.T) {
+	in := install(t, env.APIServer(t))
+	t.Run("druid can make everything of a cluster", func(t *testing.T) { in.makeCluster(t) })
+	t.Run("what is applied again is not written", func(t *testing.T) { in.applyAgain(t) })
+	t.Run("agents can do what they must and nothing else", func(t *testing.T) { in.agentRights(t) })
+	t.Run("druid cannot do what it need not", func(t *testing.T) { in.druidRights(t) })
+	t.Run("druid itself meets the Restricted level", func(t *testing.T) { in.druidPod(t) })
+}
+
+func install(t *testing.T, config *rest.Config) *installed {
+	t.Helper()
+	in := &installed{config: config, admin: clientAs(t, config, "")}
+	for _, object := range installObjects(t) {
+		err := in.admin.Apply(t.Context(), client.ApplyConfigurationFromUnstructured(object), client.FieldOwner("test"), client.ForceOwnership)
+		if err != nil {
+			t.Fatalf("apply %s %s: %v", object.GetKind(), object.GetName(), err)
+		}
+	}
+	namespace := env.Namespace(t, config)
+	restricted := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "v1", "kind": "Namespace",
+		"metadata": map[string]any{
+			"name":   namespace,
+			"labels": map[string]any{"pod-security.kubernetes.io/enforce": "restricted"},
+		},
+	}}
+	err := in.admin.Apply(t.Context(), client.ApplyConfigurationFromUnstructured(restricted), client.FieldOwner("test"))
+	if err != nil {
+		t.Fatalf("restrict the namespace: %v", err)
+	}
+	cluster := full()
+	cluster.ObjectMeta = metav1.ObjectMeta{Name: "demo", Namespace: namespace}
+	if err := in.admin.Create(t.Context(), cluster); err != nil {
+		t.Fatalf("create the EtcdCluster: %v", err)
+	}
+	in.cluster = cluster
+	in.druid = clientAs(t, config, "system:serviceaccount:druid-system:druid")
+	in.agent = clientAs(t, config, "system:serviceaccount:"+namespace+":"+AgentName("demo"))
+	allowed(t, "druid", func() error {
+		return in.druid.Get(t.Context(), client.ObjectKeyFromObject(cluster), &v1alpha1.EtcdCluster{})
+	})
+	return in
+}
+
+// patience with an API server that needs milliseconds on an idle machine.
+const patience = 2 * time.Minute
+
+// allowed waits until the API server's authorizer, which reads from a cache, knows the rights that were just given.
+func allowed(t testing.TB, whom string, try func() error) {
+	t.Helper()
+	for poll, late := time.Tick(20*time.Millisecond), time.After(patience); ; {
+		err := try()
+		if err == nil {
+			return
+		}
+		if !apierrors.IsForbidden(err) {
+			t.Fatalf("await the rights of %s: %v", whom, err)
+		}
+		select {
+		case <-poll:
+		case <-late:
+			t.Fatalf("%s has no rights after %s: %v", whom, patience, err)
+		}
+	}
+}
+
+// clientAs acts as user, or as the administrator when user is empty.
+func clientAs(t testing.TB, config *rest.Config, user string) client.WithWatch {
+	t.Helper()
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, v1alpha1.AddToScheme} {
+		if err := add(scheme); err != nil {
+			t.Fatal(err)
+		}
+	}
+	config = rest.CopyConfig(config)
+	if user != "" {
+		config.Impersonate = rest.ImpersonationConfig{
+			UserName: user, Groups: []string{"system:serviceaccounts", "system:authenticated"},
+		}
+	}
+	c, err := client.NewWithWatch(config, client.Options{Scheme: scheme})
+	if err != nil {
+		t.Fatalf("make a client: %v", err)
+	}
+	return c
+}
+
+func (in *installed) makeCluster(t *testing.T) {
+	for _, object := range in.applied(t) {
+		if err := in.druid.Apply(t.Context(), object.Configuration, client.FieldOwner("druid"), client.ForceOwnership); err != nil {
+			t.Errorf("apply %s %s: %v", object.Kind.Kind, object.Name, err)
+		}
+	}
+	pod, err := Pod(in.cluster, member, options())
+	if err != nil {
+		t.Fatal(err)
+	}
+	record, err := RecordLease(in.cluster, leases.Record{Phase: leases.PhaseForming, Seed: member, Epoch: 1, Members: []string{member}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	fullLease, err := SnapshotLease(in.cluster, leases.ComponentFullSnapshot)
+	if err != nil {
+		t.Fatal(err)
+	}
+	deltaLease, err := SnapshotLease(in.cluster, leases.ComponentDeltaSnapshot)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, object := range []client.Object{
+		fullLease, deltaLease,
+		record, LeaderLease(in.cluster), MemberLease(in.cluster, member), PersistentVolumeClaim(in.cluster, member), pod,
+	} {
+		if err := in.druid.Create(t.Context(), object, client.FieldValidation(metav1.FieldValidationStrict)); err != nil {
+			t.Errorf("create %T %s: %v", object, object.GetName(), err)
+		}
+	}
+}
+
+func (in *installed) applied(t testing.TB) []Applied {
+	t.Helper()
+	all, err := Shared(in.cluster, []string{member, lost}, options())
+	if err != nil {
+		t.Fatal(err)
+	}
+	budget, err := DisruptionBudget(in.cluster, 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return append(all, budget)
+}
+
+func (in *installed) applyAgain(t *testing.T) {
+	for _, object := range in.applied(t) {
+		before, after := in.read(t, object), func() *metav1.PartialObjectMetadata {
+			if err := in.druid.Apply(t.Context(), object.Configuration, client.FieldOwner("druid"), client.ForceOwnership); err != nil {
+				t.Fatalf("apply %s %s: %v", object.Kind.Kind, object.Name, err)
+			}
+			return in.read(t, object)
+		}()
+		if before.Annotations[AnnotationHash] != object.Hash {
+			t.Errorf("%s %s bears hash %q, want %q", object.Kind.Kind, object.Name, before.Annotations[AnnotationHash], object.Hash)
+		}
+		if before.ResourceVersion != after.ResourceVersion {
+			t.Errorf("%s %s was written again", object.Kind.Kind, object.Name)
+		}
+	}
+}
+
+func (in *installed) read(t testing.TB, object Applied) *metav1.PartialObjectMetadata {
+	t.Helper()
+	live := &metav1.PartialObjectMetadata{}
+	live.SetGroupVersionKind(object.Kind)
+	if err := in.druid.Get(t.Context(), client.ObjectKey{Namespace: object.Namespace, Name: object.Name}, live); err != nil {
+		t.Fatalf("get %s %s: %v", object.Kind.Kind, object.Name, err)
+	}
+	return live
+}
+
+// right is one request and whether it must be allowed.
+type right struct {
+	do   func() error
+	want bool
+}
+
+func check(t *testing.T, rights map[string]right) {
+	t.Helper()
+	got, want := map[string]bool{}, map[string]bool{}
+	for name, r := range rights {
+		err := r.do()
+		if err != nil && !apierrors.IsForbidden(err) {
+			t.Errorf("%s: %v", name, err)
+		}
+		got[name], want[name] = err == nil, r.want
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("allowed (-want +got):\n%s", diff)
+	}
+}
+
+func (in *installed) agentRights(t *testing.T) {
+	ctx, ns := t.Context(), in.cluster.Namespace
+	lease := func(name string) *coordinationv1.Lease {
+		return &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: ns}}
+	}
+	get := func(name string) func() error {
+		return func() error { return in.agent.Get(ctx, client.ObjectKey{Namespace: ns, Name: name}, lease(name)) }
+	}
+	patch := func(name string) func() error {
+		return func() error {
+			patch := client.RawPatch("application/merge-patch+json", []byte(`{"metadata":{"annotations":{"test":"yes"}}}`))
+			return in.agent.Patch(ctx, lease(name), patch)
+		}
+	}
+	update := func(name string) func() error {
+		return func() error {
+			l := lease(name)
+			if err := in.agent.Get(ctx, client.ObjectKeyFromObject(l), l); err != nil {
+				return err
+			}
+			return in.agent.Update(ctx, l)
+		}
+	}
+	watch := func(name string) func() error {
+		return func() error {
+			w, err := in.agent.Watch(ctx, &coordinationv1.LeaseList{}, client.InNamespace(ns), client.MatchingFields{"metadata.name": name})
+			if err == nil {
+				w.Stop()
+			}
+			return err
+		}
+	}
+	allowed(t, "agents", get(member))
+	other := MemberLease(in.cluster, "demo-other")
+	if err := in.druid.Create(ctx, other); err != nil {
+		t.Fatalf("create the Lease of a name that the record does not list: %v", err)
+	}
+	check(t, map[string]right{
+		"read the record":                        {get("demo-cluster"), true},
+		"change the record":                      {update("demo-cluster"), true},
+		"watch the record":                       {watch("demo-cluster"), true},
+		"watch for orders of full backups":       {watch("demo-full-snapshot"), true},
+		"watch for orders of deltas":             {watch("demo-delta-snapshot"), true},
+		"watch its own Lease":                    {watch(member), false},
+		"read its own Lease":                     {get(member), true},
+		"renew its own Lease":                    {patch(member), true},
+		"campaign":                               {update("demo-leader"), true},
+		"tell of a full backup":                  {patch("demo-full-snapshot"), true},
+		"tell of deltas":                         {patch("demo-delta-snapshot"), true},
+		"read a Lease that the record lists not": {get("demo-other"), false},
+		"renew such a Lease":                     {patch("demo-other"), false},
+		"make a Lease":                           {func() error { return in.agent.Create(ctx, lease("demo-new")) }, false},
+		"make a Lease of a listed name": {func() error {
+			gone := coordinationv1ac.Lease(lost, ns).WithAnnotations(map[string]string{"test": "yes"})
+			return in.agent.Apply(ctx, gone, client.FieldOwner("agent"))
+		}, false},
+		"list its own Lease": {func() error {
+			return in.agent.List(ctx, &coordinationv1.LeaseList{}, client.InNamespace(ns), client.MatchingFields{"metadata.name": member})
+		}, false},
+		"watch Leases": {func() error {
+			w, err := in.agent.Watch(ctx, &coordinationv1.LeaseList{}, client.InNamespace(ns))
+			if err == nil {
+				w.Stop()
+			}
+			return err
+		}, false},
+		"delete its own Lease": {func() error { return in.agent.Delete(ctx, lease(member)) }, false},
+		"list Leases": {func() error {
+			return in.agent.List(ctx, &coordinationv1.LeaseList{}, client.InNamespace(ns))
+		}, false},
+		"read Pods":    {func() error { return in.agent.List(ctx, &corev1.PodList{}, client.InNamespace(ns)) }, false},
+		"read Secrets": {func() error { return in.agent.List(ctx, &corev1.SecretList{}, client.InNamespace(ns)) }, false},
+	})
+}
+
+func (in *installed) druidRights(t *testing.T) {
+	ctx, ns := t.Context(), in.cluster.Namespace
+	check(t, map[string]right{
+		"read Secrets": {func() error { return in.druid.List(ctx, &corev1.SecretList{}, client.InNamespace(ns)) }, false},
+		"delete the Lease of a cluster that is not backed up any more": {func() error {
+			lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "demo-full-snapshot", Namespace: ns}}
+			return in.druid.Delete(ctx, lease, client.DryRunAll)
+		}, true},
+		"delete the claim of a lost volume": {func() error {
+			return in.druid.Delete(ctx, PersistentVolumeClaim(in.cluster, member), client.DryRunAll)
+		}, true},
+		"delete a volume": {func() error {
+			return in.druid.Delete(ctx, &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "any"}}, client.DryRunAll)
+		}, false},
+		"change a node": {func() error {
+			return in.druid.Patch(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "any"}}, client.RawPatch("application/merge-patch+json", []byte(`{}`)), client.DryRunAll)
+		}, false},
+		"change endpoints": {func() error {
+			return in.druid.Create(ctx, &discoveryv1.EndpointSlice{
+				ObjectMeta: metav1.ObjectMeta{Name: "demo", Namespace: ns}, AddressType: discoveryv1.AddressTypeIPv4,
+			}, client.DryRunAll)
+		}, false},
+		"delete a disruption budget": {func() error {
+			return in.druid.Delete(ctx, &policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Name: "demo", Namespace: ns}}, client.DryRunAll)
+		}, false},
+		"change what the user wants": {func() error {
+			return in.druid.Patch(ctx, in.cluster.DeepCopy(), client.RawPatch("application/merge-patch+json", []byte(`{"spec":{"replicas":1}}`)), client.DryRunAll)
+		}, false},
+		"write the status": {func() error {
+			return in.druid.Status().Patch(ctx, in.cluster.DeepCopy(), client.RawPatch("application/merge-patch+json", []byte(`{"status":{"readyReplicas":1}}`)))
+		}, true},
+		"delete a Pod": {func() error {
+			return in.druid.Delete(ctx, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: member, Namespace: ns}}, client.DryRunAll)
+		}, true},
+	})
+}
+
+func (in *installed) druidPod(t *testing.T) {
+	deployment := installedDeployment(t)
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: "druid", Namespace: deployment.Namespace},
+		Spec:       deployment.Spec.Template.Spec,
+	}
+	if err := in.admin.Create(t.Context(), pod, client.DryRunAll); err != nil {
+		t.Errorf("create druid's Pod in its own namespace: %v", err)
+	}
+}

@@ -1,0 +1,49 @@
+package manifests
+
+import (
+	"fmt"
+
+	corev1ac "k8s.io/client-go/applyconfigurations/core/v1"
+
+	"github.com/etcd-druid/druid/agent/config"
+	"github.com/etcd-druid/druid/api/v1alpha1"
+)
+
+// configMap holds what the agents take up without a restart.
+func configMap(cluster *v1alpha1.EtcdCluster, reloadable config.Reloadable) (*corev1ac.ConfigMapApplyConfiguration, error) {
+	backup, err := Backup(cluster)
+	if err != nil {
+		return nil, err
+	}
+	reloadable.Backup = backup
+	reloadable.Defragmentation = defragmentation(cluster.Spec.Defragmentation)
+	raw, err := reloadable.YAML()
+	if err != nil {
+		return nil, fmt.Errorf("encode the agents' configuration of %s/%s: %w", cluster.Namespace, cluster.Name, err)
+	}
+	return corev1ac.ConfigMap(AgentName(cluster.Name), cluster.Namespace).
+		WithLabels(Labels(cluster.Name)).
+		WithOwnerReferences(ownerReference(cluster)).
+		WithData(map[string]string{config.ConfigFile: string(raw)}), nil
+}
+
+// defragmentation is on unless the spec says otherwise.
+func defragmentation(spec *v1alpha1.DefragmentationSpec) config.Defragmentation {
+	d := config.DefaultDefragmentation()
+	d.Enabled = true
+	if spec == nil {
+		return d
+	}
+	d.Enabled = !spec.Disabled
+	d.Schedule, d.TimeZone = spec.Schedule, spec.TimeZone
+	if spec.Window != nil {
+		d.Window = config.Duration(spec.Window.Duration)
+	}
+	if spec.MinFreePercent != nil {
+		d.MinFreePercent = int64(*spec.MinFreePercent)
+	}
+	if spec.MinFreeBytes != nil {
+		d.MinFreeBytes = spec.MinFreeBytes.Value()
+	}
+	return d
+}

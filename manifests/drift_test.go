@@ -1,0 +1,107 @@
+package manifests
+
+import (
+	"encoding/json"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/etcd-druid/druid/agent/config"
+)
+
+// appliedTo is the object as the API server would hold it after a was applied.
+func appliedTo[T runtime.Object](t *testing.T, a Applied, into T) T {
+	t.Helper()
+	raw, err := json.Marshal(a.Configuration)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal(raw, into); err != nil {
+		t.Fatal(err)
+	}
+	return into
+}
+
+func TestHandsOnAppliedObjectsAreSeen(t *testing.T) {
+	shared, err := Shared(plain(), []string{"demo-a"}, Options{AgentImage: "agent", Reloadable: config.DefaultReloadable()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	of := func(kind, name string) Applied {
+		for _, a := range shared {
+			if a.Kind.Kind == kind && (name == "" || a.Name == name) {
+				return a
+			}
+		}
+		t.Fatalf("no %s %s", kind, name)
+		return Applied{}
+	}
+	budget, err := DisruptionBudget(plain(), 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	service := func(change func(*corev1.Service)) func() (Applied, runtime.Object) {
+		return func() (Applied, runtime.Object) {
+			a := of("Service", ClientServiceName("demo"))
+			s := appliedTo(t, a, &corev1.Service{})
+			change(s)
+			return a, s
+		}
+	}
+	role := func(change func(*rbacv1.Role)) func() (Applied, runtime.Object) {
+		return func() (Applied, runtime.Object) {
+			a := of("Role", "")
+			r := appliedTo(t, a, &rbacv1.Role{})
+			change(r)
+			return a, r
+		}
+	}
+	disruption := func(change func(*policyv1.PodDisruptionBudget)) func() (Applied, runtime.Object) {
+		return func() (Applied, runtime.Object) {
+			b := appliedTo(t, budget, &policyv1.PodDisruptionBudget{})
+			change(b)
+			return budget, b
+		}
+	}
+	tests := map[string]struct {
+		object func() (Applied, runtime.Object)
+		held   bool
+	}{
+		"as it was applied": {service(func(*corev1.Service) {}), true},
+		"with the defaults of the API server": {service(func(s *corev1.Service) {
+			s.Spec.ClusterIP, s.Spec.Type, s.Spec.SessionAffinity = "10.0.0.1", corev1.ServiceTypeClusterIP, corev1.ServiceAffinityNone
+			s.UID, s.ResourceVersion = "uid", "7"
+		}), true},
+		"with what others added": {service(func(s *corev1.Service) {
+			s.Labels["theirs"], s.Annotations["theirs"] = "a", "b"
+			s.Spec.Ports = append([]corev1.ServicePort{{Name: "more", Port: 1}}, s.Spec.Ports...)
+		}), true},
+		"a selector that selects less":      {service(func(s *corev1.Service) { s.Spec.Selector["more"] = "x" }), false},
+		"a selector that selects more":      {service(func(s *corev1.Service) { delete(s.Spec.Selector, LabelServing) }), false},
+		"not-ready addresses unpublished":   {service(func(s *corev1.Service) { s.Spec.PublishNotReadyAddresses = false }), false},
+		"another port":                      {service(func(s *corev1.Service) { s.Spec.Ports[0].Port = 1 }), false},
+		"a label taken away":                {service(func(s *corev1.Service) { delete(s.Labels, labelManagedBy) }), false},
+		"an older hash":                     {service(func(s *corev1.Service) { s.Annotations[AnnotationHash] = "old" }), false},
+		"the owner taken away":              {service(func(s *corev1.Service) { s.OwnerReferences = nil }), false},
+		"a Role as it was applied":          {role(func(*rbacv1.Role) {}), true},
+		"a Role that allows more":           {role(func(r *rbacv1.Role) { r.Rules[0].Verbs = append(r.Rules[0].Verbs, "delete") }), false},
+		"a Role with a rule more":           {role(func(r *rbacv1.Role) { r.Rules = append(r.Rules, rbacv1.PolicyRule{Verbs: []string{"*"}}) }), false},
+		"a Role that allows less":           {role(func(r *rbacv1.Role) { r.Rules = nil }), false},
+		"a budget as it was applied":        {disruption(func(*policyv1.PodDisruptionBudget) {}), true},
+		"a budget that allows more":         {disruption(func(b *policyv1.PodDisruptionBudget) { b.Spec.MinAvailable = new(intstr.FromInt32(0)) }), false},
+		"a budget for other Pods":           {disruption(func(b *policyv1.PodDisruptionBudget) { b.Spec.Selector.MatchLabels = nil }), false},
+		"a budget that protects the unwell": {disruption(func(b *policyv1.PodDisruptionBudget) { b.Spec.UnhealthyPodEvictionPolicy = nil }), false},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			applied, live := test.object()
+			if held, err := applied.HeldBy(live); err != nil || held != test.held {
+				t.Errorf("got %t, %v; want %t", held, err, test.held)
+			}
+		})
+	}
+}

@@ -1,0 +1,184 @@
+package manifests
+
+import (
+	"fmt"
+	"maps"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/etcd-druid/druid/agent/config"
+	"github.com/etcd-druid/druid/api/v1alpha1"
+)
+
+// The containers of a member's Pod.
+const (
+	ContainerInstall = "install"
+	ContainerAgent   = "agent"
+	ContainerEtcd    = "etcd"
+)
+
+// The volumes of a member's Pod.
+const (
+	volumeDruid  = "druid"  // the agent's binary and the socket
+	volumeData   = "data"   // the member's PersistentVolumeClaim
+	volumeConfig = "config" // what the agent reloads
+	volumeToken  = "token"  // the agent's credentials for Kubernetes
+)
+
+// terminationGracePeriodSeconds is twice what etcd's own end may take at most: 5 s for the agent to move leadership, then
+// etcd drains its clients up to a request time-out, and closes the database.
+const terminationGracePeriodSeconds = 60
+
+// Pod is the Pod of a member. It is made once and later patched in labels, annotations and images alone; AnnotationHash
+// tells whether it is what would be made now.
+func Pod(cluster *v1alpha1.EtcdCluster, member string, options Options) (*corev1.Pod, error) {
+	labels := MemberLabels(cluster.Name, member)
+	labels[LabelClusterUID] = string(cluster.UID)
+	agent, err := agentConfig(cluster, member)
+	if err != nil {
+		return nil, err
+	}
+	pod := &corev1.Pod{
+		ObjectMeta: owned(cluster, member, labels),
+		Spec:       podSpec(cluster, agent, options),
+	}
+	pod.Annotations = map[string]string{
+		"kubectl.kubernetes.io/default-container": ContainerEtcd,
+		// Nothing in the shared directory outlives a Pod's use of it, so it must not keep a node from being emptied.
+		"cluster-autoscaler.kubernetes.io/safe-to-evict-local-volumes": volumeDruid,
+	}
+	hash, err := podHash(pod)
+	if err != nil {
+		return nil, fmt.Errorf("hash Pod %s/%s: %w", pod.Namespace, pod.Name, err)
+	}
+	pod.Annotations[AnnotationHash] = hash
+	return pod, nil
+}
+
+func podSpec(cluster *v1alpha1.EtcdCluster, agent config.Config, options Options) corev1.PodSpec {
+	grace := int64(terminationGracePeriodSeconds)
+	return corev1.PodSpec{
+		Hostname:                      agent.Member,
+		Subdomain:                     PeerServiceName(cluster.Name),
+		InitContainers:                []corev1.Container{installContainer(options), agentContainer(cluster, agent, options)},
+		Containers:                    []corev1.Container{etcdContainer(cluster)},
+		Volumes:                       volumes(cluster, agent.Member),
+		RestartPolicy:                 corev1.RestartPolicyAlways,
+		TerminationGracePeriodSeconds: &grace,
+		ServiceAccountName:            AgentName(cluster.Name),
+		// The token is for the agent alone: it is mounted there by hand.
+		AutomountServiceAccountToken: new(false),
+		// Environment variables of foreign Services could set flags of etcd (ETCD_*), and there may be thousands.
+		EnableServiceLinks:        new(false),
+		SecurityContext:           podSecurityContext(),
+		ImagePullSecrets:          cluster.Spec.ImagePullSecrets,
+		PriorityClassName:         cluster.Spec.PriorityClassName,
+		Affinity:                  affinity(cluster),
+		Tolerations:               tolerations(cluster.Spec.Tolerations),
+		TopologySpreadConstraints: topologySpreadConstraints(cluster),
+	}
+}
+
+func volumes(cluster *v1alpha1.EtcdCluster, member string) []corev1.Volume {
+	all := []corev1.Volume{
+		{Name: volumeDruid, VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}},
+		{Name: volumeData, VolumeSource: corev1.VolumeSource{
+			PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: member},
+		}},
+		{Name: volumeConfig, VolumeSource: corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{
+			LocalObjectReference: corev1.LocalObjectReference{Name: AgentName(cluster.Name)},
+		}}},
+		{Name: volumeToken, VolumeSource: corev1.VolumeSource{Projected: tokenProjection()}},
+	}
+	for _, a := range storeVolumes(cluster) {
+		all = append(all, a.volume)
+	}
+	return all
+}
+
+// tokenProjection is what Kubernetes itself would mount into every container of the Pod, so that client-go's in-cluster
+// configuration finds it. The life of the token, 3607 s, is Kubernetes' own number too.
+func tokenProjection() *corev1.ProjectedVolumeSource {
+	expiration := int64(3607)
+	return &corev1.ProjectedVolumeSource{Sources: []corev1.VolumeProjection{
+		{ServiceAccountToken: &corev1.ServiceAccountTokenProjection{Path: "token", ExpirationSeconds: &expiration}},
+		{ConfigMap: &corev1.ConfigMapProjection{
+			LocalObjectReference: corev1.LocalObjectReference{Name: "kube-root-ca.crt"},
+			Items:                []corev1.KeyToPath{{Key: "ca.crt", Path: "ca.crt"}},
+		}},
+		{DownwardAPI: &corev1.DownwardAPIProjection{Items: []corev1.DownwardAPIVolumeFile{{
+			Path:     "namespace",
+			FieldRef: &corev1.ObjectFieldSelector{APIVersion: "v1", FieldPath: "metadata.namespace"},
+		}}}},
+	}}
+}
+
+// envPodUID is the variable of the agent's container from which the kubelet fills in the Pod's UID, which nobody knows
+// before the Pod is made.
+const envPodUID = "POD_UID"
+
+// agentConfig is what the member's agent is started with.
+func agentConfig(cluster *v1alpha1.EtcdCluster, member string) (config.Config, error) {
+	etcd := cluster.Spec.Etcd
+	c := config.Default()
+	c.Namespace = cluster.Namespace
+	c.Cluster = cluster.Name
+	c.ClusterUID = string(cluster.UID)
+	c.Member = member
+	c.PodUID = "$(" + envPodUID + ")"
+	c.PeerService = PeerServiceName(cluster.Name)
+	c.ClientService = ClientServiceName(cluster.Name)
+	c.EtcdVersion = cluster.Spec.Version
+	c.QuotaBackendBytes = quotaBackendBytes(cluster)
+	c.AutoCompactionMode = compactionModes[etcd.AutoCompactionMode]
+	c.AutoCompactionRetention = etcd.AutoCompactionRetention
+	if etcd.SnapshotCount != nil {
+		c.SnapshotCount = *etcd.SnapshotCount
+	}
+	if etcd.HeartbeatInterval != nil {
+		c.HeartbeatInterval = etcd.HeartbeatInterval.Duration
+	}
+	if etcd.ElectionTimeout != nil {
+		c.ElectionTimeout = etcd.ElectionTimeout.Duration
+	}
+	order, err := restore(cluster)
+	c.Restore = order
+	return c, err
+}
+
+// compactionModes are etcd's words for the modes. Without a mode etcd takes its own default, periodic.
+var compactionModes = map[v1alpha1.AutoCompactionMode]string{
+	v1alpha1.AutoCompactionPeriodic: "periodic",
+	v1alpha1.AutoCompactionRevision: "revision",
+}
+
+// defaultQuotaBackendBytes is etcd's own default (server/storage, DefaultQuotaBytes).
+const defaultQuotaBackendBytes = 2 << 30
+
+// quotaBackendBytes is the quota that the user set, or half the volume up to etcd's own default: the other half is for
+// the write-ahead log and the copy that a defragmentation makes, and etcd must reach its quota before the volume is full.
+func quotaBackendBytes(cluster *v1alpha1.EtcdCluster) int64 {
+	if quota := cluster.Spec.Etcd.QuotaBackendBytes; quota != nil {
+		return quota.Value()
+	}
+	return min(cluster.Spec.Storage.Size.Value()/2, defaultQuotaBackendBytes)
+}
+
+// podHash is the hash of what druid sets in a Pod, but for what it changes in a running one: the agent's image.
+func podHash(pod *corev1.Pod) (string, error) {
+	spec := pod.Spec.DeepCopy()
+	for i := range spec.InitContainers {
+		spec.InitContainers[i].Image = ""
+	}
+	return hash(struct {
+		Labels      map[string]string `json:"labels"`
+		Annotations map[string]string `json:"annotations"`
+		Spec        *corev1.PodSpec   `json:"spec"`
+	}{pod.Labels, withoutHash(pod.Annotations), spec})
+}
+
+func withoutHash(annotations map[string]string) map[string]string {
+	others := maps.Clone(annotations)
+	delete(others, AnnotationHash)
+	return others
+}

@@ -1,0 +1,95 @@
+package membership
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+// Why etcd refused a change: the answers to branch on. Whether a change took effect whose error is none of these is
+// unknown; a fresh member list tells.
+var (
+	// ErrUnhealthy: the member that was asked was not connected to a quorum of voters for the last 5 s (etcd's
+	// HealthInterval). Healthy clusters answer so for 5 s after a peer reconnects, so callers retry for at least 10 s.
+	ErrUnhealthy = errors.New("not connected to a quorum for 5 s")
+	// ErrNotEnoughStarted: the change would leave fewer started members than a quorum.
+	ErrNotEnoughStarted = errors.New("too few started members")
+	// ErrLearnerNotReady: the learner holds less than 90 % of the leader's log. Retry.
+	ErrLearnerNotReady = errors.New("learner is not in sync with the leader")
+	// ErrTooManyLearners: the raft group's fixed limit is reached.
+	ErrTooManyLearners = errors.New("too many learners")
+	// ErrNotLearner: the member votes already.
+	ErrNotLearner = errors.New("member is no learner")
+	// ErrNotFound: no member has the ID.
+	ErrNotFound = errors.New("member not found")
+	// ErrExists: a member with the peer URL is listed already.
+	ErrExists = errors.New("peer URL is listed already")
+)
+
+var classes = []struct {
+	etcd, ours error
+}{
+	{rpctypes.ErrUnhealthy, ErrUnhealthy},
+	{rpctypes.ErrMemberNotEnoughStarted, ErrNotEnoughStarted},
+	{rpctypes.ErrMemberLearnerNotReady, ErrLearnerNotReady},
+	{rpctypes.ErrTooManyLearners, ErrTooManyLearners},
+	{rpctypes.ErrMemberNotLearner, ErrNotLearner},
+	{rpctypes.ErrMemberNotFound, ErrNotFound},
+	{rpctypes.ErrPeerURLExist, ErrExists},
+	{rpctypes.ErrMemberExist, ErrExists},
+}
+
+// classify joins our sentinel to etcd's error, whose own words tell a person more.
+func classify(err error) error {
+	for _, c := range classes {
+		if errors.Is(err, c.etcd) {
+			return fmt.Errorf("%w: %w", c.ours, err)
+		}
+	}
+	return err
+}
+
+// AddLearner adds a member that does not vote and is reached at peerURL. The server that is asked draws the ID.
+func AddLearner(ctx context.Context, client *clientv3.Client, peerURL string) (Member, error) {
+	resp, err := client.MemberAddAsLearner(ctx, []string{peerURL})
+	if err != nil {
+		return Member{}, fmt.Errorf("member add %s as learner: %w", peerURL, classify(err))
+	}
+	return members(append(resp.Members[:0:0], resp.Member))[0], nil
+}
+
+// Promote makes the learner with id a voter. etcd refuses until the learner caught up.
+func Promote(ctx context.Context, client *clientv3.Client, id uint64) error {
+	if _, err := client.MemberPromote(ctx, id); err != nil {
+		return fmt.Errorf("member promote %x: %w", id, classify(err))
+	}
+	return nil
+}
+
+// Remove removes the member with exactly this ID. It cannot be undone: etcd never takes the ID back.
+func Remove(ctx context.Context, client *clientv3.Client, id uint64) error {
+	if _, err := client.MemberRemove(ctx, id); err != nil {
+		return fmt.Errorf("member remove %x: %w", id, classify(err))
+	}
+	return nil
+}
+
+// MoveLeader hands leadership to the voter with id. It must be asked of the leader.
+func MoveLeader(ctx context.Context, client *clientv3.Client, id uint64) error {
+	if _, err := client.MoveLeader(ctx, id); err != nil {
+		return fmt.Errorf("move leader to %x: %w", id, classify(err))
+	}
+	return nil
+}
+
+// Defragment rewrites the database of the member at endpoint without the pages that are not in use. Until it answers the member
+// serves neither reads nor writes; etcd goes on with it when ctx ends.
+func Defragment(ctx context.Context, client *clientv3.Client, endpoint string) error {
+	if _, err := client.Defragment(ctx, endpoint); err != nil {
+		return fmt.Errorf("defragment %s: %w", endpoint, err)
+	}
+	return nil
+}

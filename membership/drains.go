@@ -1,0 +1,224 @@
+package membership
+
+import "slices"
+
+// One-bit enums of the drain.
+type (
+	// Mark is how far the way out of the member that the record's slot names has come.
+	Mark uint8
+	// Entry is what a quorum's list says of that member.
+	Entry uint8
+)
+
+// The marks. NotAsked is no mark as well as one that the slot does not name: both order nothing.
+const (
+	NotAsked Mark = 1 << iota
+	Requested
+	ClaimedByUs
+	ClaimedByAnother // of another Pod, or of another member ID than the one that is listed
+	Retired
+	MarkUnreadable
+	MarkUnknown
+)
+
+// The entries. EntryUnknown: several entries are the member.
+const (
+	NotListed Entry = 1 << iota
+	LearnerEntry
+	VoterEntry
+	EntryUnknown
+)
+
+const (
+	anyMark   = NotAsked | Requested | ClaimedByUs | ClaimedByAnother | Retired | MarkUnreadable | MarkUnknown
+	anyEntry  = NotListed | LearnerEntry | VoterEntry | EntryUnknown
+	isClaimed = ClaimedByUs | ClaimedByAnother
+	isEntry   = LearnerEntry | VoterEntry
+	notYes    = No | Unknown
+)
+
+var (
+	markNames = map[Mark]string{
+		NotAsked: "none", Requested: "requested", ClaimedByUs: "removing by us", ClaimedByAnother: "removing by another",
+		Retired: "done", MarkUnreadable: "unreadable", MarkUnknown: "unknown",
+	}
+	entryNames = map[Entry]string{NotListed: "not listed", LearnerEntry: "learner", VoterEntry: "voter", EntryUnknown: "unknown"}
+)
+
+func (m Mark) String() string  { return markNames[m] }
+func (e Entry) String() string { return entryNames[e] }
+
+// EntryOf the member called name at peerURL. claimed is the ID whose removal was claimed before, 0 for none: it is the
+// member whatever it is called now.
+func EntryOf(v View, name, peerURL string, claimed uint64) (Member, Entry) {
+	var found []Member
+	for _, m := range v.Members {
+		if m.Is(name, peerURL) || claimed != 0 && m.ID == claimed {
+			found = append(found, m)
+		}
+	}
+	switch {
+	case len(found) == 0:
+		return Member{}, NotListed
+	case len(found) > 1:
+		return Member{}, EntryUnknown
+	case found[0].Learner:
+		return found[0], LearnerEntry
+	default:
+		return found[0], VoterEntry
+	}
+}
+
+// OthersHealthy says whether every voter that is desired, but for the member with id, is healthy. A stray voter is nobody's to
+// wait for; it counts in QuorumWithout.
+func OthersHealthy(v View, id uint64, health map[uint64]Answer, desired func(Member) Answer) Answer {
+	all := Yes
+	for _, m := range v.Voters() {
+		if m.ID == id || desired(m) != Yes {
+			continue
+		}
+		switch health[m.ID] {
+		case Yes:
+		case No:
+			return No
+		default:
+			all = Unknown
+		}
+	}
+	return all
+}
+
+// OthersJoin says whether a desired learner, but for the member with id, is on its way to a vote.
+func OthersJoin(v View, id uint64, desired func(Member) Answer) Answer {
+	join := No
+	for _, m := range v.Learners() {
+		if m.ID == id {
+			continue
+		}
+		switch desired(m) {
+		case Yes:
+			return Yes
+		case No:
+		default:
+			join = Unknown
+		}
+	}
+	return join
+}
+
+// DrainFacts is all that DecideDrain may look at, for the member that the record's slot names.
+type DrainFacts struct {
+	// Firm: the cluster record was read just now, says Formed, and lists the member that decides, whose own Lease is its own.
+	Firm Answer
+	Mark Mark
+	// Leads: our member leads, in the raft term in which the list was read.
+	Leads Answer
+	Entry Entry
+	// Self: the member that is to go is the one that decides.
+	Self Answer
+	// Quorum: the voters that are left hold a healthy quorum (QuorumWithout).
+	Quorum Answer
+	// Others: every other desired voter is healthy (OthersHealthy).
+	Others Answer
+	// Joining: another member joins or replaces itself.
+	Joining Answer
+	// Waited: the claim was hindered for as long as this leader lets it.
+	Waited Answer
+}
+
+// DrainVerdict is what the leader's agent does next.
+type DrainVerdict string
+
+// The verdicts, each at most one call that cannot be undone.
+const (
+	DrainKeep   DrainVerdict = "Keep"        // nothing is left to do here
+	DrainWait   DrainVerdict = "Wait"        // look again
+	Claim       DrainVerdict = "Claim"       // mark the Lease removing: the intent
+	HandBack    DrainVerdict = "HandBack"    // mark it requested again
+	MoveAway    DrainVerdict = "MoveLeader"  // hand leadership to another voter
+	DrainRemove DrainVerdict = "Remove"      // remove exactly the ID that was claimed
+	Acknowledge DrainVerdict = "Acknowledge" // mark the Lease done
+)
+
+// DrainDecision names the rule too.
+type DrainDecision struct {
+	Verdict DrainVerdict
+	Rule    string
+	// Reason, of Wait, in words for a person.
+	Reason string
+}
+
+// drainRule is one row. A zero cell holds every value of its fact.
+type drainRule struct {
+	name    string
+	when    DrainFacts
+	verdict DrainVerdict
+	why     string
+}
+
+// drains is the whole policy on a member's way out. First match wins; what no rule covers waits.
+var drains = []drainRule{
+	{"record-not-firm", DrainFacts{Firm: notYes}, DrainWait,
+		"only a Formed record that was read just now and lists the decider says who is to go"},
+	{"mark-unread", DrainFacts{Mark: MarkUnreadable | MarkUnknown}, DrainWait,
+		"a mark that cannot be read orders nothing and takes nothing back"},
+	{"not-asked", DrainFacts{Mark: NotAsked}, DrainWait,
+		"the slot alone orders nothing: druid is about to mark the Lease, or to free the slot"},
+	{"retired", DrainFacts{Mark: Retired}, DrainKeep, "the member is out, the rest is druid's"},
+	{"leadership-moved", DrainFacts{Leads: notYes}, DrainWait, "another agent may lead now"},
+	{"entry-unknown", DrainFacts{Entry: EntryUnknown}, DrainWait, "several entries are the member; a person has to remove the wrong one"},
+	{"self-unknown", DrainFacts{Self: Unknown}, DrainWait, "nobody removes itself"},
+	{"self-not-voter", DrainFacts{Self: Yes, Entry: NotListed | LearnerEntry}, DrainWait, "who leads is a voter: the list is read again"},
+	{"quorum-back", DrainFacts{Mark: isClaimed, Entry: isEntry, Quorum: notYes, Waited: Yes}, HandBack,
+		"what hinders it may need the order to be taken back first"},
+	{"quorum", DrainFacts{Entry: isEntry, Quorum: notYes}, DrainWait, "never below a healthy quorum"},
+	{"others-back", DrainFacts{Mark: isClaimed, Entry: VoterEntry, Others: notYes, Waited: Yes}, HandBack,
+		"the other may have to replace itself, which waits for the slot"},
+	{"others-not-healthy", DrainFacts{Entry: VoterEntry, Others: notYes}, DrainWait, "another member is not healthy"},
+	{"joining-back", DrainFacts{Mark: isClaimed, Entry: VoterEntry, Joining: Yes | Unknown, Waited: Yes}, HandBack,
+		"the joiner may have to replace itself, which waits for the slot"},
+	{"others-join", DrainFacts{Entry: VoterEntry, Joining: Yes | Unknown}, DrainWait, "another member is joining"},
+	{"move-leader", DrainFacts{Self: Yes}, MoveAway, "nobody removes itself: the next leader's agent goes on"},
+	{"claim", DrainFacts{Mark: Requested | ClaimedByAnother}, Claim,
+		"from here on nobody takes it back; what a predecessor claimed is claimed again"},
+	{"remove", DrainFacts{Entry: isEntry}, DrainRemove, "exactly the ID that was claimed"},
+	{"acknowledge", DrainFacts{}, Acknowledge, "a linearizable list that was read under our claim does not have it"},
+}
+
+func (r *drainRule) matches(f DrainFacts) bool {
+	w := &r.when
+	return holds(w.Firm, f.Firm) && holds(w.Mark, f.Mark) && holds(w.Leads, f.Leads) && holds(w.Entry, f.Entry) &&
+		holds(w.Self, f.Self) && holds(w.Quorum, f.Quorum) && holds(w.Others, f.Others) && holds(w.Joining, f.Joining) &&
+		holds(w.Waited, f.Waited)
+}
+
+func holds[T ~uint8](cell, fact T) bool { return cell == 0 || cell&fact != 0 }
+
+// DecideDrain says what the leader's agent does next about the member that is on its way out.
+func DecideDrain(f DrainFacts) DrainDecision {
+	return DecideDrainWithout(f)
+}
+
+// DecideDrainWithout decides as if the table lacked the rows called so. It lets the model test show which harm each row
+// averts.
+func DecideDrainWithout(f DrainFacts, rules ...string) DrainDecision {
+	for i := range drains {
+		if r := &drains[i]; r.matches(f) && !slices.Contains(rules, r.name) {
+			d := DrainDecision{Verdict: r.verdict, Rule: r.name}
+			if r.verdict == DrainWait {
+				d.Reason = r.why
+			}
+			return d
+		}
+	}
+	return DrainDecision{Verdict: DrainWait, Rule: "uncovered"}
+}
+
+// DrainRules are the names of the table's rows, in their order.
+func DrainRules() []string {
+	names := make([]string, len(drains))
+	for i, r := range drains {
+		names[i] = r.name
+	}
+	return names
+}

@@ -1,0 +1,159 @@
+package membership
+
+import (
+	"fmt"
+	"iter"
+	"testing"
+
+	"github.com/etcd-druid/druid/test/golden"
+)
+
+func eachDrain() iter.Seq[DrainFacts] {
+	return func(yield func(DrainFacts) bool) {
+		var f DrainFacts
+		for f.Firm = range golden.Bits(anyAnswer) {
+			for f.Mark = range golden.Bits(anyMark) {
+				for f.Leads = range golden.Bits(anyAnswer) {
+					for f.Entry = range golden.Bits(anyEntry) {
+						for f.Self = range golden.Bits(anyAnswer) {
+							for f.Quorum = range golden.Bits(anyAnswer) {
+								for f.Others = range golden.Bits(anyAnswer) {
+									for f.Joining = range golden.Bits(anyAnswer) {
+										for f.Waited = range golden.Bits(anyAnswer) {
+											if !yield(f) {
+												return
+											}
+										}
+									}
+								}
+							}
+						}
+					}
+				}
+			}
+		}
+	}
+}
+
+// brokenDrain names the promise that a decision breaks, or nothing.
+func brokenDrain(f DrainFacts, d DrainDecision) string {
+	listed := f.Entry&isEntry != 0
+	sound := f.Quorum == Yes && (f.Entry == LearnerEntry || f.Others == Yes && f.Joining == No)
+	acts := d.Verdict != DrainKeep && d.Verdict != DrainWait
+	switch {
+	case d.Rule == "uncovered":
+		return "no rule covers it"
+	case acts && (f.Firm != Yes || f.Leads != Yes):
+		return "acts without a firm record or without leadership"
+	case acts && f.Mark&(NotAsked|Retired|MarkUnreadable|MarkUnknown) != 0:
+		return "acts without an order"
+	case acts && f.Entry == EntryUnknown, acts && f.Self == Unknown:
+		return "acts on what is unknown"
+	case f.Self != No && (d.Verdict == Claim || d.Verdict == DrainRemove || d.Verdict == Acknowledge):
+		return "a member claims, removes or acknowledges itself"
+	case d.Verdict == DrainRemove && f.Mark != ClaimedByUs:
+		return "removes without its own claim"
+	case d.Verdict == DrainRemove && f.Quorum != Yes:
+		return "the voters that are left may hold no healthy quorum"
+	case listed && !sound && (d.Verdict == DrainRemove || d.Verdict == Claim || d.Verdict == MoveAway):
+		return "goes on although another member ails or joins"
+	case d.Verdict == DrainRemove && !listed:
+		return "removes what is not listed"
+	case d.Verdict == Acknowledge && (f.Entry != NotListed || f.Mark != ClaimedByUs):
+		return "acknowledges what is listed, or what it did not claim"
+	case d.Verdict == HandBack && (f.Mark&isClaimed == 0 || !listed || sound || f.Waited != Yes):
+		return "gives up a claim that nothing hinders"
+	case d.Verdict == MoveAway && f.Self != Yes:
+		return "moves leadership away from a member that stays"
+	// It goes on wherever it may.
+	case f.Firm == Yes && f.Leads == Yes && f.Self == No && f.Mark&(Requested|isClaimed) != 0 &&
+		(f.Entry == NotListed || listed && sound) && !acts:
+		return "a member that may go does not"
+	}
+	return ""
+}
+
+func TestDrainsAreSafeForAllFacts(t *testing.T) {
+	fired := map[string]int{}
+	for f := range eachDrain() {
+		d := DecideDrain(f)
+		fired[d.Rule]++
+		if promise := brokenDrain(f, d); promise != "" {
+			t.Errorf("%+v: %+v: %s", f, d, promise)
+		}
+	}
+	var rows [][]string
+	for _, r := range drains {
+		if fired[r.name] == 0 {
+			t.Errorf("row %s can never fire", r.name)
+		}
+		w := r.when
+		rows = append(rows, []string{
+			r.name, golden.Cell(w.Firm, anyAnswer), golden.Cell(w.Mark, anyMark), golden.Cell(w.Leads, anyAnswer), golden.Cell(w.Entry, anyEntry),
+			golden.Cell(w.Self, anyAnswer), golden.Cell(w.Quorum, anyAnswer), golden.Cell(w.Others, anyAnswer), golden.Cell(w.Joining, anyAnswer),
+			golden.Cell(w.Waited, anyAnswer), "**" + string(r.verdict) + "**", r.why, fmt.Sprint(fired[r.name]),
+		})
+	}
+	golden.Section(t, decisions, "drains", "## A member's way out: membership.drains\n\n"+
+		"Asked by the leader's agent for the member that the record's slot names.\n\n"+golden.Table([]string{
+		"rule", "firm record", "mark", "we lead", "entry", "self", "quorum without it", "others healthy", "others join",
+		"hindered for long", "verdict", "why", "cases",
+	}, rows))
+}
+
+func TestEntryIsTheOneMemberOfThatName(t *testing.T) {
+	const url = "http://c:2380"
+	started, unstarted := Member{ID: 3, Name: "c", PeerURLs: []string{url}}, Member{ID: 3, PeerURLs: []string{url}, Learner: true}
+	for name, tc := range map[string]struct {
+		members []Member
+		claimed uint64
+		want    Entry
+	}{
+		"nobody of that name":                   {[]Member{{ID: 1, Name: "a"}}, 0, NotListed},
+		"a voter":                               {[]Member{{ID: 1, Name: "a"}, started}, 0, VoterEntry},
+		"a learner that never started":          {[]Member{unstarted}, 0, LearnerEntry},
+		"a second one under its name":           {[]Member{started, {ID: 4, Name: "c", PeerURLs: []string{"http://x:1"}}}, 0, EntryUnknown},
+		"the claimed ID under another name":     {[]Member{{ID: 3, Name: "x"}}, 3, VoterEntry},
+		"the claimed ID beside one of its name": {[]Member{started, {ID: 4, Name: "x"}}, 4, EntryUnknown},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if _, got := EntryOf(View{Members: tc.members}, "c", url, tc.claimed); got != tc.want {
+				t.Errorf("got %s, want %s", got, tc.want)
+			}
+		})
+	}
+}
+
+func TestOthersAreTheDesiredMembersThatStay(t *testing.T) {
+	desired := func(m Member) Answer { return AnswerOf(m.Name != "stray") }
+	view := View{Members: []Member{{ID: 1, Name: "a"}, {ID: 2, Name: "b"}, {ID: 3, Name: "c"}, {ID: 8, Name: "stray"}}}
+	for name, tc := range map[string]struct {
+		health map[uint64]Answer
+		want   Answer
+	}{
+		"all are healthy":                  {map[uint64]Answer{1: Yes, 2: Yes, 3: Yes, 8: Yes}, Yes},
+		"it may be down itself":            {map[uint64]Answer{1: Yes, 2: Yes, 3: No, 8: Yes}, Yes},
+		"nobody waits for a stray":         {map[uint64]Answer{1: Yes, 2: Yes, 3: Yes, 8: No}, Yes},
+		"one is down":                      {map[uint64]Answer{1: Yes, 2: No, 3: Yes}, No},
+		"one does not answer":              {map[uint64]Answer{1: Yes, 3: Yes}, Unknown},
+		"one is down, one does not answer": {map[uint64]Answer{2: No, 3: Yes}, No},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := OthersHealthy(view, 3, tc.health, desired); got != tc.want {
+				t.Errorf("got %s, want %s", got, tc.want)
+			}
+		})
+	}
+	learner := func(name string) View {
+		return View{Members: []Member{{ID: 1, Name: "a"}, {ID: 9, Name: name, Learner: true}}}
+	}
+	if got := OthersJoin(learner("d"), 1, desired); got != Yes {
+		t.Errorf("a desired learner: %s, want yes", got)
+	}
+	if got := OthersJoin(learner("d"), 9, desired); got != No {
+		t.Errorf("the learner that goes: %s, want no", got)
+	}
+	if got := OthersJoin(learner("stray"), 1, desired); got != No {
+		t.Errorf("a stray learner: %s, want no", got)
+	}
+}

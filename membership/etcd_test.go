@@ -1,0 +1,112 @@
+package membership
+
+import (
+	"context"
+	"errors"
+	"net/url"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.etcd.io/etcd/server/v3/embed"
+
+	"github.com/etcd-druid/druid/test/machine"
+)
+
+// patience with what takes milliseconds on an idle machine.
+const patience = 2 * time.Minute
+
+// single starts one real etcd and returns its client endpoint and peer URL.
+func single(t *testing.T, token string) (endpoint, peerURL string) {
+	t.Helper()
+	cfg := embed.NewConfig()
+	cfg.Name, cfg.Dir, cfg.LogLevel = "m", t.TempDir(), "panic"
+	client, peer := url.URL{Scheme: "http", Host: machine.Address(t)}, url.URL{Scheme: "http", Host: machine.Address(t)}
+	cfg.ListenClientUrls, cfg.AdvertiseClientUrls = []url.URL{client}, []url.URL{client}
+	cfg.ListenPeerUrls, cfg.AdvertisePeerUrls = []url.URL{peer}, []url.URL{peer}
+	cfg.InitialCluster, cfg.InitialClusterToken = "m="+peer.String(), token
+	server, err := embed.StartEtcd(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(server.Close)
+	select {
+	case <-server.Server.ReadyNotify():
+	case <-time.After(patience):
+		t.Fatalf("etcd is not ready after %s", patience)
+	}
+	return client.String(), peer.String()
+}
+
+func dialTest(ctx context.Context, endpoints ...string) (*clientv3.Client, error) {
+	return clientv3.New(clientv3.Config{Context: ctx, Endpoints: endpoints})
+}
+
+func TestObserveBelievesOneClusterAlone(t *testing.T) {
+	endpoint, peerURL := single(t, "one")
+	other, _ := single(t, "two")
+	memberID, clusterID, err := ExpectedIDs("m", peerURL, "one")
+	if err != nil {
+		t.Fatal(err)
+	}
+	query := Query{Endpoints: []string{other, "http://127.0.0.1:1", endpoint}, ClusterID: clusterID, Timeout: patience}
+	view, err := Observe(t.Context(), dialTest, query)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if view.ClusterID != clusterID || view.Endpoint != endpoint || len(view.Members) != 1 || view.Members[0].ID != memberID {
+		t.Errorf("it saw %+v, want member %x of cluster %x at %s", view, memberID, clusterID, endpoint)
+	}
+	query.Endpoints = []string{other}
+	if _, err := Observe(t.Context(), dialTest, query); !errors.Is(err, ErrNoQuorum) || !errors.Is(err, ErrOtherCluster) {
+		t.Errorf("without an answer of ours: %v", err)
+	}
+	query.Endpoints, query.Timeout = []string{"http://127.0.0.1:1"}, time.Second
+	if _, err := Observe(t.Context(), dialTest, query); !errors.Is(err, ErrNoQuorum) || errors.Is(err, ErrOtherCluster) {
+		t.Errorf("without any answer: %v", err)
+	}
+}
+
+func TestRefusedChangesSayWhy(t *testing.T) {
+	endpoint, peerURL := single(t, "one")
+	client, err := dialTest(t.Context(), endpoint)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = client.Close() }()
+	status, err := ReadStatus(t.Context(), client, endpoint)
+	if err != nil || status.Role != RoleLeader || !status.Healthy() {
+		t.Fatalf("status %+v, err %v", status, err)
+	}
+	if err := Linearizable(t.Context(), client); err != nil {
+		t.Error(err)
+	}
+	if alarms, err := Alarms(t.Context(), client); err != nil || len(alarms) != 0 {
+		t.Errorf("alarms %v, err %v", alarms, err)
+	}
+	if _, err := AddLearner(t.Context(), client, peerURL); !errors.Is(err, ErrExists) {
+		t.Errorf("add of a listed peer URL: %v", err)
+	}
+	learner, err := AddLearner(t.Context(), client, "http://127.0.0.1:2")
+	if err != nil || !learner.Learner || learner.Started() {
+		t.Fatalf("add of a learner: %+v, err %v", learner, err)
+	}
+	if _, err := AddLearner(t.Context(), client, "http://127.0.0.1:3"); !errors.Is(err, ErrTooManyLearners) {
+		t.Errorf("add beyond the limit: %v", err)
+	}
+	if err := Promote(t.Context(), client, learner.ID); !errors.Is(err, ErrLearnerNotReady) {
+		t.Errorf("promote of a learner that never started: %v", err)
+	}
+	if err := Promote(t.Context(), client, status.MemberID); !errors.Is(err, ErrNotLearner) {
+		t.Errorf("promote of a voter: %v", err)
+	}
+	if err := MoveLeader(t.Context(), client, learner.ID); err == nil {
+		t.Error("leadership moved to a learner")
+	}
+	if err := Remove(t.Context(), client, learner.ID); err != nil {
+		t.Error(err)
+	}
+	if err := Remove(t.Context(), client, learner.ID); !errors.Is(err, ErrNotFound) {
+		t.Errorf("remove of what is gone: %v", err)
+	}
+}

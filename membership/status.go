@@ -1,0 +1,100 @@
+package membership
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+// Role of a member in the raft group, as the member itself sees it.
+type Role string
+
+// The roles, in the words that member Leases use.
+const (
+	RoleLeader  Role = "Leader"
+	RoleMember  Role = "Member"
+	RoleLearner Role = "Learner"
+)
+
+// Status is what one member says of itself: a local answer, not one of a quorum.
+type Status struct {
+	ClusterID, MemberID uint64
+	// Leader is the ID of the leader that the member knows, 0 for none.
+	Leader uint64
+	Role   Role
+	// Version of the etcd binary, major.minor.patch.
+	Version string
+	// StorageVersion of the database, major.minor; empty before etcd 3.6.
+	StorageVersion string
+	// Revision of the key space; DBSize and DBSizeInUse in bytes.
+	Revision, DBSize, DBSizeInUse int64
+	RaftTerm, RaftIndex           uint64
+	AppliedIndex                  uint64
+	// Errors are etcd's own words on what ails the member: raised alarms, no leader.
+	Errors []string
+}
+
+// Healthy says whether the member knows a leader and reports no error of its own.
+func (s Status) Healthy() bool { return s.Leader != 0 && len(s.Errors) == 0 }
+
+// Corrupt says whether a member's data is known to differ from that of the others: the alarm CORRUPT stands.
+func (s Status) Corrupt() bool {
+	return slices.ContainsFunc(s.Errors, func(e string) bool {
+		return strings.Contains(e, etcdserverpb.AlarmType_CORRUPT.String())
+	})
+}
+
+// ReadStatus asks the one member at endpoint.
+func ReadStatus(ctx context.Context, client *clientv3.Client, endpoint string) (Status, error) {
+	resp, err := client.Status(ctx, endpoint)
+	if err != nil {
+		return Status{}, fmt.Errorf("status of %s: %w", endpoint, err)
+	}
+	s := Status{
+		ClusterID: resp.Header.GetClusterId(), MemberID: resp.Header.GetMemberId(), Leader: resp.Leader, Role: RoleMember,
+		Version: resp.Version, StorageVersion: resp.StorageVersion,
+		Revision: resp.Header.GetRevision(), DBSize: resp.DbSize, DBSizeInUse: resp.DbSizeInUse,
+		RaftTerm: resp.RaftTerm, RaftIndex: resp.RaftIndex, AppliedIndex: resp.RaftAppliedIndex, Errors: resp.Errors,
+	}
+	switch {
+	case resp.IsLearner:
+		s.Role = RoleLearner
+	case s.Leader == s.MemberID && s.MemberID != 0:
+		s.Role = RoleLeader
+	}
+	return s, nil
+}
+
+// Alarm is one raised alarm.
+type Alarm struct {
+	MemberID uint64
+	// Type is etcd's name: NOSPACE or CORRUPT.
+	Type string
+}
+
+// Alarms lists the raised alarms of all members.
+func Alarms(ctx context.Context, client *clientv3.Client) ([]Alarm, error) {
+	resp, err := client.AlarmList(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("alarm list: %w", err)
+	}
+	var alarms []Alarm
+	for _, a := range resp.Alarms {
+		if a.Alarm != etcdserverpb.AlarmType_NONE {
+			alarms = append(alarms, Alarm{MemberID: a.MemberID, Type: a.Alarm.String()})
+		}
+	}
+	return alarms, nil
+}
+
+// Linearizable proves that the member behind client is connected to a quorum: it reads one key through raft.
+func Linearizable(ctx context.Context, client *clientv3.Client) error {
+	if _, err := client.Get(ctx, "health", clientv3.WithCountOnly()); err != nil {
+		return fmt.Errorf("linearizable read: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,140 @@
+package points
+
+import (
+	"go/types"
+	"slices"
+	"strings"
+)
+
+// class of a function: does it change anything that outlives the process?
+type class uint8
+
+const (
+	_ class = iota
+	// changes something outside: it stands between two points.
+	changes
+	// reads, or touches only what ends with the process.
+	reads
+	// tells a person something from which nothing follows.
+	tells
+)
+
+// watched says whether a function belongs to one of the doors to the outside. Each of them that is called must be in
+// classes.
+func watched(f *types.Func) bool {
+	if f.Pkg() == nil {
+		return false
+	}
+	signature := f.Signature()
+	switch path := strings.TrimPrefix(f.Pkg().Path(), module); path {
+	case "os", "os/exec", "golang.org/x/sys/unix",
+		"go.etcd.io/etcd/client/v3",
+		"k8s.io/client-go/kubernetes/typed/coordination/v1", "k8s.io/client-go/tools/leaderelection/resourcelock",
+		"k8s.io/client-go/tools/internal/events":
+		return true
+	case "sigs.k8s.io/controller-runtime/pkg/client", "backup/store":
+		return signature.Recv() != nil && types.IsInterface(signature.Recv().Type())
+	case "leases":
+		return signature.Recv() != nil && f.Exported() && strings.HasSuffix(signature.Recv().Type().String(), "leases.Store")
+	case "agent/launch":
+		return f.Exported() && signature.Recv() != nil && strings.HasSuffix(signature.Recv().Type().String(), "launch.Conn")
+	case "backup/chain", "backup/delta", "backup/restore", "backup/snapshot":
+		return takes(signature, "context.Context")
+	case "membership":
+		return takes(signature, "*go.etcd.io/etcd/client/v3.Client") || takes(signature, module+"membership.Dial")
+	case "agent/datadir", "agent/datadir/volume":
+		return signature.Recv() == nil && f.Exported() && takes(signature, "string")
+	default:
+		return false
+	}
+}
+
+func takes(signature *types.Signature, kind string) bool {
+	return slices.ContainsFunc(slices.Collect(signature.Params().Variables()), func(v *types.Var) bool { return v.Type().String() == kind })
+}
+
+// classes of every function of the doors that is called, and of the functions of ours that carry such a call for others.
+var classes = merge(map[class][]string{
+	changes: {
+		// Kubernetes.
+		"(client.Writer).Create", "(client.Writer).Update", "(client.Writer).Patch", "(client.Writer).Apply",
+		"(client.Writer).Delete", "(client.Writer).DeleteAllOf",
+		"(client.SubResourceWriter).Create", "(client.SubResourceWriter).Update", "(client.SubResourceWriter).Patch",
+		"(client.SubResourceWriter).Apply",
+		"(*druid.Reconciler).create", "(*druid.Reconciler).patchMetadata", "(*druid.Reconciler).applyOurs",
+		"(*druid.Reconciler).setOwners",
+		"(kubernetes/typed/coordination/v1.LeaseInterface).Create", "(kubernetes/typed/coordination/v1.LeaseInterface).Update",
+		"(kubernetes/typed/coordination/v1.LeaseInterface).Patch", "(kubernetes/typed/coordination/v1.LeaseInterface).Apply",
+		"(kubernetes/typed/coordination/v1.LeaseInterface).Delete", "(*tools/leaderelection/resourcelock.LeaseLock).Update",
+		"(*leases.Store).UpdateRecord", "(*leases.Store).PatchMember", "(*leases.Store).Retire", "(*leases.Store).RenewBackup", "(*leases.Store).TellVerification",
+		"(*leases.Store).AnswerSnapshot",
+		// The backup store.
+		"(backup/store.Store).Put", "(backup/store.Store).Delete", "(backup/store.Store).Sweep", "backup/chain.WriteBirth",
+		"backup/snapshot.Take", "(*backup/delta.Recorder).Run", "(*backup/delta.Recorder).Flush",
+		// etcd.
+		"membership.AddLearner", "membership.Promote", "membership.Remove", "membership.MoveLeader", "membership.Defragment",
+		"(*agent/leader.round).mark", "(*agent/leader.round).remove",
+		// The volume. MoveAside, PlaceRestored and Prune have points within.
+		"agent/datadir.WriteStamp", "agent/datadir.describe", "agent/datadir.makeDataDir", "agent/datadir/volume.WriteFile",
+		"agent/datadir/volume.WriteExit", "agent/datadir/volume.ClearExit",
+		"backup/restore.Run",
+		"os.Chmod", "os.Chown", "os.Create", "os.CreateTemp", "os.Link", "os.Mkdir", "os.MkdirAll", "os.MkdirTemp", "os.OpenFile",
+		"os.Remove", "os.RemoveAll", "os.Rename", "os.Symlink", "os.Truncate", "os.WriteFile",
+		"(*os.File).Chmod", "(*os.File).Truncate", "(*os.File).Write", "(*os.File).WriteAt", "(*os.File).WriteString",
+		// launch, which starts and stops etcd.
+		"(*agent/launch.Conn).SendOrder", "(*agent/launch.session).send",
+	},
+	reads: {
+		"(client.Client).Scheme", "(client.Reader).Get", "(client.Reader).List", "(client.StatusClient).Status",
+		"(*kubernetes/typed/coordination/v1.CoordinationV1Client).Leases", "(kubernetes/typed/coordination/v1.LeasesGetter).Leases",
+		"kubernetes/typed/coordination/v1.NewForConfig", "kubernetes/typed/coordination/v1.NewForConfigAndClient",
+		"(kubernetes/typed/coordination/v1.LeaseInterface).Get", "(kubernetes/typed/coordination/v1.LeaseInterface).Watch", "(*tools/leaderelection/resourcelock.LeaseLock).Get",
+		"(*leases.Store).Marks", "(*leases.Store).Member", "(*leases.Store).Backup", "(*leases.Store).Full", "(*leases.Store).Record", "(*leases.Store).WatchRecord",
+		"(*leases.Store).SnapshotOrder", "(*leases.Store).WatchSnapshotOrder",
+		"membership.Linearizable", "membership.Observe", "membership.ReadStatus", "client/v3.New", "(*client/v3.Client).Close",
+		"(*client/v3.Client).ActiveConnection", "(client/v3.KV).Get", "(client/v3.Maintenance).HashKV", "(client/v3.Cluster).MemberList", "client/v3.WithCountOnly", "client/v3.WithRev",
+		"(backup/store.Store).Get", "(backup/store.Store).List", "backup/chain.Read", "backup/chain.ReadBirth",
+		"agent/datadir.Asides", "agent/datadir.ContentOf", "agent/datadir.Inspect", "agent/datadir.ReadStamp",
+		"agent/datadir.MoveAside", "agent/datadir.Prune", "agent/datadir.PruneBegun",
+		"agent/datadir.PlaceRestored", "agent/datadir/volume.RestoredPath",
+		// A directory's sync only keeps what was done.
+		"agent/datadir/volume.DataPath", "agent/datadir/volume.Free", "agent/datadir/volume.SyncDir",
+		"(*os.File).Close", "(*os.File).Fd", "(*os.File).Read", "(*os.File).ReadAt", "(*os.File).Stat",
+		"os.Executable", "os.Getuid", "os.Lstat", "os.NewFile", "os.Open", "os.ReadDir", "os.ReadFile",
+		"unix.CmsgSpace", "unix.Fadvise", "unix.GetsockoptUcred", "unix.ParseSocketControlMessage", "unix.ParseUnixRights", "unix.SetsockoptInt",
+		"unix.Syscall", "unix.UnixRights", "(*agent/launch.Conn).Close", "(*agent/launch.Conn).ReadReport",
+	},
+	tells: {"(tools/internal/events.EventRecorder).Eventf"},
+})
+
+// carried are the functions whose changes have no points of their own, and why.
+var carried = map[string]string{
+	"(*agent/backups.Duty).prove":       "one patch tells all that was found; without it the backups are proven again",
+	"(*leases.Store).patch":             "UpdateRecord, PatchMember, Retire, RenewBackup and AnswerSnapshot stand between points where they are called",
+	"(*agent/backups.session).record":   "each delta is in the store whole or not at all, and the next recorder goes on after the last",
+	"(*agent/backups.session).flush":    "as record",
+	"(*agent/backups.orders).flush":     "as record",
+	"(*agent/leader.round).mark":        "its callers have the points",
+	"(*agent/leader.round).remove":      "its callers have the points",
+	"(*druid.Reconciler).applyOurs":     "its callers have the points",
+	"(*druid.Reconciler).applyNew":      "applyOurs calls it, whose callers have the points",
+	"(*druid.Reconciler).create":        "its callers have the points",
+	"(*druid.Reconciler).patchMetadata": "its callers have the points",
+	"(*druid.Reconciler).setOwners":     "its callers have the points",
+	"(*agent/launch.session).send":      "its callers have the points",
+	"(*agent/launch.session).ask":       "telling a reason to wait changes nothing",
+	"(*agent/launch.Server).listen":     "the agent's own socket is made anew at each start",
+	"agent/datadir.WriteStamp":          "its callers have the points",
+	"agent/datadir.describe":            "its caller has the points",
+	"agent/datadir.makeDataDir":         "its caller has the points",
+}
+
+func merge(by map[class][]string) map[string]class {
+	all := map[string]class{}
+	for class, names := range by {
+		for _, name := range names {
+			all[name] = class
+		}
+	}
+	return all
+}

@@ -1,0 +1,85 @@
+package points
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/etcd-druid/druid/internal/crash"
+)
+
+// scenarios say which calls are interrupted in them, each of them before and after: the first time that it is made, or that
+// of the number behind the colon. A call may be interrupted in several.
+var scenarios = map[crash.Program]map[string][]string{
+	crash.Agent: {
+		"birth": {
+			"claim-birth", "make-data-dir", "stamp-birth", "order-start", "record-formed", "stamp-formed",
+			"renew-lease", "renew-leader-lease", "publish-list",
+		},
+		"birth from a backup": {
+			"claim-birth", "restore-data", "stamp-restored", "clear-place", "place-restored", "order-start",
+			"write-lineage", "record-formed",
+		},
+		"a birth that was lost":  {"order-stop", "describe-aside", "rename-aside", "drop-stamp"},
+		"join":                   {"add-learner", "stamp-join", "order-start", "promote"},
+		"replacement":            {"take-slot", "rename-aside", "remove-self", "add-learner", "promote", "free-slot"},
+		"rejoin":                 {"rename-aside"},
+		"leave":                  {"move-leader", "order-proceed"},
+		"pruning":                {"drop-leftover", "begin-prune", "prune"},
+		"completion of a record": {"complete-record"},
+		"removal of a stranger":  {"remove-superfluous"},
+		"drain":                  {"claim-removal", "remove-retiring", "acknowledge-removal"},
+		"drain of the leader":    {"move-leader"},
+		"drain that is hindered": {"hand-back"},
+		"backups":                {"record-lineage", "take-full", "delete-backup", "sweep-uploads", "renew-backup-lease"},
+		"a backup on demand":     {"answer-snapshot-order", "answer-snapshot-order:2"},
+		"fragmented databases":   {"defragment"},
+		"a fragmented leader":    {"move-leader"},
+	},
+	crash.Druid: {
+		"creation": {
+			"create-record", "create-leader-lease", "create-member-lease", "create-claim", "create-pod",
+			"apply-object", "mark-lease", "write-status",
+		},
+		"service":                          {"apply-budget", "label-pod"},
+		"growth":                           {"update-record", "create-pod"},
+		"a record that learns its cluster": {"update-record"},
+		"a record that comes back":         {"create-record"},
+		"a lost label":                     {"restore-labels"},
+		"a lost volume":                    {"delete-pod"},
+		// The slot is taken, and then given up together with the name.
+		"scale-down":                       {"update-record", "retire-lease", "update-record:2", "delete-pod", "delete-claim", "delete-lease"},
+		"scale-down that keeps the claims": {"retain-claim"},
+		"scale-down that is taken back":    {"unretire-lease", "update-record"},
+		"claims that go with the cluster":  {"take-claim"},
+		"claims that outlive the cluster":  {"release-claim"},
+		"backups that begin":               {"create-snapshot-lease"},
+		"backups that end":                 {"delete-snapshot-lease"},
+		// The third status tells the outcome of the first of two.
+		"backups on demand": {
+			"order-snapshot", "write-snapshot-status", "write-snapshot-status:3", "clear-snapshot-order", "delete-snapshot",
+		},
+		"a stuck member": {"mark-healing", "delete-pod"},
+	},
+}
+
+// Scenarios of a program with the points that end it in each.
+func Scenarios(program crash.Program) map[string][]string {
+	all := map[string][]string{}
+	for name, calls := range scenarios[program] {
+		for _, call := range calls {
+			all[name] = append(all[name], "before-"+call, "after-"+call)
+		}
+	}
+	return all
+}
+
+// interrupts says whether a scenario ends at one of the call's points.
+func interrupts(scenario []string, call string) bool {
+	return slices.ContainsFunc(scenario, func(listed string) bool { return callOf(listed) == call })
+}
+
+// callOf is what stands before the number of the passage.
+func callOf(listed string) string {
+	call, _, _ := strings.Cut(listed, ":")
+	return call
+}

@@ -1,0 +1,152 @@
+package e2e
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/etcd-druid/druid/api/v1alpha1"
+	"github.com/etcd-druid/druid/leases"
+	"github.com/etcd-druid/druid/test/e2e/harness"
+)
+
+// saveWithin is how long it may take until what was written is saved: deltas are due every second.
+const saveWithin = 2 * time.Minute
+
+// backedUp saves the cluster's changes every second.
+func backedUp(store v1alpha1.BackupStore) harness.Option {
+	return func(c *v1alpha1.EtcdCluster) {
+		c.Spec.Backup = &v1alpha1.BackupSpec{
+			Store: store, Delta: v1alpha1.DeltaBackup{Period: &metav1.Duration{Duration: time.Second}},
+		}
+	}
+}
+
+// restoredFrom lets the cluster begin with what was saved of another one in its own store.
+func restoredFrom(name string) harness.Option {
+	return func(c *v1alpha1.EtcdCluster) {
+		c.Spec.Bootstrap = &v1alpha1.BootstrapSpec{Restore: &v1alpha1.RestoreSpec{From: &v1alpha1.RestoreSource{Name: name}}}
+	}
+}
+
+func TestClusterThatLostAllItsVolumesIsBornAnewFromItsBackups(t *testing.T) {
+	t.Parallel()
+	s3 := rig.StartS3(t)
+	s3.MakeBucket(t, "backups")
+	namespace := rig.MakeNamespace(t)
+	s3.MakeSecret(t, namespace)
+	saved := backedUp(s3.Store("backups"))
+
+	c := rig.ApplyIn(t, namespace, harness.Named("first"), saved, claimsGo)
+	view := c.Agree(t, 3, formWithin)
+	w := harness.Write(t, c.Etcd(t))
+	awaitBackups(t, c)
+	c.Kill(t, view.Leader(), harness.Agent)
+	w.AwaitWrites(t, 100, time.Minute)
+	tellsBackups(t, c)
+	w.Stop(t, c.Etcd(t))
+	last := revisionOf(t, c)
+	awaitSaved(t, c, last)
+	deleteCluster(t, c, metav1.DeletePropagationForeground)
+	c.AwaitLeft(t, goneWithin)
+	awaitEnd(t, c)
+
+	c = rig.ApplyIn(t, namespace, harness.Named("second"), saved, restoredFrom("first"))
+	if after := c.Agree(t, 3, formWithin); after.ClusterID == view.ClusterID {
+		t.Errorf("the new cluster has the ID of the old one, %s", after.ClusterID)
+	}
+	etcd := c.Etcd(t)
+	w.Verify(t, etcd)
+	isCompacted(t, etcd, last)
+	w = harness.Write(t, etcd)
+	w.AwaitWrites(t, 20, time.Minute)
+	w.Stop(t, etcd)
+	awaitSaved(t, c, revisionOf(t, c))
+	awaitBackups(t, c)
+}
+
+// awaitBackups waits until the status says that the cluster is backed up.
+func awaitBackups(t *testing.T, c *harness.Cluster) {
+	t.Helper()
+	harness.Eventually(t, saveWithin, "the backups of "+c.String(), func(ctx context.Context) error {
+		cluster, err := c.Get(ctx)
+		if err != nil {
+			return err
+		}
+		condition := meta.FindStatusCondition(cluster.Status.Conditions, v1alpha1.ConditionBackupReady)
+		if condition == nil || condition.Status != metav1.ConditionTrue {
+			return fmt.Errorf("condition %+v", condition)
+		}
+		return nil
+	})
+}
+
+// tellsBackups: kubectl shows both Leases, and up to which revision all is saved.
+func tellsBackups(t *testing.T, c *harness.Cluster) {
+	t.Helper()
+	table, err := rig.Lab.Kubectl(t.Context(), "get", "leases", "--namespace", c.Namespace)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{leases.FullSnapshotName(c.Name), leases.DeltaSnapshotName(c.Name)} {
+		var holder string
+		for line := range strings.Lines(table) {
+			if columns := strings.Fields(line); len(columns) > 2 && columns[0] == name {
+				holder = columns[1]
+			}
+		}
+		if holder == "" {
+			t.Errorf("Lease %s names no revision:\n%s", name, table)
+		}
+	}
+}
+
+// revisionOf the key space, now.
+func revisionOf(t *testing.T, c *harness.Cluster) (revision int64) {
+	t.Helper()
+	etcd := c.Etcd(t)
+	harness.Eventually(t, time.Minute, "the revision of "+c.String(), func(ctx context.Context) error {
+		response, err := etcd.Get(ctx, "revision")
+		if err == nil {
+			revision = response.Header.Revision
+		}
+		return err
+	})
+	return revision
+}
+
+// awaitSaved waits until the delta Lease says that a revision is saved.
+func awaitSaved(t *testing.T, c *harness.Cluster, revision int64) {
+	t.Helper()
+	took := harness.Eventually(t, saveWithin, fmt.Sprintf("revision %d is saved", revision), func(ctx context.Context) error {
+		lease, err := c.Lease(ctx, leases.DeltaSnapshotName(c.Name))
+		if err != nil {
+			return err
+		}
+		saved, err := leases.DecodeBackup(lease)
+		if err == nil && saved.Revision < revision {
+			err = fmt.Errorf("saved is revision %d; last error: %q", saved.Revision, saved.Error)
+		}
+		return err
+	})
+	t.Logf("revision %d of %s was saved %s after it was asked for", revision, c, took.Round(time.Millisecond))
+}
+
+// isCompacted: who watches from where the old cluster was is told to begin anew.
+func isCompacted(t *testing.T, etcd *clientv3.Client, revision int64) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	response, ok := <-etcd.Watch(ctx, "/", clientv3.WithPrefix(), clientv3.WithRev(revision))
+	if !ok || !errors.Is(response.Err(), rpctypes.ErrCompacted) {
+		t.Errorf("a watch from revision %d is answered with %v, want %v", revision, response.Err(), rpctypes.ErrCompacted)
+	}
+}

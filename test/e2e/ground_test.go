@@ -1,0 +1,173 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/etcd-druid/druid/test/e2e/harness"
+	"github.com/etcd-druid/druid/test/rig/lab"
+)
+
+// These stories take away what all clusters stand on, so they run alone.
+
+func TestClusterOutlivesTheControlPlaneAndANode(t *testing.T) {
+	c := rig.Apply(t)
+	view := c.Agree(t, 3, formWithin)
+	w := harness.Write(t, c.Etcd(t))
+	w.AwaitWrites(t, 50, time.Minute)
+
+	t.Run("druid is stopped for the whole of a heal", func(t *testing.T) {
+		rig.StopDruid(t)
+		member := view.Follower()
+		w.Gap()
+		whileCrashed(t, c, member, func(v harness.Volume) { v.WipeData(t) })
+		harness.Eventually(t, healWithin, member+" votes again under a new ID", func(ctx context.Context) error {
+			m, err := c.Member(ctx, member)
+			if err == nil && (m.ID == 0 || m.HolderIdentity() == view.Members[member].ID+":Member" || m.Role == "Learner") {
+				return fmt.Errorf("its Lease says %q", m.HolderIdentity())
+			}
+			return err
+		})
+		servedOn(t, w)
+		rig.StartDruid(t)
+		after := c.Agree(t, 3, healWithin)
+		replaced(t, view, after, member)
+		view = after
+	})
+
+	t.Run("kube-apiserver is away for two minutes and a member's etcd is killed meanwhile", func(t *testing.T) {
+		member := view.Follower()
+		etcd, uid := c.Process(t, member, harness.Etcd), string(c.MustPod(t, member).UID)
+		client := c.Etcd(t, member)
+		w.Gap()
+		begun := time.Now()
+		if err := rig.Lab.StopAPIServer(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { startAPIServer(t) })
+		signal(t, etcd, syscall.SIGKILL)
+		harness.Eventually(t, healWithin, member+" serves again", func(ctx context.Context) error {
+			pids, err := harness.Processes(uid, harness.Etcd)
+			if err != nil || len(pids) != 1 || pids[0] == etcd {
+				return fmt.Errorf("etcd runs as %v, was %d (%w)", pids, etcd, err)
+			}
+			_, err = client.Get(ctx, "any")
+			return err
+		})
+		harness.Consistently(t, 2*time.Minute-time.Since(begun), "writes go on", func(context.Context) error {
+			return w.StoodStill(harness.NoticeableGap)
+		})
+		startAPIServer(t)
+		same(t, view, c.Agree(t, 3, healWithin))
+	})
+
+	t.Run("a node is powered off and on", func(t *testing.T) {
+		member := view.Follower()
+		node := c.MustPod(t, member).Spec.NodeName
+		w.Gap()
+		if err := rig.Lab.StopNode(t.Context(), node); err != nil {
+			t.Fatal(err)
+		}
+		powerOn := sync.OnceFunc(func() { startNode(t, node) })
+		t.Cleanup(powerOn)
+		c.AwaitCondition(t, healWithin, "AllMembersReady", "False")
+		c.AwaitCondition(t, healWithin, "Ready", "True")
+		servedOn(t, w)
+		powerOn()
+		after := c.Agree(t, 3, healWithin)
+		same(t, view, after)
+		view = after
+	})
+
+	w.Stop(t, c.Etcd(t))
+}
+
+// The volume is one that any node can mount, so that a successor may start elsewhere while the former Pod still runs.
+func TestPodOnACutOffNodeAndItsSuccessorNeverShareAVolume(t *testing.T) {
+	c := rig.Apply(t, harness.StorageClass(lab.NetworkClass))
+	view := c.Agree(t, 3, formWithin)
+	w := harness.Write(t, c.Etcd(t))
+	member := view.Follower()
+	former := c.MustPod(t, member)
+	etcd := c.Process(t, member, harness.Etcd)
+	if err := rig.Lab.Partition(t.Context(), former.Spec.NodeName, lab.ControlPlane); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { heal(t) })
+	harness.Eventually(t, healWithin, "node "+former.Spec.NodeName+" is given up", func(ctx context.Context) error {
+		return notReady(ctx, former.Spec.NodeName)
+	})
+	forceDelete(t, c, member)
+	successor := c.MustPod(t, member)
+
+	t.Run("the successor waits for as long as the former etcd runs", func(t *testing.T) {
+		harness.Eventually(t, healWithin, "the successor's launch runs", func(context.Context) error {
+			pids, err := harness.Processes(string(successor.UID), harness.Launch)
+			if err == nil && len(pids) != 1 {
+				return fmt.Errorf("processes %v", pids)
+			}
+			return err
+		})
+		waits(t, c, member)
+		if now, err := harness.Processes(string(former.UID), harness.Etcd); err != nil || len(now) != 1 || now[0] != etcd {
+			t.Errorf("the former etcd runs as %v, want %d still (%v)", now, etcd, err)
+		}
+		if c.VolumeOf(t, member).Has(t, "data.*") {
+			t.Error("data was moved aside under a running etcd")
+		}
+	})
+
+	t.Run("it takes over the same member when the former Pod is gone", func(t *testing.T) {
+		heal(t)
+		harness.Eventually(t, healWithin, "the end of the former etcd", func(context.Context) error {
+			pids, err := harness.Processes(string(former.UID), harness.Etcd)
+			if err == nil && len(pids) > 0 {
+				return fmt.Errorf("processes %v", pids)
+			}
+			return err
+		})
+		same(t, view, c.Agree(t, 3, healWithin))
+	})
+	w.Stop(t, c.Etcd(t))
+}
+
+func startAPIServer(t *testing.T) {
+	t.Helper()
+	if err := rig.Lab.StartAPIServer(context.WithoutCancel(t.Context())); err != nil {
+		t.Errorf("start the API server: %v", err)
+	}
+}
+
+func startNode(t *testing.T, node string) {
+	t.Helper()
+	if err := rig.Lab.StartNode(context.WithoutCancel(t.Context()), node); err != nil {
+		t.Errorf("power on node %s: %v", node, err)
+	}
+}
+
+func heal(t *testing.T) {
+	t.Helper()
+	if err := rig.Lab.Heal(context.WithoutCancel(t.Context())); err != nil {
+		t.Errorf("heal the partition: %v", err)
+	}
+}
+
+func notReady(ctx context.Context, name string) error {
+	node := &corev1.Node{}
+	if err := rig.Client.Get(ctx, client.ObjectKey{Name: name}, node); err != nil {
+		return err
+	}
+	for _, taint := range node.Spec.Taints {
+		if taint.Key == corev1.TaintNodeUnreachable && taint.Effect == corev1.TaintEffectNoSchedule {
+			return nil
+		}
+	}
+	return fmt.Errorf("taints are %v", node.Spec.Taints)
+}

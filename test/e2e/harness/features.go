@@ -1,0 +1,54 @@
+package harness
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"regexp"
+	"strconv"
+	"testing"
+
+	"github.com/etcd-druid/druid/agent/config"
+)
+
+var featureMetric = regexp.MustCompile(`(?m)^etcd_server_feature_enabled\{name="(\w+)",.*\} ([01])$`)
+
+// Features are the feature gates of a member's etcd, from 3.6 on, as its metrics tell.
+func (c *Cluster) Features(t testing.TB, member string) map[string]bool {
+	t.Helper()
+	features := map[string]bool{}
+	Eventually(t, patience, "the metrics of "+member, func(ctx context.Context) error {
+		metrics, err := c.metrics(ctx, member)
+		for _, m := range featureMetric.FindAllStringSubmatch(metrics, -1) {
+			features[m[1]] = m[2] == "1"
+		}
+		return err
+	})
+	return features
+}
+
+func (c *Cluster) metrics(ctx context.Context, member string) (string, error) {
+	url := "http://" + net.JoinHostPort(member, strconv.Itoa(config.MetricsPort)) + "/metrics"
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return "", err
+	}
+	transport := &http.Transport{
+		DisableKeepAlives: true,
+		DialContext: func(ctx context.Context, _, address string) (net.Conn, error) {
+			return c.dialer.dial(ctx, address)
+		},
+	}
+	response, err := transport.RoundTrip(request)
+	if err != nil {
+		return "", fmt.Errorf("metrics of %s: %w", member, err)
+	}
+	defer response.Body.Close()
+	body, err := io.ReadAll(response.Body)
+	if err == nil && response.StatusCode != http.StatusOK {
+		err = fmt.Errorf("metrics of %s: %s: %s", member, response.Status, body)
+	}
+	return string(body), err
+}

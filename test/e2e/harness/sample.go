@@ -1,0 +1,128 @@
+package harness
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// look is what one member said of itself and of its group, or that it said nothing.
+type look struct {
+	begun   time.Time
+	id      uint64
+	applied uint64
+	members []listed
+	err     error
+}
+
+// listed is an entry of a member list.
+type listed struct {
+	id      uint64
+	name    string // empty for one that never started
+	learner bool
+}
+
+// lookAt asks the one member that etcd is connected to. Its list is its own: a quorum that is lost does not hide it.
+func lookAt(ctx context.Context, etcd *clientv3.Client) look {
+	begun := time.Now()
+	ctx, cancel := context.WithTimeout(ctx, sampleTimeout)
+	defer cancel()
+	// The index before the list: the list is then at least as young as what it is judged by.
+	own, err := etcdserverpb.NewMaintenanceClient(etcd.ActiveConnection()).Status(ctx, &etcdserverpb.StatusRequest{})
+	if err != nil {
+		return look{begun: begun, err: err}
+	}
+	list, err := etcdserverpb.NewClusterClient(etcd.ActiveConnection()).MemberList(ctx, &etcdserverpb.MemberListRequest{})
+	if err != nil {
+		return look{begun: begun, err: err}
+	}
+	return look{begun: begun, id: own.Header.MemberId, applied: own.RaftAppliedIndex, members: listOf(list.Members)}
+}
+
+func listOf(members []*etcdserverpb.Member) []listed {
+	var list []listed
+	for _, m := range members {
+		list = append(list, listed{id: m.ID, name: m.Name, learner: m.IsLearner})
+	}
+	return list
+}
+
+// names of the members that ever started.
+func names(members []listed) []string {
+	var all []string
+	for _, m := range members {
+		if m.name != "" {
+			all = append(all, m.name)
+		}
+	}
+	return all
+}
+
+// verdict on one sample.
+type verdict struct {
+	spare    int // healthy voters above a quorum
+	learners int
+	down     []string // names of the voters that are not healthy
+	err      error
+}
+
+// judge counts: of the voters that are listed a quorum must be healthy, and there must be at most so many learners.
+func judge(members []listed, healthy map[uint64]bool, learnerLimit int) verdict {
+	var v verdict
+	voters, well := 0, 0
+	for _, m := range members {
+		switch {
+		case m.learner:
+			v.learners++
+		case healthy[m.id]:
+			voters++
+			well++
+		default:
+			voters++
+			v.down = append(v.down, m.name)
+		}
+	}
+	quorum := voters/2 + 1
+	v.spare = well - quorum
+	if v.spare < 0 {
+		v.err = fmt.Errorf("%d of %d voters are healthy, a quorum is %d; down: %v", well, voters, quorum, v.down)
+	}
+	if v.learners > learnerLimit {
+		v.err = errors.Join(v.err, fmt.Errorf("%d learners, at most %d are allowed", v.learners, learnerLimit))
+	}
+	return v
+}
+
+// tells says whether a look shows that the member was well, or was not, after a moment. What ended without an answer shows
+// nothing, as a busy machine lets a healthy member wait; nor does a voter that has not heard yet that it is no learner.
+func (l look) tells(since time.Time) (well, known bool) {
+	switch {
+	case !l.begun.After(since), errors.Is(l.err, rpctypes.ErrGRPCNotSupportedForLearner):
+		return false, false
+	case errors.Is(l.err, context.DeadlineExceeded), status.Code(l.err) == codes.DeadlineExceeded:
+		return false, false
+	}
+	return l.err == nil, true
+}
+
+// sameVoters says whether two lists have the same voters.
+func sameVoters(a, b []listed) bool { return slices.Equal(voterIDs(a), voterIDs(b)) }
+
+func voterIDs(members []listed) []uint64 {
+	var ids []uint64
+	for _, m := range members {
+		if !m.learner {
+			ids = append(ids, m.id)
+		}
+	}
+	slices.Sort(ids)
+	return ids
+}

@@ -1,0 +1,246 @@
+package harness
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"golang.org/x/sync/errgroup"
+)
+
+const (
+	// samplePace is how often every member is asked, and how often what they said is judged.
+	samplePace = 100 * time.Millisecond
+	// sampleTimeout is for a machine that is busy: a member that is down refuses the connection at once, one that is cut
+	// off counts as healthy for this long.
+	sampleTimeout = 3 * time.Second
+	// confirmTimeout is how long a quorum may take to confirm a list, an election and a split vote included.
+	confirmTimeout = 15 * time.Second
+)
+
+// Sampler asks all members of a raft group, each for itself and ten times a second, who is in it and whether they are
+// well, and holds that of the voters there is always a quorum, and never a learner too many.
+type Sampler struct {
+	cluster *Cluster
+	quorum  *clientv3.Client
+	limit   int
+
+	group *errgroup.Group
+	stop  context.CancelFunc
+
+	mu       sync.Mutex
+	watched  map[string]context.CancelFunc
+	looks    map[string]look
+	last     look // the newest of all
+	samples  int
+	spare    int // least number of healthy voters above a quorum
+	learners int // most learners at once
+	broken   []error
+}
+
+// Sample starts a sampler of a formed cluster. It ends with Stop, or with the test.
+func (c *Cluster) Sample(t testing.TB) *Sampler {
+	t.Helper()
+	record, err := c.Record(t.Context())
+	if err != nil {
+		t.Fatalf("record of %s: %v", c, err)
+	}
+	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
+	s := &Sampler{
+		cluster: c, quorum: c.EtcdService(t), limit: record.MaxLearners, group: &errgroup.Group{}, stop: stop,
+		watched: map[string]context.CancelFunc{}, looks: map[string]look{}, spare: len(record.Members),
+	}
+	s.watch(ctx, record.Members)
+	s.group.Go(func() error { s.run(ctx); return nil })
+	t.Cleanup(s.end)
+	return s
+}
+
+// Stop ends the sampler and fails the test for each sample that broke the rules.
+func (s *Sampler) Stop(t testing.TB) {
+	t.Helper()
+	s.end()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, err := range s.broken[:min(len(s.broken), 5)] {
+		t.Errorf("sample: %v", err)
+	}
+	if s.samples == 0 {
+		t.Error("nothing was sampled")
+	}
+	t.Logf("%d samples, %d bad; at the least %d healthy voters more than a quorum, at the most %d learners at once",
+		s.samples, len(s.broken), s.spare, s.learners)
+}
+
+func (s *Sampler) end() {
+	s.stop()
+	_ = s.group.Wait() // nothing in it returns an error
+}
+
+func (s *Sampler) run(ctx context.Context) {
+	ticker := time.NewTicker(samplePace)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+		if newest, ok := s.newest(); ok {
+			s.watch(ctx, names(newest.members))
+			s.sample(ctx, newest)
+		}
+	}
+}
+
+// watch asks these members from now on, and no others.
+func (s *Sampler) watch(ctx context.Context, members []string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, name := range members {
+		if s.watched[name] != nil {
+			continue
+		}
+		life, stop := context.WithCancel(ctx)
+		s.watched[name] = stop
+		etcd, err := s.cluster.dialEtcd(Endpoint(name))
+		if err != nil {
+			s.broken = append(s.broken, fmt.Errorf("watch %s: %w", name, err))
+			continue
+		}
+		s.group.Go(func() error {
+			s.follow(life, name, etcd)
+			_ = etcd.Close()
+			return nil
+		})
+	}
+	for name, stop := range s.watched {
+		if !slices.Contains(members, name) {
+			stop()
+			delete(s.watched, name)
+			delete(s.looks, name)
+		}
+	}
+}
+
+// follow asks one member again and again. What is known of it is its last answer, or that it gave none.
+func (s *Sampler) follow(ctx context.Context, name string, etcd *clientv3.Client) {
+	ticker := time.NewTicker(samplePace)
+	defer ticker.Stop()
+	for {
+		l := lookAt(ctx, etcd)
+		if ctx.Err() != nil {
+			return
+		}
+		s.mu.Lock()
+		s.looks[name] = l
+		s.mu.Unlock()
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+	}
+}
+
+// newest is the look at the member whose log reaches furthest: its list is the youngest. It is false until every member
+// that is watched was looked at.
+func (s *Sampler) newest() (newest look, ok bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for name := range s.watched {
+		l, looked := s.looks[name]
+		if !looked {
+			return look{}, false
+		}
+		if l.err == nil && (!ok || l.applied > newest.applied) {
+			newest, ok = l, true
+		}
+	}
+	if ok {
+		s.last = newest
+	}
+	// Without any answer the last list still tells how many should give one.
+	return s.last, s.last.members != nil
+}
+
+// sample judges what is known of all members by a list. Both may be old already when they are judged: the list, and a look
+// from before its member was promoted, as learners do not answer. So a bad judgement counts only if a quorum still has the
+// same voters afterwards, and the next look at those that seemed down finds them so.
+func (s *Sampler) sample(ctx context.Context, newest look) {
+	s.mu.Lock()
+	healthy := map[uint64]bool{}
+	for _, l := range s.looks {
+		healthy[l.id] = healthy[l.id] || l.err == nil
+	}
+	s.mu.Unlock()
+	v := judge(newest.members, healthy, s.limit)
+	if v.err != nil {
+		judged := time.Now()
+		list, err := s.confirm(ctx)
+		switch {
+		case ctx.Err() != nil:
+			return
+		case err != nil:
+			v.err = errors.Join(v.err, err)
+		case !sameVoters(list, newest.members):
+			return // it was an old list
+		case v.spare < 0 && s.well(ctx, v.down, judged):
+			return // it was an old look
+		}
+		v.err = fmt.Errorf("at %s: %w", time.Now().Format("15:04:05.000"), v.err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.samples++
+	s.spare, s.learners = min(s.spare, v.spare), max(s.learners, v.learners)
+	if v.err != nil {
+		s.broken = append(s.broken, v.err)
+	}
+}
+
+// well says whether the next look that tells anything of each of these members finds it well. One of which nothing is
+// told for confirmTimeout is not.
+func (s *Sampler) well(ctx context.Context, members []string, judged time.Time) bool {
+	for deadline := time.Now().Add(confirmTimeout); time.Now().Before(deadline); {
+		sick, unknown := s.tell(members, judged)
+		if sick || !unknown {
+			return !sick
+		}
+		if !pause(ctx, samplePace) {
+			return true // nobody asks any more
+		}
+	}
+	return false
+}
+
+// tell says whether any of these members was sick after a moment, and whether that is unknown of any.
+func (s *Sampler) tell(members []string, since time.Time) (sick, unknown bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, name := range members {
+		well, known := s.looks[name].tells(since)
+		sick, unknown = sick || known && !well, unknown || !known
+	}
+	return sick, unknown
+}
+
+// confirm asks a quorum for the list.
+func (s *Sampler) confirm(ctx context.Context) (list []listed, err error) {
+	_, err = poll(ctx, confirmTimeout, func(ctx context.Context) error {
+		ctx, cancel := context.WithTimeout(ctx, sampleTimeout)
+		defer cancel()
+		answer, err := s.quorum.MemberList(ctx)
+		if err != nil {
+			return fmt.Errorf("no quorum confirms the list: %w", err)
+		}
+		list = listOf(answer.Members)
+		return nil
+	})
+	return list, err
+}

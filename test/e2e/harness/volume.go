@@ -1,0 +1,179 @@
+package harness
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// dirAnnotation is where the rig's provisioner says which directory of this machine a volume is.
+const dirAnnotation = "rig/dir"
+
+// Volume is a member's volume, as a directory of the machine that carries the rig. It is to be changed only while
+// nothing runs on it: see HoldDown.
+type Volume struct{ Dir string }
+
+// VolumeOf finds a member's volume.
+func (c *Cluster) VolumeOf(t testing.TB, member string) Volume {
+	t.Helper()
+	claim, volume := &corev1.PersistentVolumeClaim{}, &corev1.PersistentVolume{}
+	if err := c.Rig.Client.Get(t.Context(), client.ObjectKey{Namespace: c.Namespace, Name: member}, claim); err != nil {
+		t.Fatalf("PersistentVolumeClaim %s: %v", member, err)
+	}
+	if err := c.Rig.Client.Get(t.Context(), client.ObjectKey{Name: claim.Spec.VolumeName}, volume); err != nil {
+		t.Fatalf("PersistentVolume %q of %s: %v", claim.Spec.VolumeName, member, err)
+	}
+	dir := volume.Annotations[dirAnnotation]
+	if dir == "" {
+		t.Fatalf("PersistentVolume %s says no directory in annotation %s", volume.Name, dirAnnotation)
+	}
+	return Volume{Dir: dir}
+}
+
+// Wipe empties the volume.
+func (v Volume) Wipe(t testing.TB) {
+	t.Helper()
+	entries, err := os.ReadDir(v.Dir)
+	if err != nil {
+		t.Fatalf("wipe volume: %v", err)
+	}
+	for _, e := range entries {
+		if err := os.RemoveAll(filepath.Join(v.Dir, e.Name())); err != nil {
+			t.Fatalf("wipe volume: %v", err)
+		}
+	}
+}
+
+// WipeData removes the data directory and leaves what else is on the volume.
+func (v Volume) WipeData(t testing.TB) {
+	t.Helper()
+	if err := os.RemoveAll(filepath.Join(v.Dir, "data")); err != nil {
+		t.Fatalf("wipe data: %v", err)
+	}
+}
+
+// Copy copies the volume's content, with owners and modes, to a directory of the test.
+func (v Volume) Copy(t testing.TB) Volume {
+	t.Helper()
+	to := Volume{Dir: t.TempDir()}
+	to.SetTo(t, v)
+	return to
+}
+
+// SetTo replaces the volume's content by that of another.
+func (v Volume) SetTo(t testing.TB, from Volume) {
+	t.Helper()
+	v.Wipe(t)
+	out, err := exec.CommandContext(t.Context(), "cp", "-a", from.Dir+"/.", v.Dir).CombinedOutput()
+	if err != nil {
+		t.Fatalf("copy volume: %v: %s", err, out)
+	}
+}
+
+// Has says whether anything in the volume matches the pattern of filepath.Match.
+func (v Volume) Has(t testing.TB, pattern string) bool {
+	t.Helper()
+	return len(v.glob(t, pattern)) > 0
+}
+
+func (v Volume) glob(t testing.TB, pattern string) []string {
+	t.Helper()
+	found, err := filepath.Glob(filepath.Join(v.Dir, pattern))
+	if err != nil {
+		t.Fatalf("look for %s in volume: %v", pattern, err)
+	}
+	slices.Sort(found)
+	return found
+}
+
+// TruncateWAL cuts the write-ahead log in the middle of what it holds, far below what was committed.
+func (v Volume) TruncateWAL(t testing.TB) {
+	t.Helper()
+	logs := v.glob(t, "data/member/wal/*.wal")
+	if len(logs) == 0 {
+		t.Fatalf("volume %s holds no write-ahead log", v.Dir)
+	}
+	end := endOfContent(t, logs[0])
+	if err := os.Truncate(logs[0], end/2); err != nil {
+		t.Fatalf("truncate write-ahead log: %v", err)
+	}
+	for _, later := range logs[1:] {
+		if err := os.Remove(later); err != nil {
+			t.Fatalf("truncate write-ahead log: %v", err)
+		}
+	}
+}
+
+// endOfContent finds the end of what was written: etcd allocates its log files in advance, filled with zeros.
+func endOfContent(t testing.TB, file string) int64 {
+	t.Helper()
+	content, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatalf("read write-ahead log: %v", err)
+	}
+	end := len(content)
+	for end > 0 && content[end-1] == 0 {
+		end--
+	}
+	return int64(end)
+}
+
+// FlipPages destroys the first pages of the database but for the two meta pages, which bbolt keeps in duplicate. Which of
+// the pages are in use changes with every transaction; some of so many always are.
+func (v Volume) FlipPages(t testing.TB) {
+	t.Helper()
+	const firstPage, pages = 2, 64
+	page := int64(os.Getpagesize())
+	db, err := os.OpenFile(filepath.Join(v.Dir, "data/member/snap/db"), os.O_RDWR, 0)
+	if err != nil {
+		t.Fatalf("flip pages: %v", err)
+	}
+	defer db.Close()
+	content := make([]byte, pages*page)
+	n, err := db.ReadAt(content, firstPage*page)
+	if err != nil && !errors.Is(err, io.EOF) {
+		t.Fatalf("read the database: %v", err)
+	}
+	for i := range content[:n] {
+		content[i] ^= 0xff
+	}
+	if _, err := db.WriteAt(content[:n], firstPage*page); err != nil {
+		t.Fatalf("write the database: %v", err)
+	}
+}
+
+// Refuse makes the volume unwritable for the user that members run as, and Accept undoes that.
+func (v Volume) Refuse(t testing.TB) {
+	t.Helper()
+	v.own(t, 0, 0o755)
+}
+
+// Accept makes the volume writable for everybody, as the provisioner made it.
+func (v Volume) Accept(t testing.TB) {
+	t.Helper()
+	v.own(t, 0, 0o777)
+}
+
+func (v Volume) own(t testing.TB, uid int, mode os.FileMode) {
+	t.Helper()
+	if err := errorsOf(os.Chown(v.Dir, uid, uid), os.Chmod(v.Dir, mode)); err != nil {
+		t.Fatalf("change the owner of volume %s: %v", v.Dir, err)
+	}
+}
+
+func errorsOf(errs ...error) error {
+	for _, err := range errs {
+		if err != nil {
+			return fmt.Errorf("volume: %w", err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,137 @@
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"testing"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/etcd-druid/druid/leases"
+	"github.com/etcd-druid/druid/test/e2e/harness"
+)
+
+// phase says that a change of scale has come so far, or further, or why it has not.
+type phase func(ctx context.Context, c *harness.Cluster) error
+
+// await waits until a change of scale has come so far.
+func await(t *testing.T, c *harness.Cluster, what string, reached phase) {
+	t.Helper()
+	harness.Eventually(t, scaleWithin, what, reached.of(c))
+}
+
+// of is the question whether a cluster has come so far.
+func (p phase) of(c *harness.Cluster) func(context.Context) error {
+	return func(ctx context.Context) error { return p(ctx, c) }
+}
+
+func recorded(n int) phase {
+	return func(ctx context.Context, c *harness.Cluster) error {
+		record, err := c.Record(ctx)
+		if err == nil && len(record.Members) != n {
+			return fmt.Errorf("the record lists %v", record.Members)
+		}
+		return err
+	}
+}
+
+func podsMade(n int) phase {
+	return func(ctx context.Context, c *harness.Cluster) error {
+		var pods corev1.PodList
+		if err := listMembers(ctx, c, &pods); err != nil {
+			return err
+		}
+		if len(pods.Items) < n {
+			return fmt.Errorf("%d Pods", len(pods.Items))
+		}
+		return nil
+	}
+}
+
+// learnerListed: a member's own agent says that it has joined.
+func learnerListed(ctx context.Context, c *harness.Cluster) error {
+	return anyMember(ctx, c, func(m leases.Member) bool { return m.Role == leases.RoleLearner })
+}
+
+func voters(n int) phase {
+	return func(ctx context.Context, c *harness.Cluster) error {
+		var all coordinationv1.LeaseList
+		if err := listMembers(ctx, c, &all); err != nil {
+			return err
+		}
+		found := 0
+		for _, lease := range all.Items {
+			if m, err := leases.DecodeMember(&lease); err == nil && (m.Role == leases.RoleMember || m.Role == leases.RoleLeader) {
+				found++
+			}
+		}
+		if found < n {
+			return fmt.Errorf("%d voters", found)
+		}
+		return nil
+	}
+}
+
+// marked: a member's way out has come to one of the states, as its Lease says.
+func marked(states ...string) phase {
+	return func(ctx context.Context, c *harness.Cluster) error {
+		var all coordinationv1.LeaseList
+		if err := listMembers(ctx, c, &all); err != nil {
+			return err
+		}
+		said := map[string]string{}
+		for _, lease := range all.Items {
+			var mark struct{ State string }
+			if json.Unmarshal([]byte(lease.Annotations[leases.AnnotationRetire]), &mark) != nil {
+				continue
+			}
+			if slices.Contains(states, mark.State) {
+				return nil
+			}
+			said[lease.Name] = mark.State
+		}
+		return fmt.Errorf("marks are %v, want one of %v", said, states)
+	}
+}
+
+// podGoes: a member's Pod is on its way out, or gone.
+func podGoes(n int) phase {
+	return func(ctx context.Context, c *harness.Cluster) error {
+		var pods corev1.PodList
+		if err := listMembers(ctx, c, &pods); err != nil {
+			return err
+		}
+		for _, pod := range pods.Items {
+			if pod.DeletionTimestamp != nil {
+				return nil
+			}
+		}
+		if len(pods.Items) < n {
+			return nil
+		}
+		return fmt.Errorf("all of %d Pods stay", n)
+	}
+}
+
+func anyMember(ctx context.Context, c *harness.Cluster, is func(leases.Member) bool) error {
+	var all coordinationv1.LeaseList
+	if err := listMembers(ctx, c, &all); err != nil {
+		return err
+	}
+	for _, lease := range all.Items {
+		if m, err := leases.DecodeMember(&lease); err == nil && is(m) {
+			return nil
+		}
+	}
+	return fmt.Errorf("no such member among %d Leases", len(all.Items))
+}
+
+// listMembers lists the objects that bear a member's name.
+func listMembers(ctx context.Context, c *harness.Cluster, list client.ObjectList) error {
+	return c.Rig.Client.List(ctx, list, client.InNamespace(c.Namespace),
+		client.MatchingLabels{leases.LabelCluster: c.Name}, client.HasLabels{leases.LabelMember})
+}

@@ -1,0 +1,134 @@
+package e2e
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/etcd-druid/druid/test/e2e/harness"
+)
+
+// superfluousGrace is how long a member that nobody ordered is let be: agent/config's default.
+const superfluousGrace = 60 * time.Second
+
+func TestMembersThatNobodyOrderedAreRemoved(t *testing.T) {
+	t.Parallel()
+	c := rig.Apply(t)
+	view := c.Agree(t, 3, formWithin)
+	etcd := c.Etcd(t)
+
+	t.Run("a learner and a voter that never start go after the grace period", func(t *testing.T) {
+		begun := time.Now()
+		addStranger(t, etcd, "http://learner.invalid:2380", true)
+		addStranger(t, etcd, "http://voter.invalid:2380", false)
+		harness.Eventually(t, 5*time.Minute, "a first removal", func(ctx context.Context) error {
+			return fewerMembersThan(ctx, etcd, 5)
+		})
+		if took := time.Since(begun); took < superfluousGrace {
+			t.Errorf("the first was removed %s after it was added, want a grace of %s", took, superfluousGrace)
+		}
+		harness.Eventually(t, 5*time.Minute, "only the ordered members", listed(etcd, view))
+		same(t, view, c.Agree(t, 3, healWithin))
+	})
+
+	t.Run("without a quorum nothing is removed", func(t *testing.T) {
+		addStranger(t, etcd, "http://voter.invalid:2380", false)
+		members := c.MemberNames(t)
+		holds := []*harness.Hold{c.HoldDown(t, members[0]), c.HoldDown(t, members[1])}
+		// One of four voters is up. A removal needs a quorum, so what is shown is that the grace period does not run
+		// while nobody could see the member: right after the quorum is back the stranger is still there.
+		harness.Consistently(t, superfluousGrace+15*time.Second, "no linearizable answer", func(ctx context.Context) error {
+			ctx, cancel := context.WithTimeout(ctx, time.Second)
+			defer cancel()
+			if list, err := etcd.MemberList(ctx); err == nil {
+				return fmt.Errorf("a quorum lists %d members", len(list.Members))
+			}
+			return nil
+		})
+		for _, h := range holds {
+			h.Release(t)
+		}
+		harness.Eventually(t, healWithin, "a quorum", func(ctx context.Context) error {
+			list, err := etcd.MemberList(ctx)
+			if err == nil && len(list.Members) != 4 {
+				t.Errorf("right after the quorum is back etcd lists %d members, want the 4 from before", len(list.Members))
+			}
+			return err
+		})
+		harness.Eventually(t, 5*time.Minute, "only the ordered members", listed(etcd, view))
+		same(t, view, c.Agree(t, 3, healWithin))
+	})
+}
+
+// Two strangers run and vote, two members that were ordered are down: of five voters exactly a quorum of three is up.
+// Without one of the strangers it would be two of four.
+func TestRemovalThatWouldCostTheQuorumDoesNotHappen(t *testing.T) {
+	t.Parallel()
+	c := rig.Apply(t)
+	view := c.Agree(t, 3, formWithin)
+	etcd := c.Etcd(t)
+	w := harness.Write(t, etcd)
+	var strangers []string
+	for _, name := range []string{"stranger-a", "stranger-b"} {
+		c.RunStranger(t, etcd, name)
+		strangers = append(strangers, name)
+	}
+	members := c.MemberNames(t)
+	c.MoveLeader(t, members[2])
+	holds := []*harness.Hold{c.HoldDown(t, members[0]), c.HoldDown(t, members[1])}
+	c.MoveLeader(t, members[2]) // an election may have moved it
+	w.AwaitWrites(t, 10, time.Minute)
+
+	harness.Consistently(t, superfluousGrace+20*time.Second, "both strangers listed", func(ctx context.Context) error {
+		list, err := etcd.MemberList(ctx)
+		if err != nil {
+			return harness.NoAnswer(err)
+		}
+		var names []string
+		for _, m := range list.Members {
+			names = append(names, m.Name)
+		}
+		for _, s := range strangers {
+			if !strings.Contains(strings.Join(names, " "), s) {
+				return fmt.Errorf("etcd lists %v, without %s", names, s)
+			}
+		}
+		return nil
+	})
+	for _, h := range holds {
+		h.Release(t)
+	}
+	harness.Eventually(t, 6*time.Minute, "only the ordered members", listed(etcd, view))
+	same(t, view, c.Agree(t, 3, healWithin))
+	w.Stop(t, etcd)
+}
+
+// addStranger adds a member as somebody with etcdctl would, who tries again while etcd finds its peers too young.
+func addStranger(t *testing.T, etcd *clientv3.Client, peerURL string, learner bool) {
+	t.Helper()
+	harness.Eventually(t, formWithin, "member add of "+peerURL, func(ctx context.Context) error {
+		add := etcd.MemberAdd
+		if learner {
+			add = etcd.MemberAddAsLearner
+		}
+		_, err := add(ctx, []string{peerURL})
+		if errors.Is(err, rpctypes.ErrPeerURLExist) {
+			return nil // the attempt before this one succeeded, and its answer was lost
+		}
+		return err
+	})
+}
+
+func fewerMembersThan(ctx context.Context, etcd *clientv3.Client, n int) error {
+	list, err := etcd.MemberList(ctx)
+	if err == nil && len(list.Members) >= n {
+		return fmt.Errorf("etcd lists %d members", len(list.Members))
+	}
+	return err
+}

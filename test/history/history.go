@@ -1,0 +1,73 @@
+package history
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/etcd-druid/druid/backup/chain"
+	"github.com/etcd-druid/druid/backup/delta"
+	"github.com/etcd-druid/druid/backup/snapshot"
+	"github.com/etcd-druid/druid/backup/store"
+)
+
+// Place is where a cluster's backups are.
+type Place struct {
+	Store   store.Store
+	Prefix  string
+	Lineage chain.Lineage
+}
+
+// Birth puts the record of the lineage's birth, of the EtcdCluster with that UID.
+func (p Place) Birth(tb testing.TB, uid string) {
+	tb.Helper()
+	birth := chain.Birth{Lineage: p.Lineage, Reason: "Bootstrap", ClusterID: "c", ClusterUID: uid, Created: time.Now()}
+	must(tb, chain.WriteBirth(tb.Context(), p.Store, p.Prefix, birth))
+}
+
+// Full takes a snapshot of the one member that the client is of.
+func (p Place) Full(tb testing.TB, client *clientv3.Client) snapshot.Result {
+	tb.Helper()
+	full, err := snapshot.Take(tb.Context(), snapshot.Config{
+		Client: client, Store: p.Store, Lineage: string(p.Lineage),
+		Key: func(revision int64, at time.Time) string { return chain.FullKey(p.Prefix, p.Lineage, revision, at) },
+	})
+	must(tb, err)
+	return full
+}
+
+// Delta saves what follows revision after, and returns the last revision that is saved.
+func (p Place) Delta(tb testing.TB, client *clientv3.Client, after int64) int64 {
+	tb.Helper()
+	status, err := client.Status(tb.Context(), client.Endpoints()[0])
+	must(tb, err)
+	recorder, err := delta.NewRecorder(delta.Config{
+		Conn: client.ActiveConnection(), Store: p.Store, Lineage: string(p.Lineage), ClusterID: status.Header.ClusterId,
+		From: after + 1, Period: time.Hour, // only a flush closes a delta
+		Key: func(from, to int64, at time.Time) string { return chain.DeltaKey(p.Prefix, p.Lineage, from, to, at) },
+	})
+	must(tb, err)
+	ctx, cancel := context.WithCancel(tb.Context())
+	defer cancel()
+	var running errgroup.Group
+	running.Go(func() error { return recorder.Run(ctx) })
+	last, err := recorder.Flush(ctx)
+	cancel()
+	must(tb, errors.Join(err, running.Wait()))
+	if last < status.Header.Revision {
+		tb.Fatalf("saved up to revision %d, want %d", last, status.Header.Revision)
+	}
+	return last
+}
+
+func must(tb testing.TB, err error) {
+	tb.Helper()
+	if err != nil {
+		tb.Fatal(fmt.Errorf("save a history: %w", err))
+	}
+}

@@ -1,0 +1,180 @@
+package member
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+
+	"github.com/etcd-druid/druid/test/machine"
+	"github.com/etcd-druid/druid/test/rig/binaries"
+)
+
+// patience with an etcd that needs a second on an idle machine.
+const patience = 2 * time.Minute
+
+// Name of the member, as the restored data must know it too.
+const Name = "m"
+
+// Minors that there are programs of, oldest first.
+var Minors = binaries.EtcdMinors
+
+// Member is one running etcd, alone in its cluster.
+type Member struct {
+	// Endpoint of its clients, and PeerURL.
+	Endpoint, PeerURL string
+	// Dir is its data directory.
+	Dir string
+	// Client of it.
+	Client *clientv3.Client
+
+	cmd    *exec.Cmd
+	output lockedBuffer
+}
+
+// Options of a start.
+type Options struct {
+	// Dir is the data directory; empty means a new one.
+	Dir string
+	// PeerURL as the data knows it; empty means a free one.
+	PeerURL string
+	// Token of a new cluster.
+	Token string
+	// User and Password of the client, where authentication is on.
+	User, Password string
+	// Args are more flags.
+	Args []string
+}
+
+// Program returns the path of a program of a minor: etcd, etcdctl or etcdutl.
+func Program(tb testing.TB, name, minor string) string {
+	tb.Helper()
+	repo, err := binaries.RepoDir()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	cache, err := binaries.CacheDir()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	name += "-" + minor
+	built, err := binaries.Builder{Repo: repo, Cache: cache, Progress: tb.Logf}.Build(tb.Context(), name)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return built[name]
+}
+
+// Start runs etcd of a minor and waits until it serves. It ends with the test.
+func Start(tb testing.TB, minor string, o Options) *Member {
+	tb.Helper()
+	m := &Member{Endpoint: "http://" + machine.Address(tb), PeerURL: o.PeerURL, Dir: o.Dir}
+	if m.Dir == "" {
+		m.Dir = filepath.Join(tb.TempDir(), "data")
+	}
+	if m.PeerURL == "" {
+		m.PeerURL = "http://" + machine.Address(tb)
+	}
+	args := append([]string{
+		"--name=" + Name, "--data-dir=" + m.Dir, "--listen-client-urls=" + m.Endpoint, "--advertise-client-urls=" + m.Endpoint,
+		"--listen-peer-urls=" + m.PeerURL, "--initial-advertise-peer-urls=" + m.PeerURL, "--initial-cluster=" + Name + "=" + m.PeerURL,
+		"--initial-cluster-token=" + o.Token, "--unsafe-no-fsync", "--log-level=warn",
+		// Alone, it has nobody to wait for, and is its own leader at once.
+		"--heartbeat-interval=10", "--election-timeout=100",
+	}, o.Args...)
+	// The process outlives whoever starts it, up to the end of the test.
+	m.cmd = exec.CommandContext(context.WithoutCancel(tb.Context()), Program(tb, "etcd", minor), args...)
+	m.cmd.Stdout, m.cmd.Stderr = &m.output, &m.output
+	m.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := m.cmd.Start(); err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() {
+		m.Stop(tb)
+		if tb.Failed() {
+			tb.Logf("etcd %s in %s:\n%s", minor, m.Dir, m.output.String())
+		}
+	})
+	m.dial(tb, o)
+	return m
+}
+
+func (m *Member) dial(tb testing.TB, o Options) {
+	tb.Helper()
+	var err error
+	m.Client, err = clientv3.New(clientv3.Config{
+		Endpoints: []string{m.Endpoint}, Username: o.User, Password: o.Password, Logger: zap.NewNop(), DialTimeout: patience,
+		MaxCallSendMsgSize: 64 << 20,
+	})
+	if err != nil {
+		tb.Fatalf("dial etcd: %v\n%s", err, m.output.String())
+	}
+	tb.Cleanup(func() { _ = m.Client.Close() })
+	ctx, cancel := context.WithTimeout(tb.Context(), patience)
+	defer cancel()
+	for poll := time.Tick(20 * time.Millisecond); ; {
+		attempt, cancel := context.WithTimeout(ctx, time.Second)
+		_, err := m.Client.Get(attempt, "\x00", clientv3.WithCountOnly())
+		cancel()
+		if err == nil {
+			return
+		}
+		select {
+		case <-poll:
+		case <-ctx.Done():
+			tb.Fatalf("etcd does not serve after %s: %v\n%s", patience, err, m.output.String())
+		}
+	}
+}
+
+// Stop ends the process as Kubernetes would, and waits for it. It may be called again.
+func (m *Member) Stop(tb testing.TB) {
+	tb.Helper()
+	if m.cmd.ProcessState != nil {
+		return
+	}
+	_ = m.cmd.Process.Signal(syscall.SIGTERM)
+	overdue := time.AfterFunc(patience, func() { _ = m.cmd.Process.Kill() })
+	defer overdue.Stop()
+	var exit *exec.ExitError
+	if err := m.cmd.Wait(); err != nil && !errors.As(err, &exit) {
+		tb.Errorf("etcd: %v", err)
+	}
+}
+
+// Kill ends the process as a power cut would.
+func (m *Member) Kill(tb testing.TB) {
+	tb.Helper()
+	if m.cmd.ProcessState == nil {
+		_ = m.cmd.Process.Kill()
+		_ = m.cmd.Wait() // it says that it was killed
+	}
+}
+
+// Log is what etcd has written until now.
+func (m *Member) Log() string { return m.output.String() }
+
+type lockedBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (b *lockedBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.Write(p)
+}
+
+func (b *lockedBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.String()
+}

@@ -1,0 +1,241 @@
+package model
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/etcd-druid/druid/druid/plan"
+	"github.com/etcd-druid/druid/leases"
+	"github.com/etcd-druid/druid/membership"
+)
+
+// What druid does of a drain, and what is promised of drains.
+
+// route is the endpoint controller: clients are sent to the Pods that bear the label, some time later.
+func (w *world) route(k int) bool {
+	pod := &w.members[k].pod
+	was := pod.routed
+	pod.routed = pod.there && pod.serving
+	return pod.routed != was && !w.down
+}
+
+// writeMark is the compare-and-set of a drain mark, on the Lease as the live reads showed it.
+func (w *world) writeMark(d *druid, step plan.Step) {
+	k := indexOf(step.Member)
+	lease := &w.members[k].lease
+	if !lease.there || lease.version != d.lease && !w.is(mutBlindMark) {
+		return
+	}
+	mark := leases.Retirement{}
+	if step.Kind == plan.RetireLease {
+		mark = leases.Retirement{State: leases.RetireRequested, Mark: step.Slot.Mark}
+	}
+	if was := lease.says.Retire; was.State == leases.RetireRemoving && w.record.says.Retiring.Orders(names[k], was) {
+		w.violate("druid takes back what an agent claimed: the removal of %s", names[k])
+	}
+	lease.says.Retire, lease.version = mark, w.nextVersion()
+}
+
+// clear takes a step about what a removed member left, and about whom a claim goes with.
+func (w *world) clear(d *druid, step plan.Step) {
+	k := indexOf(step.Member)
+	m := &w.members[k]
+	claimed := m.claim.there && uids[m.claim.uid] == step.ClaimUID
+	switch {
+	case step.Kind == plan.DeleteLease:
+		if m.lease.there && m.lease.version == d.lease {
+			m.lease.there, m.lease.says = false, leases.Member{}
+		}
+	case !claimed:
+	case step.Kind == plan.DeleteClaim:
+		w.out(k, "without its claim")
+		m.claim.going = true
+		w.endClaim(k)
+	case step.Kind == plan.RetainClaim:
+		w.out(k, "without its claim")
+		m.claim.there, m.claim.going, m.claim.owned = false, false, false
+	default:
+		m.claim.owned = step.Kind == plan.TakeClaim
+	}
+}
+
+// changeSlot is what a step makes of the record.
+func (w *world) changeSlot(record leases.Record, step plan.Step) (leases.Record, bool) {
+	w.counts.nonce++
+	replacing := record.Replacing
+	if w.is(mutBesideReplacing) {
+		record.Replacing = nil
+	}
+	record, ok := step.ChangeSlot(record, uids[w.counts.nonce])
+	if w.is(mutBesideReplacing) {
+		record.Replacing = replacing
+	}
+	if ok && step.Kind == plan.StrikeName && w.record.says.Phase == leases.PhaseFormed {
+		w.out(indexOf(step.Member), "struck from the record")
+	}
+	return record, ok
+}
+
+// mislead shows druid what a mutation makes of what it observes.
+func (w *world) mislead(o *plan.Observed) {
+	if w.mutant == nil {
+		return
+	}
+	if w.is(mutBesideReplacing) {
+		o.Record.Replacing = nil
+	}
+	for i := range o.Members {
+		m := &o.Members[i]
+		mark := &m.Says.Retire
+		slot := o.Record.Retiring
+		switch {
+		case w.is(mutStillServed):
+			m.Routed = false
+		case w.is(mutClaimIsDone) && mark.State == leases.RetireRemoving,
+			w.is(mutNoFarewell) && !m.Listed && m.Lease == plan.LeaseOurs:
+			mark.State, mark.ClusterID = leases.RetireDone, leases.FormatID(o.Record.ClusterID)
+		case w.is(mutOtherDone) && mark.State == leases.RetireDone:
+			mark.ClusterID = leases.FormatID(o.Record.ClusterID)
+			if slot != nil && slot.Member == m.Name {
+				mark.Mark = slot.Mark
+			}
+		}
+	}
+}
+
+// proven holds an irreversible step of a drain against what the live reads that confirmed it showed: only what the raft group
+// of the record acknowledged under the slot's mark is struck, and only what it acknowledged is cleared.
+func (w *world) proven(step plan.Step) {
+	r := &w.record.says
+	clears := strings.HasPrefix(step.Rule, "removed-")
+	strikes := step.Kind == plan.StrikeName
+	if !clears && !strikes || r.Phase != leases.PhaseFormed && strikes {
+		return
+	}
+	mark := w.members[indexOf(step.Member)].lease.says.Retire
+	done := mark.State == leases.RetireDone && mark.ClusterID == leases.FormatID(r.ClusterID)
+	switch {
+	case strikes && (!done || !r.Retiring.Orders(step.Member, mark)):
+		w.violate("druid strikes %s, whose removal is not acknowledged under the slot's mark", step.Member)
+	case clears && r.Lists(step.Member):
+		w.violate("druid takes away what the listed %s lives on (%s)", step.Member, step.Rule)
+	case clears && !done && mark.Mark != plan.Unborn:
+		w.violate("druid takes away what %s left (%s), whose removal is not acknowledged", step.Member, step.Rule)
+	}
+}
+
+// out holds against etcd's list that the member has no vote.
+func (w *world) out(k int, what string) {
+	if w.ghost.formed == 0 || w.ghost.excused {
+		return
+	}
+	for _, e := range w.groups[w.ghost.formed-1].now() {
+		if e.k == k && !e.learner {
+			w.violate("%s is %s and votes as %x", names[k], what, e.id)
+		}
+	}
+}
+
+// picked is before the first mark: druid has taken the slot.
+const picked leases.RetireState = "picked"
+
+// arrived says whether a member is as far on its way out as the world heals until.
+func (w *world) arrived() bool {
+	slot := w.record.says.Retiring
+	if w.until == "" || slot == nil {
+		return false
+	}
+	mark := w.members[indexOf(slot.Member)].lease.says.Retire
+	return w.until == picked || w.until == mark.State && slot.Orders(slot.Member, mark)
+}
+
+// ordered holds a claim against what its agent read: slot and mark agree.
+func (w *world) ordered(p *proc) {
+	d := &p.duty
+	if !d.record.Retiring.Orders(d.drain.slot.Member, d.drain.mark) {
+		w.violate("the removal of %s is about to be claimed under order %s, and the slot is %v", d.drain.slot.Member,
+			d.drain.mark.Mark, d.record.Retiring)
+	}
+}
+
+// claimed holds a removal against what its agent read: slot and mark agree, and the mark is its own claim of that very ID.
+func (w *world) claimed(p *proc) {
+	d := &p.duty
+	mark := d.drain.mark
+	if !d.record.Retiring.Orders(d.drain.slot.Member, mark) || mark.State != leases.RetireRemoving || mark.By != uids[p.pod] ||
+		mark.MemberID != leases.FormatID(d.drain.member.ID) {
+		w.violate("%s is about to be removed without a claim under the slot: its mark is %q of order %s, the slot is %v",
+			d.drain.slot.Member, mark.State, mark.Mark, d.record.Retiring)
+	}
+}
+
+// alone holds a claim and a removal of a voter against what its agent was told: every other desired member is a healthy
+// voter, and none replaces itself.
+func (w *world) alone(p *proc) {
+	d := &p.duty
+	name := d.drain.slot.Member
+	if d.drain.entry != membership.VoterEntry || w.is(mutNoGuard) { // there the harm itself is to be seen
+		return
+	}
+	if r := d.record.Replacing; r != nil && r.Member != name && d.record.Lists(r.Member) {
+		w.violate("%s is drained while %s replaces itself", name, r.Member)
+	}
+	for _, m := range d.view.Members {
+		if m.ID == d.drain.member.ID || d.desires(m) != membership.Yes {
+			continue
+		}
+		if m.Learner {
+			w.violate("%s is drained while %x joins", name, m.ID)
+		} else if d.drain.health[m.ID] != membership.Yes {
+			w.violate("%s is drained while %x is not healthy", name, m.ID)
+		}
+	}
+}
+
+// unseenByClients holds a removal against the endpoints.
+func (w *world) unseenByClients(k int) {
+	if pod := w.members[k].pod; pod.there && pod.routed {
+		w.violate("%s is removed while clients are sent to it", names[k])
+	}
+}
+
+// oneAtATime holds a record that is written against both slots being taken.
+func (w *world) oneAtATime(r leases.Record) {
+	if r.Retiring != nil && r.Replacing != nil && r.Lists(r.Retiring.Member) && r.Lists(r.Replacing.Member) {
+		w.violate("%s is on its way out while %s replaces itself", r.Retiring.Member, r.Replacing.Member)
+	}
+}
+
+// orphaned notes what a druid that fell behind makes of a name that the record does not list any more.
+func (w *world) orphaned(k int) {
+	if !w.record.says.Lists(names[k]) && !w.members[k].lease.there {
+		w.ghost.left[k] = true
+	}
+}
+
+// unlisted notes the names that a person took out of the record.
+func (w *world) unlisted() {
+	for k := range w.drawn {
+		w.ghost.left[k] = w.ghost.left[k] || !w.record.says.Lists(names[k])
+	}
+}
+
+// leftovers are what remains of drains: the slot, marks, and what bears a name that the record does not list.
+func (w *world) leftovers() string {
+	r := &w.record.says
+	if r.Retiring != nil {
+		return "the slot is taken by " + r.Retiring.Member + ", which is to go"
+	}
+	for k := range w.drawn {
+		m := &w.members[k]
+		switch {
+		case r.Lists(names[k]) && m.lease.says.Retire.State != leases.RetireNone:
+			return fmt.Sprintf("%s is marked %s", names[k], m.lease.says.Retire.State)
+		case !r.Lists(names[k]) && !w.ghost.left[k] && (m.lease.there || m.claim.there || m.pod.there):
+			return fmt.Sprintf("%s is out, and its Lease (%t), claim (%t) or Pod (%t) is left", names[k], m.lease.there, m.claim.there, m.pod.there)
+		case !r.Lists(names[k]) && w.known[k]:
+			return names[k] + " is out, and the status lists it"
+		}
+	}
+	return ""
+}

@@ -1,0 +1,384 @@
+package model
+
+import (
+	"slices"
+
+	"github.com/etcd-druid/druid/agent/datadir"
+	"github.com/etcd-druid/druid/membership"
+)
+
+// config is the configuration in force at a place of the log.
+func (g *group) config(index int) []entry {
+	for _, v := range slices.Backward(g.confs) {
+		if v.at <= index {
+			return v.members
+		}
+	}
+	return nil
+}
+
+func (g *group) now() []entry { return g.config(g.length) }
+
+func find(members []entry, id uint64) int {
+	return slices.IndexFunc(members, func(e entry) bool { return e.id == id })
+}
+
+func voters(members []entry) int {
+	n := 0
+	for _, e := range members {
+		if !e.learner {
+			n++
+		}
+	}
+	return n
+}
+
+// member is the running, connected etcd of a raft ID, or nil.
+func (w *world) member(gi int, id uint64) (int, *proc) {
+	for i := range w.procs {
+		p := &w.procs[i]
+		if d := &w.vols[p.vol].data; p.run && !p.cut && d.group == gi && d.member == id {
+			return i, p
+		}
+	}
+	return -1, nil
+}
+
+// healthy counts the voters of members that run, are connected, and hold all that a voter of theirs must.
+func (w *world) healthy(gi int, members []entry) int {
+	n := 0
+	for _, e := range members {
+		if !e.learner {
+			if _, p := w.member(gi, e.id); p != nil {
+				n++
+			}
+		}
+	}
+	return n
+}
+
+// leads says whether the group has a leader with a quorum.
+func (w *world) leads(gi int) bool {
+	g := &w.groups[gi]
+	if g.leader == 0 {
+		return false
+	}
+	p := &w.procs[g.leader-1]
+	if !p.run || p.cut || w.vols[p.vol].data.group != gi {
+		return false
+	}
+	members := g.now()
+	return w.healthy(gi, members) >= membership.Quorum(voters(members))
+}
+
+// elect lets proc i become leader if a quorum of its own configuration grants it: nobody grants to a shorter log.
+func (w *world) elect(i int) bool {
+	p := &w.procs[i]
+	if !p.run || p.cut {
+		return false
+	}
+	d := &w.vols[p.vol].data
+	g := &w.groups[d.group]
+	if w.leads(d.group) {
+		return false
+	}
+	members := g.config(d.index)
+	me := find(members, d.member)
+	if me < 0 || members[me].learner {
+		return false
+	}
+	grants := 0
+	for _, e := range members {
+		if _, q := w.member(d.group, e.id); q != nil && !e.learner && w.vols[q.vol].data.index <= d.index {
+			grants++
+		}
+	}
+	if grants < membership.Quorum(voters(members)) {
+		return false
+	}
+	if d.index < g.length {
+		if !w.ghost.excused {
+			w.violate("acknowledged entries %d to %d are lost: %s leads with a log that ends before them", d.index+1, g.length, names[p.k])
+		}
+		g.length = d.index
+		for len(g.confs) > 1 && g.confs[len(g.confs)-1].at > g.length {
+			g.confs = slices.Clone(g.confs[:len(g.confs)-1])
+		}
+	}
+	g.term++
+	g.leader = i + 1
+	for _, e := range members {
+		if _, q := w.member(d.group, e.id); q != nil {
+			qd := &w.vols[q.vol].data
+			qd.term, qd.index = g.term, min(qd.index, g.length)
+		}
+	}
+	w.say("etcd: %s leads %x in term %d", names[p.k], g.cluster, g.term)
+	return true
+}
+
+// commit appends one entry, held by as few members as a quorum is; the one at lag is left out where it can be.
+func (w *world) commit(gi, lag int) bool {
+	if !w.leads(gi) {
+		return false
+	}
+	g := &w.groups[gi]
+	members := g.now()
+	g.length++
+	need := membership.Quorum(voters(members))
+	hold := func(p *proc) {
+		d := &w.vols[p.vol].data
+		d.index, d.term = g.length, g.term
+		need--
+	}
+	hold(&w.procs[g.leader-1])
+	for pass := range 2 {
+		for _, e := range members {
+			i, p := w.member(gi, e.id)
+			if need > 0 && p != nil && !e.learner && i != g.leader-1 && (i == lag) == (pass == 1) {
+				hold(p)
+			}
+		}
+	}
+	return true
+}
+
+// change commits a new configuration and holds it against the invariants: by our own hand never fewer healthy voters than
+// a quorum where there was one.
+func (w *world) change(gi int, edit func([]entry) []entry) {
+	if !w.leads(gi) {
+		return
+	}
+	g := &w.groups[gi]
+	next := edit(slices.Clone(g.now()))
+	if healthy, n := w.healthy(gi, next), voters(next); healthy < membership.Quorum(n) && !w.ghost.excused {
+		w.violate("a change of the member list leaves %d healthy voters of %d where a quorum was", healthy, n)
+	}
+	w.commit(gi, -1)
+	g.confs = append(slices.Clip(g.confs), conf{g.length, next})
+}
+
+// connected counts the voters that the leader has been connected to for 5 s.
+func (w *world) connected(gi int, members []entry) int {
+	n := 0
+	for _, e := range members {
+		if i, p := w.member(gi, e.id); p != nil && !e.learner && (!p.young || i == w.groups[gi].leader-1) {
+			n++
+		}
+	}
+	return n
+}
+
+func started(members []entry, without uint64) (started, all int) {
+	for _, e := range members {
+		if !e.learner && e.id != without {
+			all++
+			if e.name != "" {
+				started++
+			}
+		}
+	}
+	return started, all
+}
+
+// addLearner is etcd's MemberAddAsLearner with its strict reconfiguration check. limit is the max-learners of each member.
+func (w *world) addLearner(gi, k int) (uint64, bool) {
+	if !w.leads(gi) {
+		return 0, false
+	}
+	members := w.groups[gi].now()
+	n := voters(members)
+	if n > 1 && w.connected(gi, members) < membership.Quorum(n+1) && !w.is(mutNoGuard) {
+		return 0, false
+	}
+	if slices.ContainsFunc(members, func(e entry) bool { return e.k == k }) {
+		return 0, false
+	}
+	learners := len(members) - n + 1
+	if learners > w.procs[w.groups[gi].leader-1].limit {
+		return 0, false
+	}
+	for _, e := range members {
+		if _, p := w.member(gi, e.id); p != nil && learners > p.limit {
+			w.violate("the member list splits: %s applies no learner number %d, others do", names[p.k], learners)
+		}
+	}
+	w.counts.id++
+	id := uint64(w.counts.id)
+	w.change(gi, func(members []entry) []entry { return append(members, entry{id: id, k: k, learner: true}) })
+	return id, true
+}
+
+// remove is etcd's MemberRemove with its strict reconfiguration check.
+func (w *world) remove(gi int, id uint64) bool {
+	if !w.leads(gi) {
+		return false
+	}
+	members := w.groups[gi].now()
+	i := find(members, id)
+	if i < 0 {
+		return true // it is gone already
+	}
+	if !members[i].learner && !w.is(mutNoGuard) {
+		n := voters(members)
+		if ready, all := started(members, id); ready < membership.Quorum(all) {
+			return false
+		}
+		if _, p := w.member(gi, id); p != nil && w.connected(gi, members)-1 < 1+(n-1)/2 {
+			return false
+		}
+	}
+	leader := w.procs[w.groups[gi].leader-1]
+	w.change(gi, func(members []entry) []entry { return slices.Delete(members, i, i+1) })
+	if w.vols[leader.vol].data.member == id {
+		w.groups[gi].leader = 0
+	}
+	return true
+}
+
+// promote is etcd's MemberPromote: the learner holds nine tenths of the log, and enough voters started.
+func (w *world) promote(gi int, id uint64) bool {
+	if !w.leads(gi) {
+		return false
+	}
+	g := &w.groups[gi]
+	members := g.now()
+	i := find(members, id)
+	_, p := w.member(gi, id)
+	if i < 0 || !members[i].learner || p == nil || w.vols[p.vol].data.index*10 < g.length*9 {
+		return false
+	}
+	if ready, all := started(members, id); ready+1 < membership.Quorum(all+1) {
+		return false
+	}
+	w.change(gi, func(members []entry) []entry {
+		members[i].learner = false
+		return members
+	})
+	return true
+}
+
+// replicate brings a member up to the leader's log: a removed one ends, a new one publishes its name.
+func (w *world) replicate(i int) bool {
+	p := &w.procs[i]
+	d := &w.vols[p.vol].data
+	if !p.run || p.cut || !w.leads(d.group) {
+		return false
+	}
+	g := &w.groups[d.group]
+	members := g.now()
+	at := find(members, d.member)
+	if at < 0 {
+		if d.index >= g.length && g.leader == i+1 {
+			return false
+		}
+		w.stop(p)
+		w.say("etcd: %s ends: it was removed from %x", names[p.k], g.cluster)
+		return true
+	}
+	published := members[at].name != ""
+	if d.index == g.length && published {
+		return false
+	}
+	d.index, d.term = g.length, g.term
+	if !published {
+		w.change(d.group, func(members []entry) []entry {
+			members[at].name = names[p.k]
+			return members
+		})
+		d.index, d.term = g.length, g.term
+	}
+	w.say("etcd: %s holds the log up to %d", names[p.k], g.length)
+	return true
+}
+
+// write is a client's, through a Pod in the client endpoints.
+func (w *world) write(i, lag int) bool {
+	p := &w.procs[i]
+	if !p.run || p.cut {
+		return false
+	}
+	m := &w.members[p.k]
+	gi := w.vols[p.vol].data.group
+	if m.pod.uid != p.pod || !m.pod.routed || !w.commit(gi, lag) {
+		return false
+	}
+	if w.ghost.wrote != 0 && w.ghost.wrote != gi+1 {
+		w.violate("two clusters: %x acknowledged writes, now %x does", w.groups[w.ghost.wrote-1].cluster, w.groups[gi].cluster)
+	}
+	w.ghost.wrote = gi + 1
+	w.say("client: wrote entry %d through %s", w.groups[gi].length, names[p.k])
+	return true
+}
+
+// viewOf is a linearizable member list as the member at endpoint answers it.
+func (w *world) viewOf(gi, k int, answerer uint64) membership.View {
+	g := &w.groups[gi]
+	members := g.now()
+	v := membership.View{
+		ClusterID: g.cluster, Endpoint: names[k], Answerer: answerer,
+		RaftTerm: uint64(g.term), RaftIndex: uint64(g.length), Members: make([]membership.Member, len(members)),
+	}
+	for i, e := range members {
+		v.Members[i] = membership.Member{ID: e.id, Name: e.name, PeerURLs: peerURLs[e.k], Learner: e.learner}
+	}
+	slices.SortFunc(v.Members, byID)
+	return v
+}
+
+// list asks the voters among names but self, and not the one with the ID without, for the list of a cluster.
+func (w *world) list(p *proc, among []string, cluster, without uint64) (membership.View, int, bool) {
+	if p.cut || cluster == 0 {
+		return membership.View{}, 0, false
+	}
+	for i := range w.procs {
+		q := &w.procs[i]
+		d := &w.vols[q.vol].data
+		if !q.run || q.cut || q == p || d.cluster != cluster || d.member == without || !slices.Contains(among, names[q.k]) {
+			continue
+		}
+		members := w.groups[d.group].now()
+		if at := find(members, d.member); at < 0 || members[at].learner || !w.leads(d.group) {
+			continue
+		}
+		return w.viewOf(d.group, q.k, d.member), d.group, true
+	}
+	return membership.View{}, 0, false
+}
+
+// boot starts the proc's etcd on what is on its volume.
+func (w *world) boot(i int, stamp datadir.Stamp) {
+	p := &w.procs[i]
+	for j := range w.procs {
+		if q := &w.procs[j]; j != i && q.run && q.vol == p.vol {
+			w.violate("two etcds run on the volume of %s", names[p.k])
+		}
+	}
+	p.run, p.young, p.limit = true, true, stamp.MaxLearners
+}
+
+// create makes etcd write the first log of a raft ID.
+func (w *world) create(i, gi int, stamp datadir.Stamp, index int) {
+	p := &w.procs[i]
+	v := &w.vols[p.vol]
+	id := uint64(stamp.MemberID)
+	if v.data.there {
+		w.violate("the data directory of %s is overwritten", names[p.k])
+	}
+	if slices.Contains(w.ghost.started, id) {
+		w.violate("raft ID %x of %s is started on a volume without its data", id, names[p.k])
+	}
+	w.ghost.started = append(slices.Clip(w.ghost.started), id)
+	v.data = data{there: true, group: gi, cluster: uint64(stamp.ClusterID), member: id, index: index, term: w.groups[gi].term}
+	w.boot(i, stamp)
+}
+
+// stop ends the proc's etcd; what it led needs a new leader.
+func (w *world) stop(p *proc) {
+	p.run = false
+	for gi := range w.groups {
+		if l := w.groups[gi].leader; l != 0 && &w.procs[l-1] == p {
+			w.groups[gi].leader = 0
+		}
+	}
+}
