@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"sync"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -39,12 +40,16 @@ type observation struct {
 	claims map[string]*corev1.PersistentVolumeClaim
 	pods   map[string]*corev1.Pod
 	shared map[string]manifests.Applied
-	// again is when to look again although no event may tell, 0 for never.
-	again time.Duration
+	// again is when to look again although no event may tell, 0 for never. The steps of a stage run at once, and each may
+	// want it, so it is guarded by againMu until they have ended.
+	againMu sync.Mutex
+	again   time.Duration
 }
 
 // lookAgain makes the next pass come after d at the latest.
 func (o *observation) lookAgain(d time.Duration) {
+	o.againMu.Lock()
+	defer o.againMu.Unlock()
 	if d > 0 && (o.again == 0 || d < o.again) {
 		o.again = d
 	}
