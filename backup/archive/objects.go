@@ -19,9 +19,9 @@ type object struct {
 
 // objectsOf are the objects of a history, oldest first: whatever is cut off at the end leaves a chain.
 func objectsOf(h chain.History) []object {
-	objects := make([]object, 0, len(h.Fulls)+len(h.Deltas))
-	for i, f := range h.Fulls {
-		objects = append(objects, object{key: f.Key, size: f.Size, revision: f.Revision, full: &h.Fulls[i]})
+	objects := make([]object, 0, len(h.Fulls)+len(h.Synthesized)+len(h.Deltas))
+	for _, f := range slices.Concat(h.Fulls, h.Synthesized) {
+		objects = append(objects, object{key: f.Key, size: f.Size, revision: f.Revision, full: &f})
 	}
 	for i, d := range h.Deltas {
 		objects = append(objects, object{key: d.Key, size: d.Size, revision: d.From, delta: &h.Deltas[i]})

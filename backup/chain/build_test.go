@@ -26,6 +26,11 @@ func history(l Lineage, born int, parent Lineage, fork int64, objects ...any) Hi
 	for _, o := range objects {
 		switch o := o.(type) {
 		case Full:
+			if o.Origin != 0 {
+				o.Lineage, o.Key = l, SynthesisKey(prefix, l, o.Revision, o.Origin, o.At)
+				h.Synthesized = append(h.Synthesized, o)
+				continue
+			}
 			o.Lineage, o.Key = l, FullKey(prefix, l, o.Revision, o.At)
 			h.Fulls = append(h.Fulls, o)
 		case Delta:
@@ -37,6 +42,10 @@ func history(l Lineage, born int, parent Lineage, fork int64, objects ...any) Hi
 }
 
 func full(revision int64, minute int) Full { return Full{Revision: revision, At: at(minute)} }
+
+func synthesis(revision, origin int64, minute int) Full {
+	return Full{Revision: revision, Origin: origin, At: at(minute)}
+}
 
 func delta(from, to int64, minute int) Delta { return Delta{From: from, To: to, At: at(minute)} }
 

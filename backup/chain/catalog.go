@@ -16,6 +16,9 @@ type Full struct {
 	At time.Time `json:"at"`
 	// Size of the object in bytes.
 	Size int64 `json:"size"`
+	// Origin is 0 of a full that was taken. One that was synthesised ends with Revision, and this is the revision of the full
+	// that was taken and that it descends from.
+	Origin int64 `json:"origin,omitempty"`
 }
 
 // Delta holds the whole revisions From to To, both included.
@@ -38,6 +41,9 @@ type History struct {
 	BirthProblem string  `json:"birthProblem,omitempty"`
 	Fulls        []Full  `json:"fulls,omitempty"`
 	Deltas       []Delta `json:"deltas,omitempty"`
+	// Synthesized are fulls that were made out of others here and of deltas, ordered by revision. They shorten a restore, and
+	// replace nothing: what is saved, due and kept is counted without them.
+	Synthesized []Full `json:"synthesized,omitempty"`
 	// Strangers are keys below the lineage that no backup has. They are told of, and never touched.
 	Strangers []string `json:"strangers,omitempty"`
 }

@@ -80,6 +80,7 @@ const (
 	ReasonWeekly   Reason = "weekly"
 	ReasonMonthly  Reason = "monthly"
 	ReasonSpare    Reason = "second-newest"
+	ReasonShortcut Reason = "shortcut"
 )
 
 // Why an object may go.
@@ -112,6 +113,7 @@ var reasons = []knownReason{
 	{ReasonWeekly, true, "the last full of its week"},
 	{ReasonMonthly, true, "the last full of its month"},
 	{ReasonSpare, true, "the full before the newest of its lineage, or what leads on from it: should the newest be bad"},
+	{ReasonShortcut, true, "the newest synthesised full that leads to the latest state, or one that a restore may be reading"},
 	{ReasonBroken, false, "broken, and sound ones are kept"},
 	{ReasonOld, false, "no rule keeps it"},
 	{ReasonUnused, false, "leads from no full that is kept to anything that is kept"},

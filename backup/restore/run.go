@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 
@@ -47,10 +48,7 @@ func Run(ctx context.Context, c Config) (result Result, err error) {
 	if err := os.MkdirAll(filepath.Dir(path), dirMode); err != nil {
 		return Result{}, fmt.Errorf("restore: %w", err)
 	}
-	if err := fetch(ctx, &c, trailer, path); err != nil {
-		return Result{}, err
-	}
-	if result, err = change(ctx, &c, trailer, path, cluster); err != nil {
+	if result, err = build(ctx, &c, trailer, path, cluster); err != nil {
 		return Result{}, err
 	}
 	result.ClusterID, result.MemberID = uint64(cluster.ID()), uint64(self.ID)
@@ -63,7 +61,39 @@ func Run(ctx context.Context, c Config) (result Result, err error) {
 	return result, w.publish()
 }
 
-// change brings the fetched database to the target and gives it to the new cluster.
+// Database makes the database alone that the plan leads to, at path, which must not exist: with the members, the index of
+// the log and all else as the full has it, so that it is what the cluster itself would have sent. Of c, Store, Plan,
+// EtcdVersion and Progress count. On an error nothing is left at path.
+func Database(ctx context.Context, c Config, path string) (result Result, err error) {
+	c.Bump, c.ClearAlarms = 0, false
+	trailer, err := precheck(ctx, &c)
+	if err != nil {
+		return Result{}, err
+	}
+	if err := checkSpace(filepath.Dir(path), &c, trailer.Size); err != nil {
+		return Result{}, err
+	}
+	if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
+		return Result{}, fmt.Errorf("restore: %w: %s is there", ErrNotEmpty, path)
+	}
+	if result, err = build(ctx, &c, trailer, path, nil); err != nil {
+		if gone := os.Remove(path); !errors.Is(gone, fs.ErrNotExist) {
+			err = errors.Join(err, gone)
+		}
+		return Result{}, err
+	}
+	return result, nil
+}
+
+// build fetches the full, brings it to the target and gives it to the new cluster, where there is one.
+func build(ctx context.Context, c *Config, t snapshot.Trailer, path string, cluster *membership.RaftCluster) (Result, error) {
+	if err := fetch(ctx, c, t, path); err != nil {
+		return Result{}, err
+	}
+	return change(ctx, c, t, path, cluster)
+}
+
+// change brings the fetched database to the target.
 func change(ctx context.Context, c *Config, t snapshot.Trailer, path string, cluster *membership.RaftCluster) (result Result, err error) {
 	var deltas int64
 	for _, d := range c.Plan.Deltas {
@@ -180,6 +210,9 @@ func (b *builder) finish(cluster *membership.RaftCluster) error {
 			if err := clearSpaceAlarms(tx); err != nil {
 				return err
 			}
+		}
+		if cluster == nil {
+			return nil
 		}
 		return replaceMembers(tx, cluster)
 	})

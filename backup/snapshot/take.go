@@ -48,11 +48,16 @@ func Take(ctx context.Context, c Config) (Result, error) {
 		return Result{}, err
 	}
 	defer stream.Close()
-	result := Result{Key: c.Key(trailer.Revision, trailer.Taken)}
+	return upload(ctx, c.Store, c.Key(trailer.Revision, trailer.Taken), trailer, stream, c.Progress)
+}
+
+// upload puts a stream of etcd's into the store, whole or not at all.
+func upload(ctx context.Context, s store.Store, key string, trailer Trailer, stream io.Reader, progress func(int64)) (Result, error) {
+	result := Result{Key: key}
 	g, ctx := errgroup.WithContext(ctx)
 	reader, writer := io.Pipe()
 	g.Go(func() error {
-		err := guard.Run(func() error { return compress(writer, stream, &trailer, c.Progress) })
+		err := guard.Run(func() error { return compress(writer, stream, &trailer, progress) })
 		// The reader's end of file is what makes the object: it must never see one for half a stream.
 		_ = writer.CloseWithError(err)
 		return err
@@ -60,7 +65,7 @@ func Take(ctx context.Context, c Config) (Result, error) {
 	g.Go(func() error {
 		var o store.Object
 		err := guard.Run(func() (err error) {
-			o, err = c.Store.Put(ctx, result.Key, reader, store.PutOptions{IfAbsent: true})
+			o, err = s.Put(ctx, result.Key, reader, store.PutOptions{IfAbsent: true})
 			return err
 		})
 		_ = reader.CloseWithError(fmt.Errorf("the upload ended: %w", io.ErrClosedPipe))
