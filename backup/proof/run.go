@@ -21,8 +21,6 @@ const (
 	scratchPrefix = "druid-proof-"
 	// anyVersion lets a restore take the format of each 3.x: no etcd will run on it.
 	anyVersion = "3.999"
-	// nobody is a member of a cluster that never is.
-	nobody, nowhere = "proof", "http://localhost:2380"
 )
 
 // Config says what is verified, and where.
@@ -40,8 +38,20 @@ type Config struct {
 	Reserve int64
 	// Ask asks a member of the cluster what it holds at a revision, where no delta tells anything to compare with. May be nil.
 	Ask func(ctx context.Context, revision int64) (delta.Checkpoint, error)
+	// Then is given the database once it is proven, before it is gone. May be nil.
+	Then func(ctx context.Context, d Database)
 	// Progress is told how far the restore is. It may be nil, and must not block.
 	Progress func(restore.Progress)
+}
+
+// Database is what the backups were restored to: what the cluster itself would have sent.
+type Database struct {
+	Path string
+	// Plan that led to it, and its last revision.
+	Plan     chain.Plan
+	Revision int64
+	// Store that it was read from, at the same rate, which holds for writing too.
+	Store store.Store
 }
 
 // Run restores the newest backups, or those that lead to the target, and compares. Whatever goes wrong is in its Result.
@@ -60,7 +70,7 @@ func (c Config) run(ctx context.Context) Result {
 	if err != nil {
 		return Result{Verdict: Unknown, Reason: fmt.Sprintf("no scratch directory: %v", err)}
 	}
-	r := c.restoreInto(ctx, filepath.Join(dir, "data"))
+	r := c.restoreInto(ctx, filepath.Join(dir, "db"))
 	if err := os.RemoveAll(dir); err != nil && r.Verdict == Proven {
 		r.Reason = fmt.Sprintf("the scratch directory is left: %v", err)
 	}
@@ -68,7 +78,7 @@ func (c Config) run(ctx context.Context) Result {
 }
 
 // restoreInto restores and compares. It takes older fulls for as long as those that were planned hold more than the target.
-func (c Config) restoreInto(ctx context.Context, dir string) Result {
+func (c Config) restoreInto(ctx context.Context, path string) Result {
 	for t := c.Target; ; {
 		p, err := c.Catalog.Plan(t)
 		if err != nil {
@@ -77,10 +87,7 @@ func (c Config) restoreInto(ctx context.Context, dir string) Result {
 		if err := c.room(ctx, p); err != nil {
 			return failed(err, p)
 		}
-		got, err := restore.Run(ctx, restore.Config{
-			Store: c.Store, Plan: p, DataDir: dir, Progress: c.Progress, EtcdVersion: anyVersion,
-			Name: nobody, Token: nobody, PeerURLs: []string{nowhere}, InitialCluster: nobody + "=" + nowhere,
-		})
+		got, err := restore.Database(ctx, restore.Config{Store: c.Store, Plan: p, EtcdVersion: anyVersion, Progress: c.Progress}, path)
 		if errors.Is(err, restore.ErrTooNew) {
 			t = t.Except(p.Full.Key)
 			continue
@@ -88,8 +95,11 @@ func (c Config) restoreInto(ctx context.Context, dir string) Result {
 		if err != nil {
 			return failed(err, p)
 		}
-		r := c.compare(ctx, filepath.Join(dir, "member", "snap", "db"), p, got)
+		r := c.compare(ctx, path, p, got)
 		r.Full, r.Revision, r.Size = p.Full.Key, got.Revision, got.Size
+		if r.Verdict == Proven && c.Then != nil {
+			c.Then(ctx, Database{Path: path, Plan: p, Revision: got.Revision, Store: c.Store})
+		}
 		return r
 	}
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/etcd-druid/druid/backup/store"
 )
 
-// slow is a store that is read at a limited rate, in bytes per second, by all readers together.
+// slow is a store that is read and written at a limited rate, in bytes per second, by all together.
 func slow(s store.Store, rate int64) store.Store {
 	return slowStore{s, &limiter{rate: rate}}
 }
@@ -25,6 +25,10 @@ func (s slowStore) Get(ctx context.Context, key string, offset, length int64) (i
 		return nil, err
 	}
 	return &slowReader{r, ctx, s.limit}, nil
+}
+
+func (s slowStore) Put(ctx context.Context, key string, r io.Reader, o store.PutOptions) (store.Object, error) {
+	return s.Store.Put(ctx, key, &slowReader{io.NopCloser(r), ctx, s.limit}, o)
 }
 
 type slowReader struct {

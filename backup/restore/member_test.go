@@ -90,7 +90,7 @@ type contents struct {
 
 func contentOf(t *testing.T, data string, members int) contents {
 	t.Helper()
-	c := contents{Files: map[string]string{}, Buckets: map[string]map[string]string{}}
+	c := contents{Files: map[string]string{}}
 	err := filepath.WalkDir(data, func(path string, d os.DirEntry, err error) error {
 		if err != nil {
 			return err
@@ -112,24 +112,7 @@ func contentOf(t *testing.T, data string, members int) contents {
 	if err != nil {
 		t.Fatal(err)
 	}
-	db, err := bolt.Open(filepath.Join(data, "member", "snap", "db"), fileMode, &bolt.Options{ReadOnly: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer db.Close()
-	err = db.View(func(tx *bolt.Tx) error {
-		return tx.ForEach(func(name []byte, b *bolt.Bucket) error {
-			entries := map[string]string{}
-			c.Buckets[string(name)] = entries
-			return b.ForEach(func(k, v []byte) error {
-				entries[string(k)] = string(v)
-				return nil
-			})
-		})
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	c.Buckets = bucketsOf(t, filepath.Join(data, "member", "snap", "db"))
 	log, err := wal.OpenForRead(zap.NewNop(), filepath.Join(data, "member", "wal"), &walpb.Snapshot{Index: new(uint64(0)), Term: new(uint64(0))})
 	if err != nil {
 		t.Fatal(err)
@@ -141,4 +124,29 @@ func contentOf(t *testing.T, data string, members int) contents {
 	}
 	c.Metadata, c.State, c.Entries = string(metadata), state, entries
 	return c
+}
+
+// bucketsOf reads all of a database.
+func bucketsOf(t *testing.T, path string) map[string]map[string]string {
+	t.Helper()
+	buckets := map[string]map[string]string{}
+	db, err := bolt.Open(path, fileMode, &bolt.Options{ReadOnly: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	err = db.View(func(tx *bolt.Tx) error {
+		return tx.ForEach(func(name []byte, b *bolt.Bucket) error {
+			entries := map[string]string{}
+			buckets[string(name)] = entries
+			return b.ForEach(func(k, v []byte) error {
+				entries[string(k)] = string(v)
+				return nil
+			})
+		})
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return buckets
 }

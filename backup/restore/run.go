@@ -73,8 +73,8 @@ func Database(ctx context.Context, c Config, path string) (result Result, err er
 	if err := checkSpace(filepath.Dir(path), &c, trailer.Size); err != nil {
 		return Result{}, err
 	}
-	if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
-		return Result{}, fmt.Errorf("restore: %w: %s is there", ErrNotEmpty, path)
+	if _, err := os.Lstat(path); err == nil {
+		return Result{}, fmt.Errorf("restore: %s is there already, and stays as it is: %w", path, fs.ErrExist)
 	}
 	if result, err = build(ctx, &c, trailer, path, nil); err != nil {
 		if gone := os.Remove(path); !errors.Is(gone, fs.ErrNotExist) {
