@@ -84,18 +84,18 @@ func minorOf(version string) ([2]int, error) {
 	return [2]int{major, minor}, nil
 }
 
-// Need is how many bytes a restore of the plan writes at the least: the full is asked for its size.
+// Need is how many bytes Database writes for the plan at the least: the full is asked for its size.
 func Need(ctx context.Context, s store.Store, p chain.Plan) (int64, error) {
 	t, err := snapshot.ReadTrailer(ctx, s, p.Full.Key, p.Full.Size)
 	if err != nil {
 		return 0, fmt.Errorf("restore: %w", err)
 	}
-	return need(p, t.Size), nil
+	return need(p, t.Size, 0), nil
 }
 
 // need is the least that will be written: records take at least the room in the database that they take compressed.
-func need(p chain.Plan, size int64) int64 {
-	need := size + logSpace
+func need(p chain.Plan, size, log int64) int64 {
+	need := size + log
 	for _, d := range p.Deltas {
 		need += d.Size
 	}
@@ -103,15 +103,15 @@ func need(p chain.Plan, size int64) int64 {
 }
 
 // checkSpace compares what is free at path with what is needed.
-func checkSpace(path string, c *Config, size int64) error {
-	need := need(c.Plan, size)
+func checkSpace(path string, c *Config, size, log int64) error {
+	need := need(c.Plan, size, log)
 	var fs syscall.Statfs_t
 	if err := syscall.Statfs(path, &fs); err != nil {
 		return fmt.Errorf("restore: free space of %s: %w", path, err)
 	}
 	if free := int64(fs.Bavail) * fs.Bsize; free < need {
 		return fmt.Errorf("restore: %w at %s: %d MiB are free, at least %d MiB are needed (database %d, deltas %d, log %d)", ErrSpace, path,
-			free>>20, need>>20, size>>20, (need-size-logSpace)>>20, logSpace>>20)
+			free>>20, need>>20, size>>20, (need-size-log)>>20, log>>20)
 	}
 	return nil
 }

@@ -340,11 +340,11 @@ func TestADataDirectoryThatIsThereIsNotTouched(t *testing.T) {
 
 func TestADiskThatIsTooSmallIsSaidSo(t *testing.T) {
 	c := &Config{Plan: chain.Plan{Deltas: []chain.Delta{{Size: 1 << 40}}}}
-	err := checkSpace(t.TempDir(), c, 1<<50)
+	err := checkSpace(t.TempDir(), c, 1<<50, logSpace)
 	if !errors.Is(err, ErrSpace) || !strings.Contains(err.Error(), "database 1073741824, deltas 1048576, log 128") {
 		t.Errorf("err %v", err)
 	}
-	if err := checkSpace(t.TempDir(), &Config{}, 1<<10); err != nil {
+	if err := checkSpace(t.TempDir(), &Config{}, 1<<10, logSpace); err != nil {
 		t.Error(err)
 	}
 }

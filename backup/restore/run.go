@@ -41,7 +41,7 @@ func Run(ctx context.Context, c Config) (result Result, err error) {
 			err = errors.Join(err, left)
 		}
 	}()
-	if err := checkSpace(w.path, &c, trailer.Size); err != nil {
+	if err := checkSpace(w.path, &c, trailer.Size, logSpace); err != nil {
 		return Result{}, err
 	}
 	path := filepath.Join(w.data(), "member", "snap", "db")
@@ -70,7 +70,7 @@ func Database(ctx context.Context, c Config, path string) (result Result, err er
 	if err != nil {
 		return Result{}, err
 	}
-	if err := checkSpace(filepath.Dir(path), &c, trailer.Size); err != nil {
+	if err := checkSpace(filepath.Dir(path), &c, trailer.Size, 0); err != nil {
 		return Result{}, err
 	}
 	if _, err := os.Lstat(path); err == nil {

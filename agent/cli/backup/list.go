@@ -3,6 +3,7 @@ package backup
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"text/tabwriter"
 
@@ -18,6 +19,8 @@ type lineage struct {
 	BirthProblem string        `json:"birthProblem,omitempty"`
 	Fulls        int           `json:"fulls"`
 	Deltas       int           `json:"deltas"`
+	// Synthesized are fulls that were made out of others.
+	Synthesized int `json:"synthesized,omitempty"`
 	// Size in bytes of all its objects.
 	Size       int64         `json:"size"`
 	Restorable []chain.Range `json:"restorable"`
@@ -56,10 +59,10 @@ func timelineOf(c chain.Catalog) timeline {
 	t := timeline{Prefix: c.Prefix, Strangers: c.Strangers}
 	for _, h := range c.Histories {
 		l := lineage{
-			Lineage: h.Lineage, Birth: h.Birth, BirthProblem: h.BirthProblem, Fulls: len(h.Fulls), Deltas: len(h.Deltas),
+			Lineage: h.Lineage, Birth: h.Birth, BirthProblem: h.BirthProblem, Fulls: len(h.Fulls), Deltas: len(h.Deltas), Synthesized: len(h.Synthesized),
 			Restorable: h.Ranges(), Strangers: h.Strangers,
 		}
-		for _, f := range h.Fulls {
+		for _, f := range slices.Concat(h.Fulls, h.Synthesized) {
 			l.Size += f.Size
 		}
 		for _, d := range h.Deltas {
@@ -116,6 +119,9 @@ func (t timeline) printNotes(w io.Writer) error {
 		strangers = append(strangers, l.Strangers...)
 		if i > 0 && t.Lineages[i-1].Lineage.Epoch() == l.Lineage.Epoch() {
 			notes = append(notes, fmt.Sprintf("lineages %s and %s have the same epoch: name the one that is to be restored", t.Lineages[i-1].Lineage, l.Lineage))
+		}
+		if l.Synthesized > 0 {
+			notes = append(notes, fmt.Sprintf("lineage %s: besides, %s made out of others (`backup show`)", l.Lineage, objects(l.Synthesized)))
 		}
 		if l.Birth == nil {
 			notes = append(notes, fmt.Sprintf("lineage %s: its parent is not known: %s", l.Lineage, l.BirthProblem))

@@ -71,6 +71,16 @@ func (s *session) printProof(r proof.Result) error {
 			return err
 		}
 	}
+	if err := verdictOf(r); err != nil || s.json() {
+		return err
+	}
+	_, err := fmt.Fprintf(s.out, "proven: at revision %d it holds %d keys with HashKV %d, as member %x did\n",
+		r.Checkpoint.Revision, r.Keys, r.HashKV, r.Checkpoint.MemberID)
+	return err
+}
+
+// verdictOf is nil for what is proven.
+func verdictOf(r proof.Result) error {
 	switch r.Verdict {
 	case proof.Broken:
 		return no(fmt.Errorf("broken: %s; make a new full, and keep older ones until it is proven", r.Reason))
@@ -78,10 +88,5 @@ func (s *session) printProof(r proof.Result) error {
 		return errors.New("unknown: " + r.Reason)
 	case proof.Proven:
 	}
-	if s.json() {
-		return nil
-	}
-	_, err := fmt.Fprintf(s.out, "proven: at revision %d it holds %d keys with HashKV %d, as member %x did\n",
-		r.Checkpoint.Revision, r.Keys, r.HashKV, r.Checkpoint.MemberID)
-	return err
+	return nil
 }

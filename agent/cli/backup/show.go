@@ -49,7 +49,11 @@ type row struct {
 }
 
 func fullRow(f chain.Full) row {
-	return row{f.Lineage, "full", f.Revision, f.Revision, stamp(f.At), f.Key, f.Size}
+	kind := "full"
+	if f.Origin != 0 {
+		kind = "synthesized"
+	}
+	return row{f.Lineage, kind, f.Revision, f.Revision, stamp(f.At), f.Key, f.Size}
 }
 
 func deltaRow(d chain.Delta) row {
@@ -60,7 +64,7 @@ func rowsOf(c chain.Catalog) []row {
 	var all []row
 	for _, h := range c.Histories {
 		var rows []row
-		for _, f := range h.Fulls {
+		for _, f := range slices.Concat(h.Fulls, h.Synthesized) {
 			rows = append(rows, fullRow(f))
 		}
 		for _, d := range h.Deltas {

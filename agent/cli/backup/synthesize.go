@@ -1,0 +1,142 @@
+package backup
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/spf13/cobra"
+
+	"github.com/etcd-druid/druid/backup/chain"
+	"github.com/etcd-druid/druid/backup/proof"
+	"github.com/etcd-druid/druid/backup/restore"
+	"github.com/etcd-druid/druid/backup/snapshot"
+	"github.com/etcd-druid/druid/backup/store"
+	"github.com/etcd-druid/druid/backup/synthesis"
+)
+
+// synthesized is what was made, or would be.
+type synthesized struct {
+	Plan chain.Plan `json:"plan"`
+	// Key of the new full; empty before it is known up to which revision a moment leads.
+	Key      string `json:"key,omitempty"`
+	Revision int64  `json:"revision,omitempty"`
+	// Scratch is how many bytes are needed at the least, Size how many the object has.
+	Scratch int64  `json:"scratch,omitempty"`
+	Size    int64  `json:"size,omitempty"`
+	SHA256  string `json:"sha256,omitempty"`
+	// Present: it had been there. Written: it was put now.
+	Present bool `json:"present"`
+	Written bool `json:"written"`
+}
+
+func synthesizeCommand(s *session) *cobra.Command {
+	var flags targetFlags
+	var scratch string
+	var dryRun bool
+	cmd := &cobra.Command{
+		Use:   "synthesize",
+		Short: "Make a full out of a full and the deltas after it, so that a restore has less to apply",
+		Long: `Restore the latest state, or the one that is named, into a directory that is gone afterwards, prove it as ` + "`prove`" + ` does, and
+put it into the store as a full. No etcd is started, and none is asked. Nothing is replaced or deleted: a restore begins with
+the new full, and retention keeps what it would keep without. Users, roles, alarms and compactions are as of the full that
+etcd sent, which is why it counts for no schedule.
+
+With --dry-run it prints what would be read and written.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			dir, err := filepath.Abs(scratch)
+			if err != nil {
+				return fmt.Errorf("--scratch: %w", err)
+			}
+			c, err := s.read(cmd.Context())
+			if err != nil {
+				return err
+			}
+			target, err := flags.target(s, c)
+			if err != nil {
+				return err
+			}
+			p, err := c.Plan(target)
+			if err != nil {
+				return answered(err)
+			}
+			planned := synthesized{Plan: p}
+			if p.Until.IsZero() {
+				planned.Key, planned.Revision = synthesis.Key(s.prefix, p, p.Reach), p.Reach
+			}
+			switch h, _ := c.History(p.Full.Lineage); {
+			case len(p.Deltas) == 0:
+				return no(fmt.Errorf("%w: no delta follows %s", synthesis.ErrNothing, s.name(p.Full.Key)))
+			case slices.ContainsFunc(h.Synthesized, func(f chain.Full) bool { return f.Key == planned.Key }):
+				planned.Present = true
+				return s.printSynthesized(planned)
+			}
+			if planned.Scratch, err = restore.Need(cmd.Context(), s.store, p); err != nil {
+				return refused(err)
+			}
+			if dryRun {
+				return s.printSynthesized(planned)
+			}
+			_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "at least %s are needed in %s\n", size(planned.Scratch), dir)
+			shown := newProgress(cmd.ErrOrStderr())
+			made, err := s.synthesize(cmd.Context(), proof.Config{Store: s.store, Catalog: c, Target: target, Scratch: dir, Progress: shown.report})
+			shown.end()
+			if err != nil {
+				return err
+			}
+			return s.printSynthesized(made)
+		},
+	}
+	flags.add(cmd.Flags())
+	cmd.Flags().StringVar(&scratch, "scratch", os.TempDir(), "a directory with room for the database")
+	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "print what would be read and written, and do neither")
+	return cmd
+}
+
+func (s *session) synthesize(ctx context.Context, c proof.Config) (made synthesized, err error) {
+	c.Then = func(ctx context.Context, d proof.Database) {
+		var full snapshot.Result
+		full, err = synthesis.Put(ctx, synthesis.Source{Prefix: s.prefix, Store: d.Store, Plan: d.Plan, Path: d.Path, Revision: d.Revision})
+		made = synthesized{Plan: d.Plan, Key: full.Key, Revision: d.Revision, Size: full.ObjectSize, SHA256: full.SHA256, Written: err == nil}
+		if errors.Is(err, store.ErrExists) {
+			made.Key, made.Present, err = synthesis.Key(s.prefix, d.Plan, d.Revision), true, nil
+		}
+	}
+	if unproven := verdictOf(proof.Run(ctx, c)); unproven != nil {
+		return made, unproven
+	}
+	if errors.Is(err, synthesis.ErrNothing) {
+		err = no(err)
+	}
+	return made, err
+}
+
+func (s *session) printSynthesized(m synthesized) error {
+	if s.json() {
+		return s.printJSON(m)
+	}
+	revisions, bytes := m.Plan.Tail()
+	switch {
+	case m.Present:
+		_, err := fmt.Fprintf(s.out, "%s is there already: it was made out of the same\n", s.name(m.Key))
+		return err
+	case m.Written:
+		_, err := fmt.Fprintf(s.out, "%s: %s, made out of %s and %s with %d revisions\n", s.name(m.Key), size(m.Size), s.name(m.Plan.Full.Key),
+			objects(len(m.Plan.Deltas)), revisions)
+		return err
+	}
+	if err := s.printPlan(m.Plan); err != nil {
+		return err
+	}
+	name := "a full that ends with that moment"
+	if m.Key != "" {
+		name = s.name(m.Key)
+	}
+	_, err := fmt.Fprintf(s.out, "would be read, of it %s with %d revisions applied, and %s written; at least %s are needed to do it. Nothing was done.\n",
+		size(bytes), revisions, name, size(m.Scratch))
+	return err
+}
