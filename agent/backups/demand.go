@@ -11,6 +11,8 @@ import (
 const (
 	kindFull  = "Full"
 	kindDelta = "Delta"
+	// kindSynthesis is a full that was made out of others. Nobody can ask for one.
+	kindSynthesis = "Synthesis"
 	// kindStore is a failure of reading the store, before anything is saved.
 	kindStore = "Store"
 )

@@ -76,6 +76,8 @@ type Duty struct {
 	beats                            func(config.Backup) beats
 	// proofLook is how often it is looked whether backups are to be proven.
 	proofLook time.Duration
+	// lengthLook is how often the store is listed to find out how much a restore has to apply.
+	lengthLook time.Duration
 	// proofReserve is what stays free of the scratch directory's file system, in percent.
 	proofReserve int64
 	// relook is how long what was saved is believed to be there.
@@ -102,6 +104,7 @@ func New(o Options) *Duty {
 		readPace:     pace{time.Second, time.Minute},
 		beats:        beatsOf,
 		proofLook:    proofLook,
+		lengthLook:   lengthLook,
 		proofReserve: proofReserve,
 		relook:       relookInterval,
 	}

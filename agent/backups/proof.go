@@ -39,11 +39,13 @@ func (d *Duty) Prove(ctx context.Context) error {
 		d.Log.WarnContext(ctx, "scratch directory not cleaned", "err", err)
 	}
 	var last Decision
+	var look time.Time // the next one at how long the chain is
 	for ctx.Err() == nil {
 		c, changed := d.configured()
 		self, known := d.Self()
 		if c != nil && known && c.Verify.Schedule != "" {
 			facts, v := d.observeProof(ctx, *c, self, time.Now())
+			facts.Length = d.lengthNow(ctx, *c, self, facts, &look)
 			decision := DecideProof(facts)
 			if decision != last && ctx.Err() == nil {
 				last = decision
@@ -61,7 +63,7 @@ func (d *Duty) Prove(ctx context.Context) error {
 
 // observeProof gathers the facts. The Lease is read by the one agent alone whose turn it is.
 func (d *Duty) observeProof(ctx context.Context, c config.Backup, self Identity, now time.Time) (ProofFacts, leases.Verification) {
-	f := ProofFacts{Turn: d.turn(ctx, self), Told: ToldUnknown, Resting: No, Newer: No, Due: No}
+	f := ProofFacts{Turn: d.turn(ctx, self), Told: ToldUnknown, Resting: No, Newer: No, Due: No, Length: LengthUnknown}
 	if f.Turn != TurnOurs {
 		return f, leases.Verification{}
 	}
@@ -139,17 +141,7 @@ func found(before leases.Verification, r proof.Result, self Identity, now time.T
 // verify opens the store anew: proofs are rare, and its configuration may be another one by then.
 func (d *Duty) verify(ctx context.Context, c config.Backup, self Identity) proof.Result {
 	unknown := func(err error) proof.Result { return proof.Result{Verdict: proof.Unknown, Reason: err.Error()} }
-	parsed, err := store.ParseConfig(c.Store)
-	if err != nil {
-		return unknown(fmt.Errorf("backup store: %w", err))
-	}
-	opened, err := d.Open(ctx, parsed)
-	if err != nil {
-		return unknown(fmt.Errorf("backup store: %w", err))
-	}
-	listing, cancel := context.WithTimeout(ctx, listTimeout)
-	defer cancel()
-	catalog, err := chain.Read(listing, opened, c.Prefix)
+	opened, catalog, err := d.listed(ctx, c)
 	if err != nil {
 		return unknown(err)
 	}
@@ -160,17 +152,36 @@ func (d *Duty) verify(ctx context.Context, c config.Backup, self Identity) proof
 			Ask: func(ctx context.Context, revision int64) (delta.Checkpoint, error) {
 				return d.hash(ctx, self, revision)
 			},
+			Then: func(ctx context.Context, proven proof.Database) { d.synthesize(ctx, c, self, proven) },
 		})
 		return nil
 	})
 	if err != nil {
 		return unknown(err)
 	}
+	// What is wrong with a full that was synthesised, a new one mends as well: it is said of the one that it descends from.
+	r.Full = catalog.Origin(r.Full)
 	// Where nothing could be planned, it is said of the newest full.
 	if h, there := catalog.History(self.Lineage); there && r.Full == "" && len(h.Fulls) > 0 {
 		r.Full = h.Fulls[len(h.Fulls)-1].Key
 	}
 	return r
+}
+
+// listed opens the store, and lists it.
+func (d *Duty) listed(ctx context.Context, c config.Backup) (store.Store, chain.Catalog, error) {
+	parsed, err := store.ParseConfig(c.Store)
+	if err != nil {
+		return nil, chain.Catalog{}, fmt.Errorf("backup store: %w", err)
+	}
+	opened, err := d.Open(ctx, parsed)
+	if err != nil {
+		return nil, chain.Catalog{}, fmt.Errorf("backup store: %w", err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, listTimeout)
+	defer cancel()
+	catalog, err := chain.Read(ctx, opened, c.Prefix)
+	return opened, catalog, err
 }
 
 // hash asks our own member, for backups that no checkpoint belongs to: of a cluster that nobody writes to, or right after

@@ -1,10 +1,8 @@
 package backups
 
 import (
-	"bytes"
 	"context"
 	"fmt"
-	"io"
 	"os"
 	"testing"
 	"time"
@@ -13,7 +11,6 @@ import (
 
 	"github.com/etcd-druid/druid/agent/config"
 	"github.com/etcd-druid/druid/agent/leader"
-	"github.com/etcd-druid/druid/backup/store"
 	"github.com/etcd-druid/druid/leases"
 )
 
@@ -68,19 +65,7 @@ func TestAFollowerProvesWhatTheLeaderSaves(t *testing.T) {
 	}
 
 	full := history(t, s).Fulls[0]
-	body, err := s.Get(t.Context(), full.Key, 0, -1)
-	if err != nil {
-		t.Fatal(err)
-	}
-	content, err := io.ReadAll(body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	_ = body.Close()
-	content[len(content)/2] ^= 1
-	if _, err := s.Put(t.Context(), full.Key, bytes.NewReader(content), store.PutOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	harm(t, s, full.Key)
 	v.At = v.At.Add(-48 * time.Hour)
 	v.Tried = v.At
 	if err := told.TellVerification(t.Context(), v); err != nil {

@@ -51,19 +51,20 @@ func (r *retention) keepShortcuts(h History, now time.Time) {
 	}
 }
 
-// TakenFull finds the full that was taken and that a plan begins with, or whose synthesis it begins with. It is zero where
-// that is not there any more.
-func (c Catalog) TakenFull(p Plan) Full {
-	if p.Full.Origin == 0 {
-		return p.Full
+// Origin finds the full that was taken and that a synthesised one descends from, by their keys. Every other key, and one
+// whose origin is not there any more, is its own.
+func (c Catalog) Origin(key string) string {
+	made, ok := ParseSynthesis(c.Prefix, key)
+	if !ok {
+		return key
 	}
-	h, _ := c.History(p.Full.Lineage)
+	h, _ := c.History(made.Lineage)
 	for _, f := range slices.Backward(inOrder(h.Fulls, compareFulls)) {
-		if f.Revision == p.Full.Origin {
-			return f
+		if f.Revision == made.Origin {
+			return f.Key
 		}
 	}
-	return Full{}
+	return key
 }
 
 // Tail is how much of a plan has to be applied to its full: revisions, by the names of the objects, and bytes of deltas as

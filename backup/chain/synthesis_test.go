@@ -66,11 +66,11 @@ func TestAPlanTellsItsOriginAndItsTail(t *testing.T) {
 		t.Errorf("the tail is %d revisions and %d bytes", revisions, bytes)
 	}
 	diff(t, p.Ends(), at(31))
-	diff(t, c.TakenFull(p), h.Fulls[1])
-	p.Full = h.Fulls[0]
-	diff(t, c.TakenFull(p), h.Fulls[0])
-	p.Full.Origin = 3
-	diff(t, c.TakenFull(p), Full{})
+	diff(t, c.Origin(p.Full.Key), h.Fulls[1].Key)
+	gone := SynthesisKey(prefix, first, 20, 4, at(20))
+	for _, key := range []string{h.Fulls[0].Key, h.Deltas[0].Key, gone, ""} {
+		diff(t, c.Origin(key), key)
+	}
 }
 
 func TestRetentionOfWhatWasSynthesized(t *testing.T) {
