@@ -27,10 +27,21 @@ func (s slowStore) Get(ctx context.Context, key string, offset, length int64) (i
 	return &slowReader{r, ctx, s.limit}, nil
 }
 
+// Connections are those of the store: the rate is of all of them together.
+func (s slowStore) Connections() int { return store.Connections(s.Store) }
+
 type slowReader struct {
 	io.ReadCloser
 	ctx   context.Context //nolint:containedctx // a Read has none, and must not outlast its Get's
 	limit *limiter
+}
+
+// Version is that of what is read.
+func (r *slowReader) Version() string {
+	if v, ok := r.ReadCloser.(store.Versioned); ok {
+		return v.Version()
+	}
+	return ""
 }
 
 func (r *slowReader) Read(p []byte) (int, error) {
