@@ -104,7 +104,7 @@ func (d *Duty) prove(ctx context.Context, c config.Backup, self Identity, before
 	}
 	d.Metrics.proofs.WithLabelValues(string(r.Verdict)).Inc()
 	d.Log.InfoContext(ctx, "proof of backups ended", "found", string(r.Verdict), "reason", r.Reason, "object", r.Object,
-		"full", r.Full, "revision", r.Revision, "keys", r.Keys, "took", r.Took)
+		"full", r.Full, "revision", r.Revision, "keys", r.Keys, "compared", r.Compared, "notCompared", r.NotCompared, "took", r.Took)
 	now := time.Now()
 	if err := d.Leases.TellVerification(ctx, found(before, r, self, now, proofDue(c.Verify, before.At, now, 2))); err != nil && ctx.Err() == nil {
 		d.Log.WarnContext(ctx, "proof of backups not told", "err", err)
@@ -209,5 +209,8 @@ func hashOf(ctx context.Context, client *clientv3.Client, endpoint string, self 
 	if r.HashRevision != 0 && r.HashRevision != revision {
 		return delta.Checkpoint{}, fmt.Errorf("hash of revision %d, want that of %d", r.HashRevision, revision)
 	}
-	return delta.Checkpoint{Revision: revision, CompactRevision: r.CompactRevision, HashKV: r.Hash, MemberID: r.Header.GetMemberId()}, nil
+	return delta.Checkpoint{
+		Revision: revision, CompactRevision: r.CompactRevision, HashKV: r.Hash, MemberID: r.Header.GetMemberId(),
+		Beside: delta.AskBeside(ctx, client.ActiveConnection(), revision),
+	}, nil
 }

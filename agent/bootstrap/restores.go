@@ -3,7 +3,6 @@ package bootstrap
 import (
 	"context"
 	"errors"
-	"fmt"
 	"reflect"
 	"time"
 
@@ -65,25 +64,23 @@ const progressEvery = 5 * time.Second
 
 // progress tells of a restore, in the Lease and in the log.
 func (b *Bootstrapper) progress(ctx context.Context, tell func(string)) func(restore.Progress) {
-	told := time.Now()
+	told, pace := time.Now(), restore.Pace{}
 	return func(at restore.Progress) {
-		if time.Since(told) < progressEvery {
+		now := time.Now()
+		speed := pace.Observe(at, now)
+		if now.Sub(told) < progressEvery {
 			return
 		}
-		told = time.Now()
-		tell(progressWords(at))
-		b.log.InfoContext(ctx, "restoring", "phase", string(at.Phase), "bytes", at.Bytes, "totalBytes", at.TotalBytes,
-			"deltas", at.Deltas, "totalDeltas", at.TotalDeltas, "events", at.Events, "revision", at.Revision)
+		told = now
+		tell("restoring " + speed.Words(at))
+		b.log.InfoContext(ctx, "restoring", "phase", string(at.Phase), "bytes", at.Bytes, "totalBytes", at.TotalBytes, "deltas", at.Deltas,
+			"totalDeltas", at.TotalDeltas, "events", at.Events, "revision", at.Revision, "perSecond", int64(speed.PerSecond), "left", leftOf(speed))
 	}
 }
 
-func progressWords(at restore.Progress) string {
-	switch at.Phase {
-	case restore.Fetching:
-		return fmt.Sprintf("restoring: %d of %d MiB of the full are written; %d deltas follow", at.Bytes>>20, at.TotalBytes>>20, at.TotalDeltas)
-	case restore.Applying:
-		return fmt.Sprintf("restoring: %d of %d deltas are applied, %d events, up to revision %d", at.Deltas, at.TotalDeltas, at.Events, at.Revision)
-	default:
-		return fmt.Sprintf("restoring: revision %d is reached and being made durable", at.Revision)
+func leftOf(s restore.Speed) string {
+	if !s.Known {
+		return "unknown"
 	}
+	return s.Left.String()
 }

@@ -92,7 +92,7 @@ type mismatchError struct{ key, reason string }
 func (e *mismatchError) Error() string { return e.key + " " + e.reason }
 
 func (v verifier) verify(ctx context.Context, o object) (err error) {
-	r, err := v.s.Get(ctx, o.key, 0, -1)
+	r, err := store.Stream(ctx, v.s, o.key, o.size)
 	if err != nil {
 		return err
 	}

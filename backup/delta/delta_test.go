@@ -42,6 +42,11 @@ func history(seed uint64, from, revisions int64, largest int) []Record {
 	return all
 }
 
+// told is what a checkpoint tells beside the hash.
+func told(keys, leases int64) Beside {
+	return Beside{Keys: &keys, Leases: &leases, Auth: &Auth{Enabled: true, Revision: 9}}
+}
+
 func write(tb testing.TB, all []Record, l Leases, c *Checkpoint) *Sealed {
 	tb.Helper()
 	w, err := NewWriter(Header{Lineage: "00000001-abc", ClusterID: 0xfedcba9876543210, MemberID: 7, Before: Digest{1}})
@@ -112,7 +117,7 @@ func TestWhatIsWrittenIsRead(t *testing.T) {
 		"one revision":         {revisions: 1, largest: 10},
 		"a few with leases":    {revisions: 30, largest: 100, leases: some},
 		"none alive":           {revisions: 3, largest: 10, leases: Leases{Known: true}},
-		"many blocks":          {revisions: 5000, largest: 4000, leases: some, checkpoint: &Checkpoint{5100, 90, 0xdeadbeef, 7}},
+		"many blocks":          {revisions: 5000, largest: 4000, leases: some, checkpoint: &Checkpoint{Revision: 5100, CompactRevision: 90, HashKV: 0xdeadbeef, MemberID: 7, Beside: told(0, 12)}},
 		"records above blocks": {revisions: 6, largest: 3 << 20},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -176,7 +181,7 @@ func TestAWriterTakesWholeRevisionsInOrder(t *testing.T) {
 // Whatever bit is wrong: no record that was not written is handed out, and the end is not called good.
 func TestEveryFlippedBitIsFound(t *testing.T) {
 	all := history(2, 9, 3, 30)
-	whole := content(t, write(t, all, Leases{Records: []Lease{{ID: 77, TTL: 5, At: start}}}, &Checkpoint{20, 3, 9, 7}))
+	whole := content(t, write(t, all, Leases{Records: []Lease{{ID: 77, TTL: 5, At: start}}}, &Checkpoint{Revision: 20, CompactRevision: 3, HashKV: 9, MemberID: 7}))
 	for i := range whole {
 		for bit := range 8 {
 			broken := bytes.Clone(whole)

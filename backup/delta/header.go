@@ -27,14 +27,6 @@ type Header struct {
 	Blocks int64
 }
 
-// Checkpoint is what etcd said of itself when the delta was closed: whoever restores up to Revision, and compacts at
-// CompactRevision, must get the same HashKV.
-type Checkpoint struct {
-	Revision, CompactRevision int64
-	HashKV                    uint32
-	MemberID                  uint64
-}
-
 // Lease is what is known of a lease. Leases are in no event of a watch.
 type Lease struct {
 	ID int64
@@ -106,34 +98,6 @@ func unmarshalHeader(version int, b []byte) (Header, error) {
 			h.From, h.To, h.Revisions, h.Events, h.Blocks)
 	}
 	return h, nil
-}
-
-type footerJSON struct {
-	Checkpoint *checkpointJSON `json:"checkpoint,omitempty"`
-}
-
-type checkpointJSON struct {
-	Revision        int64  `json:"revision"`
-	CompactRevision int64  `json:"compactRevision"`
-	HashKV          uint32 `json:"hashKV"`
-	MemberID        hexID  `json:"memberID"`
-}
-
-func marshalFooter(c *Checkpoint) ([]byte, error) {
-	var w footerJSON
-	if c != nil {
-		w.Checkpoint = &checkpointJSON{c.Revision, c.CompactRevision, c.HashKV, hexID(c.MemberID)}
-	}
-	return json.Marshal(w)
-}
-
-func unmarshalFooter(b []byte) (*Checkpoint, error) {
-	var w footerJSON
-	if err := json.Unmarshal(b, &w); err != nil || w.Checkpoint == nil {
-		return nil, err
-	}
-	c := w.Checkpoint
-	return &Checkpoint{c.Revision, c.CompactRevision, c.HashKV, uint64(c.MemberID)}, nil
 }
 
 type leasesJSON struct {

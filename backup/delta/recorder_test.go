@@ -127,7 +127,17 @@ func checkCheckpoints(t *testing.T, m *member.Member, all []object) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		diff(t, &Checkpoint{o.To, hash.CompactRevision, hash.Hash, hash.Header.MemberId}, o.checkpoint)
+		keys, err := m.Client.Get(t.Context(), "\x00", clientv3.WithFromKey(), clientv3.WithRev(o.To), clientv3.WithCountOnly())
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := &Checkpoint{Revision: o.To, CompactRevision: hash.CompactRevision, HashKV: hash.Hash, MemberID: hash.Header.MemberId}
+		want.Keys, want.Leases = &keys.Count, o.checkpoint.Leases // of leases etcd tells none of the past
+		want.Auth = &Auth{Revision: 1}
+		diff(t, want, o.checkpoint)
+		if n := o.checkpoint.Leases; n == nil || *n == 0 {
+			t.Errorf("%s tells of no leases", o.key)
+		}
 	}
 }
 

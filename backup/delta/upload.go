@@ -10,18 +10,13 @@ import (
 	"io"
 	"time"
 
-	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"google.golang.org/grpc"
 
 	"github.com/etcd-druid/druid/backup/store"
 )
 
-const (
-	// putTimeout of one attempt: 8 MiB at 70 kB/s. A store that hangs for longer is asked anew.
-	putTimeout = 2 * time.Minute
-	// hashTimeout of a checkpoint: HashKV reads the whole database.
-	hashTimeout = 2 * time.Minute
-)
+// putTimeout of one attempt: 8 MiB at 70 kB/s. A store that hangs for longer is asked anew.
+const putTimeout = 2 * time.Minute
 
 // batch is a delta in the making.
 type batch struct {
@@ -77,22 +72,6 @@ func (u *uploader) run(ctx context.Context, in <-chan *batch, out chan<- outcome
 			}
 		}
 	}
-}
-
-// checkpoint asks the member what it holds, when it is time to.
-func (u *uploader) checkpoint(ctx context.Context, revision int64) *Checkpoint {
-	if u.every == 0 || u.now().Sub(u.hashed) < u.every {
-		return nil
-	}
-	u.hashed = u.now()
-	ctx, cancel := context.WithTimeout(ctx, hashTimeout)
-	defer cancel()
-	response, err := etcdserverpb.NewMaintenanceClient(u.conn).HashKV(ctx, &etcdserverpb.HashKVRequest{Revision: revision})
-	// 3.5 does not say which revision it hashed.
-	if err != nil || response.HashRevision != 0 && response.HashRevision != revision {
-		return nil
-	}
-	return &Checkpoint{revision, response.CompactRevision, response.Hash, response.GetHeader().GetMemberId()}
 }
 
 // save puts the delta, again and again until it is there or ctx ends.

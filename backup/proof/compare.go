@@ -16,6 +16,7 @@ type comparison struct {
 	db          *bolt.DB
 	plan        chain.Plan
 	checkpoints []restore.Checkpoint
+	contents    Contents
 }
 
 // judge compares with the newest checkpoint that can be compared with: the hash covers all that came before it.
@@ -35,13 +36,16 @@ func (c comparison) judge(ctx context.Context) Result {
 		if state.HashKV != point.HashKV {
 			return c.blame(ctx, r, i)
 		}
+		if err := c.beside(ctx, &r, point); err != nil && r.Verdict == Proven {
+			r.Verdict, r.Reason = Unknown, fmt.Sprintf("all was read and restored, and not compared: %v", err)
+		}
 		return r
 	}
 	return r
 }
 
 func told(c restore.Checkpoint) *Checkpoint {
-	return &Checkpoint{Object: c.Object, Revision: c.Revision, CompactRevision: c.CompactRevision, HashKV: c.HashKV, MemberID: c.MemberID}
+	return &Checkpoint{Object: c.Object, Revision: c.Revision, CompactRevision: c.CompactRevision, HashKV: c.HashKV, MemberID: c.MemberID, Beside: c.Beside}
 }
 
 // blame finds the oldest checkpoint that differs: what is wrong came after the one before.
@@ -61,8 +65,12 @@ func (c comparison) blame(ctx context.Context, r Result, differs int) Result {
 	}
 	r.Suspects = c.between(equal, r.Checkpoint.Object)
 	r.Object = r.Suspects[0]
-	r.Reason = fmt.Sprintf("at revision %d the backup has HashKV %d, and member %x had %d: wrong is %s",
-		r.Checkpoint.Revision, r.HashKV, r.Checkpoint.MemberID, r.Checkpoint.HashKV, r.Object)
+	var keys string
+	if theirs := r.Checkpoint.Keys; theirs != nil && *theirs != r.Keys {
+		keys = fmt.Sprintf(", with %d keys instead of %d", r.Keys, *theirs)
+	}
+	r.Reason = fmt.Sprintf("at revision %d the backup has HashKV %d, and member %x had %d%s: wrong is %s",
+		r.Checkpoint.Revision, r.HashKV, r.Checkpoint.MemberID, r.Checkpoint.HashKV, keys, r.Object)
 	if n := len(r.Suspects); n > 1 {
 		r.Reason += fmt.Sprintf(", or one of the %d that follow up to %s", n-1, r.Suspects[n-1])
 	}

@@ -66,7 +66,9 @@ func TestARealHistoryIsProven(t *testing.T) {
 			r := prove(t, s, chain.Target{})
 			if r.Verdict != Proven || r.Checkpoint.CompactRevision <= full.Revision || r.Checkpoint.Revision != r.Revision {
 				t.Errorf("got %+v with %+v", r, r.Checkpoint)
-			} else if all := catalog(t, s).Histories[0].Deltas; !slices.ContainsFunc(all, func(d chain.Delta) bool { return d.Key == r.Checkpoint.Object }) {
+			} else if !slices.Equal(r.Compared, all) {
+				t.Errorf("compared are %q, and not %q", r.Compared, r.NotCompared)
+			} else if deltas := catalog(t, s).Histories[0].Deltas; !slices.ContainsFunc(deltas, func(d chain.Delta) bool { return d.Key == r.Checkpoint.Object }) {
 				t.Errorf("checkpoint of %q", r.Checkpoint.Object)
 			}
 		})

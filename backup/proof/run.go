@@ -141,17 +141,20 @@ func (c Config) compare(ctx context.Context, path string, p chain.Plan, got rest
 	if err != nil {
 		return Result{Verdict: Unknown, Reason: fmt.Sprintf("the restored database cannot be opened: %v", err)}
 	}
-	r := comparison{db: db, plan: p, checkpoints: got.Checkpoints}.judge(ctx)
+	contents, err := contentsOf(db)
+	if err != nil {
+		_ = db.Close() // nothing was written
+		return Result{Verdict: Unknown, Reason: err.Error()}
+	}
+	r := comparison{db: db, plan: p, checkpoints: got.Checkpoints, contents: contents}.judge(ctx)
 	if r.Checkpoint == nil && c.Ask != nil {
 		if point, err := c.Ask(ctx, got.Revision); err != nil {
 			r.Reason += fmt.Sprintf("; and no member tells: %v", err)
 		} else {
-			r = comparison{db: db, plan: p, checkpoints: []restore.Checkpoint{{Checkpoint: point}}}.judge(ctx)
+			r = comparison{db: db, plan: p, checkpoints: []restore.Checkpoint{{Checkpoint: point}}, contents: contents}.judge(ctx)
 		}
 	}
-	if r.Contents, err = contentsOf(db); err != nil && r.Verdict == Proven {
-		r.Verdict, r.Reason = Unknown, err.Error()
-	}
+	r.Contents = contents
 	_ = db.Close() // nothing was written
 	return r
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -24,6 +25,9 @@ const (
 	prefix  = "ns/demo"
 	lineage = chain.Lineage("00000001-aa")
 )
+
+// all that is compared, where all is told and nothing changed that has no revisions.
+var all = []string{"hashKV", "keys", "users and roles", "leases of keys"}
 
 func newStore(tb testing.TB) store.Store {
 	tb.Helper()
@@ -129,6 +133,16 @@ func TestWhatIsWrongWithBackupsIsFoundAndNamed(t *testing.T) {
 			}
 		}, asIs)
 	}
+	// tell lets the newest checkpoint tell something else.
+	tell := func(change func(*delta.Beside)) func(*testing.T, store.Store) {
+		return func(t *testing.T, s store.Store) {
+			t.Helper()
+			reframe(t, s, h.Deltas[2], func(int64, []byte) {}, func(c *delta.Checkpoint) *delta.Checkpoint {
+				change(&c.Beside)
+				return c
+			})
+		}
+	}
 	fromFirst := chain.Target{Without: []string{h.Fulls[1].Key}}
 	tests := map[string]struct {
 		harm    func(t *testing.T, s store.Store)
@@ -136,11 +150,25 @@ func TestWhatIsWrongWithBackupsIsFoundAndNamed(t *testing.T) {
 		verdict Verdict
 		object  string
 		reason  string
+		not     string // compared
 	}{
 		"nothing":                       {verdict: Proven},
 		"nothing, from an older full":   {target: fromFirst, verdict: Proven},
 		"nothing, up to a revision":     {target: chain.Target{Revision: 14}, verdict: Proven},
 		"no checkpoint before a target": {target: chain.Target{Name: h.Fulls[0].Key}, verdict: Unknown, reason: "no checkpoint"},
+		"another number of keys": {
+			harm: tell(func(b *delta.Beside) { *b.Keys++ }), verdict: Broken, object: h.Deltas[2].Key, reason: "holds 7 keys, and member",
+		},
+		"users of a later change than the member had": {
+			harm: tell(func(b *delta.Beside) { b.Auth.Revision = 0 }), verdict: Broken, object: h.Fulls[1].Key, reason: "or " + h.Deltas[2].Key,
+		},
+		"users that changed later": {
+			harm: tell(func(b *delta.Beside) { b.Auth.Revision += 2 }), verdict: Proven, not: "users and roles: they are restored as of the full, at change 1",
+		},
+		"users that were enabled later": {harm: tell(func(b *delta.Beside) { b.Auth.Enabled = true }), verdict: Proven, not: "enabled after the full"},
+		"a checkpoint of an older agent": {
+			harm: tell(func(b *delta.Beside) { *b = delta.Beside{} }), verdict: Proven, not: "keys: the checkpoint does not tell",
+		},
 		"no checkpoint at all": {
 			harm: func(t *testing.T, s store.Store) {
 				for _, d := range h.Deltas {
@@ -202,6 +230,9 @@ func TestWhatIsWrongWithBackupsIsFoundAndNamed(t *testing.T) {
 			r := prove(t, s, test.target)
 			if r.Verdict != test.verdict || r.Object != test.object || !strings.Contains(r.Reason, test.reason) || (r.Verdict == Proven) != (r.Reason == "") {
 				t.Errorf("got %+v, want %s of %q, for %q", r, test.verdict, test.object, test.reason)
+			}
+			if !strings.Contains(strings.Join(r.NotCompared, "\n"), test.not) || r.Verdict == Proven && test.not == "" && !slices.Equal(r.Compared, all) {
+				t.Errorf("compared are %q, and not %q, want all but %q", r.Compared, r.NotCompared, test.not)
 			}
 			if p := r.Checkpoint; r.Verdict == Proven && (p == nil || p.HashKV != r.HashKV || r.Keys == 0 || p.Revision > r.Revision) {
 				t.Errorf("proven is %+v with %+v", r, p)

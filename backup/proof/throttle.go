@@ -31,10 +31,21 @@ func (s slowStore) Put(ctx context.Context, key string, r io.Reader, o store.Put
 	return s.Store.Put(ctx, key, &slowReader{io.NopCloser(r), ctx, s.limit}, o)
 }
 
+// Connections are those of the store: the rate is of all of them together.
+func (s slowStore) Connections() int { return store.Connections(s.Store) }
+
 type slowReader struct {
 	io.ReadCloser
 	ctx   context.Context //nolint:containedctx // a Read has none, and must not outlast its Get's
 	limit *limiter
+}
+
+// Version is that of what is read.
+func (r *slowReader) Version() string {
+	if v, ok := r.ReadCloser.(store.Versioned); ok {
+		return v.Version()
+	}
+	return ""
 }
 
 func (r *slowReader) Read(p []byte) (int, error) {

@@ -38,6 +38,9 @@ type Result struct {
 	Revision int64  `json:"revision,omitempty"`
 	// Checkpoint that was compared, and the key of the delta that it is from; nil: there was none to compare with.
 	Checkpoint *Checkpoint `json:"checkpoint,omitempty"`
+	// Compared is what was compared with the checkpoint and is equal, NotCompared what was not, and why.
+	Compared    []string `json:"compared,omitempty"`
+	NotCompared []string `json:"notCompared,omitempty"`
 	// HashKV that was found at the checkpoint's revision, and Keys that were alive.
 	HashKV uint32 `json:"hashKV,omitempty"`
 	Keys   int64  `json:"keys,omitempty"`
@@ -54,6 +57,7 @@ type Checkpoint struct {
 	CompactRevision int64  `json:"compactRevision"`
 	HashKV          uint32 `json:"hashKV"`
 	MemberID        uint64 `json:"memberID"`
+	delta.Beside
 }
 
 // judge tells what is broken from what was not found out, and which object it is.

@@ -60,6 +60,7 @@ func (w *writer) run(ctx context.Context, in <-chan work) error {
 			}
 			if item.ended {
 				w.progress.Deltas++
+				w.progress.DeltaBytes += item.size
 			}
 			if err := w.append(item.records); err != nil {
 				return err

@@ -95,11 +95,7 @@ func Need(ctx context.Context, s store.Store, p chain.Plan) (int64, error) {
 
 // need is the least that will be written: records take at least the room in the database that they take compressed.
 func need(p chain.Plan, size, log int64) int64 {
-	need := size + log
-	for _, d := range p.Deltas {
-		need += d.Size
-	}
-	return need
+	return size + log + deltaBytes(p)
 }
 
 // checkSpace compares what is free at path with what is needed.

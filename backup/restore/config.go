@@ -59,6 +59,8 @@ type Progress struct {
 	// Deltas that were applied, of TotalDeltas, and the events in them so far.
 	Deltas, TotalDeltas int
 	Events              int64
+	// DeltaBytes are the sizes of those deltas in the store, of TotalDeltaBytes.
+	DeltaBytes, TotalDeltaBytes int64
 	// Revision that is reached.
 	Revision int64
 }
@@ -87,6 +89,8 @@ type Result struct {
 type Checkpoint struct {
 	Object string
 	delta.Checkpoint
+	// Alive are the leases that etcd had then; nil: the delta does not tell.
+	Alive []int64
 }
 
 func (c *Config) validate() error {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/etcd-druid/druid/backup/guard"
 	"github.com/etcd-druid/druid/backup/snapshot"
+	"github.com/etcd-druid/druid/backup/store"
 )
 
 // chunk is how much of the database is written at once; chunks are how many of them wait for the disk.
@@ -28,7 +29,7 @@ func fetch(ctx context.Context, c *Config, t snapshot.Trailer, path string) (err
 		return fmt.Errorf("restore: %w", err)
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
-	source, err := c.Store.Get(ctx, key, 0, -1)
+	source, err := store.Stream(ctx, c.Store, key, c.Plan.Full.Size)
 	if err != nil {
 		return fmt.Errorf("restore: fetch full %s: %w", key, err)
 	}

@@ -12,6 +12,7 @@ import (
 	"go.etcd.io/etcd/server/v3/etcdserver/api/membership"
 	"go.etcd.io/etcd/server/v3/storage/schema"
 
+	"github.com/etcd-druid/druid/backup/chain"
 	"github.com/etcd-druid/druid/backup/delta"
 	"github.com/etcd-druid/druid/backup/snapshot"
 )
@@ -95,11 +96,7 @@ func build(ctx context.Context, c *Config, t snapshot.Trailer, path string, clus
 
 // change brings the fetched database to the target.
 func change(ctx context.Context, c *Config, t snapshot.Trailer, path string, cluster *membership.RaftCluster) (result Result, err error) {
-	var deltas int64
-	for _, d := range c.Plan.Deltas {
-		deltas += d.Size
-	}
-	db, err := openDatabase(path, t.Size, deltas)
+	db, err := openDatabase(path, t.Size, deltaBytes(c.Plan))
 	if err != nil {
 		return Result{}, fmt.Errorf("restore: full %s: %w", c.Plan.Full.Key, err)
 	}
@@ -126,6 +123,14 @@ func change(ctx context.Context, c *Config, t snapshot.Trailer, path string, clu
 		return Result{}, fmt.Errorf("restore: %w", err)
 	}
 	return b.result, nil
+}
+
+// deltaBytes are what the deltas of a plan take in the store.
+func deltaBytes(p chain.Plan) (sum int64) {
+	for _, d := range p.Deltas {
+		sum += d.Size
+	}
+	return sum
 }
 
 // builder is the state of a restore once the full is on disk.
@@ -176,8 +181,9 @@ func (b *builder) begin() error {
 		target: target, until: b.c.Plan.Until, revision: s.revision, digest: s.digest, object: full,
 	}}
 	b.writer = &writer{c: b.c, db: b.db, leases: leases, progress: Progress{
-		Phase: Applying, Bytes: b.trailer.Size, TotalDeltas: len(b.c.Plan.Deltas), Revision: s.revision,
+		Phase: Applying, Bytes: b.trailer.Size, TotalDeltas: len(b.c.Plan.Deltas), TotalDeltaBytes: deltaBytes(b.c.Plan), Revision: s.revision,
 	}}
+	b.c.report(b.writer.progress)
 	return nil
 }
 

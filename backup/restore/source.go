@@ -107,6 +107,7 @@ func (f *fetched) open(ctx context.Context, s store.Store) (io.ReadCloser, error
 type work struct {
 	records []delta.Record
 	ended   bool
+	size    int64 // of the delta that ended
 }
 
 // reader reads the deltas of a plan and hands on what follows on the full.
@@ -129,7 +130,7 @@ func (r *reader) run(ctx context.Context, queue <-chan *fetched, out chan<- work
 		}
 		f.release()
 		select {
-		case out <- work{ended: true}:
+		case out <- work{ended: true, size: f.Size}:
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
@@ -183,7 +184,11 @@ func (r *reader) read(ctx context.Context, f *fetched, out chan<- work) (err err
 // learn takes from a delta that was read to its end what stands beside its records.
 func (r *reader) learn(key string, d *delta.Reader) {
 	if c := d.Checkpoint(); c != nil && c.Revision <= r.joint.revision {
-		r.checkpoints = append(r.checkpoints, Checkpoint{key, *c})
+		at := Checkpoint{Object: key, Checkpoint: *c}
+		if l := d.Leases(); l.Known {
+			at.Alive = append([]int64{}, l.Alive...)
+		}
+		r.checkpoints = append(r.checkpoints, at)
 	}
 	for _, l := range d.Leases().Records {
 		if l.TTL > 0 || r.leases[l.ID].TTL == 0 {

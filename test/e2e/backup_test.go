@@ -10,7 +10,6 @@ import (
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/etcd-druid/druid/api/v1alpha1"
@@ -45,13 +44,15 @@ func TestClusterThatLostAllItsVolumesIsBornAnewFromItsBackups(t *testing.T) {
 	s3.MakeSecret(t, namespace)
 	saved := backedUp(s3.Store("backups"))
 
-	c := rig.ApplyIn(t, namespace, harness.Named("first"), saved, claimsGo)
+	c := rig.ApplyIn(t, namespace, harness.Named("first"), saved, provenEachMinute, claimsGo)
 	view := c.Agree(t, 3, formWithin)
 	w := harness.Write(t, c.Etcd(t))
 	awaitBackups(t, c)
 	c.Kill(t, view.Leader(), harness.Agent)
 	w.AwaitWrites(t, 100, time.Minute)
 	tellsBackups(t, c)
+	theStoreGoesAway(t, c, s3, w)
+	aFullIsDamaged(t, c, s3, "backups")
 	w.Stop(t, c.Etcd(t))
 	last := revisionOf(t, c)
 	awaitSaved(t, c, last)
@@ -76,17 +77,7 @@ func TestClusterThatLostAllItsVolumesIsBornAnewFromItsBackups(t *testing.T) {
 // awaitBackups waits until the status says that the cluster is backed up.
 func awaitBackups(t *testing.T, c *harness.Cluster) {
 	t.Helper()
-	harness.Eventually(t, saveWithin, "the backups of "+c.String(), func(ctx context.Context) error {
-		cluster, err := c.Get(ctx)
-		if err != nil {
-			return err
-		}
-		condition := meta.FindStatusCondition(cluster.Status.Conditions, v1alpha1.ConditionBackupReady)
-		if condition == nil || condition.Status != metav1.ConditionTrue {
-			return fmt.Errorf("condition %+v", condition)
-		}
-		return nil
-	})
+	awaitCondition(t, c, v1alpha1.ConditionBackupReady, metav1.ConditionTrue, saveWithin, "")
 }
 
 // tellsBackups: kubectl shows both Leases, and up to which revision all is saved.

@@ -2,7 +2,6 @@ package history
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -21,6 +20,8 @@ type Place struct {
 	Store   store.Store
 	Prefix  string
 	Lineage chain.Lineage
+	// CheckpointEvery is how often a delta gets a checkpoint; 0: never.
+	CheckpointEvery time.Duration
 }
 
 // Birth puts the record of the lineage's birth, of the EtcdCluster with that UID.
@@ -44,25 +45,52 @@ func (p Place) Full(tb testing.TB, client *clientv3.Client) snapshot.Result {
 // Delta saves what follows revision after, and returns the last revision that is saved.
 func (p Place) Delta(tb testing.TB, client *clientv3.Client, after int64) int64 {
 	tb.Helper()
+	save, end := p.record(tb, client, after)
+	last := save()
+	end()
+	return last
+}
+
+// Record saves what follows revision after, until the test ends: as a delta whenever save is called, which returns the last revision
+// that is saved, and when one is full.
+func (p Place) Record(tb testing.TB, client *clientv3.Client, after int64) (save func() int64) {
+	tb.Helper()
+	save, end := p.record(tb, client, after)
+	tb.Cleanup(end)
+	return save
+}
+
+func (p Place) record(tb testing.TB, client *clientv3.Client, after int64) (save func() int64, end func()) {
+	tb.Helper()
 	status, err := client.Status(tb.Context(), client.Endpoints()[0])
 	must(tb, err)
 	recorder, err := delta.NewRecorder(delta.Config{
 		Conn: client.ActiveConnection(), Store: p.Store, Lineage: string(p.Lineage), ClusterID: status.Header.ClusterId,
-		From: after + 1, Period: time.Hour, // only a flush closes a delta
+		From: after + 1, CheckpointEvery: p.CheckpointEvery, Period: time.Hour, // only a save closes a delta
 		Key: func(from, to int64, at time.Time) string { return chain.DeltaKey(p.Prefix, p.Lineage, from, to, at) },
 	})
 	must(tb, err)
 	ctx, cancel := context.WithCancel(tb.Context())
-	defer cancel()
 	var running errgroup.Group
 	running.Go(func() error { return recorder.Run(ctx) })
-	last, err := recorder.Flush(ctx)
-	cancel()
-	must(tb, errors.Join(err, running.Wait()))
-	if last < status.Header.Revision {
-		tb.Fatalf("saved up to revision %d, want %d", last, status.Header.Revision)
+	save = func() int64 {
+		tb.Helper()
+		now, err := client.Status(ctx, client.Endpoints()[0])
+		must(tb, err)
+		last, err := recorder.Flush(ctx)
+		must(tb, err)
+		if last < now.Header.Revision {
+			tb.Fatalf("saved up to revision %d, want %d", last, now.Header.Revision)
+		}
+		return last
 	}
-	return last
+	end = func() {
+		cancel()
+		if err := running.Wait(); err != nil {
+			tb.Errorf("record a history: %v", err)
+		}
+	}
+	return save, end
 }
 
 func must(tb testing.TB, err error) {

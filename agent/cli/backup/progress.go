@@ -25,7 +25,7 @@ type progress struct {
 	w        io.Writer
 	terminal bool
 	phase    restore.Phase
-	began    time.Time // of the phase
+	pace     restore.Pace
 	shown    time.Time
 }
 
@@ -40,18 +40,16 @@ func newProgress(w io.Writer) *progress {
 
 func (p *progress) report(r restore.Progress) {
 	now, each := time.Now(), lineEach
+	speed := p.pace.Observe(r, now)
 	if p.terminal {
 		each = barEach
 	}
 	if r.Phase == p.phase && now.Sub(p.shown) < each {
 		return
 	}
-	if r.Phase != p.phase {
-		p.phase, p.began = r.Phase, now
-	}
-	p.shown = now
-	if line := lineOf(r, now.Sub(p.began)); p.terminal {
-		_, _ = fmt.Fprintf(p.w, "\r\033[K%s %s", bar(done(r)), line)
+	p.phase, p.shown = r.Phase, now
+	if line := speed.Words(r); p.terminal {
+		_, _ = fmt.Fprintf(p.w, "\r\033[K%s %s", bar(speed.Part), line)
 	} else {
 		_, _ = fmt.Fprintln(p.w, line)
 	}
@@ -62,40 +60,6 @@ func (p *progress) end() {
 	if p.terminal && p.phase != "" {
 		_, _ = fmt.Fprintln(p.w)
 	}
-}
-
-// done is the part of the phase that is done, from 0 to 1.
-func done(r restore.Progress) float64 {
-	part := func(n, of int64) float64 {
-		if of <= 0 {
-			return 0
-		}
-		return min(1, float64(n)/float64(of))
-	}
-	switch r.Phase {
-	case restore.Fetching:
-		return part(r.Bytes, r.TotalBytes)
-	case restore.Applying:
-		return part(int64(r.Deltas), int64(r.TotalDeltas))
-	case restore.Finishing:
-	}
-	return 1
-}
-
-// lineOf says how far it is, and how long the phase will still take if it goes on as it did.
-func lineOf(r restore.Progress, took time.Duration) string {
-	line := string(r.Phase)
-	switch r.Phase {
-	case restore.Fetching:
-		line += fmt.Sprintf(": %s of %s", size(r.Bytes), size(r.TotalBytes))
-	case restore.Applying:
-		line += fmt.Sprintf(": %d of %d deltas, %d events, revision %d", r.Deltas, r.TotalDeltas, r.Events, r.Revision)
-	case restore.Finishing:
-	}
-	if part := done(r); took >= time.Second && part > 0 && part < 1 {
-		line += fmt.Sprintf(", %s left", time.Duration(float64(took)*(1-part)/part).Round(time.Second))
-	}
-	return line
 }
 
 func bar(part float64) string {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -74,8 +75,13 @@ func (s *session) printProof(r proof.Result) error {
 	if err := verdictOf(r); err != nil || s.json() {
 		return err
 	}
-	_, err := fmt.Fprintf(s.out, "proven: at revision %d it holds %d keys with HashKV %d, as member %x did\n",
-		r.Checkpoint.Revision, r.Keys, r.HashKV, r.Checkpoint.MemberID)
+	_, err := fmt.Fprintf(s.out, "proven: at revision %d it holds %d keys with HashKV %d, as member %x did; equal are: %s\n",
+		r.Checkpoint.Revision, r.Keys, r.HashKV, r.Checkpoint.MemberID, strings.Join(r.Compared, ", "))
+	for _, not := range r.NotCompared {
+		if err == nil {
+			_, err = fmt.Fprintf(s.out, "not compared: %s\n", not)
+		}
+	}
 	return err
 }
 

@@ -181,6 +181,9 @@ func (d *download) wait() error {
 
 func (d *download) Close() error { return d.body.Close() }
 
+// Version is the one that the first answer named: all others are asked for that.
+func (d *download) Version() string { return aws.ToString(d.etag) }
+
 // expected is the checksum that the store has of an object, in a form that can be computed again; nil if there is none.
 func expected(out *s3.GetObjectOutput) *checksum {
 	want := aws.ToString(out.ChecksumCRC32C)

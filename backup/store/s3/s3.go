@@ -26,7 +26,10 @@ type Store struct {
 	locks      atomic.Bool // the bucket confirmed that it can lock objects
 }
 
-var _ store.Store = (*Store)(nil)
+var (
+	_ store.Store   = (*Store)(nil)
+	_ store.Distant = (*Store)(nil)
+)
 
 // tuning is what tests make smaller.
 type tuning struct {
@@ -42,12 +45,14 @@ type tuning struct {
 	part int
 	// page is how many keys a listing asks for at once.
 	page int32
+	// connections is over how many at once a long object is read.
+	connections int
 }
 
 // Six attempts wait up to a minute in all, which outlasts S3's own recommendations for 503; a stall of a minute is that of
-// the SDKs for Java and Python. A page of 1000 is S3's largest.
+// the SDKs for Java and Python. A page of 1000 is S3's largest. Eight connections are half of those that are kept.
 var defaults = tuning{attempts: 6, backoff: 20 * time.Second, stall: time.Minute, release: 30 * time.Second,
-	part: store.PartSize, page: 1000}
+	part: store.PartSize, page: 1000, connections: 8}
 
 // Open returns the store in a bucket. It reads the files that c names, to fail early, and sends nothing: a bucket that is
 // away is no reason not to start.
@@ -105,6 +110,9 @@ func (s *Store) retryer() aws.Retryer {
 		o.Retryables = append(o.Retryables, retry.RetryableErrorCode{Codes: map[string]struct{}{"ConditionalRequestConflict": {}}})
 	})
 }
+
+// Connections is over how many at once a long object is read.
+func (s *Store) Connections() int { return s.t.connections }
 
 // String names the store as its errors do.
 func (s *Store) String() string {

@@ -34,6 +34,7 @@ const (
 type S3 struct {
 	rig       *Rig
 	namespace string
+	podUID    string
 	client    *s3.Client
 }
 
@@ -65,7 +66,7 @@ func (r *Rig) StartS3(t testing.TB) *S3 {
 		}
 		return nil
 	})
-	s.client = s.dialled(pod.Status.PodIP)
+	s.client, s.podUID = s.dialled(pod.Status.PodIP), string(pod.UID)
 	return s
 }
 

@@ -1,0 +1,123 @@
+package e2e
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path"
+	"strings"
+	"testing"
+	"time"
+
+	policyv1 "k8s.io/api/policy/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/etcd-druid/druid/api/v1alpha1"
+	"github.com/etcd-druid/druid/leases"
+	"github.com/etcd-druid/druid/manifests"
+	"github.com/etcd-druid/druid/test/e2e/harness"
+)
+
+// proofWithin is how long a proof may take to come: agents look each minute whether one is due.
+const proofWithin = 4 * time.Minute
+
+// provenEachMinute proves the backups as often as agents look whether it is due.
+func provenEachMinute(c *v1alpha1.EtcdCluster) {
+	c.Spec.Backup.Verify.Schedule = "* * * * *"
+}
+
+// theStoreGoesAway while clients write, and comes back: it is told, no eviction is allowed meanwhile, clients notice nothing, and
+// in the end all is saved.
+func theStoreGoesAway(t *testing.T, c *harness.Cluster, s3 *harness.S3, w *harness.Writer) {
+	t.Helper()
+	thaw := s3.Freeze(t)
+	w.Gap() // what was before does not count
+	took := awaitCondition(t, c, v1alpha1.ConditionBackupReady, metav1.ConditionFalse, saveWithin, "")
+	t.Logf("BackupReady of %s was False %s after the store stood still", c, took.Round(time.Millisecond))
+	awaitClosedBudget(t, c)
+	if err := evict(t.Context(), c, c.MemberNames(t)[0]); !apierrors.IsTooManyRequests(err) {
+		t.Errorf("an eviction while backups fail: %v, want that it is refused for now", err)
+	}
+	w.AwaitWrites(t, 100, time.Minute)
+	if err := w.StoodStill(harness.NoticeableGap); err != nil {
+		t.Error(err)
+	}
+	thaw()
+	took = awaitCondition(t, c, v1alpha1.ConditionBackupReady, metav1.ConditionTrue, saveWithin, "")
+	t.Logf("BackupReady of %s was True %s after the store was back", c, took.Round(time.Millisecond))
+	awaitSaved(t, c, revisionOf(t, c))
+}
+
+// aFullIsDamaged where it is stored: the next proof names it, a new full follows, and that is proven.
+func aFullIsDamaged(t *testing.T, c *harness.Cluster, s3 *harness.S3, bucket string) {
+	t.Helper()
+	awaitCondition(t, c, v1alpha1.ConditionBackupVerified, metav1.ConditionTrue, proofWithin, "")
+	before, _ := fullOf(t, c)
+	s3.Flip(t, bucket, before.Object)
+	took := awaitCondition(t, c, v1alpha1.ConditionBackupVerified, metav1.ConditionFalse, proofWithin, path.Base(before.Object))
+	t.Logf("BackupVerified of %s was False %s after %s was damaged", c, took.Round(time.Millisecond), before.Object)
+	awaitCondition(t, c, v1alpha1.ConditionBackupVerified, metav1.ConditionTrue, proofWithin, "")
+	after, proof := fullOf(t, c)
+	if after.Object == before.Object || proof.ProvenFull == before.Object {
+		t.Errorf("proven is %s, and the newest full is %s, want another one than %s, which is damaged", proof.ProvenFull, after.Object, before.Object)
+	}
+}
+
+// awaitCondition waits until the status has a condition, and a message with some words.
+func awaitCondition(t *testing.T, c *harness.Cluster, kind string, status metav1.ConditionStatus, within time.Duration, words string) time.Duration {
+	t.Helper()
+	return harness.Eventually(t, within, fmt.Sprintf("%s of %s is %s", kind, c, status), func(ctx context.Context) error {
+		cluster, err := c.Get(ctx)
+		if err != nil {
+			return err
+		}
+		condition := meta.FindStatusCondition(cluster.Status.Conditions, kind)
+		if condition == nil || condition.Status != status || !strings.Contains(condition.Message, words) {
+			return fmt.Errorf("condition %+v", condition)
+		}
+		return nil
+	})
+}
+
+// fullOf is what the Lease of the full backups says of them, and of proofs.
+func fullOf(t *testing.T, c *harness.Cluster) (b leases.Backup, v leases.Verification) {
+	t.Helper()
+	harness.Eventually(t, time.Minute, "the Lease of the full backups of "+c.String(), func(ctx context.Context) error {
+		lease, err := c.Lease(ctx, leases.FullSnapshotName(c.Name))
+		if err != nil {
+			return err
+		}
+		b, err = leases.DecodeBackup(lease)
+		if err == nil {
+			v, err = leases.DecodeVerification(lease)
+		}
+		return err
+	})
+	return b, v
+}
+
+// awaitClosedBudget waits until the PodDisruptionBudget allows no eviction.
+func awaitClosedBudget(t *testing.T, c *harness.Cluster) {
+	t.Helper()
+	harness.Eventually(t, time.Minute, "a closed budget of "+c.String(), func(ctx context.Context) error {
+		budget := &policyv1.PodDisruptionBudget{}
+		if err := c.Rig.Client.Get(ctx, harness.Key(c.Namespace, manifests.DisruptionBudgetName(c.Name)), budget); err != nil {
+			return err
+		}
+		if s := budget.Status; s.DisruptionsAllowed != 0 || s.ObservedGeneration != budget.Generation {
+			return errors.New("it allows evictions: " + s.String())
+		}
+		return nil
+	})
+}
+
+// evict asks to evict a member as a drain does.
+func evict(ctx context.Context, c *harness.Cluster, member string) error {
+	pod, err := c.Pod(ctx, member)
+	if err != nil {
+		return err
+	}
+	return c.Rig.Client.SubResource("eviction").Create(ctx, pod, &policyv1.Eviction{})
+}

@@ -1,0 +1,68 @@
+package harness
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"syscall"
+	"testing"
+)
+
+// s3Program is the process of the S3 server.
+const s3Program Program = "versitygw"
+
+// process is the one of the S3 server's Pod.
+func (s *S3) process(t testing.TB) (pid int) {
+	t.Helper()
+	Eventually(t, patience, "the process of the S3 server "+s.String(), func(context.Context) error {
+		pids, err := Processes(s.podUID, s3Program)
+		if err != nil {
+			return err
+		}
+		if len(pids) != 1 {
+			return fmt.Errorf("processes %v", pids)
+		}
+		pid = pids[0]
+		return nil
+	})
+	return pid
+}
+
+// Freeze stops the server with all that it holds, as a store behind a dead load balancer: connections hang, and new ones find nobody.
+// It answers again after thaw, which may be called more than once.
+func (s *S3) Freeze(t testing.TB) (thaw func()) {
+	t.Helper()
+	pid := s.process(t)
+	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
+		t.Fatalf("freeze S3 server %s: %v", s, err)
+	}
+	thaw = sync.OnceFunc(func() {
+		if err := syscall.Kill(pid, syscall.SIGCONT); err != nil {
+			t.Errorf("thaw S3 server %s: %v", s, err)
+		}
+	})
+	t.Cleanup(thaw)
+	return thaw
+}
+
+// Flip turns a bit in the middle of an object over, on the server's disk: neither its name nor its size tell.
+func (s *S3) Flip(t testing.TB, bucket, key string) {
+	t.Helper()
+	path := filepath.Join("/proc", strconv.Itoa(s.process(t)), "root/data/buckets", bucket, key)
+	content, err := os.ReadFile(path)
+	if err != nil || len(content) == 0 {
+		t.Fatalf("read object %s of S3 server %s: %d bytes, %v", key, s, len(content), err)
+	}
+	file, err := os.OpenFile(path, os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatalf("open object %s of S3 server %s: %v", key, s, err)
+	}
+	defer file.Close()
+	at := len(content) / 2
+	if _, err := file.WriteAt([]byte{content[at] ^ 1}, int64(at)); err != nil {
+		t.Fatalf("damage object %s of S3 server %s: %v", key, s, err)
+	}
+}
