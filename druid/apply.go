@@ -74,6 +74,7 @@ func (r *Reconciler) take(ctx context.Context, o *observation, step plan.Step) e
 		plan.MarkLease:           r.markLease,
 		plan.LabelPod:            r.labelPod,
 		plan.DeletePod:           r.deletePod,
+		plan.AdoptPod:            r.adoptPod,
 		plan.RetireLease:         r.retireLease,
 		plan.UnretireLease:       r.unretireLease,
 		plan.DeleteClaim:         r.deleteClaim,

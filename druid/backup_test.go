@@ -102,8 +102,9 @@ func TestPodsThatDoNotReachTheStoreAreNamed(t *testing.T) {
 	names := s.whole(3)
 	s.patchCluster(`{"spec":{"backup":{"store":{"s3":{"bucket":"backups","credentialsSecretRef":{"name":"s3"}}}}}}`)
 	s.backupIs(metav1.ConditionFalse, v1alpha1.ReasonBackupStoreNotAttached)
-	s.words(v1alpha1.ConditionBackupReady, names, nil)
-	s.minAvailable(2) // an eviction would mend it
+	s.words(v1alpha1.ConditionBackupReady, []string{names[0], names[2]}, nil)
+	s.eventually("replace the first follower's Pod", func() error { return s.terminating(names[1]) })
+	s.minAvailable(3) // no eviction beside it
 	s.end(names[1])
 	s.words(v1alpha1.ConditionBackupReady, []string{names[0], names[2]}, names[1:2])
 	s.eventually("make the Pod with the Secret", func() error {

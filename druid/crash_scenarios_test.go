@@ -13,6 +13,7 @@ import (
 
 	"github.com/etcd-druid/druid/api/v1alpha1"
 	"github.com/etcd-druid/druid/leases"
+	"github.com/etcd-druid/druid/manifests"
 )
 
 // A scenario is what druid is in the middle of when it dies. The eve is reached with a druid that nothing happens to; then
@@ -147,6 +148,22 @@ var crashScenarios = map[string]scenario{
 			return errors.Join(err, s.gone("passing", &v1alpha1.EtcdSnapshot{}), s.ordered(full, ""))
 		},
 	},
+	"an edited spec": {
+		replicas: 3, formed: true,
+		change:  func(s *stage, _ []string) { s.patchCluster(`{"spec":{"resources":{"requests":{"cpu":"123m"}}}}`) },
+		reached: func(s *stage, names []string) error { return s.terminating(names[1]) },
+	},
+	"a Pod that does not tell its spec": {
+		replicas: 1, formed: true,
+		change: func(s *stage, names []string) { s.specHash(names[0], nil) },
+		reached: func(s *stage, names []string) error {
+			var pod corev1.Pod
+			if err := s.fetch(names[0], &pod); err != nil || pod.Annotations[manifests.AnnotationSpecHash] != "" {
+				return err
+			}
+			return errors.New("the Pod is not marked")
+		},
+	},
 	"a stuck member": {
 		replicas: 3, formed: true,
 		change: func(s *stage, names []string) {
@@ -161,6 +178,19 @@ func (s *stage) patchCluster(patch string) {
 	s.Helper()
 	cluster := s.newCluster("demo", 1)
 	if err := s.Patch(s.Context(), cluster, client.RawPatch("application/merge-patch+json", []byte(patch))); err != nil {
+		s.Fatal(err)
+	}
+}
+
+// specHash writes for which spec the Pod was made, or with nil takes that away.
+func (s *stage) specHash(name string, value *string) {
+	s.Helper()
+	raw, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]any{manifests.AnnotationSpecHash: value}}})
+	if err != nil {
+		s.Fatal(err)
+	}
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: name}}
+	if err := s.Patch(s.Context(), pod, client.RawPatch("application/merge-patch+json", raw)); err != nil {
 		s.Fatal(err)
 	}
 }

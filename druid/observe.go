@@ -40,6 +40,8 @@ type observation struct {
 	claims map[string]*corev1.PersistentVolumeClaim
 	pods   map[string]*corev1.Pod
 	shared map[string]manifests.Applied
+	// specHash is what a Pod bears that was made for the cluster's spec.
+	specHash string
 	// again is when to look again although no event may tell, 0 for never. The steps of a stage run at once, and each may
 	// want it, so it is guarded by againMu until they have ended.
 	againMu sync.Mutex
@@ -76,6 +78,9 @@ func (r *Reconciler) observe(ctx context.Context, from source, cluster *v1alpha1
 		return nil, err
 	}
 	o.desired = desired
+	if o.specHash, err = manifests.SpecHash(cluster); err != nil {
+		return nil, err
+	}
 	o.observeRecord()
 	if err := r.observeMembers(ctx, o); err != nil {
 		return nil, err

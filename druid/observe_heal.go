@@ -20,6 +20,9 @@ const (
 	nodePatience = 2 * time.Minute
 	// nodeInterval between two looks at a node that is not heard of: druid does not watch nodes.
 	nodeInterval = 30 * time.Second
+	// settlePatience with a member that became ready before another one's Pod is replaced: clients come back to it, and one
+	// that cannot bear them ends within moments.
+	settlePatience = 10 * time.Second
 )
 
 // observeHealing finds the members that do not get on their feet by themselves, by druid's own clock: one that just started
@@ -57,6 +60,8 @@ func (r *Reconciler) observeStuck(o *observation, m *plan.Member) {
 	patience := plan.Patience(r.grace, restarts)
 	wellKept := learner && m.Liveness == leases.Live // its etcd is healthy, and waits for its vote
 	m.Stuck = r.still(o, m, "down", progress, !up && !wellKept, patience)
+	marked := m.Readable && m.Says.PodUID == m.PodUID // so it is this Pod's agent that renews
+	m.Settled = r.still(o, m, "settling", m.PodUID, up && !learner && marked && m.Liveness == leases.Live, settlePatience)
 	if m.Says.Healing != (leases.Healing{}) {
 		m.Steady = r.still(o, m, "up", m.PodUID, up && !learner, patience)
 	}

@@ -22,6 +22,8 @@ func observePod(o *observation, m *plan.Member) {
 	m.Pod, m.PodUID = podState(pod), string(pod.UID)
 	m.EtcdReady = m.Pod != plan.PodEnded && etcdReady(pod)
 	m.NodeLost = nodeLost(pod)
+	m.Make = makeOf(pod, o.specHash)
+	m.Idle = !m.NodeLost && m.Pod == plan.PodLive && etcdStopped(pod)
 	m.Serving = pod.Labels[manifests.LabelServing] == manifests.LabelTrue
 	m.Voter = pod.Labels[manifests.LabelVoter] == manifests.LabelTrue
 }
@@ -57,6 +59,25 @@ func everRan(s corev1.ContainerStatus) bool {
 func etcdReady(pod *corev1.Pod) bool {
 	return slices.ContainsFunc(pod.Status.ContainerStatuses, func(s corev1.ContainerStatus) bool {
 		return s.Name == manifests.ContainerEtcd && s.Ready
+	})
+}
+
+// makeOf tells for which spec the Pod was made.
+func makeOf(pod *corev1.Pod, specHash string) plan.PodMake {
+	switch made, told := pod.Annotations[manifests.AnnotationSpecHash]; {
+	case !told:
+		return plan.MakeUnmarked
+	case made == specHash:
+		return plan.MakeCurrent
+	default:
+		return plan.MakeOutdated
+	}
+}
+
+// etcdStopped says that the kubelet runs no etcd container: it waits for its image, or until it may start it again.
+func etcdStopped(pod *corev1.Pod) bool {
+	return slices.ContainsFunc(pod.Status.ContainerStatuses, func(s corev1.ContainerStatus) bool {
+		return s.Name == manifests.ContainerEtcd && (s.State.Waiting != nil || s.State.Terminated != nil)
 	})
 }
 

@@ -155,60 +155,6 @@ func TestNamesOfTheLongestClusterFit(t *testing.T) {
 	}
 }
 
-func TestHashOfPod(t *testing.T) {
-	tests := map[string]struct {
-		cluster func(*v1alpha1.EtcdCluster)
-		options func(*Options)
-		same    bool
-	}{
-		"is the same for the same arguments":            {same: true},
-		"leaves out the agent's image":                  {options: func(o *Options) { o.AgentImage = "other" }, same: true},
-		"leaves out what the agents reload":             {options: func(o *Options) { o.Reloadable.LogLevel = "debug" }, same: true},
-		"leaves out when to defragment":                 {cluster: func(c *v1alpha1.EtcdCluster) { c.Spec.Defragmentation = full().Spec.Defragmentation }, same: true},
-		"leaves out the number of replicas":             {cluster: func(c *v1alpha1.EtcdCluster) { c.Spec.Replicas = 5 }, same: true},
-		"leaves out the status":                         {cluster: func(c *v1alpha1.EtcdCluster) { c.Status.ReadyReplicas = 3 }, same: true},
-		"leaves out the storage class, which is no Pod": {cluster: func(c *v1alpha1.EtcdCluster) { c.Spec.Storage.StorageClassName = new("x") }, same: true},
-		"tells another etcd image":                      {cluster: func(c *v1alpha1.EtcdCluster) { c.Spec.Image = "other" }},
-		"tells another version":                         {cluster: func(c *v1alpha1.EtcdCluster) { c.Spec.Version = "3.6.17" }},
-		"tells another option of etcd":                  {cluster: func(c *v1alpha1.EtcdCluster) { c.Spec.Etcd.SnapshotCount = new(int64(1000)) }},
-		"tells another toleration":                      {cluster: func(c *v1alpha1.EtcdCluster) { c.Spec.Tolerations = []corev1.Toleration{{Key: "x"}} }},
-		"leaves out when backups are made": {cluster: func(c *v1alpha1.EtcdCluster) {
-			c.Spec.Backup = &v1alpha1.BackupSpec{Store: ambient(), Full: v1alpha1.FullBackup{Schedule: "@hourly"}}
-		}, same: true},
-		"tells a Secret of the backup store": {cluster: func(c *v1alpha1.EtcdCluster) {
-			store := ambient()
-			store.S3.CredentialsSecretRef = &v1alpha1.SecretRef{Name: "s3"}
-			c.Spec.Backup = &v1alpha1.BackupSpec{Store: store}
-		}},
-		"tells what the first boot restores": {cluster: func(c *v1alpha1.EtcdCluster) {
-			c.Spec.Bootstrap = &v1alpha1.BootstrapSpec{Restore: &v1alpha1.RestoreSpec{}}
-		}},
-		"tells another EtcdCluster of the same name": {cluster: func(c *v1alpha1.EtcdCluster) { c.UID = "other" }},
-	}
-	before, err := Pod(plain(), member, options())
-	if err != nil {
-		t.Fatal(err)
-	}
-	for name, test := range tests {
-		t.Run(name, func(t *testing.T) {
-			cluster, options := plain(), options()
-			if test.cluster != nil {
-				test.cluster(cluster)
-			}
-			if test.options != nil {
-				test.options(&options)
-			}
-			after, err := Pod(cluster, member, options)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if same := before.Annotations[AnnotationHash] == after.Annotations[AnnotationHash]; same != test.same {
-				t.Errorf("the same hash: %t, want %t", same, test.same)
-			}
-		})
-	}
-}
-
 func TestSharedObjectsBearTheHashOfTheirContent(t *testing.T) {
 	hashes := func(members ...string) map[string]string {
 		shared, err := Shared(plain(), members, options())

@@ -31,6 +31,8 @@ const (
 	LabelClusterUID = leases.Prefix + "cluster-uid"
 	// AnnotationHash is the hash of what druid sets in the object that bears it.
 	AnnotationHash = leases.Prefix + "hash"
+	// AnnotationSpecHash is the hash of what the spec asked of a Pod when the Pod was made, or was taken for such a Pod.
+	AnnotationSpecHash = leases.Prefix + "spec-hash"
 
 	labelName      = "app.kubernetes.io/name"
 	labelInstance  = "app.kubernetes.io/instance"

@@ -1,9 +1,6 @@
 package manifests
 
 import (
-	"fmt"
-	"maps"
-
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/etcd-druid/druid/agent/config"
@@ -29,12 +26,16 @@ const (
 // etcd drains its clients up to a request time-out, and closes the database.
 const terminationGracePeriodSeconds = 60
 
-// Pod is the Pod of a member. It is made once and later patched in labels, annotations and images alone; AnnotationHash
-// tells whether it is what would be made now.
+// Pod is the Pod of a member. It is made once and later patched in labels and annotations alone; AnnotationSpecHash tells
+// for which spec it was made.
 func Pod(cluster *v1alpha1.EtcdCluster, member string, options Options) (*corev1.Pod, error) {
 	labels := MemberLabels(cluster.Name, member)
 	labels[LabelClusterUID] = string(cluster.UID)
 	agent, err := agentConfig(cluster, member)
+	if err != nil {
+		return nil, err
+	}
+	hash, err := SpecHash(cluster)
 	if err != nil {
 		return nil, err
 	}
@@ -43,15 +44,11 @@ func Pod(cluster *v1alpha1.EtcdCluster, member string, options Options) (*corev1
 		Spec:       podSpec(cluster, agent, options),
 	}
 	pod.Annotations = map[string]string{
+		AnnotationSpecHash:                        hash,
 		"kubectl.kubernetes.io/default-container": ContainerEtcd,
 		// Nothing in the shared directory outlives a Pod's use of it, so it must not keep a node from being emptied.
 		"cluster-autoscaler.kubernetes.io/safe-to-evict-local-volumes": volumeDruid,
 	}
-	hash, err := podHash(pod)
-	if err != nil {
-		return nil, fmt.Errorf("hash Pod %s/%s: %w", pod.Namespace, pod.Name, err)
-	}
-	pod.Annotations[AnnotationHash] = hash
 	return pod, nil
 }
 
@@ -162,23 +159,4 @@ func quotaBackendBytes(cluster *v1alpha1.EtcdCluster) int64 {
 		return quota.Value()
 	}
 	return min(cluster.Spec.Storage.Size.Value()/2, defaultQuotaBackendBytes)
-}
-
-// podHash is the hash of what druid sets in a Pod, but for what it changes in a running one: the agent's image.
-func podHash(pod *corev1.Pod) (string, error) {
-	spec := pod.Spec.DeepCopy()
-	for i := range spec.InitContainers {
-		spec.InitContainers[i].Image = ""
-	}
-	return hash(struct {
-		Labels      map[string]string `json:"labels"`
-		Annotations map[string]string `json:"annotations"`
-		Spec        *corev1.PodSpec   `json:"spec"`
-	}{pod.Labels, withoutHash(pod.Annotations), spec})
-}
-
-func withoutHash(annotations map[string]string) map[string]string {
-	others := maps.Clone(annotations)
-	delete(others, AnnotationHash)
-	return others
 }

@@ -89,6 +89,10 @@ const (
 	ReasonScaleDownBlocked = "ScaleDownBlocked"
 	// ReasonScaleDownPending: the cluster has more members than replicas asks for; none is removed.
 	ReasonScaleDownPending = "ScaleDownPending"
+	// ReasonRollingUpdate: Pods are replaced one after another, because the spec asks for others.
+	ReasonRollingUpdate = "RollingUpdate"
+	// ReasonRollingUpdateBlocked: Pods are to be replaced, and none is until something else is mended.
+	ReasonRollingUpdateBlocked = "RollingUpdateBlocked"
 	// ReasonRecordBlocked: the cluster record cannot be used, so nothing is done; Degraded tells why.
 	ReasonRecordBlocked = "RecordBlocked"
 )

@@ -1,13 +1,14 @@
 package v1alpha1
 
 // Reasons of the Events of an EtcdCluster. When Degraded becomes True, or BackupReady or BackupVerified False, its
-// reason is the reason of a Warning too; when one of these two becomes True, that of a Normal one.
+// reason is the reason of a Warning too; when one of these two becomes True, that of a Normal one. So are RollingUpdate and
+// RollingUpdateBlocked, reasons of Progressing.
 const (
 	// EventRecordCreated: the cluster record was made, for the first time or again.
 	EventRecordCreated = "RecordCreated"
 	// EventPodCreated: a member's Pod was made, for the first time or again.
 	EventPodCreated = "PodCreated"
-	// EventPodDeleted: a member's Pod was deleted, so that the member can heal.
+	// EventPodDeleted: a member's Pod was deleted, so that the member can heal, or gets a Pod that the spec asks for.
 	EventPodDeleted = "PodDeleted"
 	// EventPodRestarted: a member's Pod is going to be deleted because its etcd did not become ready.
 	EventPodRestarted = "PodRestarted"

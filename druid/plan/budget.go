@@ -5,14 +5,16 @@ type budgetFacts struct {
 	voters, ready int
 	// strays are Pods that bear the voter label and whose names the record does not list any more.
 	strays int
-	// moving: a member joins, leaves or replaces itself.
+	// moving: a member joins, leaves or replaces itself, or Pods are replaced.
 	moving bool
 	// unsaved: the backup fails.
 	unsaved bool
 }
 
 func budgetFactsOf(d Desired, o Observed) budgetFacts {
-	f := budgetFacts{moving: o.Record.Replacing != nil || o.Record.Retiring != nil, unsaved: backupBlocks(d, o)}
+	// Raised before a Pod is replaced, so that no other can be evicted beside it.
+	rolls := rolloutOf(d, o).sum == rollingGoes
+	f := budgetFacts{moving: rolls || o.Record.Replacing != nil || o.Record.Retiring != nil, unsaved: backupBlocks(d, o)}
 	for _, m := range o.listed() {
 		if !m.votes() {
 			f.moving = true

@@ -63,6 +63,7 @@ type conditionFacts struct {
 	progress  progress
 	readiness readiness
 	shrinking shrinking
+	rolling   rolling
 	problem   Answer
 }
 
@@ -79,30 +80,33 @@ var conditionRows = []struct {
 	progress  progress
 	readiness readiness
 	shrinking shrinking
+	rolling   rolling
 	problem   Answer
 	status    metav1.ConditionStatus
 	reason    string
 }{
-	{"forming", v1alpha1.ConditionReady, RecordAbsent | RecordForming, No, anyOutlook, anyProgress, anyReadiness, anyShrinking, anyAnswer, metav1.ConditionFalse, v1alpha1.ReasonForming},
-	{"quorate", v1alpha1.ConditionReady, anyRecord, anyAnswer, outlookQuorum, anyProgress, anyReadiness, anyShrinking, anyAnswer, metav1.ConditionTrue, v1alpha1.ReasonQuorate},
-	{"quorum-lost", v1alpha1.ConditionReady, anyRecord, anyAnswer, outlookLost, anyProgress, anyReadiness, anyShrinking, anyAnswer, metav1.ConditionFalse, v1alpha1.ReasonQuorumLost},
-	{"unclear", v1alpha1.ConditionReady, anyRecord, anyAnswer, outlookUnclear, anyProgress, anyReadiness, anyShrinking, anyAnswer, metav1.ConditionUnknown, v1alpha1.ReasonUnknown},
+	{"forming", v1alpha1.ConditionReady, RecordAbsent | RecordForming, No, anyOutlook, anyProgress, anyReadiness, anyShrinking, anyRolling, anyAnswer, metav1.ConditionFalse, v1alpha1.ReasonForming},
+	{"quorate", v1alpha1.ConditionReady, anyRecord, anyAnswer, outlookQuorum, anyProgress, anyReadiness, anyShrinking, anyRolling, anyAnswer, metav1.ConditionTrue, v1alpha1.ReasonQuorate},
+	{"quorum-lost", v1alpha1.ConditionReady, anyRecord, anyAnswer, outlookLost, anyProgress, anyReadiness, anyShrinking, anyRolling, anyAnswer, metav1.ConditionFalse, v1alpha1.ReasonQuorumLost},
+	{"unclear", v1alpha1.ConditionReady, anyRecord, anyAnswer, outlookUnclear, anyProgress, anyReadiness, anyShrinking, anyRolling, anyAnswer, metav1.ConditionUnknown, v1alpha1.ReasonUnknown},
 
-	{"all-ready", v1alpha1.ConditionAllMembersReady, anyRecord, anyAnswer, anyOutlook, anyProgress, readinessAll, anyShrinking, anyAnswer, metav1.ConditionTrue, v1alpha1.ReasonAllReady},
-	{"not-ready", v1alpha1.ConditionAllMembersReady, anyRecord, anyAnswer, anyOutlook, anyProgress, readinessNot, anyShrinking, anyAnswer, metav1.ConditionFalse, v1alpha1.ReasonMembersNotReady},
-	{"not-known", v1alpha1.ConditionAllMembersReady, anyRecord, anyAnswer, anyOutlook, anyProgress, readinessUnknown, anyShrinking, anyAnswer, metav1.ConditionUnknown, v1alpha1.ReasonMembersUnknown},
+	{"all-ready", v1alpha1.ConditionAllMembersReady, anyRecord, anyAnswer, anyOutlook, anyProgress, readinessAll, anyShrinking, anyRolling, anyAnswer, metav1.ConditionTrue, v1alpha1.ReasonAllReady},
+	{"not-ready", v1alpha1.ConditionAllMembersReady, anyRecord, anyAnswer, anyOutlook, anyProgress, readinessNot, anyShrinking, anyRolling, anyAnswer, metav1.ConditionFalse, v1alpha1.ReasonMembersNotReady},
+	{"not-known", v1alpha1.ConditionAllMembersReady, anyRecord, anyAnswer, anyOutlook, anyProgress, readinessUnknown, anyShrinking, anyRolling, anyAnswer, metav1.ConditionUnknown, v1alpha1.ReasonMembersUnknown},
 
-	{"record-blocked", v1alpha1.ConditionProgressing, RecordForeign | RecordUnreadable, anyAnswer, anyOutlook, anyProgress, anyReadiness, anyShrinking, anyAnswer, metav1.ConditionFalse, v1alpha1.ReasonRecordBlocked},
-	{"group-to-be-born", v1alpha1.ConditionProgressing, RecordAbsent | RecordForming, No, anyOutlook, anyProgress, anyReadiness, anyShrinking, anyAnswer, metav1.ConditionTrue, v1alpha1.ReasonForming},
-	{"member-leaves", v1alpha1.ConditionProgressing, RecordAbsent | usableRecord, anyAnswer, anyOutlook, anyProgress, anyReadiness, shrinkingGoes, anyAnswer, metav1.ConditionTrue, v1alpha1.ReasonScalingDown},
-	{"member-cannot-leave", v1alpha1.ConditionProgressing, RecordAbsent | usableRecord, anyAnswer, anyOutlook, anyProgress, anyReadiness, shrinkingBlocked, anyAnswer, metav1.ConditionFalse, v1alpha1.ReasonScaleDownBlocked},
-	{"members-heal", v1alpha1.ConditionProgressing, RecordAbsent | usableRecord, anyAnswer, anyOutlook, progressHealing, anyReadiness, anyShrinking, anyAnswer, metav1.ConditionTrue, v1alpha1.ReasonHealing},
-	{"members-join", v1alpha1.ConditionProgressing, RecordAbsent | usableRecord, anyAnswer, anyOutlook, progressJoining, anyReadiness, anyShrinking, anyAnswer, metav1.ConditionTrue, v1alpha1.ReasonScalingUp},
-	{"members-too-many", v1alpha1.ConditionProgressing, RecordAbsent | usableRecord, anyAnswer, anyOutlook, progressNone, anyReadiness, shrinkingNot, anyAnswer, metav1.ConditionFalse, v1alpha1.ReasonScaleDownPending},
-	{"up-to-date", v1alpha1.ConditionProgressing, RecordAbsent | usableRecord, anyAnswer, anyOutlook, progressNone, anyReadiness, shrinkingNone, anyAnswer, metav1.ConditionFalse, v1alpha1.ReasonUpToDate},
+	{"record-blocked", v1alpha1.ConditionProgressing, RecordForeign | RecordUnreadable, anyAnswer, anyOutlook, anyProgress, anyReadiness, anyShrinking, anyRolling, anyAnswer, metav1.ConditionFalse, v1alpha1.ReasonRecordBlocked},
+	{"group-to-be-born", v1alpha1.ConditionProgressing, RecordAbsent | RecordForming, No, anyOutlook, anyProgress, anyReadiness, anyShrinking, anyRolling, anyAnswer, metav1.ConditionTrue, v1alpha1.ReasonForming},
+	{"member-leaves", v1alpha1.ConditionProgressing, RecordAbsent | usableRecord, anyAnswer, anyOutlook, anyProgress, anyReadiness, shrinkingGoes, anyRolling, anyAnswer, metav1.ConditionTrue, v1alpha1.ReasonScalingDown},
+	{"member-cannot-leave", v1alpha1.ConditionProgressing, RecordAbsent | usableRecord, anyAnswer, anyOutlook, anyProgress, anyReadiness, shrinkingBlocked, anyRolling, anyAnswer, metav1.ConditionFalse, v1alpha1.ReasonScaleDownBlocked},
+	{"pods-outdated", v1alpha1.ConditionProgressing, RecordAbsent | usableRecord, anyAnswer, anyOutlook, progressNone | progressHealing, anyReadiness, anyShrinking, rollingGoes, anyAnswer, metav1.ConditionTrue, v1alpha1.ReasonRollingUpdate},
+	{"pods-outdated-blocked", v1alpha1.ConditionProgressing, RecordAbsent | usableRecord, anyAnswer, anyOutlook, progressNone | progressHealing, anyReadiness, anyShrinking, rollingBlocked, anyAnswer, metav1.ConditionFalse, v1alpha1.ReasonRollingUpdateBlocked},
+	{"members-heal", v1alpha1.ConditionProgressing, RecordAbsent | usableRecord, anyAnswer, anyOutlook, progressHealing, anyReadiness, anyShrinking, anyRolling, anyAnswer, metav1.ConditionTrue, v1alpha1.ReasonHealing},
+	{"members-join", v1alpha1.ConditionProgressing, RecordAbsent | usableRecord, anyAnswer, anyOutlook, progressJoining, anyReadiness, anyShrinking, anyRolling, anyAnswer, metav1.ConditionTrue, v1alpha1.ReasonScalingUp},
+	{"members-too-many", v1alpha1.ConditionProgressing, RecordAbsent | usableRecord, anyAnswer, anyOutlook, progressNone, anyReadiness, shrinkingNot, anyRolling, anyAnswer, metav1.ConditionFalse, v1alpha1.ReasonScaleDownPending},
+	{"up-to-date", v1alpha1.ConditionProgressing, RecordAbsent | usableRecord, anyAnswer, anyOutlook, progressNone, anyReadiness, shrinkingNone, rollingNone, anyAnswer, metav1.ConditionFalse, v1alpha1.ReasonUpToDate},
 
-	{"problem", v1alpha1.ConditionDegraded, anyRecord, anyAnswer, anyOutlook, anyProgress, anyReadiness, anyShrinking, Yes, metav1.ConditionTrue, ""},
-	{"no-problem", v1alpha1.ConditionDegraded, anyRecord, anyAnswer, anyOutlook, anyProgress, anyReadiness, anyShrinking, No, metav1.ConditionFalse, v1alpha1.ReasonAsExpected},
+	{"problem", v1alpha1.ConditionDegraded, anyRecord, anyAnswer, anyOutlook, anyProgress, anyReadiness, anyShrinking, anyRolling, Yes, metav1.ConditionTrue, ""},
+	{"no-problem", v1alpha1.ConditionDegraded, anyRecord, anyAnswer, anyOutlook, anyProgress, anyReadiness, anyShrinking, anyRolling, No, metav1.ConditionFalse, v1alpha1.ReasonAsExpected},
 }
 
 // conditionTypes in the order in which the status lists them.
@@ -113,7 +117,8 @@ var conditionTypes = []string{
 func judgeCondition(kind string, f conditionFacts) (status metav1.ConditionStatus, reason, rule string) {
 	for _, r := range conditionRows {
 		if r.kind == kind && r.record&f.record != 0 && r.formed&f.formed != 0 && r.outlook&f.outlook != 0 &&
-			r.progress&f.progress != 0 && r.readiness&f.readiness != 0 && r.shrinking&f.shrinking != 0 && r.problem&f.problem != 0 {
+			r.progress&f.progress != 0 && r.readiness&f.readiness != 0 && r.shrinking&f.shrinking != 0 &&
+			r.rolling&f.rolling != 0 && r.problem&f.problem != 0 {
 			return r.status, r.reason, r.name
 		}
 	}
@@ -129,6 +134,7 @@ func conditionFactsOf(d Desired, o Observed, members []v1alpha1.MemberStatus, pr
 		progress:  progressOf(d, listed),
 		readiness: readinessOf(d, members),
 		shrinking: retreatOf(d, o).shrinking(d, o),
+		rolling:   rolloutOf(d, o).sum,
 		problem:   AnswerOf(len(problems) > 0),
 	}
 }

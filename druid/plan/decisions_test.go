@@ -27,6 +27,11 @@ var (
 	progressWords  = []string{"none", "healing", "joining"}
 	readinessWords = []string{"all", "not", "unknown"}
 	shrinkingWords = []string{"none", "one leaves", "one is hindered", "stay"}
+	makeWords      = []string{"not known", "current", "outdated", "unmarked"}
+	shapeWords     = []string{"serves", "serves, agent silent", "learns", "is down", "runs no etcd", "is away", "not known yet"}
+	othersWords    = []string{"ready", "coming", "not ready"}
+	placeWords     = []string{"first", "later", "leader not known"}
+	outdatedWords  = []string{"none", "are replaced", "are hindered"}
 	slotWords      = []string{"free", "replacing", "taken", "left behind"}
 	markWords      = []string{"none", "unborn", "requested", "removing", "removing by another order", "done", "unknown"}
 	wayWords       = []string{"free", "blocked", "unknown", "nobody to go", "backup fails"}
@@ -206,11 +211,11 @@ func renderConditions(t *testing.T, count map[string]int) {
 		rows = append(rows, []string{
 			r.name, r.kind, cell(r.record, anyRecord, recordWords), answer(r.formed), cell(r.outlook, anyOutlook, outlookWords),
 			cell(r.progress, anyProgress, progressWords), cell(r.readiness, anyReadiness, readinessWords),
-			cell(r.shrinking, anyShrinking, shrinkingWords), answer(r.problem), bold(string(r.status)), reason,
+			cell(r.shrinking, anyShrinking, shrinkingWords), cell(r.rolling, anyRolling, outdatedWords), answer(r.problem), bold(string(r.status)), reason,
 		})
 	}
 	section(t, "conditions", "The conditions: druid/plan.conditionRows", []string{
-		"condition", "record", "ever formed", "voters", "under way", "members ready", "names too many", "problem", "status", "reason",
+		"condition", "record", "ever formed", "voters", "under way", "members ready", "names too many", "outdated Pods", "problem", "status", "reason",
 	}, rows, count)
 }
 

@@ -72,8 +72,12 @@ func leavingEvents(before, after v1alpha1.EtcdClusterStatus, tell teller) {
 		}
 	}
 	was, is := condition(before, v1alpha1.ConditionProgressing), condition(after, v1alpha1.ConditionProgressing)
-	if is.Reason == v1alpha1.ReasonScaleDownBlocked && was.Message != is.Message {
-		tell(true, v1alpha1.EventScaleDownBlocked, "", "%s", is.Message)
+	blocked := is.Reason == v1alpha1.ReasonScaleDownBlocked || is.Reason == v1alpha1.ReasonRollingUpdateBlocked
+	if blocked && was.Message != is.Message {
+		tell(true, is.Reason, "", "%s", is.Message)
+	}
+	if is.Reason == v1alpha1.ReasonRollingUpdate && was.Reason != is.Reason {
+		tell(false, is.Reason, "", "%s", is.Message)
 	}
 }
 

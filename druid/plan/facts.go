@@ -21,6 +21,8 @@ type (
 	PodState uint8
 	// ObjectState is how an object that druid applies was found.
 	ObjectState uint8
+	// PodMake tells whether a Pod is what the spec asks for.
+	PodMake uint8
 )
 
 // The answers.
@@ -81,6 +83,16 @@ const (
 	PodTerminating
 
 	anyPod = PodAbsent | PodForeign | PodUnscheduled | PodUnstarted | PodLive | PodEnded | PodTerminating
+)
+
+// The makes of a Pod.
+const (
+	MakeUnknown  PodMake = 1 << iota // nobody looked
+	MakeCurrent                      // it was made for what the spec asks for
+	MakeOutdated                     // it was made for another spec
+	MakeUnmarked                     // it does not tell for which
+
+	anyMake = MakeUnknown | MakeCurrent | MakeOutdated | MakeUnmarked
 )
 
 // The states of an object that druid applies.
@@ -168,6 +180,10 @@ type Member struct {
 
 	Pod    PodState
 	PodUID string
+	// Make of the Pod, 0 where nobody looked.
+	Make PodMake
+	// Idle says that a kubelet that is heard of runs no etcd container in the Pod.
+	Idle bool
 	// EtcdReady is the readiness of the etcd container: etcd's own /readyz, as the kubelet last saw it.
 	EtcdReady bool
 	// NodeLost says that the node's kubelet is not heard of.
@@ -180,6 +196,8 @@ type Member struct {
 	// Stuck says that the member was not up for longer than its patience, nor a learner that gets on. Steady says that it was
 	// up for as long.
 	Stuck, Steady bool
+	// Settled says that this very Pod served for long enough to let another one go.
+	Settled bool
 	// Blocked says that a container waits for an image or a configuration, which no restart brings.
 	Blocked bool
 	// Lingers says, of a listed name, that for long it had no Pod of which a container ran; of any other, that its objects

@@ -49,6 +49,8 @@ var sentences = map[string]func(picture) string{
 		}
 		return "members are started again or replaced"
 	},
+	v1alpha1.ReasonRollingUpdate:        rollingWords,
+	v1alpha1.ReasonRollingUpdateBlocked: rollingWords,
 	v1alpha1.ReasonScalingDown: func(p picture) string {
 		return fmt.Sprintf("%s, %d asked for: %s", count(len(p.Record.Members)), p.Replicas, p.departure())
 	},

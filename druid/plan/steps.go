@@ -21,6 +21,8 @@ const (
 	MarkLease           Kind = "MarkLease"
 	LabelPod            Kind = "LabelPod"
 	DeletePod           Kind = "DeletePod"
+	// AdoptPod writes on a Pod that does not tell for which spec it was made that it is what the spec asks for.
+	AdoptPod Kind = "AdoptPod"
 
 	// OpenSlot, FreeSlot and StrikeName write the record, as UpdateRecord does.
 	OpenSlot   Kind = "OpenSlot"
@@ -119,6 +121,7 @@ func Steps(d Desired, o Observed) []Step {
 		}
 		leaves.markSteps(o, add)
 		healSteps(o, listed, leaving, add)
+		rolloutSteps(d, o, leaving, add)
 		budgetStep(d, o, add)
 	}
 	for _, m := range o.Members {

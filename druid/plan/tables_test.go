@@ -224,6 +224,8 @@ func TestConditionsAreTotal(t *testing.T) {
 				t.Errorf("%+v: %s calls a cluster down of which too little is known", f, rule)
 			case kind == v1alpha1.ConditionAllMembersReady && status == metav1.ConditionTrue && f.readiness != readinessAll:
 				t.Errorf("%+v: %s calls all members ready", f, rule)
+			case kind == v1alpha1.ConditionProgressing && reason == v1alpha1.ReasonUpToDate && f.rolling != rollingNone:
+				t.Errorf("%+v: %s calls a cluster up to date of which a Pod is outdated", f, rule)
 			case kind == v1alpha1.ConditionDegraded && (status == metav1.ConditionTrue) != (f.problem == Yes):
 				t.Errorf("%+v: %s hides or invents a problem (%s)", f, rule, reason)
 			}
@@ -244,8 +246,10 @@ func eachConditionFacts(check func(conditionFacts)) {
 				for _, progress := range bits(anyProgress) {
 					for _, readiness := range bits(anyReadiness) {
 						for _, shrinking := range bits(anyShrinking) {
-							for _, problem := range bits(anyAnswer) {
-								check(conditionFacts{record, formed, outlook, progress, readiness, shrinking, problem})
+							for _, rolling := range bits(anyRolling) {
+								for _, problem := range bits(anyAnswer) {
+									check(conditionFacts{record, formed, outlook, progress, readiness, shrinking, rolling, problem})
+								}
 							}
 						}
 					}

@@ -23,6 +23,7 @@ func TestClusterScalesThereAndBackUnderLoad(t *testing.T) {
 	c := rig.Apply(t, harness.Replicas(1))
 	view := c.Settle(t, 1, formWithin)
 	w, s := harness.Load(t, c.EtcdService(t)), c.Sample(t)
+	rolled := false
 	for _, replicas := range []int{3, 5, 7, 5, 3, 1} {
 		t.Run(fmt.Sprintf("%d to %d", len(view.Members), replicas), func(t *testing.T) {
 			w.Gap()
@@ -33,6 +34,9 @@ func TestClusterScalesThereAndBackUnderLoad(t *testing.T) {
 			}
 			view = after
 		})
+		if replicas == 3 && !rolled {
+			view, rolled = rollsUnderLoad(t, c, w, view), true
+		}
 	}
 	s.Stop(t)
 	w.Stop(t, c.Etcd(t))

@@ -58,7 +58,9 @@ var scenarios = map[crash.Program]map[string][]string{
 		"backups on demand": {
 			"order-snapshot", "write-snapshot-status", "write-snapshot-status:3", "clear-snapshot-order", "delete-snapshot",
 		},
-		"a stuck member": {"mark-healing", "delete-pod"},
+		"an edited spec":                    {"delete-pod"},
+		"a Pod that does not tell its spec": {"adopt-pod"},
+		"a stuck member":                    {"mark-healing", "delete-pod"},
 	},
 }
 

@@ -159,10 +159,15 @@ func (c *Cluster) Get(ctx context.Context) (*v1alpha1.EtcdCluster, error) {
 // Scale sets spec.replicas.
 func (c *Cluster) Scale(t testing.TB, replicas int32) {
 	t.Helper()
-	patch := client.RawPatch("application/merge-patch+json", fmt.Appendf(nil, `{"spec":{"replicas":%d}}`, replicas))
+	c.Edit(t, fmt.Sprintf(`{"spec":{"replicas":%d}}`, replicas))
+}
+
+// Edit merges a patch into the EtcdCluster.
+func (c *Cluster) Edit(t testing.TB, patch string) {
+	t.Helper()
 	target := &v1alpha1.EtcdCluster{ObjectMeta: metav1.ObjectMeta{Namespace: c.Namespace, Name: c.Name}}
-	if err := c.Rig.Client.Patch(t.Context(), target, patch); err != nil {
-		t.Fatalf("scale %s to %d: %v", c, replicas, err)
+	if err := c.Rig.Client.Patch(t.Context(), target, client.RawPatch("application/merge-patch+json", []byte(patch))); err != nil {
+		t.Fatalf("patch %s with %s: %v", c, patch, err)
 	}
 }
 

@@ -1,0 +1,214 @@
+package plan
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/etcd-druid/druid/leases"
+)
+
+type (
+	shape  uint8 // of the member whose Pod is outdated
+	others uint8 // the other members, as far as they let one go
+	place  uint8 // of the member in the order in which Pods are replaced
+)
+
+const (
+	shapeServes   shape = 1 << iota // a ready voter, of which that is known
+	shapeSilent                     // its etcd serves, and its agent is not heard of
+	shapeLearns                     // a learner that gets on
+	shapeDown                       // its etcd is not ready
+	shapeIdle                       // no etcd runs in the Pod
+	shapeAway                       // its node is not heard of
+	shapeNotKnown                   // it was not heard of yet
+
+	anyShape = shapeServes | shapeSilent | shapeLearns | shapeDown | shapeIdle | shapeAway | shapeNotKnown
+)
+
+const (
+	othersReady    others = 1 << iota // each is a ready voter, and was for some seconds
+	othersComing                      // one is on its way to that, or not known
+	othersNotReady                    // one is not, and does not get there by itself
+
+	anyOthers = othersReady | othersComing | othersNotReady
+)
+
+const (
+	placeFirst   place = 1 << iota
+	placeLater         // another outdated Pod goes before it
+	placeUnknown       // who leads is not known
+
+	anyPlace = placeFirst | placeLater | placeUnknown
+)
+
+// rolloutRows decide about a Pod that is not what the spec asks for. One that serves goes only while all others do, so that
+// never two are away by our own hand; followers first, the leader last: its agent moves leadership before etcd ends. A Pod
+// that is down already may always be replaced by one of a corrected spec, else nothing would ever mend it.
+var rolloutRows = []struct {
+	name    string
+	make    PodMake
+	pod     PodState
+	leaves  Answer
+	shape   shape
+	record  RecordState
+	turn    Answer
+	spare   Answer
+	others  others
+	saved   Answer
+	place   place
+	verdict verdict
+	why     string
+}{
+	{"pod-current", MakeUnknown | MakeCurrent, anyPod, anyAnswer, anyShape, anyRecord, anyAnswer, anyAnswer, anyOthers, anyAnswer, anyPlace, keep,
+		"it is what the spec asks for, as far as is known"},
+	{"pod-not-there", anyMake, anyPod &^ (PodUnscheduled | PodUnstarted | PodLive), anyAnswer, anyShape, anyRecord, anyAnswer, anyAnswer, anyOthers, anyAnswer, anyPlace, keep,
+		"the Pod that comes is what the spec asks for"},
+	{"pod-unmarked", MakeUnmarked, anyPod, anyAnswer, anyShape, anyRecord, anyAnswer, anyAnswer, anyOthers, anyAnswer, anyPlace, mark,
+		"it is taken for what the spec asks for: what is not known replaces nothing"},
+	{"pod-leaves", MakeOutdated, anyPod, Yes, anyShape, anyRecord, anyAnswer, anyAnswer, anyOthers, anyAnswer, anyPlace, keep,
+		"its member is on its way out"},
+	{"outdated-idle", MakeOutdated, anyPod, No, shapeIdle, usableRecord, anyAnswer, anyAnswer, anyOthers, anyAnswer, anyPlace, remove,
+		"no etcd runs in it, so nothing is lost"},
+	{"outdated-before-formed", MakeOutdated, anyPod, No, anyShape, anyRecord &^ RecordFormed, anyAnswer, anyAnswer, anyOthers, anyAnswer, anyPlace, wait,
+		"the raft group is not there yet"},
+	{"outdated-away", MakeOutdated, anyPod, No, shapeAway, RecordFormed, anyAnswer, anyAnswer, anyOthers, anyAnswer, anyPlace, held,
+		"nobody would end the Pod; and a node that is merely away comes back"},
+	{"outdated-in-turn", MakeOutdated, anyPod, No, anyShape, RecordFormed, No, anyAnswer, anyOthers, anyAnswer, anyPlace, wait,
+		"another member replaces itself, leaves or heals"},
+	{"outdated-catches-up", MakeOutdated, anyPod, No, shapeLearns | shapeNotKnown, RecordFormed, Yes, anyAnswer, anyOthers, anyAnswer, anyPlace, wait,
+		"it becomes a voter, or is not known yet"},
+	{"outdated-down", MakeOutdated, anyPod, No, shapeDown, RecordFormed, Yes, Yes, anyOthers, anyAnswer, anyPlace, remove,
+		"it is the one that is down anyhow, and the others are a healthy quorum"},
+	{"outdated-down-held", MakeOutdated, anyPod, No, shapeDown, RecordFormed, Yes, No, anyOthers, anyAnswer, anyPlace, held,
+		"the others are no healthy quorum without it"},
+	{"outdated-after-others", MakeOutdated, anyPod, No, shapeServes | shapeSilent, RecordFormed, Yes, anyAnswer, othersNotReady, anyAnswer, anyPlace, held,
+		"another member is not ready: never a second one"},
+	{"outdated-others-come", MakeOutdated, anyPod, No, shapeServes | shapeSilent, RecordFormed, Yes, anyAnswer, othersComing, anyAnswer, anyPlace, wait,
+		"another member is about to be ready"},
+	{"outdated-silent", MakeOutdated, anyPod, No, shapeSilent, RecordFormed, Yes, anyAnswer, othersReady, anyAnswer, anyPlace, remove,
+		"only a new Pod brings another agent, and the others are all ready"},
+	{"outdated-after-backup", MakeOutdated, anyPod, No, shapeServes, RecordFormed, Yes, anyAnswer, othersReady, No, anyPlace, held,
+		"the backup fails, and the members hold the only good copy"},
+	{"outdated-later", MakeOutdated, anyPod, No, shapeServes, RecordFormed, Yes, anyAnswer, othersReady, Yes, placeLater | placeUnknown, wait,
+		"followers go first, the leader last"},
+	{"outdated", MakeOutdated, anyPod, No, shapeServes, RecordFormed, Yes, anyAnswer, othersReady, Yes, placeFirst, remove,
+		"the Pod is deleted and comes back with its volume"},
+}
+
+// rolloutFacts is all that the policy may look at.
+type rolloutFacts struct {
+	make   PodMake
+	pod    PodState
+	leaves Answer
+	shape  shape
+	record RecordState
+	turn   Answer // no other member replaces itself, leaves or heals, and none is too many or missing
+	spare  Answer // the others are a healthy quorum, or there are none
+	others others
+	saved  Answer // backups do not fail, or it is this Pod without which they cannot be made
+	place  place
+}
+
+func judgeRollout(f rolloutFacts) (verdict, string) {
+	for _, r := range rolloutRows {
+		if r.make&f.make != 0 && r.pod&f.pod != 0 && r.leaves&f.leaves != 0 && r.shape&f.shape != 0 && r.record&f.record != 0 &&
+			r.turn&f.turn != 0 && r.spare&f.spare != 0 && r.others&f.others != 0 && r.saved&f.saved != 0 && r.place&f.place != 0 {
+			return r.verdict, r.name
+		}
+	}
+	return wait, "uncovered"
+}
+
+func rolloutFactsOf(m Member, d Desired, o Observed, listed []Member) rolloutFacts {
+	leaves := retreatOf(d, o)
+	turn := turnOf(m, o, listed) == Yes && leaves.facts.excess == No && len(listed) >= d.Replicas
+	f := rolloutFacts{
+		make: m.Make, pod: m.Pod,
+		leaves: AnswerOf(leaves.leaving(m)),
+		shape:  shapeOf(m),
+		record: o.RecordState,
+		turn:   AnswerOf(turn),
+		spare:  AnswerOf(len(listed) == 1 || spared(m, o, listed) == Yes),
+		saved:  AnswerOf(!backupBlocks(d, o) || slices.Contains(o.Unattached, m.Name)),
+		place:  placeOf(m, listed),
+	}
+	if m.Make == 0 {
+		f.make = MakeUnknown
+	}
+	f.others, _ = othersOf(m, o, listed)
+	return f
+}
+
+func shapeOf(m Member) shape {
+	ready, _ := m.steady(No)
+	switch {
+	case m.NodeLost:
+		return shapeAway
+	case m.Idle || m.Pod&(PodUnscheduled|PodUnstarted) != 0:
+		return shapeIdle
+	case m.learns() && m.Liveness == leases.Live:
+		return shapeLearns
+	case !m.up():
+		return shapeDown
+	case ready == wayFree:
+		return shapeServes
+	case ready == wayUnknown:
+		return shapeNotKnown
+	default:
+		return shapeSilent
+	}
+}
+
+// othersOf says whether the other members let m go, and else which one does not and why.
+func othersOf(m Member, o Observed, listed []Member) (others, string) {
+	found, why := othersReady, ""
+	for _, other := range listed {
+		if other.Name == m.Name {
+			continue
+		}
+		ready, words := other.steady(spared(other, o, listed))
+		words = "member " + other.Name + " " + words
+		switch {
+		case ready == wayBlocked && !other.comes():
+			return othersNotReady, words
+		case ready != wayFree:
+			found, why = othersComing, words
+		case !other.Settled && found == othersReady:
+			found, why = othersComing, "member "+other.Name+" has just become ready"
+		}
+	}
+	return found, why
+}
+
+// comes says whether a member that is not a ready voter may become one by itself. One whose Pod is outdated does not: it is
+// mended by another Pod.
+func (m Member) comes() bool {
+	if m.learns() && m.Liveness == leases.Live {
+		return true
+	}
+	silent := m.up() && m.Expired
+	return m.Lease == LeaseOurs && m.Readable && m.Make != MakeOutdated && !m.Stuck && !m.Blocked && !m.NodeLost && !silent
+}
+
+// placeOf: of several outdated Pods the followers' go by name, and the leader's last.
+func placeOf(m Member, listed []Member) place {
+	outdated := slices.DeleteFunc(slices.Clone(listed), func(other Member) bool { return other.Make != MakeOutdated })
+	before := func(a, b Member) int {
+		switch {
+		case a.leads() == b.leads():
+			return cmp.Compare(a.Name, b.Name)
+		case b.leads():
+			return -1
+		default:
+			return 1
+		}
+	}
+	switch {
+	case len(listed) > 1 && !slices.ContainsFunc(listed, Member.leads):
+		return placeUnknown
+	case len(outdated) > 0 && slices.MinFunc(outdated, before).Name != m.Name:
+		return placeLater
+	default:
+		return placeFirst
+	}
+}

@@ -1,0 +1,241 @@
+package plan
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/etcd-druid/druid/api/v1alpha1"
+	"github.com/etcd-druid/druid/leases"
+)
+
+func TestRolloutsTakeDownNoSecondMember(t *testing.T) {
+	count := map[string]int{}
+	for _, made := range bits(anyMake) {
+		for _, pod := range bits(anyPod) {
+			for _, shape := range bits(anyShape) {
+				for _, record := range bits(anyRecord) {
+					for _, leaves := range bits(anyAnswer) {
+						eachRollout(rolloutFacts{make: made, pod: pod, leaves: leaves, shape: shape, record: record}, func(f rolloutFacts) {
+							checkRollout(t, f, count)
+						})
+					}
+				}
+			}
+		}
+	}
+	var rows [][]string
+	var names []string
+	for _, r := range rolloutRows {
+		names = append(names, r.name)
+		rows = append(rows, []string{
+			r.name, cell(r.make, anyMake, makeWords), cell(r.pod, anyPod, podWords), answer(r.leaves), cell(r.shape, anyShape, shapeWords),
+			cell(r.record, anyRecord, recordWords), answer(r.turn), answer(r.spare), cell(r.others, anyOthers, othersWords),
+			answer(r.saved), cell(r.place, anyPlace, placeWords), bold(verdictWords[r.verdict]), r.why,
+		})
+	}
+	fired(t, count, names...)
+	section(t, "rollout", "A Pod that is not what the spec asks for: druid/plan.rolloutRows", []string{
+		"Pod is", "Pod", "leaves", "member", "record", "its turn", "the others are a quorum", "the others", "backups do not fail", "place",
+		"verdict", "why",
+	}, rows, count)
+}
+
+// eachRollout fills in what the others do.
+func eachRollout(f rolloutFacts, check func(rolloutFacts)) {
+	for _, f.turn = range bits(anyAnswer) {
+		for _, f.spare = range bits(anyAnswer) {
+			for _, f.others = range bits(anyOthers) {
+				for _, f.saved = range bits(anyAnswer) {
+					for _, f.place = range bits(anyPlace) {
+						check(f)
+					}
+				}
+			}
+		}
+	}
+}
+
+func checkRollout(t *testing.T, f rolloutFacts, count map[string]int) {
+	t.Helper()
+	v, rule := judgeRollout(f)
+	count[rule]++
+	serves := f.shape&(shapeServes|shapeSilent) != 0
+	switch {
+	case v == remove && f.make != MakeOutdated:
+		t.Errorf("%+v: %s replaces a Pod that is not known to be outdated", f, rule)
+	case v == remove && f.pod&(PodUnscheduled|PodUnstarted|PodLive) == 0:
+		t.Errorf("%+v: %s deletes what is not ours, not there, or on its way", f, rule)
+	case v == remove && f.leaves == Yes:
+		t.Errorf("%+v: %s restarts a member that is on its way out", f, rule)
+	case v == remove && f.shape != shapeIdle && (f.turn == No || f.record != RecordFormed):
+		t.Errorf("%+v: %s touches a member while the cluster changes", f, rule)
+	case v == remove && f.shape&(shapeAway|shapeLearns|shapeNotKnown) != 0:
+		t.Errorf("%+v: %s deletes a Pod that may be about to serve", f, rule)
+	case v == remove && serves && f.others != othersReady:
+		t.Errorf("%+v: %s takes down a second member", f, rule)
+	case v == remove && f.shape == shapeServes && (f.saved == No || f.place != placeFirst):
+		t.Errorf("%+v: %s restarts a member out of order, or while backups fail", f, rule)
+	case v == remove && f.shape == shapeDown && f.spare == No:
+		t.Errorf("%+v: %s deletes a Pod that may be needed for the quorum", f, rule)
+	case v == mark && f.make != MakeUnmarked:
+		t.Errorf("%+v: %s marks a Pod that tells for which spec it was made", f, rule)
+	case f.make == MakeOutdated && f.shape == shapeIdle && f.pod == PodLive && f.leaves == No && f.record&usableRecord != 0 && v != remove:
+		t.Errorf("%+v: %s lets a Pod wait that nothing but another spec can mend", f, rule)
+	}
+}
+
+// edited is a cluster of three whose spec was edited after all Pods were made. Member c-b leads.
+func edited(change ...func(*Observed)) Observed {
+	o := whole()
+	for i := range o.Members {
+		o.Members[i].Make, o.Members[i].Settled = MakeOutdated, true
+	}
+	o.Members[1].Says.Role = leases.RoleLeader
+	o.BudgetMin = 3
+	for _, f := range change {
+		f(&o)
+	}
+	return o
+}
+
+// brought is a change by which the member's Pod was made anew.
+func brought(i int, change ...func(*Member)) func(*Observed) {
+	return func(o *Observed) {
+		o.Members[i].Make = MakeCurrent
+		for _, f := range change {
+			f(&o.Members[i])
+		}
+	}
+}
+
+func TestRollout(t *testing.T) {
+	down := func(m *Member) { m.EtcdReady, m.Settled = false, false }
+	noImage := func(m *Member) { m.EtcdReady, m.Settled, m.Idle, m.Blocked = false, false, true, true }
+	tests := map[string]struct {
+		desired Desired
+		o       Observed
+		want    []string
+		reason  string
+		words   string
+	}{
+		"the budget is raised before the first Pod goes": {
+			o:    edited(func(o *Observed) { o.BudgetMin = 2 }),
+			want: []string{"ApplyBudget budget-raised  3", "LabelPod leaving c-a serving=false", "DeletePod outdated c-a"}, reason: v1alpha1.ReasonRollingUpdate,
+			words: "0 of 3 members updated: member c-a is started again",
+		},
+		"the second waits for the first": {
+			o:    edited(brought(0, down)),
+			want: []string{"LabelPod etcd-not-ready c-a serving=false"}, reason: v1alpha1.ReasonRollingUpdate,
+			words: "0 of 3 members updated: member c-a is not ready",
+		},
+		"and until that one has served for a while": {
+			o: edited(brought(0, func(m *Member) { m.Settled = false })), want: []string{}, reason: v1alpha1.ReasonRollingUpdate,
+			words: "1 of 3 members updated: member c-a has just become ready",
+		},
+		"a follower goes before the leader": {
+			o: edited(brought(0)), want: []string{"LabelPod leaving c-c serving=false", "DeletePod outdated c-c"}, reason: v1alpha1.ReasonRollingUpdate,
+		},
+		"the leader goes last": {
+			o: edited(brought(0), brought(2)), want: []string{"LabelPod leaving c-b serving=false", "DeletePod outdated c-b"}, reason: v1alpha1.ReasonRollingUpdate,
+			words: "2 of 3 members updated: member c-b is started again",
+		},
+		"nobody goes while it is not known who leads": {
+			o: edited(func(o *Observed) { o.Members[1].Says.Role = leases.RoleMember }), want: []string{}, reason: v1alpha1.ReasonRollingUpdate,
+			words: "0 of 3 members updated: it is not known which member leads",
+		},
+		"an only member goes": {
+			desired: Desired{Replicas: 1},
+			o: edited(func(o *Observed) {
+				o.Record.Members, o.Members, o.BudgetMin = []string{"c-a"}, o.Members[:1], 1
+			}),
+			want: []string{"LabelPod leaving c-a serving=false", "DeletePod outdated c-a"}, reason: v1alpha1.ReasonRollingUpdate,
+		},
+		"a member that does not come back stops it": {
+			o:    edited(func(o *Observed) { o.BudgetMin = 2 }, brought(0, noImage)),
+			want: []string{"LabelPod etcd-not-ready c-a serving=false"}, reason: v1alpha1.ReasonRollingUpdateBlocked,
+			words: "0 of 3 members updated: no other Pod is replaced, because member c-a is not ready",
+		},
+		"a corrected spec replaces the one that is down": {
+			o: edited(func(o *Observed) {
+				noImage(&o.Members[0])
+				o.Members[1].Make, o.Members[2].Make = MakeCurrent, MakeCurrent
+			}),
+			want: []string{"LabelPod leaving c-a serving=false", "DeletePod outdated-idle c-a"}, reason: v1alpha1.ReasonRollingUpdate,
+		},
+		"and before any other": {
+			o: edited(func(o *Observed) { noImage(&o.Members[2]) }), want: []string{"LabelPod leaving c-c serving=false", "DeletePod outdated-idle c-c"},
+			reason: v1alpha1.ReasonRollingUpdate,
+		},
+		"one whose etcd runs and is not ready goes while the others are a quorum": {
+			o: edited(func(o *Observed) { down(&o.Members[2]) }), want: []string{"LabelPod leaving c-c serving=false", "DeletePod outdated-down c-c"},
+			reason: v1alpha1.ReasonRollingUpdate,
+		},
+		"and stays while they are none": {
+			o: edited(func(o *Observed) { down(&o.Members[2]); down(&o.Members[0]); o.BudgetMin = 2 }),
+			want: []string{
+				"LabelPod etcd-not-ready c-a serving=false", "LabelPod etcd-not-ready c-c serving=false",
+			},
+			reason: v1alpha1.ReasonRollingUpdateBlocked,
+		},
+		"a silent agent elsewhere stops it": {
+			o:    edited(func(o *Observed) { o.Members[2].Liveness, o.Members[2].Expired = leases.Stale, true }, brought(2), func(o *Observed) { o.BudgetMin = 2 }),
+			want: []string{}, reason: v1alpha1.ReasonRollingUpdateBlocked,
+			words: "1 of 3 members updated: no other Pod is replaced, because member c-c has an agent that is not heard of",
+		},
+		"a druid that just started waits until it heard of all": {
+			o:    edited(func(o *Observed) { o.Members[2].Liveness = leases.Unknown }),
+			want: []string{}, reason: v1alpha1.ReasonRollingUpdate,
+			words: "0 of 3 members updated: member c-c was not heard of yet",
+		},
+		"a member that replaces itself goes before": {
+			o: edited(func(o *Observed) {
+				o.Record.Replacing = &leases.Replacing{Member: "c-c", PodUID: "pod-c-c", MemberID: "3"}
+			}),
+			want: []string{}, reason: v1alpha1.ReasonRollingUpdate,
+		},
+		"backups that fail hold it back": {
+			desired: Desired{Replicas: 3, Backup: true},
+			o: edited(func(o *Observed) {
+				o.Full, o.Delta = Snapshot{Lease: LeaseOurs, Liveness: leases.Stale}, Snapshot{Lease: LeaseOurs, Liveness: leases.Live}
+			}),
+			want: []string{}, reason: v1alpha1.ReasonRollingUpdateBlocked,
+			words: "0 of 3 members updated: no other Pod is replaced, because the backup fails, as condition BackupReady tells",
+		},
+		"but not where the Pods lack what the store needs": {
+			desired: Desired{Replicas: 3, Backup: true},
+			o: edited(func(o *Observed) {
+				o.Full, o.Delta = Snapshot{Lease: LeaseOurs, Liveness: leases.Stale}, Snapshot{Lease: LeaseOurs, Liveness: leases.Live}
+				o.Unattached = []string{"c-a", "c-b", "c-c"}
+			}),
+			want: []string{"LabelPod leaving c-a serving=false", "DeletePod outdated c-a"}, reason: v1alpha1.ReasonRollingUpdate,
+		},
+		"Pods that do not tell are taken for current": {
+			o: whole(func(o *Observed) {
+				for i := range o.Members {
+					o.Members[i].Make = MakeUnmarked
+				}
+			}),
+			want:   []string{"AdoptPod pod-unmarked c-a", "AdoptPod pod-unmarked c-b", "AdoptPod pod-unmarked c-c"},
+			reason: v1alpha1.ReasonUpToDate,
+		},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			d := test.desired
+			if d.Replicas == 0 {
+				d.Replicas = 3
+			}
+			if diff := cmp.Diff(test.want, short(Steps(d, test.o))); diff != "" {
+				t.Errorf("steps (-want +got):\n%s", diff)
+			}
+			s := Status(d, test.o, v1alpha1.EtcdClusterStatus{ClusterID: "9"}, nil, 1, metav1.Time{})
+			c := condition(s, v1alpha1.ConditionProgressing)
+			if c.Reason != test.reason || !strings.HasPrefix(c.Message, test.words) {
+				t.Errorf("condition is %s %q, want %s %q", c.Reason, c.Message, test.reason, test.words)
+			}
+		})
+	}
+}

@@ -1,0 +1,148 @@
+package plan
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"github.com/etcd-druid/druid/api/v1alpha1"
+)
+
+// rolling sums up for a person what becomes of outdated Pods.
+type rolling uint8
+
+const (
+	rollingNone    rolling = 1 << iota // none is outdated
+	rollingGoes                        // one is replaced, or is about to be
+	rollingBlocked                     // none is, until something else is mended
+
+	anyRolling = rollingNone | rollingGoes | rollingBlocked
+)
+
+// rollout is what the policy says of each listed member.
+type rollout struct {
+	verdicts map[string]ruled
+	// next is the member whose Pod is to be deleted, empty for none.
+	next string
+	sum  rolling
+	// hindrance is what an outdated Pod waits for, for a person; empty when one is replaced.
+	hindrance string
+}
+
+// ruled is a verdict and the rule that gave it.
+type ruled struct {
+	verdict verdict
+	rule    string
+}
+
+func rolloutOf(d Desired, o Observed) rollout {
+	listed := o.listed()
+	r := rollout{verdicts: map[string]ruled{}, sum: rollingNone}
+	var due []Member
+	for _, m := range listed {
+		f := rolloutFactsOf(m, d, o, listed)
+		v, rule := judgeRollout(f)
+		r.verdicts[m.Name] = ruled{v, rule}
+		switch v {
+		case remove:
+			due = append(due, m)
+			r.sum = rollingGoes
+		case wait:
+			if r.sum != rollingBlocked {
+				r.sum = rollingGoes
+			}
+		case held:
+			r.sum = rollingBlocked
+		default:
+			continue
+		}
+		if words := hindranceOf(m, f, d, o, listed); r.hindrance == "" || v == held {
+			r.hindrance = words
+		}
+	}
+	if len(due) > 0 {
+		// One that runs no etcd costs nothing; of those that are down any is as good.
+		r.next = slices.MinFunc(due, func(a, b Member) int {
+			return cmp.Or(-cmp.Compare(shapeOf(a), shapeOf(b)), cmp.Compare(a.Name, b.Name))
+		}).Name
+		r.sum, r.hindrance = rollingGoes, ""
+	}
+	return r
+}
+
+// hindranceOf says in words what keeps the outdated Pod of m.
+func hindranceOf(m Member, f rolloutFacts, d Desired, o Observed, listed []Member) string {
+	_, why := othersOf(m, o, listed)
+	_, other := wayOf(m, o)
+	switch {
+	case f.record != RecordFormed:
+		return "the cluster has not formed yet"
+	case f.shape == shapeAway:
+		return "member " + m.Name + " is on a node that is not heard of"
+	case f.turn == No && len(o.Record.Members) != d.Replicas:
+		return "the number of members changes first"
+	case f.turn == No && other != "":
+		return other
+	case f.turn == No:
+		return "another member replaces itself, leaves or heals"
+	case f.shape == shapeDown:
+		return "member " + m.Name + " is not ready, and the others are no healthy quorum without it"
+	case f.shape&(shapeLearns|shapeNotKnown) != 0:
+		return "member " + m.Name + " is not known to be a ready voter yet"
+	case why != "":
+		return why
+	case f.saved == No:
+		return "the backup fails, as condition BackupReady tells"
+	default:
+		return "it is not known which member leads"
+	}
+}
+
+// updated counts the members that run what the spec asks for.
+func (o Observed) updated() int {
+	n := 0
+	for _, m := range o.listed() {
+		if m.Make == MakeCurrent && m.up() {
+			n++
+		}
+	}
+	return n
+}
+
+// rolloutSteps delete at most one outdated Pod, and none while another goes by this plan already.
+func rolloutSteps(d Desired, o Observed, leaving map[string]bool, add func(Step)) {
+	r := rolloutOf(d, o)
+	listed := o.listed()
+	for _, m := range listed {
+		if r.verdicts[m.Name].verdict == mark {
+			add(Step{Kind: AdoptPod, Rule: r.verdicts[m.Name].rule, Stage: StageMarks, Member: m.Name, PodUID: m.PodUID})
+		}
+	}
+	if r.next == "" || slices.ContainsFunc(listed, func(m Member) bool { return leaving[m.Name] }) {
+		return
+	}
+	m, _ := o.member(r.next)
+	leaving[m.Name] = true
+	add(Step{
+		Kind: DeletePod, Rule: r.verdicts[m.Name].rule, Stage: StageDelete, Member: m.Name, PodUID: m.PodUID, Irreversible: true,
+	})
+}
+
+// rollingWords tell how far a rolling update is, and what it waits for.
+func rollingWords(p picture) string {
+	r := rolloutOf(p.Desired, p.Observed)
+	words := fmt.Sprintf("%d of %s updated: ", p.updated(), count(len(p.listed())))
+	switch {
+	case r.next != "":
+		return words + "member " + r.next + " is started again"
+	case r.sum == rollingBlocked:
+		return words + "no other Pod is replaced, because " + p.inFull(r.hindrance)
+	default:
+		return words + r.hindrance
+	}
+}
+
+// inFull adds to a hindrance what the status tells of the member that it names.
+func (p picture) inFull(hindrance string) string {
+	return hindrance + p.first(v1alpha1.MemberNotReady)
+}

@@ -1,0 +1,161 @@
+package manifests
+
+import (
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/etcd-druid/druid/api/v1alpha1"
+)
+
+// s3With is a cluster that is backed up to a bucket.
+func s3With(change func(*v1alpha1.S3Store)) func(*v1alpha1.EtcdCluster) {
+	return func(c *v1alpha1.EtcdCluster) {
+		store := ambient()
+		change(store.S3)
+		c.Spec.Backup = &v1alpha1.BackupSpec{Store: store}
+	}
+}
+
+// specEdits are edits of the plain cluster by the field of the spec that they begin with, and whether they need other Pods.
+var specEdits = map[string]struct {
+	edit func(*v1alpha1.EtcdCluster)
+	same bool
+}{
+	"replicas":         {edit: func(c *v1alpha1.EtcdCluster) { c.Spec.Replicas = 5 }, same: true},
+	"version":          {edit: func(c *v1alpha1.EtcdCluster) { c.Spec.Version = "3.6.17" }},
+	"image":            {edit: func(c *v1alpha1.EtcdCluster) { c.Spec.Image = "other" }},
+	"imagePullSecrets": {edit: func(c *v1alpha1.EtcdCluster) { c.Spec.ImagePullSecrets = []corev1.LocalObjectReference{{Name: "x"}} }},
+	"imagePullSecrets, none of them": {edit: func(c *v1alpha1.EtcdCluster) {
+		c.Spec.ImagePullSecrets = []corev1.LocalObjectReference{}
+	}, same: true},
+	"storage, by which the quota grows": {edit: func(c *v1alpha1.EtcdCluster) { c.Spec.Storage.Size = resource.MustParse("2Gi") }},
+	"storage, of another class":         {edit: func(c *v1alpha1.EtcdCluster) { c.Spec.Storage.StorageClassName = new("x") }, same: true},
+	"etcd.quotaBackendBytes":            {edit: func(c *v1alpha1.EtcdCluster) { c.Spec.Etcd.QuotaBackendBytes = new(resource.MustParse("100Mi")) }},
+	"etcd.quotaBackendBytes, the same":  {edit: func(c *v1alpha1.EtcdCluster) { c.Spec.Etcd.QuotaBackendBytes = new(resource.MustParse("512Mi")) }, same: true},
+	"etcd.autoCompactionMode":           {edit: func(c *v1alpha1.EtcdCluster) { c.Spec.Etcd.AutoCompactionMode = v1alpha1.AutoCompactionRevision }},
+	"etcd.autoCompactionRetention":      {edit: func(c *v1alpha1.EtcdCluster) { c.Spec.Etcd.AutoCompactionRetention = "1h" }},
+	"etcd.snapshotCount":                {edit: func(c *v1alpha1.EtcdCluster) { c.Spec.Etcd.SnapshotCount = new(int64(1000)) }},
+	"etcd.heartbeatInterval":            {edit: func(c *v1alpha1.EtcdCluster) { c.Spec.Etcd.HeartbeatInterval = &metav1.Duration{Duration: time.Second} }},
+	"etcd.electionTimeout": {edit: func(c *v1alpha1.EtcdCluster) {
+		c.Spec.Etcd.ElectionTimeout = &metav1.Duration{Duration: 9 * time.Second}
+	}},
+	"backup, of which Pods need nothing": {edit: s3With(func(s3 *v1alpha1.S3Store) {
+		s3.Region = "eu"
+	}), same: true},
+	"backup, with credentials": {edit: s3With(func(s3 *v1alpha1.S3Store) { s3.CredentialsSecretRef = &v1alpha1.SecretRef{Name: "s3"} })},
+	"backup, with a CA":        {edit: s3With(func(s3 *v1alpha1.S3Store) { s3.CASecretRef = &v1alpha1.SecretKeyRef{Name: "ca", Key: "pem"} })},
+	"backup, with a key": {edit: s3With(func(s3 *v1alpha1.S3Store) {
+		s3.SSE = &v1alpha1.S3Encryption{KeySecretRef: &v1alpha1.SecretKeyRef{Name: "key", Key: "k"}}
+	})},
+	"backup, in a volume": {edit: func(c *v1alpha1.EtcdCluster) {
+		c.Spec.Backup = &v1alpha1.BackupSpec{Store: v1alpha1.BackupStore{Directory: &v1alpha1.DirectoryStore{ClaimName: "nfs"}}}
+	}},
+	"backup, when": {edit: func(c *v1alpha1.EtcdCluster) {
+		c.Spec.Backup = &v1alpha1.BackupSpec{Store: ambient(), Full: v1alpha1.FullBackup{Schedule: "@hourly"}}
+	}, same: true},
+	"defragmentation": {edit: func(c *v1alpha1.EtcdCluster) { c.Spec.Defragmentation = full().Spec.Defragmentation }, same: true},
+	"resources": {edit: func(c *v1alpha1.EtcdCluster) {
+		c.Spec.Resources.Requests = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1")}
+	}},
+	"affinity": {edit: func(c *v1alpha1.EtcdCluster) { c.Spec.Affinity = &corev1.Affinity{} }},
+	"topologySpreadConstraints": {edit: func(c *v1alpha1.EtcdCluster) {
+		c.Spec.TopologySpreadConstraints = []corev1.TopologySpreadConstraint{{MaxSkew: 1, TopologyKey: "zone"}}
+	}},
+	"tolerations":       {edit: func(c *v1alpha1.EtcdCluster) { c.Spec.Tolerations = []corev1.Toleration{{Key: "x"}} }},
+	"priorityClassName": {edit: func(c *v1alpha1.EtcdCluster) { c.Spec.PriorityClassName = "high" }},
+}
+
+// TestSpecHashTellsWhichEditsNeedOtherPods compares it with the Pods that are made: they differ if and only if it does.
+func TestSpecHashTellsWhichEditsNeedOtherPods(t *testing.T) {
+	before, err := Pod(plain(), member, options())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, test := range specEdits {
+		t.Run(name, func(t *testing.T) {
+			cluster := plain()
+			test.edit(cluster)
+			after, err := Pod(cluster, member, options())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if same := before.Annotations[AnnotationSpecHash] == after.Annotations[AnnotationSpecHash]; same != test.same {
+				t.Errorf("the same hash: %t, want %t", same, test.same)
+			}
+			was, err := hash(before.Spec)
+			if err != nil {
+				t.Fatal(err)
+			}
+			is, err := hash(after.Spec)
+			if err != nil || (was == is) != test.same {
+				t.Errorf("the same Pod: %t, want %t: %v", was == is, test.same, err)
+			}
+		})
+	}
+}
+
+// TestSpecHashKnowsEveryField: whoever adds a field to the spec says here whether it needs other Pods.
+func TestSpecHashKnowsEveryField(t *testing.T) {
+	// It never changes after the first member started.
+	known := []string{"bootstrap"}
+	for name := range specEdits {
+		field, _, _ := strings.Cut(name, ",")
+		known = append(known, field)
+	}
+	var check func(prefix string, of reflect.Type)
+	check = func(prefix string, of reflect.Type) {
+		for field := range of.Fields() {
+			name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
+			if name == "etcd" {
+				check("etcd.", field.Type)
+			} else if !slices.Contains(known, prefix+name) {
+				t.Errorf("it is not said whether an edit of spec.%s%s needs other Pods", prefix, name)
+			}
+		}
+	}
+	check("", reflect.TypeFor[v1alpha1.EtcdClusterSpec]())
+}
+
+// TestSpecHashIsForEver: a druid that hashes an old spec otherwise would restart every etcd when it is upgraded.
+func TestSpecHashIsForEver(t *testing.T) {
+	for name, test := range map[string]struct {
+		cluster *v1alpha1.EtcdCluster
+		want    string
+	}{
+		"the least that a spec says": {plain(), "c9cf5b3e198729605fd12ba35f77a71a"},
+		"all that a spec may say":    {full(), "959cea98307b220ff461c787fbd32901"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for range 2 {
+				got, err := SpecHash(test.cluster)
+				if err != nil || got != test.want {
+					t.Errorf("hash is %s, want %s: %v", got, test.want, err)
+				}
+				test.cluster.Name, test.cluster.UID, test.cluster.Status.ReadyReplicas = "another", "other", 3
+				test.cluster.Spec.Replicas = 9
+			}
+		})
+	}
+}
+
+func TestSpecHashTakesEqualQuantitiesForEqual(t *testing.T) {
+	hashOf := func(cpu string) string {
+		cluster := plain()
+		cluster.Spec.Resources.Requests = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu)}
+		sum, err := SpecHash(cluster)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return sum
+	}
+	if hashOf("1") != hashOf("1000m") {
+		t.Error("1000m of a core is another quantity than 1")
+	}
+}

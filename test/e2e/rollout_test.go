@@ -1,0 +1,94 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"testing"
+	"time"
+
+	"github.com/etcd-druid/druid/test/e2e/harness"
+)
+
+// rollsUnderLoad edits the spec of a cluster of three under a writer and a sampler, and returns who leads in the end.
+func rollsUnderLoad(t *testing.T, c *harness.Cluster, w *harness.Writer, view harness.View) harness.View {
+	t.Helper()
+	t.Run("an edit replaces one Pod after another", func(t *testing.T) {
+		before := podsOf(t, c, view)
+		begun := time.Now()
+		w.Gap()
+		c.Edit(t, `{"spec":{"resources":{"requests":{"cpu":"11m"}}}}`)
+		harness.Eventually(t, scaleWithin, "Pods that request what the spec asks for", func(ctx context.Context) error {
+			for member := range view.Members {
+				pod, err := c.Pod(ctx, member)
+				if err != nil {
+					return err
+				}
+				if got := pod.Spec.Containers[0].Resources.Requests.Cpu().String(); got != "11m" {
+					return fmt.Errorf("Pod %s requests %s", member, got)
+				}
+			}
+			return nil
+		})
+		c.AwaitCondition(t, scaleWithin, "Progressing", "False", "UpToDate")
+		view = settledAs(t, c, view)
+		t.Logf("all three were replaced after %s", time.Since(begun).Round(100*time.Millisecond))
+		servedOn(t, w)
+		for member, uid := range podsOf(t, c, view) {
+			if uid == before[member] {
+				t.Errorf("Pod %s is the one that was there before", member)
+			}
+		}
+	})
+	t.Run("an image that does not exist takes down one member, and is corrected", func(t *testing.T) {
+		before := podsOf(t, c, view)
+		cluster, err := c.Get(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.Gap()
+		c.Edit(t, `{"spec":{"image":"registry.invalid/etcd"}}`)
+		c.AwaitCondition(t, scaleWithin, "Progressing", "False", "RollingUpdateBlocked", "registry.invalid/etcd")
+		c.AwaitCondition(t, scaleWithin, "Degraded", "True", "ImagePullFailed", "registry.invalid/etcd")
+		w.AwaitWrites(t, 200, scaleWithin)
+		down := podsOf(t, c, view)
+		maps.DeleteFunc(down, func(member, uid string) bool { return uid == before[member] })
+		if len(down) != 1 {
+			t.Errorf("%d Pods were replaced by such that cannot start, want 1: %v", len(down), down)
+		}
+		c.Edit(t, fmt.Sprintf(`{"spec":{"image":%q}}`, cluster.Spec.Image))
+		c.AwaitCondition(t, scaleWithin, "Progressing", "False", "UpToDate")
+		view = settledAs(t, c, view)
+		servedOn(t, w)
+		for member, uid := range podsOf(t, c, view) {
+			if _, wasDown := down[member]; uid != before[member] && !wasDown {
+				t.Errorf("Pod %s was replaced although it ran what the spec asks for in the end", member)
+			}
+		}
+	})
+	return view
+}
+
+func settledAs(t *testing.T, c *harness.Cluster, before harness.View) harness.View {
+	t.Helper()
+	after := c.Settle(t, len(before.Members), scaleWithin)
+	same(t, before, after)
+	return after
+}
+
+// podsOf are the UIDs of the members' Pods.
+func podsOf(t *testing.T, c *harness.Cluster, view harness.View) map[string]string {
+	t.Helper()
+	uids := map[string]string{}
+	for member := range view.Members {
+		harness.Eventually(t, healWithin, "Pod "+member, func(ctx context.Context) error {
+			pod, err := c.Pod(ctx, member)
+			if err != nil {
+				return err
+			}
+			uids[member] = string(pod.UID)
+			return nil
+		})
+	}
+	return uids
+}
