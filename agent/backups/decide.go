@@ -28,7 +28,8 @@ type rule struct {
 	why        string
 }
 
-const unsound = ChainEmpty | ChainBroken
+// unsound are the chains that only a full makes whole.
+const unsound = ChainEmpty | ChainBroken | ChainBehind
 
 // rules are the whole policy on when something is saved. First match wins; what no rule covers is waited for.
 var rules = []rule{
@@ -50,6 +51,8 @@ var rules = []rule{
 		"deltas lead nowhere without a full"},
 	{"broken", ChainBroken, anyRecorder, FullIdle, No, anyAnswer, anyAnswer, TakeFull,
 		"only a new full closes the hole"},
+	{"behind", ChainBehind, anyRecorder, FullIdle, No, anyAnswer, anyAnswer, TakeFull,
+		"to read what follows by a watch would hold up writes; a full reads it once"},
 	{"disproved", ChainWhole, anyRecorder, FullIdle, No, anyAnswer, Yes, TakeFull,
 		"what is saved leads to no state that the cluster had"},
 	{"due", ChainWhole, anyRecorder, FullIdle, No, Yes, anyAnswer, TakeFull,

@@ -27,6 +27,8 @@ const (
 	ChainWhole
 	// ChainBroken: revisions that were not saved are compacted, or the watch left some out.
 	ChainBroken
+	// ChainBehind: etcd still holds all that follows, and so much that a watch of it would hold up writes.
+	ChainBehind
 	// ChainAhead: the store holds revisions that etcd never had. This history is not the one that was saved.
 	ChainAhead
 )
@@ -47,7 +49,7 @@ const (
 
 const (
 	anyAnswer   = No | Yes
-	anyChain    = ChainUnknown | ChainEmpty | ChainWhole | ChainBroken | ChainAhead
+	anyChain    = ChainUnknown | ChainEmpty | ChainWhole | ChainBroken | ChainBehind | ChainAhead
 	anyRecorder = RecorderOff | RecorderOn | RecorderResting
 	anyFull     = FullIdle | FullRunning | FullResting
 )
@@ -55,7 +57,7 @@ const (
 var (
 	answerNames = map[Answer]string{No: "no", Yes: "yes"}
 	chainNames  = map[Chain]string{
-		ChainUnknown: "unknown", ChainEmpty: "empty", ChainWhole: "whole", ChainBroken: "broken", ChainAhead: "ahead of etcd",
+		ChainUnknown: "unknown", ChainEmpty: "empty", ChainWhole: "whole", ChainBroken: "broken", ChainBehind: "far behind", ChainAhead: "ahead of etcd",
 	}
 	recorderNames = map[Recorder]string{RecorderOff: "off", RecorderOn: "on", RecorderResting: "resting"}
 	fullNames     = map[Full]string{FullIdle: "idle", FullRunning: "running", FullResting: "resting"}

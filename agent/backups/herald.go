@@ -140,6 +140,7 @@ func (h *herald) read(ctx context.Context, newest chain.Full, saved int64, c Cha
 // hindrances are what is wrong with a chain.
 var hindrances = map[Chain]error{
 	ChainAhead:  errors.New("the store holds revisions that etcd never had: this history is not the one that was saved"),
+	ChainBehind: errors.New("more changes wait to be saved than etcd can hand out without holding up writes: a new full is taken, and between what was saved and that one no single revision can be restored"),
 	ChainBroken: errors.New("revisions that were not saved are gone from etcd: only a new full closes the gap"),
 }
 

@@ -119,6 +119,8 @@ func (s *session) compare(ctx context.Context) (Chain, error) {
 		return ChainUnknown, err
 	case s.saved == s.gap:
 		return ChainBroken, nil
+	case s.now-s.saved > s.backlog:
+		return ChainBehind, nil
 	}
 	return ChainWhole, nil
 }

@@ -87,6 +87,14 @@ func (r *recording) saved() int64 {
 	return max(r.status.Saved, r.from-1)
 }
 
+// received is the last revision of which it needs no watch any more.
+func (r *recording) received() int64 {
+	saved := r.saved()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return max(r.status.Received, saved)
+}
+
 // end is the end of the recorder, where there is one.
 func (r *recording) end() {
 	if r != nil {

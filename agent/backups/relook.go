@@ -18,7 +18,7 @@ var errGone = errors.New("backups that were saved are gone from the store: only 
 
 // stale says that it is time to look beside the recorder. Without one the store is looked at more often.
 func (s *session) stale(now time.Time) bool {
-	return s.recorder != nil && s.chain&(ChainEmpty|ChainWhole|ChainBroken) != 0 && !now.Before(s.looked.Add(s.relook)) && !s.read.resting(now)
+	return s.recorder != nil && s.chain&(ChainWhole|unsound) != 0 && !now.Before(s.looked.Add(s.relook)) && !s.read.resting(now)
 }
 
 // observeAgain looks while the recorder goes on, and ends it where nothing more may be saved. A store that does not answer
@@ -46,6 +46,8 @@ func (s *session) observeAgain(ctx context.Context) {
 	switch {
 	case s.chain == ChainAhead:
 		s.recorder.end()
+	case s.chain == ChainWhole && s.now-s.recorder.received() > s.backlog:
+		s.recorder.end() // it is looked anew then, and decided
 	case s.chain == ChainWhole:
 		s.saved = max(s.saved, s.recorder.saved())
 	case was == ChainWhole:

@@ -115,6 +115,10 @@ func TestWhatAReviewMakesOfTheChain(t *testing.T) {
 	review(last-4, ChainBroken)
 	mustPut(t, files, chain.FullKey(prefix, lineage, last+1000, time.Now()), "full")
 	review(last-5, ChainAhead)
+	s.chain = ChainBehind // a full is on its way, and no look makes the chain whole before it
+	if err := s.review(t.Context(), 0); err != nil || s.chain != ChainAhead {
+		t.Errorf("far behind and ahead at once: %v; chain %s", err, s.chain)
+	}
 	for _, f := range history(t, files).Fulls {
 		if err := files.Delete(t.Context(), f.Key); err != nil {
 			t.Fatal(err)

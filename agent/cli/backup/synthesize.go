@@ -60,25 +60,11 @@ With --dry-run it prints what would be read and written.`,
 			if err != nil {
 				return err
 			}
-			p, err := c.Plan(target)
+			planned, err := s.planSynthesis(cmd.Context(), c, target)
 			if err != nil {
-				return answered(err)
+				return err
 			}
-			planned := synthesized{Plan: p}
-			if p.Until.IsZero() {
-				planned.Key, planned.Revision = synthesis.Key(s.prefix, p, p.Reach), p.Reach
-			}
-			switch h, _ := c.History(p.Full.Lineage); {
-			case len(p.Deltas) == 0:
-				return no(fmt.Errorf("%w: no delta follows %s", synthesis.ErrNothing, s.name(p.Full.Key)))
-			case slices.ContainsFunc(h.Synthesized, func(f chain.Full) bool { return f.Key == planned.Key }):
-				planned.Present = true
-				return s.printSynthesized(planned)
-			}
-			if planned.Scratch, err = restore.Need(cmd.Context(), s.store, p); err != nil {
-				return refused(err)
-			}
-			if dryRun {
+			if dryRun || planned.Present {
 				return s.printSynthesized(planned)
 			}
 			_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "at least %s are needed in %s\n", size(planned.Scratch), dir)
@@ -95,6 +81,27 @@ With --dry-run it prints what would be read and written.`,
 	cmd.Flags().StringVar(&scratch, "scratch", os.TempDir(), "a directory with room for the database")
 	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "print what would be read and written, and do neither")
 	return cmd
+}
+
+// planSynthesis says what would be read and written.
+func (s *session) planSynthesis(ctx context.Context, c chain.Catalog, target chain.Target) (synthesized, error) {
+	p, err := c.Plan(target)
+	if err != nil {
+		return synthesized{}, answered(err)
+	}
+	if len(p.Deltas) == 0 {
+		return synthesized{}, no(fmt.Errorf("%w: no delta follows %s", synthesis.ErrNothing, s.name(p.Full.Key)))
+	}
+	planned := synthesized{Plan: p}
+	if p.Until.IsZero() {
+		planned.Key, planned.Revision = synthesis.Key(s.prefix, p, p.Reach), p.Reach
+	}
+	h, _ := c.History(p.Full.Lineage)
+	planned.Present = slices.ContainsFunc(h.Synthesized, func(f chain.Full) bool { return f.Key == planned.Key })
+	if planned.Scratch, err = restore.Need(ctx, s.store, p); err != nil {
+		return planned, refused(err)
+	}
+	return planned, nil
 }
 
 func (s *session) synthesize(ctx context.Context, c proof.Config) (made synthesized, err error) {
