@@ -93,9 +93,11 @@ func TestAStreamFetchesSeveralPartsAtOnce(t *testing.T) {
 		mu.Unlock()
 		select {
 		case <-all:
-			forward.ServeHTTP(w, r)
 		case <-r.Context().Done():
+		case <-time.After(time.Minute):
+			t.Error("nobody fetched the other parts for a minute")
 		}
+		forward.ServeHTTP(w, r)
 		mu.Lock()
 		waiting--
 		mu.Unlock()
