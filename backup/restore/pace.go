@@ -75,10 +75,10 @@ func (s Speed) Words(at Progress) string {
 	}
 	switch at.Phase {
 	case Fetching:
-		return fmt.Sprintf("full: %d of %d MiB are written, %s, %s; %d deltas follow", at.Bytes>>20, at.TotalBytes>>20,
+		return fmt.Sprintf("full: %d of %d MiB, %s, %s; %d deltas follow", at.Bytes>>20, at.TotalBytes>>20,
 			s.rate("%.1f MiB/s", 1<<20), left, at.TotalDeltas)
 	case Applying:
-		return fmt.Sprintf("deltas: %d of %d are applied, %d events, %s, revision %d, %s", at.Deltas, at.TotalDeltas, at.Events,
+		return fmt.Sprintf("deltas: %d of %d, %d events, %s, revision %d, %s", at.Deltas, at.TotalDeltas, at.Events,
 			s.rate("%.0f events/s", 1), at.Revision, left)
 	case Finishing:
 	}

@@ -49,7 +49,8 @@ func (p *progress) report(r restore.Progress) {
 	}
 	p.phase, p.shown = r.Phase, now
 	if line := speed.Words(r); p.terminal {
-		_, _ = fmt.Fprintf(p.w, "\r\033[K%s %s", bar(speed.Part), line)
+		// What does not fit the line is cut off: where it was wrapped, a carriage return would not lead back to its beginning.
+		_, _ = fmt.Fprintf(p.w, "\r\033[K\033[?7l%s %s\033[?7h", bar(speed.Part), line)
 	} else {
 		_, _ = fmt.Fprintln(p.w, line)
 	}

@@ -22,7 +22,8 @@ func proveCommand(s *session) *cobra.Command {
 		Short: "Restore into a scratch directory, and compare with what etcd said of itself",
 		Long: `Restore the latest state, or the one that is named, into a directory that is gone afterwards, and compare it with the
 newest checkpoint in its deltas: etcd's own hash (HashKV) of all that it held at that revision. That finds what no checksum
-finds: a backup that is whole and not what the cluster had. No etcd is started, and none is asked.
+finds: a backup that is whole and not what the cluster had. Keys, leases and users are compared as far as they can be, and what was
+not is told. No etcd is started, and none is asked.
 
 It takes as much disk as the database, and says how much first. "unknown" says that it was not found out, and why.`,
 		Args: cobra.NoArgs,

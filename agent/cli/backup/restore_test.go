@@ -117,7 +117,7 @@ func TestProgress(t *testing.T) {
 	}
 	p.report(restore.Progress{Phase: restore.Finishing})
 	p.end()
-	want := "full: 0 of 0 MiB are written, rate unknown, time left unknown; 0 deltas follow\nrevision 0 is reached and being made durable, time left unknown\n"
+	want := "full: 0 of 0 MiB, rate unknown, time left unknown; 0 deltas follow\nrevision 0 is reached and being made durable, time left unknown\n"
 	if got := out.String(); got != want {
 		t.Errorf("got %q, want a line for each phase", got)
 	}
