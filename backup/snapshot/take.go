@@ -6,6 +6,7 @@ import (
 	"io"
 	"time"
 
+	"github.com/klauspost/compress/zstd"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"golang.org/x/sync/errgroup"
 
@@ -25,6 +26,8 @@ type Config struct {
 	Lineage string
 	// Key names the object of a revision that is proven to be in it, and of the time at which its content was fixed.
 	Key func(revision int64, at time.Time) string
+	// Level of the compression; the fastest for 0.
+	Level zstd.EncoderLevel
 	// Progress is told how many bytes of the database have passed, about once per MiB. It may be nil, and must not block.
 	Progress func(bytes int64)
 }
@@ -52,7 +55,7 @@ func Take(ctx context.Context, c Config) (Result, error) {
 	g, ctx := errgroup.WithContext(ctx)
 	reader, writer := io.Pipe()
 	g.Go(func() error {
-		err := guard.Run(func() error { return compress(writer, stream, &trailer, c.Progress) })
+		err := guard.Run(func() error { return compress(writer, stream, &trailer, c.Level, c.Progress) })
 		// The reader's end of file is what makes the object: it must never see one for half a stream.
 		_ = writer.CloseWithError(err)
 		return err
