@@ -42,7 +42,7 @@ func (k keyring) current() (key, error) {
 	dir := k.resolved()
 	content, err := readSmall(filepath.Join(dir, currentName))
 	if errors.Is(err, fs.ErrNotExist) {
-		return key{}, fmt.Errorf("%w: %s has no entry %s: name in it the entry whose key is to seal", store.ErrNoKey, k.dir, currentName)
+		return key{}, k.without(currentName, "name in it the entry whose key is to seal")
 	}
 	if err != nil {
 		return key{}, fmt.Errorf("%w: entry %s: %w", store.ErrNoKey, currentName, err)
@@ -66,7 +66,7 @@ func (k keyring) named(id string) (key, error) {
 func (k keyring) read(dir, id string) (key, error) {
 	content, err := readSmall(filepath.Join(dir, id))
 	if errors.Is(err, fs.ErrNotExist) {
-		return key{}, fmt.Errorf("%w: %s has no entry %s: put that key back under this name", store.ErrNoKey, k.dir, id)
+		return key{}, k.without(id, "put that key back under this name")
 	}
 	if err != nil {
 		return key{}, fmt.Errorf("%w: key %s: %w", store.ErrNoKey, id, err)
@@ -79,6 +79,15 @@ func (k keyring) read(dir, id string) (key, error) {
 		return key{}, fmt.Errorf("%w: key %s in %s: want %d bytes, or those in base64", store.ErrNoKey, id, k.dir, keySize)
 	}
 	return key{id, secret}, nil
+}
+
+// without tells an entry that is missing from a Secret that is not mounted.
+func (k keyring) without(entry, advice string) error {
+	if _, err := os.Stat(k.dir); errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("%w: there is no directory %s: mount the Secret with the keys there; a Pod that is older than the reference to it has it only after it was replaced",
+			store.ErrNoKey, k.dir)
+	}
+	return fmt.Errorf("%w: %s has no entry %s: %s", store.ErrNoKey, k.dir, entry, advice)
 }
 
 // resolved follows once the link by which the kubelet changes all entries of a Secret at once.

@@ -84,6 +84,20 @@ func TestNothingIsPutWithoutAKey(t *testing.T) {
 	}
 }
 
+func TestASecretThatIsNotMountedIsSaidToBe(t *testing.T) {
+	p := newPlace(t)
+	put(t, p.open(t, true), object, 10)
+	p.keys += "/nowhere"
+	s := p.open(t, true)
+	_, putErr := s.Put(t.Context(), "x/full/b", unread{t}, store.PutOptions{IfAbsent: true})
+	_, getErr := get(t, s, object, 0, -1)
+	for _, err := range []error{putErr, getErr} {
+		if !errors.Is(err, store.ErrNoKey) || !says(err, p.keys, "mount the Secret", "replaced") {
+			t.Errorf("got %v, want ErrNoKey and what to do", err)
+		}
+	}
+}
+
 // unread is content that nobody may read.
 type unread struct{ t *testing.T }
 
