@@ -10,6 +10,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/klauspost/compress/zstd"
+
+	"github.com/etcd-druid/druid/agent/config"
 	"github.com/etcd-druid/druid/backup/store"
 	"github.com/etcd-druid/druid/leases"
 )
@@ -82,4 +85,21 @@ func keysUsed(t *testing.T, path string) map[string]int {
 		t.Fatal(err)
 	}
 	return used
+}
+
+// The two sides of a name: what the API calls a level, and what zstd does.
+func TestEachCompressionIsALevelOfItsOwn(t *testing.T) {
+	seen := map[zstd.EncoderLevel]string{}
+	for _, name := range config.CompressionLevels() {
+		level := levelOf(config.Compression{Level: name})
+		if other, twice := seen[level]; twice {
+			t.Errorf("%s and %s are both %v", name, other, level)
+		}
+		if seen[level] = name; level.String() != strings.ToLower(name) {
+			t.Errorf("%s is %v", name, level)
+		}
+	}
+	if level := levelOf(config.Compression{}); level != zstd.SpeedFastest {
+		t.Errorf("without a name it is %v, want the fastest", level)
+	}
 }

@@ -60,7 +60,7 @@ type BackupEncryption struct {
 
 // BackupCompression says how much work is spent on small backups.
 type BackupCompression struct {
-	// level of zstd: Fastest, Default, Better or Best. A slower one takes more CPU and memory of the agent (Best some 100 MiB),
+	// level of zstd: Fastest, Default, Better or Best. A slower one takes more CPU and memory of the agent (Best some 70 MiB),
 	// and seldom gains much on what etcd holds.
 	// +kubebuilder:default=Fastest
 	// +optional
