@@ -88,6 +88,7 @@ var badDeps = map[string]struct {
 		bad: map[string]string{
 			"github.com/aws/":         "druid renders the configuration of a store, and never touches one",
 			"go.etcd.io/":             "druid renders the configuration of a store, and never dials etcd",
+			"filippo.io/":             "druid renders the configuration of a store, and never sees a key",
 			module + "/backup/store/": "the interface must not depend on who satisfies it",
 		},
 	},

@@ -17,7 +17,7 @@ func Backup(cluster *v1alpha1.EtcdCluster) (*config.Backup, error) {
 	if spec == nil {
 		return nil, nil
 	}
-	raw, err := json.Marshal(storeConfig(&spec.Store, config.BackupDir))
+	raw, err := json.Marshal(storeConfig(&spec.Store, spec.Encryption, config.BackupDir))
 	if err != nil {
 		return nil, fmt.Errorf("encode the backup store of %s/%s: %w", cluster.Namespace, cluster.Name, err)
 	}
@@ -25,7 +25,7 @@ func Backup(cluster *v1alpha1.EtcdCluster) (*config.Backup, error) {
 		Store: raw, Prefix: cluster.Namespace + "/" + cluster.Name,
 		Full:      config.Full{Schedule: spec.Full.Schedule, TimeZone: spec.Full.TimeZone},
 		Delta:     config.Delta{Period: config.Duration(defaultDeltaPeriod), MaxBytes: defaultDeltaBytes},
-		Retention: retention(spec.Retention),
+		Retention: retention(spec.Retention), Compression: config.Compression{Level: string(spec.Compression.Level)},
 	}
 	if scheduleProblem(spec.Full) != nil {
 		b.Full = config.Full{Schedule: DefaultSchedule}
@@ -78,7 +78,7 @@ func BackupProblem(cluster *v1alpha1.EtcdCluster) error {
 	if err := verifyProblem(spec.Verify); err != nil {
 		return fmt.Errorf("spec.backup.verify: %w; until it is corrected %s UTC is used", err, DefaultVerifySchedule)
 	}
-	if err := storeConfig(&spec.Store, config.BackupDir).Validate(); err != nil {
+	if err := storeConfig(&spec.Store, spec.Encryption, config.BackupDir).Validate(); err != nil {
 		return fmt.Errorf("spec.backup.store: %w", err)
 	}
 	return nil
@@ -112,33 +112,40 @@ func retention(r v1alpha1.BackupRetention) config.Retention {
 }
 
 // storeConfig is what a store is to the agent: its volumes stand below dir.
-func storeConfig(spec *v1alpha1.BackupStore, dir string) store.Config {
+func storeConfig(spec *v1alpha1.BackupStore, encryption *v1alpha1.BackupEncryption, dir string) store.Config {
+	var c store.Config
 	if spec.Directory != nil {
-		return store.Config{Directory: &store.Directory{Path: dir + "/" + config.StoreSubdir}}
+		c.Directory = &store.Directory{Path: dir + "/" + config.StoreSubdir}
+	} else if spec.S3 != nil {
+		c.S3 = bucketConfig(spec.S3, dir)
 	}
-	if spec.S3 == nil {
-		return store.Config{}
+	if encryption != nil {
+		c.Sealing = &store.Sealing{KeysDir: dir + "/" + config.KeysSubdir}
 	}
+	return c
+}
+
+func bucketConfig(spec *v1alpha1.S3Store, dir string) *store.S3 {
 	s := &store.S3{
-		Bucket: spec.S3.Bucket, Prefix: spec.S3.Prefix, Region: spec.S3.Region, Endpoint: spec.S3.Endpoint,
-		PathStyle: spec.S3.ForcePathStyle, Checksum: store.Checksum(spec.S3.Checksum),
+		Bucket: spec.Bucket, Prefix: spec.Prefix, Region: spec.Region, Endpoint: spec.Endpoint,
+		PathStyle: spec.ForcePathStyle, Checksum: store.Checksum(spec.Checksum),
 	}
-	if spec.S3.CredentialsSecretRef != nil {
+	if spec.CredentialsSecretRef != nil {
 		s.CredentialsDir = dir + "/" + config.CredentialsSubdir
 	}
-	if spec.S3.CASecretRef != nil {
+	if spec.CASecretRef != nil {
 		s.CABundle = dir + "/" + config.CASubdir + "/" + config.CAFile
 	}
-	if sse := spec.S3.SSE; sse != nil {
+	if sse := spec.SSE; sse != nil {
 		s.Encryption = &store.Encryption{Mode: store.EncryptionMode(sse.Mode), KMSKeyID: sse.KMSKeyID}
 		if sse.KeySecretRef != nil {
 			s.Encryption.KeyFile = dir + "/" + config.KeySubdir + "/" + config.KeyFile
 		}
 	}
-	if lock := spec.S3.ObjectLock; lock != nil {
+	if lock := spec.ObjectLock; lock != nil {
 		s.ObjectLock = &store.ObjectLock{Mode: store.LockMode(lock.Mode), Days: int(lock.Days)}
 	}
-	return store.Config{S3: s}
+	return s
 }
 
 // restore is what the cluster's first boot restores, empty for one that begins empty.
@@ -157,7 +164,7 @@ func restore(cluster *v1alpha1.EtcdCluster) (string, error) {
 			name = from.Name
 		}
 		if from.Store != nil {
-			raw, err := json.Marshal(storeConfig(from.Store, config.RestoreDir))
+			raw, err := json.Marshal(storeConfig(from.Store, from.Encryption, config.RestoreDir))
 			if err != nil {
 				return "", fmt.Errorf("encode the store that %s/%s is restored from: %w", cluster.Namespace, cluster.Name, err)
 			}

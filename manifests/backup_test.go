@@ -33,6 +33,8 @@ func fullBackup() *v1alpha1.BackupSpec {
 			ObjectLock: &v1alpha1.S3ObjectLock{Mode: v1alpha1.LockGovernance, Days: 7},
 			Checksum:   v1alpha1.ChecksumWhenRequired,
 		}},
+		Encryption:  &v1alpha1.BackupEncryption{KeySecretRef: v1alpha1.SecretRef{Name: "backup-keys"}},
+		Compression: v1alpha1.BackupCompression{Level: v1alpha1.CompressionBetter},
 		Full: v1alpha1.FullBackup{
 			Schedule: "0 */6 * * *", TimeZone: "Europe/Berlin", MaxAge: &metav1.Duration{Duration: 24 * time.Hour},
 			Synthesize: &v1alpha1.FullSynthesis{AfterRevisions: 5_000_000, AfterBytes: new(resource.MustParse("1Gi"))},
@@ -49,8 +51,9 @@ func fullBootstrap() *v1alpha1.BootstrapSpec {
 	moment := metav1.NewTime(time.Date(2026, 11, 21, 19, 54, 0, 0, time.FixedZone("CET", 3600)))
 	return &v1alpha1.BootstrapSpec{Restore: &v1alpha1.RestoreSpec{
 		From: &v1alpha1.RestoreSource{
-			Store:     &v1alpha1.BackupStore{Directory: &v1alpha1.DirectoryStore{ClaimName: "archive"}},
-			Namespace: "other", Name: "old",
+			Store:      &v1alpha1.BackupStore{Directory: &v1alpha1.DirectoryStore{ClaimName: "archive"}},
+			Encryption: &v1alpha1.BackupEncryption{KeySecretRef: v1alpha1.SecretRef{Name: "old-keys"}},
+			Namespace:  "other", Name: "old",
 		},
 		To: &v1alpha1.RestoreTarget{Time: &moment},
 	}}
@@ -131,7 +134,7 @@ func TestRestoreOrder(t *testing.T) {
 			}}, &config.Restore{Prefix: "default/old", Revision: 7},
 		},
 		"another cluster's, in another store": {
-			fullBootstrap(), &config.Restore{Store: []byte(`{"directory":{"path":"/restore/store"}}`), Prefix: "other/old", Time: &moment},
+			fullBootstrap(), &config.Restore{Store: []byte(`{"directory":{"path":"/restore/store"},"sealing":{"keysDir":"/restore/keys"}}`), Prefix: "other/old", Time: &moment},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -182,6 +185,11 @@ func TestPodReachesTheStoreThatItWasMadeFor(t *testing.T) {
 	secret := func(name string) func(*v1alpha1.BackupSpec) {
 		return func(b *v1alpha1.BackupSpec) { b.Store.S3.CredentialsSecretRef = &v1alpha1.SecretRef{Name: name} }
 	}
+	keys := func(name string) func(*v1alpha1.BackupSpec) {
+		return func(b *v1alpha1.BackupSpec) {
+			b.Encryption = &v1alpha1.BackupEncryption{KeySecretRef: v1alpha1.SecretRef{Name: name}}
+		}
+	}
 	claim := func(b *v1alpha1.BackupSpec) { b.Store = *fullBootstrap().Restore.From.Store }
 	for name, test := range map[string]struct {
 		pod     *corev1.Pod
@@ -194,6 +202,9 @@ func TestPodReachesTheStoreThatItWasMadeFor(t *testing.T) {
 		"a Secret that is named since":        {made(), backedUp(secret("a")), false},
 		"another Secret":                      {made(secret("a")), backedUp(secret("b")), false},
 		"a Secret that is not needed anymore": {made(secret("a")), backedUp(), true},
+		"keys that it was made with":          {made(keys("a")), backedUp(keys("a")), true},
+		"keys that are named since":           {made(), backedUp(keys("a")), false},
+		"other keys":                          {made(keys("a")), backedUp(keys("b")), false},
 		"a claim that it was made with":       {made(claim), backedUp(claim), true},
 		"a claim that is named since":         {made(secret("a")), backedUp(claim), false},
 	} {

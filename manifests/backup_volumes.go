@@ -24,12 +24,17 @@ const secretMode = int32(0o440)
 func storeVolumes(cluster *v1alpha1.EtcdCluster) []attached {
 	all := []attached{scratch()}
 	if cluster.Spec.Backup != nil {
-		all = append(all, storeAttached(&cluster.Spec.Backup.Store, "backup", config.BackupDir, false)...)
+		all = append(all, backupAttached(cluster.Spec.Backup)...)
 	}
 	if b := cluster.Spec.Bootstrap; b != nil && b.Restore != nil && b.Restore.From != nil && b.Restore.From.Store != nil {
-		all = append(all, storeAttached(b.Restore.From.Store, "restore", config.RestoreDir, true)...)
+		all = append(all, storeAttached(b.Restore.From.Store, b.Restore.From.Encryption, "restore", config.RestoreDir, true)...)
 	}
 	return all
+}
+
+// backupAttached are the volumes that the store needs which is backed up to.
+func backupAttached(backup *v1alpha1.BackupSpec) []attached {
+	return storeAttached(&backup.Store, backup.Encryption, "backup", config.BackupDir, false)
 }
 
 // scratch is where backups are restored to be proven. Each Pod has it, as backups may begin at any time. It has no limit: the
@@ -44,7 +49,7 @@ func scratch() attached {
 
 // storeAttached: a Secret that does not exist keeps no member from starting, and one that comes later is brought into the
 // running Pod.
-func storeAttached(store *v1alpha1.BackupStore, use, dir string, readOnly bool) []attached {
+func storeAttached(store *v1alpha1.BackupStore, encryption *v1alpha1.BackupEncryption, use, dir string, readOnly bool) []attached {
 	var all []attached
 	attach := func(subdir string, source corev1.VolumeSource, readOnly bool) {
 		name := use + "-" + subdir
@@ -55,6 +60,9 @@ func storeAttached(store *v1alpha1.BackupStore, use, dir string, readOnly bool) 
 	}
 	if d := store.Directory; d != nil {
 		attach(config.StoreSubdir, directoryVolume(d, readOnly), readOnly)
+	}
+	if encryption != nil {
+		attach(config.KeysSubdir, secretVolume(encryption.KeySecretRef.Name), true)
 	}
 	if store.S3 == nil {
 		return all
@@ -95,7 +103,7 @@ func ReachesStore(cluster *v1alpha1.EtcdCluster, pod *corev1.Pod) bool {
 	if cluster.Spec.Backup == nil {
 		return true
 	}
-	for _, a := range storeAttached(&cluster.Spec.Backup.Store, "backup", config.BackupDir, false) {
+	for _, a := range backupAttached(cluster.Spec.Backup) {
 		if !slices.ContainsFunc(pod.Spec.Volumes, func(v corev1.Volume) bool { return equality.Semantic.DeepEqual(v, a.volume) }) {
 			return false
 		}

@@ -4,6 +4,9 @@ import (
 	"context"
 	"time"
 
+	"github.com/klauspost/compress/zstd"
+
+	"github.com/etcd-druid/druid/agent/config"
 	"github.com/etcd-druid/druid/backup/chain"
 	"github.com/etcd-druid/druid/backup/guard"
 	"github.com/etcd-druid/druid/backup/snapshot"
@@ -22,7 +25,7 @@ func (s *session) takeFull(ctx context.Context, why string) {
 		err := guard.Run(func() (err error) {
 			crash.Before("take-full")
 			result, err = snapshot.Take(ctx, snapshot.Config{
-				Client: s.client, Store: s.store, Lineage: string(s.self.Lineage),
+				Client: s.client, Store: s.store, Lineage: string(s.self.Lineage), Level: levelOf(s.config.Compression),
 				Key: func(revision int64, at time.Time) string {
 					return chain.FullKey(s.config.Prefix, s.self.Lineage, revision, at)
 				},
@@ -37,6 +40,14 @@ func (s *session) takeFull(ctx context.Context, why string) {
 		}, err)
 		return nil
 	})
+}
+
+// levelOf is what zstd calls a level: the same words.
+func levelOf(c config.Compression) zstd.EncoderLevel {
+	if known, level := zstd.EncoderLevelFromString(c.Level); known {
+		return level
+	}
+	return zstd.SpeedFastest
 }
 
 func (s *session) fullEnded(ctx context.Context, r snapshot.Result, took time.Duration, err error) {

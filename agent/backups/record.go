@@ -30,8 +30,8 @@ func (s *session) record(ctx context.Context, from int64) {
 			return chain.DeltaKey(s.config.Prefix, s.self.Lineage, from, to, at)
 		},
 		From: from, Period: time.Duration(s.config.Delta.Period), MaxBytes: int(s.config.Delta.MaxBytes),
-		CheckpointEvery: checkpointInterval,
-		Observe:         func(status delta.Status) { s.observed(ctx, r, status) },
+		CheckpointEvery: checkpointInterval, Level: levelOf(s.config.Compression),
+		Observe: func(status delta.Status) { s.observed(ctx, r, status) },
 	})
 	if err != nil {
 		s.recorderEnded(ctx, r, err)

@@ -70,6 +70,7 @@ func (d *Duty) synthesize(ctx context.Context, c config.Backup, self Identity, p
 	err := guard.Run(func() (err error) {
 		made, err = synthesis.Put(ctx, synthesis.Source{
 			Prefix: c.Prefix, Store: proven.Store, Plan: proven.Plan, Path: proven.Path, Revision: proven.Revision,
+			Level: levelOf(c.Compression),
 		})
 		return err
 	})

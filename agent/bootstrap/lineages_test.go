@@ -69,9 +69,9 @@ func TestABackupIsToBlameOnlyForWhatItIs(t *testing.T) {
 	for want, errs := range map[bool][]error{
 		true: {
 			restore.ErrSwapped, restore.ErrShort, restore.ErrFork, restore.ErrVersion, &restore.GapError{},
-			&snapshot.DamagedError{}, &delta.DamagedError{},
+			&snapshot.DamagedError{}, &delta.DamagedError{}, store.ErrDamaged,
 		},
-		false: {restore.ErrSpace, restore.ErrBusy, restore.ErrTooNew, store.ErrAbsent, store.ErrForbidden, context.DeadlineExceeded},
+		false: {restore.ErrSpace, restore.ErrBusy, restore.ErrTooNew, store.ErrAbsent, store.ErrForbidden, store.ErrNoKey, context.DeadlineExceeded},
 	} {
 		for _, err := range errs {
 			if got := isUnusable(fmt.Errorf("restore: %w", err)); got != want {

@@ -10,6 +10,7 @@ import (
 	"github.com/etcd-druid/druid/backup/delta"
 	"github.com/etcd-druid/druid/backup/restore"
 	"github.com/etcd-druid/druid/backup/snapshot"
+	"github.com/etcd-druid/druid/backup/store"
 )
 
 // spoiledFor is how long a plan is not tried again whose objects turned out to be unusable: a person may put a good copy in
@@ -48,7 +49,7 @@ func (r *restores) recall(answer *births) {
 
 // isUnusable says whether the objects are to blame, and not the way to them or the disk.
 func isUnusable(err error) bool {
-	for _, known := range []error{restore.ErrSwapped, restore.ErrShort, restore.ErrFork, restore.ErrVersion} {
+	for _, known := range []error{restore.ErrSwapped, restore.ErrShort, restore.ErrFork, restore.ErrVersion, store.ErrDamaged} {
 		if errors.Is(err, known) {
 			return true
 		}

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -20,6 +21,7 @@ const (
 	CASubdir          = "ca"
 	CAFile            = "ca.crt"
 	KeySubdir         = "sse"
+	KeysSubdir        = "keys" // a Secret: its keys are files, one of which seals backups
 	KeyFile           = "key"
 	StoreSubdir       = "store" // a store that is a directory
 )
@@ -35,7 +37,18 @@ type Backup struct {
 	Delta     Delta     `json:"delta"`
 	Retention Retention `json:"retention"`
 	Verify    Verify    `json:"verify"`
+	// Compression of what is saved from now on.
+	Compression Compression `json:"compression,omitzero"`
 }
+
+// Compression says how much work is spent on small backups.
+type Compression struct {
+	// Level is one of CompressionLevels; empty for the first.
+	Level string `json:"level,omitempty"`
+}
+
+// CompressionLevels of zstd, from the fastest to the smallest.
+func CompressionLevels() []string { return []string{"Fastest", "Default", "Better", "Best"} }
 
 // Verify says when backups are proven: restored into a scratch directory, and compared.
 type Verify struct {
@@ -146,6 +159,9 @@ func (b *Backup) Validate() error {
 		if _, err := ParseSchedule(b.Verify.Schedule, b.Verify.TimeZone); err != nil {
 			errs = append(errs, fmt.Errorf("backup.verify: %w", err))
 		}
+	}
+	if l := b.Compression.Level; l != "" && !slices.Contains(CompressionLevels(), l) {
+		errs = append(errs, fmt.Errorf("backup.compression.level is %q, want one of %v", l, CompressionLevels()))
 	}
 	if b.Full.MaxAge != 0 {
 		errs = append(errs, within("backup.full.maxAge", b.Full.MaxAge, time.Minute, 100*365*24*time.Hour))

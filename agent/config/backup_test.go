@@ -13,9 +13,10 @@ import (
 func saved() *Backup {
 	return &Backup{
 		Store: json.RawMessage(`{"directory":{"path":"/backup/store"}}`), Prefix: "default/demo",
-		Full:      Full{Schedule: "0 */6 * * *", TimeZone: "Europe/Berlin", MaxAge: Duration(12 * time.Hour), Synthesize: &Synthesize{AfterRevisions: 1_000_000, AfterBytes: 1 << 30}},
-		Delta:     Delta{Period: Duration(10 * time.Second), MaxBytes: 8 << 20},
-		Retention: Retention{KeepAll: Duration(48 * time.Hour), Hourly: 24, Daily: 7, Weekly: 4, Monthly: 12},
+		Full:        Full{Schedule: "0 */6 * * *", TimeZone: "Europe/Berlin", MaxAge: Duration(12 * time.Hour), Synthesize: &Synthesize{AfterRevisions: 1_000_000, AfterBytes: 1 << 30}},
+		Delta:       Delta{Period: Duration(10 * time.Second), MaxBytes: 8 << 20},
+		Retention:   Retention{KeepAll: Duration(48 * time.Hour), Hourly: 24, Daily: 7, Weekly: 4, Monthly: 12},
+		Compression: Compression{Level: "Better"},
 	}
 }
 
@@ -27,6 +28,8 @@ func TestBackupNamesFieldAndRange(t *testing.T) {
 		"a whole one is valid":        {func(*Backup) {}, ""},
 		"a number of fulls alone":     {func(b *Backup) { b.Retention = Retention{Count: 3} }, ""},
 		"no age but the schedule's":   {func(b *Backup) { b.Full.MaxAge = 0 }, ""},
+		"the compression's default":   {func(b *Backup) { b.Compression = Compression{} }, ""},
+		"a compression by a number":   {func(b *Backup) { b.Compression.Level = "19" }, `backup.compression.level is "19", want one of [Fastest`},
 		"no prefix":                   {func(b *Backup) { b.Prefix = "" }, "backup.prefix is empty"},
 		"an age of no time":           {func(b *Backup) { b.Full.MaxAge = Duration(time.Second) }, "backup.full.maxAge is 1s"},
 		"a synthesis after enough":    {func(b *Backup) { b.Full.Synthesize = &Synthesize{AfterBytes: 1} }, ""},

@@ -30,11 +30,14 @@ const validBackup = `
         checksum: WhenRequired
     full: {schedule: "0 */6 * * 1-5", timeZone: America/Argentina/Buenos_Aires, maxAge: 24h, synthesize: {afterRevisions: 1000000, afterBytes: 1Gi}}
     delta: {period: 30s, maxBytes: 1Mi}
+    encryption: {keySecretRef: {name: backup-keys}}
+    compression: {level: Better}
     retention: {keepAll: 48h, hourly: 24, daily: 7, weekly: 4, monthly: 12}
   bootstrap:
     restore:
       from:
         store: {directory: {claimName: archive}}
+        encryption: {keySecretRef: {name: old-keys}}
         namespace: other
         name: old
       to: {time: "2026-11-21T18:54:00Z"}
@@ -89,13 +92,16 @@ var badBackups = map[string]refusal{
 	"a retention of nothing":               {[]edit{{"spec.backup.retention", map[string]any{}}}, "retention must say what is kept"},
 	"a retention by age and number":        {[]edit{{"spec.backup.retention.count", int64(3)}}, "retention.count goes with none of the others"},
 	"a retention of no fulls":              {[]edit{{"spec.backup.retention.daily", int64(0)}}, "should be greater than or equal to 1"},
-	"encryption that the agent has not":    {[]edit{{"spec.backup.encryption", map[string]any{}}}, `unknown field "spec.backup.encryption"`},
+	"encryption without keys":              {[]edit{{"spec.backup.encryption", map[string]any{}}}, "spec.backup.encryption.keySecretRef: Required value"},
+	"keys of no Secret":                    {[]edit{{"spec.backup.encryption.keySecretRef.name", ""}}, "should be at least 1 chars long"},
+	"a compression that nobody knows":      {[]edit{{"spec.backup.compression.level", "fastest"}}, "supported values"},
+	"keys of a restore that has no store":  {[]edit{{restoreField + ".from.store", nil}}, "encryption goes with store"},
 	"a restore to two states":              {[]edit{{restoreField + ".to.revision", int64(7)}}, "exactly one of revision, time and name must be set"},
 	"a restore to no state":                {[]edit{{restoreField + ".to", map[string]any{}}}, "exactly one of revision, time and name must be set"},
 	"a restore to revision 0":              {[]edit{{restoreField + ".to", map[string]any{"revision": int64(0)}}}, "should be greater than or equal to 1"},
 	"a restore to a time that is none":     {[]edit{{restoreField + ".to.time", "yesterday"}}, "must be of type date-time"},
 	"a restore of an object that is none":  {[]edit{{restoreField + ".to", map[string]any{"name": "latest"}}}, "name must be that of a full backup"},
-	"a restore from nowhere":               {[]edit{{restoreField + ".from.store", nil}, {"spec.backup", nil}}, "it is not said where the backups are"},
+	"a restore from nowhere":               {[]edit{{restoreField + ".from.store", nil}, {restoreField + ".from.encryption", nil}, {"spec.backup", nil}}, "it is not said where the backups are"},
 	"a restore of another's, from nowhere": {[]edit{{restoreField + ".from", nil}, {"spec.backup", nil}}, "it is not said where the backups are"},
 	"a restore of a cluster with a slash":  {[]edit{{restoreField + ".from.name", "a/b"}}, "name must be the name of an EtcdCluster"},
 	"a restore of a namespace with a dot":  {[]edit{{restoreField + ".from.namespace", "a.b"}}, "namespace must be the name of a namespace"},

@@ -54,7 +54,7 @@ func newLoop(r *Recorder) *loop {
 
 func (l *loop) run(ctx context.Context) error {
 	var err error
-	if l.encoder, err = newEncoder(); err != nil {
+	if l.encoder, err = newEncoder(l.cfg.Level); err != nil {
 		return err
 	}
 	// An event is at most a period and a quarter old when its delta is closed.

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/klauspost/compress/zstd"
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc"
@@ -46,6 +47,8 @@ type Config struct {
 	// delta grows before it is. Not more than twice MaxBytes, and a revision, wait in memory: then the watch is not read.
 	Period   time.Duration
 	MaxBytes int
+	// Level of the compression; the fastest for 0.
+	Level zstd.EncoderLevel
 	// CheckpointEvery is how often a delta gets a Checkpoint, for which etcd reads all of its database; 0: never.
 	CheckpointEvery time.Duration
 	// Observe is told of each change, and each Period when there is none; it must not block. May be nil.

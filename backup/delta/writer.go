@@ -31,7 +31,7 @@ type Writer struct {
 
 // NewWriter begins a delta. Of h it takes Lineage, ClusterID, MemberID and Before; the rest becomes known.
 func NewWriter(h Header) (*Writer, error) {
-	encoder, err := newEncoder()
+	encoder, err := newEncoder(zstd.SpeedFastest)
 	if err != nil {
 		return nil, err
 	}
@@ -45,10 +45,10 @@ func newWriter(h Header, encoder *zstd.Encoder) *Writer {
 	}
 }
 
-func newEncoder() (*zstd.Encoder, error) {
+func newEncoder(level zstd.EncoderLevel) (*zstd.Encoder, error) {
 	// One goroutine, and no look back beyond the block: several MiB of history would be taken otherwise. A single segment
 	// tells its length whatever it is.
-	encoder, err := zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderConcurrency(1),
+	encoder, err := zstd.NewWriter(nil, zstd.WithEncoderLevel(max(level, zstd.SpeedFastest)), zstd.WithEncoderConcurrency(1),
 		zstd.WithWindowSize(blockSize), zstd.WithSingleSegment(true))
 	if err != nil {
 		return nil, fmt.Errorf("make an encoder: %w", err)

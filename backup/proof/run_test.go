@@ -291,6 +291,7 @@ func TestWhatIsKnownOfAnError(t *testing.T) {
 		"an object that was swept": {fmt.Errorf("one: %w", store.ErrAbsent), Unknown, ""},
 		"no room":                  {restore.ErrSpace, Unknown, ""},
 		"no access":                {store.ErrForbidden, Unknown, ""},
+		"no key":                   {fmt.Errorf("one: %w", store.ErrNoKey), Unknown, ""},
 		"an unknown format":        {restore.ErrVersion, Unknown, ""},
 		"the end":                  {context.Canceled, Unknown, ""},
 		"anything":                 {errors.New("one"), Unknown, ""},

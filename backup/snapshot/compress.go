@@ -17,10 +17,10 @@ const (
 
 // compress writes the object: etcd's stream as one frame of zstd, then the trailer, which it completes. It returns nil
 // only when etcd's checksum holds.
-func compress(w io.Writer, stream io.Reader, t *Trailer, progress func(int64)) error {
+func compress(w io.Writer, stream io.Reader, t *Trailer, level zstd.EncoderLevel, progress func(int64)) error {
 	counted := &countingWriter{w: w}
-	// The fastest level: slower ones gain nothing on such data, and cost up to half as much again.
-	encoder, err := zstd.NewWriter(counted, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderConcurrency(1),
+	// Slower levels than the fastest gain little on such data, and cost more memory too.
+	encoder, err := zstd.NewWriter(counted, zstd.WithEncoderLevel(max(level, zstd.SpeedFastest)), zstd.WithEncoderConcurrency(1),
 		zstd.WithWindowSize(window), zstd.WithLowerEncoderMem(true))
 	if err != nil {
 		return fmt.Errorf("full snapshot: compress: %w", err)

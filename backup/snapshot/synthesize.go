@@ -7,6 +7,8 @@ import (
 	"io"
 	"os"
 
+	"github.com/klauspost/compress/zstd"
+
 	"github.com/etcd-druid/druid/backup/store"
 )
 
@@ -18,6 +20,8 @@ type Synthesized struct {
 	Path string
 	// Trailer as far as it is known before the database is read: all but Size, SHA256, Stored and CRC32C.
 	Trailer Trailer
+	// Level of the compression; the fastest for 0.
+	Level zstd.EncoderLevel
 	// Progress is told how many bytes of the database have passed, about once per MiB. It may be nil, and must not block.
 	Progress func(bytes int64)
 }
@@ -33,7 +37,7 @@ func Synthesize(ctx context.Context, c Synthesized) (Result, error) {
 	sum := sha256.New()
 	c.Trailer.Version = Version
 	stream := io.MultiReader(io.TeeReader(f, sum), &late{content: func() []byte { return sum.Sum(nil) }})
-	return upload(ctx, c.Store, c.Key, c.Trailer, stream, c.Progress)
+	return upload(ctx, c.Store, c.Key, c.Trailer, stream, passage{c.Level, c.Progress})
 }
 
 // late is content that is not known before all in front of it was read.

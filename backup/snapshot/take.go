@@ -6,6 +6,7 @@ import (
 	"io"
 	"time"
 
+	"github.com/klauspost/compress/zstd"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"golang.org/x/sync/errgroup"
 
@@ -25,6 +26,8 @@ type Config struct {
 	Lineage string
 	// Key names the object of a revision that is proven to be in it, and of the time at which its content was fixed.
 	Key func(revision int64, at time.Time) string
+	// Level of the compression; the fastest for 0.
+	Level zstd.EncoderLevel
 	// Progress is told how many bytes of the database have passed, about once per MiB. It may be nil, and must not block.
 	Progress func(bytes int64)
 }
@@ -48,16 +51,22 @@ func Take(ctx context.Context, c Config) (Result, error) {
 		return Result{}, err
 	}
 	defer stream.Close()
-	return upload(ctx, c.Store, c.Key(trailer.Revision, trailer.Taken), trailer, stream, c.Progress)
+	return upload(ctx, c.Store, c.Key(trailer.Revision, trailer.Taken), trailer, stream, passage{c.Level, c.Progress})
+}
+
+// passage is how a stream passes, and who hears of it.
+type passage struct {
+	level    zstd.EncoderLevel
+	progress func(bytes int64)
 }
 
 // upload puts a stream of etcd's into the store, whole or not at all.
-func upload(ctx context.Context, s store.Store, key string, trailer Trailer, stream io.Reader, progress func(int64)) (Result, error) {
+func upload(ctx context.Context, s store.Store, key string, trailer Trailer, stream io.Reader, c passage) (Result, error) {
 	result := Result{Key: key}
 	g, ctx := errgroup.WithContext(ctx)
 	reader, writer := io.Pipe()
 	g.Go(func() error {
-		err := guard.Run(func() error { return compress(writer, stream, &trailer, progress) })
+		err := guard.Run(func() error { return compress(writer, stream, &trailer, c.level, c.progress) })
 		// The reader's end of file is what makes the object: it must never see one for half a stream.
 		_ = writer.CloseWithError(err)
 		return err

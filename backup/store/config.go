@@ -10,11 +10,20 @@ import (
 	"strings"
 )
 
-// Config says where backups are. Exactly one kind is set. It holds no secret: credentials and keys stand in files, which
+// Config says where backups are, and whether they are sealed. Exactly one kind is set. It holds no secret: credentials and keys stand in files, which
 // are read anew when they are used.
 type Config struct {
 	S3        *S3        `json:"s3,omitempty"`
 	Directory *Directory `json:"directory,omitempty"`
+	// Sealing encrypts objects before they are sent; nil: it does not.
+	Sealing *Sealing `json:"sealing,omitempty"`
+}
+
+// Sealing is encryption by ourselves: whoever reads the store without a key learns names, sizes and times alone.
+type Sealing struct {
+	// KeysDir is a mounted Secret. Each entry is a key, named by its ID, of 32 bytes, or those in base64; entry current has the
+	// ID of the one that seals. It is read for each object.
+	KeysDir string `json:"keysDir"`
 }
 
 // Directory is a store in a file system that all agents of the cluster mount.
@@ -125,6 +134,9 @@ func (c Config) Validate() error {
 		problems = absolute(nil, "directory.path", c.Directory.Path, true)
 	default:
 		problems = append(problems, "neither s3 nor directory is set: choose one")
+	}
+	if c.Sealing != nil {
+		problems = absolute(problems, "sealing.keysDir", c.Sealing.KeysDir, true)
 	}
 	errs := make([]error, 0, len(problems))
 	for _, p := range problems {

@@ -13,7 +13,7 @@ const fullConfig = `{"s3": {
 	"bucket": "backups", "prefix": "clusters/eu", "region": "eu-west-1", "endpoint": "https://s3.example.com:9000", "pathStyle": true,
 	"credentialsDir": "/run/credentials", "caBundle": "/run/ca/ca.crt", "checksum": "WhenRequired",
 	"encryption": {"mode": "KMS", "kmsKeyID": "alias/backups"}, "objectLock": {"mode": "Compliance", "days": 30}
-}}`
+}, "sealing": {"keysDir": "/run/keys"}}`
 
 func TestParseConfigReadsEveryField(t *testing.T) {
 	got, err := ParseConfig([]byte(fullConfig))
@@ -24,7 +24,7 @@ func TestParseConfigReadsEveryField(t *testing.T) {
 		Bucket: "backups", Prefix: "clusters/eu", Region: "eu-west-1", Endpoint: "https://s3.example.com:9000", PathStyle: true,
 		CredentialsDir: "/run/credentials", CABundle: "/run/ca/ca.crt", Checksum: ChecksumWhenRequired,
 		Encryption: &Encryption{Mode: EncryptionKMS, KMSKeyID: "alias/backups"}, ObjectLock: &ObjectLock{Mode: LockCompliance, Days: 30},
-	}}
+	}, Sealing: &Sealing{KeysDir: "/run/keys"}}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("parsed (-want +got):\n%s", diff)
 	}
@@ -40,33 +40,35 @@ func TestParseConfigReadsEveryField(t *testing.T) {
 func TestParseConfigSaysWhatIsWrong(t *testing.T) {
 	s3 := func(fields string) string { return `{"s3": {"bucket": "b", "region": "r", ` + fields + `}}` }
 	for name, c := range map[string]struct{ config, says string }{
-		"nothing":              {`{}`, "choose one"},
-		"both":                 {`{"s3": {"bucket": "b", "region": "r"}, "directory": {"path": "/d"}}`, "choose one"},
-		"no JSON":              {`s3: {}`, "configuration"},
-		"two values":           {`{"directory": {"path": "/d"}} {}`, "more than one"},
-		"a misspelt field":     {s3(`"encyption": {"mode": "AES256"}`), "encyption"},
-		"no path":              {`{"directory": {}}`, "directory.path"},
-		"a relative path":      {`{"directory": {"path": "backups"}}`, "not absolute"},
-		"no bucket":            {`{"s3": {"region": "r"}}`, "s3.bucket"},
-		"a path as bucket":     {`{"s3": {"bucket": "b/prefix", "region": "r"}}`, "s3.prefix"},
-		"no region":            {`{"s3": {"bucket": "b"}}`, "us-east-1"},
-		"a prefix with slash":  {s3(`"prefix": "/p"`), "s3.prefix"},
-		"a long prefix":        {s3(`"prefix": "` + strings.Repeat("p/", 150) + `p"`), "leave room"},
-		"a host as endpoint":   {s3(`"endpoint": "s3.example.com"`), "https://"},
-		"a query as endpoint":  {s3(`"endpoint": "https://s3.example.com?x=y"`), "leave the rest out"},
-		"a secret as endpoint": {s3(`"endpoint": "https://u:p@s3.example.com"`), "leave the rest out"},
-		"two identities":       {s3(`"credentialsDir": "/a", "credentialsFile": "/b"`), "choose one"},
-		"relative credentials": {s3(`"credentialsDir": "a"`), "not absolute"},
-		"a relative bundle":    {s3(`"caBundle": "a"`), "not absolute"},
-		"unknown checksum":     {s3(`"checksum": "Never"`), "WhenSupported or WhenRequired"},
-		"unknown encryption":   {s3(`"encryption": {"mode": "ROT13"}`), "AES256, KMS or CustomerKey"},
-		"a key without KMS":    {s3(`"encryption": {"mode": "AES256", "kmsKeyID": "k"}`), "only for mode KMS"},
-		"a file without mode":  {s3(`"encryption": {"mode": "AES256", "keyFile": "/k"}`), "only for mode CustomerKey"},
-		"no key file":          {s3(`"encryption": {"mode": "CustomerKey"}`), "keyFile is empty"},
-		"a key in plain":       {s3(`"endpoint": "http://s", "encryption": {"mode": "CustomerKey", "keyFile": "/k"}`), "https"},
-		"unknown lock":         {s3(`"objectLock": {"mode": "Firm", "days": 1}`), "Governance or Compliance"},
-		"no days":              {s3(`"objectLock": {"mode": "Governance"}`), "days is 0"},
-		"too many days":        {s3(`"objectLock": {"mode": "Governance", "days": 36501}`), "36500"},
+		"nothing":               {`{}`, "choose one"},
+		"both":                  {`{"s3": {"bucket": "b", "region": "r"}, "directory": {"path": "/d"}}`, "choose one"},
+		"no JSON":               {`s3: {}`, "configuration"},
+		"two values":            {`{"directory": {"path": "/d"}} {}`, "more than one"},
+		"a misspelt field":      {s3(`"encyption": {"mode": "AES256"}`), "encyption"},
+		"no path":               {`{"directory": {}}`, "directory.path"},
+		"a relative path":       {`{"directory": {"path": "backups"}}`, "not absolute"},
+		"keys that are nowhere": {`{"directory": {"path": "/d"}, "sealing": {}}`, "sealing.keysDir is empty"},
+		"keys of no place":      {`{"directory": {"path": "/d"}, "sealing": {"keysDir": "keys"}}`, "not absolute"},
+		"no bucket":             {`{"s3": {"region": "r"}}`, "s3.bucket"},
+		"a path as bucket":      {`{"s3": {"bucket": "b/prefix", "region": "r"}}`, "s3.prefix"},
+		"no region":             {`{"s3": {"bucket": "b"}}`, "us-east-1"},
+		"a prefix with slash":   {s3(`"prefix": "/p"`), "s3.prefix"},
+		"a long prefix":         {s3(`"prefix": "` + strings.Repeat("p/", 150) + `p"`), "leave room"},
+		"a host as endpoint":    {s3(`"endpoint": "s3.example.com"`), "https://"},
+		"a query as endpoint":   {s3(`"endpoint": "https://s3.example.com?x=y"`), "leave the rest out"},
+		"a secret as endpoint":  {s3(`"endpoint": "https://u:p@s3.example.com"`), "leave the rest out"},
+		"two identities":        {s3(`"credentialsDir": "/a", "credentialsFile": "/b"`), "choose one"},
+		"relative credentials":  {s3(`"credentialsDir": "a"`), "not absolute"},
+		"a relative bundle":     {s3(`"caBundle": "a"`), "not absolute"},
+		"unknown checksum":      {s3(`"checksum": "Never"`), "WhenSupported or WhenRequired"},
+		"unknown encryption":    {s3(`"encryption": {"mode": "ROT13"}`), "AES256, KMS or CustomerKey"},
+		"a key without KMS":     {s3(`"encryption": {"mode": "AES256", "kmsKeyID": "k"}`), "only for mode KMS"},
+		"a file without mode":   {s3(`"encryption": {"mode": "AES256", "keyFile": "/k"}`), "only for mode CustomerKey"},
+		"no key file":           {s3(`"encryption": {"mode": "CustomerKey"}`), "keyFile is empty"},
+		"a key in plain":        {s3(`"endpoint": "http://s", "encryption": {"mode": "CustomerKey", "keyFile": "/k"}`), "https"},
+		"unknown lock":          {s3(`"objectLock": {"mode": "Firm", "days": 1}`), "Governance or Compliance"},
+		"no days":               {s3(`"objectLock": {"mode": "Governance"}`), "days is 0"},
+		"too many days":         {s3(`"objectLock": {"mode": "Governance", "days": 36501}`), "36500"},
 	} {
 		if _, err := ParseConfig([]byte(c.config)); !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), c.says) {
 			t.Errorf("%s: %v, want ErrInvalid that says %q", name, err, c.says)

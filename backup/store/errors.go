@@ -20,6 +20,8 @@ var (
 	ErrDamaged = errors.New("object is damaged")
 	// ErrChanged: the object was replaced while it was read.
 	ErrChanged = errors.New("object changed")
+	// ErrNoKey: the key that seals or opens the object is missing, or is another one. It says nothing of the object.
+	ErrNoKey = errors.New("no key")
 	// ErrInvalid: the key, the range or the configuration is not one; nobody was asked.
 	ErrInvalid = errors.New("invalid")
 )

@@ -7,6 +7,8 @@ import (
 	"io"
 	"time"
 
+	"github.com/klauspost/compress/zstd"
+
 	"github.com/etcd-druid/druid/backup/chain"
 	"github.com/etcd-druid/druid/backup/snapshot"
 	"github.com/etcd-druid/druid/backup/store"
@@ -35,6 +37,8 @@ type Source struct {
 	Plan     chain.Plan
 	Path     string
 	Revision int64
+	// Level of the compression; the fastest for 0.
+	Level zstd.EncoderLevel
 	// Progress is told how many bytes of the database have passed, about once per MiB. It may be nil, and must not block.
 	Progress func(bytes int64)
 }
@@ -68,7 +72,7 @@ func Put(ctx context.Context, s Source) (snapshot.Result, error) {
 	t.Started = t.Taken
 	t.Synthesized = snapshot.Synthesis{From: p.Full.Key, Deltas: len(p.Deltas), Origin: originOf(p), Made: time.Now().UTC()}
 	made, err := snapshot.Synthesize(ctx, snapshot.Synthesized{
-		Store: s.Store, Key: Key(s.Prefix, p, s.Revision), Path: s.Path, Trailer: t, Progress: s.Progress,
+		Store: s.Store, Key: Key(s.Prefix, p, s.Revision), Path: s.Path, Trailer: t, Level: s.Level, Progress: s.Progress,
 	})
 	if err != nil {
 		return snapshot.Result{}, fmt.Errorf("synthesise: %w", err)

@@ -37,6 +37,8 @@ const long = `Look at the backups in a store, and work on them. Nothing here nee
   store.json                                 the configuration as agents have it
 Credentials of S3 are the usual ones of AWS (environment, ~/.aws, the identity of a Pod or a node), or --credentials: a file
 like ~/.aws/credentials, or a directory like a mounted Secret.
+Encrypted backups are listed and planned with without their keys. To read them: --encryption-keys, a directory like the mounted
+Secret of spec.backup.encryption, with a file for each key.
 --prefix is <namespace>/<cluster>, below what --store names.
 
 Exit codes: 0 done; 1 not done, or not known; 2 the answer is no: nothing leads to the target, an object is broken, a copy
@@ -61,6 +63,7 @@ func Command() *cobra.Command {
 	flags := cmd.PersistentFlags()
 	flags.StringVar(&s.location.store, "store", "", "where the backups are: s3://bucket/prefix?region=…, dir:///path, or a JSON file")
 	flags.StringVar(&s.credentials, "credentials", "", "file or directory with the credentials of the store")
+	flags.StringVar(&s.location.keys, "encryption-keys", "", "directory with the keys that the backups are encrypted with, like the mounted Secret")
 	flags.StringVar(&s.prefix, "prefix", "", "<namespace>/<cluster>, where the store holds those of several clusters")
 	flags.StringVarP(&s.output, "output", "o", "table", "table or json")
 	cmd.AddCommand(listCommand(s), showCommand(s), planCommand(s), verifyCommand(s), proveCommand(s), synthesizeCommand(s), restoreCommand(s), copyCommand(s), gcCommand(s))

@@ -369,6 +369,8 @@ func TestStoresThatMakeNoSense(t *testing.T) {
 		"a prefix that is none":       {[]string{"--store", "dir://" + t.TempDir(), "--prefix", "/ns"}, "the prefix of --store"},
 		"credentials of a directory":  {[]string{"--store", "dir://" + t.TempDir(), "--credentials", file}, "leave --credentials out"},
 		"credentials not there":       {[]string{"--store", "s3://b?region=r", "--credentials", "no-such"}, "no-such"},
+		"keys not there":              {[]string{"--store", "dir://" + t.TempDir(), "--encryption-keys", "no-such"}, "the keys of --store"},
+		"keys that are a file":        {[]string{"--store", "dir://" + t.TempDir(), "--encryption-keys", file}, "is no directory"},
 		"another output":              {[]string{"--store", "dir://" + t.TempDir(), "-o", "yaml"}, "want table or json"},
 	} {
 		t.Run(name, func(t *testing.T) {

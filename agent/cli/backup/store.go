@@ -23,14 +23,19 @@ const defaultRegion = "us-east-1"
 // location says where a store is, as it was given on the command line.
 type location struct {
 	store, credentials string
-	prefix             string
+	// keys is a directory, or noKeys; empty for what a file with the configuration says.
+	keys   string
+	prefix string
 }
+
+// noKeys stands for the directory of keys where objects are to be put in plain.
+const noKeys = "none"
 
 // open opens the store. Its errors name the flag.
 func (l location) open(ctx context.Context, flag string) (store.Store, error) {
-	c, err := parseStore(l.store, l.credentials)
+	c, err := l.config(flag)
 	if err != nil {
-		return nil, fmt.Errorf("--%s: %w", flag, err)
+		return nil, err
 	}
 	if err := store.CheckPrefix(l.prefix); err != nil {
 		return nil, fmt.Errorf("the prefix of --%s: %w", flag, err)
@@ -43,6 +48,33 @@ func (l location) open(ctx context.Context, flag string) (store.Store, error) {
 		return nil, fmt.Errorf("--%s: %w", flag, err)
 	}
 	return s, nil
+}
+
+// config is what there is to open. Its errors name the flag.
+func (l location) config(flag string) (store.Config, error) {
+	c, err := parseStore(l.store, l.credentials)
+	if err != nil {
+		return store.Config{}, fmt.Errorf("--%s: %w", flag, err)
+	}
+	switch l.keys {
+	case "":
+		return c, nil
+	case noKeys:
+		c.Sealing = nil
+		return c, nil
+	}
+	path, err := filepath.Abs(l.keys)
+	if err != nil {
+		return store.Config{}, fmt.Errorf("the keys of --%s: %w", flag, err)
+	}
+	switch info, err := os.Stat(path); {
+	case err != nil:
+		return store.Config{}, fmt.Errorf("the keys of --%s: %w", flag, err)
+	case !info.IsDir():
+		return store.Config{}, fmt.Errorf("the keys of --%s: %w: %s is no directory: want one with a file for each key, like a mounted Secret", flag, store.ErrInvalid, path)
+	}
+	c.Sealing = &store.Sealing{KeysDir: path}
+	return c, nil
 }
 
 // parseStore reads one of the forms of --store. credentials is a file or a directory, empty for the ambient identity.

@@ -6,20 +6,31 @@ import (
 	"github.com/etcd-druid/druid/backup/store"
 	"github.com/etcd-druid/druid/backup/store/dir"
 	"github.com/etcd-druid/druid/backup/store/s3"
+	"github.com/etcd-druid/druid/backup/store/seal"
 )
 
-// Open returns the store that c describes. A directory must be there; a bucket is asked for nothing yet.
+// Open returns the store that c describes. A directory must be there; a bucket is asked for nothing yet, and keys are read
+// when they are needed: what is planned and listed needs none.
 func Open(ctx context.Context, c store.Config) (store.Store, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
 	}
+	inner, err := bare(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	// Also without keys: it tells what is sealed, and how large it is inside.
+	return seal.Around(inner, c.Sealing), nil
+}
+
+// bare opens the store itself. It keeps a nil pointer from becoming a store that is not nil.
+func bare(ctx context.Context, c store.Config) (store.Store, error) {
 	if c.Directory != nil {
 		return opened(dir.Open(*c.Directory))
 	}
 	return opened(s3.Open(ctx, *c.S3))
 }
 
-// opened keeps a nil pointer from becoming a store that is not nil.
 func opened[S store.Store](s S, err error) (store.Store, error) {
 	if err != nil {
 		return nil, err

@@ -2,27 +2,60 @@ package open
 
 import (
 	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/etcd-druid/druid/backup/store"
-	"github.com/etcd-druid/druid/backup/store/dir"
-	"github.com/etcd-druid/druid/backup/store/s3"
 )
 
 func TestOpenTakesTheKindThatIsConfigured(t *testing.T) {
-	s, err := Open(t.Context(), store.Config{Directory: &store.Directory{Path: t.TempDir()}})
-	if _, ok := s.(*dir.Store); !ok || err != nil {
-		t.Errorf("a directory opened %T, %v", s, err)
+	path := t.TempDir()
+	s, err := Open(t.Context(), store.Config{Directory: &store.Directory{Path: path}})
+	if err != nil || fmt.Sprint(s) != "directory "+path {
+		t.Errorf("a directory opened %v, %v", s, err)
 	}
 	// Nobody listens there, and nobody is asked.
 	s, err = Open(t.Context(), store.Config{S3: &store.S3{Bucket: "b", Region: "r", Endpoint: "http://127.0.0.1:1"}})
-	if _, ok := s.(*s3.Store); !ok || err != nil {
-		t.Errorf("a bucket opened %T, %v", s, err)
+	if err != nil || !strings.HasPrefix(fmt.Sprint(s), "bucket b") {
+		t.Errorf("a bucket opened %v, %v", s, err)
+	}
+	if n := store.Connections(s); n < 2 {
+		t.Errorf("long objects of a bucket are read over %d connections, want several", n)
 	}
 	if s, err := Open(t.Context(), store.Config{}); s != nil || !errors.Is(err, store.ErrInvalid) {
 		t.Errorf("nothing opened %T, %v; want ErrInvalid", s, err)
 	}
-	if s, err := Open(t.Context(), store.Config{Directory: &store.Directory{Path: t.TempDir() + "/no"}}); s != nil || !errors.Is(err, store.ErrNoBucket) {
+	if s, err := Open(t.Context(), store.Config{Directory: &store.Directory{Path: path + "/no"}}); s != nil || !errors.Is(err, store.ErrNoBucket) {
 		t.Errorf("a directory that is not there opened %T, %v; want nil and ErrNoBucket", s, err)
+	}
+}
+
+// What is to be sealed is, whoever opens the store: the one place where that is decided is here.
+func TestOpenSealsWhereKeysAreConfigured(t *testing.T) {
+	path, keys := t.TempDir(), t.TempDir()
+	for name, content := range map[string]string{"current": "a", "a": strings.Repeat("k", 32)} {
+		if err := os.WriteFile(filepath.Join(keys, name), []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for key, c := range map[string]store.Config{
+		"sealed": {Directory: &store.Directory{Path: path}, Sealing: &store.Sealing{KeysDir: keys}},
+		"plain":  {Directory: &store.Directory{Path: path}},
+	} {
+		s, err := Open(t.Context(), c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.Put(t.Context(), key, strings.NewReader("content"), store.PutOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, plain := range map[string]bool{"sealed.age": false, "plain": true} {
+		if content, err := os.ReadFile(filepath.Join(path, name)); err != nil || (string(content) == "content") != plain {
+			t.Errorf("%s holds %q, %v", name, content, err)
+		}
 	}
 }
