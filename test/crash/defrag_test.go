@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/etcd-druid/druid/membership"
@@ -44,6 +45,35 @@ var defrags = map[string]scenario{
 		c.startOtherAgents()
 		c.defragmented(p.name)
 	}},
+	"a full database": {members: 1, newborn: true, eve: func(c *cluster) *pod {
+		p := seed(c)
+		p.config.QuotaBackendBytes = 4 << 20
+		p.certify()
+		c.form()
+		p.killAgent()
+		c.fill()
+		return p
+	}, aftermath: func(c *cluster, _ *pod) {
+		c.put("large", "") // which is refused until it is cured
+	}},
+}
+
+// fill writes until etcd refuses it, over one key, so that all but the last is history.
+func (c *cluster) fill() {
+	c.t.Helper()
+	value := strings.Repeat("x", 1<<16)
+	c.eventually("etcd refuses writes", func() error {
+		return c.etcd(c.names[0], func(ctx context.Context, client *clientv3.Client) error {
+			for {
+				switch _, err := client.Put(ctx, "large", value); {
+				case errors.Is(err, rpctypes.ErrNoSpace):
+					return nil
+				case err != nil:
+					return err
+				}
+			}
+		})
+	})
 }
 
 // fragment writes and compacts until every member's database is mostly free.
