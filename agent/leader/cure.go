@@ -17,7 +17,9 @@ const cureTable = "membership.cures"
 type CurePolicy struct {
 	// Enabled: the agents act on it; Compact: old revisions may be compacted for it.
 	Enabled, Compact membership.Answer
-	// Window of revisions that is kept for clients, by the time at which a leader's agent saw them.
+	// Window of revisions that is kept for clients, by the time at which a leader's agent saw them. As long the members may take to free
+	// what was compacted before it is believed that no more comes: etcd frees a thousand revisions each 10 ms (server/storage/mvcc,
+	// defaultCompactionBatchLimit), thirty million in five minutes.
 	Window time.Duration
 	// Saved: the cluster is backed up, so only what is backed up may be compacted.
 	Saved bool

@@ -13,10 +13,6 @@ import (
 	"github.com/etcd-druid/druid/membership"
 )
 
-// compactGrace is how long members may take to free what was compacted before it is believed that no more comes: etcd frees a thousand
-// revisions each 10 ms (server/storage/mvcc, defaultCompactionBatchLimit and -SleepInterval), so thirty million in that time.
-const compactGrace = 5 * time.Minute
-
 // ailment is one look at a cluster in which an alarm stands. Its sizes name the member to defragment next.
 type ailment struct {
 	sizes
@@ -122,7 +118,7 @@ func (r *round) fill(ctx context.Context, view membership.View, quota int64) (ma
 		group.Go(func() error {
 			status, err := statusOf(ctx, r.Dial, view.ClusterID, m)
 			if err != nil {
-				return nil //nolint:nilerr // who does not answer has no size and no health: both are unknown
+				return nil // who does not answer has no size and no health: both are unknown
 			}
 			serves := membership.AnswerOf(status.Serves())
 			if serves == membership.Yes && !m.Learner && r.reads(ctx, m) != nil {
@@ -180,7 +176,7 @@ func (r *round) history(ctx context.Context, policy CurePolicy) (membership.Hist
 		return membership.HistoryUnknown, 0
 	case compacted == membership.No:
 		return membership.HistoryThere, target
-	case !r.curing.compactedAt.IsZero() && time.Since(r.curing.compactedAt) < r.compactGrace:
+	case !r.curing.compactedAt.IsZero() && time.Since(r.curing.compactedAt) < policy.Window:
 		return membership.HistoryGoing, 0
 	case target < aged:
 		return membership.HistoryUnsaved, 0

@@ -72,14 +72,14 @@ type Options struct {
 // clean clocks, and remembers of the one before it which members were defragmented.
 type Duties struct {
 	Options
-	poll, recordAge, handBack, compactGrace time.Duration
-	defrag                                  defragMemory
+	poll, recordAge, handBack time.Duration
+	defrag                    defragMemory
 }
 
 // New returns the duties.
 func New(o Options) *Duties {
 	return &Duties{
-		Options: o, poll: pollInterval, recordAge: recordInterval, handBack: handBackAfter, compactGrace: compactGrace,
+		Options: o, poll: pollInterval, recordAge: recordInterval, handBack: handBackAfter,
 		defrag: defragMemory{attempts: map[uint64]attempt{}},
 	}
 }
