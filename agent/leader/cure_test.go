@@ -26,8 +26,8 @@ import (
 
 // quota of a test, and the size of its values: small enough that the pages that a write leaves behind are far from the margin.
 const (
-	quota     = 12 * mib
-	valueSize = mib / 8
+	quota     = 16 * mib
+	valueSize = mib / 32
 )
 
 // fullCluster is a defragCluster with small quotas, whose agents cure.

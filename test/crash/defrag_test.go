@@ -47,7 +47,7 @@ var defrags = map[string]scenario{
 	}},
 	"a full database": {members: 1, newborn: true, eve: func(c *cluster) *pod {
 		p := seed(c)
-		p.config.QuotaBackendBytes = 4 << 20
+		p.config.QuotaBackendBytes = 8 << 20
 		p.certify()
 		c.form()
 		p.killAgent()
@@ -61,7 +61,7 @@ var defrags = map[string]scenario{
 // fill writes until etcd refuses it, over one key, so that all but the last is history.
 func (c *cluster) fill() {
 	c.t.Helper()
-	value := strings.Repeat("x", 1<<16)
+	value := strings.Repeat("x", 1<<14) // small enough that the pages that a write leaves behind are far from the margin
 	c.eventually("etcd refuses writes", func() error {
 		return c.etcd(c.names[0], func(ctx context.Context, client *clientv3.Client) error {
 			for {
