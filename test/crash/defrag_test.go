@@ -58,14 +58,18 @@ var defrags = map[string]scenario{
 	}},
 }
 
-// fill writes until etcd refuses it, over one key, so that all but the last is history.
+// fill writes until etcd refuses it, over the same keys, so that all but the last is history.
 func (c *cluster) fill() {
 	c.t.Helper()
-	value := strings.Repeat("x", 1<<14) // small enough that the pages that a write leaves behind are far from the margin
+	// A value fits into a page, so what a commit leaves behind the next one uses, and nearly all of the file is in use.
+	var puts []clientv3.Op
+	for i := range 128 {
+		puts = append(puts, clientv3.OpPut(fmt.Sprintf("large/%03d", i), strings.Repeat("x", 1000)))
+	}
 	c.eventually("etcd refuses writes", func() error {
 		return c.etcd(c.names[0], func(ctx context.Context, client *clientv3.Client) error {
 			for {
-				switch _, err := client.Put(ctx, "large", value); {
+				switch _, err := client.Txn(ctx).Then(puts...).Commit(); {
 				case errors.Is(err, rpctypes.ErrNoSpace):
 					return nil
 				case err != nil:
