@@ -129,9 +129,11 @@ func (a *Agent) leaderOptions(store *leases.Store) leader.Options {
 		Grace:    func() time.Duration { return time.Duration(a.live.Current().SuperfluousGracePeriod) },
 		Complete: a.bootstrapper.CompleteRecord,
 		Defrag: func(now time.Time) leader.DefragPolicy {
-			return defragPolicy(a.live.Current().Defragmentation, now)
+			live := a.live.Current()
+			return defragPolicy(live.Defragmentation, live.Backup != nil, c.QuotaBackendBytes, now)
 		},
 		Defragmented: a.metrics.defragmented,
+		Alarmed:      a.alarmed,
 	}
 }
 

@@ -8,15 +8,35 @@ import (
 	"github.com/etcd-druid/druid/membership"
 )
 
-// defragPolicy is what the configuration says of defragmentations at now.
-func defragPolicy(d config.Defragmentation, now time.Time) leader.DefragPolicy {
+// defragPolicy is what the configuration says of defragmentations at now, of a cluster that is backed up or not and whose members have a
+// quota.
+func defragPolicy(d config.Defragmentation, saved bool, quota int64, now time.Time) leader.DefragPolicy {
 	p := leader.DefragPolicy{
 		Enabled: membership.AnswerOf(d.Enabled), Window: membership.Unknown, Scheduled: membership.AnswerOf(d.Schedule != ""),
-		Interval:   time.Duration(d.Interval),
+		Interval: time.Duration(d.Interval),
+		Cure: leader.CurePolicy{
+			Enabled: membership.AnswerOf(d.Enabled && d.OutOfSpace != config.OutOfSpaceNothing),
+			Compact: membership.AnswerOf(d.OutOfSpace == config.OutOfSpaceCompact),
+			Window:  time.Duration(d.HistoryWindow), Saved: saved, Quota: quota,
+		},
 		Thresholds: membership.Thresholds{FreePercent: d.MinFreePercent, FreeBytes: d.MinFreeBytes},
 	}
 	if open, err := d.Open(now); err == nil { // the decision tells of a schedule that cannot be read
 		p.Window = membership.AnswerOf(open)
 	}
 	return p
+}
+
+// alarmed brings what is done about an alarm into our Lease, where druid reads it, and into the metrics.
+func (a *Agent) alarmed(d membership.CureDecision) {
+	alarm := ""
+	if d.Rule != "" {
+		alarm = d.Rule
+		if d.Reason != "" {
+			alarm += ": " + d.Reason
+		}
+	}
+	a.metrics.alarmed.Set(number(alarm != ""))
+	a.facts.alarmed(alarm)
+	a.publish()
 }

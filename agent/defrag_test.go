@@ -33,11 +33,29 @@ func TestTheConfigurationSaysWhenToDefragment(t *testing.T) {
 			d := config.DefaultDefragmentation()
 			tc.change(&d)
 			tc.want.Interval = time.Minute
+			tc.want.Cure = leader.CurePolicy{
+				Enabled: tc.want.Enabled, Compact: yes, Window: 5 * time.Minute, Saved: true, Quota: 7,
+			}
 			tc.want.Thresholds = membership.Thresholds{FreePercent: 45, FreeBytes: 100 << 20}
-			if diff := cmp.Diff(defragPolicy(d, at), tc.want); diff != "" {
+			if diff := cmp.Diff(defragPolicy(d, true, 7, at), tc.want); diff != "" {
 				t.Errorf("(-got +want)\n%s", diff)
 			}
 		})
+	}
+}
+
+func TestTheConfigurationSaysWhatToDoWithoutSpace(t *testing.T) {
+	const yes, no = membership.Yes, membership.No
+	for word, want := range map[config.OutOfSpace]leader.CurePolicy{
+		config.OutOfSpaceCompact:    {Enabled: yes, Compact: yes, Window: 5 * time.Minute},
+		config.OutOfSpaceDefragment: {Enabled: yes, Compact: no, Window: 5 * time.Minute},
+		config.OutOfSpaceNothing:    {Enabled: no, Compact: no, Window: 5 * time.Minute},
+	} {
+		d := config.DefaultDefragmentation()
+		d.Enabled, d.OutOfSpace = true, word
+		if diff := cmp.Diff(defragPolicy(d, false, 0, time.Now()).Cure, want); diff != "" {
+			t.Errorf("%s (-got +want)\n%s", word, diff)
+		}
 	}
 }
 

@@ -21,6 +21,8 @@ type facts struct {
 	seen    membership.Status
 	now     State
 	leading bool
+	// alarm is what the leader's duties say of an alarm that stands, empty for none.
+	alarm string
 	// free is what the volume has left, in bytes; 0 while it is not known.
 	free int64
 }
@@ -62,6 +64,12 @@ func (f *facts) room(free int64) {
 	f.free = free
 }
 
+func (f *facts) alarmed(alarm string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.alarm = alarm
+}
+
 func (f *facts) lead(leading bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -88,6 +96,6 @@ func (f *facts) fact(stamp datadir.Stamp, known bool) leases.Fact {
 	}
 	m.Raft = leases.Raft{Term: f.seen.RaftTerm, Committed: f.seen.RaftIndex}
 	m.Revision, m.DBSize, m.DBSizeInUse, m.Version = f.seen.Revision, f.seen.DBSize, f.seen.DBSizeInUse, f.seen.Version
-	m.VolumeFree = f.free
+	m.VolumeFree, m.Alarm = f.free, f.alarm
 	return leases.Fact{Member: m, Alive: f.now.Healthy}
 }

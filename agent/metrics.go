@@ -1,7 +1,6 @@
 package agent
 
 import (
-	"context"
 	"errors"
 	"net/http"
 	"strconv"
@@ -21,6 +20,7 @@ type metrics struct {
 	reachable prometheus.Gauge
 	healthy   prometheus.Gauge
 	leading   prometheus.Gauge
+	alarmed   prometheus.Gauge
 	stalls    *prometheus.HistogramVec
 	freed     *prometheus.CounterVec
 }
@@ -43,6 +43,7 @@ func newMetrics(registry *prometheus.Registry, version string) (*metrics, error)
 		reachable: gauge("etcd_agent_member_reachable", "1 while the member's etcd answers its agent."),
 		healthy:   gauge("etcd_agent_member_healthy", "1 while the member's etcd is in the cluster and serves."),
 		leading:   gauge("etcd_agent_leading", "1 while this agent performs the leader's duties."),
+		alarmed:   gauge("etcd_agent_alarm", "1 while this agent leads and an alarm of etcd stands: with NOSPACE, writes are refused."),
 		stalls: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "etcd_agent_defragmentation_seconds",
 			Help: "How long a member served nobody because this agent had it defragmented, by member and result.",
@@ -58,7 +59,7 @@ func newMetrics(registry *prometheus.Registry, version string) (*metrics, error)
 	m.config.Set(1)
 	var errs []error
 	for _, c := range []prometheus.Collector{
-		m.decisions, m.restarts, m.renewals, m.requests, m.config, m.reachable, m.healthy, m.leading, m.stalls, m.freed, info,
+		m.decisions, m.restarts, m.renewals, m.requests, m.config, m.reachable, m.healthy, m.leading, m.alarmed, m.stalls, m.freed, info,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 	} {
 		errs = append(errs, registry.Register(c))
@@ -80,14 +81,7 @@ func (m *metrics) renewed(err error) {
 }
 
 func (m *metrics) defragmented(d leader.Defragmented) {
-	result := "defragmented"
-	switch {
-	case errors.Is(d.Err, context.Canceled):
-		result = "left" // the agent does not lead any more, and etcd goes on: the stall may be longer than what was seen
-	case d.Err != nil:
-		result = "failed"
-	}
-	m.stalls.WithLabelValues(d.Member, result).Observe(d.Took.Seconds())
+	m.stalls.WithLabelValues(d.Member, d.Result()).Observe(d.Took.Seconds())
 	if d.After.Size > 0 {
 		m.freed.WithLabelValues(d.Member).Add(float64(max(d.Before.Size-d.After.Size, 0)))
 	}

@@ -154,6 +154,8 @@ func concluded(a leases.SnapshotAnswer) v1alpha1.EtcdSnapshotStatus {
 	if a.Object == "" {
 		status.Message = "everything was saved before"
 	}
-	status.Artifact = &v1alpha1.SnapshotArtifact{Key: a.Object, Revision: a.Revision, Size: a.Size, SHA256: a.SHA256}
+	status.Artifact = &v1alpha1.SnapshotArtifact{
+		Key: a.Object, URI: a.URI, Revision: a.Revision, Size: a.Size, SHA256: a.SHA256, StorageVersion: a.StorageVersion,
+	}
 	return status
 }

@@ -92,5 +92,5 @@ func (s *stage) obey() {
 }
 
 func done7(uid string) leases.SnapshotAnswer {
-	return leases.SnapshotAnswer{UID: uid, Phase: leases.SnapshotSucceeded, Object: "demo/full", Revision: 7, Size: 9, SHA256: "ab"}
+	return leases.SnapshotAnswer{UID: uid, Phase: leases.SnapshotSucceeded, Object: "demo/full", URI: "s3://b/demo/full", Revision: 7, Size: 9, SHA256: "ab", StorageVersion: "3.6"}
 }

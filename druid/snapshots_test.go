@@ -43,7 +43,7 @@ func TestEtcdSnapshotsAreOrderedOneByOneAndTold(t *testing.T) {
 	got := s.becomes("a", v1alpha1.SnapshotSucceeded)
 	want := v1alpha1.EtcdSnapshotStatus{
 		Phase: v1alpha1.SnapshotSucceeded, Message: "saved", StartedAt: got.StartedAt, FinishedAt: got.FinishedAt,
-		Artifact: &v1alpha1.SnapshotArtifact{Key: "demo/full", Revision: 7, Size: 9, SHA256: "ab"},
+		Artifact: &v1alpha1.SnapshotArtifact{Key: "demo/full", URI: "s3://b/demo/full", Revision: 7, Size: 9, SHA256: "ab", StorageVersion: "3.6"},
 	}
 	if diff := cmp.Diff(want, got); diff != "" || got.FinishedAt.Sub(got.StartedAt.Time) != time.Minute {
 		t.Errorf("(-want +got)\n%s", diff)

@@ -55,6 +55,7 @@ func TestOrdersOnARealServer(t *testing.T) {
 	now := time.Now().UTC().Truncate(time.Second)
 	answer := leases.SnapshotAnswer{
 		UID: "one", Phase: leases.SnapshotSucceeded, Started: now, Finished: now, Object: "full", Size: 1, SHA256: "ab", Revision: 7,
+		URI: "s3://b/full", StorageVersion: "3.6.0",
 	}
 	if err := s.store.AnswerSnapshot(t.Context(), leases.ComponentFullSnapshot, order.Version, answer); err != nil {
 		t.Fatal(err)

@@ -42,7 +42,7 @@ func fullMember() Member {
 		Raft:     Raft{Term: 3, Committed: 42, LastTerm: 3, LastIndex: 43},
 		Floor:    Raft{Term: 2, Committed: 40, LastTerm: 2, LastIndex: 40},
 		Revision: 7, DBSize: 8192, DBSizeInUse: 4096, VolumeFree: 16384, Version: "3.6.16", AgentVersion: "v0.1.0",
-		Data: "intact", Rule: "resume", Reason: "why \"so\"",
+		Data: "intact", Rule: "resume", Reason: "why \"so\"", Alarm: "full: delete keys",
 	}
 }
 
@@ -108,7 +108,7 @@ func TestMemberPatch(t *testing.T) {
 	}{
 		"what is unknown stays as it was":       {Member{}, known(func(*Member) {})},
 		"druid's marks are not the agent's":     {Member{PodUID: "other", VolumeUID: "other", Retire: Retirement{State: RetireDone}}, known(func(*Member) {})},
-		"a new ID drops the old floor":          {Member{ID: 5, Role: RoleLearner}, known(func(m *Member) { m.ID, m.Role, m.Raft, m.Floor = 5, RoleLearner, Raft{}, Raft{} })},
+		"a new ID drops the old floor":          {Member{ID: 5, Role: RoleLearner}, known(func(m *Member) { m.ID, m.Role, m.Raft, m.Floor, m.Alarm = 5, RoleLearner, Raft{}, Raft{}, "" })},
 		"a rule without reason drops the other": {Member{Rule: "join"}, known(func(m *Member) { m.Rule, m.Reason = "join", "" })},
 		"a new size leaves the rest alone":      {Member{DBSize: 1}, known(func(m *Member) { m.DBSize = 1 })},
 	} {

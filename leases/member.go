@@ -18,7 +18,7 @@ const (
 )
 
 // Annotations of a member Lease. AnnotationPodUID, AnnotationVolumeUID and AnnotationHealing are written by druid, AnnotationRetire by druid
-// and the leader's agent, the others by the member's agent.
+// and the leader's agent, annotationDefragmentation by the leader's agent, the others by the member's agent.
 const (
 	AnnotationPodUID    = Prefix + "pod-uid"
 	AnnotationVolumeUID = Prefix + "volume-uid"
@@ -36,6 +36,7 @@ const (
 	annotationData         = Prefix + "data"
 	annotationRule         = Prefix + "rule"
 	annotationReason       = Prefix + "reason"
+	annotationAlarm        = Prefix + "alarm"
 )
 
 // Member is what a member Lease says.
@@ -66,6 +67,11 @@ type Member struct {
 	// Data is the last seen state of the data directory, Rule the row of the start decision that was last taken and
 	// Reason its words for a person (Wait and Refuse only).
 	Data, Rule, Reason string
+	// Alarm is what the member's agent, while it leads, says of an alarm of etcd that stands: the rule, and why it waits. Empty while none
+	// does, and where another agent leads.
+	Alarm string
+	// Defragmentation is the last one of the member's database, zero for none.
+	Defragmentation Defragmentation
 	// Retire is the drain mark, zero for a member that is to stay.
 	Retire Retirement
 	// Healing is what druid does about a member that does not get on its feet by itself.
@@ -131,8 +137,11 @@ func DecodeMember(lease *coordinationv1.Lease) (Member, error) {
 		Data:         d.text(annotationData),
 		Rule:         d.text(annotationRule),
 		Reason:       d.text(annotationReason),
+		Alarm:        d.text(annotationAlarm),
 		Retire:       ParseRetirement(d.text(AnnotationRetire)),
 		Healing:      ParseHealing(d.text(AnnotationHealing)),
+
+		Defragmentation: ParseDefragmentation(d.text(annotationDefragmentation)),
 	}
 	m.ID, m.Role = d.holder(lease.Spec.HolderIdentity)
 	if d.err != nil {

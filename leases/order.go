@@ -36,13 +36,16 @@ type SnapshotAnswer struct {
 	// Started and Finished by the clock of the agent that writes it.
 	Started  time.Time `json:"started,omitzero"`
 	Finished time.Time `json:"finished,omitzero"`
-	// Object is the key of what was saved, empty where nothing was left to save. Size is its bytes, SHA256 its content's digest,
-	// hex.
+	// Object is the key of what was saved, empty where nothing was left to save, and URI where it is. Size is its bytes, SHA256 its
+	// content's digest, hex.
 	Object string `json:"object,omitempty"`
+	URI    string `json:"uri,omitempty"`
 	Size   int64  `json:"size,omitempty"`
 	SHA256 string `json:"sha256,omitempty"`
 	// Revision up to which everything is saved.
 	Revision int64 `json:"revision,omitempty"`
+	// StorageVersion of etcd that a full needs, as etcd tells it; empty of deltas and where etcd did not tell it.
+	StorageVersion string `json:"storageVersion,omitempty"`
 	// Error of one that failed, for a person.
 	Error string `json:"error,omitempty"`
 }

@@ -59,7 +59,7 @@ func (r Record) patch(version Version) (leasePatch, error) {
 type MemberPatch struct {
 	// Member holds the facts. What it leaves unknown (zero) stays in the Lease as it was, because a fact that was true
 	// once is evidence: an agent that restarts must not wipe the ID that its member had. Two groups are written as a
-	// whole: Rule with Reason, and ID with Role, Raft and Floor.
+	// whole: Rule with Reason, and ID with Role, Raft, Floor and Alarm.
 	Member Member
 	// At is the version of the Lease that the patch answers, empty for whatever is there. The Store fails with ErrConflict
 	// when the Lease was changed since, so that nobody overwrites what he has not read.
@@ -113,6 +113,7 @@ func (p MemberPatch) annotations(reasonLimit int) annotationPatch {
 	if m.ID != 0 {
 		a.exactly(annotationRaft, formatRaft(m.Raft))
 		a.exactly(annotationRaftFloor, formatRaft(m.Floor))
+		a.exactly(annotationAlarm, truncate(m.Alarm, reasonLimit))
 	}
 	return a
 }

@@ -45,5 +45,8 @@ func defragmentation(spec *v1alpha1.DefragmentationSpec) config.Defragmentation 
 	if spec.MinFreeBytes != nil {
 		d.MinFreeBytes = spec.MinFreeBytes.Value()
 	}
+	if spec.OutOfSpace != "" {
+		d.OutOfSpace = config.OutOfSpace(spec.OutOfSpace)
+	}
 	return d
 }

@@ -56,7 +56,7 @@ func full() *v1alpha1.EtcdCluster {
 	}
 	cluster.Spec.Defragmentation = &v1alpha1.DefragmentationSpec{
 		Disabled: true, Schedule: "0 3 * * SUN", TimeZone: "Europe/Berlin", Window: &metav1.Duration{Duration: 2 * time.Hour},
-		MinFreePercent: new(int32(30)), MinFreeBytes: new(resource.MustParse("50Mi")),
+		MinFreePercent: new(int32(30)), MinFreeBytes: new(resource.MustParse("50Mi")), OutOfSpace: v1alpha1.OutOfSpaceDefragment,
 	}
 	cluster.Spec.Resources = corev1.ResourceRequirements{
 		Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1"), corev1.ResourceMemory: resource.MustParse("2Gi")},

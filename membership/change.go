@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
@@ -27,6 +28,8 @@ var (
 	ErrNotFound = errors.New("member not found")
 	// ErrExists: a member with the peer URL is listed already.
 	ErrExists = errors.New("peer URL is listed already")
+	// ErrCompacted: the revision was compacted before.
+	ErrCompacted = errors.New("compacted already")
 )
 
 var classes = []struct {
@@ -40,6 +43,7 @@ var classes = []struct {
 	{rpctypes.ErrMemberNotFound, ErrNotFound},
 	{rpctypes.ErrPeerURLExist, ErrExists},
 	{rpctypes.ErrMemberExist, ErrExists},
+	{rpctypes.ErrCompacted, ErrCompacted},
 }
 
 // classify joins our sentinel to etcd's error, whose own words tell a person more.
@@ -81,6 +85,38 @@ func Remove(ctx context.Context, client *clientv3.Client, id uint64) error {
 func MoveLeader(ctx context.Context, client *clientv3.Client, id uint64) error {
 	if _, err := client.MoveLeader(ctx, id); err != nil {
 		return fmt.Errorf("move leader to %x: %w", id, classify(err))
+	}
+	return nil
+}
+
+// Compact discards what is older than revision, of all members: afterwards revision is the oldest that can be read. The answer does not
+// wait for the pages to be freed. ErrCompacted says that it was done before.
+func Compact(ctx context.Context, client *clientv3.Client, revision int64) error {
+	if _, err := client.Compact(ctx, revision); err != nil {
+		return fmt.Errorf("compact at revision %d: %w", revision, classify(err))
+	}
+	return nil
+}
+
+// CompactedAt says whether the history before revision is gone: whether the revision before it cannot be read.
+func CompactedAt(ctx context.Context, client *clientv3.Client, revision int64) (Answer, error) {
+	if revision <= 1 {
+		return Yes, nil // there is nothing before it
+	}
+	_, err := client.Get(ctx, "\x00", clientv3.WithRev(revision-1), clientv3.WithCountOnly())
+	if errors.Is(err, rpctypes.ErrCompacted) {
+		return Yes, nil
+	}
+	if err != nil {
+		return Unknown, fmt.Errorf("read at revision %d: %w", revision-1, err)
+	}
+	return No, nil
+}
+
+// DisarmNoSpace takes back the alarm NOSPACE that stands for the member with id, and no other one.
+func DisarmNoSpace(ctx context.Context, client *clientv3.Client, id uint64) error {
+	if _, err := client.AlarmDisarm(ctx, &clientv3.AlarmMember{MemberID: id, Alarm: etcdserverpb.AlarmType_NOSPACE}); err != nil {
+		return fmt.Errorf("disarm NOSPACE of %x: %w", id, err)
 	}
 	return nil
 }

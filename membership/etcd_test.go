@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/server/v3/embed"
 
@@ -108,5 +109,57 @@ func TestRefusedChangesSayWhy(t *testing.T) {
 	}
 	if err := Remove(t.Context(), client, learner.ID); !errors.Is(err, ErrNotFound) {
 		t.Errorf("remove of what is gone: %v", err)
+	}
+}
+
+func TestAlarmsAndRevisionsAreChangedOneByOne(t *testing.T) {
+	endpoint, _ := single(t, "one")
+	client, err := dialTest(t.Context(), endpoint)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = client.Close() }()
+	status, err := ReadStatus(t.Context(), client, endpoint)
+	if err != nil || status.Quota <= 0 {
+		t.Fatalf("status %+v, err %v; want the quota too", status, err)
+	}
+	var revision int64
+	for range 3 {
+		put, err := client.Put(t.Context(), "a", "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		revision = put.Header.Revision
+	}
+	for _, want := range []error{nil, ErrCompacted} {
+		before, err := CompactedAt(t.Context(), client, revision)
+		if err != nil || before != AnswerOf(want != nil) {
+			t.Errorf("compacted at %d: %s, %v", revision, before, err)
+		}
+		if err := Compact(t.Context(), client, revision); !errors.Is(err, want) {
+			t.Errorf("compact at %d: %v, want %v", revision, err, want)
+		}
+	}
+	if _, err := CompactedAt(t.Context(), client, revision+9); err == nil {
+		t.Error("it is known what a revision of the future is")
+	}
+	for _, alarm := range []etcdserverpb.AlarmType{etcdserverpb.AlarmType_NOSPACE, etcdserverpb.AlarmType_CORRUPT} {
+		_, err := etcdserverpb.NewMaintenanceClient(client.ActiveConnection()).Alarm(t.Context(), &etcdserverpb.AlarmRequest{
+			Action: etcdserverpb.AlarmRequest_ACTIVATE, MemberID: status.MemberID, Alarm: alarm,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := DisarmNoSpace(t.Context(), client, status.MemberID); err != nil {
+		t.Fatal(err)
+	}
+	alarms, err := Alarms(t.Context(), client)
+	if err != nil || len(alarms) != 1 || alarms[0].Type != AlarmCorrupt {
+		t.Errorf("alarms %+v, %v; want CORRUPT alone", alarms, err)
+	}
+	status, err = ReadStatus(t.Context(), client, endpoint)
+	if err != nil || !status.Corrupt() || status.Serves() {
+		t.Errorf("status %+v, %v", status, err)
 	}
 }

@@ -32,8 +32,10 @@ type Status struct {
 	StorageVersion string
 	// Revision of the key space; DBSize and DBSizeInUse in bytes.
 	Revision, DBSize, DBSizeInUse int64
-	RaftTerm, RaftIndex           uint64
-	AppliedIndex                  uint64
+	// Quota of the database in bytes, 0 where etcd does not tell (before 3.6), below zero for none.
+	Quota               int64
+	RaftTerm, RaftIndex uint64
+	AppliedIndex        uint64
 	// Errors are etcd's own words on what ails the member: raised alarms, no leader.
 	Errors []string
 }
@@ -41,10 +43,22 @@ type Status struct {
 // Healthy says whether the member knows a leader and reports no error of its own.
 func (s Status) Healthy() bool { return s.Leader != 0 && len(s.Errors) == 0 }
 
+// Serves is Healthy, but that it does not count that the alarm NOSPACE stands: such a member still answers reads and votes.
+func (s Status) Serves() bool {
+	return s.Leader != 0 && !slices.ContainsFunc(s.Errors, func(e string) bool { return !strings.Contains(e, AlarmNoSpace) })
+}
+
+// Alarmed says whether the member reports any alarm, of whichever member.
+func (s Status) Alarmed() bool {
+	return slices.ContainsFunc(s.Errors, func(e string) bool {
+		return strings.Contains(e, AlarmNoSpace) || strings.Contains(e, AlarmCorrupt)
+	})
+}
+
 // Corrupt says whether a member's data is known to differ from that of the others: the alarm CORRUPT stands.
 func (s Status) Corrupt() bool {
 	return slices.ContainsFunc(s.Errors, func(e string) bool {
-		return strings.Contains(e, etcdserverpb.AlarmType_CORRUPT.String())
+		return strings.Contains(e, AlarmCorrupt)
 	})
 }
 
@@ -57,7 +71,7 @@ func ReadStatus(ctx context.Context, client *clientv3.Client, endpoint string) (
 	s := Status{
 		ClusterID: resp.Header.GetClusterId(), MemberID: resp.Header.GetMemberId(), Leader: resp.Leader, Role: RoleMember,
 		Version: resp.Version, StorageVersion: resp.StorageVersion,
-		Revision: resp.Header.GetRevision(), DBSize: resp.DbSize, DBSizeInUse: resp.DbSizeInUse,
+		Revision: resp.Header.GetRevision(), DBSize: resp.DbSize, DBSizeInUse: resp.DbSizeInUse, Quota: resp.DbSizeQuota,
 		RaftTerm: resp.RaftTerm, RaftIndex: resp.RaftIndex, AppliedIndex: resp.RaftAppliedIndex, Errors: resp.Errors,
 	}
 	switch {
@@ -69,10 +83,16 @@ func ReadStatus(ctx context.Context, client *clientv3.Client, endpoint string) (
 	return s, nil
 }
 
+// etcd's names of the alarms.
+const (
+	AlarmNoSpace = "NOSPACE"
+	AlarmCorrupt = "CORRUPT"
+)
+
 // Alarm is one raised alarm.
 type Alarm struct {
 	MemberID uint64
-	// Type is etcd's name: NOSPACE or CORRUPT.
+	// Type is etcd's name: AlarmNoSpace or AlarmCorrupt.
 	Type string
 }
 

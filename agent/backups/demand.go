@@ -20,13 +20,16 @@ const (
 // Artifact is what was saved on demand.
 type Artifact struct {
 	Kind string `json:"type"`
-	// Key of the object; empty of a delta where there was nothing to save.
+	// Key of the object, and where it is as a URI; empty of a delta where there was nothing to save.
 	Key string `json:"object,omitempty"`
+	URI string `json:"uri,omitempty"`
 	// Revision up to which everything is saved.
 	Revision int64 `json:"revision"`
 	// Size in bytes.
 	Size   int64  `json:"size,omitempty"`
 	SHA256 string `json:"sha256,omitempty"`
+	// StorageVersion of etcd that a full needs, as etcd tells it; empty of deltas and where etcd did not tell it.
+	StorageVersion string `json:"storageVersion,omitempty"`
 }
 
 // What a demand is answered with when nothing was saved.
@@ -76,6 +79,8 @@ type answer struct {
 type orders struct {
 	// asked holds a mark when somebody wants a full.
 	asked chan struct{}
+	// uri of a key in the store.
+	uri func(key string) string
 
 	mu      sync.Mutex
 	waits   []chan<- answer
@@ -84,7 +89,9 @@ type orders struct {
 	recorder *recording
 }
 
-func newOrders() *orders { return &orders{asked: make(chan struct{}, 1)} }
+func newOrders() *orders {
+	return &orders{asked: make(chan struct{}, 1), uri: func(string) string { return "" }}
+}
 
 // ask for a full and wait for it.
 func (o *orders) ask(ctx context.Context) (Artifact, error) {
@@ -157,7 +164,7 @@ func (o *orders) flush(ctx context.Context) (Artifact, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if object := r.status.Object; object.Header.To == saved {
-		a.Key, a.Size, a.SHA256 = object.Key, object.Size, object.SHA256
+		a.Key, a.URI, a.Size, a.SHA256 = object.Key, o.uri(object.Key), object.Size, object.SHA256
 	}
 	return a, nil
 }

@@ -214,7 +214,9 @@ func (d *Duty) begin(ctx context.Context, c config.Backup, self Identity) (*sess
 	if err != nil {
 		return nil, fmt.Errorf("backup store: %w", err)
 	}
-	return newSession(d, c, self, opened), nil
+	s := newSession(d, c, self, opened)
+	s.orders.uri = parsed.URI
+	return s, nil
 }
 
 // await waits for a channel, for at most d, or until ctx ends.

@@ -36,7 +36,8 @@ func (s *session) takeFull(ctx context.Context, why string) {
 		took := time.Since(began)
 		s.ended <- func(ctx context.Context) { s.fullEnded(ctx, result, took, err) }
 		answer(Artifact{
-			Kind: kindFull, Key: result.Key, Revision: result.Revision, Size: result.ObjectSize, SHA256: result.SHA256,
+			Kind: kindFull, Key: result.Key, URI: s.orders.uri(result.Key), Revision: result.Revision, Size: result.ObjectSize,
+			SHA256: result.SHA256, StorageVersion: result.StorageVersion,
 		}, err)
 		return nil
 	})

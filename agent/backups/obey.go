@@ -118,7 +118,8 @@ func interrupted(err error) bool {
 // conclude writes the final answer until it is written: else what was saved would have to be saved again.
 func (d *Duty) conclude(ctx context.Context, component leases.Component, a leases.SnapshotAnswer, artifact Artifact, failure error) error {
 	a.Phase, a.Finished = leases.SnapshotSucceeded, time.Now().UTC()
-	a.Object, a.Revision, a.Size, a.SHA256 = artifact.Key, artifact.Revision, artifact.Size, artifact.SHA256
+	a.Object, a.URI, a.Revision, a.Size, a.SHA256 = artifact.Key, artifact.URI, artifact.Revision, artifact.Size, artifact.SHA256
+	a.StorageVersion = artifact.StorageVersion
 	if failure != nil {
 		a.Phase, a.Error = leases.SnapshotFailed, failure.Error()
 	}

@@ -95,7 +95,8 @@ func TestOrdersAreObeyedOnceAndAnswered(t *testing.T) {
 	last := put(t, client, 5)
 	o.order(fullLease, "second")
 	answer := o.answered(fullLease, "second", leases.SnapshotSucceeded)
-	if answer.Revision < last || answer.Size == 0 || answer.Size != object(t, s, answer.Object) || answer.SHA256 == "" || answer.Error != "" {
+	if answer.Revision < last || answer.Size == 0 || answer.Size != object(t, s, answer.Object) || answer.SHA256 == "" || answer.Error != "" ||
+		!strings.HasSuffix(answer.URI, answer.Object) || !strings.HasPrefix(answer.URI, "dir:///") || !strings.HasPrefix(answer.StorageVersion, "3.7") {
 		t.Errorf("answered %+v after revision %d", answer, last)
 	}
 	fulls := len(history(t, s).Fulls)

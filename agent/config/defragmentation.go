@@ -20,14 +20,32 @@ type Defragmentation struct {
 	MinFreeBytes   int64 `json:"minFreeBytes"`
 	// Interval between two looks at the sizes of all databases, and so between two members' turns.
 	Interval Duration `json:"interval"`
+	// OutOfSpace is what is done when etcd raised the alarm NOSPACE.
+	OutOfSpace OutOfSpace `json:"outOfSpace"`
+	// HistoryWindow is how long a revision must have been there before it is compacted for that.
+	HistoryWindow Duration `json:"historyWindow"`
 }
+
+// OutOfSpace is what the leader's agent does about the alarm NOSPACE.
+type OutOfSpace string
+
+// What it does. The words are those of the EtcdCluster.
+const (
+	OutOfSpaceCompact    OutOfSpace = "Compact"
+	OutOfSpaceDefragment OutOfSpace = "Defragment"
+	OutOfSpaceNothing    OutOfSpace = "Nothing"
+)
 
 // DefaultDefragmentation is what druid renders for a cluster that says nothing, but for Enabled. The thresholds are those of
 // OpenShift's cluster-etcd-operator (pkg/operator/defragcontroller: 45 % and 100 MiB), which counts the bytes of the whole
 // file; counting those that are free spares databases that would give little back. A minute after its turn a member is back
 // with its clients, whose probes ask each second and whose Lease is renewed each 15 s; cluster-etcd-operator waits 36 s.
+// Five minutes of history are what kube-apiserver leaves its watchers (storage/etcd3, compactInterval).
 func DefaultDefragmentation() Defragmentation {
-	return Defragmentation{Window: Duration(time.Hour), MinFreePercent: 45, MinFreeBytes: 100 << 20, Interval: Duration(time.Minute)}
+	return Defragmentation{
+		Window: Duration(time.Hour), MinFreePercent: 45, MinFreeBytes: 100 << 20, Interval: Duration(time.Minute),
+		OutOfSpace: OutOfSpaceCompact, HistoryWindow: Duration(5 * time.Minute),
+	}
 }
 
 // validate names every field that is out of its range. A schedule that cannot be read is no error: it opens no window, and
@@ -40,6 +58,12 @@ func (d Defragmentation) validate() (errs []error) {
 	}
 	if d.MinFreeBytes < 0 {
 		errs = append(errs, fmt.Errorf("defragmentation.minFreeBytes is %d, want 0 or more", d.MinFreeBytes))
+	}
+	errs = append(errs, within("defragmentation.historyWindow", d.HistoryWindow, time.Second, time.Hour))
+	switch d.OutOfSpace {
+	case OutOfSpaceCompact, OutOfSpaceDefragment, OutOfSpaceNothing:
+	default:
+		errs = append(errs, fmt.Errorf("defragmentation.outOfSpace is %q, want Compact, Defragment or Nothing", d.OutOfSpace))
 	}
 	return errs
 }

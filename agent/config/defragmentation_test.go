@@ -77,6 +77,8 @@ func TestDefragmentationIsOffUnlessTheFileSaysOn(t *testing.T) {
 	for content, want := range map[string]string{
 		"window: 1s":         "defragmentation.window is 1s, want 1m0s to 24h0m0s",
 		"interval: 1s":       "defragmentation.interval is 1s, want 5s to 1h0m0s",
+		"historyWindow: 2h":  "defragmentation.historyWindow is 2h0m0s, want 1s to 1h0m0s",
+		"outOfSpace: Panic":  `defragmentation.outOfSpace is "Panic", want Compact, Defragment or Nothing`,
 		"minFreePercent: 0":  "defragmentation.minFreePercent is 0, want 1 to 99",
 		"minFreeBytes: -100": "defragmentation.minFreeBytes is -100, want 0 or more",
 	} {

@@ -14,7 +14,7 @@ import (
 
 func TestReloadableIsReadAsItWasWritten(t *testing.T) {
 	want := Reloadable{LogLevel: "debug", RenewInterval: Duration(20 * time.Second), LeaseDuration: Duration(time.Minute), SuperfluousGracePeriod: Duration(90 * time.Second),
-		Defragmentation: Defragmentation{Enabled: true, Schedule: "0 3 * * *", TimeZone: "Europe/Berlin", Window: Duration(2 * time.Hour), MinFreePercent: 30, MinFreeBytes: 7, Interval: Duration(2 * time.Minute)}, Backup: saved()}
+		Defragmentation: Defragmentation{Enabled: true, Schedule: "0 3 * * *", TimeZone: "Europe/Berlin", Window: Duration(2 * time.Hour), MinFreePercent: 30, MinFreeBytes: 7, Interval: Duration(2 * time.Minute), OutOfSpace: OutOfSpaceDefragment, HistoryWindow: Duration(time.Minute)}, Backup: saved()}
 	content, err := want.YAML()
 	if err != nil {
 		t.Fatal(err)

@@ -53,6 +53,11 @@ func newCluster(t *testing.T) *cluster {
 
 func newClusterOf(t *testing.T, names []string) *cluster {
 	t.Helper()
+	return newClusterWith(t, names, func(*embed.Config) {})
+}
+
+func newClusterWith(t *testing.T, names []string, configure func(*embed.Config)) *cluster {
+	t.Helper()
 	c := &cluster{t: t, configs: map[string]*embed.Config{}, members: map[string]*embed.Etcd{}}
 	var initial []string
 	for _, name := range names {
@@ -62,6 +67,7 @@ func newClusterOf(t *testing.T, names []string) *cluster {
 		e.ElectionMs = 5000
 		e.ListenPeerUrls, e.ListenClientUrls = []url.URL{{Scheme: "http", Host: machine.Address(t)}}, []url.URL{{Scheme: "http", Host: machine.Address(t)}}
 		e.AdvertisePeerUrls, e.AdvertiseClientUrls = e.ListenPeerUrls, e.ListenClientUrls
+		configure(e)
 		c.configs[name] = e
 		initial = append(initial, name+"="+e.ListenPeerUrls[0].String())
 	}

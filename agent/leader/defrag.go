@@ -32,6 +32,8 @@ type DefragPolicy struct {
 	// Enabled; Window: it may be begun now, Unknown when the schedule cannot be read; Scheduled: windows were chosen.
 	Enabled, Window, Scheduled membership.Answer
 	Thresholds                 membership.Thresholds
+	// Cure says what is done about the alarm NOSPACE.
+	Cure CurePolicy
 	// Interval between two looks at the sizes of all databases, and so between two steps. A new leader waits as long before
 	// its first look, so that what its predecessor began is over or is seen to go on.
 	Interval time.Duration
@@ -61,9 +63,9 @@ type defragMemory struct {
 	movedAt  time.Time
 }
 
-// defragment looks at the sizes once per interval and does at most one thing. What an agent that died or lost leadership left
+// tendDatabases looks at the databases once per interval and does at most one thing. What an agent that died or lost leadership left
 // to do is measured anew by the next one.
-func (r *round) defragment(ctx context.Context, self Cluster, view membership.View) error {
+func (r *round) tendDatabases(ctx context.Context, self Cluster, view membership.View) error {
 	if r.Defrag == nil {
 		return nil
 	}
@@ -72,6 +74,14 @@ func (r *round) defragment(ctx context.Context, self Cluster, view membership.Vi
 		return nil
 	}
 	defer func() { r.sizedAt = time.Now() }() // the pause begins when the step has ended
+	if acted, err := r.cure(ctx, self, view, policy); acted || err != nil {
+		return err
+	}
+	return r.defragment(ctx, self, view, policy)
+}
+
+// defragment has the next fragmented database defragmented, or hands leadership on before the leader's.
+func (r *round) defragment(ctx context.Context, self Cluster, view membership.View, policy DefragPolicy) error {
 	w := sizes{self: self, view: view, facts: membership.DefragFacts{
 		Enabled: policy.Enabled, Window: policy.Window, Scheduled: policy.Scheduled, Turn: membership.FragmentsUnknown,
 	}}
@@ -91,11 +101,16 @@ func (r *round) defragment(ctx context.Context, self Cluster, view membership.Vi
 	case membership.Defrag:
 		return r.defragOne(ctx, w)
 	case membership.DefragMove:
-		r.defrag.movedAt = time.Now() // also when the answer is lost: it may have been done
-		return r.moveAway(ctx, "defragment "+w.member.Name, d.Rule)
+		return r.moveFor(ctx, w, d.Rule)
 	case membership.DefragKeep, membership.DefragWait:
 	}
 	return nil
+}
+
+// moveFor moves leadership, so that our member's database can be defragmented.
+func (r *round) moveFor(ctx context.Context, w sizes, rule string) error {
+	r.defrag.movedAt = time.Now() // also when the answer is lost: it may have been done
+	return r.moveAway(ctx, "defragment "+w.member.Name, rule)
 }
 
 // tellDefrag counts and logs a decision once per change, and lets the others have their turn before a member without room.
@@ -162,6 +177,7 @@ func (r *round) defragged(ctx context.Context, w sizes, took time.Duration, fail
 		last.Helped = done.After.Size > 0 && !w.thresholds.Fragmented(done.After)
 	}
 	r.remember(w.member.ID, last)
+	r.noteDefrag(ctx, done)
 	if r.Defragmented != nil {
 		r.Defragmented(done)
 	}

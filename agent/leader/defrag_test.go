@@ -26,6 +26,7 @@ func policy() DefragPolicy {
 	return DefragPolicy{
 		Enabled: membership.Yes, Window: membership.Yes, Scheduled: membership.No,
 		Thresholds: membership.Thresholds{FreePercent: 45, FreeBytes: mib}, Interval: 200 * time.Millisecond,
+		Cure: CurePolicy{Enabled: membership.No, Compact: membership.No},
 	}
 }
 
@@ -39,7 +40,12 @@ type defragCluster struct {
 
 func newDefragCluster(t *testing.T, members ...string) *defragCluster {
 	t.Helper()
-	d := &defragCluster{drainCluster: newDrainClusterOf(t, members), policy: policy()}
+	return newDefragClusterOn(newDrainClusterOf(t, members), members)
+}
+
+func newDefragClusterOn(c *drainCluster, members []string) *defragCluster {
+	c.t.Helper()
+	d := &defragCluster{drainCluster: c, policy: policy()}
 	d.defrag = func(time.Time) DefragPolicy {
 		d.mu.Lock()
 		defer d.mu.Unlock()
@@ -184,6 +190,20 @@ func (d *defragCluster) compacts(from, more int) (order []string) {
 	return order
 }
 
+// noted waits until the Leases tell of the members' defragmentations.
+func (d *defragCluster) noted(members ...string) {
+	d.t.Helper()
+	for _, name := range members {
+		d.eventually("the Lease of "+name+" tells", func() error {
+			lease, err := d.store.Member(d.t.Context(), name)
+			if n := lease.Defragmentation; err == nil && (n.Result != DefragDone || n.At.IsZero() || n.Took <= 0 || n.After <= 0 || n.After >= n.Before) {
+				err = fmt.Errorf("it says %+v", n)
+			}
+			return err
+		})
+	}
+}
+
 // writer writes until the returned func is called, which says how many writes were acknowledged.
 func (d *defragCluster) writer() (end func() int) {
 	d.t.Helper()
@@ -230,6 +250,7 @@ func TestFollowersAreDefragmentedThenTheLeaderThatWas(t *testing.T) {
 	if want := append(followers, leader); !slices.Equal(order, want) {
 		t.Errorf("defragmented %v, want %v", order, want)
 	}
+	d.noted(order...)
 	if d.mustLead() == leader {
 		t.Errorf("%s leads, want that leadership moved before its turn", leader)
 	}

@@ -25,6 +25,7 @@ import (
 
 	"github.com/etcd-druid/druid/agent/transport"
 	"github.com/etcd-druid/druid/leases"
+	"github.com/etcd-druid/druid/membership"
 	"github.com/etcd-druid/druid/test/env"
 )
 
@@ -36,6 +37,7 @@ type drainCluster struct {
 	// defrag and defragmented are what the agents are given; nil for agents that defragment nobody.
 	defrag       func(time.Time) DefragPolicy
 	defragmented func(Defragmented)
+	alarmed      func(membership.CureDecision)
 }
 
 func podUID(name string) string { return "pod-" + name }
@@ -48,7 +50,14 @@ func newDrainCluster(t *testing.T, more ...string) *drainCluster {
 
 func newDrainClusterOf(t *testing.T, names []string, more ...string) *drainCluster {
 	t.Helper()
-	d := &drainCluster{cluster: newClusterOf(t, names), config: env.APIServer(t)}
+	return newDrainClusterOn(newClusterOf(t, names), names, more...)
+}
+
+// newDrainClusterOn makes the Leases of a cluster.
+func newDrainClusterOn(c *cluster, names []string, more ...string) *drainCluster {
+	t := c.t
+	t.Helper()
+	d := &drainCluster{cluster: c, config: env.APIServer(t)}
 	d.admin, d.namespace = kubernetes.NewForConfigOrDie(d.config), env.Namespace(t, d.config)
 	d.seen = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "seen_total", Help: "Decisions."}, []string{"table", "rule"})
 	api := d.admin.CoordinationV1().Leases(d.namespace)
@@ -341,7 +350,7 @@ func (d *drainCluster) agentBehind(gate Gate, name, uid string, f *fault) (died 
 		Self:    func() (Cluster, bool) { return self, true },
 		PeerURL: d.peerURL,
 		Grace:   func() time.Duration { return grace },
-		Defrag:  d.defrag, Defragmented: d.defragmented,
+		Defrag:  d.defrag, Defragmented: d.defragmented, Alarmed: d.alarmed,
 		Log: slog.New(slog.DiscardHandler),
 	})
 	duties.poll, duties.handBack = 100*time.Millisecond, 2*time.Second

@@ -60,7 +60,10 @@ type Options struct {
 	// it may be nil.
 	Defrag       func(now time.Time) DefragPolicy
 	Defragmented func(Defragmented)
-	Log          *slog.Logger
+	// Alarmed is told what is done about etcd's alarms whenever that changes, and that nothing is to be done (the zero decision) when
+	// none stands or this agent does not lead any more; it may be nil.
+	Alarmed func(membership.CureDecision)
+	Log     *slog.Logger
 	// Decisions counts decisions by table and rule.
 	Decisions *prometheus.CounterVec
 }
@@ -97,6 +100,8 @@ type round struct {
 	// sizedAt is when the databases' sizes were last looked at, lastDefrag the last decision about them.
 	sizedAt    time.Time
 	lastDefrag string
+	// curing is what is known of the revisions, and of the alarm.
+	curing curing
 	// trouble that was logged last.
 	trouble string
 }
@@ -113,6 +118,7 @@ func (d *Duties) Run(ctx context.Context) error {
 // perform looks at each poll, at once when the record changed, and again at once after a step that another one follows.
 func (d *Duties) perform(ctx context.Context, versions <-chan leases.Version) error {
 	r := &round{Duties: d, since: map[uint64]time.Time{}, last: map[uint64]string{}, sizedAt: time.Now()}
+	defer r.tellAlarm(membership.CureDecision{})
 	for {
 		again, err := r.look(ctx)
 		r.note(ctx, err)
@@ -169,7 +175,7 @@ func (r *round) look(ctx context.Context) (again bool, err error) {
 	if err = errors.Join(err, r.removeSuperfluous(ctx, self, view)); again || err != nil {
 		return again, err
 	}
-	return false, r.defragment(ctx, self, view)
+	return false, r.tendDatabases(ctx, self, view)
 }
 
 // read gets the record. One that cannot be read leaves nothing to act on.

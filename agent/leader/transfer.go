@@ -41,11 +41,12 @@ func Transfer(ctx context.Context, dial membership.Dial, local string) (to uint6
 	return to, membership.MoveLeader(ctx, client, to)
 }
 
-// successor is the healthy voter with the highest raft index; of equals the lowest ID, so that the choice is settled.
+// successor is the voter that serves and has the highest raft index; of equals the lowest ID, so that the choice is settled. The alarm
+// NOSPACE hinders nobody: it stands for all members alike, whoever leads.
 func successor(self uint64, voters []membership.Status) (uint64, bool) {
 	var best membership.Status
 	for _, s := range voters {
-		if s.MemberID == self || !s.Healthy() || s.Role == membership.RoleLearner {
+		if s.MemberID == self || !s.Serves() || s.Role == membership.RoleLearner {
 			continue
 		}
 		if best.MemberID == 0 || s.RaftIndex > best.RaftIndex || s.RaftIndex == best.RaftIndex && s.MemberID < best.MemberID {

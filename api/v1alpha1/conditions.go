@@ -131,6 +131,8 @@ const (
 	ReasonRecordUnreadable = "RecordUnreadable"
 	// ReasonRecordLost: the cluster record vanished before the cluster was known to have formed.
 	ReasonRecordLost = "RecordLost"
+	// ReasonAlarmRaised: an alarm of etcd stands. With NOSPACE all writes are refused.
+	ReasonAlarmRaised = "AlarmRaised"
 	// ReasonForeignObject: an object that the cluster needs exists and belongs to somebody else.
 	ReasonForeignObject = "ForeignObject"
 	// ReasonRefusedByAPI: the API server refuses an object of the cluster, for example because of a quota.

@@ -50,4 +50,25 @@ type DefragmentationSpec struct {
 	// +kubebuilder:validation:XValidation:rule="quantity(string(self)).compareTo(quantity('0')) >= 0",message="minFreeBytes must not be negative"
 	// +optional
 	MinFreeBytes *resource.Quantity `json:"minFreeBytes,omitempty"`
+
+	// outOfSpace is what is done when a database reached etcd.quotaBackendBytes and etcd refuses all writes (alarm NOSPACE). With Compact, old
+	// revisions are compacted where what is in use leaves no room: those that are at least five minutes old, and backed up where the cluster is.
+	// A client that still wants to read or watch from them is told that they are compacted. Then the members are defragmented one at a time, at
+	// any time of the day, also the only one, and the alarm is disarmed once every file is below 90 % of the quota. With Defragment the same is
+	// done without compacting. With Nothing, or while disabled is set, all of it is left to a person.
+	// +kubebuilder:default=Compact
+	// +optional
+	OutOfSpace OutOfSpaceAction `json:"outOfSpace,omitempty"`
 }
+
+// OutOfSpaceAction is what is done when etcd refuses writes for want of space.
+//
+// +kubebuilder:validation:Enum=Compact;Defragment;Nothing
+type OutOfSpaceAction string
+
+// What is done about the alarm NOSPACE.
+const (
+	OutOfSpaceCompact    OutOfSpaceAction = "Compact"
+	OutOfSpaceDefragment OutOfSpaceAction = "Defragment"
+	OutOfSpaceNothing    OutOfSpaceAction = "Nothing"
+)

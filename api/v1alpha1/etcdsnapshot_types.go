@@ -13,6 +13,8 @@ import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 // +kubebuilder:printcolumn:name="Phase",type=string,JSONPath=`.status.phase`
 // +kubebuilder:printcolumn:name="Revision",type=integer,JSONPath=`.status.artifact.revision`
 // +kubebuilder:printcolumn:name="Bytes",type=integer,JSONPath=`.status.artifact.size`,priority=1
+// +kubebuilder:printcolumn:name="Storage version",type=string,JSONPath=`.status.artifact.storageVersion`,priority=1
+// +kubebuilder:printcolumn:name="URI",type=string,JSONPath=`.status.artifact.uri`,priority=1
 // +kubebuilder:printcolumn:name="Message",type=string,JSONPath=`.status.message`,priority=1
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 type EtcdSnapshot struct {
@@ -113,6 +115,9 @@ type SnapshotArtifact struct {
 	// key of the object in the store; empty of a Delta where nothing was left to save.
 	// +optional
 	Key string `json:"key,omitempty"`
+	// uri of the object: s3://<bucket>/<key>, or dir://<path> as the agents mount it.
+	// +optional
+	URI string `json:"uri,omitempty"`
 	// revision of etcd up to which everything is saved.
 	// +optional
 	Revision int64 `json:"revision,omitempty"`
@@ -122,4 +127,7 @@ type SnapshotArtifact struct {
 	// sha256 of what the object holds, hex.
 	// +optional
 	SHA256 string `json:"sha256,omitempty"`
+	// storageVersion of etcd that a Full needs to be restored, like 3.6.0. Empty of a Delta, and where etcd does not tell it: before 3.6.
+	// +optional
+	StorageVersion string `json:"storageVersion,omitempty"`
 }

@@ -52,6 +52,7 @@ spec:
     window: 2h30m
     minFreePercent: 30
     minFreeBytes: 50Mi
+    outOfSpace: Nothing
 ` + validBackup
 
 // All validation is in the CustomResourceDefinition, so only a real API server can tell whether it holds.
@@ -133,6 +134,7 @@ func testRefusesWhatCannotWork(t *testing.T, clusters dynamic.ResourceInterface)
 		"a window of seconds":                 {[]edit{{"spec.defragmentation.window", "59s"}}, "window must be a duration from 1m to 24h"},
 		"a window of days":                    {[]edit{{"spec.defragmentation.window", "25h"}}, "window must be a duration from 1m to 24h"},
 		"a database that is all free":         {[]edit{{"spec.defragmentation.minFreePercent", int64(100)}}, "should be less than or equal to 99"},
+		"an unknown way out of a full disk":   {[]edit{{"spec.defragmentation.outOfSpace", "Panic"}}, `supported values: "Compact", "Defragment", "Nothing"`},
 		"less than no bytes":                  {[]edit{{"spec.defragmentation.minFreeBytes", "-1"}}, "minFreeBytes must not be negative"},
 		"an option that is druid's own":       {[]edit{{"spec.etcd.initialCluster", "a=b"}}, `unknown field "spec.etcd.initialCluster"`},
 	}
@@ -167,6 +169,7 @@ func testAcceptsWhatWorks(t *testing.T, clusters dynamic.ResourceInterface) {
 		"no word of defragmentation":          {{"spec.defragmentation", nil}},
 		"no defragmentation":                  {{"spec.defragmentation", map[string]any{"disabled": true}}},
 		"another night":                       {{"spec.defragmentation.schedule", "05 23 1,15 * mon-fri"}, {"spec.defragmentation.timeZone", "UTC"}},
+		"no compaction":                       {{"spec.defragmentation.outOfSpace", "Defragment"}},
 		"any byte":                            {{"spec.defragmentation.minFreeBytes", int64(0)}},
 		"an image without a registry":         {{"spec.image", "etcd"}},
 		"a registry with a port and no paths": {{"spec.image", "localhost:5000/etcd"}},

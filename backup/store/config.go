@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"path"
 	"path/filepath"
 	"strings"
 )
@@ -235,4 +236,15 @@ func absolute(problems []string, field, path string, required bool) []string {
 		return append(problems, fmt.Sprintf("%s %q is not absolute", field, path))
 	}
 	return problems
+}
+
+// URI of a key in the store, for people and their tools. It names no endpoint: that is the configuration's.
+func (c Config) URI(key string) string {
+	switch {
+	case c.S3 != nil:
+		return "s3://" + path.Join(c.S3.Bucket, c.S3.Prefix, key)
+	case c.Directory != nil:
+		return "dir://" + path.Join(c.Directory.Path, key)
+	}
+	return ""
 }

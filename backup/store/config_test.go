@@ -103,3 +103,16 @@ func TestKeysAndPrefixes(t *testing.T) {
 		t.Errorf("a prefix as key: %v, want ErrInvalid", err)
 	}
 }
+
+func TestAURINamesTheObject(t *testing.T) {
+	for want, c := range map[string]Config{
+		"s3://bucket/demo/full/7":     {S3: &S3{Bucket: "bucket"}},
+		"s3://bucket/a/b/demo/full/7": {S3: &S3{Bucket: "bucket", Prefix: "a/b"}},
+		"dir:///backups/demo/full/7":  {Directory: &Directory{Path: "/backups"}},
+		"":                            {},
+	} {
+		if got := c.URI("demo/full/7"); got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+}

@@ -47,6 +47,17 @@ func problems(d Desired, o Observed) []Problem {
 		all = append(all, memberProblems(m, memberFactsOf(m, o, listed))...)
 	}
 	all = append(all, healingProblems(o, listed)...)
+	return append(all, alarmProblems(listed)...)
+}
+
+// alarmProblems is what the leader's agent says of an alarm. What a member says that leads no more, or is not heard of, may be over.
+func alarmProblems(listed []Member) (all []Problem) {
+	for _, m := range listed {
+		if m.Lease == LeaseOurs && m.Readable && m.Liveness == leases.Live && m.Says.Role == leases.RoleLeader && m.Says.Alarm != "" {
+			all = append(all, Problem{Reason: v1alpha1.ReasonAlarmRaised, Message: "an alarm of etcd stands, with which it refuses writes; " +
+				"the leader's agent says " + m.Says.Alarm})
+		}
+	}
 	return all
 }
 

@@ -26,7 +26,8 @@ var calls = map[Program][]string{
 		"order-start", "order-stop", "order-proceed",
 		// The leader's duties.
 		"complete-record", "publish-list", "remove-superfluous", "move-leader",
-		"claim-removal", "hand-back", "remove-retiring", "acknowledge-removal", "defragment",
+		"claim-removal", "hand-back", "remove-retiring", "acknowledge-removal", "defragment", "note-defragmentation",
+		"compact-history", "disarm-no-space",
 		// The Leases that say who is there.
 		"renew-lease", "renew-leader-lease", "renew-backup-lease",
 		// Backups.

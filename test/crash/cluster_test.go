@@ -91,6 +91,7 @@ func quick() config.Reloadable {
 	r.SuperfluousGracePeriod = config.Duration(10 * time.Second)
 	// No story but that of fragments frees so much.
 	r.Defragmentation.Enabled, r.Defragmentation.MinFreeBytes, r.Defragmentation.Interval = true, 1<<20, config.Duration(5*time.Second)
+	r.Defragmentation.HistoryWindow = config.Duration(time.Second)
 	return r
 }
 

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/etcd-druid/druid/membership"
@@ -44,6 +45,39 @@ var defrags = map[string]scenario{
 		c.startOtherAgents()
 		c.defragmented(p.name)
 	}},
+	"a full database": {members: 1, newborn: true, eve: func(c *cluster) *pod {
+		p := seed(c)
+		p.config.QuotaBackendBytes = 8 << 20
+		p.certify()
+		c.form()
+		p.killAgent()
+		c.fill()
+		return p
+	}, aftermath: func(c *cluster, _ *pod) {
+		c.put("large", "") // which is refused until it is cured
+	}},
+}
+
+// fill writes until etcd refuses it, over the same keys, so that all but the last is history.
+func (c *cluster) fill() {
+	c.t.Helper()
+	// A value fits into a page, so what a commit leaves behind the next one uses, and nearly all of the file is in use.
+	var puts []clientv3.Op
+	for i := range 128 {
+		puts = append(puts, clientv3.OpPut(fmt.Sprintf("large/%03d", i), strings.Repeat("x", 1000)))
+	}
+	c.eventually("etcd refuses writes", func() error {
+		return c.etcd(c.names[0], func(ctx context.Context, client *clientv3.Client) error {
+			for {
+				switch _, err := client.Txn(ctx).Then(puts...).Commit(); {
+				case errors.Is(err, rpctypes.ErrNoSpace):
+					return nil
+				case err != nil:
+					return err
+				}
+			}
+		})
+	})
 }
 
 // fragment writes and compacts until every member's database is mostly free.

@@ -33,6 +33,7 @@ var scenarios = map[crash.Program]map[string][]string{
 		"backups":                {"record-lineage", "take-full", "delete-backup", "sweep-uploads", "renew-backup-lease"},
 		"a backup on demand":     {"answer-snapshot-order", "answer-snapshot-order:2"},
 		"fragmented databases":   {"defragment"},
+		"a full database":        {"compact-history", "note-defragmentation", "disarm-no-space"},
 		"a fragmented leader":    {"move-leader"},
 	},
 	crash.Druid: {

@@ -1,0 +1,221 @@
+package membership
+
+import (
+	"fmt"
+	"iter"
+	"testing"
+	"time"
+
+	"github.com/etcd-druid/druid/test/golden"
+)
+
+// eachCure yields every combination of facts: the answers are the digits of a number.
+func eachCure() iter.Seq[CureFacts] {
+	answers := []Answer{Yes, No, Unknown}
+	return func(yield func(CureFacts) bool) {
+		for alarms := range golden.Bits(anyAlarms) {
+			for fill := range golden.Bits(anyFill) {
+				for history := range golden.Bits(anyHistory) {
+					for n := range 6561 { // 3 to the power of the 8 answers
+						f := CureFacts{Alarms: alarms, Fill: fill, History: history}
+						for _, fact := range []*Answer{&f.Enabled, &f.Firm, &f.Leads, &f.Settled, &f.Healthy, &f.Room, &f.Alone, &f.Moved} {
+							*fact, n = answers[n%3], n/3
+						}
+						if !yield(f) {
+							return
+						}
+					}
+				}
+			}
+		}
+	}
+}
+
+// brokenCure names the promise that a decision breaks, or nothing.
+func brokenCure(f CureFacts, d CureDecision) string {
+	acts := d.Verdict != CureKeep && d.Verdict != CureWait
+	may := f.Alarms == NoSpaceRaised && f.Enabled == Yes && f.Firm == Yes && f.Leads == Yes
+	loose := f.Fill == FollowerLoose || f.Fill == LeaderLoose
+	stalls := d.Verdict == CureDefrag || d.Verdict == CureMove
+	sound := f.Settled == Yes && f.Healthy == Yes && f.Room == Yes
+	switch {
+	case d.Rule == "uncovered":
+		return "no rule covers it"
+	case acts && !may:
+		return "acts without an alarm NOSPACE and no other one, unasked, or without leadership"
+	case d.Verdict == CureDisarm && f.Fill != AllBelow:
+		return "disarms while a file is above the margin, or is not known"
+	case d.Verdict == CureCompact && (f.Fill != Crowded || f.History != HistoryThere):
+		return "compacts although a defragmentation would do, or what is not old and saved"
+	case stalls && (!loose || !sound):
+		return "stalls a member without need, beside another change, on an ailing cluster, or without room"
+	case d.Verdict == CureMove && (f.Fill != LeaderLoose || f.Alone == Yes || f.Moved != No):
+		return "moves leadership although a follower is due, or nobody else is there, or again"
+	case d.Verdict == CureDefrag && f.Fill == LeaderLoose && f.Alone != Yes && f.Moved == No:
+		return "stalls the leader although another one could lead"
+	case d.Verdict == CureWait && d.Reason == "", f.Alarms != NoAlarm && d.Verdict == CureKeep && d.Reason == "":
+		return "does not say why an alarm stays"
+	// It goes on wherever it may.
+	case may && !acts && (f.Fill == AllBelow || f.Fill == Crowded && f.History == HistoryThere || loose && sound):
+		return "what may be done is not"
+	}
+	return ""
+}
+
+func TestCuresAreSafeForAllFacts(t *testing.T) {
+	fired := map[string]int{}
+	for f := range eachCure() {
+		d := DecideCure(f)
+		fired[d.Rule]++
+		if promise := brokenCure(f, d); promise != "" {
+			t.Fatalf("%+v: %+v: %s", f, d, promise)
+		}
+	}
+	var rows [][]string
+	for _, r := range cures {
+		if fired[r.name] == 0 {
+			t.Errorf("row %s can never fire", r.name)
+		}
+		w := r.when
+		rows = append(rows, []string{
+			r.name, golden.Cell(w.Alarms, anyAlarms), golden.Cell(w.Enabled, anyAnswer), golden.Cell(w.Firm, anyAnswer), golden.Cell(w.Leads, anyAnswer),
+			golden.Cell(w.Fill, anyFill), golden.Cell(w.History, anyHistory), golden.Cell(w.Settled, anyAnswer), golden.Cell(w.Healthy, anyAnswer),
+			golden.Cell(w.Room, anyAnswer), golden.Cell(w.Alone, anyAnswer), golden.Cell(w.Moved, anyAnswer),
+			"**" + string(r.verdict) + "**", r.why, fmt.Sprint(fired[r.name]),
+		})
+	}
+	golden.Section(t, decisions, "cures", "## A full database: membership.cures\n\n"+
+		"Asked by the leader's agent once a minute, and before membership.defrags. At most one thing is done each time.\n\n"+golden.Table([]string{
+		"rule", "alarm", "enabled", "firm record", "we lead", "files and margins", "old revisions", "settled",
+		"all healthy", "room", "the only voter", "moved lately", "verdict", "why", "cases",
+	}, rows))
+}
+
+func TestOnlyNoSpaceAloneIsCured(t *testing.T) {
+	space, corrupt, other := Alarm{1, AlarmNoSpace}, Alarm{2, AlarmCorrupt}, Alarm{3, "HEAT"}
+	for name, tc := range map[string]struct {
+		alarms []Alarm
+		want   AlarmsRaised
+	}{
+		"none":                        {nil, NoAlarm},
+		"no space":                    {[]Alarm{space, space}, NoSpaceRaised},
+		"corrupt":                     {[]Alarm{corrupt}, CorruptRaised},
+		"corrupt behind the rest":     {[]Alarm{space, other, corrupt}, CorruptRaised},
+		"one that nobody knows":       {[]Alarm{other}, AlarmsUnknown},
+		"one that nobody knows first": {[]Alarm{other, space}, AlarmsUnknown},
+		"one that nobody knows last":  {[]Alarm{space, other}, AlarmsUnknown},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := AlarmsOf(tc.alarms); got != tc.want {
+				t.Errorf("got %s, want %s", got, tc.want)
+			}
+		})
+	}
+}
+
+func TestTheFullestMemberDecides(t *testing.T) {
+	view := View{Members: []Member{{ID: 1, Name: "c"}, {ID: 2, Name: "b"}, {ID: 3, Name: "a"}, {ID: 9, Name: "l", Learner: true}}}
+	of := func(size, inUse int64) Filled { return Filled{Space{size, inUse}, 1000} }
+	small, loose, crowded, spent := of(899, 899), of(900, 899), of(1000, 900), of(950, 1)
+	due := func(_ Member, s Space) bool { return s.Size != spent.Size }
+	for name, tc := range map[string]struct {
+		leader  uint64
+		c, b, a Filled
+		learner Filled
+		who     string
+		want    Fill
+	}{
+		"all are below":                         {1, small, small, small, small, "", AllBelow},
+		"no quota at all":                       {1, Filled{Space{9000, 9000}, -1}, small, small, small, "", AllBelow},
+		"the first follower":                    {1, loose, loose, loose, small, "a", FollowerLoose},
+		"a follower behind the leader":          {3, loose, small, loose, small, "c", FollowerLoose},
+		"the leader alone":                      {3, small, small, loose, small, "a", LeaderLoose},
+		"a learner counts":                      {3, small, small, small, loose, "l", FollowerLoose},
+		"one that is to rest":                   {3, loose, spent, loose, small, "b", Resting},
+		"crowded before all":                    {3, loose, spent, crowded, small, "a", Crowded},
+		"one does not answer":                   {3, small, Filled{}, small, small, "", FillUnknown},
+		"one does not tell its quota":           {3, small, Filled{Space{1, 1}, 0}, small, small, "", FillUnknown},
+		"a crowded one and one does not answer": {3, crowded, small, small, Filled{}, "", FillUnknown},
+	} {
+		t.Run(name, func(t *testing.T) {
+			filled := map[uint64]Filled{1: tc.c, 2: tc.b, 3: tc.a, 9: tc.learner}
+			if m, got := FillOf(view, tc.leader, filled, due); m.Name != tc.who || got != tc.want {
+				t.Errorf("got %q, %s; want %q, %s", m.Name, got, tc.who, tc.want)
+			}
+			delete(filled, 2)
+			if _, got := FillOf(view, tc.leader, filled, due); got != FillUnknown {
+				t.Errorf("without one of them: %s", got)
+			}
+		})
+	}
+}
+
+func TestAFileThatDoesNotShrinkIsLeftAlone(t *testing.T) {
+	after := Space{Size: 1000, InUse: 400}
+	for name, tc := range map[string]struct {
+		last DefragAttempt
+		now  Space
+		ago  time.Duration
+		want bool
+	}{
+		"as it was left":                 {DefragAttempt{After: after}, after, 30 * 24 * time.Hour, false},
+		"it grew, a moment ago":          {DefragAttempt{After: after}, Space{2000, 400}, time.Minute, false},
+		"it grew":                        {DefragAttempt{After: after}, Space{1101, 400}, 2 * time.Minute, true},
+		"less is in use":                 {DefragAttempt{After: after}, Space{1000, 300}, 2 * time.Minute, true},
+		"it failed, a moment ago":        {DefragAttempt{Failures: 1, After: after}, after, time.Minute, false},
+		"it failed":                      {DefragAttempt{Failures: 1, After: after}, after, 2 * time.Minute, true},
+		"it failed three times":          {DefragAttempt{Failures: 3, After: after}, after, 7 * time.Minute, false},
+		"it failed a hundred times":      {DefragAttempt{Failures: 100, After: after}, after, time.Hour, true},
+		"it was left, and nothing known": {DefragAttempt{Helped: true}, after, 2 * time.Minute, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := tc.last.AgainFull(tc.now, tc.ago); got != tc.want {
+				t.Errorf("got %t", got)
+			}
+			if spent := tc.last.Spent(tc.now); spent && tc.last.AgainFull(tc.now, 2*time.Hour) && tc.last.Failures == 0 {
+				t.Error("spent, and to be defragmented again")
+			}
+		})
+	}
+}
+
+func TestWhatADefragmentationLeftHasNoSlack(t *testing.T) {
+	after := Space{Size: 1000, InUse: 900}
+	for name, tc := range map[string]struct {
+		last DefragAttempt
+		now  Space
+		want bool
+	}{
+		"as it was left":   {DefragAttempt{After: after}, after, true},
+		"hardly a change":  {DefragAttempt{After: after}, Space{1050, 850}, true},
+		"less is in use":   {DefragAttempt{After: after}, Space{1000, 700}, false},
+		"it failed":        {DefragAttempt{Failures: 1, After: after}, after, false},
+		"nothing is known": {DefragAttempt{}, after, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := tc.last.Spent(tc.now); got != tc.want {
+				t.Errorf("got %t", got)
+			}
+		})
+	}
+}
+
+func TestAMemberWithoutSpaceServes(t *testing.T) {
+	for name, tc := range map[string]struct {
+		s               Status
+		serves, alarmed bool
+	}{
+		"well":               {Status{Leader: 1}, true, false},
+		"no leader":          {Status{}, false, false},
+		"no space":           {Status{Leader: 1, Errors: []string{"memberID:1 alarm:NOSPACE "}}, true, true},
+		"corrupt":            {Status{Leader: 1, Errors: []string{"memberID:1  alarm:CORRUPT"}}, false, true},
+		"both":               {Status{Leader: 1, Errors: []string{"memberID:1 alarm:NOSPACE", "memberID:2 alarm:CORRUPT"}}, false, true},
+		"words of a new day": {Status{Leader: 1, Errors: []string{"etcdserver: tired"}}, false, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if tc.s.Serves() != tc.serves || tc.s.Alarmed() != tc.alarmed {
+				t.Errorf("serves %t, alarmed %t", tc.s.Serves(), tc.s.Alarmed())
+			}
+		})
+	}
+}
