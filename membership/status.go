@@ -42,10 +42,14 @@ type Status struct {
 func (s Status) Healthy() bool { return s.Leader != 0 && len(s.Errors) == 0 }
 
 // Corrupt says whether a member's data is known to differ from that of the others: the alarm CORRUPT stands.
-func (s Status) Corrupt() bool {
-	return slices.ContainsFunc(s.Errors, func(e string) bool {
-		return strings.Contains(e, etcdserverpb.AlarmType_CORRUPT.String())
-	})
+func (s Status) Corrupt() bool { return s.Raised(etcdserverpb.AlarmType_CORRUPT.String()) }
+
+// AlarmTypes are the alarms that etcd knows.
+var AlarmTypes = []string{etcdserverpb.AlarmType_NOSPACE.String(), etcdserverpb.AlarmType_CORRUPT.String()}
+
+// Raised says whether the member reports the alarm, its own or another member's.
+func (s Status) Raised(alarm string) bool {
+	return slices.ContainsFunc(s.Errors, func(e string) bool { return strings.Contains(e, alarm) })
 }
 
 // ReadStatus asks the one member at endpoint.
