@@ -270,7 +270,8 @@ type EtcdClusterStatus struct {
 	// +optional
 	Selector string `json:"selector,omitempty"`
 
-	// conditions: Ready, AllMembersReady, Progressing, Degraded, and BackupReady where spec.backup is set.
+	// conditions: Ready, AllMembersReady, Progressing, Degraded, Spread, and BackupReady and BackupVerified where spec.backup is
+	// set.
 	// +listType=map
 	// +listMapKey=type
 	// +optional

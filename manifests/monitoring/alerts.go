@@ -35,6 +35,7 @@ func clusterAlerts() []Rule {
 		unknown     = `condition="Ready",status="Unknown"`
 		degraded    = `condition="Degraded",status="True"`
 		progressing = `condition="Progressing",status="True"`
+		together    = `condition="Spread",status="False"`
 	)
 	return []Rule{
 		alert("EtcdClusterQuorumLost", critical, "1m", inCondition(lost)+" > 60",
@@ -47,6 +48,8 @@ func clusterAlerts() []Rule {
 			"Something keeps an etcd cluster from its spec.", counted(degraded, "A person may have to mend it")),
 		alert("EtcdClusterProgressesTooLong", warning, "1m", inCondition(progressing)+" > 3600",
 			"An etcd cluster has been changing for an hour.", counted(progressing, "It does not reach its spec")),
+		alert("EtcdMembersCoLocated", warning, "1m", inCondition(together)+" > 3600",
+			"Members of an etcd cluster have shared a node for an hour.", counted(together, "The loss of one node would cost more than one member")),
 	}
 }
 
