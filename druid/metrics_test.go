@@ -3,6 +3,7 @@ package druid
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"strings"
 	"testing"
@@ -12,8 +13,10 @@ import (
 	"github.com/prometheus/common/expfmt"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	crmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"github.com/etcd-druid/druid/api/v1alpha1"
+	"github.com/etcd-druid/druid/druid/plan"
 	"github.com/etcd-druid/druid/test/exports"
 )
 
@@ -106,4 +109,38 @@ func withoutComments(text string) string {
 		}
 	}
 	return b.String()
+}
+
+// The caches of a druid that leads are what is counted.
+func TestRunningDruidCountsItsClusters(t *testing.T) {
+	s := newStage(t)
+	s.startDruid()
+	s.createCluster("demo", 3)
+	s.eventually("count the cluster", func() error {
+		families, err := crmetrics.Registry.Gather()
+		if err != nil {
+			return err
+		}
+		lines := map[string]int{}
+		for _, f := range families {
+			lines[f.GetName()] = len(f.GetMetric())
+		}
+		for _, name := range []string{"etcd_druid_leading", "etcd_druid_clusters", "etcd_druid_members", "etcd_druid_snapshots"} {
+			if lines[name] == 0 {
+				return fmt.Errorf("%s is not told", name)
+			}
+		}
+		return nil
+	})
+}
+
+// The transitions that are told as Events are counted by the same reason.
+func TestTransitionsAreCountedByReason(t *testing.T) {
+	s := newStage(t)
+	r := s.reconciler(s.Client)
+	o := &observation{cluster: s.newCluster("demo", 3)}
+	r.event(o, plan.Event{Warning: true, Reason: v1alpha1.EventQuorumLost, Note: "x"}, "WriteStatus")
+	if got := testutil.ToFloat64(r.metrics.events.WithLabelValues("Warning", v1alpha1.EventQuorumLost)); got != 1 {
+		t.Errorf("counted %v times, want once", got)
+	}
 }
