@@ -10,7 +10,7 @@ import (
 
 func TestMetricsKeepTheConventionsAndAreListed(t *testing.T) {
 	registry := exports.NewRegistry()
-	if _, err := NewMetrics(registry, prometheus.NewCounterVec(prometheus.CounterOpts{Name: "decisions_total"}, nil)); err != nil {
+	if _, err := NewMetrics(registry, prometheus.NewCounterVec(prometheus.CounterOpts{Name: "decisions_total", Help: "Decisions."}, nil)); err != nil {
 		t.Fatal(err)
 	}
 	registry.Hold(t, "../../docs/metrics.md", "backups")
