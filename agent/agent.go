@@ -191,6 +191,10 @@ func (a *Agent) looked(s State) {
 	a.facts.observe(s)
 	if free, err := volume.Free(a.options.Config.VolumePath); err == nil { // else what was last known stands in the Lease
 		a.facts.room(free)
+		a.metrics.free.Set(float64(free))
+	}
+	if size, err := volume.Size(a.options.Config.VolumePath); err == nil {
+		a.metrics.size.Set(float64(size))
 	}
 	a.publish()
 }

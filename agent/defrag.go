@@ -27,7 +27,7 @@ func defragPolicy(d config.Defragmentation, saved bool, quota int64, now time.Ti
 	return p
 }
 
-// alarmed brings what is done about an alarm into our Lease, where druid reads it, and into the metrics.
+// alarmed brings what is done about an alarm into our Lease, where druid reads it.
 func (a *Agent) alarmed(d membership.CureDecision) {
 	alarm := ""
 	if d.Rule != "" {
@@ -36,7 +36,6 @@ func (a *Agent) alarmed(d membership.CureDecision) {
 			alarm += ": " + d.Reason
 		}
 	}
-	a.metrics.alarmed.Set(number(alarm != ""))
 	a.facts.alarmed(alarm)
 	a.publish()
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
 	"github.com/etcd-druid/druid/agent/leader"
+	"github.com/etcd-druid/druid/membership"
 )
 
 type metrics struct {
@@ -19,13 +20,16 @@ type metrics struct {
 	config    prometheus.Gauge
 	reachable prometheus.Gauge
 	healthy   prometheus.Gauge
+	learner   prometheus.Gauge
+	alarms    *prometheus.GaugeVec
+	free      prometheus.Gauge
+	size      prometheus.Gauge
 	leading   prometheus.Gauge
-	alarmed   prometheus.Gauge
 	stalls    *prometheus.HistogramVec
 	freed     *prometheus.CounterVec
 }
 
-func newMetrics(registry *prometheus.Registry, version string) (*metrics, error) {
+func newMetrics(registry prometheus.Registerer, version string) (*metrics, error) {
 	counters := func(name, help string, labels ...string) *prometheus.CounterVec {
 		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
 	}
@@ -42,8 +46,14 @@ func newMetrics(registry *prometheus.Registry, version string) (*metrics, error)
 		config:    gauge("etcd_agent_config_valid", "1 while the configuration file as it is now is in force, 0 while a former one is."),
 		reachable: gauge("etcd_agent_member_reachable", "1 while the member's etcd answers its agent."),
 		healthy:   gauge("etcd_agent_member_healthy", "1 while the member's etcd is in the cluster and serves."),
-		leading:   gauge("etcd_agent_leading", "1 while this agent performs the leader's duties."),
-		alarmed:   gauge("etcd_agent_alarm", "1 while this agent leads and an alarm of etcd stands: with NOSPACE, writes are refused."),
+		// etcd's own metric of it is wrong after a promotion (etcd-io/etcd#17175).
+		learner: gauge("etcd_agent_member_learner", "1 while the member's etcd is a learner, which has no vote and serves no linearizable read."),
+		alarms: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "etcd_agent_member_alarm", Help: "1 while etcd reports the alarm of the member's raft group.",
+		}, []string{"alarm"}),
+		free:    gauge("etcd_agent_volume_free_bytes", "What the member's volume has left."),
+		size:    gauge("etcd_agent_volume_size_bytes", "Size of the file system on the member's volume."),
+		leading: gauge("etcd_agent_leading", "1 while this agent performs the leader's duties."),
 		stalls: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "etcd_agent_defragmentation_seconds",
 			Help: "How long a member served nobody because this agent had it defragmented, by member and result.",
@@ -59,7 +69,8 @@ func newMetrics(registry *prometheus.Registry, version string) (*metrics, error)
 	m.config.Set(1)
 	var errs []error
 	for _, c := range []prometheus.Collector{
-		m.decisions, m.restarts, m.renewals, m.requests, m.config, m.reachable, m.healthy, m.leading, m.alarmed, m.stalls, m.freed, info,
+		m.decisions, m.restarts, m.renewals, m.requests, m.config, m.reachable, m.healthy,
+		m.learner, m.alarms, m.free, m.size, m.leading, m.stalls, m.freed, info,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 	} {
 		errs = append(errs, registry.Register(c))
@@ -70,6 +81,13 @@ func newMetrics(registry *prometheus.Registry, version string) (*metrics, error)
 func (m *metrics) observe(s State) {
 	m.reachable.Set(number(s.Reachable))
 	m.healthy.Set(number(s.Healthy))
+	if !s.Reachable {
+		return // what it said last is not known to be over
+	}
+	m.learner.Set(number(s.Status.Role == membership.RoleLearner))
+	for _, alarm := range membership.AlarmTypes {
+		m.alarms.WithLabelValues(alarm).Set(number(s.Status.Raised(alarm)))
+	}
 }
 
 func (m *metrics) renewed(err error) {

@@ -88,6 +88,9 @@ func (r *Reconciler) take(ctx context.Context, o *observation, step plan.Step) e
 		return fmt.Errorf("step %s by rule %s: nobody can take it", step.Kind, step.Rule)
 	}
 	if err := act(ctx, o, step); err != nil {
+		if passing(err) == 0 {
+			r.metrics.failures.WithLabelValues(string(step.Kind), step.Rule).Inc()
+		}
 		return fmt.Errorf("%s by rule %s: %w", step.Kind, step.Rule, err)
 	}
 	r.taken(ctx, o, step)

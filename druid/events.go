@@ -28,6 +28,7 @@ func (r *Reconciler) event(o *observation, e plan.Event, action string) {
 	if len(note) > maxNote {
 		note = strings.ToValidUTF8(note[:maxNote], "") + "…"
 	}
+	r.metrics.events.WithLabelValues(kind, e.Reason).Inc()
 	r.recorder.Eventf(o.cluster, related, kind, e.Reason, action, "%s", note)
 }
 

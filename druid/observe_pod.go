@@ -20,6 +20,7 @@ func observePod(o *observation, m *plan.Member) {
 		return
 	}
 	m.Pod, m.PodUID = podState(pod), string(pod.UID)
+	m.On = pod.Spec.NodeName
 	m.EtcdReady = m.Pod != plan.PodEnded && etcdReady(pod)
 	m.NodeLost = nodeLost(pod)
 	m.Make = makeOf(pod, o.specHash)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
@@ -45,6 +46,7 @@ const leaderElectionID = "druid"
 // Druid is the controller with its caches and servers.
 type Druid struct {
 	manager manager.Manager
+	fleet   *fleet
 	log     *slog.Logger
 }
 
@@ -73,11 +75,17 @@ func New(ctx context.Context, restConfig *rest.Config, o Options, log *slog.Logg
 	if err := addChecks(mgr); err != nil {
 		return nil, err
 	}
-	return &Druid{manager: mgr, log: log}, nil
+	return &Druid{manager: mgr, fleet: newFleet(mgr.GetClient(), mgr.Elected(), log), log: log}, nil
 }
 
 // Run works until ctx ends, then gives the leadership away.
 func (d *Druid) Run(ctx context.Context) error {
+	// The registry is the process's: another druid in it, as in tests, goes uncounted, and this one is counted while it runs.
+	if err := crmetrics.Registry.Register(d.fleet); err == nil {
+		defer crmetrics.Registry.Unregister(d.fleet)
+	} else if !errors.As(err, &prometheus.AlreadyRegisteredError{}) {
+		return fmt.Errorf("register the metrics of all clusters: %w", err)
+	}
 	d.log.InfoContext(ctx, "druid started")
 	if err := d.manager.Start(ctx); err != nil {
 		return fmt.Errorf("run druid: %w", err)

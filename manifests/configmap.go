@@ -22,7 +22,8 @@ func configMap(cluster *v1alpha1.EtcdCluster, reloadable config.Reloadable) (*co
 		return nil, fmt.Errorf("encode the agents' configuration of %s/%s: %w", cluster.Namespace, cluster.Name, err)
 	}
 	return corev1ac.ConfigMap(AgentName(cluster.Name), cluster.Namespace).
-		WithLabels(Labels(cluster.Name)).
+		WithLabels(labelled(cluster, Labels(cluster.Name))).
+		WithAnnotations(annotated(cluster, nil)).
 		WithOwnerReferences(ownerReference(cluster)).
 		WithData(map[string]string{config.ConfigFile: string(raw)}), nil
 }

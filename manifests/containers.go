@@ -2,6 +2,7 @@ package manifests
 
 import (
 	"fmt"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -75,6 +76,7 @@ func etcdContainer(cluster *v1alpha1.EtcdCluster) corev1.Container {
 			"--volume", config.VolumePath,
 			"--probe", fmt.Sprintf(":%d", config.MetricsPort),
 		},
+		Env: etcdEnv(cluster),
 		Ports: []corev1.ContainerPort{
 			{Name: "client", ContainerPort: config.ClientPort, Protocol: corev1.ProtocolTCP},
 			{Name: "peer", ContainerPort: config.PeerPort, Protocol: corev1.ProtocolTCP},
@@ -97,6 +99,18 @@ func etcdContainer(cluster *v1alpha1.EtcdCluster) corev1.Container {
 		},
 	}
 }
+
+// etcdEnv is what the user sets beside etcd's options, which are never set by the environment.
+func etcdEnv(cluster *v1alpha1.EtcdCluster) []corev1.EnvVar {
+	var all []corev1.EnvVar
+	for _, e := range cluster.Spec.Env {
+		all = append(all, corev1.EnvVar{Name: e.Name, Value: literal(e.Value)})
+	}
+	return all
+}
+
+// literal keeps Kubernetes from taking $(NAME) in a value for a reference.
+func literal(value string) string { return strings.ReplaceAll(value, "$", "$$") }
 
 // EtcdImage is the image of the cluster's etcd, with its tag.
 func EtcdImage(cluster *v1alpha1.EtcdCluster) string {

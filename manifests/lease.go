@@ -58,7 +58,8 @@ func owned(cluster *v1alpha1.EtcdCluster, name string, labels map[string]string)
 	return metav1.ObjectMeta{
 		Name:            name,
 		Namespace:       cluster.Namespace,
-		Labels:          labels,
+		Labels:          labelled(cluster, labels),
+		Annotations:     annotated(cluster, nil),
 		OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(cluster, kind)},
 	}
 }

@@ -72,6 +72,14 @@ func full() *v1alpha1.EtcdCluster {
 	}
 	cluster.Spec.Tolerations = []corev1.Toleration{{Key: "etcd", Operator: corev1.TolerationOpExists}}
 	cluster.Spec.PriorityClassName = "system-cluster-critical"
+	cluster.Spec.NodeSelector = map[string]v1alpha1.LabelValue{"disk": "fast"}
+	cluster.Spec.RuntimeClassName = new("gvisor")
+	cluster.Spec.Env = []v1alpha1.EnvVar{{Name: "GOGC", Value: "50"}, {Name: "GREETING", Value: "$(HOSTNAME) is $5"}}
+	cluster.Spec.AdditionalMetadata = &v1alpha1.AdditionalMetadata{
+		Labels:      map[string]v1alpha1.LabelValue{"team": "storage", labelManagedBy: "somebody-else"},
+		Annotations: map[string]v1alpha1.AnnotationValue{"example.com/note": "all", "example.com/owner": "team storage"},
+	}
+	cluster.Spec.ClientService = &v1alpha1.ClientServiceSpec{Annotations: map[string]v1alpha1.AnnotationValue{"example.com/note": "service"}}
 	cluster.Spec.Backup, cluster.Spec.Bootstrap = fullBackup(), fullBootstrap()
 	return cluster
 }
@@ -135,6 +143,53 @@ func TestGoldenObjects(t *testing.T) {
 			golden.File(t, filepath.Join("testdata", name, file+".yaml"), string(raw))
 		}
 	}
+}
+
+// What the user wants is on every object, and never in the place of what druid finds and selects by.
+func TestAdditionalMetadataIsOnEveryObject(t *testing.T) {
+	want := objects(t, plain(), member)
+	cluster := plain()
+	wanted := map[string]v1alpha1.LabelValue{"team": "storage"}
+	for key := range MemberLabels(cluster.Name, member) {
+		wanted[key] = "stolen" // the API server refuses some of them; druid does not rely on it
+	}
+	for _, key := range []string{LabelClusterUID, leases.LabelComponent} {
+		wanted[key] = "stolen"
+	}
+	cluster.Spec.AdditionalMetadata = &v1alpha1.AdditionalMetadata{
+		Labels: wanted, Annotations: map[string]v1alpha1.AnnotationValue{"note": "x", "kubectl.kubernetes.io/default-container": "stolen"},
+	}
+	for name, object := range objects(t, cluster, member) {
+		t.Run(name, func(t *testing.T) {
+			before, after := metadataOf(t, want[name]), metadataOf(t, object)
+			if after.Labels["team"] != "storage" || after.Annotations["note"] != "x" {
+				t.Errorf("labels %v and annotations %v lack what the user wants", after.Labels, after.Annotations)
+			}
+			for key, value := range before.Labels {
+				if after.Labels[key] != value {
+					t.Errorf("label %s is %q, want druid's own %q", key, after.Labels[key], value)
+				}
+			}
+			for key, value := range before.Annotations {
+				if key != AnnotationHash && after.Annotations[key] != value {
+					t.Errorf("annotation %s is %q, want druid's own %q", key, after.Annotations[key], value)
+				}
+			}
+		})
+	}
+}
+
+func metadataOf(t testing.TB, object any) metav1.ObjectMeta {
+	t.Helper()
+	raw, err := yaml.Marshal(object)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var partial metav1.PartialObjectMetadata
+	if err := yaml.Unmarshal(raw, &partial); err != nil {
+		t.Fatal(err)
+	}
+	return partial.ObjectMeta
 }
 
 // Services and Pods are DNS labels, and a name is the value of a label too; a Lease's name may be longer.

@@ -14,7 +14,8 @@ import (
 // would allow to evict every voter at once when that number goes down.
 func DisruptionBudget(cluster *v1alpha1.EtcdCluster, minAvailable int32) (Applied, error) {
 	return applied(policyv1ac.PodDisruptionBudget(DisruptionBudgetName(cluster.Name), cluster.Namespace).
-		WithLabels(Labels(cluster.Name)).
+		WithLabels(labelled(cluster, Labels(cluster.Name))).
+		WithAnnotations(annotated(cluster, nil)).
 		WithOwnerReferences(ownerReference(cluster)).
 		WithSpec(policyv1ac.PodDisruptionBudgetSpec().
 			WithMinAvailable(intstr.FromInt32(minAvailable)).

@@ -43,12 +43,12 @@ func Pod(cluster *v1alpha1.EtcdCluster, member string, options Options) (*corev1
 		ObjectMeta: owned(cluster, member, labels),
 		Spec:       podSpec(cluster, agent, options),
 	}
-	pod.Annotations = map[string]string{
+	pod.Annotations = annotated(cluster, map[string]string{
 		AnnotationSpecHash:                        hash,
 		"kubectl.kubernetes.io/default-container": ContainerEtcd,
 		// Nothing in the shared directory outlives a Pod's use of it, so it must not keep a node from being emptied.
 		"cluster-autoscaler.kubernetes.io/safe-to-evict-local-volumes": volumeDruid,
-	}
+	})
 	return pod, nil
 }
 
@@ -73,6 +73,8 @@ func podSpec(cluster *v1alpha1.EtcdCluster, agent config.Config, options Options
 		Affinity:                  affinity(cluster),
 		Tolerations:               tolerations(cluster.Spec.Tolerations),
 		TopologySpreadConstraints: topologySpreadConstraints(cluster),
+		NodeSelector:              nodeSelector(cluster),
+		RuntimeClassName:          cluster.Spec.RuntimeClassName,
 	}
 }
 

@@ -21,7 +21,10 @@ func PersistentVolumeClaim(cluster *v1alpha1.EtcdCluster, member string) *corev1
 		owners = []metav1.OwnerReference{ClaimOwner(cluster)}
 	}
 	return &corev1.PersistentVolumeClaim{
-		ObjectMeta: metav1.ObjectMeta{Name: member, Namespace: cluster.Namespace, Labels: labels, OwnerReferences: owners},
+		ObjectMeta: metav1.ObjectMeta{
+			Name: member, Namespace: cluster.Namespace, OwnerReferences: owners,
+			Labels: labelled(cluster, labels), Annotations: annotated(cluster, nil),
+		},
 		Spec: corev1.PersistentVolumeClaimSpec{
 			AccessModes:      []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
 			StorageClassName: cluster.Spec.Storage.StorageClassName,

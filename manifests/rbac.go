@@ -14,7 +14,8 @@ import (
 
 func serviceAccount(cluster *v1alpha1.EtcdCluster) *corev1ac.ServiceAccountApplyConfiguration {
 	return corev1ac.ServiceAccount(AgentName(cluster.Name), cluster.Namespace).
-		WithLabels(Labels(cluster.Name)).
+		WithLabels(labelled(cluster, Labels(cluster.Name))).
+		WithAnnotations(annotated(cluster, nil)).
 		WithOwnerReferences(ownerReference(cluster)).
 		WithAutomountServiceAccountToken(false)
 }
@@ -31,7 +32,8 @@ func agentRole(cluster *v1alpha1.EtcdCluster, members []string) *rbacv1ac.RoleAp
 		names, watched = append(names, snapshots...), append(watched, snapshots...)
 	}
 	return rbacv1ac.Role(AgentName(cluster.Name), cluster.Namespace).
-		WithLabels(Labels(cluster.Name)).
+		WithLabels(labelled(cluster, Labels(cluster.Name))).
+		WithAnnotations(annotated(cluster, nil)).
 		WithOwnerReferences(ownerReference(cluster)).
 		WithRules(rbacv1ac.PolicyRule().
 			WithAPIGroups(coordinationv1.GroupName).
@@ -48,7 +50,8 @@ func agentRole(cluster *v1alpha1.EtcdCluster, members []string) *rbacv1ac.RoleAp
 func agentRoleBinding(cluster *v1alpha1.EtcdCluster) *rbacv1ac.RoleBindingApplyConfiguration {
 	name := AgentName(cluster.Name)
 	return rbacv1ac.RoleBinding(name, cluster.Namespace).
-		WithLabels(Labels(cluster.Name)).
+		WithLabels(labelled(cluster, Labels(cluster.Name))).
+		WithAnnotations(annotated(cluster, nil)).
 		WithOwnerReferences(ownerReference(cluster)).
 		WithRoleRef(rbacv1ac.RoleRef().WithAPIGroup(rbacv1.GroupName).WithKind("Role").WithName(name)).
 		WithSubjects(rbacv1ac.Subject().WithKind(rbacv1.ServiceAccountKind).WithName(name).WithNamespace(cluster.Namespace))

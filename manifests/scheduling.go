@@ -48,3 +48,10 @@ func topologySpreadConstraints(cluster *v1alpha1.EtcdCluster) []corev1.TopologyS
 	}
 	return constraints
 }
+
+func nodeSelector(cluster *v1alpha1.EtcdCluster) map[string]string {
+	if len(cluster.Spec.NodeSelector) == 0 {
+		return nil
+	}
+	return plainStrings(cluster.Spec.NodeSelector)
+}

@@ -27,15 +27,20 @@ func peerService(cluster *v1alpha1.EtcdCluster) *corev1ac.ServiceApplyConfigurat
 // clientService is where clients dial. Which Pods serve is druid's word, the label, and not the Pods' readiness: in that
 // the agent counts too, so that a crashing agent would take a serving etcd away from its clients.
 func clientService(cluster *v1alpha1.EtcdCluster) *corev1ac.ServiceApplyConfiguration {
-	return service(cluster, ClientServiceName(cluster.Name), corev1ac.ServiceSpec().
+	client := service(cluster, ClientServiceName(cluster.Name), corev1ac.ServiceSpec().
 		WithSelector(map[string]string{LabelClusterUID: string(cluster.UID), LabelServing: LabelTrue}).
 		WithPublishNotReadyAddresses(true).
 		WithPorts(port("client", config.ClientPort)))
+	if s := cluster.Spec.ClientService; s != nil {
+		client.WithAnnotations(plainStrings(s.Annotations))
+	}
+	return client
 }
 
 func service(cluster *v1alpha1.EtcdCluster, name string, spec *corev1ac.ServiceSpecApplyConfiguration) *corev1ac.ServiceApplyConfiguration {
 	return corev1ac.Service(name, cluster.Namespace).
-		WithLabels(Labels(cluster.Name)).
+		WithLabels(labelled(cluster, Labels(cluster.Name))).
+		WithAnnotations(annotated(cluster, nil)).
 		WithOwnerReferences(ownerReference(cluster)).
 		WithSpec(spec)
 }

@@ -13,7 +13,7 @@ import (
 // is the same for every cluster of one druid. The hash of a running Pod is compared by druids that are younger than the Pod,
 // so these fields are for ever: a new one is left out while it is not set, and what the spec asks for stands here, not how it
 // is rendered. Then the upgrade of druid itself, which may render all of it otherwise, makes no Pod outdated.
-// Not here is spec.bootstrap, which never changes.
+// Not here are spec.bootstrap, which never changes, and spec.additionalMetadata: no label is worth the restart of an etcd.
 type podInputs struct {
 	Image                     string                            `json:"image"`
 	ImagePullSecrets          []corev1.LocalObjectReference     `json:"imagePullSecrets,omitempty"`
@@ -23,6 +23,9 @@ type podInputs struct {
 	TopologySpreadConstraints []corev1.TopologySpreadConstraint `json:"topologySpreadConstraints,omitempty"`
 	Tolerations               []corev1.Toleration               `json:"tolerations,omitempty"`
 	PriorityClassName         string                            `json:"priorityClassName,omitempty"`
+	NodeSelector              map[string]v1alpha1.LabelValue    `json:"nodeSelector,omitempty"`
+	RuntimeClassName          *string                           `json:"runtimeClassName,omitempty"`
+	Env                       []v1alpha1.EnvVar                 `json:"env,omitempty"`
 	Backup                    *storeInputs                      `json:"backup,omitempty"`
 }
 
@@ -36,12 +39,13 @@ type etcdInputs struct {
 	ElectionTimeout         time.Duration `json:"electionTimeout,omitempty"`
 }
 
-// storeInputs are those of a backup store that become volumes. Everything else of it the agents take up while they run.
+// storeInputs are those of backups that become volumes. Everything else of it the agents take up while they run.
 type storeInputs struct {
 	Directory   *v1alpha1.DirectoryStore `json:"directory,omitempty"`
 	Credentials *v1alpha1.SecretRef      `json:"credentials,omitempty"`
 	CA          *v1alpha1.SecretKeyRef   `json:"ca,omitempty"`
 	Key         *v1alpha1.SecretKeyRef   `json:"key,omitempty"`
+	Encryption  *v1alpha1.SecretRef      `json:"encryption,omitempty"`
 }
 
 // SpecHash is the hash of what the spec asks of each of the cluster's Pods. A Pod bears it as AnnotationSpecHash: one that
@@ -67,6 +71,9 @@ func SpecHash(cluster *v1alpha1.EtcdCluster) (string, error) {
 		TopologySpreadConstraints: cluster.Spec.TopologySpreadConstraints,
 		Tolerations:               cluster.Spec.Tolerations,
 		PriorityClassName:         cluster.Spec.PriorityClassName,
+		NodeSelector:              cluster.Spec.NodeSelector,
+		RuntimeClassName:          cluster.Spec.RuntimeClassName,
+		Env:                       cluster.Spec.Env,
 		Backup:                    backupInputs(cluster.Spec.Backup),
 	})
 	if err != nil {
@@ -85,6 +92,9 @@ func backupInputs(spec *v1alpha1.BackupSpec) *storeInputs {
 		if s3.SSE != nil {
 			in.Key = s3.SSE.KeySecretRef
 		}
+	}
+	if spec.Encryption != nil {
+		in.Encryption = &spec.Encryption.KeySecretRef
 	}
 	if in == (storeInputs{}) {
 		return nil // as for a cluster without backups: no Pod needs anything for such a store

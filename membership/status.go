@@ -49,17 +49,17 @@ func (s Status) Serves() bool {
 }
 
 // Alarmed says whether the member reports any alarm, of whichever member.
-func (s Status) Alarmed() bool {
-	return slices.ContainsFunc(s.Errors, func(e string) bool {
-		return strings.Contains(e, AlarmNoSpace) || strings.Contains(e, AlarmCorrupt)
-	})
-}
+func (s Status) Alarmed() bool { return slices.ContainsFunc(AlarmTypes, s.Raised) }
 
 // Corrupt says whether a member's data is known to differ from that of the others: the alarm CORRUPT stands.
-func (s Status) Corrupt() bool {
-	return slices.ContainsFunc(s.Errors, func(e string) bool {
-		return strings.Contains(e, AlarmCorrupt)
-	})
+func (s Status) Corrupt() bool { return s.Raised(AlarmCorrupt) }
+
+// AlarmTypes are the alarms that etcd knows.
+var AlarmTypes = []string{AlarmNoSpace, AlarmCorrupt}
+
+// Raised says whether the member reports the alarm, its own or another member's.
+func (s Status) Raised(alarm string) bool {
+	return slices.ContainsFunc(s.Errors, func(e string) bool { return strings.Contains(e, alarm) })
 }
 
 // ReadStatus asks the one member at endpoint.

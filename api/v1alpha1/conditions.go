@@ -10,6 +10,9 @@ const (
 	ConditionProgressing = "Progressing"
 	// ConditionDegraded is True while something keeps the cluster from its spec that a person may have to mend.
 	ConditionDegraded = "Degraded"
+	// ConditionSpread is True while each voter is on a node of its own, so that the loss of one node costs one voter. It is
+	// advice: what druid does depends on it nowhere.
+	ConditionSpread = "Spread"
 	// ConditionBackupReady is True while a full backup and all changes since are saved as spec.backup asks for. A cluster
 	// without spec.backup does not have it.
 	ConditionBackupReady = "BackupReady"
@@ -95,6 +98,18 @@ const (
 	ReasonRollingUpdateBlocked = "RollingUpdateBlocked"
 	// ReasonRecordBlocked: the cluster record cannot be used, so nothing is done; Degraded tells why.
 	ReasonRecordBlocked = "RecordBlocked"
+)
+
+// Reasons of ConditionSpread.
+const (
+	// ReasonMembersApart: each voter is on a node of its own.
+	ReasonMembersApart = "MembersApart"
+	// ReasonMembersCoLocated: voters share a node, and the others are a quorum.
+	ReasonMembersCoLocated = "MembersCoLocated"
+	// ReasonQuorumOnOneNode: the loss of one node would cost the quorum.
+	ReasonQuorumOnOneNode = "QuorumOnOneNode"
+	// ReasonMembersNotPlaced: of a voter it is not known on which node it is, and no others share one.
+	ReasonMembersNotPlaced = "MembersNotPlaced"
 )
 
 // Reasons of ConditionBackupVerified.

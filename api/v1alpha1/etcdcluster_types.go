@@ -129,6 +129,18 @@ type EtcdClusterSpec struct {
 	// +kubebuilder:validation:MaxLength=253
 	// +optional
 	PriorityClassName string `json:"priorityClassName,omitempty"`
+
+	PodOptions `json:",inline"`
+
+	// additionalMetadata is put on every object that druid makes for the cluster, beside druid's own, which win. Services,
+	// RBAC and the like follow a change at once, Pods when they are made anew; Leases and PersistentVolumeClaims have what was
+	// asked for when they were made.
+	// +optional
+	AdditionalMetadata *AdditionalMetadata `json:"additionalMetadata,omitempty"`
+
+	// clientService is the Service that clients dial.
+	// +optional
+	ClientService *ClientServiceSpec `json:"clientService,omitempty"`
 }
 
 // StorageSpec says what each member stores its data on.
@@ -258,7 +270,8 @@ type EtcdClusterStatus struct {
 	// +optional
 	Selector string `json:"selector,omitempty"`
 
-	// conditions: Ready, AllMembersReady, Progressing, Degraded, and BackupReady where spec.backup is set.
+	// conditions: Ready, AllMembersReady, Progressing, Degraded, Spread, and BackupReady and BackupVerified where spec.backup is
+	// set.
 	// +listType=map
 	// +listMapKey=type
 	// +optional

@@ -1,8 +1,8 @@
 package v1alpha1
 
 // Reasons of the Events of an EtcdCluster. When Degraded becomes True, or BackupReady or BackupVerified False, its
-// reason is the reason of a Warning too; when one of these two becomes True, that of a Normal one. So are RollingUpdate and
-// RollingUpdateBlocked, reasons of Progressing.
+// reason is the reason of a Warning too; when one of these two becomes True, that of a Normal one. So it is with Spread, which
+// is told as Normal only after it was False, and with RollingUpdate and RollingUpdateBlocked, reasons of Progressing.
 const (
 	// EventRecordCreated: the cluster record was made, for the first time or again.
 	EventRecordCreated = "RecordCreated"

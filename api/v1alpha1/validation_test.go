@@ -1,6 +1,7 @@
 package v1alpha1_test
 
 import (
+	"fmt"
 	"maps"
 	"strings"
 	"testing"
@@ -46,6 +47,14 @@ spec:
   resources: {requests: {cpu: 100m, memory: 128Mi}}
   tolerations: [{operator: Exists}]
   priorityClassName: high
+  nodeSelector: {disk: fast, example.com/pool: ""}
+  runtimeClassName: gvisor
+  env: [{name: GOGC, value: "50"}, {name: NOTHING}]
+  additionalMetadata:
+    labels: {team: storage, example.com/cost-centre: "42", empty: ""}
+    annotations: {example.com/note: "any text, with = and $"}
+  clientService:
+    annotations: {external-dns.alpha.kubernetes.io/hostname: etcd.example.com}
   defragmentation:
     schedule: 30 2,4-5 */2 JAN-nov 0
     timeZone: America/Argentina/Buenos_Aires
@@ -136,6 +145,21 @@ func testRefusesWhatCannotWork(t *testing.T, clusters dynamic.ResourceInterface)
 		"a database that is all free":         {[]edit{{"spec.defragmentation.minFreePercent", int64(100)}}, "should be less than or equal to 99"},
 		"an unknown way out of a full disk":   {[]edit{{"spec.defragmentation.outOfSpace", "Panic"}}, `supported values: "Compact", "Defragment", "Nothing"`},
 		"less than no bytes":                  {[]edit{{"spec.defragmentation.minFreeBytes", "-1"}}, "minFreeBytes must not be negative"},
+		"a label that is druid's own":         {[]edit{{"spec.additionalMetadata.labels", map[string]any{"etcd.druid.dev/cluster": "other"}}}, "labels must not begin with etcd.druid.dev/"},
+		"a label's key that is none":          {[]edit{{"spec.additionalMetadata.labels", map[string]any{"a b": "x"}}}, "labels must have keys like team or example.com/team"},
+		"a label's value that is none":        {[]edit{{"spec.additionalMetadata.labels", map[string]any{"team": "not ours"}}}, "spec.additionalMetadata.labels.team in body should match"},
+		"a label's value that is long":        {[]edit{{"spec.additionalMetadata.labels", map[string]any{"team": strings.Repeat("a", 64)}}}, "may not be more than 63"},
+		"an annotation that is druid's own":   {[]edit{{"spec.additionalMetadata.annotations", map[string]any{"etcd.druid.dev/hash": "x"}}}, "annotations must not begin with etcd.druid.dev/"},
+		"an annotation's key that is none":    {[]edit{{"spec.additionalMetadata.annotations", map[string]any{"/": "x"}}}, "annotations must have keys like team or example.com/team"},
+		"druid's own on the Service":          {[]edit{{"spec.clientService.annotations", map[string]any{"etcd.druid.dev/hash": "x"}}}, "annotations must not begin with etcd.druid.dev/"},
+		"a key that is none on the Service":   {[]edit{{"spec.clientService.annotations", map[string]any{"-": "x"}}}, "and the Service could not be made"},
+		"a node label's value that is none":   {[]edit{{"spec.nodeSelector", map[string]any{"disk": "very fast"}}}, "spec.nodeSelector.disk in body should match"},
+		"an empty runtime class":              {[]edit{{"spec.runtimeClassName", ""}}, "should be at least 1 chars long"},
+		"an option of etcd as a variable":     {[]edit{{"spec.env", []any{map[string]any{"name": "ETCD_DATA_DIR", "value": "/"}}}}, "name must not begin with ETCD_, ETCDCTL_ or ETCDUTL_"},
+		"a variable that is no name":          {[]edit{{"spec.env", []any{map[string]any{"name": "GO-GC"}}}}, "name must be letters, digits and underscores"},
+		"a variable twice":                    {[]edit{{"spec.env", []any{map[string]any{"name": "GOGC"}, map[string]any{"name": "GOGC"}}}}, "Duplicate value"},
+		"a variable out of a Secret":          {[]edit{{"spec.env", []any{map[string]any{"name": "A", "valueFrom": map[string]any{}}}}}, `unknown field "spec.env[0].valueFrom"`},
+		"a volume of one's own":               {[]edit{{"spec.volumes", []any{}}}, `unknown field "spec.volumes"`},
 		"an option that is druid's own":       {[]edit{{"spec.etcd.initialCluster", "a=b"}}, `unknown field "spec.etcd.initialCluster"`},
 	}
 	maps.Copy(tests, badBackups)
@@ -171,6 +195,10 @@ func testAcceptsWhatWorks(t *testing.T, clusters dynamic.ResourceInterface) {
 		"another night":                       {{"spec.defragmentation.schedule", "05 23 1,15 * mon-fri"}, {"spec.defragmentation.timeZone", "UTC"}},
 		"no compaction":                       {{"spec.defragmentation.outOfSpace", "Defragment"}},
 		"any byte":                            {{"spec.defragmentation.minFreeBytes", int64(0)}},
+		"no metadata":                         {{"spec.additionalMetadata", nil}, {"spec.clientService", nil}},
+		"metadata of one kind":                {{"spec.additionalMetadata.labels", nil}},
+		"as much metadata as may be":          {{"spec.additionalMetadata.annotations", many(32)}},
+		"a variable that begins like etcd's":  {{"spec.env", []any{map[string]any{"name": "ETCDISH", "value": "x"}}}},
 		"an image without a registry":         {{"spec.image", "etcd"}},
 		"a registry with a port and no paths": {{"spec.image", "localhost:5000/etcd"}},
 	}
@@ -289,4 +317,14 @@ func edited(t testing.TB, edits ...edit) *unstructured.Unstructured {
 		}
 	}
 	return cluster
+}
+
+// many are annotations with the longest keys and values.
+func many(n int) map[string]any {
+	all := map[string]any{}
+	for i := range n {
+		key := fmt.Sprintf("%s%02d/%s", strings.Repeat("a", 61), i, strings.Repeat("k", 63))
+		all[key] = strings.Repeat("v", 4096)
+	}
+	return all
 }

@@ -98,6 +98,13 @@ func conditionEvents(before, after v1alpha1.EtcdClusterStatus, tell teller) {
 	case was.Status == metav1.ConditionTrue:
 		tell(false, v1alpha1.EventRecovered, "", "%s is over", was.Reason)
 	}
+	was, is = condition(before, v1alpha1.ConditionSpread), condition(after, v1alpha1.ConditionSpread)
+	switch {
+	case is.Status == metav1.ConditionFalse && was.Reason != is.Reason:
+		tell(true, is.Reason, "", "%s", is.Message)
+	case is.Status == metav1.ConditionTrue && was.Status == metav1.ConditionFalse:
+		tell(false, is.Reason, "", "%s", is.Message)
+	}
 	for _, kind := range []string{v1alpha1.ConditionBackupReady, v1alpha1.ConditionBackupVerified} {
 		was, is = condition(before, kind), condition(after, kind)
 		switch {

@@ -184,6 +184,8 @@ type Member struct {
 	Make PodMake
 	// Idle says that a kubelet that is heard of runs no etcd container in the Pod.
 	Idle bool
+	// On is the name of the node that the Pod is bound to, or empty.
+	On string
 	// EtcdReady is the readiness of the etcd container: etcd's own /readyz, as the kubelet last saw it.
 	EtcdReady bool
 	// NodeLost says that the node's kubelet is not heard of.

@@ -94,6 +94,7 @@ func Status(d Desired, o Observed, before v1alpha1.EtcdClusterStatus, refused []
 		}
 		meta.SetStatusCondition(&s.Conditions, condition)
 	}
+	setSpread(picture{d, o, s}, &s.Conditions, generation, now)
 	setBackupReady(picture{d, o, s}, &s.Conditions, generation, now)
 	setBackupVerified(picture{d, o, s}, &s.Conditions, generation, now)
 	return s

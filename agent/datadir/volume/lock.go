@@ -77,3 +77,12 @@ func Free(volume string) (int64, error) {
 	}
 	return int64(st.Bavail) * st.Bsize, nil
 }
+
+// Size is what the volume's file system holds in all, in bytes.
+func Size(volume string) (int64, error) {
+	var st unix.Statfs_t
+	if err := unix.Statfs(volume, &st); err != nil {
+		return 0, fmt.Errorf("size of %s: %w", volume, err)
+	}
+	return int64(st.Blocks) * st.Bsize, nil
+}

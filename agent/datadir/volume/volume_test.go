@@ -167,9 +167,16 @@ func TestFileIsWrittenWholeOrNotAtAll(t *testing.T) {
 	}
 }
 
-func TestFreeSpaceIsKnown(t *testing.T) {
-	if free, err := Free(t.TempDir()); err != nil || free <= 0 {
+func TestFreeSpaceAndSizeAreKnown(t *testing.T) {
+	free, err := Free(t.TempDir())
+	if err != nil || free <= 0 {
 		t.Errorf("%d, %v; want some", free, err)
+	}
+	if size, err := Size(t.TempDir()); err != nil || size < free {
+		t.Errorf("size %d, %v; want at least the free %d", size, err, free)
+	}
+	if _, err := Size(filepath.Join(t.TempDir(), "missing")); err == nil {
+		t.Error("the size of nothing is known")
 	}
 	if _, err := Free(filepath.Join(t.TempDir(), "missing")); err == nil {
 		t.Error("the space of nothing is known")

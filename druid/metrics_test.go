@@ -1,0 +1,146 @@
+package druid
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/prometheus/common/expfmt"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	crmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
+
+	"github.com/etcd-druid/druid/api/v1alpha1"
+	"github.com/etcd-druid/druid/druid/plan"
+	"github.com/etcd-druid/druid/test/exports"
+)
+
+// clusters is what the caches hold; an error is theirs.
+type clusters struct {
+	client.Reader
+	items []v1alpha1.EtcdCluster
+	err   error
+}
+
+func (c clusters) List(_ context.Context, list client.ObjectList, _ ...client.ListOption) error {
+	if l, ok := list.(*v1alpha1.EtcdClusterList); ok {
+		l.Items = c.items
+	}
+	return c.err
+}
+
+func elected() chan struct{} {
+	c := make(chan struct{})
+	close(c)
+	return c
+}
+
+func inCondition(kind string, status metav1.ConditionStatus, reason string, since int64) v1alpha1.EtcdCluster {
+	c := v1alpha1.EtcdCluster{}
+	c.Status.Conditions = []metav1.Condition{{Type: kind, Status: status, Reason: reason, LastTransitionTime: metav1.NewTime(time.Unix(since, 0))}}
+	c.Status.Members = []v1alpha1.MemberStatus{{Status: v1alpha1.MemberReady}}
+	return c
+}
+
+func TestMetricsKeepTheConventionsAndAreListed(t *testing.T) {
+	registry := exports.NewRegistry()
+	if _, err := newMetrics(registry); err != nil {
+		t.Fatal(err)
+	}
+	all := clusters{items: []v1alpha1.EtcdCluster{inCondition("Ready", "True", "Quorate", 1)}}
+	if err := registry.Register(newFleet(all, elected(), slog.New(slog.DiscardHandler))); err != nil {
+		t.Fatal(err)
+	}
+	registry.Hold(t, "../docs/metrics.md", "druid")
+}
+
+func TestFleetIsCountedAndNotNamed(t *testing.T) {
+	three := clusters{items: []v1alpha1.EtcdCluster{
+		inCondition("Degraded", "True", "NodeLost", 300), inCondition("Degraded", "True", "NodeLost", 200), inCondition("Degraded", "False", "AsExpected", 100),
+	}}
+	const counted = `
+etcd_druid_clusters{condition="Degraded",reason="AsExpected",status="False"} 1
+etcd_druid_clusters{condition="Degraded",reason="NodeLost",status="True"} 2
+etcd_druid_leading 1
+etcd_druid_members{status="NotReady"} 0
+etcd_druid_members{status="Ready"} 3
+etcd_druid_members{status="Unknown"} 0
+etcd_druid_oldest_transition_timestamp_seconds{condition="Degraded",reason="AsExpected",status="False"} 100
+etcd_druid_oldest_transition_timestamp_seconds{condition="Degraded",reason="NodeLost",status="True"} 200
+etcd_druid_snapshots{phase="Failed"} 0
+etcd_druid_snapshots{phase="Pending"} 0
+etcd_druid_snapshots{phase="Running"} 0
+etcd_druid_snapshots{phase="Succeeded"} 0
+`
+	for name, tc := range map[string]struct {
+		reader  clusters
+		elected chan struct{}
+		want    string
+	}{
+		"who leads counts all":                            {three, elected(), counted},
+		"who waits says so, for two must not count twice": {three, make(chan struct{}), "\netcd_druid_leading 0\n"},
+		"what cannot be read is not told as zero":         {clusters{err: errors.New("no cache")}, elected(), "\netcd_druid_leading 1\n"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFleet(tc.reader, tc.elected, slog.New(slog.DiscardHandler))
+			got, err := testutil.CollectAndFormat(f, expfmt.TypeTextPlain, "etcd_druid_clusters", "etcd_druid_leading",
+				"etcd_druid_members", "etcd_druid_oldest_transition_timestamp_seconds", "etcd_druid_snapshots")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if values := withoutComments(string(got)); values != tc.want {
+				t.Errorf("got %s\nwant %s", values, tc.want)
+			}
+		})
+	}
+}
+
+func withoutComments(text string) string {
+	var b strings.Builder
+	b.WriteString("\n")
+	for line := range strings.Lines(text) {
+		if !strings.HasPrefix(line, "#") {
+			b.WriteString(line)
+		}
+	}
+	return b.String()
+}
+
+// The caches of a druid that leads are what is counted.
+func TestRunningDruidCountsItsClusters(t *testing.T) {
+	s := newStage(t)
+	s.startDruid()
+	s.createCluster("demo", 3)
+	s.eventually("count the cluster", func() error {
+		families, err := crmetrics.Registry.Gather()
+		if err != nil {
+			return err
+		}
+		lines := map[string]int{}
+		for _, f := range families {
+			lines[f.GetName()] = len(f.GetMetric())
+		}
+		for _, name := range []string{"etcd_druid_leading", "etcd_druid_clusters", "etcd_druid_members", "etcd_druid_snapshots"} {
+			if lines[name] == 0 {
+				return fmt.Errorf("%s is not told", name)
+			}
+		}
+		return nil
+	})
+}
+
+// The transitions that are told as Events are counted by the same reason.
+func TestTransitionsAreCountedByReason(t *testing.T) {
+	s := newStage(t)
+	r := s.reconciler(s.Client)
+	o := &observation{cluster: s.newCluster("demo", 3)}
+	r.event(o, plan.Event{Warning: true, Reason: v1alpha1.EventQuorumLost, Note: "x"}, "WriteStatus")
+	if got := testutil.ToFloat64(r.metrics.events.WithLabelValues("Warning", v1alpha1.EventQuorumLost)); got != 1 {
+		t.Errorf("counted %v times, want once", got)
+	}
+}

@@ -1,0 +1,141 @@
+package plan
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/etcd-druid/druid/api/v1alpha1"
+)
+
+// placement is how the voters stand on the nodes.
+type placement uint8
+
+const (
+	placementApart    placement = 1 << iota // each has a node of its own
+	placementTogether                       // some share a node
+	placementUnclear                        // of one it is not known on which node it is, and the others share none
+
+	anyPlacement = placementApart | placementTogether | placementUnclear
+)
+
+// spreadRows decide condition Spread. stake: the loss of one node would cost the quorum.
+var spreadRows = []struct {
+	name      string
+	placement placement
+	stake     Answer
+	status    metav1.ConditionStatus
+	reason    string
+}{
+	{"quorum-on-one-node", placementTogether, Yes, metav1.ConditionFalse, v1alpha1.ReasonQuorumOnOneNode},
+	{"co-located", placementTogether, No, metav1.ConditionFalse, v1alpha1.ReasonMembersCoLocated},
+	{"not-placed", placementUnclear, anyAnswer, metav1.ConditionUnknown, v1alpha1.ReasonMembersNotPlaced},
+	{"apart", placementApart, anyAnswer, metav1.ConditionTrue, v1alpha1.ReasonMembersApart},
+}
+
+func judgeSpread(p placement, stake Answer) (status metav1.ConditionStatus, reason, rule string) {
+	for _, r := range spreadRows {
+		if r.placement&p != 0 && r.stake&stake != 0 {
+			return r.status, r.reason, r.name
+		}
+	}
+	return metav1.ConditionUnknown, v1alpha1.ReasonMembersNotPlaced, "uncovered"
+}
+
+// spread is where the voters are: those that share a node, by node, and those without one.
+type spread struct {
+	voters   int
+	shared   map[string][]string
+	homeless []string
+}
+
+func spreadOf(listed []Member) spread {
+	s := spread{shared: map[string][]string{}}
+	for _, m := range listed {
+		switch {
+		case !m.votes():
+			continue
+		case m.On == "":
+			s.homeless = append(s.homeless, m.Name)
+		default:
+			s.shared[m.On] = append(s.shared[m.On], m.Name)
+		}
+		s.voters++
+	}
+	for node, members := range s.shared {
+		if len(members) == 1 {
+			delete(s.shared, node)
+		}
+	}
+	return s
+}
+
+func (s spread) placement() placement {
+	switch {
+	case len(s.shared) > 0:
+		return placementTogether
+	case len(s.homeless) > 0 || s.voters == 0:
+		return placementUnclear
+	default:
+		return placementApart
+	}
+}
+
+// stake says whether the voters that would be left after the loss of one node are no quorum.
+func (s spread) stake() Answer {
+	for _, members := range s.shared {
+		if s.voters-len(members) < quorum(s.voters) {
+			return Yes
+		}
+	}
+	return No
+}
+
+// setSpread writes the condition. It tells of nodes alone: druid does not watch them, and so does not know their zones.
+func setSpread(p picture, conditions *[]metav1.Condition, generation int64, now metav1.Time) {
+	s := spreadOf(p.listed())
+	status, reason, rule := judgeSpread(s.placement(), s.stake())
+	meta.SetStatusCondition(conditions, metav1.Condition{
+		Type: v1alpha1.ConditionSpread, Status: status, Reason: reason, Message: s.sentence(rule),
+		ObservedGeneration: generation, LastTransitionTime: now,
+	})
+}
+
+func (s spread) sentence(rule string) string {
+	const cure = "; see that another node can take one of them (room, taints, spec.affinity), and delete its Pod when AllMembersReady is True"
+	switch rule {
+	case "quorum-on-one-node":
+		return s.together() + ": the loss of that node would cost the quorum" + cure
+	case "co-located":
+		return s.together() + ": the loss of that node would cost more than one member" + cure
+	case "apart":
+		return "each voter is on a node of its own"
+	default:
+		if len(s.homeless) == 0 {
+			return "there are no voters yet"
+		}
+		return "not every voter is on a node: " + strings.Join(s.homeless, ", ")
+	}
+}
+
+// together names who shares which node, the fullest first.
+func (s spread) together() string {
+	nodes := make([]string, 0, len(s.shared))
+	for node := range s.shared {
+		nodes = append(nodes, node)
+	}
+	slices.SortFunc(nodes, func(a, b string) int {
+		if d := len(s.shared[b]) - len(s.shared[a]); d != 0 {
+			return d
+		}
+		return strings.Compare(a, b)
+	})
+	var words []string
+	for _, node := range nodes {
+		words = append(words, fmt.Sprintf("voters %s are on node %s", strings.Join(s.shared[node], " and "), node))
+	}
+	return strings.Join(words, ", ")
+}

@@ -1,0 +1,111 @@
+package monitoring
+
+import "fmt"
+
+// inCondition is how long, in seconds, some cluster has been in the condition's status: of the one that is longest in it. Two
+// clusters that take turns do not add up.
+func inCondition(selector string) string {
+	return fmt.Sprintf("time() - min by (reason) (etcd_druid_oldest_transition_timestamp_seconds{%s})", selector)
+}
+
+// counted is the sentence that says how many clusters it is, and the reason.
+func counted(selector, sentence string) string {
+	return fmt.Sprintf("%s ({{ $labels.reason }}); clusters in this state: "+
+		"{{ with printf `sum(etcd_druid_clusters{%s,reason=\"%%s\"})` $labels.reason | query }}{{ . | first | value }}{{ end }}. "+
+		"kubectl get etcd -A names them.", sentence, selector)
+}
+
+func druidAlerts() []Rule {
+	return []Rule{
+		alert("DruidNotLeading", critical, "5m",
+			"sum(etcd_druid_leading) == 0 or absent(etcd_druid_leading)",
+			"No druid works.",
+			"No replica of druid leads, or none is scraped. The clusters serve and restart by themselves; nothing that needs a new Pod or a person's order happens."),
+		alert("DruidStepsFail", warning, "15m",
+			"sum by (step) (rate(etcd_druid_step_failures_total[10m])) > 0",
+			"druid cannot {{ $labels.step }}.",
+			"Steps {{ $labels.step }} have failed for 15 minutes. druid's log has the error."),
+	}
+}
+
+func clusterAlerts() []Rule {
+	const (
+		lost        = `condition="Ready",status="False",reason="QuorumLost"`
+		forming     = `condition="Ready",status="False",reason="Forming"`
+		unknown     = `condition="Ready",status="Unknown"`
+		degraded    = `condition="Degraded",status="True"`
+		progressing = `condition="Progressing",status="True"`
+		together    = `condition="Spread",status="False"`
+	)
+	return []Rule{
+		alert("EtcdClusterQuorumLost", critical, "1m", inCondition(lost)+" > 60",
+			"An etcd cluster has no quorum.", counted(lost, "Writes are refused")),
+		alert("EtcdClusterDoesNotForm", warning, "1m", inCondition(forming)+" > 900",
+			"An etcd cluster has not formed for 15 minutes.", counted(forming, "Its first member does not serve")),
+		alert("EtcdClusterUnknown", warning, "1m", inCondition(unknown)+" > 600",
+			"Of an etcd cluster it is not known whether it serves.", counted(unknown, "Its members have not been heard of for 10 minutes")),
+		alert("EtcdClusterDegraded", warning, "1m", inCondition(degraded)+" > 900",
+			"Something keeps an etcd cluster from its spec.", counted(degraded, "A person may have to mend it")),
+		alert("EtcdClusterProgressesTooLong", warning, "1m", inCondition(progressing)+" > 3600",
+			"An etcd cluster has been changing for an hour.", counted(progressing, "It does not reach its spec")),
+		alert("EtcdMembersCoLocated", warning, "1m", inCondition(together)+" > 3600",
+			"Members of an etcd cluster have shared a node for an hour.", counted(together, "The loss of one node would cost more than one member")),
+	}
+}
+
+func memberAlerts() []Rule {
+	const where = "{{ $labels.namespace }}/{{ $labels.etcd_cluster }}"
+	const member = "{{ $labels.namespace }}/{{ $labels.pod }}"
+	return []Rule{
+		alert("EtcdNoLeader", critical, "1m",
+			`max by (namespace, etcd_cluster) (etcd_server_has_leader{etcd_cluster!=""}) == 0`,
+			"etcd cluster "+where+" has no leader.", "No member that answers knows a leader: writes are refused."),
+		alert("EtcdMemberNotHealthy", warning, "10m",
+			"max by (namespace, etcd_cluster, pod) (etcd_agent_member_healthy) == 0",
+			"etcd member "+member+" is not healthy.", "Its agent runs and finds its etcd not serving for 10 minutes."),
+		alert("EtcdLeaderChangesOften", warning, "5m",
+			`max by (namespace, etcd_cluster) (increase(etcd_server_leader_changes_seen_total{etcd_cluster!=""}[15m])) >= 4`,
+			"etcd cluster "+where+" changes its leader often.", "{{ $value | humanize }} changes in 15 minutes; each stops writes for a moment."),
+		alert("EtcdAlarmRaised", critical, "1m",
+			"max by (namespace, etcd_cluster, alarm) (etcd_agent_member_alarm) == 1",
+			"etcd cluster "+where+" has the alarm {{ $labels.alarm }}.", "NOSPACE: writes are refused. CORRUPT: the members' data differs."),
+		alert("EtcdQuotaNearlyUsed", warning, "10m", recordQuota+" > 0.85",
+			"etcd cluster "+where+" has used {{ $value | humanizePercentage }} of its quota.", "At 100 % etcd refuses writes."),
+		alert("EtcdVolumeNearlyFull", warning, "10m",
+			"min by (namespace, etcd_cluster, pod) (etcd_agent_volume_free_bytes / (etcd_agent_volume_size_bytes > 0)) < 0.15",
+			"The volume of etcd member "+member+" has {{ $value | humanizePercentage }} left.", "etcd cannot run on a full volume."),
+		alert("EtcdDiskSlow", warning, "10m", recordFsync+" > 0.5",
+			"The disk of etcd member "+member+" is slow.",
+			"99 % of the writes to the log end within {{ $value | humanizeDuration }}; half a second costs elections."),
+		alert("EtcdAgentNotHeard", warning, "5m",
+			`max by (namespace, etcd_cluster, pod) (rate(etcd_agent_lease_renewals_total{result="failed"}[5m])) > 0 `+
+				`unless max by (namespace, etcd_cluster, pod) (rate(etcd_agent_lease_renewals_total{result="renewed"}[5m])) > 0`,
+			"The agent of etcd member "+member+" cannot renew its Lease.", "druid takes the member for lost in time, although etcd may serve."),
+		alert("EtcdAgentLoopsRestart", warning, "5m",
+			"sum by (namespace, etcd_cluster, pod, loop) (increase(etcd_agent_loop_restarts_total[15m])) > 3",
+			"Loop {{ $labels.loop }} of the agent of etcd member "+member+" fails again and again.", "The agent's log has the error."),
+		alert("EtcdAgentConfigInvalid", warning, "10m",
+			"min by (namespace, etcd_cluster, pod) (etcd_agent_config_valid) == 0",
+			"The agent of etcd member "+member+" does not take its configuration.", "A former configuration is in force; the agent's log says why."),
+	}
+}
+
+func backupAlerts() []Rule {
+	const (
+		notReady   = `condition="BackupReady",status="False"`
+		broken     = `condition="BackupVerified",status="False"`
+		unverified = `condition="BackupVerified",status="Unknown"`
+	)
+	return []Rule{
+		alert("EtcdBackupNotReady", critical, "1m", inCondition(notReady)+" > 300",
+			"An etcd cluster is not backed up.", counted(notReady, "Acknowledged writes would be lost with the volumes")),
+		alert("EtcdBackupBroken", critical, "1m", inCondition(broken)+" > 60",
+			"The newest backups of an etcd cluster are broken.", counted(broken, "A restore of them would not give what etcd had")),
+		alert("EtcdBackupNotVerified", warning, "1m", inCondition(unverified)+" > 172800",
+			"The backups of an etcd cluster have not been verified for two days.", counted(unverified, "Nobody knows whether they can be restored")),
+		alert("EtcdBackupAttemptsFail", warning, "15m",
+			"sum by (namespace, etcd_cluster, kind) (rate(etcd_agent_backup_failures_total[10m])) > 0",
+			"Backups ({{ $labels.kind }}) of etcd cluster {{ $labels.namespace }}/{{ $labels.etcd_cluster }} fail.",
+			"Attempts have failed for 15 minutes. The Leases of the backups have the error."),
+	}
+}

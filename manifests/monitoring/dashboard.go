@@ -1,0 +1,129 @@
+package monitoring
+
+// What a panel of the dashboard shows, and how wide it is in Grafana's grid of 24 columns.
+const (
+	gridWidth  = 24
+	panelWidth = 8
+	panelLines = 8
+)
+
+// panel of the dashboard.
+type panel struct {
+	title, unit string
+	// asked by legend.
+	queries []query
+}
+
+type query struct{ expr, legend string }
+
+const (
+	ofCluster = `namespace="$namespace",etcd_cluster="$cluster"`
+	anyMember = "{{pod}}"
+)
+
+// fleetPanels show all clusters, from druid.
+func fleetPanels() []panel {
+	return []panel{
+		{"druid leads", "short", []query{{"sum(etcd_druid_leading)", "replicas that lead"}}},
+		{"Clusters that do not serve", "short", []query{{`sum by (reason) (etcd_druid_clusters{condition="Ready",status!="True"})`, "{{reason}}"}}},
+		{"Clusters that are degraded", "short", []query{{`sum by (reason) (etcd_druid_clusters{condition="Degraded",status="True"})`, "{{reason}}"}}},
+		{"Backups that are not well", "short", []query{{`sum by (condition, reason) (etcd_druid_clusters{condition=~"BackupReady|BackupVerified",status!="True"})`, "{{condition}}: {{reason}}"}}},
+		{"Members", "short", []query{{"sum by (status) (etcd_druid_members)", "{{status}}"}}},
+		{"What druid does", "ops", []query{
+			{"sum by (step) (rate(etcd_druid_steps_total[$__rate_interval]))", "{{step}}"},
+			{"sum by (step) (rate(etcd_druid_step_failures_total[$__rate_interval]))", "{{step}} failed"},
+		}},
+		{"What druid tells", "short", []query{{"sum by (type, reason) (increase(etcd_druid_events_total[$__rate_interval]))", "{{type}} {{reason}}"}}},
+		{"EtcdSnapshots", "short", []query{{"sum by (phase) (etcd_druid_snapshots)", "{{phase}}"}}},
+	}
+}
+
+// clusterPanels show one cluster, from its agents and from etcd itself.
+func clusterPanels() []panel {
+	rate := func(metric string) string { return "rate(" + metric + "{" + ofCluster + "}[$__rate_interval])" }
+	is := func(metric string) string { return metric + "{" + ofCluster + "}" }
+	return []panel{
+		{"Healthy members", "short", []query{{is("etcd_agent_member_healthy"), anyMember}}},
+		{"Leader", "short", []query{{is("etcd_server_is_leader"), anyMember}}},
+		{"Alarms", "short", []query{{"max by (alarm) (" + is("etcd_agent_member_alarm") + ")", "{{alarm}}"}}},
+		{"Committed and failed proposals", "ops", []query{
+			{"max(" + rate("etcd_server_proposals_committed_total") + ")", "committed"},
+			{"sum(" + rate("etcd_server_proposals_failed_total") + ")", "failed"},
+		}},
+		{"Write to the log, 99 %", "s", []query{{is(recordFsync), anyMember}}},
+		{"Commit of the database, 99 %", "s", []query{{is(recordCommit), anyMember}}},
+		{"Database", "bytes", []query{
+			{is("etcd_mvcc_db_total_size_in_bytes"), anyMember},
+			{is("etcd_mvcc_db_total_size_in_use_in_bytes"), anyMember + " in use"},
+			{"min(" + is("etcd_server_quota_backend_bytes") + ")", "quota"},
+		}},
+		{"Free space of the volumes", "bytes", []query{{is("etcd_agent_volume_free_bytes"), anyMember}}},
+		{"Changes of the leader", "short", []query{{"max(increase(" + is("etcd_server_leader_changes_seen_total") + "[$__rate_interval]))", "changes"}}},
+		{"Oldest write that is not saved", "s", []query{{is(recordRPO), "age"}}},
+		{"Saved", "Bps", []query{{"sum by (kind) (" + rate("etcd_agent_backup_bytes_total") + ")", "{{kind}}"}}},
+		{"Backups and proofs", "short", []query{
+			{"sum by (kind) (increase(" + is("etcd_agent_backup_failures_total") + "[$__rate_interval]))", "{{kind}} failed"},
+			{"sum by (verdict) (increase(" + is("etcd_agent_backup_verifications_total") + "[$__rate_interval]))", "proof: {{verdict}}"},
+		}},
+		{"Decisions of the agents", "short", []query{{"sum by (table, rule) (increase(" + is("etcd_agent_decisions_total") + "[$__rate_interval]))", "{{table}}: {{rule}}"}}},
+		{"Renewals of the Leases", "ops", []query{{"sum by (pod, result) (" + rate("etcd_agent_lease_renewals_total") + ")", "{{pod}} {{result}}"}}},
+		{"Defragmentations", "s", []query{{"sum by (member, result) (increase(" + is("etcd_agent_defragmentation_seconds_sum") + "[$__rate_interval]))", "{{member}} {{result}}"}}},
+	}
+}
+
+func dashboard() object {
+	var panels []any
+	line := 0
+	add := func(row string, all []panel) {
+		panels = append(panels, object{
+			"id": len(panels) + 1, "type": "row", "title": row, "collapsed": false, "panels": []any{},
+			"gridPos": object{"x": 0, "y": line, "w": gridWidth, "h": 1},
+		})
+		line++
+		for i, p := range all {
+			column := i * panelWidth % gridWidth
+			panels = append(panels, p.json(len(panels)+1, column, line+i*panelWidth/gridWidth*panelLines))
+		}
+		line += (len(all)*panelWidth + gridWidth - 1) / gridWidth * panelLines
+	}
+	add("All clusters", fleetPanels())
+	add("Cluster $namespace/$cluster", clusterPanels())
+	return object{
+		"uid": "etcd-druid", "title": "etcd by druid", "tags": []any{"etcd", "druid"},
+		"schemaVersion": 39, "version": 1, "editable": true, "refresh": "30s",
+		"time":       object{"from": "now-3h", "to": "now"},
+		"templating": object{"list": variables()},
+		"panels":     panels,
+	}
+}
+
+func variables() []any {
+	of := func(name, label, ask string) object {
+		return object{
+			"name": name, "label": label, "type": "query", "refresh": 2, "sort": 1,
+			"datasource": source(), "definition": ask, "query": object{"query": ask, "refId": name},
+		}
+	}
+	return []any{
+		object{"name": "datasource", "label": "Data source", "type": "datasource", "query": "prometheus"},
+		of("namespace", "Namespace", "label_values(etcd_agent_member_healthy, namespace)"),
+		of("cluster", "Cluster", `label_values(etcd_agent_member_healthy{namespace="$namespace"}, etcd_cluster)`),
+	}
+}
+
+func source() object { return object{"type": "prometheus", "uid": "${datasource}"} }
+
+func (p panel) json(id, x, y int) object {
+	var targets []any
+	for i, q := range p.queries {
+		targets = append(targets, object{
+			"refId": string(rune('A' + i)), "expr": q.expr, "legendFormat": q.legend, "datasource": source(),
+		})
+	}
+	return object{
+		"id": id, "type": "timeseries", "title": p.title, "datasource": source(), "targets": targets,
+		"gridPos":     object{"x": x, "y": y, "w": panelWidth, "h": panelLines},
+		"fieldConfig": object{"defaults": object{"unit": p.unit, "min": 0}, "overrides": []any{}},
+		"options":     object{"legend": object{"displayMode": "list", "placement": "bottom", "showLegend": true}, "tooltip": object{"mode": "multi"}},
+	}
+}

@@ -1,0 +1,154 @@
+package monitoring
+
+import (
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/etcd-druid/druid/test/golden"
+	"github.com/etcd-druid/druid/test/machine"
+	"github.com/etcd-druid/druid/test/member"
+)
+
+func TestGoldenFilesAreTheRenderOfTheCode(t *testing.T) {
+	files, err := Files()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, content := range files {
+		golden.File(t, name, content)
+	}
+}
+
+// Prometheus' own parser and engine are asked, in the module that alone links them.
+func TestPrometheusTakesRulesAndDashboardAndEachAlertFires(t *testing.T) {
+	cmd := exec.CommandContext(t.Context(), "go", "test", "-count=1", ".")
+	cmd.Dir = "../../tools/prometheus"
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=-trimpath", "GOWORK=off", "PWD=")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+func TestEachAlertHasItsRunbook(t *testing.T) {
+	headings := regexp.MustCompile(`(?m)^## (\S+)$`).FindAllStringSubmatch(read(t, "../../docs/runbooks.md"), -1)
+	var explained, raised []string
+	for _, h := range headings {
+		explained = append(explained, h[1])
+	}
+	for _, rule := range allRules() {
+		if rule.Alert == "" {
+			continue
+		}
+		raised = append(raised, rule.Alert)
+		if want := runbooks + "#" + strings.ToLower(rule.Alert); rule.Annotations["runbook_url"] != want {
+			t.Errorf("%s links %s, want %s", rule.Alert, rule.Annotations["runbook_url"], want)
+		}
+	}
+	if diff := cmp.Diff(explained, raised); diff != "" {
+		t.Errorf("sections of the runbooks, in order, against the alerts (-explained +raised):\n%s", diff)
+	}
+}
+
+var metric = regexp.MustCompile(`\betcd_[a-z][a-z0-9_]*\b`)
+
+// notMetrics are the labels that begin as metrics do.
+var notMetrics = []string{"etcd_cluster"}
+
+// asked are the metrics that the rules and the dashboard name.
+func asked(t *testing.T) []string {
+	t.Helper()
+	expressions := []string{}
+	for _, rule := range allRules() {
+		expressions = append(expressions, rule.Expr, rule.Annotations["description"])
+	}
+	for _, p := range slices.Concat(fleetPanels(), clusterPanels()) {
+		for _, q := range p.queries {
+			expressions = append(expressions, q.expr)
+		}
+	}
+	var names []string
+	for _, e := range expressions {
+		for _, record := range allRules() {
+			if record.Record != "" {
+				e = strings.ReplaceAll(e, record.Record, "")
+			}
+		}
+		names = append(names, metric.FindAllString(e, -1)...)
+	}
+	slices.Sort(names)
+	return slices.DeleteFunc(slices.Compact(names), func(name string) bool { return slices.Contains(notMetrics, name) })
+}
+
+// What the code exports stands in docs/metrics.md, which the exporting packages' tests hold; what etcd exports, each minor tells.
+func TestEveryMetricThatIsAskedForIsExported(t *testing.T) {
+	var etcds []string
+	own := read(t, "../../docs/metrics.md")
+	for _, name := range asked(t) {
+		base := strings.TrimSuffix(name, "_sum")
+		switch {
+		case strings.Contains(own, "| `"+name+"` |"), strings.Contains(own, "| `"+base+"` | histogram |"):
+		case strings.HasPrefix(name, "etcd_agent_"), strings.HasPrefix(name, "etcd_druid_"):
+			t.Errorf("nobody exports %s", name)
+		default:
+			etcds = append(etcds, name)
+		}
+	}
+	if len(etcds) == 0 {
+		t.Error("no metric of etcd is asked for")
+	}
+	for _, minor := range member.Minors {
+		t.Run("etcd "+minor, func(t *testing.T) {
+			address := machine.Address(t)
+			member.Start(t, minor, member.Options{Args: []string{"--listen-metrics-urls=http://" + address}})
+			text := scrape(t, "http://"+address+"/metrics")
+			for _, name := range etcds {
+				if !regexp.MustCompile(`(?m)^` + name + `[{ ]`).MatchString(text) {
+					t.Errorf("etcd %s does not export %s", minor, name)
+				}
+			}
+		})
+	}
+}
+
+func scrape(t *testing.T, url string) string {
+	t.Helper()
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	response, err := (&http.Client{}).Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	raw, err := io.ReadAll(response.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(raw)
+}
+
+func allRules() []Rule {
+	var all []Rule
+	for _, g := range Rules() {
+		all = append(all, g.Rules...)
+	}
+	return all
+}
+
+func read(t *testing.T, path string) string {
+	t.Helper()
+	raw, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(raw)
+}
