@@ -107,10 +107,10 @@ type reader struct {
 
 func (r *reader) Read(p []byte) (int, error) {
 	n, err := r.content.Read(p)
-	if err != nil && err != io.EOF { //nolint:errorlint // an error that wraps it is no end
-		err = r.failed(err)
+	if err == nil || err == io.EOF { // bare: an error that wraps it is no end
+		return n, err
 	}
-	return n, err
+	return n, r.failed(err)
 }
 
 // failed tells a store that could not be read, and a key that is missing, from bytes that are wrong.
@@ -122,7 +122,7 @@ func (r *reader) failed(err error) error {
 		return fmt.Errorf("get %s in %s: %w", r.key, r.store, err)
 	}
 	// Not wrapped: nobody must find io.EOF in it and take it for the object's end.
-	return fmt.Errorf("get %s in %s: %w: %v; do not use it, and put another backup in its place", r.key, r.store, store.ErrDamaged, err)
+	return fmt.Errorf("get %s in %s: %w: %s; do not use it, and put another backup in its place", r.key, r.store, store.ErrDamaged, err.Error())
 }
 
 // source remembers what the store said, which is lost in what age makes of it.
@@ -133,7 +133,7 @@ type source struct {
 
 func (s *source) Read(p []byte) (int, error) {
 	n, err := s.Reader.Read(p)
-	if err != nil && err != io.EOF { //nolint:errorlint // an error that wraps it is no end
+	if err != nil && err != io.EOF { // bare: an error that wraps it is no end
 		s.err = err
 	}
 	return n, err
@@ -164,7 +164,7 @@ func (r *ranged) ReadAt(p []byte, offset int64) (int, error) {
 	n, err := io.ReadFull(r.body, p)
 	r.at += int64(n)
 	switch {
-	case err == io.EOF || err == io.ErrUnexpectedEOF: //nolint:errorlint // an error that wraps it is no end
+	case err == io.EOF || err == io.ErrUnexpectedEOF: // bare: an error that wraps them is no end
 		return n, io.EOF
 	case err != nil:
 		*r.failed = err

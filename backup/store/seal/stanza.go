@@ -54,7 +54,7 @@ func (k key) check() (string, error) {
 
 // wrapper is a cipher for the one file key that has this salt; so its nonce may be zero, as with age's own recipients. The
 // arguments of the stanza are bound to it.
-func (k key) wrapper(salt []byte, args []string) (open, seal func([]byte) ([]byte, error), err error) {
+func (k key) wrapper(salt []byte, args []string) (open func([]byte) ([]byte, error), seal func([]byte) []byte, err error) {
 	derived, err := hkdf.Key(sha256.New, k.secret, salt, purposeWrap, keySize)
 	if err != nil {
 		return nil, nil, err
@@ -65,7 +65,7 @@ func (k key) wrapper(salt []byte, args []string) (open, seal func([]byte) ([]byt
 	}
 	nonce, bound := make([]byte, chacha20poly1305.NonceSize), []byte(strings.Join(args, " "))
 	open = func(wrapped []byte) ([]byte, error) { return aead.Open(nil, nonce, wrapped, bound) }
-	seal = func(fileKey []byte) ([]byte, error) { return aead.Seal(nil, nonce, fileKey, bound), nil }
+	seal = func(fileKey []byte) []byte { return aead.Seal(nil, nonce, fileKey, bound) }
 	return open, seal, nil
 }
 
@@ -89,11 +89,7 @@ func (s sealer) Wrap(fileKey []byte) ([]*age.Stanza, error) {
 	if err != nil {
 		return nil, err
 	}
-	wrapped, err := seal(fileKey)
-	if err != nil {
-		return nil, err
-	}
-	return []*age.Stanza{{Type: stanzaType, Args: args, Body: append(salt, wrapped...)}}, nil
+	return []*age.Stanza{{Type: stanzaType, Args: args, Body: append(salt, seal(fileKey)...)}}, nil
 }
 
 // opener is the identity that opens one object.
