@@ -88,8 +88,10 @@ func TestWhatIsProvenIsPutIntoTheStoreAsAFull(t *testing.T) {
 	var made chain.Full
 	eventually(t, "a full is synthesised", func() error {
 		h := history(t, s)
-		if n := len(h.Synthesized); n == 0 || h.Synthesized[n-1].Revision+10 < last {
-			return fmt.Errorf("%w: %+v", errWaiting, h.Synthesized)
+		// It is counted once it was read back, and left alone until then.
+		counted := testutil.ToFloat64(a.Metrics.objects.WithLabelValues(kindSynthesis))
+		if n := len(h.Synthesized); n == 0 || h.Synthesized[n-1].Revision+10 < last || int(counted) < n {
+			return fmt.Errorf("%w: %+v, %v counted", errWaiting, h.Synthesized, counted)
 		}
 		made = h.Synthesized[len(h.Synthesized)-1]
 		return nil
@@ -97,9 +99,8 @@ func TestWhatIsProvenIsPutIntoTheStoreAsAFull(t *testing.T) {
 	if n := len(history(t, s).Fulls); n != 1 || made.Origin != taken.Revision {
 		t.Errorf("made is %+v, of %d fulls, the first %+v", made, n, taken)
 	}
-	counted, long := testutil.ToFloat64(a.Metrics.objects.WithLabelValues(kindSynthesis)), testutil.ToFloat64(a.Metrics.decisions.WithLabelValues("proof", "chain-long"))
-	if counted == 0 || long == 0 {
-		t.Errorf("%v were counted, rule chain-long fired %v times", counted, long)
+	if testutil.ToFloat64(a.Metrics.decisions.WithLabelValues("proof", "chain-long")) == 0 {
+		t.Error("rule chain-long never fired")
 	}
 	proven(t, s, g.client(0), last)
 
