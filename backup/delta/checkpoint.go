@@ -13,8 +13,9 @@ import (
 const (
 	// hashTimeout of a checkpoint: HashKV reads the whole database.
 	hashTimeout = 2 * time.Minute
-	// besideTimeout of what is asked beside the hash: a delta waits for it, and AuthStatus takes a quorum.
-	besideTimeout = 10 * time.Second
+	// besideTimeout of what is asked beside the hash: a delta waits for it, once an hour, and AuthStatus takes a quorum, for
+	// which etcd itself waits some seconds.
+	besideTimeout = 30 * time.Second
 )
 
 // Checkpoint is what etcd said of itself when the delta was closed: whoever restores up to Revision, and compacts at
