@@ -131,6 +131,7 @@ func (o *observation) list(ctx context.Context, from source) error {
 func desiredOf(cluster *v1alpha1.EtcdCluster) (plan.Desired, error) {
 	d := plan.Desired{
 		Replicas:     int(cluster.Spec.Replicas),
+		Version:      cluster.Spec.Version,
 		ClaimsGo:     manifests.ClaimsGo(cluster),
 		RetainClaims: cluster.Spec.Storage.PersistentVolumeClaimRetentionPolicy.WhenScaled == v1alpha1.RetainPersistentVolumeClaim,
 		Deleted:      cluster.DeletionTimestamp != nil,

@@ -9,6 +9,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	nodev1 "k8s.io/api/node/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -73,6 +74,10 @@ func install(t *testing.T, config *rest.Config) *installed {
 	}
 	cluster := full()
 	cluster.ObjectMeta = metav1.ObjectMeta{Name: "demo", Namespace: namespace}
+	runtimeClass := &nodev1.RuntimeClass{ObjectMeta: metav1.ObjectMeta{Name: *cluster.Spec.RuntimeClassName}, Handler: "runsc"}
+	if err := in.admin.Create(t.Context(), runtimeClass); err != nil {
+		t.Fatalf("create the RuntimeClass: %v", err) // the API server takes no Pod that names another
+	}
 	if err := in.admin.Create(t.Context(), cluster); err != nil {
 		t.Fatalf("create the EtcdCluster: %v", err)
 	}

@@ -46,19 +46,28 @@ var specEdits = map[string]struct {
 	"etcd.electionTimeout": {edit: func(c *v1alpha1.EtcdCluster) {
 		c.Spec.Etcd.ElectionTimeout = &metav1.Duration{Duration: 9 * time.Second}
 	}},
-	"backup, of which Pods need nothing": {edit: s3With(func(s3 *v1alpha1.S3Store) {
+	"backup.store, of which Pods need nothing": {edit: s3With(func(s3 *v1alpha1.S3Store) {
 		s3.Region = "eu"
 	}), same: true},
-	"backup, with credentials": {edit: s3With(func(s3 *v1alpha1.S3Store) { s3.CredentialsSecretRef = &v1alpha1.SecretRef{Name: "s3"} })},
-	"backup, with a CA":        {edit: s3With(func(s3 *v1alpha1.S3Store) { s3.CASecretRef = &v1alpha1.SecretKeyRef{Name: "ca", Key: "pem"} })},
-	"backup, with a key": {edit: s3With(func(s3 *v1alpha1.S3Store) {
+	"backup.store, with credentials": {edit: s3With(func(s3 *v1alpha1.S3Store) { s3.CredentialsSecretRef = &v1alpha1.SecretRef{Name: "s3"} })},
+	"backup.store, with a CA":        {edit: s3With(func(s3 *v1alpha1.S3Store) { s3.CASecretRef = &v1alpha1.SecretKeyRef{Name: "ca", Key: "pem"} })},
+	"backup.store, with a key": {edit: s3With(func(s3 *v1alpha1.S3Store) {
 		s3.SSE = &v1alpha1.S3Encryption{KeySecretRef: &v1alpha1.SecretKeyRef{Name: "key", Key: "k"}}
 	})},
-	"backup, in a volume": {edit: func(c *v1alpha1.EtcdCluster) {
+	"backup.store, in a volume": {edit: func(c *v1alpha1.EtcdCluster) {
 		c.Spec.Backup = &v1alpha1.BackupSpec{Store: v1alpha1.BackupStore{Directory: &v1alpha1.DirectoryStore{ClaimName: "nfs"}}}
 	}},
-	"backup, when": {edit: func(c *v1alpha1.EtcdCluster) {
+	"backup.full": {edit: func(c *v1alpha1.EtcdCluster) {
 		c.Spec.Backup = &v1alpha1.BackupSpec{Store: ambient(), Full: v1alpha1.FullBackup{Schedule: "@hourly"}}
+	}, same: true},
+	"backup.delta": {edit: func(c *v1alpha1.EtcdCluster) {
+		c.Spec.Backup = &v1alpha1.BackupSpec{Store: ambient(), Delta: v1alpha1.DeltaBackup{Period: &metav1.Duration{Duration: time.Minute}}}
+	}, same: true},
+	"backup.retention": {edit: func(c *v1alpha1.EtcdCluster) {
+		c.Spec.Backup = &v1alpha1.BackupSpec{Store: ambient(), Retention: v1alpha1.BackupRetention{Count: 3}}
+	}, same: true},
+	"backup.verify": {edit: func(c *v1alpha1.EtcdCluster) {
+		c.Spec.Backup = &v1alpha1.BackupSpec{Store: ambient(), Verify: v1alpha1.BackupVerification{Schedule: "@daily"}}
 	}, same: true},
 	"defragmentation": {edit: func(c *v1alpha1.EtcdCluster) { c.Spec.Defragmentation = full().Spec.Defragmentation }, same: true},
 	"resources": {edit: func(c *v1alpha1.EtcdCluster) {
@@ -76,9 +85,12 @@ var specEdits = map[string]struct {
 	"env":                {edit: func(c *v1alpha1.EtcdCluster) { c.Spec.Env = []v1alpha1.EnvVar{{Name: "GOGC", Value: "50"}} }},
 	"clientService":      {edit: func(c *v1alpha1.EtcdCluster) { c.Spec.ClientService = full().Spec.ClientService }, same: true},
 	"additionalMetadata": {edit: func(c *v1alpha1.EtcdCluster) { c.Spec.AdditionalMetadata = full().Spec.AdditionalMetadata }, same: true},
-	"backup, encrypted": {edit: func(c *v1alpha1.EtcdCluster) {
+	"backup.encryption": {edit: func(c *v1alpha1.EtcdCluster) {
 		c.Spec.Backup = &v1alpha1.BackupSpec{Store: ambient(), Encryption: &v1alpha1.BackupEncryption{KeySecretRef: v1alpha1.SecretRef{Name: "keys"}}}
 	}},
+	"backup.compression": {edit: func(c *v1alpha1.EtcdCluster) {
+		c.Spec.Backup = &v1alpha1.BackupSpec{Store: ambient(), Compression: v1alpha1.BackupCompression{Level: v1alpha1.CompressionBest}}
+	}, same: true},
 	"priorityClassName": {edit: func(c *v1alpha1.EtcdCluster) { c.Spec.PriorityClassName = "high" }},
 }
 
@@ -123,11 +135,14 @@ func TestSpecHashKnowsEveryField(t *testing.T) {
 	check = func(prefix string, of reflect.Type) {
 		for field := range of.Fields() {
 			name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
-			if field.Anonymous {
+			switch {
+			case field.Anonymous:
 				check(prefix, field.Type)
-			} else if name == "etcd" {
+			case name == "etcd":
 				check("etcd.", field.Type)
-			} else if !slices.Contains(known, prefix+name) {
+			case name == "backup":
+				check("backup.", field.Type.Elem())
+			case !slices.Contains(known, prefix+name):
 				t.Errorf("it is not said whether an edit of spec.%s%s needs other Pods", prefix, name)
 			}
 		}

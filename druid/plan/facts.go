@@ -106,6 +106,8 @@ const (
 // Desired is what an EtcdCluster asks for.
 type Desired struct {
 	Replicas int
+	// Version of etcd.
+	Version string
 	// ClusterID is etcd's cluster ID as the status latched it, 0 while the cluster never was seen as formed.
 	ClusterID uint64
 	// Known are the names of the members that the status lists.

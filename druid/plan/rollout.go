@@ -3,6 +3,8 @@ package plan
 import (
 	"cmp"
 	"slices"
+	"strconv"
+	"strings"
 
 	"github.com/etcd-druid/druid/leases"
 )
@@ -51,6 +53,7 @@ var rolloutRows = []struct {
 	leaves  Answer
 	shape   shape
 	record  RecordState
+	near    Answer
 	turn    Answer
 	spare   Answer
 	others  others
@@ -59,39 +62,41 @@ var rolloutRows = []struct {
 	verdict verdict
 	why     string
 }{
-	{"pod-current", MakeUnknown | MakeCurrent, anyPod, anyAnswer, anyShape, anyRecord, anyAnswer, anyAnswer, anyOthers, anyAnswer, anyPlace, keep,
+	{"pod-current", MakeUnknown | MakeCurrent, anyPod, anyAnswer, anyShape, anyRecord, anyAnswer, anyAnswer, anyAnswer, anyOthers, anyAnswer, anyPlace, keep,
 		"it is what the spec asks for, as far as is known"},
-	{"pod-not-there", anyMake, anyPod &^ (PodUnscheduled | PodUnstarted | PodLive), anyAnswer, anyShape, anyRecord, anyAnswer, anyAnswer, anyOthers, anyAnswer, anyPlace, keep,
+	{"pod-not-there", anyMake, anyPod &^ (PodUnscheduled | PodUnstarted | PodLive), anyAnswer, anyShape, anyRecord, anyAnswer, anyAnswer, anyAnswer, anyOthers, anyAnswer, anyPlace, keep,
 		"the Pod that comes is what the spec asks for"},
-	{"pod-unmarked", MakeUnmarked, anyPod, anyAnswer, anyShape, anyRecord, anyAnswer, anyAnswer, anyOthers, anyAnswer, anyPlace, mark,
+	{"pod-untold", MakeUnmarked, anyPod, anyAnswer, anyShape, anyRecord, anyAnswer, anyAnswer, anyAnswer, anyOthers, anyAnswer, anyPlace, mark,
 		"it is taken for what the spec asks for: what is not known replaces nothing"},
-	{"pod-leaves", MakeOutdated, anyPod, Yes, anyShape, anyRecord, anyAnswer, anyAnswer, anyOthers, anyAnswer, anyPlace, keep,
+	{"pod-leaves", MakeOutdated, anyPod, Yes, anyShape, anyRecord, anyAnswer, anyAnswer, anyAnswer, anyOthers, anyAnswer, anyPlace, keep,
 		"its member is on its way out"},
-	{"outdated-idle", MakeOutdated, anyPod, No, shapeIdle, usableRecord, anyAnswer, anyAnswer, anyOthers, anyAnswer, anyPlace, remove,
+	{"outdated-too-far", MakeOutdated, anyPod, No, anyShape, anyRecord, No, anyAnswer, anyAnswer, anyOthers, anyAnswer, anyPlace, held,
+		"etcd goes from one minor to the next"},
+	{"outdated-idle", MakeOutdated, anyPod, No, shapeIdle, usableRecord, anyAnswer, anyAnswer, anyAnswer, anyOthers, anyAnswer, anyPlace, remove,
 		"no etcd runs in it, so nothing is lost"},
-	{"outdated-before-formed", MakeOutdated, anyPod, No, anyShape, anyRecord &^ RecordFormed, anyAnswer, anyAnswer, anyOthers, anyAnswer, anyPlace, wait,
+	{"outdated-before-formed", MakeOutdated, anyPod, No, anyShape, anyRecord &^ RecordFormed, anyAnswer, anyAnswer, anyAnswer, anyOthers, anyAnswer, anyPlace, wait,
 		"the raft group is not there yet"},
-	{"outdated-away", MakeOutdated, anyPod, No, shapeAway, RecordFormed, anyAnswer, anyAnswer, anyOthers, anyAnswer, anyPlace, held,
+	{"outdated-away", MakeOutdated, anyPod, No, shapeAway, RecordFormed, anyAnswer, anyAnswer, anyAnswer, anyOthers, anyAnswer, anyPlace, held,
 		"nobody would end the Pod; and a node that is merely away comes back"},
-	{"outdated-in-turn", MakeOutdated, anyPod, No, anyShape, RecordFormed, No, anyAnswer, anyOthers, anyAnswer, anyPlace, wait,
+	{"outdated-in-turn", MakeOutdated, anyPod, No, anyShape, RecordFormed, anyAnswer, No, anyAnswer, anyOthers, anyAnswer, anyPlace, wait,
 		"another member replaces itself, leaves or heals"},
-	{"outdated-catches-up", MakeOutdated, anyPod, No, shapeLearns | shapeNotKnown, RecordFormed, Yes, anyAnswer, anyOthers, anyAnswer, anyPlace, wait,
+	{"outdated-catches-up", MakeOutdated, anyPod, No, shapeLearns | shapeNotKnown, RecordFormed, anyAnswer, Yes, anyAnswer, anyOthers, anyAnswer, anyPlace, wait,
 		"it becomes a voter, or is not known yet"},
-	{"outdated-down", MakeOutdated, anyPod, No, shapeDown, RecordFormed, Yes, Yes, anyOthers, anyAnswer, anyPlace, remove,
+	{"outdated-down", MakeOutdated, anyPod, No, shapeDown, RecordFormed, anyAnswer, Yes, Yes, anyOthers, anyAnswer, anyPlace, remove,
 		"it is the one that is down anyhow, and the others are a healthy quorum"},
-	{"outdated-down-held", MakeOutdated, anyPod, No, shapeDown, RecordFormed, Yes, No, anyOthers, anyAnswer, anyPlace, held,
+	{"outdated-down-held", MakeOutdated, anyPod, No, shapeDown, RecordFormed, anyAnswer, Yes, No, anyOthers, anyAnswer, anyPlace, held,
 		"the others are no healthy quorum without it"},
-	{"outdated-after-others", MakeOutdated, anyPod, No, shapeServes | shapeSilent, RecordFormed, Yes, anyAnswer, othersNotReady, anyAnswer, anyPlace, held,
+	{"outdated-after-others", MakeOutdated, anyPod, No, shapeServes | shapeSilent, RecordFormed, anyAnswer, Yes, anyAnswer, othersNotReady, anyAnswer, anyPlace, held,
 		"another member is not ready: never a second one"},
-	{"outdated-others-come", MakeOutdated, anyPod, No, shapeServes | shapeSilent, RecordFormed, Yes, anyAnswer, othersComing, anyAnswer, anyPlace, wait,
+	{"outdated-others-come", MakeOutdated, anyPod, No, shapeServes | shapeSilent, RecordFormed, anyAnswer, Yes, anyAnswer, othersComing, anyAnswer, anyPlace, wait,
 		"another member is about to be ready"},
-	{"outdated-silent", MakeOutdated, anyPod, No, shapeSilent, RecordFormed, Yes, anyAnswer, othersReady, anyAnswer, anyPlace, remove,
+	{"outdated-silent", MakeOutdated, anyPod, No, shapeSilent, RecordFormed, anyAnswer, Yes, anyAnswer, othersReady, anyAnswer, anyPlace, remove,
 		"only a new Pod brings another agent, and the others are all ready"},
-	{"outdated-after-backup", MakeOutdated, anyPod, No, shapeServes, RecordFormed, Yes, anyAnswer, othersReady, No, anyPlace, held,
+	{"outdated-after-backup", MakeOutdated, anyPod, No, shapeServes, RecordFormed, anyAnswer, Yes, anyAnswer, othersReady, No, anyPlace, held,
 		"the backup fails, and the members hold the only good copy"},
-	{"outdated-later", MakeOutdated, anyPod, No, shapeServes, RecordFormed, Yes, anyAnswer, othersReady, Yes, placeLater | placeUnknown, wait,
+	{"outdated-later", MakeOutdated, anyPod, No, shapeServes, RecordFormed, anyAnswer, Yes, anyAnswer, othersReady, Yes, placeLater | placeUnknown, wait,
 		"followers go first, the leader last"},
-	{"outdated", MakeOutdated, anyPod, No, shapeServes, RecordFormed, Yes, anyAnswer, othersReady, Yes, placeFirst, remove,
+	{"outdated", MakeOutdated, anyPod, No, shapeServes, RecordFormed, anyAnswer, Yes, anyAnswer, othersReady, Yes, placeFirst, remove,
 		"the Pod is deleted and comes back with its volume"},
 }
 
@@ -102,7 +107,8 @@ type rolloutFacts struct {
 	leaves Answer
 	shape  shape
 	record RecordState
-	turn   Answer // no other member replaces itself, leaves or heals, and none is too many or missing
+	near   Answer // no member runs an etcd that is more than one minor older than the spec's
+	turn   Answer // no other member replaces itself, leaves or heals
 	spare  Answer // the others are a healthy quorum, or there are none
 	others others
 	saved  Answer // backups do not fail, or it is this Pod without which they cannot be made
@@ -112,7 +118,7 @@ type rolloutFacts struct {
 func judgeRollout(f rolloutFacts) (verdict, string) {
 	for _, r := range rolloutRows {
 		if r.make&f.make != 0 && r.pod&f.pod != 0 && r.leaves&f.leaves != 0 && r.shape&f.shape != 0 && r.record&f.record != 0 &&
-			r.turn&f.turn != 0 && r.spare&f.spare != 0 && r.others&f.others != 0 && r.saved&f.saved != 0 && r.place&f.place != 0 {
+			r.near&f.near != 0 && r.turn&f.turn != 0 && r.spare&f.spare != 0 && r.others&f.others != 0 && r.saved&f.saved != 0 && r.place&f.place != 0 {
 			return r.verdict, r.name
 		}
 	}
@@ -120,14 +126,13 @@ func judgeRollout(f rolloutFacts) (verdict, string) {
 }
 
 func rolloutFactsOf(m Member, d Desired, o Observed, listed []Member) rolloutFacts {
-	leaves := retreatOf(d, o)
-	turn := turnOf(m, o, listed) == Yes && leaves.facts.excess == No && len(listed) >= d.Replicas
 	f := rolloutFacts{
 		make: m.Make, pod: m.Pod,
-		leaves: AnswerOf(leaves.leaving(m)),
+		leaves: AnswerOf(retreatOf(d, o).leaving(m)),
 		shape:  shapeOf(m),
 		record: o.RecordState,
-		turn:   AnswerOf(turn),
+		near:   AnswerOf(laggard(d, listed) == ""),
+		turn:   turnOf(m, o, listed),
 		spare:  AnswerOf(len(listed) == 1 || spared(m, o, listed) == Yes),
 		saved:  AnswerOf(!backupBlocks(d, o) || slices.Contains(o.Unattached, m.Name)),
 		place:  placeOf(m, listed),
@@ -211,4 +216,25 @@ func placeOf(m Member, listed []Member) place {
 	default:
 		return placeFirst
 	}
+}
+
+// laggard is a member whose etcd is more than one minor older than what the spec asks for, empty if there is none. etcd is
+// upgraded from one minor to the next only.
+func laggard(d Desired, listed []Member) string {
+	wanted, known := minorOf(d.Version)
+	for _, m := range listed {
+		if runs, ok := minorOf(m.Says.Version); known && ok && runs+1 < wanted {
+			return m.Name
+		}
+	}
+	return ""
+}
+
+func minorOf(version string) (int, bool) {
+	parts := strings.Split(version, ".")
+	if len(parts) != 3 {
+		return 0, false
+	}
+	minor, err := strconv.Atoi(parts[1])
+	return minor, err == nil
 }

@@ -1,7 +1,6 @@
 package plan
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 
@@ -38,15 +37,15 @@ type ruled struct {
 func rolloutOf(d Desired, o Observed) rollout {
 	listed := o.listed()
 	r := rollout{verdicts: map[string]ruled{}, sum: rollingNone}
-	var due []Member
 	for _, m := range listed {
 		f := rolloutFactsOf(m, d, o, listed)
 		v, rule := judgeRollout(f)
 		r.verdicts[m.Name] = ruled{v, rule}
 		switch v {
 		case remove:
-			due = append(due, m)
-			r.sum = rollingGoes
+			if r.next == "" {
+				r.next = m.Name
+			}
 		case wait:
 			if r.sum != rollingBlocked {
 				r.sum = rollingGoes
@@ -60,11 +59,7 @@ func rolloutOf(d Desired, o Observed) rollout {
 			r.hindrance = words
 		}
 	}
-	if len(due) > 0 {
-		// One that runs no etcd costs nothing; of those that are down any is as good.
-		r.next = slices.MinFunc(due, func(a, b Member) int {
-			return cmp.Or(-cmp.Compare(shapeOf(a), shapeOf(b)), cmp.Compare(a.Name, b.Name))
-		}).Name
+	if r.next != "" {
 		r.sum, r.hindrance = rollingGoes, ""
 	}
 	return r
@@ -75,12 +70,12 @@ func hindranceOf(m Member, f rolloutFacts, d Desired, o Observed, listed []Membe
 	_, why := othersOf(m, o, listed)
 	_, other := wayOf(m, o)
 	switch {
+	case f.near == No:
+		return fmt.Sprintf("member %s runs an etcd that is more than one minor older than %s", laggard(d, listed), d.Version)
 	case f.record != RecordFormed:
 		return "the cluster has not formed yet"
 	case f.shape == shapeAway:
 		return "member " + m.Name + " is on a node that is not heard of"
-	case f.turn == No && len(o.Record.Members) != d.Replicas:
-		return "the number of members changes first"
 	case f.turn == No && other != "":
 		return other
 	case f.turn == No:
