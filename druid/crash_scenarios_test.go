@@ -8,6 +8,7 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -150,8 +151,11 @@ var crashScenarios = map[string]scenario{
 	},
 	"an edited spec": {
 		replicas: 3, formed: true,
-		change:  func(s *stage, _ []string) { s.patchCluster(`{"spec":{"resources":{"requests":{"cpu":"123m"}}}}`) },
-		reached: func(s *stage, names []string) error { return s.terminating(names[1]) },
+		change: func(s *stage, _ []string) { s.patchCluster(`{"spec":{"resources":{"requests":{"cpu":"123m"}}}}`) },
+		// Nobody ends the Pod here, and after its patience druid says so: that is where it comes to rest.
+		reached: func(s *stage, names []string) error {
+			return errors.Join(s.terminating(names[1]), s.rollingBlocked())
+		},
 	},
 	"a Pod that does not tell its spec": {
 		replicas: 1, formed: true,
@@ -193,6 +197,19 @@ func (s *stage) specHash(name string, value *string) {
 	if err := s.Patch(s.Context(), pod, client.RawPatch("application/merge-patch+json", raw)); err != nil {
 		s.Fatal(err)
 	}
+}
+
+// rollingBlocked says whether the status tells that a rolling update does not get on.
+func (s *stage) rollingBlocked() error {
+	var c v1alpha1.EtcdCluster
+	if err := s.fetch("demo", &c); err != nil {
+		return err
+	}
+	p := meta.FindStatusCondition(c.Status.Conditions, v1alpha1.ConditionProgressing)
+	if p == nil || p.Reason != v1alpha1.ReasonRollingUpdateBlocked {
+		return fmt.Errorf("Progressing is %+v", p)
+	}
+	return nil
 }
 
 func (s *stage) forgetClusterID() {
