@@ -98,21 +98,21 @@ func conditionEvents(before, after v1alpha1.EtcdClusterStatus, tell teller) {
 	case was.Status == metav1.ConditionTrue:
 		tell(false, v1alpha1.EventRecovered, "", "%s is over", was.Reason)
 	}
-	was, is = condition(before, v1alpha1.ConditionSpread), condition(after, v1alpha1.ConditionSpread)
+	for _, kind := range []string{v1alpha1.ConditionBackupReady, v1alpha1.ConditionBackupVerified, v1alpha1.ConditionSpread} {
+		was, is = condition(before, kind), condition(after, kind)
+		// Members that never were on one node are nothing to tell of.
+		fromTheStart := kind == v1alpha1.ConditionSpread && was.Status != metav1.ConditionFalse
+		turnEvents(was, is, fromTheStart, tell)
+	}
+}
+
+// turnEvents tells that a condition by which all is well turned False, or True.
+func turnEvents(was, is metav1.Condition, fromTheStart bool, tell teller) {
 	switch {
 	case is.Status == metav1.ConditionFalse && was.Reason != is.Reason:
 		tell(true, is.Reason, "", "%s", is.Message)
-	case is.Status == metav1.ConditionTrue && was.Status == metav1.ConditionFalse:
+	case is.Status == metav1.ConditionTrue && was.Status != metav1.ConditionTrue && !fromTheStart:
 		tell(false, is.Reason, "", "%s", is.Message)
-	}
-	for _, kind := range []string{v1alpha1.ConditionBackupReady, v1alpha1.ConditionBackupVerified} {
-		was, is = condition(before, kind), condition(after, kind)
-		switch {
-		case is.Status == metav1.ConditionFalse && was.Reason != is.Reason:
-			tell(true, is.Reason, "", "%s", is.Message)
-		case is.Status == metav1.ConditionTrue && was.Status != metav1.ConditionTrue:
-			tell(false, is.Reason, "", "%s", is.Message)
-		}
 	}
 }
 
