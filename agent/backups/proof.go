@@ -159,13 +159,21 @@ func (d *Duty) verify(ctx context.Context, c config.Backup, self Identity) proof
 	if err != nil {
 		return unknown(err)
 	}
-	// What is wrong with a full that was synthesised, a new one mends as well: it is said of the one that it descends from.
-	r.Full = catalog.Origin(r.Full)
-	// Where nothing could be planned, it is said of the newest full.
-	if h, there := catalog.History(self.Lineage); there && r.Full == "" && len(h.Fulls) > 0 {
-		r.Full = h.Fulls[len(h.Fulls)-1].Key
-	}
+	r.Full = saidOf(r, catalog, self.Lineage)
 	return r
+}
+
+// saidOf is the full of a lineage that a result is said of: the one that etcd sent, where it began with one that was synthesised, for
+// what is wrong with that a new full mends as well. Where nothing could be planned, or the one that etcd sent is gone, it is said of the
+// newest, which that new full follows: of another one no new full would come, and the proof would be made again for ever.
+func saidOf(r proof.Result, c chain.Catalog, l chain.Lineage) string {
+	full := c.Origin(r.Full)
+	_, gone := chain.ParseSynthesis(c.Prefix, full)
+	h, _ := c.History(l)
+	if n := len(h.Fulls); n > 0 && (full == "" || gone && r.Verdict == proof.Broken) {
+		return h.Fulls[n-1].Key
+	}
+	return full
 }
 
 // listed opens the store, and lists it.

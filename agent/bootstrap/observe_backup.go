@@ -106,7 +106,7 @@ func (b *Bootstrapper) planRestore(ctx context.Context, answer births, order *co
 	if err != nil {
 		return answer.because(StoreUnreachable, err)
 	}
-	target := chain.Target{Revision: order.Revision, Name: order.Name, Without: b.restores.tooNew}
+	target := chain.Target{Revision: order.Revision, Name: order.Name, Without: b.restores.others(order.Name)}
 	if order.Time != nil {
 		target.Time = *order.Time
 	}

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"reflect"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/etcd-druid/druid/backup/chain"
@@ -25,8 +27,9 @@ type restores struct {
 	spoiled error
 	plan    chain.Plan
 	at      time.Time
-	// tooNew are fulls that hold more than the target.
-	tooNew []string
+	// without are fulls that hold more than the target, and those that were synthesised and led to nothing: all that they hold is in
+	// others.
+	without []string
 }
 
 // failed remembers an attempt.
@@ -34,9 +37,12 @@ func (r *restores) failed(plan chain.Plan, err error, now time.Time) {
 	r.failures++
 	switch {
 	case errors.Is(err, restore.ErrTooNew):
-		r.tooNew = append(r.tooNew, plan.Full.Key)
+		r.without = append(r.without, plan.Full.Key)
 	case isUnusable(err):
 		r.spoiled, r.plan, r.at = err, plan, now
+		if plan.Full.Origin != 0 {
+			r.without = append(r.without, plan.Full.Key)
+		}
 	}
 }
 
@@ -45,6 +51,11 @@ func (r *restores) recall(answer *births) {
 	if r.spoiled != nil && time.Since(r.at) < spoiledFor && reflect.DeepEqual(r.plan, answer.plan) {
 		*answer = answer.because(BackupUnusable, r.spoiled)
 	}
+}
+
+// others are the fulls to plan without, but for one that is asked for by its name.
+func (r *restores) others(name string) []string {
+	return slices.DeleteFunc(slices.Clone(r.without), func(key string) bool { return name != "" && strings.HasSuffix(key, name) })
 }
 
 // isUnusable says whether the objects are to blame, and not the way to them or the disk.

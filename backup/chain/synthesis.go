@@ -6,8 +6,9 @@ import (
 )
 
 // grace is how long a full that was synthesised is kept after a newer one made it superfluous, for those who read it: twice
-// the half hour that 8 GiB take at 5 MB/s. More is not recommended for etcd's database.
-const grace = time.Hour
+// the half hour that 8 GiB take at 5 MB/s. More is not recommended for etcd's database. The time of a full's name is from
+// before its upload, which takes as long: hence as much again.
+const grace = 2 * time.Hour
 
 // superseded tells of a synthesised full that one was taken since its origin. Of users, roles, alarms and leases, of which
 // no delta tells, that one knows more.
@@ -45,10 +46,25 @@ func (r *retention) keepShortcuts(h History, now time.Time) {
 			continue
 		}
 		newest := !found && !h.superseded(f) && !slices.ContainsFunc(h.Fulls, func(taken Full) bool { return taken.Revision >= f.Revision })
-		if found = found || newest; newest || f.At.After(now.Add(-grace)) {
+		if found = found || newest; newest || h.superfluous(f).After(now.Add(-grace)) {
 			r.keep(f.Key, ReasonShortcut)
 		}
 	}
+}
+
+// superfluous is since when nothing begins with a synthesised full that is not the newest: the time of the first of those that
+// came after it, which may be long after its own. Nobody who lists them before knows better than to read it.
+func (h History) superfluous(f Full) time.Time {
+	var since time.Time
+	for _, other := range slices.Concat(h.Fulls, h.Synthesized) {
+		if taken := other.Origin == 0; !taken && compareFulls(other, f) <= 0 || taken && other.Revision <= f.Origin {
+			continue
+		}
+		if since.IsZero() || other.At.Before(since) {
+			since = other.At
+		}
+	}
+	return later(since, f.At)
 }
 
 // Origin finds the full that was taken and that a synthesised one descends from, by their keys. Every other key, and one

@@ -83,16 +83,20 @@ func TestRetentionOfWhatWasSynthesized(t *testing.T) {
 		now      int
 		want     []string
 	}{
-		"the newest stays, and all that it was made of": {history(first, 0, "", 0, made...), Policy{Count: 1}, Evidence{}, 300,
+		"the newest stays, and all that it was made of": {history(first, 0, "", 0, made...), Policy{Count: 1}, Evidence{}, 320,
 			[]string{"newest", "latest", "old", "latest", "shortcut", "latest"}},
-		"the one before for an hour": {history(first, 0, "", 0, made...), Policy{Count: 1}, Evidence{}, 159,
+		"the one before for two hours more, however old it is": {history(first, 0, "", 0, made...), Policy{Count: 1}, Evidence{}, 319,
 			[]string{"newest", "latest", "shortcut", "latest", "shortcut", "latest"}},
 		"one that is broken goes": {history(first, 0, "", 0, made...), Policy{Count: 1}, broken, 300,
 			[]string{"newest", "latest", "shortcut", "latest", "broken", "latest"}},
-		"one that a full supersedes goes": {history(first, 0, "", 0, append(made, full(15, 150))...), Policy{Count: 1}, Evidence{}, 300,
+		"one that a full supersedes goes": {history(first, 0, "", 0, append(made, full(15, 150))...), Policy{Count: 1}, Evidence{}, 320,
 			[]string{"second-newest", "second-newest", "old", "newest", "latest", "old", "latest"}},
-		"it is none of the fulls that are counted": {history(first, 0, "", 0, append(made, full(30, 300))...), Policy{Count: 2}, Evidence{}, 400,
+		"and not before those who read it are done": {history(first, 0, "", 0, append(made, full(15, 250))...), Policy{Count: 1}, Evidence{}, 319,
+			[]string{"second-newest", "second-newest", "shortcut", "newest", "latest", "shortcut", "latest"}},
+		"it is none of the fulls that are counted": {history(first, 0, "", 0, append(made, full(30, 300))...), Policy{Count: 2}, Evidence{}, 420,
 			[]string{"count", "count", "old", "count", "old", "count", "newest"}},
+		"a full takes the place of the newest, which may be read": {history(first, 0, "", 0, append(made, full(30, 300))...), Policy{Count: 2}, Evidence{}, 419,
+			[]string{"count", "count", "old", "count", "shortcut", "count", "newest"}},
 		"an empty policy keeps everything": {history(first, 0, "", 0, made...), Policy{}, broken, 300,
 			[]string{"no-policy", "no-policy", "no-policy", "no-policy", "no-policy", "no-policy"}},
 	}

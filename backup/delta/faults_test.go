@@ -3,6 +3,7 @@ package delta
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -113,6 +114,49 @@ func TestAPanicEndsTheRecorderAlone(t *testing.T) {
 	if err := r.run.Wait(); err == nil || !strings.Contains(err.Error(), "a store's fault") {
 		t.Errorf("the recorder ended with %v", err)
 	}
+}
+
+// So does what nobody can read any more: an object whose answer was lost, and whose key was taken away since, must not hold up all that
+// follows.
+func TestATakenNameThatCannotBeReadHoldsUpNothing(t *testing.T) {
+	t.Parallel()
+	m := member.Start(t, "3.6", member.Options{})
+	f := newTraffic(t, m)
+	f.run(10)
+	for name, problem := range map[string]error{"its key is gone": store.ErrNoKey, "its beginning is damaged": store.ErrDamaged} {
+		t.Run(name, func(t *testing.T) {
+			plain := directory(t)
+			s := &unreadable{faulty: &faulty{Store: plain}, problem: problem}
+			s.set(func(ctx context.Context, key string, r io.Reader, o store.PutOptions) error {
+				if s.key != "" {
+					return nil
+				}
+				s.key = key
+				_, err := s.Store.Put(ctx, key, r, o)
+				return errors.Join(err, errDown)
+			})
+			r := record(t, m, s, 2)
+			r.flush()
+			r.stop()
+			if keys := objects(t, plain); len(keys) < 2 {
+				t.Errorf("%d objects, want the one that cannot be read and another", len(keys))
+			}
+		})
+	}
+}
+
+// unreadable cannot read the object of one key.
+type unreadable struct {
+	*faulty
+	key     string
+	problem error
+}
+
+func (u *unreadable) Get(ctx context.Context, key string, offset, length int64) (io.ReadCloser, error) {
+	if key == u.key {
+		return nil, fmt.Errorf("get %s: %w", key, u.problem)
+	}
+	return u.faulty.Get(ctx, key, offset, length)
 }
 
 // What has the name already stays as it is.

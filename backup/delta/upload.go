@@ -103,7 +103,8 @@ func (u *uploader) save(ctx context.Context, sealed *Sealed, tell func(outcome) 
 var errTaken = errors.New("the name is taken")
 
 // put makes one attempt. The name may be taken by what an earlier attempt put whose answer was lost: then the bytes are
-// the same, and it is saved. Whatever else has the name stays as it is; overlap is legal.
+// the same, and it is saved. Whatever else has the name stays as it is, also what nobody can read any more because its key was
+// taken away since; overlap is legal.
 func (u *uploader) put(ctx context.Context, key string, sealed *Sealed) error {
 	ctx, cancel := context.WithTimeout(ctx, putTimeout)
 	defer cancel()
@@ -112,6 +113,9 @@ func (u *uploader) put(ctx context.Context, key string, sealed *Sealed) error {
 		return err
 	}
 	body, err := u.store.Get(ctx, key, 0, -1)
+	if errors.Is(err, store.ErrNoKey) || errors.Is(err, store.ErrDamaged) {
+		return errTaken
+	}
 	if err != nil {
 		return fmt.Errorf("compare with %s, which exists: %w", key, err)
 	}
