@@ -154,6 +154,7 @@ func testRefusesWhatCannotWork(t *testing.T, clusters dynamic.ResourceInterface)
 		"an annotation's key that is none":    {[]edit{{"spec.additionalMetadata.annotations", map[string]any{"/": "x"}}}, "annotations must have keys like team or example.com/team"},
 		"druid's own on the Service":          {[]edit{{"spec.clientService.annotations", map[string]any{"etcd.druid.dev/hash": "x"}}}, "annotations must not begin with etcd.druid.dev/"},
 		"a key that is none on the Service":   {[]edit{{"spec.clientService.annotations", map[string]any{"-": "x"}}}, "and the Service could not be made"},
+		"a node label's key that is none":     {[]edit{{"spec.nodeSelector", map[string]any{"a b": "x"}}}, "nodeSelector must have keys like disk or example.com/disk"},
 		"a node label's value that is none":   {[]edit{{"spec.nodeSelector", map[string]any{"disk": "very fast"}}}, "spec.nodeSelector.disk in body should match"},
 		"an empty runtime class":              {[]edit{{"spec.runtimeClassName", ""}}, "should be at least 1 chars long"},
 		"an option of etcd as a variable":     {[]edit{{"spec.env", []any{map[string]any{"name": "ETCD_DATA_DIR", "value": "/"}}}}, "name must not begin with ETCD_, ETCDCTL_ or ETCDUTL_"},
