@@ -27,6 +27,10 @@ type facts struct {
 	free int64
 }
 
+// undecided is what is said of an alarm before the leader's duties looked at it: who came to lead waits with that, and the alarm stands all the
+// same.
+const undecided = "undecided: it has not looked at it yet"
+
 func newFacts(version string) *facts { return &facts{version: version} }
 
 func (f *facts) decide(p bootstrap.Published) {
@@ -97,5 +101,8 @@ func (f *facts) fact(stamp datadir.Stamp, known bool) leases.Fact {
 	m.Raft = leases.Raft{Term: f.seen.RaftTerm, Committed: f.seen.RaftIndex}
 	m.Revision, m.DBSize, m.DBSizeInUse, m.Version = f.seen.Revision, f.seen.DBSize, f.seen.DBSizeInUse, f.seen.Version
 	m.VolumeFree, m.Alarm = f.free, f.alarm
+	if m.Alarm == "" && m.Role == leases.RoleLeader && f.seen.Alarmed() {
+		m.Alarm = undecided
+	}
 	return leases.Fact{Member: m, Alive: f.now.Healthy}
 }

@@ -22,6 +22,7 @@ import (
 // +kubebuilder:validation:XValidation:rule="self.metadata.name.size() <= 50",message="metadata.name must be at most 50 characters: the names of the members and of their Services are made from it"
 // +kubebuilder:validation:XValidation:rule="!self.metadata.name.contains('.')",message="metadata.name must not contain dots: it is a label of the members' DNS names"
 // +kubebuilder:validation:XValidation:rule="self.metadata.name.matches('^[a-z]')",message="metadata.name must start with a letter: the names of its Services are made from it"
+// +kubebuilder:validation:XValidation:rule="!has(self.spec.version) || !has(oldSelf.spec.version) || self.spec.version.size() < 3 || oldSelf.spec.version.size() < 3 || self.spec.version.substring(0, 3) == oldSelf.spec.version.substring(0, 3) || !has(self.status) || !has(self.status.members) || self.status.members.all(m, !has(m.version) || m.version.startsWith(oldSelf.spec.version.substring(0, 3)))",message="version must not go on to the next minor before all members run etcd of the minor before, as status.members tells: etcd skips no minor, and version goes back to none"
 type EtcdCluster struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
@@ -280,6 +281,7 @@ type EtcdClusterStatus struct {
 	// members in the order of their names.
 	// +listType=map
 	// +listMapKey=name
+	// +kubebuilder:validation:MaxItems=1000
 	// +optional
 	Members []MemberStatus `json:"members,omitempty"`
 }
@@ -308,6 +310,7 @@ type MemberStatus struct {
 	// +optional
 	Leaving MemberLeaving `json:"leaving,omitempty"`
 	// version of etcd that the member runs.
+	// +kubebuilder:validation:MaxLength=256
 	// +optional
 	Version string `json:"version,omitempty"`
 	// lastTransitionTime is when the status last changed.

@@ -5,6 +5,7 @@ package v1alpha1
 type PodOptions struct {
 	// nodeSelector of the members' Pods: labels that a node must have.
 	// +kubebuilder:validation:MaxProperties=32
+	// +kubebuilder:validation:XValidation:rule="self.all(k, !format.qualifiedName().validate(k).hasValue())",message="nodeSelector must have keys like disk or example.com/disk: Kubernetes refuses others, and a member whose Pod is replaced would not come back"
 	// +optional
 	NodeSelector map[string]LabelValue `json:"nodeSelector,omitempty"`
 

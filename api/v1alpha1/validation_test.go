@@ -79,6 +79,7 @@ func TestAPIServer(t *testing.T) {
 	t.Run("refuses changes that data would not survive", func(t *testing.T) {
 		testRefusesChangesThatDataWouldNotSurvive(t, clusters)
 	})
+	t.Run("raises a minor when all members run the one before", func(t *testing.T) { testRaisesAMinorWhenAllMembersRunTheOneBefore(t, clusters) })
 	t.Run("accepts every status", func(t *testing.T) { testAcceptsEveryStatus(t, clusters) })
 }
 
@@ -153,6 +154,7 @@ func testRefusesWhatCannotWork(t *testing.T, clusters dynamic.ResourceInterface)
 		"an annotation's key that is none":    {[]edit{{"spec.additionalMetadata.annotations", map[string]any{"/": "x"}}}, "annotations must have keys like team or example.com/team"},
 		"druid's own on the Service":          {[]edit{{"spec.clientService.annotations", map[string]any{"etcd.druid.dev/hash": "x"}}}, "annotations must not begin with etcd.druid.dev/"},
 		"a key that is none on the Service":   {[]edit{{"spec.clientService.annotations", map[string]any{"-": "x"}}}, "and the Service could not be made"},
+		"a node label's key that is none":     {[]edit{{"spec.nodeSelector", map[string]any{"a b": "x"}}}, "nodeSelector must have keys like disk or example.com/disk"},
 		"a node label's value that is none":   {[]edit{{"spec.nodeSelector", map[string]any{"disk": "very fast"}}}, "spec.nodeSelector.disk in body should match"},
 		"an empty runtime class":              {[]edit{{"spec.runtimeClassName", ""}}, "should be at least 1 chars long"},
 		"an option of etcd as a variable":     {[]edit{{"spec.env", []any{map[string]any{"name": "ETCD_DATA_DIR", "value": "/"}}}}, "name must not begin with ETCD_, ETCDCTL_ or ETCDUTL_"},
@@ -259,6 +261,55 @@ func testRefusesChangesThatDataWouldNotSurvive(t *testing.T, clusters dynamic.Re
 				t.Fatalf("create: %v", err)
 			}
 			after := edited(t, test.after...)
+			after.SetName(before.GetName())
+			after.SetResourceVersion(before.GetResourceVersion())
+			_, err = clusters.Update(t.Context(), after, metav1.UpdateOptions{DryRun: []string{metav1.DryRunAll}})
+			if test.want == "" && err != nil || test.want != "" && (err == nil || !strings.Contains(err.Error(), test.want)) {
+				t.Errorf("update said %v, want %q", err, test.want)
+			}
+		})
+	}
+}
+
+// A minor is raised when all members run the one before. Else they could never follow: etcd skips none, and version goes back to none.
+func testRaisesAMinorWhenAllMembersRunTheOneBefore(t *testing.T, clusters dynamic.ResourceInterface) {
+	created, err := clusters.Create(t.Context(), edited(t, edit{"metadata.name", "minor"}), metav1.CreateOptions{})
+	if err != nil {
+		t.Fatalf("create: %v", err)
+	}
+	running := func(versions ...string) (members []v1alpha1.MemberStatus) {
+		for i, version := range versions {
+			members = append(members, v1alpha1.MemberStatus{Name: fmt.Sprintf("minor-%d", i), Status: v1alpha1.MemberReady, Version: version})
+		}
+		return members
+	}
+	const refused = "version must not go on to the next minor before all members run etcd of the minor before"
+	for name, test := range map[string]struct {
+		members []v1alpha1.MemberStatus
+		version string
+		want    string // empty: accepted
+	}{
+		"no member yet":                     {nil, "3.7.3", ""},
+		"all run it":                        {running("3.6.16", "3.6.15", "3.6.16"), "3.7.3", ""},
+		"one that never told what it runs":  {running("3.6.16", ""), "3.7.3", ""},
+		"one runs the minor before":         {running("3.6.16", "3.5.33"), "3.7.3", refused},
+		"another patch in the meantime":     {running("3.6.16", "3.5.33"), "3.6.17", ""},
+		"a version that is none is told so": {running("3.6.16", "3.5.33"), "3", "version must be a release of etcd"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			object, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&v1alpha1.EtcdCluster{Status: v1alpha1.EtcdClusterStatus{Members: test.members}})
+			if err != nil {
+				t.Fatalf("convert: %v", err)
+			}
+			before, err := clusters.Get(t.Context(), created.GetName(), metav1.GetOptions{})
+			if err != nil {
+				t.Fatalf("get: %v", err)
+			}
+			before.Object["status"] = object["status"]
+			if before, err = clusters.UpdateStatus(t.Context(), before, metav1.UpdateOptions{}); err != nil {
+				t.Fatalf("update status: %v", err)
+			}
+			after := edited(t, edit{"spec.version", test.version})
 			after.SetName(before.GetName())
 			after.SetResourceVersion(before.GetResourceVersion())
 			_, err = clusters.Update(t.Context(), after, metav1.UpdateOptions{DryRun: []string{metav1.DryRunAll}})

@@ -2,6 +2,7 @@ package plan
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -164,9 +165,13 @@ func shapeOf(m Member) shape {
 	}
 }
 
-// othersOf says whether the other members let m go, and else which one does not and why.
+// othersOf says whether the other members let m go, and else which one does not and why. One that nobody asked for counts in the
+// quorum, and nothing is known of it: the leader's agent removes it first.
 func othersOf(m Member, o Observed, listed []Member) (others, string) {
 	found, why := othersReady, ""
+	if list := o.Record.MemberList; list != nil && len(list.Members) > len(listed) {
+		found, why = othersComing, fmt.Sprintf("the raft group has %s, and %d are asked for", count(len(list.Members)), len(listed))
+	}
 	for _, other := range listed {
 		if other.Name == m.Name {
 			continue

@@ -242,6 +242,17 @@ func TestRollout(t *testing.T) {
 			}),
 			want: []string{}, reason: v1alpha1.ReasonRollingUpdate,
 		},
+		"a voter that nobody asked for goes before: with it two make no quorum": {
+			o: edited(func(o *Observed) {
+				list := leases.MemberList{}
+				for _, id := range []string{"1", "2", "3", "4"} {
+					list.Members = append(list.Members, leases.ListedMember{ID: id})
+				}
+				o.Record.MemberList = &list
+			}),
+			want: []string{}, reason: v1alpha1.ReasonRollingUpdate,
+			words: "0 of 3 members updated: the raft group has 4 members, and 3 are asked for",
+		},
 		"backups that fail hold it back": {
 			desired: Desired{Replicas: 3, Backup: true},
 			o: edited(func(o *Observed) {
