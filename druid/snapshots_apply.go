@@ -68,7 +68,7 @@ func orderAnnotations(uid string, kind leases.SnapshotKind) map[string]*string {
 		annotations[leases.AnnotationSnapshotOrder] = &uid
 	}
 	if kind != "" {
-		annotations[leases.AnnotationSnapshotOrderKind] = new(string(kind))
+		annotations[leases.AnnotationSnapshotOrderKind] = new(leases.OrderKind(kind, uid))
 	}
 	return annotations
 }

@@ -70,7 +70,13 @@ func TestOrdersOnARealServer(t *testing.T) {
 		t.Errorf("answered: %+v %v, want %+v", order, err, answer)
 	}
 	s.edit("demo-full-snapshot", func(l *coordinationv1.Lease) {
-		l.Annotations[leases.AnnotationSnapshotOrderKind] = string(leases.SnapshotFinal)
+		l.Annotations[leases.AnnotationSnapshotOrderKind] = leases.OrderKind(leases.SnapshotFinal, "zero")
+	})
+	if order, err = s.store.SnapshotOrder(t.Context(), leases.ComponentFullSnapshot); err != nil || order.Kind != "" || order.Answer != answer {
+		t.Errorf("with the kind of another order: %+v %v", order, err)
+	}
+	s.edit("demo-full-snapshot", func(l *coordinationv1.Lease) {
+		l.Annotations[leases.AnnotationSnapshotOrderKind] = leases.OrderKind(leases.SnapshotFinal, "one")
 	})
 	// The answer of an agent that knows of no kinds is none: one that does takes the order up.
 	order, err = s.store.SnapshotOrder(t.Context(), leases.ComponentFullSnapshot)

@@ -41,10 +41,15 @@ func (o orderer) store() *leases.Store {
 // order on a Lease; the answer to an earlier one goes.
 func (o orderer) order(component leases.Component, uid string) {
 	o.t.Helper()
-	o.orderKind(component, uid, "")
+	o.patchOrder(component, uid, "")
 }
 
 func (o orderer) orderKind(component leases.Component, uid string, kind leases.SnapshotKind) {
+	o.t.Helper()
+	o.patchOrder(component, uid, leases.OrderKind(kind, uid))
+}
+
+func (o orderer) patchOrder(component leases.Component, uid, kind string) {
 	o.t.Helper()
 	patch := fmt.Sprintf(`{"metadata":{"annotations":{%q:%q,%q:%q,%q:null}}}`,
 		leases.AnnotationSnapshotOrder, uid, leases.AnnotationSnapshotOrderKind, kind, leases.AnnotationSnapshotAnswer)
