@@ -195,7 +195,7 @@ func TestFinalAndOrdinaryFullsAreTakenApart(t *testing.T) {
 		}
 		kind, answer := o.take()
 		if kind != want {
-			t.Errorf("takes %s, want %s", kind, want)
+			t.Fatalf("takes %s, want %s", kind, want) // who waits ends with the test
 		}
 		answer(Artifact{Kind: kind}, nil)
 	}

@@ -46,7 +46,9 @@ func history(l Lineage, born int, parent Lineage, fork int64, objects ...any) Hi
 
 func full(revision int64, minute int) Full { return Full{Revision: revision, At: at(minute)} }
 
-func final(revision int64, minute int) Full { return Full{Revision: revision, At: at(minute), Final: true} }
+func final(revision int64, minute int) Full {
+	return Full{Revision: revision, At: at(minute), Final: true}
+}
 
 func synthesis(revision, origin int64, minute int) Full {
 	return Full{Revision: revision, Origin: origin, At: at(minute)}
