@@ -55,8 +55,30 @@ func (s snapshots) order(ctx context.Context, snapshot *v1alpha1.EtcdSnapshot, l
 	defer crash.Around("order-snapshot")()
 	return s.patchMetadata(ctx, lease.DeepCopy(), metadataPatch{
 		UID: string(lease.UID), ResourceVersion: lease.ResourceVersion,
-		Annotations: map[string]*string{leases.AnnotationSnapshotOrder: new(string(snapshot.UID)), leases.AnnotationSnapshotAnswer: nil},
+		Annotations: orderAnnotations(string(snapshot.UID), savingKind(snapshot)),
 	})
+}
+
+// orderAnnotations order without an answer; with nothing, no order.
+func orderAnnotations(uid string, kind leases.SnapshotKind) map[string]*string {
+	annotations := map[string]*string{
+		leases.AnnotationSnapshotOrder: nil, leases.AnnotationSnapshotOrderKind: nil, leases.AnnotationSnapshotAnswer: nil,
+	}
+	if uid != "" {
+		annotations[leases.AnnotationSnapshotOrder] = &uid
+	}
+	if kind != "" {
+		annotations[leases.AnnotationSnapshotOrderKind] = new(leases.OrderKind(kind, uid))
+	}
+	return annotations
+}
+
+// savingKind is what is ordered to have it saved.
+func savingKind(snapshot *v1alpha1.EtcdSnapshot) leases.SnapshotKind {
+	if snapshot.Spec.Final {
+		return leases.SnapshotFinal
+	}
+	return ""
 }
 
 // cachesBehind says that the caches are, so that the pass is made once more.
@@ -94,7 +116,7 @@ func (s snapshots) clear(ctx context.Context, lease *coordinationv1.Lease) error
 	defer crash.Around("clear-snapshot-order")()
 	return client.IgnoreNotFound(s.patchMetadata(ctx, lease.DeepCopy(), metadataPatch{
 		UID: string(lease.UID), ResourceVersion: lease.ResourceVersion,
-		Annotations: map[string]*string{leases.AnnotationSnapshotOrder: nil, leases.AnnotationSnapshotAnswer: nil},
+		Annotations: orderAnnotations("", ""),
 	}))
 }
 

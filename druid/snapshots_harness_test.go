@@ -14,12 +14,21 @@ import (
 // snapshot asks for a backup of cluster demo and returns the UID of the request.
 func (s *stage) snapshot(name string, kind v1alpha1.SnapshotType, ttl *int32) string {
 	s.Helper()
-	snapshot := &v1alpha1.EtcdSnapshot{
-		ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: name},
-		Spec: v1alpha1.EtcdSnapshotSpec{
-			ClusterRef: v1alpha1.ClusterReference{Name: "demo"}, Type: kind, TTLSecondsAfterFinished: ttl,
-		},
+	snapshot := etcdSnapshot(s.namespace, name, kind)
+	snapshot.Spec.TTLSecondsAfterFinished = ttl
+	return s.asks(snapshot)
+}
+
+func etcdSnapshot(namespace, name string, kind v1alpha1.SnapshotType) *v1alpha1.EtcdSnapshot {
+	return &v1alpha1.EtcdSnapshot{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
+		Spec:       v1alpha1.EtcdSnapshotSpec{ClusterRef: v1alpha1.ClusterReference{Name: "demo"}, Type: kind},
 	}
+}
+
+// asks for a backup and returns the UID of the request.
+func (s *stage) asks(snapshot *v1alpha1.EtcdSnapshot) string {
+	s.Helper()
 	if err := s.Create(s.Context(), snapshot); err != nil {
 		s.Fatal(err)
 	}

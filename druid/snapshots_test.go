@@ -62,6 +62,28 @@ func TestEtcdSnapshotsAreOrderedOneByOneAndTold(t *testing.T) {
 	s.orders(delta, "")
 }
 
+func TestAFinalEtcdSnapshotIsOrderedAsOne(t *testing.T) {
+	s := backedUp(t)
+	snapshot := etcdSnapshot(s.namespace, "last", v1alpha1.SnapshotFull)
+	snapshot.Spec.Final = true
+	uid := s.asks(snapshot)
+	s.orders(full, uid)
+	order, err := s.store("demo").SnapshotOrder(t.Context(), full)
+	if err != nil || order.Kind != leases.SnapshotFinal {
+		t.Fatalf("ordered %+v, %v", order, err)
+	}
+	next := s.snapshot("next", v1alpha1.SnapshotFull, nil)
+	answer := done7(uid)
+	s.replies(full, answer) // as an agent does that knows of no kinds
+	answer.Kind = leases.SnapshotFinal
+	s.replies(full, answer)
+	s.becomes("last", v1alpha1.SnapshotSucceeded)
+	s.orders(full, next)
+	if order, err := s.store("demo").SnapshotOrder(t.Context(), full); err != nil || order.Kind != "" {
+		t.Errorf("ordered %+v, %v", order, err)
+	}
+}
+
 func TestADeletedEtcdSnapshotIsWithdrawnAndTheNextOrdered(t *testing.T) {
 	s := backedUp(t)
 	s.orders(full, s.snapshot("a", v1alpha1.SnapshotFull, nil))

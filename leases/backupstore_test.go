@@ -69,6 +69,27 @@ func TestOrdersOnARealServer(t *testing.T) {
 	if order, err = s.store.SnapshotOrder(t.Context(), leases.ComponentFullSnapshot); err != nil || order.Open() || order.Answer != answer {
 		t.Errorf("answered: %+v %v, want %+v", order, err, answer)
 	}
+	s.edit("demo-full-snapshot", func(l *coordinationv1.Lease) {
+		l.Annotations[leases.AnnotationSnapshotOrderKind] = leases.OrderKind(leases.SnapshotFinal, "zero")
+	})
+	if order, err = s.store.SnapshotOrder(t.Context(), leases.ComponentFullSnapshot); err != nil || order.Kind != "" || order.Answer != answer {
+		t.Errorf("with the kind of another order: %+v %v", order, err)
+	}
+	s.edit("demo-full-snapshot", func(l *coordinationv1.Lease) {
+		l.Annotations[leases.AnnotationSnapshotOrderKind] = leases.OrderKind(leases.SnapshotFinal, "one")
+	})
+	// The answer of an agent that knows of no kinds is none: one that does takes the order up.
+	order, err = s.store.SnapshotOrder(t.Context(), leases.ComponentFullSnapshot)
+	if err != nil || !order.Open() || order.Kind != leases.SnapshotFinal || order.Answer != (leases.SnapshotAnswer{}) {
+		t.Errorf("of another kind: %+v %v", order, err)
+	}
+	answer.Kind = leases.SnapshotFinal
+	if err := s.store.AnswerSnapshot(t.Context(), leases.ComponentFullSnapshot, order.Version, answer); err != nil {
+		t.Fatal(err)
+	}
+	if order, err = s.store.SnapshotOrder(t.Context(), leases.ComponentFullSnapshot); err != nil || order.Open() || order.Answer != answer {
+		t.Errorf("of its kind: %+v %v, want %+v", order, err, answer)
+	}
 	for name, annotation := range map[string]string{
 		"another's": `{"uid":"two","phase":"Succeeded"}`, "of no phase": `{"uid":"one","phase":"Done"}`, "no answer": "yes", "nothing": "",
 	} {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"strings"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -14,6 +15,9 @@ import (
 const (
 	// AnnotationSnapshotOrder is the UID of the EtcdSnapshot that asks. druid alone writes it, and takes it away.
 	AnnotationSnapshotOrder = Prefix + "snapshot-order"
+	// AnnotationSnapshotOrderKind says what is ordered, where that is something else than what the Lease is for: a kind, a
+	// slash, and the UID of the order that it is of. A druid that knows of no kinds leaves it behind, and orders again.
+	AnnotationSnapshotOrderKind = Prefix + "snapshot-order-kind"
 	// AnnotationSnapshotAnswer is what became of it. The leader's agent writes it, druid takes it away together with the order.
 	AnnotationSnapshotAnswer = Prefix + "snapshot-answer"
 )
@@ -28,10 +32,22 @@ const (
 	SnapshotFailed    SnapshotPhase = "Failed"
 )
 
+// SnapshotKind is what is ordered on a snapshot Lease; empty for the backup that the Lease is for.
+type SnapshotKind string
+
+// SnapshotFinal orders, on the Lease of fulls, what is not saved yet and then a full that retention never deletes.
+const SnapshotFinal SnapshotKind = "Final"
+
+// OrderKind is what AnnotationSnapshotOrderKind says of an order that is of a kind.
+func OrderKind(kind SnapshotKind, uid string) string { return string(kind) + "/" + uid }
+
 // SnapshotAnswer is what the leader's agent makes of an order.
 type SnapshotAnswer struct {
 	// UID of the order that is answered.
-	UID   string        `json:"uid"`
+	UID string `json:"uid"`
+	// Kind is that of the order. An agent that knows of no kinds answers without one: that is no answer to an order that has
+	// one, which stays open until an agent that knows them leads.
+	Kind  SnapshotKind  `json:"kind,omitempty"`
 	Phase SnapshotPhase `json:"phase"`
 	// Started and Finished by the clock of the agent that writes it.
 	Started  time.Time `json:"started,omitzero"`
@@ -54,6 +70,8 @@ type SnapshotAnswer struct {
 type SnapshotOrder struct {
 	// UID of the EtcdSnapshot that asks, empty for none.
 	UID string
+	// Kind of what it asks for, empty for what the Lease is for.
+	Kind SnapshotKind
 	// Answer to this order. What answers another, or cannot be read, is no answer.
 	Answer SnapshotAnswer
 	// Version of the Lease that says so.
@@ -68,8 +86,11 @@ func (o SnapshotOrder) Open() bool {
 // DecodeSnapshotOrder reads the order on a snapshot Lease.
 func DecodeSnapshotOrder(lease *coordinationv1.Lease) SnapshotOrder {
 	o := SnapshotOrder{UID: lease.Annotations[AnnotationSnapshotOrder], Version: Version(lease.ResourceVersion)}
+	if kind, uid, _ := strings.Cut(lease.Annotations[AnnotationSnapshotOrderKind], "/"); uid == o.UID {
+		o.Kind = SnapshotKind(kind)
+	}
 	var a SnapshotAnswer
-	if o.UID == "" || json.Unmarshal([]byte(lease.Annotations[AnnotationSnapshotAnswer]), &a) != nil || a.UID != o.UID {
+	if o.UID == "" || json.Unmarshal([]byte(lease.Annotations[AnnotationSnapshotAnswer]), &a) != nil || a.UID != o.UID || a.Kind != o.Kind {
 		return o
 	}
 	switch a.Phase {

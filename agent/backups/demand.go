@@ -11,6 +11,8 @@ import (
 const (
 	kindFull  = "Full"
 	kindDelta = "Delta"
+	// kindFinal is a full that is the last one, and kept for ever. EtcdSnapshots alone ask for it.
+	kindFinal = "Final"
 	// kindSynthesis is a full that was made out of others. Nobody can ask for one.
 	kindSynthesis = "Synthesis"
 	// kindStore is a failure of reading the store, before anything is saved.
@@ -52,7 +54,20 @@ func (d *Duty) Snapshot(ctx context.Context, kind string) (Artifact, error) {
 	case kind == kindDelta:
 		return s.orders.flush(ctx)
 	}
-	return s.orders.ask(ctx)
+	return s.orders.ask(ctx, kindFull)
+}
+
+// final saves what is at hand, so that each revision stays restorable, and then a full that retention never deletes. Where no
+// delta is recorded, the full has it all the same.
+func (d *Duty) final(ctx context.Context) (Artifact, error) {
+	s, _ := d.at()
+	if s == nil {
+		return Artifact{}, ErrIdle
+	}
+	if _, err := s.orders.flush(ctx); err != nil && !errors.Is(err, ErrIdle) {
+		return Artifact{}, fmt.Errorf("save the last changes before the final full: %w", err)
+	}
+	return s.orders.ask(ctx, kindFinal)
 }
 
 // Flush saves what is at hand, before etcd ends. Without anything to do it for it does nothing.
@@ -82,26 +97,27 @@ type orders struct {
 	// uri of a key in the store.
 	uri func(key string) string
 
-	mu      sync.Mutex
-	waits   []chan<- answer
+	mu sync.Mutex
+	// waits for a full, by its kind.
+	waits   map[string][]chan<- answer
 	refused bool
 	// recorder at work, nil for none.
 	recorder *recording
 }
 
 func newOrders() *orders {
-	return &orders{asked: make(chan struct{}, 1), uri: func(string) string { return "" }}
+	return &orders{asked: make(chan struct{}, 1), uri: func(string) string { return "" }, waits: map[string][]chan<- answer{}}
 }
 
-// ask for a full and wait for it.
-func (o *orders) ask(ctx context.Context) (Artifact, error) {
+// ask for a full, an ordinary or a final one, and wait for it.
+func (o *orders) ask(ctx context.Context, kind string) (Artifact, error) {
 	wait := make(chan answer, 1)
 	o.mu.Lock()
 	if o.refused {
 		o.mu.Unlock()
 		return Artifact{}, ErrIdle
 	}
-	o.waits = append(o.waits, wait)
+	o.waits[kind] = append(o.waits[kind], wait)
 	o.mu.Unlock()
 	select {
 	case o.asked <- struct{}{}:
@@ -121,12 +137,22 @@ func (o *orders) waiting() bool {
 	return len(o.waits) > 0
 }
 
-// take returns how to answer all who have asked by now: a full that begins now has what was acknowledged before.
-func (o *orders) take() func(Artifact, error) {
+// take says of which kind a full is to be that begins now, and returns how to answer all who have asked for that kind by now:
+// it has what was acknowledged before. Who asked for the other kind waits for the next one.
+func (o *orders) take() (kind string, answer func(Artifact, error)) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	waits := o.waits
-	o.waits = nil
+	kind = kindFull
+	if len(o.waits[kindFinal]) > 0 {
+		kind = kindFinal
+	}
+	return kind, o.answerAll(kind)
+}
+
+// answerAll returns how to answer all who wait for kind now. The caller holds the lock.
+func (o *orders) answerAll(kind string) func(Artifact, error) {
+	waits := o.waits[kind]
+	delete(o.waits, kind)
 	return func(a Artifact, err error) {
 		for _, wait := range waits {
 			wait <- answer{a, err}
@@ -137,9 +163,11 @@ func (o *orders) take() func(Artifact, error) {
 // refuse all who wait, and whoever still comes.
 func (o *orders) refuse() {
 	o.mu.Lock()
+	defer o.mu.Unlock()
 	o.refused = true
-	o.mu.Unlock()
-	o.take()(Artifact{}, ErrIdle)
+	for _, kind := range []string{kindFull, kindFinal} {
+		o.answerAll(kind)(Artifact{}, ErrIdle) // each channel has room for its one answer
+	}
 }
 
 // follow says which recorder flushes.

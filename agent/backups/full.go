@@ -17,9 +17,13 @@ import (
 // takeFull starts a full. It ends with ctx, and nothing of it is in the store then.
 func (s *session) takeFull(ctx context.Context, why string) {
 	s.fulling = true
-	answer := s.orders.take()
+	kind, answer := s.orders.take()
+	name := chain.FullKey
+	if kind == kindFinal {
+		name = chain.FinalKey
+	}
 	began := time.Now()
-	s.log.InfoContext(ctx, "full began", "rule", why)
+	s.log.InfoContext(ctx, "full began", "rule", why, "kind", kind)
 	s.group.Go(func() error {
 		var result snapshot.Result
 		err := guard.Run(func() (err error) {
@@ -27,7 +31,7 @@ func (s *session) takeFull(ctx context.Context, why string) {
 			result, err = snapshot.Take(ctx, snapshot.Config{
 				Client: s.client, Store: s.store, Lineage: string(s.self.Lineage), Level: levelOf(s.config.Compression),
 				Key: func(revision int64, at time.Time) string {
-					return chain.FullKey(s.config.Prefix, s.self.Lineage, revision, at)
+					return name(s.config.Prefix, s.self.Lineage, revision, at)
 				},
 			})
 			crash.After("take-full")
@@ -36,7 +40,7 @@ func (s *session) takeFull(ctx context.Context, why string) {
 		took := time.Since(began)
 		s.ended <- func(ctx context.Context) { s.fullEnded(ctx, result, took, err) }
 		answer(Artifact{
-			Kind: kindFull, Key: result.Key, URI: s.orders.uri(result.Key), Revision: result.Revision, Size: result.ObjectSize,
+			Kind: kind, Key: result.Key, URI: s.orders.uri(result.Key), Revision: result.Revision, Size: result.ObjectSize,
 			SHA256: result.SHA256, StorageVersion: result.StorageVersion,
 		}, err)
 		return nil
@@ -65,7 +69,7 @@ func (s *session) fullEnded(ctx context.Context, r snapshot.Result, took time.Du
 	s.full.succeeded()
 	s.Metrics.saved(kindFull, r.ObjectSize, took)
 	s.log.InfoContext(ctx, "full taken", "object", r.Key, "revision", r.Revision, "bytes", r.ObjectSize, "took", took)
-	taken := chain.Full{Lineage: s.self.Lineage, Key: r.Key, Revision: r.Revision, At: r.Taken, Size: r.ObjectSize}
+	taken := chain.Full{Lineage: s.self.Lineage, Key: r.Key, Revision: r.Revision, At: r.Taken, Size: r.ObjectSize, Final: chain.IsFinal(r.Key)}
 	s.joined(taken)
 	if err := s.know(chain.History{Fulls: []chain.Full{taken}}, time.Now()); err != nil {
 		s.tell.fullFailed(ctx, err) // a schedule without a date was refused before

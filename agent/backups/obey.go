@@ -91,14 +91,14 @@ func (d *Duty) perform(ctx context.Context, component leases.Component, kind str
 	}
 	a := order.Answer
 	if a.Phase == "" {
-		a = leases.SnapshotAnswer{UID: order.UID, Phase: leases.SnapshotRunning, Started: time.Now().UTC()}
+		a = leases.SnapshotAnswer{UID: order.UID, Kind: order.Kind, Phase: leases.SnapshotRunning, Started: time.Now().UTC()}
 		if err := d.answer(ctx, component, a); err != nil {
 			return err
 		}
 	}
 	trying, cancel := context.WithDeadline(ctx, a.Started.Add(orderTimeout))
 	defer cancel()
-	artifact, err := d.Snapshot(trying, kind)
+	artifact, err := d.execute(trying, kind, order.Kind)
 	switch {
 	case ctx.Err() != nil:
 		return ctx.Err() // who leads next performs it
@@ -108,6 +108,21 @@ func (d *Duty) perform(ctx context.Context, component leases.Component, kind str
 		return err
 	}
 	return d.conclude(ctx, component, a, artifact, err)
+}
+
+// errOrderKind is final: which kinds there are changes with the agent's version only.
+var errOrderKind = errors.New("this agent does not know such an order: it is older than druid, update its image")
+
+// execute an order on the Lease for backups of kind.
+func (d *Duty) execute(ctx context.Context, kind string, ordered leases.SnapshotKind) (Artifact, error) {
+	switch {
+	case ordered == "":
+		return d.Snapshot(ctx, kind)
+	case ordered == leases.SnapshotFinal && kind == kindFull:
+		return d.final(ctx)
+	default:
+		return Artifact{}, fmt.Errorf("order %q on the Lease for a %s: %w", ordered, kind, errOrderKind)
+	}
 }
 
 // interrupted says that what was to save ended, and not for its own fault: what follows it is asked again.
@@ -137,7 +152,7 @@ func (d *Duty) conclude(ctx context.Context, component leases.Component, a lease
 func (d *Duty) answer(ctx context.Context, component leases.Component, a leases.SnapshotAnswer) error {
 	for {
 		order, err := d.Leases.SnapshotOrder(ctx, component)
-		if errors.Is(err, leases.ErrAbsent) || err == nil && order.UID != a.UID {
+		if errors.Is(err, leases.ErrAbsent) || err == nil && (order.UID != a.UID || order.Kind != a.Kind) {
 			return nil
 		}
 		if err != nil {

@@ -5,15 +5,18 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 
+	"github.com/etcd-druid/druid/backup/chain"
 	"github.com/etcd-druid/druid/backup/store"
 	"github.com/etcd-druid/druid/backup/store/open"
 	"github.com/etcd-druid/druid/leases"
@@ -38,7 +41,18 @@ func (o orderer) store() *leases.Store {
 // order on a Lease; the answer to an earlier one goes.
 func (o orderer) order(component leases.Component, uid string) {
 	o.t.Helper()
-	patch := fmt.Sprintf(`{"metadata":{"annotations":{%q:%q,%q:null}}}`, leases.AnnotationSnapshotOrder, uid, leases.AnnotationSnapshotAnswer)
+	o.patchOrder(component, uid, "")
+}
+
+func (o orderer) orderKind(component leases.Component, uid string, kind leases.SnapshotKind) {
+	o.t.Helper()
+	o.patchOrder(component, uid, leases.OrderKind(kind, uid))
+}
+
+func (o orderer) patchOrder(component leases.Component, uid, kind string) {
+	o.t.Helper()
+	patch := fmt.Sprintf(`{"metadata":{"annotations":{%q:%q,%q:%q,%q:null}}}`,
+		leases.AnnotationSnapshotOrder, uid, leases.AnnotationSnapshotOrderKind, kind, leases.AnnotationSnapshotAnswer)
 	_, err := o.admin.CoordinationV1().Leases(o.namespace).Patch(o.t.Context(), leases.SnapshotName("demo", component),
 		types.MergePatchType, []byte(patch), metav1.PatchOptions{})
 	if err != nil {
@@ -115,6 +129,79 @@ func TestOrdersAreObeyedOnceAndAnswered(t *testing.T) {
 		t.Errorf("%d fulls, want %d: an order was performed twice", after, fulls)
 	}
 	proven(t, s, client, last)
+}
+
+func TestAFinalFullIsNamedSoAndFollowsTheDeltas(t *testing.T) {
+	t.Parallel()
+	admin, namespace, agentOf := snapshotLeases(t)
+	o := orderer{t, admin, namespace}
+	g := newGroup(t, 1)
+	c := directory(t.TempDir())
+	client, s := g.client(0), opened(t, c)
+	a := agentOf(g, 0)
+	background(t, a.Obey)
+	a.Configure(c)
+	a.start()
+	o.order(deltaLease, "whole")
+	o.answered(deltaLease, "whole", leases.SnapshotSucceeded)
+	last := put(t, client, 5)
+	o.orderKind(fullLease, "last", leases.SnapshotFinal)
+	answer := o.answered(fullLease, "last", leases.SnapshotSucceeded)
+	h := history(t, s)
+	final := h.Fulls[len(h.Fulls)-1]
+	if answer.Kind != leases.SnapshotFinal || !chain.IsFinal(answer.Object) || final.Key != answer.Object || !final.Final || final.Revision < last {
+		t.Errorf("answered %+v after revision %d, newest is %+v", answer, last, final)
+	}
+	if !slices.ContainsFunc(h.Deltas, func(d chain.Delta) bool { return d.To >= last }) {
+		t.Errorf("no delta has revision %d: %+v", last, h.Deltas)
+	}
+	last = put(t, client, 5)
+	o.order(deltaLease, "more") // the cluster goes on, and its backups do
+	o.answered(deltaLease, "more", leases.SnapshotSucceeded)
+	proven(t, s, client, last)
+	for component, kind := range map[leases.Component]leases.SnapshotKind{deltaLease: leases.SnapshotFinal, fullLease: "Tomorrow's"} {
+		o.orderKind(component, "unknown", kind)
+		if answer := o.answered(component, "unknown", leases.SnapshotFailed); !strings.Contains(answer.Error, "does not know such an order") {
+			t.Errorf("%s on %s: answered %+v", kind, component, answer)
+		}
+	}
+}
+
+// Who asks for an ordinary full must not be given a final one, which stays for ever, nor the other way round.
+func TestFinalAndOrdinaryFullsAreTakenApart(t *testing.T) {
+	o, answers := newOrders(), make(chan Artifact, 3)
+	var group errgroup.Group
+	for _, kind := range []string{kindFull, kindFinal, kindFull} {
+		group.Go(func() error {
+			a, err := o.ask(t.Context(), kind)
+			answers <- a
+			if err == nil && a.Kind != kind {
+				return fmt.Errorf("asked for %s, got %+v", kind, a)
+			}
+			return err
+		})
+	}
+	eventually(t, "ask", func() error {
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		if len(o.waits[kindFull]) < 2 || len(o.waits[kindFinal]) < 1 {
+			return errors.New("not all have asked")
+		}
+		return nil
+	})
+	for _, want := range []string{kindFinal, kindFull} {
+		if !o.waiting() {
+			t.Fatalf("nobody waits for %s", want)
+		}
+		kind, answer := o.take()
+		if kind != want {
+			t.Fatalf("takes %s, want %s", kind, want) // who waits ends with the test
+		}
+		answer(Artifact{Kind: kind}, nil)
+	}
+	if err := group.Wait(); err != nil || o.waiting() {
+		t.Errorf("%v, somebody waits: %t", err, o.waiting())
+	}
 }
 
 func TestAnOrderThatAPredecessorLeftIsPerformedAgain(t *testing.T) {

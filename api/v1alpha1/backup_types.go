@@ -435,7 +435,7 @@ type RestoreTarget struct {
 	Time *metav1.Time `json:"time,omitempty"`
 	// name of a full backup: the last part of its key in the store.
 	// +kubebuilder:validation:MaxLength=128
-	// +kubebuilder:validation:XValidation:rule="self.matches('^[0-9a-f]{16}-[0-9]+[.]snap[.]zst$')",message="name must be that of a full backup, like 00000000000004d2-1795287240000.snap.zst"
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[0-9a-f]{16}-[0-9]+[.](snap|final)[.]zst$')",message="name must be that of a full backup, like 00000000000004d2-1795287240000.snap.zst"
 	// +optional
 	Name string `json:"name,omitempty"`
 }

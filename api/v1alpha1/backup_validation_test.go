@@ -123,6 +123,7 @@ var goodBackups = map[string][]edit{
 	"no bootstrap":                       {{"spec.bootstrap", nil}},
 	"a restore of its own newest state":  {{restoreField, map[string]any{}}},
 	"a restore to a revision":            {{restoreField + ".to", map[string]any{"revision": int64(1234)}}},
+	"a restore of a final full":          {{restoreField + ".to", map[string]any{"name": "00000000000004d2-1795287240000.final.zst"}}},
 	"a restore of a full":                {{restoreField + ".to", map[string]any{"name": "00000000000004d2-1795287240000.snap.zst"}}},
 }
 

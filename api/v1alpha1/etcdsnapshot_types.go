@@ -10,6 +10,7 @@ import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 // +kubebuilder:subresource:status
 // +kubebuilder:printcolumn:name="Cluster",type=string,JSONPath=`.spec.clusterRef.name`
 // +kubebuilder:printcolumn:name="Type",type=string,JSONPath=`.spec.type`
+// +kubebuilder:printcolumn:name="Final",type=boolean,JSONPath=`.spec.final`,priority=1
 // +kubebuilder:printcolumn:name="Phase",type=string,JSONPath=`.status.phase`
 // +kubebuilder:printcolumn:name="Revision",type=integer,JSONPath=`.status.artifact.revision`
 // +kubebuilder:printcolumn:name="Bytes",type=integer,JSONPath=`.status.artifact.size`,priority=1
@@ -41,6 +42,7 @@ type EtcdSnapshotList struct {
 // EtcdSnapshotSpec is what is asked for.
 //
 // +kubebuilder:validation:XValidation:rule="self == oldSelf",message="spec must not change: create another EtcdSnapshot for another backup"
+// +kubebuilder:validation:XValidation:rule="!has(self.final) || !self.final || self.type == 'Full'",message="final is of a backup of type Full: a Delta is worth nothing without what it follows"
 type EtcdSnapshotSpec struct {
 	// clusterRef names the EtcdCluster, in the namespace of the EtcdSnapshot. It must be backed up (spec.backup).
 	// +required
@@ -50,6 +52,12 @@ type EtcdSnapshotSpec struct {
 	// +kubebuilder:default=Full
 	// +optional
 	Type SnapshotType `json:"type,omitempty"`
+
+	// final is of the last backup of a cluster, before it is given up, paused or moved: what is not saved yet is, and then a full
+	// that is named as the final one (<revision>-<time>.final.zst). Retention and `agent backup gc` never delete it. Nothing
+	// keeps the cluster from going on.
+	// +optional
+	Final bool `json:"final,omitempty"`
 
 	// ttlSecondsAfterFinished is how long the EtcdSnapshot, not the backup, is kept once it succeeded or failed. Without it, it
 	// stays until somebody deletes it.

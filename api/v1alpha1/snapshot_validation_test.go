@@ -31,12 +31,20 @@ func TestEtcdSnapshotsOnARealServer(t *testing.T) {
 		"spec.clusterRef.name in body should be at least 1 chars":      {"clusterRef": map[string]any{"name": ""}},
 		"Unsupported value: \"Half\"":                                  {"clusterRef": of, "type": "Half"},
 		"should be greater than or equal to 0":                         {"clusterRef": of, "ttlSecondsAfterFinished": int64(-1)},
+		"final is of a backup of type Full":                            {"clusterRef": of, "type": "Delta", "final": true},
 		"unknown field \"spec.namespace\"":                             {"clusterRef": of, "namespace": "other"},
 		"unknown field \"spec.clusterRef.namespace\"":                  {"clusterRef": map[string]any{"name": "demo", "namespace": "other"}},
 		"spec.ttlSecondsAfterFinished in body must be of type integer": {"clusterRef": of, "ttlSecondsAfterFinished": "1h"},
 	} {
 		if _, err := snapshots.Create(t.Context(), etcdSnapshot(spec), dryRunStrict()); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v: got %v, want %s", spec, err, want)
+		}
+	}
+	for name, spec := range map[string]map[string]any{
+		"final of the default type": {"clusterRef": of, "final": true}, "not final": {"clusterRef": of, "type": "Delta", "final": false},
+	} {
+		if _, err := snapshots.Create(t.Context(), etcdSnapshot(spec), dryRunStrict()); err != nil {
+			t.Errorf("%s: %v", name, err)
 		}
 	}
 	made, err := snapshots.Create(t.Context(), etcdSnapshot(map[string]any{"clusterRef": of}), metav1.CreateOptions{})
@@ -46,7 +54,7 @@ func TestEtcdSnapshotsOnARealServer(t *testing.T) {
 	if kind, _, _ := unstructured.NestedString(made.Object, "spec", "type"); kind != "Full" {
 		t.Errorf("type is %q, want Full", kind)
 	}
-	for field, value := range map[string]any{"type": "Delta", "ttlSecondsAfterFinished": int64(5), "clusterRef": map[string]any{"name": "other"}} {
+	for field, value := range map[string]any{"type": "Delta", "final": true, "ttlSecondsAfterFinished": int64(5), "clusterRef": map[string]any{"name": "other"}} {
 		changed := made.DeepCopy()
 		if err := unstructured.SetNestedField(changed.Object, value, "spec", field); err != nil {
 			t.Fatal(err)

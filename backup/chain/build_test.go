@@ -32,6 +32,9 @@ func history(l Lineage, born int, parent Lineage, fork int64, objects ...any) Hi
 				continue
 			}
 			o.Lineage, o.Key = l, FullKey(prefix, l, o.Revision, o.At)
+			if o.Final {
+				o.Key = FinalKey(prefix, l, o.Revision, o.At)
+			}
 			h.Fulls = append(h.Fulls, o)
 		case Delta:
 			o.Lineage, o.Key = l, DeltaKey(prefix, l, o.From, o.To, o.At)
@@ -42,6 +45,10 @@ func history(l Lineage, born int, parent Lineage, fork int64, objects ...any) Hi
 }
 
 func full(revision int64, minute int) Full { return Full{Revision: revision, At: at(minute)} }
+
+func final(revision int64, minute int) Full {
+	return Full{Revision: revision, At: at(minute), Final: true}
+}
 
 func synthesis(revision, origin int64, minute int) Full {
 	return Full{Revision: revision, Origin: origin, At: at(minute)}

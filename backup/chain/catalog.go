@@ -19,6 +19,9 @@ type Full struct {
 	// Origin is 0 of a full that was taken. One that was synthesised ends with Revision, and this is the revision of the full
 	// that was taken and that it descends from.
 	Origin int64 `json:"origin,omitempty"`
+	// Final is one that somebody asked for as the last one, before the cluster is given up, paused or moved. It is a full like
+	// any other, but retention never lets it go.
+	Final bool `json:"final,omitempty"`
 }
 
 // Delta holds the whole revisions From to To, both included.

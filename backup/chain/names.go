@@ -18,12 +18,22 @@ const (
 	// synthesisSuffix is another one than a full's, so that whoever does not know it leaves the object alone: it must never
 	// be counted as a full that was taken.
 	synthesisSuffix = ".synthesized.zst"
+	// finalSuffix is another one than a full's, so that retention of a release that does not know it leaves the object alone.
+	finalSuffix = ".final.zst"
 )
 
 // FullKey names a full snapshot. revision is a proven lower bound of what it holds, and at when it was taken.
 func FullKey(prefix string, l Lineage, revision int64, at time.Time) string {
 	return join(prefix, fmt.Sprintf("%s/%s/%016x-%d%s", l, fullDir, revision, at.UnixMilli(), fullSuffix))
 }
+
+// FinalKey names a full as FullKey does, and says that it is a final one.
+func FinalKey(prefix string, l Lineage, revision int64, at time.Time) string {
+	return join(prefix, fmt.Sprintf("%s/%s/%016x-%d%s", l, fullDir, revision, at.UnixMilli(), finalSuffix))
+}
+
+// IsFinal tells of the key of a full whether it is a final one.
+func IsFinal(key string) bool { return strings.HasSuffix(key, finalSuffix) }
 
 // SynthesisKey names a full that was synthesised: it ends with revision, descends from the full that was taken at revision
 // origin, and holds nothing that was written after at.
@@ -39,7 +49,7 @@ func DeltaKey(prefix string, l Lineage, from, to int64, at time.Time) string {
 // BirthKey names the record of a lineage's birth.
 func BirthKey(prefix string, l Lineage) string { return join(prefix, string(l)+"/"+birthName) }
 
-// ParseFull reads a name that FullKey made. ok is false for every other name, also one that means the same number
+// ParseFull reads a name that FullKey or FinalKey made. ok is false for every other name, also one that means the same number
 // written differently: what is not ours is not touched.
 func ParseFull(prefix, key string) (f Full, ok bool) {
 	l, rest, ok := split(prefix, key)
@@ -50,8 +60,12 @@ func ParseFull(prefix, key string) (f Full, ok bool) {
 	if m == nil {
 		return Full{}, false
 	}
-	f = Full{Lineage: l, Key: key, Revision: revision(m[1]), At: millis(m[2])}
-	return f, f.Revision > 0 && FullKey(prefix, l, f.Revision, f.At) == key
+	f = Full{Lineage: l, Key: key, Revision: revision(m[1]), At: millis(m[2]), Final: IsFinal(key)}
+	name := FullKey
+	if f.Final {
+		name = FinalKey
+	}
+	return f, f.Revision > 0 && name(prefix, l, f.Revision, f.At) == key
 }
 
 // ParseSynthesis reads a name that SynthesisKey made, as ParseFull does.
@@ -83,7 +97,7 @@ func ParseDelta(prefix, key string) (d Delta, ok bool) {
 }
 
 var (
-	fullPattern      = regexp.MustCompile(`^` + fullDir + `/([0-9a-f]{16})-([0-9]{1,15})` + regexp.QuoteMeta(fullSuffix) + `$`)
+	fullPattern      = regexp.MustCompile(`^` + fullDir + `/([0-9a-f]{16})-([0-9]{1,15})(?:` + regexp.QuoteMeta(fullSuffix) + `|` + regexp.QuoteMeta(finalSuffix) + `)$`)
 	synthesisPattern = regexp.MustCompile(`^` + fullDir + `/([0-9a-f]{16})-([0-9a-f]{16})-([0-9]{1,15})` + regexp.QuoteMeta(synthesisSuffix) + `$`)
 	deltaPattern     = regexp.MustCompile(`^` + deltaDir + `/([0-9a-f]{16})-([0-9a-f]{16})-([0-9]{1,15})` + regexp.QuoteMeta(deltaSuffix) + `$`)
 )

@@ -14,6 +14,12 @@ func TestNamesAreReadAsTheyWereWritten(t *testing.T) {
 	for _, p := range []string{"", "a", "a/ns/demo"} {
 		f := Full{Lineage: first, Key: FullKey(p, first, math.MaxInt64, moment), Revision: math.MaxInt64, At: moment}
 		d := Delta{Lineage: first, Key: DeltaKey(p, first, 2, 0xabc, moment), From: 2, To: 0xabc, At: moment}
+		last := Full{Lineage: first, Key: FinalKey(p, first, 17, moment), Revision: 17, At: moment, Final: true}
+		gotFinal, ok := ParseFull(p, last.Key)
+		if !ok {
+			t.Errorf("%s is not read", last.Key)
+		}
+		diff(t, gotFinal, last)
 		got, ok := ParseFull(p, f.Key)
 		if !ok {
 			t.Errorf("%s is not read", f.Key)
@@ -30,7 +36,7 @@ func TestNamesAreReadAsTheyWereWritten(t *testing.T) {
 			t.Errorf("%s is not read", s.Key)
 		}
 		diff(t, gotSynthesis, s)
-		for _, key := range []string{f.Key, d.Key, s.Key, BirthKey(p, first)} {
+		for _, key := range []string{f.Key, d.Key, s.Key, last.Key, BirthKey(p, first)} {
 			if err := store.CheckKey(key); err != nil {
 				t.Error(err)
 			}
@@ -38,6 +44,7 @@ func TestNamesAreReadAsTheyWereWritten(t *testing.T) {
 	}
 	diff(t, DeltaKey("a/b", first, 2, 0xabc, moment), "a/b/00000001-aa/delta/0000000000000002-0000000000000abc-1795000000123.delta.zst")
 	diff(t, FullKey("a/b", first, 17, moment), "a/b/00000001-aa/full/0000000000000011-1795000000123.snap.zst")
+	diff(t, FinalKey("a/b", first, 17, moment), "a/b/00000001-aa/full/0000000000000011-1795000000123.final.zst")
 	diff(t, SynthesisKey("a/b", first, 0xabc, 2, moment), "a/b/00000001-aa/full/0000000000000abc-0000000000000002-1795000000123.synthesized.zst")
 	diff(t, BirthKey("a/b", first), "a/b/00000001-aa/lineage.json")
 }
@@ -55,6 +62,7 @@ func TestNamesThatNobodyWroteAreNotRead(t *testing.T) {
 		replace(full, "00000001-", "0000001-"), replace(full, "0000000000000011", "11"), replace(full, "0000000000000011", "0000000000000000"),
 		replace(full, "0000000000000011", "8000000000000000"), replace(full, "11-", "1A-"), replace(full, "11-", "11-0"), replace(full, "11-", "11--"),
 		replace(full, "/full/", "/fulls/"), replace(full, ".snap.zst", ".snap.zst.tmp"), replace(full, "full", "delta"),
+		replace(full, ".snap.zst", ".snap.final.zst"), replace(full, ".snap.zst", ".final.snap.zst"), replace(full, "11-", "11-0000000000000003-"),
 		replace(delta, "delta", "full"), replace(delta, "11-", "02-"), replace(delta, "0000000000000003", "0000000000000000"),
 		replace(made, "full", "delta"), replace(made, "03-", "11-"), replace(made, "0000000000000003", "0000000000000000"), replace(made, "synthesized", "snap"), made + ".tmp",
 	} {
@@ -87,10 +95,11 @@ func TestLineages(t *testing.T) {
 
 func FuzzNames(f *testing.F) {
 	f.Add(FullKey(prefix, first, 17, noon))
+	f.Add(FinalKey(prefix, first, 17, noon))
 	f.Add(DeltaKey(prefix, first, 3, 17, noon))
 	f.Add(SynthesisKey(prefix, first, 17, 3, noon))
 	f.Fuzz(func(t *testing.T, key string) {
-		if f, ok := ParseFull(prefix, key); ok && FullKey(prefix, f.Lineage, f.Revision, f.At) != key {
+		if f, ok := ParseFull(prefix, key); ok && FullKey(prefix, f.Lineage, f.Revision, f.At) != key && FinalKey(prefix, f.Lineage, f.Revision, f.At) != key {
 			t.Errorf("%s is read as %+v", key, f)
 		}
 		if f, ok := ParseSynthesis(prefix, key); ok && (SynthesisKey(prefix, f.Lineage, f.Revision, f.Origin, f.At) != key || f.Origin >= f.Revision) {

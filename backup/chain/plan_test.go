@@ -66,6 +66,8 @@ func TestPlan(t *testing.T) {
 		"a moment between two fulls alone":     {histories: []History{history(first, 0, "", 0, full(5, 0), full(6, 10))}, target: Target{Time: at(5)}, err: ErrGap, says: "revisions 6 to 6"},
 
 		"a full by its name is taken as it is":   {histories: []History{plain()}, target: Target{Name: "000000000000001e-" + millisOf(at(30)) + ".snap.zst"}, want: []int64{30}, reach: 30},
+		"a final full is a full":                 {histories: []History{history(first, 0, "", 0, full(1, 1), delta(2, 30, 30), final(30, 30), delta(31, 40, 40))}, target: Target{}, want: []int64{30, 31, 40}, reach: 40},
+		"a final full by its key":                {histories: []History{history(first, 0, "", 0, full(1, 1), delta(2, 30, 30), final(30, 30), delta(31, 40, 40))}, target: Target{Name: FinalKey("", first, 30, at(30))}, want: []int64{30}, reach: 30},
 		"a full by its key":                      {histories: []History{plain()}, target: Target{Name: FullKey(prefix, first, 60, at(60))}, want: []int64{60}, reach: 60},
 		"a delta by its name is gone to the end": {histories: []History{plain()}, target: Target{Name: "0000000000000029-0000000000000032-" + millisOf(at(50)) + ".delta.zst"}, want: []int64{30, 31, 40, 41, 50}, revision: 50, reach: 50},
 		"a name that nothing has":                {histories: []History{plain()}, target: Target{Name: "x.snap.zst"}, err: ErrUnknown, says: "x.snap.zst"},

@@ -68,6 +68,7 @@ const (
 	ReasonNoPolicy Reason = "no-policy"
 	ReasonOther    Reason = "other-cluster"
 	ReasonNoFull   Reason = "no-full"
+	ReasonFinal    Reason = "final"
 	ReasonNewest   Reason = "newest"
 	ReasonSound    Reason = "newest-sound"
 	ReasonProven   Reason = "newest-proven"
@@ -101,6 +102,7 @@ var reasons = []knownReason{
 	{ReasonNoPolicy, true, "the policy is empty: everything is kept"},
 	{ReasonOther, true, "another cluster's"},
 	{ReasonNoFull, true, "its lineage has no full: nobody knows yet what will need it"},
+	{ReasonFinal, true, "a final full: only a person deletes it, and not by retention"},
 	{ReasonNewest, true, "the newest full of its lineage"},
 	{ReasonSound, true, "the newest full of its lineage that is not known to be broken"},
 	{ReasonProven, true, "the newest full of its lineage that was proven, or what leads on from it"},

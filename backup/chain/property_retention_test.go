@@ -16,8 +16,8 @@ func checkSurvivors(t *testing.T, c, left Catalog, e Evidence) {
 			sound := !e.Broken[f.Key] && !slices.ContainsFunc(h.Fulls[i+1:], func(g Full) bool { return !e.Broken[g.Key] })
 			newestProven := e.Proven[f.Key] && !e.Broken[f.Key] && !proven
 			proven = proven || newestProven
-			if (i == len(h.Fulls)-1 || sound || newestProven) && !slices.Contains(l.Fulls, f) {
-				t.Fatalf("%s is gone: newest %t, sound %t, proven %t", f.Key, i == len(h.Fulls)-1, sound, newestProven)
+			if (i == len(h.Fulls)-1 || sound || newestProven || f.Final) && !slices.Contains(l.Fulls, f) {
+				t.Fatalf("%s is gone: newest %t, sound %t, proven %t, final %t", f.Key, i == len(h.Fulls)-1, sound, newestProven, f.Final)
 			}
 		}
 	}

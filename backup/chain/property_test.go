@@ -62,7 +62,9 @@ func randomObjects(r *rand.Rand, revision int64, minute *int) []any {
 		skew := r.IntN(7) - 3
 		switch n := 1 + r.Int64N(20); {
 		case r.IntN(8) == 0:
-			objects = append(objects, full(revision, *minute+skew))
+			f := full(revision, *minute+skew)
+			f.Final = *minute%4 == 0
+			objects = append(objects, f)
 		case r.IntN(5) == 0: // a second leader, somewhere around
 			from := max(2, revision-r.Int64N(15))
 			objects = append(objects, delta(from, from+n, *minute+skew))

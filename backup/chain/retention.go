@@ -32,7 +32,7 @@ type Verdict struct {
 // line of descent is retained by itself; what one of them keeps is kept.
 //
 // Whatever the policy: the newest full of each lineage, the two newest ones there that are not broken, the newest proven
-// one, and what leads from them to the latest state stay. One bad full more than is known costs no revision.
+// one, and what leads from them to the latest state stay, and each final full. One bad full more than is known costs no revision.
 //
 // now is the caller's clock, and no later than c.Newest where that is known: a clock that is ahead deletes nothing early,
 // and where nothing is saved any more nothing gets old.
@@ -51,6 +51,7 @@ func (c Catalog) Retain(l Lineage, p Policy, e Evidence, now time.Time) []Verdic
 	}
 	for _, h := range c.Histories {
 		r.keepLatest(h)
+		r.keepFinals(h)
 	}
 	for _, h := range r.sound.Histories {
 		r.keepSpare(h)
@@ -131,6 +132,15 @@ func (r *retention) keepLatest(h History) {
 		// What cannot be planned now needs nothing more than is kept above.
 		if p, err := c.Plan(Target{Lineage: h.Lineage}); err == nil {
 			r.keepPlan(p, ReasonLatest)
+		}
+	}
+}
+
+// keepFinals keeps the final fulls, also one that is known to be broken: of what a person asked to be kept, a person decides.
+func (r *retention) keepFinals(h History) {
+	for _, f := range h.Fulls {
+		if f.Final {
+			r.keep(f.Key, ReasonFinal)
 		}
 	}
 }

@@ -321,7 +321,7 @@ func TestListTellsWhatIsOutOfTheOrdinary(t *testing.T) {
 	}
 	for _, key := range []string{
 		chain.FullKey("", first, 1, at(1)), chain.DeltaKey("", first, 2, 9, at(2)), chain.DeltaKey("", first, 14, 20, at(3)), chain.FullKey("", first, 20, at(4)),
-		chain.FullKey("", twin, 30, at(10)), string(second) + "/full/readme.txt", "readme.txt",
+		chain.FullKey("", twin, 30, at(10)), string(second) + "/full/readme.txt", "readme.txt", chain.FinalKey("", twin, 31, at(11)),
 	} {
 		put(t, s, key, "x")
 	}
@@ -330,13 +330,14 @@ func TestListTellsWhatIsOutOfTheOrdinary(t *testing.T) {
 		"00000001-aa  2026-11-21T12:00:00Z  -            -     2      2       4 B   1-9        2026-11-21T12:01:00Z  2026-11-21T12:02:00Z",
 		"                                                                    20-20      2026-11-21T12:04:00Z",
 		"00000002-bb  2026-11-21T12:09:00Z  00000001-aa  20    0      0       0 B   none",
-		"00000002-cc  ?                     ?            ?     1      0       1 B   30-30",
+		"00000002-cc  ?                     ?            ?     2      0       2 B   30-30",
+		"note: lineage 00000002-cc: of the fulls, retention never deletes 1 object: final",
 		"note: lineages 00000002-bb and 00000002-cc have the same epoch",
 		"note: lineage 00000002-cc: its parent is not known: there is no 00000002-cc/lineage.json",
 		"note: lineage 00000001-aa: no delta leads from revision 9 to 20",
 		"note: 2 objects are no backups and are left alone, like readme.txt",
 	)
-	contains(t, ok(t, "show", "--store", url), "unknown", "00000002-bb/full/readme.txt")
+	contains(t, ok(t, "show", "--store", url), "00000002-cc  final ", "unknown", "00000002-bb/full/readme.txt")
 	if out := ok(t, "show", "--store", url, "--lineage", string(second)); strings.Count(out, "\n") != 2 {
 		t.Errorf("want the head and one object in\n%s", out)
 	}

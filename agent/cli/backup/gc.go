@@ -37,7 +37,7 @@ func gcCommand(s *session) *cobra.Command {
 		Short: "Print what retention would delete; with --delete, delete it",
 		Long: `Print what retention would keep and delete, and why. The rules add up: what one of them keeps is kept. Whatever they say,
 the newest full of each lineage, the two newest that are not broken, the newest proven one, and what leads from them to the
-latest state are kept. What the rules count they count in each line of descent by itself: in the lineages of one cluster, and
+latest state are kept, and each final full. What the rules count they count in each line of descent by itself: in the lineages of one cluster, and
 those that it was restored from.
 
 With --delete the store is listed again, and what may go is deleted, oldest first. Objects that are locked are told, and

@@ -21,6 +21,8 @@ type lineage struct {
 	Deltas       int           `json:"deltas"`
 	// Synthesized are fulls that were made out of others.
 	Synthesized int `json:"synthesized,omitempty"`
+	// Finals are those of the fulls that retention never deletes.
+	Finals int `json:"finals,omitempty"`
 	// Size in bytes of all its objects.
 	Size       int64         `json:"size"`
 	Restorable []chain.Range `json:"restorable"`
@@ -64,6 +66,9 @@ func timelineOf(c chain.Catalog) timeline {
 		}
 		for _, f := range slices.Concat(h.Fulls, h.Synthesized) {
 			l.Size += f.Size
+			if f.Final {
+				l.Finals++
+			}
 		}
 		for _, d := range h.Deltas {
 			l.Size += d.Size
@@ -119,6 +124,9 @@ func (t timeline) printNotes(w io.Writer) error {
 		strangers = append(strangers, l.Strangers...)
 		if i > 0 && t.Lineages[i-1].Lineage.Epoch() == l.Lineage.Epoch() {
 			notes = append(notes, fmt.Sprintf("lineages %s and %s have the same epoch: name the one that is to be restored", t.Lineages[i-1].Lineage, l.Lineage))
+		}
+		if l.Finals > 0 {
+			notes = append(notes, fmt.Sprintf("lineage %s: of the fulls, retention never deletes %s: final (`backup show`)", l.Lineage, objects(l.Finals)))
 		}
 		if l.Synthesized > 0 {
 			notes = append(notes, fmt.Sprintf("lineage %s: besides, %s made out of others (`backup show`)", l.Lineage, objects(l.Synthesized)))

@@ -50,8 +50,11 @@ type row struct {
 
 func fullRow(f chain.Full) row {
 	kind := "full"
-	if f.Origin != 0 {
+	switch {
+	case f.Origin != 0:
 		kind = "synthesized"
+	case f.Final:
+		kind = "final"
 	}
 	return row{f.Lineage, kind, f.Revision, f.Revision, stamp(f.At), f.Key, f.Size}
 }
