@@ -82,6 +82,7 @@ func (r *Reconciler) take(ctx context.Context, o *observation, step plan.Step) e
 		plan.DeleteLease:         r.deleteLease,
 		plan.TakeClaim:           r.takeClaim,
 		plan.ReleaseClaim:        r.releaseClaim,
+		plan.GrowClaim:           r.growClaim,
 		plan.MarkHealing:         r.markHealing,
 	}[step.Kind]
 	if act == nil {

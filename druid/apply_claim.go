@@ -53,6 +53,24 @@ func (r *Reconciler) releaseClaim(ctx context.Context, o *observation, step plan
 	return r.setOwners(ctx, claim, otherOwners(o.cluster, claim))
 }
 
+// growClaim requests the size that the spec says, of the very claim that the plan saw: one that was changed since is looked at
+// again.
+func (r *Reconciler) growClaim(ctx context.Context, o *observation, step plan.Step) error {
+	claim, size := o.claims[step.Member], o.cluster.Spec.Storage.Size.String()
+	patch := map[string]any{
+		"metadata": metadataPatch{UID: step.ClaimUID, ResourceVersion: claim.ResourceVersion},
+		"spec":     map[string]any{"resources": map[string]any{"requests": map[string]string{"storage": size}}},
+	}
+	crash.Before("grow-claim")
+	err := client.IgnoreNotFound(r.mergePatch(ctx, claim.DeepCopy(), patch))
+	crash.After("grow-claim")
+	if err != nil {
+		return fmt.Errorf("request %s of PersistentVolumeClaim %s: %w", size, step.Member, err)
+	}
+	r.tell(o, v1alpha1.EventClaimExpanded, step, "PersistentVolumeClaim %s requests %s now (%s)", step.Member, size, step.Rule)
+	return nil
+}
+
 // setOwners is a compare-and-set: the list is written as a whole.
 func (r *Reconciler) setOwners(ctx context.Context, claim *corev1.PersistentVolumeClaim, owners []metav1.OwnerReference) error {
 	return client.IgnoreNotFound(r.patchMetadata(ctx, claim.DeepCopy(), metadataPatch{

@@ -64,7 +64,12 @@ type metadataPatch struct {
 }
 
 func (r *Reconciler) patchMetadata(ctx context.Context, object client.Object, patch metadataPatch) error {
-	raw, err := json.Marshal(map[string]any{"metadata": patch})
+	return r.mergePatch(ctx, object, map[string]any{"metadata": patch})
+}
+
+// mergePatch writes the patch of an object, whose metadata tell of which one.
+func (r *Reconciler) mergePatch(ctx context.Context, object client.Object, patch map[string]any) error {
+	raw, err := json.Marshal(patch)
 	if err != nil {
 		return err
 	}
@@ -101,10 +106,12 @@ func (r *Reconciler) createClaim(ctx context.Context, o *observation, step plan.
 }
 
 func (r *Reconciler) createPod(ctx context.Context, o *observation, step plan.Step) error {
-	pod, err := manifests.Pod(o.cluster, step.Member, r.manifests)
+	claim := o.claimOf(step.Member)
+	pod, err := manifests.Pod(manifests.OnVolume(o.cluster, claim), step.Member, r.manifests)
 	if err != nil {
 		return err
 	}
+	manifests.MountedFor(pod, claim)
 	crash.Before("create-pod")
 	err = r.create(ctx, o, "Pod", pod)
 	crash.After("create-pod")

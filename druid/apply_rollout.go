@@ -13,8 +13,12 @@ import (
 // adoptPod takes a Pod that does not tell for which spec it was made for one of the spec as it is: from then on an edit
 // makes it outdated.
 func (r *Reconciler) adoptPod(ctx context.Context, o *observation, step plan.Step) error {
+	hash, err := o.specHash(step.Member)
+	if err != nil {
+		return err
+	}
 	defer crash.Around("adopt-pod")()
 	return client.IgnoreNotFound(r.patchMetadata(ctx, o.pods[step.Member].DeepCopy(), metadataPatch{
-		UID: step.PodUID, Annotations: map[string]*string{manifests.AnnotationSpecHash: &o.specHash},
+		UID: step.PodUID, Annotations: map[string]*string{manifests.AnnotationSpecHash: &hash},
 	}))
 }

@@ -120,6 +120,13 @@ var crashScenarios = map[string]scenario{
 		change:  func(s *stage, _ []string) { s.retain("Retain") },
 		reached: func(s *stage, names []string) error { return s.owned(names, 0) },
 	},
+	"a larger volume": {
+		replicas: 1, formed: true,
+		prepare: func(s *stage, names []string) { s.expandable(names, true) },
+		change:  func(s *stage, _ []string) { s.patchCluster(`{"spec":{"storage":{"size":"8Gi"}}}`) },
+		// No driver makes it larger here.
+		reached: func(s *stage, names []string) error { return s.requests(names, "8Gi") },
+	},
 	"backups that begin": {
 		replicas: 1, formed: true,
 		change:  func(s *stage, _ []string) { s.patchCluster(backupsOn) },

@@ -40,8 +40,6 @@ type observation struct {
 	claims map[string]*corev1.PersistentVolumeClaim
 	pods   map[string]*corev1.Pod
 	shared map[string]manifests.Applied
-	// specHash is what a Pod bears that was made for the cluster's spec.
-	specHash string
 	// again is when to look again although no event may tell, 0 for never. The steps of a stage run at once, and each may
 	// want it, so it is guarded by againMu until they have ended.
 	againMu sync.Mutex
@@ -78,9 +76,6 @@ func (r *Reconciler) observe(ctx context.Context, from source, cluster *v1alpha1
 		return nil, err
 	}
 	o.desired = desired
-	if o.specHash, err = manifests.SpecHash(cluster); err != nil {
-		return nil, err
-	}
 	o.observeRecord()
 	if err := r.observeMembers(ctx, o); err != nil {
 		return nil, err
@@ -98,6 +93,9 @@ func (r *Reconciler) observe(ctx context.Context, from source, cluster *v1alpha1
 		return nil, err
 	}
 	if err := r.observeProblems(ctx, from, o); err != nil {
+		return nil, err
+	}
+	if err := r.observeVolumes(ctx, from, o); err != nil {
 		return nil, err
 	}
 	r.observeSeed(o)
@@ -201,7 +199,9 @@ func (r *Reconciler) observeMembers(ctx context.Context, o *observation) error {
 			return err
 		}
 		observeClaim(o, &m)
-		observePod(o, &m)
+		if err := observePod(o, &m); err != nil {
+			return err
+		}
 		o.observed.Members = append(o.observed.Members, m)
 	}
 	slices.SortFunc(o.observed.Members, func(a, b plan.Member) int { return cmp.Compare(a.Name, b.Name) })

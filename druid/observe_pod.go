@@ -9,24 +9,42 @@ import (
 	"github.com/etcd-druid/druid/manifests"
 )
 
-func observePod(o *observation, m *plan.Member) {
+func observePod(o *observation, m *plan.Member) error {
 	pod := o.pods[m.Name]
 	if pod == nil {
 		m.Pod = plan.PodAbsent
-		return
+		return nil
 	}
 	if !ours(o.cluster, pod) {
 		m.Pod = plan.PodForeign
-		return
+		return nil
 	}
 	m.Pod, m.PodUID = podState(pod), string(pod.UID)
 	m.On = pod.Spec.NodeName
 	m.EtcdReady = m.Pod != plan.PodEnded && etcdReady(pod)
 	m.NodeLost = nodeLost(pod)
-	m.Make = makeOf(pod, o.specHash)
+	hash, err := o.specHash(m.Name)
+	if err != nil {
+		return err
+	}
+	m.Make = makeOf(pod, hash)
 	m.Idle = !m.NodeLost && m.Pod == plan.PodLive && etcdStopped(pod)
 	m.Serving = pod.Labels[manifests.LabelServing] == manifests.LabelTrue
 	m.Voter = pod.Labels[manifests.LabelVoter] == manifests.LabelTrue
+	return nil
+}
+
+// claimOf is the member's claim, nil where there is none that is the cluster's.
+func (o *observation) claimOf(member string) *corev1.PersistentVolumeClaim {
+	if claim := o.claims[member]; claim != nil && ours(o.cluster, claim) {
+		return claim
+	}
+	return nil
+}
+
+// specHash is what the member's Pod bears if it was made for the spec as it is, and for the volume that the member has.
+func (o *observation) specHash(member string) (string, error) {
+	return manifests.SpecHash(manifests.OnVolume(o.cluster, o.claimOf(member)))
 }
 
 func podState(pod *corev1.Pod) plan.PodState {

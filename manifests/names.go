@@ -33,6 +33,8 @@ const (
 	AnnotationHash = leases.Prefix + "hash"
 	// AnnotationSpecHash is the hash of what the spec asked of a Pod when the Pod was made, or was taken for such a Pod.
 	AnnotationSpecHash = leases.Prefix + "spec-hash"
+	// AnnotationMountedFor is the size that its claim requested of a Pod that was made while the volume waited for a new mount.
+	AnnotationMountedFor = leases.Prefix + "mounted-for"
 
 	labelName      = "app.kubernetes.io/name"
 	labelInstance  = "app.kubernetes.io/instance"

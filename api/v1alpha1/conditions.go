@@ -160,6 +160,8 @@ const (
 	ReasonStorageClassMissing = "StorageClassMissing"
 	// ReasonVolumePending: a member's claim gets no volume.
 	ReasonVolumePending = "VolumePending"
+	// ReasonVolumeNotExpanded: a member's volume is smaller than spec.storage.size, and does not grow.
+	ReasonVolumeNotExpanded = "VolumeNotExpanded"
 	// ReasonPodUnschedulable: no node takes a member's Pod.
 	ReasonPodUnschedulable = "PodUnschedulable"
 	// ReasonImagePullFailed: an image cannot be pulled.

@@ -32,6 +32,8 @@ const (
 	EventScaleDownBlocked = "ScaleDownBlocked"
 	// EventClaimDeleted: the PersistentVolumeClaim of a removed member, or of a volume that was given up, was deleted.
 	EventClaimDeleted = "ClaimDeleted"
+	// EventClaimExpanded: the PersistentVolumeClaim of a member requests a larger volume.
+	EventClaimExpanded = "ClaimExpanded"
 	// EventClaimRetained: the PersistentVolumeClaim of a removed member stays, and is nobody's any more.
 	EventClaimRetained = "ClaimRetained"
 	// EventQuorumLost: the voters that serve are no quorum.

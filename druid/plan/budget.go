@@ -1,5 +1,7 @@
 package plan
 
+import "slices"
+
 // budgetFacts is all that the policy of the PodDisruptionBudget may look at.
 type budgetFacts struct {
 	voters, ready int
@@ -13,7 +15,8 @@ type budgetFacts struct {
 
 func budgetFactsOf(d Desired, o Observed) budgetFacts {
 	// Raised before a Pod is replaced, so that no other can be evicted beside it.
-	rolls := rolloutOf(d, o).sum == rollingGoes
+	outdated := slices.ContainsFunc(o.listed(), func(m Member) bool { return m.Make == MakeOutdated })
+	rolls := outdated && rolloutOf(d, o).sum == rollingGoes
 	f := budgetFacts{moving: rolls || o.Record.Replacing != nil || o.Record.Retiring != nil, unsaved: backupBlocks(d, o)}
 	for _, m := range o.listed() {
 		if !m.votes() {

@@ -179,6 +179,11 @@ type Member struct {
 	ClaimUID string
 	// ClaimOwned says that the claim refers to the EtcdCluster as an owner, and so goes with it.
 	ClaimOwned bool
+	// ClaimSmall says that the claim requests less than the spec asks for, and ClaimBound that it has its volume. Expands is
+	// what its StorageClass says of that, looked at only where it is small, and Room how large the volume is; 0 where nobody looked.
+	ClaimSmall, ClaimBound bool
+	Expands                Expansion
+	Room                   Room
 
 	Pod    PodState
 	PodUID string

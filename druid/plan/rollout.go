@@ -60,44 +60,49 @@ var rolloutRows = []struct {
 	others  others
 	saved   Answer
 	place   place
+	room    Room
 	verdict verdict
 	why     string
 }{
-	{"pod-current", MakeUnknown | MakeCurrent, anyPod, anyAnswer, anyShape, anyRecord, anyAnswer, anyAnswer, anyAnswer, anyOthers, anyAnswer, anyPlace, keep,
+	{"volume-grows", MakeUnknown | MakeCurrent, anyPod, No, anyShape, anyRecord, anyAnswer, anyAnswer, anyAnswer, anyOthers, anyAnswer, anyPlace, RoomGrows, wait,
+		"the spec asks for a larger volume, and after that perhaps for another quota"},
+	{"pod-current", MakeUnknown | MakeCurrent, anyPod, anyAnswer, anyShape, anyRecord, anyAnswer, anyAnswer, anyAnswer, anyOthers, anyAnswer, anyPlace, anyRoom, keep,
 		"it is what the spec asks for, as far as is known"},
-	{"pod-not-there", anyMake, anyPod &^ (PodUnscheduled | PodUnstarted | PodLive), anyAnswer, anyShape, anyRecord, anyAnswer, anyAnswer, anyAnswer, anyOthers, anyAnswer, anyPlace, keep,
+	{"pod-not-there", anyMake, anyPod &^ (PodUnscheduled | PodUnstarted | PodLive), anyAnswer, anyShape, anyRecord, anyAnswer, anyAnswer, anyAnswer, anyOthers, anyAnswer, anyPlace, anyRoom, keep,
 		"the Pod that comes is what the spec asks for"},
-	{"pod-untold", MakeUnmarked, anyPod, anyAnswer, anyShape, anyRecord, anyAnswer, anyAnswer, anyAnswer, anyOthers, anyAnswer, anyPlace, mark,
+	{"pod-untold", MakeUnmarked, anyPod, anyAnswer, anyShape, anyRecord, anyAnswer, anyAnswer, anyAnswer, anyOthers, anyAnswer, anyPlace, anyRoom, mark,
 		"it is taken for what the spec asks for: what is not known replaces nothing"},
-	{"pod-leaves", MakeOutdated, anyPod, Yes, anyShape, anyRecord, anyAnswer, anyAnswer, anyAnswer, anyOthers, anyAnswer, anyPlace, keep,
+	{"pod-leaves", MakeOutdated, anyPod, Yes, anyShape, anyRecord, anyAnswer, anyAnswer, anyAnswer, anyOthers, anyAnswer, anyPlace, anyRoom, keep,
 		"its member is on its way out"},
-	{"outdated-too-far", MakeOutdated, anyPod, No, anyShape, anyRecord, No, anyAnswer, anyAnswer, anyOthers, anyAnswer, anyPlace, held,
+	{"outdated-too-far", MakeOutdated, anyPod, No, anyShape, anyRecord, No, anyAnswer, anyAnswer, anyOthers, anyAnswer, anyPlace, anyRoom, held,
 		"etcd goes from one minor to the next"},
-	{"outdated-idle", MakeOutdated, anyPod, No, shapeIdle, usableRecord, anyAnswer, anyAnswer, anyAnswer, anyOthers, anyAnswer, anyPlace, remove,
+	{"outdated-idle", MakeOutdated, anyPod, No, shapeIdle, usableRecord, anyAnswer, anyAnswer, anyAnswer, anyOthers, anyAnswer, anyPlace, anyRoom, remove,
 		"no etcd runs in it, so nothing is lost"},
-	{"outdated-before-formed", MakeOutdated, anyPod, No, anyShape, anyRecord &^ RecordFormed, anyAnswer, anyAnswer, anyAnswer, anyOthers, anyAnswer, anyPlace, wait,
+	{"outdated-before-formed", MakeOutdated, anyPod, No, anyShape, anyRecord &^ RecordFormed, anyAnswer, anyAnswer, anyAnswer, anyOthers, anyAnswer, anyPlace, anyRoom, wait,
 		"the raft group is not there yet"},
-	{"outdated-away", MakeOutdated, anyPod, No, shapeAway, RecordFormed, anyAnswer, anyAnswer, anyAnswer, anyOthers, anyAnswer, anyPlace, held,
+	{"outdated-away", MakeOutdated, anyPod, No, shapeAway, RecordFormed, anyAnswer, anyAnswer, anyAnswer, anyOthers, anyAnswer, anyPlace, anyRoom, held,
 		"nobody would end the Pod; and a node that is merely away comes back"},
-	{"outdated-in-turn", MakeOutdated, anyPod, No, anyShape, RecordFormed, anyAnswer, No, anyAnswer, anyOthers, anyAnswer, anyPlace, wait,
+	{"outdated-in-turn", MakeOutdated, anyPod, No, anyShape, RecordFormed, anyAnswer, No, anyAnswer, anyOthers, anyAnswer, anyPlace, anyRoom, wait,
 		"another member replaces itself, leaves or heals"},
-	{"outdated-catches-up", MakeOutdated, anyPod, No, shapeLearns | shapeNotKnown, RecordFormed, anyAnswer, Yes, anyAnswer, anyOthers, anyAnswer, anyPlace, wait,
+	{"outdated-catches-up", MakeOutdated, anyPod, No, shapeLearns | shapeNotKnown, RecordFormed, anyAnswer, Yes, anyAnswer, anyOthers, anyAnswer, anyPlace, anyRoom, wait,
 		"it becomes a voter, or is not known yet"},
-	{"outdated-down", MakeOutdated, anyPod, No, shapeDown, RecordFormed, anyAnswer, Yes, Yes, anyOthers, anyAnswer, anyPlace, remove,
+	{"outdated-down", MakeOutdated, anyPod, No, shapeDown, RecordFormed, anyAnswer, Yes, Yes, anyOthers, anyAnswer, anyPlace, anyRoom, remove,
 		"it is the one that is down anyhow, and the others are a healthy quorum"},
-	{"outdated-down-held", MakeOutdated, anyPod, No, shapeDown, RecordFormed, anyAnswer, Yes, No, anyOthers, anyAnswer, anyPlace, held,
+	{"outdated-down-held", MakeOutdated, anyPod, No, shapeDown, RecordFormed, anyAnswer, Yes, No, anyOthers, anyAnswer, anyPlace, anyRoom, held,
 		"the others are no healthy quorum without it"},
-	{"outdated-after-others", MakeOutdated, anyPod, No, shapeServes | shapeSilent, RecordFormed, anyAnswer, Yes, anyAnswer, othersNotReady, anyAnswer, anyPlace, held,
+	{"outdated-volume-grows", MakeOutdated, anyPod, No, shapeServes | shapeSilent, RecordFormed, anyAnswer, Yes, anyAnswer, anyOthers, anyAnswer, anyPlace, RoomGrows, wait,
+		"the quota of a new Pod is by what the volume holds: one restart is enough"},
+	{"outdated-after-others", MakeOutdated, anyPod, No, shapeServes | shapeSilent, RecordFormed, anyAnswer, Yes, anyAnswer, othersNotReady, anyAnswer, anyPlace, anyRoom, held,
 		"another member is not ready: never a second one"},
-	{"outdated-others-come", MakeOutdated, anyPod, No, shapeServes | shapeSilent, RecordFormed, anyAnswer, Yes, anyAnswer, othersComing, anyAnswer, anyPlace, wait,
+	{"outdated-others-come", MakeOutdated, anyPod, No, shapeServes | shapeSilent, RecordFormed, anyAnswer, Yes, anyAnswer, othersComing, anyAnswer, anyPlace, anyRoom, wait,
 		"another member is about to be ready"},
-	{"outdated-silent", MakeOutdated, anyPod, No, shapeSilent, RecordFormed, anyAnswer, Yes, anyAnswer, othersReady, anyAnswer, anyPlace, remove,
+	{"outdated-silent", MakeOutdated, anyPod, No, shapeSilent, RecordFormed, anyAnswer, Yes, anyAnswer, othersReady, anyAnswer, anyPlace, anyRoom, remove,
 		"only a new Pod brings another agent, and the others are all ready"},
-	{"outdated-after-backup", MakeOutdated, anyPod, No, shapeServes, RecordFormed, anyAnswer, Yes, anyAnswer, othersReady, No, anyPlace, held,
+	{"outdated-after-backup", MakeOutdated, anyPod, No, shapeServes, RecordFormed, anyAnswer, Yes, anyAnswer, othersReady, No, anyPlace, anyRoom, held,
 		"the backup fails, and the members hold the only good copy"},
-	{"outdated-later", MakeOutdated, anyPod, No, shapeServes, RecordFormed, anyAnswer, Yes, anyAnswer, othersReady, Yes, placeLater | placeUnknown, wait,
+	{"outdated-later", MakeOutdated, anyPod, No, shapeServes, RecordFormed, anyAnswer, Yes, anyAnswer, othersReady, Yes, placeLater | placeUnknown, anyRoom, wait,
 		"followers go first, the leader last"},
-	{"outdated", MakeOutdated, anyPod, No, shapeServes, RecordFormed, anyAnswer, Yes, anyAnswer, othersReady, Yes, placeFirst, remove,
+	{"outdated", MakeOutdated, anyPod, No, shapeServes, RecordFormed, anyAnswer, Yes, anyAnswer, othersReady, Yes, placeFirst, anyRoom, remove,
 		"the Pod is deleted and comes back with its volume"},
 }
 
@@ -114,12 +119,13 @@ type rolloutFacts struct {
 	others others
 	saved  Answer // backups do not fail, or it is this Pod without which they cannot be made
 	place  place
+	room   Room
 }
 
 func judgeRollout(f rolloutFacts) (verdict, string) {
 	for _, r := range rolloutRows {
 		if r.make&f.make != 0 && r.pod&f.pod != 0 && r.leaves&f.leaves != 0 && r.shape&f.shape != 0 && r.record&f.record != 0 &&
-			r.near&f.near != 0 && r.turn&f.turn != 0 && r.spare&f.spare != 0 && r.others&f.others != 0 && r.saved&f.saved != 0 && r.place&f.place != 0 {
+			r.near&f.near != 0 && r.turn&f.turn != 0 && r.spare&f.spare != 0 && r.others&f.others != 0 && r.saved&f.saved != 0 && r.place&f.place != 0 && r.room&f.room != 0 {
 			return r.verdict, r.name
 		}
 	}
@@ -137,6 +143,10 @@ func rolloutFactsOf(m Member, d Desired, o Observed, listed []Member) rolloutFac
 		spare:  AnswerOf(len(listed) == 1 || spared(m, o, listed) == Yes),
 		saved:  AnswerOf(!backupBlocks(d, o) || slices.Contains(o.Unattached, m.Name)),
 		place:  placeOf(m, listed),
+		room:   m.Room,
+	}
+	if m.Room == 0 {
+		f.room = RoomUnknown
 	}
 	if m.Make == 0 {
 		f.make = MakeUnknown

@@ -18,9 +18,10 @@ func TestRolloutsTakeDownNoSecondMember(t *testing.T) {
 			for _, shape := range bits(anyShape) {
 				for _, record := range bits(anyRecord) {
 					for _, leaves := range bits(anyAnswer) {
-						eachRollout(rolloutFacts{make: made, pod: pod, leaves: leaves, shape: shape, record: record}, func(f rolloutFacts) {
-							checkRollout(t, f, count)
-						})
+						for _, room := range bits(anyRoom) {
+							f := rolloutFacts{make: made, pod: pod, leaves: leaves, shape: shape, record: record, room: room}
+							eachRollout(f, func(f rolloutFacts) { checkRollout(t, f, count) })
+						}
 					}
 				}
 			}
@@ -33,13 +34,13 @@ func TestRolloutsTakeDownNoSecondMember(t *testing.T) {
 		rows = append(rows, []string{
 			r.name, cell(r.make, anyMake, makeWords), cell(r.pod, anyPod, podWords), answer(r.leaves), cell(r.shape, anyShape, shapeWords),
 			cell(r.record, anyRecord, recordWords), answer(r.near), answer(r.turn), answer(r.spare), cell(r.others, anyOthers, othersWords),
-			answer(r.saved), cell(r.place, anyPlace, placeWords), bold(verdictWords[r.verdict]), r.why,
+			answer(r.saved), cell(r.place, anyPlace, placeWords), cell(r.room, anyRoom, roomWords), bold(verdictWords[r.verdict]), r.why,
 		})
 	}
 	fired(t, count, names...)
 	section(t, "rollout", "A Pod that is not what the spec asks for: druid/plan.rolloutRows", []string{
 		"Pod is", "Pod", "leaves", "member", "record", "no etcd is two minors behind", "its turn", "the others are a quorum", "the others", "backups do not fail", "place",
-		"verdict", "why",
+		"volume", "verdict", "why",
 	}, rows, count)
 }
 
@@ -84,6 +85,10 @@ func checkRollout(t *testing.T, f rolloutFacts, count map[string]int) {
 		t.Errorf("%+v: %s restarts a member out of order, or while backups fail", f, rule)
 	case v == remove && f.shape == shapeDown && f.spare == No:
 		t.Errorf("%+v: %s deletes a Pod that may be needed for the quorum", f, rule)
+	case v == remove && serves && f.room == RoomGrows:
+		t.Errorf("%+v: %s restarts an etcd that another restart awaits", f, rule)
+	case v != wait && f.room == RoomGrows && f.make == MakeCurrent && f.leaves == No:
+		t.Errorf("%+v: %s calls what is done that is not", f, rule)
 	case v == mark && f.make != MakeUnmarked:
 		t.Errorf("%+v: %s marks a Pod that tells for which spec it was made", f, rule)
 	case f.make == MakeOutdated && f.shape == shapeIdle && f.pod == PodLive && f.leaves == No && f.near == Yes && f.record&usableRecord != 0 && v != remove:

@@ -70,6 +70,8 @@ func hindranceOf(m Member, f rolloutFacts, d Desired, o Observed, listed []Membe
 	_, why := othersOf(m, o, listed)
 	_, other := wayOf(m, o)
 	switch {
+	case f.make != MakeOutdated:
+		return growing(m)
 	case f.near == No:
 		return fmt.Sprintf("member %s runs an etcd that is more than one minor older than %s", laggard(d, listed), d.Version)
 	case f.record != RecordFormed:
@@ -84,20 +86,28 @@ func hindranceOf(m Member, f rolloutFacts, d Desired, o Observed, listed []Membe
 		return "member " + m.Name + " is not ready, and the others are no healthy quorum without it"
 	case f.shape&(shapeLearns|shapeNotKnown) != 0:
 		return "member " + m.Name + " is not known to be a ready voter yet"
+	case f.room == RoomGrows:
+		return growing(m)
 	case why != "":
 		return why
 	case f.saved == No:
 		return "the backup fails, as condition BackupReady tells"
+	case f.place == placeLater:
+		return "" // the one that goes before it says what it waits for
 	default:
 		return "it is not known which member leads"
 	}
+}
+
+func growing(m Member) string {
+	return "the volume of member " + m.Name + " grows to spec.storage.size"
 }
 
 // updated counts the members that run what the spec asks for.
 func (o Observed) updated() int {
 	n := 0
 	for _, m := range o.listed() {
-		if m.Make == MakeCurrent && m.up() {
+		if m.Make == MakeCurrent && m.up() && m.Room != RoomGrows {
 			n++
 		}
 	}

@@ -165,7 +165,7 @@ func memberMessage(m Member, s v1alpha1.MemberStatus, found []Problem) string {
 		return m.Says.Reason
 	}
 	for _, p := range found {
-		if p.Member == m.Name {
+		if p.Member == m.Name && p.Reason != v1alpha1.ReasonVolumeNotExpanded { // etcd runs on a small volume too
 			return p.Message
 		}
 	}

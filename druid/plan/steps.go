@@ -39,6 +39,8 @@ const (
 	// TakeClaim makes a claim go with the EtcdCluster, and ReleaseClaim lets it outlive it.
 	TakeClaim    Kind = "TakeClaim"
 	ReleaseClaim Kind = "ReleaseClaim"
+	// GrowClaim requests a larger volume.
+	GrowClaim Kind = "GrowClaim"
 )
 
 // Stage orders the steps: those of one stage are independent of each other and may be taken at once. What the kubelet
@@ -58,6 +60,7 @@ const (
 	StageLabels
 	StageLate
 	StageDelete
+	StageGrow
 )
 
 // Step is one call to the API server, as data.
@@ -110,7 +113,7 @@ func Steps(d Desired, o Observed) []Step {
 		return []Step{step}
 	}
 	listed := o.listed()
-	var stages [StageDelete + 1][]Step
+	var stages [StageGrow + 1][]Step
 	add := func(s Step) { stages[s.Stage] = append(stages[s.Stage], s) }
 	leaving := map[string]bool{}
 	if o.RecordState&(RecordForming|RecordFormed|RecordRecovering) != 0 {
@@ -118,6 +121,7 @@ func Steps(d Desired, o Observed) []Step {
 		backupSteps(d, o, add)
 		for _, m := range listed {
 			leaving[m.Name] = memberSteps(m, memberFactsOf(m, o, listed), add) || leaves.leaving(m)
+			growStep(m, leaves.leaving(m), add)
 		}
 		leaves.markSteps(o, add)
 		healSteps(o, listed, leaving, add)

@@ -41,6 +41,8 @@ var calls = map[Program][]string{
 		"retire-lease", "unretire-lease", "delete-claim", "retain-claim", "delete-lease",
 		// What becomes of the claims when the cluster is deleted.
 		"take-claim", "release-claim",
+		// A larger volume.
+		"grow-claim",
 		// What tells of backups.
 		"create-snapshot-lease", "delete-snapshot-lease",
 		// Backups on demand.

@@ -53,6 +53,7 @@ var scenarios = map[crash.Program]map[string][]string{
 		"scale-down that is taken back":    {"unretire-lease", "update-record"},
 		"claims that go with the cluster":  {"take-claim"},
 		"claims that outlive the cluster":  {"release-claim"},
+		"a larger volume":                  {"grow-claim"},
 		"backups that begin":               {"create-snapshot-lease"},
 		"backups that end":                 {"delete-snapshot-lease"},
 		// The third status tells the outcome of the first of two.
