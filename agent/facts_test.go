@@ -130,10 +130,10 @@ func TestLivenessLooksAtOwnLoopsAlone(t *testing.T) {
 	})
 }
 
-func TestStartupPagesAreReleasedAndTheProcessGoesOn(t *testing.T) {
+func TestUnusedPagesAreReleasedAndTheProcessGoesOn(t *testing.T) {
 	if len(ownPages()) == 0 {
 		t.Fatal("no mapping of our executable was found")
 	}
-	releaseStartup()
+	releaseUnused()
 	TestAPanicIsAnErrorThatNamesItsPlace(t) // stacks need the tables that were unmapped
 }
