@@ -13,7 +13,7 @@ import (
 )
 
 // releaseInterval between two releases: a backup or a proof needs pages of its own, and Go gives back what it freed only
-// slowly. One costs milliseconds.
+// slowly. One costs some hundredths of a second.
 const releaseInterval = 2 * time.Minute
 
 // release gives back again and again what was needed meanwhile, until ctx ends.
