@@ -95,10 +95,10 @@ e2e: ## Run the end-to-end tests on a rig of their own. One story: make e2e RUN=
 	@go test $(E2E) -count=1 -v -timeout 40m $(if $(RUN),-run '$(RUN)')
 
 # Backups are measured without a rig, and end in one line: name key=value …
-BACKUP_BENCHES := full delta restore
+BACKUP_BENCHES := full delta restore idle
 
 .PHONY: bench
-bench: ## Measure on the rig and print the tables of docs/benchmarks.md. One part: make bench BENCH=Fleet; backups: BENCH=full|delta|restore
+bench: ## Measure on the rig and print the tables of docs/benchmarks.md. One part: make bench BENCH=Fleet; backups: BENCH=full|delta|restore|idle
 ifneq ($(filter $(BACKUP_BENCHES),$(BENCH)),)
 	@d=$$(mktemp -d); trap 'rm -rf "$$d"' EXIT; go test -c -o "$$d/bench" ./test/bench/backup; \
 	cd test/bench/backup; "$$d/bench" -test.run '^$$' -test.bench '(?i)^Benchmark$(BENCH)$$' -test.benchtime 1x -test.timeout 120m

@@ -41,6 +41,8 @@ type Options struct {
 	Host func(member string) string
 	// Addresses of the Pod; nil for those of its interfaces.
 	Addresses func() ([]net.Addr, error)
+	// Scratch is the directory in which backups are restored to be proven, config.ScratchDir when empty.
+	Scratch string
 }
 
 // Agent is what runs beside one member. Create it with New.
@@ -151,6 +153,7 @@ func (a *Agent) Run(ctx context.Context) error {
 		"backups":    a.backUp,
 		"proofs":     a.backups.Prove,
 		"config":     a.live.Run,
+		"memory":     a.release,
 		"http":       a.serve,
 	} {
 		group.Go(func() error {

@@ -2,18 +2,33 @@ package agent
 
 import (
 	"bufio"
+	"context"
 	"fmt"
 	"os"
 	"runtime/debug"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
 
-// releaseStartup gives back what only a start needs: the heap of an inspection, and the pages of our own binary that
+// releaseInterval between two releases: a backup or a proof needs pages of its own, and Go gives back what it freed only
+// slowly. One costs some hundredths of a second.
+const releaseInterval = 2 * time.Minute
+
+// release gives back again and again what was needed meanwhile, until ctx ends.
+func (a *Agent) release(ctx context.Context) error {
+	for ctx.Err() == nil {
+		pause(ctx, releaseInterval)
+		releaseUnused()
+	}
+	return nil
+}
+
+// releaseUnused gives back what is needed now and then only: the heap of an inspection, and the pages of our own binary that
 // package initialisation and the start touched. Those are most of a young agent's resident set (25 of 31 MiB: every API
 // type of Kubernetes is registered by a library); what is needed again is mapped again from the page cache.
-func releaseStartup() {
+func releaseUnused() {
 	debug.FreeOSMemory()
 	for _, m := range ownPages() {
 		// It can only fail for an address that is none of ours, and then nothing is released.

@@ -32,7 +32,7 @@ func (a *Agent) settle(ctx context.Context) error {
 			a.log.WarnContext(ctx, "start not followed", "err", err)
 			pause(ctx, settleRetry)
 		case done:
-			releaseStartup()
+			releaseUnused()
 			a.await(ctx, func(s launch.Status) bool { return s.Connected && s.Report.PID != pid })
 		}
 	}

@@ -16,8 +16,8 @@ import (
 	"github.com/etcd-druid/druid/internal/crash"
 )
 
-// gcPercent trades CPU, of which the agent uses next to nothing, for memory: one agent runs beside every etcd.
-const gcPercent = 50
+// GCPercent trades CPU, of which the agent uses next to nothing, for memory: one agent runs beside every etcd.
+const GCPercent = 50
 
 // Root is the agent's command. log is what `run` logs to, at the level that the configuration file says.
 func Root(log *slog.Logger, level *slog.LevelVar) *cobra.Command {
@@ -33,7 +33,7 @@ func runCommand(log *slog.Logger, level *slog.LevelVar) *cobra.Command {
 		Short: "Run the agent of one member",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			debug.SetGCPercent(gcPercent)
+			debug.SetGCPercent(GCPercent)
 			if err := crash.Arm(crash.Agent); err != nil {
 				return err
 			}

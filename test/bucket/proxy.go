@@ -102,6 +102,13 @@ func (p *Proxy) Seen(operation string) int {
 	return p.seen[operation]
 }
 
+// Operations are the counts of all operations that were seen.
+func (p *Proxy) Operations() map[string]int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return maps.Clone(p.seen)
+}
+
 func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	p.mu.Lock()
 	op := operation(r)
