@@ -51,8 +51,9 @@ func TestClusterThatLostAllItsVolumesIsBornAnewFromItsBackups(t *testing.T) {
 	c.Kill(t, view.Leader(), harness.Agent)
 	w.AwaitWrites(t, 100, time.Minute)
 	tellsBackups(t, c)
-	theStoreGoesAway(t, c, s3, w)
+	// In this order: a proof that meets a store which is away is tried again an hour later.
 	aFullIsDamaged(t, c, s3, "backups")
+	theStoreGoesAway(t, c, s3, w)
 	w.Stop(t, c.Etcd(t))
 	last := revisionOf(t, c)
 	awaitSaved(t, c, last)

@@ -15,7 +15,7 @@ import (
 // hasty gives a hung connection up soon, and tries often enough for a machine that is busy with other things.
 func hasty() tuning {
 	t := quick
-	t.stall, t.attempts = 2*time.Second, 10
+	t.stall, t.attempts = 5*time.Second, 10
 	return t
 }
 
