@@ -105,14 +105,14 @@ func TestWhatIsProvenIsPutIntoTheStoreAsAFull(t *testing.T) {
 	})
 	s := opened(t, c)
 	savedUpTo(t, s, put(t, g.client(0), 5))
-	verified := func(want func(leases.Verification) bool) (v leases.Verification) {
-		eventually(t, "the Lease tells", func() (err error) {
-			if _, v, err = a.Leases.Full(t.Context()); err == nil && !want(v) {
+	verified := func(want func(leases.Verification) bool) {
+		eventually(t, "the Lease tells", func() error {
+			_, v, err := a.Leases.Full(t.Context())
+			if err == nil && !want(v) {
 				err = fmt.Errorf("%w: %+v", errWaiting, v)
 			}
 			return err
 		})
-		return v
 	}
 	verified(func(v leases.Verification) bool { return v.Verdict == leases.VerdictProven })
 	taken := history(t, s).Fulls[0]

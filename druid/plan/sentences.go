@@ -156,6 +156,11 @@ func (p picture) first(state v1alpha1.MemberState) string {
 	return ""
 }
 
+// keepsDown says whether the problem keeps the member from serving. On a small volume etcd runs too.
+func (p Problem) keepsDown(m Member) bool {
+	return p.Member == m.Name && p.Reason != v1alpha1.ReasonVolumeNotExpanded
+}
+
 // memberMessage is the agent's own words, else the first problem that druid sees.
 func memberMessage(m Member, s v1alpha1.MemberStatus, found []Problem) string {
 	if s.Status == v1alpha1.MemberReady {
@@ -165,7 +170,7 @@ func memberMessage(m Member, s v1alpha1.MemberStatus, found []Problem) string {
 		return m.Says.Reason
 	}
 	for _, p := range found {
-		if p.Member == m.Name && p.Reason != v1alpha1.ReasonVolumeNotExpanded { // etcd runs on a small volume too
+		if p.keepsDown(m) {
 			return p.Message
 		}
 	}

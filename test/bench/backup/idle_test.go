@@ -67,6 +67,7 @@ func perHour(l *line, name string, before, after map[string]int, seconds float64
 
 // await is rest; the test may end it.
 func await(tb testing.TB, d time.Duration) {
+	tb.Helper()
 	select {
 	case <-tb.Context().Done():
 	case <-time.After(d):
