@@ -1,6 +1,7 @@
 package backup
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -9,14 +10,14 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/etcd-druid/druid/backup/proof"
 	"github.com/etcd-druid/druid/backup/restore"
 )
 
 func proveCommand(s *session) *cobra.Command {
-	var flags targetFlags
-	var scratch string
+	var flags trialFlags
 	cmd := &cobra.Command{
 		Use:   "prove",
 		Short: "Restore into a scratch directory, and compare with what etcd said of itself",
@@ -28,33 +29,49 @@ not is told. No etcd is started, and none is asked.
 It takes as much disk as the database, and says how much first. "unknown" says that it was not found out, and why.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			dir, err := filepath.Abs(scratch)
-			if err != nil {
-				return fmt.Errorf("--scratch: %w", err)
-			}
-			c, err := s.read(cmd.Context())
-			if err != nil {
-				return err
-			}
-			target, err := flags.target(s, c)
+			c, err := flags.trial(cmd.Context(), s)
 			if err != nil {
 				return err
 			}
 			// What it says no to, Run says as well, and what is wrong with it.
-			if p, err := c.Plan(target); err == nil {
+			if p, err := c.Catalog.Plan(c.Target); err == nil {
 				if need, err := restore.Need(cmd.Context(), s.store, p); err == nil {
-					_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "at least %s are needed in %s\n", size(need), dir)
+					_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "at least %s are needed in %s\n", size(need), c.Scratch)
 				}
 			}
 			shown := newProgress(cmd.ErrOrStderr())
-			r := proof.Run(cmd.Context(), proof.Config{Store: s.store, Catalog: c, Target: target, Scratch: dir, Progress: shown.report})
+			c.Progress = shown.report
+			r := proof.Run(cmd.Context(), c)
 			shown.end()
 			return s.printProof(r)
 		},
 	}
 	flags.add(cmd.Flags())
-	cmd.Flags().StringVar(&scratch, "scratch", os.TempDir(), "a directory with room for the database")
 	return cmd
+}
+
+// trialFlags say what is restored to be looked at, and where.
+type trialFlags struct {
+	targetFlags
+	scratch string
+}
+
+func (t *trialFlags) add(flags *pflag.FlagSet) {
+	t.targetFlags.add(flags)
+	flags.StringVar(&t.scratch, "scratch", os.TempDir(), "a directory with room for the database")
+}
+
+// trial reads the catalog and the flags.
+func (t trialFlags) trial(ctx context.Context, s *session) (c proof.Config, err error) {
+	c.Store = s.store
+	if c.Scratch, err = filepath.Abs(t.scratch); err != nil {
+		return c, fmt.Errorf("--scratch: %w", err)
+	}
+	if c.Catalog, err = s.read(ctx); err != nil {
+		return c, err
+	}
+	c.Target, err = t.target(s, c.Catalog)
+	return c, err
 }
 
 func (s *session) printProof(r proof.Result) error {

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
 
 	"github.com/spf13/cobra"
@@ -34,8 +32,7 @@ type synthesized struct {
 }
 
 func synthesizeCommand(s *session) *cobra.Command {
-	var flags targetFlags
-	var scratch string
+	var flags trialFlags
 	var dryRun bool
 	cmd := &cobra.Command{
 		Use:   "synthesize",
@@ -48,28 +45,21 @@ etcd sent, which is why it counts for no schedule.
 With --dry-run it prints what would be read and written.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			dir, err := filepath.Abs(scratch)
-			if err != nil {
-				return fmt.Errorf("--scratch: %w", err)
-			}
-			c, err := s.read(cmd.Context())
+			c, err := flags.trial(cmd.Context(), s)
 			if err != nil {
 				return err
 			}
-			target, err := flags.target(s, c)
-			if err != nil {
-				return err
-			}
-			planned, err := s.planSynthesis(cmd.Context(), c, target)
+			planned, err := s.planSynthesis(cmd.Context(), c.Catalog, c.Target)
 			if err != nil {
 				return err
 			}
 			if dryRun || planned.Present {
 				return s.printSynthesized(planned)
 			}
-			_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "at least %s are needed in %s\n", size(planned.Scratch), dir)
+			_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "at least %s are needed in %s\n", size(planned.Scratch), c.Scratch)
 			shown := newProgress(cmd.ErrOrStderr())
-			made, err := s.synthesize(cmd.Context(), proof.Config{Store: s.store, Catalog: c, Target: target, Scratch: dir, Progress: shown.report})
+			c.Progress = shown.report
+			made, err := s.synthesize(cmd.Context(), c)
 			shown.end()
 			if err != nil {
 				return err
@@ -78,7 +68,6 @@ With --dry-run it prints what would be read and written.`,
 		},
 	}
 	flags.add(cmd.Flags())
-	cmd.Flags().StringVar(&scratch, "scratch", os.TempDir(), "a directory with room for the database")
 	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "print what would be read and written, and do neither")
 	return cmd
 }
