@@ -15,6 +15,11 @@ func counted(selector, sentence string) string {
 		"kubectl get etcd -A names them.", sentence, selector)
 }
 
+// conditionAlert is raised when some cluster has been in the condition's status for longer than seconds.
+func conditionAlert(name, severity, selector string, seconds int, summary, sentence string) Rule {
+	return alert(name, severity, "1m", fmt.Sprintf("%s > %d", inCondition(selector), seconds), summary, counted(selector, sentence))
+}
+
 func druidAlerts() []Rule {
 	return []Rule{
 		alert("DruidNotLeading", critical, "5m",
@@ -38,18 +43,18 @@ func clusterAlerts() []Rule {
 		together    = `condition="Spread",status="False"`
 	)
 	return []Rule{
-		alert("EtcdClusterQuorumLost", critical, "1m", inCondition(lost)+" > 60",
-			"An etcd cluster has no quorum.", counted(lost, "Writes are refused")),
-		alert("EtcdClusterDoesNotForm", warning, "1m", inCondition(forming)+" > 900",
-			"An etcd cluster has not formed for 15 minutes.", counted(forming, "Its first member does not serve")),
-		alert("EtcdClusterUnknown", warning, "1m", inCondition(unknown)+" > 600",
-			"Of an etcd cluster it is not known whether it serves.", counted(unknown, "Its members have not been heard of for 10 minutes")),
-		alert("EtcdClusterDegraded", warning, "1m", inCondition(degraded)+" > 900",
-			"Something keeps an etcd cluster from its spec.", counted(degraded, "A person may have to mend it")),
-		alert("EtcdClusterProgressesTooLong", warning, "1m", inCondition(progressing)+" > 3600",
-			"An etcd cluster has been changing for an hour.", counted(progressing, "It does not reach its spec")),
-		alert("EtcdMembersCoLocated", warning, "1m", inCondition(together)+" > 3600",
-			"Members of an etcd cluster have shared a node for an hour.", counted(together, "The loss of one node would cost more than one member")),
+		conditionAlert("EtcdClusterQuorumLost", critical, lost, 60,
+			"An etcd cluster has no quorum.", "Writes are refused"),
+		conditionAlert("EtcdClusterDoesNotForm", warning, forming, 900,
+			"An etcd cluster has not formed for 15 minutes.", "Its first member does not serve"),
+		conditionAlert("EtcdClusterUnknown", warning, unknown, 600,
+			"Of an etcd cluster it is not known whether it serves.", "Its members have not been heard of for 10 minutes"),
+		conditionAlert("EtcdClusterDegraded", warning, degraded, 900,
+			"Something keeps an etcd cluster from its spec.", "A person may have to mend it"),
+		conditionAlert("EtcdClusterProgressesTooLong", warning, progressing, 3600,
+			"An etcd cluster has been changing for an hour.", "It does not reach its spec"),
+		conditionAlert("EtcdMembersCoLocated", warning, together, 3600,
+			"Members of an etcd cluster have shared a node for an hour.", "The loss of one node would cost more than one member"),
 	}
 }
 
@@ -97,12 +102,12 @@ func backupAlerts() []Rule {
 		unverified = `condition="BackupVerified",status="Unknown"`
 	)
 	return []Rule{
-		alert("EtcdBackupNotReady", critical, "1m", inCondition(notReady)+" > 300",
-			"An etcd cluster is not backed up.", counted(notReady, "Acknowledged writes would be lost with the volumes")),
-		alert("EtcdBackupBroken", critical, "1m", inCondition(broken)+" > 60",
-			"The newest backups of an etcd cluster are broken.", counted(broken, "A restore of them would not give what etcd had")),
-		alert("EtcdBackupNotVerified", warning, "1m", inCondition(unverified)+" > 172800",
-			"The backups of an etcd cluster have not been verified for two days.", counted(unverified, "Nobody knows whether they can be restored")),
+		conditionAlert("EtcdBackupNotReady", critical, notReady, 300,
+			"An etcd cluster is not backed up.", "Acknowledged writes would be lost with the volumes"),
+		conditionAlert("EtcdBackupBroken", critical, broken, 60,
+			"The newest backups of an etcd cluster are broken.", "A restore of them would not give what etcd had"),
+		conditionAlert("EtcdBackupNotVerified", warning, unverified, 172800,
+			"The backups of an etcd cluster have not been verified for two days.", "Nobody knows whether they can be restored"),
 		alert("EtcdBackupAttemptsFail", warning, "15m",
 			"sum by (namespace, etcd_cluster, kind) (rate(etcd_agent_backup_failures_total[10m])) > 0",
 			"Backups ({{ $labels.kind }}) of etcd cluster {{ $labels.namespace }}/{{ $labels.etcd_cluster }} fail.",

@@ -16,7 +16,7 @@ type Rule struct {
 	Annotations map[string]string `json:"annotations,omitempty"`
 }
 
-// The severities: a critical alert is for now, a warning for working hours.
+// The severities: a critical alert wakes somebody up, a warning waits for working hours.
 const (
 	critical = "critical"
 	warning  = "warning"

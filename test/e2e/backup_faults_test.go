@@ -38,7 +38,7 @@ func theStoreGoesAway(t *testing.T, c *harness.Cluster, s3 *harness.S3, w *harne
 	t.Logf("BackupReady of %s was False %s after the store stood still", c, took.Round(time.Millisecond))
 	awaitClosedBudget(t, c)
 	if err := evict(t.Context(), c, c.MemberNames(t)[0]); !apierrors.IsTooManyRequests(err) {
-		t.Errorf("an eviction while backups fail: %v, want that it is refused for now", err)
+		t.Errorf("an eviction while backups fail: %v, want that it is refused until they succeed", err)
 	}
 	w.AwaitWrites(t, 100, time.Minute)
 	if err := w.StoodStill(harness.NoticeableGap); err != nil {
