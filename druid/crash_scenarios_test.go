@@ -178,7 +178,7 @@ var crashScenarios = map[string]scenario{
 	"a stuck member": {
 		replicas: 3, formed: true,
 		change: func(s *stage, names []string) {
-			s.node("node-1", true)
+			s.node(s.nodeName(), true)
 			s.kubelet(names[2], false)
 		},
 		reached: func(s *stage, names []string) error { return s.terminating(names[2]) },
