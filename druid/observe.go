@@ -100,6 +100,7 @@ func (r *Reconciler) observe(ctx context.Context, from source, cluster *v1alpha1
 		return nil, err
 	}
 	r.observeSeed(o)
+	observeSaving(o)
 	return o, nil
 }
 

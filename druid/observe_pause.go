@@ -1,11 +1,23 @@
 package druid
 
 import (
+	"time"
+
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/etcd-druid/druid/druid/plan"
 	"github.com/etcd-druid/druid/leases"
 )
+
+// savingPause between two looks at what is backed up of a member that is about to stop.
+const savingPause = 2 * time.Second
+
+// observeSaving looks again while the last member's backup is awaited.
+func observeSaving(o *observation) {
+	if plan.Saving(o.desired, o.observed) {
+		o.lookAgain(savingPause)
+	}
+}
 
 // observePause forgets what druid saw of Leases that nobody renews, because nobody runs who could: a Lease that was silent
 // throughout a pause must not count as silent when the cluster is resumed.

@@ -284,6 +284,10 @@ func restingOf(d Desired, o Observed) resting {
 // Paused says whether the cluster stands still: the last member has no Pod, and none is asked for.
 func Paused(d Desired, o Observed) bool { return standstillOf(d, o).is(pauseRest) }
 
+// Saving says whether the last member of a cluster that is to be paused waits for its backup. How far that is changes in Leases
+// without an event that druid heeds.
+func Saving(d Desired, o Observed) bool { return standstillOf(d, o).is(pauseDrain) }
+
 // pauseWords tell of a pause that begins, is hindered or stands.
 func pauseWords(p picture) string {
 	s := standstillOf(p.Desired, p.Observed)
