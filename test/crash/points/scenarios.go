@@ -63,6 +63,7 @@ var scenarios = map[crash.Program]map[string][]string{
 		"an edited spec":                    {"delete-pod"},
 		"a Pod that does not tell its spec": {"adopt-pod"},
 		"a stuck member":                    {"mark-healing", "delete-pod"},
+		"a pause":                           {"label-pod", "delete-pod", "delete-budget"},
 	},
 }
 
