@@ -175,6 +175,13 @@ var crashScenarios = map[string]scenario{
 			return errors.New("the Pod is not marked")
 		},
 	},
+	"another agent image": {
+		replicas: 1, formed: true,
+		change: func(s *stage, names []string) {
+			s.patchPod(names[0], `{"metadata":{"annotations":{"`+manifests.AnnotationAgentImage+`":"older"}}}`)
+		},
+		reached: func(s *stage, names []string) error { return s.agentGiven(names[0]) },
+	},
 	"a stuck member": {
 		replicas: 3, formed: true,
 		change: func(s *stage, names []string) {

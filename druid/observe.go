@@ -80,6 +80,7 @@ func (r *Reconciler) observe(ctx context.Context, from source, cluster *v1alpha1
 	if err := r.observeMembers(ctx, o); err != nil {
 		return nil, err
 	}
+	r.observeAgents(o)
 	if err := r.observeBackup(ctx, o); err != nil {
 		return nil, err
 	}

@@ -100,6 +100,8 @@ var conditionRows = []struct {
 	{"member-cannot-leave", v1alpha1.ConditionProgressing, RecordAbsent | usableRecord, anyAnswer, anyOutlook, anyProgress, anyReadiness, shrinkingBlocked, anyRolling, anyAnswer, metav1.ConditionFalse, v1alpha1.ReasonScaleDownBlocked},
 	{"pods-outdated", v1alpha1.ConditionProgressing, RecordAbsent | usableRecord, anyAnswer, anyOutlook, progressNone | progressHealing, anyReadiness, anyShrinking, rollingGoes, anyAnswer, metav1.ConditionTrue, v1alpha1.ReasonRollingUpdate},
 	{"pods-outdated-blocked", v1alpha1.ConditionProgressing, RecordAbsent | usableRecord, anyAnswer, anyOutlook, progressNone | progressHealing, anyReadiness, anyShrinking, rollingBlocked, anyAnswer, metav1.ConditionFalse, v1alpha1.ReasonRollingUpdateBlocked},
+	{"agents-outdated", v1alpha1.ConditionProgressing, RecordAbsent | usableRecord, anyAnswer, anyOutlook, progressNone | progressHealing, anyReadiness, anyShrinking, agentsGo, anyAnswer, metav1.ConditionTrue, v1alpha1.ReasonUpdatingAgents},
+	{"agents-outdated-blocked", v1alpha1.ConditionProgressing, RecordAbsent | usableRecord, anyAnswer, anyOutlook, progressNone | progressHealing, anyReadiness, anyShrinking, agentsBlocked, anyAnswer, metav1.ConditionFalse, v1alpha1.ReasonAgentUpdateBlocked},
 	{"members-heal", v1alpha1.ConditionProgressing, RecordAbsent | usableRecord, anyAnswer, anyOutlook, progressHealing, anyReadiness, anyShrinking, anyRolling, anyAnswer, metav1.ConditionTrue, v1alpha1.ReasonHealing},
 	{"members-join", v1alpha1.ConditionProgressing, RecordAbsent | usableRecord, anyAnswer, anyOutlook, progressJoining, anyReadiness, anyShrinking, anyRolling, anyAnswer, metav1.ConditionTrue, v1alpha1.ReasonScalingUp},
 	{"members-too-many", v1alpha1.ConditionProgressing, RecordAbsent | usableRecord, anyAnswer, anyOutlook, progressNone, anyReadiness, shrinkingNot, anyRolling, anyAnswer, metav1.ConditionFalse, v1alpha1.ReasonScaleDownPending},
@@ -134,7 +136,7 @@ func conditionFactsOf(d Desired, o Observed, members []v1alpha1.MemberStatus, pr
 		progress:  progressOf(d, listed),
 		readiness: readinessOf(d, members),
 		shrinking: retreatOf(d, o).shrinking(d, o),
-		rolling:   rolloutOf(d, o).sum,
+		rolling:   rollingOf(d, o),
 		problem:   AnswerOf(len(problems) > 0),
 	}
 }

@@ -72,11 +72,11 @@ func leavingEvents(before, after v1alpha1.EtcdClusterStatus, tell teller) {
 		}
 	}
 	was, is := condition(before, v1alpha1.ConditionProgressing), condition(after, v1alpha1.ConditionProgressing)
-	blocked := is.Reason == v1alpha1.ReasonScaleDownBlocked || is.Reason == v1alpha1.ReasonRollingUpdateBlocked
-	if blocked && was.Message != is.Message {
+	blocked := []string{v1alpha1.ReasonScaleDownBlocked, v1alpha1.ReasonRollingUpdateBlocked, v1alpha1.ReasonAgentUpdateBlocked}
+	if slices.Contains(blocked, is.Reason) && was.Message != is.Message {
 		tell(true, is.Reason, "", "%s", is.Message)
 	}
-	if is.Reason == v1alpha1.ReasonRollingUpdate && was.Reason != is.Reason {
+	if (is.Reason == v1alpha1.ReasonRollingUpdate || is.Reason == v1alpha1.ReasonUpdatingAgents) && was.Reason != is.Reason {
 		tell(false, is.Reason, "", "%s", is.Message)
 	}
 }
