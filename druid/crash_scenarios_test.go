@@ -185,6 +185,13 @@ var crashScenarios = map[string]scenario{
 			return errors.Join(s.gone(names[0], &corev1.Pod{}), s.gone(manifests.DisruptionBudgetName("demo"), &policyv1.PodDisruptionBudget{}), s.paused(names[0]))
 		},
 	},
+	"another agent image": {
+		replicas: 1, formed: true,
+		change: func(s *stage, names []string) {
+			s.patchPod(names[0], `{"metadata":{"annotations":{"`+manifests.AnnotationAgentImage+`":"older"}}}`)
+		},
+		reached: func(s *stage, names []string) error { return s.agentGiven(names[0]) },
+	},
 	"a stuck member": {
 		replicas: 3, formed: true,
 		change: func(s *stage, names []string) {

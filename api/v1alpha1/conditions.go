@@ -105,6 +105,10 @@ const (
 	ReasonRollingUpdate = "RollingUpdate"
 	// ReasonRollingUpdateBlocked: Pods are to be replaced, and none is until something else is mended.
 	ReasonRollingUpdateBlocked = "RollingUpdateBlocked"
+	// ReasonUpdatingAgents: agents are replaced one after another in Pods that run on, because druid was given another image.
+	ReasonUpdatingAgents = "UpdatingAgents"
+	// ReasonAgentUpdateBlocked: agents are to be replaced, and none is until something else is mended.
+	ReasonAgentUpdateBlocked = "AgentUpdateBlocked"
 	// ReasonRecordBlocked: the cluster record cannot be used, so nothing is done; Degraded tells why.
 	ReasonRecordBlocked = "RecordBlocked"
 )

@@ -49,6 +49,8 @@ var sentences = map[string]func(picture) string{
 	},
 	v1alpha1.ReasonRollingUpdate:        rollingWords,
 	v1alpha1.ReasonRollingUpdateBlocked: rollingWords,
+	v1alpha1.ReasonUpdatingAgents:       agentWords,
+	v1alpha1.ReasonAgentUpdateBlocked:   agentWords,
 	v1alpha1.ReasonScalingDown: func(p picture) string {
 		return fmt.Sprintf("%s, %d asked for: %s", count(len(p.Record.Members)), p.Replicas, p.departure())
 	},
