@@ -103,7 +103,7 @@ var conditionRows = []struct {
 	{"members-heal", v1alpha1.ConditionProgressing, RecordAbsent | usableRecord, anyAnswer, anyOutlook, progressHealing, anyReadiness, anyShrinking, anyRolling, anyAnswer, metav1.ConditionTrue, v1alpha1.ReasonHealing},
 	{"members-join", v1alpha1.ConditionProgressing, RecordAbsent | usableRecord, anyAnswer, anyOutlook, progressJoining, anyReadiness, anyShrinking, anyRolling, anyAnswer, metav1.ConditionTrue, v1alpha1.ReasonScalingUp},
 	{"members-too-many", v1alpha1.ConditionProgressing, RecordAbsent | usableRecord, anyAnswer, anyOutlook, progressNone, anyReadiness, shrinkingNot, anyRolling, anyAnswer, metav1.ConditionFalse, v1alpha1.ReasonScaleDownPending},
-	{"up-to-date", v1alpha1.ConditionProgressing, RecordAbsent | usableRecord, anyAnswer, anyOutlook, progressNone, anyReadiness, shrinkingNone, rollingNone, anyAnswer, metav1.ConditionFalse, v1alpha1.ReasonUpToDate},
+	{"up-to-date", v1alpha1.ConditionProgressing, RecordAbsent | usableRecord, anyAnswer, anyOutlook, progressNone, anyReadiness, shrinkingNone, rollingNone, anyAnswer, metav1.ConditionFalse, v1alpha1.ReasonReconciled},
 
 	{"problem", v1alpha1.ConditionDegraded, anyRecord, anyAnswer, anyOutlook, anyProgress, anyReadiness, anyShrinking, anyRolling, Yes, metav1.ConditionTrue, ""},
 	{"no-problem", v1alpha1.ConditionDegraded, anyRecord, anyAnswer, anyOutlook, anyProgress, anyReadiness, anyShrinking, anyRolling, No, metav1.ConditionFalse, v1alpha1.ReasonAsExpected},
