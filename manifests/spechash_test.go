@@ -91,6 +91,7 @@ var specEdits = map[string]struct {
 	"backup.compression": {edit: func(c *v1alpha1.EtcdCluster) {
 		c.Spec.Backup = &v1alpha1.BackupSpec{Store: ambient(), Compression: v1alpha1.BackupCompression{Level: v1alpha1.CompressionBest}}
 	}, same: true},
+	"progressDeadlineSeconds": {edit: func(c *v1alpha1.EtcdCluster) { c.Spec.ProgressDeadlineSeconds = 60 }, same: true},
 	"priorityClassName": {edit: func(c *v1alpha1.EtcdCluster) { c.Spec.PriorityClassName = "high" }},
 }
 
