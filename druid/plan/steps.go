@@ -29,6 +29,8 @@ const (
 	DeletePod           Kind = "DeletePod"
 	// AdoptPod writes on a Pod that does not tell for which spec it was made that it is what the spec asks for.
 	AdoptPod Kind = "AdoptPod"
+	// ReplaceAgent gives the agent of a running Pod the image that druid was given.
+	ReplaceAgent Kind = "ReplaceAgent"
 
 	// OpenSlot, FreeSlot and StrikeName write the record, as UpdateRecord does.
 	OpenSlot   Kind = "OpenSlot"
@@ -133,6 +135,7 @@ func Steps(d Desired, o Observed) []Step {
 		still.step(leaving, add)
 		healSteps(o, listed, leaving, add)
 		rolloutSteps(d, o, leaving, add)
+		agentSteps(d, o, leaving, add)
 		budgetStep(d, o, add)
 	}
 	for _, m := range o.Members {
