@@ -65,6 +65,7 @@ func (r *Reconciler) take(ctx context.Context, o *observation, step plan.Step) e
 	act := map[plan.Kind]func(context.Context, *observation, plan.Step) error{
 		plan.ApplyObject:         r.applyObject,
 		plan.ApplyBudget:         r.applyBudget,
+		plan.DeleteBudget:        r.deleteBudget,
 		plan.CreateLeaderLease:   r.createLeaderLease,
 		plan.CreateSnapshotLease: r.createSnapshotLease,
 		plan.DeleteSnapshotLease: r.deleteSnapshotLease,

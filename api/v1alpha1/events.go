@@ -2,7 +2,8 @@ package v1alpha1
 
 // Reasons of the Events of an EtcdCluster. When Degraded becomes True, or BackupReady or BackupVerified False, its
 // reason is the reason of a Warning too; when one of these two becomes True, that of a Normal one. So it is with Spread, which
-// is told as Normal only after it was False, and with RollingUpdate, UpdatingAgents, and these with Blocked, reasons of Progressing.
+// is told as Normal only after it was False, and with RollingUpdate, UpdatingAgents, Pausing, these with Blocked, Paused and
+// Resuming, reasons of Progressing.
 const (
 	// EventRecordCreated: the cluster record was made, for the first time or again.
 	EventRecordCreated = "RecordCreated"
@@ -42,6 +43,8 @@ const (
 	EventQuorumLost = "QuorumLost"
 	// EventQuorumRegained: they are one again.
 	EventQuorumRegained = "QuorumRegained"
+	// EventResumed: a quorum serves again after a pause.
+	EventResumed = "Resumed"
 	// EventVolumesLeftOver: a cluster begins empty beside the volumes of an earlier one of its name.
 	EventVolumesLeftOver = "VolumesLeftOver"
 	// EventRecovered: Degraded is not True any more.

@@ -144,7 +144,12 @@ type Desired struct {
 	Backup        bool
 	BackupProblem string
 	BackupTold    BackupTold
+	// PauseTold says that the status says that the cluster is paused, or that none of its members was ready since.
+	PauseTold bool
 }
+
+// kept is how many names stay in the record. A cluster that is to be paused keeps one member.
+func (d Desired) kept() int { return max(d.Replicas, 1) }
 
 // Observed is the cluster as Kubernetes shows it.
 type Observed struct {

@@ -73,7 +73,7 @@ var rolloutRows = []struct {
 	{"pod-untold", MakeUnmarked, anyPod, anyAnswer, anyShape, anyRecord, anyAnswer, anyAnswer, anyAnswer, anyOthers, anyAnswer, anyPlace, anyRoom, mark,
 		"it is taken for what the spec asks for: what is not known replaces nothing"},
 	{"pod-leaves", MakeOutdated, anyPod, Yes, anyShape, anyRecord, anyAnswer, anyAnswer, anyAnswer, anyOthers, anyAnswer, anyPlace, anyRoom, keep,
-		"its member is on its way out"},
+		"its member is on its way out, or the cluster is to be paused"},
 	{"outdated-too-far", MakeOutdated, anyPod, No, anyShape, anyRecord, No, anyAnswer, anyAnswer, anyOthers, anyAnswer, anyPlace, anyRoom, held,
 		"etcd goes from one minor to the next"},
 	{"outdated-idle", MakeOutdated, anyPod, No, shapeIdle, usableRecord, anyAnswer, anyAnswer, anyAnswer, anyOthers, anyAnswer, anyPlace, anyRoom, remove,
@@ -135,7 +135,7 @@ func judgeRollout(f rolloutFacts) (verdict, string) {
 func rolloutFactsOf(m Member, d Desired, o Observed, listed []Member) rolloutFacts {
 	f := rolloutFacts{
 		make: m.Make, pod: m.Pod,
-		leaves: AnswerOf(retreatOf(d, o).leaving(m)),
+		leaves: AnswerOf(retreatOf(d, o).leaving(m) || standstillOf(d, o).holds(m, anyPause)),
 		shape:  shapeOf(m),
 		record: o.RecordState,
 		near:   AnswerOf(laggard(d, listed) == ""),
