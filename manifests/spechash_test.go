@@ -92,7 +92,7 @@ var specEdits = map[string]struct {
 		c.Spec.Backup = &v1alpha1.BackupSpec{Store: ambient(), Compression: v1alpha1.BackupCompression{Level: v1alpha1.CompressionBest}}
 	}, same: true},
 	"progressDeadlineSeconds": {edit: func(c *v1alpha1.EtcdCluster) { c.Spec.ProgressDeadlineSeconds = 60 }, same: true},
-	"priorityClassName": {edit: func(c *v1alpha1.EtcdCluster) { c.Spec.PriorityClassName = "high" }},
+	"priorityClassName":       {edit: func(c *v1alpha1.EtcdCluster) { c.Spec.PriorityClassName = "high" }},
 }
 
 // TestSpecHashTellsWhichEditsNeedOtherPods compares it with the Pods that are made: they differ if and only if it does.

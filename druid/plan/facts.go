@@ -123,6 +123,8 @@ type Desired struct {
 	Backup        bool
 	BackupProblem string
 	BackupTold    BackupTold
+	// Target tells of the adoption of what is asked for.
+	Target
 }
 
 // Observed is the cluster as Kubernetes shows it.
