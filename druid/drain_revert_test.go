@@ -60,6 +60,13 @@ func TestScaleDownIsTakenBackUntilAnAgentClaimedIt(t *testing.T) {
 			s.scale("demo", 3)
 			kept(t, s, names, member)
 		},
+		"on the way to a pause": func(t *testing.T, s *stage, names []string) {
+			s.scale("demo", 0)
+			member := s.requested().Member
+			s.leaving(member, v1alpha1.LeaveRequested)
+			s.scale("demo", 3)
+			kept(t, s, names, member)
+		},
 		"not once it is claimed: another takes its place": func(t *testing.T, s *stage, names []string) {
 			s.scale("demo", 1)
 			member := s.requested().Member

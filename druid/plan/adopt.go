@@ -153,10 +153,10 @@ func lifeOf(d Desired, o Observed) life {
 }
 
 // reached says whether the cluster is what was adopted: as many ready voters as asked for, each on the Pod that is asked for, and
-// nobody on the way in or out. What is not known yet is not reached. A spec that asks for nobody has nothing to reach.
+// nobody on the way in or out; or paused, where nobody is asked for. What is not known yet is not reached.
 func reached(d Desired, o Observed) Answer {
 	if d.Replicas == 0 {
-		return Yes
+		return AnswerOf(Paused(d, o))
 	}
 	listed := o.listed()
 	whole := o.RecordState == RecordFormed && o.Record.ClusterID != 0 && len(listed) == d.Replicas &&
@@ -171,7 +171,7 @@ func reached(d Desired, o Observed) Answer {
 // stalled says whether what is under way waits for something that does not come by itself: a backup that fails, or a member
 // that does not get on its feet. A member that is being started again is none.
 func stalled(d Desired, o Observed) Answer {
-	if rolloutOf(d, o).sum == rollingBlocked || retreatOf(d, o).facts.way == wayUnsaved {
+	if rolloutOf(d, o).sum == rollingBlocked || retreatOf(d, o).facts.way == wayUnsaved || standstillOf(d, o).is(pauseHeld) {
 		return Yes
 	}
 	found := problems(d, o)

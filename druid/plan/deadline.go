@@ -6,7 +6,6 @@ import (
 	"strings"
 	"time"
 
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/etcd-druid/druid/api/v1alpha1"
@@ -41,7 +40,7 @@ var lapses = []struct {
 	record  RecordState
 	born    Answer
 	expired Answer
-	claimed Answer // a member has begun to form the cluster
+	claimed Answer // a member has begun to form the cluster, or none is to
 	status  metav1.ConditionStatus
 	reason  string
 }{
@@ -93,6 +92,14 @@ func brake(expired Answer, v verdict) (verdict, string) {
 	return held, "uncovered"
 }
 
+// brakePause stops the way to a pause: its member serves on, and clients are sent to it again.
+func brakePause(expired Answer, s pause) pause {
+	if expired == Yes && s&(pauseDrain|pauseStop) != 0 {
+		return pauseHeld
+	}
+	return s
+}
+
 // bootstrapFailed: no raft group was born in time, and none is to be by another step of druid's. One that is born all the same
 // is as good as any.
 func bootstrapFailed(d Desired, o Observed) bool { return d.Expired && lifeOf(d, o) == lifeUnborn }
@@ -114,7 +121,7 @@ func deadlineAfter(d Desired, o Observed, formedNow bool, before *metav1.Time, n
 func (p picture) progressing(found []Problem) metav1.Condition {
 	status, reason, _ := judgeLapse(lapseFacts{
 		record: p.RecordState, born: AnswerOf(p.ClusterID != 0 || p.formed() == Yes), expired: AnswerOf(p.Expired && reached(p.Desired, p.Observed) == No),
-		claimed: AnswerOf(p.Record.Executor != ""),
+		claimed: AnswerOf(p.Record.Executor != "" || p.Replicas == 0),
 	})
 	if reason == v1alpha1.ReasonWaitingForSeed {
 		return p.waits(metav1.Condition{Status: status, Reason: reason, Message: sentence(v1alpha1.ConditionProgressing, reason, p)})
@@ -174,7 +181,7 @@ func (a Adoption) Adopted(before v1alpha1.EtcdClusterStatus, spec v1alpha1.EtcdC
 	if reason, ok := adoptionReasons[a.Rule]; ok {
 		condition.Reason = reason
 	}
-	meta.SetStatusCondition(&s.Conditions, condition)
+	setCondition(&s.Conditions, condition)
 	return s, nil
 }
 

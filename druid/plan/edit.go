@@ -84,7 +84,7 @@ func (e Edit) podEffect(o Observed) podEffect {
 	return podsBack
 }
 
-// sizeEffect: more members than were to be left, while some leave, stops a removal. Fewer than were to come, while some come,
+// sizeEffect: more members than were to be left, while some leave, stops a removal or a pause. Fewer than were to come, while some come,
 // stops a growth, as long as nobody goes who has joined.
 func (e Edit) sizeEffect(d Desired, o Observed) sizeEffect {
 	listed := o.listed()
@@ -94,7 +94,7 @@ func (e Edit) sizeEffect(d Desired, o Observed) sizeEffect {
 			joined++
 		}
 	}
-	leave, come := d.Replicas > 0 && len(listed) > d.Replicas, joined < d.Replicas
+	leave, come := len(listed) > d.kept() || d.Replicas == 0, joined < d.Replicas
 	switch {
 	case e.Replicas == d.Replicas:
 		return sizeSame
