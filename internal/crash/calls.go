@@ -34,7 +34,7 @@ var calls = map[Program][]string{
 		"record-lineage", "take-full", "delete-backup", "sweep-uploads", "answer-snapshot-order",
 	},
 	Druid: {
-		"create-record", "update-record",
+		"adopt-spec", "create-record", "update-record",
 		"create-leader-lease", "create-member-lease", "create-claim", "create-pod", "restore-labels",
 		"apply-object", "apply-budget", "delete-budget", "mark-lease", "label-pod", "delete-pod", "adopt-pod", "replace-agent",
 		"write-status",
