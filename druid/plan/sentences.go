@@ -25,6 +25,12 @@ var sentences = map[string]func(picture) string{
 			return fmt.Sprintf("member %s forms the cluster, the others join it", p.Record.Seed)
 		}
 	},
+	v1alpha1.ReasonWaitingForSeed: func(p picture) string {
+		if p.Record.Seed == "" {
+			return "the first member is to form the cluster, and the others join it"
+		}
+		return fmt.Sprintf("member %s is to form the cluster, and has not begun", p.Record.Seed)
+	},
 	v1alpha1.ReasonQuorate:    func(p picture) string { return p.voters() },
 	v1alpha1.ReasonQuorumLost: func(p picture) string { return p.voters() + ": no writes, and no linearizable reads" },
 	v1alpha1.ReasonUnknown: func(p picture) string {
