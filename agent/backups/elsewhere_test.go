@@ -71,6 +71,7 @@ func TestAFullInAnotherBucketIsABackupByItself(t *testing.T) {
 		t.Errorf("answered %+v after revision %d", answer, last)
 	}
 	proven(t, opened(t, there), client, last)
+	restored(t, opened(t, there), client, last)
 	h := history(t, opened(t, there))
 	if len(h.Fulls) != 1 || len(h.Deltas) != 0 || h.Birth == nil || h.Birth.Parent != self.Parent || h.Birth.ClusterUID != self.ClusterUID {
 		t.Errorf("there is %+v", h)
