@@ -8,6 +8,7 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -32,6 +33,8 @@ type scenario struct {
 	reached func(s *stage, names []string) error
 	// deaf agents answer no request to remove a member.
 	deaf bool
+	// ends: kubelets also end the Pods of listed members that are deleted, and no agent renews without its Pod.
+	ends bool
 }
 
 var crashScenarios = map[string]scenario{
@@ -190,10 +193,25 @@ var crashScenarios = map[string]scenario{
 			return errors.New("the Pod is not marked")
 		},
 	},
+	"a pause": {
+		replicas: 1, formed: true, ends: true,
+		prepare: func(s *stage, names []string) { s.alone(names[0]) },
+		change:  func(s *stage, _ []string) { s.patchCluster(`{"spec":{"replicas":0}}`) },
+		reached: func(s *stage, names []string) error {
+			return errors.Join(s.gone(names[0], &corev1.Pod{}), s.gone(manifests.DisruptionBudgetName("demo"), &policyv1.PodDisruptionBudget{}), s.paused(names[0]))
+		},
+	},
+	"another agent image": {
+		replicas: 1, formed: true,
+		change: func(s *stage, names []string) {
+			s.patchPod(names[0], `{"metadata":{"annotations":{"`+manifests.AnnotationAgentImage+`":"older"}}}`)
+		},
+		reached: func(s *stage, names []string) error { return s.agentGiven(names[0]) },
+	},
 	"a stuck member": {
 		replicas: 3, formed: true,
 		change: func(s *stage, names []string) {
-			s.node("node-1", true)
+			s.node(s.nodeName(), true)
 			s.kubelet(names[2], false)
 		},
 		reached: func(s *stage, names []string) error { return s.terminating(names[2]) },
@@ -307,13 +325,18 @@ func (s *stage) owned(names []string, count int) error {
 
 // second is one in the life of the cluster: the agents of formed members renew, the leader's removes whom it is asked to
 // remove, and kubelets and the volumes' protection let go what belongs to nobody listed.
-func (s *stage) second(names []string, deaf bool) {
+func (s *stage) second(names []string, scenario scenario) {
 	s.Helper()
 	record, err := s.record("demo")
 	for i, name := range names {
 		if err == nil && !record.Lists(name) {
 			s.sweep(name)
 			continue
+		}
+		if scenario.ends {
+			if s.sweep(name); s.gone(name, &corev1.Pod{}) == nil {
+				continue
+			}
 		}
 		role := leases.RoleMember
 		if i == 0 {
@@ -322,7 +345,7 @@ func (s *stage) second(names []string, deaf bool) {
 		s.agent("demo", name, uint64(i+1), role)
 	}
 	s.obey()
-	if slot := record.Retiring; slot != nil && !deaf {
+	if slot := record.Retiring; slot != nil && !scenario.deaf {
 		if mark := s.mark(slot.Member); mark.State == leases.RetireRequested && slot.Orders(slot.Member, mark) {
 			s.answer(slot.Member, done)
 		}

@@ -77,7 +77,7 @@ func (s snapshots) observe(ctx context.Context, name types.NamespacedName) (*ord
 	if o.cluster, err = clusterOrNil(ctx, s.client, name); err != nil {
 		return nil, err
 	}
-	if len(o.all) > 0 && (o.cluster == nil || o.cluster.Spec.Backup == nil) {
+	if len(o.all) > 0 && (o.cluster == nil || !asksForBackups(o.cluster)) {
 		// They are going to fail for good by that, so a cache that is behind must not say it.
 		o.cluster, err = clusterOrNil(ctx, s.live, name)
 	}
@@ -91,6 +91,13 @@ func clusterOrNil(ctx context.Context, from client.Reader, name types.Namespaced
 		return nil, client.IgnoreNotFound(err)
 	}
 	return &cluster, nil
+}
+
+// asksForBackups says whether the cluster is backed up, or is about to be by an edit that waits. What cannot be read is no reason to give
+// up a backup that was ordered.
+func asksForBackups(cluster *v1alpha1.EtcdCluster) bool {
+	adopted, err := cluster.Status.Adopted()
+	return cluster.Spec.Backup != nil || err != nil || adopted != nil && adopted.Backup != nil
 }
 
 // settle takes the next step of each.
@@ -160,7 +167,7 @@ func (s snapshots) facts(o *ordered, snapshot *v1alpha1.EtcdSnapshot, slot plan.
 		f.Slot, f.Answer = plan.OrderSlotMine, orderAnswers[order.Answer.Phase]
 	}
 	if o.cluster != nil {
-		f.Backup = plan.AnswerOf(o.cluster.Spec.Backup != nil)
+		f.Backup = plan.AnswerOf(asksForBackups(o.cluster))
 	} else {
 		f.Cluster = plan.SnapshotClusterGone
 		if left := clusterGrace - o.now.Sub(snapshot.CreationTimestamp.Time); left > 0 && f.Phase != plan.SnapshotFinal {
