@@ -141,7 +141,7 @@ func TestAgentUpdate(t *testing.T) {
 		},
 		"a druid that just started calls a cluster up to date whose agents are": {
 			o:      given(replaced(0, ArrivalSettles), replaced(2, ArrivalSettles), replaced(1, ArrivalSettles)),
-			reason: v1alpha1.ReasonUpToDate,
+			reason: v1alpha1.ReasonReconciled,
 		},
 		"an image that is no good stops after the first": {
 			o: given(replaced(0, ArrivalLate)), reason: v1alpha1.ReasonAgentUpdateBlocked,

@@ -30,7 +30,7 @@ func rollsUnderLoad(t *testing.T, c *harness.Cluster, w *harness.Writer, view ha
 			}
 			return nil
 		})
-		c.AwaitCondition(t, scaleWithin, "Progressing", "False", "UpToDate")
+		c.AwaitCondition(t, scaleWithin, "Progressing", "False", "Reconciled")
 		view = settledAs(t, c, view)
 		t.Logf("all three were replaced after %s", time.Since(begun).Round(100*time.Millisecond))
 		servedOn(t, w)
@@ -57,7 +57,7 @@ func rollsUnderLoad(t *testing.T, c *harness.Cluster, w *harness.Writer, view ha
 			t.Errorf("%d Pods were replaced by such that cannot start, want 1: %v", len(down), down)
 		}
 		c.Edit(t, fmt.Sprintf(`{"spec":{"image":%q}}`, cluster.Spec.Image))
-		c.AwaitCondition(t, scaleWithin, "Progressing", "False", "UpToDate")
+		c.AwaitCondition(t, scaleWithin, "Progressing", "False", "Reconciled")
 		view = settledAs(t, c, view)
 		servedOn(t, w)
 		for member, uid := range podsOf(t, c, view) {
