@@ -8,6 +8,7 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -175,10 +176,26 @@ var crashScenarios = map[string]scenario{
 			return errors.New("the Pod is not marked")
 		},
 	},
+	"a pause": {
+		replicas: 1, formed: true,
+		prepare: func(s *stage, names []string) { s.alone(names[0]) },
+		change:  func(s *stage, _ []string) { s.patchCluster(`{"spec":{"replicas":0}}`) },
+		reached: func(s *stage, names []string) error {
+			s.sweep(names[0])
+			return errors.Join(s.gone(names[0], &corev1.Pod{}), s.gone(manifests.DisruptionBudgetName("demo"), &policyv1.PodDisruptionBudget{}), s.paused(names[0]))
+		},
+	},
+	"another agent image": {
+		replicas: 1, formed: true,
+		change: func(s *stage, names []string) {
+			s.patchPod(names[0], `{"metadata":{"annotations":{"`+manifests.AnnotationAgentImage+`":"older"}}}`)
+		},
+		reached: func(s *stage, names []string) error { return s.agentGiven(names[0]) },
+	},
 	"a stuck member": {
 		replicas: 3, formed: true,
 		change: func(s *stage, names []string) {
-			s.node("node-1", true)
+			s.node(s.nodeName(), true)
 			s.kubelet(names[2], false)
 		},
 		reached: func(s *stage, names []string) error { return s.terminating(names[2]) },

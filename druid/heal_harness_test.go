@@ -22,7 +22,7 @@ type clocked struct {
 }
 
 // clocked returns a druid that has seen nothing yet.
-func (s *stage) clocked() *clocked {
+func (s *stage) clocked(change ...func(*Reconciler)) *clocked {
 	s.Helper()
 	as := *s
 	as.config = rest.CopyConfig(s.config)
@@ -34,6 +34,9 @@ func (s *stage) clocked() *clocked {
 	}
 	c := &clocked{stage: s, Reconciler: as.reconciler(as.Client), at: time.Now()}
 	c.now = func() time.Time { return c.at }
+	for _, f := range change {
+		f(c.Reconciler)
+	}
 	c.pass()
 	return c
 }

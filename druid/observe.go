@@ -80,6 +80,8 @@ func (r *Reconciler) observe(ctx context.Context, from source, cluster *v1alpha1
 	if err := r.observeMembers(ctx, o); err != nil {
 		return nil, err
 	}
+	r.observePause(o)
+	r.observeAgents(o)
 	if err := r.observeBackup(ctx, o); err != nil {
 		return nil, err
 	}
@@ -99,6 +101,7 @@ func (r *Reconciler) observe(ctx context.Context, from source, cluster *v1alpha1
 		return nil, err
 	}
 	r.observeSeed(o)
+	observeSaving(o)
 	return o, nil
 }
 
@@ -135,6 +138,7 @@ func desiredOf(cluster *v1alpha1.EtcdCluster) (plan.Desired, error) {
 		Deleted:      cluster.DeletionTimestamp != nil,
 		Backup:       cluster.Spec.Backup != nil,
 		BackupTold:   plan.BackupToldBy(cluster.Status.Conditions),
+		PauseTold:    plan.PauseToldBy(cluster.Status.Conditions),
 	}
 	if err := manifests.BackupProblem(cluster); err != nil {
 		d.BackupProblem = oneLine(err.Error())

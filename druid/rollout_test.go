@@ -182,10 +182,9 @@ func TestPodsThatAreNotOutdatedAreLeftAlone(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// A Pod of a druid that did not write the annotation, one that a webhook added to, and one of an older agent.
+	// A Pod of a druid that did not write the annotation, and one that a webhook added to.
 	patch(names[0], `{"metadata":{"annotations":{"`+manifests.AnnotationSpecHash+`":null}}}`)
 	patch(names[1], `{"metadata":{"annotations":{"a.webhook/was":"here"},"labels":{"a.webhook/was":"here"}}}`)
-	c.manifests.AgentImage = "ghcr.io/etcd-druid/druid:younger"
 	// What the agents take up while they run.
 	c.patchCluster(`{"spec":{"defragmentation":{"disabled":true}}}`)
 	c.after(settled)

@@ -147,6 +147,9 @@ func (s snapshots) statusAfter(
 	case plan.SnapshotAccept:
 		status.Phase = v1alpha1.SnapshotPending
 		status.Message = "waits for the agent beside the leader; condition BackupReady of the EtcdCluster tells what hinders it"
+		if o.cluster != nil && plan.PauseToldBy(o.cluster.Status.Conditions) {
+			status.Message = fmt.Sprintf("waits until EtcdCluster %s is resumed: it is paused, and no agent runs that could save it", o.name.Name)
+		}
 	case plan.SnapshotFollow:
 		status.Phase, status.Message = v1alpha1.SnapshotRunning, "the agent beside the leader saves it"
 		status.StartedAt = new(metav1.NewTime(leases.DecodeSnapshotOrder(lease).Answer.Started))

@@ -38,6 +38,8 @@ const (
 	MemberReady    MemberState = "Ready"
 	MemberNotReady MemberState = "NotReady"
 	MemberUnknown  MemberState = "Unknown"
+	// MemberPaused: it has no Pod, because the cluster is paused, and its PersistentVolumeClaim holds its data.
+	MemberPaused MemberState = "Paused"
 )
 
 // MemberLeaving is how far a member's way out of the cluster has come.
@@ -90,12 +92,23 @@ const (
 	// ReasonScaleDownBlocked: a member is to be removed, and waits for another that is not ready, joins or replaces itself, or
 	// for a backup that fails.
 	ReasonScaleDownBlocked = "ScaleDownBlocked"
-	// ReasonScaleDownPending: the cluster has more members than replicas asks for; none is removed.
-	ReasonScaleDownPending = "ScaleDownPending"
+	// ReasonPausing: replicas is 0, and the Pod of the last member is about to go.
+	ReasonPausing = "Pausing"
+	// ReasonPauseBlocked: it is to go, and waits for its etcd, its node, or a backup that fails.
+	ReasonPauseBlocked = "PauseBlocked"
+	// ReasonPaused: replicas is 0 and no member runs; a PersistentVolumeClaim holds the data. It is a reason of all conditions
+	// but Degraded, and of a member's state.
+	ReasonPaused = "Paused"
+	// ReasonResuming: the cluster was paused, and the member that was kept is started again. It is a reason of Ready too.
+	ReasonResuming = "Resuming"
 	// ReasonRollingUpdate: Pods are replaced one after another, because the spec asks for others.
 	ReasonRollingUpdate = "RollingUpdate"
 	// ReasonRollingUpdateBlocked: Pods are to be replaced, and none is until something else is mended.
 	ReasonRollingUpdateBlocked = "RollingUpdateBlocked"
+	// ReasonUpdatingAgents: agents are replaced one after another in Pods that run on, because druid was given another image.
+	ReasonUpdatingAgents = "UpdatingAgents"
+	// ReasonAgentUpdateBlocked: agents are to be replaced, and none is until something else is mended.
+	ReasonAgentUpdateBlocked = "AgentUpdateBlocked"
 	// ReasonRecordBlocked: the cluster record cannot be used, so nothing is done; Degraded tells why.
 	ReasonRecordBlocked = "RecordBlocked"
 )

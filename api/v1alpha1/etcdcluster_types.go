@@ -15,6 +15,7 @@ import (
 // +kubebuilder:subresource:scale:specpath=.spec.replicas,statuspath=.status.clusterSize,selectorpath=.status.selector
 // +kubebuilder:printcolumn:name="Replicas",type=integer,JSONPath=`.spec.replicas`
 // +kubebuilder:printcolumn:name="Ready",type=integer,JSONPath=`.status.readyReplicas`
+// +kubebuilder:printcolumn:name="State",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`
 // +kubebuilder:printcolumn:name="Version",type=string,JSONPath=`.spec.version`
 // +kubebuilder:printcolumn:name="Leader",type=string,JSONPath=`.status.members[?(@.role=="Leader")].name`
 // +kubebuilder:printcolumn:name="Leaving",type=string,JSONPath=`.status.members[?(@.leaving)].name`
@@ -51,7 +52,8 @@ type EtcdClusterList struct {
 // +kubebuilder:validation:XValidation:rule="oldSelf.hasValue() || !has(self.bootstrap) || !has(self.bootstrap.restore) || has(self.backup) || (has(self.bootstrap.restore.from) && has(self.bootstrap.restore.from.store))",optionalOldSelf=true,message="bootstrap.restore needs bootstrap.restore.from.store, or backup.store: it is not said where the backups are"
 type EtcdClusterSpec struct {
 	// replicas is the number of members: 0, or an odd number up to 9. An even number is refused: it needs a larger quorum
-	// than the odd number below it, and survives no more failures.
+	// than the odd number below it, and survives no more failures. With 0 the cluster is paused: members are removed until one
+	// is left, whose Pod goes and whose PersistentVolumeClaim stays; with 1 or more that member comes back with its data.
 	// +kubebuilder:default=3
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=9
@@ -297,7 +299,7 @@ type MemberStatus struct {
 	// role in the raft group: Leader, Member or Learner.
 	// +optional
 	Role string `json:"role,omitempty"`
-	// status is Ready, NotReady or Unknown.
+	// status is Ready, NotReady, Unknown, or Paused: no Pod is asked for, and the PersistentVolumeClaim of this name holds the data.
 	// +required
 	Status MemberState `json:"status"`
 	// reason of the status.

@@ -50,7 +50,7 @@ func memberEvents(before, after v1alpha1.EtcdClusterStatus, tell teller) {
 		switch {
 		case was.Status != v1alpha1.MemberReady && m.Status == v1alpha1.MemberReady:
 			tell(false, v1alpha1.EventMemberReady, m.Name, "Member %s with ID %s is a ready voter", m.Name, m.ID)
-		case was.Status == v1alpha1.MemberReady && m.Status != v1alpha1.MemberReady:
+		case was.Status == v1alpha1.MemberReady && m.Status != v1alpha1.MemberReady && m.Status != v1alpha1.MemberPaused:
 			tell(true, v1alpha1.EventMemberNotReady, m.Name, "Member %s is %s (%s): %s", m.Name, m.Status, m.Reason, m.Message)
 		}
 	}
@@ -72,11 +72,16 @@ func leavingEvents(before, after v1alpha1.EtcdClusterStatus, tell teller) {
 		}
 	}
 	was, is := condition(before, v1alpha1.ConditionProgressing), condition(after, v1alpha1.ConditionProgressing)
-	blocked := is.Reason == v1alpha1.ReasonScaleDownBlocked || is.Reason == v1alpha1.ReasonRollingUpdateBlocked
+	blocked := slices.Contains([]string{
+		v1alpha1.ReasonScaleDownBlocked, v1alpha1.ReasonRollingUpdateBlocked, v1alpha1.ReasonAgentUpdateBlocked, v1alpha1.ReasonPauseBlocked,
+	}, is.Reason)
 	if blocked && was.Message != is.Message {
 		tell(true, is.Reason, "", "%s", is.Message)
 	}
-	if is.Reason == v1alpha1.ReasonRollingUpdate && was.Reason != is.Reason {
+	toTell := []string{
+		v1alpha1.ReasonRollingUpdate, v1alpha1.ReasonUpdatingAgents, v1alpha1.ReasonPausing, v1alpha1.ReasonPaused, v1alpha1.ReasonResuming,
+	}
+	if slices.Contains(toTell, is.Reason) && was.Reason != is.Reason {
 		tell(false, is.Reason, "", "%s", is.Message)
 	}
 }
@@ -87,6 +92,8 @@ func conditionEvents(before, after v1alpha1.EtcdClusterStatus, tell teller) {
 	case was.Reason == is.Reason:
 	case is.Reason == v1alpha1.ReasonQuorumLost:
 		tell(true, v1alpha1.EventQuorumLost, "", "%s", is.Message)
+	case is.Reason == v1alpha1.ReasonQuorate && was.Reason == v1alpha1.ReasonResuming:
+		tell(false, v1alpha1.EventResumed, "", "%s", is.Message)
 	case is.Reason == v1alpha1.ReasonQuorate && was.Reason == v1alpha1.ReasonQuorumLost:
 		tell(false, v1alpha1.EventQuorumRegained, "", "%s", is.Message)
 	}

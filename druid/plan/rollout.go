@@ -73,7 +73,7 @@ var rolloutRows = []struct {
 	{"pod-untold", MakeUnmarked, anyPod, anyAnswer, anyShape, anyRecord, anyAnswer, anyAnswer, anyAnswer, anyOthers, anyAnswer, anyPlace, anyRoom, mark,
 		"it is taken for what the spec asks for: what is not known replaces nothing"},
 	{"pod-leaves", MakeOutdated, anyPod, Yes, anyShape, anyRecord, anyAnswer, anyAnswer, anyAnswer, anyOthers, anyAnswer, anyPlace, anyRoom, keep,
-		"its member is on its way out"},
+		"its member is on its way out, or the cluster is to be paused"},
 	{"outdated-too-far", MakeOutdated, anyPod, No, anyShape, anyRecord, No, anyAnswer, anyAnswer, anyOthers, anyAnswer, anyPlace, anyRoom, held,
 		"etcd goes from one minor to the next"},
 	{"outdated-idle", MakeOutdated, anyPod, No, shapeIdle, usableRecord, anyAnswer, anyAnswer, anyAnswer, anyOthers, anyAnswer, anyPlace, anyRoom, remove,
@@ -135,14 +135,14 @@ func judgeRollout(f rolloutFacts) (verdict, string) {
 func rolloutFactsOf(m Member, d Desired, o Observed, listed []Member) rolloutFacts {
 	f := rolloutFacts{
 		make: m.Make, pod: m.Pod,
-		leaves: AnswerOf(retreatOf(d, o).leaving(m)),
+		leaves: AnswerOf(retreatOf(d, o).leaving(m) || standstillOf(d, o).holds(m, anyPause)),
 		shape:  shapeOf(m),
 		record: o.RecordState,
 		near:   AnswerOf(laggard(d, listed) == ""),
 		turn:   turnOf(m, o, listed),
 		spare:  AnswerOf(len(listed) == 1 || spared(m, o, listed) == Yes),
 		saved:  AnswerOf(!backupBlocks(d, o) || slices.Contains(o.Unattached, m.Name)),
-		place:  placeOf(m, listed),
+		place:  placeOf(m, listed, func(other Member) bool { return other.Make == MakeOutdated }),
 		room:   m.Room,
 	}
 	if m.Room == 0 {
@@ -207,12 +207,12 @@ func (m Member) comes() bool {
 		return true
 	}
 	silent := m.up() && m.Expired
-	return m.Lease == LeaseOurs && m.Readable && m.Make != MakeOutdated && !m.Stuck && !m.Blocked && !m.NodeLost && !silent
+	return m.Lease == LeaseOurs && m.Readable && m.Make != MakeOutdated && m.Arrival != ArrivalLate && !m.Stuck && !m.Blocked && !m.NodeLost && !silent
 }
 
-// placeOf: of several outdated Pods the followers' go by name, and the leader's last.
-func placeOf(m Member, listed []Member) place {
-	outdated := slices.DeleteFunc(slices.Clone(listed), func(other Member) bool { return other.Make != MakeOutdated })
+// placeOf: of several that are outdated the followers go by name, and the leader last.
+func placeOf(m Member, listed []Member, isOutdated func(Member) bool) place {
+	outdated := slices.DeleteFunc(slices.Clone(listed), func(other Member) bool { return !isOutdated(other) })
 	before := func(a, b Member) int {
 		switch {
 		case a.leads() == b.leads():

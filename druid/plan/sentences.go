@@ -19,8 +19,6 @@ type picture struct {
 var sentences = map[string]func(picture) string{
 	v1alpha1.ReasonForming: func(p picture) string {
 		switch {
-		case p.Replicas == 0 && len(p.Record.Members) == 0:
-			return "no members are asked for"
 		case p.Record.Seed == "":
 			return "the first member forms the cluster, the others join it"
 		default:
@@ -51,6 +49,8 @@ var sentences = map[string]func(picture) string{
 	},
 	v1alpha1.ReasonRollingUpdate:        rollingWords,
 	v1alpha1.ReasonRollingUpdateBlocked: rollingWords,
+	v1alpha1.ReasonUpdatingAgents:       agentWords,
+	v1alpha1.ReasonAgentUpdateBlocked:   agentWords,
 	v1alpha1.ReasonScalingDown: func(p picture) string {
 		return fmt.Sprintf("%s, %d asked for: %s", count(len(p.Record.Members)), p.Replicas, p.departure())
 	},
@@ -58,10 +58,10 @@ var sentences = map[string]func(picture) string{
 		leaves := retreatOf(p.Desired, p.Observed)
 		return fmt.Sprintf("%s, %d asked for: %s cannot be spared, %s", count(len(p.Record.Members)), p.Replicas, leaves.name(), leaves.hindrance)
 	},
-	v1alpha1.ReasonScaleDownPending: func(p picture) string {
-		return fmt.Sprintf("the cluster has %s, and %d are asked for; to pause a cluster is not supported yet, so none is removed",
-			count(len(p.Record.Members)), p.Replicas)
-	},
+	v1alpha1.ReasonPausing:      pauseWords,
+	v1alpha1.ReasonPauseBlocked: pauseWords,
+	v1alpha1.ReasonPaused:       pauseWords,
+	v1alpha1.ReasonResuming:     resumeWords,
 	v1alpha1.ReasonRecordBlocked: func(picture) string {
 		return "the cluster record cannot be used, so nothing is done; condition Degraded tells why"
 	},
@@ -163,8 +163,12 @@ func (p Problem) keepsDown(m Member) bool {
 
 // memberMessage is the agent's own words, else the first problem that druid sees.
 func memberMessage(m Member, s v1alpha1.MemberStatus, found []Problem) string {
-	if s.Status == v1alpha1.MemberReady {
+	switch s.Status {
+	case v1alpha1.MemberReady:
 		return ""
+	case v1alpha1.MemberPaused:
+		return "the cluster is paused; PersistentVolumeClaim " + m.Name + " holds its data"
+	default:
 	}
 	if m.Readable && m.Says.Reason != "" {
 		return m.Says.Reason

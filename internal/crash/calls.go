@@ -36,7 +36,8 @@ var calls = map[Program][]string{
 	Druid: {
 		"create-record", "update-record",
 		"create-leader-lease", "create-member-lease", "create-claim", "create-pod", "restore-labels",
-		"apply-object", "apply-budget", "mark-lease", "label-pod", "delete-pod", "adopt-pod", "write-status",
+		"apply-object", "apply-budget", "delete-budget", "mark-lease", "label-pod", "delete-pod", "adopt-pod", "replace-agent",
+		"write-status",
 		// The way out of the cluster, and back.
 		"retire-lease", "unretire-lease", "delete-claim", "retain-claim", "delete-lease",
 		// What becomes of the claims when the cluster is deleted.

@@ -61,7 +61,7 @@ var classes = merge(map[class][]string{
 		"(client.Writer).Delete", "(client.Writer).DeleteAllOf",
 		"(client.SubResourceWriter).Create", "(client.SubResourceWriter).Update", "(client.SubResourceWriter).Patch",
 		"(client.SubResourceWriter).Apply",
-		"(*druid.Reconciler).create", "(*druid.Reconciler).patchMetadata", "(*druid.Reconciler).mergePatch", "(*druid.Reconciler).applyOurs",
+		"(*druid.Reconciler).create", "(*druid.Reconciler).patchMetadata", "(*druid.Reconciler).mergePatch", "(*druid.Reconciler).patch", "(*druid.Reconciler).applyOurs",
 		"(*druid.Reconciler).setOwners",
 		"(kubernetes/typed/coordination/v1.LeaseInterface).Create", "(kubernetes/typed/coordination/v1.LeaseInterface).Update",
 		"(kubernetes/typed/coordination/v1.LeaseInterface).Patch", "(kubernetes/typed/coordination/v1.LeaseInterface).Apply",

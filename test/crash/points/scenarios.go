@@ -63,7 +63,9 @@ var scenarios = map[crash.Program]map[string][]string{
 		},
 		"an edited spec":                    {"delete-pod"},
 		"a Pod that does not tell its spec": {"adopt-pod"},
+		"another agent image":               {"replace-agent"},
 		"a stuck member":                    {"mark-healing", "delete-pod"},
+		"a pause":                           {"label-pod", "delete-pod", "delete-budget"},
 	},
 }
 
