@@ -25,8 +25,8 @@ func join(cluster *v1alpha1.EtcdCluster) string {
 	return ""
 }
 
-// removeOthers says whether the members of the cluster that was joined may go.
-func removeOthers(cluster *v1alpha1.EtcdCluster) bool {
+// RemovesOthers says whether the members of the cluster that was joined may go.
+func RemovesOthers(cluster *v1alpha1.EtcdCluster) bool {
 	spec := joined(cluster)
 	return spec != nil && spec.RemoveOthers
 }
