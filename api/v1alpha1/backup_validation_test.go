@@ -55,7 +55,7 @@ const (
 	joinField    = "spec.bootstrap.join"
 )
 
-func joinOf(endpoints ...any) map[string]any { return map[string]any{"endpoints": endpoints} }
+func joinOf(endpoints ...any) map[string]any { return map[string]any{"endpoints": append([]any{}, endpoints...)} }
 
 func join(endpoints ...any) map[string]any { return map[string]any{"join": joinOf(endpoints...)} }
 
