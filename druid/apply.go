@@ -76,6 +76,7 @@ func (r *Reconciler) take(ctx context.Context, o *observation, step plan.Step) e
 		plan.LabelPod:            r.labelPod,
 		plan.DeletePod:           r.deletePod,
 		plan.AdoptPod:            r.adoptPod,
+		plan.ReplaceAgent:        r.replaceAgent,
 		plan.RetireLease:         r.retireLease,
 		plan.UnretireLease:       r.unretireLease,
 		plan.DeleteClaim:         r.deleteClaim,

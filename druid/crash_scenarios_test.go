@@ -159,6 +159,21 @@ var crashScenarios = map[string]scenario{
 			return errors.Join(err, s.gone("passing", &v1alpha1.EtcdSnapshot{}), s.ordered(full, ""))
 		},
 	},
+	"a backup that goes along": {
+		replicas: 1, formed: true,
+		prepare: func(s *stage, _ []string) {
+			s.patchCluster(backupsOn)
+			s.eventually("backups begin", func() error { return s.snapshotLeases(true) })
+		},
+		change: func(s *stage, _ []string) {
+			snapshot := etcdSnapshot(s.namespace, "along", v1alpha1.SnapshotFull)
+			snapshot.Spec.TTLSecondsAfterFinished, snapshot.Spec.DeletionPolicy = new(int32(0)), v1alpha1.SnapshotDelete
+			s.asks(snapshot)
+		},
+		reached: func(s *stage, _ []string) error {
+			return errors.Join(s.gone("along", &v1alpha1.EtcdSnapshot{}), s.ordered(full, ""))
+		},
+	},
 	"an edited spec": {
 		replicas: 3, formed: true,
 		change: func(s *stage, _ []string) { s.patchCluster(`{"spec":{"resources":{"requests":{"cpu":"123m"}}}}`) },
@@ -186,10 +201,17 @@ var crashScenarios = map[string]scenario{
 			return errors.Join(s.gone(names[0], &corev1.Pod{}), s.gone(manifests.DisruptionBudgetName("demo"), &policyv1.PodDisruptionBudget{}), s.paused(names[0]))
 		},
 	},
+	"another agent image": {
+		replicas: 1, formed: true,
+		change: func(s *stage, names []string) {
+			s.patchPod(names[0], `{"metadata":{"annotations":{"`+manifests.AnnotationAgentImage+`":"older"}}}`)
+		},
+		reached: func(s *stage, names []string) error { return s.agentGiven(names[0]) },
+	},
 	"a stuck member": {
 		replicas: 3, formed: true,
 		change: func(s *stage, names []string) {
-			s.node("node-1", true)
+			s.node(s.nodeName(), true)
 			s.kubelet(names[2], false)
 		},
 		reached: func(s *stage, names []string) error { return s.terminating(names[2]) },

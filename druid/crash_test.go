@@ -47,10 +47,10 @@ func TestADruidThatDiesAtAnyPointIsCarriedOn(t *testing.T) {
 		}
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			undisturbed := &performance{stage: newStage(t), scenario: scenario}
+			undisturbed := &performance{stage: anotherStage(t), scenario: scenario}
 			all := performances{undisturbed}
 			for _, point := range calls {
-				all = append(all, &performance{stage: newStage(t), scenario: scenario, point: point})
+				all = append(all, &performance{stage: anotherStage(t), scenario: scenario, point: point})
 			}
 			all.eve()
 			for _, p := range all[1:] {

@@ -108,9 +108,11 @@ var conditionRows = []struct {
 	{"member-cannot-leave", v1alpha1.ConditionProgressing, RecordAbsent | usableRecord, anyAnswer, anyOutlook, anyProgress, anyReadiness, shrinkingBlocked, anyRolling, anyResting, anyAnswer, metav1.ConditionFalse, v1alpha1.ReasonScaleDownBlocked},
 	{"pods-outdated", v1alpha1.ConditionProgressing, RecordAbsent | usableRecord, anyAnswer, anyOutlook, progressNone | progressHealing, anyReadiness, anyShrinking, rollingGoes, anyResting, anyAnswer, metav1.ConditionTrue, v1alpha1.ReasonRollingUpdate},
 	{"pods-outdated-blocked", v1alpha1.ConditionProgressing, RecordAbsent | usableRecord, anyAnswer, anyOutlook, progressNone | progressHealing, anyReadiness, anyShrinking, rollingBlocked, anyResting, anyAnswer, metav1.ConditionFalse, v1alpha1.ReasonRollingUpdateBlocked},
+	{"agents-outdated", v1alpha1.ConditionProgressing, RecordAbsent | usableRecord, anyAnswer, anyOutlook, progressNone | progressHealing, anyReadiness, anyShrinking, agentsGo, anyResting, anyAnswer, metav1.ConditionTrue, v1alpha1.ReasonUpdatingAgents},
+	{"agents-outdated-blocked", v1alpha1.ConditionProgressing, RecordAbsent | usableRecord, anyAnswer, anyOutlook, progressNone | progressHealing, anyReadiness, anyShrinking, agentsBlocked, anyResting, anyAnswer, metav1.ConditionFalse, v1alpha1.ReasonAgentUpdateBlocked},
 	{"members-heal", v1alpha1.ConditionProgressing, RecordAbsent | usableRecord, anyAnswer, anyOutlook, progressHealing, anyReadiness, anyShrinking, anyRolling, anyResting, anyAnswer, metav1.ConditionTrue, v1alpha1.ReasonHealing},
 	{"members-join", v1alpha1.ConditionProgressing, RecordAbsent | usableRecord, anyAnswer, anyOutlook, progressJoining, anyReadiness, anyShrinking, anyRolling, anyResting, anyAnswer, metav1.ConditionTrue, v1alpha1.ReasonScalingUp},
-	{"up-to-date", v1alpha1.ConditionProgressing, RecordAbsent | usableRecord, anyAnswer, anyOutlook, progressNone, anyReadiness, shrinkingNone, rollingNone, anyResting, anyAnswer, metav1.ConditionFalse, v1alpha1.ReasonUpToDate},
+	{"up-to-date", v1alpha1.ConditionProgressing, RecordAbsent | usableRecord, anyAnswer, anyOutlook, progressNone, anyReadiness, shrinkingNone, rollingNone, anyResting, anyAnswer, metav1.ConditionFalse, v1alpha1.ReasonReconciled},
 
 	{"problem", v1alpha1.ConditionDegraded, anyRecord, anyAnswer, anyOutlook, anyProgress, anyReadiness, anyShrinking, anyRolling, anyResting, Yes, metav1.ConditionTrue, ""},
 	{"no-problem", v1alpha1.ConditionDegraded, anyRecord, anyAnswer, anyOutlook, anyProgress, anyReadiness, anyShrinking, anyRolling, anyResting, No, metav1.ConditionFalse, v1alpha1.ReasonAsExpected},
@@ -141,7 +143,7 @@ func conditionFactsOf(d Desired, o Observed, members []v1alpha1.MemberStatus, pr
 		progress:  progressOf(d, listed),
 		readiness: readinessOf(d, members),
 		shrinking: retreatOf(d, o).shrinking(),
-		rolling:   rolloutOf(d, o).sum,
+		rolling:   rollingOf(d, o),
 		resting:   restingOf(d, o),
 		problem:   AnswerOf(len(problems) > 0),
 	}

@@ -32,7 +32,7 @@ var (
 	shapeWords     = []string{"serves", "serves, agent silent", "learns", "is down", "runs no etcd", "is away", "not known yet"}
 	othersWords    = []string{"ready", "coming", "not ready"}
 	placeWords     = []string{"first", "later", "leader not known"}
-	outdatedWords  = []string{"none", "are replaced", "are hindered"}
+	outdatedWords  = []string{"none", "are replaced", "are hindered", "agents are replaced", "agents are hindered"}
 	slotWords      = []string{"free", "replacing", "taken", "left behind"}
 	markWords      = []string{"none", "unborn", "requested", "removing", "removing by another order", "done", "unknown"}
 	wayWords       = []string{"free", "blocked", "unknown", "nobody to go", "backup fails"}
@@ -51,6 +51,7 @@ var (
 	}
 	verdictWords = map[verdict]string{
 		keep: "Keep", wait: "Wait", conflict: "Conflict", held: "Held", create: "Create", remove: "Delete", mark: "Mark",
+		change: "Replace",
 	}
 	labelWords = map[labelVerdict]string{labelKeep: "Keep", labelSet: "Set", labelClear: "Clear"}
 )

@@ -32,6 +32,7 @@ func Events(before, after v1alpha1.EtcdClusterStatus) []Event {
 	memberEvents(before, after, tell)
 	leavingEvents(before, after, tell)
 	conditionEvents(before, after, tell)
+	deadlineEvents(before, after, tell)
 	return events
 }
 
@@ -73,12 +74,14 @@ func leavingEvents(before, after v1alpha1.EtcdClusterStatus, tell teller) {
 	}
 	was, is := condition(before, v1alpha1.ConditionProgressing), condition(after, v1alpha1.ConditionProgressing)
 	blocked := slices.Contains([]string{
-		v1alpha1.ReasonScaleDownBlocked, v1alpha1.ReasonRollingUpdateBlocked, v1alpha1.ReasonPauseBlocked,
+		v1alpha1.ReasonScaleDownBlocked, v1alpha1.ReasonRollingUpdateBlocked, v1alpha1.ReasonAgentUpdateBlocked, v1alpha1.ReasonPauseBlocked,
 	}, is.Reason)
 	if blocked && was.Message != is.Message {
 		tell(true, is.Reason, "", "%s", is.Message)
 	}
-	toTell := []string{v1alpha1.ReasonRollingUpdate, v1alpha1.ReasonPausing, v1alpha1.ReasonPaused, v1alpha1.ReasonResuming}
+	toTell := []string{
+		v1alpha1.ReasonRollingUpdate, v1alpha1.ReasonUpdatingAgents, v1alpha1.ReasonPausing, v1alpha1.ReasonPaused, v1alpha1.ReasonResuming,
+	}
 	if slices.Contains(toTell, is.Reason) && was.Reason != is.Reason {
 		tell(false, is.Reason, "", "%s", is.Message)
 	}

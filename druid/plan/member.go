@@ -15,6 +15,8 @@ const (
 	create
 	remove
 	mark
+	// change what runs in the Pod.
+	change
 )
 
 // leaseRows: a listed name without Lease gets it back.

@@ -142,7 +142,7 @@ func rolloutFactsOf(m Member, d Desired, o Observed, listed []Member) rolloutFac
 		turn:   turnOf(m, o, listed),
 		spare:  AnswerOf(len(listed) == 1 && !m.volatile() || spared(m, o, listed) == Yes),
 		saved:  AnswerOf(!backupBlocks(d, o) || slices.Contains(o.Unattached, m.Name)),
-		place:  placeOf(m, listed),
+		place:  placeOf(m, listed, func(other Member) bool { return other.Make == MakeOutdated }),
 		room:   m.Room,
 	}
 	if m.Room == 0 {
@@ -212,12 +212,12 @@ func (m Member) comes() bool {
 		return true
 	}
 	silent := m.up() && m.Expired
-	return m.Lease == LeaseOurs && m.Readable && m.Make != MakeOutdated && !m.Stuck && !m.Blocked && !m.NodeLost && !silent
+	return m.Lease == LeaseOurs && m.Readable && m.Make != MakeOutdated && m.Arrival != ArrivalLate && !m.Stuck && !m.Blocked && !m.NodeLost && !silent
 }
 
-// placeOf: of several outdated Pods the followers' go by name, and the leader's last.
-func placeOf(m Member, listed []Member) place {
-	outdated := slices.DeleteFunc(slices.Clone(listed), func(other Member) bool { return other.Make != MakeOutdated })
+// placeOf: of several that are outdated the followers go by name, and the leader last.
+func placeOf(m Member, listed []Member, isOutdated func(Member) bool) place {
+	outdated := slices.DeleteFunc(slices.Clone(listed), func(other Member) bool { return !isOutdated(other) })
 	before := func(a, b Member) int {
 		switch {
 		case a.leads() == b.leads():

@@ -7,15 +7,17 @@ import (
 	"github.com/etcd-druid/druid/api/v1alpha1"
 )
 
-// rolling sums up for a person what becomes of outdated Pods.
+// rolling sums up for a person what becomes of outdated Pods, and where there are none, of outdated agents.
 type rolling uint8
 
 const (
 	rollingNone    rolling = 1 << iota // none is outdated
 	rollingGoes                        // one is replaced, or is about to be
 	rollingBlocked                     // none is, until something else is mended
+	agentsGo                           // no Pod is outdated; an agent is replaced, or is about to be
+	agentsBlocked                      // nor is any agent replaced, until something else is mended
 
-	anyRolling = rollingNone | rollingGoes | rollingBlocked
+	anyRolling = rollingNone | rollingGoes | rollingBlocked | agentsGo | agentsBlocked
 )
 
 // rollout is what the policy says of each listed member.
@@ -40,6 +42,9 @@ func rolloutOf(d Desired, o Observed) rollout {
 	for _, m := range listed {
 		f := rolloutFactsOf(m, d, o, listed)
 		v, rule := judgeRollout(f)
+		if braked, why := brake(AnswerOf(d.Expired), v); braked != v {
+			v, rule = braked, why
+		}
 		r.verdicts[m.Name] = ruled{v, rule}
 		switch v {
 		case remove:

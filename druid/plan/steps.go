@@ -29,6 +29,8 @@ const (
 	DeletePod           Kind = "DeletePod"
 	// AdoptPod writes on a Pod that does not tell for which spec it was made that it is what the spec asks for.
 	AdoptPod Kind = "AdoptPod"
+	// ReplaceAgent gives the agent of a running Pod the image that druid was given.
+	ReplaceAgent Kind = "ReplaceAgent"
 
 	// OpenSlot, FreeSlot and StrikeName write the record, as UpdateRecord does.
 	OpenSlot   Kind = "OpenSlot"
@@ -108,7 +110,7 @@ func (s Step) Same(other Step) bool {
 // Steps are what brings the cluster nearer to what is desired, ordered by stage. A step that writes the record stands
 // alone: all others follow from what the record says afterwards. A steady cluster has no steps.
 func Steps(d Desired, o Observed) []Step {
-	if d.Deleted {
+	if d.Deleted || bootstrapFailed(d, o) {
 		return nil
 	}
 	if step, ok := recordStep(d, o); ok {
@@ -133,6 +135,7 @@ func Steps(d Desired, o Observed) []Step {
 		still.step(leaving, add)
 		healSteps(o, listed, leaving, add)
 		rolloutSteps(d, o, leaving, add)
+		agentSteps(d, o, leaving, add)
 		budgetStep(d, o, add)
 	}
 	for _, m := range o.Members {
