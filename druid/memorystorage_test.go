@@ -49,7 +49,7 @@ func (s *stage) inMemory(replicas int32) []string {
 		s.kubelet(name, true)
 	}
 	s.renew(names)
-	s.condition("demo", v1alpha1.ConditionProgressing, metav1.ConditionFalse, v1alpha1.ReasonUpToDate)
+	s.condition("demo", v1alpha1.ConditionProgressing, metav1.ConditionFalse, v1alpha1.ReasonReconciled)
 	return names
 }
 
@@ -86,7 +86,7 @@ func TestMembersInMemoryHaveNoClaims(t *testing.T) {
 	s.replaced(lost, before, &corev1.Pod{})
 	s.eventually("mark the Lease anew", func() error { return s.markedInMemory(lost) })
 	s.kubelet(lost, true)
-	s.condition("demo", v1alpha1.ConditionProgressing, metav1.ConditionFalse, v1alpha1.ReasonUpToDate)
+	s.condition("demo", v1alpha1.ConditionProgressing, metav1.ConditionFalse, v1alpha1.ReasonReconciled)
 	// A member that leaves leaves nothing.
 	s.scale("demo", 1)
 	for range 2 {
@@ -95,7 +95,7 @@ func TestMembersInMemoryHaveNoClaims(t *testing.T) {
 		s.struck(member)
 		s.swept(member)
 	}
-	s.condition("demo", v1alpha1.ConditionProgressing, metav1.ConditionFalse, v1alpha1.ReasonUpToDate)
+	s.condition("demo", v1alpha1.ConditionProgressing, metav1.ConditionFalse, v1alpha1.ReasonReconciled)
 	// The only copy that is left is not replaced by a Pod of another spec.
 	only := s.onlyMember()
 	uid := s.uids([]string{only}, &corev1.Pod{})[only]

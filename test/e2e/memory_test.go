@@ -65,7 +65,7 @@ func TestMembersInMemoryHealFromEachOther(t *testing.T) {
 			}
 			return nil
 		})
-		c.AwaitCondition(t, 2*scaleWithin, "Progressing", "False", "UpToDate")
+		c.AwaitCondition(t, 2*scaleWithin, "Progressing", "False", "Reconciled")
 		if after := c.Agree(t, 3, scaleWithin); after.ClusterID != view.ClusterID {
 			t.Errorf("cluster ID is %s, want %s", after.ClusterID, view.ClusterID)
 		}
