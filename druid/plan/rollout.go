@@ -2,7 +2,6 @@ package plan
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -184,8 +183,8 @@ func othersOf(m Member, o Observed, listed []Member) (others, string) {
 	if m.volatile() && spared(m, o, listed) == No {
 		return othersNotReady, "member " + m.Name + " stores in memory, which would be lost with its Pod, and the others are no quorum without it"
 	}
-	if list := o.Record.MemberList; list != nil && len(list.Members) > len(listed) {
-		found, why = othersComing, fmt.Sprintf("the raft group has %s, and %d are asked for", count(len(list.Members)), len(listed))
+	if words := crowded(o.Record, len(listed)); words != "" {
+		found, why = othersComing, words
 	}
 	for _, other := range listed {
 		if other.Name == m.Name {
