@@ -159,6 +159,21 @@ var crashScenarios = map[string]scenario{
 			return errors.Join(err, s.gone("passing", &v1alpha1.EtcdSnapshot{}), s.ordered(full, ""))
 		},
 	},
+	"a backup that goes along": {
+		replicas: 1, formed: true,
+		prepare: func(s *stage, _ []string) {
+			s.patchCluster(backupsOn)
+			s.eventually("backups begin", func() error { return s.snapshotLeases(true) })
+		},
+		change: func(s *stage, _ []string) {
+			snapshot := etcdSnapshot(s.namespace, "along", v1alpha1.SnapshotFull)
+			snapshot.Spec.TTLSecondsAfterFinished, snapshot.Spec.DeletionPolicy = new(int32(0)), v1alpha1.SnapshotDelete
+			s.asks(snapshot)
+		},
+		reached: func(s *stage, _ []string) error {
+			return errors.Join(s.gone("along", &v1alpha1.EtcdSnapshot{}), s.ordered(full, ""))
+		},
+	},
 	"an edited spec": {
 		replicas: 3, formed: true,
 		change: func(s *stage, _ []string) { s.patchCluster(`{"spec":{"resources":{"requests":{"cpu":"123m"}}}}`) },

@@ -24,13 +24,15 @@ const (
 // stories is how many stories run at once: they mostly wait.
 const stories = "6"
 
+var class = flag.String("stories", string(harness.AllStories), `run only the stories that run "alone" on a rig, or those that run "beside" one another`)
+
 // rig is the Kubernetes with druid that all tests share.
 var rig *harness.Rig
 
 func TestMain(m *testing.M) {
 	flag.Parse()
-	if err := chooseStories(*class); err != nil {
-		fmt.Fprintln(os.Stderr, "e2e: choose the stories:", err)
+	if err := harness.Stories(*class).Choose("."); err != nil {
+		fmt.Fprintln(os.Stderr, "e2e:", err)
 		os.Exit(1)
 	}
 	os.Exit(run(m))

@@ -21,6 +21,7 @@ var scenarios = map[crash.Program]map[string][]string{
 		},
 		"a birth that was lost":  {"order-stop", "describe-aside", "rename-aside", "drop-stamp"},
 		"join":                   {"add-learner", "stamp-join", "order-start", "promote"},
+		"adoption":               {"claim-birth", "add-learner", "stamp-join", "record-formed"},
 		"replacement":            {"take-slot", "rename-aside", "remove-self", "add-learner", "promote", "free-slot"},
 		"rejoin":                 {"rename-aside"},
 		"leave":                  {"move-leader", "order-proceed"},
@@ -60,6 +61,8 @@ var scenarios = map[crash.Program]map[string][]string{
 		"backups on demand": {
 			"order-snapshot", "write-snapshot-status", "write-snapshot-status:3", "clear-snapshot-order", "delete-snapshot",
 		},
+		// It is held, and then let go.
+		"a backup that goes along":          {"hold-snapshot", "hold-snapshot:2"},
 		"an edited spec":                    {"adopt-spec", "delete-pod"},
 		"a Pod that does not tell its spec": {"adopt-pod"},
 		"another agent image":               {"replace-agent"},

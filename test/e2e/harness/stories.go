@@ -1,4 +1,4 @@
-package e2e
+package harness
 
 import (
 	"flag"
@@ -11,34 +11,36 @@ import (
 	"strings"
 )
 
-// The classes of stories.
+// Stories is a class of stories: a part that runs on a rig of its own.
+type Stories string
+
+// The classes.
 const (
-	alone  = "alone"  // they touch what all on their rig share: druid, a node, the API server
-	beside = "beside" // they touch only their own cluster, and say so by t.Parallel()
+	AllStories    Stories = ""
+	AloneStories  Stories = "alone"  // they touch what all on their rig share: druid, a node, the API server
+	BesideStories Stories = "beside" // they touch only their own cluster, and say so by t.Parallel()
 )
 
-var class = flag.String("stories", "", fmt.Sprintf("run only the stories that run %q on a rig, or only those that run %q one another", alone, beside))
-
-// chooseStories makes -test.run or -test.skip choose the stories of one class; none chooses all.
-func chooseStories(class string) error {
-	names, err := aloneStories(".")
+// Choose sets -test.run or -test.skip so that this process runs the class alone, of the stories in a folder.
+func (s Stories) Choose(folder string) error {
+	names, err := storiesAlone(folder)
 	if err != nil {
-		return err
+		return fmt.Errorf("find the stories that run alone: %w", err)
 	}
 	pattern := "^(" + strings.Join(names, "|") + ")$"
-	switch class {
-	case "":
+	switch s {
+	case AllStories:
 		return nil
-	case alone:
+	case AloneStories:
 		return flag.Set("test.run", pattern)
-	case beside:
+	case BesideStories:
 		return flag.Set("test.skip", pattern)
 	}
-	return fmt.Errorf("-stories is %q, want %q or %q", class, alone, beside)
+	return fmt.Errorf("there are no stories %q: say %q or %q", s, AloneStories, BesideStories)
 }
 
-// aloneStories are the stories in a folder that do not call t.Parallel(), by name.
-func aloneStories(folder string) (names []string, err error) {
+// storiesAlone are the stories in a folder that do not call t.Parallel(), by name.
+func storiesAlone(folder string) (names []string, err error) {
 	files, err := filepath.Glob(filepath.Join(folder, "*_test.go"))
 	if err != nil {
 		return nil, err
@@ -56,7 +58,7 @@ func aloneStories(folder string) (names []string, err error) {
 		}
 	}
 	if len(names) == 0 {
-		return nil, fmt.Errorf("no story in %q runs alone: is that the folder of the stories?", folder)
+		return nil, fmt.Errorf("there is none in %q: is that the folder of the stories?", folder)
 	}
 	return names, nil
 }
