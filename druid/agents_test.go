@@ -205,7 +205,19 @@ func TestAgentsThatAreNotKnownToBeOutdatedAreLeftAlone(t *testing.T) {
 	c.have("then", youngerImage, names, names[1])
 }
 
-// agentGiven says whether the member's Pod bears the image that druid was given, and lets the agent of that come up.
+// agentComes is what a kubelet does about an agent that was given another image.
+func (s *stage) agentComes(name string) {
+	s.Helper()
+	var pod corev1.Pod
+	if s.fetch(name, &pod) != nil {
+		return
+	}
+	if replaced, runs := manifests.AgentReplaced(&pod); replaced && !runs {
+		s.agentStatus(name, "second", "")
+	}
+}
+
+// agentGiven says whether the member's Pod bears the image that druid was given.
 func (s *stage) agentGiven(name string) error {
 	var pod corev1.Pod
 	if err := s.fetch(name, &pod); err != nil {
@@ -214,6 +226,5 @@ func (s *stage) agentGiven(name string) error {
 	if pod.Annotations[manifests.AnnotationAgentImage] != agentImage {
 		return errors.New("the agent is of another image")
 	}
-	s.agentStatus(name, "second", "")
 	return nil
 }
