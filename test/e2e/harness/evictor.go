@@ -24,7 +24,7 @@ const (
 	evictPace = 250 * time.Millisecond
 	// evictPatience is for how long more may be allowed than the quorum spares: a vote that came or went has to reach druid by a
 	// Lease, the budget by a patch, and the eviction API by the disruption controller.
-	evictPatience = 5 * time.Second
+	evictPatience = 3 * time.Second
 )
 
 // Evictor asks the eviction API again and again whether each member's Pod may be evicted, as drains of all nodes would, and holds
