@@ -204,6 +204,8 @@ const (
 	ReasonContainerCannotStart = "ContainerCannotStart"
 	// ReasonMemberCannotStart: a member's agent does not start etcd, and that did not pass by itself.
 	ReasonMemberCannotStart = "MemberCannotStart"
+	// ReasonAgentNotRunning: the new agent of a member, whose etcd runs on, does not come up.
+	ReasonAgentNotRunning = "AgentNotRunning"
 	// ReasonMemberStuck: a member's etcd does not become ready, and why is not known; restarts of its Pod are counted.
 	ReasonMemberStuck = "MemberStuck"
 	// ReasonNodeLost: a member's node is not heard of.
