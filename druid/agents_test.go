@@ -95,10 +95,10 @@ func TestAgentsAreReplacedInPodsThatRunOnTheLeadersLast(t *testing.T) {
 			t.Errorf("condition is %+v", p)
 		}
 		c.renew(names, slices.Index(names, name))
-		c.after(settled)
+		c.after(2 * settled)
 		c.have("while the former agent runs and renews", youngerImage, names, done...)
 		c.agentStatus(name, "second", "")
-		c.after(settled)
+		c.after(2 * settled)
 		c.have("while the new one has not renewed", youngerImage, names, done...)
 		c.renew(names, slices.Index(names, name))
 		c.pass()
@@ -106,7 +106,7 @@ func TestAgentsAreReplacedInPodsThatRunOnTheLeadersLast(t *testing.T) {
 		c.after(settled)
 	}
 	c.have("in the end", youngerImage, names, names...)
-	if p := c.progressing(); p.Reason != v1alpha1.ReasonUpToDate {
+	if p := c.progressing(); p.Reason != v1alpha1.ReasonReconciled {
 		t.Errorf("in the end it is %+v", p)
 	}
 	if got := c.uids(names, &corev1.Pod{}); fmt.Sprint(got) != fmt.Sprint(before) {
@@ -168,7 +168,7 @@ func TestAgentImageThatIsNoGoodReachesOneMemberAndIsCorrected(t *testing.T) {
 	c.renew(names, 1)
 	c.after(settled)
 	c.have("at last", agentImage, names, names...)
-	if p := c.progressing(); p.Reason != v1alpha1.ReasonUpToDate {
+	if p := c.progressing(); p.Reason != v1alpha1.ReasonReconciled {
 		t.Errorf("in the end it is %+v", p)
 	}
 }
@@ -180,7 +180,7 @@ func TestAgentsThatAreNotKnownToBeOutdatedAreLeftAlone(t *testing.T) {
 	c.patchPod(names[2], `{"metadata":{"annotations":{"`+manifests.AnnotationAgentImage+`":null}}}`)
 	c.after(settled)
 	c.have("before", agentImage, names, names[0], names[2])
-	if p := c.progressing(); p.Reason != v1alpha1.ReasonUpToDate {
+	if p := c.progressing(); p.Reason != v1alpha1.ReasonReconciled {
 		t.Errorf("condition is %+v", p)
 	}
 	// Another image reaches either, and what others put into the Pod stays as it is.

@@ -29,7 +29,7 @@ func TestScaleDownIsTakenBackUntilAnAgentClaimedIt(t *testing.T) {
 		if got := s.members("demo", 3); !cmp.Equal(got, names) {
 			t.Errorf("members are %v, want %v", got, names)
 		}
-		s.condition("demo", v1alpha1.ConditionProgressing, metav1.ConditionFalse, v1alpha1.ReasonUpToDate)
+		s.condition("demo", v1alpha1.ConditionProgressing, metav1.ConditionFalse, v1alpha1.ReasonReconciled)
 		s.eventually("send clients to it again", func() error {
 			var pod corev1.Pod
 			err := s.fetch(member, &pod)

@@ -451,7 +451,7 @@ func (s *stage) whole(count int32) []string {
 	names := s.members(cluster, int(count))
 	s.form(cluster, names)
 	s.condition(cluster, v1alpha1.ConditionAllMembersReady, metav1.ConditionTrue, v1alpha1.ReasonAllReady)
-	s.condition(cluster, v1alpha1.ConditionProgressing, metav1.ConditionFalse, v1alpha1.ReasonUpToDate)
+	s.condition(cluster, v1alpha1.ConditionProgressing, metav1.ConditionFalse, v1alpha1.ReasonReconciled)
 	return names
 }
 

@@ -32,7 +32,9 @@ type unshared struct{ client.Reader }
 
 // observation is what one pass saw, and the objects behind it.
 type observation struct {
+	// cluster with the spec that was adopted.
 	cluster  *v1alpha1.EtcdCluster
+	lock     lock
 	desired  plan.Desired
 	observed plan.Observed
 
@@ -58,8 +60,13 @@ func (o *observation) lookAgain(d time.Duration) {
 // observe reads what belongs to the cluster. record, if there is one, is a younger state of the cluster record than the
 // source may know. It writes nothing.
 func (r *Reconciler) observe(ctx context.Context, from source, cluster *v1alpha1.EtcdCluster, record *coordinationv1.Lease) (*observation, error) {
+	locked, lock, err := lockedOf(cluster)
+	if err != nil {
+		return nil, err
+	}
 	o := &observation{
-		cluster: cluster,
+		cluster: locked,
+		lock:    lock,
 		leases:  map[string]*coordinationv1.Lease{},
 		claims:  map[string]*corev1.PersistentVolumeClaim{},
 		pods:    map[string]*corev1.Pod{},
@@ -71,7 +78,7 @@ func (r *Reconciler) observe(ctx context.Context, from source, cluster *v1alpha1
 	if record != nil {
 		o.leases[record.Name] = record
 	}
-	desired, err := desiredOf(cluster)
+	desired, err := desiredOf(locked)
 	if err != nil {
 		return nil, err
 	}
@@ -102,6 +109,7 @@ func (r *Reconciler) observe(ctx context.Context, from source, cluster *v1alpha1
 	}
 	r.observeSeed(o)
 	observeSaving(o)
+	r.observeLock(o)
 	return o, nil
 }
 

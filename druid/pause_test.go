@@ -124,7 +124,7 @@ func TestPausedClusterComesBackOnTheSameClaim(t *testing.T) {
 	}
 	s.kubelet(keeper, true)
 	s.beat = func() { s.agent("demo", keeper, 1, leases.RoleLeader) }
-	s.condition("demo", v1alpha1.ConditionProgressing, metav1.ConditionFalse, v1alpha1.ReasonUpToDate)
+	s.condition("demo", v1alpha1.ConditionProgressing, metav1.ConditionFalse, v1alpha1.ReasonReconciled)
 	s.minAvailable(1)
 	s.scale("demo", 3)
 	s.members("demo", 3)

@@ -120,7 +120,7 @@ func TestEditedSpecReplacesOnePodAfterAnotherTheLeadersLast(t *testing.T) {
 		}
 		c.after(settled)
 	}
-	if p := c.progressing(); p.Reason != v1alpha1.ReasonUpToDate {
+	if p := c.progressing(); p.Reason != v1alpha1.ReasonReconciled {
 		t.Errorf("in the end it is %s: %s", p.Reason, p.Message)
 	}
 	if got := c.uids(names, &corev1.PersistentVolumeClaim{}); fmt.Sprint(got) != fmt.Sprint(claims) {
@@ -168,7 +168,7 @@ func TestImageThatDoesNotExistTakesDownOneMemberAndIsCorrected(t *testing.T) {
 	if got := c.going(names); len(got) != 0 {
 		t.Errorf("%v were deleted, although they run what the spec asks for again", got)
 	}
-	if p := c.progressing(); p.Reason != v1alpha1.ReasonUpToDate {
+	if p := c.progressing(); p.Reason != v1alpha1.ReasonReconciled {
 		t.Errorf("in the end it is %+v", p)
 	}
 }
@@ -201,7 +201,7 @@ func TestPodsThatAreNotOutdatedAreLeftAlone(t *testing.T) {
 	if got, want := pod.Annotations[manifests.AnnotationSpecHash], other.Annotations[manifests.AnnotationSpecHash]; got != want || got == "" {
 		t.Errorf("the Pod that did not tell was marked with %q, want %q", got, want)
 	}
-	if p := c.progressing(); p.Reason != v1alpha1.ReasonUpToDate {
+	if p := c.progressing(); p.Reason != v1alpha1.ReasonReconciled {
 		t.Errorf("condition is %+v", p)
 	}
 	c.patchCluster(`{"spec":{"priorityClassName":"system-cluster-critical"}}`)

@@ -81,8 +81,22 @@ const (
 
 // Reasons of ConditionProgressing; ReasonForming is another.
 const (
-	// ReasonUpToDate: nothing is left to do.
-	ReasonUpToDate = "UpToDate"
+	// ReasonReconciled: nothing is left to do.
+	ReasonReconciled = "Reconciled"
+	// ReasonInitialSnapshot: the spec was adopted for the first time.
+	ReasonInitialSnapshot = "InitialSnapshot"
+	// ReasonSpecChanged: an edit of the spec was adopted, and nothing was done about it yet. It is the reason of an Event, too, when
+	// an edit has to wait.
+	ReasonSpecChanged = "SpecChanged"
+	// ReasonRetryAfterDeadline: an edit was adopted because the deadline of what was under way had passed.
+	ReasonRetryAfterDeadline = "RetryAfterDeadline"
+	// ReasonWaitingForSeed: no member has begun to form the cluster yet.
+	ReasonWaitingForSeed = "WaitingForSeed"
+	// ReasonBootstrapFailed: the cluster has not formed within its deadline, and druid does nothing more about it.
+	ReasonBootstrapFailed = "BootstrapFailed"
+	// ReasonDeadlineExceeded: what the last edit asked for was not reached within its deadline, and druid has stopped it. Members are
+	// healed all the same.
+	ReasonDeadlineExceeded = "DeadlineExceeded"
 	// ReasonScalingUp: new members join.
 	ReasonScalingUp = "ScalingUp"
 	// ReasonOthersRemain: the members joined a running cluster, and nothing is left to do until the user lets those go that were in

@@ -4,6 +4,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 )
 
 // EtcdCluster is an etcd cluster that runs itself: druid makes its Leases, PersistentVolumeClaims and Pods, and an agent
@@ -144,6 +145,14 @@ type EtcdClusterSpec struct {
 	// clientService is the Service that clients dial.
 	// +optional
 	ClientService *ClientServiceSpec `json:"clientService,omitempty"`
+
+	// progressDeadlineSeconds is how long druid may take for what an edit asks for, in seconds. Until then edits that cannot be
+	// combined with it wait; afterwards druid stops it, and goes on with the next edit. status.progressDeadline is when that is.
+	// +kubebuilder:default=600
+	// +kubebuilder:validation:Minimum=30
+	// +kubebuilder:validation:Maximum=86400
+	// +optional
+	ProgressDeadlineSeconds int32 `json:"progressDeadlineSeconds,omitempty"`
 }
 
 // StorageSpec says what each member stores its data on.
@@ -253,9 +262,25 @@ type EtcdOptions struct {
 // EtcdClusterStatus is the cluster as druid last saw it. Nothing in it changes while the cluster is steady: what changes
 // by itself (revision, sizes, raft index) stands in the Leases.
 type EtcdClusterStatus struct {
-	// observedGeneration is the generation of the spec that the status answers.
+	// observedGeneration is the generation of the spec that druid adopted, and that the status answers. While it is not
+	// metadata.generation, an edit waits.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
+
+	// observed is the spec that druid works towards: the one of observedGeneration. An edit of spec is adopted as a whole, at once
+	// where nothing is under way that it could be mixed with, else when that is done or its deadline has passed. Without it druid
+	// adopts spec as it is.
+	// +kubebuilder:validation:Schemaless
+	// +kubebuilder:validation:Type=object
+	// +kubebuilder:pruning:PreserveUnknownFields
+	// +optional
+	Observed *runtime.RawExtension `json:"observed,omitempty"`
+
+	// progressDeadline is until when druid has time for what is under way, by druid's own clock; absent while nothing is. A time in
+	// the past, also one that you write here, ends it: a waiting edit is adopted, and without one druid stops
+	// until the next edit. A later time, or none, lets druid go on.
+	// +optional
+	ProgressDeadline *metav1.Time `json:"progressDeadline,omitempty"`
 
 	// clusterID is etcd's cluster ID, set once, when the cluster has formed.
 	// +optional

@@ -141,7 +141,7 @@ func TestAgentUpdate(t *testing.T) {
 		},
 		"a druid that just started calls a cluster up to date whose agents are": {
 			o:      given(replaced(0, ArrivalSettles), replaced(2, ArrivalSettles), replaced(1, ArrivalSettles)),
-			reason: v1alpha1.ReasonUpToDate,
+			reason: v1alpha1.ReasonReconciled,
 		},
 		"an image that is no good stops after the first": {
 			o: given(replaced(0, ArrivalLate)), reason: v1alpha1.ReasonAgentUpdateBlocked,
@@ -158,6 +158,12 @@ func TestAgentUpdate(t *testing.T) {
 		},
 		"and where it does nothing": {
 			o: given(silent(2)), want: []string{"ReplaceAgent agent-ill c-c"}, reason: v1alpha1.ReasonUpdatingAgents,
+		},
+		"one after another there too": {
+			o: given(silent(0), silent(2)), want: []string{"ReplaceAgent agent-ill c-a"}, reason: v1alpha1.ReasonUpdatingAgents,
+		},
+		"nobody goes while a volume grows, for then a Pod may": {
+			o: given(func(o *Observed) { o.Members[2].Room = RoomGrows }), reason: v1alpha1.ReasonRollingUpdate,
 		},
 		"where none runs at all, at once": {
 			o:      given(idle(0), idle(1), idle(2)),

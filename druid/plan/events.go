@@ -32,6 +32,7 @@ func Events(before, after v1alpha1.EtcdClusterStatus) []Event {
 	memberEvents(before, after, tell)
 	leavingEvents(before, after, tell)
 	conditionEvents(before, after, tell)
+	deadlineEvents(before, after, tell)
 	return events
 }
 

@@ -148,6 +148,8 @@ type Desired struct {
 	BackupTold    BackupTold
 	// PauseTold says that the status says that the cluster is paused, or that none of its members was ready since.
 	PauseTold bool
+	// Target tells of the adoption of what is asked for.
+	Target
 }
 
 // kept is how many names stay in the record. A cluster that is to be paused keeps one member.

@@ -45,7 +45,7 @@ func TestOthersInARaftGroupThatWasJoined(t *testing.T) {
 			words: "of the former cluster there is still 1 member (etcd-1), which the leader's agent removes, one member after another",
 		},
 		"once they are gone the cluster is as any other": {
-			release: true, o: whole(sharing()), want: []string{}, reason: v1alpha1.ReasonUpToDate, words: "3 members, as asked for",
+			release: true, o: whole(sharing()), want: []string{}, reason: v1alpha1.ReasonReconciled, words: "3 members, as asked for",
 		},
 		"no Pod is replaced beside them": {
 			o: edited(sharing("etcd-0")), want: []string{}, reason: v1alpha1.ReasonOthersRemain, words: "joined; of the former cluster there is still 1 member (etcd-0)",
@@ -60,7 +60,7 @@ func TestOthersInARaftGroupThatWasJoined(t *testing.T) {
 			}), want: []string{}, reason: v1alpha1.ReasonHealing, words: "member c-c is started again",
 		},
 		"a stranger in a group that was born here is no guest": {
-			o: whole(sharing("etcd-0"), func(o *Observed) { o.Record.Guests = nil }), want: []string{}, reason: v1alpha1.ReasonUpToDate,
+			o: whole(sharing("etcd-0"), func(o *Observed) { o.Record.Guests = nil }), want: []string{}, reason: v1alpha1.ReasonReconciled,
 		},
 	}
 	for name, test := range tests {

@@ -198,7 +198,7 @@ func TestPauseIsToldAPerson(t *testing.T) {
 			v1alpha1.ConditionReady: "False Resuming the cluster was paused, and member c-a is started again", v1alpha1.ConditionProgressing: "True Resuming ",
 		}},
 		"it is back": {Desired{ClusterID: 9, Replicas: 1, PauseTold: true}, []func(*Observed){last}, map[string]string{
-			v1alpha1.ConditionReady: "True Quorate ", v1alpha1.ConditionProgressing: "False UpToDate ",
+			v1alpha1.ConditionReady: "True Quorate ", v1alpha1.ConditionProgressing: "False Reconciled ",
 		}},
 		"nothing was ever made": {Desired{}, []func(*Observed){func(o *Observed) { *o = Observed{RecordState: RecordAbsent} }}, map[string]string{
 			v1alpha1.ConditionReady: "False Paused no members are asked for, and none was ever made", v1alpha1.ConditionProgressing: "False Paused ",

@@ -63,7 +63,7 @@ const (
 var retirements = []struct {
 	name   string
 	record RecordState
-	excess Answer // more names than replicas, of which one is always kept
+	excess Answer // more names than replicas, of which one is always kept, and the deadline has not passed
 	slot   slot
 	mark   marked
 	way    way
@@ -131,7 +131,7 @@ type retreat struct {
 func retreatOf(d Desired, o Observed) retreat {
 	r := retreat{facts: drainFacts{
 		record: o.RecordState,
-		excess: AnswerOf(len(o.Record.Members) > d.kept()),
+		excess: AnswerOf(len(o.Record.Members) > d.kept() && !d.Expired),
 		slot:   slotOf(o.Record),
 	}}
 	// A record that does not name its group, or a first life that was seen to be none, is nobody's to shrink.

@@ -42,6 +42,9 @@ func rolloutOf(d Desired, o Observed) rollout {
 	for _, m := range listed {
 		f := rolloutFactsOf(m, d, o, listed)
 		v, rule := judgeRollout(f)
+		if braked, why := brake(AnswerOf(d.Expired), v); braked != v {
+			v, rule = braked, why
+		}
 		r.verdicts[m.Name] = ruled{v, rule}
 		switch v {
 		case remove:

@@ -25,6 +25,12 @@ var sentences = map[string]func(picture) string{
 			return fmt.Sprintf("member %s forms the cluster, the others join it", p.Record.Seed)
 		}
 	},
+	v1alpha1.ReasonWaitingForSeed: func(p picture) string {
+		if p.Record.Seed == "" {
+			return "the first member is to form the cluster, and the others join it"
+		}
+		return fmt.Sprintf("member %s is to form the cluster, and has not begun", p.Record.Seed)
+	},
 	v1alpha1.ReasonQuorate:    func(p picture) string { return p.voters() },
 	v1alpha1.ReasonQuorumLost: func(p picture) string { return p.voters() + ": no writes, and no linearizable reads" },
 	v1alpha1.ReasonUnknown: func(p picture) string {
@@ -35,7 +41,7 @@ var sentences = map[string]func(picture) string{
 	v1alpha1.ReasonMembersNotReady: func(p picture) string { return p.ready() + p.first(v1alpha1.MemberNotReady) },
 	v1alpha1.ReasonMembersUnknown:  func(p picture) string { return p.ready() + p.first(v1alpha1.MemberUnknown) },
 
-	v1alpha1.ReasonUpToDate: func(p picture) string { return fmt.Sprintf("%s, as asked for", count(len(p.Record.Members))) },
+	v1alpha1.ReasonReconciled: func(p picture) string { return fmt.Sprintf("%s, as asked for", count(len(p.Record.Members))) },
 	v1alpha1.ReasonScalingUp: func(p picture) string {
 		return fmt.Sprintf("%d of %s joined", p.joined(), count(p.wanted()))
 	},

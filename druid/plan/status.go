@@ -65,7 +65,7 @@ func judgeMember(f statusFacts) (state v1alpha1.MemberState, reason, rule string
 }
 
 // Status is the status that follows from before, the status as it was, and what is observed. refused are the problems
-// that came up while the steps were taken. now is the time of every transition. It returns before unchanged, in every
+// that came up while the steps were taken. generation is that of the spec that d was made from. now is the time of every transition. It returns before unchanged, in every
 // byte, when nothing is new: then nothing need be written.
 func Status(d Desired, o Observed, before v1alpha1.EtcdClusterStatus, refused []Problem, generation int64, now metav1.Time) v1alpha1.EtcdClusterStatus {
 	s := *before.DeepCopy()
@@ -73,6 +73,7 @@ func Status(d Desired, o Observed, before v1alpha1.EtcdClusterStatus, refused []
 	if s.ClusterID == "" && o.RecordState == RecordFormed && o.Record.ClusterID != 0 {
 		s.ClusterID = leases.FormatID(o.Record.ClusterID)
 	}
+	s.ProgressDeadline = deadlineAfter(d, o, s.ClusterID != before.ClusterID, before.ProgressDeadline, now)
 	found := slices.Concat(problems(d, o), refused)
 	if o.RecordState&usableRecord != 0 {
 		s.ClusterSize = int32(len(o.Record.Members))
@@ -86,15 +87,17 @@ func Status(d Desired, o Observed, before v1alpha1.EtcdClusterStatus, refused []
 	}
 	facts := conditionFactsOf(d, o, s.Members, found)
 	for _, kind := range conditionTypes {
-		status, reason, _ := judgeCondition(kind, facts)
-		condition := metav1.Condition{
-			Type: kind, Status: status, Reason: reason, ObservedGeneration: generation, LastTransitionTime: now,
-		}
-		if kind == v1alpha1.ConditionDegraded && status == metav1.ConditionTrue {
+		condition := metav1.Condition{}
+		condition.Status, condition.Reason, _ = judgeCondition(kind, facts)
+		switch {
+		case kind == v1alpha1.ConditionProgressing:
+			condition = picture{d, o, s}.progressing(found)
+		case kind == v1alpha1.ConditionDegraded && condition.Status == metav1.ConditionTrue:
 			condition.Reason, condition.Message = describe(found)
-		} else {
-			condition.Message = sentence(kind, reason, picture{d, o, s})
+		default:
+			condition.Message = sentence(kind, condition.Reason, picture{d, o, s})
 		}
+		condition.Type, condition.ObservedGeneration, condition.LastTransitionTime = kind, generation, now
 		setCondition(&s.Conditions, condition)
 	}
 	setSpread(picture{d, o, s}, &s.Conditions, generation, now)

@@ -110,7 +110,7 @@ func (s Step) Same(other Step) bool {
 // Steps are what brings the cluster nearer to what is desired, ordered by stage. A step that writes the record stands
 // alone: all others follow from what the record says afterwards. A steady cluster has no steps.
 func Steps(d Desired, o Observed) []Step {
-	if d.Deleted {
+	if d.Deleted || bootstrapFailed(d, o) {
 		return nil
 	}
 	if step, ok := recordStep(d, o); ok {

@@ -233,7 +233,7 @@ func TestConditionsAreTotal(t *testing.T) {
 				t.Errorf("%+v: %s calls a cluster down of which too little is known", f, rule)
 			case kind == v1alpha1.ConditionAllMembersReady && status == metav1.ConditionTrue && f.readiness != readinessAll:
 				t.Errorf("%+v: %s calls all members ready", f, rule)
-			case kind == v1alpha1.ConditionProgressing && reason == v1alpha1.ReasonUpToDate && f.rolling != rollingNone:
+			case kind == v1alpha1.ConditionProgressing && reason == v1alpha1.ReasonReconciled && f.rolling != rollingNone:
 				t.Errorf("%+v: %s calls a cluster up to date of which a Pod is outdated", f, rule)
 			case kind == v1alpha1.ConditionDegraded && (status == metav1.ConditionTrue) != (f.problem == Yes):
 				t.Errorf("%+v: %s hides or invents a problem (%s)", f, rule, reason)

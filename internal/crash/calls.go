@@ -34,7 +34,7 @@ var calls = map[Program][]string{
 		"record-lineage", "take-full", "delete-backup", "sweep-uploads", "answer-snapshot-order",
 	},
 	Druid: {
-		"create-record", "update-record",
+		"adopt-spec", "create-record", "update-record",
 		"create-leader-lease", "create-member-lease", "create-claim", "create-pod", "restore-labels",
 		"apply-object", "apply-budget", "delete-budget", "mark-lease", "label-pod", "delete-pod", "adopt-pod", "replace-agent",
 		"write-status",
@@ -47,7 +47,7 @@ var calls = map[Program][]string{
 		// What tells of backups.
 		"create-snapshot-lease", "delete-snapshot-lease",
 		// Backups on demand.
-		"order-snapshot", "clear-snapshot-order", "write-snapshot-status", "delete-snapshot",
+		"order-snapshot", "clear-snapshot-order", "write-snapshot-status", "delete-snapshot", "hold-snapshot",
 		// Members that do not mend themselves.
 		"mark-healing",
 	},

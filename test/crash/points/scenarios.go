@@ -39,7 +39,7 @@ var scenarios = map[crash.Program]map[string][]string{
 	},
 	crash.Druid: {
 		"creation": {
-			"create-record", "create-leader-lease", "create-member-lease", "create-claim", "create-pod",
+			"adopt-spec", "create-record", "create-leader-lease", "create-member-lease", "create-claim", "create-pod",
 			"apply-object", "mark-lease", "write-status",
 		},
 		"service":                          {"apply-budget", "label-pod"},
@@ -61,7 +61,9 @@ var scenarios = map[crash.Program]map[string][]string{
 		"backups on demand": {
 			"order-snapshot", "write-snapshot-status", "write-snapshot-status:3", "clear-snapshot-order", "delete-snapshot",
 		},
-		"an edited spec":                    {"delete-pod"},
+		// It is held, and then let go.
+		"a backup that goes along":          {"hold-snapshot", "hold-snapshot:2"},
+		"an edited spec":                    {"adopt-spec", "delete-pod"},
 		"a Pod that does not tell its spec": {"adopt-pod"},
 		"another agent image":               {"replace-agent"},
 		"a stuck member":                    {"mark-healing", "delete-pod"},
