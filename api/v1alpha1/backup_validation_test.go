@@ -55,7 +55,9 @@ const (
 	joinField    = "spec.bootstrap.join"
 )
 
-func joinOf(endpoints ...any) map[string]any { return map[string]any{"endpoints": append([]any{}, endpoints...)} }
+func joinOf(endpoints ...any) map[string]any {
+	return map[string]any{"endpoints": append([]any{}, endpoints...)}
+}
 
 func join(endpoints ...any) map[string]any { return map[string]any{"join": joinOf(endpoints...)} }
 
