@@ -95,10 +95,10 @@ func TestAgentsAreReplacedInPodsThatRunOnTheLeadersLast(t *testing.T) {
 			t.Errorf("condition is %+v", p)
 		}
 		c.renew(names, slices.Index(names, name))
-		c.after(settled)
+		c.after(2 * settled)
 		c.have("while the former agent runs and renews", youngerImage, names, done...)
 		c.agentStatus(name, "second", "")
-		c.after(settled)
+		c.after(2 * settled)
 		c.have("while the new one has not renewed", youngerImage, names, done...)
 		c.renew(names, slices.Index(names, name))
 		c.pass()

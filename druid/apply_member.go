@@ -61,6 +61,8 @@ type metadataPatch struct {
 	Annotations     map[string]*string `json:"annotations,omitempty"`
 	// OwnerReferences replace the list as a whole, so they need a resource version.
 	OwnerReferences *[]metav1.OwnerReference `json:"ownerReferences,omitempty"`
+	// Finalizers likewise.
+	Finalizers *[]string `json:"finalizers,omitempty"`
 }
 
 func (r *Reconciler) patchMetadata(ctx context.Context, object client.Object, patch metadataPatch) error {

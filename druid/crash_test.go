@@ -19,7 +19,7 @@ type performance struct {
 	founders []string
 }
 
-func (p *performance) second() { p.stage.second(p.founders, p.scenario.deaf) }
+func (p *performance) second() { p.stage.second(p.founders, p.scenario) }
 
 // performances of one scenario. What needs no druid of its own is done by one for all of them.
 type performances []*performance

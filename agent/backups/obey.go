@@ -125,18 +125,19 @@ func (d *Duty) execute(ctx context.Context, kind string, order leases.SnapshotOr
 	if kind != kindFull {
 		return Artifact{}, fmt.Errorf("order %q on the Lease for a %s: %w", order.Kind, kind, errOrderKind)
 	}
-	switch order.Kind {
-	case leases.SnapshotFinal:
+	if order.Kind == leases.SnapshotFinal {
 		return d.final(ctx)
-	case leases.SnapshotDelete:
-		target, err := order.Target()
-		if err != nil {
-			return Artifact{}, err
-		}
-		return d.delete(ctx, target)
-	default:
-		return Artifact{}, fmt.Errorf("order %q on the Lease for a %s: %w", order.Kind, kind, errOrderKind)
 	}
+	target, err := order.Target()
+	switch {
+	case order.Kind != leases.SnapshotDelete && order.Kind != leases.SnapshotElsewhere:
+		return Artifact{}, fmt.Errorf("order %q on the Lease for a %s: %w", order.Kind, kind, errOrderKind)
+	case err != nil:
+		return Artifact{}, err
+	case order.Kind == leases.SnapshotDelete:
+		return d.delete(ctx, target)
+	}
+	return d.elsewhere(ctx, target.Place)
 }
 
 // interrupted says that what was to save ended, and not for its own fault: what follows it is asked again.

@@ -50,3 +50,11 @@ const (
 	// EventRecovered: Degraded is not True any more.
 	EventRecovered = "Recovered"
 )
+
+// Reasons of the Events of an EtcdSnapshot whose backup was to be deleted with it.
+const (
+	// EventBackupDeleted: the backup is gone from the store.
+	EventBackupDeleted = "BackupDeleted"
+	// EventBackupRetained: the EtcdSnapshot is gone, and the backup stays.
+	EventBackupRetained = "BackupRetained"
+)

@@ -159,6 +159,12 @@ func TestAgentUpdate(t *testing.T) {
 		"and where it does nothing": {
 			o: given(silent(2)), want: []string{"ReplaceAgent agent-ill c-c"}, reason: v1alpha1.ReasonUpdatingAgents,
 		},
+		"one after another there too": {
+			o: given(silent(0), silent(2)), want: []string{"ReplaceAgent agent-ill c-a"}, reason: v1alpha1.ReasonUpdatingAgents,
+		},
+		"nobody goes while a volume grows, for then a Pod may": {
+			o: given(func(o *Observed) { o.Members[2].Room = RoomGrows }), reason: v1alpha1.ReasonRollingUpdate,
+		},
 		"where none runs at all, at once": {
 			o:      given(idle(0), idle(1), idle(2)),
 			want:   []string{"ReplaceAgent agent-idle c-a", "ReplaceAgent agent-idle c-b", "ReplaceAgent agent-idle c-c"},

@@ -47,7 +47,7 @@ var calls = map[Program][]string{
 		// What tells of backups.
 		"create-snapshot-lease", "delete-snapshot-lease",
 		// Backups on demand.
-		"order-snapshot", "clear-snapshot-order", "write-snapshot-status", "delete-snapshot",
+		"order-snapshot", "clear-snapshot-order", "write-snapshot-status", "delete-snapshot", "hold-snapshot",
 		// Members that do not mend themselves.
 		"mark-healing",
 	},

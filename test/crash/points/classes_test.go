@@ -122,6 +122,7 @@ var carried = map[string]string{
 	"(*druid.Reconciler).create":        "its callers have the points",
 	"(*druid.Reconciler).patchMetadata": "its callers have the points",
 	"(*druid.Reconciler).mergePatch":    "its callers have the points",
+	"(*druid.Reconciler).patch":         "its callers have the points",
 	"(*druid.Reconciler).setOwners":     "its callers have the points",
 	"(*agent/launch.session).send":      "its callers have the points",
 	"(*agent/launch.session).ask":       "telling a reason to wait changes nothing",

@@ -60,6 +60,8 @@ var scenarios = map[crash.Program]map[string][]string{
 		"backups on demand": {
 			"order-snapshot", "write-snapshot-status", "write-snapshot-status:3", "clear-snapshot-order", "delete-snapshot",
 		},
+		// It is held, and then let go.
+		"a backup that goes along":          {"hold-snapshot", "hold-snapshot:2"},
 		"an edited spec":                    {"adopt-spec", "delete-pod"},
 		"a Pod that does not tell its spec": {"adopt-pod"},
 		"another agent image":               {"replace-agent"},
