@@ -46,7 +46,7 @@ func rolloutStep(b *testing.B, c *harness.Cluster, w *harness.Writer, before har
 		c.AwaitPodReady(b, name, uid, rolloutWithin)
 	}
 	replaced := time.Since(begun)
-	c.AwaitCondition(b, rolloutWithin, "Progressing", "False", "UpToDate")
+	c.AwaitCondition(b, rolloutWithin, "Progressing", "False", "Reconciled")
 	after := c.Settle(b, members, within)
 	took := time.Since(begun)
 	report.seconds(what+": settled", "", took)

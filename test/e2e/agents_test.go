@@ -93,7 +93,7 @@ func agentsAreUpgraded(t *testing.T, c *harness.Cluster, w *harness.Writer, view
 		}
 		return nil
 	})
-	c.AwaitCondition(t, scaleWithin, "Progressing", "False", "UpToDate")
+	c.AwaitCondition(t, scaleWithin, "Progressing", "False", "Reconciled")
 	after := settledAs(t, c, view)
 	t.Logf("druid and three agents were upgraded after %s", time.Since(begun).Round(100*time.Millisecond))
 	if diff := cmp.Diff(before, livesOf(t, c, view)); diff != "" {

@@ -116,7 +116,7 @@ func poweredOffWhileRolling(t *testing.T, c *harness.Cluster, w *harness.Writer,
 		return w.StoodStill(harness.NoticeableGap)
 	})
 	powerOn()
-	c.AwaitCondition(t, healWithin, "Progressing", "False", "UpToDate")
+	c.AwaitCondition(t, healWithin, "Progressing", "False", "Reconciled")
 	same(t, view, c.Agree(t, 3, healWithin))
 	servedOn(t, w)
 	for member, uid := range podsOf(t, c, view) {

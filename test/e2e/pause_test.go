@@ -54,7 +54,7 @@ func TestPausedClusterComesBackWithEveryAcknowledgedWrite(t *testing.T) {
 	if again := claimOf(t, c, keeper); again != claim {
 		t.Errorf("claim %s has UID %s, want %s", keeper, again, claim)
 	}
-	c.AwaitCondition(t, scaleWithin, "Progressing", "False", "UpToDate")
+	c.AwaitCondition(t, scaleWithin, "Progressing", "False", "Reconciled")
 	w.AwaitWrites(t, 200, scaleWithin)
 	w.Stop(t, c.Etcd(t))
 }
