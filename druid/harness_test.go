@@ -46,6 +46,7 @@ type stage struct {
 	client.Client // of an administrator
 	config        *rest.Config
 	namespace     string
+	user          string // who druid is, druidUser where it is empty
 	calls         *calls
 	druids        []*Druid
 	// beat renews Leases while the test waits, or nil.
@@ -165,6 +166,9 @@ func (s *stage) startDruid(change ...func(*Options)) (stop func()) {
 	}
 	config := rest.CopyConfig(s.config)
 	config.Impersonate.UserName = druidUser
+	if s.user != "" {
+		config.Impersonate.UserName = s.user
+	}
 	config.Impersonate.Groups = []string{"system:serviceaccounts", "system:authenticated"}
 	config.Wrap(s.calls.RoundTrip)
 	ctx, cancel := context.WithCancel(s.Context())

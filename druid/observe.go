@@ -143,6 +143,7 @@ func desiredOf(cluster *v1alpha1.EtcdCluster) (plan.Desired, error) {
 		Version:      cluster.Spec.Version,
 		ClaimsGo:     manifests.ClaimsGo(cluster),
 		RetainClaims: cluster.Spec.Storage.PersistentVolumeClaimRetentionPolicy.WhenScaled == v1alpha1.RetainPersistentVolumeClaim,
+		RemoveOthers: manifests.RemovesOthers(cluster),
 		Deleted:      cluster.DeletionTimestamp != nil,
 		Backup:       cluster.Spec.Backup != nil,
 		BackupTold:   plan.BackupToldBy(cluster.Status.Conditions),

@@ -142,7 +142,7 @@ func agentConfig(cluster *v1alpha1.EtcdCluster, member string) (config.Config, e
 		c.ElectionTimeout = etcd.ElectionTimeout.Duration
 	}
 	order, err := restore(cluster)
-	c.Restore = order
+	c.Restore, c.Join = order, join(cluster)
 	return c, err
 }
 

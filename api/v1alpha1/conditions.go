@@ -99,6 +99,11 @@ const (
 	ReasonDeadlineExceeded = "DeadlineExceeded"
 	// ReasonScalingUp: new members join.
 	ReasonScalingUp = "ScalingUp"
+	// ReasonOthersRemain: the members joined a running cluster, and nothing is left to do until the user lets those go that were in
+	// it before.
+	ReasonOthersRemain = "OthersRemain"
+	// ReasonRemovingOthers: those go, one after another.
+	ReasonRemovingOthers = "RemovingOthers"
 	// ReasonHealing: a member of the cluster is started again or replaced.
 	ReasonHealing = "Healing"
 	// ReasonScalingDown: a member is removed, because the cluster has more members than replicas asks for.

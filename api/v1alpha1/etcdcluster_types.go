@@ -49,7 +49,7 @@ type EtcdClusterList struct {
 // EtcdClusterSpec is the cluster as the user wants it.
 //
 // +kubebuilder:validation:XValidation:rule="!has(self.etcd) || !has(self.etcd.quotaBackendBytes) || quantity(string(self.storage.size)).compareTo(quantity(string(self.etcd.quotaBackendBytes))) >= 0",message="etcd.quotaBackendBytes must not exceed storage.size: the volume would be full before etcd's quota stops the writes, and etcd cannot run on a full volume"
-// +kubebuilder:validation:XValidation:rule="has(self.bootstrap) == has(oldSelf.bootstrap) && (!has(self.bootstrap) || self.bootstrap == oldSelf.bootstrap)",message="bootstrap must not change: it says how the cluster began; create another EtcdCluster to restore anew"
+// +kubebuilder:validation:XValidation:rule="has(self.bootstrap) == has(oldSelf.bootstrap) && (!has(self.bootstrap) || (has(self.bootstrap.restore) == has(oldSelf.bootstrap.restore) && (!has(self.bootstrap.restore) || self.bootstrap.restore == oldSelf.bootstrap.restore) && has(self.bootstrap.join) == has(oldSelf.bootstrap.join) && (!has(self.bootstrap.join) || self.bootstrap.join.endpoints == oldSelf.bootstrap.join.endpoints)))",message="bootstrap must not change, but for join.removeOthers: it says how the cluster began; create another EtcdCluster to restore or to join anew"
 // +kubebuilder:validation:XValidation:rule="oldSelf.hasValue() || !has(self.bootstrap) || !has(self.bootstrap.restore) || has(self.backup) || (has(self.bootstrap.restore.from) && has(self.bootstrap.restore.from.store))",optionalOldSelf=true,message="bootstrap.restore needs bootstrap.restore.from.store, or backup.store: it is not said where the backups are"
 type EtcdClusterSpec struct {
 	// replicas is the number of members: 0, or an odd number up to 9. An even number is refused: it needs a larger quorum
@@ -101,7 +101,7 @@ type EtcdClusterSpec struct {
 	// +optional
 	Backup *BackupSpec `json:"backup,omitempty"`
 
-	// bootstrap says how a new cluster begins: empty unless set. It cannot be changed.
+	// bootstrap says how a new cluster begins: empty unless set. It cannot be changed, but for join.removeOthers.
 	// +optional
 	Bootstrap *BootstrapSpec `json:"bootstrap,omitempty"`
 

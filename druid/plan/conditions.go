@@ -28,8 +28,10 @@ const (
 	progressNone    progress = 1 << iota
 	progressHealing          // a member that was in the cluster is not a ready voter
 	progressJoining          // a member that never was in the cluster is to join
+	progressShared           // none, but whoever was in the raft group before it was joined stays
+	progressParting          // none, but whoever was there before leaves
 
-	anyProgress = progressNone | progressHealing | progressJoining
+	anyProgress = progressNone | progressHealing | progressJoining | progressShared | progressParting
 )
 
 // shrinking is what becomes of names that are too many.
@@ -112,6 +114,8 @@ var conditionRows = []struct {
 	{"agents-outdated-blocked", v1alpha1.ConditionProgressing, RecordAbsent | usableRecord, anyAnswer, anyOutlook, progressNone | progressHealing, anyReadiness, anyShrinking, agentsBlocked, anyResting, anyAnswer, metav1.ConditionFalse, v1alpha1.ReasonAgentUpdateBlocked},
 	{"members-heal", v1alpha1.ConditionProgressing, RecordAbsent | usableRecord, anyAnswer, anyOutlook, progressHealing, anyReadiness, anyShrinking, anyRolling, anyResting, anyAnswer, metav1.ConditionTrue, v1alpha1.ReasonHealing},
 	{"members-join", v1alpha1.ConditionProgressing, RecordAbsent | usableRecord, anyAnswer, anyOutlook, progressJoining, anyReadiness, anyShrinking, anyRolling, anyResting, anyAnswer, metav1.ConditionTrue, v1alpha1.ReasonScalingUp},
+	{"others-remain", v1alpha1.ConditionProgressing, RecordAbsent | usableRecord, anyAnswer, anyOutlook, progressShared, anyReadiness, anyShrinking, anyRolling, anyResting, anyAnswer, metav1.ConditionFalse, v1alpha1.ReasonOthersRemain},
+	{"others-leave", v1alpha1.ConditionProgressing, RecordAbsent | usableRecord, anyAnswer, anyOutlook, progressParting, anyReadiness, anyShrinking, anyRolling, anyResting, anyAnswer, metav1.ConditionTrue, v1alpha1.ReasonRemovingOthers},
 	{"up-to-date", v1alpha1.ConditionProgressing, RecordAbsent | usableRecord, anyAnswer, anyOutlook, progressNone, anyReadiness, shrinkingNone, rollingNone, anyResting, anyAnswer, metav1.ConditionFalse, v1alpha1.ReasonReconciled},
 
 	{"problem", v1alpha1.ConditionDegraded, anyRecord, anyAnswer, anyOutlook, anyProgress, anyReadiness, anyShrinking, anyRolling, anyResting, Yes, metav1.ConditionTrue, ""},
@@ -140,7 +144,7 @@ func conditionFactsOf(d Desired, o Observed, members []v1alpha1.MemberStatus, pr
 		record:    o.RecordState,
 		formed:    AnswerOf(d.ClusterID != 0 || o.formed() == Yes),
 		outlook:   outlookOf(listed),
-		progress:  progressOf(d, listed),
+		progress:  guestsOf(d, o).beside(progressOf(d, listed)),
 		readiness: readinessOf(d, members),
 		shrinking: retreatOf(d, o).shrinking(),
 		rolling:   rollingOf(d, o),

@@ -24,7 +24,7 @@ var (
 	saysWords      = []string{"voter", "other", "nothing"}
 	healthWords    = []string{"up", "down", "unclear"}
 	outlookWords   = []string{"quorum", "lost", "unclear"}
-	progressWords  = []string{"none", "healing", "joining"}
+	progressWords  = []string{"none", "healing", "joining", "others remain", "others leave"}
 	readinessWords = []string{"all", "not", "unknown"}
 	shrinkingWords = []string{"none", "one leaves", "one is hindered"}
 	restingWords   = []string{"none", "begins", "is hindered", "paused", "resumes"}

@@ -137,6 +137,8 @@ type Desired struct {
 	RetainClaims bool
 	// ClaimsGo says that the claims are to be deleted when the EtcdCluster is.
 	ClaimsGo bool
+	// RemoveOthers says that whoever was in a raft group that was joined may go.
+	RemoveOthers bool
 	// Deleted says that the EtcdCluster has a deletionTimestamp.
 	Deleted bool
 	// Backup says that the cluster is to be backed up, BackupProblem what is wrong with how, and BackupTold what the status

@@ -132,7 +132,7 @@ func recreated(d Desired, o Observed) leases.Record {
 		Members:   slices.Clone(d.Known),
 	}
 	if o.RecordState == RecordFormed {
-		r.MaxLearners = o.Record.MaxLearners
+		r.MaxLearners, r.Guests = o.Record.MaxLearners, o.Record.Guests
 	}
 	r.Members = append(r.Members, o.Record.Members...)
 	for _, m := range o.Members {

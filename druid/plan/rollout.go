@@ -2,7 +2,6 @@ package plan
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -179,8 +178,8 @@ func shapeOf(m Member) shape {
 // quorum, and nothing is known of it: the leader's agent removes it first.
 func othersOf(m Member, o Observed, listed []Member) (others, string) {
 	found, why := othersReady, ""
-	if list := o.Record.MemberList; list != nil && len(list.Members) > len(listed) {
-		found, why = othersComing, fmt.Sprintf("the raft group has %s, and %d are asked for", count(len(list.Members)), len(listed))
+	if words := crowded(o.Record, len(listed)); words != "" {
+		found, why = othersComing, words
 	}
 	for _, other := range listed {
 		if other.Name == m.Name {

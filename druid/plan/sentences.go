@@ -45,6 +45,12 @@ var sentences = map[string]func(picture) string{
 	v1alpha1.ReasonScalingUp: func(p picture) string {
 		return fmt.Sprintf("%d of %s joined", p.joined(), count(p.wanted()))
 	},
+	v1alpha1.ReasonOthersRemain: func(p picture) string {
+		return "joined; " + othersLeft(p) + ": set spec.bootstrap.join.removeOthers when no client dials it any more"
+	},
+	v1alpha1.ReasonRemovingOthers: func(p picture) string {
+		return othersLeft(p) + ", which the leader's agent removes, one member after another"
+	},
 	v1alpha1.ReasonHealing: func(p picture) string {
 		for _, m := range p.listed() {
 			if progressFrom(m) == progressHealing {

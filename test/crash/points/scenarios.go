@@ -21,6 +21,7 @@ var scenarios = map[crash.Program]map[string][]string{
 		},
 		"a birth that was lost":  {"order-stop", "describe-aside", "rename-aside", "drop-stamp"},
 		"join":                   {"add-learner", "stamp-join", "order-start", "promote"},
+		"adoption":               {"claim-birth", "add-learner", "stamp-join", "record-formed"},
 		"replacement":            {"take-slot", "rename-aside", "remove-self", "add-learner", "promote", "free-slot"},
 		"rejoin":                 {"rename-aside"},
 		"leave":                  {"move-leader", "order-proceed"},
