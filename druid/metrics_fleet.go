@@ -22,7 +22,7 @@ type fleet struct {
 	elected <-chan struct{}
 	log     *slog.Logger
 
-	leading, clusters, since, members, snapshots *prometheus.Desc
+	leading, clusters, since, pending, deadline, members, snapshots *prometheus.Desc
 }
 
 func newFleet(reader client.Reader, elected <-chan struct{}, log *slog.Logger) *fleet {
@@ -35,6 +35,10 @@ func newFleet(reader client.Reader, elected <-chan struct{}, log *slog.Logger) *
 		since: prometheus.NewDesc("etcd_druid_oldest_transition_timestamp_seconds",
 			"Since when the EtcdCluster that is longest in a condition's status is in it, by condition, status and reason.",
 			[]string{"condition", "status", "reason"}, nil),
+		pending: prometheus.NewDesc("etcd_druid_pending_edits",
+			"EtcdClusters whose last edit of the spec is not adopted.", nil, nil),
+		deadline: prometheus.NewDesc("etcd_druid_earliest_progress_deadline_timestamp_seconds",
+			"The earliest status.progressDeadline of all EtcdClusters, 0 while nothing is under way.", nil, nil),
 		members: prometheus.NewDesc("etcd_druid_members",
 			"Members of all EtcdClusters, by status.", []string{"status"}, nil),
 		snapshots: prometheus.NewDesc("etcd_druid_snapshots",
@@ -44,7 +48,7 @@ func newFleet(reader client.Reader, elected <-chan struct{}, log *slog.Logger) *
 
 // Describe tells the names.
 func (f *fleet) Describe(descs chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{f.leading, f.clusters, f.since, f.members, f.snapshots} {
+	for _, d := range []*prometheus.Desc{f.leading, f.clusters, f.since, f.pending, f.deadline, f.members, f.snapshots} {
 		descs <- d
 	}
 }
@@ -94,7 +98,14 @@ func (f *fleet) count(clusters []v1alpha1.EtcdCluster, gauge func(*prometheus.De
 	}
 	states := map[state]sum{}
 	members := map[v1alpha1.MemberState]int{v1alpha1.MemberReady: 0, v1alpha1.MemberNotReady: 0, v1alpha1.MemberUnknown: 0}
+	pending, earliest := 0, time.Unix(0, 0)
 	for _, cluster := range clusters {
+		if cluster.Status.ObservedGeneration != cluster.Generation {
+			pending++
+		}
+		if at := cluster.Status.ProgressDeadline; at != nil && (earliest.Unix() == 0 || at.Time.Before(earliest)) {
+			earliest = at.Time
+		}
 		for _, c := range cluster.Status.Conditions {
 			key := state{c.Type, string(c.Status), c.Reason}
 			s := states[key]
@@ -108,6 +119,8 @@ func (f *fleet) count(clusters []v1alpha1.EtcdCluster, gauge func(*prometheus.De
 			members[m.Status]++
 		}
 	}
+	gauge(f.pending, float64(pending))
+	gauge(f.deadline, float64(earliest.Unix()))
 	for key, s := range states {
 		gauge(f.clusters, float64(s.n), key.condition, key.status, key.reason)
 		gauge(f.since, float64(s.oldest.Unix()), key.condition, key.status, key.reason)

@@ -63,15 +63,19 @@ func TestFleetIsCountedAndNotNamed(t *testing.T) {
 	three := clusters{items: []v1alpha1.EtcdCluster{
 		inCondition("Degraded", "True", "NodeLost", 300), inCondition("Degraded", "True", "NodeLost", 200), inCondition("Degraded", "False", "AsExpected", 100),
 	}}
+	three.items[1].Generation, three.items[1].Status.ProgressDeadline = 2, new(metav1.Unix(500, 0))
+	three.items[2].Status.ProgressDeadline = new(metav1.Unix(400, 0))
 	const counted = `
 etcd_druid_clusters{condition="Degraded",reason="AsExpected",status="False"} 1
 etcd_druid_clusters{condition="Degraded",reason="NodeLost",status="True"} 2
+etcd_druid_earliest_progress_deadline_timestamp_seconds 400
 etcd_druid_leading 1
 etcd_druid_members{status="NotReady"} 0
 etcd_druid_members{status="Ready"} 3
 etcd_druid_members{status="Unknown"} 0
 etcd_druid_oldest_transition_timestamp_seconds{condition="Degraded",reason="AsExpected",status="False"} 100
 etcd_druid_oldest_transition_timestamp_seconds{condition="Degraded",reason="NodeLost",status="True"} 200
+etcd_druid_pending_edits 1
 etcd_druid_snapshots{phase="Failed"} 0
 etcd_druid_snapshots{phase="Pending"} 0
 etcd_druid_snapshots{phase="Running"} 0
@@ -89,6 +93,7 @@ etcd_druid_snapshots{phase="Succeeded"} 0
 		t.Run(name, func(t *testing.T) {
 			f := newFleet(tc.reader, tc.elected, slog.New(slog.DiscardHandler))
 			got, err := testutil.CollectAndFormat(f, expfmt.TypeTextPlain, "etcd_druid_clusters", "etcd_druid_leading",
+				"etcd_druid_earliest_progress_deadline_timestamp_seconds", "etcd_druid_pending_edits",
 				"etcd_druid_members", "etcd_druid_oldest_transition_timestamp_seconds", "etcd_druid_snapshots")
 			if err != nil {
 				t.Fatal(err)

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -81,6 +82,7 @@ func TestAPIServer(t *testing.T) {
 	})
 	t.Run("raises a minor when all members run the one before", func(t *testing.T) { testRaisesAMinorWhenAllMembersRunTheOneBefore(t, clusters) })
 	t.Run("accepts every status", func(t *testing.T) { testAcceptsEveryStatus(t, clusters) })
+	t.Run("keeps the whole spec that was adopted", func(t *testing.T) { testKeepsTheWholeSpecThatWasAdopted(t, clusters) })
 }
 
 func testRefusesWhatCannotWork(t *testing.T, clusters dynamic.ResourceInterface) {
@@ -88,6 +90,8 @@ func testRefusesWhatCannotWork(t *testing.T, clusters dynamic.ResourceInterface)
 		"an even number of replicas":          {[]edit{{"spec.replicas", int64(2)}}, "replicas must be 0 or odd: an even number of members needs a larger quorum"},
 		"a negative number of replicas":       {[]edit{{"spec.replicas", int64(-1)}}, "should be greater than or equal to 0"},
 		"more replicas than raft likes":       {[]edit{{"spec.replicas", int64(11)}}, "should be less than or equal to 9"},
+		"a deadline of a few seconds":         {[]edit{{"spec.progressDeadlineSeconds", int64(29)}}, "should be greater than or equal to 30"},
+		"a deadline of more than a day":       {[]edit{{"spec.progressDeadlineSeconds", int64(86401)}}, "should be less than or equal to 86400"},
 		"a name of 60 characters":             {[]edit{{"metadata.name", strings.Repeat("a", 60)}}, "metadata.name must be at most 50 characters"},
 		"a name with dots":                    {[]edit{{"metadata.name", "demo.example.com"}}, "metadata.name must not contain dots"},
 		"a name that starts with a digit":     {[]edit{{"metadata.name", "3etcd"}}, "metadata.name must start with a letter"},
@@ -187,6 +191,8 @@ func testAcceptsWhatWorks(t *testing.T, clusters dynamic.ResourceInterface) {
 	tests := map[string][]edit{
 		"every field set":                     nil,
 		"no replicas: a paused cluster":       {{"spec.replicas", int64(0)}},
+		"the shortest deadline":               {{"spec.progressDeadlineSeconds", int64(30)}},
+		"the longest deadline":                {{"spec.progressDeadlineSeconds", int64(86400)}},
 		"the longest name":                    {{"metadata.name", strings.Repeat("a", 50)}},
 		"half a retention policy":             {{"spec.storage.persistentVolumeClaimRetentionPolicy.whenDeleted", nil}},
 		"nothing but a size":                  {{"spec", map[string]any{"storage": map[string]any{"size": "1Gi"}}}},
@@ -342,6 +348,38 @@ func testRaisesAMinorWhenAllMembersRunTheOneBefore(t *testing.T, clusters dynami
 }
 
 // The status that druid writes must be accepted, with every field set and with none.
+// testKeepsTheWholeSpecThatWasAdopted: what comes back is equal, or druid would take it for an edit.
+func testKeepsTheWholeSpecThatWasAdopted(t *testing.T, clusters dynamic.ResourceInterface) {
+	created, err := clusters.Create(t.Context(), edited(t, edit{"metadata.name", "adopted"}), metav1.CreateOptions{})
+	if err != nil {
+		t.Fatalf("create: %v", err)
+	}
+	var cluster v1alpha1.EtcdCluster
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(created.Object, &cluster); err != nil {
+		t.Fatal(err)
+	}
+	if err := cluster.Status.Adopt(cluster.Spec); err != nil {
+		t.Fatal(err)
+	}
+	object, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&cluster)
+	if err != nil {
+		t.Fatal(err)
+	}
+	created.Object["status"] = object["status"]
+	updated, err := clusters.UpdateStatus(t.Context(), created, metav1.UpdateOptions{})
+	if err != nil {
+		t.Fatalf("update status: %v", err)
+	}
+	var after v1alpha1.EtcdCluster
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(updated.Object, &after); err != nil {
+		t.Fatal(err)
+	}
+	adopted, err := after.Status.Adopted()
+	if err != nil || adopted == nil || !equality.Semantic.DeepEqual(*adopted, after.Spec) {
+		t.Errorf("adopted is\n%+v\nwant\n%+v\n%v", adopted, after.Spec, err)
+	}
+}
+
 func testAcceptsEveryStatus(t *testing.T, clusters dynamic.ResourceInterface) {
 	created, err := clusters.Create(t.Context(), edited(t, edit{"metadata.name", "status"}), metav1.CreateOptions{})
 	if err != nil {

@@ -40,6 +40,9 @@ func clusterAlerts() []Rule {
 		unknown     = `condition="Ready",status="Unknown"`
 		degraded    = `condition="Degraded",status="True"`
 		progressing = `condition="Progressing",status="True"`
+		blocked     = `condition="Progressing",status="False",reason=~"RollingUpdateBlocked|ScaleDownBlocked|PauseBlocked"`
+		stopped     = `condition="Progressing",status="False",reason="DeadlineExceeded"`
+		unborn      = `condition="Progressing",status="False",reason="BootstrapFailed"`
 		together    = `condition="Spread",status="False"`
 	)
 	return []Rule{
@@ -53,6 +56,12 @@ func clusterAlerts() []Rule {
 			"Something keeps an etcd cluster from its spec.", "A person may have to mend it"),
 		conditionAlert("EtcdClusterProgressesTooLong", warning, progressing, 3600,
 			"An etcd cluster has been changing for an hour.", "It does not reach its spec"),
+		conditionAlert("EtcdClusterChangeBlocked", warning, blocked, 900,
+			"A change of an etcd cluster has been held up for 15 minutes.", "Something else must be mended first"),
+		conditionAlert("EtcdClusterDeadlineExceeded", warning, stopped, 60,
+			"A change of an etcd cluster was stopped by its deadline.", "It goes on with the next edit of the spec"),
+		conditionAlert("EtcdClusterBootstrapFailed", critical, unborn, 60,
+			"A new etcd cluster did not form in time.", "Nothing more is done about it"),
 		conditionAlert("EtcdMembersCoLocated", warning, together, 3600,
 			"Members of an etcd cluster have shared a node for an hour.", "The loss of one node would cost more than one member"),
 	}
