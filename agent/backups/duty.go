@@ -89,6 +89,9 @@ type Duty struct {
 	// relook is how long what was saved is believed to be there.
 	relook time.Duration
 
+	// away: the store was, right after a proof that did not find out. It is touched by Prove alone.
+	away bool
+
 	mu      sync.Mutex
 	config  *config.Backup
 	changed chan struct{}

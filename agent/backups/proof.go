@@ -20,7 +20,8 @@ import (
 const (
 	// proofLook between two looks at whether backups are to be proven: schedules count in minutes.
 	proofLook = time.Minute
-	// proofPause after an attempt that did not find out: a store that was away, or a disk that was full, may be back.
+	// proofPause after an attempt that did not find out: a disk that was full may have room, or etcd an answer. For a store that
+	// was away nobody pauses longer than it is.
 	proofPause = time.Hour
 	// proofRate is what of the store is read, in bytes per second, so that the members' own traffic comes first: 8 GiB take
 	// nine minutes.
@@ -45,6 +46,9 @@ func (d *Duty) Prove(ctx context.Context) error {
 		self, known := d.Self()
 		if c != nil && known && c.Verify.Schedule != "" {
 			facts, v := d.observeProof(ctx, *c, self, time.Now())
+			if facts.Resting == Yes && d.away && d.lists(ctx, *c) {
+				d.away, facts.Resting = false, No
+			}
 			facts.Length = d.lengthNow(ctx, *c, self, facts, &look)
 			decision := DecideProof(facts)
 			if decision != last && ctx.Err() == nil {
@@ -105,6 +109,7 @@ func (d *Duty) prove(ctx context.Context, c config.Backup, self Identity, before
 	d.Metrics.proofs.WithLabelValues(string(r.Verdict)).Inc()
 	d.Log.InfoContext(ctx, "proof of backups ended", "found", string(r.Verdict), "reason", r.Reason, "object", r.Object,
 		"full", r.Full, "revision", r.Revision, "keys", r.Keys, "compared", r.Compared, "notCompared", r.NotCompared, "took", r.Took)
+	d.away = r.Verdict == proof.Unknown && !d.lists(ctx, c)
 	now := time.Now()
 	if err := d.Leases.TellVerification(ctx, found(before, r, self, now, proofDue(c.Verify, before.At, now, 2))); err != nil && ctx.Err() == nil {
 		d.Log.WarnContext(ctx, "proof of backups not told", "err", err)
@@ -174,6 +179,12 @@ func saidOf(r proof.Result, c chain.Catalog, l chain.Lineage) string {
 		return h.Fulls[n-1].Key
 	}
 	return full
+}
+
+// lists says whether the store answers now.
+func (d *Duty) lists(ctx context.Context, c config.Backup) bool {
+	_, _, err := d.listed(ctx, c)
+	return err == nil
 }
 
 // listed opens the store, and lists it.

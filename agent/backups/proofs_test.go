@@ -3,7 +3,9 @@ package backups
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"os"
+	"strings"
 	"testing"
 	"time"
 
@@ -12,6 +14,7 @@ import (
 	"github.com/etcd-druid/druid/agent/config"
 	"github.com/etcd-druid/druid/agent/leader"
 	"github.com/etcd-druid/druid/leases"
+	"github.com/etcd-druid/druid/test/bucket"
 )
 
 // A follower proves what the leader saves. What breaks is found, named and followed by a new full, and what retention keeps
@@ -81,5 +84,38 @@ func TestAFollowerProvesWhatTheLeaderSaves(t *testing.T) {
 	v = verified(func(v leases.Verification) bool { return proven(v) && v.ProvenFull != full.Key })
 	if v.Broken != "" || v.Full != history(t, s).Fulls[1].Key {
 		t.Errorf("told is %+v", v)
+	}
+}
+
+// Nobody waits for an hour for a store that is back.
+func TestAProofThatTheStoreWasAwayForIsMadeWhenItIsBack(t *testing.T) {
+	t.Parallel()
+	_, _, agentOf := snapshotLeases(t)
+	g := newGroup(t, 1)
+	server := bucket.Start(t)
+	proxy := server.Before(t)
+	c := inBucket(t, proxy.Endpoint, server.Make(t, "proofs", false))
+	c.Verify = config.Verify{Schedule: "0 3 * * *"}
+	a := agentOf(g, 0)
+	a.Scratch, a.proofLook, a.proofReserve = t.TempDir(), 100*time.Millisecond, 0
+	a.Configure(c)
+	a.start()
+	savedUpTo(t, opened(t, c), put(t, g.client(0), 20))
+	verified := func(what string, want func(leases.Verification) bool) {
+		eventually(t, what, func() error {
+			_, v, err := a.Leases.Full(t.Context())
+			if err == nil && !want(v) {
+				err = fmt.Errorf("%w: %+v", errWaiting, v)
+			}
+			return err
+		})
+	}
+	proxy.Break(func(string, *http.Request) bucket.Fault { return bucket.Answer(http.StatusForbidden, "AccessDenied") })
+	background(t, a.Prove)
+	verified("what hinders is told", func(v leases.Verification) bool { return strings.Contains(v.Trouble, "denied") && !v.Tried.IsZero() })
+	proxy.Break(nil)
+	verified("it is proven", func(v leases.Verification) bool { return v.Verdict == leases.VerdictProven && v.Trouble == "" })
+	if n := testutil.ToFloat64(a.Metrics.proofs.WithLabelValues("Unknown")); n != 1 {
+		t.Errorf("%v attempts while the store was away, want 1", n)
 	}
 }

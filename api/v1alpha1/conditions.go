@@ -178,6 +178,8 @@ const (
 	ReasonRecordUnreadable = "RecordUnreadable"
 	// ReasonRecordLost: the cluster record vanished before the cluster was known to have formed.
 	ReasonRecordLost = "RecordLost"
+	// ReasonDataLost: so many members lost what they held in memory that the others are no quorum, and never will be.
+	ReasonDataLost = "DataLost"
 	// ReasonAlarmRaised: an alarm of etcd stands. With NOSPACE all writes are refused.
 	ReasonAlarmRaised = "AlarmRaised"
 	// ReasonForeignObject: an object that the cluster needs exists and belongs to somebody else.

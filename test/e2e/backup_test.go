@@ -51,7 +51,7 @@ func TestClusterThatLostAllItsVolumesIsBornAnewFromItsBackups(t *testing.T) {
 	c.Kill(t, view.Leader(), harness.Agent)
 	w.AwaitWrites(t, 100, time.Minute)
 	tellsBackups(t, c)
-	// In this order: a proof that meets a store which is away is tried again an hour later.
+	// In this order: a proof that meets a store which is away waits until it is back.
 	aFullIsDamaged(t, c, s3, "backups")
 	theStoreGoesAway(t, c, s3, w)
 	w.Stop(t, c.Etcd(t))
