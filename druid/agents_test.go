@@ -15,7 +15,11 @@ import (
 	"github.com/etcd-druid/druid/manifests"
 )
 
-const youngerImage = "ghcr.io/etcd-druid/druid:younger"
+const (
+	youngerImage = "ghcr.io/etcd-druid/druid:younger"
+	// completed is what a kubelet says of a sidecar that it ended, also while it cannot pull the image of the next one.
+	completed = "Completed"
+)
 
 // agentStatus is what the kubelet says of the member's agent: a container of that ID that runs, or that waits for a reason.
 func (s *stage) agentStatus(name, id, waits string) {
@@ -26,8 +30,13 @@ func (s *stage) agentStatus(name, id, waits string) {
 			return err
 		}
 		status := corev1.ContainerStatus{Name: manifests.ContainerAgent, ContainerID: id, Image: "agent"}
-		if status.State.Running = (&corev1.ContainerStateRunning{StartedAt: metav1.Now()}); waits != "" {
-			status.State = corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: waits}}
+		switch waits {
+		case "":
+			status.State.Running = &corev1.ContainerStateRunning{StartedAt: metav1.Now()}
+		case completed:
+			status.State.Terminated = &corev1.ContainerStateTerminated{Reason: completed}
+		default:
+			status.State.Waiting = &corev1.ContainerStateWaiting{Reason: waits}
 		}
 		pod.Status.InitContainerStatuses = []corev1.ContainerStatus{status}
 		return s.Status().Update(s.Context(), &pod)
@@ -136,13 +145,20 @@ func (c *clocked) resourceVersion() string {
 }
 
 func TestAgentImageThatIsNoGoodReachesOneMemberAndIsCorrected(t *testing.T) {
+	for state, reason := range map[string]string{"ImagePullBackOff": v1alpha1.ReasonImagePullFailed, completed: v1alpha1.ReasonAgentNotRunning} {
+		t.Run(state, func(t *testing.T) { badAgentImage(t, state, reason) })
+	}
+}
+
+func badAgentImage(t *testing.T, state, reason string) {
+	t.Helper()
 	c, names := attended(t)
 	victim := names[1]
 	c.manifests.AgentImage = "registry.invalid/druid"
 	c.pass()
-	c.agentStatus(victim, "first", "ImagePullBackOff")
+	c.agentStatus(victim, "first", state)
 	c.pass()
-	for range 4 {
+	for range 7 {
 		c.renew(names, 0)
 		c.renew(names, 2)
 		c.after(settled)
@@ -152,7 +168,7 @@ func TestAgentImageThatIsNoGoodReachesOneMemberAndIsCorrected(t *testing.T) {
 	if p.Reason != v1alpha1.ReasonAgentUpdateBlocked || !strings.Contains(p.Message, "of image registry.invalid/druid, does not come up; correct --agent-image") {
 		t.Errorf("condition is %+v", p)
 	}
-	if d := c.degraded(t); d.Reason != v1alpha1.ReasonImagePullFailed || !strings.Contains(d.Message, "registry.invalid/druid") {
+	if d := c.degraded(t); d.Reason != reason || !strings.Contains(d.Message, "registry.invalid/druid") {
 		t.Errorf("condition is %+v", d)
 	}
 	// A druid that takes over knows it too.
@@ -189,7 +205,19 @@ func TestAgentsThatAreNotKnownToBeOutdatedAreLeftAlone(t *testing.T) {
 	c.have("then", youngerImage, names, names[1])
 }
 
-// agentGiven says whether the member's Pod bears the image that druid was given, and lets the agent of that come up.
+// agentComes is what a kubelet does about an agent that was given another image.
+func (s *stage) agentComes(name string) {
+	s.Helper()
+	var pod corev1.Pod
+	if s.fetch(name, &pod) != nil {
+		return
+	}
+	if replaced, runs := manifests.AgentReplaced(&pod); replaced && !runs {
+		s.agentStatus(name, "second", "")
+	}
+}
+
+// agentGiven says whether the member's Pod bears the image that druid was given.
 func (s *stage) agentGiven(name string) error {
 	var pod corev1.Pod
 	if err := s.fetch(name, &pod); err != nil {
@@ -198,6 +226,5 @@ func (s *stage) agentGiven(name string) error {
 	if pod.Annotations[manifests.AnnotationAgentImage] != agentImage {
 		return errors.New("the agent is of another image")
 	}
-	s.agentStatus(name, "second", "")
 	return nil
 }

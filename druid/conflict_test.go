@@ -25,6 +25,7 @@ import (
 const restTime = time.Second
 
 func TestForeignObjectsAreNeverAdopted(t *testing.T) {
+	t.Parallel()
 	meta := func(s *stage, name string) metav1.ObjectMeta {
 		return metav1.ObjectMeta{Namespace: s.namespace, Name: name}
 	}

@@ -342,6 +342,7 @@ func (s *stage) second(names []string, scenario scenario) {
 		if i == 0 {
 			role = leases.RoleLeader
 		}
+		s.agentComes(name)
 		s.agent("demo", name, uint64(i+1), role)
 	}
 	s.obey()

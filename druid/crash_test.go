@@ -40,6 +40,7 @@ func (all performances) startProcess() *process {
 }
 
 func TestADruidThatDiesAtAnyPointIsCarriedOn(t *testing.T) {
+	t.Parallel()
 	for name, calls := range points.Scenarios(crash.Druid) {
 		scenario, ok := crashScenarios[name]
 		if !ok {

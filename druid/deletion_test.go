@@ -97,6 +97,7 @@ func (s *stage) editLease(name string, change func(*coordinationv1.Lease)) {
 // Whatever a cluster is at when it is deleted: druid makes nothing any more, writes nothing and deletes nothing. The
 // garbage collector alone takes what it owned.
 func TestDeletedInAnyPhaseAClusterIsLeftToGo(t *testing.T) {
+	t.Parallel()
 	for _, propagation := range []metav1.DeletionPropagation{metav1.DeletePropagationBackground, metav1.DeletePropagationForeground} {
 		t.Run(string(propagation), func(t *testing.T) {
 			s := newStage(t)

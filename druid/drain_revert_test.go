@@ -15,6 +15,7 @@ import (
 )
 
 func TestScaleDownIsTakenBackUntilAnAgentClaimedIt(t *testing.T) {
+	t.Parallel()
 	kept := func(t *testing.T, s *stage, names []string, member string) {
 		s.eventually("keep the member", func() error {
 			record, err := s.record("demo")

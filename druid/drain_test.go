@@ -104,6 +104,7 @@ func TestScaleDownGoesStepByStepThroughAnyDruid(t *testing.T) {
 }
 
 func TestOnlyTheAnswerToItsOwnRequestCounts(t *testing.T) {
+	t.Parallel()
 	tests := map[string]func(*leases.Retirement){
 		"another raft group": func(r *leases.Retirement) { done(r); r.ClusterID = "1" },
 		"another request":    func(r *leases.Retirement) { done(r); r.Mark = "other" },
@@ -132,6 +133,7 @@ func TestOnlyTheAnswerToItsOwnRequestCounts(t *testing.T) {
 }
 
 func TestUnreadableLeaseOrMarkStopsTheDrainAndNothingElse(t *testing.T) {
+	t.Parallel()
 	tests := map[string]func(*coordinationv1.Lease){
 		"the mark":  func(l *coordinationv1.Lease) { l.Annotations[leases.AnnotationRetire] = `{"state":"gone"}` },
 		"the Lease": func(l *coordinationv1.Lease) { l.Spec.HolderIdentity = new("nonsense") },

@@ -116,6 +116,7 @@ func TestDriverThatGrowsAtAMountGetsOnePodAfterAnother(t *testing.T) {
 }
 
 func TestVolumesThatCannotGrowAreToldAndHoldNothingUp(t *testing.T) {
+	t.Parallel()
 	tests := map[string]struct {
 		allow bool
 		then  func(c *clocked, names []string)

@@ -92,6 +92,7 @@ func (c *clocked) claimGoes(name string) bool {
 }
 
 func TestMemberOfANodeThatIsAwayIsLeftAlone(t *testing.T) {
+	t.Parallel()
 	for _, local := range []bool{true, false} {
 		t.Run(fmt.Sprintf("local volume %t", local), func(t *testing.T) {
 			c, names, nodes := onNodes(t, local)

@@ -215,6 +215,9 @@ func (r *Reconciler) observeMembers(ctx context.Context, o *observation) error {
 		if err := observePod(o, &m); err != nil {
 			return err
 		}
+		if m.Claim == plan.ClaimUnwanted {
+			m.ClaimUID = m.PodUID // the volume is the Pod's, and goes with it
+		}
 		o.observed.Members = append(o.observed.Members, m)
 	}
 	slices.SortFunc(o.observed.Members, func(a, b plan.Member) int { return cmp.Compare(a.Name, b.Name) })
@@ -286,6 +289,8 @@ func observeClaim(o *observation, m *plan.Member) {
 	claim := o.claims[m.Name]
 	m.ClaimOwned = claim != nil && ownedBy(o.cluster, claim)
 	switch {
+	case manifests.InMemory(o.cluster):
+		m.Claim = plan.ClaimUnwanted
 	case claim == nil:
 		m.Claim = plan.ClaimAbsent
 	case !ours(o.cluster, claim):

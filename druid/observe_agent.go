@@ -1,10 +1,12 @@
 package druid
 
 import (
+	"fmt"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/etcd-druid/druid/api/v1alpha1"
 	"github.com/etcd-druid/druid/druid/plan"
 	"github.com/etcd-druid/druid/leases"
 	"github.com/etcd-druid/druid/manifests"
@@ -31,6 +33,17 @@ func (r *Reconciler) observeAgents(o *observation) {
 			r.observeArrival(o, m, pod)
 		}
 	}
+}
+
+// agentProblem: an agent of another image does not come up. The kubelet often does not say why: a sidecar that it ended counts for it
+// as one that has completed, also while the next image cannot be pulled.
+func agentProblem(m plan.Member) *plan.Problem {
+	if m.Arrival != plan.ArrivalLate {
+		return nil
+	}
+	return &plan.Problem{Reason: v1alpha1.ReasonAgentNotRunning, Message: fmt.Sprintf(
+		"its new agent, of image %s, does not come up, and etcd runs on; check druid's --agent-image and spec.imagePullSecrets. "+
+			"kubectl describe pod %s tells more", m.AgentImage, m.Name)}
 }
 
 // agentStopped says that the kubelet runs no agent: it waits for its image, or until it may start it again.

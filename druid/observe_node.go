@@ -112,6 +112,9 @@ func nodeState(node *corev1.Node) plan.NodeState {
 
 // volumeOf says where the claim's volume can be mounted.
 func (r *Reconciler) volumeOf(ctx context.Context, o *observation, m *plan.Member) (plan.VolumeState, pin, error) {
+	if m.Claim == plan.ClaimUnwanted && m.On != "" {
+		return plan.VolumeLocal, pin{m.On, true}, nil // it is memory of that node
+	}
 	claim := o.claims[m.Name]
 	if m.Claim != plan.ClaimPresent || claim.Spec.VolumeName == "" {
 		return plan.VolumeUnknown, pin{}, nil

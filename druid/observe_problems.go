@@ -41,6 +41,9 @@ func (r *Reconciler) observeProblems(ctx context.Context, from source, o *observ
 		if found == nil {
 			found = r.startProblem(o, m)
 		}
+		if found == nil {
+			found = agentProblem(m)
+		}
 		if found != nil {
 			found.Member = m.Name
 			o.observed.Problems = append(o.observed.Problems, *found)

@@ -103,6 +103,7 @@ func (c *clocked) degraded(t *testing.T) metav1.Condition {
 }
 
 func TestWhatARestartWouldNotMendIsLeftAlone(t *testing.T) {
+	t.Parallel()
 	const long = 20 * time.Minute
 	tests := map[string]struct {
 		members   int32

@@ -17,6 +17,9 @@ const (
 	RoleLearner Role = "Learner"
 )
 
+// DataEmpty is the state of a data directory in which no etcd ever ran.
+const DataEmpty = "empty"
+
 // Annotations of a member Lease. AnnotationPodUID, AnnotationVolumeUID and AnnotationHealing are written by druid, AnnotationRetire by druid
 // and the leader's agent, annotationDefragmentation by the leader's agent, the others by the member's agent.
 const (

@@ -324,7 +324,7 @@ func (in *installed) druidRights(t *testing.T) {
 				ObjectMeta: metav1.ObjectMeta{Name: "demo", Namespace: ns}, AddressType: discoveryv1.AddressTypeIPv4,
 			}, client.DryRunAll)
 		}, false},
-		"delete a disruption budget": {func() error {
+		"delete the disruption budget of a paused cluster": {func() error {
 			return in.druid.Delete(ctx, &policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Name: "demo", Namespace: ns}}, client.DryRunAll)
 		}, true},
 		"change what the user wants": {func() error {

@@ -134,6 +134,17 @@ func objects(t testing.TB, cluster *v1alpha1.EtcdCluster, member string) map[str
 
 func TestGoldenObjects(t *testing.T) {
 	clusters := map[string]*v1alpha1.EtcdCluster{"plain": plain(), "full": full()}
+	memory := plain()
+	inMemory(memory)
+	pod, err := Pod(memory, member, options())
+	if err != nil {
+		t.Fatal(err)
+	}
+	raw, err := yaml.Marshal(pod)
+	if err != nil {
+		t.Fatal(err)
+	}
+	golden.File(t, filepath.Join("testdata", "memory", "pod.yaml"), string(raw))
 	for name, cluster := range clusters {
 		for file, object := range objects(t, cluster, member) {
 			raw, err := yaml.Marshal(object)

@@ -17,7 +17,7 @@ const (
 // The volumes of a member's Pod.
 const (
 	volumeDruid  = "druid"  // the agent's binary and the socket
-	volumeData   = "data"   // the member's PersistentVolumeClaim
+	volumeData   = "data"   // the member's PersistentVolumeClaim, or memory
 	volumeConfig = "config" // what the agent reloads
 	volumeToken  = "token"  // the agent's credentials for Kubernetes
 )
@@ -82,9 +82,7 @@ func podSpec(cluster *v1alpha1.EtcdCluster, agent config.Config, options Options
 func volumes(cluster *v1alpha1.EtcdCluster, member string) []corev1.Volume {
 	all := []corev1.Volume{
 		{Name: volumeDruid, VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}},
-		{Name: volumeData, VolumeSource: corev1.VolumeSource{
-			PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: member},
-		}},
+		{Name: volumeData, VolumeSource: dataVolume(cluster, member)},
 		{Name: volumeConfig, VolumeSource: corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{
 			LocalObjectReference: corev1.LocalObjectReference{Name: AgentName(cluster.Name)},
 		}}},
@@ -94,6 +92,21 @@ func volumes(cluster *v1alpha1.EtcdCluster, member string) []corev1.Volume {
 		all = append(all, a.volume)
 	}
 	return all
+}
+
+// InMemory says whether the members store their data in memory, and so have no claims.
+func InMemory(cluster *v1alpha1.EtcdCluster) bool {
+	return cluster.Spec.Storage.Medium == v1alpha1.StorageMemory
+}
+
+// dataVolume is the member's claim, or memory that lives as long as the Pod: also when a container of it ends.
+func dataVolume(cluster *v1alpha1.EtcdCluster, member string) corev1.VolumeSource {
+	if InMemory(cluster) {
+		return corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{
+			Medium: corev1.StorageMediumMemory, SizeLimit: &cluster.Spec.Storage.Size,
+		}}
+	}
+	return corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: member}}
 }
 
 // tokenProjection is what Kubernetes itself would mount into every container of the Pod, so that client-go's in-cluster

@@ -27,6 +27,8 @@ type podInputs struct {
 	RuntimeClassName          *string                           `json:"runtimeClassName,omitempty"`
 	Env                       []v1alpha1.EnvVar                 `json:"env,omitempty"`
 	Backup                    *storeInputs                      `json:"backup,omitempty"`
+	// Memory is the size of storage that is memory.
+	Memory string `json:"memory,omitempty"`
 }
 
 // etcdInputs are the start options of etcd.
@@ -75,11 +77,20 @@ func SpecHash(cluster *v1alpha1.EtcdCluster) (string, error) {
 		RuntimeClassName:          cluster.Spec.RuntimeClassName,
 		Env:                       cluster.Spec.Env,
 		Backup:                    backupInputs(cluster.Spec.Backup),
+		Memory:                    memoryInput(cluster),
 	})
 	if err != nil {
 		return "", fmt.Errorf("hash what EtcdCluster %s/%s asks of its Pods: %w", cluster.Namespace, cluster.Name, err)
 	}
 	return sum, nil
+}
+
+// memoryInput is the limit of the volume, which is no part of a Pod that has a claim.
+func memoryInput(cluster *v1alpha1.EtcdCluster) string {
+	if !InMemory(cluster) {
+		return ""
+	}
+	return cluster.Spec.Storage.Size.String()
 }
 
 func backupInputs(spec *v1alpha1.BackupSpec) *storeInputs {

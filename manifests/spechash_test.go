@@ -23,6 +23,12 @@ func s3With(change func(*v1alpha1.S3Store)) func(*v1alpha1.EtcdCluster) {
 	}
 }
 
+// inMemory is a cluster of storage.medium Memory.
+func inMemory(c *v1alpha1.EtcdCluster) {
+	c.Spec.Storage.Medium = v1alpha1.StorageMemory
+	c.Spec.Resources.Limits = corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("2Gi")}
+}
+
 // specEdits are edits of the plain cluster by the field of the spec that they begin with, and whether they need other Pods.
 var specEdits = map[string]struct {
 	edit func(*v1alpha1.EtcdCluster)
@@ -37,6 +43,7 @@ var specEdits = map[string]struct {
 	}, same: true},
 	"storage, by which the quota grows": {edit: func(c *v1alpha1.EtcdCluster) { c.Spec.Storage.Size = resource.MustParse("2Gi") }},
 	"storage, of another class":         {edit: func(c *v1alpha1.EtcdCluster) { c.Spec.Storage.StorageClassName = new("x") }, same: true},
+	"storage, of memory":                {edit: inMemory},
 	"etcd.quotaBackendBytes":            {edit: func(c *v1alpha1.EtcdCluster) { c.Spec.Etcd.QuotaBackendBytes = new(resource.MustParse("100Mi")) }},
 	"etcd.quotaBackendBytes, the same":  {edit: func(c *v1alpha1.EtcdCluster) { c.Spec.Etcd.QuotaBackendBytes = new(resource.MustParse("512Mi")) }, same: true},
 	"etcd.autoCompactionMode":           {edit: func(c *v1alpha1.EtcdCluster) { c.Spec.Etcd.AutoCompactionMode = v1alpha1.AutoCompactionRevision }},

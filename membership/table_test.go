@@ -24,8 +24,8 @@ func safe[F any, V ~string](
 		if fired[r.name] == 0 {
 			t.Errorf("row %s can never fire", r.name)
 		}
-		cells := append([]string{r.name}, cells(r.when)...)
-		rows = append(rows, append(cells, "**"+string(r.verdict)+"**", r.why, fmt.Sprint(fired[r.name])))
+		line := append([]string{r.name}, cells(r.when)...)
+		rows = append(rows, append(line, "**"+string(r.verdict)+"**", r.why, fmt.Sprint(fired[r.name])))
 	}
 	return rows
 }

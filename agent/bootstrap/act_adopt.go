@@ -2,6 +2,7 @@ package bootstrap
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/etcd-druid/druid/agent/launch"
@@ -53,7 +54,7 @@ func (s *settler) adopted(ctx context.Context, record leases.Record) error {
 		return err
 	}
 	if status.Leader == 0 {
-		return fmt.Errorf("form: our etcd knows no leader of the cluster that it joins")
+		return errors.New("form: our etcd knows no leader of the cluster that it joins")
 	}
 	view, err := s.b.list(ctx, record, uint64(s.stamp.ClusterID))
 	if err != nil {

@@ -35,7 +35,7 @@ func TestAdoptionsAreSafeForAllFacts(t *testing.T) {
 			adoptionCell(r.when.Needs, needsWords), "**" + string(r.mode) + "**" + stepWords[r.step], r.why, fmt.Sprint(fired[r.name]),
 		})
 	}
-	golden.Section(t, "../../docs/decisions.md", "adoption", "## A birth by joining: bootstrap.adoptions\n\n"+
+	golden.Section(t, "../../docs/decisions.md", "joining", "## A birth by joining: bootstrap.adoptions\n\n"+
 		"Asked by the seed's agent where the table of the starts decides first-boot and spec.bootstrap.join names a running cluster.\n\n"+
 		golden.Table([]string{"rule", "that cluster", "claimed in the record", "lists us as", "needs", "decision", "why it is safe, or what is awaited", "cases"}, rows))
 }

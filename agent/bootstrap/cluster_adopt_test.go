@@ -24,7 +24,7 @@ func (c *cluster) joining(running []*etcd.Member) {
 	}
 }
 
-// started waits until a client of the running cluster lists exactly the voters.
+// lists waits until a client of the running cluster lists exactly the voters.
 func (c *cluster) lists(client *clientv3.Client, names ...string) {
 	c.t.Helper()
 	slices.Sort(names)

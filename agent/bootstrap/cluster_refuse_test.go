@@ -18,6 +18,7 @@ import (
 )
 
 func TestNothingIsFormedOfWhatIsNotThereOrNotWhole(t *testing.T) {
+	t.Parallel()
 	path := t.TempDir()
 	place, last := saved(t, "3.6", path, "ns/c")
 	var full, changes string
@@ -91,6 +92,7 @@ func flip(t *testing.T, path string) {
 }
 
 func TestAClusterWithBackupsIsFormedOnlyWhereItNeverWas(t *testing.T) {
+	t.Parallel()
 	for name, tc := range map[string]struct {
 		prepare func(t *testing.T, place history.Place)
 		rule    string

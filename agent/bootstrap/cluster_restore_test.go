@@ -190,6 +190,7 @@ func (c *cluster) holdsWhatWasSaved(name string, last int64) {
 }
 
 func TestEachMinorIsBornFromTheBackupsOfAnother(t *testing.T) {
+	t.Parallel()
 	for target, source := range map[string]string{"3.5.35": "3.5", "3.6.16": "3.5", "3.7.3": "3.6"} {
 		t.Run(source+" to "+target[:3], func(t *testing.T) {
 			t.Parallel()

@@ -17,6 +17,7 @@ import (
 var versions = []string{"3.5.35", "3.6.16", "3.7.3"}
 
 func TestThreeMembersFormOneCluster(t *testing.T) {
+	t.Parallel()
 	for _, version := range versions {
 		t.Run("etcd "+version[:3], func(t *testing.T) {
 			t.Parallel()

@@ -3,11 +3,13 @@ package bootstrap
 import (
 	"log/slog"
 	"math/bits"
+
+	"github.com/etcd-druid/druid/leases"
 )
 
 // The words of each fact, in the order of its bits: for logs, Leases and docs/decisions.md.
 var (
-	dataWords     = []string{"empty", "intact", "stale", "corrupt", "foreign", "newer schema", "unread"}
+	dataWords     = []string{leases.DataEmpty, "intact", "stale", "corrupt", "foreign", "newer schema", "unread"}
 	listedWords   = []string{"no quorum", "unconfirmed", "unlisted", "unstarted", "learner", "voter"}
 	ownWords      = []string{"own ID", "other ID"}
 	recordWords   = []string{"unread", "absent", "unclaimed", "forming by us", "forming by another", "formed", "incomplete", "recovering"}

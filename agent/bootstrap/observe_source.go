@@ -29,8 +29,9 @@ func (b *Bootstrapper) observeSource(ctx context.Context, o *observation) {
 		return
 	}
 	sight := b.sourceSight(ctx, endpoints, o.record.record.ClusterID)
-	peerURL, detail := b.peerURL(b.cfg.Member), ""
-	o.source.Source, detail = sourceOf(&b.cfg, &sight, peerURL)
+	peerURL := b.peerURL(b.cfg.Member)
+	source, detail := sourceOf(&b.cfg, &sight, peerURL)
+	o.source.Source = source
 	o.note("source", detail)
 	if sight.listErr != nil {
 		return

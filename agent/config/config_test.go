@@ -1,6 +1,8 @@
 package config
 
 import (
+	"os"
+	"path/filepath"
 	"reflect"
 	"strings"
 	"testing"
@@ -91,5 +93,27 @@ func TestValidateNamesFieldAndRange(t *testing.T) {
 				t.Errorf("got %v, want %q in it", err, test.want)
 			}
 		})
+	}
+}
+
+// A Pod keeps its command line for as long as it lives, and the agents in it change: what was ever written must be understood.
+func TestCommandLinesOfFormerReleasesAreUnderstood(t *testing.T) {
+	files, err := filepath.Glob(filepath.Join("testdata", "commandlines", "*"))
+	if err != nil || len(files) == 0 {
+		t.Fatalf("command lines are in %v (%v)", files, err)
+	}
+	for _, file := range files {
+		raw, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c, err := Parse(strings.Fields(string(raw)))
+		if err != nil {
+			t.Errorf("%s: %v", file, err)
+			continue
+		}
+		if err := c.Validate(); err != nil {
+			t.Errorf("%s: %v", file, err)
+		}
 	}
 }

@@ -178,6 +178,8 @@ const (
 	ReasonRecordUnreadable = "RecordUnreadable"
 	// ReasonRecordLost: the cluster record vanished before the cluster was known to have formed.
 	ReasonRecordLost = "RecordLost"
+	// ReasonDataLost: so many members lost what they held in memory that the others are no quorum, and never will be.
+	ReasonDataLost = "DataLost"
 	// ReasonAlarmRaised: an alarm of etcd stands. With NOSPACE all writes are refused.
 	ReasonAlarmRaised = "AlarmRaised"
 	// ReasonForeignObject: an object that the cluster needs exists and belongs to somebody else.
@@ -202,6 +204,8 @@ const (
 	ReasonContainerCannotStart = "ContainerCannotStart"
 	// ReasonMemberCannotStart: a member's agent does not start etcd, and that did not pass by itself.
 	ReasonMemberCannotStart = "MemberCannotStart"
+	// ReasonAgentNotRunning: the new agent of a member, whose etcd runs on, does not come up.
+	ReasonAgentNotRunning = "AgentNotRunning"
 	// ReasonMemberStuck: a member's etcd does not become ready, and why is not known; restarts of its Pod are counted.
 	ReasonMemberStuck = "MemberStuck"
 	// ReasonNodeLost: a member's node is not heard of.

@@ -51,6 +51,8 @@ type EtcdClusterList struct {
 // +kubebuilder:validation:XValidation:rule="!has(self.etcd) || !has(self.etcd.quotaBackendBytes) || quantity(string(self.storage.size)).compareTo(quantity(string(self.etcd.quotaBackendBytes))) >= 0",message="etcd.quotaBackendBytes must not exceed storage.size: the volume would be full before etcd's quota stops the writes, and etcd cannot run on a full volume"
 // +kubebuilder:validation:XValidation:rule="has(self.bootstrap) == has(oldSelf.bootstrap) && (!has(self.bootstrap) || (has(self.bootstrap.restore) == has(oldSelf.bootstrap.restore) && (!has(self.bootstrap.restore) || self.bootstrap.restore == oldSelf.bootstrap.restore) && has(self.bootstrap.join) == has(oldSelf.bootstrap.join) && (!has(self.bootstrap.join) || self.bootstrap.join.endpoints == oldSelf.bootstrap.join.endpoints)))",message="bootstrap must not change, but for join.removeOthers: it says how the cluster began; create another EtcdCluster to restore or to join anew"
 // +kubebuilder:validation:XValidation:rule="oldSelf.hasValue() || !has(self.bootstrap) || !has(self.bootstrap.restore) || has(self.backup) || (has(self.bootstrap.restore.from) && has(self.bootstrap.restore.from.store))",optionalOldSelf=true,message="bootstrap.restore needs bootstrap.restore.from.store, or backup.store: it is not said where the backups are"
+// +kubebuilder:validation:XValidation:rule="!has(self.storage.medium) || self.replicas > 0",message="replicas must not be 0 with storage.medium Memory: the data would be gone with the last Pod, for a paused cluster has none"
+// +kubebuilder:validation:XValidation:rule="!has(self.storage.medium) || (has(self.resources) && has(self.resources.limits) && 'memory' in self.resources.limits && quantity(string(self.resources.limits['memory'])).compareTo(quantity(string(self.storage.size))) > 0)",message="resources.limits.memory must be set with storage.medium Memory, and be greater than storage.size: what is stored counts as memory that etcd uses, and etcd needs some beside it"
 type EtcdClusterSpec struct {
 	// replicas is the number of members: 0, or an odd number up to 9. An even number is refused: it needs a larger quorum
 	// than the odd number below it, and survives no more failures. With 0 the cluster is paused: members are removed until one
@@ -157,6 +159,8 @@ type EtcdClusterSpec struct {
 
 // StorageSpec says what each member stores its data on.
 //
+// +kubebuilder:validation:XValidation:rule="has(self.medium) == has(oldSelf.medium) && (!has(self.medium) || self.medium == oldSelf.medium)",message="storage.medium must not change: the members' data would stay behind; create another EtcdCluster and restore a backup into it"
+// +kubebuilder:validation:XValidation:rule="!has(self.medium) || !has(self.storageClassName)",message="storage.storageClassName must not be set with storage.medium Memory: there are no PersistentVolumeClaims"
 // +kubebuilder:validation:XValidation:rule="has(self.storageClassName) == has(oldSelf.storageClassName) && (!has(self.storageClassName) || self.storageClassName == oldSelf.storageClassName)",message="storage.storageClassName must not change: a volume cannot move to another class, so the members would differ in what they store on"
 type StorageSpec struct {
 	// size of each member's volume. Twice etcd.quotaBackendBytes and 1Gi is a good size: the database, the copy that a
@@ -166,6 +170,12 @@ type StorageSpec struct {
 	// +required
 	Size resource.Quantity `json:"size"`
 
+	// medium Memory stores the data in the memory of the nodes (tmpfs), size at most, instead of on PersistentVolumeClaims.
+	// A member whose Pod is lost has lost its data, and gets it from the others; when more than half of the members are lost at
+	// once, or the only one, all data is lost, and only a backup brings it back. It cannot be changed.
+	// +optional
+	Medium StorageMedium `json:"medium,omitempty"`
+
 	// storageClassName of the members' PersistentVolumeClaims. Without it the Kubernetes cluster's default is used.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
@@ -173,11 +183,20 @@ type StorageSpec struct {
 	StorageClassName *string `json:"storageClassName,omitempty"`
 
 	// persistentVolumeClaimRetentionPolicy says what becomes of a PersistentVolumeClaim whose member is not wanted any more.
-	// A claim that stays is nobody's: no member and no cluster ever adopts it, and to delete it is up to you.
+	// A claim that stays is nobody's: no member and no cluster ever adopts it, and to delete it is up to you. With medium Memory
+	// there are no claims, and it means nothing.
 	// +kubebuilder:default={whenDeleted: Retain, whenScaled: Delete}
 	// +optional
 	PersistentVolumeClaimRetentionPolicy PersistentVolumeClaimRetentionPolicy `json:"persistentVolumeClaimRetentionPolicy,omitempty,omitzero"`
 }
+
+// StorageMedium is what members store their data on instead of a PersistentVolumeClaim.
+//
+// +kubebuilder:validation:Enum=Memory
+type StorageMedium string
+
+// StorageMemory is tmpfs.
+const StorageMemory StorageMedium = "Memory"
 
 // PersistentVolumeClaimRetention says whether a claim stays.
 //

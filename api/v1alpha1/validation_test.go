@@ -98,6 +98,14 @@ func testRefusesWhatCannotWork(t *testing.T, clusters dynamic.ResourceInterface)
 		"negative size":                       {[]edit{{"spec.storage.size", "-1Gi"}}, "storage.size must be greater than zero"},
 		"a size that is no quantity":          {[]edit{{"spec.storage.size", "big"}}, "spec.storage.size in body should match"},
 		"an empty storage class":              {[]edit{{"spec.storage.storageClassName", ""}}, "should be at least 1 chars long"},
+		"a medium that nobody knows":          {inMemory(edit{"spec.storage.medium", "HugePages"}), `supported values: "Memory"`},
+		"a class of memory":                   {inMemory(edit{"spec.storage.storageClassName", "fast"}), "storage.storageClassName must not be set with storage.medium Memory"},
+		"memory without a limit":              {inMemory(edit{"spec.resources.limits", nil}), "resources.limits.memory must be set with storage.medium Memory"},
+		"memory without resources":            {inMemory(edit{"spec.resources", nil}), "resources.limits.memory must be set with storage.medium Memory"},
+		"a limit of cores alone":              {inMemory(edit{"spec.resources.limits", map[string]any{"cpu": "1"}}), "resources.limits.memory must be set with storage.medium Memory"},
+		"a limit of just what is stored":      {inMemory(edit{"spec.resources.limits", map[string]any{"memory": "4Gi"}}), "and be greater than storage.size"},
+		"memory for no members":               {inMemory(edit{"spec.replicas", int64(0)}), "replicas must not be 0 with storage.medium Memory"},
+		"a quota beyond the memory":           {inMemory(edit{"spec.etcd.quotaBackendBytes", "5Gi"}), "etcd.quotaBackendBytes must not exceed storage.size"},
 		"a retention that nobody knows":       {[]edit{{"spec.storage.persistentVolumeClaimRetentionPolicy.whenScaled", "Recycle"}}, `supported values: "Retain", "Delete"`},
 		"a minor that nobody knows":           {[]edit{{"spec.version", "3.8.0"}}, "version must be a release of etcd 3.5, 3.6 or 3.7"},
 		"a version with a leading v":          {[]edit{{"spec.version", "v3.6.16"}}, "version must be a release of etcd 3.5, 3.6 or 3.7, as major.minor.patch without a leading v"},
@@ -204,6 +212,8 @@ func testAcceptsWhatWorks(t *testing.T, clusters dynamic.ResourceInterface) {
 		"an image without a registry":         {{"spec.image", "etcd"}},
 		"a registry with a port and no paths": {{"spec.image", "localhost:5000/etcd"}},
 	}
+	tests["storage in memory"] = inMemory()
+	tests["storage in memory, of half a limit's size"] = inMemory(edit{"spec.resources.limits.memory", int64(8 << 30)})
 	maps.Copy(tests, goodBackups)
 	for name, edits := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -234,6 +244,10 @@ func testRefusesChangesThatDataWouldNotSurvive(t *testing.T, clusters dynamic.Re
 		before, after []edit
 		want          string // empty: accepted
 	}{
+		"memory instead of a volume":   {[]edit{{"spec.storage.storageClassName", nil}}, inMemory(), "storage.medium must not change"},
+		"a volume instead of memory":   {inMemory(), []edit{{"spec.storage.storageClassName", nil}}, "storage.medium must not change"},
+		"more memory":                  {inMemory(), inMemory(edit{"spec.storage.size", "5Gi"}), ""},
+		"a pause of what is in memory": {inMemory(), inMemory(edit{"spec.replicas", int64(0)}), "replicas must not be 0 with storage.medium Memory"},
 		"a smaller volume":             {nil, []edit{{"spec.storage.size", "3Gi"}}, "storage.size must not shrink"},
 		"a larger volume":              {nil, []edit{{"spec.storage.size", "5Gi"}}, ""},
 		"the same size, otherwise put": {nil, []edit{{"spec.storage.size", "4096Mi"}}, ""},
@@ -356,6 +370,13 @@ func testAcceptsEveryStatus(t *testing.T, clusters dynamic.ResourceInterface) {
 
 func dryRunStrict() metav1.CreateOptions {
 	return metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}, FieldValidation: metav1.FieldValidationStrict}
+}
+
+// inMemory makes the valid cluster store in memory.
+func inMemory(more ...edit) []edit {
+	return append([]edit{
+		{"spec.storage.medium", "Memory"}, {"spec.storage.storageClassName", nil}, {"spec.resources.limits", map[string]any{"memory": "6Gi"}},
+	}, more...)
 }
 
 func edited(t testing.TB, edits ...edit) *unstructured.Unstructured {

@@ -212,7 +212,7 @@ func TestAgentUpdate(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			d := Desired{Replicas: 3}
-			if d.Replicas = 3; test.o.Record.Retiring != nil {
+			if test.o.Record.Retiring != nil {
 				d.Replicas = 2
 			}
 			got := []string{}

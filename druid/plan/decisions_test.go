@@ -17,7 +17,7 @@ var (
 	answerWords    = []string{"no", "yes"}
 	recordWords    = []string{"absent", "foreign", "unreadable", "forming", "formed", "recovering"}
 	leaseWords     = []string{"absent", "foreign", "ours"}
-	claimWords     = []string{"absent", "foreign", "terminating", "present"}
+	claimWords     = []string{"absent", "foreign", "terminating", "present", "not wanted"}
 	podWords       = []string{"absent", "foreign", "unscheduled", "unstarted", "live", "ended", "terminating"}
 	evidenceWords  = []string{"none", "traces", "lease", "status"}
 	namesWords     = []string{"none", "few", "right", "many"}

@@ -72,8 +72,9 @@ const (
 	ClaimForeign                // bears the name, but is not the cluster's
 	ClaimTerminating            // deleted, and kept by a finalizer while a Pod uses it
 	ClaimPresent
+	ClaimUnwanted // members store in memory: what they hold goes with their Pods
 
-	anyClaim = ClaimAbsent | ClaimForeign | ClaimTerminating | ClaimPresent
+	anyClaim = ClaimAbsent | ClaimForeign | ClaimTerminating | ClaimPresent | ClaimUnwanted
 )
 
 // The states of a Pod.
@@ -205,6 +206,7 @@ type Member struct {
 	// Expired says that the Lease was stale for longer than the grace period.
 	Expired bool
 
+	// ClaimUID is the UID of the volume: that of the claim, or of the Pod where its memory is the volume.
 	Claim    ClaimState
 	ClaimUID string
 	// ClaimOwned says that the claim refers to the EtcdCluster as an owner, and so goes with it.

@@ -60,7 +60,7 @@ var leftoverRows = []struct {
 	{"removed-claim-goes", anyFarewell, PodAbsent | PodForeign, ClaimTerminating, anyAnswer, ""},
 	{"removed-claim-retained", anyFarewell, PodAbsent | PodForeign, ClaimPresent, Yes, RetainClaim},
 	{"removed-claim", anyFarewell, PodAbsent | PodForeign, ClaimPresent, No, DeleteClaim},
-	{"removed-lease", anyFarewell, PodAbsent | PodForeign, ClaimAbsent | ClaimForeign, anyAnswer, DeleteLease},
+	{"removed-lease", anyFarewell, PodAbsent | PodForeign, ClaimAbsent | ClaimForeign | ClaimUnwanted, anyAnswer, DeleteLease},
 }
 
 // strayFacts is all that strayRows may look at.

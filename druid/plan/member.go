@@ -40,6 +40,7 @@ var claimRows = []struct {
 	paused  Answer
 	verdict verdict
 }{
+	{"claim-unwanted", ClaimUnwanted, anyLease, anyPod, anyAnswer, keep},
 	{"claim-conflict", ClaimForeign, anyLease, anyPod, anyAnswer, conflict},
 	{"claim-after-lease-conflict", ClaimAbsent, LeaseForeign, anyPod, anyAnswer, wait},
 	{"claim-of-paused-cluster-lost", ClaimAbsent, anyLease, anyPod, Yes, held},
@@ -74,7 +75,7 @@ var podRows = []struct {
 	{"volume-lost", PodLive, ClaimAbsent | ClaimTerminating, anyLease, Yes, anyAnswer, anyAnswer, remove},
 	{"volume-lost-unmarked", PodLive, ClaimTerminating, LeaseOurs, No, No, anyAnswer, mark},
 	{"volume-lost-held", PodLive, ClaimAbsent | ClaimTerminating, anyLease, No, anyAnswer, anyAnswer, held},
-	{"pod-unmarked", PodUnscheduled | PodUnstarted | PodLive, ClaimPresent, LeaseOurs, anyAnswer, No, anyAnswer, mark},
+	{"pod-unmarked", PodUnscheduled | PodUnstarted | PodLive, ClaimPresent | ClaimUnwanted, LeaseOurs, anyAnswer, No, anyAnswer, mark},
 	{"pod-there", PodUnscheduled | PodUnstarted | PodLive, anyClaim, anyLease, anyAnswer, anyAnswer, anyAnswer, keep},
 }
 

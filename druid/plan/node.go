@@ -113,7 +113,7 @@ func nodeFactsOf(m Member, o Observed, listed []Member) nodeFacts {
 		turn:   turnOf(m, o, listed),
 		marked: AnswerOf(m.ClaimUID != "" && m.Says.Healing.ClaimUID == m.ClaimUID),
 	}
-	if f.volume == 0 || m.Claim != ClaimPresent || m.Lease != LeaseOurs || !m.Readable {
+	if f.volume == 0 || m.Claim&(ClaimPresent|ClaimUnwanted) == 0 || m.Lease != LeaseOurs || !m.Readable {
 		f.volume = VolumeUnknown
 	}
 	return f
@@ -129,6 +129,9 @@ func (m Member) nodeStep(f nodeFacts) (Step, bool) {
 		h.ClaimUID = m.ClaimUID
 		return m.healingStep(rule, h, false), true
 	case nodeGiveUp:
+		if m.Claim == ClaimUnwanted {
+			return Step{Kind: DeletePod, Rule: rule, Stage: StageDelete, Member: m.Name, PodUID: m.PodUID, Irreversible: true}, true
+		}
 		return Step{Kind: DeleteClaim, Rule: rule, Stage: StageDelete, Member: m.Name, ClaimUID: m.ClaimUID, Irreversible: true}, true
 	default:
 		return Step{}, false

@@ -21,7 +21,7 @@ var ownershipRows = []struct {
 	owned     Answer
 	ownership ownership
 }{
-	{"claim-not-ours", ClaimAbsent | ClaimForeign, anyAnswer, anyAnswer, ownershipKeep},
+	{"claim-not-ours", ClaimAbsent | ClaimForeign | ClaimUnwanted, anyAnswer, anyAnswer, ownershipKeep},
 	{"claim-going", ClaimTerminating, anyAnswer, anyAnswer, ownershipKeep},
 	{"claim-goes-with-cluster", ClaimPresent, Yes, No, ownershipTake},
 	{"claim-outlives-cluster", ClaimPresent, No, Yes, ownershipRelease},

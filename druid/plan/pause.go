@@ -77,46 +77,49 @@ var pauseRows = []struct {
 	volume Answer
 	keeper keeper
 	saved  saving
+	late   Answer
 	pause  pause
 	why    string
 }{
-	{"not-asked", No, anyRecord, anyKeepers, anyAlone, anySlot, anyPod, anyAnswer, anyKeeper, anySaved, pauseNone,
+	{"not-asked", No, anyRecord, anyKeepers, anyAlone, anySlot, anyPod, anyAnswer, anyKeeper, anySaved, anyAnswer, pauseNone,
 		"members are asked for"},
-	{"nothing-made", Yes, RecordAbsent, keepersNone, anyAlone, anySlot, anyPod, anyAnswer, anyKeeper, anySaved, pauseRest,
+	{"nothing-made", Yes, RecordAbsent, keepersNone, anyAlone, anySlot, anyPod, anyAnswer, anyKeeper, anySaved, anyAnswer, pauseRest,
 		"no member was ever asked for, so there is nothing to make"},
-	{"not-formed", Yes, anyRecord &^ RecordFormed, anyKeepers, anyAlone, anySlot, anyPod, anyAnswer, anyKeeper, anySaved, pauseNone,
+	{"not-formed", Yes, anyRecord &^ RecordFormed, anyKeepers, anyAlone, anySlot, anyPod, anyAnswer, anyKeeper, anySaved, anyAnswer, pauseNone,
 		"what was begun is finished first: only a cluster that formed can be resumed"},
-	{"others-leave-first", Yes, RecordFormed, keepersNone | keepersOther, anyAlone, anySlot, anyPod, anyAnswer, anyKeeper, anySaved, pauseNone,
+	{"others-leave-first", Yes, RecordFormed, keepersNone | keepersOther, anyAlone, anySlot, anyPod, anyAnswer, anyKeeper, anySaved, anyAnswer, pauseNone,
 		"the members leave by the way of every scale down, until one is left"},
-	{"not-alone", Yes, RecordFormed, keepersOne, aloneNo, anySlot, anyPod, anyAnswer, anyKeeper, anySaved, pauseWait,
+	{"not-alone", Yes, RecordFormed, keepersOne, aloneNo, anySlot, anyPod, anyAnswer, anyKeeper, anySaved, anyAnswer, pauseWait,
 		"the raft group has others, which the leader's agent removes"},
-	{"paused", Yes, RecordFormed, keepersOne, aloneYes | aloneUnknown, anySlot, PodAbsent, anyAnswer, anyKeeper, anySaved, pauseRest,
+	{"paused", Yes, RecordFormed, keepersOne, aloneYes | aloneUnknown, anySlot, PodAbsent, anyAnswer, anyKeeper, anySaved, anyAnswer, pauseRest,
 		"the claim has the data, and no Pod is asked for"},
-	{"pod-ends", Yes, RecordFormed, keepersOne, aloneYes | aloneUnknown, anySlot, PodTerminating, anyAnswer, anyKeeper &^ keeperAway, anySaved, pauseEnds,
+	{"pod-ends", Yes, RecordFormed, keepersOne, aloneYes | aloneUnknown, anySlot, PodTerminating, anyAnswer, anyKeeper &^ keeperAway, anySaved, anyAnswer, pauseEnds,
 		"its kubelet ends it"},
-	{"pod-not-ours", Yes, RecordFormed, keepersOne, aloneYes | aloneUnknown, anySlot, PodForeign | PodEnded, anyAnswer, anyKeeper, anySaved, pauseWait,
+	{"pod-not-ours", Yes, RecordFormed, keepersOne, aloneYes | aloneUnknown, anySlot, PodForeign | PodEnded, anyAnswer, anyKeeper, anySaved, anyAnswer, pauseWait,
 		"another rule deletes it, or tells of it"},
-	{"keeper-away", Yes, RecordFormed, keepersOne, aloneYes | aloneUnknown, anySlot, PodLive | PodTerminating, anyAnswer, keeperAway, anySaved, pauseHeld,
+	{"keeper-away", Yes, RecordFormed, keepersOne, aloneYes | aloneUnknown, anySlot, PodLive | PodTerminating, anyAnswer, keeperAway, anySaved, anyAnswer, pauseHeld,
 		"nobody would end the Pod; and a node that is merely away comes back"},
-	{"after-slot", Yes, RecordFormed, keepersOne, aloneYes | aloneUnknown, anySlot &^ slotFree, anyPod, anyAnswer, anyKeeper, anySaved, pauseWait,
+	{"after-slot", Yes, RecordFormed, keepersOne, aloneYes | aloneUnknown, anySlot &^ slotFree, anyPod, anyAnswer, anyKeeper, anySaved, anyAnswer, pauseWait,
 		"a member leaves or replaces itself"},
-	{"never-started", Yes, RecordFormed, keepersOne, aloneYes | aloneUnknown, slotFree, PodUnscheduled | PodUnstarted, anyAnswer, anyKeeper, anySaved, pauseStop,
+	{"never-started", Yes, RecordFormed, keepersOne, aloneYes | aloneUnknown, slotFree, PodUnscheduled | PodUnstarted, anyAnswer, anyKeeper, anySaved, anyAnswer, pauseStop,
 		"nothing ever ran in it, so the volume is as it was"},
-	{"volume-lost", Yes, RecordFormed, keepersOne, aloneYes | aloneUnknown, slotFree, PodLive, No, anyKeeper, anySaved, pauseHeld,
+	{"volume-lost", Yes, RecordFormed, keepersOne, aloneYes | aloneUnknown, slotFree, PodLive, No, anyKeeper, anySaved, anyAnswer, pauseHeld,
 		"its claim was deleted: the data would go with the Pod"},
-	{"group-not-known", Yes, RecordFormed, keepersOne, aloneUnknown, slotFree, PodLive, Yes, anyKeeper, anySaved, pauseWait,
+	{"group-not-known", Yes, RecordFormed, keepersOne, aloneUnknown, slotFree, PodLive, Yes, anyKeeper, anySaved, anyAnswer, pauseWait,
 		"the leader's agent publishes the list of members"},
-	{"keeper-not-ready", Yes, RecordFormed, keepersOne, aloneYes, slotFree, PodLive, Yes, keeperStays, anySaved, pauseHeld,
+	{"keeper-not-ready", Yes, RecordFormed, keepersOne, aloneYes, slotFree, PodLive, Yes, keeperStays, anySaved, anyAnswer, pauseHeld,
 		"whether its data is whole is not known"},
-	{"keeper-comes", Yes, RecordFormed, keepersOne, aloneYes, slotFree, PodLive, Yes, keeperComes, anySaved, pauseWait,
+	{"keeper-comes", Yes, RecordFormed, keepersOne, aloneYes, slotFree, PodLive, Yes, keeperComes, anySaved, anyAnswer, pauseWait,
 		"its etcd is about to be ready, or not known to be"},
-	{"not-saved", Yes, RecordFormed, keepersOne, aloneYes, slotFree, PodLive, Yes, keeperReady | keeperIdle, savedFailing, pauseHeld,
+	{"not-saved", Yes, RecordFormed, keepersOne, aloneYes, slotFree, PodLive, Yes, keeperReady | keeperIdle, savedFailing, anyAnswer, pauseHeld,
 		"the backup fails, and the member holds the only good copy"},
-	{"idle-not-saved", Yes, RecordFormed, keepersOne, aloneYes, slotFree, PodLive, Yes, keeperIdle, savedBehind, pauseHeld,
+	{"idle-not-saved", Yes, RecordFormed, keepersOne, aloneYes, slotFree, PodLive, Yes, keeperIdle, savedBehind, anyAnswer, pauseHeld,
 		"nobody saves what it held last"},
-	{"saved-soon", Yes, RecordFormed, keepersOne, aloneYes, slotFree, PodLive, Yes, keeperReady, savedBehind, pauseDrain,
+	{"after-deadline", Yes, RecordFormed, keepersOne, aloneYes, slotFree, PodLive, Yes, keeperReady | keeperIdle, savedAll | savedBehind, Yes, pauseHeld,
+		"the time for it is over: nothing of it is begun any more"},
+	{"saved-soon", Yes, RecordFormed, keepersOne, aloneYes, slotFree, PodLive, Yes, keeperReady, savedBehind, No, pauseDrain,
 		"its agent saves what it holds, and new clients come no more"},
-	{"pause", Yes, RecordFormed, keepersOne, aloneYes, slotFree, PodLive, Yes, keeperReady | keeperIdle, savedAll, pauseStop,
+	{"pause", Yes, RecordFormed, keepersOne, aloneYes, slotFree, PodLive, Yes, keeperReady | keeperIdle, savedAll, No, pauseStop,
 		"its Pod is deleted and is not made again"},
 }
 
@@ -131,12 +134,13 @@ type pauseFacts struct {
 	volume Answer // its claim is there, and stays
 	keeper keeper
 	saved  saving
+	late   Answer // the deadline of what the spec asks for has passed
 }
 
 func judgePause(f pauseFacts) (pause, string) {
 	for _, r := range pauseRows {
 		if r.asked&f.asked != 0 && r.record&f.record != 0 && r.names&f.names != 0 && r.alone&f.alone != 0 && r.slot&f.slot != 0 &&
-			r.pod&f.pod != 0 && r.volume&f.volume != 0 && r.keeper&f.keeper != 0 && r.saved&f.saved != 0 {
+			r.pod&f.pod != 0 && r.volume&f.volume != 0 && r.keeper&f.keeper != 0 && r.saved&f.saved != 0 && r.late&f.late != 0 {
 			return r.pause, r.name
 		}
 	}
@@ -162,7 +166,7 @@ func (s standstill) holds(m Member, any pause) bool { return s.is(any) && s.memb
 func standstillOf(d Desired, o Observed) standstill {
 	f := pauseFacts{
 		asked: AnswerOf(d.Replicas == 0), record: o.RecordState, names: keepersOther, alone: aloneUnknown, slot: slotOf(o.Record),
-		pod: PodAbsent, volume: No, keeper: keeperStays, saved: savedAll,
+		pod: PodAbsent, volume: No, keeper: keeperStays, saved: savedAll, late: AnswerOf(d.Expired),
 	}
 	if f.asked == No {
 		return standstill{pause: pauseNone, rule: "not-asked"}
@@ -235,6 +239,8 @@ func holdingWords(rule string, m Member) string {
 		return "it is on a node that is not heard of"
 	case "volume-lost":
 		return "its PersistentVolumeClaim was deleted, and the data would go with its Pod; save it, for example with an EtcdSnapshot"
+	case "after-deadline":
+		return "the deadline of status.progressDeadline has passed; edit the spec to have it go on"
 	case "not-saved":
 		return "the backup fails, as condition BackupReady tells, and its volume would hold the only copy; mend it, or remove spec.backup"
 	case "idle-not-saved":

@@ -27,6 +27,8 @@ func TestPauseStopsOnlyWhatComesBackWhole(t *testing.T) {
 			t.Errorf("%+v: %s stops a member whose data would go with it", f, rule)
 		case verdict == pauseStop && started && (f.saved != savedAll || f.keeper&(keeperReady|keeperIdle) == 0):
 			t.Errorf("%+v: %s stops a member that is not whole, or not saved", f, rule)
+		case started && f.late == Yes && verdict&(pauseStop|pauseDrain) != 0:
+			t.Errorf("%+v: %s begins what is to be left alone", f, rule)
 		case verdict == pauseRest && (f.pod != PodAbsent || f.names == keepersOther):
 			t.Errorf("%+v: %s calls a cluster paused that runs, or of which too little is known", f, rule)
 		case verdict == pauseRest && f.names == keepersNone && f.record != RecordAbsent:
@@ -53,14 +55,15 @@ func eachPauseFacts(check func(pauseFacts)) {
 						for _, volume := range bits(anyAnswer) {
 							for _, keeper := range bits(anyKeeper) {
 								for _, saved := range bits(anySaved) {
-									check(pauseFacts{asked, record, keepersOne, alone, slot, pod, volume, keeper, saved})
+									check(pauseFacts{asked, record, keepersOne, alone, slot, pod, volume, keeper, saved, No})
+									check(pauseFacts{asked, record, keepersOne, alone, slot, pod, volume, keeper, saved, Yes})
 								}
 							}
 						}
 					}
 				}
-				check(pauseFacts{asked, record, keepersNone, aloneUnknown, slot, PodAbsent, No, keeperStays, savedAll})
-				check(pauseFacts{asked, record, keepersOther, aloneUnknown, slot, PodAbsent, No, keeperStays, savedAll})
+				check(pauseFacts{asked, record, keepersNone, aloneUnknown, slot, PodAbsent, No, keeperStays, savedAll, No})
+				check(pauseFacts{asked, record, keepersOther, aloneUnknown, slot, PodAbsent, No, keeperStays, savedAll, No})
 			}
 		}
 	}
@@ -77,11 +80,11 @@ func renderPause(t *testing.T, count map[string]int) {
 			r.name, answer(r.asked), cell(r.record, anyRecord, recordWords), cell(r.names, anyKeepers, []string{"none ever", "one", "others"}),
 			cell(r.alone, anyAlone, []string{"yes", "no", "not known"}), cell(r.slot, anySlot, slotWords), cell(r.pod, anyPod, podWords),
 			answer(r.volume), cell(r.keeper, anyKeeper, []string{"ready", "runs no etcd", "coming", "not ready", "away"}),
-			cell(r.saved, anySaved, []string{"all", "not yet", "backup fails"}), bold(verdicts[r.pause]), r.why,
+			cell(r.saved, anySaved, []string{"all", "not yet", "backup fails"}), answer(r.late), bold(verdicts[r.pause]), r.why,
 		})
 	}
 	section(t, "pause", "The last member of a cluster without replicas: druid/plan.pauseRows", []string{
-		"replicas is 0", "record", "names", "alone in the raft group", "slots", "Pod", "claim stays", "etcd", "saved", "verdict", "because",
+		"replicas is 0", "record", "names", "alone in the raft group", "slots", "Pod", "claim stays", "etcd", "saved", "deadline passed", "verdict", "because",
 	}, rows, count)
 }
 
@@ -118,8 +121,9 @@ func TestPauseSteps(t *testing.T) {
 			"LabelPod leaving c-a serving=false",
 		}},
 		"a backup that fails holds it, and takes nothing from clients": {on, []func(*Observed){last, unsaved}, none},
-		"its claim is deleted":          {off, []func(*Observed){last, func(o *Observed) { o.Members[0].Claim = ClaimTerminating }}, none},
-		"the list is not published yet": {off, []func(*Observed){last, func(o *Observed) { o.Record.MemberList = nil }}, none},
+		"its deadline has passed":                                      {Desired{ClusterID: 9, Target: Target{Expired: true}}, []func(*Observed){last}, none},
+		"its claim is deleted":                                         {off, []func(*Observed){last, func(o *Observed) { o.Members[0].Claim = ClaimTerminating }}, none},
+		"the list is not published yet":                                {off, []func(*Observed){last, func(o *Observed) { o.Record.MemberList = nil }}, none},
 		"the list has another one": {off, []func(*Observed){last, func(o *Observed) {
 			o.Record.MemberList.Members = append(o.Record.MemberList.Members, leases.ListedMember{ID: "2", Name: "c-b"})
 		}}, none},

@@ -46,6 +46,9 @@ func problems(d Desired, o Observed) []Problem {
 	for _, m := range listed {
 		all = append(all, memberProblems(m, memberFactsOf(m, d, o, listed))...)
 	}
+	if p, found := lossProblem(o, listed); found {
+		all = append(all, p)
+	}
 	all = append(all, healingProblems(o, listed)...)
 	return append(all, alarmProblems(listed)...)
 }

@@ -135,11 +135,11 @@ func rolloutFactsOf(m Member, d Desired, o Observed, listed []Member) rolloutFac
 	f := rolloutFacts{
 		make: m.Make, pod: m.Pod,
 		leaves: AnswerOf(retreatOf(d, o).leaving(m) || standstillOf(d, o).holds(m, anyPause)),
-		shape:  shapeOf(m),
+		shape:  shapeOf(m, o),
 		record: o.RecordState,
 		near:   AnswerOf(laggard(d, listed) == ""),
 		turn:   turnOf(m, o, listed),
-		spare:  AnswerOf(len(listed) == 1 || spared(m, o, listed) == Yes),
+		spare:  AnswerOf(len(listed) == 1 && !m.volatile() || spared(m, o, listed) == Yes),
 		saved:  AnswerOf(!backupBlocks(d, o) || slices.Contains(o.Unattached, m.Name)),
 		place:  placeOf(m, listed, func(other Member) bool { return other.Make == MakeOutdated }),
 		room:   m.Room,
@@ -154,11 +154,13 @@ func rolloutFactsOf(m Member, d Desired, o Observed, listed []Member) rolloutFac
 	return f
 }
 
-func shapeOf(m Member) shape {
+func shapeOf(m Member, o Observed) shape {
 	ready, _ := m.steady(No)
 	switch {
 	case m.NodeLost:
 		return shapeAway
+	case m.Idle && m.volatile() && o.RecordState == RecordFormed && !m.outside():
+		return shapeDown // what it holds in memory would go with the Pod
 	case m.Idle || m.Pod&(PodUnscheduled|PodUnstarted) != 0:
 		return shapeIdle
 	case m.learns() && m.Liveness == leases.Live:
@@ -178,6 +180,9 @@ func shapeOf(m Member) shape {
 // quorum, and nothing is known of it: the leader's agent removes it first.
 func othersOf(m Member, o Observed, listed []Member) (others, string) {
 	found, why := othersReady, ""
+	if m.volatile() && spared(m, o, listed) == No {
+		return othersNotReady, "member " + m.Name + " stores in memory, which would be lost with its Pod, and the others are no quorum without it"
+	}
 	if words := crowded(o.Record, len(listed)); words != "" {
 		found, why = othersComing, words
 	}

@@ -129,11 +129,11 @@ func checkMember(t *testing.T, f memberFacts, count map[string]int) {
 		t.Errorf("%+v: %s makes a Pod that keeps a deleted claim from going", f, podRule)
 	case f.paused == Yes && (claim == create || pod == create || pod == remove && f.pod == PodAbsent):
 		t.Errorf("%+v: a member of a paused cluster is made", f)
-	case pod == create && claim != create && f.claim != ClaimPresent:
+	case pod == create && claim != create && f.claim&(ClaimPresent|ClaimUnwanted) == 0:
 		t.Errorf("%+v: %s makes a Pod without a volume", f, podRule)
 	case f.lease == LeaseForeign && (claim == create || pod == create):
 		t.Errorf("%+v: a member is made beside a Lease that is not its own", f)
-	case pod == mark && (f.lease != LeaseOurs || f.claim&(ClaimPresent|ClaimTerminating) == 0):
+	case pod == mark && (f.lease != LeaseOurs || f.claim&(ClaimPresent|ClaimTerminating|ClaimUnwanted) == 0):
 		t.Errorf("%+v: a Lease is marked that is not ours, or with no volume", f)
 	}
 }
@@ -307,10 +307,10 @@ func TestMemberStatusNeverCondemnsWhatIsUnknown(t *testing.T) {
 
 func TestGravityNamesEveryReason(t *testing.T) {
 	for _, reason := range []string{
-		v1alpha1.ReasonRecordUnreadable, v1alpha1.ReasonRecordLost, v1alpha1.ReasonAlarmRaised, v1alpha1.ReasonForeignObject, v1alpha1.ReasonRefusedByAPI,
+		v1alpha1.ReasonRecordUnreadable, v1alpha1.ReasonRecordLost, v1alpha1.ReasonDataLost, v1alpha1.ReasonAlarmRaised, v1alpha1.ReasonForeignObject, v1alpha1.ReasonRefusedByAPI,
 		v1alpha1.ReasonLeaseUnreadable, v1alpha1.ReasonVolumeDeleted, v1alpha1.ReasonStorageClassMissing,
 		v1alpha1.ReasonVolumePending, v1alpha1.ReasonPodUnschedulable, v1alpha1.ReasonImagePullFailed,
-		v1alpha1.ReasonContainerCannotStart, v1alpha1.ReasonMemberCannotStart, v1alpha1.ReasonNodeLost, v1alpha1.ReasonMemberStuck,
+		v1alpha1.ReasonContainerCannotStart, v1alpha1.ReasonMemberCannotStart, v1alpha1.ReasonNodeLost, v1alpha1.ReasonAgentNotRunning, v1alpha1.ReasonMemberStuck,
 		v1alpha1.ReasonOrphan, v1alpha1.ReasonVolumeNotExpanded,
 	} {
 		graver := Problem{Reason: reason, Message: "graver"}

@@ -126,9 +126,19 @@ func (m Member) steady(spared Answer) (way, string) {
 		return wayUnknown, "was not heard of yet"
 	case m.Liveness != leases.Live || !m.saysVoter():
 		return wayBlocked, "has an agent that is not heard of"
-	case m.Arrival == ArrivalLate:
+	case m.Arrival == 0:
+		return wayFree, ""
+	default:
+		return m.arrived()
+	}
+}
+
+// arrived says whether the member's agent, which was replaced, has shown that it works.
+func (m Member) arrived() (way, string) {
+	switch m.Arrival {
+	case ArrivalLate:
 		return wayBlocked, "has a new agent that is not heard of"
-	case m.Arrival&(ArrivalAwaited|ArrivalSettles) != 0:
+	case ArrivalAwaited, ArrivalSettles:
 		return wayUnknown, "has an agent that was just replaced"
 	default:
 		return wayFree, ""

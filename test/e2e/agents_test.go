@@ -65,7 +65,7 @@ func agentsAreUpgraded(t *testing.T, c *harness.Cluster, w *harness.Writer, view
 
 	rig.UpgradeDruid(t, lab.DruidImage, noDruid)
 	c.AwaitCondition(t, scaleWithin, "Progressing", "False", "AgentUpdateBlocked", noDruid, "--agent-image")
-	c.AwaitCondition(t, scaleWithin, "Degraded", "True", "ImagePullFailed", noDruid)
+	c.AwaitCondition(t, scaleWithin, "Degraded", "True", "AgentNotRunning", noDruid)
 	w.AwaitWrites(t, 100, time.Minute)
 	var tried []string
 	for member := range view.Members {
