@@ -42,7 +42,7 @@ func TestEditsAreAdoptedWhenNothingIsHalfDone(t *testing.T) {
 		})
 	}
 	fired(t, count, names...)
-	section(t, "adoption", "Whether an edit of the spec is adopted: druid/plan.adoptions", []string{
+	section(t, "spec-adoption", "Whether an edit of the spec is adopted: druid/plan.adoptions", []string{
 		"spec is seen", "raft group", "target reached", "deadline", "the edit", "under way gets stuck", "verdict", "why",
 	}, rows, count)
 }
