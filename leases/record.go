@@ -77,6 +77,8 @@ type Record struct {
 	Recovery string
 	// MemberList is the list as the leader last saw it: information, never an order.
 	MemberList *MemberList
+	// Upgrade is the order to compare the members, and its answer. It is read with the record, and not written with it.
+	Upgrade Upgrade
 }
 
 // Replacing is the intent of one member to remove a member ID of its own name and to join anew.
@@ -173,6 +175,7 @@ func DecodeRecord(lease *coordinationv1.Lease) (Record, error) {
 		MaxLearners: int(d.number(annotationMaxLearners, 16)),
 		Members:     d.names(annotationMembers),
 		Recovery:    d.text(annotationRecovery),
+		Upgrade:     DecodeUpgrade(lease),
 	}
 	d.object(annotationReplacing, &r.Replacing)
 	d.object(annotationRetiring, &r.Retiring)

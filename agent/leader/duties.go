@@ -72,14 +72,14 @@ type Options struct {
 // clean clocks, and remembers of the one before it which members were defragmented.
 type Duties struct {
 	Options
-	poll, recordAge, handBack time.Duration
-	defrag                    defragMemory
+	poll, recordAge, handBack, comparePause time.Duration
+	defrag                                  defragMemory
 }
 
 // New returns the duties.
 func New(o Options) *Duties {
 	return &Duties{
-		Options: o, poll: pollInterval, recordAge: recordInterval, handBack: handBackAfter,
+		Options: o, poll: pollInterval, recordAge: recordInterval, handBack: handBackAfter, comparePause: comparePause,
 		defrag: defragMemory{attempts: map[uint64]attempt{}},
 	}
 }
@@ -102,6 +102,8 @@ type round struct {
 	lastDefrag string
 	// curing is what is known of the revisions, and of the alarm.
 	curing curing
+	// upgrading is what is known of the order to compare the members.
+	upgrading upgrading
 	// trouble that was logged last.
 	trouble string
 }
@@ -175,7 +177,7 @@ func (r *round) look(ctx context.Context) (again bool, err error) {
 	if err = errors.Join(err, r.removeSuperfluous(ctx, self, view)); again || err != nil {
 		return again, err
 	}
-	return false, r.tendDatabases(ctx, self, view)
+	return false, errors.Join(r.upgrade(ctx, self, view), r.tendDatabases(ctx, self, view))
 }
 
 // read gets the record. One that cannot be read leaves nothing to act on.

@@ -96,6 +96,10 @@ const (
 	ReasonRollingUpdate = "RollingUpdate"
 	// ReasonRollingUpdateBlocked: Pods are to be replaced, and none is until something else is mended.
 	ReasonRollingUpdateBlocked = "RollingUpdateBlocked"
+	// ReasonUpgrading: the members go to another version of etcd, one after another.
+	ReasonUpgrading = "Upgrading"
+	// ReasonUpgradeBlocked: they are to, and none does until something else is mended, or the spec is edited.
+	ReasonUpgradeBlocked = "UpgradeBlocked"
 	// ReasonRecordBlocked: the cluster record cannot be used, so nothing is done; Degraded tells why.
 	ReasonRecordBlocked = "RecordBlocked"
 )

@@ -43,6 +43,7 @@ type EtcdSnapshotList struct {
 //
 // +kubebuilder:validation:XValidation:rule="self == oldSelf",message="spec must not change: create another EtcdSnapshot for another backup"
 // +kubebuilder:validation:XValidation:rule="!has(self.final) || !self.final || self.type == 'Full'",message="final is of a backup of type Full: a Delta is worth nothing without what it follows"
+// +kubebuilder:validation:XValidation:rule="!has(self.verify) || !self.verify || self.type == 'Full'",message="verify is of a backup of type Full: a Delta cannot be restored by itself"
 type EtcdSnapshotSpec struct {
 	// clusterRef names the EtcdCluster, in the namespace of the EtcdSnapshot. It must be backed up (spec.backup).
 	// +required
@@ -58,6 +59,11 @@ type EtcdSnapshotSpec struct {
 	// keeps the cluster from going on.
 	// +optional
 	Final bool `json:"final,omitempty"`
+
+	// verify has the agent that makes the backup restore it into a scratch directory, and compare it with what etcd says that
+	// it holds, before it succeeds. One that is broken, or of which that cannot be found out, fails.
+	// +optional
+	Verify bool `json:"verify,omitempty"`
 
 	// ttlSecondsAfterFinished is how long the EtcdSnapshot, not the backup, is kept once it succeeded or failed. Without it, it
 	// stays until somebody deletes it.

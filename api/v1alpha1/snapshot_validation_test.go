@@ -32,6 +32,7 @@ func TestEtcdSnapshotsOnARealServer(t *testing.T) {
 		"Unsupported value: \"Half\"":                                  {"clusterRef": of, "type": "Half"},
 		"should be greater than or equal to 0":                         {"clusterRef": of, "ttlSecondsAfterFinished": int64(-1)},
 		"final is of a backup of type Full":                            {"clusterRef": of, "type": "Delta", "final": true},
+		"verify is of a backup of type Full":                           {"clusterRef": of, "type": "Delta", "verify": true},
 		"unknown field \"spec.namespace\"":                             {"clusterRef": of, "namespace": "other"},
 		"unknown field \"spec.clusterRef.namespace\"":                  {"clusterRef": map[string]any{"name": "demo", "namespace": "other"}},
 		"spec.ttlSecondsAfterFinished in body must be of type integer": {"clusterRef": of, "ttlSecondsAfterFinished": "1h"},
@@ -41,7 +42,7 @@ func TestEtcdSnapshotsOnARealServer(t *testing.T) {
 		}
 	}
 	for name, spec := range map[string]map[string]any{
-		"final of the default type": {"clusterRef": of, "final": true}, "not final": {"clusterRef": of, "type": "Delta", "final": false},
+		"final of the default type": {"clusterRef": of, "final": true}, "final and verified": {"clusterRef": of, "final": true, "verify": true}, "not final": {"clusterRef": of, "type": "Delta", "final": false},
 	} {
 		if _, err := snapshots.Create(t.Context(), etcdSnapshot(spec), dryRunStrict()); err != nil {
 			t.Errorf("%s: %v", name, err)
@@ -54,7 +55,7 @@ func TestEtcdSnapshotsOnARealServer(t *testing.T) {
 	if kind, _, _ := unstructured.NestedString(made.Object, "spec", "type"); kind != "Full" {
 		t.Errorf("type is %q, want Full", kind)
 	}
-	for field, value := range map[string]any{"type": "Delta", "final": true, "ttlSecondsAfterFinished": int64(5), "clusterRef": map[string]any{"name": "other"}} {
+	for field, value := range map[string]any{"type": "Delta", "final": true, "verify": true, "ttlSecondsAfterFinished": int64(5), "clusterRef": map[string]any{"name": "other"}} {
 		changed := made.DeepCopy()
 		if err := unstructured.SetNestedField(changed.Object, value, "spec", field); err != nil {
 			t.Fatal(err)
