@@ -98,6 +98,9 @@ func (r *Reconciler) observe(ctx context.Context, from source, cluster *v1alpha1
 	if err := r.observeVolumes(ctx, from, o); err != nil {
 		return nil, err
 	}
+	if err := r.observeUpgrade(ctx, from, o); err != nil {
+		return nil, err
+	}
 	r.observeSeed(o)
 	return o, nil
 }
@@ -130,6 +133,7 @@ func desiredOf(cluster *v1alpha1.EtcdCluster) (plan.Desired, error) {
 	d := plan.Desired{
 		Replicas:     int(cluster.Spec.Replicas),
 		Version:      cluster.Spec.Version,
+		Generation:   cluster.Generation,
 		ClaimsGo:     manifests.ClaimsGo(cluster),
 		RetainClaims: cluster.Spec.Storage.PersistentVolumeClaimRetentionPolicy.WhenScaled == v1alpha1.RetainPersistentVolumeClaim,
 		Deleted:      cluster.DeletionTimestamp != nil,

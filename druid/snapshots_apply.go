@@ -75,8 +75,13 @@ func orderAnnotations(uid string, kind leases.SnapshotKind) map[string]*string {
 
 // savingKind is what is ordered to have it saved.
 func savingKind(snapshot *v1alpha1.EtcdSnapshot) leases.SnapshotKind {
-	if snapshot.Spec.Final {
+	switch {
+	case snapshot.Spec.Final && snapshot.Spec.Verify:
+		return leases.SnapshotFinalVerified
+	case snapshot.Spec.Final:
 		return leases.SnapshotFinal
+	case snapshot.Spec.Verify:
+		return leases.SnapshotVerified
 	}
 	return ""
 }
@@ -173,6 +178,9 @@ func concluded(a leases.SnapshotAnswer) v1alpha1.EtcdSnapshotStatus {
 		return status
 	}
 	status.Phase, status.Message = v1alpha1.SnapshotSucceeded, "saved"
+	if a.Kind == leases.SnapshotVerified || a.Kind == leases.SnapshotFinalVerified {
+		status.Message = "saved, restored, and equal to what etcd holds"
+	}
 	if a.Object == "" {
 		status.Message = "everything was saved before"
 	}

@@ -38,6 +38,13 @@ type SnapshotKind string
 // SnapshotFinal orders, on the Lease of fulls, what is not saved yet and then a full that retention never deletes.
 const SnapshotFinal SnapshotKind = "Final"
 
+// SnapshotVerified and SnapshotFinalVerified order, on the Lease of fulls, that what is saved is restored and compared before it
+// counts as saved.
+const (
+	SnapshotVerified      SnapshotKind = "Verified"
+	SnapshotFinalVerified SnapshotKind = "FinalVerified"
+)
+
 // OrderKind is what AnnotationSnapshotOrderKind says of an order that is of a kind.
 func OrderKind(kind SnapshotKind, uid string) string { return string(kind) + "/" + uid }
 

@@ -120,6 +120,10 @@ func (d *Duty) execute(ctx context.Context, kind string, ordered leases.Snapshot
 		return d.Snapshot(ctx, kind)
 	case ordered == leases.SnapshotFinal && kind == kindFull:
 		return d.final(ctx)
+	case ordered == leases.SnapshotVerified && kind == kindFull:
+		return d.verified(ctx, func() (Artifact, error) { return d.Snapshot(ctx, kindFull) })
+	case ordered == leases.SnapshotFinalVerified && kind == kindFull:
+		return d.verified(ctx, func() (Artifact, error) { return d.final(ctx) })
 	default:
 		return Artifact{}, fmt.Errorf("order %q on the Lease for a %s: %w", ordered, kind, errOrderKind)
 	}

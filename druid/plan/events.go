@@ -31,6 +31,7 @@ func Events(before, after v1alpha1.EtcdClusterStatus) []Event {
 	}
 	memberEvents(before, after, tell)
 	leavingEvents(before, after, tell)
+	bugEvents(before, after, tell)
 	conditionEvents(before, after, tell)
 	return events
 }
@@ -56,6 +57,20 @@ func memberEvents(before, after v1alpha1.EtcdClusterStatus, tell teller) {
 	}
 }
 
+// bugEvents warn once of each release with a known bug that a member begins to run.
+func bugEvents(before, after v1alpha1.EtcdClusterStatus, tell teller) {
+	told := map[string]bool{}
+	for _, m := range before.Members {
+		told[m.Version] = true
+	}
+	for _, m := range after.Members {
+		if bug := KnownBug(m.Version); bug != "" && !told[m.Version] {
+			tell(true, v1alpha1.EventKnownBug, "", "%s", bug)
+		}
+		told[m.Version] = true
+	}
+}
+
 // leavingEvents tell of members on their way out. That one is gone is told by the step that struck its name: a record can
 // lose a name in other ways.
 func leavingEvents(before, after v1alpha1.EtcdClusterStatus, tell teller) {
@@ -72,11 +87,12 @@ func leavingEvents(before, after v1alpha1.EtcdClusterStatus, tell teller) {
 		}
 	}
 	was, is := condition(before, v1alpha1.ConditionProgressing), condition(after, v1alpha1.ConditionProgressing)
-	blocked := is.Reason == v1alpha1.ReasonScaleDownBlocked || is.Reason == v1alpha1.ReasonRollingUpdateBlocked
+	blocked := is.Reason == v1alpha1.ReasonScaleDownBlocked || is.Reason == v1alpha1.ReasonRollingUpdateBlocked ||
+		is.Reason == v1alpha1.ReasonUpgradeBlocked
 	if blocked && was.Message != is.Message {
 		tell(true, is.Reason, "", "%s", is.Message)
 	}
-	if is.Reason == v1alpha1.ReasonRollingUpdate && was.Reason != is.Reason {
+	if (is.Reason == v1alpha1.ReasonRollingUpdate || is.Reason == v1alpha1.ReasonUpgrading) && was.Reason != is.Reason {
 		tell(false, is.Reason, "", "%s", is.Message)
 	}
 }
