@@ -95,7 +95,9 @@ func (s *stage) obey() {
 	s.Helper()
 	for _, component := range []leases.Component{full, delta} {
 		if order, err := s.store("demo").SnapshotOrder(s.Context(), component); err == nil && order.Open() {
-			s.replies(component, done7(order.UID))
+			answer := done7(order.UID)
+			answer.Kind = order.Kind
+			s.replies(component, answer)
 		}
 	}
 }

@@ -107,7 +107,9 @@ func TestUpgrade(t *testing.T) {
 	back := Desired{Replicas: 3, Version: "3.5.35", Generation: 4}
 	agree := leases.UpgradeAgree
 	goes := []string{"LabelPod leaving c-a serving=false", "DeletePod outdated c-a"}
-	idle := func(o *Observed) { o.Members[2].EtcdReady, o.Members[2].Idle, o.Members[2].Serving, o.BudgetMin = false, true, false, 2 }
+	idle := func(o *Observed) {
+		o.Members[2].EtcdReady, o.Members[2].Idle, o.Members[2].Serving, o.BudgetMin = false, true, false, 2
+	}
 	tests := map[string]struct {
 		desired Desired
 		change  []func(*Observed)

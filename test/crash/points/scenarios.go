@@ -35,6 +35,8 @@ var scenarios = map[crash.Program]map[string][]string{
 		"fragmented databases":   {"defragment"},
 		"a full database":        {"compact-history", "note-defragmentation", "disarm-no-space"},
 		"a fragmented leader":    {"move-leader"},
+		"a downgrade":            {"announce-downgrade", "answer-upgrade"},
+		"a downgrade taken back": {"cancel-downgrade"},
 	},
 	crash.Druid: {
 		"creation": {
@@ -61,6 +63,7 @@ var scenarios = map[crash.Program]map[string][]string{
 			"order-snapshot", "write-snapshot-status", "write-snapshot-status:3", "clear-snapshot-order", "delete-snapshot",
 		},
 		"an edited spec":                    {"delete-pod"},
+		"an edited version":                 {"create-snapshot", "order-upgrade"},
 		"a Pod that does not tell its spec": {"adopt-pod"},
 		"a stuck member":                    {"mark-healing", "delete-pod"},
 	},
