@@ -220,8 +220,10 @@ func (r *round) announce(ctx context.Context, target string) (err error) {
 	defer func() { err = errors.Join(err, client.Close()) }()
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	defer crash.Around("announce-downgrade")()
-	if err := membership.EnableDowngrade(ctx, client, target); err != nil {
+	crash.Before("announce-downgrade")
+	err = membership.EnableDowngrade(ctx, client, target)
+	crash.After("announce-downgrade")
+	if err != nil {
 		return err
 	}
 	r.Log.WarnContext(ctx, "downgrade announced", "to", target)
@@ -236,8 +238,10 @@ func (r *round) cancelDowngrade(ctx context.Context) (err error) {
 	defer func() { err = errors.Join(err, client.Close()) }()
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	defer crash.Around("cancel-downgrade")()
-	if err := membership.CancelDowngrade(ctx, client); err != nil {
+	crash.Before("cancel-downgrade")
+	err = membership.CancelDowngrade(ctx, client)
+	crash.After("cancel-downgrade")
+	if err != nil {
 		return err
 	}
 	r.Log.WarnContext(ctx, "downgrade cancelled")
