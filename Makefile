@@ -17,7 +17,11 @@ GOLANGCI_LINT := go tool -modfile=tools/go.mod golangci-lint
 E2E := ./test/e2e
 # The model is plain arithmetic on one goroutine per walk: the race detector finds nothing in it and makes it ten times slower.
 MODEL := ./test/model
-FAST = $$(go list ./... | grep -v -e '/test/e2e$$' -e /test/model)
+# The longest come first, lest they run when all others have ended.
+LONGEST := ./druid ./agent/leader ./agent/bootstrap ./test/crash
+FAST = $(LONGEST) $$(go list ./... | grep -v -e '/test/e2e$$' -e /test/model)
+# Most tests wait for servers most of the time.
+AT_ONCE := -p $(shell echo $$(($$(nproc) * 2)))
 
 # $(call step,NAME,COMMANDS) runs one step of a longer target and tells how long it took.
 define step
@@ -80,19 +84,27 @@ test: ## Run everything: formatting, lint, generated files, tests with the race 
 
 .PHONY: test-fast
 test-fast: ## Run unit and component tests (etcd, kube-apiserver; no rig), without the race detector.
-	@go test $(FAST)
+	@go test $(AT_ONCE) $(FAST)
 
 .PHONY: test-race
 test-race: ## Run unit and component tests with the race detector.
-	@CGO_ENABLED=1 GOFLAGS="$(filter-out -trimpath,$(GOFLAGS))" go test -race -timeout 40m $(FAST)
+	@CGO_ENABLED=1 GOFLAGS="$(filter-out -trimpath,$(GOFLAGS))" go test -race -timeout 40m $(AT_ONCE) $(FAST)
 
 .PHONY: model
 model: ## Walk and search the model of the protocol by the real decisions. More: go test ./test/model -args -model.steps 30000000
 	@go test $(MODEL) -timeout 40m
 
+# The stories that need a rig for themselves wait most of the time, so they run on one beside that of all others.
 .PHONY: e2e
-e2e: ## Run the end-to-end tests on a rig of their own. One story: make e2e RUN=TestName
+e2e: ## Run the end-to-end tests on two rigs of their own. One story: make e2e RUN=TestName
+ifneq ($(RUN)$(RIG_NAME),)
 	@go test $(E2E) -count=1 -v -timeout 40m $(if $(RUN),-run '$(RUN)')
+else
+	@d=$$(mktemp -d); alone=; trap 'kill $$alone 2>/dev/null || true; rm -rf "$$d"' EXIT; \
+	go test -c -o "$$d/e2e" $(E2E); cd $(E2E); stories=("$$d/e2e" -test.v -test.timeout 40m -stories); \
+	"$${stories[@]}" alone >"$$d/alone" 2>&1 & alone=$$!; code=0; "$${stories[@]}" beside || code=$$?; \
+	wait $$alone || code=$$?; echo "=== stories that run alone"; cat "$$d/alone"; exit $$code
+endif
 
 # Backups are measured without a rig, and end in one line: name key=value …
 BACKUP_BENCHES := full delta restore idle

@@ -57,6 +57,7 @@ type Agent struct {
 	renewer      *leases.Renewer
 	election     *leases.Election
 	duties       *leader.Duties
+	takeover     *leader.Takeover
 	backups      *backups.Duty
 	facts        *facts
 	beats        *beats
@@ -95,7 +96,12 @@ func New(o Options) (*Agent, error) {
 	a.renewer = leases.NewRenewer(store, c.Member, c.PodUID, a.renewal, o.Log)
 	a.renewer.Renewed = func(err error) { a.beats.beat(loopRenewer); a.metrics.renewed(err) }
 	a.election = leases.NewElection(kubernetes, c.Namespace, c.Cluster, c.Member, o.Log)
-	a.duties = leader.New(a.leaderOptions(store))
+	duties := a.leaderOptions(store)
+	a.duties = leader.New(duties)
+	a.takeover = &leader.Takeover{
+		Store: store, Dial: duties.Dial, Local: duties.Local, Self: duties.Self, PeerURL: duties.PeerURL, Log: o.Log,
+		Adopted: a.adopted,
+	}
 	if a.backups, err = a.newBackups(store); err != nil {
 		return nil, err
 	}
@@ -127,9 +133,10 @@ func (a *Agent) leaderOptions(store *leases.Store) leader.Options {
 				ClusterID: uint64(stamp.ClusterID), MemberID: uint64(stamp.MemberID), Member: c.Member, PodUID: c.PodUID,
 			}, known && stamp.Formed
 		},
-		PeerURL:  func(name string) string { return a.options.Transport.URL(a.host(name), c.PeerPort) },
-		Grace:    func() time.Duration { return time.Duration(a.live.Current().SuperfluousGracePeriod) },
-		Complete: a.bootstrapper.CompleteRecord,
+		PeerURL:      func(name string) string { return a.options.Transport.URL(a.host(name), c.PeerPort) },
+		Grace:        func() time.Duration { return time.Duration(a.live.Current().SuperfluousGracePeriod) },
+		RemoveOthers: func() bool { return a.live.Current().RemoveOthers },
+		Complete:     a.bootstrapper.CompleteRecord,
 		Defrag: func(now time.Time) leader.DefragPolicy {
 			live := a.live.Current()
 			return defragPolicy(live.Defragmentation, live.Backup != nil, c.QuotaBackendBytes, now)
@@ -150,6 +157,7 @@ func (a *Agent) Run(ctx context.Context) error {
 		loopObserver: a.observer.Run,
 		loopRenewer:  a.renewer.Run,
 		"leader":     a.lead,
+		"takeover":   a.takeover.Run,
 		"backups":    a.backUp,
 		"proofs":     a.backups.Prove,
 		"config":     a.live.Run,
@@ -185,6 +193,12 @@ func (a *Agent) lead(ctx context.Context) error {
 		}
 		_ = group.Wait() // keep has told what went wrong
 	})
+}
+
+// adopted says whether our raft group was there before the cluster.
+func (a *Agent) adopted() bool {
+	stamp, known := a.bootstrapper.Identity()
+	return known && stamp.Guests != ""
 }
 
 // looked is told of every look at our own etcd.

@@ -32,7 +32,10 @@ import (
 	"github.com/etcd-druid/druid/test/rig/binaries"
 )
 
-func TestMain(m *testing.M) { os.Exit(env.Main(m)) }
+func TestMain(m *testing.M) {
+	env.ManyAtOnce()
+	os.Exit(env.Main(m))
+}
 
 const member = "demo-abcde"
 
@@ -84,8 +87,10 @@ func (c *cut) cut() {
 	c.conns = nil
 }
 
+// newPod makes a member for a test that runs beside others.
 func newPod(t *testing.T, reloadable config.Reloadable) *pod {
 	t.Helper()
+	t.Parallel()
 	built := build(t)
 	admin := env.APIServer(t)
 	p := &pod{t: t, namespace: env.Namespace(t, admin), cut: &cut{}}

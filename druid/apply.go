@@ -65,6 +65,7 @@ func (r *Reconciler) take(ctx context.Context, o *observation, step plan.Step) e
 	act := map[plan.Kind]func(context.Context, *observation, plan.Step) error{
 		plan.ApplyObject:         r.applyObject,
 		plan.ApplyBudget:         r.applyBudget,
+		plan.DeleteBudget:        r.deleteBudget,
 		plan.CreateLeaderLease:   r.createLeaderLease,
 		plan.CreateSnapshotLease: r.createSnapshotLease,
 		plan.DeleteSnapshotLease: r.deleteSnapshotLease,
@@ -75,6 +76,7 @@ func (r *Reconciler) take(ctx context.Context, o *observation, step plan.Step) e
 		plan.LabelPod:            r.labelPod,
 		plan.DeletePod:           r.deletePod,
 		plan.AdoptPod:            r.adoptPod,
+		plan.ReplaceAgent:        r.replaceAgent,
 		plan.RetireLease:         r.retireLease,
 		plan.UnretireLease:       r.unretireLease,
 		plan.DeleteClaim:         r.deleteClaim,

@@ -61,6 +61,8 @@ type metadataPatch struct {
 	Annotations     map[string]*string `json:"annotations,omitempty"`
 	// OwnerReferences replace the list as a whole, so they need a resource version.
 	OwnerReferences *[]metav1.OwnerReference `json:"ownerReferences,omitempty"`
+	// Finalizers likewise.
+	Finalizers *[]string `json:"finalizers,omitempty"`
 }
 
 func (r *Reconciler) patchMetadata(ctx context.Context, object client.Object, patch metadataPatch) error {
@@ -69,11 +71,15 @@ func (r *Reconciler) patchMetadata(ctx context.Context, object client.Object, pa
 
 // mergePatch writes the patch of an object, whose metadata tell of which one.
 func (r *Reconciler) mergePatch(ctx context.Context, object client.Object, patch map[string]any) error {
+	return r.patch(ctx, object, types.MergePatchType, patch)
+}
+
+func (r *Reconciler) patch(ctx context.Context, object client.Object, kind types.PatchType, patch map[string]any) error {
 	raw, err := json.Marshal(patch)
 	if err != nil {
 		return err
 	}
-	err = r.client.Patch(ctx, object, client.RawPatch(types.MergePatchType, raw), client.FieldOwner(fieldOwner))
+	err = r.client.Patch(ctx, object, client.RawPatch(kind, raw), client.FieldOwner(fieldOwner))
 	if otherUID(err) {
 		// To the API server this is an attempt to change the UID; to us it says that the plan is old.
 		return apierrors.NewConflict(schema.GroupResource{}, object.GetName(), err)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -34,6 +35,19 @@ func (r *Reconciler) applyBudget(ctx context.Context, o *observation, step plan.
 	}
 	defer crash.Around("apply-budget")()
 	return r.applyOurs(ctx, o, budget, o.observed.Budget)
+}
+
+// deleteBudget takes away what nothing is counted by, if it is ours.
+func (r *Reconciler) deleteBudget(ctx context.Context, o *observation, _ plan.Step) error {
+	budget := &policyv1.PodDisruptionBudget{}
+	if err := r.live.Get(ctx, key(o, manifests.DisruptionBudgetName(o.cluster.Name)), budget); err != nil {
+		return client.IgnoreNotFound(err)
+	}
+	if !ours(o.cluster, budget) {
+		return &foreignError{kind: "PodDisruptionBudget", name: budget.Name}
+	}
+	defer crash.Around("delete-budget")()
+	return client.IgnoreNotFound(r.client.Delete(ctx, budget, client.Preconditions{UID: &budget.UID}))
 }
 
 // applyOurs writes the object by server-side apply. One that the caches do not have is made, and only made. What exists is

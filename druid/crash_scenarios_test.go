@@ -8,6 +8,7 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -32,6 +33,8 @@ type scenario struct {
 	reached func(s *stage, names []string) error
 	// deaf agents answer no request to remove a member.
 	deaf bool
+	// ends: kubelets also end the Pods of listed members that are deleted, and no agent renews without its Pod.
+	ends bool
 }
 
 var crashScenarios = map[string]scenario{
@@ -156,6 +159,21 @@ var crashScenarios = map[string]scenario{
 			return errors.Join(err, s.gone("passing", &v1alpha1.EtcdSnapshot{}), s.ordered(full, ""))
 		},
 	},
+	"a backup that goes along": {
+		replicas: 1, formed: true,
+		prepare: func(s *stage, _ []string) {
+			s.patchCluster(backupsOn)
+			s.eventually("backups begin", func() error { return s.snapshotLeases(true) })
+		},
+		change: func(s *stage, _ []string) {
+			snapshot := etcdSnapshot(s.namespace, "along", v1alpha1.SnapshotFull)
+			snapshot.Spec.TTLSecondsAfterFinished, snapshot.Spec.DeletionPolicy = new(int32(0)), v1alpha1.SnapshotDelete
+			s.asks(snapshot)
+		},
+		reached: func(s *stage, _ []string) error {
+			return errors.Join(s.gone("along", &v1alpha1.EtcdSnapshot{}), s.ordered(full, ""))
+		},
+	},
 	"an edited spec": {
 		replicas: 3, formed: true,
 		change: func(s *stage, _ []string) { s.patchCluster(`{"spec":{"resources":{"requests":{"cpu":"123m"}}}}`) },
@@ -187,10 +205,25 @@ var crashScenarios = map[string]scenario{
 			return errors.New("the Pod is not marked")
 		},
 	},
+	"a pause": {
+		replicas: 1, formed: true, ends: true,
+		prepare: func(s *stage, names []string) { s.alone(names[0]) },
+		change:  func(s *stage, _ []string) { s.patchCluster(`{"spec":{"replicas":0}}`) },
+		reached: func(s *stage, names []string) error {
+			return errors.Join(s.gone(names[0], &corev1.Pod{}), s.gone(manifests.DisruptionBudgetName("demo"), &policyv1.PodDisruptionBudget{}), s.paused(names[0]))
+		},
+	},
+	"another agent image": {
+		replicas: 1, formed: true,
+		change: func(s *stage, names []string) {
+			s.patchPod(names[0], `{"metadata":{"annotations":{"`+manifests.AnnotationAgentImage+`":"older"}}}`)
+		},
+		reached: func(s *stage, names []string) error { return s.agentGiven(names[0]) },
+	},
 	"a stuck member": {
 		replicas: 3, formed: true,
 		change: func(s *stage, names []string) {
-			s.node("node-1", true)
+			s.node(s.nodeName(), true)
 			s.kubelet(names[2], false)
 		},
 		reached: func(s *stage, names []string) error { return s.terminating(names[2]) },
@@ -304,13 +337,18 @@ func (s *stage) owned(names []string, count int) error {
 
 // second is one in the life of the cluster: the agents of formed members renew, the leader's removes whom it is asked to
 // remove, and kubelets and the volumes' protection let go what belongs to nobody listed.
-func (s *stage) second(names []string, deaf bool) {
+func (s *stage) second(names []string, scenario scenario) {
 	s.Helper()
 	record, err := s.record("demo")
 	for i, name := range names {
 		if err == nil && !record.Lists(name) {
 			s.sweep(name)
 			continue
+		}
+		if scenario.ends {
+			if s.sweep(name); s.gone(name, &corev1.Pod{}) == nil {
+				continue
+			}
 		}
 		role := leases.RoleMember
 		if i == 0 {
@@ -320,7 +358,7 @@ func (s *stage) second(names []string, deaf bool) {
 	}
 	s.obey()
 	s.compares(leases.UpgradeAgree, "")
-	if slot := record.Retiring; slot != nil && !deaf {
+	if slot := record.Retiring; slot != nil && !scenario.deaf {
 		if mark := s.mark(slot.Member); mark.State == leases.RetireRequested && slot.Orders(slot.Member, mark) {
 			s.answer(slot.Member, done)
 		}

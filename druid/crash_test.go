@@ -19,7 +19,7 @@ type performance struct {
 	founders []string
 }
 
-func (p *performance) second() { p.stage.second(p.founders, p.scenario.deaf) }
+func (p *performance) second() { p.stage.second(p.founders, p.scenario) }
 
 // performances of one scenario. What needs no druid of its own is done by one for all of them.
 type performances []*performance
@@ -47,10 +47,10 @@ func TestADruidThatDiesAtAnyPointIsCarriedOn(t *testing.T) {
 		}
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			undisturbed := &performance{stage: newStage(t), scenario: scenario}
+			undisturbed := &performance{stage: anotherStage(t), scenario: scenario}
 			all := performances{undisturbed}
 			for _, point := range calls {
-				all = append(all, &performance{stage: newStage(t), scenario: scenario, point: point})
+				all = append(all, &performance{stage: anotherStage(t), scenario: scenario, point: point})
 			}
 			all.eve()
 			for _, p := range all[1:] {

@@ -29,7 +29,7 @@ func TestScaleDownIsTakenBackUntilAnAgentClaimedIt(t *testing.T) {
 		if got := s.members("demo", 3); !cmp.Equal(got, names) {
 			t.Errorf("members are %v, want %v", got, names)
 		}
-		s.condition("demo", v1alpha1.ConditionProgressing, metav1.ConditionFalse, v1alpha1.ReasonUpToDate)
+		s.condition("demo", v1alpha1.ConditionProgressing, metav1.ConditionFalse, v1alpha1.ReasonReconciled)
 		s.eventually("send clients to it again", func() error {
 			var pod corev1.Pod
 			err := s.fetch(member, &pod)
@@ -60,12 +60,10 @@ func TestScaleDownIsTakenBackUntilAnAgentClaimedIt(t *testing.T) {
 			s.scale("demo", 3)
 			kept(t, s, names, member)
 		},
-		"for a pause, which removes nobody": func(t *testing.T, s *stage, names []string) {
-			s.scale("demo", 1)
+		"on the way to a pause": func(t *testing.T, s *stage, names []string) {
+			s.scale("demo", 0)
 			member := s.requested().Member
 			s.leaving(member, v1alpha1.LeaveRequested)
-			s.scale("demo", 0)
-			s.condition("demo", v1alpha1.ConditionProgressing, metav1.ConditionFalse, v1alpha1.ReasonScaleDownPending)
 			s.scale("demo", 3)
 			kept(t, s, names, member)
 		},

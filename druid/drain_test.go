@@ -96,7 +96,7 @@ func TestScaleDownGoesStepByStepThroughAnyDruid(t *testing.T) {
 	s.answer(second.Member, done)
 	s.struck(second.Member)
 	s.swept(second.Member)
-	s.condition("demo", v1alpha1.ConditionProgressing, metav1.ConditionFalse, v1alpha1.ReasonUpToDate)
+	s.condition("demo", v1alpha1.ConditionProgressing, metav1.ConditionFalse, v1alpha1.ReasonReconciled)
 	s.minAvailable(1)
 	if got := s.members("demo", 1); got[0] != names[0] {
 		t.Errorf("%v is left, want the leader %s", got, names[0])
@@ -156,7 +156,7 @@ func TestUnreadableLeaseOrMarkStopsTheDrainAndNothingElse(t *testing.T) {
 				t.Errorf("message %q does not name %s", condition.Message, slot.Member)
 			}
 			s.scale("demo", 3)
-			s.condition("demo", v1alpha1.ConditionProgressing, metav1.ConditionFalse, v1alpha1.ReasonUpToDate)
+			s.condition("demo", v1alpha1.ConditionProgressing, metav1.ConditionFalse, v1alpha1.ReasonReconciled)
 			if record, err := s.record("demo"); err != nil || record.Retiring == nil || !cmp.Equal(record.Members, names) {
 				t.Errorf("record is %+v, %v; want slot and names as they were", record, err)
 			}
@@ -197,7 +197,7 @@ func TestJoinersThatNeverJoinedAreWithdrawn(t *testing.T) {
 	if got := s.members("demo", 3); !cmp.Equal(got, names) {
 		t.Errorf("members are %v, want %v", got, names)
 	}
-	s.condition("demo", v1alpha1.ConditionProgressing, metav1.ConditionFalse, v1alpha1.ReasonUpToDate)
+	s.condition("demo", v1alpha1.ConditionProgressing, metav1.ConditionFalse, v1alpha1.ReasonReconciled)
 }
 
 func TestClusterThatNeverFormedDropsNamesAtOnce(t *testing.T) {
@@ -220,7 +220,7 @@ func TestClusterThatNeverFormedDropsNamesAtOnce(t *testing.T) {
 		t.Errorf("%v is left, want the seed %s", got, record.Seed)
 	}
 	s.form("demo", []string{record.Seed})
-	s.condition("demo", v1alpha1.ConditionProgressing, metav1.ConditionFalse, v1alpha1.ReasonUpToDate)
+	s.condition("demo", v1alpha1.ConditionProgressing, metav1.ConditionFalse, v1alpha1.ReasonReconciled)
 }
 
 func TestRetainedClaimIsNobodys(t *testing.T) {
@@ -270,6 +270,6 @@ func TestTwoDruidsRemoveEachMemberOnce(t *testing.T) {
 	if got := s.members("demo", 1); got[0] != names[0] {
 		t.Errorf("%v is left, want the leader %s", got, names[0])
 	}
-	s.condition("demo", v1alpha1.ConditionProgressing, metav1.ConditionFalse, v1alpha1.ReasonUpToDate)
+	s.condition("demo", v1alpha1.ConditionProgressing, metav1.ConditionFalse, v1alpha1.ReasonReconciled)
 	s.eventually("rest", func() error { return s.rests() })
 }

@@ -24,12 +24,16 @@ func (r *Reconciler) event(o *observation, e plan.Event, action string) {
 	if e.Member != "" {
 		related = &corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: o.cluster.Namespace, Name: e.Member}
 	}
-	note := e.Note
-	if len(note) > maxNote {
-		note = strings.ToValidUTF8(note[:maxNote], "") + "…"
-	}
 	r.metrics.events.WithLabelValues(kind, e.Reason).Inc()
-	r.recorder.Eventf(o.cluster, related, kind, e.Reason, action, "%s", note)
+	r.recorder.Eventf(o.cluster, related, kind, e.Reason, action, "%s", noted(e.Note))
+}
+
+// noted is a note of a length that the API server accepts.
+func noted(note string) string {
+	if len(note) > maxNote {
+		return strings.ToValidUTF8(note[:maxNote], "") + "…"
+	}
+	return note
 }
 
 // tell tells of a step that was taken.

@@ -66,7 +66,7 @@ func TestVolumesGrowInPlaceAndNoQuotaIsAboveThem(t *testing.T) {
 	}
 	c.after(settled)
 	c.isGoing("in the end", names)
-	if p := c.progressing(); p.Reason != v1alpha1.ReasonUpToDate {
+	if p := c.progressing(); p.Reason != v1alpha1.ReasonReconciled {
 		t.Errorf("in the end it is %+v", p)
 	}
 	if got := c.uids(names, &corev1.PersistentVolumeClaim{}); len(got) != len(claims) || got[names[0]] != claims[names[0]] {
@@ -110,7 +110,7 @@ func TestDriverThatGrowsAtAMountGetsOnePodAfterAnother(t *testing.T) {
 	c.resized(names[1], "8Gi")
 	c.after(settled)
 	c.isGoing("in the end", names)
-	if p := c.progressing(); p.Reason != v1alpha1.ReasonUpToDate || c.notExpanded() != "" {
+	if p := c.progressing(); p.Reason != v1alpha1.ReasonReconciled || c.notExpanded() != "" {
 		t.Errorf("in the end it is %+v, and %q", p, c.notExpanded())
 	}
 }

@@ -46,6 +46,7 @@ type stage struct {
 	client.Client // of an administrator
 	config        *rest.Config
 	namespace     string
+	user          string // who druid is, druidUser where it is empty
 	calls         *calls
 	druids        []*Druid
 	// beat renews Leases while the test waits, or nil.
@@ -111,8 +112,15 @@ func (c *calls) since(n int) []string {
 	return slices.Clone(c.made[n:])
 }
 
-// newStage makes a namespace; no druid works in it yet.
-func newStage(t testing.TB) *stage {
+// newStage makes a namespace for a test that runs beside others; no druid works in it yet.
+func newStage(t *testing.T) *stage {
+	t.Helper()
+	t.Parallel()
+	return anotherStage(t)
+}
+
+// anotherStage is newStage for a test that has a stage already, or that runs alone.
+func anotherStage(t *testing.T) *stage {
 	t.Helper()
 	config := env.APIServer(t)
 	c, err := client.New(config, client.Options{Scheme: newScheme()})
@@ -158,6 +166,9 @@ func (s *stage) startDruid(change ...func(*Options)) (stop func()) {
 	}
 	config := rest.CopyConfig(s.config)
 	config.Impersonate.UserName = druidUser
+	if s.user != "" {
+		config.Impersonate.UserName = s.user
+	}
 	config.Impersonate.Groups = []string{"system:serviceaccounts", "system:authenticated"}
 	config.Wrap(s.calls.RoundTrip)
 	ctx, cancel := context.WithCancel(s.Context())
@@ -335,6 +346,9 @@ func (s *stage) end(name string) {
 	}
 }
 
+// nodeName is the Node of all Pods that the test binds to none of its own. It is there if the test makes it.
+func (s *stage) nodeName() string { return s.namespace + "-node" }
+
 // kubelet reports that the Pod's containers run, and whether its etcd is ready.
 func (s *stage) kubelet(name string, ready bool) {
 	s.Helper()
@@ -344,7 +358,7 @@ func (s *stage) kubelet(name string, ready bool) {
 			return err
 		}
 		if pod.Spec.NodeName == "" {
-			binding := &corev1.Binding{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: s.namespace}, Target: corev1.ObjectReference{Kind: "Node", Name: "node-1"}}
+			binding := &corev1.Binding{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: s.namespace}, Target: corev1.ObjectReference{Kind: "Node", Name: s.nodeName()}}
 			if err := s.SubResource("binding").Create(s.Context(), &pod, binding); err != nil {
 				return err
 			}
@@ -441,7 +455,7 @@ func (s *stage) whole(count int32) []string {
 	names := s.members(cluster, int(count))
 	s.form(cluster, names)
 	s.condition(cluster, v1alpha1.ConditionAllMembersReady, metav1.ConditionTrue, v1alpha1.ReasonAllReady)
-	s.condition(cluster, v1alpha1.ConditionProgressing, metav1.ConditionFalse, v1alpha1.ReasonUpToDate)
+	s.condition(cluster, v1alpha1.ConditionProgressing, metav1.ConditionFalse, v1alpha1.ReasonReconciled)
 	return names
 }
 

@@ -18,33 +18,46 @@ import (
 type clocked struct {
 	*stage
 	*Reconciler
-	at time.Time
+	at    time.Time
+	deeds *calls
 }
 
 // clocked returns a druid that has seen nothing yet.
-func (s *stage) clocked() *clocked {
+func (s *stage) clocked(change ...func(*Reconciler)) *clocked {
 	s.Helper()
 	as := *s
+	deeds := &calls{}
 	as.config = rest.CopyConfig(s.config)
+	as.config.Wrap(deeds.RoundTrip)
 	as.config.Impersonate.UserName = druidUser
 	as.config.Impersonate.Groups = []string{"system:serviceaccounts", "system:authenticated"}
 	var err error
 	if as.Client, err = client.New(as.config, client.Options{Scheme: newScheme()}); err != nil {
 		s.Fatal(err)
 	}
-	c := &clocked{stage: s, Reconciler: as.reconciler(as.Client), at: time.Now()}
+	c := &clocked{stage: s, Reconciler: as.reconciler(as.Client), at: time.Now(), deeds: deeds}
 	c.now = func() time.Time { return c.at }
+	for _, f := range change {
+		f(c.Reconciler)
+	}
 	c.pass()
 	return c
 }
 
-// pass lets druid work until it has nothing left to do.
+// pass lets druid work until it has nothing left to do: until it wrote nothing twice in a row, for what the first of these
+// passes saw may be what the second acts upon.
 func (c *clocked) pass() {
 	c.Helper()
 	const passes = 6 // an announcement, a deed, and what follows from it, with room for lost compare-and-sets
-	for range passes {
+	idle := 0
+	for i := 0; i < passes && idle < 2; i++ {
+		before := len(c.deeds.writes())
 		if err := c.reconcile(c.Reconciler); err != nil {
 			c.Fatal(err)
+		}
+		idle++
+		if len(c.deeds.writes()) > before {
+			idle = 0
 		}
 	}
 }

@@ -25,6 +25,14 @@ type memory struct {
 	since map[fact]time.Time
 	// values are what facts were about that hold only as long as that stays the same.
 	values map[fact]string
+	// renewals are the states of Leases at which facts were first seen.
+	renewals map[fact]firstRenewal
+}
+
+// firstRenewal is the state of a Lease when what about says was first seen.
+type firstRenewal struct {
+	about   string
+	renewal renewal
 }
 
 // renewal identifies one state of a Lease.
@@ -47,6 +55,7 @@ func newMemory() *memory {
 		confirmed: map[types.NamespacedName]renewal{},
 		since:     map[fact]time.Time{},
 		values:    map[fact]string{},
+		renewals:  map[fact]firstRenewal{},
 	}
 }
 
@@ -127,6 +136,20 @@ func (m *memory) note(f fact, value string) {
 	}
 }
 
+// renewedSince says whether the Lease was renewed after what was about that first. As long as it does not hold nothing is noted.
+func (m *memory) renewedSince(f fact, about string, holds bool, now renewal) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	first, known := m.renewals[f]
+	if !known || first.about != about {
+		if holds {
+			m.renewals[f] = firstRenewal{about, now}
+		}
+		return false
+	}
+	return first.renewal != now
+}
+
 // forgetCluster drops the facts of a cluster that is gone.
 func (m *memory) forgetCluster(uid types.UID) {
 	m.mu.Lock()
@@ -139,6 +162,11 @@ func (m *memory) forgetCluster(uid types.UID) {
 	for f := range m.values {
 		if f.cluster == uid {
 			delete(m.values, f)
+		}
+	}
+	for f := range m.renewals {
+		if f.cluster == uid {
+			delete(m.renewals, f)
 		}
 	}
 }

@@ -111,9 +111,9 @@ func withoutComments(text string) string {
 	return b.String()
 }
 
-// The caches of a druid that leads are what is counted.
+// The caches of a druid that leads are what is counted. The registry is the process's, so no other druid may run in it.
 func TestRunningDruidCountsItsClusters(t *testing.T) {
-	s := newStage(t)
+	s := anotherStage(t)
 	s.startDruid()
 	s.createCluster("demo", 3)
 	s.eventually("count the cluster", func() error {

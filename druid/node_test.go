@@ -34,7 +34,7 @@ func onNodes(t *testing.T, local bool) (c *clocked, names, nodes []string) {
 	}
 	s.form("demo", names)
 	s.condition("demo", v1alpha1.ConditionAllMembersReady, metav1.ConditionTrue, v1alpha1.ReasonAllReady)
-	s.condition("demo", v1alpha1.ConditionProgressing, metav1.ConditionFalse, v1alpha1.ReasonUpToDate)
+	s.condition("demo", v1alpha1.ConditionProgressing, metav1.ConditionFalse, v1alpha1.ReasonReconciled)
 	stop()
 	return s.clocked(), names, nodes
 }

@@ -32,7 +32,9 @@ type unshared struct{ client.Reader }
 
 // observation is what one pass saw, and the objects behind it.
 type observation struct {
+	// cluster with the spec that was adopted.
 	cluster  *v1alpha1.EtcdCluster
+	lock     lock
 	desired  plan.Desired
 	observed plan.Observed
 
@@ -58,8 +60,13 @@ func (o *observation) lookAgain(d time.Duration) {
 // observe reads what belongs to the cluster. record, if there is one, is a younger state of the cluster record than the
 // source may know. It writes nothing.
 func (r *Reconciler) observe(ctx context.Context, from source, cluster *v1alpha1.EtcdCluster, record *coordinationv1.Lease) (*observation, error) {
+	locked, lock, err := lockedOf(cluster)
+	if err != nil {
+		return nil, err
+	}
 	o := &observation{
-		cluster: cluster,
+		cluster: locked,
+		lock:    lock,
 		leases:  map[string]*coordinationv1.Lease{},
 		claims:  map[string]*corev1.PersistentVolumeClaim{},
 		pods:    map[string]*corev1.Pod{},
@@ -71,15 +78,18 @@ func (r *Reconciler) observe(ctx context.Context, from source, cluster *v1alpha1
 	if record != nil {
 		o.leases[record.Name] = record
 	}
-	desired, err := desiredOf(cluster)
+	desired, err := desiredOf(locked)
 	if err != nil {
 		return nil, err
 	}
 	o.desired = desired
+	o.desired.Generation = lock.generation
 	o.observeRecord()
 	if err := r.observeMembers(ctx, o); err != nil {
 		return nil, err
 	}
+	r.observePause(o)
+	r.observeAgents(o)
 	if err := r.observeBackup(ctx, o); err != nil {
 		return nil, err
 	}
@@ -102,6 +112,8 @@ func (r *Reconciler) observe(ctx context.Context, from source, cluster *v1alpha1
 		return nil, err
 	}
 	r.observeSeed(o)
+	observeSaving(o)
+	r.observeLock(o)
 	return o, nil
 }
 
@@ -133,12 +145,13 @@ func desiredOf(cluster *v1alpha1.EtcdCluster) (plan.Desired, error) {
 	d := plan.Desired{
 		Replicas:     int(cluster.Spec.Replicas),
 		Version:      cluster.Spec.Version,
-		Generation:   cluster.Generation,
 		ClaimsGo:     manifests.ClaimsGo(cluster),
 		RetainClaims: cluster.Spec.Storage.PersistentVolumeClaimRetentionPolicy.WhenScaled == v1alpha1.RetainPersistentVolumeClaim,
+		RemoveOthers: manifests.RemovesOthers(cluster),
 		Deleted:      cluster.DeletionTimestamp != nil,
 		Backup:       cluster.Spec.Backup != nil,
 		BackupTold:   plan.BackupToldBy(cluster.Status.Conditions),
+		PauseTold:    plan.PauseToldBy(cluster.Status.Conditions),
 	}
 	if err := manifests.BackupProblem(cluster); err != nil {
 		d.BackupProblem = oneLine(err.Error())

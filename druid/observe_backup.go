@@ -26,12 +26,16 @@ func (r *Reconciler) observeBackup(ctx context.Context, o *observation) error {
 	return err
 }
 
+// toldNothing is the fact that nobody renewed the Lease yet.
+func toldNothing(lease string) string { return "nothing told by " + lease }
+
 func (r *Reconciler) observeSnapshot(ctx context.Context, o *observation, component leases.Component) (plan.Snapshot, error) {
 	lease := o.leases[leases.SnapshotName(o.cluster.Name, component)]
 	s := plan.Snapshot{Lease: leaseState(o.cluster, lease), Liveness: leases.Unknown}
 	if s.Lease != plan.LeaseOurs || !o.desired.Backup {
 		return s, nil
 	}
+	paused := plan.Paused(o.desired, o.observed)
 	if says, err := leases.DecodeBackup(lease); err == nil {
 		s.Says = says
 	}
@@ -39,6 +43,9 @@ func (r *Reconciler) observeSnapshot(ctx context.Context, o *observation, compon
 		var unreadable error
 		s.Verified, unreadable = leases.DecodeVerification(lease)
 		s.Unreadable = unreadable != nil
+	}
+	if paused {
+		return s, nil
 	}
 	liveness, err := r.liveness(ctx, lease, r.now())
 	if err != nil {
@@ -48,7 +55,7 @@ func (r *Reconciler) observeSnapshot(ctx context.Context, o *observation, compon
 	// The agents may begin when the cluster has formed and they reach the store, and with deltas when there is a full.
 	due := s.Liveness == leases.Never && o.observed.RecordState == plan.RecordFormed && len(o.observed.Unattached) == 0 &&
 		(component == leases.ComponentFullSnapshot || o.observed.Full.Says.EverSaved())
-	lasts, left := r.memory.lasts(fact{o.cluster.UID, "nothing told by " + lease.Name}, due, leases.DurationOf(lease), r.now())
+	lasts, left := r.memory.lasts(fact{o.cluster.UID, toldNothing(lease.Name)}, due, leases.DurationOf(lease), r.now())
 	o.lookAgain(left)
 	if lasts {
 		s.Liveness = leases.Stale

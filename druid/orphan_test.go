@@ -135,7 +135,7 @@ func TestSlotOfAMemberThatDoesNotComeBackIsGivenBack(t *testing.T) {
 	}
 
 	// A Pod of that name that runs takes it over by itself.
-	c.node("node-1", true)
+	c.node(c.nodeName(), true)
 	c.kubelet(holder, false)
 	c.pass()
 	c.editRecord(func(r *leases.Record) { r.Replacing = slot("a Pod that is gone") })

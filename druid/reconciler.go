@@ -48,7 +48,8 @@ type Reconciler struct {
 // conflictPatience is how soon druid looks again at a name that is taken: nothing tells when it becomes free.
 const conflictPatience = 30 * time.Second
 
-// Reconcile observes, plans, takes the steps and writes the status if it changed.
+// Reconcile observes, plans, takes the steps and writes the status if it changed. What it works towards is the spec that was
+// adopted (see lock), never one that was edited a moment ago.
 func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	cluster := &v1alpha1.EtcdCluster{}
 	if err := r.client.Get(ctx, request.NamespacedName, cluster); err != nil {
@@ -63,14 +64,13 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 		return reconcile.Result{}, nil // Kubernetes deletes what the cluster owns
 	}
 	o, refused, stepErr := r.advance(ctx, cluster)
-	if o == nil {
-		return reconcile.Result{}, stepErr
-	}
-	if err := r.writeStatus(ctx, o, refused); err != nil {
-		stepErr = errors.Join(stepErr, err)
-	}
-	if len(refused) > 0 {
-		o.lookAgain(conflictPatience)
+	if o != nil {
+		if err := r.writeStatus(ctx, o, refused); err != nil {
+			stepErr = errors.Join(stepErr, err)
+		}
+		if len(refused) > 0 {
+			o.lookAgain(conflictPatience)
+		}
 	}
 	switch {
 	case stepErr == nil:
@@ -87,16 +87,23 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 const (
 	// staleCachePause before another pass after a lost compare-and-set. The watch is usually milliseconds behind.
 	staleCachePause = 200 * time.Millisecond
-	// maxPlans in one pass: one may make the record, one may add names to it, the last takes the steps.
-	maxPlans = 3
+	// maxPlans in one pass: one may adopt the spec, one may make the record, one may add names to it, the last takes the steps.
+	maxPlans = 4
 )
 
-// advance observes and takes steps until a plan leaves the record alone.
+// advance observes and takes steps until a plan leaves the spec and the record alone. Without an observation nothing was done
+// by one, and err says why.
 func (r *Reconciler) advance(ctx context.Context, cluster *v1alpha1.EtcdCluster) (o *observation, refused []plan.Problem, err error) {
 	var record *coordinationv1.Lease
 	for range maxPlans {
 		if o, err = r.observe(ctx, r.cached, cluster, record); err != nil {
 			return nil, nil, err
+		}
+		if o.lock.adoption.Rule != "" {
+			if cluster, err = r.adopt(ctx, o); err != nil {
+				return nil, nil, err
+			}
+			continue
 		}
 		steps := plan.Steps(o.desired, o.observed)
 		if len(steps) == 0 || steps[0].Stage != plan.StageRecord {
@@ -128,7 +135,8 @@ func (r *Reconciler) confirmed(ctx context.Context, o *observation, step plan.St
 		fresh.shared, fresh.observed.Objects = o.shared, o.observed.Objects
 		fresh.observed.Budget, fresh.observed.BudgetMin = o.observed.Budget, o.observed.BudgetMin
 		steps := plan.Steps(fresh.desired, fresh.observed)
-		if i := slices.IndexFunc(steps, step.Same); i >= 0 {
+		// What is to be done by a spec that is about to be adopted shows when it is.
+		if i := slices.IndexFunc(steps, step.Same); i >= 0 && fresh.lock.adoption.Rule == "" {
 			return fresh, steps[i], nil
 		}
 	}
@@ -139,7 +147,7 @@ func (r *Reconciler) confirmed(ctx context.Context, o *observation, step plan.St
 // writeStatus writes once, and only what is new.
 func (r *Reconciler) writeStatus(ctx context.Context, o *observation, refused []plan.Problem) error {
 	changed := o.cluster.DeepCopy()
-	changed.Status = plan.Status(o.desired, o.observed, o.cluster.Status, refused, o.cluster.Generation, metav1.NewTime(r.now()))
+	changed.Status = plan.Status(o.desired, o.observed, o.cluster.Status, refused, o.lock.generation, metav1.NewTime(r.now()))
 	changed.Status.Selector = metav1.FormatLabelSelector(&metav1.LabelSelector{MatchLabels: manifests.Selector(o.cluster.Name)})
 	if equality.Semantic.DeepEqual(o.cluster.Status, changed.Status) {
 		return nil
@@ -152,6 +160,9 @@ func (r *Reconciler) writeStatus(ctx context.Context, o *observation, refused []
 		return fmt.Errorf("patch status: %w", err)
 	}
 	r.memory.statuses.wrote(o.cluster.ResourceVersion, changed)
+	if e, waits := plan.PendingEvent(o.desired, o.cluster.Status); waits {
+		r.event(o, e, "KeepSpec")
+	}
 	for _, e := range plan.Events(o.cluster.Status, changed.Status) {
 		r.event(o, e, "WriteStatus")
 	}

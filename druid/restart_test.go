@@ -17,7 +17,7 @@ import (
 func stuckCluster(t *testing.T, members int32) (*clocked, []string) {
 	t.Helper()
 	s := newStage(t)
-	s.node("node-1", true)
+	s.node(s.nodeName(), true)
 	stop := s.startDruid()
 	names := s.whole(members)
 	stop()

@@ -77,15 +77,8 @@ func TestClaimIsNotTakenByAClusterThatIsDeleted(t *testing.T) {
 	names := s.whole(1)
 	stop()
 	s.retain(v1alpha1.DeletePersistentVolumeClaim)
-	var cluster v1alpha1.EtcdCluster
-	if err := s.fetch("demo", &cluster); err != nil {
-		t.Fatal(err)
-	}
 	r := s.reconciler(s.Client)
-	o, err := r.observe(t.Context(), r.cached, &cluster, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	o := s.observed(r)
 	step := stepFor(t, o, plan.TakeClaim)
 	s.delete("demo", metav1.DeletePropagationOrphan)
 	if err := r.takeClaim(t.Context(), o, step); err != nil {
@@ -112,15 +105,8 @@ func TestOwnersAreWrittenByCompareAndSet(t *testing.T) {
 	name := s.members("demo", 1)[0]
 	stop()
 	s.retain(v1alpha1.RetainPersistentVolumeClaim)
-	var cluster v1alpha1.EtcdCluster
-	if err := s.fetch("demo", &cluster); err != nil {
-		t.Fatal(err)
-	}
 	r := s.reconciler(s.Client)
-	o, err := r.observe(t.Context(), r.cached, &cluster, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	o := s.observed(r)
 	step := stepFor(t, o, plan.ReleaseClaim)
 	s.binder(name) // the claim changes after the plan
 	if err := r.releaseClaim(t.Context(), o, step); !apierrors.IsConflict(err) || passing(err) != staleCachePause {

@@ -120,7 +120,7 @@ func TestEditedSpecReplacesOnePodAfterAnotherTheLeadersLast(t *testing.T) {
 		}
 		c.after(settled)
 	}
-	if p := c.progressing(); p.Reason != v1alpha1.ReasonUpToDate {
+	if p := c.progressing(); p.Reason != v1alpha1.ReasonReconciled {
 		t.Errorf("in the end it is %s: %s", p.Reason, p.Message)
 	}
 	if got := c.uids(names, &corev1.PersistentVolumeClaim{}); fmt.Sprint(got) != fmt.Sprint(claims) {
@@ -168,7 +168,7 @@ func TestImageThatDoesNotExistTakesDownOneMemberAndIsCorrected(t *testing.T) {
 	if got := c.going(names); len(got) != 0 {
 		t.Errorf("%v were deleted, although they run what the spec asks for again", got)
 	}
-	if p := c.progressing(); p.Reason != v1alpha1.ReasonUpToDate {
+	if p := c.progressing(); p.Reason != v1alpha1.ReasonReconciled {
 		t.Errorf("in the end it is %+v", p)
 	}
 }
@@ -182,10 +182,9 @@ func TestPodsThatAreNotOutdatedAreLeftAlone(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// A Pod of a druid that did not write the annotation, one that a webhook added to, and one of an older agent.
+	// A Pod of a druid that did not write the annotation, and one that a webhook added to.
 	patch(names[0], `{"metadata":{"annotations":{"`+manifests.AnnotationSpecHash+`":null}}}`)
 	patch(names[1], `{"metadata":{"annotations":{"a.webhook/was":"here"},"labels":{"a.webhook/was":"here"}}}`)
-	c.manifests.AgentImage = "ghcr.io/etcd-druid/druid:younger"
 	// What the agents take up while they run.
 	c.patchCluster(`{"spec":{"defragmentation":{"disabled":true}}}`)
 	c.after(settled)
@@ -202,7 +201,7 @@ func TestPodsThatAreNotOutdatedAreLeftAlone(t *testing.T) {
 	if got, want := pod.Annotations[manifests.AnnotationSpecHash], other.Annotations[manifests.AnnotationSpecHash]; got != want || got == "" {
 		t.Errorf("the Pod that did not tell was marked with %q, want %q", got, want)
 	}
-	if p := c.progressing(); p.Reason != v1alpha1.ReasonUpToDate {
+	if p := c.progressing(); p.Reason != v1alpha1.ReasonReconciled {
 		t.Errorf("condition is %+v", p)
 	}
 	c.patchCluster(`{"spec":{"priorityClassName":"system-cluster-critical"}}`)

@@ -31,7 +31,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	crmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
-	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	crsource "sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/etcd-druid/druid/agent/config"
@@ -196,7 +195,7 @@ func watch(ctx context.Context, mgr manager.Manager, r *Reconciler, o Options) e
 	}
 	b := builder.ControllerManagedBy(mgr).
 		Named("etcdcluster").
-		For(&v1alpha1.EtcdCluster{}, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		For(&v1alpha1.EtcdCluster{}, builder.WithPredicates(specChanged)).
 		Watches(&coordinationv1.Lease{}, r.leaseHandler()).
 		// One that druid made itself is waited for: the verified backup before a change of version.
 		Watches(&v1alpha1.EtcdSnapshot{}, handler.EnqueueRequestForOwner(mgr.GetScheme(), mgr.GetRESTMapper(), &v1alpha1.EtcdCluster{})).

@@ -46,7 +46,7 @@ type ordered struct {
 	name types.NamespacedName
 	// cluster is nil where there is none, or one that is being deleted.
 	cluster *v1alpha1.EtcdCluster
-	// all EtcdSnapshots of the cluster that are not being deleted, oldest first.
+	// all EtcdSnapshots of the cluster, oldest first, but for those that are being deleted and not held for their backup.
 	all []*v1alpha1.EtcdSnapshot
 	now time.Time
 	// again is when to look once more, 0 for not by itself.
@@ -66,7 +66,7 @@ func (s snapshots) observe(ctx context.Context, name types.NamespacedName) (*ord
 		return nil, err
 	}
 	for i := range list.Items {
-		if list.Items[i].DeletionTimestamp == nil {
+		if list.Items[i].DeletionTimestamp == nil || held(&list.Items[i]) {
 			o.all = append(o.all, &list.Items[i])
 		}
 	}
@@ -77,7 +77,7 @@ func (s snapshots) observe(ctx context.Context, name types.NamespacedName) (*ord
 	if o.cluster, err = clusterOrNil(ctx, s.client, name); err != nil {
 		return nil, err
 	}
-	if len(o.all) > 0 && (o.cluster == nil || o.cluster.Spec.Backup == nil) {
+	if len(o.all) > 0 && (o.cluster == nil || !asksForBackups(o.cluster)) {
 		// They are going to fail for good by that, so a cache that is behind must not say it.
 		o.cluster, err = clusterOrNil(ctx, s.live, name)
 	}
@@ -91,6 +91,13 @@ func clusterOrNil(ctx context.Context, from client.Reader, name types.Namespaced
 		return nil, client.IgnoreNotFound(err)
 	}
 	return &cluster, nil
+}
+
+// asksForBackups says whether the cluster is backed up, or is about to be by an edit that waits. What cannot be read is no reason to give
+// up a backup that was ordered.
+func asksForBackups(cluster *v1alpha1.EtcdCluster) bool {
+	adopted, err := cluster.Status.Adopted()
+	return cluster.Spec.Backup != nil || err != nil || adopted != nil && adopted.Backup != nil
 }
 
 // settle takes the next step of each.
@@ -118,8 +125,7 @@ func (s snapshots) settle(ctx context.Context, o *ordered) error {
 			if snapshot.Spec.Type != kind {
 				continue
 			}
-			f := s.facts(o, snapshot, slot, order)
-			step, rule := plan.JudgeSnapshot(f)
+			step, rule := s.judge(o, snapshot, slot, order)
 			if err := s.take(ctx, o, snapshot, lease, step, rule); err != nil {
 				return err
 			}
@@ -129,6 +135,14 @@ func (s snapshots) settle(ctx context.Context, o *ordered) error {
 		}
 	}
 	return nil
+}
+
+// judge by the policy on an EtcdSnapshot, or by that on one which is being deleted.
+func (s snapshots) judge(o *ordered, snapshot *v1alpha1.EtcdSnapshot, slot plan.OrderSlot, order leases.SnapshotOrder) (plan.SnapshotStep, string) {
+	if snapshot.DeletionTimestamp != nil {
+		return plan.JudgeSnapshotDeletion(deletionFacts(o, snapshot, slot, order))
+	}
+	return plan.JudgeSnapshot(s.facts(o, snapshot, slot, order))
 }
 
 // lease is the cluster's own Lease of component, nil for none.
@@ -147,13 +161,13 @@ func (s snapshots) lease(ctx context.Context, o *ordered, component leases.Compo
 func (s snapshots) facts(o *ordered, snapshot *v1alpha1.EtcdSnapshot, slot plan.OrderSlot, order leases.SnapshotOrder) plan.SnapshotFacts {
 	f := plan.SnapshotFacts{
 		Phase: snapshotPhases[snapshot.Status.Phase], Cluster: plan.SnapshotClusterThere, Backup: plan.No, Slot: slot,
-		Answer: plan.OrderUnanswered, Expired: plan.No,
+		Answer: plan.OrderUnanswered, Expired: plan.No, Hold: holdOf(snapshot, order),
 	}
 	if order.UID == string(snapshot.UID) {
 		f.Slot, f.Answer = plan.OrderSlotMine, orderAnswers[order.Answer.Phase]
 	}
 	if o.cluster != nil {
-		f.Backup = plan.AnswerOf(o.cluster.Spec.Backup != nil)
+		f.Backup = plan.AnswerOf(asksForBackups(o.cluster))
 	} else {
 		f.Cluster = plan.SnapshotClusterGone
 		if left := clusterGrace - o.now.Sub(snapshot.CreationTimestamp.Time); left > 0 && f.Phase != plan.SnapshotFinal {

@@ -1,6 +1,7 @@
 package druid
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -10,6 +11,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/etcd-druid/druid/api/v1alpha1"
@@ -30,6 +32,12 @@ func (s snapshots) take(
 		err = s.clear(ctx, lease)
 	case plan.SnapshotDelete:
 		err = s.delete(ctx, snapshot)
+	case plan.SnapshotHoldIt:
+		err = s.hold(ctx, snapshot)
+	case plan.SnapshotLetGo:
+		err = s.letGo(ctx, snapshot)
+	case plan.SnapshotReleaseDeleted, plan.SnapshotReleaseRefused, plan.SnapshotReleaseCluster, plan.SnapshotReleaseLate:
+		err = s.release(ctx, o, snapshot, lease, step)
 	default:
 		err = s.tell(ctx, snapshot, s.statusAfter(o, snapshot, lease, step))
 	}
@@ -43,47 +51,78 @@ func (s snapshots) take(
 }
 
 // order asks on the Lease, as the caches have it: a compare-and-set, by which no other order is lost. The EtcdSnapshot is read
-// live, because one that is settled in truth must not be ordered once more.
+// live, because one that is settled in truth must not be ordered once more, nor a backup deleted that is to stay.
 func (s snapshots) order(ctx context.Context, snapshot *v1alpha1.EtcdSnapshot, lease *coordinationv1.Lease) error {
 	var live v1alpha1.EtcdSnapshot
 	if err := s.live.Get(ctx, client.ObjectKeyFromObject(snapshot), &live); client.IgnoreNotFound(err) != nil {
 		return err
 	}
-	if live.UID != snapshot.UID || live.DeletionTimestamp != nil || snapshotPhases[live.Status.Phase] == plan.SnapshotFinal {
+	if live.UID != snapshot.UID || (live.DeletionTimestamp != nil) != (snapshot.DeletionTimestamp != nil) {
 		return cachesBehind(snapshot.Name)
+	}
+	if live.DeletionTimestamp == nil && snapshotPhases[live.Status.Phase] == plan.SnapshotFinal || live.DeletionTimestamp != nil && !toDelete(&live) {
+		return cachesBehind(snapshot.Name)
+	}
+	if live.DeletionTimestamp != nil {
+		// With its namespace goes the EtcdCluster, too: that is nobody's wish that the backups go.
+		if cluster, err := clusterOrNil(ctx, s.live, types.NamespacedName{Namespace: live.Namespace, Name: live.Spec.ClusterRef.Name}); err != nil || cluster == nil {
+			return cmp.Or(err, cachesBehind(snapshot.Name))
+		}
+	}
+	kind, target := orderOf(&live)
+	annotations, err := orderAnnotations(string(snapshot.UID), kind, target)
+	if err != nil {
+		return err
 	}
 	defer crash.Around("order-snapshot")()
 	return s.patchMetadata(ctx, lease.DeepCopy(), metadataPatch{
-		UID: string(lease.UID), ResourceVersion: lease.ResourceVersion,
-		Annotations: orderAnnotations(string(snapshot.UID), savingKind(snapshot)),
+		UID: string(lease.UID), ResourceVersion: lease.ResourceVersion, Annotations: annotations,
 	})
 }
 
-// orderAnnotations order without an answer; with nothing, no order.
-func orderAnnotations(uid string, kind leases.SnapshotKind) map[string]*string {
-	annotations := map[string]*string{
-		leases.AnnotationSnapshotOrder: nil, leases.AnnotationSnapshotOrderKind: nil, leases.AnnotationSnapshotAnswer: nil,
+// withoutOrder takes order and answer off a Lease.
+func withoutOrder() map[string]*string {
+	return map[string]*string{
+		leases.AnnotationSnapshotOrder: nil, leases.AnnotationSnapshotOrderKind: nil, leases.AnnotationSnapshotOrderTarget: nil,
+		leases.AnnotationSnapshotAnswer: nil,
 	}
-	if uid != "" {
-		annotations[leases.AnnotationSnapshotOrder] = &uid
-	}
+}
+
+// orderAnnotations order without an answer.
+func orderAnnotations(uid string, kind leases.SnapshotKind, target *leases.SnapshotTarget) (map[string]*string, error) {
+	annotations := withoutOrder()
+	annotations[leases.AnnotationSnapshotOrder] = &uid
 	if kind != "" {
 		annotations[leases.AnnotationSnapshotOrderKind] = new(leases.OrderKind(kind, uid))
 	}
-	return annotations
+	if target != nil {
+		encoded, err := leases.OrderTarget(*target, uid)
+		if err != nil {
+			return nil, err
+		}
+		annotations[leases.AnnotationSnapshotOrderTarget] = &encoded
+	}
+	return annotations, nil
 }
 
-// savingKind is what is ordered to have it saved.
-func savingKind(snapshot *v1alpha1.EtcdSnapshot) leases.SnapshotKind {
+// orderOf is what is ordered for an EtcdSnapshot: its backup, or that it be deleted.
+func orderOf(snapshot *v1alpha1.EtcdSnapshot) (leases.SnapshotKind, *leases.SnapshotTarget) {
 	switch {
+	case snapshot.DeletionTimestamp != nil:
+		return leases.SnapshotDelete, &leases.SnapshotTarget{URI: snapshot.Status.Artifact.URI}
+	case snapshot.Spec.Store != nil:
+		place := snapshot.Spec.Store
+		return leases.SnapshotElsewhere, &leases.SnapshotTarget{Place: &leases.SnapshotPlace{
+			Bucket: place.Bucket, Prefix: place.Prefix, Region: place.Region, Endpoint: place.Endpoint, PathStyle: place.ForcePathStyle,
+		}}
 	case snapshot.Spec.Final && snapshot.Spec.Verify:
-		return leases.SnapshotFinalVerified
+		return leases.SnapshotFinalVerified, nil
 	case snapshot.Spec.Final:
-		return leases.SnapshotFinal
+		return leases.SnapshotFinal, nil
 	case snapshot.Spec.Verify:
-		return leases.SnapshotVerified
+		return leases.SnapshotVerified, nil
 	}
-	return ""
+	return "", nil
 }
 
 // cachesBehind says that the caches are, so that the pass is made once more.
@@ -106,7 +145,7 @@ func (s snapshots) withdraw(ctx context.Context, o *ordered, lease *coordination
 		return err
 	}
 	for i := range live.Items {
-		if bears(&live.Items[i]) && live.Items[i].DeletionTimestamp == nil {
+		if bears(&live.Items[i]) && (live.Items[i].DeletionTimestamp == nil || held(&live.Items[i])) {
 			return cachesBehind(live.Items[i].Name)
 		}
 	}
@@ -121,7 +160,7 @@ func (s snapshots) clear(ctx context.Context, lease *coordinationv1.Lease) error
 	defer crash.Around("clear-snapshot-order")()
 	return client.IgnoreNotFound(s.patchMetadata(ctx, lease.DeepCopy(), metadataPatch{
 		UID: string(lease.UID), ResourceVersion: lease.ResourceVersion,
-		Annotations: orderAnnotations("", ""),
+		Annotations: withoutOrder(),
 	}))
 }
 
@@ -152,6 +191,9 @@ func (s snapshots) statusAfter(
 	case plan.SnapshotAccept:
 		status.Phase = v1alpha1.SnapshotPending
 		status.Message = "waits for the agent beside the leader; condition BackupReady of the EtcdCluster tells what hinders it"
+		if o.cluster != nil && plan.PauseToldBy(o.cluster.Status.Conditions) {
+			status.Message = fmt.Sprintf("waits until EtcdCluster %s is resumed: it is paused, and no agent runs that could save it", o.name.Name)
+		}
 	case plan.SnapshotFollow:
 		status.Phase, status.Message = v1alpha1.SnapshotRunning, "the agent beside the leader saves it"
 		status.StartedAt = new(metav1.NewTime(leases.DecodeSnapshotOrder(lease).Answer.Started))

@@ -35,7 +35,7 @@ func watchSnapshots(ctx context.Context, mgr manager.Manager, r *Reconciler, o O
 	err = builder.ControllerManagedBy(mgr).
 		Named("etcdsnapshot").
 		Watches(&v1alpha1.EtcdSnapshot{}, handler.EnqueueRequestsFromMapFunc(toCluster)).
-		Watches(&v1alpha1.EtcdCluster{}, &handler.EnqueueRequestForObject{}, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		Watches(&v1alpha1.EtcdCluster{}, &handler.EnqueueRequestForObject{}, builder.WithPredicates(specChanged)).
 		Watches(&coordinationv1.Lease{}, handler.EnqueueRequestsFromMapFunc(mapToCluster), builder.WithPredicates(ordersChanged)).
 		WithOptions(controller.Options{MaxConcurrentReconciles: o.Concurrency, EnableWarmup: new(true), SkipNameValidation: new(true)}).
 		Complete(snapshots{r})

@@ -18,6 +18,9 @@ const (
 	// AnnotationSnapshotOrderKind says what is ordered, where that is something else than what the Lease is for: a kind, a
 	// slash, and the UID of the order that it is of. A druid that knows of no kinds leaves it behind, and orders again.
 	AnnotationSnapshotOrderKind = Prefix + "snapshot-order-kind"
+	// AnnotationSnapshotOrderTarget is what an order of a kind is about: the UID of the order, a slash, and a SnapshotTarget as
+	// JSON. What is of another order is none.
+	AnnotationSnapshotOrderTarget = Prefix + "snapshot-order-target"
 	// AnnotationSnapshotAnswer is what became of it. The leader's agent writes it, druid takes it away together with the order.
 	AnnotationSnapshotAnswer = Prefix + "snapshot-answer"
 )
@@ -35,8 +38,15 @@ const (
 // SnapshotKind is what is ordered on a snapshot Lease; empty for the backup that the Lease is for.
 type SnapshotKind string
 
-// SnapshotFinal orders, on the Lease of fulls, what is not saved yet and then a full that retention never deletes.
-const SnapshotFinal SnapshotKind = "Final"
+// The kinds. All of them are ordered on the Lease of fulls.
+const (
+	// SnapshotFinal orders what is not saved yet and then a full that retention never deletes.
+	SnapshotFinal SnapshotKind = "Final"
+	// SnapshotElsewhere orders a full in the bucket that the target names.
+	SnapshotElsewhere SnapshotKind = "Elsewhere"
+	// SnapshotDelete orders that the full be deleted that the target names.
+	SnapshotDelete SnapshotKind = "Delete"
+)
 
 // SnapshotVerified and SnapshotFinalVerified order, on the Lease of fulls, that what is saved is restored and compared before it
 // counts as saved.
@@ -47,6 +57,32 @@ const (
 
 // OrderKind is what AnnotationSnapshotOrderKind says of an order that is of a kind.
 func OrderKind(kind SnapshotKind, uid string) string { return string(kind) + "/" + uid }
+
+// SnapshotTarget is what an order of a kind is about.
+type SnapshotTarget struct {
+	// URI of the full that is to be deleted, as the answer to its order told it.
+	URI string `json:"uri,omitempty"`
+	// Place that a full is to be saved in, nil for the cluster's own.
+	Place *SnapshotPlace `json:"place,omitempty"`
+}
+
+// SnapshotPlace is a bucket. What is empty is as in the agent's own store, but for Prefix, which is none then.
+type SnapshotPlace struct {
+	Bucket    string `json:"bucket"`
+	Prefix    string `json:"prefix,omitempty"`
+	Region    string `json:"region,omitempty"`
+	Endpoint  string `json:"endpoint,omitempty"`
+	PathStyle *bool  `json:"pathStyle,omitempty"`
+}
+
+// OrderTarget is what AnnotationSnapshotOrderTarget says of an order.
+func OrderTarget(target SnapshotTarget, uid string) (string, error) {
+	raw, err := json.Marshal(target)
+	if err != nil {
+		return "", fmt.Errorf("encode the target of order %s: %w", uid, err)
+	}
+	return uid + "/" + string(raw), nil
+}
 
 // SnapshotAnswer is what the leader's agent makes of an order.
 type SnapshotAnswer struct {
@@ -79,6 +115,8 @@ type SnapshotOrder struct {
 	UID string
 	// Kind of what it asks for, empty for what the Lease is for.
 	Kind SnapshotKind
+	// target of it as JSON, empty for none.
+	target string
 	// Answer to this order. What answers another, or cannot be read, is no answer.
 	Answer SnapshotAnswer
 	// Version of the Lease that says so.
@@ -90,11 +128,24 @@ func (o SnapshotOrder) Open() bool {
 	return o.UID != "" && o.Answer.Phase != SnapshotSucceeded && o.Answer.Phase != SnapshotFailed
 }
 
+// Target is what an order of a kind is about.
+func (o SnapshotOrder) Target() (t SnapshotTarget, err error) {
+	d := json.NewDecoder(strings.NewReader(o.target))
+	d.DisallowUnknownFields() // a part that is ignored could mean to write elsewhere than was asked for
+	if err := d.Decode(&t); err != nil {
+		return t, fmt.Errorf("%w: target %q of order %s: %w", ErrUnreadable, o.target, o.UID, err)
+	}
+	return t, nil
+}
+
 // DecodeSnapshotOrder reads the order on a snapshot Lease.
 func DecodeSnapshotOrder(lease *coordinationv1.Lease) SnapshotOrder {
 	o := SnapshotOrder{UID: lease.Annotations[AnnotationSnapshotOrder], Version: Version(lease.ResourceVersion)}
 	if kind, uid, _ := strings.Cut(lease.Annotations[AnnotationSnapshotOrderKind], "/"); uid == o.UID {
 		o.Kind = SnapshotKind(kind)
+	}
+	if uid, target, _ := strings.Cut(lease.Annotations[AnnotationSnapshotOrderTarget], "/"); uid == o.UID {
+		o.target = target
 	}
 	var a SnapshotAnswer
 	if o.UID == "" || json.Unmarshal([]byte(lease.Annotations[AnnotationSnapshotAnswer]), &a) != nil || a.UID != o.UID || a.Kind != o.Kind {

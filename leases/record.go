@@ -31,6 +31,9 @@ const MaxLearners = 16
 // MaxLearners35 is the fixed limit of a raft group that was born on etcd 3.5, which has no flag for it.
 const MaxLearners35 = 1
 
+// MaxLearnersAdopted is the limit of a raft group that was there before: etcd's own default, which its members run with.
+const MaxLearnersAdopted = 1
+
 // Annotations of the cluster record.
 const (
 	annotationPhase       = Prefix + "phase"
@@ -46,6 +49,7 @@ const (
 	annotationRetiring    = Prefix + "retiring"
 	annotationRecovery    = Prefix + "recovery"
 	annotationMemberList  = Prefix + "member-list"
+	annotationGuests      = Prefix + "guests"
 )
 
 // Record is the cluster record: what druid and the agents know of the raft group as a whole. It is written only by
@@ -79,6 +83,10 @@ type Record struct {
 	MemberList *MemberList
 	// Upgrade is the order to compare the members, and its answer. It is read with the record, and not written with it.
 	Upgrade Upgrade
+	// Guests are the IDs, hex, of the voters that a group had before it was joined; empty for a group that was born here. They
+	// are written with the claim of the birth and stay: that a group has guests says that whoever is in it and is not
+	// desired is kept until the user lets it go.
+	Guests []string
 }
 
 // Replacing is the intent of one member to remove a member ID of its own name and to join anew.
@@ -114,6 +122,23 @@ func (r Record) Token(namespace, cluster, clusterUID string) string {
 
 // LineageOf names the lineage of a birth.
 func LineageOf(epoch uint32, nonce string) string { return fmt.Sprintf("%08x-%s", epoch, nonce) }
+
+// Adopted says whether the raft group was there before the cluster, and was joined.
+func (r Record) Adopted() bool { return len(r.Guests) > 0 }
+
+// Others are the entries of the published member list that are no desired members. Without a list it is not known who they
+// are: listed is false then.
+func (r Record) Others() (others []ListedMember, listed bool) {
+	if r.MemberList == nil {
+		return nil, false
+	}
+	for _, m := range r.MemberList.Members {
+		if name := m.Name; name == "" && !r.Lists(MemberOfURL(m.PeerURL)) || name != "" && !r.Lists(name) {
+			others = append(others, m)
+		}
+	}
+	return others, true
+}
 
 // Lists says whether name is a desired member.
 func (r Record) Lists(name string) bool { return slices.Contains(r.Members, name) }
@@ -151,6 +176,7 @@ func (r Record) Encode(lease *coordinationv1.Lease) error {
 	set(annotationMaxLearners, strconv.Itoa(r.MaxLearners))
 	set(annotationMembers, strings.Join(r.Members, ","))
 	set(annotationRecovery, r.Recovery)
+	set(annotationGuests, strings.Join(r.Guests, ","))
 	if err := setJSON(lease, annotationReplacing, r.Replacing); err != nil {
 		return err
 	}
@@ -176,6 +202,7 @@ func DecodeRecord(lease *coordinationv1.Lease) (Record, error) {
 		Members:     d.names(annotationMembers),
 		Recovery:    d.text(annotationRecovery),
 		Upgrade:     DecodeUpgrade(lease),
+		Guests:      d.names(annotationGuests),
 	}
 	d.object(annotationReplacing, &r.Replacing)
 	d.object(annotationRetiring, &r.Retiring)

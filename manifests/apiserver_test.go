@@ -326,7 +326,7 @@ func (in *installed) druidRights(t *testing.T) {
 		}, false},
 		"delete a disruption budget": {func() error {
 			return in.druid.Delete(ctx, &policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Name: "demo", Namespace: ns}}, client.DryRunAll)
-		}, false},
+		}, true},
 		"change what the user wants": {func() error {
 			return in.druid.Patch(ctx, in.cluster.DeepCopy(), client.RawPatch("application/merge-patch+json", []byte(`{"spec":{"replicas":1}}`)), client.DryRunAll)
 		}, false},

@@ -17,6 +17,7 @@ func configMap(cluster *v1alpha1.EtcdCluster, reloadable config.Reloadable) (*co
 	}
 	reloadable.Backup = backup
 	reloadable.Defragmentation = defragmentation(cluster.Spec.Defragmentation)
+	reloadable.RemoveOthers = RemovesOthers(cluster)
 	raw, err := reloadable.YAML()
 	if err != nil {
 		return nil, fmt.Errorf("encode the agents' configuration of %s/%s: %w", cluster.Namespace, cluster.Name, err)

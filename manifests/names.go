@@ -35,6 +35,10 @@ const (
 	AnnotationSpecHash = leases.Prefix + "spec-hash"
 	// AnnotationMountedFor is the size that its claim requested of a Pod that was made while the volume waited for a new mount.
 	AnnotationMountedFor = leases.Prefix + "mounted-for"
+	// AnnotationAgentImage is the image that druid last asked of the Pod's agent, and AnnotationAgentBefore, on a Pod whose agent got
+	// another image while it ran, the ID of the container that ran before.
+	AnnotationAgentImage  = leases.Prefix + "agent-image"
+	AnnotationAgentBefore = leases.Prefix + "agent-before"
 
 	labelName      = "app.kubernetes.io/name"
 	labelInstance  = "app.kubernetes.io/instance"

@@ -26,8 +26,8 @@ const (
 // etcd drains its clients up to a request time-out, and closes the database.
 const terminationGracePeriodSeconds = 60
 
-// Pod is the Pod of a member. It is made once and later patched in labels and annotations alone; AnnotationSpecHash tells
-// for which spec it was made.
+// Pod is the Pod of a member. It is made once and later patched in labels, annotations and the image of the agent alone;
+// AnnotationSpecHash tells for which spec it was made.
 func Pod(cluster *v1alpha1.EtcdCluster, member string, options Options) (*corev1.Pod, error) {
 	labels := MemberLabels(cluster.Name, member)
 	labels[LabelClusterUID] = string(cluster.UID)
@@ -45,6 +45,7 @@ func Pod(cluster *v1alpha1.EtcdCluster, member string, options Options) (*corev1
 	}
 	pod.Annotations = annotated(cluster, map[string]string{
 		AnnotationSpecHash:                        hash,
+		AnnotationAgentImage:                      options.AgentImage,
 		"kubectl.kubernetes.io/default-container": ContainerEtcd,
 		// Nothing in the shared directory outlives a Pod's use of it, so it must not keep a node from being emptied.
 		"cluster-autoscaler.kubernetes.io/safe-to-evict-local-volumes": volumeDruid,
@@ -141,7 +142,7 @@ func agentConfig(cluster *v1alpha1.EtcdCluster, member string) (config.Config, e
 		c.ElectionTimeout = etcd.ElectionTimeout.Duration
 	}
 	order, err := restore(cluster)
-	c.Restore = order
+	c.Restore, c.Join = order, join(cluster)
 	return c, err
 }
 

@@ -91,7 +91,8 @@ var specEdits = map[string]struct {
 	"backup.compression": {edit: func(c *v1alpha1.EtcdCluster) {
 		c.Spec.Backup = &v1alpha1.BackupSpec{Store: ambient(), Compression: v1alpha1.BackupCompression{Level: v1alpha1.CompressionBest}}
 	}, same: true},
-	"priorityClassName": {edit: func(c *v1alpha1.EtcdCluster) { c.Spec.PriorityClassName = "high" }},
+	"progressDeadlineSeconds": {edit: func(c *v1alpha1.EtcdCluster) { c.Spec.ProgressDeadlineSeconds = 60 }, same: true},
+	"priorityClassName":       {edit: func(c *v1alpha1.EtcdCluster) { c.Spec.PriorityClassName = "high" }},
 }
 
 // TestSpecHashTellsWhichEditsNeedOtherPods compares it with the Pods that are made: they differ if and only if it does.

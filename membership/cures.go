@@ -98,24 +98,11 @@ const (
 )
 
 // CureDecision names the rule too.
-type CureDecision struct {
-	Verdict CureVerdict
-	Rule    string
-	// Reason in words for a person: of Wait, and of Keep where an alarm stands.
-	Reason string
-}
-
-// cureRule is one row. A zero cell holds every value of its fact.
-type cureRule struct {
-	name    string
-	when    CureFacts
-	verdict CureVerdict
-	why     string
-}
+type CureDecision = Decision[CureVerdict]
 
 // cures is the whole policy on alarms. First match wins; what no rule covers waits. What was done is seen in etcd, so whoever leads next
 // goes on.
-var cures = []cureRule{
+var cures = []row[CureFacts, CureVerdict]{
 	{"no-alarm", CureFacts{Alarms: NoAlarm}, CureKeep, "nothing is to be cured"},
 	{"alarms-unknown", CureFacts{Alarms: AlarmsUnknown}, CureWait, "the alarms could not be read, or one is of a kind that nobody here knows"},
 	{"corrupt", CureFacts{Alarms: CorruptRaised}, CureWait,
@@ -146,8 +133,7 @@ var cures = []cureRule{
 	{"move-leader", CureFacts{}, CureMove, "nobody stalls the leader: the next one's agent goes on"},
 }
 
-func (r *cureRule) matches(f CureFacts) bool {
-	w := &r.when
+func (w *CureFacts) holds(f *CureFacts) bool {
 	return holds(w.Alarms, f.Alarms) && holds(w.Enabled, f.Enabled) && holds(w.Firm, f.Firm) && holds(w.Leads, f.Leads) &&
 		holds(w.Fill, f.Fill) && holds(w.History, f.History) && holds(w.Settled, f.Settled) && holds(w.Healthy, f.Healthy) &&
 		holds(w.Room, f.Room) && holds(w.Alone, f.Alone) && holds(w.Moved, f.Moved)
@@ -156,12 +142,8 @@ func (r *cureRule) matches(f CureFacts) bool {
 // DecideCure says what the leader's agent does next about alarms.
 func DecideCure(f CureFacts) CureDecision {
 	for i := range cures {
-		if r := &cures[i]; r.matches(f) {
-			d := CureDecision{Verdict: r.verdict, Rule: r.name}
-			if r.verdict == CureWait || r.name == "left-to-a-person" {
-				d.Reason = r.why
-			}
-			return d
+		if r := &cures[i]; r.when.holds(&f) {
+			return r.decision(r.verdict == CureWait || r.name == "left-to-a-person")
 		}
 	}
 	return CureDecision{Verdict: CureWait, Rule: "uncovered"}

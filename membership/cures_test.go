@@ -1,7 +1,6 @@
 package membership
 
 import (
-	"fmt"
 	"iter"
 	"testing"
 	"time"
@@ -63,27 +62,13 @@ func brokenCure(f CureFacts, d CureDecision) string {
 }
 
 func TestCuresAreSafeForAllFacts(t *testing.T) {
-	fired := map[string]int{}
-	for f := range eachCure() {
-		d := DecideCure(f)
-		fired[d.Rule]++
-		if promise := brokenCure(f, d); promise != "" {
-			t.Fatalf("%+v: %+v: %s", f, d, promise)
-		}
-	}
-	var rows [][]string
-	for _, r := range cures {
-		if fired[r.name] == 0 {
-			t.Errorf("row %s can never fire", r.name)
-		}
-		w := r.when
-		rows = append(rows, []string{
-			r.name, golden.Cell(w.Alarms, anyAlarms), golden.Cell(w.Enabled, anyAnswer), golden.Cell(w.Firm, anyAnswer), golden.Cell(w.Leads, anyAnswer),
+	rows := safe(t, cures, eachCure(), DecideCure, brokenCure, func(w CureFacts) []string {
+		return []string{
+			golden.Cell(w.Alarms, anyAlarms), golden.Cell(w.Enabled, anyAnswer), golden.Cell(w.Firm, anyAnswer), golden.Cell(w.Leads, anyAnswer),
 			golden.Cell(w.Fill, anyFill), golden.Cell(w.History, anyHistory), golden.Cell(w.Settled, anyAnswer), golden.Cell(w.Healthy, anyAnswer),
 			golden.Cell(w.Room, anyAnswer), golden.Cell(w.Alone, anyAnswer), golden.Cell(w.Moved, anyAnswer),
-			"**" + string(r.verdict) + "**", r.why, fmt.Sprint(fired[r.name]),
-		})
-	}
+		}
+	})
 	golden.Section(t, decisions, "cures", "## A full database: membership.cures\n\n"+
 		"Asked by the leader's agent once a minute, and before membership.defrags. At most one thing is done each time.\n\n"+golden.Table([]string{
 		"rule", "alarm", "enabled", "firm record", "we lead", "files and margins", "old revisions", "settled",

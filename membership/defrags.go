@@ -58,23 +58,10 @@ const (
 )
 
 // DefragDecision names the rule too.
-type DefragDecision struct {
-	Verdict DefragVerdict
-	Rule    string
-	// Reason, of Wait, in words for a person.
-	Reason string
-}
-
-// defragRule is one row. A zero cell holds every value of its fact.
-type defragRule struct {
-	name    string
-	when    DefragFacts
-	verdict DefragVerdict
-	why     string
-}
+type DefragDecision = Decision[DefragVerdict]
 
 // defrags is the whole policy on defragmentations. First match wins; what no rule covers waits.
-var defrags = []defragRule{
+var defrags = []row[DefragFacts, DefragVerdict]{
 	{"disabled", DefragFacts{Enabled: notYes}, DefragKeep, "only a configuration that says so lets an agent stall a member"},
 	{"window-closed", DefragFacts{Window: No}, DefragKeep, "its time comes with the next window"},
 	{"window-unread", DefragFacts{Window: Unknown}, DefragWait, "a schedule that cannot be read opens no window"},
@@ -97,8 +84,7 @@ var defrags = []defragRule{
 	{"move-leader", DefragFacts{}, DefragMove, "nobody stalls the leader: the next one's agent measures, and finds a follower"},
 }
 
-func (r *defragRule) matches(f DefragFacts) bool {
-	w := &r.when
+func (w *DefragFacts) holds(f *DefragFacts) bool {
 	return holds(w.Enabled, f.Enabled) && holds(w.Window, f.Window) && holds(w.Turn, f.Turn) && holds(w.Alone, f.Alone) &&
 		holds(w.Scheduled, f.Scheduled) && holds(w.Firm, f.Firm) && holds(w.Leads, f.Leads) && holds(w.Settled, f.Settled) &&
 		holds(w.Healthy, f.Healthy) && holds(w.Room, f.Room) && holds(w.Moved, f.Moved)
@@ -107,12 +93,8 @@ func (r *defragRule) matches(f DefragFacts) bool {
 // DecideDefrag says what the leader's agent does next about fragmented databases.
 func DecideDefrag(f DefragFacts) DefragDecision {
 	for i := range defrags {
-		if r := &defrags[i]; r.matches(f) {
-			d := DefragDecision{Verdict: r.verdict, Rule: r.name}
-			if r.verdict == DefragWait {
-				d.Reason = r.why
-			}
-			return d
+		if r := &defrags[i]; r.when.holds(&f) {
+			return r.decision(r.verdict == DefragWait)
 		}
 	}
 	return DefragDecision{Verdict: DefragWait, Rule: "uncovered"}

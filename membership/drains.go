@@ -141,23 +141,10 @@ const (
 )
 
 // DrainDecision names the rule too.
-type DrainDecision struct {
-	Verdict DrainVerdict
-	Rule    string
-	// Reason, of Wait, in words for a person.
-	Reason string
-}
-
-// drainRule is one row. A zero cell holds every value of its fact.
-type drainRule struct {
-	name    string
-	when    DrainFacts
-	verdict DrainVerdict
-	why     string
-}
+type DrainDecision = Decision[DrainVerdict]
 
 // drains is the whole policy on a member's way out. First match wins; what no rule covers waits.
-var drains = []drainRule{
+var drains = []row[DrainFacts, DrainVerdict]{
 	{"record-not-firm", DrainFacts{Firm: notYes}, DrainWait,
 		"only a Formed record that was read just now and lists the decider says who is to go"},
 	{"mark-unread", DrainFacts{Mark: MarkUnreadable | MarkUnknown}, DrainWait,
@@ -185,8 +172,7 @@ var drains = []drainRule{
 	{"acknowledge", DrainFacts{}, Acknowledge, "a linearizable list that was read under our claim does not have it"},
 }
 
-func (r *drainRule) matches(f DrainFacts) bool {
-	w := &r.when
+func (w *DrainFacts) holds(f *DrainFacts) bool {
 	return holds(w.Firm, f.Firm) && holds(w.Mark, f.Mark) && holds(w.Leads, f.Leads) && holds(w.Entry, f.Entry) &&
 		holds(w.Self, f.Self) && holds(w.Quorum, f.Quorum) && holds(w.Others, f.Others) && holds(w.Joining, f.Joining) &&
 		holds(w.Waited, f.Waited)
@@ -203,12 +189,8 @@ func DecideDrain(f DrainFacts) DrainDecision {
 // averts.
 func DecideDrainWithout(f DrainFacts, rules ...string) DrainDecision {
 	for i := range drains {
-		if r := &drains[i]; r.matches(f) && !slices.Contains(rules, r.name) {
-			d := DrainDecision{Verdict: r.verdict, Rule: r.name}
-			if r.verdict == DrainWait {
-				d.Reason = r.why
-			}
-			return d
+		if r := &drains[i]; r.when.holds(&f) && !slices.Contains(rules, r.name) {
+			return r.decision(r.verdict == DrainWait)
 		}
 	}
 	return DrainDecision{Verdict: DrainWait, Rule: "uncovered"}

@@ -13,6 +13,7 @@ const decisions = "../docs/decisions.md"
 func eachRemoval() iter.Seq[RemovalFacts] {
 	return func(yield func(RemovalFacts) bool) {
 		var f RemovalFacts
+		more := func() bool { return eachAdopted(f, yield) }
 		for f.Self = range golden.Bits(anyAnswer) {
 			for f.Firm = range golden.Bits(anyAnswer) {
 				for f.Desired = range golden.Bits(anyAnswer) {
@@ -21,7 +22,7 @@ func eachRemoval() iter.Seq[RemovalFacts] {
 							for f.Quorum = range golden.Bits(anyAnswer) {
 								for f.Elapsed = range golden.Bits(anyAnswer) {
 									for f.Turn = range golden.Bits(anyAnswer) {
-										if !yield(f) {
+										if !more() {
 											return
 										}
 									}
@@ -33,6 +34,18 @@ func eachRemoval() iter.Seq[RemovalFacts] {
 			}
 		}
 	}
+}
+
+// eachAdopted fills in what is said of a group that was joined.
+func eachAdopted(f RemovalFacts, yield func(RemovalFacts) bool) bool {
+	for f.Adopted = range golden.Bits(anyAnswer) {
+		for f.Released = range golden.Bits(anyAnswer) {
+			if !yield(f) {
+				return false
+			}
+		}
+	}
+	return true
 }
 
 func TestRemovalsAreSafeForAllFacts(t *testing.T) {
@@ -55,6 +68,8 @@ func TestRemovalsAreSafeForAllFacts(t *testing.T) {
 			t.Errorf("%+v: the voters that are left may hold no healthy quorum: %+v", f, d)
 		case f.Elapsed != Yes || f.Turn != Yes:
 			t.Errorf("%+v: removed too early or too fast: %+v", f, d)
+		case f.Desired == No && f.Adopted != No && f.Released != Yes:
+			t.Errorf("%+v: removed from a group that was joined, without the user's word or before others take its place: %+v", f, d)
 		case f.Desired == Unknown, f.Desired == Yes && (f.Kind != LearnerUnstarted || f.Coming != No):
 			t.Errorf("%+v: a desired member is removed: %+v", f, d)
 		}
@@ -66,13 +81,14 @@ func TestRemovalsAreSafeForAllFacts(t *testing.T) {
 		}
 		rows = append(rows, []string{
 			r.name, golden.Cell(r.self, anyAnswer), golden.Cell(r.firm, anyAnswer), golden.Cell(r.desired, anyAnswer), golden.Cell(r.kind, anyKind),
+			golden.Cell(r.adopted, anyAnswer), golden.Cell(r.released, anyAnswer),
 			golden.Cell(r.coming, anyAnswer), golden.Cell(r.elapsed, anyAnswer), golden.Cell(r.turn, anyAnswer), golden.Cell(r.quorum, anyAnswer),
 			"**" + string(r.verdict) + "**", r.why, fmt.Sprint(fired[r.name]),
 		})
 	}
 	golden.Section(t, decisions, "removals", "## Members that nobody wants: membership.removals\n\n"+
 		"Asked by the leader's agent for each entry of the member list.\n\n"+golden.Table([]string{
-		"rule", "self", "firm record", "desired", "kind", "Pod coming", "grace elapsed", "its turn", "quorum without it",
+		"rule", "self", "firm record", "desired", "kind", "group was joined", "others may go", "Pod coming", "grace elapsed", "its turn", "quorum without it",
 		"verdict", "why", "cases",
 	}, rows))
 }

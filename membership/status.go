@@ -2,6 +2,7 @@ package membership
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -86,6 +87,37 @@ func ReadStatus(ctx context.Context, client *clientv3.Client, endpoint string) (
 		s.Role = RoleLeader
 	}
 	return s, nil
+}
+
+// ErrOtherMember says that somebody else answered at a member's URL.
+var ErrOtherMember = errors.New("another member answered")
+
+// StatusOf asks the member at the client URLs that it published, one after another, and believes only that very member.
+func StatusOf(ctx context.Context, dial Dial, clusterID uint64, m Member) (Status, error) {
+	if len(m.ClientURLs) == 0 {
+		return Status{}, fmt.Errorf("status of %x: it never started", m.ID)
+	}
+	var errs []error
+	for _, url := range m.ClientURLs {
+		status, err := statusAt(ctx, dial, url)
+		if err == nil && (status.MemberID != m.ID || status.ClusterID != clusterID) {
+			err = fmt.Errorf("status of %x: %w at %s: %x of cluster %x", m.ID, ErrOtherMember, url, status.MemberID, status.ClusterID)
+		}
+		if err == nil {
+			return status, nil
+		}
+		errs = append(errs, err)
+	}
+	return Status{}, errors.Join(errs...)
+}
+
+func statusAt(ctx context.Context, dial Dial, url string) (status Status, err error) {
+	client, err := dial(ctx, url)
+	if err != nil {
+		return Status{}, err
+	}
+	defer func() { err = errors.Join(err, closed(client)) }()
+	return ReadStatus(ctx, client, url)
 }
 
 // etcd's names of the alarms.

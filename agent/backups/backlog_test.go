@@ -18,14 +18,7 @@ func TestWhatIsFarBehindIsFollowedByAFull(t *testing.T) {
 	g := newGroup(t, 1)
 	c := directory(t.TempDir())
 	client, s := g.client(0), opened(t, c)
-	put(t, client, 5)
-	a := agentOf(g, 0)
-	a.Configure(c)
-	stop := a.start()
-	saved := put(t, client, 5)
-	savedUpTo(t, s, saved)
-	stop()
-	before := len(history(t, s).Fulls)
+	before := savedBefore(t, agentOf(g, 0), c, client)
 	put(t, client, 20)
 	for _, test := range []struct {
 		backlog int64
@@ -35,7 +28,7 @@ func TestWhatIsFarBehindIsFollowedByAFull(t *testing.T) {
 		if test.fires == "behind" {
 			put(t, client, 10)
 		}
-		a = agentOf(g, 0)
+		a := agentOf(g, 0)
 		a.backlog = test.backlog
 		a.Configure(c)
 		stop := a.start()

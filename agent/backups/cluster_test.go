@@ -37,7 +37,10 @@ const (
 	lineage = chain.Lineage("00000001-a1b2")
 )
 
-func TestMain(m *testing.M) { os.Exit(env.Main(m)) }
+func TestMain(m *testing.M) {
+	env.ManyAtOnce()
+	os.Exit(env.Main(m))
+}
 
 // group is a cluster of real etcd members in this process.
 type group struct {

@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	clientv3 "go.etcd.io/etcd/client/v3"
+
 	"github.com/etcd-druid/druid/agent/config"
 	"github.com/etcd-druid/druid/agent/leader"
 	"github.com/etcd-druid/druid/backup/chain"
@@ -129,24 +131,31 @@ func TestTheLastDeltaIsSavedWhenLeadershipEnds(t *testing.T) {
 	proven(t, s, client, last)
 }
 
+// savedBefore is what an agent saves that was there before the one of the test: a full and a delta. It returns how many fulls there
+// are then.
+func savedBefore(t *testing.T, a *neighbour, c *config.Backup, client *clientv3.Client) (fulls int) {
+	t.Helper()
+	s := opened(t, c)
+	put(t, client, 5)
+	a.Configure(c)
+	stop := a.start()
+	savedUpTo(t, s, put(t, client, 5))
+	stop()
+	return len(history(t, s).Fulls)
+}
+
 func TestCompactionOfWhatWasNotSavedIsFollowedByAFull(t *testing.T) {
 	t.Parallel()
 	admin, namespace, agentOf := snapshotLeases(t)
 	g := newGroup(t, 1)
 	c := directory(t.TempDir())
 	client, s := g.client(0), opened(t, c)
-	put(t, client, 5)
-	a := agentOf(g, 0)
-	a.Configure(c)
-	stop := a.start()
-	savedUpTo(t, s, put(t, client, 5))
-	stop()
-	before := len(history(t, s).Fulls)
+	before := savedBefore(t, agentOf(g, 0), c, client)
 	lost := put(t, client, 20)
 	if _, err := client.Compact(t.Context(), lost); err != nil {
 		t.Fatal(err)
 	}
-	a = agentOf(g, 0)
+	a := agentOf(g, 0)
 	let := make(chan struct{})
 	a.Open = func(ctx context.Context, c store.Config) (store.Store, error) {
 		s, err := open.Open(ctx, c)

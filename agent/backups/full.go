@@ -5,11 +5,13 @@ import (
 	"time"
 
 	"github.com/klauspost/compress/zstd"
+	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/etcd-druid/druid/agent/config"
 	"github.com/etcd-druid/druid/backup/chain"
 	"github.com/etcd-druid/druid/backup/guard"
 	"github.com/etcd-druid/druid/backup/snapshot"
+	"github.com/etcd-druid/druid/backup/store"
 	"github.com/etcd-druid/druid/internal/crash"
 	"github.com/etcd-druid/druid/leases"
 )
@@ -27,14 +29,7 @@ func (s *session) takeFull(ctx context.Context, why string) {
 	s.group.Go(func() error {
 		var result snapshot.Result
 		err := guard.Run(func() (err error) {
-			crash.Before("take-full")
-			result, err = snapshot.Take(ctx, snapshot.Config{
-				Client: s.client, Store: s.store, Lineage: string(s.self.Lineage), Level: levelOf(s.config.Compression),
-				Key: func(revision int64, at time.Time) string {
-					return name(s.config.Prefix, s.self.Lineage, revision, at)
-				},
-			})
-			crash.After("take-full")
+			result, err = s.snapshot(ctx, s.client, s.store, name)
 			return err
 		})
 		took := time.Since(began)
@@ -44,6 +39,17 @@ func (s *session) takeFull(ctx context.Context, why string) {
 			SHA256: result.SHA256, StorageVersion: result.StorageVersion,
 		}, err)
 		return nil
+	})
+}
+
+// snapshot puts a full of our member into a store, under a name of the lineage's.
+func (s *session) snapshot(
+	ctx context.Context, client *clientv3.Client, in store.Store, name func(string, chain.Lineage, int64, time.Time) string,
+) (snapshot.Result, error) {
+	defer crash.Around("take-full")()
+	return snapshot.Take(ctx, snapshot.Config{
+		Client: client, Store: in, Lineage: string(s.self.Lineage), Level: levelOf(s.config.Compression),
+		Key: func(revision int64, at time.Time) string { return name(s.config.Prefix, s.self.Lineage, revision, at) },
 	})
 }
 

@@ -10,19 +10,25 @@ import (
 	"github.com/etcd-druid/druid/backup/guard"
 )
 
-// hangPatience is for how long a pass of retention may outlive leadership: what heeds its context ends in less.
+// hangPatience is for how long a pass of retention may outlive leadership, or hold up another: what heeds its context ends in
+// less.
 const hangPatience = 10 * time.Second
 
 // errHangs says that no pass is begun.
 var errHangs = errors.New("an earlier pass of retention hangs in its store")
 
-// pass runs one pass of retention, and no second one beside it. Once ctx has ended it does not wait for long: a directory
+// pass runs one pass of retention, or a deletion on demand, and no second one beside it: each of two would count on what the
+// other deletes. One that is under way is waited for, but not for long. Once ctx has ended it does not wait for long: a directory
 // whose mount hangs heeds no context, and would hold the leader's Lease for ever. A pass that is left finds, should it
 // ever go on, that it may delete nothing more: it asks for the raft term before each deletion, under the same ctx.
 func (d *Duty) pass(ctx context.Context, retain func(context.Context) error) error {
+	patience := time.NewTimer(hangPatience)
+	defer patience.Stop()
 	select {
 	case d.passing <- struct{}{}:
-	default:
+	case <-patience.C:
+		return errHangs
+	case <-ctx.Done():
 		return errHangs
 	}
 	done := make(chan error, 1)

@@ -43,7 +43,7 @@ func NewMetrics(registerer prometheus.Registerer, decisions *prometheus.CounterV
 		failures:  counters("etcd_agent_backup_failures_total", "Attempts to save a backup, or to read the store, that failed, by kind."),
 		seconds:   counters("etcd_agent_backup_seconds_total", "Time that it took to save the backups that this agent saved, by kind."),
 		deleted: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "etcd_agent_backup_deleted_objects_total", Help: "Backups that retention let go.",
+			Name: "etcd_agent_backup_deleted_objects_total", Help: "Backups that retention let go, or that went with their EtcdSnapshots.",
 		}),
 		proofs: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "etcd_agent_backup_verifications_total", Help: "Backups that this agent restored to prove them, by what was found.",

@@ -96,14 +96,18 @@ func (d *Duty) perform(ctx context.Context, component leases.Component, kind str
 			return err
 		}
 	}
-	trying, cancel := context.WithDeadline(ctx, a.Started.Add(orderTimeout))
+	limit, done := orderTimeout, "saved"
+	if order.Kind == leases.SnapshotDelete {
+		limit, done = deleteTimeout, "deleted"
+	}
+	trying, cancel := context.WithDeadline(ctx, a.Started.Add(limit))
 	defer cancel()
-	artifact, err := d.execute(trying, kind, order.Kind)
+	artifact, err := d.execute(trying, kind, order)
 	switch {
 	case ctx.Err() != nil:
 		return ctx.Err() // who leads next performs it
 	case err != nil && trying.Err() != nil:
-		err = fmt.Errorf("not saved within %s: %w", orderTimeout, err)
+		err = fmt.Errorf("not %s within %s: %w", done, limit, err)
 	case interrupted(err):
 		return err
 	}
@@ -114,19 +118,32 @@ func (d *Duty) perform(ctx context.Context, component leases.Component, kind str
 var errOrderKind = errors.New("this agent does not know such an order: it is older than druid, update its image")
 
 // execute an order on the Lease for backups of kind.
-func (d *Duty) execute(ctx context.Context, kind string, ordered leases.SnapshotKind) (Artifact, error) {
-	switch {
-	case ordered == "":
+func (d *Duty) execute(ctx context.Context, kind string, order leases.SnapshotOrder) (Artifact, error) {
+	if order.Kind == "" {
 		return d.Snapshot(ctx, kind)
-	case ordered == leases.SnapshotFinal && kind == kindFull:
-		return d.final(ctx)
-	case ordered == leases.SnapshotVerified && kind == kindFull:
-		return d.verified(ctx, func() (Artifact, error) { return d.Snapshot(ctx, kindFull) })
-	case ordered == leases.SnapshotFinalVerified && kind == kindFull:
-		return d.verified(ctx, func() (Artifact, error) { return d.final(ctx) })
-	default:
-		return Artifact{}, fmt.Errorf("order %q on the Lease for a %s: %w", ordered, kind, errOrderKind)
 	}
+	if kind != kindFull {
+		return Artifact{}, fmt.Errorf("order %q on the Lease for a %s: %w", order.Kind, kind, errOrderKind)
+	}
+	switch order.Kind {
+	case leases.SnapshotFinal:
+		return d.final(ctx)
+	case leases.SnapshotVerified:
+		return d.verified(ctx, func() (Artifact, error) { return d.Snapshot(ctx, kindFull) })
+	case leases.SnapshotFinalVerified:
+		return d.verified(ctx, func() (Artifact, error) { return d.final(ctx) })
+	case leases.SnapshotDelete, leases.SnapshotElsewhere:
+	}
+	target, err := order.Target()
+	switch {
+	case order.Kind != leases.SnapshotDelete && order.Kind != leases.SnapshotElsewhere:
+		return Artifact{}, fmt.Errorf("order %q on the Lease for a %s: %w", order.Kind, kind, errOrderKind)
+	case err != nil:
+		return Artifact{}, err
+	case order.Kind == leases.SnapshotDelete:
+		return d.delete(ctx, target)
+	}
+	return d.elsewhere(ctx, target.Place)
 }
 
 // interrupted says that what was to save ended, and not for its own fault: what follows it is asked again.

@@ -41,19 +41,23 @@ func (o orderer) store() *leases.Store {
 // order on a Lease; the answer to an earlier one goes.
 func (o orderer) order(component leases.Component, uid string) {
 	o.t.Helper()
-	o.patchOrder(component, uid, "")
+	o.patchOrder(component, uid, "", leases.SnapshotTarget{})
 }
 
 func (o orderer) orderKind(component leases.Component, uid string, kind leases.SnapshotKind) {
 	o.t.Helper()
-	o.patchOrder(component, uid, leases.OrderKind(kind, uid))
+	o.patchOrder(component, uid, kind, leases.SnapshotTarget{})
 }
 
-func (o orderer) patchOrder(component leases.Component, uid, kind string) {
+func (o orderer) patchOrder(component leases.Component, uid string, kind leases.SnapshotKind, target leases.SnapshotTarget) {
 	o.t.Helper()
-	patch := fmt.Sprintf(`{"metadata":{"annotations":{%q:%q,%q:%q,%q:null}}}`,
-		leases.AnnotationSnapshotOrder, uid, leases.AnnotationSnapshotOrderKind, kind, leases.AnnotationSnapshotAnswer)
-	_, err := o.admin.CoordinationV1().Leases(o.namespace).Patch(o.t.Context(), leases.SnapshotName("demo", component),
+	about, err := leases.OrderTarget(target, uid)
+	if err != nil {
+		o.t.Fatal(err)
+	}
+	patch := fmt.Sprintf(`{"metadata":{"annotations":{%q:%q,%q:%q,%q:%q,%q:null}}}`, leases.AnnotationSnapshotOrder, uid,
+		leases.AnnotationSnapshotOrderKind, leases.OrderKind(kind, uid), leases.AnnotationSnapshotOrderTarget, about, leases.AnnotationSnapshotAnswer)
+	_, err = o.admin.CoordinationV1().Leases(o.namespace).Patch(o.t.Context(), leases.SnapshotName("demo", component),
 		types.MergePatchType, []byte(patch), metav1.PatchOptions{})
 	if err != nil {
 		o.t.Fatal(err)

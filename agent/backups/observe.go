@@ -79,29 +79,37 @@ func (s *session) list(ctx context.Context) (chain.History, error) {
 // who restored. A record of another cluster is left as it is, and so is all else in its place. One that cannot be read may
 // be ours: it does not hold up saving, which deletes nothing.
 func (s *session) bear(ctx context.Context) error {
-	id := leases.FormatID(s.self.ClusterID)
-	birth, err := chain.ReadBirth(ctx, s.store, s.config.Prefix, s.self.Lineage)
+	doubt, err := recordBirth(ctx, s.store, s.config.Prefix, s.self)
+	if doubt != nil {
+		s.doubt = fmt.Errorf("nothing is deleted: %w", doubt)
+	}
+	return err
+}
+
+// recordBirth of a lineage below prefix. The doubt is about a record that is there and cannot be read.
+func recordBirth(ctx context.Context, in store.Store, prefix string, self Identity) (doubt, err error) {
+	id := leases.FormatID(self.ClusterID)
+	birth, err := chain.ReadBirth(ctx, in, prefix, self.Lineage)
 	switch {
 	case errors.Is(err, store.ErrAbsent):
 		reason := "bootstrap"
-		if s.self.Parent != "" {
+		if self.Parent != "" {
 			reason = "restore"
 		}
 		defer crash.Around("record-lineage")()
-		return chain.WriteBirth(ctx, s.store, s.config.Prefix, chain.Birth{
-			Lineage: s.self.Lineage, Parent: s.self.Parent, Fork: s.self.Fork, Reason: reason,
-			ClusterID: id, ClusterUID: s.self.ClusterUID, Created: time.Now().UTC(),
+		return nil, chain.WriteBirth(ctx, in, prefix, chain.Birth{
+			Lineage: self.Lineage, Parent: self.Parent, Fork: self.Fork, Reason: reason,
+			ClusterID: id, ClusterUID: self.ClusterUID, Created: time.Now().UTC(),
 		})
 	case errors.Is(err, chain.ErrBirth):
-		s.doubt = fmt.Errorf("nothing is deleted: nothing tells for certain whose lineage this is: %w", err)
-		return nil
+		return fmt.Errorf("nothing tells for certain whose lineage this is: %w", err), nil
 	case err != nil:
-		return err
-	case birth.ClusterID != "" && birth.ClusterID != id, birth.ClusterUID != "" && birth.ClusterUID != s.self.ClusterUID:
-		return fmt.Errorf("%w: %s is of cluster %s of %q, and this is cluster %s of %q: give each its own prefix", chain.ErrBirth,
-			chain.BirthKey(s.config.Prefix, s.self.Lineage), birth.ClusterID, birth.ClusterUID, id, s.self.ClusterUID)
+		return nil, err
+	case birth.ClusterID != "" && birth.ClusterID != id, birth.ClusterUID != "" && birth.ClusterUID != self.ClusterUID:
+		return nil, fmt.Errorf("%w: %s is of cluster %s of %q, and this is cluster %s of %q: give each its own prefix", chain.ErrBirth,
+			chain.BirthKey(prefix, self.Lineage), birth.ClusterID, birth.ClusterUID, id, self.ClusterUID)
 	}
-	return nil
+	return nil, nil
 }
 
 // compare says whether etcd still has what follows the last saved revision, by reading at that very revision.

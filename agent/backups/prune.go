@@ -11,7 +11,6 @@ import (
 	"github.com/etcd-druid/druid/backup/store"
 	"github.com/etcd-druid/druid/internal/crash"
 	"github.com/etcd-druid/druid/leases"
-	"github.com/etcd-druid/druid/membership"
 )
 
 // orphanAge is how old what an upload left behind must be: no upload of a full takes a day.
@@ -55,49 +54,15 @@ func (d *Duty) Prune(ctx context.Context) error {
 	return nil
 }
 
-// errTerm says that another term began.
-var errTerm = errors.New("leadership changed")
-
-// errCorrupt keeps everything: the older backups may be the last ones without the damage.
-var errCorrupt = errors.New("the alarm CORRUPT stands: no backup is deleted until it is disarmed")
-
 // retain deletes what a listing of just now shows to be superfluous, oldest first, and what dead uploads left. It is safe
 // to end anywhere.
 func (s *session) retain(ctx context.Context) (err error) {
-	client, err := s.Dial(ctx, s.Local)
+	t, err := s.begins(ctx)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, client.Close()) }()
-	term := func(ctx context.Context) (uint64, error) {
-		ctx, cancel := context.WithTimeout(ctx, readTimeout)
-		defer cancel()
-		status, err := membership.ReadStatus(ctx, client, s.Local)
-		if err != nil {
-			return 0, err
-		}
-		if status.Role != membership.RoleLeader || status.ClusterID != s.self.ClusterID {
-			return 0, errTerm
-		}
-		if status.Corrupt() {
-			return 0, errCorrupt
-		}
-		return status.RaftTerm, nil
-	}
-	began, err := term(ctx)
-	if err != nil {
-		return err
-	}
-	listing, cancel := context.WithTimeout(ctx, listTimeout)
-	defer cancel()
-	catalog, err := chain.Read(listing, s.store, s.config.Prefix)
-	if err != nil {
-		return err
-	}
-	if l, found := superseding(catalog, s.self); found {
-		return s.supersededBy(l)
-	}
-	evidence, err := s.evidence(ctx)
+	defer func() { err = errors.Join(err, t.client.Close()) }()
+	catalog, evidence, err := s.survey(ctx)
 	if err != nil {
 		return err
 	}
@@ -105,17 +70,34 @@ func (s *session) retain(ctx context.Context) (err error) {
 		if v.Keep {
 			continue
 		}
-		switch now, err := term(ctx); {
-		case err != nil:
+		if err := t.lasts(ctx); err != nil {
 			return err
-		case now != began:
-			return fmt.Errorf("%w: term %d, was %d", errTerm, now, began)
 		}
-		if err := s.drop(ctx, v); err != nil {
+		err := s.drop(ctx, v)
+		if errors.Is(err, store.ErrLocked) {
+			s.log.DebugContext(ctx, "backup kept by its lock", "object", v.Key) // it goes when a later pass finds it unlocked
+			continue
+		}
+		if err != nil {
 			return err
 		}
 	}
 	return s.sweep(ctx)
+}
+
+// survey lists what is there, and reads what was found out about it. In a place that is another's there is nothing to delete.
+func (s *session) survey(ctx context.Context) (chain.Catalog, chain.Evidence, error) {
+	listing, cancel := context.WithTimeout(ctx, listTimeout)
+	defer cancel()
+	catalog, err := chain.Read(listing, s.store, s.config.Prefix)
+	if err != nil {
+		return catalog, chain.Evidence{}, err
+	}
+	if l, found := superseding(catalog, s.self); found {
+		return catalog, chain.Evidence{}, s.supersededBy(l)
+	}
+	evidence, err := s.evidence(ctx)
+	return catalog, evidence, err
 }
 
 // evidence is what was found out about the backups. Nothing is deleted while that cannot be read; where nobody keeps the
@@ -138,16 +120,12 @@ func (s *session) evidence(ctx context.Context) (chain.Evidence, error) {
 	return e, nil
 }
 
-// drop deletes one object. One that is locked goes when a later pass finds it unlocked.
+// drop deletes one object. One that is locked stays, with store.ErrLocked.
 func (s *session) drop(ctx context.Context, v chain.Verdict) error {
 	crash.Before("delete-backup")
 	err := s.store.Delete(ctx, v.Key)
 	crash.After("delete-backup")
-	switch {
-	case errors.Is(err, store.ErrLocked):
-		s.log.DebugContext(ctx, "backup kept by its lock", "object", v.Key)
-		return nil
-	case err != nil:
+	if err != nil {
 		return err
 	}
 	s.Metrics.deleted.Inc()

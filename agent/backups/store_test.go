@@ -105,25 +105,31 @@ func snapshotLeases(t *testing.T) (admin *kubernetes.Clientset, namespace string
 	return admin, namespace, func(g *group, i int) *neighbour { return g.newAgent(i, api, namespace) }
 }
 
-func TestAStoreThatIsAwayIsToldAndCaughtUpWith(t *testing.T) {
-	t.Parallel()
-	admin, namespace, agentOf := snapshotLeases(t)
-	server := bucket.Start(t)
-	proxy := server.Before(t)
-	name := server.Make(t, "away", false)
+// inBucket backs up into a bucket of the real server.
+func inBucket(t *testing.T, endpoint, name string) *config.Backup {
+	t.Helper()
 	credentials := filepath.Join(t.TempDir(), "credentials")
 	content := fmt.Sprintf("[default]\naws_access_key_id = %s\naws_secret_access_key = %s\n", bucket.AccessKey, bucket.SecretKey)
 	if err := os.WriteFile(credentials, []byte(content), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	raw, err := json.Marshal(store.Config{S3: &store.S3{
-		Bucket: name, Region: bucket.Region, Endpoint: proxy.Endpoint, PathStyle: true, CredentialsFile: credentials,
+		Bucket: name, Region: bucket.Region, Endpoint: endpoint, PathStyle: true, CredentialsFile: credentials,
 	}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	c := directory(t.TempDir())
 	c.Store = raw
+	return c
+}
+
+func TestAStoreThatIsAwayIsToldAndCaughtUpWith(t *testing.T) {
+	t.Parallel()
+	admin, namespace, agentOf := snapshotLeases(t)
+	server := bucket.Start(t)
+	proxy := server.Before(t)
+	c := inBucket(t, proxy.Endpoint, server.Make(t, "away", false))
 	g := newGroup(t, 1)
 	client, s := g.client(0), opened(t, c)
 	a := agentOf(g, 0)

@@ -19,6 +19,8 @@ func (b *Bootstrapper) act(ctx context.Context, d Decision, o *observation) (*la
 		return b.resume(ctx, o)
 	case ModeNew:
 		return b.form(ctx, o)
+	case ModeAdopt:
+		return b.adopt(ctx, o)
 	case ModeJoin:
 		return b.join(ctx, o)
 	case ModeReplaceSelf:

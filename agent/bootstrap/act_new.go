@@ -49,36 +49,52 @@ func (b *Bootstrapper) form(ctx context.Context, o *observation) (*launch.Order,
 // claim puts an attempt of ours into the record, above the epoch of every lineage that the backup store has of a cluster
 // of this name. It returns nil where somebody else wrote meanwhile: then a new look must come first.
 func (b *Bootstrapper) claim(ctx context.Context, o *observation) (*attempt, error) {
-	nonce, err := newNonce()
-	if err != nil {
-		return nil, err
-	}
 	limit, err := b.limitAtBirth()
 	if err != nil {
 		return nil, err
 	}
-	record := o.record.record
-	record.Epoch = max(record.Epoch, o.births.epoch)
-	record = Claim(record, nonce, b.cfg.PodUID, limit)
+	record, err := b.attemptOf(o, limit)
+	if err != nil {
+		return nil, err
+	}
 	a := &attempt{token: record.Token(b.cfg.Namespace, b.cfg.Cluster, b.cfg.ClusterUID), peerURL: b.peerURL(b.cfg.Member)}
 	a.memberID, a.clusterID, err = membership.ExpectedIDs(b.cfg.Member, a.peerURL, a.token)
 	if err != nil {
 		return nil, err
 	}
 	record.ClusterID = a.clusterID
-	crash.Before("claim-birth")
-	_, err = b.store.UpdateRecord(ctx, o.record.version, record)
-	crash.After("claim-birth")
-	if errors.Is(err, leases.ErrConflict) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("claim epoch %d: %w", record.Epoch, err)
+	if claimed, err := b.putClaim(ctx, o, record); !claimed || err != nil {
+		return nil, err
 	}
 	b.log.InfoContext(ctx, "forming claimed", "clusterID", leases.FormatID(a.clusterID), "memberID", leases.FormatID(a.memberID),
 		"epoch", record.Epoch)
 	a.record = record
 	return a, nil
+}
+
+// attemptOf is the record with a new attempt of ours, above the epoch of every lineage in the cluster's place.
+func (b *Bootstrapper) attemptOf(o *observation, limit int) (leases.Record, error) {
+	nonce, err := newNonce()
+	if err != nil {
+		return leases.Record{}, err
+	}
+	record := o.record.record
+	record.Epoch = max(record.Epoch, o.births.epoch)
+	return Claim(record, nonce, b.cfg.PodUID, limit), nil
+}
+
+// putClaim writes the attempt into the record as it was observed; false means that somebody else wrote meanwhile.
+func (b *Bootstrapper) putClaim(ctx context.Context, o *observation, record leases.Record) (bool, error) {
+	crash.Before("claim-birth")
+	_, err := b.store.UpdateRecord(ctx, o.record.version, record)
+	crash.After("claim-birth")
+	if errors.Is(err, leases.ErrConflict) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("claim epoch %d: %w", record.Epoch, err)
+	}
+	return true, nil
 }
 
 // stamp says whose the data of this volume is going to be.

@@ -36,6 +36,11 @@ func (b *Bootstrapper) replaceSelf(ctx context.Context, o *observation) error {
 	if err := b.moveAside(ctx, o, reason); err != nil {
 		return err
 	}
+	return b.removeOwn(ctx, o)
+}
+
+// removeOwn removes exactly the ID under which a quorum lists us.
+func (b *Bootstrapper) removeOwn(ctx context.Context, o *observation) error {
 	ctx, cancel := context.WithTimeout(ctx, changeTimeout)
 	defer cancel()
 	client, err := b.dial(ctx, o.view.Endpoint)
@@ -50,6 +55,6 @@ func (b *Bootstrapper) replaceSelf(ctx context.Context, o *observation) error {
 		return err
 	}
 	b.joining = joining{}
-	b.log.InfoContext(ctx, "member removed", "memberID", id, "member", b.cfg.Member)
+	b.log.InfoContext(ctx, "member removed", "memberID", leases.FormatID(o.entry.ID), "member", b.cfg.Member)
 	return nil
 }

@@ -65,6 +65,7 @@ func (l *busyLearner) tell(c *cluster, name string) {
 }
 
 func TestJoinerWaitsForTheListOfTheFirstPeer(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, "3.7.3", "c-a", "c-b")
 	c.members["c-a"].start()
 	c.eventually("the seed forms", func() error {

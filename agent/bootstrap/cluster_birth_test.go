@@ -14,6 +14,7 @@ import (
 )
 
 func TestAttemptThatAnotherClaimedIsStoppedAndGoesAside(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, "3.7.3", "c-a")
 	seed := c.members["c-a"]
 	b := seed.boot()
@@ -49,6 +50,7 @@ func TestAttemptThatAnotherClaimedIsStoppedAndGoesAside(t *testing.T) {
 }
 
 func TestASupersededPodRecordsNoCluster(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, "3.7.3", "c-a")
 	seed := c.members["c-a"]
 	b := seed.boot()

@@ -20,9 +20,10 @@ import (
 	"github.com/etcd-druid/druid/test/machine"
 )
 
-// formed is a cluster of three voters with one key.
+// formed is a cluster of three voters with one key, for a test that runs beside others.
 func formed(t *testing.T) (*cluster, map[string]uint64) {
 	t.Helper()
+	t.Parallel()
 	c := newCluster(t, "3.7.3", "c-a", "c-b", "c-c")
 	for _, m := range c.members {
 		m.start()

@@ -109,6 +109,7 @@ func (m *member) restores(order config.Restore) {
 }
 
 func TestAClusterIsBornFromTheBackupsOfItsPredecessor(t *testing.T) {
+	t.Parallel()
 	path := t.TempDir()
 	place, last := saved(t, "3.6", path, "ns/c")
 	c := newCluster(t, "3.6.16", "c-a", "c-b", "c-c")
@@ -208,6 +209,7 @@ func TestEachMinorIsBornFromTheBackupsOfAnother(t *testing.T) {
 }
 
 func TestARestoreThatBreaksOffIsBegunAnew(t *testing.T) {
+	t.Parallel()
 	path := t.TempDir()
 	_, last := saved(t, "3.6", path, "ns/c")
 	c := newCluster(t, "3.6.16", "c-a")

@@ -19,6 +19,7 @@ var versions = []string{"3.5.35", "3.6.16", "3.7.3"}
 func TestThreeMembersFormOneCluster(t *testing.T) {
 	for _, version := range versions {
 		t.Run("etcd "+version[:3], func(t *testing.T) {
+			t.Parallel()
 			c := newCluster(t, version, "c-a", "c-b", "c-c")
 			began := time.Now()
 			for _, m := range c.members {

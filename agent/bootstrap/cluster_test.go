@@ -33,7 +33,10 @@ import (
 	"github.com/etcd-druid/druid/test/rig/binaries"
 )
 
-func TestMain(m *testing.M) { os.Exit(env.Main(m)) }
+func TestMain(m *testing.M) {
+	env.ManyAtOnce()
+	os.Exit(env.Main(m))
+}
 
 // patience of a test for something that takes seconds on an idle machine.
 const patience = 4 * time.Minute

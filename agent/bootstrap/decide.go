@@ -8,6 +8,7 @@ const (
 	ModeResume      Mode = "Resume"      // start etcd on the data that is there
 	ModeNew         Mode = "New"         // form the raft group
 	ModeRestore     Mode = "Restore"     // form the raft group from a backup
+	ModeAdopt       Mode = "Adopt"       // join a raft group that was there before the cluster, as a learner
 	ModeJoin        Mode = "Join"        // become a learner of the raft group
 	ModeReplaceSelf Mode = "ReplaceSelf" // remove our old ID; Join follows
 	ModeRejoin      Mode = "Rejoin"      // move aside data that no quorum lists; Join follows

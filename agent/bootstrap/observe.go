@@ -26,6 +26,9 @@ type observation struct {
 	fresh bool
 	// births is what the stores tell, where they were asked.
 	births births
+	// source is what was found of the cluster that is to be joined, where that was asked, and adoption what follows.
+	source   AdoptionFacts
+	adoption adoption
 	// details are the words on facts that stand in the way, by fact.
 	details map[string]string
 }
@@ -42,6 +45,7 @@ var noteOf = map[string]string{
 	"newer-schema": "data", "record-unread": "record", "record-absent": "record", "await-quorum": "listed",
 	"needs-unmet": "needs", "evidence-unknown": "evidence", "formed-before": "evidence", "peer-answers": "peers",
 	"slot-taken": "slot", "await-drain": "slot", "confirming": "listed", "store-unreachable": "backup",
+	"source-other": "source", "source-silent": "source", "source-unfit": "source", "source-ailing": "source", "adoption-needs": "source needs",
 	"backup-present": "backup", "backup-unusable": "backup", "nothing-to-restore": "backup",
 }
 
@@ -73,6 +77,9 @@ func (b *Bootstrapper) observe(ctx context.Context, report launch.Report, fresh 
 	}
 	if Decide(o.Facts).Mode == ModeNew {
 		b.observeBackup(ctx, &o)
+	}
+	if b.cfg.Join != "" && Decide(o.Facts).Mode == ModeNew {
+		b.observeSource(ctx, &o)
 	}
 	return o
 }

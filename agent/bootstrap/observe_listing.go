@@ -49,7 +49,7 @@ func (b *Bootstrapper) list(ctx context.Context, record leases.Record, clusterID
 	var likely, others []string
 	if record.MemberList != nil {
 		for _, m := range record.MemberList.Members {
-			if m.Name != "" && m.Name != b.cfg.Member {
+			if m.Name != "" && m.Name != b.cfg.Member && (!record.Adopted() || record.Lists(m.Name)) {
 				likely = append(likely, m.Name)
 			}
 		}
@@ -64,21 +64,49 @@ func (b *Bootstrapper) list(ctx context.Context, record leases.Record, clusterID
 			others = append(others, name)
 		}
 	}
-	if len(likely)+len(others) == 0 {
+	first, guests, last := b.clientURLs(likely), b.guestURLs(record), b.clientURLs(others)
+	if len(first)+len(guests)+len(last) == 0 {
 		return membership.View{}, errOnlyMember
 	}
-	view, err := b.ask(ctx, likely, clusterID)
-	if err != nil && len(others) > 0 {
-		view, err = b.ask(ctx, others, clusterID)
+	view, err := b.ask(ctx, first, clusterID)
+	for _, more := range [][]string{guests, last} {
+		if err != nil && len(more) > 0 {
+			view, err = b.ask(ctx, more, clusterID)
+		}
 	}
 	return view, err
 }
 
-func (b *Bootstrapper) ask(ctx context.Context, names []string, clusterID uint64) (membership.View, error) {
+// guestURLs are the endpoints of the cluster that was joined, for as long as members of it may be left.
+func (b *Bootstrapper) guestURLs(record leases.Record) []string {
+	others, listed := record.Others()
+	if !record.Adopted() || listed && len(others) == 0 {
+		return nil
+	}
+	endpoints, err := b.cfg.JoinEndpoints()
+	if err != nil {
+		return nil // Config.Validate told
+	}
+	return endpoints
+}
+
+func (b *Bootstrapper) clientURLs(names []string) []string {
 	endpoints := make([]string, len(names))
 	for i, name := range names {
 		endpoints[i] = b.clientURL(name)
 	}
+	return endpoints
+}
+
+// urlsOf are where a member is asked: one of ours at its own name, any other where it says.
+func (b *Bootstrapper) urlsOf(m membership.Member) []string {
+	if slices.Contains(m.PeerURLs, b.peerURL(m.Name)) {
+		return []string{b.clientURL(m.Name)}
+	}
+	return m.ClientURLs
+}
+
+func (b *Bootstrapper) ask(ctx context.Context, endpoints []string, clusterID uint64) (membership.View, error) {
 	return membership.Observe(ctx, b.dial, membership.Query{Endpoints: endpoints, ClusterID: clusterID, Timeout: endpointTimeout})
 }
 
@@ -99,17 +127,17 @@ func (b *Bootstrapper) confirm(ctx context.Context, o *observation) {
 	if !pause(ctx, b.electionTimeout()) {
 		return
 	}
-	var names []string
+	var endpoints []string
 	for _, m := range o.view.Voters() {
 		if m.Started() && m.ID != o.view.Answerer {
-			names = append(names, m.Name)
+			endpoints = append(endpoints, b.urlsOf(m)...)
 		}
 	}
-	if len(names) == 0 && len(o.view.Voters()) == 1 {
-		names = []string{o.view.Voters()[0].Name}
+	if len(endpoints) == 0 && len(o.view.Voters()) == 1 {
+		endpoints = b.urlsOf(o.view.Voters()[0])
 	}
 	first := o.view
-	view, err := b.ask(ctx, names, first.ClusterID)
+	view, err := b.ask(ctx, endpoints, first.ClusterID)
 	if err != nil {
 		o.note("listed", err.Error())
 		return

@@ -98,8 +98,10 @@ func (b *Bootstrapper) health(ctx context.Context, members []membership.Member) 
 			continue
 		}
 		group.Go(func() error {
-			if status, err := b.status(ctx, b.clientURL(m.Name)); err == nil {
-				answers[i] = membership.AnswerOf(status.Leader != 0 && status.MemberID == m.ID)
+			for _, url := range b.urlsOf(m) {
+				if status, err := b.status(ctx, url); err == nil && answers[i] != membership.Yes {
+					answers[i] = membership.AnswerOf(status.Leader != 0 && status.MemberID == m.ID)
+				}
 			}
 			return nil
 		})

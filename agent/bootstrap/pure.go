@@ -2,6 +2,7 @@ package bootstrap
 
 import (
 	"slices"
+	"strings"
 
 	"github.com/etcd-druid/druid/agent/config"
 	"github.com/etcd-druid/druid/agent/datadir"
@@ -145,6 +146,7 @@ func StampOf(cfg *config.Config, record leases.Record, own leases.Member, cluste
 		LeaseUID:    own.LeaseUID,
 		VolumeUID:   own.VolumeUID,
 		MaxLearners: record.MaxLearners,
+		Guests:      strings.Join(record.Guests, ","),
 		Formed:      record.Phase == leases.PhaseFormed,
 	}
 }
@@ -173,6 +175,7 @@ func FormedBy(record leases.Record, stamp datadir.Stamp, executor string) leases
 	record.Nonce, record.Lineage = nonceOf(stamp), stamp.Lineage
 	record.MaxLearners = stamp.MaxLearners
 	record.Executor = executor
+	record.Guests = guestsOf(stamp)
 	return record
 }
 

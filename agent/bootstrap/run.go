@@ -47,10 +47,10 @@ func (b *Bootstrapper) Next(ctx context.Context, idle launch.Idle, tell func(lau
 // step is one look and what follows from it: an order, the reason of a wait, or neither where something was done.
 func (b *Bootstrapper) step(ctx context.Context, report launch.Report) (*launch.Order, string, error) {
 	o := b.observe(ctx, report, false)
-	d := Decide(o.Facts)
+	d := b.decide(&o)
 	if needsFreshLease(d) && !o.fresh {
 		o = b.observe(ctx, report, true)
-		d = Decide(o.Facts)
+		d = b.decide(&o)
 	}
 	if ctx.Err() != nil {
 		return nil, "", context.Cause(ctx)

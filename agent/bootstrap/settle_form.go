@@ -52,7 +52,7 @@ func (s *settler) formed(ctx context.Context) (bool, error) {
 	case birthRecorded:
 		return s.stampFormed(ctx)
 	case birthOurs:
-		if err := s.healthy(ctx); err != nil {
+		if err := s.lives(ctx, r.record); err != nil {
 			return false, err
 		}
 		if err := s.ours(ctx); err != nil {
@@ -74,6 +74,14 @@ func (s *settler) ours(ctx context.Context) error {
 		return fmt.Errorf("form: this member's Lease is %s: %s", lease, detail)
 	}
 	return nil
+}
+
+// lives proves that the group is there, and we in it: one that was born here serves, one that was joined lists us.
+func (s *settler) lives(ctx context.Context, record leases.Record) error {
+	if s.stamp.Guests == "" {
+		return s.healthy(ctx)
+	}
+	return s.adopted(ctx, FormedBy(record, s.stamp, s.b.cfg.PodUID))
 }
 
 // healthy proves that our etcd is the one of the stamp and serves.
@@ -125,6 +133,14 @@ func nonceOf(stamp datadir.Stamp) string {
 	return nonce
 }
 
+// guestsOf are the IDs of the voters that the stamp's group had before it was joined.
+func guestsOf(stamp datadir.Stamp) []string {
+	if stamp.Guests == "" {
+		return nil
+	}
+	return strings.Split(stamp.Guests, ",")
+}
+
 // CompleteRecord fills what a re-created record does not know of its own cluster, from the stamp of a member that runs in
 // it. Nobody joins from an incomplete record. An epoch is never lowered. It says whether there is anything to write.
 func (b *Bootstrapper) CompleteRecord(record leases.Record) (leases.Record, bool) {
@@ -142,11 +158,15 @@ func complete(record leases.Record, stamp datadir.Stamp) (leases.Record, bool) {
 		max(record.Epoch, record.FormedEpoch) > stamp.Epoch {
 		return record, false
 	}
-	if isComplete(record) && record.Epoch == stamp.Epoch && record.FormedEpoch == stamp.Epoch {
+	if isComplete(record) && record.Epoch == stamp.Epoch && record.FormedEpoch == stamp.Epoch &&
+		(record.Adopted() || stamp.Guests == "") {
 		return record, false
 	}
 	record.Epoch, record.FormedEpoch = stamp.Epoch, stamp.Epoch
 	record.Nonce, record.Lineage = nonceOf(stamp), stamp.Lineage
 	record.MaxLearners = stamp.MaxLearners
+	if guests := guestsOf(stamp); len(guests) > 0 {
+		record.Guests = guests
+	}
 	return record, true
 }

@@ -43,6 +43,9 @@ type Config struct {
 	MetricsPort, AgentPort             int
 	// Restore is what the first boot restores, as Restore.Encode writes it; empty for a cluster that begins empty.
 	Restore string
+	// Join are the client endpoints of a running cluster that the first boot joins, between commas; empty for a cluster that is
+	// born here.
+	Join string
 	// ListenHost is the address that the listeners bind, all addresses when empty.
 	ListenHost string
 }

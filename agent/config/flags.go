@@ -48,6 +48,7 @@ func (c *Config) flags() []flag {
 		{"heartbeat-interval", "etcd's --heartbeat-interval; 0 for etcd's default", &c.HeartbeatInterval},
 		{"election-timeout", "etcd's --election-timeout; 0 for etcd's default", &c.ElectionTimeout},
 		{"restore", "what the first boot of a new cluster restores, as JSON; a cluster that has formed ignores it", &c.Restore},
+		{"join", "client endpoints of a running cluster that the first boot of a new cluster joins, between commas", &c.Join},
 		{"client-port", "port of etcd's client listener", &c.ClientPort},
 		{"peer-port", "port of etcd's peer listener", &c.PeerPort},
 		{"metrics-port", "port of etcd's metrics and probes", &c.MetricsPort},

@@ -45,6 +45,12 @@ func (c Config) Validate() error {
 	if _, err := c.RestoreOrder(); err != nil {
 		errs = append(errs, err)
 	}
+	if _, err := c.JoinEndpoints(); err != nil {
+		errs = append(errs, err)
+	}
+	if c.Join != "" && c.Restore != "" {
+		errs = append(errs, errors.New("--join and --restore are both set: a cluster begins in one way"))
+	}
 	return errors.Join(append(errs, c.validateWords(), c.validateTimes(), c.validatePorts())...)
 }
 

@@ -31,7 +31,10 @@ import (
 // patience with what takes seconds on an idle machine.
 const patience = 3 * time.Minute
 
-func TestMain(m *testing.M) { os.Exit(env.Main(m)) }
+func TestMain(m *testing.M) {
+	env.ManyAtOnce()
+	os.Exit(env.Main(m))
+}
 
 // cluster is three real etcd members in this process and the Leases of their cluster on a real kube-apiserver.
 type cluster struct {
@@ -46,6 +49,7 @@ type cluster struct {
 
 var names = []string{"demo-a", "demo-b", "demo-c"}
 
+// newCluster forms a cluster for a test that runs beside others.
 func newCluster(t *testing.T) *cluster {
 	t.Helper()
 	return newClusterOf(t, names)
@@ -58,6 +62,7 @@ func newClusterOf(t *testing.T, names []string) *cluster {
 
 func newClusterWith(t *testing.T, names []string, configure func(*embed.Config)) *cluster {
 	t.Helper()
+	t.Parallel()
 	c := &cluster{t: t, configs: map[string]*embed.Config{}, members: map[string]*embed.Etcd{}}
 	var initial []string
 	for _, name := range names {

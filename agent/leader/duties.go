@@ -54,6 +54,8 @@ type Options struct {
 	PeerURL func(name string) string
 	// Grace is the superfluous grace period that is in force.
 	Grace func() time.Duration
+	// RemoveOthers is the user's word that the members of a group that was joined may go; nil for a word that was not given.
+	RemoveOthers func() bool
 	// Complete fills in what a record that was made anew lacks, and says whether it lacked anything; it may be nil.
 	Complete func(leases.Record) (leases.Record, bool)
 	// Defrag tells what the configuration in force says of defragmentations now; nil for never. Defragmented is told of each one;
@@ -78,6 +80,9 @@ type Duties struct {
 
 // New returns the duties.
 func New(o Options) *Duties {
+	if o.RemoveOthers == nil {
+		o.RemoveOthers = func() bool { return false }
+	}
 	return &Duties{
 		Options: o, poll: pollInterval, recordAge: recordInterval, handBack: handBackAfter, comparePause: comparePause,
 		defrag: defragMemory{attempts: map[uint64]attempt{}},

@@ -70,10 +70,13 @@ func (r *round) facts(self Cluster, view membership.View, m membership.Member, f
 		Firm:    firm,
 		Desired: membership.Desired(m, r.record.Members, r.PeerURL),
 		Kind:    membership.KindOf(m),
-		Coming:  coming,
-		Quorum:  membership.Unknown,
-		Elapsed: membership.AnswerOf(seen && time.Since(since) >= r.Grace()),
-		Turn:    membership.AnswerOf(r.record.Retiring == nil && (r.removedAt.IsZero() || time.Since(r.removedAt) >= r.Grace())),
+		Adopted: membership.AnswerOf(r.record.Adopted()),
+		// Whether the desired voters are healthy is asked when its time has come.
+		Released: membership.AnswerOf(r.RemoveOthers() && allVote(view, r.record.Members)),
+		Coming:   coming,
+		Quorum:   membership.Unknown,
+		Elapsed:  membership.AnswerOf(seen && time.Since(since) >= r.Grace()),
+		Turn:     membership.AnswerOf(r.record.Retiring == nil && (r.removedAt.IsZero() || time.Since(r.removedAt) >= r.Grace())),
 	}
 }
 
@@ -117,8 +120,22 @@ func (r *round) freshFacts(ctx context.Context, self Cluster, view membership.Vi
 		firm = membership.No // a superseded agent changes nothing, and one that is to go removes nobody
 	}
 	facts := r.facts(self, view, m, firm, r.coming(ctx, m))
-	facts.Quorum = membership.QuorumWithout(view, m.ID, r.health(ctx, view))
+	health := r.health(ctx, view)
+	facts.Quorum = membership.QuorumWithout(view, m.ID, health)
+	if facts.Released == membership.Yes {
+		facts.Released = membership.OthersHealthy(view, m.ID, health, func(m membership.Member) membership.Answer {
+			return membership.Desired(m, r.record.Members, r.PeerURL)
+		})
+	}
 	return facts, nil
+}
+
+// allVote says whether each of names is a started voter.
+func allVote(view membership.View, names []string) bool {
+	voters := view.Voters()
+	return !slices.ContainsFunc(names, func(name string) bool {
+		return !slices.ContainsFunc(voters, func(m membership.Member) bool { return m.Name == name })
+	})
 }
 
 // health asks every voter itself. No answer is Unknown, never No.

@@ -73,27 +73,9 @@ func statuses(ctx context.Context, dial membership.Dial, view membership.View) [
 	return answers
 }
 
-// errOtherMember says that somebody else answered at a member's URL.
-var errOtherMember = errors.New("another member answered")
-
-// statusOf asks the member at the URLs that it published, and believes only that very member.
-func statusOf(ctx context.Context, dial membership.Dial, clusterID uint64, m membership.Member) (status membership.Status, err error) {
-	if len(m.ClientURLs) == 0 {
-		return membership.Status{}, fmt.Errorf("status of %s: it never started", leases.FormatID(m.ID))
-	}
+// statusOf bounds membership.StatusOf.
+func statusOf(ctx context.Context, dial membership.Dial, clusterID uint64, m membership.Member) (membership.Status, error) {
 	ctx, cancel := context.WithTimeout(ctx, statusTimeout)
 	defer cancel()
-	client, err := dial(ctx, m.ClientURLs...)
-	if err != nil {
-		return membership.Status{}, err
-	}
-	defer func() { err = errors.Join(err, client.Close()) }()
-	if status, err = membership.ReadStatus(ctx, client, m.ClientURLs[0]); err != nil {
-		return membership.Status{}, err
-	}
-	if status.MemberID != m.ID || status.ClusterID != clusterID {
-		return membership.Status{}, fmt.Errorf("status of %s: %w: %s of cluster %s", leases.FormatID(m.ID), errOtherMember,
-			leases.FormatID(status.MemberID), leases.FormatID(status.ClusterID))
-	}
-	return status, nil
+	return membership.StatusOf(ctx, dial, clusterID, m)
 }

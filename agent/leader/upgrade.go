@@ -199,7 +199,7 @@ func (r *round) heldBy(ctx context.Context, clusterID uint64, m membership.Membe
 	defer func() { err = errors.Join(err, client.Close()) }()
 	c, err = membership.ReadContent(ctx, client, m.ClientURLs[0], clusterID, revision)
 	if err == nil && (c.MemberID != m.ID || v.Answerer != m.ID) {
-		err = fmt.Errorf("%w: %s", errOtherMember, leases.FormatID(c.MemberID))
+		err = fmt.Errorf("%w: %s", membership.ErrOtherMember, leases.FormatID(c.MemberID))
 	}
 	return c, v, err
 }

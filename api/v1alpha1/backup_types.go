@@ -382,11 +382,17 @@ type BackupRetention struct {
 	Count int32 `json:"count,omitempty"`
 }
 
-// BootstrapSpec says how a new cluster begins. It means nothing once the cluster has formed.
+// BootstrapSpec says how a new cluster begins: empty, from a backup, or as more members of an etcd that runs. Once the cluster has
+// formed, only join.removeOthers means anything.
+//
+// +kubebuilder:validation:XValidation:rule="!has(self.restore) || !has(self.join)",message="bootstrap.restore and bootstrap.join must not both be set: a cluster begins from a backup or joins one that runs"
 type BootstrapSpec struct {
-	// restore lets the cluster begin with the data of a backup. Without it, it begins empty.
+	// restore lets the cluster begin with the data of a backup.
 	// +optional
 	Restore *RestoreSpec `json:"restore,omitempty"`
+	// join lets the cluster begin as members of an etcd cluster that runs elsewhere, which moves in that way without a pause.
+	// +optional
+	Join *JoinSpec `json:"join,omitempty"`
 }
 
 // RestoreSpec says what a new cluster is restored from, and to which state.

@@ -52,7 +52,14 @@ const (
 	s3Field      = "spec.backup.store.s3"
 	fullField    = "spec.backup.full"
 	restoreField = "spec.bootstrap.restore"
+	joinField    = "spec.bootstrap.join"
 )
+
+func joinOf(endpoints ...any) map[string]any {
+	return map[string]any{"endpoints": append([]any{}, endpoints...)}
+}
+
+func join(endpoints ...any) map[string]any { return map[string]any{"join": joinOf(endpoints...)} }
 
 // badBackups are backups and restores that cannot work.
 var badBackups = map[string]refusal{
@@ -104,6 +111,14 @@ var badBackups = map[string]refusal{
 	"a restore from nowhere":               {[]edit{{restoreField + ".from.store", nil}, {restoreField + ".from.encryption", nil}, {"spec.backup", nil}}, "it is not said where the backups are"},
 	"a restore of another's, from nowhere": {[]edit{{restoreField + ".from", nil}, {"spec.backup", nil}}, "it is not said where the backups are"},
 	"a restore of a cluster with a slash":  {[]edit{{restoreField + ".from.name", "a/b"}}, "name must be the name of an EtcdCluster"},
+	"a join of nobody":                     {[]edit{{"spec.bootstrap", join()}}, "should have at least 1 items"},
+	"a join of ten":                        {[]edit{{"spec.bootstrap", join("http://a:1", "http://a:2", "http://a:3", "http://a:4", "http://a:5", "http://a:6", "http://a:7", "http://a:8", "http://a:9", "http://a:10")}}, "must have at most 9 items"},
+	"a join of one twice":                  {[]edit{{"spec.bootstrap", join("http://a:1", "http://a:1")}}, "Duplicate value"},
+	"a join of what speaks TLS":            {[]edit{{"spec.bootstrap", join("https://a:2379")}}, "an endpoint of join must not be https"},
+	"a join without a port":                {[]edit{{"spec.bootstrap", join("http://a")}}, "an endpoint of join must be a client URL with a port"},
+	"a join of a path":                     {[]edit{{"spec.bootstrap", join("http://a:2379/v3")}}, "an endpoint of join must be a client URL with a port"},
+	"a join of two at one endpoint":        {[]edit{{"spec.bootstrap", join("http://a:2379,http://b:2379")}}, "an endpoint of join must be a client URL with a port"},
+	"a join beside a restore":              {[]edit{{joinField, joinOf("http://a:2379")}}, "bootstrap.restore and bootstrap.join must not both be set"},
 	"a restore of a namespace with a dot":  {[]edit{{restoreField + ".from.namespace", "a.b"}}, "namespace must be the name of a namespace"},
 }
 
@@ -121,6 +136,7 @@ var goodBackups = map[string][]edit{
 	"fulls by their number":              {{"spec.backup.retention", map[string]any{"count": int64(3)}}},
 	"a delta of bytes as a number":       {{"spec.backup.delta.maxBytes", int64(1 << 20)}},
 	"no bootstrap":                       {{"spec.bootstrap", nil}},
+	"a join":                             {{"spec.bootstrap", join("http://etcd-0.etcd-headless.legacy.svc:2379", "http://[fd00::1]:2379", "http://10.0.0.1:2379")}},
 	"a restore of its own newest state":  {{restoreField, map[string]any{}}},
 	"a restore to a revision":            {{restoreField + ".to", map[string]any{"revision": int64(1234)}}},
 	"a restore of a final full":          {{restoreField + ".to", map[string]any{"name": "00000000000004d2-1795287240000.final.zst"}}},

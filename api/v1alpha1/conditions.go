@@ -38,6 +38,8 @@ const (
 	MemberReady    MemberState = "Ready"
 	MemberNotReady MemberState = "NotReady"
 	MemberUnknown  MemberState = "Unknown"
+	// MemberPaused: it has no Pod, because the cluster is paused, and its PersistentVolumeClaim holds its data.
+	MemberPaused MemberState = "Paused"
 )
 
 // MemberLeaving is how far a member's way out of the cluster has come.
@@ -79,10 +81,29 @@ const (
 
 // Reasons of ConditionProgressing; ReasonForming is another.
 const (
-	// ReasonUpToDate: nothing is left to do.
-	ReasonUpToDate = "UpToDate"
+	// ReasonReconciled: nothing is left to do.
+	ReasonReconciled = "Reconciled"
+	// ReasonInitialSnapshot: the spec was adopted for the first time.
+	ReasonInitialSnapshot = "InitialSnapshot"
+	// ReasonSpecChanged: an edit of the spec was adopted, and nothing was done about it yet. It is the reason of an Event, too, when
+	// an edit has to wait.
+	ReasonSpecChanged = "SpecChanged"
+	// ReasonRetryAfterDeadline: an edit was adopted because the deadline of what was under way had passed.
+	ReasonRetryAfterDeadline = "RetryAfterDeadline"
+	// ReasonWaitingForSeed: no member has begun to form the cluster yet.
+	ReasonWaitingForSeed = "WaitingForSeed"
+	// ReasonBootstrapFailed: the cluster has not formed within its deadline, and druid does nothing more about it.
+	ReasonBootstrapFailed = "BootstrapFailed"
+	// ReasonDeadlineExceeded: what the last edit asked for was not reached within its deadline, and druid has stopped it. Members are
+	// healed all the same.
+	ReasonDeadlineExceeded = "DeadlineExceeded"
 	// ReasonScalingUp: new members join.
 	ReasonScalingUp = "ScalingUp"
+	// ReasonOthersRemain: the members joined a running cluster, and nothing is left to do until the user lets those go that were in
+	// it before.
+	ReasonOthersRemain = "OthersRemain"
+	// ReasonRemovingOthers: those go, one after another.
+	ReasonRemovingOthers = "RemovingOthers"
 	// ReasonHealing: a member of the cluster is started again or replaced.
 	ReasonHealing = "Healing"
 	// ReasonScalingDown: a member is removed, because the cluster has more members than replicas asks for.
@@ -90,8 +111,15 @@ const (
 	// ReasonScaleDownBlocked: a member is to be removed, and waits for another that is not ready, joins or replaces itself, or
 	// for a backup that fails.
 	ReasonScaleDownBlocked = "ScaleDownBlocked"
-	// ReasonScaleDownPending: the cluster has more members than replicas asks for; none is removed.
-	ReasonScaleDownPending = "ScaleDownPending"
+	// ReasonPausing: replicas is 0, and the Pod of the last member is about to go.
+	ReasonPausing = "Pausing"
+	// ReasonPauseBlocked: it is to go, and waits for its etcd, its node, or a backup that fails.
+	ReasonPauseBlocked = "PauseBlocked"
+	// ReasonPaused: replicas is 0 and no member runs; a PersistentVolumeClaim holds the data. It is a reason of all conditions
+	// but Degraded, and of a member's state.
+	ReasonPaused = "Paused"
+	// ReasonResuming: the cluster was paused, and the member that was kept is started again. It is a reason of Ready too.
+	ReasonResuming = "Resuming"
 	// ReasonRollingUpdate: Pods are replaced one after another, because the spec asks for others.
 	ReasonRollingUpdate = "RollingUpdate"
 	// ReasonRollingUpdateBlocked: Pods are to be replaced, and none is until something else is mended.
@@ -100,6 +128,10 @@ const (
 	ReasonUpgrading = "Upgrading"
 	// ReasonUpgradeBlocked: they are to, and none does until something else is mended, or the spec is edited.
 	ReasonUpgradeBlocked = "UpgradeBlocked"
+	// ReasonUpdatingAgents: agents are replaced one after another in Pods that run on, because druid was given another image.
+	ReasonUpdatingAgents = "UpdatingAgents"
+	// ReasonAgentUpdateBlocked: agents are to be replaced, and none is until something else is mended.
+	ReasonAgentUpdateBlocked = "AgentUpdateBlocked"
 	// ReasonRecordBlocked: the cluster record cannot be used, so nothing is done; Degraded tells why.
 	ReasonRecordBlocked = "RecordBlocked"
 )

@@ -4,6 +4,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 )
 
 // EtcdCluster is an etcd cluster that runs itself: druid makes its Leases, PersistentVolumeClaims and Pods, and an agent
@@ -15,6 +16,7 @@ import (
 // +kubebuilder:subresource:scale:specpath=.spec.replicas,statuspath=.status.clusterSize,selectorpath=.status.selector
 // +kubebuilder:printcolumn:name="Replicas",type=integer,JSONPath=`.spec.replicas`
 // +kubebuilder:printcolumn:name="Ready",type=integer,JSONPath=`.status.readyReplicas`
+// +kubebuilder:printcolumn:name="State",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`
 // +kubebuilder:printcolumn:name="Version",type=string,JSONPath=`.spec.version`
 // +kubebuilder:printcolumn:name="Leader",type=string,JSONPath=`.status.members[?(@.role=="Leader")].name`
 // +kubebuilder:printcolumn:name="Leaving",type=string,JSONPath=`.status.members[?(@.leaving)].name`
@@ -47,11 +49,12 @@ type EtcdClusterList struct {
 // EtcdClusterSpec is the cluster as the user wants it.
 //
 // +kubebuilder:validation:XValidation:rule="!has(self.etcd) || !has(self.etcd.quotaBackendBytes) || quantity(string(self.storage.size)).compareTo(quantity(string(self.etcd.quotaBackendBytes))) >= 0",message="etcd.quotaBackendBytes must not exceed storage.size: the volume would be full before etcd's quota stops the writes, and etcd cannot run on a full volume"
-// +kubebuilder:validation:XValidation:rule="has(self.bootstrap) == has(oldSelf.bootstrap) && (!has(self.bootstrap) || self.bootstrap == oldSelf.bootstrap)",message="bootstrap must not change: it says how the cluster began; create another EtcdCluster to restore anew"
+// +kubebuilder:validation:XValidation:rule="has(self.bootstrap) == has(oldSelf.bootstrap) && (!has(self.bootstrap) || (has(self.bootstrap.restore) == has(oldSelf.bootstrap.restore) && (!has(self.bootstrap.restore) || self.bootstrap.restore == oldSelf.bootstrap.restore) && has(self.bootstrap.join) == has(oldSelf.bootstrap.join) && (!has(self.bootstrap.join) || self.bootstrap.join.endpoints == oldSelf.bootstrap.join.endpoints)))",message="bootstrap must not change, but for join.removeOthers: it says how the cluster began; create another EtcdCluster to restore or to join anew"
 // +kubebuilder:validation:XValidation:rule="oldSelf.hasValue() || !has(self.bootstrap) || !has(self.bootstrap.restore) || has(self.backup) || (has(self.bootstrap.restore.from) && has(self.bootstrap.restore.from.store))",optionalOldSelf=true,message="bootstrap.restore needs bootstrap.restore.from.store, or backup.store: it is not said where the backups are"
 type EtcdClusterSpec struct {
 	// replicas is the number of members: 0, or an odd number up to 9. An even number is refused: it needs a larger quorum
-	// than the odd number below it, and survives no more failures.
+	// than the odd number below it, and survives no more failures. With 0 the cluster is paused: members are removed until one
+	// is left, whose Pod goes and whose PersistentVolumeClaim stays; with 1 or more that member comes back with its data.
 	// +kubebuilder:default=3
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=9
@@ -100,7 +103,7 @@ type EtcdClusterSpec struct {
 	// +optional
 	Backup *BackupSpec `json:"backup,omitempty"`
 
-	// bootstrap says how a new cluster begins: empty unless set. It cannot be changed.
+	// bootstrap says how a new cluster begins: empty unless set. It cannot be changed, but for join.removeOthers.
 	// +optional
 	Bootstrap *BootstrapSpec `json:"bootstrap,omitempty"`
 
@@ -144,6 +147,14 @@ type EtcdClusterSpec struct {
 	// clientService is the Service that clients dial.
 	// +optional
 	ClientService *ClientServiceSpec `json:"clientService,omitempty"`
+
+	// progressDeadlineSeconds is how long druid may take for what an edit asks for, in seconds. Until then edits that cannot be
+	// combined with it wait; afterwards druid stops it, and goes on with the next edit. status.progressDeadline is when that is.
+	// +kubebuilder:default=600
+	// +kubebuilder:validation:Minimum=30
+	// +kubebuilder:validation:Maximum=86400
+	// +optional
+	ProgressDeadlineSeconds int32 `json:"progressDeadlineSeconds,omitempty"`
 }
 
 // StorageSpec says what each member stores its data on.
@@ -253,9 +264,25 @@ type EtcdOptions struct {
 // EtcdClusterStatus is the cluster as druid last saw it. Nothing in it changes while the cluster is steady: what changes
 // by itself (revision, sizes, raft index) stands in the Leases.
 type EtcdClusterStatus struct {
-	// observedGeneration is the generation of the spec that the status answers.
+	// observedGeneration is the generation of the spec that druid adopted, and that the status answers. While it is not
+	// metadata.generation, an edit waits.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
+
+	// observed is the spec that druid works towards: the one of observedGeneration. An edit of spec is adopted as a whole, at once
+	// where nothing is under way that it could be mixed with, else when that is done or its deadline has passed. Without it druid
+	// adopts spec as it is.
+	// +kubebuilder:validation:Schemaless
+	// +kubebuilder:validation:Type=object
+	// +kubebuilder:pruning:PreserveUnknownFields
+	// +optional
+	Observed *runtime.RawExtension `json:"observed,omitempty"`
+
+	// progressDeadline is until when druid has time for what is under way, by druid's own clock; absent while nothing is. A time in
+	// the past, also one that you write here, ends it: a waiting edit is adopted, and without one druid stops
+	// until the next edit. A later time, or none, lets druid go on.
+	// +optional
+	ProgressDeadline *metav1.Time `json:"progressDeadline,omitempty"`
 
 	// clusterID is etcd's cluster ID, set once, when the cluster has formed.
 	// +optional
@@ -299,7 +326,7 @@ type MemberStatus struct {
 	// role in the raft group: Leader, Member or Learner.
 	// +optional
 	Role string `json:"role,omitempty"`
-	// status is Ready, NotReady or Unknown.
+	// status is Ready, NotReady, Unknown, or Paused: no Pod is asked for, and the PersistentVolumeClaim of this name holds the data.
 	// +required
 	Status MemberState `json:"status"`
 	// reason of the status.

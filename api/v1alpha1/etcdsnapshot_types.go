@@ -2,8 +2,9 @@ package v1alpha1
 
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-// EtcdSnapshot asks once for a backup of an EtcdCluster, into the store that the cluster is backed up to. It never changes
-// its outcome: for another backup, create another EtcdSnapshot. Deleting it leaves the backup where it is.
+// EtcdSnapshot asks once for a backup of an EtcdCluster, into the store that the cluster is backed up to, or into another
+// bucket. It never changes its outcome: for another backup, create another EtcdSnapshot. Deleting it leaves the backup where
+// it is, unless spec.deletionPolicy says otherwise.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:shortName=etcdsnap
@@ -22,7 +23,7 @@ type EtcdSnapshot struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	// spec is what is asked for. It cannot be changed.
+	// spec is what is asked for. Nothing but deletionPolicy can be changed.
 	// +required
 	Spec EtcdSnapshotSpec `json:"spec"`
 	// status is what became of it.
@@ -41,9 +42,15 @@ type EtcdSnapshotList struct {
 
 // EtcdSnapshotSpec is what is asked for.
 //
-// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="spec must not change: create another EtcdSnapshot for another backup"
+// +kubebuilder:validation:XValidation:rule="self.clusterRef == oldSelf.clusterRef && has(self.type) == has(oldSelf.type) && (!has(self.type) || self.type == oldSelf.type) && has(self.final) == has(oldSelf.final) && (!has(self.final) || self.final == oldSelf.final) && has(self.store) == has(oldSelf.store) && (!has(self.store) || self.store == oldSelf.store) && has(self.ttlSecondsAfterFinished) == has(oldSelf.ttlSecondsAfterFinished) && (!has(self.ttlSecondsAfterFinished) || self.ttlSecondsAfterFinished == oldSelf.ttlSecondsAfterFinished)",message="spec must not change, except for deletionPolicy: create another EtcdSnapshot for another backup"
 // +kubebuilder:validation:XValidation:rule="!has(self.final) || !self.final || self.type == 'Full'",message="final is of a backup of type Full: a Delta is worth nothing without what it follows"
 // +kubebuilder:validation:XValidation:rule="!has(self.verify) || !self.verify || self.type == 'Full'",message="verify is of a backup of type Full: a Delta cannot be restored by itself"
+// +kubebuilder:validation:XValidation:rule="!has(self.verify) || !self.verify || !has(self.store)",message="verify goes not with store: what is made in another place is not proven there"
+// +kubebuilder:validation:XValidation:rule="!has(self.deletionPolicy) || self.deletionPolicy != 'Delete' || self.type == 'Full'",message="deletionPolicy Delete is of a backup of type Full: a Delta leads from a full backup to later ones"
+// +kubebuilder:validation:XValidation:rule="!has(self.deletionPolicy) || self.deletionPolicy != 'Delete' || !has(self.final) || !self.final",message="deletionPolicy Delete goes not with final: a final backup stays until a person deletes it in the store"
+// +kubebuilder:validation:XValidation:rule="!has(self.store) || self.type == 'Full'",message="store is of a backup of type Full: a Delta is worth nothing without what it follows"
+// +kubebuilder:validation:XValidation:rule="!has(self.store) || !has(self.final) || !self.final",message="final goes not with store: no retention deletes what is in another place anyway"
+// +kubebuilder:validation:XValidation:rule="!has(self.store) || !has(self.deletionPolicy) || self.deletionPolicy != 'Delete'",message="deletionPolicy Delete goes not with store: in another place the backup may be the only one, so a person deletes it there"
 type EtcdSnapshotSpec struct {
 	// clusterRef names the EtcdCluster, in the namespace of the EtcdSnapshot. It must be backed up (spec.backup).
 	// +required
@@ -65,12 +72,75 @@ type EtcdSnapshotSpec struct {
 	// +optional
 	Verify bool `json:"verify,omitempty"`
 
-	// ttlSecondsAfterFinished is how long the EtcdSnapshot, not the backup, is kept once it succeeded or failed. Without it, it
-	// stays until somebody deletes it.
+	// store is another bucket that this one backup goes to, as before the cluster moves there. What is made there is listed and
+	// restored like the cluster's own backups, and nothing follows it: neither deltas, nor retention, nor proof. The agents reach it
+	// with what spec.backup of the EtcdCluster gives them: a Secret of its own would need other Pods. Whoever may create an
+	// EtcdSnapshot with a store can send all data of the cluster there.
+	// +optional
+	Store *SnapshotStore `json:"store,omitempty"`
+
+	// deletionPolicy says what becomes of the backup when the EtcdSnapshot is deleted, by somebody or by ttlSecondsAfterFinished:
+	// Retain leaves it to the retention of spec.backup. Delete has the leader's agent delete it, unless other backups need
+	// it, it is the newest full backup or the one before it, the newest that was proven, or locked. An Event then says why it
+	// stays, and the EtcdSnapshot goes all the same, after ten minutes at the latest. It can be changed at any time.
+	// +kubebuilder:default=Retain
+	// +optional
+	DeletionPolicy SnapshotDeletionPolicy `json:"deletionPolicy,omitempty"`
+
+	// ttlSecondsAfterFinished is how long the EtcdSnapshot is kept once it succeeded or failed. Without it, it stays until somebody
+	// deletes it. The backup goes with it only if deletionPolicy is Delete.
 	// +kubebuilder:validation:Minimum=0
 	// +optional
 	TTLSecondsAfterFinished *int32 `json:"ttlSecondsAfterFinished,omitempty"`
 }
+
+// SnapshotStore is a bucket beside that of spec.backup.store of the EtcdCluster. Credentials, trusted certificates, checksums,
+// encryption by the store and by the agents are as there. Object lock is not: it belongs to the bucket.
+type SnapshotStore struct {
+	// bucket that exists already.
+	// +kubebuilder:validation:MinLength=3
+	// +kubebuilder:validation:MaxLength=255
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-zA-Z0-9][a-zA-Z0-9._-]*$')",message="bucket must be the name of a bucket: put a path into prefix, a host into endpoint"
+	// +required
+	Bucket string `json:"bucket"`
+
+	// prefix of all keys, without slashes at its ends; none unless set. The backup stands under <prefix>/<namespace>/<name> of the
+	// EtcdCluster.
+	// +kubebuilder:validation:MaxLength=200
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-zA-Z0-9_-][a-zA-Z0-9._-]*(/[a-zA-Z0-9_-][a-zA-Z0-9._-]*)*$')",message="prefix must be words of letters, digits, dots, dashes and underscores between slashes, like backups/etcd"
+	// +optional
+	Prefix string `json:"prefix,omitempty"`
+
+	// region of the bucket; that of spec.backup.store unless set, and us-east-1 where that is a directory.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=64
+	// +optional
+	Region string `json:"region,omitempty"`
+
+	// endpoint is the URL of a store that is not AWS, or of a private way to AWS; that of spec.backup.store unless set.
+	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:XValidation:rule="self.matches('^https?://[^/?#@ ]+(/[^?#@ ]*)?$')",message="endpoint must be a URL like https://s3.example.com:9000"
+	// +optional
+	Endpoint string `json:"endpoint,omitempty"`
+
+	// forcePathStyle puts the bucket into the URL's path and not into the host name; as in spec.backup.store unless set.
+	// +optional
+	ForcePathStyle *bool `json:"forcePathStyle,omitempty"`
+}
+
+// SnapshotDeletionPolicy says what becomes of a backup when its EtcdSnapshot is deleted.
+//
+// +kubebuilder:validation:Enum=Retain;Delete
+type SnapshotDeletionPolicy string
+
+// The policies.
+const (
+	SnapshotRetain SnapshotDeletionPolicy = "Retain"
+	SnapshotDelete SnapshotDeletionPolicy = "Delete"
+)
+
+// SnapshotFinalizer holds an EtcdSnapshot whose backup is deleted with it until that was done or refused.
+const SnapshotFinalizer = "etcd.druid.dev/snapshot"
 
 // ClusterReference names an EtcdCluster.
 type ClusterReference struct {

@@ -25,7 +25,7 @@ func TestEtcdSnapshotsOnARealServer(t *testing.T) {
 		t.Fatal(err)
 	}
 	snapshots := client.Resource(v1alpha1.GroupVersion.WithResource("etcdsnapshots")).Namespace(env.Namespace(t, config))
-	of := map[string]any{"name": "demo"}
+	of, elsewhere := map[string]any{"name": "demo"}, map[string]any{"bucket": "other"}
 	for want, spec := range map[string]map[string]any{
 		"spec.clusterRef: Required value":                              {"type": "Full"},
 		"spec.clusterRef.name in body should be at least 1 chars":      {"clusterRef": map[string]any{"name": ""}},
@@ -33,6 +33,18 @@ func TestEtcdSnapshotsOnARealServer(t *testing.T) {
 		"should be greater than or equal to 0":                         {"clusterRef": of, "ttlSecondsAfterFinished": int64(-1)},
 		"final is of a backup of type Full":                            {"clusterRef": of, "type": "Delta", "final": true},
 		"verify is of a backup of type Full":                           {"clusterRef": of, "type": "Delta", "verify": true},
+		"verify goes not with store":                                   {"clusterRef": of, "store": elsewhere, "verify": true},
+		"deletionPolicy Delete is of a backup of type Full":            {"clusterRef": of, "type": "Delta", "deletionPolicy": "Delete"},
+		"deletionPolicy Delete goes not with final":                    {"clusterRef": of, "final": true, "deletionPolicy": "Delete"},
+		"deletionPolicy Delete goes not with store":                    {"clusterRef": of, "store": elsewhere, "deletionPolicy": "Delete"},
+		"Unsupported value: \"Keep\"":                                  {"clusterRef": of, "deletionPolicy": "Keep"},
+		"store is of a backup of type Full":                            {"clusterRef": of, "type": "Delta", "store": elsewhere},
+		"final goes not with store":                                    {"clusterRef": of, "final": true, "store": elsewhere},
+		"spec.store.bucket: Required value":                            {"clusterRef": of, "store": map[string]any{"prefix": "a"}},
+		"bucket must be the name of a bucket":                          {"clusterRef": of, "store": map[string]any{"bucket": "a/b/c"}},
+		"prefix must be words":                                         {"clusterRef": of, "store": map[string]any{"bucket": "other", "prefix": "/a"}},
+		"endpoint must be a URL":                                       {"clusterRef": of, "store": map[string]any{"bucket": "other", "endpoint": "s3.example.com"}},
+		"unknown field \"spec.store.credentialsSecretRef\"":            {"clusterRef": of, "store": map[string]any{"bucket": "other", "credentialsSecretRef": of}},
 		"unknown field \"spec.namespace\"":                             {"clusterRef": of, "namespace": "other"},
 		"unknown field \"spec.clusterRef.namespace\"":                  {"clusterRef": map[string]any{"name": "demo", "namespace": "other"}},
 		"spec.ttlSecondsAfterFinished in body must be of type integer": {"clusterRef": of, "ttlSecondsAfterFinished": "1h"},
@@ -43,6 +55,12 @@ func TestEtcdSnapshotsOnARealServer(t *testing.T) {
 	}
 	for name, spec := range map[string]map[string]any{
 		"final of the default type": {"clusterRef": of, "final": true}, "final and verified": {"clusterRef": of, "final": true, "verify": true}, "not final": {"clusterRef": of, "type": "Delta", "final": false},
+		"a full that goes with it": {"clusterRef": of, "final": false, "deletionPolicy": "Delete"},
+		"a delta that stays":       {"clusterRef": of, "type": "Delta", "deletionPolicy": "Retain"},
+		"another bucket":           {"clusterRef": of, "final": false, "deletionPolicy": "Retain", "store": elsewhere},
+		"all of another bucket": {"clusterRef": of, "store": map[string]any{
+			"bucket": "other", "prefix": "etcd/prod", "region": "eu-central-1", "endpoint": "https://s3.example.com:9000", "forcePathStyle": true,
+		}},
 	} {
 		if _, err := snapshots.Create(t.Context(), etcdSnapshot(spec), dryRunStrict()); err != nil {
 			t.Errorf("%s: %v", name, err)
@@ -55,13 +73,24 @@ func TestEtcdSnapshotsOnARealServer(t *testing.T) {
 	if kind, _, _ := unstructured.NestedString(made.Object, "spec", "type"); kind != "Full" {
 		t.Errorf("type is %q, want Full", kind)
 	}
-	for field, value := range map[string]any{"type": "Delta", "final": true, "verify": true, "ttlSecondsAfterFinished": int64(5), "clusterRef": map[string]any{"name": "other"}} {
+	if policy, _, _ := unstructured.NestedString(made.Object, "spec", "deletionPolicy"); policy != "Retain" {
+		t.Errorf("deletionPolicy is %q, want Retain", policy)
+	}
+	for field, value := range map[string]any{"type": "Delta", "store": elsewhere, "final": true, "verify": true, "ttlSecondsAfterFinished": int64(5), "clusterRef": map[string]any{"name": "other"}} {
 		changed := made.DeepCopy()
 		if err := unstructured.SetNestedField(changed.Object, value, "spec", field); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := snapshots.Update(t.Context(), changed, metav1.UpdateOptions{}); err == nil || !strings.Contains(err.Error(), "spec must not change") {
 			t.Errorf("change of %s: got %v, want it refused", field, err)
+		}
+	}
+	for _, policy := range []string{"Delete", "Retain"} {
+		if err := unstructured.SetNestedField(made.Object, policy, "spec", "deletionPolicy"); err != nil {
+			t.Fatal(err)
+		}
+		if made, err = snapshots.Update(t.Context(), made, metav1.UpdateOptions{}); err != nil {
+			t.Fatalf("change of deletionPolicy to %s: %v", policy, err)
 		}
 	}
 }

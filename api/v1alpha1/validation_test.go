@@ -249,9 +249,16 @@ func testRefusesChangesThatDataWouldNotSurvive(t *testing.T, clusters dynamic.Re
 		"another restore":              {nil, []edit{{restoreField + ".to", map[string]any{"revision": int64(7)}}}, "bootstrap must not change"},
 		"a restore after the birth":    {[]edit{{"spec.bootstrap", nil}}, nil, "bootstrap must not change"},
 		"no restore any more":          {nil, []edit{{"spec.bootstrap", nil}}, "bootstrap must not change"},
-		"no backup after a restore":    {[]edit{{restoreField + ".from", nil}}, []edit{{restoreField + ".from", nil}, {"spec.backup", nil}}, ""},
-		"another store":                {nil, []edit{{"spec.backup.store", map[string]any{"directory": map[string]any{"claimName": "a"}}}}, ""},
-		"two minors at once":           {[]edit{{"spec.version", "3.5.33"}}, []edit{{"spec.version", "3.7.3"}}, "version must not skip a minor"},
+		"a restore and a join of it":   {nil, []edit{{"spec.bootstrap.join", joinOf("http://a:2379")}}, "bootstrap must not change"},
+		"a join after the birth":       {[]edit{{"spec.bootstrap", nil}}, []edit{{"spec.bootstrap", join("http://a:2379")}}, "bootstrap must not change"},
+		"no join any more":             {[]edit{{"spec.bootstrap", join("http://a:2379")}}, []edit{{"spec.bootstrap", map[string]any{}}}, "bootstrap must not change"},
+		"other endpoints of a join":    {[]edit{{"spec.bootstrap", join("http://a:2379")}}, []edit{{"spec.bootstrap", join("http://b:2379")}}, "bootstrap must not change, but for join.removeOthers"},
+		"the word that others may go": {
+			[]edit{{"spec.bootstrap", join("http://a:2379")}}, []edit{{"spec.bootstrap", join("http://a:2379")}, {joinField + ".removeOthers", true}}, "",
+		},
+		"no backup after a restore": {[]edit{{restoreField + ".from", nil}}, []edit{{restoreField + ".from", nil}, {"spec.backup", nil}}, ""},
+		"another store":             {nil, []edit{{"spec.backup.store", map[string]any{"directory": map[string]any{"claimName": "a"}}}}, ""},
+		"two minors at once":        {[]edit{{"spec.version", "3.5.33"}}, []edit{{"spec.version", "3.7.3"}}, "version must not skip a minor"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -82,6 +82,7 @@ const (
 	ReasonMonthly  Reason = "monthly"
 	ReasonSpare    Reason = "second-newest"
 	ReasonShortcut Reason = "shortcut"
+	ReasonNeeded   Reason = "needed"
 )
 
 // Why an object may go.
@@ -116,6 +117,7 @@ var reasons = []knownReason{
 	{ReasonMonthly, true, "the last full of its month"},
 	{ReasonSpare, true, "the full before the newest of its lineage, or what leads on from it: should the newest be bad"},
 	{ReasonShortcut, true, "the newest synthesised full that leads to the latest state, or one that a restore may be reading"},
+	{ReasonNeeded, true, "the only full from which deltas after it lead to what they hold"},
 	{ReasonBroken, false, "broken, and sound ones are kept"},
 	{ReasonOld, false, "no rule keeps it"},
 	{ReasonUnused, false, "leads from no full that is kept to anything that is kept"},

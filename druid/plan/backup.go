@@ -38,6 +38,12 @@ func BackupToldBy(conditions []metav1.Condition) BackupTold {
 	}
 }
 
+// PauseToldBy reads from the conditions that the cluster is paused, or was and no quorum served since.
+func PauseToldBy(conditions []metav1.Condition) bool {
+	c := meta.FindStatusCondition(conditions, v1alpha1.ConditionReady)
+	return c != nil && (c.Reason == v1alpha1.ReasonPaused || c.Reason == v1alpha1.ReasonResuming)
+}
+
 // Snapshot is one of the two snapshot Leases.
 type Snapshot struct {
 	Lease LeaseState
@@ -55,6 +61,7 @@ type Snapshot struct {
 // and the removal of members. It never takes anything from clients.
 var backupRows = []struct {
 	name        string
+	paused      Answer
 	full        leases.Liveness
 	delta       leases.Liveness
 	fullFailed  Answer // the last attempt ended with an error
@@ -65,24 +72,26 @@ var backupRows = []struct {
 	status      metav1.ConditionStatus
 	reason      string
 }{
-	{"full-overdue", leases.Stale, anyLiveness, anyAnswer, anyAnswer, anyAnswer, anyAnswer, anyTold, metav1.ConditionFalse, v1alpha1.ReasonFullBackupFailed},
-	{"store-not-attached", leases.Never, anyLiveness, anyAnswer, anyAnswer, No, anyAnswer, anyTold, metav1.ConditionFalse, v1alpha1.ReasonBackupStoreNotAttached},
-	{"full-never-succeeded", leases.Never, anyLiveness, Yes, anyAnswer, Yes, anyAnswer, anyTold, metav1.ConditionFalse, v1alpha1.ReasonFullBackupFailed},
-	{"full-still-overdue", leases.Unknown, anyLiveness, anyAnswer, anyAnswer, anyAnswer, anyAnswer, BackupToldFullFailed, metav1.ConditionFalse, v1alpha1.ReasonFullBackupFailed},
-	{"delta-overdue", anyLiveness &^ leases.Stale, leases.Stale, anyAnswer, anyAnswer, anyAnswer, anyAnswer, anyTold, metav1.ConditionFalse, v1alpha1.ReasonIncrementalBackupFailed},
-	{"delta-never-succeeded", anyLiveness &^ leases.Stale, leases.Never, anyAnswer, Yes, anyAnswer, anyAnswer, anyTold, metav1.ConditionFalse, v1alpha1.ReasonIncrementalBackupFailed},
-	{"delta-still-overdue", anyLiveness &^ leases.Stale, leases.Unknown, anyAnswer, anyAnswer, anyAnswer, anyAnswer, BackupToldDeltaFailed, metav1.ConditionFalse, v1alpha1.ReasonIncrementalBackupFailed},
-	{"spec-invalid", anyLiveness &^ leases.Stale, anyLiveness &^ leases.Stale, anyAnswer, anyAnswer, anyAnswer, No, anyTold, metav1.ConditionFalse, v1alpha1.ReasonBackupSpecInvalid},
-	{"saved", leases.Live, leases.Live, anyAnswer, anyAnswer, anyAnswer, Yes, anyTold, metav1.ConditionTrue, v1alpha1.ReasonIncrementalBackupSucceeded},
-	{"still-saved", leases.Live | leases.Unknown, leases.Live | leases.Unknown, anyAnswer, anyAnswer, anyAnswer, Yes, BackupToldGood, metav1.ConditionTrue, v1alpha1.ReasonIncrementalBackupSucceeded},
-	{"saved-again", leases.Unknown, leases.Live, anyAnswer, anyAnswer, anyAnswer, Yes, BackupToldDeltaFailed, metav1.ConditionTrue, v1alpha1.ReasonIncrementalBackupSucceeded},
-	{"full-saved", leases.Live, leases.Never, anyAnswer, No, anyAnswer, Yes, anyTold, metav1.ConditionTrue, v1alpha1.ReasonFullBackupSucceeded},
-	{"full-still-saved", leases.Unknown, leases.Never, anyAnswer, No, anyAnswer, Yes, BackupToldGood, metav1.ConditionTrue, v1alpha1.ReasonFullBackupSucceeded},
-	{"backup-not-known", leases.Never | leases.Live | leases.Unknown, leases.Never | leases.Live | leases.Unknown, anyAnswer, anyAnswer, anyAnswer, Yes, anyTold, metav1.ConditionUnknown, v1alpha1.ReasonUnknown},
+	{"paused", Yes, anyLiveness, anyLiveness, anyAnswer, anyAnswer, anyAnswer, anyAnswer, anyTold, metav1.ConditionUnknown, v1alpha1.ReasonPaused},
+	{"full-overdue", No, leases.Stale, anyLiveness, anyAnswer, anyAnswer, anyAnswer, anyAnswer, anyTold, metav1.ConditionFalse, v1alpha1.ReasonFullBackupFailed},
+	{"store-not-attached", No, leases.Never, anyLiveness, anyAnswer, anyAnswer, No, anyAnswer, anyTold, metav1.ConditionFalse, v1alpha1.ReasonBackupStoreNotAttached},
+	{"full-never-succeeded", No, leases.Never, anyLiveness, Yes, anyAnswer, Yes, anyAnswer, anyTold, metav1.ConditionFalse, v1alpha1.ReasonFullBackupFailed},
+	{"full-still-overdue", No, leases.Unknown, anyLiveness, anyAnswer, anyAnswer, anyAnswer, anyAnswer, BackupToldFullFailed, metav1.ConditionFalse, v1alpha1.ReasonFullBackupFailed},
+	{"delta-overdue", No, anyLiveness &^ leases.Stale, leases.Stale, anyAnswer, anyAnswer, anyAnswer, anyAnswer, anyTold, metav1.ConditionFalse, v1alpha1.ReasonIncrementalBackupFailed},
+	{"delta-never-succeeded", No, anyLiveness &^ leases.Stale, leases.Never, anyAnswer, Yes, anyAnswer, anyAnswer, anyTold, metav1.ConditionFalse, v1alpha1.ReasonIncrementalBackupFailed},
+	{"delta-still-overdue", No, anyLiveness &^ leases.Stale, leases.Unknown, anyAnswer, anyAnswer, anyAnswer, anyAnswer, BackupToldDeltaFailed, metav1.ConditionFalse, v1alpha1.ReasonIncrementalBackupFailed},
+	{"spec-invalid", No, anyLiveness &^ leases.Stale, anyLiveness &^ leases.Stale, anyAnswer, anyAnswer, anyAnswer, No, anyTold, metav1.ConditionFalse, v1alpha1.ReasonBackupSpecInvalid},
+	{"saved", No, leases.Live, leases.Live, anyAnswer, anyAnswer, anyAnswer, Yes, anyTold, metav1.ConditionTrue, v1alpha1.ReasonIncrementalBackupSucceeded},
+	{"still-saved", No, leases.Live | leases.Unknown, leases.Live | leases.Unknown, anyAnswer, anyAnswer, anyAnswer, Yes, BackupToldGood, metav1.ConditionTrue, v1alpha1.ReasonIncrementalBackupSucceeded},
+	{"saved-again", No, leases.Unknown, leases.Live, anyAnswer, anyAnswer, anyAnswer, Yes, BackupToldDeltaFailed, metav1.ConditionTrue, v1alpha1.ReasonIncrementalBackupSucceeded},
+	{"full-saved", No, leases.Live, leases.Never, anyAnswer, No, anyAnswer, Yes, anyTold, metav1.ConditionTrue, v1alpha1.ReasonFullBackupSucceeded},
+	{"full-still-saved", No, leases.Unknown, leases.Never, anyAnswer, No, anyAnswer, Yes, BackupToldGood, metav1.ConditionTrue, v1alpha1.ReasonFullBackupSucceeded},
+	{"backup-not-known", No, leases.Never | leases.Live | leases.Unknown, leases.Never | leases.Live | leases.Unknown, anyAnswer, anyAnswer, anyAnswer, Yes, anyTold, metav1.ConditionUnknown, v1alpha1.ReasonUnknown},
 }
 
 // backupFacts is all that the policy may look at.
 type backupFacts struct {
+	paused                  Answer // nobody runs who could back up, and nobody who could write
 	full, delta             leases.Liveness
 	fullFailed, deltaFailed Answer
 	attached, valid         Answer
@@ -91,7 +100,7 @@ type backupFacts struct {
 
 func judgeBackup(f backupFacts) (status metav1.ConditionStatus, reason, rule string) {
 	for _, r := range backupRows {
-		if r.full&f.full != 0 && r.delta&f.delta != 0 && r.fullFailed&f.fullFailed != 0 && r.deltaFailed&f.deltaFailed != 0 &&
+		if r.paused&f.paused != 0 && r.full&f.full != 0 && r.delta&f.delta != 0 && r.fullFailed&f.fullFailed != 0 && r.deltaFailed&f.deltaFailed != 0 &&
 			r.attached&f.attached != 0 && r.valid&f.valid != 0 && r.told&f.told != 0 {
 			return r.status, r.reason, r.name
 		}
@@ -105,7 +114,8 @@ func backupFactsOf(d Desired, o Observed) backupFacts {
 		told = BackupToldElse
 	}
 	return backupFacts{
-		full: o.Full.Liveness, delta: o.Delta.Liveness,
+		paused: No,
+		full:   o.Full.Liveness, delta: o.Delta.Liveness,
 		fullFailed: AnswerOf(o.Full.Says.Error != ""), deltaFailed: AnswerOf(o.Delta.Says.Error != ""),
 		attached: AnswerOf(len(o.Unattached) == 0), valid: AnswerOf(d.BackupProblem == ""), told: told,
 	}
@@ -127,8 +137,10 @@ func setBackupReady(p picture, conditions *[]metav1.Condition, generation int64,
 		meta.RemoveStatusCondition(conditions, v1alpha1.ConditionBackupReady)
 		return
 	}
-	status, reason, _ := judgeBackup(backupFactsOf(p.Desired, p.Observed))
-	meta.SetStatusCondition(conditions, metav1.Condition{
+	f := backupFactsOf(p.Desired, p.Observed)
+	f.paused = AnswerOf(restingOf(p.Desired, p.Observed) == restingPaused)
+	status, reason, _ := judgeBackup(f)
+	setCondition(conditions, metav1.Condition{
 		Type: v1alpha1.ConditionBackupReady, Status: status, Reason: reason, Message: backupSentence(reason, p),
 		ObservedGeneration: generation, LastTransitionTime: now,
 	})

@@ -25,6 +25,12 @@ var backupSentences = map[string]func(picture) string{
 	v1alpha1.ReasonIncrementalBackupFailed: func(p picture) string {
 		return "changes are not saved" + because(p.Delta) + blocked
 	},
+	v1alpha1.ReasonPaused: func(p picture) string {
+		if len(p.listed()) == 0 {
+			return "no member was ever made, so there is nothing to back up"
+		}
+		return "the cluster is paused: nobody writes to it, and nothing is backed up until it is resumed"
+	},
 	v1alpha1.ReasonBackupStoreNotAttached: func(picture) string { return "no backup was made yet" },
 	v1alpha1.ReasonBackupSpecInvalid:      func(p picture) string { return p.BackupProblem },
 	v1alpha1.ReasonUnknown: func(p picture) string {

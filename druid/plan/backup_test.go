@@ -35,6 +35,13 @@ func TestBackupReadyPromisesNothingThatIsNotKnown(t *testing.T) {
 			t.Errorf("%+v: %s condemns what is merely not known", f, rule)
 		}
 	})
+	eachBackupFacts(func(f backupFacts) {
+		f.paused = Yes
+		status, reason, rule := judgeBackup(f)
+		if count[rule]++; status != metav1.ConditionUnknown || reason != v1alpha1.ReasonPaused {
+			t.Errorf("%+v: %s is %s for %s although nobody runs", f, rule, status, reason)
+		}
+	})
 	var rows []string
 	for _, r := range backupRows {
 		rows = append(rows, r.name)
@@ -51,7 +58,7 @@ func eachBackupFacts(check func(backupFacts)) {
 					for _, attached := range bits(anyAnswer) {
 						for _, valid := range bits(anyAnswer) {
 							for _, told := range bits(anyTold) {
-								check(backupFacts{full, delta, fullFailed, deltaFailed, attached, valid, told})
+								check(backupFacts{No, full, delta, fullFailed, deltaFailed, attached, valid, told})
 							}
 						}
 					}

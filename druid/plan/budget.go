@@ -7,7 +7,7 @@ type budgetFacts struct {
 	voters, ready int
 	// strays are Pods that bear the voter label and whose names the record does not list any more.
 	strays int
-	// moving: a member joins, leaves or replaces itself, or Pods are replaced.
+	// moving: a member joins, leaves or replaces itself, Pods are replaced, or others are in the raft group that was joined.
 	moving bool
 	// unsaved: the backup fails.
 	unsaved bool
@@ -16,8 +16,9 @@ type budgetFacts struct {
 func budgetFactsOf(d Desired, o Observed) budgetFacts {
 	// Raised before a Pod is replaced, so that no other can be evicted beside it.
 	outdated := slices.ContainsFunc(o.listed(), func(m Member) bool { return m.Make == MakeOutdated })
-	rolls := outdated && rolloutOf(d, o).sum == rollingGoes
-	f := budgetFacts{moving: rolls || o.Record.Replacing != nil || o.Record.Retiring != nil, unsaved: backupBlocks(d, o)}
+	rolls := outdated && rolloutOf(d, o).sum&(rollingGoes|rollingUpgrades) != 0
+	moves := rolls || o.Record.Replacing != nil || o.Record.Retiring != nil || guestsOf(d, o) != guestsNone
+	f := budgetFacts{moving: moves, unsaved: backupBlocks(d, o)}
 	for _, m := range o.listed() {
 		if !m.votes() {
 			f.moving = true

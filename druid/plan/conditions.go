@@ -28,8 +28,10 @@ const (
 	progressNone    progress = 1 << iota
 	progressHealing          // a member that was in the cluster is not a ready voter
 	progressJoining          // a member that never was in the cluster is to join
+	progressShared           // none, but whoever was in the raft group before it was joined stays
+	progressParting          // none, but whoever was there before leaves
 
-	anyProgress = progressNone | progressHealing | progressJoining
+	anyProgress = progressNone | progressHealing | progressJoining | progressShared | progressParting
 )
 
 // shrinking is what becomes of names that are too many.
@@ -39,9 +41,8 @@ const (
 	shrinkingNone    shrinking = 1 << iota // none is
 	shrinkingGoes                          // one leaves, or is about to
 	shrinkingBlocked                       // one is to, and another member hinders it
-	shrinkingNot                           // nobody removes them
 
-	anyShrinking = shrinkingNone | shrinkingGoes | shrinkingBlocked | shrinkingNot
+	anyShrinking = shrinkingNone | shrinkingGoes | shrinkingBlocked
 )
 
 // readiness sums up the members.
@@ -64,6 +65,7 @@ type conditionFacts struct {
 	readiness readiness
 	shrinking shrinking
 	rolling   rolling
+	resting   resting
 	problem   Answer
 }
 
@@ -81,34 +83,45 @@ var conditionRows = []struct {
 	readiness readiness
 	shrinking shrinking
 	rolling   rolling
+	resting   resting
 	problem   Answer
 	status    metav1.ConditionStatus
 	reason    string
 }{
-	{"forming", v1alpha1.ConditionReady, RecordAbsent | RecordForming, No, anyOutlook, anyProgress, anyReadiness, anyShrinking, anyRolling, anyAnswer, metav1.ConditionFalse, v1alpha1.ReasonForming},
-	{"quorate", v1alpha1.ConditionReady, anyRecord, anyAnswer, outlookQuorum, anyProgress, anyReadiness, anyShrinking, anyRolling, anyAnswer, metav1.ConditionTrue, v1alpha1.ReasonQuorate},
-	{"quorum-lost", v1alpha1.ConditionReady, anyRecord, anyAnswer, outlookLost, anyProgress, anyReadiness, anyShrinking, anyRolling, anyAnswer, metav1.ConditionFalse, v1alpha1.ReasonQuorumLost},
-	{"unclear", v1alpha1.ConditionReady, anyRecord, anyAnswer, outlookUnclear, anyProgress, anyReadiness, anyShrinking, anyRolling, anyAnswer, metav1.ConditionUnknown, v1alpha1.ReasonUnknown},
+	{"paused-no-quorum", v1alpha1.ConditionReady, anyRecord, anyAnswer, anyOutlook, anyProgress, anyReadiness, anyShrinking, anyRolling, restingPaused, anyAnswer, metav1.ConditionFalse, v1alpha1.ReasonPaused},
+	{"forming", v1alpha1.ConditionReady, RecordAbsent | RecordForming, No, anyOutlook, anyProgress, anyReadiness, anyShrinking, anyRolling, anyResting, anyAnswer, metav1.ConditionFalse, v1alpha1.ReasonForming},
+	{"quorate", v1alpha1.ConditionReady, anyRecord, anyAnswer, outlookQuorum, anyProgress, anyReadiness, anyShrinking, anyRolling, anyResting, anyAnswer, metav1.ConditionTrue, v1alpha1.ReasonQuorate},
+	{"quorum-resumes", v1alpha1.ConditionReady, anyRecord, anyAnswer, outlookLost, anyProgress, anyReadiness, anyShrinking, anyRolling, restingResumes, anyAnswer, metav1.ConditionFalse, v1alpha1.ReasonResuming},
+	{"quorum-lost", v1alpha1.ConditionReady, anyRecord, anyAnswer, outlookLost, anyProgress, anyReadiness, anyShrinking, anyRolling, anyResting, anyAnswer, metav1.ConditionFalse, v1alpha1.ReasonQuorumLost},
+	{"unclear", v1alpha1.ConditionReady, anyRecord, anyAnswer, outlookUnclear, anyProgress, anyReadiness, anyShrinking, anyRolling, anyResting, anyAnswer, metav1.ConditionUnknown, v1alpha1.ReasonUnknown},
 
-	{"all-ready", v1alpha1.ConditionAllMembersReady, anyRecord, anyAnswer, anyOutlook, anyProgress, readinessAll, anyShrinking, anyRolling, anyAnswer, metav1.ConditionTrue, v1alpha1.ReasonAllReady},
-	{"not-ready", v1alpha1.ConditionAllMembersReady, anyRecord, anyAnswer, anyOutlook, anyProgress, readinessNot, anyShrinking, anyRolling, anyAnswer, metav1.ConditionFalse, v1alpha1.ReasonMembersNotReady},
-	{"not-known", v1alpha1.ConditionAllMembersReady, anyRecord, anyAnswer, anyOutlook, anyProgress, readinessUnknown, anyShrinking, anyRolling, anyAnswer, metav1.ConditionUnknown, v1alpha1.ReasonMembersUnknown},
+	{"paused-nobody-ready", v1alpha1.ConditionAllMembersReady, anyRecord, anyAnswer, anyOutlook, anyProgress, anyReadiness, anyShrinking, anyRolling, restingPaused, anyAnswer, metav1.ConditionFalse, v1alpha1.ReasonPaused},
+	{"all-ready", v1alpha1.ConditionAllMembersReady, anyRecord, anyAnswer, anyOutlook, anyProgress, readinessAll, anyShrinking, anyRolling, anyResting, anyAnswer, metav1.ConditionTrue, v1alpha1.ReasonAllReady},
+	{"not-ready", v1alpha1.ConditionAllMembersReady, anyRecord, anyAnswer, anyOutlook, anyProgress, readinessNot, anyShrinking, anyRolling, anyResting, anyAnswer, metav1.ConditionFalse, v1alpha1.ReasonMembersNotReady},
+	{"not-known", v1alpha1.ConditionAllMembersReady, anyRecord, anyAnswer, anyOutlook, anyProgress, readinessUnknown, anyShrinking, anyRolling, anyResting, anyAnswer, metav1.ConditionUnknown, v1alpha1.ReasonMembersUnknown},
 
-	{"record-blocked", v1alpha1.ConditionProgressing, RecordForeign | RecordUnreadable, anyAnswer, anyOutlook, anyProgress, anyReadiness, anyShrinking, anyRolling, anyAnswer, metav1.ConditionFalse, v1alpha1.ReasonRecordBlocked},
-	{"group-to-be-born", v1alpha1.ConditionProgressing, RecordAbsent | RecordForming, No, anyOutlook, anyProgress, anyReadiness, anyShrinking, anyRolling, anyAnswer, metav1.ConditionTrue, v1alpha1.ReasonForming},
-	{"member-leaves", v1alpha1.ConditionProgressing, RecordAbsent | usableRecord, anyAnswer, anyOutlook, anyProgress, anyReadiness, shrinkingGoes, anyRolling, anyAnswer, metav1.ConditionTrue, v1alpha1.ReasonScalingDown},
-	{"member-cannot-leave", v1alpha1.ConditionProgressing, RecordAbsent | usableRecord, anyAnswer, anyOutlook, anyProgress, anyReadiness, shrinkingBlocked, anyRolling, anyAnswer, metav1.ConditionFalse, v1alpha1.ReasonScaleDownBlocked},
-	{"pods-outdated", v1alpha1.ConditionProgressing, RecordAbsent | usableRecord, anyAnswer, anyOutlook, progressNone | progressHealing, anyReadiness, anyShrinking, rollingGoes, anyAnswer, metav1.ConditionTrue, v1alpha1.ReasonRollingUpdate},
-	{"version-changes", v1alpha1.ConditionProgressing, RecordAbsent | usableRecord, anyAnswer, anyOutlook, progressNone | progressHealing, anyReadiness, anyShrinking, rollingUpgrades, anyAnswer, metav1.ConditionTrue, v1alpha1.ReasonUpgrading},
-	{"pods-outdated-blocked", v1alpha1.ConditionProgressing, RecordAbsent | usableRecord, anyAnswer, anyOutlook, progressNone | progressHealing, anyReadiness, anyShrinking, rollingBlocked, anyAnswer, metav1.ConditionFalse, v1alpha1.ReasonRollingUpdateBlocked},
-	{"version-changes-blocked", v1alpha1.ConditionProgressing, RecordAbsent | usableRecord, anyAnswer, anyOutlook, progressNone | progressHealing, anyReadiness, anyShrinking, rollingUpgradeBlocked, anyAnswer, metav1.ConditionFalse, v1alpha1.ReasonUpgradeBlocked},
-	{"members-heal", v1alpha1.ConditionProgressing, RecordAbsent | usableRecord, anyAnswer, anyOutlook, progressHealing, anyReadiness, anyShrinking, anyRolling, anyAnswer, metav1.ConditionTrue, v1alpha1.ReasonHealing},
-	{"members-join", v1alpha1.ConditionProgressing, RecordAbsent | usableRecord, anyAnswer, anyOutlook, progressJoining, anyReadiness, anyShrinking, anyRolling, anyAnswer, metav1.ConditionTrue, v1alpha1.ReasonScalingUp},
-	{"members-too-many", v1alpha1.ConditionProgressing, RecordAbsent | usableRecord, anyAnswer, anyOutlook, progressNone, anyReadiness, shrinkingNot, anyRolling, anyAnswer, metav1.ConditionFalse, v1alpha1.ReasonScaleDownPending},
-	{"up-to-date", v1alpha1.ConditionProgressing, RecordAbsent | usableRecord, anyAnswer, anyOutlook, progressNone, anyReadiness, shrinkingNone, rollingNone, anyAnswer, metav1.ConditionFalse, v1alpha1.ReasonUpToDate},
+	{"record-blocked", v1alpha1.ConditionProgressing, RecordForeign | RecordUnreadable, anyAnswer, anyOutlook, anyProgress, anyReadiness, anyShrinking, anyRolling, anyResting, anyAnswer, metav1.ConditionFalse, v1alpha1.ReasonRecordBlocked},
+	{"paused", v1alpha1.ConditionProgressing, anyRecord, anyAnswer, anyOutlook, anyProgress, anyReadiness, anyShrinking, anyRolling, restingPaused, anyAnswer, metav1.ConditionFalse, v1alpha1.ReasonPaused},
+	{"pause-begins", v1alpha1.ConditionProgressing, anyRecord, anyAnswer, anyOutlook, anyProgress, anyReadiness, anyShrinking, anyRolling, restingBegins, anyAnswer, metav1.ConditionTrue, v1alpha1.ReasonPausing},
+	{"pause-blocked", v1alpha1.ConditionProgressing, anyRecord, anyAnswer, anyOutlook, anyProgress, anyReadiness, anyShrinking, anyRolling, restingBlocked, anyAnswer, metav1.ConditionFalse, v1alpha1.ReasonPauseBlocked},
+	{"group-to-be-born", v1alpha1.ConditionProgressing, RecordAbsent | RecordForming, No, anyOutlook, anyProgress, anyReadiness, anyShrinking, anyRolling, anyResting, anyAnswer, metav1.ConditionTrue, v1alpha1.ReasonForming},
+	{"resumes", v1alpha1.ConditionProgressing, usableRecord, anyAnswer, outlookLost | outlookUnclear, anyProgress, anyReadiness, anyShrinking, anyRolling, restingResumes, anyAnswer, metav1.ConditionTrue, v1alpha1.ReasonResuming},
+	{"member-leaves", v1alpha1.ConditionProgressing, RecordAbsent | usableRecord, anyAnswer, anyOutlook, anyProgress, anyReadiness, shrinkingGoes, anyRolling, anyResting, anyAnswer, metav1.ConditionTrue, v1alpha1.ReasonScalingDown},
+	{"member-cannot-leave", v1alpha1.ConditionProgressing, RecordAbsent | usableRecord, anyAnswer, anyOutlook, anyProgress, anyReadiness, shrinkingBlocked, anyRolling, anyResting, anyAnswer, metav1.ConditionFalse, v1alpha1.ReasonScaleDownBlocked},
+	{"pods-outdated", v1alpha1.ConditionProgressing, RecordAbsent | usableRecord, anyAnswer, anyOutlook, progressNone | progressHealing, anyReadiness, anyShrinking, rollingGoes, anyResting, anyAnswer, metav1.ConditionTrue, v1alpha1.ReasonRollingUpdate},
+	{"version-changes", v1alpha1.ConditionProgressing, RecordAbsent | usableRecord, anyAnswer, anyOutlook, progressNone | progressHealing, anyReadiness, anyShrinking, rollingUpgrades, anyResting, anyAnswer, metav1.ConditionTrue, v1alpha1.ReasonUpgrading},
+	{"pods-outdated-blocked", v1alpha1.ConditionProgressing, RecordAbsent | usableRecord, anyAnswer, anyOutlook, progressNone | progressHealing, anyReadiness, anyShrinking, rollingBlocked, anyResting, anyAnswer, metav1.ConditionFalse, v1alpha1.ReasonRollingUpdateBlocked},
+	{"version-changes-blocked", v1alpha1.ConditionProgressing, RecordAbsent | usableRecord, anyAnswer, anyOutlook, progressNone | progressHealing, anyReadiness, anyShrinking, rollingUpgradeBlocked, anyResting, anyAnswer, metav1.ConditionFalse, v1alpha1.ReasonUpgradeBlocked},
+	{"agents-outdated", v1alpha1.ConditionProgressing, RecordAbsent | usableRecord, anyAnswer, anyOutlook, progressNone | progressHealing, anyReadiness, anyShrinking, agentsGo, anyResting, anyAnswer, metav1.ConditionTrue, v1alpha1.ReasonUpdatingAgents},
+	{"agents-outdated-blocked", v1alpha1.ConditionProgressing, RecordAbsent | usableRecord, anyAnswer, anyOutlook, progressNone | progressHealing, anyReadiness, anyShrinking, agentsBlocked, anyResting, anyAnswer, metav1.ConditionFalse, v1alpha1.ReasonAgentUpdateBlocked},
+	{"members-heal", v1alpha1.ConditionProgressing, RecordAbsent | usableRecord, anyAnswer, anyOutlook, progressHealing, anyReadiness, anyShrinking, anyRolling, anyResting, anyAnswer, metav1.ConditionTrue, v1alpha1.ReasonHealing},
+	{"members-join", v1alpha1.ConditionProgressing, RecordAbsent | usableRecord, anyAnswer, anyOutlook, progressJoining, anyReadiness, anyShrinking, anyRolling, anyResting, anyAnswer, metav1.ConditionTrue, v1alpha1.ReasonScalingUp},
+	{"others-remain", v1alpha1.ConditionProgressing, RecordAbsent | usableRecord, anyAnswer, anyOutlook, progressShared, anyReadiness, anyShrinking, anyRolling, anyResting, anyAnswer, metav1.ConditionFalse, v1alpha1.ReasonOthersRemain},
+	{"others-leave", v1alpha1.ConditionProgressing, RecordAbsent | usableRecord, anyAnswer, anyOutlook, progressParting, anyReadiness, anyShrinking, anyRolling, anyResting, anyAnswer, metav1.ConditionTrue, v1alpha1.ReasonRemovingOthers},
+	{"up-to-date", v1alpha1.ConditionProgressing, RecordAbsent | usableRecord, anyAnswer, anyOutlook, progressNone, anyReadiness, shrinkingNone, rollingNone, anyResting, anyAnswer, metav1.ConditionFalse, v1alpha1.ReasonReconciled},
 
-	{"problem", v1alpha1.ConditionDegraded, anyRecord, anyAnswer, anyOutlook, anyProgress, anyReadiness, anyShrinking, anyRolling, Yes, metav1.ConditionTrue, ""},
-	{"no-problem", v1alpha1.ConditionDegraded, anyRecord, anyAnswer, anyOutlook, anyProgress, anyReadiness, anyShrinking, anyRolling, No, metav1.ConditionFalse, v1alpha1.ReasonAsExpected},
+	{"problem", v1alpha1.ConditionDegraded, anyRecord, anyAnswer, anyOutlook, anyProgress, anyReadiness, anyShrinking, anyRolling, anyResting, Yes, metav1.ConditionTrue, ""},
+	{"no-problem", v1alpha1.ConditionDegraded, anyRecord, anyAnswer, anyOutlook, anyProgress, anyReadiness, anyShrinking, anyRolling, anyResting, No, metav1.ConditionFalse, v1alpha1.ReasonAsExpected},
 }
 
 // conditionTypes in the order in which the status lists them.
@@ -120,7 +133,7 @@ func judgeCondition(kind string, f conditionFacts) (status metav1.ConditionStatu
 	for _, r := range conditionRows {
 		if r.kind == kind && r.record&f.record != 0 && r.formed&f.formed != 0 && r.outlook&f.outlook != 0 &&
 			r.progress&f.progress != 0 && r.readiness&f.readiness != 0 && r.shrinking&f.shrinking != 0 &&
-			r.rolling&f.rolling != 0 && r.problem&f.problem != 0 {
+			r.rolling&f.rolling != 0 && r.resting&f.resting != 0 && r.problem&f.problem != 0 {
 			return r.status, r.reason, r.name
 		}
 	}
@@ -133,10 +146,11 @@ func conditionFactsOf(d Desired, o Observed, members []v1alpha1.MemberStatus, pr
 		record:    o.RecordState,
 		formed:    AnswerOf(d.ClusterID != 0 || o.formed() == Yes),
 		outlook:   outlookOf(listed),
-		progress:  progressOf(d, listed),
+		progress:  guestsOf(d, o).beside(progressOf(d, listed)),
 		readiness: readinessOf(d, members),
-		shrinking: retreatOf(d, o).shrinking(d, o),
-		rolling:   rolloutOf(d, o).sum,
+		shrinking: retreatOf(d, o).shrinking(),
+		rolling:   rollingOf(d, o),
+		resting:   restingOf(d, o),
 		problem:   AnswerOf(len(problems) > 0),
 	}
 }

@@ -24,14 +24,15 @@ var (
 	saysWords      = []string{"voter", "other", "nothing"}
 	healthWords    = []string{"up", "down", "unclear"}
 	outlookWords   = []string{"quorum", "lost", "unclear"}
-	progressWords  = []string{"none", "healing", "joining"}
+	progressWords  = []string{"none", "healing", "joining", "others remain", "others leave"}
 	readinessWords = []string{"all", "not", "unknown"}
-	shrinkingWords = []string{"none", "one leaves", "one is hindered", "stay"}
+	shrinkingWords = []string{"none", "one leaves", "one is hindered"}
+	restingWords   = []string{"none", "begins", "is hindered", "paused", "resumes"}
 	makeWords      = []string{"not known", "current", "outdated", "unmarked"}
 	shapeWords     = []string{"serves", "serves, agent silent", "learns", "is down", "runs no etcd", "is away", "not known yet"}
 	othersWords    = []string{"ready", "coming", "not ready"}
 	placeWords     = []string{"first", "later", "leader not known"}
-	outdatedWords  = []string{"none", "are replaced", "are hindered", "change version", "are hindered to change version"}
+	outdatedWords  = []string{"none", "are replaced", "are hindered", "change version", "are hindered to change version", "agents are replaced", "agents are hindered"}
 	courseWords    = []string{"none", "done", "on", "back", "refused"}
 	saveWords      = []string{"not asked for", "absent", "comes", "done", "failed"}
 	checkWords     = []string{"none", "asked for", "agree", "differ"}
@@ -55,6 +56,7 @@ var (
 	}
 	verdictWords = map[verdict]string{
 		keep: "Keep", wait: "Wait", conflict: "Conflict", held: "Held", create: "Create", remove: "Delete", mark: "Mark",
+		change: "Replace",
 	}
 	labelWords = map[labelVerdict]string{labelKeep: "Keep", labelSet: "Set", labelClear: "Clear"}
 )
@@ -120,19 +122,19 @@ func renderMembers(t *testing.T, count map[string]int) {
 	for _, r := range claimRows {
 		claimTable = append(claimTable, []string{
 			r.name, cell(r.claim, anyClaim, claimWords), cell(r.lease, anyLease, leaseWords), cell(r.pod, anyPod, podWords),
-			bold(verdictWords[r.verdict]),
+			answer(r.paused), bold(verdictWords[r.verdict]),
 		})
 	}
 	for _, r := range podRows {
 		podTable = append(podTable, []string{
 			r.name, cell(r.pod, anyPod, podWords), cell(r.claim, anyClaim, claimWords), cell(r.lease, anyLease, leaseWords),
-			answer(r.spare), answer(r.marked), bold(verdictWords[r.verdict]),
+			answer(r.spare), answer(r.marked), answer(r.paused), bold(verdictWords[r.verdict]),
 		})
 	}
 	section(t, "lease", "A member's Lease: druid/plan.leaseRows", []string{"Lease", "verdict"}, leaseTable, count)
-	section(t, "claim", "A member's PersistentVolumeClaim: druid/plan.claimRows", []string{"claim", "Lease", "Pod", "verdict"}, claimTable, count)
+	section(t, "claim", "A member's PersistentVolumeClaim: druid/plan.claimRows", []string{"claim", "Lease", "Pod", "paused", "verdict"}, claimTable, count)
 	section(t, "pod", "A member's Pod: druid/plan.podRows",
-		[]string{"Pod", "claim", "Lease", "the others are a quorum, and it is its turn", "the Lease names Pod and claim", "verdict"}, podTable, count)
+		[]string{"Pod", "claim", "Lease", "the others are a quorum, and it is its turn", "the Lease names Pod and claim", "paused", "verdict"}, podTable, count)
 }
 
 func renderLabels(t *testing.T, serving, voter map[string]int) {
@@ -197,12 +199,12 @@ func renderMemberStatus(t *testing.T, count map[string]int) {
 	var rows [][]string
 	for _, r := range memberRows {
 		rows = append(rows, []string{
-			r.name, cell(r.health, anyHealth, healthWords), answer(r.learner), liveness(r.liveness), answer(r.expired),
+			r.name, answer(r.paused), cell(r.health, anyHealth, healthWords), answer(r.learner), liveness(r.liveness), answer(r.expired),
 			answer(r.before), bold(string(r.state)), r.reason,
 		})
 	}
 	section(t, "member-status", "The status of a member: druid/plan.memberRows",
-		[]string{"etcd", "learner", "Lease is", "grace over", "ready before", "status", "reason"}, rows, count)
+		[]string{"paused", "etcd", "learner", "Lease is", "grace over", "ready before", "status", "reason"}, rows, count)
 }
 
 func renderConditions(t *testing.T, count map[string]int) {
@@ -216,11 +218,11 @@ func renderConditions(t *testing.T, count map[string]int) {
 		rows = append(rows, []string{
 			r.name, r.kind, cell(r.record, anyRecord, recordWords), answer(r.formed), cell(r.outlook, anyOutlook, outlookWords),
 			cell(r.progress, anyProgress, progressWords), cell(r.readiness, anyReadiness, readinessWords),
-			cell(r.shrinking, anyShrinking, shrinkingWords), cell(r.rolling, anyRolling, outdatedWords), answer(r.problem), bold(string(r.status)), reason,
+			cell(r.shrinking, anyShrinking, shrinkingWords), cell(r.rolling, anyRolling, outdatedWords), cell(r.resting, anyResting, restingWords), answer(r.problem), bold(string(r.status)), reason,
 		})
 	}
 	section(t, "conditions", "The conditions: druid/plan.conditionRows", []string{
-		"condition", "record", "ever formed", "voters", "under way", "members ready", "names too many", "outdated Pods", "problem", "status", "reason",
+		"condition", "record", "ever formed", "voters", "under way", "members ready", "names too many", "outdated Pods", "pause", "problem", "status", "reason",
 	}, rows, count)
 }
 
@@ -229,12 +231,12 @@ func renderBackups(t *testing.T, count map[string]int) {
 	var rows [][]string
 	for _, r := range backupRows {
 		rows = append(rows, []string{
-			r.name, liveness(r.full), liveness(r.delta), answer(r.fullFailed), answer(r.deltaFailed), answer(r.attached),
+			r.name, answer(r.paused), liveness(r.full), liveness(r.delta), answer(r.fullFailed), answer(r.deltaFailed), answer(r.attached),
 			answer(r.valid), cell(r.told, anyTold, toldWords), bold(string(r.status)), r.reason,
 		})
 	}
 	section(t, "backup", "The condition BackupReady: druid/plan.backupRows", []string{
-		"full Lease is", "delta Lease is", "error of full", "error of delta", "all Pods have the store", "spec is valid", "told before",
+		"paused", "full Lease is", "delta Lease is", "error of full", "error of delta", "all Pods have the store", "spec is valid", "told before",
 		"status", "reason",
 	}, rows, count)
 }

@@ -33,6 +33,7 @@ func Events(before, after v1alpha1.EtcdClusterStatus) []Event {
 	leavingEvents(before, after, tell)
 	bugEvents(before, after, tell)
 	conditionEvents(before, after, tell)
+	deadlineEvents(before, after, tell)
 	return events
 }
 
@@ -51,7 +52,7 @@ func memberEvents(before, after v1alpha1.EtcdClusterStatus, tell teller) {
 		switch {
 		case was.Status != v1alpha1.MemberReady && m.Status == v1alpha1.MemberReady:
 			tell(false, v1alpha1.EventMemberReady, m.Name, "Member %s with ID %s is a ready voter", m.Name, m.ID)
-		case was.Status == v1alpha1.MemberReady && m.Status != v1alpha1.MemberReady:
+		case was.Status == v1alpha1.MemberReady && m.Status != v1alpha1.MemberReady && m.Status != v1alpha1.MemberPaused:
 			tell(true, v1alpha1.EventMemberNotReady, m.Name, "Member %s is %s (%s): %s", m.Name, m.Status, m.Reason, m.Message)
 		}
 	}
@@ -87,12 +88,18 @@ func leavingEvents(before, after v1alpha1.EtcdClusterStatus, tell teller) {
 		}
 	}
 	was, is := condition(before, v1alpha1.ConditionProgressing), condition(after, v1alpha1.ConditionProgressing)
-	blocked := is.Reason == v1alpha1.ReasonScaleDownBlocked || is.Reason == v1alpha1.ReasonRollingUpdateBlocked ||
-		is.Reason == v1alpha1.ReasonUpgradeBlocked
+	blocked := slices.Contains([]string{
+		v1alpha1.ReasonScaleDownBlocked, v1alpha1.ReasonRollingUpdateBlocked, v1alpha1.ReasonAgentUpdateBlocked, v1alpha1.ReasonPauseBlocked,
+		v1alpha1.ReasonUpgradeBlocked,
+	}, is.Reason)
 	if blocked && was.Message != is.Message {
 		tell(true, is.Reason, "", "%s", is.Message)
 	}
-	if (is.Reason == v1alpha1.ReasonRollingUpdate || is.Reason == v1alpha1.ReasonUpgrading) && was.Reason != is.Reason {
+	toTell := []string{
+		v1alpha1.ReasonRollingUpdate, v1alpha1.ReasonUpgrading, v1alpha1.ReasonUpdatingAgents, v1alpha1.ReasonPausing, v1alpha1.ReasonPaused, v1alpha1.ReasonResuming,
+		v1alpha1.ReasonOthersRemain, v1alpha1.ReasonRemovingOthers,
+	}
+	if slices.Contains(toTell, is.Reason) && was.Reason != is.Reason {
 		tell(false, is.Reason, "", "%s", is.Message)
 	}
 }
@@ -103,6 +110,8 @@ func conditionEvents(before, after v1alpha1.EtcdClusterStatus, tell teller) {
 	case was.Reason == is.Reason:
 	case is.Reason == v1alpha1.ReasonQuorumLost:
 		tell(true, v1alpha1.EventQuorumLost, "", "%s", is.Message)
+	case is.Reason == v1alpha1.ReasonQuorate && was.Reason == v1alpha1.ReasonResuming:
+		tell(false, v1alpha1.EventResumed, "", "%s", is.Message)
 	case is.Reason == v1alpha1.ReasonQuorate && was.Reason == v1alpha1.ReasonQuorumLost:
 		tell(false, v1alpha1.EventQuorumRegained, "", "%s", is.Message)
 	}

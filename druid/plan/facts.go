@@ -23,6 +23,10 @@ type (
 	ObjectState uint8
 	// PodMake tells whether a Pod is what the spec asks for.
 	PodMake uint8
+	// AgentMake tells whether the agent of a Pod is of the image that druid was given.
+	AgentMake uint8
+	// Arrival is how far an agent has come whose image was changed in its Pod.
+	Arrival uint8
 )
 
 // The answers.
@@ -95,6 +99,23 @@ const (
 	anyMake = MakeUnknown | MakeCurrent | MakeOutdated | MakeUnmarked
 )
 
+// The makes of an agent.
+const (
+	AgentUnknown AgentMake = 1 << iota // there is no Pod of ours, or nobody looked
+	AgentCurrent
+	AgentOutdated
+
+	anyAgent = AgentUnknown | AgentCurrent | AgentOutdated
+)
+
+// The stations of an agent's arrival.
+const (
+	ArrivalOver    Arrival = 1 << iota // none was replaced, or the new one has been heard of for some seconds
+	ArrivalSettles                     // it was heard of, or druid has just begun to listen
+	ArrivalAwaited                     // it was not heard of yet
+	ArrivalLate                        // nor for long
+)
+
 // The states of an object that druid applies.
 const (
 	ObjectAbsent ObjectState = 1 << iota
@@ -118,6 +139,8 @@ type Desired struct {
 	RetainClaims bool
 	// ClaimsGo says that the claims are to be deleted when the EtcdCluster is.
 	ClaimsGo bool
+	// RemoveOthers says that whoever was in a raft group that was joined may go.
+	RemoveOthers bool
 	// Deleted says that the EtcdCluster has a deletionTimestamp.
 	Deleted bool
 	// Backup says that the cluster is to be backed up, BackupProblem what is wrong with how, and BackupTold what the status
@@ -125,7 +148,14 @@ type Desired struct {
 	Backup        bool
 	BackupProblem string
 	BackupTold    BackupTold
+	// PauseTold says that the status says that the cluster is paused, or that none of its members was ready since.
+	PauseTold bool
+	// Target tells of the adoption of what is asked for.
+	Target
 }
+
+// kept is how many names stay in the record. A cluster that is to be paused keeps one member.
+func (d Desired) kept() int { return max(d.Replicas, 1) }
 
 // Observed is the cluster as Kubernetes shows it.
 type Observed struct {
@@ -195,6 +225,13 @@ type Member struct {
 	Make PodMake
 	// Idle says that a kubelet that is heard of runs no etcd container in the Pod.
 	Idle bool
+	// Agent is the make of the Pod's agent, 0 where nobody looked, and AgentImage the image that it was given. AgentIdle says
+	// that a kubelet that is heard of runs no agent in the Pod.
+	Agent      AgentMake
+	AgentImage string
+	AgentIdle  bool
+	// Arrival of an agent of the right image that was replaced in the Pod; 0 where none was.
+	Arrival Arrival
 	// On is the name of the node that the Pod is bound to, or empty.
 	On string
 	// EtcdReady is the readiness of the etcd container: etcd's own /readyz, as the kubelet last saw it.

@@ -82,7 +82,7 @@ func TestGrowth(t *testing.T) {
 					o.Members[i].Expands, o.Members[i].Room = ExpansionRefused, RoomStays
 				}
 			}),
-			want: []string{}, reason: v1alpha1.ReasonUpToDate, words: "3 members, as asked for",
+			want: []string{}, reason: v1alpha1.ReasonReconciled, words: "3 members, as asked for",
 		},
 		"it waits for the drivers": {
 			o: whole(asked), want: []string{}, reason: v1alpha1.ReasonRollingUpdate,

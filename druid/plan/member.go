@@ -15,6 +15,8 @@ const (
 	create
 	remove
 	mark
+	// change what runs in the Pod.
+	change
 )
 
 // leaseRows: a listed name without Lease gets it back.
@@ -28,20 +30,23 @@ var leaseRows = []struct {
 	{"lease-there", LeaseOurs, keep},
 }
 
-// claimRows: a claim is made only while no Pod could run on the volume of the one before it.
+// claimRows: a claim is made only while no Pod could run on the volume of the one before it. The claim of a paused cluster held
+// the only copy of its data: another one would be empty.
 var claimRows = []struct {
 	name    string
 	claim   ClaimState
 	lease   LeaseState
 	pod     PodState
+	paused  Answer
 	verdict verdict
 }{
-	{"claim-conflict", ClaimForeign, anyLease, anyPod, conflict},
-	{"claim-after-lease-conflict", ClaimAbsent, LeaseForeign, anyPod, wait},
-	{"claim-missing", ClaimAbsent, anyLease, PodAbsent | PodUnscheduled, create},
-	{"claim-after-pod", ClaimAbsent, anyLease, anyPod, wait},
-	{"claim-terminating", ClaimTerminating, anyLease, anyPod, wait},
-	{"claim-there", ClaimPresent, anyLease, anyPod, keep},
+	{"claim-conflict", ClaimForeign, anyLease, anyPod, anyAnswer, conflict},
+	{"claim-after-lease-conflict", ClaimAbsent, LeaseForeign, anyPod, anyAnswer, wait},
+	{"claim-of-paused-cluster-lost", ClaimAbsent, anyLease, anyPod, Yes, held},
+	{"claim-missing", ClaimAbsent, anyLease, PodAbsent | PodUnscheduled, No, create},
+	{"claim-after-pod", ClaimAbsent, anyLease, anyPod, No, wait},
+	{"claim-terminating", ClaimTerminating, anyLease, anyPod, anyAnswer, wait},
+	{"claim-there", ClaimPresent, anyLease, anyPod, anyAnswer, keep},
 }
 
 // podRows: a lost Pod comes back at once. A Pod whose claim is gone or going is deleted so that the member can heal on a
@@ -54,21 +59,23 @@ var podRows = []struct {
 	lease   LeaseState
 	spare   Answer
 	marked  Answer
+	paused  Answer
 	verdict verdict
 }{
-	{"pod-conflict", PodForeign, anyClaim, anyLease, anyAnswer, anyAnswer, conflict},
-	{"pod-terminating", PodTerminating, anyClaim, anyLease, anyAnswer, anyAnswer, wait},
-	{"pod-ended", PodEnded, anyClaim, anyLease, anyAnswer, anyAnswer, remove},
-	{"pod-after-conflict", PodAbsent, ClaimForeign, anyLease, anyAnswer, anyAnswer, wait},
-	{"pod-after-lease-conflict", PodAbsent, anyClaim, LeaseForeign, anyAnswer, anyAnswer, wait},
-	{"pod-after-claim", PodAbsent, ClaimTerminating, anyLease, anyAnswer, anyAnswer, wait},
-	{"pod-missing", PodAbsent, anyClaim, anyLease, anyAnswer, anyAnswer, create},
-	{"pod-of-lost-claim", PodUnstarted, ClaimAbsent | ClaimTerminating, anyLease, anyAnswer, anyAnswer, remove},
-	{"volume-lost", PodLive, ClaimAbsent | ClaimTerminating, anyLease, Yes, anyAnswer, remove},
-	{"volume-lost-unmarked", PodLive, ClaimTerminating, LeaseOurs, No, No, mark},
-	{"volume-lost-held", PodLive, ClaimAbsent | ClaimTerminating, anyLease, No, anyAnswer, held},
-	{"pod-unmarked", PodUnscheduled | PodUnstarted | PodLive, ClaimPresent, LeaseOurs, anyAnswer, No, mark},
-	{"pod-there", PodUnscheduled | PodUnstarted | PodLive, anyClaim, anyLease, anyAnswer, anyAnswer, keep},
+	{"pod-conflict", PodForeign, anyClaim, anyLease, anyAnswer, anyAnswer, anyAnswer, conflict},
+	{"pod-terminating", PodTerminating, anyClaim, anyLease, anyAnswer, anyAnswer, anyAnswer, wait},
+	{"pod-ended", PodEnded, anyClaim, anyLease, anyAnswer, anyAnswer, anyAnswer, remove},
+	{"pod-after-conflict", PodAbsent, ClaimForeign, anyLease, anyAnswer, anyAnswer, anyAnswer, wait},
+	{"pod-after-lease-conflict", PodAbsent, anyClaim, LeaseForeign, anyAnswer, anyAnswer, anyAnswer, wait},
+	{"pod-after-claim", PodAbsent, ClaimTerminating, anyLease, anyAnswer, anyAnswer, anyAnswer, wait},
+	{"pod-paused", PodAbsent, anyClaim, anyLease, anyAnswer, anyAnswer, Yes, keep},
+	{"pod-missing", PodAbsent, anyClaim, anyLease, anyAnswer, anyAnswer, No, create},
+	{"pod-of-lost-claim", PodUnstarted, ClaimAbsent | ClaimTerminating, anyLease, anyAnswer, anyAnswer, anyAnswer, remove},
+	{"volume-lost", PodLive, ClaimAbsent | ClaimTerminating, anyLease, Yes, anyAnswer, anyAnswer, remove},
+	{"volume-lost-unmarked", PodLive, ClaimTerminating, LeaseOurs, No, No, anyAnswer, mark},
+	{"volume-lost-held", PodLive, ClaimAbsent | ClaimTerminating, anyLease, No, anyAnswer, anyAnswer, held},
+	{"pod-unmarked", PodUnscheduled | PodUnstarted | PodLive, ClaimPresent, LeaseOurs, anyAnswer, No, anyAnswer, mark},
+	{"pod-there", PodUnscheduled | PodUnstarted | PodLive, anyClaim, anyLease, anyAnswer, anyAnswer, anyAnswer, keep},
 }
 
 // memberFacts is all that the three policies may look at.
@@ -81,9 +88,11 @@ type memberFacts struct {
 	spare Answer
 	// marked: the Lease names the Pod's and the claim's UID.
 	marked Answer
+	// paused: the member is the last one of a paused cluster.
+	paused Answer
 }
 
-func memberFactsOf(m Member, o Observed, listed []Member) memberFacts {
+func memberFactsOf(m Member, d Desired, o Observed, listed []Member) memberFacts {
 	others, turn := serving(m, listed), o.slotsFreeFor(m)
 	for _, other := range listed {
 		turn = turn && (other.Name == m.Name || !(other.lostVolume() && before(other, m)))
@@ -94,6 +103,7 @@ func memberFactsOf(m Member, o Observed, listed []Member) memberFacts {
 		pod:    m.Pod,
 		spare:  AnswerOf(turn && (o.RecordState == RecordForming || others >= quorum(votersOf(o, listed)))),
 		marked: AnswerOf(m.Readable && m.Says.PodUID == m.PodUID && m.Says.VolumeUID == m.ClaimUID),
+		paused: AnswerOf(standstillOf(d, o).holds(m, pauseRest)),
 	}
 }
 
@@ -152,7 +162,7 @@ func judgeLease(f memberFacts) (verdict, string) {
 
 func judgeClaim(f memberFacts) (verdict, string) {
 	for _, r := range claimRows {
-		if r.claim&f.claim != 0 && r.lease&f.lease != 0 && r.pod&f.pod != 0 {
+		if r.claim&f.claim != 0 && r.lease&f.lease != 0 && r.pod&f.pod != 0 && r.paused&f.paused != 0 {
 			return r.verdict, r.name
 		}
 	}
@@ -162,7 +172,7 @@ func judgeClaim(f memberFacts) (verdict, string) {
 func judgePod(f memberFacts) (verdict, string) {
 	for _, r := range podRows {
 		if r.pod&f.pod != 0 && r.claim&f.claim != 0 && r.lease&f.lease != 0 && r.spare&f.spare != 0 &&
-			r.marked&f.marked != 0 {
+			r.marked&f.marked != 0 && r.paused&f.paused != 0 {
 			return r.verdict, r.name
 		}
 	}

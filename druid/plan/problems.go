@@ -44,7 +44,7 @@ func problems(d Desired, o Observed) []Problem {
 	}
 	listed := o.listed()
 	for _, m := range listed {
-		all = append(all, memberProblems(m, memberFactsOf(m, o, listed))...)
+		all = append(all, memberProblems(m, memberFactsOf(m, d, o, listed))...)
 	}
 	all = append(all, healingProblems(o, listed)...)
 	return append(all, alarmProblems(listed)...)
@@ -71,8 +71,14 @@ func memberProblems(m Member, f memberFacts) []Problem {
 	if v, _ := judgeLease(f); v == conflict {
 		all = append(all, foreign(m.Name, "Lease "+m.Name))
 	}
-	if v, _ := judgeClaim(f); v == conflict {
+	switch v, _ := judgeClaim(f); v {
+	case conflict:
 		all = append(all, foreign(m.Name, "PersistentVolumeClaim "+m.Name))
+	case held:
+		all = append(all, Problem{Reason: v1alpha1.ReasonVolumeDeleted, Member: m.Name, Message: "its PersistentVolumeClaim " + m.Name +
+			" was deleted while the cluster was paused, and held the only copy of its data; none is made in its place, because it " +
+			"would be empty. Restore a backup into a new EtcdCluster by spec.bootstrap.restore"})
+	default:
 	}
 	switch v, _ := judgePod(f); v {
 	case conflict:

@@ -88,9 +88,9 @@ func recordFactsOf(d Desired, o Observed) recordFacts {
 	switch listed := len(o.Record.Members); {
 	case listed == 0 && d.Replicas == 0:
 		f.names = namesNone
-	case listed < d.Replicas:
+	case listed < d.Replicas && !d.Expired:
 		f.names = namesFew
-	case listed == d.Replicas:
+	case listed <= d.Replicas: // few are right when the time to draw more is over
 		f.names = namesRight
 	default:
 		f.names = namesMany
@@ -132,7 +132,7 @@ func recreated(d Desired, o Observed) leases.Record {
 		Members:   slices.Clone(d.Known),
 	}
 	if o.RecordState == RecordFormed {
-		r.MaxLearners = o.Record.MaxLearners
+		r.MaxLearners, r.Guests = o.Record.MaxLearners, o.Record.Guests
 	}
 	r.Members = append(r.Members, o.Record.Members...)
 	for _, m := range o.Members {

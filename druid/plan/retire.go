@@ -63,7 +63,7 @@ const (
 var retirements = []struct {
 	name   string
 	record RecordState
-	excess Answer // more names than replicas, and replicas is not 0
+	excess Answer // more names than replicas, of which one is always kept, and the deadline has not passed
 	slot   slot
 	mark   marked
 	way    way
@@ -131,7 +131,7 @@ type retreat struct {
 func retreatOf(d Desired, o Observed) retreat {
 	r := retreat{facts: drainFacts{
 		record: o.RecordState,
-		excess: AnswerOf(d.Replicas > 0 && len(o.Record.Members) > d.Replicas),
+		excess: AnswerOf(len(o.Record.Members) > d.kept() && !d.Expired),
 		slot:   slotOf(o.Record),
 	}}
 	// A record that does not name its group, or a first life that was seen to be none, is nobody's to shrink.
@@ -228,12 +228,10 @@ func (r retreat) leaving(m Member) bool {
 }
 
 // shrinking sums up for a person what becomes of names that are too many.
-func (r retreat) shrinking(d Desired, o Observed) shrinking {
+func (r retreat) shrinking() shrinking {
 	switch {
 	case r.facts.slot == slotTaken && r.facts.mark&(markRemoving|markDone) != 0:
 		return shrinkingGoes
-	case r.facts.excess == No && len(o.Record.Members) > d.Replicas:
-		return shrinkingNot
 	case r.facts.excess == No:
 		return shrinkingNone
 	case r.order == drainBlocked, r.facts.way == wayBlocked && (r.order == drainTakeBack || r.order == drainClose):

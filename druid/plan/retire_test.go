@@ -229,12 +229,12 @@ func TestScaleDownSteps(t *testing.T) {
 		change  []func(*Observed)
 		want    []string
 	}{
-		"too many: the intent first":  {one, all(), []string{"OpenSlot too-many c-c"}},
-		"a pause removes nobody":      {Desired{}, all(), nil},
-		"the backup fails":            {Desired{Replicas: 1, Backup: true}, all(unsaved, func(o *Observed) { o.BudgetMin = 3 }), nil},
-		"it fails after it was begun": {Desired{Replicas: 1, Backup: true}, all(unsaved, slot, hidden), []string{"RetireLease request c-c"}},
-		"another member is down":      {one, all(down(0), down(1)), nil},
-		"a member replaces itself":    {one, all(func(o *Observed) { o.Record.Replacing, o.BudgetMin = &leases.Replacing{Member: "c-a"}, 3 }), nil},
+		"too many: the intent first":     {one, all(), []string{"OpenSlot too-many c-c"}},
+		"a pause begins as a scale down": {Desired{}, all(), []string{"OpenSlot too-many c-c"}},
+		"the backup fails":               {Desired{Replicas: 1, Backup: true}, all(unsaved, func(o *Observed) { o.BudgetMin = 3 }), nil},
+		"it fails after it was begun":    {Desired{Replicas: 1, Backup: true}, all(unsaved, slot, hidden), []string{"RetireLease request c-c"}},
+		"another member is down":         {one, all(down(0), down(1)), nil},
+		"a member replaces itself":       {one, all(func(o *Observed) { o.Record.Replacing, o.BudgetMin = &leases.Replacing{Member: "c-a"}, 3 }), nil},
 		"a slot for replacing that nobody holds": {one, all(func(o *Observed) { o.Record.Replacing = &leases.Replacing{Member: "c-x"} }), []string{
 			"UpdateRecord slot-left-behind c-x",
 		}},

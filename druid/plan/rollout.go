@@ -2,7 +2,6 @@ package plan
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
 
 	"github.com/etcd-druid/druid/leases"
@@ -71,7 +70,7 @@ var rolloutRows = []struct {
 	{"pod-untold", MakeUnmarked, anyPod, anyAnswer, anyShape, anyRecord, anyGate, anyAnswer, anyAnswer, anyOthers, anyAnswer, anyPlace, anyRoom, mark,
 		"it is taken for what the spec asks for: what is not known replaces nothing"},
 	{"pod-leaves", MakeOutdated, anyPod, Yes, anyShape, anyRecord, anyGate, anyAnswer, anyAnswer, anyOthers, anyAnswer, anyPlace, anyRoom, keep,
-		"its member is on its way out"},
+		"its member is on its way out, or the cluster is to be paused"},
 	{"outdated-version-refused", MakeOutdated, anyPod, No, anyShape, anyRecord, gateRefused, anyAnswer, anyAnswer, anyOthers, anyAnswer, anyPlace, anyRoom, held,
 		"etcd cannot go there from what a member runs"},
 	{"outdated-idle-unsaved", MakeOutdated, anyPod, No, shapeIdle | shapeDown, RecordFormed, gateWaits, anyAnswer, anyAnswer, anyOthers, anyAnswer, anyPlace, anyRoom, wait,
@@ -141,14 +140,14 @@ func judgeRollout(f rolloutFacts) (verdict, string) {
 func rolloutFactsOf(m Member, d Desired, o Observed, listed []Member, u upgrade) rolloutFacts {
 	f := rolloutFacts{
 		make: m.Make, pod: m.Pod,
-		leaves: AnswerOf(retreatOf(d, o).leaving(m)),
+		leaves: AnswerOf(retreatOf(d, o).leaving(m) || standstillOf(d, o).holds(m, anyPause)),
 		shape:  shapeOf(m),
 		record: o.RecordState,
 		gate:   u.gateFor(shapeOf(m), o.Record.Upgrade.Order.Nonce != ""),
 		turn:   turnOf(m, o, listed),
 		spare:  AnswerOf(len(listed) == 1 || spared(m, o, listed) == Yes),
 		saved:  AnswerOf(!backupBlocks(d, o) || slices.Contains(o.Unattached, m.Name)),
-		place:  placeOf(m, listed),
+		place:  placeOf(m, listed, func(other Member) bool { return other.Make == MakeOutdated }),
 		room:   m.Room,
 	}
 	if m.Room == 0 {
@@ -185,8 +184,8 @@ func shapeOf(m Member) shape {
 // quorum, and nothing is known of it: the leader's agent removes it first.
 func othersOf(m Member, o Observed, listed []Member) (others, string) {
 	found, why := othersReady, ""
-	if list := o.Record.MemberList; list != nil && len(list.Members) > len(listed) {
-		found, why = othersComing, fmt.Sprintf("the raft group has %s, and %d are asked for", count(len(list.Members)), len(listed))
+	if words := crowded(o.Record, len(listed)); words != "" {
+		found, why = othersComing, words
 	}
 	for _, other := range listed {
 		if other.Name == m.Name {
@@ -213,12 +212,12 @@ func (m Member) comes() bool {
 		return true
 	}
 	silent := m.up() && m.Expired
-	return m.Lease == LeaseOurs && m.Readable && m.Make != MakeOutdated && !m.Stuck && !m.Blocked && !m.NodeLost && !silent
+	return m.Lease == LeaseOurs && m.Readable && m.Make != MakeOutdated && m.Arrival != ArrivalLate && !m.Stuck && !m.Blocked && !m.NodeLost && !silent
 }
 
-// placeOf: of several outdated Pods the followers' go by name, and the leader's last.
-func placeOf(m Member, listed []Member) place {
-	outdated := slices.DeleteFunc(slices.Clone(listed), func(other Member) bool { return other.Make != MakeOutdated })
+// placeOf: of several that are outdated the followers go by name, and the leader last.
+func placeOf(m Member, listed []Member, isOutdated func(Member) bool) place {
+	outdated := slices.DeleteFunc(slices.Clone(listed), func(other Member) bool { return !isOutdated(other) })
 	before := func(a, b Member) int {
 		switch {
 		case a.leads() == b.leads():

@@ -263,7 +263,7 @@ func TestRollout(t *testing.T) {
 				}
 			}),
 			want:   []string{"AdoptPod pod-untold c-a", "AdoptPod pod-untold c-b", "AdoptPod pod-untold c-c"},
-			reason: v1alpha1.ReasonUpToDate,
+			reason: v1alpha1.ReasonReconciled,
 		},
 	}
 	for name, test := range tests {

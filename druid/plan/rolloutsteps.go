@@ -7,7 +7,7 @@ import (
 	"github.com/etcd-druid/druid/api/v1alpha1"
 )
 
-// rolling sums up for a person what becomes of outdated Pods.
+// rolling sums up for a person what becomes of outdated Pods, and where there are none, of outdated agents.
 type rolling uint8
 
 const (
@@ -16,8 +16,10 @@ const (
 	rollingBlocked                            // none is, until something else is mended
 	rollingUpgrades                           // they go to another version of etcd, one after another
 	rollingUpgradeBlocked                     // they are to, and none does until something else is mended
+	agentsGo                                  // no Pod is outdated; an agent is replaced, or is about to be
+	agentsBlocked                             // nor is any agent replaced, until something else is mended
 
-	anyRolling = rollingNone | rollingGoes | rollingBlocked | rollingUpgrades | rollingUpgradeBlocked
+	anyRolling = rollingNone | rollingGoes | rollingBlocked | rollingUpgrades | rollingUpgradeBlocked | agentsGo | agentsBlocked
 )
 
 // rollout is what the policy says of each listed member.
@@ -43,6 +45,9 @@ func rolloutOf(d Desired, o Observed) rollout {
 	for _, m := range listed {
 		f := rolloutFactsOf(m, d, o, listed, u)
 		v, rule := judgeRollout(f)
+		if braked, why := brake(AnswerOf(d.Expired), v); braked != v {
+			v, rule = braked, why
+		}
 		r.verdicts[m.Name] = ruled{v, rule}
 		switch v {
 		case remove:

@@ -19,13 +19,17 @@ type picture struct {
 var sentences = map[string]func(picture) string{
 	v1alpha1.ReasonForming: func(p picture) string {
 		switch {
-		case p.Replicas == 0 && len(p.Record.Members) == 0:
-			return "no members are asked for"
 		case p.Record.Seed == "":
 			return "the first member forms the cluster, the others join it"
 		default:
 			return fmt.Sprintf("member %s forms the cluster, the others join it", p.Record.Seed)
 		}
+	},
+	v1alpha1.ReasonWaitingForSeed: func(p picture) string {
+		if p.Record.Seed == "" {
+			return "the first member is to form the cluster, and the others join it"
+		}
+		return fmt.Sprintf("member %s is to form the cluster, and has not begun", p.Record.Seed)
 	},
 	v1alpha1.ReasonQuorate:    func(p picture) string { return p.voters() },
 	v1alpha1.ReasonQuorumLost: func(p picture) string { return p.voters() + ": no writes, and no linearizable reads" },
@@ -37,7 +41,7 @@ var sentences = map[string]func(picture) string{
 	v1alpha1.ReasonMembersNotReady: func(p picture) string { return p.ready() + p.first(v1alpha1.MemberNotReady) },
 	v1alpha1.ReasonMembersUnknown:  func(p picture) string { return p.ready() + p.first(v1alpha1.MemberUnknown) },
 
-	v1alpha1.ReasonUpToDate: func(p picture) string {
+	v1alpha1.ReasonReconciled: func(p picture) string {
 		words := fmt.Sprintf("%s, as asked for", count(len(p.Record.Members)))
 		if bug := KnownBug(p.Version); bug != "" && len(p.Record.Members) > 0 {
 			words += "; " + bug
@@ -46,6 +50,12 @@ var sentences = map[string]func(picture) string{
 	},
 	v1alpha1.ReasonScalingUp: func(p picture) string {
 		return fmt.Sprintf("%d of %s joined", p.joined(), count(p.wanted()))
+	},
+	v1alpha1.ReasonOthersRemain: func(p picture) string {
+		return "joined; " + othersLeft(p) + ": set spec.bootstrap.join.removeOthers when no client dials it any more"
+	},
+	v1alpha1.ReasonRemovingOthers: func(p picture) string {
+		return othersLeft(p) + ", which the leader's agent removes, one member after another"
 	},
 	v1alpha1.ReasonHealing: func(p picture) string {
 		for _, m := range p.listed() {
@@ -59,6 +69,8 @@ var sentences = map[string]func(picture) string{
 	v1alpha1.ReasonRollingUpdateBlocked: rollingWords,
 	v1alpha1.ReasonUpgrading:            upgradingWords,
 	v1alpha1.ReasonUpgradeBlocked:       upgradingWords,
+	v1alpha1.ReasonUpdatingAgents:       agentWords,
+	v1alpha1.ReasonAgentUpdateBlocked:   agentWords,
 	v1alpha1.ReasonScalingDown: func(p picture) string {
 		return fmt.Sprintf("%s, %d asked for: %s", count(len(p.Record.Members)), p.Replicas, p.departure())
 	},
@@ -66,10 +78,10 @@ var sentences = map[string]func(picture) string{
 		leaves := retreatOf(p.Desired, p.Observed)
 		return fmt.Sprintf("%s, %d asked for: %s cannot be spared, %s", count(len(p.Record.Members)), p.Replicas, leaves.name(), leaves.hindrance)
 	},
-	v1alpha1.ReasonScaleDownPending: func(p picture) string {
-		return fmt.Sprintf("the cluster has %s, and %d are asked for; to pause a cluster is not supported yet, so none is removed",
-			count(len(p.Record.Members)), p.Replicas)
-	},
+	v1alpha1.ReasonPausing:      pauseWords,
+	v1alpha1.ReasonPauseBlocked: pauseWords,
+	v1alpha1.ReasonPaused:       pauseWords,
+	v1alpha1.ReasonResuming:     resumeWords,
 	v1alpha1.ReasonRecordBlocked: func(picture) string {
 		return "the cluster record cannot be used, so nothing is done; condition Degraded tells why"
 	},
@@ -171,8 +183,12 @@ func (p Problem) keepsDown(m Member) bool {
 
 // memberMessage is the agent's own words, else the first problem that druid sees.
 func memberMessage(m Member, s v1alpha1.MemberStatus, found []Problem) string {
-	if s.Status == v1alpha1.MemberReady {
+	switch s.Status {
+	case v1alpha1.MemberReady:
 		return ""
+	case v1alpha1.MemberPaused:
+		return "the cluster is paused; PersistentVolumeClaim " + m.Name + " holds its data"
+	default:
 	}
 	if m.Readable && m.Says.Reason != "" {
 		return m.Says.Reason

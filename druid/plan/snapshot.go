@@ -10,6 +10,8 @@ type (
 	OrderSlot uint8
 	// OrderAnswer is how the leader's agent answered its order.
 	OrderAnswer uint8
+	// SnapshotHold is whether a finalizer holds it as long as its backup is to be deleted with it.
+	SnapshotHold uint8
 )
 
 // The phases.
@@ -52,6 +54,15 @@ const (
 	anyOrderAnswer = OrderUnanswered | OrderRunning | OrderSucceeded | OrderFailed
 )
 
+// Whether it is held.
+const (
+	SnapshotHeldRight    SnapshotHold = 1 << iota
+	SnapshotHoldMissing               // its backup is to go with it, and nothing holds it
+	SnapshotHeldNeedless              // there is no backup, or it is to stay
+
+	anySnapshotHold = SnapshotHeldRight | SnapshotHoldMissing | SnapshotHeldNeedless
+)
+
 // SnapshotStep is what is done for an EtcdSnapshot next.
 type SnapshotStep string
 
@@ -73,6 +84,9 @@ const (
 	SnapshotClear SnapshotStep = "Clear"
 	// SnapshotDelete deletes the EtcdSnapshot.
 	SnapshotDelete SnapshotStep = "Delete"
+	// SnapshotHoldIt puts the finalizer on it, and SnapshotLetGo takes it off.
+	SnapshotHoldIt SnapshotStep = "Hold"
+	SnapshotLetGo  SnapshotStep = "LetGo"
 )
 
 // SnapshotFacts is all that the policy on an EtcdSnapshot may look at.
@@ -85,6 +99,7 @@ type SnapshotFacts struct {
 	Answer OrderAnswer
 	// Expired says whether it is over for as long as it is to be kept.
 	Expired Answer
+	Hold    SnapshotHold
 }
 
 type snapshotRow struct {
@@ -95,36 +110,40 @@ type snapshotRow struct {
 	slot    OrderSlot
 	answer  OrderAnswer
 	expired Answer
+	hold    SnapshotHold
 	step    SnapshotStep
 }
 
 const finalAnswer = OrderSucceeded | OrderFailed
 
-// snapshotRows are the policy; the first row that matches wins.
+// snapshotRows are the policy on one that is not being deleted; the first row that matches wins.
 var snapshotRows = []snapshotRow{
+	// Before the backup is told of: who reads of it and deletes the EtcdSnapshot relies on that.
+	{"backup-to-hold", anySnapshotPhase, anySnapshotCluster, anyAnswer, anyOrderSlot, anyOrderAnswer, anyAnswer, SnapshotHoldMissing, SnapshotHoldIt},
+	{"nothing-to-hold", anySnapshotPhase, anySnapshotCluster, anyAnswer, anyOrderSlot, anyOrderAnswer, anyAnswer, SnapshotHeldNeedless, SnapshotLetGo},
 	// The outcome is in the status: only then the Lease may forget it.
-	{"concluded", SnapshotFinal, anySnapshotCluster, anyAnswer, OrderSlotMine, anyOrderAnswer, anyAnswer, SnapshotClear},
-	{"expired", SnapshotFinal, anySnapshotCluster, anyAnswer, anyOrderSlot, anyOrderAnswer, Yes, SnapshotDelete},
-	{"over", SnapshotFinal, anySnapshotCluster, anyAnswer, anyOrderSlot, anyOrderAnswer, No, SnapshotWait},
-	{"answered", openSnapshotPhase, anySnapshotCluster, anyAnswer, OrderSlotMine, finalAnswer, anyAnswer, SnapshotConclude},
-	{"cluster-gone", openSnapshotPhase, SnapshotClusterGone, anyAnswer, anyOrderSlot, anyOrderAnswer, anyAnswer, SnapshotFailCluster},
-	{"seen", SnapshotNew, SnapshotClusterThere | SnapshotClusterMissing, anyAnswer, anyOrderSlot, anyOrderAnswer, anyAnswer, SnapshotAccept},
-	{"cluster-missing", openSnapshotPhase, SnapshotClusterMissing, anyAnswer, anyOrderSlot, anyOrderAnswer, anyAnswer, SnapshotWait},
-	{"no-backup", openSnapshotPhase, SnapshotClusterThere, No, anyOrderSlot, anyOrderAnswer, anyAnswer, SnapshotFailBackup},
-	{"running", SnapshotPending, SnapshotClusterThere, Yes, OrderSlotMine, OrderRunning, anyAnswer, SnapshotFollow},
-	{"ordered", openSnapshotPhase, SnapshotClusterThere, Yes, OrderSlotMine, anyOrderAnswer, anyAnswer, SnapshotWait},
-	{"not-its-turn", openSnapshotPhase, SnapshotClusterThere, Yes, OrderSlotTaken, anyOrderAnswer, anyAnswer, SnapshotWait},
-	{"no-lease", openSnapshotPhase, SnapshotClusterThere, Yes, OrderSlotUnknown, anyOrderAnswer, anyAnswer, SnapshotWait},
+	{"concluded", SnapshotFinal, anySnapshotCluster, anyAnswer, OrderSlotMine, anyOrderAnswer, anyAnswer, anySnapshotHold, SnapshotClear},
+	{"expired", SnapshotFinal, anySnapshotCluster, anyAnswer, anyOrderSlot, anyOrderAnswer, Yes, anySnapshotHold, SnapshotDelete},
+	{"over", SnapshotFinal, anySnapshotCluster, anyAnswer, anyOrderSlot, anyOrderAnswer, No, anySnapshotHold, SnapshotWait},
+	{"answered", openSnapshotPhase, anySnapshotCluster, anyAnswer, OrderSlotMine, finalAnswer, anyAnswer, anySnapshotHold, SnapshotConclude},
+	{"cluster-gone", openSnapshotPhase, SnapshotClusterGone, anyAnswer, anyOrderSlot, anyOrderAnswer, anyAnswer, anySnapshotHold, SnapshotFailCluster},
+	{"seen", SnapshotNew, SnapshotClusterThere | SnapshotClusterMissing, anyAnswer, anyOrderSlot, anyOrderAnswer, anyAnswer, anySnapshotHold, SnapshotAccept},
+	{"cluster-missing", openSnapshotPhase, SnapshotClusterMissing, anyAnswer, anyOrderSlot, anyOrderAnswer, anyAnswer, anySnapshotHold, SnapshotWait},
+	{"no-backup", openSnapshotPhase, SnapshotClusterThere, No, anyOrderSlot, anyOrderAnswer, anyAnswer, anySnapshotHold, SnapshotFailBackup},
+	{"running", SnapshotPending, SnapshotClusterThere, Yes, OrderSlotMine, OrderRunning, anyAnswer, anySnapshotHold, SnapshotFollow},
+	{"ordered", openSnapshotPhase, SnapshotClusterThere, Yes, OrderSlotMine, anyOrderAnswer, anyAnswer, anySnapshotHold, SnapshotWait},
+	{"not-its-turn", openSnapshotPhase, SnapshotClusterThere, Yes, OrderSlotTaken, anyOrderAnswer, anyAnswer, anySnapshotHold, SnapshotWait},
+	{"no-lease", openSnapshotPhase, SnapshotClusterThere, Yes, OrderSlotUnknown, anyOrderAnswer, anyAnswer, anySnapshotHold, SnapshotWait},
 	// Also of one that was running: whoever took the order away took its answer along.
-	{"its-turn", openSnapshotPhase, SnapshotClusterThere, Yes, OrderSlotFree, anyOrderAnswer, anyAnswer, SnapshotOrder},
+	{"its-turn", openSnapshotPhase, SnapshotClusterThere, Yes, OrderSlotFree, anyOrderAnswer, anyAnswer, anySnapshotHold, SnapshotOrder},
 }
 
 func (r snapshotRow) matches(f SnapshotFacts) bool {
 	return r.phase&f.Phase != 0 && r.cluster&f.Cluster != 0 && r.backup&f.Backup != 0 && r.slot&f.Slot != 0 &&
-		r.answer&f.Answer != 0 && r.expired&f.Expired != 0
+		r.answer&f.Answer != 0 && r.expired&f.Expired != 0 && r.hold&f.Hold != 0
 }
 
-// JudgeSnapshot says what is done for an EtcdSnapshot next, and by which rule.
+// JudgeSnapshot says what is done next for an EtcdSnapshot that is not being deleted, and by which rule.
 func JudgeSnapshot(f SnapshotFacts) (step SnapshotStep, rule string) {
 	for _, r := range snapshotRows {
 		if r.matches(f) {

@@ -11,6 +11,9 @@ func TestAnEtcdSnapshotIsSettledOnceForAllFacts(t *testing.T) {
 		ends := failed || step == SnapshotConclude
 		mine, answered := f.Slot == OrderSlotMine, f.Answer&finalAnswer != 0
 		switch {
+		case f.Hold == SnapshotHoldMissing && step != SnapshotHoldIt, f.Hold == SnapshotHeldNeedless && step != SnapshotLetGo:
+			t.Errorf("%+v: %s comes before the finalizer is as it should be", f, rule)
+		case f.Hold != SnapshotHeldRight:
 		case f.Phase == SnapshotFinal && step != SnapshotWait && step != SnapshotClear && step != SnapshotDelete:
 			t.Errorf("%+v: %s takes back an outcome", f, rule)
 		case f.Phase != SnapshotFinal && (step == SnapshotClear || step == SnapshotDelete):
@@ -57,7 +60,9 @@ func eachSnapshotFacts(check func(SnapshotFacts)) {
 				for _, slot := range bits(anyOrderSlot) {
 					for _, answer := range bits(anyOrderAnswer) {
 						for _, expired := range bits(anyAnswer) {
-							check(SnapshotFacts{phase, cluster, backup, slot, answer, expired})
+							for _, hold := range bits(anySnapshotHold) {
+								check(SnapshotFacts{phase, cluster, backup, slot, answer, expired, hold})
+							}
 						}
 					}
 				}
@@ -74,10 +79,11 @@ func renderSnapshots(t *testing.T, count map[string]int) {
 			r.name, cell(r.phase, anySnapshotPhase, []string{"new", "Pending", "Running", "final"}),
 			cell(r.cluster, anySnapshotCluster, []string{"there", "missing", "gone"}), answer(r.backup),
 			cell(r.slot, anyOrderSlot, []string{"unknown", "free", "another's", "its"}),
-			cell(r.answer, anyOrderAnswer, []string{"none", "Running", "Succeeded", "Failed"}), answer(r.expired), bold(string(r.step)),
+			cell(r.answer, anyOrderAnswer, []string{"none", "Running", "Succeeded", "Failed"}), answer(r.expired),
+			cell(r.hold, anySnapshotHold, []string{"as it should", "missing", "needless"}), bold(string(r.step)),
 		})
 	}
 	section(t, "snapshot", "An EtcdSnapshot: druid/plan.snapshotRows", []string{
-		"phase", "its cluster is", "backed up", "order on the Lease", "answer", "ttl is over", "step",
+		"phase", "its cluster is", "backed up", "order on the Lease", "answer", "ttl is over", "finalizer", "step",
 	}, rows, count)
 }

@@ -5,7 +5,6 @@ import (
 	"slices"
 	"strings"
 
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/etcd-druid/druid/api/v1alpha1"
@@ -27,18 +26,20 @@ var spreadRows = []struct {
 	name      string
 	placement placement
 	stake     Answer
+	paused    Answer
 	status    metav1.ConditionStatus
 	reason    string
 }{
-	{"quorum-on-one-node", placementTogether, Yes, metav1.ConditionFalse, v1alpha1.ReasonQuorumOnOneNode},
-	{"co-located", placementTogether, No, metav1.ConditionFalse, v1alpha1.ReasonMembersCoLocated},
-	{"not-placed", placementUnclear, anyAnswer, metav1.ConditionUnknown, v1alpha1.ReasonMembersNotPlaced},
-	{"apart", placementApart, anyAnswer, metav1.ConditionTrue, v1alpha1.ReasonMembersApart},
+	{"paused", anyPlacement, anyAnswer, Yes, metav1.ConditionUnknown, v1alpha1.ReasonPaused},
+	{"quorum-on-one-node", placementTogether, Yes, No, metav1.ConditionFalse, v1alpha1.ReasonQuorumOnOneNode},
+	{"co-located", placementTogether, No, No, metav1.ConditionFalse, v1alpha1.ReasonMembersCoLocated},
+	{"not-placed", placementUnclear, anyAnswer, No, metav1.ConditionUnknown, v1alpha1.ReasonMembersNotPlaced},
+	{"apart", placementApart, anyAnswer, No, metav1.ConditionTrue, v1alpha1.ReasonMembersApart},
 }
 
-func judgeSpread(p placement, stake Answer) (status metav1.ConditionStatus, reason, rule string) {
+func judgeSpread(p placement, stake, paused Answer) (status metav1.ConditionStatus, reason, rule string) {
 	for _, r := range spreadRows {
-		if r.placement&p != 0 && r.stake&stake != 0 {
+		if r.placement&p != 0 && r.stake&stake != 0 && r.paused&paused != 0 {
 			return r.status, r.reason, r.name
 		}
 	}
@@ -97,8 +98,8 @@ func (s spread) stake() Answer {
 // setSpread writes the condition. It tells of nodes alone: druid does not watch them, and so does not know their zones.
 func setSpread(p picture, conditions *[]metav1.Condition, generation int64, now metav1.Time) {
 	s := spreadOf(p.listed())
-	status, reason, rule := judgeSpread(s.placement(), s.stake())
-	meta.SetStatusCondition(conditions, metav1.Condition{
+	status, reason, rule := judgeSpread(s.placement(), s.stake(), AnswerOf(restingOf(p.Desired, p.Observed) == restingPaused))
+	setCondition(conditions, metav1.Condition{
 		Type: v1alpha1.ConditionSpread, Status: status, Reason: reason, Message: s.sentence(rule),
 		ObservedGeneration: generation, LastTransitionTime: now,
 	})
@@ -111,6 +112,8 @@ func (s spread) sentence(rule string) string {
 		return s.together() + ": the loss of that node would cost the quorum" + cure
 	case "co-located":
 		return s.together() + ": the loss of that node would cost more than one member" + cure
+	case "paused":
+		return "no member runs"
 	case "apart":
 		return "each voter is on a node of its own"
 	default:

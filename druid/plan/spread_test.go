@@ -16,7 +16,11 @@ func TestSpreadIsCalledGoodOnlyWhereNoNodeHoldsTwoVoters(t *testing.T) {
 	count := map[string]int{}
 	for _, p := range bits(anyPlacement) {
 		for _, stake := range bits(anyAnswer) {
-			status, reason, rule := judgeSpread(p, stake)
+			status, reason, rule := judgeSpread(p, stake, Yes)
+			if count[rule]++; status != metav1.ConditionUnknown || reason != v1alpha1.ReasonPaused {
+				t.Errorf("%d %d, paused: %s is %s", p, stake, rule, status)
+			}
+			status, reason, rule = judgeSpread(p, stake, No)
 			count[rule]++
 			switch {
 			case rule == "uncovered":
@@ -35,14 +39,14 @@ func TestSpreadIsCalledGoodOnlyWhereNoNodeHoldsTwoVoters(t *testing.T) {
 	for _, r := range spreadRows {
 		names = append(names, r.name)
 		rows = append(rows, []string{
-			r.name, cell(r.placement, anyPlacement, []string{"apart", "together", "unclear"}), cell(r.stake, anyAnswer, []string{"no", "yes"}),
+			r.name, cell(r.placement, anyPlacement, []string{"apart", "together", "unclear"}), cell(r.stake, anyAnswer, []string{"no", "yes"}), answer(r.paused),
 			string(r.status), r.reason, fmt.Sprint(count[r.name]),
 		})
 	}
 	fired(t, count, names...)
 	golden.Section(t, "../../docs/decisions.md", "spread", "## Condition Spread: plan.spreadRows\n\n"+
 		"`placement`: how the voters stand on the nodes; `stake`: the loss of one node would cost the quorum.\n\n"+
-		golden.Table([]string{"rule", "placement", "stake", "status", "reason", "cases"}, rows))
+		golden.Table([]string{"rule", "placement", "stake", "paused", "status", "reason", "cases"}, rows))
 }
 
 func TestSpreadNamesWhoSharesANode(t *testing.T) {

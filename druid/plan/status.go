@@ -25,6 +25,7 @@ const (
 // Ready of a member that was ready.
 var memberRows = []struct {
 	name     string
+	paused   Answer
 	health   health
 	learner  Answer
 	liveness leases.Liveness
@@ -33,17 +34,19 @@ var memberRows = []struct {
 	state    v1alpha1.MemberState
 	reason   string
 }{
-	{"etcd-not-ready", healthDown, anyAnswer, anyLiveness, anyAnswer, anyAnswer, v1alpha1.MemberNotReady, v1alpha1.ReasonPodNotReady},
-	{"learner", anyHealth, Yes, anyLiveness, anyAnswer, anyAnswer, v1alpha1.MemberNotReady, v1alpha1.ReasonPodNotReady},
-	{"renewed", anyHealth, No, leases.Live, anyAnswer, anyAnswer, v1alpha1.MemberReady, v1alpha1.ReasonLeaseSucceeded},
-	{"silent-for-long", anyHealth, No, leases.Stale, Yes, anyAnswer, v1alpha1.MemberNotReady, v1alpha1.ReasonUnknownGracePeriodExceeded},
-	{"silent", anyHealth, No, leases.Stale, No, anyAnswer, v1alpha1.MemberUnknown, v1alpha1.ReasonLeaseExpired},
-	{"still-ready", healthUp, No, leases.Unknown, anyAnswer, Yes, v1alpha1.MemberReady, v1alpha1.ReasonLeaseSucceeded},
-	{"not-seen-yet", anyHealth, No, leases.Unknown | leases.Never, anyAnswer, anyAnswer, v1alpha1.MemberUnknown, v1alpha1.ReasonLeaseExpired},
+	{"paused", Yes, anyHealth, anyAnswer, anyLiveness, anyAnswer, anyAnswer, v1alpha1.MemberPaused, v1alpha1.ReasonPaused},
+	{"etcd-not-ready", No, healthDown, anyAnswer, anyLiveness, anyAnswer, anyAnswer, v1alpha1.MemberNotReady, v1alpha1.ReasonPodNotReady},
+	{"learner", No, anyHealth, Yes, anyLiveness, anyAnswer, anyAnswer, v1alpha1.MemberNotReady, v1alpha1.ReasonPodNotReady},
+	{"renewed", No, anyHealth, No, leases.Live, anyAnswer, anyAnswer, v1alpha1.MemberReady, v1alpha1.ReasonLeaseSucceeded},
+	{"silent-for-long", No, anyHealth, No, leases.Stale, Yes, anyAnswer, v1alpha1.MemberNotReady, v1alpha1.ReasonUnknownGracePeriodExceeded},
+	{"silent", No, anyHealth, No, leases.Stale, No, anyAnswer, v1alpha1.MemberUnknown, v1alpha1.ReasonLeaseExpired},
+	{"still-ready", No, healthUp, No, leases.Unknown, anyAnswer, Yes, v1alpha1.MemberReady, v1alpha1.ReasonLeaseSucceeded},
+	{"not-seen-yet", No, anyHealth, No, leases.Unknown | leases.Never, anyAnswer, anyAnswer, v1alpha1.MemberUnknown, v1alpha1.ReasonLeaseExpired},
 }
 
 // statusFacts is all that the policy may look at.
 type statusFacts struct {
+	paused   Answer // the cluster is paused, and its Pod is not there or ends
 	health   health
 	learner  Answer
 	liveness leases.Liveness
@@ -53,7 +56,7 @@ type statusFacts struct {
 
 func judgeMember(f statusFacts) (state v1alpha1.MemberState, reason, rule string) {
 	for _, r := range memberRows {
-		if r.health&f.health != 0 && r.learner&f.learner != 0 && r.liveness&f.liveness != 0 && r.expired&f.expired != 0 &&
+		if r.paused&f.paused != 0 && r.health&f.health != 0 && r.learner&f.learner != 0 && r.liveness&f.liveness != 0 && r.expired&f.expired != 0 &&
 			r.before&f.before != 0 {
 			return r.state, r.reason, r.name
 		}
@@ -62,7 +65,7 @@ func judgeMember(f statusFacts) (state v1alpha1.MemberState, reason, rule string
 }
 
 // Status is the status that follows from before, the status as it was, and what is observed. refused are the problems
-// that came up while the steps were taken. now is the time of every transition. It returns before unchanged, in every
+// that came up while the steps were taken. generation is that of the spec that d was made from. now is the time of every transition. It returns before unchanged, in every
 // byte, when nothing is new: then nothing need be written.
 func Status(d Desired, o Observed, before v1alpha1.EtcdClusterStatus, refused []Problem, generation int64, now metav1.Time) v1alpha1.EtcdClusterStatus {
 	s := *before.DeepCopy()
@@ -70,10 +73,11 @@ func Status(d Desired, o Observed, before v1alpha1.EtcdClusterStatus, refused []
 	if s.ClusterID == "" && o.RecordState == RecordFormed && o.Record.ClusterID != 0 {
 		s.ClusterID = leases.FormatID(o.Record.ClusterID)
 	}
+	s.ProgressDeadline = deadlineAfter(d, o, s.ClusterID != before.ClusterID, before.ProgressDeadline, now)
 	found := slices.Concat(problems(d, o), refused)
 	if o.RecordState&usableRecord != 0 {
 		s.ClusterSize = int32(len(o.Record.Members))
-		s.Members = memberStatuses(o.listed(), retreatOf(d, o), before.Members, found, now)
+		s.Members = memberStatuses(o.listed(), departures{retreatOf(d, o), standstillOf(d, o)}, before.Members, found, now)
 	}
 	s.ReadyReplicas = 0
 	for _, m := range s.Members {
@@ -83,16 +87,18 @@ func Status(d Desired, o Observed, before v1alpha1.EtcdClusterStatus, refused []
 	}
 	facts := conditionFactsOf(d, o, s.Members, found)
 	for _, kind := range conditionTypes {
-		status, reason, _ := judgeCondition(kind, facts)
-		condition := metav1.Condition{
-			Type: kind, Status: status, Reason: reason, ObservedGeneration: generation, LastTransitionTime: now,
-		}
-		if kind == v1alpha1.ConditionDegraded && status == metav1.ConditionTrue {
+		condition := metav1.Condition{}
+		condition.Status, condition.Reason, _ = judgeCondition(kind, facts)
+		switch {
+		case kind == v1alpha1.ConditionProgressing:
+			condition = picture{d, o, s}.progressing(found)
+		case kind == v1alpha1.ConditionDegraded && condition.Status == metav1.ConditionTrue:
 			condition.Reason, condition.Message = describe(found)
-		} else {
-			condition.Message = sentence(kind, reason, picture{d, o, s})
+		default:
+			condition.Message = sentence(kind, condition.Reason, picture{d, o, s})
 		}
-		meta.SetStatusCondition(&s.Conditions, condition)
+		condition.Type, condition.ObservedGeneration, condition.LastTransitionTime = kind, generation, now
+		setCondition(&s.Conditions, condition)
 	}
 	setSpread(picture{d, o, s}, &s.Conditions, generation, now)
 	setBackupReady(picture{d, o, s}, &s.Conditions, generation, now)
@@ -100,7 +106,23 @@ func Status(d Desired, o Observed, before v1alpha1.EtcdClusterStatus, refused []
 	return s
 }
 
-func memberStatuses(listed []Member, leaves retreat, before []v1alpha1.MemberStatus, found []Problem, now metav1.Time) []v1alpha1.MemberStatus {
+// departures are what becomes of members that are too many.
+type departures struct {
+	retreat
+	standstill
+}
+
+// setCondition sets the condition. The time of a pause is no time in which something was wrong.
+func setCondition(conditions *[]metav1.Condition, c metav1.Condition) {
+	was := meta.FindStatusCondition(*conditions, c.Type)
+	resumed := was != nil && was.Reason == v1alpha1.ReasonPaused && c.Reason != v1alpha1.ReasonPaused
+	meta.SetStatusCondition(conditions, c)
+	if resumed {
+		meta.FindStatusCondition(*conditions, c.Type).LastTransitionTime = c.LastTransitionTime
+	}
+}
+
+func memberStatuses(listed []Member, leaves departures, before []v1alpha1.MemberStatus, found []Problem, now metav1.Time) []v1alpha1.MemberStatus {
 	var all []v1alpha1.MemberStatus
 	for _, m := range listed {
 		s := v1alpha1.MemberStatus{Name: m.Name, LastTransitionTime: now}
@@ -118,12 +140,16 @@ func memberStatuses(listed []Member, leaves retreat, before []v1alpha1.MemberSta
 			s.Version = m.Says.Version
 		}
 		s.Status, s.Reason, _ = judgeMember(statusFacts{
+			paused:   AnswerOf(leaves.holds(m, pauseRest|pauseEnds)),
 			health:   healthOf(m),
 			learner:  AnswerOf(m.Readable && m.Says.Role == leases.RoleLearner),
 			liveness: m.Liveness,
 			expired:  AnswerOf(m.Expired),
 			before:   AnswerOf(was.Status == v1alpha1.MemberReady),
 		})
+		if s.Status == v1alpha1.MemberPaused {
+			s.Role = ""
+		}
 		s.Leaving = leaves.station(m)
 		s.Message = memberMessage(m, s, found)
 		if was.Status == s.Status {

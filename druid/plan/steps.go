@@ -1,16 +1,22 @@
 package plan
 
-import "github.com/etcd-druid/druid/leases"
+import (
+	"slices"
+
+	"github.com/etcd-druid/druid/leases"
+)
 
 // Kind of a step: the one call that it makes.
 type Kind string
 
 // The kinds of steps.
 const (
-	CreateRecord      Kind = "CreateRecord"
-	UpdateRecord      Kind = "UpdateRecord"
-	ApplyObject       Kind = "ApplyObject"
-	ApplyBudget       Kind = "ApplyBudget"
+	CreateRecord Kind = "CreateRecord"
+	UpdateRecord Kind = "UpdateRecord"
+	ApplyObject  Kind = "ApplyObject"
+	ApplyBudget  Kind = "ApplyBudget"
+	// DeleteBudget takes the PodDisruptionBudget away from a cluster without Pods.
+	DeleteBudget      Kind = "DeleteBudget"
 	CreateLeaderLease Kind = "CreateLeaderLease"
 	// CreateSnapshotLease and DeleteSnapshotLease come and go with spec.backup. Object is the Lease's component.
 	CreateSnapshotLease Kind = "CreateSnapshotLease"
@@ -23,6 +29,8 @@ const (
 	DeletePod           Kind = "DeletePod"
 	// AdoptPod writes on a Pod that does not tell for which spec it was made that it is what the spec asks for.
 	AdoptPod Kind = "AdoptPod"
+	// ReplaceAgent gives the agent of a running Pod the image that druid was given.
+	ReplaceAgent Kind = "ReplaceAgent"
 
 	// OpenSlot, FreeSlot and StrikeName write the record, as UpdateRecord does.
 	OpenSlot   Kind = "OpenSlot"
@@ -109,13 +117,13 @@ func (s Step) Same(other Step) bool {
 // Steps are what brings the cluster nearer to what is desired, ordered by stage. A step that writes the record stands
 // alone: all others follow from what the record says afterwards. A steady cluster has no steps.
 func Steps(d Desired, o Observed) []Step {
-	if d.Deleted {
+	if d.Deleted || bootstrapFailed(d, o) {
 		return nil
 	}
 	if step, ok := recordStep(d, o); ok {
 		return []Step{step}
 	}
-	leaves := retreatOf(d, o)
+	leaves, still := retreatOf(d, o), standstillOf(d, o)
 	if step, ok := leaves.recordStep(o); ok {
 		return []Step{step}
 	}
@@ -127,13 +135,15 @@ func Steps(d Desired, o Observed) []Step {
 		sharedSteps(o, add)
 		backupSteps(d, o, add)
 		for _, m := range listed {
-			leaving[m.Name] = memberSteps(m, memberFactsOf(m, o, listed), add) || leaves.leaving(m)
+			leaving[m.Name] = memberSteps(m, memberFactsOf(m, d, o, listed), add) || leaves.leaving(m) || still.holds(m, pauseDrain)
 			growStep(m, leaves.leaving(m), add)
 		}
 		leaves.markSteps(o, add)
+		still.step(leaving, add)
 		healSteps(o, listed, leaving, add)
 		upgradeSteps(d, o, add)
 		rolloutSteps(d, o, leaving, add)
+		agentSteps(d, o, leaving, add)
 		budgetStep(d, o, add)
 	}
 	for _, m := range o.Members {
@@ -223,8 +233,10 @@ func memberSteps(m Member, f memberFacts, add func(Step)) bool {
 func budgetStep(d Desired, o Observed, add func(Step)) {
 	step := Step{Kind: ApplyBudget, Rule: "budget-raised", Stage: StageRaise, MinAvailable: minAvailable(budgetFactsOf(d, o))}
 	switch {
-	case o.Budget == ObjectForeign:
+	case o.Budget == ObjectForeign, o.Budget == ObjectAbsent && o.nobody(d):
 		return
+	case o.nobody(d):
+		step = Step{Kind: DeleteBudget, Rule: "budget-of-nobody", Stage: StageLate}
 	case o.Budget == ObjectAbsent, o.Budget == ObjectOutdated && o.BudgetMin == step.MinAvailable:
 		step.Rule = objectRule(o.Budget)
 	case o.BudgetMin > step.MinAvailable:
@@ -233,6 +245,12 @@ func budgetStep(d Desired, o Observed, add func(Step)) {
 		return
 	}
 	add(step)
+}
+
+// nobody says whether the cluster is paused and no Pod of it is left that could be evicted.
+func (o Observed) nobody(d Desired) bool {
+	return standstillOf(d, o).is(pauseRest) &&
+		!slices.ContainsFunc(o.Members, func(m Member) bool { return m.Pod&(PodAbsent|PodForeign) == 0 })
 }
 
 func labelStep(m Member, f labelFacts, add func(Step)) {

@@ -83,8 +83,9 @@ func TestMemberTablesAreSafeForAllFacts(t *testing.T) {
 			for _, pod := range bits(anyPod) {
 				for _, spare := range bits(anyAnswer) {
 					for _, marked := range bits(anyAnswer) {
-						f := memberFacts{lease, claim, pod, spare, marked}
-						checkMember(t, f, count)
+						for _, paused := range bits(anyAnswer) {
+							checkMember(t, memberFacts{lease, claim, pod, spare, marked, paused}, count)
+						}
 					}
 				}
 			}
@@ -126,6 +127,8 @@ func checkMember(t *testing.T, f memberFacts, count map[string]int) {
 		t.Errorf("%+v: %s makes a claim while a Pod may hold the former volume", f, claimRule)
 	case pod == create && f.claim == ClaimTerminating:
 		t.Errorf("%+v: %s makes a Pod that keeps a deleted claim from going", f, podRule)
+	case f.paused == Yes && (claim == create || pod == create || pod == remove && f.pod == PodAbsent):
+		t.Errorf("%+v: a member of a paused cluster is made", f)
 	case pod == create && claim != create && f.claim != ClaimPresent:
 		t.Errorf("%+v: %s makes a Pod without a volume", f, podRule)
 	case f.lease == LeaseForeign && (claim == create || pod == create):
@@ -218,13 +221,19 @@ func TestConditionsAreTotal(t *testing.T) {
 			status, reason, rule := judgeCondition(kind, f)
 			count[rule]++
 			switch {
+			case kind == v1alpha1.ConditionReady && status == metav1.ConditionTrue && f.resting == restingPaused:
+				t.Errorf("%+v: %s calls a cluster ready that is paused", f, rule)
+			case kind == v1alpha1.ConditionReady && reason == v1alpha1.ReasonQuorumLost && f.resting&(restingPaused|restingResumes) != 0:
+				t.Errorf("%+v: %s says that a quorum was lost that nobody asks for, or that comes", f, rule)
+			case kind == v1alpha1.ConditionProgressing && (reason == v1alpha1.ReasonPaused) != (f.resting == restingPaused && f.record&(RecordForeign|RecordUnreadable) == 0):
+				t.Errorf("%+v: %s hides or invents a pause", f, rule)
 			case kind == v1alpha1.ConditionReady && status == metav1.ConditionTrue && f.outlook != outlookQuorum:
 				t.Errorf("%+v: %s calls a cluster ready of which no quorum is known to serve", f, rule)
-			case kind == v1alpha1.ConditionReady && status == metav1.ConditionFalse && f.outlook == outlookUnclear && f.formed == Yes:
+			case kind == v1alpha1.ConditionReady && status == metav1.ConditionFalse && f.outlook == outlookUnclear && f.formed == Yes && f.resting != restingPaused:
 				t.Errorf("%+v: %s calls a cluster down of which too little is known", f, rule)
 			case kind == v1alpha1.ConditionAllMembersReady && status == metav1.ConditionTrue && f.readiness != readinessAll:
 				t.Errorf("%+v: %s calls all members ready", f, rule)
-			case kind == v1alpha1.ConditionProgressing && reason == v1alpha1.ReasonUpToDate && f.rolling != rollingNone:
+			case kind == v1alpha1.ConditionProgressing && reason == v1alpha1.ReasonReconciled && f.rolling != rollingNone:
 				t.Errorf("%+v: %s calls a cluster up to date of which a Pod is outdated", f, rule)
 			case kind == v1alpha1.ConditionDegraded && (status == metav1.ConditionTrue) != (f.problem == Yes):
 				t.Errorf("%+v: %s hides or invents a problem (%s)", f, rule, reason)
@@ -247,8 +256,10 @@ func eachConditionFacts(check func(conditionFacts)) {
 					for _, readiness := range bits(anyReadiness) {
 						for _, shrinking := range bits(anyShrinking) {
 							for _, rolling := range bits(anyRolling) {
-								for _, problem := range bits(anyAnswer) {
-									check(conditionFacts{record, formed, outlook, progress, readiness, shrinking, rolling, problem})
+								for _, resting := range bits(anyResting) {
+									for _, problem := range bits(anyAnswer) {
+										check(conditionFacts{record, formed, outlook, progress, readiness, shrinking, rolling, resting, problem})
+									}
 								}
 							}
 						}
@@ -266,10 +277,14 @@ func TestMemberStatusNeverCondemnsWhatIsUnknown(t *testing.T) {
 			for _, liveness := range bits(anyLiveness) {
 				for _, expired := range bits(anyAnswer) {
 					for _, before := range bits(anyAnswer) {
-						f := statusFacts{health, learner, liveness, expired, before}
+						paused, _, pausedRule := judgeMember(statusFacts{Yes, health, learner, liveness, expired, before})
+						count[pausedRule]++
+						f := statusFacts{No, health, learner, liveness, expired, before}
 						state, _, rule := judgeMember(f)
 						count[rule]++
 						switch {
+						case paused != v1alpha1.MemberPaused || state == v1alpha1.MemberPaused:
+							t.Errorf("%+v: %s calls it %s, and %s where it is paused", f, rule, state, paused)
 						case state == v1alpha1.MemberNotReady && health != healthDown && learner == No && liveness&(leases.Unknown|leases.Never) != 0:
 							t.Errorf("%+v: %s calls a member not ready that was never watched", f, rule)
 						case state == v1alpha1.MemberReady && (health == healthDown || learner == Yes):

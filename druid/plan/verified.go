@@ -26,24 +26,27 @@ var verifiedRows = []struct {
 	name    string
 	told    ProofTold
 	present Answer
+	paused  Answer
 	status  metav1.ConditionStatus
 	reason  string
 }{
-	{"proof-unreadable", ProofUnknown, anyAnswer, metav1.ConditionUnknown, v1alpha1.ReasonNotYetVerified},
-	{"never-verified", ProofNever, anyAnswer, metav1.ConditionUnknown, v1alpha1.ReasonNotYetVerified},
-	{"another-history", ProofProven | ProofBroken, No, metav1.ConditionUnknown, v1alpha1.ReasonNotYetVerified},
-	{"proven", ProofProven, Yes, metav1.ConditionTrue, v1alpha1.ReasonBackupProven},
-	{"broken", ProofBroken, Yes, metav1.ConditionFalse, v1alpha1.ReasonBackupBroken},
+	{"proof-unreadable", ProofUnknown, anyAnswer, No, metav1.ConditionUnknown, v1alpha1.ReasonNotYetVerified},
+	{"never-verified", ProofNever, anyAnswer, No, metav1.ConditionUnknown, v1alpha1.ReasonNotYetVerified},
+	{"another-history", ProofProven | ProofBroken, No, No, metav1.ConditionUnknown, v1alpha1.ReasonNotYetVerified},
+	{"proven", ProofProven, Yes, anyAnswer, metav1.ConditionTrue, v1alpha1.ReasonBackupProven},
+	{"broken", ProofBroken, Yes, anyAnswer, metav1.ConditionFalse, v1alpha1.ReasonBackupBroken},
+	{"paused", anyProof, anyAnswer, Yes, metav1.ConditionUnknown, v1alpha1.ReasonPaused},
 }
 
 type verifiedFacts struct {
 	told    ProofTold
 	present Answer
+	paused  Answer // nobody runs who could prove them
 }
 
 func judgeVerified(f verifiedFacts) (status metav1.ConditionStatus, reason, rule string) {
 	for _, r := range verifiedRows {
-		if r.told&f.told != 0 && r.present&f.present != 0 {
+		if r.told&f.told != 0 && r.present&f.present != 0 && r.paused&f.paused != 0 {
 			return r.status, r.reason, r.name
 		}
 	}
@@ -51,7 +54,7 @@ func judgeVerified(f verifiedFacts) (status metav1.ConditionStatus, reason, rule
 }
 
 func verifiedFactsOf(s Snapshot) verifiedFacts {
-	f := verifiedFacts{told: ProofUnknown, present: AnswerOf(s.Verified.Lineage != "" && s.Verified.Lineage == s.Says.Lineage)}
+	f := verifiedFacts{told: ProofUnknown, paused: No, present: AnswerOf(s.Verified.Lineage != "" && s.Verified.Lineage == s.Says.Lineage)}
 	switch {
 	case s.Lease != LeaseOurs || s.Unreadable:
 	case s.Verified.Verdict == leases.VerdictProven:
@@ -70,8 +73,10 @@ func setBackupVerified(p picture, conditions *[]metav1.Condition, generation int
 		meta.RemoveStatusCondition(conditions, v1alpha1.ConditionBackupVerified)
 		return
 	}
-	status, reason, rule := judgeVerified(verifiedFactsOf(p.Full))
-	meta.SetStatusCondition(conditions, metav1.Condition{
+	f := verifiedFactsOf(p.Full)
+	f.paused = AnswerOf(restingOf(p.Desired, p.Observed) == restingPaused)
+	status, reason, rule := judgeVerified(f)
+	setCondition(conditions, metav1.Condition{
 		Type: v1alpha1.ConditionBackupVerified, Status: status, Reason: reason, Message: verifiedSentence(rule, p.Full),
 		ObservedGeneration: generation, LastTransitionTime: now,
 	})
@@ -83,6 +88,7 @@ func verifiedSentence(rule string, s Snapshot) string {
 		"proof-unreadable": "the Lease that tells of it cannot be read",
 		"never-verified":   "the backups were not proven yet",
 		"another-history":  "the backups of this history were not proven yet",
+		"paused":           "the cluster is paused, and its backups are not proven until it is resumed",
 		"proven":           "the newest backups were restored, and hold what etcd said that it held",
 		"broken":           "a new full backup is made and proven: " + s.Verified.Trouble,
 	}[rule]

@@ -16,7 +16,11 @@ func TestBackupVerifiedCallsNothingGoodThatWasNotProven(t *testing.T) {
 	count := map[string]int{}
 	for _, told := range bits(anyProof) {
 		for _, present := range bits(anyAnswer) {
-			status, reason, rule := judgeVerified(verifiedFacts{told, present})
+			status, reason, rule := judgeVerified(verifiedFacts{told, present, Yes})
+			if count[rule]++; status == metav1.ConditionUnknown && reason != v1alpha1.ReasonPaused {
+				t.Errorf("%d %d, paused: %s is for %s, by which an alert is raised", told, present, rule, reason)
+			}
+			status, reason, rule = judgeVerified(verifiedFacts{told, present, No})
 			count[rule]++
 			switch {
 			case rule == "uncovered":
@@ -43,12 +47,12 @@ func TestBackupVerifiedCallsNothingGoodThatWasNotProven(t *testing.T) {
 				told = append(told, toldNames[b])
 			}
 		}
-		rows = append(rows, []string{r.name, strings.Join(told, ", "), cell(r.present, anyAnswer, []string{"no", "yes"}), string(r.status), r.reason, fmt.Sprint(count[r.name])})
+		rows = append(rows, []string{r.name, strings.Join(told, ", "), cell(r.present, anyAnswer, []string{"no", "yes"}), answer(r.paused), string(r.status), r.reason, fmt.Sprint(count[r.name])})
 	}
 	fired(t, count, names...)
 	golden.Section(t, "../../docs/decisions.md", "backup-verified", "## Condition BackupVerified: plan.verifiedRows\n\n"+
 		"`told`: what the Lease of the full backups says of the last proof; `present`: of the history that is saved now.\n\n"+
-		golden.Table([]string{"rule", "told", "present", "status", "reason", "cases"}, rows))
+		golden.Table([]string{"rule", "told", "present", "paused", "status", "reason", "cases"}, rows))
 }
 
 func TestBackupVerifiedIsToldAPerson(t *testing.T) {

@@ -126,6 +126,10 @@ func (m Member) steady(spared Answer) (way, string) {
 		return wayUnknown, "was not heard of yet"
 	case m.Liveness != leases.Live || !m.saysVoter():
 		return wayBlocked, "has an agent that is not heard of"
+	case m.Arrival == ArrivalLate:
+		return wayBlocked, "has a new agent that is not heard of"
+	case m.Arrival&(ArrivalAwaited|ArrivalSettles) != 0:
+		return wayUnknown, "has an agent that was just replaced"
 	default:
 		return wayFree, ""
 	}

@@ -36,9 +36,10 @@ var calls = map[Program][]string{
 		"record-lineage", "take-full", "delete-backup", "sweep-uploads", "answer-snapshot-order",
 	},
 	Druid: {
-		"create-record", "update-record",
+		"adopt-spec", "create-record", "update-record",
 		"create-leader-lease", "create-member-lease", "create-claim", "create-pod", "restore-labels",
-		"apply-object", "apply-budget", "mark-lease", "label-pod", "delete-pod", "adopt-pod", "write-status",
+		"apply-object", "apply-budget", "delete-budget", "mark-lease", "label-pod", "delete-pod", "adopt-pod", "replace-agent",
+		"write-status",
 		// The way out of the cluster, and back.
 		"retire-lease", "unretire-lease", "delete-claim", "retain-claim", "delete-lease",
 		// What becomes of the claims when the cluster is deleted.
@@ -48,7 +49,7 @@ var calls = map[Program][]string{
 		// What tells of backups.
 		"create-snapshot-lease", "delete-snapshot-lease",
 		// Backups on demand.
-		"order-snapshot", "clear-snapshot-order", "write-snapshot-status", "delete-snapshot",
+		"order-snapshot", "clear-snapshot-order", "write-snapshot-status", "delete-snapshot", "hold-snapshot",
 		// Members that do not mend themselves.
 		"mark-healing",
 		// A change of etcd's version.

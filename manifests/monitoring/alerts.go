@@ -99,7 +99,7 @@ func backupAlerts() []Rule {
 	const (
 		notReady   = `condition="BackupReady",status="False"`
 		broken     = `condition="BackupVerified",status="False"`
-		unverified = `condition="BackupVerified",status="Unknown"`
+		unverified = `condition="BackupVerified",status="Unknown",reason!="Paused"`
 	)
 	return []Rule{
 		conditionAlert("EtcdBackupNotReady", critical, notReady, 300,

@@ -19,8 +19,8 @@ import (
 const bareName = "bare"
 
 // barePod is the reference for what joins and for what leaves: a Pod and a claim like those of a member, whose etcd starts
-// at once as a cluster of its own.
-func barePod(b *testing.B, c *harness.Cluster, like string) {
+// at once as a cluster of its own. It returns what the Pod's end and start take together.
+func barePod(b *testing.B, c *harness.Cluster, like string) (both time.Duration) {
 	b.Helper()
 	pod, claim := bareCopy(b, c, like)
 	begun := time.Now()
@@ -42,7 +42,8 @@ func barePod(b *testing.B, c *harness.Cluster, like string) {
 		}
 		return fmt.Errorf("phase %s", p.Status.Phase)
 	})
-	report.seconds("reference: a member's Pod and claim with a bare etcd, create → Ready", "", time.Since(begun))
+	started := time.Since(begun)
+	report.seconds("reference: a member's Pod and claim with a bare etcd, create → Ready", "", started)
 	begun = time.Now()
 	c.Delete(b, &corev1.Pod{}, bareName)
 	harness.Eventually(b, within, "the end of the bare Pod", func(ctx context.Context) error {
@@ -52,8 +53,10 @@ func barePod(b *testing.B, c *harness.Cluster, like string) {
 		}
 		return errors.Join(err, errors.New("it is there"))
 	})
-	report.seconds("reference: that Pod deleted → gone", "", time.Since(begun))
+	ended := time.Since(begun)
+	report.seconds("reference: that Pod deleted → gone", "", ended)
 	c.Delete(b, &corev1.PersistentVolumeClaim{}, bareName)
+	return started + ended
 }
 
 // bareCopy makes the Pod and the claim like those of a member, without what makes them the member's.

@@ -50,6 +50,7 @@ var scenarios = map[string]scenario{
 		c.heals()
 		c.restored()
 	}},
+	"adoption": {members: 1, newborn: true, eve: adopting},
 	"join": {members: 2, newborn: true, eve: func(c *cluster) *pod {
 		seed(c).startAgent("")
 		return c.pods[c.names[1]]

@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"syscall"
@@ -68,25 +69,61 @@ func TestClusterOutlivesTheControlPlaneAndANode(t *testing.T) {
 		same(t, view, c.Agree(t, 3, healWithin))
 	})
 
-	t.Run("a node is powered off and on", func(t *testing.T) {
-		member := view.Follower()
-		node := c.MustPod(t, member).Spec.NodeName
-		w.Gap()
-		if err := rig.Lab.StopNode(t.Context(), node); err != nil {
-			t.Fatal(err)
-		}
-		powerOn := sync.OnceFunc(func() { startNode(t, node) })
-		t.Cleanup(powerOn)
-		c.AwaitCondition(t, healWithin, "AllMembersReady", "False")
-		c.AwaitCondition(t, healWithin, "Ready", "True")
-		servedOn(t, w)
-		powerOn()
-		after := c.Agree(t, 3, healWithin)
-		same(t, view, after)
-		view = after
-	})
+	t.Run("druid and the agents are upgraded", func(t *testing.T) { view = agentsAreUpgraded(t, c, w, view) })
+	t.Run("a node is powered off and on in the middle of a rolling update", func(t *testing.T) { poweredOffWhileRolling(t, c, w, view) })
 
 	w.Stop(t, c.Etcd(t))
+}
+
+// poweredOffWhileRolling takes the power from the node of the member whose Pod is being replaced: nobody else's Pod goes until it
+// is back.
+func poweredOffWhileRolling(t *testing.T, c *harness.Cluster, w *harness.Writer, view harness.View) {
+	t.Helper()
+	before := podsOf(t, c, view)
+	nodes := map[string]string{}
+	for member := range view.Members {
+		nodes[member] = c.MustPod(t, member).Spec.NodeName
+	}
+	w.Gap()
+	c.Edit(t, `{"spec":{"resources":{"requests":{"cpu":"12m"}}}}`)
+	goes := ""
+	harness.Eventually(t, scaleWithin, "a Pod that goes", func(ctx context.Context) error {
+		for member, uid := range before {
+			pod, err := c.Pod(ctx, member)
+			if client.IgnoreNotFound(err) != nil {
+				return err
+			}
+			if err != nil || pod.DeletionTimestamp != nil || string(pod.UID) != uid {
+				goes = member
+				return nil
+			}
+		}
+		return errors.New("all stay")
+	})
+	if err := rig.Lab.StopNode(t.Context(), nodes[goes]); err != nil {
+		t.Fatal(err)
+	}
+	powerOn := sync.OnceFunc(func() { startNode(t, nodes[goes]) })
+	t.Cleanup(powerOn)
+	c.AwaitCondition(t, healWithin, "AllMembersReady", "False")
+	c.AwaitCondition(t, healWithin, "Ready", "True")
+	harness.Consistently(t, 20*time.Second, "no other Pod goes", func(ctx context.Context) error {
+		for member, uid := range before {
+			if pod, err := c.Pod(ctx, member); member != goes && (err != nil || string(pod.UID) != uid || pod.DeletionTimestamp != nil) {
+				return fmt.Errorf("Pod %s went beside that of %s (%w)", member, goes, err)
+			}
+		}
+		return w.StoodStill(harness.NoticeableGap)
+	})
+	powerOn()
+	c.AwaitCondition(t, healWithin, "Progressing", "False", "Reconciled")
+	same(t, view, c.Agree(t, 3, healWithin))
+	servedOn(t, w)
+	for member, uid := range podsOf(t, c, view) {
+		if uid == before[member] {
+			t.Errorf("Pod %s is the one that was there before", member)
+		}
+	}
 }
 
 // The volume is one that any node can mount, so that a successor may start elsewhere while the former Pod still runs.

@@ -1,7 +1,8 @@
 // Package e2e shows on a real Kubernetes that a cluster forms, serves and heals as docs/architecture.md says it does, and
 // that what a member, a node, a volume or a user does to it costs no acknowledged write and forms no second cluster.
 //
-// Stories that touch only their own cluster run beside one another; those that touch what all share run alone, first.
+// Stories that touch only their own cluster run beside one another; those that touch what all share run alone, first or, with
+// -stories, on a rig of their own at the same time.
 package e2e
 
 import (
@@ -23,11 +24,17 @@ const (
 // stories is how many stories run at once: they mostly wait.
 const stories = "6"
 
+var class = flag.String("stories", string(harness.AllStories), `run only the stories that run "alone" on a rig, or those that run "beside" one another`)
+
 // rig is the Kubernetes with druid that all tests share.
 var rig *harness.Rig
 
 func TestMain(m *testing.M) {
 	flag.Parse()
+	if err := harness.Stories(*class).Choose("."); err != nil {
+		fmt.Fprintln(os.Stderr, "e2e:", err)
+		os.Exit(1)
+	}
 	os.Exit(run(m))
 }
 

@@ -2,11 +2,15 @@ package e2e
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"testing"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
+
+	"github.com/etcd-druid/druid/api/v1alpha1"
 	"github.com/etcd-druid/druid/test/e2e/harness"
 )
 
@@ -17,7 +21,7 @@ func rollsUnderLoad(t *testing.T, c *harness.Cluster, w *harness.Writer, view ha
 		before := podsOf(t, c, view)
 		begun := time.Now()
 		w.Gap()
-		c.Edit(t, `{"spec":{"resources":{"requests":{"cpu":"11m"}}}}`)
+		c.Edit(t, requests("11m"))
 		harness.Eventually(t, scaleWithin, "Pods that request what the spec asks for", func(ctx context.Context) error {
 			for member := range view.Members {
 				pod, err := c.Pod(ctx, member)
@@ -30,13 +34,64 @@ func rollsUnderLoad(t *testing.T, c *harness.Cluster, w *harness.Writer, view ha
 			}
 			return nil
 		})
-		c.AwaitCondition(t, scaleWithin, "Progressing", "False", "UpToDate")
+		c.AwaitCondition(t, scaleWithin, "Progressing", "False", "Reconciled")
 		view = settledAs(t, c, view)
 		t.Logf("all three were replaced after %s", time.Since(begun).Round(100*time.Millisecond))
 		servedOn(t, w)
 		for member, uid := range podsOf(t, c, view) {
 			if uid == before[member] {
 				t.Errorf("Pod %s is the one that was there before", member)
+			}
+		}
+	})
+	t.Run("five edits in the middle of an update end in the last", func(t *testing.T) {
+		begun := time.Now()
+		w.Gap()
+		before := podsOf(t, c, view)
+		c.Edit(t, requests("12m"))
+		harness.Eventually(t, scaleWithin, "the first Pod is replaced", func(context.Context) error {
+			if after := podsOf(t, c, view); maps.Equal(before, after) {
+				return errors.New("all Pods are those of before")
+			}
+			return nil
+		})
+		for _, edit := range []string{requests("13m"), `{"spec":{"replicas":5}}`, `{"spec":{"env":[{"name":"GOGC","value":"90"}]}}`, `{"spec":{"replicas":1}}`, requests("14m")} {
+			c.Edit(t, edit)
+		}
+		seen := map[string]bool{}
+		harness.Eventually(t, 2*scaleWithin, "the last edit is reached", func(ctx context.Context) error {
+			record, err := c.Record(ctx)
+			if err != nil {
+				return err
+			}
+			if len(record.Members) != len(view.Members) {
+				t.Errorf("the record lists %v", record.Members)
+			}
+			for member := range view.Members {
+				if pod, err := c.Pod(ctx, member); err == nil {
+					seen[pod.Spec.Containers[0].Resources.Requests.Cpu().String()] = true
+				}
+			}
+			cluster, err := c.Get(ctx)
+			if err != nil {
+				return err
+			}
+			p := meta.FindStatusCondition(cluster.Status.Conditions, v1alpha1.ConditionProgressing)
+			if cluster.Status.ObservedGeneration != cluster.Generation || p == nil || p.Reason != v1alpha1.ReasonReconciled {
+				return fmt.Errorf("generation %d, observed %d, Progressing %+v", cluster.Generation, cluster.Status.ObservedGeneration, p)
+			}
+			return nil
+		})
+		view = settledAs(t, c, view)
+		t.Logf("reached after %s", time.Since(begun).Round(100*time.Millisecond))
+		servedOn(t, w)
+		delete(seen, "11m") // what was there before
+		if want := map[string]bool{"12m": true, "14m": true}; !maps.Equal(seen, want) {
+			t.Errorf("Pods requested %v, want only the first edit and the last, %v", seen, want)
+		}
+		for member := range view.Members {
+			if got := c.MustPod(t, member).Spec.Containers[0]; got.Resources.Requests.Cpu().String() != "14m" || len(got.Env) > 0 {
+				t.Errorf("Pod %s is not what the last edit asks for: %v %v", member, got.Resources.Requests, got.Env)
 			}
 		}
 	})
@@ -57,7 +112,7 @@ func rollsUnderLoad(t *testing.T, c *harness.Cluster, w *harness.Writer, view ha
 			t.Errorf("%d Pods were replaced by such that cannot start, want 1: %v", len(down), down)
 		}
 		c.Edit(t, fmt.Sprintf(`{"spec":{"image":%q}}`, cluster.Spec.Image))
-		c.AwaitCondition(t, scaleWithin, "Progressing", "False", "UpToDate")
+		c.AwaitCondition(t, scaleWithin, "Progressing", "False", "Reconciled")
 		view = settledAs(t, c, view)
 		servedOn(t, w)
 		for member, uid := range podsOf(t, c, view) {
@@ -67,6 +122,11 @@ func rollsUnderLoad(t *testing.T, c *harness.Cluster, w *harness.Writer, view ha
 		}
 	})
 	return view
+}
+
+// requests is an edit that needs other Pods, and takes back what others asked for.
+func requests(cpu string) string {
+	return fmt.Sprintf(`{"spec":{"replicas":3,"env":null,"resources":{"requests":{"cpu":%q}}}}`, cpu)
 }
 
 func settledAs(t *testing.T, c *harness.Cluster, before harness.View) harness.View {

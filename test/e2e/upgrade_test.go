@@ -36,7 +36,7 @@ func TestVersionsChangeUnderLoadAfterABackupAndNothingIsLost(t *testing.T) {
 			w.Gap()
 			c.Edit(t, fmt.Sprintf(`{"spec":{"version":%q}}`, version(minor)))
 			c.AwaitCondition(t, upgradeWithin, v1alpha1.ConditionProgressing, "True", v1alpha1.ReasonUpgrading, version(minor))
-			c.AwaitCondition(t, upgradeWithin, v1alpha1.ConditionProgressing, "False", v1alpha1.ReasonUpToDate)
+			c.AwaitCondition(t, upgradeWithin, v1alpha1.ConditionProgressing, "False", v1alpha1.ReasonReconciled)
 			view = settledAs(t, c, view)
 			t.Logf("all members run %s after %s", version(minor), time.Since(begun).Round(100*time.Millisecond))
 			servedOn(t, w)

@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -21,13 +23,13 @@ import (
 // patience with an etcd that needs a second on an idle machine.
 const patience = 2 * time.Minute
 
-// Name of the member, as the restored data must know it too.
+// Name of the member unless another is given, as the restored data must know it too.
 const Name = "m"
 
 // Minors that there are programs of, oldest first.
 var Minors = binaries.EtcdMinors
 
-// Member is one running etcd, alone in its cluster.
+// Member is one running etcd, alone in its cluster unless StartCluster made it.
 type Member struct {
 	// Endpoint of its clients, and PeerURL.
 	Endpoint, PeerURL string
@@ -42,6 +44,8 @@ type Member struct {
 
 // Options of a start.
 type Options struct {
+	// Name of the member; empty means Name. Cluster is --initial-cluster; empty means that the member is alone.
+	Name, Cluster string
 	// Dir is the data directory; empty means a new one.
 	Dir string
 	// PeerURL as the data knows it; empty means a free one.
@@ -76,6 +80,35 @@ func Program(tb testing.TB, name, minor string) string {
 // Start runs etcd of a minor and waits until it serves. It ends with the test.
 func Start(tb testing.TB, minor string, o Options) *Member {
 	tb.Helper()
+	m := begin(tb, minor, o)
+	m.dial(tb, o)
+	return m
+}
+
+// StartCluster runs a cluster of etcds of a minor, as somebody without druid would, and waits until all serve.
+func StartCluster(tb testing.TB, minor string, members int, args ...string) []*Member {
+	tb.Helper()
+	options, pairs := make([]Options, members), make([]string, members)
+	for i := range options {
+		o := Options{Name: fmt.Sprintf("etcd-%d", i), PeerURL: "http://" + machine.Address(tb), Token: "etcd-cluster"}
+		pairs[i] = o.Name + "=" + o.PeerURL
+		o.Args = append([]string{"--heartbeat-interval=100", "--election-timeout=1000"}, args...)
+		options[i] = o
+	}
+	all := make([]*Member, members)
+	for i, o := range options {
+		o.Cluster = strings.Join(pairs, ",")
+		all[i] = begin(tb, minor, o)
+	}
+	for i, m := range all {
+		m.dial(tb, options[i])
+	}
+	return all
+}
+
+// begin runs etcd.
+func begin(tb testing.TB, minor string, o Options) *Member {
+	tb.Helper()
 	m := &Member{Endpoint: "http://" + machine.Address(tb), PeerURL: o.PeerURL, Dir: o.Dir}
 	if m.Dir == "" {
 		m.Dir = filepath.Join(tb.TempDir(), "data")
@@ -83,9 +116,15 @@ func Start(tb testing.TB, minor string, o Options) *Member {
 	if m.PeerURL == "" {
 		m.PeerURL = "http://" + machine.Address(tb)
 	}
+	if o.Name == "" {
+		o.Name = Name
+	}
+	if o.Cluster == "" {
+		o.Cluster = o.Name + "=" + m.PeerURL
+	}
 	args := append([]string{
-		"--name=" + Name, "--data-dir=" + m.Dir, "--listen-client-urls=" + m.Endpoint, "--advertise-client-urls=" + m.Endpoint,
-		"--listen-peer-urls=" + m.PeerURL, "--initial-advertise-peer-urls=" + m.PeerURL, "--initial-cluster=" + Name + "=" + m.PeerURL,
+		"--name=" + o.Name, "--data-dir=" + m.Dir, "--listen-client-urls=" + m.Endpoint, "--advertise-client-urls=" + m.Endpoint,
+		"--listen-peer-urls=" + m.PeerURL, "--initial-advertise-peer-urls=" + m.PeerURL, "--initial-cluster=" + o.Cluster,
 		"--initial-cluster-token=" + o.Token, "--unsafe-no-fsync", "--log-level=warn",
 		// Alone, it has nobody to wait for, and is its own leader at once.
 		"--heartbeat-interval=10", "--election-timeout=100",
@@ -103,7 +142,6 @@ func Start(tb testing.TB, minor string, o Options) *Member {
 			tb.Logf("etcd %s in %s:\n%s", minor, m.Dir, m.output.String())
 		}
 	})
-	m.dial(tb, o)
 	return m
 }
 

@@ -144,7 +144,7 @@ func (d *duties) facts(p *proc, self uint64, m membership.Member) membership.Rem
 		Desired: membership.Desired(m, d.record.Members, func(name string) string {
 			return peerURLs[indexOf(name)][0]
 		}),
-		Kind: membership.KindOf(m), Coming: membership.Unknown, Quorum: membership.Unknown,
+		Kind: membership.KindOf(m), Adopted: membership.No, Released: membership.No, Coming: membership.Unknown, Quorum: membership.Unknown,
 		Elapsed: membership.AnswerOf(at >= 0 && d.since[at].elapsed),
 		Turn:    membership.AnswerOf(d.record.Retiring == nil && !d.tired),
 	}

@@ -21,6 +21,7 @@ var scenarios = map[crash.Program]map[string][]string{
 		},
 		"a birth that was lost":  {"order-stop", "describe-aside", "rename-aside", "drop-stamp"},
 		"join":                   {"add-learner", "stamp-join", "order-start", "promote"},
+		"adoption":               {"claim-birth", "add-learner", "stamp-join", "record-formed"},
 		"replacement":            {"take-slot", "rename-aside", "remove-self", "add-learner", "promote", "free-slot"},
 		"rejoin":                 {"rename-aside"},
 		"leave":                  {"move-leader", "order-proceed"},
@@ -40,7 +41,7 @@ var scenarios = map[crash.Program]map[string][]string{
 	},
 	crash.Druid: {
 		"creation": {
-			"create-record", "create-leader-lease", "create-member-lease", "create-claim", "create-pod",
+			"adopt-spec", "create-record", "create-leader-lease", "create-member-lease", "create-claim", "create-pod",
 			"apply-object", "mark-lease", "write-status",
 		},
 		"service":                          {"apply-budget", "label-pod"},
@@ -62,10 +63,14 @@ var scenarios = map[crash.Program]map[string][]string{
 		"backups on demand": {
 			"order-snapshot", "write-snapshot-status", "write-snapshot-status:3", "clear-snapshot-order", "delete-snapshot",
 		},
-		"an edited spec":                    {"delete-pod"},
-		"an edited version":                 {"create-snapshot", "order-upgrade"},
+		// It is held, and then let go.
+		"a backup that goes along":          {"hold-snapshot", "hold-snapshot:2"},
+		"an edited spec":                    {"adopt-spec", "delete-pod"},
+		"an edited version":                 {"adopt-spec", "create-snapshot", "order-upgrade"},
 		"a Pod that does not tell its spec": {"adopt-pod"},
+		"another agent image":               {"replace-agent"},
 		"a stuck member":                    {"mark-healing", "delete-pod"},
+		"a pause":                           {"label-pod", "delete-pod", "delete-budget"},
 	},
 }
 

@@ -13,6 +13,8 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/etcd-druid/druid/test/rig/lab"
 )
 
 // DruidNamespace and druidDeployment are where the install manifests put druid; druidLease is for which its replicas
@@ -50,6 +52,44 @@ func (r *Rig) StartDruid(t testing.TB) {
 		t.Fatalf("start druid: %v", err)
 	}
 	Eventually(t, patience, "druid ready", r.druidReady)
+}
+
+// UpgradeDruid lets druid run, and give the agents, these images, as a new version of the install manifests would.
+func (r *Rig) UpgradeDruid(t testing.TB, image, agents string) {
+	t.Helper()
+	if err := r.setDruid(t.Context(), image, agents); err != nil {
+		t.Fatalf("upgrade druid to %s, with agents of %s: %v", image, agents, err)
+	}
+}
+
+// RestoreDruid lets druid run the image that the rig installed, and waits until it does.
+func (r *Rig) RestoreDruid(t testing.TB) {
+	t.Helper()
+	if err := r.setDruid(context.WithoutCancel(t.Context()), lab.DruidImage, lab.DruidImage); err != nil {
+		t.Errorf("restore druid: %v", err)
+	}
+}
+
+func (r *Rig) setDruid(ctx context.Context, image, agents string) error {
+	_, err := poll(ctx, patience, func(ctx context.Context) error {
+		deployment := &appsv1.Deployment{}
+		if err := r.Client.Get(ctx, Key(DruidNamespace, druidDeployment), deployment); err != nil {
+			return err
+		}
+		container := &deployment.Spec.Template.Spec.Containers[0]
+		container.Image = image
+		for i, arg := range container.Args {
+			if strings.HasPrefix(arg, "--agent-image=") {
+				container.Args[i] = "--agent-image=" + agents
+			}
+		}
+		return r.Client.Update(ctx, deployment)
+	})
+	if err != nil {
+		return err
+	}
+	_, err = poll(ctx, installTimeout, r.druidReady)
+	return err
 }
 
 func (r *Rig) scaleDruid(ctx context.Context, replicas int) error {

@@ -114,6 +114,16 @@ func (l *Lab) LoadImages(ctx context.Context, archives ...string) error {
 	return err
 }
 
+// TagImage gives an image another name beside its own, on all nodes.
+func (l *Lab) TagImage(ctx context.Context, image, name string) error {
+	for _, node := range l.Nodes() {
+		if _, err := l.ExecNode(ctx, node, "ctr", "-n", "k8s.io", "images", "tag", "--force", image, name); err != nil {
+			return fmt.Errorf("tag image %s as %s: %w", image, name, err)
+		}
+	}
+	return nil
+}
+
 // LoadS3 loads the image of an S3 server into all nodes, for whoever needs one.
 func (l *Lab) LoadS3(ctx context.Context) error {
 	archive, err := images.Maker{Cache: l.cache, Bin: l.plan.Bin}.S3Archive()

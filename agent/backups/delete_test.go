@@ -1,0 +1,153 @@
+package backups
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+
+	"github.com/etcd-druid/druid/backup/chain"
+	"github.com/etcd-druid/druid/backup/store"
+	"github.com/etcd-druid/druid/backup/store/open"
+	"github.com/etcd-druid/druid/leases"
+	"github.com/etcd-druid/druid/test/bucket"
+)
+
+// bound is a store in which objects may be locked.
+type bound struct {
+	store.Store
+	key string
+}
+
+func (b *bound) Delete(ctx context.Context, key string) error {
+	if key == b.key {
+		return fmt.Errorf("delete %s: %w until tomorrow", key, store.ErrLocked)
+	}
+	return b.Store.Delete(ctx, key)
+}
+
+// deletes orders the deletion of a full, and returns the final answer.
+func (o orderer) deletes(uid, uri string, want leases.SnapshotPhase) leases.SnapshotAnswer {
+	o.t.Helper()
+	o.patchOrder(fullLease, uid, leases.SnapshotDelete, leases.SnapshotTarget{URI: uri})
+	return o.answered(fullLease, uid, want)
+}
+
+func TestAFullIsDeletedByOrderUnlessSomethingNeedsIt(t *testing.T) {
+	t.Parallel()
+	admin, namespace, agentOf := snapshotLeases(t)
+	o := orderer{t, admin, namespace}
+	server := bucket.Start(t)
+	proxy := server.Before(t)
+	g := newGroup(t, 1)
+	c := inBucket(t, proxy.Endpoint, server.Make(t, "deletes", false))
+	client, s := g.client(0), opened(t, c)
+	a := agentOf(g, 0)
+	locks := &bound{}
+	a.Open = func(ctx context.Context, c store.Config) (_ store.Store, err error) {
+		locks.Store, err = open.Open(ctx, c)
+		return locks, err
+	}
+	a.Configure(c)
+	a.start()
+	background(t, a.Obey)
+	var fulls []leases.SnapshotAnswer
+	var last int64
+	for i := range 5 {
+		last = put(t, client, 5)
+		savedUpTo(t, s, last) // deltas lead from each full to the next
+		uid := fmt.Sprintf("full-%d", i)
+		o.order(fullLease, uid)
+		fulls = append(fulls, o.answered(fullLease, uid, leases.SnapshotSucceeded))
+	}
+	last = put(t, client, 5)
+	savedUpTo(t, s, last)
+	first := history(t, s).Fulls[0]
+	kept := func(key string) bool {
+		return slices.ContainsFunc(history(t, s).Fulls, func(f chain.Full) bool { return f.Key == key })
+	}
+
+	alarm := func(action etcdserverpb.AlarmRequest_AlarmAction) {
+		t.Helper()
+		if _, err := g.members[0].Server.Alarm(t.Context(), &etcdserverpb.AlarmRequest{
+			Action: action, MemberID: g.self(0).MemberID, Alarm: etcdserverpb.AlarmType_CORRUPT,
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	alarm(etcdserverpb.AlarmRequest_ACTIVATE)
+	if answer := o.deletes("corrupt", fulls[1].URI, leases.SnapshotFailed); !strings.Contains(answer.Error, "CORRUPT") {
+		t.Errorf("answered %+v", answer)
+	}
+	alarm(etcdserverpb.AlarmRequest_DEACTIVATE)
+	locks.key = fulls[1].Object
+	if answer := o.deletes("locked", fulls[1].URI, leases.SnapshotFailed); !strings.Contains(answer.Error, "locked until tomorrow") {
+		t.Errorf("answered %+v", answer)
+	}
+	for uri, says := range map[string]string{
+		fulls[4].URI: chain.ReasonNewest.Words(), fulls[3].URI: chain.ReasonSpare.Words(),
+		strings.TrimSuffix(fulls[4].URI, fulls[4].Object) + first.Key:    chain.ReasonNeeded.Words(),
+		strings.Replace(fulls[1].URI, "s3://", "s3://other-", 1):         "where this cluster is backed up to now",
+		strings.Replace(fulls[1].URI, ".snap.zst", ".delta.zst", 1):      "no full backup of this cluster",
+		strings.Replace(fulls[1].URI, prefix, prefix+"/../of-others", 1): "no full backup of this cluster",
+		"": "where this cluster is backed up to now",
+	} {
+		if answer := o.deletes("refused", uri, leases.SnapshotFailed); !strings.Contains(answer.Error, says) || answer.Object != "" {
+			t.Errorf("%s: answered %+v, want %q", uri, answer, says)
+		}
+	}
+	if h := history(t, s); len(h.Fulls) != 6 {
+		t.Fatalf("%d fulls are left of 6", len(h.Fulls))
+	}
+
+	locks.key = ""
+	proxy.Break(bucket.First(3, "DeleteObject", bucket.Answer(http.StatusForbidden, "AccessDenied")))
+	denied := o.deletes("patient", fulls[1].URI, leases.SnapshotSucceeded)
+	if denied.Kind != leases.SnapshotDelete || denied.Object != fulls[1].Object || kept(fulls[1].Object) {
+		t.Errorf("answered %+v, it is there: %t", denied, kept(fulls[1].Object))
+	}
+	o.deletes("again", fulls[1].URI, leases.SnapshotSucceeded)
+	o.deletes("next", fulls[2].URI, leases.SnapshotSucceeded)
+	if h := history(t, s); len(h.Fulls) != 4 || kept(fulls[2].Object) {
+		t.Errorf("left are %+v", h.Fulls)
+	}
+	proven(t, s, client, last)
+	if ranges := history(t, s).Ranges(); len(ranges) != 1 || ranges[0].From != first.Revision || ranges[0].To < last {
+		t.Errorf("restorable are %v, want all from %d to %d", ranges, first.Revision, last)
+	}
+}
+
+func TestADeletionThatNobodyPerformsInTimeFails(t *testing.T) {
+	t.Parallel()
+	admin, namespace, agentOf := snapshotLeases(t)
+	o := orderer{t, admin, namespace}
+	c := directory(t.TempDir())
+	a := agentOf(newGroup(t, 1), 0)
+	o.patchOrder(fullLease, "old", leases.SnapshotDelete, leases.SnapshotTarget{URI: "dir:///gone"})
+	order, err := o.store().SnapshotOrder(t.Context(), fullLease)
+	if err != nil {
+		t.Fatal(err)
+	}
+	began := leases.SnapshotAnswer{
+		UID: "old", Kind: leases.SnapshotDelete, Phase: leases.SnapshotRunning, Started: time.Now().Add(-2 * deleteTimeout).UTC(),
+	}
+	if err := o.store().AnswerSnapshot(t.Context(), fullLease, order.Version, began); err != nil {
+		t.Fatal(err)
+	}
+	session, err := a.begin(t.Context(), *c, Identity{Lineage: lineage}) // what it holds is never known
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.work(session)
+	background(t, a.Obey)
+	a.Configure(c)
+	answer := o.answered(fullLease, "old", leases.SnapshotFailed)
+	if !strings.Contains(answer.Error, "not deleted within 5m0s") || !strings.Contains(answer.Error, "not known for certain") {
+		t.Errorf("answered %+v", answer)
+	}
+}

@@ -1,0 +1,165 @@
+package druid
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+
+	"github.com/etcd-druid/druid/api/v1alpha1"
+	"github.com/etcd-druid/druid/druid/plan"
+	"github.com/etcd-druid/druid/internal/crash"
+	"github.com/etcd-druid/druid/manifests"
+)
+
+const (
+	// defaultProgressDeadline is that of the API, for an EtcdCluster that was stored before there was one.
+	defaultProgressDeadline = 600 * time.Second
+	// restorePatience with a birth from a backup whose words do not change: they do every five seconds, a store that does not
+	// answer is asked again within minutes, and to make a large database durable takes no longer.
+	restorePatience = 5 * time.Minute
+	// restoreRule is what the rules of the agents begin with by which a cluster is born from a backup.
+	restoreRule = "restore"
+)
+
+// lock is the spec as it is beside the one that was adopted, which stands in the observation's EtcdCluster.
+type lock struct {
+	spec v1alpha1.EtcdClusterSpec
+	edit plan.Edit
+	// generation that the status answers.
+	generation int64
+	adoption   plan.Adoption
+}
+
+// lockedOf returns the EtcdCluster as it was adopted, and what its spec asks for beside that. Where nothing was adopted yet it
+// is taken as it is: it is about to be.
+func lockedOf(cluster *v1alpha1.EtcdCluster) (*v1alpha1.EtcdCluster, lock, error) {
+	l := lock{spec: cluster.Spec, generation: cluster.Generation}
+	l.edit.Seen, l.edit.Replicas = plan.SeenFirst, int(cluster.Spec.Replicas)
+	adopted, err := cluster.Status.Adopted()
+	if err != nil {
+		return nil, l, fmt.Errorf("EtcdCluster %s/%s: %w", cluster.Namespace, cluster.Name, err)
+	}
+	switch {
+	case adopted == nil:
+		return cluster, l, nil
+	case equality.Semantic.DeepEqual(*adopted, cluster.Spec):
+		l.edit.Seen = plan.SeenSame
+		return cluster, l, nil
+	}
+	l.edit.Seen, l.generation = plan.SeenEdited, cluster.Status.ObservedGeneration
+	locked := cluster.DeepCopy()
+	locked.Spec = *adopted
+	return locked, l, nil
+}
+
+// observeLock finds out how the spec stands to the one that was adopted, and what is to be done about it.
+func (r *Reconciler) observeLock(o *observation) {
+	d := &o.desired
+	d.Allowed = allowed(o.cluster)
+	if o.lock.edit.Seen == plan.SeenEdited {
+		d.Pending = o.lock.wanted(o.cluster).Generation
+		o.observeEdit()
+	}
+	if deadline := o.cluster.Status.ProgressDeadline; deadline != nil {
+		d.Deadline = deadline.Time
+		left := deadline.Sub(r.now())
+		d.Expired = left <= 0 && !r.restores(o)
+		o.lookAgain(left)
+	}
+	o.lock.adoption = plan.Adopt(o.desired, o.observed, o.lock.edit)
+}
+
+// wanted is the EtcdCluster as its spec is, and not as it was adopted.
+func (l lock) wanted(locked *v1alpha1.EtcdCluster) *v1alpha1.EtcdCluster {
+	wanted := locked.DeepCopy()
+	wanted.Spec = l.spec
+	return wanted
+}
+
+func allowed(cluster *v1alpha1.EtcdCluster) time.Duration {
+	return cmp.Or(time.Duration(cluster.Spec.ProgressDeadlineSeconds)*time.Second, defaultProgressDeadline)
+}
+
+// observeEdit compares what the edit asks of the members with what was adopted. A spec of which no Pod can be made asks for
+// others.
+func (o *observation) observeEdit() {
+	wanted, e := o.lock.wanted(o.cluster), &o.lock.edit
+	e.Grows = wanted.Spec.Storage.Size.Cmp(o.cluster.Spec.Storage.Size) > 0
+	e.SamePods, e.Makes = true, map[string]plan.PodMake{}
+	for _, m := range o.observed.Members {
+		if !m.Listed {
+			continue
+		}
+		claim := o.claimOf(m.Name)
+		is, err := manifests.SpecHash(manifests.OnVolume(o.cluster, claim))
+		asked, errAsked := manifests.SpecHash(manifests.OnVolume(wanted, claim))
+		e.SamePods = e.SamePods && err == nil && errAsked == nil && is == asked
+		if pod := o.pods[m.Name]; pod != nil && errAsked == nil {
+			e.Makes[m.Name] = makeOf(pod, asked)
+		}
+	}
+}
+
+// restores says whether the seed restores a backup, and gets on with it: a large one may take longer than any deadline. Only
+// druid's own clock counts, so that one that just started waits for as long again.
+func (r *Reconciler) restores(o *observation) bool {
+	words, restores := "", false
+	for _, m := range o.observed.Members {
+		if m.Name == o.observed.Record.Seed && m.Readable {
+			words, restores = m.Says.Reason, strings.HasPrefix(m.Says.Rule, restoreRule)
+		}
+	}
+	restores = restores && o.observed.RecordState == plan.RecordForming
+	f := fact{o.cluster.UID, "restore"}
+	r.memory.note(f, words)
+	stands, left := r.memory.lasts(f, restores, restorePatience, r.now())
+	o.lookAgain(left)
+	return restores && !stands
+}
+
+// adopt makes the spec the one that druid works towards, before anything is done by it. The write is a compare-and-set, so that it is
+// the spec of the API server that is adopted, and the facts are those of the status by which it was decided.
+func (r *Reconciler) adopt(ctx context.Context, o *observation) (*v1alpha1.EtcdCluster, error) {
+	is := o.lock.wanted(o.cluster)
+	status, err := o.lock.adoption.Adopted(is.Status, is.Spec, is.Generation, allowed(is), metav1.NewTime(r.now()))
+	if err != nil {
+		return nil, err
+	}
+	changed := is.DeepCopy()
+	changed.Status = status
+	patch := client.MergeFromWithOptions(is, client.MergeFromWithOptimisticLock{})
+	crash.Before("adopt-spec")
+	err = r.client.Status().Patch(ctx, changed, patch, client.FieldOwner(fieldOwner))
+	crash.After("adopt-spec")
+	if err != nil {
+		return nil, fmt.Errorf("adopt the spec (%s): %w", o.lock.adoption.Rule, err)
+	}
+	r.memory.statuses.wrote(is.ResourceVersion, changed)
+	r.log.InfoContext(ctx, "spec adopted", "namespace", is.Namespace, "cluster", is.Name, "generation", is.Generation, "rule", o.lock.adoption.Rule)
+	for _, e := range plan.Events(is.Status, changed.Status) {
+		r.event(o, e, "AdoptSpec")
+	}
+	return changed, nil
+}
+
+// specChanged lets through what changes what druid works towards, and until when: an edit of the spec, and of these two in the
+// status, which do not count in the generation.
+var specChanged = predicate.Or(predicate.GenerationChangedPredicate{}, predicate.Funcs{
+	CreateFunc:  func(event.CreateEvent) bool { return false },
+	DeleteFunc:  func(event.DeleteEvent) bool { return false },
+	GenericFunc: func(event.GenericEvent) bool { return false },
+	UpdateFunc: func(e event.UpdateEvent) bool {
+		before, ok := e.ObjectOld.(*v1alpha1.EtcdCluster)
+		after, isOne := e.ObjectNew.(*v1alpha1.EtcdCluster)
+		return ok && isOne && (!before.Status.ProgressDeadline.Equal(after.Status.ProgressDeadline) ||
+			!equality.Semantic.DeepEqual(before.Status.Observed, after.Status.Observed))
+	},
+})

@@ -1,0 +1,242 @@
+package druid
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/etcd-druid/druid/api/v1alpha1"
+	"github.com/etcd-druid/druid/leases"
+	"github.com/etcd-druid/druid/manifests"
+)
+
+// late is after any deadline that is not written otherwise.
+const late = defaultProgressDeadline + time.Second
+
+// witness notes every spec that a Pod was made for, and every name that the record ever listed.
+type witness struct {
+	*clocked
+	hashes, names map[string]bool
+}
+
+func (w *witness) look() {
+	w.Helper()
+	record, err := w.record("demo")
+	if err != nil {
+		w.Fatal(err)
+	}
+	for _, name := range record.Members {
+		w.names[name] = true
+		var pod corev1.Pod
+		if w.fetch(name, &pod) == nil {
+			w.hashes[pod.Annotations[manifests.AnnotationSpecHash]] = true
+		}
+	}
+}
+
+func TestFiveEditsInTheMiddleOfAnUpdateEndInTheLast(t *testing.T) {
+	c, names := renewed(t)
+	w := &witness{c, map[string]bool{}, map[string]bool{}}
+	w.look()
+	request := func(cpu string) string {
+		return fmt.Sprintf(`{"spec":{"replicas":3,"env":null,"resources":{"requests":{"cpu":%q}}}}`, cpu)
+	}
+	c.patchCluster(request("100m"))
+	c.pass()
+	c.isGoing("after the first edit", names, names[1])
+	deadline := c.cluster().Status.ProgressDeadline
+	if want := c.at.Add(defaultProgressDeadline); deadline == nil || deadline.Sub(want).Abs() > time.Second {
+		t.Errorf("the deadline is %v, want %v", deadline, want)
+	}
+	c.told()
+	for _, edit := range []string{
+		request("200m"), `{"spec":{"replicas":5}}`, `{"spec":{"env":[{"name":"GOGC","value":"50"}]}}`, `{"spec":{"replicas":1}}`, request("300m"),
+	} {
+		c.patchCluster(edit)
+		c.pass()
+		w.look()
+		c.adopted(true)
+	}
+	if told := strings.Join(c.told(), "\n"); strings.Count(told, v1alpha1.ReasonSpecChanged) != 5 || strings.Contains(told, "was adopted") {
+		t.Errorf("each edit is told once to wait, events are\n%s", told)
+	}
+	if message := c.progressing().Message; !strings.Contains(message, fmt.Sprintf("generation %d of spec is adopted when that is done", c.cluster().Generation)) {
+		t.Errorf("message %q does not say what waits", message)
+	}
+	for range 2 {
+		for _, name := range []string{names[1], names[2], names[0]} {
+			c.isGoing("in turn", names, name)
+			c.returns(names, name)
+			w.look()
+			c.after(settled)
+			w.look()
+		}
+	}
+	c.adopted(false)
+	c.stands(v1alpha1.ReasonReconciled)
+	for _, name := range names {
+		var pod corev1.Pod
+		if err := c.fetch(name, &pod); err != nil || pod.Spec.Containers[0].Resources.Requests.Cpu().String() != "300m" || len(pod.Spec.Containers[0].Env) != 0 {
+			t.Errorf("Pod %s is not what the last edit asks for: %v", name, err)
+		}
+	}
+	if len(w.hashes) != 3 || !slices.Equal(slices.Sorted(maps.Keys(w.names)), names) {
+		t.Errorf("Pods of %d specs were seen, want 3, and the names %v, want %v", len(w.hashes), slices.Sorted(maps.Keys(w.names)), names)
+	}
+	if c.cluster().Status.ProgressDeadline != nil {
+		t.Error("the deadline stands although the target is reached")
+	}
+}
+
+func TestDeadlineInThePastForcesAnEdit(t *testing.T) {
+	c, names := renewed(t)
+	c.patchCluster(`{"spec":{"progressDeadlineSeconds":60,"resources":{"requests":{"cpu":"100m"}}}}`)
+	c.pass()
+	c.isGoing("after the first edit", names, names[1])
+	c.patchCluster(`{"spec":{"progressDeadlineSeconds":600,"resources":{"requests":{"cpu":"200m"}}}}`)
+	c.pass()
+	c.adopted(true)
+	// What the user writes last counts.
+	c.deadline(time.Hour)
+	c.after(2 * time.Minute)
+	c.adopted(true)
+	c.told()
+	c.deadline(-time.Second)
+	c.pass()
+	c.adopted(false)
+	if told := strings.Join(c.told(), "\n"); !strings.Contains(told, v1alpha1.ReasonRetryAfterDeadline) {
+		t.Errorf("events are\n%s", told)
+	}
+	if at := c.cluster().Status.ProgressDeadline; at == nil || at.Sub(c.at.Add(defaultProgressDeadline)).Abs() > time.Second {
+		t.Errorf("the next deadline is %v", at)
+	}
+	if pod := c.replace(names[1]); pod.Spec.Containers[0].Resources.Requests.Cpu().String() != "200m" {
+		t.Error("the Pod is not what the forced edit asks for")
+	}
+}
+
+func TestAfterTheDeadlineDruidHealsAndResumesAtTheNextEdit(t *testing.T) {
+	c, names := renewed(t)
+	c.patchCluster(`{"spec":{"replicas":1}}`)
+	c.pass()
+	slot := c.requested()
+	c.after(late)
+	c.stands(v1alpha1.ReasonDeadlineExceeded)
+	if told := strings.Join(c.told(), "\n"); !strings.Contains(told, "Warning "+v1alpha1.ReasonDeadlineExceeded) {
+		t.Errorf("events are\n%s", told)
+	}
+	record, err := c.record("demo")
+	if err != nil || record.Retiring != nil || c.mark(slot.Member) != (leases.Retirement{}) || !slices.Equal(record.Members, names) {
+		t.Errorf("the removal was not taken back: %+v, %v", record, err)
+	}
+	if err := c.Delete(t.Context(), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: c.namespace, Name: names[1]}}, client.GracePeriodSeconds(0)); err != nil {
+		t.Fatal(err)
+	}
+	c.returns(names, names[1])
+	c.stands(v1alpha1.ReasonDeadlineExceeded)
+
+	c.patchCluster(`{"spec":{"progressDeadlineSeconds":1200}}`)
+	c.pass()
+	c.adopted(false)
+	member := c.requested().Member
+	if at := c.cluster().Status.ProgressDeadline; at == nil || at.Sub(c.at.Add(1200*time.Second)).Abs() > time.Second {
+		t.Errorf("the next deadline is %v", at)
+	}
+	// What an agent claimed is brought to its end, whatever the time is.
+	c.answer(member, removing)
+	c.deadline(-time.Second)
+	c.pass()
+	c.stands(v1alpha1.ReasonDeadlineExceeded)
+	c.answer(member, done)
+	c.pass()
+	if record, err := c.record("demo"); err != nil || record.Lists(member) || len(record.Members) != 2 {
+		t.Errorf("the record is %+v, %v, want it without %s", record, err, member)
+	}
+	c.stands(v1alpha1.ReasonDeadlineExceeded)
+}
+
+func TestBirthThatFailsIsLeftAloneUntilItHasTimeAgain(t *testing.T) {
+	s := newStage(t)
+	stop := s.startDruid()
+	s.createCluster("demo", 3)
+	names := s.members("demo", 3)
+	stop()
+	c := s.clocked()
+	c.stands(v1alpha1.ReasonWaitingForSeed)
+	c.patchCluster(`{"spec":{"resources":{"requests":{"cpu":"100m"}}}}`)
+	c.pass()
+	c.adopted(false) // a mistake in a new cluster is corrected at once
+	c.after(late)
+	c.stands(v1alpha1.ReasonBootstrapFailed)
+	before := c.uids(names, &corev1.PersistentVolumeClaim{})
+	if err := c.Delete(t.Context(), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: c.namespace, Name: names[1]}}, client.GracePeriodSeconds(0)); err != nil {
+		t.Fatal(err)
+	}
+	c.patchCluster(`{"spec":{"resources":{"requests":{"cpu":"200m"}}}}`)
+	c.pass()
+	c.adopted(true)
+	c.stands(v1alpha1.ReasonBootstrapFailed)
+	if err := c.gone(names[1], &corev1.Pod{}); err != nil {
+		t.Error(err)
+	}
+	if diff := cmp.Diff(before, c.uids(names, &corev1.PersistentVolumeClaim{})); diff != "" {
+		t.Errorf("claims (-before +after):\n%s", diff)
+	}
+
+	c.deadline(time.Hour)
+	c.pass()
+	c.adopted(false)
+	if err := c.marked(names[1]); err != nil {
+		t.Errorf("the Pod was not made again: %v", err)
+	}
+	c.after(late)
+	c.stands(v1alpha1.ReasonBootstrapFailed) // that edit's own deadline
+	c.form("demo", names)
+	c.pass()
+	c.stands(v1alpha1.ReasonReconciled)
+	if is := c.cluster(); is.Status.ProgressDeadline != nil || is.Status.ClusterID == "" {
+		t.Errorf("a cluster that formed all the same is told to be %+v", is.Status)
+	}
+}
+
+func TestBirthFromABackupThatGetsOnIsNotCut(t *testing.T) {
+	s := newStage(t)
+	stop := s.startDruid()
+	s.createCluster("demo", 1)
+	name := s.members("demo", 1)[0]
+	stop()
+	c := s.clocked()
+	c.says(name, leases.Prefix+"rule", "restore-at-first-boot")
+	for i := range 10 {
+		c.says(name, leases.Prefix+"reason", fmt.Sprint("restoring deltas: ", i))
+		c.after(restorePatience - time.Minute)
+	}
+	if p := c.progressing(); p.Reason == v1alpha1.ReasonBootstrapFailed {
+		t.Fatalf("after %s of progress Progressing is %+v", 10*restorePatience, p)
+	}
+	c.after(restorePatience)
+	c.stands(v1alpha1.ReasonBootstrapFailed)
+}
+
+func TestStatusObservedThatCannotBeReadStopsNoOther(t *testing.T) {
+	c, _ := renewed(t)
+	c.patchStatus(`{"status":{"observed":{"replicas":"many"}}}`)
+	err := c.reconcile(c.Reconciler)
+	if err == nil || !strings.Contains(err.Error(), "status.observed cannot be understood; remove it") {
+		t.Errorf("got %v, want what to do", err)
+	}
+	c.patchStatus(`{"status":{"observed":null}}`)
+	c.pass()
+	c.adopted(false)
+	if adopted, err := c.cluster().Status.Adopted(); err != nil || adopted == nil || adopted.Replicas != 3 {
+		t.Errorf("adopted is %+v, %v", adopted, err)
+	}
+}

@@ -1,0 +1,190 @@
+package plan
+
+type (
+	// Seen says how the spec stands to the one that was adopted.
+	Seen uint8
+	// Clock is how the operation's deadline stands.
+	Clock uint8
+
+	life    uint8 // whether the raft group was ever born
+	effect  uint8 // what an edit would change in what is under way
+	consent uint8 // what becomes of the spec: no cell holds it
+)
+
+// The ways in which a spec was seen.
+const (
+	SeenFirst  Seen = 1 << iota // none was adopted yet
+	SeenSame                    // it is the one that was adopted
+	SeenEdited                  // it is another one
+
+	anySeen = SeenFirst | SeenSame | SeenEdited
+)
+
+// The states of the deadline.
+const (
+	ClockNone   Clock = 1 << iota // no operation is under way, as far as was written down
+	ClockRuns                     // there is time left
+	ClockPassed                   // there is none left
+
+	anyClock = ClockNone | ClockRuns | ClockPassed
+)
+
+const (
+	lifeUnborn  life = 1 << iota // the record is absent or says Forming, and nothing speaks of a raft group
+	lifeBorn                     // the record, the status or a member's Lease tells of one
+	lifeUnknown                  // the record cannot be used
+
+	anyLife = lifeUnborn | lifeBorn | lifeUnknown
+)
+
+const (
+	effectNone    effect = 1 << iota // it needs no operation: the same members, and the same Pods
+	effectBack                       // it takes back what was not done yet, and begins nothing
+	effectAnother                    // it begins something else
+
+	anyEffect = effectNone | effectBack | effectAnother
+)
+
+const (
+	consentNothing consent = iota // there is nothing to adopt
+	consentWait                   // the edit waits
+	consentAdopt                  // the spec is adopted as a whole
+)
+
+// adoptions decide when druid takes over an edit. What is half done is finished first, so that a cluster goes from one spec to
+// another and is never between three. An edit that begins nothing, or without which nothing would get on, need not wait
+// for that.
+var adoptions = []struct {
+	name    string
+	seen    Seen
+	life    life
+	reached Answer
+	clock   Clock
+	effect  effect
+	stalled Answer
+	consent consent
+	why     string
+}{
+	{"first-sight", SeenFirst, anyLife, anyAnswer, anyClock, anyEffect, anyAnswer, consentAdopt,
+		"nothing was adopted yet"},
+	{"same", SeenSame, anyLife, anyAnswer, anyClock, anyEffect, anyAnswer, consentNothing,
+		"it is what druid works towards"},
+	{"bootstrap-failed", SeenEdited, lifeUnborn, anyAnswer, ClockPassed, anyEffect, anyAnswer, consentWait,
+		"a birth that failed is not tried again under another spec: nobody knows what of it is still under way"},
+	{"not-formed", SeenEdited, lifeUnborn, anyAnswer, ClockNone | ClockRuns, anyEffect, anyAnswer, consentAdopt,
+		"there is no raft group that could be half changed, and a mistake in a new cluster must be correctable"},
+	{"target-reached", SeenEdited, lifeBorn | lifeUnknown, Yes, anyClock, anyEffect, anyAnswer, consentAdopt,
+		"nothing is under way"},
+	{"retry-after-deadline", SeenEdited, lifeBorn | lifeUnknown, No, ClockPassed, anyEffect, anyAnswer, consentAdopt,
+		"what is under way had its time"},
+	{"no-operation", SeenEdited, lifeBorn | lifeUnknown, No, ClockNone, anyEffect, anyAnswer, consentAdopt,
+		"no edit is under way: members only heal"},
+	{"needs-no-operation", SeenEdited, lifeBorn | lifeUnknown, No, ClockRuns, effectNone, anyAnswer, consentAdopt,
+		"it replaces no Pod and no member: a backup that holds all else up must be mendable"},
+	{"takes-back", SeenEdited, lifeBorn | lifeUnknown, No, ClockRuns, effectBack, anyAnswer, consentAdopt,
+		"what was not done yet is not done; who changes his mind need not look on"},
+	{"stalled", SeenEdited, lifeBorn | lifeUnknown, No, ClockRuns, effectAnother, Yes, consentAdopt,
+		"what is under way does not get on by itself, and the edit may be what mends it"},
+	{"operation-under-way", SeenEdited, lifeBorn | lifeUnknown, No, ClockRuns, effectAnother, No, consentWait,
+		"it is finished first"},
+}
+
+// adoptionFacts is all that the policy may look at.
+type adoptionFacts struct {
+	seen    Seen
+	life    life
+	reached Answer // the cluster is what was adopted
+	clock   Clock
+	effect  effect
+	stalled Answer // what is under way waits for something that does not come by itself
+}
+
+func judgeAdoption(f adoptionFacts) (consent, string) {
+	for _, r := range adoptions {
+		if r.seen&f.seen != 0 && r.life&f.life != 0 && r.reached&f.reached != 0 && r.clock&f.clock != 0 &&
+			r.effect&f.effect != 0 && r.stalled&f.stalled != 0 {
+			return r.consent, r.name
+		}
+	}
+	return consentWait, "uncovered"
+}
+
+// Adoption is what is to be done about a spec: nothing, where Rule is empty.
+type Adoption struct {
+	// Rule by which it is adopted.
+	Rule string
+	// Begins says that an operation begins with it, so that its deadline is set; else the deadline that stands goes on.
+	Begins bool
+}
+
+// Adopt decides about the spec, which d and o were not made for where it is an edit.
+func Adopt(d Desired, o Observed, e Edit) Adoption {
+	f := adoptionFactsOf(d, o, e)
+	verdict, rule := judgeAdoption(f)
+	if verdict != consentAdopt {
+		return Adoption{}
+	}
+	switch {
+	case f.seen == SeenFirst:
+		return Adoption{rule, f.reached == No}
+	case f.effect == effectNone && f.clock != ClockPassed && f.life != lifeUnborn:
+		return Adoption{rule, e.Grows && f.clock == ClockNone}
+	default:
+		return Adoption{rule, true}
+	}
+}
+
+func adoptionFactsOf(d Desired, o Observed, e Edit) adoptionFacts {
+	return adoptionFacts{
+		seen: e.Seen, life: lifeOf(d, o), reached: reached(d, o), clock: d.clock(), effect: e.effect(d, o), stalled: stalled(d, o),
+	}
+}
+
+// lifeOf says whether a raft group was born. It is judged by the strongest word that there is: the status, a Lease, the record.
+func lifeOf(d Desired, o Observed) life {
+	switch {
+	case evidenceOf(d, o) >= evidenceLease || o.formed() == Yes:
+		return lifeBorn
+	case o.RecordState&(RecordAbsent|RecordForming) != 0:
+		return lifeUnborn
+	default:
+		return lifeUnknown
+	}
+}
+
+// reached says whether the cluster is what was adopted: as many ready voters as asked for, each on the Pod that is asked for, and
+// nobody on the way in or out; or paused, where nobody is asked for. What is not known yet is not reached.
+func reached(d Desired, o Observed) Answer {
+	if d.Replicas == 0 {
+		return AnswerOf(Paused(d, o))
+	}
+	listed := o.listed()
+	whole := o.RecordState == RecordFormed && o.Record.ClusterID != 0 && len(listed) == d.Replicas &&
+		o.Record.Retiring == nil && o.Record.Replacing == nil && rolloutOf(d, o).sum == rollingNone
+	for _, m := range listed {
+		ready, _ := m.steady(No)
+		whole = whole && ready == wayFree
+	}
+	return AnswerOf(whole)
+}
+
+// stalled says whether what is under way waits for something that does not come by itself: a backup that fails, or a member
+// that does not get on its feet. A member that is being started again is none.
+func stalled(d Desired, o Observed) Answer {
+	if rolloutOf(d, o).sum&(rollingBlocked|rollingUpgradeBlocked) != 0 || retreatOf(d, o).facts.way == wayUnsaved || standstillOf(d, o).is(pauseHeld) {
+		return Yes
+	}
+	found := problems(d, o)
+	for _, m := range o.listed() {
+		silent := m.up() && m.Expired
+		if silent || !m.up() && (m.Stuck || m.Blocked || m.NodeLost) {
+			return Yes
+		}
+		for _, p := range found {
+			if p.keepsDown(m) && !m.up() {
+				return Yes
+			}
+		}
+	}
+	return No
+}

@@ -1,0 +1,209 @@
+package plan
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/etcd-druid/druid/api/v1alpha1"
+)
+
+// Target is what an EtcdCluster's status tells of the spec that was adopted.
+type Target struct {
+	// Deadline of what is under way, zero for none. Expired says that it has passed.
+	Deadline time.Time
+	Expired  bool
+	// Allowed is how long what an edit asks for may take.
+	Allowed time.Duration
+	// Pending is the generation of an edit that waits, 0 for none.
+	Pending int64
+}
+
+func (t Target) clock() Clock {
+	switch {
+	case t.Expired:
+		return ClockPassed
+	case t.Deadline.IsZero():
+		return ClockNone
+	default:
+		return ClockRuns
+	}
+}
+
+// lapses decide what a passed deadline, and a birth that nobody began, make of the condition Progressing. Where no reason
+// stands, it is told what is under way.
+var lapses = []struct {
+	name    string
+	record  RecordState
+	born    Answer
+	expired Answer
+	claimed Answer // a member has begun to form the cluster, or none is to
+	status  metav1.ConditionStatus
+	reason  string
+}{
+	{"record-not-usable", RecordForeign | RecordUnreadable, anyAnswer, anyAnswer, anyAnswer, "", ""},
+	{"bootstrap-failed", RecordAbsent | RecordForming, No, Yes, anyAnswer, metav1.ConditionFalse, v1alpha1.ReasonBootstrapFailed},
+	{"waiting-for-seed", RecordAbsent | RecordForming, No, No, No, metav1.ConditionTrue, v1alpha1.ReasonWaitingForSeed},
+	{"deadline-exceeded", anyRecord, anyAnswer, Yes, anyAnswer, metav1.ConditionFalse, v1alpha1.ReasonDeadlineExceeded},
+	{"in-time", anyRecord, anyAnswer, No, anyAnswer, "", ""},
+}
+
+// lapseFacts is all that the policy may look at.
+type lapseFacts struct {
+	record                 RecordState
+	born, expired, claimed Answer
+}
+
+func judgeLapse(f lapseFacts) (status metav1.ConditionStatus, reason, rule string) {
+	for _, r := range lapses {
+		if r.record&f.record != 0 && r.born&f.born != 0 && r.expired&f.expired != 0 && r.claimed&f.claimed != 0 {
+			return r.status, r.reason, r.name
+		}
+	}
+	return "", "", "uncovered"
+}
+
+// brakes take from a rolling update what it may not do any more. Nothing else needs one: names and slots follow from the number
+// of members, which counts as the right one then.
+var brakes = []struct {
+	name     string
+	expired  Answer
+	verdicts verdict
+	becomes  verdict // 0: as it is
+}{
+	{"in-time", No, keep | wait | held | remove | mark, 0},
+	{"goes-on", Yes, keep | held | mark, 0},
+	{"after-deadline", Yes, wait | remove, held},
+}
+
+func brake(expired Answer, v verdict) (verdict, string) {
+	for _, r := range brakes {
+		if r.expired&expired == 0 || r.verdicts&v == 0 {
+			continue
+		}
+		if r.becomes != 0 {
+			return r.becomes, r.name
+		}
+		return v, r.name
+	}
+	return held, "uncovered"
+}
+
+// brakePause stops the way to a pause: its member serves on, and clients are sent to it again.
+func brakePause(expired Answer, s pause) pause {
+	if expired == Yes && s&(pauseDrain|pauseStop) != 0 {
+		return pauseHeld
+	}
+	return s
+}
+
+// bootstrapFailed: no raft group was born in time, and none is to be by another step of druid's. One that is born all the same
+// is as good as any.
+func bootstrapFailed(d Desired, o Observed) bool { return d.Expired && lifeOf(d, o) == lifeUnborn }
+
+// deadlineAfter is the deadline that the status keeps: none when the target is reached. A cluster that has just formed gets as much
+// time as any for the members that join it: a birth from a backup may have taken all of it.
+func deadlineAfter(d Desired, o Observed, formedNow bool, before *metav1.Time, now metav1.Time) *metav1.Time {
+	switch {
+	case before == nil || reached(d, o) == Yes:
+		return nil
+	case formedNow && before.Time.Before(now.Add(d.Allowed)):
+		return new(metav1.NewTime(now.Add(d.Allowed).Truncate(time.Second)))
+	default:
+		return before
+	}
+}
+
+// progressing is the condition Progressing, but for its times.
+func (p picture) progressing(found []Problem) metav1.Condition {
+	status, reason, _ := judgeLapse(lapseFacts{
+		record: p.RecordState, born: AnswerOf(p.ClusterID != 0 || p.formed() == Yes), expired: AnswerOf(p.Expired && reached(p.Desired, p.Observed) == No),
+		claimed: AnswerOf(p.Record.Executor != "" || p.Replicas == 0),
+	})
+	if reason == v1alpha1.ReasonWaitingForSeed {
+		return p.waits(metav1.Condition{Status: status, Reason: reason, Message: sentence(v1alpha1.ConditionProgressing, reason, p)})
+	}
+	until := p.Deadline.UTC().Format(time.RFC3339)
+	p.Expired = false // what would be under way
+	c := metav1.Condition{}
+	c.Status, c.Reason, _ = judgeCondition(v1alpha1.ConditionProgressing, conditionFactsOf(p.Desired, p.Observed, p.status.Members, found))
+	c.Message = sentence(v1alpha1.ConditionProgressing, c.Reason, p)
+	switch reason {
+	case "":
+		return p.waits(c)
+	case v1alpha1.ReasonBootstrapFailed:
+		if len(found) > 0 {
+			_, c.Message = describe(found)
+		}
+		c.Message = fmt.Sprintf("the cluster has not formed until %s, and nothing more is done about it: %s. Delete this EtcdCluster and "+
+			"create it again; or, to give it more time, write a later time into status.progressDeadline", until, c.Message)
+	default:
+		c.Message = fmt.Sprintf("stopped, because this was not reached until %s: %s. druid goes on with the next edit of spec, or when "+
+			"status.progressDeadline is later or gone", until, c.Message)
+	}
+	c.Status, c.Reason = status, reason
+	return c
+}
+
+// waits adds to what is under way that an edit waits for it.
+func (p picture) waits(c metav1.Condition) metav1.Condition {
+	if p.Pending != 0 {
+		c.Message += fmt.Sprintf("; %s is adopted when that is done, or at %s", generation(p.Pending), p.Deadline.UTC().Format(time.RFC3339))
+	}
+	return c
+}
+
+func generation(n int64) string { return fmt.Sprintf("generation %d of spec", n) }
+
+// adoptionReasons are those of Progressing after an adoption, by its rule, where it is not SpecChanged.
+var adoptionReasons = map[string]string{
+	"first-sight": v1alpha1.ReasonInitialSnapshot, "retry-after-deadline": v1alpha1.ReasonRetryAfterDeadline,
+}
+
+// Adopted is the status with which the spec of generation is adopted. All else in it is as it was: it tells of what was seen
+// before.
+func (a Adoption) Adopted(before v1alpha1.EtcdClusterStatus, spec v1alpha1.EtcdClusterSpec, number int64, allowed time.Duration, now metav1.Time) (v1alpha1.EtcdClusterStatus, error) {
+	s := *before.DeepCopy()
+	if err := s.Adopt(spec); err != nil {
+		return s, err
+	}
+	s.ObservedGeneration = number
+	if a.Begins {
+		s.ProgressDeadline = new(metav1.NewTime(now.Add(allowed).Truncate(time.Second)))
+	}
+	condition := metav1.Condition{
+		Type: v1alpha1.ConditionProgressing, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonSpecChanged,
+		Message: fmt.Sprintf("%s was adopted (%s)", generation(number), a.Rule), ObservedGeneration: number, LastTransitionTime: now,
+	}
+	if reason, ok := adoptionReasons[a.Rule]; ok {
+		condition.Reason = reason
+	}
+	setCondition(&s.Conditions, condition)
+	return s, nil
+}
+
+// deadlineEvents tell that druid stopped, and that an edit waits.
+func deadlineEvents(before, after v1alpha1.EtcdClusterStatus, tell teller) {
+	was, is := condition(before, v1alpha1.ConditionProgressing), condition(after, v1alpha1.ConditionProgressing)
+	stops := []string{v1alpha1.ReasonBootstrapFailed, v1alpha1.ReasonDeadlineExceeded}
+	adopts := []string{v1alpha1.ReasonSpecChanged, v1alpha1.ReasonRetryAfterDeadline}
+	switch {
+	case slices.Contains(stops, is.Reason) && was.Reason != is.Reason:
+		tell(true, is.Reason, "", "%s", is.Message)
+	case slices.Contains(adopts, is.Reason) && is.Message != was.Message:
+		tell(false, is.Reason, "", "%s", is.Message)
+	}
+}
+
+// PendingEvent tells, once, that an edit waits.
+func PendingEvent(d Desired, before v1alpha1.EtcdClusterStatus) (Event, bool) {
+	was := condition(before, v1alpha1.ConditionProgressing)
+	if d.Pending == 0 || strings.Contains(was.Message, generation(d.Pending)) {
+		return Event{}, false
+	}
+	return Event{Reason: v1alpha1.ReasonSpecChanged, Note: fmt.Sprintf("%s waits until what is under way is done, at most until %s",
+		generation(d.Pending), d.Deadline.UTC().Format(time.RFC3339))}, true
+}

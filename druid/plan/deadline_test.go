@@ -1,0 +1,182 @@
+package plan
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/etcd-druid/druid/api/v1alpha1"
+	"github.com/etcd-druid/druid/leases"
+)
+
+var someTime = time.Date(2026, 11, 22, 10, 0, 0, 0, time.UTC)
+
+func TestLapses(t *testing.T) {
+	count := map[string]int{}
+	for _, record := range bits(anyRecord) {
+		for _, born := range bits(anyAnswer) {
+			for _, expired := range bits(anyAnswer) {
+				for _, claimed := range bits(anyAnswer) {
+					f := lapseFacts{record, born, expired, claimed}
+					_, reason, rule := judgeLapse(f)
+					count[rule]++
+					switch {
+					case reason == v1alpha1.ReasonBootstrapFailed && (born == Yes || expired == No):
+						t.Errorf("%+v: %s gives up a cluster that formed, or has time", f, rule)
+					case reason == v1alpha1.ReasonDeadlineExceeded && expired == No:
+						t.Errorf("%+v: %s stops what has time", f, rule)
+					case reason == "" && expired == Yes && record&(RecordForeign|RecordUnreadable) == 0:
+						t.Errorf("%+v: %s does not tell that druid stopped", f, rule)
+					}
+				}
+			}
+		}
+	}
+	var names []string
+	var rows [][]string
+	for _, r := range lapses {
+		names = append(names, r.name)
+		rows = append(rows, []string{
+			r.name, cell(r.record, anyRecord, recordWords), answer(r.born), answer(r.expired), answer(r.claimed), bold(string(r.status)), r.reason,
+		})
+		if r.reason == "" {
+			rows[len(rows)-1][5] = "what is under way"
+		}
+	}
+	fired(t, count, names...)
+	section(t, "lapses", "What a deadline makes of the condition Progressing: druid/plan.lapses",
+		[]string{"record", "formed", "deadline passed", "a member has begun", "status", "reason"}, rows, count)
+}
+
+func TestBrakes(t *testing.T) {
+	const all = keep | wait | held | remove | mark
+	count := map[string]int{}
+	for _, expired := range bits(anyAnswer) {
+		for _, v := range []verdict{keep, wait, held, remove, mark} {
+			got, rule := brake(expired, v)
+			count[rule]++
+			if expired == No && got != v || expired == Yes && got == remove {
+				t.Errorf("expired %d: %s makes %d of %d", expired, rule, got, v)
+			}
+		}
+	}
+	var names []string
+	var rows [][]string
+	for _, r := range brakes {
+		names = append(names, r.name)
+		var held []string
+		for _, v := range bits(r.verdicts) {
+			held = append(held, verdictWords[v])
+		}
+		if r.verdicts == all {
+			held = nil
+		}
+		becomes := "as it is"
+		if r.becomes != 0 {
+			becomes = verdictWords[r.becomes]
+		}
+		rows = append(rows, []string{r.name, answer(r.expired), strings.Join(held, ", "), bold(becomes)})
+	}
+	fired(t, count, names...)
+	section(t, "brakes", "A rolling update whose deadline passed: druid/plan.brakes", []string{"deadline passed", "verdict", "becomes"}, rows, count)
+}
+
+func TestStepsAfterTheDeadline(t *testing.T) {
+	late := func(replicas int) Desired {
+		return Desired{Replicas: replicas, ClusterID: 9, Target: Target{Deadline: someTime, Expired: true}}
+	}
+	lost := func(o *Observed) {
+		o.Members[1].Pod, o.Members[1].EtcdReady, o.Members[1].PodUID = PodAbsent, false, ""
+	}
+	slot := func(state leases.RetireState) func(*Observed) {
+		return func(o *Observed) {
+			o.Record.Retiring, o.BudgetMin = &leases.Retiring{Member: "c-c", Mark: "m"}, 3
+			o.Members[2].Serving = false
+			if state != "" {
+				o.Members[2].Says.Retire = leases.Retirement{State: state, Mark: "m", ClusterID: leases.FormatID(9)}
+			}
+		}
+	}
+	unborn := late(3)
+	unborn.ClusterID = 0
+	tests := map[string]struct {
+		d      Desired
+		o      Observed
+		want   []string
+		reason string
+	}{
+		"no names are drawn":                  {late(5), whole(), []string{}, v1alpha1.ReasonDeadlineExceeded},
+		"no slot is taken":                    {late(1), whole(), []string{}, v1alpha1.ReasonDeadlineExceeded},
+		"a slot without a mark is given back": {late(1), whole(slot("")), []string{"FreeSlot reverted c-c"}, v1alpha1.ReasonDeadlineExceeded},
+		"a request that nobody claimed is taken back": {late(1), whole(slot(leases.RetireRequested)), []string{
+			"UnretireLease reverted-request c-c",
+		}, v1alpha1.ReasonDeadlineExceeded},
+		"a removal that was claimed goes on": {late(1), whole(slot(leases.RetireRemoving)), []string{}, v1alpha1.ReasonDeadlineExceeded},
+		"a removal that is done is ended":    {late(1), whole(slot(leases.RetireDone)), []string{"StrikeName removed c-c"}, v1alpha1.ReasonDeadlineExceeded},
+		"no Pod is replaced, and evictions are allowed again": {late(3), edited(brought(0)), []string{
+			"ApplyBudget budget-lowered  2",
+		}, v1alpha1.ReasonDeadlineExceeded},
+		"a lost Pod comes back": {late(5), whole(lost), []string{"CreatePod pod-missing c-b"}, v1alpha1.ReasonDeadlineExceeded},
+		"nothing was left":      {late(3), whole(), []string{}, v1alpha1.ReasonReconciled},
+		"no cluster is born":    {unborn, Observed{RecordState: RecordAbsent}, []string{}, v1alpha1.ReasonBootstrapFailed},
+		"a birth is left alone": {unborn, Observed{
+			RecordState: RecordForming, SeedStuck: Yes, Record: leases.Record{Members: []string{"c-a"}, Seed: "c-a"},
+			Members: []Member{{Name: "c-a", Listed: true, Lease: LeaseAbsent, Claim: ClaimAbsent, Pod: PodAbsent}},
+		}, []string{}, v1alpha1.ReasonBootstrapFailed},
+		"a cluster that formed late": {unborn, whole(), []string{}, v1alpha1.ReasonReconciled},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			if diff := cmp.Diff(test.want, short(Steps(test.d, test.o))); diff != "" {
+				t.Errorf("steps (-want +got):\n%s", diff)
+			}
+			before := v1alpha1.EtcdClusterStatus{ProgressDeadline: new(metav1.NewTime(someTime))}
+			s := Status(test.d, test.o, before, nil, 1, metav1.NewTime(someTime.Add(time.Hour)))
+			p := condition(s, v1alpha1.ConditionProgressing)
+			if p.Reason != test.reason || p.Status != metav1.ConditionFalse {
+				t.Errorf("condition is %+v, want %s", p, test.reason)
+			}
+			stopped := slices.Contains([]string{v1alpha1.ReasonDeadlineExceeded, v1alpha1.ReasonBootstrapFailed}, p.Reason)
+			if stopped != strings.Contains(p.Message, "status.progressDeadline") || stopped != (s.ProgressDeadline != nil) {
+				t.Errorf("message %q, deadline %v", p.Message, s.ProgressDeadline)
+			}
+		})
+	}
+}
+
+func TestDeadlineOfABirthBeginsAnewForThoseWhoJoin(t *testing.T) {
+	joins := func(o *Observed) { o.Members[2].Says.Role, o.Members[2].Voter = leases.RoleLearner, false }
+	d := Desired{Replicas: 3, Target: Target{Deadline: someTime, Expired: true, Allowed: time.Minute}}
+	before := v1alpha1.EtcdClusterStatus{ProgressDeadline: new(metav1.NewTime(someTime))}
+	now := metav1.NewTime(someTime.Add(time.Hour))
+	s := Status(d, whole(joins), before, nil, 1, now)
+	if want := now.Add(time.Minute); s.ProgressDeadline == nil || !s.ProgressDeadline.Time.Equal(want) {
+		t.Errorf("deadline is %v, want %v", s.ProgressDeadline, want)
+	}
+	// From then on it is nobody's but the user's.
+	if again := Status(d, whole(joins), s, nil, 1, metav1.NewTime(now.Add(time.Hour))); !again.ProgressDeadline.Equal(s.ProgressDeadline) {
+		t.Errorf("deadline is %v, was %v", again.ProgressDeadline, s.ProgressDeadline)
+	}
+}
+
+func TestAnEditThatWaitsIsToldOnce(t *testing.T) {
+	d := running(3)
+	d.Pending = 7
+	o := edited(brought(0))
+	e, waits := PendingEvent(d, v1alpha1.EtcdClusterStatus{})
+	if !waits || e.Reason != v1alpha1.ReasonSpecChanged || !strings.Contains(e.Note, "generation 7") {
+		t.Errorf("got %+v, %t", e, waits)
+	}
+	s := Status(d, o, v1alpha1.EtcdClusterStatus{ProgressDeadline: new(metav1.NewTime(someTime))}, nil, 6, metav1.Now())
+	p := condition(s, v1alpha1.ConditionProgressing)
+	if p.Reason != v1alpha1.ReasonRollingUpdate || !strings.Contains(p.Message, "generation 7 of spec is adopted when that is done, or at 2026-11-22T10:00:00Z") {
+		t.Errorf("condition is %+v", p)
+	}
+	if _, again := PendingEvent(d, s); again || s.ObservedGeneration != 6 {
+		t.Errorf("it is told again, or the status answers generation %d", s.ObservedGeneration)
+	}
+}

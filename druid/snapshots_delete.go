@@ -1,0 +1,119 @@
+package druid
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/etcd-druid/druid/api/v1alpha1"
+	"github.com/etcd-druid/druid/druid/plan"
+	"github.com/etcd-druid/druid/internal/crash"
+	"github.com/etcd-druid/druid/leases"
+)
+
+// deletionPatience is how long an EtcdSnapshot is held for its backup to be deleted: twice what an agent tries.
+const deletionPatience = 10 * time.Minute
+
+// held says whether its finalizer is on it.
+func held(snapshot *v1alpha1.EtcdSnapshot) bool {
+	return slices.Contains(snapshot.Finalizers, v1alpha1.SnapshotFinalizer)
+}
+
+// toDelete says whether there is a backup that goes with the EtcdSnapshot, as the status tells.
+func toDelete(snapshot *v1alpha1.EtcdSnapshot) bool {
+	return snapshot.Spec.DeletionPolicy == v1alpha1.SnapshotDelete && snapshot.Status.Artifact != nil && snapshot.Status.Artifact.Key != ""
+}
+
+// madeToDelete says whether the answer on the Lease tells of a backup that goes with the EtcdSnapshot, before the status does.
+func madeToDelete(snapshot *v1alpha1.EtcdSnapshot, order leases.SnapshotOrder) bool {
+	return snapshot.Spec.DeletionPolicy == v1alpha1.SnapshotDelete && snapshotPhases[snapshot.Status.Phase] != plan.SnapshotFinal &&
+		order.UID == string(snapshot.UID) && order.Kind != leases.SnapshotDelete && order.Answer.Phase == leases.SnapshotSucceeded
+}
+
+func holdOf(snapshot *v1alpha1.EtcdSnapshot, order leases.SnapshotOrder) plan.SnapshotHold {
+	switch wanted := toDelete(snapshot) || madeToDelete(snapshot, order); {
+	case wanted && !held(snapshot):
+		return plan.SnapshotHoldMissing
+	case !wanted && held(snapshot):
+		return plan.SnapshotHeldNeedless
+	}
+	return plan.SnapshotHeldRight
+}
+
+var deletionSlots = map[plan.OrderSlot]plan.DeletionSlot{
+	plan.OrderSlotUnknown: plan.DeletionSlotUnknown, plan.OrderSlotFree: plan.DeletionSlotFree, plan.OrderSlotTaken: plan.DeletionSlotTaken,
+}
+
+func deletionFacts(o *ordered, snapshot *v1alpha1.EtcdSnapshot, slot plan.OrderSlot, order leases.SnapshotOrder) plan.DeletionFacts {
+	f := plan.DeletionFacts{
+		Backup: plan.DeletionOfNothing, Cluster: plan.AnswerOf(o.cluster != nil && o.cluster.Spec.Backup != nil),
+		Slot: deletionSlots[slot], Answer: plan.OrderUnanswered,
+	}
+	switch {
+	case toDelete(snapshot):
+		f.Backup = plan.DeletionWanted
+	case madeToDelete(snapshot, order):
+		f.Backup = plan.DeletionUntold
+	}
+	if order.UID == string(snapshot.UID) {
+		f.Slot, f.Answer = plan.DeletionSlotBackup, orderAnswers[order.Answer.Phase]
+		if order.Kind == leases.SnapshotDelete {
+			f.Slot = plan.DeletionSlotOrdered
+		}
+	}
+	left := deletionPatience - o.now.Sub(snapshot.DeletionTimestamp.Time)
+	if f.Late = plan.AnswerOf(left <= 0); left > 0 {
+		o.lookAgain(left)
+	}
+	return f
+}
+
+// hold the EtcdSnapshot, so that it does not go before its backup.
+func (s snapshots) hold(ctx context.Context, snapshot *v1alpha1.EtcdSnapshot) error {
+	return s.finalizers(ctx, snapshot, append(slices.Clone(snapshot.Finalizers), v1alpha1.SnapshotFinalizer))
+}
+
+// letGo of the EtcdSnapshot: its backup stays, or is gone.
+func (s snapshots) letGo(ctx context.Context, snapshot *v1alpha1.EtcdSnapshot) error {
+	return s.finalizers(ctx, snapshot, slices.DeleteFunc(slices.Clone(snapshot.Finalizers), func(f string) bool { return f == v1alpha1.SnapshotFinalizer }))
+}
+
+// finalizers replaces the list as the caches have it: a compare-and-set, by which a policy that was edited meanwhile counts.
+func (s snapshots) finalizers(ctx context.Context, snapshot *v1alpha1.EtcdSnapshot, finalizers []string) error {
+	defer crash.Around("hold-snapshot")()
+	return client.IgnoreNotFound(s.patchMetadata(ctx, snapshot.DeepCopy(), metadataPatch{
+		UID: string(snapshot.UID), ResourceVersion: snapshot.ResourceVersion, Finalizers: &finalizers,
+	}))
+}
+
+// release the EtcdSnapshot, and tell before what became of its backup: afterwards nobody would.
+func (s snapshots) release(
+	ctx context.Context, o *ordered, snapshot *v1alpha1.EtcdSnapshot, lease *coordinationv1.Lease, step plan.SnapshotStep,
+) error {
+	uri := "its backup"
+	if snapshot.Status.Artifact != nil {
+		uri = snapshot.Status.Artifact.URI
+	}
+	kind, reason, note := corev1.EventTypeWarning, v1alpha1.EventBackupRetained, ""
+	switch step {
+	case plan.SnapshotReleaseDeleted:
+		kind, reason = corev1.EventTypeNormal, v1alpha1.EventBackupDeleted
+		note = fmt.Sprintf("%s is deleted", uri)
+	case plan.SnapshotReleaseRefused:
+		note = fmt.Sprintf("%s stays in the store: %s", uri, leases.DecodeSnapshotOrder(lease).Answer.Error)
+	case plan.SnapshotReleaseCluster:
+		note = fmt.Sprintf("%s stays in the store: there is no EtcdCluster %s with spec.backup any more whose agents could delete it; delete it there if nobody needs it",
+			uri, o.name.Name)
+	default:
+		note = fmt.Sprintf("%s stays in the store, unless an agent is at it: no agent answered within %s that it is deleted; condition BackupReady of EtcdCluster %s tells what hinders the agents",
+			uri, deletionPatience, o.name.Name)
+	}
+	s.metrics.events.WithLabelValues(kind, reason).Inc()
+	s.recorder.Eventf(snapshot, nil, kind, reason, "Snapshot"+string(step), "%s", noted(note))
+	return s.letGo(ctx, snapshot)
+}

@@ -1,0 +1,248 @@
+package druid
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	eventsv1 "k8s.io/api/events/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/etcd-druid/druid/api/v1alpha1"
+	"github.com/etcd-druid/druid/druid/plan"
+	"github.com/etcd-druid/druid/leases"
+)
+
+// savedToDelete is an EtcdSnapshot that succeeded and takes its backup along.
+func (s *stage) savedToDelete(name string) (uid string) {
+	s.Helper()
+	snapshot := etcdSnapshot(s.namespace, name, v1alpha1.SnapshotFull)
+	snapshot.Spec.DeletionPolicy = v1alpha1.SnapshotDelete
+	uid = s.asks(snapshot)
+	s.orders(full, uid)
+	s.replies(full, done7(uid))
+	s.becomes(name, v1alpha1.SnapshotSucceeded)
+	if err := s.heldBy(name, true); err != nil {
+		s.Error(err)
+	}
+	s.orders(full, "")
+	return uid
+}
+
+func (s *stage) heldBy(name string, want bool) error {
+	var snapshot v1alpha1.EtcdSnapshot
+	if err := s.fetch(name, &snapshot); err != nil {
+		return err
+	}
+	if held(&snapshot) != want {
+		return fmt.Errorf("EtcdSnapshot %s has finalizers %v, is held: want %t", name, snapshot.Finalizers, want)
+	}
+	return nil
+}
+
+func (s *stage) deleteSnapshot(name string) {
+	s.Helper()
+	if err := s.Delete(s.Context(), etcdSnapshot(s.namespace, name, v1alpha1.SnapshotFull)); err != nil {
+		s.Fatal(err)
+	}
+}
+
+// ordersDeletion waits for the order, and says what it is about.
+func (s *stage) ordersDeletion(uid string) {
+	s.Helper()
+	s.eventually("order the deletion", func() error {
+		order, err := s.store("demo").SnapshotOrder(s.Context(), full)
+		if err != nil || order.UID != uid || order.Kind != leases.SnapshotDelete {
+			return fmt.Errorf("ordered %+v, %w", order, err)
+		}
+		target, err := order.Target()
+		if err != nil || target != (leases.SnapshotTarget{URI: "s3://b/demo/full"}) {
+			s.Fatalf("ordered of %+v, %v", target, err)
+		}
+		return nil
+	})
+}
+
+// notes are those of the Events about an EtcdSnapshot of the reason.
+func (s *stage) notes(name, reason string) (notes []string) {
+	s.Helper()
+	var list eventsv1.EventList
+	if err := s.List(s.Context(), &list, client.InNamespace(s.namespace)); err != nil {
+		s.Fatal(err)
+	}
+	for _, e := range list.Items {
+		if e.Regarding.Kind == "EtcdSnapshot" && e.Regarding.Name == name && e.Reason == reason {
+			notes = append(notes, e.Note)
+		}
+	}
+	return notes
+}
+
+func (s *stage) noted(name, reason, want string) {
+	s.Helper()
+	s.eventually("tell of "+name, func() error {
+		if notes := s.notes(name, reason); !slices.ContainsFunc(notes, func(note string) bool { return strings.Contains(note, want) }) {
+			return fmt.Errorf("%s of %s says %q, want %q", reason, name, notes, want)
+		}
+		return nil
+	})
+}
+
+func (s *stage) leaves(name string) {
+	s.Helper()
+	s.eventually("let go of "+name, func() error { return s.gone(name, &v1alpha1.EtcdSnapshot{}) })
+}
+
+func TestAnEtcdSnapshotTakesItsBackupAlong(t *testing.T) {
+	s := backedUp(t)
+	uid := s.savedToDelete("a")
+	next := s.snapshot("next", v1alpha1.SnapshotFull, nil)
+	s.orders(full, next)
+	s.deleteSnapshot("a") // while another is at its turn
+	s.replies(full, done7(next))
+	s.becomes("next", v1alpha1.SnapshotSucceeded)
+	s.ordersDeletion(uid)
+	s.replies(full, leases.SnapshotAnswer{UID: uid, Phase: leases.SnapshotSucceeded}) // as an agent does that knows of no kinds
+	s.replies(full, leases.SnapshotAnswer{UID: uid, Kind: leases.SnapshotDelete, Phase: leases.SnapshotRunning})
+	if err := s.heldBy("a", true); err != nil {
+		t.Error(err)
+	}
+	s.replies(full, leases.SnapshotAnswer{UID: uid, Kind: leases.SnapshotDelete, Phase: leases.SnapshotSucceeded, Object: "demo/full"})
+	s.leaves("a")
+	s.orders(full, "")
+	s.noted("a", v1alpha1.EventBackupDeleted, "s3://b/demo/full is deleted")
+
+	uid = s.savedToDelete("refused")
+	s.deleteSnapshot("refused")
+	s.ordersDeletion(uid)
+	s.replies(full, leases.SnapshotAnswer{UID: uid, Kind: leases.SnapshotDelete, Phase: leases.SnapshotFailed, Error: "the newest full"})
+	s.leaves("refused")
+	s.noted("refused", v1alpha1.EventBackupRetained, "s3://b/demo/full stays in the store: the newest full")
+	s.orders(full, "")
+}
+
+func TestWhoKeepsABackupAfterAllIsNotHeld(t *testing.T) {
+	s := backedUp(t)
+	keep := func(name string, policy v1alpha1.SnapshotDeletionPolicy) {
+		t.Helper()
+		var snapshot v1alpha1.EtcdSnapshot
+		s.edit(name, &snapshot, func() { snapshot.Spec.DeletionPolicy = policy })
+	}
+	s.savedToDelete("before")
+	keep("before", v1alpha1.SnapshotRetain)
+	s.eventually("let go", func() error { return s.heldBy("before", false) })
+	keep("before", v1alpha1.SnapshotDelete)
+	s.eventually("hold", func() error { return s.heldBy("before", true) })
+
+	uid := s.savedToDelete("meanwhile")
+	s.deleteSnapshot("meanwhile")
+	s.ordersDeletion(uid)
+	keep("meanwhile", v1alpha1.SnapshotRetain)
+	s.leaves("meanwhile")
+	s.orders(full, "")
+
+	failed := etcdSnapshot(s.namespace, "failed", v1alpha1.SnapshotFull)
+	failed.Spec.DeletionPolicy = v1alpha1.SnapshotDelete
+	uid = s.asks(failed)
+	s.orders(full, uid)
+	s.replies(full, leases.SnapshotAnswer{UID: uid, Phase: leases.SnapshotFailed, Error: "denied"})
+	s.becomes("failed", v1alpha1.SnapshotFailed)
+	s.deleteSnapshot("failed")
+	s.leaves("failed") // there is no backup
+
+	// What goes with the whole namespace, or without its cluster, is held by nobody.
+	uid = s.savedToDelete("last")
+	s.deleteSnapshot("last")
+	s.ordersDeletion(uid)
+	s.delete("demo", metav1.DeletePropagationBackground)
+	s.leaves("last")
+	s.noted("last", v1alpha1.EventBackupRetained, "there is no EtcdCluster demo with spec.backup any more")
+	s.deleteSnapshot("before")
+	s.leaves("before")
+	if notes := s.notes("meanwhile", v1alpha1.EventBackupRetained); len(notes) > 0 {
+		t.Errorf("a backup that was to stay is told of: %q", notes)
+	}
+}
+
+func TestADeletionIsWaitedForForAWhile(t *testing.T) {
+	deleted := metav1.NewTime(time.Date(2026, 11, 22, 5, 0, 0, 0, time.UTC))
+	snapshot := etcdSnapshot("default", "a", v1alpha1.SnapshotFull)
+	snapshot.UID, snapshot.DeletionTimestamp, snapshot.Finalizers = "uid", &deleted, []string{v1alpha1.SnapshotFinalizer}
+	snapshot.Spec.DeletionPolicy = v1alpha1.SnapshotDelete
+	snapshot.Status = v1alpha1.EtcdSnapshotStatus{Phase: v1alpha1.SnapshotSucceeded, Artifact: &v1alpha1.SnapshotArtifact{Key: "demo/full"}}
+	cluster := &v1alpha1.EtcdCluster{Spec: v1alpha1.EtcdClusterSpec{Backup: &v1alpha1.BackupSpec{}}}
+	for age, want := range map[time.Duration]plan.SnapshotStep{
+		-time.Second: plan.SnapshotOrder, deletionPatience - 1: plan.SnapshotOrder, deletionPatience: plan.SnapshotReleaseLate,
+	} {
+		o := &ordered{now: deleted.Add(age), cluster: cluster}
+		step, rule := snapshots{}.judge(o, snapshot, plan.OrderSlotFree, leases.SnapshotOrder{})
+		if step != want || (o.again > 0) != (want == plan.SnapshotOrder) {
+			t.Errorf("after %s: %s by %s, looks again in %s", age, step, rule, o.again)
+		}
+	}
+	// It was made, and deleted before the status told of it.
+	snapshot.Status = v1alpha1.EtcdSnapshotStatus{Phase: v1alpha1.SnapshotRunning}
+	order := leases.SnapshotOrder{UID: "uid", Answer: done7("uid")}
+	for slot, want := range map[leases.SnapshotOrder]plan.SnapshotStep{order: plan.SnapshotConclude, {}: plan.SnapshotLetGo} {
+		if step, rule := (snapshots{}).judge(&ordered{now: deleted.Time, cluster: cluster}, snapshot, plan.OrderSlotTaken, slot); step != want {
+			t.Errorf("%+v: %s by %s, want %s", slot, step, rule, want)
+		}
+	}
+}
+
+// A pass that goes by an old cache must not have a backup deleted that is to stay.
+func TestWhatIsToStayIsNotOrderedToGo(t *testing.T) {
+	s := backedUp(t)
+	uid := s.savedToDelete("a")
+	var there v1alpha1.EtcdSnapshot
+	s.edit("a", &there, func() { there.Finalizers = append(there.Finalizers, "test.etcd.druid.dev/keep") })
+	s.deleteSnapshot("a")
+	s.ordersDeletion(uid)
+	var old v1alpha1.EtcdSnapshot
+	if err := s.fetch("a", &old); err != nil {
+		t.Fatal(err)
+	}
+	var live v1alpha1.EtcdSnapshot
+	s.edit("a", &live, func() { live.Spec.DeletionPolicy = v1alpha1.SnapshotRetain })
+	s.orders(full, "")
+	r := snapshots{&Reconciler{live: source{s.Client, nil}, client: s.Client}}
+	if err := r.order(t.Context(), &old, nil); passing(err) == 0 {
+		t.Errorf("got %v, want to look again", err)
+	}
+	s.eventually("let go", func() error { return s.heldBy("a", false) })
+	s.edit("a", &live, func() { live.Finalizers = nil })
+	if err := s.ordered(full, ""); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestAnEtcdSnapshotInAnotherBucketIsOrderedThere(t *testing.T) {
+	s := backedUp(t)
+	snapshot := etcdSnapshot(s.namespace, "moved", v1alpha1.SnapshotFull)
+	snapshot.Spec.Store = &v1alpha1.SnapshotStore{Bucket: "other", Prefix: "etcd", Region: "r", Endpoint: "https://s3.example.com", ForcePathStyle: new(true)}
+	uid := s.asks(snapshot)
+	s.orders(full, uid)
+	order, err := s.store("demo").SnapshotOrder(t.Context(), full)
+	if err != nil || order.Kind != leases.SnapshotElsewhere {
+		t.Fatalf("ordered %+v, %v", order, err)
+	}
+	want := leases.SnapshotTarget{Place: &leases.SnapshotPlace{Bucket: "other", Prefix: "etcd", Region: "r", Endpoint: "https://s3.example.com", PathStyle: new(true)}}
+	target, err := order.Target()
+	if diff := cmp.Diff(want, target); diff != "" || err != nil {
+		t.Errorf("%v (-want +got)\n%s", err, diff)
+	}
+	answer := done7(uid)
+	s.replies(full, answer) // as an agent does that saves in the cluster's own place
+	next := s.snapshot("next", v1alpha1.SnapshotFull, nil)
+	answer.Kind = leases.SnapshotElsewhere
+	s.replies(full, answer)
+	s.becomes("moved", v1alpha1.SnapshotSucceeded)
+	s.orders(full, next)
+	if order, err = s.store("demo").SnapshotOrder(t.Context(), full); err != nil || order.Kind != "" {
+		t.Errorf("ordered %+v, %v", order, err)
+	}
+}

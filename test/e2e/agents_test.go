@@ -1,0 +1,132 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/etcd-druid/druid/test/e2e/harness"
+	"github.com/etcd-druid/druid/test/rig/lab"
+)
+
+// nextDruid is the product's image by the name of a later release, and noDruid one that cannot be pulled.
+const (
+	nextDruid = "ghcr.io/etcd-druid/druid:next"
+	noDruid   = "registry.invalid/druid:next"
+)
+
+// betweenAgents is the least time between the starts of two agents, but for what the kubelet's whole seconds round away: the one
+// before has to have worked for ten.
+const betweenAgents = 9 * time.Second
+
+// life is what an upgrade of druid and of the agents must leave alone.
+type life struct {
+	Pod, Container, Install string
+	Etcd                    int
+	Restarts                int32
+}
+
+func livesOf(t *testing.T, c *harness.Cluster, view harness.View) map[string]life {
+	t.Helper()
+	lives := map[string]life{}
+	for member := range view.Members {
+		pod := c.MustPod(t, member)
+		lives[member] = life{
+			Pod: string(pod.UID), Container: containerOf(pod, harness.ContainerEtcd).ContainerID,
+			Install: containerOf(pod, "install").ContainerID, Etcd: c.Process(t, member, harness.Etcd),
+			Restarts: containerOf(pod, harness.ContainerEtcd).RestartCount,
+		}
+	}
+	return lives
+}
+
+func containerOf(pod *corev1.Pod, name string) corev1.ContainerStatus {
+	all := slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses)
+	if i := slices.IndexFunc(all, func(s corev1.ContainerStatus) bool { return s.Name == name }); i >= 0 {
+		return all[i]
+	}
+	return corev1.ContainerStatus{}
+}
+
+// agentsAreUpgraded gives druid, and druid the agents, another image, after one for the agents that does not exist.
+func agentsAreUpgraded(t *testing.T, c *harness.Cluster, w *harness.Writer, view harness.View) harness.View {
+	t.Helper()
+	if err := rig.Lab.TagImage(t.Context(), lab.DruidImage, nextDruid); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { rig.RestoreDruid(t) })
+	before := livesOf(t, c, view)
+	w.Gap()
+
+	rig.UpgradeDruid(t, lab.DruidImage, noDruid)
+	c.AwaitCondition(t, scaleWithin, "Progressing", "False", "AgentUpdateBlocked", noDruid, "--agent-image")
+	c.AwaitCondition(t, scaleWithin, "Degraded", "True", "ImagePullFailed", noDruid)
+	w.AwaitWrites(t, 100, time.Minute)
+	var tried []string
+	for member := range view.Members {
+		if c.MustPod(t, member).Spec.InitContainers[1].Image == noDruid {
+			tried = append(tried, member)
+		}
+	}
+	if len(tried) != 1 || tried[0] == view.Leader() {
+		t.Errorf("%v were given an image that does not exist, want one follower; %s leads", tried, view.Leader())
+	}
+
+	begun := time.Now()
+	rig.UpgradeDruid(t, nextDruid, nextDruid)
+	c.AwaitCondition(t, scaleWithin, "Progressing", "True", "UpdatingAgents", "of 3 agents updated")
+	harness.Eventually(t, scaleWithin, "agents of "+nextDruid, func(ctx context.Context) error {
+		for member := range view.Members {
+			pod, err := c.Pod(ctx, member)
+			if err != nil {
+				return err
+			}
+			if s := containerOf(pod, "agent"); pod.Spec.InitContainers[0].Image != nextDruid || pod.Spec.InitContainers[1].Image != nextDruid ||
+				s.State.Running == nil || s.State.Running.StartedAt.Time.Before(begun.Truncate(time.Second)) {
+				return fmt.Errorf("the agent of %s is %+v", member, s)
+			}
+		}
+		return nil
+	})
+	c.AwaitCondition(t, scaleWithin, "Progressing", "False", "Reconciled")
+	after := settledAs(t, c, view)
+	t.Logf("druid and three agents were upgraded after %s", time.Since(begun).Round(100*time.Millisecond))
+	if diff := cmp.Diff(before, livesOf(t, c, view)); diff != "" {
+		t.Errorf("an etcd, its container, its Pod, or the install was touched (-before +after):\n%s", diff)
+	}
+	inTurn(t, c, view, after)
+	servedOn(t, w)
+
+	// An etcd that ends is started by the launch of before, on the word of the agent of now.
+	killEtcd(t, c, view.Follower())
+	after = settledAs(t, c, after)
+	if got := c.Restarts(t, view.Follower(), harness.ContainerEtcd); got != before[view.Follower()].Restarts {
+		t.Errorf("etcd's container was restarted %d times, want %d", got, before[view.Follower()].Restarts)
+	}
+	return after
+}
+
+// inTurn fails the test unless the agents started one after another, and the leader's last.
+func inTurn(t *testing.T, c *harness.Cluster, before, after harness.View) {
+	t.Helper()
+	started := map[string]time.Time{}
+	var order []string
+	for member := range before.Members {
+		started[member] = containerOf(c.MustPod(t, member), "agent").State.Running.StartedAt.Time
+		order = append(order, member)
+	}
+	slices.SortFunc(order, func(a, b string) int { return started[a].Compare(started[b]) })
+	for i := range order[1:] {
+		if apart := started[order[i+1]].Sub(started[order[i]]); apart < betweenAgents {
+			t.Errorf("the agents of %s and %s started %s apart", order[i], order[i+1], apart)
+		}
+	}
+	if leader := before.Leader(); leader == after.Leader() && order[2] != leader {
+		t.Errorf("the agents started in the order %v, want that of the leader %s last", order, leader)
+	}
+}
