@@ -86,6 +86,9 @@ func (r *Reconciler) take(ctx context.Context, o *observation, step plan.Step) e
 		plan.ReleaseClaim:        r.releaseClaim,
 		plan.GrowClaim:           r.growClaim,
 		plan.MarkHealing:         r.markHealing,
+		plan.CreateSnapshot:      r.createSave,
+		plan.OrderUpgrade:        r.orderUpgrade,
+		plan.EndUpgrade:          r.orderUpgrade,
 	}[step.Kind]
 	if act == nil {
 		return fmt.Errorf("step %s by rule %s: nobody can take it", step.Kind, step.Rule)

@@ -179,7 +179,19 @@ var crashScenarios = map[string]scenario{
 		change: func(s *stage, _ []string) { s.patchCluster(`{"spec":{"resources":{"requests":{"cpu":"123m"}}}}`) },
 		// Nobody ends the Pod here, and after its patience druid says so: that is where it comes to rest.
 		reached: func(s *stage, names []string) error {
-			return errors.Join(s.terminating(names[1]), s.rollingBlocked())
+			return errors.Join(s.terminating(names[1]), s.progressingBy(v1alpha1.ReasonRollingUpdateBlocked))
+		},
+	},
+	"an edited version": {
+		replicas: 3, formed: true,
+		prepare: func(s *stage, _ []string) {
+			s.patchCluster(backupsOn)
+			s.eventually("backups begin", func() error { return s.snapshotLeases(true) })
+		},
+		change: func(s *stage, _ []string) { s.patchCluster(`{"spec":{"version":"3.7.4"}}`) },
+		// As above, after a verified backup and a comparison.
+		reached: func(s *stage, names []string) error {
+			return errors.Join(s.terminating(names[1]), s.progressingBy(v1alpha1.ReasonUpgradeBlocked))
 		},
 	},
 	"a Pod that does not tell its spec": {
@@ -239,14 +251,14 @@ func (s *stage) specHash(name string, value *string) {
 	}
 }
 
-// rollingBlocked says whether the status tells that a rolling update does not get on.
-func (s *stage) rollingBlocked() error {
+// progressingBy says whether the status tells of what is under way by that reason.
+func (s *stage) progressingBy(reason string) error {
 	var c v1alpha1.EtcdCluster
 	if err := s.fetch("demo", &c); err != nil {
 		return err
 	}
 	p := meta.FindStatusCondition(c.Status.Conditions, v1alpha1.ConditionProgressing)
-	if p == nil || p.Reason != v1alpha1.ReasonRollingUpdateBlocked {
+	if p == nil || p.Reason != reason {
 		return fmt.Errorf("Progressing is %+v", p)
 	}
 	return nil
@@ -346,6 +358,7 @@ func (s *stage) second(names []string, scenario scenario) {
 		s.agent("demo", name, uint64(i+1), role)
 	}
 	s.obey()
+	s.compares(leases.UpgradeAgree, "")
 	if slot := record.Retiring; slot != nil && !scenario.deaf {
 		if mark := s.mark(slot.Member); mark.State == leases.RetireRequested && slot.Orders(slot.Member, mark) {
 			s.answer(slot.Member, done)

@@ -83,6 +83,7 @@ func (r *Reconciler) observe(ctx context.Context, from source, cluster *v1alpha1
 		return nil, err
 	}
 	o.desired = desired
+	o.desired.Generation = lock.generation
 	o.observeRecord()
 	if err := r.observeMembers(ctx, o); err != nil {
 		return nil, err
@@ -105,6 +106,9 @@ func (r *Reconciler) observe(ctx context.Context, from source, cluster *v1alpha1
 		return nil, err
 	}
 	if err := r.observeVolumes(ctx, from, o); err != nil {
+		return nil, err
+	}
+	if err := r.observeUpgrade(ctx, from, o); err != nil {
 		return nil, err
 	}
 	r.observeSeed(o)

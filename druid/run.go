@@ -197,6 +197,8 @@ func watch(ctx context.Context, mgr manager.Manager, r *Reconciler, o Options) e
 		Named("etcdcluster").
 		For(&v1alpha1.EtcdCluster{}, builder.WithPredicates(specChanged)).
 		Watches(&coordinationv1.Lease{}, r.leaseHandler()).
+		// One that druid made itself is waited for: the verified backup before a change of version.
+		Watches(&v1alpha1.EtcdSnapshot{}, handler.EnqueueRequestForOwner(mgr.GetScheme(), mgr.GetRESTMapper(), &v1alpha1.EtcdCluster{})).
 		WatchesRawSource(crsource.Channel(r.expiries, &handler.EnqueueRequestForObject{})).
 		WithOptions(controller.Options{
 			MaxConcurrentReconciles: o.Concurrency,

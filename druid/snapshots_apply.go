@@ -115,8 +115,12 @@ func orderOf(snapshot *v1alpha1.EtcdSnapshot) (leases.SnapshotKind, *leases.Snap
 		return leases.SnapshotElsewhere, &leases.SnapshotTarget{Place: &leases.SnapshotPlace{
 			Bucket: place.Bucket, Prefix: place.Prefix, Region: place.Region, Endpoint: place.Endpoint, PathStyle: place.ForcePathStyle,
 		}}
+	case snapshot.Spec.Final && snapshot.Spec.Verify:
+		return leases.SnapshotFinalVerified, nil
 	case snapshot.Spec.Final:
 		return leases.SnapshotFinal, nil
+	case snapshot.Spec.Verify:
+		return leases.SnapshotVerified, nil
 	}
 	return "", nil
 }
@@ -216,6 +220,9 @@ func concluded(a leases.SnapshotAnswer) v1alpha1.EtcdSnapshotStatus {
 		return status
 	}
 	status.Phase, status.Message = v1alpha1.SnapshotSucceeded, "saved"
+	if a.Kind == leases.SnapshotVerified || a.Kind == leases.SnapshotFinalVerified {
+		status.Message = "saved, restored, and equal to what etcd holds"
+	}
 	if a.Object == "" {
 		status.Message = "everything was saved before"
 	}

@@ -48,6 +48,13 @@ const (
 	SnapshotDelete SnapshotKind = "Delete"
 )
 
+// SnapshotVerified and SnapshotFinalVerified order, on the Lease of fulls, that what is saved is restored and compared before it
+// counts as saved.
+const (
+	SnapshotVerified      SnapshotKind = "Verified"
+	SnapshotFinalVerified SnapshotKind = "FinalVerified"
+)
+
 // OrderKind is what AnnotationSnapshotOrderKind says of an order that is of a kind.
 func OrderKind(kind SnapshotKind, uid string) string { return string(kind) + "/" + uid }
 

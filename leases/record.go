@@ -81,6 +81,8 @@ type Record struct {
 	Recovery string
 	// MemberList is the list as the leader last saw it: information, never an order.
 	MemberList *MemberList
+	// Upgrade is the order to compare the members, and its answer. It is read with the record, and not written with it.
+	Upgrade Upgrade
 	// Guests are the IDs, hex, of the voters that a group had before it was joined; empty for a group that was born here. They
 	// are written with the claim of the birth and stay: that a group has guests says that whoever is in it and is not
 	// desired is kept until the user lets it go.
@@ -199,6 +201,7 @@ func DecodeRecord(lease *coordinationv1.Lease) (Record, error) {
 		MaxLearners: int(d.number(annotationMaxLearners, 16)),
 		Members:     d.names(annotationMembers),
 		Recovery:    d.text(annotationRecovery),
+		Upgrade:     DecodeUpgrade(lease),
 		Guests:      d.names(annotationGuests),
 	}
 	d.object(annotationReplacing, &r.Replacing)

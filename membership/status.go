@@ -31,6 +31,8 @@ type Status struct {
 	Version string
 	// StorageVersion of the database, major.minor; empty before etcd 3.6.
 	StorageVersion string
+	// Downgrade is the version to which etcd was told that its members are going to go back; empty for none, and before etcd 3.6.
+	Downgrade string
 	// Revision of the key space; DBSize and DBSizeInUse in bytes.
 	Revision, DBSize, DBSizeInUse int64
 	// Quota of the database in bytes, 0 where etcd does not tell (before 3.6), below zero for none.
@@ -74,6 +76,9 @@ func ReadStatus(ctx context.Context, client *clientv3.Client, endpoint string) (
 		Version: resp.Version, StorageVersion: resp.StorageVersion,
 		Revision: resp.Header.GetRevision(), DBSize: resp.DbSize, DBSizeInUse: resp.DbSizeInUse, Quota: resp.DbSizeQuota,
 		RaftTerm: resp.RaftTerm, RaftIndex: resp.RaftIndex, AppliedIndex: resp.RaftAppliedIndex, Errors: resp.Errors,
+	}
+	if info := resp.DowngradeInfo; info.GetEnabled() {
+		s.Downgrade = info.GetTargetVersion()
 	}
 	switch {
 	case resp.IsLearner:

@@ -86,6 +86,10 @@ type Duty struct {
 	lengthLook time.Duration
 	// proofReserve is what stays free of the scratch directory's file system, in percent.
 	proofReserve int64
+	// verifyPause is what lies between two attempts to verify an ordered backup. proving is held by who restores one into the
+	// scratch directory.
+	verifyPause time.Duration
+	proving     sync.Mutex
 	// relook is how long what was saved is believed to be there.
 	relook time.Duration
 
@@ -116,6 +120,7 @@ func New(o Options) *Duty {
 		backlog:      maxBacklog,
 		lengthLook:   lengthLook,
 		proofReserve: proofReserve,
+		verifyPause:  verifyPause,
 		relook:       relookInterval,
 	}
 }

@@ -125,8 +125,14 @@ func (d *Duty) execute(ctx context.Context, kind string, order leases.SnapshotOr
 	if kind != kindFull {
 		return Artifact{}, fmt.Errorf("order %q on the Lease for a %s: %w", order.Kind, kind, errOrderKind)
 	}
-	if order.Kind == leases.SnapshotFinal {
+	switch order.Kind {
+	case leases.SnapshotFinal:
 		return d.final(ctx)
+	case leases.SnapshotVerified:
+		return d.verified(ctx, func() (Artifact, error) { return d.Snapshot(ctx, kindFull) })
+	case leases.SnapshotFinalVerified:
+		return d.verified(ctx, func() (Artifact, error) { return d.final(ctx) })
+	case leases.SnapshotDelete, leases.SnapshotElsewhere:
 	}
 	target, err := order.Target()
 	switch {

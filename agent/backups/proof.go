@@ -143,8 +143,20 @@ func found(before leases.Verification, r proof.Result, self Identity, now time.T
 	return v
 }
 
-// verify opens the store anew: proofs are rare, and its configuration may be another one by then.
+// verify proves the newest backups.
 func (d *Duty) verify(ctx context.Context, c config.Backup, self Identity) proof.Result {
+	return d.proveTarget(ctx, c, self, chain.Target{Lineage: self.Lineage}, func(ctx context.Context, proven proof.Database) {
+		d.synthesize(ctx, c, self, proven)
+	})
+}
+
+// proveTarget opens the store anew: proofs are rare, and its configuration may be another one by then. One is made at a time, for
+// each takes room for a whole database.
+func (d *Duty) proveTarget(
+	ctx context.Context, c config.Backup, self Identity, target chain.Target, then func(context.Context, proof.Database),
+) proof.Result {
+	d.proving.Lock()
+	defer d.proving.Unlock()
 	unknown := func(err error) proof.Result { return proof.Result{Verdict: proof.Unknown, Reason: err.Error()} }
 	opened, catalog, err := d.listed(ctx, c)
 	if err != nil {
@@ -153,11 +165,11 @@ func (d *Duty) verify(ctx context.Context, c config.Backup, self Identity) proof
 	r := proof.Result{}
 	err = guard.Run(func() error {
 		r = proof.Run(ctx, proof.Config{
-			Store: opened, Catalog: catalog, Target: chain.Target{Lineage: self.Lineage}, Scratch: d.Scratch, Rate: proofRate, Reserve: d.proofReserve,
+			Store: opened, Catalog: catalog, Target: target, Scratch: d.Scratch, Rate: proofRate, Reserve: d.proofReserve,
 			Ask: func(ctx context.Context, revision int64) (delta.Checkpoint, error) {
 				return d.hash(ctx, self, revision)
 			},
-			Then: func(ctx context.Context, proven proof.Database) { d.synthesize(ctx, c, self, proven) },
+			Then: then,
 		})
 		return nil
 	})

@@ -74,8 +74,8 @@ type Options struct {
 // clean clocks, and remembers of the one before it which members were defragmented.
 type Duties struct {
 	Options
-	poll, recordAge, handBack time.Duration
-	defrag                    defragMemory
+	poll, recordAge, handBack, comparePause time.Duration
+	defrag                                  defragMemory
 }
 
 // New returns the duties.
@@ -84,7 +84,7 @@ func New(o Options) *Duties {
 		o.RemoveOthers = func() bool { return false }
 	}
 	return &Duties{
-		Options: o, poll: pollInterval, recordAge: recordInterval, handBack: handBackAfter,
+		Options: o, poll: pollInterval, recordAge: recordInterval, handBack: handBackAfter, comparePause: comparePause,
 		defrag: defragMemory{attempts: map[uint64]attempt{}},
 	}
 }
@@ -107,6 +107,8 @@ type round struct {
 	lastDefrag string
 	// curing is what is known of the revisions, and of the alarm.
 	curing curing
+	// upgrading is what is known of the order to compare the members.
+	upgrading upgrading
 	// trouble that was logged last.
 	trouble string
 }
@@ -180,7 +182,7 @@ func (r *round) look(ctx context.Context) (again bool, err error) {
 	if err = errors.Join(err, r.removeSuperfluous(ctx, self, view)); again || err != nil {
 		return again, err
 	}
-	return false, r.tendDatabases(ctx, self, view)
+	return false, errors.Join(r.upgrade(ctx, self, view), r.tendDatabases(ctx, self, view))
 }
 
 // read gets the record. One that cannot be read leaves nothing to act on.

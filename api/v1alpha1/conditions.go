@@ -124,6 +124,10 @@ const (
 	ReasonRollingUpdate = "RollingUpdate"
 	// ReasonRollingUpdateBlocked: Pods are to be replaced, and none is until something else is mended.
 	ReasonRollingUpdateBlocked = "RollingUpdateBlocked"
+	// ReasonUpgrading: the members go to another version of etcd, one after another.
+	ReasonUpgrading = "Upgrading"
+	// ReasonUpgradeBlocked: they are to, and none does until something else is mended, or the spec is edited.
+	ReasonUpgradeBlocked = "UpgradeBlocked"
 	// ReasonUpdatingAgents: agents are replaced one after another in Pods that run on, because druid was given another image.
 	ReasonUpdatingAgents = "UpdatingAgents"
 	// ReasonAgentUpdateBlocked: agents are to be replaced, and none is until something else is mended.

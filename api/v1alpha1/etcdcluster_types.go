@@ -24,7 +24,7 @@ import (
 // +kubebuilder:validation:XValidation:rule="self.metadata.name.size() <= 50",message="metadata.name must be at most 50 characters: the names of the members and of their Services are made from it"
 // +kubebuilder:validation:XValidation:rule="!self.metadata.name.contains('.')",message="metadata.name must not contain dots: it is a label of the members' DNS names"
 // +kubebuilder:validation:XValidation:rule="self.metadata.name.matches('^[a-z]')",message="metadata.name must start with a letter: the names of its Services are made from it"
-// +kubebuilder:validation:XValidation:rule="!has(self.spec.version) || !has(oldSelf.spec.version) || self.spec.version.size() < 3 || oldSelf.spec.version.size() < 3 || self.spec.version.substring(0, 3) == oldSelf.spec.version.substring(0, 3) || !has(self.status) || !has(self.status.members) || self.status.members.all(m, !has(m.version) || m.version.startsWith(oldSelf.spec.version.substring(0, 3)))",message="version must not go on to the next minor before all members run etcd of the minor before, as status.members tells: etcd skips no minor, and version goes back to none"
+// +kubebuilder:validation:XValidation:rule="!has(self.spec.version) || !has(oldSelf.spec.version) || self.spec.version.size() < 3 || oldSelf.spec.version.size() < 3 || self.spec.version.substring(0, 3) == oldSelf.spec.version.substring(0, 3) || !has(self.status) || !has(self.status.members) || self.status.members.all(m, !has(m.version) || m.version.startsWith(oldSelf.spec.version.substring(0, 3))) || self.status.members.all(m, !has(m.version) || m.version.startsWith(self.spec.version.substring(0, 3)))",message="version must not go on to another minor before all members run etcd of the minor that was asked for, as status.members tells: etcd skips no minor, and no more than two of them run beside each other"
 type EtcdCluster struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
@@ -65,13 +65,15 @@ type EtcdClusterSpec struct {
 	Replicas int32 `json:"replicas"`
 
 	// version of etcd, as major.minor.patch. Releases with known bugs that lose or corrupt data or members are refused, and
-	// so is a step over a minor version or back to one: etcd supports neither on the data that it holds.
+	// so is a step over a minor version. The next minor, and the one before, can be asked for when all members run the
+	// present one. Before the first member goes to another version a full backup is made and verified, where spec.backup is
+	// set; and after each of them the data of all members must be equal, or it stops.
 	// +kubebuilder:default="3.6.16"
 	// +kubebuilder:validation:MaxLength=16
 	// +kubebuilder:validation:XValidation:rule="self.matches('^3[.][567][.](0|[1-9][0-9]?)$')",message="version must be a release of etcd 3.5, 3.6 or 3.7, as major.minor.patch without a leading v"
 	// +kubebuilder:validation:XValidation:rule="!self.matches('^3[.]5[.]([0-9]|[12][0-9]|30)$')",message="version must be at least 3.5.31 in 3.5: older releases have bugs that corrupt data, read stale data or promote learners by mistake"
 	// +kubebuilder:validation:XValidation:rule="!self.matches('^3[.]6[.]([0-9]|1[01])$')",message="version must be at least 3.6.12 in 3.6: older releases have bugs that corrupt data, read stale data or promote learners by mistake"
-	// +kubebuilder:validation:XValidation:rule="!self.matches('^3[.][567][.]') || !oldSelf.matches('^3[.][567][.]') || int(self.substring(2, 3)) >= int(oldSelf.substring(2, 3))",message="version must not go back to an older minor: the data on disk would be newer than the etcd that reads it"
+	// +kubebuilder:validation:XValidation:rule="!self.matches('^3[.][567][.]') || !oldSelf.matches('^3[.][567][.]') || int(self.substring(2, 3)) >= int(oldSelf.substring(2, 3)) - 1",message="version must not go back by more than one minor: etcd is downgraded one minor at a time"
 	// +kubebuilder:validation:XValidation:rule="!self.matches('^3[.][567][.]') || !oldSelf.matches('^3[.][567][.]') || int(self.substring(2, 3)) <= int(oldSelf.substring(2, 3)) + 1",message="version must not skip a minor: etcd is upgraded one minor at a time"
 	// +optional
 	Version string `json:"version,omitempty"`

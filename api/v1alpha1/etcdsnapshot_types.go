@@ -44,6 +44,8 @@ type EtcdSnapshotList struct {
 //
 // +kubebuilder:validation:XValidation:rule="self.clusterRef == oldSelf.clusterRef && has(self.type) == has(oldSelf.type) && (!has(self.type) || self.type == oldSelf.type) && has(self.final) == has(oldSelf.final) && (!has(self.final) || self.final == oldSelf.final) && has(self.store) == has(oldSelf.store) && (!has(self.store) || self.store == oldSelf.store) && has(self.ttlSecondsAfterFinished) == has(oldSelf.ttlSecondsAfterFinished) && (!has(self.ttlSecondsAfterFinished) || self.ttlSecondsAfterFinished == oldSelf.ttlSecondsAfterFinished)",message="spec must not change, except for deletionPolicy: create another EtcdSnapshot for another backup"
 // +kubebuilder:validation:XValidation:rule="!has(self.final) || !self.final || self.type == 'Full'",message="final is of a backup of type Full: a Delta is worth nothing without what it follows"
+// +kubebuilder:validation:XValidation:rule="!has(self.verify) || !self.verify || self.type == 'Full'",message="verify is of a backup of type Full: a Delta cannot be restored by itself"
+// +kubebuilder:validation:XValidation:rule="!has(self.verify) || !self.verify || !has(self.store)",message="verify goes not with store: what is made in another place is not proven there"
 // +kubebuilder:validation:XValidation:rule="!has(self.deletionPolicy) || self.deletionPolicy != 'Delete' || self.type == 'Full'",message="deletionPolicy Delete is of a backup of type Full: a Delta leads from a full backup to later ones"
 // +kubebuilder:validation:XValidation:rule="!has(self.deletionPolicy) || self.deletionPolicy != 'Delete' || !has(self.final) || !self.final",message="deletionPolicy Delete goes not with final: a final backup stays until a person deletes it in the store"
 // +kubebuilder:validation:XValidation:rule="!has(self.store) || self.type == 'Full'",message="store is of a backup of type Full: a Delta is worth nothing without what it follows"
@@ -64,6 +66,11 @@ type EtcdSnapshotSpec struct {
 	// keeps the cluster from going on.
 	// +optional
 	Final bool `json:"final,omitempty"`
+
+	// verify has the agent that makes the backup restore it into a scratch directory, and compare it with what etcd says that
+	// it holds, before it succeeds. One that is broken, or of which that cannot be found out, fails.
+	// +optional
+	Verify bool `json:"verify,omitempty"`
 
 	// store is another bucket that this one backup goes to, as before the cluster moves there. What is made there is listed and
 	// restored like the cluster's own backups, and nothing follows it: neither deltas, nor retention, nor proof. The agents reach it

@@ -2,8 +2,8 @@ package v1alpha1
 
 // Reasons of the Events of an EtcdCluster. When Degraded becomes True, or BackupReady or BackupVerified False, its
 // reason is the reason of a Warning too; when one of these two becomes True, that of a Normal one. So it is with Spread, which
-// is told as Normal only after it was False, and with RollingUpdate, UpdatingAgents, Pausing, these with Blocked, Paused and
-// Resuming, reasons of Progressing.
+// is told as Normal only after it was False, and with RollingUpdate, UpdatingAgents, Pausing, these with Blocked, Paused,
+// Resuming, Upgrading and UpgradeBlocked, reasons of Progressing.
 const (
 	// EventRecordCreated: the cluster record was made, for the first time or again.
 	EventRecordCreated = "RecordCreated"
@@ -25,6 +25,8 @@ const (
 	EventMemberReplaced = "MemberReplaced"
 	// EventMemberNotReady: a member that was ready is not, or it is not known any more whether it is.
 	EventMemberNotReady = "MemberNotReady"
+	// EventKnownBug: members run a release of etcd with a bug that a later one does not have.
+	EventKnownBug = "KnownBug"
 	// EventScalingDown: a member was chosen to be removed.
 	EventScalingDown = "ScalingDown"
 	// EventMemberRemoved: a member is out of the cluster, and out of its record.

@@ -32,6 +32,8 @@ func TestEtcdSnapshotsOnARealServer(t *testing.T) {
 		"Unsupported value: \"Half\"":                                  {"clusterRef": of, "type": "Half"},
 		"should be greater than or equal to 0":                         {"clusterRef": of, "ttlSecondsAfterFinished": int64(-1)},
 		"final is of a backup of type Full":                            {"clusterRef": of, "type": "Delta", "final": true},
+		"verify is of a backup of type Full":                           {"clusterRef": of, "type": "Delta", "verify": true},
+		"verify goes not with store":                                   {"clusterRef": of, "store": elsewhere, "verify": true},
 		"deletionPolicy Delete is of a backup of type Full":            {"clusterRef": of, "type": "Delta", "deletionPolicy": "Delete"},
 		"deletionPolicy Delete goes not with final":                    {"clusterRef": of, "final": true, "deletionPolicy": "Delete"},
 		"deletionPolicy Delete goes not with store":                    {"clusterRef": of, "store": elsewhere, "deletionPolicy": "Delete"},
@@ -52,7 +54,7 @@ func TestEtcdSnapshotsOnARealServer(t *testing.T) {
 		}
 	}
 	for name, spec := range map[string]map[string]any{
-		"final of the default type": {"clusterRef": of, "final": true}, "not final": {"clusterRef": of, "type": "Delta", "final": false},
+		"final of the default type": {"clusterRef": of, "final": true}, "final and verified": {"clusterRef": of, "final": true, "verify": true}, "not final": {"clusterRef": of, "type": "Delta", "final": false},
 		"a full that goes with it": {"clusterRef": of, "final": false, "deletionPolicy": "Delete"},
 		"a delta that stays":       {"clusterRef": of, "type": "Delta", "deletionPolicy": "Retain"},
 		"another bucket":           {"clusterRef": of, "final": false, "deletionPolicy": "Retain", "store": elsewhere},
@@ -74,7 +76,7 @@ func TestEtcdSnapshotsOnARealServer(t *testing.T) {
 	if policy, _, _ := unstructured.NestedString(made.Object, "spec", "deletionPolicy"); policy != "Retain" {
 		t.Errorf("deletionPolicy is %q, want Retain", policy)
 	}
-	for field, value := range map[string]any{"type": "Delta", "store": elsewhere, "final": true, "ttlSecondsAfterFinished": int64(5), "clusterRef": map[string]any{"name": "other"}} {
+	for field, value := range map[string]any{"type": "Delta", "store": elsewhere, "final": true, "verify": true, "ttlSecondsAfterFinished": int64(5), "clusterRef": map[string]any{"name": "other"}} {
 		changed := made.DeepCopy()
 		if err := unstructured.SetNestedField(changed.Object, value, "spec", field); err != nil {
 			t.Fatal(err)

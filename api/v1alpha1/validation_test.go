@@ -77,10 +77,11 @@ func TestAPIServer(t *testing.T) {
 	t.Run("refuses what cannot work", func(t *testing.T) { testRefusesWhatCannotWork(t, clusters) })
 	t.Run("accepts what works", func(t *testing.T) { testAcceptsWhatWorks(t, clusters) })
 	t.Run("accepts the samples", func(t *testing.T) { testAcceptsTheSamples(t, client, namespace) })
+	t.Run("agrees with the rules of versions", func(t *testing.T) { testAgreesWithTheRulesOfVersions(t, clusters) })
 	t.Run("refuses changes that data would not survive", func(t *testing.T) {
 		testRefusesChangesThatDataWouldNotSurvive(t, clusters)
 	})
-	t.Run("raises a minor when all members run the one before", func(t *testing.T) { testRaisesAMinorWhenAllMembersRunTheOneBefore(t, clusters) })
+	t.Run("changes the minor when all members run one", func(t *testing.T) { testChangesTheMinorWhenAllMembersRunOne(t, clusters) })
 	t.Run("accepts every status", func(t *testing.T) { testAcceptsEveryStatus(t, clusters) })
 	t.Run("keeps the whole spec that was adopted", func(t *testing.T) { testKeepsTheWholeSpecThatWasAdopted(t, clusters) })
 }
@@ -263,7 +264,8 @@ func testRefusesChangesThatDataWouldNotSurvive(t *testing.T, clusters dynamic.Re
 		"a newer patch":                {nil, []edit{{"spec.version", "3.6.17"}}, ""},
 		"an older patch":               {nil, []edit{{"spec.version", "3.6.15"}}, ""},
 		"the next minor":               {nil, []edit{{"spec.version", "3.7.3"}}, ""},
-		"an older minor":               {nil, []edit{{"spec.version", "3.5.33"}}, "version must not go back to an older minor"},
+		"the minor before":             {nil, []edit{{"spec.version", "3.5.33"}}, ""},
+		"two minors back":              {[]edit{{"spec.version", "3.7.3"}}, []edit{{"spec.version", "3.5.33"}}, "version must not go back by more than one minor"},
 		"another restore":              {nil, []edit{{restoreField + ".to", map[string]any{"revision": int64(7)}}}, "bootstrap must not change"},
 		"a restore after the birth":    {[]edit{{"spec.bootstrap", nil}}, nil, "bootstrap must not change"},
 		"no restore any more":          {nil, []edit{{"spec.bootstrap", nil}}, "bootstrap must not change"},
@@ -298,8 +300,8 @@ func testRefusesChangesThatDataWouldNotSurvive(t *testing.T, clusters dynamic.Re
 	}
 }
 
-// A minor is raised when all members run the one before. Else they could never follow: etcd skips none, and version goes back to none.
-func testRaisesAMinorWhenAllMembersRunTheOneBefore(t *testing.T, clusters dynamic.ResourceInterface) {
+// The minor is changed when all members run the one that was asked for, or the one that is asked for now. Else more than two would run.
+func testChangesTheMinorWhenAllMembersRunOne(t *testing.T, clusters dynamic.ResourceInterface) {
 	created, err := clusters.Create(t.Context(), edited(t, edit{"metadata.name", "minor"}), metav1.CreateOptions{})
 	if err != nil {
 		t.Fatalf("create: %v", err)
@@ -310,7 +312,7 @@ func testRaisesAMinorWhenAllMembersRunTheOneBefore(t *testing.T, clusters dynami
 		}
 		return members
 	}
-	const refused = "version must not go on to the next minor before all members run etcd of the minor before"
+	const refused = "version must not go on to another minor before all members run etcd of the minor that was asked for"
 	for name, test := range map[string]struct {
 		members []v1alpha1.MemberStatus
 		version string
@@ -321,6 +323,10 @@ func testRaisesAMinorWhenAllMembersRunTheOneBefore(t *testing.T, clusters dynami
 		"one that never told what it runs":  {running("3.6.16", ""), "3.7.3", ""},
 		"one runs the minor before":         {running("3.6.16", "3.5.33"), "3.7.3", refused},
 		"another patch in the meantime":     {running("3.6.16", "3.5.33"), "3.6.17", ""},
+		"back when all run it":              {running("3.6.16", "3.6.16"), "3.5.33", ""},
+		"back while none has left it":       {running("3.5.33", "3.5.33"), "3.5.33", ""},
+		"back when one runs the other":      {running("3.6.16", "3.5.33"), "3.5.33", refused},
+		"on when all run what is asked for": {running("3.7.3", "3.7.3"), "3.7.3", ""},
 		"a version that is none is told so": {running("3.6.16", "3.5.33"), "3", "version must be a release of etcd"},
 	} {
 		t.Run(name, func(t *testing.T) {

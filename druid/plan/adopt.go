@@ -171,7 +171,7 @@ func reached(d Desired, o Observed) Answer {
 // stalled says whether what is under way waits for something that does not come by itself: a backup that fails, or a member
 // that does not get on its feet. A member that is being started again is none.
 func stalled(d Desired, o Observed) Answer {
-	if rolloutOf(d, o).sum == rollingBlocked || retreatOf(d, o).facts.way == wayUnsaved || standstillOf(d, o).is(pauseHeld) {
+	if rolloutOf(d, o).sum&(rollingBlocked|rollingUpgradeBlocked) != 0 || retreatOf(d, o).facts.way == wayUnsaved || standstillOf(d, o).is(pauseHeld) {
 		return Yes
 	}
 	found := problems(d, o)

@@ -17,7 +17,7 @@ type update struct {
 
 func updateOf(d Desired, o Observed) update {
 	listed := o.listed()
-	leaves, rolls := retreatOf(d, o), rolloutOf(d, o).sum == rollingGoes
+	leaves, rolls := retreatOf(d, o), rolloutOf(d, o).sum&(rollingGoes|rollingUpgrades) != 0
 	u := update{verdicts: map[string]ruled{}, sum: rollingNone}
 	for _, m := range listed {
 		f := agentFactsOf(m, leaves.leaving(m), rolls, o, listed)

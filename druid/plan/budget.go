@@ -16,7 +16,7 @@ type budgetFacts struct {
 func budgetFactsOf(d Desired, o Observed) budgetFacts {
 	// Raised before a Pod is replaced, so that no other can be evicted beside it.
 	outdated := slices.ContainsFunc(o.listed(), func(m Member) bool { return m.Make == MakeOutdated })
-	rolls := outdated && rolloutOf(d, o).sum == rollingGoes
+	rolls := outdated && rolloutOf(d, o).sum&(rollingGoes|rollingUpgrades) != 0
 	moves := rolls || o.Record.Replacing != nil || o.Record.Retiring != nil || guestsOf(d, o) != guestsNone
 	f := budgetFacts{moving: moves, unsaved: backupBlocks(d, o)}
 	for _, m := range o.listed() {

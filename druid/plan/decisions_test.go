@@ -32,7 +32,12 @@ var (
 	shapeWords     = []string{"serves", "serves, agent silent", "learns", "is down", "runs no etcd", "is away", "not known yet"}
 	othersWords    = []string{"ready", "coming", "not ready"}
 	placeWords     = []string{"first", "later", "leader not known"}
-	outdatedWords  = []string{"none", "are replaced", "are hindered", "agents are replaced", "agents are hindered"}
+	outdatedWords  = []string{"none", "are replaced", "are hindered", "change version", "are hindered to change version", "agents are replaced", "agents are hindered"}
+	courseWords    = []string{"none", "done", "on", "back", "refused"}
+	saveWords      = []string{"not asked for", "absent", "comes", "done", "failed"}
+	checkWords     = []string{"none", "asked for", "agree", "differ"}
+	gateWords      = []string{"open", "waits", "closed", "refused"}
+	upgradeWords   = map[upgradeStep]string{upgradeNothing: "Nothing", upgradeSave: "Save", upgradeAsk: "Compare", upgradeEnd: "End"}
 	slotWords      = []string{"free", "replacing", "taken", "left behind"}
 	markWords      = []string{"none", "unborn", "requested", "removing", "removing by another order", "done", "unknown"}
 	wayWords       = []string{"free", "blocked", "unknown", "nobody to go", "backup fails"}

@@ -31,6 +31,7 @@ func Events(before, after v1alpha1.EtcdClusterStatus) []Event {
 	}
 	memberEvents(before, after, tell)
 	leavingEvents(before, after, tell)
+	bugEvents(before, after, tell)
 	conditionEvents(before, after, tell)
 	deadlineEvents(before, after, tell)
 	return events
@@ -57,6 +58,20 @@ func memberEvents(before, after v1alpha1.EtcdClusterStatus, tell teller) {
 	}
 }
 
+// bugEvents warn once of each release with a known bug that a member begins to run.
+func bugEvents(before, after v1alpha1.EtcdClusterStatus, tell teller) {
+	told := map[string]bool{}
+	for _, m := range before.Members {
+		told[m.Version] = true
+	}
+	for _, m := range after.Members {
+		if bug := KnownBug(m.Version); bug != "" && !told[m.Version] {
+			tell(true, v1alpha1.EventKnownBug, "", "%s", bug)
+		}
+		told[m.Version] = true
+	}
+}
+
 // leavingEvents tell of members on their way out. That one is gone is told by the step that struck its name: a record can
 // lose a name in other ways.
 func leavingEvents(before, after v1alpha1.EtcdClusterStatus, tell teller) {
@@ -75,12 +90,13 @@ func leavingEvents(before, after v1alpha1.EtcdClusterStatus, tell teller) {
 	was, is := condition(before, v1alpha1.ConditionProgressing), condition(after, v1alpha1.ConditionProgressing)
 	blocked := slices.Contains([]string{
 		v1alpha1.ReasonScaleDownBlocked, v1alpha1.ReasonRollingUpdateBlocked, v1alpha1.ReasonAgentUpdateBlocked, v1alpha1.ReasonPauseBlocked,
+		v1alpha1.ReasonUpgradeBlocked,
 	}, is.Reason)
 	if blocked && was.Message != is.Message {
 		tell(true, is.Reason, "", "%s", is.Message)
 	}
 	toTell := []string{
-		v1alpha1.ReasonRollingUpdate, v1alpha1.ReasonUpdatingAgents, v1alpha1.ReasonPausing, v1alpha1.ReasonPaused, v1alpha1.ReasonResuming,
+		v1alpha1.ReasonRollingUpdate, v1alpha1.ReasonUpgrading, v1alpha1.ReasonUpdatingAgents, v1alpha1.ReasonPausing, v1alpha1.ReasonPaused, v1alpha1.ReasonResuming,
 		v1alpha1.ReasonOthersRemain, v1alpha1.ReasonRemovingOthers,
 	}
 	if slices.Contains(toTell, is.Reason) && was.Reason != is.Reason {

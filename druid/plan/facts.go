@@ -130,6 +130,8 @@ type Desired struct {
 	Replicas int
 	// Version of etcd.
 	Version string
+	// Generation of the spec: another one after each edit.
+	Generation int64
 	// ClusterID is etcd's cluster ID as the status latched it, 0 while the cluster never was seen as formed.
 	ClusterID uint64
 	// Known are the names of the members that the status lists.
@@ -166,6 +168,8 @@ type Observed struct {
 	LeaderLease   LeaseState
 	// Full and Delta are the Leases that tell of backups.
 	Full, Delta Snapshot
+	// Save is the backup before a change of version, looked at only where one is needed.
+	Save Save
 	// Unattached are the listed members whose Pods lack what the backup store needs, sorted.
 	Unattached []string
 	// Objects are those that druid applies, but for the PodDisruptionBudget.

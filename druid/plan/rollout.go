@@ -3,8 +3,6 @@ package plan
 import (
 	"cmp"
 	"slices"
-	"strconv"
-	"strings"
 
 	"github.com/etcd-druid/druid/leases"
 )
@@ -53,7 +51,7 @@ var rolloutRows = []struct {
 	leaves  Answer
 	shape   shape
 	record  RecordState
-	near    Answer
+	gate    gate
 	turn    Answer
 	spare   Answer
 	others  others
@@ -63,45 +61,53 @@ var rolloutRows = []struct {
 	verdict verdict
 	why     string
 }{
-	{"volume-grows", MakeUnknown | MakeCurrent, anyPod, No, anyShape, anyRecord, anyAnswer, anyAnswer, anyAnswer, anyOthers, anyAnswer, anyPlace, RoomGrows, wait,
+	{"volume-grows", MakeUnknown | MakeCurrent, anyPod, No, anyShape, anyRecord, anyGate, anyAnswer, anyAnswer, anyOthers, anyAnswer, anyPlace, RoomGrows, wait,
 		"the spec asks for a larger volume, and after that perhaps for another quota"},
-	{"pod-current", MakeUnknown | MakeCurrent, anyPod, anyAnswer, anyShape, anyRecord, anyAnswer, anyAnswer, anyAnswer, anyOthers, anyAnswer, anyPlace, anyRoom, keep,
+	{"pod-current", MakeUnknown | MakeCurrent, anyPod, anyAnswer, anyShape, anyRecord, anyGate, anyAnswer, anyAnswer, anyOthers, anyAnswer, anyPlace, anyRoom, keep,
 		"it is what the spec asks for, as far as is known"},
-	{"pod-not-there", anyMake, anyPod &^ (PodUnscheduled | PodUnstarted | PodLive), anyAnswer, anyShape, anyRecord, anyAnswer, anyAnswer, anyAnswer, anyOthers, anyAnswer, anyPlace, anyRoom, keep,
+	{"pod-not-there", anyMake, anyPod &^ (PodUnscheduled | PodUnstarted | PodLive), anyAnswer, anyShape, anyRecord, anyGate, anyAnswer, anyAnswer, anyOthers, anyAnswer, anyPlace, anyRoom, keep,
 		"the Pod that comes is what the spec asks for"},
-	{"pod-untold", MakeUnmarked, anyPod, anyAnswer, anyShape, anyRecord, anyAnswer, anyAnswer, anyAnswer, anyOthers, anyAnswer, anyPlace, anyRoom, mark,
+	{"pod-untold", MakeUnmarked, anyPod, anyAnswer, anyShape, anyRecord, anyGate, anyAnswer, anyAnswer, anyOthers, anyAnswer, anyPlace, anyRoom, mark,
 		"it is taken for what the spec asks for: what is not known replaces nothing"},
-	{"pod-leaves", MakeOutdated, anyPod, Yes, anyShape, anyRecord, anyAnswer, anyAnswer, anyAnswer, anyOthers, anyAnswer, anyPlace, anyRoom, keep,
+	{"pod-leaves", MakeOutdated, anyPod, Yes, anyShape, anyRecord, anyGate, anyAnswer, anyAnswer, anyOthers, anyAnswer, anyPlace, anyRoom, keep,
 		"its member is on its way out, or the cluster is to be paused"},
-	{"outdated-too-far", MakeOutdated, anyPod, No, anyShape, anyRecord, No, anyAnswer, anyAnswer, anyOthers, anyAnswer, anyPlace, anyRoom, held,
-		"etcd goes from one minor to the next"},
-	{"outdated-idle", MakeOutdated, anyPod, No, shapeIdle, usableRecord, anyAnswer, anyAnswer, anyAnswer, anyOthers, anyAnswer, anyPlace, anyRoom, remove,
+	{"outdated-version-refused", MakeOutdated, anyPod, No, anyShape, anyRecord, gateRefused, anyAnswer, anyAnswer, anyOthers, anyAnswer, anyPlace, anyRoom, held,
+		"etcd cannot go there from what a member runs"},
+	{"outdated-idle-unsaved", MakeOutdated, anyPod, No, shapeIdle | shapeDown, RecordFormed, gateWaits, anyAnswer, anyAnswer, anyOthers, anyAnswer, anyPlace, anyRoom, wait,
+		"no etcd of another version starts on its data before there is a backup"},
+	{"outdated-idle-not-saved", MakeOutdated, anyPod, No, shapeIdle | shapeDown, RecordFormed, gateClosed, anyAnswer, anyAnswer, anyOthers, anyAnswer, anyPlace, anyRoom, held,
+		"there is no backup, or the members differ"},
+	{"outdated-idle", MakeOutdated, anyPod, No, shapeIdle, usableRecord, anyGate, anyAnswer, anyAnswer, anyOthers, anyAnswer, anyPlace, anyRoom, remove,
 		"no etcd runs in it, so nothing is lost"},
-	{"outdated-before-formed", MakeOutdated, anyPod, No, anyShape, anyRecord &^ RecordFormed, anyAnswer, anyAnswer, anyAnswer, anyOthers, anyAnswer, anyPlace, anyRoom, wait,
+	{"outdated-before-formed", MakeOutdated, anyPod, No, anyShape, anyRecord &^ RecordFormed, anyGate, anyAnswer, anyAnswer, anyOthers, anyAnswer, anyPlace, anyRoom, wait,
 		"the raft group is not there yet"},
-	{"outdated-away", MakeOutdated, anyPod, No, shapeAway, RecordFormed, anyAnswer, anyAnswer, anyAnswer, anyOthers, anyAnswer, anyPlace, anyRoom, held,
+	{"outdated-away", MakeOutdated, anyPod, No, shapeAway, RecordFormed, anyGate, anyAnswer, anyAnswer, anyOthers, anyAnswer, anyPlace, anyRoom, held,
 		"nobody would end the Pod; and a node that is merely away comes back"},
-	{"outdated-in-turn", MakeOutdated, anyPod, No, anyShape, RecordFormed, anyAnswer, No, anyAnswer, anyOthers, anyAnswer, anyPlace, anyRoom, wait,
+	{"outdated-in-turn", MakeOutdated, anyPod, No, anyShape, RecordFormed, anyGate, No, anyAnswer, anyOthers, anyAnswer, anyPlace, anyRoom, wait,
 		"another member replaces itself, leaves or heals"},
-	{"outdated-catches-up", MakeOutdated, anyPod, No, shapeLearns | shapeNotKnown, RecordFormed, anyAnswer, Yes, anyAnswer, anyOthers, anyAnswer, anyPlace, anyRoom, wait,
+	{"outdated-catches-up", MakeOutdated, anyPod, No, shapeLearns | shapeNotKnown, RecordFormed, anyGate, Yes, anyAnswer, anyOthers, anyAnswer, anyPlace, anyRoom, wait,
 		"it becomes a voter, or is not known yet"},
-	{"outdated-down", MakeOutdated, anyPod, No, shapeDown, RecordFormed, anyAnswer, Yes, Yes, anyOthers, anyAnswer, anyPlace, anyRoom, remove,
+	{"outdated-down", MakeOutdated, anyPod, No, shapeDown, RecordFormed, anyGate, Yes, Yes, anyOthers, anyAnswer, anyPlace, anyRoom, remove,
 		"it is the one that is down anyhow, and the others are a healthy quorum"},
-	{"outdated-down-held", MakeOutdated, anyPod, No, shapeDown, RecordFormed, anyAnswer, Yes, No, anyOthers, anyAnswer, anyPlace, anyRoom, held,
+	{"outdated-down-held", MakeOutdated, anyPod, No, shapeDown, RecordFormed, anyGate, Yes, No, anyOthers, anyAnswer, anyPlace, anyRoom, held,
 		"the others are no healthy quorum without it"},
-	{"outdated-volume-grows", MakeOutdated, anyPod, No, shapeServes | shapeSilent, RecordFormed, anyAnswer, Yes, anyAnswer, anyOthers, anyAnswer, anyPlace, RoomGrows, wait,
+	{"outdated-volume-grows", MakeOutdated, anyPod, No, shapeServes | shapeSilent, RecordFormed, anyGate, Yes, anyAnswer, anyOthers, anyAnswer, anyPlace, RoomGrows, wait,
 		"the quota of a new Pod is by what the volume holds: one restart is enough"},
-	{"outdated-after-others", MakeOutdated, anyPod, No, shapeServes | shapeSilent, RecordFormed, anyAnswer, Yes, anyAnswer, othersNotReady, anyAnswer, anyPlace, anyRoom, held,
+	{"outdated-after-others", MakeOutdated, anyPod, No, shapeServes | shapeSilent, RecordFormed, anyGate, Yes, anyAnswer, othersNotReady, anyAnswer, anyPlace, anyRoom, held,
 		"another member is not ready: never a second one"},
-	{"outdated-others-come", MakeOutdated, anyPod, No, shapeServes | shapeSilent, RecordFormed, anyAnswer, Yes, anyAnswer, othersComing, anyAnswer, anyPlace, anyRoom, wait,
+	{"outdated-others-come", MakeOutdated, anyPod, No, shapeServes | shapeSilent, RecordFormed, anyGate, Yes, anyAnswer, othersComing, anyAnswer, anyPlace, anyRoom, wait,
 		"another member is about to be ready"},
-	{"outdated-silent", MakeOutdated, anyPod, No, shapeSilent, RecordFormed, anyAnswer, Yes, anyAnswer, othersReady, anyAnswer, anyPlace, anyRoom, remove,
+	{"outdated-before-check", MakeOutdated, anyPod, No, shapeServes | shapeSilent, RecordFormed, gateWaits, Yes, anyAnswer, othersReady, anyAnswer, anyPlace, anyRoom, wait,
+		"a change of version waits for a backup, or for the members to be compared"},
+	{"outdated-after-check", MakeOutdated, anyPod, No, shapeServes | shapeSilent, RecordFormed, gateClosed, Yes, anyAnswer, othersReady, anyAnswer, anyPlace, anyRoom, held,
+		"there is no backup, or the members differ"},
+	{"outdated-silent", MakeOutdated, anyPod, No, shapeSilent, RecordFormed, anyGate, Yes, anyAnswer, othersReady, anyAnswer, anyPlace, anyRoom, remove,
 		"only a new Pod brings another agent, and the others are all ready"},
-	{"outdated-after-backup", MakeOutdated, anyPod, No, shapeServes, RecordFormed, anyAnswer, Yes, anyAnswer, othersReady, No, anyPlace, anyRoom, held,
+	{"outdated-after-backup", MakeOutdated, anyPod, No, shapeServes, RecordFormed, anyGate, Yes, anyAnswer, othersReady, No, anyPlace, anyRoom, held,
 		"the backup fails, and the members hold the only good copy"},
-	{"outdated-later", MakeOutdated, anyPod, No, shapeServes, RecordFormed, anyAnswer, Yes, anyAnswer, othersReady, Yes, placeLater | placeUnknown, anyRoom, wait,
+	{"outdated-later", MakeOutdated, anyPod, No, shapeServes, RecordFormed, anyGate, Yes, anyAnswer, othersReady, Yes, placeLater | placeUnknown, anyRoom, wait,
 		"followers go first, the leader last"},
-	{"outdated", MakeOutdated, anyPod, No, shapeServes, RecordFormed, anyAnswer, Yes, anyAnswer, othersReady, Yes, placeFirst, anyRoom, remove,
+	{"outdated", MakeOutdated, anyPod, No, shapeServes, RecordFormed, anyGate, Yes, anyAnswer, othersReady, Yes, placeFirst, anyRoom, remove,
 		"the Pod is deleted and comes back with its volume"},
 }
 
@@ -112,7 +118,7 @@ type rolloutFacts struct {
 	leaves Answer
 	shape  shape
 	record RecordState
-	near   Answer // no member runs an etcd that is more than one minor older than the spec's
+	gate   gate   // what a change of etcd's version lets become of it
 	turn   Answer // no other member replaces itself, leaves or heals
 	spare  Answer // the others are a healthy quorum, or there are none
 	others others
@@ -124,20 +130,20 @@ type rolloutFacts struct {
 func judgeRollout(f rolloutFacts) (verdict, string) {
 	for _, r := range rolloutRows {
 		if r.make&f.make != 0 && r.pod&f.pod != 0 && r.leaves&f.leaves != 0 && r.shape&f.shape != 0 && r.record&f.record != 0 &&
-			r.near&f.near != 0 && r.turn&f.turn != 0 && r.spare&f.spare != 0 && r.others&f.others != 0 && r.saved&f.saved != 0 && r.place&f.place != 0 && r.room&f.room != 0 {
+			r.gate&f.gate != 0 && r.turn&f.turn != 0 && r.spare&f.spare != 0 && r.others&f.others != 0 && r.saved&f.saved != 0 && r.place&f.place != 0 && r.room&f.room != 0 {
 			return r.verdict, r.name
 		}
 	}
 	return wait, "uncovered"
 }
 
-func rolloutFactsOf(m Member, d Desired, o Observed, listed []Member) rolloutFacts {
+func rolloutFactsOf(m Member, d Desired, o Observed, listed []Member, u upgrade) rolloutFacts {
 	f := rolloutFacts{
 		make: m.Make, pod: m.Pod,
 		leaves: AnswerOf(retreatOf(d, o).leaving(m) || standstillOf(d, o).holds(m, anyPause)),
 		shape:  shapeOf(m, o),
 		record: o.RecordState,
-		near:   AnswerOf(laggard(d, listed) == ""),
+		gate:   u.gateFor(shapeOf(m), o.Record.Upgrade.Order.Nonce != ""),
 		turn:   turnOf(m, o, listed),
 		spare:  AnswerOf(len(listed) == 1 && !m.volatile() || spared(m, o, listed) == Yes),
 		saved:  AnswerOf(!backupBlocks(d, o) || slices.Contains(o.Unattached, m.Name)),
@@ -235,25 +241,4 @@ func placeOf(m Member, listed []Member, isOutdated func(Member) bool) place {
 	default:
 		return placeFirst
 	}
-}
-
-// laggard is a member whose etcd is more than one minor older than what the spec asks for, empty if there is none. etcd is
-// upgraded from one minor to the next only.
-func laggard(d Desired, listed []Member) string {
-	wanted, known := minorOf(d.Version)
-	for _, m := range listed {
-		if runs, ok := minorOf(m.Says.Version); known && ok && runs+1 < wanted {
-			return m.Name
-		}
-	}
-	return ""
-}
-
-func minorOf(version string) (int, bool) {
-	parts := strings.Split(version, ".")
-	if len(parts) != 3 {
-		return 0, false
-	}
-	minor, err := strconv.Atoi(parts[1])
-	return minor, err == nil
 }

@@ -33,20 +33,20 @@ func TestRolloutsTakeDownNoSecondMember(t *testing.T) {
 		names = append(names, r.name)
 		rows = append(rows, []string{
 			r.name, cell(r.make, anyMake, makeWords), cell(r.pod, anyPod, podWords), answer(r.leaves), cell(r.shape, anyShape, shapeWords),
-			cell(r.record, anyRecord, recordWords), answer(r.near), answer(r.turn), answer(r.spare), cell(r.others, anyOthers, othersWords),
+			cell(r.record, anyRecord, recordWords), cell(r.gate, anyGate, gateWords), answer(r.turn), answer(r.spare), cell(r.others, anyOthers, othersWords),
 			answer(r.saved), cell(r.place, anyPlace, placeWords), cell(r.room, anyRoom, roomWords), bold(verdictWords[r.verdict]), r.why,
 		})
 	}
 	fired(t, count, names...)
 	section(t, "rollout", "A Pod that is not what the spec asks for: druid/plan.rolloutRows", []string{
-		"Pod is", "Pod", "leaves", "member", "record", "no etcd is two minors behind", "its turn", "the others are a quorum", "the others", "backups do not fail", "place",
+		"Pod is", "Pod", "leaves", "member", "record", "a change of version", "its turn", "the others are a quorum", "the others", "backups do not fail", "place",
 		"volume", "verdict", "why",
 	}, rows, count)
 }
 
 // eachRollout fills in what the others do.
 func eachRollout(f rolloutFacts, check func(rolloutFacts)) {
-	for _, f.near = range bits(anyAnswer) {
+	for _, f.gate = range bits(anyGate) {
 		for _, f.turn = range bits(anyAnswer) {
 			for _, f.spare = range bits(anyAnswer) {
 				for _, f.others = range bits(anyOthers) {
@@ -71,8 +71,10 @@ func checkRollout(t *testing.T, f rolloutFacts, count map[string]int) {
 		t.Errorf("%+v: %s replaces a Pod that is not known to be outdated", f, rule)
 	case v == remove && f.pod&(PodUnscheduled|PodUnstarted|PodLive) == 0:
 		t.Errorf("%+v: %s deletes what is not ours, not there, or on its way", f, rule)
-	case v == remove && f.near == No:
-		t.Errorf("%+v: %s lets an etcd skip a minor", f, rule)
+	case v == remove && f.gate == gateRefused:
+		t.Errorf("%+v: %s lets an etcd go where it cannot", f, rule)
+	case v == remove && f.gate != gateOpen && f.record == RecordFormed:
+		t.Errorf("%+v: %s replaces a Pod that waits for a backup or a comparison", f, rule)
 	case v == remove && f.leaves == Yes:
 		t.Errorf("%+v: %s restarts a member that is on its way out", f, rule)
 	case v == remove && f.shape != shapeIdle && (f.turn == No || f.record != RecordFormed):
@@ -91,7 +93,7 @@ func checkRollout(t *testing.T, f rolloutFacts, count map[string]int) {
 		t.Errorf("%+v: %s calls what is done that is not", f, rule)
 	case v == mark && f.make != MakeUnmarked:
 		t.Errorf("%+v: %s marks a Pod that tells for which spec it was made", f, rule)
-	case f.make == MakeOutdated && f.shape == shapeIdle && f.pod == PodLive && f.leaves == No && f.near == Yes && f.record&usableRecord != 0 && v != remove:
+	case f.make == MakeOutdated && f.shape == shapeIdle && f.pod == PodLive && f.leaves == No && f.gate == gateOpen && f.record&usableRecord != 0 && v != remove:
 		t.Errorf("%+v: %s lets a Pod wait that nothing but another spec can mend", f, rule)
 	}
 }
@@ -159,26 +161,6 @@ func TestRollout(t *testing.T) {
 			desired: Desired{Replicas: 1},
 			o: edited(func(o *Observed) {
 				o.Record.Members, o.Members, o.BudgetMin = []string{"c-a"}, o.Members[:1], 1
-			}),
-			want: []string{"LabelPod leaving c-a serving=false", "DeletePod outdated c-a"}, reason: v1alpha1.ReasonRollingUpdate,
-		},
-		"no etcd skips a minor": {
-			desired: Desired{Replicas: 3, Version: "3.7.3"},
-			o: edited(func(o *Observed) {
-				for i, version := range []string{"3.6.16", "3.5.31", "3.5.31"} {
-					o.Members[i].Says.Version = version
-				}
-				o.BudgetMin = 2
-			}),
-			want: []string{}, reason: v1alpha1.ReasonRollingUpdateBlocked,
-			words: "0 of 3 members updated: no other Pod is replaced, because member c-b runs an etcd that is more than one minor older than 3.7.3",
-		},
-		"and goes to the next": {
-			desired: Desired{Replicas: 3, Version: "3.6.16"},
-			o: edited(func(o *Observed) {
-				for i, version := range []string{"3.6.16", "3.5.31", "3.5.31"} {
-					o.Members[i].Says.Version = version
-				}
 			}),
 			want: []string{"LabelPod leaving c-a serving=false", "DeletePod outdated c-a"}, reason: v1alpha1.ReasonRollingUpdate,
 		},

@@ -11,13 +11,15 @@ import (
 type rolling uint8
 
 const (
-	rollingNone    rolling = 1 << iota // none is outdated
-	rollingGoes                        // one is replaced, or is about to be
-	rollingBlocked                     // none is, until something else is mended
-	agentsGo                           // no Pod is outdated; an agent is replaced, or is about to be
-	agentsBlocked                      // nor is any agent replaced, until something else is mended
+	rollingNone           rolling = 1 << iota // none is outdated
+	rollingGoes                               // one is replaced, or is about to be
+	rollingBlocked                            // none is, until something else is mended
+	rollingUpgrades                           // they go to another version of etcd, one after another
+	rollingUpgradeBlocked                     // they are to, and none does until something else is mended
+	agentsGo                                  // no Pod is outdated; an agent is replaced, or is about to be
+	agentsBlocked                             // nor is any agent replaced, until something else is mended
 
-	anyRolling = rollingNone | rollingGoes | rollingBlocked | agentsGo | agentsBlocked
+	anyRolling = rollingNone | rollingGoes | rollingBlocked | rollingUpgrades | rollingUpgradeBlocked | agentsGo | agentsBlocked
 )
 
 // rollout is what the policy says of each listed member.
@@ -39,8 +41,9 @@ type ruled struct {
 func rolloutOf(d Desired, o Observed) rollout {
 	listed := o.listed()
 	r := rollout{verdicts: map[string]ruled{}, sum: rollingNone}
+	u := upgradeOf(d, o)
 	for _, m := range listed {
-		f := rolloutFactsOf(m, d, o, listed)
+		f := rolloutFactsOf(m, d, o, listed, u)
 		v, rule := judgeRollout(f)
 		if braked, why := brake(AnswerOf(d.Expired), v); braked != v {
 			v, rule = braked, why
@@ -60,25 +63,40 @@ func rolloutOf(d Desired, o Observed) rollout {
 		default:
 			continue
 		}
-		if words := hindranceOf(m, f, d, o, listed); r.hindrance == "" || v == held {
+		if words := hindranceOf(m, f, d, o, listed, u); r.hindrance == "" || v == held {
 			r.hindrance = words
 		}
 	}
 	if r.next != "" {
 		r.sum, r.hindrance = rollingGoes, ""
 	}
+	return r.upgrading(u, d, o)
+}
+
+// upgrading tells a change of version from another rolling update. It goes on after the last Pod, until the members were compared.
+func (r rollout) upgrading(u upgrade, d Desired, o Observed) rollout {
+	switch {
+	case u.facts.course == courseNone:
+	case r.sum == rollingBlocked, r.sum == rollingNone && u.gate&(gateClosed|gateRefused) != 0:
+		r.sum = rollingUpgradeBlocked
+	default:
+		r.sum = rollingUpgrades
+	}
+	if r.sum&(rollingUpgrades|rollingUpgradeBlocked) != 0 && r.next == "" && r.hindrance == "" {
+		r.hindrance = upgradeHindrance(u, d, o)
+	}
 	return r
 }
 
 // hindranceOf says in words what keeps the outdated Pod of m.
-func hindranceOf(m Member, f rolloutFacts, d Desired, o Observed, listed []Member) string {
+func hindranceOf(m Member, f rolloutFacts, d Desired, o Observed, listed []Member, u upgrade) string {
 	_, why := othersOf(m, o, listed)
 	_, other := wayOf(m, o)
 	switch {
 	case f.make != MakeOutdated:
 		return growing(m)
-	case f.near == No:
-		return fmt.Sprintf("member %s runs an etcd that is more than one minor older than %s", laggard(d, listed), d.Version)
+	case f.gate == gateRefused, f.shape&(shapeIdle|shapeDown) != 0 && f.gate != gateOpen:
+		return upgradeHindrance(u, d, o)
 	case f.record != RecordFormed:
 		return "the cluster has not formed yet"
 	case f.shape == shapeAway:
@@ -95,6 +113,8 @@ func hindranceOf(m Member, f rolloutFacts, d Desired, o Observed, listed []Membe
 		return growing(m)
 	case why != "":
 		return why
+	case f.gate != gateOpen:
+		return upgradeHindrance(u, d, o)
 	case f.saved == No:
 		return "the backup fails, as condition BackupReady tells"
 	case f.place == placeLater:

@@ -41,7 +41,13 @@ var sentences = map[string]func(picture) string{
 	v1alpha1.ReasonMembersNotReady: func(p picture) string { return p.ready() + p.first(v1alpha1.MemberNotReady) },
 	v1alpha1.ReasonMembersUnknown:  func(p picture) string { return p.ready() + p.first(v1alpha1.MemberUnknown) },
 
-	v1alpha1.ReasonReconciled: func(p picture) string { return fmt.Sprintf("%s, as asked for", count(len(p.Record.Members))) },
+	v1alpha1.ReasonReconciled: func(p picture) string {
+		words := fmt.Sprintf("%s, as asked for", count(len(p.Record.Members)))
+		if bug := KnownBug(p.Version); bug != "" && len(p.Record.Members) > 0 {
+			words += "; " + bug
+		}
+		return words
+	},
 	v1alpha1.ReasonScalingUp: func(p picture) string {
 		return fmt.Sprintf("%d of %s joined", p.joined(), count(p.wanted()))
 	},
@@ -61,6 +67,8 @@ var sentences = map[string]func(picture) string{
 	},
 	v1alpha1.ReasonRollingUpdate:        rollingWords,
 	v1alpha1.ReasonRollingUpdateBlocked: rollingWords,
+	v1alpha1.ReasonUpgrading:            upgradingWords,
+	v1alpha1.ReasonUpgradeBlocked:       upgradingWords,
 	v1alpha1.ReasonUpdatingAgents:       agentWords,
 	v1alpha1.ReasonAgentUpdateBlocked:   agentWords,
 	v1alpha1.ReasonScalingDown: func(p picture) string {

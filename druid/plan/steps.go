@@ -49,6 +49,11 @@ const (
 	ReleaseClaim Kind = "ReleaseClaim"
 	// GrowClaim requests a larger volume.
 	GrowClaim Kind = "GrowClaim"
+	// CreateSnapshot asks for the backup before a change of version. Object is its name.
+	CreateSnapshot Kind = "CreateSnapshot"
+	// OrderUpgrade has the leader's agent compare the members, and EndUpgrade takes the order off the record. Object is its nonce.
+	OrderUpgrade Kind = "OrderUpgrade"
+	EndUpgrade   Kind = "EndUpgrade"
 )
 
 // Stage orders the steps: those of one stage are independent of each other and may be taken at once. What the kubelet
@@ -95,6 +100,8 @@ type Step struct {
 	Healing *leases.Healing
 	// Serving and Voter are the labels to set (true) or to clear (false), nil for those to leave alone.
 	Serving, Voter *bool
+	// Order is to stand on the record; an empty one is to stand there no more.
+	Order *leases.UpgradeOrder
 	// MinAvailable of the budget.
 	MinAvailable int
 	// Irreversible steps are planned once more from live reads, and taken only if they are planned again.
@@ -134,6 +141,7 @@ func Steps(d Desired, o Observed) []Step {
 		leaves.markSteps(o, add)
 		still.step(leaving, add)
 		healSteps(o, listed, leaving, add)
+		upgradeSteps(d, o, add)
 		rolloutSteps(d, o, leaving, add)
 		agentSteps(d, o, leaving, add)
 		budgetStep(d, o, add)

@@ -28,6 +28,8 @@ var calls = map[Program][]string{
 		"complete-record", "publish-list", "remove-superfluous", "move-leader",
 		"claim-removal", "hand-back", "remove-retiring", "acknowledge-removal", "defragment", "note-defragmentation",
 		"compact-history", "disarm-no-space",
+		// A change of etcd's version.
+		"answer-upgrade", "announce-downgrade", "cancel-downgrade",
 		// The Leases that say who is there.
 		"renew-lease", "renew-leader-lease", "renew-backup-lease",
 		// Backups.
@@ -50,6 +52,8 @@ var calls = map[Program][]string{
 		"order-snapshot", "clear-snapshot-order", "write-snapshot-status", "delete-snapshot", "hold-snapshot",
 		// Members that do not mend themselves.
 		"mark-healing",
+		// A change of etcd's version.
+		"create-snapshot", "order-upgrade",
 	},
 }
 

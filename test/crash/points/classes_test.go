@@ -67,12 +67,13 @@ var classes = merge(map[class][]string{
 		"(kubernetes/typed/coordination/v1.LeaseInterface).Patch", "(kubernetes/typed/coordination/v1.LeaseInterface).Apply",
 		"(kubernetes/typed/coordination/v1.LeaseInterface).Delete", "(*tools/leaderelection/resourcelock.LeaseLock).Update",
 		"(*leases.Store).UpdateRecord", "(*leases.Store).PatchMember", "(*leases.Store).Retire", "(*leases.Store).RenewBackup", "(*leases.Store).TellVerification",
-		"(*leases.Store).AnswerSnapshot", "(*leases.Store).NoteDefragmentation",
+		"(*leases.Store).AnswerSnapshot", "(*leases.Store).AnswerUpgrade", "(*leases.Store).NoteDefragmentation",
 		// The backup store.
 		"(backup/store.Store).Put", "(backup/store.Store).Delete", "(backup/store.Store).Sweep", "backup/chain.WriteBirth",
 		"backup/snapshot.Take", "backup/synthesis.Put", "(*backup/delta.Recorder).Run", "(*backup/delta.Recorder).Flush",
 		// etcd.
 		"membership.AddLearner", "membership.Promote", "membership.Remove", "membership.MoveLeader", "membership.Defragment", "membership.Compact", "membership.DisarmNoSpace",
+		"membership.EnableDowngrade", "membership.CancelDowngrade",
 		"(*agent/leader.round).mark", "(*agent/leader.round).remove",
 		// The volume. MoveAside, PlaceRestored and Prune have points within.
 		"agent/datadir.WriteStamp", "agent/datadir.describe", "agent/datadir.makeDataDir", "agent/datadir/volume.WriteFile",
@@ -91,7 +92,7 @@ var classes = merge(map[class][]string{
 		"(kubernetes/typed/coordination/v1.LeaseInterface).Get", "(kubernetes/typed/coordination/v1.LeaseInterface).Watch", "(*tools/leaderelection/resourcelock.LeaseLock).Get",
 		"(*leases.Store).Marks", "(*leases.Store).Member", "(*leases.Store).Backup", "(*leases.Store).Full", "(*leases.Store).Record", "(*leases.Store).WatchRecord",
 		"(*leases.Store).SnapshotOrder", "(*leases.Store).WatchSnapshotOrder",
-		"membership.Linearizable", "membership.Observe", "membership.ReadStatus", "membership.StatusOf", "membership.Alarms", "membership.CompactedAt", "client/v3.New", "(*client/v3.Client).Close",
+		"membership.Linearizable", "membership.Observe", "membership.ReadStatus", "membership.StatusOf", "membership.Alarms", "membership.CompactedAt", "membership.ReadContent", "client/v3.New", "(*client/v3.Client).Close",
 		"(*client/v3.Client).ActiveConnection", "(client/v3.KV).Get", "(client/v3.Maintenance).HashKV", "(client/v3.Cluster).MemberList", "client/v3.WithCountOnly", "client/v3.WithRev",
 		"(backup/store.Store).Get", "(backup/store.Store).List", "backup/chain.Read", "backup/chain.ReadBirth", "backup/delta.AskBeside",
 		"agent/datadir.Asides", "agent/datadir.ContentOf", "agent/datadir.Inspect", "agent/datadir.ReadStamp",

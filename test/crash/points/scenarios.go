@@ -36,6 +36,8 @@ var scenarios = map[crash.Program]map[string][]string{
 		"fragmented databases":   {"defragment"},
 		"a full database":        {"compact-history", "note-defragmentation", "disarm-no-space"},
 		"a fragmented leader":    {"move-leader"},
+		"a downgrade":            {"announce-downgrade", "answer-upgrade"},
+		"a downgrade taken back": {"cancel-downgrade"},
 	},
 	crash.Druid: {
 		"creation": {
@@ -64,6 +66,7 @@ var scenarios = map[crash.Program]map[string][]string{
 		// It is held, and then let go.
 		"a backup that goes along":          {"hold-snapshot", "hold-snapshot:2"},
 		"an edited spec":                    {"adopt-spec", "delete-pod"},
+		"an edited version":                 {"adopt-spec", "create-snapshot", "order-upgrade"},
 		"a Pod that does not tell its spec": {"adopt-pod"},
 		"another agent image":               {"replace-agent"},
 		"a stuck member":                    {"mark-healing", "delete-pod"},

@@ -1,0 +1,77 @@
+package backups
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/etcd-druid/druid/backup/store"
+	"github.com/etcd-druid/druid/leases"
+)
+
+func TestAnOrderedBackupCountsAsSavedWhenItIsProven(t *testing.T) {
+	t.Parallel()
+	admin, namespace, agentOf := snapshotLeases(t)
+	o := orderer{t, admin, namespace}
+	g := newGroup(t, 1)
+	path := t.TempDir()
+	c := directory(path)
+	client, s := g.client(0), opened(t, c)
+	a := agentOf(g, 0)
+	a.Scratch, a.proofReserve, a.verifyPause = t.TempDir(), 0, 10*time.Millisecond
+	background(t, a.Obey)
+	a.Configure(c)
+	a.start()
+
+	last := put(t, client, 5)
+	o.orderKind(fullLease, "good", leases.SnapshotVerified)
+	answer := o.answered(fullLease, "good", leases.SnapshotSucceeded)
+	if answer.Kind != leases.SnapshotVerified || answer.Revision < last || answer.Size != object(t, s, answer.Object) {
+		t.Errorf("answered %+v after revision %d", answer, last)
+	}
+	if left, err := os.ReadDir(a.Scratch); err != nil || len(left) != 0 {
+		t.Errorf("the scratch directory holds %v, %v", left, err)
+	}
+	o.orderKind(fullLease, "last", leases.SnapshotFinalVerified)
+	if answer := o.answered(fullLease, "last", leases.SnapshotSucceeded); answer.Object != "" && !strings.Contains(answer.Object, "final") {
+		t.Errorf("answered %+v, want a final full", answer)
+	}
+
+	// From now on what the store returns of a full is not what was put into it.
+	opens := a.Open
+	a.Open = func(ctx context.Context, c store.Config) (store.Store, error) {
+		s, err := opens(ctx, c)
+		return damaging{s}, err
+	}
+	before := len(history(t, s).Fulls)
+	o.orderKind(fullLease, "bad", leases.SnapshotVerified)
+	answer = o.answered(fullLease, "bad", leases.SnapshotFailed)
+	fulls := history(t, s).Fulls
+	if newest := fulls[len(fulls)-1].Key; !strings.Contains(answer.Error, newest) || !strings.Contains(answer.Error, "not verified") || len(fulls) != before+1 {
+		t.Errorf("answered %q, want the newest of %d fulls, %s, after %d", answer.Error, len(fulls), newest, before)
+	}
+	if _, err := os.Stat(filepath.Join(path, fulls[len(fulls)-1].Key)); err != nil {
+		t.Errorf("what is broken is gone: %v", err)
+	}
+}
+
+// damaging flips a bit in the middle of each full that is read.
+type damaging struct{ store.Store }
+
+func (d damaging) Get(ctx context.Context, key string, offset, length int64) (io.ReadCloser, error) {
+	body, err := d.Store.Get(ctx, key, offset, length)
+	if err != nil || !strings.Contains(key, "/full/") || offset != 0 || length >= 0 {
+		return body, err
+	}
+	raw, err := io.ReadAll(body)
+	if err = errors.Join(err, body.Close()); err != nil {
+		return nil, err
+	}
+	raw[len(raw)/2] ^= 1
+	return io.NopCloser(strings.NewReader(string(raw))), nil
+}

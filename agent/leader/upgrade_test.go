@@ -1,0 +1,243 @@
+package leader
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	bolt "go.etcd.io/bbolt"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	coordinationclient "k8s.io/client-go/kubernetes/typed/coordination/v1"
+
+	"github.com/etcd-druid/druid/agent/transport"
+	"github.com/etcd-druid/druid/leases"
+	"github.com/etcd-druid/druid/membership"
+	"github.com/etcd-druid/druid/test/env"
+	"github.com/etcd-druid/druid/test/member"
+)
+
+// orderUpgrade writes the order on the record as druid does; the answer to an earlier one goes.
+func orderUpgrade(t *testing.T, api coordinationclient.LeaseInterface, order leases.UpgradeOrder) {
+	t.Helper()
+	value, err := order.Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	patch := fmt.Sprintf(`{"metadata":{"annotations":{%q:%q,%q:null}}}`, leases.AnnotationUpgradeOrder, value, leases.AnnotationUpgradeAnswer)
+	if _, err := api.Patch(t.Context(), leases.RecordName("demo"), types.MergePatchType, []byte(patch), metav1.PatchOptions{}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func answerTo(ctx context.Context, store *leases.Store, nonce string, want leases.UpgradeVerdict) (leases.UpgradeAnswer, error) {
+	record, _, err := store.Record(ctx)
+	if err != nil {
+		return leases.UpgradeAnswer{}, err
+	}
+	a := record.Upgrade.Answer
+	if a.Nonce != nonce || a.Verdict != want {
+		return a, fmt.Errorf("order %+v is answered %+v, want %s", record.Upgrade.Order, a, want)
+	}
+	return a, nil
+}
+
+func (d *drainCluster) compares(nonce string, want leases.UpgradeVerdict) (a leases.UpgradeAnswer) {
+	d.t.Helper()
+	d.eventually("the answer to "+nonce, func() (err error) {
+		a, err = answerTo(d.t.Context(), d.store, nonce, want)
+		return err
+	})
+	return a
+}
+
+func TestMembersAreComparedAtOneRevision(t *testing.T) {
+	d := newDrainCluster(t)
+	leader := d.mustLead()
+	put, err := d.client(leader).Put(t.Context(), "a", "b")
+	if err != nil {
+		t.Fatal(err)
+	}
+	api := d.admin.CoordinationV1().Leases(d.namespace)
+	d.startUpgrading(leader, podUID(leader))
+	orderUpgrade(t, api, leases.UpgradeOrder{Nonce: "first", Version: "3.7.3"})
+	if a := d.compares("first", leases.UpgradeAgree); a.Revision < put.Header.Revision || a.Members != 3 {
+		t.Errorf("answered %+v after revision %d", a, put.Header.Revision)
+	}
+
+	// A member that is away is unknown, and not equal.
+	victim := names[0]
+	if victim == leader {
+		victim = names[1]
+	}
+	d.stop(victim)
+	orderUpgrade(t, api, leases.UpgradeOrder{Nonce: "second", Version: "3.7.3"})
+	if a := d.compares("second", leases.UpgradeUnknown); !strings.Contains(a.Why, "member "+victim+" does not answer") {
+		t.Errorf("answered %+v, want the name of %s", a, victim)
+	}
+	// One that comes back with a value that nobody wrote differs; the order that was not answered yet is.
+	falsify(t, filepath.Join(d.configs[victim].Dir, "member", "snap", "db"))
+	d.start(victim)
+	if a := d.compares("second", leases.UpgradeDiffer); !strings.Contains(a.Why, victim) || !strings.Contains(a.Why, "hashes differ") {
+		t.Errorf("answered %+v, want the hashes", a)
+	}
+}
+
+// falsify changes one byte of the key space in a database that nobody has open.
+func falsify(t *testing.T, path string) {
+	t.Helper()
+	db, err := bolt.Open(path, 0o600, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = db.Close() }()
+	err = db.Update(func(tx *bolt.Tx) error {
+		bucket := tx.Bucket([]byte("key"))
+		key, value := bucket.Cursor().Last()
+		if key == nil {
+			return errors.New("there is no key")
+		}
+		changed := append([]byte{}, value...)
+		changed[len(changed)-1] ^= 1
+		return bucket.Put(append([]byte{}, key...), changed)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestASupersededAgentComparesNobody(t *testing.T) {
+	d := newDrainCluster(t)
+	leader := d.mustLead()
+	decided := d.startUpgrading(leader, "another Pod's")
+	orderUpgrade(t, d.admin.CoordinationV1().Leases(d.namespace), leases.UpgradeOrder{Nonce: "first", Version: "3.7.3"})
+	d.eventually("the record is not firm", func() error { return decided("record-not-firm") })
+	if record, _, err := d.store.Record(t.Context()); err != nil || record.Upgrade.Answer != (leases.UpgradeAnswer{}) {
+		t.Errorf("answered %+v, %v", record.Upgrade.Answer, err)
+	}
+}
+
+// startUpgrading runs the duties of the leader's agent, and returns what to ask for a rule that decided.
+func (d *drainCluster) startUpgrading(leader, pod string) (decided func(rule string) error) {
+	server := d.members[leader].Server
+	self := Cluster{ClusterID: uint64(server.Cluster().ID()), MemberID: uint64(server.MemberID()), Member: leader, PodUID: pod}
+	return performUpgrades(d.t, d.store, d.endpoint(leader), func() (Cluster, bool) { return self, true }, d.peerURL)
+}
+
+func performUpgrades(t *testing.T, store *leases.Store, local string, self func() (Cluster, bool), peerURL func(string) string) (decided func(rule string) error) {
+	t.Helper()
+	seen := prometheus.NewRegistry()
+	decisions := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "upgrades_total", Help: "Decisions."}, []string{"table", "rule"})
+	seen.MustRegister(decisions)
+	duties := New(Options{
+		Store: store, Dial: transport.Transport{}.Etcd, Local: local, Decisions: decisions, Self: self, PeerURL: peerURL,
+		Grace: func() time.Duration { return time.Hour }, Log: slog.New(slog.DiscardHandler),
+	})
+	duties.poll, duties.comparePause = 100*time.Millisecond, 100*time.Millisecond
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- duties.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Errorf("duties: %v", err)
+		}
+	})
+	return func(rule string) error {
+		families, err := seen.Gather()
+		if err != nil {
+			return err
+		}
+		for _, family := range families {
+			for _, metric := range family.Metric {
+				for _, label := range metric.Label {
+					if label.GetValue() == rule {
+						return nil
+					}
+				}
+			}
+		}
+		return fmt.Errorf("rule %s has not decided", rule)
+	}
+}
+
+// Each minor that can go back does, with its data: the later etcd is told, brings its storage to the earlier format, and the earlier
+// one starts on it. A word that is taken back leaves the later one as it was.
+func TestDowngradesAreAnnouncedAwaitedAndTakenBack(t *testing.T) {
+	for i, minor := range member.Minors[1:] {
+		earlier := member.Minors[i]
+		t.Run(minor+" to "+earlier, func(t *testing.T) {
+			m := member.Start(t, minor, member.Options{})
+			put, err := m.Client.Put(t.Context(), "kept", "yes")
+			if err != nil {
+				t.Fatal(err)
+			}
+			status, err := membership.ReadStatus(t.Context(), m.Client, m.Endpoint)
+			if err != nil {
+				t.Fatal(err)
+			}
+			config := env.APIServer(t)
+			api := kubernetes.NewForConfigOrDie(config).CoordinationV1().Leases(env.Namespace(t, config))
+			record := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: leases.RecordName("demo")}}
+			if err := (leases.Record{
+				Phase: leases.PhaseFormed, ClusterID: status.ClusterID, Epoch: 1, FormedEpoch: 1, Members: []string{member.Name},
+			}).Encode(record); err != nil {
+				t.Fatal(err)
+			}
+			own := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: member.Name, Annotations: map[string]string{leases.AnnotationPodUID: "mine"}}}
+			for _, lease := range []*coordinationv1.Lease{record, own} {
+				if _, err := api.Create(t.Context(), lease, metav1.CreateOptions{}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			store := leases.NewStore(api, "demo")
+			self := Cluster{ClusterID: status.ClusterID, MemberID: status.MemberID, Member: member.Name, PodUID: "mine"}
+			performUpgrades(t, store, m.Endpoint, func() (Cluster, bool) { return self, true }, func(string) string { return m.PeerURL })
+			agrees := func(order leases.UpgradeOrder) {
+				t.Helper()
+				orderUpgrade(t, api, order)
+				eventually(t, order.Nonce, func() error {
+					_, err := answerTo(t.Context(), store, order.Nonce, leases.UpgradeAgree)
+					return err
+				})
+			}
+			is := func(storage, announced string) {
+				t.Helper()
+				s, err := membership.ReadStatus(t.Context(), m.Client, m.Endpoint)
+				if err != nil || lineOf(s.StorageVersion) != storage || lineOf(s.Downgrade) != announced {
+					t.Errorf("%v: storage %q, announced %q, want %q, %q", err, s.StorageVersion, s.Downgrade, storage, announced)
+				}
+			}
+			agrees(leases.UpgradeOrder{Nonce: "back", Version: earlier + ".99", Downgrade: earlier})
+			is(earlier, earlier)
+			agrees(leases.UpgradeOrder{Nonce: "taken back", Version: minor + ".99"})
+			if s, err := membership.ReadStatus(t.Context(), m.Client, m.Endpoint); err != nil || s.Downgrade != "" {
+				t.Errorf("%v: a downgrade to %q is announced", err, s.Downgrade)
+			}
+			agrees(leases.UpgradeOrder{Nonce: "back again", Version: earlier + ".99", Downgrade: earlier})
+			is(earlier, earlier)
+			m.Stop(t)
+			back := member.Start(t, earlier, member.Options{Dir: m.Dir, PeerURL: m.PeerURL})
+			got, err := back.Client.Get(t.Context(), "kept", clientv3.WithSerializable())
+			if err != nil || len(got.Kvs) != 1 || got.Kvs[0].ModRevision != put.Header.Revision {
+				t.Errorf("etcd %s has %+v, %v", earlier, got, err)
+			}
+		})
+	}
+}
+
+// eventually polls outside of a cluster of this process.
+func eventually(t *testing.T, what string, condition func() error) {
+	t.Helper()
+	c := &cluster{t: t}
+	c.eventually(what, condition)
+}

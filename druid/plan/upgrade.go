@@ -1,0 +1,238 @@
+package plan
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+
+	"github.com/etcd-druid/druid/leases"
+	"github.com/etcd-druid/druid/versions"
+)
+
+// What a change of etcd's version rests on, as one bit per value.
+type (
+	// course is where the members are to go from what they run.
+	course uint8
+	// SaveState is how far the full backup is that is made before the first member goes.
+	SaveState uint8
+	// check is what the leader's agent says of the members as they are.
+	check uint8
+	// gate is what a change of version lets the rolling update do.
+	gate uint8
+)
+
+const (
+	courseNone    course = 1 << iota // no other version is asked for, and no order stands
+	courseDone                       // all Pods are of the version asked for, and the order to compare stands
+	courseOn                         // to another patch, or to the next minor
+	courseBack                       // to the minor before
+	courseRefused                    // the rules of versions refuse it, or the raft group does
+
+	anyCourse = courseNone | courseDone | courseOn | courseBack | courseRefused
+)
+
+// The states of the backup.
+const (
+	SaveUnasked SaveState = 1 << iota // the cluster is not backed up
+	SaveAbsent                        // nobody asked for it yet
+	SaveComing                        // it is made, or verified
+	SaveDone
+	SaveFailed
+
+	anySave = SaveUnasked | SaveAbsent | SaveComing | SaveDone | SaveFailed
+)
+
+const (
+	checkNone   check = 1 << iota // nobody was asked about these Pods
+	checkAsked                    // it is not found out yet
+	checkAgree                    // they hold the same
+	checkDiffer                   // they do not
+
+	anyCheck = checkNone | checkAsked | checkAgree | checkDiffer
+)
+
+const (
+	gateOpen    gate = 1 << iota
+	gateWaits        // for something that comes by itself
+	gateClosed       // until a person acts
+	gateRefused      // for good: no member may go to that version
+
+	anyGate = gateOpen | gateWaits | gateClosed | gateRefused
+)
+
+// upgradeStep is what is done next for a change of version.
+type upgradeStep uint8
+
+const (
+	upgradeNothing upgradeStep = iota
+	upgradeSave
+	upgradeAsk
+	upgradeEnd
+)
+
+// upgradeRows decide what a change of version waits for. begun: the order for this version stands, so that the backup was made
+// and verified. ready: all members are up, so that they can be compared.
+var upgradeRows = []struct {
+	name   string
+	course course
+	begun  Answer
+	saved  SaveState
+	ready  Answer
+	check  check
+	gate   gate
+	step   upgradeStep
+	why    string
+}{
+	{"version-stays", courseNone, anyAnswer, anySave, anyAnswer, anyCheck, gateOpen, upgradeNothing,
+		"nothing is asked for that a rolling update would not do alone"},
+	{"version-refused", courseRefused, anyAnswer, anySave, anyAnswer, anyCheck, gateRefused, upgradeNothing,
+		"etcd cannot go there from what a member runs"},
+	{"members-differ", courseDone | courseOn | courseBack, anyAnswer, anySave, anyAnswer, checkDiffer, gateClosed, upgradeNothing,
+		"another step could lose what only one of them holds"},
+	{"backup-failed", courseOn | courseBack, No, SaveFailed, anyAnswer, anyCheck &^ checkDiffer, gateClosed, upgradeNothing,
+		"without a backup that is known to be good there is no way back"},
+	{"backup-first", courseOn | courseBack, No, SaveAbsent, anyAnswer, anyCheck &^ checkDiffer, gateWaits, upgradeSave,
+		"a full backup is made and verified before the first member goes"},
+	{"backup-comes", courseOn | courseBack, No, SaveComing, anyAnswer, anyCheck &^ checkDiffer, gateWaits, upgradeNothing,
+		"it is being made and verified"},
+	{"members-equal-last", courseDone, Yes, anySave, anyAnswer, checkAgree, gateOpen, upgradeEnd,
+		"all members run the version and hold the same"},
+	{"members-equal", courseOn | courseBack, anyAnswer, anySave, anyAnswer, checkAgree, gateOpen, upgradeNothing,
+		"the next one may go"},
+	{"members-compared", anyCourse, anyAnswer, anySave, anyAnswer, checkAsked, gateWaits, upgradeNothing,
+		"the leader's agent compares them"},
+	{"members-not-ready", anyCourse, anyAnswer, anySave, No, checkNone | checkAgree, gateWaits, upgradeNothing,
+		"only members that serve can be compared"},
+	{"compare-members", anyCourse, anyAnswer, anySave, Yes, checkNone | checkAgree, gateWaits, upgradeAsk,
+		"between two steps all members hold the same"},
+}
+
+// upgradeFacts is all that the policy may look at.
+type upgradeFacts struct {
+	course course
+	begun  Answer
+	saved  SaveState
+	ready  Answer
+	check  check
+}
+
+// upgrade is what the policy says.
+type upgrade struct {
+	facts upgradeFacts
+	gate  gate
+	step  upgradeStep
+	rule  string
+	// refusal says in words why the course is refused.
+	refusal string
+}
+
+func judgeUpgrade(f upgradeFacts) upgrade {
+	for _, r := range upgradeRows {
+		if r.course&f.course != 0 && r.begun&f.begun != 0 && r.saved&f.saved != 0 && r.ready&f.ready != 0 && r.check&f.check != 0 {
+			return upgrade{facts: f, gate: r.gate, step: r.step, rule: r.name}
+		}
+	}
+	return upgrade{facts: f, gate: gateWaits, rule: "uncovered"}
+}
+
+func upgradeOf(d Desired, o Observed) upgrade {
+	listed := o.listed()
+	stands := o.Record.Upgrade.Order
+	c, refusal := courseOf(d, o, listed)
+	f := upgradeFacts{
+		course: c, begun: AnswerOf(stands.Nonce != "" && stands.Version == d.Version), saved: SaveUnasked,
+		ready: AnswerOf(comparable(o, listed)), check: checkNone,
+	}
+	if d.Backup {
+		f.saved = SaveAbsent
+		if o.Save.State != 0 {
+			f.saved = o.Save.State
+		}
+	}
+	if order, ok := orderFor(d, o, listed, c); ok && stands == order {
+		f.check = map[leases.UpgradeVerdict]check{
+			leases.UpgradeAgree: checkAgree, leases.UpgradeDiffer: checkDiffer,
+		}[o.Record.Upgrade.Answer.Verdict]
+		if f.check == 0 {
+			f.check = checkAsked
+		}
+	}
+	u := judgeUpgrade(f)
+	u.refusal = refusal
+	return u
+}
+
+// courseOf goes by what the members with outdated Pods run. One that never told decides nothing.
+func courseOf(d Desired, o Observed, listed []Member) (course, string) {
+	found := courseNone
+	if o.Record.Upgrade.Order.Nonce != "" {
+		found = courseDone
+	}
+	target, known := versions.Parse(d.Version)
+	if !known || o.RecordState != RecordFormed {
+		return found, ""
+	}
+	for _, m := range listed {
+		runs, told := versions.Parse(m.Says.Version)
+		if m.Make != MakeOutdated || !told || runs == target {
+			continue
+		}
+		if j := versions.JudgeStep(runs, target); j.Verdict == versions.Refused {
+			return courseRefused, fmt.Sprintf("member %s runs etcd %s, and %s is asked for: %s", m.Name, runs, target, j.Why)
+		}
+		if target.Minor < runs.Minor && target.Minor == 5 && o.Record.MaxLearners != leases.MaxLearners35 {
+			return courseRefused, fmt.Sprintf("the raft group was born with max-learners %d, which 3.5 has no flag for: members with another limit would "+
+				"list other members than the rest; stay on 3.6, or restore a backup into a new EtcdCluster", o.Record.MaxLearners)
+		}
+		if target.Minor < runs.Minor {
+			found = courseBack
+		} else if found != courseBack {
+			found = courseOn
+		}
+	}
+	return found, ""
+}
+
+// comparable says whether each member is a voter that serves, and none is on its way in or out.
+func comparable(o Observed, listed []Member) bool {
+	for _, m := range listed {
+		if ready, _ := m.steady(No); ready != wayFree {
+			return false
+		}
+	}
+	return len(listed) > 0 && o.RecordState == RecordFormed && o.Record.Retiring == nil && o.Record.Replacing == nil
+}
+
+// orderFor is the order to compare the members as they are. It is another one after each edit, and after each Pod that was replaced.
+func orderFor(d Desired, o Observed, listed []Member, c course) (leases.UpgradeOrder, bool) {
+	target, known := versions.Parse(d.Version)
+	if c&(courseDone|courseOn|courseBack) == 0 || !known {
+		return leases.UpgradeOrder{}, false
+	}
+	sum := sha256.New()
+	_, _ = fmt.Fprintf(sum, "%s %d", d.Version, d.Generation) // a hash takes everything
+	for _, m := range listed {
+		_, _ = fmt.Fprintf(sum, " %s %s", m.Name, m.PodUID)
+	}
+	order := leases.UpgradeOrder{Nonce: hex.EncodeToString(sum.Sum(nil)[:8]), Version: d.Version}
+	if c == courseBack {
+		order.Downgrade = target.Line()
+	}
+	return order, o.RecordState == RecordFormed
+}
+
+// gateFor is what the change of version lets become of one member's Pod. Where no etcd runs, or one that is down, there is nothing to compare:
+// a Pod of a corrected spec may come once there is a backup, else nothing would ever mend it.
+func (u upgrade) gateFor(s shape, begun bool) gate {
+	saved := u.facts.saved&(SaveUnasked|SaveDone) != 0
+	if s&(shapeIdle|shapeDown) != 0 && u.gate&(gateWaits|gateClosed) != 0 && (begun || saved) {
+		return gateOpen
+	}
+	return u.gate
+}
+
+// NeedsSave says whether it is to be looked at whether the backup before a change of version is there.
+func NeedsSave(d Desired, o Observed) bool {
+	u := upgradeOf(d, o)
+	return d.Backup && u.facts.begun == No && u.facts.course&(courseOn|courseBack) != 0
+}

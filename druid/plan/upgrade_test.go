@@ -1,0 +1,240 @@
+package plan
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/etcd-druid/druid/api/v1alpha1"
+	"github.com/etcd-druid/druid/leases"
+)
+
+func TestNoVersionChangesWithoutBackupAndComparison(t *testing.T) {
+	count := map[string]int{}
+	var f upgradeFacts
+	for _, f.course = range bits(anyCourse) {
+		for _, f.begun = range bits(anyAnswer) {
+			for _, f.saved = range bits(anySave) {
+				for _, f.ready = range bits(anyAnswer) {
+					for _, f.check = range bits(anyCheck) {
+						u := judgeUpgrade(f)
+						count[u.rule]++
+						changes := f.course&(courseOn|courseBack) != 0
+						switch {
+						case u.rule == "uncovered":
+							t.Errorf("%+v: no rule covers it", f)
+						case u.gate == gateOpen && f.course != courseNone && f.check != checkAgree:
+							t.Errorf("%+v: %s goes on, and it is not known that the members are equal", f, u.rule)
+						case u.gate == gateOpen && f.course == courseRefused, u.gate == gateRefused && f.course != courseRefused:
+							t.Errorf("%+v: %s mistakes what etcd can do", f, u.rule)
+						case u.gate == gateOpen && changes && f.begun == No && f.saved&(SaveUnasked|SaveDone) == 0:
+							t.Errorf("%+v: %s goes on without a backup", f, u.rule)
+						case u.step == upgradeAsk && changes && f.begun == No && f.saved&(SaveUnasked|SaveDone) == 0:
+							t.Errorf("%+v: %s begins without a backup", f, u.rule)
+						case f.check == checkDiffer && f.course&(courseNone|courseRefused) == 0 && u.gate != gateClosed:
+							t.Errorf("%+v: %s goes on although the members differ", f, u.rule)
+						case u.step == upgradeEnd && (f.course != courseDone || f.check != checkAgree):
+							t.Errorf("%+v: %s forgets that the members are to be compared", f, u.rule)
+						case f.course == courseNone && (u.gate != gateOpen || u.step != upgradeNothing):
+							t.Errorf("%+v: %s hinders what changes no version", f, u.rule)
+						}
+					}
+				}
+			}
+		}
+	}
+	var rows [][]string
+	var names []string
+	for _, r := range upgradeRows {
+		names = append(names, r.name)
+		rows = append(rows, []string{
+			r.name, cell(r.course, anyCourse, courseWords), answer(r.begun), cell(r.saved, anySave, saveWords), answer(r.ready),
+			cell(r.check, anyCheck, checkWords), bold(cell(r.gate, anyGate, gateWords)), upgradeWords[r.step], r.why,
+		})
+	}
+	fired(t, count, names...)
+	section(t, "upgrade", "A change of etcd's version: druid/plan.upgradeRows", []string{
+		"course", "order stands", "verified backup", "all members serve", "members", "gate", "step", "why",
+	}, rows, count)
+}
+
+// upgraded is a cluster of three that runs 3.6.16 and is to run another version.
+func upgraded(d Desired, change ...func(*Observed)) (Desired, Observed) {
+	if d.Replicas == 0 {
+		d.Replicas = 3
+	}
+	o := edited()
+	for i := range o.Members {
+		o.Members[i].Says.Version = "3.6.16"
+	}
+	o.Record.MaxLearners = leases.MaxLearners
+	for _, f := range change {
+		f(&o)
+	}
+	return d, o
+}
+
+// ordered has the order for the members as they are stand on the record, answered.
+func ordered(d Desired, verdict leases.UpgradeVerdict, why string) func(*Observed) {
+	return func(o *Observed) {
+		o.Record.Upgrade.Order = leases.UpgradeOrder{Nonce: "earlier", Version: d.Version}
+		c, _ := courseOf(d, *o, o.listed())
+		order, _ := orderFor(d, *o, o.listed(), c)
+		o.Record.Upgrade = leases.Upgrade{Order: order, Answer: leases.UpgradeAnswer{Nonce: order.Nonce, Verdict: verdict, Why: why}}
+	}
+}
+
+func runs(i int, version string) func(*Observed) {
+	return func(o *Observed) {
+		o.Members[i].Make, o.Members[i].Says.Version, o.Members[i].PodUID = MakeCurrent, version, "another"
+		o.Members[i].Says.PodUID = "another"
+	}
+}
+
+func saveSeen(state SaveState, message string) func(*Observed) {
+	return func(o *Observed) {
+		o.Full, o.Delta = Snapshot{Lease: LeaseOurs, Liveness: leases.Live}, Snapshot{Lease: LeaseOurs, Liveness: leases.Live}
+		o.Save = Save{State: state, Name: "c-before-3-7-3-4", Message: message}
+	}
+}
+
+func TestUpgrade(t *testing.T) {
+	up := Desired{Replicas: 3, Version: "3.7.3", Generation: 4}
+	backed := Desired{Replicas: 3, Version: "3.7.3", Generation: 4, Backup: true}
+	patch := Desired{Replicas: 3, Version: "3.6.17", Generation: 4, Backup: true}
+	back := Desired{Replicas: 3, Version: "3.5.35", Generation: 4}
+	agree := leases.UpgradeAgree
+	goes := []string{"LabelPod leaving c-a serving=false", "DeletePod outdated c-a"}
+	idle := func(o *Observed) {
+		o.Members[2].EtcdReady, o.Members[2].Idle, o.Members[2].Serving, o.BudgetMin = false, true, false, 2
+	}
+	tests := map[string]struct {
+		desired Desired
+		change  []func(*Observed)
+		want    []string
+		reason  string
+		words   string
+	}{
+		"without a store the members are compared first": {
+			up, nil, []string{"OrderUpgrade compare-members"}, v1alpha1.ReasonUpgrading, "0 of 3 members run etcd 3.7.3: the members are compared",
+		},
+		"with one a backup comes first": {
+			backed, []func(*Observed){saveSeen(SaveAbsent, "")}, []string{"CreateSnapshot backup-first"}, v1alpha1.ReasonUpgrading,
+			"0 of 3 members run etcd 3.7.3: EtcdSnapshot c-before-3-7-3-4 is made and verified before the first member goes to 3.7.3",
+		},
+		"of a patch too": {patch, []func(*Observed){saveSeen(SaveAbsent, "")}, []string{"CreateSnapshot backup-first"}, v1alpha1.ReasonUpgrading, ""},
+		"that is waited for": {
+			backed, []func(*Observed){saveSeen(SaveComing, "")}, []string{}, v1alpha1.ReasonUpgrading, "0 of 3",
+		},
+		"and one that failed holds everything": {
+			backed, []func(*Observed){saveSeen(SaveFailed, "no bucket")}, []string{}, v1alpha1.ReasonUpgradeBlocked,
+			"0 of 3 members run etcd 3.7.3: no other Pod is replaced, because EtcdSnapshot c-before-3-7-3-4, the verified backup before the first step, failed: no bucket; mend that, and delete",
+		},
+		"after it the members are compared": {
+			backed, []func(*Observed){saveSeen(SaveDone, "")}, []string{"OrderUpgrade compare-members"}, v1alpha1.ReasonUpgrading, "",
+		},
+		"no backup is waited for where no etcd runs, once there is one": {
+			backed, []func(*Observed){saveSeen(SaveDone, ""), idle}, []string{"DeletePod outdated-idle c-c"}, v1alpha1.ReasonUpgrading, "",
+		},
+		"but before": {
+			backed, []func(*Observed){saveSeen(SaveComing, ""), idle}, []string{}, v1alpha1.ReasonUpgradeBlocked, "0 of 3",
+		},
+		"members that are equal let the first one go": {up, []func(*Observed){ordered(up, agree, "")}, goes, v1alpha1.ReasonUpgrading,
+			"0 of 3 members run etcd 3.7.3: member c-a is started again; no backup was made before, for the cluster has no spec.backup"},
+		"what is not known yet waits, and says why": {
+			up, []func(*Observed){ordered(up, leases.UpgradeUnknown, "a compaction is under way")}, []string{}, v1alpha1.ReasonUpgrading,
+			"0 of 3 members run etcd 3.7.3: the members are compared, and it is not known yet whether they hold the same: a compaction is under way",
+		},
+		"members that differ stop it": {
+			up, []func(*Observed){ordered(up, leases.UpgradeDiffer, "at revision 7")}, []string{}, v1alpha1.ReasonUpgradeBlocked,
+			"0 of 3 members run etcd 3.7.3: no other Pod is replaced, because the members do not hold the same: at revision 7; nothing is replaced before the spec is edited",
+		},
+		"after each Pod they are compared anew": {
+			backed, []func(*Observed){ordered(backed, agree, ""), runs(0, "3.7.3"), saveSeen(0, "")}, []string{"OrderUpgrade compare-members"}, v1alpha1.ReasonUpgrading,
+			"1 of 3 members runs etcd 3.7.3: the members are compared",
+		},
+		"after each edit too": {
+			up, []func(*Observed){ordered(Desired{Version: "3.7.3", Generation: 3}, leases.UpgradeDiffer, "")}, []string{"OrderUpgrade compare-members"}, v1alpha1.ReasonUpgrading, "",
+		},
+		"and after the last one": {
+			up, []func(*Observed){ordered(up, agree, ""), runs(0, "3.7.3"), runs(1, "3.7.3"), runs(2, "3.7.3")},
+			[]string{"OrderUpgrade compare-members"}, v1alpha1.ReasonUpgrading, "3 of 3 members run etcd 3.7.3: the members are compared",
+		},
+		"then it is over": {
+			up, []func(*Observed){runs(0, "3.7.3"), runs(1, "3.7.3"), runs(2, "3.7.3"), ordered(up, agree, "")},
+			[]string{"EndUpgrade members-equal-last"}, v1alpha1.ReasonUpgrading, "",
+		},
+		"or not": {
+			up, []func(*Observed){runs(0, "3.7.3"), runs(1, "3.7.3"), runs(2, "3.7.3"), ordered(up, leases.UpgradeDiffer, "at revision 9")},
+			[]string{}, v1alpha1.ReasonUpgradeBlocked, "3 of 3 members run etcd 3.7.3: no other Pod is replaced, because the members do not hold the same",
+		},
+		"an edit that is taken back is compared too": {
+			Desired{Replicas: 3, Version: "3.6.16", Generation: 5},
+			[]func(*Observed){ordered(up, agree, ""), runs(0, "3.6.16"), runs(1, "3.6.16"), runs(2, "3.6.16")},
+			[]string{"OrderUpgrade compare-members"}, v1alpha1.ReasonUpgrading, "3 of 3",
+		},
+		"no etcd skips a minor": {
+			up, []func(*Observed){func(o *Observed) { o.Members[1].Says.Version = "3.5.35"; o.BudgetMin = 2 }}, []string{}, v1alpha1.ReasonUpgradeBlocked,
+			"0 of 3 members run etcd 3.7.3: no other Pod is replaced, because member c-b runs etcd 3.5.35, and 3.7.3 is asked for: etcd is upgraded one minor at a time",
+		},
+		"nor leaves a release that is too old for that": {
+			Desired{Replicas: 3, Version: "3.6.16"}, []func(*Observed){func(o *Observed) {
+				for i := range o.Members {
+					o.Members[i].Says.Version = "3.5.20"
+				}
+				o.BudgetMin = 2
+			}}, []string{}, v1alpha1.ReasonUpgradeBlocked, "0 of 3 members run etcd 3.6.16: no other Pod is replaced, because member c-a runs etcd 3.5.20, and 3.6.16 is asked for: members that were removed",
+		},
+		"no group with room for learners goes back to 3.5": {
+			back, []func(*Observed){func(o *Observed) { o.BudgetMin = 2 }}, []string{}, v1alpha1.ReasonUpgradeBlocked,
+			"0 of 3 members run etcd 3.5.35: no other Pod is replaced, because the raft group was born with max-learners 16, which 3.5 has no flag for",
+		},
+		"one that was born on 3.5 does": {
+			back, []func(*Observed){func(o *Observed) { o.Record.MaxLearners = leases.MaxLearners35 }}, []string{"OrderUpgrade compare-members 3.5"}, v1alpha1.ReasonUpgrading, "",
+		},
+		"what changes no version is not compared": {
+			Desired{Replicas: 3, Version: "3.6.16", Backup: true}, []func(*Observed){saveSeen(0, "")}, goes, v1alpha1.ReasonRollingUpdate, "",
+		},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			d, o := upgraded(test.desired, test.change...)
+			var got []string
+			steps := Steps(d, o)
+			for i, s := range short(steps) {
+				if order := steps[i].Order; order != nil {
+					s = string(steps[i].Kind) + " " + steps[i].Rule + " " + order.Downgrade
+				} else if steps[i].Kind == CreateSnapshot {
+					s = string(steps[i].Kind) + " " + steps[i].Rule
+				}
+				if !strings.HasPrefix(s, "ApplyBudget") {
+					got = append(got, strings.TrimSpace(s))
+				}
+			}
+			if diff := cmp.Diff(test.want, append([]string{}, got...)); diff != "" {
+				t.Errorf("steps (-want +got):\n%s", diff)
+			}
+			s := Status(d, o, v1alpha1.EtcdClusterStatus{ClusterID: "9"}, nil, 1, metav1.Time{})
+			c := condition(s, v1alpha1.ConditionProgressing)
+			if c.Reason != test.reason || !strings.HasPrefix(c.Message, test.words) {
+				t.Errorf("condition is %s %q, want %s %q", c.Reason, c.Message, test.reason, test.words)
+			}
+		})
+	}
+}
+
+func TestAReleaseWithAKnownBugIsWarnedOfOnce(t *testing.T) {
+	status := func(versions ...string) (s v1alpha1.EtcdClusterStatus) {
+		for _, v := range versions {
+			s.Members = append(s.Members, v1alpha1.MemberStatus{Name: v, Version: v})
+		}
+		return s
+	}
+	before, after := status("3.6.12", "3.6.16"), status("3.6.12", "3.6.13", "3.6.13", "3.6.16", "3.7.1", "")
+	want := []Event{{Warning: true, Reason: v1alpha1.EventKnownBug, Note: "etcd 3.6.13 has a known bug: it leaks memory by watches; 3.6.14 and later do not"}}
+	if diff := cmp.Diff(want, Events(before, after)); diff != "" {
+		t.Errorf("(-want +got)\n%s", diff)
+	}
+}

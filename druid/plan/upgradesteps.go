@@ -1,0 +1,98 @@
+package plan
+
+import (
+	"fmt"
+
+	"github.com/etcd-druid/druid/leases"
+	"github.com/etcd-druid/druid/versions"
+)
+
+// Save is the EtcdSnapshot that is made before a change of version.
+type Save struct {
+	// State is 0 where nobody looked.
+	State SaveState
+	// Name of the EtcdSnapshot, and what its status says.
+	Name, Message string
+}
+
+// upgradeSteps do the next thing for a change of version.
+func upgradeSteps(d Desired, o Observed, add func(Step)) {
+	u := upgradeOf(d, o)
+	switch u.step {
+	case upgradeSave:
+		add(Step{Kind: CreateSnapshot, Rule: u.rule, Stage: StageMarks, Object: o.Save.Name})
+	case upgradeAsk:
+		order, _ := orderFor(d, o, o.listed(), u.facts.course)
+		add(Step{Kind: OrderUpgrade, Rule: u.rule, Stage: StageMarks, Object: order.Nonce, Order: &order, Irreversible: true})
+	case upgradeEnd:
+		add(Step{Kind: EndUpgrade, Rule: u.rule, Stage: StageMarks, Object: o.Record.Upgrade.Order.Nonce, Order: &leases.UpgradeOrder{}, Irreversible: true})
+	case upgradeNothing:
+	}
+}
+
+// upgradeHindrance says in words what a change of version waits for.
+func upgradeHindrance(u upgrade, d Desired, o Observed) string {
+	switch u.rule {
+	case "version-refused":
+		return u.refusal
+	case "members-differ":
+		return "the members do not hold the same: " + o.Record.Upgrade.Answer.Why + "; nothing is replaced before the spec is edited, and docs/operations.md tells how to find the one that is wrong"
+	case "backup-failed":
+		return fmt.Sprintf("EtcdSnapshot %s, the verified backup before the first step, failed: %s; mend that, and delete the EtcdSnapshot to have it tried again", o.Save.Name, o.Save.Message)
+	case "backup-first", "backup-comes":
+		return fmt.Sprintf("EtcdSnapshot %s is made and verified before the first member goes to %s", o.Save.Name, d.Version)
+	case "members-compared", "compare-members":
+		words := "the members are compared"
+		if why := o.Record.Upgrade.Answer.Why; why != "" && u.rule == "members-compared" {
+			words += ", and it is not known yet whether they hold the same: " + why
+		}
+		return words
+	case "members-not-ready":
+		return "the members are compared when all of them serve"
+	default:
+		return ""
+	}
+}
+
+// running counts the members that run the version that is asked for.
+func (p picture) running() int {
+	n := 0
+	for _, m := range p.listed() {
+		if m.Says.Version == p.Version && m.up() && m.Make != MakeOutdated {
+			n++
+		}
+	}
+	return n
+}
+
+// upgradingWords tell how far a change of version is, and what it waits for.
+func upgradingWords(p picture) string {
+	r := rolloutOf(p.Desired, p.Observed)
+	verb := "run"
+	if p.running() == 1 {
+		verb = "runs"
+	}
+	words := fmt.Sprintf("%d of %s %s etcd %s: ", p.running(), count(len(p.listed())), verb, p.Version)
+	switch {
+	case r.next != "" && !p.Backup:
+		return words + "member " + r.next + " is started again; no backup was made before, for the cluster has no spec.backup"
+	case r.next != "":
+		return words + "member " + r.next + " is started again"
+	case r.sum == rollingUpgradeBlocked:
+		return words + "no other Pod is replaced, because " + p.inFull(r.hindrance)
+	default:
+		return words + r.hindrance
+	}
+}
+
+// KnownBug says what is known of a release that members run, and is empty where that is nothing.
+func KnownBug(version string) string {
+	v, ok := versions.Parse(version)
+	if !ok {
+		return ""
+	}
+	if j := versions.JudgeRelease(v); j.Verdict == versions.Warned {
+		return fmt.Sprintf("etcd %s has a known bug: %s", v, j.Why)
+	}
+	return ""
+}

@@ -1,0 +1,129 @@
+package druid
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/etcd-druid/druid/api/v1alpha1"
+	"github.com/etcd-druid/druid/leases"
+)
+
+// compares answers an open order to compare the members, as the leader's agent does.
+func (s *stage) compares(verdict leases.UpgradeVerdict, why string) {
+	s.Helper()
+	record, version, err := s.store("demo").Record(s.Context())
+	if err != nil || !record.Upgrade.Open() {
+		return
+	}
+	// A record that was written meanwhile is answered the next time.
+	_, _ = s.store("demo").AnswerUpgrade(s.Context(), version, leases.UpgradeAnswer{
+		Nonce: record.Upgrade.Order.Nonce, Verdict: verdict, Members: len(record.Members), Why: why,
+	})
+}
+
+// runsVersion is what the member's agent tells after its Pod came back.
+func (c *clocked) runsVersion(names []string, i int, version string) {
+	c.Helper()
+	c.renew(names, i)
+	now := time.Now()
+	c.eventually("tell the version of "+names[i], func() error {
+		_, err := c.store("demo").PatchMember(c.Context(), names[i], leases.MemberPatch{
+			Member: leases.Member{Version: version}, RenewTime: &now, Duration: time.Hour,
+		})
+		return err
+	})
+}
+
+func (c *clocked) says(reason string, words ...string) {
+	c.Helper()
+	p := c.progressing()
+	missing := func(word string) bool { return !strings.Contains(p.Message, word) }
+	if p.Reason != reason || slices.ContainsFunc(words, missing) {
+		c.Errorf("condition is %s %q, want %s %q", p.Reason, p.Message, reason, words)
+	}
+}
+
+func TestVersionChangesAfterAVerifiedBackupAndOnlyWhileTheMembersAreEqual(t *testing.T) {
+	c, names := renewed(t)
+	c.patchCluster(backupsOn)
+	c.pass()
+	c.saves(full, time.Hour)
+	c.saves(delta, time.Hour)
+	c.patchCluster(`{"spec":{"version":"3.7.4"}}`)
+	c.pass()
+	c.after(settled)
+	var list v1alpha1.EtcdSnapshotList
+	if err := c.List(t.Context(), &list); err != nil {
+		t.Fatal(err)
+	}
+	mine := slices.DeleteFunc(list.Items, func(s v1alpha1.EtcdSnapshot) bool { return s.Namespace != c.namespace })
+	if len(mine) != 1 || !mine[0].Spec.Verify || mine[0].Spec.Type != v1alpha1.SnapshotFull || mine[0].Spec.ClusterRef.Name != "demo" {
+		t.Fatalf("%+v were created, want one verified full", mine)
+	}
+	save := &mine[0]
+	c.says(v1alpha1.ReasonUpgrading, "0 of 3", "EtcdSnapshot "+save.Name)
+	if got := c.going(names); len(got) != 0 {
+		t.Fatalf("%v were deleted before there is a backup", got)
+	}
+
+	save.Status.Phase, save.Status.Message = v1alpha1.SnapshotFailed, "the bucket is gone"
+	if err := c.Status().Update(t.Context(), save); err != nil {
+		t.Fatal(err)
+	}
+	c.pass()
+	c.says(v1alpha1.ReasonUpgradeBlocked, save.Name, "the bucket is gone", "delete the EtcdSnapshot")
+	if err := c.Delete(t.Context(), save); err != nil {
+		t.Fatal(err)
+	}
+	c.pass()
+	if err := c.fetch(save.Name, save); err != nil {
+		t.Fatalf("no other one is made: %v", err)
+	}
+	save.Status.Phase = v1alpha1.SnapshotSucceeded
+	if err := c.Status().Update(t.Context(), save); err != nil {
+		t.Fatal(err)
+	}
+
+	for i, name := range []string{names[1], names[2], names[0]} {
+		c.pass()
+		c.after(settled)
+		if got := c.going(names); len(got) != 0 {
+			t.Fatalf("%v were deleted before the members were compared", got)
+		}
+		if i == 1 {
+			c.compares(leases.UpgradeUnknown, "a compaction is under way")
+			c.pass()
+			c.says(v1alpha1.ReasonUpgrading, "1 of 3 members runs etcd 3.7.4", "a compaction is under way")
+		}
+		c.compares(leases.UpgradeAgree, "")
+		c.pass()
+		if got := c.going(names); len(got) != 1 || got[0] != name {
+			t.Fatalf("%v were deleted, want %s; condition %+v", got, name, c.progressing())
+		}
+		c.replace(name)
+		c.kubelet(name, true)
+		c.runsVersion(names, slices.Index(names, name), "3.7.4")
+	}
+	c.pass()
+	c.after(settled)
+	c.says(v1alpha1.ReasonUpgrading, "3 of 3 members run etcd 3.7.4", "the members are compared")
+	c.compares(leases.UpgradeDiffer, "at revision 9")
+	c.pass()
+	c.says(v1alpha1.ReasonUpgradeBlocked, "at revision 9", "before the spec is edited")
+	c.patchCluster(`{"spec":{"priorityClassName":"system-cluster-critical"}}`)
+	c.pass()
+	c.after(settled)
+	if got := c.going(names); len(got) != 0 {
+		t.Fatalf("%v were deleted although the members may differ", got)
+	}
+	c.compares(leases.UpgradeAgree, "")
+	c.pass()
+	if record, _, err := c.store("demo").Record(t.Context()); err != nil || record.Upgrade != (leases.Upgrade{}) {
+		t.Errorf("on the record stands %+v, %v", record.Upgrade, err)
+	}
+	if got := c.going(names); len(got) != 1 {
+		t.Errorf("%v were deleted by the edit that follows", got)
+	}
+}

@@ -1,0 +1,116 @@
+package membership
+
+// One-bit enums of what a comparison of members rests on.
+type (
+	// Course of the change of version that is asked for.
+	Course uint8
+	// Announced is which downgrade etcd itself knows of.
+	Announced uint8
+)
+
+// The courses.
+const (
+	CourseOn   Course = 1 << iota // to a later release, or to one of the same minor
+	CourseBack                    // to the minor before
+)
+
+// What etcd knows of.
+const (
+	AnnouncedNone Announced = 1 << iota
+	AnnouncedThis           // the downgrade that is asked for
+	AnnouncedOther
+)
+
+const (
+	anyCourse    = CourseOn | CourseBack
+	anyAnnounced = AnnouncedNone | AnnouncedThis | AnnouncedOther
+)
+
+var (
+	courseNames    = map[Course]string{CourseOn: "on", CourseBack: "back"}
+	announcedNames = map[Announced]string{AnnouncedNone: "none", AnnouncedThis: "this", AnnouncedOther: "another"}
+)
+
+func (c Course) String() string    { return courseNames[c] }
+func (a Announced) String() string { return announcedNames[a] }
+
+// UpgradeFacts are all that DecideUpgrade may look at.
+type UpgradeFacts struct {
+	// Firm: the record says Formed, is our raft group's, and lists our member.
+	Firm Answer
+	// Whole: every member is a voter, and tells its state.
+	Whole     Answer
+	Course    Course
+	Announced Announced
+	// Reached: a member runs the minor already to which the announced downgrade, or the one that is asked for, goes.
+	Reached Answer
+	// Storage: the storage of all members that run a later minor has the format of the one that is asked for.
+	Storage Answer
+}
+
+// UpgradeVerdict is what the leader's agent does about an order.
+type UpgradeVerdict string
+
+// The verdicts.
+const (
+	// UpgradeWait leaves the order without an answer.
+	UpgradeWait UpgradeVerdict = "Wait"
+	// UpgradeTell answers why the members are not compared yet.
+	UpgradeTell UpgradeVerdict = "Tell"
+	// UpgradeAnnounce announces the downgrade to etcd, and UpgradeCancel takes such a word back.
+	UpgradeAnnounce UpgradeVerdict = "Announce"
+	UpgradeCancel   UpgradeVerdict = "Cancel"
+	// UpgradeCompare compares the members.
+	UpgradeCompare UpgradeVerdict = "Compare"
+)
+
+// UpgradeDecision names the rule too.
+type UpgradeDecision struct {
+	Verdict   UpgradeVerdict
+	Rule, Why string
+}
+
+type upgradeRule struct {
+	name      string
+	firm      Answer
+	whole     Answer
+	course    Course
+	announced Announced
+	reached   Answer
+	storage   Answer
+	verdict   UpgradeVerdict
+	why       string
+}
+
+// upgrades is the whole policy on an order to compare the members while their version is changed. First match wins.
+var upgrades = []upgradeRule{
+	{"record-not-firm", No | Unknown, anyAnswer, anyCourse, anyAnnounced, anyAnswer, anyAnswer, UpgradeWait,
+		"what may be another group's order is not answered"},
+	{"members-not-heard", Yes, No | Unknown, anyCourse, anyAnnounced, anyAnswer, anyAnswer, UpgradeTell,
+		"a member does not answer, or does not vote"},
+	{"announced-in-vain", Yes, Yes, CourseOn, AnnouncedThis | AnnouncedOther, No, anyAnswer, UpgradeCancel,
+		"nobody runs the earlier minor, and nobody is to"},
+	{"announced-another", Yes, Yes, CourseBack, AnnouncedOther, No, anyAnswer, UpgradeCancel,
+		"another downgrade was announced before"},
+	{"announce", Yes, Yes, CourseBack, AnnouncedNone, No, anyAnswer, UpgradeAnnounce,
+		"etcd lets an earlier minor join only when it was told before"},
+	{"storage-of-later-minor", Yes, Yes, CourseBack, anyAnnounced, anyAnswer, No | Unknown, UpgradeTell,
+		"etcd has not brought the storage of all members to the earlier minor yet"},
+	{"compare", Yes, Yes, anyCourse, anyAnnounced, anyAnswer, anyAnswer, UpgradeCompare,
+		"all members answer, and none is in the way of another"},
+}
+
+func (r upgradeRule) matches(f UpgradeFacts) bool {
+	return r.firm&f.Firm != 0 && r.whole&f.Whole != 0 && r.course&f.Course != 0 && r.announced&f.Announced != 0 &&
+		r.reached&f.Reached != 0 && r.storage&f.Storage != 0
+}
+
+// DecideUpgrade says what the leader's agent does about an order.
+func DecideUpgrade(f UpgradeFacts) UpgradeDecision {
+	for _, r := range upgrades {
+		if r.matches(f) {
+			return UpgradeDecision{r.verdict, r.name, r.why}
+		}
+	}
+	return UpgradeDecision{UpgradeWait, "uncovered", "no rule covers it"}
+}
