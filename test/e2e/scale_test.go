@@ -23,6 +23,7 @@ func TestClusterScalesThereAndBackUnderLoad(t *testing.T) {
 	c := rig.Apply(t, harness.Replicas(1))
 	view := c.Settle(t, 1, formWithin)
 	w, s := harness.Load(t, c.EtcdService(t)), c.Sample(t)
+	e := c.Evict(t, s)
 	rolled := false
 	for _, replicas := range []int{3, 5, 7, 5, 3, 1} {
 		t.Run(fmt.Sprintf("%d to %d", len(view.Members), replicas), func(t *testing.T) {
@@ -33,13 +34,23 @@ func TestClusterScalesThereAndBackUnderLoad(t *testing.T) {
 				t.Error(err)
 			}
 			view = after
+			c.AwaitEvictable(t, evictable(replicas))
 		})
 		if replicas == 3 && !rolled {
 			view, rolled = rollsUnderLoad(t, c, w, view), true
 		}
 	}
+	e.Stop(t)
 	s.Stop(t)
 	w.Stop(t, c.Etcd(t))
+}
+
+// evictable is how many members of a cluster at rest may be evicted, each by itself: all, or where none can be spared, none.
+func evictable(replicas int) int {
+	if replicas < 3 {
+		return 0
+	}
+	return replicas
 }
 
 // Whatever is evicted at the same time as members join costs no quorum: the PodDisruptionBudget counts voters. It touches

@@ -113,6 +113,9 @@ func (l look) tells(since time.Time) (well, known bool) {
 	return l.err == nil, true
 }
 
+// refused says whether nobody listens where the member should be.
+func (l look) refused() bool { return status.Code(l.err) == codes.Unavailable }
+
 // sameVoters says whether two lists have the same voters.
 func sameVoters(a, b []listed) bool { return slices.Equal(voterIDs(a), voterIDs(b)) }
 

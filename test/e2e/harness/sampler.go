@@ -169,6 +169,32 @@ func (s *Sampler) newest() (newest look, ok bool) {
 	return s.last, s.last.members != nil
 }
 
+// indispensable are the voters that are well, while no more of them are than a quorum; and nobody while one more is. Of a voter
+// that gave no answer in time it is not known, and it counts as well: a busy machine lets a healthy member wait.
+func (s *Sampler) indispensable() map[string]bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	voters := 0
+	var well []string
+	for _, m := range s.last.members {
+		if m.learner {
+			continue
+		}
+		voters++
+		if l, looked := s.looks[m.name]; looked && (l.err == nil || !l.refused()) {
+			well = append(well, m.name)
+		}
+	}
+	found := map[string]bool{}
+	if len(well) > voters/2+1 {
+		return found
+	}
+	for _, name := range well {
+		found[name] = true
+	}
+	return found
+}
+
 // sample judges what is known of all members by a list. Both may be old already when they are judged: the list, and a look
 // from before its member was promoted, as learners do not answer. So a bad judgement counts only if a quorum still has the
 // same voters afterwards, and the next look at those that seemed down finds them so.
