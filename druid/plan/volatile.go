@@ -11,12 +11,14 @@ import (
 func (m Member) volatile() bool { return m.Claim == ClaimUnwanted }
 
 // forgot says whether a member that stores in memory is known to have lost what it held: it has no Pod, or one in which nothing
-// ran yet, or its agent says that the volume of this very Pod is empty.
+// ran yet, or its agent says that the volume of this very Pod is empty and why no etcd starts on it. Without a reason the volume
+// was empty when its etcd was started, which is how each member begins.
 func (m Member) forgot() bool {
 	if !m.volatile() {
 		return false
 	}
-	told := m.Lease == LeaseOurs && m.Readable && m.Says.PodUID == m.PodUID && m.Says.Data == leases.DataEmpty
+	told := m.Lease == LeaseOurs && m.Readable && m.Says.PodUID == m.PodUID && m.Says.Data == leases.DataEmpty &&
+		m.Says.Reason != "" && m.Says.EverFormed()
 	return m.Pod&(PodAbsent|PodUnscheduled|PodUnstarted|PodEnded) != 0 || m.Pod == PodLive && !m.EtcdReady && told
 }
 

@@ -97,6 +97,11 @@ func TestWhatMemoryLostIsToldAPerson(t *testing.T) {
 		}
 	}
 	empty := func(i int) func(*Observed) {
+		return func(o *Observed) {
+			o.Members[i].EtcdReady, o.Members[i].Says.Data, o.Members[i].Says.Reason = false, leases.DataEmpty, "no quorum answers"
+		}
+	}
+	begunEmpty := func(i int) func(*Observed) {
 		return func(o *Observed) { o.Members[i].EtcdReady, o.Members[i].Says.Data = false, leases.DataEmpty }
 	}
 	down := func(i int) func(*Observed) {
@@ -110,6 +115,7 @@ func TestWhatMemoryLostIsToldAPerson(t *testing.T) {
 		"one of three":                          {[]func(*Observed){inMemory, gone(0)}, "AsExpected "},
 		"two of three":                          {[]func(*Observed){inMemory, gone(0), empty(1)}, "DataLost 2 of 3 voters lost their Pods"},
 		"two whose etcd ended: they come back":  {[]func(*Observed){inMemory, down(0), down(1)}, "AsExpected "},
+		"all, whose first etcd does not answer": {[]func(*Observed){inMemory, begunEmpty(0), begunEmpty(1), begunEmpty(2)}, "AsExpected "},
 		"two whose Pods are gone, with volumes": {[]func(*Observed){gone(0), gone(1)}, "AsExpected "},
 		"a member that Kubernetes has not started anew": {[]func(*Observed){inMemory, gone(0), func(o *Observed) {
 			o.Members[1].Pod, o.Members[1].EtcdReady = PodUnscheduled, false
