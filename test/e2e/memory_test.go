@@ -16,7 +16,7 @@ import (
 
 // inMemory stores the members' data in the memory of their nodes.
 func inMemory(c *v1alpha1.EtcdCluster) {
-	c.Spec.Storage = v1alpha1.StorageSpec{Size: resource.MustParse("128Mi"), Medium: v1alpha1.StorageMemory}
+	c.Spec.Storage = v1alpha1.StorageSpec{Size: resource.MustParse("256Mi"), Medium: v1alpha1.StorageMemory}
 	c.Spec.Resources.Limits = corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("512Mi")}
 }
 
