@@ -45,7 +45,7 @@ func (b *Bootstrapper) needSpace(_ context.Context, o *observation) error {
 		return err
 	}
 	if want := o.view.DBSizeInUse + o.view.DBSizeInUse/10 + logRoom; free < want {
-		return fmt.Errorf("the volume has %d MiB free and %d MiB are needed; grow the PersistentVolumeClaim", free>>20, want>>20)
+		return fmt.Errorf("the volume has %d MiB free and %d MiB are needed; raise spec.storage.size", free>>20, want>>20)
 	}
 	return nil
 }
