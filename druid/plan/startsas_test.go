@@ -19,14 +19,18 @@ func TestAPodComesAsTheVersionThatMayStart(t *testing.T) {
 		change  []func(*Observed)
 		want    string
 	}{
-		"what changes no version":              {Desired{Replicas: 3, Version: "3.6.16"}, nil, "3.6.16"},
-		"without a store":                      {up, nil, "3.7.3"},
-		"before the backup":                    {backed, []func(*Observed){saveSeen(SaveComing, "")}, "3.6.16"},
-		"beside a backup that failed":          {backed, []func(*Observed){saveSeen(SaveFailed, "")}, "3.6.16"},
-		"after the backup":                     {backed, []func(*Observed){saveSeen(SaveDone, "")}, "3.7.3"},
-		"in its turn":                          {backed, []func(*Observed){ordered(backed, agree, "")}, "3.7.3"},
-		"a paused cluster, before the backup":  {Desired{Replicas: 1, Version: "3.7.3", Backup: true}, []func(*Observed){saveSeen(0, "")}, "3.6.16"},
-		"one that never told":                  {back, []func(*Observed){func(o *Observed) { o.Members[2].Says.Version = "" }}, "3.5.35"},
+		"what changes no version":             {Desired{Replicas: 3, Version: "3.6.16"}, nil, "3.6.16"},
+		"without a store":                     {up, nil, "3.7.3"},
+		"before the backup":                   {backed, []func(*Observed){saveSeen(SaveComing, "")}, "3.6.16"},
+		"beside a backup that failed":         {backed, []func(*Observed){saveSeen(SaveFailed, "")}, "3.6.16"},
+		"after the backup":                    {backed, []func(*Observed){saveSeen(SaveDone, "")}, "3.7.3"},
+		"in its turn":                         {backed, []func(*Observed){ordered(backed, agree, "")}, "3.7.3"},
+		"a paused cluster, before the backup": {Desired{Replicas: 1, Version: "3.7.3", Backup: true}, []func(*Observed){saveSeen(0, "")}, "3.6.16"},
+		"one that never told":                 {back, []func(*Observed){func(o *Observed) { o.Members[2].Says.Version = "" }}, "3.5.35"},
+		"one whose Lease was lost": {
+			Desired{Replicas: 3, Version: "3.5.35", Ran: map[string]string{"c-c": "3.6.16"}},
+			[]func(*Observed){old, func(o *Observed) { o.Members[2].Says = leases.Member{} }}, "3.6.16",
+		},
 		"to a version that is refused":         {back, nil, "3.6.16"},
 		"back, before etcd was told":           {back, []func(*Observed){old}, "3.6.16"},
 		"back, while etcd is told":             {back, []func(*Observed){old, ordered(back, unknown, "")}, "3.6.16"},
@@ -79,5 +83,16 @@ func TestAChangeOfVersionBeginsNothingAfterItsDeadline(t *testing.T) {
 				t.Errorf("%s: %s is taken after the deadline", name, s.Kind)
 			}
 		}
+	}
+}
+
+// A Lease that was lost takes nothing of the gates away.
+func TestAVersionWaitsWhoseMembersLostTheirLeases(t *testing.T) {
+	d, o := upgraded(Desired{Replicas: 3, Version: "3.7.3", Backup: true, Ran: map[string]string{"c-a": "3.6.16"}}, saveSeen(SaveComing, ""))
+	for i := range o.Members {
+		o.Members[i].Says.Version = ""
+	}
+	if r := rolloutOf(d, o); r.next != "" || r.sum != rollingUpgrades {
+		t.Errorf("Pod %q goes, and the sum is %d", r.next, r.sum)
 	}
 }

@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
@@ -173,7 +174,7 @@ func courseOf(d Desired, o Observed, listed []Member) (course, string) {
 		return found, ""
 	}
 	for _, m := range listed {
-		runs, told := versions.Parse(m.Says.Version)
+		runs, told := versions.Parse(cmp.Or(m.Says.Version, d.Ran[m.Name]))
 		if m.Make != MakeOutdated || !told || runs == target {
 			continue
 		}
@@ -252,7 +253,7 @@ func (u upgrade) begins(o Observed, back bool) bool {
 // is no way around what a change of version waits for.
 func StartsAs(name string, d Desired, o Observed) string {
 	m, _ := o.member(name)
-	runs, told := versions.Parse(m.Says.Version)
+	runs, told := versions.Parse(cmp.Or(m.Says.Version, d.Ran[name]))
 	target, known := versions.Parse(d.Version)
 	if !told || !known || runs == target || o.RecordState != RecordFormed {
 		return d.Version
