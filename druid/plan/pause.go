@@ -182,7 +182,9 @@ func standstillOf(d Desired, o Observed) standstill {
 		f.volume, f.keeper, f.saved = AnswerOf(m.Claim == ClaimPresent), keeperOf(m), savedOf(m, d, o)
 	}
 	s.pause, s.rule = judgePause(f)
-	s.pause = brakePause(AnswerOf(d.Expired), s.pause)
+	if braked := brakePause(AnswerOf(d.Expired), s.pause); braked != s.pause {
+		s.pause, s.rule = braked, "after-deadline"
+	}
 	if s.is(pauseHeld) {
 		s.hindrance = holdingWords(s.rule, s.member)
 	}

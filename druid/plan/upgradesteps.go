@@ -15,9 +15,12 @@ type Save struct {
 	Name, Message string
 }
 
-// upgradeSteps do the next thing for a change of version.
+// upgradeSteps do the next thing for a change of version: none towards one whose deadline has passed.
 func upgradeSteps(d Desired, o Observed, add func(Step)) {
 	u := upgradeOf(d, o)
+	if d.Expired && u.facts.course&(courseOn|courseBack) != 0 {
+		return
+	}
 	switch u.step {
 	case upgradeSave:
 		add(Step{Kind: CreateSnapshot, Rule: u.rule, Stage: StageMarks, Object: o.Save.Name})
