@@ -113,7 +113,12 @@ func (r *Reconciler) createClaim(ctx context.Context, o *observation, step plan.
 
 func (r *Reconciler) createPod(ctx context.Context, o *observation, step plan.Step) error {
 	claim := o.claimOf(step.Member)
-	pod, err := manifests.Pod(manifests.OnVolume(o.cluster, claim), step.Member, r.manifests)
+	cluster := manifests.OnVolume(o.cluster, claim)
+	if step.Version != "" {
+		cluster = cluster.DeepCopy()
+		cluster.Spec.Version = step.Version
+	}
+	pod, err := manifests.Pod(cluster, step.Member, r.manifests)
 	if err != nil {
 		return err
 	}

@@ -1,10 +1,14 @@
 package druid
 
 import (
+	"errors"
 	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/etcd-druid/druid/api/v1alpha1"
 	"github.com/etcd-druid/druid/leases"
@@ -67,6 +71,19 @@ func TestVersionChangesAfterAVerifiedBackupAndOnlyWhileTheMembersAreEqual(t *tes
 	if got := c.going(names); len(got) != 0 {
 		t.Fatalf("%v were deleted before there is a backup", got)
 	}
+
+	// A node that is drained meanwhile takes no member to the other version.
+	var lost, back corev1.Pod
+	if err := errors.Join(c.fetch(names[2], &lost), c.Delete(t.Context(), &lost, client.GracePeriodSeconds(0))); err != nil {
+		t.Fatal(err)
+	}
+	c.pass()
+	if err := c.fetch(names[2], &back); err != nil || back.UID == lost.UID || back.Spec.Containers[0].Image != lost.Spec.Containers[0].Image {
+		t.Fatalf("%v: the Pod that comes back runs %s, want %s", err, back.Spec.Containers[0].Image, lost.Spec.Containers[0].Image)
+	}
+	c.kubelet(names[2], true)
+	c.renew(names, 2)
+	c.pass()
 
 	save.Status.Phase, save.Status.Message = v1alpha1.SnapshotFailed, "the bucket is gone"
 	if err := c.Status().Update(t.Context(), save); err != nil {

@@ -100,6 +100,8 @@ type Step struct {
 	Healing *leases.Healing
 	// Serving and Voter are the labels to set (true) or to clear (false), nil for those to leave alone.
 	Serving, Voter *bool
+	// Version of etcd in the Pod that is made, empty for the one that is asked for.
+	Version string
 	// Order is to stand on the record; an empty one is to stand there no more.
 	Order *leases.UpgradeOrder
 	// MinAvailable of the budget.
@@ -135,7 +137,7 @@ func Steps(d Desired, o Observed) []Step {
 		sharedSteps(o, add)
 		backupSteps(d, o, add)
 		for _, m := range listed {
-			leaving[m.Name] = memberSteps(m, memberFactsOf(m, d, o, listed), add) || leaves.leaving(m) || still.holds(m, pauseDrain)
+			leaving[m.Name] = memberSteps(m, memberFactsOf(m, d, o, listed), formerVersion(m, d, o), add) || leaves.leaving(m) || still.holds(m, pauseDrain)
 			growStep(m, leaves.leaving(m), add)
 		}
 		leaves.markSteps(o, add)
@@ -206,8 +208,8 @@ func objectRule(s ObjectState) string {
 	return "object-outdated"
 }
 
-// memberSteps says whether the member's Pod is to go.
-func memberSteps(m Member, f memberFacts, add func(Step)) bool {
+// memberSteps says whether the member's Pod is to go. A Pod that is made is of version, where that is not empty.
+func memberSteps(m Member, f memberFacts, version string, add func(Step)) bool {
 	if verdict, rule := judgeLease(f); verdict == create {
 		add(Step{Kind: CreateMemberLease, Rule: rule, Stage: StageShared, Member: m.Name})
 	}
@@ -218,7 +220,7 @@ func memberSteps(m Member, f memberFacts, add func(Step)) bool {
 	step := Step{Rule: rule, Member: m.Name, PodUID: m.PodUID}
 	switch verdict {
 	case create:
-		step.Kind, step.Stage, step.PodUID = CreatePod, StagePods, ""
+		step.Kind, step.Stage, step.PodUID, step.Version = CreatePod, StagePods, "", version
 	case mark:
 		step.Kind, step.Stage, step.ClaimUID = MarkLease, StageMarks, m.ClaimUID
 	case remove:

@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"slices"
 
 	"github.com/etcd-druid/druid/leases"
 	"github.com/etcd-druid/druid/versions"
@@ -222,10 +223,11 @@ func orderFor(d Desired, o Observed, listed []Member, c course) (leases.UpgradeO
 }
 
 // gateFor is what the change of version lets become of one member's Pod. Where no etcd runs, or one that is down, there is nothing to compare:
-// a Pod of a corrected spec may come once there is a backup, else nothing would ever mend it.
+// a Pod of a corrected spec may come once there is a backup, else nothing would ever mend it. An etcd of the minor before
+// would not start on storage that was not brought to its format, so there the edit is to be taken back.
 func (u upgrade) gateFor(s shape, begun bool) gate {
 	saved := u.facts.saved&(SaveUnasked|SaveDone) != 0
-	if s&(shapeIdle|shapeDown) != 0 && u.gate&(gateWaits|gateClosed) != 0 && (begun || saved) {
+	if s&(shapeIdle|shapeDown) != 0 && u.facts.course != courseBack && u.gate&(gateWaits|gateClosed) != 0 && (begun || saved) {
 		return gateOpen
 	}
 	return u.gate
@@ -234,5 +236,6 @@ func (u upgrade) gateFor(s shape, begun bool) gate {
 // NeedsSave says whether it is to be looked at whether the backup before a change of version is there.
 func NeedsSave(d Desired, o Observed) bool {
 	u := upgradeOf(d, o)
-	return d.Backup && u.facts.begun == No && u.facts.course&(courseOn|courseBack) != 0
+	return d.Backup && u.facts.begun == No &&
+		(u.facts.course&(courseOn|courseBack) != 0 || slices.ContainsFunc(o.listed(), func(m Member) bool { return m.awaitsSave(d, o) }))
 }

@@ -138,6 +138,9 @@ func TestUpgrade(t *testing.T) {
 		"no backup is waited for where no etcd runs, once there is one": {
 			backed, []func(*Observed){saveSeen(SaveDone, ""), idle}, []string{"DeletePod outdated-idle c-c"}, v1alpha1.ReasonUpgrading, "",
 		},
+		"and none goes back to storage that it cannot read": {
+			back, []func(*Observed){func(o *Observed) { o.Record.MaxLearners = leases.MaxLearners35 }, idle}, []string{}, v1alpha1.ReasonUpgradeBlocked, "0 of 3",
+		},
 		"but before": {
 			backed, []func(*Observed){saveSeen(SaveComing, ""), idle}, []string{}, v1alpha1.ReasonUpgradeBlocked, "0 of 3",
 		},
@@ -222,6 +225,64 @@ func TestUpgrade(t *testing.T) {
 				t.Errorf("condition is %s %q, want %s %q", c.Reason, c.Message, test.reason, test.words)
 			}
 		})
+	}
+}
+
+// A Pod that goes away while its version waits comes back as it was: else a drain of nodes would change the version past the gate.
+func TestALostPodComesBackWithTheVersionThatMayRun(t *testing.T) {
+	backed := Desired{Replicas: 3, Version: "3.7.3", Generation: 4, Backup: true}
+	up := Desired{Replicas: 3, Version: "3.7.3", Generation: 4}
+	back := Desired{Replicas: 3, Version: "3.5.35", Generation: 4}
+	skips := func(o *Observed) { o.Members[2].Says.Version = "3.5.35" }
+	never := func(o *Observed) { o.Members[2].Says.Version = "" }
+	born := func(o *Observed) { o.Record.MaxLearners = leases.MaxLearners35 }
+	tests := map[string]struct {
+		desired Desired
+		change  []func(*Observed)
+		want    string
+		looks   bool
+	}{
+		"before anybody asked for the backup":      {backed, []func(*Observed){saveSeen(SaveAbsent, "")}, "3.6.16", true},
+		"before the backup is verified":            {backed, []func(*Observed){saveSeen(SaveComing, "")}, "3.6.16", true},
+		"when it failed":                           {backed, []func(*Observed){saveSeen(SaveFailed, "no bucket")}, "3.6.16", true},
+		"once there is one it may be another":      {backed, []func(*Observed){saveSeen(SaveDone, "")}, "", true},
+		"or the order stands, which comes after":   {backed, []func(*Observed){saveSeen(0, ""), ordered(backed, leases.UpgradeUnknown, "")}, "", false},
+		"without a store none is made":             {up, nil, "", false},
+		"no step that etcd cannot take":            {up, []func(*Observed){skips}, "3.5.35", false},
+		"back only when storage was brought there": {back, []func(*Observed){born}, "3.6.16", false},
+		"which an order alone does not tell":       {back, []func(*Observed){born, ordered(back, leases.UpgradeUnknown, "")}, "3.6.16", false},
+		"but its answer":                           {back, []func(*Observed){born, ordered(back, leases.UpgradeAgree, "")}, "", false},
+		"one that never told has the one asked":    {backed, []func(*Observed){saveSeen(SaveAbsent, ""), never}, "", true},
+		"and so has one that ran it":               {Desired{Replicas: 3, Version: "3.6.16", Backup: true}, []func(*Observed){saveSeen(0, "")}, "", false},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			d, o := upgraded(test.desired, append(test.change, func(o *Observed) {
+				m := &o.Members[2]
+				m.Pod, m.PodUID, m.Make, m.EtcdReady, m.Serving = PodAbsent, "", 0, false, false
+			})...)
+			var got []string
+			for _, s := range Steps(d, o) {
+				if s.Kind == CreatePod {
+					got = append(got, s.Member+" "+s.Version)
+				}
+			}
+			if diff := cmp.Diff([]string{"c-c " + test.want}, got); diff != "" {
+				t.Errorf("Pods made (-want +got):\n%s", diff)
+			}
+			if looks := NeedsSave(d, o); looks != test.looks {
+				t.Errorf("the backup is looked at: %t, want %t", looks, test.looks)
+			}
+		})
+	}
+	// The last Pod of all tells by itself that the backup matters.
+	d, o := upgraded(backed, saveSeen(0, ""), func(o *Observed) {
+		for i := range o.Members {
+			o.Members[i].Make, o.Members[i].Pod, o.Members[i].PodUID = 0, PodAbsent, ""
+		}
+	})
+	if !NeedsSave(d, o) {
+		t.Error("with all Pods gone nobody looks whether there is a backup")
 	}
 }
 
