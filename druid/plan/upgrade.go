@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/etcd-druid/druid/internal/versions"
 	"github.com/etcd-druid/druid/leases"
-	"github.com/etcd-druid/druid/versions"
 )
 
 // What a change of etcd's version rests on, as one bit per value.
@@ -142,7 +142,7 @@ func upgradeOf(d Desired, o Observed) upgrade {
 	c, refusal := courseOf(d, o, listed)
 	f := upgradeFacts{
 		course: c, begun: AnswerOf(stands.Nonce != "" && stands.Version == d.Version), saved: SaveUnasked,
-		ready: AnswerOf(comparable(o, listed)), check: checkNone,
+		ready: AnswerOf(allComparable(o, listed)), check: checkNone,
 	}
 	if d.Backup {
 		f.saved = SaveAbsent
@@ -194,8 +194,8 @@ func courseOf(d Desired, o Observed, listed []Member) (course, string) {
 	return found, ""
 }
 
-// comparable says whether each member is a voter that serves, and none is on its way in or out.
-func comparable(o Observed, listed []Member) bool {
+// allComparable says whether each member is a voter that serves, and none is on its way in or out.
+func allComparable(o Observed, listed []Member) bool {
 	for _, m := range listed {
 		if ready, _ := m.steady(No); ready != wayFree {
 			return false

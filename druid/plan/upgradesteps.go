@@ -3,8 +3,8 @@ package plan
 import (
 	"fmt"
 
+	"github.com/etcd-druid/druid/internal/versions"
 	"github.com/etcd-druid/druid/leases"
-	"github.com/etcd-druid/druid/versions"
 )
 
 // Save is the EtcdSnapshot that is made before a change of version.
