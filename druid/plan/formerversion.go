@@ -1,8 +1,8 @@
 package plan
 
 import (
+	"github.com/etcd-druid/druid/internal/versions"
 	"github.com/etcd-druid/druid/leases"
-	"github.com/etcd-druid/druid/versions"
 )
 
 // formerVersion is the version of etcd with which a Pod that went away comes back, empty for the one that is asked for. It is the one
