@@ -133,10 +133,11 @@ func (a *Agent) leaderOptions(store *leases.Store) leader.Options {
 				ClusterID: uint64(stamp.ClusterID), MemberID: uint64(stamp.MemberID), Member: c.Member, PodUID: c.PodUID,
 			}, known && stamp.Formed
 		},
-		PeerURL:      func(name string) string { return a.options.Transport.URL(a.host(name), c.PeerPort) },
-		Grace:        func() time.Duration { return time.Duration(a.live.Current().SuperfluousGracePeriod) },
-		RemoveOthers: func() bool { return a.live.Current().RemoveOthers },
-		Complete:     a.bootstrapper.CompleteRecord,
+		PeerURL:       func(name string) string { return a.options.Transport.URL(a.host(name), c.PeerPort) },
+		Grace:         func() time.Duration { return time.Duration(a.live.Current().SuperfluousGracePeriod) },
+		SnapshotCount: uint64(c.SnapshotCount), // validated to be above zero, or zero
+		RemoveOthers:  func() bool { return a.live.Current().RemoveOthers },
+		Complete:      a.bootstrapper.CompleteRecord,
 		Defrag: func(now time.Time) leader.DefragPolicy {
 			live := a.live.Current()
 			return defragPolicy(live.Defragmentation, live.Backup != nil, c.QuotaBackendBytes, now)

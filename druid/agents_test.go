@@ -179,6 +179,10 @@ func badAgentImage(t *testing.T, state, reason string) {
 	c.manifests.AgentImage = agentImage
 	c.pass()
 	c.have("when it is corrected", agentImage, names, names...)
+	c.after(settled)
+	if p := c.progressing(); state == completed && p.Reason != v1alpha1.ReasonUpdatingAgents {
+		t.Errorf("the corrected image is given no time: %+v", p)
+	}
 	c.agentStatus(victim, "second", "")
 	c.pass()
 	c.renew(names, 1)

@@ -112,8 +112,10 @@ func (r *Reconciler) createClaim(ctx context.Context, o *observation, step plan.
 }
 
 func (r *Reconciler) createPod(ctx context.Context, o *observation, step plan.Step) error {
-	claim := o.claimOf(step.Member)
-	pod, err := manifests.Pod(manifests.OnVolume(o.cluster, claim), step.Member, r.manifests)
+	claim, cluster := o.claimOf(step.Member), o.cluster.DeepCopy()
+	// A Pod of another version than that of the spec is outdated from the beginning: its spec hash says so.
+	cluster.Spec.Version = plan.StartsAs(step.Member, o.desired, o.observed)
+	pod, err := manifests.Pod(manifests.OnVolume(cluster, claim), step.Member, r.manifests)
 	if err != nil {
 		return err
 	}

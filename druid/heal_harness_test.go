@@ -1,7 +1,6 @@
 package druid
 
 import (
-	"encoding/json"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -97,19 +96,6 @@ func (s *stage) healing(name string) leases.Healing {
 		s.Fatal(err)
 	}
 	return m.Healing
-}
-
-// says writes an annotation of the member's Lease, as its agent would.
-func (s *stage) says(name, annotation, value string) {
-	s.Helper()
-	raw, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]string{annotation: value}}})
-	if err != nil {
-		s.Fatal(err)
-	}
-	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: name}}
-	if err := s.Patch(s.Context(), lease, client.RawPatch("application/merge-patch+json", raw)); err != nil {
-		s.Fatal(err)
-	}
 }
 
 // terminates says whether the member's Pod was deleted.

@@ -152,12 +152,14 @@ func desiredOf(cluster *v1alpha1.EtcdCluster) (plan.Desired, error) {
 		Backup:       cluster.Spec.Backup != nil,
 		BackupTold:   plan.BackupToldBy(cluster.Status.Conditions),
 		PauseTold:    plan.PauseToldBy(cluster.Status.Conditions),
+		Ran:          map[string]string{},
 	}
 	if err := manifests.BackupProblem(cluster); err != nil {
 		d.BackupProblem = oneLine(err.Error())
 	}
 	for _, m := range cluster.Status.Members {
 		d.Known = append(d.Known, m.Name)
+		d.Ran[m.Name] = m.Version
 	}
 	id, err := leases.ParseID(cluster.Status.ClusterID)
 	if err != nil {

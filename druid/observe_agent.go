@@ -62,7 +62,7 @@ func (r *Reconciler) observeArrival(o *observation, m *plan.Member, pod *corev1.
 	}
 	var (
 		lease    = o.leases[m.Name]
-		which    = m.PodUID + " " + pod.Annotations[manifests.AnnotationAgentBefore]
+		which    = m.PodUID + " " + m.AgentImage + " " + pod.Annotations[manifests.AnnotationAgentBefore]
 		heard    = r.memory.renewedSince(fact{o.cluster.UID, m.Name + " agent heard"}, which, runs, renewalOf(lease))
 		settled  = r.still(o, m, "agent settles", which, heard && runs && m.Liveness == leases.Live, settlePatience)
 		silent   = !heard && m.Liveness != leases.Unknown

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -64,8 +65,7 @@ func (s snapshots) order(ctx context.Context, snapshot *v1alpha1.EtcdSnapshot, l
 		return cachesBehind(snapshot.Name)
 	}
 	if live.DeletionTimestamp != nil {
-		// With its namespace goes the EtcdCluster, too: that is nobody's wish that the backups go.
-		if cluster, err := clusterOrNil(ctx, s.live, types.NamespacedName{Namespace: live.Namespace, Name: live.Spec.ClusterRef.Name}); err != nil || cluster == nil {
+		if goes, err := s.goesWithItsCluster(ctx, &live); err != nil || goes {
 			return cmp.Or(err, cachesBehind(snapshot.Name))
 		}
 	}
@@ -78,6 +78,20 @@ func (s snapshots) order(ctx context.Context, snapshot *v1alpha1.EtcdSnapshot, l
 	return s.patchMetadata(ctx, lease.DeepCopy(), metadataPatch{
 		UID: string(lease.UID), ResourceVersion: lease.ResourceVersion, Annotations: annotations,
 	})
+}
+
+// goesWithItsCluster says, by live reads, whether the EtcdCluster is gone, or the namespace goes: that is nobody's wish that the
+// backups go. Of what is in a namespace, the EtcdSnapshots may be deleted before their EtcdCluster.
+func (s snapshots) goesWithItsCluster(ctx context.Context, snapshot *v1alpha1.EtcdSnapshot) (bool, error) {
+	cluster, err := clusterOrNil(ctx, s.live, types.NamespacedName{Namespace: snapshot.Namespace, Name: snapshot.Spec.ClusterRef.Name})
+	if err != nil || cluster == nil {
+		return err == nil, err
+	}
+	var namespace corev1.Namespace
+	if err := s.live.Get(ctx, client.ObjectKey{Name: snapshot.Namespace}, &namespace); err != nil {
+		return false, err
+	}
+	return namespace.DeletionTimestamp != nil, nil
 }
 
 // withoutOrder takes order and answer off a Lease.

@@ -1,6 +1,7 @@
 package druid
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -8,6 +9,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -218,6 +220,26 @@ func TestWhatIsToStayIsNotOrderedToGo(t *testing.T) {
 	if err := s.ordered(full, ""); err != nil {
 		t.Error(err)
 	}
+}
+
+// Whoever deletes a namespace deletes its EtcdSnapshots perhaps before its EtcdCluster.
+func TestABackupStaysWhenItsNamespaceGoes(t *testing.T) {
+	s := backedUp(t)
+	s.savedToDelete("a")
+	if err := s.Delete(s.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: s.namespace}}); err != nil {
+		t.Fatal(err)
+	}
+	s.deleteSnapshot("a")
+	s.eventually("look at the namespace", func() error {
+		reads := s.calls.matching("GET", "/api/v1/namespaces/"+s.namespace)
+		if !slices.ContainsFunc(reads, func(call string) bool { return strings.HasSuffix(call, "/"+s.namespace) }) {
+			return errors.New("nobody did")
+		}
+		return s.heldBy("a", true)
+	})
+	s.orders(full, "")
+	s.delete("demo", metav1.DeletePropagationBackground)
+	s.leaves("a")
 }
 
 func TestAnEtcdSnapshotInAnotherBucketIsOrderedThere(t *testing.T) {

@@ -6,8 +6,12 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"github.com/etcd-druid/druid/api/v1alpha1"
 	"github.com/etcd-druid/druid/leases"
+	"github.com/etcd-druid/druid/manifests"
 )
 
 // compares answers an open order to compare the members, as the leader's agent does.
@@ -34,6 +38,17 @@ func (c *clocked) runsVersion(names []string, i int, version string) {
 		})
 		return err
 	})
+}
+
+// etcdImage of the member's Pod.
+func (c *clocked) etcdImage(name string) string {
+	c.Helper()
+	var pod corev1.Pod
+	if err := c.fetch(name, &pod); err != nil {
+		c.Fatal(err)
+	}
+	i := slices.IndexFunc(pod.Spec.Containers, func(container corev1.Container) bool { return container.Name == manifests.ContainerEtcd })
+	return pod.Spec.Containers[i].Image
 }
 
 func (c *clocked) says(reason string, words ...string) {
@@ -67,6 +82,16 @@ func TestVersionChangesAfterAVerifiedBackupAndOnlyWhileTheMembersAreEqual(t *tes
 	if got := c.going(names); len(got) != 0 {
 		t.Fatalf("%v were deleted before there is a backup", got)
 	}
+	was := c.etcdImage(names[2])
+	if err := c.Delete(t.Context(), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: c.namespace, Name: names[2]}}); err != nil {
+		t.Fatal(err)
+	}
+	c.replace(names[2])
+	if is := c.etcdImage(names[2]); is != was {
+		t.Errorf("the Pod that was evicted comes with %s before there is a backup, want %s", is, was)
+	}
+	c.kubelet(names[2], true)
+	c.renew(names, 2)
 
 	save.Status.Phase, save.Status.Message = v1alpha1.SnapshotFailed, "the bucket is gone"
 	if err := c.Status().Update(t.Context(), save); err != nil {

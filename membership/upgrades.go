@@ -6,6 +6,8 @@ type (
 	Course uint8
 	// Announced is which downgrade etcd itself knows of.
 	Announced uint8
+	// LogState is what the members' raft logs hold that the next etcd would have to apply.
+	LogState uint8
 )
 
 // The courses.
@@ -21,18 +23,28 @@ const (
 	AnnouncedOther
 )
 
+// The states of the logs.
+const (
+	LogReadable LogState = 1 << iota // nothing that it cannot read
+	LogOld                           // perhaps what the minor before the one that runs now wrote, not covered by a snapshot on disk yet
+	LogTooLong                       // the same, and etcd takes a snapshot too seldom for that to be waited for
+)
+
 const (
 	anyCourse    = CourseOn | CourseBack
 	anyAnnounced = AnnouncedNone | AnnouncedThis | AnnouncedOther
+	anyLogState  = LogReadable | LogOld | LogTooLong
 )
 
 var (
 	courseNames    = map[Course]string{CourseOn: "on", CourseBack: "back"}
 	announcedNames = map[Announced]string{AnnouncedNone: "none", AnnouncedThis: "this", AnnouncedOther: "another"}
+	logStateNames  = map[LogState]string{LogReadable: "readable", LogOld: "old", LogTooLong: "old, and seldom cut"}
 )
 
 func (c Course) String() string    { return courseNames[c] }
 func (a Announced) String() string { return announcedNames[a] }
+func (l LogState) String() string  { return logStateNames[l] }
 
 // UpgradeFacts are all that DecideUpgrade may look at.
 type UpgradeFacts struct {
@@ -46,6 +58,7 @@ type UpgradeFacts struct {
 	Reached Answer
 	// Storage: the storage of all members that run a later minor has the format of the one that is asked for.
 	Storage Answer
+	Log     LogState
 }
 
 // UpgradeVerdict is what the leader's agent does about an order.
@@ -60,6 +73,8 @@ const (
 	// UpgradeAnnounce announces the downgrade to etcd, and UpgradeCancel takes such a word back.
 	UpgradeAnnounce UpgradeVerdict = "Announce"
 	UpgradeCancel   UpgradeVerdict = "Cancel"
+	// UpgradePassLog makes the members' logs longer, so that each takes a snapshot and drops what it wrote before.
+	UpgradePassLog UpgradeVerdict = "PassLog"
 	// UpgradeCompare compares the members.
 	UpgradeCompare UpgradeVerdict = "Compare"
 )
@@ -78,31 +93,36 @@ type upgradeRule struct {
 	announced Announced
 	reached   Answer
 	storage   Answer
+	log       LogState
 	verdict   UpgradeVerdict
 	why       string
 }
 
 // upgrades is the whole policy on an order to compare the members while their version is changed. First match wins.
 var upgrades = []upgradeRule{
-	{"record-not-firm", No | Unknown, anyAnswer, anyCourse, anyAnnounced, anyAnswer, anyAnswer, UpgradeWait,
+	{"record-not-firm", No | Unknown, anyAnswer, anyCourse, anyAnnounced, anyAnswer, anyAnswer, anyLogState, UpgradeWait,
 		"what may be another group's order is not answered"},
-	{"members-not-heard", Yes, No | Unknown, anyCourse, anyAnnounced, anyAnswer, anyAnswer, UpgradeTell,
+	{"members-not-heard", Yes, No | Unknown, anyCourse, anyAnnounced, anyAnswer, anyAnswer, anyLogState, UpgradeTell,
 		"a member does not answer, or does not vote"},
-	{"announced-in-vain", Yes, Yes, CourseOn, AnnouncedThis | AnnouncedOther, No, anyAnswer, UpgradeCancel,
+	{"announced-in-vain", Yes, Yes, CourseOn, AnnouncedThis | AnnouncedOther, No, anyAnswer, anyLogState, UpgradeCancel,
 		"nobody runs the earlier minor, and nobody is to"},
-	{"announced-another", Yes, Yes, CourseBack, AnnouncedOther, No, anyAnswer, UpgradeCancel,
+	{"announced-another", Yes, Yes, CourseBack, AnnouncedOther, No, anyAnswer, anyLogState, UpgradeCancel,
 		"another downgrade was announced before"},
-	{"announce", Yes, Yes, CourseBack, AnnouncedNone, No, anyAnswer, UpgradeAnnounce,
+	{"announce", Yes, Yes, CourseBack, AnnouncedNone, No, anyAnswer, anyLogState, UpgradeAnnounce,
 		"etcd lets an earlier minor join only when it was told before"},
-	{"storage-of-later-minor", Yes, Yes, CourseBack, anyAnnounced, anyAnswer, No | Unknown, UpgradeTell,
+	{"storage-of-later-minor", Yes, Yes, CourseBack, anyAnnounced, anyAnswer, No | Unknown, anyLogState, UpgradeTell,
 		"etcd has not brought the storage of all members to the earlier minor yet"},
-	{"compare", Yes, Yes, anyCourse, anyAnnounced, anyAnswer, anyAnswer, UpgradeCompare,
+	{"log-too-long", Yes, Yes, CourseOn, anyAnnounced, anyAnswer, anyAnswer, LogTooLong, UpgradeTell,
+		"etcd does not start on a log that was written by the minor before the last, and etcd.snapshotCount is too large for it to be left behind: lower it first"},
+	{"log-of-earlier-minor", Yes, Yes, CourseOn, anyAnnounced, anyAnswer, anyAnswer, LogOld, UpgradePassLog,
+		"etcd does not start on a log that was written by the minor before the last"},
+	{"compare", Yes, Yes, anyCourse, anyAnnounced, anyAnswer, anyAnswer, anyLogState, UpgradeCompare,
 		"all members answer, and none is in the way of another"},
 }
 
 func (r upgradeRule) matches(f UpgradeFacts) bool {
 	return r.firm&f.Firm != 0 && r.whole&f.Whole != 0 && r.course&f.Course != 0 && r.announced&f.Announced != 0 &&
-		r.reached&f.Reached != 0 && r.storage&f.Storage != 0
+		r.reached&f.Reached != 0 && r.storage&f.Storage != 0 && r.log&f.Log != 0
 }
 
 // DecideUpgrade says what the leader's agent does about an order.

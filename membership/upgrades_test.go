@@ -17,8 +17,10 @@ func eachUpgrade() iter.Seq[UpgradeFacts] {
 					for f.Announced = range golden.Bits(anyAnnounced) {
 						for f.Reached = range golden.Bits(anyAnswer) {
 							for f.Storage = range golden.Bits(anyAnswer) {
-								if !yield(f) {
-									return
+								for f.Log = range golden.Bits(anyLogState) {
+									if !yield(f) {
+										return
+									}
 								}
 							}
 						}
@@ -48,6 +50,8 @@ func TestUpgradesAreSafeForAllFacts(t *testing.T) {
 			t.Errorf("%+v: announces what nobody asks for: %+v", f, d)
 		case d.Verdict == UpgradeCompare && f.Course == CourseBack && f.Storage != Yes:
 			t.Errorf("%+v: lets an etcd go back to a format that it cannot read: %+v", f, d)
+		case d.Verdict == UpgradeCompare && f.Course == CourseOn && f.Log != LogReadable:
+			t.Errorf("%+v: lets an etcd go on to a log that it cannot read: %+v", f, d)
 		}
 	}
 	var rows [][]string
@@ -57,13 +61,13 @@ func TestUpgradesAreSafeForAllFacts(t *testing.T) {
 		}
 		rows = append(rows, []string{
 			r.name, golden.Cell(r.firm, anyAnswer), golden.Cell(r.whole, anyAnswer), golden.Cell(r.course, anyCourse), golden.Cell(r.announced, anyAnnounced),
-			golden.Cell(r.reached, anyAnswer), golden.Cell(r.storage, anyAnswer), "**" + string(r.verdict) + "**", r.why, fmt.Sprint(fired[r.name]),
+			golden.Cell(r.reached, anyAnswer), golden.Cell(r.storage, anyAnswer), golden.Cell(r.log, anyLogState), "**" + string(r.verdict) + "**", r.why, fmt.Sprint(fired[r.name]),
 		})
 	}
 	golden.Section(t, decisions, "upgrades", "## Members whose version is changed: membership.upgrades\n\n"+
 		"Asked by the leader's agent while druid's order stands on the record.\n\n"+golden.Table([]string{
 		"rule", "firm record", "all members vote and answer", "course", "downgrade that etcd knows of", "a member runs the earlier minor",
-		"storage has its format", "verdict", "why", "cases",
+		"storage has its format", "logs", "verdict", "why", "cases",
 	}, rows))
 }
 

@@ -21,8 +21,8 @@ type refusal struct{ error }
 func refuse(format string, args ...any) error { return refusal{fmt.Errorf(format, args...)} }
 
 // delete the full that an order names, once nothing else needs it. What keeps it from being tried is waited for until ctx
-// ends; what refuses it is final.
-func (d *Duty) delete(ctx context.Context, target leases.SnapshotTarget) (Artifact, error) {
+// ends, or the order is taken back; what refuses it is final.
+func (d *Duty) delete(ctx context.Context, order leases.SnapshotOrder, target leases.SnapshotTarget) (Artifact, error) {
 	tries := attempts{pace: d.readPace}
 	for {
 		var err error
@@ -35,7 +35,7 @@ func (d *Duty) delete(ctx context.Context, target leases.SnapshotTarget) (Artifa
 		default:
 			done := make(chan Artifact, 1) // a pass that hangs may end when nobody waits for it any more
 			err = d.pass(ctx, func(ctx context.Context) error {
-				deleted, err := s.delete(ctx, target.URI)
+				deleted, err := s.delete(ctx, order, target.URI)
 				done <- deleted
 				return err
 			})
@@ -58,7 +58,7 @@ func (d *Duty) delete(ctx context.Context, target leases.SnapshotTarget) (Artifa
 }
 
 // delete one full by what a listing of just now shows. One that is gone already is deleted.
-func (s *session) delete(ctx context.Context, uri string) (a Artifact, err error) {
+func (s *session) delete(ctx context.Context, order leases.SnapshotOrder, uri string) (a Artifact, err error) {
 	key, err := s.fullAt(uri)
 	if err != nil {
 		return Artifact{}, err
@@ -90,12 +90,27 @@ func (s *session) delete(ctx context.Context, uri string) (a Artifact, err error
 	} else if err != nil {
 		return a, err
 	}
+	if err := s.stands(ctx, order); err != nil {
+		return a, err
+	}
 	a.Revision, a.Size = full.Revision, full.Size
 	err = s.drop(ctx, chain.Verdict{Lineage: full.Lineage, Key: key, At: full.At, Size: full.Size, Reason: reasonOrdered})
 	if errors.Is(err, store.ErrLocked) {
 		return a, refuse("%w: retention deletes it once it is unlocked and spec.backup.retention does not keep it", err)
 	}
 	return a, err
+}
+
+// stands says, by an error, that an order was taken back: whoever keeps the backup after all must not lose it to an attempt that waited.
+func (s *session) stands(ctx context.Context, order leases.SnapshotOrder) error {
+	now, err := s.Leases.SnapshotOrder(ctx, leases.ComponentFullSnapshot)
+	if err != nil {
+		return fmt.Errorf("whether the deletion is still ordered: %w", err)
+	}
+	if now.UID != order.UID || now.Kind != order.Kind {
+		return refuse("the order was taken back")
+	}
+	return nil
 }
 
 // reasonOrdered is why a full goes that retention would keep.

@@ -2,10 +2,12 @@ package backups
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -22,9 +24,15 @@ import (
 type bound struct {
 	store.Store
 	key string
+	// first is called, once, by what is to be deleted first, and fails it.
+	first atomic.Pointer[func()]
 }
 
 func (b *bound) Delete(ctx context.Context, key string) error {
+	if first := b.first.Swap(nil); first != nil {
+		(*first)()
+		return fmt.Errorf("delete %s: the store is away", key)
+	}
 	if key == b.key {
 		return fmt.Errorf("delete %s: %w until tomorrow", key, store.ErrLocked)
 	}
@@ -106,6 +114,18 @@ func TestAFullIsDeletedByOrderUnlessSomethingNeedsIt(t *testing.T) {
 	}
 
 	locks.key = ""
+	locks.first.Store(new(func() { o.order(fullLease, "") }))
+	o.patchOrder(fullLease, "taken-back", leases.SnapshotDelete, leases.SnapshotTarget{URI: fulls[1].URI})
+	eventually(t, "take the order back", func() error {
+		if locks.first.Load() != nil {
+			return errors.New("nothing was to be deleted yet")
+		}
+		return nil
+	})
+	o.deletes("after-it", fulls[4].URI, leases.SnapshotFailed) // its turn comes when that one has ended
+	if !kept(fulls[1].Object) {
+		t.Error("a full is deleted whose order was taken back while its store was away")
+	}
 	proxy.Break(bucket.First(3, "DeleteObject", bucket.Answer(http.StatusForbidden, "AccessDenied")))
 	denied := o.deletes("patient", fulls[1].URI, leases.SnapshotSucceeded)
 	if denied.Kind != leases.SnapshotDelete || denied.Object != fulls[1].Object || kept(fulls[1].Object) {

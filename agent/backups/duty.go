@@ -86,10 +86,10 @@ type Duty struct {
 	lengthLook time.Duration
 	// proofReserve is what stays free of the scratch directory's file system, in percent.
 	proofReserve int64
-	// verifyPause is what lies between two attempts to verify an ordered backup. proving is held by who restores one into the
-	// scratch directory.
+	// verifyPause is what lies between two attempts to verify an ordered backup. proving holds a mark while one is restored into
+	// the scratch directory.
 	verifyPause time.Duration
-	proving     sync.Mutex
+	proving     chan struct{}
 	// relook is how long what was saved is believed to be there.
 	relook time.Duration
 
@@ -110,7 +110,7 @@ type Duty struct {
 // New returns a Duty without a configuration: it does nothing until Configure says what.
 func New(o Options) *Duty {
 	return &Duty{
-		Options: o, changed: make(chan struct{}), pruning: make(chan struct{}, 1), passing: make(chan struct{}, 1),
+		Options: o, changed: make(chan struct{}), pruning: make(chan struct{}, 1), passing: make(chan struct{}, 1), proving: make(chan struct{}, 1),
 		// A full costs the member a pass over its database, a listing some requests.
 		fullPace:     pace{5 * time.Second, 5 * time.Minute},
 		recorderPace: pace{time.Second, time.Minute},

@@ -141,7 +141,7 @@ func (d *Duty) execute(ctx context.Context, kind string, order leases.SnapshotOr
 	case err != nil:
 		return Artifact{}, err
 	case order.Kind == leases.SnapshotDelete:
-		return d.delete(ctx, target)
+		return d.delete(ctx, order, target)
 	}
 	return d.elsewhere(ctx, target.Place)
 }

@@ -155,9 +155,13 @@ func (d *Duty) verify(ctx context.Context, c config.Backup, self Identity) proof
 func (d *Duty) proveTarget(
 	ctx context.Context, c config.Backup, self Identity, target chain.Target, then func(context.Context, proof.Database),
 ) proof.Result {
-	d.proving.Lock()
-	defer d.proving.Unlock()
 	unknown := func(err error) proof.Result { return proof.Result{Verdict: proof.Unknown, Reason: err.Error()} }
+	select {
+	case d.proving <- struct{}{}:
+		defer func() { <-d.proving }()
+	case <-ctx.Done(): // whoever leads no more must not hold the leader's Lease until another proof has ended
+		return unknown(fmt.Errorf("another backup is proven: %w", ctx.Err()))
+	}
 	opened, catalog, err := d.listed(ctx, c)
 	if err != nil {
 		return unknown(err)

@@ -10,6 +10,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/etcd-druid/druid/agent/config"
+	"github.com/etcd-druid/druid/backup/chain"
+	"github.com/etcd-druid/druid/backup/proof"
 	"github.com/etcd-druid/druid/backup/store"
 	"github.com/etcd-druid/druid/leases"
 )
@@ -74,4 +77,27 @@ func (d damaging) Get(ctx context.Context, key string, offset, length int64) (io
 	}
 	raw[len(raw)/2] ^= 1
 	return io.NopCloser(strings.NewReader(string(raw))), nil
+}
+
+// An agent that leads no more must not wait for another proof: it would hold the leader's Lease as long.
+func TestWhoWaitsForAnotherProofHeedsItsEnd(t *testing.T) {
+	t.Parallel()
+	d := New(Options{})
+	d.proving <- struct{}{}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	done := make(chan proof.Result, 1)
+	background(t, func(context.Context) error {
+		done <- d.proveTarget(ctx, config.Backup{}, Identity{}, chain.Target{}, nil)
+		return nil
+	})
+	select {
+	case r := <-done:
+		if r.Verdict != proof.Unknown || !strings.Contains(r.Reason, "another backup is proven") {
+			t.Errorf("found %+v", r)
+		}
+	case <-time.After(time.Minute):
+		<-d.proving
+		t.Error("it waits for the other proof")
+	}
 }

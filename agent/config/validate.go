@@ -42,16 +42,18 @@ func (c Config) Validate() error {
 			}
 		}
 	}
-	if _, err := c.RestoreOrder(); err != nil {
-		errs = append(errs, err)
-	}
-	if _, err := c.JoinEndpoints(); err != nil {
-		errs = append(errs, err)
-	}
+	return errors.Join(append(errs, c.validateBirth(), c.validateWords(), c.validateTimes(), c.validatePorts())...)
+}
+
+// validateBirth checks how a new cluster is to begin.
+func (c Config) validateBirth() error {
+	_, restore := c.RestoreOrder()
+	_, join := c.JoinEndpoints()
+	var both error
 	if c.Join != "" && c.Restore != "" {
-		errs = append(errs, errors.New("--join and --restore are both set: a cluster begins in one way"))
+		both = errors.New("--join and --restore are both set: a cluster begins in one way")
 	}
-	return errors.Join(append(errs, c.validateWords(), c.validateTimes(), c.validatePorts())...)
+	return errors.Join(restore, join, both)
 }
 
 var (

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -29,6 +30,9 @@ type upgrading struct {
 	nonce   string
 	triedAt time.Time
 	rule    string
+	// readableFrom is the applied index from which a member's log holds nothing that the next minor cannot read, 0 while that was not looked
+	// at, and missing is what the last of them had still to go.
+	readableFrom, missing uint64
 }
 
 // upgrade answers an order on the record, if one is open. Without one it costs nothing. What is asked again stands in etcd and on the record,
@@ -67,6 +71,8 @@ func (r *round) settleUpgrade(ctx context.Context, view membership.View, firm me
 	facts := upgradeFacts(firm, order, voters)
 	if trouble != "" {
 		facts.Whole = membership.Unknown
+	} else {
+		facts.Log = r.logState(order, voters)
 	}
 	d := membership.DecideUpgrade(facts)
 	if d.Rule != r.upgrading.rule {
@@ -89,6 +95,8 @@ func (r *round) settleUpgrade(ctx context.Context, view membership.View, firm me
 		return unknown(outcome("the downgrade is announced to etcd", r.announce(ctx, order.Downgrade)))
 	case membership.UpgradeCancel:
 		return unknown(outcome("the downgrade that was announced to etcd is taken back", r.cancelDowngrade(ctx)))
+	case membership.UpgradePassLog:
+		return unknown(outcome(passedWords(r.upgrading.missing), r.passLog(ctx)))
 	case membership.UpgradeCompare:
 	}
 	return r.compareMembers(ctx, view, voters, order.Nonce)
@@ -205,11 +213,12 @@ func (r *round) heldBy(ctx context.Context, clusterID uint64, m membership.Membe
 }
 
 func differenceOf(view membership.View, contents []membership.Content) string {
-	words := fmt.Sprintf("at revision %d, compacted at %d, hashes differ:", contents[0].Revision, contents[0].CompactRevision)
+	var words strings.Builder
+	fmt.Fprintf(&words, "at revision %d, compacted at %d, hashes differ:", contents[0].Revision, contents[0].CompactRevision)
 	for i, m := range view.Members {
-		words += fmt.Sprintf(" %s %08x", nameOf(m), contents[i].Hash)
+		fmt.Fprintf(&words, " %s %08x", nameOf(m), contents[i].Hash)
 	}
-	return words
+	return words.String()
 }
 
 func (r *round) announce(ctx context.Context, target string) (err error) {

@@ -4,24 +4,24 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/etcd-druid/druid/internal/versions"
 	"github.com/etcd-druid/druid/leases"
 	"github.com/etcd-druid/druid/membership"
-	"github.com/etcd-druid/druid/versions"
 )
 
 // upgradeFacts are made of the order and of what each member says of itself.
 func upgradeFacts(firm membership.Answer, order leases.UpgradeOrder, all []membership.Status) membership.UpgradeFacts {
 	f := membership.UpgradeFacts{
 		Firm: firm, Whole: membership.Yes, Course: membership.CourseOn, Announced: membership.AnnouncedNone,
-		Reached: membership.No, Storage: membership.Yes,
+		Reached: membership.No, Storage: membership.Yes, Log: membership.LogReadable,
 	}
 	if order.Downgrade != "" {
 		f.Course = membership.CourseBack
 	}
 	announced := announcedBy(all)
-	switch {
-	case announced == "":
-	case announced == order.Downgrade:
+	switch announced {
+	case "":
+	case order.Downgrade:
 		f.Announced = membership.AnnouncedThis
 	default:
 		f.Announced = membership.AnnouncedOther

@@ -181,35 +181,7 @@ func TestDowngradesAreAnnouncedAwaitedAndTakenBack(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			status, err := membership.ReadStatus(t.Context(), m.Client, m.Endpoint)
-			if err != nil {
-				t.Fatal(err)
-			}
-			config := env.APIServer(t)
-			api := kubernetes.NewForConfigOrDie(config).CoordinationV1().Leases(env.Namespace(t, config))
-			record := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: leases.RecordName("demo")}}
-			if err := (leases.Record{
-				Phase: leases.PhaseFormed, ClusterID: status.ClusterID, Epoch: 1, FormedEpoch: 1, Members: []string{member.Name},
-			}).Encode(record); err != nil {
-				t.Fatal(err)
-			}
-			own := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: member.Name, Annotations: map[string]string{leases.AnnotationPodUID: "mine"}}}
-			for _, lease := range []*coordinationv1.Lease{record, own} {
-				if _, err := api.Create(t.Context(), lease, metav1.CreateOptions{}); err != nil {
-					t.Fatal(err)
-				}
-			}
-			store := leases.NewStore(api, "demo")
-			self := Cluster{ClusterID: status.ClusterID, MemberID: status.MemberID, Member: member.Name, PodUID: "mine"}
-			performUpgrades(t, store, m.Endpoint, func() (Cluster, bool) { return self, true }, func(string) string { return m.PeerURL })
-			agrees := func(order leases.UpgradeOrder) {
-				t.Helper()
-				orderUpgrade(t, api, order)
-				eventually(t, order.Nonce, func() error {
-					_, err := answerTo(t.Context(), store, order.Nonce, leases.UpgradeAgree)
-					return err
-				})
-			}
+			agrees := upgradesOf(t, m)
 			is := func(storage, announced string) {
 				t.Helper()
 				s, err := membership.ReadStatus(t.Context(), m.Client, m.Endpoint)
@@ -232,6 +204,60 @@ func TestDowngradesAreAnnouncedAwaitedAndTakenBack(t *testing.T) {
 				t.Errorf("etcd %s has %+v, %v", earlier, got, err)
 			}
 		})
+	}
+}
+
+// upgradesOf runs the duties beside a member that is alone, and returns what to order a comparison with and to await it by.
+func upgradesOf(t *testing.T, m *member.Member) (agrees func(leases.UpgradeOrder)) {
+	t.Helper()
+	status, err := membership.ReadStatus(t.Context(), m.Client, m.Endpoint)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config := env.APIServer(t)
+	api := kubernetes.NewForConfigOrDie(config).CoordinationV1().Leases(env.Namespace(t, config))
+	record := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: leases.RecordName("demo")}}
+	if err := (leases.Record{
+		Phase: leases.PhaseFormed, ClusterID: status.ClusterID, Epoch: 1, FormedEpoch: 1, Members: []string{member.Name},
+		MaxLearners: leases.MaxLearners35,
+	}).Encode(record); err != nil {
+		t.Fatal(err)
+	}
+	own := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: member.Name, Annotations: map[string]string{leases.AnnotationPodUID: "mine"}}}
+	for _, lease := range []*coordinationv1.Lease{record, own} {
+		if _, err := api.Create(t.Context(), lease, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	store := leases.NewStore(api, "demo")
+	self := Cluster{ClusterID: status.ClusterID, MemberID: status.MemberID, Member: member.Name, PodUID: "mine"}
+	performUpgrades(t, store, m.Endpoint, func() (Cluster, bool) { return self, true }, func(string) string { return m.PeerURL })
+	return func(order leases.UpgradeOrder) {
+		t.Helper()
+		orderUpgrade(t, api, order)
+		eventually(t, order.Nonce, func() error {
+			_, err := answerTo(t.Context(), store, order.Nonce, leases.UpgradeAgree)
+			return err
+		})
+	}
+}
+
+// etcd 3.7 panics on what 3.5 left in the log, unless 3.6 took a snapshot since.
+func TestWhatTheMinorBeforeTheLastWroteIsLeftBehind(t *testing.T) {
+	t.Parallel()
+	m := member.Start(t, "3.5", member.Options{})
+	put, err := m.Client.Put(t.Context(), "kept", "yes")
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.Stop(t)
+	m = member.Start(t, "3.6", member.Options{Dir: m.Dir, PeerURL: m.PeerURL})
+	upgradesOf(t, m)(leases.UpgradeOrder{Nonce: "on", Version: "3.7.99"})
+	m.Stop(t)
+	m = member.Start(t, "3.7", member.Options{Dir: m.Dir, PeerURL: m.PeerURL})
+	got, err := m.Client.Get(t.Context(), "kept")
+	if err != nil || len(got.Kvs) != 1 || got.Kvs[0].ModRevision != put.Header.Revision {
+		t.Errorf("etcd 3.7 has %+v, %v", got, err)
 	}
 }
 

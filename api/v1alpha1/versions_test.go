@@ -6,7 +6,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/dynamic"
 
-	"github.com/etcd-druid/druid/versions"
+	"github.com/etcd-druid/druid/internal/versions"
 )
 
 // testAgreesWithTheRulesOfVersions holds that what the API server refuses is what druid refuses, for each pair of versions.

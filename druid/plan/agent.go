@@ -99,7 +99,8 @@ func judgeAgent(f agentFacts) (verdict, string) {
 func agentFactsOf(m Member, leaves, rolls bool, o Observed, listed []Member) agentFacts {
 	f := agentFacts{
 		agent: m.Agent, pod: m.Pod, leaves: AnswerOf(leaves), company: companyOf(m), record: o.RecordState,
-		turn:  AnswerOf(!rolls && turnOf(m, o, listed) == Yes),
+		// A change of version waits for an agent that does nothing, and so must not keep it from being mended.
+		turn:  AnswerOf((!rolls || m.up() && companyOf(m) == companyIll) && turnOf(m, o, listed) == Yes),
 		place: placeOf(m, listed, func(other Member) bool { return other.Agent == AgentOutdated }),
 	}
 	if f.agent == 0 {

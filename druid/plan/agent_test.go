@@ -199,6 +199,12 @@ func TestAgentUpdate(t *testing.T) {
 			o:      given(replaced(0, ArrivalLate), func(o *Observed) { o.Members[2].Make = MakeOutdated }),
 			reason: v1alpha1.ReasonRollingUpdateBlocked,
 		},
+		"a change of version that waits for a silent agent does not keep it from being mended": {
+			o: given(replaced(0, ArrivalOver), replaced(2, ArrivalOver), silent(1), func(o *Observed) {
+				o.Record.Upgrade.Order = leases.UpgradeOrder{Nonce: "n", Version: "3.6.16"}
+			}),
+			want: []string{"ReplaceAgent agent-ill c-b"}, reason: v1alpha1.ReasonUpgrading,
+		},
 		"nobody goes while it is not known who leads": {
 			o: given(func(o *Observed) { o.Members[1].Says.Role = leases.RoleMember }), reason: v1alpha1.ReasonUpdatingAgents,
 			words: "0 of 3 agents updated: it is not known which member leads",

@@ -140,6 +140,9 @@ func (p picture) progressing(found []Problem) metav1.Condition {
 		}
 		c.Message = fmt.Sprintf("the cluster has not formed until %s, and nothing more is done about it: %s. Delete this EtcdCluster and "+
 			"create it again; or, to give it more time, write a later time into status.progressDeadline", until, c.Message)
+		if p.Pending != 0 {
+			c.Message += fmt.Sprintf("; %s is not adopted before that", generation(p.Pending))
+		}
 	default:
 		c.Message = fmt.Sprintf("stopped, because this was not reached until %s: %s. druid goes on with the next edit of spec, or when "+
 			"status.progressDeadline is later or gone", until, c.Message)
@@ -198,10 +201,10 @@ func deadlineEvents(before, after v1alpha1.EtcdClusterStatus, tell teller) {
 	}
 }
 
-// PendingEvent tells, once, that an edit waits.
+// PendingEvent tells, once, that an edit waits. After the deadline nothing but the condition tells of one.
 func PendingEvent(d Desired, before v1alpha1.EtcdClusterStatus) (Event, bool) {
 	was := condition(before, v1alpha1.ConditionProgressing)
-	if d.Pending == 0 || strings.Contains(was.Message, generation(d.Pending)) {
+	if d.Pending == 0 || d.Expired || strings.Contains(was.Message, generation(d.Pending)) {
 		return Event{}, false
 	}
 	return Event{Reason: v1alpha1.ReasonSpecChanged, Note: fmt.Sprintf("%s waits until what is under way is done, at most until %s",

@@ -180,3 +180,25 @@ func TestAnEditThatWaitsIsToldOnce(t *testing.T) {
 		t.Errorf("it is told again, or the status answers generation %d", s.ObservedGeneration)
 	}
 }
+
+func TestAnEditOfAClusterThatFailedToFormIsNotPromised(t *testing.T) {
+	d := Desired{Replicas: 3, Target: Target{Deadline: someTime, Expired: true, Allowed: time.Minute, Pending: 7}}
+	o := Observed{RecordState: RecordAbsent}
+	before := v1alpha1.EtcdClusterStatus{ProgressDeadline: new(metav1.NewTime(someTime))}
+	s := Status(d, o, before, nil, 6, metav1.NewTime(someTime.Add(time.Hour)))
+	p := condition(s, v1alpha1.ConditionProgressing)
+	if p.Reason != v1alpha1.ReasonBootstrapFailed || !strings.Contains(p.Message, "generation 7 of spec is not adopted") {
+		t.Errorf("condition is %s %q, and tells nothing of the edit", p.Reason, p.Message)
+	}
+	if e, told := PendingEvent(d, before); told {
+		t.Errorf("%q is told of an edit that nothing adopts", e.Note)
+	}
+}
+
+func TestAPauseThatItsDeadlineStoppedSaysSo(t *testing.T) {
+	o := whole(last, func(o *Observed) { o.Members[0].Pod, o.Members[0].EtcdReady = PodUnscheduled, false })
+	s := standstillOf(Desired{ClusterID: 9, Target: Target{Expired: true}}, o)
+	if !s.is(pauseHeld) || !strings.Contains(s.hindrance, "deadline") {
+		t.Errorf("%s is held because %q, want the deadline", s.rule, s.hindrance)
+	}
+}

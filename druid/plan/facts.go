@@ -136,6 +136,8 @@ type Desired struct {
 	ClusterID uint64
 	// Known are the names of the members that the status lists.
 	Known []string
+	// Ran is the version of etcd that the status last knew of each of them.
+	Ran map[string]string
 	// RetainClaims says that the claim of a removed member stays.
 	RetainClaims bool
 	// ClaimsGo says that the claims are to be deleted when the EtcdCluster is.

@@ -111,10 +111,10 @@ func memberFactsOf(m Member, d Desired, o Observed, listed []Member) memberFacts
 // votersOf is how many voters the raft group may have: the members that the leader published, or that bear the mark of
 // one, whichever are more. A learner counts, for it may have been promoted since. A name that was added and did not join yet
 // does not: etcd lets nobody join while a voter of three is down, so a voter that lost its volume cannot wait for joiners.
-// Where no list was published all names count.
+// Where no list was published all names count, and all who were in a group that was joined.
 func votersOf(o Observed, listed []Member) int {
 	if o.Record.MemberList == nil {
-		return len(listed)
+		return len(listed) + len(o.Record.Guests)
 	}
 	known := 0
 	for _, m := range listed {

@@ -77,3 +77,14 @@ func TestOthersInARaftGroupThatWasJoined(t *testing.T) {
 		})
 	}
 }
+
+// What another member's loss costs is not known before the others are listed: until then they are voters that may be down.
+func TestOthersThatAreNotListedYetCount(t *testing.T) {
+	o := whole(func(o *Observed) { o.Record.Guests, o.Record.MemberList = []string{"a1", "a2", "a3"}, nil })
+	if got := votersOf(o, o.listed()); got != 6 {
+		t.Errorf("%d voters, want 6", got)
+	}
+	if spared(o.Members[0], o, o.listed()) == Yes {
+		t.Error("two members that serve are taken for a quorum of six")
+	}
+}

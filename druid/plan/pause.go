@@ -158,10 +158,10 @@ type standstill struct {
 }
 
 // is says whether the policy says one of these.
-func (s standstill) is(any pause) bool { return s.pause&any != 0 }
+func (s standstill) is(one pause) bool { return s.pause&one != 0 }
 
 // holds says whether m is the member that is left, and the policy one of these.
-func (s standstill) holds(m Member, any pause) bool { return s.is(any) && s.member.Name == m.Name }
+func (s standstill) holds(m Member, one pause) bool { return s.is(one) && s.member.Name == m.Name }
 
 func standstillOf(d Desired, o Observed) standstill {
 	f := pauseFacts{
@@ -182,7 +182,9 @@ func standstillOf(d Desired, o Observed) standstill {
 		f.volume, f.keeper, f.saved = AnswerOf(m.Claim == ClaimPresent), keeperOf(m), savedOf(m, d, o)
 	}
 	s.pause, s.rule = judgePause(f)
-	s.pause = brakePause(AnswerOf(d.Expired), s.pause)
+	if braked := brakePause(AnswerOf(d.Expired), s.pause); braked != s.pause {
+		s.pause, s.rule = braked, "after-deadline"
+	}
 	if s.is(pauseHeld) {
 		s.hindrance = holdingWords(s.rule, s.member)
 	}

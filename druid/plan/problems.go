@@ -25,15 +25,7 @@ func problems(d Desired, o Observed) []Problem {
 		}
 	default:
 	}
-	if o.LeaderLease == LeaseForeign {
-		all = append(all, foreign("", "Lease of the leader"))
-	}
-	if d.Backup && o.Full.Lease == LeaseForeign {
-		all = append(all, foreign("", "Lease that tells of full backups"))
-	}
-	if d.Backup && o.Delta.Lease == LeaseForeign {
-		all = append(all, foreign("", "Lease that tells of deltas"))
-	}
+	all = append(all, foreignLeases(d, o)...)
 	for _, object := range o.Objects {
 		if object.State == ObjectForeign {
 			all = append(all, foreign("", object.Kind+" "+object.Name))
@@ -106,4 +98,18 @@ func memberProblems(m Member, f memberFacts) []Problem {
 func foreign(member, object string) Problem {
 	return Problem{Reason: v1alpha1.ReasonForeignObject, Member: member, Message: object +
 		" exists and does not belong to this EtcdCluster; delete or rename it"}
+}
+
+// foreignLeases are those of the members together that belong to somebody else.
+func foreignLeases(d Desired, o Observed) (all []Problem) {
+	if o.LeaderLease == LeaseForeign {
+		all = append(all, foreign("", "Lease of the leader"))
+	}
+	if d.Backup && o.Full.Lease == LeaseForeign {
+		all = append(all, foreign("", "Lease that tells of full backups"))
+	}
+	if d.Backup && o.Delta.Lease == LeaseForeign {
+		all = append(all, foreign("", "Lease that tells of deltas"))
+	}
+	return all
 }

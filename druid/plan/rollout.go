@@ -143,7 +143,7 @@ func rolloutFactsOf(m Member, d Desired, o Observed, listed []Member, u upgrade)
 		leaves: AnswerOf(retreatOf(d, o).leaving(m) || standstillOf(d, o).holds(m, anyPause)),
 		shape:  shapeOf(m, o),
 		record: o.RecordState,
-		gate:   u.gateFor(shapeOf(m, o), o.Record.Upgrade.Order.Nonce != ""),
+		gate:   u.gateFor(shapeOf(m, o), o),
 		turn:   turnOf(m, o, listed),
 		spare:  AnswerOf(len(listed) == 1 && !m.volatile() || spared(m, o, listed) == Yes),
 		saved:  AnswerOf(!backupBlocks(d, o) || slices.Contains(o.Unattached, m.Name)),

@@ -91,7 +91,6 @@ func (r rollout) upgrading(u upgrade, d Desired, o Observed) rollout {
 // hindranceOf says in words what keeps the outdated Pod of m.
 func hindranceOf(m Member, f rolloutFacts, d Desired, o Observed, listed []Member, u upgrade) string {
 	_, why := othersOf(m, o, listed)
-	_, other := wayOf(m, o)
 	switch {
 	case f.make != MakeOutdated:
 		return growing(m)
@@ -101,10 +100,8 @@ func hindranceOf(m Member, f rolloutFacts, d Desired, o Observed, listed []Membe
 		return "the cluster has not formed yet"
 	case f.shape == shapeAway:
 		return "member " + m.Name + " is on a node that is not heard of"
-	case f.turn == No && other != "":
-		return other
 	case f.turn == No:
-		return "another member replaces itself, leaves or heals"
+		return outOfTurn(m, o)
 	case f.shape == shapeDown:
 		return "member " + m.Name + " is not ready, and the others are no healthy quorum without it"
 	case f.shape&(shapeLearns|shapeNotKnown) != 0:
@@ -122,6 +119,14 @@ func hindranceOf(m Member, f rolloutFacts, d Desired, o Observed, listed []Membe
 	default:
 		return "it is not known which member leads"
 	}
+}
+
+// outOfTurn says what goes on elsewhere.
+func outOfTurn(m Member, o Observed) string {
+	if _, other := wayOf(m, o); other != "" {
+		return other
+	}
+	return "another member replaces itself, leaves or heals"
 }
 
 func growing(m Member) string {

@@ -18,12 +18,10 @@ type picture struct {
 // in them changes while the cluster is steady, because a message that changes is a write.
 var sentences = map[string]func(picture) string{
 	v1alpha1.ReasonForming: func(p picture) string {
-		switch {
-		case p.Record.Seed == "":
+		if p.Record.Seed == "" {
 			return "the first member forms the cluster, the others join it"
-		default:
-			return fmt.Sprintf("member %s forms the cluster, the others join it", p.Record.Seed)
 		}
+		return fmt.Sprintf("member %s forms the cluster, the others join it", p.Record.Seed)
 	},
 	v1alpha1.ReasonWaitingForSeed: func(p picture) string {
 		if p.Record.Seed == "" {
@@ -198,6 +196,11 @@ func memberMessage(m Member, s v1alpha1.MemberStatus, found []Problem) string {
 			return p.Message
 		}
 	}
+	return stateMessage(m, s)
+}
+
+// stateMessage is what a member waits for as far as its objects show.
+func stateMessage(m Member, s v1alpha1.MemberStatus) string {
 	switch {
 	case s.Reason == v1alpha1.ReasonLeaseExpired && m.Liveness != leases.Stale:
 		return "its agent was not heard of yet"

@@ -1,12 +1,13 @@
 package plan
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
 
+	"github.com/etcd-druid/druid/internal/versions"
 	"github.com/etcd-druid/druid/leases"
-	"github.com/etcd-druid/druid/versions"
 )
 
 // What a change of etcd's version rests on, as one bit per value.
@@ -141,7 +142,7 @@ func upgradeOf(d Desired, o Observed) upgrade {
 	c, refusal := courseOf(d, o, listed)
 	f := upgradeFacts{
 		course: c, begun: AnswerOf(stands.Nonce != "" && stands.Version == d.Version), saved: SaveUnasked,
-		ready: AnswerOf(comparable(o, listed)), check: checkNone,
+		ready: AnswerOf(allComparable(o, listed)), check: checkNone,
 	}
 	if d.Backup {
 		f.saved = SaveAbsent
@@ -173,16 +174,12 @@ func courseOf(d Desired, o Observed, listed []Member) (course, string) {
 		return found, ""
 	}
 	for _, m := range listed {
-		runs, told := versions.Parse(m.Says.Version)
+		runs, told := versions.Parse(cmp.Or(m.Says.Version, d.Ran[m.Name]))
 		if m.Make != MakeOutdated || !told || runs == target {
 			continue
 		}
-		if j := versions.JudgeStep(runs, target); j.Verdict == versions.Refused {
-			return courseRefused, fmt.Sprintf("member %s runs etcd %s, and %s is asked for: %s", m.Name, runs, target, j.Why)
-		}
-		if target.Minor < runs.Minor && target.Minor == 5 && o.Record.MaxLearners != leases.MaxLearners35 {
-			return courseRefused, fmt.Sprintf("the raft group was born with max-learners %d, which 3.5 has no flag for: members with another limit would "+
-				"list other members than the rest; stay on 3.6, or restore a backup into a new EtcdCluster", o.Record.MaxLearners)
+		if why := refusalOf(o, runs, target); why != "" {
+			return courseRefused, fmt.Sprintf("member %s runs etcd %s, and %s is asked for: %s", m.Name, runs, target, why)
 		}
 		if target.Minor < runs.Minor {
 			found = courseBack
@@ -193,8 +190,20 @@ func courseOf(d Desired, o Observed, listed []Member) (course, string) {
 	return found, ""
 }
 
-// comparable says whether each member is a voter that serves, and none is on its way in or out.
-func comparable(o Observed, listed []Member) bool {
+// refusalOf says why a member of the raft group cannot go from one release to another, and is empty where it can.
+func refusalOf(o Observed, runs, target versions.Version) string {
+	if j := versions.JudgeStep(runs, target); j.Verdict == versions.Refused {
+		return j.Why
+	}
+	if target.Minor < runs.Minor && target.Minor == 5 && o.Record.MaxLearners != leases.MaxLearners35 {
+		return fmt.Sprintf("the raft group was born with max-learners %d, which 3.5 has no flag for: members with another limit would "+
+			"list other members than the rest; stay on 3.6, or restore a backup into a new EtcdCluster", o.Record.MaxLearners)
+	}
+	return ""
+}
+
+// allComparable says whether each member is a voter that serves, and none is on its way in or out.
+func allComparable(o Observed, listed []Member) bool {
 	for _, m := range listed {
 		if ready, _ := m.steady(No); ready != wayFree {
 			return false
@@ -223,12 +232,37 @@ func orderFor(d Desired, o Observed, listed []Member, c course) (leases.UpgradeO
 
 // gateFor is what the change of version lets become of one member's Pod. Where no etcd runs, or one that is down, there is nothing to compare:
 // a Pod of a corrected spec may come once there is a backup, else nothing would ever mend it.
-func (u upgrade) gateFor(s shape, begun bool) gate {
-	saved := u.facts.saved&(SaveUnasked|SaveDone) != 0
-	if s&(shapeIdle|shapeDown) != 0 && u.gate&(gateWaits|gateClosed) != 0 && (begun || saved) {
+func (u upgrade) gateFor(s shape, o Observed) gate {
+	if s&(shapeIdle|shapeDown) != 0 && u.gate&(gateWaits|gateClosed) != 0 && u.begins(o, u.facts.course == courseBack) {
 		return gateOpen
 	}
 	return u.gate
+}
+
+// begins says whether an etcd of another version may start on a member's data: once there is a backup where one is asked for, and
+// to go back once etcd was told. Before that it would not start.
+func (u upgrade) begins(o Observed, back bool) bool {
+	if back {
+		return u.facts.begun == Yes && o.Record.Upgrade.Answer.Verdict == leases.UpgradeAgree
+	}
+	return o.Record.Upgrade.Order.Nonce != "" || u.facts.saved&(SaveUnasked|SaveDone) != 0
+}
+
+// StartsAs is the version of etcd that a Pod gets that comes for the member: that of the spec, unless the member ran another one
+// and may not go on from it yet. Then it comes as it was, and goes when its turn comes: a Pod that an eviction or a pause took away
+// is no way around what a change of version waits for.
+func StartsAs(name string, d Desired, o Observed) string {
+	m, _ := o.member(name)
+	runs, told := versions.Parse(cmp.Or(m.Says.Version, d.Ran[name]))
+	target, known := versions.Parse(d.Version)
+	if !told || !known || runs == target || o.RecordState != RecordFormed {
+		return d.Version
+	}
+	u := upgradeOf(d, o)
+	if u.gate == gateRefused || refusalOf(o, runs, target) != "" || !u.begins(o, target.Minor < runs.Minor) {
+		return runs.String()
+	}
+	return d.Version
 }
 
 // NeedsSave says whether it is to be looked at whether the backup before a change of version is there.

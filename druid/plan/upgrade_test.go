@@ -189,7 +189,7 @@ func TestUpgrade(t *testing.T) {
 		},
 		"no group with room for learners goes back to 3.5": {
 			back, []func(*Observed){func(o *Observed) { o.BudgetMin = 2 }}, []string{}, v1alpha1.ReasonUpgradeBlocked,
-			"0 of 3 members run etcd 3.5.35: no other Pod is replaced, because the raft group was born with max-learners 16, which 3.5 has no flag for",
+			"0 of 3 members run etcd 3.5.35: no other Pod is replaced, because member c-a runs etcd 3.6.16, and 3.5.35 is asked for: the raft group was born with max-learners 16, which 3.5 has no flag for",
 		},
 		"one that was born on 3.5 does": {
 			back, []func(*Observed){func(o *Observed) { o.Record.MaxLearners = leases.MaxLearners35 }}, []string{"OrderUpgrade compare-members 3.5"}, v1alpha1.ReasonUpgrading, "",

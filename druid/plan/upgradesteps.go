@@ -3,8 +3,8 @@ package plan
 import (
 	"fmt"
 
+	"github.com/etcd-druid/druid/internal/versions"
 	"github.com/etcd-druid/druid/leases"
-	"github.com/etcd-druid/druid/versions"
 )
 
 // Save is the EtcdSnapshot that is made before a change of version.
@@ -15,9 +15,12 @@ type Save struct {
 	Name, Message string
 }
 
-// upgradeSteps do the next thing for a change of version.
+// upgradeSteps do the next thing for a change of version: none towards one whose deadline has passed.
 func upgradeSteps(d Desired, o Observed, add func(Step)) {
 	u := upgradeOf(d, o)
+	if d.Expired && u.facts.course&(courseOn|courseBack) != 0 {
+		return
+	}
 	switch u.step {
 	case upgradeSave:
 		add(Step{Kind: CreateSnapshot, Rule: u.rule, Stage: StageMarks, Object: o.Save.Name})

@@ -126,8 +126,6 @@ func (m Member) steady(spared Answer) (way, string) {
 		return wayUnknown, "was not heard of yet"
 	case m.Liveness != leases.Live || !m.saysVoter():
 		return wayBlocked, "has an agent that is not heard of"
-	case m.Arrival == 0:
-		return wayFree, ""
 	default:
 		return m.arrived()
 	}

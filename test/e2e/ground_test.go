@@ -10,6 +10,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/etcd-druid/druid/test/e2e/harness"
@@ -90,10 +91,11 @@ func poweredOffWhileRolling(t *testing.T, c *harness.Cluster, w *harness.Writer,
 	harness.Eventually(t, scaleWithin, "a Pod that goes", func(ctx context.Context) error {
 		for member, uid := range before {
 			pod, err := c.Pod(ctx, member)
-			if client.IgnoreNotFound(err) != nil {
+			gone := apierrors.IsNotFound(err)
+			if err != nil && !gone {
 				return err
 			}
-			if err != nil || pod.DeletionTimestamp != nil || string(pod.UID) != uid {
+			if gone || pod.DeletionTimestamp != nil || string(pod.UID) != uid {
 				goes = member
 				return nil
 			}
