@@ -61,7 +61,7 @@ func explain(volume string, err error) error {
 			hint = fmt.Sprintf("it is not writable by UID %d, GID %d: let the Pod's fsGroup or the storage class give it to them",
 				os.Getuid(), os.Getgid())
 		case syscall.ENOSPC, syscall.EDQUOT:
-			hint = "it is full: grow the PersistentVolumeClaim"
+			hint = "it is full: raise spec.storage.size"
 		case syscall.EIO:
 			hint = "the disk fails to read or write: replace it"
 		}
