@@ -1,6 +1,7 @@
 package druid
 
 import (
+	"encoding/json"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -157,4 +158,17 @@ func (s *stage) nodeController(name string) {
 		}
 		return s.Status().Update(s.Context(), &pod)
 	})
+}
+
+// says writes an annotation of the member's Lease, as its agent would.
+func (s *stage) says(name, annotation, value string) {
+	s.Helper()
+	raw, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]string{annotation: value}}})
+	if err != nil {
+		s.Fatal(err)
+	}
+	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: name}}
+	if err := s.Patch(s.Context(), lease, client.RawPatch("application/merge-patch+json", raw)); err != nil {
+		s.Fatal(err)
+	}
 }

@@ -51,7 +51,8 @@ func (c *clocked) etcdImage(name string) string {
 	return pod.Spec.Containers[i].Image
 }
 
-func (c *clocked) says(reason string, words ...string) {
+// progresses holds the condition Progressing to a reason and some words.
+func (c *clocked) progresses(reason string, words ...string) {
 	c.Helper()
 	p := c.progressing()
 	missing := func(word string) bool { return !strings.Contains(p.Message, word) }
@@ -78,7 +79,7 @@ func TestVersionChangesAfterAVerifiedBackupAndOnlyWhileTheMembersAreEqual(t *tes
 		t.Fatalf("%+v were created, want one verified full", mine)
 	}
 	save := &mine[0]
-	c.says(v1alpha1.ReasonUpgrading, "0 of 3", "EtcdSnapshot "+save.Name)
+	c.progresses(v1alpha1.ReasonUpgrading, "0 of 3", "EtcdSnapshot "+save.Name)
 	if got := c.going(names); len(got) != 0 {
 		t.Fatalf("%v were deleted before there is a backup", got)
 	}
@@ -98,7 +99,7 @@ func TestVersionChangesAfterAVerifiedBackupAndOnlyWhileTheMembersAreEqual(t *tes
 		t.Fatal(err)
 	}
 	c.pass()
-	c.says(v1alpha1.ReasonUpgradeBlocked, save.Name, "the bucket is gone", "delete the EtcdSnapshot")
+	c.progresses(v1alpha1.ReasonUpgradeBlocked, save.Name, "the bucket is gone", "delete the EtcdSnapshot")
 	if err := c.Delete(t.Context(), save); err != nil {
 		t.Fatal(err)
 	}
@@ -120,7 +121,7 @@ func TestVersionChangesAfterAVerifiedBackupAndOnlyWhileTheMembersAreEqual(t *tes
 		if i == 1 {
 			c.compares(leases.UpgradeUnknown, "a compaction is under way")
 			c.pass()
-			c.says(v1alpha1.ReasonUpgrading, "1 of 3 members runs etcd 3.7.4", "a compaction is under way")
+			c.progresses(v1alpha1.ReasonUpgrading, "1 of 3 members runs etcd 3.7.4", "a compaction is under way")
 		}
 		c.compares(leases.UpgradeAgree, "")
 		c.pass()
@@ -133,10 +134,10 @@ func TestVersionChangesAfterAVerifiedBackupAndOnlyWhileTheMembersAreEqual(t *tes
 	}
 	c.pass()
 	c.after(settled)
-	c.says(v1alpha1.ReasonUpgrading, "3 of 3 members run etcd 3.7.4", "the members are compared")
+	c.progresses(v1alpha1.ReasonUpgrading, "3 of 3 members run etcd 3.7.4", "the members are compared")
 	c.compares(leases.UpgradeDiffer, "at revision 9")
 	c.pass()
-	c.says(v1alpha1.ReasonUpgradeBlocked, "at revision 9", "before the spec is edited")
+	c.progresses(v1alpha1.ReasonUpgradeBlocked, "at revision 9", "before the spec is edited")
 	c.patchCluster(`{"spec":{"priorityClassName":"system-cluster-critical"}}`)
 	c.pass()
 	c.after(settled)
