@@ -96,9 +96,9 @@ model: ## Walk and search the model of the protocol by the real decisions. More:
 
 # The stories that need a rig for themselves wait most of the time, so they run on one beside that of all others.
 .PHONY: e2e
-e2e: ## Run the end-to-end tests on two rigs of their own. One story: make e2e RUN=TestName
-ifneq ($(RUN)$(RIG_NAME),)
-	@go test $(E2E) -count=1 -v -timeout 40m $(if $(RUN),-run '$(RUN)')
+e2e: ## Run the end-to-end tests on a rig of their own. One story: make e2e RUN=TestName. With four cores or more, on two rigs at once: make e2e RIGS=2
+ifneq ($(RIGS),2)
+	@go test $(E2E) -count=1 -v -timeout 60m $(if $(RUN),-run '$(RUN)')
 else
 	@d=$$(mktemp -d); alone=; trap 'kill $$alone 2>/dev/null || true; rm -rf "$$d"' EXIT; \
 	go test -c -o "$$d/e2e" $(E2E); cd $(E2E); stories=("$$d/e2e" -test.v -test.timeout 40m -stories); \

@@ -60,6 +60,7 @@ func agentsAreUpgraded(t *testing.T, c *harness.Cluster, w *harness.Writer, view
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { rig.RestoreDruid(t) })
+	view = settledAs(t, c, view) // leadership may have moved since
 	before := livesOf(t, c, view)
 	w.Gap()
 
