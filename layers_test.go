@@ -32,6 +32,9 @@ var badDeps = map[string]struct {
 		packages: []string{"./cmd/agent", "./agent/..."},
 		bad: map[string]string{
 			"sigs.k8s.io/controller-runtime": "one agent runs beside every etcd: it patches a few Leases by name and needs no cache",
+			"k8s.io/client-go/kubernetes":    "it links and registers every API of Kubernetes, 10 MiB of each agent's memory: leases.NewClient knows Leases",
+			"k8s.io/client-go/informers":     "as the typed clients, which it links",
+			"k8s.io/api/core":                "the agent asks for Leases and no other kind",
 			module + "/api":                  "Leases are the only channel between druid and the agents",
 			module + "/druid":                "Leases are the only channel between druid and the agents",
 			module + "/manifests":            "the agent creates no Kubernetes object",
@@ -56,6 +59,7 @@ var badDeps = map[string]struct {
 		bad: map[string]string{
 			"go.etcd.io/":                    "it is linked into druid, which never dials etcd",
 			"sigs.k8s.io/controller-runtime": "it is linked into the agent, which stays small",
+			"k8s.io/client-go/kubernetes":    "it is linked into the agent, which asks for Leases and no other kind: Client is what it needs",
 			module + "/agent":                "leases is a leaf",
 			module + "/api":                  "leases is a leaf",
 			module + "/membership":           "leases is a leaf",

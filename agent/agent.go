@@ -10,7 +10,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
-	coordinationclient "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	"k8s.io/client-go/rest"
 
 	"github.com/etcd-druid/druid/agent/backups"
@@ -78,7 +77,7 @@ func New(o Options) (*Agent, error) {
 		return nil, err
 	}
 	c := o.Config
-	store := leases.NewStore(kubernetes.Leases(c.Namespace), c.Cluster)
+	store := leases.NewStore(kubernetes, c.Cluster)
 	a.live = config.NewLive(c.ConfigPath, o.Log)
 	a.live.Loaded = a.loaded
 	a.facts = newFacts(o.Version)
@@ -95,7 +94,7 @@ func New(o Options) (*Agent, error) {
 	a.observer.looked = a.looked
 	a.renewer = leases.NewRenewer(store, c.Member, c.PodUID, a.renewal, o.Log)
 	a.renewer.Renewed = func(err error) { a.beats.beat(loopRenewer); a.metrics.renewed(err) }
-	a.election = leases.NewElection(kubernetes, c.Namespace, c.Cluster, c.Member, o.Log)
+	a.election = leases.NewElection(store, c.Member, o.Log)
 	duties := a.leaderOptions(store)
 	a.duties = leader.New(duties)
 	a.takeover = &leader.Takeover{
@@ -109,18 +108,14 @@ func New(o Options) (*Agent, error) {
 }
 
 // kubernetes is the one client of the Kubernetes API. Only Leases are asked for, so nothing else is linked.
-func (a *Agent) kubernetes() (*coordinationclient.CoordinationV1Client, error) {
+func (a *Agent) kubernetes() (leases.Client, error) {
 	c := rest.CopyConfig(a.options.Kubernetes)
 	c.ContentType = "application/vnd.kubernetes.protobuf"
 	c.AcceptContentTypes = "application/vnd.kubernetes.protobuf,application/json"
 	// While it forms or joins, an agent asks a few times per second; the pace is each loop's own.
 	c.QPS = -1
 	c.Wrap(func(next http.RoundTripper) http.RoundTripper { return a.metrics.count(next) })
-	client, err := coordinationclient.NewForConfig(c)
-	if err != nil {
-		return nil, fmt.Errorf("Kubernetes client: %w", err)
-	}
-	return client, nil
+	return leases.NewClient(c, a.options.Config.Namespace)
 }
 
 func (a *Agent) leaderOptions(store *leases.Store) leader.Options {
@@ -175,8 +170,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	return err
 }
 
-// lead performs the duties whenever this agent leads. client-go calls them on a goroutine of its own, so their panics
-// are caught here.
+// lead performs the duties whenever this agent leads. Each is kept by itself, so the panic of one ends no other.
 func (a *Agent) lead(ctx context.Context) error {
 	return leader.WhileLeader(ctx, a.observer.leads, a.election.Run, func(ctx context.Context) {
 		a.metrics.leading.Set(1)

@@ -3,16 +3,11 @@ package leases
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"time"
 
-	"github.com/go-logr/logr"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	coordinationclient "k8s.io/client-go/kubernetes/typed/coordination/v1"
-	"k8s.io/client-go/tools/leaderelection"
-	"k8s.io/client-go/tools/leaderelection/resourcelock"
-	"k8s.io/klog/v2"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/etcd-druid/druid/internal/crash"
 )
@@ -23,27 +18,41 @@ const (
 	leaderDuration      = 60 * time.Second
 	leaderRenewDeadline = 40 * time.Second
 	leaderRetryPeriod   = 15 * time.Second
+	// leaderHurry is the pause after a renewal that failed: with callTimeout three are tried before the deadline.
+	leaderHurry = 5 * time.Second
+	// campaignJitter is the part of a pause that is drawn by lot between two tries to take the Lease: client-go's.
+	campaignJitter = 1.2
+	// rounds bounds how often one renewal or release is written over what changed meanwhile. One that was cut off may
+	// come through late, and druid may restore a label.
+	rounds = 3
 )
 
-// Election campaigns for the cluster's leader Lease with client-go's leader election. The Lease exists already: agents
-// may get and update it, not create it.
+// Election campaigns for the cluster's leader Lease by the rules of client-go's leader election
+// (docs/adr/20261122-own-election.md). The Lease exists already: agents may get and patch it, not create it.
 type Election struct {
-	client   coordinationclient.LeasesGetter
-	lease    metav1.ObjectMeta
+	store    *Store
 	identity string
 	log      *slog.Logger
-	timeout  time.Duration
 
-	duration, renewDeadline, retryPeriod time.Duration
+	duration, renewDeadline, retryPeriod, hurry time.Duration
+
+	// What only Run touches, and while it leads the one goroutine that renews.
+	seen      sighted
+	lastError string
 }
 
-// NewElection returns the election of a cluster for the Pod called identity.
-func NewElection(client coordinationclient.LeasesGetter, namespace, cluster, identity string, log *slog.Logger) *Election {
+// sighted is what the Lease said when it was last read or written.
+type sighted struct {
+	Leadership
+	// since is when it was first seen to say so, by our own monotonic clock, and not before it did.
+	since time.Time
+}
+
+// NewElection returns the election of the Store's cluster for the Pod called identity. It has one Run.
+func NewElection(store *Store, identity string, log *slog.Logger) *Election {
 	return &Election{
-		client:   client,
-		lease:    metav1.ObjectMeta{Namespace: namespace, Name: LeaderName(cluster)},
-		identity: identity, log: log, timeout: callTimeout,
-		duration: leaderDuration, renewDeadline: leaderRenewDeadline, retryPeriod: leaderRetryPeriod,
+		store: store, identity: identity, log: log,
+		duration: leaderDuration, renewDeadline: leaderRenewDeadline, retryPeriod: leaderRetryPeriod, hurry: leaderHurry,
 	}
 }
 
@@ -51,115 +60,159 @@ func NewElection(client coordinationclient.LeasesGetter, namespace, cluster, ide
 var ErrNotLeader = errors.New("not the leader any more")
 
 // Run campaigns until ctx ends. Whenever the Lease is ours it calls lead, whose ctx ends with cause ErrNotLeader when the
-// Lease is lost, or as ctx ends. The Lease is released only after lead has returned, so that two leaders never act at the same time.
+// Lease is lost or was not renewed in time, or as ctx ends. The Lease is renewed until that happened and lead has returned,
+// and released only then, so that two leaders never act at the same time.
 func (e *Election) Run(ctx context.Context, lead func(ctx context.Context)) error {
 	for ctx.Err() == nil {
-		if err := e.term(ctx, lead); err != nil {
-			return fmt.Errorf("election of %s: %w", e.lease.Name, err)
+		if e.look(ctx, no) == claimWrite && e.take(ctx, lead) {
+			continue
 		}
+		idle(ctx, e.retryPeriod+time.Duration(rand.Float64()*campaignJitter*float64(e.retryPeriod)))
 	}
 	return nil
 }
 
-// term is one campaign and what follows: client-go's elector ends when the Lease is lost.
-func (e *Election) term(ctx context.Context, lead func(ctx context.Context)) error {
-	// The elector lives on its own context, because the end of that releases the Lease.
-	lifetime, end := context.WithCancel(context.WithoutCancel(ctx))
-	defer end()
-	led := make(chan struct{})
-	leading := make(chan struct{})
-	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
-		Lock:            e.lock(),
-		LeaseDuration:   e.duration,
-		RenewDeadline:   e.renewDeadline,
-		RetryPeriod:     e.retryPeriod,
-		ReleaseOnCancel: true,
-		Callbacks: leaderelection.LeaderCallbacks{
-			OnStartedLeading: func(lease context.Context) {
-				close(leading)
-				defer close(led)
-				held, lose := context.WithCancelCause(ctx)
-				defer lose(nil)
-				defer context.AfterFunc(lease, func() { lose(ErrNotLeader) })()
-				if held.Err() != nil {
-					return
-				}
-				e.log.InfoContext(ctx, "leader lease acquired")
-				lead(held)
-			},
-			OnStoppedLeading: func() {},
-		},
+// take writes ourselves into the Lease that was seen, and leads when that was answered. The write is not cut off by the end
+// of ctx: then the Lease would be ours, and nobody would give it back.
+func (e *Election) take(ctx context.Context, lead func(ctx context.Context)) bool {
+	began := time.Now()
+	if e.write(context.WithoutCancel(ctx), e.identity) != nil {
+		return false
+	}
+	e.term(ctx, began, lead)
+	return true
+}
+
+// term leads until the Lease is lost or ctx ends. The Lease is ours from began on, when the write that took it was begun.
+func (e *Election) term(ctx context.Context, began time.Time, lead func(ctx context.Context)) {
+	e.log.InfoContext(ctx, "leader lease acquired")
+	// Renewals go on while lead ends, and the release comes after that.
+	outlives, end := context.WithCancel(context.WithoutCancel(ctx))
+	held, lose := context.WithCancelCause(ctx)
+	defer lose(nil)
+	expiry := time.AfterFunc(time.Until(began.Add(e.renewDeadline)), func() { lose(ErrNotLeader) })
+	defer expiry.Stop()
+	var renewals errgroup.Group
+	renewals.Go(func() error {
+		e.keep(outlives, expiry)
+		lose(ErrNotLeader)
+		return nil
 	})
-	if err != nil {
-		return err
-	}
-	defer context.AfterFunc(ctx, func() {
-		select {
-		case <-leading:
-			<-led
-		default:
-		}
+	defer func() {
 		end()
-	})()
-	// client-go reports the same state at every try; the lock below logs once per change.
-	elector.Run(klog.NewContext(lifetime, logr.Discard()))
-	select {
-	case <-leading:
-		<-led
+		_ = renewals.Wait()
+		e.release(context.WithoutCancel(ctx))
 		e.log.InfoContext(ctx, "leader lease given up")
+	}()
+	if held.Err() == nil {
+		lead(held)
+	}
+	<-held.Done()
+}
+
+// keep renews until ctx ends or the Lease is lost. A renewal that was answered puts off expiry, counted from when it was
+// begun: who waits for the Lease counts from later on.
+func (e *Election) keep(ctx context.Context, expiry *time.Timer) {
+	for pause := e.retryPeriod; idle(ctx, pause); {
+		began := time.Now()
+		claim, err := e.over(ctx, e.identity)
+		if claim == claimLose {
+			return
+		}
+		// One that expired stays so: the timer's work is done, whether it is set again or not.
+		if pause = e.hurry; err == nil {
+			pause = e.retryPeriod
+			expiry.Reset(time.Until(began.Add(e.renewDeadline)))
+		}
+	}
+}
+
+// release gives the Lease back where it still is ours, so that the next leader need not wait. The log has what goes wrong:
+// then the Lease runs out by itself.
+func (e *Election) release(ctx context.Context) {
+	if e.seen.Holder == e.identity {
+		_, _ = e.over(ctx, "")
+	}
+}
+
+// over writes holder over the Lease that is ours, and over what changed in it meanwhile as long as it still is. It is
+// claimLose when it is not.
+func (e *Election) over(ctx context.Context, holder string) (claim, error) {
+	var err error
+	for range rounds {
+		if err = e.write(ctx, holder); err == nil || !errors.Is(err, ErrConflict) && !errors.Is(err, ErrAbsent) {
+			return claimWrite, err
+		}
+		if claim := e.look(ctx, yes); claim != claimWrite {
+			return claim, err
+		}
+	}
+	return claimWait, err
+}
+
+// look reads the Lease and says what to do.
+func (e *Election) look(ctx context.Context, leading answer) claim {
+	said, err := e.store.Leadership(ctx)
+	e.note(ctx, "get", err)
+	now := time.Now()
+	facts := claimFacts{holding: heldUnknown, elapsed: no, leading: leading}
+	switch {
+	case errors.Is(err, ErrAbsent):
+		facts.holding = heldAbsent
+	case err != nil:
 	default:
+		e.see(said, now)
+		facts.holding = holdingOf(said.Holder, e.identity)
+		// It lasts for at least what we would hold it ourselves: what else it says was written by hand.
+		facts.elapsed = answerOf(now.Sub(e.seen.since) >= max(said.Duration, e.duration))
 	}
-	return nil
+	claim, _ := decideClaim(facts)
+	return claim
 }
 
-func (e *Election) lock() *leaderLock {
-	return &leaderLock{
-		LeaseLock: &resourcelock.LeaseLock{
-			LeaseMeta: e.lease, Client: e.client,
-			LockConfig: resourcelock.ResourceLockConfig{Identity: e.identity},
-		},
-		log: e.log, timeout: e.timeout,
+// see notes what the Lease says. Whoever holds it is as old as the change that we saw ourselves.
+func (e *Election) see(said Leadership, now time.Time) {
+	if e.seen.since.IsZero() || !e.seen.sameTerm(said) {
+		e.seen.since = now
 	}
+	e.seen.Leadership = said
 }
 
-// leaderLock is client-go's lock with a time-out for each call, without the right to create, and with words for the log.
-type leaderLock struct {
-	*resourcelock.LeaseLock
-	log     *slog.Logger
-	timeout time.Duration
-	last    string
+// write makes holder the holder of the Lease that was seen, by compare-and-set.
+func (e *Election) write(ctx context.Context, holder string) error {
+	crash.Before("renew-leader-lease")
+	said, err := e.store.Lead(ctx, e.seen.Leadership, holder, e.duration)
+	crash.After("renew-leader-lease")
+	e.note(ctx, "patch", err)
+	if err == nil {
+		e.see(said, time.Now())
+	}
+	return err
 }
 
-// errNoCreate is what a campaign for a Lease ends with that does not exist.
-var errNoCreate = errors.New("druid creates it")
-
-func (l *leaderLock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
-	ctx, cancel := context.WithTimeout(ctx, l.timeout)
-	defer cancel()
-	record, raw, err := l.LeaseLock.Get(ctx)
-	return record, raw, l.note(ctx, "get", err)
-}
-
-func (l *leaderLock) Create(context.Context, resourcelock.LeaderElectionRecord) error {
-	return fmt.Errorf("create Lease %s: %w", l.LeaseMeta.Name, errNoCreate)
-}
-
-func (l *leaderLock) Update(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
-	ctx, cancel := context.WithTimeout(ctx, l.timeout)
-	defer cancel()
-	defer crash.Around("renew-leader-lease")()
-	return l.note(ctx, "update", l.LeaseLock.Update(ctx, record))
-}
-
-// note returns err as it is, because client-go looks into it, and logs it once per change.
-func (l *leaderLock) note(ctx context.Context, operation string, err error) error {
+// note logs what stands in the way, once per change. The end of ctx is none.
+func (e *Election) note(ctx context.Context, operation string, err error) {
+	if ctx.Err() != nil {
+		return
+	}
 	kind := ""
 	if err != nil {
-		kind = operation + " " + reasonOf(classify(err))
+		kind = operation + " " + reasonOf(err)
 	}
-	if kind != l.last && err != nil {
-		l.log.WarnContext(ctx, "leader lease not reached", "reason", kind, "err", err)
+	if kind != e.lastError && err != nil {
+		e.log.WarnContext(ctx, "leader lease not reached", "reason", kind, "err", err)
 	}
-	l.last = kind
-	return err
+	e.lastError = kind
+}
+
+// idle waits for d, and is false when ctx ended.
+func idle(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+		return true
+	}
 }

@@ -8,8 +8,8 @@ func (s *Store) WithTimeout(d time.Duration) *Store {
 	return s
 }
 
-// WithTimeout does the same for an Election.
-func (e *Election) WithTimeout(d time.Duration) *Election {
-	e.timeout = d
+// WithTimes makes an Election as quick as a test wants it, and its tries as frequent as a fifteenth of that.
+func (e *Election) WithTimes(duration time.Duration) *Election {
+	e.duration, e.renewDeadline, e.retryPeriod, e.hurry = duration, duration*2/3, duration/15, duration/15
 	return e
 }

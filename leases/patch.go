@@ -26,6 +26,8 @@ type patchSpec struct {
 	HolderIdentity       *string           `json:"holderIdentity,omitempty"`
 	RenewTime            *metav1.MicroTime `json:"renewTime,omitempty"`
 	LeaseDurationSeconds *int32            `json:"leaseDurationSeconds,omitempty"`
+	AcquireTime          *metav1.MicroTime `json:"acquireTime,omitempty"`
+	LeaseTransitions     *int32            `json:"leaseTransitions,omitempty"`
 }
 
 // recordAnnotations are the keys that a record owns.

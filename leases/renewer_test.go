@@ -17,12 +17,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	coordinationclient "k8s.io/client-go/kubernetes/typed/coordination/v1"
 )
 
 // leaseServer stands in for the API server where time is virtual and faults are wanted; store_test.go has the real one.
 type leaseServer struct {
-	coordinationclient.LeaseInterface
+	Client
 	t            *testing.T
 	mu           sync.Mutex
 	lease        *coordinationv1.Lease

@@ -11,7 +11,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	coordinationclient "k8s.io/client-go/kubernetes/typed/coordination/v1"
 )
 
 // What a call of a Store can end with, besides success and ErrUnreadable. Every other error means that the answer is
@@ -35,13 +34,13 @@ type Version string
 
 // Store reads and writes the Leases of one cluster, always live: it holds no cache. It creates and deletes nothing.
 type Store struct {
-	leases  coordinationclient.LeaseInterface
+	leases  Client
 	cluster string
 	timeout time.Duration
 }
 
 // NewStore returns the Store of a cluster over the Leases of its namespace.
-func NewStore(leases coordinationclient.LeaseInterface, cluster string) *Store {
+func NewStore(leases Client, cluster string) *Store {
 	return &Store{leases: leases, cluster: cluster, timeout: callTimeout}
 }
 

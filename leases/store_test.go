@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"os"
 	"testing"
 	"time"
 
@@ -14,7 +13,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
-	coordinationclient "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	"k8s.io/client-go/rest"
 
 	"github.com/etcd-druid/druid/leases"
@@ -24,8 +22,6 @@ import (
 
 // patience with what takes a second on an idle machine.
 const patience = 2 * time.Minute
-
-func TestMain(m *testing.M) { os.Exit(env.Main(m)) }
 
 // server is a namespace of a real kube-apiserver with the Leases of a cluster and an agent that may do what agents may.
 type server struct {
@@ -44,13 +40,13 @@ func newServer(t *testing.T) *server {
 	s.agent.ContentType = "application/vnd.kubernetes.protobuf"
 	s.agent.Impersonate = rest.ImpersonationConfig{UserName: "agent", Groups: []string{"system:authenticated"}}
 	s.grant("get", "update", "patch")
-	s.store = leases.NewStore(s.client(s.agent).Leases(s.namespace), "demo").WithTimeout(patience)
+	s.store = leases.NewStore(s.client(s.agent), "demo").WithTimeout(patience)
 	return s
 }
 
-func (s *server) client(config *rest.Config) *coordinationclient.CoordinationV1Client {
+func (s *server) client(config *rest.Config) leases.Client {
 	s.t.Helper()
-	client, err := coordinationclient.NewForConfig(config)
+	client, err := leases.NewClient(config, s.namespace)
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -75,7 +71,7 @@ func (s *server) grant(verbs ...string) {
 		s.t.Fatal(err)
 	}
 	s.eventually("the grant holds", func() bool {
-		_, err := s.client(s.agent).Leases(s.namespace).Get(s.t.Context(), "demo-a", metav1.GetOptions{})
+		_, err := s.client(s.agent).Get(s.t.Context(), "demo-a", metav1.GetOptions{})
 		return !errors.Is(err, leases.ErrForbidden) && (err == nil || !isForbidden(err))
 	})
 }
@@ -177,11 +173,11 @@ func TestStoreOfARealServer(t *testing.T) {
 
 func TestWhatIsOutOfReachIsUnknown(t *testing.T) {
 	// Nobody listens on an address that is ours.
-	client, err := coordinationclient.NewForConfig(&rest.Config{Host: "http://" + machine.Address(t)})
+	client, err := leases.NewClient(&rest.Config{Host: "http://" + machine.Address(t)}, "ns")
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = leases.NewStore(client.Leases("ns"), "demo").Member(t.Context(), "demo-a")
+	_, err = leases.NewStore(client, "demo").Member(t.Context(), "demo-a")
 	for _, known := range []error{leases.ErrAbsent, leases.ErrForbidden, leases.ErrUnreadable, leases.ErrConflict} {
 		if errors.Is(err, known) {
 			t.Errorf("%v is %v, want none of the answers", err, known)
@@ -232,58 +228,6 @@ func TestRenewerOnARealServer(t *testing.T) {
 	cancel()
 	if err := <-done; err != nil {
 		t.Errorf("Run: %v", err)
-	}
-}
-
-func TestElectionNeedsNoRightToCreate(t *testing.T) {
-	s := newServer(t)
-	holder := func() string {
-		if h := s.get("demo-leader").Spec.HolderIdentity; h != nil {
-			return *h
-		}
-		return ""
-	}
-	campaign := func(identity string) (leads chan string, stop func()) {
-		ctx, cancel := context.WithCancel(t.Context())
-		leads, done := make(chan string, 1), make(chan error, 1)
-		election := leases.NewElection(s.client(s.agent), s.namespace, "demo", identity, discard()).WithTimeout(patience)
-		go func() {
-			done <- election.Run(ctx, func(ctx context.Context) {
-				leads <- identity
-				<-ctx.Done()
-				// Duties that take a moment to end still hold the Lease.
-				for end := time.Now().Add(500 * time.Millisecond); time.Now().Before(end); {
-					if h := holder(); h != identity {
-						t.Errorf("while the duties of %s end the Lease is held by %q", identity, h)
-						return
-					}
-				}
-			})
-		}()
-		return leads, func() {
-			cancel()
-			if err := <-done; err != nil {
-				t.Errorf("election: %v", err)
-			}
-		}
-	}
-	_, stop := campaign("demo-a")
-	stop() // there is no Lease, and no right to make one: it must end all the same
-	s.make("demo-leader", func(l *coordinationv1.Lease) { l.Annotations = map[string]string{"someone.else/key": "stays"} })
-	leads, stop := campaign("demo-a")
-	<-leads
-	if holder() != "demo-a" {
-		t.Errorf("held by %q, want demo-a", holder())
-	}
-	stop()
-	if holder() != "" {
-		t.Errorf("after the end held by %q, want nobody", holder())
-	}
-	leads, stop = campaign("demo-b")
-	<-leads
-	stop()
-	if s.get("demo-leader").Annotations["someone.else/key"] != "stays" {
-		t.Error("a foreign annotation was lost")
 	}
 }
 

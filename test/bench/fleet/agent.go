@@ -51,7 +51,7 @@ func (f *Fleet) agent(ctx context.Context, g *group, pod *corev1.Pod, ready func
 		}
 		if seed {
 			// The Pod that formed the group leads it for good.
-			election := leases.NewElection(f.kube.CoordinationV1(), f.namespace, g.cluster, a.name, log)
+			election := leases.NewElection(store, a.name, log)
 			group.Go(func() error { return election.Run(ctx, func(ctx context.Context) { a.lead(ctx) }) })
 		}
 		a.serve(ctx)

@@ -29,13 +29,13 @@ func watched(f *types.Func) bool {
 	switch path := strings.TrimPrefix(f.Pkg().Path(), module); path {
 	case "os", "os/exec", "golang.org/x/sys/unix",
 		"go.etcd.io/etcd/client/v3",
-		"k8s.io/client-go/kubernetes/typed/coordination/v1", "k8s.io/client-go/tools/leaderelection/resourcelock",
-		"k8s.io/client-go/tools/internal/events":
+		"k8s.io/client-go/kubernetes/typed/coordination/v1", "k8s.io/client-go/tools/internal/events":
 		return true
 	case "sigs.k8s.io/controller-runtime/pkg/client", "backup/store":
 		return signature.Recv() != nil && types.IsInterface(signature.Recv().Type())
 	case "leases":
-		return signature.Recv() != nil && f.Exported() && strings.HasSuffix(signature.Recv().Type().String(), "leases.Store")
+		return signature.Recv() != nil && f.Exported() &&
+			(strings.HasSuffix(signature.Recv().Type().String(), "leases.Store") || types.IsInterface(signature.Recv().Type()))
 	case "agent/launch":
 		return f.Exported() && signature.Recv() != nil && strings.HasSuffix(signature.Recv().Type().String(), "launch.Conn")
 	case "backup/chain", "backup/delta", "backup/restore", "backup/snapshot", "backup/synthesis":
@@ -65,9 +65,10 @@ var classes = merge(map[class][]string{
 		"(*druid.Reconciler).setOwners",
 		"(kubernetes/typed/coordination/v1.LeaseInterface).Create", "(kubernetes/typed/coordination/v1.LeaseInterface).Update",
 		"(kubernetes/typed/coordination/v1.LeaseInterface).Patch", "(kubernetes/typed/coordination/v1.LeaseInterface).Apply",
-		"(kubernetes/typed/coordination/v1.LeaseInterface).Delete", "(*tools/leaderelection/resourcelock.LeaseLock).Update",
+		"(kubernetes/typed/coordination/v1.LeaseInterface).Delete", "(leases.Client).Patch",
 		"(*leases.Store).UpdateRecord", "(*leases.Store).PatchMember", "(*leases.Store).Retire", "(*leases.Store).RenewBackup", "(*leases.Store).TellVerification",
 		"(*leases.Store).AnswerSnapshot", "(*leases.Store).AnswerUpgrade", "(*leases.Store).NoteDefragmentation",
+		"(*leases.Store).Lead",
 		// The backup store.
 		"(backup/store.Store).Put", "(backup/store.Store).Delete", "(backup/store.Store).Sweep", "backup/chain.WriteBirth",
 		"backup/snapshot.Take", "backup/synthesis.Put", "(*backup/delta.Recorder).Run", "(*backup/delta.Recorder).Flush",
@@ -89,7 +90,7 @@ var classes = merge(map[class][]string{
 		"(client.Client).Scheme", "(client.Reader).Get", "(client.Reader).List", "(client.StatusClient).Status",
 		"(*kubernetes/typed/coordination/v1.CoordinationV1Client).Leases", "(kubernetes/typed/coordination/v1.LeasesGetter).Leases",
 		"kubernetes/typed/coordination/v1.NewForConfig", "kubernetes/typed/coordination/v1.NewForConfigAndClient",
-		"(kubernetes/typed/coordination/v1.LeaseInterface).Get", "(kubernetes/typed/coordination/v1.LeaseInterface).Watch", "(*tools/leaderelection/resourcelock.LeaseLock).Get",
+		"(kubernetes/typed/coordination/v1.LeaseInterface).Get", "(kubernetes/typed/coordination/v1.LeaseInterface).Watch", "(leases.Client).Get", "(leases.Client).Watch", "(*leases.Store).Leadership",
 		"(*leases.Store).Marks", "(*leases.Store).Member", "(*leases.Store).Backup", "(*leases.Store).Full", "(*leases.Store).Record", "(*leases.Store).WatchRecord",
 		"(*leases.Store).SnapshotOrder", "(*leases.Store).WatchSnapshotOrder",
 		"membership.Linearizable", "membership.Observe", "membership.ReadStatus", "membership.StatusOf", "membership.Alarms", "membership.CompactedAt", "membership.ReadContent", "membership.LengthenLog", "client/v3.New", "(*client/v3.Client).Close",
@@ -112,7 +113,7 @@ var classes = merge(map[class][]string{
 var carried = map[string]string{
 	"(*agent/backups.Duty).prove":       "one patch tells all that was found; without it the backups are proven again",
 	"(*agent/backups.Duty).synthesize":  "the object is in the store whole or not at all, nothing leads from it alone, and the next proof of a long chain makes it again",
-	"(*leases.Store).patch":             "UpdateRecord, PatchMember, Retire, RenewBackup and AnswerSnapshot stand between points where they are called",
+	"(*leases.Store).patch":             "UpdateRecord, PatchMember, Retire, Lead, RenewBackup and AnswerSnapshot stand between points where they are called",
 	"(*agent/backups.session).record":   "each delta is in the store whole or not at all, and the next recorder goes on after the last",
 	"(*agent/backups.session).flush":    "as record",
 	"(*agent/backups.orders).flush":     "as record",

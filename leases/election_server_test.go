@@ -1,0 +1,361 @@
+package leases_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"os/signal"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/leaderelection"
+	"k8s.io/client-go/tools/leaderelection/resourcelock"
+
+	"github.com/etcd-druid/druid/leases"
+	"github.com/etcd-druid/druid/test/env"
+)
+
+// shortTerm is the duration of a Lease in these tests: its holder gives up a third of it, two seconds, before anybody may follow,
+// which spans what a busy machine keeps a goroutine waiting.
+const shortTerm = 6 * time.Second
+
+func TestMain(m *testing.M) {
+	if as := os.Getenv(candidateVariable); as != "" {
+		if err := campaignAs(as); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
+	os.Exit(env.Main(m))
+}
+
+// leaderServer is a server with a leader's Lease, in which something is written that is not the election's.
+func leaderServer(t *testing.T) *server {
+	s := newServer(t)
+	s.make("demo-leader", func(l *coordinationv1.Lease) { l.Annotations = map[string]string{"someone.else/key": "stays"} })
+	t.Cleanup(func() { // the test's own context has ended
+		lease, err := s.admin.CoordinationV1().Leases(s.namespace).Get(context.Background(), "demo-leader", metav1.GetOptions{})
+		if err != nil || lease.Annotations["someone.else/key"] != "stays" {
+			t.Errorf("%v: a foreign annotation was lost: %v", err, lease.Annotations)
+		}
+	})
+	return s
+}
+
+func (s *server) holder() string {
+	if h := s.get("demo-leader").Spec.HolderIdentity; h != nil {
+		return *h
+	}
+	return ""
+}
+
+// campaigner is an agent that campaigns on a real server.
+type campaigner struct {
+	began, ended chan time.Time // each term
+	stop         func()
+}
+
+func (s *server) campaign(config *rest.Config, identity string, ending func()) *campaigner {
+	s.t.Helper()
+	ctx, cancel := context.WithCancel(s.t.Context())
+	c := &campaigner{began: make(chan time.Time, 100), ended: make(chan time.Time, 100)}
+	election := leases.NewElection(leases.NewStore(s.client(config), "demo"), identity, discard()).WithTimes(shortTerm)
+	done := make(chan error, 1)
+	go func() {
+		done <- election.Run(ctx, func(ctx context.Context) {
+			c.began <- time.Now()
+			<-ctx.Done()
+			ending()
+			c.ended <- time.Now()
+		})
+	}()
+	c.stop = sync.OnceFunc(func() {
+		cancel()
+		if err := <-done; err != nil {
+			s.t.Errorf("election: %v", err)
+		}
+	})
+	s.t.Cleanup(c.stop)
+	return c
+}
+
+func (s *server) soon(what string, moment <-chan time.Time) time.Time {
+	s.t.Helper()
+	select {
+	case at := <-moment:
+		return at
+	case <-time.After(patience):
+		s.t.Fatalf("not within %s: %s", patience, what)
+		return time.Time{}
+	}
+}
+
+func TestElectionNeedsNoRightToCreate(t *testing.T) {
+	s := newServer(t)
+	s.campaign(s.agent, "demo-a", func() {}).stop() // there is no Lease, and no right to make one: it must end all the same
+	s.make("demo-leader", func(*coordinationv1.Lease) {})
+	a := s.campaign(s.agent, "demo-a", func() {
+		// Duties that take a moment to end still hold the Lease.
+		for end := time.Now().Add(500 * time.Millisecond); time.Now().Before(end); {
+			if h := s.holder(); h != "demo-a" {
+				t.Errorf("while the duties of demo-a end the Lease is held by %q", h)
+				return
+			}
+		}
+	})
+	s.soon("demo-a leads", a.began)
+	if s.holder() != "demo-a" {
+		t.Errorf("held by %q, want demo-a", s.holder())
+	}
+	a.stop()
+	if s.holder() != "" {
+		t.Errorf("after the end held by %q, want nobody", s.holder())
+	}
+	b := s.campaign(s.agent, "demo-b", func() {})
+	s.soon("demo-b leads", b.began)
+	b.stop()
+	if l := s.get("demo-leader"); *l.Spec.LeaseTransitions != 2 || s.holder() != "" {
+		t.Errorf("at the end the Lease says %+v", l.Spec)
+	}
+}
+
+func TestRacingCandidatesLeadOneAfterAnother(t *testing.T) {
+	s := leaderServer(t)
+	var leaders atomic.Int32
+	var group sync.WaitGroup
+	turns := make(chan string, 100)
+	for i := range 4 {
+		name := fmt.Sprintf("demo-%c", 'a'+i)
+		store := leases.NewStore(s.client(s.agent), "demo")
+		group.Go(func() {
+			for range 5 { // hands over at once, so that the others race for it
+				ctx, cancel := context.WithCancel(t.Context())
+				_ = leases.NewElection(store, name, discard()).WithTimes(shortTerm).Run(ctx, func(context.Context) {
+					if leaders.Add(1) > 1 {
+						t.Errorf("%s leads beside another", name)
+					}
+					if h := s.holder(); h != name {
+						t.Errorf("%s leads and the Lease is held by %q", name, h)
+					}
+					leaders.Add(-1)
+					turns <- name
+					cancel()
+				})
+			}
+		})
+	}
+	group.Wait()
+	if n := *s.get("demo-leader").Spec.LeaseTransitions; len(turns) != 20 || n != 20 {
+		t.Errorf("%d terms and %d transitions, want 20", len(turns), n)
+	}
+}
+
+// severed keeps from the server what is asked while it is cut.
+type severed struct {
+	cut  atomic.Bool
+	next http.RoundTripper
+}
+
+func (s *severed) RoundTrip(r *http.Request) (*http.Response, error) {
+	if s.cut.Load() {
+		<-r.Context().Done()
+		return nil, r.Context().Err()
+	}
+	return s.next.RoundTrip(r)
+}
+
+func TestLeaderWithoutTheServerHasEndedWhenAnotherBegins(t *testing.T) {
+	s := leaderServer(t)
+	line := &severed{}
+	behind := rest.CopyConfig(s.agent)
+	behind.Wrap(func(next http.RoundTripper) http.RoundTripper { line.next = next; return line })
+	a := s.campaign(behind, "demo-a", func() {})
+	s.soon("demo-a leads", a.began)
+	b := s.campaign(s.agent, "demo-b", func() {})
+	line.cut.Store(true)
+	ended, began := s.soon("demo-a has ended", a.ended), s.soon("demo-b leads", b.began)
+	if !ended.Before(began) {
+		t.Errorf("demo-a ended %s after demo-b began", ended.Sub(began))
+	}
+	line.cut.Store(false)
+	b.stop()
+	s.soon("demo-a leads again", a.began)
+}
+
+// An agent of an older release campaigns by client-go's election, on the same Lease.
+func TestElectionAgreesWithThatOfClientGo(t *testing.T) {
+	s := leaderServer(t)
+	older := func() (leads <-chan time.Time, stop func()) {
+		began, done := make(chan time.Time, 1), make(chan struct{})
+		ctx, cancel := context.WithCancel(t.Context())
+		elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
+			Lock: &resourcelock.LeaseLock{
+				LeaseMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: "demo-leader"},
+				Client:    kubernetes.NewForConfigOrDie(s.agent).CoordinationV1(), LockConfig: resourcelock.ResourceLockConfig{Identity: "demo-old"},
+			},
+			LeaseDuration: shortTerm, RenewDeadline: 2 * shortTerm / 3, RetryPeriod: shortTerm / 15, ReleaseOnCancel: true,
+			Callbacks: leaderelection.LeaderCallbacks{
+				OnStartedLeading: func(context.Context) { began <- time.Now() }, OnStoppedLeading: func() {},
+			},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		go func() { defer close(done); elector.Run(ctx) }()
+		return began, func() { cancel(); <-done }
+	}
+	leads, stop := older()
+	s.soon("the older one leads", leads)
+	a := s.campaign(s.agent, "demo-a", func() {})
+	s.still("demo-old", a.began)
+	stop()
+	s.soon("ours leads after it", a.began)
+	leads, stop = older()
+	defer stop()
+	s.still("demo-a", leads)
+	a.stop()
+	s.soon("the older one leads after ours", leads)
+}
+
+// still watches for longer than the Lease lasts that its holder keeps it.
+func (s *server) still(holder string, other <-chan time.Time) {
+	s.t.Helper()
+	ticker := time.NewTicker(100 * time.Millisecond)
+	defer ticker.Stop()
+	for end := time.Now().Add(2 * shortTerm); time.Now().Before(end); <-ticker.C {
+		if h := s.holder(); h != holder || len(other) > 0 {
+			s.t.Fatalf("held by %q, and %d others began to lead; want %s alone", h, len(other), holder)
+		}
+	}
+}
+
+// A process that is stopped (SIGSTOP) keeps its belief; when it goes on it must find out, and write nothing.
+func TestFrozenLeaderFindsThatItIsNotAnyMore(t *testing.T) {
+	s := leaderServer(t)
+	frozen := s.process("demo-a")
+	if said := frozen.next(); said != "leads" {
+		t.Fatalf("the process says %q, want that it leads", said)
+	}
+	frozen.signal(syscall.SIGSTOP)
+	b := s.campaign(s.agent, "demo-b", func() {})
+	s.soon("demo-b leads", b.began)
+	frozen.signal(syscall.SIGCONT)
+	if said := frozen.next(); said != "ended: "+leases.ErrNotLeader.Error() {
+		t.Errorf("the process says %q, want that it is not the leader any more", said)
+	}
+	s.still("demo-b", b.ended)
+	if n := *s.get("demo-leader").Spec.LeaseTransitions; n != 2 {
+		t.Errorf("%d transitions, want 2", n)
+	}
+	b.stop()
+	if said := frozen.next(); said != "leads" {
+		t.Errorf("the process says %q, want that it leads again", said)
+	}
+}
+
+// candidateVariable tells a test binary to be a candidate, and how to reach the server.
+const candidateVariable = "DRUID_TEST_CANDIDATE"
+
+type candidacy struct {
+	Name, Namespace, Host, User string
+	CA, Certificate, Key        []byte
+}
+
+// process is a candidate in a process of its own.
+type process struct {
+	t     *testing.T
+	cmd   *exec.Cmd
+	lines chan string
+}
+
+func (s *server) process(name string) *process {
+	s.t.Helper()
+	c := s.agent
+	raw, err := json.Marshal(candidacy{
+		Name: name, Namespace: s.namespace, Host: c.Host, User: c.Impersonate.UserName, CA: c.CAData, Certificate: c.CertData, Key: c.KeyData,
+	})
+	self, err2 := os.Executable()
+	if err := errors.Join(err, err2); err != nil {
+		s.t.Fatal(err)
+	}
+	p := &process{t: s.t, cmd: exec.CommandContext(context.WithoutCancel(s.t.Context()), self), lines: make(chan string, 100)}
+	p.cmd.Env = append(os.Environ(), candidateVariable+"="+string(raw))
+	p.cmd.Stderr = os.Stderr
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	out, err := p.cmd.StdoutPipe()
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	if err := p.cmd.Start(); err != nil {
+		s.t.Fatal(err)
+	}
+	read := make(chan struct{})
+	go func() {
+		defer close(read)
+		for lines := bufio.NewScanner(out); lines.Scan(); {
+			p.lines <- strings.TrimSpace(lines.Text())
+		}
+	}()
+	s.t.Cleanup(func() {
+		p.signal(syscall.SIGTERM)
+		<-read
+		if err := p.cmd.Wait(); err != nil {
+			s.t.Errorf("candidate %s: %v", name, err)
+		}
+	})
+	return p
+}
+
+func (p *process) signal(s os.Signal) {
+	p.t.Helper()
+	if err := p.cmd.Process.Signal(s); err != nil {
+		p.t.Error(err)
+	}
+}
+
+func (p *process) next() string {
+	p.t.Helper()
+	select {
+	case line := <-p.lines:
+		return line
+	case <-time.After(patience):
+		p.t.Fatalf("the candidate says nothing for %s", patience)
+		return ""
+	}
+}
+
+// campaignAs is the process: it says each beginning and end of a term.
+func campaignAs(raw string) error {
+	var c candidacy
+	if err := json.Unmarshal([]byte(raw), &c); err != nil {
+		return err
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	defer stop()
+	client, err := leases.NewClient(&rest.Config{
+		Host: c.Host, TLSClientConfig: rest.TLSClientConfig{CAData: c.CA, CertData: c.Certificate, KeyData: c.Key},
+		Impersonate: rest.ImpersonationConfig{UserName: c.User, Groups: []string{"system:authenticated"}},
+	}, c.Namespace)
+	if err != nil {
+		return err
+	}
+	return leases.NewElection(leases.NewStore(client, "demo"), c.Name, discard()).WithTimes(shortTerm).Run(ctx, func(ctx context.Context) {
+		fmt.Println("leads")
+		<-ctx.Done()
+		fmt.Println("ended:", context.Cause(ctx))
+	})
+}

@@ -1,0 +1,434 @@
+package leases
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+func TestClaimIsDecidedForAllFacts(t *testing.T) {
+	fired := map[string]bool{}
+	for _, holding := range []holding{heldUnknown, heldAbsent, heldByNobody, heldByUs, heldByAnother} {
+		for _, elapsed := range []answer{no, yes} {
+			for _, leading := range []answer{no, yes} {
+				facts := claimFacts{holding, elapsed, leading}
+				claim, row := decideClaim(facts)
+				fired[row] = true
+				if claim == claimWrite && holding == heldByAnother && (elapsed == no || leading == yes) {
+					t.Errorf("%+v: another's Lease is taken before it ran out, or by one who leads (%s)", facts, row)
+				}
+				if claim == claimWrite && (holding == heldUnknown || holding == heldAbsent) {
+					t.Errorf("%+v: a Lease is written that nobody saw (%s)", facts, row)
+				}
+				if claim == claimLose && (holding == heldUnknown || holding == heldByUs || leading == no) {
+					t.Errorf("%+v: nothing says that it is lost (%s)", facts, row)
+				}
+				if leading == yes && claim != claimLose && holding != heldUnknown && holding != heldByUs {
+					t.Errorf("%+v: we lead with a Lease that is not ours (%s)", facts, row)
+				}
+			}
+		}
+	}
+	for _, row := range claims {
+		if !fired[row.name] {
+			t.Errorf("row %s can never fire", row.name)
+		}
+	}
+	if fired["uncovered"] {
+		t.Error("some facts are not covered")
+	}
+}
+
+// remote is the API server at the end of a network that is slow, loses answers, and delivers what nobody waits for any more.
+type remote struct {
+	*leaseServer
+	away   *atomic.Bool         // nothing comes through
+	faulty bool                 // some calls take long or are lost
+	odds   func(n int) (is int) // draws from [0,n)
+}
+
+// travel is how long a request or an answer is on its way.
+func (r *remote) travel() time.Duration {
+	switch {
+	case !r.faulty || r.odds(4) > 0:
+		return 10 * time.Millisecond
+	case r.odds(8) > 0:
+		return time.Duration(r.odds(8000)) * time.Millisecond
+	default:
+		return 40 * time.Second
+	}
+}
+
+func through[T any](ctx context.Context, r *remote, call func() (T, error)) (T, error) {
+	type answer struct {
+		value T
+		err   error
+	}
+	if r.away.Load() {
+		<-ctx.Done()
+		return *new(T), ctx.Err()
+	}
+	there, back := r.travel(), r.travel()
+	answers := make(chan answer, 1)
+	go func() {
+		time.Sleep(there)
+		value, err := call()
+		time.Sleep(back)
+		answers <- answer{value, err}
+	}()
+	select {
+	case <-ctx.Done():
+		return *new(T), ctx.Err()
+	case a := <-answers:
+		if r.away.Load() {
+			<-ctx.Done()
+			return *new(T), ctx.Err()
+		}
+		return a.value, a.err
+	}
+}
+
+func (r *remote) Get(ctx context.Context, name string, o metav1.GetOptions) (*coordinationv1.Lease, error) {
+	return through(ctx, r, func() (*coordinationv1.Lease, error) { return r.leaseServer.Get(ctx, name, o) })
+}
+
+func (r *remote) Patch(ctx context.Context, name string, kind types.PatchType, raw []byte, o metav1.PatchOptions, _ ...string) (*coordinationv1.Lease, error) {
+	return through(ctx, r, func() (*coordinationv1.Lease, error) { return r.leaseServer.Patch(ctx, name, kind, raw, o) })
+}
+
+func newLeaderLease(t *testing.T) *leaseServer {
+	return &leaseServer{t: t, lease: &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "demo-leader", ResourceVersion: "1", UID: "u"}}}
+}
+
+func (s *leaseServer) holder() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.lease == nil || s.lease.Spec.HolderIdentity == nil {
+		return ""
+	}
+	return *s.lease.Spec.HolderIdentity
+}
+
+func (s *leaseServer) change(f func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	f()
+	if s.lease != nil {
+		s.bump()
+	}
+}
+
+// candidate is an agent that campaigns at its pleasure.
+type candidate struct {
+	*Election
+	away   atomic.Bool
+	leads  atomic.Bool
+	leaves time.Duration // that its duties take to end
+	cause  error
+	end    func()
+}
+
+func newCandidate(t *testing.T, s *leaseServer, name string) *candidate {
+	c := &candidate{}
+	c.Election = NewElection(NewStore(&remote{leaseServer: s, away: &c.away}, "demo"), name, slog.New(slog.DiscardHandler))
+	t.Cleanup(func() {
+		if c.end != nil {
+			c.end()
+		}
+	})
+	return c
+}
+
+// campaign runs until end is called.
+func (c *candidate) campaign(t *testing.T) *candidate {
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() {
+		done <- c.Run(ctx, func(held context.Context) {
+			c.leads.Store(true)
+			<-held.Done()
+			c.cause = context.Cause(held)
+			time.Sleep(c.leaves)
+			c.leads.Store(false)
+		})
+	}()
+	c.end = sync.OnceFunc(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Errorf("%s: %v", c.identity, err)
+		}
+	})
+	return c
+}
+
+// election runs a story in virtual time, and ends who campaigns in it.
+func election(t *testing.T, story func(t *testing.T, s *leaseServer)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		t.Cleanup(func() { time.Sleep(5 * time.Minute) }) // what is still on its way arrives
+		story(t, newLeaderLease(t))
+	})
+}
+
+func after(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}
+
+func TestLeaderIsElectedOnceAndHandsOver(t *testing.T) {
+	election(t, func(t *testing.T, s *leaseServer) {
+		a := newCandidate(t, s, "a").campaign(t)
+		after(time.Second)
+		b := newCandidate(t, s, "b").campaign(t)
+		after(10 * time.Minute)
+		if !a.leads.Load() || b.leads.Load() || s.holder() != "a" {
+			t.Errorf("a leads %t, b leads %t, held by %q; want a alone", a.leads.Load(), b.leads.Load(), s.holder())
+		}
+		if n := *s.lease.Spec.LeaseTransitions; n != 1 || s.writes < 38 || s.writes > 42 {
+			t.Errorf("%d transitions, %d writes in ten minutes, want 1 and about 40", n, s.writes)
+		}
+		acquired := *s.lease.Spec.AcquireTime
+		// Duties that take two minutes to end hold the Lease meanwhile.
+		a.leaves = 2 * time.Minute
+		ended := make(chan struct{})
+		go func() { a.end(); close(ended) }()
+		after(119 * time.Second)
+		if !a.leads.Load() || s.holder() != "a" || b.leads.Load() || !acquired.Equal(s.lease.Spec.AcquireTime) {
+			t.Errorf("while the duties of a end the Lease is held by %q since %v, b leads %t", s.holder(), s.lease.Spec.AcquireTime, b.leads.Load())
+		}
+		<-ended
+		if !errors.Is(a.cause, context.Canceled) || s.holder() == "a" {
+			t.Errorf("a ended with cause %v, and the Lease is held by %q; want it given back", a.cause, s.holder())
+		}
+		after(2*leaderRetryPeriod + time.Duration(campaignJitter*float64(leaderRetryPeriod)))
+		if !b.leads.Load() || *s.lease.Spec.LeaseTransitions != 2 {
+			t.Error("b does not lead one pause after the release")
+		}
+		if s.lease.Spec.AcquireTime.Equal(&acquired) || *s.lease.Spec.LeaseDurationSeconds != 60 {
+			t.Errorf("the Lease of the second leader is %+v", s.lease.Spec)
+		}
+	})
+}
+
+func TestLeaderGivesUpWellBeforeAnybodyMayFollow(t *testing.T) {
+	election(t, func(t *testing.T, s *leaseServer) {
+		a := newCandidate(t, s, "a").campaign(t)
+		after(time.Second)
+		b := newCandidate(t, s, "b").campaign(t)
+		after(5 * time.Minute)
+		renewed := s.lease.Spec.RenewTime.Time
+		a.away.Store(true)
+		for a.leads.Load() {
+			after(100 * time.Millisecond)
+		}
+		if gone := time.Since(renewed); gone < 39*time.Second || gone > 41*time.Second || !errors.Is(a.cause, ErrNotLeader) {
+			t.Errorf("cut off, it leads for %s after its last renewal and ends with %v, want 40 s and ErrNotLeader", gone, a.cause)
+		}
+		for !b.leads.Load() {
+			after(100 * time.Millisecond)
+		}
+		if gone := time.Since(renewed); gone < leaderDuration || gone > 100*time.Second {
+			t.Errorf("another leads %s after the last renewal, want 60 s and one pause at most", gone)
+		}
+		a.away.Store(false)
+		after(5 * time.Minute)
+		if a.leads.Load() || !b.leads.Load() || s.holder() != "b" {
+			t.Errorf("back again, a leads %t, b leads %t, held by %q; want b", a.leads.Load(), b.leads.Load(), s.holder())
+		}
+	})
+}
+
+func TestLeaderOutlivesAShortOutageAndALostAnswer(t *testing.T) {
+	election(t, func(t *testing.T, s *leaseServer) {
+		a := newCandidate(t, s, "a").campaign(t)
+		after(20 * time.Second)
+		s.mu.Lock()
+		s.fault = apierrors.NewServiceUnavailable("down")
+		s.mu.Unlock()
+		after(30 * time.Second)
+		s.mu.Lock()
+		s.fault = nil
+		s.mu.Unlock()
+		after(time.Minute)
+		if !a.leads.Load() || a.cause != nil {
+			t.Errorf("after half a minute without the API server: leads %t, cause %v; want it to lead on", a.leads.Load(), a.cause)
+		}
+		s.change(func() { s.lease.Labels = map[string]string{"druid": "restored"} })
+		after(time.Minute)
+		if !a.leads.Load() || a.cause != nil || s.lease.Labels["druid"] != "restored" {
+			t.Errorf("after another's label: leads %t, cause %v, labels %v", a.leads.Load(), a.cause, s.lease.Labels)
+		}
+	})
+}
+
+func TestLeaderYieldsToWhatTheLeaseSays(t *testing.T) {
+	for name, edit := range map[string]func(s *leaseServer){
+		"another holds it":        func(s *leaseServer) { s.lease.Spec.HolderIdentity = new("somebody") },
+		"nobody holds it":         func(s *leaseServer) { s.lease.Spec.HolderIdentity = nil },
+		"it is gone":              func(s *leaseServer) { s.lease = nil },
+		"it was made anew, empty": func(s *leaseServer) { s.lease = newLeaderLease(s.t).lease; s.lease.ResourceVersion = "1000" },
+	} {
+		t.Run(name, func(t *testing.T) {
+			election(t, func(t *testing.T, s *leaseServer) {
+				a := newCandidate(t, s, "a").campaign(t)
+				after(20 * time.Second)
+				a.leaves = 30 * time.Second
+				s.change(func() { edit(s) })
+				after(leaderRetryPeriod + time.Second)
+				if !errors.Is(a.cause, ErrNotLeader) {
+					t.Errorf("cause %v, want ErrNotLeader within a renewal", a.cause)
+				}
+				if holder := s.holder(); holder == "a" || !a.leads.Load() {
+					t.Errorf("held by %q while its duties end, want it left alone", holder)
+				}
+				after(leaderDuration / 2)
+				if name == "another holds it" && s.holder() != "somebody" {
+					t.Errorf("held by %q, want it left to somebody", s.holder())
+				}
+			})
+		})
+	}
+}
+
+func TestCandidateTakesOnlyWhatItSawUnchanged(t *testing.T) {
+	election(t, func(t *testing.T, s *leaseServer) {
+		// A holder whose clock is a year behind, and that says a second for its duration.
+		old := metav1.NewMicroTime(time.Now().AddDate(-1, 0, 0))
+		s.lease.Spec = coordinationv1.LeaseSpec{HolderIdentity: new("gone"), RenewTime: &old, LeaseDurationSeconds: new(int32(1))}
+		a := newCandidate(t, s, "a").campaign(t)
+		after(59 * time.Second)
+		if a.leads.Load() {
+			t.Error("an old time of another clock is taken for the Lease's end")
+		}
+		s.change(func() { s.lease.Spec.RenewTime = new(metav1.NewMicroTime(old.Add(time.Microsecond))) })
+		after(59 * time.Second)
+		if a.leads.Load() {
+			t.Error("a renewal was not seen")
+		}
+		s.change(func() { s.lease.Labels = map[string]string{"no": "renewal"} })
+		after(45 * time.Second)
+		if !a.leads.Load() {
+			t.Error("a label was taken for a renewal")
+		}
+	})
+}
+
+// The answer to the write that takes it comes after the campaign was called off.
+func TestCampaignThatIsCutOffGivesTheLeaseBack(t *testing.T) {
+	for _, cut := range []time.Duration{5, 15, 25, 35, 45} { // of 10 ms each on their way: a read, its answer, a write, its answer
+		election(t, func(t *testing.T, s *leaseServer) {
+			a := newCandidate(t, s, "a").campaign(t)
+			after(cut * time.Millisecond)
+			a.end()
+			if s.holder() != "" {
+				t.Errorf("called off after %d ms, the Lease is held by %q, want nobody", cut, s.holder())
+			}
+			if led := a.cause != nil; led != (cut > 40) {
+				t.Errorf("called off after %d ms, it led: %t", cut, led)
+			}
+		})
+	}
+}
+
+// The same name holds it from before its agent was restarted: nobody else may act for that.
+func TestRestartedLeaderGoesOn(t *testing.T) {
+	election(t, func(t *testing.T, s *leaseServer) {
+		s.lease.Spec = coordinationv1.LeaseSpec{HolderIdentity: new("a"), LeaseTransitions: new(int32(7))}
+		a := newCandidate(t, s, "a").campaign(t)
+		after(time.Second)
+		if !a.leads.Load() || *s.lease.Spec.LeaseTransitions != 7 || s.lease.Spec.AcquireTime != nil {
+			t.Errorf("leads %t with %+v, want it to go on at once, as the same term", a.leads.Load(), s.lease.Spec)
+		}
+	})
+}
+
+func TestDutiesThatEndByThemselvesKeepTheLease(t *testing.T) {
+	election(t, func(t *testing.T, s *leaseServer) {
+		c, calls := newCandidate(t, s, "a"), 0
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+		defer cancel()
+		go func() {
+			after := time.NewTimer(4 * time.Minute)
+			<-after.C
+			if s.holder() != "a" {
+				t.Errorf("held by %q, want a", s.holder())
+			}
+		}()
+		if err := c.Run(ctx, func(context.Context) { calls++ }); err != nil || calls != 1 || s.holder() != "" {
+			t.Errorf("%v, led %d times, held by %q at the end; want one term and the Lease given back", err, calls, s.holder())
+		}
+	})
+}
+
+// Whatever the network does, two never lead at once, and when it is well again somebody leads.
+func TestNeverTwoLeadersWhateverTheNetworkDoes(t *testing.T) {
+	var terms, lost atomic.Int32
+	for seed := range uint64(60) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			election(t, func(t *testing.T, s *leaseServer) {
+				var draw sync.Mutex
+				lots := rand.New(rand.NewPCG(seed, 1))
+				odds := func(n int) int { draw.Lock(); defer draw.Unlock(); return lots.IntN(n) }
+				var leaders atomic.Int32
+				story, over := context.WithCancel(t.Context())
+				var group sync.WaitGroup
+				remotes := map[string]*remote{}
+				for _, name := range []string{"a", "b", "c"} {
+					r := &remote{leaseServer: s, away: &atomic.Bool{}, faulty: true, odds: odds}
+					remotes[name] = r
+					group.Go(func() {
+						for story.Err() == nil { // raft leadership comes and goes
+							e := NewElection(NewStore(r, "demo"), name, slog.New(slog.DiscardHandler))
+							campaign, cancel := context.WithTimeout(story, time.Duration(odds(600))*time.Second)
+							_ = e.Run(campaign, func(held context.Context) {
+								terms.Add(1)
+								if n := leaders.Add(1); n > 1 {
+									t.Errorf("%s leads beside another", name)
+								}
+								<-held.Done()
+								if errors.Is(context.Cause(held), ErrNotLeader) {
+									lost.Add(1)
+								}
+								idle(t.Context(), time.Duration(odds(19))*time.Second) // within the margin of 20 s
+								leaders.Add(-1)
+							})
+							cancel()
+							idle(story, time.Duration(odds(30))*time.Second)
+						}
+					})
+				}
+				for range 60 {
+					after(time.Minute)
+					for _, name := range []string{"a", "b", "c"} {
+						remotes[name].away.Store(odds(4) == 0)
+					}
+				}
+				for _, r := range remotes {
+					r.away.Store(false)
+				}
+				before := terms.Load()
+				after(30 * time.Minute)
+				if terms.Load() == before {
+					t.Error("nobody led in half an hour without an outage")
+				}
+				over()
+				group.Wait()
+			})
+		})
+	}
+	if terms.Load() < 1000 || lost.Load() < 100 {
+		t.Errorf("%d terms, %d of them lost, want many: the test shows nothing", terms.Load(), lost.Load())
+	}
+}
