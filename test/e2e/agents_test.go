@@ -64,7 +64,8 @@ func agentsAreUpgraded(t *testing.T, c *harness.Cluster, w *harness.Writer, view
 	before := livesOf(t, c, view)
 	w.Gap()
 
-	rig.UpgradeDruid(t, lab.DruidImage, noDruid)
+	druidIsUpgraded(t, c, view)
+	rig.UpgradeDruid(t, nextDruid, noDruid)
 	c.AwaitCondition(t, scaleWithin, "Progressing", "False", "AgentUpdateBlocked", noDruid, "--agent-image")
 	c.AwaitCondition(t, scaleWithin, "Degraded", "True", "AgentNotRunning", noDruid)
 	w.AwaitWrites(t, 100, time.Minute)
@@ -110,6 +111,63 @@ func agentsAreUpgraded(t *testing.T, c *harness.Cluster, w *harness.Writer, view
 		t.Errorf("etcd's container was restarted %d times, want %d", got, before[view.Follower()].Restarts)
 	}
 	return after
+}
+
+// druidIsUpgraded gives druid alone another image, and counts what that does to the members: nothing.
+func druidIsUpgraded(t *testing.T, c *harness.Cluster, view harness.View) {
+	t.Helper()
+	before, begun := containersOf(t, c, view), time.Now()
+	former, err := rig.DruidPods(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	rig.UpgradeDruid(t, nextDruid, lab.DruidImage)
+	harness.Eventually(t, scaleWithin, "a druid that leads and was not there before", func(ctx context.Context) error {
+		leader := rig.DruidLeader(t)
+		if slices.ContainsFunc(former, func(pod corev1.Pod) bool { return pod.UID == leader.UID }) {
+			return fmt.Errorf("%s leads", leader.Name)
+		}
+		return nil
+	})
+	c.Edit(t, `{"spec":{"progressDeadlineSeconds":601}}`) // it is taken up by the druid of now
+	reconciled(t, c, scaleWithin)
+	pods, restarts := 0, int32(0)
+	for member, now := range containersOf(t, c, settledAs(t, c, view)) {
+		if now.pod != before[member].pod {
+			pods++
+		}
+		for name, count := range now.restarts {
+			restarts += count - before[member].restarts[name]
+		}
+		if diff := cmp.Diff(before[member].ids, now.ids); diff != "" {
+			t.Errorf("containers of %s (-before +after):\n%s", member, diff)
+		}
+	}
+	t.Logf("druid was upgraded after %s: %d Pods of members replaced, %d containers restarted", time.Since(begun).Round(100*time.Millisecond), pods, restarts)
+	if pods != 0 || restarts != 0 {
+		t.Errorf("druid's upgrade replaced %d Pods of members and restarted %d containers, want 0", pods, restarts)
+	}
+}
+
+// containers of a member's Pod.
+type containers struct {
+	pod      string
+	ids      map[string]string
+	restarts map[string]int32
+}
+
+func containersOf(t *testing.T, c *harness.Cluster, view harness.View) map[string]containers {
+	t.Helper()
+	all := map[string]containers{}
+	for member := range view.Members {
+		pod := c.MustPod(t, member)
+		of := containers{string(pod.UID), map[string]string{}, map[string]int32{}}
+		for _, s := range slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses) {
+			of.ids[s.Name], of.restarts[s.Name] = s.ContainerID, s.RestartCount
+		}
+		all[member] = of
+	}
+	return all
 }
 
 // inTurn fails the test unless the agents started one after another, and the leader's last.
