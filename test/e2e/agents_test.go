@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"testing"
@@ -65,21 +66,29 @@ func agentsAreUpgraded(t *testing.T, c *harness.Cluster, w *harness.Writer, view
 	w.Gap()
 
 	druidIsUpgraded(t, c, view)
+	begun := time.Now()
+	since := func() time.Duration { return time.Since(begun).Round(100 * time.Millisecond) }
 	rig.UpgradeDruid(t, nextDruid, noDruid)
+	rolled := since()
+	// The new druid hears each member's Lease anew before it tries (15 s), and then that each serves for 10 s.
+	var tried []string
+	harness.Eventually(t, scaleWithin, "an agent that is given the image", func(context.Context) error {
+		if tried = withAgent(t, c, view, noDruid); len(tried) == 0 {
+			return errors.New("none is")
+		}
+		return nil
+	})
+	given := since()
+	// It gives the agent a minute to come up, as long as an image may take to be pulled.
 	c.AwaitCondition(t, scaleWithin, "Progressing", "False", "AgentUpdateBlocked", noDruid, "--agent-image")
 	c.AwaitCondition(t, scaleWithin, "Degraded", "True", "AgentNotRunning", noDruid)
+	t.Logf("an image that does not exist was told after %s: druid had rolled after %s, the first agent was given it after %s", since(), rolled, given)
 	w.AwaitWrites(t, 100, time.Minute)
-	var tried []string
-	for member := range view.Members {
-		if c.MustPod(t, member).Spec.InitContainers[1].Image == noDruid {
-			tried = append(tried, member)
-		}
-	}
-	if len(tried) != 1 || tried[0] == view.Leader() {
+	if tried = withAgent(t, c, view, noDruid); len(tried) != 1 || tried[0] == view.Leader() {
 		t.Errorf("%v were given an image that does not exist, want one follower; %s leads", tried, view.Leader())
 	}
 
-	begun := time.Now()
+	begun = time.Now()
 	rig.UpgradeDruid(t, nextDruid, nextDruid)
 	c.AwaitCondition(t, scaleWithin, "Progressing", "True", "UpdatingAgents", "of 3 agents updated")
 	harness.Eventually(t, scaleWithin, "agents of "+nextDruid, func(ctx context.Context) error {
@@ -111,6 +120,17 @@ func agentsAreUpgraded(t *testing.T, c *harness.Cluster, w *harness.Writer, view
 		t.Errorf("etcd's container was restarted %d times, want %d", got, before[view.Follower()].Restarts)
 	}
 	return after
+}
+
+// withAgent are the members whose Pods ask for an agent of the image.
+func withAgent(t *testing.T, c *harness.Cluster, view harness.View, image string) (found []string) {
+	t.Helper()
+	for member := range view.Members {
+		if c.MustPod(t, member).Spec.InitContainers[1].Image == image {
+			found = append(found, member)
+		}
+	}
+	return found
 }
 
 // druidIsUpgraded gives druid alone another image, and counts what that does to the members: nothing.
