@@ -10,6 +10,7 @@ import (
 
 	"github.com/etcd-druid/druid/api/v1alpha1"
 	"github.com/etcd-druid/druid/druid/plan"
+	"github.com/etcd-druid/druid/manifests"
 )
 
 // saveName is that of the EtcdSnapshot before a change of version: another one for each edit, so that none is taken for the backup
@@ -34,6 +35,25 @@ func (r *Reconciler) observeUpgrade(ctx context.Context, from source, o *observa
 		save.State, save.Message = saveState(o.cluster, &snapshot)
 	}
 	o.observed.Save = save
+	return nil
+}
+
+// observeRemade finds whether the Pod that would come in the place of an outdated one is another one: until an etcd of the version
+// that is asked for may start on its data, it may be the same.
+func (o *observation) observeRemade() error {
+	for i := range o.observed.Members {
+		m := &o.observed.Members[i]
+		if m.Make != plan.MakeOutdated {
+			continue
+		}
+		pod, claim, cluster := o.pods[m.Name], o.claimOf(m.Name), o.cluster.DeepCopy()
+		cluster.Spec.Version = plan.StartsAs(m.Name, o.desired, o.observed)
+		hash, err := manifests.SpecHash(manifests.OnVolume(cluster, claim))
+		if err != nil {
+			return err
+		}
+		m.Remade = plan.AnswerOf(m.Room == plan.RoomMounts || makeOf(pod, hash) == plan.MakeOutdated)
+	}
 	return nil
 }
 

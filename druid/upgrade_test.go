@@ -153,3 +153,56 @@ func TestVersionChangesAfterAVerifiedBackupAndOnlyWhileTheMembersAreEqual(t *tes
 		t.Errorf("%v were deleted by the edit that follows", got)
 	}
 }
+
+func TestALostPodComesBackAsItWasUntilTheFirstOfAnotherMinorMayGo(t *testing.T) {
+	c, names := renewed(t)
+	ready := func(i int, version string) {
+		c.kubelet(names[i], true)
+		c.runsVersion(names, i, version)
+	}
+	for i := range names {
+		c.runsVersion(names, i, "3.6.16")
+	}
+	c.patchCluster(`{"spec":{"version":"3.7.4"}}`)
+	c.pass()
+	comes := func(name, version string) {
+		t.Helper()
+		c.replace(name)
+		if is := c.etcdImage(name); !strings.HasSuffix(is, ":v"+version) {
+			t.Fatalf("the Pod comes with %s, want %s", is, version)
+		}
+	}
+	lost := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: c.namespace, Name: names[2]}}
+	if err := c.Delete(t.Context(), lost); err != nil {
+		t.Fatal(err)
+	}
+	comes(names[2], "3.6.16")
+	ready(2, "3.6.16")
+
+	// One in which no etcd runs is made anew once, for it is of another image, and not again.
+	c.pulls(names[1])
+	c.pass()
+	c.after(settled)
+	c.isGoing("when no etcd ran in it", names, names[1])
+	comes(names[1], "3.6.16")
+	c.pulls(names[1])
+	c.pass()
+	c.after(settled)
+	c.isGoing("when it would come back as it is", names)
+	ready(1, "3.6.16")
+	c.pass()
+	c.after(settled)
+	c.compares(leases.UpgradeAgree, "")
+	c.pass()
+	c.isGoing("when the members were equal", names, names[1])
+	comes(names[1], "3.7.4")
+	ready(1, "3.7.4")
+	c.pass()
+
+	// Another member runs the minor, so that the gates of the first one were passed.
+	lost.Name = names[2]
+	if err := c.Delete(t.Context(), lost); err != nil {
+		t.Fatal(err)
+	}
+	comes(names[2], "3.7.4")
+}

@@ -33,6 +33,7 @@ var (
 	othersWords    = []string{"ready", "coming", "not ready"}
 	placeWords     = []string{"first", "later", "leader not known"}
 	outdatedWords  = []string{"none", "are replaced", "are hindered", "change version", "are hindered to change version", "agents are replaced", "agents are hindered"}
+	leapWords      = []string{"nothing", "patches", "the next minor", "the minor before", "refused"}
 	courseWords    = []string{"none", "done", "on", "back", "refused"}
 	saveWords      = []string{"not asked for", "absent", "comes", "done", "failed"}
 	checkWords     = []string{"none", "asked for", "agree", "differ"}

@@ -227,6 +227,9 @@ type Member struct {
 	PodUID string
 	// Make of the Pod, 0 where nobody looked.
 	Make PodMake
+	// Remade says that another Pod than this would come in its place, be it of the version that its member ran; looked at only
+	// where it is outdated, else 0.
+	Remade Answer
 	// Idle says that a kubelet that is heard of runs no etcd container in the Pod.
 	Idle bool
 	// Agent is the make of the Pod's agent, 0 where nobody looked, and AgentImage the image that it was given. AgentIdle says

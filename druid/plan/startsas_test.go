@@ -11,7 +11,10 @@ func TestAPodComesAsTheVersionThatMayStart(t *testing.T) {
 	up := Desired{Replicas: 3, Version: "3.7.3", Generation: 4}
 	backed := Desired{Replicas: 3, Version: "3.7.3", Generation: 4, Backup: true}
 	back := Desired{Replicas: 3, Version: "3.5.35", Generation: 4}
-	agree, unknown := leases.UpgradeAgree, leases.UpgradeUnknown
+	patch := Desired{Replicas: 3, Version: "3.6.17", Generation: 4, Backup: true}
+	wrong := Desired{Replicas: 3, Version: "3.7.99", Generation: 3, Backup: true}
+	agree, unknown, differ := leases.UpgradeAgree, leases.UpgradeUnknown, leases.UpgradeDiffer
+	never := func(o *Observed) { o.Members[2].Says.Version = "" }
 	lost := func(o *Observed) { o.Members[2].Pod, o.Members[2].PodUID, o.Members[2].Make = PodAbsent, "", 0 }
 	old := func(o *Observed) { o.Record.MaxLearners = leases.MaxLearners35 }
 	tests := map[string]struct {
@@ -20,13 +23,28 @@ func TestAPodComesAsTheVersionThatMayStart(t *testing.T) {
 		want    string
 	}{
 		"what changes no version":             {Desired{Replicas: 3, Version: "3.6.16"}, nil, "3.6.16"},
-		"without a store":                     {up, nil, "3.7.3"},
+		"without a store":                     {up, nil, "3.6.16"},
+		"without a store, in its turn":        {up, []func(*Observed){ordered(up, agree, "")}, "3.7.3"},
+		"without a store, once one went":      {up, []func(*Observed){runs(0, "3.7.3")}, "3.7.3"},
 		"before the backup":                   {backed, []func(*Observed){saveSeen(SaveComing, "")}, "3.6.16"},
 		"beside a backup that failed":         {backed, []func(*Observed){saveSeen(SaveFailed, "")}, "3.6.16"},
-		"after the backup":                    {backed, []func(*Observed){saveSeen(SaveDone, "")}, "3.7.3"},
+		"after the backup":                    {backed, []func(*Observed){saveSeen(SaveDone, "")}, "3.6.16"},
+		"while the members are compared":      {backed, []func(*Observed){ordered(backed, unknown, "")}, "3.6.16"},
+		"when they differ":                    {backed, []func(*Observed){ordered(backed, differ, "")}, "3.6.16"},
+		"while they are compared anew":        {backed, []func(*Observed){runs(0, "3.7.3"), ordered(backed, unknown, "")}, "3.7.3"},
+		"to a patch that was corrected":       {backed, []func(*Observed){ordered(wrong, agree, ""), saveSeen(SaveDone, "")}, "3.7.3"},
+		"to a patch, before the backup":       {patch, []func(*Observed){saveSeen(SaveComing, "")}, "3.6.16"},
+		"to a patch, after it":                {patch, []func(*Observed){saveSeen(SaveDone, "")}, "3.6.17"},
 		"in its turn":                         {backed, []func(*Observed){ordered(backed, agree, "")}, "3.7.3"},
 		"a paused cluster, before the backup": {Desired{Replicas: 1, Version: "3.7.3", Backup: true}, []func(*Observed){saveSeen(0, "")}, "3.6.16"},
-		"one that never told":                 {back, []func(*Observed){func(o *Observed) { o.Members[2].Says.Version = "" }}, "3.5.35"},
+		"one that never ran, before":          {up, []func(*Observed){never}, "3.6.16"},
+		"one that never ran, in its turn":     {up, []func(*Observed){never, ordered(up, agree, "")}, "3.7.3"},
+		"one that never ran, beside another":  {Desired{Replicas: 3, Version: "3.6.16"}, []func(*Observed){never}, "3.6.16"},
+		"nobody told": {up, []func(*Observed){func(o *Observed) {
+			for i := range o.Members {
+				o.Members[i].Says.Version = ""
+			}
+		}}, "3.7.3"},
 		"one whose Lease was lost": {
 			Desired{Replicas: 3, Version: "3.5.35", Ran: map[string]string{"c-c": "3.6.16"}},
 			[]func(*Observed){old, func(o *Observed) { o.Members[2].Says = leases.Member{} }}, "3.6.16",
@@ -45,6 +63,62 @@ func TestAPodComesAsTheVersionThatMayStart(t *testing.T) {
 				t.Errorf("it starts as %s, want %s", got, test.want)
 			}
 		})
+	}
+}
+
+func TestNoPodIsAWayAroundWhatAMinorWaitsFor(t *testing.T) {
+	count := map[string]int{}
+	var f startFacts
+	for _, f.leap = range bits(anyLeap) {
+		for _, f.agreed = range bits(anyAnswer) {
+			for _, f.reached = range bits(anyAnswer) {
+				for _, f.saved = range bits(anyAnswer) {
+					goes, rule := judgeStart(f)
+					count[rule]++
+					passed := f.agreed == Yes || f.reached == Yes && f.leap == leapMinor
+					switch {
+					case rule == "uncovered":
+						t.Errorf("%+v: no rule covers it", f)
+					case goes && f.leap == leapRefused:
+						t.Errorf("%+v: %s starts what etcd cannot go to", f, rule)
+					case goes && f.leap == leapPatch && f.saved == No:
+						t.Errorf("%+v: %s starts another patch without a backup", f, rule)
+					case f.leap&(leapMinor|leapBack) != 0 && goes != passed:
+						t.Errorf("%+v: %s starts another minor: %v; the gates of the first member were passed: %v", f, rule, goes, passed)
+					case f.leap == leapNone && !goes:
+						t.Errorf("%+v: %s keeps what changes no version", f, rule)
+					}
+				}
+			}
+		}
+	}
+	var rows [][]string
+	var names []string
+	for _, r := range startRows {
+		names = append(names, r.name)
+		as := "as it was"
+		if r.goes {
+			as = "as asked for"
+		}
+		rows = append(rows, []string{r.name, cell(r.leap, anyLeap, leapWords), answer(r.agreed), answer(r.reached), answer(r.saved), bold(as), r.why})
+	}
+	fired(t, count, names...)
+	section(t, "starts-as", "The version of a Pod that comes by another hand: druid/plan.startRows", []string{
+		"from what the member ran", "members agreed on that minor", "another runs it", "verified backup, or none asked for", "starts", "why",
+	}, rows, count)
+}
+
+// A Pod that could only come back as it is stays until its gates have passed: no Pod is replaced again and again.
+func TestADownPodBeforeTheComparisonIsRemadeOnlyForWhatElseIsCorrected(t *testing.T) {
+	backed := Desired{Replicas: 3, Version: "3.7.3", Generation: 4, Backup: true}
+	idle := func(o *Observed) {
+		o.Members[2].EtcdReady, o.Members[2].Idle, o.Members[2].Serving = false, true, false
+	}
+	for remade, want := range map[Answer]string{0: "", No: "", Yes: "c-c"} {
+		d, o := upgraded(backed, saveSeen(SaveDone, ""), idle, func(o *Observed) { o.Members[2].Remade = remade })
+		if got := rolloutOf(d, o).next; got != want {
+			t.Errorf("remade %d: Pod %q goes, want %q", remade, got, want)
+		}
 	}
 }
 

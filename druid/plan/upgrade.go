@@ -231,38 +231,12 @@ func orderFor(d Desired, o Observed, listed []Member, c course) (leases.UpgradeO
 }
 
 // gateFor is what the change of version lets become of one member's Pod. Where no etcd runs, or one that is down, there is nothing to compare:
-// a Pod of a corrected spec may come once there is a backup, else nothing would ever mend it.
-func (u upgrade) gateFor(s shape, o Observed) gate {
-	if s&(shapeIdle|shapeDown) != 0 && u.gate&(gateWaits|gateClosed) != 0 && u.begins(o, u.facts.course == courseBack) {
+// a Pod comes that is made of the corrected spec, of the version that its member may start. Else nothing would ever mend it.
+func (u upgrade) gateFor(m Member, d Desired, o Observed) gate {
+	if shapeOf(m, o)&(shapeIdle|shapeDown) != 0 && u.gate&(gateWaits|gateClosed) != 0 && (m.Remade == Yes || StartsAs(m.Name, d, o) == d.Version) {
 		return gateOpen
 	}
 	return u.gate
-}
-
-// begins says whether an etcd of another version may start on a member's data: once there is a backup where one is asked for, and
-// to go back once etcd was told. Before that it would not start.
-func (u upgrade) begins(o Observed, back bool) bool {
-	if back {
-		return u.facts.begun == Yes && o.Record.Upgrade.Answer.Verdict == leases.UpgradeAgree
-	}
-	return o.Record.Upgrade.Order.Nonce != "" || u.facts.saved&(SaveUnasked|SaveDone) != 0
-}
-
-// StartsAs is the version of etcd that a Pod gets that comes for the member: that of the spec, unless the member ran another one
-// and may not go on from it yet. Then it comes as it was, and goes when its turn comes: a Pod that an eviction or a pause took away
-// is no way around what a change of version waits for.
-func StartsAs(name string, d Desired, o Observed) string {
-	m, _ := o.member(name)
-	runs, told := versions.Parse(cmp.Or(m.Says.Version, d.Ran[name]))
-	target, known := versions.Parse(d.Version)
-	if !told || !known || runs == target || o.RecordState != RecordFormed {
-		return d.Version
-	}
-	u := upgradeOf(d, o)
-	if u.gate == gateRefused || refusalOf(o, runs, target) != "" || !u.begins(o, target.Minor < runs.Minor) {
-		return runs.String()
-	}
-	return d.Version
 }
 
 // NeedsSave says whether it is to be looked at whether the backup before a change of version is there.

@@ -136,7 +136,11 @@ func TestUpgrade(t *testing.T) {
 			backed, []func(*Observed){saveSeen(SaveDone, "")}, []string{"OrderUpgrade compare-members"}, v1alpha1.ReasonUpgrading, "",
 		},
 		"no backup is waited for where no etcd runs, once there is one": {
-			backed, []func(*Observed){saveSeen(SaveDone, ""), idle}, []string{"DeletePod outdated-idle c-c"}, v1alpha1.ReasonUpgrading, "",
+			patch, []func(*Observed){saveSeen(SaveDone, ""), idle}, []string{"DeletePod outdated-idle c-c"}, v1alpha1.ReasonUpgrading, "",
+		},
+		"but for another minor the members are compared first": {
+			backed, []func(*Observed){saveSeen(SaveDone, ""), idle}, []string{}, v1alpha1.ReasonUpgradeBlocked,
+			"0 of 3 members run etcd 3.7.3: no other Pod is replaced, because",
 		},
 		"but before": {
 			backed, []func(*Observed){saveSeen(SaveComing, ""), idle}, []string{}, v1alpha1.ReasonUpgradeBlocked, "0 of 3",

@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"testing"
@@ -64,21 +65,30 @@ func agentsAreUpgraded(t *testing.T, c *harness.Cluster, w *harness.Writer, view
 	before := livesOf(t, c, view)
 	w.Gap()
 
-	rig.UpgradeDruid(t, lab.DruidImage, noDruid)
+	druidIsUpgraded(t, c, view)
+	begun := time.Now()
+	since := func() time.Duration { return time.Since(begun).Round(100 * time.Millisecond) }
+	rig.UpgradeDruid(t, nextDruid, noDruid)
+	rolled := since()
+	// The new druid hears each member's Lease anew before it tries (15 s), and then that each serves for 10 s.
+	var tried []string
+	harness.Eventually(t, scaleWithin, "an agent that is given the image", func(context.Context) error {
+		if tried = withAgent(t, c, view, noDruid); len(tried) == 0 {
+			return errors.New("none is")
+		}
+		return nil
+	})
+	given := since()
+	// It gives the agent a minute to come up, as long as an image may take to be pulled.
 	c.AwaitCondition(t, scaleWithin, "Progressing", "False", "AgentUpdateBlocked", noDruid, "--agent-image")
 	c.AwaitCondition(t, scaleWithin, "Degraded", "True", "AgentNotRunning", noDruid)
+	t.Logf("an image that does not exist was told after %s: druid had rolled after %s, the first agent was given it after %s", since(), rolled, given)
 	w.AwaitWrites(t, 100, time.Minute)
-	var tried []string
-	for member := range view.Members {
-		if c.MustPod(t, member).Spec.InitContainers[1].Image == noDruid {
-			tried = append(tried, member)
-		}
-	}
-	if len(tried) != 1 || tried[0] == view.Leader() {
+	if tried = withAgent(t, c, view, noDruid); len(tried) != 1 || tried[0] == view.Leader() {
 		t.Errorf("%v were given an image that does not exist, want one follower; %s leads", tried, view.Leader())
 	}
 
-	begun := time.Now()
+	begun = time.Now()
 	rig.UpgradeDruid(t, nextDruid, nextDruid)
 	c.AwaitCondition(t, scaleWithin, "Progressing", "True", "UpdatingAgents", "of 3 agents updated")
 	harness.Eventually(t, scaleWithin, "agents of "+nextDruid, func(ctx context.Context) error {
@@ -110,6 +120,74 @@ func agentsAreUpgraded(t *testing.T, c *harness.Cluster, w *harness.Writer, view
 		t.Errorf("etcd's container was restarted %d times, want %d", got, before[view.Follower()].Restarts)
 	}
 	return after
+}
+
+// withAgent are the members whose Pods ask for an agent of the image.
+func withAgent(t *testing.T, c *harness.Cluster, view harness.View, image string) (found []string) {
+	t.Helper()
+	for member := range view.Members {
+		if c.MustPod(t, member).Spec.InitContainers[1].Image == image {
+			found = append(found, member)
+		}
+	}
+	return found
+}
+
+// druidIsUpgraded gives druid alone another image, and counts what that does to the members: nothing.
+func druidIsUpgraded(t *testing.T, c *harness.Cluster, view harness.View) {
+	t.Helper()
+	before, begun := containersOf(t, c, view), time.Now()
+	former, err := rig.DruidPods(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	rig.UpgradeDruid(t, nextDruid, lab.DruidImage)
+	harness.Eventually(t, scaleWithin, "a druid that leads and was not there before", func(ctx context.Context) error {
+		leader := rig.DruidLeader(t)
+		if slices.ContainsFunc(former, func(pod corev1.Pod) bool { return pod.UID == leader.UID }) {
+			return fmt.Errorf("%s leads", leader.Name)
+		}
+		return nil
+	})
+	c.Edit(t, `{"spec":{"progressDeadlineSeconds":601}}`) // it is taken up by the druid of now
+	reconciled(t, c, scaleWithin)
+	pods, restarts := 0, int32(0)
+	for member, now := range containersOf(t, c, settledAs(t, c, view)) {
+		if now.pod != before[member].pod {
+			pods++
+		}
+		for name, count := range now.restarts {
+			restarts += count - before[member].restarts[name]
+		}
+		if diff := cmp.Diff(before[member].ids, now.ids); diff != "" {
+			t.Errorf("containers of %s (-before +after):\n%s", member, diff)
+		}
+	}
+	t.Logf("druid was upgraded after %s: %d Pods of members replaced, %d containers restarted", time.Since(begun).Round(100*time.Millisecond), pods, restarts)
+	if pods != 0 || restarts != 0 {
+		t.Errorf("druid's upgrade replaced %d Pods of members and restarted %d containers, want 0", pods, restarts)
+	}
+}
+
+// containers of a member's Pod.
+type containers struct {
+	pod      string
+	ids      map[string]string
+	restarts map[string]int32
+}
+
+func containersOf(t *testing.T, c *harness.Cluster, view harness.View) map[string]containers {
+	t.Helper()
+	all := map[string]containers{}
+	for member := range view.Members {
+		pod := c.MustPod(t, member)
+		of := containers{string(pod.UID), map[string]string{}, map[string]int32{}}
+		for _, s := range slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses) {
+			of.ids[s.Name], of.restarts[s.Name] = s.ContainerID, s.RestartCount
+		}
+		all[member] = of
+	}
+	return all
 }
 
 // inTurn fails the test unless the agents started one after another, and the leader's last.

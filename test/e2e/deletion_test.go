@@ -189,13 +189,18 @@ func podsOn(t *testing.T, c *harness.Cluster, node string) []string {
 // tells waits for a Warning about the cluster that names a word.
 func tells(t *testing.T, c *harness.Cluster, reason, word string) {
 	t.Helper()
+	tellsAs(t, c, corev1.EventTypeWarning, reason, word)
+}
+
+func tellsAs(t *testing.T, c *harness.Cluster, kind, reason, word string) {
+	t.Helper()
 	harness.Eventually(t, time.Minute, "Event "+reason, func(ctx context.Context) error {
 		var events corev1.EventList
 		if err := c.Rig.Client.List(ctx, &events, client.InNamespace(c.Namespace)); err != nil {
 			return err
 		}
 		for _, e := range events.Items {
-			if e.Reason == reason && e.Type == corev1.EventTypeWarning && strings.Contains(e.Message, word) {
+			if e.Reason == reason && e.Type == kind && strings.Contains(e.Message, word) {
 				return nil
 			}
 		}

@@ -3,6 +3,7 @@ package e2e
 import (
 	"context"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -29,7 +30,12 @@ func TestVersionsChangeUnderLoadAfterABackupAndNothingIsLost(t *testing.T) {
 	lease := belongings(t, etcd)
 	awaitBackups(t, c)
 	w := harness.Load(t, etcd)
-	for i, minor := range []string{"3.6", "3.7"} {
+	for i, minor := range []string{"3.6", "3.7", "3.6"} {
+		if minor == "3.6" && i > 0 {
+			t.Run("back by two minors is refused", func(t *testing.T) {
+				refused(t, c, version("3.5"), "version must not go back by more than one minor: etcd is downgraded one minor at a time")
+			})
+		}
 		t.Run(fmt.Sprintf("%d: to %s", i+1, minor), func(t *testing.T) {
 			begun := time.Now()
 			w.Gap()
@@ -50,6 +56,16 @@ func TestVersionsChangeUnderLoadAfterABackupAndNothingIsLost(t *testing.T) {
 		})
 	}
 	w.Stop(t, etcd)
+}
+
+// refused: the API server does not take the version, and says why.
+func refused(t *testing.T, c *harness.Cluster, version, sentence string) {
+	t.Helper()
+	cluster := harness.Definition(c.Namespace, harness.Named(c.Name))
+	err := rig.Client.Patch(t.Context(), cluster, client.RawPatch("application/merge-patch+json", fmt.Appendf(nil, `{"spec":{"version":%q}}`, version)))
+	if err == nil || !strings.Contains(err.Error(), sentence) {
+		t.Errorf("version %s: the API server says %v, want %q", version, err, sentence)
+	}
 }
 
 // belongings are a user, a role and a lease with a key.

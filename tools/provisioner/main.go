@@ -1,8 +1,10 @@
 // Command provisioner creates the test rig's persistent volumes. It serves two
-// provisioners, one for each storage class of the rig:
+// provisioners:
 //
 //   - rig/local: a directory of one node, as a local volume with node affinity;
 //   - rig/network: a directory that every node may mount, as a network disk.
+//
+// Where a class allows it, volumes grow.
 package main
 
 import (
@@ -10,9 +12,11 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"maps"
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"syscall"
 
 	"golang.org/x/sync/errgroup"
@@ -50,13 +54,15 @@ func run(ctx context.Context, kubeconfig, local, network string) error {
 		return fmt.Errorf("make a client from kubeconfig %q: %w", kubeconfig, err)
 	}
 	g, ctx := errgroup.WithContext(ctx)
-	for name, p := range map[string]controller.Provisioner{
+	provisioners := map[string]controller.Provisioner{
 		"rig/local":   localProvisioner{root: local},
 		"rig/network": networkProvisioner{root: network},
-	} {
+	}
+	for name, p := range provisioners {
 		pc := controller.NewProvisionController(ctx, client, name, p, controller.LeaderElection(false))
 		g.Go(func() error { pc.Run(ctx); return nil })
 	}
+	g.Go(func() error { return runResizer(ctx, client, slices.Collect(maps.Keys(provisioners))) })
 	return g.Wait()
 }
 

@@ -31,10 +31,12 @@ import (
 
 // Storage classes of every rig.
 const (
-	// LocalClass, the default, has volumes that only one node can mount.
+	// LocalClass, the default, has volumes that only one node can mount, and that never grow.
 	LocalClass = "rig-local"
-	// NetworkClass has volumes that every node can mount.
+	// NetworkClass has volumes that every node can mount, and that grow while they are in use.
 	NetworkClass = "rig-network"
+	// RemountClass has such volumes that grow when they are mounted anew.
+	RemountClass = "rig-network-remount"
 )
 
 // DruidImage is the name of the product's image in the nodes.

@@ -54,6 +54,17 @@ metadata: {name: rig-network}
 provisioner: rig/network
 volumeBindingMode: Immediate
 reclaimPolicy: Delete
+allowVolumeExpansion: true
+`},
+	{"/apis/storage.k8s.io/v1/storageclasses/rig-network-remount", `
+apiVersion: storage.k8s.io/v1
+kind: StorageClass
+metadata: {name: rig-network-remount}
+provisioner: rig/network
+parameters: {grows: when-mounted}
+volumeBindingMode: Immediate
+reclaimPolicy: Delete
+allowVolumeExpansion: true
 `},
 }
 

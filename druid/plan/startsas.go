@@ -1,0 +1,143 @@
+package plan
+
+import (
+	"cmp"
+
+	"github.com/etcd-druid/druid/internal/versions"
+	"github.com/etcd-druid/druid/leases"
+)
+
+// leap is what lies between the version that a member ran and the one that is asked for.
+type leap uint8
+
+const (
+	leapNone    leap = 1 << iota // nothing, or it is not known what it ran
+	leapPatch                    // patches: formats of log and storage are the same
+	leapMinor                    // to the next minor
+	leapBack                     // to the minor before
+	leapRefused                  // the rules of versions refuse it, to it or to another member
+
+	anyLeap = leapNone | leapPatch | leapMinor | leapBack | leapRefused
+)
+
+// startRows decide whether the etcd that a Pod gets is that of the spec, or the one that its member ran. They are about Pods that come
+// by another hand than that of a rolling update: after an eviction, a pause, a node that was lost, or where a Pod in which no etcd
+// runs is replaced.
+var startRows = []struct {
+	name    string
+	leap    leap
+	agreed  Answer
+	reached Answer
+	saved   Answer
+	goes    bool
+	why     string
+}{
+	{"start-same", leapNone, anyAnswer, anyAnswer, anyAnswer, true,
+		"there is no version in between"},
+	{"start-refused", leapRefused, anyAnswer, anyAnswer, anyAnswer, false,
+		"etcd cannot go there from what a member runs"},
+	{"start-patch", leapPatch, anyAnswer, anyAnswer, Yes, true,
+		"patches share the formats of storage and log, and another patch may be what mends a member that is down"},
+	{"start-patch-unsaved", leapPatch, anyAnswer, anyAnswer, No, false,
+		"without a backup there is no way back"},
+	{"start-agreed", leapMinor | leapBack, Yes, anyAnswer, anyAnswer, true,
+		"all members hold the same, their logs can be read, and etcd was told: the first one may go"},
+	{"start-reached", leapMinor, No, Yes, anyAnswer, true,
+		"another member went before, so that all were compared, and their logs were left behind"},
+	{"start-uncompared", leapMinor | leapBack, No, anyAnswer, anyAnswer, false,
+		"the first member of another minor goes when all were compared: before that it could not read a log, or would not be let in"},
+}
+
+// startFacts is all that the policy may look at.
+type startFacts struct {
+	leap    leap
+	agreed  Answer // the order that stands was answered by Agree, and leads to that minor
+	reached Answer // another member runs that minor
+	saved   Answer // there is a verified backup, or none is asked for
+}
+
+func judgeStart(f startFacts) (goes bool, rule string) {
+	for _, r := range startRows {
+		if r.leap&f.leap != 0 && r.agreed&f.agreed != 0 && r.reached&f.reached != 0 && r.saved&f.saved != 0 {
+			return r.goes, r.name
+		}
+	}
+	return false, "uncovered"
+}
+
+// StartsAs is the version of etcd that a Pod gets that comes for the member: that of the spec, unless the member ran another one
+// and may not go on from it yet. Then it comes as it was, and goes when its turn comes: a Pod that an eviction or a pause took away
+// is no way around what a change of version waits for.
+func StartsAs(name string, d Desired, o Observed) string {
+	target, known := versions.Parse(d.Version)
+	runs, told := ranBy(name, target, d, o)
+	if !told || !known || o.RecordState != RecordFormed {
+		return d.Version
+	}
+	if goes, _ := judgeStart(startFactsOf(name, runs, target, d, o)); goes {
+		return d.Version
+	}
+	return runs.String()
+}
+
+// ranBy is the version that the member ran. One that never ran joins as what another member runs that has not gone on yet: it is sent their
+// log.
+func ranBy(name string, target versions.Version, d Desired, o Observed) (versions.Version, bool) {
+	m, _ := o.member(name)
+	if runs, told := versions.Parse(cmp.Or(m.Says.Version, d.Ran[name])); told {
+		return runs, true
+	}
+	for _, other := range o.listed() {
+		if runs, told := versions.Parse(other.Says.Version); told && runs != target {
+			return runs, true
+		}
+	}
+	return versions.Version{}, false
+}
+
+func startFactsOf(name string, runs, target versions.Version, d Desired, o Observed) startFacts {
+	u, stands := upgradeOf(d, o), o.Record.Upgrade
+	f := startFacts{
+		leap:    leapOf(runs, target),
+		agreed:  AnswerOf(stands.Answer.Verdict == leases.UpgradeAgree && leadsTo(stands.Order, runs, target)),
+		reached: AnswerOf(minorReached(name, target, o)),
+		saved:   AnswerOf(stands.Order.Nonce != "" || u.facts.saved&(SaveUnasked|SaveDone) != 0),
+	}
+	if u.gate == gateRefused || refusalOf(o, runs, target) != "" {
+		f.leap = leapRefused
+	}
+	return f
+}
+
+// leadsTo says whether an order was one for the minor of target, from what the member runs: the patch of an order may be one that had to be
+// corrected.
+func leadsTo(order leases.UpgradeOrder, runs, target versions.Version) bool {
+	back := ""
+	if target.Minor < runs.Minor {
+		back = target.Line()
+	}
+	to, known := versions.Parse(order.Version)
+	return known && to.Minor == target.Minor && order.Downgrade == back
+}
+
+func leapOf(runs, target versions.Version) leap {
+	switch {
+	case runs == target:
+		return leapNone
+	case runs.Minor == target.Minor:
+		return leapPatch
+	case runs.Minor < target.Minor:
+		return leapMinor
+	default:
+		return leapBack
+	}
+}
+
+func minorReached(name string, target versions.Version, o Observed) bool {
+	for _, other := range o.listed() {
+		if v, told := versions.Parse(other.Says.Version); told && other.Name != name && v.Minor == target.Minor {
+			return true
+		}
+	}
+	return false
+}
