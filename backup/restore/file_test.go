@@ -152,13 +152,17 @@ func TestAFileThatIsNotWholeIsRefused(t *testing.T) {
 	full := s.full()
 	good := s.saved()
 	is := func(want error) func(error) bool { return func(err error) bool { return errors.Is(err, want) } }
-	version := func(v string) []byte { return changed(t, good, put(schema.Cluster, schema.ClusterClusterVersionKeyName, v)) }
+	version := func(v string) []byte {
+		return changed(t, good, put(schema.Cluster, schema.ClusterClusterVersionKeyName, v))
+	}
 	begun := func(content []byte) []byte { return append([]byte("age-encryption.org/v1\n"), content...) }
 	for name, c := range map[string]struct {
 		content []byte
 		config  func(*Config)
 		want    func(error) bool
 		says    string
+		// late: a few pages do not tell.
+		late bool
 	}{
 		"an empty file":                     {content: nil, want: isFileError, says: "is empty"},
 		"cut by a byte":                     {content: good[:len(good)-1], want: isFileError, says: "was cut off"},
@@ -166,17 +170,17 @@ func TestAFileThatIsNotWholeIsRefused(t *testing.T) {
 		"a copy of member/snap/db":          {content: unsummed(good), want: isFileError, says: "has no checksum at its end"},
 		"half of it":                        {content: good[:len(good)/2/512*512], want: isFileError, says: "has no checksum at its end"},
 		"cut by pages":                      {content: append(bytes.Clone(good[:len(good)-4096-32]), good[len(good)-32:]...), want: isFileError, says: "is damaged"},
-		"longer by pages":                   {content: append(bytes.Clone(good), make([]byte, 4096)...), want: isFileError, says: "its sha256 is"},
+		"longer by pages":                   {content: append(bytes.Clone(good), make([]byte, 4096)...), want: isFileError, says: "its sha256 is", late: true},
 		"a bit flipped in the first page":   {content: flip(good, 20), want: isFileError, says: "its beginning is damaged"},
-		"a bit flipped in its root":         {content: flip(good, 32), want: isFileError, says: "checksum of its first page"},
-		"a bit flipped in the middle":       {content: flip(good, len(good)/2), want: isFileError, says: "damaged"},
-		"a bit flipped in the checksum":     {content: flip(good, len(good)-1), want: isFileError, says: "its sha256 is"},
+		"a bit flipped in its root":         {content: flip(good, 32), want: isFileError, says: "checksum of the meta page"},
+		"a bit flipped in the middle":       {content: flip(good, len(good)/2), want: isFileError, says: "damaged", late: true},
+		"a bit flipped in the checksum":     {content: flip(good, len(good)-1), want: isFileError, says: "its sha256 is", late: true},
 		"compressed by gzip":                {content: compressed(t, func(w io.Writer) io.WriteCloser { return gzip.NewWriter(w) }, good), want: isFileError, says: "compressed by gzip: unpack it"},
 		"compressed by zstd":                {content: compressed(t, zstdWriter(t), good), want: isFileError, says: "compressed by zstd"},
 		"a full of druid's own":             {content: s.content(full.Key), want: isFileError, says: "name the cluster in from.namespace and from.name"},
 		"encrypted":                         {content: begun(good), want: isFileError, says: "is encrypted"},
 		"some text":                         {content: []byte(strings.Repeat("none of etcd's ", 100)), want: isFileError, says: "is no database of etcd"},
-		"a database of something else":      {content: summed(boltOf(t)), want: func(err error) bool { return err != nil }, says: "none of etcd's"},
+		"a database of something else":      {content: summed(boltOf(t)), want: func(err error) bool { return err != nil }, says: "none of etcd's", late: true},
 		"of a newer etcd by its cluster":    {content: version("3.7.0"), want: is(ErrVersion), says: "run etcd 3.7 or later"},
 		"of a newer etcd by its storage":    {content: changed(t, good, put(schema.Meta, schema.MetaStorageVersionName, "3.7.0")), want: is(ErrVersion), says: "run etcd 3.7 or later"},
 		"of a very old etcd":                {content: version("3.4.0"), want: is(ErrVersion), says: "restore it with etcdutl of 3.5"},
@@ -190,6 +194,9 @@ func TestAFileThatIsNotWholeIsRefused(t *testing.T) {
 			config := g.ofFile(s, file, "3.6")
 			if c.config != nil {
 				c.config(&config)
+			}
+			if _, err := CheckFile(t.Context(), config); (err == nil) != c.late {
+				t.Errorf("a few pages tell: %v", err)
 			}
 			_, err := Run(t.Context(), config)
 			if err == nil || !c.want(err) || !strings.Contains(err.Error(), c.says) || !strings.Contains(err.Error(), file.Key) {
@@ -271,21 +278,34 @@ func TestALookAtAFileReadsLittleOfIt(t *testing.T) {
 	}
 }
 
+// swapped is a store in which an object was replaced after a few pages of it were read.
+type swapped struct {
+	store.Store
+	after string
+}
+
+func (s swapped) Get(ctx context.Context, key string, offset, length int64) (io.ReadCloser, error) {
+	if length < 0 {
+		key = s.after
+	}
+	return s.Store.Get(ctx, key, offset, length)
+}
+
 func TestAFileThatIsReplacedWhileItIsReadIsNoOtherFile(t *testing.T) {
 	t.Parallel()
 	s := newSource(t, "3.6", 11)
 	s.traffic(50)
-	older := s.saved()
+	older := s.fileOf("older.db", s.saved())
 	s.put("much", strings.Repeat("x", 1_000_000))
-	newer := s.saved()
-	file := s.fileOf("f.db", older)
-	file.Size = int64(len(newer)) // as it was listed
+	newer := s.fileOf("newer.db", s.saved())
 	g := newTarget(t)
-	c := g.ofFile(s, file, "3.6")
-	if _, err := Run(t.Context(), c); err == nil {
-		t.Error("a shorter file was restored in its place")
+	c := g.ofFile(s, newer, "3.6")
+	c.Store = swapped{s.store, older.Key}
+	if _, err := Run(t.Context(), c); !errors.Is(err, ErrSwapped) || !strings.Contains(err.Error(), newer.Key) {
+		t.Errorf("a shorter file in its place: %v", err)
 	}
-	if len(older) == len(newer) {
-		t.Error("they are of one size, so nothing was shown")
+	untouched(t, g)
+	if older.Size >= newer.Size {
+		t.Error("the older one is no shorter, so nothing was shown")
 	}
 }

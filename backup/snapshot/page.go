@@ -54,30 +54,46 @@ type pages struct {
 	root     uint64
 }
 
-// begin reads the first page. In what etcd sends both meta pages tell the same transaction, so that one is enough.
+// begin reads the two meta pages: of the later transaction, as bbolt does. In what etcd sends both tell the same one.
 func (p *pages) begin() error {
-	raw := make([]byte, pageHeader+metaSize)
-	if p.size < int64(len(raw)) {
-		return badPage("it has %d bytes", p.size)
-	}
-	if _, err := p.from.ReadAt(raw, 0); err != nil {
+	m, err := p.meta(0)
+	if err != nil {
 		return err
+	}
+	p.pageSize = int64(binary.NativeEndian.Uint32(m[8:]))
+	if p.pageSize < minPageSize || p.pageSize > maxPageSize {
+		return badPage("its pages have %d bytes", p.pageSize)
+	}
+	second, err := p.meta(p.pageSize)
+	if err != nil {
+		return err
+	}
+	if binary.NativeEndian.Uint64(second[48:]) > binary.NativeEndian.Uint64(m[48:]) {
+		m = second
+	}
+	p.root = binary.NativeEndian.Uint64(m[16:])
+	if end := binary.NativeEndian.Uint64(m[40:]); uint64(p.size/p.pageSize) < end {
+		return badPage("it should have %d pages of %d bytes, and has %d", end, p.pageSize, p.size/p.pageSize)
+	}
+	return nil
+}
+
+// meta is the meta page at offset: magic, version, pageSize and flags uint32; root pgid and sequence, freelist, end, txid and checksum uint64.
+func (p *pages) meta(offset int64) ([]byte, error) {
+	raw := make([]byte, pageHeader+metaSize)
+	if p.size < offset+int64(len(raw)) {
+		return nil, badPage("it has %d bytes", p.size)
+	}
+	if _, err := p.from.ReadAt(raw, offset); err != nil {
+		return nil, err
 	}
 	m := raw[pageHeader:]
 	sum := fnv.New64a()
 	_, _ = sum.Write(m[:56]) // a hash never fails
-	if binary.NativeEndian.Uint64(m[56:]) != sum.Sum64() {
-		return badPage("the checksum of its first page is wrong")
+	if !isDatabase(raw) || binary.NativeEndian.Uint64(m[56:]) != sum.Sum64() {
+		return nil, badPage("the checksum of the meta page at byte %d is wrong", offset)
 	}
-	p.pageSize, p.root = int64(binary.NativeEndian.Uint32(m[8:])), binary.NativeEndian.Uint64(m[16:])
-	end := binary.NativeEndian.Uint64(m[40:])
-	switch {
-	case p.pageSize < minPageSize || p.pageSize > maxPageSize:
-		return badPage("its pages have %d bytes", p.pageSize)
-	case uint64(p.size/p.pageSize) < end:
-		return badPage("it should have %d pages of %d bytes, and has %d", end, p.pageSize, p.size/p.pageSize)
-	}
-	return nil
+	return m, nil
 }
 
 // find the value of a key in a bucket, nil where there is none.
