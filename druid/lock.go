@@ -36,7 +36,12 @@ type lock struct {
 	// generation that the status answers.
 	generation int64
 	adoption   plan.Adoption
+	// restore is what the EtcdSnapshot stands for that a new cluster begins with, kept with the spec when that is adopted.
+	restore *v1alpha1.ResolvedRestore
 }
+
+// waits says that there is no spec yet to work towards.
+func (l lock) waits() bool { return l.edit.Seen == plan.SeenFirst && l.adoption.Rule == "" }
 
 // lockedOf returns the EtcdCluster as it was adopted, and what its spec asks for beside that. Where nothing was adopted yet it
 // is taken as it is: it is about to be.
@@ -132,6 +137,11 @@ func (r *Reconciler) adopt(ctx context.Context, o *observation) (*v1alpha1.EtcdC
 	status, err := o.lock.adoption.Adopted(is.Status, is.Spec, is.Generation, allowed(is), metav1.NewTime(r.now()))
 	if err != nil {
 		return nil, err
+	}
+	if o.lock.restore != nil {
+		if err := status.Resolve(*o.lock.restore); err != nil {
+			return nil, err
+		}
 	}
 	changed := is.DeepCopy()
 	changed.Status = status

@@ -114,6 +114,9 @@ func (r *Reconciler) observe(ctx context.Context, from source, cluster *v1alpha1
 	if err := o.observeRemade(); err != nil {
 		return nil, err
 	}
+	if err := observeOrigin(ctx, from, o); err != nil {
+		return nil, err
+	}
 	r.observeSeed(o)
 	observeSaving(o)
 	r.observeLock(o)

@@ -105,6 +105,9 @@ func (r *Reconciler) advance(ctx context.Context, cluster *v1alpha1.EtcdCluster)
 			}
 			continue
 		}
+		if o.lock.waits() {
+			return o, nil, nil
+		}
 		steps := plan.Steps(o.desired, o.observed)
 		if len(steps) == 0 || steps[0].Stage != plan.StageRecord {
 			refused, err = r.apply(ctx, o, steps)

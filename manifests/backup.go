@@ -147,37 +147,3 @@ func bucketConfig(spec *v1alpha1.S3Store, dir string) *store.S3 {
 	}
 	return s
 }
-
-// restore is what the cluster's first boot restores, empty for one that begins empty.
-func restore(cluster *v1alpha1.EtcdCluster) (string, error) {
-	if cluster.Spec.Bootstrap == nil || cluster.Spec.Bootstrap.Restore == nil {
-		return "", nil
-	}
-	spec := cluster.Spec.Bootstrap.Restore
-	namespace, name := cluster.Namespace, cluster.Name
-	var order config.Restore
-	if from := spec.From; from != nil {
-		if from.Namespace != "" {
-			namespace = from.Namespace
-		}
-		if from.Name != "" {
-			name = from.Name
-		}
-		if from.Store != nil {
-			raw, err := json.Marshal(storeConfig(from.Store, from.Encryption, config.RestoreDir))
-			if err != nil {
-				return "", fmt.Errorf("encode the store that %s/%s is restored from: %w", cluster.Namespace, cluster.Name, err)
-			}
-			order.Store = raw
-		}
-	}
-	order.Prefix = namespace + "/" + name
-	if to := spec.To; to != nil {
-		order.Revision, order.Name = to.Revision, to.Name
-		if to.Time != nil {
-			moment := to.Time.UTC()
-			order.Time = &moment
-		}
-	}
-	return order.Encode()
-}

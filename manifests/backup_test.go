@@ -136,6 +136,17 @@ func TestRestoreOrder(t *testing.T) {
 		"another cluster's, in another store": {
 			fullBootstrap(), &config.Restore{Store: []byte(`{"directory":{"path":"/restore/store"},"sealing":{"keysDir":"/restore/keys"}}`), Prefix: "other/old", Time: &moment},
 		},
+		"a file, in its own store": {
+			&v1alpha1.BootstrapSpec{Restore: &v1alpha1.RestoreSpec{From: &v1alpha1.RestoreSource{File: "old/snapshot.db"}}},
+			&config.Restore{File: "old/snapshot.db"},
+		},
+		"a file, in another store": {
+			&v1alpha1.BootstrapSpec{Restore: &v1alpha1.RestoreSpec{From: &v1alpha1.RestoreSource{File: "snapshot.db", Store: fullBootstrap().Restore.From.Store}}},
+			&config.Restore{File: "snapshot.db", Store: []byte(`{"directory":{"path":"/restore/store"}}`)},
+		},
+		"an EtcdSnapshot that nobody looked at": {
+			fromSnapshot(), &config.Restore{Unresolved: "nobody knows what EtcdSnapshot before-the-move stands for: status.restore of EtcdCluster demo does not tell it"},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			cluster := plain()
@@ -152,6 +163,47 @@ func TestRestoreOrder(t *testing.T) {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
 		})
+	}
+}
+
+func fromSnapshot() *v1alpha1.BootstrapSpec {
+	return &v1alpha1.BootstrapSpec{Restore: &v1alpha1.RestoreSpec{From: &v1alpha1.RestoreSource{
+		SnapshotRef: &v1alpha1.SnapshotReference{Name: "before-the-move"},
+	}}}
+}
+
+func TestASnapshotIsRestoredAsItWasResolved(t *testing.T) {
+	cluster := plain()
+	cluster.Spec.Bootstrap = fromSnapshot()
+	from := *fullBootstrap().Restore.From
+	resolved := v1alpha1.ResolvedRestore{
+		SnapshotUID: "uid", Lineage: "00000003-ab",
+		RestoreSpec: v1alpha1.RestoreSpec{From: &from, To: &v1alpha1.RestoreTarget{Name: "0000000000000007-1795287240000.snap.zst"}},
+	}
+	if err := cluster.Status.Resolve(resolved); err != nil {
+		t.Fatal(err)
+	}
+	c, err := agentConfig(cluster, member)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := &config.Restore{
+		Store:  []byte(`{"directory":{"path":"/restore/store"},"sealing":{"keysDir":"/restore/keys"}}`),
+		Prefix: "other/old", Lineage: "00000003-ab", Name: "0000000000000007-1795287240000.snap.zst",
+	}
+	if got, err := c.RestoreOrder(); err != nil || !cmp.Equal(got, want) {
+		t.Errorf("got %v, %v", cmp.Diff(want, got), err)
+	}
+	mounted := map[string]bool{}
+	for _, a := range storeVolumes(cluster) {
+		mounted[a.mount.MountPath] = true
+	}
+	if !mounted["/restore/store"] || !mounted["/restore/keys"] {
+		t.Errorf("mounted are %v", mounted)
+	}
+	cluster.Status.Restore.Raw = []byte("{")
+	if _, err := Pod(cluster, member, options()); err == nil {
+		t.Error("a Pod was made for what cannot be understood")
 	}
 }
 

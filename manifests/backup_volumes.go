@@ -26,8 +26,9 @@ func storeVolumes(cluster *v1alpha1.EtcdCluster) []attached {
 	if cluster.Spec.Backup != nil {
 		all = append(all, backupAttached(cluster.Spec.Backup)...)
 	}
-	if b := cluster.Spec.Bootstrap; b != nil && b.Restore != nil && b.Restore.From != nil && b.Restore.From.Store != nil {
-		all = append(all, storeAttached(b.Restore.From.Store, b.Restore.From.Encryption, "restore", config.RestoreDir, true)...)
+	// What cannot be understood of it makes no Pod at all: its agent could not be told either.
+	if spec, _, err := restoreSpec(cluster); err == nil && spec != nil && spec.From != nil && spec.From.Store != nil {
+		all = append(all, storeAttached(spec.From.Store, spec.From.Encryption, "restore", config.RestoreDir, true)...)
 	}
 	return all
 }

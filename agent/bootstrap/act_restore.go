@@ -1,6 +1,7 @@
 package bootstrap
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -35,7 +36,9 @@ func (b *Bootstrapper) restore(ctx context.Context, d Decision, o *observation) 
 	}
 	b.restores = restores{}
 	stamp := b.stamp(o, a.record, a.clusterID, a.memberID)
-	stamp.Parent, stamp.Fork = string(o.births.plan.Full.Lineage), result.Revision
+	if stamp.File = o.births.file.Key; stamp.File == "" {
+		stamp.Parent, stamp.Fork = string(o.births.plan.Full.Lineage), result.Revision
+	}
 	crash.Before("stamp-restored")
 	err = datadir.WriteStamp(b.cfg.VolumePath, stamp)
 	crash.After("stamp-restored")
@@ -45,7 +48,7 @@ func (b *Bootstrapper) restore(ctx context.Context, d Decision, o *observation) 
 	if err := datadir.PlaceRestored(b.cfg.VolumePath); err != nil {
 		return nil, err
 	}
-	b.log.InfoContext(ctx, "data restored", "lineage", stamp.Parent, "revision", result.Revision, "bumped", result.Bumped,
+	b.log.InfoContext(ctx, "data restored", "lineage", stamp.Parent, "file", stamp.File, "revision", result.Revision, "bumped", result.Bumped,
 		"events", result.Events, "deltas", result.Deltas, "bytes", result.Size)
 	tell("")
 	// There is a log: should it vanish before etcd opens it, the flags let it form no empty cluster.
@@ -68,13 +71,14 @@ func (b *Bootstrapper) clearForRestore(ctx context.Context, o *observation) erro
 // fetch makes the data of the attempt beside the data directory. The revision is raised and all before it marked compacted,
 // because clients of the restored cluster may have seen more of its history; alarms NOSPACE that stood then are dropped.
 func (b *Bootstrapper) fetch(ctx context.Context, o *observation, a *attempt, tell func(string)) (restore.Result, error) {
-	plan := o.births.plan
-	b.log.InfoContext(ctx, "restore begun", "full", plan.Full.Key, "deltas", len(plan.Deltas), "reach", plan.Reach, "notes", plan.Notes)
-	tell("restoring " + plan.Full.Key)
+	plan, file := o.births.plan, o.births.file
+	b.log.InfoContext(ctx, "restore begun", "full", plan.Full.Key, "file", file.Key, "deltas", len(plan.Deltas), "reach", plan.Reach, "notes", plan.Notes)
+	tell("restoring " + cmp.Or(file.Key, plan.Full.Key))
 	c := restore.Config{
-		Store: o.births.source, Plan: plan, DataDir: volume.RestoredPath(b.cfg.VolumePath),
+		Store: o.births.source, Plan: plan, File: file, DataDir: volume.RestoredPath(b.cfg.VolumePath),
 		Name: b.cfg.Member, PeerURLs: []string{a.peerURL}, InitialCluster: a.cluster(b.cfg.Member), Token: a.token,
-		EtcdVersion: b.cfg.EtcdVersion, Bump: restore.DefaultBump, ClearAlarms: true, Progress: b.progress(ctx, tell),
+		EtcdVersion: b.cfg.EtcdVersion, Quota: quotaOf(&b.cfg), RefuseAuth: true,
+		Bump: restore.DefaultBump, ClearAlarms: true, Progress: b.progress(ctx, tell),
 	}
 	crash.Before("restore-data")
 	result, err := restore.Run(ctx, c)
@@ -94,7 +98,7 @@ func (b *Bootstrapper) restoreFailed(ctx context.Context, o *observation, tell f
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	b.restores.failed(o.births.plan, err, time.Now())
+	b.restores.failed(o.births.plan, o.births.file, err, time.Now())
 	b.births = births{}
 	if errors.Is(err, restore.ErrTooNew) {
 		return err // an older full is planned with at once

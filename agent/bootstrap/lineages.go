@@ -64,7 +64,7 @@ func classifyPlan(err error) Backup {
 // forkOf is the record of the birth of a group that was restored. created is by our own clock.
 func forkOf(stamp datadir.Stamp, etcdVersion string, created time.Time) chain.Birth {
 	return chain.Birth{
-		Lineage: chain.Lineage(stamp.Lineage), Parent: chain.Lineage(stamp.Parent), Fork: stamp.Fork, Reason: "restore",
+		Lineage: chain.Lineage(stamp.Lineage), Parent: chain.Lineage(stamp.Parent), Fork: stamp.Fork, Reason: "restore", File: stamp.File,
 		ClusterID: leases.FormatID(uint64(stamp.ClusterID)), ClusterUID: stamp.Cluster,
 		EtcdVersion: etcdVersion, Created: created,
 	}

@@ -90,18 +90,27 @@ func TestAPlanThatFailedIsNotTriedAgainForAWhile(t *testing.T) {
 		return answer.fact
 	}
 	var r restores
-	r.failed(plan, errors.New("connection reset"), time.Now())
+	r.failed(plan, store.Object{}, errors.New("connection reset"), time.Now())
 	if got := recalled(r, plan); got != BackupPresent {
 		t.Errorf("the way to the store was broken: %s", got)
 	}
-	r.failed(plan, broken, time.Now())
+	r.failed(plan, store.Object{}, broken, time.Now())
 	if got := recalled(r, plan); got != BackupUnusable {
 		t.Errorf("the object is broken: %s", got)
 	}
+	file := store.Object{Key: "a.db", Size: 7}
+	r.failed(chain.Plan{}, file, &snapshot.FileError{Object: "a.db", Reason: "is damaged"}, time.Now())
+	for answer, want := range map[store.Object]Backup{file: BackupUnusable, {Key: "a.db", Size: 8}: BackupPresent} {
+		found := births{fact: BackupPresent, file: answer}
+		if r.recall(&found); found.fact != want {
+			t.Errorf("file %+v is %s, want %s", answer, found.fact, want)
+		}
+	}
+	r.failed(plan, store.Object{}, broken, time.Now())
 	if got := recalled(r, other); got != BackupPresent {
 		t.Errorf("the plan is another: %s", got)
 	}
-	r.failed(plan, broken, time.Now().Add(-spoiledFor))
+	r.failed(plan, store.Object{}, broken, time.Now().Add(-spoiledFor))
 	if got := recalled(r, plan); got != BackupPresent {
 		t.Errorf("it is long ago: %s", got)
 	}

@@ -27,9 +27,10 @@ type births struct {
 	detail string
 	// epoch is above that of every lineage in the cluster's own place, 0 where it has none.
 	epoch uint32
-	// source and plan of an order that can be carried out.
+	// source of an order that can be carried out, and what is restored from it: a plan, or a file where it has a key.
 	source store.Store
 	plan   chain.Plan
+	file   store.Object
 	// read is when the stores were asked.
 	read time.Time
 }
@@ -96,17 +97,24 @@ var errNoStore = errors.New("--restore names no store, and the configuration fil
 func (b *Bootstrapper) planRestore(ctx context.Context, answer births, order *config.Restore, backup *config.Backup) births {
 	raw := order.Store
 	switch {
+	case order.Unresolved != "":
+		return answer.because(StoreUnreachable, errors.New(order.Unresolved))
 	case len(raw) > 0:
 	case backup != nil:
 		raw = backup.Store
 	default:
 		return answer.because(StoreUnreachable, errNoStore)
 	}
+	if order.File != "" {
+		return b.findFile(ctx, answer, order.File, raw)
+	}
 	source, catalog, err := b.catalog(ctx, raw, order.Prefix)
 	if err != nil {
 		return answer.because(StoreUnreachable, err)
 	}
-	target := chain.Target{Revision: order.Revision, Name: order.Name, Without: b.restores.others(order.Name)}
+	target := chain.Target{
+		Revision: order.Revision, Name: order.Name, Lineage: chain.Lineage(order.Lineage), Without: b.restores.others(order.Name),
+	}
 	if order.Time != nil {
 		target.Time = *order.Time
 	}
@@ -133,6 +141,10 @@ func (b *Bootstrapper) storeOf(ctx context.Context, raw json.RawMessage) (store.
 	if err != nil {
 		return nil, err
 	}
+	return b.opened(ctx, c)
+}
+
+func (b *Bootstrapper) opened(ctx context.Context, c store.Config) (store.Store, error) {
 	s, err := b.openStore(ctx, c)
 	if err != nil {
 		return nil, fmt.Errorf("open the backup store: %w", err)

@@ -23,9 +23,10 @@ const spoiledFor = 5 * time.Minute
 type restores struct {
 	// failures in a row.
 	failures int
-	// spoiled is why plan cannot be carried out, at that time.
+	// spoiled is why plan, or file, cannot be carried out, at that time.
 	spoiled error
 	plan    chain.Plan
+	file    store.Object
 	at      time.Time
 	// without are fulls that hold more than the target, and those that were synthesised and led to nothing: all that they hold is in
 	// others.
@@ -33,13 +34,13 @@ type restores struct {
 }
 
 // failed remembers an attempt.
-func (r *restores) failed(plan chain.Plan, err error, now time.Time) {
+func (r *restores) failed(plan chain.Plan, file store.Object, err error, now time.Time) {
 	r.failures++
 	switch {
 	case errors.Is(err, restore.ErrTooNew):
 		r.without = append(r.without, plan.Full.Key)
 	case isUnusable(err):
-		r.spoiled, r.plan, r.at = err, plan, now
+		r.spoiled, r.plan, r.file, r.at = err, plan, file, now
 		if plan.Full.Origin != 0 {
 			r.without = append(r.without, plan.Full.Key)
 		}
@@ -48,7 +49,7 @@ func (r *restores) failed(plan chain.Plan, err error, now time.Time) {
 
 // recall takes an answer back whose plan was tried in vain.
 func (r *restores) recall(answer *births) {
-	if r.spoiled != nil && time.Since(r.at) < spoiledFor && reflect.DeepEqual(r.plan, answer.plan) {
+	if r.spoiled != nil && time.Since(r.at) < spoiledFor && reflect.DeepEqual(r.plan, answer.plan) && r.file == answer.file {
 		*answer = answer.because(BackupUnusable, r.spoiled)
 	}
 }
@@ -60,15 +61,18 @@ func (r *restores) others(name string) []string {
 
 // isUnusable says whether the objects are to blame, and not the way to them or the disk.
 func isUnusable(err error) bool {
-	for _, known := range []error{restore.ErrSwapped, restore.ErrShort, restore.ErrFork, restore.ErrVersion, store.ErrDamaged} {
+	for _, known := range []error{
+		restore.ErrSwapped, restore.ErrShort, restore.ErrFork, restore.ErrVersion, restore.ErrQuota, restore.ErrAuth, store.ErrDamaged,
+	} {
 		if errors.Is(err, known) {
 			return true
 		}
 	}
 	_, full := errors.AsType[*snapshot.DamagedError](err)
+	_, file := errors.AsType[*snapshot.FileError](err)
 	_, changes := errors.AsType[*delta.DamagedError](err)
 	_, gap := errors.AsType[*restore.GapError](err)
-	return full || changes || gap
+	return full || file || changes || gap
 }
 
 // progressEvery is how often progress is told: each time costs a patch of the member's Lease.

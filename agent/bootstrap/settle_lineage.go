@@ -12,9 +12,10 @@ import (
 
 // parentRecorded writes, of a group that was restored, where its history forked, into the place of the cluster's own
 // backups. It comes before the cluster is Formed and so before anybody writes into it: a backup of what is written then
-// must never be taken for more of the parent's history. A group that began empty has no parent to be mistaken for.
+// must never be taken for more of the parent's history. A group that began with a file has no parent, and tells the file; of one that began
+// empty there is nothing to tell.
 func (s *settler) parentRecorded(ctx context.Context) error {
-	if s.stamp.Parent == "" {
+	if s.stamp.Parent == "" && s.stamp.File == "" {
 		return nil
 	}
 	reloadable, err := config.ReadReloadable(s.b.cfg.ConfigPath)

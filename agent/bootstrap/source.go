@@ -1,6 +1,7 @@
 package bootstrap
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -81,14 +82,14 @@ func (s *sourceSight) memberOf(cfg *config.Config, m membership.Member) (source 
 	}
 }
 
+// quotaOf is how large etcd lets its database become, in bytes.
+func quotaOf(cfg *config.Config) int64 { return cmp.Or(cfg.QuotaBackendBytes, defaultQuota) }
+
 func statusOf(cfg *config.Config, status membership.Status) (source Source, detail string) {
 	if words := versionProblem(status.Version, cfg.EtcdVersion); words != "" {
 		return SourceUnfit, words
 	}
-	quota := cfg.QuotaBackendBytes
-	if quota == 0 {
-		quota = defaultQuota
-	}
+	quota := quotaOf(cfg)
 	switch {
 	// A member over its quota stops the writes of the whole cluster.
 	case status.DBSize+status.DBSize/10 > quota:

@@ -114,6 +114,9 @@ func TestRestoreOrderIsReadAsItWasWritten(t *testing.T) {
 		"a revision of another store":       {Store: json.RawMessage(`{"s3":{"bucket":"b"}}`), Prefix: "default/old", Revision: 7},
 		"a moment":                          {Prefix: "default/demo", Time: &moment},
 		"a full by its name":                {Prefix: "default/demo", Name: "00000000000000ff-1700000000000.snap.zst"},
+		"a revision of a lineage":           {Prefix: "default/demo", Lineage: "00000001-ab", Revision: 7},
+		"a file of its own store":           {File: "old/snapshot.db"},
+		"nobody knows what":                 {Unresolved: "there is no EtcdSnapshot a"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			text, err := want.Encode()

@@ -78,7 +78,10 @@ func TestValidateNamesFieldAndRange(t *testing.T) {
 		"a restore that is no JSON":          {func(c *Config) { c.Restore = "{" }, "--restore: "},
 		"a restore of nobody's backups":      {func(c *Config) { c.Restore = "{}" }, "--restore has no prefix"},
 		"a restore to two targets":           {func(c *Config) { c.Restore = `{"prefix":"a/b","revision":1,"name":"x"}` }, "more than one of revision, time and name"},
-		"a restore that it does not know":    {func(c *Config) { c.Restore = `{"prefix":"a/b","lineage":"x"}` }, `unknown field "lineage"`},
+		"a restore that it does not know":    {func(c *Config) { c.Restore = `{"prefix":"a/b","later":"x"}` }, `unknown field "later"`},
+		"a restore of a file of a cluster":   {func(c *Config) { c.Restore = `{"prefix":"a/b","file":"x"}` }, "--restore: a file is one state"},
+		"a restore of a file to a revision":  {func(c *Config) { c.Restore = `{"file":"x","revision":7}` }, "--restore: a file is one state"},
+		"a restore of a file":                {func(c *Config) { c.Restore = `{"file":"x"}` }, ""},
 		"a restore to a moment":              {func(c *Config) { c.Restore = `{"prefix":"a/b","time":"2026-11-21T18:54:00Z"}` }, ""},
 		"a heartbeat finer than etcd's unit": {func(c *Config) { c.HeartbeatInterval = 1500 * time.Microsecond }, "whole milliseconds"},
 	} {

@@ -14,8 +14,14 @@ type Restore struct {
 	// Store is the configuration of package backup/store; absent, it is that of the configuration file's backup, without
 	// which the agent must wait.
 	Store json.RawMessage `json:"store,omitempty"`
-	// Prefix of the keys of the cluster whose backups are restored: <namespace>/<cluster>.
-	Prefix string `json:"prefix"`
+	// Unresolved says, as a sentence, why it is not known what is to be restored: the agent waits and tells it, and all else is empty.
+	Unresolved string `json:"unresolved,omitempty"`
+	// Prefix of the keys of the cluster whose backups are restored: <namespace>/<cluster>. Empty of a File.
+	Prefix string `json:"prefix,omitempty"`
+	// File is the key of a file in the store that `etcdctl snapshot save` wrote, instead of a cluster's backups.
+	File string `json:"file,omitempty"`
+	// Lineage that is meant; empty: it is found by what is below.
+	Lineage string `json:"lineage,omitempty"`
 	// At most one of them is set; none means the newest state.
 	Revision int64      `json:"revision,omitempty"`
 	Time     *time.Time `json:"time,omitempty"`
@@ -52,7 +58,9 @@ func (c Config) RestoreOrder() (*Restore, error) {
 	switch {
 	case d.More():
 		return nil, errors.New("--restore: more than one JSON value")
-	case r.Prefix == "":
+	case r.File != "" && (r.Prefix != "" || r.Lineage != "" || targets > 0):
+		return nil, errors.New("--restore: a file is one state of nobody's backups, so prefix, lineage, revision, time and name go not with it")
+	case r.Prefix == "" && r.File == "" && r.Unresolved == "":
 		return nil, errors.New("--restore has no prefix, want <namespace>/<cluster> of the cluster whose backups are restored")
 	case r.Revision < 0:
 		return nil, fmt.Errorf("--restore: revision is %d, want one above 0", r.Revision)

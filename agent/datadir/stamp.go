@@ -39,6 +39,9 @@ type Stamp struct {
 	// from a group that began empty, and from the members that joined.
 	Parent string `json:"parent,omitempty"`
 	Fork   int64  `json:"fork,omitempty"`
+	// File is the key of the file of `etcdctl snapshot save` that the data was restored from, which has no lineage. It is absent
+	// where Parent is.
+	File string `json:"file,omitempty"`
 	// Guests are the IDs, hex and between commas, of the voters that the raft group had before it was joined; absent from one
 	// that was born here. A record that was made anew learns them from here.
 	Guests string `json:"guests,omitempty"`

@@ -396,8 +396,10 @@ type BootstrapSpec struct {
 }
 
 // RestoreSpec says what a new cluster is restored from, and to which state.
+//
+// +kubebuilder:validation:XValidation:rule="!has(self.to) || !has(self.from) || !has(self.from.file) && !has(self.from.snapshotRef)",message="to goes neither with from.file nor with from.snapshotRef: each of them holds one state"
 type RestoreSpec struct {
-	// from says whose backups, and where. Without it, those of an earlier EtcdCluster of the same name, in spec.backup.store.
+	// from says whose backups, and where; or which file, or EtcdSnapshot. Without it, those of an earlier EtcdCluster of the same name, in spec.backup.store.
 	// +optional
 	From *RestoreSource `json:"from,omitempty"`
 	// to says which state. Without it, the newest.
@@ -407,6 +409,8 @@ type RestoreSpec struct {
 
 // RestoreSource says whose backups are restored, and where they are.
 //
+// +kubebuilder:validation:XValidation:rule="!has(self.file) || !has(self.namespace) && !has(self.name) && !has(self.encryption)",message="file goes with store alone: it is of no cluster's backups, and etcdctl does not encrypt it, so leave out namespace, name and encryption"
+// +kubebuilder:validation:XValidation:rule="!has(self.snapshotRef) || !has(self.namespace) && !has(self.name) && !has(self.file)",message="snapshotRef says whose backup it is: leave out namespace, name and file"
 // +kubebuilder:validation:XValidation:rule="!has(self.encryption) || has(self.store)",message="encryption goes with store: without a store, both are those of spec.backup"
 type RestoreSource struct {
 	// store where the backups are; spec.backup.store unless set. It is only read.
@@ -426,6 +430,26 @@ type RestoreSource struct {
 	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z]([a-z0-9-]*[a-z0-9])?$')",message="name must be the name of an EtcdCluster"
 	// +optional
 	Name string `json:"name,omitempty"`
+	// file is the key in store of what etcdctl snapshot save wrote, below the store's prefix: for a directory its path there. It is not
+	// compressed, and ends with etcd's checksum, so that a copy of member/snap/db is refused.
+	// +kubebuilder:validation:MaxLength=512
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-zA-Z0-9_-][a-zA-Z0-9._-]*(/[a-zA-Z0-9_-][a-zA-Z0-9._-]*)*$')",message="file must be words of letters, digits, dots, dashes and underscores between slashes, like old/snapshot.db"
+	// +optional
+	File string `json:"file,omitempty"`
+	// snapshotRef names an EtcdSnapshot in the namespace of the cluster, whose backup is restored: a Full as it is, a Delta to its
+	// revision. The cluster waits until it has succeeded, and keeps in status.restore what it was. Without store, the EtcdCluster that
+	// the backup is of tells where it is, so it must still be there.
+	// +optional
+	SnapshotRef *SnapshotReference `json:"snapshotRef,omitempty"`
+}
+
+// SnapshotReference names an EtcdSnapshot.
+type SnapshotReference struct {
+	// name of the EtcdSnapshot.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	// +required
+	Name string `json:"name"`
 }
 
 // RestoreTarget is one state of the history.

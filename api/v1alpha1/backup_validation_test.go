@@ -59,6 +59,19 @@ func joinOf(endpoints ...any) map[string]any {
 	return map[string]any{"endpoints": append([]any{}, endpoints...)}
 }
 
+func fromFile(file string) map[string]any {
+	return map[string]any{"store": map[string]any{"directory": map[string]any{"claimName": "archive"}}, "file": file}
+}
+
+func fromSnapshot(name string) map[string]any {
+	return map[string]any{"snapshotRef": map[string]any{"name": name}}
+}
+
+func with(object map[string]any, field string, value any) map[string]any {
+	object[field] = value
+	return object
+}
+
 func join(endpoints ...any) map[string]any { return map[string]any{"join": joinOf(endpoints...)} }
 
 // badBackups are backups and restores that cannot work.
@@ -119,6 +132,19 @@ var badBackups = map[string]refusal{
 	"a join of a path":                     {[]edit{{"spec.bootstrap", join("http://a:2379/v3")}}, "an endpoint of join must be a client URL with a port"},
 	"a join of two at one endpoint":        {[]edit{{"spec.bootstrap", join("http://a:2379,http://b:2379")}}, "an endpoint of join must be a client URL with a port"},
 	"a join beside a restore":              {[]edit{{joinField, joinOf("http://a:2379")}}, "bootstrap.restore and bootstrap.join must not both be set"},
+	"a file to a state":                    {[]edit{{restoreField, map[string]any{"from": fromFile("a.db"), "to": map[string]any{"revision": int64(7)}}}}, "to goes neither with from.file nor with from.snapshotRef"},
+	"a file of a cluster":                  {[]edit{{restoreField, map[string]any{"from": with(fromFile("a.db"), "name", "old")}}}, "file goes with store alone"},
+	"a file of a namespace":                {[]edit{{restoreField, map[string]any{"from": with(fromFile("a.db"), "namespace", "old")}}}, "file goes with store alone"},
+	"a file that is encrypted":             {[]edit{{restoreField, map[string]any{"from": with(fromFile("a.db"), "encryption", map[string]any{"keySecretRef": map[string]any{"name": "k"}})}}}, "file goes with store alone"},
+	"a file by an absolute path":           {[]edit{{restoreField, map[string]any{"from": fromFile("/a.db")}}}, "file must be words of letters"},
+	"a file by a path that goes up":        {[]edit{{restoreField, map[string]any{"from": fromFile("a/../b.db")}}}, "file must be words of letters"},
+	"a file from nowhere":                  {[]edit{{restoreField, map[string]any{"from": map[string]any{"file": "a.db"}}}, {"spec.backup", nil}}, "it is not said where the backups are"},
+	"a snapshot to a state":                {[]edit{{restoreField, map[string]any{"from": fromSnapshot("s"), "to": map[string]any{"revision": int64(7)}}}}, "to goes neither with from.file nor with from.snapshotRef"},
+	"a snapshot of a cluster":              {[]edit{{restoreField, map[string]any{"from": with(fromSnapshot("s"), "name", "old")}}}, "snapshotRef says whose backup it is"},
+	"a snapshot of a namespace":            {[]edit{{restoreField, map[string]any{"from": with(fromSnapshot("s"), "namespace", "old")}}}, "snapshotRef says whose backup it is"},
+	"a snapshot and a file":                {[]edit{{restoreField, map[string]any{"from": with(fromSnapshot("s"), "file", "a.db")}}}, "snapshotRef says whose backup it is"},
+	"a snapshot without a name":            {[]edit{{restoreField, map[string]any{"from": fromSnapshot("")}}}, "should be at least 1 chars long"},
+	"keys of a snapshot without its store": {[]edit{{restoreField, map[string]any{"from": with(fromSnapshot("s"), "encryption", map[string]any{"keySecretRef": map[string]any{"name": "k"}})}}}, "encryption goes with store"},
 	"a restore of a namespace with a dot":  {[]edit{{restoreField + ".from.namespace", "a.b"}}, "namespace must be the name of a namespace"},
 }
 
@@ -140,6 +166,10 @@ var goodBackups = map[string][]edit{
 	"a restore of its own newest state":  {{restoreField, map[string]any{}}},
 	"a restore to a revision":            {{restoreField + ".to", map[string]any{"revision": int64(1234)}}},
 	"a restore of a final full":          {{restoreField + ".to", map[string]any{"name": "00000000000004d2-1795287240000.final.zst"}}},
+	"a file in a store of its own":       {{restoreField, map[string]any{"from": fromFile("old/2026.11/snap_1.db")}}, {"spec.backup", nil}},
+	"a file in the store of the backups": {{restoreField, map[string]any{"from": map[string]any{"file": "a.db"}}}},
+	"a snapshot, and no store at all":    {{restoreField, map[string]any{"from": fromSnapshot("before-the-move")}}, {"spec.backup", nil}},
+	"a snapshot in another store":        {{restoreField, map[string]any{"from": with(fromSnapshot("s"), "store", fromFile("a")["store"])}}},
 	"a restore of a full":                {{restoreField + ".to", map[string]any{"name": "00000000000004d2-1795287240000.snap.zst"}}},
 }
 

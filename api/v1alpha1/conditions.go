@@ -92,6 +92,9 @@ const (
 	ReasonRetryAfterDeadline = "RetryAfterDeadline"
 	// ReasonWaitingForSeed: no member has begun to form the cluster yet.
 	ReasonWaitingForSeed = "WaitingForSeed"
+	// ReasonWaitingForSnapshot: the EtcdSnapshot that the cluster is to begin with has not succeeded, or it is not known where its backup
+	// is. Nothing was made of the cluster yet.
+	ReasonWaitingForSnapshot = "WaitingForSnapshot"
 	// ReasonBootstrapFailed: the cluster has not formed within its deadline, and druid does nothing more about it.
 	ReasonBootstrapFailed = "BootstrapFailed"
 	// ReasonDeadlineExceeded: what the last edit asked for was not reached within its deadline, and druid has stopped it. Members are
@@ -182,6 +185,8 @@ const (
 	ReasonRecordUnreadable = "RecordUnreadable"
 	// ReasonRecordLost: the cluster record vanished before the cluster was known to have formed.
 	ReasonRecordLost = "RecordLost"
+	// ReasonSnapshotUnusable: the EtcdSnapshot that the cluster is to begin with cannot be restored from as the spec stands.
+	ReasonSnapshotUnusable = "SnapshotUnusable"
 	// ReasonDataLost: so many members lost what they held in memory that the others are no quorum, and never will be.
 	ReasonDataLost = "DataLost"
 	// ReasonAlarmRaised: an alarm of etcd stands. With NOSPACE all writes are refused.

@@ -50,7 +50,7 @@ type EtcdClusterList struct {
 //
 // +kubebuilder:validation:XValidation:rule="!has(self.etcd) || !has(self.etcd.quotaBackendBytes) || quantity(string(self.storage.size)).compareTo(quantity(string(self.etcd.quotaBackendBytes))) >= 0",message="etcd.quotaBackendBytes must not exceed storage.size: the volume would be full before etcd's quota stops the writes, and etcd cannot run on a full volume"
 // +kubebuilder:validation:XValidation:rule="has(self.bootstrap) == has(oldSelf.bootstrap) && (!has(self.bootstrap) || (has(self.bootstrap.restore) == has(oldSelf.bootstrap.restore) && (!has(self.bootstrap.restore) || self.bootstrap.restore == oldSelf.bootstrap.restore) && has(self.bootstrap.join) == has(oldSelf.bootstrap.join) && (!has(self.bootstrap.join) || self.bootstrap.join.endpoints == oldSelf.bootstrap.join.endpoints)))",message="bootstrap must not change, but for join.removeOthers: it says how the cluster began; create another EtcdCluster to restore or to join anew"
-// +kubebuilder:validation:XValidation:rule="oldSelf.hasValue() || !has(self.bootstrap) || !has(self.bootstrap.restore) || has(self.backup) || (has(self.bootstrap.restore.from) && has(self.bootstrap.restore.from.store))",optionalOldSelf=true,message="bootstrap.restore needs bootstrap.restore.from.store, or backup.store: it is not said where the backups are"
+// +kubebuilder:validation:XValidation:rule="oldSelf.hasValue() || !has(self.bootstrap) || !has(self.bootstrap.restore) || has(self.backup) || (has(self.bootstrap.restore.from) && (has(self.bootstrap.restore.from.store) || has(self.bootstrap.restore.from.snapshotRef)))",optionalOldSelf=true,message="bootstrap.restore needs bootstrap.restore.from.store or from.snapshotRef, or backup.store: it is not said where the backups are"
 // +kubebuilder:validation:XValidation:rule="!has(self.storage.medium) || self.replicas > 0",message="replicas must not be 0 with storage.medium Memory: the data would be gone with the last Pod, for a paused cluster has none"
 // +kubebuilder:validation:XValidation:rule="!has(self.storage.medium) || (has(self.resources) && has(self.resources.limits) && 'memory' in self.resources.limits && quantity(string(self.resources.limits['memory'])).compareTo(quantity(string(self.storage.size))) > 0)",message="resources.limits.memory must be set with storage.medium Memory, and be greater than storage.size: what is stored counts as memory that etcd uses, and etcd needs some beside it"
 type EtcdClusterSpec struct {
@@ -296,6 +296,14 @@ type EtcdClusterStatus struct {
 	// +kubebuilder:pruning:PreserveUnknownFields
 	// +optional
 	Observed *runtime.RawExtension `json:"observed,omitempty"`
+
+	// restore is what spec.bootstrap.restore.from.snapshotRef was found to name when the spec was first adopted: store, cluster, lineage
+	// and state. The EtcdSnapshot, and the EtcdCluster that it is of, are not asked again.
+	// +kubebuilder:validation:Schemaless
+	// +kubebuilder:validation:Type=object
+	// +kubebuilder:pruning:PreserveUnknownFields
+	// +optional
+	Restore *runtime.RawExtension `json:"restore,omitempty"`
 
 	// progressDeadline is until when druid has time for what is under way, by druid's own clock; absent while nothing is. A time in
 	// the past, also one that you write here, ends it: a waiting edit is adopted, and without one druid stops

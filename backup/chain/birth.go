@@ -28,6 +28,8 @@ type Birth struct {
 	Fork int64 `json:"fork,omitempty"`
 	// Reason is a word for why: bootstrap, restore, and so on.
 	Reason string `json:"reason,omitempty"`
+	// File is the key of the file of `etcdctl snapshot save` that a cluster without a parent was restored from; empty for all others.
+	File string `json:"file,omitempty"`
 	// ClusterID is etcd's, in hexadecimal. ClusterUID is the Kubernetes object's.
 	ClusterID   string `json:"clusterID,omitempty"`
 	ClusterUID  string `json:"clusterUID,omitempty"`

@@ -3,6 +3,7 @@ package restore
 import (
 	"context"
 	"fmt"
+	"runtime/debug"
 
 	bolt "go.etcd.io/bbolt"
 	"go.etcd.io/etcd/server/v3/storage/schema"
@@ -28,8 +29,9 @@ func apply(ctx context.Context, c *Config, r *reader, w *writer) error {
 	return g.Wait()
 }
 
-// guarded turns into an error what bbolt does about a database that is not what it expects.
+// guarded turns into an error what bbolt does about a database that is not what it expects: a panic, or a fault.
 func guarded(work func() error) (err error) {
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
 		if r := recover(); r != nil {
 			err = fmt.Errorf("restore: the database is damaged: %v", r)

@@ -2,10 +2,15 @@ package restore
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 	"syscall"
+
+	bolt "go.etcd.io/bbolt"
+	"go.etcd.io/etcd/server/v3/storage/schema"
 
 	"github.com/etcd-druid/druid/backup/chain"
 	"github.com/etcd-druid/druid/backup/snapshot"
@@ -39,6 +44,75 @@ func precheck(ctx context.Context, c *Config) (snapshot.Trailer, error) {
 	}
 	return t, nil
 }
+
+// look refuses what can be refused before anything is written, and tells what the plan or the file says of itself.
+func look(ctx context.Context, c *Config) (snapshot.Trailer, error) {
+	if c.File.Key == "" {
+		return precheck(ctx, c)
+	}
+	f, err := CheckFile(ctx, *c)
+	// Which revisions it holds shows when it is there.
+	return snapshot.Trailer{Size: f.Size, Upper: math.MaxInt64}, err
+}
+
+// CheckFile reads of c.File what tells whether it can be restored: a few pages. What cannot is a snapshot.FileError, ErrVersion, ErrQuota or
+// ErrAuth. Of c also Store, EtcdVersion, Quota and RefuseAuth count. That the file is whole is only known when all of it was read.
+func CheckFile(ctx context.Context, c Config) (snapshot.File, error) {
+	f, err := snapshot.LookAtFile(ctx, c.Store, c.File.Key, c.File.Size)
+	if err != nil {
+		return f, fmt.Errorf("restore: %w", err)
+	}
+	err = checkFormat(f, &c)
+	if c.Quota > 0 && f.Size > c.Quota {
+		err = errors.Join(err, fmt.Errorf("%w: its database has %d MiB, and etcd's quota is %d MiB: defragment the etcd that it is of and save it "+
+			"again, or restore it where etcd.quotaBackendBytes is larger", ErrQuota, f.Size>>20, c.Quota>>20))
+	}
+	if err != nil {
+		return f, fmt.Errorf("restore: %s: %w", c.Subject(), err)
+	}
+	return f, nil
+}
+
+// checkFormat compares what a database says of its format, and of authentication, with what is to run on it.
+func checkFormat(f snapshot.File, c *Config) error {
+	for _, version := range []string{f.StorageVersion, f.ClusterVersion} {
+		if version == "" {
+			continue
+		}
+		if err := compareVersions(version, c.EtcdVersion); err != nil {
+			return err
+		}
+		if minor, err := minorOf(version); err == nil && (minor[0] != oldest[0] || minor[1] < oldest[1]) {
+			return fmt.Errorf("%w: the data has the format of %d.%d: restore it with etcdutl of %d.%d, start etcd %d.%d on it, and save a snapshot of that",
+				ErrVersion, minor[0], minor[1], oldest[0], oldest[1], oldest[0], oldest[1])
+		}
+	}
+	if f.Auth && c.RefuseAuth {
+		return fmt.Errorf("%w in it, and the agents have no user, so they could not serve it: turn it off (etcdctl auth disable) and save it again; or "+
+			"restore it without a cluster (agent backup restore), start an etcd on that, turn it off there, and save that", ErrAuth)
+	}
+	return nil
+}
+
+// oldest minor whose databases are restored.
+var oldest = [2]int{3, 5}
+
+// checkContent looks into the database itself.
+func checkContent(tx *bolt.Tx, c *Config) error {
+	value := func(bucket schemaBucket, key []byte) string {
+		if b := tx.Bucket(bucket.Name()); b != nil {
+			return string(b.Get(key))
+		}
+		return ""
+	}
+	return checkFormat(snapshot.File{
+		StorageVersion: value(schema.Meta, schema.MetaStorageVersionName),
+		ClusterVersion: value(schema.Cluster, schema.ClusterClusterVersionKeyName),
+		Auth:           value(schema.Auth, schema.AuthEnabledKeyName) == "\x01",
+	}, c)
+}
+
+type schemaBucket interface{ Name() []byte }
 
 const timeFormat = "2006-01-02T15:04:05.000Z07:00"
 

@@ -17,6 +17,8 @@ const DefaultBump = 1_000_000_000
 type Config struct {
 	Store store.Store
 	Plan  chain.Plan
+	// File, as it was listed, is restored instead of Plan where its key is set: what `etcdctl snapshot save` wrote.
+	File store.Object
 	// DataDir is etcd's --data-dir. It must not exist, or be empty, and may not be a mount point: what is restored is made
 	// beside it, in DataDir + ".restoring", and renamed.
 	DataDir string
@@ -34,6 +36,11 @@ type Config struct {
 	// ClearAlarms drops the alarms NOSPACE that were raised: with one in the snapshot the cluster would be read-only. CORRUPT
 	// stays: it speaks of the data, which is what is restored.
 	ClearAlarms bool
+	// Quota of the etcd that will run on the data, in bytes: a File whose database is larger is refused, for etcd would refuse
+	// writes. 0: it is not compared.
+	Quota int64
+	// RefuseAuth refuses data in which authentication is on.
+	RefuseAuth bool
 	// Progress is told how far it is, a few times per second at most on a fast disk. It may be nil, and must not block.
 	Progress func(Progress)
 }
@@ -95,8 +102,8 @@ type Checkpoint struct {
 
 func (c *Config) validate() error {
 	switch {
-	case c.Store == nil || c.Plan.Full.Key == "":
-		return errors.New("restore: neither store nor plan may be empty")
+	case c.Store == nil || (c.Plan.Full.Key == "") == (c.File.Key == ""):
+		return errors.New("restore: want a store, and either a plan or a file")
 	case !filepath.IsAbs(c.DataDir) || filepath.Dir(c.DataDir) == c.DataDir:
 		return fmt.Errorf("restore: data directory %q: want an absolute path", c.DataDir)
 	case c.Name == "" || c.Token == "" || c.InitialCluster == "":
@@ -105,4 +112,21 @@ func (c *Config) validate() error {
 		return fmt.Errorf("restore: bump of %d, want 0 or more", c.Bump)
 	}
 	return nil
+}
+
+// origin is what the database comes from: the plan's full, or the file.
+func (c *Config) origin() (key string, size int64) {
+	if c.File.Key != "" {
+		return c.File.Key, c.File.Size
+	}
+	return c.Plan.Full.Key, c.Plan.Full.Size
+}
+
+// Subject is the origin in words.
+func (c *Config) Subject() string {
+	key, _ := c.origin()
+	if c.File.Key != "" {
+		return "file " + key
+	}
+	return "full " + key
 }

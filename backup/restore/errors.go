@@ -16,6 +16,10 @@ var (
 	ErrSpace = errors.New("not enough space")
 	// ErrVersion: the etcd that is to run on the data cannot read it.
 	ErrVersion = errors.New("etcd version")
+	// ErrQuota: the database is larger than the quota of the etcd that is to run on it.
+	ErrQuota = errors.New("quota")
+	// ErrAuth: authentication is on in the data.
+	ErrAuth = errors.New("authentication is on")
 	// ErrTooNew: the full already holds more than the target, and cannot be cut back to it. An older full must be taken:
 	// plan again without this one.
 	ErrTooNew = errors.New("full is too new for the target")

@@ -23,18 +23,18 @@ const (
 // fetch streams the database of the full into path. It is decompressed and verified by one goroutine, and written by
 // another.
 func fetch(ctx context.Context, c *Config, t snapshot.Trailer, path string) (err error) {
-	key := c.Plan.Full.Key
+	key, size := c.origin()
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, fileMode)
 	if err != nil {
 		return fmt.Errorf("restore: %w", err)
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
-	source, err := store.Stream(ctx, c.Store, key, c.Plan.Full.Size)
+	source, err := store.Stream(ctx, c.Store, key, size)
 	if err != nil {
-		return fmt.Errorf("restore: fetch full %s: %w", key, err)
+		return fmt.Errorf("restore: fetch %s: %w", c.Subject(), err)
 	}
 	defer func() { err = errors.Join(err, source.Close()) }()
-	reader, err := snapshot.Open(key, source)
+	reader, whole, err := c.open(key, source, t)
 	if err != nil {
 		return fmt.Errorf("restore: %w", err)
 	}
@@ -52,11 +52,21 @@ func fetch(ctx context.Context, c *Config, t snapshot.Trailer, path string) (err
 	if err := g.Wait(); err != nil {
 		return err
 	}
-	// The end was read before the rest: it may have been replaced since.
-	if got := reader.Trailer(); got != t {
-		return fmt.Errorf("restore: full %s: %w: it changed while it was read", key, ErrSwapped)
+	// What it says of itself was read before the rest: it may have been replaced since.
+	if !whole() {
+		return fmt.Errorf("restore: %s: %w: it changed while it was read", c.Subject(), ErrSwapped)
 	}
 	return nil
+}
+
+// open reads the database out of source, and proves it. At the reader's end, whole says whether it is the one that t is of.
+func (c *Config) open(key string, source io.Reader, t snapshot.Trailer) (reader io.ReadCloser, whole func() bool, err error) {
+	if c.File.Key != "" {
+		file := snapshot.OpenFile(key, source)
+		return file, func() bool { return file.Size() == t.Size }, nil
+	}
+	full, err := snapshot.Open(key, source)
+	return full, func() bool { return full.Trailer() == t }, err
 }
 
 // decode hands on chunks until the reader's end, which comes only when all checksums hold. What is longer than its
@@ -71,7 +81,7 @@ func decode(ctx context.Context, r io.Reader, full chan<- []byte, free <-chan []
 		}
 		n, err := io.ReadFull(r, buffer[:chunk])
 		if read += int64(n); read > size && err == nil {
-			return fmt.Errorf("restore: the full is longer than the %d bytes that it says to have", size)
+			return fmt.Errorf("restore: the database is longer than the %d bytes that it says to have", size)
 		}
 		if n > 0 {
 			select {

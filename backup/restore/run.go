@@ -10,11 +10,11 @@ import (
 
 	bolt "go.etcd.io/bbolt"
 	"go.etcd.io/etcd/server/v3/etcdserver/api/membership"
-	"go.etcd.io/etcd/server/v3/storage/schema"
 
 	"github.com/etcd-druid/druid/backup/chain"
 	"github.com/etcd-druid/druid/backup/delta"
 	"github.com/etcd-druid/druid/backup/snapshot"
+	"github.com/etcd-druid/druid/backup/store"
 )
 
 // Run makes the data directory that the plan leads to. On an error there is none, and the workspace beside it is gone; a
@@ -27,7 +27,7 @@ func Run(ctx context.Context, c Config) (result Result, err error) {
 	if err != nil {
 		return Result{}, err
 	}
-	trailer, err := precheck(ctx, &c)
+	trailer, err := look(ctx, &c)
 	if err != nil {
 		return Result{}, err
 	}
@@ -66,7 +66,7 @@ func Run(ctx context.Context, c Config) (result Result, err error) {
 // the log and all else as the full has it, so that it is what the cluster itself would have sent. Of c, Store, Plan,
 // EtcdVersion and Progress count. On an error nothing is left at path.
 func Database(ctx context.Context, c Config, path string) (result Result, err error) {
-	c.Bump, c.ClearAlarms = 0, false
+	c.Bump, c.ClearAlarms, c.File = 0, false, store.Object{}
 	trailer, err := precheck(ctx, &c)
 	if err != nil {
 		return Result{}, err
@@ -98,7 +98,7 @@ func build(ctx context.Context, c *Config, t snapshot.Trailer, path string, clus
 func change(ctx context.Context, c *Config, t snapshot.Trailer, path string, cluster *membership.RaftCluster) (result Result, err error) {
 	db, err := openDatabase(path, t.Size, deltaBytes(c.Plan))
 	if err != nil {
-		return Result{}, fmt.Errorf("restore: full %s: %w", c.Plan.Full.Key, err)
+		return Result{}, fmt.Errorf("restore: %s: %w", c.Subject(), err)
 	}
 	defer func() {
 		if err != nil {
@@ -145,40 +145,39 @@ type builder struct {
 
 // begin finds out where the full ends, and cuts it back to the target where it must.
 func (b *builder) begin() error {
-	full, target := b.c.Plan.Full.Key, b.c.Plan.Revision
+	subject, target := b.c.Subject(), b.c.Plan.Revision
+	key, _ := b.c.origin()
 	var s state
 	var leases *tracker
 	err := b.db.View(func(tx *bolt.Tx) (err error) {
 		if s, err = readState(tx); err != nil {
 			return err
 		}
-		if version := tx.Bucket(schema.Cluster.Name()); version != nil && version.Get(schema.ClusterClusterVersionKeyName) != nil {
-			if err := compareVersions(string(version.Get(schema.ClusterClusterVersionKeyName)), b.c.EtcdVersion); err != nil {
-				return err
-			}
+		if err := checkContent(tx, b.c); err != nil {
+			return err
 		}
 		leases, err = newTracker(tx)
 		return err
 	})
 	if err != nil {
-		return fmt.Errorf("restore: full %s: %w", full, err)
+		return fmt.Errorf("restore: %s: %w", subject, err)
 	}
 	if s.revision < b.trailer.Revision || s.revision > b.trailer.Upper {
-		return fmt.Errorf("restore: full %s: %w: it ends at revision %d, and says to end at one of %d to %d", full, ErrSwapped,
+		return fmt.Errorf("restore: %s: %w: it ends at revision %d, and says to end at one of %d to %d", subject, ErrSwapped,
 			s.revision, b.trailer.Revision, b.trailer.Upper)
 	}
 	if target > 0 && s.revision > target {
 		if target < s.compacted {
-			return fmt.Errorf("restore: full %s: %w: it ends at revision %d and is compacted at %d, so that revision %d is no longer in it",
-				full, ErrTooNew, s.revision, s.compacted, target)
+			return fmt.Errorf("restore: %s: %w: it ends at revision %d and is compacted at %d, so that revision %d is no longer in it",
+				subject, ErrTooNew, s.revision, s.compacted, target)
 		}
 		if b.result.Trimmed, err = trim(b.db, target, leases); err != nil {
-			return fmt.Errorf("restore: full %s: %w", full, err)
+			return fmt.Errorf("restore: %s: %w", subject, err)
 		}
 		s = state{revision: target}
 	}
 	b.reader = &reader{c: b.c, clusterID: uint64(b.trailer.ClusterID), leases: map[int64]delta.Lease{}, joint: joint{
-		target: target, until: b.c.Plan.Until, revision: s.revision, digest: s.digest, object: full,
+		target: target, until: b.c.Plan.Until, revision: s.revision, digest: s.digest, object: key,
 	}}
 	b.writer = &writer{c: b.c, db: b.db, leases: leases, progress: Progress{
 		Phase: Applying, Bytes: b.trailer.Size, TotalDeltas: len(b.c.Plan.Deltas), TotalDeltaBytes: deltaBytes(b.c.Plan), Revision: s.revision,

@@ -27,7 +27,8 @@ const (
 type marker struct {
 	Purpose string     `json:"purpose"`
 	DataDir string     `json:"dataDir"`
-	Plan    chain.Plan `json:"plan"`
+	Plan    chain.Plan `json:"plan,omitzero"`
+	File    string     `json:"file,omitempty"`
 	Begun   time.Time  `json:"begun"`
 }
 
@@ -57,7 +58,7 @@ func enter(c *Config) (*workspace, error) {
 		err = w.clear()
 	}
 	if err == nil {
-		err = w.mark(c.Plan)
+		err = w.mark(c)
 	}
 	if err != nil {
 		return nil, errors.Join(err, w.lock.Close())
@@ -131,8 +132,8 @@ func (w *workspace) clear() error {
 }
 
 // mark writes the marker, at once or not at all.
-func (w *workspace) mark(p chain.Plan) error {
-	raw, err := json.MarshalIndent(marker{Purpose: purpose, DataDir: w.dataDir, Plan: p, Begun: time.Now().UTC()}, "", "  ")
+func (w *workspace) mark(c *Config) error {
+	raw, err := json.MarshalIndent(marker{Purpose: purpose, DataDir: w.dataDir, Plan: c.Plan, File: c.File.Key, Begun: time.Now().UTC()}, "", "  ")
 	if err != nil {
 		return fmt.Errorf("restore: mark workspace: %w", err)
 	}

@@ -31,3 +31,14 @@ func (e *DamagedError) Error() string {
 }
 
 func (e *DamagedError) Unwrap() error { return e.Err }
+
+// FileError says that an object is no file of `etcdctl snapshot save`, or not the whole of one. A read that failed is none: it says
+// nothing about the object.
+type FileError struct {
+	// Object is its key.
+	Object string
+	// Reason in words that go on after the key, with what to do.
+	Reason string
+}
+
+func (e *FileError) Error() string { return fmt.Sprintf("file %s %s", e.Object, e.Reason) }

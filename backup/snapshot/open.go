@@ -11,31 +11,44 @@ import (
 // maxWindow bounds what the decoder holds for an object that somebody else made; ours need 1 MiB.
 const maxWindow = 8 << 20
 
-// Reader streams the database out of an object: what etcd sent, without etcd's checksum.
-type Reader struct {
-	object  string
-	source  *tailReader
-	decoder *zstd.Decoder
+// stream hands on what etcd sent, without the checksum at its end.
+type stream struct {
+	raw     io.Reader
 	check   *checksum
 	buffer  []byte
 	pending [2][]byte
-	trailer Trailer
 	err     error
+	// finish says at the end of raw whether all holds: io.EOF or what is wrong. failed makes an error of one that raw ends in.
+	finish func() error
+	failed func(error) error
+}
+
+func newStream() stream { return stream{check: newChecksum(), buffer: make([]byte, 128<<10)} }
+
+// Reader streams the database out of an object: what etcd sent, without etcd's checksum.
+type Reader struct {
+	stream
+	object  string
+	source  *tailReader
+	decoder *zstd.Decoder
+	trailer Trailer
 }
 
 // Open reads the object that source delivers from its first byte to its last; object is its key, for errors.
 func Open(object string, source io.Reader) (*Reader, error) {
-	r := &Reader{object: object, source: &tailReader{source: source}, check: newChecksum(), buffer: make([]byte, 128<<10)}
+	r := &Reader{object: object, source: &tailReader{source: source}, stream: newStream()}
+	r.finish, r.failed = r.compare, r.broken
 	var err error
 	r.decoder, err = zstd.NewReader(r.source, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxWindow(maxWindow))
 	if err != nil {
 		return nil, r.failed(err)
 	}
+	r.raw = r.decoder
 	return r, nil
 }
 
 // Read ends in io.EOF only when all checksums hold: until then nothing of what was read may be trusted.
-func (r *Reader) Read(p []byte) (int, error) {
+func (r *stream) Read(p []byte) (int, error) {
 	if len(p) == 0 {
 		return 0, nil
 	}
@@ -43,7 +56,7 @@ func (r *Reader) Read(p []byte) (int, error) {
 		if r.err != nil {
 			return 0, r.err
 		}
-		n, err := r.decoder.Read(r.buffer)
+		n, err := r.raw.Read(r.buffer)
 		r.pending[0], r.pending[1] = r.check.pass(r.buffer[:n])
 		switch {
 		case err == io.EOF: //nolint:errorlint // what is damaged may wrap it
@@ -70,8 +83,8 @@ func (r *Reader) Close() error {
 	return nil
 }
 
-// finish compares what was read with all that is said about it.
-func (r *Reader) finish() error {
+// compare what was read with all that is said about it.
+func (r *Reader) compare() error {
 	t, err := parseTrailer(r.source.tail, r.source.size)
 	if err != nil {
 		return &DamagedError{Object: r.object, Reason: "trailer", Err: err}
@@ -91,8 +104,8 @@ func (r *Reader) finish() error {
 	return io.EOF
 }
 
-// failed tells a source that could not be read from bytes that are wrong.
-func (r *Reader) failed(err error) error {
+// broken tells a source that could not be read from bytes that are wrong.
+func (r *Reader) broken(err error) error {
 	if r.source.err != nil {
 		return fmt.Errorf("read full %s: %w", r.object, r.source.err)
 	}

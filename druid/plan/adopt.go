@@ -62,30 +62,33 @@ var adoptions = []struct {
 	clock   Clock
 	effect  effect
 	stalled Answer
+	origin  Answer // it is known what the cluster begins with, where it begins with an EtcdSnapshot
 	consent consent
 	why     string
 }{
-	{"first-sight", SeenFirst, anyLife, anyAnswer, anyClock, anyEffect, anyAnswer, consentAdopt,
+	{"awaits-snapshot", SeenFirst, lifeUnborn | lifeUnknown, anyAnswer, anyClock, anyEffect, anyAnswer, No, consentWait,
+		"what it begins with is not known yet, and members that are told nothing would form an empty cluster"},
+	{"first-sight", SeenFirst, anyLife, anyAnswer, anyClock, anyEffect, anyAnswer, anyAnswer, consentAdopt,
 		"nothing was adopted yet"},
-	{"same", SeenSame, anyLife, anyAnswer, anyClock, anyEffect, anyAnswer, consentNothing,
+	{"same", SeenSame, anyLife, anyAnswer, anyClock, anyEffect, anyAnswer, anyAnswer, consentNothing,
 		"it is what druid works towards"},
-	{"bootstrap-failed", SeenEdited, lifeUnborn, anyAnswer, ClockPassed, anyEffect, anyAnswer, consentWait,
+	{"bootstrap-failed", SeenEdited, lifeUnborn, anyAnswer, ClockPassed, anyEffect, anyAnswer, anyAnswer, consentWait,
 		"a birth that failed is not tried again under another spec: nobody knows what of it is still under way"},
-	{"not-formed", SeenEdited, lifeUnborn, anyAnswer, ClockNone | ClockRuns, anyEffect, anyAnswer, consentAdopt,
+	{"not-formed", SeenEdited, lifeUnborn, anyAnswer, ClockNone | ClockRuns, anyEffect, anyAnswer, anyAnswer, consentAdopt,
 		"there is no raft group that could be half changed, and a mistake in a new cluster must be correctable"},
-	{"target-reached", SeenEdited, lifeBorn | lifeUnknown, Yes, anyClock, anyEffect, anyAnswer, consentAdopt,
+	{"target-reached", SeenEdited, lifeBorn | lifeUnknown, Yes, anyClock, anyEffect, anyAnswer, anyAnswer, consentAdopt,
 		"nothing is under way"},
-	{"retry-after-deadline", SeenEdited, lifeBorn | lifeUnknown, No, ClockPassed, anyEffect, anyAnswer, consentAdopt,
+	{"retry-after-deadline", SeenEdited, lifeBorn | lifeUnknown, No, ClockPassed, anyEffect, anyAnswer, anyAnswer, consentAdopt,
 		"what is under way had its time"},
-	{"no-operation", SeenEdited, lifeBorn | lifeUnknown, No, ClockNone, anyEffect, anyAnswer, consentAdopt,
+	{"no-operation", SeenEdited, lifeBorn | lifeUnknown, No, ClockNone, anyEffect, anyAnswer, anyAnswer, consentAdopt,
 		"no edit is under way: members only heal"},
-	{"needs-no-operation", SeenEdited, lifeBorn | lifeUnknown, No, ClockRuns, effectNone, anyAnswer, consentAdopt,
+	{"needs-no-operation", SeenEdited, lifeBorn | lifeUnknown, No, ClockRuns, effectNone, anyAnswer, anyAnswer, consentAdopt,
 		"it replaces no Pod and no member: a backup that holds all else up must be mendable"},
-	{"takes-back", SeenEdited, lifeBorn | lifeUnknown, No, ClockRuns, effectBack, anyAnswer, consentAdopt,
+	{"takes-back", SeenEdited, lifeBorn | lifeUnknown, No, ClockRuns, effectBack, anyAnswer, anyAnswer, consentAdopt,
 		"what was not done yet is not done; who changes his mind need not look on"},
-	{"stalled", SeenEdited, lifeBorn | lifeUnknown, No, ClockRuns, effectAnother, Yes, consentAdopt,
+	{"stalled", SeenEdited, lifeBorn | lifeUnknown, No, ClockRuns, effectAnother, Yes, anyAnswer, consentAdopt,
 		"what is under way does not get on by itself, and the edit may be what mends it"},
-	{"operation-under-way", SeenEdited, lifeBorn | lifeUnknown, No, ClockRuns, effectAnother, No, consentWait,
+	{"operation-under-way", SeenEdited, lifeBorn | lifeUnknown, No, ClockRuns, effectAnother, No, anyAnswer, consentWait,
 		"it is finished first"},
 }
 
@@ -97,12 +100,13 @@ type adoptionFacts struct {
 	clock   Clock
 	effect  effect
 	stalled Answer // what is under way waits for something that does not come by itself
+	origin  Answer // it is known what the cluster begins with
 }
 
 func judgeAdoption(f adoptionFacts) (consent, string) {
 	for _, r := range adoptions {
 		if r.seen&f.seen != 0 && r.life&f.life != 0 && r.reached&f.reached != 0 && r.clock&f.clock != 0 &&
-			r.effect&f.effect != 0 && r.stalled&f.stalled != 0 {
+			r.effect&f.effect != 0 && r.stalled&f.stalled != 0 && r.origin&f.origin != 0 {
 			return r.consent, r.name
 		}
 	}
@@ -137,6 +141,7 @@ func Adopt(d Desired, o Observed, e Edit) Adoption {
 func adoptionFactsOf(d Desired, o Observed, e Edit) adoptionFacts {
 	return adoptionFacts{
 		seen: e.Seen, life: lifeOf(d, o), reached: reached(d, o), clock: d.clock(), effect: e.effect(d, o), stalled: stalled(d, o),
+		origin: o.Origin.known(),
 	}
 }
 

@@ -24,8 +24,9 @@ func TestEditsAreAdoptedWhenNothingIsHalfDone(t *testing.T) {
 				for _, clock := range bits(anyClock) {
 					for _, effect := range bits(anyEffect) {
 						for _, stalled := range bits(anyAnswer) {
-							f := adoptionFacts{seen, life, reached, clock, effect, stalled}
-							checkAdoption(t, f, count)
+							for _, origin := range bits(anyAnswer) {
+								checkAdoption(t, adoptionFacts{seen, life, reached, clock, effect, stalled, origin}, count)
+							}
 						}
 					}
 				}
@@ -38,12 +39,12 @@ func TestEditsAreAdoptedWhenNothingIsHalfDone(t *testing.T) {
 		names = append(names, r.name)
 		rows = append(rows, []string{
 			r.name, cell(r.seen, anySeen, seenWords), cell(r.life, anyLife, lifeWords), answer(r.reached), cell(r.clock, anyClock, clockWords),
-			cell(r.effect, anyEffect, effectWords), answer(r.stalled), bold(consentWords[r.consent]), r.why,
+			cell(r.effect, anyEffect, effectWords), answer(r.stalled), answer(r.origin), bold(consentWords[r.consent]), r.why,
 		})
 	}
 	fired(t, count, names...)
 	section(t, "spec-adoption", "Whether an edit of the spec is adopted: druid/plan.adoptions", []string{
-		"spec is seen", "raft group", "target reached", "deadline", "the edit", "under way gets stuck", "verdict", "why",
+		"spec is seen", "raft group", "target reached", "deadline", "the edit", "under way gets stuck", "its snapshot known", "verdict", "why",
 	}, rows, count)
 }
 
@@ -56,7 +57,9 @@ func checkAdoption(t *testing.T, f adoptionFacts, count map[string]int) {
 	switch {
 	case f.seen == SeenSame && verdict != consentNothing:
 		t.Errorf("%+v: %s writes what is written already", f, rule)
-	case f.seen == SeenFirst && !adopts:
+	case f.seen == SeenFirst && adopts && f.life != lifeBorn && f.origin == No:
+		t.Errorf("%+v: %s forms a cluster of nobody knows what", f, rule)
+	case f.seen == SeenFirst && !adopts && (f.life == lifeBorn || f.origin == Yes):
 		t.Errorf("%+v: %s works towards nothing", f, rule)
 	case f.seen != SeenEdited:
 	case adopts && underWay && f.effect == effectAnother && f.stalled == No:

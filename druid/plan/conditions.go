@@ -228,7 +228,7 @@ func readinessOf(d Desired, members []v1alpha1.MemberStatus) readiness {
 
 // gravity orders the reasons of Degraded: what stops the whole cluster first, what one member may get over last.
 var gravity = []string{
-	v1alpha1.ReasonRecordUnreadable, v1alpha1.ReasonRecordLost, v1alpha1.ReasonDataLost, v1alpha1.ReasonAlarmRaised, v1alpha1.ReasonForeignObject, v1alpha1.ReasonVolumeDeleted,
+	v1alpha1.ReasonRecordUnreadable, v1alpha1.ReasonRecordLost, v1alpha1.ReasonSnapshotUnusable, v1alpha1.ReasonDataLost, v1alpha1.ReasonAlarmRaised, v1alpha1.ReasonForeignObject, v1alpha1.ReasonVolumeDeleted,
 	v1alpha1.ReasonNodeLost, v1alpha1.ReasonRefusedByAPI, v1alpha1.ReasonLeaseUnreadable, v1alpha1.ReasonStorageClassMissing,
 	v1alpha1.ReasonVolumePending, v1alpha1.ReasonPodUnschedulable, v1alpha1.ReasonImagePullFailed,
 	v1alpha1.ReasonContainerCannotStart, v1alpha1.ReasonMemberCannotStart, v1alpha1.ReasonAgentNotRunning, v1alpha1.ReasonMemberStuck, v1alpha1.ReasonVolumeNotExpanded, v1alpha1.ReasonOrphan,

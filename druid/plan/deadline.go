@@ -119,6 +119,9 @@ func deadlineAfter(d Desired, o Observed, formedNow bool, before *metav1.Time, n
 
 // progressing is the condition Progressing, but for its times.
 func (p picture) progressing(found []Problem) metav1.Condition {
+	if p.Origin.known() == No {
+		return metav1.Condition{Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonWaitingForSnapshot, Message: p.Origin.Words}
+	}
 	status, reason, _ := judgeLapse(lapseFacts{
 		record: p.RecordState, born: AnswerOf(p.ClusterID != 0 || p.formed() == Yes), expired: AnswerOf(p.Expired && reached(p.Desired, p.Observed) == No),
 		claimed: AnswerOf(p.Record.Executor != "" || p.Replicas == 0),

@@ -170,6 +170,8 @@ type Observed struct {
 	LeaderLease   LeaseState
 	// Full and Delta are the Leases that tell of backups.
 	Full, Delta Snapshot
+	// Origin is what becomes of the EtcdSnapshot that a new cluster begins with.
+	Origin Origin
 	// Save is the backup before a change of version, looked at only where one is needed.
 	Save Save
 	// Unattached are the listed members whose Pods lack what the backup store needs, sorted.

@@ -25,6 +25,9 @@ func problems(d Desired, o Observed) []Problem {
 		}
 	default:
 	}
+	if o.Origin.Stuck {
+		all = append(all, Problem{Reason: v1alpha1.ReasonSnapshotUnusable, Message: o.Origin.Words})
+	}
 	all = append(all, foreignLeases(d, o)...)
 	for _, object := range o.Objects {
 		if object.State == ObjectForeign {

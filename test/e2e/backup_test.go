@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"strings"
 	"testing"
 	"time"
@@ -30,9 +31,11 @@ func backedUp(store v1alpha1.BackupStore) harness.Option {
 }
 
 // restoredFrom lets the cluster begin with what was saved of another one in its own store.
-func restoredFrom(name string) harness.Option {
+func restoredFrom(name string) harness.Option { return beginsWith(v1alpha1.RestoreSource{Name: name}) }
+
+func beginsWith(from v1alpha1.RestoreSource) harness.Option {
 	return func(c *v1alpha1.EtcdCluster) {
-		c.Spec.Bootstrap = &v1alpha1.BootstrapSpec{Restore: &v1alpha1.RestoreSpec{From: &v1alpha1.RestoreSource{Name: name}}}
+		c.Spec.Bootstrap = &v1alpha1.BootstrapSpec{Restore: &v1alpha1.RestoreSpec{From: &from}}
 	}
 }
 
@@ -71,8 +74,31 @@ func TestClusterThatLostAllItsVolumesIsBornAnewFromItsBackups(t *testing.T) {
 	w = harness.Write(t, etcd)
 	w.AwaitWrites(t, 20, time.Minute)
 	w.Stop(t, etcd)
-	awaitSaved(t, c, revisionOf(t, c))
+	last = revisionOf(t, c)
+	s3.Put(t, "backups", "moved/snapshot.db", snapshotOf(t, etcd))
+	awaitSaved(t, c, last)
 	awaitBackups(t, c)
+
+	file := v1alpha1.RestoreSource{Store: new(s3.Store("backups")), File: "moved/snapshot.db"}
+	c = rig.ApplyIn(t, namespace, harness.Named("third"), harness.Replicas(1), beginsWith(file))
+	c.Agree(t, 1, formWithin)
+	etcd = c.Etcd(t)
+	w.Verify(t, etcd)
+	isCompacted(t, etcd, last)
+}
+
+// snapshotOf is what `etcdctl snapshot save` writes.
+func snapshotOf(t *testing.T, etcd *clientv3.Client) (content []byte) {
+	t.Helper()
+	harness.Eventually(t, time.Minute, "a snapshot", func(ctx context.Context) error {
+		stream, err := etcd.Snapshot(ctx)
+		if err != nil {
+			return err
+		}
+		content, err = io.ReadAll(stream)
+		return errors.Join(err, stream.Close())
+	})
+	return content
 }
 
 // awaitBackups waits until the status says that the cluster is backed up.

@@ -1,6 +1,7 @@
 package backup
 
 import (
+	"context"
 	"crypto/rand"
 	"errors"
 	"fmt"
@@ -18,7 +19,8 @@ import (
 
 // restored is what `restore` prints.
 type restored struct {
-	Plan      chain.Plan `json:"plan"`
+	Plan      chain.Plan `json:"plan,omitzero"`
+	File      string     `json:"file,omitempty"`
 	DataDir   string     `json:"dataDir"`
 	Revision  int64      `json:"revision"`
 	Bumped    int64      `json:"bumped"`
@@ -33,6 +35,7 @@ type restored struct {
 func restoreCommand(s *session) *cobra.Command {
 	var flags targetFlags
 	var config restore.Config
+	var file string
 	cmd := &cobra.Command{
 		Use:   "restore",
 		Short: "Make etcd's data directory of a full and deltas",
@@ -41,38 +44,39 @@ there before. An etcd that is started on it with the same name and peer URLs ser
 
 Clients that saw later revisions of the old cluster miss changes unless the revision is bumped past those: --bump. For a
 cluster of several members run this for each of them with the same --initial-cluster and --initial-cluster-token, which no
-other cluster ever had. Clusters that druid runs are restored by their spec, and not by hand.`,
+other cluster ever had. Clusters that druid runs are restored by their spec, and not by hand.
+
+With --file a file in the store is restored that ` + "`etcdctl snapshot save`" + ` wrote. One on this machine: --store dir:///its/directory --file its.name`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
 			if err := complete(&config); err != nil {
 				return err
 			}
-			c, err := s.read(cmd.Context())
-			if err != nil {
-				return err
-			}
-			target, err := flags.target(s, c)
-			if err != nil {
-				return err
-			}
 			shown := newProgress(cmd.ErrOrStderr())
 			config.Store, config.Progress = s.store, shown.report
-			result, plan, err := planAndRestore(c, target, func(p chain.Plan) (restore.Result, error) {
-				config.Plan = p
-				return restore.Run(cmd.Context(), config)
-			})
+			var result restore.Result
+			var plan chain.Plan
+			if file != "" {
+				result, err = s.restoreFile(cmd.Context(), config, file)
+			} else {
+				result, plan, err = s.restoreBackup(cmd.Context(), config, flags)
+			}
 			shown.end()
 			if err != nil {
 				return err
 			}
 			return s.printRestored(restored{
-				Plan: plan, DataDir: config.DataDir, Revision: result.Revision, Bumped: result.Bumped, Events: result.Events, Size: result.Size,
+				Plan: plan, File: file, DataDir: config.DataDir, Revision: result.Revision, Bumped: result.Bumped, Events: result.Events, Size: result.Size,
 				Leases: result.Leases, Guessed: result.Guessed, ClusterID: fmt.Sprintf("%x", result.ClusterID), MemberID: fmt.Sprintf("%x", result.MemberID),
 			})
 		},
 	}
 	flags.add(cmd.Flags())
 	own := cmd.Flags()
+	own.StringVar(&file, "file", "", "key of a file in the store that etcdctl snapshot save wrote, instead of backups")
+	for _, target := range []string{"revision", "time", "object", "lineage", "without"} {
+		cmd.MarkFlagsMutuallyExclusive("file", target)
+	}
 	own.StringVar(&config.DataDir, "data-dir", "", "the directory to make, etcd's --data-dir")
 	own.StringVar(&config.EtcdVersion, "etcd-version", "", "version of the etcd that is to run on it, like 3.6")
 	own.StringVar(&config.Name, "member", "default", "name of the member, etcd's --name")
@@ -85,6 +89,37 @@ other cluster ever had. Clusters that druid runs are restored by their spec, and
 		_ = cmd.MarkFlagRequired(name) // it fails only for a flag that does not exist
 	}
 	return cmd
+}
+
+func (s *session) restoreBackup(ctx context.Context, config restore.Config, flags targetFlags) (restore.Result, chain.Plan, error) {
+	c, err := s.read(ctx)
+	if err != nil {
+		return restore.Result{}, chain.Plan{}, err
+	}
+	target, err := flags.target(s, c)
+	if err != nil {
+		return restore.Result{}, chain.Plan{}, err
+	}
+	return planAndRestore(c, target, func(p chain.Plan) (restore.Result, error) {
+		config.Plan = p
+		return restore.Run(ctx, config)
+	})
+}
+
+func (s *session) restoreFile(ctx context.Context, config restore.Config, key string) (result restore.Result, err error) {
+	if s.prefix != "" {
+		return result, errors.New("--prefix goes not with --file, which is the whole key below what --store names")
+	}
+	if config.File, err = store.Find(ctx, s.store, key); errors.Is(err, store.ErrAbsent) {
+		return result, no(err)
+	}
+	if err != nil {
+		return result, err
+	}
+	if result, err = restore.Run(ctx, config); err != nil {
+		return result, refused(err)
+	}
+	return result, nil
 }
 
 // complete fills in what was not told.
@@ -132,12 +167,13 @@ func planAndRestore(c chain.Catalog, t chain.Target, run func(chain.Plan) (resto
 // refused makes an answer of what the backups are to blame for.
 func refused(err error) error {
 	_, full := errors.AsType[*snapshot.DamagedError](err)
+	_, file := errors.AsType[*snapshot.FileError](err)
 	_, part := errors.AsType[*delta.DamagedError](err)
 	_, gap := errors.AsType[*restore.GapError](err)
 	for _, is := range []error{restore.ErrShort, restore.ErrSwapped, restore.ErrFork, store.ErrDamaged} {
 		full = full || errors.Is(err, is)
 	}
-	if full || part || gap {
+	if full || file || part || gap {
 		return no(err)
 	}
 	return err
@@ -148,6 +184,9 @@ func (s *session) printRestored(r restored) error {
 		return s.printJSON(r)
 	}
 	words := fmt.Sprintf("%s holds revision %d of lineage %s: %s, %d events applied", r.DataDir, r.Revision, r.Plan.Full.Lineage, size(r.Size), r.Events)
+	if r.File != "" {
+		words = fmt.Sprintf("%s holds revision %d of file %s: %s", r.DataDir, r.Revision, r.File, size(r.Size))
+	}
 	if r.Bumped != r.Revision {
 		words += fmt.Sprintf("; etcd starts at revision %d", r.Bumped)
 	}

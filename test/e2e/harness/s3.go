@@ -1,6 +1,7 @@
 package harness
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"net"
@@ -134,6 +135,15 @@ func (s *S3) MakeSecret(t testing.TB, namespace string) {
 	if err := s.rig.Client.Create(t.Context(), secret); err != nil {
 		t.Fatalf("create Secret %s/%s: %v", namespace, s3Name, err)
 	}
+}
+
+// Put puts an object.
+func (s *S3) Put(t testing.TB, bucket, key string, content []byte) {
+	t.Helper()
+	Eventually(t, patience, "object "+key, func(ctx context.Context) error {
+		_, err := s.client.PutObject(ctx, &s3.PutObjectInput{Bucket: &bucket, Key: &key, Body: bytes.NewReader(content)})
+		return err
+	})
 }
 
 // Store is a bucket as an EtcdCluster names it, with the Secret of MakeSecret.

@@ -1,0 +1,135 @@
+package snapshot
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/etcd-druid/druid/backup/store"
+)
+
+// File is what a file of `etcdctl snapshot save` says of itself. Nothing of it is proven before all of the file was read.
+type File struct {
+	// Size of the database in bytes: the file is longer by etcd's checksum.
+	Size int64
+	// StorageVersion of the database, and ClusterVersion of the cluster that it is of, as 3.6.0: either is empty where the database
+	// does not tell it.
+	StorageVersion, ClusterVersion string
+	// Auth says whether authentication is on.
+	Auth bool
+}
+
+// again is what mends a file that is broken.
+const again = "copy it into the store again, or save another one with `etcdctl snapshot save`"
+
+// LookAtFile reads the beginning of an object of size bytes, and the few pages of it that tell whose format it has: some 64 KiB each.
+// What is no file of etcd's, or not the whole of one, is a FileError.
+func LookAtFile(ctx context.Context, s store.Store, key string, size int64) (File, error) {
+	r := &remote{ctx: ctx, store: s, key: key, size: size}
+	if size == 0 {
+		return File{}, &FileError{key, "is empty: " + again}
+	}
+	head := make([]byte, min(size, headSize))
+	if _, err := r.ReadAt(head, 0); err != nil {
+		return File{}, fmt.Errorf("read file %s: %w", key, err)
+	}
+	if reason := strange(head, size); reason != "" {
+		return File{}, &FileError{key, reason}
+	}
+	f := File{Size: size - sha256.Size}
+	err := f.read(&pages{from: io.NewSectionReader(r, 0, f.Size), size: f.Size})
+	if damage, ok := errors.AsType[*pageError](err); ok {
+		return File{}, &FileError{key, fmt.Sprintf("is damaged: %v; %s", damage, again)}
+	}
+	if err != nil {
+		return File{}, fmt.Errorf("read file %s: %w", key, err)
+	}
+	return f, nil
+}
+
+// headSize is as much of a file as strange wants to see.
+const headSize = 64
+
+// magics are what files begin with that are mistaken for a snapshot, and what to do about them.
+var magics = []struct{ magic, reason string }{
+	{"\x1f\x8b", "is compressed by gzip: unpack it in the store"},
+	{"\x28\xb5\x2f\xfd", "is compressed by zstd. If druid saved it, leave from.file out, and name the cluster in from.namespace and from.name; else unpack it in the store"},
+	{"BZh", "is compressed by bzip2: unpack it in the store"},
+	{"\xfd7zXZ\x00", "is compressed by xz: unpack it in the store"},
+	{"PK\x03\x04", "is a zip archive: unpack it in the store"},
+	{"age-encryption.org/", "is encrypted. If druid saved it, leave from.file out, and name the cluster in from.namespace and from.name; else decrypt it in the store"},
+}
+
+// strange says what is wrong with a file of size bytes that begins with head: nothing, if it may be a snapshot of etcd's.
+func strange(head []byte, size int64) string {
+	for _, m := range magics {
+		if bytes.HasPrefix(head, []byte(m.magic)) {
+			return m.reason
+		}
+	}
+	if !isDatabase(head) {
+		return "is no database of etcd, or its beginning is damaged: want what `etcdctl snapshot save` writes"
+	}
+	switch size % sector {
+	case sha256.Size:
+		return ""
+	case 0:
+		return "has no checksum at its end, so nothing proves that it is whole: it is a copy of etcd's member/snap/db, or what `etcdctl snapshot " +
+			"save` wrote was cut off. Start an etcd on a copy of that data directory, and save a snapshot of it with `etcdctl snapshot save`"
+	}
+	return fmt.Sprintf("was cut off, or something was added to it: it has %d bytes, and no snapshot of etcd's has; %s", size, again)
+}
+
+// read the pages that tell of versions and of authentication.
+func (f *File) read(p *pages) error {
+	if err := p.begin(); err != nil {
+		return err
+	}
+	for _, fact := range []struct {
+		bucket, key string
+		take        func([]byte)
+	}{
+		{"meta", "storageVersion", func(v []byte) { f.StorageVersion = string(v) }},
+		{"cluster", "clusterVersion", func(v []byte) { f.ClusterVersion = string(v) }},
+		{"auth", "authEnabled", func(v []byte) { f.Auth = bytes.Equal(v, []byte{1}) }},
+	} {
+		value, err := p.find([]byte(fact.bucket), []byte(fact.key))
+		if err != nil {
+			return err
+		}
+		fact.take(value)
+	}
+	return nil
+}
+
+// FileReader streams the database out of a file of etcd's: all but the checksum at its end.
+type FileReader struct {
+	stream
+	object string
+}
+
+// OpenFile reads the file that source delivers from its first byte to its last; object is its key, for errors. Read ends in io.EOF only
+// when the checksum holds.
+func OpenFile(object string, source io.Reader) *FileReader {
+	r := &FileReader{object: object, stream: newStream()}
+	r.raw, r.finish, r.failed = source, r.compare, r.broken
+	return r
+}
+
+func (r *FileReader) compare() error {
+	if _, err := r.check.verify(); err != nil {
+		return &FileError{r.object, fmt.Sprintf("is damaged: %v; %s", err, again)}
+	}
+	return io.EOF
+}
+
+func (r *FileReader) broken(err error) error { return fmt.Errorf("read file %s: %w", r.object, err) }
+
+// Size of the database, once Read has returned io.EOF.
+func (r *FileReader) Size() int64 { return r.check.passed }
+
+// Close is for those that close a Reader too. It does not close the source.
+func (r *FileReader) Close() error { return nil }

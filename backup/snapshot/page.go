@@ -1,0 +1,252 @@
+package snapshot
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"io"
+
+	"github.com/etcd-druid/druid/backup/store"
+)
+
+// The layout of bbolt's pages, which bbolt itself does not export and reads from a local file alone. It is written in the byte
+// order of the machine, of which all that run etcd are little-endian but s390x; a file moves between machines of one order.
+const (
+	pageHeader  = 16 // id uint64, flags uint16, count uint16, overflow uint32
+	elementSize = 16 // of branch pages: pos uint32, ksize uint32, pgid uint64; of leaf pages: flags, pos, ksize, vsize uint32
+	bucketSize  = 16 // root pgid uint64, sequence uint64; an inline page follows where root is 0
+
+	branchPage    = 0x01
+	leafPage      = 0x02
+	bucketElement = 0x01
+
+	metaMagic   = 0xED0CDAED
+	metaVersion = 2
+	metaSize    = 64
+
+	minPageSize, maxPageSize = 1 << 10, 64 << 10 // those that bbolt makes: the pages of the machine
+	// maxDepth of a tree, and maxPage in bytes: etcd's few small keys need one level and one page.
+	maxDepth = 8
+	maxPage  = 256 << 10
+)
+
+// pageError says that a page is not what bbolt writes.
+type pageError struct{ reason string }
+
+func (e *pageError) Error() string { return e.reason }
+
+func badPage(format string, a ...any) error { return &pageError{fmt.Sprintf(format, a...)} }
+
+// isDatabase says whether head is the beginning of a database of bbolt.
+func isDatabase(head []byte) bool {
+	return len(head) >= pageHeader+8 && binary.NativeEndian.Uint32(head[pageHeader:]) == metaMagic &&
+		binary.NativeEndian.Uint32(head[pageHeader+4:]) == metaVersion
+}
+
+// pages finds single keys in a database without reading more of it than the pages on the way.
+type pages struct {
+	from     io.ReaderAt
+	size     int64
+	pageSize int64
+	root     uint64
+}
+
+// begin reads the two meta pages: of the later transaction, as bbolt does. In what etcd sends both tell the same one.
+func (p *pages) begin() error {
+	m, err := p.meta(0)
+	if err != nil {
+		return err
+	}
+	p.pageSize = int64(binary.NativeEndian.Uint32(m[8:]))
+	if p.pageSize < minPageSize || p.pageSize > maxPageSize {
+		return badPage("its pages have %d bytes", p.pageSize)
+	}
+	second, err := p.meta(p.pageSize)
+	if err != nil {
+		return err
+	}
+	if binary.NativeEndian.Uint64(second[48:]) > binary.NativeEndian.Uint64(m[48:]) {
+		m = second
+	}
+	p.root = binary.NativeEndian.Uint64(m[16:])
+	if end := binary.NativeEndian.Uint64(m[40:]); uint64(p.size/p.pageSize) < end {
+		return badPage("it should have %d pages of %d bytes, and has %d", end, p.pageSize, p.size/p.pageSize)
+	}
+	return nil
+}
+
+// meta is the meta page at offset: magic, version, pageSize and flags uint32; root pgid and sequence, freelist, end, txid and checksum uint64.
+func (p *pages) meta(offset int64) ([]byte, error) {
+	raw := make([]byte, pageHeader+metaSize)
+	if p.size < offset+int64(len(raw)) {
+		return nil, badPage("it has %d bytes", p.size)
+	}
+	if _, err := p.from.ReadAt(raw, offset); err != nil {
+		return nil, err
+	}
+	m := raw[pageHeader:]
+	sum := fnv.New64a()
+	_, _ = sum.Write(m[:56]) // a hash never fails
+	if !isDatabase(raw) || binary.NativeEndian.Uint64(m[56:]) != sum.Sum64() {
+		return nil, badPage("the checksum of the meta page at byte %d is wrong", offset)
+	}
+	return m, nil
+}
+
+// find the value of a key in a bucket, nil where there is none.
+func (p *pages) find(bucket, key []byte) ([]byte, error) {
+	value, flags, err := p.lookUp(p.root, bucket)
+	switch {
+	case err != nil || value == nil:
+		return nil, err
+	case flags&bucketElement == 0 || len(value) < bucketSize:
+		return nil, badPage("%s is no bucket", bucket)
+	}
+	if root := binary.NativeEndian.Uint64(value); root != 0 {
+		value, _, err = p.lookUp(root, key)
+	} else {
+		value, _, err = inLeaf(value[bucketSize:], key)
+	}
+	return value, err
+}
+
+// lookUp goes down from a page to the leaf that has the key.
+func (p *pages) lookUp(id uint64, key []byte) (value []byte, flags uint32, err error) {
+	for range maxDepth {
+		page, err := p.page(id)
+		if err != nil {
+			return nil, 0, err
+		}
+		switch kind := binary.NativeEndian.Uint16(page[8:]); kind {
+		case leafPage:
+			return inLeaf(page, key)
+		case branchPage:
+			if id, err = inBranch(page, key); err != nil {
+				return nil, 0, err
+			}
+		default:
+			return nil, 0, badPage("page %d is of kind %#x", id, kind)
+		}
+	}
+	return nil, 0, badPage("its tree is deeper than %d", maxDepth)
+}
+
+// page reads a page and what overflows it.
+func (p *pages) page(id uint64) ([]byte, error) {
+	if id < 2 || id >= uint64(p.size/p.pageSize) {
+		return nil, badPage("page %d is outside of it", id)
+	}
+	page := make([]byte, p.pageSize)
+	if _, err := p.from.ReadAt(page, int64(id)*p.pageSize); err != nil {
+		return nil, err
+	}
+	long := (int64(binary.NativeEndian.Uint32(page[12:])) + 1) * p.pageSize
+	switch {
+	case binary.NativeEndian.Uint64(page) != id:
+		return nil, badPage("page %d says to be page %d", id, binary.NativeEndian.Uint64(page))
+	case long > maxPage || int64(id)*p.pageSize+long > p.size:
+		return nil, badPage("page %d claims %d bytes", id, long)
+	case long == p.pageSize:
+		return page, nil
+	}
+	page = make([]byte, long)
+	_, err := p.from.ReadAt(page, int64(id)*p.pageSize)
+	return page, err
+}
+
+// inLeaf finds a key among the elements of a leaf.
+func inLeaf(page, key []byte) (value []byte, flags uint32, err error) {
+	if len(page) < pageHeader {
+		return nil, 0, badPage("an inline page has %d bytes", len(page))
+	}
+	for i := range int(binary.NativeEndian.Uint16(page[10:])) {
+		at := pageHeader + i*elementSize
+		if at+elementSize > len(page) {
+			return nil, 0, badPage("a leaf ends before its elements")
+		}
+		e := page[at:]
+		keySize, valueSize := uint64(binary.NativeEndian.Uint32(e[8:])), uint64(binary.NativeEndian.Uint32(e[12:]))
+		begin := uint64(binary.NativeEndian.Uint32(e[4:]))
+		if begin+keySize+valueSize > uint64(len(e)) {
+			return nil, 0, badPage("an element is outside of its leaf")
+		}
+		if bytes.Equal(e[begin:begin+keySize], key) {
+			return e[begin+keySize : begin+keySize+valueSize], binary.NativeEndian.Uint32(e), nil
+		}
+	}
+	return nil, 0, nil
+}
+
+// inBranch finds the page below which a key is: that of the last element whose key is not beyond it, else the first.
+func inBranch(page, key []byte) (id uint64, err error) {
+	for i := range int(binary.NativeEndian.Uint16(page[10:])) {
+		at := pageHeader + i*elementSize
+		if at+elementSize > len(page) {
+			return 0, badPage("a branch ends before its elements")
+		}
+		e := page[at:]
+		begin, size := uint64(binary.NativeEndian.Uint32(e)), uint64(binary.NativeEndian.Uint32(e[4:]))
+		if begin+size > uint64(len(e)) {
+			return 0, badPage("an element is outside of its branch")
+		}
+		if i > 0 && bytes.Compare(e[begin:begin+size], key) > 0 {
+			break
+		}
+		id = binary.NativeEndian.Uint64(e[8:])
+	}
+	return id, nil
+}
+
+// remote reads single places of an object, a block of 64 KiB at a time, and keeps the last ones.
+type remote struct {
+	ctx    context.Context //nolint:containedctx // a ReadAt has none
+	store  store.Store
+	key    string
+	size   int64
+	blocks map[int64][]byte
+}
+
+const block = 64 << 10
+
+func (r *remote) ReadAt(p []byte, offset int64) (n int, err error) {
+	for n < len(p) {
+		at := offset + int64(n)
+		if at >= r.size {
+			return n, io.EOF
+		}
+		content, err := r.block(at / block)
+		if err != nil {
+			return n, err
+		}
+		n += copy(p[n:], content[at%block:])
+	}
+	return n, nil
+}
+
+// block number i. The pages that tell of a file's versions are in two or three of them.
+func (r *remote) block(i int64) ([]byte, error) {
+	if content, read := r.blocks[i]; read {
+		return content, nil
+	}
+	length := min(block, r.size-i*block)
+	body, err := r.store.Get(r.ctx, r.key, i*block, length)
+	if err != nil {
+		return nil, err
+	}
+	content := make([]byte, length)
+	n, err := io.ReadFull(body, content)
+	if err == io.EOF || err == io.ErrUnexpectedEOF { //nolint:errorlint // what a broken connection says may wrap them
+		err = fmt.Errorf("%w: it has %d bytes, and had %d", store.ErrChanged, i*block+int64(n), r.size)
+	}
+	if err := errors.Join(err, body.Close()); err != nil {
+		return nil, err
+	}
+	if r.blocks == nil {
+		r.blocks = map[int64][]byte{}
+	}
+	r.blocks[i] = content
+	return content, nil
+}

@@ -1,0 +1,176 @@
+package druid
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"path"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/etcd-druid/druid/api/v1alpha1"
+	"github.com/etcd-druid/druid/druid/plan"
+	"github.com/etcd-druid/druid/manifests"
+)
+
+// originInterval between two looks at an EtcdSnapshot that is waited for, in the caches: no event of it comes to the cluster that waits.
+const originInterval = 5 * time.Second
+
+// observeOrigin finds what the EtcdSnapshot stands for that a new cluster begins with, before its spec is adopted. What was found is kept and
+// not looked for again.
+func observeOrigin(ctx context.Context, from source, o *observation) error {
+	b := o.cluster.Spec.Bootstrap
+	if o.lock.edit.Seen != plan.SeenFirst || o.cluster.Status.Restore != nil || b == nil || b.Restore == nil || b.Restore.From == nil || b.Restore.From.SnapshotRef == nil {
+		return nil
+	}
+	named := originOf{from: b.Restore.From, namespace: o.cluster.Namespace}
+	if err := named.read(ctx, from); err != nil {
+		return err
+	}
+	facts, resolved := named.resolve()
+	if o.observed.Origin = plan.JudgeOrigin(facts, named.words); o.observed.Origin.Words != "" {
+		o.lookAgain(originInterval)
+		return nil
+	}
+	o.lock.restore = &resolved
+	return nil
+}
+
+// originOf is an EtcdSnapshot that a new cluster begins with, and the EtcdCluster that it is of; each may be absent.
+type originOf struct {
+	from      *v1alpha1.RestoreSource
+	namespace string
+	snapshot  *v1alpha1.EtcdSnapshot
+	cluster   *v1alpha1.EtcdCluster
+}
+
+func (n *originOf) read(ctx context.Context, from client.Reader) error {
+	var snapshot v1alpha1.EtcdSnapshot
+	err := from.Get(ctx, types.NamespacedName{Namespace: n.namespace, Name: n.from.SnapshotRef.Name}, &snapshot)
+	if client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("get EtcdSnapshot %s: %w", n.from.SnapshotRef.Name, err)
+	}
+	if err != nil || snapshot.DeletionTimestamp != nil {
+		return nil
+	}
+	n.snapshot = &snapshot
+	n.cluster, err = clusterOrNil(ctx, from, types.NamespacedName{Namespace: n.namespace, Name: snapshot.Spec.ClusterRef.Name})
+	if err != nil {
+		return fmt.Errorf("get EtcdCluster %s: %w", snapshot.Spec.ClusterRef.Name, err)
+	}
+	return nil
+}
+
+// resolve says what is known, and what is to be restored where all is.
+func (n *originOf) resolve() (plan.OriginFacts, v1alpha1.ResolvedRestore) {
+	facts := plan.OriginFacts{Snapshot: plan.OriginAbsent, Place: plan.OriginGone}
+	if n.snapshot == nil {
+		return facts, v1alpha1.ResolvedRestore{}
+	}
+	artifact := n.snapshot.Status.Artifact
+	switch n.snapshot.Status.Phase {
+	case v1alpha1.SnapshotSucceeded:
+		if facts.Snapshot = plan.OriginSaved; artifact == nil || artifact.Revision == 0 || n.snapshot.Spec.Type == v1alpha1.SnapshotFull && artifact.Key == "" {
+			facts.Snapshot = plan.OriginBlank
+		}
+	case v1alpha1.SnapshotFailed:
+		facts.Snapshot = plan.OriginFailed
+	default:
+		facts.Snapshot = plan.OriginUnfinished
+	}
+	if facts.Snapshot != plan.OriginSaved {
+		return facts, v1alpha1.ResolvedRestore{}
+	}
+	resolved := v1alpha1.ResolvedRestore{SnapshotUID: n.snapshot.UID, Lineage: n.lineage()}
+	resolved.From = &v1alpha1.RestoreSource{Namespace: n.namespace, Name: n.snapshot.Spec.ClusterRef.Name}
+	resolved.To = &v1alpha1.RestoreTarget{Revision: artifact.Revision}
+	if n.snapshot.Spec.Type == v1alpha1.SnapshotFull {
+		resolved.To = &v1alpha1.RestoreTarget{Name: path.Base(artifact.Key)}
+	}
+	facts.Place, resolved.From.Store, resolved.From.Encryption = n.place(artifact)
+	return facts, resolved
+}
+
+// lineage that the backup is of; empty of a Delta that had nothing to save.
+func (n *originOf) lineage() string {
+	below, ok := strings.CutPrefix(n.snapshot.Status.Artifact.Key, n.namespace+"/"+n.snapshot.Spec.ClusterRef.Name+"/")
+	lineage, _, below2 := strings.Cut(below, "/")
+	if !ok || !below2 {
+		return ""
+	}
+	return lineage
+}
+
+// place is where the backup is. What the EtcdCluster says is good for as long as the URI of the backup agrees.
+func (n *originOf) place(artifact *v1alpha1.SnapshotArtifact) (plan.OriginPlace, *v1alpha1.BackupStore, *v1alpha1.BackupEncryption) {
+	switch {
+	case n.from.Store != nil:
+		return plan.OriginTold, n.from.Store.DeepCopy(), n.from.Encryption.DeepCopy()
+	case n.cluster == nil:
+		return plan.OriginGone, nil, nil
+	}
+	place := plan.OriginUnsaved
+	for _, backup := range backupsOf(n.cluster) {
+		at := elsewhere(&backup.Store, n.snapshot.Spec.Store)
+		if artifact.Key == "" || manifests.StoreURI(at, artifact.Key) == artifact.URI {
+			return plan.OriginOwn, at, backup.Encryption.DeepCopy()
+		}
+		place = plan.OriginMoved
+	}
+	return place, nil, nil
+}
+
+// backupsOf are what the agents of a cluster may have been told: what was adopted, and what an edit asks for.
+func backupsOf(cluster *v1alpha1.EtcdCluster) (all []*v1alpha1.BackupSpec) {
+	if adopted, err := cluster.Status.Adopted(); err == nil && adopted != nil && adopted.Backup != nil {
+		all = append(all, adopted.Backup)
+	}
+	if cluster.Spec.Backup != nil {
+		all = append(all, cluster.Spec.Backup)
+	}
+	return all
+}
+
+// elsewhere is the store of a cluster, or the other one that an EtcdSnapshot names, which is reached with what there is for the first.
+func elsewhere(own *v1alpha1.BackupStore, other *v1alpha1.SnapshotStore) *v1alpha1.BackupStore {
+	if other == nil {
+		return own.DeepCopy()
+	}
+	bucket := v1alpha1.S3Store{Region: "us-east-1"} // the default of the API
+	if own.S3 != nil {
+		bucket = *own.S3.DeepCopy()
+	}
+	bucket.Bucket, bucket.Prefix, bucket.ObjectLock = other.Bucket, other.Prefix, nil
+	bucket.Region, bucket.Endpoint = cmp.Or(other.Region, bucket.Region), cmp.Or(other.Endpoint, bucket.Endpoint)
+	if other.ForcePathStyle != nil {
+		bucket.ForcePathStyle = *other.ForcePathStyle
+	}
+	return &v1alpha1.BackupStore{S3: &bucket}
+}
+
+// words say what is waited for.
+func (n *originOf) words(rule string) string {
+	name := n.from.SnapshotRef.Name
+	if n.snapshot == nil {
+		return fmt.Sprintf("the cluster begins with EtcdSnapshot %s, and there is none of that name in this namespace; it begins when that has succeeded", name)
+	}
+	status, of := n.snapshot.Status, n.snapshot.Spec.ClusterRef.Name
+	anew := "; create this EtcdCluster anew with spec.bootstrap.restore.from.store, which says where the backup is"
+	switch rule {
+	case "snapshot-failed":
+		return fmt.Sprintf("EtcdSnapshot %s has failed (%s), and so there is nothing to begin with; create this EtcdCluster anew with another one", name, oneLine(status.Message))
+	case "snapshot-blank":
+		return fmt.Sprintf("EtcdSnapshot %s has succeeded, and status.artifact does not tell what was saved; create this EtcdCluster anew with another one", name)
+	case "cluster-gone":
+		return fmt.Sprintf("EtcdSnapshot %s is of EtcdCluster %s, which is gone, and with it what its store needs%s, or create that one again with its spec.backup", name, of, anew)
+	case "cluster-unsaved":
+		return fmt.Sprintf("EtcdSnapshot %s is of EtcdCluster %s, which has no spec.backup any more%s", name, of, anew)
+	case "backup-moved":
+		return fmt.Sprintf("EtcdSnapshot %s was saved as %s, and EtcdCluster %s is backed up to another store by now%s", name, status.Artifact.URI, of, anew)
+	}
+	return fmt.Sprintf("the cluster begins with EtcdSnapshot %s when that has succeeded; it is %s: %s", name, cmp.Or(string(status.Phase), "new"),
+		cmp.Or(oneLine(status.Message), "no agent has answered yet"))
+}
