@@ -73,7 +73,7 @@ func agentsAreUpgraded(t *testing.T, c *harness.Cluster, w *harness.Writer, view
 	// The new druid hears each member's Lease anew before it tries (15 s), and then that each serves for 10 s.
 	var tried []string
 	harness.Eventually(t, scaleWithin, "an agent that is given the image", func(context.Context) error {
-		if tried = withAgent(t, c, view, noDruid); len(tried) == 0 {
+		if tried = withBadAgent(t, c, view); len(tried) == 0 {
 			return errors.New("none is")
 		}
 		return nil
@@ -84,7 +84,7 @@ func agentsAreUpgraded(t *testing.T, c *harness.Cluster, w *harness.Writer, view
 	c.AwaitCondition(t, scaleWithin, "Degraded", "True", "AgentNotRunning", noDruid)
 	t.Logf("an image that does not exist was told after %s: druid had rolled after %s, the first agent was given it after %s", since(), rolled, given)
 	w.AwaitWrites(t, 100, time.Minute)
-	if tried = withAgent(t, c, view, noDruid); len(tried) != 1 || tried[0] == view.Leader() {
+	if tried = withBadAgent(t, c, view); len(tried) != 1 || tried[0] == view.Leader() {
 		t.Errorf("%v were given an image that does not exist, want one follower; %s leads", tried, view.Leader())
 	}
 
@@ -122,11 +122,11 @@ func agentsAreUpgraded(t *testing.T, c *harness.Cluster, w *harness.Writer, view
 	return after
 }
 
-// withAgent are the members whose Pods ask for an agent of the image.
-func withAgent(t *testing.T, c *harness.Cluster, view harness.View, image string) (found []string) {
+// withBadAgent are the members whose Pods ask for an agent of the image that does not exist.
+func withBadAgent(t *testing.T, c *harness.Cluster, view harness.View) (found []string) {
 	t.Helper()
 	for member := range view.Members {
-		if c.MustPod(t, member).Spec.InitContainers[1].Image == image {
+		if c.MustPod(t, member).Spec.InitContainers[1].Image == noDruid {
 			found = append(found, member)
 		}
 	}

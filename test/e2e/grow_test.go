@@ -27,29 +27,27 @@ const (
 	remountWithin = 2*time.Minute + scaleWithin
 )
 
-// quota sets etcd.quotaBackendBytes, which else is half of what the volume holds, so that every larger size would need other Pods.
-func quota(size string) harness.Option {
-	return func(c *v1alpha1.EtcdCluster) {
-		c.Spec.Etcd = v1alpha1.EtcdOptions{QuotaBackendBytes: new(resource.MustParse(size))}
-	}
-}
+// The edits, and the size that the first one asks for.
+const (
+	larger    = "2Gi"
+	grows     = `{"spec":{"storage":{"size":"2Gi"}}}`
+	moreQuota = `{"spec":{"etcd":{"quotaBackendBytes":"1536Mi"}}}`
+)
 
-// larger and quotaOf are edits.
-func larger(size string) string { return fmt.Sprintf(`{"spec":{"storage":{"size":%q}}}`, size) }
-
-func quotaOf(size string) string {
-	return fmt.Sprintf(`{"spec":{"etcd":{"quotaBackendBytes":%q}}}`, size)
+// fixedQuota sets etcd.quotaBackendBytes, which else is half of what the volume holds, so that every larger size would need other Pods.
+func fixedQuota(c *v1alpha1.EtcdCluster) {
+	c.Spec.Etcd = v1alpha1.EtcdOptions{QuotaBackendBytes: new(resource.MustParse("512Mi"))}
 }
 
 func TestVolumesGrowUnderTheMembersAndThenTheirQuota(t *testing.T) {
 	t.Parallel()
-	c := rig.Apply(t, harness.StorageClass(lab.NetworkClass), quota("512Mi"))
+	c := rig.Apply(t, harness.StorageClass(lab.NetworkClass), fixedQuota)
 	view := c.Agree(t, 3, formWithin)
 	etcd := c.Etcd(t)
 	w := harness.Load(t, etcd)
 	t.Run("a quota that the volumes do not hold is refused", func(t *testing.T) {
 		cluster := harness.Definition(c.Namespace)
-		err := rig.Client.Patch(t.Context(), cluster, client.RawPatch("application/merge-patch+json", []byte(quotaOf("1536Mi"))))
+		err := rig.Client.Patch(t.Context(), cluster, client.RawPatch("application/merge-patch+json", []byte(moreQuota)))
 		if err == nil || !strings.Contains(err.Error(), "quotaBackendBytes must not exceed storage.size") {
 			t.Errorf("the API server says %v", err)
 		}
@@ -58,12 +56,12 @@ func TestVolumesGrowUnderTheMembersAndThenTheirQuota(t *testing.T) {
 		before := livesOf(t, c, view)
 		begun := time.Now()
 		w.Gap()
-		c.Edit(t, larger("2Gi"))
-		grown(t, c, view, "2Gi", growWithin)
+		c.Edit(t, grows)
+		grown(t, c, view)
 		reconciled(t, c, growWithin)
 		t.Logf("three volumes have grown after %s", time.Since(begun).Round(100*time.Millisecond))
 		for member := range view.Members {
-			tellsAs(t, c, corev1.EventTypeNormal, v1alpha1.EventClaimExpanded, "PersistentVolumeClaim "+member+" requests 2Gi")
+			tellsAs(t, c, corev1.EventTypeNormal, v1alpha1.EventClaimExpanded, "PersistentVolumeClaim "+member+" requests "+larger)
 		}
 		view = settledAs(t, c, view)
 		if diff := cmp.Diff(before, livesOf(t, c, view)); diff != "" {
@@ -74,7 +72,7 @@ func TestVolumesGrowUnderTheMembersAndThenTheirQuota(t *testing.T) {
 	t.Run("the quota follows, one Pod after another", func(t *testing.T) {
 		before := podsOf(t, c, view)
 		w.Gap()
-		c.Edit(t, quotaOf("1536Mi"))
+		c.Edit(t, moreQuota)
 		reconciled(t, c, scaleWithin)
 		view = settledAs(t, c, view)
 		servedOn(t, w)
@@ -92,13 +90,13 @@ func TestVolumesGrowUnderTheMembersAndThenTheirQuota(t *testing.T) {
 
 func TestVolumesThatGrowAtAMountGetOnePodAfterAnotherTheLeaderLast(t *testing.T) {
 	t.Parallel()
-	c := rig.Apply(t, harness.StorageClass(lab.RemountClass), quota("512Mi"))
+	c := rig.Apply(t, harness.StorageClass(lab.RemountClass), fixedQuota)
 	view := c.Agree(t, 3, formWithin)
 	w, s := harness.Load(t, c.EtcdService(t)), c.Sample(t)
 	before := podsOf(t, c, view)
 	begun := time.Now()
 	w.Gap()
-	c.Edit(t, larger("2Gi"))
+	c.Edit(t, grows)
 	harness.Eventually(t, growWithin, "a driver that asks for a new mount", func(ctx context.Context) error {
 		return eachClaim(ctx, c, view, func(claim *corev1.PersistentVolumeClaim) error {
 			if len(claim.Status.Conditions) == 0 || claim.Status.Conditions[0].Type != corev1.PersistentVolumeClaimFileSystemResizePending {
@@ -111,7 +109,7 @@ func TestVolumesThatGrowAtAMountGetOnePodAfterAnotherTheLeaderLast(t *testing.T)
 	view = settledAs(t, c, view)
 	leader := view.Leader()
 	order := replacedInTurn(t, c, before, remountWithin)
-	grown(t, c, view, "2Gi", growWithin)
+	grown(t, c, view)
 	reconciled(t, c, scaleWithin)
 	view = settledAs(t, c, view)
 	t.Logf("three volumes have grown after %s, by Pods in the order %v", time.Since(begun).Round(100*time.Millisecond), order)
@@ -120,7 +118,7 @@ func TestVolumesThatGrowAtAMountGetOnePodAfterAnotherTheLeaderLast(t *testing.T)
 		t.Errorf("Pods were replaced in the order %v, want that of the leader %s last", order, leader)
 	}
 	for member := range view.Members {
-		if got := c.MustPod(t, member).Annotations["etcd.druid.dev/mounted-for"]; got != "2Gi" {
+		if got := c.MustPod(t, member).Annotations["etcd.druid.dev/mounted-for"]; got != larger {
 			t.Errorf("Pod %s says that it was made for %q", member, got)
 		}
 	}
@@ -130,13 +128,13 @@ func TestVolumesThatGrowAtAMountGetOnePodAfterAnotherTheLeaderLast(t *testing.T)
 
 func TestVolumeOfAClassThatDoesNotGrowIsToldAndNothingElseHappens(t *testing.T) {
 	t.Parallel()
-	c := rig.Apply(t, harness.Replicas(1), harness.StorageClass(lab.LocalClass), quota("512Mi"))
+	c := rig.Apply(t, harness.Replicas(1), harness.StorageClass(lab.LocalClass), fixedQuota)
 	view := c.Agree(t, 1, formWithin)
 	etcd := c.Etcd(t)
 	w := harness.Load(t, etcd)
 	before := livesOf(t, c, view)
 	w.Gap()
-	c.Edit(t, larger("2Gi"))
+	c.Edit(t, grows)
 	c.AwaitCondition(t, growWithin, "Degraded", "True", v1alpha1.ReasonVolumeNotExpanded, "set allowVolumeExpansion: true")
 	tells(t, c, v1alpha1.ReasonVolumeNotExpanded, "StorageClass "+lab.LocalClass+" does not let volumes grow")
 	reconciled(t, c, growWithin)
@@ -155,19 +153,19 @@ func TestVolumeOfAClassThatDoesNotGrowIsToldAndNothingElseHappens(t *testing.T) 
 	w.Stop(t, etcd)
 }
 
-// grown waits until each member's claim has a volume of the size, and its driver has nothing left to do.
-func grown(t *testing.T, c *harness.Cluster, view harness.View, size string, within time.Duration) {
+// grown waits until each member's claim has a volume of the larger size, and its driver has nothing left to do.
+func grown(t *testing.T, c *harness.Cluster, view harness.View) {
 	t.Helper()
-	harness.Eventually(t, within, "volumes of "+size, func(ctx context.Context) error {
+	harness.Eventually(t, growWithin, "volumes of "+larger, func(ctx context.Context) error {
 		return eachClaim(ctx, c, view, func(claim *corev1.PersistentVolumeClaim) error {
-			if got := claim.Status.Capacity.Storage().String(); got != size || len(claim.Status.Conditions) > 0 {
+			if got := claim.Status.Capacity.Storage().String(); got != larger || len(claim.Status.Conditions) > 0 {
 				return fmt.Errorf("claim %s has %s: %+v", claim.Name, got, claim.Status.Conditions)
 			}
 			volume := &corev1.PersistentVolume{}
 			if err := rig.Client.Get(ctx, client.ObjectKey{Name: claim.Spec.VolumeName}, volume); err != nil {
 				return err
 			}
-			if got := volume.Spec.Capacity.Storage().String(); got != size {
+			if got := volume.Spec.Capacity.Storage().String(); got != larger {
 				return fmt.Errorf("volume %s has %s", volume.Name, got)
 			}
 			return nil
