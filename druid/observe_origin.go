@@ -97,8 +97,8 @@ func (n *originOf) resolve() (plan.OriginFacts, v1alpha1.ResolvedRestore) {
 // lineage that the backup is of; empty of a Delta that had nothing to save.
 func (n *originOf) lineage() string {
 	below, ok := strings.CutPrefix(n.snapshot.Status.Artifact.Key, n.namespace+"/"+n.snapshot.Spec.ClusterRef.Name+"/")
-	lineage, _, below2 := strings.Cut(below, "/")
-	if !ok || !below2 {
+	lineage, _, object := strings.Cut(below, "/")
+	if !ok || !object {
 		return ""
 	}
 	return lineage

@@ -131,7 +131,7 @@ func (s *stage) restoreOf(pod string) (string, error) {
 			}
 		}
 	}
-	return "", fmt.Errorf("Pod %s restores nothing", pod) //nolint:staticcheck // the kind's name
+	return "", fmt.Errorf("the agent of Pod %s restores nothing", pod)
 }
 
 func TestAClusterWaitsForTheSnapshotThatItBeginsWith(t *testing.T) {

@@ -58,7 +58,7 @@ func TestTheStatusSaysWhichSnapshotIsWaitedFor(t *testing.T) {
 			if got := Adopt(d, o, Edit{Seen: SeenFirst}); got.Rule != "" {
 				t.Errorf("it was adopted by %s", got.Rule)
 			}
-			s := Status(d, o, v1alpha1.EtcdClusterStatus{}, nil, 1, someTime2())
+			s := Status(d, o, v1alpha1.EtcdClusterStatus{}, nil, 1, metav1.NewTime(someTime))
 			is := condition(s, v1alpha1.ConditionProgressing)
 			if is.Status != metav1.ConditionTrue || is.Reason != v1alpha1.ReasonWaitingForSnapshot || is.Message != "words of "+o.Origin.Rule {
 				t.Errorf("Progressing is %+v", is)
@@ -70,5 +70,3 @@ func TestTheStatusSaysWhichSnapshotIsWaitedFor(t *testing.T) {
 		})
 	}
 }
-
-func someTime2() metav1.Time { return metav1.NewTime(someTime) }
