@@ -48,7 +48,7 @@ func leaderServer(t *testing.T) *server {
 	s := newServer(t)
 	s.make("demo-leader", func(l *coordinationv1.Lease) { l.Annotations = map[string]string{"someone.else/key": "stays"} })
 	t.Cleanup(func() { // the test's own context has ended
-		lease, err := s.admin.CoordinationV1().Leases(s.namespace).Get(context.Background(), "demo-leader", metav1.GetOptions{})
+		lease, err := s.admin.CoordinationV1().Leases(s.namespace).Get(context.WithoutCancel(t.Context()), "demo-leader", metav1.GetOptions{})
 		if err != nil || lease.Annotations["someone.else/key"] != "stays" {
 			t.Errorf("%v: a foreign annotation was lost: %v", err, lease.Annotations)
 		}
@@ -354,8 +354,8 @@ func campaignAs(raw string) error {
 		return err
 	}
 	return leases.NewElection(leases.NewStore(client, "demo"), c.Name, discard()).WithTimes(shortTerm).Run(ctx, func(ctx context.Context) {
-		fmt.Println("leads")
+		fmt.Fprintln(os.Stdout, "leads")
 		<-ctx.Done()
-		fmt.Println("ended:", context.Cause(ctx))
+		fmt.Fprintln(os.Stdout, "ended:", context.Cause(ctx))
 	})
 }

@@ -153,7 +153,7 @@ func newCandidate(t *testing.T, s *leaseServer, name string) *candidate {
 
 // campaign runs until end is called.
 func (c *candidate) campaign(t *testing.T) *candidate {
-	ctx, cancel := context.WithCancel(context.Background())
+	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() {
 		done <- c.Run(ctx, func(held context.Context) {
