@@ -112,6 +112,7 @@ var classes = merge(map[class][]string{
 // carried are the functions whose changes have no points of their own, and why.
 var carried = map[string]string{
 	"(*agent/backups.Duty).prove":       "one patch tells all that was found; without it the backups are proven again",
+	"(*agent/backups.Duty).tellBroken":  "one patch tells what is broken, before the order is answered; without it the next proof finds it",
 	"(*agent/backups.Duty).synthesize":  "the object is in the store whole or not at all, nothing leads from it alone, and the next proof of a long chain makes it again",
 	"(*leases.Store).patch":             "UpdateRecord, PatchMember, Retire, Lead, RenewBackup and AnswerSnapshot stand between points where they are called",
 	"(*agent/backups.session).record":   "each delta is in the store whole or not at all, and the next recorder goes on after the last",
