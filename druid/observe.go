@@ -11,8 +11,10 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	"github.com/etcd-druid/druid/api/v1alpha1"
 	"github.com/etcd-druid/druid/druid/plan"
@@ -83,6 +85,11 @@ func (r *Reconciler) observe(ctx context.Context, from source, cluster *v1alpha1
 		return nil, err
 	}
 	o.desired = desired
+	if desired.Deleted && desired.Held {
+		if o.desired.NamespaceGoes, err = r.namespaceGoes(ctx, cluster.Namespace); err != nil {
+			return nil, err
+		}
+	}
 	o.desired.Generation = lock.generation
 	o.observeRecord()
 	if err := r.observeMembers(ctx, o); err != nil {
@@ -149,6 +156,10 @@ func desiredOf(cluster *v1alpha1.EtcdCluster) (plan.Desired, error) {
 		RetainClaims: cluster.Spec.Storage.PersistentVolumeClaimRetentionPolicy.WhenScaled == v1alpha1.RetainPersistentVolumeClaim,
 		RemoveOthers: manifests.RemovesOthers(cluster),
 		Deleted:      cluster.DeletionTimestamp != nil,
+		Foreground:   controllerutil.ContainsFinalizer(cluster, metav1.FinalizerDeleteDependents),
+		Orphans:      controllerutil.ContainsFinalizer(cluster, metav1.FinalizerOrphanDependents),
+		Joins:        manifests.Joins(cluster),
+		Held:         controllerutil.ContainsFinalizer(cluster, v1alpha1.JoinFinalizer),
 		Backup:       cluster.Spec.Backup != nil,
 		BackupTold:   plan.BackupToldBy(cluster.Status.Conditions),
 		PauseTold:    plan.PauseToldBy(cluster.Status.Conditions),
