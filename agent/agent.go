@@ -57,6 +57,7 @@ type Agent struct {
 	election     *leases.Election
 	duties       *leader.Duties
 	takeover     *leader.Takeover
+	departure    *leader.Departure
 	backups      *backups.Duty
 	facts        *facts
 	beats        *beats
@@ -100,6 +101,14 @@ func New(o Options) (*Agent, error) {
 	a.takeover = &leader.Takeover{
 		Store: store, Dial: duties.Dial, Local: duties.Local, Self: duties.Self, PeerURL: duties.PeerURL, Log: o.Log,
 		Adopted: a.adopted,
+	}
+	joined, err := c.JoinEndpoints()
+	if err != nil {
+		return nil, fmt.Errorf("options: %w", err)
+	}
+	a.departure = &leader.Departure{
+		Store: store, Dial: duties.Dial, Member: c.Member, PodUID: c.PodUID, Endpoints: joined, PeerURL: duties.PeerURL, Log: o.Log,
+		Decisions: duties.Decisions, Marked: a.marked,
 	}
 	if a.backups, err = a.newBackups(store); err != nil {
 		return nil, err
@@ -154,6 +163,7 @@ func (a *Agent) Run(ctx context.Context) error {
 		loopRenewer:  a.renewer.Run,
 		"leader":     a.lead,
 		"takeover":   a.takeover.Run,
+		"departure":  a.departure.Run,
 		"backups":    a.backUp,
 		"proofs":     a.backups.Prove,
 		"config":     a.live.Run,
@@ -194,6 +204,12 @@ func (a *Agent) lead(ctx context.Context) error {
 func (a *Agent) adopted() bool {
 	stamp, known := a.bootstrapper.Identity()
 	return known && stamp.Guests != ""
+}
+
+// marked says whether our own Lease bore a drain mark when it was last heard of.
+func (a *Agent) marked() bool {
+	lease, read, _ := a.renewer.Lease()
+	return read && lease.Retire.State != leases.RetireNone
 }
 
 // looked is told of every look at our own etcd.

@@ -119,13 +119,19 @@ func (r *Reconciler) changeRecord(o *observation, record leases.Record, step pla
 		restored := *step.Record
 		restored.Members = slices.Compact(slices.Sorted(slices.Values(slices.Concat(restored.Members, record.Members))))
 		restored.Replacing, restored.Retiring = record.Replacing, record.Retiring
-		restored.Recovery, restored.MemberList = record.Recovery, record.MemberList
+		restored.Recovery, restored.MemberList, restored.Leaving = record.Recovery, record.MemberList, record.Leaving
 		return &restored, nil
 	case step.Seed != "":
 		if record.Phase != leases.PhaseForming || record.Executor != "" || record.Seed != o.observed.Record.Seed {
 			return nil, nil
 		}
 		return &record, seedWith(&record, step.Seed)
+	case step.Leave:
+		if record.Phase != leases.PhaseFormed || record.Leaving {
+			return nil, nil
+		}
+		record.Leaving = true
+		return &record, nil
 	case step.Release != nil:
 		if record.Replacing == nil || *record.Replacing != *step.Release {
 			return nil, nil

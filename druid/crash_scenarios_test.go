@@ -31,6 +31,8 @@ type scenario struct {
 	change func(s *stage, names []string)
 	// reached says what is missing until druid has answered.
 	reached func(s *stage, names []string) error
+	// joins says that the cluster joins one that runs.
+	joins bool
 	// deaf agents answer no request to remove a member.
 	deaf bool
 	// ends: kubelets also end the Pods of listed members that are deleted, and no agent renews without its Pod.
@@ -122,6 +124,25 @@ var crashScenarios = map[string]scenario{
 		},
 		change:  func(s *stage, _ []string) { s.retain("Retain") },
 		reached: func(s *stage, names []string) error { return s.owned(names, 0) },
+	},
+	"a cluster that joins": {
+		joins:  true,
+		change: func(s *stage, _ []string) { s.createCluster("demo", 3) },
+		reached: func(s *stage, _ []string) error {
+			return errors.Join(s.grown(3), s.isHeld(true))
+		},
+	},
+	// Of several it depends on the moment who goes last.
+	"a deletion beside others": {
+		replicas: 1, formed: true, joins: true,
+		change: func(s *stage, _ []string) { s.deleteLingering() },
+		reached: func(s *stage, names []string) error {
+			record, err := s.record("demo")
+			if err == nil && len(record.Members) > 0 {
+				err = fmt.Errorf("the record lists %v", record.Members)
+			}
+			return errors.Join(err, s.isHeld(false))
+		},
 	},
 	"a larger volume": {
 		replicas: 1, formed: true,

@@ -76,6 +76,7 @@ func (all performances) eve() {
 	if scenario := all[0].scenario; scenario.replicas > 0 {
 		druid := all.startProcess()
 		for _, p := range all {
+			p.joins = scenario.joins
 			p.createCluster("demo", scenario.replicas)
 		}
 		for _, p := range all {
@@ -96,6 +97,7 @@ func (all performances) eve() {
 		druid.kill()
 	}
 	for _, p := range all {
+		p.joins = p.scenario.joins
 		p.scenario.change(p.stage, p.founders)
 	}
 }

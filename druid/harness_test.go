@@ -48,6 +48,7 @@ type stage struct {
 	namespace     string
 	user          string // who druid is, druidUser where it is empty
 	calls         *calls
+	joins         bool // whether clusters join one that runs
 	druids        []*Druid
 	// beat renews Leases while the test waits, or nil.
 	beat   func()
@@ -196,13 +197,17 @@ func (s *stage) startDruid(change ...func(*Options)) (stop func()) {
 }
 
 func (s *stage) newCluster(name string, replicas int32) *v1alpha1.EtcdCluster {
-	return &v1alpha1.EtcdCluster{
+	cluster := &v1alpha1.EtcdCluster{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: s.namespace},
 		Spec: v1alpha1.EtcdClusterSpec{
 			Replicas: replicas, Version: "3.7.3", Image: "gcr.io/etcd-development/etcd",
 			Storage: v1alpha1.StorageSpec{Size: resource.MustParse("4Gi")},
 		},
 	}
+	if s.joins {
+		cluster.Spec.Bootstrap = &v1alpha1.BootstrapSpec{Join: &v1alpha1.JoinSpec{Endpoints: []v1alpha1.JoinEndpoint{"http://etcd-0.old:2379"}}}
+	}
+	return cluster
 }
 
 func (s *stage) createCluster(name string, replicas int32) {
@@ -418,6 +423,10 @@ func (s *stage) form(cluster string, names []string) {
 		}
 		record.Phase, record.ClusterID, record.FormedEpoch = leases.PhaseFormed, clusterID, record.Epoch
 		record.Nonce, record.Lineage, record.Executor = "0123456789abcdef", leases.LineageOf(1, "0123456789abcdef"), "executor"
+		if s.joins {
+			record.MaxLearners = leases.MaxLearnersAdopted
+			beside(&record, "etcd-0", "etcd-1", "etcd-2")
+		}
 		_, err = s.store(cluster).UpdateRecord(s.Context(), version, record)
 		return err
 	})

@@ -69,6 +69,9 @@ func lockedOf(cluster *v1alpha1.EtcdCluster) (*v1alpha1.EtcdCluster, lock, error
 func (r *Reconciler) observeLock(o *observation) {
 	d := &o.desired
 	d.Allowed = allowed(o.cluster)
+	if d.Deleted {
+		return // it is not worked towards any more
+	}
 	if o.lock.edit.Seen == plan.SeenEdited {
 		d.Pending = o.lock.wanted(o.cluster).Generation
 		o.observeEdit()

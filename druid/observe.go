@@ -11,8 +11,10 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	"github.com/etcd-druid/druid/api/v1alpha1"
 	"github.com/etcd-druid/druid/druid/plan"
@@ -78,12 +80,9 @@ func (r *Reconciler) observe(ctx context.Context, from source, cluster *v1alpha1
 	if record != nil {
 		o.leases[record.Name] = record
 	}
-	desired, err := desiredOf(locked)
-	if err != nil {
+	if err := r.observeDesired(ctx, o); err != nil {
 		return nil, err
 	}
-	o.desired = desired
-	o.desired.Generation = lock.generation
 	o.observeRecord()
 	if err := r.observeMembers(ctx, o); err != nil {
 		return nil, err
@@ -111,9 +110,6 @@ func (r *Reconciler) observe(ctx context.Context, from source, cluster *v1alpha1
 	if err := r.observeUpgrade(ctx, from, o); err != nil {
 		return nil, err
 	}
-	if err := o.observeRemade(); err != nil {
-		return nil, err
-	}
 	if err := observeOrigin(ctx, from, o); err != nil {
 		return nil, err
 	}
@@ -121,6 +117,20 @@ func (r *Reconciler) observe(ctx context.Context, from source, cluster *v1alpha1
 	observeSaving(o)
 	r.observeLock(o)
 	return o, nil
+}
+
+// observeDesired is what is asked for, and whether the namespace goes where that matters.
+func (r *Reconciler) observeDesired(ctx context.Context, o *observation) error {
+	desired, err := desiredOf(o.cluster)
+	if err != nil {
+		return err
+	}
+	o.desired = desired
+	o.desired.Generation = o.lock.generation
+	if desired.Deleted && desired.Held {
+		o.desired.NamespaceGoes, err = r.namespaceGoes(ctx, o.cluster.Namespace)
+	}
+	return err
 }
 
 func (o *observation) list(ctx context.Context, from source) error {
@@ -155,6 +165,10 @@ func desiredOf(cluster *v1alpha1.EtcdCluster) (plan.Desired, error) {
 		RetainClaims: cluster.Spec.Storage.PersistentVolumeClaimRetentionPolicy.WhenScaled == v1alpha1.RetainPersistentVolumeClaim,
 		RemoveOthers: manifests.RemovesOthers(cluster),
 		Deleted:      cluster.DeletionTimestamp != nil,
+		Foreground:   controllerutil.ContainsFinalizer(cluster, metav1.FinalizerDeleteDependents),
+		Orphans:      controllerutil.ContainsFinalizer(cluster, metav1.FinalizerOrphanDependents),
+		Joins:        manifests.Joins(cluster),
+		Held:         controllerutil.ContainsFinalizer(cluster, v1alpha1.JoinFinalizer),
 		Backup:       cluster.Spec.Backup != nil,
 		BackupTold:   plan.BackupToldBy(cluster.Status.Conditions),
 		PauseTold:    plan.PauseToldBy(cluster.Status.Conditions),

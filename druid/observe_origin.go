@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -50,11 +51,11 @@ type originOf struct {
 func (n *originOf) read(ctx context.Context, from client.Reader) error {
 	var snapshot v1alpha1.EtcdSnapshot
 	err := from.Get(ctx, types.NamespacedName{Namespace: n.namespace, Name: n.from.SnapshotRef.Name}, &snapshot)
-	if client.IgnoreNotFound(err) != nil {
-		return fmt.Errorf("get EtcdSnapshot %s: %w", n.from.SnapshotRef.Name, err)
-	}
-	if err != nil || snapshot.DeletionTimestamp != nil {
+	switch {
+	case apierrors.IsNotFound(err), err == nil && snapshot.DeletionTimestamp != nil:
 		return nil
+	case err != nil:
+		return fmt.Errorf("get EtcdSnapshot %s: %w", n.from.SnapshotRef.Name, err)
 	}
 	n.snapshot = &snapshot
 	n.cluster, err = clusterOrNil(ctx, from, types.NamespacedName{Namespace: n.namespace, Name: snapshot.Spec.ClusterRef.Name})

@@ -19,8 +19,16 @@ func saveName(cluster *v1alpha1.EtcdCluster, d plan.Desired) string {
 	return fmt.Sprintf("%s-before-%s-%d", cluster.Name, strings.ReplaceAll(d.Version, ".", "-"), d.Generation)
 }
 
-// observeUpgrade reads the EtcdSnapshot that is made before a change of version, where one is to be.
+// observeUpgrade finds what a change of version has come to.
 func (r *Reconciler) observeUpgrade(ctx context.Context, from source, o *observation) error {
+	if err := observeSave(ctx, from, o); err != nil {
+		return err
+	}
+	return o.observeRemade()
+}
+
+// observeSave reads the EtcdSnapshot that is made before a change of version, where one is to be.
+func observeSave(ctx context.Context, from source, o *observation) error {
 	if !plan.NeedsSave(o.desired, o.observed) {
 		return nil
 	}

@@ -40,9 +40,9 @@ func passingAll(errs []error) time.Duration {
 	return longest
 }
 
-// goes says whether the EtcdCluster was deleted, by a live read. No answer is no.
+// goes says whether the EtcdCluster was deleted and is left to Kubernetes, by a live read. No answer is no.
 func (r *Reconciler) goes(ctx context.Context, cluster *v1alpha1.EtcdCluster) bool {
 	var live v1alpha1.EtcdCluster
 	err := r.live.Get(ctx, client.ObjectKeyFromObject(cluster), &live)
-	return apierrors.IsNotFound(err) || err == nil && (live.UID != cluster.UID || live.DeletionTimestamp != nil)
+	return apierrors.IsNotFound(err) || err == nil && (live.UID != cluster.UID || live.DeletionTimestamp != nil && !guarded(&live))
 }

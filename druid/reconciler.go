@@ -59,7 +59,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
 	cluster = r.memory.statuses.latest(cluster)
-	if cluster.DeletionTimestamp != nil {
+	if cluster.DeletionTimestamp != nil && !guarded(cluster) {
 		r.memory.forgetCluster(cluster.UID)
 		return reconcile.Result{}, nil // Kubernetes deletes what the cluster owns
 	}
@@ -73,6 +73,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 		}
 	}
 	switch {
+	case stepErr == nil && o == nil: // it was let go
+		return reconcile.Result{}, nil
 	case stepErr == nil:
 		return reconcile.Result{RequeueAfter: o.again}, nil
 	case passing(stepErr) > 0:
@@ -87,8 +89,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 const (
 	// staleCachePause before another pass after a lost compare-and-set. The watch is usually milliseconds behind.
 	staleCachePause = 200 * time.Millisecond
-	// maxPlans in one pass: one may adopt the spec, one may make the record, one may add names to it, the last takes the steps.
-	maxPlans = 4
+	// maxPlans in one pass: one may hold the EtcdCluster, one may adopt the spec, one may make the record, one may add names to it, the
+	// last takes the steps.
+	maxPlans = 5
 )
 
 // advance observes and takes steps until a plan leaves the spec and the record alone. Without an observation nothing was done
@@ -98,6 +101,17 @@ func (r *Reconciler) advance(ctx context.Context, cluster *v1alpha1.EtcdCluster)
 	for range maxPlans {
 		if o, err = r.observe(ctx, r.cached, cluster, record); err != nil {
 			return nil, nil, err
+		}
+		switch written, over, err := r.guard(ctx, o); {
+		case err != nil:
+			return nil, nil, err
+		case over && written != nil:
+			return nil, nil, nil // it is let go
+		case over:
+			return o, nil, nil
+		case written != nil:
+			cluster = written
+			continue
 		}
 		if o.lock.adoption.Rule != "" {
 			if cluster, err = r.adopt(ctx, o); err != nil {

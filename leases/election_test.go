@@ -327,10 +327,10 @@ func TestCandidateTakesOnlyWhatItSawUnchanged(t *testing.T) {
 
 // The answer to the write that takes it comes after the campaign was called off.
 func TestCampaignThatIsCutOffGivesTheLeaseBack(t *testing.T) {
-	for _, cut := range []time.Duration{5, 15, 25, 35, 45} { // of 10 ms each on their way: a read, its answer, a write, its answer
+	for _, cut := range []int{5, 15, 25, 35, 45} { // of 10 ms each on their way: a read, its answer, a write, its answer
 		election(t, func(t *testing.T, s *leaseServer) {
 			a := newCandidate(t, s, "a").campaign(t)
-			after(cut * time.Millisecond)
+			after(time.Duration(cut) * time.Millisecond)
 			a.end()
 			if s.holder() != "" {
 				t.Errorf("called off after %d ms, the Lease is held by %q, want nobody", cut, s.holder())

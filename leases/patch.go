@@ -34,7 +34,7 @@ type patchSpec struct {
 var recordAnnotations = []string{
 	annotationPhase, annotationSeed, annotationEpoch, annotationFormedEpoch, annotationNonce, annotationExecutor,
 	annotationLineage, annotationMaxLearners, annotationMembers, annotationReplacing, annotationRetiring,
-	annotationRecovery, annotationMemberList, annotationGuests,
+	annotationRecovery, annotationMemberList, annotationGuests, annotationLeaving,
 }
 
 // patch says the whole record: what is empty in it is removed from the Lease.

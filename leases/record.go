@@ -50,6 +50,7 @@ const (
 	annotationRecovery    = Prefix + "recovery"
 	annotationMemberList  = Prefix + "member-list"
 	annotationGuests      = Prefix + "guests"
+	annotationLeaving     = Prefix + "leaving"
 )
 
 // Record is the cluster record: what druid and the agents know of the raft group as a whole. It is written only by
@@ -87,6 +88,9 @@ type Record struct {
 	// are written with the claim of the birth and stay: that a group has guests says that whoever is in it and is not
 	// desired is kept until the user lets it go.
 	Guests []string
+	// Leaving says that the EtcdCluster was deleted while others were in the group that it joined: every desired member leaves it, the
+	// last one too, and the others stay. It is written before the first one leaves, and never taken back.
+	Leaving bool
 }
 
 // Replacing is the intent of one member to remove a member ID of its own name and to join anew.
@@ -177,6 +181,7 @@ func (r Record) Encode(lease *coordinationv1.Lease) error {
 	set(annotationMembers, strings.Join(r.Members, ","))
 	set(annotationRecovery, r.Recovery)
 	set(annotationGuests, strings.Join(r.Guests, ","))
+	set(annotationLeaving, map[bool]string{true: flagSet}[r.Leaving])
 	if err := setJSON(lease, annotationReplacing, r.Replacing); err != nil {
 		return err
 	}
@@ -203,6 +208,7 @@ func DecodeRecord(lease *coordinationv1.Lease) (Record, error) {
 		Recovery:    d.text(annotationRecovery),
 		Upgrade:     DecodeUpgrade(lease),
 		Guests:      d.names(annotationGuests),
+		Leaving:     d.flag(annotationLeaving),
 	}
 	d.object(annotationReplacing, &r.Replacing)
 	d.object(annotationRetiring, &r.Retiring)
@@ -233,6 +239,17 @@ func (d *decoder) number(key string, bits int) uint64 {
 		d.fail(key, d.annotations[key], fmt.Sprintf("a number of at most %d bits", bits))
 	}
 	return n
+}
+
+// flagSet is the value of an annotation that is there or not.
+const flagSet = "true"
+
+func (d *decoder) flag(key string) bool {
+	value := d.annotations[key]
+	if value != "" && value != flagSet {
+		d.fail(key, value, flagSet+" or nothing")
+	}
+	return value == flagSet
 }
 
 func (d *decoder) phase() Phase {

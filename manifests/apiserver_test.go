@@ -1,6 +1,7 @@
 package manifests
 
 import (
+	"fmt"
 	"os"
 	"testing"
 	"time"
@@ -327,8 +328,15 @@ func (in *installed) druidRights(t *testing.T) {
 		"delete the disruption budget of a paused cluster": {func() error {
 			return in.druid.Delete(ctx, &policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Name: "demo", Namespace: ns}}, client.DryRunAll)
 		}, true},
-		"change what the user wants": {func() error {
-			return in.druid.Patch(ctx, in.cluster.DeepCopy(), client.RawPatch("application/merge-patch+json", []byte(`{"spec":{"replicas":1}}`)), client.DryRunAll)
+		"hold an EtcdCluster": {func() error {
+			patch := fmt.Appendf(nil, `{"metadata":{"finalizers":[%q]}}`, v1alpha1.JoinFinalizer)
+			return in.druid.Patch(ctx, in.cluster.DeepCopy(), client.RawPatch("application/merge-patch+json", patch), client.DryRunAll)
+		}, true},
+		"replace what the user wants": {func() error {
+			return in.druid.Update(ctx, in.cluster.DeepCopy(), client.DryRunAll)
+		}, false},
+		"delete an EtcdCluster": {func() error {
+			return in.druid.Delete(ctx, in.cluster.DeepCopy(), client.DryRunAll)
 		}, false},
 		"write the status": {func() error {
 			return in.druid.Status().Patch(ctx, in.cluster.DeepCopy(), client.RawPatch("application/merge-patch+json", []byte(`{"status":{"readyReplicas":1}}`)))

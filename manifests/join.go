@@ -25,6 +25,9 @@ func join(cluster *v1alpha1.EtcdCluster) string {
 	return ""
 }
 
+// Joins says whether the cluster's first member joins a running one.
+func Joins(cluster *v1alpha1.EtcdCluster) bool { return joined(cluster) != nil }
+
 // RemovesOthers says whether the members of the cluster that was joined may go.
 func RemovesOthers(cluster *v1alpha1.EtcdCluster) bool {
 	spec := joined(cluster)

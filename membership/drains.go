@@ -118,7 +118,7 @@ type DrainFacts struct {
 	Self Answer
 	// Quorum: the voters that are left hold a healthy quorum (QuorumWithout).
 	Quorum Answer
-	// Others: every other desired voter is healthy (OthersHealthy).
+	// Others: every other desired voter is healthy (OthersHealthy), or all of them are to leave.
 	Others Answer
 	// Joining: another member joins or replaces itself.
 	Joining Answer

@@ -1,6 +1,7 @@
 // Package leader owns the duties that exactly one agent of a cluster performs, the one beside the raft leader: it
 // publishes the member list in the cluster record, takes out the member that druid asked to go, removes members that
-// nobody wants, and defragments one member after another. It also hands leadership over before a leader ends.
+// nobody wants, and defragments one member after another. It also hands leadership over before a leader ends. Beside it
+// stand two duties of every agent in a group that was joined: to bring leadership to one of ours, and to take the last of ours out.
 //
 // Its invariant: a duty runs under a context that ends when either raft leadership or the leader's Lease is lost, and the
 // raft term is read again just before every call that cannot be undone. It never acts on a record that was not read just

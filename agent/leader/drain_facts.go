@@ -63,6 +63,10 @@ func (r *round) drainFacts(w witness, firm membership.Answer) membership.DrainFa
 		Others:  membership.OthersHealthy(w.view, w.member.ID, w.health, desired),
 		Joining: membership.OthersJoin(w.view, w.member.ID, desired),
 	}
+	if r.record.Leaving {
+		// All go: nobody waits for another to come or to heal, and the quorum of all that stay is what counts.
+		f.Others, f.Joining = membership.Yes, membership.No
+	}
 	if Replaces(r.record, r.draining.slot.Member) {
 		f.Joining = membership.Yes
 	}

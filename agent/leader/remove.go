@@ -72,7 +72,7 @@ func (r *round) facts(self Cluster, view membership.View, m membership.Member, f
 		Kind:    membership.KindOf(m),
 		Adopted: membership.AnswerOf(r.record.Adopted()),
 		// Whether the desired voters are healthy is asked when its time has come.
-		Released: membership.AnswerOf(r.RemoveOthers() && allVote(view, r.record.Members)),
+		Released: membership.AnswerOf(r.RemoveOthers() && !r.record.Leaving && allVote(view, r.record.Members)),
 		Coming:   coming,
 		Quorum:   membership.Unknown,
 		Elapsed:  membership.AnswerOf(seen && time.Since(since) >= r.Grace()),
@@ -140,13 +140,17 @@ func allVote(view membership.View, names []string) bool {
 
 // health asks every voter itself. No answer is Unknown, never No.
 func (r *round) health(ctx context.Context, view membership.View) map[uint64]membership.Answer {
+	return healthOf(ctx, r.Dial, view)
+}
+
+func healthOf(ctx context.Context, dial membership.Dial, view membership.View) map[uint64]membership.Answer {
 	voters := view.Voters()
 	answers := make([]membership.Answer, len(voters))
 	var group errgroup.Group
 	for i, m := range voters {
 		group.Go(func() error {
 			answers[i] = membership.Unknown
-			if status, err := statusOf(ctx, r.Dial, view.ClusterID, m); err == nil {
+			if status, err := statusOf(ctx, dial, view.ClusterID, m); err == nil {
 				answers[i] = membership.AnswerOf(status.Healthy())
 			}
 			return nil

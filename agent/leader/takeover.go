@@ -73,7 +73,8 @@ func (t *Takeover) look(ctx context.Context) error {
 	}
 	switch {
 	case record.Phase != leases.PhaseFormed, record.ClusterID != self.ClusterID, !record.Lists(self.Member),
-		own.PodUID != self.PodUID, own.Retire.State != leases.RetireNone:
+		own.PodUID != self.PodUID, own.Retire.State != leases.RetireNone,
+		record.Leaving && len(record.Members) == 1: // the last one leaves, and whoever stays leads
 		return nil
 	case membership.Desired(leader, record.Members, t.PeerURL) == membership.Yes:
 		t.desired = leader.ID

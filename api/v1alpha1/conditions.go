@@ -107,6 +107,9 @@ const (
 	ReasonOthersRemain = "OthersRemain"
 	// ReasonRemovingOthers: those go, one after another.
 	ReasonRemovingOthers = "RemovingOthers"
+	// ReasonLeaving: the EtcdCluster is deleted while others are in the cluster that it joined, and its members leave that one after
+	// another.
+	ReasonLeaving = "Leaving"
 	// ReasonHealing: a member of the cluster is started again or replaced.
 	ReasonHealing = "Healing"
 	// ReasonScalingDown: a member is removed, because the cluster has more members than replicas asks for.

@@ -1,5 +1,8 @@
 package v1alpha1
 
+// JoinFinalizer holds an EtcdCluster that joins a running cluster, as long as others are in that: its members leave it before they go.
+const JoinFinalizer = "etcd.druid.dev/join"
+
 // JoinSpec says which running etcd cluster the members join. They come in as learners, one after another, and get a vote when
 // they have caught up; leadership moves to them, and whoever was there before stays until removeOthers is set. The running cluster
 // must be of the minor of spec.version, healthy, without authentication, and speak no TLS: druid's members speak none yet.

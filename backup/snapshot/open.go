@@ -59,7 +59,7 @@ func (r *stream) Read(p []byte) (int, error) {
 		n, err := r.raw.Read(r.buffer)
 		r.pending[0], r.pending[1] = r.check.pass(r.buffer[:n])
 		switch {
-		case err == io.EOF: //nolint:errorlint // what is damaged may wrap it
+		case err == io.EOF: // what is damaged may wrap it
 			r.err = r.finish()
 		case err != nil:
 			r.err = r.failed(err)

@@ -30,8 +30,9 @@ const (
 	progressJoining          // a member that never was in the cluster is to join
 	progressShared           // none, but whoever was in the raft group before it was joined stays
 	progressParting          // none, but whoever was there before leaves
+	progressLeaving          // the EtcdCluster is deleted, and its members leave the group that they joined
 
-	anyProgress = progressNone | progressHealing | progressJoining | progressShared | progressParting
+	anyProgress = progressNone | progressHealing | progressJoining | progressShared | progressParting | progressLeaving
 )
 
 // shrinking is what becomes of names that are too many.
@@ -100,6 +101,7 @@ var conditionRows = []struct {
 	{"not-ready", v1alpha1.ConditionAllMembersReady, anyRecord, anyAnswer, anyOutlook, anyProgress, readinessNot, anyShrinking, anyRolling, anyResting, anyAnswer, metav1.ConditionFalse, v1alpha1.ReasonMembersNotReady},
 	{"not-known", v1alpha1.ConditionAllMembersReady, anyRecord, anyAnswer, anyOutlook, anyProgress, readinessUnknown, anyShrinking, anyRolling, anyResting, anyAnswer, metav1.ConditionUnknown, v1alpha1.ReasonMembersUnknown},
 
+	{"leaves-the-others", v1alpha1.ConditionProgressing, anyRecord, anyAnswer, anyOutlook, progressLeaving, anyReadiness, anyShrinking, anyRolling, anyResting, anyAnswer, metav1.ConditionTrue, v1alpha1.ReasonLeaving},
 	{"record-blocked", v1alpha1.ConditionProgressing, RecordForeign | RecordUnreadable, anyAnswer, anyOutlook, anyProgress, anyReadiness, anyShrinking, anyRolling, anyResting, anyAnswer, metav1.ConditionFalse, v1alpha1.ReasonRecordBlocked},
 	{"paused", v1alpha1.ConditionProgressing, anyRecord, anyAnswer, anyOutlook, anyProgress, anyReadiness, anyShrinking, anyRolling, restingPaused, anyAnswer, metav1.ConditionFalse, v1alpha1.ReasonPaused},
 	{"pause-begins", v1alpha1.ConditionProgressing, anyRecord, anyAnswer, anyOutlook, anyProgress, anyReadiness, anyShrinking, anyRolling, restingBegins, anyAnswer, metav1.ConditionTrue, v1alpha1.ReasonPausing},
@@ -146,13 +148,21 @@ func conditionFactsOf(d Desired, o Observed, members []v1alpha1.MemberStatus, pr
 		record:    o.RecordState,
 		formed:    AnswerOf(d.ClusterID != 0 || o.formed() == Yes),
 		outlook:   outlookOf(listed),
-		progress:  guestsOf(d, o).beside(progressOf(d, listed)),
+		progress:  progressIn(d, o, listed),
 		readiness: readinessOf(d, members),
 		shrinking: retreatOf(d, o).shrinking(),
 		rolling:   rollingOf(d, o),
 		resting:   restingOf(d, o),
 		problem:   AnswerOf(len(problems) > 0),
 	}
+}
+
+// progressIn is what is under way with all of them, and with the others.
+func progressIn(d Desired, o Observed, listed []Member) progress {
+	if guard, _ := GuardOf(d, o); guard == GuardLeave || guard == GuardWait {
+		return progressLeaving
+	}
+	return guestsOf(d, o).beside(progressOf(d, listed))
 }
 
 func outlookOf(listed []Member) outlook {

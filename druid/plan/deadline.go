@@ -119,6 +119,12 @@ func deadlineAfter(d Desired, o Observed, formedNow bool, before *metav1.Time, n
 
 // progressing is the condition Progressing, but for its times.
 func (p picture) progressing(found []Problem) metav1.Condition {
+	if p.Deleted { // no deadline matters any more
+		c := metav1.Condition{}
+		c.Status, c.Reason, _ = judgeCondition(v1alpha1.ConditionProgressing, conditionFactsOf(p.Desired, p.Observed, p.status.Members, found))
+		c.Message = sentence(v1alpha1.ConditionProgressing, c.Reason, p)
+		return c
+	}
 	if p.Origin.known() == No {
 		return metav1.Condition{Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonWaitingForSnapshot, Message: p.Origin.Words}
 	}

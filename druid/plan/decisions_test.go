@@ -24,7 +24,10 @@ var (
 	saysWords      = []string{"voter", "other", "nothing"}
 	healthWords    = []string{"up", "down", "unclear"}
 	outlookWords   = []string{"quorum", "lost", "unclear"}
-	progressWords  = []string{"none", "healing", "joining", "others remain", "others leave"}
+	progressWords  = []string{"none", "healing", "joining", "others remain", "others leave", "all leave the others"}
+	hostsWords     = []string{"nobody", "others", "not known", "joining has begun", "never in it", "all left", "record foreign"}
+	deletionWords  = []string{"no", "background", "foreground", "orphan"}
+	guardWords     = map[Guard]string{GuardNothing: "Nothing", GuardHold: "Hold", GuardRelease: "Release", GuardWait: "Wait", GuardLeave: "Leave"}
 	readinessWords = []string{"all", "not", "unknown"}
 	shrinkingWords = []string{"none", "one leaves", "one is hindered"}
 	restingWords   = []string{"none", "begins", "is hindered", "paused", "resumes"}

@@ -97,7 +97,7 @@ func leavingEvents(before, after v1alpha1.EtcdClusterStatus, tell teller) {
 	}
 	toTell := []string{
 		v1alpha1.ReasonRollingUpdate, v1alpha1.ReasonUpgrading, v1alpha1.ReasonUpdatingAgents, v1alpha1.ReasonPausing, v1alpha1.ReasonPaused, v1alpha1.ReasonResuming,
-		v1alpha1.ReasonOthersRemain, v1alpha1.ReasonRemovingOthers,
+		v1alpha1.ReasonOthersRemain, v1alpha1.ReasonRemovingOthers, v1alpha1.ReasonLeaving,
 	}
 	if slices.Contains(toTell, is.Reason) && was.Reason != is.Reason {
 		tell(false, is.Reason, "", "%s", is.Message)

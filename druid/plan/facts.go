@@ -144,8 +144,11 @@ type Desired struct {
 	ClaimsGo bool
 	// RemoveOthers says that whoever was in a raft group that was joined may go.
 	RemoveOthers bool
-	// Deleted says that the EtcdCluster has a deletionTimestamp.
-	Deleted bool
+	// Deleted says that the EtcdCluster has a deletionTimestamp; Foreground and Orphans how it was deleted, and NamespaceGoes that its
+	// namespace was, looked at only where it is held.
+	Deleted, Foreground, Orphans, NamespaceGoes bool
+	// Joins says that its first member joins a running cluster, and Held that it bears druid's finalizer.
+	Joins, Held bool
 	// Backup says that the cluster is to be backed up, BackupProblem what is wrong with how, and BackupTold what the status
 	// says of it.
 	Backup        bool

@@ -168,7 +168,7 @@ func standstillOf(d Desired, o Observed) standstill {
 		asked: AnswerOf(d.Replicas == 0), record: o.RecordState, names: keepersOther, alone: aloneUnknown, slot: slotOf(o.Record),
 		pod: PodAbsent, volume: No, keeper: keeperStays, saved: savedAll, late: AnswerOf(d.Expired),
 	}
-	if f.asked == No {
+	if f.asked == No || d.Deleted {
 		return standstill{pause: pauseNone, rule: "not-asked"}
 	}
 	s := standstill{}

@@ -88,7 +88,7 @@ func recordFactsOf(d Desired, o Observed) recordFacts {
 	switch listed := len(o.Record.Members); {
 	case listed == 0 && d.Replicas == 0:
 		f.names = namesNone
-	case listed < d.Replicas && !d.Expired:
+	case listed < d.Replicas && !d.Expired && !d.Deleted:
 		f.names = namesFew
 	case listed <= d.Replicas: // few are right when the time to draw more is over
 		f.names = namesRight
@@ -132,7 +132,7 @@ func recreated(d Desired, o Observed) leases.Record {
 		Members:   slices.Clone(d.Known),
 	}
 	if o.RecordState == RecordFormed {
-		r.MaxLearners, r.Guests = o.Record.MaxLearners, o.Record.Guests
+		r.MaxLearners, r.Guests, r.Leaving = o.Record.MaxLearners, o.Record.Guests, o.Record.Leaving
 	}
 	r.Members = append(r.Members, o.Record.Members...)
 	for _, m := range o.Members {

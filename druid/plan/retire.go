@@ -131,7 +131,7 @@ type retreat struct {
 func retreatOf(d Desired, o Observed) retreat {
 	r := retreat{facts: drainFacts{
 		record: o.RecordState,
-		excess: AnswerOf(len(o.Record.Members) > d.kept() && !d.Expired),
+		excess: excessOf(d, o),
 		slot:   slotOf(o.Record),
 	}}
 	// A record that does not name its group, or a first life that was seen to be none, is nobody's to shrink.
@@ -150,16 +150,33 @@ func retreatOf(d Desired, o Observed) retreat {
 		r.member = member
 		r.facts.mark = markOf(member, o)
 		r.facts.served = AnswerOf(member.Serving && member.Pod&(PodAbsent|PodForeign) == 0 || member.Routed)
-		r.facts.way, r.hindrance = wayOf(member, o)
-		if r.facts.slot == slotFree && r.facts.way&(wayFree|wayUnknown) != 0 && backupBlocks(d, o) {
-			r.facts.way, r.hindrance = wayUnsaved, "the backup fails, as condition BackupReady tells"
-		}
+		r.facts.way, r.hindrance = wayOut(member, d, o)
 	}
 	if r.facts.slot == slotReplacing {
 		r.hindrance = "member " + o.Record.Replacing.Member + " replaces itself"
 	}
 	r.order, r.rule = judgeDrain(r.facts)
 	return r
+}
+
+// excessOf says whether there are more names than are to stay.
+func excessOf(d Desired, o Observed) Answer {
+	if d.Deleted {
+		return AnswerOf(leaves(d, o) && len(o.Record.Members) > 0)
+	}
+	return AnswerOf(len(o.Record.Members) > d.kept() && !d.Expired)
+}
+
+// wayOut says whether m may go, and else why not. Where all go none of ours waits for another: the agents ask all that stay.
+func wayOut(m Member, d Desired, o Observed) (way, string) {
+	if leaves(d, o) {
+		return wayFree, ""
+	}
+	found, why := wayOf(m, o)
+	if slotOf(o.Record) == slotFree && found&(wayFree|wayUnknown) != 0 && backupBlocks(d, o) {
+		return wayUnsaved, "the backup fails, as condition BackupReady tells"
+	}
+	return found, why
 }
 
 func slotOf(r leases.Record) slot {

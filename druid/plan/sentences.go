@@ -55,6 +55,7 @@ var sentences = map[string]func(picture) string{
 	v1alpha1.ReasonRemovingOthers: func(p picture) string {
 		return othersLeft(p) + ", which the leader's agent removes, one member after another"
 	},
+	v1alpha1.ReasonLeaving: leavingWords,
 	v1alpha1.ReasonHealing: func(p picture) string {
 		for _, m := range p.listed() {
 			if progressFrom(m) == progressHealing {

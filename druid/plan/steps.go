@@ -96,6 +96,8 @@ type Step struct {
 	Slot *leases.Retiring
 	// Release is the slot of the record to give back.
 	Release *leases.Replacing
+	// Leave says that all members are to leave the group that they joined.
+	Leave bool
 	// Healing is what is to be written on the member's Lease.
 	Healing *leases.Healing
 	// Serving and Voter are the labels to set (true) or to clear (false), nil for those to leave alone.
@@ -117,10 +119,13 @@ func (s Step) Same(other Step) bool {
 // Steps are what brings the cluster nearer to what is desired, ordered by stage. A step that writes the record stands
 // alone: all others follow from what the record says afterwards. A steady cluster has no steps.
 func Steps(d Desired, o Observed) []Step {
-	if d.Deleted || bootstrapFailed(d, o) {
+	if d.Deleted && !goes(d, o) || bootstrapFailed(d, o) {
 		return nil
 	}
 	if step, ok := recordStep(d, o); ok {
+		return []Step{step}
+	}
+	if step, ok := leaveStep(d, o); ok {
 		return []Step{step}
 	}
 	leaves, still := retreatOf(d, o), standstillOf(d, o)
@@ -136,23 +141,16 @@ func Steps(d Desired, o Observed) []Step {
 		backupSteps(d, o, add)
 		for _, m := range listed {
 			leaving[m.Name] = memberSteps(m, memberFactsOf(m, d, o, listed), add) || leaves.leaving(m) || still.holds(m, pauseDrain)
-			growStep(m, leaves.leaving(m), add)
+			growStep(m, d.Deleted || leaves.leaving(m), add)
 		}
 		leaves.markSteps(o, add)
 		still.step(leaving, add)
 		healSteps(o, listed, leaving, add)
-		upgradeSteps(d, o, add)
-		rolloutSteps(d, o, leaving, add)
-		agentSteps(d, o, leaving, add)
+		changeSteps(d, o, leaving, add)
 		budgetStep(d, o, add)
 	}
 	for _, m := range o.Members {
-		if step, ok := leftoverStep(m, d, o); ok {
-			add(step)
-			leaving[m.Name] = true
-		} else {
-			ownershipStep(d, m, add)
-		}
+		leaving[m.Name] = partSteps(m, d, o, add) || leaving[m.Name]
 		labelStep(m, labelFactsOf(m, leaving[m.Name], o, listed), add)
 	}
 	var steps []Step
@@ -160,6 +158,30 @@ func Steps(d Desired, o Observed) []Step {
 		steps = append(steps, stage...)
 	}
 	return steps
+}
+
+// changeSteps bring Pods to what the spec asks for. Nobody asks a deleted EtcdCluster for anything.
+func changeSteps(d Desired, o Observed, leaving map[string]bool, add func(Step)) {
+	if d.Deleted {
+		return
+	}
+	upgradeSteps(d, o, add)
+	rolloutSteps(d, o, leaving, add)
+	agentSteps(d, o, leaving, add)
+}
+
+// partSteps take away what a member left that is out, and keep the claims of the others to their owners; they say whether something
+// of it goes. When the EtcdCluster is deleted what is not a Pod stays, or goes after it, as it says for that.
+func partSteps(m Member, d Desired, o Observed, add func(Step)) bool {
+	step, ok := leftoverStep(m, d, o)
+	switch {
+	case ok && (!d.Deleted || step.Kind == DeletePod):
+		add(step)
+		return true
+	case !ok && !d.Deleted:
+		ownershipStep(d, m, add)
+	}
+	return false
 }
 
 func recordStep(d Desired, o Observed) (Step, bool) {

@@ -225,8 +225,10 @@ func TestConditionsAreTotal(t *testing.T) {
 				t.Errorf("%+v: %s calls a cluster ready that is paused", f, rule)
 			case kind == v1alpha1.ConditionReady && reason == v1alpha1.ReasonQuorumLost && f.resting&(restingPaused|restingResumes) != 0:
 				t.Errorf("%+v: %s says that a quorum was lost that nobody asks for, or that comes", f, rule)
-			case kind == v1alpha1.ConditionProgressing && (reason == v1alpha1.ReasonPaused) != (f.resting == restingPaused && f.record&(RecordForeign|RecordUnreadable) == 0):
+			case kind == v1alpha1.ConditionProgressing && (reason == v1alpha1.ReasonPaused) != (f.resting == restingPaused && f.record&(RecordForeign|RecordUnreadable) == 0 && f.progress != progressLeaving):
 				t.Errorf("%+v: %s hides or invents a pause", f, rule)
+			case kind == v1alpha1.ConditionProgressing && (reason == v1alpha1.ReasonLeaving) != (f.progress == progressLeaving):
+				t.Errorf("%+v: %s hides or invents that all members leave", f, rule)
 			case kind == v1alpha1.ConditionReady && status == metav1.ConditionTrue && f.outlook != outlookQuorum:
 				t.Errorf("%+v: %s calls a cluster ready of which no quorum is known to serve", f, rule)
 			case kind == v1alpha1.ConditionReady && status == metav1.ConditionFalse && f.outlook == outlookUnclear && f.formed == Yes && f.resting != restingPaused:

@@ -26,6 +26,7 @@ var calls = map[Program][]string{
 		"order-start", "order-stop", "order-proceed",
 		// The leader's duties.
 		"complete-record", "publish-list", "remove-superfluous", "move-leader",
+		"claim-departure", "depart", "acknowledge-departure",
 		"claim-removal", "hand-back", "remove-retiring", "acknowledge-removal", "defragment", "note-defragmentation",
 		"compact-history", "disarm-no-space",
 		// A change of etcd's version.
@@ -44,6 +45,8 @@ var calls = map[Program][]string{
 		"retire-lease", "unretire-lease", "delete-claim", "retain-claim", "delete-lease",
 		// What becomes of the claims when the cluster is deleted.
 		"take-claim", "release-claim",
+		// What holds a cluster that is in a group beside others.
+		"hold-cluster",
 		// A larger volume.
 		"grow-claim",
 		// What tells of backups.

@@ -88,9 +88,15 @@ func (c *cluster) startWriter(endpoints []string) *writer {
 // end stops the writer, and checks that everything that it was told to be written is there.
 func (w *writer) end(c *cluster) {
 	c.t.Helper()
+	w.endAt(c, c.endpoint(c.names[0]))
+}
+
+// endAt is end, where the writes are read at an endpoint.
+func (w *writer) endAt(c *cluster, endpoint string) {
+	c.t.Helper()
 	w.stop()
 	<-w.done
-	c.must(c.etcd(c.names[0], func(ctx context.Context, client *clientv3.Client) error {
+	c.must(c.etcdAt(endpoint, func(ctx context.Context, client *clientv3.Client) error {
 		got, err := client.Get(ctx, "w/", clientv3.WithPrefix(), clientv3.WithKeysOnly())
 		if err != nil {
 			return err

@@ -28,6 +28,7 @@ import (
 	"github.com/etcd-druid/druid/manifests"
 	"github.com/etcd-druid/druid/membership"
 	"github.com/etcd-druid/druid/test/env"
+	"github.com/etcd-druid/druid/test/member"
 	"github.com/etcd-druid/druid/test/rig/binaries"
 )
 
@@ -49,6 +50,8 @@ type cluster struct {
 	names     []string
 	hosts     map[string]string
 	pods      map[string]*pod
+	// hosting are the members of the group that was joined.
+	hosting []*member.Member
 	// leaving is what was asked last.
 	leaving order
 }
@@ -185,9 +188,13 @@ func (c *cluster) endpoint(name string) string {
 }
 
 func (c *cluster) etcd(name string, use func(context.Context, *clientv3.Client) error) error {
+	return c.etcdAt(c.endpoint(name), use)
+}
+
+func (c *cluster) etcdAt(endpoint string, use func(context.Context, *clientv3.Client) error) error {
 	ctx, cancel := context.WithTimeout(c.t.Context(), 5*time.Second)
 	defer cancel()
-	client, err := transport.Transport{}.Etcd(ctx, c.endpoint(name))
+	client, err := transport.Transport{}.Etcd(ctx, endpoint)
 	if err != nil {
 		return err
 	}
@@ -205,10 +212,11 @@ func (c *cluster) put(key, value string) {
 }
 
 // view is the member list as name tells it.
-func (c *cluster) view(name string) (membership.View, error) {
-	return membership.Observe(c.t.Context(), transport.Transport{}.Etcd, membership.Query{
-		Endpoints: []string{c.endpoint(name)}, Timeout: 5 * time.Second,
-	})
+func (c *cluster) view(name string) (membership.View, error) { return c.viewAt(c.endpoint(name)) }
+
+// viewAt is the member list as one of endpoints tells it.
+func (c *cluster) viewAt(endpoints ...string) (membership.View, error) {
+	return membership.Observe(c.t.Context(), transport.Transport{}.Etcd, membership.Query{Endpoints: endpoints, Timeout: 5 * time.Second})
 }
 
 // follower is a member that does not lead.

@@ -93,6 +93,12 @@ func (c *cluster) ask(name string) {
 	c.t.Helper()
 	id, err := c.memberID(name, name)
 	c.must(err)
+	c.askOut(name, id)
+}
+
+// askOut is ask for a member whose ID is known.
+func (c *cluster) askOut(name string, id uint64) {
+	c.t.Helper()
 	c.leaving = order{leases.Retiring{Member: name, Mark: fmt.Sprintf("%016x", rand.Uint64())}, id}
 	c.changeRecord(func(r *leases.Record) { r.Retiring = &c.leaving.Retiring })
 	c.mark(name, func(r *leases.Retirement) {

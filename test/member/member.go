@@ -129,13 +129,7 @@ func begin(tb testing.TB, minor string, o Options) *Member {
 		// Alone, it has nobody to wait for, and is its own leader at once.
 		"--heartbeat-interval=10", "--election-timeout=100",
 	}, o.Args...)
-	// The process outlives whoever starts it, up to the end of the test.
-	m.cmd = exec.CommandContext(context.WithoutCancel(tb.Context()), Program(tb, "etcd", minor), args...)
-	m.cmd.Stdout, m.cmd.Stderr = &m.output, &m.output
-	m.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if err := m.cmd.Start(); err != nil {
-		tb.Fatal(err)
-	}
+	m.run(tb, Program(tb, "etcd", minor), args...)
 	tb.Cleanup(func() {
 		m.Stop(tb)
 		if tb.Failed() {
@@ -143,6 +137,23 @@ func begin(tb testing.TB, minor string, o Options) *Member {
 		}
 	})
 	return m
+}
+
+// run starts the process, which outlives whoever starts it, up to the end of the test.
+func (m *Member) run(tb testing.TB, program string, args ...string) {
+	tb.Helper()
+	m.cmd = exec.CommandContext(context.WithoutCancel(tb.Context()), program, args...)
+	m.cmd.Stdout, m.cmd.Stderr = &m.output, &m.output
+	m.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := m.cmd.Start(); err != nil {
+		tb.Fatal(err)
+	}
+}
+
+// Restart runs the member again that was stopped, on its data and at its addresses. It does not wait for it.
+func (m *Member) Restart(tb testing.TB) {
+	tb.Helper()
+	m.run(tb, m.cmd.Path, m.cmd.Args[1:]...)
 }
 
 func (m *Member) dial(tb testing.TB, o Options) {

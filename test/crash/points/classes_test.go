@@ -75,7 +75,7 @@ var classes = merge(map[class][]string{
 		// etcd.
 		"membership.AddLearner", "membership.Promote", "membership.Remove", "membership.MoveLeader", "membership.Defragment", "membership.Compact", "membership.DisarmNoSpace",
 		"membership.EnableDowngrade", "membership.CancelDowngrade",
-		"(*agent/leader.round).mark", "(*agent/leader.round).remove",
+		"(*agent/leader.round).mark", "(*agent/leader.round).remove", "(*agent/leader.Departure).mark", "(*agent/leader.Departure).remove",
 		// The volume. MoveAside, PlaceRestored and Prune have points within.
 		"agent/datadir.WriteStamp", "agent/datadir.describe", "agent/datadir.makeDataDir", "agent/datadir/volume.WriteFile",
 		"agent/datadir/volume.WriteExit", "agent/datadir/volume.ClearExit",
@@ -120,6 +120,8 @@ var carried = map[string]string{
 	"(*agent/backups.orders).flush":     "as record",
 	"(*agent/leader.round).mark":        "its callers have the points",
 	"(*agent/leader.round).remove":      "its callers have the points",
+	"(*agent/leader.Departure).mark":    "its callers have the points",
+	"(*agent/leader.Departure).remove":  "its callers have the points",
 	"(*druid.Reconciler).applyOurs":     "its callers have the points",
 	"(*druid.Reconciler).applyNew":      "applyOurs calls it, whose callers have the points",
 	"(*druid.Reconciler).create":        "its callers have the points",

@@ -143,12 +143,18 @@ const stallFactor = 10
 // StoodStill is an error if writes stood still for longer than bound since the last call of it or of Gap. The bound is
 // what holds on a machine that lets its processes run; how far it did not is measured meanwhile, and added.
 func (w *Writer) StoodStill(bound time.Duration) error {
+	_, err := w.StoodStillFor(bound)
+	return err
+}
+
+// StoodStillFor is StoodStill, and tells how long it was.
+func (w *Writer) StoodStillFor(bound time.Duration) (gap time.Duration, err error) {
 	stall := w.machine.stall()
 	allowed := bound + stallFactor*stall
-	if gap := w.Gap(); gap > allowed {
-		return fmt.Errorf("writes stood still for %s, want at most %s on a machine that itself does for %s", gap, allowed, stall)
+	if gap = w.Gap(); gap > allowed {
+		err = fmt.Errorf("writes stood still for %s, want at most %s on a machine that itself does for %s", gap, allowed, stall)
 	}
-	return nil
+	return gap, err
 }
 
 // AwaitAttempt waits until an attempt has ended that was under way, or began, after the call: what etcd acknowledged

@@ -1,0 +1,74 @@
+package druid
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+
+	"github.com/etcd-druid/druid/api/v1alpha1"
+	"github.com/etcd-druid/druid/druid/plan"
+	"github.com/etcd-druid/druid/internal/crash"
+)
+
+// foregroundPause between two looks at an EtcdCluster whose belongings Kubernetes deletes: nothing of it tells when that is done.
+const foregroundPause = 2 * time.Second
+
+// guard brings the finalizer by which an EtcdCluster is held that is in a group beside others to where it belongs, by
+// compare-and-set: nothing else is done before. It returns the EtcdCluster as it was written, nil where nothing had to be, and says
+// whether that was all that is to be done about it.
+func (r *Reconciler) guard(ctx context.Context, o *observation) (written *v1alpha1.EtcdCluster, over bool, err error) {
+	verdict, rule := plan.GuardOf(o.desired, o.observed)
+	is := o.lock.wanted(o.cluster)
+	others := slices.DeleteFunc(slices.Clone(is.Finalizers), func(f string) bool { return f == v1alpha1.JoinFinalizer })
+	switch verdict {
+	case plan.GuardHold:
+		written, err = r.setFinalizers(ctx, is, append(others, v1alpha1.JoinFinalizer), rule)
+		return written, false, err
+	case plan.GuardRelease:
+		written, err = r.setFinalizers(ctx, is, slices.Concat([]string{}, others), rule) // never nil: an empty list is written
+		if is.DeletionTimestamp != nil {
+			r.memory.forgetCluster(is.UID)
+		}
+		return written, is.DeletionTimestamp != nil, err
+	case plan.GuardWait:
+		o.lookAgain(foregroundPause)
+		return nil, true, nil
+	default:
+		return nil, false, nil
+	}
+}
+
+func (r *Reconciler) setFinalizers(ctx context.Context, is *v1alpha1.EtcdCluster, finalizers []string, rule string) (*v1alpha1.EtcdCluster, error) {
+	changed := is.DeepCopy()
+	crash.Before("hold-cluster")
+	err := r.patchMetadata(ctx, changed, metadataPatch{UID: string(is.UID), ResourceVersion: is.ResourceVersion, Finalizers: &finalizers})
+	crash.After("hold-cluster")
+	if apierrors.IsNotFound(err) && is.DeletionTimestamp != nil {
+		err = nil // it was let go before
+	}
+	if err != nil {
+		return nil, fmt.Errorf("write the finalizers of EtcdCluster %s/%s (%s): %w", is.Namespace, is.Name, rule, err)
+	}
+	r.log.InfoContext(ctx, "finalizers written", "namespace", is.Namespace, "cluster", is.Name, "finalizers", finalizers, "rule", rule)
+	return changed, nil
+}
+
+// guarded says whether druid holds the EtcdCluster.
+func guarded(cluster *v1alpha1.EtcdCluster) bool {
+	return controllerutil.ContainsFinalizer(cluster, v1alpha1.JoinFinalizer)
+}
+
+// namespaceGoes says, by a live read, whether the namespace was deleted.
+func (r *Reconciler) namespaceGoes(ctx context.Context, name string) (bool, error) {
+	var namespace corev1.Namespace
+	if err := r.live.Get(ctx, client.ObjectKey{Name: name}, &namespace); err != nil {
+		return false, fmt.Errorf("get namespace %s: %w", name, err)
+	}
+	return namespace.DeletionTimestamp != nil, nil
+}

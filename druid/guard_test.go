@@ -1,0 +1,185 @@
+package druid
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/etcd-druid/druid/api/v1alpha1"
+	"github.com/etcd-druid/druid/leases"
+)
+
+// joined is a formed cluster of so many members beside three others, and a druid that works on it.
+func joined(t *testing.T, count int32) (s *stage, names []string, stop func()) {
+	t.Helper()
+	s = newStage(t)
+	s.joins = true
+	stop = s.startDruid()
+	names = s.formed("demo", count)
+	s.condition("demo", v1alpha1.ConditionProgressing, metav1.ConditionFalse, v1alpha1.ReasonOthersRemain)
+	return s, names, stop
+}
+
+func TestAClusterThatJoinsIsHeldBeforeAnybodyMayJoinAndAsLongAsOthersAreThere(t *testing.T) {
+	s, _, _ := joined(t, 1)
+	held, err := s.calls.firstCall("PATCH", "/etcdclusters/demo")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, kind := range []string{"/leases", "/pods", "/persistentvolumeclaims"} {
+		if made, err := s.calls.firstCall("POST", kind); err != nil || made < held {
+			t.Errorf("the first %s was call %d (%v), and the finalizer call %d", kind, made, err, held)
+		}
+	}
+	if err := s.isHeld(true); err != nil {
+		t.Error(err)
+	}
+	s.changeRecord(func(r *leases.Record) { beside(r) })
+	s.eventually("it is let go when nobody else is there", func() error { return s.isHeld(false) })
+	s.changeRecord(func(r *leases.Record) { beside(r, "etcd-1") })
+	s.eventually("and held again when one comes back", func() error { return s.isHeld(true) })
+	s.changeRecord(func(r *leases.Record) { beside(r) })
+	s.eventually("and let go again", func() error { return s.isHeld(false) })
+	s.delete("demo", metav1.DeletePropagationBackground)
+	s.ended()
+	if record, err := s.record("demo"); err != nil || record.Leaving {
+		t.Errorf("an ordinary deletion sends members off: %+v %v", record, err)
+	}
+}
+
+func TestMembersOfAClusterThatIsDeletedBesideOthersLeaveBeforeItGoes(t *testing.T) {
+	s, names, stop := joined(t, 3)
+	s.delete("demo", metav1.DeletePropagationBackground)
+	s.condition("demo", v1alpha1.ConditionProgressing, metav1.ConditionTrue, v1alpha1.ReasonLeaving)
+	s.told(v1alpha1.ReasonLeaving, "")
+	// Nothing of it is in druid's memory.
+	stop()
+	s.startDruid()
+	s.renew(names)
+	out := s.acknowledges(names)
+	s.ended()
+	if slices.Sort(out); !slices.Equal(out, names) {
+		t.Errorf("left have %v, want all of %v", out, names)
+	}
+	if deletes := s.calls.matching("DELETE", "persistentvolumeclaims"); len(deletes) > 0 {
+		t.Errorf("druid deleted %v", deletes)
+	}
+	if deletes := s.calls.matching("DELETE", "leases"); len(deletes) > 0 {
+		t.Errorf("druid deleted %v", deletes)
+	}
+}
+
+func TestADeletionBesideOthersBeforeAnybodyHasBegunToJoinIsNotHeldUp(t *testing.T) {
+	s := newStage(t)
+	s.joins = true
+	s.startDruid()
+	s.createCluster("demo", 3)
+	s.members("demo", 3)
+	if err := s.isHeld(true); err != nil {
+		t.Error(err)
+	}
+	s.delete("demo", metav1.DeletePropagationBackground)
+	s.ended()
+}
+
+func TestADeletionThatBeginsWhileTheSeedJoinsWaitsUntilItIsIn(t *testing.T) {
+	s := newStage(t)
+	s.joins = true
+	s.startDruid()
+	s.createCluster("demo", 1)
+	names := s.members("demo", 1)
+	s.changeRecord(func(r *leases.Record) { r.Executor, r.ClusterID, r.Guests = "executor", clusterID, []string{"a1"} })
+	s.delete("demo", metav1.DeletePropagationBackground)
+	message := s.condition("demo", v1alpha1.ConditionProgressing, metav1.ConditionTrue, v1alpha1.ReasonLeaving).Message
+	if !strings.Contains(message, names[0]) || !strings.Contains(message, "kubectl patch etcd") {
+		t.Errorf("it is told %q", message)
+	}
+	s.form("demo", names)
+	if out := s.acknowledges(names); len(out) != 1 {
+		t.Errorf("left have %v", out)
+	}
+	s.ended()
+}
+
+func TestClusterThatIsOrphanedBesideOthersIsLetGoAsItIs(t *testing.T) {
+	s, _, _ := joined(t, 1)
+	s.delete("demo", metav1.DeletePropagationOrphan)
+	s.eventually("it is let go", func() error { return s.isHeld(false) })
+	s.orphan("demo")
+	if record, err := s.record("demo"); err != nil || record.Leaving || record.Retiring != nil {
+		t.Errorf("members are sent off: %+v %v", record, err)
+	}
+}
+
+// The garbage collector takes Pods and Leases at once, whoever holds the EtcdCluster. Afterwards the members come back on their
+// volumes, and leave.
+func TestMembersOfAClusterThatIsDeletedInTheForegroundComeBackToLeave(t *testing.T) {
+	s, names, _ := joined(t, 3)
+	uid := s.delete("demo", metav1.DeletePropagationForeground)
+	s.condition("demo", v1alpha1.ConditionProgressing, metav1.ConditionTrue, v1alpha1.ReasonLeaving)
+	s.collect("demo", uid)
+	before := s.calls.creations("")
+	s.eventually("rest", func() error { return s.rests() })
+	if after := s.calls.creations(""); len(after) != len(before) {
+		t.Errorf("druid works against the garbage collector: %v", after[len(before):])
+	}
+	s.unfinish(metav1.FinalizerDeleteDependents)
+	again := s.members("demo", 3)
+	if strings.Join(again, " ") != strings.Join(names, " ") {
+		t.Errorf("members are %v, were %v", again, names)
+	}
+	s.form("demo", names)
+	s.acknowledges(names)
+	s.ended()
+}
+
+// kubectl delete leases --all takes the orders too. They are given anew.
+func TestAllLeasesLostBesideADeletionSendNobodyOffWithoutAnOrder(t *testing.T) {
+	s, names, _ := joined(t, 3)
+	s.delete("demo", metav1.DeletePropagationBackground)
+	s.requested()
+	s.wipe(&coordinationv1.Lease{})
+	s.members("demo", 3)
+	s.form("demo", names)
+	s.acknowledges(names)
+	s.ended()
+}
+
+// What goes wrong on the way is no end of it.
+func TestTroubleOfADeletionThatIsHeldIsTriedAgain(t *testing.T) {
+	s, names, stop := joined(t, 1)
+	stop()
+	s.end(names[0])
+	s.delete("demo", metav1.DeletePropagationBackground)
+	stale := behind{Client: s.Client}
+	if err := s.fetch("demo", &stale.cluster); err != nil {
+		t.Fatal(err)
+	}
+	r := s.reconciler(s.Client)
+	r.client = stale
+	if err := s.reconcile(r); !apierrors.IsForbidden(err) {
+		t.Errorf("its Pod is refused: got %v, want that error", err)
+	}
+}
+
+func TestClusterBesideOthersDoesNotHoldUpItsNamespace(t *testing.T) {
+	s, names, stop := joined(t, 1)
+	stop()
+	if err := s.Delete(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: s.namespace}}); err != nil {
+		t.Fatal(err)
+	}
+	s.delete("demo", metav1.DeletePropagationBackground)
+	s.end(names[0])
+	r := s.reconciler(s.Client)
+	if _, err := r.Reconcile(t.Context(), reconcile.Request{NamespacedName: client.ObjectKey{Namespace: s.namespace, Name: "demo"}}); err != nil {
+		t.Errorf("the namespace goes: %v", err)
+	}
+	s.ended()
+}

@@ -1,0 +1,234 @@
+package plan
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/etcd-druid/druid/api/v1alpha1"
+	"github.com/etcd-druid/druid/leases"
+)
+
+func TestGuardsAreSafeForAllFacts(t *testing.T) {
+	count := map[string]int{}
+	for _, joins := range bits(anyAnswer) {
+		for _, held := range bits(anyAnswer) {
+			for _, deletion := range bits(anyDeletion) {
+				for _, going := range bits(anyAnswer) {
+					for _, hosts := range bits(anyHosts) {
+						f := guardFacts{joins, held, deletion, going, hosts}
+						guard, rule := judgeGuard(f)
+						count[rule]++
+						checkGuard(t, f, guard, rule)
+					}
+				}
+			}
+		}
+	}
+	var rows []string
+	for _, r := range guards {
+		rows = append(rows, r.name)
+	}
+	fired(t, count, rows...)
+	renderGuards(t, count)
+}
+
+func checkGuard(t *testing.T, f guardFacts, guard Guard, rule string) {
+	t.Helper()
+	deleted := f.deletion != deletionNone
+	in := f.hosts&(hostsThere|hostsUnknown|hostsBegun) != 0
+	switch {
+	case guard == GuardHold && (deleted || f.held == Yes || f.joins == No):
+		t.Errorf("%s: a finalizer is taken that is there, is not wanted, or that Kubernetes refuses: %+v", rule, f)
+	case guard == GuardRelease && f.held == No:
+		t.Errorf("%s: what is not there is given back: %+v", rule, f)
+	// Nobody joins without it.
+	case f.joins == Yes && !deleted && f.held == No && in && guard != GuardHold:
+		t.Errorf("%s: members may join that nothing holds: %+v", rule, f)
+	case f.joins == Yes && !deleted && f.held == No && f.hosts == hostsUnborn && guard != GuardHold:
+		t.Errorf("%s: the first one joins before the finalizer: %+v", rule, f)
+	// Nobody's quorum is taken.
+	case f.joins == Yes && in && f.going == No && f.deletion&(deletionOrphan) == 0 && guard == GuardRelease:
+		t.Errorf("%s: voters that are listed are let go: %+v", rule, f)
+	// Nothing is held for ever: of what is deleted it goes, or its members do.
+	case deleted && f.held == Yes && guard&(GuardRelease|GuardLeave|GuardWait) == 0:
+		t.Errorf("%s: a deletion is held, and nothing is done: %+v", rule, f)
+	case deleted && f.held == Yes && f.going == Yes && guard != GuardRelease:
+		t.Errorf("%s: a namespace that goes is held up: %+v", rule, f)
+	case guard == GuardLeave && (f.deletion != deletionPlain || f.joins == No || !in):
+		t.Errorf("%s: members leave whom nobody sends, or whom nobody would miss: %+v", rule, f)
+	case guard == GuardWait && f.deletion != deletionForeground:
+		t.Errorf("%s: Kubernetes deletes nothing that could be waited for: %+v", rule, f)
+	// An ordinary deletion is not held up.
+	case !deleted && f.held == Yes && f.hosts == hostsNone && guard != GuardRelease:
+		t.Errorf("%s: it is held although nobody else is there: %+v", rule, f)
+	}
+}
+
+func renderGuards(t *testing.T, count map[string]int) {
+	t.Helper()
+	var rows [][]string
+	for _, r := range guards {
+		rows = append(rows, []string{
+			r.name, answer(r.joins), answer(r.held), cell(r.deletion, anyDeletion, deletionWords), answer(r.going),
+			cell(r.hosts, anyHosts, hostsWords), bold(guardWords[r.guard]), r.why,
+		})
+	}
+	section(t, "guards", "An EtcdCluster in a group beside others: druid/plan.guards",
+		[]string{"joins a running one", "held", "deleted", "namespace goes", "who else is there", "verdict", "why"}, rows, count)
+}
+
+// parting is a cluster in a group beside others that was deleted.
+func parting(change ...func(*Observed)) Observed {
+	return whole(append([]func(*Observed){sharing("etcd-0", "etcd-1", "etcd-2"), func(o *Observed) {
+		o.Record.Leaving, o.BudgetMin = true, 3
+	}}, change...)...)
+}
+
+func deletedBesideOthers() Desired {
+	return Desired{Replicas: 3, ClusterID: 9, Joins: true, Held: true, Deleted: true}
+}
+
+func taken(name string) func(*Observed) {
+	return func(o *Observed) { o.Record.Retiring = &leases.Retiring{Member: name, Mark: "m"} }
+}
+
+func left(names ...string) func(*Observed) {
+	return func(o *Observed) {
+		for i := range o.Members {
+			for _, name := range names {
+				if m := &o.Members[i]; m.Name == name {
+					m.Listed, m.Serving, m.Voter = false, false, false
+					m.Says.Retire = leases.Retirement{State: leases.RetireDone, Mark: "m", ClusterID: "9", MemberID: "1", By: "p", RaftTerm: 1, RaftIndex: 1}
+				}
+			}
+		}
+		o.Record.Members = nil
+		for _, m := range o.Members {
+			if m.Listed {
+				o.Record.Members = append(o.Record.Members, m.Name)
+			}
+		}
+	}
+}
+
+func TestMembersOfADeletedClusterLeaveThoseThatStay(t *testing.T) {
+	tests := map[string]struct {
+		change func(*Desired)
+		o      Observed
+		want   []string
+		words  string
+	}{
+		"it is written down first": {
+			o: parting(func(o *Observed) { o.Record.Leaving = false }), want: []string{"UpdateRecord leave "},
+			words: "deleted: 3 members of it leave the cluster that was joined, one after another, each while those that stay are a healthy quorum; of the former cluster there are still 3 members",
+		},
+		"one after another, and no member waits for another": {
+			o:    parting(func(o *Observed) { o.Members[0].EtcdReady, o.Members[0].Serving = false, false }),
+			want: []string{"OpenSlot too-many c-a"}, words: "deleted: 3 members of it leave",
+		},
+		"a second one that is down holds nobody up": {
+			o: parting(func(o *Observed) {
+				o.Members[0].EtcdReady, o.Members[0].Serving = false, false
+				o.Members[1].EtcdReady, o.Members[1].Serving = false, false
+			}, taken("c-b")), want: []string{"RetireLease request c-b"}, words: "deleted: 3 members of it leave",
+		},
+		"the last one leaves too": {
+			o: parting(left("c-a", "c-b"), func(o *Observed) {
+				o.Members = o.Members[2:]
+			}), want: []string{"OpenSlot too-many c-c"}, words: "deleted: 1 member of it leave",
+		},
+		"of those that are out the Pods go, and the volumes stay": {
+			o: parting(left("c-a"), taken("c-b"), func(o *Observed) {
+				o.Members[1].Serving, o.Members[1].Says.Retire = false, leases.Retirement{State: leases.RetireRequested, Mark: "m"}
+			}),
+			want: []string{"ApplyBudget budget-lowered  2", "DeletePod removed-pod c-a"}, words: "deleted: 2 members of it leave the cluster that was joined, one after another, each while those that stay are a healthy quorum, c-b now",
+		},
+		"a claim of one that is out is as it is": {
+			o: parting(left("c-a"), taken("c-b"), func(o *Observed) {
+				o.Members[0].Pod = PodAbsent
+				o.Members[1].Serving, o.Members[1].Says.Retire = false, leases.Retirement{State: leases.RetireRequested, Mark: "m"}
+			}), want: []string{"ApplyBudget budget-lowered  2"}, words: "deleted: 2 members",
+		},
+		"one whose Pod is gone comes back, for only it can send itself off": {
+			o: parting(taken("c-a"), func(o *Observed) {
+				o.Members[0].Pod, o.Members[0].Serving, o.Members[0].Voter, o.Members[0].EtcdReady = PodAbsent, false, false, false
+			}), want: []string{"CreatePod pod-missing c-a", "RetireLease request c-a"}, words: "deleted: 3 members",
+		},
+		"neither a deadline, nor backups that fail, nor an edited spec hinder it": {
+			change: func(d *Desired) { d.Expired, d.Replicas, d.Backup = true, 5, true },
+			o:      parting(func(o *Observed) { o.Full, o.Delta = Snapshot{}, Snapshot{} }),
+			want:   []string{"OpenSlot too-many c-a"}, words: "deleted: 3 members",
+		},
+		"deleted in the foreground it waits until all is gone": {
+			change: func(d *Desired) { d.Foreground = true }, o: parting(), want: []string{}, words: "deleted in the foreground",
+		},
+		"a lost record comes back": {
+			o:    whole(func(o *Observed) { o.RecordState, o.Record = RecordAbsent, leases.Record{} }),
+			want: []string{"CreateRecord record-lost "}, words: "deleted while others are in the cluster that was joined, and its members cannot be told",
+		},
+		"once nobody else is there it is left to Kubernetes": {o: parting(sharing()), want: []string{}},
+		"left as orphans they stay":                          {change: func(d *Desired) { d.Orphans = true }, o: parting(), want: []string{}},
+		"nothing is done in a namespace that goes":           {change: func(d *Desired) { d.NamespaceGoes = true }, o: parting(), want: []string{}},
+		"without the finalizer it is any cluster":            {change: func(d *Desired) { d.Held = false }, o: parting(), want: []string{}},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			d := deletedBesideOthers()
+			if test.change != nil {
+				test.change(&d)
+			}
+			if diff := cmp.Diff(test.want, short(Steps(d, test.o))); diff != "" {
+				t.Errorf("steps (-want +got):\n%s", diff)
+			}
+			if test.words == "" {
+				return
+			}
+			s := Status(d, test.o, v1alpha1.EtcdClusterStatus{ClusterID: "9"}, nil, 1, metav1.Time{})
+			c := condition(s, v1alpha1.ConditionProgressing)
+			if c.Reason != v1alpha1.ReasonLeaving || !strings.HasPrefix(c.Message, test.words) {
+				t.Errorf("condition is %s %q, want %q", c.Reason, c.Message, test.words)
+			}
+		})
+	}
+}
+
+// The record of a cluster that lives orders nobody out, whoever wrote it: only a deletion that druid holds does.
+func TestNobodyLeavesAClusterThatIsNotDeleted(t *testing.T) {
+	d := deletedBesideOthers()
+	d.Deleted = false
+	if got := short(Steps(d, parting())); len(got) != 0 {
+		t.Errorf("steps are %v, want none", got)
+	}
+}
+
+func TestWhoElseIsThere(t *testing.T) {
+	born := Desired{ClusterID: 9}
+	for name, test := range map[string]struct {
+		d    Desired
+		o    Observed
+		want hosts
+	}{
+		"nothing was made yet":                 {Desired{}, Observed{RecordState: RecordAbsent}, hostsUnborn},
+		"the seed has not begun":               {Desired{}, Observed{RecordState: RecordForming}, hostsUnborn},
+		"the seed has claimed to join":         {Desired{}, Observed{RecordState: RecordForming, Record: leases.Record{Executor: "pod"}}, hostsBegun},
+		"a lost record of a cluster that was":  {born, Observed{RecordState: RecordAbsent}, hostsUnknown},
+		"a rolled back record":                 {born, Observed{RecordState: RecordForming}, hostsUnknown},
+		"a record that cannot be read":         {born, Observed{RecordState: RecordUnreadable}, hostsUnknown},
+		"a record of somebody else":            {born, Observed{RecordState: RecordForeign}, hostsForeign},
+		"a record that was made anew":          {born, whole(), hostsUnknown},
+		"before the first list":                {born, whole(func(o *Observed) { o.Record.Guests = []string{"a1"} }), hostsUnknown},
+		"others are listed":                    {born, whole(sharing("etcd-0")), hostsThere},
+		"none is":                              {born, whole(sharing()), hostsNone},
+		"all have left":                        {born, parting(left("c-a", "c-b", "c-c")), hostsLeft},
+		"an empty record that nobody has left": {born, whole(func(o *Observed) { o.Record.Members = nil }), hostsUnknown},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := hostsOf(test.d, test.o); got != test.want {
+				t.Errorf("got %s, want %s", cell(got, anyHosts, hostsWords), cell(test.want, anyHosts, hostsWords))
+			}
+		})
+	}
+}

@@ -1,0 +1,71 @@
+package membership
+
+import (
+	"iter"
+	"testing"
+
+	"github.com/etcd-druid/druid/test/golden"
+)
+
+func eachDeparture() iter.Seq[DepartureFacts] {
+	return func(yield func(DepartureFacts) bool) {
+		var f DepartureFacts
+		for f.Firm = range golden.Bits(anyAnswer) {
+			for f.Mark = range golden.Bits(anyMark) {
+				for f.Entry = range golden.Bits(anyEntry) {
+					for f.Ruler = range golden.Bits(anyRuler) {
+						for f.Quorum = range golden.Bits(anyAnswer) {
+							if !yield(f) {
+								return
+							}
+						}
+					}
+				}
+			}
+		}
+	}
+}
+
+// brokenDeparture names the promise that a decision breaks, or nothing.
+func brokenDeparture(f DepartureFacts, d DrainDecision) string {
+	listed := f.Entry&isEntry != 0
+	sound := f.Quorum == Yes && f.Ruler == RulerGuest
+	acts := d.Verdict != DrainKeep && d.Verdict != DrainWait
+	switch {
+	case d.Rule == "uncovered":
+		return "no rule covers it"
+	case acts && f.Firm != Yes:
+		return "acts without a firm record"
+	case acts && f.Mark&(Requested|isClaimed) == 0:
+		return "acts without an order"
+	case acts && f.Entry == EntryUnknown:
+		return "acts on what is unknown"
+	case acts && listed && f.Ruler != RulerGuest:
+		return "acts although no guest leads"
+	case acts && listed && f.Quorum != Yes:
+		return "those that stay may hold no healthy quorum"
+	case d.Verdict == HandBack || d.Verdict == MoveAway:
+		return "does what is the leader's"
+	case d.Verdict == DrainRemove && (f.Mark != ClaimedByUs || !listed):
+		return "removes without its own claim, or what is not listed"
+	case d.Verdict == Acknowledge && (f.Mark != ClaimedByUs || f.Entry != NotListed):
+		return "acknowledges what is listed, or what it did not claim"
+	// It goes on wherever it may.
+	case f.Firm == Yes && f.Mark&(Requested|isClaimed) != 0 && (f.Entry == NotListed || listed && sound) && !acts:
+		return "a member that may go does not"
+	}
+	return ""
+}
+
+func TestDeparturesAreSafeForAllFacts(t *testing.T) {
+	rows := safe(t, departures, eachDeparture(), DecideDeparture, brokenDeparture, func(w DepartureFacts) []string {
+		return []string{
+			golden.Cell(w.Firm, anyAnswer), golden.Cell(w.Mark, anyMark), golden.Cell(w.Entry, anyEntry), golden.Cell(w.Ruler, anyRuler),
+			golden.Cell(w.Quorum, anyAnswer),
+		}
+	})
+	golden.Section(t, decisions, "departures", "## The way out of a group that others go on with: membership.departures\n\n"+
+		"Asked by the agent of the member that the record's slot names, where the EtcdCluster is deleted and others remain.\n\n"+golden.Table([]string{
+		"rule", "firm record", "mark", "entry", "leader", "quorum without it", "verdict", "why", "cases",
+	}, rows))
+}
