@@ -3,6 +3,7 @@ package backups
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -55,10 +56,21 @@ func TestAnOrderedBackupCountsAsSavedWhenItIsProven(t *testing.T) {
 	o.orderKind(fullLease, "bad", leases.SnapshotVerified)
 	answer = o.answered(fullLease, "bad", leases.SnapshotFailed)
 	fulls := history(t, s).Fulls
-	if newest := fulls[len(fulls)-1].Key; !strings.Contains(answer.Error, newest) || !strings.Contains(answer.Error, "not verified") || len(fulls) != before+1 {
-		t.Errorf("answered %q, want the newest of %d fulls, %s, after %d", answer.Error, len(fulls), newest, before)
+	if len(fulls) <= before {
+		t.Fatalf("%d fulls, had %d", len(fulls), before)
 	}
-	if _, err := os.Stat(filepath.Join(path, fulls[len(fulls)-1].Key)); err != nil {
+	bad := fulls[before].Key
+	if !strings.Contains(answer.Error, bad) || !strings.Contains(answer.Error, "not verified") {
+		t.Errorf("answered %q, want %s in it", answer.Error, bad)
+	}
+	eventually(t, "the Lease tells what is broken, and a new full is made", func() error {
+		_, v, err := a.Leases.Full(t.Context())
+		if fulls := history(t, s).Fulls; err != nil || v.Verdict != leases.VerdictBroken || v.Broken != bad || len(fulls) < before+2 {
+			return fmt.Errorf("it tells %+v, %w, beside %d fulls", v, err, len(fulls))
+		}
+		return nil
+	})
+	if _, err := os.Stat(filepath.Join(path, bad)); err != nil {
 		t.Errorf("what is broken is gone: %v", err)
 	}
 }

@@ -1,0 +1,109 @@
+package e2e
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+
+	"github.com/etcd-druid/druid/api/v1alpha1"
+	"github.com/etcd-druid/druid/test/e2e/harness"
+)
+
+var (
+	editRounds = flag.Int("edits.rounds", 1, "rounds of random edits of a spec, each to its end")
+	editSeed   = flag.Uint64("edits.seed", 1, "seed of the random edits")
+)
+
+// Each round edits the spec up to four times at moments drawn by lot, whatever goes on, with a fault between that costs no voter, and
+// waits until the last edit is reached. By hand, with another seed: go test ./test/e2e -run RandomEdits -timeout 0 -args -edits.rounds 20 -edits.seed N
+func TestRandomEditsEndInTheLast(t *testing.T) {
+	t.Parallel()
+	t.Logf("-edits.seed %d", *editSeed)
+	draw := rand.New(rand.NewPCG(*editSeed, 1))
+	versions := []string{rig.EtcdVersion(t, "3.6"), rig.EtcdVersion(t, "3.7")}
+	c := rig.Apply(t, harness.Version(versions[0]))
+	view := c.Settle(t, 3, formWithin)
+	w, s := harness.Load(t, c.EtcdService(t)), c.Sample(t)
+	asked := map[string]bool{"": true} // requests of CPU, ever
+	for round := range *editRounds {
+		t.Run(fmt.Sprint(round), func(t *testing.T) {
+			w.Gap()
+			for range 1 + draw.IntN(4) {
+				cpu := fmt.Sprintf("%dm", 11+draw.IntN(4))
+				asked[cpu] = true
+				patch := fmt.Sprintf(`{"spec":{"replicas":%d,"version":%q,"resources":{"requests":{"cpu":%q}}}}`,
+					3+2*draw.IntN(2), versions[draw.IntN(2)], cpu)
+				wait, f := time.Duration(draw.IntN(12))*time.Second, cheap[draw.IntN(len(cheap))]
+				t.Logf("%s; after %s %s", patch, wait, f.name)
+				c.Edit(t, patch)
+				served(t, w, wait)
+				f.happens(t, c, draw)
+			}
+			begun := time.Now()
+			want := reaches(t, c, asked)
+			after := c.Settle(t, int(want.Replicas), upgradeWithin)
+			survived(t, view, after)
+			view = after
+			t.Logf("reached after %s: %d members of %s", time.Since(begun).Round(100*time.Millisecond), want.Replicas, want.Version)
+			if err := w.StoodStill(harness.NoticeableGap); err != nil {
+				t.Error(err)
+			}
+			runsAs(t, c, view, want)
+		})
+	}
+	s.Stop(t)
+	w.Stop(t, c.Etcd(t))
+}
+
+// reaches waits until druid says that the spec is reached, and returns it. Meanwhile no Pod is what no edit ever asked for.
+func reaches(t *testing.T, c *harness.Cluster, asked map[string]bool) (want v1alpha1.EtcdClusterSpec) {
+	t.Helper()
+	harness.Eventually(t, upgradeWithin, "the last edit is reached", func(ctx context.Context) error {
+		for _, member := range c.MemberNames(t) {
+			pod, err := c.Pod(ctx, member)
+			if err != nil {
+				continue // it is replaced just now
+			}
+			cpu := ""
+			if q, set := pod.Spec.Containers[0].Resources.Requests["cpu"]; set {
+				cpu = q.String()
+			}
+			if !asked[cpu] {
+				t.Errorf("Pod %s requests %s of CPU, which no edit asked for", member, cpu)
+			}
+		}
+		cluster, err := c.Get(ctx)
+		if err != nil {
+			return err
+		}
+		want = cluster.Spec
+		p := meta.FindStatusCondition(cluster.Status.Conditions, v1alpha1.ConditionProgressing)
+		if cluster.Status.ObservedGeneration != cluster.Generation || p == nil || p.Reason != v1alpha1.ReasonReconciled {
+			return fmt.Errorf("generation %d, observed %d, Progressing %+v", cluster.Generation, cluster.Status.ObservedGeneration, p)
+		}
+		return nil
+	})
+	return want
+}
+
+// runsAs fails the test unless each member's Pod and etcd are what the spec asks for, and hold the same.
+func runsAs(t *testing.T, c *harness.Cluster, view harness.View, want v1alpha1.EtcdClusterSpec) {
+	t.Helper()
+	etcd := c.Etcd(t)
+	for member := range view.Members {
+		got := c.MustPod(t, member).Spec.Containers[0]
+		if got.Resources.Requests.Cpu().Cmp(*want.Resources.Requests.Cpu()) != 0 || !strings.HasSuffix(got.Image, want.Version) {
+			t.Errorf("Pod %s runs %s and requests %s, want %s and %s", member, got.Image, got.Resources.Requests.Cpu(), want.Version, want.Resources.Requests.Cpu())
+		}
+		if status, err := etcd.Status(t.Context(), harness.Endpoint(member)); err != nil || status.Version != want.Version {
+			t.Errorf("member %s: %+v, %v; want etcd %s", member, status, err, want.Version)
+		}
+	}
+	holdTheSame(t, etcd, view)
+}
