@@ -6,11 +6,12 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"io"
 	"math"
 	"time"
 
 	"github.com/klauspost/compress/zstd"
+
+	"github.com/etcd-druid/druid/backup/store"
 )
 
 // Writer builds one delta in memory, compressed but for the block at hand. It is for one goroutine.
@@ -20,6 +21,7 @@ type Writer struct {
 	blocks  [][]byte // frames
 	size    int
 	plain   []byte // the block at hand
+	scratch []byte // the frame of the last one
 	head    blockHeader
 	sub     int64
 	at      int64 // Unix milliseconds of the revision at hand
@@ -150,9 +152,10 @@ func (w *Writer) flush() {
 }
 
 func (w *Writer) block(h blockHeader, plain []byte) {
-	frame := w.encoder.EncodeAll(plain, make([]byte, 0, len(plain)/2))
+	w.scratch = w.encoder.EncodeAll(plain, w.scratch[:0])
+	frame := bytes.Clone(w.scratch) // without capacity that nobody needs
 	h.compressed, h.plain, h.sum = uint32(len(frame)), uint32(len(plain)), checksum(frame)
-	w.blocks = append(w.blocks, h.marshal(), bytes.Clone(frame)) // what was too much capacity goes
+	w.blocks = append(w.blocks, h.marshal(), frame)
 	w.size += frameHeader + blockFixed + len(frame)
 }
 
@@ -181,6 +184,7 @@ func (w *Writer) Finish(closed time.Time, l Leases, c *Checkpoint) (*Sealed, err
 		w.block(blockHeader{kind: leases}, text)
 	}
 	w.header.Closed, w.header.Last = time.UnixMilli(closed.UnixMilli()), w.digested()
+	w.plain, w.scratch = nil, nil // it may be long until the rest is saved
 	return seal(w.header, w.blocks, c)
 }
 
@@ -220,10 +224,4 @@ func seal(h Header, blocks [][]byte, c *Checkpoint) (*Sealed, error) {
 }
 
 // Reader reads the delta from its beginning, as often as it is called.
-func (s *Sealed) Reader() io.Reader {
-	readers := make([]io.Reader, 0, len(s.parts))
-	for _, p := range s.parts {
-		readers = append(readers, bytes.NewReader(p))
-	}
-	return io.MultiReader(readers...)
-}
+func (s *Sealed) Reader() store.Sized { return &sealedReader{parts: s.parts, size: s.Size} }

@@ -44,6 +44,14 @@ const (
 	MaxParts = 10_000
 )
 
+// Sized is what lies in memory whole, as a bytes.Reader does, and can be read again. A Put of one may send it from there instead
+// of a copy.
+type Sized interface {
+	io.ReadSeeker
+	// Size of all of it, in bytes, wherever reading is.
+	Size() int64
+}
+
 // PutOptions say how an object is put.
 type PutOptions struct {
 	// IfAbsent refuses to replace an object.

@@ -1,6 +1,7 @@
 package s3
 
 import (
+	"bytes"
 	"io"
 	"runtime"
 	"testing"
@@ -33,6 +34,37 @@ func TestTheMemoryOfAPutDoesNotGrowWithTheObject(t *testing.T) {
 		t.Errorf("a put of %d parts allocated %d bytes, want at most %d", parts, got, limit)
 	}
 	same(t, s, "full", "full", parts*store.PartSize)
+}
+
+// What lies in memory is sent from there, and from its beginning, else it is read as any other.
+func TestWhatLiesInMemoryIsNotCopied(t *testing.T) {
+	server := bucket.Start(t)
+	s := opened(t, configOf(t, server.Endpoint, server.Make(t, "resident", false)), defaults)
+	for key, size := range map[string]int64{"delta": store.PartSize - 1, "large": store.PartSize, "empty": 0} {
+		content, err := io.ReadAll(storetest.Content(key, size))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := bytes.NewReader(content)
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		o, err := s.Put(t.Context(), key, r, store.PutOptions{})
+		if err != nil || o.Size != size {
+			t.Fatalf("put of %d bytes: %d, %v", size, o.Size, err)
+		}
+		runtime.ReadMemStats(&after)
+		if got, limit := after.TotalAlloc-before.TotalAlloc, uint64(1<<20); size < store.PartSize && got > limit {
+			t.Errorf("a put of %d bytes allocated %d, want at most %d", size, got, limit)
+		}
+		same(t, s, key, key, size)
+	}
+	r := bytes.NewReader([]byte("not this, this"))
+	if _, err := r.Seek(10, io.SeekStart); err != nil {
+		t.Fatal(err)
+	}
+	if o, err := s.Put(t.Context(), "rest", r, store.PutOptions{}); err != nil || o.Size != 4 {
+		t.Errorf("put of what is left: %d bytes, %v, want 4", o.Size, err)
+	}
 }
 
 // BenchmarkPut256MiB reports what the heap holds at its peak while 256 MiB stream through it.

@@ -9,6 +9,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"hash"
 	"hash/crc32"
 	"io"
 	"strconv"
@@ -52,14 +53,30 @@ func (s *Store) Put(ctx context.Context, key string, r io.Reader, o store.PutOpt
 	if err := u.lock(ctx); err != nil {
 		return store.Object{}, err
 	}
+	if body, size := s.resident(r); body != nil {
+		return u.whole(ctx, body, size)
+	}
 	first, more, err := s.fill(r, nil)
 	switch {
 	case err != nil:
 		return store.Object{}, s.failed("put", key, err)
 	case !more && !s.encryption.asked():
-		return u.whole(ctx, first)
+		return u.whole(ctx, bytes.NewReader(first), int64(len(first)))
 	}
 	return u.multipart(ctx, first, more, r)
+}
+
+// resident is r itself, and its size, where it can be sent as one request from where it lies: a delta is in memory already, and
+// a copy would cost as much again. Nil where it must be read first.
+func (s *Store) resident(r io.Reader) (body io.ReadSeeker, size int64) {
+	sized, ok := r.(store.Sized)
+	if !ok || s.encryption.asked() || sized.Size() >= int64(s.t.part) {
+		return nil, 0
+	}
+	if at, err := sized.Seek(0, io.SeekCurrent); at != 0 || err != nil {
+		return nil, 0
+	}
+	return sized, sized.Size()
 }
 
 // fill reads up to one part into buf, which grows with what comes. It tells whether more may follow.
@@ -87,17 +104,21 @@ func (s *Store) fill(r io.Reader, buf []byte) (part []byte, more bool, err error
 }
 
 // whole puts the object in one request.
-func (u *upload) whole(ctx context.Context, body []byte) (store.Object, error) {
+func (u *upload) whole(ctx context.Context, body io.ReadSeeker, size int64) (store.Object, error) {
 	in := &s3.PutObjectInput{
-		Bucket: u.s.bucket(), Key: u.s.name(u.key), Body: bytes.NewReader(body), ContentLength: aws.Int64(int64(len(body))),
+		Bucket: u.s.bucket(), Key: u.s.name(u.key), Body: body, ContentLength: aws.Int64(size),
 		IfNoneMatch: u.ifNoneMatch(), Metadata: u.metadata(), ObjectLockMode: u.lockMode(), ObjectLockRetainUntilDate: u.until,
 	}
-	if u.s.checksum {
-		in.ChecksumCRC32C = crc32cOf(body)
-	} else {
-		in.ContentMD5 = md5Of(body)
+	sum, err := u.s.sumOf(body)
+	if err != nil {
+		return store.Object{}, u.s.failed("put", u.key, sourceError{err})
 	}
-	u.size = int64(len(body))
+	if u.s.checksum {
+		in.ChecksumCRC32C = sum
+	} else {
+		in.ContentMD5 = sum
+	}
+	u.size = size
 	out, err := u.s.client.PutObject(ctx, in)
 	if err != nil {
 		return u.settle(ctx, err)
@@ -157,6 +178,22 @@ func serverTime(m smithymiddleware.Metadata) time.Time {
 }
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// sumOf is the checksum that is sent along: CRC-32C, or MD5 where the store wants no more than what it must have. The body is
+// at its beginning afterwards.
+func (s *Store) sumOf(body io.ReadSeeker) (*string, error) {
+	var sum hash.Hash = crc32.New(castagnoli)
+	if !s.checksum {
+		sum = md5.New()
+	}
+	if _, err := io.Copy(sum, body); err != nil {
+		return nil, err
+	}
+	if _, err := body.Seek(0, io.SeekStart); err != nil {
+		return nil, err
+	}
+	return aws.String(base64.StdEncoding.EncodeToString(sum.Sum(nil))), nil
+}
 
 func crc32cOf(body []byte) *string { return encodeCRC(crc32.Checksum(body, castagnoli)) }
 
