@@ -3,6 +3,7 @@ package druid
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -85,14 +86,9 @@ func (r *Reconciler) observe(ctx context.Context, from source, cluster *v1alpha1
 		return nil, err
 	}
 	o.desired = desired
-	if desired.Deleted && desired.Held {
-		if o.desired.NamespaceGoes, err = r.namespaceGoes(ctx, cluster.Namespace); err != nil {
-			return nil, err
-		}
-	}
 	o.desired.Generation = lock.generation
 	o.observeRecord()
-	if err := r.observeMembers(ctx, o); err != nil {
+	if err := errors.Join(r.observeGoing(ctx, o), r.observeMembers(ctx, o)); err != nil {
 		return nil, err
 	}
 	r.observePause(o)
