@@ -127,11 +127,7 @@ func (r *Reconciler) changeRecord(o *observation, record leases.Record, step pla
 		}
 		return &record, seedWith(&record, step.Seed)
 	case step.Leave:
-		if record.Phase != leases.PhaseFormed || record.Leaving {
-			return nil, nil
-		}
-		record.Leaving = true
-		return &record, nil
+		return leaving(record), nil
 	case step.Release != nil:
 		if record.Replacing == nil || *record.Replacing != *step.Release {
 			return nil, nil
@@ -146,6 +142,15 @@ func (r *Reconciler) changeRecord(o *observation, record leases.Record, step pla
 		}
 		return &record, r.grow(o, &record, missing)
 	}
+}
+
+// leaving is a record by which all members leave; nil where there is nothing to change.
+func leaving(record leases.Record) *leases.Record {
+	if record.Phase != leases.PhaseFormed || record.Leaving {
+		return nil
+	}
+	record.Leaving = true
+	return &record
 }
 
 // seedWith makes name the seed of an attempt of its own.

@@ -64,11 +64,15 @@ func guarded(cluster *v1alpha1.EtcdCluster) bool {
 	return controllerutil.ContainsFinalizer(cluster, v1alpha1.JoinFinalizer)
 }
 
-// namespaceGoes says, by a live read, whether the namespace was deleted.
-func (r *Reconciler) namespaceGoes(ctx context.Context, name string) (bool, error) {
-	var namespace corev1.Namespace
-	if err := r.live.Get(ctx, client.ObjectKey{Name: name}, &namespace); err != nil {
-		return false, fmt.Errorf("get namespace %s: %w", name, err)
+// observeGoing finds out, by a live read, whether the namespace of an EtcdCluster was deleted whose deletion is held.
+func (r *Reconciler) observeGoing(ctx context.Context, o *observation) error {
+	if !o.desired.Deleted || !o.desired.Held {
+		return nil
 	}
-	return namespace.DeletionTimestamp != nil, nil
+	var namespace corev1.Namespace
+	if err := r.live.Get(ctx, client.ObjectKey{Name: o.cluster.Namespace}, &namespace); err != nil {
+		return fmt.Errorf("get namespace %s: %w", o.cluster.Namespace, err)
+	}
+	o.desired.NamespaceGoes = namespace.DeletionTimestamp != nil
+	return nil
 }

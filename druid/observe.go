@@ -127,10 +127,7 @@ func (r *Reconciler) observeDesired(ctx context.Context, o *observation) error {
 	}
 	o.desired = desired
 	o.desired.Generation = o.lock.generation
-	if desired.Deleted && desired.Held {
-		o.desired.NamespaceGoes, err = r.namespaceGoes(ctx, o.cluster.Namespace)
-	}
-	return err
+	return r.observeGoing(ctx, o)
 }
 
 func (o *observation) list(ctx context.Context, from source) error {
