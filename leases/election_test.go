@@ -121,6 +121,12 @@ func (s *leaseServer) holder() string {
 	return *s.lease.Spec.HolderIdentity
 }
 
+func (s *leaseServer) spec() coordinationv1.LeaseSpec {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return *s.lease.Spec.DeepCopy()
+}
+
 func (s *leaseServer) change(f func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -196,28 +202,28 @@ func TestLeaderIsElectedOnceAndHandsOver(t *testing.T) {
 		if !a.leads.Load() || b.leads.Load() || s.holder() != "a" {
 			t.Errorf("a leads %t, b leads %t, held by %q; want a alone", a.leads.Load(), b.leads.Load(), s.holder())
 		}
-		if n := *s.lease.Spec.LeaseTransitions; n != 1 || s.writes < 38 || s.writes > 42 {
+		if n := *s.spec().LeaseTransitions; n != 1 || s.writes < 38 || s.writes > 42 {
 			t.Errorf("%d transitions, %d writes in ten minutes, want 1 and about 40", n, s.writes)
 		}
-		acquired := *s.lease.Spec.AcquireTime
+		acquired := *s.spec().AcquireTime
 		// Duties that take two minutes to end hold the Lease meanwhile.
 		a.leaves = 2 * time.Minute
 		ended := make(chan struct{})
 		go func() { a.end(); close(ended) }()
 		after(119 * time.Second)
-		if !a.leads.Load() || s.holder() != "a" || b.leads.Load() || !acquired.Equal(s.lease.Spec.AcquireTime) {
-			t.Errorf("while the duties of a end the Lease is held by %q since %v, b leads %t", s.holder(), s.lease.Spec.AcquireTime, b.leads.Load())
+		if !a.leads.Load() || s.holder() != "a" || b.leads.Load() || !acquired.Equal(s.spec().AcquireTime) {
+			t.Errorf("while the duties of a end the Lease is held by %q since %v, b leads %t", s.holder(), s.spec().AcquireTime, b.leads.Load())
 		}
 		<-ended
 		if !errors.Is(a.cause, context.Canceled) || s.holder() == "a" {
 			t.Errorf("a ended with cause %v, and the Lease is held by %q; want it given back", a.cause, s.holder())
 		}
 		after(2*leaderRetryPeriod + time.Duration(campaignJitter*float64(leaderRetryPeriod)))
-		if !b.leads.Load() || *s.lease.Spec.LeaseTransitions != 2 {
+		if !b.leads.Load() || *s.spec().LeaseTransitions != 2 {
 			t.Error("b does not lead one pause after the release")
 		}
-		if s.lease.Spec.AcquireTime.Equal(&acquired) || *s.lease.Spec.LeaseDurationSeconds != 60 {
-			t.Errorf("the Lease of the second leader is %+v", s.lease.Spec)
+		if s.spec().AcquireTime.Equal(&acquired) || *s.spec().LeaseDurationSeconds != 60 {
+			t.Errorf("the Lease of the second leader is %+v", s.spec())
 		}
 	})
 }
@@ -228,7 +234,7 @@ func TestLeaderGivesUpWellBeforeAnybodyMayFollow(t *testing.T) {
 		after(time.Second)
 		b := newCandidate(t, s, "b").campaign(t)
 		after(5 * time.Minute)
-		renewed := s.lease.Spec.RenewTime.Time
+		renewed := s.spec().RenewTime.Time
 		a.away.Store(true)
 		for a.leads.Load() {
 			after(100 * time.Millisecond)
@@ -348,8 +354,8 @@ func TestRestartedLeaderGoesOn(t *testing.T) {
 		s.lease.Spec = coordinationv1.LeaseSpec{HolderIdentity: new("a"), LeaseTransitions: new(int32(7))}
 		a := newCandidate(t, s, "a").campaign(t)
 		after(time.Second)
-		if !a.leads.Load() || *s.lease.Spec.LeaseTransitions != 7 || s.lease.Spec.AcquireTime != nil {
-			t.Errorf("leads %t with %+v, want it to go on at once, as the same term", a.leads.Load(), s.lease.Spec)
+		if !a.leads.Load() || *s.spec().LeaseTransitions != 7 || s.spec().AcquireTime != nil {
+			t.Errorf("leads %t with %+v, want it to go on at once, as the same term", a.leads.Load(), s.spec())
 		}
 	})
 }
