@@ -31,6 +31,9 @@ func (r *Reconciler) guard(ctx context.Context, o *observation) (written *v1alph
 		written, err = r.setFinalizers(ctx, is, append(others, v1alpha1.JoinFinalizer), rule)
 		return written, false, err
 	case plan.GuardRelease:
+		if sure, err := r.releasable(ctx, o, is); err != nil || !sure {
+			return nil, true, err
+		}
 		written, err = r.setFinalizers(ctx, is, slices.Concat([]string{}, others), rule) // never nil: an empty list is written
 		if is.DeletionTimestamp != nil {
 			r.memory.forgetCluster(is.UID)
@@ -42,6 +45,31 @@ func (r *Reconciler) guard(ctx context.Context, o *observation) (written *v1alph
 	default:
 		return nil, false, nil
 	}
+}
+
+// releasable says whether a live read leads to the release too, where what was deleted goes by it: a voter that the caches do not know
+// of yet would stay listed.
+func (r *Reconciler) releasable(ctx context.Context, o *observation, is *v1alpha1.EtcdCluster) (bool, error) {
+	if is.DeletionTimestamp == nil {
+		return true, nil
+	}
+	cluster := &v1alpha1.EtcdCluster{}
+	err := r.live.Get(ctx, client.ObjectKeyFromObject(is), cluster)
+	switch {
+	case apierrors.IsNotFound(err):
+		return true, nil
+	case err != nil:
+		return false, fmt.Errorf("get EtcdCluster %s/%s: %w", is.Namespace, is.Name, err)
+	}
+	fresh, err := r.observe(ctx, source{unshared{r.live.Reader}, r.live.of}, cluster, nil)
+	if err != nil {
+		return false, err
+	}
+	if verdict, _ := plan.GuardOf(fresh.desired, fresh.observed); verdict != plan.GuardRelease || cluster.UID != is.UID {
+		o.lookAgain(staleCachePause)
+		return false, nil
+	}
+	return true, nil
 }
 
 func (r *Reconciler) setFinalizers(ctx context.Context, is *v1alpha1.EtcdCluster, finalizers []string, rule string) (*v1alpha1.EtcdCluster, error) {

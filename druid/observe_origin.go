@@ -74,7 +74,7 @@ func (n *originOf) resolve() (plan.OriginFacts, v1alpha1.ResolvedRestore) {
 	artifact := n.snapshot.Status.Artifact
 	switch n.snapshot.Status.Phase {
 	case v1alpha1.SnapshotSucceeded:
-		if facts.Snapshot = plan.OriginSaved; artifact == nil || artifact.Revision == 0 || n.snapshot.Spec.Type == v1alpha1.SnapshotFull && artifact.Key == "" {
+		if facts.Snapshot = plan.OriginSaved; artifact == nil || artifact.Revision == 0 || n.lineage() == "" {
 			facts.Snapshot = plan.OriginBlank
 		}
 	case v1alpha1.SnapshotFailed:
@@ -95,7 +95,8 @@ func (n *originOf) resolve() (plan.OriginFacts, v1alpha1.ResolvedRestore) {
 	return facts, resolved
 }
 
-// lineage that the backup is of; empty of a Delta that had nothing to save.
+// lineage that the backup is of; empty of a Delta for which everything was saved before. A revision alone leads to nothing: under the name of the cluster
+// there may be another one's history by now.
 func (n *originOf) lineage() string {
 	below, ok := strings.CutPrefix(n.snapshot.Status.Artifact.Key, n.namespace+"/"+n.snapshot.Spec.ClusterRef.Name+"/")
 	lineage, _, object := strings.Cut(below, "/")
@@ -116,7 +117,7 @@ func (n *originOf) place(artifact *v1alpha1.SnapshotArtifact) (plan.OriginPlace,
 	place := plan.OriginUnsaved
 	for _, backup := range backupsOf(n.cluster) {
 		at := elsewhere(&backup.Store, n.snapshot.Spec.Store)
-		if artifact.Key == "" || manifests.StoreURI(at, artifact.Key) == artifact.URI {
+		if manifests.StoreURI(at, artifact.Key) == artifact.URI {
 			return plan.OriginOwn, at, backup.Encryption.DeepCopy()
 		}
 		place = plan.OriginMoved
@@ -164,7 +165,7 @@ func (n *originOf) words(rule string) string {
 	case "snapshot-failed":
 		return fmt.Sprintf("EtcdSnapshot %s has failed (%s), and so there is nothing to begin with; create this EtcdCluster anew with another one", name, oneLine(status.Message))
 	case "snapshot-blank":
-		return fmt.Sprintf("EtcdSnapshot %s has succeeded, and status.artifact does not tell what was saved; create this EtcdCluster anew with another one", name)
+		return fmt.Sprintf("EtcdSnapshot %s has succeeded, and status.artifact does not tell an object that was saved; create this EtcdCluster anew with another one", name)
 	case "cluster-gone":
 		return fmt.Sprintf("EtcdSnapshot %s is of EtcdCluster %s, which is gone, and with it what its store needs%s, or create that one again with its spec.backup", name, of, anew)
 	case "cluster-unsaved":

@@ -104,6 +104,10 @@ func (e *Election) term(ctx context.Context, began time.Time, lead func(ctx cont
 		e.release(context.WithoutCancel(ctx))
 		e.log.InfoContext(ctx, "leader lease given up")
 	}()
+	// Who was frozen meanwhile may be here before the timer is.
+	if time.Since(began) >= e.renewDeadline {
+		lose(ErrNotLeader)
+	}
 	if held.Err() == nil {
 		lead(held)
 	}

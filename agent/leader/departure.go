@@ -41,8 +41,12 @@ type Departure struct {
 	trouble string
 }
 
-// Run looks until ctx ends. What goes wrong is logged once per change and tried again.
+// Run looks until ctx ends, where another cluster was joined. What goes wrong is logged once per change and tried again.
 func (d *Departure) Run(ctx context.Context) error {
+	if len(d.Endpoints) == 0 {
+		<-ctx.Done()
+		return nil
+	}
 	timer := time.NewTimer(drainInterval)
 	defer timer.Stop()
 	for {

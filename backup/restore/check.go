@@ -76,7 +76,7 @@ func CheckFile(ctx context.Context, c Config) (snapshot.File, error) {
 // checkFormat compares what a database says of its format, and of authentication, with what is to run on it.
 func checkFormat(f snapshot.File, c *Config) error {
 	for _, version := range []string{f.StorageVersion, f.ClusterVersion} {
-		if version == "" {
+		if version == "" || version == undecided {
 			continue
 		}
 		if err := compareVersions(version, c.EtcdVersion); err != nil {
@@ -93,6 +93,10 @@ func checkFormat(f snapshot.File, c *Config) error {
 	}
 	return nil
 }
+
+// undecided is the cluster version that etcd starts with, and keeps until all members have told theirs
+// (server/etcdserver/version.MinClusterVersion).
+const undecided = "3.0.0"
 
 // oldest minor whose databases are restored.
 var oldest = [2]int{3, 5}

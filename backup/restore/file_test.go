@@ -66,8 +66,11 @@ func TestAFileOfEtcdctlIsWhatTheSourceWas(t *testing.T) {
 				t.Fatal(err)
 			}
 			s.traffic(50)
-			revision := s.revision()
-			file := s.fileOf("old/snapshot.db", s.saved())
+			revision, content := s.revision(), s.saved()
+			for revision != s.revision() { // a lease ran out in between
+				revision, content = s.revision(), s.saved()
+			}
+			file := s.fileOf("old/snapshot.db", content)
 			s.traffic(20) // is not in it
 			for _, minor := range targets {
 				t.Run("to "+minor, func(t *testing.T) {

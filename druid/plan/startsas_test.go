@@ -122,6 +122,20 @@ func TestADownPodBeforeTheComparisonIsRemadeOnlyForWhatElseIsCorrected(t *testin
 	}
 }
 
+// The only member that is not yet as asked for: whether its Pod is there or gone, one backup is looked at, and it comes as what may start.
+func TestTheLastOutdatedPodDoesNotComeAndGoForEver(t *testing.T) {
+	patch := Desired{Replicas: 3, Version: "3.6.17", Generation: 4, Backup: true}
+	d, there := upgraded(patch, runs(0, "3.6.17"), runs(1, "3.6.17"), saveSeen(SaveDone, ""))
+	_, gone := upgraded(patch, runs(0, "3.6.17"), runs(1, "3.6.17"), saveSeen(SaveDone, ""), func(o *Observed) {
+		o.Members[2].Pod, o.Members[2].Make, o.Members[2].EtcdReady, o.Members[2].Serving = PodAbsent, MakeUnknown, false, false
+	})
+	for name, o := range map[string]Observed{"there": there, "gone": gone} {
+		if as := StartsAs("c-c", d, o); !NeedsSave(d, o) || as != "3.6.17" {
+			t.Errorf("%s: the backup is looked at: %t; it starts as %s", name, NeedsSave(d, o), as)
+		}
+	}
+}
+
 // A member that is down keeps its Pod until etcd was told that the group goes back: before that the older etcd would not start.
 func TestNoDownPodGoesBackBeforeEtcdWasTold(t *testing.T) {
 	back := Desired{Replicas: 3, Version: "3.5.35", Generation: 4}

@@ -242,5 +242,18 @@ func (u upgrade) gateFor(m Member, d Desired, o Observed) gate {
 // NeedsSave says whether it is to be looked at whether the backup before a change of version is there.
 func NeedsSave(d Desired, o Observed) bool {
 	u := upgradeOf(d, o)
-	return d.Backup && u.facts.begun == No && u.facts.course&(courseOn|courseBack) != 0
+	return d.Backup && u.facts.begun == No && (u.facts.course&(courseOn|courseBack) != 0 || anyComesBack(d, o))
+}
+
+// anyComesBack says whether a member is without a Pod that ran another version than is asked for. No course is told by it, but what its Pod
+// comes as is: if the backup were looked at only while the Pod is there, it would come as it was and go again, for ever.
+func anyComesBack(d Desired, o Observed) bool {
+	target, known := versions.Parse(d.Version)
+	for _, m := range o.listed() {
+		runs, told := versions.Parse(cmp.Or(m.Says.Version, d.Ran[m.Name]))
+		if known && told && runs != target && m.Pod&(PodAbsent|PodEnded|PodTerminating) != 0 {
+			return true
+		}
+	}
+	return false
 }
