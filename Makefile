@@ -20,8 +20,8 @@ MODEL := ./test/model
 # The longest come first, lest they run when all others have ended.
 LONGEST := ./druid ./agent/leader ./agent/bootstrap ./test/crash
 FAST = $(LONGEST) $$(go list ./... | grep -v -e '/test/e2e$$' -e /test/model)
-# Most tests wait for servers most of the time.
-AT_ONCE := -p $(shell echo $$(($$(nproc) * 2)))
+# Most tests wait for servers most of the time; more at once and they wait for a core.
+AT_ONCE := -p $(shell echo $$(($$(nproc) + 1)))
 
 # $(call step,NAME,COMMANDS) runs one step of a longer target and tells how long it took.
 define step
