@@ -15,6 +15,8 @@ import (
 	"go.etcd.io/etcd/server/v3/storage/schema"
 	"go.etcd.io/etcd/server/v3/storage/wal"
 	"go.etcd.io/etcd/server/v3/storage/wal/walpb"
+
+	"github.com/etcd-druid/druid/backup/boltpage"
 )
 
 type damageFunc = func(*testing.T, string)
@@ -188,7 +190,7 @@ func truncate(size int64) damageFunc {
 // truncateHalf cuts what is in use; bbolt's file is longer than that.
 func truncateHalf(t *testing.T, dir string) {
 	m := metaOf(t, dir)
-	truncate(int64(m.end*m.pageSize/2))(t, dir)
+	truncate(int64(m.End*m.PageSize/2))(t, dir)
 }
 
 // flipMeta flips the meta page of the older transaction, or both.
@@ -196,13 +198,13 @@ func flipMeta(n int) damageFunc {
 	return func(t *testing.T, dir string) {
 		m := metaOf(t, dir)
 		for i := range n {
-			id := (m.txid + 1 + uint64(i)) % 2
-			flip(t, dbPath(dir), int64(id*m.pageSize)+pageHeader+16)
+			id := (m.TxID + 1 + uint64(i)) % 2
+			flip(t, dbPath(dir), int64(id*m.PageSize)+boltpage.HeaderSize+16)
 		}
 	}
 }
 
-func metaOf(t *testing.T, dir string) boltMeta {
+func metaOf(t *testing.T, dir string) boltpage.Meta {
 	t.Helper()
 	f, size, err := openBackendFile(dbPath(dir))
 	must(t, err)
@@ -215,7 +217,7 @@ func metaOf(t *testing.T, dir string) boltMeta {
 // find locates a page of the db.
 type find func(t *testing.T, dir string) (page uint64)
 
-func rootPage(t *testing.T, dir string) uint64 { return metaOf(t, dir).root }
+func rootPage(t *testing.T, dir string) uint64 { return metaOf(t, dir).Root }
 
 func bucketRoot(name []byte) find {
 	return func(t *testing.T, dir string) (root uint64) {
@@ -238,8 +240,8 @@ func view(t *testing.T, dir string, fn func(tx *bolt.Tx)) {
 // someBranch is the first branch above the leaves of the bucket of keys.
 func someBranch(t *testing.T, dir string) uint64 {
 	for id := bucketRoot(schema.Key.Name())(t, dir); ; {
-		child := order.Uint64(readPage(t, dir, id)[pageHeader+8:])
-		if order.Uint16(readPage(t, dir, child)[8:]) == leafPage {
+		child := boltpage.Order.Uint64(readPage(t, dir, id)[boltpage.HeaderSize+8:])
+		if boltpage.Order.Uint16(readPage(t, dir, child)[8:]) == boltpage.Leaf {
 			return id
 		}
 		id = child
@@ -249,13 +251,13 @@ func someBranch(t *testing.T, dir string) uint64 {
 // someLeaf is below the middle of someBranch.
 func someLeaf(t *testing.T, dir string) uint64 {
 	raw := readPage(t, dir, someBranch(t, dir))
-	i := int(order.Uint16(raw[10:])) / 2
-	return order.Uint64(raw[pageHeader+i*elementSize+8:])
+	i := int(boltpage.Order.Uint16(raw[10:])) / 2
+	return boltpage.Order.Uint64(raw[boltpage.HeaderSize+i*boltpage.ElementSize+8:])
 }
 
 func readPage(t *testing.T, dir string, id uint64) []byte {
 	t.Helper()
-	raw := make([]byte, metaOf(t, dir).pageSize)
+	raw := make([]byte, metaOf(t, dir).PageSize)
 	f, err := os.Open(dbPath(dir))
 	must(t, err)
 	_, err = f.ReadAt(raw, int64(id)*int64(len(raw)))
@@ -266,31 +268,33 @@ func readPage(t *testing.T, dir string, id uint64) []byte {
 
 func flipAt(where find, off int64) damageFunc {
 	return func(t *testing.T, dir string) {
-		flip(t, dbPath(dir), int64(where(t, dir)*metaOf(t, dir).pageSize)+off)
+		flip(t, dbPath(dir), int64(where(t, dir)*metaOf(t, dir).PageSize)+off)
 	}
 }
 
 func flipID(where find) damageFunc       { return flipAt(where, 0) }
 func flipHeader(where find) damageFunc   { return flipAt(where, 8) }
 func flipOverflow(where find) damageFunc { return flipAt(where, 14) }
-func flipElement(where find) damageFunc  { return flipAt(where, pageHeader+elementSize+6) }
+func flipElement(where find) damageFunc {
+	return flipAt(where, boltpage.HeaderSize+boltpage.ElementSize+6)
+}
 
 // strayChild makes a branch refer to a page that no mapping reaches, and which differs from the right one in high bits only.
 func strayChild(t *testing.T, dir string) {
 	branch := someBranch(t, dir)
-	child := order.Uint64(readPage(t, dir, branch)[pageHeader+elementSize+8:])
-	writePage(t, dir, branch, pageHeader+elementSize+8, binary.LittleEndian.AppendUint64(nil, child|1<<40))
+	child := boltpage.Order.Uint64(readPage(t, dir, branch)[boltpage.HeaderSize+boltpage.ElementSize+8:])
+	writePage(t, dir, branch, boltpage.HeaderSize+boltpage.ElementSize+8, binary.LittleEndian.AppendUint64(nil, child|1<<40))
 }
 
 // strayMarks makes bbolt follow a page number out of its memory map when it reads etcd's marks: a fault.
 func strayMarks(t *testing.T, dir string) {
 	root := rootPage(t, dir)
-	p := page{id: root, raw: readPage(t, dir, root), leaf: true}
-	for i := range int(order.Uint16(p.raw[10:])) {
-		at := pageHeader + i*elementSize
-		key, _, _ := p.element(p.raw[at:])
+	raw := readPage(t, dir, root)
+	for i := range boltpage.Count(raw) {
+		at := boltpage.HeaderSize + i*boltpage.ElementSize
+		key, _, _ := boltpage.Entry(raw[at:], true)
 		if string(key) == string(schema.Meta.Name()) {
-			value := at + int(order.Uint32(p.raw[at+4:])) + len(key)
+			value := at + int(boltpage.Order.Uint32(raw[at+4:])) + len(key)
 			writePage(t, dir, root, value, binary.LittleEndian.AppendUint64(nil, 1<<30))
 			return
 		}
@@ -301,8 +305,8 @@ func strayMarks(t *testing.T, dir string) {
 // flipBranchKey makes a branch lie about where its child begins, in an order that the branch itself cannot tell.
 func flipBranchKey(t *testing.T, dir string) {
 	raw := readPage(t, dir, someBranch(t, dir))
-	element := pageHeader + elementSize
-	key := element + int(order.Uint32(raw[element:]))
+	element := boltpage.HeaderSize + boltpage.ElementSize
+	key := element + int(boltpage.Order.Uint32(raw[element:]))
 	revision := binary.BigEndian.Uint64(raw[key:])
 	writePage(t, dir, someBranch(t, dir), key, binary.BigEndian.AppendUint64(nil, revision+1))
 }
@@ -311,22 +315,22 @@ func writePage(t *testing.T, dir string, id uint64, off int, content []byte) {
 	t.Helper()
 	f, err := os.OpenFile(dbPath(dir), os.O_RDWR, 0)
 	must(t, err)
-	_, err = f.WriteAt(content, int64(id*metaOf(t, dir).pageSize)+int64(off))
+	_, err = f.WriteAt(content, int64(id*metaOf(t, dir).PageSize)+int64(off))
 	must(t, err)
 	must(t, f.Close())
 }
 
 func overwritePage(where find) damageFunc {
 	return func(t *testing.T, dir string) {
-		writePage(t, dir, where(t, dir), 0, make([]byte, metaOf(t, dir).pageSize))
+		writePage(t, dir, where(t, dir), 0, make([]byte, metaOf(t, dir).PageSize))
 	}
 }
 
 func overwriteValue(t *testing.T, dir string) {
 	id := someLeaf(t, dir)
 	raw := readPage(t, dir, id)
-	element := raw[pageHeader:]
-	value := pageHeader + int(order.Uint32(element[4:])) + int(order.Uint32(element[8:]))
+	element := raw[boltpage.HeaderSize:]
+	value := boltpage.HeaderSize + int(boltpage.Order.Uint32(element[4:])) + int(boltpage.Order.Uint32(element[8:]))
 	writePage(t, dir, id, value, []byte{0xff, 0xff, 0xff, 0xff})
 }
 

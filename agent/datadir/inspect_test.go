@@ -188,7 +188,7 @@ func TestBackendOfASnapshotIsTheOneInspected(t *testing.T) {
 		t.Errorf("%+v, %v; want intact with the consistent index %d", got, err, r.ConsistentIndex)
 	}
 	m := metaOf(t, dir)
-	if err := os.Truncate(snapDB, int64(m.end*m.pageSize/2)); err != nil {
+	if err := os.Truncate(snapDB, int64(m.End*m.PageSize/2)); err != nil {
 		t.Fatal(err)
 	}
 	if got, err := Inspect(t.Context(), dir, Options{}); err != nil || got.Kind != TruncatedDB {

@@ -6,6 +6,8 @@ import (
 	"math"
 
 	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/etcd-druid/druid/backup/boltpage"
 )
 
 // page is a branch or a leaf with all its overflow.
@@ -19,7 +21,7 @@ type page struct {
 
 // check looks at every element of the page and appends the pages that it refers to.
 func (p page) check(r ref, below []ref) ([]ref, error) {
-	if pageHeader+p.count*elementSize > len(p.raw) {
+	if boltpage.HeaderSize+p.count*boltpage.ElementSize > len(p.raw) {
 		return nil, damaged(BadPage, "page %d claims %d elements", p.id, p.count)
 	}
 	if !p.leaf && p.count == 0 {
@@ -27,8 +29,8 @@ func (p page) check(r ref, below []ref) ([]ref, error) {
 	}
 	var former []byte
 	for i := range p.count {
-		element := p.raw[pageHeader+i*elementSize:]
-		key, value, ok := p.element(element)
+		element := p.raw[boltpage.HeaderSize+i*boltpage.ElementSize:]
+		key, value, ok := boltpage.Entry(element, p.leaf)
 		if !ok {
 			return nil, damaged(BadPage, "element %d of page %d lies outside of it", i, p.id)
 		}
@@ -43,7 +45,7 @@ func (p page) check(r ref, below []ref) ([]ref, error) {
 		switch {
 		case !p.leaf:
 			below, err = p.child(i, element, key, r, below)
-		case order.Uint32(element)&bucketElement != 0:
+		case boltpage.Order.Uint32(element)&boltpage.BucketElement != 0:
 			below, err = p.bucket(key, value, below)
 		case r.values && !wellFormed(value):
 			err = damaged(BadPage, "the value of element %d of page %d cannot be decoded", i, p.id)
@@ -55,27 +57,15 @@ func (p page) check(r ref, below []ref) ([]ref, error) {
 	return below, nil
 }
 
-// element returns key and value of an element, positions being relative to the element itself.
-func (p page) element(element []byte) (key, value []byte, ok bool) {
-	pos, ksize, vsize := uint64(order.Uint32(element)), uint64(order.Uint32(element[4:])), uint64(0)
-	if p.leaf {
-		pos, ksize, vsize = ksize, uint64(order.Uint32(element[8:])), uint64(order.Uint32(element[12:]))
-	}
-	if pos+ksize+vsize > uint64(len(element)) {
-		return nil, nil, false
-	}
-	return element[pos : pos+ksize], element[pos+ksize : pos+ksize+vsize], true
-}
-
 // child appends the page of a branch's element; its keys end where those of the next element begin.
 func (p page) child(i int, element, key []byte, r ref, below []ref) ([]ref, error) {
-	id := order.Uint64(element[8:])
+	id := boltpage.Child(element)
 	if id < 2 || id >= p.end {
 		return nil, damaged(BadPage, "element %d of page %d refers to page %d of %d", i, p.id, id, p.end)
 	}
 	high := r.high
 	if i+1 < p.count {
-		next, _, ok := p.element(p.raw[pageHeader+(i+1)*elementSize:])
+		next, _, ok := boltpage.Entry(p.raw[boltpage.HeaderSize+(i+1)*boltpage.ElementSize:], false)
 		if !ok {
 			return nil, damaged(BadPage, "element %d of page %d lies outside of it", i+1, p.id)
 		}
@@ -86,17 +76,17 @@ func (p page) child(i int, element, key []byte, r ref, below []ref) ([]ref, erro
 
 // bucket appends the root page of a bucket, or checks the page that is kept within the element.
 func (p page) bucket(name, value []byte, below []ref) ([]ref, error) {
-	if len(value) < bucketSize {
+	if len(value) < boltpage.BucketSize {
 		return nil, damaged(BadPage, "bucket %q in page %d has no head", name, p.id)
 	}
 	values := string(name) == keyBucket
-	root := order.Uint64(value)
+	root := boltpage.Order.Uint64(value)
 	if root == 0 {
-		inline := page{id: p.id, raw: value[bucketSize:], leaf: true}
-		if len(inline.raw) < pageHeader {
+		inline := page{id: p.id, raw: value[boltpage.BucketSize:], leaf: true}
+		if len(inline.raw) < boltpage.HeaderSize {
 			return nil, damaged(BadPage, "bucket %q in page %d has no page", name, p.id)
 		}
-		inline.count = int(order.Uint16(inline.raw[10:]))
+		inline.count = boltpage.Count(inline.raw)
 		return inline.check(ref{high: math.MaxUint64, values: values}, below)
 	}
 	if root < 2 || root >= p.end {

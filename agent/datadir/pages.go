@@ -12,6 +12,8 @@ import (
 
 	"go.etcd.io/etcd/server/v3/storage/schema"
 	"golang.org/x/sys/unix"
+
+	"github.com/etcd-druid/druid/backup/boltpage"
 )
 
 // bbolt's own check follows the tree through a memory map, in the order of keys: 20 s for a backend of 1 GiB that is not in
@@ -42,7 +44,7 @@ type ref struct {
 type pageCheck struct {
 	ctx  context.Context //nolint:containedctx // lives for one call of checkPages
 	file *os.File
-	meta boltMeta
+	meta boltpage.Meta
 	seen []uint64 // a bit per page
 
 	buf   []byte // of window, and more for a page with a large value
@@ -61,26 +63,26 @@ func checkPages(ctx context.Context, path string) error {
 	if err != nil {
 		return err
 	}
-	if meta.end > math.MaxUint32 {
-		return damaged(BadMeta, "the backend claims %d pages", meta.end)
+	if meta.End > math.MaxUint32 {
+		return damaged(BadMeta, "the backend claims %d pages", meta.End)
 	}
-	c := &pageCheck{ctx: ctx, file: f, meta: meta, seen: make([]uint64, meta.end/64+1)}
+	c := &pageCheck{ctx: ctx, file: f, meta: meta, seen: make([]uint64, meta.End/64+1)}
 	// Advice only: without it the check is slower, not wrong.
 	_ = unix.Fadvise(int(f.Fd()), 0, 0, unix.FADV_SEQUENTIAL)
 	if err := c.freelist(); err != nil {
 		return err
 	}
-	return c.visit([]ref{{page: uint32(meta.root), high: math.MaxUint64}})
+	return c.visit([]ref{{page: uint32(meta.Root), high: math.MaxUint64}})
 }
 
 func (c *pageCheck) freelist() error {
-	if c.meta.freelist == noFreelist {
+	if c.meta.Freelist == boltpage.NoFreelist {
 		return nil
 	}
-	if c.meta.freelist < 2 || c.meta.freelist >= c.meta.end {
-		return damaged(BadMeta, "the free list is page %d of %d", c.meta.freelist, c.meta.end)
+	if c.meta.Freelist < 2 || c.meta.Freelist >= c.meta.End {
+		return damaged(BadMeta, "the free list is page %d of %d", c.meta.Freelist, c.meta.End)
 	}
-	_, err := c.page(ref{page: uint32(c.meta.freelist)}, freelistPage)
+	_, err := c.page(ref{page: uint32(c.meta.Freelist)}, boltpage.Freelist)
 	return err
 }
 
@@ -95,7 +97,7 @@ func (c *pageCheck) visit(refs []ref) error {
 		if err := c.ahead(refs[i:]); err != nil {
 			return err
 		}
-		p, err := c.page(r, branchPage|leafPage)
+		p, err := c.page(r, boltpage.Branch|boltpage.Leaf)
 		if err != nil {
 			return err
 		}
@@ -125,7 +127,7 @@ func (c *pageCheck) ahead(refs []ref) error {
 	last := first
 	for _, r := range refs[1:] {
 		next := uint64(r.page)
-		if next > last+gap || (next-first+1)*c.meta.pageSize > window {
+		if next > last+gap || (next-first+1)*c.meta.PageSize > window {
 			break
 		}
 		last = next
@@ -134,23 +136,23 @@ func (c *pageCheck) ahead(refs []ref) error {
 		return err
 	}
 	if last-first > gap {
-		_ = unix.Fadvise(int(c.file.Fd()), int64((last+1)*c.meta.pageSize), window, unix.FADV_WILLNEED)
+		_ = unix.Fadvise(int(c.file.Fd()), int64((last+1)*c.meta.PageSize), window, unix.FADV_WILLNEED)
 	}
 	return nil
 }
 
 // read fills the buffer with n pages from the first on, as many of them as belong to the backend.
 func (c *pageCheck) read(first, n uint64) error {
-	if first >= c.meta.end {
-		return damaged(BadPage, "page %d is outside of the backend's %d pages", first, c.meta.end)
+	if first >= c.meta.End {
+		return damaged(BadPage, "page %d is outside of the backend's %d pages", first, c.meta.End)
 	}
-	n = min(n, c.meta.end-first)
-	if size := n * c.meta.pageSize; uint64(cap(c.buf)) < size {
+	n = min(n, c.meta.End-first)
+	if size := n * c.meta.PageSize; uint64(cap(c.buf)) < size {
 		c.buf = make([]byte, max(size, window))
 	}
-	c.buf = c.buf[:n*c.meta.pageSize]
+	c.buf = c.buf[:n*c.meta.PageSize]
 	c.from, c.pages = first, 0
-	if _, err := c.file.ReadAt(c.buf, int64(first*c.meta.pageSize)); err != nil && !errors.Is(err, io.EOF) {
+	if _, err := c.file.ReadAt(c.buf, int64(first*c.meta.PageSize)); err != nil && !errors.Is(err, io.EOF) {
 		return fmt.Errorf("read page %d: %w", first, err)
 	}
 	c.pages = n
@@ -165,17 +167,17 @@ func (c *pageCheck) page(r ref, kinds uint16) (page, error) {
 			return page{}, err
 		}
 	}
-	p := page{id: id, raw: c.buf[(id-c.from)*c.meta.pageSize:], end: c.meta.end}
-	if own := order.Uint64(p.raw); own != id {
+	p := page{id: id, raw: c.buf[(id-c.from)*c.meta.PageSize:], end: c.meta.End}
+	if own := boltpage.ID(p.raw); own != id {
 		return p, damaged(BadPage, "page %d calls itself %d", id, own)
 	}
-	kind := order.Uint16(p.raw[8:])
+	kind := boltpage.Kind(p.raw)
 	if kind&kinds == 0 || kind&(kind-1) != 0 {
 		return p, damaged(BadPage, "page %d has type %#x", id, kind)
 	}
-	n := 1 + uint64(order.Uint32(p.raw[12:]))
-	if id+n > c.meta.end {
-		return p, damaged(BadPage, "page %d and its overflow of %d end outside of the backend's %d pages", id, n-1, c.meta.end)
+	n := boltpage.Pages(p.raw)
+	if id+n > c.meta.End {
+		return p, damaged(BadPage, "page %d and its overflow of %d end outside of the backend's %d pages", id, n-1, c.meta.End)
 	}
 	for i := id; i < id+n; i++ {
 		if c.seen[i/64]&(1<<(i%64)) != 0 {
@@ -183,14 +185,14 @@ func (c *pageCheck) page(r ref, kinds uint16) (page, error) {
 		}
 		c.seen[i/64] |= 1 << (i % 64)
 	}
-	if uint64(len(p.raw)) < n*c.meta.pageSize {
+	if uint64(len(p.raw)) < n*c.meta.PageSize {
 		if err := c.read(id, n); err != nil {
 			return p, err
 		}
 		p.raw = c.buf
 	}
-	p.raw = p.raw[:n*c.meta.pageSize]
-	p.leaf, p.count = kind == leafPage, int(order.Uint16(p.raw[10:]))
+	p.raw = p.raw[:n*c.meta.PageSize]
+	p.leaf, p.count = kind == boltpage.Leaf, boltpage.Count(p.raw)
 	return p, nil
 }
 

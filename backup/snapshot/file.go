@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 
+	"github.com/etcd-druid/druid/backup/boltpage"
 	"github.com/etcd-druid/druid/backup/store"
 )
 
@@ -70,7 +71,7 @@ func strange(head []byte, size int64) string {
 			return m.reason
 		}
 	}
-	if !isDatabase(head) {
+	if !boltpage.IsMeta(head) {
 		return "is no database of etcd, or its beginning is damaged: want what `etcdctl snapshot save` writes"
 	}
 	switch size % sector {

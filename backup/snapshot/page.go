@@ -3,30 +3,15 @@ package snapshot
 import (
 	"bytes"
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
-	"hash/fnv"
 	"io"
 
+	"github.com/etcd-druid/druid/backup/boltpage"
 	"github.com/etcd-druid/druid/backup/store"
 )
 
-// The layout of bbolt's pages, which bbolt itself does not export and reads from a local file alone. It is written in the byte
-// order of the machine, of which all that run etcd are little-endian but s390x; a file moves between machines of one order.
 const (
-	pageHeader  = 16 // id uint64, flags uint16, count uint16, overflow uint32
-	elementSize = 16 // of branch pages: pos uint32, ksize uint32, pgid uint64; of leaf pages: flags, pos, ksize, vsize uint32
-	bucketSize  = 16 // root pgid uint64, sequence uint64; an inline page follows where root is 0
-
-	branchPage    = 0x01
-	leafPage      = 0x02
-	bucketElement = 0x01
-
-	metaMagic   = 0xED0CDAED
-	metaVersion = 2
-	metaSize    = 64
-
 	minPageSize, maxPageSize = 1 << 10, 64 << 10 // those that bbolt makes: the pages of the machine
 	// maxDepth of a tree, and maxPage in bytes: etcd's few small keys need one level and one page.
 	maxDepth = 8
@@ -39,12 +24,6 @@ type pageError struct{ reason string }
 func (e *pageError) Error() string { return e.reason }
 
 func badPage(format string, a ...any) error { return &pageError{fmt.Sprintf(format, a...)} }
-
-// isDatabase says whether head is the beginning of a database of bbolt.
-func isDatabase(head []byte) bool {
-	return len(head) >= pageHeader+8 && binary.NativeEndian.Uint32(head[pageHeader:]) == metaMagic &&
-		binary.NativeEndian.Uint32(head[pageHeader+4:]) == metaVersion
-}
 
 // pages finds single keys in a database without reading more of it than the pages on the way.
 type pages struct {
@@ -60,38 +39,36 @@ func (p *pages) begin() error {
 	if err != nil {
 		return err
 	}
-	p.pageSize = int64(binary.NativeEndian.Uint32(m[8:]))
-	if p.pageSize < minPageSize || p.pageSize > maxPageSize {
-		return badPage("its pages have %d bytes", p.pageSize)
+	if m.PageSize < minPageSize || m.PageSize > maxPageSize {
+		return badPage("its pages have %d bytes", m.PageSize)
 	}
+	p.pageSize = int64(m.PageSize)
 	second, err := p.meta(p.pageSize)
 	if err != nil {
 		return err
 	}
-	if binary.NativeEndian.Uint64(second[48:]) > binary.NativeEndian.Uint64(m[48:]) {
+	if second.TxID > m.TxID {
 		m = second
 	}
-	p.root = binary.NativeEndian.Uint64(m[16:])
-	if end := binary.NativeEndian.Uint64(m[40:]); uint64(p.size/p.pageSize) < end {
-		return badPage("it should have %d pages of %d bytes, and has %d", end, p.pageSize, p.size/p.pageSize)
+	p.root = m.Root
+	if uint64(p.size/p.pageSize) < m.End {
+		return badPage("it should have %d pages of %d bytes, and has %d", m.End, p.pageSize, p.size/p.pageSize)
 	}
 	return nil
 }
 
-// meta is the meta page at offset: magic, version, pageSize and flags uint32; root pgid and sequence, freelist, end, txid and checksum uint64.
-func (p *pages) meta(offset int64) ([]byte, error) {
-	raw := make([]byte, pageHeader+metaSize)
+// meta reads the meta page at offset.
+func (p *pages) meta(offset int64) (boltpage.Meta, error) {
+	raw := make([]byte, boltpage.HeaderSize+boltpage.MetaSize)
 	if p.size < offset+int64(len(raw)) {
-		return nil, badPage("it has %d bytes", p.size)
+		return boltpage.Meta{}, badPage("it has %d bytes", p.size)
 	}
 	if _, err := p.from.ReadAt(raw, offset); err != nil {
-		return nil, err
+		return boltpage.Meta{}, err
 	}
-	m := raw[pageHeader:]
-	sum := fnv.New64a()
-	_, _ = sum.Write(m[:56]) // a hash never fails
-	if !isDatabase(raw) || binary.NativeEndian.Uint64(m[56:]) != sum.Sum64() {
-		return nil, badPage("the checksum of the meta page at byte %d is wrong", offset)
+	m, ok := boltpage.ParseMeta(raw)
+	if !ok {
+		return m, badPage("the checksum of the meta page at byte %d is wrong", offset)
 	}
 	return m, nil
 }
@@ -102,13 +79,13 @@ func (p *pages) find(bucket, key []byte) ([]byte, error) {
 	switch {
 	case err != nil || value == nil:
 		return nil, err
-	case flags&bucketElement == 0 || len(value) < bucketSize:
+	case flags&boltpage.BucketElement == 0 || len(value) < boltpage.BucketSize:
 		return nil, badPage("%s is no bucket", bucket)
 	}
-	if root := binary.NativeEndian.Uint64(value); root != 0 {
+	if root := boltpage.Order.Uint64(value); root != 0 {
 		value, _, err = p.lookUp(root, key)
 	} else {
-		value, _, err = inLeaf(value[bucketSize:], key)
+		value, _, err = inLeaf(value[boltpage.BucketSize:], key)
 	}
 	return value, err
 }
@@ -120,10 +97,10 @@ func (p *pages) lookUp(id uint64, key []byte) (value []byte, flags uint32, err e
 		if err != nil {
 			return nil, 0, err
 		}
-		switch kind := binary.NativeEndian.Uint16(page[8:]); kind {
-		case leafPage:
+		switch kind := boltpage.Kind(page); kind {
+		case boltpage.Leaf:
 			return inLeaf(page, key)
-		case branchPage:
+		case boltpage.Branch:
 			if id, err = inBranch(page, key); err != nil {
 				return nil, 0, err
 			}
@@ -143,10 +120,10 @@ func (p *pages) page(id uint64) ([]byte, error) {
 	if _, err := p.from.ReadAt(page, int64(id)*p.pageSize); err != nil {
 		return nil, err
 	}
-	long := (int64(binary.NativeEndian.Uint32(page[12:])) + 1) * p.pageSize
+	long := int64(boltpage.Pages(page)) * p.pageSize
 	switch {
-	case binary.NativeEndian.Uint64(page) != id:
-		return nil, badPage("page %d says to be page %d", id, binary.NativeEndian.Uint64(page))
+	case boltpage.ID(page) != id:
+		return nil, badPage("page %d says to be page %d", id, boltpage.ID(page))
 	case long > maxPage || int64(id)*p.pageSize+long > p.size:
 		return nil, badPage("page %d claims %d bytes", id, long)
 	case long == p.pageSize:
@@ -159,22 +136,20 @@ func (p *pages) page(id uint64) ([]byte, error) {
 
 // inLeaf finds a key among the elements of a leaf.
 func inLeaf(page, key []byte) (value []byte, flags uint32, err error) {
-	if len(page) < pageHeader {
+	if len(page) < boltpage.HeaderSize {
 		return nil, 0, badPage("an inline page has %d bytes", len(page))
 	}
-	for i := range int(binary.NativeEndian.Uint16(page[10:])) {
-		at := pageHeader + i*elementSize
-		if at+elementSize > len(page) {
+	for i := range boltpage.Count(page) {
+		at := boltpage.HeaderSize + i*boltpage.ElementSize
+		if at+boltpage.ElementSize > len(page) {
 			return nil, 0, badPage("a leaf ends before its elements")
 		}
-		e := page[at:]
-		keySize, valueSize := uint64(binary.NativeEndian.Uint32(e[8:])), uint64(binary.NativeEndian.Uint32(e[12:]))
-		begin := uint64(binary.NativeEndian.Uint32(e[4:]))
-		if begin+keySize+valueSize > uint64(len(e)) {
+		own, value, ok := boltpage.Entry(page[at:], true)
+		if !ok {
 			return nil, 0, badPage("an element is outside of its leaf")
 		}
-		if bytes.Equal(e[begin:begin+keySize], key) {
-			return e[begin+keySize : begin+keySize+valueSize], binary.NativeEndian.Uint32(e), nil
+		if bytes.Equal(own, key) {
+			return value, boltpage.Order.Uint32(page[at:]), nil
 		}
 	}
 	return nil, 0, nil
@@ -182,20 +157,19 @@ func inLeaf(page, key []byte) (value []byte, flags uint32, err error) {
 
 // inBranch finds the page below which a key is: that of the last element whose key is not beyond it, else the first.
 func inBranch(page, key []byte) (id uint64, err error) {
-	for i := range int(binary.NativeEndian.Uint16(page[10:])) {
-		at := pageHeader + i*elementSize
-		if at+elementSize > len(page) {
+	for i := range boltpage.Count(page) {
+		at := boltpage.HeaderSize + i*boltpage.ElementSize
+		if at+boltpage.ElementSize > len(page) {
 			return 0, badPage("a branch ends before its elements")
 		}
-		e := page[at:]
-		begin, size := uint64(binary.NativeEndian.Uint32(e)), uint64(binary.NativeEndian.Uint32(e[4:]))
-		if begin+size > uint64(len(e)) {
+		low, _, ok := boltpage.Entry(page[at:], false)
+		if !ok {
 			return 0, badPage("an element is outside of its branch")
 		}
-		if i > 0 && bytes.Compare(e[begin:begin+size], key) > 0 {
+		if i > 0 && bytes.Compare(low, key) > 0 {
 			break
 		}
-		id = binary.NativeEndian.Uint64(e[8:])
+		id = boltpage.Child(page[at:])
 	}
 	return id, nil
 }
