@@ -98,7 +98,7 @@ model: ## Walk and search the model of the protocol by the real decisions. More:
 .PHONY: e2e
 e2e: ## Run the end-to-end tests on a rig of their own. One story: make e2e RUN=TestName. With four cores or more, on two rigs at once: make e2e RIGS=2
 ifneq ($(RIGS),2)
-	@go test $(E2E) -count=1 -v -timeout 60m $(if $(RUN),-run '$(RUN)')
+	@go test $(E2E) -count=1 -v -timeout 60m $(if $(value RUN),-run '$(value RUN)')
 else
 	@d=$$(mktemp -d); alone=; trap 'kill $$alone 2>/dev/null || true; rm -rf "$$d"' EXIT; \
 	go test -c -o "$$d/e2e" $(E2E); cd $(E2E); stories=("$$d/e2e" -test.v -test.timeout 40m -stories); \

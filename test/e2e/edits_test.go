@@ -9,8 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"k8s.io/apimachinery/pkg/api/meta"
-
 	"github.com/etcd-druid/druid/api/v1alpha1"
 	"github.com/etcd-druid/druid/test/e2e/harness"
 )
@@ -78,16 +76,9 @@ func reaches(t *testing.T, c *harness.Cluster, asked map[string]bool) (want v1al
 				t.Errorf("Pod %s requests %s of CPU, which no edit asked for", member, cpu)
 			}
 		}
-		cluster, err := c.Get(ctx)
-		if err != nil {
-			return err
-		}
-		want = cluster.Spec
-		p := meta.FindStatusCondition(cluster.Status.Conditions, v1alpha1.ConditionProgressing)
-		if cluster.Status.ObservedGeneration != cluster.Generation || p == nil || p.Reason != v1alpha1.ReasonReconciled {
-			return fmt.Errorf("generation %d, observed %d, Progressing %+v", cluster.Generation, cluster.Status.ObservedGeneration, p)
-		}
-		return nil
+		var err error
+		want, err = asAsked(ctx, c)
+		return err
 	})
 	return want
 }

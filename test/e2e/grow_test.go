@@ -11,7 +11,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -184,22 +183,6 @@ func eachClaim(ctx context.Context, c *harness.Cluster, view harness.View, look 
 		}
 	}
 	return nil
-}
-
-// reconciled waits until druid has reached the spec as it is now.
-func reconciled(t *testing.T, c *harness.Cluster, within time.Duration) {
-	t.Helper()
-	harness.Eventually(t, within, "the last edit is reached", func(ctx context.Context) error {
-		cluster, err := c.Get(ctx)
-		if err != nil {
-			return err
-		}
-		p := meta.FindStatusCondition(cluster.Status.Conditions, v1alpha1.ConditionProgressing)
-		if cluster.Status.ObservedGeneration != cluster.Generation || p == nil || p.Reason != v1alpha1.ReasonReconciled {
-			return fmt.Errorf("generation %d, observed %d, Progressing %+v", cluster.Generation, cluster.Status.ObservedGeneration, p)
-		}
-		return nil
-	})
 }
 
 // replacedInTurn waits until each Pod is another one and ready, and returns the members in that order. It fails the test where two were

@@ -6,11 +6,14 @@ import (
 	"fmt"
 	"slices"
 	"testing"
+	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/etcd-druid/druid/api/v1alpha1"
 	"github.com/etcd-druid/druid/leases"
 	"github.com/etcd-druid/druid/test/e2e/harness"
 )
@@ -134,4 +137,26 @@ func anyMember(ctx context.Context, c *harness.Cluster, is func(leases.Member) b
 func listMembers(ctx context.Context, c *harness.Cluster, list client.ObjectList) error {
 	return c.Rig.Client.List(ctx, list, client.InNamespace(c.Namespace),
 		client.MatchingLabels{leases.LabelCluster: c.Name}, client.HasLabels{leases.LabelMember})
+}
+
+// reconciled waits until druid has reached the spec as it is now.
+func reconciled(t *testing.T, c *harness.Cluster, within time.Duration) {
+	t.Helper()
+	harness.Eventually(t, within, "the last edit is reached", func(ctx context.Context) error {
+		_, err := asAsked(ctx, c)
+		return err
+	})
+}
+
+// asAsked is the spec when druid has reached the last edit of it, and an error before.
+func asAsked(ctx context.Context, c *harness.Cluster) (v1alpha1.EtcdClusterSpec, error) {
+	cluster, err := c.Get(ctx)
+	if err != nil {
+		return v1alpha1.EtcdClusterSpec{}, err
+	}
+	p := meta.FindStatusCondition(cluster.Status.Conditions, v1alpha1.ConditionProgressing)
+	if cluster.Status.ObservedGeneration != cluster.Generation || p == nil || p.Reason != v1alpha1.ReasonReconciled {
+		return cluster.Spec, fmt.Errorf("generation %d, observed %d, Progressing %+v", cluster.Generation, cluster.Status.ObservedGeneration, p)
+	}
+	return cluster.Spec, nil
 }

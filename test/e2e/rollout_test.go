@@ -8,9 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"k8s.io/apimachinery/pkg/api/meta"
-
-	"github.com/etcd-druid/druid/api/v1alpha1"
 	"github.com/etcd-druid/druid/test/e2e/harness"
 )
 
@@ -72,15 +69,8 @@ func rollsUnderLoad(t *testing.T, c *harness.Cluster, w *harness.Writer, view ha
 					seen[pod.Spec.Containers[0].Resources.Requests.Cpu().String()] = true
 				}
 			}
-			cluster, err := c.Get(ctx)
-			if err != nil {
-				return err
-			}
-			p := meta.FindStatusCondition(cluster.Status.Conditions, v1alpha1.ConditionProgressing)
-			if cluster.Status.ObservedGeneration != cluster.Generation || p == nil || p.Reason != v1alpha1.ReasonReconciled {
-				return fmt.Errorf("generation %d, observed %d, Progressing %+v", cluster.Generation, cluster.Status.ObservedGeneration, p)
-			}
-			return nil
+			_, err = asAsked(ctx, c)
+			return err
 		})
 		view = settledAs(t, c, view)
 		t.Logf("reached after %s", time.Since(begun).Round(100*time.Millisecond))
