@@ -183,3 +183,32 @@ func TestClusterBesideOthersDoesNotHoldUpItsNamespace(t *testing.T) {
 	}
 	s.ended()
 }
+
+// A plan that is older than what the agents tell lets nobody go: the voters would stay in the others' list.
+func TestADeletedClusterIsLetGoByALiveReadAlone(t *testing.T) {
+	s, _, stop := joined(t, 1)
+	stop()
+	s.changeRecord(func(r *leases.Record) { beside(r) })
+	s.delete("demo", metav1.DeletePropagationBackground)
+	var cluster v1alpha1.EtcdCluster
+	if err := s.fetch("demo", &cluster); err != nil {
+		t.Fatal(err)
+	}
+	r := s.reconciler(s.Client)
+	o, err := r.observe(t.Context(), r.cached, &cluster, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.changeRecord(func(r *leases.Record) { beside(r, "etcd-1") })
+	if written, _, err := r.guard(t.Context(), o); err != nil || written != nil {
+		t.Errorf("others came back: it wrote %t, %v", written != nil, err)
+	}
+	if err := s.isHeld(true); err != nil {
+		t.Error(err)
+	}
+	s.changeRecord(func(r *leases.Record) { beside(r) })
+	if written, _, err := r.guard(t.Context(), o); err != nil || written == nil {
+		t.Errorf("nobody else is there: it wrote %t, %v", written != nil, err)
+	}
+	s.ended()
+}

@@ -10,10 +10,8 @@ import (
 	"time"
 
 	"github.com/etcd-druid/druid/agent/config"
-	"github.com/etcd-druid/druid/agent/datadir/volume"
 	"github.com/etcd-druid/druid/backup/chain"
 	"github.com/etcd-druid/druid/backup/store"
-	"github.com/etcd-druid/druid/leases"
 	"github.com/etcd-druid/druid/test/history"
 )
 
@@ -67,17 +65,7 @@ func TestNothingIsFormedOfWhatIsNotThereOrNotWhole(t *testing.T) {
 			seed.savedAt(copied)
 			seed.restores(tc.order)
 			seed.start()
-			c.decides("c-a", tc.rule)
-			if told := seed.last(); !strings.Contains(told.Reason, tc.says) {
-				t.Errorf("it says %q, want %q in it", told.Reason, tc.says)
-			}
-			if record, _ := c.record(); record.Phase != leases.PhaseForming {
-				t.Errorf("the record says %+v", record)
-			}
-			seed.halt()
-			if _, err := os.Stat(volume.DataPath(seed.cfg.VolumePath)); err == nil {
-				t.Error("there is data")
-			}
+			c.beginsNothing("c-a", tc.rule, tc.says)
 		})
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -23,6 +24,7 @@ import (
 	coordinationclient "k8s.io/client-go/kubernetes/typed/coordination/v1"
 
 	"github.com/etcd-druid/druid/agent/config"
+	"github.com/etcd-druid/druid/agent/datadir/volume"
 	"github.com/etcd-druid/druid/agent/launch"
 	"github.com/etcd-druid/druid/agent/transport"
 	"github.com/etcd-druid/druid/backup/store"
@@ -361,6 +363,24 @@ func (c *cluster) decides(name, rule string) {
 		}
 		return nil
 	})
+}
+
+// beginsNothing waits until the seed called name decides by a rule, says so in these words, and has neither formed a cluster nor made
+// any data.
+func (c *cluster) beginsNothing(name, rule, says string) {
+	c.t.Helper()
+	c.decides(name, rule)
+	seed := c.members[name]
+	if told := seed.last(); !strings.Contains(told.Reason, says) {
+		c.t.Errorf("it says %q, want %q in it", told.Reason, says)
+	}
+	if record, _ := c.record(); record.Phase != leases.PhaseForming {
+		c.t.Errorf("the record says %+v", record)
+	}
+	seed.halt()
+	if _, err := os.Stat(volume.DataPath(seed.cfg.VolumePath)); err == nil {
+		c.t.Error("there is data")
+	}
 }
 
 func (c *cluster) client(name string) *clientv3.Client {
