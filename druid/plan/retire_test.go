@@ -144,6 +144,12 @@ func TestVictimIsTheOneThatTheClusterLosesLeastBy(t *testing.T) {
 		"a follower before the leader": {func(o *Observed) {
 			o.Members[2].Says.Role = leases.RoleLeader
 		}, "c-b"},
+		"a follower before a leader that was not heard of yet": {func(o *Observed) {
+			o.Members[2].Says.Role, o.Members[2].Liveness = leases.RoleLeader, leases.Unknown
+		}, "c-b"},
+		"a leader that is not heard of any more is no more than a follower": {func(o *Observed) {
+			o.Members[2].Says.Role, o.Members[2].Liveness = leases.RoleLeader, leases.Stale
+		}, "c-c"},
 		"a learner before a follower": {func(o *Observed) { o.Members[0].Says.Role = leases.RoleLearner }, "c-a"},
 		"a voter that is down before a learner that is up": {func(o *Observed) {
 			o.Members[0].Says.Role, o.Members[1].EtcdReady = leases.RoleLearner, false

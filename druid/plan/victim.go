@@ -18,7 +18,7 @@ const (
 	rankDoomed               // one that serves from a volume that goes with its Pod
 	rankLearner              // a learner that does
 	rankFollower             // a voter that does
-	rankLeader
+	rankLeader               // or one that may be it
 )
 
 func rankOf(m Member, o Observed) rank {
@@ -36,7 +36,7 @@ func rankOf(m Member, o Observed) rank {
 		return rankDoomed
 	case learner:
 		return rankLearner
-	case m.leads():
+	case m.mayLead():
 		return rankLeader
 	default:
 		return rankFollower
@@ -46,6 +46,12 @@ func rankOf(m Member, o Observed) rank {
 // outside says whether the member never was in the cluster, as far as its Lease and its Pod tell.
 func (m Member) outside() bool {
 	return m.Lease == LeaseOurs && m.Readable && !m.Says.EverFormed() && !m.Voter
+}
+
+// mayLead says whether the member's Lease calls it the leader and nobody knows that it stopped: a druid that has just
+// started has heard some Leases renewed before others.
+func (m Member) mayLead() bool {
+	return m.leads() || m.Lease == LeaseOurs && m.Readable && m.Liveness == leases.Unknown && m.Says.Role == leases.RoleLeader
 }
 
 // learns says whether the member's Lease names it a learner.
