@@ -79,7 +79,7 @@ func TestAFileOfEtcdctlIsWhatTheSourceWas(t *testing.T) {
 					if err != nil || got.Revision != revision || got.Bumped != revision {
 						t.Fatalf("restored %+v, %v; want revision %d", got, err, revision)
 					}
-					checkPages(t, filepath.Join(g.dir, "member", "snap", "db"), got.Size)
+					soundPages(t, filepath.Join(g.dir, "member", "snap", "db"), got.Size)
 					same(t, s, g.start(minor, member.Options{}), revision)
 
 					bumped := newTarget(t)

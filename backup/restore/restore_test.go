@@ -60,7 +60,7 @@ func restored(tb testing.TB, s *source, p chain.Plan, minor string) (Result, *me
 	if err != nil {
 		tb.Fatal(err)
 	}
-	checkPages(tb, filepath.Join(g.dir, "member", "snap", "db"), got.Size)
+	soundPages(tb, filepath.Join(g.dir, "member", "snap", "db"), got.Size)
 	m := g.start(minor, member.Options{})
 	status, err := m.Client.Status(tb.Context(), m.Endpoint)
 	if err != nil {
@@ -76,8 +76,8 @@ func restored(tb testing.TB, s *source, p chain.Plan, minor string) (Result, *me
 	return got, m
 }
 
-// checkPages lets bbolt look at every page of the database, and wants the file to end with the last one.
-func checkPages(tb testing.TB, path string, size int64) {
+// soundPages lets bbolt look at every page of the database, and wants the file to end with the last one.
+func soundPages(tb testing.TB, path string, size int64) {
 	tb.Helper()
 	db, err := bolt.Open(path, fileMode, &bolt.Options{ReadOnly: true, PreLoadFreelist: true})
 	if err != nil {

@@ -96,8 +96,10 @@ func build(ctx context.Context, c *Config, t snapshot.Trailer, path string, clus
 
 // change brings the fetched database to the target.
 func change(ctx context.Context, c *Config, t snapshot.Trailer, path string, cluster *membership.RaftCluster) (result Result, err error) {
+	if err := checkPages(ctx, c, path); err != nil {
+		return Result{}, err
+	}
 	var db *bolt.DB
-	// bbolt walks all pages where a database has no list of the free ones, and panics at what is damaged.
 	err = guarded(func() (err error) {
 		db, err = openDatabase(path, t.Size, deltaBytes(c.Plan))
 		return err

@@ -28,7 +28,7 @@ func (s *source) synthesize(target chain.Target) (chain.Plan, snapshot.Result, e
 	if err != nil {
 		s.tb.Fatal(err)
 	}
-	checkPages(s.tb, path, got.Size)
+	soundPages(s.tb, path, got.Size)
 	made, err := synthesis.Put(s.tb.Context(), synthesis.Source{Prefix: prefix, Store: s.store, Plan: p, Path: path, Revision: got.Revision})
 	return p, made, err
 }

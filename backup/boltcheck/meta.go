@@ -1,4 +1,4 @@
-package datadir
+package boltcheck
 
 import (
 	"errors"
@@ -10,9 +10,10 @@ import (
 
 const minPageSize, maxPageSize = 1 << 10, 1 << 24 // what bbolt itself tries
 
-// readMeta finds the valid meta page of the higher transaction, as bbolt does: one bad meta page is what a crash may
-// leave, and the other then stands for the transaction before. The file must hold all pages that the meta page counts.
-func readMeta(f io.ReaderAt, size int64) (boltpage.Meta, error) {
+// ReadMeta finds the valid meta page of the higher transaction, as bbolt does: one bad meta page is what a crash may
+// leave, and the other then stands for the transaction before. The file of that size in bytes must hold all pages that
+// the meta page counts.
+func ReadMeta(f io.ReaderAt, size int64) (boltpage.Meta, error) {
 	var best boltpage.Meta
 	offsets := []int64{0}
 	for s := int64(minPageSize); s <= maxPageSize && s < size; s *= 2 {
@@ -29,11 +30,11 @@ func readMeta(f io.ReaderAt, size int64) (boltpage.Meta, error) {
 	}
 	switch {
 	case size == 0:
-		return best, damaged(TruncatedDB, "the backend is empty")
+		return best, damaged(Truncated, "the backend is empty")
 	case best.PageSize == 0:
 		return best, damaged(BadMeta, "neither meta page of the backend is valid")
 	case uint64(size)/best.PageSize < best.End:
-		return best, damaged(TruncatedDB, "the backend has %d bytes, but %d pages of %d", size, best.End, best.PageSize)
+		return best, damaged(Truncated, "the backend has %d bytes, but %d pages of %d", size, best.End, best.PageSize)
 	case best.Root < 2 || best.Root >= best.End:
 		return best, damaged(BadMeta, "the root page %d is outside of the backend's %d pages", best.Root, best.End)
 	}

@@ -1,4 +1,4 @@
-package datadir
+package boltcheck
 
 import (
 	"bytes"
