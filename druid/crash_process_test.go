@@ -16,6 +16,7 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/etcd-druid/druid/internal/crash"
+	"github.com/etcd-druid/druid/test/env"
 )
 
 // process is a druid in a process of its own.
@@ -57,13 +58,9 @@ func (s *stage) kubeconfig() string {
 // startProcess runs a druid that is to end at a point, or one that is not.
 func (s *stage) startProcess(point string, namespaces ...string) *process {
 	s.Helper()
-	executable, err := os.Executable()
-	if err != nil {
-		s.Fatal(err)
-	}
-	cmd := exec.Command(executable, "--agent-image", agentImage, "--namespaces", strings.Join(namespaces, ","),
+	cmd := exec.Command(env.Program(s, "./cmd/druid"), "--agent-image", agentImage, "--namespaces", strings.Join(namespaces, ","),
 		"--leader-elect=false", "--health-address=0", "--metrics-address=0", "--not-ready-grace-period=10s")
-	cmd.Env = append(os.Environ(), druidVariable+"=1", crash.Variable+"="+point, "KUBECONFIG="+s.kubeconfig())
+	cmd.Env = append(os.Environ(), crash.Variable+"="+point, "KUBECONFIG="+s.kubeconfig())
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	p := &process{s: s, cmd: cmd, done: make(chan struct{})}
 	cmd.Stdout, cmd.Stderr = p, p

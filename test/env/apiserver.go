@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/url"
+	"os"
 	"path/filepath"
 	"strconv"
 	"sync"
@@ -45,6 +46,9 @@ func ManyAtOnce() {
 func Main(m *testing.M) int {
 	shared.active = true
 	code := m.Run()
+	if programs.dir != "" {
+		_ = os.RemoveAll(programs.dir)
+	}
 	if shared.server == nil {
 		return code
 	}
