@@ -16,6 +16,8 @@ import (
 	"github.com/etcd-druid/druid/agent/config"
 	"github.com/etcd-druid/druid/agent/transport"
 	"github.com/etcd-druid/druid/internal/crash"
+	"github.com/etcd-druid/druid/test/alone"
+	"github.com/etcd-druid/druid/test/env"
 )
 
 // pod is one member without a kubelet: a real launch with a real etcd, and an agent in a process of its own.
@@ -77,16 +79,14 @@ func (p *process) ended() bool {
 
 func (p *pod) startLaunch() {
 	p.c.t.Helper()
-	p.launch = p.run(exec.Command(p.c.programs.launch, "--socket", p.config.SocketPath, "--volume", p.config.VolumePath, "--probe", ""))
+	p.launch = p.run(exec.Command(env.Program(p.c.t, "./cmd/launch"), "--socket", p.config.SocketPath, "--volume", p.config.VolumePath, "--probe", ""))
 }
 
 // startAgent runs an agent that is to end at a point, or one that is not.
 func (p *pod) startAgent(point string) {
 	p.c.t.Helper()
-	executable, err := os.Executable()
-	p.c.must(err)
-	cmd := exec.Command(executable)
-	cmd.Env = append(os.Environ(), agentVariable+"="+p.certificate, crash.Variable+"="+point)
+	cmd := exec.Command(env.Program(p.c.t, alone.Program), p.certificate)
+	cmd.Env = append(os.Environ(), crash.Variable+"="+point)
 	p.note("--- agent of %s, to end at %q", p.name, point)
 	p.agent = p.run(cmd)
 }
@@ -138,12 +138,10 @@ func (p *pod) powerOff() {
 func (p *pod) certify() {
 	p.c.t.Helper()
 	rest := p.c.rest
-	raw, err := json.Marshal(certificate{
+	p.c.must(alone.Certificate{
 		Config: p.config, Hosts: p.c.hosts, Server: rest.Host, User: p.c.agentUser(),
 		CA: rest.CAData, Cert: rest.CertData, Key: rest.KeyData,
-	})
-	p.c.must(err)
-	p.c.must(os.WriteFile(p.certificate, raw, 0o600))
+	}.Write(p.certificate))
 }
 
 // strays are what is on the volume and belongs to no member that runs well.

@@ -28,7 +28,7 @@ const (
 	savedLineage = chain.Lineage("00000003-5a7ed")
 )
 
-// template is a store that was saved once; each cluster gets a copy.
+// template is a store that was saved once; each cluster gets a copy. TestMain removes it.
 var template struct {
 	sync.Mutex
 	path string
@@ -41,10 +41,11 @@ func savedOnce(t *testing.T) string {
 	if template.path != "" {
 		return template.path
 	}
-	path := filepath.Join(launchDir, "backups")
-	if err := os.Mkdir(path, 0o700); err != nil {
+	path, err := os.MkdirTemp("", "crash-backups")
+	if err != nil {
 		t.Fatal(err)
 	}
+	template.path = path
 	s, err := dir.Open(store.Directory{Path: path})
 	if err != nil {
 		t.Fatal(err)
@@ -61,7 +62,6 @@ func savedOnce(t *testing.T) string {
 	full := place.Full(t, source.Client)
 	put("saved", "in a delta")
 	place.Delta(t, source.Client, full.Revision)
-	template.path = path
 	return path
 }
 

@@ -32,6 +32,7 @@ import (
 	"github.com/etcd-druid/druid/backup/store"
 	"github.com/etcd-druid/druid/leases"
 	"github.com/etcd-druid/druid/manifests"
+	"github.com/etcd-druid/druid/test/alone"
 	"github.com/etcd-druid/druid/test/bucket"
 	"github.com/etcd-druid/druid/test/env"
 	"github.com/etcd-druid/druid/test/rig/binaries"
@@ -72,15 +73,13 @@ func lonely(tb testing.TB) *lone {
 	c := m.configured(owner)
 	user := "system:serviceaccount:" + m.namespace + ":" + manifests.AgentName(idleCluster)
 	m.cluster = count(tb, api, user)
-	launch, program := m.built("./cmd/launch", "launch"), m.built("./test/bench/backup/agent", "agent")
+	launch, program := m.built("./cmd/launch", "launch"), m.built(alone.Program, "agent")
 	m.run(launch, "--socket", c.SocketPath, "--volume", c.VolumePath, "--probe", "")
-	raw, err := json.Marshal(c)
-	m.must(err)
-	args := []string{m.file("agent.json", raw), m.cluster.url, m.file("kubernetes.pem", m.cluster.ca)}
-	if *profiles != "" {
-		args = append(args, *profiles)
-	}
-	m.agent = m.run(program, args...)
+	certificate := filepath.Join(m.dir, "agent.json")
+	m.must(alone.Certificate{
+		Config: c, Hosts: map[string]string{idleMember: c.ListenHost}, Server: m.cluster.url, CA: m.cluster.ca, Profiles: *profiles,
+	}.Write(certificate))
+	m.agent = m.run(program, certificate)
 	return m
 }
 
