@@ -134,6 +134,10 @@ func TestExitMarkerIsReadAsItWasWritten(t *testing.T) {
 func TestFileIsWrittenWholeOrNotAtAll(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "f")
+	// What a writer left that was killed.
+	if err := os.WriteFile(filepath.Join(dir, ".f.new"), []byte("much that is not whole"), 0o644); err != nil {
+		t.Fatal(err)
+	}
 	if err := WriteFile(path, []byte("one")); err != nil {
 		t.Fatal(err)
 	}
