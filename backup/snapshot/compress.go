@@ -17,7 +17,7 @@ const (
 
 // compress writes the object: etcd's stream as one frame of zstd, then the trailer, which it completes. It returns nil
 // only when etcd's checksum holds.
-func compress(w io.Writer, stream io.Reader, t *Trailer, level zstd.EncoderLevel, progress func(int64)) error {
+func compress(w io.Writer, stream *ahead, t *Trailer, level zstd.EncoderLevel, progress func(int64)) error {
 	counted := &countingWriter{w: w}
 	// Slower levels than the fastest gain little on such data, and cost more memory too.
 	encoder, err := zstd.NewWriter(counted, zstd.WithEncoderLevel(max(level, zstd.SpeedFastest)), zstd.WithEncoderConcurrency(1),
@@ -50,23 +50,22 @@ func compress(w io.Writer, stream io.Reader, t *Trailer, level zstd.EncoderLevel
 }
 
 // pump copies the stream to its end.
-func pump(w io.Writer, stream io.Reader, check *checksum, progress func(int64)) error {
-	buffer := make([]byte, 64<<10) // etcd sends 32 KiB at a time
+func pump(w io.Writer, stream *ahead, check *checksum, progress func(int64)) error {
 	for told := int64(0); ; {
-		n, err := stream.Read(buffer)
-		check.pass(buffer[:n])
-		if _, err := w.Write(buffer[:n]); err != nil {
-			return fmt.Errorf("full snapshot: compress: %w", err)
-		}
-		if progress != nil && check.passed >= told+step {
-			told = check.passed
-			progress(told)
-		}
+		chunk, err := stream.next()
 		switch {
 		case err == io.EOF:
 			return nil
 		case err != nil:
 			return fmt.Errorf("full snapshot: %w after %d bytes: %w", ErrTorn, check.passed, err)
+		}
+		check.pass(chunk)
+		if _, err := w.Write(chunk); err != nil {
+			return fmt.Errorf("full snapshot: compress: %w", err)
+		}
+		if progress != nil && check.passed >= told+step {
+			told = check.passed
+			progress(told)
 		}
 	}
 }

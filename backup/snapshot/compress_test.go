@@ -24,7 +24,7 @@ func TestEachLevelIsReadBackAndTheBestIsTheSmallest(t *testing.T) {
 	stream, fastest := words(), 0
 	for level := zstd.EncoderLevel(0); level <= zstd.SpeedBestCompression; level++ {
 		var b bytes.Buffer
-		if err := compress(&b, bytes.NewReader(stream), &Trailer{Version: Version, Lineage: lineage}, level, nil); err != nil {
+		if err := compress(&b, running(t, bytes.NewReader(stream)), &Trailer{Version: Version, Lineage: lineage}, level, nil); err != nil {
 			t.Fatal(err)
 		}
 		if got, err := read(t, bytes.NewReader(b.Bytes())); err != nil || !bytes.Equal(got, stream[:512*sector]) {

@@ -20,11 +20,19 @@ func streamed(n int) []byte {
 	return append(db, sum[:]...)
 }
 
+// running reads the stream ahead until the test ends.
+func running(tb testing.TB, stream io.Reader) *ahead {
+	tb.Helper()
+	a := newAhead()
+	go a.run(tb.Context(), stream)
+	return a
+}
+
 // object is the full that is made of a stream.
 func object(tb testing.TB, stream io.Reader) []byte {
 	tb.Helper()
 	var b bytes.Buffer
-	if err := compress(&b, stream, &Trailer{Version: Version, Lineage: lineage, Revision: 7, Upper: 9, Taken: time.Now().UTC()}, 0, nil); err != nil {
+	if err := compress(&b, running(tb, stream), &Trailer{Version: Version, Lineage: lineage, Revision: 7, Upper: 9, Taken: time.Now().UTC()}, 0, nil); err != nil {
 		tb.Fatal(err)
 	}
 	return b.Bytes()
@@ -75,7 +83,7 @@ func TestATornStreamMakesNoObject(t *testing.T) {
 		"an error in the middle": io.MultiReader(bytes.NewReader(whole[:5000]), iotest.ErrReader(broken)),
 		"an error at the end":    io.MultiReader(bytes.NewReader(whole), iotest.ErrReader(broken)),
 	} {
-		if err := compress(io.Discard, stream, &Trailer{}, 0, nil); !errors.Is(err, ErrTorn) {
+		if err := compress(io.Discard, running(t, stream), &Trailer{}, 0, nil); !errors.Is(err, ErrTorn) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

@@ -37,7 +37,7 @@ func Synthesize(ctx context.Context, c Synthesized) (Result, error) {
 	sum := sha256.New()
 	c.Trailer.Version = Version
 	stream := io.MultiReader(io.TeeReader(f, sum), &late{content: func() []byte { return sum.Sum(nil) }})
-	return upload(ctx, c.Store, c.Key, c.Trailer, stream, passage{c.Level, c.Progress})
+	return upload(ctx, c.Store, c.Key, c.Trailer, io.NopCloser(stream), passage{c.Level, c.Progress})
 }
 
 // late is content that is not known before all in front of it was read.

@@ -50,7 +50,6 @@ func Take(ctx context.Context, c Config) (Result, error) {
 	if err != nil {
 		return Result{}, err
 	}
-	defer stream.Close()
 	return upload(ctx, c.Store, c.Key(trailer.Revision, trailer.Taken), trailer, stream, passage{c.Level, c.Progress})
 }
 
@@ -60,13 +59,20 @@ type passage struct {
 	progress func(bytes int64)
 }
 
-// upload puts a stream of etcd's into the store, whole or not at all.
-func upload(ctx context.Context, s store.Store, key string, trailer Trailer, stream io.Reader, c passage) (Result, error) {
+// upload puts a stream of etcd's into the store, whole or not at all, and closes it.
+func upload(ctx context.Context, s store.Store, key string, trailer Trailer, stream io.ReadCloser, c passage) (Result, error) {
 	result := Result{Key: key}
 	g, ctx := errgroup.WithContext(ctx)
+	// A stream that stands still must not keep an upload that failed.
+	context.AfterFunc(ctx, func() { _ = stream.Close() })
 	reader, writer := io.Pipe()
+	ahead := newAhead()
+	g.Go(guard.Func(func() error {
+		ahead.run(ctx, stream)
+		return nil // compress hears of it
+	}))
 	g.Go(func() error {
-		err := guard.Run(func() error { return compress(writer, stream, &trailer, c.level, c.progress) })
+		err := guard.Run(func() error { return compress(writer, ahead, &trailer, c.level, c.progress) })
 		// The reader's end of file is what makes the object: it must never see one for half a stream.
 		_ = writer.CloseWithError(err)
 		return err

@@ -7,9 +7,11 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime/debug"
 	"runtime/pprof"
 	"time"
 
+	agentcli "github.com/etcd-druid/druid/agent/cli"
 	"github.com/etcd-druid/druid/backup/store"
 	"github.com/etcd-druid/druid/backup/store/open"
 )
@@ -29,6 +31,7 @@ var tasks = map[string]func(context.Context, task) (map[string]float64, error){
 
 // child is the process: it does its task and tells what that cost.
 func child(text string) int {
+	debug.SetGCPercent(agentcli.GCPercent) // as the agent, whose work it does
 	u, err := do(text)
 	if err == nil {
 		err = json.NewEncoder(os.Stdout).Encode(u)
