@@ -26,7 +26,7 @@ func readMeta(f io.ReaderAt, size int64) (boltpage.Meta, error) {
 
 // asDamage names the damage of a backend as that of a data directory.
 func asDamage(err error) error {
-	found, ok := errors.AsType[*boltcheck.Damage](err)
+	found, ok := errors.AsType[*boltcheck.DamagedError](err)
 	if !ok {
 		return err
 	}

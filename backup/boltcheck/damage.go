@@ -15,15 +15,15 @@ const (
 	BadPage
 )
 
-// Damage is why bytes that were read are no database. A read that failed is none.
-type Damage struct {
+// DamagedError is why bytes that were read are no database. A read that failed is none.
+type DamagedError struct {
 	Kind Kind
 	// Reason in words, with the page.
 	Reason string
 }
 
-func (d *Damage) Error() string { return d.Reason }
+func (d *DamagedError) Error() string { return d.Reason }
 
 func damaged(kind Kind, format string, args ...any) error {
-	return &Damage{Kind: kind, Reason: fmt.Sprintf(format, args...)}
+	return &DamagedError{Kind: kind, Reason: fmt.Sprintf(format, args...)}
 }

@@ -52,7 +52,7 @@ type pageCheck struct {
 	pages uint64 // number of pages in buf
 }
 
-// File reads all pages of the database that f is, which nobody may be writing. What is wrong with it is a Damage; other errors are of the
+// File reads all pages of the database that f is, which nobody may be writing. What is wrong with it is a DamagedError; other errors are of the
 // disk, or the cause that ctx ended by.
 func File(ctx context.Context, f *os.File) error {
 	info, err := f.Stat()

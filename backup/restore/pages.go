@@ -19,7 +19,7 @@ func checkPages(ctx context.Context, c *Config, path string) error {
 	}
 	defer f.Close() // only read
 	err = boltcheck.File(ctx, f)
-	damage, ok := errors.AsType[*boltcheck.Damage](err)
+	damage, ok := errors.AsType[*boltcheck.DamagedError](err)
 	switch {
 	case ok && c.File.Key != "":
 		err = &snapshot.FileError{Object: c.File.Key, Reason: fmt.Sprintf(

@@ -17,7 +17,7 @@ type ahead struct {
 	full, free chan []byte
 	// lent is what next returned last.
 	lent []byte
-	// end is what the stream ended with, once full is closed.
+	// end is why the stream was not read to its end, once full is closed.
 	end error
 }
 
@@ -40,19 +40,31 @@ func (a *ahead) run(ctx context.Context, stream io.Reader) {
 			a.end = context.Cause(ctx)
 			return
 		}
-		n, err := 0, error(nil)
-		for m := 0; n < len(buffer) && err == nil; n += m {
-			m, err = stream.Read(buffer[n:])
-		}
+		n, ended, err := readFull(buffer, stream)
 		a.full <- buffer[:n] // there is room for all
-		if err != nil {
+		if ended {
 			a.end = err
 			return
 		}
 	}
 }
 
-// next returns what comes next of the stream, until it is called again. At the end that is nothing, and io.EOF.
+// readFull reads until the buffer is full or the stream has ended, well or with an error.
+func readFull(buffer []byte, stream io.Reader) (n int, ended bool, err error) {
+	for n < len(buffer) {
+		m, err := stream.Read(buffer[n:])
+		n += m
+		if err == io.EOF { // bare: what broke a stream may wrap the same error
+			return n, true, nil
+		}
+		if err != nil {
+			return n, true, err
+		}
+	}
+	return n, false, nil
+}
+
+// next returns what comes next of the stream, until it is called again. At the end that is nothing, and no error.
 func (a *ahead) next() ([]byte, error) {
 	if a.lent != nil {
 		a.free <- a.lent[:cap(a.lent)]

@@ -54,10 +54,10 @@ func pump(w io.Writer, stream *ahead, check *checksum, progress func(int64)) err
 	for told := int64(0); ; {
 		chunk, err := stream.next()
 		switch {
-		case err == io.EOF:
-			return nil
 		case err != nil:
 			return fmt.Errorf("full snapshot: %w after %d bytes: %w", ErrTorn, check.passed, err)
+		case chunk == nil:
+			return nil
 		}
 		check.pass(chunk)
 		if _, err := w.Write(chunk); err != nil {
