@@ -143,11 +143,7 @@ func build(t *testing.T) builtBinaries {
 	if err != nil {
 		t.Fatal(err)
 	}
-	launch := filepath.Join(t.TempDir(), "launch")
-	if err := binaries.GoBuild(t.Context(), repo, "./cmd/launch", "", launch); err != nil {
-		t.Fatal(err)
-	}
-	return builtBinaries{etcd: set["etcd-3.6"], version: strings.TrimPrefix(version, "v"), launch: launch}
+	return builtBinaries{etcd: set["etcd-3.6"], version: strings.TrimPrefix(version, "v"), launch: env.Program(t, "./cmd/launch")}
 }
 
 // makeCluster does what druid does for a cluster of one member.
