@@ -104,6 +104,27 @@ func EnableControllers(dir string) error {
 	return nil
 }
 
+// Weigh gives the group n times the processor time of a group, or of a process,
+// beside it when all of them want more than there is.
+func (g Group) Weigh(n int) error {
+	for _, d := range g.dirs {
+		file, one := "", 0
+		switch {
+		case d.V2():
+			file, one = "cpu.weight", 100
+		case slices.Contains(strings.Split(d.Controllers, ","), "cpu"):
+			file, one = "cpu.shares", 1024
+		default:
+			continue
+		}
+		if err := os.WriteFile(filepath.Join(d.path, file), []byte(strconv.Itoa(n*one)), 0o644); err != nil {
+			return fmt.Errorf("weigh cgroup: %w", err)
+		}
+		return nil
+	}
+	return errors.New("this host has no cpu cgroup; mount the cpu controller below /sys/fs/cgroup")
+}
+
 // Start starts a command inside the group.
 func (g Group) Start(cmd *exec.Cmd) error {
 	if len(g.dirs) == 1 && g.dirs[0].V2() {

@@ -24,6 +24,11 @@ const (
 	pollInterval = 100 * time.Millisecond
 )
 
+// nodesWeight is how many processes of the host the nodes weigh together.
+// Without it they weigh what each thread of the control plane, of a compiler
+// and of a test does, and the etcds in them wait for seconds to be run.
+const nodesWeight = 16
+
 // bringUp starts everything and returns when the cluster can be used. What
 // takes long and needs nothing, containerd and its images, starts first.
 func (s *Supervisor) bringUp(ctx context.Context) error {
@@ -33,7 +38,11 @@ func (s *Supervisor) bringUp(ctx context.Context) error {
 	if err := s.configure(); err != nil {
 		return err
 	}
-	if err := cgroup.At(s.cgroups, filepath.Base(s.plan.Cgroups[0])).Make(); err != nil {
+	nodes := cgroup.At(s.cgroups, filepath.Base(s.plan.Cgroups[0]))
+	if err := nodes.Make(); err != nil {
+		return err
+	}
+	if err := nodes.Weigh(nodesWeight); err != nil {
 		return err
 	}
 	s.apiserver = s.kubeAPIServer()
