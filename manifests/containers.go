@@ -90,7 +90,7 @@ func etcdContainer(cluster *v1alpha1.EtcdCluster) corev1.Container {
 		// mended by a restart, all of them are made longer. Only an etcd that answered nothing for ten minutes is hung.
 		// There is no startup probe: some kubelets never restart a container that has one, and launch answers meanwhile.
 		LivenessProbe:            httpProbe("/livez", config.MetricsPort, corev1.Probe{PeriodSeconds: 30, TimeoutSeconds: 20, FailureThreshold: 20}),
-		Resources:                cluster.Spec.Resources,
+		Resources:                etcdResources(cluster.Spec.Resources),
 		SecurityContext:          containerSecurityContext(),
 		TerminationMessagePolicy: corev1.TerminationMessageFallbackToLogsOnError,
 		VolumeMounts: []corev1.VolumeMount{
@@ -121,6 +121,31 @@ func httpProbe(path string, port int32, timing corev1.Probe) *corev1.Probe {
 	timing.HTTPGet = &corev1.HTTPGetAction{Path: path, Port: intstr.FromInt32(port), Scheme: corev1.URISchemeHTTP}
 	timing.SuccessThreshold = 1
 	return &timing
+}
+
+// leastRequests are what etcd requests of what its cluster does not speak of: as kubeadm has it for its own etcd. Without them
+// its agent would go before it on a busy node, and it would be the first that a node short of memory ends.
+var leastRequests = corev1.ResourceList{
+	corev1.ResourceCPU:    resource.MustParse("100m"),
+	corev1.ResourceMemory: resource.MustParse("100Mi"),
+}
+
+// etcdResources are what the user asks for, and least requests. A limit speaks of a resource too: Kubernetes requests what it
+// says.
+func etcdResources(asked corev1.ResourceRequirements) corev1.ResourceRequirements {
+	all := *asked.DeepCopy()
+	for name, least := range leastRequests {
+		_, requested := all.Requests[name]
+		_, limited := all.Limits[name]
+		if requested || limited {
+			continue
+		}
+		if all.Requests == nil {
+			all.Requests = corev1.ResourceList{}
+		}
+		all.Requests[name] = least
+	}
+	return all
 }
 
 // agentResources are what an agent beside a healthy etcd uses: 30 MiB and a hundredth of a core. It has no limit: at a

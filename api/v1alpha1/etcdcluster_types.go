@@ -113,7 +113,7 @@ type EtcdClusterSpec struct {
 	// +optional
 	Defragmentation *DefragmentationSpec `json:"defragmentation,omitempty"`
 
-	// resources of the etcd container.
+	// resources of the etcd container. It requests 100m of CPU and 100Mi of memory of what is not spoken of.
 	// +optional
 	Resources corev1.ResourceRequirements `json:"resources,omitempty"`
 

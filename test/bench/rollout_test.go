@@ -21,7 +21,7 @@ func BenchmarkRollout(b *testing.B) {
 		bare := barePod(b, c, view.Leader())
 		w := harness.WriteAt(b, c.EtcdService(b), 5*time.Millisecond, 2*time.Second)
 		w.AwaitWrites(b, 20, within)
-		view = rolloutStep(b, c, w, view, bare, rollout{"edited spec", `{"spec":{"resources":{"requests":{"cpu":"11m"}}}}`})
+		view = rolloutStep(b, c, w, view, bare, rollout{"edited spec", `{"spec":{"resources":{"requests":{"cpu":"101m"}}}}`})
 		rolloutStep(b, c, w, view, bare, rollout{"upgrade 3.6 → 3.7", fmt.Sprintf(`{"spec":{"version":%q}}`, to)})
 		w.Stop(b, c.Etcd(b))
 		c.Destroy(b)

@@ -28,12 +28,12 @@ func TestRandomEditsEndInTheLast(t *testing.T) {
 	c := rig.Apply(t, harness.Version(versions[0]))
 	view := c.Settle(t, 3, formWithin)
 	w, s := harness.Load(t, c.EtcdService(t)), c.Sample(t)
-	asked := map[string]bool{"": true} // requests of CPU, ever
+	asked := map[string]bool{"100m": true} // requests of CPU, ever; the first is what druid adds
 	for round := range *editRounds {
 		t.Run(fmt.Sprint(round), func(t *testing.T) {
 			w.Gap()
 			for range 1 + draw.IntN(4) {
-				cpu := fmt.Sprintf("%dm", 11+draw.IntN(4))
+				cpu := fmt.Sprintf("%dm", 101+draw.IntN(4))
 				asked[cpu] = true
 				patch := fmt.Sprintf(`{"spec":{"replicas":%d,"version":%q,"resources":{"requests":{"cpu":%q}}}}`,
 					3+2*draw.IntN(2), versions[draw.IntN(2)], cpu)

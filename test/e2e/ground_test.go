@@ -86,7 +86,7 @@ func poweredOffWhileRolling(t *testing.T, c *harness.Cluster, w *harness.Writer,
 		nodes[member] = c.MustPod(t, member).Spec.NodeName
 	}
 	w.Gap()
-	c.Edit(t, `{"spec":{"resources":{"requests":{"cpu":"12m"}}}}`)
+	c.Edit(t, `{"spec":{"resources":{"requests":{"cpu":"102m"}}}}`)
 	goes := ""
 	harness.Eventually(t, scaleWithin, "a Pod that goes", func(ctx context.Context) error {
 		for member, uid := range before {

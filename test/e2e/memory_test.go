@@ -56,7 +56,7 @@ func TestMembersInMemoryHealFromEachOther(t *testing.T) {
 	})
 	t.Run("an edit replaces one member after another, never two", func(t *testing.T) {
 		before := podsOf(t, c, view)
-		c.Edit(t, `{"spec":{"resources":{"requests":{"cpu":"11m"}}}}`)
+		c.Edit(t, `{"spec":{"resources":{"requests":{"cpu":"101m"}}}}`)
 		harness.Eventually(t, 2*scaleWithin, "other Pods", func(ctx context.Context) error {
 			for member, uid := range before {
 				if pod, err := c.Pod(ctx, member); err != nil || string(pod.UID) == uid {

@@ -18,14 +18,14 @@ func rollsUnderLoad(t *testing.T, c *harness.Cluster, w *harness.Writer, view ha
 		before := podsOf(t, c, view)
 		begun := time.Now()
 		w.Gap()
-		c.Edit(t, requests("11m"))
+		c.Edit(t, requests("101m"))
 		harness.Eventually(t, scaleWithin, "Pods that request what the spec asks for", func(ctx context.Context) error {
 			for member := range view.Members {
 				pod, err := c.Pod(ctx, member)
 				if err != nil {
 					return err
 				}
-				if got := pod.Spec.Containers[0].Resources.Requests.Cpu().String(); got != "11m" {
+				if got := pod.Spec.Containers[0].Resources.Requests.Cpu().String(); got != "101m" {
 					return fmt.Errorf("Pod %s requests %s", member, got)
 				}
 			}
@@ -45,14 +45,14 @@ func rollsUnderLoad(t *testing.T, c *harness.Cluster, w *harness.Writer, view ha
 		begun := time.Now()
 		w.Gap()
 		before := podsOf(t, c, view)
-		c.Edit(t, requests("12m"))
+		c.Edit(t, requests("102m"))
 		harness.Eventually(t, scaleWithin, "the first Pod is replaced", func(context.Context) error {
 			if after := podsOf(t, c, view); maps.Equal(before, after) {
 				return errors.New("all Pods are those of before")
 			}
 			return nil
 		})
-		for _, edit := range []string{requests("13m"), `{"spec":{"replicas":5}}`, `{"spec":{"env":[{"name":"GOGC","value":"90"}]}}`, `{"spec":{"replicas":1}}`, requests("14m")} {
+		for _, edit := range []string{requests("103m"), `{"spec":{"replicas":5}}`, `{"spec":{"env":[{"name":"GOGC","value":"90"}]}}`, `{"spec":{"replicas":1}}`, requests("104m")} {
 			c.Edit(t, edit)
 		}
 		seen := map[string]bool{}
@@ -75,12 +75,12 @@ func rollsUnderLoad(t *testing.T, c *harness.Cluster, w *harness.Writer, view ha
 		view = settledAs(t, c, view)
 		t.Logf("reached after %s", time.Since(begun).Round(100*time.Millisecond))
 		servedOn(t, w)
-		delete(seen, "11m") // what was there before
-		if want := map[string]bool{"12m": true, "14m": true}; !maps.Equal(seen, want) {
+		delete(seen, "101m") // what was there before
+		if want := map[string]bool{"102m": true, "104m": true}; !maps.Equal(seen, want) {
 			t.Errorf("Pods requested %v, want only the first edit and the last, %v", seen, want)
 		}
 		for member := range view.Members {
-			if got := c.MustPod(t, member).Spec.Containers[0]; got.Resources.Requests.Cpu().String() != "14m" || len(got.Env) > 0 {
+			if got := c.MustPod(t, member).Spec.Containers[0]; got.Resources.Requests.Cpu().String() != "104m" || len(got.Env) > 0 {
 				t.Errorf("Pod %s is not what the last edit asks for: %v %v", member, got.Resources.Requests, got.Env)
 			}
 		}
