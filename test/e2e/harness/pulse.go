@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"os"
+	"slices"
 	"sync"
 	"time"
 
@@ -13,13 +14,20 @@ import (
 // pulsePace is how often the machine is felt. A stall that is shorter than this may be missed; it does not matter either.
 const pulsePace = 250 * time.Millisecond
 
-// pulse measures for how long the machine lets a process wait that wants to run and to write to the disk of the rig: what
-// an etcd that stands still may be excused by.
+// pulse measures for how long the machine lets those wait that want to run or to write: this process, the disk of the rig, and
+// the etcds, which the kernel may let wait while we run. It is what an etcd that stands still may be excused by.
 type pulse struct {
-	file *os.File
+	file   *os.File
+	queues queues
 
-	mu      sync.Mutex
-	longest time.Duration
+	mu   sync.Mutex
+	felt []stall
+}
+
+// stall is how long somebody had waited at a time.
+type stall struct {
+	at   time.Time
+	long time.Duration
 }
 
 func (p *pulse) open() error {
@@ -35,6 +43,7 @@ func (p *pulse) open() error {
 
 func (p *pulse) run(ctx context.Context) error {
 	defer p.file.Close()
+	p.queues.longest() // what was before counts for nothing
 	for begun := time.Now(); pause(ctx, pulsePace); begun = time.Now() {
 		if _, err := p.file.WriteAt([]byte{1}, 0); err != nil {
 			return errors.Join(err, p.file.Sync())
@@ -42,18 +51,24 @@ func (p *pulse) run(ctx context.Context) error {
 		if err := p.file.Sync(); err != nil {
 			return err
 		}
-		p.mu.Lock()
-		p.longest = max(p.longest, time.Since(begun)-pulsePace)
-		p.mu.Unlock()
+		p.feel(stall{at: time.Now(), long: max(time.Since(begun)-pulsePace, p.queues.longest())})
 	}
 	return nil
 }
 
-// stall is the longest wait since the last call.
-func (p *pulse) stall() time.Duration {
+func (p *pulse) feel(s stall) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	longest := p.longest
-	p.longest = 0
+	p.felt = append(p.felt, s)
+}
+
+// stall is the longest wait since a time, for which nobody asks with an earlier one any more.
+func (p *pulse) stall(since time.Time) (longest time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.felt = slices.DeleteFunc(p.felt, func(s stall) bool { return s.at.Before(since) })
+	for _, s := range p.felt {
+		longest = max(longest, s.long)
+	}
 	return longest
 }

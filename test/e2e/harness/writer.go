@@ -36,6 +36,7 @@ type Writer struct {
 	mu      sync.Mutex
 	acked   map[string]int64 // key to revision
 	lastAck time.Time
+	from    time.Time     // what is counted in longest began then at the earliest
 	longest time.Duration // since the last call of Gap
 	worst   time.Duration // of all
 	failed  int
@@ -67,7 +68,7 @@ func write(t testing.TB, etcd *clientv3.Client, lanes int, pace, timeout time.Du
 	now := time.Now()
 	w := &Writer{
 		pace: pace, timeout: timeout, etcd: etcd, group: &errgroup.Group{}, stop: stop,
-		begun: now, acked: map[string]int64{}, lastAck: now,
+		begun: now, acked: map[string]int64{}, lastAck: now, from: now,
 	}
 	if err := w.machine.open(); err != nil {
 		stop()
@@ -131,8 +132,7 @@ func (w *Writer) Gap() time.Duration {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	gap := max(w.longest, time.Since(w.lastAck))
-	w.longest = 0
-	w.machine.stall()
+	w.longest, w.from = 0, w.lastAck
 	return gap
 }
 
@@ -149,12 +149,19 @@ func (w *Writer) StoodStill(bound time.Duration) error {
 
 // StoodStillFor is StoodStill, and tells how long it was.
 func (w *Writer) StoodStillFor(bound time.Duration) (gap time.Duration, err error) {
-	stall := w.machine.stall()
-	allowed := bound + stallFactor*stall
-	if gap = w.Gap(); gap > allowed {
-		err = fmt.Errorf("writes stood still for %s, want at most %s on a machine that itself does for %s", gap, allowed, stall)
+	from := w.countsFrom()
+	gap = w.Gap()
+	stall := w.machine.stall(from)
+	if allowed := bound + stallFactor*stall; gap > allowed {
+		err = fmt.Errorf("writes stood still for %s, want at most %s on a machine that let somebody wait for %s", gap, allowed, stall)
 	}
 	return gap, err
+}
+
+func (w *Writer) countsFrom() time.Time {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.from
 }
 
 // AwaitAttempt waits until an attempt has ended that was under way, or began, after the call: what etcd acknowledged
