@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/etcd-druid/druid/backup/guard"
+	"github.com/etcd-druid/druid/backup/readahead"
 	"github.com/etcd-druid/druid/backup/snapshot"
 	"github.com/etcd-druid/druid/backup/store"
 )
@@ -39,16 +40,13 @@ func fetch(ctx context.Context, c *Config, t snapshot.Trailer, path string) (err
 		return fmt.Errorf("restore: %w", err)
 	}
 	defer reader.Close()
-	full, free := make(chan []byte, chunks), make(chan []byte, chunks)
-	for range chunks {
-		free <- make([]byte, chunk)
-	}
+	ahead := readahead.New(chunk, chunks)
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(guard.Func(func() error {
-		defer close(full)
-		return decode(ctx, reader, full, free, t.Size)
+		ahead.Run(ctx, reader)
+		return nil // write hears of it
 	}))
-	g.Go(guard.Func(func() error { return c.write(ctx, f, full, free, t.Size) }))
+	g.Go(guard.Func(func() error { return c.write(f, ahead, t.Size) }))
 	if err := g.Wait(); err != nil {
 		return err
 	}
@@ -69,53 +67,23 @@ func (c *Config) open(key string, source io.Reader, t snapshot.Trailer) (reader 
 	return full, func() bool { return full.Trailer() == t }, err
 }
 
-// decode hands on chunks until the reader's end, which comes only when all checksums hold. What is longer than its
-// trailer says would fill the disk before that is found out.
-func decode(ctx context.Context, r io.Reader, full chan<- []byte, free <-chan []byte, size int64) error {
-	for read := int64(0); ; {
-		var buffer []byte
-		select {
-		case buffer = <-free:
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
-		n, err := io.ReadFull(r, buffer[:chunk])
-		if read += int64(n); read > size && err == nil {
-			return fmt.Errorf("restore: the database is longer than the %d bytes that it says to have", size)
-		}
-		if n > 0 {
-			select {
-			case full <- buffer[:n]:
-			case <-ctx.Done():
-				return context.Cause(ctx)
-			}
-		}
-		switch {
-		case err == io.EOF || err == io.ErrUnexpectedEOF: // bare: damage may wrap the same errors
-			return nil
+// write writes the database. Its end comes only when all checksums hold; what is longer than its trailer says would fill the disk
+// before that is found out.
+func (c *Config) write(f *os.File, ahead *readahead.Reader, size int64) error {
+	for written := int64(0); ; {
+		part, err := ahead.Next()
+		switch written += int64(len(part)); {
 		case err != nil:
 			return fmt.Errorf("restore: %w", err)
+		case part == nil:
+			return nil
+		case written > size:
+			return fmt.Errorf("restore: the database is longer than the %d bytes that it says to have", size)
 		}
-	}
-}
-
-func (c *Config) write(ctx context.Context, f *os.File, full <-chan []byte, free chan<- []byte, size int64) error {
-	for written := int64(0); ; {
-		select {
-		case buffer, ok := <-full:
-			if !ok {
-				return nil
-			}
-			n, err := f.Write(buffer)
-			if err != nil {
-				return fmt.Errorf("restore: write the database: %w", err)
-			}
-			written += int64(n)
-			c.report(Progress{Phase: Fetching, Bytes: written, TotalBytes: size, TotalDeltas: len(c.Plan.Deltas)})
-			free <- buffer
-		case <-ctx.Done():
-			return context.Cause(ctx)
+		if _, err := f.Write(part); err != nil {
+			return fmt.Errorf("restore: write the database: %w", err)
 		}
+		c.report(Progress{Phase: Fetching, Bytes: written, TotalBytes: size, TotalDeltas: len(c.Plan.Deltas)})
 	}
 }
 

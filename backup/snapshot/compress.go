@@ -6,6 +6,8 @@ import (
 	"io"
 
 	"github.com/klauspost/compress/zstd"
+
+	"github.com/etcd-druid/druid/backup/readahead"
 )
 
 const (
@@ -13,11 +15,15 @@ const (
 	window = 1 << 20
 	// step is how much of the database passes between two calls of Progress.
 	step = 1 << 20
+	// aheadChunk is how much of the stream is handed on at once, and aheadChunks how many of them there are. etcd sends 32 KiB at a time;
+	// handed on one by one, each waits for the scheduler more often than for the compression.
+	aheadChunk  = 256 << 10
+	aheadChunks = 4
 )
 
 // compress writes the object: etcd's stream as one frame of zstd, then the trailer, which it completes. It returns nil
 // only when etcd's checksum holds.
-func compress(w io.Writer, stream *ahead, t *Trailer, level zstd.EncoderLevel, progress func(int64)) error {
+func compress(w io.Writer, stream *readahead.Reader, t *Trailer, level zstd.EncoderLevel, progress func(int64)) error {
 	counted := &countingWriter{w: w}
 	// Slower levels than the fastest gain little on such data, and cost more memory too.
 	encoder, err := zstd.NewWriter(counted, zstd.WithEncoderLevel(max(level, zstd.SpeedFastest)), zstd.WithEncoderConcurrency(1),
@@ -50,9 +56,9 @@ func compress(w io.Writer, stream *ahead, t *Trailer, level zstd.EncoderLevel, p
 }
 
 // pump copies the stream to its end.
-func pump(w io.Writer, stream *ahead, check *checksum, progress func(int64)) error {
+func pump(w io.Writer, stream *readahead.Reader, check *checksum, progress func(int64)) error {
 	for told := int64(0); ; {
-		chunk, err := stream.next()
+		chunk, err := stream.Next()
 		switch {
 		case err != nil:
 			return fmt.Errorf("full snapshot: %w after %d bytes: %w", ErrTorn, check.passed, err)

@@ -10,6 +10,8 @@ import (
 	"testing"
 	"testing/iotest"
 	"time"
+
+	"github.com/etcd-druid/druid/backup/readahead"
 )
 
 // streamed is what etcd would send for a database of n sectors.
@@ -21,11 +23,11 @@ func streamed(n int) []byte {
 }
 
 // running reads the stream ahead until the test ends.
-func running(tb testing.TB, stream io.Reader) *ahead {
+func running(tb testing.TB, stream io.Reader) *readahead.Reader {
 	tb.Helper()
-	a := newAhead()
-	go a.run(tb.Context(), stream)
-	return a
+	ahead := readahead.New(aheadChunk, aheadChunks)
+	go ahead.Run(tb.Context(), stream)
+	return ahead
 }
 
 // object is the full that is made of a stream.

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/etcd-druid/druid/backup/guard"
+	"github.com/etcd-druid/druid/backup/readahead"
 	"github.com/etcd-druid/druid/backup/store"
 )
 
@@ -66,9 +67,9 @@ func upload(ctx context.Context, s store.Store, key string, trailer Trailer, str
 	// A stream that stands still must not keep an upload that failed.
 	context.AfterFunc(ctx, func() { _ = stream.Close() })
 	reader, writer := io.Pipe()
-	ahead := newAhead()
+	ahead := readahead.New(aheadChunk, aheadChunks)
 	g.Go(guard.Func(func() error {
-		ahead.run(ctx, stream)
+		ahead.Run(ctx, stream)
 		return nil // compress hears of it
 	}))
 	g.Go(func() error {

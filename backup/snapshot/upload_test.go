@@ -42,26 +42,3 @@ func TestAnUploadThatFailsDoesNotWaitForAStreamThatStandsStill(t *testing.T) {
 		})
 	}
 }
-
-func TestAStreamThatFailsIsNoStreamThatEnded(t *testing.T) {
-	t.Parallel()
-	ctx, cancel := context.WithCancelCause(t.Context())
-	stopped := errors.New("stopped")
-	cancel(stopped)
-	a := newAhead()
-	for range aheadChunks {
-		<-a.free // so that it cannot but see that ctx ended
-	}
-	a.run(ctx, nil)
-	if chunk, err := a.next(); chunk != nil || !errors.Is(err, stopped) {
-		t.Errorf("next is %d bytes, %v", len(chunk), err)
-	}
-	b := newAhead()
-	func() {
-		defer func() { _ = recover() }()
-		b.run(t.Context(), nil) // panics
-	}()
-	if _, err := b.next(); err == nil {
-		t.Error("a panic is taken for the end")
-	}
-}

@@ -1,0 +1,71 @@
+package readahead
+
+import (
+	"context"
+	"io"
+)
+
+// Reader hands on a stream in chunks. One goroutine calls Run, another one Next.
+type Reader struct {
+	full, free chan []byte
+	// lent is what Next returned last.
+	lent []byte
+	// end is why the stream was not read to its end, once full is closed.
+	end error
+}
+
+// New returns a Reader that holds so many chunks of so many bytes.
+func New(chunk, chunks int) *Reader {
+	r := &Reader{full: make(chan []byte, chunks), free: make(chan []byte, chunks), end: io.ErrUnexpectedEOF}
+	for range chunks {
+		r.free <- make([]byte, chunk)
+	}
+	return r
+}
+
+// Run reads the stream to its end, or until it breaks or ctx ends, of which Next tells. It cannot interrupt a stream that stands still.
+func (r *Reader) Run(ctx context.Context, stream io.Reader) {
+	defer close(r.full)
+	for {
+		var buffer []byte
+		select {
+		case buffer = <-r.free:
+		case <-ctx.Done():
+			r.end = context.Cause(ctx)
+			return
+		}
+		n, ended, err := readFull(buffer, stream)
+		r.full <- buffer[:n] // there is room for all
+		if ended {
+			r.end = err
+			return
+		}
+	}
+}
+
+// readFull reads until the buffer is full or the stream has ended, well or with an error.
+func readFull(buffer []byte, stream io.Reader) (n int, ended bool, err error) {
+	for n < len(buffer) {
+		m, err := stream.Read(buffer[n:])
+		n += m
+		if err == io.EOF { // bare: what broke a stream may wrap the same error
+			return n, true, nil
+		}
+		if err != nil {
+			return n, true, err
+		}
+	}
+	return n, false, nil
+}
+
+// Next returns what comes next of the stream, until it is called again. At the end that is nothing, and no error.
+func (r *Reader) Next() ([]byte, error) {
+	if r.lent != nil {
+		r.free <- r.lent[:cap(r.lent)]
+	}
+	var more bool
+	if r.lent, more = <-r.full; !more {
+		return nil, r.end
+	}
+	return r.lent, nil
+}

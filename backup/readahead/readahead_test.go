@@ -1,0 +1,99 @@
+package readahead_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"testing"
+	"testing/iotest"
+
+	"github.com/etcd-druid/druid/backup/readahead"
+)
+
+const chunk, chunks = 100, 3
+
+// read is all that a Reader hands on of a stream.
+func read(ctx context.Context, stream io.Reader) (all []byte, err error) {
+	r := readahead.New(chunk, chunks)
+	go r.Run(ctx, stream)
+	for {
+		next, err := r.Next()
+		if next == nil {
+			return all, err
+		}
+		all = append(all, next...)
+	}
+}
+
+func TestAStreamComesWholeHoweverItIsCut(t *testing.T) {
+	t.Parallel()
+	for _, size := range []int{0, 1, chunk - 1, chunk, chunk + 1, chunk * chunks, chunk*chunks + 1, 10*chunk + 7} {
+		want := make([]byte, size)
+		_, _ = rand.NewChaCha8([32]byte{1}).Read(want)
+		for name, cut := range map[string]func(io.Reader) io.Reader{
+			"whole": func(r io.Reader) io.Reader { return r }, "by bytes": iotest.OneByteReader, "with its end": iotest.DataErrReader,
+		} {
+			if got, err := read(t.Context(), cut(bytes.NewReader(want))); err != nil || !bytes.Equal(got, want) {
+				t.Errorf("%d bytes, %s: %d bytes came, %v", size, name, len(got), err)
+			}
+		}
+	}
+}
+
+func TestAStreamThatBreaksIsNoStreamThatEnded(t *testing.T) {
+	t.Parallel()
+	for _, broken := range []error{io.ErrUnexpectedEOF, fmt.Errorf("reset: %w", io.EOF), errors.New("damaged")} {
+		for _, before := range []int{0, 1, chunk, 5*chunk + 1} {
+			got, err := read(t.Context(), io.MultiReader(bytes.NewReader(make([]byte, before)), iotest.ErrReader(broken)))
+			if !errors.Is(err, broken) || len(got) != before {
+				t.Errorf("after %d bytes and %q: %d bytes came, %v", before, broken, len(got), err)
+			}
+		}
+	}
+}
+
+// endless is a stream without an end.
+type endless struct{}
+
+func (endless) Read(b []byte) (int, error) { return len(b), nil }
+
+func TestAContextEndsTheStream(t *testing.T) {
+	t.Parallel()
+	stopped := errors.New("stopped")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	r := readahead.New(chunk, chunks)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		r.Run(ctx, endless{})
+	}()
+	if next, err := r.Next(); len(next) != chunk || err != nil {
+		t.Fatalf("%d bytes came, %v", len(next), err)
+	}
+	cancel(stopped)
+	<-ended // what is lent does not come back: all else is full
+	for {
+		next, err := r.Next()
+		if next == nil {
+			if !errors.Is(err, stopped) {
+				t.Errorf("it ends with %v", err)
+			}
+			return
+		}
+	}
+}
+
+func TestAPanicIsNoEnd(t *testing.T) {
+	t.Parallel()
+	r := readahead.New(chunk, chunks)
+	func() {
+		defer func() { _ = recover() }()
+		r.Run(t.Context(), nil)
+	}()
+	if _, err := r.Next(); err == nil {
+		t.Error("a panic is taken for the end")
+	}
+}
