@@ -43,8 +43,8 @@ func backupAttached(backup *v1alpha1.BackupSpec) []attached {
 // be.
 func scratch() attached {
 	return attached{
-		volume: corev1.Volume{Name: "scratch", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}},
-		mount:  corev1.VolumeMount{Name: "scratch", MountPath: config.ScratchDir},
+		volume: corev1.Volume{Name: volumeScratch, VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}},
+		mount:  corev1.VolumeMount{Name: volumeScratch, MountPath: config.ScratchDir},
 	}
 }
 
