@@ -286,3 +286,41 @@ func TestNodeThatIsDeletedIsLostAfterAWhile(t *testing.T) {
 		t.Error("no new claim was made beside the Pod that waits for one")
 	}
 }
+
+// The node controller marks no Pod that was not ready as a whole: what its kubelet wrote last of etcd stays.
+func TestMemberWhoseAgentWasDownWhenItsNodeDiedServesNobody(t *testing.T) {
+	c, names, nodes := onNodes(t, true)
+	c.eventually("the agent of "+names[0]+" is down", func() error {
+		var pod corev1.Pod
+		if err := c.fetch(names[0], &pod); err != nil {
+			return err
+		}
+		for i := range pod.Status.Conditions {
+			pod.Status.Conditions[i].Status = corev1.ConditionFalse
+		}
+		return c.Status().Update(c.Context(), &pod)
+	})
+	othersRenew := func() {
+		c.renew(names, 1)
+		c.renew(names, 2)
+		c.pass()
+	}
+	c.after(time.Hour)
+	othersRenew()
+	if reason := c.degraded(t).Reason; reason == v1alpha1.ReasonNodeLost {
+		t.Fatal("its node is lost because its agent is silent")
+	}
+	c.node(nodes[0], false)
+	c.after(time.Hour)
+	othersRenew()
+	if condition := c.degraded(t); condition.Reason != v1alpha1.ReasonNodeLost || !strings.Contains(condition.Message, nodes[0]) {
+		t.Errorf("its node is away, and the condition is %s: %s", condition.Reason, condition.Message)
+	}
+	if err := c.Delete(c.Context(), &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: c.namespace, Name: names[1]}}); err != nil {
+		t.Fatal(err)
+	}
+	c.after(time.Minute)
+	if c.terminates(names[1]) {
+		t.Error("a Pod was deleted that the quorum needs")
+	}
+}

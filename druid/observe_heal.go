@@ -33,6 +33,9 @@ func (r *Reconciler) observeHealing(ctx context.Context, o *observation) error {
 		if m.Lingers = r.patient(o, *m, "is no member", !m.Listed, lingerPatience); !m.Listed {
 			continue
 		}
+		if err := r.observeSilent(ctx, o, m); err != nil {
+			return err
+		}
 		m.Blocked = blocked(o.pods[m.Name])
 		r.observeStuck(o, m)
 		comes := m.Pod&(plan.PodLive|plan.PodTerminating) != 0 // also on a node that is away: it may be the one that joins

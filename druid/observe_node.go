@@ -18,7 +18,7 @@ import (
 // nodes nor volumes, of which a Kubernetes cluster has many, and asks for one only where something is wrong.
 func (r *Reconciler) observeNode(ctx context.Context, o *observation, m *plan.Member) error {
 	pod := o.pods[m.Name]
-	homeless := m.Pod == plan.PodUnscheduled && podCondition(pod, corev1.PodScheduled) == corev1.ConditionFalse
+	homeless := m.Pod == plan.PodUnscheduled && podCondition(pod, corev1.PodScheduled).Status == corev1.ConditionFalse
 	homeless = r.patient(o, *m, "homeless", homeless, schedulingPatience)
 	bound := m.PodUID != "" && pod.Spec.NodeName != ""
 	if !homeless && !(bound && (m.NodeLost || m.Stuck)) {
@@ -36,6 +36,24 @@ func (r *Reconciler) observeNode(ctx context.Context, o *observation, m *plan.Me
 	if away := m.Node == plan.NodeAway; !r.patient(o, *m, "node away", away, nodePatience) && away {
 		m.Node = plan.NodeUnknown
 	}
+	return nil
+}
+
+// observeSilent finds a node that is not heard of under a Pod that counts as ready. The node controller marks none that was not ready
+// as a whole when its node died, for its agent was down; what its kubelet wrote last of etcd stays.
+func (r *Reconciler) observeSilent(ctx context.Context, o *observation, m *plan.Member) error {
+	pod := o.pods[m.Name]
+	if !m.Expired || m.NodeLost || m.Pod != plan.PodLive || pod.Spec.NodeName == "" {
+		return nil
+	}
+	node, err := r.findNode(ctx, pod.Spec.NodeName, pin{}, true)
+	if err != nil {
+		return err
+	}
+	if node.state&(plan.NodeAway|plan.NodeOutOfService|plan.NodeGone) != 0 {
+		m.NodeLost, m.Idle = true, false
+	}
+	o.lookAgain(nodeInterval)
 	return nil
 }
 

@@ -101,18 +101,24 @@ func etcdStopped(pod *corev1.Pod) bool {
 }
 
 // nodeLost says that Kubernetes' node controller gave the node up. It then sets the Pod's condition Ready to False, and
-// nothing else; a kubelet always writes Ready and ContainersReady together, and a member's Pod has no readiness gates that
-// could set them apart. So druid need not watch nodes, of which every one writes its status all the time.
+// nothing else; a kubelet writes Ready and ContainersReady together, unless a readiness gate that a webhook put in sets them apart,
+// of which it tells. So druid need not watch nodes, of which every one writes its status all the time. A Pod that was not ready
+// before bears no such mark: see observeSilent.
 func nodeLost(pod *corev1.Pod) bool {
-	return podCondition(pod, corev1.ContainersReady) == corev1.ConditionTrue &&
-		podCondition(pod, corev1.PodReady) == corev1.ConditionFalse
+	ready := podCondition(pod, corev1.PodReady)
+	return podCondition(pod, corev1.ContainersReady).Status == corev1.ConditionTrue &&
+		ready.Status == corev1.ConditionFalse && ready.Reason != reasonGates
 }
 
-func podCondition(pod *corev1.Pod, kind corev1.PodConditionType) corev1.ConditionStatus {
+// reasonGates is the kubelet's, in k8s.io/kubernetes/pkg/kubelet/status.
+const reasonGates = "ReadinessGatesNotReady"
+
+// podCondition is Unknown where the Pod has none of the kind.
+func podCondition(pod *corev1.Pod, kind corev1.PodConditionType) corev1.PodCondition {
 	for _, c := range pod.Status.Conditions {
 		if c.Type == kind {
-			return c.Status
+			return c
 		}
 	}
-	return corev1.ConditionUnknown
+	return corev1.PodCondition{Type: kind, Status: corev1.ConditionUnknown}
 }

@@ -55,6 +55,8 @@ func TestNodeLostIsTheMarkOfTheNodeController(t *testing.T) {
 			{Type: corev1.ContainersReady, Status: containers}, {Type: corev1.PodReady, Status: ready},
 		}}}
 	}
+	gated := conditions(corev1.ConditionTrue, corev1.ConditionFalse)
+	gated.Status.Conditions[1].Reason = "ReadinessGatesNotReady"
 	tests := map[string]struct {
 		pod  *corev1.Pod
 		want bool
@@ -63,6 +65,7 @@ func TestNodeLostIsTheMarkOfTheNodeController(t *testing.T) {
 		"neither ready, by the kubelet":            {conditions(corev1.ConditionFalse, corev1.ConditionFalse), false},
 		"only Ready taken back: by the controller": {conditions(corev1.ConditionTrue, corev1.ConditionFalse), true},
 		"nothing said":                             {&corev1.Pod{}, false},
+		"a readiness gate is not open":             {gated, false},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

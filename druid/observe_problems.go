@@ -84,7 +84,7 @@ func (r *Reconciler) volumeProblem(ctx context.Context, from source, o *observat
 // those here do not, so that a cluster that is stuck costs no writes.
 func (r *Reconciler) podProblem(o *observation, m plan.Member) *plan.Problem {
 	pod := o.pods[m.Name]
-	unscheduled := m.Pod == plan.PodUnscheduled && podCondition(pod, corev1.PodScheduled) == corev1.ConditionFalse
+	unscheduled := m.Pod == plan.PodUnscheduled && podCondition(pod, corev1.PodScheduled).Status == corev1.ConditionFalse
 	if r.patient(o, m, "unscheduled", unscheduled, schedulingPatience) {
 		return &plan.Problem{Reason: v1alpha1.ReasonPodUnschedulable, Message: fmt.Sprintf(
 			"no node takes its Pod; kubectl describe pod %s tells why", m.Name)}

@@ -78,13 +78,29 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	case stepErr == nil:
 		return reconcile.Result{RequeueAfter: o.again}, nil
 	case passing(stepErr) > 0:
-		return reconcile.Result{RequeueAfter: passing(stepErr)}, nil
+		return reconcile.Result{RequeueAfter: sooner(passing(stepErr), o)}, nil
 	case r.goes(ctx, cluster):
 		return reconcile.Result{}, nil // deleted while druid worked on it: what it needed went away
 	default:
 		return reconcile.Result{}, fmt.Errorf("reconcile EtcdCluster %s: %w", request.NamespacedName, stepErr)
 	}
 }
+
+// sooner is the pause, or that after which the observation is to be made anew, if there is one.
+func sooner(pause time.Duration, o *observation) time.Duration {
+	if o == nil {
+		return pause
+	}
+	o.lookAgain(pause)
+	return o.again
+}
+
+const (
+	// firstRetry and lastRetry bound the pause after an error, which doubles each time. controller-runtime's own goes up to 1000 s:
+	// what a webhook or a quota refused would wait for that long after it was mended.
+	firstRetry = 5 * time.Millisecond
+	lastRetry  = conflictPatience
+)
 
 const (
 	// staleCachePause before another pass after a lost compare-and-set. The watch is usually milliseconds behind.

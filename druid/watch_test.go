@@ -17,7 +17,7 @@ func TestOnlyNewsCostAPass(t *testing.T) {
 	base := func(component leases.Component) *coordinationv1.Lease {
 		return &coordinationv1.Lease{
 			ObjectMeta: metav1.ObjectMeta{
-				Namespace: "ns", Name: "demo-a", UID: "1", Annotations: map[string]string{},
+				Namespace: "ns", Name: "demo-a", UID: "1", ResourceVersion: "1", Annotations: map[string]string{},
 				Labels: map[string]string{leases.LabelCluster: "demo", leases.LabelComponent: string(component)},
 			},
 			Spec: coordinationv1.LeaseSpec{
@@ -81,6 +81,7 @@ func TestOnlyNewsCostAPass(t *testing.T) {
 			if tellsOfBackups(before) {
 				before.Spec.HolderIdentity, after.Spec.HolderIdentity = new("7"), new("7")
 			}
+			after.ResourceVersion = "2"
 			test.change(after)
 			handler := r.leaseHandler()
 			q := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())
