@@ -169,6 +169,7 @@ func desiredOf(cluster *v1alpha1.EtcdCluster) (plan.Desired, error) {
 		Backup:       cluster.Spec.Backup != nil,
 		BackupTold:   plan.BackupToldBy(cluster.Status.Conditions),
 		PauseTold:    plan.PauseToldBy(cluster.Status.Conditions),
+		Refused:      plan.RefusedBy(cluster.Status.Conditions),
 		Ran:          map[string]string{},
 	}
 	if err := manifests.BackupProblem(cluster); err != nil {

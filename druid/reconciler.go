@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"strings"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -211,12 +212,19 @@ func sort(step plan.Step, err error) ([]plan.Problem, error) {
 	switch {
 	case errors.As(err, &conflict):
 		return []plan.Problem{{Reason: v1alpha1.ReasonForeignObject, Member: step.Member, Message: conflict.Error()}}, nil
-	case apierrors.IsForbidden(err) && !apierrors.HasStatusCause(err, namespaceTerminating), apierrors.IsInvalid(err):
+	case isRefusal(err):
 		problem := plan.Problem{Reason: v1alpha1.ReasonRefusedByAPI, Member: step.Member, Message: oneLine(err.Error())}
 		return []plan.Problem{problem}, err
 	default:
 		return nil, err
 	}
+}
+
+// isRefusal says whether the API server, or a webhook that it asks, will not have what is to be made. A webhook that refuses without a
+// code of its own is a bad request, and one that does not answer is the API server's internal error.
+func isRefusal(err error) bool {
+	return apierrors.IsForbidden(err) && !apierrors.HasStatusCause(err, namespaceTerminating) || apierrors.IsInvalid(err) ||
+		apierrors.IsBadRequest(err) || apierrors.IsInternalError(err) && strings.Contains(err.Error(), "failed calling webhook")
 }
 
 func key(o *observation, name string) types.NamespacedName {

@@ -173,10 +173,10 @@ func reached(d Desired, o Observed) Answer {
 	return AnswerOf(whole)
 }
 
-// stalled says whether what is under way waits for something that does not come by itself: a backup that fails, or a member
-// that does not get on its feet. A member that is being started again is none.
+// stalled says whether what is under way waits for something that does not come by itself: a backup that fails, what the API server
+// refuses to make, or a member that does not get on its feet. A member that is being started again is none.
 func stalled(d Desired, o Observed) Answer {
-	if rolloutOf(d, o).sum&(rollingBlocked|rollingUpgradeBlocked) != 0 || retreatOf(d, o).facts.way == wayUnsaved || standstillOf(d, o).is(pauseHeld) {
+	if d.Refused || rolloutOf(d, o).sum&(rollingBlocked|rollingUpgradeBlocked) != 0 || retreatOf(d, o).facts.way == wayUnsaved || standstillOf(d, o).is(pauseHeld) {
 		return Yes
 	}
 	found := problems(d, o)

@@ -118,6 +118,8 @@ func TestAdoption(t *testing.T) {
 	noImage := func(m *Member) { m.EtcdReady, m.Settled, m.Idle, m.Blocked = false, false, true, true }
 	passed := running(3)
 	passed.Expired = true
+	refused := running(3)
+	refused.Refused = true
 	backedUp := running(3)
 	backedUp.Backup, backedUp.BackupTold = true, BackupToldGood
 	tests := map[string]struct {
@@ -144,6 +146,7 @@ func TestAdoption(t *testing.T) {
 		"another schedule, after the deadline":     {passed, edited(brought(0)), same(3), Adoption{"retry-after-deadline", true}},
 		"other Pods, while a member heals":         {Desired{Replicas: 3}, whole(func(o *Observed) { restarted(&o.Members[0]) }), other, Adoption{"no-operation", true}},
 		"other Pods, while backups fail":           {backedUp, edited(brought(0), func(o *Observed) { o.Full.Liveness, o.Delta.Liveness = leases.Stale, leases.Live }), other, Adoption{"stalled", true}},
+		"other Pods, while Pods are refused":       {refused, edited(brought(0)), other, Adoption{"stalled", true}},
 		"more, while one leaves":                   {running(1), whole(), same(3), Adoption{"takes-back", true}},
 		"fewer, while one leaves":                  {running(2), whole(), same(1), Adoption{}},
 		"fewer, while one comes that did not join": {running(3), whole(joining), same(2), Adoption{"takes-back", true}},

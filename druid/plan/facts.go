@@ -154,6 +154,8 @@ type Desired struct {
 	Backup        bool
 	BackupProblem string
 	BackupTold    BackupTold
+	// Refused says that the status says that the API server refuses what druid was about to make.
+	Refused bool
 	// PauseTold says that the status says that the cluster is paused, or that none of its members was ready since.
 	PauseTold bool
 	// Target tells of the adoption of what is asked for.

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"slices"
 
 	"github.com/etcd-druid/druid/internal/versions"
 	"github.com/etcd-druid/druid/leases"
@@ -231,12 +232,22 @@ func orderFor(d Desired, o Observed, listed []Member, c course) (leases.UpgradeO
 }
 
 // gateFor is what the change of version lets become of one member's Pod. Where no etcd runs, or one that is down, there is nothing to compare:
-// a Pod comes that is made of the corrected spec, of the version that its member may start. Else nothing would ever mend it.
+// a Pod comes that is made of the corrected spec, of the version that its member may start. Else nothing would ever mend it. So does one that
+// reaches the store where the Pod does not, and the backup is what is waited for.
 func (u upgrade) gateFor(m Member, d Desired, o Observed) gate {
+	if u.awaitsBackup() && m.Remade == Yes && slices.Contains(o.Unattached, m.Name) {
+		return gateOpen
+	}
 	if shapeOf(m, o)&(shapeIdle|shapeDown) != 0 && u.gate&(gateWaits|gateClosed) != 0 && (m.Remade == Yes || StartsAs(m.Name, d, o) == d.Version) {
 		return gateOpen
 	}
 	return u.gate
+}
+
+// awaitsBackup says whether the backup before the first step is all that the change of version waits for.
+func (u upgrade) awaitsBackup() bool {
+	return u.gate == gateWaits && u.facts.begun == No && u.facts.saved&(SaveAbsent|SaveComing) != 0 && u.facts.course&(courseOn|courseBack) != 0 &&
+		u.facts.check == checkNone
 }
 
 // NeedsSave says whether it is to be looked at whether the backup before a change of version is there.

@@ -93,6 +93,16 @@ func runs(i int, version string) func(*Observed) {
 	}
 }
 
+// unattached has no Pod reach the store. Another one that would come in its place does, where remade says so.
+func unattached(remade Answer) func(*Observed) {
+	return func(o *Observed) {
+		for i := range o.Members {
+			o.Members[i].Remade = remade
+			o.Unattached = append(o.Unattached, o.Members[i].Name)
+		}
+	}
+}
+
 func saveSeen(state SaveState, message string) func(*Observed) {
 	return func(o *Observed) {
 		o.Full, o.Delta = Snapshot{Lease: LeaseOurs, Liveness: leases.Live}, Snapshot{Lease: LeaseOurs, Liveness: leases.Live}
@@ -123,6 +133,16 @@ func TestUpgrade(t *testing.T) {
 		"with one a backup comes first": {
 			backed, []func(*Observed){saveSeen(SaveAbsent, "")}, []string{"CreateSnapshot backup-first"}, v1alpha1.ReasonUpgrading,
 			"0 of 3 members run etcd 3.7.3: EtcdSnapshot c-before-3-7-3-4 is made and verified before the first member goes to 3.7.3",
+		},
+		"Pods that do not reach the store are made anew before it, as what they ran": {
+			backed, []func(*Observed){saveSeen(SaveAbsent, ""), unattached(Yes)}, goes, v1alpha1.ReasonUpgrading, "0 of 3",
+		},
+		"also while it is waited for": {backed, []func(*Observed){saveSeen(SaveComing, ""), unattached(Yes)}, goes, v1alpha1.ReasonUpgrading, "0 of 3"},
+		"but none that would come as it is": {
+			backed, []func(*Observed){saveSeen(SaveAbsent, ""), unattached(No)}, []string{}, v1alpha1.ReasonUpgrading, "0 of 3",
+		},
+		"nor after one that failed": {
+			backed, []func(*Observed){saveSeen(SaveFailed, "denied"), unattached(Yes)}, []string{}, v1alpha1.ReasonUpgradeBlocked, "0 of 3",
 		},
 		"of a patch too": {patch, []func(*Observed){saveSeen(SaveAbsent, "")}, []string{"CreateSnapshot backup-first"}, v1alpha1.ReasonUpgrading, ""},
 		"that is waited for": {

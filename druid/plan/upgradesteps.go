@@ -23,6 +23,9 @@ func upgradeSteps(d Desired, o Observed, add func(Step)) {
 	}
 	switch u.step {
 	case upgradeSave:
+		if len(o.Unattached) > 0 {
+			return // nobody could make it yet: see gateFor
+		}
 		add(Step{Kind: CreateSnapshot, Rule: u.rule, Stage: StageMarks, Object: o.Save.Name})
 	case upgradeAsk:
 		order, _ := orderFor(d, o, o.listed(), u.facts.course)
