@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/iotest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -206,6 +207,19 @@ func TestVerifyNamesWhatIsBroken(t *testing.T) {
 			return nil
 		})
 	})
+	t.Run("a connection that broke in an error that wraps io.EOF is no end", func(t *testing.T) {
+		for _, key := range []string{h.Fulls[1].Key, h.Deltas[1].Key} {
+			err := Verify(t.Context(), severed{fresh(t), key}, c, func(f Finding) error {
+				if want := map[bool]State{true: Unknown, false: Sound}[f.Key == key]; f.State != want {
+					t.Errorf("%s is %s (%s), want %s", f.Key, f.State, f.Reason, want)
+				}
+				return nil
+			})
+			if err != nil {
+				t.Error(err)
+			}
+		}
+	})
 	t.Run("a history that forked", func(t *testing.T) {
 		s, other := fresh(t), newStore(t)
 		made := backups.Make(t, other, prefix, chain.Birth{Lineage: lineage, ClusterID: "d", Created: time.Now()})
@@ -235,6 +249,22 @@ func (u unreadable) Get(ctx context.Context, key string, offset, length int64) (
 		return nil, fmt.Errorf("get %s: %w", key, u.err)
 	}
 	return u.Store.Get(ctx, key, offset, length)
+}
+
+// severed delivers half of the object of one key, and breaks as net/http does.
+type severed struct {
+	store.Store
+	key string
+}
+
+func (s severed) Get(ctx context.Context, key string, offset, length int64) (io.ReadCloser, error) {
+	r, err := s.Store.Get(ctx, key, offset, length)
+	if err != nil || key != s.key {
+		return r, err
+	}
+	content, err := io.ReadAll(r)
+	broken := iotest.ErrReader(fmt.Errorf("Get %q: %w", key, io.EOF))
+	return io.NopCloser(io.MultiReader(bytes.NewReader(content[:len(content)/2]), broken)), errors.Join(err, r.Close())
 }
 
 // lossy changes what is stored.

@@ -128,9 +128,11 @@ func (v verifier) verifyDelta(d chain.Delta, source io.Reader) error {
 	}
 	defer r.Close()
 	for {
-		if _, err := r.Next(); errors.Is(err, io.EOF) {
+		_, err := r.Next()
+		if err == io.EOF { //nolint:errorlint // a broken connection may wrap it
 			break
-		} else if err != nil {
+		}
+		if err != nil {
 			return err
 		}
 	}

@@ -142,3 +142,25 @@ func TestRanges(t *testing.T) {
 	torn := history(first, 0, "", 0, full(1, 0), delta(2, 10, 10), full(12, 12), delta(14, 20, 20), full(20, 21), delta(21, 22, 30))
 	diff(t, torn.Ranges(), []Range{{1, 10, at(0), at(10)}, {12, 12, at(12), at(12)}, {20, 22, at(21), at(30)}})
 }
+
+func TestGapsNameWhatNoDeltaHolds(t *testing.T) {
+	for name, c := range map[string]struct {
+		h    History
+		want []Gap
+	}{
+		"none": {h: plain()},
+		"a delta is missing, and a full comes": {
+			h:    history(first, 0, "", 0, full(1, 0), delta(2, 10, 10), delta(21, 30, 30), full(30, 31)),
+			want: []Gap{{From: 11, To: 20, Next: 30}},
+		},
+		"a delta is missing, and no full comes": {
+			h:    history(first, 0, "", 0, full(1, 0), delta(2, 10, 10), delta(21, 30, 30)),
+			want: []Gap{{From: 11, To: 20}},
+		},
+		"two fulls alone":         {h: history(first, 0, "", 0, full(5, 0), full(6, 10)), want: []Gap{{From: 6, To: 6, Next: 6}}},
+		"two in one history":      {h: history(first, 0, "", 0, full(1, 0), full(12, 12), delta(14, 20, 20)), want: []Gap{{From: 2, To: 11, Next: 12}, {From: 13, To: 13}}},
+		"deltas without any full": {h: history(first, 0, "", 0, delta(2, 10, 10), delta(21, 30, 30))},
+	} {
+		t.Run(name, func(t *testing.T) { diff(t, c.h.Gaps(), c.want) })
+	}
+}

@@ -2,6 +2,7 @@ package chain
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -30,6 +31,41 @@ func (h History) Ranges() []Range {
 		ranges = append(ranges, Range{From: f.Revision, To: w.reach, Since: times[i], Until: w.at})
 	}
 	return ranges
+}
+
+// Gap is a break in what can be restored of a history. It may be legal: a full ends it where deltas could not be continued.
+type Gap struct {
+	// From and To are the first and the last revision that no delta holds.
+	From int64 `json:"from"`
+	To   int64 `json:"to"`
+	// Next is the revision of the full that can be restored after it; 0: there is none.
+	Next int64 `json:"next,omitempty"`
+}
+
+// Gaps are what is missing between the ranges of h, and between the last one and what is there beyond it.
+func (h History) Gaps() []Gap {
+	var gaps []Gap
+	ranges := h.Ranges()
+	for i, r := range ranges {
+		_, begins, more := h.beyond(r.To, math.MaxInt64)
+		if !more {
+			break
+		}
+		// A full holds its own revision, but not when that was written.
+		gap := Gap{From: r.To + 1, To: max(begins-1, r.To+1)}
+		if i+1 < len(ranges) {
+			gap.Next = ranges[i+1].From
+		}
+		gaps = append(gaps, gap)
+	}
+	return gaps
+}
+
+func (g Gap) String() string {
+	if g.Next == 0 {
+		return fmt.Sprintf("no delta holds revisions %d to %d: no state after revision %d can be restored", g.From, g.To, g.From-1)
+	}
+	return fmt.Sprintf("no delta holds revisions %d to %d: no state between revisions %d and %d can be restored", g.From, g.To, g.From-1, g.Next)
 }
 
 // maxTold is how many ranges an error names.

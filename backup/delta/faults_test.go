@@ -14,6 +14,9 @@ import (
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/etcd-druid/druid/backup/store"
 	"github.com/etcd-druid/druid/backup/store/s3"
@@ -353,6 +356,81 @@ func TestCompactionRacesTheWatch(t *testing.T) {
 			if to := all[len(all)-1].To; to != r.all()[len(r.all())-1].Saved {
 				t.Errorf("the store ends at %d, and the last status is %+v", to, r.all()[len(r.all())-1])
 			}
+		})
+	}
+}
+
+// severed is a connection to a member whose watches the test breaks, and lets come back.
+type severed struct {
+	grpc.ClientConnInterface
+	mu     sync.Mutex
+	broken bool
+	breaks []context.CancelFunc
+}
+
+func (c *severed) NewStream(ctx context.Context, desc *grpc.StreamDesc, method string, options ...grpc.CallOption) (grpc.ClientStream, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.broken {
+		return nil, status.Error(codes.Unavailable, "severed")
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	c.breaks = append(c.breaks, cancel)
+	return c.ClientConnInterface.NewStream(ctx, desc, method, options...)
+}
+
+func (c *severed) sever(broken bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.broken = broken
+	for _, cancel := range c.breaks {
+		cancel()
+	}
+	c.breaks = nil
+}
+
+// While the watch is broken, the very next revision is written and compacted at: it is lost, wherever the recorder began. Only the
+// revision before the first one may be missing.
+func TestCompactionAtTheRevisionAfterABrokenWatchIsNoticed(t *testing.T) {
+	for name, received := range map[string]bool{"after the first revisions came": true, "before any came": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			m, s := member.Start(t, "3.6", member.Options{}), directory(t)
+			f := newTraffic(t, m)
+			for range 3 {
+				f.put("a", "b")
+			}
+			conn := &severed{ClientConnInterface: m.Client.ActiveConnection()}
+			conn.sever(!received)
+			from := f.put("a", "b") + 1
+			r := record(t, m, s, from, func(c *Config) { c.Conn = conn })
+			if received {
+				f.put("a", "b")
+				from = r.flush() + 1
+				conn.sever(true)
+			}
+			r.await("a broken watch", func(s Status) bool { return s.WatchError != nil })
+			at := from - 1 // which is the one before the first
+			if received {
+				at = f.put("a", "b")
+			}
+			if _, err := m.Client.Compact(t.Context(), at, clientv3.WithCompactPhysical()); err != nil {
+				t.Fatal(err)
+			}
+			last := f.put("a", "b")
+			conn.sever(false)
+			if received {
+				r.ends(ErrCompacted)
+				if saved := r.all()[len(r.all())-1].Saved; saved != from-1 {
+					t.Errorf("saved up to %d, want %d: what follows is lost", saved, from-1)
+				}
+				return
+			}
+			if saved := r.flush(); saved != last {
+				t.Errorf("saved up to %d, want %d", saved, last)
+			}
+			r.stop()
+			holds(t, m, from, objects(t, s))
 		})
 	}
 }

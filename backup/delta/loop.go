@@ -133,6 +133,10 @@ func (l *loop) receive(d delivery) bool {
 func (l *loop) append() error {
 	for len(l.rest) > 0 {
 		next := l.rest[0]
+		// The watch makes sure of that. Nothing in the store would tell of a hole between two deltas.
+		if revision := next.Kv.ModRevision; revision >= l.cfg.From && revision != l.last && revision != l.last+1 {
+			return fmt.Errorf("%w: revision %d came after %d", ErrGap, revision, l.last)
+		}
 		if next.Kv.ModRevision != l.last && !l.room() {
 			return nil
 		}

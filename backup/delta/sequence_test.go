@@ -60,6 +60,27 @@ func TestASequenceTakesEachEventOnce(t *testing.T) {
 	}
 }
 
+// Whatever the watch hands over, there is no hole between two deltas either, of which nothing in the store would tell.
+func TestNoHoleIsAppendedBetweenTwoDeltas(t *testing.T) {
+	for name, c := range map[string]struct {
+		revision int64
+		gap      bool
+	}{
+		"the one before the first": {revision: 10},
+		"the first":                {revision: 11},
+		"one behind the first":     {revision: 12, gap: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := newLoop(recorderOf(t, &revisions{}, 11, nil))
+			l.book = newLeaseBook(l.cfg.Conn, l.cfg.Now)
+			l.receive(delivery{at: start, changes: []change{{Event: &mvccpb.Event{Kv: &mvccpb.KeyValue{ModRevision: c.revision}}}}, whole: true})
+			if err := l.append(); errors.Is(err, ErrGap) != c.gap || !c.gap && err != nil {
+				t.Errorf("%v, want a gap: %t", err, c.gap)
+			}
+		})
+	}
+}
+
 func TestBeatsTellWhatIsSaved(t *testing.T) {
 	var b beats
 	for i := range int64(3) {

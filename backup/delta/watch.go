@@ -51,7 +51,7 @@ type watcher struct {
 	now     func() time.Time
 	out     chan<- delivery
 	seq     sequence
-	// before: the revision before the first one is asked for too, so that its digest becomes known.
+	// before: the revision before the first one is asked for too, so that its digest becomes known, and nothing came yet.
 	before bool
 }
 
@@ -83,7 +83,8 @@ func (w *watcher) run(ctx context.Context) error {
 		compacted, isCompacted := errors.AsType[compactedError](err)
 		switch {
 		case isCompacted && w.before && compacted.revision == w.seq.main+1:
-			// The revision before the first one is the one that etcd compacted at: the first one is whole.
+			// The revision before the first one is the one that etcd compacted at: the first one is whole. Once anything came,
+			// what follows it is to be saved, and a compaction there loses it.
 			w.before = false
 			w.seq = sequence{main: compacted.revision, whole: true}
 			continue
@@ -148,6 +149,7 @@ func (w *watcher) handle(ctx context.Context, response *etcdserverpb.WatchRespon
 			return err
 		}
 		if isNew {
+			w.before = false
 			d.changes = append(d.changes, change{e, sub})
 		}
 	}

@@ -334,9 +334,11 @@ func TestListTellsWhatIsOutOfTheOrdinary(t *testing.T) {
 		"note: lineage 00000002-cc: of the fulls, retention never deletes 1 object: final",
 		"note: lineages 00000002-bb and 00000002-cc have the same epoch",
 		"note: lineage 00000002-cc: its parent is not known: there is no 00000002-cc/lineage.json",
-		"note: lineage 00000001-aa: no delta leads from revision 9 to 20",
+		"note: lineage 00000001-aa: no delta holds revisions 10 to 13: no state between revisions 9 and 20 can be restored",
 		"note: 2 objects are no backups and are left alone, like readme.txt",
 	)
+	verified, _, _ := run(t, "verify", "--store", url)
+	contains(t, verified, "note: lineage 00000001-aa: no delta holds revisions 10 to 13: no state between revisions 9 and 20 can be restored")
 	contains(t, ok(t, "show", "--store", url), "00000002-cc  final ", "unknown", "00000002-bb/full/readme.txt")
 	if out := ok(t, "show", "--store", url, "--lineage", string(second)); strings.Count(out, "\n") != 2 {
 		t.Errorf("want the head and one object in\n%s", out)

@@ -26,6 +26,7 @@ type lineage struct {
 	// Size in bytes of all its objects.
 	Size       int64         `json:"size"`
 	Restorable []chain.Range `json:"restorable"`
+	Gaps       []chain.Gap   `json:"gaps,omitempty"`
 	Strangers  []string      `json:"strangers,omitempty"`
 }
 
@@ -62,7 +63,7 @@ func timelineOf(c chain.Catalog) timeline {
 	for _, h := range c.Histories {
 		l := lineage{
 			Lineage: h.Lineage, Birth: h.Birth, BirthProblem: h.BirthProblem, Fulls: len(h.Fulls), Deltas: len(h.Deltas), Synthesized: len(h.Synthesized),
-			Restorable: h.Ranges(), Strangers: h.Strangers,
+			Restorable: h.Ranges(), Gaps: h.Gaps(), Strangers: h.Strangers,
 		}
 		for _, f := range slices.Concat(h.Fulls, h.Synthesized) {
 			l.Size += f.Size
@@ -116,6 +117,8 @@ func (t timeline) print(w io.Writer) error {
 	return t.printNotes(w)
 }
 
+func noteGap(l chain.Lineage, gap chain.Gap) string { return fmt.Sprintf("lineage %s: %s", l, gap) }
+
 // printNotes says what is out of the ordinary.
 func (t timeline) printNotes(w io.Writer) error {
 	var notes []string
@@ -134,8 +137,8 @@ func (t timeline) printNotes(w io.Writer) error {
 		if l.Birth == nil {
 			notes = append(notes, fmt.Sprintf("lineage %s: its parent is not known: %s", l.Lineage, l.BirthProblem))
 		}
-		for i, r := range l.Restorable[min(1, len(l.Restorable)):] {
-			notes = append(notes, fmt.Sprintf("lineage %s: no delta leads from revision %d to %d", l.Lineage, l.Restorable[i].To, r.From))
+		for _, gap := range l.Gaps {
+			notes = append(notes, noteGap(l.Lineage, gap))
 		}
 	}
 	if n := len(strangers); n > 0 {

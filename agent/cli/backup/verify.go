@@ -15,6 +15,13 @@ type verification struct {
 	Broken   int               `json:"broken"`
 	Unknown  int               `json:"unknown"`
 	Findings []archive.Finding `json:"findings"`
+	Gaps     []gapOf           `json:"gaps,omitempty"`
+}
+
+// gapOf is a break in what can be restored of a lineage.
+type gapOf struct {
+	Lineage chain.Lineage `json:"lineage"`
+	chain.Gap
 }
 
 func verifyCommand(s *session) *cobra.Command {
@@ -23,7 +30,8 @@ func verifyCommand(s *session) *cobra.Command {
 		Use:   "verify",
 		Short: "Read each object and tell which are not what they should be",
 		Long: `Read each object to its end: its checksums must hold, it must be what its name says, and deltas must continue each
-other. Broken objects are named and left alone. To plan a restore around one, pass it to plan --without; to let retention
+other. Broken objects are named and left alone. Revisions that no delta holds are noted, and are no damage: they may never
+have been saved, and the next full begins anew. To plan a restore around one, pass it to plan --without; to let retention
 know of it, pass it to gc --broken. This proves what is stored; that it is what etcd had tells ` + "`backup prove`" + `.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -41,6 +49,11 @@ know of it, pass it to gc --broken. This proves what is stored; that it is what 
 			v := verification{Findings: []archive.Finding{}}
 			if err := archive.Verify(cmd.Context(), s.store, c, func(f archive.Finding) error { return v.add(s, f) }); err != nil {
 				return err
+			}
+			for _, h := range c.Histories {
+				for _, gap := range h.Gaps() {
+					v.Gaps = append(v.Gaps, gapOf{h.Lineage, gap})
+				}
 			}
 			return v.end(s)
 		},
@@ -72,12 +85,7 @@ func (v *verification) add(s *session, f archive.Finding) error {
 }
 
 func (v *verification) end(s *session) error {
-	if s.json() {
-		if err := s.printJSON(v); err != nil {
-			return err
-		}
-	} else if _, err := fmt.Fprintf(s.out, "%s: %d sound, %d broken, %d not read\n",
-		objects(v.Objects), v.Objects-v.Broken-v.Unknown, v.Broken, v.Unknown); err != nil {
+	if err := v.print(s); err != nil {
 		return err
 	}
 	switch {
@@ -87,4 +95,17 @@ func (v *verification) end(s *session) error {
 		return fmt.Errorf("%d of %s not read, which says nothing of them: verify again", v.Unknown, objects(v.Objects))
 	}
 	return nil
+}
+
+func (v *verification) print(s *session) error {
+	if s.json() {
+		return s.printJSON(v)
+	}
+	for _, gap := range v.Gaps {
+		if _, err := fmt.Fprintln(s.out, "note:", noteGap(gap.Lineage, gap.Gap)); err != nil {
+			return err
+		}
+	}
+	_, err := fmt.Fprintf(s.out, "%s: %d sound, %d broken, %d not read\n", objects(v.Objects), v.Objects-v.Broken-v.Unknown, v.Broken, v.Unknown)
+	return err
 }

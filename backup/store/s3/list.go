@@ -21,10 +21,10 @@ func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[store.Object,
 			yield(store.Object{}, err)
 			return
 		}
-		var last string
+		var last, token string
 		pages := s3.NewListObjectsV2Paginator(s.client, &s3.ListObjectsV2Input{
 			Bucket: s.bucket(), Prefix: s.prefix(prefix), MaxKeys: aws.Int32(s.t.page),
-		}, func(o *s3.ListObjectsV2PaginatorOptions) { o.StopOnDuplicateToken = true })
+		})
 		for pages.HasMorePages() {
 			page, err := pages.NextPage(ctx)
 			if err != nil {
@@ -46,8 +46,21 @@ func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[store.Object,
 					return
 				}
 			}
+			if token, err = s.leads(prefix, page.IsTruncated, token, aws.ToString(page.NextContinuationToken)); err != nil {
+				yield(store.Object{}, err)
+				return
+			}
 		}
 	}
+}
+
+// leads makes sure that a page that is not the last leads to another one: the paginators take it for the last, or ask for it for ever.
+func (s *Store) leads(prefix string, truncated *bool, before, next string) (string, error) {
+	if aws.ToBool(truncated) && (next == "" || next == before) {
+		return "", fmt.Errorf("list %s in %s: the store says that there is more, and names no page that follows (its token is %q, the one before %q): mend or update the store, or what is between it and this machine",
+			prefix, s, next, before)
+	}
+	return next, nil
 }
 
 // Sweep aborts the uploads under prefix that are older than olderThan.
@@ -56,6 +69,7 @@ func (s *Store) Sweep(ctx context.Context, prefix string, olderThan time.Duratio
 		return 0, err
 	}
 	var aborted int
+	var token string
 	pages := s3.NewListMultipartUploadsPaginator(s.client, &s3.ListMultipartUploadsInput{
 		Bucket: s.bucket(), Prefix: s.prefix(prefix), MaxUploads: aws.Int32(s.t.page),
 	})
@@ -70,6 +84,13 @@ func (s *Store) Sweep(ctx context.Context, prefix string, olderThan time.Duratio
 		}
 		n, err := s.abortOld(ctx, page.Uploads, now.Add(-olderThan))
 		if aborted += n; err != nil {
+			return aborted, err
+		}
+		next := aws.ToString(page.NextKeyMarker)
+		if next != "" { // several uploads may be of one key
+			next += " " + aws.ToString(page.NextUploadIdMarker)
+		}
+		if token, err = s.leads(prefix, page.IsTruncated, token, next); err != nil {
 			return aborted, err
 		}
 	}

@@ -2,6 +2,7 @@ package s3
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"io"
 	"net/http"
@@ -178,6 +179,65 @@ func TestAListingIsWholeOrAnError(t *testing.T) {
 		if c.fails && failed == nil && name == "denied" {
 			t.Errorf("%s: no error", name)
 		}
+	}
+}
+
+// What the paginators take for the end, or follow for ever.
+func TestAListingThatSaysThereIsMoreAndNotWhereIsAnError(t *testing.T) {
+	server := bucket.Start(t)
+	proxy := server.Before(t)
+	in := server.Make(t, "tokens", false)
+	s := opened(t, configOf(t, proxy.Endpoint, in), quick)
+	for i := range 3 * quick.page {
+		name := "l/" + string(rune('a'+i))
+		if _, err := s.Put(t.Context(), name, bytes.NewReader(nil), store.PutOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		abandon(t, server, in, name)
+	}
+	list := func(ctx context.Context) error {
+		for _, err := range s.List(ctx, "l/") {
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	sweep := func(ctx context.Context) error { return second(s.Sweep(ctx, "", time.Hour)) }
+	for name, c := range map[string]struct {
+		operation, token string
+		call             func(ctx context.Context) error
+	}{
+		"objects": {"ListObjectsV2", "NextContinuationToken>", list},
+		"uploads": {"ListMultipartUploads", "NextKeyMarker>", sweep},
+	} {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		proxy.Break(on(c.operation, bucket.Edit(func(body []byte) {
+			for i := bytes.Index(body, []byte(c.token)); i >= 0; i = bytes.Index(body, []byte(c.token)) {
+				body[i] = 'X' // which nobody knows
+			}
+		})))
+		if err := c.call(ctx); err == nil || !strings.Contains(err.Error(), "there is more") {
+			t.Errorf("%s without a token: %v, want an error that says so", name, err)
+		}
+		if name == "uploads" { // of which this server gives no second page
+			cancel()
+			continue
+		}
+		var first []byte
+		proxy.Break(on(c.operation, bucket.Edit(func(body []byte) {
+			if i := bytes.Index(body, []byte(c.token)); i >= 0 {
+				token, _, _ := bytes.Cut(body[i:], []byte("</"))
+				if first == nil {
+					first = bytes.Clone(token)
+				}
+				copy(token, first)
+			}
+		})))
+		if err := c.call(ctx); err == nil || !strings.Contains(err.Error(), "there is more") {
+			t.Errorf("%s with one token again and again: %v, want an error that says so", name, err)
+		}
+		cancel()
 	}
 }
 
