@@ -113,7 +113,8 @@ type EtcdClusterSpec struct {
 	// +optional
 	Defragmentation *DefragmentationSpec `json:"defragmentation,omitempty"`
 
-	// resources of the etcd container. It requests 100m of CPU and 100Mi of memory of what is not spoken of.
+	// resources of the etcd container. It requests 100m of CPU and 100Mi of memory of what is not spoken of here, whatever defaults a
+	// LimitRange of the namespace has.
 	// +optional
 	Resources corev1.ResourceRequirements `json:"resources,omitempty"`
 

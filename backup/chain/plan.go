@@ -41,7 +41,7 @@ func (c Catalog) Plan(t Target) (Plan, error) {
 	if latest := t.Revision == 0 && t.Time.IsZero(); latest && s.cut != math.MaxInt64 && p.Reach < s.cut {
 		notes = append(notes, fmt.Sprintf("revisions %d to %d, up to the fork, were not saved", p.Reach+1, s.cut))
 	}
-	p.Notes = notes
+	p.Notes = append(notes, p.Notes...)
 	return p, nil
 }
 
@@ -92,6 +92,10 @@ func (c Catalog) planIn(h History, l limit, exact bool) (Plan, error) {
 	p := Plan{Full: best.full, Deltas: best.deltas, Until: l.until, Reach: min(best.reach, l.revision)}
 	if l.revision != math.MaxInt64 {
 		p.Revision = l.revision
+	}
+	if !l.until.IsZero() && !l.reached(best.reach, best.at) {
+		p.Notes = []string{fmt.Sprintf("what is saved ends with revision %d at %s: whatever was written after that, until %s, is not in it",
+			best.reach, stamp(best.at), stamp(l.until))}
 	}
 	return p, nil
 }

@@ -124,6 +124,21 @@ func TestGapNamesBothSides(t *testing.T) {
 	})
 }
 
+func TestAMomentAfterTheEndIsNoted(t *testing.T) {
+	for minute, want := range map[int]string{
+		45: "", 70: "",
+		71: "what is saved ends with revision 70 at 2026-11-21T13:10:00Z: whatever was written after that, until 2026-11-21T13:11:00Z, is not in it",
+	} {
+		p, err := catalog(plain()).Plan(Target{Time: at(minute)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Join(p.Notes, "\n"); got != want {
+			t.Errorf("minute %d: the notes are %q, want %q", minute, got, want)
+		}
+	}
+}
+
 func TestLastSaved(t *testing.T) {
 	for want, h := range map[int64]History{
 		0:  history(first, 0, "", 0, delta(2, 5, 1)),
