@@ -97,13 +97,6 @@ func sooner(pause time.Duration, o *observation) time.Duration {
 }
 
 const (
-	// firstRetry and lastRetry bound the pause after an error, which doubles each time. controller-runtime's own goes up to 1000 s:
-	// what a webhook or a quota refused would wait for that long after it was mended.
-	firstRetry = 5 * time.Millisecond
-	lastRetry  = conflictPatience
-)
-
-const (
 	// staleCachePause before another pass after a lost compare-and-set. The watch is usually milliseconds behind.
 	staleCachePause = 200 * time.Millisecond
 	// maxPlans in one pass: one may hold the EtcdCluster, one may adopt the spec, one may make the record, one may add names to it, the

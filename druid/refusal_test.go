@@ -1,11 +1,21 @@
 package druid
 
 import (
+	"context"
+	"encoding/json"
+	"encoding/pem"
 	"errors"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
 	"testing"
 
+	admissionv1 "k8s.io/api/admission/v1"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -42,6 +52,77 @@ func TestWhatAPersonMustMendIsTold(t *testing.T) {
 			if told != test.told {
 				t.Errorf("told %q, want %q", told, test.told)
 			}
+		})
+	}
+}
+
+// hook has the API server ask a webhook about each Pod of the namespace.
+func (s *stage) hook(server *httptest.Server) *admissionregistrationv1.ValidatingWebhookConfiguration {
+	s.Helper()
+	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
+	hook := &admissionregistrationv1.ValidatingWebhookConfiguration{
+		ObjectMeta: metav1.ObjectMeta{Name: s.namespace},
+		Webhooks: []admissionregistrationv1.ValidatingWebhook{{
+			Name:              "policy.example.com",
+			ClientConfig:      admissionregistrationv1.WebhookClientConfig{URL: &server.URL, CABundle: ca},
+			NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelMetadataName: s.namespace}},
+			Rules: []admissionregistrationv1.RuleWithOperations{{
+				Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Create},
+				Rule:       admissionregistrationv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"pods"}},
+			}},
+			SideEffects:             new(admissionregistrationv1.SideEffectClassNone),
+			AdmissionReviewVersions: []string{"v1"},
+		}},
+	}
+	if err := s.Create(s.Context(), hook); err != nil {
+		s.Fatal(err)
+	}
+	s.Cleanup(func() { _ = s.Delete(context.WithoutCancel(s.Context()), hook) }) // the API server ends with the tests
+	return hook
+}
+
+// deny refuses without a code, as most policies do.
+func deny(w http.ResponseWriter, r *http.Request) {
+	var review admissionv1.AdmissionReview
+	if err := json.NewDecoder(r.Body).Decode(&review); err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	review.Response = &admissionv1.AdmissionResponse{UID: review.Request.UID, Result: &metav1.Status{Message: "no such Pod here"}}
+	_ = json.NewEncoder(w).Encode(review)
+}
+
+func TestAPodThatAWebhookRefusesIsToldAndComesWhenItMay(t *testing.T) {
+	for name, test := range map[string]struct {
+		answers bool
+		words   string
+	}{
+		"it refuses":         {true, "no such Pod here"},
+		"it does not answer": {false, "failed calling webhook"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newStage(t)
+			server := httptest.NewTLSServer(http.HandlerFunc(deny))
+			defer server.Close()
+			if !test.answers {
+				server.Close()
+			}
+			hook := s.hook(server)
+			s.startDruid()
+			s.createCluster("demo", 1)
+			s.condition("demo", v1alpha1.ConditionDegraded, metav1.ConditionTrue, v1alpha1.ReasonRefusedByAPI)
+			var cluster v1alpha1.EtcdCluster
+			if err := s.fetch("demo", &cluster); err != nil {
+				t.Fatal(err)
+			}
+			told := meta.FindStatusCondition(cluster.Status.Conditions, v1alpha1.ConditionDegraded).Message
+			if !strings.Contains(told, test.words) || !plan.RefusedBy(cluster.Status.Conditions) {
+				t.Errorf("the condition says %q", told)
+			}
+			if err := s.Delete(t.Context(), hook); err != nil {
+				t.Fatal(err)
+			}
+			s.members("demo", 1)
 		})
 	}
 }

@@ -300,7 +300,7 @@ func testRefusesChangesThatDataWouldNotSurvive(t *testing.T, clusters dynamic.Re
 	}
 }
 
-// The minor is changed when all members run the one that was asked for, or the one that is asked for now. Else more than two would run.
+// The minor is changed when all members run the one that was asked for before, or that is asked for again: never do more than two run at once.
 func testChangesTheMinorWhenAllMembersRunOne(t *testing.T, clusters dynamic.ResourceInterface) {
 	created, err := clusters.Create(t.Context(), edited(t, edit{"metadata.name", "minor"}), metav1.CreateOptions{})
 	if err != nil {

@@ -1,5 +1,12 @@
 package plan
 
+import (
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/etcd-druid/druid/api/v1alpha1"
+)
+
 type (
 	// Seen says how the spec stands to the one that was adopted.
 	Seen uint8
@@ -171,6 +178,12 @@ func reached(d Desired, o Observed) Answer {
 		whole = whole && ready == wayFree
 	}
 	return AnswerOf(whole)
+}
+
+// RefusedBy reads from the conditions that the API server refused what druid was about to make.
+func RefusedBy(conditions []metav1.Condition) bool {
+	c := meta.FindStatusCondition(conditions, v1alpha1.ConditionDegraded)
+	return c != nil && c.Status == metav1.ConditionTrue && c.Reason == v1alpha1.ReasonRefusedByAPI
 }
 
 // stalled says whether what is under way waits for something that does not come by itself: a backup that fails, what the API server

@@ -38,12 +38,6 @@ func BackupToldBy(conditions []metav1.Condition) BackupTold {
 	}
 }
 
-// RefusedBy reads from the conditions that the API server refused what druid was about to make.
-func RefusedBy(conditions []metav1.Condition) bool {
-	c := meta.FindStatusCondition(conditions, v1alpha1.ConditionDegraded)
-	return c != nil && c.Status == metav1.ConditionTrue && c.Reason == v1alpha1.ReasonRefusedByAPI
-}
-
 // PauseToldBy reads from the conditions that the cluster is paused, or was and no quorum served since.
 func PauseToldBy(conditions []metav1.Condition) bool {
 	c := meta.FindStatusCondition(conditions, v1alpha1.ConditionReady)

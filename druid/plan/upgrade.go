@@ -72,6 +72,12 @@ const (
 	upgradeEnd
 )
 
+// The rules by which a change of version waits for the backup before its first step.
+const (
+	ruleBackupFirst = "backup-first"
+	ruleBackupComes = "backup-comes"
+)
+
 // upgradeRows decide what a change of version waits for. begun: the order for this version stands, so that the backup was made
 // and verified. ready: all members are up, so that they can be compared.
 var upgradeRows = []struct {
@@ -93,9 +99,9 @@ var upgradeRows = []struct {
 		"another step could lose what only one of them holds"},
 	{"backup-failed", courseOn | courseBack, No, SaveFailed, anyAnswer, anyCheck &^ checkDiffer, gateClosed, upgradeNothing,
 		"without a backup that is known to be good there is no way back"},
-	{"backup-first", courseOn | courseBack, No, SaveAbsent, anyAnswer, anyCheck &^ checkDiffer, gateWaits, upgradeSave,
+	{ruleBackupFirst, courseOn | courseBack, No, SaveAbsent, anyAnswer, anyCheck &^ checkDiffer, gateWaits, upgradeSave,
 		"a full backup is made and verified before the first member goes"},
-	{"backup-comes", courseOn | courseBack, No, SaveComing, anyAnswer, anyCheck &^ checkDiffer, gateWaits, upgradeNothing,
+	{ruleBackupComes, courseOn | courseBack, No, SaveComing, anyAnswer, anyCheck &^ checkDiffer, gateWaits, upgradeNothing,
 		"it is being made and verified"},
 	{"members-equal-last", courseDone, Yes, anySave, anyAnswer, checkAgree, gateOpen, upgradeEnd,
 		"all members run the version and hold the same"},
@@ -246,8 +252,7 @@ func (u upgrade) gateFor(m Member, d Desired, o Observed) gate {
 
 // awaitsBackup says whether the backup before the first step is all that the change of version waits for.
 func (u upgrade) awaitsBackup() bool {
-	return u.gate == gateWaits && u.facts.begun == No && u.facts.saved&(SaveAbsent|SaveComing) != 0 && u.facts.course&(courseOn|courseBack) != 0 &&
-		u.facts.check == checkNone
+	return u.rule == ruleBackupFirst || u.rule == ruleBackupComes
 }
 
 // NeedsSave says whether it is to be looked at whether the backup before a change of version is there.

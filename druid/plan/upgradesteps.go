@@ -45,7 +45,7 @@ func upgradeHindrance(u upgrade, d Desired, o Observed) string {
 		return "the members do not hold the same: " + o.Record.Upgrade.Answer.Why + "; nothing is replaced before the spec is edited, and docs/operations.md tells how to find the one that is wrong"
 	case "backup-failed":
 		return fmt.Sprintf("EtcdSnapshot %s, the verified backup before the first step, failed: %s; mend that, and delete the EtcdSnapshot to have it tried again", o.Save.Name, o.Save.Message)
-	case "backup-first", "backup-comes":
+	case ruleBackupFirst, ruleBackupComes:
 		return fmt.Sprintf("EtcdSnapshot %s is made and verified before the first member goes to %s", o.Save.Name, d.Version)
 	case "members-compared", "compare-members":
 		words := "the members are compared"

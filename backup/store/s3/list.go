@@ -46,7 +46,7 @@ func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[store.Object,
 					return
 				}
 			}
-			if token, err = s.leads(prefix, page.IsTruncated, token, aws.ToString(page.NextContinuationToken)); err != nil {
+			if token, err = s.nextPage(prefix, page.IsTruncated, token, aws.ToString(page.NextContinuationToken)); err != nil {
 				yield(store.Object{}, err)
 				return
 			}
@@ -54,8 +54,9 @@ func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[store.Object,
 	}
 }
 
-// leads makes sure that a page that is not the last leads to another one: the paginators take it for the last, or ask for it for ever.
-func (s *Store) leads(prefix string, truncated *bool, before, next string) (string, error) {
+// nextPage is the token of the page that follows, empty after the last one. The paginators take a page that leads nowhere for the last,
+// or ask for it for ever: here it is an error.
+func (s *Store) nextPage(prefix string, truncated *bool, before, next string) (string, error) {
 	if aws.ToBool(truncated) && (next == "" || next == before) {
 		return "", fmt.Errorf("list %s in %s: the store says that there is more, and names no page that follows (its token is %q, the one before %q): mend or update the store, or what is between it and this machine",
 			prefix, s, next, before)
@@ -90,7 +91,7 @@ func (s *Store) Sweep(ctx context.Context, prefix string, olderThan time.Duratio
 		if next != "" { // several uploads may be of one key
 			next += " " + aws.ToString(page.NextUploadIdMarker)
 		}
-		if token, err = s.leads(prefix, page.IsTruncated, token, next); err != nil {
+		if token, err = s.nextPage(prefix, page.IsTruncated, token, next); err != nil {
 			return aborted, err
 		}
 	}

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// queues tells how long the etcds of this machine, those of the rig among them, have waited for a core.
+// queues tells how long the etcds of all members on this machine have waited for a core.
 type queues struct {
 	looks   int
 	threads []string
@@ -54,7 +54,7 @@ func runDelay(schedstat string) (time.Duration, bool) {
 	return time.Duration(ns), err == nil
 }
 
-// etcdThreads are the folders of all threads of etcds in /proc.
+// etcdThreads are the folders of all threads of the members' etcds in /proc. The etcd of a rig's control plane has another name.
 func etcdThreads() (threads []string) {
 	names, err := filepath.Glob("/proc/[0-9]*/comm")
 	if err != nil {

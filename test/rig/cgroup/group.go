@@ -104,8 +104,8 @@ func EnableControllers(dir string) error {
 	return nil
 }
 
-// Weigh gives the group n times the processor time of a group, or of a process,
-// beside it when all of them want more than there is.
+// Weigh gives the group n times the processor time of another group beside it,
+// or of a session of processes, when all of them want more than there is.
 func (g Group) Weigh(n int) error {
 	for _, d := range g.dirs {
 		file, one := "", 0

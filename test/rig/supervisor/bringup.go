@@ -24,9 +24,9 @@ const (
 	pollInterval = 100 * time.Millisecond
 )
 
-// nodesWeight is how many processes of the host the nodes weigh together.
-// Without it they weigh what each thread of the control plane, of a compiler
-// and of a test does, and the etcds in them wait for seconds to be run.
+// nodesWeight is how many sessions of the host the nodes weigh together.
+// Without it they weigh what a compiler or a test beside them does, and the
+// etcds in them wait for seconds to be run.
 const nodesWeight = 16
 
 // bringUp starts everything and returns when the cluster can be used. What
