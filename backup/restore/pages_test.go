@@ -49,7 +49,7 @@ func TestAFileThatWasDamagedWhenItWasSavedIsNamed(t *testing.T) {
 func TestAFullThatWasDamagedWhenItWasTakenIsNamed(t *testing.T) {
 	t.Parallel()
 	s := newSource(t, "3.6", 14)
-	s.traffic(50)
+	s.settled(50)
 	taken, good := s.full(), s.saved()
 	meta := metaOf(t, good)
 	path := filepath.Join(t.TempDir(), "db")

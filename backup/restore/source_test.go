@@ -44,7 +44,8 @@ type source struct {
 	records []delta.Record
 	leases  map[int64]delta.Lease
 
-	granted []clientv3.LeaseID
+	// granted are leases that live as long as the source unless they are revoked, dying are those that soon run out.
+	granted, dying []clientv3.LeaseID
 	// clusterID that deltas are made for, where it is not the source's own.
 	clusterID uint64
 }

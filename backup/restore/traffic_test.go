@@ -3,6 +3,7 @@ package restore
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -14,6 +15,17 @@ func (s *source) traffic(n int) {
 	for range n {
 		s.change()
 	}
+}
+
+// settled makes n changes, and waits until the leases that die soon are gone: each of them makes a revision of its own, at a
+// moment that a slow machine chooses.
+func (s *source) settled(n int) {
+	s.tb.Helper()
+	s.traffic(n)
+	s.await("the leases that die soon to be gone", func() bool {
+		alive, err := s.m.Client.Leases(s.tb.Context())
+		return err == nil && !slices.ContainsFunc(alive.Leases, func(l clientv3.LeaseStatus) bool { return slices.Contains(s.dying, l.ID) })
+	})
 }
 
 func (s *source) change() {
@@ -105,6 +117,7 @@ func (s *source) leased() {
 			s.tb.Fatal(err)
 		}
 		if ttl == 1 {
+			s.dying = append(s.dying, lease.ID)
 			_, _ = s.m.Client.Put(s.tb.Context(), s.key(), "short", clientv3.WithLease(lease.ID)) // it may be gone by now
 			return
 		}
