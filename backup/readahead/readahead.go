@@ -3,6 +3,8 @@ package readahead
 import (
 	"context"
 	"io"
+
+	"github.com/etcd-druid/druid/backup/guard"
 )
 
 // Reader hands on a stream in chunks. One goroutine calls Run, another one Next.
@@ -16,29 +18,35 @@ type Reader struct {
 
 // New returns a Reader that holds so many chunks of so many bytes.
 func New(chunk, chunks int) *Reader {
-	r := &Reader{full: make(chan []byte, chunks), free: make(chan []byte, chunks), end: io.ErrUnexpectedEOF}
+	r := &Reader{full: make(chan []byte, chunks), free: make(chan []byte, chunks)}
 	for range chunks {
 		r.free <- make([]byte, chunk)
 	}
 	return r
 }
 
-// Run reads the stream to its end, or until it breaks or ctx ends, of which Next tells. It cannot interrupt a stream that stands still.
+// Run reads the stream to its end, or until it breaks, panics or ctx ends, of which Next tells. It cannot interrupt a stream that
+// stands still.
 func (r *Reader) Run(ctx context.Context, stream io.Reader) {
 	defer close(r.full)
+	r.end = guard.Run(func() error { return r.run(ctx, stream) })
+}
+
+func (r *Reader) run(ctx context.Context, stream io.Reader) error {
 	for {
 		var buffer []byte
 		select {
 		case buffer = <-r.free:
 		case <-ctx.Done():
-			r.end = context.Cause(ctx)
-			return
+			return context.Cause(ctx)
 		}
 		n, ended, err := readFull(buffer, stream)
 		r.full <- buffer[:n] // there is room for all
-		if ended {
-			r.end = err
-			return
+		switch {
+		case err != nil && ctx.Err() != nil: // what a stream says that was closed for it is not the reason
+			return context.Cause(ctx)
+		case ended:
+			return err
 		}
 	}
 }

@@ -7,8 +7,10 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"strings"
 	"testing"
 	"testing/iotest"
+	"time"
 
 	"github.com/etcd-druid/druid/backup/readahead"
 )
@@ -88,12 +90,20 @@ func TestAContextEndsTheStream(t *testing.T) {
 
 func TestAPanicIsNoEnd(t *testing.T) {
 	t.Parallel()
-	r := readahead.New(chunk, chunks)
-	func() {
-		defer func() { _ = recover() }()
-		r.Run(t.Context(), nil)
-	}()
-	if _, err := r.Next(); err == nil {
-		t.Error("a panic is taken for the end")
+	got, err := read(t.Context(), nil)
+	if err == nil || !strings.Contains(err.Error(), "panic") || len(got) != 0 {
+		t.Errorf("%d bytes came, and the panic is told as %v", len(got), err)
+	}
+}
+
+func TestWhatAStreamSaysThatWasClosedIsNotTheReason(t *testing.T) {
+	t.Parallel()
+	stopped := errors.New("stopped")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	stream, _ := io.Pipe()
+	context.AfterFunc(ctx, func() { _ = stream.Close() })
+	time.AfterFunc(time.Millisecond, func() { cancel(stopped) })
+	if _, err := read(ctx, stream); !errors.Is(err, stopped) {
+		t.Errorf("it ends with %v", err)
 	}
 }

@@ -42,10 +42,10 @@ func fetch(ctx context.Context, c *Config, t snapshot.Trailer, path string) (err
 	defer reader.Close()
 	ahead := readahead.New(chunk, chunks)
 	g, ctx := errgroup.WithContext(ctx)
-	g.Go(guard.Func(func() error {
+	g.Go(func() error {
 		ahead.Run(ctx, reader)
-		return nil // write hears of it
-	}))
+		return nil // write hears of how it ends
+	})
 	g.Go(guard.Func(func() error { return c.write(f, ahead, t.Size) }))
 	if err := g.Wait(); err != nil {
 		return err

@@ -2,6 +2,7 @@ package snapshot
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"time"
@@ -64,34 +65,36 @@ type passage struct {
 func upload(ctx context.Context, s store.Store, key string, trailer Trailer, stream io.ReadCloser, c passage) (Result, error) {
 	result := Result{Key: key}
 	g, ctx := errgroup.WithContext(ctx)
-	// A stream that stands still must not keep an upload that failed.
-	context.AfterFunc(ctx, func() { _ = stream.Close() })
-	reader, writer := io.Pipe()
 	ahead := readahead.New(aheadChunk, aheadChunks)
-	g.Go(guard.Func(func() error {
-		ahead.Run(ctx, stream)
-		return nil // compress hears of it
-	}))
-	g.Go(func() error {
-		err := guard.Run(func() error { return compress(writer, ahead, &trailer, c.level, c.progress) })
-		// The reader's end of file is what makes the object: it must never see one for half a stream.
-		_ = writer.CloseWithError(err)
-		return err
+	reader, writer := io.Pipe()
+	// Whatever ends one of them ends the others, once it is known as the cause. The reader's end of file is what makes the object:
+	// it must never see one for half a stream.
+	context.AfterFunc(ctx, func() {
+		_ = stream.Close()
+		_ = writer.CloseWithError(context.Cause(ctx))
 	})
 	g.Go(func() error {
-		var o store.Object
-		err := guard.Run(func() (err error) {
-			o, err = s.Put(ctx, result.Key, reader, store.PutOptions{IfAbsent: true})
+		ahead.Run(ctx, stream)
+		return nil // compress hears of how it ends
+	})
+	g.Go(guard.Func(func() error {
+		if err := compress(writer, ahead, &trailer, c.level, c.progress); err != nil {
 			return err
-		})
-		_ = reader.CloseWithError(fmt.Errorf("the upload ended: %w", io.ErrClosedPipe))
+		}
+		return writer.Close()
+	}))
+	g.Go(guard.Func(func() error {
+		o, err := s.Put(ctx, result.Key, reader, store.PutOptions{IfAbsent: true})
 		if err != nil {
 			return fmt.Errorf("full snapshot: %w", err)
 		}
 		result.ObjectSize = o.Size
-		return nil
-	})
+		return reader.CloseWithError(fmt.Errorf("full snapshot: %s is in the store before all of it was read: %w", result.Key, io.ErrClosedPipe))
+	}))
 	if err := g.Wait(); err != nil {
+		if cause := context.Cause(ctx); !errors.Is(err, cause) { // it is what a closed pipe said
+			err = fmt.Errorf("full snapshot: %w: %w", cause, err)
+		}
 		return Result{}, err
 	}
 	result.Trailer = trailer
