@@ -80,6 +80,7 @@ func (o *observer) Run(ctx context.Context) (err error) {
 		interval := lookInterval
 		if !state.Healthy {
 			interval = troubledInterval
+			client.ActiveConnection().ResetConnectBackoff() // the next look need not wait for it
 		}
 		pause(ctx, interval)
 	}

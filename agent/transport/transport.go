@@ -89,6 +89,11 @@ func (t Transport) etcd(ctx context.Context, endpoints []string, options ...grpc
 	if err != nil {
 		return nil, fmt.Errorf("dial etcd at %v: %w", endpoints, err)
 	}
+	if len(endpoints) == 1 {
+		// What is asked of one endpoint, as each Status is, clientv3 asks over a new connection: here it is the one there is.
+		remote := clientv3.RetryMaintenanceClient(client, client.ActiveConnection())
+		client.Maintenance = clientv3.NewMaintenanceFromMaintenanceClient(remote, client)
+	}
 	return client, nil
 }
 
