@@ -60,7 +60,6 @@ func (r *Reconciler) applyOurs(ctx context.Context, o *observation, a manifests.
 	}
 	live := &metav1.PartialObjectMetadata{}
 	live.SetGroupVersionKind(a.Kind)
-	options := []client.ApplyOption{client.FieldOwner(fieldOwner)}
 	switch err := r.live.Get(ctx, types.NamespacedName{Namespace: a.Namespace, Name: a.Name}, live); {
 	case client.IgnoreNotFound(err) != nil:
 		return err
@@ -68,10 +67,44 @@ func (r *Reconciler) applyOurs(ctx context.Context, o *observation, a manifests.
 		return r.applyNew(ctx, a)
 	case !ours(o.cluster, live):
 		return &foreignError{kind: a.Kind.Kind, name: a.Name}
-	default:
-		options = append(options, client.ForceOwnership)
 	}
-	return r.client.Apply(ctx, a.Configuration, options...)
+	err := r.client.Apply(ctx, a.Configuration, client.FieldOwner(fieldOwner), client.ForceOwnership)
+	if !apierrors.IsInvalid(err) {
+		return err
+	}
+	switch made, failed := r.makeWay(ctx, o, a); {
+	case failed != nil:
+		return failed
+	case !made:
+		return err
+	}
+	return r.client.Apply(ctx, a.Configuration, client.FieldOwner(fieldOwner), client.ForceOwnership)
+}
+
+// makeWay takes out of our own object what somebody set by hand and the API server does not allow beside what is applied, and says
+// whether there was anything: apply alone takes away no field of others, and would be refused for ever. The object stays the same one,
+// so that no client loses an address, and no time is without a budget.
+func (r *Reconciler) makeWay(ctx context.Context, o *observation, a manifests.Applied) (bool, error) {
+	live := &unstructured.Unstructured{}
+	live.SetGroupVersionKind(a.Kind)
+	if err := r.live.Get(ctx, types.NamespacedName{Namespace: a.Namespace, Name: a.Name}, live); err != nil {
+		return false, err
+	}
+	if !ours(o.cluster, live) {
+		return false, &foreignError{kind: a.Kind.Kind, name: a.Name}
+	}
+	way, err := a.Way(live)
+	if err != nil || way == nil {
+		return false, err
+	}
+	// The rest of the object is what it was when way was made of it, and its owner too.
+	metadata := metadataPatch{UID: string(live.GetUID()), ResourceVersion: live.GetResourceVersion()}
+	if err := r.mergePatch(ctx, live, map[string]any{"metadata": metadata, "spec": way}); err != nil {
+		return false, fmt.Errorf("take out of %s %s what is set beside druid's fields and excludes them: %w", a.Kind.Kind, a.Name, err)
+	}
+	r.log.InfoContext(ctx, "fields that excluded druid's taken away", "namespace", a.Namespace, "cluster", o.cluster.Name,
+		"object", a.Kind.Kind+"/"+a.Name)
+	return true, nil
 }
 
 // applyNew makes the object, or ends with Conflict where there is one: apply alone would write over it.

@@ -105,3 +105,65 @@ func TestHandsOnAppliedObjectsAreSeen(t *testing.T) {
 		})
 	}
 }
+
+func TestOnlyWhatExcludesOurFieldsIsInTheWay(t *testing.T) {
+	budget, err := DisruptionBudget(plain(), 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	client, err := applied(clientService(plain()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	role, err := applied(agentRole(plain(), nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	withPorts := func(ports ...corev1.ServicePort) runtime.Object {
+		return &corev1.Service{Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeNodePort, Ports: ports}}
+	}
+	tcp := func(name string, number int32) corev1.ServicePort {
+		return corev1.ServicePort{Name: name, Port: number, Protocol: corev1.ProtocolTCP, TargetPort: intstr.FromInt32(number)}
+	}
+	own, more := tcp("client", config.ClientPort), tcp("more", 80)
+	more.NodePort = 30080
+	udp := own
+	udp.Protocol = corev1.ProtocolUDP
+	const mended = `{"name":"client","port":2379,"protocol":"TCP","targetPort":2379}`
+	tests := map[string]struct {
+		applied Applied
+		live    runtime.Object
+		way     string
+	}{
+		"a budget with our number": {budget, &policyv1.PodDisruptionBudget{Spec: policyv1.PodDisruptionBudgetSpec{MinAvailable: new(intstr.FromInt32(1))}}, "null"},
+		"a budget with neither":    {budget, &policyv1.PodDisruptionBudget{}, "null"},
+		"a budget with the other number": {
+			budget, &policyv1.PodDisruptionBudget{Spec: policyv1.PodDisruptionBudgetSpec{MaxUnavailable: new(intstr.FromInt32(0))}},
+			`{"maxUnavailable":null,"minAvailable":2}`,
+		},
+		"a Service as it was applied":            {client, withPorts(own), "null"},
+		"a Service with a port more":             {client, withPorts(own, more), "null"},
+		"a Service whose port is called other":   {client, withPorts(tcp("etcd", config.ClientPort)), "null"},
+		"a Service whose port has no name":       {client, withPorts(tcp("", config.ClientPort)), "null"},
+		"a Service whose port has another":       {client, withPorts(tcp("client", 2380)), `{"ports":[` + mended + `]}`},
+		"a Service with a nameless other port":   {client, withPorts(tcp("", 2380)), `{"ports":[` + mended + `]}`},
+		"a Service whose port is not TCP":        {client, withPorts(udp), `{"ports":[` + mended + `]}`},
+		"a Service whose name is another port's": {client, withPorts(tcp("etcd", config.ClientPort), tcp("client", 2380)), `{"ports":[` + mended + `]}`},
+		"a Service with other ports beside": {
+			client, withPorts(more, tcp("client", 2380)),
+			`{"ports":[` + mended + `,{"name":"more","nodePort":30080,"port":80,"protocol":"TCP","targetPort":80}]}`,
+		},
+		"what is no Service and no budget": {role, &rbacv1.Role{}, "null"},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			way, err := test.applied.Way(test.live)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got, _ := json.Marshal(way); string(got) != test.way {
+				t.Errorf("got %s, want %s", got, test.way)
+			}
+		})
+	}
+}

@@ -89,7 +89,7 @@ func placed(own store.Config, place *leases.SnapshotPlace) (store.Config, error)
 // bearElsewhere makes sure of the record of the lineage's birth in another place. Which parent it has the record in our own
 // place tells, where it can be read.
 func (s *session) bearElsewhere(ctx context.Context, other store.Store) error {
-	ctx, cancel := context.WithTimeout(ctx, listTimeout)
+	ctx, cancel := context.WithTimeout(ctx, bearTimeout)
 	defer cancel()
 	self := s.self
 	if birth, err := chain.ReadBirth(ctx, s.store, s.config.Prefix, self.Lineage); err == nil {

@@ -57,12 +57,12 @@ func (s *session) look(ctx context.Context) error {
 
 // list what is saved, and make sure of the record of its birth.
 func (s *session) list(ctx context.Context) (chain.History, error) {
-	ctx, cancel := context.WithTimeout(ctx, listTimeout)
-	defer cancel()
-	catalog, err := chain.Read(ctx, s.store, s.config.Prefix)
+	catalog, err := catalogOf(ctx, s.store, s.config.Prefix)
 	if err != nil {
 		return chain.History{}, err
 	}
+	ctx, cancel := context.WithTimeout(ctx, bearTimeout)
+	defer cancel()
 	h, _ := catalog.History(s.self.Lineage)
 	s.saved, s.doubt = h.LastSaved(), nil
 	if err := s.bear(ctx); err != nil {
@@ -72,6 +72,13 @@ func (s *session) list(ctx context.Context) (chain.History, error) {
 		s.doubt = s.supersededBy(l)
 	}
 	return h, nil
+}
+
+// catalogOf lists a store, for as long as it gets on.
+func catalogOf(ctx context.Context, in store.Store, prefix string) (chain.Catalog, error) {
+	ctx, cancel := store.Patient(ctx, listPatience)
+	defer cancel()
+	return chain.Read(ctx, in, prefix)
 }
 
 // bear writes the record of the lineage's birth where it is not there yet. Which parent a restored cluster has, who

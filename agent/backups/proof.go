@@ -213,9 +213,7 @@ func (d *Duty) listed(ctx context.Context, c config.Backup) (store.Store, chain.
 	if err != nil {
 		return nil, chain.Catalog{}, fmt.Errorf("backup store: %w", err)
 	}
-	ctx, cancel := context.WithTimeout(ctx, listTimeout)
-	defer cancel()
-	catalog, err := chain.Read(ctx, opened, c.Prefix)
+	catalog, err := catalogOf(ctx, opened, c.Prefix)
 	return opened, catalog, err
 }
 

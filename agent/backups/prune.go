@@ -87,9 +87,7 @@ func (s *session) retain(ctx context.Context) (err error) {
 
 // survey lists what is there, and reads what was found out about it. In a place that is another's there is nothing to delete.
 func (s *session) survey(ctx context.Context) (chain.Catalog, chain.Evidence, error) {
-	listing, cancel := context.WithTimeout(ctx, listTimeout)
-	defer cancel()
-	catalog, err := chain.Read(listing, s.store, s.config.Prefix)
+	catalog, err := catalogOf(ctx, s.store, s.config.Prefix)
 	if err != nil {
 		return catalog, chain.Evidence{}, err
 	}

@@ -16,7 +16,10 @@ const (
 	// storeAge is how long an answer of the stores is taken as read: a start that waits looks more often than a store may
 	// be asked, which costs a listing and an object per lineage.
 	storeAge = 10 * time.Second
-	// storeTimeout bounds that: a thousand objects are one request.
+	// storePatience is for how long a store may bring nothing then. How long a listing takes in all is not bounded, for a birth that
+	// gives one up would never come; nothing waits for it but the birth.
+	storePatience = time.Minute
+	// storeTimeout of the one object that a birth writes.
 	storeTimeout = time.Minute
 )
 
@@ -52,7 +55,7 @@ func (b *Bootstrapper) observeBackup(ctx context.Context, o *observation) {
 // askStores asks whether the cluster was formed before, and for a plan of what is to be restored. The flag and the
 // configuration file are read here too: an agent that cannot read them must not form an empty cluster.
 func (b *Bootstrapper) askStores(ctx context.Context) births {
-	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
+	ctx, cancel := store.Patient(ctx, storePatience)
 	defer cancel()
 	answer := births{fact: NoBackup, order: NoOrder}
 	order, err := b.cfg.RestoreOrder()

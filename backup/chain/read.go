@@ -16,7 +16,7 @@ func Read(ctx context.Context, s store.Store, prefix string) (Catalog, error) {
 	b := catalogBuilder{c: Catalog{Prefix: prefix}, births: map[Lineage]bool{}}
 	for object, err := range s.List(ctx, join(prefix, "")) {
 		if err != nil {
-			return Catalog{}, fmt.Errorf("read the catalog of backups: %w", err)
+			return Catalog{}, fmt.Errorf("read the catalog of backups: %w", store.Because(ctx, err))
 		}
 		b.c.Newest = later(b.c.Newest, object.Modified)
 		b.add(object)
@@ -28,11 +28,12 @@ func Read(ctx context.Context, s store.Store, prefix string) (Catalog, error) {
 			continue
 		}
 		birth, err := ReadBirth(ctx, s, prefix, h.Lineage)
+		store.Progressed(ctx) // of many lineages too
 		switch {
 		case errors.Is(err, ErrBirth), errors.Is(err, store.ErrAbsent):
 			h.BirthProblem = err.Error()
 		case err != nil:
-			return Catalog{}, fmt.Errorf("read the catalog of backups: %w", err)
+			return Catalog{}, fmt.Errorf("read the catalog of backups: %w", store.Because(ctx, err))
 		default:
 			h.Birth = &birth
 		}

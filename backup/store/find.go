@@ -13,7 +13,7 @@ func Find(ctx context.Context, s Store, key string) (Object, error) {
 	for o, err := range s.List(ctx, key) {
 		switch {
 		case err != nil:
-			return Object{}, err
+			return Object{}, Because(ctx, err)
 		case o.Key == key:
 			return o, nil
 		case o.Key > key:

@@ -25,7 +25,7 @@ type Store interface {
 	Get(ctx context.Context, key string, offset, length int64) (io.ReadCloser, error)
 
 	// List yields the whole objects whose keys begin with prefix, in ascending order of the keys' bytes. After an error
-	// it ends: what was yielded until then is not the whole answer.
+	// it ends: what was yielded until then is not the whole answer. It tells of its progress, see OnProgress.
 	List(ctx context.Context, prefix string) iter.Seq2[Object, error]
 
 	// Delete removes key. A key that is not there is no error; one that is locked stays, with ErrLocked. In a bucket

@@ -119,6 +119,7 @@ func (s *Store) walkDir(ctx context.Context, root *os.Root, dir, prefix string, 
 	// A directory sorts as its keys do, with the slash: "a-b" comes before "a/b".
 	slices.SortFunc(entries, func(a, b fs.DirEntry) int { return cmp.Compare(sortName(a), sortName(b)) })
 	for _, entry := range entries {
+		store.Progressed(ctx)
 		name := path.Join(dir, entry.Name())
 		more := true
 		switch {

@@ -31,6 +31,7 @@ func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[store.Object,
 				yield(store.Object{}, s.failed("list", prefix, err))
 				return
 			}
+			store.Progressed(ctx)
 			for _, o := range page.Contents {
 				key, ok := s.key(o.Key)
 				if !ok {

@@ -34,6 +34,15 @@ func list(t *testing.T, f fixture) {
 			t.Errorf("list %q (-want +got):\n%s", prefix, diff)
 		}
 	}
+	moved := 0
+	for _, err := range f.store.List(store.OnProgress(f.ctx, func() { moved++ }), "l/") {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if moved < 3 {
+		t.Errorf("a listing of %d objects told %d times that it gets on", len(listed), moved)
+	}
 	if all := f.list(t, ""); len(all) < len(listed) {
 		t.Errorf("the empty prefix lists %d objects, want at least %d", len(all), len(listed))
 	}

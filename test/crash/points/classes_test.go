@@ -124,6 +124,7 @@ var carried = map[string]string{
 	"(*agent/leader.Departure).remove":  "its callers have the points",
 	"(*druid.Reconciler).applyOurs":     "its callers have the points",
 	"(*druid.Reconciler).applyNew":      "applyOurs calls it, whose callers have the points",
+	"(*druid.Reconciler).makeWay":       "applyOurs calls it, whose callers have the points; without the apply after it the next pass applies",
 	"(*druid.Reconciler).create":        "its callers have the points",
 	"(*druid.Reconciler).patchMetadata": "its callers have the points",
 	"(*druid.Reconciler).mergePatch":    "its callers have the points",
