@@ -73,6 +73,10 @@ func (b *Bootstrapper) clearForRestore(ctx context.Context, o *observation) erro
 func (b *Bootstrapper) fetch(ctx context.Context, o *observation, a *attempt, tell func(string)) (restore.Result, error) {
 	plan, file := o.births.plan, o.births.file
 	b.log.InfoContext(ctx, "restore begun", "full", plan.Full.Key, "file", file.Key, "deltas", len(plan.Deltas), "reach", plan.Reach, "notes", plan.Notes)
+	if len(o.births.around) > 0 {
+		b.log.WarnContext(ctx, "damaged backups left out", "objects", o.births.around, "full", plan.Full.Key)
+	}
+	tell = tellAround(o.births.around, tell)
 	tell("restoring " + cmp.Or(file.Key, plan.Full.Key))
 	c := restore.Config{
 		Store: o.births.source, Plan: plan, File: file, DataDir: volume.RestoredPath(b.cfg.VolumePath),

@@ -34,6 +34,8 @@ type births struct {
 	source store.Store
 	plan   chain.Plan
 	file   store.Object
+	// around are damaged objects that the plan does without.
+	around []string
 	// read is when the stores were asked.
 	read time.Time
 }
@@ -121,9 +123,13 @@ func (b *Bootstrapper) planRestore(ctx context.Context, answer births, order *co
 	if order.Time != nil {
 		target.Time = *order.Time
 	}
-	plan, err := withoutLost(catalog, b.cfg.ClusterUID).Plan(target)
+	catalog = withoutLost(catalog, b.cfg.ClusterUID)
+	plan, err := catalog.Plan(target)
 	if err != nil {
 		return answer.because(classifyPlan(err), err)
+	}
+	if plan, answer.around, err = b.restores.steer(catalog, target, plan, time.Now()); err != nil {
+		return answer.because(BackupUnusable, err)
 	}
 	answer.fact, answer.source, answer.plan = BackupPresent, source, plan
 	return answer

@@ -31,6 +31,9 @@ type restores struct {
 	// without are fulls that hold more than the target, and those that were synthesised and led to nothing: all that they hold is in
 	// others.
 	without []string
+	// damaged are the other objects that an attempt found damaged, by their keys, and what it said of them. It only grows, so each is
+	// a reason for one attempt at another plan.
+	damaged map[string]error
 }
 
 // failed remembers an attempt.
@@ -41,8 +44,14 @@ func (r *restores) failed(plan chain.Plan, file store.Object, err error, now tim
 		r.without = append(r.without, plan.Full.Key)
 	case isUnusable(err):
 		r.spoiled, r.plan, r.file, r.at = err, plan, file, now
-		if plan.Full.Origin != 0 {
+		key, damaged := damagedIn(plan, err)
+		switch synthesised := plan.Full.Origin != 0; {
+		case synthesised && (!damaged || key == plan.Full.Key):
 			r.without = append(r.without, plan.Full.Key)
+		case damaged && r.damaged == nil:
+			r.damaged = map[string]error{key: err}
+		case damaged:
+			r.damaged[key] = err
 		}
 	}
 }

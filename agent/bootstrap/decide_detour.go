@@ -1,0 +1,91 @@
+package bootstrap
+
+import "github.com/etcd-druid/druid/backup/chain"
+
+// One-bit enums of a restore whose plan may hold what is damaged.
+type (
+	// Harm is what is known of the objects of the plan that leads to what is asked for.
+	Harm uint8
+	// Rest is where all other objects lead.
+	Rest uint8
+)
+
+// Harm.
+const (
+	Unharmed Harm = 1 << iota // none of them was found damaged
+	HarmNew                   // one was, a moment ago
+	HarmOld                   // one was, so long ago that a good copy may stand in its place by now
+	anyHarm  = 1<<iota - 1
+)
+
+// Rest.
+const (
+	RestEqual Rest = 1 << iota // to the same state
+	RestLess                   // to less of it, or to another one
+	RestNone                   // there is no plan
+	anyRest   = 1<<iota - 1
+)
+
+// DetourFacts is all that decideDetour may look at.
+type DetourFacts struct {
+	Harm Harm
+	Rest Rest
+}
+
+// Course is which plan is carried out.
+type Course string
+
+// The courses.
+const (
+	CourseDirect Course = "Direct" // the one with all objects
+	CourseDetour Course = "Detour" // the one without those that are damaged
+	CourseNone   Course = "None"   // neither: a person has to choose
+)
+
+// detour is what decideDetour decided.
+type detour struct {
+	Course Course
+	Rule   string
+}
+
+type detourRule struct {
+	name   string
+	when   DetourFacts
+	course Course
+	why    string
+}
+
+// detours is the whole policy of damage on the way to what is restored. First match wins; what no rule covers is not restored.
+var detours = []detourRule{
+	{"undamaged", DetourFacts{Harm: Unharmed}, CourseDirect,
+		"nothing that it needs was found damaged"},
+	{"around-damage", DetourFacts{Rest: RestEqual}, CourseDetour,
+		"all that is asked for is in other objects, too"},
+	{"look-again", DetourFacts{Harm: HarmOld}, CourseDirect,
+		"a good copy may stand in its place by now; it is read and compared like any other before it counts"},
+	{"damage-in-the-way", DetourFacts{}, CourseNone,
+		"less than what is asked for is never restored unasked"},
+}
+
+// decideDetour is total, as Decide is.
+func decideDetour(f DetourFacts) detour {
+	for _, r := range detours {
+		if in(r.when.Harm, f.Harm) && in(r.when.Rest, f.Rest) {
+			return detour{r.course, r.name}
+		}
+	}
+	return detour{CourseNone, "uncovered"}
+}
+
+// restOf says where a plan without the damaged objects leads, or that there is none, compared with first, which has them. What leads
+// further than first, as overlapping deltas may, has all of it; the restore cuts it back to what was asked for.
+func restOf(first, rest chain.Plan, err error) Rest {
+	switch {
+	case err != nil:
+		return RestNone
+	case rest.Full.Lineage != first.Full.Lineage, rest.Revision != first.Revision, !rest.Until.Equal(first.Until), rest.Reach < first.Reach:
+		return RestLess
+	default:
+		return RestEqual
+	}
+}
