@@ -80,7 +80,6 @@ func (o *observer) Run(ctx context.Context) (err error) {
 		interval := lookInterval
 		if !state.Healthy {
 			interval = troubledInterval
-			client.ActiveConnection().ResetConnectBackoff() // the next look need not wait for it
 		}
 		pause(ctx, interval)
 	}
@@ -94,6 +93,7 @@ func (o *observer) look(ctx context.Context, client *clientv3.Client) State {
 	defer cancel()
 	status, err := membership.ReadStatus(ctx, client, o.endpoint)
 	if err != nil {
+		client.ActiveConnection().ResetConnectBackoff() // the next look need not wait for it
 		return State{Problem: "etcd does not answer: " + err.Error()}
 	}
 	state := State{Reachable: true, Status: status}
