@@ -1,10 +1,8 @@
 package backups
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"io"
 	"strings"
 	"testing"
 	"time"
@@ -13,7 +11,6 @@ import (
 
 	"github.com/etcd-druid/druid/agent/config"
 	"github.com/etcd-druid/druid/backup/chain"
-	"github.com/etcd-druid/druid/backup/store"
 )
 
 func TestNothingIsDeletedWhileTheAlarmOfCorruptionStands(t *testing.T) {
@@ -94,34 +91,6 @@ func TestARecordThatCannotBeReadStopsDeletionAlone(t *testing.T) {
 	})
 	if _, err := a.Snapshot(t.Context(), kindDelta); err != nil {
 		t.Errorf("a delta on demand: %v", err)
-	}
-}
-
-// unopened is a store whose records cannot be read, and to which nothing may be put.
-type unopened struct {
-	store.Store
-	t  *testing.T
-	is error
-}
-
-func (s unopened) Get(_ context.Context, key string, _, _ int64) (io.ReadCloser, error) {
-	return nil, fmt.Errorf("get %s: %w", key, s.is)
-}
-
-func (s unopened) Put(_ context.Context, key string, _ io.Reader, _ store.PutOptions) (store.Object, error) {
-	s.t.Errorf("%s was put", key)
-	return store.Object{}, store.ErrForbidden
-}
-
-func TestWhatIsDoubtAboutOurOwnRecordAndWhatIsNoAnswer(t *testing.T) {
-	for is, doubted := range map[error]bool{
-		store.ErrNoKey: true, store.ErrDamaged: true, store.ErrForbidden: false, store.ErrNoBucket: false, store.ErrChanged: false,
-		context.DeadlineExceeded: false,
-	} {
-		doubt, err := recordBirth(t.Context(), unopened{t: t, is: is}, prefix, Identity{Lineage: lineage})
-		if (doubt != nil) != doubted || (err != nil) == doubted || !errors.Is(errors.Join(doubt, err), is) {
-			t.Errorf("%v: doubt %v, error %v", is, doubt, err)
-		}
 	}
 }
 

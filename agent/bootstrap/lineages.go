@@ -27,13 +27,13 @@ func epochAbove(c chain.Catalog) (uint32, error) {
 }
 
 // formedBefore is the error that names a lineage which says that this EtcdCluster, the one with this UID, was formed
-// before. Those of others that bore its name say nothing. The record of a birth that cannot be read may be ours, whether or not
-// anything was saved since; but where a restore is ordered, which is when a cluster is lost, one broken object must not forbid it. And a
-// lineage that nothing was saved of is then of an attempt that was lost: the record of its birth is written before the cluster is formed.
+// before. Those of others that bore its name say nothing. The record of a birth that cannot be read may be ours; but where
+// a restore is ordered, which is when a cluster is lost, one broken object must not forbid it. And a lineage that nothing
+// was saved of is then of an attempt that was lost: the record of its birth is written before the cluster is formed.
 func formedBefore(c chain.Catalog, uid string, ordered bool) error {
 	for _, h := range c.Histories {
 		switch saved := len(h.Fulls)+len(h.Deltas) > 0; {
-		case h.Birth == nil && (saved || h.BirthState != chain.BirthAbsent) && !ordered:
+		case h.Birth == nil && saved && !ordered:
 			return fmt.Errorf("nothing tells whose lineage %s below %s is: %s", h.Lineage, c.Prefix, h.BirthProblem)
 		case h.Birth != nil && h.Birth.ClusterUID == uid && (saved || !ordered):
 			return fmt.Errorf("lineage %s below %s is of this EtcdCluster; an EtcdCluster of another name can be restored from it",

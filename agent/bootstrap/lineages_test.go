@@ -54,9 +54,6 @@ func TestOnlyALineageOfThisVeryClusterForbidsItsBirth(t *testing.T) {
 		"another's, and saved":             {chain.History{Birth: others, Fulls: full}, false, false},
 		"nobody's that we know, and saved": {chain.History{Fulls: full}, true, false},
 		"nobody's, and nothing saved":      {chain.History{}, false, false},
-		"a broken record, nothing saved":   {chain.History{BirthState: chain.BirthBroken}, true, false},
-		"a sealed record, nothing saved":   {chain.History{BirthState: chain.BirthUnread}, true, false},
-		"a sealed record, and saved":       {chain.History{BirthState: chain.BirthUnread, Fulls: full}, true, false},
 	} {
 		c := chain.Catalog{Histories: []chain.History{{Birth: others}, tc.history}}
 		if err := formedBefore(c, "us", false); (err != nil) != tc.born {

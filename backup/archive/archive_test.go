@@ -187,22 +187,6 @@ func TestVerifyNamesWhatIsBroken(t *testing.T) {
 			}
 		})
 	}
-	t.Run("a record whose key is missing may be whole", func(t *testing.T) {
-		unread := c
-		unread.Histories = slices.Clone(c.Histories)
-		unread.Histories[0].Birth, unread.Histories[0].BirthState = nil, chain.BirthUnread
-		told := false
-		err := Verify(t.Context(), fresh(t), unread, func(f Finding) error {
-			if want := map[bool]State{true: Unknown, false: Sound}[f.Key == chain.BirthKey(prefix, lineage)]; f.State != want {
-				t.Errorf("%s is %s (%s), want %s", f.Key, f.State, f.Reason, want)
-			}
-			told = told || f.State == Unknown
-			return nil
-		})
-		if err != nil || !told {
-			t.Errorf("told of it: %t, %v", told, err)
-		}
-	})
 	t.Run("a store that does not answer says nothing of the object", func(t *testing.T) {
 		s := fresh(t)
 		broken := unreadable{s, h.Fulls[1].Key, errors.New("503 busy")}

@@ -42,11 +42,7 @@ func Verify(ctx context.Context, s store.Store, c chain.Catalog, tell func(Findi
 	for _, h := range c.Histories {
 		v := verifier{s: s, ends: map[int64][]end{}}
 		if h.Birth == nil {
-			f := Finding{Lineage: h.Lineage, Key: chain.BirthKey(c.Prefix, h.Lineage), State: Broken, Reason: h.BirthProblem}
-			if h.BirthState == chain.BirthUnread {
-				f.State = Unknown
-			}
-			if err := tell(f); err != nil {
+			if err := tell(Finding{Lineage: h.Lineage, Key: chain.BirthKey(c.Prefix, h.Lineage), State: Broken, Reason: h.BirthProblem}); err != nil {
 				return err
 			}
 		}

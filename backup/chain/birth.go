@@ -65,33 +65,7 @@ func (b Birth) sameAs(other Birth) bool {
 		b.ClusterID == other.ClusterID && b.ClusterUID == other.ClusterUID
 }
 
-// BirthState is what is known of a record that no birth was read from.
-type BirthState string
-
-// The states of such a record.
-const (
-	// BirthAbsent: there is none.
-	BirthAbsent BirthState = ""
-	// BirthBroken: it is there, and can never be understood, or not by this program. It may be of any cluster.
-	BirthBroken BirthState = "Broken"
-	// BirthUnread: it is there, and the key that opens it is missing. That says nothing of it.
-	BirthUnread BirthState = "Unread"
-)
-
-// stateOf is the state of a record that was not read, and false for an error that says nothing of it: whether it is there is unknown then.
-func stateOf(err error) (state BirthState, known bool) {
-	switch {
-	case errors.Is(err, store.ErrAbsent):
-		return BirthAbsent, true
-	case errors.Is(err, ErrBirth) && errors.Is(err, store.ErrNoKey):
-		return BirthUnread, true
-	case errors.Is(err, ErrBirth):
-		return BirthBroken, true
-	}
-	return BirthAbsent, false
-}
-
-// ErrBirth means that a lineage's record cannot be opened or understood, or tells another birth.
+// ErrBirth means that a lineage's record cannot be understood, or tells another birth.
 var ErrBirth = errors.New("record of a lineage's birth")
 
 // WriteBirth puts the record of a birth, once: a record of the same birth that is there already is success, one of
@@ -126,17 +100,17 @@ func WriteBirth(ctx context.Context, s store.Store, prefix string, b Birth) erro
 }
 
 // ReadBirth reads the record of a lineage's birth. The store's ErrAbsent means that there is none, ErrBirth that it
-// cannot be understood: with the store's ErrNoKey or ErrDamaged where that is why.
+// cannot be understood.
 func ReadBirth(ctx context.Context, s store.Store, prefix string, l Lineage) (b Birth, err error) {
 	key := BirthKey(prefix, l)
 	r, err := s.Get(ctx, key, 0, maxBirth)
 	if err != nil {
-		return Birth{}, unreadable(key, err)
+		return Birth{}, err
 	}
 	defer func() { err = errors.Join(err, r.Close()) }()
 	content, err := io.ReadAll(r)
 	if err != nil {
-		return Birth{}, unreadable(key, err)
+		return Birth{}, err
 	}
 	if err := json.Unmarshal(content, &b); err != nil {
 		return Birth{}, fmt.Errorf("%w: %s: %w", ErrBirth, key, err)
@@ -145,12 +119,4 @@ func ReadBirth(ctx context.Context, s store.Store, prefix string, l Lineage) (b 
 		return Birth{}, fmt.Errorf("%w: %s: %s", ErrBirth, key, problem)
 	}
 	return b, nil
-}
-
-// unreadable tells a record that is there and cannot be opened from a store that cannot be asked.
-func unreadable(key string, err error) error {
-	if errors.Is(err, store.ErrNoKey) || errors.Is(err, store.ErrDamaged) {
-		return fmt.Errorf("%w: %s: %w", ErrBirth, key, err)
-	}
-	return err
 }

@@ -39,13 +39,11 @@ type Delta struct {
 // History is what the store holds of one lineage: fulls ordered by revision, deltas by their first revision.
 type History struct {
 	Lineage Lineage `json:"lineage"`
-	// Birth is nil where there is no record of it, or one that cannot be read or understood; BirthProblem then says what is wrong.
-	Birth        *Birth `json:"birth,omitempty"`
-	BirthProblem string `json:"birthProblem,omitempty"`
-	// BirthState says of a history without a Birth whether there is a record at all.
-	BirthState BirthState `json:"birthState,omitempty"`
-	Fulls      []Full     `json:"fulls,omitempty"`
-	Deltas     []Delta    `json:"deltas,omitempty"`
+	// Birth is nil where there is no record of it, or one that cannot be understood; BirthProblem then says what is wrong.
+	Birth        *Birth  `json:"birth,omitempty"`
+	BirthProblem string  `json:"birthProblem,omitempty"`
+	Fulls        []Full  `json:"fulls,omitempty"`
+	Deltas       []Delta `json:"deltas,omitempty"`
 	// Synthesized are fulls that were made out of others here and of deltas, ordered by revision. They shorten a restore, and
 	// replace nothing: what is saved, due and kept is counted without them.
 	Synthesized []Full `json:"synthesized,omitempty"`

@@ -3,6 +3,7 @@ package chain
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -10,8 +11,7 @@ import (
 )
 
 // Read lists what is below prefix, and reads the record of each lineage's birth. prefix has no slash at its ends; the
-// empty one is the store itself. A store that holds nothing there gives an empty catalog. A record that is there and cannot be opened
-// or understood is a problem of its lineage alone; one of which the store does not say what it is fails the whole.
+// empty one is the store itself. A store that holds nothing there gives an empty catalog.
 func Read(ctx context.Context, s store.Store, prefix string) (Catalog, error) {
 	b := catalogBuilder{c: Catalog{Prefix: prefix}, births: map[Lineage]bool{}}
 	for object, err := range s.List(ctx, join(prefix, "")) {
@@ -29,15 +29,14 @@ func Read(ctx context.Context, s store.Store, prefix string) (Catalog, error) {
 		}
 		birth, err := ReadBirth(ctx, s, prefix, h.Lineage)
 		store.Progressed(ctx) // of many lineages too
-		if err == nil {
-			h.Birth = &birth
-			continue
-		}
-		state, known := stateOf(err)
-		if !known {
+		switch {
+		case errors.Is(err, ErrBirth), errors.Is(err, store.ErrAbsent):
+			h.BirthProblem = err.Error()
+		case err != nil:
 			return Catalog{}, fmt.Errorf("read the catalog of backups: %w", store.Because(ctx, err))
+		default:
+			h.Birth = &birth
 		}
-		h.BirthProblem, h.BirthState = err.Error(), state
 	}
 	return b.c.sorted(), nil
 }

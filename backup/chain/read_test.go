@@ -3,11 +3,9 @@ package chain
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"strings"
 	"testing"
-	"testing/iotest"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -68,7 +66,7 @@ func TestReadMakesACatalogOfOneListing(t *testing.T) {
 				Deltas: []Delta{{Lineage: first, Key: d, From: 18, To: 20, At: at(1), Size: 6}},
 			},
 			{Lineage: second, Birth: &birth},
-			{Lineage: third, BirthState: BirthBroken},
+			{Lineage: third},
 		}})
 	}
 }
@@ -98,100 +96,6 @@ func TestReadTakesNoErrorForAnAnswer(t *testing.T) {
 	cancel()
 	if c, err := Read(ended, s, prefix); !errors.Is(err, context.Canceled) {
 		t.Errorf("a listing that ends gives %+v, %v", c, err)
-	}
-}
-
-// spoiling is a store that fails to deliver one object: before its first byte, or after some.
-type spoiling struct {
-	store.Store
-	key  string
-	err  error
-	late bool
-}
-
-func (s spoiling) Get(ctx context.Context, key string, offset, length int64) (io.ReadCloser, error) {
-	switch {
-	case key != s.key:
-		return s.Store.Get(ctx, key, offset, length)
-	case s.late:
-		return io.NopCloser(io.MultiReader(strings.NewReader(`{"version":1,`), iotest.ErrReader(s.err))), nil
-	}
-	return nil, s.err
-}
-
-func TestARecordThatCannotBeOpenedIsTheProblemOfItsLineage(t *testing.T) {
-	s := newStore(t)
-	for _, l := range []Lineage{first, second} {
-		if err := WriteBirth(t.Context(), s, prefix, Birth{Lineage: l, ClusterUID: "u"}); err != nil {
-			t.Fatal(err)
-		}
-		for revision := range int64(4) {
-			put(t, s, FullKey(prefix, l, revision+1, at(int(revision))), "full")
-		}
-	}
-	for name, tc := range map[string]struct {
-		err   error
-		known bool
-		state BirthState
-		birth bool // ReadBirth says that it cannot be understood
-	}{
-		"the key is missing":       {store.ErrNoKey, true, BirthUnread, true},
-		"it is damaged":            {store.ErrDamaged, true, BirthBroken, true},
-		"it is gone":               {store.ErrAbsent, true, BirthAbsent, false},
-		"it may not be read":       {store.ErrForbidden, false, "", false},
-		"the bucket is gone":       {store.ErrNoBucket, false, "", false},
-		"it changed meanwhile":     {store.ErrChanged, false, "", false},
-		"the store is silent":      {context.DeadlineExceeded, false, "", false},
-		"the connection broke":     {io.ErrUnexpectedEOF, false, "", false},
-		"the store is out of sort": {errors.New("500 internal error"), false, "", false},
-	} {
-		for _, late := range []bool{false, true} {
-			key := BirthKey(prefix, first)
-			broken := spoiling{s, key, fmt.Errorf("get %s: %w", key, tc.err), late}
-			if _, err := ReadBirth(t.Context(), broken, prefix, first); !errors.Is(err, tc.err) || errors.Is(err, ErrBirth) != tc.birth {
-				t.Errorf("%s (late: %t): the record alone gives %v", name, late, err)
-			}
-			c, err := Read(t.Context(), broken, prefix)
-			if !tc.known {
-				if !errors.Is(err, tc.err) {
-					t.Errorf("%s (late: %t): got %+v, %v", name, late, c, err)
-				}
-				continue
-			}
-			if err != nil {
-				t.Errorf("%s (late: %t): %v", name, late, err)
-				continue
-			}
-			h, other := c.Histories[0], c.Histories[1]
-			if h.Birth != nil || h.BirthState != tc.state || !strings.Contains(h.BirthProblem, key) || other.Birth == nil {
-				t.Errorf("%s (late: %t): got %+v beside %+v", name, late, h, other)
-			}
-			for _, v := range c.Retain(second, Policy{Count: 1}, Evidence{}, at(1000)) {
-				if v.Lineage == first && !v.Keep {
-					t.Errorf("%s (late: %t): %s of a lineage that nobody knows is let go", name, late, v.Key)
-				}
-			}
-		}
-	}
-}
-
-// A record that is there is never written over, whatever is wrong with it.
-func TestARecordThatCannotBeOpenedIsNotWrittenAnew(t *testing.T) {
-	for _, is := range []error{store.ErrNoKey, store.ErrDamaged} {
-		s := newStore(t)
-		put(t, s, BirthKey(prefix, first), "sealed")
-		broken := spoiling{s, BirthKey(prefix, first), is, false}
-		if err := WriteBirth(t.Context(), broken, prefix, Birth{Lineage: first}); !errors.Is(err, ErrBirth) || !errors.Is(err, is) {
-			t.Errorf("%v: got %v", is, err)
-		}
-		r, err := s.Get(t.Context(), BirthKey(prefix, first), 0, -1)
-		if err != nil {
-			t.Fatal(err)
-		}
-		content, err := io.ReadAll(r)
-		if err := errors.Join(err, r.Close()); err != nil || string(content) != "sealed" {
-			t.Errorf("%v: it says %q, %v", is, content, err)
-		}
 	}
 }
 
