@@ -15,7 +15,7 @@ import (
 const hangPatience = 10 * time.Second
 
 // errHangs says that no pass is begun.
-var errHangs = errors.New("an earlier pass of retention hangs in its store")
+var errHangs = errors.New("an earlier pass of retention is under way, or hangs in its store")
 
 // pass runs one pass of retention, or a deletion on demand, and no second one beside it: each of two would count on what the
 // other deletes. One that is under way is waited for, but not for long. Once ctx has ended it does not wait for long: a directory

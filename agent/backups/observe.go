@@ -22,6 +22,7 @@ const anyKey = "\x00"
 func (s *session) observe(ctx context.Context) {
 	err := s.look(ctx)
 	if ctx.Err() != nil {
+		s.chain = ChainUnknown
 		return
 	}
 	if err != nil {
@@ -119,20 +120,30 @@ func recordBirth(ctx context.Context, in store.Store, prefix string, self Identi
 	return nil, nil
 }
 
-// compare says whether etcd still has what follows the last saved revision, by reading at that very revision.
-func (s *session) compare(ctx context.Context) (Chain, error) {
-	if s.saved == 0 {
-		return ChainEmpty, nil
+// after says whether etcd compacted what follows the last saved revision, by reading at that very revision, and how far etcd is by now:
+// a listing may take minutes.
+func (s *session) after(ctx context.Context) (now int64, compacted bool, err error) {
+	now, err = s.revision(ctx, s.saved)
+	if compacted = errors.Is(err, rpctypes.ErrCompacted); compacted {
+		now, err = s.revision(ctx, 0)
 	}
-	_, err := s.revision(ctx, s.saved)
+	return now, compacted, err
+}
+
+// compare says whether etcd still has what follows the last saved revision.
+func (s *session) compare(ctx context.Context) (Chain, error) {
+	now, compacted, err := s.after(ctx)
 	switch {
-	case errors.Is(err, rpctypes.ErrCompacted):
-		return ChainBroken, nil
 	case errors.Is(err, rpctypes.ErrFutureRev):
 		return ChainAhead, nil
 	case err != nil:
 		return ChainUnknown, err
-	case s.saved == s.gap:
+	}
+	s.now = now
+	switch {
+	case s.saved == 0:
+		return ChainEmpty, nil
+	case compacted, s.saved == s.gap:
 		return ChainBroken, nil
 	case s.now-s.saved > s.backlog:
 		return ChainBehind, nil

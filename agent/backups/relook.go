@@ -27,6 +27,7 @@ func (s *session) observeAgain(ctx context.Context) {
 	was, doubt, saved := s.chain, s.doubt, s.recorder.saved()
 	err := s.review(ctx, saved)
 	if ctx.Err() != nil {
+		s.chain, s.doubt = was, doubt
 		return
 	}
 	if err != nil {
@@ -58,22 +59,22 @@ func (s *session) observeAgain(ctx context.Context) {
 
 // review lists what is there of what was saved before, up to a revision. What etcd compacted meanwhile the recorder has.
 func (s *session) review(ctx context.Context, saved int64) error {
-	now, err := s.revision(ctx, 0)
-	if err != nil {
+	if _, err := s.revision(ctx, 0); err != nil { // before the listing, as look does
 		return err
 	}
 	h, err := s.list(ctx)
 	if err != nil {
 		return err
 	}
-	s.now = now
-	switch _, err := s.revision(ctx, s.saved); {
+	now, _, err := s.after(ctx)
+	switch {
 	case errors.Is(err, rpctypes.ErrFutureRev):
 		s.chain = ChainAhead
 		return nil
-	case err != nil && !errors.Is(err, rpctypes.ErrCompacted):
+	case err != nil:
 		return err
 	}
+	s.now = now
 	if s.chain == ChainWhole && s.saved < saved {
 		s.chain = ChainBroken
 	}

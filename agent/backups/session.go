@@ -118,12 +118,7 @@ func (s *session) loop(ctx context.Context, current func() (<-chan struct{}, boo
 		if !ok {
 			return errAnew
 		}
-		switch now := time.Now(); {
-		case s.chain == ChainUnknown && !s.read.resting(now):
-			s.observe(ctx)
-		case s.stale(now):
-			s.observeAgain(ctx)
-		}
+		s.learn(ctx, changed)
 		s.settle()
 		d := Decide(s.facts(time.Now()))
 		s.note(ctx, d)
@@ -140,6 +135,29 @@ func (s *session) loop(ctx context.Context, current func() (<-chan struct{}, boo
 		}
 	}
 	return nil
+}
+
+// learn looks at the store where that is due, until what the session is about changes: it may be the wrong place, and full of objects.
+func (s *session) learn(ctx context.Context, changed <-chan struct{}) {
+	look := s.observe
+	switch now := time.Now(); {
+	case s.chain == ChainUnknown && !s.read.resting(now):
+	case s.stale(now):
+		look = s.observeAgain
+	default:
+		return
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	s.group.Go(func() error {
+		defer cancel()
+		select {
+		case <-changed:
+		case <-ctx.Done():
+		}
+		return nil
+	})
+	look(ctx)
 }
 
 // settle has retention look once the chain is found to be whole and beyond doubt.
