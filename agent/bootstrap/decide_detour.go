@@ -1,6 +1,10 @@
 package bootstrap
 
-import "github.com/etcd-druid/druid/backup/chain"
+import (
+	"slices"
+
+	"github.com/etcd-druid/druid/backup/chain"
+)
 
 // One-bit enums of a restore whose plan may hold what is damaged.
 type (
@@ -21,6 +25,7 @@ const (
 // Rest.
 const (
 	RestEqual Rest = 1 << iota // to the same state
+	RestVain                   // to the same state, by a plan that was tried and cannot be carried out
 	RestLess                   // to less of it, or to another one
 	RestNone                   // there is no plan
 	anyRest   = 1<<iota - 1
@@ -37,7 +42,7 @@ type Course string
 
 // The courses.
 const (
-	CourseDirect Course = "Direct" // the one with all objects
+	CourseDirect Course = "Direct" // the one with all objects, whatever was found damaged before
 	CourseDetour Course = "Detour" // the one without those that are damaged
 	CourseNone   Course = "None"   // neither: a person has to choose
 )
@@ -62,7 +67,9 @@ var detours = []detourRule{
 	{"around-damage", DetourFacts{Rest: RestEqual}, CourseDetour,
 		"all that is asked for is in other objects, too"},
 	{"look-again", DetourFacts{Harm: HarmOld}, CourseDirect,
-		"a good copy may stand in its place by now; it is read and compared like any other before it counts"},
+		"a good copy may stand in its place by now, or in that of any other; each is read and compared before it counts"},
+	{"tried-in-vain", DetourFacts{Rest: RestVain}, CourseDetour,
+		"what is wrong with it is told, until all is looked at again"},
 	{"damage-in-the-way", DetourFacts{}, CourseNone,
 		"less than what is asked for is never restored unasked"},
 }
@@ -77,14 +84,17 @@ func decideDetour(f DetourFacts) detour {
 	return detour{CourseNone, "uncovered"}
 }
 
-// restOf says where a plan without the damaged objects leads, or that there is none, compared with first, which has them. What leads
-// further than first, as overlapping deltas may, has all of it; the restore cuts it back to what was asked for.
-func restOf(first, rest chain.Plan, err error) Rest {
+// restOf says where a plan without the damaged objects leads, or that there is none, compared with first, which has them, and with the
+// plan that was tried in vain last. What leads further than first, as overlapping deltas may, has all of it; the restore cuts it back to
+// what was asked for.
+func restOf(first, rest, vain chain.Plan, err error) Rest {
 	switch {
 	case err != nil:
 		return RestNone
 	case rest.Full.Lineage != first.Full.Lineage, rest.Revision != first.Revision, !rest.Until.Equal(first.Until), rest.Reach < first.Reach:
 		return RestLess
+	case slices.Equal(objectsOf(rest), objectsOf(vain)):
+		return RestVain
 	default:
 		return RestEqual
 	}

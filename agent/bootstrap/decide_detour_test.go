@@ -41,13 +41,13 @@ func brokenByDetour(f DetourFacts, d detour) string {
 	switch {
 	case d.Rule == "uncovered":
 		return "no rule covers it"
-	case d.Course == CourseDetour && f.Rest != RestEqual:
+	case d.Course == CourseDetour && f.Rest != RestEqual && f.Rest != RestVain:
 		return "restores less than was asked for"
 	case d.Course != CourseDirect && f.Harm == Unharmed:
 		return "does without what is not known to be damaged"
 	case d.Course == CourseDirect && f.Harm == HarmNew:
 		return "reads again what was found damaged just now"
-	case d.Course == CourseNone && f.Harm == HarmOld:
+	case f.Harm == HarmOld && d.Course != CourseDirect && f.Rest != RestEqual:
 		return "never finds out that damage was mended"
 	case d.Course == CourseNone && f.Rest == RestEqual:
 		return "waits for a person, and all is there"
@@ -59,7 +59,7 @@ func brokenByDetour(f DetourFacts, d detour) string {
 
 var (
 	harmWords = []string{"no", "found just now", "found minutes ago"}
-	restWords = []string{"to the same state", "to less, or another state", "nowhere"}
+	restWords = []string{"to the same state", "to the same, tried in vain", "to less, or another state", "nowhere"}
 )
 
 func TestWhereTheRestOfTheBackupsLeads(t *testing.T) {
@@ -83,8 +83,11 @@ func TestWhereTheRestOfTheBackupsLeads(t *testing.T) {
 		"to be cut nowhere":                  {func(p *chain.Plan) { p.Revision = 0 }, nil, RestLess},
 		"to another moment":                  {func(p *chain.Plan) { p.Until = until.Add(-time.Second) }, nil, RestLess},
 		"nowhere, whatever the plan is told": {func(*chain.Plan) {}, errors.New("gap"), RestNone},
+		"by what was tried":                  {func(p *chain.Plan) { p.Full.Key = "vain" }, nil, RestVain},
+		"by what was tried, and less":        {func(p *chain.Plan) { p.Full.Key, p.Reach = "vain", 69 }, nil, RestLess},
 	} {
-		if got := restOf(plan(func(*chain.Plan) {}), plan(tc.change), tc.err); got != tc.want {
+		vain := plan(func(p *chain.Plan) { p.Full.Key, p.Notes = "vain", []string{"which says more"} })
+		if got := restOf(plan(func(*chain.Plan) {}), plan(tc.change), vain, tc.err); got != tc.want {
 			t.Errorf("%s: got %d, want %d", name, got, tc.want)
 		}
 	}

@@ -28,10 +28,13 @@ func (r *restores) steer(c chain.Catalog, t chain.Target, first chain.Plan, now 
 			t = t.Except(key)
 		}
 		rest, lost = c.Plan(t)
-		f.Rest = restOf(first, rest, lost)
+		f.Rest = restOf(first, rest, r.plan, lost)
 	}
 	switch decideDetour(f).Course {
 	case CourseDirect:
+		if f.Harm == HarmOld {
+			r.damaged = nil
+		}
 		return first, nil, nil
 	case CourseDetour:
 		rest.Notes = slices.Concat(r.notes(first, keys), rest.Notes)
@@ -86,7 +89,7 @@ func (r *restores) blocked(first, rest chain.Plan, lost error) error {
 	}
 	return fmt.Errorf("%w; %w; less than what is asked for is not restored by itself: put a good copy of %s in its place, name an earlier state in "+
 		"spec.bootstrap.restore.to of a new EtcdCluster, or restore it without a cluster (agent backup restore --without %s)",
-		r.damaged[harmed[0]], leads, harmed[0], harmed[0])
+		r.damaged[harmed[0]], leads, harmed[0], strings.Join(slices.Sorted(maps.Keys(r.damaged)), " --without "))
 }
 
 // damagedIn is the object of a plan that an attempt proved to be damaged, or to be another one than its name says. It is none where the

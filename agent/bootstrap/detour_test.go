@@ -118,7 +118,7 @@ func TestDamageIsPlannedAroundWhereNothingIsLost(t *testing.T) {
 		"nothing":                       {config.Restore{}, nil, []string{f9}, nil},
 		"the newest full":               {config.Restore{}, []string{f9}, []string{f7, d8}, []string{"of after revision 9"}},
 		"two fulls":                     {config.Restore{}, []string{f9, f7}, []string{f3, d4, d8}, []string{"of after revision 9"}},
-		"every full":                    {config.Restore{}, []string{f9, f7, f3}, nil, []string{"nothing leads there", "no full below", f7, f3}},
+		"every full":                    {config.Restore{}, []string{f9, f7, f3}, nil, []string{"nothing leads there", "no full below", f7, "--without " + f3}},
 		"the newest full and its delta": {config.Restore{}, []string{f9, d8}, nil, []string{"to revision 7 of lineage", "not to revision 9", d8}},
 		"the full before a revision":    {config.Restore{Revision: 9}, []string{f7}, []string{f3, d4, d8}, []string{f7 + " is left out: "}},
 		"the fulls before a revision":   {config.Restore{Revision: 9}, []string{f7, f3}, []string{f9}, []string{f7 + " is left out: "}},
@@ -170,6 +170,33 @@ func TestDamageIsLookedAtAgainWhereItIsInTheWay(t *testing.T) {
 	around.restores.at = around.restores.at.Add(-spoiledFor)
 	if o := around.looks(t); o.births.plan.Full.Key != f7 {
 		t.Errorf("what it can do without is %s minutes later", o.births.plan.Full.Key)
+	}
+}
+
+// All of it: any one may have been mended, and a way around may be barred by what no single object is to blame for.
+func TestAllDamageIsLookedAtAgainWhereNoWayAroundIsLeft(t *testing.T) {
+	for name, vain := range map[string]func(*testing.T, *Bootstrapper){
+		"every full is damaged": func(t *testing.T, b *Bootstrapper) { b.finds(t, f7); b.finds(t, f3) },
+		"two histories": func(t *testing.T, b *Bootstrapper) {
+			b.restores.failed(b.looks(t).births.plan, store.Object{}, fmt.Errorf("%s: %w", d8, restore.ErrFork), time.Now())
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := ordered(t, config.Restore{})
+			b.finds(t, f9)
+			vain(t, b)
+			if o := b.looks(t); o.Backup != BackupUnusable {
+				t.Errorf("a moment later it is %s by %v", o.Backup, objectsOf(o.births.plan))
+			}
+			b.restores.at = b.restores.at.Add(-spoiledFor)
+			if o := b.looks(t); o.Backup != BackupPresent || o.births.plan.Full.Key != f9 {
+				t.Errorf("minutes later it is %s by %v", o.Backup, objectsOf(o.births.plan))
+			}
+			b.finds(t, f9)
+			if o := b.looks(t); o.Backup != BackupPresent || o.births.plan.Full.Key != f7 {
+				t.Errorf("then it is %s by %v", o.Backup, objectsOf(o.births.plan))
+			}
+		})
 	}
 }
 

@@ -16,9 +16,10 @@ const (
 	// storeAge is how long an answer of the stores is taken as read: a start that waits looks more often than a store may
 	// be asked, which costs a listing and an object per lineage.
 	storeAge = 10 * time.Second
-	// storePatience is for how long a store may bring nothing then. How long a listing takes in all is not bounded, for a birth that
-	// gives one up would never come; nothing waits for it but the birth.
-	storePatience = time.Minute
+	// storePatience is for how long a store may bring nothing then: a connection that stalls is given up after a minute, and tried
+	// again. How long a listing takes in all is not bounded, for a birth that gives one up would never come; nothing waits for it but
+	// the birth.
+	storePatience = 2 * time.Minute
 	// storeTimeout of the one object that a birth writes.
 	storeTimeout = time.Minute
 )

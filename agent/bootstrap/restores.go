@@ -31,8 +31,8 @@ type restores struct {
 	// without are fulls that hold more than the target, and those that were synthesised and led to nothing: all that they hold is in
 	// others.
 	without []string
-	// damaged are the other objects that an attempt found damaged, by their keys, and what it said of them. It only grows, so each is
-	// a reason for one attempt at another plan.
+	// damaged are the other objects that an attempt found damaged, by their keys, and what it said of them. Until all of them are looked at
+	// again it only grows, so each is a reason for one attempt at another plan.
 	damaged map[string]error
 }
 
