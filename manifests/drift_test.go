@@ -127,7 +127,8 @@ func TestOnlyWhatExcludesOurFieldsIsInTheWay(t *testing.T) {
 	}
 	own, more := tcp("client", config.ClientPort), tcp("more", 80)
 	more.NodePort = 30080
-	udp := own
+	udp, spoken := own, own
+	spoken.AppProtocol = new("kubernetes.io/h2c")
 	udp.Protocol = corev1.ProtocolUDP
 	const mended = `{"name":"client","port":2379,"protocol":"TCP","targetPort":2379}`
 	tests := map[string]struct {
@@ -152,6 +153,10 @@ func TestOnlyWhatExcludesOurFieldsIsInTheWay(t *testing.T) {
 		"a Service with other ports beside": {
 			client, withPorts(more, tcp("client", 2380)),
 			`{"ports":[` + mended + `,{"name":"more","nodePort":30080,"port":80,"protocol":"TCP","targetPort":80}]}`,
+		},
+		"a Service whose port was added to": {
+			client, withPorts(spoken, tcp("", 2380)),
+			`{"ports":[{"appProtocol":"kubernetes.io/h2c","name":"client","port":2379,"protocol":"TCP","targetPort":2379}]}`,
 		},
 		"what is no Service and no budget": {role, &rbacv1.Role{}, "null"},
 	}

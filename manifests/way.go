@@ -2,6 +2,7 @@ package manifests
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -50,7 +51,9 @@ func serviceWay(ours, theirs map[string]any) map[string]any {
 	}
 	ports, found := slices.Clone(own), false
 	for _, port := range live {
-		if slices.ContainsFunc(own, func(o map[string]any) bool { return is(o, port) }) {
+		if i := slices.IndexFunc(own, func(o map[string]any) bool { return is(o, port) }); i >= 0 {
+			ports[i] = maps.Clone(port) // what others set of it stays
+			maps.Copy(ports[i], own[i])
 			continue
 		}
 		nameless := port["name"] == nil

@@ -58,7 +58,8 @@ func (t Transport) URL(host string, port int) string {
 }
 
 // Etcd returns a client of the etcd members at endpoints. It connects when it is first used, so an error means that the
-// configuration is wrong, never that a member is away. The caller closes it.
+// configuration is wrong, never that a member is away. The caller closes it. A client of one endpoint asks that one, whichever
+// endpoint a call like Status names.
 func (t Transport) Etcd(ctx context.Context, endpoints ...string) (*clientv3.Client, error) {
 	return t.etcd(ctx, endpoints)
 }
