@@ -98,6 +98,7 @@ type Bootstrapper struct {
 	leaseAt   time.Time
 	started   time.Time
 	inspects  *volumeState
+	heard     heard
 	// notRun counts the starts in a row that could not run etcd's program.
 	notRun int
 	births births

@@ -24,7 +24,7 @@ type ownLease struct {
 }
 
 // classifyData says whether the data is ours to continue (R3), and in words what speaks against it. What only the Lease
-// can tell is taken as good when the Lease cannot be read: R1 lets Resume alone pass then.
+// can tell is taken as good when the Lease cannot be read, and could not be before (heard): R1 lets Resume alone pass then.
 func classifyData(cfg config.Config, v volumeState, own ownLease) (data Data, detail string) {
 	switch stampLost := errors.Is(v.stampErr, datadir.ErrNoStamp) || errors.Is(v.stampErr, datadir.ErrBadStamp); {
 	case v.err != nil:

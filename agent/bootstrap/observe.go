@@ -68,6 +68,8 @@ func (b *Bootstrapper) observe(ctx context.Context, report launch.Report, fresh 
 	_ = group.Wait() // each keeps its error as a fact
 
 	o.Facts, o.details = classify(b.cfg, o.volume, o.own, o.record)
+	b.heard.hear(o.own, o.record)
+	b.heard.against(b.cfg, o.volume, &o.Facts, o.note)
 	b.observeListing(ctx, &o)
 	if o.Record&isForming != 0 && o.Place == Seed {
 		b.observeEvidence(ctx, &o)
