@@ -60,23 +60,40 @@ func learnerListed(ctx context.Context, c *harness.Cluster) error {
 	return anyMember(ctx, c, func(m leases.Member) bool { return m.Role == leases.RoleLearner })
 }
 
+// joined: so many agents have said that their members are listed, as learners at first. On a busy machine the next look may find
+// them voting.
+func joined(n int) phase {
+	return func(ctx context.Context, c *harness.Cluster) error {
+		found, err := count(ctx, c, func(m leases.Member) bool { return m.ID != 0 })
+		if err == nil && found < n {
+			err = fmt.Errorf("%d members have joined", found)
+		}
+		return err
+	}
+}
+
 func voters(n int) phase {
 	return func(ctx context.Context, c *harness.Cluster) error {
-		var all coordinationv1.LeaseList
-		if err := listMembers(ctx, c, &all); err != nil {
-			return err
+		found, err := count(ctx, c, func(m leases.Member) bool { return m.Role == leases.RoleMember || m.Role == leases.RoleLeader })
+		if err == nil && found < n {
+			err = fmt.Errorf("%d voters", found)
 		}
-		found := 0
-		for _, lease := range all.Items {
-			if m, err := leases.DecodeMember(&lease); err == nil && (m.Role == leases.RoleMember || m.Role == leases.RoleLeader) {
-				found++
-			}
-		}
-		if found < n {
-			return fmt.Errorf("%d voters", found)
-		}
-		return nil
+		return err
 	}
+}
+
+// count the members that their Leases say this of.
+func count(ctx context.Context, c *harness.Cluster, is func(leases.Member) bool) (found int, err error) {
+	var all coordinationv1.LeaseList
+	if err := listMembers(ctx, c, &all); err != nil {
+		return 0, err
+	}
+	for _, lease := range all.Items {
+		if m, err := leases.DecodeMember(&lease); err == nil && is(m) {
+			found++
+		}
+	}
+	return found, nil
 }
 
 // marked: a member's way out has come to one of the states, as its Lease says.

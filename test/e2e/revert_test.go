@@ -14,7 +14,7 @@ func TestScaleUpIsRevertedInEveryPhase(t *testing.T) {
 	revert(t, 3, 5, []stand{
 		{"the names are recorded", recorded(5)},
 		{"a Pod is made", podsMade(4)},
-		{"a learner has joined", learnerListed},
+		{"a learner has joined", joined(4)},
 		{"a fourth member votes", voters(4)},
 	})
 }
