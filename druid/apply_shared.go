@@ -68,17 +68,20 @@ func (r *Reconciler) applyOurs(ctx context.Context, o *observation, a manifests.
 	case !ours(o.cluster, live):
 		return &foreignError{kind: a.Kind.Kind, name: a.Name}
 	}
-	err := r.client.Apply(ctx, a.Configuration, client.FieldOwner(fieldOwner), client.ForceOwnership)
-	if !apierrors.IsInvalid(err) {
-		return err
+	apply := func() error {
+		return r.client.Apply(ctx, a.Configuration, client.FieldOwner(fieldOwner), client.ForceOwnership)
 	}
-	switch made, failed := r.makeWay(ctx, o, a); {
-	case failed != nil:
-		return failed
+	refused := apply()
+	if !apierrors.IsInvalid(refused) {
+		return refused
+	}
+	switch made, err := r.makeWay(ctx, o, a); {
+	case err != nil:
+		return err
 	case !made:
-		return err
+		return refused
 	}
-	return r.client.Apply(ctx, a.Configuration, client.FieldOwner(fieldOwner), client.ForceOwnership)
+	return apply()
 }
 
 // makeWay takes out of our own object what somebody set by hand and the API server does not allow beside what is applied, and says

@@ -26,9 +26,6 @@ const (
 	maxRest = 30 * time.Second
 	// readTimeout of one linearizable read: an election takes seconds.
 	readTimeout = 10 * time.Second
-	// listPatience is for how long a listing may bring nothing: a connection that stalls is given up after a minute, and tried
-	// again. How long it takes in all is not bounded: a delta per second, kept for a week, is 600 requests of a thousand objects.
-	listPatience = 2 * time.Minute
 	// bearTimeout of a birth record: some requests of an object of some hundred bytes.
 	bearTimeout = 2 * time.Minute
 	// maxBacklog that a watch catches up with, in revisions. etcd reads all of it, with its lock held, to hand out 1000 of it

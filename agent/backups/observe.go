@@ -77,7 +77,7 @@ func (s *session) list(ctx context.Context) (chain.History, error) {
 
 // catalogOf lists a store, for as long as it gets on.
 func catalogOf(ctx context.Context, in store.Store, prefix string) (chain.Catalog, error) {
-	ctx, cancel := store.Patient(ctx, listPatience)
+	ctx, cancel := store.Patient(ctx, store.Patience)
 	defer cancel()
 	return chain.Read(ctx, in, prefix)
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/etcd-druid/druid/backup/chain"
+	"github.com/etcd-druid/druid/backup/store"
 	"github.com/etcd-druid/druid/backup/store/storetest"
 )
 
@@ -16,9 +17,9 @@ func TestAListingMayTakeLongAndMayNotHang(t *testing.T) {
 		took time.Duration
 		told string
 	}{
-		"objects come slowly":   {storetest.Slow{Pace: listPatience - time.Second}, 10 * (listPatience - time.Second), ""},
-		"objects come no more":  {storetest.Slow{Pace: time.Second, Hangs: 4}, 4*time.Second + listPatience, "nothing came from the store for 2m0s"},
-		"the first never comes": {storetest.Slow{Pace: listPatience + time.Second}, listPatience, "nothing came from the store for 2m0s"},
+		"objects come slowly":   {storetest.Slow{Pace: store.Patience - time.Second}, 10 * (store.Patience - time.Second), ""},
+		"objects come no more":  {storetest.Slow{Pace: time.Second, Hangs: 4}, 4*time.Second + store.Patience, "nothing came from the store for 2m0s"},
+		"the first never comes": {storetest.Slow{Pace: store.Patience + time.Second}, store.Patience, "nothing came from the store for 2m0s"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

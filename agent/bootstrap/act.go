@@ -43,7 +43,7 @@ func (b *Bootstrapper) order(stamp datadir.Stamp, s start) (*launch.Order, error
 	if err != nil {
 		return nil, err
 	}
-	b.inspects, b.heard = nil, heard{} // etcd changes the volume from now on
+	b.forgetVolume() // etcd changes it from now on
 	b.setIdentity(stamp)
 	return &launch.Order{Version: launch.ProtocolVersion, Kind: launch.OrderStart, Path: b.cfg.EtcdPath, Argv: args}, nil
 }
@@ -55,7 +55,7 @@ func (b *Bootstrapper) moveAside(ctx context.Context, o *observation, reason str
 	}
 	content := datadir.ContentOf(reason, o.volume.report)
 	name, err := datadir.MoveAside(b.cfg.VolumePath, content)
-	b.inspects, b.heard = nil, heard{}
+	b.forgetVolume()
 	if err != nil {
 		return err
 	}

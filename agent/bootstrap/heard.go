@@ -12,6 +12,9 @@ type heard struct {
 	record *leases.Record
 }
 
+// forgetVolume: what was found on it, and what spoke against that, holds no longer.
+func (b *Bootstrapper) forgetVolume() { b.inspects, b.heard = nil, heard{} }
+
 // hear keeps what could be read.
 func (h *heard) hear(own ownLease, r recordState) {
 	if own.err == nil {

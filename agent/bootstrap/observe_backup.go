@@ -16,10 +16,6 @@ const (
 	// storeAge is how long an answer of the stores is taken as read: a start that waits looks more often than a store may
 	// be asked, which costs a listing and an object per lineage.
 	storeAge = 10 * time.Second
-	// storePatience is for how long a store may bring nothing then: a connection that stalls is given up after a minute, and tried
-	// again. How long a listing takes in all is not bounded, for a birth that gives one up would never come; nothing waits for it but
-	// the birth.
-	storePatience = 2 * time.Minute
 	// storeTimeout of the one object that a birth writes.
 	storeTimeout = time.Minute
 )
@@ -56,9 +52,10 @@ func (b *Bootstrapper) observeBackup(ctx context.Context, o *observation) {
 }
 
 // askStores asks whether the cluster was formed before, and for a plan of what is to be restored. The flag and the
-// configuration file are read here too: an agent that cannot read them must not form an empty cluster.
+// configuration file are read here too: an agent that cannot read them must not form an empty cluster. A listing may take as long as it
+// gets on: a birth that gives one up would never come, and nothing waits for it but the birth.
 func (b *Bootstrapper) askStores(ctx context.Context) births {
-	ctx, cancel := store.Patient(ctx, storePatience)
+	ctx, cancel := store.Patient(ctx, store.Patience)
 	defer cancel()
 	answer := births{fact: NoBackup, order: NoOrder}
 	order, err := b.cfg.RestoreOrder()

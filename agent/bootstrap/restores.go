@@ -48,9 +48,10 @@ func (r *restores) failed(plan chain.Plan, file store.Object, err error, now tim
 		switch synthesised := plan.Full.Origin != 0; {
 		case synthesised && (!damaged || key == plan.Full.Key):
 			r.without = append(r.without, plan.Full.Key)
-		case damaged && r.damaged == nil:
-			r.damaged = map[string]error{key: err}
 		case damaged:
+			if r.damaged == nil {
+				r.damaged = map[string]error{}
+			}
 			r.damaged[key] = err
 		}
 	}

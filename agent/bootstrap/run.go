@@ -12,7 +12,8 @@ import (
 // Next observes, decides and acts until etcd may start. It implements launch.Decider's half: the caller holds the volume's
 // lock for as long as it runs.
 func (b *Bootstrapper) Next(ctx context.Context, idle launch.Idle, tell func(launch.Order)) (launch.Order, error) {
-	b.inspects, b.heard, b.leaseAt, b.started, b.births = nil, heard{}, time.Time{}, time.Now(), births{}
+	b.forgetVolume()
+	b.leaseAt, b.started, b.births = time.Time{}, time.Now(), births{}
 	told := ""
 	say := func(reason string) {
 		if reason != told {

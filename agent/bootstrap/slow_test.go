@@ -15,7 +15,7 @@ import (
 )
 
 func TestABirthWaitsForAStoreThatIsSlowAndNotForOneThatHangs(t *testing.T) {
-	const pace = storePatience - time.Second
+	const pace = store.Patience - time.Second
 	for name, test := range map[string]struct {
 		slow   storetest.Slow
 		took   time.Duration
@@ -23,7 +23,7 @@ func TestABirthWaitsForAStoreThatIsSlowAndNotForOneThatHangs(t *testing.T) {
 		detail string
 	}{
 		"objects come slowly":  {storetest.Slow{Pace: pace}, 10 * pace, BackupPresent, ""},
-		"objects come no more": {storetest.Slow{Pace: pace, Hangs: 4}, 4*pace + storePatience, StoreUnreachable, "nothing came from the store for 2m0s"},
+		"objects come no more": {storetest.Slow{Pace: pace, Hangs: 4}, 4*pace + store.Patience, StoreUnreachable, "nothing came from the store for 2m0s"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

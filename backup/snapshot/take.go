@@ -89,7 +89,9 @@ func upload(ctx context.Context, s store.Store, key string, trailer Trailer, str
 			return fmt.Errorf("full snapshot: %w", err)
 		}
 		result.ObjectSize = o.Size
-		return reader.CloseWithError(fmt.Errorf("full snapshot: %s is in the store before all of it was read: %w", result.Key, io.ErrClosedPipe))
+		// Whoever still writes must not wait for a reader.
+		_ = reader.CloseWithError(fmt.Errorf("full snapshot: %s is in the store before all of it was read: %w", result.Key, io.ErrClosedPipe))
+		return nil
 	}))
 	if err := g.Wait(); err != nil {
 		if cause := context.Cause(ctx); !errors.Is(err, cause) { // it is what a closed pipe said

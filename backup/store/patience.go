@@ -7,6 +7,10 @@ import (
 	"time"
 )
 
+// Patience is for how long a listing may bring nothing: a connection that stalls is given up after a minute, and tried again. How
+// long it takes in all is not bounded: a delta per second, kept for a week, is 600 requests of a thousand objects.
+const Patience = 2 * time.Minute
+
 // progressKey of a context has the func that is told of progress under it.
 type progressKey struct{}
 
