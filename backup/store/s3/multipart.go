@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
@@ -74,13 +75,18 @@ func (u *upload) begin(ctx context.Context) error {
 
 // send reads into one buffer while the other is sent. It returns when nothing is read or sent any more.
 func (u *upload) send(ctx context.Context, part []byte, more bool, r io.Reader) error {
-	ctx, cancel := context.WithCancel(ctx)
+	wanted, unwanted := context.WithCancel(ctx)
+	defer unwanted()
+	landing, cancel := u.landing(wanted)
 	defer cancel()
 	var sending errgroup.Group
 	next := []byte(nil)
 	for number := int32(1); ; number++ {
 		if err := sending.Wait(); err != nil {
 			return err
+		}
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
 		}
 		if number > 1 && len(part) == 0 {
 			return nil // the object ended with the part before
@@ -89,7 +95,7 @@ func (u *upload) send(ctx context.Context, part []byte, more bool, r io.Reader) 
 			return fmt.Errorf("%w: an object has at most %d parts of %d bytes", store.ErrInvalid, store.MaxParts, u.s.t.part)
 		}
 		ready, n := part, number
-		sending.Go(guard.Func(func() error { return u.sendPart(ctx, n, ready) }))
+		sending.Go(guard.Func(func() error { return u.sendPart(landing, n, ready) }))
 		if !more {
 			return sending.Wait()
 		}
@@ -98,11 +104,26 @@ func (u *upload) send(ctx context.Context, part []byte, more bool, r io.Reader) 
 		}
 		var err error
 		if part, more, err = u.s.fill(r, next); err != nil {
-			cancel()
-			_ = sending.Wait() // broken off by us
+			unwanted()
+			_ = sending.Wait() // of an object that nobody wants any more
 			return err
 		}
 		next = ready
+	}
+}
+
+// landing outlasts the context of an upload by as long as a part on its way may take to arrive. A store may keep what arrives
+// after an abort, and then the upload is there again (AWS, AbortMultipartUpload: parts in progress may succeed): so a part is
+// waited for and not broken off.
+func (u *upload) landing(wanted context.Context) (context.Context, context.CancelFunc) {
+	landing, cancel := context.WithCancel(context.WithoutCancel(wanted))
+	stop := context.AfterFunc(wanted, func() {
+		late := time.AfterFunc(u.s.t.landing, cancel)
+		context.AfterFunc(landing, func() { late.Stop() })
+	})
+	return landing, func() {
+		stop()
+		cancel()
 	}
 }
 
