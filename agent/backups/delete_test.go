@@ -114,13 +114,19 @@ func TestAFullIsDeletedByOrderUnlessSomethingNeedsIt(t *testing.T) {
 	}
 
 	locks.key = ""
-	locks.first.Store(new(func() { o.order(fullLease, "") }))
+	takenBack := make(chan struct{})
+	locks.first.Store(new(func() {
+		o.order(fullLease, "")
+		close(takenBack)
+	}))
 	o.patchOrder(fullLease, "taken-back", leases.SnapshotDelete, leases.SnapshotTarget{URI: fulls[1].URI})
 	eventually(t, "take the order back", func() error {
-		if locks.first.Load() != nil {
+		select {
+		case <-takenBack:
+			return nil
+		default:
 			return errors.New("nothing was to be deleted yet")
 		}
-		return nil
 	})
 	o.deletes("after-it", fulls[4].URI, leases.SnapshotFailed) // its turn comes when that one has ended
 	if !kept(fulls[1].Object) {
