@@ -52,7 +52,7 @@ func TestKeysKeepTheirLeases(t *testing.T) {
 			before := s.grant(500)
 			s.put("before", "", clientv3.WithLease(before))
 			full := s.full()
-			after, dying, unused := s.grant(700), s.grant(10), s.grant(900)
+			after, dying, unused := s.grant(700), s.grant(30), s.grant(900)
 			s.put("after", "", clientv3.WithLease(after))
 			s.put("dying", "", clientv3.WithLease(dying))
 			s.put("replaced", "", clientv3.WithLease(unused))

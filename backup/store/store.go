@@ -15,7 +15,8 @@ type Store interface {
 	// of many that race for a key exactly one succeeds.
 	//
 	// When r fails, when ctx ends, or on any other error nothing of the object is visible. One exception: when the
-	// store's last answer was lost, and asking again failed too, the whole object may be there. Never a part of it.
+	// store's last answer was lost, or did not come in time after ctx ended, and asking again could not tell, the whole
+	// object may be there. Never a part of it. An answer that came after ctx ended counts.
 	Put(ctx context.Context, key string, r io.Reader, o PutOptions) (Object, error)
 
 	// Get streams length bytes of key from offset; a negative length means all that follows. Bytes after the object's

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -18,6 +19,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/etcd-druid/druid/test/machine"
 	"github.com/etcd-druid/druid/test/rig/binaries"
 )
 
@@ -28,12 +30,8 @@ const (
 	Region    = "us-east-1"
 )
 
-const (
-	// startTimeout of versitygw, which needs half a second on an idle machine.
-	startTimeout = 2 * time.Minute
-	// starts is how often another port is tried when somebody else took the one that was free.
-	starts = 5
-)
+// startTimeout of versitygw, which needs half a second on an idle machine.
+const startTimeout = 2 * time.Minute
 
 // Server is a running versitygw.
 type Server struct {
@@ -43,6 +41,7 @@ type Server struct {
 	dir      string
 	cmd      *exec.Cmd
 	log      *bytes.Buffer
+	release  func() // gives the port back
 	exited   errgroup.Group
 	ended    chan struct{}
 }
@@ -98,18 +97,10 @@ func start(tb testing.TB) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	var last error
-	for range starts {
-		s, err := startOnce(built["versitygw"])
-		if err == nil {
-			return s, nil
-		}
-		last = err
-	}
-	return nil, last
+	return run(tb.Context(), built["versitygw"])
 }
 
-func startOnce(binary string) (*Server, error) {
+func run(ctx context.Context, binary string) (*Server, error) {
 	dir, err := os.MkdirTemp("", "versitygw-")
 	if err != nil {
 		return nil, err
@@ -119,18 +110,22 @@ func startOnce(binary string) (*Server, error) {
 			return nil, err
 		}
 	}
-	port, err := freePort()
+	port, release, err := machine.Reserve(ctx)
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{Endpoint: "http://" + port, binary: binary, dir: dir, log: &bytes.Buffer{}, ended: make(chan struct{})}
-	s.cmd = exec.Command(binary, "--port", port, "--iam-dir", filepath.Join(dir, "iam"), "--health", "/healthz", "--region", Region,
+	address := net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
+	s := &Server{
+		Endpoint: "http://" + address, binary: binary, dir: dir, log: &bytes.Buffer{}, release: release, ended: make(chan struct{}),
+	}
+	s.cmd = exec.Command(binary, "--port", address, "--iam-dir", filepath.Join(dir, "iam"), "--health", "/healthz", "--region", Region,
 		"--keep-alive", "--quiet", "posix", "--versioning-dir", filepath.Join(dir, "versions"), filepath.Join(dir, "data"))
 	s.cmd.Env = append(os.Environ(), "ROOT_ACCESS_KEY="+AccessKey, "ROOT_SECRET_KEY="+SecretKey)
 	s.cmd.Stdout, s.cmd.Stderr = s.log, s.log
 	// A test binary that is killed must leave no server behind.
 	s.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := s.cmd.Start(); err != nil {
+		release()
 		return nil, errors.Join(err, os.RemoveAll(dir))
 	}
 	s.exited.Go(func() error {
@@ -168,6 +163,7 @@ func (s *Server) stop() {
 	// It ended already where that fails.
 	_ = s.cmd.Process.Kill()
 	<-s.ended
+	s.release()
 	_ = os.RemoveAll(s.dir)
 }
 
@@ -181,13 +177,4 @@ func (s *Server) User(tb testing.TB, access, secret string) {
 	if err != nil {
 		tb.Fatalf("make user %s: %v\n%s", access, err, strings.TrimSpace(string(out)))
 	}
-}
-
-func freePort() (string, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", err
-	}
-	defer l.Close()
-	return l.Addr().String(), nil
 }

@@ -2,7 +2,6 @@ package s3
 
 import (
 	"errors"
-	"net"
 	"net/http"
 	"slices"
 	"strings"
@@ -15,6 +14,7 @@ import (
 	"github.com/etcd-druid/druid/backup/store"
 	"github.com/etcd-druid/druid/backup/store/storetest"
 	"github.com/etcd-druid/druid/test/bucket"
+	"github.com/etcd-druid/druid/test/machine"
 )
 
 func TestEveryCauseCanBeFound(t *testing.T) {
@@ -58,7 +58,7 @@ func TestErrorsNameWhatFailedAndSayWhatToDo(t *testing.T) {
 	server := bucket.Start(t)
 	in := server.Make(t, "sentences", false)
 	server.User(t, "stranger", "stranger-secret")
-	gone := closedPort(t)
+	gone := "http://" + machine.Address(t)
 	for name, c := range map[string]struct {
 		change func(t *testing.T, c *store.S3)
 		is     error
@@ -108,16 +108,6 @@ func TestErrorsNameWhatFailedAndSayWhatToDo(t *testing.T) {
 }
 
 var sentinels = []error{store.ErrAbsent, store.ErrExists, store.ErrForbidden, store.ErrNoBucket, store.ErrLocked, store.ErrUnconfirmed, store.ErrDamaged, store.ErrChanged}
-
-func closedPort(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return "http://" + l.Addr().String()
-}
 
 func TestAnswersThatTheServerCannotBeToldToGive(t *testing.T) {
 	server := bucket.Start(t)

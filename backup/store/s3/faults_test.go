@@ -17,7 +17,8 @@ import (
 	"github.com/etcd-druid/druid/test/bucket"
 )
 
-// hasty gives a hung connection up soon, and tries often enough for a machine that is busy with other things.
+// hasty gives a hung connection up soon, and tries often enough for a machine that is busy with other things, whose
+// own stalls may then break a connection too.
 func hasty() tuning {
 	t := quick
 	t.stall, t.attempts = 5*time.Second, 10
@@ -62,7 +63,11 @@ func TestAPutSurvivesWhatABadNetworkDoes(t *testing.T) {
 			key := strings.NewReplacer(" ", "-", ":", "", "'", "").Replace(name)
 			config := configOf(t, proxy.Endpoint, in)
 			config.Prefix = key
-			s := opened(t, config, hasty())
+			tune := quick
+			if strings.HasSuffix(name, "hangs") {
+				tune = hasty()
+			}
+			s := opened(t, config, tune)
 			for _, options := range []store.PutOptions{{IfAbsent: true}, {}}[:1+small/c.size] {
 				proxy.Break(bucket.First(c.times, c.op, c.fault))
 				before := proxy.Seen(c.op)
@@ -199,27 +204,103 @@ func TestAPartOnItsWayArrivesBeforeItsUploadIsAborted(t *testing.T) {
 	}
 }
 
-func TestAPartThatDoesNotArriveIsBrokenOff(t *testing.T) {
+// What the store does with a request that nobody waits for any more is seen or said to be unknown.
+func TestAPutThatIsOnItsWayIsWaitedFor(t *testing.T) {
+	t.Parallel()
+	server := bucket.Start(t)
+	in := server.Make(t, "puts-on-their-way", false)
+	for op, size := range map[string]int64{"PutObject": small, "CompleteMultipartUpload": large} {
+		t.Run(op, func(t *testing.T) {
+			t.Parallel()
+			proxy := server.Before(t)
+			s := opened(t, configOf(t, proxy.Endpoint, in), quick)
+			asked, landed := make(chan struct{}), make(chan struct{})
+			ctx, cancel := context.WithCancel(t.Context())
+			proxy.Break(func(now string, _ *http.Request) bucket.Fault {
+				switch now {
+				case "HeadObject":
+					return func(w http.ResponseWriter, r *http.Request, forward http.Handler) {
+						forward.ServeHTTP(w, r)
+						close(asked)
+					}
+				case op:
+					cancel()
+					return late(make(chan struct{}), asked, landed)
+				}
+				return nil
+			})
+			put, err := s.Put(ctx, op, storetest.Content(op, size), store.PutOptions{})
+			if err != nil || put.Size != size {
+				t.Errorf("put: %+v, %v", put, err)
+			}
+			<-landed
+			proxy.Break(nil)
+			same(t, s, op, op, size)
+		})
+	}
+}
+
+func TestAnUploadThatBeginsWhenNobodyWantsItIsAborted(t *testing.T) {
 	t.Parallel()
 	server := bucket.Start(t)
 	proxy := server.Before(t)
-	tune := quick
-	tune.landing = 10 * time.Millisecond
-	s := opened(t, configOf(t, proxy.Endpoint, server.Make(t, "hung-parts", false)), tune)
+	s := opened(t, configOf(t, proxy.Endpoint, server.Make(t, "unwanted-uploads", false)), quick)
 	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	proxy.Break(on("UploadPart", func(w http.ResponseWriter, r *http.Request, forward http.Handler) {
+	asked, landed := make(chan struct{}), make(chan struct{})
+	close(asked) // nothing is asked for again
+	proxy.Break(on("CreateMultipartUpload", func(w http.ResponseWriter, r *http.Request, forward http.Handler) {
 		cancel()
-		bucket.Hang(w, r, forward)
+		late(make(chan struct{}), asked, landed)(w, r, forward)
 	}))
 	if _, err := s.Put(ctx, "a", storetest.Content("a", large), store.PutOptions{}); !errors.Is(err, context.Canceled) {
 		t.Errorf("put: %v, want %v", err, context.Canceled)
 	}
-	if n := proxy.Seen("UploadPart"); n != 1 {
-		t.Errorf("the part was sent %d times, want once", n)
+	<-landed
+	if n := server.Uploads(t, s.c.Bucket); n != 0 || proxy.Seen("UploadPart") != 0 {
+		t.Errorf("%d unfinished puts are left, and %d parts were sent", n, proxy.Seen("UploadPart"))
 	}
-	if n := server.Uploads(t, s.c.Bucket); n != 0 {
-		t.Errorf("%d unfinished puts are left", n)
+}
+
+func TestAPutThatDoesNotArriveIsBrokenOff(t *testing.T) {
+	t.Parallel()
+	server := bucket.Start(t)
+	for op, c := range map[string]struct {
+		size int64
+		says string
+	}{
+		"PutObject":               {small, "unknown"},
+		"CreateMultipartUpload":   {large, "canceled"},
+		"UploadPart":              {large, "canceled"},
+		"CompleteMultipartUpload": {large, "unknown"},
+	} {
+		t.Run(op, func(t *testing.T) {
+			t.Parallel()
+			proxy := server.Before(t)
+			tune := quick
+			tune.landing = 10 * time.Millisecond
+			in := server.Make(t, "hung-"+strings.ToLower(op), false)
+			s := opened(t, configOf(t, proxy.Endpoint, in), tune)
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			proxy.Break(on(op, func(w http.ResponseWriter, r *http.Request, forward http.Handler) {
+				cancel()
+				bucket.Hang(w, r, forward)
+			}))
+			_, err := s.Put(ctx, op, storetest.Content(op, c.size), store.PutOptions{})
+			if !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), c.says) {
+				t.Errorf("put: %v, want %v that says %q", err, context.Canceled, c.says)
+			}
+			if n := proxy.Seen(op); n != 1 {
+				t.Errorf("it was sent %d times, want once", n)
+			}
+			proxy.Break(nil)
+			if _, err := s.Get(t.Context(), op, 0, -1); !errors.Is(err, store.ErrAbsent) {
+				t.Errorf("get: %v, want %v", err, store.ErrAbsent)
+			}
+			if n := server.Uploads(t, in); n != 0 {
+				t.Errorf("%d unfinished puts are left", n)
+			}
+		})
 	}
 }
 
@@ -232,7 +313,7 @@ func late(arriving chan<- struct{}, aborted <-chan struct{}, landed chan<- struc
 	return func(w http.ResponseWriter, r *http.Request, forward http.Handler) {
 		defer close(landed)
 		body, _ := io.ReadAll(r.Body)
-		end := len(body) - 1
+		end := max(len(body)-1, 0)
 		part := r.Clone(context.WithoutCancel(r.Context()))
 		part.Body = io.NopCloser(io.MultiReader(bytes.NewReader(body[:end]), reader(func([]byte) (int, error) {
 			close(arriving)
@@ -248,6 +329,7 @@ func late(arriving chan<- struct{}, aborted <-chan struct{}, landed chan<- struc
 		forward.ServeHTTP(answer, part)
 		maps.Copy(w.Header(), answer.Header())
 		w.WriteHeader(answer.Code)
+		_, _ = w.Write(answer.Body.Bytes())
 	}
 }
 

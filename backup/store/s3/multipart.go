@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
@@ -24,13 +23,19 @@ func (u *upload) multipart(ctx context.Context, first []byte, more bool, r io.Re
 			return store.Object{}, u.exists()
 		}
 	}
-	if err := u.begin(ctx); err != nil {
+	landing, cancel := u.s.landing(ctx)
+	defer cancel()
+	if err := u.begin(landing); err != nil {
 		return store.Object{}, err
 	}
-	if err := u.send(ctx, first, more, r); err != nil {
+	err := u.send(ctx, first, more, r)
+	if err == nil && ctx.Err() != nil {
+		err = context.Cause(ctx)
+	}
+	if err != nil {
 		return store.Object{}, also(u.s.failed("put", u.key, err), u.abort(ctx))
 	}
-	out, err := u.s.client.CompleteMultipartUpload(ctx, &s3.CompleteMultipartUploadInput{
+	out, err := u.s.client.CompleteMultipartUpload(landing, &s3.CompleteMultipartUploadInput{
 		Bucket: u.s.bucket(), Key: u.s.name(u.key), UploadId: u.id, IfNoneMatch: u.ifNoneMatch(),
 		MultipartUpload:      &types.CompletedMultipartUpload{Parts: u.parts},
 		SSECustomerAlgorithm: u.s.encryption.customerAlgorithm, SSECustomerKey: u.s.encryption.customerKey,
@@ -77,7 +82,7 @@ func (u *upload) begin(ctx context.Context) error {
 func (u *upload) send(ctx context.Context, part []byte, more bool, r io.Reader) error {
 	wanted, unwanted := context.WithCancel(ctx)
 	defer unwanted()
-	landing, cancel := u.landing(wanted)
+	landing, cancel := u.s.landing(wanted)
 	defer cancel()
 	var sending errgroup.Group
 	next := []byte(nil)
@@ -109,21 +114,6 @@ func (u *upload) send(ctx context.Context, part []byte, more bool, r io.Reader) 
 			return err
 		}
 		next = ready
-	}
-}
-
-// landing outlasts the context of an upload by as long as a part on its way may take to arrive. A store may keep what arrives
-// after an abort, and then the upload is there again (AWS, AbortMultipartUpload: parts in progress may succeed): so a part is
-// waited for and not broken off.
-func (u *upload) landing(wanted context.Context) (context.Context, context.CancelFunc) {
-	landing, cancel := context.WithCancel(context.WithoutCancel(wanted))
-	stop := context.AfterFunc(wanted, func() {
-		late := time.AfterFunc(u.s.t.landing, cancel)
-		context.AfterFunc(landing, func() { late.Stop() })
-	})
-	return landing, func() {
-		stop()
-		cancel()
 	}
 }
 

@@ -118,12 +118,32 @@ func (u *upload) whole(ctx context.Context, body io.ReadSeeker, size int64) (sto
 	} else {
 		in.ContentMD5 = sum
 	}
+	if ctx.Err() != nil {
+		return store.Object{}, u.s.failed("put", u.key, context.Cause(ctx))
+	}
 	u.size = size
-	out, err := u.s.client.PutObject(ctx, in)
+	landing, cancel := u.s.landing(ctx)
+	defer cancel()
+	out, err := u.s.client.PutObject(landing, in)
 	if err != nil {
 		return u.settle(ctx, err)
 	}
 	return u.object(serverTime(out.ResultMetadata)), nil
+}
+
+// landing outlasts the context of a Put by as long as what is on its way may take to arrive. A store may act on what comes after
+// it was asked again: it stores an object that was not there yet, and keeps a part of an upload that was aborted, which makes the
+// upload anew (AWS, AbortMultipartUpload: parts in progress may succeed). So an answer is waited for, and not broken off.
+func (s *Store) landing(wanted context.Context) (context.Context, context.CancelFunc) {
+	landing, cancel := context.WithCancel(context.WithoutCancel(wanted))
+	stop := context.AfterFunc(wanted, func() {
+		late := time.AfterFunc(s.t.landing, cancel)
+		context.AfterFunc(landing, func() { late.Stop() })
+	})
+	return landing, func() {
+		stop()
+		cancel()
+	}
 }
 
 // settle finds out what became of an object whose last answer was an error. A request that was sent again finds what the
@@ -139,6 +159,8 @@ func (u *upload) settle(ctx context.Context, cause error) (store.Object, error) 
 		return u.object(aws.ToTime(head.LastModified)), nil
 	case taken && (err == nil || errors.Is(err, store.ErrAbsent)), err == nil && u.o.IfAbsent && code(cause) == "ConditionalRequestConflict":
 		return store.Object{}, u.exists()
+	case errors.Is(err, store.ErrAbsent) && errors.Is(cause, context.Canceled):
+		return store.Object{}, fmt.Errorf("%w; it was broken off on its way: whether it will be stored is unknown", failed)
 	case err == nil, errors.Is(err, store.ErrAbsent), refused(cause) && !taken, unidentified(cause) != "":
 		return store.Object{}, failed
 	}
