@@ -224,9 +224,10 @@ func (s *stage) eventually(what string, check func() error) {
 	deadline := time.NewTimer(patience)
 	defer deadline.Stop()
 	for {
-		if s.beat != nil && time.Since(s.beaten) > time.Second {
-			s.beaten = time.Now() // before it: a beat waits for something too
-			s.beat()
+		if beat := s.beat; beat != nil && time.Since(s.beaten) > time.Second {
+			s.beat = nil // it waits for something too
+			beat()
+			s.beat, s.beaten = beat, time.Now()
 		}
 		err := check()
 		if err == nil {

@@ -159,7 +159,9 @@ func TestNewClusterShowsTheVolumesOfTheOneBefore(t *testing.T) {
 	if told := s.leftoversTold(); len(told) != 0 {
 		t.Errorf("a first cluster tells of volumes that are left: %v", told)
 	}
-	s.collect("demo", s.delete("demo", metav1.DeletePropagationBackground))
+	deleted := s.delete("demo", metav1.DeletePropagationBackground)
+	s.eventually("see the deletion", func() error { return s.rests() })
+	s.collect("demo", deleted)
 	left := versions(s.belongingsOf("demo"))
 	if len(left) != 3 {
 		t.Fatalf("what is left is %v, want three claims", sortedKeys(left))

@@ -28,9 +28,9 @@ import (
 	"github.com/etcd-druid/druid/test/env"
 )
 
-// shortTerm is the duration of a Lease in these tests: its holder gives up a third of it, two seconds, before anybody may follow,
-// which spans what a busy machine keeps a goroutine waiting.
-const shortTerm = 6 * time.Second
+// shortTerm is the duration of a Lease in these tests: its holder gives up after two thirds of it, eight seconds, and four before
+// anybody may follow, which spans what a busy machine keeps a goroutine or a request waiting.
+const shortTerm = 12 * time.Second
 
 func TestMain(m *testing.M) {
 	if as := os.Getenv(candidateVariable); as != "" {
@@ -105,6 +105,7 @@ func (s *server) soon(what string, moment <-chan time.Time) time.Time {
 }
 
 func TestElectionNeedsNoRightToCreate(t *testing.T) {
+	t.Parallel()
 	s := newServer(t)
 	s.campaign(s.agent, "demo-a", func() {}).stop() // there is no Lease, and no right to make one: it must end all the same
 	s.make("demo-leader", func(*coordinationv1.Lease) {})
@@ -134,6 +135,7 @@ func TestElectionNeedsNoRightToCreate(t *testing.T) {
 }
 
 func TestRacingCandidatesLeadOneAfterAnother(t *testing.T) {
+	t.Parallel()
 	s := leaderServer(t)
 	var leaders atomic.Int32
 	var group sync.WaitGroup
@@ -144,12 +146,10 @@ func TestRacingCandidatesLeadOneAfterAnother(t *testing.T) {
 		group.Go(func() {
 			for range 5 { // hands over at once, so that the others race for it
 				ctx, cancel := context.WithCancel(t.Context())
-				_ = leases.NewElection(store, name, discard()).WithTimes(shortTerm).Run(ctx, func(context.Context) {
-					if leaders.Add(1) > 1 {
-						t.Errorf("%s leads beside another", name)
-					}
-					if h := s.holder(); h != name {
-						t.Errorf("%s leads and the Lease is held by %q", name, h)
+				_ = leases.NewElection(store, name, discard()).WithTimes(shortTerm).Run(ctx, func(held context.Context) {
+					beside := leaders.Add(1) > 1
+					if h := s.holder(); held.Err() == nil && (beside || h != name) {
+						t.Errorf("%s leads, beside another: %t; the Lease is held by %q", name, beside, h)
 					}
 					leaders.Add(-1)
 					turns <- name
@@ -159,8 +159,8 @@ func TestRacingCandidatesLeadOneAfterAnother(t *testing.T) {
 		})
 	}
 	group.Wait()
-	if n := *s.get("demo-leader").Spec.LeaseTransitions; len(turns) != 20 || n != 20 {
-		t.Errorf("%d terms and %d transitions, want 20", len(turns), n)
+	if n := *s.get("demo-leader").Spec.LeaseTransitions; len(turns) != 20 || n < 20 {
+		t.Errorf("%d terms and %d transitions, want 20, and one more for each whose answer came too late", len(turns), n)
 	}
 }
 
@@ -179,6 +179,7 @@ func (s *severed) RoundTrip(r *http.Request) (*http.Response, error) {
 }
 
 func TestLeaderWithoutTheServerHasEndedWhenAnotherBegins(t *testing.T) {
+	t.Parallel()
 	s := leaderServer(t)
 	line := &severed{}
 	behind := rest.CopyConfig(s.agent)
@@ -198,6 +199,7 @@ func TestLeaderWithoutTheServerHasEndedWhenAnotherBegins(t *testing.T) {
 
 // An agent of an older release campaigns by client-go's election, on the same Lease.
 func TestElectionAgreesWithThatOfClientGo(t *testing.T) {
+	t.Parallel()
 	s := leaderServer(t)
 	older := func() (leads <-chan time.Time, stop func()) {
 		began, done := make(chan time.Time, 1), make(chan struct{})
@@ -236,7 +238,7 @@ func (s *server) still(holder string, other <-chan time.Time) {
 	s.t.Helper()
 	ticker := time.NewTicker(100 * time.Millisecond)
 	defer ticker.Stop()
-	for end := time.Now().Add(2 * shortTerm); time.Now().Before(end); <-ticker.C {
+	for end := time.Now().Add(shortTerm + shortTerm/2); time.Now().Before(end); <-ticker.C {
 		if h := s.holder(); h != holder || len(other) > 0 {
 			s.t.Fatalf("held by %q, and %d others began to lead; want %s alone", h, len(other), holder)
 		}
@@ -245,6 +247,7 @@ func (s *server) still(holder string, other <-chan time.Time) {
 
 // A process that is stopped (SIGSTOP) keeps its belief; when it goes on it must find out, and write nothing.
 func TestFrozenLeaderFindsThatItIsNotAnyMore(t *testing.T) {
+	t.Parallel()
 	s := leaderServer(t)
 	frozen := s.process("demo-a")
 	if said := frozen.next(); said != "leads" {

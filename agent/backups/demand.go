@@ -76,7 +76,7 @@ func (d *Duty) Flush(ctx context.Context) error {
 	if s == nil {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, flushTimeout)
+	ctx, cancel := context.WithTimeout(ctx, d.flushFor)
 	defer cancel()
 	if _, err := s.orders.flush(ctx); !errors.Is(err, ErrIdle) {
 		return err

@@ -78,6 +78,8 @@ type Duty struct {
 	Options
 	fullPace, recorderPace, readPace pace
 	beats                            func(config.Backup) beats
+	// flushFor is how long the last delta may take when leadership ends.
+	flushFor time.Duration
 	// proofLook is how often it is looked whether backups are to be proven.
 	proofLook time.Duration
 	// backlog is how many revisions a watch may have to catch up with.
@@ -116,6 +118,7 @@ func New(o Options) *Duty {
 		recorderPace: pace{time.Second, time.Minute},
 		readPace:     pace{time.Second, time.Minute},
 		beats:        beatsOf,
+		flushFor:     flushTimeout,
 		proofLook:    proofLook,
 		backlog:      maxBacklog,
 		lengthLook:   lengthLook,

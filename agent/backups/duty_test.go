@@ -113,6 +113,7 @@ func TestTheLastDeltaIsSavedWhenLeadershipEnds(t *testing.T) {
 	c := directory(t.TempDir())
 	c.Delta.Period = config.Duration(time.Hour) // nothing but the end saves a delta
 	a := g.newAgent(0, nil, "default")
+	a.flushFor = patience
 	a.Configure(c)
 	stop := a.start()
 	client, s := g.client(0), opened(t, c)

@@ -93,8 +93,9 @@ func TestAFullInAnotherBucketIsABackupByItself(t *testing.T) {
 	for says, place := range map[string]*leases.SnapshotPlace{
 		"leave spec.store out": {Bucket: mine}, "names no bucket": nil, "no such bucket": {Bucket: "nowhere"}, "s3.endpoint": {Bucket: theirs, Endpoint: "ftp://a"},
 	} {
-		o.patchOrder(fullLease, "refused", leases.SnapshotElsewhere, leases.SnapshotTarget{Place: place})
-		if answer := o.answered(fullLease, "refused", leases.SnapshotFailed); !strings.Contains(answer.Error, says) || answer.Object != "" {
+		uid := strings.ReplaceAll(says, " ", "-")
+		o.patchOrder(fullLease, uid, leases.SnapshotElsewhere, leases.SnapshotTarget{Place: place})
+		if answer := o.answered(fullLease, uid, leases.SnapshotFailed); !strings.Contains(answer.Error, says) || answer.Object != "" {
 			t.Errorf("%+v: answered %+v, want %q", place, answer, says)
 		}
 	}

@@ -20,6 +20,7 @@ import (
 	"github.com/etcd-druid/druid/backup/store"
 	"github.com/etcd-druid/druid/backup/store/open"
 	"github.com/etcd-druid/druid/leases"
+	"github.com/etcd-druid/druid/membership"
 )
 
 const (
@@ -110,6 +111,13 @@ func TestOrdersAreObeyedOnceAndAnswered(t *testing.T) {
 	a.start()
 	o.answered(fullLease, "first", leases.SnapshotSucceeded)
 
+	eventually(t, "etcd names its storage version", func() error { // which it does some time after its start
+		status, err := membership.ReadStatus(t.Context(), client, g.endpoint(0))
+		if err == nil && status.StorageVersion == "" {
+			err = errWaiting
+		}
+		return err
+	})
 	last := put(t, client, 5)
 	o.order(fullLease, "second")
 	answer := o.answered(fullLease, "second", leases.SnapshotSucceeded)

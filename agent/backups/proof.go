@@ -15,6 +15,7 @@ import (
 	"github.com/etcd-druid/druid/backup/proof"
 	"github.com/etcd-druid/druid/backup/store"
 	"github.com/etcd-druid/druid/leases"
+	"github.com/etcd-druid/druid/membership"
 )
 
 const (
@@ -227,6 +228,10 @@ func (d *Duty) hash(ctx context.Context, self Identity, revision int64) (point d
 		return delta.Checkpoint{}, err
 	}
 	defer func() { err = errors.Join(err, client.Close()) }()
+	// A follower may be behind the revision that the leader has saved: HashKV does not wait, the read does.
+	if err := membership.Linearizable(ctx, client); err != nil {
+		return delta.Checkpoint{}, err
+	}
 	return hashOf(ctx, client, d.Local, self, revision)
 }
 

@@ -123,7 +123,7 @@ func (s *session) flush(ctx context.Context) {
 	if s.recorder == nil {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), flushTimeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.flushFor)
 	defer cancel()
 	saved, err := s.recorder.Flush(ctx)
 	if err != nil {

@@ -242,9 +242,10 @@ func TestRetentionDeletesOnlyUnderTheLeadersLease(t *testing.T) {
 	fulls := func() int { return len(history(t, s).Fulls) }
 	take := func(x *neighbour) {
 		put(t, client, 3)
-		if _, err := x.Snapshot(t.Context(), kindFull); err != nil {
-			t.Fatal(err)
-		}
+		eventually(t, "a full is taken", func() error { // once it has begun
+			_, err := x.Snapshot(t.Context(), kindFull)
+			return err
+		})
 	}
 	savedUpTo(t, s, put(t, client, 5))
 	// The other believes to lead, and even to hold the Lease; raft says that it does not.

@@ -1,6 +1,7 @@
 package bootstrap
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -36,7 +37,7 @@ func formed(t *testing.T) (*cluster, map[string]uint64) {
 func TestEtcdThatWasKilledResumes(t *testing.T) {
 	c, before := formed(t)
 	c.members["c-b"].kill()
-	c.decides("c-b", "resume")
+	c.decides("c-b", "resume", "resume-majority")
 	if after := c.voters("c-a", "c-b", "c-c"); after["c-b"] != before["c-b"] {
 		t.Errorf("it came back as %x, was %x", after["c-b"], before["c-b"])
 	}
@@ -72,9 +73,12 @@ func TestMemberThatWasRemovedWhileDownRejoins(t *testing.T) {
 	down.halt()
 	client := c.client("c-a")
 	defer func() { _ = client.Close() }()
-	if err := membership.Remove(t.Context(), client, before["c-c"]); err != nil {
-		t.Fatal(err)
-	}
+	c.eventually("it is removed", func() error { // which etcd refuses while it takes it for connected
+		if err := membership.Remove(t.Context(), client, before["c-c"]); !errors.Is(err, membership.ErrNotFound) {
+			return err
+		}
+		return nil
+	})
 	down.start()
 	if after := c.voters("c-a", "c-b", "c-c"); after["c-c"] == before["c-c"] {
 		t.Error("it came back under its removed ID")
@@ -99,7 +103,7 @@ func TestVolumeThatWentBackInTimeDoesNotVote(t *testing.T) {
 		t.Fatal(err)
 	}
 	back.start()
-	c.decides("c-b", "resume")
+	c.decides("c-b", "resume", "resume-majority")
 	c.voters("c-a", "c-b", "c-c")
 	for i := range 20 {
 		c.put("c-b", "color", fmt.Sprint("green", i))

@@ -355,10 +355,10 @@ func (c *cluster) eventually(what string, cond func() error) {
 }
 
 // decides waits until the member's newest decision is by rule.
-func (c *cluster) decides(name, rule string) {
+func (c *cluster) decides(name string, last ...string) {
 	c.t.Helper()
-	c.eventually(name+" decides by "+rule, func() error {
-		if rules := c.members[name].rules(); len(rules) == 0 || rules[len(rules)-1] != rule {
+	c.eventually(fmt.Sprint(name, " decides by ", last), func() error {
+		if rules := c.members[name].rules(); len(rules) == 0 || !slices.Contains(last, rules[len(rules)-1]) {
 			return fmt.Errorf("it decided by %v", rules)
 		}
 		return nil

@@ -202,8 +202,8 @@ func TestAnAlarmStaysUntilItCanBeCured(t *testing.T) {
 	saved := func(p *DefragPolicy) { cured(p); p.Cure.Saved = true }
 	d.setPolicy(func(p *DefragPolicy) { cured(p); p.Cure.Enabled = membership.No })
 	revision := d.fill(same)
-	stop := d.agentUntil("demo-a", podUID("demo-a"))
-	d.waitsBy("left-to-a-person", func() {})
+	var stop func()
+	d.waitsBy("left-to-a-person", func() { stop = d.agentUntil("demo-a", podUID("demo-a")) })
 	d.waitsBy("history-kept", func() { d.setPolicy(func(p *DefragPolicy) { cured(p); p.Cure.Compact = membership.No }) })
 	d.waitsBy("history-recent", func() { d.setPolicy(func(p *DefragPolicy) { cured(p); p.Cure.Window = time.Hour }) })
 	d.waitsBy("corrupt", func() {
@@ -230,9 +230,8 @@ func TestAnAlarmStaysUntilItCanBeCured(t *testing.T) {
 	// What is in use is no history: it stays full until a person deletes something.
 	d.setPolicy(cured)
 	d.fill(func(n int) string { return "large/" + strconv.Itoa(n) })
-	d.agentUntil("demo-a", podUID("demo-a"))
 	disarmed := d.cures("disarm")
-	d.waitsBy("full", func() {})
+	d.waitsBy("full", func() { d.agentUntil("demo-a", podUID("demo-a")) })
 	if d.cures("disarm") != disarmed {
 		t.Error("the alarm was disarmed above the margin")
 	}

@@ -109,8 +109,13 @@ func (r *round) defragment(ctx context.Context, self Cluster, view membership.Vi
 
 // moveFor moves leadership, so that our member's database can be defragmented.
 func (r *round) moveFor(ctx context.Context, w sizes, rule string) error {
+	before := r.defrag.movedAt
 	r.defrag.movedAt = time.Now() // also when the answer is lost: it may have been done
-	return r.moveAway(ctx, "defragment "+w.member.Name, rule)
+	err := r.moveAway(ctx, "defragment "+w.member.Name, rule)
+	if errors.Is(err, ErrNoSuccessor) {
+		r.defrag.movedAt = before // nobody was asked to lead
+	}
+	return err
 }
 
 // tellDefrag counts and logs a decision once per change, and lets the others have their turn before a member without room.

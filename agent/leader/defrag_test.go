@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 	"sync"
@@ -15,6 +16,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 
+	"github.com/etcd-druid/druid/agent/transport"
 	"github.com/etcd-druid/druid/leases"
 	"github.com/etcd-druid/druid/membership"
 )
@@ -190,13 +192,27 @@ func (d *defragCluster) compacts(from, more int) (order []string) {
 	return order
 }
 
+// moveTo moves leadership until that member leads. etcd's call does not end when raft gives the transfer up.
+func (d *defragCluster) moveTo(name string) {
+	d.t.Helper()
+	d.eventually(name+" leads", func() error {
+		now, err := d.leader()
+		if err != nil || now == name {
+			return err
+		}
+		ctx, cancel := context.WithTimeout(d.t.Context(), 5*time.Second)
+		defer cancel()
+		return errors.Join(membership.MoveLeader(ctx, d.client(now), d.memberID(name)), fmt.Errorf("%s leads", now))
+	})
+}
+
 // noted waits until the Leases tell of the members' defragmentations.
 func (d *defragCluster) noted(members ...string) {
 	d.t.Helper()
 	for _, name := range members {
 		d.eventually("the Lease of "+name+" tells", func() error {
 			lease, err := d.store.Member(d.t.Context(), name)
-			if n := lease.Defragmentation; err == nil && (n.Result != DefragDone || n.At.IsZero() || n.Took <= 0 || n.After <= 0 || n.After >= n.Before) {
+			if n := lease.Defragmentation; err == nil && (n.Result != DefragDone || n.At.IsZero() || n.Took <= 0 || n.After >= n.Before) {
 				err = fmt.Errorf("it says %+v", n)
 			}
 			return err
@@ -296,9 +312,7 @@ func TestASuccessorDefragmentsTheRest(t *testing.T) {
 	case <-time.After(patience):
 		t.Fatal("the second follower had no turn")
 	}
-	if err := membership.MoveLeader(t.Context(), d.client(first), d.memberID(followers[0])); err != nil {
-		t.Fatal(err)
-	}
+	d.moveTo(followers[0])
 	d.eventually("the one that waited has given up", func() error {
 		for _, done := range d.done() {
 			if done.Err != nil && done.Member == followers[1] {
@@ -385,18 +399,20 @@ func TestNobodyIsDefragmentedUnlessAllIsWell(t *testing.T) {
 		return err
 	})
 	// Leadership comes back to it: it keeps it, fragmented as it is.
-	d.eventually(leader+" leads again", func() error {
-		now, err := d.leader()
-		if err != nil || now == leader {
-			return err
-		}
-		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
-		defer cancel()
-		return errors.Join(membership.MoveLeader(ctx, d.client(now), d.memberID(leader)), fmt.Errorf("%s leads", now))
-	})
+	d.moveTo(leader)
 	d.decidedDefrag("moved-before", 0)
 	if now := d.mustLead(); now != leader || d.decisionsOf("move-leader") != 1 {
 		t.Errorf("%s leads after %v moves, want %s after one", now, d.decisionsOf("move-leader"), leader)
+	}
+}
+
+// A move that found nobody to ask is no move: the next one need not wait for an hour.
+func TestAMoveThatAskedNobodyIsNotCounted(t *testing.T) {
+	c := newDrainClusterOf(t, []string{"demo-a"})
+	leader := c.mustLead()
+	r := &round{Duties: New(Options{Dial: transport.Transport{}.Etcd, Local: c.endpoint(leader), Log: slog.New(slog.DiscardHandler)})}
+	if err := r.moveFor(t.Context(), sizes{}, "move-leader"); !errors.Is(err, ErrNoSuccessor) || !r.defrag.movedAt.IsZero() {
+		t.Errorf("%v, counted as moved at %s", err, r.defrag.movedAt)
 	}
 }
 

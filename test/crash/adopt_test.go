@@ -96,22 +96,24 @@ func (w *writer) endAt(c *cluster, endpoint string) {
 	c.t.Helper()
 	w.stop()
 	<-w.done
-	c.must(c.etcdAt(endpoint, func(ctx context.Context, client *clientv3.Client) error {
-		got, err := client.Get(ctx, "w/", clientv3.WithPrefix(), clientv3.WithKeysOnly())
-		if err != nil {
-			return err
-		}
-		held := map[string]bool{}
-		for _, kv := range got.Kvs {
-			held[string(kv.Key)] = true
-		}
-		for n := range w.acknowledged {
-			if !held["w/"+strconv.Itoa(n)] {
-				return fmt.Errorf("write %d of %d was acknowledged and is lost", n, w.acknowledged)
+	held := map[string]bool{}
+	c.eventually("read what was written", func() error {
+		return c.etcdAt(endpoint, func(ctx context.Context, client *clientv3.Client) error {
+			got, err := client.Get(ctx, "w/", clientv3.WithPrefix(), clientv3.WithKeysOnly())
+			if err != nil {
+				return err
 			}
+			for _, kv := range got.Kvs {
+				held[string(kv.Key)] = true
+			}
+			return nil
+		})
+	})
+	for n := range w.acknowledged {
+		if !held["w/"+strconv.Itoa(n)] {
+			c.t.Fatalf("write %d of %d was acknowledged and is lost", n, w.acknowledged)
 		}
-		return nil
-	}))
+	}
 	c.t.Logf("%d writes, the longest gap %s", w.acknowledged, w.gap)
 }
 

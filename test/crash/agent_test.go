@@ -68,8 +68,11 @@ var scenarios = map[string]scenario{
 	"rejoin": {members: 3, eve: func(c *cluster) *pod {
 		p := c.follower()
 		p.powerOff()
-		id, err := c.memberID(c.other(p), p.name)
-		c.must(err)
+		var id uint64
+		c.eventually("find the member that is down", func() (err error) {
+			id, err = c.memberID(c.other(p), p.name)
+			return err
+		})
 		c.eventually("remove the member that is down", func() error {
 			return c.etcd(c.other(p), func(ctx context.Context, client *clientv3.Client) error {
 				err := membership.Remove(ctx, client, id)
@@ -88,6 +91,16 @@ var scenarios = map[string]scenario{
 		return p
 	}, disturb: func(p *pod) {
 		p.c.eventually("the agent hears of launch", p.hasLaunch)
+		p.c.eventually("it leads still, or again", func() error {
+			p.c.lead(p)
+			return p.c.etcd(p.name, func(ctx context.Context, client *clientv3.Client) error {
+				status, err := membership.ReadStatus(ctx, client, p.c.endpoint(p.name))
+				if err == nil && status.Role != membership.RoleLeader {
+					err = fmt.Errorf("it is a %s", status.Role)
+				}
+				return err
+			})
+		})
 		// The Pod is deleted; a new one follows.
 		p.launch.end(syscall.SIGTERM)
 		p.startLaunch()

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"slices"
 	"strings"
 	"sync"
@@ -26,6 +25,7 @@ import (
 	"github.com/etcd-druid/druid/manifests"
 	"github.com/etcd-druid/druid/membership"
 	"github.com/etcd-druid/druid/test/env"
+	"github.com/etcd-druid/druid/test/machine"
 	"github.com/etcd-druid/druid/test/member"
 	"github.com/etcd-druid/druid/test/rig/binaries"
 )
@@ -99,7 +99,7 @@ func newCluster(t *testing.T, members int) *cluster {
 	c.admin, c.namespace = kubernetes.NewForConfigOrDie(c.rest), env.Namespace(t, c.rest)
 	api := c.admin.CoordinationV1().Leases(c.namespace)
 	c.store = leases.NewStore(api, clusterName)
-	network := fmt.Sprintf("127.%d.%d.", 16+rand.IntN(200), rand.IntN(256))
+	network := machine.Network(t)
 	for i := range members {
 		name := fmt.Sprintf("%s-%c%[2]c%[2]c%[2]c%[2]c", clusterName, 'a'+i)
 		c.names = append(c.names, name)

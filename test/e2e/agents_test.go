@@ -66,6 +66,7 @@ func agentsAreUpgraded(t *testing.T, c *harness.Cluster, w *harness.Writer, view
 	w.Gap()
 
 	druidIsUpgraded(t, c, view)
+	view = settledAs(t, c, view)
 	begun := time.Now()
 	since := func() time.Duration { return time.Since(begun).Round(100 * time.Millisecond) }
 	rig.UpgradeDruid(t, nextDruid, noDruid)
@@ -90,7 +91,6 @@ func agentsAreUpgraded(t *testing.T, c *harness.Cluster, w *harness.Writer, view
 
 	begun = time.Now()
 	rig.UpgradeDruid(t, nextDruid, nextDruid)
-	c.AwaitCondition(t, scaleWithin, "Progressing", "True", "UpdatingAgents", "of 3 agents updated")
 	harness.Eventually(t, scaleWithin, "agents of "+nextDruid, func(ctx context.Context) error {
 		for member := range view.Members {
 			pod, err := c.Pod(ctx, member)

@@ -111,7 +111,11 @@ func poweredOffWhileRolling(t *testing.T, c *harness.Cluster, w *harness.Writer,
 	c.AwaitCondition(t, healWithin, "Ready", "True")
 	harness.Consistently(t, 20*time.Second, "no other Pod goes", func(ctx context.Context) error {
 		for member, uid := range before {
-			if pod, err := c.Pod(ctx, member); member != goes && (err != nil || string(pod.UID) != uid || pod.DeletionTimestamp != nil) {
+			pod, err := c.Pod(ctx, member)
+			if client.IgnoreNotFound(err) != nil {
+				return harness.NoAnswer(err)
+			}
+			if member != goes && (err != nil || string(pod.UID) != uid || pod.DeletionTimestamp != nil) {
 				return fmt.Errorf("Pod %s went beside that of %s (%w)", member, goes, err)
 			}
 		}

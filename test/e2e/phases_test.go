@@ -55,11 +55,6 @@ func podsMade(n int) phase {
 	}
 }
 
-// learnerListed: a member's own agent says that it has joined.
-func learnerListed(ctx context.Context, c *harness.Cluster) error {
-	return anyMember(ctx, c, func(m leases.Member) bool { return m.Role == leases.RoleLearner })
-}
-
 // joined: so many agents have said that their members are listed, as learners at first. On a busy machine the next look may find
 // them voting.
 func joined(n int) phase {
@@ -137,17 +132,15 @@ func podGoes(n int) phase {
 	}
 }
 
-func anyMember(ctx context.Context, c *harness.Cluster, is func(leases.Member) bool) error {
-	var all coordinationv1.LeaseList
-	if err := listMembers(ctx, c, &all); err != nil {
-		return err
-	}
-	for _, lease := range all.Items {
-		if m, err := leases.DecodeMember(&lease); err == nil && is(m) {
+// either of two phases, the first of which may be over before it is seen.
+func either(first, next phase) phase {
+	return func(ctx context.Context, c *harness.Cluster) error {
+		err := first(ctx, c)
+		if err != nil && next(ctx, c) == nil {
 			return nil
 		}
+		return err
 	}
-	return fmt.Errorf("no such member among %d Leases", len(all.Items))
 }
 
 // listMembers lists the objects that bear a member's name.

@@ -63,7 +63,7 @@ func TestTwoNodesAreDrainedAtOnceWhileMembersJoin(t *testing.T) {
 	t.Cleanup(func() { uncordon(t, nodes) })
 
 	c.Scale(t, 5)
-	await(t, c, "a learner", learnerListed)
+	await(t, c, "a fourth member", joined(4))
 	cluster, err := c.Get(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -89,7 +89,7 @@ func TestTwoNodesAreDrainedAtOnceWhileMembersJoin(t *testing.T) {
 // drain empties a node of the cluster's members, and of nobody else's, as a person does, and asks again while the budget
 // refuses.
 func drain(ctx context.Context, cluster *v1alpha1.EtcdCluster, node string) error {
-	_, err := rig.Lab.Kubectl(ctx, "drain", node, "--delete-emptydir-data", "--force", "--timeout=3m",
+	_, err := rig.Lab.Kubectl(ctx, "drain", node, "--delete-emptydir-data", "--force", "--timeout=10m",
 		"--pod-selector="+manifests.LabelClusterUID+"="+string(cluster.UID))
 	return err
 }

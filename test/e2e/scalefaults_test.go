@@ -27,7 +27,7 @@ func TestTwoFaultsInTheMiddleOfAChangeOfScale(t *testing.T) {
 
 	t.Run("3 to 5: the leader's etcd and a joiner's agent are killed", func(t *testing.T) {
 		c.Scale(t, 5)
-		await(t, c, "a learner", learnerListed)
+		await(t, c, "a fourth member", joined(4))
 		c.Kill(t, view.Leader(), harness.Etcd)
 		for _, name := range c.MemberNames(t) {
 			if _, old := view.Members[name]; !old {
@@ -43,9 +43,9 @@ func TestTwoFaultsInTheMiddleOfAChangeOfScale(t *testing.T) {
 	t.Run("5 to 3: the leader's agent and a follower's etcd are killed", func(t *testing.T) {
 		c.Scale(t, 3)
 		await(t, c, "a member is asked to go", marked("requested", "removing", "done"))
-		c.Kill(t, view.Leader(), harness.Agent)
+		c.TryKill(t, view.Leader(), harness.Agent) // it may be the one that goes, where it led no more
 		if follower := bystander(t, c, view); follower != "" {
-			c.Kill(t, follower, harness.Etcd)
+			c.TryKill(t, follower, harness.Etcd)
 		}
 		after := c.Settle(t, 3, scaleWithin)
 		survived(t, view, after)

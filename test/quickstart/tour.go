@@ -144,7 +144,7 @@ func (t *tour) destroyAndHeal(ctx context.Context) error {
 	if err := t.kubectl(ctx, "delete", "pvc", t.victim, "--wait=false"); err != nil {
 		return err
 	}
-	if err := t.kubectl(ctx, "delete", "pod", t.victim, "--wait=false"); err != nil {
+	if err := t.kubectl(ctx, "delete", "pod", t.victim, "--wait=false", "--ignore-not-found"); err != nil {
 		return err
 	}
 	t.say("druid makes volume and Pod again. The agent finds an empty disk where etcd's list has a member: it removes the old\n" +

@@ -24,8 +24,8 @@ const (
 	// evictPace is how often every member's eviction is asked for.
 	evictPace = 250 * time.Millisecond
 	// evictPatience is for how long more may be allowed than the quorum spares: a vote that came or went has to reach druid by a
-	// Lease, the budget by a patch, and the eviction API by the disruption controller.
-	evictPatience = 5 * time.Second
+	// Lease, the budget by a patch, and the eviction API by the disruption controller, on a machine that is busy with a rig.
+	evictPatience = 15 * time.Second
 )
 
 // Evictor asks the eviction API again and again whether each member's Pod may be evicted, as drains of all nodes would, and holds

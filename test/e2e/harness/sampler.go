@@ -19,8 +19,8 @@ const (
 	// sampleTimeout is for a machine that is busy: a member that is down refuses the connection at once, one that is cut
 	// off counts as healthy for this long.
 	sampleTimeout = 3 * time.Second
-	// confirmTimeout is how long a quorum may take to confirm a list, an election and a split vote included.
-	confirmTimeout = 15 * time.Second
+	// confirmTimeout is how long a quorum may take to confirm a list, elections included.
+	confirmTimeout = silence
 )
 
 // Sampler asks all members of a raft group, each for itself and ten times a second, who is in it and whether they are
