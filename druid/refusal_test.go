@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/etcd-druid/druid/api/v1alpha1"
 	"github.com/etcd-druid/druid/druid/plan"
@@ -78,6 +79,16 @@ func (s *stage) hook(server *httptest.Server) *admissionregistrationv1.Validatin
 		s.Fatal(err)
 	}
 	s.Cleanup(func() { _ = s.Delete(context.WithoutCancel(s.Context()), hook) }) // the API server ends with the tests
+	s.eventually("the API server asks the hook", func() error {
+		pod := &corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: "probe"},
+			Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "probe", Image: "probe"}}},
+		}
+		if err := s.Create(s.Context(), pod, client.DryRunAll); err == nil || !strings.Contains(err.Error(), "policy.example.com") {
+			return fmt.Errorf("it does not yet: %w", err)
+		}
+		return nil
+	})
 	return hook
 }
 
