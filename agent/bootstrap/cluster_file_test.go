@@ -8,9 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
-	"time"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -39,7 +37,7 @@ func savedFile(t *testing.T, minor, path string, auth bool) (last int64) {
 	})
 	must(t, err)
 	client := source.Client
-	awaitVersion(t, client, source.Endpoint)
+	source.AwaitStorageVersion(t)
 	if auth {
 		_, err := client.UserAdd(t.Context(), "root", "secret")
 		must(t, err)
@@ -58,25 +56,6 @@ func savedFile(t *testing.T, minor, path string, auth bool) (last int64) {
 	must(t, os.MkdirAll(filepath.Join(path, "old"), 0o755))
 	must(t, os.WriteFile(filepath.Join(path, oldFile), content, 0o600))
 	return last
-}
-
-// awaitVersion waits until the cluster says of which version it is, which its leader decides some time after its birth: until then the
-// database bears no trace of it.
-func awaitVersion(t *testing.T, client *clientv3.Client, endpoint string) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
-	for poll := time.Tick(50 * time.Millisecond); ; {
-		status, err := client.Status(ctx, endpoint)
-		if err == nil && (strings.HasPrefix(status.Version, "3.5.") || status.StorageVersion != "") {
-			return
-		}
-		select {
-		case <-ctx.Done():
-			t.Fatalf("the version of etcd %+v is not decided: %v", status, err)
-		case <-poll:
-		}
-	}
 }
 
 const oldFile = "old/snapshot.db"

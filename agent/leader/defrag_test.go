@@ -192,20 +192,6 @@ func (d *defragCluster) compacts(from, more int) (order []string) {
 	return order
 }
 
-// moveTo moves leadership until that member leads. etcd's call does not end when raft gives the transfer up.
-func (d *defragCluster) moveTo(name string) {
-	d.t.Helper()
-	d.eventually(name+" leads", func() error {
-		now, err := d.leader()
-		if err != nil || now == name {
-			return err
-		}
-		ctx, cancel := context.WithTimeout(d.t.Context(), 5*time.Second)
-		defer cancel()
-		return errors.Join(membership.MoveLeader(ctx, d.client(now), d.memberID(name)), fmt.Errorf("%s leads", now))
-	})
-}
-
 // noted waits until the Leases tell of the members' defragmentations.
 func (d *defragCluster) noted(members ...string) {
 	d.t.Helper()
@@ -312,7 +298,7 @@ func TestASuccessorDefragmentsTheRest(t *testing.T) {
 	case <-time.After(patience):
 		t.Fatal("the second follower had no turn")
 	}
-	d.moveTo(followers[0])
+	d.moveTo(followers[0], d.leader)
 	d.eventually("the one that waited has given up", func() error {
 		for _, done := range d.done() {
 			if done.Err != nil && done.Member == followers[1] {
@@ -399,7 +385,7 @@ func TestNobodyIsDefragmentedUnlessAllIsWell(t *testing.T) {
 		return err
 	})
 	// Leadership comes back to it: it keeps it, fragmented as it is.
-	d.moveTo(leader)
+	d.moveTo(leader, d.leader)
 	d.decidedDefrag("moved-before", 0)
 	if now := d.mustLead(); now != leader || d.decisionsOf("move-leader") != 1 {
 		t.Errorf("%s leads after %v moves, want %s after one", now, d.decisionsOf("move-leader"), leader)

@@ -394,6 +394,20 @@ func (d *drainCluster) leaderOf(stay []string) (string, error) {
 	return "", errors.New("no leader")
 }
 
+// moveTo moves leadership from whom leader finds until that member leads. etcd's call does not end when raft gives the transfer up.
+func (d *drainCluster) moveTo(name string, leader func() (string, error)) {
+	d.t.Helper()
+	d.eventually(name+" leads", func() error {
+		now, err := leader()
+		if err != nil || now == name {
+			return err
+		}
+		ctx, cancel := context.WithTimeout(d.t.Context(), 5*time.Second)
+		defer cancel()
+		return errors.Join(membership.MoveLeader(ctx, d.client(now), d.memberID(name)), fmt.Errorf("%s leads", now))
+	})
+}
+
 // followers are the members that do not lead.
 func (d *drainCluster) followers() []string {
 	d.t.Helper()

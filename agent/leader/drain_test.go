@@ -1,7 +1,6 @@
 package leader
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -150,20 +149,7 @@ func TestASuccessorGoesOnAtEachStep(t *testing.T) {
 	pair := []string{d.mustLead(), second}
 	id := d.memberID(victim)
 	d.ask(victim, "m")
-	lead := func(name string) {
-		t.Helper()
-		d.eventually(name+" leads", func() error {
-			now, err := d.leaderOf(pair)
-			if err != nil || now == name {
-				return err
-			}
-			// etcd's call does not end when raft gives the transfer up.
-			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
-			defer cancel()
-			err = membership.MoveLeader(ctx, d.client(now), d.memberID(name))
-			return errors.Join(fmt.Errorf("%s leads", now), err)
-		})
-	}
+	among := func() (string, error) { return d.leaderOf(pair) }
 	for i, point := range []struct {
 		name  string
 		after bool
@@ -177,7 +163,7 @@ func TestASuccessorGoesOnAtEachStep(t *testing.T) {
 		{"done", true, leases.RetireDone},
 	} {
 		name := pair[i/2%2] // two in the same Pod, then two beside another leader
-		lead(name)
+		d.moveTo(name, among)
 		died := d.agent(name, podUID(name), &fault{point: point.name, after: point.after})
 		select {
 		case <-died:
@@ -191,7 +177,7 @@ func TestASuccessorGoesOnAtEachStep(t *testing.T) {
 	// The last one finds nothing left to do.
 	before := testutil.ToFloat64(d.seen.WithLabelValues(drainTable, "retired"))
 	name := pair[0]
-	lead(name)
+	d.moveTo(name, among)
 	d.agent(name, podUID(name), nil)
 	d.decidedDrain("retired", before)
 	r := d.retirement(victim)

@@ -267,10 +267,7 @@ func TestEachMinorReadsWhatOlderOnesWrote(t *testing.T) {
 			t.Parallel()
 			s := newSource(t, from, 6)
 			s.traffic(30)
-			s.await("etcd to write its storage version", func() bool { // some time after its start; until then it says 3.5
-				status, err := s.m.Client.Status(t.Context(), s.m.Endpoint)
-				return i == 0 || err == nil && strings.HasPrefix(status.StorageVersion, from+".")
-			})
+			s.m.AwaitStorageVersion(t)
 			full := s.full()
 			s.traffic(30)
 			last := s.revision()

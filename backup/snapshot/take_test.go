@@ -121,7 +121,7 @@ func TestAFullIsWhatEtcdSent(t *testing.T) {
 			t.Parallel()
 			m, s := member.Start(t, minor, member.Options{}), directory(t)
 			fill(t, m.Client, 50, 40_000)
-			settled(t, m, minor)
+			m.AwaitStorageVersion(t)
 			var told int64
 			cfg := configOf(m, s)
 			cfg.Progress = func(n int64) { told = n }
@@ -160,22 +160,6 @@ func TestAFullIsWhatEtcdSent(t *testing.T) {
 			}
 			acceptedByEtcd(t, s, got.Key, minor)
 		})
-	}
-}
-
-// settled waits until etcd has written its storage version, which it does some time after its start.
-func settled(t *testing.T, m *member.Member, minor string) {
-	t.Helper()
-	for poll, late := time.Tick(10*time.Millisecond), time.After(2*time.Minute); minor != "3.5"; {
-		status, err := m.Client.Status(t.Context(), m.Endpoint)
-		if err == nil && strings.HasPrefix(status.StorageVersion, minor+".") { // until then it detects 3.5
-			return
-		}
-		select {
-		case <-poll:
-		case <-late:
-			t.Fatalf("etcd has no storage version: %v", err)
-		}
 	}
 }
 

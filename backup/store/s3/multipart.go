@@ -28,11 +28,7 @@ func (u *upload) multipart(ctx context.Context, first []byte, more bool, r io.Re
 	if err := u.begin(landing); err != nil {
 		return store.Object{}, err
 	}
-	err := u.send(ctx, first, more, r)
-	if err == nil && ctx.Err() != nil {
-		err = context.Cause(ctx)
-	}
-	if err != nil {
+	if err := u.send(ctx, first, more, r); err != nil {
 		return store.Object{}, also(u.s.failed("put", u.key, err), u.abort(ctx))
 	}
 	out, err := u.s.client.CompleteMultipartUpload(landing, &s3.CompleteMultipartUploadInput{
@@ -90,8 +86,8 @@ func (u *upload) send(ctx context.Context, part []byte, more bool, r io.Reader) 
 		if err := sending.Wait(); err != nil {
 			return err
 		}
-		if ctx.Err() != nil {
-			return context.Cause(ctx)
+		if err := context.Cause(ctx); err != nil {
+			return err
 		}
 		if number > 1 && len(part) == 0 {
 			return nil // the object ended with the part before
@@ -102,7 +98,8 @@ func (u *upload) send(ctx context.Context, part []byte, more bool, r io.Reader) 
 		ready, n := part, number
 		sending.Go(guard.Func(func() error { return u.sendPart(landing, n, ready) }))
 		if !more {
-			return sending.Wait()
+			part = nil
+			continue
 		}
 		if next == nil {
 			next = make([]byte, 0, u.s.t.part)

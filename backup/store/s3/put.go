@@ -118,8 +118,8 @@ func (u *upload) whole(ctx context.Context, body io.ReadSeeker, size int64) (sto
 	} else {
 		in.ContentMD5 = sum
 	}
-	if ctx.Err() != nil {
-		return store.Object{}, u.s.failed("put", u.key, context.Cause(ctx))
+	if err := context.Cause(ctx); err != nil {
+		return store.Object{}, u.s.failed("put", u.key, err)
 	}
 	u.size = size
 	landing, cancel := u.s.landing(ctx)
@@ -136,10 +136,7 @@ func (u *upload) whole(ctx context.Context, body io.ReadSeeker, size int64) (sto
 // upload anew (AWS, AbortMultipartUpload: parts in progress may succeed). So an answer is waited for, and not broken off.
 func (s *Store) landing(wanted context.Context) (context.Context, context.CancelFunc) {
 	landing, cancel := context.WithCancel(context.WithoutCancel(wanted))
-	stop := context.AfterFunc(wanted, func() {
-		late := time.AfterFunc(s.t.landing, cancel)
-		context.AfterFunc(landing, func() { late.Stop() })
-	})
+	stop := context.AfterFunc(wanted, func() { time.AfterFunc(s.t.landing, cancel) })
 	return landing, func() {
 		stop()
 		cancel()
