@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/etcd-druid/druid/test/e2e/harness"
+	"github.com/etcd-druid/druid/test/e2e/stories"
 	"github.com/etcd-druid/druid/test/rig/lab"
 )
 
@@ -54,24 +55,36 @@ func containerOf(pod *corev1.Pod, name string) corev1.ContainerStatus {
 	return corev1.ContainerStatus{}
 }
 
-// agentsAreUpgraded gives druid, and druid the agents, another image, after one for the agents that does not exist.
-func agentsAreUpgraded(t *testing.T, c *harness.Cluster, w *harness.Writer, view harness.View) harness.View {
-	t.Helper()
-	if err := rig.Lab.TagImage(t.Context(), lab.DruidImage, nextDruid); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { rig.RestoreDruid(t) })
-	view = settledAs(t, c, view) // leadership may have moved since
+// They change druid, which all clusters share, so they run alone.
+
+func TestDruidAndAgentsAreUpgradedUnderAWriter(t *testing.T) {
+	stories.Begin(t)
+	c, w, view := beforeAnUpgrade(t)
 	before := livesOf(t, c, view)
 	w.Gap()
-
 	druidIsUpgraded(t, c, view)
 	view = settledAs(t, c, view)
+	agentsAreUpgraded(t, c, w, view, before)
+
+	// An etcd that ends is started by the launch of before, on the word of the agent of now.
+	killEtcd(t, c, view.Follower())
+	settledAs(t, c, view)
+	if got := c.Restarts(t, view.Follower(), harness.ContainerEtcd); got != before[view.Follower()].Restarts {
+		t.Errorf("etcd's container was restarted %d times, want %d", got, before[view.Follower()].Restarts)
+	}
+	w.Stop(t, c.Etcd(t))
+}
+
+func TestAgentImageThatDoesNotExistStopsAtOneFollower(t *testing.T) {
+	stories.Begin(t)
+	c, w, view := beforeAnUpgrade(t)
+	before := livesOf(t, c, view)
+	w.Gap()
 	begun := time.Now()
 	since := func() time.Duration { return time.Since(begun).Round(100 * time.Millisecond) }
 	rig.UpgradeDruid(t, nextDruid, noDruid)
 	rolled := since()
-	// The new druid hears each member's Lease anew before it tries (15 s), and then that each serves for 10 s.
+	// The new druid waits until each member has renewed its Lease before it tries, and then until each has served for 10 s.
 	var tried []string
 	harness.Eventually(t, scaleWithin, "an agent that is given the image", func(context.Context) error {
 		if tried = withBadAgent(t, c, view); len(tried) == 0 {
@@ -83,13 +96,33 @@ func agentsAreUpgraded(t *testing.T, c *harness.Cluster, w *harness.Writer, view
 	// It gives the agent a minute to come up, as long as an image may take to be pulled.
 	c.AwaitCondition(t, scaleWithin, "Progressing", "False", "AgentUpdateBlocked", noDruid, "--agent-image")
 	c.AwaitCondition(t, scaleWithin, "Degraded", "True", "AgentNotRunning", noDruid)
-	t.Logf("an image that does not exist was told after %s: druid had rolled after %s, the first agent was given it after %s", since(), rolled, given)
+	t.Logf("an image that does not exist was reported after %s: druid had rolled after %s, the first agent was given it after %s", since(), rolled, given)
 	w.AwaitWrites(t, 100, time.Minute)
 	if tried = withBadAgent(t, c, view); len(tried) != 1 || tried[0] == view.Leader() {
 		t.Errorf("%v were given an image that does not exist, want one follower; %s leads", tried, view.Leader())
 	}
+	agentsAreUpgraded(t, c, w, view, before)
+	w.Stop(t, c.Etcd(t))
+}
 
-	begun = time.Now()
+// beforeAnUpgrade forms a cluster under a writer, and has druid's image by the name of a later release as well.
+func beforeAnUpgrade(t *testing.T) (*harness.Cluster, *harness.Writer, harness.View) {
+	t.Helper()
+	if err := rig.Lab.TagImage(t.Context(), lab.DruidImage, nextDruid); err != nil {
+		t.Fatal(err)
+	}
+	c := rig.Apply(t)
+	t.Cleanup(func() { rig.RestoreDruid(t) })
+	view := c.Agree(t, 3, formWithin)
+	w := harness.Write(t, c.Etcd(t))
+	w.AwaitWrites(t, 50, time.Minute)
+	return c, w, view
+}
+
+// agentsAreUpgraded gives druid, and druid the agents, another image, and fails the test if more than the agents was touched.
+func agentsAreUpgraded(t *testing.T, c *harness.Cluster, w *harness.Writer, view harness.View, before map[string]life) {
+	t.Helper()
+	begun := time.Now()
 	rig.UpgradeDruid(t, nextDruid, nextDruid)
 	harness.Eventually(t, scaleWithin, "agents of "+nextDruid, func(ctx context.Context) error {
 		for member := range view.Members {
@@ -112,14 +145,6 @@ func agentsAreUpgraded(t *testing.T, c *harness.Cluster, w *harness.Writer, view
 	}
 	inTurn(t, c, view, after)
 	servedOn(t, w)
-
-	// An etcd that ends is started by the launch of before, on the word of the agent of now.
-	killEtcd(t, c, view.Follower())
-	after = settledAs(t, c, after)
-	if got := c.Restarts(t, view.Follower(), harness.ContainerEtcd); got != before[view.Follower()].Restarts {
-		t.Errorf("etcd's container was restarted %d times, want %d", got, before[view.Follower()].Restarts)
-	}
-	return after
 }
 
 // withBadAgent are the members whose Pods ask for an agent of the image that does not exist.

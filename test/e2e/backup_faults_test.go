@@ -18,6 +18,7 @@ import (
 	"github.com/etcd-druid/druid/leases"
 	"github.com/etcd-druid/druid/manifests"
 	"github.com/etcd-druid/druid/test/e2e/harness"
+	"github.com/etcd-druid/druid/test/e2e/stories"
 )
 
 // proofWithin is how long a proof may take to come: agents look each minute whether one is due.
@@ -26,6 +27,20 @@ const proofWithin = 4 * time.Minute
 // provenEachMinute proves the backups as often as agents look whether it is due.
 func provenEachMinute(c *v1alpha1.EtcdCluster) {
 	c.Spec.Backup.Verify.Schedule = "* * * * *"
+}
+
+func TestDamagedFullIsReplacedAndAStoreThatIsAwayIsSaid(t *testing.T) {
+	stories.Begin(t)
+	s3, namespace := withABucket(t)
+	c := rig.ApplyIn(t, namespace, backedUp(s3.Store(bucket)), provenEachMinute)
+	c.Agree(t, 3, formWithin)
+	w := harness.Write(t, c.Etcd(t))
+	awaitBackups(t, c)
+	w.AwaitWrites(t, 100, time.Minute)
+	// In this order: a proof that meets a store which is away waits until it is back.
+	aFullIsDamaged(t, c, s3, bucket)
+	theStoreGoesAway(t, c, s3, w)
+	w.Stop(t, c.Etcd(t))
 }
 
 // theStoreGoesAway while clients write, and comes back: it is told, no eviction is allowed meanwhile, clients notice nothing, and
@@ -53,12 +68,16 @@ func theStoreGoesAway(t *testing.T, c *harness.Cluster, s3 *harness.S3, w *harne
 // aFullIsDamaged where it is stored: the next proof names it, a new full follows, and that is proven.
 func aFullIsDamaged(t *testing.T, c *harness.Cluster, s3 *harness.S3, bucket string) {
 	t.Helper()
-	awaitCondition(t, c, v1alpha1.ConditionBackupVerified, metav1.ConditionTrue, proofWithin, "")
+	proven := func(status metav1.ConditionStatus, words string) (took time.Duration) {
+		stories.Resting(t, func() { took = awaitCondition(t, c, v1alpha1.ConditionBackupVerified, status, proofWithin, words) })
+		return took
+	}
+	proven(metav1.ConditionTrue, "")
 	before, _ := fullOf(t, c)
 	s3.Flip(t, bucket, before.Object)
-	took := awaitCondition(t, c, v1alpha1.ConditionBackupVerified, metav1.ConditionFalse, proofWithin, path.Base(before.Object))
+	took := proven(metav1.ConditionFalse, path.Base(before.Object))
 	t.Logf("BackupVerified of %s was False %s after %s was damaged", c, took.Round(time.Millisecond), before.Object)
-	awaitCondition(t, c, v1alpha1.ConditionBackupVerified, metav1.ConditionTrue, proofWithin, "")
+	proven(metav1.ConditionTrue, "")
 	after, proof := fullOf(t, c)
 	if after.Object == before.Object || proof.ProvenFull == before.Object {
 		t.Errorf("proven is %s, and the newest full is %s, want another one than %s, which is damaged", proof.ProvenFull, after.Object, before.Object)

@@ -5,12 +5,14 @@ import (
 	"time"
 
 	"github.com/etcd-druid/druid/test/e2e/harness"
+	"github.com/etcd-druid/druid/test/e2e/stories"
 )
 
 // test/crash and package druid end a druid at every point, beside a real etcd and a real API server. Here is a sample of the
 // points in the middle of a change of scale, where two replicas, members and writers run. Each is the last such passage of
 // its change, so that whoever takes over does not end there again. It changes druid's Deployment, so it runs alone.
 func TestDruidEndsAtAPointAndAnotherFinishesTheChangeOfScale(t *testing.T) {
+	stories.Begin(t)
 	c := rig.Apply(t)
 	view := c.Settle(t, 3, formWithin)
 	w, s := harness.Load(t, c.EtcdService(t)), c.Sample(t)

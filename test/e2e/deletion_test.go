@@ -18,6 +18,7 @@ import (
 	"github.com/etcd-druid/druid/agent/datadir/volume"
 	"github.com/etcd-druid/druid/api/v1alpha1"
 	"github.com/etcd-druid/druid/test/e2e/harness"
+	"github.com/etcd-druid/druid/test/e2e/stories"
 )
 
 // goneWithin is more than a Pod's grace period of 60 s: who needs all of it is killed, and that must show elsewhere.
@@ -25,6 +26,7 @@ const goneWithin = 2 * time.Minute
 
 // This story powers a node off and stops druid, so it runs alone.
 func TestClusterIsDeletedWithoutDruidAndWithANodeOff(t *testing.T) {
+	stories.Begin(t)
 	c := rig.Apply(t, claimsGo)
 	view := c.Agree(t, 3, formWithin)
 	down, away := view.Follower(), view.Leader()
@@ -50,7 +52,7 @@ func TestClusterIsDeletedWithoutDruidAndWithANodeOff(t *testing.T) {
 }
 
 func TestClusterIsDeletedWhileItForms(t *testing.T) {
-	t.Parallel()
+	stories.Begin(t)
 	c := rig.Apply(t, claimsGo)
 	harness.Eventually(t, formWithin, "a first Pod on a node", func(ctx context.Context) error {
 		record, err := c.Record(ctx)
@@ -70,7 +72,7 @@ func TestClusterIsDeletedWhileItForms(t *testing.T) {
 }
 
 func TestDeletedClusterLeavesItsVolumesAndANewOneIsAnother(t *testing.T) {
-	t.Parallel()
+	stories.Begin(t)
 	c := rig.Apply(t, harness.Replicas(1))
 	before := c.Agree(t, 1, formWithin)
 	w := harness.Write(t, c.Etcd(t))
@@ -107,7 +109,7 @@ func TestDeletedClusterLeavesItsVolumesAndANewOneIsAnother(t *testing.T) {
 	c = rig.Attach(c.Namespace, c.Name)
 	after := c.Agree(t, 1, formWithin)
 	if after.ClusterID == before.ClusterID {
-		t.Errorf("the new cluster has the ID of the old one, %s", after.ClusterID)
+		harness.Unsafe(t, "the new cluster has the ID of the old one, %s", after.ClusterID)
 	}
 	if again := c.MemberNames(t)[0]; slices.Contains(claims, harness.Claim+"/"+again) {
 		t.Errorf("the new member has the name and the volume of an old one, %s", again)
@@ -117,12 +119,12 @@ func TestDeletedClusterLeavesItsVolumesAndANewOneIsAnother(t *testing.T) {
 	}
 	tells(t, c, v1alpha1.EventVolumesLeftOver, first)
 	if now := data.Fingerprint(t); now != sum {
-		t.Errorf("the volume of %s changed after its cluster was deleted", first)
+		harness.Unsafe(t, "the volume of %s changed after its cluster was deleted", first)
 	}
 }
 
 func TestNamespaceIsDeletedUnderAWriter(t *testing.T) {
-	t.Parallel()
+	stories.Begin(t)
 	c := rig.Apply(t)
 	c.Agree(t, 3, formWithin)
 	w := harness.Write(t, c.EtcdService(t))

@@ -11,19 +11,21 @@ import (
 
 	"github.com/etcd-druid/druid/api/v1alpha1"
 	"github.com/etcd-druid/druid/test/e2e/harness"
+	"github.com/etcd-druid/druid/test/e2e/stories"
 )
 
 var (
 	editRounds = flag.Int("edits.rounds", 1, "rounds of random edits of a spec, each to its end")
-	editSeed   = flag.Uint64("edits.seed", 1, "seed of the random edits")
+	editSeed   = flag.Uint64("edits.seed", 0, "seed of the random edits; 0 for one that the commit gives")
 )
 
 // Each round edits the spec up to four times at moments drawn by lot, whatever goes on, with a fault between that costs no voter, and
 // waits until the last edit is reached. By hand, with another seed: go test ./test/e2e -run RandomEdits -timeout 0 -args -edits.rounds 20 -edits.seed N
 func TestRandomEditsEndInTheLast(t *testing.T) {
-	t.Parallel()
-	t.Logf("-edits.seed %d", *editSeed)
-	draw := rand.New(rand.NewPCG(*editSeed, 1))
+	stories.Begin(t)
+	seed := seedOr(*editSeed)
+	t.Logf("-edits.seed %d", seed)
+	draw := rand.New(rand.NewPCG(seed, 1))
 	versions := []string{rig.EtcdVersion(t, "3.6"), rig.EtcdVersion(t, "3.7")}
 	c := rig.Apply(t, harness.Version(versions[0]))
 	view := c.Settle(t, 3, formWithin)

@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"fmt"
 	"testing"
 	"time"
 
@@ -12,11 +11,12 @@ import (
 	"github.com/etcd-druid/druid/api/v1alpha1"
 	"github.com/etcd-druid/druid/leases"
 	"github.com/etcd-druid/druid/test/e2e/harness"
+	"github.com/etcd-druid/druid/test/e2e/stories"
 	"github.com/etcd-druid/druid/test/rig/binaries"
 )
 
 func TestThreeMembersFormWithEveryMinorOfEtcd(t *testing.T) {
-	t.Parallel()
+	stories.Begin(t)
 	for _, minor := range binaries.EtcdMinors {
 		t.Run("etcd "+minor, func(t *testing.T) {
 			t.Parallel()
@@ -73,47 +73,14 @@ func runsWith(t *testing.T, c *harness.Cluster, member, minor string) {
 	}
 }
 
-func TestFiveMembersForm(t *testing.T) {
-	t.Parallel()
-	rig.Apply(t, harness.Replicas(5)).Agree(t, 5, formWithin)
-}
-
-func TestClusterGrowsFromOneMemberToThreeAndFive(t *testing.T) {
-	t.Parallel()
-	c := rig.Apply(t, harness.Replicas(1))
-	before := c.Agree(t, 1, formWithin)
-	w := harness.Write(t, c.EtcdService(t))
-	w.AwaitWrites(t, 20, formWithin) // nodes learn of a new Service when they do
-	w.Gap()
-	for _, replicas := range []int{3, 5} {
-		t.Run(fmt.Sprintf("to %d", replicas), func(t *testing.T) {
-			c.Scale(t, int32(replicas))
-			after := c.Agree(t, replicas, formWithin)
-			if after.ClusterID != before.ClusterID {
-				t.Errorf("got cluster ID %s after scaling, want %s", after.ClusterID, before.ClusterID)
-			}
-			for name, id := range before.IDs() {
-				if got := after.IDs()[name]; got != id {
-					t.Errorf("got member ID %s of %s after scaling, want %s", got, name, id)
-				}
-			}
-			before = after
-			if err := w.StoodStill(harness.NoticeableGap); err != nil {
-				t.Errorf("while members joined: %v", err)
-			}
-		})
-	}
-	w.Stop(t, c.Etcd(t))
-}
-
 // same fails the test unless the cluster and all its members are who they were.
 func same(t *testing.T, before, after harness.View) {
 	t.Helper()
 	if after.ClusterID != before.ClusterID {
-		t.Errorf("got cluster ID %s, want %s as before", after.ClusterID, before.ClusterID)
+		harness.Unsafe(t, "got cluster ID %s, want %s as before", after.ClusterID, before.ClusterID)
 	}
 	if diff := cmp.Diff(before.IDs(), after.IDs()); diff != "" {
-		t.Errorf("the members are not who they were (-before +after):\n%s", diff)
+		harness.Unsafe(t, "the members are not who they were (-before +after):\n%s", diff)
 	}
 }
 
@@ -121,14 +88,14 @@ func same(t *testing.T, before, after harness.View) {
 func replaced(t *testing.T, before, after harness.View, member string) {
 	t.Helper()
 	if after.ClusterID != before.ClusterID {
-		t.Errorf("got cluster ID %s, want %s as before", after.ClusterID, before.ClusterID)
+		harness.Unsafe(t, "got cluster ID %s, want %s as before", after.ClusterID, before.ClusterID)
 	}
 	for name, id := range before.IDs() {
 		switch got := after.IDs()[name]; {
 		case name == member && got == id:
-			t.Errorf("%s still has ID %s: a raft ID was started twice", name, id)
+			harness.Unsafe(t, "%s still has ID %s: a raft ID was started twice", name, id)
 		case name != member && got != id:
-			t.Errorf("got ID %s of %s, which was not replaced, want %s", got, name, id)
+			harness.Unsafe(t, "got ID %s of %s, which was not replaced, want %s", got, name, id)
 		}
 	}
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/etcd-druid/druid/api/v1alpha1"
 	"github.com/etcd-druid/druid/leases"
 	"github.com/etcd-druid/druid/test/e2e/harness"
+	"github.com/etcd-druid/druid/test/e2e/stories"
 	"github.com/etcd-druid/druid/test/rig/lab"
 )
 
@@ -39,8 +40,8 @@ func fixedQuota(c *v1alpha1.EtcdCluster) {
 	c.Spec.Etcd = v1alpha1.EtcdOptions{QuotaBackendBytes: new(resource.MustParse("512Mi"))}
 }
 
-func TestVolumesGrowUnderTheMembersAndThenTheirQuota(t *testing.T) {
-	t.Parallel()
+func TestVolumesGrowUnderTheMembers(t *testing.T) {
+	stories.Begin(t)
 	c := rig.Apply(t, harness.StorageClass(lab.NetworkClass), fixedQuota)
 	view := c.Agree(t, 3, formWithin)
 	etcd := c.Etcd(t)
@@ -69,27 +70,38 @@ func TestVolumesGrowUnderTheMembersAndThenTheirQuota(t *testing.T) {
 		}
 		servedOn(t, w)
 	})
-	t.Run("the quota follows, one Pod after another", func(t *testing.T) {
-		before := podsOf(t, c, view)
-		w.Gap()
-		c.Edit(t, moreQuota)
-		reconciled(t, c, scaleWithin)
-		view = settledAs(t, c, view)
-		servedOn(t, w)
-		for member, uid := range podsOf(t, c, view) {
-			if uid == before[member] {
-				t.Errorf("Pod %s is the one that was there before", member)
-			}
-			if got := c.Settings(t, member)["quota-backend-bytes"]; got != float64(1536<<20) {
-				t.Errorf("etcd of %s runs with a quota of %v", member, got)
-			}
+	w.Stop(t, etcd)
+}
+
+func TestQuotaFollowsTheVolumesOnePodAfterAnother(t *testing.T) {
+	stories.Begin(t)
+	c := rig.Apply(t, harness.StorageClass(lab.NetworkClass), fixedQuota)
+	view := c.Agree(t, 3, formWithin)
+	etcd := c.Etcd(t)
+	w := harness.Load(t, etcd)
+	c.Edit(t, grows)
+	grown(t, c, view)
+	reconciled(t, c, growWithin)
+	view = settledAs(t, c, view)
+	before := podsOf(t, c, view)
+	w.Gap()
+	c.Edit(t, moreQuota)
+	reconciled(t, c, scaleWithin)
+	view = settledAs(t, c, view)
+	servedOn(t, w)
+	for member, uid := range podsOf(t, c, view) {
+		if uid == before[member] {
+			t.Errorf("Pod %s is the one that was there before", member)
 		}
-	})
+		if got := c.Settings(t, member)["quota-backend-bytes"]; got != float64(1536<<20) {
+			t.Errorf("etcd of %s runs with a quota of %v", member, got)
+		}
+	}
 	w.Stop(t, etcd)
 }
 
 func TestVolumesThatGrowAtAMountGetOnePodAfterAnotherTheLeaderLast(t *testing.T) {
-	t.Parallel()
+	stories.Begin(t)
 	c := rig.Apply(t, harness.StorageClass(lab.RemountClass), fixedQuota)
 	view := c.Agree(t, 3, formWithin)
 	w, s := harness.Load(t, c.EtcdService(t)), c.Sample(t)
@@ -127,7 +139,7 @@ func TestVolumesThatGrowAtAMountGetOnePodAfterAnotherTheLeaderLast(t *testing.T)
 }
 
 func TestVolumeOfAClassThatDoesNotGrowIsToldAndNothingElseHappens(t *testing.T) {
-	t.Parallel()
+	stories.Begin(t)
 	c := rig.Apply(t, harness.Replicas(1), harness.StorageClass(lab.LocalClass), fixedQuota)
 	view := c.Agree(t, 1, formWithin)
 	etcd := c.Etcd(t)

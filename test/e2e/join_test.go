@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/etcd-druid/druid/test/e2e/harness"
+	"github.com/etcd-druid/druid/test/e2e/stories"
 )
 
 var joinMiB = flag.Int("join.mib", 64, "MiB of data that joining members must catch up with")
@@ -17,7 +18,7 @@ func joinWithin() time.Duration { return scaleWithin + time.Duration(*joinMiB)*t
 // Two members join at once a cluster whose log does not reach back to its beginning, so each is sent the whole database
 // while writes go on. By hand: go test ./test/e2e -run CatchUp -timeout 0 -v -args -join.mib 2048
 func TestMembersThatCatchUpDisturbNoQuorum(t *testing.T) {
-	t.Parallel()
+	stories.Begin(t)
 	c := rig.Apply(t, harness.Room(*joinMiB))
 	c.Settle(t, 3, formWithin)
 	keys := harness.Fill(t, c.EtcdService(t), *joinMiB)

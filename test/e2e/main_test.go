@@ -1,11 +1,11 @@
 // Package e2e shows on a real Kubernetes that a cluster forms, serves and heals as docs/architecture.md says it does, and
 // that what a member, a node, a volume or a user does to it costs no acknowledged write and forms no second cluster.
 //
-// Stories that touch only their own cluster run beside one another; those that touch what all share run alone, first or, with
-// -stories, on a rig of their own at the same time.
+// Each test is a story with a row in the table of test/e2e/stories, which says when it runs, what it needs, and what it is of.
 package e2e
 
 import (
+	"context"
 	"flag"
 	"fmt"
 	"os"
@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/etcd-druid/druid/test/e2e/harness"
+	"github.com/etcd-druid/druid/test/e2e/stories"
 )
 
 // Deadlines are several times what an idle machine needs: two cores carry several clusters at once.
@@ -21,40 +22,53 @@ const (
 	healWithin = 4 * time.Minute
 )
 
-// stories is how many stories run at once: three are a dozen etcds, of which each syncs its writes. With six of them two cores had
-// no time for elections.
-const stories = "3"
-
-var class = flag.String("stories", string(harness.AllStories), `run only the stories that run "alone" on a rig, or those that run "beside" one another`)
+var (
+	selection = flag.String("stories", "", `which stories to perform without -test.run: "all", "core", those that run "alone" or "beside" others, by "budget" (in make test), or "soak"`)
+	soakHours = flag.Float64("soak.hours", 1, "for how many hours -stories soak goes on")
+	soakLoad  = flag.Int("soak.load", 0, "how many processes use a CPU each beside -stories soak")
+	soakSeed  = flag.Uint64("soak.seed", 1, "the first seed of -stories soak")
+)
 
 // rig is the Kubernetes with druid that all tests share.
 var rig *harness.Rig
 
 func TestMain(m *testing.M) {
 	flag.Parse()
-	if err := harness.Stories(*class).Choose("."); err != nil {
+	code, err := perform(m)
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "e2e:", err)
-		os.Exit(1)
+		code = 1
 	}
-	os.Exit(run(m))
+	os.Exit(code)
 }
 
-func run(m *testing.M) int {
-	given := false
-	flag.Visit(func(f *flag.Flag) { given = given || f.Name == "test.parallel" })
-	if !given {
-		if err := flag.Set("test.parallel", stories); err != nil {
-			fmt.Fprintln(os.Stderr, "e2e:", err)
-			return 1
-		}
-	}
-	var stop func()
-	var err error
-	rig, stop, err = harness.Start(os.Stderr)
+func perform(m *testing.M) (int, error) {
+	ctx := context.Background()
+	const root = "../.."
+	seed, err := stories.SeedOf(ctx, root)
 	if err != nil {
-		fmt.Fprintln(os.Stderr, "e2e: bring up the rig:", err)
-		return 1
+		return 0, err
 	}
-	defer stop()
-	return m.Run()
+	reseed(seed)
+	return stories.Program{
+		Selection: stories.Selection(*selection), Root: root, Run: m.Run, Log: os.Stderr,
+		Start: func() (stop func(), err error) {
+			rig, stop, err = harness.Start(os.Stderr)
+			return stop, err
+		},
+		Soak: stories.Soaks{Hours: *soakHours, Load: *soakLoad, Seed: *soakSeed, Reseed: reseed},
+	}.Perform(ctx)
+}
+
+// drawnFrom is what the random stories draw their lots from where their own flag is zero: by default the commit, so that each has
+// its own and the same each time.
+var drawnFrom uint64
+
+func reseed(seed uint64) { drawnFrom = seed }
+
+func seedOr(own uint64) uint64 {
+	if own != 0 {
+		return own
+	}
+	return drawnFrom
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/etcd-druid/druid/api/v1alpha1"
 	"github.com/etcd-druid/druid/test/e2e/harness"
+	"github.com/etcd-druid/druid/test/e2e/stories"
 )
 
 // inMemory stores the members' data in the memory of their nodes.
@@ -21,7 +22,7 @@ func inMemory(c *v1alpha1.EtcdCluster) {
 }
 
 func TestMembersInMemoryHealFromEachOther(t *testing.T) {
-	t.Parallel()
+	stories.Begin(t)
 	c := rig.Apply(t, inMemory)
 	view := c.Agree(t, 3, formWithin)
 	w, s := harness.Load(t, c.EtcdService(t)), c.Sample(t)
@@ -50,7 +51,7 @@ func TestMembersInMemoryHealFromEachOther(t *testing.T) {
 		})
 		after := c.Agree(t, 3, scaleWithin)
 		if after.ClusterID != view.ClusterID {
-			t.Errorf("cluster ID is %s, want %s", after.ClusterID, view.ClusterID)
+			harness.Unsafe(t, "cluster ID is %s, want %s", after.ClusterID, view.ClusterID)
 		}
 		view = after
 	})
@@ -67,7 +68,7 @@ func TestMembersInMemoryHealFromEachOther(t *testing.T) {
 		})
 		c.AwaitCondition(t, 2*scaleWithin, "Progressing", "False", "Reconciled")
 		if after := c.Agree(t, 3, scaleWithin); after.ClusterID != view.ClusterID {
-			t.Errorf("cluster ID is %s, want %s", after.ClusterID, view.ClusterID)
+			harness.Unsafe(t, "cluster ID is %s, want %s", after.ClusterID, view.ClusterID)
 		}
 	})
 	s.Stop(t)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/etcd-druid/druid/api/v1alpha1"
 	"github.com/etcd-druid/druid/test/e2e/harness"
+	"github.com/etcd-druid/druid/test/e2e/stories"
 )
 
 // moveMinor is the minor of the etcds that are joined.
@@ -20,7 +21,7 @@ const partWithin = 6 * time.Minute
 
 // A StatefulSet of three etcds becomes an EtcdCluster under a writer, which moves from one Service to the other.
 func TestStatefulSetMovesInUnderAWriter(t *testing.T) {
-	t.Parallel()
+	stories.Begin(t)
 	namespace := rig.MakeNamespace(t)
 	old := rig.StartPlain(t, namespace, moveMinor, 3)
 	etcd := old.Etcd(t)
@@ -34,7 +35,9 @@ func TestStatefulSetMovesInUnderAWriter(t *testing.T) {
 	etcd.SetEndpoints(c.EtcdService(t).Endpoints()...)
 	w.AwaitWrites(t, 50, time.Minute)
 	lap(t, begun, "the writer has moved", w)
-	c.AwaitCondition(t, partWithin, v1alpha1.ConditionProgressing, metav1.ConditionFalse, v1alpha1.ReasonReconciled)
+	stories.Resting(t, func() {
+		c.AwaitCondition(t, partWithin, v1alpha1.ConditionProgressing, metav1.ConditionFalse, v1alpha1.ReasonReconciled)
+	})
 	lap(t, begun, "the others are out", w)
 	old.Delete(t)
 	view := c.Agree(t, 3, formWithin)
@@ -49,7 +52,7 @@ func TestStatefulSetMovesInUnderAWriter(t *testing.T) {
 // An EtcdCluster that joined is deleted again before the others were let go: they keep their quorum, and their clients notice no
 // more than a change of leader.
 func TestClusterThatJoinedIsDeletedAndTheOthersStay(t *testing.T) {
-	t.Parallel()
+	stories.Begin(t)
 	namespace := rig.MakeNamespace(t)
 	old := rig.StartPlain(t, namespace, moveMinor, 3)
 	w := harness.Write(t, old.Etcd(t))

@@ -12,11 +12,12 @@ import (
 
 	"github.com/etcd-druid/druid/leases"
 	"github.com/etcd-druid/druid/test/e2e/harness"
+	"github.com/etcd-druid/druid/test/e2e/stories"
 )
 
 // A writer goes on all the time: what was acknowledged up to the last moment is there when the cluster is resumed.
 func TestPausedClusterComesBackWithEveryAcknowledgedWrite(t *testing.T) {
-	t.Parallel()
+	stories.Begin(t)
 	c := rig.Apply(t)
 	before := c.Settle(t, 3, formWithin)
 	w := harness.Load(t, c.EtcdService(t))
@@ -49,10 +50,10 @@ func TestPausedClusterComesBackWithEveryAcknowledgedWrite(t *testing.T) {
 
 	after := c.ScaleTo(t, 3, scaleWithin)
 	if after.ClusterID != before.ClusterID || after.IDs()[keeper] != before.IDs()[keeper] {
-		t.Errorf("%v came back, want cluster and member %s as in %v", after, keeper, before)
+		harness.Unsafe(t, "%v came back, want cluster and member %s as in %v", after, keeper, before)
 	}
 	if again := claimOf(t, c, keeper); again != claim {
-		t.Errorf("claim %s has UID %s, want %s", keeper, again, claim)
+		harness.Unsafe(t, "claim %s has UID %s, want %s", keeper, again, claim)
 	}
 	c.AwaitCondition(t, scaleWithin, "Progressing", "False", "Reconciled")
 	w.AwaitWrites(t, 200, scaleWithin)

@@ -9,10 +9,11 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/etcd-druid/druid/test/e2e/harness"
+	"github.com/etcd-druid/druid/test/e2e/stories"
 )
 
 func TestClusterOutlivesItsProcesses(t *testing.T) {
-	t.Parallel()
+	stories.Begin(t)
 	c := rig.Apply(t)
 	view := c.Agree(t, 3, formWithin)
 	w := harness.Write(t, c.Etcd(t))
@@ -80,7 +81,7 @@ func TestClusterOutlivesItsProcesses(t *testing.T) {
 }
 
 func TestClientsAreServedWhileAllAgentsAreBroken(t *testing.T) {
-	t.Parallel()
+	stories.Begin(t)
 	const badImage = "registry.invalid/agent:gone"
 	c := rig.Apply(t)
 	before := c.Agree(t, 3, formWithin)
@@ -103,9 +104,11 @@ func TestClientsAreServedWhileAllAgentsAreBroken(t *testing.T) {
 		})
 	}
 	w.Gap()
-	// Longer than the Leases' duration of 45 s and druid's grace together: all Leases go stale meanwhile.
-	harness.Consistently(t, 80*time.Second, "writes through the client Service", func(context.Context) error {
-		return w.StoodStill(harness.NoticeableGap)
+	// All Leases go stale meanwhile.
+	stories.Resting(t, func() {
+		harness.Consistently(t, c.AgentTimings(t).LeaseDuration+35*time.Second, "writes through the client Service", func(context.Context) error {
+			return w.StoodStill(harness.NoticeableGap)
+		})
 	})
 	for _, member := range c.MemberNames(t) {
 		if n := c.Restarts(t, member, harness.ContainerEtcd); n != 0 {

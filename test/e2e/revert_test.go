@@ -4,13 +4,14 @@ import (
 	"testing"
 
 	"github.com/etcd-druid/druid/test/e2e/harness"
+	"github.com/etcd-druid/druid/test/e2e/stories"
 )
 
 // A user who takes a change back gets what he had, wherever the change stood. A phase may be over before it is seen: then
 // the change is reverted in the next one.
 
 func TestScaleUpIsRevertedInEveryPhase(t *testing.T) {
-	t.Parallel()
+	stories.Begin(t)
 	revert(t, 3, 5, []stand{
 		{"the names are recorded", recorded(5)},
 		{"a Pod is made", podsMade(4)},
@@ -20,7 +21,7 @@ func TestScaleUpIsRevertedInEveryPhase(t *testing.T) {
 }
 
 func TestScaleDownIsRevertedInEveryPhase(t *testing.T) {
-	t.Parallel()
+	stories.Begin(t)
 	revert(t, 5, 3, []stand{
 		{"a member is asked to go", marked("requested", "removing", "done")},
 		{"its removal is claimed", marked("removing", "done")},

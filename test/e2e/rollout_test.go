@@ -9,11 +9,15 @@ import (
 	"time"
 
 	"github.com/etcd-druid/druid/test/e2e/harness"
+	"github.com/etcd-druid/druid/test/e2e/stories"
 )
 
-// rollsUnderLoad edits the spec of a cluster of three under a writer and a sampler, and returns who leads in the end.
-func rollsUnderLoad(t *testing.T, c *harness.Cluster, w *harness.Writer, view harness.View) harness.View {
-	t.Helper()
+func TestClusterRollsUnderLoadAndABadImageStopsIt(t *testing.T) {
+	stories.Begin(t)
+	c := rig.Apply(t)
+	view := c.Settle(t, 3, formWithin)
+	w, s := harness.Load(t, c.EtcdService(t)), c.Sample(t)
+	e := c.Evict(t, s)
 	t.Run("an edit replaces one Pod after another", func(t *testing.T) {
 		before := podsOf(t, c, view)
 		begun := time.Now()
@@ -38,50 +42,6 @@ func rollsUnderLoad(t *testing.T, c *harness.Cluster, w *harness.Writer, view ha
 		for member, uid := range podsOf(t, c, view) {
 			if uid == before[member] {
 				t.Errorf("Pod %s is the one that was there before", member)
-			}
-		}
-	})
-	t.Run("five edits in the middle of an update end in the last", func(t *testing.T) {
-		begun := time.Now()
-		w.Gap()
-		before := podsOf(t, c, view)
-		c.Edit(t, requests("102m"))
-		harness.Eventually(t, scaleWithin, "the first Pod is replaced", func(context.Context) error {
-			if after := podsOf(t, c, view); maps.Equal(before, after) {
-				return errors.New("all Pods are those of before")
-			}
-			return nil
-		})
-		for _, edit := range []string{requests("103m"), `{"spec":{"replicas":5}}`, `{"spec":{"env":[{"name":"GOGC","value":"90"}]}}`, `{"spec":{"replicas":1}}`, requests("104m")} {
-			c.Edit(t, edit)
-		}
-		seen := map[string]bool{}
-		harness.Eventually(t, 2*scaleWithin, "the last edit is reached", func(ctx context.Context) error {
-			record, err := c.Record(ctx)
-			if err != nil {
-				return err
-			}
-			if len(record.Members) != len(view.Members) {
-				t.Errorf("the record lists %v", record.Members)
-			}
-			for member := range view.Members {
-				if pod, err := c.Pod(ctx, member); err == nil {
-					seen[pod.Spec.Containers[0].Resources.Requests.Cpu().String()] = true
-				}
-			}
-			_, err = asAsked(ctx, c)
-			return err
-		})
-		view = settledAs(t, c, view)
-		t.Logf("reached after %s", time.Since(begun).Round(100*time.Millisecond))
-		servedOn(t, w)
-		delete(seen, "101m") // what was there before
-		if want := map[string]bool{"102m": true, "104m": true}; !maps.Equal(seen, want) {
-			t.Errorf("Pods requested %v, want only the first edit and the last, %v", seen, want)
-		}
-		for member := range view.Members {
-			if got := c.MustPod(t, member).Spec.Containers[0]; got.Resources.Requests.Cpu().String() != "104m" || len(got.Env) > 0 {
-				t.Errorf("Pod %s is not what the last edit asks for: %v %v", member, got.Resources.Requests, got.Env)
 			}
 		}
 	})
@@ -111,7 +71,62 @@ func rollsUnderLoad(t *testing.T, c *harness.Cluster, w *harness.Writer, view ha
 			}
 		}
 	})
-	return view
+	e.Stop(t)
+	s.Stop(t)
+	w.Stop(t, c.Etcd(t))
+}
+
+func TestFiveEditsInTheMiddleOfAnUpdateEndInTheLast(t *testing.T) {
+	stories.Begin(t)
+	c := rig.Apply(t)
+	view := c.Settle(t, 3, formWithin)
+	w, s := harness.Load(t, c.EtcdService(t)), c.Sample(t)
+	e := c.Evict(t, s)
+	begun := time.Now()
+	w.Gap()
+	before := podsOf(t, c, view)
+	c.Edit(t, requests("102m"))
+	harness.Eventually(t, scaleWithin, "the first Pod is replaced", func(context.Context) error {
+		if after := podsOf(t, c, view); maps.Equal(before, after) {
+			return errors.New("all Pods are those of before")
+		}
+		return nil
+	})
+	for _, edit := range []string{requests("103m"), `{"spec":{"replicas":5}}`, `{"spec":{"env":[{"name":"GOGC","value":"90"}]}}`, `{"spec":{"replicas":1}}`, requests("104m")} {
+		c.Edit(t, edit)
+	}
+	seen := map[string]bool{}
+	harness.Eventually(t, 2*scaleWithin, "the last edit is reached", func(ctx context.Context) error {
+		record, err := c.Record(ctx)
+		if err != nil {
+			return err
+		}
+		if len(record.Members) != len(view.Members) {
+			t.Errorf("the record lists %v", record.Members)
+		}
+		for member := range view.Members {
+			if pod, err := c.Pod(ctx, member); err == nil {
+				seen[pod.Spec.Containers[0].Resources.Requests.Cpu().String()] = true
+			}
+		}
+		_, err = asAsked(ctx, c)
+		return err
+	})
+	view = settledAs(t, c, view)
+	t.Logf("reached after %s", time.Since(begun).Round(100*time.Millisecond))
+	servedOn(t, w)
+	delete(seen, "100m") // what druid adds, and was there before
+	if want := map[string]bool{"102m": true, "104m": true}; !maps.Equal(seen, want) {
+		t.Errorf("Pods requested %v, want only the first edit and the last, %v", seen, want)
+	}
+	for member := range view.Members {
+		if got := c.MustPod(t, member).Spec.Containers[0]; got.Resources.Requests.Cpu().String() != "104m" || len(got.Env) > 0 {
+			t.Errorf("Pod %s is not what the last edit asks for: %v %v", member, got.Resources.Requests, got.Env)
+		}
+	}
+	e.Stop(t)
+	s.Stop(t)
+	w.Stop(t, c.Etcd(t))
 }
 
 // requests is an edit that needs other Pods, and takes back what others asked for.

@@ -12,15 +12,16 @@ import (
 
 	"github.com/etcd-druid/druid/leases"
 	"github.com/etcd-druid/druid/test/e2e/harness"
+	"github.com/etcd-druid/druid/test/e2e/stories"
 )
 
 var (
-	scaleRounds = flag.Int("scale.rounds", 2, "random changes of scale, each with two faults")
-	scaleSeed   = flag.Uint64("scale.seed", 1, "seed of the random changes of scale")
+	scaleRounds = flag.Int("scale.rounds", 1, "random changes of scale, each with two faults")
+	scaleSeed   = flag.Uint64("scale.seed", 0, "seed of the random changes of scale; 0 for one that the commit gives")
 )
 
 func TestTwoFaultsInTheMiddleOfAChangeOfScale(t *testing.T) {
-	t.Parallel()
+	stories.Begin(t)
 	c := rig.Apply(t)
 	view := c.Settle(t, 3, formWithin)
 	w, s := harness.Load(t, c.EtcdService(t)), c.Sample(t)
@@ -68,6 +69,7 @@ func bystander(t *testing.T, c *harness.Cluster, view harness.View) string {
 
 // It kills what all stories share, so it runs alone.
 func TestKilledDruidIsTakenOverInTheMiddleOfAChangeOfScale(t *testing.T) {
+	stories.Begin(t)
 	c := rig.Apply(t)
 	view := c.Settle(t, 3, formWithin)
 	w, s := harness.Load(t, c.EtcdService(t)), c.Sample(t)
@@ -96,9 +98,10 @@ func TestKilledDruidIsTakenOverInTheMiddleOfAChangeOfScale(t *testing.T) {
 // a while, one that does not. It never goes through two voters, where any voter that is away costs the quorum, whoever took
 // it away. By hand, with another seed: go test ./test/e2e -run RandomChanges -timeout 0 -args -scale.rounds 100 -scale.seed N
 func TestRandomChangesOfScaleWithTwoFaultsEach(t *testing.T) {
-	t.Parallel()
-	t.Logf("-scale.seed %d", *scaleSeed)
-	draw := rand.New(rand.NewPCG(*scaleSeed, 0))
+	stories.Begin(t)
+	seed := seedOr(*scaleSeed)
+	t.Logf("-scale.seed %d", seed)
+	draw := rand.New(rand.NewPCG(seed, 0))
 	c := rig.Apply(t)
 	c.Settle(t, 3, formWithin)
 	w, s := harness.Load(t, c.EtcdService(t)), c.Sample(t)

@@ -10,10 +10,11 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/etcd-druid/druid/test/e2e/harness"
+	"github.com/etcd-druid/druid/test/e2e/stories"
 )
 
 func TestMemberHealsWhenItsDataIsLost(t *testing.T) {
-	t.Parallel()
+	stories.Begin(t)
 	c := rig.Apply(t)
 	view := c.Agree(t, 3, formWithin)
 	w := harness.Write(t, c.Etcd(t))

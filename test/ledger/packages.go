@@ -199,14 +199,30 @@ func (l *packageLog) fatals() (all []Fatal) {
 	return all
 }
 
-// KeepDump writes down what was seen of a test that failed, and returns the file.
+// KeepDump writes down what was seen of a test that failed, and returns the file. It replaces none: the first says most.
 func (r Run) KeepDump(name, text string) (string, error) {
-	if err := os.MkdirAll(r.Dumps(), 0o755); err != nil {
-		return "", fmt.Errorf("keep what was seen of %s: %w", name, err)
-	}
-	path := filepath.Join(r.Dumps(), strings.ReplaceAll(name, "/", "_")+".txt")
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+	path, err := r.keepDump(strings.ReplaceAll(name, "/", "_"), text)
+	if err != nil {
 		return "", fmt.Errorf("keep what was seen of %s: %w", name, err)
 	}
 	return path, nil
+}
+
+func (r Run) keepDump(name, text string) (string, error) {
+	if err := os.MkdirAll(r.Dumps(), 0o755); err != nil {
+		return "", err
+	}
+	for n, suffix := 1, ""; ; n++ {
+		path := filepath.Join(r.Dumps(), name+suffix+".txt")
+		file, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+		if errors.Is(err, fs.ErrExist) {
+			suffix = fmt.Sprint("-", n+1)
+			continue
+		}
+		if err != nil {
+			return "", err
+		}
+		_, err = file.WriteString(text)
+		return path, errors.Join(err, file.Close())
+	}
 }

@@ -7,9 +7,11 @@ import (
 	"time"
 )
 
-// The bounds of the policy.
+// MostRepeated bounds the tests of one run that are repeated: more that fail are no matter of chance.
+const MostRepeated = 3
+
+// The other bounds of the policy.
 const (
-	mostRepeated    = 3  // more tests than these in one run are no matter of chance
 	flakyWindow     = 20 // performances of a test that are looked back upon
 	flakyTimes      = 3  // as often as this in the window, and the test is broken
 	unexplainedRuns = 5  // for so many runs a flake may wait for its explanation
@@ -108,7 +110,7 @@ func notRepeated(f Facts) []string {
 // tooMany counts those that failed at first, whether they were repeated or not: with more than these none is.
 func tooMany(f Facts) []string {
 	found := names(f.Tests, failedFirst)
-	if len(found) <= mostRepeated {
+	if len(found) <= MostRepeated {
 		return nil
 	}
 	return []string{fmt.Sprintf("%d failed: %s", len(found), strings.Join(found, ", "))}

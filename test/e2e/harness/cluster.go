@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -28,6 +29,7 @@ type Cluster struct {
 	Namespace, Name string
 
 	dialer *memberDialer
+	dumped atomic.Bool
 }
 
 // Option changes an EtcdCluster before it is applied.
@@ -78,7 +80,7 @@ func (r *Rig) ApplyIn(t testing.TB, namespace string, options ...Option) *Cluste
 	t.Helper()
 	definition := Definition(namespace, options...)
 	c := r.Attach(namespace, definition.Name)
-	t.Cleanup(func() { c.dumpIfFailed(t) })
+	c.dumpAtTheEnd(t)
 	if err := r.Client.Create(t.Context(), definition); err != nil {
 		t.Fatalf("create EtcdCluster %s: %v", c, err)
 	}

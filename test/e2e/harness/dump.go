@@ -2,13 +2,14 @@ package harness
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"maps"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -16,26 +17,65 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/etcd-druid/druid/test/rig/binaries"
+	"github.com/etcd-druid/druid/test/e2e/stories"
 )
 
-// dumpTimeout bounds what a failed test spends on telling why.
-const dumpTimeout = 30 * time.Second
+// dumpTimeout bounds what a failed test spends on finding out why.
+const dumpTimeout = time.Minute
 
-// logLines of each container that a failed test shows.
-const logLines = int64(80)
+// logLines of each container that a failed test shows: on a busy cluster a few minutes.
+const logLines = int64(500)
 
-// dumpIfFailed writes down all that can be known about the cluster when its test failed: into a file, so that the failure
-// itself is found in the test's output. The next failure of the test replaces it.
-func (c *Cluster) dumpIfFailed(t testing.TB) {
+// applied are the clusters of the tests that run, by the tests' names.
+var applied = struct {
+	mu sync.Mutex
+	by map[string][]*Cluster
+}{by: map[string][]*Cluster{}}
+
+// dumpAtTheEnd remembers that the cluster is its test's, and writes it down at the end of the test if that failed and nothing was
+// written down before.
+func (c *Cluster) dumpAtTheEnd(t testing.TB) {
 	t.Helper()
-	if !t.Failed() {
+	applied.mu.Lock()
+	defer applied.mu.Unlock()
+	applied.by[t.Name()] = append(applied.by[t.Name()], c)
+	t.Cleanup(func() {
+		if t.Failed() {
+			c.dumpOnce(t)
+		}
+		applied.mu.Lock()
+		defer applied.mu.Unlock()
+		delete(applied.by, t.Name())
+	})
+}
+
+// dumpNow writes down the clusters of a test that is about to fail: what is seen later has the clean-up of the test in it.
+func dumpNow(t testing.TB) {
+	t.Helper()
+	var all []*Cluster
+	applied.mu.Lock()
+	for name := t.Name(); name != "" && all == nil; name = name[:max(0, strings.LastIndex(name, "/"))] {
+		all = slices.Clone(applied.by[name])
+	}
+	applied.mu.Unlock()
+	for _, c := range all {
+		c.dumpOnce(t)
+	}
+}
+
+// dumpOnce writes down all that can be known about the cluster, and about druid: into a file, so that the failure itself is found in
+// the test's output.
+func (c *Cluster) dumpOnce(t testing.TB) {
+	t.Helper()
+	if c.dumped.Swap(true) {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), dumpTimeout)
 	defer cancel()
-	text := fmt.Sprintf("==== %s\n%s==== druid\n%s", c, c.Dump(ctx), c.Rig.logsOf(ctx, DruidNamespace, nil))
-	path, err := keepDump(strings.ReplaceAll(t.Name(), "/", "_")+"-"+c.Name+".txt", text)
+	text := fmt.Sprintf("==== %s at %s, CPU pressure of the story %.0f %%\n%s\n==== %s\n%s==== druid\n%s==== nodes\n%s", t.Name(),
+		time.Now().UTC().Format(time.RFC3339), stories.Pressure(t), pressureNow(), c, c.Dump(ctx), c.Rig.dumpDruid(ctx), c.Rig.dumpNodes(ctx))
+	name, _, _ := strings.Cut(t.Name(), "/")
+	path, err := stories.KeepDump(t, name+"-"+c.Name, text)
 	if err != nil {
 		t.Logf("%v; so here it is:\n%s", err, text)
 		return
@@ -43,20 +83,43 @@ func (c *Cluster) dumpIfFailed(t testing.TB) {
 	t.Logf("all that is known of %s and druid is in %s", c, path)
 }
 
-func keepDump(name, text string) (string, error) {
-	cache, err := binaries.CacheDir()
-	if err != nil {
-		return "", err
+// pressureNow is what the kernel says of those that waited for a CPU, for the disk and for memory.
+func pressureNow() string {
+	var b strings.Builder
+	for _, of := range []string{"cpu", "io", "memory"} {
+		text, err := os.ReadFile("/proc/pressure/" + of)
+		if err != nil {
+			text = []byte(err.Error())
+		}
+		fmt.Fprintf(&b, "pressure of %s: %s\n", of, strings.ReplaceAll(strings.TrimSpace(string(text)), "\n", "; "))
 	}
-	dir := filepath.Join(cache, "failed")
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return "", fmt.Errorf("keep what a failed test tells: %w", err)
+	return b.String()
+}
+
+// dumpDruid describes druid's own Pods, Lease and logs.
+func (r *Rig) dumpDruid(ctx context.Context) string {
+	var b strings.Builder
+	own := &Cluster{Rig: r, Namespace: DruidNamespace}
+	own.dumpLeases(ctx, &b)
+	own.dumpPods(ctx, &b)
+	own.dumpEvents(ctx, &b)
+	b.WriteString(r.logsOf(ctx, DruidNamespace, nil))
+	return b.String()
+}
+
+func (r *Rig) dumpNodes(ctx context.Context) string {
+	var b strings.Builder
+	var nodes corev1.NodeList
+	if err := r.Client.List(ctx, &nodes); err != nil {
+		fmt.Fprintf(&b, "Nodes: %v\n", err)
 	}
-	path := filepath.Join(dir, name)
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		return "", fmt.Errorf("keep what a failed test tells: %w", err)
+	for _, n := range nodes.Items {
+		fmt.Fprintf(&b, "Node %s unschedulable=%t taints=%v\n", n.Name, n.Spec.Unschedulable, n.Spec.Taints)
+		for _, condition := range n.Status.Conditions {
+			fmt.Fprintf(&b, "  %s=%s since %s: %s\n", condition.Type, condition.Status, condition.LastTransitionTime.UTC().Format(time.TimeOnly), condition.Message)
+		}
 	}
-	return path, nil
+	return b.String()
 }
 
 // Dump describes the cluster: status, Leases, Pods, claims, events, logs. What cannot be had is said in its place.
@@ -66,6 +129,9 @@ func (c *Cluster) Dump(ctx context.Context) string {
 		fmt.Fprintf(&b, "EtcdCluster: %v\n", err)
 	} else {
 		fmt.Fprintf(&b, "EtcdCluster generation %d: %s\n", cluster.Generation, describe(cluster.Status))
+		if spec, err := json.Marshal(cluster.Spec); err == nil {
+			fmt.Fprintf(&b, "spec: %s\n", spec)
+		}
 	}
 	c.dumpLeases(ctx, &b)
 	c.dumpPods(ctx, &b)
@@ -155,10 +221,21 @@ func (r *Rig) logsOf(ctx context.Context, namespace string, labels client.Matchi
 	return b.String()
 }
 
+// logOf a container, and of the one before it where it was restarted.
 func (r *Rig) logOf(ctx context.Context, pod *corev1.Pod, container string) string {
+	text := r.logFrom(ctx, pod, container, false)
+	for _, s := range slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses) {
+		if s.Name == container && s.RestartCount > 0 {
+			text = r.logFrom(ctx, pod, container, true) + "---- after a restart\n" + text
+		}
+	}
+	return text
+}
+
+func (r *Rig) logFrom(ctx context.Context, pod *corev1.Pod, container string, previous bool) string {
 	lines := logLines
 	stream, err := r.Kube.CoreV1().Pods(pod.Namespace).
-		GetLogs(pod.Name, &corev1.PodLogOptions{Container: container, TailLines: &lines}).Stream(ctx)
+		GetLogs(pod.Name, &corev1.PodLogOptions{Container: container, TailLines: &lines, Previous: previous}).Stream(ctx)
 	if err != nil {
 		return err.Error() + "\n"
 	}

@@ -23,6 +23,7 @@ func Eventually(t testing.TB, within time.Duration, what string, try func(contex
 	t.Helper()
 	took, err := poll(t.Context(), within, try)
 	if err != nil {
+		dumpNow(t)
 		t.Fatalf("%s: not within %s; last seen: %v", what, within, err)
 	}
 	return took
@@ -58,6 +59,12 @@ func NoAnswer(err error) error {
 	return noAnswerError{err}
 }
 
+// IsNoAnswer says whether an error is marked by NoAnswer.
+func IsNoAnswer(err error) bool {
+	_, unknown := errors.AsType[noAnswerError](err)
+	return unknown
+}
+
 // Consistently calls try for the whole span. The first error ends the test: what must not happen happened. One that is
 // marked by NoAnswer does not, unless a minute passes without an answer. The last look has one.
 func Consistently(t testing.TB, span time.Duration, what string, try func(context.Context) error) {
@@ -67,7 +74,8 @@ func Consistently(t testing.TB, span time.Duration, what string, try func(contex
 		err := attempt(t.Context(), try)
 		if heard = err == nil; heard {
 			last = time.Now()
-		} else if _, unknown := errors.AsType[noAnswerError](err); !unknown || time.Since(last) > silence {
+		} else if !IsNoAnswer(err) || time.Since(last) > silence {
+			dumpNow(t)
 			t.Fatalf("%s: broken after %s of %s: %v", what, time.Since(begun).Round(time.Millisecond), span, err)
 		}
 		if !pause(t.Context(), time.Second) {

@@ -41,6 +41,8 @@ type Sampler struct {
 	spare    int // least number of healthy voters above a quorum
 	learners int // most learners at once
 	broken   []error
+	unsafe   []error // of fewer voters than a quorum, which were confirmed
+	reported sync.Once
 }
 
 // Sample starts a sampler of a formed cluster. It ends with Stop, or with the test.
@@ -57,7 +59,7 @@ func (c *Cluster) Sample(t testing.TB) *Sampler {
 	}
 	s.watch(ctx, record.Members)
 	s.group.Go(func() error { s.run(ctx); return nil })
-	t.Cleanup(s.end)
+	t.Cleanup(func() { s.Stop(t) }) // also where the story fails before: what was seen must not pass for a matter of chance
 	return s
 }
 
@@ -65,8 +67,16 @@ func (c *Cluster) Sample(t testing.TB) *Sampler {
 func (s *Sampler) Stop(t testing.TB) {
 	t.Helper()
 	s.end()
+	s.reported.Do(func() { s.report(t) })
+}
+
+func (s *Sampler) report(t testing.TB) {
+	t.Helper()
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	for _, err := range s.unsafe[:min(len(s.unsafe), 5)] {
+		Unsafe(t, "sample: %v", err)
+	}
 	for _, err := range s.broken[:min(len(s.broken), 5)] {
 		t.Errorf("sample: %v", err)
 	}
@@ -74,7 +84,7 @@ func (s *Sampler) Stop(t testing.TB) {
 		t.Error("nothing was sampled")
 	}
 	t.Logf("%d samples, %d bad; at the least %d healthy voters more than a quorum, at the most %d learners at once",
-		s.samples, len(s.broken), s.spare, s.learners)
+		s.samples, len(s.broken)+len(s.unsafe), s.spare, s.learners)
 }
 
 func (s *Sampler) end() {
@@ -206,6 +216,7 @@ func (s *Sampler) sample(ctx context.Context, newest look) {
 	}
 	s.mu.Unlock()
 	v := judge(newest.members, healthy, s.limit)
+	unsafe := false
 	if v.err != nil {
 		judged := time.Now()
 		list, err := s.confirm(ctx)
@@ -219,13 +230,17 @@ func (s *Sampler) sample(ctx context.Context, newest look) {
 		case v.spare < 0 && s.well(ctx, v.down, judged):
 			return // it was an old look
 		}
+		unsafe = err == nil && v.spare < 0
 		v.err = fmt.Errorf("at %s: %w", time.Now().Format("15:04:05.000"), v.err)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.samples++
 	s.spare, s.learners = min(s.spare, v.spare), max(s.learners, v.learners)
-	if v.err != nil {
+	switch {
+	case unsafe:
+		s.unsafe = append(s.unsafe, v.err)
+	case v.err != nil:
 		s.broken = append(s.broken, v.err)
 	}
 }

@@ -41,6 +41,7 @@ type Writer struct {
 	worst   time.Duration // of all
 	failed  int
 	lastErr error
+	checked bool // against what etcd holds
 	machine pulse
 }
 
@@ -78,7 +79,10 @@ func write(t testing.TB, etcd *clientv3.Client, lanes int, pace, timeout time.Du
 		w.group.Go(func() error { w.run(ctx, lane); return nil })
 	}
 	w.group.Go(func() error { return w.machine.run(ctx) })
-	t.Cleanup(w.end)
+	t.Cleanup(func() {
+		w.end()
+		w.lookBack(t)
+	})
 	return w
 }
 
@@ -212,6 +216,57 @@ func (w *Writer) Stop(t testing.TB, etcd *clientv3.Client) {
 	w.Verify(t, etcd)
 }
 
+// lookBack checks the writes of a story that failed before it could: one that is lost must not pass for a matter of chance. Where etcd
+// gives no answer any more, nothing is known of them.
+func (w *Writer) lookBack(t testing.TB) {
+	t.Helper()
+	w.mu.Lock()
+	acked, unchecked := maps.Clone(w.acked), !w.checked
+	w.mu.Unlock()
+	if !t.Failed() || !unchecked || len(acked) == 0 {
+		return
+	}
+	var found map[string]int64
+	err := attempt(context.WithoutCancel(t.Context()), func(ctx context.Context) (err error) {
+		found, err = w.held(ctx, w.etcd)
+		return err
+	})
+	if err != nil {
+		t.Logf("whether etcd holds all of %d acknowledged writes is unknown: %v", len(acked), err)
+		return
+	}
+	compare(t, acked, found)
+}
+
+// held are the keys that etcd holds of the writer, and their revisions.
+func (w *Writer) held(ctx context.Context, etcd *clientv3.Client) (map[string]int64, error) {
+	response, err := etcd.Get(ctx, writePrefix, clientv3.WithPrefix())
+	if err != nil {
+		return nil, fmt.Errorf("get %s: %w", writePrefix, err)
+	}
+	found := map[string]int64{}
+	for _, kv := range response.Kvs {
+		found[string(kv.Key)] = kv.ModRevision
+	}
+	return found, nil
+}
+
+// compare fails the test for the first writes that were acknowledged and are not there.
+func compare(t testing.TB, acked, found map[string]int64) {
+	t.Helper()
+	lost := 0
+	for key, revision := range acked {
+		if found[key] == revision {
+			continue
+		}
+		if lost++; lost > 5 {
+			Unsafe(t, "more than 5 of %d acknowledged writes are lost", len(acked))
+			return
+		}
+		Unsafe(t, "write of %s was acknowledged at revision %d, etcd now has it at %d", key, revision, found[key])
+	}
+}
+
 // Verify checks that etcd still holds every write that it acknowledged.
 func (w *Writer) Verify(t testing.TB, etcd *clientv3.Client) {
 	t.Helper()
@@ -221,26 +276,16 @@ func (w *Writer) Verify(t testing.TB, etcd *clientv3.Client) {
 	if len(acked) == 0 {
 		t.Fatalf("etcd acknowledged no write at all; %d failed, the last with %v", failed, w.failure())
 	}
-	found := map[string]int64{}
-	Eventually(t, patience, "a linearizable read of all writes", func(ctx context.Context) error {
-		response, err := etcd.Get(ctx, writePrefix, clientv3.WithPrefix())
-		if err != nil {
-			return fmt.Errorf("get %s: %w", writePrefix, err)
-		}
-		for _, kv := range response.Kvs {
-			found[string(kv.Key)] = kv.ModRevision
-		}
-		return nil
+	var found map[string]int64
+	Eventually(t, patience, "a linearizable read of all writes", func(ctx context.Context) (err error) {
+		found, err = w.held(ctx, etcd)
+		return err
 	})
-	lost := 0
-	for key, revision := range acked {
-		if found[key] != revision {
-			lost++
-			t.Errorf("write of %s was acknowledged at revision %d, etcd now has it at %d", key, revision, found[key])
-		}
-		if lost > 5 {
-			t.Fatalf("more than %d of %d acknowledged writes are lost", lost, len(acked))
-		}
+	w.mu.Lock()
+	w.checked = true
+	w.mu.Unlock()
+	if compare(t, acked, found); t.Failed() {
+		return
 	}
 	t.Logf("%d acknowledged writes (%.0f per second) are all there; %d attempts had failed; longest time without one: %s",
 		len(acked), float64(len(acked))/wrote.Seconds(), failed, worst.Round(time.Millisecond))

@@ -1,0 +1,74 @@
+package stories
+
+// What stories are of. A change in one of these packages puts its stories first.
+const (
+	ofForming  = "agent agent/bootstrap agent/cli agent/config api/... cmd/agent cmd/druid druid druid/plan internal/cli leases manifests membership"
+	ofData     = "agent/bootstrap agent/datadir/... agent/leader membership"
+	ofPods     = "agent agent/launch/... agent/transport cmd/launch druid manifests"
+	ofScale    = "agent/bootstrap agent/leader druid druid/plan leases membership"
+	ofRemoval  = "agent/leader leases membership"
+	ofBackups  = "agent/backups agent/cli/backup backup/..."
+	ofRestore  = ofBackups + " agent/bootstrap agent/datadir/..."
+	ofUpgrades = "agent/leader api/... druid internal/versions membership " + ofBackups
+	ofMoving   = "agent/bootstrap agent/leader druid leases membership"
+	ofDruid    = "cmd/druid druid druid/plan internal/crash leases"
+	ofNodes    = "agent/launch/... agent druid leases"
+	ofVolumes  = "api/... druid manifests"
+	ofEnds     = "agent/leader druid leases manifests"
+)
+
+// Table has a row for each story. Seconds were measured on two cores, beside others.
+var Table = []Story{
+	// The three promises: what was acknowledged is kept, a cluster is formed once, a quorum is never given away.
+	{"TestClusterIsNeverBornTwice", Core, Beside, 3, 130, ofForming + " " + ofData},
+	{"TestMemberHealsWhenItsDataIsLost", Core, Beside, 3, 80, ofData},
+	{"TestRemovalThatWouldCostTheQuorumDoesNotHappen", Core, Beside, 5, 95, ofRemoval},
+
+	{"TestClusterOutlivesTheControlPlane", Core, Alone, 3, 110, ofNodes + " agent/bootstrap agent/leader"},
+	{"TestDruidAndAgentsAreUpgradedUnderAWriter", Core, Alone, 3, 70, ofPods + " " + ofDruid},
+	{"TestPodOnACutOffNodeAndItsSuccessorNeverShareAVolume", Core, Alone, 3, 70, ofNodes + " agent/datadir/..."},
+	{"TestTwoNodesAreDrainedAtOnceWhileMembersJoin", Core, Alone, 7, 70, ofScale},
+	{"TestClusterThatLostAllItsVolumesIsBornAnewFromItsBackups", Core, Beside, 3, 90, ofRestore},
+	{"TestVersionChangesUnderLoadAfterABackupAndNothingIsLost", Core, Beside, 5, 115, ofUpgrades},
+	{"TestClusterScalesThereAndBackUnderLoad", Core, Beside, 9, 60, ofScale},
+	{"TestClusterRollsUnderLoadAndABadImageStopsIt", Core, Beside, 5, 115, ofPods},
+	{"TestStatefulSetMovesInUnderAWriter", Core, Beside, 6, 100, ofMoving},
+	{"TestVolumesGrowUnderTheMembers", Core, Beside, 5, 40, ofVolumes},
+	{"TestClusterOutlivesItsProcesses", Core, Beside, 3, 65, ofPods},
+	{"TestPausedClusterComesBackWithEveryAcknowledgedWrite", Core, Beside, 5, 60, ofScale},
+	{"TestDeletedClusterLeavesItsVolumesAndANewOneIsAnother", Core, Beside, 3, 50, ofEnds},
+	{"TestThreeMembersFormWithEveryMinorOfEtcd", Core, Beside, 9, 30, ofForming + " internal/versions"},
+	{"TestClusterIsDeletedWhileItForms", Core, Beside, 3, 25, ofEnds},
+	{"TestWhatCannotBeIsRefusedWithASentence", Core, Beside, 1, 2, "api/..."},
+
+	{"TestAgentImageThatDoesNotExistStopsAtOneFollower", InTurn, Alone, 3, 130, ofPods + " " + ofDruid},
+	{"TestNodeIsPoweredOffInTheMiddleOfARollingUpdate", InTurn, Alone, 3, 100, ofNodes + " " + ofPods},
+	{"TestClusterIsDeletedWithoutDruidAndWithANodeOff", InTurn, Alone, 3, 60, ofEnds},
+	{"TestKilledDruidIsTakenOverInTheMiddleOfAChangeOfScale", InTurn, Alone, 7, 80, ofScale + " " + ofDruid},
+	{"TestDamagedFullIsReplacedAndAStoreThatIsAwayIsSaid", InTurn, Beside, 3, 200, ofBackups},
+	{"TestClusterBeginsWithASnapshotFile", InTurn, Beside, 4, 60, ofRestore},
+	{"TestVersionsChangeThereAndBackUnderLoad", InTurn, Beside, 5, 350, ofUpgrades},
+	{"TestFiveEditsInTheMiddleOfAnUpdateEndInTheLast", InTurn, Beside, 5, 100, "druid druid/plan manifests"},
+	{"TestMembersThatNobodyOrderedAreRemoved", InTurn, Beside, 3, 120, ofRemoval},
+	{"TestRandomEditsEndInTheLast", InTurn, Beside, 7, 180, "druid druid/plan agent/leader manifests internal/versions"},
+	{"TestRandomChangesOfScaleWithTwoFaultsEach", InTurn, Beside, 9, 60, ofScale},
+	{"TestVolumeThatIsNotTheMembersIsRefusedAndNothingIsLost", InTurn, Beside, 6, 140, ofData},
+	{"TestSteadyClusterCostsDruidNoWriteAndAgentsFewRequests", InTurn, Beside, 3, 150, "agent agent/leader druid leases"},
+	{"TestClientsAreServedWhileAllAgentsAreBroken", InTurn, Beside, 3, 90, "agent agent/launch/... cmd/launch druid"},
+	{"TestMembersInMemoryHealFromEachOther", InTurn, Beside, 5, 110, ofData + " druid manifests"},
+	{"TestMemberOnAnOlderCopyOfItsVolumeDoesNotVote", InTurn, Beside, 3, 100, ofData + " leases"},
+	{"TestScaleDownIsRevertedInEveryPhase", InTurn, Beside, 7, 100, ofScale},
+	{"TestScaleUpIsRevertedInEveryPhase", InTurn, Beside, 7, 90, ofScale},
+	{"TestQuotaFollowsTheVolumesOnePodAfterAnother", InTurn, Beside, 5, 70, ofVolumes},
+	{"TestLeasesEditedToNonsenseOrderNothing", InTurn, Beside, 3, 70, "agent druid leases"},
+	{"TestClusterThatJoinedIsDeletedAndTheOthersStay", InTurn, Beside, 6, 65, ofMoving},
+	{"TestTwoFaultsInTheMiddleOfAChangeOfScale", InTurn, Beside, 7, 65, ofScale},
+	{"TestMembersThatCatchUpDisturbNoQuorum", InTurn, Beside, 7, 60, ofScale},
+	{"TestNoexecAgentVolumeIsSaid", InTurn, Beside, 1, 50, ofPods},
+	{"TestNamespaceIsDeletedUnderAWriter", InTurn, Beside, 3, 40, ofEnds},
+	{"TestWhatKeepsAClusterFromFormingIsSaidAndCanBeMended", InTurn, Beside, 7, 40, "druid manifests leases"},
+	{"TestVolumeOfAClassThatDoesNotGrowIsToldAndNothingElseHappens", InTurn, Beside, 3, 30, ofVolumes},
+
+	{"TestDruidEndsAtAPointAndAnotherFinishesTheChangeOfScale", Soak, Alone, 7, 100, ofDruid},
+	{"TestVolumesThatGrowAtAMountGetOnePodAfterAnotherTheLeaderLast", Soak, Beside, 5, 200, ofVolumes},
+}
