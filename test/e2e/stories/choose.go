@@ -34,11 +34,11 @@ type Known struct {
 // Closeness of a change to a story.
 type Closeness int
 
-// The degrees, the closest first.
+// The degrees.
 const (
-	Touched Closeness = iota - 2 // a package that it is of, or the story itself, was changed
-	Near                         // a package that it is of imports one that was changed
-	Far                          // neither, or nothing is known of changes
+	Far     Closeness = iota // the change does not come near, or nothing is known of changes
+	Near                     // a package that it is of imports one that was changed
+	Touched                  // a package that it is of, or the story itself, was changed
 )
 
 func (k Known) overdue() bool { return k.Runs >= overdueRuns || k.Age >= overdueAge }
@@ -79,7 +79,7 @@ func compare(a, b Known) int {
 	}
 	return cmp.Or(
 		cmp.Compare(late(a), late(b)),
-		cmp.Compare(a.Change, b.Change),
+		cmp.Compare(b.Change, a.Change),
 		cmp.Compare(b.Runs, a.Runs),
 		cmp.Compare(b.Age, a.Age),
 	)
