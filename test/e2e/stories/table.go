@@ -17,29 +17,30 @@ const (
 	ofEnds     = "agent/leader druid leases manifests"
 )
 
-// Table has a row for each story. Seconds were measured on two cores, beside others.
+// Table has a row for each story. Seconds of the core were measured on two cores beside others, with what the shorter intervals of the
+// rig's agents save taken off; those of the others are added up from what they wait for. The ledger corrects both.
 var Table = []Story{
 	// The three promises: what was acknowledged is kept, a cluster is formed once, a quorum is never given away.
-	{"TestClusterIsNeverBornTwice", Core, Beside, 3, 130, ofForming + " " + ofData},
-	{"TestMemberHealsWhenItsDataIsLost", Core, Beside, 3, 80, ofData},
-	{"TestRemovalThatWouldCostTheQuorumDoesNotHappen", Core, Beside, 5, 95, ofRemoval},
+	{"TestClusterIsNeverBornTwice", Core, Beside, 3, 120, ofForming + " " + ofData},
+	{"TestMemberHealsWhenItsDataIsLost", Core, Beside, 3, 75, ofData},
+	{"TestRemovalThatWouldCostTheQuorumDoesNotHappen", Core, Beside, 5, 110, ofRemoval},
 
-	{"TestClusterOutlivesTheControlPlane", Core, Alone, 3, 110, ofNodes + " agent/bootstrap agent/leader"},
-	{"TestDruidAndAgentsAreUpgradedUnderAWriter", Core, Alone, 3, 70, ofPods + " " + ofDruid},
-	{"TestPodOnACutOffNodeAndItsSuccessorNeverShareAVolume", Core, Alone, 3, 70, ofNodes + " agent/datadir/..."},
-	{"TestTwoNodesAreDrainedAtOnceWhileMembersJoin", Core, Alone, 7, 70, ofScale},
-	{"TestClusterThatLostAllItsVolumesIsBornAnewFromItsBackups", Core, Beside, 3, 90, ofRestore},
-	{"TestVersionChangesUnderLoadAfterABackupAndNothingIsLost", Core, Beside, 5, 115, ofUpgrades},
-	{"TestClusterScalesThereAndBackUnderLoad", Core, Beside, 9, 60, ofScale},
-	{"TestClusterRollsUnderLoadAndABadImageStopsIt", Core, Beside, 5, 115, ofPods},
-	{"TestStatefulSetMovesInUnderAWriter", Core, Beside, 6, 100, ofMoving},
-	{"TestVolumesGrowUnderTheMembers", Core, Beside, 5, 40, ofVolumes},
-	{"TestClusterOutlivesItsProcesses", Core, Beside, 3, 65, ofPods},
-	{"TestPausedClusterComesBackWithEveryAcknowledgedWrite", Core, Beside, 5, 60, ofScale},
-	{"TestDeletedClusterLeavesItsVolumesAndANewOneIsAnother", Core, Beside, 3, 50, ofEnds},
-	{"TestThreeMembersFormWithEveryMinorOfEtcd", Core, Beside, 9, 30, ofForming + " internal/versions"},
-	{"TestClusterIsDeletedWhileItForms", Core, Beside, 3, 25, ofEnds},
-	{"TestWhatCannotBeIsRefusedWithASentence", Core, Beside, 1, 2, "api/..."},
+	{"TestClusterOutlivesTheControlPlane", Core, Alone, 3, 65, ofNodes + " agent/bootstrap agent/leader"},
+	{"TestDruidAndAgentsAreUpgradedUnderAWriter", Core, Alone, 3, 65, ofPods + " " + ofDruid},
+	{"TestPodOnACutOffNodeAndItsSuccessorNeverShareAVolume", Core, Alone, 3, 150, ofNodes + " agent/datadir/..."},
+	{"TestTwoNodesAreDrainedAtOnceWhileMembersJoin", Core, Alone, 7, 55, ofScale},
+	{"TestClusterThatLostAllItsVolumesIsBornAnewFromItsBackups", Core, Beside, 3, 75, ofRestore},
+	{"TestVersionChangesUnderLoadAfterABackupAndNothingIsLost", Core, Beside, 5, 60, ofUpgrades},
+	{"TestClusterScalesThereAndBackUnderLoad", Core, Beside, 9, 65, ofScale},
+	{"TestClusterRollsUnderLoadAndABadImageStopsIt", Core, Beside, 5, 75, ofPods},
+	{"TestStatefulSetMovesInUnderAWriter", Core, Beside, 6, 90, ofMoving},
+	{"TestVolumesGrowUnderTheMembers", Core, Beside, 5, 10, ofVolumes},
+	{"TestClusterOutlivesItsProcesses", Core, Beside, 3, 40, ofPods},
+	{"TestPausedClusterComesBackWithEveryAcknowledgedWrite", Core, Beside, 5, 45, ofScale},
+	{"TestDeletedClusterLeavesItsVolumesAndANewOneIsAnother", Core, Beside, 3, 25, ofEnds},
+	{"TestThreeMembersFormWithEveryMinorOfEtcd", Core, Beside, 9, 20, ofForming + " internal/versions"},
+	{"TestClusterIsDeletedWhileItForms", Core, Beside, 3, 5, ofEnds},
+	{"TestWhatCannotBeIsRefusedWithASentence", Core, Beside, 1, 1, "api/..."},
 
 	{"TestAgentImageThatDoesNotExistStopsAtOneFollower", InTurn, Alone, 3, 130, ofPods + " " + ofDruid},
 	{"TestNodeIsPoweredOffInTheMiddleOfARollingUpdate", InTurn, Alone, 3, 100, ofNodes + " " + ofPods},
