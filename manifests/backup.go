@@ -37,12 +37,6 @@ func Backup(cluster *v1alpha1.EtcdCluster) (*config.Backup, error) {
 	if spec.Full.MaxAge != nil {
 		b.Full.MaxAge = config.Duration(spec.Full.MaxAge.Duration)
 	}
-	if s := spec.Full.Synthesize; s != nil {
-		b.Full.Synthesize = &config.Synthesize{AfterRevisions: s.AfterRevisions}
-		if s.AfterBytes != nil {
-			b.Full.Synthesize.AfterBytes = s.AfterBytes.Value()
-		}
-	}
 	if spec.Delta.Period != nil {
 		b.Delta.Period = config.Duration(spec.Delta.Period.Duration)
 	}

@@ -37,7 +37,6 @@ func fullBackup() *v1alpha1.BackupSpec {
 		Compression: v1alpha1.BackupCompression{Level: v1alpha1.CompressionBetter},
 		Full: v1alpha1.FullBackup{
 			Schedule: "0 */6 * * *", TimeZone: "Europe/Berlin", MaxAge: &metav1.Duration{Duration: 24 * time.Hour},
-			Synthesize: &v1alpha1.FullSynthesis{AfterRevisions: 5_000_000, AfterBytes: new(resource.MustParse("1Gi"))},
 		},
 		Delta: v1alpha1.DeltaBackup{Period: &metav1.Duration{Duration: time.Minute}, MaxBytes: new(resource.MustParse("1Mi"))},
 		Retention: v1alpha1.BackupRetention{

@@ -13,8 +13,6 @@ const (
 	kindDelta = "Delta"
 	// kindFinal is a full that is the last one, and kept for ever. EtcdSnapshots alone ask for it.
 	kindFinal = "Final"
-	// kindSynthesis is a full that was made out of others. Nobody can ask for one.
-	kindSynthesis = "Synthesis"
 	// kindStore is a failure of reading the store, before anything is saved.
 	kindStore = "Store"
 )

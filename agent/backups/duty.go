@@ -84,8 +84,6 @@ type Duty struct {
 	proofLook time.Duration
 	// backlog is how many revisions a watch may have to catch up with.
 	backlog int64
-	// lengthLook is how often the store is listed to find out how much a restore has to apply.
-	lengthLook time.Duration
 	// proofReserve is what stays free of the scratch directory's file system, in percent.
 	proofReserve int64
 	// verifyPause is what lies between two attempts to verify an ordered backup. proving holds a mark while one is restored into
@@ -121,7 +119,6 @@ func New(o Options) *Duty {
 		flushFor:     flushTimeout,
 		proofLook:    proofLook,
 		backlog:      maxBacklog,
-		lengthLook:   lengthLook,
 		proofReserve: proofReserve,
 		verifyPause:  verifyPause,
 		relook:       relookInterval,

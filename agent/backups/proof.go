@@ -41,7 +41,6 @@ func (d *Duty) Prove(ctx context.Context) error {
 		d.Log.WarnContext(ctx, "scratch directory not cleaned", "err", err)
 	}
 	var last Decision
-	var look time.Time // the next one at how long the chain is
 	for ctx.Err() == nil {
 		c, changed := d.configured()
 		self, known := d.Self()
@@ -50,7 +49,6 @@ func (d *Duty) Prove(ctx context.Context) error {
 			if facts.Resting == Yes && d.away && d.lists(ctx, *c) {
 				d.away, facts.Resting = false, No
 			}
-			facts.Length = d.lengthNow(ctx, *c, self, facts, &look)
 			decision := DecideProof(facts)
 			if decision != last && ctx.Err() == nil {
 				last = decision
@@ -68,7 +66,7 @@ func (d *Duty) Prove(ctx context.Context) error {
 
 // observeProof gathers the facts. The Lease is read by the one agent alone whose turn it is.
 func (d *Duty) observeProof(ctx context.Context, c config.Backup, self Identity, now time.Time) (ProofFacts, leases.Verification) {
-	f := ProofFacts{Turn: d.turn(ctx, self), Told: ToldUnknown, Resting: No, Newer: No, Due: No, Length: LengthUnknown}
+	f := ProofFacts{Turn: d.turn(ctx, self), Told: ToldUnknown, Resting: No, Newer: No, Due: No}
 	if f.Turn != TurnOurs {
 		return f, leases.Verification{}
 	}
@@ -146,16 +144,12 @@ func found(before leases.Verification, r proof.Result, self Identity, now time.T
 
 // verify proves the newest backups.
 func (d *Duty) verify(ctx context.Context, c config.Backup, self Identity) proof.Result {
-	return d.proveTarget(ctx, c, self, chain.Target{Lineage: self.Lineage}, func(ctx context.Context, proven proof.Database) {
-		d.synthesize(ctx, c, self, proven)
-	})
+	return d.proveTarget(ctx, c, self, chain.Target{Lineage: self.Lineage})
 }
 
 // proveTarget opens the store anew: proofs are rare, and its configuration may be another one by then. One is made at a time, for
 // each takes room for a whole database.
-func (d *Duty) proveTarget(
-	ctx context.Context, c config.Backup, self Identity, target chain.Target, then func(context.Context, proof.Database),
-) proof.Result {
+func (d *Duty) proveTarget(ctx context.Context, c config.Backup, self Identity, target chain.Target) proof.Result {
 	unknown := func(err error) proof.Result { return proof.Result{Verdict: proof.Unknown, Reason: err.Error()} }
 	select {
 	case d.proving <- struct{}{}:
@@ -174,7 +168,6 @@ func (d *Duty) proveTarget(
 			Ask: func(ctx context.Context, revision int64) (delta.Checkpoint, error) {
 				return d.hash(ctx, self, revision)
 			},
-			Then: then,
 		})
 		return nil
 	})
@@ -185,17 +178,13 @@ func (d *Duty) proveTarget(
 	return r
 }
 
-// saidOf is the full of a lineage that a result is said of: the one that etcd sent, where it began with one that was synthesised, for
-// what is wrong with that a new full mends as well. Where nothing could be planned, or the one that etcd sent is gone, it is said of the
-// newest, which that new full follows: of another one no new full would come, and the proof would be made again for ever.
+// saidOf is the full of a lineage that a result is said of. Where nothing could be planned it is the newest, which a new full follows.
 func saidOf(r proof.Result, c chain.Catalog, l chain.Lineage) string {
-	full := c.Origin(r.Full)
-	_, gone := chain.ParseSynthesis(c.Prefix, full)
 	h, _ := c.History(l)
-	if n := len(h.Fulls); n > 0 && (full == "" || gone && r.Verdict == proof.Broken) {
+	if n := len(h.Fulls); n > 0 && r.Full == "" {
 		return h.Fulls[n-1].Key
 	}
-	return full
+	return r.Full
 }
 
 // lists says whether the store answers now.

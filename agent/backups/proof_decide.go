@@ -7,8 +7,6 @@ type (
 	Turn uint8
 	// Told is what the full backups' Lease says of the last proof.
 	Told uint8
-	// Length of what a restore has to apply to the full that it begins with.
-	Length uint8
 )
 
 // The turns. TurnUnknown: our etcd does not say who is there.
@@ -27,17 +25,9 @@ const (
 	ToldBroken
 )
 
-// The lengths. LengthUnknown: the store was not listed just now, or did not answer.
 const (
-	LengthUnknown Length = 1 << iota
-	LengthShort
-	LengthLong
-)
-
-const (
-	anyLength = LengthUnknown | LengthShort | LengthLong
-	anyTurn   = TurnUnknown | TurnOurs | TurnOthers
-	anyTold   = ToldUnknown | ToldUnsaved | ToldNever | ToldProven | ToldBroken
+	anyTurn = TurnUnknown | TurnOurs | TurnOthers
+	anyTold = ToldUnknown | ToldUnsaved | ToldNever | ToldProven | ToldBroken
 )
 
 var (
@@ -46,10 +36,6 @@ var (
 		ToldUnknown: "unknown", ToldUnsaved: "nothing saved", ToldNever: "never", ToldProven: "proven", ToldBroken: "broken",
 	}
 )
-
-var lengthNames = map[Length]string{LengthUnknown: "unknown", LengthShort: "short", LengthLong: "long"}
-
-func (l Length) String() string { return lengthNames[l] }
 
 func (t Turn) String() string { return turnNames[t] }
 func (t Told) String() string { return toldNames[t] }
@@ -67,8 +53,6 @@ type ProofFacts struct {
 	Newer Answer
 	// Due: by schedule, counted from the last time that it was found out.
 	Due Answer
-	// Length of what has to be applied to a full: it is long when that is more than what was configured.
-	Length Length
 }
 
 type proofRule struct {
@@ -76,36 +60,32 @@ type proofRule struct {
 	turn                Turn
 	told                Told
 	resting, newer, due Answer
-	length              Length
 	verdict             Verdict
 	why                 string
 }
 
 // proofRules are the whole policy on when backups are proven, and by whom. First match wins.
 var proofRules = []proofRule{
-	{"not-our-turn", TurnUnknown | TurnOthers, anyTold, anyAnswer, anyAnswer, anyAnswer, anyLength, Wait,
+	{"not-our-turn", TurnUnknown | TurnOthers, anyTold, anyAnswer, anyAnswer, anyAnswer, Wait,
 		"one member is enough: the voter with the smallest name that does not lead; the leader where it is alone"},
-	{"proof-not-read", TurnOurs, ToldUnknown, anyAnswer, anyAnswer, anyAnswer, anyLength, Wait,
+	{"proof-not-read", TurnOurs, ToldUnknown, anyAnswer, anyAnswer, anyAnswer, Wait,
 		"nobody could be told what was found"},
-	{"nothing-saved", TurnOurs, ToldUnsaved, anyAnswer, anyAnswer, anyAnswer, anyLength, Wait,
+	{"nothing-saved", TurnOurs, ToldUnsaved, anyAnswer, anyAnswer, anyAnswer, Wait,
 		"there is nothing to prove"},
-	{"tried", TurnOurs, ToldNever | ToldProven | ToldBroken, Yes, anyAnswer, anyAnswer, anyLength, Wait,
+	{"tried", TurnOurs, ToldNever | ToldProven | ToldBroken, Yes, anyAnswer, anyAnswer, Wait,
 		"what was not found out is tried again after a pause"},
-	{"never-proven", TurnOurs, ToldNever, No, anyAnswer, anyAnswer, anyLength, Prove,
+	{"never-proven", TurnOurs, ToldNever, No, anyAnswer, anyAnswer, Prove,
 		"nobody knows whether the backups are good"},
-	{"maybe-mended", TurnOurs, ToldBroken, No, Yes, anyAnswer, anyLength, Prove,
+	{"maybe-mended", TurnOurs, ToldBroken, No, Yes, anyAnswer, Prove,
 		"they were broken, and there is a new full"},
-	{"proof-due", TurnOurs, ToldProven | ToldBroken, No, anyAnswer, Yes, anyLength, Prove,
+	{"proof-due", TurnOurs, ToldProven | ToldBroken, No, anyAnswer, Yes, Prove,
 		"by its schedule"},
-	{"chain-long", TurnOurs, ToldProven, No, anyAnswer, No, LengthLong, Prove,
-		"what is proven is put into the store as a full, so that a restore has less to apply"},
-	{"found-out", TurnOurs, ToldProven | ToldBroken, No, anyAnswer, No, anyLength, Wait,
+	{"found-out", TurnOurs, ToldProven | ToldBroken, No, anyAnswer, No, Wait,
 		"it is known"},
 }
 
 func (r proofRule) matches(f ProofFacts) bool {
-	return r.turn&f.Turn != 0 && r.told&f.Told != 0 && r.resting&f.Resting != 0 && r.newer&f.Newer != 0 && r.due&f.Due != 0 &&
-		r.length&f.Length != 0
+	return r.turn&f.Turn != 0 && r.told&f.Told != 0 && r.resting&f.Resting != 0 && r.newer&f.Newer != 0 && r.due&f.Due != 0
 }
 
 // DecideProof says whether to prove the backups now.

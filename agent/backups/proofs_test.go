@@ -1,8 +1,10 @@
 package backups
 
 import (
+	"bytes"
 	"context"
 	"fmt"
+	"io"
 	"net/http"
 	"os"
 	"strings"
@@ -13,6 +15,7 @@ import (
 
 	"github.com/etcd-druid/druid/agent/config"
 	"github.com/etcd-druid/druid/agent/leader"
+	"github.com/etcd-druid/druid/backup/store"
 	"github.com/etcd-druid/druid/leases"
 	"github.com/etcd-druid/druid/test/bucket"
 )
@@ -117,5 +120,23 @@ func TestAProofThatTheStoreWasAwayForIsMadeWhenItIsBack(t *testing.T) {
 	verified("it is proven", func(v leases.Verification) bool { return v.Verdict == leases.VerdictProven && v.Trouble == "" })
 	if n := testutil.ToFloat64(a.Metrics.proofs.WithLabelValues("Unknown")); n < 1 || n > 3 { // again only where the Lease could not be told
 		t.Errorf("%v attempts while the store was away, want 1", n)
+	}
+}
+
+// harm changes a bit of an object.
+func harm(t *testing.T, s store.Store, key string) {
+	t.Helper()
+	body, err := s.Get(t.Context(), key, 0, -1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	content, err := io.ReadAll(body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = body.Close()
+	content[len(content)/2] ^= 1
+	if _, err := s.Put(t.Context(), key, bytes.NewReader(content), store.PutOptions{}); err != nil {
+		t.Fatal(err)
 	}
 }

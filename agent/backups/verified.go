@@ -69,5 +69,5 @@ func (d *Duty) verifyOne(ctx context.Context, key string) proof.Result {
 	if c == nil || !known {
 		return proof.Result{Verdict: proof.Unknown, Reason: ErrIdle.Error()}
 	}
-	return d.proveTarget(ctx, *c, self, chain.Target{Name: key}, nil)
+	return d.proveTarget(ctx, *c, self, chain.Target{Name: key})
 }

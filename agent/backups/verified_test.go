@@ -100,7 +100,7 @@ func TestWhoWaitsForAnotherProofHeedsItsEnd(t *testing.T) {
 	cancel()
 	done := make(chan proof.Result, 1)
 	background(t, func(context.Context) error {
-		done <- d.proveTarget(ctx, config.Backup{}, Identity{}, chain.Target{}, nil)
+		done <- d.proveTarget(ctx, config.Backup{}, Identity{}, chain.Target{})
 		return nil
 	})
 	select {

@@ -199,24 +199,3 @@ func TestAllDamageIsLookedAtAgainWhereNoWayAroundIsLeft(t *testing.T) {
 		})
 	}
 }
-
-// A synthesised full that leads to a damaged delta is as good as any: the delta is to blame.
-func TestADeltaThatIsDamagedIsNotTheFullsFault(t *testing.T) {
-	made := chain.SynthesisKey("ns/c", oldLineage, 7, 3, noon)
-	plan := chain.Plan{Full: chain.Full{Key: made, Origin: 3}, Deltas: []chain.Delta{{Key: d8}}}
-	for name, tc := range map[string]struct {
-		err     error
-		without int
-		damaged string
-	}{
-		"the delta":         {&delta.DamagedError{Object: d8}, 0, d8},
-		"the full":          {&snapshot.DamagedError{Object: made}, 1, ""},
-		"one does not know": {restore.ErrFork, 1, ""},
-	} {
-		var r restores
-		r.failed(plan, store.Object{}, tc.err, noon)
-		if len(r.without) != tc.without || tc.damaged == "" != (len(r.damaged) == 0) || tc.damaged != "" && r.damaged[tc.damaged] == nil {
-			t.Errorf("%s: without %v, damaged %v", name, r.without, r.damaged)
-		}
-	}
-}

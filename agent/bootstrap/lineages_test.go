@@ -147,48 +147,6 @@ func TestAFullThatHoldsTooMuchIsPlannedWithout(t *testing.T) {
 	}
 }
 
-// All that a synthesised full holds is in others: that it is broken, or what follows it, is no reason to wait for a person.
-func TestASynthesisThatIsBrokenIsPlannedWithout(t *testing.T) {
-	path := t.TempDir()
-	s, err := dir.Open(store.Directory{Path: path})
-	must(t, err)
-	at := time.Now().Add(-time.Hour)
-	made := chain.SynthesisKey("ns/c", oldLineage, 9, 3, at)
-	for _, key := range []string{chain.FullKey("ns/c", oldLineage, 3, at), chain.DeltaKey("ns/c", oldLineage, 4, 9, at), made} {
-		_, err := s.Put(t.Context(), key, strings.NewReader("x"), store.PutOptions{})
-		must(t, err)
-	}
-	broken := fmt.Errorf("restore: %w", &snapshot.DamagedError{Object: made, Reason: "bad"})
-	for name, tc := range map[string]struct {
-		named string
-		want  Backup
-		begin int64
-	}{
-		"the latest state":  {"", BackupPresent, 3},
-		"by its name alone": {made, BackupUnusable, 9},
-	} {
-		t.Run(name, func(t *testing.T) {
-			text, err := config.Restore{Store: storeJSON(path), Prefix: "ns/c", Name: tc.named}.Encode()
-			must(t, err)
-			b := alone(t)
-			b.cfg.Restore = text
-			b.openStore = func(_ context.Context, c store.Config) (store.Store, error) { return dir.Open(*c.Directory) }
-			o := observation{details: map[string]string{}}
-			if b.observeBackup(t.Context(), &o); o.births.plan.Full.Key != made {
-				t.Fatalf("planned %+v", o.births)
-			}
-			told := ""
-			if err := b.restoreFailed(t.Context(), &o, func(words string) { told = words }, broken); !errors.Is(err, broken) || told == "" {
-				t.Errorf("told %q, %v", told, err)
-			}
-			o = observation{details: map[string]string{}}
-			if b.observeBackup(t.Context(), &o); o.Backup != tc.want || o.births.plan.Full.Revision != tc.begin {
-				t.Errorf("planned %s %+v", o.Backup, o.births)
-			}
-		})
-	}
-}
-
 func TestWhatCannotBeReadFormsNothing(t *testing.T) {
 	there, err := config.Restore{Prefix: "ns/c"}.Encode()
 	must(t, err)

@@ -28,10 +28,9 @@ type restores struct {
 	plan    chain.Plan
 	file    store.Object
 	at      time.Time
-	// without are fulls that hold more than the target, and those that were synthesised and led to nothing: all that they hold is in
-	// others.
+	// without are fulls that hold more than the target.
 	without []string
-	// damaged are the other objects that an attempt found damaged, by their keys, and what it said of them. Until all of them are looked at
+	// damaged are the objects that an attempt found damaged, by their keys, and what it said of them. Until all of them are looked at
 	// again it only grows, so each is a reason for one attempt at another plan.
 	damaged map[string]error
 }
@@ -44,11 +43,7 @@ func (r *restores) failed(plan chain.Plan, file store.Object, err error, now tim
 		r.without = append(r.without, plan.Full.Key)
 	case isUnusable(err):
 		r.spoiled, r.plan, r.file, r.at = err, plan, file, now
-		key, damaged := damagedIn(plan, err)
-		switch synthesised := plan.Full.Origin != 0; {
-		case synthesised && (!damaged || key == plan.Full.Key):
-			r.without = append(r.without, plan.Full.Key)
-		case damaged:
+		if key, damaged := damagedIn(plan, err); damaged {
 			if r.damaged == nil {
 				r.damaged = map[string]error{}
 			}

@@ -64,15 +64,6 @@ type Full struct {
 	TimeZone string `json:"timeZone,omitempty"`
 	// MaxAge of the newest full: an older one is followed by another at once. 0 leaves it to the schedule.
 	MaxAge Duration `json:"maxAge,omitempty"`
-	// Synthesize says when fulls are made in between, out of others; nil: never.
-	Synthesize *Synthesize `json:"synthesize,omitempty"`
-}
-
-// Synthesize says when a full is made out of the newest one and the deltas after it: when these hold more than so many
-// revisions, or bytes as they are stored. 0 of either is no reason.
-type Synthesize struct {
-	AfterRevisions int64 `json:"afterRevisions,omitempty"`
-	AfterBytes     int64 `json:"afterBytes,omitempty"`
 }
 
 // Delta says how changes are saved between full backups.
@@ -165,9 +156,6 @@ func (b *Backup) Validate() error {
 	}
 	if b.Full.MaxAge != 0 {
 		errs = append(errs, within("backup.full.maxAge", b.Full.MaxAge, time.Minute, 100*365*24*time.Hour))
-	}
-	if s := b.Full.Synthesize; s != nil && (min(s.AfterRevisions, s.AfterBytes) < 0 || s.AfterRevisions+s.AfterBytes == 0) {
-		errs = append(errs, fmt.Errorf("backup.full.synthesize is after %d revisions or %d bytes, want a number above 0 of either", s.AfterRevisions, s.AfterBytes))
 	}
 	errs = append(errs, within("backup.delta.period", b.Delta.Period, time.Second, time.Hour))
 	if b.Delta.MaxBytes < MinDeltaBytes || b.Delta.MaxBytes > MaxDeltaBytes {

@@ -13,7 +13,7 @@ import (
 func saved() *Backup {
 	return &Backup{
 		Store: json.RawMessage(`{"directory":{"path":"/backup/store"}}`), Prefix: "default/demo",
-		Full:        Full{Schedule: "0 */6 * * *", TimeZone: "Europe/Berlin", MaxAge: Duration(12 * time.Hour), Synthesize: &Synthesize{AfterRevisions: 1_000_000, AfterBytes: 1 << 30}},
+		Full:        Full{Schedule: "0 */6 * * *", TimeZone: "Europe/Berlin", MaxAge: Duration(12 * time.Hour)},
 		Delta:       Delta{Period: Duration(10 * time.Second), MaxBytes: 8 << 20},
 		Retention:   Retention{KeepAll: Duration(48 * time.Hour), Hourly: 24, Daily: 7, Weekly: 4, Monthly: 12},
 		Compression: Compression{Level: "Better"},
@@ -32,9 +32,6 @@ func TestBackupNamesFieldAndRange(t *testing.T) {
 		"a compression by a number":   {func(b *Backup) { b.Compression.Level = "19" }, `backup.compression.level is "19", want one of [Fastest`},
 		"no prefix":                   {func(b *Backup) { b.Prefix = "" }, "backup.prefix is empty"},
 		"an age of no time":           {func(b *Backup) { b.Full.MaxAge = Duration(time.Second) }, "backup.full.maxAge is 1s"},
-		"a synthesis after enough":    {func(b *Backup) { b.Full.Synthesize = &Synthesize{AfterBytes: 1} }, ""},
-		"a synthesis after nothing":   {func(b *Backup) { b.Full.Synthesize = &Synthesize{} }, "backup.full.synthesize is after 0 revisions or 0 bytes"},
-		"a synthesis before anything": {func(b *Backup) { b.Full.Synthesize.AfterRevisions = -1 }, "backup.full.synthesize is after -1 revisions"},
 		"a period of no time":         {func(b *Backup) { b.Delta.Period = Duration(time.Millisecond) }, "backup.delta.period is 1ms, want 1s to 1h0m0s"},
 		"a delta per write":           {func(b *Backup) { b.Delta.MaxBytes = 1 }, "backup.delta.maxBytes is 1, want 65536"},
 		"a delta that fills memory":   {func(b *Backup) { b.Delta.MaxBytes = 1 << 40 }, "backup.delta.maxBytes is"},

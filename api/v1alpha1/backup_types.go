@@ -303,28 +303,6 @@ type FullBackup struct {
 	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9]+(h|m|s))+$') && duration(self) >= duration('1m') && duration(self) <= duration('876000h')",message="maxAge must be a duration of at least a minute and at most 876000h, like 24h"
 	// +optional
 	MaxAge *metav1.Duration `json:"maxAge,omitempty"`
-
-	// synthesize makes full backups in between, out of the newest one and the deltas after it, so that a restore has less to
-	// apply. Etcd is not asked for that: the agent that proves the backups puts what it proved into the store. It is off
-	// unless set. What is made so counts for no schedule, age or retention, for users, roles and compactions are in no delta.
-	// +optional
-	Synthesize *FullSynthesis `json:"synthesize,omitempty"`
-}
-
-// FullSynthesis says when a full backup is made out of others: when the deltas after the newest one hold more than this. The
-// store is listed once an hour to find out.
-//
-// +kubebuilder:validation:XValidation:rule="has(self.afterRevisions) || has(self.afterBytes)",message="synthesize must say when: afterRevisions, afterBytes or both"
-type FullSynthesis struct {
-	// afterRevisions that have to be applied to the newest full backup. A restore applies some 100000 changes per second.
-	// +kubebuilder:validation:Minimum=1000
-	// +optional
-	AfterRevisions int64 `json:"afterRevisions,omitempty"`
-
-	// afterBytes of deltas, as they are in the store, that have to be applied to the newest full backup.
-	// +kubebuilder:validation:XValidation:rule="quantity(string(self)).compareTo(quantity('1Mi')) >= 0 && quantity(string(self)).compareTo(quantity('1Ti')) <= 0",message="afterBytes must be 1Mi to 1Ti"
-	// +optional
-	AfterBytes *resource.Quantity `json:"afterBytes,omitempty"`
 }
 
 // DeltaBackup says how changes are saved between full backups.

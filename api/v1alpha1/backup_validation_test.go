@@ -28,7 +28,7 @@ const validBackup = `
         sse: {mode: CustomerKey, keySecretRef: {name: s3, key: sse}}
         objectLock: {mode: Governance, days: 7}
         checksum: WhenRequired
-    full: {schedule: "0 */6 * * 1-5", timeZone: America/Argentina/Buenos_Aires, maxAge: 24h, synthesize: {afterRevisions: 1000000, afterBytes: 1Gi}}
+    full: {schedule: "0 */6 * * 1-5", timeZone: America/Argentina/Buenos_Aires, maxAge: 24h}
     delta: {period: 30s, maxBytes: 1Mi}
     encryption: {keySecretRef: {name: backup-keys}}
     compression: {level: Better}
@@ -102,9 +102,6 @@ var badBackups = map[string]refusal{
 	"a time zone of the node's":            {[]edit{{fullField + ".timeZone", "Local"}}, "timeZone must be a name of the IANA database"},
 	"an age of no time":                    {[]edit{{fullField + ".maxAge", "1s"}}, "maxAge must be a duration of at least a minute"},
 	"an age of no measure":                 {[]edit{{fullField + ".maxAge", "99999999999999999h"}}, "spec.backup.full.maxAge: Invalid value"},
-	"a synthesis after nothing":            {[]edit{{fullField + ".synthesize", map[string]any{}}}, "synthesize must say when"},
-	"a synthesis after each write":         {[]edit{{fullField + ".synthesize.afterRevisions", int64(1)}}, "should be greater than or equal to 1000"},
-	"a synthesis after each delta":         {[]edit{{fullField + ".synthesize.afterBytes", "64Ki"}}, "afterBytes must be 1Mi to 1Ti"},
 	"a period below a second":              {[]edit{{"spec.backup.delta.period", "500ms"}}, "period must be a duration from 1s to 1h"},
 	"a period of a day":                    {[]edit{{"spec.backup.delta.period", "24h"}}, "period must be a duration from 1s to 1h"},
 	"a delta for each write":               {[]edit{{"spec.backup.delta.maxBytes", "1"}}, "maxBytes must be 64Ki to 64Mi"},

@@ -147,11 +147,6 @@ func TestVerifyNamesWhatIsBroken(t *testing.T) {
 				write(t, s, h.Fulls[1].Key, a)
 			}, map[string]string{h.Fulls[0].Key: fmt.Sprintf("at revision %d", h.Fulls[1].Revision), h.Fulls[1].Key: "swapped"},
 		},
-		"a full of etcd's, renamed to one that was synthesised": {
-			func(t *testing.T, s store.Store) {
-				write(t, s, chain.SynthesisKey(prefix, lineage, h.Fulls[1].Revision, h.Fulls[0].Revision, h.Fulls[1].At), get(t, s, h.Fulls[1].Key))
-			}, map[string]string{chain.SynthesisKey(prefix, lineage, h.Fulls[1].Revision, h.Fulls[0].Revision, h.Fulls[1].At): "renamed"},
-		},
 		"deltas that were swapped": {
 			func(t *testing.T, s store.Store) {
 				a, b := get(t, s, h.Deltas[0].Key), get(t, s, h.Deltas[1].Key)

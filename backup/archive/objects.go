@@ -19,8 +19,8 @@ type object struct {
 
 // objectsOf are the objects of a history, oldest first: whatever is cut off at the end leaves a chain.
 func objectsOf(h chain.History) []object {
-	objects := make([]object, 0, len(h.Fulls)+len(h.Synthesized)+len(h.Deltas))
-	for _, f := range slices.Concat(h.Fulls, h.Synthesized) {
+	objects := make([]object, 0, len(h.Fulls)+len(h.Deltas))
+	for _, f := range h.Fulls {
 		objects = append(objects, object{key: f.Key, size: f.Size, revision: f.Revision, full: &f})
 	}
 	for i, d := range h.Deltas {

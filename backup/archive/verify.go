@@ -115,8 +115,6 @@ func verifyFull(f chain.Full, source io.Reader) (err error) {
 	switch t := r.Trailer(); {
 	case t.Lineage != string(f.Lineage) || t.Revision != f.Revision:
 		return &mismatchError{f.Key, fmt.Sprintf("is a full of lineage %q at revision %d, and not what its name says: it was renamed, or swapped with another one", t.Lineage, t.Revision)}
-	case t.Synthesized.Origin != f.Origin:
-		return &mismatchError{f.Key, fmt.Sprintf("is made out of the full of revision %d (0: etcd sent it), and its name says %d: it was renamed", t.Synthesized.Origin, f.Origin)}
 	}
 	return nil
 }

@@ -26,11 +26,6 @@ func history(l Lineage, born int, parent Lineage, fork int64, objects ...any) Hi
 	for _, o := range objects {
 		switch o := o.(type) {
 		case Full:
-			if o.Origin != 0 {
-				o.Lineage, o.Key = l, SynthesisKey(prefix, l, o.Revision, o.Origin, o.At)
-				h.Synthesized = append(h.Synthesized, o)
-				continue
-			}
 			o.Lineage, o.Key = l, FullKey(prefix, l, o.Revision, o.At)
 			if o.Final {
 				o.Key = FinalKey(prefix, l, o.Revision, o.At)
@@ -48,10 +43,6 @@ func full(revision int64, minute int) Full { return Full{Revision: revision, At:
 
 func final(revision int64, minute int) Full {
 	return Full{Revision: revision, At: at(minute), Final: true}
-}
-
-func synthesis(revision, origin int64, minute int) Full {
-	return Full{Revision: revision, Origin: origin, At: at(minute)}
 }
 
 func delta(from, to int64, minute int) Delta { return Delta{From: from, To: to, At: at(minute)} }

@@ -16,9 +16,6 @@ type Full struct {
 	At time.Time `json:"at"`
 	// Size of the object in bytes.
 	Size int64 `json:"size"`
-	// Origin is 0 of a full that was taken. One that was synthesised ends with Revision, and this is the revision of the full
-	// that was taken and that it descends from.
-	Origin int64 `json:"origin,omitempty"`
 	// Final is one that somebody asked for as the last one, before the cluster is given up, paused or moved. It is a full like
 	// any other, but retention never lets it go.
 	Final bool `json:"final,omitempty"`
@@ -44,9 +41,6 @@ type History struct {
 	BirthProblem string  `json:"birthProblem,omitempty"`
 	Fulls        []Full  `json:"fulls,omitempty"`
 	Deltas       []Delta `json:"deltas,omitempty"`
-	// Synthesized are fulls that were made out of others here and of deltas, ordered by revision. They shorten a restore, and
-	// replace nothing: what is saved, due and kept is counted without them.
-	Synthesized []Full `json:"synthesized,omitempty"`
 	// Strangers are keys below the lineage that no backup has. They are told of, and never touched.
 	Strangers []string `json:"strangers,omitempty"`
 }

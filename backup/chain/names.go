@@ -15,9 +15,6 @@ const (
 	deltaDir    = "delta"
 	fullSuffix  = ".snap.zst"
 	deltaSuffix = ".delta.zst"
-	// synthesisSuffix is another one than a full's, so that whoever does not know it leaves the object alone: it must never
-	// be counted as a full that was taken.
-	synthesisSuffix = ".synthesized.zst"
 	// finalSuffix is another one than a full's, so that retention of a release that does not know it leaves the object alone.
 	finalSuffix = ".final.zst"
 )
@@ -34,12 +31,6 @@ func FinalKey(prefix string, l Lineage, revision int64, at time.Time) string {
 
 // IsFinal tells of the key of a full whether it is a final one.
 func IsFinal(key string) bool { return strings.HasSuffix(key, finalSuffix) }
-
-// SynthesisKey names a full that was synthesised: it ends with revision, descends from the full that was taken at revision
-// origin, and holds nothing that was written after at.
-func SynthesisKey(prefix string, l Lineage, revision, origin int64, at time.Time) string {
-	return join(prefix, fmt.Sprintf("%s/%s/%016x-%016x-%d%s", l, fullDir, revision, origin, at.UnixMilli(), synthesisSuffix))
-}
 
 // DeltaKey names a delta that holds the whole revisions from to to, both included, and was closed at at.
 func DeltaKey(prefix string, l Lineage, from, to int64, at time.Time) string {
@@ -68,20 +59,6 @@ func ParseFull(prefix, key string) (f Full, ok bool) {
 	return f, f.Revision > 0 && name(prefix, l, f.Revision, f.At) == key
 }
 
-// ParseSynthesis reads a name that SynthesisKey made, as ParseFull does.
-func ParseSynthesis(prefix, key string) (f Full, ok bool) {
-	l, rest, ok := split(prefix, key)
-	if !ok {
-		return Full{}, false
-	}
-	m := synthesisPattern.FindStringSubmatch(rest)
-	if m == nil {
-		return Full{}, false
-	}
-	f = Full{Lineage: l, Key: key, Revision: revision(m[1]), Origin: revision(m[2]), At: millis(m[3])}
-	return f, f.Origin > 0 && f.Origin < f.Revision && SynthesisKey(prefix, l, f.Revision, f.Origin, f.At) == key
-}
-
 // ParseDelta reads a name that DeltaKey made, as ParseFull does.
 func ParseDelta(prefix, key string) (d Delta, ok bool) {
 	l, rest, ok := split(prefix, key)
@@ -97,9 +74,8 @@ func ParseDelta(prefix, key string) (d Delta, ok bool) {
 }
 
 var (
-	fullPattern      = regexp.MustCompile(`^` + fullDir + `/([0-9a-f]{16})-([0-9]{1,15})(?:` + regexp.QuoteMeta(fullSuffix) + `|` + regexp.QuoteMeta(finalSuffix) + `)$`)
-	synthesisPattern = regexp.MustCompile(`^` + fullDir + `/([0-9a-f]{16})-([0-9a-f]{16})-([0-9]{1,15})` + regexp.QuoteMeta(synthesisSuffix) + `$`)
-	deltaPattern     = regexp.MustCompile(`^` + deltaDir + `/([0-9a-f]{16})-([0-9a-f]{16})-([0-9]{1,15})` + regexp.QuoteMeta(deltaSuffix) + `$`)
+	fullPattern  = regexp.MustCompile(`^` + fullDir + `/([0-9a-f]{16})-([0-9]{1,15})(?:` + regexp.QuoteMeta(fullSuffix) + `|` + regexp.QuoteMeta(finalSuffix) + `)$`)
+	deltaPattern = regexp.MustCompile(`^` + deltaDir + `/([0-9a-f]{16})-([0-9a-f]{16})-([0-9]{1,15})` + regexp.QuoteMeta(deltaSuffix) + `$`)
 )
 
 // split takes the lineage from a key below prefix.

@@ -30,13 +30,7 @@ func TestNamesAreReadAsTheyWereWritten(t *testing.T) {
 			t.Errorf("%s is not read", d.Key)
 		}
 		diff(t, gotDelta, d)
-		s := Full{Lineage: first, Key: SynthesisKey(p, first, 0xabc, 2, moment), Revision: 0xabc, Origin: 2, At: moment}
-		gotSynthesis, ok := ParseSynthesis(p, s.Key)
-		if !ok {
-			t.Errorf("%s is not read", s.Key)
-		}
-		diff(t, gotSynthesis, s)
-		for _, key := range []string{f.Key, d.Key, s.Key, last.Key, BirthKey(p, first)} {
+		for _, key := range []string{f.Key, d.Key, last.Key, BirthKey(p, first)} {
 			if err := store.CheckKey(key); err != nil {
 				t.Error(err)
 			}
@@ -45,12 +39,11 @@ func TestNamesAreReadAsTheyWereWritten(t *testing.T) {
 	diff(t, DeltaKey("a/b", first, 2, 0xabc, moment), "a/b/00000001-aa/delta/0000000000000002-0000000000000abc-1795000000123.delta.zst")
 	diff(t, FullKey("a/b", first, 17, moment), "a/b/00000001-aa/full/0000000000000011-1795000000123.snap.zst")
 	diff(t, FinalKey("a/b", first, 17, moment), "a/b/00000001-aa/full/0000000000000011-1795000000123.final.zst")
-	diff(t, SynthesisKey("a/b", first, 0xabc, 2, moment), "a/b/00000001-aa/full/0000000000000abc-0000000000000002-1795000000123.synthesized.zst")
 	diff(t, BirthKey("a/b", first), "a/b/00000001-aa/lineage.json")
 }
 
 func TestNamesThatNobodyWroteAreNotRead(t *testing.T) {
-	full, delta, made := FullKey(prefix, first, 17, noon), DeltaKey(prefix, first, 3, 17, noon), SynthesisKey(prefix, first, 17, 3, noon)
+	full, delta := FullKey(prefix, first, 17, noon), DeltaKey(prefix, first, 3, 17, noon)
 	replace := func(s, old, by string) string {
 		if !strings.Contains(s, old) {
 			t.Fatalf("%s has no %s", s, old)
@@ -64,16 +57,12 @@ func TestNamesThatNobodyWroteAreNotRead(t *testing.T) {
 		replace(full, "/full/", "/fulls/"), replace(full, ".snap.zst", ".snap.zst.tmp"), replace(full, "full", "delta"),
 		replace(full, ".snap.zst", ".snap.final.zst"), replace(full, ".snap.zst", ".final.snap.zst"), replace(full, "11-", "11-0000000000000003-"),
 		replace(delta, "delta", "full"), replace(delta, "11-", "02-"), replace(delta, "0000000000000003", "0000000000000000"),
-		replace(made, "full", "delta"), replace(made, "03-", "11-"), replace(made, "0000000000000003", "0000000000000000"), replace(made, "synthesized", "snap"), made + ".tmp",
 	} {
 		if f, ok := ParseFull(prefix, key); ok {
 			t.Errorf("%s is read as %+v", key, f)
 		}
 		if d, ok := ParseDelta(prefix, key); ok {
 			t.Errorf("%s is read as %+v", key, d)
-		}
-		if f, ok := ParseSynthesis(prefix, key); ok {
-			t.Errorf("%s is read as %+v", key, f)
 		}
 	}
 }
@@ -97,12 +86,8 @@ func FuzzNames(f *testing.F) {
 	f.Add(FullKey(prefix, first, 17, noon))
 	f.Add(FinalKey(prefix, first, 17, noon))
 	f.Add(DeltaKey(prefix, first, 3, 17, noon))
-	f.Add(SynthesisKey(prefix, first, 17, 3, noon))
 	f.Fuzz(func(t *testing.T, key string) {
 		if f, ok := ParseFull(prefix, key); ok && FullKey(prefix, f.Lineage, f.Revision, f.At) != key && FinalKey(prefix, f.Lineage, f.Revision, f.At) != key {
-			t.Errorf("%s is read as %+v", key, f)
-		}
-		if f, ok := ParseSynthesis(prefix, key); ok && (SynthesisKey(prefix, f.Lineage, f.Revision, f.Origin, f.At) != key || f.Origin >= f.Revision) {
 			t.Errorf("%s is read as %+v", key, f)
 		}
 		if d, ok := ParseDelta(prefix, key); ok && (DeltaKey(prefix, d.Lineage, d.From, d.To, d.At) != key || d.From > d.To) {

@@ -8,7 +8,7 @@ import "slices"
 //
 // l is the lineage of the cluster that asks, as in Retain.
 func (c Catalog) Needed(l Lineage, key string, e Evidence) (reason Reason, needed bool) {
-	c = c.sorted().taken()
+	c = c.sorted()
 	r := retention{c: c, sound: c.without(keysOf(e.Broken)), e: e, why: map[string]Reason{key: ReasonOther}}
 	at := slices.IndexFunc(c.Histories, func(h History) bool {
 		return slices.ContainsFunc(h.Fulls, func(f Full) bool { return f.Key == key })

@@ -64,7 +64,6 @@ func (t Target) check() error {
 
 // planIn plans within one history. exact asks for the limit's revision itself; otherwise the end of the history will do.
 func (c Catalog) planIn(h History, l limit, exact bool) (Plan, error) {
-	h = h.shortened()
 	var best *walked
 	times := h.times()
 	for i, f := range slices.Backward(h.Fulls) {
@@ -109,10 +108,9 @@ func (h History) leads(w walked, l limit, exact bool) bool {
 	return !exact && !more
 }
 
-// settled tells whether a full was made long enough before the limit to hold no more than it. One that was synthesised
-// holds what its name says, by the times of the deltas.
+// settled tells whether a full was made long enough before the limit to hold no more than it.
 func settled(w walked, l limit) bool {
-	if !l.bounded() || w.full.Origin != 0 {
+	if !l.bounded() {
 		return true
 	}
 	from := w.full.At.Add(settling)
@@ -131,7 +129,7 @@ func (c Catalog) planName(t Target) (Plan, error) {
 		if t.Lineage != "" && t.Lineage != h.Lineage {
 			continue
 		}
-		for _, f := range slices.Concat(h.Fulls, h.Synthesized) {
+		for _, f := range h.Fulls {
 			if isNamed(f.Key, t.Name) {
 				fulls, keys = append(fulls, f), append(keys, f.Key)
 			}
@@ -169,7 +167,6 @@ func (c Catalog) without(keys []string) Catalog {
 	c.Histories = slices.Clone(c.Histories)
 	for i, h := range c.Histories {
 		c.Histories[i].Fulls = slices.DeleteFunc(slices.Clone(h.Fulls), func(f Full) bool { return out[f.Key] })
-		c.Histories[i].Synthesized = slices.DeleteFunc(slices.Clone(h.Synthesized), func(f Full) bool { return out[f.Key] })
 		c.Histories[i].Deltas = slices.DeleteFunc(slices.Clone(h.Deltas), func(d Delta) bool { return out[d.Key] })
 	}
 	return c

@@ -81,7 +81,6 @@ const (
 	ReasonWeekly   Reason = "weekly"
 	ReasonMonthly  Reason = "monthly"
 	ReasonSpare    Reason = "second-newest"
-	ReasonShortcut Reason = "shortcut"
 	ReasonNeeded   Reason = "needed"
 )
 
@@ -116,7 +115,6 @@ var reasons = []knownReason{
 	{ReasonWeekly, true, "the last full of its week"},
 	{ReasonMonthly, true, "the last full of its month"},
 	{ReasonSpare, true, "the full before the newest of its lineage, or what leads on from it: should the newest be bad"},
-	{ReasonShortcut, true, "the newest synthesised full that leads to the latest state, or one that a restore may be reading"},
 	{ReasonNeeded, true, "the only full from which deltas after it lead to what they hold"},
 	{ReasonBroken, false, "broken, and sound ones are kept"},
 	{ReasonOld, false, "no rule keeps it"},

@@ -53,12 +53,6 @@ func (b *catalogBuilder) add(object store.Object) {
 		h.Fulls = append(h.Fulls, f)
 		return
 	}
-	if f, ok := ParseSynthesis(b.c.Prefix, object.Key); ok {
-		f.Size = object.Size
-		h := b.history(f.Lineage)
-		h.Synthesized = append(h.Synthesized, f)
-		return
-	}
 	if d, ok := ParseDelta(b.c.Prefix, object.Key); ok {
 		d.Size = object.Size
 		h := b.history(d.Lineage)
@@ -93,7 +87,6 @@ func (c Catalog) sorted() Catalog {
 	for i, h := range c.Histories {
 		c.Histories[i].Fulls = inOrder(h.Fulls, compareFulls)
 		c.Histories[i].Deltas = inOrder(h.Deltas, compareDeltas)
-		c.Histories[i].Synthesized = inOrder(h.Synthesized, compareFulls)
 		c.Histories[i].Strangers = inOrder(h.Strangers, cmp.Compare)
 	}
 	c.Strangers = inOrder(c.Strangers, cmp.Compare)

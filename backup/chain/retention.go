@@ -37,15 +37,12 @@ type Verdict struct {
 // now is the caller's clock, and no later than c.Newest where that is known: a clock that is ahead deletes nothing early,
 // and where nothing is saved any more nothing gets old.
 func (c Catalog) Retain(l Lineage, p Policy, e Evidence, now time.Time) []Verdict {
-	all := c.sorted()
-	// What a policy keeps must lead somewhere by itself: fulls that were synthesised are no reason for anything else.
-	c = all.taken()
+	c = c.sorted()
 	if !c.Newest.IsZero() && c.Newest.Before(now) {
 		now = c.Newest
 	}
 	r := retention{c: c, sound: c.without(keysOf(e.Broken)), e: e, why: map[string]Reason{}}
 	if p == (Policy{}) {
-		r.c = all
 		r.keepEverything(ReasonNoPolicy)
 		return r.verdicts()
 	}
@@ -65,10 +62,6 @@ func (c Catalog) Retain(l Lineage, p Policy, e Evidence, now time.Time) []Verdic
 	lines := c.descents(l)
 	for _, line := range lines {
 		r.keepFulls(p, line)
-	}
-	r.c = all
-	for _, h := range all.Histories {
-		r.keepShortcuts(h, now)
 	}
 	r.keepOthers(lines)
 	return r.verdicts()
@@ -104,9 +97,6 @@ func (r *retention) keepEverything(reason Reason) {
 
 func (r *retention) keepHistory(h History, reason Reason) {
 	for _, f := range h.Fulls {
-		r.keep(f.Key, reason)
-	}
-	for _, f := range h.Synthesized {
 		r.keep(f.Key, reason)
 	}
 	for _, d := range h.Deltas {
@@ -276,7 +266,7 @@ func (r *retention) verdicts() []Verdict {
 	}
 	for _, h := range r.c.Histories {
 		deltas := slices.SortedFunc(slices.Values(h.Deltas), func(a, b Delta) int { return cmp.Or(cmp.Compare(a.To, b.To), compareDeltas(a, b)) })
-		for _, f := range inOrder(slices.Concat(h.Fulls, h.Synthesized), compareFulls) {
+		for _, f := range inOrder(h.Fulls, compareFulls) {
 			for len(deltas) > 0 && deltas[0].To <= f.Revision {
 				add(h.Lineage, deltas[0].Key, deltas[0].At, deltas[0].Size, ReasonUnused)
 				deltas = deltas[1:]

@@ -38,20 +38,8 @@ type Config struct {
 	Reserve int64
 	// Ask asks a member of the cluster what it holds at a revision, where no delta tells anything to compare with. May be nil.
 	Ask func(ctx context.Context, revision int64) (delta.Checkpoint, error)
-	// Then is given the database once it is proven, before it is gone. May be nil.
-	Then func(ctx context.Context, d Database)
 	// Progress is told how far the restore is. It may be nil, and must not block.
 	Progress func(restore.Progress)
-}
-
-// Database is what the backups were restored to: what the cluster itself would have sent.
-type Database struct {
-	Path string
-	// Plan that led to it, and its last revision.
-	Plan     chain.Plan
-	Revision int64
-	// Store that it was read from, at the same rate, which holds for writing too.
-	Store store.Store
 }
 
 // Run restores the newest backups, or those that lead to the target, and compares. Whatever goes wrong is in its Result.
@@ -97,9 +85,6 @@ func (c Config) restoreInto(ctx context.Context, path string) Result {
 		}
 		r := c.compare(ctx, path, p, got)
 		r.Full, r.Revision, r.Size = p.Full.Key, got.Revision, got.Size
-		if r.Verdict == Proven && c.Then != nil {
-			c.Then(ctx, Database{Path: path, Plan: p, Revision: got.Revision, Store: c.Store})
-		}
 		return r
 	}
 }

@@ -31,10 +31,6 @@ func precheck(ctx context.Context, c *Config) (snapshot.Trailer, error) {
 		return t, fmt.Errorf("restore: full %s: %w: it says to be of lineage %s and revision %d, its name of %s and %d",
 			full.Key, ErrSwapped, t.Lineage, t.Revision, full.Lineage, full.Revision)
 	}
-	if t.Synthesized.Origin != full.Origin {
-		return t, fmt.Errorf("restore: full %s: %w: it says to descend from revision %d (0: etcd sent it), its name from %d", full.Key, ErrSwapped,
-			t.Synthesized.Origin, full.Origin)
-	}
 	// The name has milliseconds.
 	if u := c.Plan.Until; !u.IsZero() && t.Taken.UnixMilli() > u.UnixMilli() {
 		return t, fmt.Errorf("restore: full %s: %w: it was taken at %s, after %s", full.Key, ErrTooNew, t.Taken.Format(timeFormat), u.Format(timeFormat))

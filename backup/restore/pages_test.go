@@ -1,12 +1,20 @@
 package restore
 
 import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/klauspost/compress/zstd"
 
 	"github.com/etcd-druid/druid/backup/boltpage"
 	"github.com/etcd-druid/druid/backup/chain"
@@ -56,22 +64,48 @@ func TestAFullThatWasDamagedWhenItWasTakenIsNamed(t *testing.T) {
 	if err := os.WriteFile(path, flip(unsummed(good), int(meta.Root*meta.PageSize)), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	put, err := snapshot.Synthesize(t.Context(), snapshot.Synthesized{Store: s.store, Key: "damaged", Path: path, Trailer: taken.Trailer})
-	if err != nil {
-		t.Fatal(err)
-	}
-	o, err := store.Find(t.Context(), s.store, put.Key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	o := s.putFull("damaged", path, taken.Trailer)
 	p := chain.Plan{Full: s.named(taken.Key)}
 	p.Full.Key, p.Full.Size = o.Key, o.Size
 	g := newTarget(t)
-	_, err = Run(t.Context(), g.config(s, p, "3.6"))
-	if found, ok := errors.AsType[*snapshot.DamagedError](err); !ok || found.Object != put.Key || !strings.Contains(err.Error(), "calls itself") {
+	_, err := Run(t.Context(), g.config(s, p, "3.6"))
+	if found, ok := errors.AsType[*snapshot.DamagedError](err); !ok || found.Object != o.Key || !strings.Contains(err.Error(), "calls itself") {
 		t.Errorf("it ends with %v", err)
 	}
 	untouched(t, g)
+}
+
+// putFull puts a database into the store as a full, as it would be if etcd had sent it.
+func (s *source) putFull(key, path string, t snapshot.Trailer) store.Object {
+	s.tb.Helper()
+	database, err := os.ReadFile(path)
+	if err != nil {
+		s.tb.Fatal(err)
+	}
+	sum := sha256.Sum256(database)
+	encoder, err := zstd.NewWriter(nil)
+	if err != nil {
+		s.tb.Fatal(err)
+	}
+	object := encoder.EncodeAll(append(database, sum[:]...), nil)
+	t.Size, t.SHA256 = int64(len(database)), hex.EncodeToString(sum[:])
+	castagnoli := crc32.MakeTable(crc32.Castagnoli)
+	t.Stored, t.CRC32C = int64(len(object)), crc32.Checksum(object, castagnoli)
+	text, err := json.Marshal(t)
+	if err != nil {
+		s.tb.Fatal(err)
+	}
+	const magic = "druidful"
+	object = binary.LittleEndian.AppendUint32(object, 0x184D2A5D)
+	object = binary.LittleEndian.AppendUint32(object, uint32(len(text)+8+len(magic)))
+	object = append(object, text...)
+	object = binary.LittleEndian.AppendUint32(object, crc32.Checksum(text, castagnoli))
+	object = binary.LittleEndian.AppendUint32(object, uint32(len(text)))
+	o, err := s.store.Put(s.tb.Context(), key, bytes.NewReader(append(object, magic...)), store.PutOptions{})
+	if err != nil {
+		s.tb.Fatal(err)
+	}
+	return o
 }
 
 func metaOf(t *testing.T, database []byte) boltpage.Meta {

@@ -69,20 +69,6 @@ type Trailer struct {
 	// Started is when the revision was read, Taken when the database was fixed, by the agent's clock.
 	Started time.Time `json:"started"`
 	Taken   time.Time `json:"taken"`
-	// Synthesized is zero of a full that etcd sent.
-	Synthesized Synthesis `json:"synthesized,omitzero"`
-}
-
-// Synthesis says what a full was made out of that etcd did not send. Of such a one Revision and Upper are the same, Taken is
-// the time by which all in it was written, and ClusterID, MemberID and the versions are those of the full at its origin.
-type Synthesis struct {
-	// From is the key of the full that it was made out of, and Deltas how many were applied to it.
-	From   string `json:"from"`
-	Deltas int    `json:"deltas"`
-	// Origin is the revision that the full names which etcd sent and which From is, or was made out of in its turn.
-	Origin int64 `json:"origin"`
-	// Made is when it was made, by the clock of who did it.
-	Made time.Time `json:"made"`
 }
 
 // frame encodes t.

@@ -49,7 +49,7 @@ func Command() *cobra.Command {
 	s := &session{}
 	cmd := &cobra.Command{
 		Use:   "backup",
-		Short: "List, plan, verify, prove, synthesize, restore, copy and delete the backups in a store",
+		Short: "List, plan, verify, prove, restore, copy and delete the backups in a store",
 		Long:  long,
 		PersistentPreRunE: func(cmd *cobra.Command, _ []string) (err error) {
 			s.out = cmd.OutOrStdout()
@@ -66,7 +66,7 @@ func Command() *cobra.Command {
 	flags.StringVar(&s.location.keys, "encryption-keys", "", "directory with the keys that the backups are encrypted with, like the mounted Secret")
 	flags.StringVar(&s.prefix, "prefix", "", "<namespace>/<cluster>, where the store holds those of several clusters")
 	flags.StringVarP(&s.output, "output", "o", "table", "table or json")
-	cmd.AddCommand(listCommand(s), showCommand(s), planCommand(s), verifyCommand(s), proveCommand(s), synthesizeCommand(s), restoreCommand(s), copyCommand(s), gcCommand(s))
+	cmd.AddCommand(listCommand(s), showCommand(s), planCommand(s), verifyCommand(s), proveCommand(s), restoreCommand(s), copyCommand(s), gcCommand(s))
 	return cmd
 }
 

@@ -194,7 +194,6 @@ func TestBackupsOfARealEtcd(t *testing.T) {
 			t.Errorf("the scratch directory has %v, %v", left, err)
 		}
 	})
-	t.Run("synthesize", func(t *testing.T) { testSynthesize(t, in, h) })
 	t.Run("restore", func(t *testing.T) { testRestore(t, h, at) })
 	t.Run("a bucket", func(t *testing.T) { testBucket(t, s, in, name(h.Fulls[0].Key)) })
 }

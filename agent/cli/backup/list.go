@@ -3,7 +3,6 @@ package backup
 import (
 	"fmt"
 	"io"
-	"slices"
 	"strconv"
 	"text/tabwriter"
 
@@ -19,8 +18,6 @@ type lineage struct {
 	BirthProblem string        `json:"birthProblem,omitempty"`
 	Fulls        int           `json:"fulls"`
 	Deltas       int           `json:"deltas"`
-	// Synthesized are fulls that were made out of others.
-	Synthesized int `json:"synthesized,omitempty"`
 	// Finals are those of the fulls that retention never deletes.
 	Finals int `json:"finals,omitempty"`
 	// Size in bytes of all its objects.
@@ -62,10 +59,10 @@ func timelineOf(c chain.Catalog) timeline {
 	t := timeline{Prefix: c.Prefix, Strangers: c.Strangers}
 	for _, h := range c.Histories {
 		l := lineage{
-			Lineage: h.Lineage, Birth: h.Birth, BirthProblem: h.BirthProblem, Fulls: len(h.Fulls), Deltas: len(h.Deltas), Synthesized: len(h.Synthesized),
+			Lineage: h.Lineage, Birth: h.Birth, BirthProblem: h.BirthProblem, Fulls: len(h.Fulls), Deltas: len(h.Deltas),
 			Restorable: h.Ranges(), Gaps: h.Gaps(), Strangers: h.Strangers,
 		}
-		for _, f := range slices.Concat(h.Fulls, h.Synthesized) {
+		for _, f := range h.Fulls {
 			l.Size += f.Size
 			if f.Final {
 				l.Finals++
@@ -130,9 +127,6 @@ func (t timeline) printNotes(w io.Writer) error {
 		}
 		if l.Finals > 0 {
 			notes = append(notes, fmt.Sprintf("lineage %s: of the fulls, retention never deletes %s: final (`backup show`)", l.Lineage, objects(l.Finals)))
-		}
-		if l.Synthesized > 0 {
-			notes = append(notes, fmt.Sprintf("lineage %s: besides, %s made out of others (`backup show`)", l.Lineage, objects(l.Synthesized)))
 		}
 		if l.Birth == nil {
 			notes = append(notes, fmt.Sprintf("lineage %s: its parent is not known: %s", l.Lineage, l.BirthProblem))

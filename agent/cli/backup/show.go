@@ -51,8 +51,6 @@ type row struct {
 func fullRow(f chain.Full) row {
 	kind := "full"
 	switch {
-	case f.Origin != 0:
-		kind = "synthesized"
 	case f.Final:
 		kind = "final"
 	}
@@ -67,7 +65,7 @@ func rowsOf(c chain.Catalog) []row {
 	var all []row
 	for _, h := range c.Histories {
 		var rows []row
-		for _, f := range slices.Concat(h.Fulls, h.Synthesized) {
+		for _, f := range h.Fulls {
 			rows = append(rows, fullRow(f))
 		}
 		for _, d := range h.Deltas {

@@ -38,7 +38,7 @@ func watched(f *types.Func) bool {
 			(strings.HasSuffix(signature.Recv().Type().String(), "leases.Store") || types.IsInterface(signature.Recv().Type()))
 	case "agent/launch":
 		return f.Exported() && signature.Recv() != nil && strings.HasSuffix(signature.Recv().Type().String(), "launch.Conn")
-	case "backup/chain", "backup/delta", "backup/restore", "backup/snapshot", "backup/synthesis":
+	case "backup/chain", "backup/delta", "backup/restore", "backup/snapshot":
 		return takes(signature, "context.Context")
 	case "membership":
 		return takes(signature, "*go.etcd.io/etcd/client/v3.Client") || takes(signature, module+"membership.Dial")
@@ -71,7 +71,7 @@ var classes = merge(map[class][]string{
 		"(*leases.Store).Lead",
 		// The backup store.
 		"(backup/store.Store).Put", "(backup/store.Store).Delete", "(backup/store.Store).Sweep", "backup/chain.WriteBirth",
-		"backup/snapshot.Take", "backup/synthesis.Put", "(*backup/delta.Recorder).Run", "(*backup/delta.Recorder).Flush",
+		"backup/snapshot.Take", "(*backup/delta.Recorder).Run", "(*backup/delta.Recorder).Flush",
 		// etcd.
 		"membership.AddLearner", "membership.Promote", "membership.Remove", "membership.MoveLeader", "membership.Defragment", "membership.Compact", "membership.DisarmNoSpace",
 		"membership.EnableDowngrade", "membership.CancelDowngrade",
@@ -113,7 +113,6 @@ var classes = merge(map[class][]string{
 var carried = map[string]string{
 	"(*agent/backups.Duty).prove":       "one patch tells all that was found; without it the backups are proven again",
 	"(*agent/backups.Duty).tellBroken":  "one patch tells what is broken, before the order is answered; without it the next proof finds it",
-	"(*agent/backups.Duty).synthesize":  "the object is in the store whole or not at all, nothing leads from it alone, and the next proof of a long chain makes it again",
 	"(*leases.Store).patch":             "UpdateRecord, PatchMember, Retire, Lead, RenewBackup and AnswerSnapshot stand between points where they are called",
 	"(*agent/backups.session).record":   "each delta is in the store whole or not at all, and the next recorder goes on after the last",
 	"(*agent/backups.session).flush":    "as record",
