@@ -20,12 +20,12 @@ const (
 	waiting = 2
 )
 
-// apply appends the records of the plan's deltas.
-func apply(ctx context.Context, c *Config, r *reader, w *writer) error {
+// apply hands the records of the plan's deltas to run.
+func apply(ctx context.Context, c *Config, r *reader, run func(context.Context, <-chan work) error) error {
 	g, ctx := errgroup.WithContext(ctx)
 	queue, out := prefetch(ctx, g, c.Store, c.Plan.Deltas), make(chan work, waiting)
 	g.Go(guard.Func(func() error { return r.run(ctx, queue, out) }))
-	g.Go(func() error { return guarded(func() error { return w.run(ctx, out) }) })
+	g.Go(func() error { return guarded(func() error { return run(ctx, out) }) })
 	return g.Wait()
 }
 
@@ -52,19 +52,15 @@ type writer struct {
 	progress Progress
 }
 
-func (w *writer) run(ctx context.Context, in <-chan work) error {
-	defer w.rollback()
+// drain calls take with what comes, until its sender closes the channel.
+func drain(ctx context.Context, in <-chan work, take func(work) error) error {
 	for {
 		select {
 		case item, ok := <-in:
 			if !ok {
-				return w.commit()
+				return nil
 			}
-			if item.ended {
-				w.progress.Deltas++
-				w.progress.DeltaBytes += item.size
-			}
-			if err := w.append(item.records); err != nil {
+			if err := take(item); err != nil {
 				return err
 			}
 		case <-ctx.Done():
@@ -73,32 +69,56 @@ func (w *writer) run(ctx context.Context, in <-chan work) error {
 	}
 }
 
-func (w *writer) append(records []delta.Record) error {
-	if len(records) == 0 {
-		return nil
+// take counts what comes of the deltas.
+func (p *Progress) take(item work) {
+	if item.ended {
+		p.Deltas++
+		p.DeltaBytes += item.size
 	}
-	if err := w.begin(); err != nil {
+	if n := len(item.records); n > 0 {
+		p.Events += int64(n)
+		p.Revision = item.records[n-1].Revision
+	}
+}
+
+func (w *writer) run(ctx context.Context, in <-chan work) error {
+	defer w.rollback()
+	err := drain(ctx, in, func(item work) error {
+		w.progress.take(item)
+		return w.append(item.records)
+	})
+	if err != nil {
 		return err
-	}
-	for _, r := range records {
-		// bbolt keeps the value until the transaction is written, and copies the key.
-		if err := w.bucket.Put(r.Key, r.Value); err != nil {
-			return fmt.Errorf("restore: append revision %d: %w", r.Revision, err)
-		}
-		if err := w.leases.observe(r.Value, r.IsDelete()); err != nil {
-			return fmt.Errorf("restore: revision %d: %w", r.Revision, err)
-		}
-		w.pending += len(r.Key) + len(r.Value)
-	}
-	w.progress.Events += int64(len(records))
-	w.progress.Revision = records[len(records)-1].Revision
-	if w.pending < transaction {
-		return nil
 	}
 	return w.commit()
 }
 
-func (w *writer) begin() error {
+func (w *writer) append(records []delta.Record) error {
+	for _, r := range records {
+		if err := w.put(r); err != nil {
+			return err
+		}
+		if err := w.leases.observe(r.Value, r.IsDelete()); err != nil {
+			return fmt.Errorf("restore: revision %d: %w", r.Revision, err)
+		}
+	}
+	return w.commitFull()
+}
+
+func (w *writer) put(r delta.Record) error {
+	if err := w.beginIn(schema.Key.Name()); err != nil {
+		return err
+	}
+	// bbolt keeps the value until the transaction is written, and copies the key.
+	if err := w.bucket.Put(r.Key, r.Value); err != nil {
+		return fmt.Errorf("restore: append revision %d: %w", r.Revision, err)
+	}
+	w.pending += len(r.Key) + len(r.Value)
+	return nil
+}
+
+// beginIn begins a transaction that writes to one bucket, unless there is one.
+func (w *writer) beginIn(bucket []byte) error {
 	if w.tx != nil {
 		return nil
 	}
@@ -106,9 +126,20 @@ func (w *writer) begin() error {
 	if err != nil {
 		return fmt.Errorf("restore: begin: %w", err)
 	}
-	w.tx, w.bucket = tx, tx.Bucket(schema.Key.Name())
+	w.tx = tx
+	if w.bucket, err = tx.CreateBucketIfNotExists(bucket); err != nil {
+		return fmt.Errorf("restore: make bucket %s: %w", bucket, err)
+	}
 	w.bucket.FillPercent = fill
 	return nil
+}
+
+// commitFull commits a transaction that is large enough.
+func (w *writer) commitFull() error {
+	if w.pending < transaction {
+		return nil
+	}
+	return w.commit()
 }
 
 func (w *writer) commit() error {
@@ -119,14 +150,15 @@ func (w *writer) commit() error {
 	w.tx, w.bucket, w.pending = nil, nil, 0
 	w.progress.Bytes = tx.Size()
 	if err := tx.Commit(); err != nil {
-		return fmt.Errorf("restore: write records up to revision %d: %w", w.progress.Revision, err)
+		return fmt.Errorf("restore: write records up to revision %d: %w", w.progress.Revision, spaceError(err))
 	}
 	w.c.report(w.progress)
-	return nil
+	return checkQuota(w.c, w.progress.Bytes)
 }
 
 func (w *writer) rollback() {
 	if w.tx != nil {
 		_ = w.tx.Rollback() // an error is on its way, and the database will be dropped
+		w.tx = nil
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
@@ -167,21 +168,74 @@ func Need(ctx context.Context, s store.Store, p chain.Plan) (int64, error) {
 	return need(p, t.Size, 0), nil
 }
 
-// need is the least that will be written: records take at least the room in the database that they take compressed.
+// need is the least that will be written with the history: records take at least the room in the database that they take compressed.
 func need(p chain.Plan, size, log int64) int64 {
 	return size + log + deltaBytes(p)
 }
 
-// checkSpace compares what is free at path with what is needed.
-func checkSpace(path string, c *Config, size, log int64) error {
-	need := need(c.Plan, size, log)
+// freeAt is how many bytes are free.
+func freeAt(path string) (int64, error) {
 	var fs syscall.Statfs_t
 	if err := syscall.Statfs(path, &fs); err != nil {
-		return fmt.Errorf("restore: free space of %s: %w", path, err)
+		return 0, fmt.Errorf("restore: free space of %s: %w", path, err)
 	}
-	if free := int64(fs.Bavail) * fs.Bsize; free < need {
+	return int64(fs.Bavail) * fs.Bsize, nil
+}
+
+// checkSpace compares what is free at path with what is needed at the least, as far as that is known before anything is read.
+func checkSpace(path string, c *Config, size, log int64) error {
+	need := need(c.Plan, size, log)
+	if c.Bump > 0 {
+		need = size + log // of the deltas nothing may be alive
+	}
+	free, err := freeAt(path)
+	if err != nil {
+		return err
+	}
+	if free < need {
 		return fmt.Errorf("restore: %w at %s: %d MiB are free, at least %d MiB are needed (database %d, deltas %d, log %d)", ErrSpace, path,
 			free>>20, need>>20, size>>20, (need-size-log)>>20, log>>20)
 	}
 	return nil
+}
+
+// leafHeader is what bbolt adds to each record.
+const leafHeader = 16
+
+// checkAlive compares what is alive, and known now, with the quota and with what is free beside the full.
+func checkAlive(c *Config, path string, l *lasts) error {
+	size := l.content + leafHeader*l.alive
+	if err := checkQuota(c, size); err != nil {
+		return err
+	}
+	free, err := freeAt(filepath.Dir(path))
+	if err != nil {
+		return err
+	}
+	if need := size + logSpace; free < need {
+		return fmt.Errorf("restore: %w at %s: beside the full that was fetched %d MiB are free, and at least %d MiB are needed (%d keys that are alive %d, "+
+			"log %d): restore to a larger volume", ErrSpace, path, free>>20, need>>20, l.alive, size>>20, logSpace>>20)
+	}
+	return nil
+}
+
+// checkQuota compares a database that is restored with the quota of the etcd that will run on it.
+func checkQuota(c *Config, size int64) error {
+	if c.Quota <= 0 || size <= c.Quota {
+		return nil
+	}
+	what := "what is alive in it takes"
+	if c.Bump == 0 {
+		what = "with its history it takes"
+	}
+	return fmt.Errorf("restore: %s: %w: %s at least %d MiB, and etcd's quota is %d MiB: restore it where etcd.quotaBackendBytes is larger, or restore an "+
+		"earlier state", c.Subject(), ErrQuota, what, (size+1<<20-1)>>20, c.Quota>>20)
+}
+
+// spaceError names a disk that is full.
+func spaceError(err error) error {
+	if errors.Is(err, syscall.ENOSPC) {
+		return fmt.Errorf("%w: %w: restore to a larger volume", ErrSpace, err)
+	}
+	return err
 }

@@ -31,13 +31,14 @@ type Config struct {
 	// EtcdVersion is that of the etcd that will run on the data, major.minor or longer.
 	EtcdVersion string
 	// Bump is added to the revision, and all before is marked compacted, so that clients that have seen more of the old
-	// history start anew instead of missing changes. 0 leaves the revision as it is.
+	// history start again instead of missing changes. Only the last record of each key that is alive is written then, for
+	// etcd drops the others when it starts. 0 leaves the revision as it is, and writes all of the history.
 	Bump int64
 	// ClearAlarms drops the alarms NOSPACE that were raised: with one in the snapshot the cluster would be read-only. CORRUPT
 	// stays: it speaks of the data, which is what is restored.
 	ClearAlarms bool
-	// Quota of the etcd that will run on the data, in bytes: a File whose database is larger is refused, for etcd would refuse
-	// writes. 0: it is not compared.
+	// Quota of the etcd that will run on the data, in bytes: what gives a larger database is refused, for etcd would refuse
+	// writes; and so is a File whose own database is larger. 0: it is not compared.
 	Quota int64
 	// RefuseAuth refuses data in which authentication is on.
 	RefuseAuth bool
@@ -52,8 +53,11 @@ type Phase string
 const (
 	// Fetching: the full is streamed to disk.
 	Fetching Phase = "fetching"
-	// Applying: the deltas are appended.
-	Applying Phase = "applying"
+	// Applying: the deltas are appended. Where only what is alive is written there are two phases instead: Surveying, in which the full and
+	// the deltas are read, and Writing.
+	Applying  Phase = "applying"
+	Surveying Phase = "surveying"
+	Writing   Phase = "writing"
 	// Finishing: what is written is made durable.
 	Finishing Phase = "finishing"
 )
@@ -81,6 +85,8 @@ type Result struct {
 	// Events that were applied, out of Deltas deltas.
 	Events int64
 	Deltas int
+	// Keys that are alive, where only these were written.
+	Keys int64
 	// Trimmed are the records of the full that were written after the target.
 	Trimmed int64
 	// Leases that were added, because keys refer to them and the full does not know them; of Guessed ones nobody knows

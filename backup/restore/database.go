@@ -36,6 +36,19 @@ func openDatabase(path string, size, deltas int64) (*bolt.DB, error) {
 	return db, nil
 }
 
+// createDatabase makes an empty database for so many bytes of records. It is as little durable as one of openDatabase.
+func createDatabase(path string, page int, content int64) (*bolt.DB, error) {
+	db, err := bolt.Open(path, fileMode, &bolt.Options{
+		NoSync: true, NoGrowSync: true, NoFreelistSync: true, FreelistType: bolt.FreelistMapType, Timeout: time.Second,
+		PageSize: page, InitialMmapSize: int(2 * content), NoStatistics: true,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("make the database: %w", spaceError(err))
+	}
+	db.AllocSize = growth
+	return db, nil
+}
+
 // seal closes the database, cuts off what it took in advance, and makes it durable. It returns the size.
 func seal(db *bolt.DB) (size int64, err error) {
 	path := db.Path()

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 
 	bolt "go.etcd.io/bbolt"
@@ -25,10 +26,12 @@ const unknownTTL = 60
 type tracker struct {
 	known   map[int64]struct{}
 	missing map[string]int64 // key: lease
+	// attached are those of records of which each is known to be alive.
+	attached map[int64]struct{}
 }
 
 func newTracker(tx *bolt.Tx) (*tracker, error) {
-	t := &tracker{known: map[int64]struct{}{}, missing: map[string]int64{}}
+	t := &tracker{known: map[int64]struct{}{}, missing: map[string]int64{}, attached: map[int64]struct{}{}}
 	bucket := tx.Bucket(schema.Lease.Name())
 	if bucket == nil {
 		return t, nil
@@ -58,9 +61,18 @@ func (t *tracker) observe(value []byte, deletes bool) error {
 	return nil
 }
 
+// attach takes a record that is alive.
+func (t *tracker) attach(value []byte) error {
+	_, lease, err := keyAndLease(value)
+	if _, known := t.known[lease]; err == nil && lease != 0 && !known {
+		t.attached[lease] = struct{}{}
+	}
+	return err
+}
+
 // add writes a record for each lease that is missing, and returns how many, and of how many nobody knew the time to live.
 func (t *tracker) add(tx *bolt.Tx, told map[int64]delta.Lease) (added, guessed int, err error) {
-	var ids []int64
+	ids := slices.Collect(maps.Keys(t.attached))
 	for _, id := range t.missing {
 		ids = append(ids, id)
 	}
@@ -97,6 +109,20 @@ const (
 )
 
 var errKeyValue = errors.New("a record's value is no KeyValue of etcd")
+
+// keyOf reads the key of a KeyValue message, which is its first field. The mark of a bumped revision has none.
+func keyOf(value []byte) ([]byte, error) {
+	field, kind, n := protowire.ConsumeTag(value)
+	if field != fieldKey || kind != protowire.BytesType {
+		key, _, err := keyAndLease(value)
+		return key, err
+	}
+	key, length := protowire.ConsumeBytes(value[n:])
+	if length < 0 {
+		return nil, errKeyValue
+	}
+	return key, nil
+}
 
 // keyAndLease reads two fields of a KeyValue message and steps over the rest.
 func keyAndLease(value []byte) (key []byte, lease int64, err error) {

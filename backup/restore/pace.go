@@ -19,7 +19,7 @@ type Pace struct {
 type Speed struct {
 	// Part of the phase that is done, from 0 to 1.
 	Part float64
-	// PerSecond are bytes of the database while it is fetched, and events while they are applied; 0: not known yet.
+	// PerSecond are bytes of the database while it is fetched or written, and events while they are read or applied; 0: not known yet.
 	PerSecond float64
 	// Left is how long the phase will still take if it goes on as it did; known says whether that can be told.
 	Left  time.Duration
@@ -39,8 +39,10 @@ func (p *Pace) Observe(at Progress, now time.Time) Speed {
 	switch at.Phase {
 	case Fetching:
 		s.PerSecond = float64(at.Bytes-p.first.Bytes) / took.Seconds()
-	case Applying:
+	case Applying, Surveying:
 		s.PerSecond = float64(at.Events-p.first.Events) / took.Seconds()
+	case Writing:
+		s.PerSecond = float64(at.Bytes-p.first.Bytes) / took.Seconds()
 	case Finishing:
 	}
 	if gained := s.Part - p.first.part(); gained > 0 {
@@ -58,9 +60,9 @@ func (p Progress) part() float64 {
 		return min(1, float64(n)/float64(of))
 	}
 	switch p.Phase {
-	case Fetching:
+	case Fetching, Writing:
 		return part(p.Bytes, p.TotalBytes)
-	case Applying:
+	case Applying, Surveying:
 		return part(p.DeltaBytes, p.TotalDeltaBytes)
 	case Finishing:
 	}
@@ -80,6 +82,11 @@ func (s Speed) Words(at Progress) string {
 	case Applying:
 		return fmt.Sprintf("deltas: %d of %d, %d events, %s, revision %d, %s", at.Deltas, at.TotalDeltas, at.Events,
 			s.rate("%.0f events/s", 1), at.Revision, left)
+	case Surveying:
+		return fmt.Sprintf("deltas: %d of %d read, %d events, %s, revision %d, %s", at.Deltas, at.TotalDeltas, at.Events,
+			s.rate("%.0f events/s", 1), at.Revision, left)
+	case Writing:
+		return fmt.Sprintf("what is alive: %d of %d MiB written, %s, %s", at.Bytes>>20, at.TotalBytes>>20, s.rate("%.1f MiB/s", 1<<20), left)
 	case Finishing:
 	}
 	return fmt.Sprintf("revision %d is reached and being made durable, %s", at.Revision, left)

@@ -88,13 +88,19 @@ func Database(ctx context.Context, c Config, path string) (result Result, err er
 
 // build fetches the full, brings it to the target and gives it to the new cluster, where there is one.
 func build(ctx context.Context, c *Config, t snapshot.Trailer, path string, cluster *membership.RaftCluster) (Result, error) {
+	if c.Bump > 0 {
+		if err := fetch(ctx, c, t, path+fetchedSuffix); err != nil {
+			return Result{}, err
+		}
+		return condense(ctx, c, t, path, cluster)
+	}
 	if err := fetch(ctx, c, t, path); err != nil {
 		return Result{}, err
 	}
 	return change(ctx, c, t, path, cluster)
 }
 
-// change brings the fetched database to the target.
+// change brings the fetched database to the target, with all of its history.
 func change(ctx context.Context, c *Config, t snapshot.Trailer, path string, cluster *membership.RaftCluster) (result Result, err error) {
 	if err := checkPages(ctx, c, path); err != nil {
 		return Result{}, err
@@ -116,7 +122,7 @@ func change(ctx context.Context, c *Config, t snapshot.Trailer, path string, clu
 	if err := guarded(b.begin); err != nil {
 		return Result{}, err
 	}
-	if err := apply(ctx, c, b.reader, b.writer); err != nil {
+	if err := apply(ctx, c, b.reader, b.writer.run); err != nil {
 		return Result{}, err
 	}
 	if err := b.reached(); err != nil {
@@ -142,7 +148,8 @@ func deltaBytes(p chain.Plan) (sum int64) {
 
 // builder is the state of a restore once the full is on disk.
 type builder struct {
-	c       *Config
+	c *Config
+	// db is what was fetched. Where that is only read, writer has another one.
 	db      *bolt.DB
 	trailer snapshot.Trailer
 	reader  *reader
@@ -178,16 +185,22 @@ func (b *builder) begin() error {
 			return fmt.Errorf("restore: %s: %w: it ends at revision %d and is compacted at %d, so that revision %d is no longer in it",
 				subject, ErrTooNew, s.revision, s.compacted, target)
 		}
-		if b.result.Trimmed, err = trim(b.db, target, leases); err != nil {
-			return fmt.Errorf("restore: %s: %w", subject, err)
+		if b.c.Bump == 0 { // else it is passed over
+			if b.result.Trimmed, err = trim(b.db, target, leases); err != nil {
+				return fmt.Errorf("restore: %s: %w", subject, err)
+			}
 		}
 		s = state{revision: target}
 	}
 	b.reader = &reader{c: b.c, clusterID: uint64(b.trailer.ClusterID), leases: map[int64]delta.Lease{}, joint: joint{
 		target: target, until: b.c.Plan.Until, revision: s.revision, digest: s.digest, object: key,
 	}}
+	phase := Applying
+	if b.c.Bump > 0 {
+		phase = Surveying
+	}
 	b.writer = &writer{c: b.c, db: b.db, leases: leases, progress: Progress{
-		Phase: Applying, Bytes: b.trailer.Size, TotalDeltas: len(b.c.Plan.Deltas), TotalDeltaBytes: deltaBytes(b.c.Plan), Revision: s.revision,
+		Phase: phase, Bytes: b.trailer.Size, TotalDeltas: len(b.c.Plan.Deltas), TotalDeltaBytes: deltaBytes(b.c.Plan), Revision: s.revision,
 	}}
 	b.c.report(b.writer.progress)
 	return nil
@@ -209,7 +222,7 @@ func (b *builder) reached() error {
 // finish writes all but the keys, in one transaction.
 func (b *builder) finish(cluster *membership.RaftCluster) error {
 	b.writer.progress.Phase = Finishing
-	err := b.db.Update(func(tx *bolt.Tx) (err error) {
+	err := b.writer.db.Update(func(tx *bolt.Tx) (err error) {
 		if b.result.Leases, b.result.Guessed, err = b.writer.leases.add(tx, b.reader.leases); err != nil {
 			return err
 		}
@@ -229,7 +242,7 @@ func (b *builder) finish(cluster *membership.RaftCluster) error {
 		return replaceMembers(tx, cluster)
 	})
 	if err != nil {
-		return fmt.Errorf("restore: finish the database: %w", err)
+		return fmt.Errorf("restore: finish the database: %w", spaceError(err))
 	}
 	return nil
 }

@@ -103,6 +103,22 @@ func (f *fetched) open(ctx context.Context, s store.Store) (io.ReadCloser, error
 	return r, nil
 }
 
+// reader of the delta, and what frees it.
+func (f *fetched) reader(ctx context.Context, s store.Store) (d *delta.Reader, done func() error, err error) {
+	source, err := f.open(ctx, s)
+	if err != nil {
+		return nil, nil, err
+	}
+	d, err = delta.NewReader(source, delta.Expected{Object: f.Key, Lineage: string(f.Lineage), From: f.From, To: f.To})
+	if err != nil {
+		return nil, nil, errors.Join(fmt.Errorf("restore: %w", err), source.Close())
+	}
+	return d, func() error {
+		d.Close()
+		return source.Close()
+	}, nil
+}
+
 // work is what the reader of deltas hands to the writer: records that follow on what is there, or the end of a delta.
 type work struct {
 	records []delta.Record
@@ -118,6 +134,9 @@ type reader struct {
 	// leases that the deltas tell of, by ID; of one that was granted again the later.
 	leases      map[int64]delta.Lease
 	checkpoints []Checkpoint
+	// segments are what each delta added; they are kept where segmented says so.
+	segments  []segment
+	segmented bool
 }
 
 func (r *reader) run(ctx context.Context, queue <-chan *fetched, out chan<- work) error {
@@ -140,16 +159,11 @@ func (r *reader) run(ctx context.Context, queue <-chan *fetched, out chan<- work
 
 // read reads a delta to its end, also where not all of it is wanted: only then it is verified, and its leases known.
 func (r *reader) read(ctx context.Context, f *fetched, out chan<- work) (err error) {
-	source, err := f.open(ctx, r.c.Store)
+	d, done, err := f.reader(ctx, r.c.Store)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, source.Close()) }()
-	d, err := delta.NewReader(source, delta.Expected{Object: f.Key, Lineage: string(f.Lineage), From: f.From, To: f.To})
-	if err != nil {
-		return fmt.Errorf("restore: %w", err)
-	}
-	defer d.Close()
+	defer func() { err = errors.Join(err, done()) }()
 	if h := d.Header(); h.ClusterID != r.clusterID {
 		return fmt.Errorf("restore: delta %s: %w: it is of cluster %x, the full of %x", f.Key, ErrSwapped, h.ClusterID, r.clusterID)
 	}
@@ -177,6 +191,9 @@ func (r *reader) read(ctx context.Context, f *fetched, out chan<- work) (err err
 		}
 	}
 	r.joint.leave()
+	if r.segmented && r.joint.revision > r.joint.base {
+		r.segments = append(r.segments, segment{Delta: f.Delta, header: d.Header(), first: r.joint.base + 1, last: r.joint.revision})
+	}
 	r.learn(f.Key, d)
 	return nil
 }

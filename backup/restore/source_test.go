@@ -59,10 +59,10 @@ func directory(tb testing.TB) *dir.Store {
 	return s
 }
 
-func newSource(tb testing.TB, minor string, seed uint64) *source {
+func newSource(tb testing.TB, minor string, seed uint64, args ...string) *source {
 	tb.Helper()
 	s := &source{
-		tb: tb, m: member.Start(tb, minor, member.Options{Token: "source", Args: []string{"--max-request-bytes=4194304"}}), store: directory(tb),
+		tb: tb, m: member.Start(tb, minor, member.Options{Token: "source", Args: append(args, "--max-request-bytes=4194304")}), store: directory(tb),
 		random: rand.New(rand.NewPCG(seed, 1)), leases: map[int64]delta.Lease{},
 	}
 	ctx, cancel := context.WithCancel(tb.Context())

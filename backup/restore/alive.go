@@ -1,0 +1,259 @@
+package restore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+
+	bolt "go.etcd.io/bbolt"
+	"go.etcd.io/etcd/server/v3/etcdserver/api/membership"
+	"go.etcd.io/etcd/server/v3/storage/schema"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/etcd-druid/druid/backup/delta"
+	"github.com/etcd-druid/druid/backup/guard"
+	"github.com/etcd-druid/druid/backup/snapshot"
+)
+
+// fetchedSuffix of the full that was fetched, beside the database that is made of it.
+const fetchedSuffix = ".fetched"
+
+// A restore that bumps the revision marks all before it as compacted. etcd drops such history when it starts, so it is not written: of
+// each key only the last record is, where it leaves the key alive. That takes two passes. The first reads all of the full and
+// the deltas, verifies them, and finds the last record of each key. The second reads the full, and of the deltas those that have
+// such records, and writes them. Records are written as they are. So time and space follow what is alive, and not what was written
+// since the full.
+
+// condense makes the database at path out of the full that was fetched and the deltas, with what is alive at the target.
+func condense(ctx context.Context, c *Config, t snapshot.Trailer, path string, cluster *membership.RaftCluster) (result Result, err error) {
+	fetched := path + fetchedSuffix
+	if err := checkPages(ctx, c, fetched); err != nil {
+		return Result{}, err
+	}
+	full, err := bolt.Open(fetched, fileMode, &bolt.Options{ReadOnly: true, Timeout: time.Second})
+	if err != nil {
+		return Result{}, fmt.Errorf("restore: %s: open the database: %w", c.Subject(), err)
+	}
+	defer func() { err = errors.Join(err, full.Close(), os.Remove(fetched)) }()
+	l, err := newLasts(filepath.Dir(path))
+	if err != nil {
+		return Result{}, fmt.Errorf("restore: %w", err)
+	}
+	defer func() { err = errors.Join(err, l.close()) }()
+	b := &builder{c: c, db: full, trailer: t}
+	if err := b.survey(ctx, l); err != nil {
+		return Result{}, err
+	}
+	if err := checkAlive(c, path, l); err != nil {
+		return Result{}, err
+	}
+	db, err := createDatabase(path, full.Info().PageSize, l.content)
+	if err != nil {
+		return Result{}, fmt.Errorf("restore: %w", err)
+	}
+	b.writer.db = db
+	if err := b.rewrite(ctx, full, l, cluster); err != nil {
+		return Result{}, errors.Join(err, db.Close())
+	}
+	c.report(b.writer.progress)
+	if b.result.Size, err = seal(db); err != nil {
+		return Result{}, fmt.Errorf("restore: %w", spaceError(err))
+	}
+	return b.result, checkQuota(c, b.result.Size)
+}
+
+// survey is the first pass.
+func (b *builder) survey(ctx context.Context, l *lasts) error {
+	if err := guarded(b.begin); err != nil {
+		return err
+	}
+	s := &surveyor{c: b.c, lasts: l, progress: b.writer.progress}
+	err := guarded(func() error {
+		return b.db.View(func(tx *bolt.Tx) (err error) {
+			b.result.Trimmed, err = s.full(ctx, tx, b.reader.joint.revision)
+			return err
+		})
+	})
+	if err != nil {
+		return fmt.Errorf("restore: %s: %w", b.c.Subject(), err)
+	}
+	b.reader.segmented = true
+	err = apply(ctx, b.c, b.reader, s.run)
+	b.writer.progress = s.progress
+	if err != nil {
+		return err
+	}
+	l.count(b.reader.segments)
+	return b.reached()
+}
+
+// rewrite is the second pass.
+func (b *builder) rewrite(ctx context.Context, full *bolt.DB, l *lasts, cluster *membership.RaftCluster) error {
+	w := b.writer
+	w.progress.Phase, w.progress.Bytes, w.progress.TotalBytes = Writing, 0, l.content
+	p := &picker{writer: w, lasts: l}
+	defer w.rollback()
+	err := guarded(func() error {
+		return full.View(func(tx *bolt.Tx) error {
+			if err := w.copyBuckets(tx); err != nil {
+				return err
+			}
+			until := b.reader.joint.revision
+			if len(b.reader.segments) > 0 {
+				until = b.reader.segments[0].first - 1
+			}
+			if err := eachRecord(ctx, tx, func(r delta.Record) error { return p.pick(r, until) }); err != nil {
+				return err
+			}
+			return w.commit() // while what it holds is there
+		})
+	})
+	if err != nil {
+		return fmt.Errorf("restore: write what is alive of %s: %w", b.c.Subject(), err)
+	}
+	if err := p.deltas(ctx, b.c, b.reader.segments); err != nil {
+		return err
+	}
+	if p.picked != l.alive {
+		return fmt.Errorf("restore: %w: the second time %d keys were found alive, and %d the first time", ErrSwapped, p.picked, l.alive)
+	}
+	b.result.Keys = p.picked
+	return guarded(func() error { return b.finish(cluster) })
+}
+
+// picker writes the records that are alive.
+type picker struct {
+	writer *writer
+	lasts  *lasts
+	picked int64
+}
+
+// pick writes a record if it is alive, and not beyond a revision.
+func (p *picker) pick(r delta.Record, until int64) error {
+	if r.IsDelete() || r.Revision > until {
+		return nil
+	}
+	key, err := keyOf(r.Value)
+	if err != nil || !p.lasts.isAlive(key, placeOf(r)) {
+		return err
+	}
+	p.picked++
+	if err := p.writer.put(r); err != nil {
+		return err
+	}
+	if err := p.writer.leases.attach(r.Value); err != nil {
+		return err
+	}
+	return p.writer.commitFull()
+}
+
+// deltas reads again those that have something alive. All of them were read to their ends and found to fit together; what is read now
+// must be the same.
+func (p *picker) deltas(ctx context.Context, c *Config, all []segment) error {
+	var needed []segment
+	for _, s := range all {
+		if s.alive > 0 {
+			needed = append(needed, s)
+		}
+	}
+	g, ctx := errgroup.WithContext(ctx)
+	queue, out := prefetch(ctx, g, c.Store, deltasOf(needed)), make(chan work, waiting)
+	g.Go(guard.Func(func() error {
+		defer close(out)
+		for _, s := range needed {
+			select {
+			case f := <-queue:
+				if err := s.read(ctx, c, f, out); err != nil {
+					return err
+				}
+				f.release()
+			case <-ctx.Done():
+				return context.Cause(ctx)
+			}
+		}
+		return nil
+	}))
+	g.Go(func() error {
+		return guarded(func() error {
+			defer p.writer.rollback()
+			err := drain(ctx, out, func(item work) error {
+				for _, r := range item.records {
+					if err := p.pick(r, r.Revision); err != nil {
+						return fmt.Errorf("restore: revision %d: %w", r.Revision, err)
+					}
+				}
+				return nil
+			})
+			if err != nil {
+				return err
+			}
+			return p.writer.commit()
+		})
+	})
+	return g.Wait()
+}
+
+// read hands on the records of the segment.
+func (s segment) read(ctx context.Context, c *Config, f *fetched, out chan<- work) (err error) {
+	d, done, err := f.reader(ctx, c.Store)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, done()) }()
+	if d.Header() != s.header {
+		return fmt.Errorf("restore: delta %s: %w: it changed while it was read", f.Key, ErrSwapped)
+	}
+	for {
+		records, err := d.Next()
+		if err == io.EOF { //nolint:errorlint // a broken connection may wrap it
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("restore: %w", err)
+		}
+		for len(records) > 0 && records[0].Revision < s.first {
+			records = records[1:]
+		}
+		for len(records) > 0 && records[len(records)-1].Revision > s.last {
+			records = records[:len(records)-1]
+		}
+		select {
+		case out <- work{records: records}:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// copyBuckets copies all but the keys.
+func (w *writer) copyBuckets(from *bolt.Tx) error {
+	return from.ForEach(func(name []byte, source *bolt.Bucket) error {
+		if string(name) == schema.Key.String() {
+			return nil
+		}
+		if err := w.beginIn(name); err != nil {
+			return err
+		}
+		err := source.ForEach(func(k, v []byte) error {
+			if v == nil {
+				return fmt.Errorf("the database is none of etcd's: there is a bucket in bucket %s", name)
+			}
+			if err := w.beginIn(name); err != nil {
+				return err
+			}
+			if err := w.bucket.Put(k, v); err != nil {
+				return fmt.Errorf("copy bucket %s: %w", name, err)
+			}
+			w.pending += len(k) + len(v)
+			return w.commitFull()
+		})
+		if err != nil {
+			return err
+		}
+		return w.commit()
+	})
+}

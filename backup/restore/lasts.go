@@ -1,0 +1,171 @@
+package restore
+
+import (
+	"encoding/binary"
+	"fmt"
+	"hash/maphash"
+	"math"
+	"os"
+	"syscall"
+)
+
+const (
+	// slotSize is what a key takes in the table: two halves of its fingerprint, the revision of its last record, and the
+	// sub-revision (32 bits), the length (31 bits) and whether it deletes (1 bit) of that.
+	slotSize = 32
+	// firstSlots of a table. It doubles when three quarters of them are taken, so a key takes 43 to 86 bytes, and half as much again while
+	// the table grows.
+	firstSlots = 1 << 12
+	// maxSub and maxLength are far above what etcd takes: its requests have 1.5 MiB unless it is told otherwise.
+	maxSub, maxLength = math.MaxUint32, math.MaxInt32
+)
+
+// place is where a record stands in the history of a cluster.
+type place struct {
+	main, sub int64
+	deletes   bool
+}
+
+// lasts knows the last record of each key. It is a table with open addressing in a file that is mapped into memory, so that the kernel
+// writes it to the disk when memory is short: the heap does not grow with the number of keys. The file has no name, and
+// goes with the process. Keys are told apart by 128 bits, which no two of them share.
+type lasts struct {
+	dir   string
+	table []byte
+	slots uint64
+	keys  uint64
+	seeds [2]maphash.Seed
+	// alive is how many keys have a last record that does not delete them, and content the bytes of these records.
+	alive, content int64
+}
+
+func newLasts(dir string) (*lasts, error) {
+	l := &lasts{dir: dir, seeds: [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()}, slots: firstSlots}
+	var err error
+	l.table, err = mapped(dir, firstSlots*slotSize)
+	return l, err
+}
+
+// mapped is memory that is kept in a file. All of the file is written first: a disk that is full is an error then, and no fault later.
+func mapped(dir string, size int) ([]byte, error) {
+	f, err := os.CreateTemp(dir, "lasts-")
+	if err != nil {
+		return nil, fmt.Errorf("make a table of keys: %w", err)
+	}
+	defer f.Close() // the mapping keeps it
+	if err := os.Remove(f.Name()); err != nil {
+		return nil, fmt.Errorf("make a table of keys: %w", err)
+	}
+	for zeros := make([]byte, min(size, chunk)); size > 0; size -= len(zeros) {
+		if _, err := f.Write(zeros); err != nil {
+			return nil, fmt.Errorf("make a table of keys: %w", spaceError(err))
+		}
+	}
+	info, err := f.Stat()
+	if err != nil {
+		return nil, fmt.Errorf("make a table of keys: %w", err)
+	}
+	table, err := syscall.Mmap(int(f.Fd()), 0, int(info.Size()), syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_SHARED)
+	if err != nil {
+		return nil, fmt.Errorf("map a table of keys: %w", err)
+	}
+	return table, nil
+}
+
+// close gives the table back.
+func (l *lasts) close() error {
+	table := l.table
+	if l.table = nil; table == nil {
+		return nil
+	}
+	if err := syscall.Munmap(table); err != nil {
+		return fmt.Errorf("give back a table of keys: %w", err)
+	}
+	return nil
+}
+
+// slot is one of the table: that of the key, or the empty one that it would take.
+func slot(table []byte, slots, a, b uint64) []byte {
+	for i := a & (slots - 1); ; i = (i + 1) & (slots - 1) {
+		s := table[i*slotSize : (i+1)*slotSize : (i+1)*slotSize]
+		if binary.LittleEndian.Uint64(s[16:]) == 0 || binary.LittleEndian.Uint64(s) == a && binary.LittleEndian.Uint64(s[8:]) == b {
+			return s
+		}
+	}
+}
+
+func (l *lasts) of(key []byte) (s []byte, a, b uint64) {
+	a, b = maphash.Bytes(l.seeds[0], key), maphash.Bytes(l.seeds[1], key)
+	return slot(l.table, l.slots, a, b), a, b
+}
+
+// note takes the next record of the history: length is that of its key and value in the database.
+func (l *lasts) note(key []byte, p place, length int) error {
+	if p.main < 1 || p.sub < 0 || p.sub > maxSub || length > maxLength {
+		return fmt.Errorf("change %d of revision %d, of %d bytes, is none that etcd makes", p.sub, p.main, length)
+	}
+	if l.keys >= l.slots/4*3 {
+		if err := l.grow(); err != nil {
+			return err
+		}
+	}
+	s, a, b := l.of(key)
+	if binary.LittleEndian.Uint64(s[16:]) == 0 {
+		l.keys++
+		binary.LittleEndian.PutUint64(s, a)
+		binary.LittleEndian.PutUint64(s[8:], b)
+	} else if _, length, deletes := unpack(s); !deletes {
+		l.alive--
+		l.content -= length
+	}
+	rest := uint64(p.sub)<<32 | uint64(length)<<1
+	if p.deletes {
+		rest |= 1
+	} else {
+		l.alive++
+		l.content += int64(length)
+	}
+	binary.LittleEndian.PutUint64(s[16:], uint64(p.main))
+	binary.LittleEndian.PutUint64(s[24:], rest)
+	return nil
+}
+
+func unpack(s []byte) (sub, length int64, deletes bool) {
+	rest := binary.LittleEndian.Uint64(s[24:])
+	return int64(rest >> 32), int64(rest & math.MaxUint32 >> 1), rest&1 != 0
+}
+
+// isAlive tells whether a record is the last one of its key, and leaves it alive.
+func (l *lasts) isAlive(key []byte, p place) bool {
+	s, _, _ := l.of(key)
+	sub, _, deletes := unpack(s)
+	return !p.deletes && !deletes && int64(binary.LittleEndian.Uint64(s[16:])) == p.main && sub == p.sub
+}
+
+// revisions calls do with the revision of the last record of each key that is alive, in no order.
+func (l *lasts) revisions(do func(main int64)) {
+	for i := uint64(0); i < l.slots; i++ {
+		s := l.table[i*slotSize : (i+1)*slotSize]
+		main := int64(binary.LittleEndian.Uint64(s[16:]))
+		if _, _, deletes := unpack(s); main != 0 && !deletes {
+			do(main)
+		}
+	}
+}
+
+func (l *lasts) grow() error {
+	slots := l.slots * 2
+	table, err := mapped(l.dir, int(slots*slotSize))
+	if err != nil {
+		return err
+	}
+	for i := uint64(0); i < l.slots; i++ {
+		s := l.table[i*slotSize : (i+1)*slotSize]
+		if binary.LittleEndian.Uint64(s[16:]) != 0 {
+			copy(slot(table, slots, binary.LittleEndian.Uint64(s), binary.LittleEndian.Uint64(s[8:])), s)
+		}
+	}
+	err = l.close()
+	l.table, l.slots = table, slots
+	return err
+}
