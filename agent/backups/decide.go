@@ -56,7 +56,7 @@ var rules = []rule{
 	{"disproved", ChainWhole, anyRecorder, FullIdle, No, anyAnswer, Yes, TakeFull,
 		"what is saved leads to no state that the cluster had"},
 	{"due", ChainWhole, anyRecorder, FullIdle, No, Yes, anyAnswer, TakeFull,
-		"by its schedule, or for its age"},
+		"by its schedule, for its age, or for the size of what follows it: table due"},
 	{"saved", ChainWhole, anyRecorder, FullIdle, No, No, No, Wait,
 		"nothing is due but what the recorder does"},
 }

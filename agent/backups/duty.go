@@ -67,6 +67,8 @@ type Options struct {
 	Self func() (Identity, bool)
 	// Scratch is a directory in which backups may be restored to be proven, and nobody else's.
 	Scratch string
+	// Quota of etcd's database, in bytes; 0 is etcd's own.
+	Quota int64
 	// Open a store.
 	Open    func(context.Context, store.Config) (store.Store, error)
 	Metrics *Metrics

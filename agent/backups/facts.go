@@ -84,6 +84,6 @@ type Facts struct {
 	Asked Answer
 	// Doubted: the backups that begin with the newest full were restored, and found to be broken.
 	Doubted Answer
-	// Due: by schedule or age the newest full is to be followed by another.
+	// Due: by schedule, by age, or by the size of what follows it, the newest full is to be followed by another.
 	Due Answer
 }

@@ -170,6 +170,7 @@ var errOtherCluster = errors.New("another cluster answered")
 // know takes note of the newest full. A clock that ran ahead when it was taken puts the next one off by no more than the
 // schedule.
 func (s *session) know(h chain.History, now time.Time) error {
+	s.measure(h)
 	if len(h.Fulls) == 0 {
 		s.newest, s.due = chain.Full{}, time.Time{}
 		return nil

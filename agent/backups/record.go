@@ -19,6 +19,8 @@ type recording struct {
 
 	mu     sync.Mutex
 	status delta.Status
+	// bytes of the deltas that it saved.
+	bytes int64
 }
 
 // record starts the recorder at a revision. It outlives ctx, so that what it has can be flushed when ctx has ended.
@@ -107,6 +109,9 @@ func (s *session) observed(ctx context.Context, r *recording, status delta.Statu
 	r.mu.Lock()
 	before := r.status
 	r.status = status
+	if status.Object.Key != before.Object.Key {
+		r.bytes += status.Object.Size
+	}
 	r.mu.Unlock()
 	if status.Object.Key != before.Object.Key {
 		s.Metrics.saved(kindDelta, status.Object.Size, status.Object.Took)

@@ -37,6 +37,11 @@ type session struct {
 	// newest full: when it was taken, by our clock at most at the time when we first saw it, and when the next one is due.
 	newest chain.Full
 	due    time.Time
+	// behind is what followed the newest full when the store was listed, and how many bytes the recorder had saved then.
+	behind struct {
+		tail
+		bytes int64
+	}
 	// gap is the last saved revision behind which the watch left something out; 0 for none.
 	gap int64
 
@@ -176,9 +181,10 @@ func (s *session) settle() {
 }
 
 func (s *session) facts(now time.Time) Facts {
+	due, _ := DecideDue(dueFacts(s.due, now, s.newest, s.follows(), s.Quota))
 	f := Facts{
 		Chain: s.chain, Recorder: RecorderOff, Full: FullIdle,
-		Asked: answerOf(s.orders.waiting()), Due: answerOf(!s.due.IsZero() && !now.Before(s.due)),
+		Asked: answerOf(s.orders.waiting()), Due: due,
 		Doubted: answerOf(s.tell.disproved(s.newest.Key)),
 	}
 	switch {

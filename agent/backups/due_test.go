@@ -1,0 +1,73 @@
+package backups
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/etcd-druid/druid/backup/chain"
+	"github.com/etcd-druid/druid/test/golden"
+)
+
+func TestFullsAreDueByTimeAndBySizeForAllFacts(t *testing.T) {
+	fired := map[string]int{}
+	var f DueFacts
+	for f.Time = range golden.Bits(anyAnswer) {
+		for f.Large = range golden.Bits(anyAnswer) {
+			for f.Paid = range golden.Bits(anyAnswer) {
+				due, rule := DecideDue(f)
+				fired[rule]++
+				if want := answerOf(f.Time == Yes || f.Large == Yes && f.Paid == Yes); rule == "uncovered" || due != want {
+					t.Errorf("%+v: %s by %s, want %s", f, due, rule, want)
+				}
+			}
+		}
+	}
+	var rows [][]string
+	for _, r := range dueRules {
+		if fired[r.name] == 0 {
+			t.Errorf("row %s can never fire", r.name)
+		}
+		rows = append(rows, []string{
+			r.name, golden.Cell(r.time, anyAnswer), golden.Cell(r.large, anyAnswer), golden.Cell(r.paid, anyAnswer), "**" + r.due.String() + "**", r.why,
+			fmt.Sprint(fired[r.name]),
+		})
+	}
+	golden.Section(t, "../../docs/decisions.md", "due", "## Whether another full is due: agent/backups.dueRules\n\n"+
+		"It is `due` of the table of what is backed up. What follows the newest full is large when it takes half of etcd's quota in a restore that keeps the history: "+
+		"4 bytes for each byte of a delta, or 512 for each revision, whichever is more.\n\n"+
+		golden.Table([]string{"rule", "by time", "what follows is large", "and no smaller than the full", "due", "why", "cases"}, rows))
+}
+
+func TestWhatFollowsAFullIsMeasuredAgainstTheQuota(t *testing.T) {
+	now := time.UnixMilli(1)
+	full := func(size int64) chain.Full { return chain.Full{Key: "full", Revision: 100, Size: size} }
+	for name, test := range map[string]struct {
+		full  chain.Full
+		tail  tail
+		quota int64
+		want  Answer
+	}{
+		"no full":                              {chain.Full{}, tail{1 << 40, 1 << 40}, 0, No},
+		"little":                               {full(10), tail{100, 1 << 20}, 0, No},
+		"bytes, of half of etcd's own quota":   {full(10), tail{100, 1 << 28}, 0, Yes},
+		"one byte less":                        {full(10), tail{100, 1<<28 - 1}, 0, No},
+		"bytes, of half of a small quota":      {full(10), tail{100, 1 << 21}, 16 << 20, Yes},
+		"revisions":                            {full(10), tail{1 << 21, 10}, 0, Yes},
+		"revisions, and the full is larger":    {full(11), tail{1 << 21, 10}, 0, No},
+		"a day of 25 writes of 1 KiB a second": {full(100 << 20), tail{25 * 86400, 25 * 86400 * 300}, 0, Yes},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got, rule := DecideDue(dueFacts(time.Time{}, now, test.full, test.tail, test.quota)); got != test.want {
+				t.Errorf("it is due: %s, by %s, want %s", got, rule, test.want)
+			}
+		})
+	}
+	h := chain.History{
+		Fulls:  []chain.Full{{Revision: 10}, {Revision: 20}},
+		Deltas: []chain.Delta{{From: 11, To: 20, Size: 1}, {From: 15, To: 25, Size: 2}, {From: 26, To: 31, Size: 4}},
+	}
+	if got, want := tailOf(h), (tail{11, 6}); got != want {
+		t.Errorf("behind the newest full are %+v, want %+v", got, want)
+	}
+}
