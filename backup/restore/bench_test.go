@@ -25,6 +25,7 @@ import (
 
 var (
 	benchKeys   = flag.Int("keys", 50_000, "keys of 1 KiB in the full of the benchmarks")
+	benchBump   = flag.Int64("bump", 0, "what the benchmarks add to the revision; above 0 only what is alive is written")
 	benchEvents = flag.Int("events", 100_000, "events in the deltas of the benchmarks, a fifth of them deletions")
 )
 
@@ -52,6 +53,7 @@ func BenchmarkRestore(b *testing.B) {
 	for b.Loop() {
 		g := newTarget(b)
 		cfg := g.config(s, p, newest)
+		cfg.Bump = *benchBump
 		var anonymous int64
 		marks := map[Phase]time.Time{}
 		cfg.Progress = func(p Progress) {
