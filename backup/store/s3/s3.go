@@ -86,6 +86,7 @@ func open(ctx context.Context, c store.S3, t tuning) (*Store, error) {
 		o.HTTPClient = client
 		o.UsePathStyle = c.PathStyle
 		o.Retryer = s.retryer()
+		o.HTTPSignerV4 = signer{o.HTTPSignerV4}
 		if c.Endpoint != "" {
 			o.BaseEndpoint = aws.String(c.Endpoint)
 		}
