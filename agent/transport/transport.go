@@ -35,6 +35,14 @@ const (
 	httpTimeout = 5 * time.Second
 	// headerTimeout bounds how long a client of ours may take to say what it wants.
 	headerTimeout = 5 * time.Second
+	// requestTimeout bounds a whole request, answerTimeout its answer from then on, and idleTimeout a connection between two
+	// requests. Bodies are a line; metrics are the longest answer, and Prometheus gives up after ten seconds. Two scrapes are up to
+	// a minute apart.
+	requestTimeout = 10 * time.Second
+	answerTimeout  = 30 * time.Second
+	idleTimeout    = 2 * time.Minute
+	// headerBytes is more than any client of ours sends.
+	headerBytes = 16 << 10
 )
 
 // Transport makes connections. The zero value speaks plain text.
@@ -126,7 +134,18 @@ func (t Transport) Listen(ctx context.Context, host string, port int) (net.Liste
 
 // Server returns an HTTP server with bounded patience, for a listener made by Listen.
 func (t Transport) Server(handler http.Handler) *http.Server {
-	return &http.Server{Handler: handler, ReadHeaderTimeout: headerTimeout}
+	return &http.Server{
+		Handler: handler, ReadHeaderTimeout: headerTimeout, ReadTimeout: requestTimeout, WriteTimeout: answerTimeout, IdleTimeout: idleTimeout,
+		MaxHeaderBytes: headerBytes,
+	}
+}
+
+// TakeUpTo lets the answer to a request take as long as the given time, whatever the server's limit is.
+func TakeUpTo(w http.ResponseWriter, d time.Duration) error {
+	if err := http.NewResponseController(w).SetWriteDeadline(time.Now().Add(d + answerTimeout)); err != nil {
+		return fmt.Errorf("take up to %s for an answer: %w", d, err)
+	}
+	return nil
 }
 
 // etcdLogger writes what etcd's client warns of as JSON to stderr, with the keys of the agent's own log. The client logs
