@@ -1,17 +1,17 @@
 package agent
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
+	"net/netip"
 	"slices"
 	"time"
 
 	"github.com/etcd-druid/druid/agent/backups"
+	"github.com/etcd-druid/druid/agent/transport"
 	"github.com/etcd-druid/druid/leases"
 	"github.com/etcd-druid/druid/membership"
 )
@@ -30,15 +30,28 @@ type snapshotRequest struct {
 // snapshotRefusal is its answer when nothing was saved.
 type snapshotRefusal struct {
 	Error string `json:"error"`
-	// Leader is the ID of the member whose agent to ask instead, as far as it is known.
+	// Leader is the name of the member whose agent to ask instead, as far as it is known.
 	Leader string `json:"leader,omitempty"`
 }
 
-// serveSnapshot saves on demand. An agent that does not lead asks the one that does.
+// notLocal answers whoever asks from outside of the Pod.
+const notLocal = "backups on demand are taken from within the Pod alone, for nothing here tells who asks: create an EtcdSnapshot, " +
+	"or use kubectl port-forward to the leader's Pod and ask 127.0.0.1"
+
+// serveSnapshot saves on demand, for those who may start a process in the Pod or forward a port to it: with a retention by count
+// each new full can delete an older one.
 func (a *Agent) serveSnapshot(w http.ResponseWriter, r *http.Request) {
+	if !local(r.RemoteAddr) {
+		a.answer(w, r, http.StatusForbidden, snapshotRefusal{Error: notLocal})
+		return
+	}
 	var request snapshotRequest
 	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, 1<<10)).Decode(&request); err != nil {
 		a.answer(w, r, http.StatusBadRequest, snapshotRefusal{Error: "want {\"type\":\"Full\"} or {\"type\":\"Delta\"}: " + err.Error()})
+		return
+	}
+	if err := transport.TakeUpTo(w, snapshotTimeout); err != nil {
+		a.answer(w, r, http.StatusInternalServerError, snapshotRefusal{Error: err.Error()})
 		return
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), snapshotTimeout)
@@ -50,67 +63,47 @@ func (a *Agent) serveSnapshot(w http.ResponseWriter, r *http.Request) {
 	case errors.Is(err, backups.ErrKind):
 		a.answer(w, r, http.StatusBadRequest, snapshotRefusal{Error: err.Error()})
 	case errors.Is(err, backups.ErrIdle):
-		a.refuse(ctx, w, r, request, err)
+		a.refuse(ctx, w, r, err)
 	default:
 		a.answer(w, r, http.StatusInternalServerError, snapshotRefusal{Error: err.Error()})
 	}
 }
 
-// refuse hands the request on to the leader's agent, unless that is us: then there is nothing to back up with, or not yet.
-func (a *Agent) refuse(ctx context.Context, w http.ResponseWriter, r *http.Request, request snapshotRequest, idle error) {
-	state, _ := a.observer.State()
-	leads := state.Status.Leader
-	switch {
-	case !state.Reachable || leads == 0 || leads == state.Status.MemberID:
-		a.answer(w, r, http.StatusConflict, snapshotRefusal{Error: idle.Error()})
-		return
-	case r.Header.Get(forwarded) != "":
-		a.answer(w, r, http.StatusMisdirectedRequest, snapshotRefusal{Error: idle.Error(), Leader: leases.FormatID(leads)})
-		return
-	}
-	if err := a.forward(ctx, w, state.Status, request); err != nil {
-		refusal := snapshotRefusal{Error: "the leader's agent was not reached: " + err.Error(), Leader: leases.FormatID(leads)}
-		a.answer(w, r, http.StatusBadGateway, refusal)
-	}
+// local says whether a connection comes from our own network namespace. What cannot be read is not.
+func local(remote string) bool {
+	from, err := netip.ParseAddrPort(remote)
+	return err == nil && from.Addr().Unmap().IsLoopback()
 }
 
-// forwarded is the header of a request that an agent handed on. It is not handed on again: leadership moves too fast then.
-const forwarded = "Druid-Forwarded-By"
+// refuse names the leader, unless that is us: then there is nothing to back up with, or not yet.
+func (a *Agent) refuse(ctx context.Context, w http.ResponseWriter, r *http.Request, idle error) {
+	state, _ := a.observer.State()
+	leads := state.Status.Leader
+	if !state.Reachable || leads == 0 || leads == state.Status.MemberID {
+		a.answer(w, r, http.StatusConflict, snapshotRefusal{Error: idle.Error()})
+		return
+	}
+	name, err := a.leaderName(ctx, state.Status)
+	if err != nil {
+		refusal := snapshotRefusal{Error: fmt.Sprintf("%v; member %s leads, whose name was not found out: %v", idle, leases.FormatID(leads), err)}
+		a.answer(w, r, http.StatusMisdirectedRequest, refusal)
+		return
+	}
+	a.answer(w, r, http.StatusMisdirectedRequest, snapshotRefusal{Error: idle.Error() + ": ask the agent of the leader " + name, Leader: name})
+}
 
-// forward answers what the leader's agent answers. An error means that nothing was answered yet.
-func (a *Agent) forward(ctx context.Context, w http.ResponseWriter, status membership.Status, request snapshotRequest) error {
+func (a *Agent) leaderName(ctx context.Context, status membership.Status) (string, error) {
 	view, err := membership.Observe(ctx, a.options.Transport.Etcd, membership.Query{
 		Endpoints: []string{a.local()}, ClusterID: status.ClusterID, Timeout: lookTimeout,
 	})
 	if err != nil {
-		return err
+		return "", err
 	}
 	i := slices.IndexFunc(view.Members, func(m membership.Member) bool { return m.ID == status.Leader })
 	if i < 0 {
-		return fmt.Errorf("member %s is not listed", leases.FormatID(status.Leader))
+		return "", errors.New("it is not listed")
 	}
-	c := a.options.Config
-	body, err := json.Marshal(request)
-	if err != nil {
-		return err
-	}
-	url := a.options.Transport.URL(a.host(view.Members[i].Name), c.AgentPort) + snapshotsPath
-	onward, err := http.NewRequestWithContext(ctx, http.MethodPost, url, bytes.NewReader(body))
-	if err != nil {
-		return err
-	}
-	onward.Header.Set(forwarded, c.Member)
-	client := a.options.Transport.HTTPClient()
-	client.Timeout = 0 // ctx has its own
-	response, err := client.Do(onward)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = response.Body.Close() }()
-	w.Header().Set("Content-Type", response.Header.Get("Content-Type"))
-	w.WriteHeader(response.StatusCode)
-	_, _ = io.Copy(w, response.Body) // a client that went away needs no answer
-	return nil
+	return view.Members[i].Name, nil
 }
 
 func (a *Agent) answer(w http.ResponseWriter, r *http.Request, code int, body any) {

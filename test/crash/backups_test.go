@@ -3,6 +3,7 @@ package crash_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -56,7 +57,8 @@ func (p *pod) configureBackups() {
 	p.c.must(os.WriteFile(p.config.ConfigPath, content, 0o600))
 }
 
-func TestABackupMayBeAskedOfAnyAgent(t *testing.T) {
+// A full that is asked for in its own Pod is the leader's to take. The agents of the other members name it.
+func TestABackupOnDemandIsTakenByTheLeadersAgent(t *testing.T) {
 	t.Parallel()
 	c := formed(t, 3)
 	path := t.TempDir()
@@ -64,25 +66,39 @@ func TestABackupMayBeAskedOfAnyAgent(t *testing.T) {
 		p.backups = path
 		p.configureBackups()
 	}
-	follower := c.follower()
-	url := transport.Transport{}.URL(c.hosts[follower.name], follower.config.AgentPort) + "/v1/snapshots"
 	client := transport.Transport{}.HTTPClient()
 	client.Timeout = patience
 	for _, kind := range []string{"Full", "Delta"} {
 		c.eventually(kind+" on demand", func() error {
-			response, err := client.Post(url, "application/json", strings.NewReader(`{"type":"`+kind+`"}`))
-			if err != nil {
-				return err
+			follower := c.follower()
+			code, body, err := demand(client, follower, kind)
+			var refusal struct{ Leader string }
+			if err := errors.Join(err, json.Unmarshal(body, &refusal)); err != nil || code != http.StatusMisdirectedRequest {
+				return fmt.Errorf("%s answered %d %s: %w", follower.name, code, body, err)
 			}
-			defer func() { _ = response.Body.Close() }()
-			body, err := io.ReadAll(response.Body)
-			if err != nil || response.StatusCode != http.StatusOK || !strings.Contains(string(body), `"type":"`+kind+`"`) {
-				return fmt.Errorf("%s %s: %w", response.Status, body, err)
+			leader := c.pods[refusal.Leader]
+			if leader == nil || leader == follower {
+				return fmt.Errorf("%s names the leader %q", follower.name, refusal.Leader)
+			}
+			code, body, err = demand(client, leader, kind)
+			if err != nil || code != http.StatusOK || !strings.Contains(string(body), `"type":"`+kind+`"`) {
+				return fmt.Errorf("%s answered %d %s: %w", leader.name, code, body, err)
 			}
 			return nil
 		})
 	}
-	follower.savesOn()
+	c.follower().savesOn()
+}
+
+func demand(client *http.Client, of *pod, kind string) (code int, body []byte, err error) {
+	url := transport.Transport{}.URL(of.c.hosts[of.name], of.config.AgentPort) + "/v1/snapshots"
+	response, err := client.Post(url, "application/json", strings.NewReader(`{"type":"`+kind+`"}`))
+	if err != nil {
+		return 0, nil, err
+	}
+	defer func() { _ = response.Body.Close() }()
+	body, err = io.ReadAll(response.Body)
+	return response.StatusCode, body, err
 }
 
 // orderBackup does what druid does for an EtcdSnapshot.
