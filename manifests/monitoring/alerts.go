@@ -1,6 +1,9 @@
 package monitoring
 
-import "fmt"
+import (
+	"fmt"
+	"regexp"
+)
 
 // inCondition is how long, in seconds, some cluster has been in the condition's status: of the one that is longest in it. Two
 // clusters that take turns do not add up.
@@ -8,11 +11,22 @@ func inCondition(selector string) string {
 	return fmt.Sprintf("time() - min by (reason) (etcd_druid_oldest_transition_timestamp_seconds{%s})", selector)
 }
 
-// counted is the sentence that says how many clusters it is, and the reason.
+// conditionName is the condition that a selector is of.
+var conditionName = regexp.MustCompile(`^condition="(\w+)"`)
+
+// counted is the sentence that says how many clusters it is, the reason, and how to see which: druid's metrics name no cluster, and
+// no column of `kubectl get etcd` shows each condition.
 func counted(selector, sentence string) string {
+	condition := conditionName.FindStringSubmatch(selector)[1]
 	return fmt.Sprintf("%s ({{ $labels.reason }}); clusters in this state: "+
 		"{{ with printf `sum(etcd_druid_clusters{%s,reason=\"%%s\"})` $labels.reason | query }}{{ . | first | value }}{{ end }}. "+
-		"kubectl get etcd -A names them.", sentence, selector)
+		"Which they are: kubectl get etcd -A -o custom-columns='%s' | grep {{ $labels.reason }}", sentence, selector, columns(condition))
+}
+
+// columns for kubectl: a condition of each cluster.
+func columns(condition string) string {
+	of := fmt.Sprintf(`.status.conditions[?(@.type=="%s")]`, condition)
+	return "NAMESPACE:.metadata.namespace,NAME:.metadata.name,REASON:" + of + ".reason,MESSAGE:" + of + ".message"
 }
 
 // conditionAlert is raised when some cluster has been in the condition's status for longer than seconds.
