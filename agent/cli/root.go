@@ -54,5 +54,5 @@ func runCommand(log *slog.Logger, level *slog.LevelVar) *cobra.Command {
 		},
 	}
 	c.AddFlags(cmd.Flags())
-	return cmd
+	return cli.Service(cmd)
 }

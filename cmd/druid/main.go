@@ -11,5 +11,5 @@ import (
 
 func main() {
 	log, level := cli.NewLogger(os.Stderr)
-	os.Exit(cli.Main(context.Background(), druid.NewCommand(log, level), log))
+	os.Exit(cli.Main(context.Background(), cli.Service(druid.NewCommand(log, level)), log))
 }

@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"os"
 	"os/signal"
@@ -35,9 +36,22 @@ func WithCode(code int, err error) error {
 	return &codedError{code, err}
 }
 
+// service marks a command whose errors belong in the log.
+const service = "etcd.druid.dev/service"
+
+// Service marks a command that runs until it is stopped: it logs the error that ends it as it logs all else. Any other command is
+// a verb, whose error is a sentence for the person who called it.
+func Service(cmd *cobra.Command) *cobra.Command {
+	if cmd.Annotations == nil {
+		cmd.Annotations = map[string]string{}
+	}
+	cmd.Annotations[service] = "true"
+	return cmd
+}
+
 // Main runs root until it returns or until the first SIGINT or SIGTERM, which ends the command's context so that it can
-// drain. A second signal kills the process at once. It returns the process's exit code, and logs the error that ended it:
-// nobody above it can.
+// drain. A second signal kills the process at once. It returns the process's exit code, and reports the error that
+// ended it, as nothing above it can.
 func Main(ctx context.Context, root *cobra.Command, log *slog.Logger) int {
 	signals, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -50,14 +64,18 @@ func Main(ctx context.Context, root *cobra.Command, log *slog.Logger) int {
 	})
 
 	root.SilenceErrors, root.SilenceUsage = true, true
-	err := root.ExecuteContext(ctx)
+	called, err := root.ExecuteContextC(ctx)
 	switch {
 	case err == nil:
 		return exitOK
 	case ctx.Err() != nil && errors.Is(err, context.Canceled):
 		return exitOK
 	}
-	log.ErrorContext(ctx, "command ended", "command", root.Name(), "err", err)
+	if called.Annotations[service] != "" {
+		log.ErrorContext(ctx, "command ended", "command", called.CommandPath(), "err", err)
+	} else {
+		_, _ = fmt.Fprintf(root.ErrOrStderr(), "%s: %v\n", called.CommandPath(), err) // there is nowhere else to say it
+	}
 	if coded, ok := errors.AsType[*codedError](err); ok {
 		return coded.code
 	}

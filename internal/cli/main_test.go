@@ -50,7 +50,7 @@ func TestMainReportsHowTheCommandEnded(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			var out bytes.Buffer
-			root := &cobra.Command{Use: "druid", RunE: func(*cobra.Command, []string) error { return test.err }}
+			root := Service(&cobra.Command{Use: "druid", RunE: func(*cobra.Command, []string) error { return test.err }})
 			root.SetArgs(nil)
 			if code := Main(t.Context(), root, slog.New(slog.NewJSONHandler(&out, nil))); code != test.code {
 				t.Errorf("exit code %d, want %d", code, test.code)

@@ -37,13 +37,11 @@ func run(t *testing.T, args ...string) (out string, code int, failure string) {
 	root.AddCommand(Command())
 	root.SetOut(&stdout)
 	root.SetArgs(append([]string{"backup"}, args...))
-	code = cli.Main(t.Context(), root, slog.New(slog.NewJSONHandler(&stderr, nil)))
-	if stderr.Len() > 0 {
-		var line struct{ Err string }
-		if err := json.Unmarshal(stderr.Bytes(), &line); err != nil {
-			t.Fatalf("%s: %v", stderr.String(), err)
-		}
-		failure = line.Err
+	root.SetErr(&stderr)
+	code = cli.Main(t.Context(), root, slog.New(slog.DiscardHandler))
+	// What comes before it is progress.
+	if _, said, failed := strings.Cut("\n"+stderr.String(), "\nagent backup "); failed {
+		_, failure, _ = strings.Cut(strings.TrimSpace(said), ": ")
 	}
 	return stdout.String(), code, failure
 }
