@@ -21,26 +21,25 @@ const (
 	parallel = 16
 )
 
-// apply takes the steps, stage by stage, those of a stage at once. A step that fails takes with it what comes after it for
-// the same member; one that is no member's takes with it all that comes after.
+// apply takes the steps, stage by stage, those of a stage at once. A step that fails holds back what needs it (see plan.Troubles), and
+// nothing else.
 func (r *Reconciler) apply(ctx context.Context, o *observation, steps []plan.Step) ([]plan.Problem, error) {
 	var (
 		mu      sync.Mutex
 		refused []plan.Problem
 		errs    []error
-		failed  = map[string]bool{}
+		failed  plan.Troubles
 	)
-	for len(steps) > 0 && !failed[""] {
+	for len(steps) > 0 {
 		var group errgroup.Group
 		group.SetLimit(parallel)
 		stage := steps[0].Stage
 		for len(steps) > 0 && steps[0].Stage == stage {
-			step := steps[0]
-			steps = steps[1:]
 			mu.Lock()
-			skip := failed[step.Member]
+			step, ok := failed.Leave(steps[0])
 			mu.Unlock()
-			if skip {
+			steps = steps[1:]
+			if !ok {
 				continue
 			}
 			group.Go(func() error {
@@ -48,14 +47,14 @@ func (r *Reconciler) apply(ctx context.Context, o *observation, steps []plan.Ste
 				if err != nil || len(problems) > 0 {
 					mu.Lock()
 					defer mu.Unlock()
-					failed[step.Member] = true
+					failed.Add(step)
 					refused = append(refused, problems...)
 					errs = append(errs, err)
 				}
 				return nil
 			})
 		}
-		_ = group.Wait() // the errors are kept by member
+		_ = group.Wait() // the errors are in errs
 	}
 	return refused, errors.Join(errs...)
 }

@@ -22,8 +22,16 @@ type clocked struct {
 	deeds *calls
 }
 
-// clocked returns a druid that has seen nothing yet.
+// clocked returns a druid that has made its first passes.
 func (s *stage) clocked(change ...func(*Reconciler)) *clocked {
+	s.Helper()
+	c := s.clockedQuiet(change...)
+	c.pass()
+	return c
+}
+
+// clockedQuiet returns a druid that has seen nothing yet.
+func (s *stage) clockedQuiet(change ...func(*Reconciler)) *clocked {
 	s.Helper()
 	as := *s
 	deeds := &calls{}
@@ -40,7 +48,6 @@ func (s *stage) clocked(change ...func(*Reconciler)) *clocked {
 	for _, f := range change {
 		f(c.Reconciler)
 	}
-	c.pass()
 	return c
 }
 

@@ -129,10 +129,13 @@ func (m Member) nodeStep(f nodeFacts) (Step, bool) {
 		h.ClaimUID = m.ClaimUID
 		return m.healingStep(rule, h, false), true
 	case nodeGiveUp:
-		if m.Claim == ClaimUnwanted {
-			return Step{Kind: DeletePod, Rule: rule, Stage: StageDelete, Member: m.Name, PodUID: m.PodUID, Irreversible: true}, true
+		step := Step{
+			Kind: DeleteClaim, Rule: rule, Stage: StageDelete, Member: m.Name, ClaimUID: m.ClaimUID, Toll: TollHeal, Irreversible: true,
 		}
-		return Step{Kind: DeleteClaim, Rule: rule, Stage: StageDelete, Member: m.Name, ClaimUID: m.ClaimUID, Irreversible: true}, true
+		if m.Claim == ClaimUnwanted {
+			step.Kind, step.PodUID, step.ClaimUID = DeletePod, m.PodUID, ""
+		}
+		return step, true
 	default:
 		return Step{}, false
 	}

@@ -93,7 +93,9 @@ func (m Member) restartStep(f restartFacts) (Step, bool) {
 		h.Restarts, h.PodUID = h.Restarts+1, m.PodUID
 		return m.healingStep(rule, h, false), true
 	case remove:
-		return Step{Kind: DeletePod, Rule: rule, Stage: StageDelete, Member: m.Name, PodUID: m.PodUID, Irreversible: true}, true
+		return Step{
+			Kind: DeletePod, Rule: rule, Stage: StageDelete, Member: m.Name, PodUID: m.PodUID, Toll: TollHeal, Irreversible: true,
+		}, true
 	default:
 		return Step{}, false
 	}

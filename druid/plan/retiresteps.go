@@ -46,7 +46,7 @@ func (r retreat) markSteps(o Observed, add func(Step)) {
 	step := Step{Rule: r.rule, Stage: StageMarks, Member: r.member.Name, Slot: o.Record.Retiring, Irreversible: true}
 	switch r.order {
 	case drainAsk:
-		step.Kind = RetireLease
+		step.Kind, step.Stage, step.Toll = RetireLease, StageDelete, TollVote // after the budget was raised
 	case drainUnborn:
 		step.Kind, step.Slot = RetireLease, &leases.Retiring{Member: r.member.Name, Mark: Unborn}
 	case drainTakeBack:

@@ -159,8 +159,16 @@ func rolloutSteps(d Desired, o Observed, leaving map[string]bool, add func(Step)
 	m, _ := o.member(r.next)
 	leaving[m.Name] = true
 	add(Step{
-		Kind: DeletePod, Rule: r.verdicts[m.Name].rule, Stage: StageDelete, Member: m.Name, PodUID: m.PodUID, Irreversible: true,
+		Kind: DeletePod, Rule: r.verdicts[m.Name].rule, Stage: StageDelete, Member: m.Name, PodUID: m.PodUID, Toll: tollOfChange(m), Irreversible: true,
 	})
+}
+
+// tollOfChange is what it costs to replace the Pod of m: nothing where no etcd runs in it.
+func tollOfChange(m Member) Toll {
+	if m.Pod == PodLive && !m.Idle {
+		return TollChoice
+	}
+	return TollNone
 }
 
 // rollingWords tell how far a rolling update is, and what it waits for.

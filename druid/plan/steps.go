@@ -106,6 +106,8 @@ type Step struct {
 	Order *leases.UpgradeOrder
 	// MinAvailable of the budget.
 	MinAvailable int
+	// Toll is what the step costs the cluster.
+	Toll Toll
 	// Irreversible steps are planned once more from live reads, and taken only if they are planned again.
 	Irreversible bool
 }
@@ -157,6 +159,12 @@ func Steps(d Desired, o Observed) []Step {
 	for _, stage := range stages {
 		steps = append(steps, stage...)
 	}
+	bearTolls(steps, func(member string) Toll {
+		if m, _ := o.member(member); leaves.leaving(m) {
+			return TollVote
+		}
+		return TollNone
+	})
 	return steps
 }
 
@@ -221,11 +229,18 @@ func sharedSteps(o Observed, add func(Step)) {
 	}
 }
 
+// The rules by which shared objects are applied.
+const (
+	ruleMissing  = "object-missing"
+	ruleOutdated = "object-outdated"
+	ruleLowered  = "budget-lowered"
+)
+
 func objectRule(s ObjectState) string {
 	if s == ObjectAbsent {
-		return "object-missing"
+		return ruleMissing
 	}
-	return "object-outdated"
+	return ruleOutdated
 }
 
 // memberSteps says whether the member's Pod is to go.
@@ -245,6 +260,9 @@ func memberSteps(m Member, f memberFacts, add func(Step)) bool {
 		step.Kind, step.Stage, step.ClaimUID = MarkLease, StageMarks, m.ClaimUID
 	case remove:
 		step.Kind, step.Stage, step.Irreversible = DeletePod, StageDelete, true
+		if m.Pod == PodLive {
+			step.Toll = TollHeal
+		}
 	default:
 		return false
 	}
@@ -262,7 +280,7 @@ func budgetStep(d Desired, o Observed, add func(Step)) {
 	case o.Budget == ObjectAbsent, o.Budget == ObjectOutdated && o.BudgetMin == step.MinAvailable:
 		step.Rule = objectRule(o.Budget)
 	case o.BudgetMin > step.MinAvailable:
-		step.Rule, step.Stage = "budget-lowered", StageLate
+		step.Rule, step.Stage = ruleLowered, StageLate
 	case o.BudgetMin == step.MinAvailable:
 		return
 	}
