@@ -27,6 +27,11 @@ type memory struct {
 	values map[fact]string
 	// renewals are the states of Leases at which facts were first seen.
 	renewals map[fact]firstRenewal
+	// looks counts the looks at each cluster, and seen has for each of its facts the last one that cared for it.
+	looks map[types.UID]uint64
+	seen  map[types.UID]map[fact]uint64
+	// names are the clusters of the facts: of one that is gone druid is given its name alone.
+	names map[types.NamespacedName]types.UID
 }
 
 // firstRenewal is the state of a Lease when what about says was first seen.
@@ -56,6 +61,9 @@ func newMemory() *memory {
 		since:     map[fact]time.Time{},
 		values:    map[fact]string{},
 		renewals:  map[fact]firstRenewal{},
+		looks:     map[types.UID]uint64{},
+		seen:      map[types.UID]map[fact]uint64{},
+		names:     map[types.NamespacedName]types.UID{},
 	}
 }
 
@@ -114,6 +122,7 @@ func (m *memory) forget(key types.NamespacedName) {
 func (m *memory) lasts(f fact, holds bool, patience time.Duration, now time.Time) (lasts bool, left time.Duration) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	m.touch(f)
 	if !holds {
 		delete(m.since, f)
 		return false, 0
@@ -130,6 +139,7 @@ func (m *memory) lasts(f fact, holds bool, patience time.Duration, now time.Time
 func (m *memory) note(f fact, value string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	m.touch(f)
 	if m.values[f] != value {
 		m.values[f] = value
 		delete(m.since, f)
@@ -140,6 +150,7 @@ func (m *memory) note(f fact, value string) {
 func (m *memory) renewedSince(f fact, about string, holds bool, now renewal) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	m.touch(f)
 	first, known := m.renewals[f]
 	if !known || first.about != about {
 		if holds {
@@ -150,23 +161,73 @@ func (m *memory) renewedSince(f fact, about string, holds bool, now renewal) boo
 	return first.renewal != now
 }
 
-// forgetCluster drops the facts of a cluster that is gone.
+// touch notes that the look under way cares for f.
+func (m *memory) touch(f fact) {
+	facts := m.seen[f.cluster]
+	if facts == nil {
+		facts = map[fact]uint64{}
+		m.seen[f.cluster] = facts
+	}
+	facts[f] = m.looks[f.cluster]
+}
+
+// beginLook is called before a cluster is looked at. One of the same name that was there before is gone.
+func (m *memory) beginLook(key types.NamespacedName, uid types.UID) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if before, known := m.names[key]; known && before != uid {
+		m.drop(before)
+	}
+	m.names[key] = uid
+	m.looks[uid]++
+}
+
+// endLook is called after a whole look at a cluster. A fact that it did not care for holds no more: its member is gone, or what is
+// patient with it was not asked. So no clock runs on from a wait that is over.
+func (m *memory) endLook(uid types.UID) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for f, look := range m.seen[uid] {
+		if look != m.looks[uid] {
+			m.dropFact(f)
+		}
+	}
+}
+
+func (m *memory) dropFact(f fact) {
+	delete(m.since, f)
+	delete(m.values, f)
+	delete(m.renewals, f)
+	delete(m.seen[f.cluster], f)
+}
+
+func (m *memory) drop(uid types.UID) {
+	for f := range m.seen[uid] {
+		m.dropFact(f)
+	}
+	delete(m.seen, uid)
+	delete(m.looks, uid)
+}
+
+// forgetCluster drops the facts of a cluster that goes.
 func (m *memory) forgetCluster(uid types.UID) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for f := range m.since {
-		if f.cluster == uid {
-			delete(m.since, f)
-		}
-	}
-	for f := range m.values {
-		if f.cluster == uid {
-			delete(m.values, f)
-		}
-	}
-	for f := range m.renewals {
-		if f.cluster == uid {
-			delete(m.renewals, f)
+	m.drop(uid)
+}
+
+// forgetName drops all that is known of a cluster that is gone, and of its Leases.
+func (m *memory) forgetName(key types.NamespacedName) {
+	m.statuses.forget(key)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.drop(m.names[key])
+	delete(m.names, key)
+	for lease, j := range m.judged {
+		if j.cluster == key {
+			delete(m.judged, lease)
+			delete(m.confirmed, lease)
+			m.watcher.Forget(lease.Namespace, lease.Name)
 		}
 	}
 }

@@ -64,9 +64,9 @@ func (r *Reconciler) observeArrival(o *observation, m *plan.Member, pod *corev1.
 		lease    = o.leases[m.Name]
 		which    = m.PodUID + " " + m.AgentImage + " " + pod.Annotations[manifests.AnnotationAgentBefore]
 		heard    = r.memory.renewedSince(fact{o.cluster.UID, m.Name + " agent heard"}, which, runs, renewalOf(lease))
-		settled  = r.still(o, m, "agent settles", which, heard && runs && m.Liveness == leases.Live, settlePatience)
+		settled  = r.still(o, *m, "agent settles", which, heard && runs && m.Liveness == leases.Live, settlePatience)
 		silent   = !heard && m.Liveness != leases.Unknown
-		overdue  = r.still(o, m, "agent comes", which, silent, lingerPatience)
+		overdue  = r.still(o, *m, "agent comes", which, silent, lingerPatience)
 		arriving = plan.ArrivalSettles
 	)
 	switch {

@@ -62,16 +62,16 @@ func (r *Reconciler) observeStuck(o *observation, m *plan.Member) {
 	}
 	patience := plan.Patience(r.grace, restarts)
 	wellKept := learner && m.Liveness == leases.Live // its etcd is healthy, and waits for its vote
-	m.Stuck = r.still(o, m, "down", progress, !up && !wellKept, patience)
+	m.Stuck = r.still(o, *m, "down", progress, !up && !wellKept, patience)
 	marked := m.Readable && m.Says.PodUID == m.PodUID // so it is this Pod's agent that renews
-	m.Settled = r.still(o, m, "settling", m.PodUID, up && !learner && marked && m.Liveness == leases.Live, settlePatience)
+	m.Settled = r.still(o, *m, "settling", m.PodUID, up && !learner && marked && m.Liveness == leases.Live, settlePatience)
 	if m.Says.Healing != (leases.Healing{}) {
-		m.Steady = r.still(o, m, "up", m.PodUID, up && !learner, patience)
+		m.Steady = r.still(o, *m, "up", m.PodUID, up && !learner, patience)
 	}
 }
 
 // still is patient with what holds only as long as value stays the same.
-func (r *Reconciler) still(o *observation, m *plan.Member, what, value string, holds bool, patience time.Duration) bool {
+func (r *Reconciler) still(o *observation, m plan.Member, what, value string, holds bool, patience time.Duration) bool {
 	f := fact{o.cluster.UID, m.Name + " " + what}
 	r.memory.note(f, value)
 	lasts, left := r.memory.lasts(f, holds, patience, r.now())

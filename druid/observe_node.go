@@ -19,21 +19,19 @@ import (
 func (r *Reconciler) observeNode(ctx context.Context, o *observation, m *plan.Member) error {
 	pod := o.pods[m.Name]
 	homeless := m.Pod == plan.PodUnscheduled && podCondition(pod, corev1.PodScheduled).Status == corev1.ConditionFalse
-	homeless = r.patient(o, *m, "homeless", homeless, schedulingPatience)
+	homeless = r.still(o, *m, "homeless", m.PodUID, homeless, schedulingPatience)
 	bound := m.PodUID != "" && pod.Spec.NodeName != ""
 	if !homeless && !(bound && (m.NodeLost || m.Stuck)) {
-		r.patient(o, *m, "node away", false, 0)
-		r.patient(o, *m, "node gone", false, 0)
 		return nil
 	}
 	o.lookAgain(nodeInterval)
 	if err := r.observeVolume(ctx, o, m, bound); err != nil || m.NodeName == "" {
 		return err
 	}
-	if gone := m.Node == plan.NodeGone; !r.patient(o, *m, "node gone", gone, r.grace) && gone {
+	if gone := m.Node == plan.NodeGone; !r.still(o, *m, "node gone", m.NodeName, gone, r.grace) && gone {
 		m.Node = plan.NodeVanished
 	}
-	if away := m.Node == plan.NodeAway; !r.patient(o, *m, "node away", away, nodePatience) && away {
+	if away := m.Node == plan.NodeAway; !r.still(o, *m, "node away", m.NodeName, away, nodePatience) && away {
 		m.Node = plan.NodeUnknown
 	}
 	return nil

@@ -56,7 +56,7 @@ func (r *Reconciler) observeProblems(ctx context.Context, from source, o *observ
 func (r *Reconciler) volumeProblem(ctx context.Context, from source, o *observation, m plan.Member) (*plan.Problem, error) {
 	claim := o.claims[m.Name]
 	pending := m.Claim == plan.ClaimPresent && claim.Status.Phase == corev1.ClaimPending
-	if !r.patient(o, m, "claim pending", pending, schedulingPatience) {
+	if !r.still(o, m, "claim pending", m.ClaimUID, pending, schedulingPatience) {
 		return nil, nil
 	}
 	class := ""
@@ -85,7 +85,7 @@ func (r *Reconciler) volumeProblem(ctx context.Context, from source, o *observat
 func (r *Reconciler) podProblem(o *observation, m plan.Member) *plan.Problem {
 	pod := o.pods[m.Name]
 	unscheduled := m.Pod == plan.PodUnscheduled && podCondition(pod, corev1.PodScheduled).Status == corev1.ConditionFalse
-	if r.patient(o, m, "unscheduled", unscheduled, schedulingPatience) {
+	if r.still(o, m, "unscheduled", m.PodUID, unscheduled, schedulingPatience) {
 		return &plan.Problem{Reason: v1alpha1.ReasonPodUnschedulable, Message: fmt.Sprintf(
 			"no node takes its Pod; kubectl describe pod %s tells why", m.Name)}
 	}
@@ -172,13 +172,14 @@ func oneLine(message string) string {
 // startProblem: the agent says why it does not start etcd, and goes on saying it.
 func (r *Reconciler) startProblem(o *observation, m plan.Member) *plan.Problem {
 	waits := m.Readable && m.Says.Reason != "" && m.Pod == plan.PodLive && !m.EtcdReady
-	if !r.patient(o, m, "waits "+m.Says.Rule, waits, startPatience) {
+	if !r.still(o, m, "waits", m.PodUID+" "+m.Says.Rule, waits, startPatience) {
 		return nil
 	}
 	return &plan.Problem{Reason: v1alpha1.ReasonMemberCannotStart, Message: m.Says.Reason}
 }
 
-// patient says whether what has held for longer than patience.
+// patient says whether what has held for longer than patience. What is looked at only now and then needs no end: a clock that a look
+// does not ask for is forgotten with that look.
 func (r *Reconciler) patient(o *observation, m plan.Member, what string, holds bool, patience time.Duration) bool {
 	lasts, left := r.memory.lasts(fact{o.cluster.UID, m.Name + " " + what}, holds, patience, r.now())
 	o.lookAgain(left)

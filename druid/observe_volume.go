@@ -77,9 +77,8 @@ func (r *Reconciler) room(o *observation, m plan.Member, claim *corev1.Persisten
 	if pod := o.pods[m.Name]; pod != nil && manifests.IsMountedFor(pod, claim) {
 		asked += " of Pod " + m.PodUID // from then on it is another wait
 	}
-	r.memory.note(fact{o.cluster.UID, m.Name + " volume small"}, asked)
-	late := r.patient(o, m, "volume small", small, growthPatience)
-	room, why := r.growth(o, m, claim, small)
+	late := r.still(o, m, "volume small", asked, small, growthPatience)
+	room, why := r.growth(o, m, claim, small, asked)
 	switch {
 	case !small:
 		return plan.RoomEnough, ""
@@ -116,9 +115,9 @@ func refusalOf(ctx context.Context, from source, claim *corev1.PersistentVolumeC
 }
 
 // growth is how far the larger volume is, and what hinders it, by what driver and kubelet write into the claim.
-func (r *Reconciler) growth(o *observation, m plan.Member, claim *corev1.PersistentVolumeClaim, small bool) (plan.Room, string) {
+func (r *Reconciler) growth(o *observation, m plan.Member, claim *corev1.PersistentVolumeClaim, small bool, asked string) (plan.Room, string) {
 	mounts := small && manifests.GrowsWhenMounted(claim)
-	waited := r.patient(o, m, "volume mounts", mounts, mountPatience)
+	waited := r.still(o, m, "volume mounts", asked, mounts, mountPatience)
 	pod := o.pods[m.Name]
 	if mounts && m.Pod != plan.PodAbsent && !manifests.IsMountedFor(pod, claim) {
 		if waited {
@@ -127,7 +126,7 @@ func (r *Reconciler) growth(o *observation, m plan.Member, claim *corev1.Persist
 		return plan.RoomGrows, ""
 	}
 	why := failure(claim)
-	if r.patient(o, m, "volume fails", small && why != "", startPatience) {
+	if r.still(o, m, "volume fails", asked, small && why != "", startPatience) {
 		return plan.RoomStays, why
 	}
 	return plan.RoomGrows, ""

@@ -55,7 +55,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	cluster := &v1alpha1.EtcdCluster{}
 	if err := r.client.Get(ctx, request.NamespacedName, cluster); err != nil {
 		if apierrors.IsNotFound(err) {
-			r.memory.statuses.forget(request.NamespacedName)
+			r.memory.forgetName(request.NamespacedName)
 		}
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
@@ -109,9 +109,11 @@ const (
 func (r *Reconciler) advance(ctx context.Context, cluster *v1alpha1.EtcdCluster) (o *observation, refused []plan.Problem, err error) {
 	var record *coordinationv1.Lease
 	for range maxPlans {
+		r.memory.beginLook(client.ObjectKeyFromObject(cluster), cluster.UID)
 		if o, err = r.observe(ctx, r.cached, cluster, record); err != nil {
 			return nil, nil, err
 		}
+		r.memory.endLook(cluster.UID)
 		switch written, over, err := r.guard(ctx, o); {
 		case err != nil:
 			return nil, nil, err
