@@ -121,6 +121,8 @@ func (r *Reconciler) changeRecord(o *observation, record leases.Record, step pla
 		restored.Replacing, restored.Retiring = record.Replacing, record.Retiring
 		restored.Recovery, restored.MemberList, restored.Leaving = record.Recovery, record.MemberList, record.Leaving
 		return &restored, nil
+	case len(step.Names) > 0:
+		return relisted(record, o.observed.Record.ClusterID, step.Names), nil
 	case step.Seed != "":
 		if record.Phase != leases.PhaseForming || record.Executor != "" || record.Seed != o.observed.Record.Seed {
 			return nil, nil
@@ -142,6 +144,16 @@ func (r *Reconciler) changeRecord(o *observation, record leases.Record, step pla
 		}
 		return &record, r.grow(o, &record, missing)
 	}
+}
+
+// relisted is a record with the names that were taken out of it by hand; nil where it is another group's by now, or has them.
+func relisted(record leases.Record, clusterID uint64, names []string) *leases.Record {
+	all := slices.Compact(slices.Sorted(slices.Values(slices.Concat(record.Members, names))))
+	if record.Phase != leases.PhaseFormed || record.ClusterID != clusterID || len(all) == len(record.Members) {
+		return nil
+	}
+	record.Members = all
+	return &record
 }
 
 // leaving is a record by which all members leave; nil where there is nothing to change.

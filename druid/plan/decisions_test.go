@@ -56,7 +56,7 @@ var (
 	livenessWords = map[leases.Liveness]string{leases.Live: "live", leases.Stale: "stale", leases.Never: "never", leases.Unknown: "unknown"}
 	orderWords    = map[order]string{
 		orderNothing: "Nothing", orderBirth: "Birth", orderRecreate: "Recreate", orderRestore: "Restore", orderGrow: "Grow",
-		orderMoveSeed: "MoveSeed",
+		orderMoveSeed: "MoveSeed", orderRelist: "Relist",
 	}
 	verdictWords = map[verdict]string{
 		keep: "Keep", wait: "Wait", conflict: "Conflict", held: "Held", create: "Create", remove: "Delete", mark: "Mark",
@@ -110,11 +110,11 @@ func renderRecords(t *testing.T, count map[string]int) {
 	for _, r := range records {
 		rows = append(rows, []string{
 			r.name, cell(r.record, anyRecord, recordWords), answer(r.known), cell(r.evidence, anyEvidence, evidenceWords),
-			cell(r.names, anyNames, namesWords), answer(r.stuck), bold(orderWords[r.order]),
+			cell(r.names, anyNames, namesWords), answer(r.stuck), answer(r.lost), bold(orderWords[r.order]),
 		})
 	}
 	section(t, "record", "The cluster record: druid/plan.records",
-		[]string{"record", "names an ID", "evidence of an earlier life", "names against replicas", "seed stuck", "order"}, rows, count)
+		[]string{"record", "names an ID", "evidence of an earlier life", "names against replicas", "seed stuck", "names taken out", "order"}, rows, count)
 }
 
 func renderMembers(t *testing.T, count map[string]int) {

@@ -38,6 +38,7 @@ const (
 	orderRestore
 	orderGrow
 	orderMoveSeed
+	orderRelist
 )
 
 // records is the policy for the cluster record. A record is born as Forming only when nothing at all speaks of an earlier
@@ -49,20 +50,22 @@ var records = []struct {
 	evidence evidence
 	names    names
 	stuck    Answer
+	lost     Answer // names were taken out of it by hand
 	order    order
 }{
-	{"record-foreign", RecordForeign, anyAnswer, anyEvidence, anyNames, anyAnswer, orderNothing},
-	{"record-unreadable", RecordUnreadable, anyAnswer, anyEvidence, anyNames, anyAnswer, orderNothing},
-	{"record-recovering", RecordRecovering, anyAnswer, anyEvidence, anyNames, anyAnswer, orderNothing},
-	{"record-paused", RecordAbsent, anyAnswer, evidenceNone, namesNone, anyAnswer, orderNothing},
-	{"record-born", RecordAbsent, anyAnswer, evidenceNone, anyNames, anyAnswer, orderBirth},
-	{"record-lost", RecordAbsent, anyAnswer, evidenceTraces | evidenceLease | evidenceStatus, anyNames, anyAnswer, orderRecreate},
-	{"record-rolled-back", RecordForming, anyAnswer, evidenceStatus, anyNames, anyAnswer, orderRestore},
-	{"record-identified", RecordFormed, No, evidenceLease | evidenceStatus, anyNames, anyAnswer, orderRestore},
-	{"scale-up", RecordForming | RecordFormed, anyAnswer, anyEvidence, namesFew, anyAnswer, orderGrow},
-	{"seed-stuck", RecordForming, No, anyEvidence, anyNames, Yes, orderMoveSeed},
-	{"scale-down-pending", RecordForming | RecordFormed, anyAnswer, anyEvidence, namesMany, anyAnswer, orderNothing},
-	{"record-there", RecordForming | RecordFormed, anyAnswer, anyEvidence, anyNames, anyAnswer, orderNothing},
+	{"record-foreign", RecordForeign, anyAnswer, anyEvidence, anyNames, anyAnswer, anyAnswer, orderNothing},
+	{"record-unreadable", RecordUnreadable, anyAnswer, anyEvidence, anyNames, anyAnswer, anyAnswer, orderNothing},
+	{"record-recovering", RecordRecovering, anyAnswer, anyEvidence, anyNames, anyAnswer, anyAnswer, orderNothing},
+	{"record-paused", RecordAbsent, anyAnswer, evidenceNone, namesNone, anyAnswer, anyAnswer, orderNothing},
+	{"record-born", RecordAbsent, anyAnswer, evidenceNone, anyNames, anyAnswer, anyAnswer, orderBirth},
+	{"record-lost", RecordAbsent, anyAnswer, evidenceTraces | evidenceLease | evidenceStatus, anyNames, anyAnswer, anyAnswer, orderRecreate},
+	{"record-rolled-back", RecordForming, anyAnswer, evidenceStatus, anyNames, anyAnswer, anyAnswer, orderRestore},
+	{"record-identified", RecordFormed, No, evidenceLease | evidenceStatus, anyNames, anyAnswer, anyAnswer, orderRestore},
+	{"names-lost", RecordFormed, anyAnswer, anyEvidence, anyNames, anyAnswer, Yes, orderRelist},
+	{"scale-up", RecordForming | RecordFormed, anyAnswer, anyEvidence, namesFew, anyAnswer, anyAnswer, orderGrow},
+	{"seed-stuck", RecordForming, No, anyEvidence, anyNames, Yes, anyAnswer, orderMoveSeed},
+	{"scale-down-pending", RecordForming | RecordFormed, anyAnswer, anyEvidence, namesMany, anyAnswer, anyAnswer, orderNothing},
+	{"record-there", RecordForming | RecordFormed, anyAnswer, anyEvidence, anyNames, anyAnswer, anyAnswer, orderNothing},
 }
 
 // recordFacts is all that the policy may look at.
@@ -72,11 +75,13 @@ type recordFacts struct {
 	evidence evidence
 	names    names
 	stuck    Answer
+	lost     Answer
 }
 
 func judgeRecord(f recordFacts) (order, string) {
 	for _, r := range records {
-		if r.record&f.record != 0 && r.known&f.known != 0 && r.evidence&f.evidence != 0 && r.names&f.names != 0 && r.stuck&f.stuck != 0 {
+		if r.record&f.record != 0 && r.known&f.known != 0 && r.evidence&f.evidence != 0 && r.names&f.names != 0 && r.stuck&f.stuck != 0 &&
+			r.lost&f.lost != 0 {
 			return r.order, r.name
 		}
 	}
@@ -84,7 +89,7 @@ func judgeRecord(f recordFacts) (order, string) {
 }
 
 func recordFactsOf(d Desired, o Observed) recordFacts {
-	f := recordFacts{record: o.RecordState, known: AnswerOf(o.Record.ClusterID != 0), evidence: evidenceOf(d, o), stuck: o.SeedStuck}
+	f := recordFacts{record: o.RecordState, known: AnswerOf(o.Record.ClusterID != 0), evidence: evidenceOf(d, o), stuck: o.SeedStuck, lost: AnswerOf(len(lostNames(d, o)) > 0)}
 	switch listed := len(o.Record.Members); {
 	case listed == 0 && d.Replicas == 0:
 		f.names = namesNone

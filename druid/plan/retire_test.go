@@ -281,7 +281,7 @@ func TestScaleDownSteps(t *testing.T) {
 		"the Pod of a removed member goes, and counts until it lost its label": {Desired{Replicas: 2}, all(gone, marked(leases.RetireDone, "m")), []string{
 			"LabelPod leaving c-c serving=false", "DeletePod removed-pod c-c",
 		}},
-		"without an acknowledgement nothing goes": {Desired{Replicas: 2}, all(gone, marked(leases.RetireRemoving, "m")), nil},
+		"without an acknowledgement nothing goes, and the name comes back": {Desired{Replicas: 2}, all(gone, marked(leases.RetireRemoving, "m")), []string{"UpdateRecord names-lost "}},
 		"an acknowledgement of another group is none": {Desired{Replicas: 2}, all(gone, marked(leases.RetireDone, "m"), func(o *Observed) {
 			o.Members[2].Says.Retire.ClusterID = "8"
 		}), nil},

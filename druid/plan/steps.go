@@ -92,6 +92,8 @@ type Step struct {
 	// Draw is how many new names the record gets, and Seed the member that becomes the seed, with a new nonce.
 	Draw int
 	Seed string
+	// Names to bring back into the record.
+	Names []string
 	// Slot that the step was planned under, or that it takes: without a mark, one is drawn.
 	Slot *leases.Retiring
 	// Release is the slot of the record to give back.
@@ -206,6 +208,8 @@ func recordStep(d Desired, o Observed) (Step, bool) {
 		r := recreated(d, o)
 		step.Irreversible, step.Record = true, &r
 		return step, r.ClusterID != 0
+	case orderRelist:
+		step.Names, step.Irreversible = lostNames(d, o), true
 	case orderGrow:
 		step.Draw = d.Replicas - len(o.Record.Members)
 	case orderMoveSeed:

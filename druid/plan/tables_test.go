@@ -40,8 +40,8 @@ func TestRecordIsBornOnceAndNeverTakenBack(t *testing.T) {
 		for _, known := range bits(anyAnswer) {
 			for _, evidence := range bits(anyEvidence) {
 				for _, names := range bits(anyNames) {
-					for _, stuck := range bits(anyAnswer) {
-						f := recordFacts{record, known, evidence, names, stuck}
+					for i := range 4 {
+						f := recordFacts{record, known, evidence, names, AnswerOf(i%2 == 1), AnswerOf(i/2 == 1)}
 						order, rule := judgeRecord(f)
 						count[rule]++
 						checkRecordOrder(t, f, order, rule)
@@ -69,6 +69,8 @@ func checkRecordOrder(t *testing.T, f recordFacts, order order, rule string) {
 		t.Errorf("%s: a record that exists is made again: %+v", rule, f)
 	case order == orderMoveSeed && (f.record != RecordForming || f.evidence == evidenceStatus):
 		t.Errorf("%s: a seed is named for a cluster that formed: %+v", rule, f)
+	case order == orderRelist && (f.record != RecordFormed || f.lost != Yes), order == orderGrow && f.record == RecordFormed && f.lost == Yes:
+		t.Errorf("%s: names are brought back that were not lost, or drawn in place of those: %+v", rule, f)
 	case order == orderGrow && f.names != namesFew:
 		t.Errorf("%s: names are drawn that nobody asked for: %+v", rule, f)
 	case f.record == RecordForming && f.evidence == evidenceStatus && order != orderRestore:
