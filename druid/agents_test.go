@@ -21,7 +21,8 @@ const (
 	completed = "Completed"
 )
 
-// agentStatus is what the kubelet says of the member's agent: a container of that ID that runs, or that waits for a reason.
+// agentStatus is what the kubelet says of the member's agent: a container of that ID that runs, or that waits for a reason. The image is
+// what stands before a slash.
 func (s *stage) agentStatus(name, id, waits string) {
 	s.Helper()
 	s.eventually("report the agent of "+name, func() error {
@@ -29,7 +30,8 @@ func (s *stage) agentStatus(name, id, waits string) {
 		if err := s.fetch(name, &pod); err != nil {
 			return err
 		}
-		status := corev1.ContainerStatus{Name: manifests.ContainerAgent, ContainerID: id, Image: "agent"}
+		image, _, _ := strings.Cut(id, "/")
+		status := corev1.ContainerStatus{Name: manifests.ContainerAgent, ContainerID: id, Image: "agent", ImageID: image}
 		switch waits {
 		case "":
 			status.State.Running = &corev1.ContainerStateRunning{StartedAt: metav1.Now()}
@@ -106,6 +108,12 @@ func TestAgentsAreReplacedInPodsThatRunOnTheLeadersLast(t *testing.T) {
 		c.renew(names, slices.Index(names, name))
 		c.after(2 * settled)
 		c.have("while the former agent runs and renews", youngerImage, names, done...)
+		c.agentStatus(name, "first/crashed", "")
+		c.renew(names, slices.Index(names, name))
+		c.after(2 * settled)
+		c.renew(names, slices.Index(names, name))
+		c.after(2 * settled)
+		c.have("while the former agent, which crashed, runs again", youngerImage, names, done...)
 		c.agentStatus(name, "second", "")
 		c.after(2 * settled)
 		c.have("while the new one has not renewed", youngerImage, names, done...)
@@ -216,7 +224,7 @@ func (s *stage) agentComes(name string) {
 	if s.fetch(name, &pod) != nil {
 		return
 	}
-	if replaced, runs := manifests.AgentReplaced(&pod); replaced && !runs {
+	if replaced, runs := manifests.AgentReplaced(&pod); replaced && runs == manifests.AgentRunsNot {
 		s.agentStatus(name, "second", "")
 	}
 }

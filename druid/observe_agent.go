@@ -56,15 +56,21 @@ func agentStopped(pod *corev1.Pod) bool {
 // member's Lease that was not there when its container was first seen: who was before it cannot have made that. A druid that just
 // started knows of no renewal, and takes it for one that settles.
 func (r *Reconciler) observeArrival(o *observation, m *plan.Member, pod *corev1.Pod) {
-	replaced, runs := manifests.AgentReplaced(pod)
+	replaced, run := manifests.AgentReplaced(pod)
 	if !replaced {
 		return
 	}
+	container, enough := "", settlePatience
+	if run == manifests.AgentRunsAgain {
+		// The kubelet ends the former agent within that time, if it is that one.
+		container, enough = manifests.AgentStatus(pod).ContainerID, lingerPatience
+	}
 	var (
+		runs     = run != manifests.AgentRunsNot
 		lease    = o.leases[m.Name]
 		which    = m.PodUID + " " + m.AgentImage + " " + pod.Annotations[manifests.AnnotationAgentBefore]
-		heard    = r.memory.renewedSince(fact{o.cluster.UID, m.Name + " agent heard"}, which, runs, renewalOf(lease))
-		settled  = r.still(o, *m, "agent settles", which, heard && runs && m.Liveness == leases.Live, settlePatience)
+		heard    = r.memory.renewedSince(fact{o.cluster.UID, m.Name + " agent heard"}, which+container, runs, renewalOf(lease))
+		settled  = r.still(o, *m, "agent settles", which+container, heard && runs && m.Liveness == leases.Live, enough)
 		silent   = !heard && m.Liveness != leases.Unknown
 		overdue  = r.still(o, *m, "agent comes", which, silent, lingerPatience)
 		arriving = plan.ArrivalSettles

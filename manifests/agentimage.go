@@ -2,6 +2,7 @@ package manifests
 
 import (
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 )
@@ -46,7 +47,7 @@ func AgentStatus(pod *corev1.Pod) *corev1.ContainerStatus {
 func AgentPatch(pod *corev1.Pod, image string) map[string]any {
 	before := neverRan
 	if status := AgentStatus(pod); status != nil && status.ContainerID != "" {
-		before = status.ContainerID
+		before = strings.TrimSpace(status.ContainerID + " " + status.ImageID)
 	}
 	return map[string]any{
 		"metadata": map[string]any{
@@ -60,9 +61,30 @@ func AgentPatch(pod *corev1.Pod, image string) map[string]any {
 	}
 }
 
-// AgentReplaced says whether druid gave the agent of the running Pod another image, and whether an agent runs in it since.
-func AgentReplaced(pod *corev1.Pod) (replaced, runs bool) {
+// AgentRun is what runs in a Pod whose agent was given another image.
+type AgentRun uint8
+
+const (
+	// AgentRunsNot: none, or the one that ran before.
+	AgentRunsNot AgentRun = iota
+	// AgentRunsAgain: another container than before, and not known to be of another image. It may be the former agent, which
+	// crashed before the kubelet knew of the new image, or both names are of one image.
+	AgentRunsAgain
+	// AgentRunsNew: one of another image than before.
+	AgentRunsNew
+)
+
+// AgentReplaced says whether druid gave the agent of the running Pod another image, and what runs in it since.
+func AgentReplaced(pod *corev1.Pod) (replaced bool, runs AgentRun) {
 	before, replaced := pod.Annotations[AnnotationAgentBefore]
+	container, image, _ := strings.Cut(before, " ")
 	status := AgentStatus(pod)
-	return replaced, status != nil && status.State.Running != nil && status.ContainerID != before
+	switch {
+	case status == nil || status.State.Running == nil || status.ContainerID == container:
+		return replaced, AgentRunsNot
+	case before != neverRan && (image == "" || status.ImageID == "" || status.ImageID == image):
+		return replaced, AgentRunsAgain
+	default:
+		return replaced, AgentRunsNew
+	}
 }
