@@ -147,7 +147,7 @@ func conditionFactsOf(d Desired, o Observed, members []v1alpha1.MemberStatus, pr
 	return conditionFacts{
 		record:    o.RecordState,
 		formed:    AnswerOf(d.ClusterID != 0 || o.formed() == Yes),
-		outlook:   outlookOf(listed),
+		outlook:   outlookOf(o, listed),
 		progress:  progressIn(d, o, listed),
 		readiness: readinessOf(d, members),
 		shrinking: retreatOf(d, o).shrinking(),
@@ -165,11 +165,12 @@ func progressIn(d Desired, o Observed, listed []Member) progress {
 	return guestsOf(d, o).beside(progressOf(d, listed))
 }
 
-func outlookOf(listed []Member) outlook {
+// outlookOf counts the voters. That a quorum was lost is not known where the size of the group is not.
+func outlookOf(o Observed, listed []Member) outlook {
 	voters, up, down := 0, 0, 0
 	for _, m := range listed {
 		switch {
-		case !m.votes():
+		case !m.votes() && !(m.mute() && m.publishedVoter(o)):
 			continue
 		case m.up():
 			up++
@@ -183,7 +184,7 @@ func outlookOf(listed []Member) outlook {
 		return outlookUnclear
 	case up >= quorum(voters):
 		return outlookQuorum
-	case voters-down < quorum(voters):
+	case voters-down < quorum(voters) && !o.sizeUnknown():
 		return outlookLost
 	default:
 		return outlookUnclear

@@ -2,6 +2,7 @@ package plan
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/etcd-druid/druid/api/v1alpha1"
 	"github.com/etcd-druid/druid/leases"
@@ -141,17 +142,31 @@ func (p picture) ready() string {
 func (p picture) voters() string {
 	voters, up := 0, 0
 	for _, m := range p.listed() {
-		if m.votes() {
+		if m.votes() || m.mute() && m.publishedVoter(p.Observed) {
 			voters++
 			if m.up() {
 				up++
 			}
 		}
 	}
-	if voters == 0 {
+	switch {
+	case p.sizeUnknown():
+		return fmt.Sprintf("%d of the voters that are known serve, and how many voters the group has is not known: no list of its members is published, and not all agents have written their Leases", up)
+	case voters == 0:
 		return "no voter is known"
 	}
 	return fmt.Sprintf("%d of %d voters serve, a quorum is %d", up, voters, quorum(voters))
+}
+
+// mute says whether the member's Lease says nothing of the raft group: it is not there, cannot be read, or was made a moment ago.
+func (m Member) mute() bool {
+	return m.Lease != LeaseOurs || !m.Readable || !m.Says.EverFormed()
+}
+
+// sizeUnknown says whether the number of the group's voters is not known: the record was made again, no leader has published the
+// members since, and a member's Lease says nothing. A record that was not lost names who formed the group.
+func (o Observed) sizeUnknown() bool {
+	return o.RecordState == RecordFormed && o.Record.MemberList == nil && o.Record.Executor == "" && slices.ContainsFunc(o.listed(), Member.mute)
 }
 
 // joined counts the members that are in the cluster.

@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/etcd-druid/druid/api/v1alpha1"
@@ -95,6 +96,39 @@ func TestConditionsTellAPersonWhatIs(t *testing.T) {
 				if want, ok := test.want[c.Type]; ok && c.Message != want {
 					t.Errorf("%s says %q, want %q", c.Type, c.Message, want)
 				}
+			}
+		})
+	}
+}
+
+func TestNoQuorumIsCountedOfAGroupWhoseSizeIsNotKnown(t *testing.T) {
+	wiped := func(o *Observed) {
+		for i := range o.Members {
+			m := &o.Members[i]
+			m.EtcdReady = false
+			if i > 0 {
+				m.Says, m.Liveness, m.Voter = leases.Member{}, leases.Never, false
+			}
+		}
+	}
+	listed := func(o *Observed) {
+		o.Record.MemberList = &leases.MemberList{Members: []leases.ListedMember{{Name: "c-a"}, {Name: "c-b"}, {Name: "c-c"}}}
+	}
+	formed := func(o *Observed) { o.Record.Executor = "pod-c-a" }
+	for name, test := range map[string]struct {
+		change []func(*Observed)
+		reason string
+		words  string
+	}{
+		"the record was made again too":    {[]func(*Observed){wiped}, v1alpha1.ReasonUnknown, "how many voters the group has is not known"},
+		"the leader published the members": {[]func(*Observed){wiped, listed}, v1alpha1.ReasonQuorumLost, "0 of 3 voters serve, a quorum is 2"},
+		"members are about to join":        {[]func(*Observed){wiped, formed}, v1alpha1.ReasonQuorumLost, "0 of 1 voters serve"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := after(v1alpha1.EtcdClusterStatus{}, test.change...)
+			ready := meta.FindStatusCondition(s.Conditions, v1alpha1.ConditionReady)
+			if ready.Reason != test.reason || !strings.Contains(ready.Message, test.words) {
+				t.Errorf("Ready is %s: %q, want %s: %q", ready.Reason, ready.Message, test.reason, test.words)
 			}
 		})
 	}
