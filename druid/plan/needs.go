@@ -176,13 +176,16 @@ func sharedOf(s Step) shared {
 
 // bearTolls gives the steps that take a Pod out of the client Service the toll of what they prepare: a Pod that is not taken away
 // keeps its clients.
-func bearTolls(steps []Step, ahead func(member string) Toll) {
+func bearTolls(steps []Step, leaves retreat) {
 	for i := range steps {
 		s := &steps[i]
 		if s.Kind != LabelPod || s.Serving == nil || *s.Serving {
 			continue
 		}
-		s.Toll = ahead(s.Member)
+		s.Toll = TollNone
+		if leaves.leaving(Member{Name: s.Member}) {
+			s.Toll = TollVote
+		}
 		for _, other := range steps {
 			if other.Member == s.Member && other.Kind != LabelPod {
 				s.Toll = max(s.Toll, other.Toll)

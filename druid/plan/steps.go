@@ -161,12 +161,7 @@ func Steps(d Desired, o Observed) []Step {
 	for _, stage := range stages {
 		steps = append(steps, stage...)
 	}
-	bearTolls(steps, func(member string) Toll {
-		if m, _ := o.member(member); leaves.leaving(m) {
-			return TollVote
-		}
-		return TollNone
-	})
+	bearTolls(steps, leaves)
 	return steps
 }
 
