@@ -21,11 +21,12 @@ import (
 	"github.com/etcd-druid/druid/leases"
 	"github.com/etcd-druid/druid/manifests"
 	"github.com/etcd-druid/druid/test/e2e/harness"
+	"github.com/etcd-druid/druid/test/e2e/stories"
 )
 
 // A policy that refuses one object of a cluster keeps nothing else of it from healing.
 func TestALostPodComesBackWhileTheAPIServerRefusesAnotherObject(t *testing.T) {
-	t.Parallel()
+	stories.Begin(t)
 	c := rig.Apply(t)
 	view := c.Agree(t, 3, formWithin)
 	w := harness.Write(t, c.EtcdService(t))
@@ -76,7 +77,7 @@ func TestALostPodComesBackWhileTheAPIServerRefusesAnotherObject(t *testing.T) {
 
 // Names that a user takes out of the record come back, and no other is drawn.
 func TestNamesThatAUserTakesOutOfTheRecordComeBack(t *testing.T) {
-	t.Parallel()
+	stories.Begin(t)
 	c := rig.Apply(t)
 	view := c.Agree(t, 3, formWithin)
 	w := harness.Write(t, c.Etcd(t))

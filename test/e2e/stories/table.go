@@ -65,6 +65,8 @@ var Table = []Story{
 	{"TestClusterThatJoinedIsDeletedAndTheOthersStay", InTurn, Beside, 6, 65, ofMoving},
 	{"TestTwoFaultsInTheMiddleOfAChangeOfScale", InTurn, Beside, 7, 65, ofScale},
 	{"TestMembersThatCatchUpDisturbNoQuorum", InTurn, Beside, 7, 60, ofScale},
+	{"TestALostPodComesBackWhileTheAPIServerRefusesAnotherObject", InTurn, Beside, 5, 55, "druid druid/plan manifests"},
+	{"TestNamesThatAUserTakesOutOfTheRecordComeBack", InTurn, Beside, 5, 15, "druid druid/plan leases"},
 	{"TestNoexecAgentVolumeIsSaid", InTurn, Beside, 1, 50, ofPods},
 	{"TestNamespaceIsDeletedUnderAWriter", InTurn, Beside, 3, 40, ofEnds},
 	{"TestWhatKeepsAClusterFromFormingIsSaidAndCanBeMended", InTurn, Beside, 7, 40, "druid manifests leases"},
