@@ -13,15 +13,30 @@ export GOWORK := off
 
 GOLANGCI_LINT := go tool -modfile=tools/go.mod golangci-lint
 
+GOTESTSUM := go tool -modfile=tools/go.mod gotestsum
+
 # What needs a whole Kubernetes runs in `e2e`; all other packages are tested together.
 E2E := ./test/e2e
 # The model is plain arithmetic on one goroutine per walk: the race detector finds nothing in it and makes it ten times slower.
 MODEL := ./test/model
 # The longest come first, lest they run when all others have ended.
-LONGEST := ./druid ./agent/leader ./agent/bootstrap ./test/crash
-FAST = $(LONGEST) $$(go list ./... | grep -v -e '/test/e2e$$' -e /test/model)
+LONGEST := ./druid ./test/crash ./agent/leader ./agent/bootstrap
+PACKAGES = $(LONGEST) $$(go list ./... | grep -v -e '/test/e2e$$' -e /test/model)
+# Packages whose tests start no server and no other program.
+SMALL = $$(go list -f '{{.ImportPath}} {{join .Imports " "}} {{join .TestImports " "}} {{join .XTestImports " "}}' ./... | \
+	grep -v -E '/test/(alone|backups|bench|bucket|crash|e2e|env|member|model|quickstart|rig)\b' | cut -d' ' -f1)
 # Most tests wait for servers most of the time; more at once and they wait for a core.
 AT_ONCE := -p $(shell echo $$(($$(nproc) + 1)))
+# What has no deadlines of its own leaves the CPUs to what has.
+IDLE := nice -n 19 $(if $(shell command -v chrt),chrt --idle 0)
+
+# A run of `make test` has a directory here, in which its steps leave what they saw. The newest twenty stay.
+RIG_CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/druid-rig
+RUNS := $(RIG_CACHE)/tests
+# Seconds for a whole run, from its begin. Where the rig's programs were not built yet, they are built first.
+BUDGET ?= $(if $(wildcard $(RIG_CACHE)/bin/kubernetes-*),1680,3000)
+# Seconds that the steps after the stories need.
+RESERVE := 120
 
 # $(call step,NAME,COMMANDS) runs one step of a longer target and tells how long it took.
 define step
@@ -70,35 +85,80 @@ golden: ## Write golden files and docs/decisions.md anew from the code. Read the
 
 ##@ Check
 
+.PHONY: check
+check: ## Run what needs no server: formatting, generated files, lint, small packages. The inner loop.
+	$(call step,formatting,$(MAKE) verify-fmt)
+	$(call step,generated files,$(MAKE) verify-generate)
+	$(call step,lint,$(MAKE) lint)
+	$(call step,small packages,go test $(AT_ONCE) -vet=off $(SMALL))
+
 .PHONY: test
-test: ## Run everything: formatting, lint, generated files, tests with the race detector, e2e, quickstart.
+test: ## Run what CI runs: formatting, generated files, lint, packages, model, the stories that its time allows, quickstart.
+	@mkdir -p $(RUNS); ls -1t $(RUNS) | tail -n +20 | sed 's|^|$(RUNS)/|' | xargs -r rm -r; \
+	export DRUID_TEST_RUN=$$(mktemp -d $(RUNS)/$$(date -u +%Y%m%dT%H%M%S)-XXXX) DRUID_TEST_BEGAN=$$(date +%s); \
+	export DRUID_TEST_RESERVE=$(RESERVE) BUDGET=$(BUDGET); \
+	$(MAKE) prepared; failed=(); \
+	$(MAKE) step-packages || failed+=(packages); \
+	$(IDLE) $(MAKE) step-lint >"$$DRUID_TEST_RUN/lint.log" 2>&1 & lint=$$!; \
+	$(IDLE) $(MAKE) step-model >"$$DRUID_TEST_RUN/model.log" 2>&1 & model=$$!; \
+	trap 'kill $$lint $$model 2>/dev/null || true' EXIT; \
+	$(MAKE) step-e2e || failed+=(stories); \
+	wait $$lint || failed+=(lint); cat "$$DRUID_TEST_RUN/lint.log"; \
+	wait $$model || failed+=(model); cat "$$DRUID_TEST_RUN/model.log"; \
+	$(MAKE) step-quickstart || failed+=(quickstart); \
+	echo; IFS=,; go run ./test/ledger/judge -failed "$${failed[*]}"
+
+.PHONY: test-all
+test-all: ## Run everything, nothing from a cache: all stories, and the model twice as far.
+	@$(MAKE) prepared
+	$(call step,lint,$(MAKE) lint)
+	$(call step,packages,$(MAKE) packages COUNT=1)
+	$(call step,model,$(MAKE) model STEPS=2000000)
+	$(call step,stories,$(MAKE) e2e STORIES=all)
+	$(call step,quickstart,$(MAKE) verify-quickstart)
+
+HOURS := 1
+LOAD := 0
+SEED := $(shell date +%s)
+
+.PHONY: soak
+soak: setup ## Perform random stories for HOURS=1 with fresh seeds from SEED=, beside LOAD=0 processes that use a CPU each.
+	@go test $(E2E) -count=1 -v -timeout 0 -args -stories soak -soak.hours $(HOURS) -soak.load $(LOAD) -soak.seed $(SEED)
+
+.PHONY: prepared step-packages step-lint step-model step-e2e step-quickstart
+prepared:
 	$(call step,set up,$(MAKE) setup)
 	$(call step,formatting,$(MAKE) verify-fmt)
 	$(call step,generated files,$(MAKE) verify-generate)
 	$(call step,programs of the rig,go run ./test/rig build)
+step-packages:
+	$(call step,packages,$(MAKE) packages)
+step-lint:
 	$(call step,lint,$(MAKE) lint)
-	$(call step,unit and component tests,$(MAKE) test-race)
+step-model:
 	$(call step,model,$(MAKE) model)
-	$(call step,end to end,$(MAKE) e2e)
+step-e2e:
+	$(call step,stories,$(MAKE) e2e)
+step-quickstart:
 	$(call step,quickstart,$(MAKE) verify-quickstart)
 
-.PHONY: test-fast
-test-fast: ## Run unit and component tests (etcd, kube-apiserver; no rig), without the race detector.
-	@go test $(AT_ONCE) $(FAST)
-
-.PHONY: test-race
-test-race: ## Run unit and component tests with the race detector.
-	@CGO_ENABLED=1 GOFLAGS="$(filter-out -trimpath,$(GOFLAGS))" go test -race -timeout 40m $(AT_ONCE) $(FAST)
+# A test that failed is repeated once, alone, when all others have ended; not after a data race, nor when more than three failed.
+.PHONY: packages
+packages: ## Run all tests but the stories and the model, with the race detector.
+	@d=$${DRUID_TEST_RUN:-$$(mktemp -d)}; [ -n "$${DRUID_TEST_RUN:-}" ] || trap 'rm -r "$$d"' EXIT; \
+	CGO_ENABLED=1 $(GOTESTSUM) --format standard-quiet --jsonfile "$$d/packages.json" --rerun-fails-report "$$d/packages-rerun.txt" \
+		--rerun-fails=1 --rerun-fails-max-failures=3 --rerun-fails-run-root-test --rerun-fails-abort-on-data-race \
+		--packages "$$(echo $(PACKAGES))" -- -race -vet=off -timeout 40m $(AT_ONCE) $(if $(COUNT),-count=$(COUNT))
 
 .PHONY: model
-model: ## Walk and search the model of the protocol by the real decisions. More: go test ./test/model -args -model.steps 30000000
-	@go test $(MODEL) -timeout 40m
+model: ## Walk and search the model of the protocol by the real decisions. Further: make model STEPS=30000000
+	@go test $(MODEL) -vet=off -timeout 40m $(if $(STEPS),-args -model.steps $(STEPS))
 
 # The stories that need a rig for themselves wait most of the time, so they run on one beside that of all others.
 .PHONY: e2e
-e2e: ## Run the end-to-end tests on a rig of their own. One story: make e2e RUN=TestName. With four cores or more, on two rigs at once: make e2e RIGS=2
+e2e: ## Run the end-to-end tests on a rig of their own. One story: make e2e RUN=TestName; all: STORIES=all. With four cores or more, on two rigs at once: make e2e RIGS=2
 ifneq ($(RIGS),2)
-	@go test $(E2E) -count=1 -v -timeout 60m $(if $(value RUN),-run '$(value RUN)')
+	@go test $(E2E) -count=1 -v -timeout 75m $(if $(value RUN),-run '$(value RUN)') $(if $(STORIES),-args -stories $(STORIES))
 else
 	@d=$$(mktemp -d); alone=; trap 'kill $$alone 2>/dev/null || true; rm -rf "$$d"' EXIT; \
 	go test -c -o "$$d/e2e" $(E2E); cd $(E2E); stories=("$$d/e2e" -test.v -test.timeout 40m -stories); \

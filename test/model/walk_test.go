@@ -7,7 +7,7 @@ import (
 )
 
 var (
-	walkSteps = flag.Int("model.steps", 2_000_000, "random steps of all walks")
+	walkSteps = flag.Int("model.steps", 1_000_000, "random steps of all walks")
 	walkSeed  = flag.Uint64("model.seed", 1, "seed of the first walk")
 )
 
