@@ -10,6 +10,7 @@ import (
 	"go/token"
 	"go/types"
 	"io"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -41,6 +42,9 @@ func load(t *testing.T, patterns ...string) []loaded {
 	exports := map[string]string{}
 	for _, p := range list(t, append([]string{"-export", "-deps"}, patterns...)...) {
 		exports[p.ImportPath] = p.Export
+		if strings.HasPrefix(p.ImportPath, module) {
+			seen(t, p.Dir)
+		}
 	}
 	fset := token.NewFileSet()
 	imports := importer.ForCompiler(fset, "gc", func(path string) (io.ReadCloser, error) {
@@ -69,6 +73,21 @@ func load(t *testing.T, patterns ...string) []loaded {
 		all = append(all, l)
 	}
 	return all
+}
+
+// seen opens a folder of a package and all below it. go test's cache knows a result by the files and folders that the test itself
+// opened, and not by those that the go command read for it: without this a new file would leave the former result in the cache.
+func seen(t *testing.T, dir string) {
+	t.Helper()
+	err := filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
+		if err == nil && !entry.IsDir() && filepath.Ext(path) == ".go" {
+			_, err = os.Stat(path)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
 }
 
 // list asks the go command, with the one setting of cgo and -trimpath that all builds share, so that nothing is compiled
