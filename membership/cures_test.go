@@ -154,10 +154,10 @@ func TestAFileThatDoesNotShrinkIsLeftAlone(t *testing.T) {
 		"it was left, and nothing known": {DefragAttempt{Helped: true}, after, 2 * time.Minute, true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := tc.last.AgainFull(tc.now, tc.ago); got != tc.want {
+			if got := tc.last.AgainFull(tc.now, tc.ago, CureAgain); got != tc.want {
 				t.Errorf("got %t", got)
 			}
-			if spent := tc.last.Spent(tc.now); spent && tc.last.AgainFull(tc.now, 2*time.Hour) && tc.last.Failures == 0 {
+			if spent := tc.last.Spent(tc.now); spent && tc.last.AgainFull(tc.now, 2*time.Hour, CureAgain) && tc.last.Failures == 0 {
 				t.Error("spent, and to be defragmented again")
 			}
 		})

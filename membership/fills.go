@@ -78,9 +78,9 @@ func FillOf(v View, leader uint64, filled map[uint64]Filled, due func(Member, Sp
 }
 
 const (
-	// cureAgain is how long a member is left alone after a defragmentation that failed while writes are refused; the pause doubles with
+	// CureAgain is how long a member is left alone after a defragmentation that failed while writes are refused; the pause doubles with
 	// each failure.
-	cureAgain = 2 * time.Minute
+	CureAgain = 2 * time.Minute
 	// maxCureAgain bounds it.
 	maxCureAgain = time.Hour
 )
@@ -91,10 +91,10 @@ func (a DefragAttempt) Spent(s Space) bool {
 }
 
 // AgainFull says whether a member that is to come below its margin may be defragmented again, so long after this attempt: when it
-// failed, or when the file is not as it was left.
-func (a DefragAttempt) AgainFull(s Space, ago time.Duration) bool {
+// failed, or when the file is not as it was left. The pause is CureAgain, and doubles with each failure.
+func (a DefragAttempt) AgainFull(s Space, ago, pause time.Duration) bool {
 	if a.Failures > 0 {
-		return ago >= min(cureAgain<<min(a.Failures-1, 8), maxCureAgain)
+		return ago >= min(pause<<min(a.Failures-1, 8), maxCureAgain)
 	}
-	return ago >= cureAgain && (differs(a.After.Size, s.Size) || differs(a.After.InUse, s.InUse))
+	return ago >= pause && (differs(a.After.Size, s.Size) || differs(a.After.InUse, s.InUse))
 }

@@ -35,7 +35,7 @@ func (r *round) diagnose(ctx context.Context, c *ailment, policy CurePolicy) {
 	filled, health := r.fill(ctx, c.view, policy.Quota)
 	due := func(m membership.Member, s membership.Space) bool {
 		last, tried := r.defrag.attempts[m.ID]
-		return !tried || last.AgainFull(s, time.Since(last.at))
+		return !tried || last.AgainFull(s, time.Since(last.at), r.cureAgain)
 	}
 	for id, full := range filled {
 		if r.defrag.attempts[id].Spent(full.Space) {

@@ -353,7 +353,7 @@ func (d *drainCluster) agentBehind(gate Gate, name, uid string, f *fault) (died 
 		Defrag:  d.defrag, Defragmented: d.defragmented, Alarmed: d.alarmed,
 		Log: slog.New(slog.DiscardHandler),
 	})
-	duties.poll, duties.handBack = 100*time.Millisecond, 2*time.Second
+	duties.poll, duties.handBack, duties.cureAgain = 100*time.Millisecond, 2*time.Second, time.Second
 	ctx, cancel := context.WithCancel(d.t.Context())
 	if f != nil {
 		f.crash = cancel

@@ -76,8 +76,9 @@ type Options struct {
 // clean clocks, and remembers of the one before it which members were defragmented.
 type Duties struct {
 	Options
-	poll, recordAge, handBack, comparePause time.Duration
-	defrag                                  defragMemory
+	poll, recordAge, handBack, comparePause, cureAgain time.Duration
+
+	defrag defragMemory
 }
 
 // New returns the duties.
@@ -87,6 +88,7 @@ func New(o Options) *Duties {
 	}
 	return &Duties{
 		Options: o, poll: pollInterval, recordAge: recordInterval, handBack: handBackAfter, comparePause: comparePause,
+		cureAgain: membership.CureAgain,
 		defrag: defragMemory{attempts: map[uint64]attempt{}},
 	}
 }
