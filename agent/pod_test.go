@@ -33,7 +33,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	env.ManyAtOnce()
+	env.ManyAtOnce(12)
 	os.Exit(env.Main(m))
 }
 

@@ -8,6 +8,6 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	env.ManyAtOnce()
+	env.ManyAtOnce(6)
 	os.Exit(env.Main(m))
 }

@@ -38,7 +38,7 @@ const (
 )
 
 func TestMain(m *testing.M) {
-	env.ManyAtOnce()
+	env.ManyAtOnce(12)
 	os.Exit(env.Main(m))
 }
 

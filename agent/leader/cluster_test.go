@@ -32,7 +32,7 @@ import (
 const patience = 3 * time.Minute
 
 func TestMain(m *testing.M) {
-	env.ManyAtOnce()
+	env.ManyAtOnce(12)
 	os.Exit(env.Main(m))
 }
 

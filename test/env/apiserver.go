@@ -35,10 +35,10 @@ var shared struct {
 }
 
 // ManyAtOnce lets more parallel tests run at once than there are cores, unless the command line says how many: for packages
-// whose parallel tests wait most of the time. Call it from TestMain.
-func ManyAtOnce() {
-	const atOnce = "6"
-	_ = flag.Set("test.parallel", atOnce) // every test binary has it
+// whose parallel tests wait most of the time. Six suit tests that keep an API server busy, twelve those that wait for etcd. Call it
+// from TestMain.
+func ManyAtOnce(tests int) {
+	_ = flag.Set("test.parallel", strconv.Itoa(tests)) // every test binary has it
 }
 
 // Main runs a package's tests with one API server for all of them, started by the first that asks, and returns the exit
