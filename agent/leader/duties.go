@@ -89,7 +89,7 @@ func New(o Options) *Duties {
 	return &Duties{
 		Options: o, poll: pollInterval, recordAge: recordInterval, handBack: handBackAfter, comparePause: comparePause,
 		cureAgain: membership.CureAgain,
-		defrag: defragMemory{attempts: map[uint64]attempt{}},
+		defrag:    defragMemory{attempts: map[uint64]attempt{}},
 	}
 }
 

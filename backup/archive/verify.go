@@ -112,8 +112,7 @@ func verifyFull(f chain.Full, source io.Reader) (err error) {
 	if _, err := io.Copy(io.Discard, r); err != nil {
 		return err
 	}
-	switch t := r.Trailer(); {
-	case t.Lineage != string(f.Lineage) || t.Revision != f.Revision:
+	if t := r.Trailer(); t.Lineage != string(f.Lineage) || t.Revision != f.Revision {
 		return &mismatchError{f.Key, fmt.Sprintf("is a full of lineage %q at revision %d, and not what its name says: it was renamed, or swapped with another one", t.Lineage, t.Revision)}
 	}
 	return nil

@@ -144,7 +144,7 @@ func (l *lasts) isAlive(key []byte, p place) bool {
 
 // revisions calls do with the revision of the last record of each key that is alive, in no order.
 func (l *lasts) revisions(do func(main int64)) {
-	for i := uint64(0); i < l.slots; i++ {
+	for i := range l.slots {
 		s := l.table[i*slotSize : (i+1)*slotSize]
 		main := int64(binary.LittleEndian.Uint64(s[16:]))
 		if _, _, deletes := unpack(s); main != 0 && !deletes {
@@ -159,7 +159,7 @@ func (l *lasts) grow() error {
 	if err != nil {
 		return err
 	}
-	for i := uint64(0); i < l.slots; i++ {
+	for i := range l.slots {
 		s := l.table[i*slotSize : (i+1)*slotSize]
 		if binary.LittleEndian.Uint64(s[16:]) != 0 {
 			copy(slot(table, slots, binary.LittleEndian.Uint64(s), binary.LittleEndian.Uint64(s[8:])), s)

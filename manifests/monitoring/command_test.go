@@ -34,7 +34,7 @@ func TestTheCommandOfAnAlertShowsTheCondition(t *testing.T) {
 			{Type: of[1], Reason: "TheReason", Message: "the message"},
 		}
 		var got []string
-		for _, column := range strings.Split(found[1], ",") {
+		for column := range strings.SplitSeq(found[1], ",") {
 			_, path, _ := strings.Cut(column, ":")
 			got = append(got, evaluated(t, cluster, path))
 		}

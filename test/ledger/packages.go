@@ -26,12 +26,11 @@ type event struct {
 	Elapsed                       float64
 }
 
-// Packages reads what `go test -json` said, repetitions included: the tests that failed at least once, and failures that are never
+// packageLog is what `go test -json` said, repetitions included: the tests that failed at least once, and failures that are never
 // repeated.
 type packageLog struct {
 	tests map[string]*testLog // by package and test
 	packs map[string]*packLog
-	order []string
 }
 
 type testLog struct {
@@ -40,8 +39,6 @@ type testLog struct {
 }
 
 type packLog struct {
-	failed   bool // its last result
-	everFail bool
 	ownFail  bool // a test of it failed since its last start
 	panicked bool
 	fatal    []FatalKind
@@ -69,15 +66,15 @@ func (l *packageLog) read(from io.Reader) error {
 	reader := bufio.NewReader(from)
 	for {
 		line, err := reader.ReadBytes('\n')
-		if err != nil && !errors.Is(err, io.EOF) {
-			return err
-		}
 		var e event
 		if len(line) > 0 && json.Unmarshal(line, &e) == nil { // a line that was cut off, or is the build's, is none
 			l.take(e)
 		}
-		if err != nil {
+		if errors.Is(err, io.EOF) {
 			return nil
+		}
+		if err != nil {
+			return err
 		}
 	}
 }

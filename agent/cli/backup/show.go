@@ -50,8 +50,7 @@ type row struct {
 
 func fullRow(f chain.Full) row {
 	kind := "full"
-	switch {
-	case f.Final:
+	if f.Final {
 		kind = "final"
 	}
 	return row{f.Lineage, kind, f.Revision, f.Revision, stamp(f.At), f.Key, f.Size}

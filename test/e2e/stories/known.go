@@ -19,10 +19,10 @@ import (
 const lately = 3
 
 // Know what the ledger says of each story of the table, and how close the change comes to it.
-func Know(table []Story, history []ledger.Entry, close map[string]Closeness, now time.Time) map[string]Known {
+func Know(table []Story, history []ledger.Entry, change map[string]Closeness, now time.Time) map[string]Known {
 	known := map[string]Known{}
 	for _, s := range table {
-		k := Known{Change: close[s.Name]}
+		k := Known{Change: change[s.Name]}
 		var seen []ledger.Entry
 		since := time.Time{} // when it was performed last, or the ledger began
 		for _, e := range history {
@@ -62,11 +62,11 @@ func gather(ctx context.Context, root string, say func(string, ...any)) (map[str
 	if err != nil {
 		return nil, err
 	}
-	close, err := closest(ctx, root, history)
+	change, err := closest(ctx, root, history)
 	if err != nil {
 		say("which stories the change touches is unknown: %v", err)
 	}
-	return Know(Table, history, close, time.Now()), nil
+	return Know(Table, history, change, time.Now()), nil
 }
 
 func closest(ctx context.Context, root string, history []ledger.Entry) (map[string]Closeness, error) {

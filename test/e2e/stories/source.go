@@ -112,14 +112,7 @@ func Closest(table []Story, changed []string, imports map[string][]string, tests
 	touched := map[string]bool{}
 	own := map[string]bool{}
 	for _, file := range changed {
-		if file == "go.mod" {
-			for folder := range imports {
-				touched[folder] = true
-			}
-		}
-		if folder, ok := folderOf(file, imports); ok {
-			touched[folder] = true
-		}
+		touch(touched, file, imports)
 		if path.Dir(file) == "test/e2e" {
 			for _, f := range tests[path.Base(file)] {
 				own[f.Name.Name] = true
@@ -138,18 +131,30 @@ func Closest(table []Story, changed []string, imports map[string][]string, tests
 		}
 		return false
 	}
-	close := map[string]Closeness{}
+	found := map[string]Closeness{}
 	for _, s := range table {
 		switch {
 		case own[s.Name] || of(s, touched):
-			close[s.Name] = Touched
+			found[s.Name] = Touched
 		case of(s, near):
-			close[s.Name] = Near
+			found[s.Name] = Near
 		default:
-			close[s.Name] = Far
+			found[s.Name] = Far
 		}
 	}
-	return close
+	return found
+}
+
+// touch adds the packages that a changed file may change: a dependency may change all of them.
+func touch(touched map[string]bool, file string, imports map[string][]string) {
+	if file == "go.mod" {
+		for folder := range imports {
+			touched[folder] = true
+		}
+	}
+	if folder, ok := folderOf(file, imports); ok {
+		touched[folder] = true
+	}
 }
 
 // folderOf is the package that a file of the product belongs to: its folder, or the next one above that is a package. What only

@@ -83,6 +83,7 @@ func takeFailed() []Story {
 
 // of is the performance that a test, or a part of one, belongs to; nil outside of stories.
 func of(t testing.TB) *performance {
+	t.Helper()
 	name, _, _ := strings.Cut(t.Name(), "/")
 	stage.mu.Lock()
 	defer stage.mu.Unlock()
