@@ -58,15 +58,30 @@ func againstLease(v volumeState, own leases.Member) (Data, string) {
 	if own.VolumeUID != "" && v.stamp.VolumeUID != "" && own.VolumeUID != v.stamp.VolumeUID {
 		return Stale, fmt.Sprintf("it was written on the volume with UID %s, this one is %s", v.stamp.VolumeUID, own.VolumeUID)
 	}
-	// A position of another raft ID of ours says nothing about this one's log.
-	if own.ID != v.report.MemberID || own.ClusterID != v.report.ClusterID {
+	if own.ClusterID != v.report.ClusterID {
 		return Intact, ""
+	}
+	if own.ID != v.report.MemberID {
+		return againstAnotherID(v, own)
 	}
 	if v.report.Term < own.Floor.Term || v.report.Last.Index < own.Floor.Committed {
 		return Stale, fmt.Sprintf("it ends at term %d, index %d and once held term %d, index %d: the volume went back in time",
 			v.report.Term, v.report.Last.Index, own.Floor.Term, own.Floor.Committed)
 	}
 	return Intact, ""
+}
+
+// againstAnotherID compares data with what our Lease recorded under another raft ID of ours in the same group. Its index says nothing
+// about this log. Its term does: terms belong to the group, and a member that joined later took the term of the leader that added it,
+// or a higher one. So data of a lower term is of an ID that we had before, and other members may have voted without it since. A log
+// of term 0 is of a member that has not heard from a leader yet.
+func againstAnotherID(v volumeState, own leases.Member) (Data, string) {
+	reached := max(own.Floor.Term, own.Raft.Term)
+	if v.report.Term == 0 || v.report.Term >= reached {
+		return Intact, ""
+	}
+	return Stale, fmt.Sprintf("it is of member %x at term %d, and this member was %x at term %d of the same group: the volume went back in time",
+		v.report.MemberID, v.report.Term, own.ID, reached)
 }
 
 // classifyLease says what our own Lease makes of us.

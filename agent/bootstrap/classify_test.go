@@ -28,6 +28,12 @@ func TestDataIsOursOnlyIfNothingSpeaksAgainstIt(t *testing.T) {
 	older.Floor.Term = 4
 	former := behind
 	former.ID = 0xb
+	later := former
+	later.Floor.Term = 4
+	just := later
+	just.Floor, just.Raft.Term = leases.Raft{}, 4
+	elsewhere := later
+	elsewhere.ClusterID = 0xd
 	tests := map[string]struct {
 		volume volumeState
 		own    ownLease
@@ -38,6 +44,10 @@ func TestDataIsOursOnlyIfNothingSpeaksAgainstIt(t *testing.T) {
 		"log ends below the floor":             {ourData, ownLease{member: behind}, Stale},
 		"term below the floor":                 {ourData, ownLease{member: older}, Stale},
 		"floor of a former ID of ours":         {ourData, ownLease{member: former}, Intact},
+		"term below the floor of another ID":   {ourData, ownLease{member: later}, Stale},
+		"term below what another ID reached":   {ourData, ownLease{member: just}, Stale},
+		"an ID that no leader has sent to":     {with(func(v *volumeState) { v.report.Term = 0 }), ownLease{member: later}, Intact},
+		"floor of another group":               {ourData, ownLease{member: elsewhere}, Intact},
 		"another volume":                       {ourData, ownLease{member: leases.Member{VolumeUID: "other"}}, Stale},
 		"another EtcdCluster":                  {with(func(v *volumeState) { v.stamp.Cluster = "x" }), ownLease{}, Foreign},
 		"another member":                       {with(func(v *volumeState) { v.stamp.Member = "c-b" }), ownLease{}, Foreign},

@@ -120,6 +120,9 @@ func (w *world) readLease(p *proc) {
 		if w.is(mutNoFloor) {
 			s.Own.Floor = leases.Raft{}
 		}
+		if s.Own.ID != w.vols[p.vol].data.member && w.is(mutNoGroupTerm) {
+			s.Own.Floor, s.Own.Raft = leases.Raft{}, leases.Raft{}
+		}
 		if w.is(mutNoVolumeUID) {
 			s.Own.VolumeUID = ""
 		}

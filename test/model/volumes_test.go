@@ -109,6 +109,9 @@ func (w *world) unseen(k int) {
 		}
 		seen := w.members[k].lease.there && says.ID == d.member &&
 			(uint64(d.index) < says.Floor.Committed || uint64(d.term) < says.Floor.Term)
+		if w.members[k].lease.there && says.ID != d.member && says.ClusterID == d.cluster {
+			seen = 0 < d.term && uint64(d.term) < max(says.Floor.Term, says.Raft.Term)
+		}
 		if c := w.members[k].claim; w.members[k].lease.there && c.there && v.stamp.VolumeUID != uids[c.uid] {
 			seen = true // another volume: the claim's UID tells, at whatever entry it ends
 		}
