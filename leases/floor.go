@@ -13,9 +13,10 @@ type floor struct {
 	since     time.Time
 }
 
-// resume goes on from what the Lease says, after a restart of the agent.
-func (f *floor) resume(m Member, now time.Time) {
-	*f = floor{id: m.ID, surely: m.Floor, candidate: m.Raft, since: now}
+// resume goes on from what the Lease says, after a restart of the agent. The position in the Lease is no candidate: the etcd that
+// published it may have ended since, and its successor may hold less.
+func (f *floor) resume(m Member) {
+	*f = floor{id: m.ID, surely: m.Floor}
 }
 
 // next is the floor to publish together with a member's newest position. A new raft ID begins at nothing: what its

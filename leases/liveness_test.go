@@ -117,11 +117,12 @@ func TestFloorIsOneIntervalOld(t *testing.T) {
 		}
 		f.published(step.now, step.alive, now)
 	}
-	f.resume(Member{ID: 3, Raft: at(9), Floor: at(8)}, start)
+	f.resume(Member{ID: 3, Raft: at(19), Floor: at(8)})
 	if got := f.next(3, true, start, interval); got != at(8) {
 		t.Errorf("after a restart: floor %v, want the published one", got)
 	}
+	f.published(at(9), true, start)
 	if got := f.next(3, true, start.Add(interval), interval); got != at(9) {
-		t.Errorf("an interval after a restart: floor %v, want the published position", got)
+		t.Errorf("an interval after a restart: floor %v, want what this etcd held at its start", got)
 	}
 }

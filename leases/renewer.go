@@ -201,7 +201,7 @@ func (r *Renewer) look(ctx context.Context) (Member, error) {
 		return Member{}, err
 	}
 	if r.floor.id == 0 {
-		r.floor.resume(lease, time.Now())
+		r.floor.resume(lease)
 	}
 	r.learn(lease)
 	return lease, nil

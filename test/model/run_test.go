@@ -182,7 +182,7 @@ func (w *world) renewStep(i int) bool {
 			return false
 		}
 		if r.id == 0 {
-			r.id, r.surely, r.candidate = lease.says.ID, lease.says.Floor, lease.says.Raft
+			r.id, r.surely = lease.says.ID, lease.says.Floor
 		}
 		r.read, r.version, r.pod = true, lease.version, lease.says.PodUID
 		return true
