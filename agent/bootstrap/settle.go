@@ -127,7 +127,7 @@ func (s *settler) record(ctx context.Context) recordState {
 	return r
 }
 
-// slotFree gives the replacing slot back that we took.
+// slotFree gives the replacing slot back that we took. The record is read before the Lease: what changes in between fails the update.
 func (s *settler) slotFree(ctx context.Context) (bool, error) {
 	r := s.record(ctx)
 	switch {
@@ -137,6 +137,12 @@ func (s *settler) slotFree(ctx context.Context) (bool, error) {
 		return false, r.err
 	case r.record.Replacing == nil || r.record.Replacing.Member != s.b.cfg.Member:
 		return true, nil
+	}
+	switch lease, detail := s.lease(ctx); lease {
+	case LeaseUnread:
+		return false, fmt.Errorf("give the slot back: read our own Lease: %s", detail)
+	case Superseded:
+		return true, nil // the slot is for the Pod that came after us to give back
 	}
 	r.record.Replacing = nil
 	crash.Before("free-slot")
