@@ -164,7 +164,7 @@ func (r *round) compareMembers(ctx context.Context, view membership.View, all []
 	}
 	for i, m := range view.Members {
 		if !views[i].Same(view) {
-			a.Verdict, a.Why = r.listsDiffer(ctx, view, m)
+			a.Verdict, a.Why = r.listsDiffer(ctx, view, m, views[i])
 			return a
 		}
 	}
@@ -179,14 +179,22 @@ func (r *round) compareMembers(ctx context.Context, view membership.View, all []
 	return a
 }
 
-// listsDiffer tells a list that differs from one that changed meanwhile. Each was read through raft, so that a leader who lists the same
-// before and after leaves nothing else.
-func (r *round) listsDiffer(ctx context.Context, before membership.View, m membership.Member) (leases.UpgradeVerdict, string) {
-	after, err := membership.Observe(ctx, r.Dial, membership.Query{Endpoints: []string{r.Local}, ClusterID: before.ClusterID, Timeout: callTimeout})
+// listsDiffer tells a list that differs from one that changed meanwhile. Each is read through raft. The leader and the member are
+// read again, the leader first: a change that came and went between two looks at the leader shows in the member's second list.
+func (r *round) listsDiffer(
+	ctx context.Context, before membership.View, m membership.Member, listed membership.View,
+) (leases.UpgradeVerdict, string) {
+	query := membership.Query{Endpoints: []string{r.Local}, ClusterID: before.ClusterID, Timeout: callTimeout}
+	after, err := membership.Observe(ctx, r.Dial, query)
+	if err != nil {
+		return leases.UpgradeUnknown, err.Error()
+	}
+	query.Endpoints = m.ClientURLs[:1]
+	again, err := membership.Observe(ctx, r.Dial, query)
 	switch {
 	case err != nil:
-		return leases.UpgradeUnknown, err.Error()
-	case !after.Same(before):
+		return leases.UpgradeUnknown, fmt.Sprintf("member %s: %v", nameOf(m), err)
+	case !after.Same(before), !again.Same(listed), again.Same(after):
 		return leases.UpgradeUnknown, "the member list changed meanwhile"
 	default:
 		return leases.UpgradeDiffer, fmt.Sprintf("member %s lists other members than the leader does", nameOf(m))

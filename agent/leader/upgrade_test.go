@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -92,6 +93,25 @@ func TestMembersAreComparedAtOneRevision(t *testing.T) {
 	d.start(victim)
 	if a := d.compares("second", leases.UpgradeDiffer); !strings.Contains(a.Why, victim) || !strings.Contains(a.Why, "hashes differ") {
 		t.Errorf("answered %+v, want the hashes", a)
+	}
+}
+
+// A learner that was added and removed while the lists were read is no difference.
+func TestAListThatChangedMeanwhileIsNotAnother(t *testing.T) {
+	c := newCluster(t)
+	leader, err := c.leader()
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &round{Duties: New(Options{Dial: transport.Transport{}.Etcd, Local: c.endpoint(leader), Log: slog.New(slog.DiscardHandler)})}
+	before, err := membership.Observe(t.Context(), r.Dial, membership.Query{Endpoints: []string{r.Local}, Timeout: callTimeout})
+	if err != nil {
+		t.Fatal(err)
+	}
+	listed := before
+	listed.Members = append(slices.Clone(before.Members), membership.Member{ID: 1<<64 - 1, Name: "short-lived", Learner: true})
+	if verdict, why := r.listsDiffer(t.Context(), before, before.Members[0], listed); verdict != leases.UpgradeUnknown {
+		t.Errorf("verdict is %s: %s", verdict, why)
 	}
 }
 
