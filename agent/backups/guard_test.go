@@ -1,8 +1,10 @@
 package backups
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"io"
 	"strings"
 	"testing"
 	"time"
@@ -11,6 +13,8 @@ import (
 
 	"github.com/etcd-druid/druid/agent/config"
 	"github.com/etcd-druid/druid/backup/chain"
+	"github.com/etcd-druid/druid/backup/store"
+	"github.com/etcd-druid/druid/backup/store/open"
 )
 
 func TestNothingIsDeletedWhileTheAlarmOfCorruptionStands(t *testing.T) {
@@ -91,6 +95,52 @@ func TestARecordThatCannotBeReadStopsDeletionAlone(t *testing.T) {
 	})
 	if _, err := a.Snapshot(t.Context(), kindDelta); err != nil {
 		t.Errorf("a delta on demand: %v", err)
+	}
+}
+
+// archived is a bucket in which a rule moved a record to an archive: it is listed, and reading it is refused.
+type archived struct{ store.Store }
+
+const archivedLineage = chain.Lineage("00000000-old")
+
+func (s archived) Get(ctx context.Context, key string, offset, length int64) (io.ReadCloser, error) {
+	if key == chain.BirthKey(prefix, archivedLineage) {
+		return nil, fmt.Errorf("get %s: 403 InvalidObjectState: %w", key, store.ErrForbidden)
+	}
+	return s.Store.Get(ctx, key, offset, length)
+}
+
+func TestARecordOfAnotherLineageThatIsRefusedStopsDeletionAlone(t *testing.T) {
+	g := newGroup(t, 1)
+	c := directory(t.TempDir())
+	files := opened(t, c)
+	if err := chain.WriteBirth(t.Context(), files, prefix, chain.Birth{Lineage: archivedLineage, Created: time.Now()}); err != nil {
+		t.Fatal(err)
+	}
+	a := g.newAgent(0, nil, "default")
+	a.Open = func(ctx context.Context, c store.Config) (store.Store, error) {
+		s, err := open.Open(ctx, c)
+		return archived{s}, err
+	}
+	a.Configure(c)
+	a.start()
+	savedUpTo(t, files, put(t, g.client(0), 5))
+	eventually(t, "the record is named while all is saved", func() error {
+		s, _ := a.at()
+		if s == nil {
+			return errors.New("no session")
+		}
+		p, _ := s.tell.deltaPatch(time.Now())
+		if !strings.Contains(p.Backup.Error, string(archivedLineage)) || !s.whole.Load() || s.sound.Load() {
+			return fmt.Errorf("whole %t, sound %t, the Lease says %q", s.whole.Load(), s.sound.Load(), p.Backup.Error)
+		}
+		if _, _, err := s.survey(t.Context()); err == nil || !strings.Contains(err.Error(), "nothing is deleted") {
+			return fmt.Errorf("retention looks at a place that it does not know: %w", err)
+		}
+		return nil
+	})
+	if _, err := chain.Read(t.Context(), archived{files}, prefix); !errors.Is(err, store.ErrForbidden) {
+		t.Errorf("a restore is planned beside a lineage that cannot be read: %v", err)
 	}
 }
 

@@ -58,14 +58,14 @@ func (s *session) look(ctx context.Context) error {
 
 // list what is saved, and make sure of the record of its birth.
 func (s *session) list(ctx context.Context) (chain.History, error) {
-	catalog, err := catalogOf(ctx, s.store, s.config.Prefix)
+	catalog, unread, err := catalogOf(ctx, s.store, s.config.Prefix)
 	if err != nil {
 		return chain.History{}, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, bearTimeout)
 	defer cancel()
 	h, _ := catalog.History(s.self.Lineage)
-	s.saved, s.doubt = h.LastSaved(), nil
+	s.saved, s.doubt = h.LastSaved(), undeleted(unread)
 	if err := s.bear(ctx); err != nil {
 		return h, err
 	}
@@ -76,10 +76,18 @@ func (s *session) list(ctx context.Context) (chain.History, error) {
 }
 
 // catalogOf lists a store, for as long as it gets on.
-func catalogOf(ctx context.Context, in store.Store, prefix string) (chain.Catalog, error) {
+func catalogOf(ctx context.Context, in store.Store, prefix string) (c chain.Catalog, unread, err error) {
 	ctx, cancel := store.Patient(ctx, store.Patience)
 	defer cancel()
-	return chain.Read(ctx, in, prefix)
+	return chain.Survey(ctx, in, prefix)
+}
+
+// undeleted is the doubt for which nothing is deleted; nil for none.
+func undeleted(why error) error {
+	if why == nil {
+		return nil
+	}
+	return fmt.Errorf("nothing is deleted: %w", why)
 }
 
 // bear writes the record of the lineage's birth where it is not there yet. Which parent a restored cluster has, who
@@ -89,7 +97,7 @@ func catalogOf(ctx context.Context, in store.Store, prefix string) (chain.Catalo
 func (s *session) bear(ctx context.Context) error {
 	doubt, err := recordBirth(ctx, s.store, s.config.Prefix, s.self)
 	if doubt != nil {
-		s.doubt = fmt.Errorf("nothing is deleted: %w", doubt)
+		s.doubt = undeleted(doubt)
 	}
 	return err
 }
@@ -109,7 +117,7 @@ func recordBirth(ctx context.Context, in store.Store, prefix string, self Identi
 			Lineage: self.Lineage, Parent: self.Parent, Fork: self.Fork, Reason: reason,
 			ClusterID: id, ClusterUID: self.ClusterUID, Created: time.Now().UTC(),
 		})
-	case errors.Is(err, chain.ErrBirth):
+	case errors.Is(err, chain.ErrBirth), chain.Refused(err):
 		return fmt.Errorf("nothing tells for certain whose lineage this is: %w", err), nil
 	case err != nil:
 		return nil, err

@@ -87,8 +87,8 @@ func (s *session) retain(ctx context.Context) (err error) {
 
 // survey lists what is there, and reads what was found out about it. In a place that is another's there is nothing to delete.
 func (s *session) survey(ctx context.Context) (chain.Catalog, chain.Evidence, error) {
-	catalog, err := catalogOf(ctx, s.store, s.config.Prefix)
-	if err != nil {
+	catalog, unread, err := catalogOf(ctx, s.store, s.config.Prefix)
+	if err = errors.Join(err, undeleted(unread)); err != nil {
 		return catalog, chain.Evidence{}, err
 	}
 	if l, found := superseding(catalog, s.self); found {

@@ -28,7 +28,7 @@ func TestAListingMayTakeLongAndMayNotHang(t *testing.T) {
 					mustPut(t, test.slow.Store, chain.FullKey(prefix, lineage, 1+i, time.Now()), "x")
 				}
 				began := time.Now()
-				c, err := catalogOf(t.Context(), test.slow, prefix)
+				c, _, err := catalogOf(t.Context(), test.slow, prefix)
 				if took := time.Since(began); took != test.took {
 					t.Errorf("it took %s, want %s", took, test.took)
 				}

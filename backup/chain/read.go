@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"syscall"
 
 	"github.com/etcd-druid/druid/backup/store"
 )
@@ -13,10 +14,21 @@ import (
 // Read lists what is below prefix, and reads the record of each lineage's birth. prefix has no slash at its ends; the
 // empty one is the store itself. A store that holds nothing there gives an empty catalog.
 func Read(ctx context.Context, s store.Store, prefix string) (Catalog, error) {
+	c, unread, err := Survey(ctx, s, prefix)
+	if err = errors.Join(err, unread); err != nil {
+		return Catalog{}, err
+	}
+	return c, nil
+}
+
+// Survey is Read for whoever saves: a record that the store has and does not give is a matter of its lineage. Its birth is unknown
+// then, and unread says which records these are and why. While it is not nil, nothing may be deleted, and no restore planned: such a
+// lineage may be of this cluster. Where the store does not answer, that is err.
+func Survey(ctx context.Context, s store.Store, prefix string) (c Catalog, unread, err error) {
 	b := catalogBuilder{c: Catalog{Prefix: prefix}, births: map[Lineage]bool{}}
 	for object, err := range s.List(ctx, join(prefix, "")) {
 		if err != nil {
-			return Catalog{}, fmt.Errorf("read the catalog of backups: %w", store.Because(ctx, err))
+			return Catalog{}, nil, fmt.Errorf("read the catalog of backups: %w", store.Because(ctx, err))
 		}
 		b.c.Newest = later(b.c.Newest, object.Modified)
 		b.add(object)
@@ -32,13 +44,22 @@ func Read(ctx context.Context, s store.Store, prefix string) (Catalog, error) {
 		switch {
 		case errors.Is(err, ErrBirth), errors.Is(err, store.ErrAbsent):
 			h.BirthProblem = err.Error()
+		case Refused(err):
+			h.BirthProblem = err.Error()
+			unread = errors.Join(unread, fmt.Errorf("the record of lineage %s cannot be read: %w", h.Lineage, err))
 		case err != nil:
-			return Catalog{}, fmt.Errorf("read the catalog of backups: %w", store.Because(ctx, err))
+			return Catalog{}, nil, fmt.Errorf("read the catalog of backups: %w", store.Because(ctx, err))
 		default:
 			h.Birth = &birth
 		}
 	}
-	return b.c.sorted(), nil
+	return b.c.sorted(), unread, nil
+}
+
+// Refused says whether the store answered, of an object that is there, that it does not give it: it is archived, damaged, or sealed
+// with a key that is missing. Another object may be read all the same. An error that says nothing of the object is none.
+func Refused(err error) bool {
+	return errors.Is(err, store.ErrForbidden) || errors.Is(err, store.ErrDamaged) || errors.Is(err, store.ErrNoKey) || errors.Is(err, syscall.EIO)
 }
 
 type catalogBuilder struct {
