@@ -76,8 +76,8 @@ func TestABumpedRestoreIsTheSourceCompactedThere(t *testing.T) {
 		t.Run(minor, func(t *testing.T) {
 			t.Parallel()
 			s, _ := history(t, minor)
-			first := s.catalog().Histories[0].Fulls[0].Revision
-			from := s.revision() + 1
+			h := s.catalog().Histories[0]
+			first, from := h.Fulls[0].Revision, h.LastSaved()+1 // a lease may have run out since
 			s.put("short-lived", "x")
 			s.do(clientv3.OpDelete("short-lived"))
 			last := s.revision()

@@ -2,6 +2,7 @@ package stories
 
 import (
 	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -80,6 +81,7 @@ func TestAStoryThatRestsLeavesRoomAndGoesOnAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		begun := time.Now()
 		ended := map[string]time.Duration{}
+		var mu sync.Mutex
 		during := func(slots *Slots, s Story) {
 			if s.Name == "rests" {
 				awake := slots.Rest(s.Etcds)
@@ -87,6 +89,8 @@ func TestAStoryThatRestsLeavesRoomAndGoesOnAtOnce(t *testing.T) {
 				awake()
 			}
 			time.Sleep(time.Duration(s.Seconds) * time.Second)
+			mu.Lock()
+			defer mu.Unlock()
 			ended[s.Name] = time.Since(begun)
 		}
 		table := []Story{{Name: "rests", Etcds: 12, Seconds: 100}, {Name: "other", Etcds: 11, Seconds: 60}, {Name: "last", Etcds: 1, Seconds: 10}}
