@@ -22,6 +22,7 @@ func (a *Agent) newBackups(store *leases.Store) (*backups.Duty, error) {
 	}
 	return backups.New(backups.Options{
 		Leases: store, Dial: a.options.Transport.Etcd, Listen: a.options.Transport.Listener, Local: a.local(), Self: a.history, Open: open.Open,
+		HandOn:  decider{agent: a}.transfer,
 		Scratch: cmp.Or(a.options.Scratch, config.ScratchDir), Quota: a.options.Config.QuotaBackendBytes, Metrics: metrics, Log: a.log,
 	}), nil
 }

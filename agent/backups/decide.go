@@ -31,6 +31,9 @@ type rule struct {
 // unsound are the chains that only a full makes whole.
 const unsound = ChainEmpty | ChainBroken | ChainBehind
 
+// ruleDisproved takes a full for one that was found to be broken.
+const ruleDisproved = "disproved"
+
 // rules are the whole policy on when something is saved. First match wins; what no rule covers is waited for.
 var rules = []rule{
 	{"not-read", ChainUnknown, anyRecorder, anyFull, anyAnswer, anyAnswer, anyAnswer, Wait,
@@ -53,7 +56,7 @@ var rules = []rule{
 		"only a new full closes the hole"},
 	{"behind", ChainBehind, anyRecorder, FullIdle, No, anyAnswer, anyAnswer, TakeFull,
 		"to read what follows by a watch would hold up writes; a full reads it once"},
-	{"disproved", ChainWhole, anyRecorder, FullIdle, No, anyAnswer, Yes, TakeFull,
+	{ruleDisproved, ChainWhole, anyRecorder, FullIdle, No, anyAnswer, Yes, TakeFull,
 		"what is saved leads to no state that the cluster had"},
 	{"due", ChainWhole, anyRecorder, FullIdle, No, Yes, anyAnswer, TakeFull,
 		"by its schedule, for its age, or for the size of what follows it: table due"},

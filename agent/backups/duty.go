@@ -69,6 +69,8 @@ type Options struct {
 	Scratch string
 	// Quota of etcd's database, in bytes; 0 is etcd's own.
 	Quota int64
+	// HandOn moves leadership to another member, if there is one; nil where nothing can.
+	HandOn func(context.Context)
 	// Open a store.
 	Open    func(context.Context, store.Config) (store.Store, error)
 	Metrics *Metrics
@@ -79,7 +81,9 @@ type Options struct {
 type Duty struct {
 	Options
 	fullPace, recorderPace, readPace pace
-	beats                            func(config.Backup) beats
+	// replacePace is how long a full rests that would replace another one, when the one before it was found to be broken too.
+	replacePace pace
+	beats       func(config.Backup) beats
 	// flushFor is how long the last delta may take when leadership ends.
 	flushFor time.Duration
 	// proofLook is how often it is looked whether backups are to be proven.
@@ -117,6 +121,8 @@ func New(o Options) *Duty {
 		fullPace:     pace{5 * time.Second, 5 * time.Minute},
 		recorderPace: pace{time.Second, time.Minute},
 		readPace:     pace{time.Second, time.Minute},
+		// A proof reads all that is saved; at the longest pause four fulls are taken in a day.
+		replacePace:  pace{10 * time.Minute, 6 * time.Hour},
 		beats:        beatsOf,
 		flushFor:     flushTimeout,
 		proofLook:    proofLook,

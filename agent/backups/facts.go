@@ -82,7 +82,8 @@ type Facts struct {
 	Full     Full
 	// Asked: somebody wants a full now.
 	Asked Answer
-	// Doubted: the backups that begin with the newest full were restored, and found to be broken.
+	// Doubted: the backups that begin with the newest full were restored, and found to be broken, and another full is to be taken now by
+	// the table of replacements.
 	Doubted Answer
 	// Due: by schedule, by age, or by the size of what follows it, the newest full is to be followed by another.
 	Due Answer

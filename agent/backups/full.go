@@ -19,6 +19,9 @@ import (
 // takeFull starts a full. It ends with ctx, and nothing of it is in the store then.
 func (s *session) takeFull(ctx context.Context, why string) {
 	s.fulling = true
+	if why == ruleDisproved {
+		s.replacing.taken.failed(time.Now())
+	}
 	kind, answer := s.orders.take()
 	name := chain.FullKey
 	if kind == kindFinal {
@@ -73,6 +76,7 @@ func (s *session) fullEnded(ctx context.Context, r snapshot.Result, took time.Du
 		return
 	}
 	s.full.succeeded()
+	s.replacing.unproven++
 	s.Metrics.saved(kindFull, r.ObjectSize, took)
 	s.log.InfoContext(ctx, "full taken", "object", r.Key, "revision", r.Revision, "bytes", r.ObjectSize, "took", took)
 	taken := chain.Full{Lineage: s.self.Lineage, Key: r.Key, Revision: r.Revision, At: r.Taken, Size: r.ObjectSize, Final: chain.IsFinal(r.Key)}

@@ -202,6 +202,13 @@ func (h *herald) disproved(newest string) bool {
 	return h.verified.Verdict == leases.VerdictBroken && newest != "" && h.verified.Full == newest
 }
 
+// proven is the full that was last found to be sound; empty for none.
+func (h *herald) proven() string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.verified.ProvenFull
+}
+
 func textOf(err error) string {
 	if err == nil {
 		return ""

@@ -45,13 +45,15 @@ type session struct {
 	// gap is the last saved revision behind which the watch left something out; 0 for none.
 	gap int64
 
-	read     attempts
-	looked   time.Time
-	full     attempts
-	fulling  bool
-	deltas   attempts
-	recorder *recording
-	last     Decision
+	read    attempts
+	looked  time.Time
+	full    attempts
+	fulling bool
+	// replacing of fulls that were found to be broken.
+	replacing replacing
+	deltas    attempts
+	recorder  *recording
+	last      Decision
 
 	// ended has what is to be done when a recorder or a full ended. There is one of each at a time, so none waits.
 	ended chan func(context.Context)
@@ -84,7 +86,8 @@ func newSession(d *Duty, c config.Backup, self Identity, s store.Store) *session
 	return &session{
 		Duty: d, config: c, self: self, store: s, log: log, chain: ChainUnknown,
 		read: attempts{pace: d.readPace}, full: attempts{pace: d.fullPace}, deltas: attempts{pace: d.recorderPace},
-		ended: make(chan func(context.Context), 2), orders: newOrders(), tell: newHerald(d, c, self),
+		replacing: replacing{taken: attempts{pace: d.replacePace}},
+		ended:     make(chan func(context.Context), 2), orders: newOrders(), tell: newHerald(d, c, self),
 	}
 }
 
@@ -125,6 +128,7 @@ func (s *session) loop(ctx context.Context, current func() (<-chan struct{}, boo
 		}
 		s.learn(ctx, changed)
 		s.settle()
+		s.handOn(ctx)
 		d := Decide(s.facts(time.Now()))
 		s.note(ctx, d)
 		switch d.Verdict {
@@ -185,7 +189,7 @@ func (s *session) facts(now time.Time) Facts {
 	f := Facts{
 		Chain: s.chain, Recorder: RecorderOff, Full: FullIdle,
 		Asked: answerOf(s.orders.waiting()), Due: due,
-		Doubted: answerOf(s.tell.disproved(s.newest.Key)),
+		Doubted: answerOf(s.replacement(now) == ReplaceNow),
 	}
 	switch {
 	case s.recorder != nil:
@@ -233,7 +237,7 @@ func (s *session) rest(ctx context.Context, changed <-chan struct{}) {
 // pause until the next thing that only time brings.
 func (s *session) pause(now time.Time) time.Duration {
 	pause := maxRest
-	for _, at := range []time.Time{s.due, s.read.next, s.full.next, s.deltas.next, s.looked.Add(s.relook)} {
+	for _, at := range []time.Time{s.due, s.read.next, s.full.next, s.deltas.next, s.replacing.taken.next, s.looked.Add(s.relook)} {
 		if at.After(now) {
 			pause = min(pause, at.Sub(now))
 		}
