@@ -95,7 +95,7 @@ var classes = merge(map[class][]string{
 		"(*leases.Store).SnapshotOrder", "(*leases.Store).WatchSnapshotOrder",
 		"membership.Linearizable", "membership.Observe", "membership.ReadStatus", "membership.StatusOf", "membership.Alarms", "membership.CompactedAt", "membership.ReadContent", "membership.LengthenLog", "client/v3.New", "(*client/v3.Client).Close",
 		"(*client/v3.Client).ActiveConnection", "(client/v3.KV).Get", "(client/v3.Maintenance).HashKV", "(client/v3.Cluster).MemberList", "client/v3.NewMaintenanceFromMaintenanceClient", "client/v3.RetryMaintenanceClient", "client/v3.WithCountOnly", "client/v3.WithRev",
-		"(backup/store.Store).Get", "(backup/store.Store).List", "backup/chain.Read", "backup/chain.ReadBirth", "backup/restore.CheckFile", "backup/delta.AskBeside",
+		"(backup/store.Store).Get", "(backup/store.Store).List", "backup/chain.Read", "backup/chain.Survey", "backup/chain.ReadBirth", "backup/restore.CheckFile", "backup/delta.AskBeside",
 		"agent/datadir.Asides", "agent/datadir.ContentOf", "agent/datadir.Inspect", "agent/datadir.ReadStamp",
 		"agent/datadir.MoveAside", "agent/datadir.Prune", "agent/datadir.PruneBegun",
 		"agent/datadir.PlaceRestored", "agent/datadir/volume.RestoredPath",
