@@ -15,6 +15,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc"
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -211,13 +212,19 @@ func (f *fault) hit(point string, call func() error) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.after && !f.dead {
-		if err := call(); err != nil {
-			return err // etcd refuses a change for 5 s after it formed; the agent lives to ask again
+		if err := call(); refusedByEtcd(err) {
+			return err // the agent lives to ask again
 		}
+		// Any other error leaves open whether etcd did it, which is an answer that was lost.
 	}
 	f.dead = true
 	f.crash()
 	return errCrashed
+}
+
+// refusedByEtcd: etcd answered that it did not change anything. It refuses each change for 5 s after it formed.
+func refusedByEtcd(err error) bool {
+	return errors.Is(err, rpctypes.ErrGRPCUnhealthy) || errors.Is(err, rpctypes.ErrGRPCMemberNotEnoughStarted)
 }
 
 // hangs says, once, whether the call is one that is never answered.
