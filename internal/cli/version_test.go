@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/etcd-druid/druid/test/sources"
 )
 
 // linkerFlag is how a build tells the programs their version.
@@ -14,6 +16,9 @@ const linkerFlag = "-X github.com/etcd-druid/druid/internal/cli.version="
 func TestProgramsPrintTheVersionThatTheirBuildSet(t *testing.T) {
 	for _, program := range []string{"druid", "agent"} {
 		t.Run(program, func(t *testing.T) {
+			if err := sources.Reads(t.Context(), "../..", "./cmd/"+program); err != nil {
+				t.Fatal(err)
+			}
 			binary := filepath.Join(t.TempDir(), program)
 			build := exec.CommandContext(t.Context(), "go", "build", "-ldflags", "-s -w "+linkerFlag+"v1.2.3", "-o", binary, "../../cmd/"+program)
 			// As all other builds of the programs, so that the build cache knows them.

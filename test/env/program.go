@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/etcd-druid/druid/test/rig/binaries"
+	"github.com/etcd-druid/druid/test/sources"
 )
 
 // programs of this repository that were built, by package, and the directory that they are in.
@@ -35,6 +36,9 @@ func Program(tb testing.TB, pkg string) string {
 			tb.Fatal(err)
 		}
 		programs.built = map[string]string{}
+	}
+	if err := sources.Reads(tb.Context(), repo, pkg); err != nil {
+		tb.Fatal(err)
 	}
 	path := filepath.Join(programs.dir, filepath.Base(pkg))
 	if err := binaries.GoBuild(tb.Context(), repo, pkg, "", path); err != nil {

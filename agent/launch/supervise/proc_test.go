@@ -9,6 +9,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/etcd-druid/druid/test/sources"
 )
 
 func itoa(n int) string { return strconv.Itoa(n) }
@@ -59,6 +61,9 @@ func children(t *testing.T, pid int) []string {
 const maxMemory = 12 << 10 // KiB
 
 func TestMemory(t *testing.T) {
+	if err := sources.Reads(t.Context(), "../../..", "./cmd/launch"); err != nil {
+		t.Fatal(err)
+	}
 	binary := filepath.Join(t.TempDir(), "launch")
 	build := exec.Command("go", "build", "-trimpath", "-o", binary, "github.com/etcd-druid/druid/cmd/launch") // bounded by the test
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")

@@ -36,6 +36,7 @@ import (
 	"github.com/etcd-druid/druid/test/bucket"
 	"github.com/etcd-druid/druid/test/env"
 	"github.com/etcd-druid/druid/test/rig/binaries"
+	"github.com/etcd-druid/druid/test/sources"
 )
 
 const (
@@ -208,6 +209,7 @@ func (m *lone) built(pkg, name string) string {
 	m.tb.Helper()
 	repo, err := binaries.RepoDir()
 	m.must(err)
+	m.must(sources.Reads(m.tb.Context(), repo, pkg))
 	path := filepath.Join(m.dir, name)
 	m.must(binaries.GoBuild(m.tb.Context(), repo, pkg, "", path))
 	return path

@@ -1,0 +1,78 @@
+// Alike runs a command in a copy of this repository that is the same for Go's test cache wherever the repository is cloned: at one path, and
+// with times that come from content. A mount namespace of its own holds the copy, so that several runs do not meet and nothing is left behind.
+// Where this process may not mount, the command runs in the repository, and the cache knows the results of this clone alone.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"runtime"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/etcd-druid/druid/test/rig/binaries"
+	"github.com/etcd-druid/druid/test/sources"
+)
+
+// at is where the copy is, in the mount namespace of the command alone.
+const at = "/run/druid-sources"
+
+func main() {
+	if err := run(os.Args[1:]); err != nil {
+		fmt.Fprintln(os.Stderr, "alike:", err)
+		os.Exit(1)
+	}
+}
+
+func run(command []string) error {
+	if len(command) == 0 {
+		return errors.New("name the command to run: go run ./test/sources/alike COMMAND ARGUMENTS…")
+	}
+	path, err := exec.LookPath(command[0])
+	if err != nil {
+		return err
+	}
+	repo, err := binaries.RepoDir()
+	if err != nil {
+		return err
+	}
+	// The thread gets the namespace, and the program that replaces this process goes on in it.
+	runtime.LockOSThread()
+	if err := mount(); err != nil {
+		fmt.Fprintf(os.Stderr, "alike: %v: the command runs in the repository, whose results Go's test cache keeps for this path alone\n", err)
+	} else {
+		if err := sources.Copy(context.Background(), repo, at); err != nil {
+			return err
+		}
+		if err := os.Chdir(at); err != nil {
+			return err
+		}
+		if err := os.Setenv("PWD", at); err != nil {
+			return err
+		}
+	}
+	return fmt.Errorf("run %s: %w", path, unix.Exec(path, command, os.Environ()))
+}
+
+// mount an empty file system of this thread alone.
+func mount() error {
+	if os.Geteuid() != 0 {
+		return errors.New("only root may mount")
+	}
+	if err := os.MkdirAll(at, 0o755); err != nil {
+		return err
+	}
+	if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
+		return fmt.Errorf("make a mount namespace: %w", err)
+	}
+	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
+		return fmt.Errorf("part the mount namespace from its parent: %w", err)
+	}
+	if err := unix.Mount("sources", at, "tmpfs", 0, "mode=755"); err != nil {
+		return fmt.Errorf("mount a file system for the copy: %w", err)
+	}
+	return nil
+}
