@@ -138,10 +138,11 @@ func (s *settler) slotFree(ctx context.Context) (bool, error) {
 	case r.record.Replacing == nil || r.record.Replacing.Member != s.b.cfg.Member:
 		return true, nil
 	}
-	switch lease, detail := s.lease(ctx); lease {
-	case LeaseUnread:
+	lease, detail := s.lease(ctx)
+	if lease == LeaseUnread {
 		return false, fmt.Errorf("give the slot back: read our own Lease: %s", detail)
-	case Superseded:
+	}
+	if lease == Superseded {
 		return true, nil // the slot is for the Pod that came after us to give back
 	}
 	r.record.Replacing = nil

@@ -21,10 +21,8 @@ import (
 const at = "/run/druid-sources"
 
 func main() {
-	if err := run(os.Args[1:]); err != nil {
-		fmt.Fprintln(os.Stderr, "alike:", err)
-		os.Exit(1)
-	}
+	fmt.Fprintln(os.Stderr, "alike:", run(os.Args[1:])) // the command replaces this process, unless there is an error
+	os.Exit(1)
 }
 
 func run(command []string) error {
