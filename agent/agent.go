@@ -81,7 +81,7 @@ func New(o Options) (*Agent, error) {
 	store := leases.NewStore(kubernetes, c.Cluster)
 	a.live = config.NewLive(c.ConfigPath, o.Log)
 	a.live.Loaded = a.loaded
-	a.facts = newFacts(o.Version)
+	a.facts = newFacts(o.Version, snapshotCount(o.Config))
 	a.bootstrapper, err = bootstrap.New(bootstrap.Options{
 		Config: c, Store: store, Transport: o.Transport, Log: o.Log, Registerer: o.Registry,
 		Host: o.Host, Addresses: o.Addresses,
@@ -137,11 +137,10 @@ func (a *Agent) leaderOptions(store *leases.Store) leader.Options {
 				ClusterID: uint64(stamp.ClusterID), MemberID: uint64(stamp.MemberID), Member: c.Member, PodUID: c.PodUID,
 			}, known && stamp.Formed
 		},
-		PeerURL:       func(name string) string { return a.options.Transport.URL(a.host(name), c.PeerPort) },
-		Grace:         func() time.Duration { return time.Duration(a.live.Current().SuperfluousGracePeriod) },
-		SnapshotCount: uint64(c.SnapshotCount), // validated to be above zero, or zero
-		RemoveOthers:  func() bool { return a.live.Current().RemoveOthers },
-		Complete:      a.bootstrapper.CompleteRecord,
+		PeerURL:      func(name string) string { return a.options.Transport.URL(a.host(name), c.PeerPort) },
+		Grace:        func() time.Duration { return time.Duration(a.live.Current().SuperfluousGracePeriod) },
+		RemoveOthers: func() bool { return a.live.Current().RemoveOthers },
+		Complete:     a.bootstrapper.CompleteRecord,
 		Defrag: func(now time.Time) leader.DefragPolicy {
 			live := a.live.Current()
 			return defragPolicy(live.Defragmentation, live.Backup != nil, c.QuotaBackendBytes, now)

@@ -1,9 +1,11 @@
 package agent
 
 import (
+	"strings"
 	"sync"
 
 	"github.com/etcd-druid/druid/agent/bootstrap"
+	"github.com/etcd-druid/druid/agent/config"
 	"github.com/etcd-druid/druid/agent/datadir"
 	"github.com/etcd-druid/druid/leases"
 	"github.com/etcd-druid/druid/membership"
@@ -25,13 +27,30 @@ type facts struct {
 	alarm string
 	// free is what the volume has left, in bytes; 0 while it is not known.
 	free int64
+	// snapshotCount that the etcd runs with.
+	snapshotCount uint64
 }
 
 // undecided is what is said of an alarm before the leader's duties looked at it: who came to lead waits with that, and the alarm stands all the
 // same.
 const undecided = "undecided: it has not looked at it yet"
 
-func newFacts(version string) *facts { return &facts{version: version} }
+func newFacts(version string, snapshotCount uint64) *facts {
+	return &facts{version: version, snapshotCount: snapshotCount}
+}
+
+// snapshotCount is the number of raft entries after which the member's etcd writes a raft snapshot: what is configured, or etcd's own
+// default (server/etcdserver.DefaultSnapshotCount: 100000 in 3.5, 10000 since 3.6).
+func snapshotCount(c config.Config) uint64 {
+	switch {
+	case c.SnapshotCount > 0:
+		return uint64(c.SnapshotCount)
+	case strings.HasPrefix(c.EtcdVersion, "3.5."):
+		return 100_000
+	default:
+		return 10_000
+	}
+}
 
 func (f *facts) decide(p bootstrap.Published) {
 	f.mu.Lock()
@@ -100,7 +119,7 @@ func (f *facts) fact(stamp datadir.Stamp, known bool) leases.Fact {
 	}
 	m.Raft = leases.Raft{Term: f.seen.RaftTerm, Committed: f.seen.RaftIndex}
 	m.Revision, m.DBSize, m.DBSizeInUse, m.Version = f.seen.Revision, f.seen.DBSize, f.seen.DBSizeInUse, f.seen.Version
-	m.VolumeFree, m.Alarm = f.free, f.alarm
+	m.VolumeFree, m.Alarm, m.SnapshotCount = f.free, f.alarm, f.snapshotCount
 	if m.Alarm == "" && m.Role == leases.RoleLeader && f.seen.Alarmed() {
 		m.Alarm = undecided
 	}

@@ -24,7 +24,7 @@ func TestTheLeadersAgentTellsOfAnAlarmBeforeItDecided(t *testing.T) {
 		"what was decided lasts": {membership.RoleLeader, nil, "disarm", "disarm"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			f := newFacts("1")
+			f := newFacts("1", 1)
 			f.observe(State{Reachable: true, Healthy: true, Status: membership.Status{MemberID: 1, ClusterID: 2, Role: tc.role, Errors: tc.errors}})
 			f.alarmed(tc.told)
 			if got := f.fact(datadir.Stamp{Formed: true, MemberID: 1, ClusterID: 2}, true).Member.Alarm; got != tc.want {

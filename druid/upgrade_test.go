@@ -1,6 +1,7 @@
 package druid
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -205,4 +206,59 @@ func TestALostPodComesBackAsItWasUntilTheFirstOfAnotherMinorMayGo(t *testing.T) 
 		t.Fatal(err)
 	}
 	comes(names[2], "3.7.4")
+}
+
+// An edit that the change of version itself waits for goes first, one Pod after another, with the etcd that each of them ran.
+func TestAnEditThatTheVersionWaitsForGoesBeforeIt(t *testing.T) {
+	c, names := renewed(t)
+	for i := range names {
+		c.runsVersion(names, i, "3.6.16")
+	}
+	c.patchCluster(`{"spec":{"version":"3.7.4","etcd":{"snapshotCount":10000}}}`)
+	c.pass()
+	c.after(settled)
+	c.compares(leases.UpgradeUnknown, "member demo-a does not answer")
+	c.pass()
+	c.after(settled)
+	if got := c.going(names); len(got) != 0 {
+		t.Fatalf("%v were deleted while it is not known what the version waits for", got)
+	}
+	const hindrance = "spec.etcd.snapshotCount is too large"
+	for _, name := range []string{names[1], names[2], names[0]} {
+		c.pass()
+		c.after(settled)
+		c.compares(leases.UpgradeAwaitsEdit, hindrance)
+		c.pass()
+		if got := c.going(names); len(got) != 1 || got[0] != name {
+			t.Fatalf("%v were deleted, want %s; condition %+v", got, name, c.progressing())
+		}
+		pod := c.replace(name)
+		if image := c.etcdImage(name); !strings.Contains(image, "3.6.16") {
+			t.Errorf("%s comes back with %s", name, image)
+		}
+		if !strings.Contains(fmt.Sprint(pod.Spec), "--snapshot-count=10000") {
+			t.Errorf("%s comes back without the edit", name)
+		}
+		c.kubelet(name, true)
+		c.runsVersion(names, slices.Index(names, name), "3.6.16")
+	}
+	// Then there is nothing left to replace for it, and the version waits on.
+	c.pass()
+	c.after(settled)
+	c.compares(leases.UpgradeAwaitsEdit, hindrance)
+	c.pass()
+	c.after(settled)
+	if got := c.going(names); len(got) != 0 {
+		t.Fatalf("%v were deleted although the members were not compared", got)
+	}
+	c.progresses(v1alpha1.ReasonUpgrading, "0 of 3", hindrance)
+	c.compares(leases.UpgradeAgree, "")
+	c.pass()
+	if got := c.going(names); len(got) != 1 || got[0] != names[1] {
+		t.Fatalf("%v were deleted, want %s; condition %+v", got, names[1], c.progressing())
+	}
+	c.replace(names[1])
+	if image := c.etcdImage(names[1]); !strings.Contains(image, "3.7.4") {
+		t.Errorf("%s comes back with %s", names[1], image)
+	}
 }

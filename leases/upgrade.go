@@ -41,6 +41,9 @@ const (
 	UpgradeDiffer UpgradeVerdict = "Differ"
 	// UpgradeUnknown: it was not found out yet. The leader's agent goes on asking.
 	UpgradeUnknown UpgradeVerdict = "Unknown"
+	// UpgradeAwaitsEdit: it can be found out after an edit of the spec alone, which Why names. The leader's agent goes on asking, and druid
+	// replaces Pods for that edit as etcd of the version that they run.
+	UpgradeAwaitsEdit UpgradeVerdict = "AwaitsEdit"
 )
 
 // UpgradeAnswer is what the leader's agent found.
@@ -79,7 +82,7 @@ func DecodeUpgrade(lease *coordinationv1.Lease) Upgrade {
 		return u
 	}
 	switch a.Verdict {
-	case UpgradeAgree, UpgradeDiffer, UpgradeUnknown:
+	case UpgradeAgree, UpgradeDiffer, UpgradeUnknown, UpgradeAwaitsEdit:
 		u.Answer = a
 	}
 	return u

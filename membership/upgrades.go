@@ -27,19 +27,20 @@ const (
 const (
 	LogReadable LogState = 1 << iota // nothing that it cannot read
 	LogOld                           // perhaps what the minor before the one that runs now wrote, not covered by a snapshot on disk yet
-	LogTooLong                       // the same, and etcd takes a snapshot too seldom for that to be waited for
+	LogTooLong                       // the same, and an etcd takes a snapshot too seldom for that to be waited for
+	LogUnknown                       // after how many entries each etcd takes a snapshot is not known
 )
 
 const (
 	anyCourse    = CourseOn | CourseBack
 	anyAnnounced = AnnouncedNone | AnnouncedThis | AnnouncedOther
-	anyLogState  = LogReadable | LogOld | LogTooLong
+	anyLogState  = LogReadable | LogOld | LogTooLong | LogUnknown
 )
 
 var (
 	courseNames    = map[Course]string{CourseOn: "on", CourseBack: "back"}
 	announcedNames = map[Announced]string{AnnouncedNone: "none", AnnouncedThis: "this", AnnouncedOther: "another"}
-	logStateNames  = map[LogState]string{LogReadable: "readable", LogOld: "old", LogTooLong: "old, and seldom cut"}
+	logStateNames  = map[LogState]string{LogReadable: "readable", LogOld: "old", LogTooLong: "old, and seldom cut", LogUnknown: "not known"}
 )
 
 func (c Course) String() string    { return courseNames[c] }
@@ -70,6 +71,8 @@ const (
 	UpgradeWait UpgradeVerdict = "Wait"
 	// UpgradeTell answers why the members are not compared yet.
 	UpgradeTell UpgradeVerdict = "Tell"
+	// UpgradeAwaitEdit answers that the spec is to be edited before the members can be compared, and how.
+	UpgradeAwaitEdit UpgradeVerdict = "AwaitEdit"
 	// UpgradeAnnounce announces the downgrade to etcd, and UpgradeCancel takes such a word back.
 	UpgradeAnnounce UpgradeVerdict = "Announce"
 	UpgradeCancel   UpgradeVerdict = "Cancel"
@@ -112,8 +115,10 @@ var upgrades = []upgradeRule{
 		"etcd lets an earlier minor join only when it was told before"},
 	{"storage-of-later-minor", Yes, Yes, CourseBack, anyAnnounced, anyAnswer, No | Unknown, anyLogState, UpgradeTell,
 		"etcd has not brought the storage of all members to the earlier minor yet"},
-	{"log-too-long", Yes, Yes, CourseOn, anyAnnounced, anyAnswer, anyAnswer, LogTooLong, UpgradeTell,
-		"etcd does not start on a log that was written by the minor before the last, and etcd.snapshotCount is too large for it to be left behind: lower it first"},
+	{"log-too-long", Yes, Yes, CourseOn, anyAnnounced, anyAnswer, anyAnswer, LogTooLong, UpgradeAwaitEdit,
+		"etcd does not start on a log that was written by the minor before the last, and spec.etcd.snapshotCount is too large for the members to leave it behind: set it to 100000 or less"},
+	{"log-not-known", Yes, Yes, CourseOn, anyAnnounced, anyAnswer, anyAnswer, LogUnknown, UpgradeTell,
+		"a member's agent does not say yet after how many entries its etcd takes a snapshot"},
 	{"log-of-earlier-minor", Yes, Yes, CourseOn, anyAnnounced, anyAnswer, anyAnswer, LogOld, UpgradePassLog,
 		"etcd does not start on a log that was written by the minor before the last"},
 	{"compare", Yes, Yes, anyCourse, anyAnnounced, anyAnswer, anyAnswer, anyLogState, UpgradeCompare,

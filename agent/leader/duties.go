@@ -54,8 +54,6 @@ type Options struct {
 	PeerURL func(name string) string
 	// Grace is the superfluous grace period that is in force.
 	Grace func() time.Duration
-	// SnapshotCount that etcd runs with, 0 for its own default.
-	SnapshotCount uint64
 	// RemoveOthers is the user's word that the members of a group that was joined may go; nil for a word that was not given.
 	RemoveOthers func() bool
 	// Complete fills in what a record that was made anew lacks, and says whether it lacked anything; it may be nil.

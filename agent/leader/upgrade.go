@@ -30,9 +30,9 @@ type upgrading struct {
 	nonce   string
 	triedAt time.Time
 	rule    string
-	// readableFrom is the applied index from which a member's log holds nothing that the next minor cannot read, 0 while that was not looked
-	// at, and missing is what the last of them had still to go.
-	readableFrom, missing uint64
+	// sinceIndex is the raft index from which on no member writes what the next minor cannot read, 0 while that was not looked at. missing
+	// is how many entries the members' logs lack until none needs to apply what was written before.
+	sinceIndex, missing uint64
 }
 
 // upgrade answers an order on the record, if one is open. Without one it costs nothing. What is asked again stands in etcd and on the record,
@@ -72,7 +72,10 @@ func (r *round) settleUpgrade(ctx context.Context, view membership.View, firm me
 	if trouble != "" {
 		facts.Whole = membership.Unknown
 	} else {
-		facts.Log = r.logState(order, voters)
+		var err error
+		if facts.Log, err = r.logState(ctx, order, view, voters); err != nil {
+			trouble = err.Error()
+		}
 	}
 	d := membership.DecideUpgrade(facts)
 	if d.Rule != r.upgrading.rule {
@@ -91,6 +94,8 @@ func (r *round) settleUpgrade(ctx context.Context, view membership.View, firm me
 			return unknown(trouble)
 		}
 		return unknown(d.Why + storageWords(order, voters))
+	case membership.UpgradeAwaitEdit:
+		return leases.UpgradeAnswer{Nonce: order.Nonce, Verdict: leases.UpgradeAwaitsEdit, Why: d.Why}
 	case membership.UpgradeAnnounce:
 		return unknown(outcome("the downgrade is announced to etcd", r.announce(ctx, order.Downgrade)))
 	case membership.UpgradeCancel:

@@ -14,8 +14,6 @@ const (
 	// lastOldLog is the minor whose log, as etcd 3.5 wrote parts of it, the next minor cannot apply: it panics with "unmarshal should never
 	// fail" (etcdserver/apply: 3.7 knows no requests of the v2 API, by which 3.5 published its members).
 	lastOldLog, firstNewLog = "3.6", "3.7"
-	// defaultSnapshotCount of etcd 3.6: entries after which it writes a raft snapshot, from which a later start goes on.
-	defaultSnapshotCount = 10_000
 	// longestLog is how many entries are worth waiting for: a minute of small writes.
 	longestLog = 100_000
 	// logSlack is for entries that a member has applied and of which it has not taken notice yet.
@@ -27,33 +25,51 @@ const (
 // logState says what the members' logs hold for the version that is asked for. A group with another max-learners than 1 was born on 3.6 or
 // later, so that 3.5 never wrote for it. For others the first look of this leadership at members that all run 3.6 counts: when each
 // has applied as many entries since as etcd takes a snapshot after, none applies again what was written before.
-func (r *round) logState(order leases.UpgradeOrder, all []membership.Status) membership.LogState {
+//
+// The largest count of all members decides: a Pod that came back alone may run with another one than the rest.
+func (r *round) logState(ctx context.Context, order leases.UpgradeOrder, view membership.View, all []membership.Status) (membership.LogState, error) {
 	if lineOf(order.Version) != firstNewLog || r.record.MaxLearners > leases.MaxLearners35 {
-		return membership.LogReadable
+		return membership.LogReadable, nil
 	}
 	applied, index := ^uint64(0), uint64(0)
 	for _, s := range all {
 		if lineOf(s.Version) != lastOldLog {
-			return membership.LogReadable // it went on already, or its step to 3.6 is the one that is asked for
+			return membership.LogReadable, nil // it went on already, or its step to 3.6 is the one that is asked for
 		}
 		applied, index = min(applied, s.AppliedIndex), max(index, s.RaftIndex)
 	}
-	count := r.SnapshotCount
-	if count == 0 {
-		count = defaultSnapshotCount
+	if r.upgrading.sinceIndex == 0 {
+		r.upgrading.sinceIndex = index
 	}
-	if r.upgrading.readableFrom == 0 {
-		r.upgrading.readableFrom = index + count + logSlack
+	count, err := r.largestSnapshotCount(ctx, view)
+	if err != nil || count == 0 {
+		return membership.LogUnknown, err
 	}
+	readableFrom := r.upgrading.sinceIndex + count + logSlack
 	switch {
-	case applied >= r.upgrading.readableFrom:
-		return membership.LogReadable
+	case applied >= readableFrom:
+		return membership.LogReadable, nil
 	case count > longestLog:
-		return membership.LogTooLong
+		return membership.LogTooLong, nil
 	default:
-		r.upgrading.missing = r.upgrading.readableFrom - applied
-		return membership.LogOld
+		r.upgrading.missing = readableFrom - applied
+		return membership.LogOld, nil
 	}
+}
+
+// largestSnapshotCount of the members, as their agents say; 0 while one of them does not.
+func (r *round) largestSnapshotCount(ctx context.Context, view membership.View) (largest uint64, err error) {
+	for _, m := range view.Members {
+		lease, err := r.Store.Member(ctx, m.Name)
+		if err != nil {
+			return 0, err
+		}
+		if lease.ID != m.ID || lease.SnapshotCount == 0 {
+			return 0, nil
+		}
+		largest = max(largest, lease.SnapshotCount)
+	}
+	return largest, nil
 }
 
 // passLog leaves the old part of the log behind.

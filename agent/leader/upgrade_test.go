@@ -233,6 +233,14 @@ func TestDowngradesAreAnnouncedAwaitedAndTakenBack(t *testing.T) {
 // upgradesOf runs the duties beside a member that is alone, and returns what to order a comparison with and to await it by.
 func upgradesOf(t *testing.T, m *member.Member) (agrees func(leases.UpgradeOrder)) {
 	t.Helper()
+	answered, says := answersOf(t, m)
+	says(10_000)
+	return func(order leases.UpgradeOrder) { t.Helper(); answered(order, leases.UpgradeAgree, "") }
+}
+
+// answersOf is upgradesOf for answers of any kind. says writes what the member's agent says of its etcd's snapshot count.
+func answersOf(t *testing.T, m *member.Member) (answered func(order leases.UpgradeOrder, want leases.UpgradeVerdict, why string), says func(count uint64)) {
+	t.Helper()
 	status, err := membership.ReadStatus(t.Context(), m.Client, m.Endpoint)
 	if err != nil {
 		t.Fatal(err)
@@ -255,14 +263,26 @@ func upgradesOf(t *testing.T, m *member.Member) (agrees func(leases.UpgradeOrder
 	store := leases.NewStore(api, "demo")
 	self := Cluster{ClusterID: status.ClusterID, MemberID: status.MemberID, Member: member.Name, PodUID: "mine"}
 	performUpgrades(t, store, m.Endpoint, func() (Cluster, bool) { return self, true }, func(string) string { return m.PeerURL })
-	return func(order leases.UpgradeOrder) {
+	answered = func(order leases.UpgradeOrder, want leases.UpgradeVerdict, why string) {
 		t.Helper()
 		orderUpgrade(t, api, order)
 		eventually(t, order.Nonce, func() error {
-			_, err := answerTo(t.Context(), store, order.Nonce, leases.UpgradeAgree)
+			a, err := answerTo(t.Context(), store, order.Nonce, want)
+			if err == nil && !strings.Contains(a.Why, why) {
+				err = fmt.Errorf("answered %+v, want %q", a, why)
+			}
 			return err
 		})
 	}
+	says = func(count uint64) {
+		t.Helper()
+		eventually(t, "the member's Lease says its snapshot count", func() error {
+			said := leases.Member{ID: status.MemberID, ClusterID: status.ClusterID, Role: leases.RoleLeader, SnapshotCount: count}
+			_, err := store.PatchMember(t.Context(), member.Name, leases.MemberPatch{Member: said})
+			return err
+		})
+	}
+	return answered, says
 }
 
 // etcd 3.7 panics on what 3.5 left in the log, unless 3.6 took a snapshot since.
@@ -277,6 +297,33 @@ func TestWhatTheMinorBeforeTheLastWroteIsLeftBehind(t *testing.T) {
 	m = member.Start(t, "3.6", member.Options{Dir: m.Dir, PeerURL: m.PeerURL})
 	upgradesOf(t, m)(leases.UpgradeOrder{Nonce: "on", Version: "3.7.99"})
 	m.Stop(t)
+	holdsAfterUpgrade(t, m, put)
+}
+
+// What an agent says of its etcd decides, whatever the leader's own runs with: nothing goes on before it is known, nor while it is too
+// large. A smaller one is enough later, without another wait.
+func TestTheLargestSnapshotCountOfTheMembersDecides(t *testing.T) {
+	t.Parallel()
+	m := member.Start(t, "3.5", member.Options{})
+	put, err := m.Client.Put(t.Context(), "kept", "yes")
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.Stop(t)
+	m = member.Start(t, "3.6", member.Options{Dir: m.Dir, PeerURL: m.PeerURL})
+	answered, says := answersOf(t, m)
+	answered(leases.UpgradeOrder{Nonce: "unknown", Version: "3.7.99"}, leases.UpgradeUnknown, "does not say yet")
+	says(longestLog + 1)
+	answered(leases.UpgradeOrder{Nonce: "large", Version: "3.7.99"}, leases.UpgradeAwaitsEdit, "100000 or less")
+	says(10_000)
+	answered(leases.UpgradeOrder{Nonce: "small", Version: "3.7.99"}, leases.UpgradeAgree, "")
+	m.Stop(t)
+	holdsAfterUpgrade(t, m, put)
+}
+
+// holdsAfterUpgrade starts etcd 3.7 on what the member left.
+func holdsAfterUpgrade(t *testing.T, m *member.Member, put *clientv3.PutResponse) {
+	t.Helper()
 	m = member.Start(t, "3.7", member.Options{Dir: m.Dir, PeerURL: m.PeerURL})
 	got, err := m.Client.Get(t.Context(), "kept")
 	if err != nil || len(got.Kvs) != 1 || got.Kvs[0].ModRevision != put.Header.Revision {

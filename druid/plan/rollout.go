@@ -147,8 +147,10 @@ func rolloutFactsOf(m Member, d Desired, o Observed, listed []Member, u upgrade)
 		turn:   turnOf(m, o, listed),
 		spare:  AnswerOf(len(listed) == 1 && !m.volatile() || spared(m, o, listed) == Yes),
 		saved:  AnswerOf(!backupBlocks(d, o) || slices.Contains(o.Unattached, m.Name)),
-		place:  placeOf(m, listed, func(other Member) bool { return other.Make == MakeOutdated }),
-		room:   m.Room,
+		place: placeOf(m, listed, func(other Member) bool {
+			return other.Make == MakeOutdated && (!u.awaitsEdit(o) || other.Remade == Yes)
+		}),
+		room: m.Room,
 	}
 	if m.Room == 0 {
 		f.room = RoomUnknown

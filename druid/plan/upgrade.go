@@ -237,10 +237,18 @@ func orderFor(d Desired, o Observed, listed []Member, c course) (leases.UpgradeO
 	return order, o.RecordState == RecordFormed
 }
 
+// awaitsEdit says that the members can be compared after an edit of the spec alone. Pods are replaced for edits then, and none for the version.
+func (u upgrade) awaitsEdit(o Observed) bool {
+	return u.facts.check == checkAsked && o.Record.Upgrade.Answer.Verdict == leases.UpgradeAwaitsEdit
+}
+
 // gateFor is what the change of version lets become of one member's Pod. Where no etcd runs, or one that is down, there is nothing to compare:
 // a Pod comes that is made of the corrected spec, of the version that its member may start. Else nothing would ever mend it. So does one that
 // reaches the store where the Pod does not, and the backup is what is waited for.
 func (u upgrade) gateFor(m Member, d Desired, o Observed) gate {
+	if u.awaitsEdit(o) && m.Remade == Yes {
+		return gateOpen // for that edit; the Pod comes back with the etcd that it ran
+	}
 	if u.awaitsBackup() && m.Remade == Yes && slices.Contains(o.Unattached, m.Name) {
 		return gateOpen
 	}
