@@ -12,7 +12,8 @@ type Full struct {
 	Key     string  `json:"key"`
 	// Revision is a lower bound: everything up to it is in the snapshot, and what was written while it was taken may be.
 	Revision int64 `json:"revision"`
-	// At is when it was taken, in milliseconds, by the clock of who took it. It orders nothing.
+	// At is when it was taken, in milliseconds, by the clock of who took it, or when the store had it, where that clock was ahead. It orders
+	// nothing.
 	At time.Time `json:"at"`
 	// Size of the object in bytes.
 	Size int64 `json:"size"`
@@ -27,7 +28,8 @@ type Delta struct {
 	Key     string  `json:"key"`
 	From    int64   `json:"from"`
 	To      int64   `json:"to"`
-	// At is when it was closed, by the clock of who recorded it: what it holds was written before. It orders nothing.
+	// At is when it was closed, by the clock of who recorded it, or when the store had it, where that clock was ahead: what it holds was
+	// written before. It orders nothing.
 	At time.Time `json:"at"`
 	// Size of the object in bytes.
 	Size int64 `json:"size"`

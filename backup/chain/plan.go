@@ -42,7 +42,29 @@ func (c Catalog) Plan(t Target) (Plan, error) {
 		notes = append(notes, fmt.Sprintf("revisions %d to %d, up to the fork, were not saved", p.Reach+1, s.cut))
 	}
 	p.Notes = append(notes, p.Notes...)
+	if !t.Time.IsZero() {
+		p.Notes = append(p.Notes, c.ahead(p)...)
+	}
 	return p, nil
+}
+
+// ahead says which objects of a plan were written by a clock that was ahead: what they say of time is not known any better.
+func (c Catalog) ahead(p Plan) (notes []string) {
+	note := func(key string, said, at time.Time) {
+		if said.After(at) {
+			notes = append(notes, fmt.Sprintf("%s says that it is of %s, and the store had it at %s: the clock of who wrote it was ahead, so the "+
+				"second time counts for all that it holds", key, stamp(said), stamp(at)))
+		}
+	}
+	if f, ok := ParseFull(c.Prefix, p.Full.Key); ok {
+		note(f.Key, f.At, p.Full.At)
+	}
+	for _, d := range p.Deltas {
+		if named, ok := ParseDelta(c.Prefix, d.Key); ok {
+			note(d.Key, named.At, d.At)
+		}
+	}
+	return notes
 }
 
 func (t Target) check() error {

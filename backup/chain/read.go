@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"syscall"
+	"time"
 
 	"github.com/etcd-druid/druid/backup/store"
 )
@@ -62,6 +63,19 @@ func Refused(err error) bool {
 	return errors.Is(err, store.ErrForbidden) || errors.Is(err, store.ErrDamaged) || errors.Is(err, store.ErrNoKey) || errors.Is(err, syscall.EIO)
 }
 
+// clockSkew is how far the clock of an agent may be from the store's before one of them is taken for wrong. S3 refuses requests whose time
+// differs by more than 15 minutes from its own (RequestTimeTooSkewed).
+const clockSkew = 15 * time.Minute
+
+// notAfter is the time that the name of an object says, unless the store had the object before: then the clock of who wrote it was ahead, and
+// the store's time is the latest that it can be of. Else one such object would hide all that was saved after it, until that time has come.
+func notAfter(said, modified time.Time) time.Time {
+	if modified.IsZero() || !said.After(modified.Add(clockSkew)) {
+		return said
+	}
+	return modified
+}
+
 type catalogBuilder struct {
 	c      Catalog
 	births map[Lineage]bool
@@ -69,13 +83,13 @@ type catalogBuilder struct {
 
 func (b *catalogBuilder) add(object store.Object) {
 	if f, ok := ParseFull(b.c.Prefix, object.Key); ok {
-		f.Size = object.Size
+		f.Size, f.At = object.Size, notAfter(f.At, object.Modified)
 		h := b.history(f.Lineage)
 		h.Fulls = append(h.Fulls, f)
 		return
 	}
 	if d, ok := ParseDelta(b.c.Prefix, object.Key); ok {
-		d.Size = object.Size
+		d.Size, d.At = object.Size, notAfter(d.At, object.Modified)
 		h := b.history(d.Lineage)
 		h.Deltas = append(h.Deltas, d)
 		return

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"io"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -68,6 +70,74 @@ func TestReadMakesACatalogOfOneListing(t *testing.T) {
 			{Lineage: second, Birth: &birth},
 			{Lineage: third},
 		}})
+	}
+}
+
+// One object of a clock that was ahead neither ends each restore by time at that object, nor keeps retention from what is older. The clock of
+// the store may differ by what S3 allows.
+func TestAnObjectIsNoYoungerThanTheStoreKnowsIt(t *testing.T) {
+	path := t.TempDir()
+	s, err := dir.Open(store.Directory{Path: path})
+	if err != nil {
+		t.Fatal(err)
+	}
+	begin := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	day := func(n int) time.Time { return begin.AddDate(0, 0, n) }
+	save := func(key string, when time.Time) string {
+		t.Helper()
+		put(t, s, key, "content")
+		if err := os.Chtimes(filepath.Join(path, key), when, when); err != nil {
+			t.Fatal(err)
+		}
+		return key
+	}
+	var poisoned, poisonedFull string
+	for n := range 10 {
+		rev := int64(1 + 10*n)
+		taken, closed := day(n), day(n).Add(12*time.Hour)
+		switch n {
+		case 2:
+			closed = time.Date(2038, 1, 19, 3, 14, 7, 0, time.UTC)
+		case 4:
+			taken = day(8)
+		}
+		f := save(FullKey(prefix, first, rev, taken), day(n))
+		d := save(DeltaKey(prefix, first, rev+1, rev+10, closed), day(n).Add(12*time.Hour-clockSkew))
+		switch n {
+		case 2:
+			poisoned = d
+		case 4:
+			poisonedFull = f
+		}
+	}
+	c, err := Read(t.Context(), s, prefix)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for target, want := range map[time.Time]int64{
+		day(1).Add(time.Hour): 21, day(2).Add(20 * time.Hour): 41, day(5).Add(time.Hour): 61, day(9).Add(time.Hour): 101,
+	} {
+		if p, err := c.Plan(Target{Time: target}); err != nil || p.Reach != want {
+			t.Errorf("to %s: reaches revision %d, %v, want %d", target, p.Reach, err, want)
+		}
+	}
+	p, err := c.Plan(Target{Time: day(2).Add(20 * time.Hour)})
+	if err != nil || !strings.Contains(strings.Join(p.Notes, " "), poisoned+" says that it is of 2038-01-19") {
+		t.Errorf("the plan's notes are %q, %v, want the delta of 2038 named", p.Notes, err)
+	}
+	gone := map[string]bool{}
+	for _, v := range c.Retain(first, Policy{KeepAll: 48 * time.Hour}, Evidence{}, day(10)) {
+		gone[v.Key] = !v.Keep
+	}
+	if !gone[poisoned] || !gone[poisonedFull] {
+		t.Errorf("objects of a clock that was ahead stay for longer than the others: %v", gone)
+	}
+	for _, h := range c.Histories {
+		for i, d := range h.Deltas {
+			if want := day(i).Add(12 * time.Hour); i != 2 && !d.At.Equal(want) {
+				t.Errorf("delta %d is of %s, want %s, within what clocks may differ by", i, d.At, want)
+			}
+		}
 	}
 }
 

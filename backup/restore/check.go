@@ -32,9 +32,13 @@ func precheck(ctx context.Context, c *Config) (snapshot.Trailer, error) {
 		return t, fmt.Errorf("restore: full %s: %w: it says to be of lineage %s and revision %d, its name of %s and %d",
 			full.Key, ErrSwapped, t.Lineage, t.Revision, full.Lineage, full.Revision)
 	}
-	// The name has milliseconds.
-	if u := c.Plan.Until; !u.IsZero() && t.Taken.UnixMilli() > u.UnixMilli() {
-		return t, fmt.Errorf("restore: full %s: %w: it was taken at %s, after %s", full.Key, ErrTooNew, t.Taken.Format(timeFormat), u.Format(timeFormat))
+	// The name has milliseconds. Where the clock of who took it was ahead, the plan has the store's time.
+	taken := t.Taken
+	if !full.At.IsZero() && full.At.Before(taken) {
+		taken = full.At
+	}
+	if u := c.Plan.Until; !u.IsZero() && taken.UnixMilli() > u.UnixMilli() {
+		return t, fmt.Errorf("restore: full %s: %w: it was taken at %s, after %s", full.Key, ErrTooNew, taken.Format(timeFormat), u.Format(timeFormat))
 	}
 	if err := checkVersion(t, c.EtcdVersion); err != nil {
 		return t, fmt.Errorf("restore: full %s: %w", full.Key, err)

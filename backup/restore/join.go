@@ -24,6 +24,7 @@ type joint struct {
 	// Of the delta at hand: its key, its header, the revision before it was entered, and the digest of that revision as
 	// this delta has it.
 	key    string
+	closed time.Time // when it was closed at the latest, zero where that is not known: no record of it is younger
 	header delta.Header
 	base   int64
 	sum    delta.Digester
@@ -35,11 +36,11 @@ func (j *joint) needs(to int64) bool {
 }
 
 // enter begins a delta.
-func (j *joint) enter(key string, h delta.Header) error {
+func (j *joint) enter(key string, closed time.Time, h delta.Header) error {
 	if h.From > j.revision+1 {
 		return &GapError{From: j.revision + 1, To: h.From - 1, After: j.object, Before: key}
 	}
-	j.key, j.header, j.base = key, h, j.revision
+	j.key, j.closed, j.header, j.base = key, closed, h, j.revision
 	j.sum.Reset()
 	if h.From == j.base+1 {
 		return j.agree(h.Before)
@@ -76,7 +77,11 @@ func (j *joint) take(records []delta.Record) ([]delta.Record, error) {
 }
 
 func (j *joint) beyond(r delta.Record) bool {
-	return j.target > 0 && r.Revision > j.target || !j.until.IsZero() && r.At.UnixMilli() > j.until.UnixMilli()
+	at := r.At
+	if !j.closed.IsZero() && at.After(j.closed) {
+		at = j.closed // by a clock that was ahead
+	}
+	return j.target > 0 && r.Revision > j.target || !j.until.IsZero() && at.UnixMilli() > j.until.UnixMilli()
 }
 
 // leave ends a delta.

@@ -39,7 +39,7 @@ func cut(records []delta.Record, from, to int64) []delta.Record {
 // feed hands a delta of the records to the joint, in pieces that end anywhere.
 func feed(j *joint, random *rand.Rand, key string, records []delta.Record, before delta.Digest) ([]delta.Record, error) {
 	from, to := records[0].Revision, records[len(records)-1].Revision
-	err := j.enter(key, delta.Header{From: from, To: to, Before: before, Last: digestAt(cut(records, to, to))})
+	err := j.enter(key, time.Time{}, delta.Header{From: from, To: to, Before: before, Last: digestAt(cut(records, to, to))})
 	var taken []delta.Record
 	for len(records) > 0 && err == nil {
 		n := 1 + random.IntN(len(records))
@@ -113,9 +113,33 @@ func TestDeltasJoinHoweverTheyAreCut(t *testing.T) {
 
 func TestAHoleIsNamed(t *testing.T) {
 	j := joint{revision: 7, object: "full"}
-	err := j.enter("delta", delta.Header{From: 9, To: 12})
+	err := j.enter("delta", time.Time{}, delta.Header{From: 9, To: 12})
 	gap, ok := errors.AsType[*GapError](err)
 	if want := (GapError{From: 8, To: 8, After: "full", Before: "delta"}); !ok || *gap != want {
 		t.Errorf("err %v, want %v", err, want)
+	}
+}
+
+// A clock that was ahead stamps records with a time that has not come. None of them is younger than the delta, as the store had it.
+func TestRecordsAreNoYoungerThanTheirDelta(t *testing.T) {
+	closed := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+	records := []delta.Record{
+		{Revision: 8, Key: []byte("a"), At: closed.AddDate(12, 0, 0)},
+		{Revision: 9, Key: []byte("b"), At: closed.AddDate(12, 0, 0)},
+	}
+	for name, tc := range map[string]struct {
+		until time.Time
+		want  int
+	}{
+		"the target is after the delta":  {closed.Add(time.Hour), 2},
+		"the target is before the delta": {closed.Add(-time.Hour), 0},
+	} {
+		j := joint{revision: 7, object: "full", until: tc.until}
+		if err := j.enter("delta", closed, delta.Header{From: 8, To: 9}); err != nil {
+			t.Fatal(err)
+		}
+		if taken, err := j.take(records); err != nil || len(taken) != tc.want {
+			t.Errorf("%s: took %d records, %v, want %d", name, len(taken), err, tc.want)
+		}
 	}
 }

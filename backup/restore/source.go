@@ -167,7 +167,7 @@ func (r *reader) read(ctx context.Context, f *fetched, out chan<- work) (err err
 	if h := d.Header(); h.ClusterID != r.clusterID {
 		return fmt.Errorf("restore: delta %s: %w: it is of cluster %x, the full of %x", f.Key, ErrSwapped, h.ClusterID, r.clusterID)
 	}
-	if err := r.joint.enter(f.Key, d.Header()); err != nil {
+	if err := r.joint.enter(f.Key, f.At, d.Header()); err != nil {
 		return fmt.Errorf("restore: %w", err)
 	}
 	for {
