@@ -3,6 +3,7 @@ package leases
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -17,9 +18,13 @@ const (
 	annotationVerifiedOf     = Prefix + "verified-lineage"
 	annotationProvenFull     = Prefix + "proven-full"
 	annotationBrokenObject   = Prefix + "broken-object"
+	annotationBrokenObjects  = Prefix + "broken-objects"
 	annotationVerifyTrouble  = Prefix + "verify-trouble"
 	annotationVerifyTroubled = Prefix + "verify-tried-at"
 )
+
+// MaxKnownBroken bounds Verification.KnownBroken: at some 150 bytes each, that is a small part of what annotations of an object may take.
+const MaxKnownBroken = 32
 
 // Verdict on the backups of a cluster.
 type Verdict string
@@ -45,6 +50,9 @@ type Verification struct {
 	ProvenFull string
 	// Broken is the key of the object that is, and empty where the verdict is another.
 	Broken string
+	// KnownBroken are the keys of all objects that were found broken and that the store still has, the last one found at the end, and
+	// MaxKnownBroken at most.
+	KnownBroken []string
 	// Trouble is why the backups are broken, or why the last attempt, at Tried, did not find out; empty after one that proved them.
 	Trouble string
 	Tried   time.Time
@@ -58,6 +66,9 @@ func DecodeVerification(lease *coordinationv1.Lease) (Verification, error) {
 		Revision: int64(d.optional(annotationVerifiedTo, 63)), Lineage: d.text(annotationVerifiedOf),
 		ProvenFull: d.text(annotationProvenFull), Broken: d.text(annotationBrokenObject),
 		Trouble: d.text(annotationVerifyTrouble), Tried: d.time(annotationVerifyTroubled),
+	}
+	if known := d.text(annotationBrokenObjects); known != "" {
+		v.KnownBroken = strings.Fields(known)
 	}
 	switch v.Verdict {
 	case "", VerdictProven, VerdictBroken:
@@ -79,6 +90,7 @@ func (v Verification) encode() leasePatch {
 	a.exactly(annotationVerifiedOf, v.Lineage)
 	a.exactly(annotationProvenFull, v.ProvenFull)
 	a.exactly(annotationBrokenObject, v.Broken)
+	a.exactly(annotationBrokenObjects, strings.Join(v.KnownBroken[max(0, len(v.KnownBroken)-MaxKnownBroken):], " "))
 	a.exactly(annotationVerifyTrouble, truncate(v.Trouble, maxReason))
 	a.exactly(annotationVerifyTroubled, formatTime(v.Tried))
 	return leasePatch{Metadata: patchMetadata{Annotations: a}}

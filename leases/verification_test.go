@@ -12,7 +12,7 @@ import (
 func TestAVerificationIsToldAsAWhole(t *testing.T) {
 	at := time.Date(2026, 11, 21, 20, 0, 0, 0, time.UTC)
 	broken := Verification{
-		Verdict: VerdictBroken, At: at, Full: "full", Revision: 7, Lineage: "00000001-a", ProvenFull: "older", Broken: "delta", Trouble: "why", Tried: at,
+		Verdict: VerdictBroken, At: at, Full: "full", Revision: 7, Lineage: "00000001-a", ProvenFull: "older", Broken: "delta", KnownBroken: []string{"full", "delta"}, Trouble: "why", Tried: at,
 	}
 	lease := apply(t, &coordinationv1.Lease{}, BackupPatch{Backup: fullSaved()}.encode())
 	for _, v := range []Verification{broken, {Verdict: VerdictProven, At: at, Full: "full", Revision: 9, ProvenFull: "full"}, {Trouble: "no room", Tried: at}, {}} {
@@ -29,7 +29,7 @@ func TestAVerificationIsToldAsAWhole(t *testing.T) {
 		}
 	}
 	lease = apply(t, apply(t, lease, broken.encode()), BackupPatch{Backup: Backup{Revision: 9, Object: "next"}}.encode())
-	if got, err := DecodeVerification(lease); err != nil || got != broken {
+	if got, err := DecodeVerification(lease); err != nil || !cmp.Equal(got, broken) {
 		t.Errorf("a backup that was made since leaves %+v, %v", got, err)
 	}
 	for key, value := range map[string]string{annotationVerdict: "Good", annotationVerified: "today", annotationVerifiedTo: "x"} {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"reflect"
 	"sync"
 	"time"
 
@@ -185,7 +186,7 @@ func (h *herald) readVerification(ctx context.Context) {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.verified == v {
+	if reflect.DeepEqual(h.verified, v) {
 		return
 	}
 	h.verified = v

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -110,7 +111,9 @@ func (d *Duty) prove(ctx context.Context, c config.Backup, self Identity, before
 		"full", r.Full, "revision", r.Revision, "keys", r.Keys, "compared", r.Compared, "notCompared", r.NotCompared, "took", r.Took)
 	d.away = r.Verdict == proof.Unknown && !d.lists(ctx, c)
 	now := time.Now()
-	if err := d.Leases.TellVerification(ctx, found(before, r, self, now, proofDue(c.Verify, before.At, now, 2))); err != nil && ctx.Err() == nil {
+	v := found(before, r, self, now, proofDue(c.Verify, before.At, now, 2))
+	v.KnownBroken = d.thereStill(ctx, c, v.KnownBroken)
+	if err := d.Leases.TellVerification(ctx, v); err != nil && ctx.Err() == nil {
 		d.Log.WarnContext(ctx, "proof of backups not told", "err", err)
 	}
 }
@@ -119,20 +122,23 @@ func (d *Duty) prove(ctx context.Context, c config.Backup, self Identity, before
 // broken does not get well by that.
 func found(before leases.Verification, r proof.Result, self Identity, now time.Time, old bool) leases.Verification {
 	if before.Lineage != string(self.Lineage) {
-		before = leases.Verification{ProvenFull: before.ProvenFull}
+		before = leases.Verification{ProvenFull: before.ProvenFull, KnownBroken: before.KnownBroken}
 	}
-	v := leases.Verification{At: now, Full: r.Full, Lineage: string(self.Lineage), ProvenFull: before.ProvenFull, Trouble: r.Reason, Tried: now}
+	known := knownBroken(before)
+	v := leases.Verification{At: now, Full: r.Full, Lineage: string(self.Lineage), ProvenFull: before.ProvenFull, KnownBroken: known, Trouble: r.Reason, Tried: now}
 	switch r.Verdict {
 	case proof.Proven:
 		v.Verdict, v.Revision, v.ProvenFull, v.Trouble = leases.VerdictProven, r.Checkpoint.Revision, r.Full, ""
+		v.KnownBroken = slices.DeleteFunc(known, func(key string) bool { return key == r.Full })
 		return v
 	case proof.Broken:
 		v.Verdict, v.Broken = leases.VerdictBroken, r.Object
+		v.KnownBroken = knownBroken(v)
 		return v
 	case proof.Unknown:
 	}
 	v = before
-	v.Lineage, v.Tried = string(self.Lineage), now
+	v.Lineage, v.Tried, v.KnownBroken = string(self.Lineage), now, known
 	if v.Verdict == leases.VerdictProven && old {
 		v.Verdict = ""
 	}
@@ -140,6 +146,27 @@ func found(before leases.Verification, r proof.Result, self Identity, now time.T
 		v.Trouble = r.Reason
 	}
 	return v
+}
+
+// knownBroken are the objects that v says to be broken, the one of its verdict among them.
+func knownBroken(v leases.Verification) []string {
+	known := slices.Clone(v.KnownBroken)
+	if v.Broken != "" && !slices.Contains(known, v.Broken) {
+		known = append(known, v.Broken)
+	}
+	return known
+}
+
+// thereStill leaves out the objects that the store has no more; all of them stay where that is not known.
+func (d *Duty) thereStill(ctx context.Context, c config.Backup, keys []string) []string {
+	if len(keys) == 0 {
+		return nil
+	}
+	_, catalog, err := d.listed(ctx, c)
+	if err != nil {
+		return keys
+	}
+	return slices.DeleteFunc(keys, func(key string) bool { return !catalog.Holds(key) })
 }
 
 // verify proves the newest backups.

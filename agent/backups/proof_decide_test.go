@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/etcd-druid/druid/agent/config"
 	"github.com/etcd-druid/druid/backup/proof"
@@ -98,7 +99,10 @@ func TestWhatWasNotFoundOutLeavesWhatIsKnown(t *testing.T) {
 	}
 	nowProven := leases.Verification{Verdict: leases.VerdictProven, At: now, Full: "new", Revision: 8, Lineage: string(lineage), ProvenFull: "new", Tried: now}
 	nowBroken := func(provenFull string) leases.Verification {
-		return leases.Verification{Verdict: leases.VerdictBroken, At: now, Full: "new", Lineage: string(lineage), ProvenFull: provenFull, Broken: "y", Trouble: "torn", Tried: now}
+		return leases.Verification{Verdict: leases.VerdictBroken, At: now, Full: "new", Lineage: string(lineage), ProvenFull: provenFull, Broken: "y", KnownBroken: []string{"y"}, Trouble: "torn", Tried: now}
+	}
+	knows := func(keys ...string) func(*leases.Verification) {
+		return func(v *leases.Verification) { v.KnownBroken = keys }
 	}
 	tried := func(v *leases.Verification) { v.Tried, v.Trouble = now, "no room" }
 	for name, test := range map[string]struct {
@@ -107,18 +111,20 @@ func TestWhatWasNotFoundOutLeavesWhatIsKnown(t *testing.T) {
 		old    bool
 		want   leases.Verification
 	}{
-		"proven at last":              {leases.Verification{}, good, true, nowProven},
-		"proven again":                {proven, good, false, nowProven},
-		"mended":                      {broken, good, false, nowProven},
-		"broken, and the proven stay": {proven, bad, false, nowBroken("old")},
-		"still broken":                {broken, bad, false, nowBroken("older")},
-		"not found out, never":        {leases.Verification{}, none, true, leases.Verification{Lineage: string(lineage), Tried: now, Trouble: "no room"}},
-		"not found out, proven":       {proven, none, false, change(proven, tried)},
-		"not found out for too long":  {proven, none, true, change(proven, func(v *leases.Verification) { tried(v); v.Verdict = "" })},
-		"not found out, broken":       {broken, none, true, change(broken, func(v *leases.Verification) { v.Tried = now })},
-		"another history before":      {elsewhere, none, false, leases.Verification{Lineage: string(lineage), ProvenFull: "old", Tried: now, Trouble: "no room"}},
+		"proven at last":               {leases.Verification{}, good, true, nowProven},
+		"proven again":                 {proven, good, false, nowProven},
+		"mended":                       {broken, good, false, change(nowProven, knows("x"))},
+		"mended, and known since long": {change(broken, knows("w", "x")), good, false, change(nowProven, knows("w", "x"))},
+		"proven after all":             {change(proven, knows("new", "x")), good, false, change(nowProven, knows("x"))},
+		"broken, and the proven stay":  {proven, bad, false, nowBroken("old")},
+		"still broken":                 {broken, bad, false, change(nowBroken("older"), knows("x", "y"))},
+		"not found out, never":         {leases.Verification{}, none, true, leases.Verification{Lineage: string(lineage), Tried: now, Trouble: "no room"}},
+		"not found out, proven":        {proven, none, false, change(proven, tried)},
+		"not found out for too long":   {proven, none, true, change(proven, func(v *leases.Verification) { tried(v); v.Verdict = "" })},
+		"not found out, broken":        {broken, none, true, change(broken, func(v *leases.Verification) { v.Tried, v.KnownBroken = now, []string{"x"} })},
+		"another history before":       {elsewhere, none, false, leases.Verification{Lineage: string(lineage), ProvenFull: "old", Tried: now, Trouble: "no room"}},
 	} {
-		if diff := cmp.Diff(test.want, found(test.before, test.found, self, now, test.old)); diff != "" {
+		if diff := cmp.Diff(test.want, found(test.before, test.found, self, now, test.old), cmpopts.EquateEmpty()); diff != "" {
 			t.Errorf("%s (-want +got)\n%s", name, diff)
 		}
 	}

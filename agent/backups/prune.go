@@ -112,8 +112,8 @@ func (s *session) evidence(ctx context.Context) (chain.Evidence, error) {
 	if v.ProvenFull != "" {
 		e.Proven[v.ProvenFull] = true
 	}
-	if v.Broken != "" {
-		e.Broken[v.Broken] = true
+	for _, key := range knownBroken(v) {
+		e.Broken[key] = true
 	}
 	return e, nil
 }

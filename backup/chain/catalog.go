@@ -66,6 +66,14 @@ func (c Catalog) History(l Lineage) (History, bool) {
 	return c.Histories[i], true
 }
 
+// Holds says whether a full or a delta of this key is there.
+func (c Catalog) Holds(key string) bool {
+	return slices.ContainsFunc(c.Histories, func(h History) bool {
+		return slices.ContainsFunc(h.Fulls, func(f Full) bool { return f.Key == key }) ||
+			slices.ContainsFunc(h.Deltas, func(d Delta) bool { return d.Key == key })
+	})
+}
+
 // LastSaved is the last revision that can be reached without a gap from the newest full; 0 means that there is none, and
 // a full must be made.
 func (h History) LastSaved() int64 {
