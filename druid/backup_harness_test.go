@@ -71,6 +71,14 @@ func (s *stage) fails(component leases.Component, why string) {
 	})
 }
 
+// supersedes lets it tell that the latest backup in its place is of the lineage, or of none other.
+func (s *stage) supersedes(lineage string) {
+	s.Helper()
+	s.eventually("tell whose backup is the latest", func() error {
+		return s.store("demo").RenewBackup(s.Context(), full, leases.BackupPatch{Backup: leases.Backup{SupersededBy: lineage}})
+	})
+}
+
 // words waits until the message of the cluster's condition holds all of want and none of the others.
 func (s *stage) words(kind string, want, others []string) {
 	s.Helper()

@@ -49,6 +49,13 @@ func TestBackupReadyFollowsTheLeases(t *testing.T) {
 	s.backupIs(metav1.ConditionTrue, v1alpha1.ReasonIncrementalBackupSucceeded)
 	s.minAvailable(2)
 
+	s.supersedes("00000009-old")
+	s.backupIs(metav1.ConditionFalse, v1alpha1.ReasonBackupSuperseded)
+	s.words(v1alpha1.ConditionBackupReady, []string{"00000009-old", "prefix"}, nil)
+	s.minAvailable(2)
+	s.supersedes("")
+	s.backupIs(metav1.ConditionTrue, v1alpha1.ReasonIncrementalBackupSucceeded)
+
 	// A second is what it promises now, and then it is silent.
 	s.saves(delta, time.Second)
 	s.fails(delta, "bucket backups: access denied")

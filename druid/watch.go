@@ -102,7 +102,7 @@ func saysMore(before, after *coordinationv1.Lease) bool {
 func savesMore(before, after *coordinationv1.Lease) bool {
 	was, wasErr := leases.DecodeBackup(before)
 	is, isErr := leases.DecodeBackup(after)
-	return wasErr != nil || isErr != nil || was.EverSaved() != is.EverSaved() || was.Error != is.Error || was.Lineage != is.Lineage
+	return wasErr != nil || isErr != nil || was.EverSaved() != is.EverSaved() || was.Error != is.Error || was.Lineage != is.Lineage || was.SupersededBy != is.SupersededBy
 }
 
 // provesMore says whether a snapshot Lease tells anything else of proofs that druid tells on.

@@ -18,6 +18,8 @@ const (
 	annotationTaken  = Prefix + "taken"
 	annotationLag    = Prefix + "lag"
 	annotationError  = Prefix + "error"
+
+	annotationSupersededBy = Prefix + "superseded-by"
 )
 
 // Backup is what a snapshot Lease says: that of the full backups, or that of the deltas.
@@ -35,6 +37,9 @@ type Backup struct {
 	// Lag is how old the oldest acknowledged write was that was not saved when the Lease was renewed, 0 for none. It is told
 	// of deltas.
 	Lag time.Duration
+	// SupersededBy is the lineage in the same place that a restore of the latest backup would take instead of this one's; empty for none. The
+	// Lease of the full backups says it.
+	SupersededBy string
 	// Error of the last attempt for a person, empty after one that succeeded.
 	Error string
 }
@@ -62,6 +67,8 @@ func DecodeBackup(lease *coordinationv1.Lease) (Backup, error) {
 		Taken:    d.time(annotationTaken),
 		Lag:      d.duration(annotationLag),
 		Error:    d.text(annotationError),
+
+		SupersededBy: d.text(annotationSupersededBy),
 	}
 	if d.err != nil {
 		return Backup{}, fmt.Errorf("snapshot Lease %s/%s: %w", lease.Namespace, lease.Name, d.err)
@@ -108,7 +115,7 @@ func (d *decoder) duration(key string) time.Duration {
 // leader both tell what they know, and what is saved is in the store.
 type BackupPatch struct {
 	// Backup holds the facts. What is unknown in it (zero) stays in the Lease as it was, with two exceptions: Object is written
-	// together with Size, SHA256 and Taken, and Lag and Error are written as they are, so that a success wipes the last failure.
+	// together with Size, SHA256 and Taken, and Lag, SupersededBy and Error are written as they are, so that a success wipes the last failure.
 	Backup Backup
 	// RenewTime is when it was last known that what is due is saved: for deltas all changes up to then, for fulls that the
 	// newest is not overdue. nil, after a failure, leaves the Lease's renewTime alone.
@@ -127,6 +134,7 @@ func (p BackupPatch) encode() leasePatch {
 		a.exactly(annotationTaken, formatTime(b.Taken))
 	}
 	a.exactly(annotationLag, formatLag(b.Lag))
+	a.exactly(annotationSupersededBy, b.SupersededBy)
 	a.exactly(annotationError, truncate(b.Error, maxReason))
 	return leasePatch{Metadata: patchMetadata{Annotations: a}, Spec: p.spec()}
 }

@@ -239,3 +239,45 @@ func TestABirthThatIsRecordedLateNamesItsParent(t *testing.T) {
 		t.Errorf("recorded is %+v", b)
 	}
 }
+
+// A predecessor's backups in the same place, of a higher epoch, are what a restore of the latest would take: the Lease says so, saving goes
+// on, and it is over when they are gone.
+func TestTheLeaseNamesTheLineageThatSupersedesOurs(t *testing.T) {
+	t.Parallel()
+	const other = chain.Lineage("0000ffff-old")
+	g := newGroup(t, 1)
+	c := directory(t.TempDir())
+	files := opened(t, c)
+	key := chain.FullKey(prefix, other, 7, time.Now())
+	mustPut(t, files, key, "full")
+	a := g.newAgent(0, nil, "default")
+	a.Configure(c)
+	a.start()
+	savedUpTo(t, files, put(t, g.client(0), 5))
+	says := func(want chain.Lineage) {
+		t.Helper()
+		eventually(t, fmt.Sprintf("superseded by %q", want), func() error {
+			s, _ := a.at()
+			if s == nil {
+				return errors.New("no session")
+			}
+			if p, _ := s.tell.fullPatch(time.Now()); p.Backup.SupersededBy != string(want) {
+				return fmt.Errorf("the Lease names %q, with error %q", p.Backup.SupersededBy, p.Backup.Error)
+			}
+			return nil
+		})
+	}
+	says(other)
+	if err := files.Delete(t.Context(), key); err != nil {
+		t.Fatal(err)
+	}
+	a.Configure(nil)
+	eventually(t, "the session ends", func() error {
+		if s, _ := a.at(); s != nil {
+			return errors.New("there is one")
+		}
+		return nil
+	})
+	a.Configure(c)
+	says("")
+}

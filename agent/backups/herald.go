@@ -40,6 +40,8 @@ type herald struct {
 	delta notice
 	// trouble with the store, told where there is no other.
 	trouble string
+	// supersededBy is the lineage that the last listing showed to be newer than ours.
+	supersededBy string
 	// taken is the newest full; whole: deltas lead on from it.
 	taken chain.Full
 	whole bool
@@ -125,8 +127,12 @@ func (h *herald) read(ctx context.Context, newest chain.Full, saved int64, c Cha
 	if doubt != nil && !same {
 		h.log.WarnContext(ctx, "backups in doubt", "err", doubt)
 	}
+	by := ""
+	if other, superseded := errors.AsType[*supersededError](doubt); superseded {
+		by = string(other.by)
+	}
 	h.change(func() {
-		h.taken, h.whole, h.trouble = newest, c == ChainWhole, textOf(doubt)
+		h.taken, h.whole, h.trouble, h.supersededBy = newest, c == ChainWhole, textOf(doubt), by
 		if h.full.Object != newest.Key {
 			h.full.Backup = leases.Backup{
 				Revision: newest.Revision, Lineage: string(h.self.Lineage), Object: newest.Key, Size: newest.Size, Taken: newest.At,

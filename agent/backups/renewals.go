@@ -75,7 +75,7 @@ func (h *herald) fullPatch(now time.Time) (p leases.BackupPatch, told func()) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	p, told = leases.BackupPatch{Backup: h.full.Backup}, func() {}
-	p.Backup.Error = cmp.Or(p.Backup.Error, h.trouble)
+	p.Backup.Error, p.Backup.SupersededBy = cmp.Or(p.Backup.Error, h.trouble), h.supersededBy
 	if h.taken.Key == "" {
 		return p, told
 	}

@@ -40,8 +40,16 @@ func parentOf(c chain.Catalog, l chain.Lineage) chain.Lineage {
 	return ""
 }
 
+// supersededError is a doubt about whose backups lead to the latest state.
+type supersededError struct {
+	by   chain.Lineage
+	text string
+}
+
+func (e *supersededError) Error() string { return e.text }
+
 // supersededBy says what a person is to do: which of the two is to stay here nobody else can know.
 func (s *session) supersededBy(l chain.Lineage) error {
-	return fmt.Errorf("another history of this place is newer than ours: lineage %s below %s, ours is %s. What leads to the latest state is its backup, not ours, and nothing is deleted: give this cluster a place of its own, "+
-		"by another prefix of its store, or as an EtcdCluster of another name or namespace", l, s.config.Prefix, s.self.Lineage)
+	return &supersededError{by: l, text: fmt.Sprintf("another history of this place is newer than ours: lineage %s below %s, ours is %s. What leads to the latest state is its backup, not ours, and nothing is deleted: give this cluster a place of its own, "+
+		"by another prefix of its store, or as an EtcdCluster of another name or namespace", l, s.config.Prefix, s.self.Lineage)}
 }

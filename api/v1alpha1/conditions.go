@@ -178,6 +178,8 @@ const (
 	ReasonBackupStoreNotAttached = "BackupStoreNotAttached"
 	// ReasonBackupSpecInvalid: something in spec.backup cannot be understood.
 	ReasonBackupSpecInvalid = "BackupSpecInvalid"
+	// ReasonBackupSuperseded: what is saved is not the latest backup in its place, which is another cluster's.
+	ReasonBackupSuperseded = "BackupSuperseded"
 )
 
 // Reasons of ConditionDegraded.

@@ -68,25 +68,27 @@ var backupRows = []struct {
 	deltaFailed Answer
 	attached    Answer // all Pods have the volumes that the store needs
 	valid       Answer // druid can make sense of spec.backup
+	superseded  Answer // the latest backup in this place is another cluster's
 	told        BackupTold
 	status      metav1.ConditionStatus
 	reason      string
 }{
-	{"paused", Yes, anyLiveness, anyLiveness, anyAnswer, anyAnswer, anyAnswer, anyAnswer, anyTold, metav1.ConditionUnknown, v1alpha1.ReasonPaused},
-	{"full-overdue", No, leases.Stale, anyLiveness, anyAnswer, anyAnswer, anyAnswer, anyAnswer, anyTold, metav1.ConditionFalse, v1alpha1.ReasonFullBackupFailed},
-	{"store-not-attached", No, leases.Never, anyLiveness, anyAnswer, anyAnswer, No, anyAnswer, anyTold, metav1.ConditionFalse, v1alpha1.ReasonBackupStoreNotAttached},
-	{"full-never-succeeded", No, leases.Never, anyLiveness, Yes, anyAnswer, Yes, anyAnswer, anyTold, metav1.ConditionFalse, v1alpha1.ReasonFullBackupFailed},
-	{"full-still-overdue", No, leases.Unknown, anyLiveness, anyAnswer, anyAnswer, anyAnswer, anyAnswer, BackupToldFullFailed, metav1.ConditionFalse, v1alpha1.ReasonFullBackupFailed},
-	{"delta-overdue", No, anyLiveness &^ leases.Stale, leases.Stale, anyAnswer, anyAnswer, anyAnswer, anyAnswer, anyTold, metav1.ConditionFalse, v1alpha1.ReasonIncrementalBackupFailed},
-	{"delta-never-succeeded", No, anyLiveness &^ leases.Stale, leases.Never, anyAnswer, Yes, anyAnswer, anyAnswer, anyTold, metav1.ConditionFalse, v1alpha1.ReasonIncrementalBackupFailed},
-	{"delta-still-overdue", No, anyLiveness &^ leases.Stale, leases.Unknown, anyAnswer, anyAnswer, anyAnswer, anyAnswer, BackupToldDeltaFailed, metav1.ConditionFalse, v1alpha1.ReasonIncrementalBackupFailed},
-	{"spec-invalid", No, anyLiveness &^ leases.Stale, anyLiveness &^ leases.Stale, anyAnswer, anyAnswer, anyAnswer, No, anyTold, metav1.ConditionFalse, v1alpha1.ReasonBackupSpecInvalid},
-	{"saved", No, leases.Live, leases.Live, anyAnswer, anyAnswer, anyAnswer, Yes, anyTold, metav1.ConditionTrue, v1alpha1.ReasonIncrementalBackupSucceeded},
-	{"still-saved", No, leases.Live | leases.Unknown, leases.Live | leases.Unknown, anyAnswer, anyAnswer, anyAnswer, Yes, BackupToldGood, metav1.ConditionTrue, v1alpha1.ReasonIncrementalBackupSucceeded},
-	{"saved-again", No, leases.Unknown, leases.Live, anyAnswer, anyAnswer, anyAnswer, Yes, BackupToldDeltaFailed, metav1.ConditionTrue, v1alpha1.ReasonIncrementalBackupSucceeded},
-	{"full-saved", No, leases.Live, leases.Never, anyAnswer, No, anyAnswer, Yes, anyTold, metav1.ConditionTrue, v1alpha1.ReasonFullBackupSucceeded},
-	{"full-still-saved", No, leases.Unknown, leases.Never, anyAnswer, No, anyAnswer, Yes, BackupToldGood, metav1.ConditionTrue, v1alpha1.ReasonFullBackupSucceeded},
-	{"backup-not-known", No, leases.Never | leases.Live | leases.Unknown, leases.Never | leases.Live | leases.Unknown, anyAnswer, anyAnswer, anyAnswer, Yes, anyTold, metav1.ConditionUnknown, v1alpha1.ReasonUnknown},
+	{"paused", Yes, anyLiveness, anyLiveness, anyAnswer, anyAnswer, anyAnswer, anyAnswer, anyAnswer, anyTold, metav1.ConditionUnknown, v1alpha1.ReasonPaused},
+	{"full-overdue", No, leases.Stale, anyLiveness, anyAnswer, anyAnswer, anyAnswer, anyAnswer, anyAnswer, anyTold, metav1.ConditionFalse, v1alpha1.ReasonFullBackupFailed},
+	{"store-not-attached", No, leases.Never, anyLiveness, anyAnswer, anyAnswer, No, anyAnswer, anyAnswer, anyTold, metav1.ConditionFalse, v1alpha1.ReasonBackupStoreNotAttached},
+	{"full-never-succeeded", No, leases.Never, anyLiveness, Yes, anyAnswer, Yes, anyAnswer, anyAnswer, anyTold, metav1.ConditionFalse, v1alpha1.ReasonFullBackupFailed},
+	{"full-still-overdue", No, leases.Unknown, anyLiveness, anyAnswer, anyAnswer, anyAnswer, anyAnswer, anyAnswer, BackupToldFullFailed, metav1.ConditionFalse, v1alpha1.ReasonFullBackupFailed},
+	{"delta-overdue", No, anyLiveness &^ leases.Stale, leases.Stale, anyAnswer, anyAnswer, anyAnswer, anyAnswer, anyAnswer, anyTold, metav1.ConditionFalse, v1alpha1.ReasonIncrementalBackupFailed},
+	{"delta-never-succeeded", No, anyLiveness &^ leases.Stale, leases.Never, anyAnswer, Yes, anyAnswer, anyAnswer, anyAnswer, anyTold, metav1.ConditionFalse, v1alpha1.ReasonIncrementalBackupFailed},
+	{"delta-still-overdue", No, anyLiveness &^ leases.Stale, leases.Unknown, anyAnswer, anyAnswer, anyAnswer, anyAnswer, anyAnswer, BackupToldDeltaFailed, metav1.ConditionFalse, v1alpha1.ReasonIncrementalBackupFailed},
+	{"spec-invalid", No, anyLiveness &^ leases.Stale, anyLiveness &^ leases.Stale, anyAnswer, anyAnswer, anyAnswer, No, anyAnswer, anyTold, metav1.ConditionFalse, v1alpha1.ReasonBackupSpecInvalid},
+	{"superseded", No, anyLiveness &^ leases.Stale, anyLiveness &^ leases.Stale, anyAnswer, anyAnswer, anyAnswer, Yes, Yes, anyTold, metav1.ConditionFalse, v1alpha1.ReasonBackupSuperseded},
+	{"saved", No, leases.Live, leases.Live, anyAnswer, anyAnswer, anyAnswer, Yes, No, anyTold, metav1.ConditionTrue, v1alpha1.ReasonIncrementalBackupSucceeded},
+	{"still-saved", No, leases.Live | leases.Unknown, leases.Live | leases.Unknown, anyAnswer, anyAnswer, anyAnswer, Yes, No, BackupToldGood, metav1.ConditionTrue, v1alpha1.ReasonIncrementalBackupSucceeded},
+	{"saved-again", No, leases.Unknown, leases.Live, anyAnswer, anyAnswer, anyAnswer, Yes, No, BackupToldDeltaFailed, metav1.ConditionTrue, v1alpha1.ReasonIncrementalBackupSucceeded},
+	{"full-saved", No, leases.Live, leases.Never, anyAnswer, No, anyAnswer, Yes, No, anyTold, metav1.ConditionTrue, v1alpha1.ReasonFullBackupSucceeded},
+	{"full-still-saved", No, leases.Unknown, leases.Never, anyAnswer, No, anyAnswer, Yes, No, BackupToldGood, metav1.ConditionTrue, v1alpha1.ReasonFullBackupSucceeded},
+	{"backup-not-known", No, leases.Never | leases.Live | leases.Unknown, leases.Never | leases.Live | leases.Unknown, anyAnswer, anyAnswer, anyAnswer, Yes, anyAnswer, anyTold, metav1.ConditionUnknown, v1alpha1.ReasonUnknown},
 }
 
 // backupFacts is all that the policy may look at.
@@ -95,13 +97,14 @@ type backupFacts struct {
 	full, delta             leases.Liveness
 	fullFailed, deltaFailed Answer
 	attached, valid         Answer
+	superseded              Answer
 	told                    BackupTold
 }
 
 func judgeBackup(f backupFacts) (status metav1.ConditionStatus, reason, rule string) {
 	for _, r := range backupRows {
 		if r.paused&f.paused != 0 && r.full&f.full != 0 && r.delta&f.delta != 0 && r.fullFailed&f.fullFailed != 0 && r.deltaFailed&f.deltaFailed != 0 &&
-			r.attached&f.attached != 0 && r.valid&f.valid != 0 && r.told&f.told != 0 {
+			r.attached&f.attached != 0 && r.valid&f.valid != 0 && r.superseded&f.superseded != 0 && r.told&f.told != 0 {
 			return r.status, r.reason, r.name
 		}
 	}
@@ -117,7 +120,7 @@ func backupFactsOf(d Desired, o Observed) backupFacts {
 		paused: No,
 		full:   o.Full.Liveness, delta: o.Delta.Liveness,
 		fullFailed: AnswerOf(o.Full.Says.Error != ""), deltaFailed: AnswerOf(o.Delta.Says.Error != ""),
-		attached: AnswerOf(len(o.Unattached) == 0), valid: AnswerOf(d.BackupProblem == ""), told: told,
+		attached: AnswerOf(len(o.Unattached) == 0), valid: AnswerOf(d.BackupProblem == ""), superseded: AnswerOf(o.Full.Says.SupersededBy != ""), told: told,
 	}
 }
 

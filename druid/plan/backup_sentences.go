@@ -33,6 +33,10 @@ var backupSentences = map[string]func(picture) string{
 	},
 	v1alpha1.ReasonBackupStoreNotAttached: func(picture) string { return "no backup was made yet" },
 	v1alpha1.ReasonBackupSpecInvalid:      func(p picture) string { return p.BackupProblem },
+	v1alpha1.ReasonBackupSuperseded: func(p picture) string {
+		return "a restore of the latest backup in the store's place would not take this cluster's, but lineage " + p.Full.Says.SupersededBy +
+			" of another cluster; backups go on, and nothing is deleted: give this cluster another prefix of the store"
+	},
 	v1alpha1.ReasonUnknown: func(p picture) string {
 		switch {
 		case p.Full.Lease == LeaseForeign || p.Delta.Lease == LeaseForeign:

@@ -24,14 +24,16 @@ func TestBackupReadyPromisesNothingThatIsNotKnown(t *testing.T) {
 			t.Errorf("%+v: %s calls a backup good of which nobody told", f, rule)
 		case reason == v1alpha1.ReasonIncrementalBackupSucceeded && f.delta == leases.Never:
 			t.Errorf("%+v: %s calls changes saved that nobody saved", f, rule)
+		case status == metav1.ConditionTrue && f.superseded == Yes:
+			t.Errorf("%+v: %s calls a backup good that a restore of the latest would not take", f, rule)
 		case status == metav1.ConditionTrue && f.valid == No:
 			t.Errorf("%+v: %s hides that the spec is not obeyed", f, rule)
 		case status != metav1.ConditionFalse && (f.full|f.delta)&leases.Stale != 0:
 			t.Errorf("%+v: %s hides a backup that stopped", f, rule)
-		case status == metav1.ConditionFalse && f.full == leases.Live && f.delta == leases.Live && f.valid == Yes:
+		case status == metav1.ConditionFalse && f.full == leases.Live && f.delta == leases.Live && f.valid == Yes && f.superseded == No:
 			t.Errorf("%+v: %s condemns a backup that goes on", f, rule)
 		case status == metav1.ConditionFalse && (f.full|f.delta)&leases.Stale == 0 && f.fullFailed == No && f.deltaFailed == No &&
-			f.attached == Yes && f.valid == Yes && f.told&(BackupToldGood|BackupToldElse) != 0:
+			f.attached == Yes && f.valid == Yes && f.superseded == No && f.told&(BackupToldGood|BackupToldElse) != 0:
 			t.Errorf("%+v: %s condemns what is merely not known", f, rule)
 		}
 	})
@@ -57,8 +59,10 @@ func eachBackupFacts(check func(backupFacts)) {
 				for _, deltaFailed := range bits(anyAnswer) {
 					for _, attached := range bits(anyAnswer) {
 						for _, valid := range bits(anyAnswer) {
-							for _, told := range bits(anyTold) {
-								check(backupFacts{No, full, delta, fullFailed, deltaFailed, attached, valid, told})
+							for _, superseded := range bits(anyAnswer) {
+								for _, told := range bits(anyTold) {
+									check(backupFacts{No, full, delta, fullFailed, deltaFailed, attached, valid, superseded, told})
+								}
 							}
 						}
 					}

@@ -236,11 +236,11 @@ func renderBackups(t *testing.T, count map[string]int) {
 	for _, r := range backupRows {
 		rows = append(rows, []string{
 			r.name, answer(r.paused), liveness(r.full), liveness(r.delta), answer(r.fullFailed), answer(r.deltaFailed), answer(r.attached),
-			answer(r.valid), cell(r.told, anyTold, toldWords), bold(string(r.status)), r.reason,
+			answer(r.valid), answer(r.superseded), cell(r.told, anyTold, toldWords), bold(string(r.status)), r.reason,
 		})
 	}
 	section(t, "backup", "The condition BackupReady: druid/plan.backupRows", []string{
-		"paused", "full Lease is", "delta Lease is", "error of full", "error of delta", "all Pods have the store", "spec is valid", "told before",
+		"paused", "full Lease is", "delta Lease is", "error of full", "error of delta", "all Pods have the store", "spec is valid", "superseded", "told before",
 		"status", "reason",
 	}, rows, count)
 }
