@@ -8,6 +8,8 @@ import (
 
 	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/etcd-druid/druid/agent/config"
 )
 
 // Options are druid's start options.
@@ -29,10 +31,17 @@ type Options struct {
 	// NotReadyGracePeriod is how long a member's etcd may be not ready before its Pod is restarted. It doubles after each
 	// restart in a row, up to an hour. A Node must be gone for as long before it counts as lost.
 	NotReadyGracePeriod time.Duration
+	// AgentRenewInterval is how often an agent renews its member's Lease, and AgentLeaseDuration after how long without a renewal
+	// observers call the Lease stale.
+	AgentRenewInterval, AgentLeaseDuration time.Duration
+	// SuperfluousGracePeriod is how long the leader's agent must have seen an etcd member that is not desired before it removes it,
+	// and the least time between two such removals.
+	SuperfluousGracePeriod time.Duration
 }
 
 // DefaultOptions are those of an installation that says nothing.
 func DefaultOptions() Options {
+	agents := config.DefaultReloadable()
 	return Options{
 		LeaderElect:    true,
 		HealthAddress:  ":8081",
@@ -43,8 +52,26 @@ func DefaultOptions() Options {
 		Concurrency: 32,
 		// The replay of a log and the copy of a database take a minute or two on slow disks; etcd-druid's users know this
 		// number.
-		NotReadyGracePeriod: 5 * time.Minute,
+		NotReadyGracePeriod:    5 * time.Minute,
+		AgentRenewInterval:     time.Duration(agents.RenewInterval),
+		AgentLeaseDuration:     time.Duration(agents.LeaseDuration),
+		SuperfluousGracePeriod: time.Duration(agents.SuperfluousGracePeriod),
 	}
+}
+
+// The flags of the agents' intervals.
+const (
+	flagRenewInterval    = "agent-renew-interval"
+	flagLeaseDuration    = "agent-lease-duration"
+	flagSuperfluousGrace = "superfluous-grace-period"
+)
+
+// reloadable is what the agents of all clusters read from their configuration.
+func (o Options) reloadable() config.Reloadable {
+	r := config.DefaultReloadable()
+	r.RenewInterval, r.LeaseDuration = config.Duration(o.AgentRenewInterval), config.Duration(o.AgentLeaseDuration)
+	r.SuperfluousGracePeriod = config.Duration(o.SuperfluousGracePeriod)
+	return r
 }
 
 // The leader election between replicas of druid. After a kill -9 the other one has seen the Lease unchanged for its
@@ -70,6 +97,12 @@ func (o *Options) AddFlags(set *pflag.FlagSet) {
 	set.StringVar(&o.LogLevel, "log-level", o.LogLevel, "debug, info, warn or error")
 	set.DurationVar(&o.NotReadyGracePeriod, "not-ready-grace-period", o.NotReadyGracePeriod,
 		"how long a member's etcd may be not ready before its Pod is restarted; twice as long after each restart in a row")
+	set.DurationVar(&o.AgentRenewInterval, flagRenewInterval, o.AgentRenewInterval, "how often an agent renews its member's Lease")
+	set.DurationVar(&o.AgentLeaseDuration, flagLeaseDuration, o.AgentLeaseDuration,
+		"after how long without a renewal a member's Lease is stale; three renewal intervals at least")
+	set.DurationVar(&o.SuperfluousGracePeriod, flagSuperfluousGrace, o.SuperfluousGracePeriod,
+		"how long an etcd member that is not desired stays before the leader's agent removes it, and the pause between two such removals; "+
+			"10s and the agents' Lease duration at least")
 	set.IntVar(&o.Concurrency, "concurrency", o.Concurrency, "number of clusters that are worked on at once")
 }
 
@@ -85,6 +118,9 @@ func (o Options) Validate() error {
 	if o.NotReadyGracePeriod < minGracePeriod {
 		errs = append(errs, fmt.Errorf("--not-ready-grace-period is %s, want at least %s", o.NotReadyGracePeriod, minGracePeriod))
 	}
+	errs = append(errs, o.reloadable().ValidateIntervals(config.IntervalNames{
+		Renew: "--" + flagRenewInterval, Lease: "--" + flagLeaseDuration, Grace: "--" + flagSuperfluousGrace,
+	}))
 	for _, namespace := range o.Namespaces {
 		if why := validation.IsDNS1123Label(namespace); len(why) > 0 {
 			errs = append(errs, fmt.Errorf("--namespaces names %q: %s", namespace, why[0]))

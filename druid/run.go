@@ -35,7 +35,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	crsource "sigs.k8s.io/controller-runtime/pkg/source"
 
-	"github.com/etcd-druid/druid/agent/config"
 	"github.com/etcd-druid/druid/api/v1alpha1"
 	"github.com/etcd-druid/druid/leases"
 	"github.com/etcd-druid/druid/manifests"
@@ -173,7 +172,7 @@ func newReconciler(mgr manager.Manager, restConfig *rest.Config, o Options, log 
 			return client.MatchingLabels{leases.LabelCluster: cluster}
 		}},
 		leases:    coordination,
-		manifests: manifests.Options{AgentImage: o.AgentImage, Reloadable: config.DefaultReloadable()},
+		manifests: manifests.Options{AgentImage: o.AgentImage, Reloadable: o.reloadable()},
 		memory:    newMemory(),
 		expiries:  make(chan event.GenericEvent),
 		recorder:  mgr.GetEventRecorder("druid"),

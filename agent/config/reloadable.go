@@ -33,12 +33,11 @@ type Reloadable struct {
 func DefaultReloadable() Reloadable {
 	return Reloadable{
 		LogLevel: "info",
-		// 15 s and 45 s: with two lost renewals in a row a member still counts as alive, and a thousand members cost the
-		// API server 67 writes per second.
+		// 15 s and 45 s: a thousand members cost the API server 67 writes per second.
 		RenewInterval: Duration(15 * time.Second),
 		LeaseDuration: Duration(45 * time.Second),
-		// The duration of the leader's Lease: by then a former leader, who may act on an older list of the desired
-		// members, has lost it.
+		// The duration of the leader's Lease, within which a former leader, who may act on an older list of the desired members,
+		// has lost it (docs/adr/20261123-intervals-of-agents.md).
 		SuperfluousGracePeriod: Duration(time.Minute),
 		Defragmentation:        DefaultDefragmentation(),
 	}
@@ -85,11 +84,7 @@ func (r Reloadable) Validate() error {
 	default:
 		errs = append(errs, fmt.Errorf("logLevel is %q, want debug, info, warn or error", r.LogLevel))
 	}
-	// A renewal more often than every second floods the API server; one less often than every five minutes tells nothing.
-	errs = append(errs, within("renewInterval", r.RenewInterval, time.Second, 5*time.Minute))
-	// Less than two intervals would call a member dead for one lost renewal.
-	errs = append(errs, within("leaseDuration", r.LeaseDuration, 2*time.Duration(r.RenewInterval), time.Hour))
-	errs = append(errs, within("superfluousGracePeriod", r.SuperfluousGracePeriod, 10*time.Second, 24*time.Hour))
+	errs = append(errs, r.ValidateIntervals(IntervalNames{Renew: "renewInterval", Lease: "leaseDuration", Grace: "superfluousGracePeriod"}))
 	errs = append(errs, r.Backup.Validate())
 	errs = append(errs, r.Defragmentation.validate()...)
 	return errors.Join(errs...)

@@ -43,11 +43,22 @@ func TestParseReloadable(t *testing.T) {
 		"a level that is none":                   {"logLevel: loud", Reloadable{}, `logLevel is "loud", want debug, info, warn or error`},
 		"a duration without a unit":              {`renewInterval: "15"`, Reloadable{}, "want a number with a unit"},
 		"renewals that flood the API server":     {"renewInterval: 10ms", Reloadable{}, "renewInterval is 10ms, want 1s to 5m0s"},
-		"a Lease that one lost renewal ends":     {"leaseDuration: 20s", Reloadable{}, "leaseDuration is 20s, want 30s to 1h0m0s"},
-		"no grace":                               {"superfluousGracePeriod: 0s", Reloadable{}, "superfluousGracePeriod is 0s, want 10s to 24h"},
-		"a backup without a store":               {"backup: {prefix: a/b}", Reloadable{}, "backup.store is empty"},
-		"a schedule that is none":                {"backup: {full: {schedule: daily}}", Reloadable{}, `backup.full: schedule "daily"`},
-		"no YAML":                                {"{", Reloadable{}, "parse"},
+		"a Lease that two lost renewals end": {
+			"leaseDuration: 44s", Reloadable{}, "leaseDuration is 44s, want 45s to 1h0m0s: set it to three times renewInterval or more",
+		},
+		"a Lease that three renewals fit into": {"{renewInterval: 5s, leaseDuration: 15s}", changed(func(r *Reloadable) {
+			r.RenewInterval, r.LeaseDuration = Duration(5*time.Second), Duration(15*time.Second)
+		}), ""},
+		"a Lease of half a second more": {"leaseDuration: 45.5s", Reloadable{}, "leaseDuration is 45.5s, want whole seconds"},
+		"no grace": {
+			"{renewInterval: 1s, leaseDuration: 3s, superfluousGracePeriod: 9s}", Reloadable{}, "superfluousGracePeriod is 9s, want 10s to 24h",
+		},
+		"a grace below a Lease's duration": {
+			"superfluousGracePeriod: 44s", Reloadable{}, "superfluousGracePeriod is 44s, want 45s to 24h0m0s: set it to leaseDuration or more",
+		},
+		"a backup without a store": {"backup: {prefix: a/b}", Reloadable{}, "backup.store is empty"},
+		"a schedule that is none":  {"backup: {full: {schedule: daily}}", Reloadable{}, `backup.full: schedule "daily"`},
+		"no YAML":                  {"{", Reloadable{}, "parse"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := ParseReloadable([]byte(test.content))
