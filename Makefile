@@ -112,12 +112,12 @@ test: ## Run what CI runs: formatting, generated files, lint, packages, model, t
 	echo; IFS=,; go run ./test/ledger/judge -failed "$${failed[*]}"
 
 .PHONY: test-all
-test-all: ## Run everything, nothing from a cache: all stories, and the model twice as far.
+test-all: ## Run everything, nothing from a cache: all stories, with the agents' intervals of production, and the model twice as far.
 	@$(MAKE) prepared
 	$(call step,lint,$(MAKE) lint)
 	$(call step,packages,$(MAKE) packages COUNT=1)
 	$(call step,model,$(MAKE) model STEPS=2000000)
-	$(call step,stories,$(MAKE) e2e STORIES=all)
+	$(call step,stories,$(MAKE) e2e STORIES=all AGENTS=production)
 	$(call step,quickstart,$(MAKE) verify-quickstart)
 
 HOURS := 1
@@ -161,14 +161,15 @@ packages: ## Run all tests but the stories and the model, with the race detector
 model: ## Walk and search the model of the protocol by the real decisions. Further: make model STEPS=30000000
 	@$(ALIKE) go test $(MODEL) -vet=off -timeout 40m $(if $(STEPS),-args -model.steps $(STEPS))
 
+E2E_ARGS = $(if $(STORIES),-stories $(STORIES)) $(if $(AGENTS),-agents $(AGENTS))
 # The stories that need a rig for themselves wait most of the time, so they run on one beside that of all others.
 .PHONY: e2e
-e2e: ## Run the end-to-end tests on a rig of their own. One story: make e2e RUN=TestName; all: STORIES=all. With four cores or more, on two rigs at once: make e2e RIGS=2
+e2e: ## Run the end-to-end tests on a rig of their own. One story: make e2e RUN=TestName; all: STORIES=all. With the agents' intervals of production: AGENTS=production. With four cores or more, on two rigs at once: make e2e RIGS=2
 ifneq ($(RIGS),2)
-	@go test $(E2E) -count=1 -v -timeout 75m $(if $(value RUN),-run '$(value RUN)') $(if $(STORIES),-args -stories $(STORIES))
+	@go test $(E2E) -count=1 -v -timeout 75m $(if $(value RUN),-run '$(value RUN)') $(if $(STORIES)$(AGENTS),-args $(E2E_ARGS))
 else
 	@d=$$(mktemp -d); alone=; trap 'kill $$alone 2>/dev/null || true; rm -rf "$$d"' EXIT; \
-	go test -c -o "$$d/e2e" $(E2E); cd $(E2E); stories=("$$d/e2e" -test.v -test.timeout 40m -stories); \
+	go test -c -o "$$d/e2e" $(E2E); cd $(E2E); stories=("$$d/e2e" -test.v -test.timeout 40m $(if $(AGENTS),-agents $(AGENTS)) -stories); \
 	"$${stories[@]}" alone >"$$d/alone" 2>&1 & alone=$$!; code=0; "$${stories[@]}" beside || code=$$?; \
 	wait $$alone || code=$$?; echo "=== stories that run alone"; cat "$$d/alone"; exit $$code
 endif

@@ -28,7 +28,7 @@ func TestMain(m *testing.M) {
 func run(m *testing.M) int {
 	var stop func()
 	var err error
-	rig, stop, err = harness.Start(os.Stderr)
+	rig, stop, err = harness.Start(os.Stderr, harness.Production)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "bench: bring up the rig:", err)
 		return 1

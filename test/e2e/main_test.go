@@ -24,6 +24,7 @@ const (
 
 var (
 	selection = flag.String("stories", "", `which stories to perform without -test.run: "all", "core", those that run "alone" or "beside" others, by "budget" (in make test), or "soak"`)
+	agents    = flag.String("agents", string(harness.Fast), `the intervals of the agents: "fast", or those of "production"`)
 	soakHours = flag.Float64("soak.hours", 1, "for how many hours -stories soak goes on")
 	soakLoad  = flag.Int("soak.load", 0, "how many processes use a CPU each beside -stories soak")
 	soakSeed  = flag.Uint64("soak.seed", 1, "the first seed of -stories soak")
@@ -53,7 +54,7 @@ func perform(m *testing.M) (int, error) {
 	return stories.Program{
 		Selection: stories.Selection(*selection), Root: root, Run: m.Run, Log: os.Stderr,
 		Start: func() (stop func(), err error) {
-			rig, stop, err = harness.Start(os.Stderr)
+			rig, stop, err = harness.Start(os.Stderr, harness.Pace(*agents))
 			return stop, err
 		},
 		Soak: stories.Soaks{Hours: *soakHours, Load: *soakLoad, Seed: *soakSeed, Reseed: reseed},

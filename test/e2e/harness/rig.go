@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -46,8 +47,8 @@ type Rig struct {
 }
 
 // Start brings up a rig that ends with this process, or attaches to the one that RIG_NAME names, and installs druid from
-// the sources as they are. The caller calls stop.
-func Start(progress io.Writer) (rig *Rig, stop func(), err error) {
+// the sources as they are, with agents of this pace. The caller calls stop.
+func Start(progress io.Writer, agents Pace) (rig *Rig, stop func(), err error) {
 	begun := time.Now()
 	say := func(format string, args ...any) {
 		fmt.Fprintf(progress, "rig %4.0fs: %s\n", time.Since(begun).Seconds(), fmt.Sprintf(format, args...))
@@ -60,7 +61,7 @@ func Start(progress io.Writer) (rig *Rig, stop func(), err error) {
 	rig, err = attach(l)
 	if err == nil {
 		say("installing druid")
-		err = rig.install(ctx)
+		err = rig.install(ctx, agents)
 	}
 	if err != nil {
 		stop()
@@ -116,16 +117,28 @@ func attach(l *lab.Lab) (*Rig, error) {
 }
 
 // install applies the install manifests as a user would, and restarts a druid that ran already, whose image is older.
-func (r *Rig) install(ctx context.Context) error {
+func (r *Rig) install(ctx context.Context, agents Pace) error {
+	flags, err := agents.flags()
+	if err != nil {
+		return err
+	}
+	folder, err := os.MkdirTemp("", "druid-install-")
+	if err != nil {
+		return fmt.Errorf("install druid: %w", err)
+	}
+	defer os.RemoveAll(folder)
 	repo, err := binaries.RepoDir()
 	if err != nil {
 		return err
+	}
+	if err := overlay(folder, filepath.Join(repo, "manifests", "install"), flags); err != nil {
+		return fmt.Errorf("install druid with %v: %w", flags, err)
 	}
 	pods, err := r.DruidPods(ctx)
 	if err != nil {
 		return err
 	}
-	if _, err := r.Lab.Kubectl(ctx, "apply", "-k", repo+"/manifests/install"); err != nil {
+	if _, err := r.Lab.Kubectl(ctx, "apply", "-k", folder); err != nil {
 		return err
 	}
 	for _, p := range pods {

@@ -3,6 +3,8 @@ package harness
 import (
 	"context"
 	"fmt"
+	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -12,10 +14,55 @@ import (
 	"github.com/etcd-druid/druid/manifests"
 )
 
+// Pace is how soon the agents say that they are there, and remove what is superfluous.
+type Pace string
+
+// The paces. Production is what druid does without flags.
+const (
+	Fast       Pace = "fast"
+	Production Pace = "production"
+)
+
+// flags of druid for a pace. The fast one has the shortest grace that a Lease of three renewals allows; the renewals are those
+// that a machine with two cores bears beside twelve etcds.
+func (p Pace) flags() ([]string, error) {
+	switch p {
+	case Fast:
+		return []string{"--agent-renew-interval=5s", "--agent-lease-duration=15s", "--superfluous-grace-period=15s"}, nil
+	case Production:
+		return nil, nil
+	}
+	return nil, fmt.Errorf("there are no agents of pace %q: say %q or %q", p, Fast, Production)
+}
+
+// overlay writes a kustomization of the install with these flags of druid into folder, as a user would.
+func overlay(folder, install string, flags []string) error {
+	// kustomize takes no absolute path, and follows no link out of a folder.
+	folder, err := filepath.EvalSymlinks(folder)
+	if err != nil {
+		return err
+	}
+	if install, err = filepath.EvalSymlinks(install); err != nil {
+		return err
+	}
+	base, err := filepath.Rel(folder, install)
+	if err != nil {
+		return err
+	}
+	text := "resources: [" + base + "]\n"
+	for i, flag := range flags {
+		if i == 0 {
+			text += "patches:\n- target: {kind: Deployment, name: " + druidDeployment + "}\n  patch: |-\n"
+		}
+		text += fmt.Sprintf("    - {op: add, path: /spec/template/spec/containers/0/args/-, value: %q}\n", flag)
+	}
+	return os.WriteFile(filepath.Join(folder, "kustomization.yaml"), []byte(text), 0o600)
+}
+
 // Timings are the agents' intervals that stories wait for.
 type Timings struct{ RenewInterval, LeaseDuration, SuperfluousGrace time.Duration }
 
-// AgentTimings are those that druid has configured the cluster's agents with: the rig's profile decides.
+// AgentTimings are those that druid has configured the cluster's agents with: the rig's pace decides.
 func (c *Cluster) AgentTimings(t testing.TB) (timings Timings) {
 	t.Helper()
 	Eventually(t, patience, "the configuration of the agents of "+c.String(), func(ctx context.Context) error {
