@@ -68,7 +68,7 @@ func TestOnlyALineageOfThisVeryClusterForbidsItsBirth(t *testing.T) {
 func TestABackupIsToBlameOnlyForWhatItIs(t *testing.T) {
 	for want, errs := range map[bool][]error{
 		true: {
-			restore.ErrSwapped, restore.ErrShort, restore.ErrFork, restore.ErrVersion, &restore.GapError{},
+			restore.ErrSwapped, restore.ErrShort, restore.ErrFork, restore.ErrVersion, store.ErrNewer, &restore.GapError{},
 			&snapshot.DamagedError{}, &delta.DamagedError{}, store.ErrDamaged,
 		},
 		false: {restore.ErrSpace, restore.ErrBusy, restore.ErrTooNew, store.ErrAbsent, store.ErrForbidden, store.ErrNoKey, context.DeadlineExceeded},

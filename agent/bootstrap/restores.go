@@ -64,10 +64,10 @@ func (r *restores) others(name string) []string {
 	return slices.DeleteFunc(slices.Clone(r.without), func(key string) bool { return name != "" && strings.HasSuffix(key, name) })
 }
 
-// isUnusable says whether the objects are to blame, and not the way to them or the disk.
+// isUnusable says whether the objects are to blame, and not the way to them or the disk. What a newer druid wrote is unusable here.
 func isUnusable(err error) bool {
 	for _, known := range []error{
-		restore.ErrSwapped, restore.ErrShort, restore.ErrFork, restore.ErrVersion, restore.ErrQuota, restore.ErrAuth, store.ErrDamaged,
+		restore.ErrSwapped, restore.ErrShort, restore.ErrFork, restore.ErrVersion, restore.ErrQuota, restore.ErrAuth, store.ErrDamaged, store.ErrNewer,
 	} {
 		if errors.Is(err, known) {
 			return true

@@ -42,7 +42,7 @@ type Birth struct {
 func (b Birth) problem(l Lineage) string {
 	switch {
 	case b.Version != BirthVersion:
-		return fmt.Sprintf("it has version %d, and version %d is known here: use the agent that wrote it, or a newer one", b.Version, BirthVersion)
+		return fmt.Sprintf("it has version %d, and version %d is known here", b.Version, BirthVersion)
 	case b.Lineage != l:
 		return fmt.Sprintf("it is the record of lineage %q", b.Lineage)
 	case b.Parent == "" && b.Fork != 0, b.Fork < 0:
@@ -99,8 +99,8 @@ func WriteBirth(ctx context.Context, s store.Store, prefix string, b Birth) erro
 	return nil
 }
 
-// ReadBirth reads the record of a lineage's birth. The store's ErrAbsent means that there is none, ErrBirth that it
-// cannot be understood.
+// ReadBirth reads the record of a lineage's birth. The store's ErrAbsent means that there is none, its ErrNewer that a newer
+// program wrote it, ErrBirth that it cannot be understood.
 func ReadBirth(ctx context.Context, s store.Store, prefix string, l Lineage) (b Birth, err error) {
 	key := BirthKey(prefix, l)
 	r, err := s.Get(ctx, key, 0, maxBirth)
@@ -111,6 +111,12 @@ func ReadBirth(ctx context.Context, s store.Store, prefix string, l Lineage) (b 
 	content, err := io.ReadAll(r)
 	if err != nil {
 		return Birth{}, err
+	}
+	var format struct {
+		Version int `json:"version"`
+	}
+	if err := json.Unmarshal(content, &format); err == nil && format.Version > BirthVersion {
+		return Birth{}, fmt.Errorf("%s has version %d, and this program reads up to %d: %w", key, format.Version, BirthVersion, store.ErrNewer)
 	}
 	if err := json.Unmarshal(content, &b); err != nil {
 		return Birth{}, fmt.Errorf("%w: %s: %w", ErrBirth, key, err)

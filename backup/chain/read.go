@@ -57,10 +57,11 @@ func Survey(ctx context.Context, s store.Store, prefix string) (c Catalog, unrea
 	return b.c.sorted(), unread, nil
 }
 
-// Refused says whether the store answered, of an object that is there, that it does not give it: it is archived, damaged, or sealed
-// with a key that is missing. Another object may be read all the same. An error that says nothing of the object is none.
+// Refused says whether the store answered, of an object that is there, that it does not give it: it is archived, damaged, sealed
+// with a key that is missing, or of a newer format. Another object may be read all the same. An error that says nothing of the object is none.
 func Refused(err error) bool {
-	return errors.Is(err, store.ErrForbidden) || errors.Is(err, store.ErrDamaged) || errors.Is(err, store.ErrNoKey) || errors.Is(err, syscall.EIO)
+	return errors.Is(err, store.ErrForbidden) || errors.Is(err, store.ErrDamaged) || errors.Is(err, store.ErrNoKey) ||
+		errors.Is(err, store.ErrNewer) || errors.Is(err, syscall.EIO)
 }
 
 // clockSkew is how far the clock of an agent may be from the store's before one of them is taken for wrong. S3 refuses requests whose time

@@ -169,6 +169,22 @@ func TestReadTakesNoErrorForAnAnswer(t *testing.T) {
 	}
 }
 
+// A record that a newer program wrote may be of this cluster: it is a doubt, under which nothing is deleted.
+func TestARecordOfANewerFormatIsADoubt(t *testing.T) {
+	s := newStore(t)
+	put(t, s, BirthKey(prefix, first), `{"version":2,"lineage":{"name":"`+string(first)+`"}}`)
+	c, unread, err := Survey(t.Context(), s, prefix)
+	if err != nil || !errors.Is(unread, store.ErrNewer) || !strings.Contains(unread.Error(), BirthKey(prefix, first)) {
+		t.Errorf("got %v, %v; want a doubt of ErrNewer that names the record", unread, err)
+	}
+	if len(c.Histories) != 1 || c.Histories[0].Birth != nil || c.Histories[0].BirthProblem == "" {
+		t.Errorf("got %+v, want a lineage without a known birth", c)
+	}
+	if _, err := Read(t.Context(), s, prefix); !errors.Is(err, store.ErrNewer) {
+		t.Errorf("who restores gets %v, want ErrNewer", err)
+	}
+}
+
 func TestBirthIsWrittenOnce(t *testing.T) {
 	s := newStore(t)
 	birth := Birth{Lineage: second, Parent: first, Fork: 20, ClusterID: "c", ClusterUID: "u", Created: at(30)}
@@ -214,7 +230,7 @@ func TestBirthsThatMakeNoSense(t *testing.T) {
 	}
 	s := newStore(t)
 	for key, content := range map[Lineage]string{
-		first:  `{"version":2,"lineage":"` + string(first) + `"}`,
+		first:  `{"version":-1,"lineage":"` + string(first) + `"}`,
 		second: `{"version":1,"lineage":"` + string(first) + `"}`,
 		third:  `{"version":1,`,
 		twin:   strings.Repeat(" ", maxBirth) + `{"version":1,"lineage":"` + string(twin) + `"}`,

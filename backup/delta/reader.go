@@ -10,6 +10,8 @@ import (
 	"io"
 
 	"github.com/klauspost/compress/zstd"
+
+	"github.com/etcd-druid/druid/backup/store"
 )
 
 // Expected is what a delta is taken for, by its name. What is zero is not checked.
@@ -37,7 +39,7 @@ type Reader struct {
 	end           error // io.EOF, or what was wrong
 }
 
-// NewReader reads the header. Its errors, and those of Next, are a *DamagedError when the content is to blame, and
+// NewReader reads the header. A delta of a newer format is a store.ErrNewer. The other errors, and those of Next, are a *DamagedError when the content is to blame, and
 // otherwise the source's own.
 func NewReader(source io.Reader, want Expected) (*Reader, error) {
 	r := &Reader{object: want.Object, source: bufio.NewReaderSize(source, 64<<10), sum: sha256.New()}
@@ -117,8 +119,11 @@ func (r *Reader) readHeader(want Expected) error {
 		return r.damaged("the checksum of its header does not match")
 	}
 	version := binary.LittleEndian.Uint32(body[magicLength:])
+	if version > Version {
+		return fmt.Errorf("delta %s has version %d of the format, and this program reads up to %d: %w", r.object, version, Version, store.ErrNewer)
+	}
 	if version != Version {
-		return r.damaged(fmt.Sprintf("its format has version %d, and this program knows version %d alone", version, Version))
+		return r.damaged(fmt.Sprintf("its format has version %d, which there never was", version))
 	}
 	if r.header, err = unmarshalHeader(int(version), body[magicLength+4:]); err != nil {
 		return r.damaged(err.Error())

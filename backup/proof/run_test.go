@@ -292,6 +292,7 @@ func TestWhatIsKnownOfAnError(t *testing.T) {
 		"no room":                  {restore.ErrSpace, Unknown, ""},
 		"no access":                {store.ErrForbidden, Unknown, ""},
 		"no key":                   {fmt.Errorf("one: %w", store.ErrNoKey), Unknown, ""},
+		"a newer format":           {fmt.Errorf("one: %w", store.ErrNewer), Unknown, ""},
 		"an unknown format":        {restore.ErrVersion, Unknown, ""},
 		"the end":                  {context.Canceled, Unknown, ""},
 		"anything":                 {errors.New("one"), Unknown, ""},

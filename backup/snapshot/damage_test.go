@@ -7,11 +7,13 @@ import (
 	"io"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 	"testing/iotest"
 	"time"
 
 	"github.com/etcd-druid/druid/backup/readahead"
+	"github.com/etcd-druid/druid/backup/store"
 )
 
 // streamed is what etcd would send for a database of n sectors.
@@ -126,6 +128,27 @@ func TestAReadThatFailsIsNoDamage(t *testing.T) {
 		_, err := read(t, io.MultiReader(bytes.NewReader(whole[:at]), iotest.ErrReader(broken)))
 		if _, damaged := errors.AsType[*DamagedError](err); damaged || !errors.Is(err, broken) {
 			t.Errorf("a connection that breaks after %d bytes: %v", at, err)
+		}
+	}
+}
+
+// A full of a newer format is sound as far as this reader can know, also where its content is packed in another way.
+func TestAFullOfANewerFormatIsNoDamage(t *testing.T) {
+	var known, other bytes.Buffer
+	newer := Trailer{Version: Version + 1, Lineage: lineage, Revision: 7, Upper: 9, Taken: time.Now().UTC()}
+	if err := compress(&known, running(t, bytes.NewReader(streamed(300))), &newer, 0, nil); err != nil {
+		t.Fatal(err)
+	}
+	frame, err := newer.frame()
+	if err != nil {
+		t.Fatal(err)
+	}
+	other.Write(bytes.Repeat([]byte("packed in another way "), 50_000))
+	other.Write(frame)
+	for name, content := range map[string][]byte{"content that is known": known.Bytes(), "content that is not": other.Bytes()} {
+		_, err := read(t, bytes.NewReader(content))
+		if _, damaged := errors.AsType[*DamagedError](err); damaged || !errors.Is(err, store.ErrNewer) || !strings.HasPrefix(err.Error(), "full o ") {
+			t.Errorf("%s: got %v, want ErrNewer that names the full", name, err)
 		}
 	}
 }

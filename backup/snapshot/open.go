@@ -1,11 +1,14 @@
 package snapshot
 
 import (
+	"errors"
 	"fmt"
 	"hash/crc32"
 	"io"
 
 	"github.com/klauspost/compress/zstd"
+
+	"github.com/etcd-druid/druid/backup/store"
 )
 
 // maxWindow bounds what the decoder holds for an object that somebody else made; ours need 1 MiB.
@@ -87,7 +90,7 @@ func (r *Reader) Close() error {
 func (r *Reader) compare() error {
 	t, err := parseTrailer(r.source.tail, r.source.size)
 	if err != nil {
-		return &DamagedError{Object: r.object, Reason: "trailer", Err: err}
+		return unusable(r.object, err)
 	}
 	if crc := r.source.crcBefore(t.Stored); crc != t.CRC32C {
 		return &DamagedError{Object: r.object, Reason: fmt.Sprintf("its CRC-32C is %08x, the trailer says %08x", crc, t.CRC32C)}
@@ -104,10 +107,17 @@ func (r *Reader) compare() error {
 	return io.EOF
 }
 
-// broken tells a source that could not be read from bytes that are wrong.
+// broken tells a source that could not be read from bytes that are wrong, and these from a newer format: the trailer, which says
+// which it is, comes last.
 func (r *Reader) broken(err error) error {
+	if r.source.err == nil {
+		_, _ = io.Copy(io.Discard, struct{ io.Reader }{r.source}) // the source keeps its error
+	}
 	if r.source.err != nil {
 		return fmt.Errorf("read full %s: %w", r.object, r.source.err)
+	}
+	if _, newer := parseTrailer(r.source.tail, r.source.size); errors.Is(newer, store.ErrNewer) {
+		return unusable(r.object, newer)
 	}
 	return &DamagedError{Object: r.object, Reason: fmt.Sprintf("after %d bytes of the database", r.check.passed), Err: err}
 }

@@ -109,16 +109,27 @@ func parseTrailer(tail []byte, size int64) (Trailer, error) {
 	if binary.LittleEndian.Uint32(head) != frameMagic || int64(binary.LittleEndian.Uint32(head[4:])) != length+footer+int64(len(trailerMagic)) {
 		return t, errors.New("the trailer's frame is not one")
 	}
+	var format struct {
+		Version int `json:"version"`
+	}
+	if err := json.Unmarshal(text, &format); err == nil && format.Version > Version {
+		return t, fmt.Errorf("has version %d of the format, and this program reads up to %d: %w", format.Version, Version, store.ErrNewer)
+	}
 	if err := json.Unmarshal(text, &t); err != nil {
 		return t, fmt.Errorf("the trailer is no JSON of ours: %w", err)
-	}
-	if t.Version > Version {
-		return t, fmt.Errorf("its format is version %d, this program reads up to %d: use a newer one", t.Version, Version)
 	}
 	if stored := size - frameHead - length - footer - int64(len(trailerMagic)); t.Stored != stored {
 		return t, fmt.Errorf("%d bytes stand before the trailer, it says %d", stored, t.Stored)
 	}
 	return t, nil
+}
+
+// unusable is what an error of parseTrailer says of the object.
+func unusable(key string, err error) error {
+	if errors.Is(err, store.ErrNewer) {
+		return fmt.Errorf("full %s %w", key, err)
+	}
+	return &DamagedError{Object: key, Reason: "trailer", Err: err}
 }
 
 // ReadTrailer reads only the end of an object of size bytes.
@@ -134,7 +145,7 @@ func ReadTrailer(ctx context.Context, s store.Store, key string, size int64) (Tr
 	}
 	t, err := parseTrailer(tail, offset+int64(len(tail)))
 	if err != nil {
-		return t, &DamagedError{Object: key, Reason: "trailer", Err: err}
+		return t, unusable(key, err)
 	}
 	return t, nil
 }

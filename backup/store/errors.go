@@ -22,6 +22,8 @@ var (
 	ErrChanged = errors.New("object changed")
 	// ErrNoKey: the key that seals or opens the object is missing, or is another one. It says nothing of the object.
 	ErrNoKey = errors.New("no key")
+	// ErrNewer: the object has a format that this program does not know yet. It says nothing of the object.
+	ErrNewer = errors.New("written by a newer druid; use that version or newer")
 	// ErrInvalid: the key, the range or the configuration is not one; nobody was asked.
 	ErrInvalid = errors.New("invalid")
 )

@@ -26,7 +26,7 @@ func (p place) found(t *testing.T, damage string) {
 	t.Helper()
 	whole, end := p.read(t, object)
 	for _, err := range []error{whole, end} {
-		known := errors.Is(err, store.ErrDamaged) || errors.Is(err, store.ErrNoKey) || errors.Is(err, errNewer)
+		known := errors.Is(err, store.ErrDamaged) || errors.Is(err, store.ErrNoKey) || errors.Is(err, store.ErrNewer)
 		if !known || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || !says(err, object) {
 			t.Fatalf("%s: %v", damage, err)
 		}

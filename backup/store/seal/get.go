@@ -118,7 +118,7 @@ func (r *reader) failed(err error) error {
 	switch {
 	case r.source.err != nil:
 		return r.source.err
-	case errors.Is(err, store.ErrNoKey), errors.Is(err, errNewer):
+	case errors.Is(err, store.ErrNoKey), errors.Is(err, store.ErrNewer):
 		return fmt.Errorf("get %s in %s: %w", r.key, r.store, err)
 	}
 	// Not wrapped: nobody must find io.EOF in it and take it for the object's end.

@@ -34,12 +34,8 @@ const (
 	purposeWrap  = "etcd-druid backup key wrap 1"
 )
 
-var (
-	// errSealed is what is wrong with a sealed object's bytes.
-	errSealed = errors.New("it is not what was sealed")
-	// errNewer says nothing of the bytes.
-	errNewer = errors.New("use a newer program")
-)
+// errSealed is what is wrong with a sealed object's bytes.
+var errSealed = errors.New("it is not what was sealed")
 
 func hashOf(object string) string {
 	sum := sha256.Sum256([]byte(bound(object)))
@@ -106,7 +102,7 @@ func (o opener) Unwrap(stanzas []*age.Stanza) ([]byte, error) {
 	}
 	s := stanzas[0]
 	if s.Args[0] != version {
-		return nil, fmt.Errorf("it is sealed in version %q, this one knows %s: %w", s.Args[0], version, errNewer)
+		return nil, fmt.Errorf("it is sealed in version %q, this one knows %s: %w", s.Args[0], version, store.ErrNewer)
 	}
 	if len(s.Args) != 4 || len(s.Args[1]) != idWidth || len(s.Body) != saltSize+wrappedSize {
 		return nil, fmt.Errorf("%w: its header is not one", errSealed)
