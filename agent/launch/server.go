@@ -11,8 +11,6 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/etcd-druid/druid/internal/crash"
 )
 
@@ -163,18 +161,16 @@ func sameUser(c *net.UnixConn) error {
 	if err != nil {
 		return fmt.Errorf("read peer credentials: %w", err)
 	}
-	var cred *unix.Ucred
+	var uid uint32
 	var credErr error
-	if err := raw.Control(func(fd uintptr) {
-		cred, credErr = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
-	}); err != nil {
+	if err := raw.Control(func(fd uintptr) { uid, credErr = peerUser(int(fd)) }); err != nil {
 		return fmt.Errorf("read peer credentials: %w", err)
 	}
 	if credErr != nil {
 		return fmt.Errorf("read peer credentials: %w", credErr)
 	}
-	if int(cred.Uid) != os.Getuid() {
-		return fmt.Errorf("peer runs as UID %d, the agent as UID %d: give all containers of the Pod one user", cred.Uid, os.Getuid())
+	if int(uid) != os.Getuid() {
+		return fmt.Errorf("peer runs as UID %d, the agent as UID %d: give all containers of the Pod one user", uid, os.Getuid())
 	}
 	return nil
 }

@@ -11,7 +11,6 @@ import (
 	"slices"
 
 	"go.etcd.io/etcd/server/v3/storage/schema"
-	"golang.org/x/sys/unix"
 
 	"github.com/etcd-druid/druid/backup/boltpage"
 )
@@ -67,8 +66,7 @@ func File(ctx context.Context, f *os.File) error {
 		return damaged(BadMeta, "the backend claims %d pages", meta.End)
 	}
 	c := &pageCheck{ctx: ctx, file: f, meta: meta, seen: make([]uint64, meta.End/64+1)}
-	// Advice only: without it the check is slower, not wrong.
-	_ = unix.Fadvise(int(f.Fd()), 0, 0, unix.FADV_SEQUENTIAL)
+	willReadAll(f)
 	if err := c.freelist(); err != nil {
 		return err
 	}
@@ -136,7 +134,7 @@ func (c *pageCheck) ahead(refs []ref) error {
 		return err
 	}
 	if last-first > gap {
-		_ = unix.Fadvise(int(c.file.Fd()), int64((last+1)*c.meta.PageSize), window, unix.FADV_WILLNEED)
+		willRead(c.file, int64((last+1)*c.meta.PageSize), window)
 	}
 	return nil
 }

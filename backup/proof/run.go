@@ -112,7 +112,8 @@ func (c Config) room(ctx context.Context, p chain.Plan) error {
 	if err := unix.Statfs(c.Scratch, &fs); err != nil {
 		return fmt.Errorf("free space of %s: %w", c.Scratch, err)
 	}
-	free, stays := int64(fs.Bavail)*fs.Bsize, int64(fs.Blocks)*fs.Bsize/100*c.Reserve
+	block := uint64(fs.Bsize)
+	free, stays := int64(fs.Bavail*block), int64(fs.Blocks*block)/100*c.Reserve
 	if free-need < stays {
 		return fmt.Errorf("%w at %s: about %d MiB are needed, and %d MiB are free, of which %d stay for others", restore.ErrSpace, c.Scratch,
 			need>>20, free>>20, stays>>20)

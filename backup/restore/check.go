@@ -183,7 +183,7 @@ func freeAt(path string) (int64, error) {
 	if err := syscall.Statfs(path, &fs); err != nil {
 		return 0, fmt.Errorf("restore: free space of %s: %w", path, err)
 	}
-	return int64(fs.Bavail) * fs.Bsize, nil
+	return int64(fs.Bavail * uint64(fs.Bsize)), nil
 }
 
 // checkSpace compares what is free at path with what is needed at the least, as far as that is known before anything is read.

@@ -75,7 +75,7 @@ func Free(volume string) (int64, error) {
 	if err := unix.Statfs(volume, &st); err != nil {
 		return 0, fmt.Errorf("free space of %s: %w", volume, err)
 	}
-	return int64(st.Bavail) * st.Bsize, nil
+	return int64(st.Bavail * uint64(st.Bsize)), nil
 }
 
 // Size is what the volume's file system holds in all, in bytes.
@@ -84,5 +84,5 @@ func Size(volume string) (int64, error) {
 	if err := unix.Statfs(volume, &st); err != nil {
 		return 0, fmt.Errorf("size of %s: %w", volume, err)
 	}
-	return int64(st.Blocks) * st.Bsize, nil
+	return int64(st.Blocks * uint64(st.Bsize)), nil
 }

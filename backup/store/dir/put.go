@@ -11,8 +11,6 @@ import (
 	"strings"
 	"syscall"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/etcd-druid/druid/backup/store"
 )
 
@@ -110,15 +108,6 @@ func (s *Store) place(root *os.Root, tmp, key string, o store.PutOptions) error 
 	}
 	_ = root.Remove(tmp) // the object is there; Sweep removes its second name
 	return nil
-}
-
-func renameIfAbsent(root *os.Root, tmp, key string) error {
-	d, err := root.Open(path.Dir(key))
-	if err != nil {
-		return err
-	}
-	defer d.Close()
-	return unix.Renameat2(int(d.Fd()), path.Base(tmp), int(d.Fd()), path.Base(key), unix.RENAME_NOREPLACE)
 }
 
 func hasTwoNames(root *os.Root, tmp string) bool {

@@ -1,0 +1,8 @@
+//go:build !linux
+
+package agent
+
+import "runtime/debug"
+
+// releaseUnused gives back the heap of an inspection. Which pages of our own binary may be given back only Linux tells.
+func releaseUnused() { debug.FreeOSMemory() }
