@@ -251,7 +251,7 @@ func TestAnEditThatTheVersionWaitsForGoesBeforeIt(t *testing.T) {
 	if got := c.going(names); len(got) != 0 {
 		t.Fatalf("%v were deleted although the members were not compared", got)
 	}
-	c.progresses(v1alpha1.ReasonUpgrading, "0 of 3", hindrance)
+	c.progresses(v1alpha1.ReasonUpgradeBlocked, "0 of 3", hindrance)
 	c.compares(leases.UpgradeAgree, "")
 	c.pass()
 	if got := c.going(names); len(got) != 1 || got[0] != names[1] {

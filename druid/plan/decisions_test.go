@@ -39,7 +39,7 @@ var (
 	leapWords      = []string{"nothing", "patches", "the next minor", "the minor before", "refused"}
 	courseWords    = []string{"none", "done", "on", "back", "refused"}
 	saveWords      = []string{"not asked for", "absent", "comes", "done", "failed"}
-	checkWords     = []string{"none", "asked for", "agree", "differ"}
+	checkWords     = []string{"none", "asked for", "agree", "differ", "await an edit"}
 	gateWords      = []string{"open", "waits", "closed", "refused"}
 	upgradeWords   = map[upgradeStep]string{upgradeNothing: "Nothing", upgradeSave: "Save", upgradeAsk: "Compare", upgradeEnd: "End"}
 	slotWords      = []string{"free", "replacing", "taken", "left behind"}

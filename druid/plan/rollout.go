@@ -148,7 +148,8 @@ func rolloutFactsOf(m Member, d Desired, o Observed, listed []Member, u upgrade)
 		spare:  AnswerOf(len(listed) == 1 && !m.volatile() || spared(m, o, listed) == Yes),
 		saved:  AnswerOf(!backupBlocks(d, o) || slices.Contains(o.Unattached, m.Name)),
 		place: placeOf(m, listed, func(other Member) bool {
-			return other.Make == MakeOutdated && (!u.awaitsEdit(o) || other.Remade == Yes)
+			// One that a change of version holds goes before no other.
+			return other.Make == MakeOutdated && u.gateFor(other, d, o) == gateOpen
 		}),
 		room: m.Room,
 	}

@@ -49,8 +49,9 @@ const (
 	checkAsked                    // it is not found out yet
 	checkAgree                    // they hold the same
 	checkDiffer                   // they do not
+	checkEdit                     // it can be found out after an edit of the spec alone
 
-	anyCheck = checkNone | checkAsked | checkAgree | checkDiffer
+	anyCheck = checkNone | checkAsked | checkAgree | checkDiffer | checkEdit
 )
 
 const (
@@ -72,10 +73,11 @@ const (
 	upgradeEnd
 )
 
-// The rules by which a change of version waits for the backup before its first step.
+// The rules by which a change of version waits for the backup before its first step, and for an edit of the spec.
 const (
 	ruleBackupFirst = "backup-first"
 	ruleBackupComes = "backup-comes"
+	ruleAwaitsEdit  = "awaits-edit"
 )
 
 // upgradeRows decide what a change of version waits for. begun: the order for this version stands, so that the backup was made
@@ -107,7 +109,9 @@ var upgradeRows = []struct {
 		"all members run the version and hold the same"},
 	{"members-equal", courseOn | courseBack, anyAnswer, anySave, anyAnswer, checkAgree, gateOpen, upgradeNothing,
 		"the next one may go"},
-	{"members-compared", anyCourse, anyAnswer, anySave, anyAnswer, checkAsked, gateWaits, upgradeNothing,
+	{ruleAwaitsEdit, courseOn, anyAnswer, anySave, anyAnswer, checkEdit, gateClosed, upgradeNothing,
+		"Pods that are made for it come first, as the version that they run"},
+	{"members-compared", anyCourse, anyAnswer, anySave, anyAnswer, checkAsked | checkEdit, gateWaits, upgradeNothing,
 		"the leader's agent compares them"},
 	{"members-not-ready", anyCourse, anyAnswer, anySave, No, checkNone | checkAgree, gateWaits, upgradeNothing,
 		"only members that serve can be compared"},
@@ -159,7 +163,7 @@ func upgradeOf(d Desired, o Observed) upgrade {
 	}
 	if order, ok := orderFor(d, o, listed, c); ok && stands == order {
 		f.check = map[leases.UpgradeVerdict]check{
-			leases.UpgradeAgree: checkAgree, leases.UpgradeDiffer: checkDiffer,
+			leases.UpgradeAgree: checkAgree, leases.UpgradeDiffer: checkDiffer, leases.UpgradeAwaitsEdit: checkEdit,
 		}[o.Record.Upgrade.Answer.Verdict]
 		if f.check == 0 {
 			f.check = checkAsked
@@ -237,17 +241,13 @@ func orderFor(d Desired, o Observed, listed []Member, c course) (leases.UpgradeO
 	return order, o.RecordState == RecordFormed
 }
 
-// awaitsEdit says that the members can be compared after an edit of the spec alone. Pods are replaced for edits then, and none for the version.
-func (u upgrade) awaitsEdit(o Observed) bool {
-	return u.facts.check == checkAsked && o.Record.Upgrade.Answer.Verdict == leases.UpgradeAwaitsEdit
-}
-
 // gateFor is what the change of version lets become of one member's Pod. Where no etcd runs, or one that is down, there is nothing to compare:
 // a Pod comes that is made of the corrected spec, of the version that its member may start. Else nothing would ever mend it. So does one that
-// reaches the store where the Pod does not, and the backup is what is waited for.
+// reaches the store where the Pod does not, and the backup is what is waited for; and one that is made for an edit without which the members
+// cannot be compared.
 func (u upgrade) gateFor(m Member, d Desired, o Observed) gate {
-	if u.awaitsEdit(o) && m.Remade == Yes {
-		return gateOpen // for that edit; the Pod comes back with the etcd that it ran
+	if u.rule == ruleAwaitsEdit && m.Remade == Yes && StartsAs(m.Name, d, o) != d.Version {
+		return gateOpen
 	}
 	if u.awaitsBackup() && m.Remade == Yes && slices.Contains(o.Unattached, m.Name) {
 		return gateOpen

@@ -103,6 +103,23 @@ func unattached(remade Answer) func(*Observed) {
 	}
 }
 
+// remade has another Pod come in the place of each member's, or not.
+func remade(answer Answer) func(*Observed) {
+	return func(o *Observed) {
+		for i := range o.Members {
+			o.Members[i].Remade = answer
+		}
+	}
+}
+
+func leaderRemade(o *Observed) {
+	for i, m := range o.Members {
+		if m.leads() {
+			o.Members[i].Remade = Yes
+		}
+	}
+}
+
 func saveSeen(state SaveState, message string) func(*Observed) {
 	return func(o *Observed) {
 		o.Full, o.Delta = Snapshot{Lease: LeaseOurs, Liveness: leases.Live}, Snapshot{Lease: LeaseOurs, Liveness: leases.Live}
@@ -170,6 +187,30 @@ func TestUpgrade(t *testing.T) {
 		"what is not known yet waits, and says why": {
 			up, []func(*Observed){ordered(up, leases.UpgradeUnknown, "a compaction is under way")}, []string{}, v1alpha1.ReasonUpgrading,
 			"0 of 3 members run etcd 3.7.3: the members are compared, and it is not known yet whether they hold the same: a compaction is under way",
+		},
+		"logs that are cut too seldom stop it": {
+			up, []func(*Observed){remade(No), ordered(up, leases.UpgradeAwaitsEdit, "member c-a has 200000")}, []string{}, v1alpha1.ReasonUpgradeBlocked,
+			"0 of 3 members run etcd 3.7.3: no other Pod is replaced, because member c-a has 200000; Pods get that edit before the version",
+		},
+		"until Pods that cut them more often come as the version that they run": {
+			up, []func(*Observed){remade(Yes), ordered(up, leases.UpgradeAwaitsEdit, "member c-a has 200000")}, goes, v1alpha1.ReasonUpgrading, "0 of 3",
+		},
+		"the leader too, when the followers came with it": {
+			up, []func(*Observed){remade(No), leaderRemade, ordered(up, leases.UpgradeAwaitsEdit, "member c-b has 200000")},
+			[]string{"LabelPod leaving c-b serving=false", "DeletePod outdated c-b"}, v1alpha1.ReasonUpgrading, "0 of 3",
+		},
+		"and when the followers came as what reaches the store": {
+			backed, []func(*Observed){saveSeen(SaveAbsent, ""), unattached(No), leaderRemade},
+			[]string{"LabelPod leaving c-b serving=false", "DeletePod outdated c-b"}, v1alpha1.ReasonUpgrading, "0 of 3",
+		},
+		"which is no way to the other version": {
+			up, []func(*Observed){remade(Yes), runs(2, "3.7.3"), ordered(up, leases.UpgradeAwaitsEdit, "member c-a has 200000")}, []string{}, v1alpha1.ReasonUpgradeBlocked, "1 of 3",
+		},
+		"nor where the members differ": {
+			up, []func(*Observed){remade(Yes), ordered(up, leases.UpgradeDiffer, "at revision 7")}, []string{}, v1alpha1.ReasonUpgradeBlocked, "0 of 3",
+		},
+		"nor before they are compared": {
+			up, []func(*Observed){remade(Yes), ordered(up, leases.UpgradeUnknown, "")}, []string{}, v1alpha1.ReasonUpgrading, "0 of 3",
 		},
 		"members that differ stop it": {
 			up, []func(*Observed){ordered(up, leases.UpgradeDiffer, "at revision 7")}, []string{}, v1alpha1.ReasonUpgradeBlocked,

@@ -47,6 +47,8 @@ func upgradeHindrance(u upgrade, d Desired, o Observed) string {
 		return fmt.Sprintf("EtcdSnapshot %s, the verified backup before the first step, failed: %s; mend that, and delete the EtcdSnapshot to have it tried again", o.Save.Name, o.Save.Message)
 	case ruleBackupFirst, ruleBackupComes:
 		return fmt.Sprintf("EtcdSnapshot %s is made and verified before the first member goes to %s", o.Save.Name, d.Version)
+	case ruleAwaitsEdit:
+		return o.Record.Upgrade.Answer.Why + "; Pods get that edit before the version"
 	case "members-compared", "compare-members":
 		words := "the members are compared"
 		if why := o.Record.Upgrade.Answer.Why; why != "" && u.rule == "members-compared" {
