@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -49,14 +50,15 @@ func overlay(folder, install string, flags []string) error {
 	if err != nil {
 		return err
 	}
-	text := "resources: [" + base + "]\n"
+	var text strings.Builder
+	fmt.Fprintf(&text, "resources: [%s]\n", base)
 	for i, flag := range flags {
 		if i == 0 {
-			text += "patches:\n- target: {kind: Deployment, name: " + druidDeployment + "}\n  patch: |-\n"
+			fmt.Fprintf(&text, "patches:\n- target: {kind: Deployment, name: %s}\n  patch: |-\n", druidDeployment)
 		}
-		text += fmt.Sprintf("    - {op: add, path: /spec/template/spec/containers/0/args/-, value: %q}\n", flag)
+		fmt.Fprintf(&text, "    - {op: add, path: /spec/template/spec/containers/0/args/-, value: %q}\n", flag)
 	}
-	return os.WriteFile(filepath.Join(folder, "kustomization.yaml"), []byte(text), 0o600)
+	return os.WriteFile(filepath.Join(folder, "kustomization.yaml"), []byte(text.String()), 0o600)
 }
 
 // Timings are the agents' intervals that stories wait for.
