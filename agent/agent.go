@@ -81,7 +81,7 @@ func New(o Options) (*Agent, error) {
 	store := leases.NewStore(kubernetes, c.Cluster)
 	a.live = config.NewLive(c.ConfigPath, o.Log)
 	a.live.Loaded = a.loaded
-	a.facts = newFacts(o.Version, snapshotCount(o.Config))
+	a.facts = newFacts(o.Version, leases.Snapshots{Entries: snapshotCount(o.Config), PodUID: c.PodUID})
 	a.bootstrapper, err = bootstrap.New(bootstrap.Options{
 		Config: c, Store: store, Transport: o.Transport, Log: o.Log, Registerer: o.Registry,
 		Host: o.Host, Addresses: o.Addresses,

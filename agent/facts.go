@@ -27,16 +27,16 @@ type facts struct {
 	alarm string
 	// free is what the volume has left, in bytes; 0 while it is not known.
 	free int64
-	// snapshotCount that the etcd runs with.
-	snapshotCount uint64
+	// snapshots that an etcd of this Pod takes of its log.
+	snapshots leases.Snapshots
 }
 
 // undecided is what is said of an alarm before the leader's duties looked at it: who came to lead waits with that, and the alarm stands all the
 // same.
 const undecided = "undecided: it has not looked at it yet"
 
-func newFacts(version string, snapshotCount uint64) *facts {
-	return &facts{version: version, snapshotCount: snapshotCount}
+func newFacts(version string, snapshots leases.Snapshots) *facts {
+	return &facts{version: version, snapshots: snapshots}
 }
 
 // snapshotCount is the number of raft entries after which the member's etcd writes a raft snapshot: what is configured, or etcd's own
@@ -106,7 +106,7 @@ func (f *facts) fact(stamp datadir.Stamp, known bool) leases.Fact {
 	defer f.mu.Unlock()
 	told := f.told()
 	m := leases.Member{
-		AgentVersion: f.version, Data: told.Data, Rule: told.Rule, Reason: told.Reason,
+		AgentVersion: f.version, Snapshots: f.snapshots, Data: told.Data, Rule: told.Rule, Reason: told.Reason,
 	}
 	ours := known && stamp.Formed && f.seen.MemberID == uint64(stamp.MemberID) && f.seen.ClusterID == uint64(stamp.ClusterID)
 	if !ours || f.seen.MemberID == 0 {
@@ -119,7 +119,7 @@ func (f *facts) fact(stamp datadir.Stamp, known bool) leases.Fact {
 	}
 	m.Raft = leases.Raft{Term: f.seen.RaftTerm, Committed: f.seen.RaftIndex}
 	m.Revision, m.DBSize, m.DBSizeInUse, m.Version = f.seen.Revision, f.seen.DBSize, f.seen.DBSizeInUse, f.seen.Version
-	m.VolumeFree, m.Alarm, m.SnapshotCount = f.free, f.alarm, f.snapshotCount
+	m.VolumeFree, m.Alarm = f.free, f.alarm
 	if m.Alarm == "" && m.Role == leases.RoleLeader && f.seen.Alarmed() {
 		m.Alarm = undecided
 	}

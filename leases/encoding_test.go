@@ -44,7 +44,8 @@ func fullMember() Member {
 		Raft:     Raft{Term: 3, Committed: 42, LastTerm: 3, LastIndex: 43},
 		Floor:    Raft{Term: 2, Committed: 40, LastTerm: 2, LastIndex: 40},
 		Revision: 7, DBSize: 8192, DBSizeInUse: 4096, VolumeFree: 16384, Version: "3.6.16", AgentVersion: "v0.1.0",
-		Data: "intact", Rule: "resume", Reason: "why \"so\"", Alarm: "full: delete keys",
+		Snapshots: Snapshots{Entries: 10000, PodUID: "3f0c2a52-7a0e-4f0e-9a43-0c9f0d1f2b11"},
+		Data:      "intact", Rule: "resume", Reason: "why \"so\"", Alarm: "full: delete keys",
 	}
 }
 

@@ -41,7 +41,7 @@ const (
 	annotationReason       = Prefix + "reason"
 	annotationAlarm        = Prefix + "alarm"
 
-	annotationSnapshotCount = Prefix + "snapshot-count"
+	annotationSnapshots = Prefix + "snapshot-count"
 )
 
 // Member is what a member Lease says.
@@ -67,8 +67,8 @@ type Member struct {
 	Revision, DBSize, DBSizeInUse int64
 	// VolumeFree is what the member's volume has left, in bytes; 0 while unknown.
 	VolumeFree int64
-	// SnapshotCount is the number of raft entries after which the member's etcd writes a raft snapshot; 0 while unknown.
-	SnapshotCount uint64
+	// Snapshots that the member's etcd takes of its log.
+	Snapshots Snapshots
 	// Version of etcd and of the agent.
 	Version, AgentVersion string
 	// Data is the last seen state of the data directory, Rule the row of the start decision that was last taken and
@@ -126,28 +126,28 @@ func (m Member) EverFormed() bool { return m.ID != 0 || m.ClusterID != 0 }
 func DecodeMember(lease *coordinationv1.Lease) (Member, error) {
 	d := decoder{annotations: lease.Annotations}
 	m := Member{
-		LeaseUID:      string(lease.UID),
-		LeaseVersion:  Version(lease.ResourceVersion),
-		ClusterID:     d.id(annotationClusterID),
-		Lineage:       d.text(annotationLineage),
-		Epoch:         uint32(d.optional(annotationEpoch, 32)),
-		PodUID:        d.text(AnnotationPodUID),
-		VolumeUID:     d.text(AnnotationVolumeUID),
-		Raft:          d.raft(annotationRaft),
-		Floor:         d.raft(annotationRaftFloor),
-		Revision:      int64(d.optional(annotationRevision, 63)),
-		DBSize:        int64(d.optional(annotationDBSize, 63)),
-		DBSizeInUse:   int64(d.optional(annotationDBSizeInUse, 63)),
-		VolumeFree:    int64(d.optional(annotationVolumeFree, 63)),
-		SnapshotCount: d.optional(annotationSnapshotCount, 63),
-		Version:       d.text(annotationVersion),
-		AgentVersion:  d.text(annotationAgentVersion),
-		Data:          d.text(annotationData),
-		Rule:          d.text(annotationRule),
-		Reason:        d.text(annotationReason),
-		Alarm:         d.text(annotationAlarm),
-		Retire:        ParseRetirement(d.text(AnnotationRetire)),
-		Healing:       ParseHealing(d.text(AnnotationHealing)),
+		LeaseUID:     string(lease.UID),
+		LeaseVersion: Version(lease.ResourceVersion),
+		ClusterID:    d.id(annotationClusterID),
+		Lineage:      d.text(annotationLineage),
+		Epoch:        uint32(d.optional(annotationEpoch, 32)),
+		PodUID:       d.text(AnnotationPodUID),
+		VolumeUID:    d.text(AnnotationVolumeUID),
+		Raft:         d.raft(annotationRaft),
+		Floor:        d.raft(annotationRaftFloor),
+		Revision:     int64(d.optional(annotationRevision, 63)),
+		DBSize:       int64(d.optional(annotationDBSize, 63)),
+		DBSizeInUse:  int64(d.optional(annotationDBSizeInUse, 63)),
+		VolumeFree:   int64(d.optional(annotationVolumeFree, 63)),
+		Snapshots:    ParseSnapshots(d.text(annotationSnapshots)),
+		Version:      d.text(annotationVersion),
+		AgentVersion: d.text(annotationAgentVersion),
+		Data:         d.text(annotationData),
+		Rule:         d.text(annotationRule),
+		Reason:       d.text(annotationReason),
+		Alarm:        d.text(annotationAlarm),
+		Retire:       ParseRetirement(d.text(AnnotationRetire)),
+		Healing:      ParseHealing(d.text(AnnotationHealing)),
 
 		Defragmentation: ParseDefragmentation(d.text(annotationDefragmentation)),
 	}

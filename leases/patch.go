@@ -105,7 +105,7 @@ func (p MemberPatch) annotations(reasonLimit int) annotationPatch {
 	a.known(annotationDBSize, formatKnown(uint64(m.DBSize)))
 	a.known(annotationDBSizeInUse, formatKnown(uint64(m.DBSizeInUse)))
 	a.known(annotationVolumeFree, formatKnown(uint64(m.VolumeFree)))
-	a.known(annotationSnapshotCount, formatKnown(m.SnapshotCount))
+	a.known(annotationSnapshots, m.Snapshots.String())
 	a.known(annotationVersion, m.Version)
 	a.known(annotationAgentVersion, m.AgentVersion)
 	a.known(annotationData, m.Data)

@@ -57,17 +57,18 @@ func (r *round) logState(ctx context.Context, order leases.UpgradeOrder, view me
 	}
 }
 
-// largestSnapshotCount of the members, as their agents say; 0 while one of them does not.
+// largestSnapshotCount of the members, as their agents say of the Pods that are there; 0 while one of them does not.
 func (r *round) largestSnapshotCount(ctx context.Context, view membership.View) (largest uint64, err error) {
 	for _, m := range view.Members {
 		lease, err := r.Store.Member(ctx, m.Name)
 		if err != nil {
 			return 0, err
 		}
-		if lease.ID != m.ID || lease.SnapshotCount == 0 {
+		said := lease.Snapshots
+		if lease.ID != m.ID || said.Entries == 0 || said.PodUID != lease.PodUID {
 			return 0, nil
 		}
-		largest = max(largest, lease.SnapshotCount)
+		largest = max(largest, said.Entries)
 	}
 	return largest, nil
 }

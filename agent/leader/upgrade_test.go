@@ -234,12 +234,12 @@ func TestDowngradesAreAnnouncedAwaitedAndTakenBack(t *testing.T) {
 func upgradesOf(t *testing.T, m *member.Member) (agrees func(leases.UpgradeOrder)) {
 	t.Helper()
 	answered, says := answersOf(t, m)
-	says(10_000)
+	says(10_000, "mine")
 	return func(order leases.UpgradeOrder) { t.Helper(); answered(order, leases.UpgradeAgree, "") }
 }
 
-// answersOf is upgradesOf for answers of any kind. says writes what the member's agent says of its etcd's snapshot count.
-func answersOf(t *testing.T, m *member.Member) (answered func(order leases.UpgradeOrder, want leases.UpgradeVerdict, why string), says func(count uint64)) {
+// answersOf is upgradesOf for answers of any kind. says writes what the member's agent says of its etcd's snapshot count, from within a Pod.
+func answersOf(t *testing.T, m *member.Member) (answered func(order leases.UpgradeOrder, want leases.UpgradeVerdict, why string), says func(count uint64, pod string)) {
 	t.Helper()
 	status, err := membership.ReadStatus(t.Context(), m.Client, m.Endpoint)
 	if err != nil {
@@ -274,10 +274,10 @@ func answersOf(t *testing.T, m *member.Member) (answered func(order leases.Upgra
 			return err
 		})
 	}
-	says = func(count uint64) {
+	says = func(count uint64, pod string) {
 		t.Helper()
 		eventually(t, "the member's Lease says its snapshot count", func() error {
-			said := leases.Member{ID: status.MemberID, ClusterID: status.ClusterID, Role: leases.RoleLeader, SnapshotCount: count}
+			said := leases.Member{ID: status.MemberID, ClusterID: status.ClusterID, Role: leases.RoleLeader, Snapshots: leases.Snapshots{Entries: count, PodUID: pod}}
 			_, err := store.PatchMember(t.Context(), member.Name, leases.MemberPatch{Member: said})
 			return err
 		})
@@ -301,7 +301,7 @@ func TestWhatTheMinorBeforeTheLastWroteIsLeftBehind(t *testing.T) {
 }
 
 // What an agent says of its etcd decides, whatever the leader's own runs with: nothing goes on before it is known, nor while it is too
-// large. A smaller one is enough later, without another wait.
+// large, nor by what was said of an earlier Pod. A smaller one is enough later, without another wait.
 func TestTheLargestSnapshotCountOfTheMembersDecides(t *testing.T) {
 	t.Parallel()
 	m := member.Start(t, "3.5", member.Options{})
@@ -310,12 +310,14 @@ func TestTheLargestSnapshotCountOfTheMembersDecides(t *testing.T) {
 		t.Fatal(err)
 	}
 	m.Stop(t)
-	m = member.Start(t, "3.6", member.Options{Dir: m.Dir, PeerURL: m.PeerURL})
+	m = member.Start(t, "3.6", member.Options{Dir: m.Dir, PeerURL: m.PeerURL, Args: []string{"--snapshot-count=15000"}})
 	answered, says := answersOf(t, m)
 	answered(leases.UpgradeOrder{Nonce: "unknown", Version: "3.7.99"}, leases.UpgradeUnknown, "does not say yet")
-	says(longestLog + 1)
+	says(10_000, "earlier")
+	answered(leases.UpgradeOrder{Nonce: "of an earlier Pod", Version: "3.7.99"}, leases.UpgradeUnknown, "does not say yet")
+	says(longestLog+1, "mine")
 	answered(leases.UpgradeOrder{Nonce: "large", Version: "3.7.99"}, leases.UpgradeAwaitsEdit, "100000 or less")
-	says(10_000)
+	says(15_000, "mine")
 	answered(leases.UpgradeOrder{Nonce: "small", Version: "3.7.99"}, leases.UpgradeAgree, "")
 	m.Stop(t)
 	holdsAfterUpgrade(t, m, put)
