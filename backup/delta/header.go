@@ -42,8 +42,8 @@ type Leases struct {
 	// Records of each lease that a put of this delta references, and of each other one that is Alive and was never recorded
 	// by this recorder before.
 	Records []Lease
-	// Alive are the IDs of all leases that etcd had when the delta was closed. Known is false when that is not told: etcd
-	// did not answer, or has more than MaxAlive.
+	// Alive are the IDs of all leases that etcd had when the delta was closed. Known is false when the delta does not say: it has no
+	// checkpoint, etcd did not answer, or etcd has more than MaxAlive.
 	Alive []int64
 	Known bool
 }

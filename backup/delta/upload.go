@@ -62,7 +62,11 @@ func (u *uploader) run(ctx context.Context, in <-chan *batch, out chan<- outcome
 			if !ok {
 				return nil
 			}
-			sealed, err := b.writer.Finish(u.now(), u.leases.collect(ctx, b.leases), u.checkpoint(ctx, b.writer.Header().To))
+			leases, point := u.leases.collect(ctx, b.leases), u.checkpoint(ctx, b.writer.Header().To)
+			if point == nil {
+				leases.Alive, leases.Known = nil, false // it is there to be compared with a checkpoint
+			}
+			sealed, err := b.writer.Finish(u.now(), leases, point)
 			if err != nil {
 				return fmt.Errorf("close a delta: %w", err)
 			}
