@@ -13,6 +13,9 @@ var (
 	ErrGap = errors.New("the watch left out revisions")
 )
 
+// ErrFork: etcd holds another revision than the one that was saved last. What it holds now does not continue the deltas that there are.
+var ErrFork = errors.New("etcd's history is not the one that was saved")
+
 // ErrEnded: what was to be flushed was not, because the Recorder ended. The next one saves it.
 var ErrEnded = errors.New("the recorder ended")
 

@@ -160,6 +160,9 @@ func (l *loop) appendOne(c change) error {
 		l.digest = l.before.Sum()
 		return nil
 	}
+	if c.Kv.ModRevision == l.cfg.From && !l.digest.IsZero() && !l.cfg.Before.IsZero() && l.digest != l.cfg.Before {
+		return fmt.Errorf("%w: revision %d is another than the one that was saved", ErrFork, l.cfg.From-1)
+	}
 	if l.current == nil {
 		l.begin()
 	}

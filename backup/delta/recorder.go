@@ -41,8 +41,9 @@ type Config struct {
 	// Lineage that the revisions belong to, and ClusterID, of etcd; another cluster's answers end the recorder.
 	Lineage   string
 	ClusterID uint64
-	// From is the first revision to save.
-	From int64
+	// From is the first revision to save. Before is the digest of the revision before it, as it was saved; zero: not known.
+	From   int64
+	Before Digest
 	// Period (DefaultPeriod) is how old an event gets before its delta is closed, MaxBytes (DefaultMaxBytes) how large a
 	// delta grows before it is. Not more than twice MaxBytes, and a revision, wait in memory: then the watch is not read.
 	Period   time.Duration
@@ -101,8 +102,8 @@ func NewRecorder(cfg Config) (*Recorder, error) {
 	return r, nil
 }
 
-// Run records until ctx ends, and returns nil then; what was not saved by then is not. It ends with ErrCompacted, ErrGap
-// or ErrAhead when the deltas cannot be continued, after it saved what it has. What else fails, it tries again.
+// Run records until ctx ends, and returns nil then; what was not saved by then is not. It ends with ErrCompacted, ErrGap,
+// ErrFork or ErrAhead when the deltas cannot be continued, after it saved what it has. What else fails, it tries again.
 func (r *Recorder) Run(ctx context.Context) error {
 	first := false
 	r.once.Do(func() { first = true })
