@@ -10,6 +10,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/etcd-druid/druid/backup/chain"
+	"github.com/etcd-druid/druid/backup/delta"
 	"github.com/etcd-druid/druid/backup/store"
 	"github.com/etcd-druid/druid/internal/crash"
 	"github.com/etcd-druid/druid/leases"
@@ -52,6 +53,10 @@ func (s *session) look(ctx context.Context) error {
 	}
 	if s.chain, err = s.compare(ctx); err != nil {
 		return err
+	}
+	s.digest, s.digestOf = delta.Digest{}, s.saved
+	if s.chain == ChainWhole {
+		s.digest = s.tip(ctx, h, s.saved)
 	}
 	return s.know(h, time.Now())
 }

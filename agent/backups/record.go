@@ -26,12 +26,16 @@ type recording struct {
 // record starts the recorder at a revision. It outlives ctx, so that what it has can be flushed when ctx has ended.
 func (s *session) record(ctx context.Context, from int64) {
 	r := &recording{from: from}
+	var before delta.Digest
+	if from == s.digestOf+1 {
+		before = s.digest
+	}
 	recorder, err := delta.NewRecorder(delta.Config{
 		Conn: s.watch.ActiveConnection(), Store: s.store, Lineage: string(s.self.Lineage), ClusterID: s.self.ClusterID,
 		Key: func(from, to int64, at time.Time) string {
 			return chain.DeltaKey(s.config.Prefix, s.self.Lineage, from, to, at)
 		},
-		From: from, Period: time.Duration(s.config.Delta.Period), MaxBytes: int(s.config.Delta.MaxBytes),
+		From: from, Before: before, Period: time.Duration(s.config.Delta.Period), MaxBytes: int(s.config.Delta.MaxBytes),
 		CheckpointEvery: checkpointInterval, Level: levelOf(s.config.Compression),
 		Observe: func(status delta.Status) { s.observed(ctx, r, status) },
 	})
@@ -72,7 +76,7 @@ func (s *session) recorderEnded(ctx context.Context, r *recording, err error) {
 		s.deltas.succeeded()
 	}
 	switch {
-	case errors.Is(err, delta.ErrGap):
+	case errors.Is(err, delta.ErrGap), errors.Is(err, delta.ErrFork):
 		// What follows may be there, but was left out once. Unless a full comes before it, it would be left out again.
 		s.gap = r.saved()
 	case errors.Is(err, delta.ErrCompacted), errors.Is(err, delta.ErrAhead):

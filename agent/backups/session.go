@@ -13,6 +13,7 @@ import (
 
 	"github.com/etcd-druid/druid/agent/config"
 	"github.com/etcd-druid/druid/backup/chain"
+	"github.com/etcd-druid/druid/backup/delta"
 	"github.com/etcd-druid/druid/backup/store"
 )
 
@@ -42,7 +43,10 @@ type session struct {
 		tail
 		bytes int64
 	}
-	// gap is the last saved revision behind which the watch left something out; 0 for none.
+	// digest of the last revision that was saved when the store was listed, and that revision; zero where it is not known.
+	digest   delta.Digest
+	digestOf int64
+	// gap is the last saved revision behind which the watch left something out, or behind which etcd has another history; 0 for none.
 	gap int64
 
 	read    attempts
