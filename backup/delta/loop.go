@@ -39,9 +39,11 @@ type loop struct {
 	uploading *batch
 	size      int
 	seen      beats
-	waiting   []flush
-	fatal     error
-	scratch   []byte
+	// bounds of the revisions that come: the watch delivers them late where the store is away, for nothing is read of it then.
+	bounds  bounds
+	waiting []flush
+	fatal   error
+	scratch []byte
 }
 
 func newLoop(r *Recorder) *loop {
@@ -84,7 +86,7 @@ func (l *loop) run(ctx context.Context) error {
 			l.uploaded(o)
 		case b := <-l.beats:
 			changed = true
-			l.seen = l.seen.add(b)
+			l.seen, l.bounds = l.seen.add(b), l.bounds.add(b)
 			l.settle()
 		case f := <-l.flushes:
 			l.waiting = append(l.waiting, f)
@@ -166,7 +168,9 @@ func (l *loop) appendOne(c change) error {
 	if l.current == nil {
 		l.begin()
 	}
-	if err := l.current.writer.Append(key, value, l.at); err != nil {
+	var at time.Time
+	at, l.bounds = l.bounds.of(c.Kv.ModRevision, l.at)
+	if err := l.current.writer.Append(key, value, at); err != nil {
 		return fmt.Errorf("record revision %d: %w", c.Kv.ModRevision, err)
 	}
 	l.last = c.Kv.ModRevision

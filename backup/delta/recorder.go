@@ -210,7 +210,7 @@ func (r *Recorder) beat(ctx context.Context, out chan<- beat, in chan<- delivery
 		switch revision, err := r.revision(ctx); {
 		case err == nil:
 			select {
-			case out <- beat{at, revision}:
+			case out <- beat{at, r.cfg.Now(), revision}:
 			case <-ctx.Done():
 				return nil
 			}

@@ -84,9 +84,9 @@ func TestNoHoleIsAppendedBetweenTwoDeltas(t *testing.T) {
 func TestBeatsTellWhatIsSaved(t *testing.T) {
 	var b beats
 	for i := range int64(3) {
-		b = b.add(beat{start.Add(patience * time.Duration(i)), 10 + i})
+		b = b.add(beat{at: start.Add(patience * time.Duration(i)), revision: 10 + i})
 	}
-	b = b.add(beat{start.Add(3 * patience), 12}) // which says more than the one before
+	b = b.add(beat{at: start.Add(3 * patience), revision: 12}) // which says more than the one before
 	if rest, at := b.saved(9); len(rest) != 3 || !at.IsZero() {
 		t.Errorf("saved up to 9: %v, %s", rest, at)
 	}
@@ -97,7 +97,7 @@ func TestBeatsTellWhatIsSaved(t *testing.T) {
 		t.Errorf("saved up to 12: %v, %s", rest, at)
 	}
 	for i := range int64(10 * maxBeats) {
-		b = b.add(beat{start, 100 + i})
+		b = b.add(beat{at: start, revision: 100 + i})
 	}
 	if len(b) != maxBeats || b[len(b)-1].revision != 99+10*maxBeats {
 		t.Errorf("%d beats wait, the last for %d", len(b), b[len(b)-1].revision)

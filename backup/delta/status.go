@@ -33,9 +33,11 @@ type Saved struct {
 	Took time.Duration
 }
 
-// beat says what had been acknowledged at a time: nothing above revision.
+// beat is a linearizable read. Nothing above revision had been acknowledged when it was asked, and all up to revision had been when it was
+// answered.
 type beat struct {
 	at       time.Time
+	answered time.Time
 	revision int64
 }
 
@@ -60,4 +62,35 @@ func (b beats) saved(revision int64) (rest beats, at time.Time) {
 		at, b = b[0].at, b[1:]
 	}
 	return b, at
+}
+
+// maxBounds is how many bounds wait for the revisions that they are of. Where nothing is read of the watch for longer, every second one is
+// dropped: each of those that stay is true.
+const maxBounds = 256
+
+// bounds are beats in order that say when revisions were there at the latest, whenever the watch delivers them.
+type bounds []beat
+
+func (b bounds) add(next beat) bounds {
+	if n := len(b); n > 0 && b[n-1].revision >= next.revision {
+		return b // the earlier answer says more
+	}
+	if len(b) == maxBounds {
+		for i := range maxBounds / 2 {
+			b[i] = b[2*i+1]
+		}
+		b = b[:maxBounds/2]
+	}
+	return append(b, next)
+}
+
+// of is the time of a revision that was delivered at a time, and what is left for the revisions after it.
+func (b bounds) of(revision int64, delivered time.Time) (time.Time, bounds) {
+	for len(b) > 0 && b[0].revision < revision {
+		b = b[1:]
+	}
+	if len(b) > 0 && b[0].answered.Before(delivered) {
+		return b[0].answered, b
+	}
+	return delivered, b
 }
