@@ -148,7 +148,7 @@ func (h *herald) read(ctx context.Context, newest chain.Full, saved int64, c Cha
 var hindrances = map[Chain]error{
 	ChainAhead:  errors.New("the store holds revisions that etcd never had: this history is not the one that was saved"),
 	ChainBehind: errors.New("more changes wait to be saved than etcd can hand out without holding up writes: a new full is taken, and between what was saved and that one no single revision can be restored"),
-	ChainBroken: errors.New("revisions that were not saved are gone from etcd: only a new full closes the gap"),
+	ChainBroken: errors.New("what was saved does not lead to what etcd holds: revisions in between are gone, or are others. The leader takes a new full, and to what is between the two nothing can be restored"),
 }
 
 // fullTaken tells of a full, and of what it makes of the chain.
