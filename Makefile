@@ -19,10 +19,9 @@ GOTESTSUM := go tool -modfile=tools/go.mod gotestsum
 E2E := ./test/e2e
 # The model is plain arithmetic on one goroutine per walk: the race detector finds nothing in it and makes it ten times slower.
 MODEL := ./test/model
-# The programs that test/... starts are built without the race detector, which would see the tests' own goroutines alone.
 # The longest come first, lest they run when all others have ended.
-PLAIN = ./test/crash $$(go list ./test/... | grep -v -e '/test/e2e$$' -e /test/model)
-RACED = ./druid ./agent/leader ./agent/bootstrap ./backup/restore $$(go list ./... | grep -v /test/)
+LONGEST := ./druid ./test/crash ./agent/leader ./agent/bootstrap ./backup/restore
+PACKAGES = $(LONGEST) $$(go list ./... | grep -v -e '/test/e2e$$' -e /test/model)
 # Packages whose tests start no server and no other program.
 SMALL = $$(go list -f '{{.ImportPath}} {{join .Imports " "}} {{join .TestImports " "}} {{join .XTestImports " "}}' ./... | \
 	grep -v -E '/test/(alone|backups|bench|bucket|crash|e2e|env|member|model|quickstart|rig)\b' | cut -d' ' -f1)
@@ -145,16 +144,13 @@ step-e2e:
 step-quickstart:
 	$(call step,quickstart,$(MAKE) verify-quickstart)
 
-# A test that failed is repeated once, alone, when all others of its part have ended; not after a data race, nor when more than three failed.
+# A test that failed is repeated once, alone, when all others have ended; not after a data race, nor when more than three failed.
 .PHONY: packages
-packages: ## Run all tests but the stories and the model, with the race detector where it sees something.
+packages: ## Run all tests but the stories and the model, with the race detector.
 	@d=$${DRUID_TEST_RUN:-$$(mktemp -d)}; [ -n "$${DRUID_TEST_RUN:-}" ] || trap 'rm -r "$$d"' EXIT; code=0; \
-	run() { cgo=$$1; shift; $(ALIKE) env CGO_ENABLED=$$cgo $(GOTESTSUM) --format standard-quiet --jsonfile "$$d/part.json" \
+	$(ALIKE) env CGO_ENABLED=1 $(GOTESTSUM) --format standard-quiet --jsonfile "$$d/packages.json" --rerun-fails-report "$$d/packages-rerun.txt" \
 		--rerun-fails=1 --rerun-fails-max-failures=3 --rerun-fails-run-root-test --rerun-fails-abort-on-data-race \
-		"$$@" -vet=off -timeout 40m $(AT_ONCE) $(if $(COUNT),-count=$(COUNT)) || code=1; \
-		cat "$$d/part.json" >>"$$d/packages.json"; }; \
-	run 0 --packages "$$(echo $(PLAIN))" --; \
-	run 1 --packages "$$(echo $(RACED))" -- -race; \
+		--packages "$$(echo $(PACKAGES))" -- -race -vet=off -timeout 40m $(AT_ONCE) $(if $(COUNT),-count=$(COUNT)) || code=1; \
 	echo "Go's test cache knew the results of $$(grep -c '(cached)' "$$d/packages.json" || true) packages"; exit $$code
 
 .PHONY: model
