@@ -68,10 +68,14 @@ func Refused(err error) bool {
 // differs by more than 15 minutes from its own (RequestTimeTooSkewed).
 const clockSkew = 15 * time.Minute
 
+// oldest is when a store can have had a backup of ours at the earliest. A directory whose files bear an earlier time, as some archivers write
+// it, says nothing of when they came.
+var oldest = time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC)
+
 // notAfter is the time that the name of an object says, unless the store had the object before: then the clock of who wrote it was ahead, and
 // the store's time is the latest that it can be of. Else one such object would hide all that was saved after it, until that time has come.
 func notAfter(said, modified time.Time) time.Time {
-	if modified.IsZero() || !said.After(modified.Add(clockSkew)) {
+	if modified.Before(oldest) || !said.After(modified.Add(clockSkew)) {
 		return said
 	}
 	return modified

@@ -141,6 +141,19 @@ func TestAnObjectIsNoYoungerThanTheStoreKnowsIt(t *testing.T) {
 	}
 }
 
+// Files that an archiver gave the time 0 are not older than their names say: retention would let them go, and a restore by time take too much.
+func TestATimeThatNoStoreHasIsNotKnown(t *testing.T) {
+	said := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	for _, modified := range []time.Time{{}, time.Unix(0, 0), said.Add(-clockSkew), said, said.AddDate(1, 0, 0)} {
+		if at := notAfter(said, modified); !at.Equal(said) {
+			t.Errorf("modified at %s: %s, want %s", modified, at, said)
+		}
+	}
+	if at, modified := notAfter(said, said.Add(-time.Hour)), said.Add(-time.Hour); !at.Equal(modified) {
+		t.Errorf("modified an hour before: %s, want %s", at, modified)
+	}
+}
+
 // failing is a store whose answers do not come.
 type failing struct {
 	store.Store
