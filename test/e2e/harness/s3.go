@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -144,6 +145,28 @@ func (s *S3) Put(t testing.TB, bucket, key string, content []byte) {
 		_, err := s.client.PutObject(ctx, &s3.PutObjectInput{Bucket: &bucket, Key: &key, Body: bytes.NewReader(content)})
 		return err
 	})
+}
+
+// Keys are the keys of the objects in a bucket that contain some words.
+func (s *S3) Keys(t testing.TB, bucket, words string) (keys []string) {
+	t.Helper()
+	Eventually(t, patience, "the objects of bucket "+bucket, func(ctx context.Context) error {
+		keys = nil
+		pages := s3.NewListObjectsV2Paginator(s.client, &s3.ListObjectsV2Input{Bucket: &bucket})
+		for pages.HasMorePages() {
+			page, err := pages.NextPage(ctx)
+			if err != nil {
+				return err
+			}
+			for _, object := range page.Contents {
+				if strings.Contains(*object.Key, words) {
+					keys = append(keys, *object.Key)
+				}
+			}
+		}
+		return nil
+	})
+	return keys
 }
 
 // Store is a bucket as an EtcdCluster names it, with the Secret of MakeSecret.

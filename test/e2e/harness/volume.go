@@ -1,6 +1,7 @@
 package harness
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -147,6 +148,38 @@ func (v Volume) FlipPages(t testing.TB) {
 	}
 	if _, err := db.WriteAt(content[:n], firstPage*page); err != nil {
 		t.Fatalf("write the database: %v", err)
+	}
+}
+
+// DamageValue makes the value of a key in the database one that cannot be decoded. An etcd that runs on the volume goes on until it
+// reads the key; its snapshots have the damage.
+func (v Volume) DamageValue(t testing.TB, key string) {
+	t.Helper()
+	// A value is an mvccpb.KeyValue, which begins with its field 1: the tag 0x0a, the length of the key, and the key.
+	field := append([]byte{0x0a, byte(len(key))}, key...)
+	path := filepath.Join(v.Dir, "data/member/snap/db")
+	content, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatalf("read the database: %v", err)
+	}
+	db, err := os.OpenFile(path, os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatalf("open the database: %v", err)
+	}
+	defer db.Close()
+	found := false
+	for at := 0; ; at += len(field) {
+		next := bytes.Index(content[at:], field)
+		if next < 0 {
+			break
+		}
+		at, found = at+next, true
+		if _, err := db.WriteAt([]byte{0x0f}, int64(at)); err != nil { // no wire type of protobuf
+			t.Fatalf("write the database: %v", err)
+		}
+	}
+	if !found {
+		t.Fatalf("the database of volume %s does not have key %s", v.Dir, key)
 	}
 }
 

@@ -47,6 +47,8 @@ var Table = []Story{
 	{"TestClusterIsDeletedWithoutDruidAndWithANodeOff", InTurn, Alone, 3, 60, ofEnds},
 	{"TestKilledDruidIsTakenOverInTheMiddleOfAChangeOfScale", InTurn, Alone, 7, 80, ofScale + " " + ofDruid},
 	{"TestDamagedFullIsReplacedAndAStoreThatIsAwayIsSaid", InTurn, Beside, 3, 200, ofBackups},
+	{"TestLeadershipMovesFromAMemberWithADamagedPage", InTurn, Beside, 3, 240, ofBackups + " agent/leader"},
+	{"TestBackupsGoOnBesideARecordThatCannotBeRead", InTurn, Beside, 3, 40, ofBackups},
 	{"TestClusterBeginsWithASnapshotFile", InTurn, Beside, 4, 60, ofRestore},
 	{"TestVersionsChangeThereAndBackUnderLoad", InTurn, Beside, 5, 350, ofUpgrades},
 	{"TestFiveEditsInTheMiddleOfAnUpdateEndInTheLast", InTurn, Beside, 5, 100, "druid druid/plan manifests"},
