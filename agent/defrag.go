@@ -5,6 +5,7 @@ import (
 
 	"github.com/etcd-druid/druid/agent/config"
 	"github.com/etcd-druid/druid/agent/leader"
+	"github.com/etcd-druid/druid/internal/rules"
 	"github.com/etcd-druid/druid/membership"
 )
 
@@ -12,17 +13,17 @@ import (
 // quota.
 func defragPolicy(d config.Defragmentation, saved bool, quota int64, now time.Time) leader.DefragPolicy {
 	p := leader.DefragPolicy{
-		Enabled: membership.AnswerOf(d.Enabled), Window: membership.Unknown, Scheduled: membership.AnswerOf(d.Schedule != ""),
+		Enabled: rules.AnswerOf(d.Enabled), Window: rules.Unknown, Scheduled: rules.AnswerOf(d.Schedule != ""),
 		Interval: time.Duration(d.Interval),
 		Cure: leader.CurePolicy{
-			Enabled: membership.AnswerOf(d.Enabled && d.OutOfSpace != config.OutOfSpaceNothing),
-			Compact: membership.AnswerOf(d.OutOfSpace == config.OutOfSpaceCompact),
+			Enabled: rules.AnswerOf(d.Enabled && d.OutOfSpace != config.OutOfSpaceNothing),
+			Compact: rules.AnswerOf(d.OutOfSpace == config.OutOfSpaceCompact),
 			Window:  time.Duration(d.HistoryWindow), Saved: saved, Quota: quota,
 		},
 		Thresholds: membership.Thresholds{FreePercent: d.MinFreePercent, FreeBytes: d.MinFreeBytes},
 	}
 	if open, err := d.Open(now); err == nil { // the decision tells of a schedule that cannot be read
-		p.Window = membership.AnswerOf(open)
+		p.Window = rules.AnswerOf(open)
 	}
 	return p
 }

@@ -13,11 +13,12 @@ import (
 
 	"github.com/etcd-druid/druid/agent/config"
 	"github.com/etcd-druid/druid/agent/leader"
+	"github.com/etcd-druid/druid/internal/rules"
 	"github.com/etcd-druid/druid/membership"
 )
 
 func TestTheConfigurationSaysWhenToDefragment(t *testing.T) {
-	const yes, no, unknown = membership.Yes, membership.No, membership.Unknown
+	const yes, no, unknown = rules.Yes, rules.No, rules.Unknown
 	at := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 	for name, tc := range map[string]struct {
 		change func(*config.Defragmentation)
@@ -45,7 +46,7 @@ func TestTheConfigurationSaysWhenToDefragment(t *testing.T) {
 }
 
 func TestTheConfigurationSaysWhatToDoWithoutSpace(t *testing.T) {
-	const yes, no = membership.Yes, membership.No
+	const yes, no = rules.Yes, rules.No
 	for word, want := range map[config.OutOfSpace]leader.CurePolicy{
 		config.OutOfSpaceCompact:    {Enabled: yes, Compact: yes, Window: 5 * time.Minute},
 		config.OutOfSpaceDefragment: {Enabled: yes, Compact: no, Window: 5 * time.Minute},

@@ -18,6 +18,7 @@ import (
 
 	"github.com/etcd-druid/druid/api/v1alpha1"
 	"github.com/etcd-druid/druid/druid/plan"
+	"github.com/etcd-druid/druid/internal/rules"
 	"github.com/etcd-druid/druid/leases"
 	"github.com/etcd-druid/druid/manifests"
 )
@@ -339,7 +340,7 @@ func (r *Reconciler) observeSeed(o *observation) {
 	}
 	stuck := o.observed.RecordState == plan.RecordForming && !seed && other
 	lasts, left := r.memory.lasts(fact{o.cluster.UID, "seed " + o.observed.Record.Seed}, stuck, seedPatience, r.now())
-	o.observed.SeedStuck = plan.AnswerOf(lasts)
+	o.observed.SeedStuck = rules.YesNoOf(lasts)
 	o.lookAgain(left)
 }
 

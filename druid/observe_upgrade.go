@@ -10,6 +10,7 @@ import (
 
 	"github.com/etcd-druid/druid/api/v1alpha1"
 	"github.com/etcd-druid/druid/druid/plan"
+	"github.com/etcd-druid/druid/internal/rules"
 	"github.com/etcd-druid/druid/manifests"
 )
 
@@ -60,7 +61,7 @@ func (o *observation) observeRemade() error {
 		if err != nil {
 			return err
 		}
-		m.Remade = plan.AnswerOf(m.Room == plan.RoomMounts || makeOf(pod, hash) == plan.MakeOutdated)
+		m.Remade = rules.YesNoOf(m.Room == plan.RoomMounts || makeOf(pod, hash) == plan.MakeOutdated)
 	}
 	return nil
 }

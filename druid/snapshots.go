@@ -15,6 +15,7 @@ import (
 
 	"github.com/etcd-druid/druid/api/v1alpha1"
 	"github.com/etcd-druid/druid/druid/plan"
+	"github.com/etcd-druid/druid/internal/rules"
 	"github.com/etcd-druid/druid/leases"
 )
 
@@ -160,14 +161,14 @@ func (s snapshots) lease(ctx context.Context, o *ordered, component leases.Compo
 
 func (s snapshots) facts(o *ordered, snapshot *v1alpha1.EtcdSnapshot, slot plan.OrderSlot, order leases.SnapshotOrder) plan.SnapshotFacts {
 	f := plan.SnapshotFacts{
-		Phase: snapshotPhases[snapshot.Status.Phase], Cluster: plan.SnapshotClusterThere, Backup: plan.No, Slot: slot,
-		Answer: plan.OrderUnanswered, Expired: plan.No, Hold: holdOf(snapshot, order),
+		Phase: snapshotPhases[snapshot.Status.Phase], Cluster: plan.SnapshotClusterThere, Backup: rules.No, Slot: slot,
+		Answer: plan.OrderUnanswered, Expired: rules.No, Hold: holdOf(snapshot, order),
 	}
 	if order.UID == string(snapshot.UID) {
 		f.Slot, f.Answer = plan.OrderSlotMine, orderAnswers[order.Answer.Phase]
 	}
 	if o.cluster != nil {
-		f.Backup = plan.AnswerOf(asksForBackups(o.cluster))
+		f.Backup = rules.YesNoOf(asksForBackups(o.cluster))
 	} else {
 		f.Cluster = plan.SnapshotClusterGone
 		if left := clusterGrace - o.now.Sub(snapshot.CreationTimestamp.Time); left > 0 && f.Phase != plan.SnapshotFinal {
@@ -177,7 +178,7 @@ func (s snapshots) facts(o *ordered, snapshot *v1alpha1.EtcdSnapshot, slot plan.
 	}
 	if ttl := snapshot.Spec.TTLSecondsAfterFinished; ttl != nil && f.Phase == plan.SnapshotFinal {
 		left := time.Duration(*ttl)*time.Second - o.now.Sub(finished(snapshot).Time)
-		if f.Expired = plan.AnswerOf(left <= 0); left > 0 {
+		if f.Expired = rules.YesNoOf(left <= 0); left > 0 {
 			o.lookAgain(left)
 		}
 	}

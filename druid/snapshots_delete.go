@@ -13,6 +13,7 @@ import (
 	"github.com/etcd-druid/druid/api/v1alpha1"
 	"github.com/etcd-druid/druid/druid/plan"
 	"github.com/etcd-druid/druid/internal/crash"
+	"github.com/etcd-druid/druid/internal/rules"
 	"github.com/etcd-druid/druid/leases"
 )
 
@@ -51,7 +52,7 @@ var deletionSlots = map[plan.OrderSlot]plan.DeletionSlot{
 
 func deletionFacts(o *ordered, snapshot *v1alpha1.EtcdSnapshot, slot plan.OrderSlot, order leases.SnapshotOrder) plan.DeletionFacts {
 	f := plan.DeletionFacts{
-		Backup: plan.DeletionOfNothing, Cluster: plan.AnswerOf(o.cluster != nil && o.cluster.Spec.Backup != nil),
+		Backup: plan.DeletionOfNothing, Cluster: rules.YesNoOf(o.cluster != nil && o.cluster.Spec.Backup != nil),
 		Slot: deletionSlots[slot], Answer: plan.OrderUnanswered,
 	}
 	switch {
@@ -67,7 +68,7 @@ func deletionFacts(o *ordered, snapshot *v1alpha1.EtcdSnapshot, slot plan.OrderS
 		}
 	}
 	left := deletionPatience - o.now.Sub(snapshot.DeletionTimestamp.Time)
-	if f.Late = plan.AnswerOf(left <= 0); left > 0 {
+	if f.Late = rules.YesNoOf(left <= 0); left > 0 {
 		o.lookAgain(left)
 	}
 	return f

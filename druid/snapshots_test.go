@@ -11,6 +11,7 @@ import (
 
 	"github.com/etcd-druid/druid/api/v1alpha1"
 	"github.com/etcd-druid/druid/druid/plan"
+	"github.com/etcd-druid/druid/internal/rules"
 	"github.com/etcd-druid/druid/leases"
 )
 
@@ -159,10 +160,10 @@ func TestAnEtcdSnapshotWaitsAWhileForItsCluster(t *testing.T) {
 	finished := snapshot.DeepCopy()
 	finished.Status = v1alpha1.EtcdSnapshotStatus{Phase: v1alpha1.SnapshotFailed, FinishedAt: new(metav1.NewTime(created))}
 	finished.Spec.TTLSecondsAfterFinished = new(int32(60))
-	for age, want := range map[time.Duration]plan.Answer{time.Minute - 1: plan.No, time.Minute: plan.Yes} {
+	for age, want := range map[time.Duration]rules.YesNo{time.Minute - 1: rules.No, time.Minute: rules.Yes} {
 		o := &ordered{name: types.NamespacedName{Name: "demo"}, now: created.Add(age)}
 		got := snapshots{}.facts(o, finished, plan.OrderSlotUnknown, leases.SnapshotOrder{}).Expired
-		if got != want || (o.again > 0) != (want == plan.No) {
+		if got != want || (o.again > 0) != (want == rules.No) {
 			t.Errorf("expired after %s: %d, looks again in %s", age, got, o.again)
 		}
 	}

@@ -8,6 +8,8 @@ import (
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/etcd-druid/druid/internal/rules"
 )
 
 // Why etcd refused a change: the answers to branch on. Whether a change took effect whose error is none of these is
@@ -99,18 +101,18 @@ func Compact(ctx context.Context, client *clientv3.Client, revision int64) error
 }
 
 // CompactedAt says whether the history before revision is gone: whether the revision before it cannot be read.
-func CompactedAt(ctx context.Context, client *clientv3.Client, revision int64) (Answer, error) {
+func CompactedAt(ctx context.Context, client *clientv3.Client, revision int64) (rules.Answer, error) {
 	if revision <= 1 {
-		return Yes, nil // there is nothing before it
+		return rules.Yes, nil // there is nothing before it
 	}
 	_, err := client.Get(ctx, "\x00", clientv3.WithRev(revision-1), clientv3.WithCountOnly())
 	if errors.Is(err, rpctypes.ErrCompacted) {
-		return Yes, nil
+		return rules.Yes, nil
 	}
 	if err != nil {
-		return Unknown, fmt.Errorf("read at revision %d: %w", revision-1, err)
+		return rules.Unknown, fmt.Errorf("read at revision %d: %w", revision-1, err)
 	}
-	return No, nil
+	return rules.No, nil
 }
 
 // DisarmNoSpace takes back the alarm NOSPACE that stands for the member with id, and no other one.

@@ -1,5 +1,7 @@
 package membership
 
+import "github.com/etcd-druid/druid/internal/rules"
+
 // AlarmsRaised says which alarms of etcd stand.
 type AlarmsRaised uint8
 
@@ -69,19 +71,19 @@ type CureFacts struct {
 	// Alarms that stand, read through raft.
 	Alarms AlarmsRaised
 	// Enabled: the configuration that is in force lets the agents act on it.
-	Enabled Answer
+	Enabled rules.Answer
 	// Firm and Leads are those of DefragFacts.
-	Firm, Leads Answer
+	Firm, Leads rules.Answer
 	// Fill: how the databases of all members stand to their quotas (FillOf).
 	Fill Fill
 	// History that could be given up.
 	History History
 	// Settled is that of DefragFacts; Healthy too, but that the alarm NOSPACE makes nobody unhealthy.
-	Settled, Healthy Answer
+	Settled, Healthy rules.Answer
 	// Room: the volume of the member whose turn it is holds a second copy of what is in use.
-	Room Answer
+	Room rules.Answer
 	// Alone: there is no other voter. Moved: this agent moved leadership for a defragmentation's sake a short while ago.
-	Alone, Moved Answer
+	Alone, Moved rules.Answer
 }
 
 // CureVerdict is what the leader's agent does next about an alarm.
@@ -128,8 +130,8 @@ var cures = []row[CureFacts, CureVerdict]{
 		"a member is down, lags, or is being defragmented: a second one that stalls may cost the quorum"},
 	{"no-room", CureFacts{Room: notYes}, CureWait, "etcd writes the copy beside the database, and does not survive a full volume: make the volume larger"},
 	{"follower", CureFacts{Fill: FollowerLoose}, CureDefrag, "one at a time, the leader last; no window is waited for while writes are refused"},
-	{"alone", CureFacts{Alone: Yes}, CureDefrag, "its writes are refused anyway"},
-	{"leads-again", CureFacts{Moved: Yes | Unknown}, CureDefrag, "leadership came back: a leader that stalls for seconds is less than writes that are refused"},
+	{"alone", CureFacts{Alone: rules.Yes}, CureDefrag, "its writes are refused anyway"},
+	{"leads-again", CureFacts{Moved: rules.Yes | rules.Unknown}, CureDefrag, "leadership came back: a leader that stalls for seconds is less than writes that are refused"},
 	{"move-leader", CureFacts{}, CureMove, "nobody stalls the leader: the next one's agent goes on"},
 }
 

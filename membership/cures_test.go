@@ -5,19 +5,20 @@ import (
 	"testing"
 	"time"
 
+	"github.com/etcd-druid/druid/internal/rules"
 	"github.com/etcd-druid/druid/test/golden"
 )
 
 // eachCure yields every combination of facts: the answers are the digits of a number.
 func eachCure() iter.Seq[CureFacts] {
-	answers := []Answer{Yes, No, Unknown}
+	answers := []rules.Answer{rules.Yes, rules.No, rules.Unknown}
 	return func(yield func(CureFacts) bool) {
 		for alarms := range golden.Bits(anyAlarms) {
 			for fill := range golden.Bits(anyFill) {
 				for history := range golden.Bits(anyHistory) {
 					for n := range 6561 { // 3 to the power of the 8 answers
 						f := CureFacts{Alarms: alarms, Fill: fill, History: history}
-						for _, fact := range []*Answer{&f.Enabled, &f.Firm, &f.Leads, &f.Settled, &f.Healthy, &f.Room, &f.Alone, &f.Moved} {
+						for _, fact := range []*rules.Answer{&f.Enabled, &f.Firm, &f.Leads, &f.Settled, &f.Healthy, &f.Room, &f.Alone, &f.Moved} {
 							*fact, n = answers[n%3], n/3
 						}
 						if !yield(f) {
@@ -33,10 +34,10 @@ func eachCure() iter.Seq[CureFacts] {
 // brokenCure names the promise that a decision breaks, or nothing.
 func brokenCure(f CureFacts, d CureDecision) string {
 	acts := d.Verdict != CureKeep && d.Verdict != CureWait
-	may := f.Alarms == NoSpaceRaised && f.Enabled == Yes && f.Firm == Yes && f.Leads == Yes
+	may := f.Alarms == NoSpaceRaised && f.Enabled == rules.Yes && f.Firm == rules.Yes && f.Leads == rules.Yes
 	loose := f.Fill == FollowerLoose || f.Fill == LeaderLoose
 	stalls := d.Verdict == CureDefrag || d.Verdict == CureMove
-	sound := f.Settled == Yes && f.Healthy == Yes && f.Room == Yes
+	sound := f.Settled == rules.Yes && f.Healthy == rules.Yes && f.Room == rules.Yes
 	switch {
 	case d.Rule == "uncovered":
 		return "no rule covers it"
@@ -48,9 +49,9 @@ func brokenCure(f CureFacts, d CureDecision) string {
 		return "compacts although a defragmentation would do, or what is not old and saved"
 	case stalls && (!loose || !sound):
 		return "stalls a member without need, beside another change, on an ailing cluster, or without room"
-	case d.Verdict == CureMove && (f.Fill != LeaderLoose || f.Alone == Yes || f.Moved != No):
+	case d.Verdict == CureMove && (f.Fill != LeaderLoose || f.Alone == rules.Yes || f.Moved != rules.No):
 		return "moves leadership although a follower is due, or nobody else is there, or again"
-	case d.Verdict == CureDefrag && f.Fill == LeaderLoose && f.Alone != Yes && f.Moved == No:
+	case d.Verdict == CureDefrag && f.Fill == LeaderLoose && f.Alone != rules.Yes && f.Moved == rules.No:
 		return "stalls the leader although another one could lead"
 	case d.Verdict == CureWait && d.Reason == "", f.Alarms != NoAlarm && d.Verdict == CureKeep && d.Reason == "":
 		return "does not say why an alarm stays"

@@ -1,5 +1,7 @@
 package membership
 
+import "github.com/etcd-druid/druid/internal/rules"
+
 // Fragments says whose database is fragmented and may be defragmented again by now.
 type Fragments uint8
 
@@ -22,28 +24,28 @@ func (f Fragments) String() string { return fragmentsNames[f] }
 // DefragFacts is all that DecideDefrag may look at.
 type DefragFacts struct {
 	// Enabled: the configuration that is in force lets the agents defragment.
-	Enabled Answer
+	Enabled rules.Answer
 	// Window: now is a time at which it may be done. Unknown: the schedule cannot be read.
-	Window Answer
+	Window rules.Answer
 	// Turn: whose database is fragmented, followers first (MostFragmented).
 	Turn Fragments
 	// Alone: there is no other voter.
-	Alone Answer
+	Alone rules.Answer
 	// Scheduled: the configuration names the windows; without a schedule any time is one.
-	Scheduled Answer
+	Scheduled rules.Answer
 	// Firm: the cluster record was read just now, says Formed, and lists the member that decides, whose own Lease is its own.
-	Firm Answer
+	Firm rules.Answer
 	// Leads: our member leads, in the raft term in which the list was read.
-	Leads Answer
+	Leads rules.Answer
 	// Settled: nobody joins, replaces itself, is on the way out, or is superfluous.
-	Settled Answer
+	Settled rules.Answer
 	// Healthy: every voter knows a leader, reports no alarm, and answered a linearizable read just now, which one that is
 	// being defragmented, or has not caught up, does not.
-	Healthy Answer
+	Healthy rules.Answer
 	// Room: the volume of the member whose turn it is holds a second copy of what is in use.
-	Room Answer
+	Room rules.Answer
 	// Moved: this agent moved leadership for this sake a short while ago.
-	Moved Answer
+	Moved rules.Answer
 }
 
 // DefragVerdict is what the leader's agent does next.
@@ -63,12 +65,12 @@ type DefragDecision = Decision[DefragVerdict]
 // defrags is the whole policy on defragmentations. First match wins; what no rule covers waits.
 var defrags = []row[DefragFacts, DefragVerdict]{
 	{"disabled", DefragFacts{Enabled: notYes}, DefragKeep, "only a configuration that says so lets an agent stall a member"},
-	{"window-closed", DefragFacts{Window: No}, DefragKeep, "its time comes with the next window"},
-	{"window-unread", DefragFacts{Window: Unknown}, DefragWait, "a schedule that cannot be read opens no window"},
+	{"window-closed", DefragFacts{Window: rules.No}, DefragKeep, "its time comes with the next window"},
+	{"window-unread", DefragFacts{Window: rules.Unknown}, DefragWait, "a schedule that cannot be read opens no window"},
 	{"nobody", DefragFacts{Turn: NobodyFragmented}, DefragKeep,
 		"no database is fragmented, or those that are were defragmented lately or without a gain"},
 	{"sizes-unknown", DefragFacts{Turn: FragmentsUnknown}, DefragWait, "the size of a database is not known, so whose turn it is neither"},
-	{"alone-unscheduled", DefragFacts{Alone: Yes | Unknown, Scheduled: notYes}, DefragWait,
+	{"alone-unscheduled", DefragFacts{Alone: rules.Yes | rules.Unknown, Scheduled: notYes}, DefragWait,
 		"it stops every read and write of a cluster of one: only in a window that a person chose"},
 	{"record-not-firm", DefragFacts{Firm: notYes}, DefragWait,
 		"only a Formed record that was read just now and lists the decider says who the members are"},
@@ -79,8 +81,8 @@ var defrags = []row[DefragFacts, DefragVerdict]{
 	{"no-room", DefragFacts{Room: notYes}, DefragWait,
 		"etcd writes the copy beside the database, and does not survive a full volume"},
 	{"follower", DefragFacts{Turn: FollowerFragmented}, Defrag, "one at a time, the leader last"},
-	{"alone", DefragFacts{Turn: LeaderFragmented, Alone: Yes}, Defrag, "in the window that a person chose"},
-	{"moved-before", DefragFacts{Moved: Yes | Unknown}, DefragWait, "leadership came back: it is not moved to and fro"},
+	{"alone", DefragFacts{Turn: LeaderFragmented, Alone: rules.Yes}, Defrag, "in the window that a person chose"},
+	{"moved-before", DefragFacts{Moved: rules.Yes | rules.Unknown}, DefragWait, "leadership came back: it is not moved to and fro"},
 	{"move-leader", DefragFacts{}, DefragMove, "nobody stalls the leader: the next one's agent measures, and finds a follower"},
 }
 

@@ -5,17 +5,18 @@ import (
 	"testing"
 	"time"
 
+	"github.com/etcd-druid/druid/internal/rules"
 	"github.com/etcd-druid/druid/test/golden"
 )
 
 // eachDefrag yields every combination of facts: the answers are the digits of a number.
 func eachDefrag() iter.Seq[DefragFacts] {
-	answers := []Answer{Yes, No, Unknown}
+	answers := []rules.Answer{rules.Yes, rules.No, rules.Unknown}
 	return func(yield func(DefragFacts) bool) {
 		for turn := range golden.Bits(anyFragments) {
 			for n := range 59049 { // 3 to the power of the 10 answers
 				f := DefragFacts{Turn: turn}
-				for _, fact := range []*Answer{
+				for _, fact := range []*rules.Answer{
 					&f.Enabled, &f.Window, &f.Alone, &f.Scheduled, &f.Firm, &f.Leads, &f.Settled, &f.Healthy, &f.Room, &f.Moved,
 				} {
 					*fact, n = answers[n%3], n/3
@@ -31,8 +32,8 @@ func eachDefrag() iter.Seq[DefragFacts] {
 // brokenDefrag names the promise that a decision breaks, or nothing.
 func brokenDefrag(f DefragFacts, d DefragDecision) string {
 	acts := d.Verdict == Defrag || d.Verdict == DefragMove
-	sound := f.Firm == Yes && f.Leads == Yes && f.Settled == Yes && f.Healthy == Yes && f.Room == Yes
-	wanted := f.Enabled == Yes && f.Window == Yes && f.Turn&(FollowerFragmented|LeaderFragmented) != 0
+	sound := f.Firm == rules.Yes && f.Leads == rules.Yes && f.Settled == rules.Yes && f.Healthy == rules.Yes && f.Room == rules.Yes
+	wanted := f.Enabled == rules.Yes && f.Window == rules.Yes && f.Turn&(FollowerFragmented|LeaderFragmented) != 0
 	switch {
 	case d.Rule == "uncovered":
 		return "no rule covers it"
@@ -40,14 +41,14 @@ func brokenDefrag(f DefragFacts, d DefragDecision) string {
 		return "acts although nobody wants it, or nobody is fragmented, or out of its window"
 	case acts && !sound:
 		return "acts without leadership, beside another change, on an ailing cluster, or without room"
-	case acts && f.Alone != No && f.Scheduled != Yes:
+	case acts && f.Alone != rules.No && f.Scheduled != rules.Yes:
 		return "stalls the only member at a time that nobody chose"
-	case d.Verdict == Defrag && f.Turn == LeaderFragmented && f.Alone != Yes:
+	case d.Verdict == Defrag && f.Turn == LeaderFragmented && f.Alone != rules.Yes:
 		return "stalls the leader"
-	case d.Verdict == DefragMove && (f.Turn != LeaderFragmented || f.Alone == Yes || f.Moved != No):
+	case d.Verdict == DefragMove && (f.Turn != LeaderFragmented || f.Alone == rules.Yes || f.Moved != rules.No):
 		return "moves leadership although a follower is due, or nobody else is there, or again"
 	// It goes on wherever it may.
-	case wanted && sound && !acts && (f.Alone == No || f.Scheduled == Yes) && (f.Turn == FollowerFragmented || f.Moved == No):
+	case wanted && sound && !acts && (f.Alone == rules.No || f.Scheduled == rules.Yes) && (f.Turn == FollowerFragmented || f.Moved == rules.No):
 		return "a member that may be defragmented is not"
 	}
 	return ""
@@ -154,14 +155,14 @@ func TestSettledIsExactlyTheDesiredVoters(t *testing.T) {
 	names := []string{"a", "b"}
 	for name, tc := range map[string]struct {
 		members []Member
-		want    Answer
+		want    rules.Answer
 	}{
-		"all of them":          {[]Member{a, b}, Yes},
-		"one is missing":       {[]Member{a}, No},
-		"a stray in its place": {[]Member{a, {ID: 3, Name: "x"}}, No},
-		"a stray beside them":  {[]Member{a, b, {ID: 3, Name: "x"}}, No},
-		"one still learns":     {[]Member{a, {ID: 2, Name: "b", Learner: true}}, No},
-		"one never started":    {[]Member{a, {ID: 2}}, No},
+		"all of them":          {[]Member{a, b}, rules.Yes},
+		"one is missing":       {[]Member{a}, rules.No},
+		"a stray in its place": {[]Member{a, {ID: 3, Name: "x"}}, rules.No},
+		"a stray beside them":  {[]Member{a, b, {ID: 3, Name: "x"}}, rules.No},
+		"one still learns":     {[]Member{a, {ID: 2, Name: "b", Learner: true}}, rules.No},
+		"one never started":    {[]Member{a, {ID: 2}}, rules.No},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := Settled(View{Members: tc.members}, names); got != tc.want {

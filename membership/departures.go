@@ -1,5 +1,7 @@
 package membership
 
+import "github.com/etcd-druid/druid/internal/rules"
+
 // Ruler is who leads the raft group that a member of ours is to leave.
 type Ruler uint8
 
@@ -20,12 +22,12 @@ func (r Ruler) String() string { return rulerNames[r] }
 // DepartureFacts is all that DecideDeparture may look at, for our own member, which the record's slot names.
 type DepartureFacts struct {
 	// Firm: the cluster record was read just now, says Formed and Leaving, and lists our member, whose Lease is this Pod's.
-	Firm  Answer
+	Firm  rules.Answer
 	Mark  Mark
 	Entry Entry
 	Ruler Ruler
 	// Quorum: the voters that are left hold a healthy quorum (QuorumWithout).
-	Quorum Answer
+	Quorum rules.Answer
 }
 
 // departures is the policy of a member that leaves a group which others go on with, by its own agent through one of them. The leader's

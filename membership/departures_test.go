@@ -4,6 +4,7 @@ import (
 	"iter"
 	"testing"
 
+	"github.com/etcd-druid/druid/internal/rules"
 	"github.com/etcd-druid/druid/test/golden"
 )
 
@@ -29,12 +30,12 @@ func eachDeparture() iter.Seq[DepartureFacts] {
 // brokenDeparture names the promise that a decision breaks, or nothing.
 func brokenDeparture(f DepartureFacts, d DrainDecision) string {
 	listed := f.Entry&isEntry != 0
-	sound := f.Quorum == Yes && f.Ruler == RulerGuest
+	sound := f.Quorum == rules.Yes && f.Ruler == RulerGuest
 	acts := d.Verdict != DrainKeep && d.Verdict != DrainWait
 	switch {
 	case d.Rule == "uncovered":
 		return "no rule covers it"
-	case acts && f.Firm != Yes:
+	case acts && f.Firm != rules.Yes:
 		return "acts without a firm record"
 	case acts && f.Mark&(Requested|isClaimed) == 0:
 		return "acts without an order"
@@ -42,7 +43,7 @@ func brokenDeparture(f DepartureFacts, d DrainDecision) string {
 		return "acts on what is unknown"
 	case acts && listed && f.Ruler != RulerGuest:
 		return "acts although no guest leads"
-	case acts && listed && f.Quorum != Yes:
+	case acts && listed && f.Quorum != rules.Yes:
 		return "those that stay may hold no healthy quorum"
 	case d.Verdict == HandBack || d.Verdict == MoveAway:
 		return "does what is the leader's"
@@ -51,7 +52,7 @@ func brokenDeparture(f DepartureFacts, d DrainDecision) string {
 	case d.Verdict == Acknowledge && (f.Mark != ClaimedByUs || f.Entry != NotListed):
 		return "acknowledges what is listed, or what it did not claim"
 	// It goes on wherever it may.
-	case f.Firm == Yes && f.Mark&(Requested|isClaimed) != 0 && (f.Entry == NotListed || listed && sound) && !acts:
+	case f.Firm == rules.Yes && f.Mark&(Requested|isClaimed) != 0 && (f.Entry == NotListed || listed && sound) && !acts:
 		return "a member that may go does not"
 	}
 	return ""

@@ -1,6 +1,10 @@
 package membership
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/etcd-druid/druid/internal/rules"
+)
 
 // One-bit enums of the drain.
 type (
@@ -34,7 +38,7 @@ const (
 	anyEntry  = NotListed | LearnerEntry | VoterEntry | EntryUnknown
 	isClaimed = ClaimedByUs | ClaimedByAnother
 	isEntry   = LearnerEntry | VoterEntry
-	notYes    = No | Unknown
+	notYes    = rules.No | rules.Unknown
 )
 
 var (
@@ -71,36 +75,36 @@ func EntryOf(v View, name, peerURL string, claimed uint64) (Member, Entry) {
 
 // OthersHealthy says whether every voter that is desired, but for the member with id, is healthy. A stray voter is nobody's to
 // wait for; it counts in QuorumWithout.
-func OthersHealthy(v View, id uint64, health map[uint64]Answer, desired func(Member) Answer) Answer {
-	all := Yes
+func OthersHealthy(v View, id uint64, health map[uint64]rules.Answer, desired func(Member) rules.Answer) rules.Answer {
+	all := rules.Answer(rules.Yes)
 	for _, m := range v.Voters() {
-		if m.ID == id || desired(m) != Yes {
+		if m.ID == id || desired(m) != rules.Yes {
 			continue
 		}
 		switch health[m.ID] {
-		case Yes:
-		case No:
-			return No
+		case rules.Yes:
+		case rules.No:
+			return rules.No
 		default:
-			all = Unknown
+			all = rules.Unknown
 		}
 	}
 	return all
 }
 
 // OthersJoin says whether a desired learner, but for the member with id, is on its way to a vote.
-func OthersJoin(v View, id uint64, desired func(Member) Answer) Answer {
-	join := No
+func OthersJoin(v View, id uint64, desired func(Member) rules.Answer) rules.Answer {
+	join := rules.Answer(rules.No)
 	for _, m := range v.Learners() {
 		if m.ID == id {
 			continue
 		}
 		switch desired(m) {
-		case Yes:
-			return Yes
-		case No:
+		case rules.Yes:
+			return rules.Yes
+		case rules.No:
 		default:
-			join = Unknown
+			join = rules.Unknown
 		}
 	}
 	return join
@@ -109,21 +113,21 @@ func OthersJoin(v View, id uint64, desired func(Member) Answer) Answer {
 // DrainFacts is all that DecideDrain may look at, for the member that the record's slot names.
 type DrainFacts struct {
 	// Firm: the cluster record was read just now, says Formed, and lists the member that decides, whose own Lease is its own.
-	Firm Answer
+	Firm rules.Answer
 	Mark Mark
 	// Leads: our member leads, in the raft term in which the list was read.
-	Leads Answer
+	Leads rules.Answer
 	Entry Entry
 	// Self: the member that is to go is the one that decides.
-	Self Answer
+	Self rules.Answer
 	// Quorum: the voters that are left hold a healthy quorum (QuorumWithout).
-	Quorum Answer
+	Quorum rules.Answer
 	// Others: every other desired voter is healthy (OthersHealthy), or all of them are to leave.
-	Others Answer
+	Others rules.Answer
 	// Joining: another member joins or replaces itself.
-	Joining Answer
+	Joining rules.Answer
 	// Waited: the claim was hindered for as long as this leader lets it.
-	Waited Answer
+	Waited rules.Answer
 }
 
 // DrainVerdict is what the leader's agent does next.
@@ -154,18 +158,18 @@ var drains = []row[DrainFacts, DrainVerdict]{
 	{"retired", DrainFacts{Mark: Retired}, DrainKeep, "the member is out, the rest is druid's"},
 	{"leadership-moved", DrainFacts{Leads: notYes}, DrainWait, "another agent may lead now"},
 	{"entry-unknown", DrainFacts{Entry: EntryUnknown}, DrainWait, "several entries are the member; a person has to remove the wrong one"},
-	{"self-unknown", DrainFacts{Self: Unknown}, DrainWait, "nobody removes itself"},
-	{"self-not-voter", DrainFacts{Self: Yes, Entry: NotListed | LearnerEntry}, DrainWait, "who leads is a voter: the list is read again"},
-	{"quorum-back", DrainFacts{Mark: isClaimed, Entry: isEntry, Quorum: notYes, Waited: Yes}, HandBack,
+	{"self-unknown", DrainFacts{Self: rules.Unknown}, DrainWait, "nobody removes itself"},
+	{"self-not-voter", DrainFacts{Self: rules.Yes, Entry: NotListed | LearnerEntry}, DrainWait, "who leads is a voter: the list is read again"},
+	{"quorum-back", DrainFacts{Mark: isClaimed, Entry: isEntry, Quorum: notYes, Waited: rules.Yes}, HandBack,
 		"what hinders it may need the order to be taken back first"},
 	{"quorum", DrainFacts{Entry: isEntry, Quorum: notYes}, DrainWait, "never below a healthy quorum"},
-	{"others-back", DrainFacts{Mark: isClaimed, Entry: VoterEntry, Others: notYes, Waited: Yes}, HandBack,
+	{"others-back", DrainFacts{Mark: isClaimed, Entry: VoterEntry, Others: notYes, Waited: rules.Yes}, HandBack,
 		"the other may have to replace itself, which waits for the slot"},
 	{"others-not-healthy", DrainFacts{Entry: VoterEntry, Others: notYes}, DrainWait, "another member is not healthy"},
-	{"joining-back", DrainFacts{Mark: isClaimed, Entry: VoterEntry, Joining: Yes | Unknown, Waited: Yes}, HandBack,
+	{"joining-back", DrainFacts{Mark: isClaimed, Entry: VoterEntry, Joining: rules.Yes | rules.Unknown, Waited: rules.Yes}, HandBack,
 		"the joiner may have to replace itself, which waits for the slot"},
-	{"others-join", DrainFacts{Entry: VoterEntry, Joining: Yes | Unknown}, DrainWait, "another member is joining"},
-	{"move-leader", DrainFacts{Self: Yes}, MoveAway, "nobody removes itself: the next leader's agent goes on"},
+	{"others-join", DrainFacts{Entry: VoterEntry, Joining: rules.Yes | rules.Unknown}, DrainWait, "another member is joining"},
+	{"move-leader", DrainFacts{Self: rules.Yes}, MoveAway, "nobody removes itself: the next leader's agent goes on"},
 	{"claim", DrainFacts{Mark: Requested | ClaimedByAnother}, Claim,
 		"from here on nobody takes it back; what a predecessor claimed is claimed again"},
 	{"remove", DrainFacts{Entry: isEntry}, DrainRemove, "exactly the ID that was claimed"},

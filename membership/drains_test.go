@@ -4,6 +4,7 @@ import (
 	"iter"
 	"testing"
 
+	"github.com/etcd-druid/druid/internal/rules"
 	"github.com/etcd-druid/druid/test/golden"
 )
 
@@ -37,22 +38,22 @@ func eachDrain() iter.Seq[DrainFacts] {
 // brokenDrain names the promise that a decision breaks, or nothing.
 func brokenDrain(f DrainFacts, d DrainDecision) string {
 	listed := f.Entry&isEntry != 0
-	sound := f.Quorum == Yes && (f.Entry == LearnerEntry || f.Others == Yes && f.Joining == No)
+	sound := f.Quorum == rules.Yes && (f.Entry == LearnerEntry || f.Others == rules.Yes && f.Joining == rules.No)
 	acts := d.Verdict != DrainKeep && d.Verdict != DrainWait
 	switch {
 	case d.Rule == "uncovered":
 		return "no rule covers it"
-	case acts && (f.Firm != Yes || f.Leads != Yes):
+	case acts && (f.Firm != rules.Yes || f.Leads != rules.Yes):
 		return "acts without a firm record or without leadership"
 	case acts && f.Mark&(NotAsked|Retired|MarkUnreadable|MarkUnknown) != 0:
 		return "acts without an order"
-	case acts && f.Entry == EntryUnknown, acts && f.Self == Unknown:
+	case acts && f.Entry == EntryUnknown, acts && f.Self == rules.Unknown:
 		return "acts on what is unknown"
-	case f.Self != No && (d.Verdict == Claim || d.Verdict == DrainRemove || d.Verdict == Acknowledge):
+	case f.Self != rules.No && (d.Verdict == Claim || d.Verdict == DrainRemove || d.Verdict == Acknowledge):
 		return "a member claims, removes or acknowledges itself"
 	case d.Verdict == DrainRemove && f.Mark != ClaimedByUs:
 		return "removes without its own claim"
-	case d.Verdict == DrainRemove && f.Quorum != Yes:
+	case d.Verdict == DrainRemove && f.Quorum != rules.Yes:
 		return "the voters that are left may hold no healthy quorum"
 	case listed && !sound && (d.Verdict == DrainRemove || d.Verdict == Claim || d.Verdict == MoveAway):
 		return "goes on although another member ails or joins"
@@ -60,12 +61,12 @@ func brokenDrain(f DrainFacts, d DrainDecision) string {
 		return "removes what is not listed"
 	case d.Verdict == Acknowledge && (f.Entry != NotListed || f.Mark != ClaimedByUs):
 		return "acknowledges what is listed, or what it did not claim"
-	case d.Verdict == HandBack && (f.Mark&isClaimed == 0 || !listed || sound || f.Waited != Yes):
+	case d.Verdict == HandBack && (f.Mark&isClaimed == 0 || !listed || sound || f.Waited != rules.Yes):
 		return "gives up a claim that nothing hinders"
-	case d.Verdict == MoveAway && f.Self != Yes:
+	case d.Verdict == MoveAway && f.Self != rules.Yes:
 		return "moves leadership away from a member that stays"
 	// It goes on wherever it may.
-	case f.Firm == Yes && f.Leads == Yes && f.Self == No && f.Mark&(Requested|isClaimed) != 0 &&
+	case f.Firm == rules.Yes && f.Leads == rules.Yes && f.Self == rules.No && f.Mark&(Requested|isClaimed) != 0 &&
 		(f.Entry == NotListed || listed && sound) && !acts:
 		return "a member that may go does not"
 	}
@@ -111,18 +112,18 @@ func TestEntryIsTheOneMemberOfThatName(t *testing.T) {
 }
 
 func TestOthersAreTheDesiredMembersThatStay(t *testing.T) {
-	desired := func(m Member) Answer { return AnswerOf(m.Name != "stray") }
+	desired := func(m Member) rules.Answer { return rules.AnswerOf(m.Name != "stray") }
 	view := View{Members: []Member{{ID: 1, Name: "a"}, {ID: 2, Name: "b"}, {ID: 3, Name: "c"}, {ID: 8, Name: "stray"}}}
 	for name, tc := range map[string]struct {
-		health map[uint64]Answer
-		want   Answer
+		health map[uint64]rules.Answer
+		want   rules.Answer
 	}{
-		"all are healthy":                  {map[uint64]Answer{1: Yes, 2: Yes, 3: Yes, 8: Yes}, Yes},
-		"it may be down itself":            {map[uint64]Answer{1: Yes, 2: Yes, 3: No, 8: Yes}, Yes},
-		"nobody waits for a stray":         {map[uint64]Answer{1: Yes, 2: Yes, 3: Yes, 8: No}, Yes},
-		"one is down":                      {map[uint64]Answer{1: Yes, 2: No, 3: Yes}, No},
-		"one does not answer":              {map[uint64]Answer{1: Yes, 3: Yes}, Unknown},
-		"one is down, one does not answer": {map[uint64]Answer{2: No, 3: Yes}, No},
+		"all are healthy":                  {map[uint64]rules.Answer{1: rules.Yes, 2: rules.Yes, 3: rules.Yes, 8: rules.Yes}, rules.Yes},
+		"it may be down itself":            {map[uint64]rules.Answer{1: rules.Yes, 2: rules.Yes, 3: rules.No, 8: rules.Yes}, rules.Yes},
+		"nobody waits for a stray":         {map[uint64]rules.Answer{1: rules.Yes, 2: rules.Yes, 3: rules.Yes, 8: rules.No}, rules.Yes},
+		"one is down":                      {map[uint64]rules.Answer{1: rules.Yes, 2: rules.No, 3: rules.Yes}, rules.No},
+		"one does not answer":              {map[uint64]rules.Answer{1: rules.Yes, 3: rules.Yes}, rules.Unknown},
+		"one is down, one does not answer": {map[uint64]rules.Answer{2: rules.No, 3: rules.Yes}, rules.No},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := OthersHealthy(view, 3, tc.health, desired); got != tc.want {
@@ -133,13 +134,13 @@ func TestOthersAreTheDesiredMembersThatStay(t *testing.T) {
 	learner := func(name string) View {
 		return View{Members: []Member{{ID: 1, Name: "a"}, {ID: 9, Name: name, Learner: true}}}
 	}
-	if got := OthersJoin(learner("d"), 1, desired); got != Yes {
+	if got := OthersJoin(learner("d"), 1, desired); got != rules.Yes {
 		t.Errorf("a desired learner: %s, want yes", got)
 	}
-	if got := OthersJoin(learner("d"), 9, desired); got != No {
+	if got := OthersJoin(learner("d"), 9, desired); got != rules.No {
 		t.Errorf("the learner that goes: %s, want no", got)
 	}
-	if got := OthersJoin(learner("stray"), 1, desired); got != No {
+	if got := OthersJoin(learner("stray"), 1, desired); got != rules.No {
 		t.Errorf("a stray learner: %s, want no", got)
 	}
 }

@@ -11,6 +11,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/server/v3/embed"
 
+	"github.com/etcd-druid/druid/internal/rules"
 	"github.com/etcd-druid/druid/test/machine"
 )
 
@@ -133,7 +134,7 @@ func TestAlarmsAndRevisionsAreChangedOneByOne(t *testing.T) {
 	}
 	for _, want := range []error{nil, ErrCompacted} {
 		before, err := CompactedAt(t.Context(), client, revision)
-		if err != nil || before != AnswerOf(want != nil) {
+		if err != nil || before != rules.AnswerOf(want != nil) {
 			t.Errorf("compacted at %d: %s, %v", revision, before, err)
 		}
 		if err := Compact(t.Context(), client, revision); !errors.Is(err, want) {

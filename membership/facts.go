@@ -1,22 +1,17 @@
 package membership
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/etcd-druid/druid/internal/rules"
+)
 
 // One-bit enums: a fact holds exactly one bit, a rule's cell may hold several.
 type (
-	// Answer to a question that may have no answer.
-	Answer uint8
 	// Kind of an entry of the member list.
 	Kind uint8
 	// Voters counts the voters of the list.
 	Voters uint8
-)
-
-// The answers. An error, a time-out and an old answer are Unknown, never No.
-const (
-	No Answer = 1 << iota
-	Yes
-	Unknown
 )
 
 // The kinds. A member is started once it published its name.
@@ -34,31 +29,21 @@ const (
 )
 
 const (
-	anyAnswer = No | Yes | Unknown
-	anyKind   = VoterUnstarted | VoterStarted | LearnerUnstarted | LearnerStarted
-	anyVoters = OneVoter | MoreVoters
+	anyAnswer rules.Answer = rules.No | rules.Yes | rules.Unknown
+	anyKind                = VoterUnstarted | VoterStarted | LearnerUnstarted | LearnerStarted
+	anyVoters              = OneVoter | MoreVoters
 )
 
 var (
-	answerNames = map[Answer]string{No: "no", Yes: "yes", Unknown: "unknown"}
-	kindNames   = map[Kind]string{
+	kindNames = map[Kind]string{
 		VoterUnstarted: "voter unstarted", VoterStarted: "voter started",
 		LearnerUnstarted: "learner unstarted", LearnerStarted: "learner started",
 	}
 	votersNames = map[Voters]string{OneVoter: "one", MoreVoters: "more"}
 )
 
-func (a Answer) String() string { return answerNames[a] }
 func (k Kind) String() string   { return kindNames[k] }
 func (v Voters) String() string { return votersNames[v] }
-
-// AnswerOf a question that was answered.
-func AnswerOf(yes bool) Answer {
-	if yes {
-		return Yes
-	}
-	return No
-}
 
 // KindOf an entry.
 func KindOf(m Member) Kind {
@@ -83,17 +68,17 @@ func VotersOf(v View) Voters {
 }
 
 // Desired says whether m is one of names; a member that never started is known by its peer URL alone.
-func Desired(m Member, names []string, peerURL func(name string) string) Answer {
+func Desired(m Member, names []string, peerURL func(name string) string) rules.Answer {
 	if m.Started() {
-		return AnswerOf(slices.Contains(names, m.Name))
+		return rules.AnswerOf(slices.Contains(names, m.Name))
 	}
-	return AnswerOf(slices.ContainsFunc(names, func(name string) bool { return slices.Contains(m.PeerURLs, peerURL(name)) }))
+	return rules.AnswerOf(slices.ContainsFunc(names, func(name string) bool { return slices.Contains(m.PeerURLs, peerURL(name)) }))
 }
 
 // QuorumWithout says whether the voters that are left when the member with id is gone hold a healthy quorum. health is
 // each voter's own answer; a voter without one is Unknown, and counts as not healthy. Unknown means that the unknown
 // voters decide.
-func QuorumWithout(v View, id uint64, health map[uint64]Answer) Answer {
+func QuorumWithout(v View, id uint64, health map[uint64]rules.Answer) rules.Answer {
 	var left, healthy, unknown int
 	for _, m := range v.Voters() {
 		if m.ID == id {
@@ -101,19 +86,19 @@ func QuorumWithout(v View, id uint64, health map[uint64]Answer) Answer {
 		}
 		left++
 		switch health[m.ID] {
-		case Yes:
+		case rules.Yes:
 			healthy++
-		case No:
+		case rules.No:
 		default:
 			unknown++
 		}
 	}
 	switch quorum := Quorum(left); {
 	case left == 0, healthy+unknown < quorum:
-		return No
+		return rules.No
 	case healthy >= quorum:
-		return Yes
+		return rules.Yes
 	default:
-		return Unknown
+		return rules.Unknown
 	}
 }

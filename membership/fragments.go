@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"slices"
 	"time"
+
+	"github.com/etcd-druid/druid/internal/rules"
 )
 
 // Space is what the file of one member's database holds, in bytes: all of it, and what is in use.
@@ -79,19 +81,19 @@ func MostFragmented(v View, leader uint64, spaces map[uint64]Space, due func(Mem
 }
 
 // Settled says whether the list holds exactly the desired members, each of them a started voter: nobody joins, and nobody is a stray.
-func Settled(v View, names []string) Answer {
+func Settled(v View, names []string) rules.Answer {
 	if len(v.Members) != len(names) {
-		return No
+		return rules.No
 	}
 	for _, m := range v.Members {
 		if m.Learner || !m.Started() || !slices.Contains(names, m.Name) {
-			return No
+			return rules.No
 		}
 	}
-	return Yes
+	return rules.Yes
 }
 
 // AllHealthy says whether every voter is.
-func AllHealthy(v View, health map[uint64]Answer) Answer {
-	return OthersHealthy(v, 0, health, func(Member) Answer { return Yes })
+func AllHealthy(v View, health map[uint64]rules.Answer) rules.Answer {
+	return OthersHealthy(v, 0, health, func(Member) rules.Answer { return rules.Yes })
 }

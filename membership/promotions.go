@@ -1,16 +1,18 @@
 package membership
 
+import "github.com/etcd-druid/druid/internal/rules"
+
 // PromotionFacts is all that DecidePromotion may look at when a member considers its own promotion.
 type PromotionFacts struct {
 	// Kind of the member's own entry.
 	Kind Kind
 	// Firm: the cluster record was read just now, says Formed, and lists the member.
-	Firm   Answer
+	Firm   rules.Answer
 	Voters Voters
 	// Joined: every desired member is listed and started.
-	Joined Answer
+	Joined rules.Answer
 	// Room: the raft group takes another learner beside those that it has.
-	Room Answer
+	Room rules.Answer
 }
 
 // PromotionVerdict is what the member does.
@@ -32,9 +34,9 @@ type PromotionDecision struct {
 type promotionRule struct {
 	name         string
 	kind         Kind
-	firm         Answer
+	firm         rules.Answer
 	voters       Voters
-	joined, room Answer
+	joined, room rules.Answer
 	verdict      PromotionVerdict
 	why          string
 }
@@ -44,15 +46,15 @@ var promotions = []promotionRule{
 	{"voter", VoterUnstarted | VoterStarted, anyAnswer, anyVoters, anyAnswer, anyAnswer, Done, "it votes already"},
 	{"unstarted", LearnerUnstarted, anyAnswer, anyVoters, anyAnswer, anyAnswer, WaitPromote,
 		"a learner that has not published itself has not caught up"},
-	{"record-not-firm", LearnerStarted, No | Unknown, anyVoters, anyAnswer, anyAnswer, WaitPromote,
+	{"record-not-firm", LearnerStarted, rules.No | rules.Unknown, anyVoters, anyAnswer, anyAnswer, WaitPromote,
 		"a member that is not desired, or may not be, gets no vote"},
 	{"quorum-grows", LearnerStarted, anyAnswer, MoreVoters, anyAnswer, anyAnswer, PromoteMember,
 		"etcd itself checks that the learner caught up"},
-	{"together", LearnerStarted, anyAnswer, OneVoter, Yes, anyAnswer, PromoteMember,
+	{"together", LearnerStarted, anyAnswer, OneVoter, rules.Yes, anyAnswer, PromoteMember,
 		"all learners are there: they are promoted back to back"},
-	{"learner-limit", LearnerStarted, anyAnswer, OneVoter, No | Unknown, No, PromoteMember,
+	{"learner-limit", LearnerStarted, anyAnswer, OneVoter, rules.No | rules.Unknown, rules.No, PromoteMember,
 		"the others can join only when this one is no learner any more"},
-	{"await-joiners", LearnerStarted, anyAnswer, OneVoter, No | Unknown, Yes | Unknown, WaitPromote,
+	{"await-joiners", LearnerStarted, anyAnswer, OneVoter, rules.No | rules.Unknown, rules.Yes | rules.Unknown, WaitPromote,
 		"two voters survive less than one does: all learners first"},
 }
 

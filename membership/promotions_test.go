@@ -5,6 +5,7 @@ import (
 	"iter"
 	"testing"
 
+	"github.com/etcd-druid/druid/internal/rules"
 	"github.com/etcd-druid/druid/test/golden"
 )
 
@@ -35,11 +36,11 @@ func TestPromotionsAreSafeForAllFacts(t *testing.T) {
 		switch {
 		case d.Rule == "uncovered":
 			t.Errorf("%+v: no rule covers it", f)
-		case d.Verdict == PromoteMember && f.Firm != Yes:
+		case d.Verdict == PromoteMember && f.Firm != rules.Yes:
 			t.Errorf("%+v: a member that is perhaps not desired gets a vote: %+v", f, d)
 		case d.Verdict == PromoteMember && f.Kind != LearnerStarted:
 			t.Errorf("%+v: promotes what is no started learner: %+v", f, d)
-		case d.Verdict == PromoteMember && f.Voters == OneVoter && f.Joined != Yes && f.Room != No:
+		case d.Verdict == PromoteMember && f.Voters == OneVoter && f.Joined != rules.Yes && f.Room != rules.No:
 			t.Errorf("%+v: opens a window with two voters: %+v", f, d)
 		case d.Verdict == Done && f.Kind&(LearnerStarted|LearnerUnstarted) != 0:
 			t.Errorf("%+v: a learner is done: %+v", f, d)

@@ -2,95 +2,37 @@ package membership
 
 import (
 	"fmt"
-	"iter"
 	"testing"
 
-	"github.com/etcd-druid/druid/test/golden"
+	"github.com/etcd-druid/druid/internal/rules"
+	"github.com/etcd-druid/druid/internal/rules/rulestest"
 )
 
 const decisions = "../docs/decisions.md"
 
-func eachRemoval() iter.Seq[RemovalFacts] {
-	return func(yield func(RemovalFacts) bool) {
-		var f RemovalFacts
-		more := func() bool { return eachAdopted(f, yield) }
-		for f.Self = range golden.Bits(anyAnswer) {
-			for f.Firm = range golden.Bits(anyAnswer) {
-				for f.Desired = range golden.Bits(anyAnswer) {
-					for f.Kind = range golden.Bits(anyKind) {
-						for f.Coming = range golden.Bits(anyAnswer) {
-							for f.Quorum = range golden.Bits(anyAnswer) {
-								for f.Elapsed = range golden.Bits(anyAnswer) {
-									for f.Turn = range golden.Bits(anyAnswer) {
-										if !more() {
-											return
-										}
-									}
-								}
-							}
-						}
-					}
-				}
-			}
-		}
-	}
-}
-
-// eachAdopted fills in what is said of a group that was joined.
-func eachAdopted(f RemovalFacts, yield func(RemovalFacts) bool) bool {
-	for f.Adopted = range golden.Bits(anyAnswer) {
-		for f.Released = range golden.Bits(anyAnswer) {
-			if !yield(f) {
-				return false
-			}
-		}
-	}
-	return true
-}
-
 func TestRemovalsAreSafeForAllFacts(t *testing.T) {
-	fired := map[string]int{}
-	for f := range eachRemoval() {
-		d := DecideRemoval(f)
-		fired[d.Rule]++
-		if d.Rule == "uncovered" {
-			t.Errorf("%+v: no rule covers it", f)
-		}
+	cases := rulestest.Check(t, removals, func(f RemovalFacts, d rules.Decision[RemovalVerdict]) string {
 		if d.Verdict != RemoveMember {
-			continue
+			return ""
 		}
 		switch {
-		case f.Self != No:
-			t.Errorf("%+v: a member removes itself: %+v", f, d)
-		case f.Firm != Yes:
-			t.Errorf("%+v: removed without a record that says who is desired: %+v", f, d)
-		case f.Quorum != Yes:
-			t.Errorf("%+v: the voters that are left may hold no healthy quorum: %+v", f, d)
-		case f.Elapsed != Yes || f.Turn != Yes:
-			t.Errorf("%+v: removed too early or too fast: %+v", f, d)
-		case f.Desired == No && f.Adopted != No && f.Released != Yes:
-			t.Errorf("%+v: removed from a group that was joined, without the user's word or before others take its place: %+v", f, d)
-		case f.Desired == Unknown, f.Desired == Yes && (f.Kind != LearnerUnstarted || f.Coming != No):
-			t.Errorf("%+v: a desired member is removed: %+v", f, d)
+		case f.Self != rules.No:
+			return "a member removes itself"
+		case f.Firm != rules.Yes:
+			return "removed without a record that says who is desired"
+		case f.Quorum != rules.Yes:
+			return "the voters that are left may hold no healthy quorum"
+		case f.Elapsed != rules.Yes || f.Turn != rules.Yes:
+			return "removed too early or too fast"
+		case f.Desired == rules.No && f.Adopted != rules.No && f.Released != rules.Yes:
+			return "removed from a group that was joined, without the user's word or before others take its place"
+		case f.Desired == rules.Unknown, f.Desired == rules.Yes && (f.Kind != LearnerUnstarted || f.Coming != rules.No):
+			return "a desired member is removed"
 		}
-	}
-	var rows [][]string
-	for _, r := range removals {
-		if fired[r.name] == 0 {
-			t.Errorf("row %s can never fire", r.name)
-		}
-		rows = append(rows, []string{
-			r.name, golden.Cell(r.self, anyAnswer), golden.Cell(r.firm, anyAnswer), golden.Cell(r.desired, anyAnswer), golden.Cell(r.kind, anyKind),
-			golden.Cell(r.adopted, anyAnswer), golden.Cell(r.released, anyAnswer),
-			golden.Cell(r.coming, anyAnswer), golden.Cell(r.elapsed, anyAnswer), golden.Cell(r.turn, anyAnswer), golden.Cell(r.quorum, anyAnswer),
-			"**" + string(r.verdict) + "**", r.why, fmt.Sprint(fired[r.name]),
-		})
-	}
-	golden.Section(t, decisions, "removals", "## Members that nobody wants: membership.removals\n\n"+
-		"Asked by the leader's agent for each entry of the member list.\n\n"+golden.Table([]string{
-		"rule", "self", "firm record", "desired", "kind", "group was joined", "others may go", "Pod coming", "grace elapsed", "its turn", "quorum without it",
-		"verdict", "why", "cases",
-	}, rows))
+		return ""
+	})
+	rulestest.Section(t, decisions, "removals", "Members that nobody wants: membership.removals",
+		"Asked by the leader's agent for each entry of the member list.", removals, cases)
 }
 
 func TestQuorumWithoutAMember(t *testing.T) {
@@ -99,16 +41,16 @@ func TestQuorumWithoutAMember(t *testing.T) {
 	tests := map[string]struct {
 		view   View
 		gone   uint64
-		health map[uint64]Answer
-		want   Answer
+		health map[uint64]rules.Answer
+		want   rules.Answer
 	}{
-		"both others are healthy":                   {three, 3, map[uint64]Answer{1: Yes, 2: Yes}, Yes},
-		"one of two is down":                        {three, 3, map[uint64]Answer{1: Yes, 2: No, 3: Yes}, No},
-		"one of two is unknown":                     {three, 3, map[uint64]Answer{1: Yes, 3: Yes}, Unknown},
-		"a learner goes, one voter is down":         {three, 9, map[uint64]Answer{1: Yes, 2: Yes, 3: No}, Yes},
-		"a learner goes, two voters are down":       {three, 9, map[uint64]Answer{1: Yes, 2: No, 3: No}, No},
-		"the last voter goes":                       {View{Members: []Member{voter(1)}}, 1, map[uint64]Answer{1: Yes}, No},
-		"a learner's health does not make a quorum": {three, 3, map[uint64]Answer{1: Yes, 2: No, 9: Yes}, No},
+		"both others are healthy":                   {three, 3, map[uint64]rules.Answer{1: rules.Yes, 2: rules.Yes}, rules.Yes},
+		"one of two is down":                        {three, 3, map[uint64]rules.Answer{1: rules.Yes, 2: rules.No, 3: rules.Yes}, rules.No},
+		"one of two is unknown":                     {three, 3, map[uint64]rules.Answer{1: rules.Yes, 3: rules.Yes}, rules.Unknown},
+		"a learner goes, one voter is down":         {three, 9, map[uint64]rules.Answer{1: rules.Yes, 2: rules.Yes, 3: rules.No}, rules.Yes},
+		"a learner goes, two voters are down":       {three, 9, map[uint64]rules.Answer{1: rules.Yes, 2: rules.No, 3: rules.No}, rules.No},
+		"the last voter goes":                       {View{Members: []Member{voter(1)}}, 1, map[uint64]rules.Answer{1: rules.Yes}, rules.No},
+		"a learner's health does not make a quorum": {three, 3, map[uint64]rules.Answer{1: rules.Yes, 2: rules.No, 9: rules.Yes}, rules.No},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -124,12 +66,12 @@ func TestDesiredByNameOrPeerURL(t *testing.T) {
 	names := []string{"a", "b"}
 	tests := map[string]struct {
 		member Member
-		want   Answer
+		want   rules.Answer
 	}{
-		"started under a desired name":          {Member{Name: "a", PeerURLs: []string{"http://elsewhere:1"}}, Yes},
-		"started under another name at our URL": {Member{Name: "x", PeerURLs: []string{"http://a:2380"}}, No},
-		"unstarted at a desired peer URL":       {Member{PeerURLs: []string{"http://b:2380"}}, Yes},
-		"unstarted elsewhere":                   {Member{PeerURLs: []string{"http://x:2380"}}, No},
+		"started under a desired name":          {Member{Name: "a", PeerURLs: []string{"http://elsewhere:1"}}, rules.Yes},
+		"started under another name at our URL": {Member{Name: "x", PeerURLs: []string{"http://a:2380"}}, rules.No},
+		"unstarted at a desired peer URL":       {Member{PeerURLs: []string{"http://b:2380"}}, rules.Yes},
+		"unstarted elsewhere":                   {Member{PeerURLs: []string{"http://x:2380"}}, rules.No},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -1,5 +1,7 @@
 package membership
 
+import "github.com/etcd-druid/druid/internal/rules"
+
 // One-bit enums of what a comparison of members rests on.
 type (
 	// Course of the change of version that is asked for.
@@ -50,15 +52,15 @@ func (l LogState) String() string  { return logStateNames[l] }
 // UpgradeFacts are all that DecideUpgrade may look at.
 type UpgradeFacts struct {
 	// Firm: the record says Formed, is our raft group's, and lists our member.
-	Firm Answer
+	Firm rules.Answer
 	// Whole: every member is a voter, and tells its state.
-	Whole     Answer
+	Whole     rules.Answer
 	Course    Course
 	Announced Announced
 	// Reached: a member runs the minor already to which the announced downgrade, or the one that is asked for, goes.
-	Reached Answer
+	Reached rules.Answer
 	// Storage: the storage of all members that run a later minor has the format of the one that is asked for.
-	Storage Answer
+	Storage rules.Answer
 	Log     LogState
 }
 
@@ -90,12 +92,12 @@ type UpgradeDecision struct {
 
 type upgradeRule struct {
 	name      string
-	firm      Answer
-	whole     Answer
+	firm      rules.Answer
+	whole     rules.Answer
 	course    Course
 	announced Announced
-	reached   Answer
-	storage   Answer
+	reached   rules.Answer
+	storage   rules.Answer
 	log       LogState
 	verdict   UpgradeVerdict
 	why       string
@@ -103,25 +105,25 @@ type upgradeRule struct {
 
 // upgrades is the whole policy on an order to compare the members while their version is changed. First match wins.
 var upgrades = []upgradeRule{
-	{"record-not-firm", No | Unknown, anyAnswer, anyCourse, anyAnnounced, anyAnswer, anyAnswer, anyLogState, UpgradeWait,
+	{"record-not-firm", rules.No | rules.Unknown, anyAnswer, anyCourse, anyAnnounced, anyAnswer, anyAnswer, anyLogState, UpgradeWait,
 		"what may be another group's order is not answered"},
-	{"members-not-heard", Yes, No | Unknown, anyCourse, anyAnnounced, anyAnswer, anyAnswer, anyLogState, UpgradeTell,
+	{"members-not-heard", rules.Yes, rules.No | rules.Unknown, anyCourse, anyAnnounced, anyAnswer, anyAnswer, anyLogState, UpgradeTell,
 		"a member does not answer, or does not vote"},
-	{"announced-in-vain", Yes, Yes, CourseOn, AnnouncedThis | AnnouncedOther, No, anyAnswer, anyLogState, UpgradeCancel,
+	{"announced-in-vain", rules.Yes, rules.Yes, CourseOn, AnnouncedThis | AnnouncedOther, rules.No, anyAnswer, anyLogState, UpgradeCancel,
 		"nobody runs the earlier minor, and nobody is to"},
-	{"announced-another", Yes, Yes, CourseBack, AnnouncedOther, No, anyAnswer, anyLogState, UpgradeCancel,
+	{"announced-another", rules.Yes, rules.Yes, CourseBack, AnnouncedOther, rules.No, anyAnswer, anyLogState, UpgradeCancel,
 		"another downgrade was announced before"},
-	{"announce", Yes, Yes, CourseBack, AnnouncedNone, No, anyAnswer, anyLogState, UpgradeAnnounce,
+	{"announce", rules.Yes, rules.Yes, CourseBack, AnnouncedNone, rules.No, anyAnswer, anyLogState, UpgradeAnnounce,
 		"etcd lets an earlier minor join only when it was told before"},
-	{"storage-of-later-minor", Yes, Yes, CourseBack, anyAnnounced, anyAnswer, No | Unknown, anyLogState, UpgradeTell,
+	{"storage-of-later-minor", rules.Yes, rules.Yes, CourseBack, anyAnnounced, anyAnswer, rules.No | rules.Unknown, anyLogState, UpgradeTell,
 		"etcd has not brought the storage of all members to the earlier minor yet"},
-	{"log-too-long", Yes, Yes, CourseOn, anyAnnounced, anyAnswer, anyAnswer, LogTooLong, UpgradeAwaitEdit,
+	{"log-too-long", rules.Yes, rules.Yes, CourseOn, anyAnnounced, anyAnswer, anyAnswer, LogTooLong, UpgradeAwaitEdit,
 		"etcd does not start on a log that was written by the minor before the last, and spec.etcd.snapshotCount is too large for the members to leave it behind: set it to 100000 or less"},
-	{"log-not-known", Yes, Yes, CourseOn, anyAnnounced, anyAnswer, anyAnswer, LogUnknown, UpgradeTell,
+	{"log-not-known", rules.Yes, rules.Yes, CourseOn, anyAnnounced, anyAnswer, anyAnswer, LogUnknown, UpgradeTell,
 		"a member's agent does not say yet after how many entries its etcd takes a snapshot"},
-	{"log-of-earlier-minor", Yes, Yes, CourseOn, anyAnnounced, anyAnswer, anyAnswer, LogOld, UpgradePassLog,
+	{"log-of-earlier-minor", rules.Yes, rules.Yes, CourseOn, anyAnnounced, anyAnswer, anyAnswer, LogOld, UpgradePassLog,
 		"etcd does not start on a log that was written by the minor before the last"},
-	{"compare", Yes, Yes, anyCourse, anyAnnounced, anyAnswer, anyAnswer, anyLogState, UpgradeCompare,
+	{"compare", rules.Yes, rules.Yes, anyCourse, anyAnnounced, anyAnswer, anyAnswer, anyLogState, UpgradeCompare,
 		"all members answer, and none is in the way of another"},
 }
 

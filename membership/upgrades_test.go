@@ -5,6 +5,7 @@ import (
 	"iter"
 	"testing"
 
+	"github.com/etcd-druid/druid/internal/rules"
 	"github.com/etcd-druid/druid/test/golden"
 )
 
@@ -40,15 +41,15 @@ func TestUpgradesAreSafeForAllFacts(t *testing.T) {
 		switch {
 		case d.Rule == "uncovered":
 			t.Errorf("%+v: no rule covers it", f)
-		case d.Verdict != UpgradeWait && f.Firm != Yes:
+		case d.Verdict != UpgradeWait && f.Firm != rules.Yes:
 			t.Errorf("%+v: answers what may be another group's order: %+v", f, d)
-		case (acts || d.Verdict == UpgradeCompare) && f.Whole != Yes:
+		case (acts || d.Verdict == UpgradeCompare) && f.Whole != rules.Yes:
 			t.Errorf("%+v: goes on without a member: %+v", f, d)
-		case acts && f.Reached != No:
+		case acts && f.Reached != rules.No:
 			t.Errorf("%+v: changes what a member that runs the earlier minor may rest on: %+v", f, d)
 		case d.Verdict == UpgradeAnnounce && f.Course != CourseBack:
 			t.Errorf("%+v: announces what nobody asks for: %+v", f, d)
-		case d.Verdict == UpgradeCompare && f.Course == CourseBack && f.Storage != Yes:
+		case d.Verdict == UpgradeCompare && f.Course == CourseBack && f.Storage != rules.Yes:
 			t.Errorf("%+v: lets an etcd go back to a format that it cannot read: %+v", f, d)
 		case d.Verdict == UpgradeCompare && f.Course == CourseOn && f.Log != LogReadable:
 			t.Errorf("%+v: lets an etcd go on to a log that it cannot read: %+v", f, d)

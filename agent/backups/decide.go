@@ -1,5 +1,7 @@
 package backups
 
+import "github.com/etcd-druid/druid/internal/rules"
+
 // Verdict is what is to be done.
 type Verdict string
 
@@ -22,8 +24,8 @@ type rule struct {
 	chain      Chain
 	recorder   Recorder
 	full       Full
-	asked, due Answer
-	doubted    Answer
+	asked, due rules.YesNo
+	doubted    rules.YesNo
 	verdict    Verdict
 	why        string
 }
@@ -34,8 +36,8 @@ const unsound = ChainEmpty | ChainBroken | ChainBehind
 // ruleDisproved takes a full for one that was found to be broken.
 const ruleDisproved = "disproved"
 
-// rules are the whole policy on when something is saved. First match wins; what no rule covers is waited for.
-var rules = []rule{
+// backupRules are the whole policy on when something is saved. First match wins; what no rule covers is waited for.
+var backupRules = []rule{
 	{"not-read", ChainUnknown, anyRecorder, anyFull, anyAnswer, anyAnswer, anyAnswer, Wait,
 		"the store or etcd did not answer; both are asked again"},
 	{"ahead", ChainAhead, anyRecorder, anyFull, anyAnswer, anyAnswer, anyAnswer, Wait,
@@ -46,21 +48,21 @@ var rules = []rule{
 		"a full may take longer than etcd keeps revisions: what is written meanwhile is saved beside it"},
 	{"full-running", anyChain, anyRecorder, FullRunning, anyAnswer, anyAnswer, anyAnswer, Wait,
 		"one full at a time"},
-	{"asked", anyChain, anyRecorder, anyFull, Yes, anyAnswer, anyAnswer, TakeFull,
+	{"asked", anyChain, anyRecorder, anyFull, rules.Yes, anyAnswer, anyAnswer, TakeFull,
 		"somebody waits for it"},
-	{"full-failed", unsound | ChainWhole, anyRecorder, FullResting, No, anyAnswer, anyAnswer, Wait,
+	{"full-failed", unsound | ChainWhole, anyRecorder, FullResting, rules.No, anyAnswer, anyAnswer, Wait,
 		"a full that failed is tried again after a pause"},
-	{"first", ChainEmpty, anyRecorder, FullIdle, No, anyAnswer, anyAnswer, TakeFull,
+	{"first", ChainEmpty, anyRecorder, FullIdle, rules.No, anyAnswer, anyAnswer, TakeFull,
 		"deltas lead nowhere without a full"},
-	{"broken", ChainBroken, anyRecorder, FullIdle, No, anyAnswer, anyAnswer, TakeFull,
+	{"broken", ChainBroken, anyRecorder, FullIdle, rules.No, anyAnswer, anyAnswer, TakeFull,
 		"only a new full closes the hole"},
-	{"behind", ChainBehind, anyRecorder, FullIdle, No, anyAnswer, anyAnswer, TakeFull,
+	{"behind", ChainBehind, anyRecorder, FullIdle, rules.No, anyAnswer, anyAnswer, TakeFull,
 		"to read what follows by a watch would hold up writes; a full reads it once"},
-	{ruleDisproved, ChainWhole, anyRecorder, FullIdle, No, anyAnswer, Yes, TakeFull,
+	{ruleDisproved, ChainWhole, anyRecorder, FullIdle, rules.No, anyAnswer, rules.Yes, TakeFull,
 		"what is saved leads to no state that the cluster had"},
-	{"due", ChainWhole, anyRecorder, FullIdle, No, Yes, anyAnswer, TakeFull,
+	{"due", ChainWhole, anyRecorder, FullIdle, rules.No, rules.Yes, anyAnswer, TakeFull,
 		"by its schedule, for its age, or for the size of what follows it: table due"},
-	{"saved", ChainWhole, anyRecorder, FullIdle, No, No, No, Wait,
+	{"saved", ChainWhole, anyRecorder, FullIdle, rules.No, rules.No, rules.No, Wait,
 		"nothing is due but what the recorder does"},
 }
 
@@ -71,7 +73,7 @@ func (r rule) matches(f Facts) bool {
 
 // Decide says what to do next. What it orders is started, not awaited, and then it is asked again.
 func Decide(f Facts) Decision {
-	for _, r := range rules {
+	for _, r := range backupRules {
 		if r.matches(f) {
 			return Decision{r.verdict, r.name}
 		}

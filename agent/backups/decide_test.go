@@ -5,6 +5,7 @@ import (
 	"iter"
 	"testing"
 
+	"github.com/etcd-druid/druid/internal/rules"
 	"github.com/etcd-druid/druid/test/golden"
 )
 
@@ -48,16 +49,16 @@ func TestDecisionsKeepTheChainWholeForAllFacts(t *testing.T) {
 			t.Errorf("%+v: two recorders, or one before its pause is over: %+v", f, d)
 		case d.Verdict == TakeFull && f.Full == FullRunning:
 			t.Errorf("%+v: two fulls at once: %+v", f, d)
-		case d.Verdict == TakeFull && f.Full == FullResting && f.Asked == No:
+		case d.Verdict == TakeFull && f.Full == FullResting && f.Asked == rules.No:
 			t.Errorf("%+v: a full without a pause after the one that failed: %+v", f, d)
 		case d.Verdict == Wait && f.Recorder == RecorderOff && (unsaved || f.Chain == ChainWhole):
 			t.Errorf("%+v: writes are not saved and nobody cares: %+v", f, d)
-		case d.Verdict == Wait && f.Full == FullIdle && (unsaved || f.Chain == ChainWhole && (f.Due == Yes || f.Asked == Yes || f.Doubted == Yes)):
+		case d.Verdict == Wait && f.Full == FullIdle && (unsaved || f.Chain == ChainWhole && (f.Due == rules.Yes || f.Asked == rules.Yes || f.Doubted == rules.Yes)):
 			t.Errorf("%+v: a full is needed and nobody takes it: %+v", f, d)
 		}
 	}
 	var rows [][]string
-	for _, r := range rules {
+	for _, r := range backupRules {
 		if fired[r.name] == 0 {
 			t.Errorf("row %s can never fire", r.name)
 		}

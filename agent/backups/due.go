@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/etcd-druid/druid/backup/chain"
+	"github.com/etcd-druid/druid/internal/rules"
 )
 
 const (
@@ -48,44 +49,44 @@ func (t tail) restored() int64 { return max(t.bytes*inflation, t.revisions*revis
 // DueFacts are all that DecideDue may look at.
 type DueFacts struct {
 	// Time: by schedule, or for the age of the newest full.
-	Time Answer
+	Time rules.YesNo
 	// Large: what follows the newest full takes half of the quota where its history is restored.
-	Large Answer
+	Large rules.YesNo
 	// Paid: what follows the newest full is as large in the store as that full, so that fulls are never more traffic than deltas.
-	Paid Answer
+	Paid rules.YesNo
 }
 
 type dueRule struct {
 	name              string
-	time, large, paid Answer
-	due               Answer
+	time, large, paid rules.YesNo
+	due               rules.YesNo
 	why               string
 }
 
 // dueRules say when another full is due. First match wins.
 var dueRules = []dueRule{
-	{"time", Yes, anyAnswer, anyAnswer, Yes, "by its schedule, or for its age"},
-	{"size", No, Yes, Yes, Yes, "a restore that keeps the history, as a proof does, would outgrow the quota"},
-	{"size-not-paid", No, Yes, No, No, "the full is larger than what follows it: fulls one after the other would be more traffic than the changes are"},
-	{"not-due", No, No, anyAnswer, No, "what follows the full is small"},
+	{"time", rules.Yes, anyAnswer, anyAnswer, rules.Yes, "by its schedule, or for its age"},
+	{"size", rules.No, rules.Yes, rules.Yes, rules.Yes, "a restore that keeps the history, as a proof does, would outgrow the quota"},
+	{"size-not-paid", rules.No, rules.Yes, rules.No, rules.No, "the full is larger than what follows it: fulls one after the other would be more traffic than the changes are"},
+	{"not-due", rules.No, rules.No, anyAnswer, rules.No, "what follows the full is small"},
 }
 
 // DecideDue says whether another full is due, and by which rule.
-func DecideDue(f DueFacts) (due Answer, rule string) {
+func DecideDue(f DueFacts) (due rules.YesNo, rule string) {
 	for _, r := range dueRules {
 		if r.time&f.Time != 0 && r.large&f.Large != 0 && r.paid&f.Paid != 0 {
 			return r.due, r.name
 		}
 	}
-	return No, "uncovered"
+	return rules.No, "uncovered"
 }
 
 // dueFacts of the newest full at a moment, with what follows it, under a quota; 0 is etcd's own.
 func dueFacts(due, now time.Time, full chain.Full, t tail, quota int64) DueFacts {
 	return DueFacts{
-		Time:  answerOf(!due.IsZero() && !now.Before(due)),
-		Large: answerOf(full.Key != "" && t.restored() >= cmp.Or(quota, defaultQuota)/quotaPart),
-		Paid:  answerOf(t.bytes >= full.Size),
+		Time:  rules.YesNoOf(!due.IsZero() && !now.Before(due)),
+		Large: rules.YesNoOf(full.Key != "" && t.restored() >= cmp.Or(quota, defaultQuota)/quotaPart),
+		Paid:  rules.YesNoOf(t.bytes >= full.Size),
 	}
 }
 

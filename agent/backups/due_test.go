@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/etcd-druid/druid/backup/chain"
+	"github.com/etcd-druid/druid/internal/rules"
 	"github.com/etcd-druid/druid/test/golden"
 )
 
@@ -17,7 +18,7 @@ func TestFullsAreDueByTimeAndBySizeForAllFacts(t *testing.T) {
 			for f.Paid = range golden.Bits(anyAnswer) {
 				due, rule := DecideDue(f)
 				fired[rule]++
-				if want := answerOf(f.Time == Yes || f.Large == Yes && f.Paid == Yes); rule == "uncovered" || due != want {
+				if want := rules.YesNoOf(f.Time == rules.Yes || f.Large == rules.Yes && f.Paid == rules.Yes); rule == "uncovered" || due != want {
 					t.Errorf("%+v: %s by %s, want %s", f, due, rule, want)
 				}
 			}
@@ -46,16 +47,16 @@ func TestWhatFollowsAFullIsMeasuredAgainstTheQuota(t *testing.T) {
 		full  chain.Full
 		tail  tail
 		quota int64
-		want  Answer
+		want  rules.YesNo
 	}{
-		"no full":                              {chain.Full{}, tail{1 << 40, 1 << 40}, 0, No},
-		"little":                               {full(10), tail{100, 1 << 20}, 0, No},
-		"bytes, of half of etcd's own quota":   {full(10), tail{100, 1 << 28}, 0, Yes},
-		"one byte less":                        {full(10), tail{100, 1<<28 - 1}, 0, No},
-		"bytes, of half of a small quota":      {full(10), tail{100, 1 << 21}, 16 << 20, Yes},
-		"revisions":                            {full(10), tail{1 << 21, 10}, 0, Yes},
-		"revisions, and the full is larger":    {full(11), tail{1 << 21, 10}, 0, No},
-		"a day of 25 writes of 1 KiB a second": {full(100 << 20), tail{25 * 86400, 25 * 86400 * 300}, 0, Yes},
+		"no full":                              {chain.Full{}, tail{1 << 40, 1 << 40}, 0, rules.No},
+		"little":                               {full(10), tail{100, 1 << 20}, 0, rules.No},
+		"bytes, of half of etcd's own quota":   {full(10), tail{100, 1 << 28}, 0, rules.Yes},
+		"one byte less":                        {full(10), tail{100, 1<<28 - 1}, 0, rules.No},
+		"bytes, of half of a small quota":      {full(10), tail{100, 1 << 21}, 16 << 20, rules.Yes},
+		"revisions":                            {full(10), tail{1 << 21, 10}, 0, rules.Yes},
+		"revisions, and the full is larger":    {full(11), tail{1 << 21, 10}, 0, rules.No},
+		"a day of 25 writes of 1 KiB a second": {full(100 << 20), tail{25 * 86400, 25 * 86400 * 300}, 0, rules.Yes},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got, rule := DecideDue(dueFacts(time.Time{}, now, test.full, test.tail, test.quota)); got != test.want {

@@ -1,21 +1,15 @@
 package backups
 
+import "github.com/etcd-druid/druid/internal/rules"
+
 // One-bit enums, so that a rule's cell may hold several values.
 type (
-	// Answer to a question.
-	Answer uint8
 	// Chain is how what the store holds goes together with what etcd holds.
 	Chain uint8
 	// Recorder is what the recorder of deltas does.
 	Recorder uint8
 	// Full is what becomes of fulls.
 	Full uint8
-)
-
-// The answers.
-const (
-	No Answer = 1 << iota
-	Yes
 )
 
 // The chains. ChainUnknown: the store or etcd was not asked yet, or did not answer.
@@ -48,32 +42,23 @@ const (
 )
 
 const (
-	anyAnswer   = No | Yes
-	anyChain    = ChainUnknown | ChainEmpty | ChainWhole | ChainBroken | ChainBehind | ChainAhead
-	anyRecorder = RecorderOff | RecorderOn | RecorderResting
-	anyFull     = FullIdle | FullRunning | FullResting
+	anyAnswer   rules.YesNo = rules.No | rules.Yes
+	anyChain                = ChainUnknown | ChainEmpty | ChainWhole | ChainBroken | ChainBehind | ChainAhead
+	anyRecorder             = RecorderOff | RecorderOn | RecorderResting
+	anyFull                 = FullIdle | FullRunning | FullResting
 )
 
 var (
-	answerNames = map[Answer]string{No: "no", Yes: "yes"}
-	chainNames  = map[Chain]string{
+	chainNames = map[Chain]string{
 		ChainUnknown: "unknown", ChainEmpty: "empty", ChainWhole: "whole", ChainBroken: "broken", ChainBehind: "far behind", ChainAhead: "ahead of etcd",
 	}
 	recorderNames = map[Recorder]string{RecorderOff: "off", RecorderOn: "on", RecorderResting: "resting"}
 	fullNames     = map[Full]string{FullIdle: "idle", FullRunning: "running", FullResting: "resting"}
 )
 
-func (a Answer) String() string   { return answerNames[a] }
 func (c Chain) String() string    { return chainNames[c] }
 func (r Recorder) String() string { return recorderNames[r] }
 func (f Full) String() string     { return fullNames[f] }
-
-func answerOf(b bool) Answer {
-	if b {
-		return Yes
-	}
-	return No
-}
 
 // Facts are all that Decide may look at.
 type Facts struct {
@@ -81,10 +66,10 @@ type Facts struct {
 	Recorder Recorder
 	Full     Full
 	// Asked: somebody wants a full now.
-	Asked Answer
+	Asked rules.YesNo
 	// Doubted: the backups that begin with the newest full were restored, and found to be broken, and another full is to be taken now by
 	// the table of replacements.
-	Doubted Answer
+	Doubted rules.YesNo
 	// Due: by schedule, by age, or by the size of what follows it, the newest full is to be followed by another.
-	Due Answer
+	Due rules.YesNo
 }

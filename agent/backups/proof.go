@@ -15,6 +15,7 @@ import (
 	"github.com/etcd-druid/druid/backup/guard"
 	"github.com/etcd-druid/druid/backup/proof"
 	"github.com/etcd-druid/druid/backup/store"
+	"github.com/etcd-druid/druid/internal/rules"
 	"github.com/etcd-druid/druid/leases"
 	"github.com/etcd-druid/druid/membership"
 )
@@ -47,8 +48,8 @@ func (d *Duty) Prove(ctx context.Context) error {
 		self, known := d.Self()
 		if c != nil && known && c.Verify.Schedule != "" {
 			facts, v := d.observeProof(ctx, *c, self, time.Now())
-			if facts.Resting == Yes && d.away && d.lists(ctx, *c) {
-				d.away, facts.Resting = false, No
+			if facts.Resting == rules.Yes && d.away && d.lists(ctx, *c) {
+				d.away, facts.Resting = false, rules.No
 			}
 			decision := DecideProof(facts)
 			if decision != last && ctx.Err() == nil {
@@ -67,7 +68,7 @@ func (d *Duty) Prove(ctx context.Context) error {
 
 // observeProof gathers the facts. The Lease is read by the one agent alone whose turn it is.
 func (d *Duty) observeProof(ctx context.Context, c config.Backup, self Identity, now time.Time) (ProofFacts, leases.Verification) {
-	f := ProofFacts{Turn: d.turn(ctx, self), Told: ToldUnknown, Resting: No, Newer: No, Due: No}
+	f := ProofFacts{Turn: d.turn(ctx, self), Told: ToldUnknown, Resting: rules.No, Newer: rules.No, Due: rules.No}
 	if f.Turn != TurnOurs {
 		return f, leases.Verification{}
 	}
@@ -76,9 +77,9 @@ func (d *Duty) observeProof(ctx context.Context, c config.Backup, self Identity,
 		return f, v
 	}
 	f.Told = toldBy(b, v, string(self.Lineage))
-	f.Resting = answerOf(v.Tried.After(v.At) && !v.Tried.After(now) && now.Before(v.Tried.Add(proofPause)))
-	f.Newer = answerOf(b.Object != v.Full)
-	f.Due = answerOf(proofDue(c.Verify, v.At, now, 1))
+	f.Resting = rules.YesNoOf(v.Tried.After(v.At) && !v.Tried.After(now) && now.Before(v.Tried.Add(proofPause)))
+	f.Newer = rules.YesNoOf(b.Object != v.Full)
+	f.Due = rules.YesNoOf(proofDue(c.Verify, v.At, now, 1))
 	return f, v
 }
 

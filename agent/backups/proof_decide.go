@@ -1,6 +1,9 @@
 package backups
 
-import "github.com/etcd-druid/druid/leases"
+import (
+	"github.com/etcd-druid/druid/internal/rules"
+	"github.com/etcd-druid/druid/leases"
+)
 
 type (
 	// Turn is whose turn it is to prove the backups.
@@ -48,18 +51,18 @@ type ProofFacts struct {
 	Turn Turn
 	Told Told
 	// Resting: the last attempt did not find out, and its pause is not over.
-	Resting Answer
+	Resting rules.YesNo
 	// Newer: there is a full that is newer than what was looked at.
-	Newer Answer
+	Newer rules.YesNo
 	// Due: by schedule, counted from the last time that it was found out.
-	Due Answer
+	Due rules.YesNo
 }
 
 type proofRule struct {
 	name                string
 	turn                Turn
 	told                Told
-	resting, newer, due Answer
+	resting, newer, due rules.YesNo
 	verdict             Verdict
 	why                 string
 }
@@ -72,15 +75,15 @@ var proofRules = []proofRule{
 		"nobody could be told what was found"},
 	{"nothing-saved", TurnOurs, ToldUnsaved, anyAnswer, anyAnswer, anyAnswer, Wait,
 		"there is nothing to prove"},
-	{"tried", TurnOurs, ToldNever | ToldProven | ToldBroken, Yes, anyAnswer, anyAnswer, Wait,
+	{"tried", TurnOurs, ToldNever | ToldProven | ToldBroken, rules.Yes, anyAnswer, anyAnswer, Wait,
 		"what was not found out is tried again after a pause"},
-	{"never-proven", TurnOurs, ToldNever, No, anyAnswer, anyAnswer, Prove,
+	{"never-proven", TurnOurs, ToldNever, rules.No, anyAnswer, anyAnswer, Prove,
 		"nobody knows whether the backups are good"},
-	{"maybe-mended", TurnOurs, ToldBroken, No, Yes, anyAnswer, Prove,
+	{"maybe-mended", TurnOurs, ToldBroken, rules.No, rules.Yes, anyAnswer, Prove,
 		"they were broken, and there is a new full"},
-	{"proof-due", TurnOurs, ToldProven | ToldBroken, No, anyAnswer, Yes, Prove,
+	{"proof-due", TurnOurs, ToldProven | ToldBroken, rules.No, anyAnswer, rules.Yes, Prove,
 		"by its schedule"},
-	{"found-out", TurnOurs, ToldProven | ToldBroken, No, anyAnswer, No, Wait,
+	{"found-out", TurnOurs, ToldProven | ToldBroken, rules.No, anyAnswer, rules.No, Wait,
 		"it is known"},
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"github.com/etcd-druid/druid/agent/config"
 	"github.com/etcd-druid/druid/backup/proof"
+	"github.com/etcd-druid/druid/internal/rules"
 	"github.com/etcd-druid/druid/leases"
 	"github.com/etcd-druid/druid/test/golden"
 )
@@ -48,8 +49,8 @@ func TestProofsAreMadeByOneWhoMayForAllFacts(t *testing.T) {
 
 func checkProof(t *testing.T, f ProofFacts, d Decision) {
 	t.Helper()
-	can := f.Turn == TurnOurs && f.Told&(ToldNever|ToldProven|ToldBroken) != 0 && f.Resting == No
-	wanted := f.Told == ToldNever || f.Due == Yes || f.Told == ToldBroken && f.Newer == Yes
+	can := f.Turn == TurnOurs && f.Told&(ToldNever|ToldProven|ToldBroken) != 0 && f.Resting == rules.No
+	wanted := f.Told == ToldNever || f.Due == rules.Yes || f.Told == ToldBroken && f.Newer == rules.Yes
 	switch {
 	case d.Rule == "uncovered":
 		t.Errorf("%+v: no rule covers it", f)

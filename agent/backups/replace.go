@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/etcd-druid/druid/backup/chain"
+	"github.com/etcd-druid/druid/internal/rules"
 )
 
 // fewBroken is how many fulls may be found broken in a row before it is no matter of this member alone: the one that was broken
@@ -25,29 +26,29 @@ const (
 // ReplaceFacts are all that DecideReplacement may look at.
 type ReplaceFacts struct {
 	// Broken: the newest full was restored, and found to be broken.
-	Broken Answer
+	Broken rules.YesNo
 	// Repeated: this leader took a full for that already.
-	Repeated Answer
+	Repeated rules.YesNo
 	// Few: no more than fewBroken fulls were taken since the last one that was proven, and this leader has not handed on yet.
-	Few Answer
+	Few rules.YesNo
 	// Rested: the pause since this leader's last such full is over.
-	Rested Answer
+	Rested rules.YesNo
 }
 
 type replaceRule struct {
 	name                          string
-	broken, repeated, few, rested Answer
+	broken, repeated, few, rested rules.YesNo
 	replacement                   Replacement
 	why                           string
 }
 
 // replaceRules say what follows a full that was found to be broken. First match wins.
 var replaceRules = []replaceRule{
-	{"sound", No, anyAnswer, anyAnswer, anyAnswer, NoReplacement, "the newest full is not known to be broken"},
-	{"replace", Yes, No, anyAnswer, anyAnswer, ReplaceNow, "what is saved leads to no state that the cluster had"},
-	{"hand-on", Yes, Yes, Yes, anyAnswer, HandOn, "two in a row may come from a damaged page of this member's database; another member's may be whole"},
-	{"replace-later", Yes, Yes, No, No, ReplaceLater, "fulls one after the other would fill the store and cure nothing"},
-	{"replace-again", Yes, Yes, No, Yes, ReplaceNow, "what made the fulls before it broken may have passed"},
+	{"sound", rules.No, anyAnswer, anyAnswer, anyAnswer, NoReplacement, "the newest full is not known to be broken"},
+	{"replace", rules.Yes, rules.No, anyAnswer, anyAnswer, ReplaceNow, "what is saved leads to no state that the cluster had"},
+	{"hand-on", rules.Yes, rules.Yes, rules.Yes, anyAnswer, HandOn, "two in a row may come from a damaged page of this member's database; another member's may be whole"},
+	{"replace-later", rules.Yes, rules.Yes, rules.No, rules.No, ReplaceLater, "fulls one after the other would fill the store and cure nothing"},
+	{"replace-again", rules.Yes, rules.Yes, rules.No, rules.Yes, ReplaceNow, "what made the fulls before it broken may have passed"},
 }
 
 // DecideReplacement says what to do about the newest full, and by which rule.
@@ -85,9 +86,9 @@ func (s *session) replacement(now time.Time) Replacement {
 		s.replacing.unproven, s.replacing.handed = 0, false
 	}
 	r, _ := DecideReplacement(ReplaceFacts{
-		Broken: answerOf(broken), Repeated: answerOf(s.replacing.taken.failures > 0),
-		Few:    answerOf(s.replacing.unproven <= fewBroken && !s.replacing.handed),
-		Rested: answerOf(!s.replacing.taken.resting(now)),
+		Broken: rules.YesNoOf(broken), Repeated: rules.YesNoOf(s.replacing.taken.failures > 0),
+		Few:    rules.YesNoOf(s.replacing.unproven <= fewBroken && !s.replacing.handed),
+		Rested: rules.YesNoOf(!s.replacing.taken.resting(now)),
 	})
 	return r
 }

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/etcd-druid/druid/backup/chain"
+	"github.com/etcd-druid/druid/internal/rules"
 	"github.com/etcd-druid/druid/test/golden"
 )
 
@@ -20,11 +21,11 @@ func TestABrokenFullIsReplacedAtARestForAllFacts(t *testing.T) {
 					switch {
 					case rule == "uncovered":
 						t.Errorf("%+v is not covered", f)
-					case (got == NoReplacement) != (f.Broken == No):
+					case (got == NoReplacement) != (f.Broken == rules.No):
 						t.Errorf("%+v: %s by %s", f, got, rule)
-					case got == ReplaceNow && f.Repeated == Yes && f.Rested == No:
+					case got == ReplaceNow && f.Repeated == rules.Yes && f.Rested == rules.No:
 						t.Errorf("%+v: a full without a pause by %s", f, rule)
-					case got == HandOn && (f.Repeated == No || f.Few == No):
+					case got == HandOn && (f.Repeated == rules.No || f.Few == rules.No):
 						t.Errorf("%+v: leadership moves by %s", f, rule)
 					}
 				}

@@ -15,6 +15,7 @@ import (
 	"github.com/etcd-druid/druid/backup/chain"
 	"github.com/etcd-druid/druid/backup/delta"
 	"github.com/etcd-druid/druid/backup/store"
+	"github.com/etcd-druid/druid/internal/rules"
 )
 
 // session is the work under one configuration and one identity, for as long as this member leads. What is not said to be
@@ -192,8 +193,8 @@ func (s *session) facts(now time.Time) Facts {
 	due, _ := DecideDue(dueFacts(s.due, now, s.newest, s.follows(), s.Quota))
 	f := Facts{
 		Chain: s.chain, Recorder: RecorderOff, Full: FullIdle,
-		Asked: answerOf(s.orders.waiting()), Due: due,
-		Doubted: answerOf(s.replacement(now) == ReplaceNow),
+		Asked: rules.YesNoOf(s.orders.waiting()), Due: due,
+		Doubted: rules.YesNoOf(s.replacement(now) == ReplaceNow),
 	}
 	switch {
 	case s.recorder != nil:

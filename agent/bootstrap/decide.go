@@ -37,8 +37,8 @@ type rule struct {
 // unusable data is moved aside before anything else is written.
 const unusable = Empty | Stale | Corrupt
 
-// rules is the whole policy. First match wins; what no rule covers is refused.
-var rules = []rule{
+// startRules is the whole policy. First match wins; what no rule covers is refused.
+var startRules = []rule{
 	{"superseded", Facts{Lease: Superseded}, ModeRefuse,
 		"another Pod bears this member's name; this one must go"},
 	{"volume-unread", Facts{Data: DataUnread}, ModeRefuse,
@@ -128,8 +128,8 @@ var rules = []rule{
 
 // Decide is total: it needs no clock, no network and no luck.
 func Decide(f Facts) Decision {
-	for i := range rules {
-		if r := &rules[i]; r.when.hold(f) {
+	for i := range startRules {
+		if r := &startRules[i]; r.when.hold(f) {
 			d := Decision{Mode: r.mode, Rule: r.name}
 			if r.mode == ModeWait || r.mode == ModeRefuse {
 				d.Reason = r.why

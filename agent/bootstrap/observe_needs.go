@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/etcd-druid/druid/agent/datadir/volume"
+	"github.com/etcd-druid/druid/internal/rules"
 	"github.com/etcd-druid/druid/membership"
 )
 
@@ -75,7 +76,7 @@ func (b *Bootstrapper) needQuorum(ctx context.Context, o *observation) error {
 	left, want := QuorumForReplacing(o.view, o.entry, o.Listed)
 	healthy := 0
 	for _, health := range b.health(ctx, left) {
-		if health == membership.Yes {
+		if health == rules.Yes {
 			healthy++
 		}
 	}
@@ -87,27 +88,27 @@ func (b *Bootstrapper) needQuorum(ctx context.Context, o *observation) error {
 }
 
 // health asks each member itself: a healthy one knows a leader. No answer is unknown.
-func (b *Bootstrapper) health(ctx context.Context, members []membership.Member) map[uint64]membership.Answer {
+func (b *Bootstrapper) health(ctx context.Context, members []membership.Member) map[uint64]rules.Answer {
 	ctx, cancel := context.WithTimeout(ctx, endpointTimeout)
 	defer cancel()
-	answers := make([]membership.Answer, len(members))
+	answers := make([]rules.Answer, len(members))
 	var group errgroup.Group
 	for i, m := range members {
-		answers[i] = membership.Unknown
+		answers[i] = rules.Unknown
 		if !m.Started() {
 			continue
 		}
 		group.Go(func() error {
 			for _, url := range b.urlsOf(m) {
-				if status, err := b.status(ctx, url); err == nil && answers[i] != membership.Yes {
-					answers[i] = membership.AnswerOf(status.Leader != 0 && status.MemberID == m.ID)
+				if status, err := b.status(ctx, url); err == nil && answers[i] != rules.Yes {
+					answers[i] = rules.AnswerOf(status.Leader != 0 && status.MemberID == m.ID)
 				}
 			}
 			return nil
 		})
 	}
 	_ = group.Wait() // an error is an unknown answer
-	health := make(map[uint64]membership.Answer, len(members))
+	health := make(map[uint64]rules.Answer, len(members))
 	for i, m := range members {
 		health[m.ID] = answers[i]
 	}

@@ -187,8 +187,8 @@ func Completed(record leases.Record, stamp datadir.Stamp) (leases.Record, bool) 
 
 // Rules are the names of the table's rows, in their order.
 func Rules() []string {
-	names := make([]string, len(rules))
-	for i, r := range rules {
+	names := make([]string, len(startRules))
+	for i, r := range startRules {
 		names[i] = r.name
 	}
 	return names
@@ -196,8 +196,8 @@ func Rules() []string {
 
 // DecideWithout decides as if the table lacked the row called rule. It lets the model test show which harm each row averts.
 func DecideWithout(f Facts, rule string) Decision {
-	for i := range rules {
-		if r := &rules[i]; r.name != rule && r.when.hold(f) {
+	for i := range startRules {
+		if r := &startRules[i]; r.name != rule && r.when.hold(f) {
 			return Decision{Mode: r.mode, Rule: r.name}
 		}
 	}

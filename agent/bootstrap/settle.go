@@ -9,6 +9,7 @@ import (
 
 	"github.com/etcd-druid/druid/agent/datadir"
 	"github.com/etcd-druid/druid/internal/crash"
+	"github.com/etcd-druid/druid/internal/rules"
 	"github.com/etcd-druid/druid/leases"
 	"github.com/etcd-druid/druid/membership"
 )
@@ -34,7 +35,7 @@ type settler struct {
 	// What Kubernetes said when a promotion last asked it.
 	asked  time.Time
 	read   recordState
-	leased membership.Answer
+	leased rules.Answer
 	// turns counts the looks in a row that allowed a promotion.
 	turns int
 }
@@ -181,7 +182,7 @@ func (s *settler) pruned(ctx context.Context) (bool, error) {
 }
 
 func (s *settler) decidePrune(ctx context.Context) (datadir.PruneDecision, error) {
-	f := datadir.PruneFacts{Voter: datadir.Unknown, Quorum: datadir.Unknown, Current: datadir.Unknown}
+	f := datadir.PruneFacts{Voter: rules.Unknown, Quorum: rules.Unknown, Current: rules.Unknown}
 	r := s.record(ctx)
 	if r.err != nil {
 		return datadir.DecidePrune(f), r.err
@@ -196,13 +197,13 @@ func (s *settler) decidePrune(ctx context.Context) (datadir.PruneDecision, error
 	}
 	entry, ok := view.Member(uint64(s.stamp.MemberID))
 	f.Voter = answer(ok && entry.Started() && !entry.Learner)
-	f.Quorum = answer(membership.QuorumWithout(view, 0, s.b.health(ctx, view.Voters())) == membership.Yes)
+	f.Quorum = answer(membership.QuorumWithout(view, 0, s.b.health(ctx, view.Voters())) == rules.Yes)
 	return datadir.DecidePrune(f), nil
 }
 
-func answer(yes bool) datadir.Answer {
+func answer(yes bool) rules.Answer {
 	if yes {
-		return datadir.Yes
+		return rules.Yes
 	}
-	return datadir.No
+	return rules.No
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/etcd-druid/druid/internal/crash"
+	"github.com/etcd-druid/druid/internal/rules"
 	"github.com/etcd-druid/druid/leases"
 	"github.com/etcd-druid/druid/membership"
 )
@@ -54,9 +55,9 @@ func (s *settler) votes(ctx context.Context) (bool, error) {
 
 func (s *settler) promotionFacts(r recordState, view membership.View) membership.PromotionFacts {
 	f := membership.PromotionFacts{
-		Kind: membership.LearnerUnstarted, Firm: membership.No, Voters: membership.VotersOf(view),
-		Joined: membership.AnswerOf(allStarted(view, r.record.Members)),
-		Room:   membership.AnswerOf(len(view.Learners()) < r.record.MaxLearners),
+		Kind: membership.LearnerUnstarted, Firm: rules.No, Voters: membership.VotersOf(view),
+		Joined: rules.AnswerOf(allStarted(view, r.record.Members)),
+		Room:   rules.AnswerOf(len(view.Learners()) < r.record.MaxLearners),
 	}
 	if entry, ok := view.Member(uint64(s.stamp.MemberID)); ok {
 		f.Kind = membership.KindOf(entry)
@@ -68,14 +69,14 @@ func (s *settler) promotionFacts(r recordState, view membership.View) membership
 }
 
 // leaseIsFresh reads our own Lease: what follows changes the member list (R1).
-func (s *settler) leaseIsFresh(ctx context.Context) membership.Answer {
+func (s *settler) leaseIsFresh(ctx context.Context) rules.Answer {
 	switch lease, _ := s.lease(ctx); lease {
 	case Fresh:
-		return membership.Yes
+		return rules.Yes
 	case LeaseUnread:
-		return membership.Unknown
+		return rules.Unknown
 	default:
-		return membership.No
+		return rules.No
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/etcd-druid/druid/agent/datadir/volume"
+	"github.com/etcd-druid/druid/internal/rules"
 )
 
 func testStamp() Stamp {
@@ -130,14 +131,14 @@ func TestNamesOfAsidesAreNeverUsedTwice(t *testing.T) {
 
 func TestPruneIsDecidedOverAllFacts(t *testing.T) {
 	fired := map[string]bool{}
-	answers := []Answer{Yes, No, Unknown}
+	answers := []rules.Answer{rules.Yes, rules.No, rules.Unknown}
 	for _, voter := range answers {
 		for _, quorum := range answers {
 			for _, current := range answers {
 				f := PruneFacts{Voter: voter, Quorum: quorum, Current: current}
 				d := DecidePrune(f)
 				fired[d.Rule] = true
-				if d.Prune != (voter == Yes && quorum == Yes && current == Yes) {
+				if d.Prune != (voter == rules.Yes && quorum == rules.Yes && current == rules.Yes) {
 					t.Errorf("%+v: %+v", f, d)
 				}
 			}

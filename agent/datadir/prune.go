@@ -10,25 +10,16 @@ import (
 
 	"github.com/etcd-druid/druid/agent/datadir/volume"
 	"github.com/etcd-druid/druid/internal/crash"
+	"github.com/etcd-druid/druid/internal/rules"
 )
 
-// Answer to a yes-or-no question; unknown is one of the answers.
-type Answer uint8
-
-// The answers.
-const (
-	Yes Answer = 1 << iota
-	No
-	Unknown
-
-	anyAnswer = Yes | No | Unknown
-)
+const anyAnswer rules.Answer = rules.Yes | rules.No | rules.Unknown
 
 // PruneFacts is all that may be looked at before data that was moved aside is deleted.
 type PruneFacts struct {
-	Voter   Answer // is this member a started voter?
-	Quorum  Answer // is the quorum healthy?
-	Current Answer // is the data that etcd runs on of the record's formed epoch?
+	Voter   rules.Answer // is this member a started voter?
+	Quorum  rules.Answer // is the quorum healthy?
+	Current rules.Answer // is the data that etcd runs on of the record's formed epoch?
 }
 
 // PruneDecision says whether asides may be deleted, and by which rule.
@@ -40,13 +31,13 @@ type PruneDecision struct {
 // pruneRules is the policy: first match wins, and what no rule covers is kept.
 var pruneRules = []struct {
 	name                   string
-	voter, quorum, current Answer
+	voter, quorum, current rules.Answer
 	prune                  bool
 }{
-	{"not-a-voter", No | Unknown, anyAnswer, anyAnswer, false},
-	{"no-healthy-quorum", Yes, No | Unknown, anyAnswer, false},
-	{"other-epoch", Yes, Yes, No | Unknown, false},
-	{"data-is-elsewhere", Yes, Yes, Yes, true},
+	{"not-a-voter", rules.No | rules.Unknown, anyAnswer, anyAnswer, false},
+	{"no-healthy-quorum", rules.Yes, rules.No | rules.Unknown, anyAnswer, false},
+	{"other-epoch", rules.Yes, rules.Yes, rules.No | rules.Unknown, false},
+	{"data-is-elsewhere", rules.Yes, rules.Yes, rules.Yes, true},
 }
 
 // DecidePrune says whether asides may be deleted: only where a healthy quorum of the current epoch, this member among its

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/etcd-druid/druid/internal/crash"
+	"github.com/etcd-druid/druid/internal/rules"
 	"github.com/etcd-druid/druid/leases"
 	"github.com/etcd-druid/druid/membership"
 )
@@ -16,7 +17,7 @@ const cureTable = "membership.cures"
 // CurePolicy is what the configuration in force says of the alarm NOSPACE.
 type CurePolicy struct {
 	// Enabled: the agents act on it; Compact: old revisions may be compacted for it.
-	Enabled, Compact membership.Answer
+	Enabled, Compact rules.Answer
 	// Window of revisions that is kept for clients, by the time at which a leader's agent saw them. As long the members may take to free
 	// what was compacted before it is believed that no more comes: etcd frees a thousand revisions each 10 ms (server/storage/mvcc,
 	// defaultCompactionBatchLimit), thirty million in five minutes.

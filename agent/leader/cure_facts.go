@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/etcd-druid/druid/internal/rules"
 	"github.com/etcd-druid/druid/leases"
 	"github.com/etcd-druid/druid/membership"
 )
@@ -29,7 +30,7 @@ func (r *round) diagnose(ctx context.Context, c *ailment, policy CurePolicy) {
 	if raised, err := r.alarms(ctx); err == nil {
 		c.raised, f.Alarms = raised, membership.AlarmsOf(raised)
 	}
-	if f.Alarms != membership.NoSpaceRaised || f.Enabled != membership.Yes {
+	if f.Alarms != membership.NoSpaceRaised || f.Enabled != rules.Yes {
 		return // nothing more is asked for what nobody cures
 	}
 	filled, health := r.fill(ctx, c.view, policy.Quota)
@@ -51,11 +52,11 @@ func (r *round) diagnose(ctx context.Context, c *ailment, policy CurePolicy) {
 	if f.History == membership.HistoryGone {
 		r.recount(c, filled, due)
 	}
-	f.Alone = membership.AnswerOf(len(c.view.Voters()) < 2)
+	f.Alone = rules.AnswerOf(len(c.view.Voters()) < 2)
 	f.Leads = r.leading(ctx, c.view)
 	f.Healthy = membership.AllHealthy(c.view, health)
-	f.Moved = membership.AnswerOf(!r.defrag.movedAt.IsZero() && time.Since(r.defrag.movedAt) < movePause)
-	f.Room = membership.Yes
+	f.Moved = rules.AnswerOf(!r.defrag.movedAt.IsZero() && time.Since(r.defrag.movedAt) < movePause)
+	f.Room = rules.Yes
 	r.desiredNow(&c.sizes, r.firm(c.self))
 	f.Firm, f.Settled = c.sizes.facts.Firm, c.sizes.facts.Settled
 }
@@ -110,9 +111,9 @@ func (r *round) alarms(ctx context.Context) (raised []membership.Alarm, err erro
 }
 
 // fill asks every member itself, learners too, for its size and quota, and every voter for a read that its database has to answer.
-func (r *round) fill(ctx context.Context, view membership.View, quota int64) (map[uint64]membership.Filled, map[uint64]membership.Answer) {
+func (r *round) fill(ctx context.Context, view membership.View, quota int64) (map[uint64]membership.Filled, map[uint64]rules.Answer) {
 	var mu sync.Mutex
-	filled, health := map[uint64]membership.Filled{}, map[uint64]membership.Answer{}
+	filled, health := map[uint64]membership.Filled{}, map[uint64]rules.Answer{}
 	var group errgroup.Group
 	for _, m := range view.Members {
 		group.Go(func() error {
@@ -120,9 +121,9 @@ func (r *round) fill(ctx context.Context, view membership.View, quota int64) (ma
 			if err != nil {
 				return nil // who does not answer has no size and no health: both are unknown
 			}
-			serves := membership.AnswerOf(status.Serves())
-			if serves == membership.Yes && !m.Learner && r.reads(ctx, m) != nil {
-				serves = membership.Unknown
+			serves := rules.AnswerOf(status.Serves())
+			if serves == rules.Yes && !m.Learner && r.reads(ctx, m) != nil {
+				serves = rules.Unknown
 			}
 			mu.Lock()
 			defer mu.Unlock()
@@ -153,7 +154,7 @@ func quotaOf(s membership.Status, ours int64) int64 {
 
 // history says what old revisions could be given up now, and at which one to compact.
 func (r *round) history(ctx context.Context, policy CurePolicy) (membership.History, int64) {
-	if policy.Compact != membership.Yes {
+	if policy.Compact != rules.Yes {
 		return membership.HistoryKept, 0
 	}
 	aged, newest := r.curing.aged(time.Now(), policy.Window)
@@ -174,7 +175,7 @@ func (r *round) history(ctx context.Context, policy CurePolicy) (membership.Hist
 	switch {
 	case err != nil:
 		return membership.HistoryUnknown, 0
-	case compacted == membership.No:
+	case compacted == rules.No:
 		return membership.HistoryThere, target
 	case !r.curing.compactedAt.IsZero() && time.Since(r.curing.compactedAt) < policy.Window:
 		return membership.HistoryGoing, 0
@@ -186,12 +187,12 @@ func (r *round) history(ctx context.Context, policy CurePolicy) (membership.Hist
 	return membership.HistoryGone, 0
 }
 
-func (r *round) compactedAt(ctx context.Context, revision int64) (compacted membership.Answer, err error) {
+func (r *round) compactedAt(ctx context.Context, revision int64) (compacted rules.Answer, err error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	client, err := r.Dial(ctx, r.Local)
 	if err != nil {
-		return membership.Unknown, err
+		return rules.Unknown, err
 	}
 	defer func() { err = errors.Join(err, client.Close()) }()
 	return membership.CompactedAt(ctx, client, revision)

@@ -20,6 +20,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/etcd-druid/druid/internal/rules"
 	"github.com/etcd-druid/druid/leases"
 	"github.com/etcd-druid/druid/membership"
 )
@@ -40,7 +41,7 @@ type fullCluster struct {
 }
 
 func cured(p *DefragPolicy) {
-	p.Cure = CurePolicy{Enabled: membership.Yes, Compact: membership.Yes, Window: 500 * time.Millisecond}
+	p.Cure = CurePolicy{Enabled: rules.Yes, Compact: rules.Yes, Window: 500 * time.Millisecond}
 }
 
 func newFullCluster(t *testing.T, members ...string) *fullCluster {
@@ -200,18 +201,18 @@ func TestAnAlarmStaysUntilItCanBeCured(t *testing.T) {
 	const lineage = "00000001-abc"
 	d.edit(func(r *leases.Record) { r.Lineage = lineage })
 	saved := func(p *DefragPolicy) { cured(p); p.Cure.Saved = true }
-	d.setPolicy(func(p *DefragPolicy) { cured(p); p.Cure.Enabled = membership.No })
+	d.setPolicy(func(p *DefragPolicy) { cured(p); p.Cure.Enabled = rules.No })
 	revision := d.fill(same)
 	var stop func()
 	d.waitsBy("left-to-a-person", func() { stop = d.agentUntil("demo-a", podUID("demo-a")) })
-	d.waitsBy("history-kept", func() { d.setPolicy(func(p *DefragPolicy) { cured(p); p.Cure.Compact = membership.No }) })
+	d.waitsBy("history-kept", func() { d.setPolicy(func(p *DefragPolicy) { cured(p); p.Cure.Compact = rules.No }) })
 	d.waitsBy("history-recent", func() { d.setPolicy(func(p *DefragPolicy) { cured(p); p.Cure.Window = time.Hour }) })
 	d.waitsBy("corrupt", func() {
 		d.activate(etcdserverpb.AlarmType_CORRUPT, etcdserverpb.AlarmRequest_ACTIVATE)
 		d.setPolicy(saved)
 	})
 	d.waitsBy("history-unsaved", func() { d.activate(etcdserverpb.AlarmType_CORRUPT, etcdserverpb.AlarmRequest_DEACTIVATE) })
-	if compacted, err := membership.CompactedAt(t.Context(), d.client("demo-a"), 2); err != nil || compacted != membership.No {
+	if compacted, err := membership.CompactedAt(t.Context(), d.client("demo-a"), 2); err != nil || compacted != rules.No {
 		t.Fatalf("compacted: %s, %v", compacted, err)
 	}
 	// What another lineage saved, and the first value of ours, do not do.

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/etcd-druid/druid/internal/crash"
+	"github.com/etcd-druid/druid/internal/rules"
 	"github.com/etcd-druid/druid/leases"
 	"github.com/etcd-druid/druid/membership"
 )
@@ -30,7 +31,7 @@ const (
 // DefragPolicy is what the configuration in force says at one moment.
 type DefragPolicy struct {
 	// Enabled; Window: it may be begun now, Unknown when the schedule cannot be read; Scheduled: windows were chosen.
-	Enabled, Window, Scheduled membership.Answer
+	Enabled, Window, Scheduled rules.Answer
 	Thresholds                 membership.Thresholds
 	// Cure says what is done about the alarm NOSPACE.
 	Cure CurePolicy
@@ -85,7 +86,7 @@ func (r *round) defragment(ctx context.Context, self Cluster, view membership.Vi
 	w := sizes{self: self, view: view, facts: membership.DefragFacts{
 		Enabled: policy.Enabled, Window: policy.Window, Scheduled: policy.Scheduled, Turn: membership.FragmentsUnknown,
 	}}
-	if policy.Enabled == membership.Yes && policy.Window == membership.Yes {
+	if policy.Enabled == rules.Yes && policy.Window == rules.Yes {
 		r.measure(ctx, &w, policy.Thresholds)
 	}
 	d := membership.DecideDefrag(w.facts)

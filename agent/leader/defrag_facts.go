@@ -7,6 +7,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/etcd-druid/druid/internal/rules"
 	"github.com/etcd-druid/druid/leases"
 	"github.com/etcd-druid/druid/membership"
 )
@@ -33,20 +34,20 @@ func (r *round) measure(ctx context.Context, w *sizes, thresholds membership.Thr
 	w.thresholds = thresholds
 	w.member, w.facts.Turn = membership.MostFragmented(w.view, w.self.MemberID, spaces, due)
 	w.space = spaces[w.member.ID]
-	w.facts.Alone = membership.AnswerOf(len(w.view.Voters()) < 2)
+	w.facts.Alone = rules.AnswerOf(len(w.view.Voters()) < 2)
 	w.facts.Leads = r.leading(ctx, w.view)
 	w.facts.Healthy = membership.AllHealthy(w.view, health)
-	w.facts.Moved = membership.AnswerOf(!r.defrag.movedAt.IsZero() && time.Since(r.defrag.movedAt) < movePause)
-	w.facts.Room = membership.Yes
+	w.facts.Moved = rules.AnswerOf(!r.defrag.movedAt.IsZero() && time.Since(r.defrag.movedAt) < movePause)
+	w.facts.Room = rules.Yes
 	r.desiredNow(w, r.firm(w.self))
 }
 
 // desiredNow takes what the record that was last read says.
-func (r *round) desiredNow(w *sizes, firm membership.Answer) {
+func (r *round) desiredNow(w *sizes, firm rules.Answer) {
 	w.facts.Firm = firm
 	w.facts.Settled = membership.Settled(w.view, r.record.Members)
 	if r.record.Retiring != nil || r.record.Replacing != nil {
-		w.facts.Settled = membership.No
+		w.facts.Settled = rules.No
 	}
 }
 
@@ -67,7 +68,7 @@ func (r *round) freshSizes(ctx context.Context, w *sizes) error {
 	}
 	firm := r.firm(w.self)
 	if own.PodUID != w.self.PodUID {
-		firm = membership.No // a superseded agent changes nothing
+		firm = rules.No // a superseded agent changes nothing
 	}
 	r.desiredNow(w, firm)
 	w.facts.Room = roomIn(lease, w.member, w.space)
@@ -75,17 +76,17 @@ func (r *round) freshSizes(ctx context.Context, w *sizes) error {
 }
 
 // roomIn says whether the member's volume holds the copy, by what its own agent said in its Lease.
-func roomIn(lease leases.Member, m membership.Member, s membership.Space) membership.Answer {
+func roomIn(lease leases.Member, m membership.Member, s membership.Space) rules.Answer {
 	if lease.ID != m.ID || lease.VolumeFree == 0 {
-		return membership.Unknown
+		return rules.Unknown
 	}
-	return membership.AnswerOf(lease.VolumeFree >= s.InUse+s.InUse/10+walRoom)
+	return rules.AnswerOf(lease.VolumeFree >= s.InUse+s.InUse/10+walRoom)
 }
 
 // space asks every voter itself for its sizes, and for a read that its database has to answer.
-func (r *round) space(ctx context.Context, view membership.View) (map[uint64]membership.Space, map[uint64]membership.Answer) {
+func (r *round) space(ctx context.Context, view membership.View) (map[uint64]membership.Space, map[uint64]rules.Answer) {
 	voters := view.Voters()
-	statuses, healths := make([]membership.Status, len(voters)), make([]membership.Answer, len(voters))
+	statuses, healths := make([]membership.Status, len(voters)), make([]rules.Answer, len(voters))
 	var group errgroup.Group
 	for i, m := range voters {
 		group.Go(func() error {
@@ -94,7 +95,7 @@ func (r *round) space(ctx context.Context, view membership.View) (map[uint64]mem
 		})
 	}
 	_ = group.Wait() // an error is Unknown
-	spaces, health := map[uint64]membership.Space{}, map[uint64]membership.Answer{}
+	spaces, health := map[uint64]membership.Space{}, map[uint64]rules.Answer{}
 	for i, m := range voters {
 		health[m.ID] = healths[i]
 		if statuses[i].MemberID == m.ID {
@@ -106,18 +107,18 @@ func (r *round) space(ctx context.Context, view membership.View) (map[uint64]mem
 
 // spaceOf one member. While its database is being defragmented it answers neither (etcd 3.5.35, 3.6.16 and 3.7.3), and until it has
 // caught up afterwards it does not answer the read.
-func (r *round) spaceOf(ctx context.Context, clusterID uint64, m membership.Member) (status membership.Status, health membership.Answer) {
+func (r *round) spaceOf(ctx context.Context, clusterID uint64, m membership.Member) (status membership.Status, health rules.Answer) {
 	status, err := statusOf(ctx, r.Dial, clusterID, m)
 	if err != nil {
-		return membership.Status{}, membership.Unknown
+		return membership.Status{}, rules.Unknown
 	}
 	if !status.Healthy() {
-		return status, membership.No
+		return status, rules.No
 	}
 	if err := r.reads(ctx, m); err != nil {
-		return status, membership.Unknown
+		return status, rules.Unknown
 	}
-	return status, membership.Yes
+	return status, rules.Yes
 }
 
 // reads proves that the member has applied what the cluster agreed on, and that its database answers.

@@ -17,6 +17,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/etcd-druid/druid/agent/transport"
+	"github.com/etcd-druid/druid/internal/rules"
 	"github.com/etcd-druid/druid/leases"
 	"github.com/etcd-druid/druid/membership"
 )
@@ -26,9 +27,9 @@ const mib = 1 << 20
 // policy of a test: any time will do, and a mebibyte is worth it.
 func policy() DefragPolicy {
 	return DefragPolicy{
-		Enabled: membership.Yes, Window: membership.Yes, Scheduled: membership.No,
+		Enabled: rules.Yes, Window: rules.Yes, Scheduled: rules.No,
 		Thresholds: membership.Thresholds{FreePercent: 45, FreeBytes: mib}, Interval: 200 * time.Millisecond,
-		Cure: CurePolicy{Enabled: membership.No, Compact: membership.No},
+		Cure: CurePolicy{Enabled: rules.No, Compact: rules.No},
 	}
 }
 
@@ -322,7 +323,7 @@ func TestNobodyIsDefragmentedUnlessAllIsWell(t *testing.T) {
 	leader, followers := d.mustLead(), d.followers()
 	d.fragment()
 	well := func(*DefragPolicy) {}
-	d.setPolicy(func(p *DefragPolicy) { p.Enabled = membership.No })
+	d.setPolicy(func(p *DefragPolicy) { p.Enabled = rules.No })
 	stop := d.agentUntil(leader, podUID(leader))
 	slot := func(slot *leases.Retiring) { d.edit(func(r *leases.Record) { r.Retiring = slot }) }
 	for _, state := range []struct {
@@ -330,20 +331,20 @@ func TestNobodyIsDefragmentedUnlessAllIsWell(t *testing.T) {
 		begin, end func()
 	}{
 		{"disabled", func() {}, func() {}},
-		{"window-closed", func() { d.setPolicy(func(p *DefragPolicy) { p.Window = membership.No }) }, func() {}},
-		{"window-unread", func() { d.setPolicy(func(p *DefragPolicy) { p.Window = membership.Unknown }) }, func() {}},
+		{"window-closed", func() { d.setPolicy(func(p *DefragPolicy) { p.Window = rules.No }) }, func() {}},
+		{"window-unread", func() { d.setPolicy(func(p *DefragPolicy) { p.Window = rules.Unknown }) }, func() {}},
 		{"nobody", func() { d.setPolicy(func(p *DefragPolicy) { p.Thresholds.FreeBytes = 1 << 40 }) }, func() {}},
 		{
 			"not-settled", func() { slot(&leases.Retiring{Member: followers[0], Mark: "m"}); d.setPolicy(well) },
-			func() { d.setPolicy(func(p *DefragPolicy) { p.Enabled = membership.No }); slot(nil) },
+			func() { d.setPolicy(func(p *DefragPolicy) { p.Enabled = rules.No }); slot(nil) },
 		},
 		{
 			"sizes-unknown", func() { d.stop(followers[1]); d.setPolicy(well) },
-			func() { d.setPolicy(func(p *DefragPolicy) { p.Enabled = membership.No }); d.start(followers[1]) },
+			func() { d.setPolicy(func(p *DefragPolicy) { p.Enabled = rules.No }); d.start(followers[1]) },
 		},
 		{
 			"not-healthy", func() { d.alarm(followers[1]); d.setPolicy(well) },
-			func() { d.setPolicy(func(p *DefragPolicy) { p.Enabled = membership.No }); d.disarm() },
+			func() { d.setPolicy(func(p *DefragPolicy) { p.Enabled = rules.No }); d.disarm() },
 		},
 	} {
 		before := d.decisionsOf(state.rule)
@@ -410,17 +411,17 @@ func TestTheOnlyMemberIsDefragmentedInAChosenWindowAlone(t *testing.T) {
 	if done := d.done(); len(done) != 0 {
 		t.Fatalf("defragmented %+v without a window", done)
 	}
-	d.setPolicy(func(p *DefragPolicy) { p.Scheduled = membership.Yes })
+	d.setPolicy(func(p *DefragPolicy) { p.Scheduled = rules.Yes })
 	if order := d.compacts(0, 1); !slices.Equal(order, []string{"demo-a"}) {
 		t.Errorf("defragmented %v", order)
 	}
 	// What was just done is not repeated, whatever the database became.
 	d.fragment()
 	before := d.decisionsOf("alone")
-	d.setPolicy(func(p *DefragPolicy) { p.Window = membership.No })
+	d.setPolicy(func(p *DefragPolicy) { p.Window = rules.No })
 	d.decidedDefrag("window-closed", 0)
 	nobody := d.decisionsOf("nobody")
-	d.setPolicy(func(p *DefragPolicy) { p.Scheduled = membership.Yes })
+	d.setPolicy(func(p *DefragPolicy) { p.Scheduled = rules.Yes })
 	d.decidedDefrag("nobody", nobody)
 	if after := d.decisionsOf("alone"); after != before || len(d.done()) != 1 {
 		t.Errorf("defragmented again within the hour: %+v", d.done())
@@ -440,12 +441,12 @@ func TestRoomIsWhatTheMembersOwnAgentSays(t *testing.T) {
 	const need = 1100*mib + walRoom
 	for name, tc := range map[string]struct {
 		lease leases.Member
-		want  membership.Answer
+		want  rules.Answer
 	}{
-		"just enough":                {leases.Member{ID: 7, VolumeFree: need}, membership.Yes},
-		"a byte less":                {leases.Member{ID: 7, VolumeFree: need - 1}, membership.No},
-		"an agent that does not say": {leases.Member{ID: 7}, membership.Unknown},
-		"another member's Lease":     {leases.Member{ID: 8, VolumeFree: need}, membership.Unknown},
+		"just enough":                {leases.Member{ID: 7, VolumeFree: need}, rules.Yes},
+		"a byte less":                {leases.Member{ID: 7, VolumeFree: need - 1}, rules.No},
+		"an agent that does not say": {leases.Member{ID: 7}, rules.Unknown},
+		"another member's Lease":     {leases.Member{ID: 8, VolumeFree: need}, rules.Unknown},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := roomIn(tc.lease, m, s); got != tc.want {

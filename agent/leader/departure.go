@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/etcd-druid/druid/internal/crash"
+	"github.com/etcd-druid/druid/internal/rules"
 	"github.com/etcd-druid/druid/leases"
 	"github.com/etcd-druid/druid/membership"
 )
@@ -120,7 +121,7 @@ func (d *Departure) whom() []string {
 func (d *Departure) remember(view membership.View, record leases.Record) {
 	d.guests = nil
 	for _, m := range view.Members {
-		if membership.Desired(m, record.Members, d.PeerURL) == membership.No {
+		if membership.Desired(m, record.Members, d.PeerURL) == rules.No {
 			d.guests = append(d.guests, m.ClientURLs...)
 		}
 	}
@@ -130,9 +131,9 @@ func (d *Departure) facts(
 	ctx context.Context, record leases.Record, own leases.Member, view membership.View, self Cluster, entry membership.Entry,
 ) membership.DepartureFacts {
 	f := membership.DepartureFacts{
-		Firm: membership.AnswerOf(record.Phase == leases.PhaseFormed && record.Leaving && record.Lists(d.Member) && own.PodUID == d.PodUID),
+		Firm: rules.AnswerOf(record.Phase == leases.PhaseFormed && record.Leaving && record.Lists(d.Member) && own.PodUID == d.PodUID),
 		Mark: MarkOf(record.Retiring, d.Member, own.Retire, self, self.MemberID), Entry: entry,
-		Ruler: membership.RulerUnknown, Quorum: membership.Unknown,
+		Ruler: membership.RulerUnknown, Quorum: rules.Unknown,
 	}
 	if entry != membership.VoterEntry && entry != membership.LearnerEntry {
 		return f // nobody need be asked
@@ -171,9 +172,9 @@ func (d *Departure) ruler(leader membership.Member, record leases.Record, self C
 	switch desired := membership.Desired(leader, record.Members, d.PeerURL); {
 	case leader.ID == self.MemberID:
 		return membership.RulerSelf
-	case desired == membership.Yes:
+	case desired == rules.Yes:
 		return membership.RulerOurs
-	case desired == membership.No:
+	case desired == rules.No:
 		return membership.RulerGuest
 	default:
 		return membership.RulerUnknown

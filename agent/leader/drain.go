@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/etcd-druid/druid/internal/crash"
+	"github.com/etcd-druid/druid/internal/rules"
 	"github.com/etcd-druid/druid/leases"
 	"github.com/etcd-druid/druid/membership"
 )
@@ -123,20 +124,20 @@ func (r *round) readMark(ctx context.Context) error {
 }
 
 // freshDrain reads the record and both Leases just now, and says whether they may order anything.
-func (r *round) freshDrain(ctx context.Context, self Cluster) (membership.Answer, error) {
+func (r *round) freshDrain(ctx context.Context, self Cluster) (rules.Answer, error) {
 	if err := r.read(ctx); err != nil {
-		return membership.Unknown, err
+		return rules.Unknown, err
 	}
 	own, err := r.Store.Marks(ctx, self.Member)
 	if err != nil {
-		return membership.Unknown, err
+		return rules.Unknown, err
 	}
 	if err := r.readMark(ctx); err != nil {
-		return membership.Unknown, err
+		return rules.Unknown, err
 	}
 	leaving := own.Retire.State != leases.RetireNone && r.draining.slot.Member != self.Member
 	if own.PodUID != self.PodUID || leaving {
-		return membership.No, nil // a superseded agent changes nothing; one that is to go moves leadership and no more
+		return rules.No, nil // a superseded agent changes nothing; one that is to go moves leadership and no more
 	}
 	return r.firm(self), nil
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/etcd-druid/druid/internal/rules"
 	"github.com/etcd-druid/druid/leases"
 	"github.com/etcd-druid/druid/membership"
 )
@@ -13,8 +14,8 @@ import (
 type witness struct {
 	self   Cluster
 	view   membership.View
-	health map[uint64]membership.Answer
-	leads  membership.Answer
+	health map[uint64]rules.Answer
+	leads  rules.Answer
 	// member is the entry of the one that is to go, zero where there is none; entry is what it is.
 	member membership.Member
 	entry  membership.Entry
@@ -29,12 +30,12 @@ func (r *round) witness(ctx context.Context, self Cluster, view membership.View)
 	return w
 }
 
-func (r *round) leading(ctx context.Context, view membership.View) membership.Answer {
+func (r *round) leading(ctx context.Context, view membership.View) rules.Answer {
 	status, err := r.localStatus(ctx)
 	if err != nil {
-		return membership.Unknown
+		return rules.Unknown
 	}
-	return membership.AnswerOf(leads(status, view))
+	return rules.AnswerOf(leads(status, view))
 }
 
 func (r *round) localStatus(ctx context.Context) (status membership.Status, err error) {
@@ -49,8 +50,8 @@ func (r *round) localStatus(ctx context.Context) (status membership.Status, err 
 }
 
 // drainFacts of what etcd says, of the record and of the mark as they were last read.
-func (r *round) drainFacts(w witness, firm membership.Answer) membership.DrainFacts {
-	desired := func(m membership.Member) membership.Answer {
+func (r *round) drainFacts(w witness, firm rules.Answer) membership.DrainFacts {
+	desired := func(m membership.Member) rules.Answer {
 		return membership.Desired(m, r.record.Members, r.PeerURL)
 	}
 	f := membership.DrainFacts{
@@ -58,33 +59,33 @@ func (r *round) drainFacts(w witness, firm membership.Answer) membership.DrainFa
 		Mark:    MarkOf(r.record.Retiring, r.draining.slot.Member, r.draining.lease.Retire, w.self, w.member.ID),
 		Leads:   w.leads,
 		Entry:   w.entry,
-		Self:    membership.AnswerOf(r.draining.slot.Member == w.self.Member || w.member.ID != 0 && w.member.ID == w.self.MemberID),
+		Self:    rules.AnswerOf(r.draining.slot.Member == w.self.Member || w.member.ID != 0 && w.member.ID == w.self.MemberID),
 		Quorum:  membership.QuorumWithout(w.view, w.member.ID, w.health),
 		Others:  membership.OthersHealthy(w.view, w.member.ID, w.health, desired),
 		Joining: membership.OthersJoin(w.view, w.member.ID, desired),
 	}
 	if r.record.Leaving {
 		// All go: nobody waits for another to come or to heal, and the quorum of all that stay is what counts.
-		f.Others, f.Joining = membership.Yes, membership.No
+		f.Others, f.Joining = rules.Yes, rules.No
 	}
 	if Replaces(r.record, r.draining.slot.Member) {
-		f.Joining = membership.Yes
+		f.Joining = rules.Yes
 	}
 	f.Waited = r.waited(f)
 	return f
 }
 
 // waited says whether a claim is hindered for so long that it is to be handed back.
-func (r *round) waited(f membership.DrainFacts) membership.Answer {
+func (r *round) waited(f membership.DrainFacts) rules.Answer {
 	free := f
-	free.Waited = membership.Yes
+	free.Waited = rules.Yes
 	switch {
 	case membership.DecideDrain(free).Verdict != membership.HandBack:
 		r.draining.hindered = time.Time{}
 	case r.draining.hindered.IsZero():
 		r.draining.hindered = time.Now()
 	}
-	return membership.AnswerOf(!r.draining.hindered.IsZero() && time.Since(r.draining.hindered) >= r.handBack)
+	return rules.AnswerOf(!r.draining.hindered.IsZero() && time.Since(r.draining.hindered) >= r.handBack)
 }
 
 // MarkOf says what the mark on the Lease of the member called name means to the agent of self, where the record's slot is

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/etcd-druid/druid/internal/crash"
+	"github.com/etcd-druid/druid/internal/rules"
 	"github.com/etcd-druid/druid/leases"
 	"github.com/etcd-druid/druid/membership"
 )
@@ -26,7 +27,7 @@ func (r *round) removeSuperfluous(ctx context.Context, self Cluster, view member
 	r.forgetGone(view)
 	for _, m := range view.Members {
 		facts := r.facts(self, view, m, r.firm(self), r.coming(ctx, m))
-		if facts.Elapsed == membership.Yes {
+		if facts.Elapsed == rules.Yes {
 			// Its time has come by what was last known: now everything is read again.
 			var err error
 			if facts, err = r.freshFacts(ctx, self, view, m); err != nil {
@@ -63,36 +64,36 @@ func (r *round) forgetGone(view membership.View) {
 }
 
 // facts by what is known without asking anybody. Quorum is Unknown then, which removes nobody.
-func (r *round) facts(self Cluster, view membership.View, m membership.Member, firm, coming membership.Answer) membership.RemovalFacts {
+func (r *round) facts(self Cluster, view membership.View, m membership.Member, firm, coming rules.Answer) membership.RemovalFacts {
 	since, seen := r.since[m.ID]
 	return membership.RemovalFacts{
-		Self:    membership.AnswerOf(m.ID == self.MemberID || m.ID == view.Answerer),
+		Self:    rules.AnswerOf(m.ID == self.MemberID || m.ID == view.Answerer),
 		Firm:    firm,
 		Desired: membership.Desired(m, r.record.Members, r.PeerURL),
 		Kind:    membership.KindOf(m),
-		Adopted: membership.AnswerOf(r.record.Adopted()),
+		Adopted: rules.AnswerOf(r.record.Adopted()),
 		// Whether the desired voters are healthy is asked when its time has come.
-		Released: membership.AnswerOf(r.RemoveOthers() && !r.record.Leaving && allVote(view, r.record.Members)),
+		Released: rules.AnswerOf(r.RemoveOthers() && !r.record.Leaving && allVote(view, r.record.Members)),
 		Coming:   coming,
-		Quorum:   membership.Unknown,
-		Elapsed:  membership.AnswerOf(seen && time.Since(since) >= r.Grace()),
-		Turn:     membership.AnswerOf(r.record.Retiring == nil && (r.removedAt.IsZero() || time.Since(r.removedAt) >= r.Grace())),
+		Quorum:   rules.Unknown,
+		Elapsed:  rules.AnswerOf(seen && time.Since(since) >= r.Grace()),
+		Turn:     rules.AnswerOf(r.record.Retiring == nil && (r.removedAt.IsZero() || time.Since(r.removedAt) >= r.Grace())),
 	}
 }
 
 // firm says whether the record that was last read may say who is desired.
-func (r *round) firm(self Cluster) membership.Answer {
+func (r *round) firm(self Cluster) rules.Answer {
 	if r.version == "" {
-		return membership.Unknown
+		return rules.Unknown
 	}
-	return membership.AnswerOf(r.record.Phase == leases.PhaseFormed && r.record.ClusterID == self.ClusterID && r.record.Lists(self.Member))
+	return rules.AnswerOf(r.record.Phase == leases.PhaseFormed && r.record.ClusterID == self.ClusterID && r.record.Lists(self.Member))
 }
 
 // coming says whether a Pod will start the member. An agent may not look at Pods: it goes by druid's word on the Lease of the
 // name, which names the very learner that nobody starts. A Lease that is missing, unreadable or silent says nothing.
-func (r *round) coming(ctx context.Context, m membership.Member) membership.Answer {
+func (r *round) coming(ctx context.Context, m membership.Member) rules.Answer {
 	if membership.KindOf(m) != membership.LearnerUnstarted {
-		return membership.Unknown
+		return rules.Unknown
 	}
 	for _, name := range r.record.Members {
 		if !slices.Contains(m.PeerURLs, r.PeerURL(name)) {
@@ -100,10 +101,10 @@ func (r *round) coming(ctx context.Context, m membership.Member) membership.Answ
 		}
 		lease, err := r.Store.Member(ctx, name)
 		if err == nil && lease.Healing.NotComing == leases.FormatID(m.ID) {
-			return membership.No
+			return rules.No
 		}
 	}
-	return membership.Unknown
+	return rules.Unknown
 }
 
 // freshFacts reads the record, our own Lease and the health of every voter just now.
@@ -117,13 +118,13 @@ func (r *round) freshFacts(ctx context.Context, self Cluster, view membership.Vi
 	}
 	firm := r.firm(self)
 	if own.PodUID != self.PodUID || own.Retire.State != leases.RetireNone {
-		firm = membership.No // a superseded agent changes nothing, and one that is to go removes nobody
+		firm = rules.No // a superseded agent changes nothing, and one that is to go removes nobody
 	}
 	facts := r.facts(self, view, m, firm, r.coming(ctx, m))
 	health := r.health(ctx, view)
 	facts.Quorum = membership.QuorumWithout(view, m.ID, health)
-	if facts.Released == membership.Yes {
-		facts.Released = membership.OthersHealthy(view, m.ID, health, func(m membership.Member) membership.Answer {
+	if facts.Released == rules.Yes {
+		facts.Released = membership.OthersHealthy(view, m.ID, health, func(m membership.Member) rules.Answer {
 			return membership.Desired(m, r.record.Members, r.PeerURL)
 		})
 	}
@@ -139,25 +140,25 @@ func allVote(view membership.View, names []string) bool {
 }
 
 // health asks every voter itself. No answer is Unknown, never No.
-func (r *round) health(ctx context.Context, view membership.View) map[uint64]membership.Answer {
+func (r *round) health(ctx context.Context, view membership.View) map[uint64]rules.Answer {
 	return healthOf(ctx, r.Dial, view)
 }
 
-func healthOf(ctx context.Context, dial membership.Dial, view membership.View) map[uint64]membership.Answer {
+func healthOf(ctx context.Context, dial membership.Dial, view membership.View) map[uint64]rules.Answer {
 	voters := view.Voters()
-	answers := make([]membership.Answer, len(voters))
+	answers := make([]rules.Answer, len(voters))
 	var group errgroup.Group
 	for i, m := range voters {
 		group.Go(func() error {
-			answers[i] = membership.Unknown
+			answers[i] = rules.Unknown
 			if status, err := statusOf(ctx, dial, view.ClusterID, m); err == nil {
-				answers[i] = membership.AnswerOf(status.Healthy())
+				answers[i] = rules.AnswerOf(status.Healthy())
 			}
 			return nil
 		})
 	}
 	_ = group.Wait() // an error is Unknown
-	health := make(map[uint64]membership.Answer, len(voters))
+	health := make(map[uint64]rules.Answer, len(voters))
 	for i, m := range voters {
 		health[m.ID] = answers[i]
 	}
@@ -165,7 +166,7 @@ func healthOf(ctx context.Context, dial membership.Dial, view membership.View) m
 }
 
 // tell counts and logs a decision once per change.
-func (r *round) tell(ctx context.Context, m membership.Member, d membership.RemovalDecision) {
+func (r *round) tell(ctx context.Context, m membership.Member, d rules.Decision[membership.RemovalVerdict]) {
 	if r.last[m.ID] == d.Rule {
 		return
 	}

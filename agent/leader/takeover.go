@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/etcd-druid/druid/internal/rules"
 	"github.com/etcd-druid/druid/leases"
 	"github.com/etcd-druid/druid/membership"
 )
@@ -76,7 +77,7 @@ func (t *Takeover) look(ctx context.Context) error {
 		own.PodUID != self.PodUID, own.Retire.State != leases.RetireNone,
 		record.Leaving && len(record.Members) == 1: // the last one leaves, and whoever stays leads
 		return nil
-	case membership.Desired(leader, record.Members, t.PeerURL) == membership.Yes:
+	case membership.Desired(leader, record.Members, t.PeerURL) == rules.Yes:
 		t.desired = leader.ID
 		return nil
 	}

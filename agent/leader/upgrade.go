@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/etcd-druid/druid/internal/crash"
+	"github.com/etcd-druid/druid/internal/rules"
 	"github.com/etcd-druid/druid/leases"
 	"github.com/etcd-druid/druid/membership"
 )
@@ -56,7 +57,7 @@ func (r *round) upgrade(ctx context.Context, self Cluster, view membership.View)
 	defer func() { r.upgrading.nonce, r.upgrading.triedAt = order.Nonce, time.Now() }() // the pause begins when the attempt has ended
 	firm := r.firm(self)
 	if own.PodUID != self.PodUID {
-		firm = membership.No // a superseded agent answers nothing
+		firm = rules.No // a superseded agent answers nothing
 	}
 	answer := r.settleUpgrade(ctx, view, firm, order)
 	if answer.Verdict == "" || answer == r.record.Upgrade.Answer || ctx.Err() != nil {
@@ -66,11 +67,11 @@ func (r *round) upgrade(ctx context.Context, self Cluster, view membership.View)
 }
 
 // settleUpgrade does the next thing about an order, and says what to answer; an answer without a verdict is none.
-func (r *round) settleUpgrade(ctx context.Context, view membership.View, firm membership.Answer, order leases.UpgradeOrder) leases.UpgradeAnswer {
+func (r *round) settleUpgrade(ctx context.Context, view membership.View, firm rules.Answer, order leases.UpgradeOrder) leases.UpgradeAnswer {
 	voters, trouble := r.statusOfAll(ctx, view)
 	facts := upgradeFacts(firm, order, voters)
 	if trouble != "" {
-		facts.Whole = membership.Unknown
+		facts.Whole = rules.Unknown
 	} else {
 		var err error
 		if facts.Log, err = r.logState(ctx, order, view, voters); err != nil {

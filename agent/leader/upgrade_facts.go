@@ -4,16 +4,17 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/etcd-druid/druid/internal/rules"
 	"github.com/etcd-druid/druid/internal/versions"
 	"github.com/etcd-druid/druid/leases"
 	"github.com/etcd-druid/druid/membership"
 )
 
 // upgradeFacts are made of the order and of what each member says of itself.
-func upgradeFacts(firm membership.Answer, order leases.UpgradeOrder, all []membership.Status) membership.UpgradeFacts {
+func upgradeFacts(firm rules.Answer, order leases.UpgradeOrder, all []membership.Status) membership.UpgradeFacts {
 	f := membership.UpgradeFacts{
-		Firm: firm, Whole: membership.Yes, Course: membership.CourseOn, Announced: membership.AnnouncedNone,
-		Reached: membership.No, Storage: membership.Yes, Log: membership.LogReadable,
+		Firm: firm, Whole: rules.Yes, Course: membership.CourseOn, Announced: membership.AnnouncedNone,
+		Reached: rules.No, Storage: rules.Yes, Log: membership.LogReadable,
 	}
 	if order.Downgrade != "" {
 		f.Course = membership.CourseBack
@@ -29,14 +30,14 @@ func upgradeFacts(firm membership.Answer, order leases.UpgradeOrder, all []membe
 	for _, s := range all {
 		runs := lineOf(s.Version)
 		if runs == "" {
-			f.Reached, f.Storage = membership.Unknown, membership.Unknown
+			f.Reached, f.Storage = rules.Unknown, rules.Unknown
 			return f
 		}
 		if runs == order.Downgrade || runs == announced {
-			f.Reached = membership.Yes
+			f.Reached = rules.Yes
 		}
 		if lags(s, order) {
-			f.Storage = membership.No
+			f.Storage = rules.No
 		}
 	}
 	return f

@@ -5,6 +5,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/etcd-druid/druid/api/v1alpha1"
+	"github.com/etcd-druid/druid/internal/rules"
 )
 
 type (
@@ -65,15 +66,15 @@ var adoptions = []struct {
 	name    string
 	seen    Seen
 	life    life
-	reached Answer
+	reached rules.YesNo
 	clock   Clock
 	effect  effect
-	stalled Answer
-	origin  Answer // it is known what the cluster begins with, where it begins with an EtcdSnapshot
+	stalled rules.YesNo
+	origin  rules.YesNo // it is known what the cluster begins with, where it begins with an EtcdSnapshot
 	consent consent
 	why     string
 }{
-	{"awaits-snapshot", SeenFirst, lifeUnborn | lifeUnknown, anyAnswer, anyClock, anyEffect, anyAnswer, No, consentWait,
+	{"awaits-snapshot", SeenFirst, lifeUnborn | lifeUnknown, anyAnswer, anyClock, anyEffect, anyAnswer, rules.No, consentWait,
 		"what it begins with is not known yet, and members that are told nothing would form an empty cluster"},
 	{"first-sight", SeenFirst, anyLife, anyAnswer, anyClock, anyEffect, anyAnswer, anyAnswer, consentAdopt,
 		"nothing was adopted yet"},
@@ -83,19 +84,19 @@ var adoptions = []struct {
 		"a birth that failed is not tried again under another spec: nobody knows what of it is still under way"},
 	{"not-formed", SeenEdited, lifeUnborn, anyAnswer, ClockNone | ClockRuns, anyEffect, anyAnswer, anyAnswer, consentAdopt,
 		"there is no raft group that could be half changed, and a mistake in a new cluster must be correctable"},
-	{"target-reached", SeenEdited, lifeBorn | lifeUnknown, Yes, anyClock, anyEffect, anyAnswer, anyAnswer, consentAdopt,
+	{"target-reached", SeenEdited, lifeBorn | lifeUnknown, rules.Yes, anyClock, anyEffect, anyAnswer, anyAnswer, consentAdopt,
 		"nothing is under way"},
-	{"retry-after-deadline", SeenEdited, lifeBorn | lifeUnknown, No, ClockPassed, anyEffect, anyAnswer, anyAnswer, consentAdopt,
+	{"retry-after-deadline", SeenEdited, lifeBorn | lifeUnknown, rules.No, ClockPassed, anyEffect, anyAnswer, anyAnswer, consentAdopt,
 		"what is under way had its time"},
-	{"no-operation", SeenEdited, lifeBorn | lifeUnknown, No, ClockNone, anyEffect, anyAnswer, anyAnswer, consentAdopt,
+	{"no-operation", SeenEdited, lifeBorn | lifeUnknown, rules.No, ClockNone, anyEffect, anyAnswer, anyAnswer, consentAdopt,
 		"no edit is under way: members only heal"},
-	{"needs-no-operation", SeenEdited, lifeBorn | lifeUnknown, No, ClockRuns, effectNone, anyAnswer, anyAnswer, consentAdopt,
+	{"needs-no-operation", SeenEdited, lifeBorn | lifeUnknown, rules.No, ClockRuns, effectNone, anyAnswer, anyAnswer, consentAdopt,
 		"it replaces no Pod and no member: a backup that holds all else up must be mendable"},
-	{"takes-back", SeenEdited, lifeBorn | lifeUnknown, No, ClockRuns, effectBack, anyAnswer, anyAnswer, consentAdopt,
+	{"takes-back", SeenEdited, lifeBorn | lifeUnknown, rules.No, ClockRuns, effectBack, anyAnswer, anyAnswer, consentAdopt,
 		"what was not done yet is not done; who changes his mind need not look on"},
-	{"stalled", SeenEdited, lifeBorn | lifeUnknown, No, ClockRuns, effectAnother, Yes, anyAnswer, consentAdopt,
+	{"stalled", SeenEdited, lifeBorn | lifeUnknown, rules.No, ClockRuns, effectAnother, rules.Yes, anyAnswer, consentAdopt,
 		"what is under way does not get on by itself, and the edit may be what mends it"},
-	{"operation-under-way", SeenEdited, lifeBorn | lifeUnknown, No, ClockRuns, effectAnother, No, anyAnswer, consentWait,
+	{"operation-under-way", SeenEdited, lifeBorn | lifeUnknown, rules.No, ClockRuns, effectAnother, rules.No, anyAnswer, consentWait,
 		"it is finished first"},
 }
 
@@ -103,11 +104,11 @@ var adoptions = []struct {
 type adoptionFacts struct {
 	seen    Seen
 	life    life
-	reached Answer // the cluster is what was adopted
+	reached rules.YesNo // the cluster is what was adopted
 	clock   Clock
 	effect  effect
-	stalled Answer // what is under way waits for something that does not come by itself
-	origin  Answer // it is known what the cluster begins with
+	stalled rules.YesNo // what is under way waits for something that does not come by itself
+	origin  rules.YesNo // it is known what the cluster begins with
 }
 
 func judgeAdoption(f adoptionFacts) (consent, string) {
@@ -137,7 +138,7 @@ func Adopt(d Desired, o Observed, e Edit) Adoption {
 	}
 	switch {
 	case f.seen == SeenFirst:
-		return Adoption{rule, f.reached == No}
+		return Adoption{rule, f.reached == rules.No}
 	case f.effect == effectNone && f.clock != ClockPassed && f.life != lifeUnborn:
 		return Adoption{rule, e.Grows && f.clock == ClockNone}
 	default:
@@ -155,7 +156,7 @@ func adoptionFactsOf(d Desired, o Observed, e Edit) adoptionFacts {
 // lifeOf says whether a raft group was born. It is judged by the strongest word that there is: the status, a Lease, the record.
 func lifeOf(d Desired, o Observed) life {
 	switch {
-	case evidenceOf(d, o) >= evidenceLease || o.formed() == Yes:
+	case evidenceOf(d, o) >= evidenceLease || o.formed() == rules.Yes:
 		return lifeBorn
 	case o.RecordState&(RecordAbsent|RecordForming) != 0:
 		return lifeUnborn
@@ -166,18 +167,18 @@ func lifeOf(d Desired, o Observed) life {
 
 // reached says whether the cluster is what was adopted: as many ready voters as asked for, each on the Pod that is asked for, and
 // nobody on the way in or out; or paused, where nobody is asked for. What is not known yet is not reached.
-func reached(d Desired, o Observed) Answer {
+func reached(d Desired, o Observed) rules.YesNo {
 	if d.Replicas == 0 {
-		return AnswerOf(Paused(d, o))
+		return rules.YesNoOf(Paused(d, o))
 	}
 	listed := o.listed()
 	whole := o.RecordState == RecordFormed && o.Record.ClusterID != 0 && len(listed) == d.Replicas &&
 		o.Record.Retiring == nil && o.Record.Replacing == nil && rolloutOf(d, o).sum == rollingNone
 	for _, m := range listed {
-		ready, _ := m.steady(No)
+		ready, _ := m.steady(rules.No)
 		whole = whole && ready == wayFree
 	}
-	return AnswerOf(whole)
+	return rules.YesNoOf(whole)
 }
 
 // RefusedBy reads from the conditions that the API server refused what druid was about to make.
@@ -188,21 +189,21 @@ func RefusedBy(conditions []metav1.Condition) bool {
 
 // stalled says whether what is under way waits for something that does not come by itself: a backup that fails, what the API server
 // refuses to make, or a member that does not get on its feet. A member that is being started again is none.
-func stalled(d Desired, o Observed) Answer {
+func stalled(d Desired, o Observed) rules.YesNo {
 	if d.Refused || rolloutOf(d, o).sum&(rollingBlocked|rollingUpgradeBlocked) != 0 || retreatOf(d, o).facts.way == wayUnsaved || standstillOf(d, o).is(pauseHeld) {
-		return Yes
+		return rules.Yes
 	}
 	found := problems(d, o)
 	for _, m := range o.listed() {
 		silent := m.up() && m.Expired
 		if silent || !m.up() && (m.Stuck || m.Blocked || m.NodeLost) {
-			return Yes
+			return rules.Yes
 		}
 		for _, p := range found {
 			if p.keepsDown(m) && !m.up() {
-				return Yes
+				return rules.Yes
 			}
 		}
 	}
-	return No
+	return rules.No
 }

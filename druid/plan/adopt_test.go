@@ -3,6 +3,7 @@ package plan
 import (
 	"testing"
 
+	"github.com/etcd-druid/druid/internal/rules"
 	"github.com/etcd-druid/druid/leases"
 )
 
@@ -53,24 +54,24 @@ func checkAdoption(t *testing.T, f adoptionFacts, count map[string]int) {
 	verdict, rule := judgeAdoption(f)
 	count[rule]++
 	adopts := verdict == consentAdopt
-	underWay := f.life != lifeUnborn && f.reached == No && f.clock == ClockRuns
+	underWay := f.life != lifeUnborn && f.reached == rules.No && f.clock == ClockRuns
 	switch {
 	case f.seen == SeenSame && verdict != consentNothing:
 		t.Errorf("%+v: %s writes what is written already", f, rule)
-	case f.seen == SeenFirst && adopts && f.life != lifeBorn && f.origin == No:
+	case f.seen == SeenFirst && adopts && f.life != lifeBorn && f.origin == rules.No:
 		t.Errorf("%+v: %s forms a cluster of nobody knows what", f, rule)
-	case f.seen == SeenFirst && !adopts && (f.life == lifeBorn || f.origin == Yes):
+	case f.seen == SeenFirst && !adopts && (f.life == lifeBorn || f.origin == rules.Yes):
 		t.Errorf("%+v: %s works towards nothing", f, rule)
 	case f.seen != SeenEdited:
-	case adopts && underWay && f.effect == effectAnother && f.stalled == No:
+	case adopts && underWay && f.effect == effectAnother && f.stalled == rules.No:
 		t.Errorf("%+v: %s mixes two operations", f, rule)
 	case adopts && f.life == lifeUnborn && f.clock == ClockPassed:
 		t.Errorf("%+v: %s takes up a birth that failed", f, rule)
-	case !adopts && f.reached == Yes && f.life != lifeUnborn:
+	case !adopts && f.reached == rules.Yes && f.life != lifeUnborn:
 		t.Errorf("%+v: %s keeps an edit waiting for nothing", f, rule)
 	case !adopts && f.clock != ClockRuns && f.life != lifeUnborn:
 		t.Errorf("%+v: %s keeps an edit waiting after the deadline, or without one", f, rule)
-	case !adopts && (f.effect != effectAnother || f.stalled == Yes) && f.life != lifeUnborn:
+	case !adopts && (f.effect != effectAnother || f.stalled == rules.Yes) && f.life != lifeUnborn:
 		t.Errorf("%+v: %s keeps out what begins nothing, or may be the cure", f, rule)
 	}
 }

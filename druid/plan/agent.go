@@ -1,5 +1,7 @@
 package plan
 
+import "github.com/etcd-druid/druid/internal/rules"
+
 type (
 	company uint8 // how the member does whose agent is outdated
 	news    uint8 // of agents that were replaced in other Pods
@@ -30,11 +32,11 @@ var agentRows = []struct {
 	name    string
 	agent   AgentMake
 	pod     PodState
-	leaves  Answer
+	leaves  rules.YesNo
 	company company
 	news    news
 	record  RecordState
-	turn    Answer
+	turn    rules.YesNo
 	others  others
 	place   place
 	verdict verdict
@@ -44,31 +46,31 @@ var agentRows = []struct {
 		"it is of the image that druid was given, as far as is known"},
 	{"agent-without-pod", AgentOutdated, anyPod &^ (PodUnscheduled | PodUnstarted | PodLive), anyAnswer, anyCompany, anyNews, anyRecord, anyAnswer, anyOthers, anyPlace, keep,
 		"the Pod that comes has that image"},
-	{"agent-leaves", AgentOutdated, anyPod, Yes, anyCompany, anyNews, anyRecord, anyAnswer, anyOthers, anyPlace, keep,
+	{"agent-leaves", AgentOutdated, anyPod, rules.Yes, anyCompany, anyNews, anyRecord, anyAnswer, anyOthers, anyPlace, keep,
 		"its member is on its way out"},
-	{"agent-away", AgentOutdated, anyPod, No, companyAway, anyNews, anyRecord, anyAnswer, anyOthers, anyPlace, held,
+	{"agent-away", AgentOutdated, anyPod, rules.No, companyAway, anyNews, anyRecord, anyAnswer, anyOthers, anyPlace, held,
 		"nobody would replace it"},
-	{"agent-after-late", AgentOutdated, anyPod, No, anyCompany, newsLate, anyRecord, anyAnswer, anyOthers, anyPlace, held,
+	{"agent-after-late", AgentOutdated, anyPod, rules.No, anyCompany, newsLate, anyRecord, anyAnswer, anyOthers, anyPlace, held,
 		"the image is no good where it was tried: never a second one"},
-	{"agent-after-another", AgentOutdated, anyPod, No, anyCompany, newsAwaited, anyRecord, anyAnswer, anyOthers, anyPlace, wait,
+	{"agent-after-another", AgentOutdated, anyPod, rules.No, anyCompany, newsAwaited, anyRecord, anyAnswer, anyOthers, anyPlace, wait,
 		"the one before has not shown yet that it works"},
-	{"agent-idle", AgentOutdated, anyPod, No, companyIdle, newsNone, anyRecord, anyAnswer, anyOthers, anyPlace, change,
+	{"agent-idle", AgentOutdated, anyPod, rules.No, companyIdle, newsNone, anyRecord, anyAnswer, anyOthers, anyPlace, change,
 		"no agent runs, so nothing is lost"},
-	{"agent-before-formed", AgentOutdated, anyPod, No, anyCompany, newsNone, anyRecord &^ RecordFormed, anyAnswer, anyOthers, anyPlace, wait,
+	{"agent-before-formed", AgentOutdated, anyPod, rules.No, anyCompany, newsNone, anyRecord &^ RecordFormed, anyAnswer, anyOthers, anyPlace, wait,
 		"the raft group is not there yet"},
-	{"agent-in-turn", AgentOutdated, anyPod, No, anyCompany, newsNone, RecordFormed, No, anyOthers, anyPlace, wait,
+	{"agent-in-turn", AgentOutdated, anyPod, rules.No, anyCompany, newsNone, RecordFormed, rules.No, anyOthers, anyPlace, wait,
 		"a Pod is replaced, or a member replaces itself, leaves or heals"},
-	{"agent-not-known", AgentOutdated, anyPod, No, companyNotKnown, newsNone, RecordFormed, Yes, anyOthers, anyPlace, wait,
+	{"agent-not-known", AgentOutdated, anyPod, rules.No, companyNotKnown, newsNone, RecordFormed, rules.Yes, anyOthers, anyPlace, wait,
 		"its member becomes a voter, or is not known yet"},
-	{"agent-ill", AgentOutdated, anyPod, No, companyIll, newsNone, RecordFormed, Yes, anyOthers, anyPlace, change,
+	{"agent-ill", AgentOutdated, anyPod, rules.No, companyIll, newsNone, RecordFormed, rules.Yes, anyOthers, anyPlace, change,
 		"its member does not serve anyhow, or its agent does nothing: another one may be the cure"},
-	{"agent-after-others", AgentOutdated, anyPod, No, companyWell, newsNone, RecordFormed, Yes, othersNotReady, anyPlace, held,
+	{"agent-after-others", AgentOutdated, anyPod, rules.No, companyWell, newsNone, RecordFormed, rules.Yes, othersNotReady, anyPlace, held,
 		"another member is not ready"},
-	{"agent-others-come", AgentOutdated, anyPod, No, companyWell, newsNone, RecordFormed, Yes, othersComing, anyPlace, wait,
+	{"agent-others-come", AgentOutdated, anyPod, rules.No, companyWell, newsNone, RecordFormed, rules.Yes, othersComing, anyPlace, wait,
 		"another member is about to be ready"},
-	{"agent-later", AgentOutdated, anyPod, No, companyWell, newsNone, RecordFormed, Yes, othersReady, placeLater | placeUnknown, wait,
+	{"agent-later", AgentOutdated, anyPod, rules.No, companyWell, newsNone, RecordFormed, rules.Yes, othersReady, placeLater | placeUnknown, wait,
 		"followers go first, the leader last"},
-	{"agent-outdated", AgentOutdated, anyPod, No, companyWell, newsNone, RecordFormed, Yes, othersReady, placeFirst, change,
+	{"agent-outdated", AgentOutdated, anyPod, rules.No, companyWell, newsNone, RecordFormed, rules.Yes, othersReady, placeFirst, change,
 		"the kubelet replaces the agent, and nothing else in the Pod"},
 }
 
@@ -76,11 +78,11 @@ var agentRows = []struct {
 type agentFacts struct {
 	agent   AgentMake
 	pod     PodState
-	leaves  Answer
+	leaves  rules.YesNo
 	company company
 	news    news
 	record  RecordState
-	turn    Answer // no Pod is replaced, and no other member replaces itself, leaves or heals
+	turn    rules.YesNo // no Pod is replaced, and no other member replaces itself, leaves or heals
 	others  others
 	place   place
 }
@@ -98,9 +100,9 @@ func judgeAgent(f agentFacts) (verdict, string) {
 // agentFactsOf gathers the facts. rolls says that a Pod is replaced, or is about to be.
 func agentFactsOf(m Member, leaves, rolls bool, o Observed, listed []Member) agentFacts {
 	f := agentFacts{
-		agent: m.Agent, pod: m.Pod, leaves: AnswerOf(leaves), company: companyOf(m), record: o.RecordState,
+		agent: m.Agent, pod: m.Pod, leaves: rules.YesNoOf(leaves), company: companyOf(m), record: o.RecordState,
 		// A change of version waits for an agent that does nothing, and so must not keep it from being mended.
-		turn:  AnswerOf((!rolls || m.up() && companyOf(m) == companyIll) && turnOf(m, o, listed) == Yes),
+		turn:  rules.YesNoOf((!rolls || m.up() && companyOf(m) == companyIll) && turnOf(m, o, listed) == rules.Yes),
 		place: placeOf(m, listed, func(other Member) bool { return other.Agent == AgentOutdated }),
 	}
 	if f.agent == 0 {
@@ -112,7 +114,7 @@ func agentFactsOf(m Member, leaves, rolls bool, o Observed, listed []Member) age
 }
 
 func companyOf(m Member) company {
-	ready, _ := m.steady(No)
+	ready, _ := m.steady(rules.No)
 	switch {
 	case m.NodeLost:
 		return companyAway

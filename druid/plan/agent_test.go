@@ -8,6 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/etcd-druid/druid/api/v1alpha1"
+	"github.com/etcd-druid/druid/internal/rules"
 	"github.com/etcd-druid/druid/leases"
 )
 
@@ -73,11 +74,11 @@ func checkAgent(t *testing.T, f agentFacts, count map[string]int) {
 		t.Errorf("%+v: %s replaces an agent that is not known to be outdated", f, rule)
 	case f.pod&(PodUnscheduled|PodUnstarted|PodLive) == 0:
 		t.Errorf("%+v: %s changes what is not ours, not there, or on its way", f, rule)
-	case f.leaves == Yes:
+	case f.leaves == rules.Yes:
 		t.Errorf("%+v: %s disturbs a member on its way out", f, rule)
 	case f.news != newsNone:
 		t.Errorf("%+v: %s takes an image further that has not shown yet that it works", f, rule)
-	case f.company != companyIdle && (f.turn == No || f.record != RecordFormed):
+	case f.company != companyIdle && (f.turn == rules.No || f.record != RecordFormed):
 		t.Errorf("%+v: %s takes an agent away while the cluster changes", f, rule)
 	case f.company&(companyAway|companyNotKnown) != 0:
 		t.Errorf("%+v: %s replaces what may be at work", f, rule)

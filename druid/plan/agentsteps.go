@@ -3,6 +3,8 @@ package plan
 import (
 	"fmt"
 	"slices"
+
+	"github.com/etcd-druid/druid/internal/rules"
 )
 
 // update is what the policy says of the agents.
@@ -68,7 +70,7 @@ func (f agentFacts) hindrance(m Member, o Observed, listed []Member) string {
 		return "the new agent of member " + of + " is awaited"
 	case f.record != RecordFormed:
 		return "the cluster has not formed yet"
-	case f.turn == No:
+	case f.turn == rules.No:
 		return "a Pod is replaced, or a member replaces itself, leaves or heals"
 	case f.company == companyNotKnown:
 		return "member " + m.Name + " is not known to be a ready voter yet"

@@ -5,6 +5,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/etcd-druid/druid/api/v1alpha1"
+	"github.com/etcd-druid/druid/internal/rules"
 	"github.com/etcd-druid/druid/leases"
 )
 
@@ -61,43 +62,43 @@ type Snapshot struct {
 // and the removal of members. It never takes anything from clients.
 var backupRows = []struct {
 	name        string
-	paused      Answer
+	paused      rules.YesNo
 	full        leases.Liveness
 	delta       leases.Liveness
-	fullFailed  Answer // the last attempt ended with an error
-	deltaFailed Answer
-	attached    Answer // all Pods have the volumes that the store needs
-	valid       Answer // druid can make sense of spec.backup
-	superseded  Answer // the latest backup in this place is another cluster's
+	fullFailed  rules.YesNo // the last attempt ended with an error
+	deltaFailed rules.YesNo
+	attached    rules.YesNo // all Pods have the volumes that the store needs
+	valid       rules.YesNo // druid can make sense of spec.backup
+	superseded  rules.YesNo // the latest backup in this place is another cluster's
 	told        BackupTold
 	status      metav1.ConditionStatus
 	reason      string
 }{
-	{"paused", Yes, anyLiveness, anyLiveness, anyAnswer, anyAnswer, anyAnswer, anyAnswer, anyAnswer, anyTold, metav1.ConditionUnknown, v1alpha1.ReasonPaused},
-	{"full-overdue", No, leases.Stale, anyLiveness, anyAnswer, anyAnswer, anyAnswer, anyAnswer, anyAnswer, anyTold, metav1.ConditionFalse, v1alpha1.ReasonFullBackupFailed},
-	{"store-not-attached", No, leases.Never, anyLiveness, anyAnswer, anyAnswer, No, anyAnswer, anyAnswer, anyTold, metav1.ConditionFalse, v1alpha1.ReasonBackupStoreNotAttached},
-	{"full-never-succeeded", No, leases.Never, anyLiveness, Yes, anyAnswer, Yes, anyAnswer, anyAnswer, anyTold, metav1.ConditionFalse, v1alpha1.ReasonFullBackupFailed},
-	{"full-still-overdue", No, leases.Unknown, anyLiveness, anyAnswer, anyAnswer, anyAnswer, anyAnswer, anyAnswer, BackupToldFullFailed, metav1.ConditionFalse, v1alpha1.ReasonFullBackupFailed},
-	{"delta-overdue", No, anyLiveness &^ leases.Stale, leases.Stale, anyAnswer, anyAnswer, anyAnswer, anyAnswer, anyAnswer, anyTold, metav1.ConditionFalse, v1alpha1.ReasonIncrementalBackupFailed},
-	{"delta-never-succeeded", No, anyLiveness &^ leases.Stale, leases.Never, anyAnswer, Yes, anyAnswer, anyAnswer, anyAnswer, anyTold, metav1.ConditionFalse, v1alpha1.ReasonIncrementalBackupFailed},
-	{"delta-still-overdue", No, anyLiveness &^ leases.Stale, leases.Unknown, anyAnswer, anyAnswer, anyAnswer, anyAnswer, anyAnswer, BackupToldDeltaFailed, metav1.ConditionFalse, v1alpha1.ReasonIncrementalBackupFailed},
-	{"spec-invalid", No, anyLiveness &^ leases.Stale, anyLiveness &^ leases.Stale, anyAnswer, anyAnswer, anyAnswer, No, anyAnswer, anyTold, metav1.ConditionFalse, v1alpha1.ReasonBackupSpecInvalid},
-	{"superseded", No, anyLiveness &^ leases.Stale, anyLiveness &^ leases.Stale, anyAnswer, anyAnswer, anyAnswer, Yes, Yes, anyTold, metav1.ConditionFalse, v1alpha1.ReasonBackupSuperseded},
-	{"saved", No, leases.Live, leases.Live, anyAnswer, anyAnswer, anyAnswer, Yes, No, anyTold, metav1.ConditionTrue, v1alpha1.ReasonIncrementalBackupSucceeded},
-	{"still-saved", No, leases.Live | leases.Unknown, leases.Live | leases.Unknown, anyAnswer, anyAnswer, anyAnswer, Yes, No, BackupToldGood, metav1.ConditionTrue, v1alpha1.ReasonIncrementalBackupSucceeded},
-	{"saved-again", No, leases.Unknown, leases.Live, anyAnswer, anyAnswer, anyAnswer, Yes, No, BackupToldDeltaFailed, metav1.ConditionTrue, v1alpha1.ReasonIncrementalBackupSucceeded},
-	{"full-saved", No, leases.Live, leases.Never, anyAnswer, No, anyAnswer, Yes, No, anyTold, metav1.ConditionTrue, v1alpha1.ReasonFullBackupSucceeded},
-	{"full-still-saved", No, leases.Unknown, leases.Never, anyAnswer, No, anyAnswer, Yes, No, BackupToldGood, metav1.ConditionTrue, v1alpha1.ReasonFullBackupSucceeded},
-	{"backup-not-known", No, leases.Never | leases.Live | leases.Unknown, leases.Never | leases.Live | leases.Unknown, anyAnswer, anyAnswer, anyAnswer, Yes, anyAnswer, anyTold, metav1.ConditionUnknown, v1alpha1.ReasonUnknown},
+	{"paused", rules.Yes, anyLiveness, anyLiveness, anyAnswer, anyAnswer, anyAnswer, anyAnswer, anyAnswer, anyTold, metav1.ConditionUnknown, v1alpha1.ReasonPaused},
+	{"full-overdue", rules.No, leases.Stale, anyLiveness, anyAnswer, anyAnswer, anyAnswer, anyAnswer, anyAnswer, anyTold, metav1.ConditionFalse, v1alpha1.ReasonFullBackupFailed},
+	{"store-not-attached", rules.No, leases.Never, anyLiveness, anyAnswer, anyAnswer, rules.No, anyAnswer, anyAnswer, anyTold, metav1.ConditionFalse, v1alpha1.ReasonBackupStoreNotAttached},
+	{"full-never-succeeded", rules.No, leases.Never, anyLiveness, rules.Yes, anyAnswer, rules.Yes, anyAnswer, anyAnswer, anyTold, metav1.ConditionFalse, v1alpha1.ReasonFullBackupFailed},
+	{"full-still-overdue", rules.No, leases.Unknown, anyLiveness, anyAnswer, anyAnswer, anyAnswer, anyAnswer, anyAnswer, BackupToldFullFailed, metav1.ConditionFalse, v1alpha1.ReasonFullBackupFailed},
+	{"delta-overdue", rules.No, anyLiveness &^ leases.Stale, leases.Stale, anyAnswer, anyAnswer, anyAnswer, anyAnswer, anyAnswer, anyTold, metav1.ConditionFalse, v1alpha1.ReasonIncrementalBackupFailed},
+	{"delta-never-succeeded", rules.No, anyLiveness &^ leases.Stale, leases.Never, anyAnswer, rules.Yes, anyAnswer, anyAnswer, anyAnswer, anyTold, metav1.ConditionFalse, v1alpha1.ReasonIncrementalBackupFailed},
+	{"delta-still-overdue", rules.No, anyLiveness &^ leases.Stale, leases.Unknown, anyAnswer, anyAnswer, anyAnswer, anyAnswer, anyAnswer, BackupToldDeltaFailed, metav1.ConditionFalse, v1alpha1.ReasonIncrementalBackupFailed},
+	{"spec-invalid", rules.No, anyLiveness &^ leases.Stale, anyLiveness &^ leases.Stale, anyAnswer, anyAnswer, anyAnswer, rules.No, anyAnswer, anyTold, metav1.ConditionFalse, v1alpha1.ReasonBackupSpecInvalid},
+	{"superseded", rules.No, anyLiveness &^ leases.Stale, anyLiveness &^ leases.Stale, anyAnswer, anyAnswer, anyAnswer, rules.Yes, rules.Yes, anyTold, metav1.ConditionFalse, v1alpha1.ReasonBackupSuperseded},
+	{"saved", rules.No, leases.Live, leases.Live, anyAnswer, anyAnswer, anyAnswer, rules.Yes, rules.No, anyTold, metav1.ConditionTrue, v1alpha1.ReasonIncrementalBackupSucceeded},
+	{"still-saved", rules.No, leases.Live | leases.Unknown, leases.Live | leases.Unknown, anyAnswer, anyAnswer, anyAnswer, rules.Yes, rules.No, BackupToldGood, metav1.ConditionTrue, v1alpha1.ReasonIncrementalBackupSucceeded},
+	{"saved-again", rules.No, leases.Unknown, leases.Live, anyAnswer, anyAnswer, anyAnswer, rules.Yes, rules.No, BackupToldDeltaFailed, metav1.ConditionTrue, v1alpha1.ReasonIncrementalBackupSucceeded},
+	{"full-saved", rules.No, leases.Live, leases.Never, anyAnswer, rules.No, anyAnswer, rules.Yes, rules.No, anyTold, metav1.ConditionTrue, v1alpha1.ReasonFullBackupSucceeded},
+	{"full-still-saved", rules.No, leases.Unknown, leases.Never, anyAnswer, rules.No, anyAnswer, rules.Yes, rules.No, BackupToldGood, metav1.ConditionTrue, v1alpha1.ReasonFullBackupSucceeded},
+	{"backup-not-known", rules.No, leases.Never | leases.Live | leases.Unknown, leases.Never | leases.Live | leases.Unknown, anyAnswer, anyAnswer, anyAnswer, rules.Yes, anyAnswer, anyTold, metav1.ConditionUnknown, v1alpha1.ReasonUnknown},
 }
 
 // backupFacts is all that the policy may look at.
 type backupFacts struct {
-	paused                  Answer // nobody runs who could back up, and nobody who could write
+	paused                  rules.YesNo // nobody runs who could back up, and nobody who could write
 	full, delta             leases.Liveness
-	fullFailed, deltaFailed Answer
-	attached, valid         Answer
-	superseded              Answer
+	fullFailed, deltaFailed rules.YesNo
+	attached, valid         rules.YesNo
+	superseded              rules.YesNo
 	told                    BackupTold
 }
 
@@ -117,10 +118,10 @@ func backupFactsOf(d Desired, o Observed) backupFacts {
 		told = BackupToldElse
 	}
 	return backupFacts{
-		paused: No,
+		paused: rules.No,
 		full:   o.Full.Liveness, delta: o.Delta.Liveness,
-		fullFailed: AnswerOf(o.Full.Says.Error != ""), deltaFailed: AnswerOf(o.Delta.Says.Error != ""),
-		attached: AnswerOf(len(o.Unattached) == 0), valid: AnswerOf(d.BackupProblem == ""), superseded: AnswerOf(o.Full.Says.SupersededBy != ""), told: told,
+		fullFailed: rules.YesNoOf(o.Full.Says.Error != ""), deltaFailed: rules.YesNoOf(o.Delta.Says.Error != ""),
+		attached: rules.YesNoOf(len(o.Unattached) == 0), valid: rules.YesNoOf(d.BackupProblem == ""), superseded: rules.YesNoOf(o.Full.Says.SupersededBy != ""), told: told,
 	}
 }
 
@@ -141,7 +142,7 @@ func setBackupReady(p picture, conditions *[]metav1.Condition, generation int64,
 		return
 	}
 	f := backupFactsOf(p.Desired, p.Observed)
-	f.paused = AnswerOf(restingOf(p.Desired, p.Observed) == restingPaused)
+	f.paused = rules.YesNoOf(restingOf(p.Desired, p.Observed) == restingPaused)
 	status, reason, _ := judgeBackup(f)
 	setCondition(conditions, metav1.Condition{
 		Type: v1alpha1.ConditionBackupReady, Status: status, Reason: reason, Message: backupSentence(reason, p),

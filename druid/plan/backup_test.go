@@ -8,6 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/etcd-druid/druid/api/v1alpha1"
+	"github.com/etcd-druid/druid/internal/rules"
 	"github.com/etcd-druid/druid/leases"
 )
 
@@ -24,21 +25,21 @@ func TestBackupReadyPromisesNothingThatIsNotKnown(t *testing.T) {
 			t.Errorf("%+v: %s calls a backup good of which nobody told", f, rule)
 		case reason == v1alpha1.ReasonIncrementalBackupSucceeded && f.delta == leases.Never:
 			t.Errorf("%+v: %s calls changes saved that nobody saved", f, rule)
-		case status == metav1.ConditionTrue && f.superseded == Yes:
+		case status == metav1.ConditionTrue && f.superseded == rules.Yes:
 			t.Errorf("%+v: %s calls a backup good that a restore of the latest would not take", f, rule)
-		case status == metav1.ConditionTrue && f.valid == No:
+		case status == metav1.ConditionTrue && f.valid == rules.No:
 			t.Errorf("%+v: %s hides that the spec is not obeyed", f, rule)
 		case status != metav1.ConditionFalse && (f.full|f.delta)&leases.Stale != 0:
 			t.Errorf("%+v: %s hides a backup that stopped", f, rule)
-		case status == metav1.ConditionFalse && f.full == leases.Live && f.delta == leases.Live && f.valid == Yes && f.superseded == No:
+		case status == metav1.ConditionFalse && f.full == leases.Live && f.delta == leases.Live && f.valid == rules.Yes && f.superseded == rules.No:
 			t.Errorf("%+v: %s condemns a backup that goes on", f, rule)
-		case status == metav1.ConditionFalse && (f.full|f.delta)&leases.Stale == 0 && f.fullFailed == No && f.deltaFailed == No &&
-			f.attached == Yes && f.valid == Yes && f.superseded == No && f.told&(BackupToldGood|BackupToldElse) != 0:
+		case status == metav1.ConditionFalse && (f.full|f.delta)&leases.Stale == 0 && f.fullFailed == rules.No && f.deltaFailed == rules.No &&
+			f.attached == rules.Yes && f.valid == rules.Yes && f.superseded == rules.No && f.told&(BackupToldGood|BackupToldElse) != 0:
 			t.Errorf("%+v: %s condemns what is merely not known", f, rule)
 		}
 	})
 	eachBackupFacts(func(f backupFacts) {
-		f.paused = Yes
+		f.paused = rules.Yes
 		status, reason, rule := judgeBackup(f)
 		if count[rule]++; status != metav1.ConditionUnknown || reason != v1alpha1.ReasonPaused {
 			t.Errorf("%+v: %s is %s for %s although nobody runs", f, rule, status, reason)
@@ -61,7 +62,7 @@ func eachBackupFacts(check func(backupFacts)) {
 						for _, valid := range bits(anyAnswer) {
 							for _, superseded := range bits(anyAnswer) {
 								for _, told := range bits(anyTold) {
-									check(backupFacts{No, full, delta, fullFailed, deltaFailed, attached, valid, superseded, told})
+									check(backupFacts{rules.No, full, delta, fullFailed, deltaFailed, attached, valid, superseded, told})
 								}
 							}
 						}

@@ -8,6 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/etcd-druid/druid/api/v1alpha1"
+	"github.com/etcd-druid/druid/internal/rules"
 )
 
 // outlook is how many voters are known to serve.
@@ -60,14 +61,14 @@ const (
 // conditionFacts is all that the policy of the conditions may look at.
 type conditionFacts struct {
 	record    RecordState
-	formed    Answer // the status knows a cluster ID, or the record says Formed
+	formed    rules.YesNo // the status knows a cluster ID, or the record says Formed
 	outlook   outlook
 	progress  progress
 	readiness readiness
 	shrinking shrinking
 	rolling   rolling
 	resting   resting
-	problem   Answer
+	problem   rules.YesNo
 }
 
 const usableRecord = RecordForming | RecordFormed | RecordRecovering
@@ -78,19 +79,19 @@ var conditionRows = []struct {
 	name      string
 	kind      string
 	record    RecordState
-	formed    Answer
+	formed    rules.YesNo
 	outlook   outlook
 	progress  progress
 	readiness readiness
 	shrinking shrinking
 	rolling   rolling
 	resting   resting
-	problem   Answer
+	problem   rules.YesNo
 	status    metav1.ConditionStatus
 	reason    string
 }{
 	{"paused-no-quorum", v1alpha1.ConditionReady, anyRecord, anyAnswer, anyOutlook, anyProgress, anyReadiness, anyShrinking, anyRolling, restingPaused, anyAnswer, metav1.ConditionFalse, v1alpha1.ReasonPaused},
-	{"forming", v1alpha1.ConditionReady, RecordAbsent | RecordForming, No, anyOutlook, anyProgress, anyReadiness, anyShrinking, anyRolling, anyResting, anyAnswer, metav1.ConditionFalse, v1alpha1.ReasonForming},
+	{"forming", v1alpha1.ConditionReady, RecordAbsent | RecordForming, rules.No, anyOutlook, anyProgress, anyReadiness, anyShrinking, anyRolling, anyResting, anyAnswer, metav1.ConditionFalse, v1alpha1.ReasonForming},
 	{"quorate", v1alpha1.ConditionReady, anyRecord, anyAnswer, outlookQuorum, anyProgress, anyReadiness, anyShrinking, anyRolling, anyResting, anyAnswer, metav1.ConditionTrue, v1alpha1.ReasonQuorate},
 	{"quorum-resumes", v1alpha1.ConditionReady, anyRecord, anyAnswer, outlookLost, anyProgress, anyReadiness, anyShrinking, anyRolling, restingResumes, anyAnswer, metav1.ConditionFalse, v1alpha1.ReasonResuming},
 	{"quorum-lost", v1alpha1.ConditionReady, anyRecord, anyAnswer, outlookLost, anyProgress, anyReadiness, anyShrinking, anyRolling, anyResting, anyAnswer, metav1.ConditionFalse, v1alpha1.ReasonQuorumLost},
@@ -106,7 +107,7 @@ var conditionRows = []struct {
 	{"paused", v1alpha1.ConditionProgressing, anyRecord, anyAnswer, anyOutlook, anyProgress, anyReadiness, anyShrinking, anyRolling, restingPaused, anyAnswer, metav1.ConditionFalse, v1alpha1.ReasonPaused},
 	{"pause-begins", v1alpha1.ConditionProgressing, anyRecord, anyAnswer, anyOutlook, anyProgress, anyReadiness, anyShrinking, anyRolling, restingBegins, anyAnswer, metav1.ConditionTrue, v1alpha1.ReasonPausing},
 	{"pause-blocked", v1alpha1.ConditionProgressing, anyRecord, anyAnswer, anyOutlook, anyProgress, anyReadiness, anyShrinking, anyRolling, restingBlocked, anyAnswer, metav1.ConditionFalse, v1alpha1.ReasonPauseBlocked},
-	{"group-to-be-born", v1alpha1.ConditionProgressing, RecordAbsent | RecordForming, No, anyOutlook, anyProgress, anyReadiness, anyShrinking, anyRolling, anyResting, anyAnswer, metav1.ConditionTrue, v1alpha1.ReasonForming},
+	{"group-to-be-born", v1alpha1.ConditionProgressing, RecordAbsent | RecordForming, rules.No, anyOutlook, anyProgress, anyReadiness, anyShrinking, anyRolling, anyResting, anyAnswer, metav1.ConditionTrue, v1alpha1.ReasonForming},
 	{"resumes", v1alpha1.ConditionProgressing, usableRecord, anyAnswer, outlookLost | outlookUnclear, anyProgress, anyReadiness, anyShrinking, anyRolling, restingResumes, anyAnswer, metav1.ConditionTrue, v1alpha1.ReasonResuming},
 	{"member-leaves", v1alpha1.ConditionProgressing, RecordAbsent | usableRecord, anyAnswer, anyOutlook, anyProgress, anyReadiness, shrinkingGoes, anyRolling, anyResting, anyAnswer, metav1.ConditionTrue, v1alpha1.ReasonScalingDown},
 	{"member-cannot-leave", v1alpha1.ConditionProgressing, RecordAbsent | usableRecord, anyAnswer, anyOutlook, anyProgress, anyReadiness, shrinkingBlocked, anyRolling, anyResting, anyAnswer, metav1.ConditionFalse, v1alpha1.ReasonScaleDownBlocked},
@@ -122,8 +123,8 @@ var conditionRows = []struct {
 	{"others-leave", v1alpha1.ConditionProgressing, RecordAbsent | usableRecord, anyAnswer, anyOutlook, progressParting, anyReadiness, anyShrinking, anyRolling, anyResting, anyAnswer, metav1.ConditionTrue, v1alpha1.ReasonRemovingOthers},
 	{"up-to-date", v1alpha1.ConditionProgressing, RecordAbsent | usableRecord, anyAnswer, anyOutlook, progressNone, anyReadiness, shrinkingNone, rollingNone, anyResting, anyAnswer, metav1.ConditionFalse, v1alpha1.ReasonReconciled},
 
-	{"problem", v1alpha1.ConditionDegraded, anyRecord, anyAnswer, anyOutlook, anyProgress, anyReadiness, anyShrinking, anyRolling, anyResting, Yes, metav1.ConditionTrue, ""},
-	{"no-problem", v1alpha1.ConditionDegraded, anyRecord, anyAnswer, anyOutlook, anyProgress, anyReadiness, anyShrinking, anyRolling, anyResting, No, metav1.ConditionFalse, v1alpha1.ReasonAsExpected},
+	{"problem", v1alpha1.ConditionDegraded, anyRecord, anyAnswer, anyOutlook, anyProgress, anyReadiness, anyShrinking, anyRolling, anyResting, rules.Yes, metav1.ConditionTrue, ""},
+	{"no-problem", v1alpha1.ConditionDegraded, anyRecord, anyAnswer, anyOutlook, anyProgress, anyReadiness, anyShrinking, anyRolling, anyResting, rules.No, metav1.ConditionFalse, v1alpha1.ReasonAsExpected},
 }
 
 // conditionTypes in the order in which the status lists them.
@@ -146,14 +147,14 @@ func conditionFactsOf(d Desired, o Observed, members []v1alpha1.MemberStatus, pr
 	listed := o.listed()
 	return conditionFacts{
 		record:    o.RecordState,
-		formed:    AnswerOf(d.ClusterID != 0 || o.formed() == Yes),
+		formed:    rules.YesNoOf(d.ClusterID != 0 || o.formed() == rules.Yes),
 		outlook:   outlookOf(o, listed),
 		progress:  progressIn(d, o, listed),
 		readiness: readinessOf(d, members),
 		shrinking: retreatOf(d, o).shrinking(),
 		rolling:   rollingOf(d, o),
 		resting:   restingOf(d, o),
-		problem:   AnswerOf(len(problems) > 0),
+		problem:   rules.YesNoOf(len(problems) > 0),
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/etcd-druid/druid/api/v1alpha1"
+	"github.com/etcd-druid/druid/internal/rules"
 )
 
 // Target is what an EtcdCluster's status tells of the spec that was adopted.
@@ -38,23 +39,23 @@ func (t Target) clock() Clock {
 var lapses = []struct {
 	name    string
 	record  RecordState
-	born    Answer
-	expired Answer
-	claimed Answer // a member has begun to form the cluster, or none is to
+	born    rules.YesNo
+	expired rules.YesNo
+	claimed rules.YesNo // a member has begun to form the cluster, or none is to
 	status  metav1.ConditionStatus
 	reason  string
 }{
 	{"record-not-usable", RecordForeign | RecordUnreadable, anyAnswer, anyAnswer, anyAnswer, "", ""},
-	{"bootstrap-failed", RecordAbsent | RecordForming, No, Yes, anyAnswer, metav1.ConditionFalse, v1alpha1.ReasonBootstrapFailed},
-	{"waiting-for-seed", RecordAbsent | RecordForming, No, No, No, metav1.ConditionTrue, v1alpha1.ReasonWaitingForSeed},
-	{"deadline-exceeded", anyRecord, anyAnswer, Yes, anyAnswer, metav1.ConditionFalse, v1alpha1.ReasonDeadlineExceeded},
-	{"in-time", anyRecord, anyAnswer, No, anyAnswer, "", ""},
+	{"bootstrap-failed", RecordAbsent | RecordForming, rules.No, rules.Yes, anyAnswer, metav1.ConditionFalse, v1alpha1.ReasonBootstrapFailed},
+	{"waiting-for-seed", RecordAbsent | RecordForming, rules.No, rules.No, rules.No, metav1.ConditionTrue, v1alpha1.ReasonWaitingForSeed},
+	{"deadline-exceeded", anyRecord, anyAnswer, rules.Yes, anyAnswer, metav1.ConditionFalse, v1alpha1.ReasonDeadlineExceeded},
+	{"in-time", anyRecord, anyAnswer, rules.No, anyAnswer, "", ""},
 }
 
 // lapseFacts is all that the policy may look at.
 type lapseFacts struct {
 	record                 RecordState
-	born, expired, claimed Answer
+	born, expired, claimed rules.YesNo
 }
 
 func judgeLapse(f lapseFacts) (status metav1.ConditionStatus, reason, rule string) {
@@ -70,16 +71,16 @@ func judgeLapse(f lapseFacts) (status metav1.ConditionStatus, reason, rule strin
 // of members, which counts as the right one then.
 var brakes = []struct {
 	name     string
-	expired  Answer
+	expired  rules.YesNo
 	verdicts verdict
 	becomes  verdict // 0: as it is
 }{
-	{"in-time", No, keep | wait | held | remove | mark, 0},
-	{"goes-on", Yes, keep | held | mark, 0},
-	{"after-deadline", Yes, wait | remove, held},
+	{"in-time", rules.No, keep | wait | held | remove | mark, 0},
+	{"goes-on", rules.Yes, keep | held | mark, 0},
+	{"after-deadline", rules.Yes, wait | remove, held},
 }
 
-func brake(expired Answer, v verdict) (verdict, string) {
+func brake(expired rules.YesNo, v verdict) (verdict, string) {
 	for _, r := range brakes {
 		if r.expired&expired == 0 || r.verdicts&v == 0 {
 			continue
@@ -93,8 +94,8 @@ func brake(expired Answer, v verdict) (verdict, string) {
 }
 
 // brakePause stops the way to a pause: its member serves on, and clients are sent to it again.
-func brakePause(expired Answer, s pause) pause {
-	if expired == Yes && s&(pauseDrain|pauseStop) != 0 {
+func brakePause(expired rules.YesNo, s pause) pause {
+	if expired == rules.Yes && s&(pauseDrain|pauseStop) != 0 {
 		return pauseHeld
 	}
 	return s
@@ -108,7 +109,7 @@ func bootstrapFailed(d Desired, o Observed) bool { return d.Expired && lifeOf(d,
 // time as any for the members that join it: a birth from a backup may have taken all of it.
 func deadlineAfter(d Desired, o Observed, formedNow bool, before *metav1.Time, now metav1.Time) *metav1.Time {
 	switch {
-	case before == nil || reached(d, o) == Yes:
+	case before == nil || reached(d, o) == rules.Yes:
 		return nil
 	case formedNow && before.Time.Before(now.Add(d.Allowed)):
 		return new(metav1.NewTime(now.Add(d.Allowed).Truncate(time.Second)))
@@ -125,12 +126,12 @@ func (p picture) progressing(found []Problem) metav1.Condition {
 		c.Message = sentence(v1alpha1.ConditionProgressing, c.Reason, p)
 		return c
 	}
-	if p.Origin.known() == No {
+	if p.Origin.known() == rules.No {
 		return metav1.Condition{Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonWaitingForSnapshot, Message: p.Origin.Words}
 	}
 	status, reason, _ := judgeLapse(lapseFacts{
-		record: p.RecordState, born: AnswerOf(p.ClusterID != 0 || p.formed() == Yes), expired: AnswerOf(p.Expired && reached(p.Desired, p.Observed) == No),
-		claimed: AnswerOf(p.Record.Executor != "" || p.Replicas == 0),
+		record: p.RecordState, born: rules.YesNoOf(p.ClusterID != 0 || p.formed() == rules.Yes), expired: rules.YesNoOf(p.Expired && reached(p.Desired, p.Observed) == rules.No),
+		claimed: rules.YesNoOf(p.Record.Executor != "" || p.Replicas == 0),
 	})
 	if reason == v1alpha1.ReasonWaitingForSeed {
 		return p.waits(metav1.Condition{Status: status, Reason: reason, Message: sentence(v1alpha1.ConditionProgressing, reason, p)})

@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/etcd-druid/druid/api/v1alpha1"
+	"github.com/etcd-druid/druid/internal/rules"
 	"github.com/etcd-druid/druid/leases"
 )
 
@@ -25,11 +26,11 @@ func TestLapses(t *testing.T) {
 					_, reason, rule := judgeLapse(f)
 					count[rule]++
 					switch {
-					case reason == v1alpha1.ReasonBootstrapFailed && (born == Yes || expired == No):
+					case reason == v1alpha1.ReasonBootstrapFailed && (born == rules.Yes || expired == rules.No):
 						t.Errorf("%+v: %s gives up a cluster that formed, or has time", f, rule)
-					case reason == v1alpha1.ReasonDeadlineExceeded && expired == No:
+					case reason == v1alpha1.ReasonDeadlineExceeded && expired == rules.No:
 						t.Errorf("%+v: %s stops what has time", f, rule)
-					case reason == "" && expired == Yes && record&(RecordForeign|RecordUnreadable) == 0:
+					case reason == "" && expired == rules.Yes && record&(RecordForeign|RecordUnreadable) == 0:
 						t.Errorf("%+v: %s does not tell that druid stopped", f, rule)
 					}
 				}
@@ -59,7 +60,7 @@ func TestBrakes(t *testing.T) {
 		for _, v := range []verdict{keep, wait, held, remove, mark} {
 			got, rule := brake(expired, v)
 			count[rule]++
-			if expired == No && got != v || expired == Yes && got == remove {
+			if expired == rules.No && got != v || expired == rules.Yes && got == remove {
 				t.Errorf("expired %d: %s makes %d of %d", expired, rule, got, v)
 			}
 		}
@@ -124,7 +125,7 @@ func TestStepsAfterTheDeadline(t *testing.T) {
 		"nothing was left":      {late(3), whole(), []string{}, v1alpha1.ReasonReconciled},
 		"no cluster is born":    {unborn, Observed{RecordState: RecordAbsent}, []string{}, v1alpha1.ReasonBootstrapFailed},
 		"a birth is left alone": {unborn, Observed{
-			RecordState: RecordForming, SeedStuck: Yes, Record: leases.Record{Members: []string{"c-a"}, Seed: "c-a"},
+			RecordState: RecordForming, SeedStuck: rules.Yes, Record: leases.Record{Members: []string{"c-a"}, Seed: "c-a"},
 			Members: []Member{{Name: "c-a", Listed: true, Lease: LeaseAbsent, Claim: ClaimAbsent, Pod: PodAbsent}},
 		}, []string{}, v1alpha1.ReasonBootstrapFailed},
 		"a cluster that formed late": {unborn, whole(), []string{}, v1alpha1.ReasonReconciled},

@@ -8,6 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/etcd-druid/druid/api/v1alpha1"
+	"github.com/etcd-druid/druid/internal/rules"
 	"github.com/etcd-druid/druid/leases"
 	"github.com/etcd-druid/druid/test/golden"
 )
@@ -79,7 +80,7 @@ func cell[T ~uint8](mask, all T, words []string) string {
 	return strings.Join(held, ", ")
 }
 
-func answer(mask Answer) string { return cell(mask, anyAnswer, answerWords) }
+func answer(mask rules.YesNo) string { return cell(mask, anyAnswer, answerWords) }
 
 func liveness(mask leases.Liveness) string {
 	var words []string

@@ -4,13 +4,12 @@ import (
 	"slices"
 	"time"
 
+	"github.com/etcd-druid/druid/internal/rules"
 	"github.com/etcd-druid/druid/leases"
 )
 
 // A fact is an enum of one bit per value, so that the cell of a table may hold several.
 type (
-	// Answer to a question.
-	Answer uint8
 	// RecordState is how the cluster record was found.
 	RecordState uint8
 	// LeaseState is how a Lease was found.
@@ -29,21 +28,7 @@ type (
 	Arrival uint8
 )
 
-// The answers.
-const (
-	No Answer = 1 << iota
-	Yes
-
-	anyAnswer = No | Yes
-)
-
-// AnswerOf says Yes or No.
-func AnswerOf(b bool) Answer {
-	if b {
-		return Yes
-	}
-	return No
-}
+const anyAnswer rules.YesNo = rules.No | rules.Yes
 
 // The states of the record.
 const (
@@ -190,7 +175,7 @@ type Observed struct {
 	Members []Member
 	// SeedStuck says that the seed's Pod has not started for longer than druid's patience, while that of another member
 	// has.
-	SeedStuck Answer
+	SeedStuck rules.YesNo
 	// Problems that a person may have to mend, found in Pods, claims and Leases.
 	Problems []Problem
 }
@@ -236,7 +221,7 @@ type Member struct {
 	Make PodMake
 	// Remade says that another Pod than this would come in its place, be it of the version that its member ran; looked at only
 	// where it is outdated, else 0.
-	Remade Answer
+	Remade rules.YesNo
 	// Idle says that a kubelet that is heard of runs no etcd container in the Pod.
 	Idle bool
 	// Agent is the make of the Pod's agent, 0 where nobody looked, and AgentImage the image that it was given. AgentIdle says
@@ -318,8 +303,8 @@ func (o Observed) listed() []Member {
 }
 
 // formed says whether the raft group exists.
-func (o Observed) formed() Answer {
-	return AnswerOf(o.RecordState&(RecordFormed|RecordRecovering) != 0)
+func (o Observed) formed() rules.YesNo {
+	return rules.YesNoOf(o.RecordState&(RecordFormed|RecordRecovering) != 0)
 }
 
 func quorum(voters int) int { return voters/2 + 1 }

@@ -1,5 +1,7 @@
 package plan
 
+import "github.com/etcd-druid/druid/internal/rules"
+
 type (
 	// Expansion says whether the StorageClass of a claim lets its volume grow.
 	Expansion uint8
@@ -32,35 +34,35 @@ const (
 var growRows = []struct {
 	name    string
 	claim   ClaimState
-	leaves  Answer
-	asks    Answer
-	bound   Answer
+	leaves  rules.YesNo
+	asks    rules.YesNo
+	bound   rules.YesNo
 	expands Expansion
 	verdict verdict
 	why     string
 }{
 	{"claim-not-there", anyClaim &^ ClaimPresent, anyAnswer, anyAnswer, anyAnswer, anyExpansion, keep,
 		"it is not the cluster's, or goes; one that comes requests what the spec says"},
-	{"claim-large-enough", ClaimPresent, anyAnswer, Yes, anyAnswer, anyExpansion, keep,
+	{"claim-large-enough", ClaimPresent, anyAnswer, rules.Yes, anyAnswer, anyExpansion, keep,
 		"it requests what the spec says, or more"},
-	{"claim-leaves", ClaimPresent, Yes, No, anyAnswer, anyExpansion, keep,
+	{"claim-leaves", ClaimPresent, rules.Yes, rules.No, anyAnswer, anyExpansion, keep,
 		"its member is on its way out"},
-	{"claim-unbound", ClaimPresent, No, No, No, anyExpansion, wait,
+	{"claim-unbound", ClaimPresent, rules.No, rules.No, rules.No, anyExpansion, wait,
 		"the API server changes the request of a claim only when it has its volume"},
-	{"claim-class-refuses", ClaimPresent, No, No, Yes, ExpansionRefused, held,
+	{"claim-class-refuses", ClaimPresent, rules.No, rules.No, rules.Yes, ExpansionRefused, held,
 		"the API server would refuse it"},
-	{"claim-class-unknown", ClaimPresent, No, No, Yes, ExpansionUnknown, wait,
+	{"claim-class-unknown", ClaimPresent, rules.No, rules.No, rules.Yes, ExpansionUnknown, wait,
 		"what is not known changes nothing"},
-	{"claim-small", ClaimPresent, No, No, Yes, ExpansionAllowed, create,
+	{"claim-small", ClaimPresent, rules.No, rules.No, rules.Yes, ExpansionAllowed, create,
 		"the volume grows while etcd runs on it"},
 }
 
 // growFacts is all that the policy may look at.
 type growFacts struct {
 	claim   ClaimState
-	leaves  Answer
-	asks    Answer // the claim requests what the spec says, or more
-	bound   Answer
+	leaves  rules.YesNo
+	asks    rules.YesNo // the claim requests what the spec says, or more
+	bound   rules.YesNo
 	expands Expansion
 }
 
@@ -76,7 +78,7 @@ func judgeGrowth(f growFacts) (verdict, string) {
 // growStep requests a larger volume. It is the last of a pass: one that is refused, as by a quota of the namespace, keeps
 // nothing else of the member from being done.
 func growStep(m Member, leaves bool, add func(Step)) {
-	f := growFacts{claim: m.Claim, leaves: AnswerOf(leaves), asks: AnswerOf(!m.ClaimSmall), bound: AnswerOf(m.ClaimBound), expands: m.Expands}
+	f := growFacts{claim: m.Claim, leaves: rules.YesNoOf(leaves), asks: rules.YesNoOf(!m.ClaimSmall), bound: rules.YesNoOf(m.ClaimBound), expands: m.Expands}
 	if f.expands == 0 {
 		f.expands = ExpansionUnknown
 	}

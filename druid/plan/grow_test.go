@@ -7,6 +7,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/etcd-druid/druid/api/v1alpha1"
+	"github.com/etcd-druid/druid/internal/rules"
 )
 
 var (
@@ -25,13 +26,13 @@ func TestClaimsGrowOnlyWhereTheyMayAndMust(t *testing.T) {
 						f := growFacts{claim, leaves, asks, bound, expands}
 						v, rule := judgeGrowth(f)
 						count[rule]++
-						may := claim == ClaimPresent && bound == Yes && expands == ExpansionAllowed
+						may := claim == ClaimPresent && bound == rules.Yes && expands == ExpansionAllowed
 						switch {
 						case v == create && !may:
 							t.Errorf("%+v: %s asks for what the API server refuses, or of a claim that is not the cluster's", f, rule)
-						case v == create && (asks == Yes || leaves == Yes):
+						case v == create && (asks == rules.Yes || leaves == rules.Yes):
 							t.Errorf("%+v: %s grows what is large enough, or of no use any more", f, rule)
-						case v != create && may && asks == No && leaves == No:
+						case v != create && may && asks == rules.No && leaves == rules.No:
 							t.Errorf("%+v: %s leaves a claim small that may grow", f, rule)
 						}
 					}

@@ -1,5 +1,7 @@
 package plan
 
+import "github.com/etcd-druid/druid/internal/rules"
+
 type (
 	// Guard is what becomes of the finalizer by which druid holds an EtcdCluster whose members are in a group beside others.
 	Guard uint8
@@ -43,40 +45,40 @@ const (
 // alone, or nothing can be done any more.
 var guards = []struct {
 	name     string
-	joins    Answer // it joins a running cluster, or did
-	held     Answer
+	joins    rules.YesNo // it joins a running cluster, or did
+	held     rules.YesNo
 	deletion deletion
-	going    Answer // the namespace is deleted
+	going    rules.YesNo // the namespace is deleted
 	hosts    hosts
 	guard    Guard
 	why      string
 }{
-	{"never-held", No, No, anyDeletion, anyAnswer, anyHosts, GuardNothing, "its members are a group of their own"},
-	{"held-for-nothing", No, Yes, anyDeletion, anyAnswer, anyHosts, GuardRelease, "its members are a group of their own"},
-	{"deleted-unheld", Yes, No, deletionPlain | deletionForeground | deletionOrphan, anyAnswer, anyHosts, GuardNothing,
+	{"never-held", rules.No, rules.No, anyDeletion, anyAnswer, anyHosts, GuardNothing, "its members are a group of their own"},
+	{"held-for-nothing", rules.No, rules.Yes, anyDeletion, anyAnswer, anyHosts, GuardRelease, "its members are a group of their own"},
+	{"deleted-unheld", rules.Yes, rules.No, deletionPlain | deletionForeground | deletionOrphan, anyAnswer, anyHosts, GuardNothing,
 		"Kubernetes takes no finalizer for what is deleted"},
-	{"record-foreign", Yes, anyAnswer, deletionNone, anyAnswer, hostsForeign, GuardNothing, "nothing is done by a record that is not its own"},
-	{"hold", Yes, No, deletionNone, anyAnswer, anyHosts &^ (hostsNone | hostsForeign), GuardHold, "a member may join, or has"},
-	{"alone", Yes, No, deletionNone, anyAnswer, hostsNone, GuardNothing, "nobody is left whose quorum it could cost"},
-	{"others-gone", Yes, Yes, deletionNone, anyAnswer, hostsNone, GuardRelease, "nobody is left whose quorum it could cost"},
-	{"held", Yes, Yes, deletionNone, anyAnswer, anyHosts, GuardNothing, "it is held as long as others are there"},
-	{"namespace-goes", Yes, Yes, anyDeletion, Yes, anyHosts, GuardRelease, "nothing can be made in it any more, and all that is in it goes"},
-	{"orphans", Yes, Yes, deletionOrphan, anyAnswer, anyHosts, GuardRelease, "its members are to stay as they are"},
-	{"orphaned", Yes, Yes, deletionPlain | deletionForeground, anyAnswer, hostsForeign, GuardRelease, "its members are not its own any more"},
-	{"never-in", Yes, Yes, deletionPlain | deletionForeground, anyAnswer, hostsUnborn, GuardRelease, "no member of it was ever there"},
-	{"left", Yes, Yes, deletionPlain | deletionForeground, anyAnswer, hostsLeft, GuardRelease, "the group has acknowledged that all of them are out"},
-	{"deleted-alone", Yes, Yes, deletionPlain | deletionForeground, anyAnswer, hostsNone, GuardRelease, "nobody is left whose quorum it could cost"},
-	{"foreground", Yes, Yes, deletionForeground, anyAnswer, anyHosts, GuardWait,
+	{"record-foreign", rules.Yes, anyAnswer, deletionNone, anyAnswer, hostsForeign, GuardNothing, "nothing is done by a record that is not its own"},
+	{"hold", rules.Yes, rules.No, deletionNone, anyAnswer, anyHosts &^ (hostsNone | hostsForeign), GuardHold, "a member may join, or has"},
+	{"alone", rules.Yes, rules.No, deletionNone, anyAnswer, hostsNone, GuardNothing, "nobody is left whose quorum it could cost"},
+	{"others-gone", rules.Yes, rules.Yes, deletionNone, anyAnswer, hostsNone, GuardRelease, "nobody is left whose quorum it could cost"},
+	{"held", rules.Yes, rules.Yes, deletionNone, anyAnswer, anyHosts, GuardNothing, "it is held as long as others are there"},
+	{"namespace-goes", rules.Yes, rules.Yes, anyDeletion, rules.Yes, anyHosts, GuardRelease, "nothing can be made in it any more, and all that is in it goes"},
+	{"orphans", rules.Yes, rules.Yes, deletionOrphan, anyAnswer, anyHosts, GuardRelease, "its members are to stay as they are"},
+	{"orphaned", rules.Yes, rules.Yes, deletionPlain | deletionForeground, anyAnswer, hostsForeign, GuardRelease, "its members are not its own any more"},
+	{"never-in", rules.Yes, rules.Yes, deletionPlain | deletionForeground, anyAnswer, hostsUnborn, GuardRelease, "no member of it was ever there"},
+	{"left", rules.Yes, rules.Yes, deletionPlain | deletionForeground, anyAnswer, hostsLeft, GuardRelease, "the group has acknowledged that all of them are out"},
+	{"deleted-alone", rules.Yes, rules.Yes, deletionPlain | deletionForeground, anyAnswer, hostsNone, GuardRelease, "nobody is left whose quorum it could cost"},
+	{"foreground", rules.Yes, rules.Yes, deletionForeground, anyAnswer, anyHosts, GuardWait,
 		"what is made now is deleted at once; afterwards the members come back on their volumes, to leave"},
-	{"leave", Yes, Yes, deletionPlain, anyAnswer, hostsThere | hostsUnknown | hostsBegun, GuardLeave,
+	{"leave", rules.Yes, rules.Yes, deletionPlain, anyAnswer, hostsThere | hostsUnknown | hostsBegun, GuardLeave,
 		"its voters would be missed by those that stay"},
 }
 
 // guardFacts is all that the policy may look at.
 type guardFacts struct {
-	joins, held Answer
+	joins, held rules.YesNo
 	deletion    deletion
-	going       Answer
+	going       rules.YesNo
 	hosts       hosts
 }
 
@@ -92,7 +94,7 @@ func judgeGuard(f guardFacts) (Guard, string) {
 // GuardOf says what becomes of the finalizer, and by which rule.
 func GuardOf(d Desired, o Observed) (Guard, string) {
 	return judgeGuard(guardFacts{
-		joins: AnswerOf(d.Joins || o.Record.Adopted()), held: AnswerOf(d.Held), deletion: deletionOf(d), going: AnswerOf(d.NamespaceGoes),
+		joins: rules.YesNoOf(d.Joins || o.Record.Adopted()), held: rules.YesNoOf(d.Held), deletion: deletionOf(d), going: rules.YesNoOf(d.NamespaceGoes),
 		hosts: hostsOf(d, o),
 	})
 }

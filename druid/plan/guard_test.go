@@ -8,6 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/etcd-druid/druid/api/v1alpha1"
+	"github.com/etcd-druid/druid/internal/rules"
 	"github.com/etcd-druid/druid/leases"
 )
 
@@ -40,29 +41,29 @@ func checkGuard(t *testing.T, f guardFacts, guard Guard, rule string) {
 	deleted := f.deletion != deletionNone
 	in := f.hosts&(hostsThere|hostsUnknown|hostsBegun) != 0
 	switch {
-	case guard == GuardHold && (deleted || f.held == Yes || f.joins == No):
+	case guard == GuardHold && (deleted || f.held == rules.Yes || f.joins == rules.No):
 		t.Errorf("%s: a finalizer is taken that is there, is not wanted, or that Kubernetes refuses: %+v", rule, f)
-	case guard == GuardRelease && f.held == No:
+	case guard == GuardRelease && f.held == rules.No:
 		t.Errorf("%s: what is not there is given back: %+v", rule, f)
 	// Nobody joins without it.
-	case f.joins == Yes && !deleted && f.held == No && in && guard != GuardHold:
+	case f.joins == rules.Yes && !deleted && f.held == rules.No && in && guard != GuardHold:
 		t.Errorf("%s: members may join that nothing holds: %+v", rule, f)
-	case f.joins == Yes && !deleted && f.held == No && f.hosts == hostsUnborn && guard != GuardHold:
+	case f.joins == rules.Yes && !deleted && f.held == rules.No && f.hosts == hostsUnborn && guard != GuardHold:
 		t.Errorf("%s: the first one joins before the finalizer: %+v", rule, f)
 	// Nobody's quorum is taken.
-	case f.joins == Yes && in && f.going == No && f.deletion&(deletionOrphan) == 0 && guard == GuardRelease:
+	case f.joins == rules.Yes && in && f.going == rules.No && f.deletion&(deletionOrphan) == 0 && guard == GuardRelease:
 		t.Errorf("%s: voters that are listed are let go: %+v", rule, f)
 	// Nothing is held for ever: of what is deleted it goes, or its members do.
-	case deleted && f.held == Yes && guard&(GuardRelease|GuardLeave|GuardWait) == 0:
+	case deleted && f.held == rules.Yes && guard&(GuardRelease|GuardLeave|GuardWait) == 0:
 		t.Errorf("%s: a deletion is held, and nothing is done: %+v", rule, f)
-	case deleted && f.held == Yes && f.going == Yes && guard != GuardRelease:
+	case deleted && f.held == rules.Yes && f.going == rules.Yes && guard != GuardRelease:
 		t.Errorf("%s: a namespace that goes is held up: %+v", rule, f)
-	case guard == GuardLeave && (f.deletion != deletionPlain || f.joins == No || !in):
+	case guard == GuardLeave && (f.deletion != deletionPlain || f.joins == rules.No || !in):
 		t.Errorf("%s: members leave whom nobody sends, or whom nobody would miss: %+v", rule, f)
 	case guard == GuardWait && f.deletion != deletionForeground:
 		t.Errorf("%s: Kubernetes deletes nothing that could be waited for: %+v", rule, f)
 	// An ordinary deletion is not held up.
-	case !deleted && f.held == Yes && f.hosts == hostsNone && guard != GuardRelease:
+	case !deleted && f.held == rules.Yes && f.hosts == hostsNone && guard != GuardRelease:
 		t.Errorf("%s: it is held although nobody else is there: %+v", rule, f)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"slices"
 
+	"github.com/etcd-druid/druid/internal/rules"
 	"github.com/etcd-druid/druid/leases"
 )
 
@@ -19,14 +20,14 @@ func serving(m Member, listed []Member) int {
 }
 
 // spared says whether the others are a healthy quorum without m. Before a raft group was formed nobody is spared.
-func spared(m Member, o Observed, listed []Member) Answer {
-	return AnswerOf(o.RecordState == RecordFormed && serving(m, listed) >= quorum(votersOf(o, listed)))
+func spared(m Member, o Observed, listed []Member) rules.YesNo {
+	return rules.YesNoOf(o.RecordState == RecordFormed && serving(m, listed) >= quorum(votersOf(o, listed)))
 }
 
 // turnOf says whether nobody else replaces itself, leaves or heals: members are mended one after another.
-func turnOf(m Member, o Observed, listed []Member) Answer {
+func turnOf(m Member, o Observed, listed []Member) rules.YesNo {
 	replacing := o.Record.Replacing
-	return AnswerOf(o.Record.Retiring == nil && (replacing == nil || replacing.Member == m.Name) &&
+	return rules.YesNoOf(o.Record.Retiring == nil && (replacing == nil || replacing.Member == m.Name) &&
 		!slices.ContainsFunc(listed, func(other Member) bool { return other.Name != m.Name && other.heals() }))
 }
 

@@ -3,6 +3,8 @@ package plan
 import (
 	"testing"
 	"time"
+
+	"github.com/etcd-druid/druid/internal/rules"
 )
 
 var (
@@ -56,15 +58,15 @@ func checkRestart(t *testing.T, f restartFacts, count map[string]int) {
 	count[rule]++
 	acts := v&(remove|mark) != 0
 	switch {
-	case acts && (f.stuck == No || f.waits == Yes || f.pod&(PodLive|PodUnstarted) == 0):
+	case acts && (f.stuck == rules.No || f.waits == rules.Yes || f.pod&(PodLive|PodUnstarted) == 0):
 		t.Errorf("%+v: %s restarts what a restart does not cure", f, rule)
-	case acts && f.spare == No:
+	case acts && f.spare == rules.No:
 		t.Errorf("%+v: %s restarts a Pod while the others are no quorum", f, rule)
-	case acts && f.turn == No:
+	case acts && f.turn == rules.No:
 		t.Errorf("%+v: %s touches two members at once", f, rule)
 	case acts && f.node != NodeReady:
 		t.Errorf("%+v: %s deletes a Pod because its node is not known to be well", f, rule)
-	case v == remove && f.marked == No:
+	case v == remove && f.marked == rules.No:
 		t.Errorf("%+v: %s deletes a Pod that was not announced", f, rule)
 	}
 }
@@ -110,9 +112,9 @@ func checkNode(t *testing.T, f nodeFacts, count map[string]int) {
 		t.Errorf("%+v: %s deletes something although nobody declared the node lost", f, rule)
 	case acts && f.volume == VolumeUnknown:
 		t.Errorf("%+v: %s acts on what is not known", f, rule)
-	case v&(nodeAnnounce|nodeGiveUp) != 0 && (f.volume != VolumeLocal || f.spare == No || f.turn == No):
+	case v&(nodeAnnounce|nodeGiveUp) != 0 && (f.volume != VolumeLocal || f.spare == rules.No || f.turn == rules.No):
 		t.Errorf("%+v: %s gives up data that may be needed, or of two members at once", f, rule)
-	case v == nodeGiveUp && f.marked == No:
+	case v == nodeGiveUp && f.marked == rules.No:
 		t.Errorf("%+v: %s deletes a claim that was not announced", f, rule)
 	case v == nodeMove && f.pod&(PodLive|PodUnstarted) == 0:
 		t.Errorf("%+v: %s deletes a Pod that is not there or goes already", f, rule)
@@ -158,11 +160,11 @@ func checkOrphan(t *testing.T, f orphanFacts, count map[string]int) {
 	v, rule := judgeOrphan(f)
 	count[rule]++
 	switch {
-	case v&(orphanTell|orphanMark) != 0 && (f.usable == No || f.lingers == No || f.retired == Yes):
+	case v&(orphanTell|orphanMark) != 0 && (f.usable == rules.No || f.lingers == rules.No || f.retired == rules.Yes):
 		t.Errorf("%+v: %s speaks of what is not known, or passes by itself", f, rule)
-	case v == orphanMark && (f.listed == No || f.unstarted == No):
+	case v == orphanMark && (f.listed == rules.No || f.unstarted == rules.No):
 		t.Errorf("%+v: %s gives up a learner that is not the name's", f, rule)
-	case v == orphanTell && (f.listed == Yes || f.objects == No):
+	case v == orphanTell && (f.listed == rules.Yes || f.objects == rules.No):
 		t.Errorf("%+v: %s calls a member superfluous, or nothing", f, rule)
 	}
 }
@@ -177,7 +179,7 @@ func TestSlotIsTakenFromNobodyWhoMayUseIt(t *testing.T) {
 				f := slotFacts{taken, holder, comes}
 				v, rule := judgeSlot(f)
 				count[rule]++
-				if v == slotRelease && (taken == No || holder == Yes || comes == Yes) {
+				if v == slotRelease && (taken == rules.No || holder == rules.Yes || comes == rules.Yes) {
 					t.Errorf("%+v: %s takes the slot from a Pod that may be in the middle of it", f, rule)
 				}
 			}

@@ -1,6 +1,9 @@
 package plan
 
-import "github.com/etcd-druid/druid/leases"
+import (
+	"github.com/etcd-druid/druid/internal/rules"
+	"github.com/etcd-druid/druid/leases"
+)
 
 // labelVerdict says what becomes of a label of a Pod.
 type labelVerdict uint8
@@ -26,61 +29,61 @@ const anyLiveness = leases.Live | leases.Stale | leases.Never | leases.Unknown
 
 // labelFacts is all that the policies of the two labels may look at.
 type labelFacts struct {
-	leaving   Answer // the Pod terminates, this plan deletes it, or its member is on its way out
-	out       Answer // the raft group acknowledged that the member is out of it
+	leaving   rules.YesNo // the Pod terminates, this plan deletes it, or its member is on its way out
+	out       rules.YesNo // the raft group acknowledged that the member is out of it
 	says      says
 	liveness  leases.Liveness
-	formed    Answer // the record says Formed
-	etcdReady Answer // the etcd container is ready
-	nodeLost  Answer
+	formed    rules.YesNo // the record says Formed
+	etcdReady rules.YesNo // the etcd container is ready
+	nodeLost  rules.YesNo
 	// obscure: nothing certain is known of half the members or more.
-	obscure Answer
+	obscure rules.YesNo
 }
 
 // servingRows decide who receives clients. What is merely unknown never empties the Service: with half or more unknown
 // nothing is taken out, and a stale Lease beside a ready etcd is only a dead agent.
 var servingRows = []struct {
 	name                                 string
-	leaving                              Answer
+	leaving                              rules.YesNo
 	says                                 says
 	liveness                             leases.Liveness
-	formed, etcdReady, nodeLost, obscure Answer
+	formed, etcdReady, nodeLost, obscure rules.YesNo
 	verdict                              labelVerdict
 }{
-	{"leaving", Yes, anySays, anyLiveness, anyAnswer, anyAnswer, anyAnswer, anyAnswer, labelClear},
-	{"voter-serves", No, saysVoter, leases.Live, Yes, Yes, anyAnswer, anyAnswer, labelSet},
-	{"half-unknown", No, anySays, anyLiveness, anyAnswer, anyAnswer, anyAnswer, Yes, labelKeep},
-	{"etcd-not-ready", No, anySays, anyLiveness, anyAnswer, No, No, No, labelClear},
-	{"lease-says-otherwise", No, saysOther, leases.Live, anyAnswer, anyAnswer, anyAnswer, No, labelClear},
-	{"node-lost", No, anySays, leases.Stale, anyAnswer, anyAnswer, Yes, No, labelClear},
-	{"agent-silent", No, anySays, leases.Stale, anyAnswer, Yes, No, No, labelKeep},
-	{"not-certain", No, anySays, anyLiveness, anyAnswer, anyAnswer, anyAnswer, No, labelKeep},
+	{"leaving", rules.Yes, anySays, anyLiveness, anyAnswer, anyAnswer, anyAnswer, anyAnswer, labelClear},
+	{"voter-serves", rules.No, saysVoter, leases.Live, rules.Yes, rules.Yes, anyAnswer, anyAnswer, labelSet},
+	{"half-unknown", rules.No, anySays, anyLiveness, anyAnswer, anyAnswer, anyAnswer, rules.Yes, labelKeep},
+	{"etcd-not-ready", rules.No, anySays, anyLiveness, anyAnswer, rules.No, rules.No, rules.No, labelClear},
+	{"lease-says-otherwise", rules.No, saysOther, leases.Live, anyAnswer, anyAnswer, anyAnswer, rules.No, labelClear},
+	{"node-lost", rules.No, anySays, leases.Stale, anyAnswer, anyAnswer, rules.Yes, rules.No, labelClear},
+	{"agent-silent", rules.No, anySays, leases.Stale, anyAnswer, rules.Yes, rules.No, rules.No, labelKeep},
+	{"not-certain", rules.No, anySays, anyLiveness, anyAnswer, anyAnswer, anyAnswer, rules.No, labelKeep},
 }
 
 // voterRows decide which Pods the PodDisruptionBudget counts.
 var voterRows = []struct {
 	name     string
-	out      Answer
+	out      rules.YesNo
 	says     says
 	liveness leases.Liveness
 	verdict  labelVerdict
 }{
-	{"removed", Yes, anySays, anyLiveness, labelClear},
-	{"votes", No, saysVoter, leases.Live, labelSet},
-	{"votes-no-more", No, saysOther, leases.Live, labelClear},
-	{"not-certain", No, anySays, anyLiveness, labelKeep},
+	{"removed", rules.Yes, anySays, anyLiveness, labelClear},
+	{"votes", rules.No, saysVoter, leases.Live, labelSet},
+	{"votes-no-more", rules.No, saysOther, leases.Live, labelClear},
+	{"not-certain", rules.No, anySays, anyLiveness, labelKeep},
 }
 
 func labelFactsOf(m Member, leaving bool, o Observed, listed []Member) labelFacts {
 	f := labelFacts{
-		leaving:   AnswerOf(leaving || m.Pod == PodTerminating),
+		leaving:   rules.YesNoOf(leaving || m.Pod == PodTerminating),
 		says:      saysNothing,
-		out:       AnswerOf(m.acknowledged(o) && (!m.Listed || o.Record.Retiring.Orders(m.Name, m.Says.Retire))),
+		out:       rules.YesNoOf(m.acknowledged(o) && (!m.Listed || o.Record.Retiring.Orders(m.Name, m.Says.Retire))),
 		liveness:  m.Liveness,
-		formed:    AnswerOf(o.RecordState == RecordFormed),
-		etcdReady: AnswerOf(m.EtcdReady),
-		nodeLost:  AnswerOf(m.NodeLost),
-		obscure:   AnswerOf(2*obscure(listed) >= len(listed)),
+		formed:    rules.YesNoOf(o.RecordState == RecordFormed),
+		etcdReady: rules.YesNoOf(m.EtcdReady),
+		nodeLost:  rules.YesNoOf(m.NodeLost),
+		obscure:   rules.YesNoOf(2*obscure(listed) >= len(listed)),
 	}
 	if m.Lease == LeaseOurs && m.Readable && m.Liveness&(leases.Live|leases.Stale) != 0 {
 		f.says = saysOther

@@ -1,6 +1,9 @@
 package plan
 
-import "github.com/etcd-druid/druid/leases"
+import (
+	"github.com/etcd-druid/druid/internal/rules"
+	"github.com/etcd-druid/druid/leases"
+)
 
 type (
 	// stray is a drain mark that the record's slot does not order.
@@ -33,11 +36,11 @@ var strayRows = []struct {
 	record  RecordState
 	stray   stray
 	slot    slot
-	excess  Answer
+	excess  rules.YesNo
 	verdict verdict
 }{
 	{"mark-in-order", anyRecord, strayNone, anySlot, anyAnswer, keep},
-	{"mark-before-drop", RecordForming, strayUnborn, anySlot, Yes, keep},
+	{"mark-before-drop", RecordForming, strayUnborn, anySlot, rules.Yes, keep},
 	{"mark-not-judged", anyRecord &^ (RecordForming | RecordFormed), anyStray, anySlot, anyAnswer, keep},
 	{"claim-without-slot", RecordFormed, strayRemoving, slotFree, anyAnswer, create},
 	{"claim-waits-for-slot", RecordForming | RecordFormed, strayRemoving, anySlot, anyAnswer, wait},
@@ -51,15 +54,15 @@ var leftoverRows = []struct {
 	farewell farewell
 	pod      PodState
 	claim    ClaimState
-	retain   Answer
+	retain   rules.YesNo
 	object   Kind // what is to be done, empty for nothing
 }{
 	{"not-acknowledged", farewellNone, anyPod, anyClaim, anyAnswer, ""},
 	{"removed-pod-goes", anyFarewell, PodTerminating, anyClaim, anyAnswer, ""},
 	{"removed-pod", anyFarewell, PodUnscheduled | PodUnstarted | PodLive | PodEnded, anyClaim, anyAnswer, DeletePod},
 	{"removed-claim-goes", anyFarewell, PodAbsent | PodForeign, ClaimTerminating, anyAnswer, ""},
-	{"removed-claim-retained", anyFarewell, PodAbsent | PodForeign, ClaimPresent, Yes, RetainClaim},
-	{"removed-claim", anyFarewell, PodAbsent | PodForeign, ClaimPresent, No, DeleteClaim},
+	{"removed-claim-retained", anyFarewell, PodAbsent | PodForeign, ClaimPresent, rules.Yes, RetainClaim},
+	{"removed-claim", anyFarewell, PodAbsent | PodForeign, ClaimPresent, rules.No, DeleteClaim},
 	{"removed-lease", anyFarewell, PodAbsent | PodForeign, ClaimAbsent | ClaimForeign | ClaimUnwanted, anyAnswer, DeleteLease},
 }
 
@@ -68,7 +71,7 @@ type strayFacts struct {
 	record RecordState
 	stray  stray
 	slot   slot
-	excess Answer
+	excess rules.YesNo
 }
 
 func judgeStray(f strayFacts) (verdict, string) {
@@ -80,7 +83,7 @@ func judgeStray(f strayFacts) (verdict, string) {
 	return wait, "uncovered"
 }
 
-func judgeLeftover(f farewell, pod PodState, claim ClaimState, retain Answer) (Kind, string) {
+func judgeLeftover(f farewell, pod PodState, claim ClaimState, retain rules.YesNo) (Kind, string) {
 	for _, r := range leftoverRows {
 		if r.farewell&f != 0 && r.pod&pod != 0 && r.claim&claim != 0 && r.retain&retain != 0 {
 			return r.object, r.name
@@ -123,7 +126,7 @@ func farewellOf(m Member, o Observed) farewell {
 
 // leftoverStep is the next step that takes away what a removed member left.
 func leftoverStep(m Member, d Desired, o Observed) (Step, bool) {
-	kind, rule := judgeLeftover(farewellOf(m, o), m.Pod, m.Claim, AnswerOf(d.RetainClaims))
+	kind, rule := judgeLeftover(farewellOf(m, o), m.Pod, m.Claim, rules.YesNoOf(d.RetainClaims))
 	step := Step{Kind: kind, Rule: rule, Stage: StageDelete, Member: m.Name, PodUID: m.PodUID, ClaimUID: m.ClaimUID, Irreversible: true}
 	return step, kind != ""
 }

@@ -1,5 +1,7 @@
 package plan
 
+import "github.com/etcd-druid/druid/internal/rules"
+
 // verdict on one object of a member.
 type verdict uint8
 
@@ -37,15 +39,15 @@ var claimRows = []struct {
 	claim   ClaimState
 	lease   LeaseState
 	pod     PodState
-	paused  Answer
+	paused  rules.YesNo
 	verdict verdict
 }{
 	{"claim-unwanted", ClaimUnwanted, anyLease, anyPod, anyAnswer, keep},
 	{"claim-conflict", ClaimForeign, anyLease, anyPod, anyAnswer, conflict},
 	{"claim-after-lease-conflict", ClaimAbsent, LeaseForeign, anyPod, anyAnswer, wait},
-	{"claim-of-paused-cluster-lost", ClaimAbsent, anyLease, anyPod, Yes, held},
-	{"claim-missing", ClaimAbsent, anyLease, PodAbsent | PodUnscheduled, No, create},
-	{"claim-after-pod", ClaimAbsent, anyLease, anyPod, No, wait},
+	{"claim-of-paused-cluster-lost", ClaimAbsent, anyLease, anyPod, rules.Yes, held},
+	{"claim-missing", ClaimAbsent, anyLease, PodAbsent | PodUnscheduled, rules.No, create},
+	{"claim-after-pod", ClaimAbsent, anyLease, anyPod, rules.No, wait},
 	{"claim-terminating", ClaimTerminating, anyLease, anyPod, anyAnswer, wait},
 	{"claim-there", ClaimPresent, anyLease, anyPod, anyAnswer, keep},
 }
@@ -58,9 +60,9 @@ var podRows = []struct {
 	pod     PodState
 	claim   ClaimState
 	lease   LeaseState
-	spare   Answer
-	marked  Answer
-	paused  Answer
+	spare   rules.YesNo
+	marked  rules.YesNo
+	paused  rules.YesNo
 	verdict verdict
 }{
 	{"pod-conflict", PodForeign, anyClaim, anyLease, anyAnswer, anyAnswer, anyAnswer, conflict},
@@ -69,13 +71,13 @@ var podRows = []struct {
 	{"pod-after-conflict", PodAbsent, ClaimForeign, anyLease, anyAnswer, anyAnswer, anyAnswer, wait},
 	{"pod-after-lease-conflict", PodAbsent, anyClaim, LeaseForeign, anyAnswer, anyAnswer, anyAnswer, wait},
 	{"pod-after-claim", PodAbsent, ClaimTerminating, anyLease, anyAnswer, anyAnswer, anyAnswer, wait},
-	{"pod-paused", PodAbsent, anyClaim, anyLease, anyAnswer, anyAnswer, Yes, keep},
-	{"pod-missing", PodAbsent, anyClaim, anyLease, anyAnswer, anyAnswer, No, create},
+	{"pod-paused", PodAbsent, anyClaim, anyLease, anyAnswer, anyAnswer, rules.Yes, keep},
+	{"pod-missing", PodAbsent, anyClaim, anyLease, anyAnswer, anyAnswer, rules.No, create},
 	{"pod-of-lost-claim", PodUnstarted, ClaimAbsent | ClaimTerminating, anyLease, anyAnswer, anyAnswer, anyAnswer, remove},
-	{"volume-lost", PodLive, ClaimAbsent | ClaimTerminating, anyLease, Yes, anyAnswer, anyAnswer, remove},
-	{"volume-lost-unmarked", PodLive, ClaimTerminating, LeaseOurs, No, No, anyAnswer, mark},
-	{"volume-lost-held", PodLive, ClaimAbsent | ClaimTerminating, anyLease, No, anyAnswer, anyAnswer, held},
-	{"pod-unmarked", PodUnscheduled | PodUnstarted | PodLive, ClaimPresent | ClaimUnwanted, LeaseOurs, anyAnswer, No, anyAnswer, mark},
+	{"volume-lost", PodLive, ClaimAbsent | ClaimTerminating, anyLease, rules.Yes, anyAnswer, anyAnswer, remove},
+	{"volume-lost-unmarked", PodLive, ClaimTerminating, LeaseOurs, rules.No, rules.No, anyAnswer, mark},
+	{"volume-lost-held", PodLive, ClaimAbsent | ClaimTerminating, anyLease, rules.No, anyAnswer, anyAnswer, held},
+	{"pod-unmarked", PodUnscheduled | PodUnstarted | PodLive, ClaimPresent | ClaimUnwanted, LeaseOurs, anyAnswer, rules.No, anyAnswer, mark},
 	{"pod-there", PodUnscheduled | PodUnstarted | PodLive, anyClaim, anyLease, anyAnswer, anyAnswer, anyAnswer, keep},
 }
 
@@ -86,11 +88,11 @@ type memberFacts struct {
 	pod   PodState
 	// spare: the other members hold a quorum without this one, or there never was one; and no other goes before it, leaves or
 	// replaces itself.
-	spare Answer
+	spare rules.YesNo
 	// marked: the Lease names the Pod's and the claim's UID.
-	marked Answer
+	marked rules.YesNo
 	// paused: the member is the last one of a paused cluster.
-	paused Answer
+	paused rules.YesNo
 }
 
 func memberFactsOf(m Member, d Desired, o Observed, listed []Member) memberFacts {
@@ -102,9 +104,9 @@ func memberFactsOf(m Member, d Desired, o Observed, listed []Member) memberFacts
 		lease:  m.Lease,
 		claim:  m.Claim,
 		pod:    m.Pod,
-		spare:  AnswerOf(turn && (o.RecordState == RecordForming || others >= quorum(votersOf(o, listed)))),
-		marked: AnswerOf(m.Readable && m.Says.PodUID == m.PodUID && m.Says.VolumeUID == m.ClaimUID),
-		paused: AnswerOf(standstillOf(d, o).holds(m, pauseRest)),
+		spare:  rules.YesNoOf(turn && (o.RecordState == RecordForming || others >= quorum(votersOf(o, listed)))),
+		marked: rules.YesNoOf(m.Readable && m.Says.PodUID == m.PodUID && m.Says.VolumeUID == m.ClaimUID),
+		paused: rules.YesNoOf(standstillOf(d, o).holds(m, pauseRest)),
 	}
 }
 

@@ -3,6 +3,7 @@ package plan
 import (
 	"slices"
 
+	"github.com/etcd-druid/druid/internal/rules"
 	"github.com/etcd-druid/druid/leases"
 )
 
@@ -35,38 +36,38 @@ var lostRows = []struct {
 	name    string
 	witness witness
 	entry   entry
-	slot    Answer // a slot of the record names it
-	live    Answer // its Lease is renewed
-	body    Answer // a Lease, a Pod or a claim of the cluster bears it
-	empty   Answer // the record lists no names at all
-	lost    Answer
+	slot    rules.YesNo // a slot of the record names it
+	live    rules.YesNo // its Lease is renewed
+	body    rules.YesNo // a Lease, a Pod or a claim of the cluster bears it
+	empty   rules.YesNo // the record lists no names at all
+	lost    rules.YesNo
 }{
-	{"removed-on-purpose", witnessOut, anyEntry, anyAnswer, anyAnswer, anyAnswer, anyAnswer, No},
-	{"no-witness", witnessElse, anyEntry, anyAnswer, anyAnswer, anyAnswer, anyAnswer, No},
-	{"member-of-the-group", witnessOwn, entryThere | entryUnknown, anyAnswer, anyAnswer, anyAnswer, anyAnswer, Yes},
-	{"slot-names-it", witnessOwn, entryMissing, Yes, anyAnswer, anyAnswer, anyAnswer, Yes},
-	{"renews-its-lease", witnessOwn, entryMissing, No, Yes, anyAnswer, anyAnswer, Yes},
-	{"all-names-lost", witnessOwn | witnessMute, anyEntry, anyAnswer, anyAnswer, Yes, Yes, Yes},
-	{"not-proven", witnessOwn, entryMissing, No, No, anyAnswer, anyAnswer, No},
-	{"lease-lost-too", witnessMute, entryThere, anyAnswer, anyAnswer, Yes, anyAnswer, Yes},
-	{"mute", witnessMute, anyEntry, anyAnswer, anyAnswer, anyAnswer, anyAnswer, No},
+	{"removed-on-purpose", witnessOut, anyEntry, anyAnswer, anyAnswer, anyAnswer, anyAnswer, rules.No},
+	{"no-witness", witnessElse, anyEntry, anyAnswer, anyAnswer, anyAnswer, anyAnswer, rules.No},
+	{"member-of-the-group", witnessOwn, entryThere | entryUnknown, anyAnswer, anyAnswer, anyAnswer, anyAnswer, rules.Yes},
+	{"slot-names-it", witnessOwn, entryMissing, rules.Yes, anyAnswer, anyAnswer, anyAnswer, rules.Yes},
+	{"renews-its-lease", witnessOwn, entryMissing, rules.No, rules.Yes, anyAnswer, anyAnswer, rules.Yes},
+	{"all-names-lost", witnessOwn | witnessMute, anyEntry, anyAnswer, anyAnswer, rules.Yes, rules.Yes, rules.Yes},
+	{"not-proven", witnessOwn, entryMissing, rules.No, rules.No, anyAnswer, anyAnswer, rules.No},
+	{"lease-lost-too", witnessMute, entryThere, anyAnswer, anyAnswer, rules.Yes, anyAnswer, rules.Yes},
+	{"mute", witnessMute, anyEntry, anyAnswer, anyAnswer, anyAnswer, anyAnswer, rules.No},
 }
 
 // lostFacts is all that the policy may look at.
 type lostFacts struct {
 	witness                 witness
 	entry                   entry
-	slot, live, body, empty Answer
+	slot, live, body, empty rules.YesNo
 }
 
-func judgeLost(f lostFacts) (Answer, string) {
+func judgeLost(f lostFacts) (rules.YesNo, string) {
 	for _, r := range lostRows {
 		if r.witness&f.witness != 0 && r.entry&f.entry != 0 && r.slot&f.slot != 0 && r.live&f.live != 0 && r.body&f.body != 0 &&
 			r.empty&f.empty != 0 {
 			return r.lost, r.name
 		}
 	}
-	return No, "uncovered"
+	return rules.No, "uncovered"
 }
 
 // lostNames are the names that were taken out of the record by hand. Of an EtcdCluster that goes, or whose members all leave,
@@ -79,7 +80,7 @@ func lostNames(d Desired, o Observed) (names []string) {
 		if m.Listed {
 			continue
 		}
-		if lost, _ := judgeLost(lostFactsOf(m, o)); lost == Yes {
+		if lost, _ := judgeLost(lostFactsOf(m, o)); lost == rules.Yes {
 			names = append(names, m.Name)
 		}
 	}
@@ -89,10 +90,10 @@ func lostNames(d Desired, o Observed) (names []string) {
 func lostFactsOf(m Member, o Observed) lostFacts {
 	r := o.Record
 	f := lostFacts{
-		witness: witnessOf(m, o), entry: entryUnknown, live: AnswerOf(m.Lease == LeaseOurs && m.Liveness == leases.Live),
-		slot:  AnswerOf(r.Retiring != nil && r.Retiring.Member == m.Name || r.Replacing != nil && r.Replacing.Member == m.Name),
-		body:  AnswerOf(m.ours()),
-		empty: AnswerOf(len(r.Members) == 0),
+		witness: witnessOf(m, o), entry: entryUnknown, live: rules.YesNoOf(m.Lease == LeaseOurs && m.Liveness == leases.Live),
+		slot:  rules.YesNoOf(r.Retiring != nil && r.Retiring.Member == m.Name || r.Replacing != nil && r.Replacing.Member == m.Name),
+		body:  rules.YesNoOf(m.ours()),
+		empty: rules.YesNoOf(len(r.Members) == 0),
 	}
 	if r.MemberList != nil {
 		f.entry = entryMissing

@@ -5,6 +5,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/etcd-druid/druid/internal/rules"
 	"github.com/etcd-druid/druid/leases"
 )
 
@@ -18,15 +19,15 @@ func TestOnlyNamesThatTheGroupMissesAreBroughtBack(t *testing.T) {
 	for _, witness := range bits(anyWitness) {
 		for _, entry := range bits(anyEntry) {
 			for i := range 16 {
-				f := lostFacts{witness, entry, AnswerOf(i&1 != 0), AnswerOf(i&2 != 0), AnswerOf(i&4 != 0), AnswerOf(i&8 != 0)}
+				f := lostFacts{witness, entry, rules.YesNoOf(i&1 != 0), rules.YesNoOf(i&2 != 0), rules.YesNoOf(i&4 != 0), rules.YesNoOf(i&8 != 0)}
 				lost, rule := judgeLost(f)
 				count[rule]++
 				switch {
-				case lost == Yes && f.witness&(witnessOut|witnessElse) != 0:
+				case lost == rules.Yes && f.witness&(witnessOut|witnessElse) != 0:
 					t.Errorf("%+v: %s brings back a name that was removed, or of which nothing is known", f, rule)
-				case lost == Yes && f.witness == witnessMute && f.body == No:
+				case lost == rules.Yes && f.witness == witnessMute && f.body == rules.No:
 					t.Errorf("%+v: %s brings back a name that nothing bears", f, rule)
-				case lost == No && f.witness == witnessOwn && (f.entry == entryThere || f.live == Yes):
+				case lost == rules.No && f.witness == witnessOwn && (f.entry == entryThere || f.live == rules.Yes):
 					t.Errorf("%+v: %s forgets a member of the group", f, rule)
 				}
 			}
@@ -38,7 +39,7 @@ func TestOnlyNamesThatTheGroupMissesAreBroughtBack(t *testing.T) {
 		rows = append(rows, r.name)
 		table = append(table, []string{
 			r.name, cell(r.witness, anyWitness, witnessWords), cell(r.entry, anyEntry, entryWords), answer(r.slot), answer(r.live), answer(r.body),
-			answer(r.empty), bold(map[Answer]string{Yes: "Relist", No: "Leave"}[r.lost]),
+			answer(r.empty), bold(map[rules.YesNo]string{rules.Yes: "Relist", rules.No: "Leave"}[r.lost]),
 		})
 	}
 	fired(t, count, rows...)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/etcd-druid/druid/api/v1alpha1"
+	"github.com/etcd-druid/druid/internal/rules"
 )
 
 type (
@@ -59,7 +60,7 @@ var nodeRows = []struct {
 	node                NodeState
 	volume              VolumeState
 	pod                 PodState
-	spare, turn, marked Answer
+	spare, turn, marked rules.YesNo
 	verdict             nodeVerdict
 	why                 string
 }{
@@ -77,13 +78,13 @@ var nodeRows = []struct {
 		"the Pod comes back elsewhere and resumes on its volume"},
 	{"pod-moves", nodeLost, VolumeMovable, anyPod &^ (PodUnstarted | PodLive), anyAnswer, anyAnswer, anyAnswer, nodeWait,
 		"Kubernetes ends Pods of a node that was declared lost"},
-	{"volume-on-lost-node-held", nodeLost, VolumeLocal, anyPod, No, anyAnswer, anyAnswer, nodeHeld,
+	{"volume-on-lost-node-held", nodeLost, VolumeLocal, anyPod, rules.No, anyAnswer, anyAnswer, nodeHeld,
 		"the others are no healthy quorum: its data may be needed"},
-	{"volume-on-lost-node-in-turn", nodeLost, VolumeLocal, anyPod, Yes, No, anyAnswer, nodeWait,
+	{"volume-on-lost-node-in-turn", nodeLost, VolumeLocal, anyPod, rules.Yes, rules.No, anyAnswer, nodeWait,
 		"another member replaces itself, leaves or heals"},
-	{"volume-on-lost-node-announced", nodeLost, VolumeLocal, anyPod, Yes, Yes, No, nodeAnnounce,
+	{"volume-on-lost-node-announced", nodeLost, VolumeLocal, anyPod, rules.Yes, rules.Yes, rules.No, nodeAnnounce,
 		"the Lease names the claim before it is deleted"},
-	{"volume-on-lost-node", nodeLost, VolumeLocal, anyPod, Yes, Yes, Yes, nodeGiveUp,
+	{"volume-on-lost-node", nodeLost, VolumeLocal, anyPod, rules.Yes, rules.Yes, rules.Yes, nodeGiveUp,
 		"the quorum has the data; the member joins again elsewhere"},
 }
 
@@ -93,7 +94,7 @@ type nodeFacts struct {
 	volume VolumeState
 	pod    PodState
 	// spare: the others are a healthy quorum. turn: nobody else is touched. marked: the Lease announces this very claim.
-	spare, turn, marked Answer
+	spare, turn, marked rules.YesNo
 }
 
 func judgeNode(f nodeFacts) (nodeVerdict, string) {
@@ -111,7 +112,7 @@ func nodeFactsOf(m Member, o Observed, listed []Member) nodeFacts {
 		node: m.node(), volume: m.Volume, pod: m.Pod,
 		spare:  spared(m, o, listed),
 		turn:   turnOf(m, o, listed),
-		marked: AnswerOf(m.ClaimUID != "" && m.Says.Healing.ClaimUID == m.ClaimUID),
+		marked: rules.YesNoOf(m.ClaimUID != "" && m.Says.Healing.ClaimUID == m.ClaimUID),
 	}
 	if f.volume == 0 || m.Claim&(ClaimPresent|ClaimUnwanted) == 0 || m.Lease != LeaseOurs || !m.Readable {
 		f.volume = VolumeUnknown

@@ -1,5 +1,7 @@
 package plan
 
+import "github.com/etcd-druid/druid/internal/rules"
+
 type (
 	// OriginSnapshot is how the EtcdSnapshot was found that a new cluster is to begin with.
 	OriginSnapshot uint8
@@ -89,4 +91,4 @@ func JudgeOrigin(f OriginFacts, words func(rule string) string) Origin {
 }
 
 // known says whether it is known what the cluster begins with.
-func (o Origin) known() Answer { return AnswerOf(o.Words == "") }
+func (o Origin) known() rules.YesNo { return rules.YesNoOf(o.Words == "") }

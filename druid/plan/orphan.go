@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/etcd-druid/druid/api/v1alpha1"
+	"github.com/etcd-druid/druid/internal/rules"
 	"github.com/etcd-druid/druid/leases"
 )
 
@@ -22,45 +23,45 @@ const (
 // that it may go: druid deletes nothing by this table.
 var orphanRows = []struct {
 	name                                                 string
-	usable, listed, retired, objects, unstarted, lingers Answer
-	marked                                               Answer
+	usable, listed, retired, objects, unstarted, lingers rules.YesNo
+	marked                                               rules.YesNo
 	verdict                                              orphanVerdict
 	why                                                  string
 }{
-	{"no-record", No, anyAnswer, anyAnswer, anyAnswer, anyAnswer, anyAnswer, anyAnswer, orphanKeep,
+	{"no-record", rules.No, anyAnswer, anyAnswer, anyAnswer, anyAnswer, anyAnswer, anyAnswer, orphanKeep,
 		"only a record that can be read says who is desired"},
-	{"retired", Yes, anyAnswer, Yes, anyAnswer, anyAnswer, anyAnswer, anyAnswer, orphanKeep,
+	{"retired", rules.Yes, anyAnswer, rules.Yes, anyAnswer, anyAnswer, anyAnswer, anyAnswer, orphanKeep,
 		"the leader's agent acknowledged the removal: what is left is cleaned up by that mark"},
-	{"desired", Yes, Yes, No, anyAnswer, No, anyAnswer, anyAnswer, orphanKeep,
+	{"desired", rules.Yes, rules.Yes, rules.No, anyAnswer, rules.No, anyAnswer, anyAnswer, orphanKeep,
 		"druid makes again what it lacks: Lease, claim, Pod"},
-	{"desired-comes", Yes, Yes, No, anyAnswer, Yes, No, anyAnswer, orphanKeep,
+	{"desired-comes", rules.Yes, rules.Yes, rules.No, anyAnswer, rules.Yes, rules.No, anyAnswer, orphanKeep,
 		"its Pod will start the learner or replace it"},
-	{"desired-not-coming", Yes, Yes, No, anyAnswer, Yes, Yes, No, orphanMark,
+	{"desired-not-coming", rules.Yes, rules.Yes, rules.No, anyAnswer, rules.Yes, rules.Yes, rules.No, orphanMark,
 		"its Pod has not come up for long, and is not the one that added the learner: the leader's agent removes the learner"},
-	{"desired-not-coming-told", Yes, Yes, No, anyAnswer, Yes, Yes, Yes, orphanKeep,
+	{"desired-not-coming-told", rules.Yes, rules.Yes, rules.No, anyAnswer, rules.Yes, rules.Yes, rules.Yes, orphanKeep,
 		"the leader's agent knows"},
-	{"status-only", Yes, No, No, No, anyAnswer, anyAnswer, anyAnswer, orphanKeep,
+	{"status-only", rules.Yes, rules.No, rules.No, rules.No, anyAnswer, anyAnswer, anyAnswer, orphanKeep,
 		"an entry of the status goes with the name in the record"},
-	{"orphan-seen", Yes, No, No, Yes, anyAnswer, No, anyAnswer, orphanWait,
+	{"orphan-seen", rules.Yes, rules.No, rules.No, rules.Yes, anyAnswer, rules.No, anyAnswer, orphanWait,
 		"it may be on its way out, or the record on its way in"},
-	{"orphan", Yes, No, No, Yes, anyAnswer, Yes, anyAnswer, orphanTell,
+	{"orphan", rules.Yes, rules.No, rules.No, rules.Yes, anyAnswer, rules.Yes, anyAnswer, orphanTell,
 		"nothing proves that it is superfluous"},
 }
 
 // orphanFacts is all that the policy may look at.
 type orphanFacts struct {
 	// usable: the record can be read. listed: it lists the name.
-	usable, listed Answer
+	usable, listed rules.YesNo
 	// retired: the member's Lease acknowledges its removal, or that it never was to be one.
-	retired Answer
+	retired rules.YesNo
 	// objects: a Lease, claim or Pod of the cluster bears the name.
-	objects Answer
+	objects rules.YesNo
 	// unstarted: the leader lists a learner at the name's peer URL that never started.
-	unstarted Answer
+	unstarted rules.YesNo
 	// lingers: druid saw it so for long.
-	lingers Answer
+	lingers rules.YesNo
 	// marked: the Lease says already that this learner is not coming.
-	marked Answer
+	marked rules.YesNo
 }
 
 func judgeOrphan(f orphanFacts) (orphanVerdict, string) {
@@ -76,13 +77,13 @@ func judgeOrphan(f orphanFacts) (orphanVerdict, string) {
 func orphanFactsOf(m Member, o Observed) orphanFacts {
 	learner := m.unstarted(o)
 	return orphanFacts{
-		usable:    AnswerOf(o.RecordState&usableRecord != 0),
-		listed:    AnswerOf(m.Listed),
-		retired:   AnswerOf(m.retired(o)),
-		objects:   AnswerOf(m.ours()),
-		unstarted: AnswerOf(learner != "" && o.RecordState == RecordFormed && m.Lease == LeaseOurs && m.Readable),
-		lingers:   AnswerOf(m.Lingers),
-		marked:    AnswerOf(m.Says.Healing.NotComing == learner),
+		usable:    rules.YesNoOf(o.RecordState&usableRecord != 0),
+		listed:    rules.YesNoOf(m.Listed),
+		retired:   rules.YesNoOf(m.retired(o)),
+		objects:   rules.YesNoOf(m.ours()),
+		unstarted: rules.YesNoOf(learner != "" && o.RecordState == RecordFormed && m.Lease == LeaseOurs && m.Readable),
+		lingers:   rules.YesNoOf(m.Lingers),
+		marked:    rules.YesNoOf(m.Says.Healing.NotComing == learner),
 	}
 }
 

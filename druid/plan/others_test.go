@@ -8,6 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/etcd-druid/druid/api/v1alpha1"
+	"github.com/etcd-druid/druid/internal/rules"
 	"github.com/etcd-druid/druid/leases"
 )
 
@@ -84,7 +85,7 @@ func TestOthersThatAreNotListedYetCount(t *testing.T) {
 	if got := votersOf(o, o.listed()); got != 6 {
 		t.Errorf("%d voters, want 6", got)
 	}
-	if spared(o.Members[0], o, o.listed()) == Yes {
+	if spared(o.Members[0], o, o.listed()) == rules.Yes {
 		t.Error("two members that serve are taken for a quorum of six")
 	}
 }

@@ -1,5 +1,7 @@
 package plan
 
+import "github.com/etcd-druid/druid/internal/rules"
+
 // ownership is what becomes of a claim's reference to its EtcdCluster. By that reference Kubernetes' garbage collector
 // deletes the claim when the EtcdCluster goes, whether a druid runs or not.
 type ownership uint8
@@ -17,22 +19,22 @@ const (
 var ownershipRows = []struct {
 	name      string
 	claim     ClaimState
-	goes      Answer
-	owned     Answer
+	goes      rules.YesNo
+	owned     rules.YesNo
 	ownership ownership
 }{
 	{"claim-not-ours", ClaimAbsent | ClaimForeign | ClaimUnwanted, anyAnswer, anyAnswer, ownershipKeep},
 	{"claim-going", ClaimTerminating, anyAnswer, anyAnswer, ownershipKeep},
-	{"claim-goes-with-cluster", ClaimPresent, Yes, No, ownershipTake},
-	{"claim-outlives-cluster", ClaimPresent, No, Yes, ownershipRelease},
+	{"claim-goes-with-cluster", ClaimPresent, rules.Yes, rules.No, ownershipTake},
+	{"claim-outlives-cluster", ClaimPresent, rules.No, rules.Yes, ownershipRelease},
 	{"claim-in-step", ClaimPresent, anyAnswer, anyAnswer, ownershipKeep},
 }
 
 // ownershipFacts is all that the policy may look at.
 type ownershipFacts struct {
 	claim ClaimState
-	goes  Answer // claims are to go with the EtcdCluster
-	owned Answer // the claim refers to the EtcdCluster as an owner
+	goes  rules.YesNo // claims are to go with the EtcdCluster
+	owned rules.YesNo // the claim refers to the EtcdCluster as an owner
 }
 
 func judgeOwnership(f ownershipFacts) (ownership, string) {
@@ -46,7 +48,7 @@ func judgeOwnership(f ownershipFacts) (ownership, string) {
 
 // ownershipStep looks at every claim of the cluster, also of a member that the record does not list.
 func ownershipStep(d Desired, m Member, add func(Step)) {
-	verdict, rule := judgeOwnership(ownershipFacts{m.Claim, AnswerOf(d.ClaimsGo), AnswerOf(m.ClaimOwned)})
+	verdict, rule := judgeOwnership(ownershipFacts{m.Claim, rules.YesNoOf(d.ClaimsGo), rules.YesNoOf(m.ClaimOwned)})
 	step := Step{Rule: rule, Stage: StageLate, Member: m.Name, ClaimUID: m.ClaimUID}
 	switch verdict {
 	case ownershipTake:

@@ -5,6 +5,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/etcd-druid/druid/internal/rules"
 	"github.com/etcd-druid/druid/leases"
 )
 
@@ -21,9 +22,9 @@ func TestClaimsGoWithTheClusterOnlyAsAskedFor(t *testing.T) {
 				switch {
 				case verdict != ownershipKeep && claim != ClaimPresent:
 					t.Errorf("%+v: %s touches a claim that is not the cluster's, or goes", f, rule)
-				case verdict == ownershipTake && goes == No:
+				case verdict == ownershipTake && goes == rules.No:
 					t.Errorf("%+v: %s lets data go that was to stay", f, rule)
-				case verdict == ownershipRelease && goes == Yes:
+				case verdict == ownershipRelease && goes == rules.Yes:
 					t.Errorf("%+v: %s lets data stay that was to go", f, rule)
 				case verdict == ownershipKeep && claim == ClaimPresent && goes != owned:
 					t.Errorf("%+v: %s leaves a claim out of step", f, rule)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/etcd-druid/druid/api/v1alpha1"
+	"github.com/etcd-druid/druid/internal/rules"
 	"github.com/etcd-druid/druid/leases"
 )
 
@@ -68,73 +69,73 @@ const (
 // deleted it: the claim has what it held.
 var pauseRows = []struct {
 	name   string
-	asked  Answer
+	asked  rules.YesNo
 	record RecordState
 	names  keepers
 	alone  alone
 	slot   slot
 	pod    PodState
-	volume Answer
+	volume rules.YesNo
 	keeper keeper
 	saved  saving
-	late   Answer
+	late   rules.YesNo
 	pause  pause
 	why    string
 }{
-	{"not-asked", No, anyRecord, anyKeepers, anyAlone, anySlot, anyPod, anyAnswer, anyKeeper, anySaved, anyAnswer, pauseNone,
+	{"not-asked", rules.No, anyRecord, anyKeepers, anyAlone, anySlot, anyPod, anyAnswer, anyKeeper, anySaved, anyAnswer, pauseNone,
 		"members are asked for"},
-	{"nothing-made", Yes, RecordAbsent, keepersNone, anyAlone, anySlot, anyPod, anyAnswer, anyKeeper, anySaved, anyAnswer, pauseRest,
+	{"nothing-made", rules.Yes, RecordAbsent, keepersNone, anyAlone, anySlot, anyPod, anyAnswer, anyKeeper, anySaved, anyAnswer, pauseRest,
 		"no member was ever asked for, so there is nothing to make"},
-	{"not-formed", Yes, anyRecord &^ RecordFormed, anyKeepers, anyAlone, anySlot, anyPod, anyAnswer, anyKeeper, anySaved, anyAnswer, pauseNone,
+	{"not-formed", rules.Yes, anyRecord &^ RecordFormed, anyKeepers, anyAlone, anySlot, anyPod, anyAnswer, anyKeeper, anySaved, anyAnswer, pauseNone,
 		"what was begun is finished first: only a cluster that formed can be resumed"},
-	{"others-leave-first", Yes, RecordFormed, keepersNone | keepersOther, anyAlone, anySlot, anyPod, anyAnswer, anyKeeper, anySaved, anyAnswer, pauseNone,
+	{"others-leave-first", rules.Yes, RecordFormed, keepersNone | keepersOther, anyAlone, anySlot, anyPod, anyAnswer, anyKeeper, anySaved, anyAnswer, pauseNone,
 		"the members leave by the way of every scale down, until one is left"},
-	{"not-alone", Yes, RecordFormed, keepersOne, aloneNo, anySlot, anyPod, anyAnswer, anyKeeper, anySaved, anyAnswer, pauseWait,
+	{"not-alone", rules.Yes, RecordFormed, keepersOne, aloneNo, anySlot, anyPod, anyAnswer, anyKeeper, anySaved, anyAnswer, pauseWait,
 		"the raft group has others, which the leader's agent removes"},
-	{"paused", Yes, RecordFormed, keepersOne, aloneYes | aloneUnknown, anySlot, PodAbsent, anyAnswer, anyKeeper, anySaved, anyAnswer, pauseRest,
+	{"paused", rules.Yes, RecordFormed, keepersOne, aloneYes | aloneUnknown, anySlot, PodAbsent, anyAnswer, anyKeeper, anySaved, anyAnswer, pauseRest,
 		"the claim has the data, and no Pod is asked for"},
-	{"pod-ends", Yes, RecordFormed, keepersOne, aloneYes | aloneUnknown, anySlot, PodTerminating, anyAnswer, anyKeeper &^ keeperAway, anySaved, anyAnswer, pauseEnds,
+	{"pod-ends", rules.Yes, RecordFormed, keepersOne, aloneYes | aloneUnknown, anySlot, PodTerminating, anyAnswer, anyKeeper &^ keeperAway, anySaved, anyAnswer, pauseEnds,
 		"its kubelet ends it"},
-	{"pod-not-ours", Yes, RecordFormed, keepersOne, aloneYes | aloneUnknown, anySlot, PodForeign | PodEnded, anyAnswer, anyKeeper, anySaved, anyAnswer, pauseWait,
+	{"pod-not-ours", rules.Yes, RecordFormed, keepersOne, aloneYes | aloneUnknown, anySlot, PodForeign | PodEnded, anyAnswer, anyKeeper, anySaved, anyAnswer, pauseWait,
 		"another rule deletes it, or tells of it"},
-	{"keeper-away", Yes, RecordFormed, keepersOne, aloneYes | aloneUnknown, anySlot, PodLive | PodTerminating, anyAnswer, keeperAway, anySaved, anyAnswer, pauseHeld,
+	{"keeper-away", rules.Yes, RecordFormed, keepersOne, aloneYes | aloneUnknown, anySlot, PodLive | PodTerminating, anyAnswer, keeperAway, anySaved, anyAnswer, pauseHeld,
 		"nobody would end the Pod; and a node that is merely away comes back"},
-	{"after-slot", Yes, RecordFormed, keepersOne, aloneYes | aloneUnknown, anySlot &^ slotFree, anyPod, anyAnswer, anyKeeper, anySaved, anyAnswer, pauseWait,
+	{"after-slot", rules.Yes, RecordFormed, keepersOne, aloneYes | aloneUnknown, anySlot &^ slotFree, anyPod, anyAnswer, anyKeeper, anySaved, anyAnswer, pauseWait,
 		"a member leaves or replaces itself"},
-	{"never-started", Yes, RecordFormed, keepersOne, aloneYes | aloneUnknown, slotFree, PodUnscheduled | PodUnstarted, anyAnswer, anyKeeper, anySaved, anyAnswer, pauseStop,
+	{"never-started", rules.Yes, RecordFormed, keepersOne, aloneYes | aloneUnknown, slotFree, PodUnscheduled | PodUnstarted, anyAnswer, anyKeeper, anySaved, anyAnswer, pauseStop,
 		"nothing ever ran in it, so the volume is as it was"},
-	{"volume-lost", Yes, RecordFormed, keepersOne, aloneYes | aloneUnknown, slotFree, PodLive, No, anyKeeper, anySaved, anyAnswer, pauseHeld,
+	{"volume-lost", rules.Yes, RecordFormed, keepersOne, aloneYes | aloneUnknown, slotFree, PodLive, rules.No, anyKeeper, anySaved, anyAnswer, pauseHeld,
 		"its claim was deleted: the data would go with the Pod"},
-	{"group-not-known", Yes, RecordFormed, keepersOne, aloneUnknown, slotFree, PodLive, Yes, anyKeeper, anySaved, anyAnswer, pauseWait,
+	{"group-not-known", rules.Yes, RecordFormed, keepersOne, aloneUnknown, slotFree, PodLive, rules.Yes, anyKeeper, anySaved, anyAnswer, pauseWait,
 		"the leader's agent publishes the list of members"},
-	{"keeper-not-ready", Yes, RecordFormed, keepersOne, aloneYes, slotFree, PodLive, Yes, keeperStays, anySaved, anyAnswer, pauseHeld,
+	{"keeper-not-ready", rules.Yes, RecordFormed, keepersOne, aloneYes, slotFree, PodLive, rules.Yes, keeperStays, anySaved, anyAnswer, pauseHeld,
 		"whether its data is whole is not known"},
-	{"keeper-comes", Yes, RecordFormed, keepersOne, aloneYes, slotFree, PodLive, Yes, keeperComes, anySaved, anyAnswer, pauseWait,
+	{"keeper-comes", rules.Yes, RecordFormed, keepersOne, aloneYes, slotFree, PodLive, rules.Yes, keeperComes, anySaved, anyAnswer, pauseWait,
 		"its etcd is about to be ready, or not known to be"},
-	{"not-saved", Yes, RecordFormed, keepersOne, aloneYes, slotFree, PodLive, Yes, keeperReady | keeperIdle, savedFailing, anyAnswer, pauseHeld,
+	{"not-saved", rules.Yes, RecordFormed, keepersOne, aloneYes, slotFree, PodLive, rules.Yes, keeperReady | keeperIdle, savedFailing, anyAnswer, pauseHeld,
 		"the backup fails, and the member holds the only good copy"},
-	{"idle-not-saved", Yes, RecordFormed, keepersOne, aloneYes, slotFree, PodLive, Yes, keeperIdle, savedBehind, anyAnswer, pauseHeld,
+	{"idle-not-saved", rules.Yes, RecordFormed, keepersOne, aloneYes, slotFree, PodLive, rules.Yes, keeperIdle, savedBehind, anyAnswer, pauseHeld,
 		"nobody saves what it held last"},
-	{"after-deadline", Yes, RecordFormed, keepersOne, aloneYes, slotFree, PodLive, Yes, keeperReady | keeperIdle, savedAll | savedBehind, Yes, pauseHeld,
+	{"after-deadline", rules.Yes, RecordFormed, keepersOne, aloneYes, slotFree, PodLive, rules.Yes, keeperReady | keeperIdle, savedAll | savedBehind, rules.Yes, pauseHeld,
 		"the time for it is over: nothing of it is begun any more"},
-	{"saved-soon", Yes, RecordFormed, keepersOne, aloneYes, slotFree, PodLive, Yes, keeperReady, savedBehind, No, pauseDrain,
+	{"saved-soon", rules.Yes, RecordFormed, keepersOne, aloneYes, slotFree, PodLive, rules.Yes, keeperReady, savedBehind, rules.No, pauseDrain,
 		"its agent saves what it holds, and new clients come no more"},
-	{"pause", Yes, RecordFormed, keepersOne, aloneYes, slotFree, PodLive, Yes, keeperReady | keeperIdle, savedAll, No, pauseStop,
+	{"pause", rules.Yes, RecordFormed, keepersOne, aloneYes, slotFree, PodLive, rules.Yes, keeperReady | keeperIdle, savedAll, rules.No, pauseStop,
 		"its Pod is deleted and is not made again"},
 }
 
 // pauseFacts is all that the policy may look at.
 type pauseFacts struct {
-	asked  Answer // replicas is 0
+	asked  rules.YesNo // replicas is 0
 	record RecordState
 	names  keepers
 	alone  alone
 	slot   slot
 	pod    PodState
-	volume Answer // its claim is there, and stays
+	volume rules.YesNo // its claim is there, and stays
 	keeper keeper
 	saved  saving
-	late   Answer // the deadline of what the spec asks for has passed
+	late   rules.YesNo // the deadline of what the spec asks for has passed
 }
 
 func judgePause(f pauseFacts) (pause, string) {
@@ -165,10 +166,10 @@ func (s standstill) holds(m Member, one pause) bool { return s.is(one) && s.memb
 
 func standstillOf(d Desired, o Observed) standstill {
 	f := pauseFacts{
-		asked: AnswerOf(d.Replicas == 0), record: o.RecordState, names: keepersOther, alone: aloneUnknown, slot: slotOf(o.Record),
-		pod: PodAbsent, volume: No, keeper: keeperStays, saved: savedAll, late: AnswerOf(d.Expired),
+		asked: rules.YesNoOf(d.Replicas == 0), record: o.RecordState, names: keepersOther, alone: aloneUnknown, slot: slotOf(o.Record),
+		pod: PodAbsent, volume: rules.No, keeper: keeperStays, saved: savedAll, late: rules.YesNoOf(d.Expired),
 	}
-	if f.asked == No || d.Deleted {
+	if f.asked == rules.No || d.Deleted {
 		return standstill{pause: pauseNone, rule: "not-asked"}
 	}
 	s := standstill{}
@@ -179,10 +180,10 @@ func standstillOf(d Desired, o Observed) standstill {
 		m := listed[0]
 		s.member = m
 		f.names, f.alone, f.pod = keepersOne, aloneOf(m, o), m.Pod
-		f.volume, f.keeper, f.saved = AnswerOf(m.Claim == ClaimPresent), keeperOf(m), savedOf(m, d, o)
+		f.volume, f.keeper, f.saved = rules.YesNoOf(m.Claim == ClaimPresent), keeperOf(m), savedOf(m, d, o)
 	}
 	s.pause, s.rule = judgePause(f)
-	if braked := brakePause(AnswerOf(d.Expired), s.pause); braked != s.pause {
+	if braked := brakePause(rules.YesNoOf(d.Expired), s.pause); braked != s.pause {
 		s.pause, s.rule = braked, "after-deadline"
 	}
 	if s.is(pauseHeld) {
@@ -203,7 +204,7 @@ func aloneOf(m Member, o Observed) alone {
 }
 
 func keeperOf(m Member) keeper {
-	switch ready, _ := m.steady(No); {
+	switch ready, _ := m.steady(rules.No); {
 	case m.NodeLost:
 		return keeperAway
 	case m.Idle:
@@ -248,7 +249,7 @@ func holdingWords(rule string, m Member) string {
 	case "idle-not-saved":
 		return "no etcd runs in its Pod, and what it held last is not backed up; set replicas to 1 to have it mended, or remove spec.backup"
 	default:
-		_, why := m.steady(No)
+		_, why := m.steady(rules.No)
 		return "it " + why + "; set replicas to 1 to have it mended"
 	}
 }

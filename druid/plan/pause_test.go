@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/etcd-druid/druid/api/v1alpha1"
+	"github.com/etcd-druid/druid/internal/rules"
 	"github.com/etcd-druid/druid/leases"
 )
 
@@ -19,15 +20,15 @@ func TestPauseStopsOnlyWhatComesBackWhole(t *testing.T) {
 		count[rule]++
 		started := f.pod&(PodUnscheduled|PodUnstarted) == 0
 		switch {
-		case f.asked == No && verdict != pauseNone:
+		case f.asked == rules.No && verdict != pauseNone:
 			t.Errorf("%+v: %s pauses a cluster of which members are asked for", f, rule)
 		case verdict == pauseStop && (f.record != RecordFormed || f.names != keepersOne || f.alone == aloneNo || f.slot != slotFree):
 			t.Errorf("%+v: %s stops a member that is not the last one", f, rule)
-		case verdict == pauseStop && started && (f.pod != PodLive || f.volume == No || f.alone != aloneYes):
+		case verdict == pauseStop && started && (f.pod != PodLive || f.volume == rules.No || f.alone != aloneYes):
 			t.Errorf("%+v: %s stops a member whose data would go with it", f, rule)
 		case verdict == pauseStop && started && (f.saved != savedAll || f.keeper&(keeperReady|keeperIdle) == 0):
 			t.Errorf("%+v: %s stops a member that is not whole, or not saved", f, rule)
-		case started && f.late == Yes && verdict&(pauseStop|pauseDrain) != 0:
+		case started && f.late == rules.Yes && verdict&(pauseStop|pauseDrain) != 0:
 			t.Errorf("%+v: %s begins what is to be left alone", f, rule)
 		case verdict == pauseRest && (f.pod != PodAbsent || f.names == keepersOther):
 			t.Errorf("%+v: %s calls a cluster paused that runs, or of which too little is known", f, rule)
@@ -55,15 +56,15 @@ func eachPauseFacts(check func(pauseFacts)) {
 						for _, volume := range bits(anyAnswer) {
 							for _, keeper := range bits(anyKeeper) {
 								for _, saved := range bits(anySaved) {
-									check(pauseFacts{asked, record, keepersOne, alone, slot, pod, volume, keeper, saved, No})
-									check(pauseFacts{asked, record, keepersOne, alone, slot, pod, volume, keeper, saved, Yes})
+									check(pauseFacts{asked, record, keepersOne, alone, slot, pod, volume, keeper, saved, rules.No})
+									check(pauseFacts{asked, record, keepersOne, alone, slot, pod, volume, keeper, saved, rules.Yes})
 								}
 							}
 						}
 					}
 				}
-				check(pauseFacts{asked, record, keepersNone, aloneUnknown, slot, PodAbsent, No, keeperStays, savedAll, No})
-				check(pauseFacts{asked, record, keepersOther, aloneUnknown, slot, PodAbsent, No, keeperStays, savedAll, No})
+				check(pauseFacts{asked, record, keepersNone, aloneUnknown, slot, PodAbsent, rules.No, keeperStays, savedAll, rules.No})
+				check(pauseFacts{asked, record, keepersOther, aloneUnknown, slot, PodAbsent, rules.No, keeperStays, savedAll, rules.No})
 			}
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/etcd-druid/druid/internal/rules"
 	"github.com/etcd-druid/druid/leases"
 )
 
@@ -46,11 +47,11 @@ const (
 var records = []struct {
 	name     string
 	record   RecordState
-	known    Answer // the record names the cluster ID
+	known    rules.YesNo // the record names the cluster ID
 	evidence evidence
 	names    names
-	stuck    Answer
-	lost     Answer // names were taken out of it by hand
+	stuck    rules.YesNo
+	lost     rules.YesNo // names were taken out of it by hand
 	order    order
 }{
 	{"record-foreign", RecordForeign, anyAnswer, anyEvidence, anyNames, anyAnswer, anyAnswer, orderNothing},
@@ -60,10 +61,10 @@ var records = []struct {
 	{"record-born", RecordAbsent, anyAnswer, evidenceNone, anyNames, anyAnswer, anyAnswer, orderBirth},
 	{"record-lost", RecordAbsent, anyAnswer, evidenceTraces | evidenceLease | evidenceStatus, anyNames, anyAnswer, anyAnswer, orderRecreate},
 	{"record-rolled-back", RecordForming, anyAnswer, evidenceStatus, anyNames, anyAnswer, anyAnswer, orderRestore},
-	{"record-identified", RecordFormed, No, evidenceLease | evidenceStatus, anyNames, anyAnswer, anyAnswer, orderRestore},
-	{"names-lost", RecordFormed, anyAnswer, anyEvidence, anyNames, anyAnswer, Yes, orderRelist},
+	{"record-identified", RecordFormed, rules.No, evidenceLease | evidenceStatus, anyNames, anyAnswer, anyAnswer, orderRestore},
+	{"names-lost", RecordFormed, anyAnswer, anyEvidence, anyNames, anyAnswer, rules.Yes, orderRelist},
 	{"scale-up", RecordForming | RecordFormed, anyAnswer, anyEvidence, namesFew, anyAnswer, anyAnswer, orderGrow},
-	{"seed-stuck", RecordForming, No, anyEvidence, anyNames, Yes, anyAnswer, orderMoveSeed},
+	{"seed-stuck", RecordForming, rules.No, anyEvidence, anyNames, rules.Yes, anyAnswer, orderMoveSeed},
 	{"scale-down-pending", RecordForming | RecordFormed, anyAnswer, anyEvidence, namesMany, anyAnswer, anyAnswer, orderNothing},
 	{"record-there", RecordForming | RecordFormed, anyAnswer, anyEvidence, anyNames, anyAnswer, anyAnswer, orderNothing},
 }
@@ -71,11 +72,11 @@ var records = []struct {
 // recordFacts is all that the policy may look at.
 type recordFacts struct {
 	record   RecordState
-	known    Answer
+	known    rules.YesNo
 	evidence evidence
 	names    names
-	stuck    Answer
-	lost     Answer
+	stuck    rules.YesNo
+	lost     rules.YesNo
 }
 
 func judgeRecord(f recordFacts) (order, string) {
@@ -89,7 +90,7 @@ func judgeRecord(f recordFacts) (order, string) {
 }
 
 func recordFactsOf(d Desired, o Observed) recordFacts {
-	f := recordFacts{record: o.RecordState, known: AnswerOf(o.Record.ClusterID != 0), evidence: evidenceOf(d, o), stuck: o.SeedStuck, lost: AnswerOf(len(lostNames(d, o)) > 0)}
+	f := recordFacts{record: o.RecordState, known: rules.YesNoOf(o.Record.ClusterID != 0), evidence: evidenceOf(d, o), stuck: o.SeedStuck, lost: rules.YesNoOf(len(lostNames(d, o)) > 0)}
 	switch listed := len(o.Record.Members); {
 	case listed == 0 && d.Replicas == 0:
 		f.names = namesNone
@@ -102,7 +103,7 @@ func recordFactsOf(d Desired, o Observed) recordFacts {
 	}
 	// A claimed attempt belongs to its executor: only a seed that claimed nothing may be moved.
 	if o.Record.Executor != "" || f.stuck == 0 {
-		f.stuck = No
+		f.stuck = rules.No
 	}
 	return f
 }

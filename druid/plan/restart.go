@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/etcd-druid/druid/api/v1alpha1"
+	"github.com/etcd-druid/druid/internal/rules"
 	"github.com/etcd-druid/druid/leases"
 )
 
@@ -24,44 +25,44 @@ func Patience(grace time.Duration, restarts int) time.Duration {
 // restartRows decide about a Pod whose etcd is not ready.
 var restartRows = []struct {
 	name                string
-	stuck               Answer
+	stuck               rules.YesNo
 	pod                 PodState
-	waits               Answer
+	waits               rules.YesNo
 	node                NodeState
-	spare, turn, marked Answer
+	spare, turn, marked rules.YesNo
 	verdict             verdict
 	why                 string
 }{
-	{"not-stuck", No, anyPod, anyAnswer, anyNode, anyAnswer, anyAnswer, anyAnswer, keep,
+	{"not-stuck", rules.No, anyPod, anyAnswer, anyNode, anyAnswer, anyAnswer, anyAnswer, keep,
 		"etcd is ready, or has time left to become so"},
-	{"no-pod-to-restart", Yes, anyPod &^ (PodUnstarted | PodLive), anyAnswer, anyNode, anyAnswer, anyAnswer, anyAnswer, keep,
+	{"no-pod-to-restart", rules.Yes, anyPod &^ (PodUnstarted | PodLive), anyAnswer, anyNode, anyAnswer, anyAnswer, anyAnswer, keep,
 		"there is nothing to restart"},
-	{"restart-cures-nothing", Yes, PodUnstarted | PodLive, Yes, anyNode, anyAnswer, anyAnswer, anyAnswer, keep,
+	{"restart-cures-nothing", rules.Yes, PodUnstarted | PodLive, rules.Yes, anyNode, anyAnswer, anyAnswer, anyAnswer, keep,
 		"the agent says what it waits for, or an image cannot be had"},
-	{"restart-without-node", Yes, PodUnstarted | PodLive, No, anyNode &^ NodeReady, anyAnswer, anyAnswer, anyAnswer, keep,
+	{"restart-without-node", rules.Yes, PodUnstarted | PodLive, rules.No, anyNode &^ NodeReady, anyAnswer, anyAnswer, anyAnswer, keep,
 		"nobody would end the Pod; and a node that is merely away comes back"},
-	{"restart-held", Yes, PodUnstarted | PodLive, No, NodeReady, No, anyAnswer, anyAnswer, held,
+	{"restart-held", rules.Yes, PodUnstarted | PodLive, rules.No, NodeReady, rules.No, anyAnswer, anyAnswer, held,
 		"the others are no healthy quorum without it"},
-	{"restart-in-turn", Yes, PodUnstarted | PodLive, No, NodeReady, Yes, No, anyAnswer, wait,
+	{"restart-in-turn", rules.Yes, PodUnstarted | PodLive, rules.No, NodeReady, rules.Yes, rules.No, anyAnswer, wait,
 		"another member replaces itself, leaves or heals"},
-	{"restart-announced", Yes, PodUnstarted | PodLive, No, NodeReady, Yes, Yes, No, mark,
+	{"restart-announced", rules.Yes, PodUnstarted | PodLive, rules.No, NodeReady, rules.Yes, rules.Yes, rules.No, mark,
 		"the Lease counts the restart before it is done"},
-	{"restart", Yes, PodUnstarted | PodLive, No, NodeReady, Yes, Yes, Yes, remove,
+	{"restart", rules.Yes, PodUnstarted | PodLive, rules.No, NodeReady, rules.Yes, rules.Yes, rules.Yes, remove,
 		"the Pod is deleted and comes back with its volume"},
 }
 
 // restartFacts is all that the policy may look at.
 type restartFacts struct {
 	// stuck: etcd is not ready for longer than Patience, and no learner that catches up.
-	stuck Answer
+	stuck rules.YesNo
 	pod   PodState
 	// waits: for something that a restart does not bring.
-	waits Answer
+	waits rules.YesNo
 	node  NodeState
 	// spare: the others are a healthy quorum. turn: nobody else is touched.
-	spare, turn Answer
+	spare, turn rules.YesNo
 	// marked: the Lease announces the restart of this very Pod.
-	marked Answer
+	marked rules.YesNo
 }
 
 func judgeRestart(f restartFacts) (verdict, string) {
@@ -76,13 +77,13 @@ func judgeRestart(f restartFacts) (verdict, string) {
 
 func restartFactsOf(m Member, o Observed, listed []Member) restartFacts {
 	return restartFacts{
-		stuck:  AnswerOf(m.Stuck),
+		stuck:  rules.YesNoOf(m.Stuck),
 		pod:    m.Pod,
-		waits:  AnswerOf(m.Blocked || !m.Readable || m.Says.Reason != ""),
+		waits:  rules.YesNoOf(m.Blocked || !m.Readable || m.Says.Reason != ""),
 		node:   m.node(),
 		spare:  spared(m, o, listed),
 		turn:   turnOf(m, o, listed),
-		marked: AnswerOf(m.Says.Healing.Restarts > 0 && m.Says.Healing.PodUID == m.PodUID),
+		marked: rules.YesNoOf(m.Says.Healing.Restarts > 0 && m.Says.Healing.PodUID == m.PodUID),
 	}
 }
 
@@ -105,7 +106,7 @@ func (m Member) restartStep(f restartFacts) (Step, bool) {
 func restartProblem(m Member, f restartFacts) (Problem, bool) {
 	restarts := m.Says.Healing.Restarts
 	verdict, _ := judgeRestart(f)
-	if f.waits == Yes || f.node != NodeReady && m.Stuck || m.up() || restarts == 0 && verdict&(held|wait) == 0 {
+	if f.waits == rules.Yes || f.node != NodeReady && m.Stuck || m.up() || restarts == 0 && verdict&(held|wait) == 0 {
 		return Problem{}, false // it is told elsewhere, or there is nothing to tell yet
 	}
 	p := Problem{Reason: v1alpha1.ReasonMemberStuck, Member: m.Name}

@@ -2,6 +2,7 @@ package plan
 
 import (
 	"github.com/etcd-druid/druid/api/v1alpha1"
+	"github.com/etcd-druid/druid/internal/rules"
 	"github.com/etcd-druid/druid/leases"
 )
 
@@ -63,48 +64,48 @@ const (
 var retirements = []struct {
 	name   string
 	record RecordState
-	excess Answer // more names than replicas, of which one is always kept, and the deadline has not passed
+	excess rules.YesNo // more names than replicas, of which one is always kept, and the deadline has not passed
 	slot   slot
 	mark   marked
 	way    way
-	served Answer // clients may still be sent to it
+	served rules.YesNo // clients may still be sent to it
 	order  drain
 }{
-	{"forming-enough", RecordForming, No, anySlot, anyMark, anyWay, anyAnswer, drainNothing},
-	{"forming-seed-only", RecordForming, Yes, anySlot, anyMark, wayNobody, anyAnswer, drainNothing},
-	{"forming-drop", RecordForming, Yes, anySlot, markUnborn, anyWay, anyAnswer, drainDrop},
-	{"forming-unread", RecordForming, Yes, anySlot, markUnknown, anyWay, anyAnswer, drainWait},
-	{"forming-mark", RecordForming, Yes, anySlot, anyMark, anyWay, anyAnswer, drainUnborn},
+	{"forming-enough", RecordForming, rules.No, anySlot, anyMark, anyWay, anyAnswer, drainNothing},
+	{"forming-seed-only", RecordForming, rules.Yes, anySlot, anyMark, wayNobody, anyAnswer, drainNothing},
+	{"forming-drop", RecordForming, rules.Yes, anySlot, markUnborn, anyWay, anyAnswer, drainDrop},
+	{"forming-unread", RecordForming, rules.Yes, anySlot, markUnknown, anyWay, anyAnswer, drainWait},
+	{"forming-mark", RecordForming, rules.Yes, anySlot, anyMark, anyWay, anyAnswer, drainUnborn},
 	{"record-not-formed", anyRecord &^ (RecordForming | RecordFormed), anyAnswer, anySlot, anyMark, anyWay, anyAnswer, drainNothing},
 	{"slot-left-behind", RecordFormed, anyAnswer, slotLeft, anyMark, anyWay, anyAnswer, drainClose},
 	{"removed", RecordFormed, anyAnswer, slotTaken, markDone, anyWay, anyAnswer, drainStrike},
 	{"being-removed", RecordFormed, anyAnswer, slotTaken, markRemoving, anyWay, anyAnswer, drainWait},
 	{"claimed-by-another-order", RecordFormed, anyAnswer, slotTaken, markElse, anyWay, anyAnswer, drainClose},
 	{"mark-unreadable", RecordFormed, anyAnswer, slotTaken, markUnknown, anyWay, anyAnswer, drainWait},
-	{"reverted-request", RecordFormed, No, slotTaken, markRequested, anyWay, anyAnswer, drainTakeBack},
-	{"reverted", RecordFormed, No, slotTaken, anyMark, anyWay, anyAnswer, drainClose},
-	{"hindered-request", RecordFormed, Yes, slotTaken, markRequested, wayBlocked, anyAnswer, drainTakeBack},
-	{"hindered", RecordFormed, Yes, slotTaken, anyMark, wayBlocked, anyAnswer, drainClose},
-	{"requested", RecordFormed, Yes, slotTaken, markRequested, anyWay, anyAnswer, drainWait},
-	{"others-unknown", RecordFormed, Yes, slotTaken, anyMark, wayUnknown | wayNobody | wayUnsaved, anyAnswer, drainWait},
-	{"still-served", RecordFormed, Yes, slotTaken, anyMark, wayFree, Yes, drainWait},
-	{"request", RecordFormed, Yes, slotTaken, anyMark, wayFree, No, drainAsk},
-	{"enough", RecordFormed, No, slotFree | slotReplacing, anyMark, anyWay, anyAnswer, drainNothing},
-	{"after-replacing", RecordFormed, Yes, slotReplacing, anyMark, anyWay, anyAnswer, drainBlocked},
-	{"after-others", RecordFormed, Yes, slotFree, anyMark, wayBlocked, anyAnswer, drainBlocked},
-	{"after-backup", RecordFormed, Yes, slotFree, anyMark, wayUnsaved, anyAnswer, drainBlocked},
-	{"not-known-yet", RecordFormed, Yes, slotFree, anyMark, wayUnknown | wayNobody, anyAnswer, drainWait},
-	{"too-many", RecordFormed, Yes, slotFree, anyMark, wayFree, anyAnswer, drainOpen},
+	{"reverted-request", RecordFormed, rules.No, slotTaken, markRequested, anyWay, anyAnswer, drainTakeBack},
+	{"reverted", RecordFormed, rules.No, slotTaken, anyMark, anyWay, anyAnswer, drainClose},
+	{"hindered-request", RecordFormed, rules.Yes, slotTaken, markRequested, wayBlocked, anyAnswer, drainTakeBack},
+	{"hindered", RecordFormed, rules.Yes, slotTaken, anyMark, wayBlocked, anyAnswer, drainClose},
+	{"requested", RecordFormed, rules.Yes, slotTaken, markRequested, anyWay, anyAnswer, drainWait},
+	{"others-unknown", RecordFormed, rules.Yes, slotTaken, anyMark, wayUnknown | wayNobody | wayUnsaved, anyAnswer, drainWait},
+	{"still-served", RecordFormed, rules.Yes, slotTaken, anyMark, wayFree, rules.Yes, drainWait},
+	{"request", RecordFormed, rules.Yes, slotTaken, anyMark, wayFree, rules.No, drainAsk},
+	{"enough", RecordFormed, rules.No, slotFree | slotReplacing, anyMark, anyWay, anyAnswer, drainNothing},
+	{"after-replacing", RecordFormed, rules.Yes, slotReplacing, anyMark, anyWay, anyAnswer, drainBlocked},
+	{"after-others", RecordFormed, rules.Yes, slotFree, anyMark, wayBlocked, anyAnswer, drainBlocked},
+	{"after-backup", RecordFormed, rules.Yes, slotFree, anyMark, wayUnsaved, anyAnswer, drainBlocked},
+	{"not-known-yet", RecordFormed, rules.Yes, slotFree, anyMark, wayUnknown | wayNobody, anyAnswer, drainWait},
+	{"too-many", RecordFormed, rules.Yes, slotFree, anyMark, wayFree, anyAnswer, drainOpen},
 }
 
 // drainFacts is all that the policy may look at.
 type drainFacts struct {
 	record RecordState
-	excess Answer
+	excess rules.YesNo
 	slot   slot
 	mark   marked
 	way    way
-	served Answer
+	served rules.YesNo
 }
 
 func judgeDrain(f drainFacts) (drain, string) {
@@ -142,14 +143,14 @@ func retreatOf(d Desired, o Observed) retreat {
 	member, there := Member{}, false
 	if r.facts.slot == slotTaken {
 		member, there = o.member(o.Record.Retiring.Member)
-	} else if r.facts.excess == Yes {
+	} else if r.facts.excess == rules.Yes {
 		member, there = victim(o)
 	}
-	r.facts.way, r.facts.mark, r.facts.served = wayNobody, markNone, No
+	r.facts.way, r.facts.mark, r.facts.served = wayNobody, markNone, rules.No
 	if there {
 		r.member = member
 		r.facts.mark = markOf(member, o)
-		r.facts.served = AnswerOf(member.Serving && member.Pod&(PodAbsent|PodForeign) == 0 || member.Routed)
+		r.facts.served = rules.YesNoOf(member.Serving && member.Pod&(PodAbsent|PodForeign) == 0 || member.Routed)
 		r.facts.way, r.hindrance = wayOut(member, d, o)
 	}
 	if r.facts.slot == slotReplacing {
@@ -160,11 +161,11 @@ func retreatOf(d Desired, o Observed) retreat {
 }
 
 // excessOf says whether there are more names than are to stay.
-func excessOf(d Desired, o Observed) Answer {
+func excessOf(d Desired, o Observed) rules.YesNo {
 	if d.Deleted {
-		return AnswerOf(leaves(d, o) && len(o.Record.Members) > 0)
+		return rules.YesNoOf(leaves(d, o) && len(o.Record.Members) > 0)
 	}
-	return AnswerOf(len(o.Record.Members) > d.kept() && !d.Expired)
+	return rules.YesNoOf(len(o.Record.Members) > d.kept() && !d.Expired)
 }
 
 // wayOut says whether m may go, and else why not. Where all go none of ours waits for another: the agents ask all that stay.
@@ -249,7 +250,7 @@ func (r retreat) shrinking() shrinking {
 	switch {
 	case r.facts.slot == slotTaken && r.facts.mark&(markRemoving|markDone) != 0:
 		return shrinkingGoes
-	case r.facts.excess == No:
+	case r.facts.excess == rules.No:
 		return shrinkingNone
 	case r.order == drainBlocked, r.facts.way == wayBlocked && (r.order == drainTakeBack || r.order == drainClose):
 		return shrinkingBlocked

@@ -8,6 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/etcd-druid/druid/api/v1alpha1"
+	"github.com/etcd-druid/druid/internal/rules"
 	"github.com/etcd-druid/druid/leases"
 )
 
@@ -43,13 +44,13 @@ func checkDrain(t *testing.T, f drainFacts, order drain, rule string) {
 	switch {
 	case !idle && f.record&(RecordForming|RecordFormed) == 0:
 		t.Errorf("%+v: %s acts by a record that says neither that there is a group nor that there is none", f, rule)
-	case (order == drainOpen || order == drainAsk || order == drainUnborn || order == drainDrop) && f.excess == No:
+	case (order == drainOpen || order == drainAsk || order == drainUnborn || order == drainDrop) && f.excess == rules.No:
 		t.Errorf("%+v: %s removes a member that is wanted", f, rule)
 	case (order == drainOpen || order == drainAsk) && f.way != wayFree:
 		t.Errorf("%+v: %s removes a member that the others cannot spare, or not certainly", f, rule)
 	case order == drainOpen && f.slot != slotFree:
 		t.Errorf("%+v: %s takes a slot that is taken", f, rule)
-	case order == drainAsk && (f.served == Yes || f.slot != slotTaken):
+	case order == drainAsk && (f.served == rules.Yes || f.slot != slotTaken):
 		t.Errorf("%+v: %s asks for a removal while clients see it, or without the intent", f, rule)
 	case order == drainStrike && (f.mark != markDone || f.slot != slotTaken || f.record != RecordFormed):
 		t.Errorf("%+v: %s strikes a name that nobody acknowledged to be out", f, rule)
@@ -101,7 +102,7 @@ func TestStraysAndLeftoversAreSafeForAllFacts(t *testing.T) {
 						t.Errorf("%s deletes what nobody said farewell to", rule)
 					case there && object != "" && object != DeletePod, !there && object == DeletePod:
 						t.Errorf("Pod %d: %s takes %s before the Pod, or a Pod that is not ours", pod, rule, object)
-					case object == DeleteClaim && (retain == Yes || claim != ClaimPresent), object == RetainClaim && (retain == No || claim != ClaimPresent):
+					case object == DeleteClaim && (retain == rules.Yes || claim != ClaimPresent), object == RetainClaim && (retain == rules.No || claim != ClaimPresent):
 						t.Errorf("claim %d, retained %d: %s", claim, retain, object)
 					case object == DeleteLease && claim&(ClaimPresent|ClaimTerminating) != 0:
 						t.Errorf("claim %d: the Lease that says it may go goes before it", claim)

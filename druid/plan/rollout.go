@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"slices"
 
+	"github.com/etcd-druid/druid/internal/rules"
 	"github.com/etcd-druid/druid/leases"
 )
 
@@ -48,20 +49,20 @@ var rolloutRows = []struct {
 	name    string
 	make    PodMake
 	pod     PodState
-	leaves  Answer
+	leaves  rules.YesNo
 	shape   shape
 	record  RecordState
 	gate    gate
-	turn    Answer
-	spare   Answer
+	turn    rules.YesNo
+	spare   rules.YesNo
 	others  others
-	saved   Answer
+	saved   rules.YesNo
 	place   place
 	room    Room
 	verdict verdict
 	why     string
 }{
-	{"volume-grows", MakeUnknown | MakeCurrent, anyPod, No, anyShape, anyRecord, anyGate, anyAnswer, anyAnswer, anyOthers, anyAnswer, anyPlace, RoomGrows, wait,
+	{"volume-grows", MakeUnknown | MakeCurrent, anyPod, rules.No, anyShape, anyRecord, anyGate, anyAnswer, anyAnswer, anyOthers, anyAnswer, anyPlace, RoomGrows, wait,
 		"the spec asks for a larger volume, and after that perhaps for another quota"},
 	{"pod-current", MakeUnknown | MakeCurrent, anyPod, anyAnswer, anyShape, anyRecord, anyGate, anyAnswer, anyAnswer, anyOthers, anyAnswer, anyPlace, anyRoom, keep,
 		"it is what the spec asks for, as far as is known"},
@@ -69,45 +70,45 @@ var rolloutRows = []struct {
 		"the Pod that comes is what the spec asks for"},
 	{"pod-untold", MakeUnmarked, anyPod, anyAnswer, anyShape, anyRecord, anyGate, anyAnswer, anyAnswer, anyOthers, anyAnswer, anyPlace, anyRoom, mark,
 		"it is taken for what the spec asks for: what is not known replaces nothing"},
-	{"pod-leaves", MakeOutdated, anyPod, Yes, anyShape, anyRecord, anyGate, anyAnswer, anyAnswer, anyOthers, anyAnswer, anyPlace, anyRoom, keep,
+	{"pod-leaves", MakeOutdated, anyPod, rules.Yes, anyShape, anyRecord, anyGate, anyAnswer, anyAnswer, anyOthers, anyAnswer, anyPlace, anyRoom, keep,
 		"its member is on its way out, or the cluster is to be paused"},
-	{"outdated-version-refused", MakeOutdated, anyPod, No, anyShape, anyRecord, gateRefused, anyAnswer, anyAnswer, anyOthers, anyAnswer, anyPlace, anyRoom, held,
+	{"outdated-version-refused", MakeOutdated, anyPod, rules.No, anyShape, anyRecord, gateRefused, anyAnswer, anyAnswer, anyOthers, anyAnswer, anyPlace, anyRoom, held,
 		"etcd cannot go there from what a member runs"},
-	{"outdated-idle-unsaved", MakeOutdated, anyPod, No, shapeIdle | shapeDown, RecordFormed, gateWaits, anyAnswer, anyAnswer, anyOthers, anyAnswer, anyPlace, anyRoom, wait,
+	{"outdated-idle-unsaved", MakeOutdated, anyPod, rules.No, shapeIdle | shapeDown, RecordFormed, gateWaits, anyAnswer, anyAnswer, anyOthers, anyAnswer, anyPlace, anyRoom, wait,
 		"no etcd of another version starts on its data before there is a backup, and one of another minor not before the members were compared"},
-	{"outdated-idle-not-saved", MakeOutdated, anyPod, No, shapeIdle | shapeDown, RecordFormed, gateClosed, anyAnswer, anyAnswer, anyOthers, anyAnswer, anyPlace, anyRoom, held,
+	{"outdated-idle-not-saved", MakeOutdated, anyPod, rules.No, shapeIdle | shapeDown, RecordFormed, gateClosed, anyAnswer, anyAnswer, anyOthers, anyAnswer, anyPlace, anyRoom, held,
 		"there is no backup, or the members differ"},
-	{"outdated-idle", MakeOutdated, anyPod, No, shapeIdle, usableRecord, anyGate, anyAnswer, anyAnswer, anyOthers, anyAnswer, anyPlace, anyRoom, remove,
+	{"outdated-idle", MakeOutdated, anyPod, rules.No, shapeIdle, usableRecord, anyGate, anyAnswer, anyAnswer, anyOthers, anyAnswer, anyPlace, anyRoom, remove,
 		"no etcd runs in it, so nothing is lost"},
-	{"outdated-before-formed", MakeOutdated, anyPod, No, anyShape, anyRecord &^ RecordFormed, anyGate, anyAnswer, anyAnswer, anyOthers, anyAnswer, anyPlace, anyRoom, wait,
+	{"outdated-before-formed", MakeOutdated, anyPod, rules.No, anyShape, anyRecord &^ RecordFormed, anyGate, anyAnswer, anyAnswer, anyOthers, anyAnswer, anyPlace, anyRoom, wait,
 		"the raft group is not there yet"},
-	{"outdated-away", MakeOutdated, anyPod, No, shapeAway, RecordFormed, anyGate, anyAnswer, anyAnswer, anyOthers, anyAnswer, anyPlace, anyRoom, held,
+	{"outdated-away", MakeOutdated, anyPod, rules.No, shapeAway, RecordFormed, anyGate, anyAnswer, anyAnswer, anyOthers, anyAnswer, anyPlace, anyRoom, held,
 		"nobody would end the Pod; and a node that is merely away comes back"},
-	{"outdated-in-turn", MakeOutdated, anyPod, No, anyShape, RecordFormed, anyGate, No, anyAnswer, anyOthers, anyAnswer, anyPlace, anyRoom, wait,
+	{"outdated-in-turn", MakeOutdated, anyPod, rules.No, anyShape, RecordFormed, anyGate, rules.No, anyAnswer, anyOthers, anyAnswer, anyPlace, anyRoom, wait,
 		"another member replaces itself, leaves or heals"},
-	{"outdated-catches-up", MakeOutdated, anyPod, No, shapeLearns | shapeNotKnown, RecordFormed, anyGate, Yes, anyAnswer, anyOthers, anyAnswer, anyPlace, anyRoom, wait,
+	{"outdated-catches-up", MakeOutdated, anyPod, rules.No, shapeLearns | shapeNotKnown, RecordFormed, anyGate, rules.Yes, anyAnswer, anyOthers, anyAnswer, anyPlace, anyRoom, wait,
 		"it becomes a voter, or is not known yet"},
-	{"outdated-down", MakeOutdated, anyPod, No, shapeDown, RecordFormed, anyGate, Yes, Yes, anyOthers, anyAnswer, anyPlace, anyRoom, remove,
+	{"outdated-down", MakeOutdated, anyPod, rules.No, shapeDown, RecordFormed, anyGate, rules.Yes, rules.Yes, anyOthers, anyAnswer, anyPlace, anyRoom, remove,
 		"it is the one that is down anyhow, and the others are a healthy quorum"},
-	{"outdated-down-held", MakeOutdated, anyPod, No, shapeDown, RecordFormed, anyGate, Yes, No, anyOthers, anyAnswer, anyPlace, anyRoom, held,
+	{"outdated-down-held", MakeOutdated, anyPod, rules.No, shapeDown, RecordFormed, anyGate, rules.Yes, rules.No, anyOthers, anyAnswer, anyPlace, anyRoom, held,
 		"the others are no healthy quorum without it"},
-	{"outdated-volume-grows", MakeOutdated, anyPod, No, shapeServes | shapeSilent, RecordFormed, anyGate, Yes, anyAnswer, anyOthers, anyAnswer, anyPlace, RoomGrows, wait,
+	{"outdated-volume-grows", MakeOutdated, anyPod, rules.No, shapeServes | shapeSilent, RecordFormed, anyGate, rules.Yes, anyAnswer, anyOthers, anyAnswer, anyPlace, RoomGrows, wait,
 		"the quota of a new Pod is by what the volume holds: one restart is enough"},
-	{"outdated-after-others", MakeOutdated, anyPod, No, shapeServes | shapeSilent, RecordFormed, anyGate, Yes, anyAnswer, othersNotReady, anyAnswer, anyPlace, anyRoom, held,
+	{"outdated-after-others", MakeOutdated, anyPod, rules.No, shapeServes | shapeSilent, RecordFormed, anyGate, rules.Yes, anyAnswer, othersNotReady, anyAnswer, anyPlace, anyRoom, held,
 		"another member is not ready: never a second one"},
-	{"outdated-others-come", MakeOutdated, anyPod, No, shapeServes | shapeSilent, RecordFormed, anyGate, Yes, anyAnswer, othersComing, anyAnswer, anyPlace, anyRoom, wait,
+	{"outdated-others-come", MakeOutdated, anyPod, rules.No, shapeServes | shapeSilent, RecordFormed, anyGate, rules.Yes, anyAnswer, othersComing, anyAnswer, anyPlace, anyRoom, wait,
 		"another member is about to be ready"},
-	{"outdated-before-check", MakeOutdated, anyPod, No, shapeServes | shapeSilent, RecordFormed, gateWaits, Yes, anyAnswer, othersReady, anyAnswer, anyPlace, anyRoom, wait,
+	{"outdated-before-check", MakeOutdated, anyPod, rules.No, shapeServes | shapeSilent, RecordFormed, gateWaits, rules.Yes, anyAnswer, othersReady, anyAnswer, anyPlace, anyRoom, wait,
 		"a change of version waits for a backup, or for the members to be compared"},
-	{"outdated-after-check", MakeOutdated, anyPod, No, shapeServes | shapeSilent, RecordFormed, gateClosed, Yes, anyAnswer, othersReady, anyAnswer, anyPlace, anyRoom, held,
+	{"outdated-after-check", MakeOutdated, anyPod, rules.No, shapeServes | shapeSilent, RecordFormed, gateClosed, rules.Yes, anyAnswer, othersReady, anyAnswer, anyPlace, anyRoom, held,
 		"there is no backup, or the members differ"},
-	{"outdated-silent", MakeOutdated, anyPod, No, shapeSilent, RecordFormed, anyGate, Yes, anyAnswer, othersReady, anyAnswer, anyPlace, anyRoom, remove,
+	{"outdated-silent", MakeOutdated, anyPod, rules.No, shapeSilent, RecordFormed, anyGate, rules.Yes, anyAnswer, othersReady, anyAnswer, anyPlace, anyRoom, remove,
 		"only a new Pod brings another agent, and the others are all ready"},
-	{"outdated-after-backup", MakeOutdated, anyPod, No, shapeServes, RecordFormed, anyGate, Yes, anyAnswer, othersReady, No, anyPlace, anyRoom, held,
+	{"outdated-after-backup", MakeOutdated, anyPod, rules.No, shapeServes, RecordFormed, anyGate, rules.Yes, anyAnswer, othersReady, rules.No, anyPlace, anyRoom, held,
 		"the backup fails, and the members hold the only good copy"},
-	{"outdated-later", MakeOutdated, anyPod, No, shapeServes, RecordFormed, anyGate, Yes, anyAnswer, othersReady, Yes, placeLater | placeUnknown, anyRoom, wait,
+	{"outdated-later", MakeOutdated, anyPod, rules.No, shapeServes, RecordFormed, anyGate, rules.Yes, anyAnswer, othersReady, rules.Yes, placeLater | placeUnknown, anyRoom, wait,
 		"followers go first, the leader last"},
-	{"outdated", MakeOutdated, anyPod, No, shapeServes, RecordFormed, anyGate, Yes, anyAnswer, othersReady, Yes, placeFirst, anyRoom, remove,
+	{"outdated", MakeOutdated, anyPod, rules.No, shapeServes, RecordFormed, anyGate, rules.Yes, anyAnswer, othersReady, rules.Yes, placeFirst, anyRoom, remove,
 		"the Pod is deleted and comes back with its volume"},
 }
 
@@ -115,14 +116,14 @@ var rolloutRows = []struct {
 type rolloutFacts struct {
 	make   PodMake
 	pod    PodState
-	leaves Answer
+	leaves rules.YesNo
 	shape  shape
 	record RecordState
-	gate   gate   // what a change of etcd's version lets become of it
-	turn   Answer // no other member replaces itself, leaves or heals
-	spare  Answer // the others are a healthy quorum, or there are none
+	gate   gate        // what a change of etcd's version lets become of it
+	turn   rules.YesNo // no other member replaces itself, leaves or heals
+	spare  rules.YesNo // the others are a healthy quorum, or there are none
 	others others
-	saved  Answer // backups do not fail, or it is this Pod without which they cannot be made
+	saved  rules.YesNo // backups do not fail, or it is this Pod without which they cannot be made
 	place  place
 	room   Room
 }
@@ -140,13 +141,13 @@ func judgeRollout(f rolloutFacts) (verdict, string) {
 func rolloutFactsOf(m Member, d Desired, o Observed, listed []Member, u upgrade) rolloutFacts {
 	f := rolloutFacts{
 		make: m.Make, pod: m.Pod,
-		leaves: AnswerOf(retreatOf(d, o).leaving(m) || standstillOf(d, o).holds(m, anyPause)),
+		leaves: rules.YesNoOf(retreatOf(d, o).leaving(m) || standstillOf(d, o).holds(m, anyPause)),
 		shape:  shapeOf(m, o),
 		record: o.RecordState,
 		gate:   u.gateFor(m, d, o),
 		turn:   turnOf(m, o, listed),
-		spare:  AnswerOf(len(listed) == 1 && !m.volatile() || spared(m, o, listed) == Yes),
-		saved:  AnswerOf(!backupBlocks(d, o) || slices.Contains(o.Unattached, m.Name)),
+		spare:  rules.YesNoOf(len(listed) == 1 && !m.volatile() || spared(m, o, listed) == rules.Yes),
+		saved:  rules.YesNoOf(!backupBlocks(d, o) || slices.Contains(o.Unattached, m.Name)),
 		place: placeOf(m, listed, func(other Member) bool {
 			// One that a change of version holds goes before no other.
 			return other.Make == MakeOutdated && u.gateFor(other, d, o) == gateOpen
@@ -164,7 +165,7 @@ func rolloutFactsOf(m Member, d Desired, o Observed, listed []Member, u upgrade)
 }
 
 func shapeOf(m Member, o Observed) shape {
-	ready, _ := m.steady(No)
+	ready, _ := m.steady(rules.No)
 	switch {
 	case m.NodeLost:
 		return shapeAway
@@ -189,7 +190,7 @@ func shapeOf(m Member, o Observed) shape {
 // quorum, and nothing is known of it: the leader's agent removes it first.
 func othersOf(m Member, o Observed, listed []Member) (others, string) {
 	found, why := othersReady, ""
-	if m.volatile() && spared(m, o, listed) == No {
+	if m.volatile() && spared(m, o, listed) == rules.No {
 		return othersNotReady, "member " + m.Name + " stores in memory, which would be lost with its Pod, and the others are no quorum without it"
 	}
 	if words := crowded(o.Record, len(listed)); words != "" {

@@ -8,6 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/etcd-druid/druid/api/v1alpha1"
+	"github.com/etcd-druid/druid/internal/rules"
 	"github.com/etcd-druid/druid/leases"
 )
 
@@ -75,25 +76,25 @@ func checkRollout(t *testing.T, f rolloutFacts, count map[string]int) {
 		t.Errorf("%+v: %s lets an etcd go where it cannot", f, rule)
 	case v == remove && f.gate != gateOpen && f.record == RecordFormed:
 		t.Errorf("%+v: %s replaces a Pod that waits for a backup or a comparison", f, rule)
-	case v == remove && f.leaves == Yes:
+	case v == remove && f.leaves == rules.Yes:
 		t.Errorf("%+v: %s restarts a member that is on its way out", f, rule)
-	case v == remove && f.shape != shapeIdle && (f.turn == No || f.record != RecordFormed):
+	case v == remove && f.shape != shapeIdle && (f.turn == rules.No || f.record != RecordFormed):
 		t.Errorf("%+v: %s touches a member while the cluster changes", f, rule)
 	case v == remove && f.shape&(shapeAway|shapeLearns|shapeNotKnown) != 0:
 		t.Errorf("%+v: %s deletes a Pod that may be about to serve", f, rule)
 	case v == remove && serves && f.others != othersReady:
 		t.Errorf("%+v: %s takes down a second member", f, rule)
-	case v == remove && f.shape == shapeServes && (f.saved == No || f.place != placeFirst):
+	case v == remove && f.shape == shapeServes && (f.saved == rules.No || f.place != placeFirst):
 		t.Errorf("%+v: %s restarts a member out of order, or while backups fail", f, rule)
-	case v == remove && f.shape == shapeDown && f.spare == No:
+	case v == remove && f.shape == shapeDown && f.spare == rules.No:
 		t.Errorf("%+v: %s deletes a Pod that may be needed for the quorum", f, rule)
 	case v == remove && serves && f.room == RoomGrows:
 		t.Errorf("%+v: %s restarts an etcd that another restart awaits", f, rule)
-	case v != wait && f.room == RoomGrows && f.make == MakeCurrent && f.leaves == No:
+	case v != wait && f.room == RoomGrows && f.make == MakeCurrent && f.leaves == rules.No:
 		t.Errorf("%+v: %s calls what is done that is not", f, rule)
 	case v == mark && f.make != MakeUnmarked:
 		t.Errorf("%+v: %s marks a Pod that tells for which spec it was made", f, rule)
-	case f.make == MakeOutdated && f.shape == shapeIdle && f.pod == PodLive && f.leaves == No && f.gate == gateOpen && f.record&usableRecord != 0 && v != remove:
+	case f.make == MakeOutdated && f.shape == shapeIdle && f.pod == PodLive && f.leaves == rules.No && f.gate == gateOpen && f.record&usableRecord != 0 && v != remove:
 		t.Errorf("%+v: %s lets a Pod wait that nothing but another spec can mend", f, rule)
 	}
 }

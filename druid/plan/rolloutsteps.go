@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/etcd-druid/druid/api/v1alpha1"
+	"github.com/etcd-druid/druid/internal/rules"
 )
 
 // rolling sums up for a person what becomes of outdated Pods, and where there are none, of outdated agents.
@@ -45,7 +46,7 @@ func rolloutOf(d Desired, o Observed) rollout {
 	for _, m := range listed {
 		f := rolloutFactsOf(m, d, o, listed, u)
 		v, rule := judgeRollout(f)
-		if braked, why := brake(AnswerOf(d.Expired), v); braked != v {
+		if braked, why := brake(rules.YesNoOf(d.Expired), v); braked != v {
 			v, rule = braked, why
 		}
 		r.verdicts[m.Name] = ruled{v, rule}
@@ -100,7 +101,7 @@ func hindranceOf(m Member, f rolloutFacts, d Desired, o Observed, listed []Membe
 		return "the cluster has not formed yet"
 	case f.shape == shapeAway:
 		return "member " + m.Name + " is on a node that is not heard of"
-	case f.turn == No:
+	case f.turn == rules.No:
 		return outOfTurn(m, o)
 	case f.shape == shapeDown:
 		return "member " + m.Name + " is not ready, and the others are no healthy quorum without it"
@@ -112,7 +113,7 @@ func hindranceOf(m Member, f rolloutFacts, d Desired, o Observed, listed []Membe
 		return why
 	case f.gate != gateOpen:
 		return upgradeHindrance(u, d, o)
-	case f.saved == No:
+	case f.saved == rules.No:
 		return "the backup fails, as condition BackupReady tells"
 	case f.place == placeLater:
 		return "" // the one that goes before it says what it waits for

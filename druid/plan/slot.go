@@ -1,5 +1,7 @@
 package plan
 
+import "github.com/etcd-druid/druid/internal/rules"
+
 // slotVerdict says what becomes of the record's slot for the one member that replaces itself.
 type slotVerdict uint8
 
@@ -13,21 +15,21 @@ const (
 // what matters is that no call of the Pod that took the slot is still under way.
 var slotRows = []struct {
 	name                 string
-	taken, holder, comes Answer
+	taken, holder, comes rules.YesNo
 	verdict              slotVerdict
 	why                  string
 }{
-	{"slot-free", No, anyAnswer, anyAnswer, slotKeep, "there is nothing to give back"},
-	{"slot-held", Yes, Yes, anyAnswer, slotKeep, "the Pod that took the slot may be in the middle of it"},
-	{"slot-inherited", Yes, No, Yes, slotKeep, "another Pod of that name takes it over and finishes"},
-	{"slot-left-behind", Yes, No, No, slotRelease, "no Pod of that name comes up, and others may have to replace themselves"},
+	{"slot-free", rules.No, anyAnswer, anyAnswer, slotKeep, "there is nothing to give back"},
+	{"slot-held", rules.Yes, rules.Yes, anyAnswer, slotKeep, "the Pod that took the slot may be in the middle of it"},
+	{"slot-inherited", rules.Yes, rules.No, rules.Yes, slotKeep, "another Pod of that name takes it over and finishes"},
+	{"slot-left-behind", rules.Yes, rules.No, rules.No, slotRelease, "no Pod of that name comes up, and others may have to replace themselves"},
 }
 
 // slotFacts is all that the policy may look at.
 type slotFacts struct {
-	taken Answer
+	taken rules.YesNo
 	// holder: the Pod that took the slot exists. comes: the name is desired, and a Pod of it runs or may yet come up.
-	holder, comes Answer
+	holder, comes rules.YesNo
 }
 
 func judgeSlot(f slotFacts) (slotVerdict, string) {
@@ -41,7 +43,7 @@ func judgeSlot(f slotFacts) (slotVerdict, string) {
 
 func slotFactsOf(o Observed) slotFacts {
 	slot := o.Record.Replacing
-	f := slotFacts{taken: AnswerOf(slot != nil), holder: No, comes: No}
+	f := slotFacts{taken: rules.YesNoOf(slot != nil), holder: rules.No, comes: rules.No}
 	if slot == nil {
 		return f
 	}
@@ -49,8 +51,8 @@ func slotFactsOf(o Observed) slotFacts {
 		if m.Name != slot.Member {
 			continue
 		}
-		f.holder = AnswerOf(m.PodUID == slot.PodUID)
-		f.comes = AnswerOf(m.Listed && !m.Lingers)
+		f.holder = rules.YesNoOf(m.PodUID == slot.PodUID)
+		f.comes = rules.YesNoOf(m.Listed && !m.Lingers)
 	}
 	return f
 }

@@ -1,5 +1,7 @@
 package plan
 
+import "github.com/etcd-druid/druid/internal/rules"
+
 // What an EtcdSnapshot is about, as one bit per value.
 type (
 	// SnapshotPhase is how far the status says that it is.
@@ -94,11 +96,11 @@ type SnapshotFacts struct {
 	Phase   SnapshotPhase
 	Cluster SnapshotCluster
 	// Backup says whether the cluster is to be backed up.
-	Backup Answer
+	Backup rules.YesNo
 	Slot   OrderSlot
 	Answer OrderAnswer
 	// Expired says whether it is over for as long as it is to be kept.
-	Expired Answer
+	Expired rules.YesNo
 	Hold    SnapshotHold
 }
 
@@ -106,10 +108,10 @@ type snapshotRow struct {
 	name    string
 	phase   SnapshotPhase
 	cluster SnapshotCluster
-	backup  Answer
+	backup  rules.YesNo
 	slot    OrderSlot
 	answer  OrderAnswer
-	expired Answer
+	expired rules.YesNo
 	hold    SnapshotHold
 	step    SnapshotStep
 }
@@ -123,19 +125,19 @@ var snapshotRows = []snapshotRow{
 	{"nothing-to-hold", anySnapshotPhase, anySnapshotCluster, anyAnswer, anyOrderSlot, anyOrderAnswer, anyAnswer, SnapshotHeldNeedless, SnapshotLetGo},
 	// The outcome is in the status: only then the Lease may forget it.
 	{"concluded", SnapshotFinal, anySnapshotCluster, anyAnswer, OrderSlotMine, anyOrderAnswer, anyAnswer, anySnapshotHold, SnapshotClear},
-	{"expired", SnapshotFinal, anySnapshotCluster, anyAnswer, anyOrderSlot, anyOrderAnswer, Yes, anySnapshotHold, SnapshotDelete},
-	{"over", SnapshotFinal, anySnapshotCluster, anyAnswer, anyOrderSlot, anyOrderAnswer, No, anySnapshotHold, SnapshotWait},
+	{"expired", SnapshotFinal, anySnapshotCluster, anyAnswer, anyOrderSlot, anyOrderAnswer, rules.Yes, anySnapshotHold, SnapshotDelete},
+	{"over", SnapshotFinal, anySnapshotCluster, anyAnswer, anyOrderSlot, anyOrderAnswer, rules.No, anySnapshotHold, SnapshotWait},
 	{"answered", openSnapshotPhase, anySnapshotCluster, anyAnswer, OrderSlotMine, finalAnswer, anyAnswer, anySnapshotHold, SnapshotConclude},
 	{"cluster-gone", openSnapshotPhase, SnapshotClusterGone, anyAnswer, anyOrderSlot, anyOrderAnswer, anyAnswer, anySnapshotHold, SnapshotFailCluster},
 	{"seen", SnapshotNew, SnapshotClusterThere | SnapshotClusterMissing, anyAnswer, anyOrderSlot, anyOrderAnswer, anyAnswer, anySnapshotHold, SnapshotAccept},
 	{"cluster-missing", openSnapshotPhase, SnapshotClusterMissing, anyAnswer, anyOrderSlot, anyOrderAnswer, anyAnswer, anySnapshotHold, SnapshotWait},
-	{"no-backup", openSnapshotPhase, SnapshotClusterThere, No, anyOrderSlot, anyOrderAnswer, anyAnswer, anySnapshotHold, SnapshotFailBackup},
-	{"running", SnapshotPending, SnapshotClusterThere, Yes, OrderSlotMine, OrderRunning, anyAnswer, anySnapshotHold, SnapshotFollow},
-	{"ordered", openSnapshotPhase, SnapshotClusterThere, Yes, OrderSlotMine, anyOrderAnswer, anyAnswer, anySnapshotHold, SnapshotWait},
-	{"not-its-turn", openSnapshotPhase, SnapshotClusterThere, Yes, OrderSlotTaken, anyOrderAnswer, anyAnswer, anySnapshotHold, SnapshotWait},
-	{"no-lease", openSnapshotPhase, SnapshotClusterThere, Yes, OrderSlotUnknown, anyOrderAnswer, anyAnswer, anySnapshotHold, SnapshotWait},
+	{"no-backup", openSnapshotPhase, SnapshotClusterThere, rules.No, anyOrderSlot, anyOrderAnswer, anyAnswer, anySnapshotHold, SnapshotFailBackup},
+	{"running", SnapshotPending, SnapshotClusterThere, rules.Yes, OrderSlotMine, OrderRunning, anyAnswer, anySnapshotHold, SnapshotFollow},
+	{"ordered", openSnapshotPhase, SnapshotClusterThere, rules.Yes, OrderSlotMine, anyOrderAnswer, anyAnswer, anySnapshotHold, SnapshotWait},
+	{"not-its-turn", openSnapshotPhase, SnapshotClusterThere, rules.Yes, OrderSlotTaken, anyOrderAnswer, anyAnswer, anySnapshotHold, SnapshotWait},
+	{"no-lease", openSnapshotPhase, SnapshotClusterThere, rules.Yes, OrderSlotUnknown, anyOrderAnswer, anyAnswer, anySnapshotHold, SnapshotWait},
 	// Also of one that was running: whoever took the order away took its answer along.
-	{"its-turn", openSnapshotPhase, SnapshotClusterThere, Yes, OrderSlotFree, anyOrderAnswer, anyAnswer, anySnapshotHold, SnapshotOrder},
+	{"its-turn", openSnapshotPhase, SnapshotClusterThere, rules.Yes, OrderSlotFree, anyOrderAnswer, anyAnswer, anySnapshotHold, SnapshotOrder},
 }
 
 func (r snapshotRow) matches(f SnapshotFacts) bool {

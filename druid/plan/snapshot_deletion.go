@@ -1,5 +1,7 @@
 package plan
 
+import "github.com/etcd-druid/druid/internal/rules"
+
 // What the deletion of an EtcdSnapshot that its finalizer holds is about, as one bit per value.
 type (
 	// DeletionBackup is whether there is a backup to delete.
@@ -44,21 +46,21 @@ const (
 type DeletionFacts struct {
 	Backup DeletionBackup
 	// Cluster says whether it is there, and backed up.
-	Cluster Answer
+	Cluster rules.YesNo
 	Slot    DeletionSlot
 	// Answer to the order that is on the Lease.
 	Answer OrderAnswer
 	// Late says whether it is being deleted for longer than anybody should wait.
-	Late Answer
+	Late rules.YesNo
 }
 
 type deletionRow struct {
 	name    string
 	backup  DeletionBackup
-	cluster Answer
+	cluster rules.YesNo
 	slot    DeletionSlot
 	answer  OrderAnswer
-	late    Answer
+	late    rules.YesNo
 	step    SnapshotStep
 }
 
@@ -71,15 +73,15 @@ var deletionRows = []deletionRow{
 	{"nothing-to-delete", DeletionOfNothing, anyAnswer, anyDeletionSlot, anyOrderAnswer, anyAnswer, SnapshotLetGo},
 	{"deleted", DeletionWanted, anyAnswer, DeletionSlotOrdered, OrderSucceeded, anyAnswer, SnapshotReleaseDeleted},
 	{"refused", DeletionWanted, anyAnswer, DeletionSlotOrdered, OrderFailed, anyAnswer, SnapshotReleaseRefused},
-	{"cluster-gone", DeletionUntold | DeletionWanted, No, anyDeletionSlot, anyOrderAnswer, anyAnswer, SnapshotReleaseCluster},
-	{"backup-untold", DeletionUntold, Yes, anyDeletionSlot, anyOrderAnswer, anyAnswer, SnapshotConclude},
-	{"late-order", DeletionWanted, Yes, DeletionSlotOrdered, OrderUnanswered | OrderRunning, Yes, SnapshotClear},
-	{"late", DeletionWanted, Yes, notOrdered, anyOrderAnswer, Yes, SnapshotReleaseLate},
-	{"backup-told", DeletionWanted, Yes, DeletionSlotBackup, anyOrderAnswer, No, SnapshotClear},
-	{"deletion-ordered", DeletionWanted, Yes, DeletionSlotOrdered, OrderUnanswered | OrderRunning, No, SnapshotWait},
-	{"deletion-not-its-turn", DeletionWanted, Yes, DeletionSlotTaken, anyOrderAnswer, No, SnapshotWait},
-	{"deletion-no-lease", DeletionWanted, Yes, DeletionSlotUnknown, anyOrderAnswer, No, SnapshotWait},
-	{"deletion-its-turn", DeletionWanted, Yes, DeletionSlotFree, anyOrderAnswer, No, SnapshotOrder},
+	{"cluster-gone", DeletionUntold | DeletionWanted, rules.No, anyDeletionSlot, anyOrderAnswer, anyAnswer, SnapshotReleaseCluster},
+	{"backup-untold", DeletionUntold, rules.Yes, anyDeletionSlot, anyOrderAnswer, anyAnswer, SnapshotConclude},
+	{"late-order", DeletionWanted, rules.Yes, DeletionSlotOrdered, OrderUnanswered | OrderRunning, rules.Yes, SnapshotClear},
+	{"late", DeletionWanted, rules.Yes, notOrdered, anyOrderAnswer, rules.Yes, SnapshotReleaseLate},
+	{"backup-told", DeletionWanted, rules.Yes, DeletionSlotBackup, anyOrderAnswer, rules.No, SnapshotClear},
+	{"deletion-ordered", DeletionWanted, rules.Yes, DeletionSlotOrdered, OrderUnanswered | OrderRunning, rules.No, SnapshotWait},
+	{"deletion-not-its-turn", DeletionWanted, rules.Yes, DeletionSlotTaken, anyOrderAnswer, rules.No, SnapshotWait},
+	{"deletion-no-lease", DeletionWanted, rules.Yes, DeletionSlotUnknown, anyOrderAnswer, rules.No, SnapshotWait},
+	{"deletion-its-turn", DeletionWanted, rules.Yes, DeletionSlotFree, anyOrderAnswer, rules.No, SnapshotOrder},
 }
 
 func (r deletionRow) matches(f DeletionFacts) bool {

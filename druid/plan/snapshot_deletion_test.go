@@ -3,6 +3,8 @@ package plan
 import (
 	"slices"
 	"testing"
+
+	"github.com/etcd-druid/druid/internal/rules"
 )
 
 func TestADeletedEtcdSnapshotIsHeldForNoLongerThanItMust(t *testing.T) {
@@ -15,7 +17,7 @@ func TestADeletedEtcdSnapshotIsHeldForNoLongerThanItMust(t *testing.T) {
 			SnapshotLetGo, SnapshotReleaseDeleted, SnapshotReleaseRefused, SnapshotReleaseCluster, SnapshotReleaseLate,
 		}, step)
 		switch {
-		case step == SnapshotOrder && (f.Backup != DeletionWanted || f.Cluster != Yes || f.Slot != DeletionSlotFree || f.Late == Yes):
+		case step == SnapshotOrder && (f.Backup != DeletionWanted || f.Cluster != rules.Yes || f.Slot != DeletionSlotFree || f.Late == rules.Yes):
 			t.Errorf("%+v: %s orders what nobody wants, or where nobody is to obey", f, rule)
 		case step == SnapshotLetGo && f.Backup != DeletionOfNothing:
 			t.Errorf("%+v: %s says nothing of a backup that stays", f, rule)
@@ -25,15 +27,15 @@ func TestADeletedEtcdSnapshotIsHeldForNoLongerThanItMust(t *testing.T) {
 			t.Errorf("%+v: %s tells what nobody answered", f, rule)
 		case step == SnapshotReleaseLate && ordered:
 			t.Errorf("%+v: %s leaves an order behind", f, rule)
-		case step == SnapshotReleaseCluster && f.Cluster == Yes:
+		case step == SnapshotReleaseCluster && f.Cluster == rules.Yes:
 			t.Errorf("%+v: %s gives up what can be done", f, rule)
 		case step == SnapshotClear && f.Slot&(DeletionSlotOrdered|DeletionSlotBackup) == 0:
 			t.Errorf("%+v: %s takes another's order away", f, rule)
 		case step == SnapshotConclude && f.Backup != DeletionUntold:
 			t.Errorf("%+v: %s tells what is told", f, rule)
-		case f.Cluster == No && !releases && step != SnapshotClear:
+		case f.Cluster == rules.No && !releases && step != SnapshotClear:
 			t.Errorf("%+v: %s holds it without a cluster", f, rule)
-		case f.Late == Yes && f.Backup != DeletionUntold && !releases && step != SnapshotClear:
+		case f.Late == rules.Yes && f.Backup != DeletionUntold && !releases && step != SnapshotClear:
 			t.Errorf("%+v: %s holds it for ever", f, rule)
 		case f.Backup == DeletionOfNothing && !releases && step != SnapshotClear:
 			t.Errorf("%+v: %s holds it for nothing", f, rule)

@@ -1,6 +1,10 @@
 package plan
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/etcd-druid/druid/internal/rules"
+)
 
 func TestAnEtcdSnapshotIsSettledOnceForAllFacts(t *testing.T) {
 	count := map[string]int{}
@@ -20,11 +24,11 @@ func TestAnEtcdSnapshotIsSettledOnceForAllFacts(t *testing.T) {
 			t.Errorf("%+v: %s forgets an outcome that is not told", f, rule)
 		case step == SnapshotClear && !mine:
 			t.Errorf("%+v: %s takes another's order away", f, rule)
-		case step == SnapshotDelete && (f.Expired == No || mine):
+		case step == SnapshotDelete && (f.Expired == rules.No || mine):
 			t.Errorf("%+v: %s deletes what is still needed", f, rule)
-		case f.Phase == SnapshotFinal && step == SnapshotWait && (mine || f.Expired == Yes):
+		case f.Phase == SnapshotFinal && step == SnapshotWait && (mine || f.Expired == rules.Yes):
 			t.Errorf("%+v: %s leaves something behind", f, rule)
-		case step == SnapshotOrder && (f.Slot != OrderSlotFree || f.Cluster != SnapshotClusterThere || f.Backup != Yes):
+		case step == SnapshotOrder && (f.Slot != OrderSlotFree || f.Cluster != SnapshotClusterThere || f.Backup != rules.Yes):
 			t.Errorf("%+v: %s orders where nobody is to obey, or over another's order", f, rule)
 		case step == SnapshotConclude && !(mine && answered):
 			t.Errorf("%+v: %s tells an outcome that nobody answered", f, rule)
@@ -32,15 +36,15 @@ func TestAnEtcdSnapshotIsSettledOnceForAllFacts(t *testing.T) {
 			t.Errorf("%+v: %s says that somebody is at it", f, rule)
 		case f.Phase != SnapshotFinal && mine && answered && step != SnapshotConclude:
 			t.Errorf("%+v: %s does not tell the outcome", f, rule)
-		case failed && f.Cluster == SnapshotClusterThere && f.Backup == Yes:
+		case failed && f.Cluster == SnapshotClusterThere && f.Backup == rules.Yes:
 			t.Errorf("%+v: %s gives up what can be done", f, rule)
 		case failed && f.Cluster == SnapshotClusterMissing:
 			t.Errorf("%+v: %s does not wait for the cluster", f, rule)
 		case f.Phase == SnapshotPending && f.Cluster == SnapshotClusterGone && !ends:
 			t.Errorf("%+v: %s waits for a cluster that does not come", f, rule)
-		case f.Phase == SnapshotPending && f.Cluster == SnapshotClusterThere && f.Backup == No && !ends:
+		case f.Phase == SnapshotPending && f.Cluster == SnapshotClusterThere && f.Backup == rules.No && !ends:
 			t.Errorf("%+v: %s waits for backups that nobody asked for", f, rule)
-		case f.Phase&(SnapshotPending|SnapshotRunning) != 0 && f.Cluster == SnapshotClusterThere && f.Backup == Yes && f.Slot == OrderSlotFree &&
+		case f.Phase&(SnapshotPending|SnapshotRunning) != 0 && f.Cluster == SnapshotClusterThere && f.Backup == rules.Yes && f.Slot == OrderSlotFree &&
 			step != SnapshotOrder:
 			t.Errorf("%+v: %s does not order", f, rule)
 		}

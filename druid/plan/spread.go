@@ -8,6 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/etcd-druid/druid/api/v1alpha1"
+	"github.com/etcd-druid/druid/internal/rules"
 )
 
 // placement is how the voters stand on the nodes.
@@ -25,19 +26,19 @@ const (
 var spreadRows = []struct {
 	name      string
 	placement placement
-	stake     Answer
-	paused    Answer
+	stake     rules.YesNo
+	paused    rules.YesNo
 	status    metav1.ConditionStatus
 	reason    string
 }{
-	{"paused", anyPlacement, anyAnswer, Yes, metav1.ConditionUnknown, v1alpha1.ReasonPaused},
-	{"quorum-on-one-node", placementTogether, Yes, No, metav1.ConditionFalse, v1alpha1.ReasonQuorumOnOneNode},
-	{"co-located", placementTogether, No, No, metav1.ConditionFalse, v1alpha1.ReasonMembersCoLocated},
-	{"not-placed", placementUnclear, anyAnswer, No, metav1.ConditionUnknown, v1alpha1.ReasonMembersNotPlaced},
-	{"apart", placementApart, anyAnswer, No, metav1.ConditionTrue, v1alpha1.ReasonMembersApart},
+	{"paused", anyPlacement, anyAnswer, rules.Yes, metav1.ConditionUnknown, v1alpha1.ReasonPaused},
+	{"quorum-on-one-node", placementTogether, rules.Yes, rules.No, metav1.ConditionFalse, v1alpha1.ReasonQuorumOnOneNode},
+	{"co-located", placementTogether, rules.No, rules.No, metav1.ConditionFalse, v1alpha1.ReasonMembersCoLocated},
+	{"not-placed", placementUnclear, anyAnswer, rules.No, metav1.ConditionUnknown, v1alpha1.ReasonMembersNotPlaced},
+	{"apart", placementApart, anyAnswer, rules.No, metav1.ConditionTrue, v1alpha1.ReasonMembersApart},
 }
 
-func judgeSpread(p placement, stake, paused Answer) (status metav1.ConditionStatus, reason, rule string) {
+func judgeSpread(p placement, stake, paused rules.YesNo) (status metav1.ConditionStatus, reason, rule string) {
 	for _, r := range spreadRows {
 		if r.placement&p != 0 && r.stake&stake != 0 && r.paused&paused != 0 {
 			return r.status, r.reason, r.name
@@ -86,19 +87,19 @@ func (s spread) placement() placement {
 }
 
 // stake says whether the voters that would be left after the loss of one node are no quorum.
-func (s spread) stake() Answer {
+func (s spread) stake() rules.YesNo {
 	for _, members := range s.shared {
 		if s.voters-len(members) < quorum(s.voters) {
-			return Yes
+			return rules.Yes
 		}
 	}
-	return No
+	return rules.No
 }
 
 // setSpread writes the condition. It tells of nodes alone: druid does not watch them, and so does not know their zones.
 func setSpread(p picture, conditions *[]metav1.Condition, generation int64, now metav1.Time) {
 	s := spreadOf(p.listed())
-	status, reason, rule := judgeSpread(s.placement(), s.stake(), AnswerOf(restingOf(p.Desired, p.Observed) == restingPaused))
+	status, reason, rule := judgeSpread(s.placement(), s.stake(), rules.YesNoOf(restingOf(p.Desired, p.Observed) == restingPaused))
 	setCondition(conditions, metav1.Condition{
 		Type: v1alpha1.ConditionSpread, Status: status, Reason: reason, Message: s.sentence(rule),
 		ObservedGeneration: generation, LastTransitionTime: now,

@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/etcd-druid/druid/api/v1alpha1"
+	"github.com/etcd-druid/druid/internal/rules"
 	"github.com/etcd-druid/druid/test/golden"
 )
 
@@ -16,11 +17,11 @@ func TestSpreadIsCalledGoodOnlyWhereNoNodeHoldsTwoVoters(t *testing.T) {
 	count := map[string]int{}
 	for _, p := range bits(anyPlacement) {
 		for _, stake := range bits(anyAnswer) {
-			status, reason, rule := judgeSpread(p, stake, Yes)
+			status, reason, rule := judgeSpread(p, stake, rules.Yes)
 			if count[rule]++; status != metav1.ConditionUnknown || reason != v1alpha1.ReasonPaused {
 				t.Errorf("%d %d, paused: %s is %s", p, stake, rule, status)
 			}
-			status, reason, rule = judgeSpread(p, stake, No)
+			status, reason, rule = judgeSpread(p, stake, rules.No)
 			count[rule]++
 			switch {
 			case rule == "uncovered":
@@ -29,7 +30,7 @@ func TestSpreadIsCalledGoodOnlyWhereNoNodeHoldsTwoVoters(t *testing.T) {
 				t.Errorf("%d %d: %s is %s", p, stake, rule, status)
 			case (status == metav1.ConditionFalse) != (p == placementTogether):
 				t.Errorf("%d %d: %s is %s", p, stake, rule, status)
-			case (reason == v1alpha1.ReasonQuorumOnOneNode) != (p == placementTogether && stake == Yes):
+			case (reason == v1alpha1.ReasonQuorumOnOneNode) != (p == placementTogether && stake == rules.Yes):
 				t.Errorf("%d %d: %s is for %s", p, stake, rule, reason)
 			}
 		}
@@ -79,7 +80,7 @@ func TestSpreadNamesWhoSharesANode(t *testing.T) {
 		})
 	}
 	five := spreadOf([]Member{{Name: "a", Voter: true, On: "n1"}, {Name: "b", Voter: true, On: "n1"}, {Name: "c", Voter: true, On: "n2"}, {Name: "d", Voter: true, On: "n3"}, {Name: "e", Voter: true, On: "n4"}})
-	if p, stake := five.placement(), five.stake(); p != placementTogether || stake != No {
+	if p, stake := five.placement(), five.stake(); p != placementTogether || stake != rules.No {
 		t.Errorf("two of five on a node are %d with the quorum at stake %d, want together and not at stake", p, stake)
 	}
 }

@@ -3,6 +3,7 @@ package plan
 import (
 	"cmp"
 
+	"github.com/etcd-druid/druid/internal/rules"
 	"github.com/etcd-druid/druid/internal/versions"
 	"github.com/etcd-druid/druid/leases"
 )
@@ -26,9 +27,9 @@ const (
 var startRows = []struct {
 	name    string
 	leap    leap
-	agreed  Answer
-	reached Answer
-	saved   Answer
+	agreed  rules.YesNo
+	reached rules.YesNo
+	saved   rules.YesNo
 	goes    bool
 	why     string
 }{
@@ -36,24 +37,24 @@ var startRows = []struct {
 		"there is no version in between"},
 	{"start-refused", leapRefused, anyAnswer, anyAnswer, anyAnswer, false,
 		"etcd cannot go there from what a member runs"},
-	{"start-patch", leapPatch, anyAnswer, anyAnswer, Yes, true,
+	{"start-patch", leapPatch, anyAnswer, anyAnswer, rules.Yes, true,
 		"patches share the formats of storage and log, and another patch may be what mends a member that is down"},
-	{"start-patch-unsaved", leapPatch, anyAnswer, anyAnswer, No, false,
+	{"start-patch-unsaved", leapPatch, anyAnswer, anyAnswer, rules.No, false,
 		"without a backup there is no way back"},
-	{"start-agreed", leapMinor | leapBack, Yes, anyAnswer, anyAnswer, true,
+	{"start-agreed", leapMinor | leapBack, rules.Yes, anyAnswer, anyAnswer, true,
 		"all members hold the same, their logs can be read, and etcd was told: the first one may go"},
-	{"start-reached", leapMinor, No, Yes, anyAnswer, true,
+	{"start-reached", leapMinor, rules.No, rules.Yes, anyAnswer, true,
 		"another member went before, so that all were compared, and their logs were left behind"},
-	{"start-uncompared", leapMinor | leapBack, No, anyAnswer, anyAnswer, false,
+	{"start-uncompared", leapMinor | leapBack, rules.No, anyAnswer, anyAnswer, false,
 		"the first member of another minor goes when all were compared: before that it could not read a log, or would not be let in"},
 }
 
 // startFacts is all that the policy may look at.
 type startFacts struct {
 	leap    leap
-	agreed  Answer // the order that stands was answered by Agree, and leads to that minor
-	reached Answer // another member runs that minor
-	saved   Answer // there is a verified backup, or none is asked for
+	agreed  rules.YesNo // the order that stands was answered by Agree, and leads to that minor
+	reached rules.YesNo // another member runs that minor
+	saved   rules.YesNo // there is a verified backup, or none is asked for
 }
 
 func judgeStart(f startFacts) (goes bool, rule string) {
@@ -99,9 +100,9 @@ func startFactsOf(name string, runs, target versions.Version, d Desired, o Obser
 	u, stands := upgradeOf(d, o), o.Record.Upgrade
 	f := startFacts{
 		leap:    leapOf(runs, target),
-		agreed:  AnswerOf(stands.Answer.Verdict == leases.UpgradeAgree && leadsTo(stands.Order, runs, target)),
-		reached: AnswerOf(minorReached(name, target, o)),
-		saved:   AnswerOf(stands.Order.Nonce != "" || u.facts.saved&(SaveUnasked|SaveDone) != 0),
+		agreed:  rules.YesNoOf(stands.Answer.Verdict == leases.UpgradeAgree && leadsTo(stands.Order, runs, target)),
+		reached: rules.YesNoOf(minorReached(name, target, o)),
+		saved:   rules.YesNoOf(stands.Order.Nonce != "" || u.facts.saved&(SaveUnasked|SaveDone) != 0),
 	}
 	if u.gate == gateRefused || refusalOf(o, runs, target) != "" {
 		f.leap = leapRefused

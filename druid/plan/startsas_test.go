@@ -3,6 +3,7 @@ package plan
 import (
 	"testing"
 
+	"github.com/etcd-druid/druid/internal/rules"
 	"github.com/etcd-druid/druid/leases"
 )
 
@@ -75,13 +76,13 @@ func TestNoPodIsAWayAroundWhatAMinorWaitsFor(t *testing.T) {
 				for _, f.saved = range bits(anyAnswer) {
 					goes, rule := judgeStart(f)
 					count[rule]++
-					passed := f.agreed == Yes || f.reached == Yes && f.leap == leapMinor
+					passed := f.agreed == rules.Yes || f.reached == rules.Yes && f.leap == leapMinor
 					switch {
 					case rule == "uncovered":
 						t.Errorf("%+v: no rule covers it", f)
 					case goes && f.leap == leapRefused:
 						t.Errorf("%+v: %s starts what etcd cannot go to", f, rule)
-					case goes && f.leap == leapPatch && f.saved == No:
+					case goes && f.leap == leapPatch && f.saved == rules.No:
 						t.Errorf("%+v: %s starts another patch without a backup", f, rule)
 					case f.leap&(leapMinor|leapBack) != 0 && goes != passed:
 						t.Errorf("%+v: %s starts another minor: %v; the gates of the first member were passed: %v", f, rule, goes, passed)
@@ -114,7 +115,7 @@ func TestADownPodBeforeTheComparisonIsRemadeOnlyForWhatElseIsCorrected(t *testin
 	idle := func(o *Observed) {
 		o.Members[2].EtcdReady, o.Members[2].Idle, o.Members[2].Serving = false, true, false
 	}
-	for remade, want := range map[Answer]string{0: "", No: "", Yes: "c-c"} {
+	for remade, want := range map[rules.YesNo]string{0: "", rules.No: "", rules.Yes: "c-c"} {
 		d, o := upgraded(backed, saveSeen(SaveDone, ""), idle, func(o *Observed) { o.Members[2].Remade = remade })
 		if got := rolloutOf(d, o).next; got != want {
 			t.Errorf("remade %d: Pod %q goes, want %q", remade, got, want)

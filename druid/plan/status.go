@@ -7,6 +7,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/etcd-druid/druid/api/v1alpha1"
+	"github.com/etcd-druid/druid/internal/rules"
 	"github.com/etcd-druid/druid/leases"
 )
 
@@ -25,33 +26,33 @@ const (
 // Ready of a member that was ready.
 var memberRows = []struct {
 	name     string
-	paused   Answer
+	paused   rules.YesNo
 	health   health
-	learner  Answer
+	learner  rules.YesNo
 	liveness leases.Liveness
-	expired  Answer // stale for longer than the grace period
-	before   Answer // the status said Ready before
+	expired  rules.YesNo // stale for longer than the grace period
+	before   rules.YesNo // the status said Ready before
 	state    v1alpha1.MemberState
 	reason   string
 }{
-	{"paused", Yes, anyHealth, anyAnswer, anyLiveness, anyAnswer, anyAnswer, v1alpha1.MemberPaused, v1alpha1.ReasonPaused},
-	{"etcd-not-ready", No, healthDown, anyAnswer, anyLiveness, anyAnswer, anyAnswer, v1alpha1.MemberNotReady, v1alpha1.ReasonPodNotReady},
-	{"learner", No, anyHealth, Yes, anyLiveness, anyAnswer, anyAnswer, v1alpha1.MemberNotReady, v1alpha1.ReasonPodNotReady},
-	{"renewed", No, anyHealth, No, leases.Live, anyAnswer, anyAnswer, v1alpha1.MemberReady, v1alpha1.ReasonLeaseSucceeded},
-	{"silent-for-long", No, anyHealth, No, leases.Stale, Yes, anyAnswer, v1alpha1.MemberNotReady, v1alpha1.ReasonUnknownGracePeriodExceeded},
-	{"silent", No, anyHealth, No, leases.Stale, No, anyAnswer, v1alpha1.MemberUnknown, v1alpha1.ReasonLeaseExpired},
-	{"still-ready", No, healthUp, No, leases.Unknown, anyAnswer, Yes, v1alpha1.MemberReady, v1alpha1.ReasonLeaseSucceeded},
-	{"not-seen-yet", No, anyHealth, No, leases.Unknown | leases.Never, anyAnswer, anyAnswer, v1alpha1.MemberUnknown, v1alpha1.ReasonLeaseExpired},
+	{"paused", rules.Yes, anyHealth, anyAnswer, anyLiveness, anyAnswer, anyAnswer, v1alpha1.MemberPaused, v1alpha1.ReasonPaused},
+	{"etcd-not-ready", rules.No, healthDown, anyAnswer, anyLiveness, anyAnswer, anyAnswer, v1alpha1.MemberNotReady, v1alpha1.ReasonPodNotReady},
+	{"learner", rules.No, anyHealth, rules.Yes, anyLiveness, anyAnswer, anyAnswer, v1alpha1.MemberNotReady, v1alpha1.ReasonPodNotReady},
+	{"renewed", rules.No, anyHealth, rules.No, leases.Live, anyAnswer, anyAnswer, v1alpha1.MemberReady, v1alpha1.ReasonLeaseSucceeded},
+	{"silent-for-long", rules.No, anyHealth, rules.No, leases.Stale, rules.Yes, anyAnswer, v1alpha1.MemberNotReady, v1alpha1.ReasonUnknownGracePeriodExceeded},
+	{"silent", rules.No, anyHealth, rules.No, leases.Stale, rules.No, anyAnswer, v1alpha1.MemberUnknown, v1alpha1.ReasonLeaseExpired},
+	{"still-ready", rules.No, healthUp, rules.No, leases.Unknown, anyAnswer, rules.Yes, v1alpha1.MemberReady, v1alpha1.ReasonLeaseSucceeded},
+	{"not-seen-yet", rules.No, anyHealth, rules.No, leases.Unknown | leases.Never, anyAnswer, anyAnswer, v1alpha1.MemberUnknown, v1alpha1.ReasonLeaseExpired},
 }
 
 // statusFacts is all that the policy may look at.
 type statusFacts struct {
-	paused   Answer // the cluster is paused, and its Pod is not there or ends
+	paused   rules.YesNo // the cluster is paused, and its Pod is not there or ends
 	health   health
-	learner  Answer
+	learner  rules.YesNo
 	liveness leases.Liveness
-	expired  Answer
-	before   Answer
+	expired  rules.YesNo
+	before   rules.YesNo
 }
 
 func judgeMember(f statusFacts) (state v1alpha1.MemberState, reason, rule string) {
@@ -140,12 +141,12 @@ func memberStatuses(listed []Member, leaves departures, before []v1alpha1.Member
 			s.Version = m.Says.Version
 		}
 		s.Status, s.Reason, _ = judgeMember(statusFacts{
-			paused:   AnswerOf(leaves.holds(m, pauseRest|pauseEnds)),
+			paused:   rules.YesNoOf(leaves.holds(m, pauseRest|pauseEnds)),
 			health:   healthOf(m),
-			learner:  AnswerOf(m.Readable && m.Says.Role == leases.RoleLearner),
+			learner:  rules.YesNoOf(m.Readable && m.Says.Role == leases.RoleLearner),
 			liveness: m.Liveness,
-			expired:  AnswerOf(m.Expired),
-			before:   AnswerOf(was.Status == v1alpha1.MemberReady),
+			expired:  rules.YesNoOf(m.Expired),
+			before:   rules.YesNoOf(was.Status == v1alpha1.MemberReady),
 		})
 		if s.Status == v1alpha1.MemberPaused {
 			s.Role = ""

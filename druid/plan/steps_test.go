@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/etcd-druid/druid/internal/rules"
 	"github.com/etcd-druid/druid/leases"
 )
 
@@ -20,7 +21,7 @@ func whole(change ...func(*Observed)) Observed {
 		LeaderLease: LeaseOurs,
 		Objects:     []Object{{Kind: "Role", Name: "c-agent", State: ObjectCurrent, Stage: StageShared}, {Kind: "Service", Name: "c-client", State: ObjectCurrent, Stage: StageLate}},
 		Budget:      ObjectCurrent, BudgetMin: 2,
-		SeedStuck: No,
+		SeedStuck: rules.No,
 	}
 	for i, name := range o.Record.Members {
 		says := leases.Member{
@@ -284,7 +285,7 @@ func TestRecreatedRecord(t *testing.T) {
 
 func TestSeedMovesOnlyBeforeAnythingWasClaimed(t *testing.T) {
 	stuck := whole(func(o *Observed) {
-		o.RecordState, o.Record.Phase, o.Record.Seed, o.SeedStuck = RecordForming, leases.PhaseForming, "c-b", Yes
+		o.RecordState, o.Record.Phase, o.Record.Seed, o.SeedStuck = RecordForming, leases.PhaseForming, "c-b", rules.Yes
 		o.Record.ClusterID, o.Record.FormedEpoch = 0, 0
 		o.Members[1].Pod = PodUnstarted
 		for i := range o.Members {

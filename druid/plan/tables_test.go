@@ -7,6 +7,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/etcd-druid/druid/api/v1alpha1"
+	"github.com/etcd-druid/druid/internal/rules"
 	"github.com/etcd-druid/druid/leases"
 )
 
@@ -41,7 +42,7 @@ func TestRecordIsBornOnceAndNeverTakenBack(t *testing.T) {
 			for _, evidence := range bits(anyEvidence) {
 				for _, names := range bits(anyNames) {
 					for i := range 4 {
-						f := recordFacts{record, known, evidence, names, AnswerOf(i%2 == 1), AnswerOf(i/2 == 1)}
+						f := recordFacts{record, known, evidence, names, rules.YesNoOf(i%2 == 1), rules.YesNoOf(i/2 == 1)}
 						order, rule := judgeRecord(f)
 						count[rule]++
 						checkRecordOrder(t, f, order, rule)
@@ -69,7 +70,7 @@ func checkRecordOrder(t *testing.T, f recordFacts, order order, rule string) {
 		t.Errorf("%s: a record that exists is made again: %+v", rule, f)
 	case order == orderMoveSeed && (f.record != RecordForming || f.evidence == evidenceStatus):
 		t.Errorf("%s: a seed is named for a cluster that formed: %+v", rule, f)
-	case order == orderRelist && (f.record != RecordFormed || f.lost != Yes), order == orderGrow && f.record == RecordFormed && f.lost == Yes:
+	case order == orderRelist && (f.record != RecordFormed || f.lost != rules.Yes), order == orderGrow && f.record == RecordFormed && f.lost == rules.Yes:
 		t.Errorf("%s: names are brought back that were not lost, or drawn in place of those: %+v", rule, f)
 	case order == orderGrow && f.names != namesFew:
 		t.Errorf("%s: names are drawn that nobody asked for: %+v", rule, f)
@@ -121,7 +122,7 @@ func checkMember(t *testing.T, f memberFacts, count map[string]int) {
 		t.Errorf("%+v: something that exists is created", f)
 	case lease == remove || claim == remove:
 		t.Errorf("%+v: druid deletes a Lease or a claim", f)
-	case pod == remove && f.pod == PodLive && (f.spare == No || !volumeGone):
+	case pod == remove && f.pod == PodLive && (f.spare == rules.No || !volumeGone):
 		t.Errorf("%+v: %s deletes a running Pod that is needed", f, podRule)
 	case pod == remove && f.pod&(PodForeign|PodAbsent|PodTerminating|PodUnscheduled) != 0:
 		t.Errorf("%+v: %s deletes what is not ours, not there, or on its way", f, podRule)
@@ -129,7 +130,7 @@ func checkMember(t *testing.T, f memberFacts, count map[string]int) {
 		t.Errorf("%+v: %s makes a claim while a Pod may hold the former volume", f, claimRule)
 	case pod == create && f.claim == ClaimTerminating:
 		t.Errorf("%+v: %s makes a Pod that keeps a deleted claim from going", f, podRule)
-	case f.paused == Yes && (claim == create || pod == create || pod == remove && f.pod == PodAbsent):
+	case f.paused == rules.Yes && (claim == create || pod == create || pod == remove && f.pod == PodAbsent):
 		t.Errorf("%+v: a member of a paused cluster is made", f)
 	case pod == create && claim != create && f.claim&(ClaimPresent|ClaimUnwanted) == 0:
 		t.Errorf("%+v: %s makes a Pod without a volume", f, podRule)
@@ -180,17 +181,17 @@ func checkLabels(t *testing.T, f labelFacts, serving, voter map[string]int) {
 	v, voterRule := judgeVoter(f)
 	voter[voterRule]++
 	switch {
-	case s == labelClear && f.leaving == No && f.obscure == Yes:
+	case s == labelClear && f.leaving == rules.No && f.obscure == rules.Yes:
 		t.Errorf("%+v: %s takes a Pod out of a Service of which half is unknown", f, rule)
-	case s == labelClear && f.leaving == No && f.liveness == leases.Stale && f.etcdReady == Yes && f.nodeLost == No:
+	case s == labelClear && f.leaving == rules.No && f.liveness == leases.Stale && f.etcdReady == rules.Yes && f.nodeLost == rules.No:
 		t.Errorf("%+v: %s takes away a serving etcd because its agent is dead", f, rule)
-	case s == labelSet && (f.says != saysVoter || f.liveness != leases.Live || f.formed != Yes || f.etcdReady != Yes || f.leaving != No):
+	case s == labelSet && (f.says != saysVoter || f.liveness != leases.Live || f.formed != rules.Yes || f.etcdReady != rules.Yes || f.leaving != rules.No):
 		t.Errorf("%+v: %s sends clients to what is not known to serve", f, rule)
-	case s != labelClear && f.leaving == Yes:
+	case s != labelClear && f.leaving == rules.Yes:
 		t.Errorf("%+v: %s sends clients to a Pod that goes", f, rule)
-	case v == labelSet && (f.says != saysVoter || f.liveness != leases.Live || f.out == Yes):
+	case v == labelSet && (f.says != saysVoter || f.liveness != leases.Live || f.out == rules.Yes):
 		t.Errorf("%+v: %s counts what is not known to vote", f, voterRule)
-	case v == labelClear && f.out == No && (f.says != saysOther || f.liveness != leases.Live):
+	case v == labelClear && f.out == rules.No && (f.says != saysOther || f.liveness != leases.Live):
 		t.Errorf("%+v: %s stops to count what is not known not to vote", f, voterRule)
 	}
 }
@@ -233,13 +234,13 @@ func TestConditionsAreTotal(t *testing.T) {
 				t.Errorf("%+v: %s hides or invents that all members leave", f, rule)
 			case kind == v1alpha1.ConditionReady && status == metav1.ConditionTrue && f.outlook != outlookQuorum:
 				t.Errorf("%+v: %s calls a cluster ready of which no quorum is known to serve", f, rule)
-			case kind == v1alpha1.ConditionReady && status == metav1.ConditionFalse && f.outlook == outlookUnclear && f.formed == Yes && f.resting != restingPaused:
+			case kind == v1alpha1.ConditionReady && status == metav1.ConditionFalse && f.outlook == outlookUnclear && f.formed == rules.Yes && f.resting != restingPaused:
 				t.Errorf("%+v: %s calls a cluster down of which too little is known", f, rule)
 			case kind == v1alpha1.ConditionAllMembersReady && status == metav1.ConditionTrue && f.readiness != readinessAll:
 				t.Errorf("%+v: %s calls all members ready", f, rule)
 			case kind == v1alpha1.ConditionProgressing && reason == v1alpha1.ReasonReconciled && f.rolling != rollingNone:
 				t.Errorf("%+v: %s calls a cluster up to date of which a Pod is outdated", f, rule)
-			case kind == v1alpha1.ConditionDegraded && (status == metav1.ConditionTrue) != (f.problem == Yes):
+			case kind == v1alpha1.ConditionDegraded && (status == metav1.ConditionTrue) != (f.problem == rules.Yes):
 				t.Errorf("%+v: %s hides or invents a problem (%s)", f, rule, reason)
 			}
 		}
@@ -281,17 +282,17 @@ func TestMemberStatusNeverCondemnsWhatIsUnknown(t *testing.T) {
 			for _, liveness := range bits(anyLiveness) {
 				for _, expired := range bits(anyAnswer) {
 					for _, before := range bits(anyAnswer) {
-						paused, _, pausedRule := judgeMember(statusFacts{Yes, health, learner, liveness, expired, before})
+						paused, _, pausedRule := judgeMember(statusFacts{rules.Yes, health, learner, liveness, expired, before})
 						count[pausedRule]++
-						f := statusFacts{No, health, learner, liveness, expired, before}
+						f := statusFacts{rules.No, health, learner, liveness, expired, before}
 						state, _, rule := judgeMember(f)
 						count[rule]++
 						switch {
 						case paused != v1alpha1.MemberPaused || state == v1alpha1.MemberPaused:
 							t.Errorf("%+v: %s calls it %s, and %s where it is paused", f, rule, state, paused)
-						case state == v1alpha1.MemberNotReady && health != healthDown && learner == No && liveness&(leases.Unknown|leases.Never) != 0:
+						case state == v1alpha1.MemberNotReady && health != healthDown && learner == rules.No && liveness&(leases.Unknown|leases.Never) != 0:
 							t.Errorf("%+v: %s calls a member not ready that was never watched", f, rule)
-						case state == v1alpha1.MemberReady && (health == healthDown || learner == Yes):
+						case state == v1alpha1.MemberReady && (health == healthDown || learner == rules.Yes):
 							t.Errorf("%+v: %s calls a member ready that is not", f, rule)
 						case state == v1alpha1.MemberReady && liveness&(leases.Stale|leases.Never) != 0:
 							t.Errorf("%+v: %s calls a member ready that does not renew", f, rule)

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/etcd-druid/druid/internal/rules"
 	"github.com/etcd-druid/druid/internal/versions"
 	"github.com/etcd-druid/druid/leases"
 )
@@ -85,9 +86,9 @@ const (
 var upgradeRows = []struct {
 	name   string
 	course course
-	begun  Answer
+	begun  rules.YesNo
 	saved  SaveState
-	ready  Answer
+	ready  rules.YesNo
 	check  check
 	gate   gate
 	step   upgradeStep
@@ -99,13 +100,13 @@ var upgradeRows = []struct {
 		"etcd cannot go there from what a member runs"},
 	{"members-differ", courseDone | courseOn | courseBack, anyAnswer, anySave, anyAnswer, checkDiffer, gateClosed, upgradeNothing,
 		"another step could lose what only one of them holds"},
-	{"backup-failed", courseOn | courseBack, No, SaveFailed, anyAnswer, anyCheck &^ checkDiffer, gateClosed, upgradeNothing,
+	{"backup-failed", courseOn | courseBack, rules.No, SaveFailed, anyAnswer, anyCheck &^ checkDiffer, gateClosed, upgradeNothing,
 		"without a backup that is known to be good there is no way back"},
-	{ruleBackupFirst, courseOn | courseBack, No, SaveAbsent, anyAnswer, anyCheck &^ checkDiffer, gateWaits, upgradeSave,
+	{ruleBackupFirst, courseOn | courseBack, rules.No, SaveAbsent, anyAnswer, anyCheck &^ checkDiffer, gateWaits, upgradeSave,
 		"a full backup is made and verified before the first member goes"},
-	{ruleBackupComes, courseOn | courseBack, No, SaveComing, anyAnswer, anyCheck &^ checkDiffer, gateWaits, upgradeNothing,
+	{ruleBackupComes, courseOn | courseBack, rules.No, SaveComing, anyAnswer, anyCheck &^ checkDiffer, gateWaits, upgradeNothing,
 		"it is being made and verified"},
-	{"members-equal-last", courseDone, Yes, anySave, anyAnswer, checkAgree, gateOpen, upgradeEnd,
+	{"members-equal-last", courseDone, rules.Yes, anySave, anyAnswer, checkAgree, gateOpen, upgradeEnd,
 		"all members run the version and hold the same"},
 	{"members-equal", courseOn | courseBack, anyAnswer, anySave, anyAnswer, checkAgree, gateOpen, upgradeNothing,
 		"the next one may go"},
@@ -113,18 +114,18 @@ var upgradeRows = []struct {
 		"Pods that are made for it come first, as the version that they run"},
 	{"members-compared", anyCourse, anyAnswer, anySave, anyAnswer, checkAsked | checkEdit, gateWaits, upgradeNothing,
 		"the leader's agent compares them"},
-	{"members-not-ready", anyCourse, anyAnswer, anySave, No, checkNone | checkAgree, gateWaits, upgradeNothing,
+	{"members-not-ready", anyCourse, anyAnswer, anySave, rules.No, checkNone | checkAgree, gateWaits, upgradeNothing,
 		"only members that serve can be compared"},
-	{"compare-members", anyCourse, anyAnswer, anySave, Yes, checkNone | checkAgree, gateWaits, upgradeAsk,
+	{"compare-members", anyCourse, anyAnswer, anySave, rules.Yes, checkNone | checkAgree, gateWaits, upgradeAsk,
 		"between two steps all members hold the same"},
 }
 
 // upgradeFacts is all that the policy may look at.
 type upgradeFacts struct {
 	course course
-	begun  Answer
+	begun  rules.YesNo
 	saved  SaveState
-	ready  Answer
+	ready  rules.YesNo
 	check  check
 }
 
@@ -152,8 +153,8 @@ func upgradeOf(d Desired, o Observed) upgrade {
 	stands := o.Record.Upgrade.Order
 	c, refusal := courseOf(d, o, listed)
 	f := upgradeFacts{
-		course: c, begun: AnswerOf(stands.Nonce != "" && stands.Version == d.Version), saved: SaveUnasked,
-		ready: AnswerOf(allComparable(o, listed)), check: checkNone,
+		course: c, begun: rules.YesNoOf(stands.Nonce != "" && stands.Version == d.Version), saved: SaveUnasked,
+		ready: rules.YesNoOf(allComparable(o, listed)), check: checkNone,
 	}
 	if d.Backup {
 		f.saved = SaveAbsent
@@ -216,7 +217,7 @@ func refusalOf(o Observed, runs, target versions.Version) string {
 // allComparable says whether each member is a voter that serves, and none is on its way in or out.
 func allComparable(o Observed, listed []Member) bool {
 	for _, m := range listed {
-		if ready, _ := m.steady(No); ready != wayFree {
+		if ready, _ := m.steady(rules.No); ready != wayFree {
 			return false
 		}
 	}
@@ -246,13 +247,13 @@ func orderFor(d Desired, o Observed, listed []Member, c course) (leases.UpgradeO
 // reaches the store where the Pod does not, and the backup is what is waited for; and one that is made for an edit without which the members
 // cannot be compared.
 func (u upgrade) gateFor(m Member, d Desired, o Observed) gate {
-	if u.rule == ruleAwaitsEdit && m.Remade == Yes && StartsAs(m.Name, d, o) != d.Version {
+	if u.rule == ruleAwaitsEdit && m.Remade == rules.Yes && StartsAs(m.Name, d, o) != d.Version {
 		return gateOpen
 	}
-	if u.awaitsBackup() && m.Remade == Yes && slices.Contains(o.Unattached, m.Name) {
+	if u.awaitsBackup() && m.Remade == rules.Yes && slices.Contains(o.Unattached, m.Name) {
 		return gateOpen
 	}
-	if shapeOf(m, o)&(shapeIdle|shapeDown) != 0 && u.gate&(gateWaits|gateClosed) != 0 && (m.Remade == Yes || StartsAs(m.Name, d, o) == d.Version) {
+	if shapeOf(m, o)&(shapeIdle|shapeDown) != 0 && u.gate&(gateWaits|gateClosed) != 0 && (m.Remade == rules.Yes || StartsAs(m.Name, d, o) == d.Version) {
 		return gateOpen
 	}
 	return u.gate
@@ -266,7 +267,7 @@ func (u upgrade) awaitsBackup() bool {
 // NeedsSave says whether it is to be looked at whether the backup before a change of version is there.
 func NeedsSave(d Desired, o Observed) bool {
 	u := upgradeOf(d, o)
-	return d.Backup && u.facts.begun == No && (u.facts.course&(courseOn|courseBack) != 0 || anyComesBack(d, o))
+	return d.Backup && u.facts.begun == rules.No && (u.facts.course&(courseOn|courseBack) != 0 || anyComesBack(d, o))
 }
 
 // anyComesBack says whether a member is without a Pod that ran another version than is asked for. No course is told by it, but what its Pod

@@ -8,6 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/etcd-druid/druid/api/v1alpha1"
+	"github.com/etcd-druid/druid/internal/rules"
 	"github.com/etcd-druid/druid/leases"
 )
 
@@ -29,9 +30,9 @@ func TestNoVersionChangesWithoutBackupAndComparison(t *testing.T) {
 							t.Errorf("%+v: %s goes on, and it is not known that the members are equal", f, u.rule)
 						case u.gate == gateOpen && f.course == courseRefused, u.gate == gateRefused && f.course != courseRefused:
 							t.Errorf("%+v: %s mistakes what etcd can do", f, u.rule)
-						case u.gate == gateOpen && changes && f.begun == No && f.saved&(SaveUnasked|SaveDone) == 0:
+						case u.gate == gateOpen && changes && f.begun == rules.No && f.saved&(SaveUnasked|SaveDone) == 0:
 							t.Errorf("%+v: %s goes on without a backup", f, u.rule)
-						case u.step == upgradeAsk && changes && f.begun == No && f.saved&(SaveUnasked|SaveDone) == 0:
+						case u.step == upgradeAsk && changes && f.begun == rules.No && f.saved&(SaveUnasked|SaveDone) == 0:
 							t.Errorf("%+v: %s begins without a backup", f, u.rule)
 						case f.check == checkDiffer && f.course&(courseNone|courseRefused) == 0 && u.gate != gateClosed:
 							t.Errorf("%+v: %s goes on although the members differ", f, u.rule)
@@ -94,7 +95,7 @@ func runs(i int, version string) func(*Observed) {
 }
 
 // unattached has no Pod reach the store. Another one that would come in its place does, where remade says so.
-func unattached(remade Answer) func(*Observed) {
+func unattached(remade rules.YesNo) func(*Observed) {
 	return func(o *Observed) {
 		for i := range o.Members {
 			o.Members[i].Remade = remade
@@ -104,7 +105,7 @@ func unattached(remade Answer) func(*Observed) {
 }
 
 // remade has another Pod come in the place of each member's, or not.
-func remade(answer Answer) func(*Observed) {
+func remade(answer rules.YesNo) func(*Observed) {
 	return func(o *Observed) {
 		for i := range o.Members {
 			o.Members[i].Remade = answer
@@ -115,7 +116,7 @@ func remade(answer Answer) func(*Observed) {
 func leaderRemade(o *Observed) {
 	for i, m := range o.Members {
 		if m.leads() {
-			o.Members[i].Remade = Yes
+			o.Members[i].Remade = rules.Yes
 		}
 	}
 }
@@ -152,14 +153,14 @@ func TestUpgrade(t *testing.T) {
 			"0 of 3 members run etcd 3.7.3: EtcdSnapshot c-before-3-7-3-4 is made and verified before the first member goes to 3.7.3",
 		},
 		"Pods that do not reach the store are made anew before it, as what they ran": {
-			backed, []func(*Observed){saveSeen(SaveAbsent, ""), unattached(Yes)}, goes, v1alpha1.ReasonUpgrading, "0 of 3",
+			backed, []func(*Observed){saveSeen(SaveAbsent, ""), unattached(rules.Yes)}, goes, v1alpha1.ReasonUpgrading, "0 of 3",
 		},
-		"also while it is waited for": {backed, []func(*Observed){saveSeen(SaveComing, ""), unattached(Yes)}, goes, v1alpha1.ReasonUpgrading, "0 of 3"},
+		"also while it is waited for": {backed, []func(*Observed){saveSeen(SaveComing, ""), unattached(rules.Yes)}, goes, v1alpha1.ReasonUpgrading, "0 of 3"},
 		"but none that would come as it is": {
-			backed, []func(*Observed){saveSeen(SaveAbsent, ""), unattached(No)}, []string{}, v1alpha1.ReasonUpgrading, "0 of 3",
+			backed, []func(*Observed){saveSeen(SaveAbsent, ""), unattached(rules.No)}, []string{}, v1alpha1.ReasonUpgrading, "0 of 3",
 		},
 		"nor after one that failed": {
-			backed, []func(*Observed){saveSeen(SaveFailed, "denied"), unattached(Yes)}, []string{}, v1alpha1.ReasonUpgradeBlocked, "0 of 3",
+			backed, []func(*Observed){saveSeen(SaveFailed, "denied"), unattached(rules.Yes)}, []string{}, v1alpha1.ReasonUpgradeBlocked, "0 of 3",
 		},
 		"of a patch too": {patch, []func(*Observed){saveSeen(SaveAbsent, "")}, []string{"CreateSnapshot backup-first"}, v1alpha1.ReasonUpgrading, ""},
 		"that is waited for": {
@@ -189,28 +190,28 @@ func TestUpgrade(t *testing.T) {
 			"0 of 3 members run etcd 3.7.3: the members are compared, and it is not known yet whether they hold the same: a compaction is under way",
 		},
 		"logs that are cut too seldom stop it": {
-			up, []func(*Observed){remade(No), ordered(up, leases.UpgradeAwaitsEdit, "member c-a has 200000")}, []string{}, v1alpha1.ReasonUpgradeBlocked,
+			up, []func(*Observed){remade(rules.No), ordered(up, leases.UpgradeAwaitsEdit, "member c-a has 200000")}, []string{}, v1alpha1.ReasonUpgradeBlocked,
 			"0 of 3 members run etcd 3.7.3: no other Pod is replaced, because member c-a has 200000; Pods get that edit before the version",
 		},
 		"until Pods that cut them more often come as the version that they run": {
-			up, []func(*Observed){remade(Yes), ordered(up, leases.UpgradeAwaitsEdit, "member c-a has 200000")}, goes, v1alpha1.ReasonUpgrading, "0 of 3",
+			up, []func(*Observed){remade(rules.Yes), ordered(up, leases.UpgradeAwaitsEdit, "member c-a has 200000")}, goes, v1alpha1.ReasonUpgrading, "0 of 3",
 		},
 		"the leader too, when the followers came with it": {
-			up, []func(*Observed){remade(No), leaderRemade, ordered(up, leases.UpgradeAwaitsEdit, "member c-b has 200000")},
+			up, []func(*Observed){remade(rules.No), leaderRemade, ordered(up, leases.UpgradeAwaitsEdit, "member c-b has 200000")},
 			[]string{"LabelPod leaving c-b serving=false", "DeletePod outdated c-b"}, v1alpha1.ReasonUpgrading, "0 of 3",
 		},
 		"and when the followers came as what reaches the store": {
-			backed, []func(*Observed){saveSeen(SaveAbsent, ""), unattached(No), leaderRemade},
+			backed, []func(*Observed){saveSeen(SaveAbsent, ""), unattached(rules.No), leaderRemade},
 			[]string{"LabelPod leaving c-b serving=false", "DeletePod outdated c-b"}, v1alpha1.ReasonUpgrading, "0 of 3",
 		},
 		"which is no way to the other version": {
-			up, []func(*Observed){remade(Yes), runs(2, "3.7.3"), ordered(up, leases.UpgradeAwaitsEdit, "member c-a has 200000")}, []string{}, v1alpha1.ReasonUpgradeBlocked, "1 of 3",
+			up, []func(*Observed){remade(rules.Yes), runs(2, "3.7.3"), ordered(up, leases.UpgradeAwaitsEdit, "member c-a has 200000")}, []string{}, v1alpha1.ReasonUpgradeBlocked, "1 of 3",
 		},
 		"nor where the members differ": {
-			up, []func(*Observed){remade(Yes), ordered(up, leases.UpgradeDiffer, "at revision 7")}, []string{}, v1alpha1.ReasonUpgradeBlocked, "0 of 3",
+			up, []func(*Observed){remade(rules.Yes), ordered(up, leases.UpgradeDiffer, "at revision 7")}, []string{}, v1alpha1.ReasonUpgradeBlocked, "0 of 3",
 		},
 		"nor before they are compared": {
-			up, []func(*Observed){remade(Yes), ordered(up, leases.UpgradeUnknown, "")}, []string{}, v1alpha1.ReasonUpgrading, "0 of 3",
+			up, []func(*Observed){remade(rules.Yes), ordered(up, leases.UpgradeUnknown, "")}, []string{}, v1alpha1.ReasonUpgrading, "0 of 3",
 		},
 		"members that differ stop it": {
 			up, []func(*Observed){ordered(up, leases.UpgradeDiffer, "at revision 7")}, []string{}, v1alpha1.ReasonUpgradeBlocked,

@@ -5,6 +5,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/etcd-druid/druid/api/v1alpha1"
+	"github.com/etcd-druid/druid/internal/rules"
 	"github.com/etcd-druid/druid/leases"
 )
 
@@ -25,23 +26,23 @@ const (
 var verifiedRows = []struct {
 	name    string
 	told    ProofTold
-	present Answer
-	paused  Answer
+	present rules.YesNo
+	paused  rules.YesNo
 	status  metav1.ConditionStatus
 	reason  string
 }{
-	{"proof-unreadable", ProofUnknown, anyAnswer, No, metav1.ConditionUnknown, v1alpha1.ReasonNotYetVerified},
-	{"never-verified", ProofNever, anyAnswer, No, metav1.ConditionUnknown, v1alpha1.ReasonNotYetVerified},
-	{"another-history", ProofProven | ProofBroken, No, No, metav1.ConditionUnknown, v1alpha1.ReasonNotYetVerified},
-	{"proven", ProofProven, Yes, anyAnswer, metav1.ConditionTrue, v1alpha1.ReasonBackupProven},
-	{"broken", ProofBroken, Yes, anyAnswer, metav1.ConditionFalse, v1alpha1.ReasonBackupBroken},
-	{"paused", anyProof, anyAnswer, Yes, metav1.ConditionUnknown, v1alpha1.ReasonPaused},
+	{"proof-unreadable", ProofUnknown, anyAnswer, rules.No, metav1.ConditionUnknown, v1alpha1.ReasonNotYetVerified},
+	{"never-verified", ProofNever, anyAnswer, rules.No, metav1.ConditionUnknown, v1alpha1.ReasonNotYetVerified},
+	{"another-history", ProofProven | ProofBroken, rules.No, rules.No, metav1.ConditionUnknown, v1alpha1.ReasonNotYetVerified},
+	{"proven", ProofProven, rules.Yes, anyAnswer, metav1.ConditionTrue, v1alpha1.ReasonBackupProven},
+	{"broken", ProofBroken, rules.Yes, anyAnswer, metav1.ConditionFalse, v1alpha1.ReasonBackupBroken},
+	{"paused", anyProof, anyAnswer, rules.Yes, metav1.ConditionUnknown, v1alpha1.ReasonPaused},
 }
 
 type verifiedFacts struct {
 	told    ProofTold
-	present Answer
-	paused  Answer // nobody runs who could prove them
+	present rules.YesNo
+	paused  rules.YesNo // nobody runs who could prove them
 }
 
 func judgeVerified(f verifiedFacts) (status metav1.ConditionStatus, reason, rule string) {
@@ -54,7 +55,7 @@ func judgeVerified(f verifiedFacts) (status metav1.ConditionStatus, reason, rule
 }
 
 func verifiedFactsOf(s Snapshot) verifiedFacts {
-	f := verifiedFacts{told: ProofUnknown, paused: No, present: AnswerOf(s.Verified.Lineage != "" && s.Verified.Lineage == s.Says.Lineage)}
+	f := verifiedFacts{told: ProofUnknown, paused: rules.No, present: rules.YesNoOf(s.Verified.Lineage != "" && s.Verified.Lineage == s.Says.Lineage)}
 	switch {
 	case s.Lease != LeaseOurs || s.Unreadable:
 	case s.Verified.Verdict == leases.VerdictProven:
@@ -74,7 +75,7 @@ func setBackupVerified(p picture, conditions *[]metav1.Condition, generation int
 		return
 	}
 	f := verifiedFactsOf(p.Full)
-	f.paused = AnswerOf(restingOf(p.Desired, p.Observed) == restingPaused)
+	f.paused = rules.YesNoOf(restingOf(p.Desired, p.Observed) == restingPaused)
 	status, reason, rule := judgeVerified(f)
 	setCondition(conditions, metav1.Condition{
 		Type: v1alpha1.ConditionBackupVerified, Status: status, Reason: reason, Message: verifiedSentence(rule, p.Full),

@@ -8,6 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/etcd-druid/druid/api/v1alpha1"
+	"github.com/etcd-druid/druid/internal/rules"
 	"github.com/etcd-druid/druid/leases"
 	"github.com/etcd-druid/druid/test/golden"
 )
@@ -16,20 +17,20 @@ func TestBackupVerifiedCallsNothingGoodThatWasNotProven(t *testing.T) {
 	count := map[string]int{}
 	for _, told := range bits(anyProof) {
 		for _, present := range bits(anyAnswer) {
-			status, reason, rule := judgeVerified(verifiedFacts{told, present, Yes})
+			status, reason, rule := judgeVerified(verifiedFacts{told, present, rules.Yes})
 			if count[rule]++; status == metav1.ConditionUnknown && reason != v1alpha1.ReasonPaused {
 				t.Errorf("%d %d, paused: %s is for %s, by which an alert is raised", told, present, rule, reason)
 			}
-			status, reason, rule = judgeVerified(verifiedFacts{told, present, No})
+			status, reason, rule = judgeVerified(verifiedFacts{told, present, rules.No})
 			count[rule]++
 			switch {
 			case rule == "uncovered":
 				t.Errorf("%d %d: no row covers it", told, present)
-			case status == metav1.ConditionTrue && (told != ProofProven || present != Yes):
+			case status == metav1.ConditionTrue && (told != ProofProven || present != rules.Yes):
 				t.Errorf("%d %d: %s calls backups good that nobody proved", told, present, rule)
-			case status == metav1.ConditionFalse && (told != ProofBroken || present != Yes):
+			case status == metav1.ConditionFalse && (told != ProofBroken || present != rules.Yes):
 				t.Errorf("%d %d: %s condemns backups that nobody found broken", told, present, rule)
-			case (told == ProofProven || told == ProofBroken) && present == Yes && status == metav1.ConditionUnknown:
+			case (told == ProofProven || told == ProofBroken) && present == rules.Yes && status == metav1.ConditionUnknown:
 				t.Errorf("%d %d: %s hides what was found", told, present, rule)
 			case (status == metav1.ConditionUnknown) != (reason == v1alpha1.ReasonNotYetVerified):
 				t.Errorf("%d %d: %s is %s for %s", told, present, rule, status, reason)

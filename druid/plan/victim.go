@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"slices"
 
+	"github.com/etcd-druid/druid/internal/rules"
 	"github.com/etcd-druid/druid/leases"
 )
 
@@ -108,7 +109,7 @@ func wayOf(m Member, o Observed) (way, string) {
 
 // steady says whether the member is a ready voter, and else what it is, in words for a person. One that lost its volume is
 // replaced first, unless the others cannot spare it: then it stays as it is, and keeps nobody.
-func (m Member) steady(spared Answer) (way, string) {
+func (m Member) steady(spared rules.YesNo) (way, string) {
 	switch {
 	case m.Lease == LeaseAbsent:
 		return wayUnknown, "has no Lease"
@@ -126,7 +127,7 @@ func (m Member) steady(spared Answer) (way, string) {
 		return wayBlocked, "is a learner"
 	case !m.up():
 		return wayBlocked, "is not ready"
-	case m.lostVolume() && spared == Yes:
+	case m.lostVolume() && spared == rules.Yes:
 		return wayBlocked, "has a volume that was deleted and has to be replaced"
 	case m.Liveness == leases.Unknown:
 		return wayUnknown, "was not heard of yet"

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/etcd-druid/druid/agent/leader"
+	"github.com/etcd-druid/druid/internal/rules"
 	"github.com/etcd-druid/druid/leases"
 	"github.com/etcd-druid/druid/membership"
 )
@@ -15,8 +16,8 @@ type draining struct {
 	slot             leases.Retiring
 	mark             leases.Retirement // as it was read last, with the version of its Lease
 	version          int
-	health           map[uint64]membership.Answer
-	leads, firm      membership.Answer
+	health           map[uint64]rules.Answer
+	leads, firm      rules.Answer
 	member           membership.Member
 	entry            membership.Entry
 	hindered, waited bool
@@ -97,14 +98,14 @@ func (w *world) readOwn(p *proc) bool {
 	leaving := lease.says.Retire.State != leases.RetireNone && d.slot.Member != names[p.k]
 	d.firm = w.firm(p)
 	if lease.says.PodUID != uids[p.pod] || leaving {
-		d.firm = membership.No
+		d.firm = rules.No
 	}
 	return true
 }
 
-func (w *world) firm(p *proc) membership.Answer {
+func (w *world) firm(p *proc) rules.Answer {
 	r := &p.duty.record
-	return membership.AnswerOf(r.Phase == leases.PhaseFormed && r.ClusterID == w.vols[p.vol].data.cluster && r.Lists(names[p.k]))
+	return rules.AnswerOf(r.Phase == leases.PhaseFormed && r.ClusterID == w.vols[p.vol].data.cluster && r.Lists(names[p.k]))
 }
 
 func (w *world) self(p *proc) leader.Cluster {
@@ -119,23 +120,23 @@ func (w *world) witness(i int) {
 	gi := w.vols[p.vol].data.group
 	g := &w.groups[gi]
 	d.drain.health = w.health(gi, d.view)
-	d.drain.leads = membership.AnswerOf(w.leads(gi) && g.leader == i+1 && uint64(g.term) == d.view.RaftTerm)
+	d.drain.leads = rules.AnswerOf(w.leads(gi) && g.leader == i+1 && uint64(g.term) == d.view.RaftTerm)
 	claimed, _ := leases.ParseID(d.drain.mark.MemberID)
 	name := d.drain.slot.Member
 	d.drain.member, d.drain.entry = membership.EntryOf(d.view, name, peerURLs[indexOf(name)][0], claimed)
 }
 
-func (w *world) decideDrain(p *proc, firm membership.Answer) {
+func (w *world) decideDrain(p *proc, firm rules.Answer) {
 	d := &p.duty
 	f := w.drainFacts(p, firm)
 	free := f
-	free.Waited = membership.Yes
+	free.Waited = rules.Yes
 	if w.drainVerdict(free).Verdict != membership.HandBack {
 		d.drain.hindered, d.drain.waited = false, false
 	} else {
 		d.drain.hindered = true
 	}
-	f.Waited = membership.AnswerOf(d.drain.hindered && d.drain.waited)
+	f.Waited = rules.AnswerOf(d.drain.hindered && d.drain.waited)
 	d.drain.decision = w.drainVerdict(f)
 }
 
@@ -146,28 +147,28 @@ func (w *world) drainVerdict(f membership.DrainFacts) membership.DrainDecision {
 	return membership.DecideDrain(f)
 }
 
-func (w *world) drainFacts(p *proc, firm membership.Answer) membership.DrainFacts {
+func (w *world) drainFacts(p *proc, firm rules.Answer) membership.DrainFacts {
 	d := &p.duty
 	id, name := d.drain.member.ID, d.drain.slot.Member
 	slot, self := d.record.Retiring, w.self(p)
 	if w.is(mutOtherMark) && slot != nil {
 		slot = &leases.Retiring{Member: slot.Member, Mark: d.drain.mark.Mark}
 	}
-	desired := func(m membership.Member) membership.Answer { return d.desires(m) }
+	desired := func(m membership.Member) rules.Answer { return d.desires(m) }
 	f := membership.DrainFacts{
 		Firm: firm, Mark: leader.MarkOf(slot, name, d.drain.mark, self, id), Leads: d.drain.leads, Entry: d.drain.entry,
-		Self:    membership.AnswerOf(name == self.Member || id != 0 && id == self.MemberID),
+		Self:    rules.AnswerOf(name == self.Member || id != 0 && id == self.MemberID),
 		Quorum:  membership.QuorumWithout(d.view, id, d.drain.health),
 		Others:  membership.OthersHealthy(d.view, id, d.drain.health, desired),
 		Joining: membership.OthersJoin(d.view, id, desired),
 	}
 	if leader.Replaces(d.record, name) {
-		f.Joining = membership.Yes
+		f.Joining = rules.Yes
 	}
 	return f
 }
 
-func (d *duties) desires(m membership.Member) membership.Answer {
+func (d *duties) desires(m membership.Member) rules.Answer {
 	return membership.Desired(m, d.record.Members, func(name string) string { return peerURLs[indexOf(name)][0] })
 }
 

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/etcd-druid/druid/druid/plan"
+	"github.com/etcd-druid/druid/internal/rules"
 	"github.com/etcd-druid/druid/leases"
 	"github.com/etcd-druid/druid/membership"
 )
@@ -181,12 +182,12 @@ func (w *world) alone(p *proc) {
 		w.violate("%s is drained while %s replaces itself", name, r.Member)
 	}
 	for _, m := range d.view.Members {
-		if m.ID == d.drain.member.ID || d.desires(m) != membership.Yes {
+		if m.ID == d.drain.member.ID || d.desires(m) != rules.Yes {
 			continue
 		}
 		if m.Learner {
 			w.violate("%s is drained while %x joins", name, m.ID)
-		} else if d.drain.health[m.ID] != membership.Yes {
+		} else if d.drain.health[m.ID] != rules.Yes {
 			w.violate("%s is drained while %x is not healthy", name, m.ID)
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/etcd-druid/druid/druid/plan"
+	"github.com/etcd-druid/druid/internal/rules"
 	"github.com/etcd-druid/druid/leases"
 	"github.com/etcd-druid/druid/membership"
 )
@@ -112,7 +113,7 @@ func (w *world) observe(d *druid, from *kube) (plan.Desired, plan.Observed) {
 	}
 	o := plan.Observed{
 		RecordState: plan.RecordAbsent, LeaderLease: plan.LeaseOurs, Budget: plan.ObjectForeign,
-		SeedStuck: plan.AnswerOf(d.stuck),
+		SeedStuck: rules.YesNoOf(d.stuck),
 	}
 	if from.record.there {
 		o.Record = from.record.says
@@ -178,7 +179,7 @@ func (w *world) druidStep(di int) bool {
 		d.desired, d.observed = w.observe(d, &d.cache)
 		if w.is(mutDruidBlind) && !d.cache.record.there {
 			d.desired, d.observed = plan.Desired{Replicas: d.desired.Replicas}, plan.Observed{
-				RecordState: plan.RecordAbsent, SeedStuck: plan.No,
+				RecordState: plan.RecordAbsent, SeedStuck: rules.No,
 			}
 		}
 		d.steps = plan.Steps(d.desired, d.observed)

@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/etcd-druid/druid/agent/bootstrap"
+	"github.com/etcd-druid/druid/internal/rules"
 	"github.com/etcd-druid/druid/leases"
 	"github.com/etcd-druid/druid/membership"
 )
@@ -139,14 +140,14 @@ func (w *world) publish(p *proc) bool {
 func (d *duties) facts(p *proc, self uint64, m membership.Member) membership.RemovalFacts {
 	at := slices.IndexFunc(d.since, func(s suspect) bool { return s.id == m.ID })
 	return membership.RemovalFacts{
-		Self: membership.AnswerOf(m.ID == self),
-		Firm: membership.AnswerOf(d.record.Phase == leases.PhaseFormed && d.record.ClusterID == d.view.ClusterID && d.record.Lists(names[p.k])),
+		Self: rules.AnswerOf(m.ID == self),
+		Firm: rules.AnswerOf(d.record.Phase == leases.PhaseFormed && d.record.ClusterID == d.view.ClusterID && d.record.Lists(names[p.k])),
 		Desired: membership.Desired(m, d.record.Members, func(name string) string {
 			return peerURLs[indexOf(name)][0]
 		}),
-		Kind: membership.KindOf(m), Adopted: membership.No, Released: membership.No, Coming: membership.Unknown, Quorum: membership.Unknown,
-		Elapsed: membership.AnswerOf(at >= 0 && d.since[at].elapsed),
-		Turn:    membership.AnswerOf(d.record.Retiring == nil && !d.tired),
+		Kind: membership.KindOf(m), Adopted: rules.No, Released: rules.No, Coming: rules.Unknown, Quorum: rules.Unknown,
+		Elapsed: rules.AnswerOf(at >= 0 && d.since[at].elapsed),
+		Turn:    rules.AnswerOf(d.record.Retiring == nil && !d.tired),
 	}
 }
 
@@ -170,7 +171,7 @@ func (w *world) dutyLook(p *proc) bool {
 	d.step = dutyRecord
 	for _, m := range d.view.Members {
 		f := d.facts(p, self, m)
-		if f.Elapsed == membership.Yes {
+		if f.Elapsed == rules.Yes {
 			d.victim, d.step = m.ID, dutyFresh
 			return true
 		}
@@ -201,11 +202,11 @@ func (w *world) dutyFresh(p *proc) {
 	gi := w.vols[p.vol].data.group
 	f := d.facts(p, w.vols[p.vol].data.member, m)
 	if lease.says.PodUID != uids[p.pod] || lease.says.Retire.State != leases.RetireNone {
-		f.Firm = membership.No
+		f.Firm = rules.No
 	}
 	f.Quorum = membership.QuorumWithout(d.view, m.ID, w.health(gi, d.view))
 	if w.is(mutNoGuard) {
-		f.Quorum = membership.Yes
+		f.Quorum = rules.Yes
 	}
 	decision := membership.DecideRemoval(f)
 	w.say("agent %s: %x superfluous? %s, rule %s", names[p.k], m.ID, decision.Verdict, decision.Rule)
@@ -219,12 +220,12 @@ func (w *world) dutyFresh(p *proc) {
 }
 
 // health is every voter's own answer.
-func (w *world) health(gi int, view membership.View) map[uint64]membership.Answer {
-	health := map[uint64]membership.Answer{}
+func (w *world) health(gi int, view membership.View) map[uint64]rules.Answer {
+	health := map[uint64]rules.Answer{}
 	for _, v := range view.Voters() {
-		health[v.ID] = membership.Unknown
+		health[v.ID] = rules.Unknown
 		if _, q := w.member(gi, v.ID); q != nil {
-			health[v.ID] = membership.AnswerOf(w.leads(gi))
+			health[v.ID] = rules.AnswerOf(w.leads(gi))
 		}
 	}
 	return health

@@ -5,6 +5,7 @@ import (
 
 	"github.com/etcd-druid/druid/agent/bootstrap"
 	"github.com/etcd-druid/druid/agent/datadir"
+	"github.com/etcd-druid/druid/internal/rules"
 	"github.com/etcd-druid/druid/leases"
 	"github.com/etcd-druid/druid/membership"
 )
@@ -121,11 +122,11 @@ func (w *world) promoteSelf(p *proc) bool {
 		return false
 	}
 	f := membership.PromotionFacts{
-		Kind: membership.LearnerUnstarted, Firm: membership.No, Voters: membership.VotersOf(view),
-		Joined: membership.AnswerOf(!slices.ContainsFunc(s.record.Members, func(name string) bool {
+		Kind: membership.LearnerUnstarted, Firm: rules.No, Voters: membership.VotersOf(view),
+		Joined: rules.AnswerOf(!slices.ContainsFunc(s.record.Members, func(name string) bool {
 			return !slices.ContainsFunc(view.Members, func(m membership.Member) bool { return m.Name == name })
 		})),
-		Room: membership.AnswerOf(len(view.Learners()) < s.record.MaxLearners),
+		Room: rules.AnswerOf(len(view.Learners()) < s.record.MaxLearners),
 	}
 	if entry, listed := view.Member(d.member); listed {
 		f.Kind = membership.KindOf(entry)
@@ -133,7 +134,7 @@ func (w *world) promoteSelf(p *proc) bool {
 	lease := w.members[p.k].lease
 	fresh := lease.there && lease.says.PodUID == uids[p.pod] && lease.says.Retire.State == leases.RetireNone
 	if s.record.Phase == leases.PhaseFormed && s.record.Lists(names[p.k]) && s.record.ClusterID == view.ClusterID {
-		f.Firm = membership.AnswerOf(fresh)
+		f.Firm = rules.AnswerOf(fresh)
 	}
 	verdict := membership.DecidePromotion(f)
 	if verdict.Verdict != membership.PromoteMember || !w.promote(gi, d.member) {
@@ -151,7 +152,7 @@ func (w *world) prune(i int) bool {
 	r := w.record
 	members := w.groups[gi].now()
 	at := find(members, v.data.member)
-	answer := map[bool]datadir.Answer{true: datadir.Yes, false: datadir.No}
+	answer := map[bool]rules.Answer{true: rules.Yes, false: rules.No}
 	f := datadir.PruneFacts{
 		Voter:   answer[at >= 0 && !members[at].learner && members[at].name != ""],
 		Quorum:  answer[w.leads(gi)],

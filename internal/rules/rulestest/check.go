@@ -1,0 +1,122 @@
+package rulestest
+
+import (
+	"fmt"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/etcd-druid/druid/internal/rules"
+	"github.com/etcd-druid/druid/test/golden"
+)
+
+// maxFaults is how many wrong decisions are printed of a table.
+const maxFaults = 10
+
+// Check decides all facts, and returns how many each row decides. wrong names the promise that a decision breaks, or returns nothing. The
+// test fails if one does, if no row matches facts, and if a row never decides.
+func Check[F, V any](t testing.TB, table *rules.Table[F, V], wrong func(F, rules.Decision[V]) string) map[string]int {
+	t.Helper()
+	var all F
+	cases := Count(t, table, all, wrong)
+	Reachable(t, table, cases)
+	return cases
+}
+
+// Count is the part of Check that looks at the facts that match when, so that a large table can be divided.
+func Count[F, V any](t testing.TB, table *rules.Table[F, V], when F, wrong func(F, rules.Decision[V]) string) map[string]int {
+	t.Helper()
+	cases, faults := map[string]int{}, 0
+	for f := range rules.Cases(when) {
+		d := table.Decide(f)
+		cases[d.Rule]++
+		fault := wrong(f, d)
+		if d.Rule == rules.Uncovered {
+			fault = "no row matches"
+		}
+		if fault == "" {
+			continue
+		}
+		if faults++; faults <= maxFaults {
+			t.Errorf("%s decides %v: %s; facts: %s", d.Rule, d.Verdict, fault, strings.Join(rules.Conditions(f), "; "))
+		}
+	}
+	if faults > maxFaults {
+		t.Errorf("%d wrong decisions in all", faults)
+	}
+	return cases
+}
+
+// Reachable fails the test if a row decided no facts, or if two rows have the same name.
+func Reachable[F, V any](t testing.TB, table *rules.Table[F, V], cases map[string]int) {
+	t.Helper()
+	seen := map[string]bool{}
+	for _, r := range table.Rows() {
+		if cases[r.Name] == 0 {
+			t.Errorf("row %s never decides: rows before it match all that it matches", r.Name)
+		}
+		if seen[r.Name] || r.Name == "" || r.Name == rules.Uncovered {
+			t.Errorf("row %q: its name is not its own", r.Name)
+		}
+		seen[r.Name] = true
+	}
+}
+
+// Section compares a table with its section of docs/decisions.md, which is at path. about is Markdown that precedes the table.
+func Section[F, V any](t testing.TB, path, name, title, about string, table *rules.Table[F, V], cases map[string]int) {
+	t.Helper()
+	golden.Section(t, path, name, "## "+title+"\n\n"+strings.TrimSpace(about+"\n\n"+Render(table, cases)))
+}
+
+// Render prints a table as Markdown, with how many facts each row decides.
+func Render[F, V any](table *rules.Table[F, V], cases map[string]int) string {
+	verdicts := columnsOf[V]()
+	why := false
+	for _, r := range table.Rows() {
+		why = why || r.Why != ""
+	}
+	header := append([]string{"rule", "when"}, verdicts...)
+	if why {
+		header = append(header, "why")
+	}
+	var rows [][]string
+	for _, r := range table.Rows() {
+		when := strings.Join(rules.Conditions(r.When), "<br>")
+		if when == "" {
+			when = "always"
+		}
+		row := append([]string{r.Name, when}, cellsOf(r.Verdict)...)
+		if why {
+			row = append(row, r.Why)
+		}
+		rows = append(rows, append(row, fmt.Sprint(cases[r.Name])))
+	}
+	return golden.Table(append(header, "cases"), rows)
+}
+
+// columnsOf a verdict: one, or one for each field of a struct that has a title.
+func columnsOf[V any]() (titles []string) {
+	v := reflect.TypeFor[V]()
+	if v.Kind() != reflect.Struct {
+		return []string{"verdict"}
+	}
+	for i := range v.NumField() {
+		if title := v.Field(i).Tag.Get("fact"); title != "" {
+			titles = append(titles, title)
+		}
+	}
+	return titles
+}
+
+func cellsOf[V any](verdict V) (cells []string) {
+	v := reflect.ValueOf(verdict)
+	if v.Kind() != reflect.Struct {
+		return []string{fmt.Sprintf("**%v**", verdict)}
+	}
+	for i := range v.NumField() {
+		if v.Type().Field(i).Tag.Get("fact") != "" {
+			cells = append(cells, fmt.Sprint(v.Field(i)))
+		}
+	}
+	return cells
+}
