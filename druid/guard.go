@@ -23,18 +23,18 @@ const foregroundPause = 2 * time.Second
 // compare-and-set: nothing else is done before. It returns the EtcdCluster as it was written, nil where nothing had to be, and says
 // whether that was all that is to be done about it.
 func (r *Reconciler) guard(ctx context.Context, o *observation) (written *v1alpha1.EtcdCluster, over bool, err error) {
-	verdict, rule := plan.GuardOf(o.desired, o.observed)
+	guard := plan.GuardOf(o.desired, o.observed)
 	is := o.lock.wanted(o.cluster)
 	others := slices.DeleteFunc(slices.Clone(is.Finalizers), func(f string) bool { return f == v1alpha1.JoinFinalizer })
-	switch verdict {
+	switch guard.Verdict {
 	case plan.GuardHold:
-		written, err = r.setFinalizers(ctx, is, append(others, v1alpha1.JoinFinalizer), rule)
+		written, err = r.setFinalizers(ctx, is, append(others, v1alpha1.JoinFinalizer), guard.Rule)
 		return written, false, err
 	case plan.GuardRelease:
 		if sure, err := r.releasable(ctx, o, is); err != nil || !sure {
 			return nil, true, err
 		}
-		written, err = r.setFinalizers(ctx, is, slices.Concat([]string{}, others), rule) // never nil: an empty list is written
+		written, err = r.setFinalizers(ctx, is, slices.Concat([]string{}, others), guard.Rule) // never nil: an empty list is written
 		if is.DeletionTimestamp != nil {
 			r.memory.forgetCluster(is.UID)
 		}
@@ -65,7 +65,7 @@ func (r *Reconciler) releasable(ctx context.Context, o *observation, is *v1alpha
 	if err != nil {
 		return false, err
 	}
-	if verdict, _ := plan.GuardOf(fresh.desired, fresh.observed); verdict != plan.GuardRelease || cluster.UID != is.UID {
+	if plan.GuardOf(fresh.desired, fresh.observed).Verdict != plan.GuardRelease || cluster.UID != is.UID {
 		o.lookAgain(staleCachePause)
 		return false, nil
 	}

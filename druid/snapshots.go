@@ -126,11 +126,11 @@ func (s snapshots) settle(ctx context.Context, o *ordered) error {
 			if snapshot.Spec.Type != kind {
 				continue
 			}
-			step, rule := s.judge(o, snapshot, slot, order)
-			if err := s.take(ctx, o, snapshot, lease, step, rule); err != nil {
+			decision := s.judge(o, snapshot, slot, order)
+			if err := s.take(ctx, o, snapshot, lease, decision.Verdict, decision.Rule); err != nil {
 				return err
 			}
-			if step == plan.SnapshotOrder {
+			if decision.Verdict == plan.SnapshotOrder {
 				slot = plan.OrderSlotTaken
 			}
 		}
@@ -139,7 +139,7 @@ func (s snapshots) settle(ctx context.Context, o *ordered) error {
 }
 
 // judge by the policy on an EtcdSnapshot, or by that on one which is being deleted.
-func (s snapshots) judge(o *ordered, snapshot *v1alpha1.EtcdSnapshot, slot plan.OrderSlot, order leases.SnapshotOrder) (plan.SnapshotStep, string) {
+func (s snapshots) judge(o *ordered, snapshot *v1alpha1.EtcdSnapshot, slot plan.OrderSlot, order leases.SnapshotOrder) rules.Decision[plan.SnapshotStep] {
 	if snapshot.DeletionTimestamp != nil {
 		return plan.JudgeSnapshotDeletion(deletionFacts(o, snapshot, slot, order))
 	}

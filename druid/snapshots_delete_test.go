@@ -181,17 +181,18 @@ func TestADeletionIsWaitedForForAWhile(t *testing.T) {
 		-time.Second: plan.SnapshotOrder, deletionPatience - 1: plan.SnapshotOrder, deletionPatience: plan.SnapshotReleaseLate,
 	} {
 		o := &ordered{now: deleted.Add(age), cluster: cluster}
-		step, rule := snapshots{}.judge(o, snapshot, plan.OrderSlotFree, leases.SnapshotOrder{})
-		if step != want || (o.again > 0) != (want == plan.SnapshotOrder) {
-			t.Errorf("after %s: %s by %s, looks again in %s", age, step, rule, o.again)
+		d := snapshots{}.judge(o, snapshot, plan.OrderSlotFree, leases.SnapshotOrder{})
+		if d.Verdict != want || (o.again > 0) != (want == plan.SnapshotOrder) {
+			t.Errorf("after %s: %s by %s, looks again in %s", age, d.Verdict, d.Rule, o.again)
 		}
 	}
 	// It was made, and deleted before the status told of it.
 	snapshot.Status = v1alpha1.EtcdSnapshotStatus{Phase: v1alpha1.SnapshotRunning}
 	order := leases.SnapshotOrder{UID: "uid", Answer: done7("uid")}
 	for slot, want := range map[leases.SnapshotOrder]plan.SnapshotStep{order: plan.SnapshotConclude, {}: plan.SnapshotLetGo} {
-		if step, rule := (snapshots{}).judge(&ordered{now: deleted.Time, cluster: cluster}, snapshot, plan.OrderSlotTaken, slot); step != want {
-			t.Errorf("%+v: %s by %s, want %s", slot, step, rule, want)
+		d := snapshots{}.judge(&ordered{now: deleted.Time, cluster: cluster}, snapshot, plan.OrderSlotTaken, slot)
+		if d.Verdict != want {
+			t.Errorf("%+v: %s by %s, want %s", slot, d.Verdict, d.Rule, want)
 		}
 	}
 }

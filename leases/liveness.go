@@ -5,6 +5,8 @@ import (
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
+
+	"github.com/etcd-druid/druid/internal/rules"
 )
 
 // Liveness of a member's or a snapshot Lease as one observer sees it.
@@ -24,9 +26,7 @@ const (
 )
 
 // String is the liveness's name in logs and tables.
-func (l Liveness) String() string {
-	return map[Liveness]string{Live: "Live", Stale: "Stale", Never: "Never", Unknown: "Unknown"}[l]
-}
+func (l Liveness) String() string { return rules.Word(l, "live", "stale", "never", "unknown") }
 
 // answer is a fact that holds exactly one bit; a rule's cell may hold both.
 type answer uint8

@@ -28,6 +28,10 @@ const (
 	anySeen = SeenFirst | SeenSame | SeenEdited
 )
 
+func (s Seen) String() string {
+	return rules.Word(s, "for the first time", "as adopted", "edited")
+}
+
 // The states of the deadline.
 const (
 	ClockNone   Clock = 1 << iota // no operation is under way, as far as was written down
@@ -37,6 +41,10 @@ const (
 	anyClock = ClockNone | ClockRuns | ClockPassed
 )
 
+func (c Clock) String() string {
+	return rules.Word(c, "none", "runs", "passed")
+}
+
 const (
 	lifeUnborn  life = 1 << iota // the record is absent or says Forming, and nothing speaks of a raft group
 	lifeBorn                     // the record, the status or a member's Lease tells of one
@@ -44,6 +52,10 @@ const (
 
 	anyLife = lifeUnborn | lifeBorn | lifeUnknown
 )
+
+func (l life) String() string {
+	return rules.Word(l, "unborn", "born", "unknown")
+}
 
 const (
 	effectNone    effect = 1 << iota // it needs no operation: the same members, and the same Pods
@@ -53,72 +65,59 @@ const (
 	anyEffect = effectNone | effectBack | effectAnother
 )
 
+func (e effect) String() string {
+	return rules.Word(e, "needs no operation", "takes back", "begins another")
+}
+
 const (
 	consentNothing consent = iota // there is nothing to adopt
 	consentWait                   // the edit waits
 	consentAdopt                  // the spec is adopted as a whole
 )
 
+func (c consent) String() string {
+	return [...]string{"Nothing", "Wait", "Adopt"}[c]
+}
+
 // adoptions decide when druid takes over an edit. What is half done is finished first, so that a cluster goes from one spec to
 // another and is never between three. An edit that begins nothing, or without which nothing would get on, need not wait
 // for that.
-var adoptions = []struct {
-	name    string
-	seen    Seen
-	life    life
-	reached rules.YesNo
-	clock   Clock
-	effect  effect
-	stalled rules.YesNo
-	origin  rules.YesNo // it is known what the cluster begins with, where it begins with an EtcdSnapshot
-	consent consent
-	why     string
-}{
-	{"awaits-snapshot", SeenFirst, lifeUnborn | lifeUnknown, anyAnswer, anyClock, anyEffect, anyAnswer, rules.No, consentWait,
-		"what it begins with is not known yet, and members that are told nothing would form an empty cluster"},
-	{"first-sight", SeenFirst, anyLife, anyAnswer, anyClock, anyEffect, anyAnswer, anyAnswer, consentAdopt,
-		"nothing was adopted yet"},
-	{"same", SeenSame, anyLife, anyAnswer, anyClock, anyEffect, anyAnswer, anyAnswer, consentNothing,
-		"it is what druid works towards"},
-	{"bootstrap-failed", SeenEdited, lifeUnborn, anyAnswer, ClockPassed, anyEffect, anyAnswer, anyAnswer, consentWait,
-		"a birth that failed is not tried again under another spec: nobody knows what of it is still under way"},
-	{"not-formed", SeenEdited, lifeUnborn, anyAnswer, ClockNone | ClockRuns, anyEffect, anyAnswer, anyAnswer, consentAdopt,
-		"there is no raft group that could be half changed, and a mistake in a new cluster must be correctable"},
-	{"target-reached", SeenEdited, lifeBorn | lifeUnknown, rules.Yes, anyClock, anyEffect, anyAnswer, anyAnswer, consentAdopt,
-		"nothing is under way"},
-	{"retry-after-deadline", SeenEdited, lifeBorn | lifeUnknown, rules.No, ClockPassed, anyEffect, anyAnswer, anyAnswer, consentAdopt,
-		"what is under way had its time"},
-	{"no-operation", SeenEdited, lifeBorn | lifeUnknown, rules.No, ClockNone, anyEffect, anyAnswer, anyAnswer, consentAdopt,
-		"no edit is under way: members only heal"},
-	{"needs-no-operation", SeenEdited, lifeBorn | lifeUnknown, rules.No, ClockRuns, effectNone, anyAnswer, anyAnswer, consentAdopt,
-		"it replaces no Pod and no member: a backup that holds all else up must be mendable"},
-	{"takes-back", SeenEdited, lifeBorn | lifeUnknown, rules.No, ClockRuns, effectBack, anyAnswer, anyAnswer, consentAdopt,
-		"what was not done yet is not done; who changes his mind need not look on"},
-	{"stalled", SeenEdited, lifeBorn | lifeUnknown, rules.No, ClockRuns, effectAnother, rules.Yes, anyAnswer, consentAdopt,
-		"what is under way does not get on by itself, and the edit may be what mends it"},
-	{"operation-under-way", SeenEdited, lifeBorn | lifeUnknown, rules.No, ClockRuns, effectAnother, rules.No, anyAnswer, consentWait,
-		"it is finished first"},
-}
+var adoptions = rules.New(consentWait, []rules.Row[adoptionFacts, consent]{
+	{Name: "awaits-snapshot", When: adoptionFacts{seen: SeenFirst, life: lifeUnborn | lifeUnknown, origin: rules.No}, Verdict: consentWait,
+		Why: "what it begins with is not known yet, and members that are told nothing would form an empty cluster"},
+	{Name: "first-sight", When: adoptionFacts{seen: SeenFirst}, Verdict: consentAdopt,
+		Why: "nothing was adopted yet"},
+	{Name: "same", When: adoptionFacts{seen: SeenSame}, Verdict: consentNothing,
+		Why: "it is what druid works towards"},
+	{Name: "bootstrap-failed", When: adoptionFacts{seen: SeenEdited, life: lifeUnborn, clock: ClockPassed}, Verdict: consentWait,
+		Why: "a birth that failed is not tried again under another spec: nobody knows what of it is still under way"},
+	{Name: "not-formed", When: adoptionFacts{seen: SeenEdited, life: lifeUnborn, clock: ClockNone | ClockRuns}, Verdict: consentAdopt,
+		Why: "there is no raft group that could be half changed, and a mistake in a new cluster must be correctable"},
+	{Name: "target-reached", When: adoptionFacts{seen: SeenEdited, life: lifeBorn | lifeUnknown, reached: rules.Yes}, Verdict: consentAdopt,
+		Why: "nothing is under way"},
+	{Name: "retry-after-deadline", When: adoptionFacts{seen: SeenEdited, life: lifeBorn | lifeUnknown, reached: rules.No, clock: ClockPassed}, Verdict: consentAdopt,
+		Why: "what is under way had its time"},
+	{Name: "no-operation", When: adoptionFacts{seen: SeenEdited, life: lifeBorn | lifeUnknown, reached: rules.No, clock: ClockNone}, Verdict: consentAdopt,
+		Why: "no edit is under way: members only heal"},
+	{Name: "needs-no-operation", When: adoptionFacts{seen: SeenEdited, life: lifeBorn | lifeUnknown, reached: rules.No, clock: ClockRuns, effect: effectNone}, Verdict: consentAdopt,
+		Why: "it replaces no Pod and no member: a backup that holds all else up must be mendable"},
+	{Name: "takes-back", When: adoptionFacts{seen: SeenEdited, life: lifeBorn | lifeUnknown, reached: rules.No, clock: ClockRuns, effect: effectBack}, Verdict: consentAdopt,
+		Why: "what was not done yet is not done; who changes his mind need not look on"},
+	{Name: "stalled", When: adoptionFacts{seen: SeenEdited, life: lifeBorn | lifeUnknown, reached: rules.No, clock: ClockRuns, effect: effectAnother, stalled: rules.Yes}, Verdict: consentAdopt,
+		Why: "what is under way does not get on by itself, and the edit may be what mends it"},
+	{Name: "operation-under-way", When: adoptionFacts{seen: SeenEdited, life: lifeBorn | lifeUnknown, reached: rules.No, clock: ClockRuns, effect: effectAnother, stalled: rules.No}, Verdict: consentWait,
+		Why: "it is finished first"},
+})
 
 // adoptionFacts is all that the policy may look at.
 type adoptionFacts struct {
-	seen    Seen
-	life    life
-	reached rules.YesNo // the cluster is what was adopted
-	clock   Clock
-	effect  effect
-	stalled rules.YesNo // what is under way waits for something that does not come by itself
-	origin  rules.YesNo // it is known what the cluster begins with
-}
-
-func judgeAdoption(f adoptionFacts) (consent, string) {
-	for _, r := range adoptions {
-		if r.seen&f.seen != 0 && r.life&f.life != 0 && r.reached&f.reached != 0 && r.clock&f.clock != 0 &&
-			r.effect&f.effect != 0 && r.stalled&f.stalled != 0 && r.origin&f.origin != 0 {
-			return r.consent, r.name
-		}
-	}
-	return consentWait, "uncovered"
+	seen    Seen        `fact:"spec is seen"`
+	life    life        `fact:"raft group"`
+	reached rules.YesNo `fact:"target reached"` // the cluster is what was adopted
+	clock   Clock       `fact:"deadline"`
+	effect  effect      `fact:"the edit"`
+	stalled rules.YesNo `fact:"under way gets stuck"` // what is under way waits for something that does not come by itself
+	origin  rules.YesNo `fact:"its snapshot known"`   // it is known what the cluster begins with
 }
 
 // Adoption is what is to be done about a spec: nothing, where Rule is empty.
@@ -132,17 +131,17 @@ type Adoption struct {
 // Adopt decides about the spec, which d and o were not made for where it is an edit.
 func Adopt(d Desired, o Observed, e Edit) Adoption {
 	f := adoptionFactsOf(d, o, e)
-	verdict, rule := judgeAdoption(f)
-	if verdict != consentAdopt {
+	decision := adoptions.Decide(f)
+	if decision.Verdict != consentAdopt {
 		return Adoption{}
 	}
 	switch {
 	case f.seen == SeenFirst:
-		return Adoption{rule, f.reached == rules.No}
+		return Adoption{decision.Rule, f.reached == rules.No}
 	case f.effect == effectNone && f.clock != ClockPassed && f.life != lifeUnborn:
-		return Adoption{rule, e.Grows && f.clock == ClockNone}
+		return Adoption{decision.Rule, e.Grows && f.clock == ClockNone}
 	default:
-		return Adoption{rule, true}
+		return Adoption{decision.Rule, true}
 	}
 }
 

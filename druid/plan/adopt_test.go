@@ -7,97 +7,41 @@ import (
 	"github.com/etcd-druid/druid/leases"
 )
 
-var (
-	seenWords    = []string{"for the first time", "as adopted", "edited"}
-	clockWords   = []string{"none", "runs", "passed"}
-	lifeWords    = []string{"unborn", "born", "unknown"}
-	effectWords  = []string{"needs no operation", "takes back", "begins another"}
-	podsWords    = []string{"the same", "those of before", "others"}
-	sizeWords    = []string{"the same", "as before", "another"}
-	consentWords = map[consent]string{consentNothing: "Nothing", consentWait: "Wait", consentAdopt: "Adopt"}
-)
-
 func TestEditsAreAdoptedWhenNothingIsHalfDone(t *testing.T) {
-	count := map[string]int{}
-	for _, seen := range bits(anySeen) {
-		for _, life := range bits(anyLife) {
-			for _, reached := range bits(anyAnswer) {
-				for _, clock := range bits(anyClock) {
-					for _, effect := range bits(anyEffect) {
-						for _, stalled := range bits(anyAnswer) {
-							for _, origin := range bits(anyAnswer) {
-								checkAdoption(t, adoptionFacts{seen, life, reached, clock, effect, stalled, origin}, count)
-							}
-						}
-					}
-				}
-			}
+	checkTable(t, adoptions, "spec-adoption", "Whether an edit of the spec is adopted: druid/plan.adoptions", func(f adoptionFacts, d rules.Decision[consent]) string {
+		verdict := d.Verdict
+		adopts := verdict == consentAdopt
+		underWay := f.life != lifeUnborn && f.reached == rules.No && f.clock == ClockRuns
+		switch {
+		case f.seen == SeenSame && verdict != consentNothing:
+			return "writes what is written already"
+		case f.seen == SeenFirst && adopts && f.life != lifeBorn && f.origin == rules.No:
+			return "forms a cluster of nobody knows what"
+		case f.seen == SeenFirst && !adopts && (f.life == lifeBorn || f.origin == rules.Yes):
+			return "works towards nothing"
+		case f.seen != SeenEdited:
+		case adopts && underWay && f.effect == effectAnother && f.stalled == rules.No:
+			return "mixes two operations"
+		case adopts && f.life == lifeUnborn && f.clock == ClockPassed:
+			return "takes up a birth that failed"
+		case !adopts && f.reached == rules.Yes && f.life != lifeUnborn:
+			return "keeps an edit waiting for nothing"
+		case !adopts && f.clock != ClockRuns && f.life != lifeUnborn:
+			return "keeps an edit waiting after the deadline, or without one"
+		case !adopts && (f.effect != effectAnother || f.stalled == rules.Yes) && f.life != lifeUnborn:
+			return "keeps out what begins nothing, or may be the cure"
 		}
-	}
-	var names []string
-	var rows [][]string
-	for _, r := range adoptions {
-		names = append(names, r.name)
-		rows = append(rows, []string{
-			r.name, cell(r.seen, anySeen, seenWords), cell(r.life, anyLife, lifeWords), answer(r.reached), cell(r.clock, anyClock, clockWords),
-			cell(r.effect, anyEffect, effectWords), answer(r.stalled), answer(r.origin), bold(consentWords[r.consent]), r.why,
-		})
-	}
-	fired(t, count, names...)
-	section(t, "spec-adoption", "Whether an edit of the spec is adopted: druid/plan.adoptions", []string{
-		"spec is seen", "raft group", "target reached", "deadline", "the edit", "under way gets stuck", "its snapshot known", "verdict", "why",
-	}, rows, count)
-}
-
-func checkAdoption(t *testing.T, f adoptionFacts, count map[string]int) {
-	t.Helper()
-	verdict, rule := judgeAdoption(f)
-	count[rule]++
-	adopts := verdict == consentAdopt
-	underWay := f.life != lifeUnborn && f.reached == rules.No && f.clock == ClockRuns
-	switch {
-	case f.seen == SeenSame && verdict != consentNothing:
-		t.Errorf("%+v: %s writes what is written already", f, rule)
-	case f.seen == SeenFirst && adopts && f.life != lifeBorn && f.origin == rules.No:
-		t.Errorf("%+v: %s forms a cluster of nobody knows what", f, rule)
-	case f.seen == SeenFirst && !adopts && (f.life == lifeBorn || f.origin == rules.Yes):
-		t.Errorf("%+v: %s works towards nothing", f, rule)
-	case f.seen != SeenEdited:
-	case adopts && underWay && f.effect == effectAnother && f.stalled == rules.No:
-		t.Errorf("%+v: %s mixes two operations", f, rule)
-	case adopts && f.life == lifeUnborn && f.clock == ClockPassed:
-		t.Errorf("%+v: %s takes up a birth that failed", f, rule)
-	case !adopts && f.reached == rules.Yes && f.life != lifeUnborn:
-		t.Errorf("%+v: %s keeps an edit waiting for nothing", f, rule)
-	case !adopts && f.clock != ClockRuns && f.life != lifeUnborn:
-		t.Errorf("%+v: %s keeps an edit waiting after the deadline, or without one", f, rule)
-	case !adopts && (f.effect != effectAnother || f.stalled == rules.Yes) && f.life != lifeUnborn:
-		t.Errorf("%+v: %s keeps out what begins nothing, or may be the cure", f, rule)
-	}
+		return ""
+	})
 }
 
 func TestEffectOfAnEdit(t *testing.T) {
-	count := map[string]int{}
-	for _, pods := range bits(anyPodEffect) {
-		for _, size := range bits(anySizeEffect) {
-			effect, rule := judgeEffect(pods, size)
-			count[rule]++
-			if begins := pods == podsAnother || size == sizeAnother; begins != (effect == effectAnother) {
-				t.Errorf("pods %d, size %d: %s says %d", pods, size, rule, effect)
-			}
+	checkTable(t, effects, "edit-effect", "What an edit would change in what is under way: druid/plan.effects", func(f effectFacts, d rules.Decision[effect]) string {
+		if begins := f.pods == podsAnother || f.size == sizeAnother; begins != (d.Verdict == effectAnother) {
+			return "wrong of what begins something else"
 		}
-	}
-	var names []string
-	var rows [][]string
-	for _, r := range effects {
-		names = append(names, r.name)
-		rows = append(rows, []string{
-			r.name, cell(r.pods, anyPodEffect, podsWords), cell(r.size, anySizeEffect, sizeWords), bold(effectWords[r.effect>>1]),
-		})
-	}
-	fired(t, count, names...)
-	section(t, "edit-effect", "What an edit would change in what is under way: druid/plan.effects",
-		[]string{"it asks for Pods", "it asks for a size", "so it"}, rows, count)
+		return ""
+	})
 }
 
 // running is a target with time left.

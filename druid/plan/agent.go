@@ -17,6 +17,10 @@ const (
 	anyCompany = companyWell | companyIll | companyIdle | companyAway | companyNotKnown
 )
 
+func (c company) String() string {
+	return rules.Word(c, "serves", "is ill", "runs no agent", "is away", "not known yet")
+}
+
 const (
 	newsNone    news = 1 << iota // all have arrived
 	newsAwaited                  // one was not heard of for long enough
@@ -25,76 +29,57 @@ const (
 	anyNews = newsNone | newsAwaited | newsLate
 )
 
+func (n news) String() string {
+	return rules.Word(n, "all are there", "one is awaited", "one does not come")
+}
+
 // agentRows decide about an agent that is not of the image that druid was given. It is replaced in the Pod that runs, and etcd
 // runs on: one at a time, followers first, the leader last, and the next only when the one before was heard of, so that an image that is
 // no good reaches one member. Where no agent does its work, another can only mend.
-var agentRows = []struct {
-	name    string
-	agent   AgentMake
-	pod     PodState
-	leaves  rules.YesNo
-	company company
-	news    news
-	record  RecordState
-	turn    rules.YesNo
-	others  others
-	place   place
-	verdict verdict
-	why     string
-}{
-	{"agent-current", AgentUnknown | AgentCurrent, anyPod, anyAnswer, anyCompany, anyNews, anyRecord, anyAnswer, anyOthers, anyPlace, keep,
-		"it is of the image that druid was given, as far as is known"},
-	{"agent-without-pod", AgentOutdated, anyPod &^ (PodUnscheduled | PodUnstarted | PodLive), anyAnswer, anyCompany, anyNews, anyRecord, anyAnswer, anyOthers, anyPlace, keep,
-		"the Pod that comes has that image"},
-	{"agent-leaves", AgentOutdated, anyPod, rules.Yes, anyCompany, anyNews, anyRecord, anyAnswer, anyOthers, anyPlace, keep,
-		"its member is on its way out"},
-	{"agent-away", AgentOutdated, anyPod, rules.No, companyAway, anyNews, anyRecord, anyAnswer, anyOthers, anyPlace, held,
-		"nobody would replace it"},
-	{"agent-after-late", AgentOutdated, anyPod, rules.No, anyCompany, newsLate, anyRecord, anyAnswer, anyOthers, anyPlace, held,
-		"the image is no good where it was tried: never a second one"},
-	{"agent-after-another", AgentOutdated, anyPod, rules.No, anyCompany, newsAwaited, anyRecord, anyAnswer, anyOthers, anyPlace, wait,
-		"the one before has not shown yet that it works"},
-	{"agent-idle", AgentOutdated, anyPod, rules.No, companyIdle, newsNone, anyRecord, anyAnswer, anyOthers, anyPlace, change,
-		"no agent runs, so nothing is lost"},
-	{"agent-before-formed", AgentOutdated, anyPod, rules.No, anyCompany, newsNone, anyRecord &^ RecordFormed, anyAnswer, anyOthers, anyPlace, wait,
-		"the raft group is not there yet"},
-	{"agent-in-turn", AgentOutdated, anyPod, rules.No, anyCompany, newsNone, RecordFormed, rules.No, anyOthers, anyPlace, wait,
-		"a Pod is replaced, or a member replaces itself, leaves or heals"},
-	{"agent-not-known", AgentOutdated, anyPod, rules.No, companyNotKnown, newsNone, RecordFormed, rules.Yes, anyOthers, anyPlace, wait,
-		"its member becomes a voter, or is not known yet"},
-	{"agent-ill", AgentOutdated, anyPod, rules.No, companyIll, newsNone, RecordFormed, rules.Yes, anyOthers, anyPlace, change,
-		"its member does not serve anyhow, or its agent does nothing: another one may be the cure"},
-	{"agent-after-others", AgentOutdated, anyPod, rules.No, companyWell, newsNone, RecordFormed, rules.Yes, othersNotReady, anyPlace, held,
-		"another member is not ready"},
-	{"agent-others-come", AgentOutdated, anyPod, rules.No, companyWell, newsNone, RecordFormed, rules.Yes, othersComing, anyPlace, wait,
-		"another member is about to be ready"},
-	{"agent-later", AgentOutdated, anyPod, rules.No, companyWell, newsNone, RecordFormed, rules.Yes, othersReady, placeLater | placeUnknown, wait,
-		"followers go first, the leader last"},
-	{"agent-outdated", AgentOutdated, anyPod, rules.No, companyWell, newsNone, RecordFormed, rules.Yes, othersReady, placeFirst, change,
-		"the kubelet replaces the agent, and nothing else in the Pod"},
-}
+var agentRows = rules.New(wait, []rules.Row[agentFacts, verdict]{
+	{Name: "agent-current", When: agentFacts{agent: AgentUnknown | AgentCurrent}, Verdict: keep,
+		Why: "it is of the image that druid was given, as far as is known"},
+	{Name: "agent-without-pod", When: agentFacts{agent: AgentOutdated, pod: anyPod &^ (PodUnscheduled | PodUnstarted | PodLive)}, Verdict: keep,
+		Why: "the Pod that comes has that image"},
+	{Name: "agent-leaves", When: agentFacts{agent: AgentOutdated, leaves: rules.Yes}, Verdict: keep,
+		Why: "its member is on its way out"},
+	{Name: "agent-away", When: agentFacts{agent: AgentOutdated, leaves: rules.No, company: companyAway}, Verdict: held,
+		Why: "nobody would replace it"},
+	{Name: "agent-after-late", When: agentFacts{agent: AgentOutdated, leaves: rules.No, news: newsLate}, Verdict: held,
+		Why: "the image is no good where it was tried: never a second one"},
+	{Name: "agent-after-another", When: agentFacts{agent: AgentOutdated, leaves: rules.No, news: newsAwaited}, Verdict: wait,
+		Why: "the one before has not shown yet that it works"},
+	{Name: "agent-idle", When: agentFacts{agent: AgentOutdated, leaves: rules.No, company: companyIdle, news: newsNone}, Verdict: change,
+		Why: "no agent runs, so nothing is lost"},
+	{Name: "agent-before-formed", When: agentFacts{agent: AgentOutdated, leaves: rules.No, news: newsNone, record: anyRecord &^ RecordFormed}, Verdict: wait,
+		Why: "the raft group is not there yet"},
+	{Name: "agent-in-turn", When: agentFacts{agent: AgentOutdated, leaves: rules.No, news: newsNone, record: RecordFormed, turn: rules.No}, Verdict: wait,
+		Why: "a Pod is replaced, or a member replaces itself, leaves or heals"},
+	{Name: "agent-not-known", When: agentFacts{agent: AgentOutdated, leaves: rules.No, company: companyNotKnown, news: newsNone, record: RecordFormed, turn: rules.Yes}, Verdict: wait,
+		Why: "its member becomes a voter, or is not known yet"},
+	{Name: "agent-ill", When: agentFacts{agent: AgentOutdated, leaves: rules.No, company: companyIll, news: newsNone, record: RecordFormed, turn: rules.Yes}, Verdict: change,
+		Why: "its member does not serve anyhow, or its agent does nothing: another one may be the cure"},
+	{Name: "agent-after-others", When: agentFacts{agent: AgentOutdated, leaves: rules.No, company: companyWell, news: newsNone, record: RecordFormed, turn: rules.Yes, others: othersNotReady}, Verdict: held,
+		Why: "another member is not ready"},
+	{Name: "agent-others-come", When: agentFacts{agent: AgentOutdated, leaves: rules.No, company: companyWell, news: newsNone, record: RecordFormed, turn: rules.Yes, others: othersComing}, Verdict: wait,
+		Why: "another member is about to be ready"},
+	{Name: "agent-later", When: agentFacts{agent: AgentOutdated, leaves: rules.No, company: companyWell, news: newsNone, record: RecordFormed, turn: rules.Yes, others: othersReady, place: placeLater | placeUnknown}, Verdict: wait,
+		Why: "followers go first, the leader last"},
+	{Name: "agent-outdated", When: agentFacts{agent: AgentOutdated, leaves: rules.No, company: companyWell, news: newsNone, record: RecordFormed, turn: rules.Yes, others: othersReady, place: placeFirst}, Verdict: change,
+		Why: "the kubelet replaces the agent, and nothing else in the Pod"},
+})
 
 // agentFacts is all that the policy may look at.
 type agentFacts struct {
 	agent   AgentMake
-	pod     PodState
+	pod     PodState `fact:"Pod"`
 	leaves  rules.YesNo
-	company company
-	news    news
+	company company `fact:"member"`
+	news    news    `fact:"new agents elsewhere"`
 	record  RecordState
-	turn    rules.YesNo // no Pod is replaced, and no other member replaces itself, leaves or heals
-	others  others
+	turn    rules.YesNo `fact:"its turn"` // no Pod is replaced, and no other member replaces itself, leaves or heals
+	others  others      `fact:"the others"`
 	place   place
-}
-
-func judgeAgent(f agentFacts) (verdict, string) {
-	for _, r := range agentRows {
-		if r.agent&f.agent != 0 && r.pod&f.pod != 0 && r.leaves&f.leaves != 0 && r.company&f.company != 0 && r.news&f.news != 0 &&
-			r.record&f.record != 0 && r.turn&f.turn != 0 && r.others&f.others != 0 && r.place&f.place != 0 {
-			return r.verdict, r.name
-		}
-	}
-	return wait, "uncovered"
 }
 
 // agentFactsOf gathers the facts. rolls says that a Pod is replaced, or is about to be.

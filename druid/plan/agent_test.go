@@ -12,79 +12,32 @@ import (
 	"github.com/etcd-druid/druid/leases"
 )
 
-var (
-	agentWordsOf = []string{"not known", "current", "outdated"}
-	companyWords = []string{"serves", "is ill", "runs no agent", "is away", "not known yet"}
-	newsWords    = []string{"all are there", "one is awaited", "one does not come"}
-)
-
 func TestAgentsAreReplacedOneAfterAnother(t *testing.T) {
-	count := map[string]int{}
-	eachAgentFacts(func(f agentFacts) { checkAgent(t, f, count) })
-	var rows [][]string
-	var names []string
-	for _, r := range agentRows {
-		names = append(names, r.name)
-		rows = append(rows, []string{
-			r.name, cell(r.agent, anyAgent, agentWordsOf), cell(r.pod, anyPod, podWords), answer(r.leaves), cell(r.company, anyCompany, companyWords),
-			cell(r.news, anyNews, newsWords), cell(r.record, anyRecord, recordWords), answer(r.turn), cell(r.others, anyOthers, othersWords),
-			cell(r.place, anyPlace, placeWords), bold(verdictWords[r.verdict]), r.why,
-		})
-	}
-	fired(t, count, names...)
-	section(t, "agents", "An agent that is not of the image that druid was given: druid/plan.agentRows", []string{
-		"agent", "Pod", "leaves", "member", "new agents elsewhere", "record", "its turn", "the others", "place", "verdict", "why",
-	}, rows, count)
-}
-
-func eachAgentFacts(check func(agentFacts)) {
-	for _, agent := range bits(anyAgent) {
-		for _, pod := range bits(anyPod) {
-			for _, leaves := range bits(anyAnswer) {
-				for _, company := range bits(anyCompany) {
-					for _, news := range bits(anyNews) {
-						for _, record := range bits(anyRecord) {
-							f := agentFacts{agent: agent, pod: pod, leaves: leaves, company: company, news: news, record: record}
-							for _, f.turn = range bits(anyAnswer) {
-								for _, f.others = range bits(anyOthers) {
-									for _, f.place = range bits(anyPlace) {
-										check(f)
-									}
-								}
-							}
-						}
-					}
-				}
-			}
+	checkTable(t, agentRows, "agents", "An agent that is not of the image that druid was given: druid/plan.agentRows", func(f agentFacts, d rules.Decision[verdict]) string {
+		v := d.Verdict
+		switch {
+		case v == remove || v == create || v == mark:
+			return "does more than to replace an agent"
+		case v != change && v != keep && f.agent != AgentOutdated:
+			return "waits for nothing"
+		case v != change:
+		case f.agent != AgentOutdated:
+			return "replaces an agent that is not known to be outdated"
+		case f.pod&(PodUnscheduled|PodUnstarted|PodLive) == 0:
+			return "changes what is not ours, not there, or on its way"
+		case f.leaves == rules.Yes:
+			return "disturbs a member on its way out"
+		case f.news != newsNone:
+			return "takes an image further that has not shown yet that it works"
+		case f.company != companyIdle && (f.turn == rules.No || f.record != RecordFormed):
+			return "takes an agent away while the cluster changes"
+		case f.company&(companyAway|companyNotKnown) != 0:
+			return "replaces what may be at work"
+		case f.company == companyWell && (f.others != othersReady || f.place != placeFirst):
+			return "takes a second member's agent away, or one out of order"
 		}
-	}
-}
-
-func checkAgent(t *testing.T, f agentFacts, count map[string]int) {
-	t.Helper()
-	v, rule := judgeAgent(f)
-	count[rule]++
-	switch {
-	case v == remove || v == create || v == mark:
-		t.Errorf("%+v: %s does more than to replace an agent", f, rule)
-	case v != change && v != keep && f.agent != AgentOutdated:
-		t.Errorf("%+v: %s waits for nothing", f, rule)
-	case v != change:
-	case f.agent != AgentOutdated:
-		t.Errorf("%+v: %s replaces an agent that is not known to be outdated", f, rule)
-	case f.pod&(PodUnscheduled|PodUnstarted|PodLive) == 0:
-		t.Errorf("%+v: %s changes what is not ours, not there, or on its way", f, rule)
-	case f.leaves == rules.Yes:
-		t.Errorf("%+v: %s disturbs a member on its way out", f, rule)
-	case f.news != newsNone:
-		t.Errorf("%+v: %s takes an image further that has not shown yet that it works", f, rule)
-	case f.company != companyIdle && (f.turn == rules.No || f.record != RecordFormed):
-		t.Errorf("%+v: %s takes an agent away while the cluster changes", f, rule)
-	case f.company&(companyAway|companyNotKnown) != 0:
-		t.Errorf("%+v: %s replaces what may be at work", f, rule)
-	case f.company == companyWell && (f.others != othersReady || f.place != placeFirst):
-		t.Errorf("%+v: %s takes a second member's agent away, or one out of order", f, rule)
-	}
+		return ""
+	})
 }
 
 // given is a cluster of three that all have an agent of another image than druid was given. Member c-b leads.

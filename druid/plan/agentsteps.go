@@ -9,7 +9,7 @@ import (
 
 // update is what the policy says of the agents.
 type update struct {
-	verdicts map[string]ruled
+	verdicts map[string]rules.Decision[verdict]
 	// next are the members whose agents are replaced now: one, or all in whose Pods none runs.
 	next []string
 	sum  rolling
@@ -20,11 +20,12 @@ type update struct {
 func updateOf(d Desired, o Observed) update {
 	listed := o.listed()
 	leaves, rolls := retreatOf(d, o), rolloutOf(d, o).sum&(rollingGoes|rollingUpgrades) != 0
-	u := update{verdicts: map[string]ruled{}, sum: rollingNone}
+	u := update{verdicts: map[string]rules.Decision[verdict]{}, sum: rollingNone}
 	for _, m := range listed {
 		f := agentFactsOf(m, leaves.leaving(m), rolls, o, listed)
-		v, rule := judgeAgent(f)
-		u.verdicts[m.Name] = ruled{v, rule}
+		decision := agentRows.Decide(f)
+		u.verdicts[m.Name] = decision
+		v := decision.Verdict
 		words := ""
 		switch {
 		case v == change && (len(u.next) == 0 || f.company == companyIdle):
@@ -98,7 +99,7 @@ func agentSteps(d Desired, o Observed, leaving map[string]bool, add func(Step)) 
 		}
 		m, _ := o.member(name)
 		add(Step{
-			Kind: ReplaceAgent, Rule: u.verdicts[name].rule, Stage: StageDelete, Member: name, PodUID: m.PodUID, Irreversible: true,
+			Kind: ReplaceAgent, Rule: u.verdicts[name].Rule, Stage: StageDelete, Member: name, PodUID: m.PodUID, Irreversible: true,
 		})
 	}
 }

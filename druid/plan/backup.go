@@ -22,6 +22,10 @@ const (
 	anyTold = BackupToldGood | BackupToldFullFailed | BackupToldDeltaFailed | BackupToldElse
 )
 
+func (b BackupTold) String() string {
+	return rules.Word(b, "good", "full failed", "deltas failed", "else")
+}
+
 // BackupToldBy reads it from the conditions.
 func BackupToldBy(conditions []metav1.Condition) BackupTold {
 	c := meta.FindStatusCondition(conditions, v1alpha1.ConditionBackupReady)
@@ -60,56 +64,36 @@ type Snapshot struct {
 // backupRows decide condition BackupReady. full and delta are the liveness of the two Leases: unchanged for longer than the
 // schedule, or two periods, allow is stale. One that fails blocks maintenance that could lose the last good copy: evictions,
 // and the removal of members. It never takes anything from clients.
-var backupRows = []struct {
-	name        string
-	paused      rules.YesNo
-	full        leases.Liveness
-	delta       leases.Liveness
-	fullFailed  rules.YesNo // the last attempt ended with an error
-	deltaFailed rules.YesNo
-	attached    rules.YesNo // all Pods have the volumes that the store needs
-	valid       rules.YesNo // druid can make sense of spec.backup
-	superseded  rules.YesNo // the latest backup in this place is another cluster's
-	told        BackupTold
-	status      metav1.ConditionStatus
-	reason      string
-}{
-	{"paused", rules.Yes, anyLiveness, anyLiveness, anyAnswer, anyAnswer, anyAnswer, anyAnswer, anyAnswer, anyTold, metav1.ConditionUnknown, v1alpha1.ReasonPaused},
-	{"full-overdue", rules.No, leases.Stale, anyLiveness, anyAnswer, anyAnswer, anyAnswer, anyAnswer, anyAnswer, anyTold, metav1.ConditionFalse, v1alpha1.ReasonFullBackupFailed},
-	{"store-not-attached", rules.No, leases.Never, anyLiveness, anyAnswer, anyAnswer, rules.No, anyAnswer, anyAnswer, anyTold, metav1.ConditionFalse, v1alpha1.ReasonBackupStoreNotAttached},
-	{"full-never-succeeded", rules.No, leases.Never, anyLiveness, rules.Yes, anyAnswer, rules.Yes, anyAnswer, anyAnswer, anyTold, metav1.ConditionFalse, v1alpha1.ReasonFullBackupFailed},
-	{"full-still-overdue", rules.No, leases.Unknown, anyLiveness, anyAnswer, anyAnswer, anyAnswer, anyAnswer, anyAnswer, BackupToldFullFailed, metav1.ConditionFalse, v1alpha1.ReasonFullBackupFailed},
-	{"delta-overdue", rules.No, anyLiveness &^ leases.Stale, leases.Stale, anyAnswer, anyAnswer, anyAnswer, anyAnswer, anyAnswer, anyTold, metav1.ConditionFalse, v1alpha1.ReasonIncrementalBackupFailed},
-	{"delta-never-succeeded", rules.No, anyLiveness &^ leases.Stale, leases.Never, anyAnswer, rules.Yes, anyAnswer, anyAnswer, anyAnswer, anyTold, metav1.ConditionFalse, v1alpha1.ReasonIncrementalBackupFailed},
-	{"delta-still-overdue", rules.No, anyLiveness &^ leases.Stale, leases.Unknown, anyAnswer, anyAnswer, anyAnswer, anyAnswer, anyAnswer, BackupToldDeltaFailed, metav1.ConditionFalse, v1alpha1.ReasonIncrementalBackupFailed},
-	{"spec-invalid", rules.No, anyLiveness &^ leases.Stale, anyLiveness &^ leases.Stale, anyAnswer, anyAnswer, anyAnswer, rules.No, anyAnswer, anyTold, metav1.ConditionFalse, v1alpha1.ReasonBackupSpecInvalid},
-	{"superseded", rules.No, anyLiveness &^ leases.Stale, anyLiveness &^ leases.Stale, anyAnswer, anyAnswer, anyAnswer, rules.Yes, rules.Yes, anyTold, metav1.ConditionFalse, v1alpha1.ReasonBackupSuperseded},
-	{"saved", rules.No, leases.Live, leases.Live, anyAnswer, anyAnswer, anyAnswer, rules.Yes, rules.No, anyTold, metav1.ConditionTrue, v1alpha1.ReasonIncrementalBackupSucceeded},
-	{"still-saved", rules.No, leases.Live | leases.Unknown, leases.Live | leases.Unknown, anyAnswer, anyAnswer, anyAnswer, rules.Yes, rules.No, BackupToldGood, metav1.ConditionTrue, v1alpha1.ReasonIncrementalBackupSucceeded},
-	{"saved-again", rules.No, leases.Unknown, leases.Live, anyAnswer, anyAnswer, anyAnswer, rules.Yes, rules.No, BackupToldDeltaFailed, metav1.ConditionTrue, v1alpha1.ReasonIncrementalBackupSucceeded},
-	{"full-saved", rules.No, leases.Live, leases.Never, anyAnswer, rules.No, anyAnswer, rules.Yes, rules.No, anyTold, metav1.ConditionTrue, v1alpha1.ReasonFullBackupSucceeded},
-	{"full-still-saved", rules.No, leases.Unknown, leases.Never, anyAnswer, rules.No, anyAnswer, rules.Yes, rules.No, BackupToldGood, metav1.ConditionTrue, v1alpha1.ReasonFullBackupSucceeded},
-	{"backup-not-known", rules.No, leases.Never | leases.Live | leases.Unknown, leases.Never | leases.Live | leases.Unknown, anyAnswer, anyAnswer, anyAnswer, rules.Yes, anyAnswer, anyTold, metav1.ConditionUnknown, v1alpha1.ReasonUnknown},
-}
+var backupRows = rules.New(conditionVerdict{metav1.ConditionUnknown, v1alpha1.ReasonUnknown}, []rules.Row[backupFacts, conditionVerdict]{
+	{Name: "paused", When: backupFacts{paused: rules.Yes}, Verdict: conditionVerdict{metav1.ConditionUnknown, v1alpha1.ReasonPaused}},
+	{Name: "full-overdue", When: backupFacts{paused: rules.No, full: leases.Stale}, Verdict: conditionVerdict{metav1.ConditionFalse, v1alpha1.ReasonFullBackupFailed}},
+	{Name: "store-not-attached", When: backupFacts{paused: rules.No, full: leases.Never, attached: rules.No}, Verdict: conditionVerdict{metav1.ConditionFalse, v1alpha1.ReasonBackupStoreNotAttached}},
+	{Name: "full-never-succeeded", When: backupFacts{paused: rules.No, full: leases.Never, fullFailed: rules.Yes, attached: rules.Yes}, Verdict: conditionVerdict{metav1.ConditionFalse, v1alpha1.ReasonFullBackupFailed}},
+	{Name: "full-still-overdue", When: backupFacts{paused: rules.No, full: leases.Unknown, told: BackupToldFullFailed}, Verdict: conditionVerdict{metav1.ConditionFalse, v1alpha1.ReasonFullBackupFailed}},
+	{Name: "delta-overdue", When: backupFacts{paused: rules.No, full: anyLiveness &^ leases.Stale, delta: leases.Stale}, Verdict: conditionVerdict{metav1.ConditionFalse, v1alpha1.ReasonIncrementalBackupFailed}},
+	{Name: "delta-never-succeeded", When: backupFacts{paused: rules.No, full: anyLiveness &^ leases.Stale, delta: leases.Never, deltaFailed: rules.Yes}, Verdict: conditionVerdict{metav1.ConditionFalse, v1alpha1.ReasonIncrementalBackupFailed}},
+	{Name: "delta-still-overdue", When: backupFacts{paused: rules.No, full: anyLiveness &^ leases.Stale, delta: leases.Unknown, told: BackupToldDeltaFailed}, Verdict: conditionVerdict{metav1.ConditionFalse, v1alpha1.ReasonIncrementalBackupFailed}},
+	{Name: "spec-invalid", When: backupFacts{paused: rules.No, full: anyLiveness &^ leases.Stale, delta: anyLiveness &^ leases.Stale, valid: rules.No}, Verdict: conditionVerdict{metav1.ConditionFalse, v1alpha1.ReasonBackupSpecInvalid}},
+	{Name: "superseded", When: backupFacts{paused: rules.No, full: anyLiveness &^ leases.Stale, delta: anyLiveness &^ leases.Stale, valid: rules.Yes, superseded: rules.Yes}, Verdict: conditionVerdict{metav1.ConditionFalse, v1alpha1.ReasonBackupSuperseded}},
+	{Name: "saved", When: backupFacts{paused: rules.No, full: leases.Live, delta: leases.Live, valid: rules.Yes, superseded: rules.No}, Verdict: conditionVerdict{metav1.ConditionTrue, v1alpha1.ReasonIncrementalBackupSucceeded}},
+	{Name: "still-saved", When: backupFacts{paused: rules.No, full: leases.Live | leases.Unknown, delta: leases.Live | leases.Unknown, valid: rules.Yes, superseded: rules.No, told: BackupToldGood}, Verdict: conditionVerdict{metav1.ConditionTrue, v1alpha1.ReasonIncrementalBackupSucceeded}},
+	{Name: "saved-again", When: backupFacts{paused: rules.No, full: leases.Unknown, delta: leases.Live, valid: rules.Yes, superseded: rules.No, told: BackupToldDeltaFailed}, Verdict: conditionVerdict{metav1.ConditionTrue, v1alpha1.ReasonIncrementalBackupSucceeded}},
+	{Name: "full-saved", When: backupFacts{paused: rules.No, full: leases.Live, delta: leases.Never, deltaFailed: rules.No, valid: rules.Yes, superseded: rules.No}, Verdict: conditionVerdict{metav1.ConditionTrue, v1alpha1.ReasonFullBackupSucceeded}},
+	{Name: "full-still-saved", When: backupFacts{paused: rules.No, full: leases.Unknown, delta: leases.Never, deltaFailed: rules.No, valid: rules.Yes, superseded: rules.No, told: BackupToldGood}, Verdict: conditionVerdict{metav1.ConditionTrue, v1alpha1.ReasonFullBackupSucceeded}},
+	{Name: "backup-not-known", When: backupFacts{paused: rules.No, full: leases.Never | leases.Live | leases.Unknown, delta: leases.Never | leases.Live | leases.Unknown, valid: rules.Yes}, Verdict: conditionVerdict{metav1.ConditionUnknown, v1alpha1.ReasonUnknown}},
+})
 
 // backupFacts is all that the policy may look at.
 type backupFacts struct {
-	paused                  rules.YesNo // nobody runs who could back up, and nobody who could write
-	full, delta             leases.Liveness
-	fullFailed, deltaFailed rules.YesNo
-	attached, valid         rules.YesNo
-	superseded              rules.YesNo
-	told                    BackupTold
-}
-
-func judgeBackup(f backupFacts) (status metav1.ConditionStatus, reason, rule string) {
-	for _, r := range backupRows {
-		if r.paused&f.paused != 0 && r.full&f.full != 0 && r.delta&f.delta != 0 && r.fullFailed&f.fullFailed != 0 && r.deltaFailed&f.deltaFailed != 0 &&
-			r.attached&f.attached != 0 && r.valid&f.valid != 0 && r.superseded&f.superseded != 0 && r.told&f.told != 0 {
-			return r.status, r.reason, r.name
-		}
-	}
-	return metav1.ConditionUnknown, v1alpha1.ReasonUnknown, "uncovered"
+	paused      rules.YesNo     // nobody runs who could back up, and nobody who could write
+	full        leases.Liveness `fact:"full Lease is"`
+	delta       leases.Liveness `fact:"delta Lease is"`
+	fullFailed  rules.YesNo     `fact:"error of full"` // the last attempt ended with an error
+	deltaFailed rules.YesNo     `fact:"error of delta"`
+	attached    rules.YesNo     `fact:"all Pods have the store"` // all Pods have the volumes that the store needs
+	valid       rules.YesNo     `fact:"spec is valid"`           // druid can make sense of spec.backup
+	superseded  rules.YesNo     // the latest backup in this place is another cluster's
+	told        BackupTold      `fact:"told before"`
 }
 
 func backupFactsOf(d Desired, o Observed) backupFacts {
@@ -131,7 +115,7 @@ func backupBlocks(d Desired, o Observed) bool {
 	if !d.Backup {
 		return false
 	}
-	_, reason, _ := judgeBackup(backupFactsOf(d, o))
+	reason := backupRows.Decide(backupFactsOf(d, o)).Verdict.reason
 	return reason == v1alpha1.ReasonFullBackupFailed || reason == v1alpha1.ReasonIncrementalBackupFailed
 }
 
@@ -143,9 +127,9 @@ func setBackupReady(p picture, conditions *[]metav1.Condition, generation int64,
 	}
 	f := backupFactsOf(p.Desired, p.Observed)
 	f.paused = rules.YesNoOf(restingOf(p.Desired, p.Observed) == restingPaused)
-	status, reason, _ := judgeBackup(f)
+	v := backupRows.Decide(f).Verdict
 	setCondition(conditions, metav1.Condition{
-		Type: v1alpha1.ConditionBackupReady, Status: status, Reason: reason, Message: backupSentence(reason, p),
+		Type: v1alpha1.ConditionBackupReady, Status: v.status, Reason: v.reason, Message: backupSentence(v.reason, p),
 		ObservedGeneration: generation, LastTransitionTime: now,
 	})
 }

@@ -13,64 +13,36 @@ import (
 )
 
 func TestBackupReadyPromisesNothingThatIsNotKnown(t *testing.T) {
-	count := map[string]int{}
-	eachBackupFacts(func(f backupFacts) {
-		status, reason, rule := judgeBackup(f)
-		count[rule]++
+	checkTable(t, backupRows, "backup", "The condition BackupReady: druid/plan.backupRows", func(f backupFacts, d rules.Decision[conditionVerdict]) string {
+		status, reason := d.Verdict.parts()
+		if f.paused == rules.Yes {
+			if status != metav1.ConditionUnknown || reason != v1alpha1.ReasonPaused {
+				return "speaks of backups although nobody runs"
+			}
+			return ""
+		}
 		known := f.full == leases.Live || f.told == BackupToldGood || f.told == BackupToldDeltaFailed && f.full == leases.Unknown
 		switch {
 		case status == metav1.ConditionTrue && (f.full|f.delta)&leases.Stale != 0:
-			t.Errorf("%+v: %s calls a backup good that stopped", f, rule)
+			return "calls a backup good that stopped"
 		case status == metav1.ConditionTrue && (f.full == leases.Never || !known):
-			t.Errorf("%+v: %s calls a backup good of which nobody told", f, rule)
+			return "calls a backup good of which nobody told"
 		case reason == v1alpha1.ReasonIncrementalBackupSucceeded && f.delta == leases.Never:
-			t.Errorf("%+v: %s calls changes saved that nobody saved", f, rule)
+			return "calls changes saved that nobody saved"
 		case status == metav1.ConditionTrue && f.superseded == rules.Yes:
-			t.Errorf("%+v: %s calls a backup good that a restore of the latest would not take", f, rule)
+			return "calls a backup good that a restore of the latest would not take"
 		case status == metav1.ConditionTrue && f.valid == rules.No:
-			t.Errorf("%+v: %s hides that the spec is not obeyed", f, rule)
+			return "hides that the spec is not obeyed"
 		case status != metav1.ConditionFalse && (f.full|f.delta)&leases.Stale != 0:
-			t.Errorf("%+v: %s hides a backup that stopped", f, rule)
+			return "hides a backup that stopped"
 		case status == metav1.ConditionFalse && f.full == leases.Live && f.delta == leases.Live && f.valid == rules.Yes && f.superseded == rules.No:
-			t.Errorf("%+v: %s condemns a backup that goes on", f, rule)
+			return "condemns a backup that goes on"
 		case status == metav1.ConditionFalse && (f.full|f.delta)&leases.Stale == 0 && f.fullFailed == rules.No && f.deltaFailed == rules.No &&
 			f.attached == rules.Yes && f.valid == rules.Yes && f.superseded == rules.No && f.told&(BackupToldGood|BackupToldElse) != 0:
-			t.Errorf("%+v: %s condemns what is merely not known", f, rule)
+			return "condemns what is merely not known"
 		}
+		return ""
 	})
-	eachBackupFacts(func(f backupFacts) {
-		f.paused = rules.Yes
-		status, reason, rule := judgeBackup(f)
-		if count[rule]++; status != metav1.ConditionUnknown || reason != v1alpha1.ReasonPaused {
-			t.Errorf("%+v: %s is %s for %s although nobody runs", f, rule, status, reason)
-		}
-	})
-	var rows []string
-	for _, r := range backupRows {
-		rows = append(rows, r.name)
-	}
-	fired(t, count, rows...)
-	renderBackups(t, count)
-}
-
-func eachBackupFacts(check func(backupFacts)) {
-	for _, full := range bits(anyLiveness) {
-		for _, delta := range bits(anyLiveness) {
-			for _, fullFailed := range bits(anyAnswer) {
-				for _, deltaFailed := range bits(anyAnswer) {
-					for _, attached := range bits(anyAnswer) {
-						for _, valid := range bits(anyAnswer) {
-							for _, superseded := range bits(anyAnswer) {
-								for _, told := range bits(anyTold) {
-									check(backupFacts{rules.No, full, delta, fullFailed, deltaFailed, attached, valid, superseded, told})
-								}
-							}
-						}
-					}
-				}
-			}
-		}
-	}
 }
 
 // saved is a cluster of which a full backup and all changes are saved.
@@ -225,9 +197,9 @@ func TestWhatTheStatusToldIsReadBack(t *testing.T) {
 
 func TestEveryReasonOfABackupHasASentence(t *testing.T) {
 	p := picture{Desired: Desired{BackupProblem: "wrong"}}
-	for _, r := range backupRows {
-		if words, ok := backupSentences[r.reason]; !ok || words(p) == "" {
-			t.Errorf("row %s: reason %s says nothing to a person", r.name, r.reason)
+	for _, r := range backupRows.Rows() {
+		if words, ok := backupSentences[r.Verdict.reason]; !ok || words(p) == "" {
+			t.Errorf("row %s: reason %s says nothing to a person", r.Name, r.Verdict.reason)
 		}
 	}
 }

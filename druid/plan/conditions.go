@@ -22,6 +22,10 @@ const (
 	anyOutlook = outlookQuorum | outlookLost | outlookUnclear
 )
 
+func (o outlook) String() string {
+	return rules.Word(o, "quorum", "lost", "unclear")
+}
+
 // progress is what is under way.
 type progress uint8
 
@@ -36,6 +40,10 @@ const (
 	anyProgress = progressNone | progressHealing | progressJoining | progressShared | progressParting | progressLeaving
 )
 
+func (p progress) String() string {
+	return rules.Word(p, "none", "healing", "joining", "others remain", "others leave", "all leave the others")
+}
+
 // shrinking is what becomes of names that are too many.
 type shrinking uint8
 
@@ -46,6 +54,10 @@ const (
 
 	anyShrinking = shrinkingNone | shrinkingGoes | shrinkingBlocked
 )
+
+func (s shrinking) String() string {
+	return rules.Word(s, "none", "one leaves", "one is hindered")
+}
 
 // readiness sums up the members.
 type readiness uint8
@@ -58,89 +70,90 @@ const (
 	anyReadiness = readinessAll | readinessNot | readinessUnknown
 )
 
+func (r readiness) String() string {
+	return rules.Word(r, "all", "not", "unknown")
+}
+
 // conditionFacts is all that the policy of the conditions may look at.
 type conditionFacts struct {
 	record    RecordState
-	formed    rules.YesNo // the status knows a cluster ID, or the record says Formed
-	outlook   outlook
-	progress  progress
-	readiness readiness
-	shrinking shrinking
-	rolling   rolling
-	resting   resting
+	formed    rules.YesNo `fact:"ever formed"` // the status knows a cluster ID, or the record says Formed
+	outlook   outlook     `fact:"voters"`
+	progress  progress    `fact:"under way"`
+	readiness readiness   `fact:"members ready"`
+	shrinking shrinking   `fact:"names too many"`
+	rolling   rolling     `fact:"outdated Pods"`
+	resting   resting     `fact:"pause"`
 	problem   rules.YesNo
 }
 
 const usableRecord = RecordForming | RecordFormed | RecordRecovering
 
-// conditionRows decide each condition's status and reason, first match per type. The reason of Degraded is that of the
-// gravest problem.
-var conditionRows = []struct {
-	name      string
-	kind      string
-	record    RecordState
-	formed    rules.YesNo
-	outlook   outlook
-	progress  progress
-	readiness readiness
-	shrinking shrinking
-	rolling   rolling
-	resting   resting
-	problem   rules.YesNo
-	status    metav1.ConditionStatus
-	reason    string
+// conditionVerdict is what a condition says.
+type conditionVerdict struct {
+	status metav1.ConditionStatus `fact:"status"`
+	reason string                 `fact:"reason"`
+}
+
+func (v conditionVerdict) parts() (metav1.ConditionStatus, string) { return v.status, v.reason }
+
+var notDecided = conditionVerdict{metav1.ConditionUnknown, v1alpha1.ReasonUnknown}
+
+// readyRows decide condition Ready.
+var readyRows = rules.New(notDecided, []rules.Row[conditionFacts, conditionVerdict]{
+	{Name: "paused-no-quorum", When: conditionFacts{resting: restingPaused}, Verdict: conditionVerdict{metav1.ConditionFalse, v1alpha1.ReasonPaused}},
+	{Name: "forming", When: conditionFacts{record: RecordAbsent | RecordForming, formed: rules.No}, Verdict: conditionVerdict{metav1.ConditionFalse, v1alpha1.ReasonForming}},
+	{Name: "quorate", When: conditionFacts{outlook: outlookQuorum}, Verdict: conditionVerdict{metav1.ConditionTrue, v1alpha1.ReasonQuorate}},
+	{Name: "quorum-resumes", When: conditionFacts{outlook: outlookLost, resting: restingResumes}, Verdict: conditionVerdict{metav1.ConditionFalse, v1alpha1.ReasonResuming}},
+	{Name: "quorum-lost", When: conditionFacts{outlook: outlookLost}, Verdict: conditionVerdict{metav1.ConditionFalse, v1alpha1.ReasonQuorumLost}},
+	{Name: "unclear", When: conditionFacts{outlook: outlookUnclear}, Verdict: conditionVerdict{metav1.ConditionUnknown, v1alpha1.ReasonUnknown}},
+})
+
+// allReadyRows decide condition AllMembersReady.
+var allReadyRows = rules.New(notDecided, []rules.Row[conditionFacts, conditionVerdict]{
+	{Name: "paused-nobody-ready", When: conditionFacts{resting: restingPaused}, Verdict: conditionVerdict{metav1.ConditionFalse, v1alpha1.ReasonPaused}},
+	{Name: "all-ready", When: conditionFacts{readiness: readinessAll}, Verdict: conditionVerdict{metav1.ConditionTrue, v1alpha1.ReasonAllReady}},
+	{Name: "not-ready", When: conditionFacts{readiness: readinessNot}, Verdict: conditionVerdict{metav1.ConditionFalse, v1alpha1.ReasonMembersNotReady}},
+	{Name: "not-known", When: conditionFacts{readiness: readinessUnknown}, Verdict: conditionVerdict{metav1.ConditionUnknown, v1alpha1.ReasonMembersUnknown}},
+})
+
+// progressingRows decide condition Progressing.
+var progressingRows = rules.New(notDecided, []rules.Row[conditionFacts, conditionVerdict]{
+	{Name: "leaves-the-others", When: conditionFacts{progress: progressLeaving}, Verdict: conditionVerdict{metav1.ConditionTrue, v1alpha1.ReasonLeaving}},
+	{Name: "record-blocked", When: conditionFacts{record: RecordForeign | RecordUnreadable}, Verdict: conditionVerdict{metav1.ConditionFalse, v1alpha1.ReasonRecordBlocked}},
+	{Name: "paused", When: conditionFacts{resting: restingPaused}, Verdict: conditionVerdict{metav1.ConditionFalse, v1alpha1.ReasonPaused}},
+	{Name: "pause-begins", When: conditionFacts{resting: restingBegins}, Verdict: conditionVerdict{metav1.ConditionTrue, v1alpha1.ReasonPausing}},
+	{Name: "pause-blocked", When: conditionFacts{resting: restingBlocked}, Verdict: conditionVerdict{metav1.ConditionFalse, v1alpha1.ReasonPauseBlocked}},
+	{Name: "group-to-be-born", When: conditionFacts{record: RecordAbsent | RecordForming, formed: rules.No}, Verdict: conditionVerdict{metav1.ConditionTrue, v1alpha1.ReasonForming}},
+	{Name: "resumes", When: conditionFacts{record: usableRecord, outlook: outlookLost | outlookUnclear, resting: restingResumes}, Verdict: conditionVerdict{metav1.ConditionTrue, v1alpha1.ReasonResuming}},
+	{Name: "member-leaves", When: conditionFacts{record: RecordAbsent | usableRecord, shrinking: shrinkingGoes}, Verdict: conditionVerdict{metav1.ConditionTrue, v1alpha1.ReasonScalingDown}},
+	{Name: "member-cannot-leave", When: conditionFacts{record: RecordAbsent | usableRecord, shrinking: shrinkingBlocked}, Verdict: conditionVerdict{metav1.ConditionFalse, v1alpha1.ReasonScaleDownBlocked}},
+	{Name: "pods-outdated", When: conditionFacts{record: RecordAbsent | usableRecord, progress: progressNone | progressHealing, rolling: rollingGoes}, Verdict: conditionVerdict{metav1.ConditionTrue, v1alpha1.ReasonRollingUpdate}},
+	{Name: "version-changes", When: conditionFacts{record: RecordAbsent | usableRecord, progress: progressNone | progressHealing, rolling: rollingUpgrades}, Verdict: conditionVerdict{metav1.ConditionTrue, v1alpha1.ReasonUpgrading}},
+	{Name: "pods-outdated-blocked", When: conditionFacts{record: RecordAbsent | usableRecord, progress: progressNone | progressHealing, rolling: rollingBlocked}, Verdict: conditionVerdict{metav1.ConditionFalse, v1alpha1.ReasonRollingUpdateBlocked}},
+	{Name: "version-changes-blocked", When: conditionFacts{record: RecordAbsent | usableRecord, progress: progressNone | progressHealing, rolling: rollingUpgradeBlocked}, Verdict: conditionVerdict{metav1.ConditionFalse, v1alpha1.ReasonUpgradeBlocked}},
+	{Name: "agents-outdated", When: conditionFacts{record: RecordAbsent | usableRecord, progress: progressNone | progressHealing, rolling: agentsGo}, Verdict: conditionVerdict{metav1.ConditionTrue, v1alpha1.ReasonUpdatingAgents}},
+	{Name: "agents-outdated-blocked", When: conditionFacts{record: RecordAbsent | usableRecord, progress: progressNone | progressHealing, rolling: agentsBlocked}, Verdict: conditionVerdict{metav1.ConditionFalse, v1alpha1.ReasonAgentUpdateBlocked}},
+	{Name: "members-heal", When: conditionFacts{record: RecordAbsent | usableRecord, progress: progressHealing}, Verdict: conditionVerdict{metav1.ConditionTrue, v1alpha1.ReasonHealing}},
+	{Name: "members-join", When: conditionFacts{record: RecordAbsent | usableRecord, progress: progressJoining}, Verdict: conditionVerdict{metav1.ConditionTrue, v1alpha1.ReasonScalingUp}},
+	{Name: "others-remain", When: conditionFacts{record: RecordAbsent | usableRecord, progress: progressShared}, Verdict: conditionVerdict{metav1.ConditionFalse, v1alpha1.ReasonOthersRemain}},
+	{Name: "others-leave", When: conditionFacts{record: RecordAbsent | usableRecord, progress: progressParting}, Verdict: conditionVerdict{metav1.ConditionTrue, v1alpha1.ReasonRemovingOthers}},
+	{Name: "up-to-date", When: conditionFacts{record: RecordAbsent | usableRecord, progress: progressNone, shrinking: shrinkingNone, rolling: rollingNone}, Verdict: conditionVerdict{metav1.ConditionFalse, v1alpha1.ReasonReconciled}},
+})
+
+// degradedRows decide condition Degraded. The reason, where it is True, is that of the gravest problem.
+var degradedRows = rules.New(notDecided, []rules.Row[conditionFacts, conditionVerdict]{
+	{Name: "problem", When: conditionFacts{problem: rules.Yes}, Verdict: conditionVerdict{metav1.ConditionTrue, ""}, Why: "the reason is that of the gravest problem"},
+	{Name: "no-problem", When: conditionFacts{problem: rules.No}, Verdict: conditionVerdict{metav1.ConditionFalse, v1alpha1.ReasonAsExpected}},
+})
+
+// conditionTables in the order in which the status lists the conditions.
+var conditionTables = []struct {
+	kind string
+	rows *rules.Table[conditionFacts, conditionVerdict]
 }{
-	{"paused-no-quorum", v1alpha1.ConditionReady, anyRecord, anyAnswer, anyOutlook, anyProgress, anyReadiness, anyShrinking, anyRolling, restingPaused, anyAnswer, metav1.ConditionFalse, v1alpha1.ReasonPaused},
-	{"forming", v1alpha1.ConditionReady, RecordAbsent | RecordForming, rules.No, anyOutlook, anyProgress, anyReadiness, anyShrinking, anyRolling, anyResting, anyAnswer, metav1.ConditionFalse, v1alpha1.ReasonForming},
-	{"quorate", v1alpha1.ConditionReady, anyRecord, anyAnswer, outlookQuorum, anyProgress, anyReadiness, anyShrinking, anyRolling, anyResting, anyAnswer, metav1.ConditionTrue, v1alpha1.ReasonQuorate},
-	{"quorum-resumes", v1alpha1.ConditionReady, anyRecord, anyAnswer, outlookLost, anyProgress, anyReadiness, anyShrinking, anyRolling, restingResumes, anyAnswer, metav1.ConditionFalse, v1alpha1.ReasonResuming},
-	{"quorum-lost", v1alpha1.ConditionReady, anyRecord, anyAnswer, outlookLost, anyProgress, anyReadiness, anyShrinking, anyRolling, anyResting, anyAnswer, metav1.ConditionFalse, v1alpha1.ReasonQuorumLost},
-	{"unclear", v1alpha1.ConditionReady, anyRecord, anyAnswer, outlookUnclear, anyProgress, anyReadiness, anyShrinking, anyRolling, anyResting, anyAnswer, metav1.ConditionUnknown, v1alpha1.ReasonUnknown},
-
-	{"paused-nobody-ready", v1alpha1.ConditionAllMembersReady, anyRecord, anyAnswer, anyOutlook, anyProgress, anyReadiness, anyShrinking, anyRolling, restingPaused, anyAnswer, metav1.ConditionFalse, v1alpha1.ReasonPaused},
-	{"all-ready", v1alpha1.ConditionAllMembersReady, anyRecord, anyAnswer, anyOutlook, anyProgress, readinessAll, anyShrinking, anyRolling, anyResting, anyAnswer, metav1.ConditionTrue, v1alpha1.ReasonAllReady},
-	{"not-ready", v1alpha1.ConditionAllMembersReady, anyRecord, anyAnswer, anyOutlook, anyProgress, readinessNot, anyShrinking, anyRolling, anyResting, anyAnswer, metav1.ConditionFalse, v1alpha1.ReasonMembersNotReady},
-	{"not-known", v1alpha1.ConditionAllMembersReady, anyRecord, anyAnswer, anyOutlook, anyProgress, readinessUnknown, anyShrinking, anyRolling, anyResting, anyAnswer, metav1.ConditionUnknown, v1alpha1.ReasonMembersUnknown},
-
-	{"leaves-the-others", v1alpha1.ConditionProgressing, anyRecord, anyAnswer, anyOutlook, progressLeaving, anyReadiness, anyShrinking, anyRolling, anyResting, anyAnswer, metav1.ConditionTrue, v1alpha1.ReasonLeaving},
-	{"record-blocked", v1alpha1.ConditionProgressing, RecordForeign | RecordUnreadable, anyAnswer, anyOutlook, anyProgress, anyReadiness, anyShrinking, anyRolling, anyResting, anyAnswer, metav1.ConditionFalse, v1alpha1.ReasonRecordBlocked},
-	{"paused", v1alpha1.ConditionProgressing, anyRecord, anyAnswer, anyOutlook, anyProgress, anyReadiness, anyShrinking, anyRolling, restingPaused, anyAnswer, metav1.ConditionFalse, v1alpha1.ReasonPaused},
-	{"pause-begins", v1alpha1.ConditionProgressing, anyRecord, anyAnswer, anyOutlook, anyProgress, anyReadiness, anyShrinking, anyRolling, restingBegins, anyAnswer, metav1.ConditionTrue, v1alpha1.ReasonPausing},
-	{"pause-blocked", v1alpha1.ConditionProgressing, anyRecord, anyAnswer, anyOutlook, anyProgress, anyReadiness, anyShrinking, anyRolling, restingBlocked, anyAnswer, metav1.ConditionFalse, v1alpha1.ReasonPauseBlocked},
-	{"group-to-be-born", v1alpha1.ConditionProgressing, RecordAbsent | RecordForming, rules.No, anyOutlook, anyProgress, anyReadiness, anyShrinking, anyRolling, anyResting, anyAnswer, metav1.ConditionTrue, v1alpha1.ReasonForming},
-	{"resumes", v1alpha1.ConditionProgressing, usableRecord, anyAnswer, outlookLost | outlookUnclear, anyProgress, anyReadiness, anyShrinking, anyRolling, restingResumes, anyAnswer, metav1.ConditionTrue, v1alpha1.ReasonResuming},
-	{"member-leaves", v1alpha1.ConditionProgressing, RecordAbsent | usableRecord, anyAnswer, anyOutlook, anyProgress, anyReadiness, shrinkingGoes, anyRolling, anyResting, anyAnswer, metav1.ConditionTrue, v1alpha1.ReasonScalingDown},
-	{"member-cannot-leave", v1alpha1.ConditionProgressing, RecordAbsent | usableRecord, anyAnswer, anyOutlook, anyProgress, anyReadiness, shrinkingBlocked, anyRolling, anyResting, anyAnswer, metav1.ConditionFalse, v1alpha1.ReasonScaleDownBlocked},
-	{"pods-outdated", v1alpha1.ConditionProgressing, RecordAbsent | usableRecord, anyAnswer, anyOutlook, progressNone | progressHealing, anyReadiness, anyShrinking, rollingGoes, anyResting, anyAnswer, metav1.ConditionTrue, v1alpha1.ReasonRollingUpdate},
-	{"version-changes", v1alpha1.ConditionProgressing, RecordAbsent | usableRecord, anyAnswer, anyOutlook, progressNone | progressHealing, anyReadiness, anyShrinking, rollingUpgrades, anyResting, anyAnswer, metav1.ConditionTrue, v1alpha1.ReasonUpgrading},
-	{"pods-outdated-blocked", v1alpha1.ConditionProgressing, RecordAbsent | usableRecord, anyAnswer, anyOutlook, progressNone | progressHealing, anyReadiness, anyShrinking, rollingBlocked, anyResting, anyAnswer, metav1.ConditionFalse, v1alpha1.ReasonRollingUpdateBlocked},
-	{"version-changes-blocked", v1alpha1.ConditionProgressing, RecordAbsent | usableRecord, anyAnswer, anyOutlook, progressNone | progressHealing, anyReadiness, anyShrinking, rollingUpgradeBlocked, anyResting, anyAnswer, metav1.ConditionFalse, v1alpha1.ReasonUpgradeBlocked},
-	{"agents-outdated", v1alpha1.ConditionProgressing, RecordAbsent | usableRecord, anyAnswer, anyOutlook, progressNone | progressHealing, anyReadiness, anyShrinking, agentsGo, anyResting, anyAnswer, metav1.ConditionTrue, v1alpha1.ReasonUpdatingAgents},
-	{"agents-outdated-blocked", v1alpha1.ConditionProgressing, RecordAbsent | usableRecord, anyAnswer, anyOutlook, progressNone | progressHealing, anyReadiness, anyShrinking, agentsBlocked, anyResting, anyAnswer, metav1.ConditionFalse, v1alpha1.ReasonAgentUpdateBlocked},
-	{"members-heal", v1alpha1.ConditionProgressing, RecordAbsent | usableRecord, anyAnswer, anyOutlook, progressHealing, anyReadiness, anyShrinking, anyRolling, anyResting, anyAnswer, metav1.ConditionTrue, v1alpha1.ReasonHealing},
-	{"members-join", v1alpha1.ConditionProgressing, RecordAbsent | usableRecord, anyAnswer, anyOutlook, progressJoining, anyReadiness, anyShrinking, anyRolling, anyResting, anyAnswer, metav1.ConditionTrue, v1alpha1.ReasonScalingUp},
-	{"others-remain", v1alpha1.ConditionProgressing, RecordAbsent | usableRecord, anyAnswer, anyOutlook, progressShared, anyReadiness, anyShrinking, anyRolling, anyResting, anyAnswer, metav1.ConditionFalse, v1alpha1.ReasonOthersRemain},
-	{"others-leave", v1alpha1.ConditionProgressing, RecordAbsent | usableRecord, anyAnswer, anyOutlook, progressParting, anyReadiness, anyShrinking, anyRolling, anyResting, anyAnswer, metav1.ConditionTrue, v1alpha1.ReasonRemovingOthers},
-	{"up-to-date", v1alpha1.ConditionProgressing, RecordAbsent | usableRecord, anyAnswer, anyOutlook, progressNone, anyReadiness, shrinkingNone, rollingNone, anyResting, anyAnswer, metav1.ConditionFalse, v1alpha1.ReasonReconciled},
-
-	{"problem", v1alpha1.ConditionDegraded, anyRecord, anyAnswer, anyOutlook, anyProgress, anyReadiness, anyShrinking, anyRolling, anyResting, rules.Yes, metav1.ConditionTrue, ""},
-	{"no-problem", v1alpha1.ConditionDegraded, anyRecord, anyAnswer, anyOutlook, anyProgress, anyReadiness, anyShrinking, anyRolling, anyResting, rules.No, metav1.ConditionFalse, v1alpha1.ReasonAsExpected},
-}
-
-// conditionTypes in the order in which the status lists them.
-var conditionTypes = []string{
-	v1alpha1.ConditionReady, v1alpha1.ConditionAllMembersReady, v1alpha1.ConditionProgressing, v1alpha1.ConditionDegraded,
-}
-
-func judgeCondition(kind string, f conditionFacts) (status metav1.ConditionStatus, reason, rule string) {
-	for _, r := range conditionRows {
-		if r.kind == kind && r.record&f.record != 0 && r.formed&f.formed != 0 && r.outlook&f.outlook != 0 &&
-			r.progress&f.progress != 0 && r.readiness&f.readiness != 0 && r.shrinking&f.shrinking != 0 &&
-			r.rolling&f.rolling != 0 && r.resting&f.resting != 0 && r.problem&f.problem != 0 {
-			return r.status, r.reason, r.name
-		}
-	}
-	return metav1.ConditionUnknown, v1alpha1.ReasonUnknown, "uncovered"
+	{v1alpha1.ConditionReady, readyRows}, {v1alpha1.ConditionAllMembersReady, allReadyRows}, {v1alpha1.ConditionProgressing, progressingRows},
+	{v1alpha1.ConditionDegraded, degradedRows},
 }
 
 func conditionFactsOf(d Desired, o Observed, members []v1alpha1.MemberStatus, problems []Problem) conditionFacts {
@@ -160,7 +173,7 @@ func conditionFactsOf(d Desired, o Observed, members []v1alpha1.MemberStatus, pr
 
 // progressIn is what is under way with all of them, and with the others.
 func progressIn(d Desired, o Observed, listed []Member) progress {
-	if guard, _ := GuardOf(d, o); guard == GuardLeave || guard == GuardWait {
+	if guard := GuardOf(d, o).Verdict; guard == GuardLeave || guard == GuardWait {
 		return progressLeaving
 	}
 	return guestsOf(d, o).beside(progressOf(d, listed))

@@ -36,61 +36,42 @@ func (t Target) clock() Clock {
 
 // lapses decide what a passed deadline, and a birth that nobody began, make of the condition Progressing. Where no reason
 // stands, it is told what is under way.
-var lapses = []struct {
-	name    string
-	record  RecordState
-	born    rules.YesNo
-	expired rules.YesNo
-	claimed rules.YesNo // a member has begun to form the cluster, or none is to
-	status  metav1.ConditionStatus
-	reason  string
-}{
-	{"record-not-usable", RecordForeign | RecordUnreadable, anyAnswer, anyAnswer, anyAnswer, "", ""},
-	{"bootstrap-failed", RecordAbsent | RecordForming, rules.No, rules.Yes, anyAnswer, metav1.ConditionFalse, v1alpha1.ReasonBootstrapFailed},
-	{"waiting-for-seed", RecordAbsent | RecordForming, rules.No, rules.No, rules.No, metav1.ConditionTrue, v1alpha1.ReasonWaitingForSeed},
-	{"deadline-exceeded", anyRecord, anyAnswer, rules.Yes, anyAnswer, metav1.ConditionFalse, v1alpha1.ReasonDeadlineExceeded},
-	{"in-time", anyRecord, anyAnswer, rules.No, anyAnswer, "", ""},
-}
+var lapses = rules.New(conditionVerdict{}, []rules.Row[lapseFacts, conditionVerdict]{
+	{Name: "record-not-usable", When: lapseFacts{record: RecordForeign | RecordUnreadable}, Verdict: conditionVerdict{"", ""}, Why: "Progressing says what is under way"},
+	{Name: "bootstrap-failed", When: lapseFacts{record: RecordAbsent | RecordForming, born: rules.No, expired: rules.Yes}, Verdict: conditionVerdict{metav1.ConditionFalse, v1alpha1.ReasonBootstrapFailed}},
+	{Name: "waiting-for-seed", When: lapseFacts{record: RecordAbsent | RecordForming, born: rules.No, expired: rules.No, claimed: rules.No}, Verdict: conditionVerdict{metav1.ConditionTrue, v1alpha1.ReasonWaitingForSeed}},
+	{Name: "deadline-exceeded", When: lapseFacts{expired: rules.Yes}, Verdict: conditionVerdict{metav1.ConditionFalse, v1alpha1.ReasonDeadlineExceeded}},
+	{Name: "in-time", When: lapseFacts{expired: rules.No}, Verdict: conditionVerdict{"", ""}, Why: "Progressing says what is under way"},
+})
 
 // lapseFacts is all that the policy may look at.
 type lapseFacts struct {
-	record                 RecordState
-	born, expired, claimed rules.YesNo
+	record  RecordState
+	born    rules.YesNo `fact:"formed"`
+	expired rules.YesNo `fact:"deadline passed"`
+	claimed rules.YesNo `fact:"a member has begun"` // a member has begun to form the cluster, or none is to
 }
 
-func judgeLapse(f lapseFacts) (status metav1.ConditionStatus, reason, rule string) {
-	for _, r := range lapses {
-		if r.record&f.record != 0 && r.born&f.born != 0 && r.expired&f.expired != 0 && r.claimed&f.claimed != 0 {
-			return r.status, r.reason, r.name
-		}
-	}
-	return "", "", "uncovered"
+// brakeFacts is all that the policy may look at.
+type brakeFacts struct {
+	expired rules.YesNo `fact:"deadline passed"`
+	verdict verdict     // of the rolling update
 }
 
 // brakes take from a rolling update what it may not do any more. Nothing else needs one: names and slots follow from the number
 // of members, which counts as the right one then.
-var brakes = []struct {
-	name     string
-	expired  rules.YesNo
-	verdicts verdict
-	becomes  verdict // 0: as it is
-}{
-	{"in-time", rules.No, keep | wait | held | remove | mark, 0},
-	{"goes-on", rules.Yes, keep | held | mark, 0},
-	{"after-deadline", rules.Yes, wait | remove, held},
-}
+var brakes = rules.New(held, []rules.Row[brakeFacts, verdict]{
+	{Name: "in-time", When: brakeFacts{expired: rules.No, verdict: keep | wait | held | remove | mark}, Verdict: keep},
+	{Name: "goes-on", When: brakeFacts{expired: rules.Yes, verdict: keep | held | mark}, Verdict: keep},
+	{Name: "after-deadline", When: brakeFacts{expired: rules.Yes, verdict: wait | remove}, Verdict: held},
+})
 
-func brake(expired rules.YesNo, v verdict) (verdict, string) {
-	for _, r := range brakes {
-		if r.expired&expired == 0 || r.verdicts&v == 0 {
-			continue
-		}
-		if r.becomes != 0 {
-			return r.becomes, r.name
-		}
-		return v, r.name
+// braked is the decision of a rolling update, or that of the brake on it.
+func braked(expired rules.YesNo, d rules.Decision[verdict]) rules.Decision[verdict] {
+	if b := brakes.Decide(brakeFacts{expired, d.Verdict}); b.Verdict == held {
+		return b
 	}
-	return held, "uncovered"
+	return d
 }
 
 // brakePause stops the way to a pause: its member serves on, and clients are sent to it again.
@@ -122,24 +103,25 @@ func deadlineAfter(d Desired, o Observed, formedNow bool, before *metav1.Time, n
 func (p picture) progressing(found []Problem) metav1.Condition {
 	if p.Deleted { // no deadline matters any more
 		c := metav1.Condition{}
-		c.Status, c.Reason, _ = judgeCondition(v1alpha1.ConditionProgressing, conditionFactsOf(p.Desired, p.Observed, p.status.Members, found))
+		c.Status, c.Reason = progressingRows.Decide(conditionFactsOf(p.Desired, p.Observed, p.status.Members, found)).Verdict.parts()
 		c.Message = sentence(v1alpha1.ConditionProgressing, c.Reason, p)
 		return c
 	}
 	if p.Origin.known() == rules.No {
 		return metav1.Condition{Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonWaitingForSnapshot, Message: p.Origin.Words}
 	}
-	status, reason, _ := judgeLapse(lapseFacts{
+	lapse := lapses.Decide(lapseFacts{
 		record: p.RecordState, born: rules.YesNoOf(p.ClusterID != 0 || p.formed() == rules.Yes), expired: rules.YesNoOf(p.Expired && reached(p.Desired, p.Observed) == rules.No),
 		claimed: rules.YesNoOf(p.Record.Executor != "" || p.Replicas == 0),
-	})
+	}).Verdict
+	status, reason := lapse.status, lapse.reason
 	if reason == v1alpha1.ReasonWaitingForSeed {
 		return p.waits(metav1.Condition{Status: status, Reason: reason, Message: sentence(v1alpha1.ConditionProgressing, reason, p)})
 	}
 	until := p.Deadline.UTC().Format(time.RFC3339)
 	p.Expired = false // what would be under way
 	c := metav1.Condition{}
-	c.Status, c.Reason, _ = judgeCondition(v1alpha1.ConditionProgressing, conditionFactsOf(p.Desired, p.Observed, p.status.Members, found))
+	c.Status, c.Reason = progressingRows.Decide(conditionFactsOf(p.Desired, p.Observed, p.status.Members, found)).Verdict.parts()
 	c.Message = sentence(v1alpha1.ConditionProgressing, c.Reason, p)
 	switch reason {
 	case "":

@@ -11,79 +11,38 @@ import (
 
 	"github.com/etcd-druid/druid/api/v1alpha1"
 	"github.com/etcd-druid/druid/internal/rules"
+	"github.com/etcd-druid/druid/internal/rules/rulestest"
 	"github.com/etcd-druid/druid/leases"
 )
 
 var someTime = time.Date(2026, 11, 22, 10, 0, 0, 0, time.UTC)
 
 func TestLapses(t *testing.T) {
-	count := map[string]int{}
-	for _, record := range bits(anyRecord) {
-		for _, born := range bits(anyAnswer) {
-			for _, expired := range bits(anyAnswer) {
-				for _, claimed := range bits(anyAnswer) {
-					f := lapseFacts{record, born, expired, claimed}
-					_, reason, rule := judgeLapse(f)
-					count[rule]++
-					switch {
-					case reason == v1alpha1.ReasonBootstrapFailed && (born == rules.Yes || expired == rules.No):
-						t.Errorf("%+v: %s gives up a cluster that formed, or has time", f, rule)
-					case reason == v1alpha1.ReasonDeadlineExceeded && expired == rules.No:
-						t.Errorf("%+v: %s stops what has time", f, rule)
-					case reason == "" && expired == rules.Yes && record&(RecordForeign|RecordUnreadable) == 0:
-						t.Errorf("%+v: %s does not tell that druid stopped", f, rule)
-					}
-				}
-			}
+	checkTable(t, lapses, "lapses", "What a deadline makes of the condition Progressing: druid/plan.lapses", func(f lapseFacts, d rules.Decision[conditionVerdict]) string {
+		reason := d.Verdict.reason
+		switch {
+		case reason == v1alpha1.ReasonBootstrapFailed && (f.born == rules.Yes || f.expired == rules.No):
+			return "gives up a cluster that formed, or has time"
+		case reason == v1alpha1.ReasonDeadlineExceeded && f.expired == rules.No:
+			return "stops what has time"
+		case reason == "" && f.expired == rules.Yes && f.record&(RecordForeign|RecordUnreadable) == 0:
+			return "does not tell that druid stopped"
 		}
-	}
-	var names []string
-	var rows [][]string
-	for _, r := range lapses {
-		names = append(names, r.name)
-		rows = append(rows, []string{
-			r.name, cell(r.record, anyRecord, recordWords), answer(r.born), answer(r.expired), answer(r.claimed), bold(string(r.status)), r.reason,
-		})
-		if r.reason == "" {
-			rows[len(rows)-1][5] = "what is under way"
-		}
-	}
-	fired(t, count, names...)
-	section(t, "lapses", "What a deadline makes of the condition Progressing: druid/plan.lapses",
-		[]string{"record", "formed", "deadline passed", "a member has begun", "status", "reason"}, rows, count)
+		return ""
+	})
 }
 
 func TestBrakes(t *testing.T) {
-	const all = keep | wait | held | remove | mark
-	count := map[string]int{}
-	for _, expired := range bits(anyAnswer) {
-		for _, v := range []verdict{keep, wait, held, remove, mark} {
-			got, rule := brake(expired, v)
-			count[rule]++
-			if expired == rules.No && got != v || expired == rules.Yes && got == remove {
-				t.Errorf("expired %d: %s makes %d of %d", expired, rule, got, v)
-			}
+	checkTable(t, brakes, "brakes", "A rolling update whose deadline passed: druid/plan.brakes", func(f brakeFacts, d rules.Decision[verdict]) string {
+		if f.verdict&(keep|wait|held|remove|mark) == 0 {
+			return rulestest.Impossible
 		}
-	}
-	var names []string
-	var rows [][]string
-	for _, r := range brakes {
-		names = append(names, r.name)
-		var held []string
-		for _, v := range bits(r.verdicts) {
-			held = append(held, verdictWords[v])
+		got := braked(f.expired, rules.Decision[verdict]{Verdict: f.verdict}).Verdict
+		if f.expired == rules.No && got != f.verdict || f.expired == rules.Yes && got == remove {
+			return "makes " + got.String() + " of " + f.verdict.String()
 		}
-		if r.verdicts == all {
-			held = nil
-		}
-		becomes := "as it is"
-		if r.becomes != 0 {
-			becomes = verdictWords[r.becomes]
-		}
-		rows = append(rows, []string{r.name, answer(r.expired), strings.Join(held, ", "), bold(becomes)})
-	}
-	fired(t, count, names...)
-	section(t, "brakes", "A rolling update whose deadline passed: druid/plan.brakes", []string{"deadline passed", "verdict", "becomes"}, rows, count)
+		return ""
+	})
 }
 
 func TestStepsAfterTheDeadline(t *testing.T) {

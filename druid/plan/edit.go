@@ -1,5 +1,7 @@
 package plan
 
+import "github.com/etcd-druid/druid/internal/rules"
+
 // Edit is what the spec asks for where it is not the one that was adopted.
 type Edit struct {
 	Seen Seen
@@ -26,6 +28,10 @@ const (
 	anyPodEffect = podsSame | podsBack | podsAnother
 )
 
+func (p podEffect) String() string {
+	return rules.Word(p, "the same", "those of before", "others")
+}
+
 const (
 	sizeSame    sizeEffect = 1 << iota
 	sizeBack               // members that were to leave stay, or members that did not join yet do not come
@@ -34,34 +40,28 @@ const (
 	anySizeEffect = sizeSame | sizeBack | sizeAnother
 )
 
-// effects put the two together.
-var effects = []struct {
-	name   string
-	pods   podEffect
-	size   sizeEffect
-	effect effect
-}{
-	{"hot", podsSame, sizeSame, effectNone},
-	{"other-pods", podsAnother, anySizeEffect, effectAnother},
-	{"other-size", anyPodEffect, sizeAnother, effectAnother},
-	{"back", podsSame | podsBack, sizeSame | sizeBack, effectBack},
+func (s sizeEffect) String() string {
+	return rules.Word(s, "the same", "as before", "another")
 }
 
-func judgeEffect(pods podEffect, size sizeEffect) (effect, string) {
-	for _, r := range effects {
-		if r.pods&pods != 0 && r.size&size != 0 {
-			return r.effect, r.name
-		}
-	}
-	return effectAnother, "uncovered"
+type effectFacts struct {
+	pods podEffect  `fact:"it asks for Pods"`
+	size sizeEffect `fact:"it asks for a size"`
 }
+
+// effects put the two together.
+var effects = rules.New(effectAnother, []rules.Row[effectFacts, effect]{
+	{Name: "hot", When: effectFacts{pods: podsSame, size: sizeSame}, Verdict: effectNone},
+	{Name: "other-pods", When: effectFacts{pods: podsAnother}, Verdict: effectAnother},
+	{Name: "other-size", When: effectFacts{size: sizeAnother}, Verdict: effectAnother},
+	{Name: "back", When: effectFacts{pods: podsSame | podsBack, size: sizeSame | sizeBack}, Verdict: effectBack},
+})
 
 func (e Edit) effect(d Desired, o Observed) effect {
 	if e.Seen != SeenEdited {
 		return effectNone
 	}
-	found, _ := judgeEffect(e.podEffect(o), e.sizeEffect(d, o))
-	return found
+	return effects.Decide(effectFacts{e.podEffect(o), e.sizeEffect(d, o)}).Verdict
 }
 
 func (e Edit) podEffect(o Observed) podEffect {

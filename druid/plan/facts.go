@@ -42,6 +42,10 @@ const (
 	anyRecord = RecordAbsent | RecordForeign | RecordUnreadable | RecordForming | RecordFormed | RecordRecovering
 )
 
+func (r RecordState) String() string {
+	return rules.Word(r, "absent", "foreign", "unreadable", "forming", "formed", "recovering")
+}
+
 // The states of a Lease.
 const (
 	LeaseAbsent  LeaseState = 1 << iota
@@ -50,6 +54,10 @@ const (
 
 	anyLease = LeaseAbsent | LeaseForeign | LeaseOurs
 )
+
+func (l LeaseState) String() string {
+	return rules.Word(l, "absent", "foreign", "ours")
+}
 
 // The states of a PersistentVolumeClaim.
 const (
@@ -61,6 +69,10 @@ const (
 
 	anyClaim = ClaimAbsent | ClaimForeign | ClaimTerminating | ClaimPresent | ClaimUnwanted
 )
+
+func (c ClaimState) String() string {
+	return rules.Word(c, "absent", "foreign", "terminating", "present", "not wanted")
+}
 
 // The states of a Pod.
 const (
@@ -75,6 +87,10 @@ const (
 	anyPod = PodAbsent | PodForeign | PodUnscheduled | PodUnstarted | PodLive | PodEnded | PodTerminating
 )
 
+func (p PodState) String() string {
+	return rules.Word(p, "absent", "foreign", "unscheduled", "unstarted", "live", "ended", "terminating")
+}
+
 // The makes of a Pod.
 const (
 	MakeUnknown  PodMake = 1 << iota // nobody looked
@@ -85,6 +101,10 @@ const (
 	anyMake = MakeUnknown | MakeCurrent | MakeOutdated | MakeUnmarked
 )
 
+func (p PodMake) String() string {
+	return rules.Word(p, "not known", "current", "outdated", "unmarked")
+}
+
 // The makes of an agent.
 const (
 	AgentUnknown AgentMake = 1 << iota // there is no Pod of ours, or nobody looked
@@ -93,6 +113,10 @@ const (
 
 	anyAgent = AgentUnknown | AgentCurrent | AgentOutdated
 )
+
+func (a AgentMake) String() string {
+	return rules.Word(a, "not known", "current", "outdated")
+}
 
 // The stations of an agent's arrival.
 const (

@@ -18,6 +18,10 @@ const (
 	anyExpansion = ExpansionUnknown | ExpansionAllowed | ExpansionRefused
 )
 
+func (e Expansion) String() string {
+	return rules.Word(e, "not looked at", "allows it", "refuses it")
+}
+
 // The rooms.
 const (
 	RoomUnknown Room = 1 << iota // nobody looked, or the claim does not tell
@@ -29,50 +33,46 @@ const (
 	anyRoom = RoomUnknown | RoomEnough | RoomGrows | RoomMounts | RoomStays
 )
 
+func (r Room) String() string {
+	return rules.Word(r, "not known", "is enough", "grows", "grows when mounted", "stays small")
+}
+
+// growVerdict says what becomes of the size that a claim requests.
+type growVerdict string
+
+const (
+	growKeep  growVerdict = "Keep"
+	growWait  growVerdict = "Wait"
+	growHeld  growVerdict = "Held"
+	growClaim growVerdict = "Grow"
+)
+
 // growRows decide about the size that a claim requests. What a claim once requested cannot be taken back, so that it is
 // never more than the spec says.
-var growRows = []struct {
-	name    string
-	claim   ClaimState
-	leaves  rules.YesNo
-	asks    rules.YesNo
-	bound   rules.YesNo
-	expands Expansion
-	verdict verdict
-	why     string
-}{
-	{"claim-not-there", anyClaim &^ ClaimPresent, anyAnswer, anyAnswer, anyAnswer, anyExpansion, keep,
-		"it is not the cluster's, or goes; one that comes requests what the spec says"},
-	{"claim-large-enough", ClaimPresent, anyAnswer, rules.Yes, anyAnswer, anyExpansion, keep,
-		"it requests what the spec says, or more"},
-	{"claim-leaves", ClaimPresent, rules.Yes, rules.No, anyAnswer, anyExpansion, keep,
-		"its member is on its way out"},
-	{"claim-unbound", ClaimPresent, rules.No, rules.No, rules.No, anyExpansion, wait,
-		"the API server changes the request of a claim only when it has its volume"},
-	{"claim-class-refuses", ClaimPresent, rules.No, rules.No, rules.Yes, ExpansionRefused, held,
-		"the API server would refuse it"},
-	{"claim-class-unknown", ClaimPresent, rules.No, rules.No, rules.Yes, ExpansionUnknown, wait,
-		"what is not known changes nothing"},
-	{"claim-small", ClaimPresent, rules.No, rules.No, rules.Yes, ExpansionAllowed, create,
-		"the volume grows while etcd runs on it"},
-}
+var growRows = rules.New(growWait, []rules.Row[growFacts, growVerdict]{
+	{Name: "claim-not-there", When: growFacts{claim: anyClaim &^ ClaimPresent}, Verdict: growKeep,
+		Why: "it is not the cluster's, or goes; one that comes requests what the spec says"},
+	{Name: "claim-large-enough", When: growFacts{claim: ClaimPresent, asks: rules.Yes}, Verdict: growKeep,
+		Why: "it requests what the spec says, or more"},
+	{Name: "claim-leaves", When: growFacts{claim: ClaimPresent, leaves: rules.Yes, asks: rules.No}, Verdict: growKeep,
+		Why: "its member is on its way out"},
+	{Name: "claim-unbound", When: growFacts{claim: ClaimPresent, leaves: rules.No, asks: rules.No, bound: rules.No}, Verdict: growWait,
+		Why: "the API server changes the request of a claim only when it has its volume"},
+	{Name: "claim-class-refuses", When: growFacts{claim: ClaimPresent, leaves: rules.No, asks: rules.No, bound: rules.Yes, expands: ExpansionRefused}, Verdict: growHeld,
+		Why: "the API server would refuse it"},
+	{Name: "claim-class-unknown", When: growFacts{claim: ClaimPresent, leaves: rules.No, asks: rules.No, bound: rules.Yes, expands: ExpansionUnknown}, Verdict: growWait,
+		Why: "what is not known changes nothing"},
+	{Name: "claim-small", When: growFacts{claim: ClaimPresent, leaves: rules.No, asks: rules.No, bound: rules.Yes, expands: ExpansionAllowed}, Verdict: growClaim,
+		Why: "the volume grows while etcd runs on it"},
+})
 
 // growFacts is all that the policy may look at.
 type growFacts struct {
 	claim   ClaimState
 	leaves  rules.YesNo
-	asks    rules.YesNo // the claim requests what the spec says, or more
+	asks    rules.YesNo `fact:"requests enough"` // the claim requests what the spec says, or more
 	bound   rules.YesNo
-	expands Expansion
-}
-
-func judgeGrowth(f growFacts) (verdict, string) {
-	for _, r := range growRows {
-		if r.claim&f.claim != 0 && r.leaves&f.leaves != 0 && r.asks&f.asks != 0 && r.bound&f.bound != 0 && r.expands&f.expands != 0 {
-			return r.verdict, r.name
-		}
-	}
-	return wait, "uncovered"
+	expands Expansion `fact:"StorageClass"`
 }
 
 // growStep requests a larger volume. It is the last of a pass: one that is refused, as by a quota of the namespace, keeps
@@ -82,7 +82,7 @@ func growStep(m Member, leaves bool, add func(Step)) {
 	if f.expands == 0 {
 		f.expands = ExpansionUnknown
 	}
-	if verdict, rule := judgeGrowth(f); verdict == create {
-		add(Step{Kind: GrowClaim, Rule: rule, Stage: StageGrow, Member: m.Name, ClaimUID: m.ClaimUID})
+	if d := growRows.Decide(f); d.Verdict == growClaim {
+		add(Step{Kind: GrowClaim, Rule: d.Rule, Stage: StageGrow, Member: m.Name, ClaimUID: m.ClaimUID})
 	}
 }

@@ -10,48 +10,20 @@ import (
 	"github.com/etcd-druid/druid/internal/rules"
 )
 
-var (
-	expansionWords = []string{"not looked at", "allows it", "refuses it"}
-	roomWords      = []string{"not known", "is enough", "grows", "grows when mounted", "stays small"}
-	growWords      = map[verdict]string{keep: "Keep", wait: "Wait", held: "Held", create: "Grow"}
-)
-
 func TestClaimsGrowOnlyWhereTheyMayAndMust(t *testing.T) {
-	count := map[string]int{}
-	for _, claim := range bits(anyClaim) {
-		for _, leaves := range bits(anyAnswer) {
-			for _, asks := range bits(anyAnswer) {
-				for _, bound := range bits(anyAnswer) {
-					for _, expands := range bits(anyExpansion) {
-						f := growFacts{claim, leaves, asks, bound, expands}
-						v, rule := judgeGrowth(f)
-						count[rule]++
-						may := claim == ClaimPresent && bound == rules.Yes && expands == ExpansionAllowed
-						switch {
-						case v == create && !may:
-							t.Errorf("%+v: %s asks for what the API server refuses, or of a claim that is not the cluster's", f, rule)
-						case v == create && (asks == rules.Yes || leaves == rules.Yes):
-							t.Errorf("%+v: %s grows what is large enough, or of no use any more", f, rule)
-						case v != create && may && asks == rules.No && leaves == rules.No:
-							t.Errorf("%+v: %s leaves a claim small that may grow", f, rule)
-						}
-					}
-				}
-			}
+	checkTable(t, growRows, "grow", "The size that a claim requests: druid/plan.growRows", func(f growFacts, d rules.Decision[growVerdict]) string {
+		v := d.Verdict
+		may := f.claim == ClaimPresent && f.bound == rules.Yes && f.expands == ExpansionAllowed
+		switch {
+		case v == growClaim && !may:
+			return "asks for what the API server refuses, or of a claim that is not the cluster's"
+		case v == growClaim && (f.asks == rules.Yes || f.leaves == rules.Yes):
+			return "grows what is large enough, or of no use any more"
+		case v != growClaim && may && f.asks == rules.No && f.leaves == rules.No:
+			return "leaves a claim small that may grow"
 		}
-	}
-	var names []string
-	var rows [][]string
-	for _, r := range growRows {
-		names = append(names, r.name)
-		rows = append(rows, []string{
-			r.name, cell(r.claim, anyClaim, claimWords), answer(r.leaves), answer(r.asks), answer(r.bound),
-			cell(r.expands, anyExpansion, expansionWords), bold(growWords[r.verdict]), r.why,
-		})
-	}
-	fired(t, count, names...)
-	section(t, "grow", "The size that a claim requests: druid/plan.growRows",
-		[]string{"claim", "leaves", "requests enough", "bound", "StorageClass", "verdict", "why"}, rows, count)
+		return ""
+	})
 }
 
 func TestGrowth(t *testing.T) {

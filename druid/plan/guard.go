@@ -19,6 +19,10 @@ const (
 	GuardLeave         // all members leave the group, one after another
 )
 
+func (g Guard) String() string {
+	return rules.Word(g, "Nothing", "Hold", "Release", "Wait", "Leave")
+}
+
 const (
 	hostsNone    hosts = 1 << iota // nobody: the leader's agent listed ours alone
 	hostsThere                     // others are listed
@@ -31,6 +35,10 @@ const (
 	anyHosts = hostsNone | hostsThere | hostsUnknown | hostsBegun | hostsUnborn | hostsLeft | hostsForeign
 )
 
+func (h hosts) String() string {
+	return rules.Word(h, "nobody", "others", "not known", "joining has begun", "never in it", "all left", "record foreign")
+}
+
 const (
 	deletionNone       deletion = 1 << iota
 	deletionPlain               // what it owns goes after it
@@ -40,60 +48,60 @@ const (
 	anyDeletion = deletionNone | deletionPlain | deletionForeground | deletionOrphan
 )
 
+func (d deletion) String() string {
+	return rules.Word(d, "no", "background", "foreground", "orphan")
+}
+
 // guards is the policy of the finalizer. A voter that is gone and still listed counts in the quorum of those that stay: three of ours
 // beside three others cost them theirs. So no member may join before the finalizer is there, and it goes only when ours are out or
 // alone, or nothing can be done any more.
-var guards = []struct {
-	name     string
-	joins    rules.YesNo // it joins a running cluster, or did
-	held     rules.YesNo
-	deletion deletion
-	going    rules.YesNo // the namespace is deleted
-	hosts    hosts
-	guard    Guard
-	why      string
-}{
-	{"never-held", rules.No, rules.No, anyDeletion, anyAnswer, anyHosts, GuardNothing, "its members are a group of their own"},
-	{"held-for-nothing", rules.No, rules.Yes, anyDeletion, anyAnswer, anyHosts, GuardRelease, "its members are a group of their own"},
-	{"deleted-unheld", rules.Yes, rules.No, deletionPlain | deletionForeground | deletionOrphan, anyAnswer, anyHosts, GuardNothing,
-		"Kubernetes takes no finalizer for what is deleted"},
-	{"record-foreign", rules.Yes, anyAnswer, deletionNone, anyAnswer, hostsForeign, GuardNothing, "nothing is done by a record that is not its own"},
-	{"hold", rules.Yes, rules.No, deletionNone, anyAnswer, anyHosts &^ (hostsNone | hostsForeign), GuardHold, "a member may join, or has"},
-	{"alone", rules.Yes, rules.No, deletionNone, anyAnswer, hostsNone, GuardNothing, "nobody is left whose quorum it could cost"},
-	{"others-gone", rules.Yes, rules.Yes, deletionNone, anyAnswer, hostsNone, GuardRelease, "nobody is left whose quorum it could cost"},
-	{"held", rules.Yes, rules.Yes, deletionNone, anyAnswer, anyHosts, GuardNothing, "it is held as long as others are there"},
-	{"namespace-goes", rules.Yes, rules.Yes, anyDeletion, rules.Yes, anyHosts, GuardRelease, "nothing can be made in it any more, and all that is in it goes"},
-	{"orphans", rules.Yes, rules.Yes, deletionOrphan, anyAnswer, anyHosts, GuardRelease, "its members are to stay as they are"},
-	{"orphaned", rules.Yes, rules.Yes, deletionPlain | deletionForeground, anyAnswer, hostsForeign, GuardRelease, "its members are not its own any more"},
-	{"never-in", rules.Yes, rules.Yes, deletionPlain | deletionForeground, anyAnswer, hostsUnborn, GuardRelease, "no member of it was ever there"},
-	{"left", rules.Yes, rules.Yes, deletionPlain | deletionForeground, anyAnswer, hostsLeft, GuardRelease, "the group has acknowledged that all of them are out"},
-	{"deleted-alone", rules.Yes, rules.Yes, deletionPlain | deletionForeground, anyAnswer, hostsNone, GuardRelease, "nobody is left whose quorum it could cost"},
-	{"foreground", rules.Yes, rules.Yes, deletionForeground, anyAnswer, anyHosts, GuardWait,
-		"what is made now is deleted at once; afterwards the members come back on their volumes, to leave"},
-	{"leave", rules.Yes, rules.Yes, deletionPlain, anyAnswer, hostsThere | hostsUnknown | hostsBegun, GuardLeave,
-		"its voters would be missed by those that stay"},
-}
+var guards = rules.New(GuardNothing, []rules.Row[guardFacts, Guard]{
+	{Name: "never-held", When: guardFacts{joins: rules.No, held: rules.No}, Verdict: GuardNothing,
+		Why: "its members are a group of their own"},
+	{Name: "held-for-nothing", When: guardFacts{joins: rules.No, held: rules.Yes}, Verdict: GuardRelease,
+		Why: "its members are a group of their own"},
+	{Name: "deleted-unheld", When: guardFacts{joins: rules.Yes, held: rules.No, deletion: deletionPlain | deletionForeground | deletionOrphan}, Verdict: GuardNothing,
+		Why: "Kubernetes takes no finalizer for what is deleted"},
+	{Name: "record-foreign", When: guardFacts{joins: rules.Yes, deletion: deletionNone, hosts: hostsForeign}, Verdict: GuardNothing,
+		Why: "nothing is done by a record that is not its own"},
+	{Name: "hold", When: guardFacts{joins: rules.Yes, held: rules.No, deletion: deletionNone, hosts: anyHosts &^ (hostsNone | hostsForeign)}, Verdict: GuardHold,
+		Why: "a member may join, or has"},
+	{Name: "alone", When: guardFacts{joins: rules.Yes, held: rules.No, deletion: deletionNone, hosts: hostsNone}, Verdict: GuardNothing,
+		Why: "nobody is left whose quorum it could cost"},
+	{Name: "others-gone", When: guardFacts{joins: rules.Yes, held: rules.Yes, deletion: deletionNone, hosts: hostsNone}, Verdict: GuardRelease,
+		Why: "nobody is left whose quorum it could cost"},
+	{Name: "held", When: guardFacts{joins: rules.Yes, held: rules.Yes, deletion: deletionNone}, Verdict: GuardNothing,
+		Why: "it is held as long as others are there"},
+	{Name: "namespace-goes", When: guardFacts{joins: rules.Yes, held: rules.Yes, going: rules.Yes}, Verdict: GuardRelease,
+		Why: "nothing can be made in it any more, and all that is in it goes"},
+	{Name: "orphans", When: guardFacts{joins: rules.Yes, held: rules.Yes, deletion: deletionOrphan}, Verdict: GuardRelease,
+		Why: "its members are to stay as they are"},
+	{Name: "orphaned", When: guardFacts{joins: rules.Yes, held: rules.Yes, deletion: deletionPlain | deletionForeground, hosts: hostsForeign}, Verdict: GuardRelease,
+		Why: "its members are not its own any more"},
+	{Name: "never-in", When: guardFacts{joins: rules.Yes, held: rules.Yes, deletion: deletionPlain | deletionForeground, hosts: hostsUnborn}, Verdict: GuardRelease,
+		Why: "no member of it was ever there"},
+	{Name: "left", When: guardFacts{joins: rules.Yes, held: rules.Yes, deletion: deletionPlain | deletionForeground, hosts: hostsLeft}, Verdict: GuardRelease,
+		Why: "the group has acknowledged that all of them are out"},
+	{Name: "deleted-alone", When: guardFacts{joins: rules.Yes, held: rules.Yes, deletion: deletionPlain | deletionForeground, hosts: hostsNone}, Verdict: GuardRelease,
+		Why: "nobody is left whose quorum it could cost"},
+	{Name: "foreground", When: guardFacts{joins: rules.Yes, held: rules.Yes, deletion: deletionForeground}, Verdict: GuardWait,
+		Why: "what is made now is deleted at once; afterwards the members come back on their volumes, to leave"},
+	{Name: "leave", When: guardFacts{joins: rules.Yes, held: rules.Yes, deletion: deletionPlain, hosts: hostsThere | hostsUnknown | hostsBegun}, Verdict: GuardLeave,
+		Why: "its voters would be missed by those that stay"},
+})
 
 // guardFacts is all that the policy may look at.
 type guardFacts struct {
-	joins, held rules.YesNo
-	deletion    deletion
-	going       rules.YesNo
-	hosts       hosts
-}
-
-func judgeGuard(f guardFacts) (Guard, string) {
-	for _, r := range guards {
-		if r.joins&f.joins != 0 && r.held&f.held != 0 && r.deletion&f.deletion != 0 && r.going&f.going != 0 && r.hosts&f.hosts != 0 {
-			return r.guard, r.name
-		}
-	}
-	return GuardNothing, "uncovered"
+	joins    rules.YesNo `fact:"joins a running one"` // it joins a running cluster, or did
+	held     rules.YesNo
+	deletion deletion    `fact:"deleted"`
+	going    rules.YesNo `fact:"namespace goes"` // the namespace is deleted
+	hosts    hosts       `fact:"who else is there"`
 }
 
 // GuardOf says what becomes of the finalizer, and by which rule.
-func GuardOf(d Desired, o Observed) (Guard, string) {
-	return judgeGuard(guardFacts{
+func GuardOf(d Desired, o Observed) rules.Decision[Guard] {
+	return guards.Decide(guardFacts{
 		joins: rules.YesNoOf(d.Joins || o.Record.Adopted()), held: rules.YesNoOf(d.Held), deletion: deletionOf(d), going: rules.YesNoOf(d.NamespaceGoes),
 		hosts: hostsOf(d, o),
 	})
@@ -137,8 +145,7 @@ func hostsOf(d Desired, o Observed) hosts {
 
 // goes says whether the EtcdCluster is deleted and its members are on their way out.
 func goes(d Desired, o Observed) bool {
-	guard, _ := GuardOf(d, o)
-	return guard == GuardLeave
+	return GuardOf(d, o).Verdict == GuardLeave
 }
 
 // leaves says whether the record tells everybody so.

@@ -76,10 +76,10 @@ func healSteps(o Observed, listed []Member, leaving map[string]bool, add func(St
 
 // wordStep changes what the Lease says of the member, and nothing else: that a learner is not coming, or that all is well.
 func (m Member) wordStep(o Observed) (Step, bool) {
-	if verdict, rule := judgeOrphan(orphanFactsOf(m, o)); verdict == orphanMark {
+	if d := orphanRows.Decide(orphanFactsOf(m, o)); d.Verdict == orphanMark {
 		h := m.Says.Healing
 		h.NotComing = m.unstarted(o)
-		return m.healingStep(rule, h, true), true
+		return m.healingStep(d.Rule, h, true), true
 	}
 	if m.Steady && m.Says.Healing != (leases.Healing{}) {
 		return m.healingStep("healed", leases.Healing{}, false), true

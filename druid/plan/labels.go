@@ -14,6 +14,10 @@ const (
 	labelClear
 )
 
+func (l labelVerdict) String() string {
+	return rules.Word(l, "Keep", "Set", "Clear")
+}
+
 // says is what a member's Lease tells of its member.
 type says uint8
 
@@ -25,54 +29,45 @@ const (
 	anySays = saysVoter | saysOther | saysNothing
 )
 
+func (s says) String() string {
+	return rules.Word(s, "voter", "other", "nothing")
+}
+
 const anyLiveness = leases.Live | leases.Stale | leases.Never | leases.Unknown
 
 // labelFacts is all that the policies of the two labels may look at.
 type labelFacts struct {
-	leaving   rules.YesNo // the Pod terminates, this plan deletes it, or its member is on its way out
-	out       rules.YesNo // the raft group acknowledged that the member is out of it
-	says      says
-	liveness  leases.Liveness
-	formed    rules.YesNo // the record says Formed
-	etcdReady rules.YesNo // the etcd container is ready
-	nodeLost  rules.YesNo
+	leaving   rules.YesNo     // the Pod terminates, this plan deletes it, or its member is on its way out
+	out       rules.YesNo     `fact:"acknowledged to be out"` // the raft group acknowledged that the member is out of it
+	says      says            `fact:"Lease says"`
+	liveness  leases.Liveness `fact:"Lease is"`
+	formed    rules.YesNo     `fact:"record says Formed"` // the record says Formed
+	etcdReady rules.YesNo     `fact:"etcd ready"`         // the etcd container is ready
+	nodeLost  rules.YesNo     `fact:"node lost"`
 	// obscure: nothing certain is known of half the members or more.
-	obscure rules.YesNo
+	obscure rules.YesNo `fact:"half or more unknown"`
 }
 
 // servingRows decide who receives clients. What is merely unknown never empties the Service: with half or more unknown
 // nothing is taken out, and a stale Lease beside a ready etcd is only a dead agent.
-var servingRows = []struct {
-	name                                 string
-	leaving                              rules.YesNo
-	says                                 says
-	liveness                             leases.Liveness
-	formed, etcdReady, nodeLost, obscure rules.YesNo
-	verdict                              labelVerdict
-}{
-	{"leaving", rules.Yes, anySays, anyLiveness, anyAnswer, anyAnswer, anyAnswer, anyAnswer, labelClear},
-	{"voter-serves", rules.No, saysVoter, leases.Live, rules.Yes, rules.Yes, anyAnswer, anyAnswer, labelSet},
-	{"half-unknown", rules.No, anySays, anyLiveness, anyAnswer, anyAnswer, anyAnswer, rules.Yes, labelKeep},
-	{"etcd-not-ready", rules.No, anySays, anyLiveness, anyAnswer, rules.No, rules.No, rules.No, labelClear},
-	{"lease-says-otherwise", rules.No, saysOther, leases.Live, anyAnswer, anyAnswer, anyAnswer, rules.No, labelClear},
-	{"node-lost", rules.No, anySays, leases.Stale, anyAnswer, anyAnswer, rules.Yes, rules.No, labelClear},
-	{"agent-silent", rules.No, anySays, leases.Stale, anyAnswer, rules.Yes, rules.No, rules.No, labelKeep},
-	{"not-certain", rules.No, anySays, anyLiveness, anyAnswer, anyAnswer, anyAnswer, rules.No, labelKeep},
-}
+var servingRows = rules.New(labelKeep, []rules.Row[labelFacts, labelVerdict]{
+	{Name: "leaving", When: labelFacts{leaving: rules.Yes}, Verdict: labelClear},
+	{Name: "voter-serves", When: labelFacts{leaving: rules.No, says: saysVoter, liveness: leases.Live, formed: rules.Yes, etcdReady: rules.Yes}, Verdict: labelSet},
+	{Name: "half-unknown", When: labelFacts{leaving: rules.No, obscure: rules.Yes}, Verdict: labelKeep},
+	{Name: "etcd-not-ready", When: labelFacts{leaving: rules.No, etcdReady: rules.No, nodeLost: rules.No, obscure: rules.No}, Verdict: labelClear},
+	{Name: "lease-says-otherwise", When: labelFacts{leaving: rules.No, says: saysOther, liveness: leases.Live, obscure: rules.No}, Verdict: labelClear},
+	{Name: "node-lost", When: labelFacts{leaving: rules.No, liveness: leases.Stale, nodeLost: rules.Yes, obscure: rules.No}, Verdict: labelClear},
+	{Name: "agent-silent", When: labelFacts{leaving: rules.No, liveness: leases.Stale, etcdReady: rules.Yes, nodeLost: rules.No, obscure: rules.No}, Verdict: labelKeep},
+	{Name: "not-certain", When: labelFacts{leaving: rules.No, obscure: rules.No}, Verdict: labelKeep},
+})
 
 // voterRows decide which Pods the PodDisruptionBudget counts.
-var voterRows = []struct {
-	name     string
-	out      rules.YesNo
-	says     says
-	liveness leases.Liveness
-	verdict  labelVerdict
-}{
-	{"removed", rules.Yes, anySays, anyLiveness, labelClear},
-	{"votes", rules.No, saysVoter, leases.Live, labelSet},
-	{"votes-no-more", rules.No, saysOther, leases.Live, labelClear},
-	{"not-certain", rules.No, anySays, anyLiveness, labelKeep},
-}
+var voterRows = rules.New(labelKeep, []rules.Row[labelFacts, labelVerdict]{
+	{Name: "removed", When: labelFacts{out: rules.Yes}, Verdict: labelClear},
+	{Name: "votes", When: labelFacts{out: rules.No, says: saysVoter, liveness: leases.Live}, Verdict: labelSet},
+	{Name: "votes-no-more", When: labelFacts{out: rules.No, says: saysOther, liveness: leases.Live}, Verdict: labelClear},
+	{Name: "not-certain", When: labelFacts{out: rules.No}, Verdict: labelKeep},
+})
 
 func labelFactsOf(m Member, leaving bool, o Observed, listed []Member) labelFacts {
 	f := labelFacts{
@@ -104,23 +99,4 @@ func obscure(listed []Member) int {
 		}
 	}
 	return n
-}
-
-func judgeServing(f labelFacts) (labelVerdict, string) {
-	for _, r := range servingRows {
-		if r.leaving&f.leaving != 0 && r.says&f.says != 0 && r.liveness&f.liveness != 0 && r.formed&f.formed != 0 &&
-			r.etcdReady&f.etcdReady != 0 && r.nodeLost&f.nodeLost != 0 && r.obscure&f.obscure != 0 {
-			return r.verdict, r.name
-		}
-	}
-	return labelKeep, "uncovered"
-}
-
-func judgeVoter(f labelFacts) (labelVerdict, string) {
-	for _, r := range voterRows {
-		if r.out&f.out != 0 && r.says&f.says != 0 && r.liveness&f.liveness != 0 {
-			return r.verdict, r.name
-		}
-	}
-	return labelKeep, "uncovered"
 }

@@ -21,6 +21,10 @@ const (
 	anyStray = strayNone | strayUnborn | strayRemoving | strayOther
 )
 
+func (s stray) String() string {
+	return rules.Word(s, "none", "unborn", "removing", "other")
+}
+
 const (
 	farewellNone   farewell = 1 << iota // nothing: it is no leftover
 	farewellDone                        // the raft group that the record names acknowledged that it is out
@@ -29,67 +33,60 @@ const (
 	anyFarewell = farewellNone | farewellDone | farewellUnborn
 )
 
+func (f farewell) String() string {
+	return rules.Word(f, "nothing", "done", "unborn")
+}
+
+// strayVerdict says what becomes of a mark that no slot orders.
+type strayVerdict string
+
+const (
+	strayKeep     strayVerdict = "Keep"
+	strayWait     strayVerdict = "Wait"
+	strayTakeSlot strayVerdict = "TakeSlot"
+	strayUnmark   strayVerdict = "Unmark"
+)
+
 // strayRows: a mark without a slot orders nothing, and keeps its member from starting. What an agent had claimed goes on
 // under a slot made anew, for the removal may have happened; every other mark is taken away.
-var strayRows = []struct {
-	name    string
-	record  RecordState
-	stray   stray
-	slot    slot
-	excess  rules.YesNo
-	verdict verdict
-}{
-	{"mark-in-order", anyRecord, strayNone, anySlot, anyAnswer, keep},
-	{"mark-before-drop", RecordForming, strayUnborn, anySlot, rules.Yes, keep},
-	{"mark-not-judged", anyRecord &^ (RecordForming | RecordFormed), anyStray, anySlot, anyAnswer, keep},
-	{"claim-without-slot", RecordFormed, strayRemoving, slotFree, anyAnswer, create},
-	{"claim-waits-for-slot", RecordForming | RecordFormed, strayRemoving, anySlot, anyAnswer, wait},
-	{"mark-without-slot", RecordForming | RecordFormed, anyStray, anySlot, anyAnswer, remove},
+var strayRows = rules.New(strayWait, []rules.Row[strayFacts, strayVerdict]{
+	{Name: "mark-in-order", When: strayFacts{stray: strayNone}, Verdict: strayKeep},
+	{Name: "mark-before-drop", When: strayFacts{record: RecordForming, stray: strayUnborn, excess: rules.Yes}, Verdict: strayKeep},
+	{Name: "mark-not-judged", When: strayFacts{record: anyRecord &^ (RecordForming | RecordFormed)}, Verdict: strayKeep},
+	{Name: "claim-without-slot", When: strayFacts{record: RecordFormed, stray: strayRemoving, slot: slotFree}, Verdict: strayTakeSlot},
+	{Name: "claim-waits-for-slot", When: strayFacts{record: RecordForming | RecordFormed, stray: strayRemoving}, Verdict: strayWait},
+	{Name: "mark-without-slot", When: strayFacts{record: RecordForming | RecordFormed}, Verdict: strayUnmark},
+})
+
+// leftoverFacts is all that the policy may look at.
+type leftoverFacts struct {
+	farewell farewell `fact:"Lease says"`
+	pod      PodState `fact:"Pod"`
+	claim    ClaimState
+	retain   rules.YesNo `fact:"claims retained"`
 }
+
+// nothing is no step.
+const nothing Kind = ""
 
 // leftoverRows: of a member that is out for good its Pod goes first, then the claim, and last the Lease, which says that
 // all of it may go.
-var leftoverRows = []struct {
-	name     string
-	farewell farewell
-	pod      PodState
-	claim    ClaimState
-	retain   rules.YesNo
-	object   Kind // what is to be done, empty for nothing
-}{
-	{"not-acknowledged", farewellNone, anyPod, anyClaim, anyAnswer, ""},
-	{"removed-pod-goes", anyFarewell, PodTerminating, anyClaim, anyAnswer, ""},
-	{"removed-pod", anyFarewell, PodUnscheduled | PodUnstarted | PodLive | PodEnded, anyClaim, anyAnswer, DeletePod},
-	{"removed-claim-goes", anyFarewell, PodAbsent | PodForeign, ClaimTerminating, anyAnswer, ""},
-	{"removed-claim-retained", anyFarewell, PodAbsent | PodForeign, ClaimPresent, rules.Yes, RetainClaim},
-	{"removed-claim", anyFarewell, PodAbsent | PodForeign, ClaimPresent, rules.No, DeleteClaim},
-	{"removed-lease", anyFarewell, PodAbsent | PodForeign, ClaimAbsent | ClaimForeign | ClaimUnwanted, anyAnswer, DeleteLease},
-}
+var leftoverRows = rules.New(nothing, []rules.Row[leftoverFacts, Kind]{
+	{Name: "not-acknowledged", When: leftoverFacts{farewell: farewellNone}, Verdict: nothing},
+	{Name: "removed-pod-goes", When: leftoverFacts{pod: PodTerminating}, Verdict: nothing},
+	{Name: "removed-pod", When: leftoverFacts{pod: PodUnscheduled | PodUnstarted | PodLive | PodEnded}, Verdict: DeletePod},
+	{Name: "removed-claim-goes", When: leftoverFacts{pod: PodAbsent | PodForeign, claim: ClaimTerminating}, Verdict: nothing},
+	{Name: "removed-claim-retained", When: leftoverFacts{pod: PodAbsent | PodForeign, claim: ClaimPresent, retain: rules.Yes}, Verdict: RetainClaim},
+	{Name: "removed-claim", When: leftoverFacts{pod: PodAbsent | PodForeign, claim: ClaimPresent, retain: rules.No}, Verdict: DeleteClaim},
+	{Name: "removed-lease", When: leftoverFacts{pod: PodAbsent | PodForeign, claim: ClaimAbsent | ClaimForeign | ClaimUnwanted}, Verdict: DeleteLease},
+})
 
 // strayFacts is all that strayRows may look at.
 type strayFacts struct {
 	record RecordState
-	stray  stray
-	slot   slot
-	excess rules.YesNo
-}
-
-func judgeStray(f strayFacts) (verdict, string) {
-	for _, r := range strayRows {
-		if r.record&f.record != 0 && r.stray&f.stray != 0 && r.slot&f.slot != 0 && r.excess&f.excess != 0 {
-			return r.verdict, r.name
-		}
-	}
-	return wait, "uncovered"
-}
-
-func judgeLeftover(f farewell, pod PodState, claim ClaimState, retain rules.YesNo) (Kind, string) {
-	for _, r := range leftoverRows {
-		if r.farewell&f != 0 && r.pod&pod != 0 && r.claim&claim != 0 && r.retain&retain != 0 {
-			return r.object, r.name
-		}
-	}
-	return "", "uncovered"
+	stray  stray       `fact:"mark"`
+	slot   slot        `fact:"slots"`
+	excess rules.YesNo `fact:"names too many"`
 }
 
 func strayOf(m Member, o Observed) stray {
@@ -126,7 +123,7 @@ func farewellOf(m Member, o Observed) farewell {
 
 // leftoverStep is the next step that takes away what a removed member left.
 func leftoverStep(m Member, d Desired, o Observed) (Step, bool) {
-	kind, rule := judgeLeftover(farewellOf(m, o), m.Pod, m.Claim, rules.YesNoOf(d.RetainClaims))
-	step := Step{Kind: kind, Rule: rule, Stage: StageDelete, Member: m.Name, PodUID: m.PodUID, ClaimUID: m.ClaimUID, Irreversible: true}
-	return step, kind != ""
+	decision := leftoverRows.Decide(leftoverFacts{farewellOf(m, o), m.Pod, m.Claim, rules.YesNoOf(d.RetainClaims)})
+	step := Step{Kind: decision.Verdict, Rule: decision.Rule, Stage: StageDelete, Member: m.Name, PodUID: m.PodUID, ClaimUID: m.ClaimUID, Irreversible: true}
+	return step, step.Kind != nothing
 }

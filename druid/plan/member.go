@@ -21,76 +21,60 @@ const (
 	change
 )
 
-// leaseRows: a listed name without Lease gets it back.
-var leaseRows = []struct {
-	name    string
-	lease   LeaseState
-	verdict verdict
-}{
-	{"lease-conflict", LeaseForeign, conflict},
-	{"lease-missing", LeaseAbsent, create},
-	{"lease-there", LeaseOurs, keep},
+func (v verdict) String() string {
+	return rules.Word(v, "Keep", "Wait", "Conflict", "Held", "Create", "Delete", "Mark", "Replace")
 }
+
+// leaseRows: a listed name without Lease gets it back.
+var leaseRows = rules.New(wait, []rules.Row[memberFacts, verdict]{
+	{Name: "lease-conflict", When: memberFacts{lease: LeaseForeign}, Verdict: conflict},
+	{Name: "lease-missing", When: memberFacts{lease: LeaseAbsent}, Verdict: create},
+	{Name: "lease-there", When: memberFacts{lease: LeaseOurs}, Verdict: keep},
+})
 
 // claimRows: a claim is made only while no Pod could run on the volume of the one before it. The claim of a paused cluster held
 // the only copy of its data: another one would be empty.
-var claimRows = []struct {
-	name    string
-	claim   ClaimState
-	lease   LeaseState
-	pod     PodState
-	paused  rules.YesNo
-	verdict verdict
-}{
-	{"claim-unwanted", ClaimUnwanted, anyLease, anyPod, anyAnswer, keep},
-	{"claim-conflict", ClaimForeign, anyLease, anyPod, anyAnswer, conflict},
-	{"claim-after-lease-conflict", ClaimAbsent, LeaseForeign, anyPod, anyAnswer, wait},
-	{"claim-of-paused-cluster-lost", ClaimAbsent, anyLease, anyPod, rules.Yes, held},
-	{"claim-missing", ClaimAbsent, anyLease, PodAbsent | PodUnscheduled, rules.No, create},
-	{"claim-after-pod", ClaimAbsent, anyLease, anyPod, rules.No, wait},
-	{"claim-terminating", ClaimTerminating, anyLease, anyPod, anyAnswer, wait},
-	{"claim-there", ClaimPresent, anyLease, anyPod, anyAnswer, keep},
-}
+var claimRows = rules.New(wait, []rules.Row[memberFacts, verdict]{
+	{Name: "claim-unwanted", When: memberFacts{claim: ClaimUnwanted}, Verdict: keep},
+	{Name: "claim-conflict", When: memberFacts{claim: ClaimForeign}, Verdict: conflict},
+	{Name: "claim-after-lease-conflict", When: memberFacts{claim: ClaimAbsent, lease: LeaseForeign}, Verdict: wait},
+	{Name: "claim-of-paused-cluster-lost", When: memberFacts{claim: ClaimAbsent, paused: rules.Yes}, Verdict: held},
+	{Name: "claim-missing", When: memberFacts{claim: ClaimAbsent, pod: PodAbsent | PodUnscheduled, paused: rules.No}, Verdict: create},
+	{Name: "claim-after-pod", When: memberFacts{claim: ClaimAbsent, paused: rules.No}, Verdict: wait},
+	{Name: "claim-terminating", When: memberFacts{claim: ClaimTerminating}, Verdict: wait},
+	{Name: "claim-there", When: memberFacts{claim: ClaimPresent}, Verdict: keep},
+})
 
 // podRows: a lost Pod comes back at once. A Pod whose claim is gone or going is deleted so that the member can heal on a
 // new volume, but never one without which the others are fewer than a quorum:
 // it stays, and its Lease names it, so that its agent may go on with its duties.
-var podRows = []struct {
-	name    string
-	pod     PodState
-	claim   ClaimState
-	lease   LeaseState
-	spare   rules.YesNo
-	marked  rules.YesNo
-	paused  rules.YesNo
-	verdict verdict
-}{
-	{"pod-conflict", PodForeign, anyClaim, anyLease, anyAnswer, anyAnswer, anyAnswer, conflict},
-	{"pod-terminating", PodTerminating, anyClaim, anyLease, anyAnswer, anyAnswer, anyAnswer, wait},
-	{"pod-ended", PodEnded, anyClaim, anyLease, anyAnswer, anyAnswer, anyAnswer, remove},
-	{"pod-after-conflict", PodAbsent, ClaimForeign, anyLease, anyAnswer, anyAnswer, anyAnswer, wait},
-	{"pod-after-lease-conflict", PodAbsent, anyClaim, LeaseForeign, anyAnswer, anyAnswer, anyAnswer, wait},
-	{"pod-after-claim", PodAbsent, ClaimTerminating, anyLease, anyAnswer, anyAnswer, anyAnswer, wait},
-	{"pod-paused", PodAbsent, anyClaim, anyLease, anyAnswer, anyAnswer, rules.Yes, keep},
-	{"pod-missing", PodAbsent, anyClaim, anyLease, anyAnswer, anyAnswer, rules.No, create},
-	{"pod-of-lost-claim", PodUnstarted, ClaimAbsent | ClaimTerminating, anyLease, anyAnswer, anyAnswer, anyAnswer, remove},
-	{"volume-lost", PodLive, ClaimAbsent | ClaimTerminating, anyLease, rules.Yes, anyAnswer, anyAnswer, remove},
-	{"volume-lost-unmarked", PodLive, ClaimTerminating, LeaseOurs, rules.No, rules.No, anyAnswer, mark},
-	{"volume-lost-held", PodLive, ClaimAbsent | ClaimTerminating, anyLease, rules.No, anyAnswer, anyAnswer, held},
-	{"pod-unmarked", PodUnscheduled | PodUnstarted | PodLive, ClaimPresent | ClaimUnwanted, LeaseOurs, anyAnswer, rules.No, anyAnswer, mark},
-	{"pod-there", PodUnscheduled | PodUnstarted | PodLive, anyClaim, anyLease, anyAnswer, anyAnswer, anyAnswer, keep},
-}
+var podRows = rules.New(wait, []rules.Row[memberFacts, verdict]{
+	{Name: "pod-conflict", When: memberFacts{pod: PodForeign}, Verdict: conflict},
+	{Name: "pod-terminating", When: memberFacts{pod: PodTerminating}, Verdict: wait},
+	{Name: "pod-ended", When: memberFacts{pod: PodEnded}, Verdict: remove},
+	{Name: "pod-after-conflict", When: memberFacts{pod: PodAbsent, claim: ClaimForeign}, Verdict: wait},
+	{Name: "pod-after-lease-conflict", When: memberFacts{pod: PodAbsent, lease: LeaseForeign}, Verdict: wait},
+	{Name: "pod-after-claim", When: memberFacts{pod: PodAbsent, claim: ClaimTerminating}, Verdict: wait},
+	{Name: "pod-paused", When: memberFacts{pod: PodAbsent, paused: rules.Yes}, Verdict: keep},
+	{Name: "pod-missing", When: memberFacts{pod: PodAbsent, paused: rules.No}, Verdict: create},
+	{Name: "pod-of-lost-claim", When: memberFacts{pod: PodUnstarted, claim: ClaimAbsent | ClaimTerminating}, Verdict: remove},
+	{Name: "volume-lost", When: memberFacts{pod: PodLive, claim: ClaimAbsent | ClaimTerminating, spare: rules.Yes}, Verdict: remove},
+	{Name: "volume-lost-unmarked", When: memberFacts{pod: PodLive, claim: ClaimTerminating, lease: LeaseOurs, spare: rules.No, marked: rules.No}, Verdict: mark},
+	{Name: "volume-lost-held", When: memberFacts{pod: PodLive, claim: ClaimAbsent | ClaimTerminating, spare: rules.No}, Verdict: held},
+	{Name: "pod-unmarked", When: memberFacts{pod: PodUnscheduled | PodUnstarted | PodLive, claim: ClaimPresent | ClaimUnwanted, lease: LeaseOurs, marked: rules.No}, Verdict: mark},
+	{Name: "pod-there", When: memberFacts{pod: PodUnscheduled | PodUnstarted | PodLive}, Verdict: keep},
+})
 
 // memberFacts is all that the three policies may look at.
 type memberFacts struct {
-	lease LeaseState
+	lease LeaseState `fact:"Lease"`
 	claim ClaimState
-	pod   PodState
+	pod   PodState `fact:"Pod"`
 	// spare: the other members hold a quorum without this one, or there never was one; and no other goes before it, leaves or
 	// replaces itself.
-	spare rules.YesNo
+	spare rules.YesNo `fact:"the others are a quorum, and it is its turn"`
 	// marked: the Lease names the Pod's and the claim's UID.
-	marked rules.YesNo
+	marked rules.YesNo `fact:"the Lease names Pod and claim"`
 	// paused: the member is the last one of a paused cluster.
 	paused rules.YesNo
 }
@@ -152,32 +136,4 @@ func before(a, b Member) bool {
 		return !a.up()
 	}
 	return a.Name < b.Name
-}
-
-func judgeLease(f memberFacts) (verdict, string) {
-	for _, r := range leaseRows {
-		if r.lease&f.lease != 0 {
-			return r.verdict, r.name
-		}
-	}
-	return wait, "uncovered"
-}
-
-func judgeClaim(f memberFacts) (verdict, string) {
-	for _, r := range claimRows {
-		if r.claim&f.claim != 0 && r.lease&f.lease != 0 && r.pod&f.pod != 0 && r.paused&f.paused != 0 {
-			return r.verdict, r.name
-		}
-	}
-	return wait, "uncovered"
-}
-
-func judgePod(f memberFacts) (verdict, string) {
-	for _, r := range podRows {
-		if r.pod&f.pod != 0 && r.claim&f.claim != 0 && r.lease&f.lease != 0 && r.spare&f.spare != 0 &&
-			r.marked&f.marked != 0 && r.paused&f.paused != 0 {
-			return r.verdict, r.name
-		}
-	}
-	return wait, "uncovered"
 }

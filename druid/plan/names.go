@@ -21,6 +21,10 @@ const (
 	anyWitness = witnessOwn | witnessOut | witnessMute | witnessElse
 )
 
+func (w witness) String() string {
+	return rules.Word(w, "a member of the group", "removed", "there is no Lease", "nothing that counts")
+}
+
 const (
 	entryThere entry = 1 << iota
 	entryMissing
@@ -29,45 +33,41 @@ const (
 	anyEntry = entryThere | entryMissing | entryUnknown
 )
 
+func (e entry) String() string {
+	return rules.Word(e, "there", "missing", "not published")
+}
+
+// lostVerdict says what becomes of a name that the record does not list.
+type lostVerdict string
+
+const (
+	lostLeave  lostVerdict = "Leave"
+	lostRelist lostVerdict = "Relist"
+)
+
 // lostRows decide whether a name that a Formed record does not list was taken out of it by hand. A name leaves a record only after its
 // Lease says that the member was removed, and the Lease goes last. Nothing is ever taken out by this policy: a name that was just
 // drawn has no Lease yet.
-var lostRows = []struct {
-	name    string
-	witness witness
-	entry   entry
-	slot    rules.YesNo // a slot of the record names it
-	live    rules.YesNo // its Lease is renewed
-	body    rules.YesNo // a Lease, a Pod or a claim of the cluster bears it
-	empty   rules.YesNo // the record lists no names at all
-	lost    rules.YesNo
-}{
-	{"removed-on-purpose", witnessOut, anyEntry, anyAnswer, anyAnswer, anyAnswer, anyAnswer, rules.No},
-	{"no-witness", witnessElse, anyEntry, anyAnswer, anyAnswer, anyAnswer, anyAnswer, rules.No},
-	{"member-of-the-group", witnessOwn, entryThere | entryUnknown, anyAnswer, anyAnswer, anyAnswer, anyAnswer, rules.Yes},
-	{"slot-names-it", witnessOwn, entryMissing, rules.Yes, anyAnswer, anyAnswer, anyAnswer, rules.Yes},
-	{"renews-its-lease", witnessOwn, entryMissing, rules.No, rules.Yes, anyAnswer, anyAnswer, rules.Yes},
-	{"all-names-lost", witnessOwn | witnessMute, anyEntry, anyAnswer, anyAnswer, rules.Yes, rules.Yes, rules.Yes},
-	{"not-proven", witnessOwn, entryMissing, rules.No, rules.No, anyAnswer, anyAnswer, rules.No},
-	{"lease-lost-too", witnessMute, entryThere, anyAnswer, anyAnswer, rules.Yes, anyAnswer, rules.Yes},
-	{"mute", witnessMute, anyEntry, anyAnswer, anyAnswer, anyAnswer, anyAnswer, rules.No},
-}
+var lostRows = rules.New(lostLeave, []rules.Row[lostFacts, lostVerdict]{
+	{Name: "removed-on-purpose", When: lostFacts{witness: witnessOut}, Verdict: lostLeave},
+	{Name: "no-witness", When: lostFacts{witness: witnessElse}, Verdict: lostLeave},
+	{Name: "member-of-the-group", When: lostFacts{witness: witnessOwn, entry: entryThere | entryUnknown}, Verdict: lostRelist},
+	{Name: "slot-names-it", When: lostFacts{witness: witnessOwn, entry: entryMissing, slot: rules.Yes}, Verdict: lostRelist},
+	{Name: "renews-its-lease", When: lostFacts{witness: witnessOwn, entry: entryMissing, slot: rules.No, live: rules.Yes}, Verdict: lostRelist},
+	{Name: "all-names-lost", When: lostFacts{witness: witnessOwn | witnessMute, body: rules.Yes, empty: rules.Yes}, Verdict: lostRelist},
+	{Name: "not-proven", When: lostFacts{witness: witnessOwn, entry: entryMissing, slot: rules.No, live: rules.No}, Verdict: lostLeave},
+	{Name: "lease-lost-too", When: lostFacts{witness: witnessMute, entry: entryThere, body: rules.Yes}, Verdict: lostRelist},
+	{Name: "mute", When: lostFacts{witness: witnessMute}, Verdict: lostLeave},
+})
 
 // lostFacts is all that the policy may look at.
 type lostFacts struct {
-	witness                 witness
-	entry                   entry
-	slot, live, body, empty rules.YesNo
-}
-
-func judgeLost(f lostFacts) (rules.YesNo, string) {
-	for _, r := range lostRows {
-		if r.witness&f.witness != 0 && r.entry&f.entry != 0 && r.slot&f.slot != 0 && r.live&f.live != 0 && r.body&f.body != 0 &&
-			r.empty&f.empty != 0 {
-			return r.lost, r.name
-		}
-	}
-	return rules.No, "uncovered"
+	witness witness     `fact:"its Lease says"`
+	entry   entry       `fact:"in the member list"`
+	slot    rules.YesNo `fact:"a slot names it"`
+	live    rules.YesNo `fact:"its Lease is renewed"`
+	body    rules.YesNo `fact:"an object bears it"`      // a Lease, a Pod or a claim of the cluster bears it
+	empty   rules.YesNo `fact:"the record lists nobody"` // the record lists no names at all
 }
 
 // lostNames are the names that were taken out of the record by hand. Of an EtcdCluster that goes, or whose members all leave,
@@ -80,7 +80,7 @@ func lostNames(d Desired, o Observed) (names []string) {
 		if m.Listed {
 			continue
 		}
-		if lost, _ := judgeLost(lostFactsOf(m, o)); lost == rules.Yes {
+		if lostRows.Decide(lostFactsOf(m, o)).Verdict == lostRelist {
 			names = append(names, m.Name)
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/etcd-druid/druid/leases"
+	"github.com/etcd-druid/druid/test/golden"
 )
 
 var (
@@ -207,12 +208,12 @@ func renderNeeds(t *testing.T, count map[string]int) {
 			after = append(after, string(kind))
 		}
 		rows = append(rows, []string{
-			r.name, deedWords[r.deed], objects(r.there), objects(r.current), strings.Join(after, ", "), r.why,
+			r.name, deedWords[r.deed], objects(r.there), objects(r.current), strings.Join(after, ", "), r.why, fmt.Sprint(count[r.name]),
 		})
 	}
-	section(t, "needs", "Which steps a failed step holds back: druid/plan.needRows", []string{
-		"step", "there, or just made", "not outdated", "not failed for the same member", "because",
-	}, rows, count)
+	golden.Section(t, "../../docs/decisions.md", "needs", "## Which steps a failed step holds back: druid/plan.needRows\n\n"+golden.Table([]string{
+		"rule", "step", "there, or just made", "not outdated", "not failed for the same member", "because", "cases",
+	}, rows))
 }
 
 // objects names those that a cell holds, and is empty where it holds none.

@@ -27,6 +27,10 @@ const (
 	nodeLost = NodeOutOfService | NodeGone
 )
 
+func (n NodeState) String() string {
+	return rules.Word(n, "unknown", "ready", "away", "out of service", "vanished", "gone")
+}
+
 // The states of a volume.
 const (
 	VolumeUnknown VolumeState = 1 << iota
@@ -35,6 +39,10 @@ const (
 
 	anyVolume = VolumeUnknown | VolumeLocal | VolumeMovable
 )
+
+func (v VolumeState) String() string {
+	return rules.Word(v, "unknown", "local", "movable")
+}
 
 // nodeVerdict says what becomes of a member whose node does not answer.
 type nodeVerdict uint8
@@ -49,62 +57,50 @@ const (
 	nodeGiveUp   // delete the claim; the member comes back elsewhere, empty, and replaces itself
 )
 
+func (n nodeVerdict) String() string {
+	return rules.Word(n, "Keep", "Tell", "Held", "Wait", "DeletePod", "Mark", "DeleteClaim")
+}
+
 // ruleElsewhere moves a Pod whose volume can follow it.
 const ruleElsewhere = "pod-on-lost-node"
 
 // nodeRows decide about a member of a node that does not answer. Nothing is deleted because a node is away: it may come
 // back with the data. That it will not is declared, by the taint out-of-service of Kubernetes' non-graceful node shutdown or
 // by deleting the Node.
-var nodeRows = []struct {
-	name                string
-	node                NodeState
-	volume              VolumeState
-	pod                 PodState
-	spare, turn, marked rules.YesNo
-	verdict             nodeVerdict
-	why                 string
-}{
-	{"node-not-known", NodeUnknown, anyVolume, anyPod, anyAnswer, anyAnswer, anyAnswer, nodeKeep,
-		"what is not known deletes nothing"},
-	{"node-serves", NodeReady, anyVolume, anyPod, anyAnswer, anyAnswer, anyAnswer, nodeKeep,
-		"its kubelet starts and ends Pods"},
-	{"node-away", NodeAway, anyVolume, anyPod, anyAnswer, anyAnswer, anyAnswer, nodeTell,
-		"it comes back with the data, or a person declares it lost"},
-	{"node-vanished", NodeVanished, anyVolume, anyPod, anyAnswer, anyAnswer, anyAnswer, nodeWait,
-		"a kubelet that registers anew deletes and makes its Node within moments"},
-	{"volume-not-known", nodeLost, VolumeUnknown, anyPod, anyAnswer, anyAnswer, anyAnswer, nodeKeep,
-		"what is not known deletes nothing"},
-	{ruleElsewhere, nodeLost, VolumeMovable, PodUnstarted | PodLive, anyAnswer, anyAnswer, anyAnswer, nodeMove,
-		"the Pod comes back elsewhere and resumes on its volume"},
-	{"pod-moves", nodeLost, VolumeMovable, anyPod &^ (PodUnstarted | PodLive), anyAnswer, anyAnswer, anyAnswer, nodeWait,
-		"Kubernetes ends Pods of a node that was declared lost"},
-	{"volume-on-lost-node-held", nodeLost, VolumeLocal, anyPod, rules.No, anyAnswer, anyAnswer, nodeHeld,
-		"the others are no healthy quorum: its data may be needed"},
-	{"volume-on-lost-node-in-turn", nodeLost, VolumeLocal, anyPod, rules.Yes, rules.No, anyAnswer, nodeWait,
-		"another member replaces itself, leaves or heals"},
-	{"volume-on-lost-node-announced", nodeLost, VolumeLocal, anyPod, rules.Yes, rules.Yes, rules.No, nodeAnnounce,
-		"the Lease names the claim before it is deleted"},
-	{"volume-on-lost-node", nodeLost, VolumeLocal, anyPod, rules.Yes, rules.Yes, rules.Yes, nodeGiveUp,
-		"the quorum has the data; the member joins again elsewhere"},
-}
+var nodeRows = rules.New(nodeKeep, []rules.Row[nodeFacts, nodeVerdict]{
+	{Name: "node-not-known", When: nodeFacts{node: NodeUnknown}, Verdict: nodeKeep,
+		Why: "what is not known deletes nothing"},
+	{Name: "node-serves", When: nodeFacts{node: NodeReady}, Verdict: nodeKeep,
+		Why: "its kubelet starts and ends Pods"},
+	{Name: "node-away", When: nodeFacts{node: NodeAway}, Verdict: nodeTell,
+		Why: "it comes back with the data, or a person declares it lost"},
+	{Name: "node-vanished", When: nodeFacts{node: NodeVanished}, Verdict: nodeWait,
+		Why: "a kubelet that registers anew deletes and makes its Node within moments"},
+	{Name: "volume-not-known", When: nodeFacts{node: nodeLost, volume: VolumeUnknown}, Verdict: nodeKeep,
+		Why: "what is not known deletes nothing"},
+	{Name: ruleElsewhere, When: nodeFacts{node: nodeLost, volume: VolumeMovable, pod: PodUnstarted | PodLive}, Verdict: nodeMove,
+		Why: "the Pod comes back elsewhere and resumes on its volume"},
+	{Name: "pod-moves", When: nodeFacts{node: nodeLost, volume: VolumeMovable, pod: anyPod &^ (PodUnstarted | PodLive)}, Verdict: nodeWait,
+		Why: "Kubernetes ends Pods of a node that was declared lost"},
+	{Name: "volume-on-lost-node-held", When: nodeFacts{node: nodeLost, volume: VolumeLocal, spare: rules.No}, Verdict: nodeHeld,
+		Why: "the others are no healthy quorum: its data may be needed"},
+	{Name: "volume-on-lost-node-in-turn", When: nodeFacts{node: nodeLost, volume: VolumeLocal, spare: rules.Yes, turn: rules.No}, Verdict: nodeWait,
+		Why: "another member replaces itself, leaves or heals"},
+	{Name: "volume-on-lost-node-announced", When: nodeFacts{node: nodeLost, volume: VolumeLocal, spare: rules.Yes, turn: rules.Yes, marked: rules.No}, Verdict: nodeAnnounce,
+		Why: "the Lease names the claim before it is deleted"},
+	{Name: "volume-on-lost-node", When: nodeFacts{node: nodeLost, volume: VolumeLocal, spare: rules.Yes, turn: rules.Yes, marked: rules.Yes}, Verdict: nodeGiveUp,
+		Why: "the quorum has the data; the member joins again elsewhere"},
+})
 
 // nodeFacts is all that the policy may look at.
 type nodeFacts struct {
 	node   NodeState
 	volume VolumeState
-	pod    PodState
+	pod    PodState `fact:"Pod"`
 	// spare: the others are a healthy quorum. turn: nobody else is touched. marked: the Lease announces this very claim.
-	spare, turn, marked rules.YesNo
-}
-
-func judgeNode(f nodeFacts) (nodeVerdict, string) {
-	for _, r := range nodeRows {
-		if r.node&f.node != 0 && r.volume&f.volume != 0 && r.pod&f.pod != 0 && r.spare&f.spare != 0 && r.turn&f.turn != 0 &&
-			r.marked&f.marked != 0 {
-			return r.verdict, r.name
-		}
-	}
-	return nodeKeep, "uncovered"
+	spare  rules.YesNo `fact:"the others are a quorum"`
+	turn   rules.YesNo `fact:"its turn"`
+	marked rules.YesNo `fact:"the Lease announces it"`
 }
 
 func nodeFactsOf(m Member, o Observed, listed []Member) nodeFacts {
@@ -121,8 +117,8 @@ func nodeFactsOf(m Member, o Observed, listed []Member) nodeFacts {
 }
 
 func (m Member) nodeStep(f nodeFacts) (Step, bool) {
-	verdict, rule := judgeNode(f)
-	switch verdict {
+	decision := nodeRows.Decide(f)
+	switch rule := decision.Rule; decision.Verdict {
 	case nodeMove:
 		return Step{Kind: DeletePod, Rule: rule, Stage: StageDelete, Member: m.Name, PodUID: m.PodUID, Irreversible: true}, true
 	case nodeAnnounce:
@@ -145,7 +141,7 @@ func (m Member) nodeStep(f nodeFacts) (Step, bool) {
 // nodeProblem names the node and the cure.
 func nodeProblem(m Member, f nodeFacts) (Problem, bool) {
 	p := Problem{Reason: v1alpha1.ReasonNodeLost, Member: m.Name}
-	switch verdict, _ := judgeNode(f); verdict {
+	switch nodeRows.Decide(f).Verdict {
 	case nodeTell:
 		then := "its Pod is started on another node"
 		if f.volume == VolumeLocal {

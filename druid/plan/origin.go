@@ -22,6 +22,10 @@ const (
 	anyOriginSnapshot = OriginAbsent | OriginUnfinished | OriginFailed | OriginBlank | OriginSaved
 )
 
+func (o OriginSnapshot) String() string {
+	return rules.Word(o, "absent", "unfinished", "failed", "blank", "saved")
+}
+
 // The places.
 const (
 	OriginTold    OriginPlace = 1 << iota // the spec says in which store
@@ -33,43 +37,44 @@ const (
 	anyOriginPlace = OriginTold | OriginOwn | OriginMoved | OriginUnsaved | OriginGone
 )
 
+func (o OriginPlace) String() string {
+	return rules.Word(o, "told by the spec", "where its cluster says", "left by its cluster", "its cluster is not backed up", "its cluster is gone")
+}
+
 const (
 	originWait  origin = iota // it changes by itself
 	originStuck               // a person has to do something
 	originFound
 )
 
-// origins decide whether it is known what a new cluster begins with whose spec names an EtcdSnapshot. Until it is, nothing of it is made.
-var origins = []struct {
-	name     string
-	snapshot OriginSnapshot
-	place    OriginPlace
-	origin   origin
-	why      string
-}{
-	{"snapshot-absent", OriginAbsent, anyOriginPlace, originWait, "it may be about to be created, like the cluster"},
-	{"snapshot-unfinished", OriginUnfinished, anyOriginPlace, originWait, "it ends by itself"},
-	{"snapshot-failed", OriginFailed, anyOriginPlace, originStuck, "an EtcdSnapshot never changes its outcome"},
-	{"snapshot-blank", OriginBlank, anyOriginPlace, originStuck, "an EtcdSnapshot never changes its outcome"},
-	{"cluster-gone", OriginSaved, OriginGone, originStuck, "nobody knows the store, nor the Secrets for it"},
-	{"cluster-unsaved", OriginSaved, OriginUnsaved, originStuck, "nobody knows the store, nor the Secrets for it"},
-	{"backup-moved", OriginSaved, OriginMoved, originStuck, "another store would be searched, and hold nothing, or something else"},
-	{"found", OriginSaved, OriginTold | OriginOwn, originFound, "all is known that a restore needs, and is kept with the spec"},
+func (o origin) String() string {
+	return [...]string{"Wait", "Degraded", "Restore"}[o]
 }
+
+// origins decide whether it is known what a new cluster begins with whose spec names an EtcdSnapshot. Until it is, nothing of it is made.
+var origins = rules.New(originStuck, []rules.Row[OriginFacts, origin]{
+	{Name: "snapshot-absent", When: OriginFacts{Snapshot: OriginAbsent}, Verdict: originWait,
+		Why: "it may be about to be created, like the cluster"},
+	{Name: "snapshot-unfinished", When: OriginFacts{Snapshot: OriginUnfinished}, Verdict: originWait,
+		Why: "it ends by itself"},
+	{Name: "snapshot-failed", When: OriginFacts{Snapshot: OriginFailed}, Verdict: originStuck,
+		Why: "an EtcdSnapshot never changes its outcome"},
+	{Name: "snapshot-blank", When: OriginFacts{Snapshot: OriginBlank}, Verdict: originStuck,
+		Why: "an EtcdSnapshot never changes its outcome"},
+	{Name: "cluster-gone", When: OriginFacts{Snapshot: OriginSaved, Place: OriginGone}, Verdict: originStuck,
+		Why: "nobody knows the store, nor the Secrets for it"},
+	{Name: "cluster-unsaved", When: OriginFacts{Snapshot: OriginSaved, Place: OriginUnsaved}, Verdict: originStuck,
+		Why: "nobody knows the store, nor the Secrets for it"},
+	{Name: "backup-moved", When: OriginFacts{Snapshot: OriginSaved, Place: OriginMoved}, Verdict: originStuck,
+		Why: "another store would be searched, and hold nothing, or something else"},
+	{Name: "found", When: OriginFacts{Snapshot: OriginSaved, Place: OriginTold | OriginOwn}, Verdict: originFound,
+		Why: "all is known that a restore needs, and is kept with the spec"},
+})
 
 // OriginFacts is all that the policy may look at.
 type OriginFacts struct {
-	Snapshot OriginSnapshot
-	Place    OriginPlace
-}
-
-func judgeOrigin(f OriginFacts) (origin, string) {
-	for _, r := range origins {
-		if r.snapshot&f.Snapshot != 0 && r.place&f.Place != 0 {
-			return r.origin, r.name
-		}
-	}
-	return originStuck, "uncovered"
+	Snapshot OriginSnapshot `fact:"the EtcdSnapshot"`
+	Place    OriginPlace    `fact:"its backup"`
 }
 
 // Origin is what an EtcdSnapshot is to a cluster that is to begin with it. The zero Origin is that of a cluster which begins otherwise, or has
@@ -83,11 +88,11 @@ type Origin struct {
 
 // JudgeOrigin decides, and takes the words of the rule from words.
 func JudgeOrigin(f OriginFacts, words func(rule string) string) Origin {
-	verdict, rule := judgeOrigin(f)
-	if verdict == originFound {
-		return Origin{Rule: rule}
+	d := origins.Decide(f)
+	if d.Verdict == originFound {
+		return Origin{Rule: d.Rule}
 	}
-	return Origin{Rule: rule, Words: words(rule), Stuck: verdict == originStuck}
+	return Origin{Rule: d.Rule, Words: words(d.Rule), Stuck: d.Verdict == originStuck}
 }
 
 // known says whether it is known what the cluster begins with.

@@ -6,40 +6,21 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/etcd-druid/druid/api/v1alpha1"
-)
-
-var (
-	originSnapshotWords = []string{"absent", "unfinished", "failed", "blank", "saved"}
-	originPlaceWords    = []string{"told by the spec", "where its cluster says", "left by its cluster", "its cluster is not backed up", "its cluster is gone"}
-	originWords         = map[origin]string{originWait: "Wait", originStuck: "Degraded", originFound: "Restore"}
+	"github.com/etcd-druid/druid/internal/rules"
 )
 
 func TestWhatAClusterBeginsWithIsFoundOrWaitedFor(t *testing.T) {
-	count := map[string]int{}
-	for _, snapshot := range bits(anyOriginSnapshot) {
-		for _, place := range bits(anyOriginPlace) {
-			verdict, rule := judgeOrigin(OriginFacts{snapshot, place})
-			count[rule]++
-			placed := place&(OriginTold|OriginOwn) != 0
-			if (verdict == originFound) != (snapshot == OriginSaved && placed) {
-				t.Errorf("snapshot %d, place %d: %s says %d", snapshot, place, rule, verdict)
-			}
-			if passes := snapshot&(OriginAbsent|OriginUnfinished) != 0; passes != (verdict == originWait) {
-				t.Errorf("snapshot %d, place %d: %s says %d of what passes: %t", snapshot, place, rule, verdict, passes)
-			}
+	checkTable(t, origins, "restore-origin", "Whether the EtcdSnapshot can be restored that a new cluster begins with: druid/plan.origins", func(f OriginFacts, d rules.Decision[origin]) string {
+		placed := f.Place&(OriginTold|OriginOwn) != 0
+		passes := f.Snapshot&(OriginAbsent|OriginUnfinished) != 0
+		switch {
+		case (d.Verdict == originFound) != (f.Snapshot == OriginSaved && placed):
+			return "begins with what is not saved or not found, or does not with what is"
+		case passes != (d.Verdict == originWait):
+			return "waits for what does not pass, or does not for what does"
 		}
-	}
-	var names []string
-	var rows [][]string
-	for _, r := range origins {
-		names = append(names, r.name)
-		rows = append(rows, []string{
-			r.name, cell(r.snapshot, anyOriginSnapshot, originSnapshotWords), cell(r.place, anyOriginPlace, originPlaceWords), bold(originWords[r.origin]), r.why,
-		})
-	}
-	fired(t, count, names...)
-	section(t, "restore-origin", "Whether the EtcdSnapshot can be restored that a new cluster begins with: druid/plan.origins",
-		[]string{"the EtcdSnapshot", "its backup", "verdict", "why"}, rows, count)
+		return ""
+	})
 }
 
 func TestTheStatusSaysWhichSnapshotIsWaitedFor(t *testing.T) {

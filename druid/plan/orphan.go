@@ -19,59 +19,48 @@ const (
 	orphanMark // tell the leader's agent that nobody starts the learner
 )
 
+func (o orphanVerdict) String() string {
+	return rules.Word(o, "Keep", "Wait", "Tell", "Mark")
+}
+
 // orphanRows decide about what bears a member's name and has lost its counterpart. That something is absent is no proof
 // that it may go: druid deletes nothing by this table.
-var orphanRows = []struct {
-	name                                                 string
-	usable, listed, retired, objects, unstarted, lingers rules.YesNo
-	marked                                               rules.YesNo
-	verdict                                              orphanVerdict
-	why                                                  string
-}{
-	{"no-record", rules.No, anyAnswer, anyAnswer, anyAnswer, anyAnswer, anyAnswer, anyAnswer, orphanKeep,
-		"only a record that can be read says who is desired"},
-	{"retired", rules.Yes, anyAnswer, rules.Yes, anyAnswer, anyAnswer, anyAnswer, anyAnswer, orphanKeep,
-		"the leader's agent acknowledged the removal: what is left is cleaned up by that mark"},
-	{"desired", rules.Yes, rules.Yes, rules.No, anyAnswer, rules.No, anyAnswer, anyAnswer, orphanKeep,
-		"druid makes again what it lacks: Lease, claim, Pod"},
-	{"desired-comes", rules.Yes, rules.Yes, rules.No, anyAnswer, rules.Yes, rules.No, anyAnswer, orphanKeep,
-		"its Pod will start the learner or replace it"},
-	{"desired-not-coming", rules.Yes, rules.Yes, rules.No, anyAnswer, rules.Yes, rules.Yes, rules.No, orphanMark,
-		"its Pod has not come up for long, and is not the one that added the learner: the leader's agent removes the learner"},
-	{"desired-not-coming-told", rules.Yes, rules.Yes, rules.No, anyAnswer, rules.Yes, rules.Yes, rules.Yes, orphanKeep,
-		"the leader's agent knows"},
-	{"status-only", rules.Yes, rules.No, rules.No, rules.No, anyAnswer, anyAnswer, anyAnswer, orphanKeep,
-		"an entry of the status goes with the name in the record"},
-	{"orphan-seen", rules.Yes, rules.No, rules.No, rules.Yes, anyAnswer, rules.No, anyAnswer, orphanWait,
-		"it may be on its way out, or the record on its way in"},
-	{"orphan", rules.Yes, rules.No, rules.No, rules.Yes, anyAnswer, rules.Yes, anyAnswer, orphanTell,
-		"nothing proves that it is superfluous"},
-}
+var orphanRows = rules.New(orphanKeep, []rules.Row[orphanFacts, orphanVerdict]{
+	{Name: "no-record", When: orphanFacts{usable: rules.No}, Verdict: orphanKeep,
+		Why: "only a record that can be read says who is desired"},
+	{Name: "retired", When: orphanFacts{usable: rules.Yes, retired: rules.Yes}, Verdict: orphanKeep,
+		Why: "the leader's agent acknowledged the removal: what is left is cleaned up by that mark"},
+	{Name: "desired", When: orphanFacts{usable: rules.Yes, listed: rules.Yes, retired: rules.No, unstarted: rules.No}, Verdict: orphanKeep,
+		Why: "druid makes again what it lacks: Lease, claim, Pod"},
+	{Name: "desired-comes", When: orphanFacts{usable: rules.Yes, listed: rules.Yes, retired: rules.No, unstarted: rules.Yes, lingers: rules.No}, Verdict: orphanKeep,
+		Why: "its Pod will start the learner or replace it"},
+	{Name: "desired-not-coming", When: orphanFacts{usable: rules.Yes, listed: rules.Yes, retired: rules.No, unstarted: rules.Yes, lingers: rules.Yes, marked: rules.No}, Verdict: orphanMark,
+		Why: "its Pod has not come up for long, and is not the one that added the learner: the leader's agent removes the learner"},
+	{Name: "desired-not-coming-told", When: orphanFacts{usable: rules.Yes, listed: rules.Yes, retired: rules.No, unstarted: rules.Yes, lingers: rules.Yes, marked: rules.Yes}, Verdict: orphanKeep,
+		Why: "the leader's agent knows"},
+	{Name: "status-only", When: orphanFacts{usable: rules.Yes, listed: rules.No, retired: rules.No, objects: rules.No}, Verdict: orphanKeep,
+		Why: "an entry of the status goes with the name in the record"},
+	{Name: "orphan-seen", When: orphanFacts{usable: rules.Yes, listed: rules.No, retired: rules.No, objects: rules.Yes, lingers: rules.No}, Verdict: orphanWait,
+		Why: "it may be on its way out, or the record on its way in"},
+	{Name: "orphan", When: orphanFacts{usable: rules.Yes, listed: rules.No, retired: rules.No, objects: rules.Yes, lingers: rules.Yes}, Verdict: orphanTell,
+		Why: "nothing proves that it is superfluous"},
+})
 
 // orphanFacts is all that the policy may look at.
 type orphanFacts struct {
 	// usable: the record can be read. listed: it lists the name.
-	usable, listed rules.YesNo
+	usable rules.YesNo `fact:"record can be read"`
+	listed rules.YesNo
 	// retired: the member's Lease acknowledges its removal, or that it never was to be one.
-	retired rules.YesNo
+	retired rules.YesNo `fact:"removal acknowledged"`
 	// objects: a Lease, claim or Pod of the cluster bears the name.
-	objects rules.YesNo
+	objects rules.YesNo `fact:"objects bear the name"`
 	// unstarted: the leader lists a learner at the name's peer URL that never started.
-	unstarted rules.YesNo
+	unstarted rules.YesNo `fact:"its learner never started"`
 	// lingers: druid saw it so for long.
-	lingers rules.YesNo
+	lingers rules.YesNo `fact:"unlisted, or without running Pod, for long"`
 	// marked: the Lease says already that this learner is not coming.
-	marked rules.YesNo
-}
-
-func judgeOrphan(f orphanFacts) (orphanVerdict, string) {
-	for _, r := range orphanRows {
-		if r.usable&f.usable != 0 && r.listed&f.listed != 0 && r.retired&f.retired != 0 && r.objects&f.objects != 0 &&
-			r.unstarted&f.unstarted != 0 && r.lingers&f.lingers != 0 && r.marked&f.marked != 0 {
-			return r.verdict, r.name
-		}
-	}
-	return orphanKeep, "uncovered"
+	marked rules.YesNo `fact:"the Lease says so"`
 }
 
 func orphanFactsOf(m Member, o Observed) orphanFacts {
@@ -96,7 +85,7 @@ func (m Member) retired(o Observed) bool {
 
 // orphanProblem names the objects and the cure.
 func orphanProblem(m Member, o Observed) (Problem, bool) {
-	if verdict, _ := judgeOrphan(orphanFactsOf(m, o)); verdict != orphanTell {
+	if orphanRows.Decide(orphanFactsOf(m, o)).Verdict != orphanTell {
 		return Problem{}, false
 	}
 	var kinds, short []string

@@ -14,43 +14,32 @@ const (
 	ownershipRelease
 )
 
+func (o ownership) String() string {
+	return rules.Word(o, "Keep", "Take", "Release")
+}
+
 // ownershipRows keep the claims in step with spec.storage.persistentVolumeClaimRetentionPolicy.whenDeleted. A claim that
 // is not the cluster's by its UID is never taken, whatever its name says.
-var ownershipRows = []struct {
-	name      string
-	claim     ClaimState
-	goes      rules.YesNo
-	owned     rules.YesNo
-	ownership ownership
-}{
-	{"claim-not-ours", ClaimAbsent | ClaimForeign | ClaimUnwanted, anyAnswer, anyAnswer, ownershipKeep},
-	{"claim-going", ClaimTerminating, anyAnswer, anyAnswer, ownershipKeep},
-	{"claim-goes-with-cluster", ClaimPresent, rules.Yes, rules.No, ownershipTake},
-	{"claim-outlives-cluster", ClaimPresent, rules.No, rules.Yes, ownershipRelease},
-	{"claim-in-step", ClaimPresent, anyAnswer, anyAnswer, ownershipKeep},
-}
+var ownershipRows = rules.New(ownershipKeep, []rules.Row[ownershipFacts, ownership]{
+	{Name: "claim-not-ours", When: ownershipFacts{claim: ClaimAbsent | ClaimForeign | ClaimUnwanted}, Verdict: ownershipKeep},
+	{Name: "claim-going", When: ownershipFacts{claim: ClaimTerminating}, Verdict: ownershipKeep},
+	{Name: "claim-goes-with-cluster", When: ownershipFacts{claim: ClaimPresent, goes: rules.Yes, owned: rules.No}, Verdict: ownershipTake},
+	{Name: "claim-outlives-cluster", When: ownershipFacts{claim: ClaimPresent, goes: rules.No, owned: rules.Yes}, Verdict: ownershipRelease},
+	{Name: "claim-in-step", When: ownershipFacts{claim: ClaimPresent}, Verdict: ownershipKeep},
+})
 
 // ownershipFacts is all that the policy may look at.
 type ownershipFacts struct {
 	claim ClaimState
-	goes  rules.YesNo // claims are to go with the EtcdCluster
-	owned rules.YesNo // the claim refers to the EtcdCluster as an owner
-}
-
-func judgeOwnership(f ownershipFacts) (ownership, string) {
-	for _, r := range ownershipRows {
-		if r.claim&f.claim != 0 && r.goes&f.goes != 0 && r.owned&f.owned != 0 {
-			return r.ownership, r.name
-		}
-	}
-	return ownershipKeep, "uncovered"
+	goes  rules.YesNo `fact:"claims are to go"`        // claims are to go with the EtcdCluster
+	owned rules.YesNo `fact:"the EtcdCluster owns it"` // the claim refers to the EtcdCluster as an owner
 }
 
 // ownershipStep looks at every claim of the cluster, also of a member that the record does not list.
 func ownershipStep(d Desired, m Member, add func(Step)) {
-	verdict, rule := judgeOwnership(ownershipFacts{m.Claim, rules.YesNoOf(d.ClaimsGo), rules.YesNoOf(m.ClaimOwned)})
-	step := Step{Rule: rule, Stage: StageLate, Member: m.Name, ClaimUID: m.ClaimUID}
-	switch verdict {
+	decision := ownershipRows.Decide(ownershipFacts{m.Claim, rules.YesNoOf(d.ClaimsGo), rules.YesNoOf(m.ClaimOwned)})
+	step := Step{Rule: decision.Rule, Stage: StageLate, Member: m.Name, ClaimUID: m.ClaimUID}
+	switch decision.Verdict {
 	case ownershipTake:
 		step.Kind, step.Irreversible = TakeClaim, true
 	case ownershipRelease:

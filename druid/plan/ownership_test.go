@@ -9,40 +9,21 @@ import (
 	"github.com/etcd-druid/druid/leases"
 )
 
-var ownershipWords = map[ownership]string{ownershipKeep: "Keep", ownershipTake: "Take", ownershipRelease: "Release"}
-
 func TestClaimsGoWithTheClusterOnlyAsAskedFor(t *testing.T) {
-	count := map[string]int{}
-	for _, claim := range bits(anyClaim) {
-		for _, goes := range bits(anyAnswer) {
-			for _, owned := range bits(anyAnswer) {
-				f := ownershipFacts{claim, goes, owned}
-				verdict, rule := judgeOwnership(f)
-				count[rule]++
-				switch {
-				case verdict != ownershipKeep && claim != ClaimPresent:
-					t.Errorf("%+v: %s touches a claim that is not the cluster's, or goes", f, rule)
-				case verdict == ownershipTake && goes == rules.No:
-					t.Errorf("%+v: %s lets data go that was to stay", f, rule)
-				case verdict == ownershipRelease && goes == rules.Yes:
-					t.Errorf("%+v: %s lets data stay that was to go", f, rule)
-				case verdict == ownershipKeep && claim == ClaimPresent && goes != owned:
-					t.Errorf("%+v: %s leaves a claim out of step", f, rule)
-				}
-			}
+	checkTable(t, ownershipRows, "ownership", "Which claims go with the EtcdCluster: druid/plan.ownershipRows", func(f ownershipFacts, d rules.Decision[ownership]) string {
+		verdict := d.Verdict
+		switch {
+		case verdict != ownershipKeep && f.claim != ClaimPresent:
+			return "touches a claim that is not the cluster's, or goes"
+		case verdict == ownershipTake && f.goes == rules.No:
+			return "lets data go that was to stay"
+		case verdict == ownershipRelease && f.goes == rules.Yes:
+			return "lets data stay that was to go"
+		case verdict == ownershipKeep && f.claim == ClaimPresent && f.goes != f.owned:
+			return "leaves a claim out of step"
 		}
-	}
-	var names []string
-	var rows [][]string
-	for _, r := range ownershipRows {
-		names = append(names, r.name)
-		rows = append(rows, []string{
-			r.name, cell(r.claim, anyClaim, claimWords), answer(r.goes), answer(r.owned), bold(ownershipWords[r.ownership]),
-		})
-	}
-	fired(t, count, names...)
-	section(t, "ownership", "Which claims go with the EtcdCluster: druid/plan.ownershipRows",
-		[]string{"claim", "claims are to go", "the EtcdCluster owns it", "verdict"}, rows, count)
+		return ""
+	})
 }
 
 func TestClaimsAreKeptInStepWhateverTheRecordSays(t *testing.T) {

@@ -23,6 +23,10 @@ const (
 	anyKeepers = keepersNone | keepersOne | keepersOther
 )
 
+func (k keepers) String() string {
+	return rules.Word(k, "none ever", "one", "others")
+}
+
 const (
 	aloneYes     alone = 1 << iota // by the list that the leader's agent published
 	aloneNo                        // that list has another one, or this one as a learner
@@ -30,6 +34,10 @@ const (
 
 	anyAlone = aloneYes | aloneNo | aloneUnknown
 )
+
+func (a alone) String() string {
+	return rules.Word(a, "yes", "no", "not known")
+}
 
 const (
 	keeperReady keeper = 1 << iota // a ready voter, of which that is known
@@ -41,6 +49,10 @@ const (
 	anyKeeper = keeperReady | keeperIdle | keeperComes | keeperStays | keeperAway
 )
 
+func (k keeper) String() string {
+	return rules.Word(k, "ready", "runs no etcd", "coming", "not ready", "away")
+}
+
 const (
 	savedAll     saving = 1 << iota // all that the member's Lease tells of, or nothing is to be backed up
 	savedBehind                     // not all yet
@@ -48,6 +60,10 @@ const (
 
 	anySaved = savedAll | savedBehind | savedFailing
 )
+
+func (s saving) String() string {
+	return rules.Word(s, "all", "not yet", "backup fails")
+}
 
 // pause is what becomes of the last member of a cluster that is asked to have none.
 type pause uint8
@@ -64,88 +80,68 @@ const (
 	anyPause = pauseWait | pauseHeld | pauseDrain | pauseStop | pauseEnds | pauseRest
 )
 
+func (p pause) String() string {
+	return rules.Word(p, "Nothing", "Wait", "Held", "Drain", "Delete", "Wait", "Rest")
+}
+
 // pauseRows decide about the last member of a cluster with replicas 0. Its Pod goes while its Lease, its claim and its name
 // in the record stay, so that the same member comes back on the same data. A Pod that is not there stays away, whoever
 // deleted it: the claim has what it held.
-var pauseRows = []struct {
-	name   string
-	asked  rules.YesNo
-	record RecordState
-	names  keepers
-	alone  alone
-	slot   slot
-	pod    PodState
-	volume rules.YesNo
-	keeper keeper
-	saved  saving
-	late   rules.YesNo
-	pause  pause
-	why    string
-}{
-	{"not-asked", rules.No, anyRecord, anyKeepers, anyAlone, anySlot, anyPod, anyAnswer, anyKeeper, anySaved, anyAnswer, pauseNone,
-		"members are asked for"},
-	{"nothing-made", rules.Yes, RecordAbsent, keepersNone, anyAlone, anySlot, anyPod, anyAnswer, anyKeeper, anySaved, anyAnswer, pauseRest,
-		"no member was ever asked for, so there is nothing to make"},
-	{"not-formed", rules.Yes, anyRecord &^ RecordFormed, anyKeepers, anyAlone, anySlot, anyPod, anyAnswer, anyKeeper, anySaved, anyAnswer, pauseNone,
-		"what was begun is finished first: only a cluster that formed can be resumed"},
-	{"others-leave-first", rules.Yes, RecordFormed, keepersNone | keepersOther, anyAlone, anySlot, anyPod, anyAnswer, anyKeeper, anySaved, anyAnswer, pauseNone,
-		"the members leave by the way of every scale down, until one is left"},
-	{"not-alone", rules.Yes, RecordFormed, keepersOne, aloneNo, anySlot, anyPod, anyAnswer, anyKeeper, anySaved, anyAnswer, pauseWait,
-		"the raft group has others, which the leader's agent removes"},
-	{"paused", rules.Yes, RecordFormed, keepersOne, aloneYes | aloneUnknown, anySlot, PodAbsent, anyAnswer, anyKeeper, anySaved, anyAnswer, pauseRest,
-		"the claim has the data, and no Pod is asked for"},
-	{"pod-ends", rules.Yes, RecordFormed, keepersOne, aloneYes | aloneUnknown, anySlot, PodTerminating, anyAnswer, anyKeeper &^ keeperAway, anySaved, anyAnswer, pauseEnds,
-		"its kubelet ends it"},
-	{"pod-not-ours", rules.Yes, RecordFormed, keepersOne, aloneYes | aloneUnknown, anySlot, PodForeign | PodEnded, anyAnswer, anyKeeper, anySaved, anyAnswer, pauseWait,
-		"another rule deletes it, or tells of it"},
-	{"keeper-away", rules.Yes, RecordFormed, keepersOne, aloneYes | aloneUnknown, anySlot, PodLive | PodTerminating, anyAnswer, keeperAway, anySaved, anyAnswer, pauseHeld,
-		"nobody would end the Pod; and a node that is merely away comes back"},
-	{"after-slot", rules.Yes, RecordFormed, keepersOne, aloneYes | aloneUnknown, anySlot &^ slotFree, anyPod, anyAnswer, anyKeeper, anySaved, anyAnswer, pauseWait,
-		"a member leaves or replaces itself"},
-	{"never-started", rules.Yes, RecordFormed, keepersOne, aloneYes | aloneUnknown, slotFree, PodUnscheduled | PodUnstarted, anyAnswer, anyKeeper, anySaved, anyAnswer, pauseStop,
-		"nothing ever ran in it, so the volume is as it was"},
-	{"volume-lost", rules.Yes, RecordFormed, keepersOne, aloneYes | aloneUnknown, slotFree, PodLive, rules.No, anyKeeper, anySaved, anyAnswer, pauseHeld,
-		"its claim was deleted: the data would go with the Pod"},
-	{"group-not-known", rules.Yes, RecordFormed, keepersOne, aloneUnknown, slotFree, PodLive, rules.Yes, anyKeeper, anySaved, anyAnswer, pauseWait,
-		"the leader's agent publishes the list of members"},
-	{"keeper-not-ready", rules.Yes, RecordFormed, keepersOne, aloneYes, slotFree, PodLive, rules.Yes, keeperStays, anySaved, anyAnswer, pauseHeld,
-		"whether its data is whole is not known"},
-	{"keeper-comes", rules.Yes, RecordFormed, keepersOne, aloneYes, slotFree, PodLive, rules.Yes, keeperComes, anySaved, anyAnswer, pauseWait,
-		"its etcd is about to be ready, or not known to be"},
-	{"not-saved", rules.Yes, RecordFormed, keepersOne, aloneYes, slotFree, PodLive, rules.Yes, keeperReady | keeperIdle, savedFailing, anyAnswer, pauseHeld,
-		"the backup fails, and the member holds the only good copy"},
-	{"idle-not-saved", rules.Yes, RecordFormed, keepersOne, aloneYes, slotFree, PodLive, rules.Yes, keeperIdle, savedBehind, anyAnswer, pauseHeld,
-		"nobody saves what it held last"},
-	{"after-deadline", rules.Yes, RecordFormed, keepersOne, aloneYes, slotFree, PodLive, rules.Yes, keeperReady | keeperIdle, savedAll | savedBehind, rules.Yes, pauseHeld,
-		"the time for it is over: nothing of it is begun any more"},
-	{"saved-soon", rules.Yes, RecordFormed, keepersOne, aloneYes, slotFree, PodLive, rules.Yes, keeperReady, savedBehind, rules.No, pauseDrain,
-		"its agent saves what it holds, and new clients come no more"},
-	{"pause", rules.Yes, RecordFormed, keepersOne, aloneYes, slotFree, PodLive, rules.Yes, keeperReady | keeperIdle, savedAll, rules.No, pauseStop,
-		"its Pod is deleted and is not made again"},
-}
+var pauseRows = rules.New(pauseNone, []rules.Row[pauseFacts, pause]{
+	{Name: "not-asked", When: pauseFacts{asked: rules.No}, Verdict: pauseNone,
+		Why: "members are asked for"},
+	{Name: "nothing-made", When: pauseFacts{asked: rules.Yes, record: RecordAbsent, names: keepersNone}, Verdict: pauseRest,
+		Why: "no member was ever asked for, so there is nothing to make"},
+	{Name: "not-formed", When: pauseFacts{asked: rules.Yes, record: anyRecord &^ RecordFormed}, Verdict: pauseNone,
+		Why: "what was begun is finished first: only a cluster that formed can be resumed"},
+	{Name: "others-leave-first", When: pauseFacts{asked: rules.Yes, record: RecordFormed, names: keepersNone | keepersOther}, Verdict: pauseNone,
+		Why: "the members leave by the way of every scale down, until one is left"},
+	{Name: "not-alone", When: pauseFacts{asked: rules.Yes, record: RecordFormed, names: keepersOne, alone: aloneNo}, Verdict: pauseWait,
+		Why: "the raft group has others, which the leader's agent removes"},
+	{Name: "paused", When: pauseFacts{asked: rules.Yes, record: RecordFormed, names: keepersOne, alone: aloneYes | aloneUnknown, pod: PodAbsent}, Verdict: pauseRest,
+		Why: "the claim has the data, and no Pod is asked for"},
+	{Name: "pod-ends", When: pauseFacts{asked: rules.Yes, record: RecordFormed, names: keepersOne, alone: aloneYes | aloneUnknown, pod: PodTerminating, keeper: anyKeeper &^ keeperAway}, Verdict: pauseEnds,
+		Why: "its kubelet ends it"},
+	{Name: "pod-not-ours", When: pauseFacts{asked: rules.Yes, record: RecordFormed, names: keepersOne, alone: aloneYes | aloneUnknown, pod: PodForeign | PodEnded}, Verdict: pauseWait,
+		Why: "another rule deletes it, or tells of it"},
+	{Name: "keeper-away", When: pauseFacts{asked: rules.Yes, record: RecordFormed, names: keepersOne, alone: aloneYes | aloneUnknown, pod: PodLive | PodTerminating, keeper: keeperAway}, Verdict: pauseHeld,
+		Why: "nobody would end the Pod; and a node that is merely away comes back"},
+	{Name: "after-slot", When: pauseFacts{asked: rules.Yes, record: RecordFormed, names: keepersOne, alone: aloneYes | aloneUnknown, slot: anySlot &^ slotFree}, Verdict: pauseWait,
+		Why: "a member leaves or replaces itself"},
+	{Name: "never-started", When: pauseFacts{asked: rules.Yes, record: RecordFormed, names: keepersOne, alone: aloneYes | aloneUnknown, slot: slotFree, pod: PodUnscheduled | PodUnstarted}, Verdict: pauseStop,
+		Why: "nothing ever ran in it, so the volume is as it was"},
+	{Name: "volume-lost", When: pauseFacts{asked: rules.Yes, record: RecordFormed, names: keepersOne, alone: aloneYes | aloneUnknown, slot: slotFree, pod: PodLive, volume: rules.No}, Verdict: pauseHeld,
+		Why: "its claim was deleted: the data would go with the Pod"},
+	{Name: "group-not-known", When: pauseFacts{asked: rules.Yes, record: RecordFormed, names: keepersOne, alone: aloneUnknown, slot: slotFree, pod: PodLive, volume: rules.Yes}, Verdict: pauseWait,
+		Why: "the leader's agent publishes the list of members"},
+	{Name: "keeper-not-ready", When: pauseFacts{asked: rules.Yes, record: RecordFormed, names: keepersOne, alone: aloneYes, slot: slotFree, pod: PodLive, volume: rules.Yes, keeper: keeperStays}, Verdict: pauseHeld,
+		Why: "whether its data is whole is not known"},
+	{Name: "keeper-comes", When: pauseFacts{asked: rules.Yes, record: RecordFormed, names: keepersOne, alone: aloneYes, slot: slotFree, pod: PodLive, volume: rules.Yes, keeper: keeperComes}, Verdict: pauseWait,
+		Why: "its etcd is about to be ready, or not known to be"},
+	{Name: "not-saved", When: pauseFacts{asked: rules.Yes, record: RecordFormed, names: keepersOne, alone: aloneYes, slot: slotFree, pod: PodLive, volume: rules.Yes, keeper: keeperReady | keeperIdle, saved: savedFailing}, Verdict: pauseHeld,
+		Why: "the backup fails, and the member holds the only good copy"},
+	{Name: "idle-not-saved", When: pauseFacts{asked: rules.Yes, record: RecordFormed, names: keepersOne, alone: aloneYes, slot: slotFree, pod: PodLive, volume: rules.Yes, keeper: keeperIdle, saved: savedBehind}, Verdict: pauseHeld,
+		Why: "nobody saves what it held last"},
+	{Name: "after-deadline", When: pauseFacts{asked: rules.Yes, record: RecordFormed, names: keepersOne, alone: aloneYes, slot: slotFree, pod: PodLive, volume: rules.Yes, keeper: keeperReady | keeperIdle, saved: savedAll | savedBehind, late: rules.Yes}, Verdict: pauseHeld,
+		Why: "the time for it is over: nothing of it is begun any more"},
+	{Name: "saved-soon", When: pauseFacts{asked: rules.Yes, record: RecordFormed, names: keepersOne, alone: aloneYes, slot: slotFree, pod: PodLive, volume: rules.Yes, keeper: keeperReady, saved: savedBehind, late: rules.No}, Verdict: pauseDrain,
+		Why: "its agent saves what it holds, and new clients come no more"},
+	{Name: "pause", When: pauseFacts{asked: rules.Yes, record: RecordFormed, names: keepersOne, alone: aloneYes, slot: slotFree, pod: PodLive, volume: rules.Yes, keeper: keeperReady | keeperIdle, saved: savedAll, late: rules.No}, Verdict: pauseStop,
+		Why: "its Pod is deleted and is not made again"},
+})
 
 // pauseFacts is all that the policy may look at.
 type pauseFacts struct {
-	asked  rules.YesNo // replicas is 0
+	asked  rules.YesNo `fact:"replicas is 0"` // replicas is 0
 	record RecordState
 	names  keepers
-	alone  alone
-	slot   slot
-	pod    PodState
-	volume rules.YesNo // its claim is there, and stays
-	keeper keeper
+	alone  alone       `fact:"alone in the raft group"`
+	slot   slot        `fact:"slots"`
+	pod    PodState    `fact:"Pod"`
+	volume rules.YesNo `fact:"claim stays"` // its claim is there, and stays
+	keeper keeper      `fact:"etcd"`
 	saved  saving
-	late   rules.YesNo // the deadline of what the spec asks for has passed
-}
-
-func judgePause(f pauseFacts) (pause, string) {
-	for _, r := range pauseRows {
-		if r.asked&f.asked != 0 && r.record&f.record != 0 && r.names&f.names != 0 && r.alone&f.alone != 0 && r.slot&f.slot != 0 &&
-			r.pod&f.pod != 0 && r.volume&f.volume != 0 && r.keeper&f.keeper != 0 && r.saved&f.saved != 0 && r.late&f.late != 0 {
-			return r.pause, r.name
-		}
-	}
-	return pauseNone, "uncovered"
+	late   rules.YesNo `fact:"deadline passed"` // the deadline of what the spec asks for has passed
 }
 
 // standstill is what the policy says, and of whom.
@@ -182,7 +178,8 @@ func standstillOf(d Desired, o Observed) standstill {
 		f.names, f.alone, f.pod = keepersOne, aloneOf(m, o), m.Pod
 		f.volume, f.keeper, f.saved = rules.YesNoOf(m.Claim == ClaimPresent), keeperOf(m), savedOf(m, d, o)
 	}
-	s.pause, s.rule = judgePause(f)
+	decision := pauseRows.Decide(f)
+	s.pause, s.rule = decision.Verdict, decision.Rule
 	if braked := brakePause(rules.YesNoOf(d.Expired), s.pause); braked != s.pause {
 		s.pause, s.rule = braked, "after-deadline"
 	}
@@ -224,7 +221,7 @@ func savedOf(m Member, d Desired, o Observed) saving {
 	if !d.Backup {
 		return savedAll
 	}
-	_, reason, _ := judgeBackup(backupFactsOf(d, o))
+	reason := backupRows.Decide(backupFactsOf(d, o)).Verdict.reason
 	switch {
 	case backupBlocks(d, o) || reason == v1alpha1.ReasonBackupStoreNotAttached:
 		return savedFailing
@@ -275,6 +272,10 @@ const (
 
 	anyResting = restingNone | restingBegins | restingBlocked | restingPaused | restingResumes
 )
+
+func (r resting) String() string {
+	return rules.Word(r, "none", "begins", "is hindered", "paused", "resumes")
+}
 
 func restingOf(d Desired, o Observed) resting {
 	switch s := standstillOf(d, o); {

@@ -10,83 +10,37 @@ import (
 
 	"github.com/etcd-druid/druid/api/v1alpha1"
 	"github.com/etcd-druid/druid/internal/rules"
+	"github.com/etcd-druid/druid/internal/rules/rulestest"
 	"github.com/etcd-druid/druid/leases"
 )
 
 func TestPauseStopsOnlyWhatComesBackWhole(t *testing.T) {
-	count := map[string]int{}
-	eachPauseFacts(func(f pauseFacts) {
-		verdict, rule := judgePause(f)
-		count[rule]++
+	checkTable(t, pauseRows, "pause", "The last member of a cluster without replicas: druid/plan.pauseRows", func(f pauseFacts, d rules.Decision[pause]) string {
+		if f.names != keepersOne && (f.alone != aloneUnknown || f.pod != PodAbsent || f.volume != rules.No || f.keeper != keeperStays || f.saved != savedAll || f.late != rules.No) {
+			return rulestest.Impossible // without one name there is no member to look at
+		}
+		verdict := d.Verdict
 		started := f.pod&(PodUnscheduled|PodUnstarted) == 0
 		switch {
 		case f.asked == rules.No && verdict != pauseNone:
-			t.Errorf("%+v: %s pauses a cluster of which members are asked for", f, rule)
+			return "pauses a cluster of which members are asked for"
 		case verdict == pauseStop && (f.record != RecordFormed || f.names != keepersOne || f.alone == aloneNo || f.slot != slotFree):
-			t.Errorf("%+v: %s stops a member that is not the last one", f, rule)
+			return "stops a member that is not the last one"
 		case verdict == pauseStop && started && (f.pod != PodLive || f.volume == rules.No || f.alone != aloneYes):
-			t.Errorf("%+v: %s stops a member whose data would go with it", f, rule)
+			return "stops a member whose data would go with it"
 		case verdict == pauseStop && started && (f.saved != savedAll || f.keeper&(keeperReady|keeperIdle) == 0):
-			t.Errorf("%+v: %s stops a member that is not whole, or not saved", f, rule)
+			return "stops a member that is not whole, or not saved"
 		case started && f.late == rules.Yes && verdict&(pauseStop|pauseDrain) != 0:
-			t.Errorf("%+v: %s begins what is to be left alone", f, rule)
+			return "begins what is to be left alone"
 		case verdict == pauseRest && (f.pod != PodAbsent || f.names == keepersOther):
-			t.Errorf("%+v: %s calls a cluster paused that runs, or of which too little is known", f, rule)
+			return "calls a cluster paused that runs, or of which too little is known"
 		case verdict == pauseRest && f.names == keepersNone && f.record != RecordAbsent:
-			t.Errorf("%+v: %s rests although a record exists that lists nobody", f, rule)
+			return "rests although a record exists that lists nobody"
 		case verdict == pauseDrain && f.keeper != keeperReady:
-			t.Errorf("%+v: %s takes clients away and nobody saves", f, rule)
+			return "takes clients away and nobody saves"
 		}
+		return ""
 	})
-	var rows []string
-	for _, r := range pauseRows {
-		rows = append(rows, r.name)
-	}
-	fired(t, count, rows...)
-	renderPause(t, count)
-}
-
-// eachPauseFacts leaves out what the observation cannot yield: without one name there is no member to tell of.
-func eachPauseFacts(check func(pauseFacts)) {
-	for _, asked := range bits(anyAnswer) {
-		for _, record := range bits(anyRecord) {
-			for _, slot := range bits(anySlot) {
-				for _, alone := range bits(anyAlone) {
-					for _, pod := range bits(anyPod) {
-						for _, volume := range bits(anyAnswer) {
-							for _, keeper := range bits(anyKeeper) {
-								for _, saved := range bits(anySaved) {
-									check(pauseFacts{asked, record, keepersOne, alone, slot, pod, volume, keeper, saved, rules.No})
-									check(pauseFacts{asked, record, keepersOne, alone, slot, pod, volume, keeper, saved, rules.Yes})
-								}
-							}
-						}
-					}
-				}
-				check(pauseFacts{asked, record, keepersNone, aloneUnknown, slot, PodAbsent, rules.No, keeperStays, savedAll, rules.No})
-				check(pauseFacts{asked, record, keepersOther, aloneUnknown, slot, PodAbsent, rules.No, keeperStays, savedAll, rules.No})
-			}
-		}
-	}
-}
-
-func renderPause(t *testing.T, count map[string]int) {
-	t.Helper()
-	verdicts := map[pause]string{
-		pauseNone: "Nothing", pauseWait: "Wait", pauseHeld: "Held", pauseDrain: "Drain", pauseStop: "Delete", pauseEnds: "Wait", pauseRest: "Rest",
-	}
-	var rows [][]string
-	for _, r := range pauseRows {
-		rows = append(rows, []string{
-			r.name, answer(r.asked), cell(r.record, anyRecord, recordWords), cell(r.names, anyKeepers, []string{"none ever", "one", "others"}),
-			cell(r.alone, anyAlone, []string{"yes", "no", "not known"}), cell(r.slot, anySlot, slotWords), cell(r.pod, anyPod, podWords),
-			answer(r.volume), cell(r.keeper, anyKeeper, []string{"ready", "runs no etcd", "coming", "not ready", "away"}),
-			cell(r.saved, anySaved, []string{"all", "not yet", "backup fails"}), answer(r.late), bold(verdicts[r.pause]), r.why,
-		})
-	}
-	section(t, "pause", "The last member of a cluster without replicas: druid/plan.pauseRows", []string{
-		"replicas is 0", "record", "names", "alone in the raft group", "slots", "Pod", "claim stays", "etcd", "saved", "deadline passed", "verdict", "because",
-	}, rows, count)
 }
 
 // last is a cluster of which one member is left, whose leader's agent said so.

@@ -66,10 +66,10 @@ func recordLost(d Desired, o Observed) bool {
 
 func memberProblems(m Member, f memberFacts) []Problem {
 	var all []Problem
-	if v, _ := judgeLease(f); v == conflict {
+	if leaseRows.Decide(f).Verdict == conflict {
 		all = append(all, foreign(m.Name, "Lease "+m.Name))
 	}
-	switch v, _ := judgeClaim(f); v {
+	switch claimRows.Decide(f).Verdict {
 	case conflict:
 		all = append(all, foreign(m.Name, "PersistentVolumeClaim "+m.Name))
 	case held:
@@ -78,7 +78,7 @@ func memberProblems(m Member, f memberFacts) []Problem {
 			"would be empty. Restore a backup into a new EtcdCluster by spec.bootstrap.restore"})
 	default:
 	}
-	switch v, _ := judgePod(f); v {
+	switch podRows.Decide(f).Verdict {
 	case conflict:
 		all = append(all, foreign(m.Name, "Pod "+m.Name))
 	case held:

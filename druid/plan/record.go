@@ -23,6 +23,10 @@ const (
 	anyEvidence = evidenceNone | evidenceTraces | evidenceLease | evidenceStatus
 )
 
+func (e evidence) String() string {
+	return rules.Word(e, "none", "traces", "lease", "status")
+}
+
 const (
 	namesNone  names = 1 << iota // none listed, none wanted
 	namesFew                     // fewer than replicas
@@ -31,6 +35,10 @@ const (
 
 	anyNames = namesNone | namesFew | namesRight | namesMany
 )
+
+func (n names) String() string {
+	return rules.Word(n, "none", "few", "right", "many")
+}
 
 const (
 	orderNothing order = 1 << iota
@@ -42,51 +50,36 @@ const (
 	orderRelist
 )
 
+func (o order) String() string {
+	return rules.Word(o, "Nothing", "Birth", "Recreate", "Restore", "Grow", "MoveSeed", "Relist")
+}
+
 // records is the policy for the cluster record. A record is born as Forming only when nothing at all speaks of an earlier
 // life; what vanished comes back as Formed, so that nobody ever forms a second raft group by it.
-var records = []struct {
-	name     string
-	record   RecordState
-	known    rules.YesNo // the record names the cluster ID
-	evidence evidence
-	names    names
-	stuck    rules.YesNo
-	lost     rules.YesNo // names were taken out of it by hand
-	order    order
-}{
-	{"record-foreign", RecordForeign, anyAnswer, anyEvidence, anyNames, anyAnswer, anyAnswer, orderNothing},
-	{"record-unreadable", RecordUnreadable, anyAnswer, anyEvidence, anyNames, anyAnswer, anyAnswer, orderNothing},
-	{"record-recovering", RecordRecovering, anyAnswer, anyEvidence, anyNames, anyAnswer, anyAnswer, orderNothing},
-	{"record-paused", RecordAbsent, anyAnswer, evidenceNone, namesNone, anyAnswer, anyAnswer, orderNothing},
-	{"record-born", RecordAbsent, anyAnswer, evidenceNone, anyNames, anyAnswer, anyAnswer, orderBirth},
-	{"record-lost", RecordAbsent, anyAnswer, evidenceTraces | evidenceLease | evidenceStatus, anyNames, anyAnswer, anyAnswer, orderRecreate},
-	{"record-rolled-back", RecordForming, anyAnswer, evidenceStatus, anyNames, anyAnswer, anyAnswer, orderRestore},
-	{"record-identified", RecordFormed, rules.No, evidenceLease | evidenceStatus, anyNames, anyAnswer, anyAnswer, orderRestore},
-	{"names-lost", RecordFormed, anyAnswer, anyEvidence, anyNames, anyAnswer, rules.Yes, orderRelist},
-	{"scale-up", RecordForming | RecordFormed, anyAnswer, anyEvidence, namesFew, anyAnswer, anyAnswer, orderGrow},
-	{"seed-stuck", RecordForming, rules.No, anyEvidence, anyNames, rules.Yes, anyAnswer, orderMoveSeed},
-	{"scale-down-pending", RecordForming | RecordFormed, anyAnswer, anyEvidence, namesMany, anyAnswer, anyAnswer, orderNothing},
-	{"record-there", RecordForming | RecordFormed, anyAnswer, anyEvidence, anyNames, anyAnswer, anyAnswer, orderNothing},
-}
+var records = rules.New(orderNothing, []rules.Row[recordFacts, order]{
+	{Name: "record-foreign", When: recordFacts{record: RecordForeign}, Verdict: orderNothing},
+	{Name: "record-unreadable", When: recordFacts{record: RecordUnreadable}, Verdict: orderNothing},
+	{Name: "record-recovering", When: recordFacts{record: RecordRecovering}, Verdict: orderNothing},
+	{Name: "record-paused", When: recordFacts{record: RecordAbsent, evidence: evidenceNone, names: namesNone}, Verdict: orderNothing},
+	{Name: "record-born", When: recordFacts{record: RecordAbsent, evidence: evidenceNone}, Verdict: orderBirth},
+	{Name: "record-lost", When: recordFacts{record: RecordAbsent, evidence: evidenceTraces | evidenceLease | evidenceStatus}, Verdict: orderRecreate},
+	{Name: "record-rolled-back", When: recordFacts{record: RecordForming, evidence: evidenceStatus}, Verdict: orderRestore},
+	{Name: "record-identified", When: recordFacts{record: RecordFormed, known: rules.No, evidence: evidenceLease | evidenceStatus}, Verdict: orderRestore},
+	{Name: "names-lost", When: recordFacts{record: RecordFormed, lost: rules.Yes}, Verdict: orderRelist},
+	{Name: "scale-up", When: recordFacts{record: RecordForming | RecordFormed, names: namesFew}, Verdict: orderGrow},
+	{Name: "seed-stuck", When: recordFacts{record: RecordForming, known: rules.No, stuck: rules.Yes}, Verdict: orderMoveSeed},
+	{Name: "scale-down-pending", When: recordFacts{record: RecordForming | RecordFormed, names: namesMany}, Verdict: orderNothing},
+	{Name: "record-there", When: recordFacts{record: RecordForming | RecordFormed}, Verdict: orderNothing},
+})
 
 // recordFacts is all that the policy may look at.
 type recordFacts struct {
 	record   RecordState
-	known    rules.YesNo
-	evidence evidence
-	names    names
-	stuck    rules.YesNo
-	lost     rules.YesNo
-}
-
-func judgeRecord(f recordFacts) (order, string) {
-	for _, r := range records {
-		if r.record&f.record != 0 && r.known&f.known != 0 && r.evidence&f.evidence != 0 && r.names&f.names != 0 && r.stuck&f.stuck != 0 &&
-			r.lost&f.lost != 0 {
-			return r.order, r.name
-		}
-	}
-	return orderNothing, "uncovered"
+	known    rules.YesNo `fact:"names an ID"` // the record names the cluster ID
+	evidence evidence    `fact:"evidence of an earlier life"`
+	names    names       `fact:"names against replicas"`
+	stuck    rules.YesNo `fact:"seed stuck"`
+	lost     rules.YesNo `fact:"names taken out"` // names were taken out of it by hand
 }
 
 func recordFactsOf(d Desired, o Observed) recordFacts {

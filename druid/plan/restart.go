@@ -23,56 +23,38 @@ func Patience(grace time.Duration, restarts int) time.Duration {
 }
 
 // restartRows decide about a Pod whose etcd is not ready.
-var restartRows = []struct {
-	name                string
-	stuck               rules.YesNo
-	pod                 PodState
-	waits               rules.YesNo
-	node                NodeState
-	spare, turn, marked rules.YesNo
-	verdict             verdict
-	why                 string
-}{
-	{"not-stuck", rules.No, anyPod, anyAnswer, anyNode, anyAnswer, anyAnswer, anyAnswer, keep,
-		"etcd is ready, or has time left to become so"},
-	{"no-pod-to-restart", rules.Yes, anyPod &^ (PodUnstarted | PodLive), anyAnswer, anyNode, anyAnswer, anyAnswer, anyAnswer, keep,
-		"there is nothing to restart"},
-	{"restart-cures-nothing", rules.Yes, PodUnstarted | PodLive, rules.Yes, anyNode, anyAnswer, anyAnswer, anyAnswer, keep,
-		"the agent says what it waits for, or an image cannot be had"},
-	{"restart-without-node", rules.Yes, PodUnstarted | PodLive, rules.No, anyNode &^ NodeReady, anyAnswer, anyAnswer, anyAnswer, keep,
-		"nobody would end the Pod; and a node that is merely away comes back"},
-	{"restart-held", rules.Yes, PodUnstarted | PodLive, rules.No, NodeReady, rules.No, anyAnswer, anyAnswer, held,
-		"the others are no healthy quorum without it"},
-	{"restart-in-turn", rules.Yes, PodUnstarted | PodLive, rules.No, NodeReady, rules.Yes, rules.No, anyAnswer, wait,
-		"another member replaces itself, leaves or heals"},
-	{"restart-announced", rules.Yes, PodUnstarted | PodLive, rules.No, NodeReady, rules.Yes, rules.Yes, rules.No, mark,
-		"the Lease counts the restart before it is done"},
-	{"restart", rules.Yes, PodUnstarted | PodLive, rules.No, NodeReady, rules.Yes, rules.Yes, rules.Yes, remove,
-		"the Pod is deleted and comes back with its volume"},
-}
+var restartRows = rules.New(wait, []rules.Row[restartFacts, verdict]{
+	{Name: "not-stuck", When: restartFacts{stuck: rules.No}, Verdict: keep,
+		Why: "etcd is ready, or has time left to become so"},
+	{Name: "no-pod-to-restart", When: restartFacts{stuck: rules.Yes, pod: anyPod &^ (PodUnstarted | PodLive)}, Verdict: keep,
+		Why: "there is nothing to restart"},
+	{Name: "restart-cures-nothing", When: restartFacts{stuck: rules.Yes, pod: PodUnstarted | PodLive, waits: rules.Yes}, Verdict: keep,
+		Why: "the agent says what it waits for, or an image cannot be had"},
+	{Name: "restart-without-node", When: restartFacts{stuck: rules.Yes, pod: PodUnstarted | PodLive, waits: rules.No, node: anyNode &^ NodeReady}, Verdict: keep,
+		Why: "nobody would end the Pod; and a node that is merely away comes back"},
+	{Name: "restart-held", When: restartFacts{stuck: rules.Yes, pod: PodUnstarted | PodLive, waits: rules.No, node: NodeReady, spare: rules.No}, Verdict: held,
+		Why: "the others are no healthy quorum without it"},
+	{Name: "restart-in-turn", When: restartFacts{stuck: rules.Yes, pod: PodUnstarted | PodLive, waits: rules.No, node: NodeReady, spare: rules.Yes, turn: rules.No}, Verdict: wait,
+		Why: "another member replaces itself, leaves or heals"},
+	{Name: "restart-announced", When: restartFacts{stuck: rules.Yes, pod: PodUnstarted | PodLive, waits: rules.No, node: NodeReady, spare: rules.Yes, turn: rules.Yes, marked: rules.No}, Verdict: mark,
+		Why: "the Lease counts the restart before it is done"},
+	{Name: "restart", When: restartFacts{stuck: rules.Yes, pod: PodUnstarted | PodLive, waits: rules.No, node: NodeReady, spare: rules.Yes, turn: rules.Yes, marked: rules.Yes}, Verdict: remove,
+		Why: "the Pod is deleted and comes back with its volume"},
+})
 
 // restartFacts is all that the policy may look at.
 type restartFacts struct {
 	// stuck: etcd is not ready for longer than Patience, and no learner that catches up.
-	stuck rules.YesNo
-	pod   PodState
+	stuck rules.YesNo `fact:"not ready for too long"`
+	pod   PodState    `fact:"Pod"`
 	// waits: for something that a restart does not bring.
-	waits rules.YesNo
+	waits rules.YesNo `fact:"waits for what a restart does not bring"`
 	node  NodeState
 	// spare: the others are a healthy quorum. turn: nobody else is touched.
-	spare, turn rules.YesNo
+	spare rules.YesNo `fact:"the others are a quorum"`
+	turn  rules.YesNo `fact:"its turn"`
 	// marked: the Lease announces the restart of this very Pod.
-	marked rules.YesNo
-}
-
-func judgeRestart(f restartFacts) (verdict, string) {
-	for _, r := range restartRows {
-		if r.stuck&f.stuck != 0 && r.pod&f.pod != 0 && r.waits&f.waits != 0 && r.node&f.node != 0 && r.spare&f.spare != 0 &&
-			r.turn&f.turn != 0 && r.marked&f.marked != 0 {
-			return r.verdict, r.name
-		}
-	}
-	return wait, "uncovered"
+	marked rules.YesNo `fact:"the Lease announces it"`
 }
 
 func restartFactsOf(m Member, o Observed, listed []Member) restartFacts {
@@ -88,14 +70,14 @@ func restartFactsOf(m Member, o Observed, listed []Member) restartFacts {
 }
 
 func (m Member) restartStep(f restartFacts) (Step, bool) {
-	switch verdict, rule := judgeRestart(f); verdict {
+	switch d := restartRows.Decide(f); d.Verdict {
 	case mark:
 		h := m.Says.Healing
 		h.Restarts, h.PodUID = h.Restarts+1, m.PodUID
-		return m.healingStep(rule, h, false), true
+		return m.healingStep(d.Rule, h, false), true
 	case remove:
 		return Step{
-			Kind: DeletePod, Rule: rule, Stage: StageDelete, Member: m.Name, PodUID: m.PodUID, Toll: TollHeal, Irreversible: true,
+			Kind: DeletePod, Rule: d.Rule, Stage: StageDelete, Member: m.Name, PodUID: m.PodUID, Toll: TollHeal, Irreversible: true,
 		}, true
 	default:
 		return Step{}, false
@@ -105,7 +87,7 @@ func (m Member) restartStep(f restartFacts) (Step, bool) {
 // restartProblem names the member and the count. It stands until the member is ready.
 func restartProblem(m Member, f restartFacts) (Problem, bool) {
 	restarts := m.Says.Healing.Restarts
-	verdict, _ := judgeRestart(f)
+	verdict := restartRows.Decide(f).Verdict
 	if f.waits == rules.Yes || f.node != NodeReady && m.Stuck || m.up() || restarts == 0 && verdict&(held|wait) == 0 {
 		return Problem{}, false // it is told elsewhere, or there is nothing to tell yet
 	}

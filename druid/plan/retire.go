@@ -22,6 +22,10 @@ const (
 	anySlot = slotFree | slotReplacing | slotTaken | slotLeft
 )
 
+func (s slot) String() string {
+	return rules.Word(s, "free", "replacing", "taken", "left behind")
+}
+
 const (
 	markNone   marked = 1 << iota // none, or one that answers another order or another raft group
 	markUnborn                    // before the cluster formed: the name is to be dropped
@@ -34,6 +38,10 @@ const (
 	anyMark = markNone | markUnborn | markRequested | markRemoving | markElse | markDone | markUnknown
 )
 
+func (m marked) String() string {
+	return rules.Word(m, "none", "unborn", "requested", "removing", "removing by another order", "done", "unknown")
+}
+
 const (
 	wayFree    way = 1 << iota // every other member is a ready voter, or the one that is to go does not vote
 	wayBlocked                 // one is known not to be
@@ -43,6 +51,10 @@ const (
 
 	anyWay = wayFree | wayBlocked | wayUnknown | wayNobody | wayUnsaved
 )
+
+func (w way) String() string {
+	return rules.Word(w, "free", "blocked", "unknown", "nobody to go", "backup fails")
+}
 
 const (
 	drainNothing  drain = iota
@@ -57,65 +69,50 @@ const (
 	drainDrop           // take its name out of the record
 )
 
+func (d drain) String() string {
+	return [...]string{"Nothing", "Wait", "Blocked", "TakeSlot", "Mark", "Unmark", "FreeSlot", "Strike", "MarkUnborn", "Strike"}[d]
+}
+
 // retirements is the policy for the one member at a time that leaves. Until the leader's agent has claimed the removal a
 // revert of the spec takes it back, and so does another member that is not ready: that one may have to replace itself,
 // which waits for the slot. Afterwards only the agent's acknowledgement counts. A cluster that never formed
 // has no agent that could answer, and no raft group that could miss anybody: a name goes out of the record at once.
-var retirements = []struct {
-	name   string
-	record RecordState
-	excess rules.YesNo // more names than replicas, of which one is always kept, and the deadline has not passed
-	slot   slot
-	mark   marked
-	way    way
-	served rules.YesNo // clients may still be sent to it
-	order  drain
-}{
-	{"forming-enough", RecordForming, rules.No, anySlot, anyMark, anyWay, anyAnswer, drainNothing},
-	{"forming-seed-only", RecordForming, rules.Yes, anySlot, anyMark, wayNobody, anyAnswer, drainNothing},
-	{"forming-drop", RecordForming, rules.Yes, anySlot, markUnborn, anyWay, anyAnswer, drainDrop},
-	{"forming-unread", RecordForming, rules.Yes, anySlot, markUnknown, anyWay, anyAnswer, drainWait},
-	{"forming-mark", RecordForming, rules.Yes, anySlot, anyMark, anyWay, anyAnswer, drainUnborn},
-	{"record-not-formed", anyRecord &^ (RecordForming | RecordFormed), anyAnswer, anySlot, anyMark, anyWay, anyAnswer, drainNothing},
-	{"slot-left-behind", RecordFormed, anyAnswer, slotLeft, anyMark, anyWay, anyAnswer, drainClose},
-	{"removed", RecordFormed, anyAnswer, slotTaken, markDone, anyWay, anyAnswer, drainStrike},
-	{"being-removed", RecordFormed, anyAnswer, slotTaken, markRemoving, anyWay, anyAnswer, drainWait},
-	{"claimed-by-another-order", RecordFormed, anyAnswer, slotTaken, markElse, anyWay, anyAnswer, drainClose},
-	{"mark-unreadable", RecordFormed, anyAnswer, slotTaken, markUnknown, anyWay, anyAnswer, drainWait},
-	{"reverted-request", RecordFormed, rules.No, slotTaken, markRequested, anyWay, anyAnswer, drainTakeBack},
-	{"reverted", RecordFormed, rules.No, slotTaken, anyMark, anyWay, anyAnswer, drainClose},
-	{"hindered-request", RecordFormed, rules.Yes, slotTaken, markRequested, wayBlocked, anyAnswer, drainTakeBack},
-	{"hindered", RecordFormed, rules.Yes, slotTaken, anyMark, wayBlocked, anyAnswer, drainClose},
-	{"requested", RecordFormed, rules.Yes, slotTaken, markRequested, anyWay, anyAnswer, drainWait},
-	{"others-unknown", RecordFormed, rules.Yes, slotTaken, anyMark, wayUnknown | wayNobody | wayUnsaved, anyAnswer, drainWait},
-	{"still-served", RecordFormed, rules.Yes, slotTaken, anyMark, wayFree, rules.Yes, drainWait},
-	{"request", RecordFormed, rules.Yes, slotTaken, anyMark, wayFree, rules.No, drainAsk},
-	{"enough", RecordFormed, rules.No, slotFree | slotReplacing, anyMark, anyWay, anyAnswer, drainNothing},
-	{"after-replacing", RecordFormed, rules.Yes, slotReplacing, anyMark, anyWay, anyAnswer, drainBlocked},
-	{"after-others", RecordFormed, rules.Yes, slotFree, anyMark, wayBlocked, anyAnswer, drainBlocked},
-	{"after-backup", RecordFormed, rules.Yes, slotFree, anyMark, wayUnsaved, anyAnswer, drainBlocked},
-	{"not-known-yet", RecordFormed, rules.Yes, slotFree, anyMark, wayUnknown | wayNobody, anyAnswer, drainWait},
-	{"too-many", RecordFormed, rules.Yes, slotFree, anyMark, wayFree, anyAnswer, drainOpen},
-}
+var retirements = rules.New(drainNothing, []rules.Row[drainFacts, drain]{
+	{Name: "forming-enough", When: drainFacts{record: RecordForming, excess: rules.No}, Verdict: drainNothing},
+	{Name: "forming-seed-only", When: drainFacts{record: RecordForming, excess: rules.Yes, way: wayNobody}, Verdict: drainNothing},
+	{Name: "forming-drop", When: drainFacts{record: RecordForming, excess: rules.Yes, mark: markUnborn}, Verdict: drainDrop},
+	{Name: "forming-unread", When: drainFacts{record: RecordForming, excess: rules.Yes, mark: markUnknown}, Verdict: drainWait},
+	{Name: "forming-mark", When: drainFacts{record: RecordForming, excess: rules.Yes}, Verdict: drainUnborn},
+	{Name: "record-not-formed", When: drainFacts{record: anyRecord &^ (RecordForming | RecordFormed)}, Verdict: drainNothing},
+	{Name: "slot-left-behind", When: drainFacts{record: RecordFormed, slot: slotLeft}, Verdict: drainClose},
+	{Name: "removed", When: drainFacts{record: RecordFormed, slot: slotTaken, mark: markDone}, Verdict: drainStrike},
+	{Name: "being-removed", When: drainFacts{record: RecordFormed, slot: slotTaken, mark: markRemoving}, Verdict: drainWait},
+	{Name: "claimed-by-another-order", When: drainFacts{record: RecordFormed, slot: slotTaken, mark: markElse}, Verdict: drainClose},
+	{Name: "mark-unreadable", When: drainFacts{record: RecordFormed, slot: slotTaken, mark: markUnknown}, Verdict: drainWait},
+	{Name: "reverted-request", When: drainFacts{record: RecordFormed, excess: rules.No, slot: slotTaken, mark: markRequested}, Verdict: drainTakeBack},
+	{Name: "reverted", When: drainFacts{record: RecordFormed, excess: rules.No, slot: slotTaken}, Verdict: drainClose},
+	{Name: "hindered-request", When: drainFacts{record: RecordFormed, excess: rules.Yes, slot: slotTaken, mark: markRequested, way: wayBlocked}, Verdict: drainTakeBack},
+	{Name: "hindered", When: drainFacts{record: RecordFormed, excess: rules.Yes, slot: slotTaken, way: wayBlocked}, Verdict: drainClose},
+	{Name: "requested", When: drainFacts{record: RecordFormed, excess: rules.Yes, slot: slotTaken, mark: markRequested}, Verdict: drainWait},
+	{Name: "others-unknown", When: drainFacts{record: RecordFormed, excess: rules.Yes, slot: slotTaken, way: wayUnknown | wayNobody | wayUnsaved}, Verdict: drainWait},
+	{Name: "still-served", When: drainFacts{record: RecordFormed, excess: rules.Yes, slot: slotTaken, way: wayFree, served: rules.Yes}, Verdict: drainWait},
+	{Name: "request", When: drainFacts{record: RecordFormed, excess: rules.Yes, slot: slotTaken, way: wayFree, served: rules.No}, Verdict: drainAsk},
+	{Name: "enough", When: drainFacts{record: RecordFormed, excess: rules.No, slot: slotFree | slotReplacing}, Verdict: drainNothing},
+	{Name: "after-replacing", When: drainFacts{record: RecordFormed, excess: rules.Yes, slot: slotReplacing}, Verdict: drainBlocked},
+	{Name: "after-others", When: drainFacts{record: RecordFormed, excess: rules.Yes, slot: slotFree, way: wayBlocked}, Verdict: drainBlocked},
+	{Name: "after-backup", When: drainFacts{record: RecordFormed, excess: rules.Yes, slot: slotFree, way: wayUnsaved}, Verdict: drainBlocked},
+	{Name: "not-known-yet", When: drainFacts{record: RecordFormed, excess: rules.Yes, slot: slotFree, way: wayUnknown | wayNobody}, Verdict: drainWait},
+	{Name: "too-many", When: drainFacts{record: RecordFormed, excess: rules.Yes, slot: slotFree, way: wayFree}, Verdict: drainOpen},
+})
 
 // drainFacts is all that the policy may look at.
 type drainFacts struct {
 	record RecordState
-	excess rules.YesNo
-	slot   slot
+	excess rules.YesNo `fact:"names too many"` // more names than replicas, of which one is always kept, and the deadline has not passed
+	slot   slot        `fact:"slots"`
 	mark   marked
-	way    way
-	served rules.YesNo
-}
-
-func judgeDrain(f drainFacts) (drain, string) {
-	for _, r := range retirements {
-		if r.record&f.record != 0 && r.excess&f.excess != 0 && r.slot&f.slot != 0 && r.mark&f.mark != 0 && r.way&f.way != 0 &&
-			r.served&f.served != 0 {
-			return r.order, r.name
-		}
-	}
-	return drainNothing, "uncovered"
+	way    way         `fact:"the others"`
+	served rules.YesNo `fact:"clients sent to it"` // clients may still be sent to it
 }
 
 // retreat is what the policy says, and of whom.
@@ -156,7 +153,8 @@ func retreatOf(d Desired, o Observed) retreat {
 	if r.facts.slot == slotReplacing {
 		r.hindrance = "member " + o.Record.Replacing.Member + " replaces itself"
 	}
-	r.order, r.rule = judgeDrain(r.facts)
+	decision := retirements.Decide(r.facts)
+	r.order, r.rule = decision.Verdict, decision.Rule
 	return r
 }
 

@@ -13,115 +13,68 @@ import (
 )
 
 func TestRetirementsAreSafeForAllFacts(t *testing.T) {
-	count := map[string]int{}
-	for _, record := range bits(anyRecord) {
-		for _, excess := range bits(anyAnswer) {
-			for _, slot := range bits(anySlot) {
-				for _, mark := range bits(anyMark) {
-					for _, way := range bits(anyWay) {
-						for _, served := range bits(anyAnswer) {
-							f := drainFacts{record, excess, slot, mark, way, served}
-							order, rule := judgeDrain(f)
-							count[rule]++
-							checkDrain(t, f, order, rule)
-						}
-					}
-				}
-			}
+	checkTable(t, retirements, "retirements", "A member that is to go: druid/plan.retirements", func(f drainFacts, d rules.Decision[drain]) string {
+		order := d.Verdict
+		idle := order == drainNothing || order == drainWait || order == drainBlocked
+		switch {
+		case !idle && f.record&(RecordForming|RecordFormed) == 0:
+			return "acts by a record that says neither that there is a group nor that there is none"
+		case (order == drainOpen || order == drainAsk || order == drainUnborn || order == drainDrop) && f.excess == rules.No:
+			return "removes a member that is wanted"
+		case (order == drainOpen || order == drainAsk) && f.way != wayFree:
+			return "removes a member that the others cannot spare, or not certainly"
+		case order == drainOpen && f.slot != slotFree:
+			return "takes a slot that is taken"
+		case order == drainAsk && (f.served == rules.Yes || f.slot != slotTaken):
+			return "asks for a removal while clients see it, or without the intent"
+		case order == drainStrike && (f.mark != markDone || f.slot != slotTaken || f.record != RecordFormed):
+			return "strikes a name that nobody acknowledged to be out"
+		case (order == drainUnborn || order == drainDrop) && (f.record != RecordForming || f.way == wayNobody):
+			return "drops a member of a raft group"
+		case order == drainDrop && f.mark != markUnborn:
+			return "drops a name without the mark by which its leftovers are known"
+		case !idle && f.record == RecordFormed && f.mark == markUnknown && f.slot != slotLeft && f.slot != slotFree:
+			return "goes by a mark that is not known"
+		case !idle && f.slot == slotTaken && f.mark == markRemoving && f.record == RecordFormed:
+			return "takes back what an agent claimed"
+		case order == drainTakeBack && f.mark != markRequested:
+			return "takes a mark away that is no request"
+		case order == drainClose && f.slot&(slotTaken|slotLeft) == 0, order == drainClose && f.slot == slotTaken && f.mark == markRequested:
+			return "frees a slot that orders something, or none"
 		}
-	}
-	var rows []string
-	for _, r := range retirements {
-		rows = append(rows, r.name)
-	}
-	fired(t, count, rows...)
-	renderRetirements(t, count)
+		return ""
+	})
 }
 
-func checkDrain(t *testing.T, f drainFacts, order drain, rule string) {
-	t.Helper()
-	idle := order == drainNothing || order == drainWait || order == drainBlocked
-	switch {
-	case !idle && f.record&(RecordForming|RecordFormed) == 0:
-		t.Errorf("%+v: %s acts by a record that says neither that there is a group nor that there is none", f, rule)
-	case (order == drainOpen || order == drainAsk || order == drainUnborn || order == drainDrop) && f.excess == rules.No:
-		t.Errorf("%+v: %s removes a member that is wanted", f, rule)
-	case (order == drainOpen || order == drainAsk) && f.way != wayFree:
-		t.Errorf("%+v: %s removes a member that the others cannot spare, or not certainly", f, rule)
-	case order == drainOpen && f.slot != slotFree:
-		t.Errorf("%+v: %s takes a slot that is taken", f, rule)
-	case order == drainAsk && (f.served == rules.Yes || f.slot != slotTaken):
-		t.Errorf("%+v: %s asks for a removal while clients see it, or without the intent", f, rule)
-	case order == drainStrike && (f.mark != markDone || f.slot != slotTaken || f.record != RecordFormed):
-		t.Errorf("%+v: %s strikes a name that nobody acknowledged to be out", f, rule)
-	case (order == drainUnborn || order == drainDrop) && (f.record != RecordForming || f.way == wayNobody):
-		t.Errorf("%+v: %s drops a member of a raft group", f, rule)
-	case order == drainDrop && f.mark != markUnborn:
-		t.Errorf("%+v: %s drops a name without the mark by which its leftovers are known", f, rule)
-	case !idle && f.record == RecordFormed && f.mark == markUnknown && f.slot != slotLeft && f.slot != slotFree:
-		t.Errorf("%+v: %s goes by a mark that is not known", f, rule)
-	case !idle && f.slot == slotTaken && f.mark == markRemoving && f.record == RecordFormed:
-		t.Errorf("%+v: %s takes back what an agent claimed", f, rule)
-	case order == drainTakeBack && f.mark != markRequested:
-		t.Errorf("%+v: %s takes a mark away that is no request", f, rule)
-	case order == drainClose && f.slot&(slotTaken|slotLeft) == 0, order == drainClose && f.slot == slotTaken && f.mark == markRequested:
-		t.Errorf("%+v: %s frees a slot that orders something, or none", f, rule)
-	}
+func TestStraysAreSafeForAllFacts(t *testing.T) {
+	checkTable(t, strayRows, "strays", "A mark on a listed member that no slot orders: druid/plan.strayRows", func(f strayFacts, d rules.Decision[strayVerdict]) string {
+		switch v := d.Verdict; {
+		case v != strayKeep && f.stray == strayNone:
+			return "acts on a mark that is in order"
+		case v == strayUnmark && (f.stray == strayRemoving || f.record&(RecordForming|RecordFormed) == 0):
+			return "takes back what an agent claimed"
+		case v == strayTakeSlot && (f.stray != strayRemoving || f.slot != slotFree || f.record != RecordFormed):
+			return "takes a slot that is taken, or for nobody"
+		}
+		return ""
+	})
 }
 
-func TestStraysAndLeftoversAreSafeForAllFacts(t *testing.T) {
-	strays, leftovers := map[string]int{}, map[string]int{}
-	for _, record := range bits(anyRecord) {
-		for _, s := range bits(anyStray) {
-			for _, slot := range bits(anySlot) {
-				for _, excess := range bits(anyAnswer) {
-					f := strayFacts{record, s, slot, excess}
-					v, rule := judgeStray(f)
-					strays[rule]++
-					switch {
-					case v != keep && s == strayNone:
-						t.Errorf("%+v: %s acts on a mark that is in order", f, rule)
-					case v == remove && (s == strayRemoving || record&(RecordForming|RecordFormed) == 0):
-						t.Errorf("%+v: %s takes back what an agent claimed", f, rule)
-					case v == create && (s != strayRemoving || slot != slotFree || record != RecordFormed):
-						t.Errorf("%+v: %s takes a slot that is taken, or for nobody", f, rule)
-					}
-				}
-			}
+func TestLeftoversAreSafeForAllFacts(t *testing.T) {
+	checkTable(t, leftoverRows, "leftovers", "What a name leaves that the record does not list: druid/plan.leftoverRows", func(f leftoverFacts, d rules.Decision[Kind]) string {
+		there := f.pod&(PodAbsent|PodForeign) == 0
+		switch object := d.Verdict; {
+		case object != nothing && f.farewell == farewellNone:
+			return "deletes what nobody said farewell to"
+		case there && object != nothing && object != DeletePod, !there && object == DeletePod:
+			return "takes something before the Pod, or a Pod that is not ours"
+		case object == DeleteClaim && (f.retain == rules.Yes || f.claim != ClaimPresent), object == RetainClaim && (f.retain == rules.No || f.claim != ClaimPresent):
+			return "deletes a claim that is to stay, or the reverse"
+		case object == DeleteLease && f.claim&(ClaimPresent|ClaimTerminating) != 0:
+			return "the Lease that says it may go goes before the claim"
 		}
-	}
-	for _, f := range bits(anyFarewell) {
-		for _, pod := range bits(anyPod) {
-			for _, claim := range bits(anyClaim) {
-				for _, retain := range bits(anyAnswer) {
-					object, rule := judgeLeftover(f, pod, claim, retain)
-					leftovers[rule]++
-					there := pod&(PodAbsent|PodForeign) == 0
-					switch {
-					case object != "" && f == farewellNone:
-						t.Errorf("%s deletes what nobody said farewell to", rule)
-					case there && object != "" && object != DeletePod, !there && object == DeletePod:
-						t.Errorf("Pod %d: %s takes %s before the Pod, or a Pod that is not ours", pod, rule, object)
-					case object == DeleteClaim && (retain == rules.Yes || claim != ClaimPresent), object == RetainClaim && (retain == rules.No || claim != ClaimPresent):
-						t.Errorf("claim %d, retained %d: %s", claim, retain, object)
-					case object == DeleteLease && claim&(ClaimPresent|ClaimTerminating) != 0:
-						t.Errorf("claim %d: the Lease that says it may go goes before it", claim)
-					}
-				}
-			}
-		}
-	}
-	var rows []string
-	for _, r := range strayRows {
-		rows = append(rows, r.name)
-	}
-	fired(t, strays, rows...)
-	rows = nil
-	for _, r := range leftoverRows {
-		rows = append(rows, r.name)
-	}
-	fired(t, leftovers, rows...)
-	renderLeftovers(t, strays, leftovers)
+		return ""
+	})
 }
 
 // aged gives the members' Leases their ages: c-a is the oldest.

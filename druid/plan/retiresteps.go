@@ -27,9 +27,9 @@ func (r retreat) recordStep(o Observed) (Step, bool) {
 // adoption takes the slot for a removal that an agent claimed under a slot that is gone: the record was made anew.
 func adoption(r retreat, o Observed) (Step, bool) {
 	for _, m := range o.listed() {
-		if verdict, rule := judgeStray(r.strayFacts(m, o)); verdict == create {
+		if d := strayRows.Decide(r.strayFacts(m, o)); d.Verdict == strayTakeSlot {
 			return Step{
-				Kind: OpenSlot, Rule: rule, Stage: StageRecord, Member: m.Name, Irreversible: true,
+				Kind: OpenSlot, Rule: d.Rule, Stage: StageRecord, Member: m.Name, Irreversible: true,
 				Slot: &leases.Retiring{Member: m.Name, Mark: m.Says.Retire.Mark},
 			}, true
 		}
@@ -60,8 +60,8 @@ func (r retreat) markSteps(o Observed, add func(Step)) {
 		if step.Kind != "" && m.Name == r.member.Name {
 			continue
 		}
-		if verdict, rule := judgeStray(r.strayFacts(m, o)); verdict == remove {
-			add(Step{Kind: UnretireLease, Rule: rule, Stage: StageMarks, Member: m.Name, Slot: o.Record.Retiring, Irreversible: true})
+		if d := strayRows.Decide(r.strayFacts(m, o)); d.Verdict == strayUnmark {
+			add(Step{Kind: UnretireLease, Rule: d.Rule, Stage: StageMarks, Member: m.Name, Slot: o.Record.Retiring, Irreversible: true})
 		}
 	}
 }

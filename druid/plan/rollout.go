@@ -26,6 +26,10 @@ const (
 	anyShape = shapeServes | shapeSilent | shapeLearns | shapeDown | shapeIdle | shapeAway | shapeNotKnown
 )
 
+func (s shape) String() string {
+	return rules.Word(s, "serves", "serves, agent silent", "learns", "is down", "runs no etcd", "is away", "not known yet")
+}
+
 const (
 	othersReady    others = 1 << iota // each is a ready voter, and was for some seconds
 	othersComing                      // one is on its way to that, or not known
@@ -33,6 +37,10 @@ const (
 
 	anyOthers = othersReady | othersComing | othersNotReady
 )
+
+func (o others) String() string {
+	return rules.Word(o, "ready", "coming", "not ready")
+}
 
 const (
 	placeFirst   place = 1 << iota
@@ -42,100 +50,78 @@ const (
 	anyPlace = placeFirst | placeLater | placeUnknown
 )
 
+func (p place) String() string {
+	return rules.Word(p, "first", "later", "leader not known")
+}
+
 // rolloutRows decide about a Pod that is not what the spec asks for. One that serves goes only while all others do, so that
 // never two are away by our own hand; followers first, the leader last: its agent moves leadership before etcd ends. A Pod
 // that is down already may always be replaced by one of a corrected spec, else nothing would ever mend it.
-var rolloutRows = []struct {
-	name    string
-	make    PodMake
-	pod     PodState
-	leaves  rules.YesNo
-	shape   shape
-	record  RecordState
-	gate    gate
-	turn    rules.YesNo
-	spare   rules.YesNo
-	others  others
-	saved   rules.YesNo
-	place   place
-	room    Room
-	verdict verdict
-	why     string
-}{
-	{"volume-grows", MakeUnknown | MakeCurrent, anyPod, rules.No, anyShape, anyRecord, anyGate, anyAnswer, anyAnswer, anyOthers, anyAnswer, anyPlace, RoomGrows, wait,
-		"the spec asks for a larger volume, and after that perhaps for another quota"},
-	{"pod-current", MakeUnknown | MakeCurrent, anyPod, anyAnswer, anyShape, anyRecord, anyGate, anyAnswer, anyAnswer, anyOthers, anyAnswer, anyPlace, anyRoom, keep,
-		"it is what the spec asks for, as far as is known"},
-	{"pod-not-there", anyMake, anyPod &^ (PodUnscheduled | PodUnstarted | PodLive), anyAnswer, anyShape, anyRecord, anyGate, anyAnswer, anyAnswer, anyOthers, anyAnswer, anyPlace, anyRoom, keep,
-		"the Pod that comes is what the spec asks for"},
-	{"pod-untold", MakeUnmarked, anyPod, anyAnswer, anyShape, anyRecord, anyGate, anyAnswer, anyAnswer, anyOthers, anyAnswer, anyPlace, anyRoom, mark,
-		"it is taken for what the spec asks for: what is not known replaces nothing"},
-	{"pod-leaves", MakeOutdated, anyPod, rules.Yes, anyShape, anyRecord, anyGate, anyAnswer, anyAnswer, anyOthers, anyAnswer, anyPlace, anyRoom, keep,
-		"its member is on its way out, or the cluster is to be paused"},
-	{"outdated-version-refused", MakeOutdated, anyPod, rules.No, anyShape, anyRecord, gateRefused, anyAnswer, anyAnswer, anyOthers, anyAnswer, anyPlace, anyRoom, held,
-		"etcd cannot go there from what a member runs"},
-	{"outdated-idle-unsaved", MakeOutdated, anyPod, rules.No, shapeIdle | shapeDown, RecordFormed, gateWaits, anyAnswer, anyAnswer, anyOthers, anyAnswer, anyPlace, anyRoom, wait,
-		"no etcd of another version starts on its data before there is a backup, and one of another minor not before the members were compared"},
-	{"outdated-idle-not-saved", MakeOutdated, anyPod, rules.No, shapeIdle | shapeDown, RecordFormed, gateClosed, anyAnswer, anyAnswer, anyOthers, anyAnswer, anyPlace, anyRoom, held,
-		"there is no backup, or the members differ"},
-	{"outdated-idle", MakeOutdated, anyPod, rules.No, shapeIdle, usableRecord, anyGate, anyAnswer, anyAnswer, anyOthers, anyAnswer, anyPlace, anyRoom, remove,
-		"no etcd runs in it, so nothing is lost"},
-	{"outdated-before-formed", MakeOutdated, anyPod, rules.No, anyShape, anyRecord &^ RecordFormed, anyGate, anyAnswer, anyAnswer, anyOthers, anyAnswer, anyPlace, anyRoom, wait,
-		"the raft group is not there yet"},
-	{"outdated-away", MakeOutdated, anyPod, rules.No, shapeAway, RecordFormed, anyGate, anyAnswer, anyAnswer, anyOthers, anyAnswer, anyPlace, anyRoom, held,
-		"nobody would end the Pod; and a node that is merely away comes back"},
-	{"outdated-in-turn", MakeOutdated, anyPod, rules.No, anyShape, RecordFormed, anyGate, rules.No, anyAnswer, anyOthers, anyAnswer, anyPlace, anyRoom, wait,
-		"another member replaces itself, leaves or heals"},
-	{"outdated-catches-up", MakeOutdated, anyPod, rules.No, shapeLearns | shapeNotKnown, RecordFormed, anyGate, rules.Yes, anyAnswer, anyOthers, anyAnswer, anyPlace, anyRoom, wait,
-		"it becomes a voter, or is not known yet"},
-	{"outdated-down", MakeOutdated, anyPod, rules.No, shapeDown, RecordFormed, anyGate, rules.Yes, rules.Yes, anyOthers, anyAnswer, anyPlace, anyRoom, remove,
-		"it is the one that is down anyhow, and the others are a healthy quorum"},
-	{"outdated-down-held", MakeOutdated, anyPod, rules.No, shapeDown, RecordFormed, anyGate, rules.Yes, rules.No, anyOthers, anyAnswer, anyPlace, anyRoom, held,
-		"the others are no healthy quorum without it"},
-	{"outdated-volume-grows", MakeOutdated, anyPod, rules.No, shapeServes | shapeSilent, RecordFormed, anyGate, rules.Yes, anyAnswer, anyOthers, anyAnswer, anyPlace, RoomGrows, wait,
-		"the quota of a new Pod is by what the volume holds: one restart is enough"},
-	{"outdated-after-others", MakeOutdated, anyPod, rules.No, shapeServes | shapeSilent, RecordFormed, anyGate, rules.Yes, anyAnswer, othersNotReady, anyAnswer, anyPlace, anyRoom, held,
-		"another member is not ready: never a second one"},
-	{"outdated-others-come", MakeOutdated, anyPod, rules.No, shapeServes | shapeSilent, RecordFormed, anyGate, rules.Yes, anyAnswer, othersComing, anyAnswer, anyPlace, anyRoom, wait,
-		"another member is about to be ready"},
-	{"outdated-before-check", MakeOutdated, anyPod, rules.No, shapeServes | shapeSilent, RecordFormed, gateWaits, rules.Yes, anyAnswer, othersReady, anyAnswer, anyPlace, anyRoom, wait,
-		"a change of version waits for a backup, or for the members to be compared"},
-	{"outdated-after-check", MakeOutdated, anyPod, rules.No, shapeServes | shapeSilent, RecordFormed, gateClosed, rules.Yes, anyAnswer, othersReady, anyAnswer, anyPlace, anyRoom, held,
-		"there is no backup, or the members differ"},
-	{"outdated-silent", MakeOutdated, anyPod, rules.No, shapeSilent, RecordFormed, anyGate, rules.Yes, anyAnswer, othersReady, anyAnswer, anyPlace, anyRoom, remove,
-		"only a new Pod brings another agent, and the others are all ready"},
-	{"outdated-after-backup", MakeOutdated, anyPod, rules.No, shapeServes, RecordFormed, anyGate, rules.Yes, anyAnswer, othersReady, rules.No, anyPlace, anyRoom, held,
-		"the backup fails, and the members hold the only good copy"},
-	{"outdated-later", MakeOutdated, anyPod, rules.No, shapeServes, RecordFormed, anyGate, rules.Yes, anyAnswer, othersReady, rules.Yes, placeLater | placeUnknown, anyRoom, wait,
-		"followers go first, the leader last"},
-	{"outdated", MakeOutdated, anyPod, rules.No, shapeServes, RecordFormed, anyGate, rules.Yes, anyAnswer, othersReady, rules.Yes, placeFirst, anyRoom, remove,
-		"the Pod is deleted and comes back with its volume"},
-}
+var rolloutRows = rules.New(wait, []rules.Row[rolloutFacts, verdict]{
+	{Name: "volume-grows", When: rolloutFacts{make: MakeUnknown | MakeCurrent, leaves: rules.No, room: RoomGrows}, Verdict: wait,
+		Why: "the spec asks for a larger volume, and after that perhaps for another quota"},
+	{Name: "pod-current", When: rolloutFacts{make: MakeUnknown | MakeCurrent}, Verdict: keep,
+		Why: "it is what the spec asks for, as far as is known"},
+	{Name: "pod-not-there", When: rolloutFacts{pod: anyPod &^ (PodUnscheduled | PodUnstarted | PodLive)}, Verdict: keep,
+		Why: "the Pod that comes is what the spec asks for"},
+	{Name: "pod-untold", When: rolloutFacts{make: MakeUnmarked}, Verdict: mark,
+		Why: "it is taken for what the spec asks for: what is not known replaces nothing"},
+	{Name: "pod-leaves", When: rolloutFacts{make: MakeOutdated, leaves: rules.Yes}, Verdict: keep,
+		Why: "its member is on its way out, or the cluster is to be paused"},
+	{Name: "outdated-version-refused", When: rolloutFacts{make: MakeOutdated, leaves: rules.No, gate: gateRefused}, Verdict: held,
+		Why: "etcd cannot go there from what a member runs"},
+	{Name: "outdated-idle-unsaved", When: rolloutFacts{make: MakeOutdated, leaves: rules.No, shape: shapeIdle | shapeDown, record: RecordFormed, gate: gateWaits}, Verdict: wait,
+		Why: "no etcd of another version starts on its data before there is a backup, and one of another minor not before the members were compared"},
+	{Name: "outdated-idle-not-saved", When: rolloutFacts{make: MakeOutdated, leaves: rules.No, shape: shapeIdle | shapeDown, record: RecordFormed, gate: gateClosed}, Verdict: held,
+		Why: "there is no backup, or the members differ"},
+	{Name: "outdated-idle", When: rolloutFacts{make: MakeOutdated, leaves: rules.No, shape: shapeIdle, record: usableRecord}, Verdict: remove,
+		Why: "no etcd runs in it, so nothing is lost"},
+	{Name: "outdated-before-formed", When: rolloutFacts{make: MakeOutdated, leaves: rules.No, record: anyRecord &^ RecordFormed}, Verdict: wait,
+		Why: "the raft group is not there yet"},
+	{Name: "outdated-away", When: rolloutFacts{make: MakeOutdated, leaves: rules.No, shape: shapeAway, record: RecordFormed}, Verdict: held,
+		Why: "nobody would end the Pod; and a node that is merely away comes back"},
+	{Name: "outdated-in-turn", When: rolloutFacts{make: MakeOutdated, leaves: rules.No, record: RecordFormed, turn: rules.No}, Verdict: wait,
+		Why: "another member replaces itself, leaves or heals"},
+	{Name: "outdated-catches-up", When: rolloutFacts{make: MakeOutdated, leaves: rules.No, shape: shapeLearns | shapeNotKnown, record: RecordFormed, turn: rules.Yes}, Verdict: wait,
+		Why: "it becomes a voter, or is not known yet"},
+	{Name: "outdated-down", When: rolloutFacts{make: MakeOutdated, leaves: rules.No, shape: shapeDown, record: RecordFormed, turn: rules.Yes, spare: rules.Yes}, Verdict: remove,
+		Why: "it is the one that is down anyhow, and the others are a healthy quorum"},
+	{Name: "outdated-down-held", When: rolloutFacts{make: MakeOutdated, leaves: rules.No, shape: shapeDown, record: RecordFormed, turn: rules.Yes, spare: rules.No}, Verdict: held,
+		Why: "the others are no healthy quorum without it"},
+	{Name: "outdated-volume-grows", When: rolloutFacts{make: MakeOutdated, leaves: rules.No, shape: shapeServes | shapeSilent, record: RecordFormed, turn: rules.Yes, room: RoomGrows}, Verdict: wait,
+		Why: "the quota of a new Pod is by what the volume holds: one restart is enough"},
+	{Name: "outdated-after-others", When: rolloutFacts{make: MakeOutdated, leaves: rules.No, shape: shapeServes | shapeSilent, record: RecordFormed, turn: rules.Yes, others: othersNotReady}, Verdict: held,
+		Why: "another member is not ready: never a second one"},
+	{Name: "outdated-others-come", When: rolloutFacts{make: MakeOutdated, leaves: rules.No, shape: shapeServes | shapeSilent, record: RecordFormed, turn: rules.Yes, others: othersComing}, Verdict: wait,
+		Why: "another member is about to be ready"},
+	{Name: "outdated-before-check", When: rolloutFacts{make: MakeOutdated, leaves: rules.No, shape: shapeServes | shapeSilent, record: RecordFormed, gate: gateWaits, turn: rules.Yes, others: othersReady}, Verdict: wait,
+		Why: "a change of version waits for a backup, or for the members to be compared"},
+	{Name: "outdated-after-check", When: rolloutFacts{make: MakeOutdated, leaves: rules.No, shape: shapeServes | shapeSilent, record: RecordFormed, gate: gateClosed, turn: rules.Yes, others: othersReady}, Verdict: held,
+		Why: "there is no backup, or the members differ"},
+	{Name: "outdated-silent", When: rolloutFacts{make: MakeOutdated, leaves: rules.No, shape: shapeSilent, record: RecordFormed, turn: rules.Yes, others: othersReady}, Verdict: remove,
+		Why: "only a new Pod brings another agent, and the others are all ready"},
+	{Name: "outdated-after-backup", When: rolloutFacts{make: MakeOutdated, leaves: rules.No, shape: shapeServes, record: RecordFormed, turn: rules.Yes, others: othersReady, saved: rules.No}, Verdict: held,
+		Why: "the backup fails, and the members hold the only good copy"},
+	{Name: "outdated-later", When: rolloutFacts{make: MakeOutdated, leaves: rules.No, shape: shapeServes, record: RecordFormed, turn: rules.Yes, others: othersReady, saved: rules.Yes, place: placeLater | placeUnknown}, Verdict: wait,
+		Why: "followers go first, the leader last"},
+	{Name: "outdated", When: rolloutFacts{make: MakeOutdated, leaves: rules.No, shape: shapeServes, record: RecordFormed, turn: rules.Yes, others: othersReady, saved: rules.Yes, place: placeFirst}, Verdict: remove,
+		Why: "the Pod is deleted and comes back with its volume"},
+})
 
 // rolloutFacts is all that the policy may look at.
 type rolloutFacts struct {
-	make   PodMake
-	pod    PodState
+	make   PodMake  `fact:"Pod is"`
+	pod    PodState `fact:"Pod"`
 	leaves rules.YesNo
-	shape  shape
+	shape  shape `fact:"member"`
 	record RecordState
-	gate   gate        // what a change of etcd's version lets become of it
-	turn   rules.YesNo // no other member replaces itself, leaves or heals
-	spare  rules.YesNo // the others are a healthy quorum, or there are none
-	others others
-	saved  rules.YesNo // backups do not fail, or it is this Pod without which they cannot be made
+	gate   gate        `fact:"a change of version"`     // what a change of etcd's version lets become of it
+	turn   rules.YesNo `fact:"its turn"`                // no other member replaces itself, leaves or heals
+	spare  rules.YesNo `fact:"the others are a quorum"` // the others are a healthy quorum, or there are none
+	others others      `fact:"the others"`
+	saved  rules.YesNo `fact:"backups do not fail"` // backups do not fail, or it is this Pod without which they cannot be made
 	place  place
-	room   Room
-}
-
-func judgeRollout(f rolloutFacts) (verdict, string) {
-	for _, r := range rolloutRows {
-		if r.make&f.make != 0 && r.pod&f.pod != 0 && r.leaves&f.leaves != 0 && r.shape&f.shape != 0 && r.record&f.record != 0 &&
-			r.gate&f.gate != 0 && r.turn&f.turn != 0 && r.spare&f.spare != 0 && r.others&f.others != 0 && r.saved&f.saved != 0 && r.place&f.place != 0 && r.room&f.room != 0 {
-			return r.verdict, r.name
-		}
-	}
-	return wait, "uncovered"
+	room   Room `fact:"volume"`
 }
 
 func rolloutFactsOf(m Member, d Desired, o Observed, listed []Member, u upgrade) rolloutFacts {

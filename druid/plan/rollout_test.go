@@ -13,90 +13,41 @@ import (
 )
 
 func TestRolloutsTakeDownNoSecondMember(t *testing.T) {
-	count := map[string]int{}
-	for _, made := range bits(anyMake) {
-		for _, pod := range bits(anyPod) {
-			for _, shape := range bits(anyShape) {
-				for _, record := range bits(anyRecord) {
-					for _, leaves := range bits(anyAnswer) {
-						for _, room := range bits(anyRoom) {
-							f := rolloutFacts{make: made, pod: pod, leaves: leaves, shape: shape, record: record, room: room}
-							eachRollout(f, func(f rolloutFacts) { checkRollout(t, f, count) })
-						}
-					}
-				}
-			}
+	checkTable(t, rolloutRows, "rollout", "A Pod that is not what the spec asks for: druid/plan.rolloutRows", func(f rolloutFacts, d rules.Decision[verdict]) string {
+		v := d.Verdict
+		serves := f.shape&(shapeServes|shapeSilent) != 0
+		switch {
+		case v == remove && f.make != MakeOutdated:
+			return "replaces a Pod that is not known to be outdated"
+		case v == remove && f.pod&(PodUnscheduled|PodUnstarted|PodLive) == 0:
+			return "deletes what is not ours, not there, or on its way"
+		case v == remove && f.gate == gateRefused:
+			return "lets an etcd go where it cannot"
+		case v == remove && f.gate != gateOpen && f.record == RecordFormed:
+			return "replaces a Pod that waits for a backup or a comparison"
+		case v == remove && f.leaves == rules.Yes:
+			return "restarts a member that is on its way out"
+		case v == remove && f.shape != shapeIdle && (f.turn == rules.No || f.record != RecordFormed):
+			return "touches a member while the cluster changes"
+		case v == remove && f.shape&(shapeAway|shapeLearns|shapeNotKnown) != 0:
+			return "deletes a Pod that may be about to serve"
+		case v == remove && serves && f.others != othersReady:
+			return "takes down a second member"
+		case v == remove && f.shape == shapeServes && (f.saved == rules.No || f.place != placeFirst):
+			return "restarts a member out of order, or while backups fail"
+		case v == remove && f.shape == shapeDown && f.spare == rules.No:
+			return "deletes a Pod that may be needed for the quorum"
+		case v == remove && serves && f.room == RoomGrows:
+			return "restarts an etcd that another restart awaits"
+		case v != wait && f.room == RoomGrows && f.make == MakeCurrent && f.leaves == rules.No:
+			return "calls what is done that is not"
+		case v == mark && f.make != MakeUnmarked:
+			return "marks a Pod that tells for which spec it was made"
+		case f.make == MakeOutdated && f.shape == shapeIdle && f.pod == PodLive && f.leaves == rules.No && f.gate == gateOpen && f.record&usableRecord != 0 && v != remove:
+			return "lets a Pod wait that nothing but another spec can mend"
 		}
-	}
-	var rows [][]string
-	var names []string
-	for _, r := range rolloutRows {
-		names = append(names, r.name)
-		rows = append(rows, []string{
-			r.name, cell(r.make, anyMake, makeWords), cell(r.pod, anyPod, podWords), answer(r.leaves), cell(r.shape, anyShape, shapeWords),
-			cell(r.record, anyRecord, recordWords), cell(r.gate, anyGate, gateWords), answer(r.turn), answer(r.spare), cell(r.others, anyOthers, othersWords),
-			answer(r.saved), cell(r.place, anyPlace, placeWords), cell(r.room, anyRoom, roomWords), bold(verdictWords[r.verdict]), r.why,
-		})
-	}
-	fired(t, count, names...)
-	section(t, "rollout", "A Pod that is not what the spec asks for: druid/plan.rolloutRows", []string{
-		"Pod is", "Pod", "leaves", "member", "record", "a change of version", "its turn", "the others are a quorum", "the others", "backups do not fail", "place",
-		"volume", "verdict", "why",
-	}, rows, count)
-}
-
-// eachRollout fills in what the others do.
-func eachRollout(f rolloutFacts, check func(rolloutFacts)) {
-	for _, f.gate = range bits(anyGate) {
-		for _, f.turn = range bits(anyAnswer) {
-			for _, f.spare = range bits(anyAnswer) {
-				for _, f.others = range bits(anyOthers) {
-					for _, f.saved = range bits(anyAnswer) {
-						for _, f.place = range bits(anyPlace) {
-							check(f)
-						}
-					}
-				}
-			}
-		}
-	}
-}
-
-func checkRollout(t *testing.T, f rolloutFacts, count map[string]int) {
-	t.Helper()
-	v, rule := judgeRollout(f)
-	count[rule]++
-	serves := f.shape&(shapeServes|shapeSilent) != 0
-	switch {
-	case v == remove && f.make != MakeOutdated:
-		t.Errorf("%+v: %s replaces a Pod that is not known to be outdated", f, rule)
-	case v == remove && f.pod&(PodUnscheduled|PodUnstarted|PodLive) == 0:
-		t.Errorf("%+v: %s deletes what is not ours, not there, or on its way", f, rule)
-	case v == remove && f.gate == gateRefused:
-		t.Errorf("%+v: %s lets an etcd go where it cannot", f, rule)
-	case v == remove && f.gate != gateOpen && f.record == RecordFormed:
-		t.Errorf("%+v: %s replaces a Pod that waits for a backup or a comparison", f, rule)
-	case v == remove && f.leaves == rules.Yes:
-		t.Errorf("%+v: %s restarts a member that is on its way out", f, rule)
-	case v == remove && f.shape != shapeIdle && (f.turn == rules.No || f.record != RecordFormed):
-		t.Errorf("%+v: %s touches a member while the cluster changes", f, rule)
-	case v == remove && f.shape&(shapeAway|shapeLearns|shapeNotKnown) != 0:
-		t.Errorf("%+v: %s deletes a Pod that may be about to serve", f, rule)
-	case v == remove && serves && f.others != othersReady:
-		t.Errorf("%+v: %s takes down a second member", f, rule)
-	case v == remove && f.shape == shapeServes && (f.saved == rules.No || f.place != placeFirst):
-		t.Errorf("%+v: %s restarts a member out of order, or while backups fail", f, rule)
-	case v == remove && f.shape == shapeDown && f.spare == rules.No:
-		t.Errorf("%+v: %s deletes a Pod that may be needed for the quorum", f, rule)
-	case v == remove && serves && f.room == RoomGrows:
-		t.Errorf("%+v: %s restarts an etcd that another restart awaits", f, rule)
-	case v != wait && f.room == RoomGrows && f.make == MakeCurrent && f.leaves == rules.No:
-		t.Errorf("%+v: %s calls what is done that is not", f, rule)
-	case v == mark && f.make != MakeUnmarked:
-		t.Errorf("%+v: %s marks a Pod that tells for which spec it was made", f, rule)
-	case f.make == MakeOutdated && f.shape == shapeIdle && f.pod == PodLive && f.leaves == rules.No && f.gate == gateOpen && f.record&usableRecord != 0 && v != remove:
-		t.Errorf("%+v: %s lets a Pod wait that nothing but another spec can mend", f, rule)
-	}
+		return ""
+	})
 }
 
 // edited is a cluster of three whose spec was edited after all Pods were made. Member c-b leads.

@@ -23,9 +23,13 @@ const (
 	anyRolling = rollingNone | rollingGoes | rollingBlocked | rollingUpgrades | rollingUpgradeBlocked | agentsGo | agentsBlocked
 )
 
+func (r rolling) String() string {
+	return rules.Word(r, "none", "are replaced", "are hindered", "change version", "are hindered to change version", "agents are replaced", "agents are hindered")
+}
+
 // rollout is what the policy says of each listed member.
 type rollout struct {
-	verdicts map[string]ruled
+	verdicts map[string]rules.Decision[verdict]
 	// next is the member whose Pod is to be deleted, empty for none.
 	next string
 	sum  rolling
@@ -33,24 +37,15 @@ type rollout struct {
 	hindrance string
 }
 
-// ruled is a verdict and the rule that gave it.
-type ruled struct {
-	verdict verdict
-	rule    string
-}
-
 func rolloutOf(d Desired, o Observed) rollout {
 	listed := o.listed()
-	r := rollout{verdicts: map[string]ruled{}, sum: rollingNone}
+	r := rollout{verdicts: map[string]rules.Decision[verdict]{}, sum: rollingNone}
 	u := upgradeOf(d, o)
 	for _, m := range listed {
 		f := rolloutFactsOf(m, d, o, listed, u)
-		v, rule := judgeRollout(f)
-		if braked, why := brake(rules.YesNoOf(d.Expired), v); braked != v {
-			v, rule = braked, why
-		}
-		r.verdicts[m.Name] = ruled{v, rule}
-		switch v {
+		decision := braked(rules.YesNoOf(d.Expired), rolloutRows.Decide(f))
+		r.verdicts[m.Name] = decision
+		switch decision.Verdict {
 		case remove:
 			if r.next == "" {
 				r.next = m.Name
@@ -64,7 +59,7 @@ func rolloutOf(d Desired, o Observed) rollout {
 		default:
 			continue
 		}
-		if words := hindranceOf(m, f, d, o, listed, u); r.hindrance == "" || v == held {
+		if words := hindranceOf(m, f, d, o, listed, u); r.hindrance == "" || decision.Verdict == held {
 			r.hindrance = words
 		}
 	}
@@ -150,8 +145,8 @@ func rolloutSteps(d Desired, o Observed, leaving map[string]bool, add func(Step)
 	r := rolloutOf(d, o)
 	listed := o.listed()
 	for _, m := range listed {
-		if r.verdicts[m.Name].verdict == mark {
-			add(Step{Kind: AdoptPod, Rule: r.verdicts[m.Name].rule, Stage: StageMarks, Member: m.Name, PodUID: m.PodUID})
+		if r.verdicts[m.Name].Verdict == mark {
+			add(Step{Kind: AdoptPod, Rule: r.verdicts[m.Name].Rule, Stage: StageMarks, Member: m.Name, PodUID: m.PodUID})
 		}
 	}
 	if r.next == "" || slices.ContainsFunc(listed, func(m Member) bool { return leaving[m.Name] }) {
@@ -160,7 +155,7 @@ func rolloutSteps(d Desired, o Observed, leaving map[string]bool, add func(Step)
 	m, _ := o.member(r.next)
 	leaving[m.Name] = true
 	add(Step{
-		Kind: DeletePod, Rule: r.verdicts[m.Name].rule, Stage: StageDelete, Member: m.Name, PodUID: m.PodUID, Toll: tollOfChange(m), Irreversible: true,
+		Kind: DeletePod, Rule: r.verdicts[m.Name].Rule, Stage: StageDelete, Member: m.Name, PodUID: m.PodUID, Toll: tollOfChange(m), Irreversible: true,
 	})
 }
 

@@ -27,6 +27,10 @@ const (
 	openSnapshotPhase = SnapshotNew | SnapshotPending | SnapshotRunning
 )
 
+func (s SnapshotPhase) String() string {
+	return rules.Word(s, "new", "Pending", "Running", "final")
+}
+
 // Whether the cluster is there.
 const (
 	SnapshotClusterThere   SnapshotCluster = 1 << iota
@@ -35,6 +39,10 @@ const (
 
 	anySnapshotCluster = SnapshotClusterThere | SnapshotClusterMissing | SnapshotClusterGone
 )
+
+func (s SnapshotCluster) String() string {
+	return rules.Word(s, "there", "missing", "gone")
+}
 
 // What stands on the Lease.
 const (
@@ -46,6 +54,10 @@ const (
 	anyOrderSlot = OrderSlotUnknown | OrderSlotFree | OrderSlotTaken | OrderSlotMine
 )
 
+func (o OrderSlot) String() string {
+	return rules.Word(o, "unknown", "free", "another's", "its")
+}
+
 // The answers.
 const (
 	OrderUnanswered OrderAnswer = 1 << iota
@@ -56,6 +68,10 @@ const (
 	anyOrderAnswer = OrderUnanswered | OrderRunning | OrderSucceeded | OrderFailed
 )
 
+func (o OrderAnswer) String() string {
+	return rules.Word(o, "none", "Running", "Succeeded", "Failed")
+}
+
 // Whether it is held.
 const (
 	SnapshotHeldRight    SnapshotHold = 1 << iota
@@ -64,6 +80,10 @@ const (
 
 	anySnapshotHold = SnapshotHeldRight | SnapshotHoldMissing | SnapshotHeldNeedless
 )
+
+func (s SnapshotHold) String() string {
+	return rules.Word(s, "as it should", "missing", "needless")
+}
 
 // SnapshotStep is what is done for an EtcdSnapshot next.
 type SnapshotStep string
@@ -94,63 +114,39 @@ const (
 // SnapshotFacts is all that the policy on an EtcdSnapshot may look at.
 type SnapshotFacts struct {
 	Phase   SnapshotPhase
-	Cluster SnapshotCluster
+	Cluster SnapshotCluster `fact:"its cluster is"`
 	// Backup says whether the cluster is to be backed up.
-	Backup rules.YesNo
-	Slot   OrderSlot
+	Backup rules.YesNo `fact:"backed up"`
+	Slot   OrderSlot   `fact:"order on the Lease"`
 	Answer OrderAnswer
 	// Expired says whether it is over for as long as it is to be kept.
-	Expired rules.YesNo
-	Hold    SnapshotHold
-}
-
-type snapshotRow struct {
-	name    string
-	phase   SnapshotPhase
-	cluster SnapshotCluster
-	backup  rules.YesNo
-	slot    OrderSlot
-	answer  OrderAnswer
-	expired rules.YesNo
-	hold    SnapshotHold
-	step    SnapshotStep
+	Expired rules.YesNo  `fact:"ttl is over"`
+	Hold    SnapshotHold `fact:"finalizer"`
 }
 
 const finalAnswer = OrderSucceeded | OrderFailed
 
 // snapshotRows are the policy on one that is not being deleted; the first row that matches wins.
-var snapshotRows = []snapshotRow{
+var snapshotRows = rules.New(SnapshotWait, []rules.Row[SnapshotFacts, SnapshotStep]{
 	// Before the backup is told of: who reads of it and deletes the EtcdSnapshot relies on that.
-	{"backup-to-hold", anySnapshotPhase, anySnapshotCluster, anyAnswer, anyOrderSlot, anyOrderAnswer, anyAnswer, SnapshotHoldMissing, SnapshotHoldIt},
-	{"nothing-to-hold", anySnapshotPhase, anySnapshotCluster, anyAnswer, anyOrderSlot, anyOrderAnswer, anyAnswer, SnapshotHeldNeedless, SnapshotLetGo},
+	{Name: "backup-to-hold", When: SnapshotFacts{Hold: SnapshotHoldMissing}, Verdict: SnapshotHoldIt},
+	{Name: "nothing-to-hold", When: SnapshotFacts{Hold: SnapshotHeldNeedless}, Verdict: SnapshotLetGo},
 	// The outcome is in the status: only then the Lease may forget it.
-	{"concluded", SnapshotFinal, anySnapshotCluster, anyAnswer, OrderSlotMine, anyOrderAnswer, anyAnswer, anySnapshotHold, SnapshotClear},
-	{"expired", SnapshotFinal, anySnapshotCluster, anyAnswer, anyOrderSlot, anyOrderAnswer, rules.Yes, anySnapshotHold, SnapshotDelete},
-	{"over", SnapshotFinal, anySnapshotCluster, anyAnswer, anyOrderSlot, anyOrderAnswer, rules.No, anySnapshotHold, SnapshotWait},
-	{"answered", openSnapshotPhase, anySnapshotCluster, anyAnswer, OrderSlotMine, finalAnswer, anyAnswer, anySnapshotHold, SnapshotConclude},
-	{"cluster-gone", openSnapshotPhase, SnapshotClusterGone, anyAnswer, anyOrderSlot, anyOrderAnswer, anyAnswer, anySnapshotHold, SnapshotFailCluster},
-	{"seen", SnapshotNew, SnapshotClusterThere | SnapshotClusterMissing, anyAnswer, anyOrderSlot, anyOrderAnswer, anyAnswer, anySnapshotHold, SnapshotAccept},
-	{"cluster-missing", openSnapshotPhase, SnapshotClusterMissing, anyAnswer, anyOrderSlot, anyOrderAnswer, anyAnswer, anySnapshotHold, SnapshotWait},
-	{"no-backup", openSnapshotPhase, SnapshotClusterThere, rules.No, anyOrderSlot, anyOrderAnswer, anyAnswer, anySnapshotHold, SnapshotFailBackup},
-	{"running", SnapshotPending, SnapshotClusterThere, rules.Yes, OrderSlotMine, OrderRunning, anyAnswer, anySnapshotHold, SnapshotFollow},
-	{"ordered", openSnapshotPhase, SnapshotClusterThere, rules.Yes, OrderSlotMine, anyOrderAnswer, anyAnswer, anySnapshotHold, SnapshotWait},
-	{"not-its-turn", openSnapshotPhase, SnapshotClusterThere, rules.Yes, OrderSlotTaken, anyOrderAnswer, anyAnswer, anySnapshotHold, SnapshotWait},
-	{"no-lease", openSnapshotPhase, SnapshotClusterThere, rules.Yes, OrderSlotUnknown, anyOrderAnswer, anyAnswer, anySnapshotHold, SnapshotWait},
+	{Name: "concluded", When: SnapshotFacts{Phase: SnapshotFinal, Slot: OrderSlotMine}, Verdict: SnapshotClear},
+	{Name: "expired", When: SnapshotFacts{Phase: SnapshotFinal, Expired: rules.Yes}, Verdict: SnapshotDelete},
+	{Name: "over", When: SnapshotFacts{Phase: SnapshotFinal, Expired: rules.No}, Verdict: SnapshotWait},
+	{Name: "answered", When: SnapshotFacts{Phase: openSnapshotPhase, Slot: OrderSlotMine, Answer: finalAnswer}, Verdict: SnapshotConclude},
+	{Name: "cluster-gone", When: SnapshotFacts{Phase: openSnapshotPhase, Cluster: SnapshotClusterGone}, Verdict: SnapshotFailCluster},
+	{Name: "seen", When: SnapshotFacts{Phase: SnapshotNew, Cluster: SnapshotClusterThere | SnapshotClusterMissing}, Verdict: SnapshotAccept},
+	{Name: "cluster-missing", When: SnapshotFacts{Phase: openSnapshotPhase, Cluster: SnapshotClusterMissing}, Verdict: SnapshotWait},
+	{Name: "no-backup", When: SnapshotFacts{Phase: openSnapshotPhase, Cluster: SnapshotClusterThere, Backup: rules.No}, Verdict: SnapshotFailBackup},
+	{Name: "running", When: SnapshotFacts{Phase: SnapshotPending, Cluster: SnapshotClusterThere, Backup: rules.Yes, Slot: OrderSlotMine, Answer: OrderRunning}, Verdict: SnapshotFollow},
+	{Name: "ordered", When: SnapshotFacts{Phase: openSnapshotPhase, Cluster: SnapshotClusterThere, Backup: rules.Yes, Slot: OrderSlotMine}, Verdict: SnapshotWait},
+	{Name: "not-its-turn", When: SnapshotFacts{Phase: openSnapshotPhase, Cluster: SnapshotClusterThere, Backup: rules.Yes, Slot: OrderSlotTaken}, Verdict: SnapshotWait},
+	{Name: "no-lease", When: SnapshotFacts{Phase: openSnapshotPhase, Cluster: SnapshotClusterThere, Backup: rules.Yes, Slot: OrderSlotUnknown}, Verdict: SnapshotWait},
 	// Also of one that was running: whoever took the order away took its answer along.
-	{"its-turn", openSnapshotPhase, SnapshotClusterThere, rules.Yes, OrderSlotFree, anyOrderAnswer, anyAnswer, anySnapshotHold, SnapshotOrder},
-}
-
-func (r snapshotRow) matches(f SnapshotFacts) bool {
-	return r.phase&f.Phase != 0 && r.cluster&f.Cluster != 0 && r.backup&f.Backup != 0 && r.slot&f.Slot != 0 &&
-		r.answer&f.Answer != 0 && r.expired&f.Expired != 0 && r.hold&f.Hold != 0
-}
+	{Name: "its-turn", When: SnapshotFacts{Phase: openSnapshotPhase, Cluster: SnapshotClusterThere, Backup: rules.Yes, Slot: OrderSlotFree}, Verdict: SnapshotOrder},
+})
 
 // JudgeSnapshot says what is done next for an EtcdSnapshot that is not being deleted, and by which rule.
-func JudgeSnapshot(f SnapshotFacts) (step SnapshotStep, rule string) {
-	for _, r := range snapshotRows {
-		if r.matches(f) {
-			return r.step, r.name
-		}
-	}
-	return SnapshotWait, "uncovered"
-}
+func JudgeSnapshot(f SnapshotFacts) rules.Decision[SnapshotStep] { return snapshotRows.Decide(f) }

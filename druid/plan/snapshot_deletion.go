@@ -19,6 +19,10 @@ const (
 	anyDeletionBackup = DeletionOfNothing | DeletionUntold | DeletionWanted
 )
 
+func (d DeletionBackup) String() string {
+	return rules.Word(d, "none, or to stay", "not told yet", "to delete")
+}
+
 // What stands on the Lease.
 const (
 	DeletionSlotUnknown DeletionSlot = 1 << iota // there is no such Lease, or it is somebody else's
@@ -29,6 +33,10 @@ const (
 
 	anyDeletionSlot = DeletionSlotUnknown | DeletionSlotFree | DeletionSlotTaken | DeletionSlotBackup | DeletionSlotOrdered
 )
+
+func (d DeletionSlot) String() string {
+	return rules.Word(d, "unknown", "free", "another's", "its backup", "its deletion")
+}
 
 // Steps that let the EtcdSnapshot go. All but the first tell by an Event what became of the backup.
 const (
@@ -46,54 +54,35 @@ const (
 type DeletionFacts struct {
 	Backup DeletionBackup
 	// Cluster says whether it is there, and backed up.
-	Cluster rules.YesNo
-	Slot    DeletionSlot
+	Cluster rules.YesNo  `fact:"cluster there and backed up"`
+	Slot    DeletionSlot `fact:"order on the Lease"`
 	// Answer to the order that is on the Lease.
 	Answer OrderAnswer
 	// Late says whether it is being deleted for longer than anybody should wait.
 	Late rules.YesNo
 }
 
-type deletionRow struct {
-	name    string
-	backup  DeletionBackup
-	cluster rules.YesNo
-	slot    DeletionSlot
-	answer  OrderAnswer
-	late    rules.YesNo
-	step    SnapshotStep
-}
-
 const notOrdered = anyDeletionSlot &^ DeletionSlotOrdered
 
 // deletionRows are the policy; the first row that matches wins. Nobody waits for ever: each way ends in letting it go.
-var deletionRows = []deletionRow{
+var deletionRows = rules.New(SnapshotWait, []rules.Row[DeletionFacts, SnapshotStep]{
 	// The order goes first, by a compare-and-set: whoever keeps the backup after all must not lose it.
-	{"order-taken-back", DeletionOfNothing, anyAnswer, DeletionSlotOrdered, OrderUnanswered | OrderRunning, anyAnswer, SnapshotClear},
-	{"nothing-to-delete", DeletionOfNothing, anyAnswer, anyDeletionSlot, anyOrderAnswer, anyAnswer, SnapshotLetGo},
-	{"deleted", DeletionWanted, anyAnswer, DeletionSlotOrdered, OrderSucceeded, anyAnswer, SnapshotReleaseDeleted},
-	{"refused", DeletionWanted, anyAnswer, DeletionSlotOrdered, OrderFailed, anyAnswer, SnapshotReleaseRefused},
-	{"cluster-gone", DeletionUntold | DeletionWanted, rules.No, anyDeletionSlot, anyOrderAnswer, anyAnswer, SnapshotReleaseCluster},
-	{"backup-untold", DeletionUntold, rules.Yes, anyDeletionSlot, anyOrderAnswer, anyAnswer, SnapshotConclude},
-	{"late-order", DeletionWanted, rules.Yes, DeletionSlotOrdered, OrderUnanswered | OrderRunning, rules.Yes, SnapshotClear},
-	{"late", DeletionWanted, rules.Yes, notOrdered, anyOrderAnswer, rules.Yes, SnapshotReleaseLate},
-	{"backup-told", DeletionWanted, rules.Yes, DeletionSlotBackup, anyOrderAnswer, rules.No, SnapshotClear},
-	{"deletion-ordered", DeletionWanted, rules.Yes, DeletionSlotOrdered, OrderUnanswered | OrderRunning, rules.No, SnapshotWait},
-	{"deletion-not-its-turn", DeletionWanted, rules.Yes, DeletionSlotTaken, anyOrderAnswer, rules.No, SnapshotWait},
-	{"deletion-no-lease", DeletionWanted, rules.Yes, DeletionSlotUnknown, anyOrderAnswer, rules.No, SnapshotWait},
-	{"deletion-its-turn", DeletionWanted, rules.Yes, DeletionSlotFree, anyOrderAnswer, rules.No, SnapshotOrder},
-}
-
-func (r deletionRow) matches(f DeletionFacts) bool {
-	return r.backup&f.Backup != 0 && r.cluster&f.Cluster != 0 && r.slot&f.Slot != 0 && r.answer&f.Answer != 0 && r.late&f.Late != 0
-}
+	{Name: "order-taken-back", When: DeletionFacts{Backup: DeletionOfNothing, Slot: DeletionSlotOrdered, Answer: OrderUnanswered | OrderRunning}, Verdict: SnapshotClear},
+	{Name: "nothing-to-delete", When: DeletionFacts{Backup: DeletionOfNothing}, Verdict: SnapshotLetGo},
+	{Name: "deleted", When: DeletionFacts{Backup: DeletionWanted, Slot: DeletionSlotOrdered, Answer: OrderSucceeded}, Verdict: SnapshotReleaseDeleted},
+	{Name: "refused", When: DeletionFacts{Backup: DeletionWanted, Slot: DeletionSlotOrdered, Answer: OrderFailed}, Verdict: SnapshotReleaseRefused},
+	{Name: "cluster-gone", When: DeletionFacts{Backup: DeletionUntold | DeletionWanted, Cluster: rules.No}, Verdict: SnapshotReleaseCluster},
+	{Name: "backup-untold", When: DeletionFacts{Backup: DeletionUntold, Cluster: rules.Yes}, Verdict: SnapshotConclude},
+	{Name: "late-order", When: DeletionFacts{Backup: DeletionWanted, Cluster: rules.Yes, Slot: DeletionSlotOrdered, Answer: OrderUnanswered | OrderRunning, Late: rules.Yes}, Verdict: SnapshotClear},
+	{Name: "late", When: DeletionFacts{Backup: DeletionWanted, Cluster: rules.Yes, Slot: notOrdered, Late: rules.Yes}, Verdict: SnapshotReleaseLate},
+	{Name: "backup-told", When: DeletionFacts{Backup: DeletionWanted, Cluster: rules.Yes, Slot: DeletionSlotBackup, Late: rules.No}, Verdict: SnapshotClear},
+	{Name: "deletion-ordered", When: DeletionFacts{Backup: DeletionWanted, Cluster: rules.Yes, Slot: DeletionSlotOrdered, Answer: OrderUnanswered | OrderRunning, Late: rules.No}, Verdict: SnapshotWait},
+	{Name: "deletion-not-its-turn", When: DeletionFacts{Backup: DeletionWanted, Cluster: rules.Yes, Slot: DeletionSlotTaken, Late: rules.No}, Verdict: SnapshotWait},
+	{Name: "deletion-no-lease", When: DeletionFacts{Backup: DeletionWanted, Cluster: rules.Yes, Slot: DeletionSlotUnknown, Late: rules.No}, Verdict: SnapshotWait},
+	{Name: "deletion-its-turn", When: DeletionFacts{Backup: DeletionWanted, Cluster: rules.Yes, Slot: DeletionSlotFree, Late: rules.No}, Verdict: SnapshotOrder},
+})
 
 // JudgeSnapshotDeletion says what is done next for an EtcdSnapshot that is being deleted and held, and by which rule.
-func JudgeSnapshotDeletion(f DeletionFacts) (step SnapshotStep, rule string) {
-	for _, r := range deletionRows {
-		if r.matches(f) {
-			return r.step, r.name
-		}
-	}
-	return SnapshotWait, "uncovered"
+func JudgeSnapshotDeletion(f DeletionFacts) rules.Decision[SnapshotStep] {
+	return deletionRows.Decide(f)
 }

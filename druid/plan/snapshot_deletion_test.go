@@ -8,74 +8,38 @@ import (
 )
 
 func TestADeletedEtcdSnapshotIsHeldForNoLongerThanItMust(t *testing.T) {
-	count := map[string]int{}
-	eachDeletionFacts(func(f DeletionFacts) {
-		step, rule := JudgeSnapshotDeletion(f)
-		count[rule]++
+	checkTable(t, deletionRows, "deletion", "An EtcdSnapshot that is being deleted and held: druid/plan.deletionRows", func(f DeletionFacts, d rules.Decision[SnapshotStep]) string {
+		step := d.Verdict
 		ordered, open := f.Slot == DeletionSlotOrdered, f.Answer&finalAnswer == 0
 		releases := slices.Contains([]SnapshotStep{
 			SnapshotLetGo, SnapshotReleaseDeleted, SnapshotReleaseRefused, SnapshotReleaseCluster, SnapshotReleaseLate,
 		}, step)
 		switch {
 		case step == SnapshotOrder && (f.Backup != DeletionWanted || f.Cluster != rules.Yes || f.Slot != DeletionSlotFree || f.Late == rules.Yes):
-			t.Errorf("%+v: %s orders what nobody wants, or where nobody is to obey", f, rule)
+			return "orders what nobody wants, or where nobody is to obey"
 		case step == SnapshotLetGo && f.Backup != DeletionOfNothing:
-			t.Errorf("%+v: %s says nothing of a backup that stays", f, rule)
+			return "says nothing of a backup that stays"
 		case step == SnapshotLetGo && ordered && open:
-			t.Errorf("%+v: %s leaves an order to delete what is to stay", f, rule)
+			return "leaves an order to delete what is to stay"
 		case step == SnapshotReleaseDeleted && (!ordered || f.Answer != OrderSucceeded), step == SnapshotReleaseRefused && (!ordered || f.Answer != OrderFailed):
-			t.Errorf("%+v: %s tells what nobody answered", f, rule)
+			return "tells what nobody answered"
 		case step == SnapshotReleaseLate && ordered:
-			t.Errorf("%+v: %s leaves an order behind", f, rule)
+			return "leaves an order behind"
 		case step == SnapshotReleaseCluster && f.Cluster == rules.Yes:
-			t.Errorf("%+v: %s gives up what can be done", f, rule)
+			return "gives up what can be done"
 		case step == SnapshotClear && f.Slot&(DeletionSlotOrdered|DeletionSlotBackup) == 0:
-			t.Errorf("%+v: %s takes another's order away", f, rule)
+			return "takes another's order away"
 		case step == SnapshotConclude && f.Backup != DeletionUntold:
-			t.Errorf("%+v: %s tells what is told", f, rule)
+			return "tells what is told"
 		case f.Cluster == rules.No && !releases && step != SnapshotClear:
-			t.Errorf("%+v: %s holds it without a cluster", f, rule)
+			return "holds it without a cluster"
 		case f.Late == rules.Yes && f.Backup != DeletionUntold && !releases && step != SnapshotClear:
-			t.Errorf("%+v: %s holds it for ever", f, rule)
+			return "holds it for ever"
 		case f.Backup == DeletionOfNothing && !releases && step != SnapshotClear:
-			t.Errorf("%+v: %s holds it for nothing", f, rule)
+			return "holds it for nothing"
 		case f.Backup == DeletionWanted && ordered && !open && !releases:
-			t.Errorf("%+v: %s waits for another answer", f, rule)
+			return "waits for another answer"
 		}
+		return ""
 	})
-	var rows []string
-	for _, r := range deletionRows {
-		rows = append(rows, r.name)
-	}
-	fired(t, count, rows...)
-	renderDeletions(t, count)
-}
-
-func eachDeletionFacts(check func(DeletionFacts)) {
-	for _, backup := range bits(anyDeletionBackup) {
-		for _, cluster := range bits(anyAnswer) {
-			for _, slot := range bits(anyDeletionSlot) {
-				for _, answer := range bits(anyOrderAnswer) {
-					for _, late := range bits(anyAnswer) {
-						check(DeletionFacts{backup, cluster, slot, answer, late})
-					}
-				}
-			}
-		}
-	}
-}
-
-func renderDeletions(t *testing.T, count map[string]int) {
-	t.Helper()
-	var rows [][]string
-	for _, r := range deletionRows {
-		rows = append(rows, []string{
-			r.name, cell(r.backup, anyDeletionBackup, []string{"none, or to stay", "not told yet", "to delete"}), answer(r.cluster),
-			cell(r.slot, anyDeletionSlot, []string{"unknown", "free", "another's", "its backup", "its deletion"}),
-			cell(r.answer, anyOrderAnswer, []string{"none", "Running", "Succeeded", "Failed"}), answer(r.late), bold(string(r.step)),
-		})
-	}
-	section(t, "deletion", "An EtcdSnapshot that is being deleted and held: druid/plan.deletionRows", []string{
-		"backup", "cluster there and backed up", "order on the Lease", "answer", "late", "step",
-	}, rows, count)
 }

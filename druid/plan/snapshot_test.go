@@ -7,87 +7,45 @@ import (
 )
 
 func TestAnEtcdSnapshotIsSettledOnceForAllFacts(t *testing.T) {
-	count := map[string]int{}
-	eachSnapshotFacts(func(f SnapshotFacts) {
-		step, rule := JudgeSnapshot(f)
-		count[rule]++
+	checkTable(t, snapshotRows, "snapshot", "An EtcdSnapshot: druid/plan.snapshotRows", func(f SnapshotFacts, d rules.Decision[SnapshotStep]) string {
+		step := d.Verdict
 		failed := step == SnapshotFailCluster || step == SnapshotFailBackup
 		ends := failed || step == SnapshotConclude
 		mine, answered := f.Slot == OrderSlotMine, f.Answer&finalAnswer != 0
 		switch {
 		case f.Hold == SnapshotHoldMissing && step != SnapshotHoldIt, f.Hold == SnapshotHeldNeedless && step != SnapshotLetGo:
-			t.Errorf("%+v: %s comes before the finalizer is as it should be", f, rule)
+			return "comes before the finalizer is as it should be"
 		case f.Hold != SnapshotHeldRight:
 		case f.Phase == SnapshotFinal && step != SnapshotWait && step != SnapshotClear && step != SnapshotDelete:
-			t.Errorf("%+v: %s takes back an outcome", f, rule)
+			return "takes back an outcome"
 		case f.Phase != SnapshotFinal && (step == SnapshotClear || step == SnapshotDelete):
-			t.Errorf("%+v: %s forgets an outcome that is not told", f, rule)
+			return "forgets an outcome that is not told"
 		case step == SnapshotClear && !mine:
-			t.Errorf("%+v: %s takes another's order away", f, rule)
+			return "takes another's order away"
 		case step == SnapshotDelete && (f.Expired == rules.No || mine):
-			t.Errorf("%+v: %s deletes what is still needed", f, rule)
+			return "deletes what is still needed"
 		case f.Phase == SnapshotFinal && step == SnapshotWait && (mine || f.Expired == rules.Yes):
-			t.Errorf("%+v: %s leaves something behind", f, rule)
+			return "leaves something behind"
 		case step == SnapshotOrder && (f.Slot != OrderSlotFree || f.Cluster != SnapshotClusterThere || f.Backup != rules.Yes):
-			t.Errorf("%+v: %s orders where nobody is to obey, or over another's order", f, rule)
+			return "orders where nobody is to obey, or over another's order"
 		case step == SnapshotConclude && !(mine && answered):
-			t.Errorf("%+v: %s tells an outcome that nobody answered", f, rule)
+			return "tells an outcome that nobody answered"
 		case step == SnapshotFollow && (!mine || f.Answer != OrderRunning || f.Phase != SnapshotPending):
-			t.Errorf("%+v: %s says that somebody is at it", f, rule)
+			return "says that somebody is at it"
 		case f.Phase != SnapshotFinal && mine && answered && step != SnapshotConclude:
-			t.Errorf("%+v: %s does not tell the outcome", f, rule)
+			return "does not tell the outcome"
 		case failed && f.Cluster == SnapshotClusterThere && f.Backup == rules.Yes:
-			t.Errorf("%+v: %s gives up what can be done", f, rule)
+			return "gives up what can be done"
 		case failed && f.Cluster == SnapshotClusterMissing:
-			t.Errorf("%+v: %s does not wait for the cluster", f, rule)
+			return "does not wait for the cluster"
 		case f.Phase == SnapshotPending && f.Cluster == SnapshotClusterGone && !ends:
-			t.Errorf("%+v: %s waits for a cluster that does not come", f, rule)
+			return "waits for a cluster that does not come"
 		case f.Phase == SnapshotPending && f.Cluster == SnapshotClusterThere && f.Backup == rules.No && !ends:
-			t.Errorf("%+v: %s waits for backups that nobody asked for", f, rule)
+			return "waits for backups that nobody asked for"
 		case f.Phase&(SnapshotPending|SnapshotRunning) != 0 && f.Cluster == SnapshotClusterThere && f.Backup == rules.Yes && f.Slot == OrderSlotFree &&
 			step != SnapshotOrder:
-			t.Errorf("%+v: %s does not order", f, rule)
+			return "does not order"
 		}
+		return ""
 	})
-	var rows []string
-	for _, r := range snapshotRows {
-		rows = append(rows, r.name)
-	}
-	fired(t, count, rows...)
-	renderSnapshots(t, count)
-}
-
-func eachSnapshotFacts(check func(SnapshotFacts)) {
-	for _, phase := range bits(anySnapshotPhase) {
-		for _, cluster := range bits(anySnapshotCluster) {
-			for _, backup := range bits(anyAnswer) {
-				for _, slot := range bits(anyOrderSlot) {
-					for _, answer := range bits(anyOrderAnswer) {
-						for _, expired := range bits(anyAnswer) {
-							for _, hold := range bits(anySnapshotHold) {
-								check(SnapshotFacts{phase, cluster, backup, slot, answer, expired, hold})
-							}
-						}
-					}
-				}
-			}
-		}
-	}
-}
-
-func renderSnapshots(t *testing.T, count map[string]int) {
-	t.Helper()
-	var rows [][]string
-	for _, r := range snapshotRows {
-		rows = append(rows, []string{
-			r.name, cell(r.phase, anySnapshotPhase, []string{"new", "Pending", "Running", "final"}),
-			cell(r.cluster, anySnapshotCluster, []string{"there", "missing", "gone"}), answer(r.backup),
-			cell(r.slot, anyOrderSlot, []string{"unknown", "free", "another's", "its"}),
-			cell(r.answer, anyOrderAnswer, []string{"none", "Running", "Succeeded", "Failed"}), answer(r.expired),
-			cell(r.hold, anySnapshotHold, []string{"as it should", "missing", "needless"}), bold(string(r.step)),
-		})
-	}
-	section(t, "snapshot", "An EtcdSnapshot: druid/plan.snapshotRows", []string{
-		"phase", "its cluster is", "backed up", "order on the Lease", "answer", "ttl is over", "finalizer", "step",
-	}, rows, count)
 }

@@ -22,30 +22,25 @@ const (
 	anyPlacement = placementApart | placementTogether | placementUnclear
 )
 
-// spreadRows decide condition Spread. stake: the loss of one node would cost the quorum.
-var spreadRows = []struct {
-	name      string
-	placement placement
-	stake     rules.YesNo
-	paused    rules.YesNo
-	status    metav1.ConditionStatus
-	reason    string
-}{
-	{"paused", anyPlacement, anyAnswer, rules.Yes, metav1.ConditionUnknown, v1alpha1.ReasonPaused},
-	{"quorum-on-one-node", placementTogether, rules.Yes, rules.No, metav1.ConditionFalse, v1alpha1.ReasonQuorumOnOneNode},
-	{"co-located", placementTogether, rules.No, rules.No, metav1.ConditionFalse, v1alpha1.ReasonMembersCoLocated},
-	{"not-placed", placementUnclear, anyAnswer, rules.No, metav1.ConditionUnknown, v1alpha1.ReasonMembersNotPlaced},
-	{"apart", placementApart, anyAnswer, rules.No, metav1.ConditionTrue, v1alpha1.ReasonMembersApart},
+func (p placement) String() string {
+	return rules.Word(p, "apart", "together", "unclear")
 }
 
-func judgeSpread(p placement, stake, paused rules.YesNo) (status metav1.ConditionStatus, reason, rule string) {
-	for _, r := range spreadRows {
-		if r.placement&p != 0 && r.stake&stake != 0 && r.paused&paused != 0 {
-			return r.status, r.reason, r.name
-		}
-	}
-	return metav1.ConditionUnknown, v1alpha1.ReasonMembersNotPlaced, "uncovered"
+// spreadFacts is all that the policy may look at.
+type spreadFacts struct {
+	placement placement
+	stake     rules.YesNo // the loss of one node would cost the quorum
+	paused    rules.YesNo
 }
+
+// spreadRows decide condition Spread.
+var spreadRows = rules.New(conditionVerdict{metav1.ConditionUnknown, v1alpha1.ReasonMembersNotPlaced}, []rules.Row[spreadFacts, conditionVerdict]{
+	{Name: "paused", When: spreadFacts{paused: rules.Yes}, Verdict: conditionVerdict{metav1.ConditionUnknown, v1alpha1.ReasonPaused}},
+	{Name: "quorum-on-one-node", When: spreadFacts{placement: placementTogether, stake: rules.Yes, paused: rules.No}, Verdict: conditionVerdict{metav1.ConditionFalse, v1alpha1.ReasonQuorumOnOneNode}},
+	{Name: "co-located", When: spreadFacts{placement: placementTogether, stake: rules.No, paused: rules.No}, Verdict: conditionVerdict{metav1.ConditionFalse, v1alpha1.ReasonMembersCoLocated}},
+	{Name: "not-placed", When: spreadFacts{placement: placementUnclear, paused: rules.No}, Verdict: conditionVerdict{metav1.ConditionUnknown, v1alpha1.ReasonMembersNotPlaced}},
+	{Name: "apart", When: spreadFacts{placement: placementApart, paused: rules.No}, Verdict: conditionVerdict{metav1.ConditionTrue, v1alpha1.ReasonMembersApart}},
+})
 
 // spread is where the voters are: those that share a node, by node, and those without one.
 type spread struct {
@@ -99,9 +94,9 @@ func (s spread) stake() rules.YesNo {
 // setSpread writes the condition. It tells of nodes alone: druid does not watch them, and so does not know their zones.
 func setSpread(p picture, conditions *[]metav1.Condition, generation int64, now metav1.Time) {
 	s := spreadOf(p.listed())
-	status, reason, rule := judgeSpread(s.placement(), s.stake(), rules.YesNoOf(restingOf(p.Desired, p.Observed) == restingPaused))
+	d := spreadRows.Decide(spreadFacts{s.placement(), s.stake(), rules.YesNoOf(restingOf(p.Desired, p.Observed) == restingPaused)})
 	setCondition(conditions, metav1.Condition{
-		Type: v1alpha1.ConditionSpread, Status: status, Reason: reason, Message: s.sentence(rule),
+		Type: v1alpha1.ConditionSpread, Status: d.Verdict.status, Reason: d.Verdict.reason, Message: s.sentence(d.Rule),
 		ObservedGeneration: generation, LastTransitionTime: now,
 	})
 }

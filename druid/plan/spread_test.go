@@ -1,7 +1,6 @@
 package plan
 
 import (
-	"fmt"
 	"strings"
 	"testing"
 
@@ -10,44 +9,25 @@ import (
 
 	"github.com/etcd-druid/druid/api/v1alpha1"
 	"github.com/etcd-druid/druid/internal/rules"
-	"github.com/etcd-druid/druid/test/golden"
 )
 
 func TestSpreadIsCalledGoodOnlyWhereNoNodeHoldsTwoVoters(t *testing.T) {
-	count := map[string]int{}
-	for _, p := range bits(anyPlacement) {
-		for _, stake := range bits(anyAnswer) {
-			status, reason, rule := judgeSpread(p, stake, rules.Yes)
-			if count[rule]++; status != metav1.ConditionUnknown || reason != v1alpha1.ReasonPaused {
-				t.Errorf("%d %d, paused: %s is %s", p, stake, rule, status)
+	checkTable(t, spreadRows, "spread", "Condition Spread: druid/plan.spreadRows", func(f spreadFacts, d rules.Decision[conditionVerdict]) string {
+		status, reason := d.Verdict.parts()
+		switch {
+		case f.paused == rules.Yes:
+			if status != metav1.ConditionUnknown || reason != v1alpha1.ReasonPaused {
+				return "speaks of a cluster that is paused"
 			}
-			status, reason, rule = judgeSpread(p, stake, rules.No)
-			count[rule]++
-			switch {
-			case rule == "uncovered":
-				t.Errorf("%d %d: no row covers it", p, stake)
-			case (status == metav1.ConditionTrue) != (p == placementApart):
-				t.Errorf("%d %d: %s is %s", p, stake, rule, status)
-			case (status == metav1.ConditionFalse) != (p == placementTogether):
-				t.Errorf("%d %d: %s is %s", p, stake, rule, status)
-			case (reason == v1alpha1.ReasonQuorumOnOneNode) != (p == placementTogether && stake == rules.Yes):
-				t.Errorf("%d %d: %s is for %s", p, stake, rule, reason)
-			}
+		case (status == metav1.ConditionTrue) != (f.placement == placementApart):
+			return "wrong of voters that are apart"
+		case (status == metav1.ConditionFalse) != (f.placement == placementTogether):
+			return "wrong of voters that share a node"
+		case (reason == v1alpha1.ReasonQuorumOnOneNode) != (f.placement == placementTogether && f.stake == rules.Yes):
+			return "wrong of the quorum"
 		}
-	}
-	var names []string
-	var rows [][]string
-	for _, r := range spreadRows {
-		names = append(names, r.name)
-		rows = append(rows, []string{
-			r.name, cell(r.placement, anyPlacement, []string{"apart", "together", "unclear"}), cell(r.stake, anyAnswer, []string{"no", "yes"}), answer(r.paused),
-			string(r.status), r.reason, fmt.Sprint(count[r.name]),
-		})
-	}
-	fired(t, count, names...)
-	golden.Section(t, "../../docs/decisions.md", "spread", "## Condition Spread: plan.spreadRows\n\n"+
-		"`placement`: how the voters stand on the nodes; `stake`: the loss of one node would cost the quorum.\n\n"+
-		golden.Table([]string{"rule", "placement", "stake", "paused", "status", "reason", "cases"}, rows))
+		return ""
+	})
 }
 
 func TestSpreadNamesWhoSharesANode(t *testing.T) {

@@ -21,49 +21,44 @@ const (
 	anyLeap = leapNone | leapPatch | leapMinor | leapBack | leapRefused
 )
 
+func (l leap) String() string {
+	return rules.Word(l, "nothing", "patches", "the next minor", "the minor before", "refused")
+}
+
+// startVerdict says with which version a Pod comes.
+type startVerdict string
+
+const (
+	startsAsItWas startVerdict = "as it was"
+	startsAsAsked startVerdict = "as asked for"
+)
+
 // startRows decide whether the etcd that a Pod gets is that of the spec, or the one that its member ran. They are about Pods that come
 // by another hand than that of a rolling update: after an eviction, a pause, a node that was lost, or where a Pod in which no etcd
 // runs is replaced.
-var startRows = []struct {
-	name    string
-	leap    leap
-	agreed  rules.YesNo
-	reached rules.YesNo
-	saved   rules.YesNo
-	goes    bool
-	why     string
-}{
-	{"start-same", leapNone, anyAnswer, anyAnswer, anyAnswer, true,
-		"there is no version in between"},
-	{"start-refused", leapRefused, anyAnswer, anyAnswer, anyAnswer, false,
-		"etcd cannot go there from what a member runs"},
-	{"start-patch", leapPatch, anyAnswer, anyAnswer, rules.Yes, true,
-		"patches share the formats of storage and log, and another patch may be what mends a member that is down"},
-	{"start-patch-unsaved", leapPatch, anyAnswer, anyAnswer, rules.No, false,
-		"without a backup there is no way back"},
-	{"start-agreed", leapMinor | leapBack, rules.Yes, anyAnswer, anyAnswer, true,
-		"all members hold the same, their logs can be read, and etcd was told: the first one may go"},
-	{"start-reached", leapMinor, rules.No, rules.Yes, anyAnswer, true,
-		"another member went before, so that all were compared, and their logs were left behind"},
-	{"start-uncompared", leapMinor | leapBack, rules.No, anyAnswer, anyAnswer, false,
-		"the first member of another minor goes when all were compared: before that it could not read a log, or would not be let in"},
-}
+var startRows = rules.New(startsAsItWas, []rules.Row[startFacts, startVerdict]{
+	{Name: "start-same", When: startFacts{leap: leapNone}, Verdict: startsAsAsked,
+		Why: "there is no version in between"},
+	{Name: "start-refused", When: startFacts{leap: leapRefused}, Verdict: startsAsItWas,
+		Why: "etcd cannot go there from what a member runs"},
+	{Name: "start-patch", When: startFacts{leap: leapPatch, saved: rules.Yes}, Verdict: startsAsAsked,
+		Why: "patches share the formats of storage and log, and another patch may be what mends a member that is down"},
+	{Name: "start-patch-unsaved", When: startFacts{leap: leapPatch, saved: rules.No}, Verdict: startsAsItWas,
+		Why: "without a backup there is no way back"},
+	{Name: "start-agreed", When: startFacts{leap: leapMinor | leapBack, agreed: rules.Yes}, Verdict: startsAsAsked,
+		Why: "all members hold the same, their logs can be read, and etcd was told: the first one may go"},
+	{Name: "start-reached", When: startFacts{leap: leapMinor, agreed: rules.No, reached: rules.Yes}, Verdict: startsAsAsked,
+		Why: "another member went before, so that all were compared, and their logs were left behind"},
+	{Name: "start-uncompared", When: startFacts{leap: leapMinor | leapBack, agreed: rules.No}, Verdict: startsAsItWas,
+		Why: "the first member of another minor goes when all were compared: before that it could not read a log, or would not be let in"},
+})
 
 // startFacts is all that the policy may look at.
 type startFacts struct {
-	leap    leap
-	agreed  rules.YesNo // the order that stands was answered by Agree, and leads to that minor
-	reached rules.YesNo // another member runs that minor
-	saved   rules.YesNo // there is a verified backup, or none is asked for
-}
-
-func judgeStart(f startFacts) (goes bool, rule string) {
-	for _, r := range startRows {
-		if r.leap&f.leap != 0 && r.agreed&f.agreed != 0 && r.reached&f.reached != 0 && r.saved&f.saved != 0 {
-			return r.goes, r.name
-		}
-	}
-	return false, "uncovered"
+	leap    leap        `fact:"from what the member ran"`
+	agreed  rules.YesNo `fact:"members agreed on that minor"`       // the order that stands was answered by Agree, and leads to that minor
+	reached rules.YesNo `fact:"another runs it"`                    // another member runs that minor
+	saved   rules.YesNo `fact:"verified backup, or none asked for"` // there is a verified backup, or none is asked for
 }
 
 // StartsAs is the version of etcd that a Pod gets that comes for the member: that of the spec, unless the member ran another one
@@ -75,7 +70,7 @@ func StartsAs(name string, d Desired, o Observed) string {
 	if !told || !known || o.RecordState != RecordFormed {
 		return d.Version
 	}
-	if goes, _ := judgeStart(startFactsOf(name, runs, target, d, o)); goes {
+	if startRows.Decide(startFactsOf(name, runs, target, d, o)).Verdict == startsAsAsked {
 		return d.Version
 	}
 	return runs.String()

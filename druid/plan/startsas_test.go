@@ -68,45 +68,21 @@ func TestAPodComesAsTheVersionThatMayStart(t *testing.T) {
 }
 
 func TestNoPodIsAWayAroundWhatAMinorWaitsFor(t *testing.T) {
-	count := map[string]int{}
-	var f startFacts
-	for _, f.leap = range bits(anyLeap) {
-		for _, f.agreed = range bits(anyAnswer) {
-			for _, f.reached = range bits(anyAnswer) {
-				for _, f.saved = range bits(anyAnswer) {
-					goes, rule := judgeStart(f)
-					count[rule]++
-					passed := f.agreed == rules.Yes || f.reached == rules.Yes && f.leap == leapMinor
-					switch {
-					case rule == "uncovered":
-						t.Errorf("%+v: no rule covers it", f)
-					case goes && f.leap == leapRefused:
-						t.Errorf("%+v: %s starts what etcd cannot go to", f, rule)
-					case goes && f.leap == leapPatch && f.saved == rules.No:
-						t.Errorf("%+v: %s starts another patch without a backup", f, rule)
-					case f.leap&(leapMinor|leapBack) != 0 && goes != passed:
-						t.Errorf("%+v: %s starts another minor: %v; the gates of the first member were passed: %v", f, rule, goes, passed)
-					case f.leap == leapNone && !goes:
-						t.Errorf("%+v: %s keeps what changes no version", f, rule)
-					}
-				}
-			}
+	checkTable(t, startRows, "starts-as", "The version of a Pod that comes by another hand: druid/plan.startRows", func(f startFacts, d rules.Decision[startVerdict]) string {
+		goes := d.Verdict == startsAsAsked
+		passed := f.agreed == rules.Yes || f.reached == rules.Yes && f.leap == leapMinor
+		switch {
+		case goes && f.leap == leapRefused:
+			return "starts what etcd cannot go to"
+		case goes && f.leap == leapPatch && f.saved == rules.No:
+			return "starts another patch without a backup"
+		case f.leap&(leapMinor|leapBack) != 0 && goes != passed:
+			return "starts another minor although the gates of the first member were not passed, or the reverse"
+		case f.leap == leapNone && !goes:
+			return "keeps what changes no version"
 		}
-	}
-	var rows [][]string
-	var names []string
-	for _, r := range startRows {
-		names = append(names, r.name)
-		as := "as it was"
-		if r.goes {
-			as = "as asked for"
-		}
-		rows = append(rows, []string{r.name, cell(r.leap, anyLeap, leapWords), answer(r.agreed), answer(r.reached), answer(r.saved), bold(as), r.why})
-	}
-	fired(t, count, names...)
-	section(t, "starts-as", "The version of a Pod that comes by another hand: druid/plan.startRows", []string{
-		"from what the member ran", "members agreed on that minor", "another runs it", "verified backup, or none asked for", "starts", "why",
-	}, rows, count)
+		return ""
+	})
 }
 
 // A Pod that could only come back as it is stays until its gates have passed: no Pod is replaced again and again.

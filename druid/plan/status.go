@@ -22,47 +22,37 @@ const (
 	anyHealth = healthUp | healthDown | healthUnclear
 )
 
+func (h health) String() string {
+	return rules.Word(h, "up", "down", "unclear")
+}
+
+// memberVerdict is what the status says of a member.
+type memberVerdict struct {
+	state  v1alpha1.MemberState `fact:"status"`
+	reason string               `fact:"reason"`
+}
+
 // memberRows decide what the status says of a member. An observer that just started judges nobody: it goes on saying
 // Ready of a member that was ready.
-var memberRows = []struct {
-	name     string
-	paused   rules.YesNo
-	health   health
-	learner  rules.YesNo
-	liveness leases.Liveness
-	expired  rules.YesNo // stale for longer than the grace period
-	before   rules.YesNo // the status said Ready before
-	state    v1alpha1.MemberState
-	reason   string
-}{
-	{"paused", rules.Yes, anyHealth, anyAnswer, anyLiveness, anyAnswer, anyAnswer, v1alpha1.MemberPaused, v1alpha1.ReasonPaused},
-	{"etcd-not-ready", rules.No, healthDown, anyAnswer, anyLiveness, anyAnswer, anyAnswer, v1alpha1.MemberNotReady, v1alpha1.ReasonPodNotReady},
-	{"learner", rules.No, anyHealth, rules.Yes, anyLiveness, anyAnswer, anyAnswer, v1alpha1.MemberNotReady, v1alpha1.ReasonPodNotReady},
-	{"renewed", rules.No, anyHealth, rules.No, leases.Live, anyAnswer, anyAnswer, v1alpha1.MemberReady, v1alpha1.ReasonLeaseSucceeded},
-	{"silent-for-long", rules.No, anyHealth, rules.No, leases.Stale, rules.Yes, anyAnswer, v1alpha1.MemberNotReady, v1alpha1.ReasonUnknownGracePeriodExceeded},
-	{"silent", rules.No, anyHealth, rules.No, leases.Stale, rules.No, anyAnswer, v1alpha1.MemberUnknown, v1alpha1.ReasonLeaseExpired},
-	{"still-ready", rules.No, healthUp, rules.No, leases.Unknown, anyAnswer, rules.Yes, v1alpha1.MemberReady, v1alpha1.ReasonLeaseSucceeded},
-	{"not-seen-yet", rules.No, anyHealth, rules.No, leases.Unknown | leases.Never, anyAnswer, anyAnswer, v1alpha1.MemberUnknown, v1alpha1.ReasonLeaseExpired},
-}
+var memberRows = rules.New(memberVerdict{v1alpha1.MemberUnknown, v1alpha1.ReasonLeaseExpired}, []rules.Row[statusFacts, memberVerdict]{
+	{Name: "paused", When: statusFacts{paused: rules.Yes}, Verdict: memberVerdict{v1alpha1.MemberPaused, v1alpha1.ReasonPaused}},
+	{Name: "etcd-not-ready", When: statusFacts{paused: rules.No, health: healthDown}, Verdict: memberVerdict{v1alpha1.MemberNotReady, v1alpha1.ReasonPodNotReady}},
+	{Name: "learner", When: statusFacts{paused: rules.No, learner: rules.Yes}, Verdict: memberVerdict{v1alpha1.MemberNotReady, v1alpha1.ReasonPodNotReady}},
+	{Name: "renewed", When: statusFacts{paused: rules.No, learner: rules.No, liveness: leases.Live}, Verdict: memberVerdict{v1alpha1.MemberReady, v1alpha1.ReasonLeaseSucceeded}},
+	{Name: "silent-for-long", When: statusFacts{paused: rules.No, learner: rules.No, liveness: leases.Stale, expired: rules.Yes}, Verdict: memberVerdict{v1alpha1.MemberNotReady, v1alpha1.ReasonUnknownGracePeriodExceeded}},
+	{Name: "silent", When: statusFacts{paused: rules.No, learner: rules.No, liveness: leases.Stale, expired: rules.No}, Verdict: memberVerdict{v1alpha1.MemberUnknown, v1alpha1.ReasonLeaseExpired}},
+	{Name: "still-ready", When: statusFacts{paused: rules.No, health: healthUp, learner: rules.No, liveness: leases.Unknown, before: rules.Yes}, Verdict: memberVerdict{v1alpha1.MemberReady, v1alpha1.ReasonLeaseSucceeded}},
+	{Name: "not-seen-yet", When: statusFacts{paused: rules.No, learner: rules.No, liveness: leases.Unknown | leases.Never}, Verdict: memberVerdict{v1alpha1.MemberUnknown, v1alpha1.ReasonLeaseExpired}},
+})
 
 // statusFacts is all that the policy may look at.
 type statusFacts struct {
 	paused   rules.YesNo // the cluster is paused, and its Pod is not there or ends
-	health   health
+	health   health      `fact:"etcd"`
 	learner  rules.YesNo
-	liveness leases.Liveness
-	expired  rules.YesNo
-	before   rules.YesNo
-}
-
-func judgeMember(f statusFacts) (state v1alpha1.MemberState, reason, rule string) {
-	for _, r := range memberRows {
-		if r.paused&f.paused != 0 && r.health&f.health != 0 && r.learner&f.learner != 0 && r.liveness&f.liveness != 0 && r.expired&f.expired != 0 &&
-			r.before&f.before != 0 {
-			return r.state, r.reason, r.name
-		}
-	}
-	return v1alpha1.MemberUnknown, v1alpha1.ReasonLeaseExpired, "uncovered"
+	liveness leases.Liveness `fact:"Lease is"`
+	expired  rules.YesNo     `fact:"grace over"`   // stale for longer than the grace period
+	before   rules.YesNo     `fact:"ready before"` // the status said Ready before
 }
 
 // Status is the status that follows from before, the status as it was, and what is observed. refused are the problems
@@ -87,9 +77,9 @@ func Status(d Desired, o Observed, before v1alpha1.EtcdClusterStatus, refused []
 		}
 	}
 	facts := conditionFactsOf(d, o, s.Members, found)
-	for _, kind := range conditionTypes {
-		condition := metav1.Condition{}
-		condition.Status, condition.Reason, _ = judgeCondition(kind, facts)
+	for _, table := range conditionTables {
+		kind, condition := table.kind, metav1.Condition{}
+		condition.Status, condition.Reason = table.rows.Decide(facts).Verdict.parts()
 		switch {
 		case kind == v1alpha1.ConditionProgressing:
 			condition = picture{d, o, s}.progressing(found)
@@ -140,14 +130,15 @@ func memberStatuses(listed []Member, leaves departures, before []v1alpha1.Member
 		if m.Readable && m.Says.Version != "" {
 			s.Version = m.Says.Version
 		}
-		s.Status, s.Reason, _ = judgeMember(statusFacts{
+		v := memberRows.Decide(statusFacts{
 			paused:   rules.YesNoOf(leaves.holds(m, pauseRest|pauseEnds)),
 			health:   healthOf(m),
 			learner:  rules.YesNoOf(m.Readable && m.Says.Role == leases.RoleLearner),
 			liveness: m.Liveness,
 			expired:  rules.YesNoOf(m.Expired),
 			before:   rules.YesNoOf(was.Status == v1alpha1.MemberReady),
-		})
+		}).Verdict
+		s.Status, s.Reason = v.state, v.reason
 		if s.Status == v1alpha1.MemberPaused {
 			s.Role = ""
 		}

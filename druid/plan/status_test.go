@@ -49,12 +49,14 @@ func TestRoleIsToldOnlyWhileItIsKnown(t *testing.T) {
 }
 
 func TestEveryReasonHasASentence(t *testing.T) {
-	for _, r := range conditionRows {
-		if r.reason == "" {
-			continue // the problems' own words
-		}
-		if words, ok := sentences[r.reason]; !ok || words(picture{}) == "" {
-			t.Errorf("row %s: reason %s says nothing to a person", r.name, r.reason)
+	for _, table := range conditionTables {
+		for _, r := range table.rows.Rows() {
+			if r.Verdict.reason == "" {
+				continue // the problems' own words
+			}
+			if words, ok := sentences[r.Verdict.reason]; !ok || words(picture{}) == "" {
+				t.Errorf("row %s: reason %s says nothing to a person", r.Name, r.Verdict.reason)
+			}
 		}
 	}
 }

@@ -190,9 +190,9 @@ func partSteps(m Member, d Desired, o Observed, add func(Step)) bool {
 }
 
 func recordStep(d Desired, o Observed) (Step, bool) {
-	order, rule := judgeRecord(recordFactsOf(d, o))
-	step := Step{Rule: rule, Stage: StageRecord, Kind: UpdateRecord}
-	switch order {
+	decision := records.Decide(recordFactsOf(d, o))
+	step := Step{Rule: decision.Rule, Stage: StageRecord, Kind: UpdateRecord}
+	switch decision.Verdict {
 	case orderBirth:
 		step.Kind, step.Irreversible, step.Draw = CreateRecord, true, d.Replicas
 		step.Record = &leases.Record{Phase: leases.PhaseForming, Epoch: 1}
@@ -244,15 +244,15 @@ func objectRule(s ObjectState) string {
 
 // memberSteps says whether the member's Pod is to go.
 func memberSteps(m Member, f memberFacts, add func(Step)) bool {
-	if verdict, rule := judgeLease(f); verdict == create {
-		add(Step{Kind: CreateMemberLease, Rule: rule, Stage: StageShared, Member: m.Name})
+	if d := leaseRows.Decide(f); d.Verdict == create {
+		add(Step{Kind: CreateMemberLease, Rule: d.Rule, Stage: StageShared, Member: m.Name})
 	}
-	if verdict, rule := judgeClaim(f); verdict == create {
-		add(Step{Kind: CreateClaim, Rule: rule, Stage: StageBound, Member: m.Name})
+	if d := claimRows.Decide(f); d.Verdict == create {
+		add(Step{Kind: CreateClaim, Rule: d.Rule, Stage: StageBound, Member: m.Name})
 	}
-	verdict, rule := judgePod(f)
-	step := Step{Rule: rule, Member: m.Name, PodUID: m.PodUID}
-	switch verdict {
+	decision := podRows.Decide(f)
+	step := Step{Rule: decision.Rule, Member: m.Name, PodUID: m.PodUID}
+	switch decision.Verdict {
 	case create:
 		step.Kind, step.Stage, step.PodUID = CreatePod, StagePods, ""
 	case mark:
@@ -266,7 +266,7 @@ func memberSteps(m Member, f memberFacts, add func(Step)) bool {
 		return false
 	}
 	add(step)
-	return verdict == remove
+	return decision.Verdict == remove
 }
 
 func budgetStep(d Desired, o Observed, add func(Step)) {
@@ -296,14 +296,13 @@ func labelStep(m Member, f labelFacts, add func(Step)) {
 	if m.Pod&(PodAbsent|PodForeign|PodEnded) != 0 {
 		return
 	}
-	serving, servingRule := judgeServing(f)
-	voter, voterRule := judgeVoter(f)
+	serving, voter := servingRows.Decide(f), voterRows.Decide(f)
 	step := Step{Kind: LabelPod, Stage: StageLabels, Member: m.Name, PodUID: m.PodUID}
-	if step.Voter = labelChange(m.Voter, voter); step.Voter != nil {
-		step.Rule = voterRule
+	if step.Voter = labelChange(m.Voter, voter.Verdict); step.Voter != nil {
+		step.Rule = voter.Rule
 	}
-	if step.Serving = labelChange(m.Serving, serving); step.Serving != nil {
-		step.Rule = servingRule
+	if step.Serving = labelChange(m.Serving, serving.Verdict); step.Serving != nil {
+		step.Rule = serving.Rule
 	}
 	if step.Rule != "" {
 		add(step)

@@ -36,164 +36,85 @@ func fired(t *testing.T, count map[string]int, rows ...string) {
 }
 
 func TestRecordIsBornOnceAndNeverTakenBack(t *testing.T) {
-	count := map[string]int{}
-	for _, record := range bits(anyRecord) {
-		for _, known := range bits(anyAnswer) {
-			for _, evidence := range bits(anyEvidence) {
-				for _, names := range bits(anyNames) {
-					for i := range 4 {
-						f := recordFacts{record, known, evidence, names, rules.YesNoOf(i%2 == 1), rules.YesNoOf(i/2 == 1)}
-						order, rule := judgeRecord(f)
-						count[rule]++
-						checkRecordOrder(t, f, order, rule)
-					}
-				}
-			}
+	checkTable(t, records, "record", "The cluster record: druid/plan.records", func(f recordFacts, d rules.Decision[order]) string {
+		order := d.Verdict
+		switch {
+		case order == orderBirth && (f.record != RecordAbsent || f.evidence != evidenceNone):
+			return "a second cluster could be born"
+		case order != orderNothing && f.record&(RecordForeign|RecordUnreadable|RecordRecovering) != 0:
+			return "a record that is not druid's to write is written"
+		case order == orderRecreate && f.record != RecordAbsent:
+			return "a record that exists is made again"
+		case order == orderMoveSeed && (f.record != RecordForming || f.evidence == evidenceStatus):
+			return "a seed is named for a cluster that formed"
+		case order == orderRelist && (f.record != RecordFormed || f.lost != rules.Yes), order == orderGrow && f.record == RecordFormed && f.lost == rules.Yes:
+			return "names are brought back that were not lost, or drawn in place of those"
+		case order == orderGrow && f.names != namesFew:
+			return "names are drawn that nobody asked for"
+		case f.record == RecordForming && f.evidence == evidenceStatus && order != orderRestore:
+			return "a formed cluster's record goes on saying Forming"
 		}
-	}
-	var rows []string
-	for _, r := range records {
-		rows = append(rows, r.name)
-	}
-	fired(t, count, rows...)
-	renderRecords(t, count)
-}
-
-func checkRecordOrder(t *testing.T, f recordFacts, order order, rule string) {
-	t.Helper()
-	switch {
-	case order == orderBirth && (f.record != RecordAbsent || f.evidence != evidenceNone):
-		t.Errorf("%s: a second cluster could be born: %+v", rule, f)
-	case order != orderNothing && f.record&(RecordForeign|RecordUnreadable|RecordRecovering) != 0:
-		t.Errorf("%s: a record that is not druid's to write is written: %+v", rule, f)
-	case order == orderRecreate && f.record != RecordAbsent:
-		t.Errorf("%s: a record that exists is made again: %+v", rule, f)
-	case order == orderMoveSeed && (f.record != RecordForming || f.evidence == evidenceStatus):
-		t.Errorf("%s: a seed is named for a cluster that formed: %+v", rule, f)
-	case order == orderRelist && (f.record != RecordFormed || f.lost != rules.Yes), order == orderGrow && f.record == RecordFormed && f.lost == rules.Yes:
-		t.Errorf("%s: names are brought back that were not lost, or drawn in place of those: %+v", rule, f)
-	case order == orderGrow && f.names != namesFew:
-		t.Errorf("%s: names are drawn that nobody asked for: %+v", rule, f)
-	case f.record == RecordForming && f.evidence == evidenceStatus && order != orderRestore:
-		t.Errorf("%s: a formed cluster's record goes on saying Forming: %+v", rule, f)
-	}
+		return ""
+	})
 }
 
 func TestMemberTablesAreSafeForAllFacts(t *testing.T) {
-	count := map[string]int{}
-	for _, lease := range bits(anyLease) {
-		for _, claim := range bits(anyClaim) {
-			for _, pod := range bits(anyPod) {
-				for _, spare := range bits(anyAnswer) {
-					for _, marked := range bits(anyAnswer) {
-						for _, paused := range bits(anyAnswer) {
-							checkMember(t, memberFacts{lease, claim, pod, spare, marked, paused}, count)
-						}
-					}
-				}
-			}
-		}
-	}
-	var rows []string
-	for _, r := range leaseRows {
-		rows = append(rows, r.name)
-	}
-	for _, r := range claimRows {
-		rows = append(rows, r.name)
-	}
-	for _, r := range podRows {
-		rows = append(rows, r.name)
-	}
-	fired(t, count, rows...)
-	renderMembers(t, count)
+	checkTable(t, leaseRows, "lease", "A member's Lease: druid/plan.leaseRows", func(f memberFacts, _ rules.Decision[verdict]) string { return wrongOfMember(f) })
+	checkTable(t, claimRows, "claim", "A member's PersistentVolumeClaim: druid/plan.claimRows", func(f memberFacts, _ rules.Decision[verdict]) string { return wrongOfMember(f) })
+	checkTable(t, podRows, "pod", "A member's Pod: druid/plan.podRows", func(f memberFacts, _ rules.Decision[verdict]) string { return wrongOfMember(f) })
 }
 
-func checkMember(t *testing.T, f memberFacts, count map[string]int) {
-	t.Helper()
-	lease, leaseRule := judgeLease(f)
-	claim, claimRule := judgeClaim(f)
-	pod, podRule := judgePod(f)
-	for _, rule := range []string{leaseRule, claimRule, podRule} {
-		count[rule]++
-	}
+// wrongOfMember looks at the three together.
+func wrongOfMember(f memberFacts) string {
+	lease, claim, pod := leaseRows.Decide(f).Verdict, claimRows.Decide(f).Verdict, podRows.Decide(f).Verdict
 	volumeGone := f.claim&(ClaimAbsent|ClaimTerminating) != 0
 	switch {
 	case (lease == create) != (f.lease == LeaseAbsent), (claim == create) && f.claim != ClaimAbsent, (pod == create) && f.pod != PodAbsent:
-		t.Errorf("%+v: something that exists is created", f)
+		return "something that exists is created"
 	case lease == remove || claim == remove:
-		t.Errorf("%+v: druid deletes a Lease or a claim", f)
+		return "druid deletes a Lease or a claim"
 	case pod == remove && f.pod == PodLive && (f.spare == rules.No || !volumeGone):
-		t.Errorf("%+v: %s deletes a running Pod that is needed", f, podRule)
+		return "deletes a running Pod that is needed"
 	case pod == remove && f.pod&(PodForeign|PodAbsent|PodTerminating|PodUnscheduled) != 0:
-		t.Errorf("%+v: %s deletes what is not ours, not there, or on its way", f, podRule)
+		return "deletes what is not ours, not there, or on its way"
 	case claim == create && f.pod&(PodUnstarted|PodLive|PodEnded|PodTerminating|PodForeign) != 0:
-		t.Errorf("%+v: %s makes a claim while a Pod may hold the former volume", f, claimRule)
+		return "makes a claim while a Pod may hold the former volume"
 	case pod == create && f.claim == ClaimTerminating:
-		t.Errorf("%+v: %s makes a Pod that keeps a deleted claim from going", f, podRule)
+		return "makes a Pod that keeps a deleted claim from going"
 	case f.paused == rules.Yes && (claim == create || pod == create || pod == remove && f.pod == PodAbsent):
-		t.Errorf("%+v: a member of a paused cluster is made", f)
+		return "a member of a paused cluster is made"
 	case pod == create && claim != create && f.claim&(ClaimPresent|ClaimUnwanted) == 0:
-		t.Errorf("%+v: %s makes a Pod without a volume", f, podRule)
+		return "makes a Pod without a volume"
 	case f.lease == LeaseForeign && (claim == create || pod == create):
-		t.Errorf("%+v: a member is made beside a Lease that is not its own", f)
+		return "a member is made beside a Lease that is not its own"
 	case pod == mark && (f.lease != LeaseOurs || f.claim&(ClaimPresent|ClaimTerminating|ClaimUnwanted) == 0):
-		t.Errorf("%+v: a Lease is marked that is not ours, or with no volume", f)
+		return "a Lease is marked that is not ours, or with no volume"
 	}
+	return ""
 }
 
 func TestLabelsNeverEmptyTheServiceForWhatIsUnknown(t *testing.T) {
-	serving, voter := map[string]int{}, map[string]int{}
-	for _, leaving := range bits(anyAnswer) {
-		for _, says := range bits(anySays) {
-			for _, liveness := range bits(anyLiveness) {
-				for _, formed := range bits(anyAnswer) {
-					for _, ready := range bits(anyAnswer) {
-						for _, lost := range bits(anyAnswer) {
-							for _, obscure := range bits(anyAnswer) {
-								for _, out := range bits(anyAnswer) {
-									f := labelFacts{leaving, out, says, liveness, formed, ready, lost, obscure}
-									checkLabels(t, f, serving, voter)
-								}
-							}
-						}
-					}
-				}
-			}
-		}
-	}
-	var rows []string
-	for _, r := range servingRows {
-		rows = append(rows, r.name)
-	}
-	fired(t, serving, rows...)
-	rows = nil
-	for _, r := range voterRows {
-		rows = append(rows, r.name)
-	}
-	fired(t, voter, rows...)
-	renderLabels(t, serving, voter)
+	checkTable(t, servingRows, "serving", "Which Pods clients are sent to: druid/plan.servingRows", func(f labelFacts, _ rules.Decision[labelVerdict]) string { return wrongOfLabels(f) })
+	checkTable(t, voterRows, "voter", "Which Pods the PodDisruptionBudget counts: druid/plan.voterRows", func(f labelFacts, _ rules.Decision[labelVerdict]) string { return wrongOfLabels(f) })
 }
 
-func checkLabels(t *testing.T, f labelFacts, serving, voter map[string]int) {
-	t.Helper()
-	s, rule := judgeServing(f)
-	serving[rule]++
-	v, voterRule := judgeVoter(f)
-	voter[voterRule]++
+func wrongOfLabels(f labelFacts) string {
+	s, v := servingRows.Decide(f).Verdict, voterRows.Decide(f).Verdict
 	switch {
 	case s == labelClear && f.leaving == rules.No && f.obscure == rules.Yes:
-		t.Errorf("%+v: %s takes a Pod out of a Service of which half is unknown", f, rule)
+		return "takes a Pod out of a Service of which half is unknown"
 	case s == labelClear && f.leaving == rules.No && f.liveness == leases.Stale && f.etcdReady == rules.Yes && f.nodeLost == rules.No:
-		t.Errorf("%+v: %s takes away a serving etcd because its agent is dead", f, rule)
+		return "takes away a serving etcd because its agent is dead"
 	case s == labelSet && (f.says != saysVoter || f.liveness != leases.Live || f.formed != rules.Yes || f.etcdReady != rules.Yes || f.leaving != rules.No):
-		t.Errorf("%+v: %s sends clients to what is not known to serve", f, rule)
+		return "sends clients to what is not known to serve"
 	case s != labelClear && f.leaving == rules.Yes:
-		t.Errorf("%+v: %s sends clients to a Pod that goes", f, rule)
+		return "sends clients to a Pod that goes"
 	case v == labelSet && (f.says != saysVoter || f.liveness != leases.Live || f.out == rules.Yes):
-		t.Errorf("%+v: %s counts what is not known to vote", f, voterRule)
+		return "counts what is not known to vote"
 	case v == labelClear && f.out == rules.No && (f.says != saysOther || f.liveness != leases.Live):
-		t.Errorf("%+v: %s stops to count what is not known not to vote", f, voterRule)
+		return "stops to count what is not known not to vote"
 	}
+	return ""
 }
 
 func TestBudgetAllowsNoMoreThanTheClusterCanSpare(t *testing.T) {
@@ -218,96 +139,49 @@ func TestBudgetAllowsNoMoreThanTheClusterCanSpare(t *testing.T) {
 }
 
 func TestConditionsAreTotal(t *testing.T) {
-	count := map[string]int{}
-	eachConditionFacts(func(f conditionFacts) {
-		for _, kind := range conditionTypes {
-			status, reason, rule := judgeCondition(kind, f)
-			count[rule]++
+	for _, table := range conditionTables {
+		kind := table.kind
+		checkTable(t, table.rows, "condition-"+kind, "Condition "+kind, func(f conditionFacts, d rules.Decision[conditionVerdict]) string {
+			status, reason := d.Verdict.parts()
 			switch {
 			case kind == v1alpha1.ConditionReady && status == metav1.ConditionTrue && f.resting == restingPaused:
-				t.Errorf("%+v: %s calls a cluster ready that is paused", f, rule)
+				return "calls a cluster ready that is paused"
 			case kind == v1alpha1.ConditionReady && reason == v1alpha1.ReasonQuorumLost && f.resting&(restingPaused|restingResumes) != 0:
-				t.Errorf("%+v: %s says that a quorum was lost that nobody asks for, or that comes", f, rule)
+				return "says that a quorum was lost that nobody asks for, or that comes"
 			case kind == v1alpha1.ConditionProgressing && (reason == v1alpha1.ReasonPaused) != (f.resting == restingPaused && f.record&(RecordForeign|RecordUnreadable) == 0 && f.progress != progressLeaving):
-				t.Errorf("%+v: %s hides or invents a pause", f, rule)
+				return "hides or invents a pause"
 			case kind == v1alpha1.ConditionProgressing && (reason == v1alpha1.ReasonLeaving) != (f.progress == progressLeaving):
-				t.Errorf("%+v: %s hides or invents that all members leave", f, rule)
+				return "hides or invents that all members leave"
 			case kind == v1alpha1.ConditionReady && status == metav1.ConditionTrue && f.outlook != outlookQuorum:
-				t.Errorf("%+v: %s calls a cluster ready of which no quorum is known to serve", f, rule)
+				return "calls a cluster ready of which no quorum is known to serve"
 			case kind == v1alpha1.ConditionReady && status == metav1.ConditionFalse && f.outlook == outlookUnclear && f.formed == rules.Yes && f.resting != restingPaused:
-				t.Errorf("%+v: %s calls a cluster down of which too little is known", f, rule)
+				return "calls a cluster down of which too little is known"
 			case kind == v1alpha1.ConditionAllMembersReady && status == metav1.ConditionTrue && f.readiness != readinessAll:
-				t.Errorf("%+v: %s calls all members ready", f, rule)
+				return "calls all members ready"
 			case kind == v1alpha1.ConditionProgressing && reason == v1alpha1.ReasonReconciled && f.rolling != rollingNone:
-				t.Errorf("%+v: %s calls a cluster up to date of which a Pod is outdated", f, rule)
+				return "calls a cluster up to date of which a Pod is outdated"
 			case kind == v1alpha1.ConditionDegraded && (status == metav1.ConditionTrue) != (f.problem == rules.Yes):
-				t.Errorf("%+v: %s hides or invents a problem (%s)", f, rule, reason)
+				return "hides or invents a problem (%s)" // FIXME , f, rule, reason
 			}
-		}
-	})
-	var rows []string
-	for _, r := range conditionRows {
-		rows = append(rows, r.name)
-	}
-	fired(t, count, rows...)
-	renderConditions(t, count)
-}
-
-func eachConditionFacts(check func(conditionFacts)) {
-	for _, record := range bits(anyRecord) {
-		for _, formed := range bits(anyAnswer) {
-			for _, outlook := range bits(anyOutlook) {
-				for _, progress := range bits(anyProgress) {
-					for _, readiness := range bits(anyReadiness) {
-						for _, shrinking := range bits(anyShrinking) {
-							for _, rolling := range bits(anyRolling) {
-								for _, resting := range bits(anyResting) {
-									for _, problem := range bits(anyAnswer) {
-										check(conditionFacts{record, formed, outlook, progress, readiness, shrinking, rolling, resting, problem})
-									}
-								}
-							}
-						}
-					}
-				}
-			}
-		}
+			return ""
+		})
 	}
 }
 
 func TestMemberStatusNeverCondemnsWhatIsUnknown(t *testing.T) {
-	count := map[string]int{}
-	for _, health := range bits(anyHealth) {
-		for _, learner := range bits(anyAnswer) {
-			for _, liveness := range bits(anyLiveness) {
-				for _, expired := range bits(anyAnswer) {
-					for _, before := range bits(anyAnswer) {
-						paused, _, pausedRule := judgeMember(statusFacts{rules.Yes, health, learner, liveness, expired, before})
-						count[pausedRule]++
-						f := statusFacts{rules.No, health, learner, liveness, expired, before}
-						state, _, rule := judgeMember(f)
-						count[rule]++
-						switch {
-						case paused != v1alpha1.MemberPaused || state == v1alpha1.MemberPaused:
-							t.Errorf("%+v: %s calls it %s, and %s where it is paused", f, rule, state, paused)
-						case state == v1alpha1.MemberNotReady && health != healthDown && learner == rules.No && liveness&(leases.Unknown|leases.Never) != 0:
-							t.Errorf("%+v: %s calls a member not ready that was never watched", f, rule)
-						case state == v1alpha1.MemberReady && (health == healthDown || learner == rules.Yes):
-							t.Errorf("%+v: %s calls a member ready that is not", f, rule)
-						case state == v1alpha1.MemberReady && liveness&(leases.Stale|leases.Never) != 0:
-							t.Errorf("%+v: %s calls a member ready that does not renew", f, rule)
-						}
-					}
-				}
-			}
+	checkTable(t, memberRows, "member-status", "The status of a member: druid/plan.memberRows", func(f statusFacts, d rules.Decision[memberVerdict]) string {
+		switch state := d.Verdict.state; {
+		case (state == v1alpha1.MemberPaused) != (f.paused == rules.Yes):
+			return "calls a member paused that is not, or the reverse"
+		case state == v1alpha1.MemberNotReady && f.health != healthDown && f.learner == rules.No && f.liveness&(leases.Unknown|leases.Never) != 0:
+			return "calls a member not ready that was never watched"
+		case state == v1alpha1.MemberReady && (f.health == healthDown || f.learner == rules.Yes):
+			return "calls a member ready that is not"
+		case state == v1alpha1.MemberReady && f.liveness&(leases.Stale|leases.Never) != 0:
+			return "calls a member ready that does not renew"
 		}
-	}
-	var rows []string
-	for _, r := range memberRows {
-		rows = append(rows, r.name)
-	}
-	fired(t, count, rows...)
-	renderMemberStatus(t, count)
+		return ""
+	})
 }
 
 func TestGravityNamesEveryReason(t *testing.T) {

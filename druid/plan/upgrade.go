@@ -34,6 +34,10 @@ const (
 	anyCourse = courseNone | courseDone | courseOn | courseBack | courseRefused
 )
 
+func (c course) String() string {
+	return rules.Word(c, "none", "done", "on", "back", "refused")
+}
+
 // The states of the backup.
 const (
 	SaveUnasked SaveState = 1 << iota // the cluster is not backed up
@@ -45,6 +49,10 @@ const (
 	anySave = SaveUnasked | SaveAbsent | SaveComing | SaveDone | SaveFailed
 )
 
+func (s SaveState) String() string {
+	return rules.Word(s, "not asked for", "absent", "comes", "done", "failed")
+}
+
 const (
 	checkNone   check = 1 << iota // nobody was asked about these Pods
 	checkAsked                    // it is not found out yet
@@ -55,6 +63,10 @@ const (
 	anyCheck = checkNone | checkAsked | checkAgree | checkDiffer | checkEdit
 )
 
+func (c check) String() string {
+	return rules.Word(c, "none", "asked for", "agree", "differ", "await an edit")
+}
+
 const (
 	gateOpen    gate = 1 << iota
 	gateWaits        // for something that comes by itself
@@ -63,6 +75,10 @@ const (
 
 	anyGate = gateOpen | gateWaits | gateClosed | gateRefused
 )
+
+func (g gate) String() string {
+	return rules.Word(g, "open", "waits", "closed", "refused")
+}
 
 // upgradeStep is what is done next for a change of version.
 type upgradeStep uint8
@@ -74,6 +90,10 @@ const (
 	upgradeEnd
 )
 
+func (u upgradeStep) String() string {
+	return [...]string{"Nothing", "Save", "Compare", "End"}[u]
+}
+
 // The rules by which a change of version waits for the backup before its first step, and for an edit of the spec.
 const (
 	ruleBackupFirst = "backup-first"
@@ -81,71 +101,58 @@ const (
 	ruleAwaitsEdit  = "awaits-edit"
 )
 
+// upgradeVerdict is what a change of version lets become of the Pods, and what is done next for it.
+type upgradeVerdict struct {
+	gate gate        `fact:"gate"`
+	step upgradeStep `fact:"step"`
+}
+
 // upgradeRows decide what a change of version waits for. begun: the order for this version stands, so that the backup was made
 // and verified. ready: all members are up, so that they can be compared.
-var upgradeRows = []struct {
-	name   string
-	course course
-	begun  rules.YesNo
-	saved  SaveState
-	ready  rules.YesNo
-	check  check
-	gate   gate
-	step   upgradeStep
-	why    string
-}{
-	{"version-stays", courseNone, anyAnswer, anySave, anyAnswer, anyCheck, gateOpen, upgradeNothing,
-		"nothing is asked for that a rolling update would not do alone"},
-	{"version-refused", courseRefused, anyAnswer, anySave, anyAnswer, anyCheck, gateRefused, upgradeNothing,
-		"etcd cannot go there from what a member runs"},
-	{"members-differ", courseDone | courseOn | courseBack, anyAnswer, anySave, anyAnswer, checkDiffer, gateClosed, upgradeNothing,
-		"another step could lose what only one of them holds"},
-	{"backup-failed", courseOn | courseBack, rules.No, SaveFailed, anyAnswer, anyCheck &^ checkDiffer, gateClosed, upgradeNothing,
-		"without a backup that is known to be good there is no way back"},
-	{ruleBackupFirst, courseOn | courseBack, rules.No, SaveAbsent, anyAnswer, anyCheck &^ checkDiffer, gateWaits, upgradeSave,
-		"a full backup is made and verified before the first member goes"},
-	{ruleBackupComes, courseOn | courseBack, rules.No, SaveComing, anyAnswer, anyCheck &^ checkDiffer, gateWaits, upgradeNothing,
-		"it is being made and verified"},
-	{"members-equal-last", courseDone, rules.Yes, anySave, anyAnswer, checkAgree, gateOpen, upgradeEnd,
-		"all members run the version and hold the same"},
-	{"members-equal", courseOn | courseBack, anyAnswer, anySave, anyAnswer, checkAgree, gateOpen, upgradeNothing,
-		"the next one may go"},
-	{ruleAwaitsEdit, courseOn, anyAnswer, anySave, anyAnswer, checkEdit, gateClosed, upgradeNothing,
-		"Pods that are made for it come first, as the version that they run"},
-	{"members-compared", anyCourse, anyAnswer, anySave, anyAnswer, checkAsked | checkEdit, gateWaits, upgradeNothing,
-		"the leader's agent compares them"},
-	{"members-not-ready", anyCourse, anyAnswer, anySave, rules.No, checkNone | checkAgree, gateWaits, upgradeNothing,
-		"only members that serve can be compared"},
-	{"compare-members", anyCourse, anyAnswer, anySave, rules.Yes, checkNone | checkAgree, gateWaits, upgradeAsk,
-		"between two steps all members hold the same"},
-}
+var upgradeRows = rules.New(upgradeVerdict{gate: gateWaits}, []rules.Row[upgradeFacts, upgradeVerdict]{
+	{Name: "version-stays", When: upgradeFacts{course: courseNone}, Verdict: upgradeVerdict{gateOpen, upgradeNothing},
+		Why: "nothing is asked for that a rolling update would not do alone"},
+	{Name: "version-refused", When: upgradeFacts{course: courseRefused}, Verdict: upgradeVerdict{gateRefused, upgradeNothing},
+		Why: "etcd cannot go there from what a member runs"},
+	{Name: "members-differ", When: upgradeFacts{course: courseDone | courseOn | courseBack, check: checkDiffer}, Verdict: upgradeVerdict{gateClosed, upgradeNothing},
+		Why: "another step could lose what only one of them holds"},
+	{Name: "backup-failed", When: upgradeFacts{course: courseOn | courseBack, begun: rules.No, saved: SaveFailed, check: anyCheck &^ checkDiffer}, Verdict: upgradeVerdict{gateClosed, upgradeNothing},
+		Why: "without a backup that is known to be good there is no way back"},
+	{Name: ruleBackupFirst, When: upgradeFacts{course: courseOn | courseBack, begun: rules.No, saved: SaveAbsent, check: anyCheck &^ checkDiffer}, Verdict: upgradeVerdict{gateWaits, upgradeSave},
+		Why: "a full backup is made and verified before the first member goes"},
+	{Name: ruleBackupComes, When: upgradeFacts{course: courseOn | courseBack, begun: rules.No, saved: SaveComing, check: anyCheck &^ checkDiffer}, Verdict: upgradeVerdict{gateWaits, upgradeNothing},
+		Why: "it is being made and verified"},
+	{Name: "members-equal-last", When: upgradeFacts{course: courseDone, begun: rules.Yes, check: checkAgree}, Verdict: upgradeVerdict{gateOpen, upgradeEnd},
+		Why: "all members run the version and hold the same"},
+	{Name: "members-equal", When: upgradeFacts{course: courseOn | courseBack, check: checkAgree}, Verdict: upgradeVerdict{gateOpen, upgradeNothing},
+		Why: "the next one may go"},
+	{Name: ruleAwaitsEdit, When: upgradeFacts{course: courseOn, check: checkEdit}, Verdict: upgradeVerdict{gateClosed, upgradeNothing},
+		Why: "Pods that are made for it come first, as the version that they run"},
+	{Name: "members-compared", When: upgradeFacts{check: checkAsked | checkEdit}, Verdict: upgradeVerdict{gateWaits, upgradeNothing},
+		Why: "the leader's agent compares them"},
+	{Name: "members-not-ready", When: upgradeFacts{ready: rules.No, check: checkNone | checkAgree}, Verdict: upgradeVerdict{gateWaits, upgradeNothing},
+		Why: "only members that serve can be compared"},
+	{Name: "compare-members", When: upgradeFacts{ready: rules.Yes, check: checkNone | checkAgree}, Verdict: upgradeVerdict{gateWaits, upgradeAsk},
+		Why: "between two steps all members hold the same"},
+})
 
 // upgradeFacts is all that the policy may look at.
 type upgradeFacts struct {
 	course course
-	begun  rules.YesNo
-	saved  SaveState
-	ready  rules.YesNo
-	check  check
+	begun  rules.YesNo `fact:"order stands"`
+	saved  SaveState   `fact:"verified backup"`
+	ready  rules.YesNo `fact:"all members serve"`
+	check  check       `fact:"members"`
 }
 
 // upgrade is what the policy says.
 type upgrade struct {
+	upgradeVerdict
+
 	facts upgradeFacts
-	gate  gate
-	step  upgradeStep
 	rule  string
 	// refusal says in words why the course is refused.
 	refusal string
-}
-
-func judgeUpgrade(f upgradeFacts) upgrade {
-	for _, r := range upgradeRows {
-		if r.course&f.course != 0 && r.begun&f.begun != 0 && r.saved&f.saved != 0 && r.ready&f.ready != 0 && r.check&f.check != 0 {
-			return upgrade{facts: f, gate: r.gate, step: r.step, rule: r.name}
-		}
-	}
-	return upgrade{facts: f, gate: gateWaits, rule: "uncovered"}
 }
 
 func upgradeOf(d Desired, o Observed) upgrade {
@@ -170,9 +177,8 @@ func upgradeOf(d Desired, o Observed) upgrade {
 			f.check = checkAsked
 		}
 	}
-	u := judgeUpgrade(f)
-	u.refusal = refusal
-	return u
+	decision := upgradeRows.Decide(f)
+	return upgrade{facts: f, upgradeVerdict: decision.Verdict, rule: decision.Rule, refusal: refusal}
 }
 
 // courseOf goes by what the members with outdated Pods run. One that never told decides nothing.

@@ -13,52 +13,27 @@ import (
 )
 
 func TestNoVersionChangesWithoutBackupAndComparison(t *testing.T) {
-	count := map[string]int{}
-	var f upgradeFacts
-	for _, f.course = range bits(anyCourse) {
-		for _, f.begun = range bits(anyAnswer) {
-			for _, f.saved = range bits(anySave) {
-				for _, f.ready = range bits(anyAnswer) {
-					for _, f.check = range bits(anyCheck) {
-						u := judgeUpgrade(f)
-						count[u.rule]++
-						changes := f.course&(courseOn|courseBack) != 0
-						switch {
-						case u.rule == "uncovered":
-							t.Errorf("%+v: no rule covers it", f)
-						case u.gate == gateOpen && f.course != courseNone && f.check != checkAgree:
-							t.Errorf("%+v: %s goes on, and it is not known that the members are equal", f, u.rule)
-						case u.gate == gateOpen && f.course == courseRefused, u.gate == gateRefused && f.course != courseRefused:
-							t.Errorf("%+v: %s mistakes what etcd can do", f, u.rule)
-						case u.gate == gateOpen && changes && f.begun == rules.No && f.saved&(SaveUnasked|SaveDone) == 0:
-							t.Errorf("%+v: %s goes on without a backup", f, u.rule)
-						case u.step == upgradeAsk && changes && f.begun == rules.No && f.saved&(SaveUnasked|SaveDone) == 0:
-							t.Errorf("%+v: %s begins without a backup", f, u.rule)
-						case f.check == checkDiffer && f.course&(courseNone|courseRefused) == 0 && u.gate != gateClosed:
-							t.Errorf("%+v: %s goes on although the members differ", f, u.rule)
-						case u.step == upgradeEnd && (f.course != courseDone || f.check != checkAgree):
-							t.Errorf("%+v: %s forgets that the members are to be compared", f, u.rule)
-						case f.course == courseNone && (u.gate != gateOpen || u.step != upgradeNothing):
-							t.Errorf("%+v: %s hinders what changes no version", f, u.rule)
-						}
-					}
-				}
-			}
+	checkTable(t, upgradeRows, "upgrade", "A change of etcd's version: druid/plan.upgradeRows", func(f upgradeFacts, d rules.Decision[upgradeVerdict]) string {
+		u := d.Verdict
+		changes := f.course&(courseOn|courseBack) != 0
+		switch {
+		case u.gate == gateOpen && f.course != courseNone && f.check != checkAgree:
+			return "goes on, and it is not known that the members are equal"
+		case u.gate == gateOpen && f.course == courseRefused, u.gate == gateRefused && f.course != courseRefused:
+			return "mistakes what etcd can do"
+		case u.gate == gateOpen && changes && f.begun == rules.No && f.saved&(SaveUnasked|SaveDone) == 0:
+			return "goes on without a backup"
+		case u.step == upgradeAsk && changes && f.begun == rules.No && f.saved&(SaveUnasked|SaveDone) == 0:
+			return "begins without a backup"
+		case f.check == checkDiffer && f.course&(courseNone|courseRefused) == 0 && u.gate != gateClosed:
+			return "goes on although the members differ"
+		case u.step == upgradeEnd && (f.course != courseDone || f.check != checkAgree):
+			return "forgets that the members are to be compared"
+		case f.course == courseNone && (u.gate != gateOpen || u.step != upgradeNothing):
+			return "hinders what changes no version"
 		}
-	}
-	var rows [][]string
-	var names []string
-	for _, r := range upgradeRows {
-		names = append(names, r.name)
-		rows = append(rows, []string{
-			r.name, cell(r.course, anyCourse, courseWords), answer(r.begun), cell(r.saved, anySave, saveWords), answer(r.ready),
-			cell(r.check, anyCheck, checkWords), bold(cell(r.gate, anyGate, gateWords)), upgradeWords[r.step], r.why,
-		})
-	}
-	fired(t, count, names...)
-	section(t, "upgrade", "A change of etcd's version: druid/plan.upgradeRows", []string{
-		"course", "order stands", "verified backup", "all members serve", "members", "gate", "step", "why",
-	}, rows, count)
+		return ""
+	})
 }
 
 // upgraded is a cluster of three that runs 3.6.16 and is to run another version.

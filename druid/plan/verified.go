@@ -22,36 +22,24 @@ const (
 	anyProof = ProofUnknown | ProofNever | ProofProven | ProofBroken
 )
 
-// verifiedRows decide condition BackupVerified. present: the backups that were looked at are of the history that is saved now.
-var verifiedRows = []struct {
-	name    string
-	told    ProofTold
-	present rules.YesNo
-	paused  rules.YesNo
-	status  metav1.ConditionStatus
-	reason  string
-}{
-	{"proof-unreadable", ProofUnknown, anyAnswer, rules.No, metav1.ConditionUnknown, v1alpha1.ReasonNotYetVerified},
-	{"never-verified", ProofNever, anyAnswer, rules.No, metav1.ConditionUnknown, v1alpha1.ReasonNotYetVerified},
-	{"another-history", ProofProven | ProofBroken, rules.No, rules.No, metav1.ConditionUnknown, v1alpha1.ReasonNotYetVerified},
-	{"proven", ProofProven, rules.Yes, anyAnswer, metav1.ConditionTrue, v1alpha1.ReasonBackupProven},
-	{"broken", ProofBroken, rules.Yes, anyAnswer, metav1.ConditionFalse, v1alpha1.ReasonBackupBroken},
-	{"paused", anyProof, anyAnswer, rules.Yes, metav1.ConditionUnknown, v1alpha1.ReasonPaused},
+func (p ProofTold) String() string {
+	return rules.Word(p, "unknown", "never", "proven", "broken")
 }
+
+// verifiedRows decide condition BackupVerified. present: the backups that were looked at are of the history that is saved now.
+var verifiedRows = rules.New(conditionVerdict{metav1.ConditionUnknown, v1alpha1.ReasonNotYetVerified}, []rules.Row[verifiedFacts, conditionVerdict]{
+	{Name: "proof-unreadable", When: verifiedFacts{told: ProofUnknown, paused: rules.No}, Verdict: conditionVerdict{metav1.ConditionUnknown, v1alpha1.ReasonNotYetVerified}},
+	{Name: "never-verified", When: verifiedFacts{told: ProofNever, paused: rules.No}, Verdict: conditionVerdict{metav1.ConditionUnknown, v1alpha1.ReasonNotYetVerified}},
+	{Name: "another-history", When: verifiedFacts{told: ProofProven | ProofBroken, present: rules.No, paused: rules.No}, Verdict: conditionVerdict{metav1.ConditionUnknown, v1alpha1.ReasonNotYetVerified}},
+	{Name: "proven", When: verifiedFacts{told: ProofProven, present: rules.Yes}, Verdict: conditionVerdict{metav1.ConditionTrue, v1alpha1.ReasonBackupProven}},
+	{Name: "broken", When: verifiedFacts{told: ProofBroken, present: rules.Yes}, Verdict: conditionVerdict{metav1.ConditionFalse, v1alpha1.ReasonBackupBroken}},
+	{Name: "paused", When: verifiedFacts{paused: rules.Yes}, Verdict: conditionVerdict{metav1.ConditionUnknown, v1alpha1.ReasonPaused}},
+})
 
 type verifiedFacts struct {
 	told    ProofTold
 	present rules.YesNo
 	paused  rules.YesNo // nobody runs who could prove them
-}
-
-func judgeVerified(f verifiedFacts) (status metav1.ConditionStatus, reason, rule string) {
-	for _, r := range verifiedRows {
-		if r.told&f.told != 0 && r.present&f.present != 0 && r.paused&f.paused != 0 {
-			return r.status, r.reason, r.name
-		}
-	}
-	return metav1.ConditionUnknown, v1alpha1.ReasonNotYetVerified, "uncovered"
 }
 
 func verifiedFactsOf(s Snapshot) verifiedFacts {
@@ -76,9 +64,9 @@ func setBackupVerified(p picture, conditions *[]metav1.Condition, generation int
 	}
 	f := verifiedFactsOf(p.Full)
 	f.paused = rules.YesNoOf(restingOf(p.Desired, p.Observed) == restingPaused)
-	status, reason, rule := judgeVerified(f)
+	d := verifiedRows.Decide(f)
 	setCondition(conditions, metav1.Condition{
-		Type: v1alpha1.ConditionBackupVerified, Status: status, Reason: reason, Message: verifiedSentence(rule, p.Full),
+		Type: v1alpha1.ConditionBackupVerified, Status: d.Verdict.status, Reason: d.Verdict.reason, Message: verifiedSentence(d.Rule, p.Full),
 		ObservedGeneration: generation, LastTransitionTime: now,
 	})
 }

@@ -1,7 +1,6 @@
 package plan
 
 import (
-	"fmt"
 	"strings"
 	"testing"
 
@@ -10,50 +9,27 @@ import (
 	"github.com/etcd-druid/druid/api/v1alpha1"
 	"github.com/etcd-druid/druid/internal/rules"
 	"github.com/etcd-druid/druid/leases"
-	"github.com/etcd-druid/druid/test/golden"
 )
 
 func TestBackupVerifiedCallsNothingGoodThatWasNotProven(t *testing.T) {
-	count := map[string]int{}
-	for _, told := range bits(anyProof) {
-		for _, present := range bits(anyAnswer) {
-			status, reason, rule := judgeVerified(verifiedFacts{told, present, rules.Yes})
-			if count[rule]++; status == metav1.ConditionUnknown && reason != v1alpha1.ReasonPaused {
-				t.Errorf("%d %d, paused: %s is for %s, by which an alert is raised", told, present, rule, reason)
+	checkTable(t, verifiedRows, "backup-verified", "Condition BackupVerified: druid/plan.verifiedRows", func(f verifiedFacts, d rules.Decision[conditionVerdict]) string {
+		status, reason := d.Verdict.parts()
+		switch {
+		case f.paused == rules.Yes:
+			if status == metav1.ConditionUnknown && reason != v1alpha1.ReasonPaused {
+				return "is for a reason by which an alert is raised, although the cluster is paused"
 			}
-			status, reason, rule = judgeVerified(verifiedFacts{told, present, rules.No})
-			count[rule]++
-			switch {
-			case rule == "uncovered":
-				t.Errorf("%d %d: no row covers it", told, present)
-			case status == metav1.ConditionTrue && (told != ProofProven || present != rules.Yes):
-				t.Errorf("%d %d: %s calls backups good that nobody proved", told, present, rule)
-			case status == metav1.ConditionFalse && (told != ProofBroken || present != rules.Yes):
-				t.Errorf("%d %d: %s condemns backups that nobody found broken", told, present, rule)
-			case (told == ProofProven || told == ProofBroken) && present == rules.Yes && status == metav1.ConditionUnknown:
-				t.Errorf("%d %d: %s hides what was found", told, present, rule)
-			case (status == metav1.ConditionUnknown) != (reason == v1alpha1.ReasonNotYetVerified):
-				t.Errorf("%d %d: %s is %s for %s", told, present, rule, status, reason)
-			}
+		case status == metav1.ConditionTrue && (f.told != ProofProven || f.present != rules.Yes):
+			return "calls backups good that nobody proved"
+		case status == metav1.ConditionFalse && (f.told != ProofBroken || f.present != rules.Yes):
+			return "condemns backups that nobody found broken"
+		case (f.told == ProofProven || f.told == ProofBroken) && f.present == rules.Yes && status == metav1.ConditionUnknown:
+			return "hides what was found"
+		case (status == metav1.ConditionUnknown) != (reason == v1alpha1.ReasonNotYetVerified):
+			return "has another reason than its status"
 		}
-	}
-	var names []string
-	var rows [][]string
-	toldNames := map[ProofTold]string{ProofUnknown: "unknown", ProofNever: "never", ProofProven: "proven", ProofBroken: "broken"}
-	for _, r := range verifiedRows {
-		names = append(names, r.name)
-		var told []string
-		for _, b := range bits(r.told) {
-			if r.told&b != 0 {
-				told = append(told, toldNames[b])
-			}
-		}
-		rows = append(rows, []string{r.name, strings.Join(told, ", "), cell(r.present, anyAnswer, []string{"no", "yes"}), answer(r.paused), string(r.status), r.reason, fmt.Sprint(count[r.name])})
-	}
-	fired(t, count, names...)
-	golden.Section(t, "../../docs/decisions.md", "backup-verified", "## Condition BackupVerified: plan.verifiedRows\n\n"+
-		"`told`: what the Lease of the full backups says of the last proof; `present`: of the history that is saved now.\n\n"+
-		golden.Table([]string{"rule", "told", "present", "paused", "status", "reason", "cases"}, rows))
+		return ""
+	})
 }
 
 func TestBackupVerifiedIsToldAPerson(t *testing.T) {
