@@ -33,8 +33,8 @@ func (a *Agent) alarmed(d membership.CureDecision) {
 	alarm := ""
 	if d.Rule != "" {
 		alarm = d.Rule
-		if d.Reason != "" {
-			alarm += ": " + d.Reason
+		if d.Verdict == membership.CureWait || d.Verdict == membership.CureKeep {
+			alarm += ": " + d.Why
 		}
 	}
 	a.facts.alarmed(alarm)

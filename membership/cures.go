@@ -69,21 +69,24 @@ func (h History) String() string { return historyNames[h] }
 // CureFacts is all that DecideCure may look at.
 type CureFacts struct {
 	// Alarms that stand, read through raft.
-	Alarms AlarmsRaised
+	Alarms AlarmsRaised `fact:"alarm"`
 	// Enabled: the configuration that is in force lets the agents act on it.
 	Enabled rules.Answer
 	// Firm and Leads are those of DefragFacts.
-	Firm, Leads rules.Answer
+	Firm  rules.Answer `fact:"firm record"`
+	Leads rules.Answer `fact:"we lead"`
 	// Fill: how the databases of all members stand to their quotas (FillOf).
-	Fill Fill
+	Fill Fill `fact:"files and margins"`
 	// History that could be given up.
-	History History
+	History History `fact:"old revisions"`
 	// Settled is that of DefragFacts; Healthy too, but that the alarm NOSPACE makes nobody unhealthy.
-	Settled, Healthy rules.Answer
+	Settled rules.Answer `fact:"settled"`
+	Healthy rules.Answer `fact:"all healthy"`
 	// Room: the volume of the member whose turn it is holds a second copy of what is in use.
-	Room rules.Answer
+	Room rules.Answer `fact:"room"`
 	// Alone: there is no other voter. Moved: this agent moved leadership for a defragmentation's sake a short while ago.
-	Alone, Moved rules.Answer
+	Alone rules.Answer `fact:"the only voter"`
+	Moved rules.Answer `fact:"moved lately"`
 }
 
 // CureVerdict is what the leader's agent does next about an alarm.
@@ -100,53 +103,58 @@ const (
 )
 
 // CureDecision names the rule too.
-type CureDecision = Decision[CureVerdict]
+type CureDecision = rules.Decision[CureVerdict]
 
 // cures is the whole policy on alarms. First match wins; what no rule covers waits. What was done is seen in etcd, so whoever leads next
 // goes on.
-var cures = []row[CureFacts, CureVerdict]{
-	{"no-alarm", CureFacts{Alarms: NoAlarm}, CureKeep, "nothing is to be cured"},
-	{"alarms-unknown", CureFacts{Alarms: AlarmsUnknown}, CureWait, "the alarms could not be read, or one is of a kind that nobody here knows"},
-	{"corrupt", CureFacts{Alarms: CorruptRaised}, CureWait,
-		"the members' data differs: nothing is rewritten, and no alarm taken back, before a person has looked"},
-	{"left-to-a-person", CureFacts{Enabled: notYes}, CureKeep, "the configuration leaves it to a person: compact, defragment, disarm the alarm"},
-	{"record-not-firm", CureFacts{Firm: notYes}, CureWait,
-		"only a Formed record that was read just now and lists the decider says who the members are"},
-	{"leadership-moved", CureFacts{Leads: notYes}, CureWait, "another agent may lead now, and act"},
-	{"sizes-unknown", CureFacts{Fill: FillUnknown}, CureWait, "a member does not say how large its database is: it could raise the alarm again at once"},
-	{"disarm", CureFacts{Fill: AllBelow}, CureDisarm, "every member's file is below its quota by the margin"},
-	{"compact", CureFacts{Fill: Crowded, History: HistoryThere}, CureCompact, "no file can shrink below the margin before old revisions go"},
-	{"history-kept", CureFacts{Fill: Crowded, History: HistoryKept}, CureWait,
-		"what is in use exceeds the margin, and the configuration keeps old revisions: compact, delete keys, or raise the quota"},
-	{"history-unsaved", CureFacts{Fill: Crowded, History: HistoryUnsaved}, CureWait, "revisions are compacted only when they are backed up, and they are not yet"},
-	{"history-recent", CureFacts{Fill: Crowded, History: HistoryRecent}, CureWait, "clients may still want the revisions of the last minutes"},
-	{"history-unknown", CureFacts{Fill: Crowded, History: HistoryUnknown}, CureWait, "it could not be read which revisions there are and which are backed up"},
-	{"compacting", CureFacts{Fill: Crowded, History: HistoryGoing}, CureWait, "the members free what was compacted in their own time"},
-	{"full", CureFacts{Fill: Crowded}, CureWait,
-		"without any old revision what is in use still exceeds the margin: delete keys, or raise the quota"},
-	{"resting", CureFacts{Fill: Resting}, CureWait, "the defragmentation of a member failed, and is tried again in a while: the agent's log has the error"},
-	{"not-settled", CureFacts{Settled: notYes}, CureWait, "a member joins, replaces itself, leaves, or is superfluous"},
-	{"not-healthy", CureFacts{Healthy: notYes}, CureWait,
-		"a member is down, lags, or is being defragmented: a second one that stalls may cost the quorum"},
-	{"no-room", CureFacts{Room: notYes}, CureWait, "etcd writes the copy beside the database, and does not survive a full volume: make the volume larger"},
-	{"follower", CureFacts{Fill: FollowerLoose}, CureDefrag, "one at a time, the leader last; no window is waited for while writes are refused"},
-	{"alone", CureFacts{Alone: rules.Yes}, CureDefrag, "its writes are refused anyway"},
-	{"leads-again", CureFacts{Moved: rules.Yes | rules.Unknown}, CureDefrag, "leadership came back: a leader that stalls for seconds is less than writes that are refused"},
-	{"move-leader", CureFacts{}, CureMove, "nobody stalls the leader: the next one's agent goes on"},
-}
-
-func (w *CureFacts) holds(f *CureFacts) bool {
-	return holds(w.Alarms, f.Alarms) && holds(w.Enabled, f.Enabled) && holds(w.Firm, f.Firm) && holds(w.Leads, f.Leads) &&
-		holds(w.Fill, f.Fill) && holds(w.History, f.History) && holds(w.Settled, f.Settled) && holds(w.Healthy, f.Healthy) &&
-		holds(w.Room, f.Room) && holds(w.Alone, f.Alone) && holds(w.Moved, f.Moved)
-}
+var cures = rules.New(CureWait, []rules.Row[CureFacts, CureVerdict]{
+	{Name: "no-alarm", When: CureFacts{Alarms: NoAlarm}, Verdict: CureKeep,
+		Why: "nothing is to be cured"},
+	{Name: "alarms-unknown", When: CureFacts{Alarms: AlarmsUnknown}, Verdict: CureWait,
+		Why: "the alarms could not be read, or one is of a kind that nobody here knows"},
+	{Name: "corrupt", When: CureFacts{Alarms: CorruptRaised}, Verdict: CureWait,
+		Why: "the members' data differs: nothing is rewritten, and no alarm taken back, before a person has looked"},
+	{Name: "left-to-a-person", When: CureFacts{Enabled: notYes}, Verdict: CureKeep,
+		Why: "the configuration leaves it to a person: compact, defragment, disarm the alarm"},
+	{Name: "record-not-firm", When: CureFacts{Firm: notYes}, Verdict: CureWait,
+		Why: "only a Formed record that was read just now and lists the decider says who the members are"},
+	{Name: "leadership-moved", When: CureFacts{Leads: notYes}, Verdict: CureWait,
+		Why: "another agent may lead now, and act"},
+	{Name: "sizes-unknown", When: CureFacts{Fill: FillUnknown}, Verdict: CureWait,
+		Why: "a member does not say how large its database is: it could raise the alarm again at once"},
+	{Name: "disarm", When: CureFacts{Fill: AllBelow}, Verdict: CureDisarm,
+		Why: "every member's file is below its quota by the margin"},
+	{Name: "compact", When: CureFacts{Fill: Crowded, History: HistoryThere}, Verdict: CureCompact,
+		Why: "no file can shrink below the margin before old revisions go"},
+	{Name: "history-kept", When: CureFacts{Fill: Crowded, History: HistoryKept}, Verdict: CureWait,
+		Why: "what is in use exceeds the margin, and the configuration keeps old revisions: compact, delete keys, or raise the quota"},
+	{Name: "history-unsaved", When: CureFacts{Fill: Crowded, History: HistoryUnsaved}, Verdict: CureWait,
+		Why: "revisions are compacted only when they are backed up, and they are not yet"},
+	{Name: "history-recent", When: CureFacts{Fill: Crowded, History: HistoryRecent}, Verdict: CureWait,
+		Why: "clients may still want the revisions of the last minutes"},
+	{Name: "history-unknown", When: CureFacts{Fill: Crowded, History: HistoryUnknown}, Verdict: CureWait,
+		Why: "it could not be read which revisions there are and which are backed up"},
+	{Name: "compacting", When: CureFacts{Fill: Crowded, History: HistoryGoing}, Verdict: CureWait,
+		Why: "the members free what was compacted in their own time"},
+	{Name: "full", When: CureFacts{Fill: Crowded}, Verdict: CureWait,
+		Why: "without any old revision what is in use still exceeds the margin: delete keys, or raise the quota"},
+	{Name: "resting", When: CureFacts{Fill: Resting}, Verdict: CureWait,
+		Why: "the defragmentation of a member failed, and is tried again in a while: the agent's log has the error"},
+	{Name: "not-settled", When: CureFacts{Settled: notYes}, Verdict: CureWait,
+		Why: "a member joins, replaces itself, leaves, or is superfluous"},
+	{Name: "not-healthy", When: CureFacts{Healthy: notYes}, Verdict: CureWait,
+		Why: "a member is down, lags, or is being defragmented: a second one that stalls may cost the quorum"},
+	{Name: "no-room", When: CureFacts{Room: notYes}, Verdict: CureWait,
+		Why: "etcd writes the copy beside the database, and does not survive a full volume: make the volume larger"},
+	{Name: "follower", When: CureFacts{Fill: FollowerLoose}, Verdict: CureDefrag,
+		Why: "one at a time, the leader last; no window is waited for while writes are refused"},
+	{Name: "alone", When: CureFacts{Alone: rules.Yes}, Verdict: CureDefrag,
+		Why: "its writes are refused anyway"},
+	{Name: "leads-again", When: CureFacts{Moved: rules.Yes | rules.Unknown}, Verdict: CureDefrag,
+		Why: "leadership came back: a leader that stalls for seconds is less than writes that are refused"},
+	{Name: "move-leader", Verdict: CureMove,
+		Why: "nobody stalls the leader: the next one's agent goes on"},
+})
 
 // DecideCure says what the leader's agent does next about alarms.
-func DecideCure(f CureFacts) CureDecision {
-	for i := range cures {
-		if r := &cures[i]; r.when.holds(&f) {
-			return r.decision(r.verdict == CureWait || r.name == "left-to-a-person")
-		}
-	}
-	return CureDecision{Verdict: CureWait, Rule: "uncovered"}
-}
+func DecideCure(f CureFacts) CureDecision { return cures.Decide(f) }

@@ -1,31 +1,10 @@
 package membership
 
 import (
-	"iter"
 	"testing"
 
 	"github.com/etcd-druid/druid/internal/rules"
-	"github.com/etcd-druid/druid/test/golden"
 )
-
-func eachDeparture() iter.Seq[DepartureFacts] {
-	return func(yield func(DepartureFacts) bool) {
-		var f DepartureFacts
-		for f.Firm = range golden.Bits(anyAnswer) {
-			for f.Mark = range golden.Bits(anyMark) {
-				for f.Entry = range golden.Bits(anyEntry) {
-					for f.Ruler = range golden.Bits(anyRuler) {
-						for f.Quorum = range golden.Bits(anyAnswer) {
-							if !yield(f) {
-								return
-							}
-						}
-					}
-				}
-			}
-		}
-	}
-}
 
 // brokenDeparture names the promise that a decision breaks, or nothing.
 func brokenDeparture(f DepartureFacts, d DrainDecision) string {
@@ -33,8 +12,6 @@ func brokenDeparture(f DepartureFacts, d DrainDecision) string {
 	sound := f.Quorum == rules.Yes && f.Ruler == RulerGuest
 	acts := d.Verdict != DrainKeep && d.Verdict != DrainWait
 	switch {
-	case d.Rule == "uncovered":
-		return "no rule covers it"
 	case acts && f.Firm != rules.Yes:
 		return "acts without a firm record"
 	case acts && f.Mark&(Requested|isClaimed) == 0:
@@ -59,14 +36,6 @@ func brokenDeparture(f DepartureFacts, d DrainDecision) string {
 }
 
 func TestDeparturesAreSafeForAllFacts(t *testing.T) {
-	rows := safe(t, departures, eachDeparture(), DecideDeparture, brokenDeparture, func(w DepartureFacts) []string {
-		return []string{
-			golden.Cell(w.Firm, anyAnswer), golden.Cell(w.Mark, anyMark), golden.Cell(w.Entry, anyEntry), golden.Cell(w.Ruler, anyRuler),
-			golden.Cell(w.Quorum, anyAnswer),
-		}
-	})
-	golden.Section(t, decisions, "departures", "## The way out of a group that others go on with: membership.departures\n\n"+
-		"Asked by the agent of the member that the record's slot names, where the EtcdCluster is deleted and others remain.\n\n"+golden.Table([]string{
-		"rule", "firm record", "mark", "entry", "leader", "quorum without it", "verdict", "why", "cases",
-	}, rows))
+	checkTable(t, departures, "departures", "The way out of a group that others go on with: membership.departures",
+		"Asked by the agent of the member that the record's slot names, where the EtcdCluster is deleted and others remain.", brokenDeparture)
 }

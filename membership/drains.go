@@ -1,8 +1,6 @@
 package membership
 
 import (
-	"slices"
-
 	"github.com/etcd-druid/druid/internal/rules"
 )
 
@@ -113,21 +111,21 @@ func OthersJoin(v View, id uint64, desired func(Member) rules.Answer) rules.Answ
 // DrainFacts is all that DecideDrain may look at, for the member that the record's slot names.
 type DrainFacts struct {
 	// Firm: the cluster record was read just now, says Formed, and lists the member that decides, whose own Lease is its own.
-	Firm rules.Answer
+	Firm rules.Answer `fact:"firm record"`
 	Mark Mark
 	// Leads: our member leads, in the raft term in which the list was read.
-	Leads rules.Answer
+	Leads rules.Answer `fact:"we lead"`
 	Entry Entry
 	// Self: the member that is to go is the one that decides.
 	Self rules.Answer
 	// Quorum: the voters that are left hold a healthy quorum (QuorumWithout).
-	Quorum rules.Answer
+	Quorum rules.Answer `fact:"quorum without it"`
 	// Others: every other desired voter is healthy (OthersHealthy), or all of them are to leave.
-	Others rules.Answer
+	Others rules.Answer `fact:"others healthy"`
 	// Joining: another member joins or replaces itself.
-	Joining rules.Answer
+	Joining rules.Answer `fact:"others join"`
 	// Waited: the claim was hindered for as long as this leader lets it.
-	Waited rules.Answer
+	Waited rules.Answer `fact:"hindered for long"`
 }
 
 // DrainVerdict is what the leader's agent does next.
@@ -145,66 +143,55 @@ const (
 )
 
 // DrainDecision names the rule too.
-type DrainDecision = Decision[DrainVerdict]
+type DrainDecision = rules.Decision[DrainVerdict]
 
 // drains is the whole policy on a member's way out. First match wins; what no rule covers waits.
-var drains = []row[DrainFacts, DrainVerdict]{
-	{"record-not-firm", DrainFacts{Firm: notYes}, DrainWait,
-		"only a Formed record that was read just now and lists the decider says who is to go"},
-	{"mark-unread", DrainFacts{Mark: MarkUnreadable | MarkUnknown}, DrainWait,
-		"a mark that cannot be read orders nothing and takes nothing back"},
-	{"not-asked", DrainFacts{Mark: NotAsked}, DrainWait,
-		"the slot alone orders nothing: druid is about to mark the Lease, or to free the slot"},
-	{"retired", DrainFacts{Mark: Retired}, DrainKeep, "the member is out, the rest is druid's"},
-	{"leadership-moved", DrainFacts{Leads: notYes}, DrainWait, "another agent may lead now"},
-	{"entry-unknown", DrainFacts{Entry: EntryUnknown}, DrainWait, "several entries are the member; a person has to remove the wrong one"},
-	{"self-unknown", DrainFacts{Self: rules.Unknown}, DrainWait, "nobody removes itself"},
-	{"self-not-voter", DrainFacts{Self: rules.Yes, Entry: NotListed | LearnerEntry}, DrainWait, "who leads is a voter: the list is read again"},
-	{"quorum-back", DrainFacts{Mark: isClaimed, Entry: isEntry, Quorum: notYes, Waited: rules.Yes}, HandBack,
-		"what hinders it may need the order to be taken back first"},
-	{"quorum", DrainFacts{Entry: isEntry, Quorum: notYes}, DrainWait, "never below a healthy quorum"},
-	{"others-back", DrainFacts{Mark: isClaimed, Entry: VoterEntry, Others: notYes, Waited: rules.Yes}, HandBack,
-		"the other may have to replace itself, which waits for the slot"},
-	{"others-not-healthy", DrainFacts{Entry: VoterEntry, Others: notYes}, DrainWait, "another member is not healthy"},
-	{"joining-back", DrainFacts{Mark: isClaimed, Entry: VoterEntry, Joining: rules.Yes | rules.Unknown, Waited: rules.Yes}, HandBack,
-		"the joiner may have to replace itself, which waits for the slot"},
-	{"others-join", DrainFacts{Entry: VoterEntry, Joining: rules.Yes | rules.Unknown}, DrainWait, "another member is joining"},
-	{"move-leader", DrainFacts{Self: rules.Yes}, MoveAway, "nobody removes itself: the next leader's agent goes on"},
-	{"claim", DrainFacts{Mark: Requested | ClaimedByAnother}, Claim,
-		"from here on nobody takes it back; what a predecessor claimed is claimed again"},
-	{"remove", DrainFacts{Entry: isEntry}, DrainRemove, "exactly the ID that was claimed"},
-	{"acknowledge", DrainFacts{}, Acknowledge, "a linearizable list that was read under our claim does not have it"},
-}
-
-func (w *DrainFacts) holds(f *DrainFacts) bool {
-	return holds(w.Firm, f.Firm) && holds(w.Mark, f.Mark) && holds(w.Leads, f.Leads) && holds(w.Entry, f.Entry) &&
-		holds(w.Self, f.Self) && holds(w.Quorum, f.Quorum) && holds(w.Others, f.Others) && holds(w.Joining, f.Joining) &&
-		holds(w.Waited, f.Waited)
-}
-
-func holds[T ~uint8](cell, fact T) bool { return cell == 0 || cell&fact != 0 }
+var drains = rules.New(DrainWait, []rules.Row[DrainFacts, DrainVerdict]{
+	{Name: "record-not-firm", When: DrainFacts{Firm: notYes}, Verdict: DrainWait,
+		Why: "only a Formed record that was read just now and lists the decider says who is to go"},
+	{Name: "mark-unread", When: DrainFacts{Mark: MarkUnreadable | MarkUnknown}, Verdict: DrainWait,
+		Why: "a mark that cannot be read orders nothing and takes nothing back"},
+	{Name: "not-asked", When: DrainFacts{Mark: NotAsked}, Verdict: DrainWait,
+		Why: "the slot alone orders nothing: druid is about to mark the Lease, or to free the slot"},
+	{Name: "retired", When: DrainFacts{Mark: Retired}, Verdict: DrainKeep,
+		Why: "the member is out, the rest is druid's"},
+	{Name: "leadership-moved", When: DrainFacts{Leads: notYes}, Verdict: DrainWait,
+		Why: "another agent may lead now"},
+	{Name: "entry-unknown", When: DrainFacts{Entry: EntryUnknown}, Verdict: DrainWait,
+		Why: "several entries are the member; a person has to remove the wrong one"},
+	{Name: "self-unknown", When: DrainFacts{Self: rules.Unknown}, Verdict: DrainWait,
+		Why: "nobody removes itself"},
+	{Name: "self-not-voter", When: DrainFacts{Self: rules.Yes, Entry: NotListed | LearnerEntry}, Verdict: DrainWait,
+		Why: "who leads is a voter: the list is read again"},
+	{Name: "quorum-back", When: DrainFacts{Mark: isClaimed, Entry: isEntry, Quorum: notYes, Waited: rules.Yes}, Verdict: HandBack,
+		Why: "what hinders it may need the order to be taken back first"},
+	{Name: "quorum", When: DrainFacts{Entry: isEntry, Quorum: notYes}, Verdict: DrainWait,
+		Why: "never below a healthy quorum"},
+	{Name: "others-back", When: DrainFacts{Mark: isClaimed, Entry: VoterEntry, Others: notYes, Waited: rules.Yes}, Verdict: HandBack,
+		Why: "the other may have to replace itself, which waits for the slot"},
+	{Name: "others-not-healthy", When: DrainFacts{Entry: VoterEntry, Others: notYes}, Verdict: DrainWait,
+		Why: "another member is not healthy"},
+	{Name: "joining-back", When: DrainFacts{Mark: isClaimed, Entry: VoterEntry, Joining: rules.Yes | rules.Unknown, Waited: rules.Yes}, Verdict: HandBack,
+		Why: "the joiner may have to replace itself, which waits for the slot"},
+	{Name: "others-join", When: DrainFacts{Entry: VoterEntry, Joining: rules.Yes | rules.Unknown}, Verdict: DrainWait,
+		Why: "another member is joining"},
+	{Name: "move-leader", When: DrainFacts{Self: rules.Yes}, Verdict: MoveAway,
+		Why: "nobody removes itself: the next leader's agent goes on"},
+	{Name: "claim", When: DrainFacts{Mark: Requested | ClaimedByAnother}, Verdict: Claim,
+		Why: "from here on nobody takes it back; what a predecessor claimed is claimed again"},
+	{Name: "remove", When: DrainFacts{Entry: isEntry}, Verdict: DrainRemove,
+		Why: "exactly the ID that was claimed"},
+	{Name: "acknowledge", Verdict: Acknowledge,
+		Why: "a linearizable list that was read under our claim does not have it"},
+})
 
 // DecideDrain says what the leader's agent does next about the member that is on its way out.
-func DecideDrain(f DrainFacts) DrainDecision {
-	return DecideDrainWithout(f)
-}
+func DecideDrain(f DrainFacts) DrainDecision { return drains.Decide(f) }
 
-// DecideDrainWithout decides as if the table lacked the rows called so. It lets the model test show which harm each row
-// averts.
-func DecideDrainWithout(f DrainFacts, rules ...string) DrainDecision {
-	for i := range drains {
-		if r := &drains[i]; r.when.holds(&f) && !slices.Contains(rules, r.name) {
-			return r.decision(r.verdict == DrainWait)
-		}
-	}
-	return DrainDecision{Verdict: DrainWait, Rule: "uncovered"}
+// DrainsWithout is the table without some of its rows. The model test shows by it which harm each row prevents.
+func DrainsWithout(names ...string) *rules.Table[DrainFacts, DrainVerdict] {
+	return drains.Without(names...)
 }
 
 // DrainRules are the names of the table's rows, in their order.
-func DrainRules() []string {
-	names := make([]string, len(drains))
-	for i, r := range drains {
-		names[i] = r.name
-	}
-	return names
-}
+func DrainRules() []string { return drains.Names() }

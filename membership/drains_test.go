@@ -1,39 +1,10 @@
 package membership
 
 import (
-	"iter"
 	"testing"
 
 	"github.com/etcd-druid/druid/internal/rules"
-	"github.com/etcd-druid/druid/test/golden"
 )
-
-func eachDrain() iter.Seq[DrainFacts] {
-	return func(yield func(DrainFacts) bool) {
-		var f DrainFacts
-		for f.Firm = range golden.Bits(anyAnswer) {
-			for f.Mark = range golden.Bits(anyMark) {
-				for f.Leads = range golden.Bits(anyAnswer) {
-					for f.Entry = range golden.Bits(anyEntry) {
-						for f.Self = range golden.Bits(anyAnswer) {
-							for f.Quorum = range golden.Bits(anyAnswer) {
-								for f.Others = range golden.Bits(anyAnswer) {
-									for f.Joining = range golden.Bits(anyAnswer) {
-										for f.Waited = range golden.Bits(anyAnswer) {
-											if !yield(f) {
-												return
-											}
-										}
-									}
-								}
-							}
-						}
-					}
-				}
-			}
-		}
-	}
-}
 
 // brokenDrain names the promise that a decision breaks, or nothing.
 func brokenDrain(f DrainFacts, d DrainDecision) string {
@@ -41,8 +12,6 @@ func brokenDrain(f DrainFacts, d DrainDecision) string {
 	sound := f.Quorum == rules.Yes && (f.Entry == LearnerEntry || f.Others == rules.Yes && f.Joining == rules.No)
 	acts := d.Verdict != DrainKeep && d.Verdict != DrainWait
 	switch {
-	case d.Rule == "uncovered":
-		return "no rule covers it"
 	case acts && (f.Firm != rules.Yes || f.Leads != rules.Yes):
 		return "acts without a firm record or without leadership"
 	case acts && f.Mark&(NotAsked|Retired|MarkUnreadable|MarkUnknown) != 0:
@@ -74,18 +43,8 @@ func brokenDrain(f DrainFacts, d DrainDecision) string {
 }
 
 func TestDrainsAreSafeForAllFacts(t *testing.T) {
-	rows := safe(t, drains, eachDrain(), DecideDrain, brokenDrain, func(w DrainFacts) []string {
-		return []string{
-			golden.Cell(w.Firm, anyAnswer), golden.Cell(w.Mark, anyMark), golden.Cell(w.Leads, anyAnswer), golden.Cell(w.Entry, anyEntry),
-			golden.Cell(w.Self, anyAnswer), golden.Cell(w.Quorum, anyAnswer), golden.Cell(w.Others, anyAnswer), golden.Cell(w.Joining, anyAnswer),
-			golden.Cell(w.Waited, anyAnswer),
-		}
-	})
-	golden.Section(t, decisions, "drains", "## A member's way out: membership.drains\n\n"+
-		"Asked by the leader's agent for the member that the record's slot names.\n\n"+golden.Table([]string{
-		"rule", "firm record", "mark", "we lead", "entry", "self", "quorum without it", "others healthy", "others join",
-		"hindered for long", "verdict", "why", "cases",
-	}, rows))
+	checkTable(t, drains, "drains", "A member's way out: membership.drains",
+		"Asked by the leader's agent for the member that the record's slot names.", brokenDrain)
 }
 
 func TestEntryIsTheOneMemberOfThatName(t *testing.T) {

@@ -8,31 +8,34 @@ import (
 	"github.com/etcd-druid/druid/internal/rules/rulestest"
 )
 
-const decisions = "../docs/decisions.md"
+// checkTable decides all facts by a table, compares each decision with the promises, and writes the table into docs/decisions.md.
+func checkTable[F, V any](t *testing.T, table *rules.Table[F, V], name, title, about string, wrong func(F, rules.Decision[V]) string) {
+	t.Helper()
+	rulestest.Section(t, "../docs/decisions.md", name, title, about, table, rulestest.Check(t, table, wrong))
+}
 
 func TestRemovalsAreSafeForAllFacts(t *testing.T) {
-	cases := rulestest.Check(t, removals, func(f RemovalFacts, d rules.Decision[RemovalVerdict]) string {
-		if d.Verdict != RemoveMember {
+	checkTable(t, removals, "removals", "Members that nobody wants: membership.removals",
+		"Asked by the leader's agent for each entry of the member list.", func(f RemovalFacts, d rules.Decision[RemovalVerdict]) string {
+			if d.Verdict != RemoveMember {
+				return ""
+			}
+			switch {
+			case f.Self != rules.No:
+				return "a member removes itself"
+			case f.Firm != rules.Yes:
+				return "removed without a record that says who is desired"
+			case f.Quorum != rules.Yes:
+				return "the voters that are left may hold no healthy quorum"
+			case f.Elapsed != rules.Yes || f.Turn != rules.Yes:
+				return "removed too early or too fast"
+			case f.Desired == rules.No && f.Adopted != rules.No && f.Released != rules.Yes:
+				return "removed from a group that was joined, without the user's word or before others take its place"
+			case f.Desired == rules.Unknown, f.Desired == rules.Yes && (f.Kind != LearnerUnstarted || f.Coming != rules.No):
+				return "a desired member is removed"
+			}
 			return ""
-		}
-		switch {
-		case f.Self != rules.No:
-			return "a member removes itself"
-		case f.Firm != rules.Yes:
-			return "removed without a record that says who is desired"
-		case f.Quorum != rules.Yes:
-			return "the voters that are left may hold no healthy quorum"
-		case f.Elapsed != rules.Yes || f.Turn != rules.Yes:
-			return "removed too early or too fast"
-		case f.Desired == rules.No && f.Adopted != rules.No && f.Released != rules.Yes:
-			return "removed from a group that was joined, without the user's word or before others take its place"
-		case f.Desired == rules.Unknown, f.Desired == rules.Yes && (f.Kind != LearnerUnstarted || f.Coming != rules.No):
-			return "a desired member is removed"
-		}
-		return ""
-	})
-	rulestest.Section(t, decisions, "removals", "Members that nobody wants: membership.removals",
-		"Asked by the leader's agent for each entry of the member list.", removals, cases)
+		})
 }
 
 func TestQuorumWithoutAMember(t *testing.T) {

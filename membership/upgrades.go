@@ -52,16 +52,16 @@ func (l LogState) String() string  { return logStateNames[l] }
 // UpgradeFacts are all that DecideUpgrade may look at.
 type UpgradeFacts struct {
 	// Firm: the record says Formed, is our raft group's, and lists our member.
-	Firm rules.Answer
+	Firm rules.Answer `fact:"firm record"`
 	// Whole: every member is a voter, and tells its state.
-	Whole     rules.Answer
+	Whole     rules.Answer `fact:"all members vote and answer"`
 	Course    Course
-	Announced Announced
+	Announced Announced `fact:"downgrade that etcd knows of"`
 	// Reached: a member runs the minor already to which the announced downgrade, or the one that is asked for, goes.
-	Reached rules.Answer
+	Reached rules.Answer `fact:"a member runs the earlier minor"`
 	// Storage: the storage of all members that run a later minor has the format of the one that is asked for.
-	Storage rules.Answer
-	Log     LogState
+	Storage rules.Answer `fact:"storage has its format"`
+	Log     LogState     `fact:"logs"`
 }
 
 // UpgradeVerdict is what the leader's agent does about an order.
@@ -84,60 +84,29 @@ const (
 	UpgradeCompare UpgradeVerdict = "Compare"
 )
 
-// UpgradeDecision names the rule too.
-type UpgradeDecision struct {
-	Verdict   UpgradeVerdict
-	Rule, Why string
-}
-
-type upgradeRule struct {
-	name      string
-	firm      rules.Answer
-	whole     rules.Answer
-	course    Course
-	announced Announced
-	reached   rules.Answer
-	storage   rules.Answer
-	log       LogState
-	verdict   UpgradeVerdict
-	why       string
-}
-
 // upgrades is the whole policy on an order to compare the members while their version is changed. First match wins.
-var upgrades = []upgradeRule{
-	{"record-not-firm", rules.No | rules.Unknown, anyAnswer, anyCourse, anyAnnounced, anyAnswer, anyAnswer, anyLogState, UpgradeWait,
-		"what may be another group's order is not answered"},
-	{"members-not-heard", rules.Yes, rules.No | rules.Unknown, anyCourse, anyAnnounced, anyAnswer, anyAnswer, anyLogState, UpgradeTell,
-		"a member does not answer, or does not vote"},
-	{"announced-in-vain", rules.Yes, rules.Yes, CourseOn, AnnouncedThis | AnnouncedOther, rules.No, anyAnswer, anyLogState, UpgradeCancel,
-		"nobody runs the earlier minor, and nobody is to"},
-	{"announced-another", rules.Yes, rules.Yes, CourseBack, AnnouncedOther, rules.No, anyAnswer, anyLogState, UpgradeCancel,
-		"another downgrade was announced before"},
-	{"announce", rules.Yes, rules.Yes, CourseBack, AnnouncedNone, rules.No, anyAnswer, anyLogState, UpgradeAnnounce,
-		"etcd lets an earlier minor join only when it was told before"},
-	{"storage-of-later-minor", rules.Yes, rules.Yes, CourseBack, anyAnnounced, anyAnswer, rules.No | rules.Unknown, anyLogState, UpgradeTell,
-		"etcd has not brought the storage of all members to the earlier minor yet"},
-	{"log-too-long", rules.Yes, rules.Yes, CourseOn, anyAnnounced, anyAnswer, anyAnswer, LogTooLong, UpgradeAwaitEdit,
-		"etcd does not start on a log that was written by the minor before the last, and spec.etcd.snapshotCount is too large for the members to leave it behind: set it to 100000 or less"},
-	{"log-not-known", rules.Yes, rules.Yes, CourseOn, anyAnnounced, anyAnswer, anyAnswer, LogUnknown, UpgradeTell,
-		"a member's agent does not say yet after how many entries its etcd takes a snapshot"},
-	{"log-of-earlier-minor", rules.Yes, rules.Yes, CourseOn, anyAnnounced, anyAnswer, anyAnswer, LogOld, UpgradePassLog,
-		"etcd does not start on a log that was written by the minor before the last"},
-	{"compare", rules.Yes, rules.Yes, anyCourse, anyAnnounced, anyAnswer, anyAnswer, anyLogState, UpgradeCompare,
-		"all members answer, and none is in the way of another"},
-}
-
-func (r upgradeRule) matches(f UpgradeFacts) bool {
-	return r.firm&f.Firm != 0 && r.whole&f.Whole != 0 && r.course&f.Course != 0 && r.announced&f.Announced != 0 &&
-		r.reached&f.Reached != 0 && r.storage&f.Storage != 0 && r.log&f.Log != 0
-}
+var upgrades = rules.New(UpgradeWait, []rules.Row[UpgradeFacts, UpgradeVerdict]{
+	{Name: "record-not-firm", When: UpgradeFacts{Firm: rules.No | rules.Unknown}, Verdict: UpgradeWait,
+		Why: "what may be another group's order is not answered"},
+	{Name: "members-not-heard", When: UpgradeFacts{Firm: rules.Yes, Whole: rules.No | rules.Unknown}, Verdict: UpgradeTell,
+		Why: "a member does not answer, or does not vote"},
+	{Name: "announced-in-vain", When: UpgradeFacts{Firm: rules.Yes, Whole: rules.Yes, Course: CourseOn, Announced: AnnouncedThis | AnnouncedOther, Reached: rules.No}, Verdict: UpgradeCancel,
+		Why: "nobody runs the earlier minor, and nobody is to"},
+	{Name: "announced-another", When: UpgradeFacts{Firm: rules.Yes, Whole: rules.Yes, Course: CourseBack, Announced: AnnouncedOther, Reached: rules.No}, Verdict: UpgradeCancel,
+		Why: "another downgrade was announced before"},
+	{Name: "announce", When: UpgradeFacts{Firm: rules.Yes, Whole: rules.Yes, Course: CourseBack, Announced: AnnouncedNone, Reached: rules.No}, Verdict: UpgradeAnnounce,
+		Why: "etcd lets an earlier minor join only when it was told before"},
+	{Name: "storage-of-later-minor", When: UpgradeFacts{Firm: rules.Yes, Whole: rules.Yes, Course: CourseBack, Storage: rules.No | rules.Unknown}, Verdict: UpgradeTell,
+		Why: "etcd has not brought the storage of all members to the earlier minor yet"},
+	{Name: "log-too-long", When: UpgradeFacts{Firm: rules.Yes, Whole: rules.Yes, Course: CourseOn, Log: LogTooLong}, Verdict: UpgradeAwaitEdit,
+		Why: "etcd does not start on a log that was written by the minor before the last, and spec.etcd.snapshotCount is too large for the members to leave it behind: set it to 100000 or less"},
+	{Name: "log-not-known", When: UpgradeFacts{Firm: rules.Yes, Whole: rules.Yes, Course: CourseOn, Log: LogUnknown}, Verdict: UpgradeTell,
+		Why: "a member's agent does not say yet after how many entries its etcd takes a snapshot"},
+	{Name: "log-of-earlier-minor", When: UpgradeFacts{Firm: rules.Yes, Whole: rules.Yes, Course: CourseOn, Log: LogOld}, Verdict: UpgradePassLog,
+		Why: "etcd does not start on a log that was written by the minor before the last"},
+	{Name: "compare", When: UpgradeFacts{Firm: rules.Yes, Whole: rules.Yes}, Verdict: UpgradeCompare,
+		Why: "all members answer, and none is in the way of another"},
+})
 
 // DecideUpgrade says what the leader's agent does about an order.
-func DecideUpgrade(f UpgradeFacts) UpgradeDecision {
-	for _, r := range upgrades {
-		if r.matches(f) {
-			return UpgradeDecision{r.verdict, r.name, r.why}
-		}
-	}
-	return UpgradeDecision{UpgradeWait, "uncovered", "no rule covers it"}
-}
+func DecideUpgrade(f UpgradeFacts) rules.Decision[UpgradeVerdict] { return upgrades.Decide(f) }

@@ -165,7 +165,7 @@ func (r *round) noteCure(ctx context.Context, c ailment, d membership.CureDecisi
 		r.Log.InfoContext(ctx, "alarm cure ended")
 		return
 	}
-	r.Log.WarnContext(ctx, "alarm cure decided", "member", c.member.Name, "mode", d.Verdict, "rule", d.Rule, "reason", d.Reason,
+	r.Log.WarnContext(ctx, "alarm cure decided", "member", c.member.Name, "mode", d.Verdict, "rule", d.Rule, "reason", d.Why,
 		"revision", c.target)
 }
 

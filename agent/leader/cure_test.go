@@ -146,7 +146,7 @@ func (d *fullCluster) waitsBy(rule string, change func()) {
 		}
 		return nil
 	})
-	if last := d.lastHeard(); last.Rule == rule && last.Reason == "" {
+	if last := d.lastHeard(); last.Rule == rule && last.Why == "" {
 		d.t.Errorf("%s gives no reason", rule)
 	}
 	if alarms, err := membership.Alarms(d.t.Context(), d.client(d.mustLead())); err != nil || len(alarms) == 0 {

@@ -129,7 +129,7 @@ func (r *round) tellDefrag(ctx context.Context, w sizes, d membership.DefragDeci
 	}
 	r.lastDefrag = d.Rule
 	r.Decisions.WithLabelValues(defragTable, d.Rule).Inc()
-	r.Log.InfoContext(ctx, "defragmentation decided", "member", w.member.Name, "mode", d.Verdict, "rule", d.Rule, "reason", d.Reason)
+	r.Log.InfoContext(ctx, "defragmentation decided", "member", w.member.Name, "mode", d.Verdict, "rule", d.Rule, "reason", d.Why)
 }
 
 func (r *round) remember(id uint64, a membership.DefragAttempt) {

@@ -187,7 +187,7 @@ func (d *Departure) tell(ctx context.Context, decision membership.DrainDecision)
 	}
 	d.last = decision.Rule
 	d.Decisions.WithLabelValues(departureTable, decision.Rule).Inc()
-	d.Log.InfoContext(ctx, "departure decided", "member", d.Member, "mode", decision.Verdict, "rule", decision.Rule, "reason", decision.Reason)
+	d.Log.InfoContext(ctx, "departure decided", "member", d.Member, "mode", decision.Verdict, "rule", decision.Rule, "reason", decision.Why)
 }
 
 // step does one thing. Whatever is lost of its answer, the next look finds what came of it.

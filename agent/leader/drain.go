@@ -149,7 +149,7 @@ func (r *round) tellDrain(ctx context.Context, d membership.DrainDecision) {
 	}
 	r.draining.last = d.Rule
 	r.Decisions.WithLabelValues(drainTable, d.Rule).Inc()
-	r.Log.InfoContext(ctx, "drain decided", "member", r.draining.slot.Member, "mode", d.Verdict, "rule", d.Rule, "reason", d.Reason)
+	r.Log.InfoContext(ctx, "drain decided", "member", r.draining.slot.Member, "mode", d.Verdict, "rule", d.Rule, "reason", d.Why)
 }
 
 // step does one thing. Whatever is lost of its answer, the next look finds what came of it.

@@ -94,7 +94,16 @@ func cellsOf[F any](facts *F) []uint8 {
 	return unsafe.Slice((*uint8)(unsafe.Pointer(facts)), unsafe.Sizeof(*facts))
 }
 
-// Without is the table without a row. A test shows by it which harm the row prevents.
-func (t *Table[F, V]) Without(name string) *Table[F, V] {
-	return New(t.otherwise, slices.DeleteFunc(slices.Clone(t.rows), func(r Row[F, V]) bool { return r.Name == name }))
+// Names of the rows, in their order.
+func (t *Table[F, V]) Names() []string {
+	names := make([]string, len(t.rows))
+	for i, r := range t.rows {
+		names[i] = r.Name
+	}
+	return names
+}
+
+// Without is the table without some of its rows. A test shows by it which harm they prevent.
+func (t *Table[F, V]) Without(names ...string) *Table[F, V] {
+	return New(t.otherwise, slices.DeleteFunc(slices.Clone(t.rows), func(r Row[F, V]) bool { return slices.Contains(names, r.Name) }))
 }

@@ -142,7 +142,7 @@ func (w *world) decideDrain(p *proc, firm rules.Answer) {
 
 func (w *world) drainVerdict(f membership.DrainFacts) membership.DrainDecision {
 	if w.mutant != nil && len(w.mutant.drains) > 0 {
-		return membership.DecideDrainWithout(f, w.mutant.drains...)
+		return membership.DrainsWithout(w.mutant.drains...).Decide(f)
 	}
 	return membership.DecideDrain(f)
 }
