@@ -1,16 +1,18 @@
 package leases
 
+import "github.com/etcd-druid/druid/internal/rules"
+
 // claim is what a candidate does with the leader's Lease.
-type claim uint8
+type claim string
 
 // The claims.
 const (
 	// claimWait: leave it, and look again.
-	claimWait claim = iota
+	claimWait claim = "Wait"
 	// claimWrite: take it, or renew it, by compare-and-set.
-	claimWrite
+	claimWrite claim = "Write"
 	// claimLose: it was ours and is not any more.
-	claimLose
+	claimLose claim = "Lose"
 )
 
 // holding is whose the leader's Lease is.
@@ -30,6 +32,10 @@ const (
 	heldByAnother
 )
 
+func (h holding) String() string {
+	return rules.Word(h, "unknown", "absent", "held by nobody", "held by us", "held by another")
+}
+
 func holdingOf(holder, identity string) holding {
 	switch holder {
 	case "":
@@ -44,31 +50,17 @@ func holdingOf(holder, identity string) holding {
 // claimFacts is all that a claim may look at.
 type claimFacts struct {
 	holding holding
-	elapsed answer // by the candidate's own clock the Lease is unchanged for as long as it lasts
-	leading answer // our last write made it ours
+	elapsed rules.YesNo // by the candidate's own clock the Lease is unchanged for as long as it lasts
+	leading rules.YesNo // our last write made it ours
 }
 
 // claims is the whole policy. First match wins; what no row covers waits.
-var claims = []struct {
-	name             string
-	holding          holding
-	elapsed, leading answer
-	claim            claim
-}{
-	{"out-of-reach", heldUnknown, either, either, claimWait},
-	{"ours", heldByUs, either, either, claimWrite},
-	{"lost", heldAbsent | heldByNobody | heldByAnother, either, yes, claimLose},
-	{"not-made-yet", heldAbsent, either, no, claimWait},
-	{"given-back", heldByNobody, either, no, claimWrite},
-	{"held", heldByAnother, no, no, claimWait},
-	{"run-out", heldByAnother, yes, no, claimWrite},
-}
-
-func decideClaim(f claimFacts) (claim, string) {
-	for _, row := range claims {
-		if row.holding&f.holding != 0 && row.elapsed&f.elapsed != 0 && row.leading&f.leading != 0 {
-			return row.claim, row.name
-		}
-	}
-	return claimWait, "uncovered"
-}
+var claims = rules.New(claimWait, []rules.Row[claimFacts, claim]{
+	{Name: "out-of-reach", When: claimFacts{holding: heldUnknown}, Verdict: claimWait},
+	{Name: "ours", When: claimFacts{holding: heldByUs}, Verdict: claimWrite},
+	{Name: "lost", When: claimFacts{leading: rules.Yes}, Verdict: claimLose},
+	{Name: "not-made-yet", When: claimFacts{holding: heldAbsent}, Verdict: claimWait},
+	{Name: "given-back", When: claimFacts{holding: heldByNobody}, Verdict: claimWrite},
+	{Name: "held", When: claimFacts{elapsed: rules.No}, Verdict: claimWait},
+	{Name: "run-out", When: claimFacts{elapsed: rules.Yes}, Verdict: claimWrite},
+})

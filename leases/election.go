@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/etcd-druid/druid/internal/crash"
+	"github.com/etcd-druid/druid/internal/rules"
 )
 
 // Times of the leader's Lease (docs/architecture.md). A leader that cannot renew gives up 20 s before anybody else may
@@ -64,7 +65,7 @@ var ErrNotLeader = errors.New("not the leader any more")
 // and released only then, so that two leaders never act at the same time.
 func (e *Election) Run(ctx context.Context, lead func(ctx context.Context)) error {
 	for ctx.Err() == nil {
-		if e.look(ctx, no) == claimWrite && e.take(ctx, lead) {
+		if e.look(ctx, rules.No) == claimWrite && e.take(ctx, lead) {
 			continue
 		}
 		idle(ctx, e.retryPeriod+time.Duration(rand.Float64()*campaignJitter*float64(e.retryPeriod)))
@@ -147,7 +148,7 @@ func (e *Election) over(ctx context.Context, holder string) (claim, error) {
 		if err = e.write(ctx, holder); err == nil || !errors.Is(err, ErrConflict) && !errors.Is(err, ErrAbsent) {
 			return claimWrite, err
 		}
-		if claim := e.look(ctx, yes); claim != claimWrite {
+		if claim := e.look(ctx, rules.Yes); claim != claimWrite {
 			return claim, err
 		}
 	}
@@ -155,11 +156,11 @@ func (e *Election) over(ctx context.Context, holder string) (claim, error) {
 }
 
 // look reads the Lease and says what to do.
-func (e *Election) look(ctx context.Context, leading answer) claim {
+func (e *Election) look(ctx context.Context, leading rules.YesNo) claim {
 	said, err := e.store.Leadership(ctx)
 	e.note(ctx, "get", err)
 	now := time.Now()
-	facts := claimFacts{holding: heldUnknown, elapsed: no, leading: leading}
+	facts := claimFacts{holding: heldUnknown, elapsed: rules.No, leading: leading}
 	switch {
 	case errors.Is(err, ErrAbsent):
 		facts.holding = heldAbsent
@@ -168,10 +169,9 @@ func (e *Election) look(ctx context.Context, leading answer) claim {
 		e.see(said, now)
 		facts.holding = holdingOf(said.Holder, e.identity)
 		// It lasts for at least what we would hold it ourselves: what else it says was written by hand.
-		facts.elapsed = answerOf(now.Sub(e.seen.since) >= max(said.Duration, e.duration))
+		facts.elapsed = rules.YesNoOf(now.Sub(e.seen.since) >= max(said.Duration, e.duration))
 	}
-	claim, _ := decideClaim(facts)
-	return claim
+	return claims.Decide(facts).Verdict
 }
 
 // see notes what the Lease says. Whoever holds it is as old as the change that we saw ourselves.

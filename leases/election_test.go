@@ -14,39 +14,27 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/etcd-druid/druid/internal/rules"
+	"github.com/etcd-druid/druid/internal/rules/rulestest"
 )
 
 func TestClaimIsDecidedForAllFacts(t *testing.T) {
-	fired := map[string]bool{}
-	for _, holding := range []holding{heldUnknown, heldAbsent, heldByNobody, heldByUs, heldByAnother} {
-		for _, elapsed := range []answer{no, yes} {
-			for _, leading := range []answer{no, yes} {
-				facts := claimFacts{holding, elapsed, leading}
-				claim, row := decideClaim(facts)
-				fired[row] = true
-				if claim == claimWrite && holding == heldByAnother && (elapsed == no || leading == yes) {
-					t.Errorf("%+v: another's Lease is taken before it ran out, or by one who leads (%s)", facts, row)
-				}
-				if claim == claimWrite && (holding == heldUnknown || holding == heldAbsent) {
-					t.Errorf("%+v: a Lease is written that nobody saw (%s)", facts, row)
-				}
-				if claim == claimLose && (holding == heldUnknown || holding == heldByUs || leading == no) {
-					t.Errorf("%+v: nothing says that it is lost (%s)", facts, row)
-				}
-				if leading == yes && claim != claimLose && holding != heldUnknown && holding != heldByUs {
-					t.Errorf("%+v: we lead with a Lease that is not ours (%s)", facts, row)
-				}
-			}
+	cases := rulestest.Check(t, claims, func(f claimFacts, d rules.Decision[claim]) string {
+		switch claim := d.Verdict; {
+		case claim == claimWrite && f.holding == heldByAnother && (f.elapsed == rules.No || f.leading == rules.Yes):
+			return "another's Lease is taken before it ran out, or by one who leads"
+		case claim == claimWrite && (f.holding == heldUnknown || f.holding == heldAbsent):
+			return "a Lease is written that nobody saw"
+		case claim == claimLose && (f.holding == heldUnknown || f.holding == heldByUs || f.leading == rules.No):
+			return "nothing says that it is lost"
+		case f.leading == rules.Yes && claim != claimLose && f.holding != heldUnknown && f.holding != heldByUs:
+			return "we lead with a Lease that is not ours"
 		}
-	}
-	for _, row := range claims {
-		if !fired[row.name] {
-			t.Errorf("row %s can never fire", row.name)
-		}
-	}
-	if fired["uncovered"] {
-		t.Error("some facts are not covered")
-	}
+		return ""
+	})
+	rulestest.Section(t, "../docs/decisions.md", "claims", "The Lease of the druid that leads: leases.claims",
+		"Asked by each replica of druid, and before and after each of its writes.", claims, cases)
 }
 
 func TestLeaderIsElectedOnceAndHandsOver(t *testing.T) {

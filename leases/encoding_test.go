@@ -3,8 +3,6 @@ package leases
 import (
 	"encoding/json"
 	"errors"
-	"flag"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -15,9 +13,9 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
-)
 
-var update = flag.Bool("update", false, "write the golden files")
+	"github.com/etcd-druid/druid/test/golden"
+)
 
 // fullRecord has every field set.
 func fullRecord() Record {
@@ -171,19 +169,7 @@ func TestEncodedLeasesAreFrozen(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			path := filepath.Join("testdata", name+".yaml")
-			if *update {
-				if err := os.WriteFile(path, got, 0o644); err != nil {
-					t.Fatal(err)
-				}
-			}
-			want, err := os.ReadFile(path)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if diff := cmp.Diff(string(got), string(want)); diff != "" {
-				t.Errorf("druid and the agents of other versions read this (-got +want)\n%s", diff)
-			}
+			golden.File(t, filepath.Join("testdata", name+".yaml"), string(got))
 		})
 	}
 }

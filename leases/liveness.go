@@ -28,51 +28,22 @@ const (
 // String is the liveness's name in logs and tables.
 func (l Liveness) String() string { return rules.Word(l, "live", "stale", "never", "unknown") }
 
-// answer is a fact that holds exactly one bit; a rule's cell may hold both.
-type answer uint8
-
-const (
-	no answer = 1 << iota
-	yes
-	either = no | yes
-)
-
-func answerOf(b bool) answer {
-	if b {
-		return yes
-	}
-	return no
-}
-
 // sight is all that liveness may look at. renewTime is only ever compared for equality: it is another machine's clock.
 type sight struct {
-	readable answer // the Lease is there and can be decoded
-	renewed  answer // it has a renewTime at all
-	moved    answer // the observer saw renewTime change
-	elapsed  answer // by the observer's clock it is unchanged for its duration
+	readable rules.YesNo // the Lease is there and can be decoded
+	renewed  rules.YesNo // it has a renewTime at all
+	moved    rules.YesNo // the observer saw renewTime change
+	elapsed  rules.YesNo // by the observer's clock it is unchanged for its duration
 }
 
 // livenesses is the whole policy. First match wins; what no row covers is Unknown.
-var livenesses = []struct {
-	name                              string
-	readable, renewed, moved, elapsed answer
-	liveness                          Liveness
-}{
-	{"unreadable", no, either, either, either, Unknown},
-	{"never-renewed", yes, no, either, either, Never},
-	{"unchanged-for-its-duration", yes, yes, either, yes, Stale},
-	{"seen-renewing", yes, yes, yes, no, Live},
-	{"observer-just-started", yes, yes, no, no, Unknown},
-}
-
-func judge(s sight) (Liveness, string) {
-	for _, row := range livenesses {
-		if row.readable&s.readable != 0 && row.renewed&s.renewed != 0 && row.moved&s.moved != 0 && row.elapsed&s.elapsed != 0 {
-			return row.liveness, row.name
-		}
-	}
-	return Unknown, "uncovered"
-}
+var livenesses = rules.New(Unknown, []rules.Row[sight, Liveness]{
+	{Name: "unreadable", When: sight{readable: rules.No}, Verdict: Unknown},
+	{Name: "never-renewed", When: sight{renewed: rules.No}, Verdict: Never},
+	{Name: "unchanged-for-its-duration", When: sight{elapsed: rules.Yes}, Verdict: Stale},
+	{Name: "seen-renewing", When: sight{moved: rules.Yes}, Verdict: Live},
+	{Name: "observer-just-started", Verdict: Unknown},
+})
 
 // Watcher judges member and snapshot Leases by what it saw of them itself. It is safe for concurrent use. Its clocks start when it
 // first sees a Lease, so an observer that just started calls nobody stale.
@@ -116,13 +87,12 @@ func (w *Watcher) Observe(lease *coordinationv1.Lease, now time.Time) Liveness {
 	key := leaseKey{lease.Namespace, lease.Name}
 	s := w.seen[key].next(lease, now)
 	w.seen[key] = s
-	liveness, _ := judge(sight{
-		readable: answerOf(readable(lease)),
-		renewed:  answerOf(lease.Spec.RenewTime != nil),
-		moved:    answerOf(s.moved),
-		elapsed:  answerOf(now.Sub(s.since) >= s.duration),
-	})
-	return liveness
+	return livenesses.Decide(sight{
+		readable: rules.YesNoOf(readable(lease)),
+		renewed:  rules.YesNoOf(lease.Spec.RenewTime != nil),
+		moved:    rules.YesNoOf(s.moved),
+		elapsed:  rules.YesNoOf(now.Sub(s.since) >= s.duration),
+	}).Verdict
 }
 
 // readable says whether the Lease says what its component's Leases say.

@@ -7,36 +7,23 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/etcd-druid/druid/internal/rules"
+	"github.com/etcd-druid/druid/internal/rules/rulestest"
 )
 
 func TestLivenessIsJudgedForEverySight(t *testing.T) {
-	fired := map[string]bool{}
-	both := []answer{no, yes}
-	for _, readable := range both {
-		for _, renewed := range both {
-			for _, moved := range both {
-				for _, elapsed := range both {
-					s := sight{readable, renewed, moved, elapsed}
-					liveness, row := judge(s)
-					fired[row] = true
-					if liveness == Stale && (readable == no || elapsed == no) {
-						t.Errorf("%+v: stale without having seen it unchanged (%s)", s, row)
-					}
-					if liveness == Live && (moved == no || elapsed == yes) {
-						t.Errorf("%+v: live without having seen a renewal in time (%s)", s, row)
-					}
-				}
-			}
+	cases := rulestest.Check(t, livenesses, func(s sight, d rules.Decision[Liveness]) string {
+		switch {
+		case d.Verdict == Stale && (s.readable == rules.No || s.elapsed == rules.No):
+			return "stale without having seen it unchanged"
+		case d.Verdict == Live && (s.moved == rules.No || s.elapsed == rules.Yes):
+			return "live without having seen a renewal in time"
 		}
-	}
-	for _, row := range livenesses {
-		if !fired[row.name] {
-			t.Errorf("row %s can never fire", row.name)
-		}
-	}
-	if fired["uncovered"] {
-		t.Error("a sight is not covered")
-	}
+		return ""
+	})
+	rulestest.Section(t, "../docs/decisions.md", "livenesses", "Whether a Lease is renewed: leases.livenesses",
+		"Asked by each observer of a Lease, by what it saw itself and by its own clock.", livenesses, cases)
 }
 
 func TestWatcherTrustsItsOwnClockAlone(t *testing.T) {

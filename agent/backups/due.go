@@ -49,37 +49,27 @@ func (t tail) restored() int64 { return max(t.bytes*inflation, t.revisions*revis
 // DueFacts are all that DecideDue may look at.
 type DueFacts struct {
 	// Time: by schedule, or for the age of the newest full.
-	Time rules.YesNo
+	Time rules.YesNo `fact:"by time"`
 	// Large: what follows the newest full takes half of the quota where its history is restored.
-	Large rules.YesNo
+	Large rules.YesNo `fact:"what follows is large"`
 	// Paid: what follows the newest full is as large in the store as that full, so that fulls are never more traffic than deltas.
-	Paid rules.YesNo
-}
-
-type dueRule struct {
-	name              string
-	time, large, paid rules.YesNo
-	due               rules.YesNo
-	why               string
+	Paid rules.YesNo `fact:"and no smaller than the full"`
 }
 
 // dueRules say when another full is due. First match wins.
-var dueRules = []dueRule{
-	{"time", rules.Yes, anyAnswer, anyAnswer, rules.Yes, "by its schedule, or for its age"},
-	{"size", rules.No, rules.Yes, rules.Yes, rules.Yes, "a restore that keeps the history, as a proof does, would outgrow the quota"},
-	{"size-not-paid", rules.No, rules.Yes, rules.No, rules.No, "the full is larger than what follows it: fulls one after the other would be more traffic than the changes are"},
-	{"not-due", rules.No, rules.No, anyAnswer, rules.No, "what follows the full is small"},
-}
+var dueRules = rules.New(rules.YesNo(rules.No), []rules.Row[DueFacts, rules.YesNo]{
+	{Name: "time", When: DueFacts{Time: rules.Yes}, Verdict: rules.Yes,
+		Why: "by its schedule, or for its age"},
+	{Name: "size", When: DueFacts{Time: rules.No, Large: rules.Yes, Paid: rules.Yes}, Verdict: rules.Yes,
+		Why: "a restore that keeps the history, as a proof does, would outgrow the quota"},
+	{Name: "size-not-paid", When: DueFacts{Time: rules.No, Large: rules.Yes, Paid: rules.No}, Verdict: rules.No,
+		Why: "the full is larger than what follows it: fulls one after the other would be more traffic than the changes are"},
+	{Name: "not-due", When: DueFacts{Time: rules.No, Large: rules.No}, Verdict: rules.No,
+		Why: "what follows the full is small"},
+})
 
 // DecideDue says whether another full is due, and by which rule.
-func DecideDue(f DueFacts) (due rules.YesNo, rule string) {
-	for _, r := range dueRules {
-		if r.time&f.Time != 0 && r.large&f.Large != 0 && r.paid&f.Paid != 0 {
-			return r.due, r.name
-		}
-	}
-	return rules.No, "uncovered"
-}
+func DecideDue(f DueFacts) rules.Decision[rules.YesNo] { return dueRules.Decide(f) }
 
 // dueFacts of the newest full at a moment, with what follows it, under a quota; 0 is etcd's own.
 func dueFacts(due, now time.Time, full chain.Full, t tail, quota int64) DueFacts {

@@ -1,43 +1,24 @@
 package backups
 
 import (
-	"fmt"
 	"testing"
 	"time"
 
 	"github.com/etcd-druid/druid/backup/chain"
 	"github.com/etcd-druid/druid/internal/rules"
-	"github.com/etcd-druid/druid/test/golden"
+	"github.com/etcd-druid/druid/internal/rules/rulestest"
 )
 
 func TestFullsAreDueByTimeAndBySizeForAllFacts(t *testing.T) {
-	fired := map[string]int{}
-	var f DueFacts
-	for f.Time = range golden.Bits(anyAnswer) {
-		for f.Large = range golden.Bits(anyAnswer) {
-			for f.Paid = range golden.Bits(anyAnswer) {
-				due, rule := DecideDue(f)
-				fired[rule]++
-				if want := rules.YesNoOf(f.Time == rules.Yes || f.Large == rules.Yes && f.Paid == rules.Yes); rule == "uncovered" || due != want {
-					t.Errorf("%+v: %s by %s, want %s", f, due, rule, want)
-				}
-			}
+	cases := rulestest.Check(t, dueRules, func(f DueFacts, d rules.Decision[rules.YesNo]) string {
+		if want := rules.YesNoOf(f.Time == rules.Yes || f.Large == rules.Yes && f.Paid == rules.Yes); d.Verdict != want {
+			return "want " + want.String()
 		}
-	}
-	var rows [][]string
-	for _, r := range dueRules {
-		if fired[r.name] == 0 {
-			t.Errorf("row %s can never fire", r.name)
-		}
-		rows = append(rows, []string{
-			r.name, golden.Cell(r.time, anyAnswer), golden.Cell(r.large, anyAnswer), golden.Cell(r.paid, anyAnswer), "**" + r.due.String() + "**", r.why,
-			fmt.Sprint(fired[r.name]),
-		})
-	}
-	golden.Section(t, "../../docs/decisions.md", "due", "## Whether another full is due: agent/backups.dueRules\n\n"+
+		return ""
+	})
+	rulestest.Section(t, "../../docs/decisions.md", "due", "Whether another full is due: agent/backups.dueRules",
 		"It is `due` of the table of what is backed up. What follows the newest full is large when it takes half of etcd's quota in a restore that keeps the history: "+
-		"4 bytes for each byte of a delta, or 512 for each revision, whichever is more.\n\n"+
-		golden.Table([]string{"rule", "by time", "what follows is large", "and no smaller than the full", "due", "why", "cases"}, rows))
+			"4 bytes for each byte of a delta, or 512 for each revision, whichever is more.", dueRules, cases)
 }
 
 func TestWhatFollowsAFullIsMeasuredAgainstTheQuota(t *testing.T) {
@@ -59,8 +40,8 @@ func TestWhatFollowsAFullIsMeasuredAgainstTheQuota(t *testing.T) {
 		"a day of 25 writes of 1 KiB a second": {full(100 << 20), tail{25 * 86400, 25 * 86400 * 300}, 0, rules.Yes},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got, rule := DecideDue(dueFacts(time.Time{}, now, test.full, test.tail, test.quota)); got != test.want {
-				t.Errorf("it is due: %s, by %s, want %s", got, rule, test.want)
+			if d := DecideDue(dueFacts(time.Time{}, now, test.full, test.tail, test.quota)); d.Verdict != test.want {
+				t.Errorf("it is due: %s, by %s, want %s", d.Verdict, d.Rule, test.want)
 			}
 		})
 	}

@@ -66,10 +66,10 @@ type Facts struct {
 	Recorder Recorder
 	Full     Full
 	// Asked: somebody wants a full now.
-	Asked rules.YesNo
-	// Doubted: the backups that begin with the newest full were restored, and found to be broken, and another full is to be taken now by
-	// the table of replacements.
-	Doubted rules.YesNo
+	Asked rules.YesNo `fact:"asked for"`
 	// Due: by schedule, by age, or by the size of what follows it, the newest full is to be followed by another.
 	Due rules.YesNo
+	// Doubted: the backups that begin with the newest full were restored, and found to be broken, and another full is to be taken now by
+	// the table of replacements.
+	Doubted rules.YesNo `fact:"found broken"`
 }

@@ -51,55 +51,35 @@ type ProofFacts struct {
 	Turn Turn
 	Told Told
 	// Resting: the last attempt did not find out, and its pause is not over.
-	Resting rules.YesNo
+	Resting rules.YesNo `fact:"tried just now"`
 	// Newer: there is a full that is newer than what was looked at.
-	Newer rules.YesNo
+	Newer rules.YesNo `fact:"newer full"`
 	// Due: by schedule, counted from the last time that it was found out.
 	Due rules.YesNo
 }
 
-type proofRule struct {
-	name                string
-	turn                Turn
-	told                Told
-	resting, newer, due rules.YesNo
-	verdict             Verdict
-	why                 string
-}
-
 // proofRules are the whole policy on when backups are proven, and by whom. First match wins.
-var proofRules = []proofRule{
-	{"not-our-turn", TurnUnknown | TurnOthers, anyTold, anyAnswer, anyAnswer, anyAnswer, Wait,
-		"one member is enough: the voter with the smallest name that does not lead; the leader where it is alone"},
-	{"proof-not-read", TurnOurs, ToldUnknown, anyAnswer, anyAnswer, anyAnswer, Wait,
-		"nobody could be told what was found"},
-	{"nothing-saved", TurnOurs, ToldUnsaved, anyAnswer, anyAnswer, anyAnswer, Wait,
-		"there is nothing to prove"},
-	{"tried", TurnOurs, ToldNever | ToldProven | ToldBroken, rules.Yes, anyAnswer, anyAnswer, Wait,
-		"what was not found out is tried again after a pause"},
-	{"never-proven", TurnOurs, ToldNever, rules.No, anyAnswer, anyAnswer, Prove,
-		"nobody knows whether the backups are good"},
-	{"maybe-mended", TurnOurs, ToldBroken, rules.No, rules.Yes, anyAnswer, Prove,
-		"they were broken, and there is a new full"},
-	{"proof-due", TurnOurs, ToldProven | ToldBroken, rules.No, anyAnswer, rules.Yes, Prove,
-		"by its schedule"},
-	{"found-out", TurnOurs, ToldProven | ToldBroken, rules.No, anyAnswer, rules.No, Wait,
-		"it is known"},
-}
-
-func (r proofRule) matches(f ProofFacts) bool {
-	return r.turn&f.Turn != 0 && r.told&f.Told != 0 && r.resting&f.Resting != 0 && r.newer&f.Newer != 0 && r.due&f.Due != 0
-}
+var proofRules = rules.New(Wait, []rules.Row[ProofFacts, Verdict]{
+	{Name: "not-our-turn", When: ProofFacts{Turn: TurnUnknown | TurnOthers}, Verdict: Wait,
+		Why: "one member is enough: the voter with the smallest name that does not lead; the leader where it is alone"},
+	{Name: "proof-not-read", When: ProofFacts{Turn: TurnOurs, Told: ToldUnknown}, Verdict: Wait,
+		Why: "nobody could be told what was found"},
+	{Name: "nothing-saved", When: ProofFacts{Turn: TurnOurs, Told: ToldUnsaved}, Verdict: Wait,
+		Why: "there is nothing to prove"},
+	{Name: "tried", When: ProofFacts{Turn: TurnOurs, Told: ToldNever | ToldProven | ToldBroken, Resting: rules.Yes}, Verdict: Wait,
+		Why: "what was not found out is tried again after a pause"},
+	{Name: "never-proven", When: ProofFacts{Turn: TurnOurs, Told: ToldNever, Resting: rules.No}, Verdict: Prove,
+		Why: "nobody knows whether the backups are good"},
+	{Name: "maybe-mended", When: ProofFacts{Turn: TurnOurs, Told: ToldBroken, Resting: rules.No, Newer: rules.Yes}, Verdict: Prove,
+		Why: "they were broken, and there is a new full"},
+	{Name: "proof-due", When: ProofFacts{Turn: TurnOurs, Told: ToldProven | ToldBroken, Resting: rules.No, Due: rules.Yes}, Verdict: Prove,
+		Why: "by its schedule"},
+	{Name: "found-out", When: ProofFacts{Turn: TurnOurs, Told: ToldProven | ToldBroken, Resting: rules.No, Due: rules.No}, Verdict: Wait,
+		Why: "it is known"},
+})
 
 // DecideProof says whether to prove the backups now.
-func DecideProof(f ProofFacts) Decision {
-	for _, r := range proofRules {
-		if r.matches(f) {
-			return Decision{r.verdict, r.name}
-		}
-	}
-	return Decision{Wait, "uncovered"}
-}
+func DecideProof(f ProofFacts) Decision { return proofRules.Decide(f) }
 
 // toldBy is what a Lease says about the backups of a lineage.
 func toldBy(b leases.Backup, v leases.Verification, lineage string) Told {

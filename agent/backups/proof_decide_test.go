@@ -2,7 +2,6 @@ package backups
 
 import (
 	"errors"
-	"fmt"
 	"testing"
 	"time"
 
@@ -12,53 +11,24 @@ import (
 	"github.com/etcd-druid/druid/agent/config"
 	"github.com/etcd-druid/druid/backup/proof"
 	"github.com/etcd-druid/druid/internal/rules"
+	"github.com/etcd-druid/druid/internal/rules/rulestest"
 	"github.com/etcd-druid/druid/leases"
-	"github.com/etcd-druid/druid/test/golden"
 )
 
 func TestProofsAreMadeByOneWhoMayForAllFacts(t *testing.T) {
-	fired := map[string]int{}
-	var f ProofFacts
-	for f.Turn = range golden.Bits(anyTurn) {
-		for f.Told = range golden.Bits(anyTold) {
-			for f.Resting = range golden.Bits(anyAnswer) {
-				for f.Newer = range golden.Bits(anyAnswer) {
-					for f.Due = range golden.Bits(anyAnswer) {
-						d := DecideProof(f)
-						fired[d.Rule]++
-						checkProof(t, f, d)
-					}
-				}
-			}
+	cases := rulestest.Check(t, proofRules, func(f ProofFacts, d rules.Decision[Verdict]) string {
+		can := f.Turn == TurnOurs && f.Told&(ToldNever|ToldProven|ToldBroken) != 0 && f.Resting == rules.No
+		wanted := f.Told == ToldNever || f.Due == rules.Yes || f.Told == ToldBroken && f.Newer == rules.Yes
+		switch {
+		case d.Verdict == Prove && !(can && wanted):
+			return "a proof that nobody needs, or may make"
+		case d.Verdict == Wait && can && wanted:
+			return "a proof is needed and nobody makes it"
 		}
-	}
-	var rows [][]string
-	for _, r := range proofRules {
-		if fired[r.name] == 0 {
-			t.Errorf("row %s can never fire", r.name)
-		}
-		rows = append(rows, []string{
-			r.name, golden.Cell(r.turn, anyTurn), golden.Cell(r.told, anyTold), golden.Cell(r.resting, anyAnswer), golden.Cell(r.newer, anyAnswer), golden.Cell(r.due, anyAnswer),
-			"**" + string(r.verdict) + "**", r.why, fmt.Sprint(fired[r.name]),
-		})
-	}
-	golden.Section(t, "../../docs/decisions.md", "proofs", "## Whether backups are proven now: agent/backups.proofRules\n\n"+
-		"Asked by each agent once a minute. `told`: what the full backups' Lease says of the last proof.\n\n"+
-		golden.Table([]string{"rule", "turn", "told", "tried just now", "newer full", "due", "verdict", "why", "cases"}, rows))
-}
-
-func checkProof(t *testing.T, f ProofFacts, d Decision) {
-	t.Helper()
-	can := f.Turn == TurnOurs && f.Told&(ToldNever|ToldProven|ToldBroken) != 0 && f.Resting == rules.No
-	wanted := f.Told == ToldNever || f.Due == rules.Yes || f.Told == ToldBroken && f.Newer == rules.Yes
-	switch {
-	case d.Rule == "uncovered":
-		t.Errorf("%+v: no rule covers it", f)
-	case d.Verdict == Prove && !(can && wanted):
-		t.Errorf("%+v: a proof that nobody needs, or may make: %+v", f, d)
-	case d.Verdict == Wait && can && wanted:
-		t.Errorf("%+v: a proof is needed and nobody makes it: %+v", f, d)
-	}
+		return ""
+	})
+	rulestest.Section(t, "../../docs/decisions.md", "proofs", "Whether backups are proven now: agent/backups.proofRules",
+		"Asked by each agent once a minute. `told`: what the full backups' Lease says of the last proof.", proofRules, cases)
 }
 
 func TestOneMemberProves(t *testing.T) {

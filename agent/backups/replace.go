@@ -26,40 +26,31 @@ const (
 // ReplaceFacts are all that DecideReplacement may look at.
 type ReplaceFacts struct {
 	// Broken: the newest full was restored, and found to be broken.
-	Broken rules.YesNo
+	Broken rules.YesNo `fact:"newest full is broken"`
 	// Repeated: this leader took a full for that already.
-	Repeated rules.YesNo
+	Repeated rules.YesNo `fact:"this leader replaced one"`
 	// Few: no more than fewBroken fulls were taken since the last one that was proven, and this leader has not handed on yet.
-	Few rules.YesNo
+	Few rules.YesNo `fact:"two at most, not handed on"`
 	// Rested: the pause since this leader's last such full is over.
-	Rested rules.YesNo
-}
-
-type replaceRule struct {
-	name                          string
-	broken, repeated, few, rested rules.YesNo
-	replacement                   Replacement
-	why                           string
+	Rested rules.YesNo `fact:"pause is over"`
 }
 
 // replaceRules say what follows a full that was found to be broken. First match wins.
-var replaceRules = []replaceRule{
-	{"sound", rules.No, anyAnswer, anyAnswer, anyAnswer, NoReplacement, "the newest full is not known to be broken"},
-	{"replace", rules.Yes, rules.No, anyAnswer, anyAnswer, ReplaceNow, "what is saved leads to no state that the cluster had"},
-	{"hand-on", rules.Yes, rules.Yes, rules.Yes, anyAnswer, HandOn, "two in a row may come from a damaged page of this member's database; another member's may be whole"},
-	{"replace-later", rules.Yes, rules.Yes, rules.No, rules.No, ReplaceLater, "fulls one after the other would fill the store and cure nothing"},
-	{"replace-again", rules.Yes, rules.Yes, rules.No, rules.Yes, ReplaceNow, "what made the fulls before it broken may have passed"},
-}
+var replaceRules = rules.New(NoReplacement, []rules.Row[ReplaceFacts, Replacement]{
+	{Name: "sound", When: ReplaceFacts{Broken: rules.No}, Verdict: NoReplacement,
+		Why: "the newest full is not known to be broken"},
+	{Name: "replace", When: ReplaceFacts{Broken: rules.Yes, Repeated: rules.No}, Verdict: ReplaceNow,
+		Why: "what is saved leads to no state that the cluster had"},
+	{Name: "hand-on", When: ReplaceFacts{Broken: rules.Yes, Repeated: rules.Yes, Few: rules.Yes}, Verdict: HandOn,
+		Why: "two in a row may come from a damaged page of this member's database; another member's may be whole"},
+	{Name: "replace-later", When: ReplaceFacts{Broken: rules.Yes, Repeated: rules.Yes, Few: rules.No, Rested: rules.No}, Verdict: ReplaceLater,
+		Why: "fulls one after the other would fill the store and cure nothing"},
+	{Name: "replace-again", When: ReplaceFacts{Broken: rules.Yes, Repeated: rules.Yes, Few: rules.No, Rested: rules.Yes}, Verdict: ReplaceNow,
+		Why: "what made the fulls before it broken may have passed"},
+})
 
 // DecideReplacement says what to do about the newest full, and by which rule.
-func DecideReplacement(f ReplaceFacts) (r Replacement, rule string) {
-	for _, r := range replaceRules {
-		if r.broken&f.Broken != 0 && r.repeated&f.Repeated != 0 && r.few&f.Few != 0 && r.rested&f.Rested != 0 {
-			return r.replacement, r.name
-		}
-	}
-	return NoReplacement, "uncovered"
-}
+func DecideReplacement(f ReplaceFacts) rules.Decision[Replacement] { return replaceRules.Decide(f) }
 
 // replacing is what a session remembers of the fulls that were found to be broken.
 type replacing struct {
@@ -85,12 +76,11 @@ func (s *session) replacement(now time.Time) Replacement {
 		s.replacing.taken.succeeded()
 		s.replacing.unproven, s.replacing.handed = 0, false
 	}
-	r, _ := DecideReplacement(ReplaceFacts{
+	return DecideReplacement(ReplaceFacts{
 		Broken: rules.YesNoOf(broken), Repeated: rules.YesNoOf(s.replacing.taken.failures > 0),
 		Few:    rules.YesNoOf(s.replacing.unproven <= fewBroken && !s.replacing.handed),
 		Rested: rules.YesNoOf(!s.replacing.taken.resting(now)),
-	})
-	return r
+	}).Verdict
 }
 
 // handOn moves leadership once for fulls that are found to be broken, where there is another member to lead.

@@ -190,7 +190,7 @@ func (s *session) settle() {
 }
 
 func (s *session) facts(now time.Time) Facts {
-	due, _ := DecideDue(dueFacts(s.due, now, s.newest, s.follows(), s.Quota))
+	due := DecideDue(dueFacts(s.due, now, s.newest, s.follows(), s.Quota)).Verdict
 	f := Facts{
 		Chain: s.chain, Recorder: RecorderOff, Full: FullIdle,
 		Asked: rules.YesNoOf(s.orders.waiting()), Due: due,

@@ -1,5 +1,7 @@
 package bootstrap
 
+import "github.com/etcd-druid/druid/internal/rules"
+
 // One-bit enums of a birth by joining.
 type (
 	// Source is the running cluster that is to be joined.
@@ -36,11 +38,20 @@ const (
 	anyEntry   = 1<<iota - 1
 )
 
+func (s Source) String() string  { return rules.Word(s, "silent", "another", "unfit", "ailing", "fit") }
+func (c Claimed) String() string { return rules.Word(c, "no", "yes") }
+func (e Entry) String() string {
+	return rules.Word(e, "nobody", "a learner added in this start", "a learner of an earlier start", "a voter")
+}
+func (s adoptionStep) String() string {
+	return [...]string{"", "claim", "remove that learner", "be added, start"}[s]
+}
+
 // AdoptionFacts is all that DecideAdoption may look at.
 type AdoptionFacts struct {
-	Source  Source
-	Claimed Claimed
-	Entry   Entry
+	Source  Source  `fact:"that cluster"`
+	Claimed Claimed `fact:"claimed in the record"`
+	Entry   Entry   `fact:"lists us as"`
 	// Needs of a member add, as in Facts.
 	Needs Needs
 }
@@ -49,7 +60,7 @@ type AdoptionFacts struct {
 type adoptionStep uint8
 
 const (
-	_ adoptionStep = iota
+	noStep adoptionStep = iota
 	// stepClaim writes into the record which raft group the cluster is going to be part of, and whom it has.
 	stepClaim
 	// stepDrop removes our old learner.
@@ -58,38 +69,36 @@ const (
 	stepEnter
 )
 
-type adoptionRule struct {
-	name string
-	when AdoptionFacts
-	mode Mode
-	step adoptionStep
-	why  string
+// adoptionVerdict is a mode, and the step of ModeAdopt.
+type adoptionVerdict struct {
+	mode Mode         `fact:"decision"`
+	step adoptionStep `fact:"step"`
 }
 
 // adoptions is the whole policy of a birth by joining. It is asked only where the table of the starts gives a birth to us. First
 // match wins; what no rule covers is refused.
-var adoptions = []adoptionRule{
-	{"source-other", AdoptionFacts{Source: SourceOther}, ModeRefuse, 0,
-		"the endpoints of spec.bootstrap.join do not answer for one and the same cluster"},
-	{"source-silent", AdoptionFacts{Source: SourceSilent}, ModeWait, 0,
-		"the cluster that is to be joined cannot be asked"},
-	{"source-unfit", AdoptionFacts{Source: SourceUnfit}, ModeRefuse, 0,
-		"the cluster that is to be joined cannot be joined as it is"},
-	{"listed-as-voter", AdoptionFacts{Entry: VoterEntry}, ModeRefuse, 0,
-		"the cluster that is to be joined lists this member as a voter, and its data is gone: remove it there with etcdctl member remove"},
-	{"intend-to-join", AdoptionFacts{Claimed: Unintended, Source: SourceFit}, ModeAdopt, stepClaim,
-		"the record names the raft group before anything of it is changed, so that nobody forms or joins another one"},
-	{"finish-adoption", AdoptionFacts{Claimed: Intended, Entry: NewLearner}, ModeAdopt, stepEnter,
-		"we added this learner, and no log of it was ever written"},
-	{"drop-old-learner", AdoptionFacts{Claimed: Intended, Entry: OldLearner}, ModeAdopt, stepDrop,
-		"a raft ID is never started without its data, and a learner takes no vote along"},
-	{"source-ailing", AdoptionFacts{Source: SourceAiling}, ModeWait, 0,
-		"the cluster that is to be joined is not healthy"},
-	{"adoption-needs", AdoptionFacts{Needs: Unmet}, ModeWait, 0,
-		"what a member add will need is not there"},
-	{"adopt", AdoptionFacts{Claimed: Intended, Source: SourceFit, Entry: NoEntry, Needs: Met}, ModeAdopt, stepEnter,
-		"a learner takes no part in the quorum of those that are there"},
-}
+var adoptions = rules.New(adoptionVerdict{mode: ModeRefuse}, []rules.Row[AdoptionFacts, adoptionVerdict]{
+	{Name: "source-other", When: AdoptionFacts{Source: SourceOther}, Verdict: adoptionVerdict{ModeRefuse, noStep},
+		Why: "the endpoints of spec.bootstrap.join do not answer for one and the same cluster"},
+	{Name: "source-silent", When: AdoptionFacts{Source: SourceSilent}, Verdict: adoptionVerdict{ModeWait, noStep},
+		Why: "the cluster that is to be joined cannot be asked"},
+	{Name: "source-unfit", When: AdoptionFacts{Source: SourceUnfit}, Verdict: adoptionVerdict{ModeRefuse, noStep},
+		Why: "the cluster that is to be joined cannot be joined as it is"},
+	{Name: "listed-as-voter", When: AdoptionFacts{Entry: VoterEntry}, Verdict: adoptionVerdict{ModeRefuse, noStep},
+		Why: "the cluster that is to be joined lists this member as a voter, and its data is gone: remove it there with etcdctl member remove"},
+	{Name: "intend-to-join", When: AdoptionFacts{Claimed: Unintended, Source: SourceFit}, Verdict: adoptionVerdict{ModeAdopt, stepClaim},
+		Why: "the record names the raft group before anything of it is changed, so that nobody forms or joins another one"},
+	{Name: "finish-adoption", When: AdoptionFacts{Claimed: Intended, Entry: NewLearner}, Verdict: adoptionVerdict{ModeAdopt, stepEnter},
+		Why: "we added this learner, and no log of it was ever written"},
+	{Name: "drop-old-learner", When: AdoptionFacts{Claimed: Intended, Entry: OldLearner}, Verdict: adoptionVerdict{ModeAdopt, stepDrop},
+		Why: "a raft ID is never started without its data, and a learner takes no vote along"},
+	{Name: "source-ailing", When: AdoptionFacts{Source: SourceAiling}, Verdict: adoptionVerdict{ModeWait, noStep},
+		Why: "the cluster that is to be joined is not healthy"},
+	{Name: "adoption-needs", When: AdoptionFacts{Needs: Unmet}, Verdict: adoptionVerdict{ModeWait, noStep},
+		Why: "what a member add will need is not there"},
+	{Name: "adopt", When: AdoptionFacts{Claimed: Intended, Source: SourceFit, Entry: NoEntry, Needs: Met}, Verdict: adoptionVerdict{ModeAdopt, stepEnter},
+		Why: "a learner takes no part in the quorum of those that are there"},
+})
 
 // adoption is what DecideAdoption decided.
 type adoption struct {
@@ -99,16 +108,7 @@ type adoption struct {
 
 // decideAdoption is total, as Decide is.
 func decideAdoption(f AdoptionFacts) adoption {
-	for i := range adoptions {
-		r := &adoptions[i]
-		if !in(r.when.Source, f.Source) || !in(r.when.Claimed, f.Claimed) || !in(r.when.Entry, f.Entry) || !in(r.when.Needs, f.Needs) {
-			continue
-		}
-		a := adoption{Decision: Decision{Mode: r.mode, Rule: r.name}, step: r.step}
-		if r.mode != ModeAdopt {
-			a.Reason = r.why
-		}
-		return a
-	}
-	return adoption{Decision: Decision{Mode: ModeRefuse, Rule: "uncovered", Reason: "no rule covers what was observed"}}
+	d := adoptions.Decide(f)
+	decision := decisionOf(rules.Decision[Mode]{Verdict: d.Verdict.mode, Rule: d.Rule, Why: d.Why})
+	return adoption{Decision: decision, step: d.Verdict.step}
 }

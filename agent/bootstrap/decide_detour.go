@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/etcd-druid/druid/backup/chain"
+	"github.com/etcd-druid/druid/internal/rules"
 )
 
 // One-bit enums of a restore whose plan may hold what is damaged.
@@ -33,8 +34,13 @@ const (
 
 // DetourFacts is all that decideDetour may look at.
 type DetourFacts struct {
-	Harm Harm
-	Rest Rest
+	Harm Harm `fact:"an object of the plan is damaged"`
+	Rest Rest `fact:"the others lead"`
+}
+
+func (h Harm) String() string { return rules.Word(h, "no", "found just now", "found minutes ago") }
+func (r Rest) String() string {
+	return rules.Word(r, "to the same state", "to the same, tried in vain", "to less, or another state", "nowhere")
 }
 
 // Course is which plan is carried out.
@@ -47,42 +53,22 @@ const (
 	CourseNone   Course = "None"   // neither: a person has to choose
 )
 
-// detour is what decideDetour decided.
-type detour struct {
-	Course Course
-	Rule   string
-}
-
-type detourRule struct {
-	name   string
-	when   DetourFacts
-	course Course
-	why    string
-}
-
 // detours is the whole policy of damage on the way to what is restored. First match wins; what no rule covers is not restored.
-var detours = []detourRule{
-	{"undamaged", DetourFacts{Harm: Unharmed}, CourseDirect,
-		"nothing that it needs was found damaged"},
-	{"around-damage", DetourFacts{Rest: RestEqual}, CourseDetour,
-		"all that is asked for is in other objects, too"},
-	{"look-again", DetourFacts{Harm: HarmOld}, CourseDirect,
-		"a good copy may stand in its place by now, or in that of any other; each is read and compared before it counts"},
-	{"tried-in-vain", DetourFacts{Rest: RestVain}, CourseDetour,
-		"what is wrong with it is told, until all is looked at again"},
-	{"damage-in-the-way", DetourFacts{}, CourseNone,
-		"less than what is asked for is never restored unasked"},
-}
+var detours = rules.New(CourseNone, []rules.Row[DetourFacts, Course]{
+	{Name: "undamaged", When: DetourFacts{Harm: Unharmed}, Verdict: CourseDirect,
+		Why: "nothing that it needs was found damaged"},
+	{Name: "around-damage", When: DetourFacts{Rest: RestEqual}, Verdict: CourseDetour,
+		Why: "all that is asked for is in other objects, too"},
+	{Name: "look-again", When: DetourFacts{Harm: HarmOld}, Verdict: CourseDirect,
+		Why: "a good copy may stand in its place by now, or in that of any other; each is read and compared before it counts"},
+	{Name: "tried-in-vain", When: DetourFacts{Rest: RestVain}, Verdict: CourseDetour,
+		Why: "what is wrong with it is told, until all is looked at again"},
+	{Name: "damage-in-the-way", Verdict: CourseNone,
+		Why: "less than what is asked for is never restored unasked"},
+})
 
 // decideDetour is total, as Decide is.
-func decideDetour(f DetourFacts) detour {
-	for _, r := range detours {
-		if in(r.when.Harm, f.Harm) && in(r.when.Rest, f.Rest) {
-			return detour{r.course, r.name}
-		}
-	}
-	return detour{CourseNone, "uncovered"}
-}
+func decideDetour(f DetourFacts) rules.Decision[Course] { return detours.Decide(f) }
 
 // restOf says where a plan without the damaged objects leads, or that there is none, compared with first, which has them, and with the
 // plan that was tried in vain last. What leads further than first, as overlapping deltas may, has all of it; the restore cuts it back to

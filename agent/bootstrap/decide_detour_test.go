@@ -2,65 +2,39 @@ package bootstrap
 
 import (
 	"errors"
-	"fmt"
 	"testing"
 	"time"
 
 	"github.com/etcd-druid/druid/backup/chain"
-	"github.com/etcd-druid/druid/test/golden"
+	"github.com/etcd-druid/druid/internal/rules"
+	"github.com/etcd-druid/druid/internal/rules/rulestest"
 )
 
 // TestDetoursAreSafeForAllFacts also freezes the table.
 func TestDetoursAreSafeForAllFacts(t *testing.T) {
-	fired, f := map[string]int{}, DetourFacts{}
-	for f.Harm = range each(Harm(anyHarm)) {
-		for f.Rest = range each(Rest(anyRest)) {
-			d := decideDetour(f)
-			fired[d.Rule]++
-			if promise := brokenByDetour(f, d); promise != "" {
-				t.Errorf("%+v: %s: %s", f, d.Rule, promise)
-			}
-		}
-	}
-	var rows [][]string
-	for _, r := range detours {
-		if fired[r.name] == 0 {
-			t.Errorf("row %s can never fire", r.name)
-		}
-		rows = append(rows, []string{
-			r.name, adoptionCell(r.when.Harm, harmWords), adoptionCell(r.when.Rest, restWords), "**" + string(r.course) + "**", r.why, fmt.Sprint(fired[r.name]),
-		})
-	}
-	golden.Section(t, "../../docs/decisions.md", "detours", "## A birth from backups that are damaged: bootstrap.detours\n\n"+
-		"Asked by the seed's agent for the plan that leads to what spec.bootstrap.restore asks for. What is damaged, attempts of the same process found out.\n\n"+
-		golden.Table([]string{"rule", "an object of the plan is damaged", "the others lead", "plan", "why", "cases"}, rows))
+	cases := rulestest.Check(t, detours, brokenByDetour)
+	rulestest.Section(t, "../../docs/decisions.md", "detours", "A birth from backups that are damaged: bootstrap.detours",
+		"Asked by the seed's agent for the plan that leads to what spec.bootstrap.restore asks for. What is damaged, attempts of the same process found out.", detours, cases)
 }
 
 // brokenByDetour names the promise that a decision breaks, or nothing.
-func brokenByDetour(f DetourFacts, d detour) string {
+func brokenByDetour(f DetourFacts, d rules.Decision[Course]) string {
 	switch {
-	case d.Rule == "uncovered":
-		return "no rule covers it"
-	case d.Course == CourseDetour && f.Rest != RestEqual && f.Rest != RestVain:
+	case d.Verdict == CourseDetour && f.Rest != RestEqual && f.Rest != RestVain:
 		return "restores less than was asked for"
-	case d.Course != CourseDirect && f.Harm == Unharmed:
+	case d.Verdict != CourseDirect && f.Harm == Unharmed:
 		return "does without what is not known to be damaged"
-	case d.Course == CourseDirect && f.Harm == HarmNew:
+	case d.Verdict == CourseDirect && f.Harm == HarmNew:
 		return "reads again what was found damaged just now"
-	case f.Harm == HarmOld && d.Course != CourseDirect && f.Rest != RestEqual:
+	case f.Harm == HarmOld && d.Verdict != CourseDirect && f.Rest != RestEqual:
 		return "never finds out that damage was mended"
-	case d.Course == CourseNone && f.Rest == RestEqual:
+	case d.Verdict == CourseNone && f.Rest == RestEqual:
 		return "waits for a person, and all is there"
-	case d.Course == CourseDirect && f.Harm != Unharmed && f.Rest == RestEqual:
+	case d.Verdict == CourseDirect && f.Harm != Unharmed && f.Rest == RestEqual:
 		return "tries what is damaged, and all is elsewhere"
 	}
 	return ""
 }
-
-var (
-	harmWords = []string{"no", "found just now", "found minutes ago"}
-	restWords = []string{"to the same state", "to the same, tried in vain", "to less, or another state", "nowhere"}
-)
 
 func TestWhereTheRestOfTheBackupsLeads(t *testing.T) {
 	until := time.Unix(1000, 0)

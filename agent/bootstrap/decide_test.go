@@ -3,60 +3,12 @@ package bootstrap
 import (
 	"fmt"
 	"hash/fnv"
-	"iter"
-	"math/bits"
-	"strings"
 	"testing"
 
+	"github.com/etcd-druid/druid/internal/rules"
+	"github.com/etcd-druid/druid/internal/rules/rulestest"
 	"github.com/etcd-druid/druid/test/golden"
 )
-
-// each yields each one-bit value of the mask all.
-func each[T ~uint8](all T) iter.Seq[T] {
-	return func(yield func(T) bool) {
-		for b := T(1); b != 0 && b <= all; b <<= 1 {
-			if all&b != 0 && !yield(b) {
-				return
-			}
-		}
-	}
-}
-
-// eachFacts calls visit for every combination of facts with data: some three million.
-func eachFacts(data Data, visit func(Facts)) {
-	f := Facts{Data: data}
-	for f.Listed = range each(Listed(anyListed)) {
-		for f.Own = range each(Own(anyOwn)) {
-			for f.Record = range each(Record(anyRecord)) {
-				for f.Epoch = range each(Epoch(anyEpoch)) {
-					for f.Place = range each(Place(anyPlace)) {
-						for f.Lease = range each(Lease(anyLease)) {
-							eachInner(f, visit)
-						}
-					}
-				}
-			}
-		}
-	}
-}
-
-func eachInner(f Facts, visit func(Facts)) {
-	for f.Evidence = range each(Evidence(anyEvidence)) {
-		for f.Peers = range each(Peers(anyPeers)) {
-			for f.Backup = range each(Backup(anyBackup)) {
-				for f.Order = range each(Order(anyOrder)) {
-					for f.Slot = range each(Slot(anySlot)) {
-						for f.Needs = range each(Needs(anyNeeds)) {
-							for f.Joining = range each(Joining(anyJoining)) {
-								visit(f)
-							}
-						}
-					}
-				}
-			}
-		}
-	}
-}
 
 // broken names the promise that a decision breaks, or nothing.
 func broken(f Facts, d Decision) string {
@@ -64,8 +16,6 @@ func broken(f Facts, d Decision) string {
 	births := d.Mode == ModeNew || d.Mode == ModeRestore || d.Mode == ModeForceNew
 	changes := births || d.Mode == ModeJoin || d.Mode == ModeReplaceSelf || d.Mode == ModeRejoin
 	switch {
-	case d.Rule == "uncovered":
-		return "no rule covers it"
 	// Above the table.
 	case changes && (f.Lease != Fresh || f.Record&(RecordUnread|RecordAbsent) != 0):
 		return "R1: acts without a fresh record and a Lease that is ours"
@@ -125,106 +75,46 @@ func broken(f Facts, d Decision) string {
 // hash over every single decision.
 func TestDecideIsSafeForAllFacts(t *testing.T) {
 	type tally struct {
-		fired  map[string]int
-		errors []string
-		hash   uint64
+		cases map[string]int
+		hash  uint64
+	}
+	index := map[string]byte{}
+	for i, name := range Rules() {
+		index[name] = byte(i)
 	}
 	tallies := map[Data]*tally{}
 	t.Run("enumerate", func(t *testing.T) {
-		for data := range each(Data(anyData)) {
-			one := &tally{fired: map[string]int{}}
-			tallies[data] = one
-			t.Run(data.String(), func(t *testing.T) {
+		for all := range rules.Cases(struct{ Data Data }{}) {
+			one := &tally{}
+			tallies[all.Data] = one
+			t.Run(all.Data.String(), func(t *testing.T) {
 				t.Parallel()
-				index := map[string]byte{}
-				for i, r := range startRules {
-					index[r.name] = byte(i)
-				}
-				counts := make([]int, 256)
 				hash := fnv.New64a()
 				buffer := make([]byte, 0, 1<<16)
-				eachFacts(data, func(f Facts) {
-					d := Decide(f)
-					if promise := broken(f, d); promise != "" && len(one.errors) < 3 {
-						one.errors = append(one.errors, fmt.Sprintf("%v: %s: %s", f.LogValue(), d.Rule, promise))
-					}
-					counts[index[d.Rule]]++
+				one.cases = rulestest.Count(t, startRules, Facts{Data: all.Data}, func(f Facts, d rules.Decision[Mode]) string {
 					if buffer = append(buffer, index[d.Rule]); len(buffer) == cap(buffer) {
 						_, _ = hash.Write(buffer)
 						buffer = buffer[:0]
 					}
+					return broken(f, decisionOf(d))
 				})
 				_, _ = hash.Write(buffer)
 				one.hash = hash.Sum64()
-				for name, i := range index {
-					one.fired[name] = counts[i]
-				}
-				for _, e := range one.errors {
-					t.Error(e)
-				}
 			})
 		}
 	})
-	fired, all, hash := map[string]int{}, 0, fnv.New64a()
-	for data := range each(Data(anyData)) {
-		for name, n := range tallies[data].fired {
-			fired[name] += n
+	cases, all, hash := map[string]int{}, 0, fnv.New64a()
+	for f := range rules.Cases(struct{ Data Data }{}) {
+		for name, n := range tallies[f.Data].cases {
+			cases[name] += n
 			all += n
 		}
-		_, _ = fmt.Fprint(hash, tallies[data].hash)
+		_, _ = fmt.Fprint(hash, tallies[f.Data].hash)
 	}
-	golden.Section(t, "../../docs/decisions.md", "start", render(t, fired, all, hash.Sum64()))
-}
-
-func render(t *testing.T, fired map[string]int, all int, hash uint64) string {
-	var rows [][]string
-	for _, r := range startRules {
-		if fired[r.name] == 0 {
-			t.Errorf("row %s can never fire", r.name)
-		}
-		mode := "**" + string(r.mode) + "**"
-		if r.when.Record == Recovering && r.when.Order != 0 {
-			mode += " (reserved)"
-		}
-		rows = append(rows, []string{r.name, cells(r.when), mode, r.why, fmt.Sprint(fired[r.name])})
-	}
-	return "## How a member starts: bootstrap.rules\n\n" +
-		"Asked by each member's agent whenever its etcd does not run. Only the facts that a row looks at are named. Reserved " +
-		"rows are about orders to a cluster that is recovering, which nothing gives yet. A backup store is asked only where without " +
-		"it the decision would be first-boot.\n\n" +
-		golden.Table([]string{"rule", "when", "decision", "why it is safe, or what is awaited", "cases"}, rows) +
-		fmt.Sprintf("\n%d combinations of facts; hash of all decisions %016x.\n", all, hash)
-}
-
-// cells names the facts of a row.
-func cells(w Facts) string {
-	var parts []string
-	add := func(fact string, mask uint8, words []string) {
-		if mask == 0 {
-			return
-		}
-		var held []string
-		for b := range each(mask) {
-			held = append(held, words[bits.TrailingZeros8(b)])
-		}
-		parts = append(parts, fact+": "+strings.Join(held, ", "))
-	}
-	add("data", uint8(w.Data), dataWords)
-	add("listed", uint8(w.Listed), listedWords)
-	add("own", uint8(w.Own), ownWords)
-	add("record", uint8(w.Record), recordWords)
-	add("epoch", uint8(w.Epoch), epochWords)
-	add("place", uint8(w.Place), placeWords)
-	add("lease", uint8(w.Lease), leaseWords)
-	add("evidence", uint8(w.Evidence), evidenceWords)
-	add("peers", uint8(w.Peers), peersWords)
-	add("backup", uint8(w.Backup), backupWords)
-	add("order", uint8(w.Order), orderWords)
-	add("slot", uint8(w.Slot), slotWords)
-	add("needs", uint8(w.Needs), needsWords)
-	add("joining", uint8(w.Joining), joiningWords)
-	if len(parts) == 0 {
-		return "always"
-	}
-	return strings.Join(parts, "<br>")
+	rulestest.Reachable(t, startRules, cases)
+	golden.Section(t, "../../docs/decisions.md", "start", "## How a member starts: bootstrap.startRules\n\n"+
+		"Asked by each member's agent whenever its etcd does not run. The reason of a Wait or a Refuse says what is awaited; that of another "+
+		"decision, why it is safe. Rows about a record that is recovering and has an order are reserved: nothing gives such orders yet. A backup "+
+		"store is asked only where without it the decision would be first-boot.\n\n"+rulestest.Render(startRules, cases)+
+		fmt.Sprintf("\n%d combinations of facts; hash of all decisions %016x.\n", all, hash.Sum64()))
 }

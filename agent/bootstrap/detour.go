@@ -30,7 +30,7 @@ func (r *restores) steer(c chain.Catalog, t chain.Target, first chain.Plan, now 
 		rest, lost = c.Plan(t)
 		f.Rest = restOf(first, rest, r.plan, lost)
 	}
-	switch decideDetour(f).Course {
+	switch decideDetour(f).Verdict {
 	case CourseDirect:
 		if f.Harm == HarmOld {
 			r.damaged = nil

@@ -184,22 +184,3 @@ func FormedBy(record leases.Record, stamp datadir.Stamp, executor string) leases
 func Completed(record leases.Record, stamp datadir.Stamp) (leases.Record, bool) {
 	return complete(record, stamp)
 }
-
-// Rules are the names of the table's rows, in their order.
-func Rules() []string {
-	names := make([]string, len(startRules))
-	for i, r := range startRules {
-		names[i] = r.name
-	}
-	return names
-}
-
-// DecideWithout decides as if the table lacked the row called rule. It lets the model test show which harm each row averts.
-func DecideWithout(f Facts, rule string) Decision {
-	for i := range startRules {
-		if r := &startRules[i]; r.name != rule && r.when.hold(f) {
-			return Decision{Mode: r.mode, Rule: r.name}
-		}
-	}
-	return Decision{Mode: ModeRefuse, Rule: "uncovered"}
-}

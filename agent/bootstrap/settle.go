@@ -167,7 +167,7 @@ func (s *settler) pruned(ctx context.Context) (bool, error) {
 		return err == nil, err
 	}
 	d, err := s.decidePrune(ctx)
-	if err != nil || !d.Prune {
+	if err != nil || d.Verdict != datadir.DeleteAsides {
 		return false, errors.Join(err, fmt.Errorf("%d old data directories are kept: %s", len(asides), d.Rule))
 	}
 	var names []string
@@ -181,7 +181,7 @@ func (s *settler) pruned(ctx context.Context) (bool, error) {
 	return true, nil
 }
 
-func (s *settler) decidePrune(ctx context.Context) (datadir.PruneDecision, error) {
+func (s *settler) decidePrune(ctx context.Context) (rules.Decision[datadir.PruneVerdict], error) {
 	f := datadir.PruneFacts{Voter: rules.Unknown, Quorum: rules.Unknown, Current: rules.Unknown}
 	r := s.record(ctx)
 	if r.err != nil {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/etcd-druid/druid/agent/datadir/volume"
 	"github.com/etcd-druid/druid/internal/rules"
+	"github.com/etcd-druid/druid/internal/rules/rulestest"
 )
 
 func testStamp() Stamp {
@@ -130,29 +131,15 @@ func TestNamesOfAsidesAreNeverUsedTwice(t *testing.T) {
 }
 
 func TestPruneIsDecidedOverAllFacts(t *testing.T) {
-	fired := map[string]bool{}
-	answers := []rules.Answer{rules.Yes, rules.No, rules.Unknown}
-	for _, voter := range answers {
-		for _, quorum := range answers {
-			for _, current := range answers {
-				f := PruneFacts{Voter: voter, Quorum: quorum, Current: current}
-				d := DecidePrune(f)
-				fired[d.Rule] = true
-				if d.Prune != (voter == rules.Yes && quorum == rules.Yes && current == rules.Yes) {
-					t.Errorf("%+v: %+v", f, d)
-				}
-			}
+	cases := rulestest.Check(t, pruneRules, func(f PruneFacts, d rules.Decision[PruneVerdict]) string {
+		if (d.Verdict == DeleteAsides) != (f.Voter == rules.Yes && f.Quorum == rules.Yes && f.Current == rules.Yes) {
+			return "old data goes although it may be needed, or stays for nothing"
 		}
-	}
-	for _, r := range pruneRules {
-		if !fired[r.name] {
-			t.Errorf("rule %s can never fire", r.name)
-		}
-	}
-	if fired["uncovered"] {
-		t.Error("the table does not cover all facts")
-	}
-	if d := DecidePrune(PruneFacts{}); d.Prune {
+		return ""
+	})
+	rulestest.Section(t, "../../docs/decisions.md", "prune", "Data that was moved aside: agent/datadir.pruneRules",
+		"Asked by each agent after its etcd has started.", pruneRules, cases)
+	if d := DecidePrune(PruneFacts{}); d.Verdict != KeepAsides {
 		t.Errorf("no facts: %+v, want to keep", d)
 	}
 }

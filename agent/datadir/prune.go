@@ -13,8 +13,6 @@ import (
 	"github.com/etcd-druid/druid/internal/rules"
 )
 
-const anyAnswer rules.Answer = rules.Yes | rules.No | rules.Unknown
-
 // PruneFacts is all that may be looked at before data that was moved aside is deleted.
 type PruneFacts struct {
 	Voter   rules.Answer // is this member a started voter?
@@ -22,34 +20,26 @@ type PruneFacts struct {
 	Current rules.Answer // is the data that etcd runs on of the record's formed epoch?
 }
 
-// PruneDecision says whether asides may be deleted, and by which rule.
-type PruneDecision struct {
-	Prune bool
-	Rule  string
-}
+// PruneVerdict says what becomes of data that was moved aside.
+type PruneVerdict string
+
+// The verdicts.
+const (
+	KeepAsides   PruneVerdict = "Keep"
+	DeleteAsides PruneVerdict = "Delete"
+)
 
 // pruneRules is the policy: first match wins, and what no rule covers is kept.
-var pruneRules = []struct {
-	name                   string
-	voter, quorum, current rules.Answer
-	prune                  bool
-}{
-	{"not-a-voter", rules.No | rules.Unknown, anyAnswer, anyAnswer, false},
-	{"no-healthy-quorum", rules.Yes, rules.No | rules.Unknown, anyAnswer, false},
-	{"other-epoch", rules.Yes, rules.Yes, rules.No | rules.Unknown, false},
-	{"data-is-elsewhere", rules.Yes, rules.Yes, rules.Yes, true},
-}
+var pruneRules = rules.New(KeepAsides, []rules.Row[PruneFacts, PruneVerdict]{
+	{Name: "not-a-voter", When: PruneFacts{Voter: rules.No | rules.Unknown}, Verdict: KeepAsides},
+	{Name: "no-healthy-quorum", When: PruneFacts{Voter: rules.Yes, Quorum: rules.No | rules.Unknown}, Verdict: KeepAsides},
+	{Name: "other-epoch", When: PruneFacts{Voter: rules.Yes, Quorum: rules.Yes, Current: rules.No | rules.Unknown}, Verdict: KeepAsides},
+	{Name: "data-is-elsewhere", When: PruneFacts{Voter: rules.Yes, Quorum: rules.Yes, Current: rules.Yes}, Verdict: DeleteAsides},
+})
 
 // DecidePrune says whether asides may be deleted: only where a healthy quorum of the current epoch, this member among its
 // voters, holds what they held.
-func DecidePrune(f PruneFacts) PruneDecision {
-	for _, r := range pruneRules {
-		if r.voter&f.Voter != 0 && r.quorum&f.Quorum != 0 && r.current&f.Current != 0 {
-			return PruneDecision{Prune: r.prune, Rule: r.name}
-		}
-	}
-	return PruneDecision{Rule: "uncovered"}
-}
+func DecidePrune(f PruneFacts) rules.Decision[PruneVerdict] { return pruneRules.Decide(f) }
 
 // PruneOrder is the order in which asides are deleted: those of other clusters, then of ours by their last position, so
 // that the best goes last. What is in an aside without a readable description is unknown, hence spared longest.
