@@ -9,7 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/etcd-druid/druid/internal/rules"
-	"github.com/etcd-druid/druid/internal/rules/rulestest"
+	"github.com/etcd-druid/druid/test/rulestest"
 )
 
 func TestLivenessIsJudgedForEverySight(t *testing.T) {

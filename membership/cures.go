@@ -13,8 +13,6 @@ const (
 	AlarmsUnknown
 )
 
-const anyAlarms = NoAlarm | NoSpaceRaised | CorruptRaised | AlarmsUnknown
-
 var alarmsNames = map[AlarmsRaised]string{
 	NoAlarm: "none", NoSpaceRaised: "NOSPACE", CorruptRaised: "CORRUPT", AlarmsUnknown: "unknown",
 }
@@ -56,8 +54,6 @@ const (
 	HistoryGone
 	HistoryUnknown
 )
-
-const anyHistory = HistoryThere | HistoryKept | HistoryUnsaved | HistoryRecent | HistoryGoing | HistoryGone | HistoryUnknown
 
 var historyNames = map[History]string{
 	HistoryThere: "old and saved", HistoryKept: "to be kept", HistoryUnsaved: "not backed up", HistoryRecent: "recent",

@@ -13,8 +13,6 @@ const (
 	FragmentsUnknown
 )
 
-const anyFragments = NobodyFragmented | FollowerFragmented | LeaderFragmented | FragmentsUnknown
-
 var fragmentsNames = map[Fragments]string{
 	NobodyFragmented: "nobody", FollowerFragmented: "a follower", LeaderFragmented: "the leader alone", FragmentsUnknown: "unknown",
 }

@@ -13,8 +13,6 @@ const (
 	RulerUnknown                   // nobody, or nobody who told
 )
 
-const anyRuler = RulerGuest | RulerOurs | RulerSelf | RulerUnknown
-
 var rulerNames = map[Ruler]string{RulerGuest: "a guest", RulerOurs: "another of ours", RulerSelf: "itself", RulerUnknown: "unknown"}
 
 func (r Ruler) String() string { return rulerNames[r] }

@@ -28,12 +28,6 @@ const (
 	MoreVoters
 )
 
-const (
-	anyAnswer rules.Answer = rules.No | rules.Yes | rules.Unknown
-	anyKind                = VoterUnstarted | VoterStarted | LearnerUnstarted | LearnerStarted
-	anyVoters              = OneVoter | MoreVoters
-)
-
 var (
 	kindNames = map[Kind]string{
 		VoterUnstarted: "voter unstarted", VoterStarted: "voter started",

@@ -23,8 +23,6 @@ const (
 	FillUnknown
 )
 
-const anyFill = AllBelow | FollowerLoose | LeaderLoose | Crowded | Resting | FillUnknown
-
 var fillNames = map[Fill]string{
 	AllBelow: "all below", FollowerLoose: "a follower is loose", LeaderLoose: "the leader alone is loose",
 	Crowded: "one is crowded", Resting: "one is to rest", FillUnknown: "unknown",

@@ -33,12 +33,6 @@ const (
 	LogUnknown                       // after how many entries each etcd takes a snapshot is not known
 )
 
-const (
-	anyCourse    = CourseOn | CourseBack
-	anyAnnounced = AnnouncedNone | AnnouncedThis | AnnouncedOther
-	anyLogState  = LogReadable | LogOld | LogTooLong | LogUnknown
-)
-
 var (
 	courseNames    = map[Course]string{CourseOn: "on", CourseBack: "back"}
 	announcedNames = map[Announced]string{AnnouncedNone: "none", AnnouncedThis: "this", AnnouncedOther: "another"}

@@ -4,7 +4,7 @@ import (
 	"testing"
 
 	"github.com/etcd-druid/druid/internal/rules"
-	"github.com/etcd-druid/druid/internal/rules/rulestest"
+	"github.com/etcd-druid/druid/test/rulestest"
 )
 
 func TestDecisionsKeepTheChainWholeForAllFacts(t *testing.T) {

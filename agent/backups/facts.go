@@ -41,13 +41,6 @@ const (
 	FullResting
 )
 
-const (
-	anyAnswer   rules.YesNo = rules.No | rules.Yes
-	anyChain                = ChainUnknown | ChainEmpty | ChainWhole | ChainBroken | ChainBehind | ChainAhead
-	anyRecorder             = RecorderOff | RecorderOn | RecorderResting
-	anyFull                 = FullIdle | FullRunning | FullResting
-)
-
 var (
 	chainNames = map[Chain]string{
 		ChainUnknown: "unknown", ChainEmpty: "empty", ChainWhole: "whole", ChainBroken: "broken", ChainBehind: "far behind", ChainAhead: "ahead of etcd",

@@ -28,11 +28,6 @@ const (
 	ToldBroken
 )
 
-const (
-	anyTurn = TurnUnknown | TurnOurs | TurnOthers
-	anyTold = ToldUnknown | ToldUnsaved | ToldNever | ToldProven | ToldBroken
-)
-
 var (
 	turnNames = map[Turn]string{TurnUnknown: "unknown", TurnOurs: "ours", TurnOthers: "another's"}
 	toldNames = map[Told]string{

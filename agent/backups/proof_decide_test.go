@@ -11,8 +11,8 @@ import (
 	"github.com/etcd-druid/druid/agent/config"
 	"github.com/etcd-druid/druid/backup/proof"
 	"github.com/etcd-druid/druid/internal/rules"
-	"github.com/etcd-druid/druid/internal/rules/rulestest"
 	"github.com/etcd-druid/druid/leases"
+	"github.com/etcd-druid/druid/test/rulestest"
 )
 
 func TestProofsAreMadeByOneWhoMayForAllFacts(t *testing.T) {

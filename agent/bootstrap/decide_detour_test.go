@@ -7,7 +7,7 @@ import (
 
 	"github.com/etcd-druid/druid/backup/chain"
 	"github.com/etcd-druid/druid/internal/rules"
-	"github.com/etcd-druid/druid/internal/rules/rulestest"
+	"github.com/etcd-druid/druid/test/rulestest"
 )
 
 // TestDetoursAreSafeForAllFacts also freezes the table.

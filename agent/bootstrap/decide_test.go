@@ -6,8 +6,8 @@ import (
 	"testing"
 
 	"github.com/etcd-druid/druid/internal/rules"
-	"github.com/etcd-druid/druid/internal/rules/rulestest"
 	"github.com/etcd-druid/druid/test/golden"
+	"github.com/etcd-druid/druid/test/rulestest"
 )
 
 // broken names the promise that a decision breaks, or nothing.

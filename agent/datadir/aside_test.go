@@ -13,7 +13,7 @@ import (
 
 	"github.com/etcd-druid/druid/agent/datadir/volume"
 	"github.com/etcd-druid/druid/internal/rules"
-	"github.com/etcd-druid/druid/internal/rules/rulestest"
+	"github.com/etcd-druid/druid/test/rulestest"
 )
 
 func testStamp() Stamp {

@@ -24,8 +24,6 @@ const (
 	SeenFirst  Seen = 1 << iota // none was adopted yet
 	SeenSame                    // it is the one that was adopted
 	SeenEdited                  // it is another one
-
-	anySeen = SeenFirst | SeenSame | SeenEdited
 )
 
 func (s Seen) String() string {
@@ -37,8 +35,6 @@ const (
 	ClockNone   Clock = 1 << iota // no operation is under way, as far as was written down
 	ClockRuns                     // there is time left
 	ClockPassed                   // there is none left
-
-	anyClock = ClockNone | ClockRuns | ClockPassed
 )
 
 func (c Clock) String() string {
@@ -49,8 +45,6 @@ const (
 	lifeUnborn  life = 1 << iota // the record is absent or says Forming, and nothing speaks of a raft group
 	lifeBorn                     // the record, the status or a member's Lease tells of one
 	lifeUnknown                  // the record cannot be used
-
-	anyLife = lifeUnborn | lifeBorn | lifeUnknown
 )
 
 func (l life) String() string {
@@ -61,8 +55,6 @@ const (
 	effectNone    effect = 1 << iota // it needs no operation: the same members, and the same Pods
 	effectBack                       // it takes back what was not done yet, and begins nothing
 	effectAnother                    // it begins something else
-
-	anyEffect = effectNone | effectBack | effectAnother
 )
 
 func (e effect) String() string {

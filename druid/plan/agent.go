@@ -13,8 +13,6 @@ const (
 	companyIdle                         // no agent runs in the Pod
 	companyAway                         // its node is not heard of
 	companyNotKnown                     // it joins, or was not heard of yet
-
-	anyCompany = companyWell | companyIll | companyIdle | companyAway | companyNotKnown
 )
 
 func (c company) String() string {
@@ -25,8 +23,6 @@ const (
 	newsNone    news = 1 << iota // all have arrived
 	newsAwaited                  // one was not heard of for long enough
 	newsLate                     // one does not come
-
-	anyNews = newsNone | newsAwaited | newsLate
 )
 
 func (n news) String() string {

@@ -18,8 +18,6 @@ const (
 	BackupToldFullFailed                         // it was False because of the full backups
 	BackupToldDeltaFailed                        // it was False because of the deltas
 	BackupToldElse                               // something else, or nothing
-
-	anyTold = BackupToldGood | BackupToldFullFailed | BackupToldDeltaFailed | BackupToldElse
 )
 
 func (b BackupTold) String() string {

@@ -18,8 +18,6 @@ const (
 	outlookQuorum  outlook = 1 << iota // a quorum serves
 	outlookLost                        // so many are known to be down that the others are no quorum
 	outlookUnclear                     // neither is known
-
-	anyOutlook = outlookQuorum | outlookLost | outlookUnclear
 )
 
 func (o outlook) String() string {
@@ -36,8 +34,6 @@ const (
 	progressShared           // none, but whoever was in the raft group before it was joined stays
 	progressParting          // none, but whoever was there before leaves
 	progressLeaving          // the EtcdCluster is deleted, and its members leave the group that they joined
-
-	anyProgress = progressNone | progressHealing | progressJoining | progressShared | progressParting | progressLeaving
 )
 
 func (p progress) String() string {
@@ -51,8 +47,6 @@ const (
 	shrinkingNone    shrinking = 1 << iota // none is
 	shrinkingGoes                          // one leaves, or is about to
 	shrinkingBlocked                       // one is to, and another member hinders it
-
-	anyShrinking = shrinkingNone | shrinkingGoes | shrinkingBlocked
 )
 
 func (s shrinking) String() string {
@@ -66,8 +60,6 @@ const (
 	readinessAll     readiness = 1 << iota // each desired member is a ready voter
 	readinessNot                           // one is known not to be, or missing
 	readinessUnknown                       // of one it is not known
-
-	anyReadiness = readinessAll | readinessNot | readinessUnknown
 )
 
 func (r readiness) String() string {

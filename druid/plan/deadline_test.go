@@ -11,8 +11,8 @@ import (
 
 	"github.com/etcd-druid/druid/api/v1alpha1"
 	"github.com/etcd-druid/druid/internal/rules"
-	"github.com/etcd-druid/druid/internal/rules/rulestest"
 	"github.com/etcd-druid/druid/leases"
+	"github.com/etcd-druid/druid/test/rulestest"
 )
 
 var someTime = time.Date(2026, 11, 22, 10, 0, 0, 0, time.UTC)

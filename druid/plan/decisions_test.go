@@ -4,7 +4,7 @@ import (
 	"testing"
 
 	"github.com/etcd-druid/druid/internal/rules"
-	"github.com/etcd-druid/druid/internal/rules/rulestest"
+	"github.com/etcd-druid/druid/test/rulestest"
 )
 
 // checkTable decides all facts by a table, compares each decision with the promises, and writes the table into docs/decisions.md.

@@ -24,8 +24,6 @@ const (
 	podsSame    podEffect = 1 << iota // it asks for the same
 	podsBack                          // all Pods that are to be replaced are what it asks for: it stops a rolling update, and undoes the rest
 	podsAnother                       // it asks for others
-
-	anyPodEffect = podsSame | podsBack | podsAnother
 )
 
 func (p podEffect) String() string {
@@ -36,8 +34,6 @@ const (
 	sizeSame    sizeEffect = 1 << iota
 	sizeBack               // members that were to leave stay, or members that did not join yet do not come
 	sizeAnother            // others are to leave, or to come
-
-	anySizeEffect = sizeSame | sizeBack | sizeAnother
 )
 
 func (s sizeEffect) String() string {

@@ -28,8 +28,6 @@ type (
 	Arrival uint8
 )
 
-const anyAnswer rules.YesNo = rules.No | rules.Yes
-
 // The states of the record.
 const (
 	RecordAbsent     RecordState = 1 << iota // no such Lease
@@ -51,8 +49,6 @@ const (
 	LeaseAbsent  LeaseState = 1 << iota
 	LeaseForeign            // not controlled by the EtcdCluster
 	LeaseOurs
-
-	anyLease = LeaseAbsent | LeaseForeign | LeaseOurs
 )
 
 func (l LeaseState) String() string {
@@ -97,8 +93,6 @@ const (
 	MakeCurrent                      // it was made for what the spec asks for
 	MakeOutdated                     // it was made for another spec
 	MakeUnmarked                     // it does not tell for which
-
-	anyMake = MakeUnknown | MakeCurrent | MakeOutdated | MakeUnmarked
 )
 
 func (p PodMake) String() string {
@@ -110,8 +104,6 @@ const (
 	AgentUnknown AgentMake = 1 << iota // there is no Pod of ours, or nobody looked
 	AgentCurrent
 	AgentOutdated
-
-	anyAgent = AgentUnknown | AgentCurrent | AgentOutdated
 )
 
 func (a AgentMake) String() string {

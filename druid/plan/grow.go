@@ -14,8 +14,6 @@ const (
 	ExpansionUnknown Expansion = 1 << iota // nobody looked: nothing is to grow
 	ExpansionAllowed
 	ExpansionRefused // it does not allow it, does not exist, or the claim names none
-
-	anyExpansion = ExpansionUnknown | ExpansionAllowed | ExpansionRefused
 )
 
 func (e Expansion) String() string {
@@ -29,8 +27,6 @@ const (
 	RoomGrows                    // it is smaller, and grows
 	RoomMounts                   // it grows when it is mounted anew, which takes another Pod
 	RoomStays                    // it is smaller, and nothing makes it grow until a person acts
-
-	anyRoom = RoomUnknown | RoomEnough | RoomGrows | RoomMounts | RoomStays
 )
 
 func (r Room) String() string {

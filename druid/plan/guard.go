@@ -44,8 +44,6 @@ const (
 	deletionPlain               // what it owns goes after it
 	deletionForeground          // what it owns goes before it, whatever holds it
 	deletionOrphan              // what it owns stays
-
-	anyDeletion = deletionNone | deletionPlain | deletionForeground | deletionOrphan
 )
 
 func (d deletion) String() string {

@@ -25,8 +25,6 @@ const (
 	saysVoter   says = 1 << iota
 	saysOther        // a learner, or a member that never was in the cluster
 	saysNothing      // absent, unreadable, or never written by an agent
-
-	anySays = saysVoter | saysOther | saysNothing
 )
 
 func (s says) String() string {

@@ -17,8 +17,6 @@ const (
 	strayUnborn                     // of a cluster that never formed
 	strayRemoving                   // an agent claimed the removal
 	strayOther                      // requested or done
-
-	anyStray = strayNone | strayUnborn | strayRemoving | strayOther
 )
 
 func (s stray) String() string {
@@ -29,8 +27,6 @@ const (
 	farewellNone   farewell = 1 << iota // nothing: it is no leftover
 	farewellDone                        // the raft group that the record names acknowledged that it is out
 	farewellUnborn                      // it was dropped before there was a raft group
-
-	anyFarewell = farewellNone | farewellDone | farewellUnborn
 )
 
 func (f farewell) String() string {

@@ -17,8 +17,6 @@ const (
 	witnessOut                      // the member was removed, or its name dropped
 	witnessMute                     // there is no Lease
 	witnessElse                     // of another group or of none, not the cluster's, or it cannot be read
-
-	anyWitness = witnessOwn | witnessOut | witnessMute | witnessElse
 )
 
 func (w witness) String() string {
@@ -29,8 +27,6 @@ const (
 	entryThere entry = 1 << iota
 	entryMissing
 	entryUnknown // no list was published
-
-	anyEntry = entryThere | entryMissing | entryUnknown
 )
 
 func (e entry) String() string {

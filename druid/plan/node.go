@@ -36,8 +36,6 @@ const (
 	VolumeUnknown VolumeState = 1 << iota
 	VolumeLocal               // that node alone can mount it
 	VolumeMovable
-
-	anyVolume = VolumeUnknown | VolumeLocal | VolumeMovable
 )
 
 func (v VolumeState) String() string {

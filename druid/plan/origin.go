@@ -18,8 +18,6 @@ const (
 	OriginFailed                                // it has failed
 	OriginBlank                                 // it has succeeded, and does not tell what was saved
 	OriginSaved
-
-	anyOriginSnapshot = OriginAbsent | OriginUnfinished | OriginFailed | OriginBlank | OriginSaved
 )
 
 func (o OriginSnapshot) String() string {
@@ -33,8 +31,6 @@ const (
 	OriginMoved                           // its EtcdCluster is backed up to another place by now
 	OriginUnsaved                         // its EtcdCluster has no spec.backup
 	OriginGone                            // there is no such EtcdCluster
-
-	anyOriginPlace = OriginTold | OriginOwn | OriginMoved | OriginUnsaved | OriginGone
 )
 
 func (o OriginPlace) String() string {

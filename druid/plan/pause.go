@@ -19,8 +19,6 @@ const (
 	keepersNone  keepers = 1 << iota // no name, and nothing speaks of an earlier life
 	keepersOne                       // one
 	keepersOther                     // several, or none of a cluster that was there before
-
-	anyKeepers = keepersNone | keepersOne | keepersOther
 )
 
 func (k keepers) String() string {
@@ -31,8 +29,6 @@ const (
 	aloneYes     alone = 1 << iota // by the list that the leader's agent published
 	aloneNo                        // that list has another one, or this one as a learner
 	aloneUnknown                   // no list was published
-
-	anyAlone = aloneYes | aloneNo | aloneUnknown
 )
 
 func (a alone) String() string {
@@ -57,8 +53,6 @@ const (
 	savedAll     saving = 1 << iota // all that the member's Lease tells of, or nothing is to be backed up
 	savedBehind                     // not all yet
 	savedFailing                    // backups fail, or there are none yet and the Pods do not reach the store
-
-	anySaved = savedAll | savedBehind | savedFailing
 )
 
 func (s saving) String() string {
@@ -269,8 +263,6 @@ const (
 	restingBlocked         // it is to, and something hinders it
 	restingPaused          // there is none, or it ends
 	restingResumes         // members are asked for again, and none was ready since
-
-	anyResting = restingNone | restingBegins | restingBlocked | restingPaused | restingResumes
 )
 
 func (r resting) String() string {

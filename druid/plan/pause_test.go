@@ -10,8 +10,8 @@ import (
 
 	"github.com/etcd-druid/druid/api/v1alpha1"
 	"github.com/etcd-druid/druid/internal/rules"
-	"github.com/etcd-druid/druid/internal/rules/rulestest"
 	"github.com/etcd-druid/druid/leases"
+	"github.com/etcd-druid/druid/test/rulestest"
 )
 
 func TestPauseStopsOnlyWhatComesBackWhole(t *testing.T) {

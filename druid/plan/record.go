@@ -19,8 +19,6 @@ const (
 	evidenceTraces          // a Lease, claim or Pod of a member exists, or the status lists a member
 	evidenceLease           // a member Lease bears an ID
 	evidenceStatus          // the status bears the cluster ID
-
-	anyEvidence = evidenceNone | evidenceTraces | evidenceLease | evidenceStatus
 )
 
 func (e evidence) String() string {
@@ -32,8 +30,6 @@ const (
 	namesFew                     // fewer than replicas
 	namesRight                   // as many as replicas
 	namesMany                    // more than replicas
-
-	anyNames = namesNone | namesFew | namesRight | namesMany
 )
 
 func (n names) String() string {

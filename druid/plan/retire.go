@@ -34,8 +34,6 @@ const (
 	markElse    // an agent claimed the removal by another order
 	markDone    // by the raft group that the record names
 	markUnknown // there is no Lease, or it or its mark cannot be read
-
-	anyMark = markNone | markUnborn | markRequested | markRemoving | markElse | markDone | markUnknown
 )
 
 func (m marked) String() string {
@@ -48,8 +46,6 @@ const (
 	wayUnknown
 	wayNobody  // nobody is to go
 	wayUnsaved // the slot is free, and the backup fails: nothing new begins
-
-	anyWay = wayFree | wayBlocked | wayUnknown | wayNobody | wayUnsaved
 )
 
 func (w way) String() string {

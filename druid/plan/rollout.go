@@ -22,8 +22,6 @@ const (
 	shapeIdle                       // no etcd runs in the Pod
 	shapeAway                       // its node is not heard of
 	shapeNotKnown                   // it was not heard of yet
-
-	anyShape = shapeServes | shapeSilent | shapeLearns | shapeDown | shapeIdle | shapeAway | shapeNotKnown
 )
 
 func (s shape) String() string {
@@ -34,8 +32,6 @@ const (
 	othersReady    others = 1 << iota // each is a ready voter, and was for some seconds
 	othersComing                      // one is on its way to that, or not known
 	othersNotReady                    // one is not, and does not get there by itself
-
-	anyOthers = othersReady | othersComing | othersNotReady
 )
 
 func (o others) String() string {
@@ -46,8 +42,6 @@ const (
 	placeFirst   place = 1 << iota
 	placeLater         // another outdated Pod goes before it
 	placeUnknown       // who leads is not known
-
-	anyPlace = placeFirst | placeLater | placeUnknown
 )
 
 func (p place) String() string {

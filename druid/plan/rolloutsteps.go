@@ -19,8 +19,6 @@ const (
 	rollingUpgradeBlocked                     // they are to, and none does until something else is mended
 	agentsGo                                  // no Pod is outdated; an agent is replaced, or is about to be
 	agentsBlocked                             // nor is any agent replaced, until something else is mended
-
-	anyRolling = rollingNone | rollingGoes | rollingBlocked | rollingUpgrades | rollingUpgradeBlocked | agentsGo | agentsBlocked
 )
 
 func (r rolling) String() string {

@@ -36,8 +36,6 @@ const (
 	SnapshotClusterThere   SnapshotCluster = 1 << iota
 	SnapshotClusterMissing                 // not there, and perhaps about to be created
 	SnapshotClusterGone                    // not there for longer than that, or deleted
-
-	anySnapshotCluster = SnapshotClusterThere | SnapshotClusterMissing | SnapshotClusterGone
 )
 
 func (s SnapshotCluster) String() string {
@@ -50,8 +48,6 @@ const (
 	OrderSlotFree
 	OrderSlotTaken // by another EtcdSnapshot, or one that comes before takes it now
 	OrderSlotMine
-
-	anyOrderSlot = OrderSlotUnknown | OrderSlotFree | OrderSlotTaken | OrderSlotMine
 )
 
 func (o OrderSlot) String() string {
@@ -64,8 +60,6 @@ const (
 	OrderRunning
 	OrderSucceeded
 	OrderFailed
-
-	anyOrderAnswer = OrderUnanswered | OrderRunning | OrderSucceeded | OrderFailed
 )
 
 func (o OrderAnswer) String() string {
@@ -77,8 +71,6 @@ const (
 	SnapshotHeldRight    SnapshotHold = 1 << iota
 	SnapshotHoldMissing               // its backup is to go with it, and nothing holds it
 	SnapshotHeldNeedless              // there is no backup, or it is to stay
-
-	anySnapshotHold = SnapshotHeldRight | SnapshotHoldMissing | SnapshotHeldNeedless
 )
 
 func (s SnapshotHold) String() string {

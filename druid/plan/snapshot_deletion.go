@@ -15,8 +15,6 @@ const (
 	DeletionOfNothing DeletionBackup = 1 << iota // it is to stay, or was not made
 	DeletionUntold                               // it was made, and the status does not tell it yet
 	DeletionWanted
-
-	anyDeletionBackup = DeletionOfNothing | DeletionUntold | DeletionWanted
 )
 
 func (d DeletionBackup) String() string {

@@ -18,8 +18,6 @@ const (
 	placementApart    placement = 1 << iota // each has a node of its own
 	placementTogether                       // some share a node
 	placementUnclear                        // of one it is not known on which node it is, and the others share none
-
-	anyPlacement = placementApart | placementTogether | placementUnclear
 )
 
 func (p placement) String() string {

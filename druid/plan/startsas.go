@@ -17,8 +17,6 @@ const (
 	leapMinor                    // to the next minor
 	leapBack                     // to the minor before
 	leapRefused                  // the rules of versions refuse it, to it or to another member
-
-	anyLeap = leapNone | leapPatch | leapMinor | leapBack | leapRefused
 )
 
 func (l leap) String() string {

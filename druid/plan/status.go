@@ -18,8 +18,6 @@ const (
 	healthUp      health = 1 << iota
 	healthDown           // no Pod, or its etcd container is not ready
 	healthUnclear        // the node is not heard of, or the Pod terminates
-
-	anyHealth = healthUp | healthDown | healthUnclear
 )
 
 func (h health) String() string {

@@ -30,8 +30,6 @@ const (
 	courseOn                         // to another patch, or to the next minor
 	courseBack                       // to the minor before
 	courseRefused                    // the rules of versions refuse it, or the raft group does
-
-	anyCourse = courseNone | courseDone | courseOn | courseBack | courseRefused
 )
 
 func (c course) String() string {
@@ -45,8 +43,6 @@ const (
 	SaveComing                        // it is made, or verified
 	SaveDone
 	SaveFailed
-
-	anySave = SaveUnasked | SaveAbsent | SaveComing | SaveDone | SaveFailed
 )
 
 func (s SaveState) String() string {
@@ -72,8 +68,6 @@ const (
 	gateWaits        // for something that comes by itself
 	gateClosed       // until a person acts
 	gateRefused      // for good: no member may go to that version
-
-	anyGate = gateOpen | gateWaits | gateClosed | gateRefused
 )
 
 func (g gate) String() string {

@@ -18,8 +18,6 @@ const (
 	ProofNever                         // nobody found out
 	ProofProven
 	ProofBroken
-
-	anyProof = ProofUnknown | ProofNever | ProofProven | ProofBroken
 )
 
 func (p ProofTold) String() string {

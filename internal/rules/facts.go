@@ -80,18 +80,31 @@ func Cases[F any](when F) iter.Seq[F] {
 	}
 }
 
-// valuesOf each fact, as masks: the bits for which the String method of its type has a word.
-func valuesOf[F any]() []uint8 {
-	facts := reflect.TypeFor[F]()
-	masks := make([]uint8, facts.NumField())
-	for i := range masks {
-		value := reflect.New(facts.Field(i).Type).Elem()
+// valuesOf each fact, as masks: the bits for which the String method of its type has a word. A fact that is no such enum has none.
+func valuesOf[F any]() (masks []uint8) {
+	for field := range reflect.TypeFor[F]().Fields() {
+		masks = append(masks, 0)
+		if field.Type.Kind() != reflect.Uint8 {
+			continue
+		}
+		value := reflect.New(field.Type).Elem()
 		for bit := uint64(1); bit < 1<<8; bit <<= 1 {
 			value.SetUint(bit)
-			if word, ok := value.Interface().(fmt.Stringer); ok && word.String() != "" {
-				masks[i] |= uint8(bit)
+			if word, ok := reflect.TypeAssert[fmt.Stringer](value); ok && word.String() != "" {
+				masks[len(masks)-1] |= uint8(bit)
 			}
 		}
 	}
 	return masks
+}
+
+// NotEnums are the names of the facts that are no enums of the underlying type uint8 whose String method has a word for each value.
+func NotEnums[F any]() (names []string) {
+	values := valuesOf[F]()
+	for i := range values {
+		if values[i] == 0 {
+			names = append(names, reflect.TypeFor[F]().Field(i).Name)
+		}
+	}
+	return names
 }

@@ -1,8 +1,6 @@
 package rules
 
 import (
-	"fmt"
-	"reflect"
 	"slices"
 	"unsafe"
 )
@@ -40,24 +38,16 @@ type Table[F, V any] struct {
 }
 
 // New makes a table. The first row that matches decides. otherwise is the verdict where none does; rulestest.Check proves that this never
-// happens. New panics if a field of F is not an enum of the underlying type uint8: tables are package variables, as regular expressions are.
+// happens, and that each fact is an enum.
 func New[F, V any](otherwise V, rows []Row[F, V]) *Table[F, V] {
-	facts := reflect.TypeFor[F]()
-	for i := range facts.NumField() {
-		if f := facts.Field(i); f.Type.Kind() != reflect.Uint8 {
-			panic(fmt.Sprintf("fact %s of %s is a %s, want an enum of type uint8", f.Name, facts, f.Type))
-		}
-	}
 	t := &Table[F, V]{rows: rows, cells: make([][]uint8, len(rows)), otherwise: otherwise}
 	for i := range rows {
-		row := make([]uint8, facts.NumField())
-		for j, mask := range cellsOf(&rows[i].When) {
+		t.cells[i] = slices.Clone(cellsOf(&rows[i].When))
+		for j, mask := range t.cells[i] {
 			if mask == 0 {
-				mask = ^uint8(0)
+				t.cells[i][j] = ^mask
 			}
-			row[j] = mask
 		}
-		t.cells[i] = row
 	}
 	return t
 }
@@ -88,12 +78,6 @@ next:
 	return -1
 }
 
-// cellsOf views facts as their cells: New made sure that F has fields of one byte alone, so it has no padding. Reflection would make the
-// enumeration of the largest table, 46 million facts, several times slower.
-func cellsOf[F any](facts *F) []uint8 {
-	return unsafe.Slice((*uint8)(unsafe.Pointer(facts)), unsafe.Sizeof(*facts))
-}
-
 // Names of the rows, in their order.
 func (t *Table[F, V]) Names() []string {
 	names := make([]string, len(t.rows))
@@ -106,4 +90,10 @@ func (t *Table[F, V]) Names() []string {
 // Without is the table without some of its rows. A test shows by it which harm they prevent.
 func (t *Table[F, V]) Without(names ...string) *Table[F, V] {
 	return New(t.otherwise, slices.DeleteFunc(slices.Clone(t.rows), func(r Row[F, V]) bool { return slices.Contains(names, r.Name) }))
+}
+
+// cellsOf views facts as their cells: a struct of enums of one byte has no padding. Reflection would make the enumeration of the largest
+// table, 46 million facts, several times slower.
+func cellsOf[F any](facts *F) []uint8 {
+	return unsafe.Slice((*uint8)(unsafe.Pointer(facts)), unsafe.Sizeof(*facts))
 }

@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/etcd-druid/druid/internal/rules"
-	"github.com/etcd-druid/druid/internal/rules/rulestest"
+	"github.com/etcd-druid/druid/test/rulestest"
 )
 
 type color uint8
@@ -93,12 +93,17 @@ func TestConditionsNameWhatARowLooksAt(t *testing.T) {
 }
 
 func TestFactsAreEnums(t *testing.T) {
-	defer func() {
-		if recover() == nil {
-			t.Error("a fact that is a bool was taken")
-		}
-	}()
-	rules.New[struct{ Ready bool }, verdict]("Stay", nil)
+	type mixed struct {
+		Color color
+		Ready bool
+		Other uint8
+	}
+	if got := rules.NotEnums[mixed](); !slices.Equal(got, []string{"Ready", "Other"}) {
+		t.Errorf("no enums are %v", got)
+	}
+	if got := rules.NotEnums[facts](); got != nil {
+		t.Errorf("no enums are %v", got)
+	}
 }
 
 func tableOf(rows ...rules.Row[facts, verdict]) *rules.Table[facts, verdict] {

@@ -21,6 +21,9 @@ const maxFaults = 10
 // test fails if one does, if no row matches facts, and if a row never decides.
 func Check[F, V any](t testing.TB, table *rules.Table[F, V], wrong func(F, rules.Decision[V]) string) map[string]int {
 	t.Helper()
+	if names := rules.NotEnums[F](); len(names) > 0 {
+		t.Fatalf("facts %v are no enums of the underlying type uint8 with a String method", names)
+	}
 	var all F
 	cases := Count(t, table, all, wrong)
 	Reachable(t, table, cases)
@@ -107,8 +110,8 @@ func columnsOf[V any]() (titles []string) {
 	if v.Kind() != reflect.Struct {
 		return []string{"verdict"}
 	}
-	for i := range v.NumField() {
-		if title := v.Field(i).Tag.Get("fact"); title != "" {
+	for field := range v.Fields() {
+		if title := field.Tag.Get("fact"); title != "" {
 			titles = append(titles, title)
 		}
 	}
@@ -120,9 +123,9 @@ func cellsOf[V any](verdict V) (cells []string) {
 	if v.Kind() != reflect.Struct {
 		return []string{fmt.Sprintf("**%s**", cmp.Or(fmt.Sprint(verdict), "Nothing"))}
 	}
-	for i := range v.NumField() {
-		if v.Type().Field(i).Tag.Get("fact") != "" {
-			cells = append(cells, word(v.Field(i)))
+	for field, value := range v.Fields() {
+		if field.Tag.Get("fact") != "" {
+			cells = append(cells, word(value))
 		}
 	}
 	cells[0] = "**" + cells[0] + "**"
