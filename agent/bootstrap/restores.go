@@ -64,10 +64,11 @@ func (r *restores) others(name string) []string {
 	return slices.DeleteFunc(slices.Clone(r.without), func(key string) bool { return name != "" && strings.HasSuffix(key, name) })
 }
 
-// isUnusable says whether the objects are to blame, and not the way to them or the disk. What a newer druid wrote is unusable here.
+// isUnusable says whether the same attempt would end in the same way: the objects are to blame, and not the way to them; or the disk, and that only
+// shows when all of them are read. What a newer druid wrote is unusable here.
 func isUnusable(err error) bool {
 	for _, known := range []error{
-		restore.ErrSwapped, restore.ErrShort, restore.ErrFork, restore.ErrVersion, restore.ErrQuota, restore.ErrAuth, store.ErrDamaged, store.ErrNewer,
+		restore.ErrSwapped, restore.ErrShort, restore.ErrFork, restore.ErrVersion, restore.ErrQuota, restore.ErrAuth, restore.ErrSpaceBeside, store.ErrDamaged, store.ErrNewer,
 	} {
 		if errors.Is(err, known) {
 			return true

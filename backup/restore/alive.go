@@ -28,8 +28,37 @@ const fetchedSuffix = ".fetched"
 // such records, and writes them. Records are written as they are. So time and space follow what is alive, and not what was written
 // since the full.
 
-// condense makes the database at path out of the full that was fetched and the deltas, with what is alive at the target.
-func condense(ctx context.Context, c *Config, t snapshot.Trailer, path string, cluster *membership.RaftCluster) (result Result, err error) {
+// condense makes the database at path out of the full that was fetched and the deltas, with what is alive at the target. Where that does not
+// fit beside the full, the full itself is brought to the target, with its history: etcd drops it when it starts, and then wants no more
+// room than the source did.
+func condense(ctx context.Context, c *Config, t snapshot.Trailer, path string, cluster *membership.RaftCluster) (Result, error) {
+	fetched := path + fetchedSuffix
+	result, err := writeAlive(ctx, c, t, path, cluster)
+	if !errors.Is(err, ErrSpaceBeside) {
+		return result, errors.Join(err, os.Remove(fetched))
+	}
+	free, unknown := freeAt(filepath.Dir(path))
+	if need := inflation*deltaBytes(c.Plan) + logSpace; unknown != nil || free < need {
+		return Result{}, errors.Join(err, unknown, os.Remove(fetched))
+	}
+	if err := os.Rename(fetched, path); err != nil {
+		return Result{}, fmt.Errorf("restore: %w", err)
+	}
+	inPlace, changed := change(ctx, c, t, path, cluster)
+	if changed == nil {
+		changed = checkQuota(c, inPlace.Size)
+	}
+	if errors.Is(changed, ErrQuota) || errors.Is(changed, ErrSpace) {
+		return Result{}, err // a larger volume cures it
+	}
+	return inPlace, changed
+}
+
+// inflation is how much larger records are in the database than in a delta, as package backups reckons it.
+const inflation = 4
+
+// writeAlive is condense where there is room.
+func writeAlive(ctx context.Context, c *Config, t snapshot.Trailer, path string, cluster *membership.RaftCluster) (result Result, err error) {
 	fetched := path + fetchedSuffix
 	if err := checkPages(ctx, c, fetched); err != nil {
 		return Result{}, err
@@ -38,7 +67,7 @@ func condense(ctx context.Context, c *Config, t snapshot.Trailer, path string, c
 	if err != nil {
 		return Result{}, fmt.Errorf("restore: %s: open the database: %w", c.Subject(), err)
 	}
-	defer func() { err = errors.Join(err, full.Close(), os.Remove(fetched)) }()
+	defer func() { err = errors.Join(err, full.Close()) }()
 	l, err := newLasts(filepath.Dir(path))
 	if err != nil {
 		return Result{}, fmt.Errorf("restore: %w", err)

@@ -217,8 +217,8 @@ func checkAlive(c *Config, path string, l *lasts) error {
 		return err
 	}
 	if need := size + logSpace; free < need {
-		return fmt.Errorf("restore: %w at %s: beside the full that was fetched %d MiB are free, and at least %d MiB are needed (%d keys that are alive %d, "+
-			"log %d): restore to a larger volume", ErrSpace, path, free>>20, need>>20, l.alive, size>>20, logSpace>>20)
+		return fmt.Errorf("restore: %w at %s: %d MiB are free, and at least %d MiB are needed (%d keys that are alive %d, "+
+			"log %d): restore to a larger volume", ErrSpaceBeside, path, free>>20, need>>20, l.alive, size>>20, logSpace>>20)
 	}
 	return nil
 }

@@ -14,6 +14,8 @@ var (
 	ErrForeign = errors.New("not made by a restore")
 	// ErrSpace: the disk is too small.
 	ErrSpace = errors.New("not enough space")
+	// ErrSpaceBeside is an ErrSpace that only shows when all was read: what is alive does not fit beside the full that was fetched.
+	ErrSpaceBeside = fmt.Errorf("%w beside the full that was fetched", ErrSpace)
 	// ErrVersion: the etcd that is to run on the data cannot read it.
 	ErrVersion = errors.New("etcd version")
 	// ErrQuota: the database is larger than the quota of the etcd that is to run on it.

@@ -3,14 +3,21 @@ package restore
 import (
 	"errors"
 	"fmt"
+	"path/filepath"
 	"syscall"
 	"testing"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/etcd-druid/druid/backup/chain"
+	"github.com/etcd-druid/druid/test/member"
 )
 
-// A table is mapped, and a mapped page that the disk has no room for would end the process: the room is taken before.
-func TestATableOfKeysThatDoesNotFitTheDiskIsSaidSo(t *testing.T) {
+// smallDisk mounts a file system of so many bytes.
+func smallDisk(t *testing.T, size int64) string {
+	t.Helper()
 	dir := t.TempDir()
-	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=1m"); err != nil {
+	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, fmt.Sprint("size=", size)); err != nil {
 		t.Fatalf("mount a small file system, which root may: %v", err)
 	}
 	t.Cleanup(func() {
@@ -18,6 +25,12 @@ func TestATableOfKeysThatDoesNotFitTheDiskIsSaidSo(t *testing.T) {
 			t.Error(err)
 		}
 	})
+	return dir
+}
+
+// A table is mapped, and a mapped page that the disk has no room for would end the process: the room is taken before.
+func TestATableOfKeysThatDoesNotFitTheDiskIsSaidSo(t *testing.T) {
+	dir := smallDisk(t, 1<<20)
 	l, err := newLasts(dir)
 	if err != nil {
 		t.Fatal(err)
@@ -42,5 +55,58 @@ func TestATableOfKeysThatDoesNotFitTheDiskIsSaidSo(t *testing.T) {
 	}
 	if err := l.close(); err != nil {
 		t.Error(err)
+	}
+}
+
+// What is alive of a database that takes more than half of a volume does not fit beside it. The same volume held it before, so it is restored
+// there all the same, unless the changes do not fit either.
+func TestARestoreFitsAVolumeThatTheDatabaseMostlyFills(t *testing.T) {
+	const value, keys = 64 << 10, 200
+	minor := member.Minors[len(member.Minors)-1]
+	s := newSource(t, minor, 0)
+	for i := range keys {
+		s.put(fmt.Sprint("k", i), letters(uint64(i), value))
+	}
+	full := s.full()
+	for i := range keys / 5 {
+		s.put(fmt.Sprint("k", i), letters(uint64(keys+i), value))
+	}
+	s.put("k0", "changed")
+	s.delta(full.Revision+1, s.revision())
+	plan := s.plan(chain.Target{})
+	for name, test := range map[string]struct {
+		more int64 // than the full and etcd's log
+		want error
+	}{
+		"all fits":                {full.Size + keys*value + 16<<20, nil},
+		"what is alive does not":  {11 << 20, nil},
+		"not even the changes do": {1 << 20, ErrSpaceBeside},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := newTarget(t)
+			size, err := Need(t.Context(), s.store, chain.Plan{Full: plan.Full})
+			if err != nil {
+				t.Fatal(err)
+			}
+			g.dir = filepath.Join(smallDisk(t, size+logSpace+test.more), "data")
+			cfg := g.config(s, plan, minor)
+			cfg.Bump, cfg.Quota = DefaultBump, 1<<30
+			got, err := Run(t.Context(), cfg)
+			if !errors.Is(err, test.want) {
+				t.Fatalf("restored with %v, want %v", err, test.want)
+			}
+			if test.want != nil {
+				return
+			}
+			soundPages(t, filepath.Join(g.dir, "member", "snap", "db"), got.Size)
+			m := g.start(minor, member.Options{})
+			if answer, err := m.Client.Get(t.Context(), "k0"); err != nil || len(answer.Kvs) != 1 || string(answer.Kvs[0].Value) != "changed" {
+				t.Errorf("the last change is %v, %v", answer, err)
+			}
+			if answer, err := m.Client.Get(t.Context(), "k", clientv3.WithPrefix(), clientv3.WithCountOnly()); err != nil || answer.Count != keys {
+				t.Errorf("%v keys, %v, want %d", answer, err, keys)
+			}
+			m.Stop(t)
+		})
 	}
 }

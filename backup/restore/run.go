@@ -118,7 +118,7 @@ func change(ctx context.Context, c *Config, t snapshot.Trailer, path string, clu
 			err = errors.Join(err, db.Close())
 		}
 	}()
-	b := &builder{c: c, db: db, trailer: t}
+	b := &builder{c: c, db: db, inPlace: true, trailer: t}
 	if err := guarded(b.begin); err != nil {
 		return Result{}, err
 	}
@@ -149,8 +149,9 @@ func deltaBytes(p chain.Plan) (sum int64) {
 // builder is the state of a restore once the full is on disk.
 type builder struct {
 	c *Config
-	// db is what was fetched. Where that is only read, writer has another one.
+	// db is what was fetched. Where that is only read, writer has another one; inPlace says that it is changed.
 	db      *bolt.DB
+	inPlace bool
 	trailer snapshot.Trailer
 	reader  *reader
 	writer  *writer
@@ -185,7 +186,7 @@ func (b *builder) begin() error {
 			return fmt.Errorf("restore: %s: %w: it ends at revision %d and is compacted at %d, so that revision %d is no longer in it",
 				subject, ErrTooNew, s.revision, s.compacted, target)
 		}
-		if b.c.Bump == 0 { // else it is passed over
+		if b.inPlace { // else it is passed over
 			if b.result.Trimmed, err = trim(b.db, target, leases); err != nil {
 				return fmt.Errorf("restore: %s: %w", subject, err)
 			}
@@ -196,7 +197,7 @@ func (b *builder) begin() error {
 		target: target, until: b.c.Plan.Until, revision: s.revision, digest: s.digest, object: key,
 	}}
 	phase := Applying
-	if b.c.Bump > 0 {
+	if !b.inPlace {
 		phase = Surveying
 	}
 	b.writer = &writer{c: b.c, db: b.db, leases: leases, progress: Progress{
