@@ -19,9 +19,6 @@ import (
 // takeFull starts a full. It ends with ctx, and nothing of it is in the store then.
 func (s *session) takeFull(ctx context.Context, why string) {
 	s.fulling = true
-	if why == ruleDisproved {
-		s.replacing.taken.failed(time.Now())
-	}
 	kind, answer := s.orders.take()
 	name := chain.FullKey
 	if kind == kindFinal {
@@ -36,7 +33,7 @@ func (s *session) takeFull(ctx context.Context, why string) {
 			return err
 		})
 		took := time.Since(began)
-		s.ended <- func(ctx context.Context) { s.fullEnded(ctx, result, took, err) }
+		s.ended <- func(ctx context.Context) { s.fullEnded(ctx, why, result, took, err) }
 		answer(Artifact{
 			Kind: kind, Key: result.Key, URI: s.orders.uri(result.Key), Revision: result.Revision, Size: result.ObjectSize,
 			SHA256: result.SHA256, StorageVersion: result.StorageVersion,
@@ -64,7 +61,7 @@ func levelOf(c config.Compression) zstd.EncoderLevel {
 	return zstd.SpeedFastest
 }
 
-func (s *session) fullEnded(ctx context.Context, r snapshot.Result, took time.Duration, err error) {
+func (s *session) fullEnded(ctx context.Context, why string, r snapshot.Result, took time.Duration, err error) {
 	s.fulling = false
 	if ctx.Err() != nil {
 		return
@@ -77,6 +74,9 @@ func (s *session) fullEnded(ctx context.Context, r snapshot.Result, took time.Du
 	}
 	s.full.succeeded()
 	s.replacing.unproven++
+	if why == ruleDisproved { // one that did not come to be is no matter of this member's database
+		s.replacing.taken.failed(time.Now())
+	}
 	s.Metrics.saved(kindFull, r.ObjectSize, took)
 	s.log.InfoContext(ctx, "full taken", "object", r.Key, "revision", r.Revision, "bytes", r.ObjectSize, "took", took)
 	taken := chain.Full{Lineage: s.self.Lineage, Key: r.Key, Revision: r.Revision, At: r.Taken, Size: r.ObjectSize, Final: chain.IsFinal(r.Key)}

@@ -3,8 +3,10 @@ package backups
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -13,11 +15,22 @@ import (
 	"github.com/etcd-druid/druid/backup/store/open"
 )
 
-// rotten damages each full on its way into the store, as a member does whose database has a damaged page.
-type rotten struct{ store.Store }
+// rotten damages each full on its way into the store, as a member does whose database has a damaged page. After so many, where it is not 0,
+// the store takes none.
+type rotten struct {
+	store.Store
+
+	puts  *atomic.Int64
+	takes int64
+}
+
+var errTakesNone = errors.New("the store takes no more")
 
 func (s rotten) Put(ctx context.Context, key string, r io.Reader, o store.PutOptions) (store.Object, error) {
 	if strings.Contains(key, "/full/") {
+		if n := s.puts.Add(1); s.takes > 0 && n > s.takes {
+			return store.Object{}, errTakesNone
+		}
 		r = &flipped{r: r}
 	}
 	return s.Store.Put(ctx, key, r, o)
@@ -37,24 +50,45 @@ func (f *flipped) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// A member whose fulls are all broken takes two, and then hands on.
-func TestFullsThatAreAllBrokenAreFew(t *testing.T) {
+// rottenAgent takes broken fulls, and counts how often it hands leadership on.
+func rottenAgent(t *testing.T, takes int64) (a *neighbour, c *config.Backup, puts *atomic.Int64, handed chan struct{}) {
+	t.Helper()
 	_, _, agentOf := snapshotLeases(t)
 	g := newGroup(t, 1)
-	c := directory(t.TempDir())
+	c = directory(t.TempDir())
 	c.Verify = config.Verify{Schedule: "0 3 * * *"}
-	a := agentOf(g, 0)
-	handed := make(chan struct{}, 10)
+	a = agentOf(g, 0)
+	handed, puts = make(chan struct{}, 10), &atomic.Int64{}
 	a.HandOn = func(context.Context) { handed <- struct{}{} }
 	a.Scratch, a.proofLook, a.proofReserve = t.TempDir(), 100*time.Millisecond, 0
 	a.Open = func(ctx context.Context, c store.Config) (store.Store, error) {
 		s, err := open.Open(ctx, c)
-		return rotten{s}, err
+		return rotten{s, puts, takes}, err
 	}
 	a.Configure(c)
 	put(t, g.client(0), 20)
 	background(t, a.Prove)
 	a.start()
+	return a, c, puts, handed
+}
+
+// A store that takes no full says nothing of the member: leadership stays, and the full is tried again as any that failed.
+func TestAFullThatDidNotComeToBeHandsNothingOn(t *testing.T) {
+	a, _, puts, handed := rottenAgent(t, 1)
+	eventually(t, "the full is tried again", func() error {
+		if n := puts.Load(); n < 4 {
+			return fmt.Errorf("%d attempts", n)
+		}
+		return nil
+	})
+	if n := a.fired("disproved"); n < 2 || len(handed) != 0 {
+		t.Errorf("%v replacements were begun, and leadership was handed on %d times", n, len(handed))
+	}
+}
+
+// A member whose fulls are all broken takes two, and then hands on.
+func TestFullsThatAreAllBrokenAreFew(t *testing.T) {
+	a, c, _, handed := rottenAgent(t, 0)
 	s := opened(t, c)
 	eventually(t, "leadership is handed on", func() error {
 		if len(handed) == 0 {
