@@ -109,12 +109,25 @@ var badDeps = map[string]struct {
 	},
 }
 
+// common packages depend on the standard library alone, and all packages can use them.
+var common = []string{module + "/internal/rules"}
+
+func TestCommonPackagesLinkOnlyTheStandardLibrary(t *testing.T) {
+	for _, p := range list(t, append([]string{"-deps"}, common...)...) {
+		if !p.Standard && !slices.Contains(common, p.ImportPath) {
+			t.Errorf("%v link %s, want only the standard library", common, p.ImportPath)
+		}
+	}
+}
+
 func TestLinkedPackagesKeepTheLayers(t *testing.T) {
 	for name, rule := range badDeps {
 		t.Run(name, func(t *testing.T) {
 			linked := list(t, append([]string{"-deps"}, rule.packages...)...)
 			for prefix, why := range rule.bad {
-				isBad := func(p listed) bool { return strings.HasPrefix(p.ImportPath, prefix) }
+				isBad := func(p listed) bool {
+					return strings.HasPrefix(p.ImportPath, prefix) && !slices.Contains(common, p.ImportPath)
+				}
 				if i := slices.IndexFunc(linked, isBad); i >= 0 {
 					t.Errorf("%v link %s: %s; go mod why and go list -deps tell through whom", rule.packages, linked[i].ImportPath, why)
 				}

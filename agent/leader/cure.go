@@ -72,7 +72,9 @@ func (r *round) cure(ctx context.Context, self Cluster, view membership.View, po
 	}
 	r.curing.see(status.Revision, time.Now(), policy.Cure.Window)
 	c := ailment{sizes: sizes{self: self, view: view, thresholds: policy.Thresholds}, facts: membership.CureFacts{
-		Alarms: membership.NoAlarm, Enabled: policy.Cure.Enabled,
+		Alarms: membership.NoAlarm, Enabled: policy.Cure.Enabled, Firm: rules.Unknown, Leads: rules.Unknown,
+		Fill: membership.FillUnknown, History: membership.HistoryUnknown, Settled: rules.Unknown, Healthy: rules.Unknown,
+		Room: rules.Unknown, Alone: rules.Unknown, Moved: rules.Unknown,
 	}}
 	if status.Alarmed() {
 		r.diagnose(ctx, &c, policy.Cure)

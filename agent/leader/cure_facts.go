@@ -26,7 +26,7 @@ type ailment struct {
 // diagnose asks etcd alone; what Kubernetes says is taken as it was last read, and that there is room for granted.
 func (r *round) diagnose(ctx context.Context, c *ailment, policy CurePolicy) {
 	f := &c.facts
-	f.Alarms, f.Fill, f.History = membership.AlarmsUnknown, membership.FillUnknown, membership.HistoryUnknown
+	f.Alarms = membership.AlarmsUnknown
 	if raised, err := r.alarms(ctx); err == nil {
 		c.raised, f.Alarms = raised, membership.AlarmsOf(raised)
 	}

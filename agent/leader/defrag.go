@@ -84,7 +84,8 @@ func (r *round) tendDatabases(ctx context.Context, self Cluster, view membership
 // defragment has the next fragmented database defragmented, or hands leadership on before the leader's.
 func (r *round) defragment(ctx context.Context, self Cluster, view membership.View, policy DefragPolicy) error {
 	w := sizes{self: self, view: view, facts: membership.DefragFacts{
-		Enabled: policy.Enabled, Window: policy.Window, Scheduled: policy.Scheduled, Turn: membership.FragmentsUnknown,
+		Enabled: policy.Enabled, Window: policy.Window, Scheduled: policy.Scheduled, Turn: membership.FragmentsUnknown, Alone: rules.Unknown,
+		Firm: rules.Unknown, Leads: rules.Unknown, Settled: rules.Unknown, Healthy: rules.Unknown, Room: rules.Unknown, Moved: rules.Unknown,
 	}}
 	if policy.Enabled == rules.Yes && policy.Window == rules.Yes {
 		r.measure(ctx, &w, policy.Thresholds)
