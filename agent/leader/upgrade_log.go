@@ -22,18 +22,21 @@ const (
 	lengthenTimeout = 2 * time.Minute
 )
 
-// logState says what the members' logs hold for the version that is asked for. A group with another max-learners than 1 was born on 3.6 or
-// later, so that 3.5 never wrote for it. For others the first look of this leadership at members that all run 3.6 counts: when each
-// has applied as many entries since as etcd takes a snapshot after, none applies again what was written before.
+// logState says what the members' logs hold for the requested version. etcd 3.6 or later formed a group whose max-learners is not 1, so
+// 3.5 never wrote to its log. For other groups, the leader's agent remembers the raft index at which it first saw all members run 3.6. When
+// each member has applied as many entries since then as etcd takes a snapshot after, no member applies the older ones again. The agent
+// forgets the index when 3.7 is no longer requested or a member does not run 3.6, because 3.5 can write again then.
 //
 // The largest count of all members decides: a Pod that came back alone may run with another one than the rest.
 func (r *round) logState(ctx context.Context, order leases.UpgradeOrder, view membership.View, all []membership.Status) (membership.LogState, error) {
 	if lineOf(order.Version) != firstNewLog || r.record.MaxLearners > leases.MaxLearners35 {
+		r.upgrading.sinceIndex = 0
 		return membership.LogReadable, nil
 	}
 	applied, index := ^uint64(0), uint64(0)
 	for _, s := range all {
 		if lineOf(s.Version) != lastOldLog {
+			r.upgrading.sinceIndex = 0
 			return membership.LogReadable, nil // it went on already, or its step to 3.6 is the one that is asked for
 		}
 		applied, index = min(applied, s.AppliedIndex), max(index, s.RaftIndex)

@@ -323,6 +323,30 @@ func TestTheLargestSnapshotCountOfTheMembersDecides(t *testing.T) {
 	holdsAfterUpgrade(t, m, put)
 }
 
+// A member that went back to 3.5 in the meantime may have written what 3.7 cannot read. So a second request for 3.7 counts from its own start.
+func TestASecondRequestForTheNextMinorLeavesTheLogBehindAgain(t *testing.T) {
+	t.Parallel()
+	m := member.Start(t, "3.5", member.Options{})
+	m.Stop(t)
+	m = member.Start(t, "3.6", member.Options{Dir: m.Dir, PeerURL: m.PeerURL})
+	agrees := upgradesOf(t, m)
+	index := func() uint64 {
+		t.Helper()
+		status, err := membership.ReadStatus(t.Context(), m.Client, m.Endpoint)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return status.RaftIndex
+	}
+	agrees(leases.UpgradeOrder{Nonce: "first", Version: "3.7.99"})
+	agrees(leases.UpgradeOrder{Nonce: "taken back", Version: "3.6.99"})
+	before := index()
+	agrees(leases.UpgradeOrder{Nonce: "second", Version: "3.7.99"})
+	if grown := index() - before; grown < 10_000 {
+		t.Errorf("the log grew by %d entries for the second request, want 10000 at least", grown)
+	}
+}
+
 // holdsAfterUpgrade starts etcd 3.7 on what the member left.
 func holdsAfterUpgrade(t *testing.T, m *member.Member, put *clientv3.PutResponse) {
 	t.Helper()
