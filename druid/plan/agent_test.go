@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -190,5 +191,29 @@ func TestAgentUpdate(t *testing.T) {
 				t.Errorf("condition is %s %q, want %s %q", c.Reason, c.Message, test.reason, test.words)
 			}
 		})
+	}
+}
+
+// The members are compared only when each agent reports its etcd's snapshot count, which an outdated one does not.
+func TestAgentsAreReplacedWhileTheMembersAreCompared(t *testing.T) {
+	d := Desired{Replicas: 3, Version: "3.7.3"}
+	outdated := func(o *Observed) {
+		for i := range o.Members {
+			o.Members[i].Agent, o.Members[i].AgentImage, o.Members[i].Settled = AgentOutdated, "druid:1", true
+		}
+		o.Members[1].Says.Role = leases.RoleLeader
+	}
+	for name, test := range map[string]struct {
+		verdict leases.UpgradeVerdict
+		want    bool
+	}{
+		"the comparison waits":  {leases.UpgradeUnknown, true},
+		"the members are equal": {leases.UpgradeAgree, false},
+	} {
+		d, o := upgraded(d, outdated, ordered(d, test.verdict, ""))
+		got := slices.ContainsFunc(Steps(d, o), func(s Step) bool { return s.Kind == ReplaceAgent })
+		if got != test.want {
+			t.Errorf("%s: an agent is replaced: %t, want %t", name, got, test.want)
+		}
 	}
 }

@@ -19,7 +19,7 @@ type update struct {
 
 func updateOf(d Desired, o Observed) update {
 	listed := o.listed()
-	leaves, rolls := retreatOf(d, o), rolloutOf(d, o).sum&(rollingGoes|rollingUpgrades) != 0
+	leaves, rolls := retreatOf(d, o), takesPods(d, o)
 	u := update{verdicts: map[string]rules.Decision[verdict]{}, sum: rollingNone}
 	for _, m := range listed {
 		f := agentFactsOf(m, leaves.leaving(m), rolls, o, listed)
@@ -53,6 +53,14 @@ func updateOf(d Desired, o Observed) update {
 		u.sum, u.hindrance = agentsGo, ""
 	}
 	return u
+}
+
+// takesPods reports whether a rolling update replaces a Pod, or is about to. A version change that waits until the members are compared
+// takes none. It must not hold back the agents either: the comparison can depend on what only a new agent reports.
+func takesPods(d Desired, o Observed) bool {
+	r := rolloutOf(d, o)
+	waits := r.sum == rollingUpgrades && r.next == "" && upgradeOf(d, o).facts.check == checkAsked
+	return r.sum&(rollingGoes|rollingUpgrades) != 0 && !waits
 }
 
 // hindrance says in words what the outdated agent of m waits for, or that m's own new one is awaited.
