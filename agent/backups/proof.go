@@ -111,21 +111,35 @@ func (d *Duty) prove(ctx context.Context, c config.Backup, self Identity, before
 	d.Log.InfoContext(ctx, "proof of backups ended", "found", string(r.Verdict), "reason", r.Reason, "object", r.Object,
 		"full", r.Full, "revision", r.Revision, "keys", r.Keys, "compared", r.Compared, "notCompared", r.NotCompared, "took", r.Took)
 	d.away = r.Verdict == proof.Unknown && !d.lists(ctx, c)
+	latest := before
+	if _, v, err := d.Leases.Full(ctx); err == nil {
+		latest = v
+	}
 	now := time.Now()
-	v := found(before, r, self, now, proofDue(c.Verify, before.At, now, 2))
+	v := found(latest, r, self, now, proofDue(c.Verify, latest.At, now, 2))
+	if brokenSince(before, latest) && latest.Full != r.Full {
+		latest.ProvenFull, latest.KnownBroken, latest.Tried = v.ProvenFull, v.KnownBroken, v.Tried
+		v = latest
+	}
 	v.KnownBroken = d.thereStill(ctx, c, v.KnownBroken)
 	if err := d.Leases.TellVerification(ctx, v); err != nil && ctx.Err() == nil {
 		d.Log.WarnContext(ctx, "proof of backups not told", "err", err)
 	}
 }
 
-// found is what the Lease says next. What was not found out leaves what is known, until that is two schedules old: what is
-// broken does not get well by that.
+// brokenSince reports whether another agent found a backup broken since the Lease was read. The agents of two members can verify at the
+// same time: the leader's agent verifies a requested backup while a follower's agent verifies by schedule.
+func brokenSince(before, latest leases.Verification) bool {
+	return latest.Verdict == leases.VerdictBroken && (before.Full != latest.Full || !before.At.Equal(latest.At))
+}
+
+// found returns what the Lease says next. A result of Unknown keeps the earlier verdict until that is two schedules old; a verdict of
+// Broken stays.
 func found(before leases.Verification, r proof.Result, self Identity, now time.Time, old bool) leases.Verification {
 	if before.Lineage != string(self.Lineage) {
 		before = leases.Verification{ProvenFull: before.ProvenFull, KnownBroken: before.KnownBroken}
 	}
-	known := knownBroken(before)
+	known := slices.Clone(before.KnownBroken)
 	v := leases.Verification{At: now, Full: r.Full, Lineage: string(self.Lineage), ProvenFull: before.ProvenFull, KnownBroken: known, Trouble: r.Reason, Tried: now}
 	switch r.Verdict {
 	case proof.Proven:
@@ -134,7 +148,10 @@ func found(before leases.Verification, r proof.Result, self Identity, now time.T
 		return v
 	case proof.Broken:
 		v.Verdict, v.Broken = leases.VerdictBroken, r.Object
-		v.KnownBroken = knownBroken(v)
+		// One of several suspects may be intact, and the full backup that was verified is.
+		if len(r.Suspects) <= 1 && r.Object != before.ProvenFull {
+			v.KnownBroken = knownBroken(v)
+		}
 		return v
 	case proof.Unknown:
 	}
@@ -149,7 +166,7 @@ func found(before leases.Verification, r proof.Result, self Identity, now time.T
 	return v
 }
 
-// knownBroken are the objects that v says to be broken, the one of its verdict among them.
+// knownBroken returns the objects that v says to be broken, and the object of its verdict.
 func knownBroken(v leases.Verification) []string {
 	known := slices.Clone(v.KnownBroken)
 	if v.Broken != "" && !slices.Contains(known, v.Broken) {

@@ -58,7 +58,7 @@ func TestWhatWasNotFoundOutLeavesWhatIsKnown(t *testing.T) {
 	at, now := time.Unix(1_790_000_000, 0), time.Unix(1_790_100_000, 0)
 	self := Identity{Lineage: lineage}
 	proven := leases.Verification{Verdict: leases.VerdictProven, At: at, Full: "old", Revision: 5, Lineage: string(lineage), ProvenFull: "old", Tried: at}
-	broken := leases.Verification{Verdict: leases.VerdictBroken, At: at, Full: "old", Lineage: string(lineage), ProvenFull: "older", Broken: "x", Trouble: "why", Tried: at}
+	broken := leases.Verification{Verdict: leases.VerdictBroken, At: at, Full: "old", Lineage: string(lineage), ProvenFull: "older", Broken: "x", KnownBroken: []string{"x"}, Trouble: "why", Tried: at}
 	elsewhere := proven
 	elsewhere.Lineage = "00000000-b"
 	good := proof.Result{Verdict: proof.Proven, Full: "new", Revision: 9, Checkpoint: &proof.Checkpoint{Revision: 8}}
@@ -93,7 +93,10 @@ func TestWhatWasNotFoundOutLeavesWhatIsKnown(t *testing.T) {
 		"not found out, proven":        {proven, none, false, change(proven, tried)},
 		"not found out for too long":   {proven, none, true, change(proven, func(v *leases.Verification) { tried(v); v.Verdict = "" })},
 		"not found out, broken":        {broken, none, true, change(broken, func(v *leases.Verification) { v.Tried, v.KnownBroken = now, []string{"x"} })},
-		"another history before":       {elsewhere, none, false, leases.Verification{Lineage: string(lineage), ProvenFull: "old", Tried: now, Trouble: "no room"}},
+		"one of several is broken":     {proven, proof.Result{Verdict: proof.Broken, Full: "new", Object: "y", Suspects: []string{"y", "z"}, Reason: "torn"}, false, change(nowBroken("old"), knows())},
+		"verified before, now suspect": {proven, proof.Result{Verdict: proof.Broken, Full: "old", Object: "old", Suspects: []string{"old"}, Reason: "torn"}, false,
+			change(nowBroken("old"), func(v *leases.Verification) { v.Full, v.Broken, v.KnownBroken = "old", "old", nil })},
+		"another history before": {elsewhere, none, false, leases.Verification{Lineage: string(lineage), ProvenFull: "old", Tried: now, Trouble: "no room"}},
 	} {
 		if diff := cmp.Diff(test.want, found(test.before, test.found, self, now, test.old), cmpopts.EquateEmpty()); diff != "" {
 			t.Errorf("%s (-want +got)\n%s", name, diff)

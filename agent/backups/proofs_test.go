@@ -123,6 +123,43 @@ func TestAProofThatTheStoreWasAwayForIsMadeWhenItIsBack(t *testing.T) {
 	}
 }
 
+// A verdict about a newer full backup that is written while a verification runs is not overwritten by it.
+func TestAVerificationKeepsAVerdictThatCameMeanwhile(t *testing.T) {
+	t.Parallel()
+	_, _, agentOf := snapshotLeases(t)
+	g := newGroup(t, 1)
+	c := directory(t.TempDir())
+	c.Verify = config.Verify{Schedule: "0 3 * * *"}
+	a := agentOf(g, 0)
+	a.Scratch, a.proofLook, a.proofReserve = t.TempDir(), 100*time.Millisecond, 0
+	a.Configure(c)
+	a.start()
+	s := opened(t, c)
+	savedUpTo(t, s, put(t, g.client(0), 20))
+	full := history(t, s).Fulls[0].Key
+	var self Identity
+	eventually(t, "the agent knows its member", func() (err error) {
+		var known bool
+		if self, known = a.Self(); !known {
+			err = errWaiting
+		}
+		return err
+	})
+	open := a.Open
+	a.Open = func(ctx context.Context, c store.Config) (store.Store, error) {
+		newer := leases.Verification{Verdict: leases.VerdictBroken, At: time.Now(), Full: full + ".newer", Lineage: string(self.Lineage), Broken: full, Tried: time.Now()}
+		if err := a.Leases.TellVerification(ctx, newer); err != nil {
+			return nil, err
+		}
+		return open(ctx, c)
+	}
+	a.prove(t.Context(), *c, self, leases.Verification{})
+	_, v, err := a.Leases.Full(t.Context())
+	if err != nil || v.Verdict != leases.VerdictBroken || v.Full != full+".newer" || v.ProvenFull != full {
+		t.Errorf("the Lease has %+v, %v", v, err)
+	}
+}
+
 // harm changes a bit of an object.
 func harm(t *testing.T, s store.Store, key string) {
 	t.Helper()
