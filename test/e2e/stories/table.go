@@ -2,7 +2,7 @@ package stories
 
 // What stories are of. A change in one of these packages puts its stories first.
 const (
-	ofForming  = "agent agent/bootstrap agent/cli agent/config api/... cmd/agent cmd/druid druid druid/plan internal/cli leases manifests membership"
+	ofForming  = "internal/rules agent agent/bootstrap agent/cli agent/config api/... cmd/agent cmd/druid druid druid/plan internal/cli leases manifests membership"
 	ofData     = "agent/bootstrap agent/datadir/... agent/leader membership"
 	ofPods     = "agent agent/launch/... agent/transport cmd/launch druid manifests"
 	ofScale    = "agent/bootstrap agent/leader druid druid/plan leases membership"
