@@ -29,7 +29,7 @@ func (r *Reconciler) deleteClaim(ctx context.Context, o *observation, step plan.
 	if err != nil {
 		return fmt.Errorf("delete PersistentVolumeClaim %s: %w", step.Member, err)
 	}
-	r.tell(o, v1alpha1.EventClaimDeleted, step, "PersistentVolumeClaim %s was deleted (%s)", step.Member, step.Rule)
+	r.tell(o, v1alpha1.EventPVCDeleted, step, "PersistentVolumeClaim %s was deleted (%s)", step.Member, step.Rule)
 	return nil
 }
 
@@ -67,7 +67,7 @@ func (r *Reconciler) growClaim(ctx context.Context, o *observation, step plan.St
 	if err != nil {
 		return fmt.Errorf("request %s of PersistentVolumeClaim %s: %w", size, step.Member, err)
 	}
-	r.tell(o, v1alpha1.EventClaimExpanded, step, "PersistentVolumeClaim %s requests %s now (%s)", step.Member, size, step.Rule)
+	r.tell(o, v1alpha1.EventPVCExpanded, step, "PersistentVolumeClaim %s requests %s now (%s)", step.Member, size, step.Rule)
 	return nil
 }
 

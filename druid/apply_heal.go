@@ -42,7 +42,7 @@ func (r *Reconciler) markHealing(ctx context.Context, o *observation, step plan.
 		r.tell(o, v1alpha1.EventPodRestarted, step, "Pod %s is restarted because its etcd was not ready for %s; restarts in a row: %d",
 			step.Member, plan.Patience(r.grace, before.Restarts), step.Healing.Restarts)
 	case step.Healing.ClaimUID != "" && step.Healing.ClaimUID != before.ClaimUID:
-		r.tell(o, v1alpha1.EventVolumeGivenUp, step, "The volume of member %s is given up: its node %s was declared lost, and alone could mount it",
+		r.tell(o, v1alpha1.EventVolumeAbandoned, step, "The volume of member %s is given up: its node %s was declared lost, and alone could mount it",
 			step.Member, nodeOf(o, step.Member))
 	}
 	return nil

@@ -152,7 +152,7 @@ func TestSomebodyElsesSnapshotLeaseIsLeftAlone(t *testing.T) {
 	s.startDruid()
 	s.whole(1)
 	s.patchCluster(backupsOn)
-	s.condition("demo", v1alpha1.ConditionDegraded, metav1.ConditionTrue, v1alpha1.ReasonForeignObject)
+	s.condition("demo", v1alpha1.ConditionDegraded, metav1.ConditionTrue, v1alpha1.ReasonObjectNotOwned)
 	s.backupIs(metav1.ConditionUnknown, v1alpha1.ReasonUnknown)
 	s.patchCluster(backupsOff)
 	s.condition("demo", v1alpha1.ConditionDegraded, metav1.ConditionFalse, v1alpha1.ReasonAsExpected)

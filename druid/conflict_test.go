@@ -59,7 +59,7 @@ func TestForeignObjectsAreNeverAdopted(t *testing.T) {
 			}
 			s.startDruid()
 			s.createCluster("demo", 1)
-			condition := s.condition("demo", v1alpha1.ConditionDegraded, metav1.ConditionTrue, v1alpha1.ReasonForeignObject)
+			condition := s.condition("demo", v1alpha1.ConditionDegraded, metav1.ConditionTrue, v1alpha1.ReasonObjectNotOwned)
 			if !strings.Contains(condition.Message, foreign.GetName()) {
 				t.Errorf("message %q does not name %s", condition.Message, foreign.GetName())
 			}

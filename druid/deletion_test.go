@@ -50,7 +50,7 @@ var phases = map[string]func(s *stage, name string){
 			s.Fatal(err)
 		}
 		s.createCluster(name, 3)
-		s.condition(name, v1alpha1.ConditionDegraded, metav1.ConditionTrue, v1alpha1.ReasonForeignObject)
+		s.condition(name, v1alpha1.ConditionDegraded, metav1.ConditionTrue, v1alpha1.ReasonObjectNotOwned)
 	},
 	"record-lost": func(s *stage, name string) {
 		s.createCluster(name, 3)
@@ -164,7 +164,7 @@ func TestNamespaceThatGoesIsLeftInPeace(t *testing.T) {
 		if err := s.fetch(name, &cluster); err != nil {
 			t.Fatal(err)
 		}
-		if c := meta.FindStatusCondition(cluster.Status.Conditions, v1alpha1.ConditionDegraded); c != nil && c.Reason == v1alpha1.ReasonRefusedByAPI {
+		if c := meta.FindStatusCondition(cluster.Status.Conditions, v1alpha1.ConditionDegraded); c != nil && c.Reason == v1alpha1.ReasonAPIRequestRejected {
 			t.Errorf("%s: a namespace that goes is told as something to mend: %s", name, c.Message)
 		}
 	}

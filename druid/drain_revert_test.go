@@ -50,7 +50,7 @@ func TestScaleDownIsTakenBackUntilAnAgentClaimedIt(t *testing.T) {
 			s.routes(names...)
 			s.scale("demo", 1)
 			member := s.slot().Member
-			s.leaving(member, v1alpha1.LeavingClients)
+			s.leaving(member, v1alpha1.DrainingClients)
 			s.scale("demo", 3)
 			kept(t, s, names, member)
 		},

@@ -60,7 +60,7 @@ func TestScaleDownGoesStepByStepThroughAnyDruid(t *testing.T) {
 	if mark := s.mark(first.Member); mark != (leases.Retirement{}) {
 		t.Errorf("it is marked %+v while clients are still sent to it", mark)
 	}
-	s.leaving(first.Member, v1alpha1.LeavingClients)
+	s.leaving(first.Member, v1alpha1.DrainingClients)
 	s.routes(names[0])
 	if got := s.requested(); got != first {
 		t.Errorf("slot is %+v, want it still to be %+v", got, first)
@@ -240,7 +240,7 @@ func TestRetainedClaimIsNobodys(t *testing.T) {
 	s.struck(member)
 	s.podGoes(member)
 	s.eventually("delete Lease "+member, func() error { return s.gone(member, &coordinationv1.Lease{}) })
-	s.told(v1alpha1.EventClaimRetained, member)
+	s.told(v1alpha1.EventPVCRetained, member)
 	var claim corev1.PersistentVolumeClaim
 	if err := s.fetch(member, &claim); err != nil || claim.UID != uid || claim.DeletionTimestamp != nil {
 		t.Fatalf("claim is %+v, %v; want it to stay", claim, err)

@@ -26,7 +26,7 @@ func TestVolumesGrowInPlaceAndNoQuotaIsAboveThem(t *testing.T) {
 	if err := c.requests(names, "8Gi"); err != nil {
 		t.Fatal(err)
 	}
-	if told := strings.Join(c.told(), "\n"); strings.Count(told, v1alpha1.EventClaimExpanded) != len(names) {
+	if told := strings.Join(c.told(), "\n"); strings.Count(told, v1alpha1.EventPVCExpanded) != len(names) {
 		t.Errorf("events are\n%s", told)
 	}
 	c.after(settled)

@@ -23,7 +23,7 @@ func joined(t *testing.T, count int32) (s *stage, names []string, stop func()) {
 	s.joins = true
 	stop = s.startDruid()
 	names = s.formed("demo", count)
-	s.condition("demo", v1alpha1.ConditionProgressing, metav1.ConditionFalse, v1alpha1.ReasonOthersRemain)
+	s.condition("demo", v1alpha1.ConditionProgressing, metav1.ConditionFalse, v1alpha1.ReasonExternalMembersPresent)
 	return s, names, stop
 }
 
@@ -57,8 +57,8 @@ func TestAClusterThatJoinsIsHeldBeforeAnybodyMayJoinAndAsLongAsOthersAreThere(t 
 func TestMembersOfAClusterThatIsDeletedBesideOthersLeaveBeforeItGoes(t *testing.T) {
 	s, names, stop := joined(t, 3)
 	s.delete("demo", metav1.DeletePropagationBackground)
-	s.condition("demo", v1alpha1.ConditionProgressing, metav1.ConditionTrue, v1alpha1.ReasonLeaving)
-	s.told(v1alpha1.ReasonLeaving, "")
+	s.condition("demo", v1alpha1.ConditionProgressing, metav1.ConditionTrue, v1alpha1.ReasonLeavingJoinedCluster)
+	s.told(v1alpha1.ReasonLeavingJoinedCluster, "")
 	// Nothing of it is in druid's memory.
 	stop()
 	s.startDruid()
@@ -97,7 +97,7 @@ func TestADeletionThatBeginsWhileTheSeedJoinsWaitsUntilItIsIn(t *testing.T) {
 	names := s.members("demo", 1)
 	s.changeRecord(func(r *leases.Record) { r.Executor, r.ClusterID, r.Guests = "executor", clusterID, []string{"a1"} })
 	s.delete("demo", metav1.DeletePropagationBackground)
-	message := s.condition("demo", v1alpha1.ConditionProgressing, metav1.ConditionTrue, v1alpha1.ReasonLeaving).Message
+	message := s.condition("demo", v1alpha1.ConditionProgressing, metav1.ConditionTrue, v1alpha1.ReasonLeavingJoinedCluster).Message
 	if !strings.Contains(message, names[0]) || !strings.Contains(message, "kubectl patch etcd") {
 		t.Errorf("it is told %q", message)
 	}
@@ -123,7 +123,7 @@ func TestClusterThatIsOrphanedBesideOthersIsLetGoAsItIs(t *testing.T) {
 func TestMembersOfAClusterThatIsDeletedInTheForegroundComeBackToLeave(t *testing.T) {
 	s, names, _ := joined(t, 3)
 	uid := s.delete("demo", metav1.DeletePropagationForeground)
-	s.condition("demo", v1alpha1.ConditionProgressing, metav1.ConditionTrue, v1alpha1.ReasonLeaving)
+	s.condition("demo", v1alpha1.ConditionProgressing, metav1.ConditionTrue, v1alpha1.ReasonLeavingJoinedCluster)
 	s.collect("demo", uid)
 	before := s.calls.creations("")
 	s.eventually("rest", func() error { return s.rests() })

@@ -30,7 +30,7 @@ func (r *Reconciler) tellLeftovers(o *observation, step plan.Step) {
 		return
 	}
 	r.event(o, plan.Event{
-		Warning: true, Reason: v1alpha1.EventVolumesLeftOver,
+		Warning: true, Reason: v1alpha1.EventRetainedVolumesFound,
 		Note: "This cluster begins empty. PersistentVolumeClaims of an earlier EtcdCluster of this name are left, and not used: " +
 			strings.Join(names, ", ") + ". Delete them, or get their data back first (docs/operations.md, Deleting a cluster)",
 	}, string(step.Kind))

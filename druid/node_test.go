@@ -153,7 +153,7 @@ func TestLocalVolumeOfALostNodeIsGivenUpInSteps(t *testing.T) {
 		t.Fatalf("announced is %+v, want %+v before anything is deleted (deleted: %t)", c.healing(victim), want, c.claimGoes(victim))
 	}
 	announced := strings.Join(c.told(), "\n")
-	if !strings.Contains(announced, v1alpha1.EventVolumeGivenUp) || !strings.Contains(announced, nodes[0]) {
+	if !strings.Contains(announced, v1alpha1.EventVolumeAbandoned) || !strings.Contains(announced, nodes[0]) {
 		t.Errorf("events of the announcement are\n%s", announced)
 	}
 	// Another druid takes over, and a second node is lost meanwhile: one member at a time.
@@ -190,7 +190,7 @@ func TestLocalVolumeOfALostNodeIsGivenUpInSteps(t *testing.T) {
 		t.Errorf("it is well again and still marked: %+v", c.healing(victim))
 	}
 	all := strings.Join(c.told(), "\n")
-	if !strings.Contains(all, v1alpha1.EventClaimDeleted) {
+	if !strings.Contains(all, v1alpha1.EventPVCDeleted) {
 		t.Errorf("events are\n%s", all)
 	}
 }

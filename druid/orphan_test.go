@@ -34,7 +34,7 @@ func TestOrphansAreToldAndNeverDeleted(t *testing.T) {
 	}
 	c.after(2 * time.Minute)
 	condition := c.degraded(t)
-	if want := "Lease, PersistentVolumeClaim " + orphan; condition.Reason != v1alpha1.ReasonOrphan || !strings.Contains(condition.Message, want) ||
+	if want := "Lease, PersistentVolumeClaim " + orphan; condition.Reason != v1alpha1.ReasonOrphanedObjects || !strings.Contains(condition.Message, want) ||
 		!strings.Contains(condition.Message, "kubectl delete lease,pvc "+orphan) {
 		t.Errorf("condition is %s: %s", condition.Reason, condition.Message)
 	}

@@ -206,9 +206,9 @@ func sort(step plan.Step, err error) ([]plan.Problem, error) {
 	var conflict *foreignError
 	switch {
 	case errors.As(err, &conflict):
-		return []plan.Problem{{Reason: v1alpha1.ReasonForeignObject, Member: step.Member, Message: conflict.Error()}}, nil
+		return []plan.Problem{{Reason: v1alpha1.ReasonObjectNotOwned, Member: step.Member, Message: conflict.Error()}}, nil
 	case isRefusal(err):
-		problem := plan.Problem{Reason: v1alpha1.ReasonRefusedByAPI, Member: step.Member, Message: oneLine(err.Error())}
+		problem := plan.Problem{Reason: v1alpha1.ReasonAPIRequestRejected, Member: step.Member, Message: oneLine(err.Error())}
 		return []plan.Problem{problem}, err
 	default:
 		return nil, err

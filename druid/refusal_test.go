@@ -34,14 +34,14 @@ func TestWhatAPersonMustMendIsTold(t *testing.T) {
 		err  error
 		told string
 	}{
-		"a quota":                        {apierrors.NewForbidden(pods, "demo-a", errors.New("exceeded quota")), v1alpha1.ReasonRefusedByAPI},
+		"a quota":                        {apierrors.NewForbidden(pods, "demo-a", errors.New("exceeded quota")), v1alpha1.ReasonAPIRequestRejected},
 		"a namespace that goes":          {terminating, ""},
-		"an object that cannot be":       {apierrors.NewInvalid(schema.GroupKind{Kind: "Pod"}, "demo-a", nil), v1alpha1.ReasonRefusedByAPI},
-		"a webhook that refuses":         {denied, v1alpha1.ReasonRefusedByAPI},
-		"a webhook that does not answer": {apierrors.NewInternalError(errors.New(`failed calling webhook "policy": connection refused`)), v1alpha1.ReasonRefusedByAPI},
+		"an object that cannot be":       {apierrors.NewInvalid(schema.GroupKind{Kind: "Pod"}, "demo-a", nil), v1alpha1.ReasonAPIRequestRejected},
+		"a webhook that refuses":         {denied, v1alpha1.ReasonAPIRequestRejected},
+		"a webhook that does not answer": {apierrors.NewInternalError(errors.New(`failed calling webhook "policy": connection refused`)), v1alpha1.ReasonAPIRequestRejected},
 		"an etcd that does not answer":   {apierrors.NewInternalError(errors.New("etcdserver: request timed out")), ""},
 		"a conflict":                     {apierrors.NewConflict(pods, "demo-a", nil), ""},
-		"a name that is taken":           {&foreignError{kind: "Pod", name: "demo-a"}, v1alpha1.ReasonForeignObject},
+		"a name that is taken":           {&foreignError{kind: "Pod", name: "demo-a"}, v1alpha1.ReasonObjectNotOwned},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -121,7 +121,7 @@ func TestAPodThatAWebhookRefusesIsToldAndComesWhenItMay(t *testing.T) {
 			hook := s.hook(server)
 			s.startDruid()
 			s.createCluster("demo", 1)
-			s.condition("demo", v1alpha1.ConditionDegraded, metav1.ConditionTrue, v1alpha1.ReasonRefusedByAPI)
+			s.condition("demo", v1alpha1.ConditionDegraded, metav1.ConditionTrue, v1alpha1.ReasonAPIRequestRejected)
 			var cluster v1alpha1.EtcdCluster
 			if err := s.fetch("demo", &cluster); err != nil {
 				t.Fatal(err)

@@ -115,7 +115,7 @@ func TestALostPodComesBackWhileASharedObjectIsRefused(t *testing.T) {
 				t.Error("the refusal is not reported, and not tried again")
 			}
 			c.replaced(lost, before, &corev1.Pod{})
-			if d := c.degraded(t); d.Reason != v1alpha1.ReasonRefusedByAPI || !strings.Contains(d.Message, "no "+test.resource+" here") {
+			if d := c.degraded(t); d.Reason != v1alpha1.ReasonAPIRequestRejected || !strings.Contains(d.Message, "no "+test.resource+" here") {
 				t.Errorf("condition Degraded says %s: %s", d.Reason, d.Message)
 			}
 			c.kubelet(lost, true)

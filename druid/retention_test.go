@@ -137,7 +137,7 @@ func TestOrphanedClusterIsNeitherAdoptedNorTouched(t *testing.T) {
 	before := versions(s.belongingsOf("demo"))
 
 	s.createCluster("demo", 3)
-	condition := s.condition("demo", v1alpha1.ConditionDegraded, metav1.ConditionTrue, v1alpha1.ReasonForeignObject)
+	condition := s.condition("demo", v1alpha1.ConditionDegraded, metav1.ConditionTrue, v1alpha1.ReasonObjectNotOwned)
 	if !strings.Contains(condition.Message, leases.RecordName("demo")) {
 		t.Errorf("message %q does not name the record", condition.Message)
 	}
@@ -201,7 +201,7 @@ func (s *stage) leftoversTold() []string {
 	}
 	var notes []string
 	for _, e := range list.Items {
-		if e.Reason == v1alpha1.EventVolumesLeftOver && e.Type == corev1.EventTypeWarning {
+		if e.Reason == v1alpha1.EventRetainedVolumesFound && e.Type == corev1.EventTypeWarning {
 			notes = append(notes, e.Note)
 		}
 	}

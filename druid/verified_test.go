@@ -37,10 +37,10 @@ func TestBackupVerifiedFollowsTheLease(t *testing.T) {
 		})
 	})
 	tell(leases.Verification{Verdict: leases.VerdictProven, Full: "some", ProvenFull: "some", Revision: 7})
-	is(metav1.ConditionTrue, v1alpha1.ReasonBackupProven, "what etcd said")
+	is(metav1.ConditionTrue, v1alpha1.ReasonVerificationSucceeded, "what etcd said")
 	tell(leases.Verification{Verdict: leases.VerdictBroken, Full: "some", ProvenFull: "older", Broken: "some", Trouble: "full some is damaged"})
-	is(metav1.ConditionFalse, v1alpha1.ReasonBackupBroken, "full some is damaged")
-	s.told(v1alpha1.ReasonBackupBroken, "")
+	is(metav1.ConditionFalse, v1alpha1.ReasonVerificationFailed, "full some is damaged")
+	s.told(v1alpha1.ReasonVerificationFailed, "")
 	s.patchCluster(backupsOff)
 	s.eventually("take the condition away", func() error {
 		var c v1alpha1.EtcdCluster

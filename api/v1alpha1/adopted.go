@@ -8,7 +8,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Adopted is the spec that druid works towards, from status.observed; nil while none was adopted.
+// Adopted returns the spec that druid works towards, from status.observed. It returns nil before druid accepted a
+// spec.
 func (s *EtcdClusterStatus) Adopted() (*EtcdClusterSpec, error) {
 	if s.Observed == nil || len(s.Observed.Raw) == 0 {
 		return nil, nil
@@ -20,7 +21,7 @@ func (s *EtcdClusterStatus) Adopted() (*EtcdClusterSpec, error) {
 	return spec, nil
 }
 
-// Adopt makes spec the one that druid works towards.
+// Adopt writes spec to status.observed as the one that druid works towards.
 func (s *EtcdClusterStatus) Adopt(spec EtcdClusterSpec) error {
 	raw, err := json.Marshal(spec)
 	if err != nil {
@@ -30,17 +31,17 @@ func (s *EtcdClusterStatus) Adopt(spec EtcdClusterSpec) error {
 	return nil
 }
 
-// ResolvedRestore is what an EtcdSnapshot stands for, as status.restore keeps it.
+// ResolvedRestore is the backup that an EtcdSnapshot names, as status.restore records it.
 type ResolvedRestore struct {
-	// SnapshotUID of the EtcdSnapshot.
+	// SnapshotUID is the UID of the EtcdSnapshot.
 	SnapshotUID types.UID `json:"snapshotUID"`
 	// RestoreSpec without a snapshotRef.
 	RestoreSpec `json:",inline"`
-	// Lineage that the backup is of; empty where the EtcdSnapshot does not tell.
+	// Lineage of the backup. It is empty if the EtcdSnapshot does not have it.
 	Lineage string `json:"lineage,omitempty"`
 }
 
-// ResolvedRestore is what the EtcdSnapshot stands for that the cluster begins with; nil where that was not found out.
+// ResolvedRestore returns the backup that the cluster starts from. It returns nil before druid read the EtcdSnapshot.
 func (s *EtcdClusterStatus) ResolvedRestore() (*ResolvedRestore, error) {
 	if s.Restore == nil || len(s.Restore.Raw) == 0 {
 		return nil, nil
@@ -52,7 +53,7 @@ func (s *EtcdClusterStatus) ResolvedRestore() (*ResolvedRestore, error) {
 	return resolved, nil
 }
 
-// Resolve keeps what the EtcdSnapshot stands for.
+// Resolve writes the backup that an EtcdSnapshot names to status.restore.
 func (s *EtcdClusterStatus) Resolve(resolved ResolvedRestore) error {
 	raw, err := json.Marshal(resolved)
 	if err != nil {

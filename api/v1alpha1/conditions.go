@@ -8,17 +8,17 @@ const (
 	ConditionAllMembersReady = "AllMembersReady"
 	// ConditionProgressing is True while druid or an agent works towards the spec.
 	ConditionProgressing = "Progressing"
-	// ConditionDegraded is True while something keeps the cluster from its spec that a person may have to mend.
+	// ConditionDegraded is True when the cluster does not match its spec and you might have to act.
 	ConditionDegraded = "Degraded"
-	// ConditionSpread is True while each voter is on a node of its own, so that the loss of one node costs one voter. It is
-	// advice: what druid does depends on it nowhere.
+	// ConditionSpread is True while each voter runs on a node of its own, so that the loss of a node costs one voter.
+	// It is information only: no decision of druid depends on it.
 	ConditionSpread = "Spread"
-	// ConditionBackupReady is True while a full backup and all changes since are saved as spec.backup asks for. A cluster
-	// without spec.backup does not have it.
+	// ConditionBackupReady is True while a full backup and all changes since then are saved as spec.backup requires. A
+	// cluster without spec.backup does not have it.
 	ConditionBackupReady = "BackupReady"
 
-	// ConditionBackupVerified is True when the newest backups were restored in a scratch directory, and were equal to what etcd
-	// said of itself; False when they are broken. A cluster without spec.backup does not have it.
+	// ConditionBackupVerified is True when an agent restored the newest backups and they equal what etcd reported. It
+	// is False when they are broken. A cluster without spec.backup does not have it.
 	ConditionBackupVerified = "BackupVerified"
 )
 
@@ -30,7 +30,7 @@ const (
 	ReasonUnknown    = "Unknown"
 )
 
-// MemberState is what druid knows of a member's health.
+// MemberState is the health of a member.
 type MemberState string
 
 // The states of a member.
@@ -38,22 +38,22 @@ const (
 	MemberReady    MemberState = "Ready"
 	MemberNotReady MemberState = "NotReady"
 	MemberUnknown  MemberState = "Unknown"
-	// MemberPaused: it has no Pod, because the cluster is paused, and its PersistentVolumeClaim holds its data.
+	// MemberPaused is a member without a Pod in a paused cluster. Its PersistentVolumeClaim holds its data.
 	MemberPaused MemberState = "Paused"
 )
 
-// MemberLeaving is how far a member's way out of the cluster has come.
+// MemberLeaving is how far the removal of a member has progressed.
 type MemberLeaving string
 
 // The stations of the way out. Until Removing a revert of the spec takes it back.
 const (
-	// LeavingClients: no client is to be sent to it any more.
-	LeavingClients MemberLeaving = "LeavingClients"
-	// LeaveRequested: the agents are asked to remove it.
+	// DrainingClients means that clients are led to other members.
+	DrainingClients MemberLeaving = "DrainingClients"
+	// LeaveRequested means that druid requested the removal.
 	LeaveRequested MemberLeaving = "Requested"
-	// LeaveRemoving: the leader's agent removes it.
+	// LeaveRemoving means that the leader's agent removes the member.
 	LeaveRemoving MemberLeaving = "Removing"
-	// LeaveRemoved: it is out of the raft group.
+	// LeaveRemoved means that the member is not in the raft group any more.
 	LeaveRemoved MemberLeaving = "Removed"
 )
 
@@ -61,11 +61,11 @@ const (
 const (
 	// ReasonLeaseSucceeded: the member's agent renewed its Lease in time.
 	ReasonLeaseSucceeded = "LeaseSucceeded"
-	// ReasonLeaseExpired: the Lease was not renewed in time; why is not known.
+	// ReasonLeaseExpired: the agent did not renew the Lease in time, for an unknown reason.
 	ReasonLeaseExpired = "LeaseExpired"
-	// ReasonUnknownGracePeriodExceeded: the Lease stayed expired for longer than the grace period.
+	// ReasonUnknownGracePeriodExceeded: the Lease has been expired for longer than the grace period.
 	ReasonUnknownGracePeriodExceeded = "UnknownGracePeriodExceeded"
-	// ReasonPodNotReady: the Pod is absent or its etcd container is not ready.
+	// ReasonPodNotReady: the Pod is absent, or its etcd container is not ready.
 	ReasonPodNotReady = "PodNotReady"
 )
 
@@ -73,157 +73,161 @@ const (
 const (
 	// ReasonAllReady: every desired member is a ready voter.
 	ReasonAllReady = "AllReady"
-	// ReasonMembersNotReady: a desired member is missing or known not to be ready.
+	// ReasonMembersNotReady: a desired member is missing or not ready.
 	ReasonMembersNotReady = "MembersNotReady"
-	// ReasonMembersUnknown: of a desired member it is not known whether it is ready.
+	// ReasonMembersUnknown: it is unknown whether a desired member is ready.
 	ReasonMembersUnknown = "MembersUnknown"
 )
 
 // Reasons of ConditionProgressing; ReasonForming is another.
 const (
-	// ReasonReconciled: nothing is left to do.
+	// ReasonReconciled: the cluster matches its spec.
 	ReasonReconciled = "Reconciled"
-	// ReasonInitialSnapshot: the spec was adopted for the first time.
-	ReasonInitialSnapshot = "InitialSnapshot"
-	// ReasonSpecChanged: an edit of the spec was adopted, and nothing was done about it yet. It is the reason of an Event, too, when
-	// an edit has to wait.
+	// ReasonSpecAccepted: druid accepted the spec for the first time.
+	ReasonSpecAccepted = "SpecAccepted"
+	// ReasonSpecChanged: druid accepted a spec change and has not acted on it yet. It is also the reason of the Event
+	// for a pending spec change.
 	ReasonSpecChanged = "SpecChanged"
-	// ReasonRetryAfterDeadline: an edit was adopted because the deadline of what was under way had passed.
+	// ReasonRetryAfterDeadline: druid accepted a spec change because the deadline of the change in progress has
+	// passed.
 	ReasonRetryAfterDeadline = "RetryAfterDeadline"
-	// ReasonWaitingForSeed: no member has begun to form the cluster yet.
+	// ReasonWaitingForSeed: no member has started to bootstrap the cluster yet.
 	ReasonWaitingForSeed = "WaitingForSeed"
-	// ReasonWaitingForSnapshot: the EtcdSnapshot that the cluster is to begin with has not succeeded, or it is not known where its backup
-	// is. Nothing was made of the cluster yet.
+	// ReasonWaitingForSnapshot: the EtcdSnapshot that the cluster restores has not succeeded, or the location of its
+	// backup is unknown. druid has created nothing yet.
 	ReasonWaitingForSnapshot = "WaitingForSnapshot"
-	// ReasonBootstrapFailed: the cluster has not formed within its deadline, and druid does nothing more about it.
+	// ReasonBootstrapFailed: the cluster did not form before its deadline. druid takes no further action.
 	ReasonBootstrapFailed = "BootstrapFailed"
-	// ReasonDeadlineExceeded: what the last edit asked for was not reached within its deadline, and druid has stopped it. Members are
-	// healed all the same.
+	// ReasonDeadlineExceeded: the cluster did not reach the state of the last spec change before its deadline, and
+	// druid stopped the change. druid still repairs members.
 	ReasonDeadlineExceeded = "DeadlineExceeded"
 	// ReasonScalingUp: new members join.
 	ReasonScalingUp = "ScalingUp"
-	// ReasonOthersRemain: the members joined a running cluster, and nothing is left to do until the user lets those go that were in
-	// it before.
-	ReasonOthersRemain = "OthersRemain"
-	// ReasonRemovingOthers: those go, one after another.
-	ReasonRemovingOthers = "RemovingOthers"
-	// ReasonLeaving: the EtcdCluster is deleted while others are in the cluster that it joined, and its members leave that one after
-	// another.
-	ReasonLeaving = "Leaving"
-	// ReasonHealing: a member of the cluster is started again or replaced.
-	ReasonHealing = "Healing"
-	// ReasonScalingDown: a member is removed, because the cluster has more members than replicas asks for.
+	// ReasonExternalMembersPresent: the members joined a running cluster, and the external members remain until you
+	// set spec.bootstrap.join.removeOthers.
+	ReasonExternalMembersPresent = "ExternalMembersPresent"
+	// ReasonRemovingExternalMembers: the external members are removed, one at a time.
+	ReasonRemovingExternalMembers = "RemovingExternalMembers"
+	// ReasonLeavingJoinedCluster: the EtcdCluster is deleted while external members remain, and its members leave the
+	// joined cluster, one at a time.
+	ReasonLeavingJoinedCluster = "LeavingJoinedCluster"
+	// ReasonRepairingMember: a member is restarted or replaced.
+	ReasonRepairingMember = "RepairingMember"
+	// ReasonScalingDown: a member is removed, because the cluster has more members than spec.replicas.
 	ReasonScalingDown = "ScalingDown"
-	// ReasonScaleDownBlocked: a member is to be removed, and waits for another that is not ready, joins or replaces itself, or
-	// for a backup that fails.
+	// ReasonScaleDownBlocked: a removal waits for another member that is not ready, joins or is replaced, or for
+	// failing backups.
 	ReasonScaleDownBlocked = "ScaleDownBlocked"
-	// ReasonPausing: replicas is 0, and the Pod of the last member is about to go.
+	// ReasonPausing: spec.replicas is 0, and the Pod of the last member is about to be deleted.
 	ReasonPausing = "Pausing"
-	// ReasonPauseBlocked: it is to go, and waits for its etcd, its node, or a backup that fails.
+	// ReasonPauseBlocked: the deletion of the last Pod waits for its etcd, its node, or failing backups.
 	ReasonPauseBlocked = "PauseBlocked"
-	// ReasonPaused: replicas is 0 and no member runs; a PersistentVolumeClaim holds the data. It is a reason of all conditions
-	// but Degraded, and of a member's state.
+	// ReasonPaused: spec.replicas is 0, and no member runs. A PersistentVolumeClaim holds the data. It is a reason of
+	// all conditions except Degraded, and of the state of a member.
 	ReasonPaused = "Paused"
-	// ReasonResuming: the cluster was paused, and the member that was kept is started again. It is a reason of Ready too.
+	// ReasonResuming: the cluster was paused, and its member is started again. It is also a reason of Ready.
 	ReasonResuming = "Resuming"
-	// ReasonRollingUpdate: Pods are replaced one after another, because the spec asks for others.
+	// ReasonRollingUpdate: Pods are replaced one at a time, because the spec requires other Pods.
 	ReasonRollingUpdate = "RollingUpdate"
-	// ReasonRollingUpdateBlocked: Pods are to be replaced, and none is until something else is mended.
+	// ReasonRollingUpdateBlocked: Pods must be replaced, and druid waits until another problem is resolved.
 	ReasonRollingUpdateBlocked = "RollingUpdateBlocked"
-	// ReasonUpgrading: the members go to another version of etcd, one after another.
+	// ReasonUpgrading: the members change their etcd version, one at a time.
 	ReasonUpgrading = "Upgrading"
-	// ReasonUpgradeBlocked: they are to, and none does until something else is mended, or the spec is edited.
+	// ReasonUpgradeBlocked: the version change waits until another problem is resolved or you change the spec.
 	ReasonUpgradeBlocked = "UpgradeBlocked"
-	// ReasonUpdatingAgents: agents are replaced one after another in Pods that run on, because druid was given another image.
+	// ReasonUpdatingAgents: agents are replaced one at a time in running Pods, because druid has another agent image.
 	ReasonUpdatingAgents = "UpdatingAgents"
-	// ReasonAgentUpdateBlocked: agents are to be replaced, and none is until something else is mended.
+	// ReasonAgentUpdateBlocked: agents must be replaced, and druid waits until another problem is resolved.
 	ReasonAgentUpdateBlocked = "AgentUpdateBlocked"
-	// ReasonRecordBlocked: the cluster record cannot be used, so nothing is done; Degraded tells why.
-	ReasonRecordBlocked = "RecordBlocked"
+	// ReasonClusterRecordInvalid: the cluster record is unusable, and druid does nothing. Degraded shows the cause.
+	ReasonClusterRecordInvalid = "ClusterRecordInvalid"
 )
 
 // Reasons of ConditionSpread.
 const (
-	// ReasonMembersApart: each voter is on a node of its own.
-	ReasonMembersApart = "MembersApart"
-	// ReasonMembersCoLocated: voters share a node, and the others are a quorum.
-	ReasonMembersCoLocated = "MembersCoLocated"
+	// ReasonMembersSpread: each voter runs on a node of its own.
+	ReasonMembersSpread = "MembersSpread"
+	// ReasonMembersColocated: voters share a node, and the other voters are a quorum.
+	ReasonMembersColocated = "MembersColocated"
 	// ReasonQuorumOnOneNode: the loss of one node would cost the quorum.
 	ReasonQuorumOnOneNode = "QuorumOnOneNode"
-	// ReasonMembersNotPlaced: of a voter it is not known on which node it is, and no others share one.
+	// ReasonMembersNotPlaced: the node of a voter is unknown, and no other voters share a node.
 	ReasonMembersNotPlaced = "MembersNotPlaced"
 )
 
 // Reasons of ConditionBackupVerified.
 const (
-	// ReasonBackupProven: the backups were restored, and hold what etcd said that it held.
-	ReasonBackupProven = "BackupProven"
-	// ReasonBackupBroken: the backups do not lead to a state that the cluster had.
-	ReasonBackupBroken = "BackupBroken"
-	// ReasonNotYetVerified: nobody found out yet, or not for two schedules.
+	// ReasonVerificationSucceeded: an agent restored the backups, and they hold what etcd reported.
+	ReasonVerificationSucceeded = "VerificationSucceeded"
+	// ReasonVerificationFailed: the backups do not restore to a state that the cluster had.
+	ReasonVerificationFailed = "VerificationFailed"
+	// ReasonNotYetVerified: no agent has verified the backups, or not within the last two schedules.
 	ReasonNotYetVerified = "NotYetVerified"
 )
 
 // Reasons of ConditionBackupReady; ReasonUnknown is another.
 const (
-	// ReasonFullBackupSucceeded: a full backup is saved, and no changes since then yet.
+	// ReasonFullBackupSucceeded: a full backup is saved, and no changes since then.
 	ReasonFullBackupSucceeded = "FullBackupSucceeded"
-	// ReasonIncrementalBackupSucceeded: a full backup is saved, and the changes since.
+	// ReasonIncrementalBackupSucceeded: a full backup and the changes since then are saved.
 	ReasonIncrementalBackupSucceeded = "IncrementalBackupSucceeded"
 	// ReasonFullBackupFailed: the newest full backup is too old, or there is none.
 	ReasonFullBackupFailed = "FullBackupFailed"
 	// ReasonIncrementalBackupFailed: changes are not saved.
 	ReasonIncrementalBackupFailed = "IncrementalBackupFailed"
-	// ReasonBackupStoreNotAttached: no backup was made, and Pods were made before the store was named.
+	// ReasonBackupStoreNotAttached: no backup was made, because Pods do not mount the volume of the store yet.
 	ReasonBackupStoreNotAttached = "BackupStoreNotAttached"
-	// ReasonBackupSpecInvalid: something in spec.backup cannot be understood.
+	// ReasonBackupSpecInvalid: the agent cannot parse a value in spec.backup.
 	ReasonBackupSpecInvalid = "BackupSpecInvalid"
-	// ReasonBackupSuperseded: what is saved is not the latest backup in its place, which is another cluster's.
+	// ReasonBackupSuperseded: another cluster saved the latest backup under the same prefix.
 	ReasonBackupSuperseded = "BackupSuperseded"
 )
 
 // Reasons of ConditionDegraded.
 const (
-	// ReasonAsExpected: nothing is known to be wrong.
+	// ReasonAsExpected: no problem is known.
 	ReasonAsExpected = "AsExpected"
-	// ReasonRecordUnreadable: the cluster record cannot be understood.
+	// ReasonRecordUnreadable: druid cannot parse the cluster record.
 	ReasonRecordUnreadable = "RecordUnreadable"
-	// ReasonRecordLost: the cluster record vanished before the cluster was known to have formed.
+	// ReasonRecordLost: the cluster record was deleted before the cluster was known to have formed.
 	ReasonRecordLost = "RecordLost"
-	// ReasonSnapshotUnusable: the EtcdSnapshot that the cluster is to begin with cannot be restored from as the spec stands.
+	// ReasonSnapshotUnusable: the EtcdSnapshot that the cluster restores cannot be used with this spec.
 	ReasonSnapshotUnusable = "SnapshotUnusable"
-	// ReasonDataLost: so many members lost what they held in memory that the others are no quorum, and never will be.
+	// ReasonDataLost: more than half of the members lost the data that they held in memory. They cannot form a quorum
+	// again.
 	ReasonDataLost = "DataLost"
-	// ReasonAlarmRaised: an alarm of etcd stands. With NOSPACE all writes are refused.
+	// ReasonAlarmRaised: an alarm of etcd is raised. With the alarm NOSPACE, etcd refuses all writes.
 	ReasonAlarmRaised = "AlarmRaised"
-	// ReasonForeignObject: an object that the cluster needs exists and belongs to somebody else.
-	ReasonForeignObject = "ForeignObject"
-	// ReasonRefusedByAPI: the API server refuses an object of the cluster, for example because of a quota.
-	ReasonRefusedByAPI = "RefusedByAPI"
-	// ReasonLeaseUnreadable: a member's Lease cannot be understood.
+	// ReasonObjectNotOwned: an object that the cluster needs exists and has another owner.
+	ReasonObjectNotOwned = "ObjectNotOwned"
+	// ReasonAPIRequestRejected: the API server rejects an object of the cluster, for example because of a quota.
+	ReasonAPIRequestRejected = "APIRequestRejected"
+	// ReasonLeaseUnreadable: druid cannot parse the Lease of a member.
 	ReasonLeaseUnreadable = "LeaseUnreadable"
-	// ReasonVolumeDeleted: the volume of a running member was deleted, and the others cannot do without the member.
+	// ReasonVolumeDeleted: the volume of a running member was deleted, and the cluster cannot spare the member.
 	ReasonVolumeDeleted = "VolumeDeleted"
 	// ReasonStorageClassMissing: the StorageClass of a member's claim does not exist.
 	ReasonStorageClassMissing = "StorageClassMissing"
-	// ReasonVolumePending: a member's claim gets no volume.
+	// ReasonVolumePending: the claim of a member has no volume.
 	ReasonVolumePending = "VolumePending"
-	// ReasonVolumeNotExpanded: a member's volume is smaller than spec.storage.size, and does not grow.
+	// ReasonVolumeNotExpanded: the volume of a member is smaller than spec.storage.size and does not grow.
 	ReasonVolumeNotExpanded = "VolumeNotExpanded"
-	// ReasonPodUnschedulable: no node takes a member's Pod.
+	// ReasonPodUnschedulable: the scheduler finds no node for the Pod of a member.
 	ReasonPodUnschedulable = "PodUnschedulable"
-	// ReasonImagePullFailed: an image cannot be pulled.
+	// ReasonImagePullFailed: the kubelet cannot pull an image.
 	ReasonImagePullFailed = "ImagePullFailed"
-	// ReasonContainerCannotStart: a container cannot be started, or ends again and again.
+	// ReasonContainerCannotStart: a container cannot start, or ends repeatedly.
 	ReasonContainerCannotStart = "ContainerCannotStart"
-	// ReasonMemberCannotStart: a member's agent does not start etcd, and that did not pass by itself.
+	// ReasonMemberCannotStart: the agent of a member does not start etcd, and this has not resolved by itself.
 	ReasonMemberCannotStart = "MemberCannotStart"
-	// ReasonAgentNotRunning: the new agent of a member, whose etcd runs on, does not come up.
+	// ReasonAgentNotRunning: the new agent of a member does not start. Its etcd continues to run.
 	ReasonAgentNotRunning = "AgentNotRunning"
-	// ReasonMemberStuck: a member's etcd does not become ready, and why is not known; restarts of its Pod are counted.
+	// ReasonMemberStuck: the etcd of a member does not become ready, for an unknown reason. druid counts the restarts
+	// of its Pod.
 	ReasonMemberStuck = "MemberStuck"
-	// ReasonNodeLost: a member's node is not heard of.
+	// ReasonNodeLost: the node of a member is unreachable.
 	ReasonNodeLost = "NodeLost"
-	// ReasonOrphan: an object of the cluster bears the name of no member, and nothing proves that it may go.
-	ReasonOrphan = "Orphan"
+	// ReasonOrphanedObjects: an object of the cluster has the name of no member, and druid cannot prove that it can be
+	// deleted.
+	ReasonOrphanedObjects = "OrphanedObjects"
 )

@@ -7,11 +7,11 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// EtcdCluster is an etcd cluster that runs itself: druid makes its Leases, PersistentVolumeClaims and Pods, and an agent
-// beside each etcd decides how it starts.
+// EtcdCluster is an etcd cluster that druid runs. druid creates a Lease, a PersistentVolumeClaim and a Pod for each
+// member. An agent in each Pod decides how its etcd starts.
 //
 // +kubebuilder:object:root=true
-// +kubebuilder:resource:shortName=etcd,categories=all
+// +kubebuilder:resource:shortName=etcdc;edc,categories=all
 // +kubebuilder:subresource:status
 // +kubebuilder:subresource:scale:specpath=.spec.replicas,statuspath=.status.clusterSize,selectorpath=.status.selector
 // +kubebuilder:printcolumn:name="Replicas",type=integer,JSONPath=`.spec.replicas`
@@ -21,18 +21,18 @@ import (
 // +kubebuilder:printcolumn:name="Leader",type=string,JSONPath=`.status.members[?(@.role=="Leader")].name`
 // +kubebuilder:printcolumn:name="Leaving",type=string,JSONPath=`.status.members[?(@.leaving)].name`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
-// +kubebuilder:validation:XValidation:rule="self.metadata.name.size() <= 50",message="metadata.name must be at most 50 characters: the names of the members and of their Services are made from it"
-// +kubebuilder:validation:XValidation:rule="!self.metadata.name.contains('.')",message="metadata.name must not contain dots: it is a label of the members' DNS names"
-// +kubebuilder:validation:XValidation:rule="self.metadata.name.matches('^[a-z]')",message="metadata.name must start with a letter: the names of its Services are made from it"
-// +kubebuilder:validation:XValidation:rule="!has(self.spec.version) || !has(oldSelf.spec.version) || self.spec.version.size() < 3 || oldSelf.spec.version.size() < 3 || self.spec.version.substring(0, 3) == oldSelf.spec.version.substring(0, 3) || !has(self.status) || !has(self.status.members) || self.status.members.all(m, !has(m.version) || m.version.startsWith(oldSelf.spec.version.substring(0, 3))) || self.status.members.all(m, !has(m.version) || m.version.startsWith(self.spec.version.substring(0, 3)))",message="version must not go on to another minor before all members run etcd of the minor that was asked for, as status.members tells: etcd skips no minor, and no more than two of them run beside each other"
+// +kubebuilder:validation:XValidation:rule="self.metadata.name.size() <= 50",message="metadata.name must be at most 50 characters, because the names of members and Services contain it"
+// +kubebuilder:validation:XValidation:rule="!self.metadata.name.contains('.')",message="metadata.name must not contain dots, because it is a label of the members' DNS names"
+// +kubebuilder:validation:XValidation:rule="self.metadata.name.matches('^[a-z]')",message="metadata.name must start with a letter, because the names of Services start with it"
+// +kubebuilder:validation:XValidation:rule="!has(self.spec.version) || !has(oldSelf.spec.version) || self.spec.version.size() < 3 || oldSelf.spec.version.size() < 3 || self.spec.version.substring(0, 3) == oldSelf.spec.version.substring(0, 3) || !has(self.status) || !has(self.status.members) || self.status.members.all(m, !has(m.version) || m.version.startsWith(oldSelf.spec.version.substring(0, 3))) || self.status.members.all(m, !has(m.version) || m.version.startsWith(self.spec.version.substring(0, 3)))",message="version must not change to another minor version until all members run the requested one, as status.members shows: at most two minor versions can run in one cluster"
 type EtcdCluster struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	// spec is the cluster as the user wants it.
+	// spec is the desired state of the cluster.
 	// +required
 	Spec EtcdClusterSpec `json:"spec"`
-	// status is the cluster as druid last saw it in Leases and Pods.
+	// status is the state of the cluster that druid last observed in Leases and Pods.
 	// +optional
 	Status EtcdClusterStatus `json:"status,omitempty"`
 }
@@ -46,17 +46,18 @@ type EtcdClusterList struct {
 	Items           []EtcdCluster `json:"items"`
 }
 
-// EtcdClusterSpec is the cluster as the user wants it.
+// EtcdClusterSpec is the desired state of an EtcdCluster.
 //
-// +kubebuilder:validation:XValidation:rule="!has(self.etcd) || !has(self.etcd.quotaBackendBytes) || quantity(string(self.storage.size)).compareTo(quantity(string(self.etcd.quotaBackendBytes))) >= 0",message="etcd.quotaBackendBytes must not exceed storage.size: the volume would be full before etcd's quota stops the writes, and etcd cannot run on a full volume"
-// +kubebuilder:validation:XValidation:rule="has(self.bootstrap) == has(oldSelf.bootstrap) && (!has(self.bootstrap) || (has(self.bootstrap.restore) == has(oldSelf.bootstrap.restore) && (!has(self.bootstrap.restore) || self.bootstrap.restore == oldSelf.bootstrap.restore) && has(self.bootstrap.join) == has(oldSelf.bootstrap.join) && (!has(self.bootstrap.join) || self.bootstrap.join.endpoints == oldSelf.bootstrap.join.endpoints)))",message="bootstrap must not change, but for join.removeOthers: it says how the cluster began; create another EtcdCluster to restore or to join anew"
-// +kubebuilder:validation:XValidation:rule="oldSelf.hasValue() || !has(self.bootstrap) || !has(self.bootstrap.restore) || has(self.backup) || (has(self.bootstrap.restore.from) && (has(self.bootstrap.restore.from.store) || has(self.bootstrap.restore.from.snapshotRef)))",optionalOldSelf=true,message="bootstrap.restore needs bootstrap.restore.from.store or from.snapshotRef, or backup.store: it is not said where the backups are"
-// +kubebuilder:validation:XValidation:rule="!has(self.storage.medium) || self.replicas > 0",message="replicas must not be 0 with storage.medium Memory: the data would be gone with the last Pod, for a paused cluster has none"
-// +kubebuilder:validation:XValidation:rule="!has(self.storage.medium) || (has(self.resources) && has(self.resources.limits) && 'memory' in self.resources.limits && quantity(string(self.resources.limits['memory'])).compareTo(quantity(string(self.storage.size))) > 0)",message="resources.limits.memory must be set with storage.medium Memory, and be greater than storage.size: what is stored counts as memory that etcd uses, and etcd needs some beside it"
+// +kubebuilder:validation:XValidation:rule="!has(self.etcd) || !has(self.etcd.quotaBackendBytes) || quantity(string(self.storage.size)).compareTo(quantity(string(self.etcd.quotaBackendBytes))) >= 0",message="etcd.quotaBackendBytes must not exceed storage.size: etcd would fill the volume before its quota stops the writes"
+// +kubebuilder:validation:XValidation:rule="has(self.bootstrap) == has(oldSelf.bootstrap) && (!has(self.bootstrap) || (has(self.bootstrap.restore) == has(oldSelf.bootstrap.restore) && (!has(self.bootstrap.restore) || self.bootstrap.restore == oldSelf.bootstrap.restore) && has(self.bootstrap.join) == has(oldSelf.bootstrap.join) && (!has(self.bootstrap.join) || self.bootstrap.join.endpoints == oldSelf.bootstrap.join.endpoints)))",message="bootstrap must not change, except for join.removeOthers; create another EtcdCluster to restore or to join again"
+// +kubebuilder:validation:XValidation:rule="oldSelf.hasValue() || !has(self.bootstrap) || !has(self.bootstrap.restore) || has(self.backup) || (has(self.bootstrap.restore.from) && (has(self.bootstrap.restore.from.store) || has(self.bootstrap.restore.from.snapshotRef)))",optionalOldSelf=true,message="bootstrap.restore needs the location of the backups: set bootstrap.restore.from.store, from.snapshotRef or backup.store"
+// +kubebuilder:validation:XValidation:rule="!has(self.storage.medium) || self.replicas > 0",message="replicas must not be 0 with storage.medium Memory: a paused cluster has no Pods, so all data would be lost"
+// +kubebuilder:validation:XValidation:rule="!has(self.storage.medium) || (has(self.resources) && has(self.resources.limits) && 'memory' in self.resources.limits && quantity(string(self.resources.limits['memory'])).compareTo(quantity(string(self.storage.size))) > 0)",message="resources.limits.memory must be greater than storage.size with storage.medium Memory: the stored data counts as memory of the etcd container"
 type EtcdClusterSpec struct {
-	// replicas is the number of members: 0, or an odd number up to 9. An even number is refused: it needs a larger quorum
-	// than the odd number below it, and survives no more failures. With 0 the cluster is paused: members are removed until one
-	// is left, whose Pod goes and whose PersistentVolumeClaim stays; with 1 or more that member comes back with its data.
+	// replicas is the number of members: 0, or an odd number up to 9. An even number needs a larger quorum than the
+	// odd number below it and survives no more failures. The value 0 pauses the cluster: druid removes members until
+	// one is left, and deletes its Pod. The PersistentVolumeClaim stays. When you set a number greater than 0 again,
+	// that member returns with its data. Defaults to 3.
 	// +kubebuilder:default=3
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=9
@@ -64,61 +65,64 @@ type EtcdClusterSpec struct {
 	// +optional
 	Replicas int32 `json:"replicas"`
 
-	// version of etcd, as major.minor.patch. Releases with known bugs that lose or corrupt data or members are refused, and
-	// so is a step over a minor version. The next minor, and the one before, can be asked for when all members run the
-	// present one. Before the first member goes to another version a full backup is made and verified, where spec.backup is
-	// set; and after each of them the data of all members must be equal, or it stops.
+	// version is the etcd release, as major.minor.patch. The API refuses releases with known bugs that lose or corrupt
+	// data, and refuses to skip a minor version. You can request the next or the previous minor version when all
+	// members run the current one. If spec.backup is set, the leader's agent takes and verifies a full backup before
+	// the first member changes its version. After each member, druid continues only when all members hold the same
+	// data. Defaults to 3.6.16.
 	// +kubebuilder:default="3.6.16"
 	// +kubebuilder:validation:MaxLength=16
 	// +kubebuilder:validation:XValidation:rule="self.matches('^3[.][567][.](0|[1-9][0-9]?)$')",message="version must be a release of etcd 3.5, 3.6 or 3.7, as major.minor.patch without a leading v"
-	// +kubebuilder:validation:XValidation:rule="!self.matches('^3[.]5[.]([0-9]|[12][0-9]|30)$')",message="version must be at least 3.5.31 in 3.5: older releases have bugs that corrupt data, read stale data or promote learners by mistake"
-	// +kubebuilder:validation:XValidation:rule="!self.matches('^3[.]6[.]([0-9]|1[01])$')",message="version must be at least 3.6.12 in 3.6: older releases have bugs that corrupt data, read stale data or promote learners by mistake"
-	// +kubebuilder:validation:XValidation:rule="!self.matches('^3[.][567][.]') || !oldSelf.matches('^3[.][567][.]') || int(self.substring(2, 3)) >= int(oldSelf.substring(2, 3)) - 1",message="version must not go back by more than one minor: etcd is downgraded one minor at a time"
-	// +kubebuilder:validation:XValidation:rule="!self.matches('^3[.][567][.]') || !oldSelf.matches('^3[.][567][.]') || int(self.substring(2, 3)) <= int(oldSelf.substring(2, 3)) + 1",message="version must not skip a minor: etcd is upgraded one minor at a time"
+	// +kubebuilder:validation:XValidation:rule="!self.matches('^3[.]5[.]([0-9]|[12][0-9]|30)$')",message="version must be at least 3.5.31: older 3.5 releases have bugs that corrupt data, return stale reads or promote learners by mistake"
+	// +kubebuilder:validation:XValidation:rule="!self.matches('^3[.]6[.]([0-9]|1[01])$')",message="version must be at least 3.6.12: older 3.6 releases have bugs that corrupt data, return stale reads or promote learners by mistake"
+	// +kubebuilder:validation:XValidation:rule="!self.matches('^3[.][567][.]') || !oldSelf.matches('^3[.][567][.]') || int(self.substring(2, 3)) >= int(oldSelf.substring(2, 3)) - 1",message="version must not decrease by more than one minor version: downgrade one minor version at a time"
+	// +kubebuilder:validation:XValidation:rule="!self.matches('^3[.][567][.]') || !oldSelf.matches('^3[.][567][.]') || int(self.substring(2, 3)) <= int(oldSelf.substring(2, 3)) + 1",message="version must not skip a minor version: upgrade one minor version at a time"
 	// +optional
 	Version string `json:"version,omitempty"`
 
-	// image of etcd without its tag; the tag is v<version>.
+	// image is the etcd image without a tag. druid adds the tag v<version>. Defaults to gcr.io/etcd-development/etcd.
 	// +kubebuilder:default="gcr.io/etcd-development/etcd"
 	// +kubebuilder:validation:MaxLength=200
 	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]([a-zA-Z0-9._/:@-]*[a-zA-Z0-9])?$')",message="image must name a repository, like registry.example.com/etcd"
-	// +kubebuilder:validation:XValidation:rule="!self.matches('@|:[^/]*$')",message="image must have no tag and no digest: the tag is v<version>"
+	// +kubebuilder:validation:XValidation:rule="!self.matches('@|:[^/]*$')",message="image must have no tag and no digest: druid adds the tag v<version>"
 	// +optional
 	Image string `json:"image,omitempty"`
 
-	// imagePullSecrets name Secrets in the cluster's namespace that can pull the image.
+	// imagePullSecrets lists Secrets in the namespace of the cluster that the kubelet uses to pull the images.
 	// +listType=map
 	// +listMapKey=name
 	// +kubebuilder:validation:MaxItems=16
 	// +optional
 	ImagePullSecrets []corev1.LocalObjectReference `json:"imagePullSecrets,omitempty"`
 
-	// storage of each member.
+	// storage configures where each member stores its data.
 	// +required
 	Storage StorageSpec `json:"storage"`
 
-	// etcd holds etcd's own options.
+	// etcd sets options of etcd itself.
 	// +optional
 	Etcd EtcdOptions `json:"etcd,omitempty"`
 
-	// backup of the cluster, continuously and by schedule. Without it the cluster is not backed up.
+	// backup configures continuous and scheduled backups. If not set, the cluster is not backed up.
 	// +optional
 	Backup *BackupSpec `json:"backup,omitempty"`
 
-	// bootstrap says how a new cluster begins: empty unless set. It cannot be changed, but for join.removeOthers.
+	// bootstrap configures how a new cluster starts. If not set, the cluster starts empty. You cannot change it,
+	// except for join.removeOthers.
 	// +optional
 	Bootstrap *BootstrapSpec `json:"bootstrap,omitempty"`
 
-	// defragmentation of the members' databases. Without it, it is done whenever 45 % and 100Mi of a file are free.
+	// defragmentation configures when the agents defragment the databases. If not set, an agent defragments a database
+	// when at least 45 % and 100Mi of its file are free.
 	// +optional
 	Defragmentation *DefragmentationSpec `json:"defragmentation,omitempty"`
 
-	// resources of the etcd container. It requests 100m of CPU and 100Mi of memory of what is not spoken of here, whatever defaults a
-	// LimitRange of the namespace has.
+	// resources of the etcd container. For a resource that you do not set, the container requests 100m of CPU and
+	// 100Mi of memory, whatever defaults a LimitRange of the namespace has.
 	// +optional
 	Resources corev1.ResourceRequirements `json:"resources,omitempty"`
 
-	// affinity of the members' Pods. Without it druid asks the scheduler to prefer one member per node and per zone.
+	// affinity of the members' Pods. If not set, druid asks the scheduler to prefer one member per node and per zone.
 	// +optional
 	Affinity *corev1.Affinity `json:"affinity,omitempty"`
 
@@ -141,18 +145,19 @@ type EtcdClusterSpec struct {
 
 	PodOptions `json:",inline"`
 
-	// additionalMetadata is put on every object that druid makes for the cluster, beside druid's own, which win. Services,
-	// RBAC and the like follow a change at once, Pods when they are made anew; Leases and PersistentVolumeClaims have what was
-	// asked for when they were made.
+	// additionalMetadata is added to every object that druid creates for the cluster. druid's own labels and
+	// annotations take precedence. Services and RBAC objects follow a change at once. Pods follow when they are
+	// recreated. Existing Leases and PersistentVolumeClaims are not updated.
 	// +optional
 	AdditionalMetadata *AdditionalMetadata `json:"additionalMetadata,omitempty"`
 
-	// clientService is the Service that clients dial.
+	// clientService configures the Service that clients connect to.
 	// +optional
 	ClientService *ClientServiceSpec `json:"clientService,omitempty"`
 
-	// progressDeadlineSeconds is how long druid may take for what an edit asks for, in seconds. Until then edits that cannot be
-	// combined with it wait; afterwards druid stops it, and goes on with the next edit. status.progressDeadline is when that is.
+	// progressDeadlineSeconds is the time in seconds that druid has to reach the state that a spec change requests.
+	// Until then, changes that cannot be combined with it wait. After the deadline druid stops the change and
+	// continues with the next one. status.progressDeadline shows the deadline. Defaults to 600.
 	// +kubebuilder:default=600
 	// +kubebuilder:validation:Minimum=30
 	// +kubebuilder:validation:Maximum=86400
@@ -160,34 +165,37 @@ type EtcdClusterSpec struct {
 	ProgressDeadlineSeconds int32 `json:"progressDeadlineSeconds,omitempty"`
 }
 
-// StorageSpec says what each member stores its data on.
+// StorageSpec configures where each member stores its data.
 //
-// +kubebuilder:validation:XValidation:rule="has(self.medium) == has(oldSelf.medium) && (!has(self.medium) || self.medium == oldSelf.medium)",message="storage.medium must not change: the members' data would stay behind; create another EtcdCluster and restore a backup into it"
+// +kubebuilder:validation:XValidation:rule="has(self.medium) == has(oldSelf.medium) && (!has(self.medium) || self.medium == oldSelf.medium)",message="storage.medium must not change, because the data would not move; create another EtcdCluster and restore a backup into it"
 // +kubebuilder:validation:XValidation:rule="!has(self.medium) || !has(self.storageClassName)",message="storage.storageClassName must not be set with storage.medium Memory: there are no PersistentVolumeClaims"
-// +kubebuilder:validation:XValidation:rule="has(self.storageClassName) == has(oldSelf.storageClassName) && (!has(self.storageClassName) || self.storageClassName == oldSelf.storageClassName)",message="storage.storageClassName must not change: a volume cannot move to another class, so the members would differ in what they store on"
+// +kubebuilder:validation:XValidation:rule="has(self.storageClassName) == has(oldSelf.storageClassName) && (!has(self.storageClassName) || self.storageClassName == oldSelf.storageClassName)",message="storage.storageClassName must not change, because a volume cannot move to another class"
 type StorageSpec struct {
-	// size of each member's volume. Twice etcd.quotaBackendBytes and 1Gi is a good size: the database, the copy that a
-	// defragmentation makes, the write-ahead log.
+	// size of each member's volume. A good size is 1Gi plus twice etcd.quotaBackendBytes. This leaves room for the
+	// database, the copy that a defragmentation makes, and the write-ahead log. You can increase it, but not decrease
+	// it.
 	// +kubebuilder:validation:XValidation:rule="quantity(string(self)).isGreaterThan(quantity('0'))",message="storage.size must be greater than zero"
-	// +kubebuilder:validation:XValidation:rule="quantity(string(self)).compareTo(quantity(string(oldSelf))) >= 0",message="storage.size must not shrink: Kubernetes cannot shrink a volume"
+	// +kubebuilder:validation:XValidation:rule="quantity(string(self)).compareTo(quantity(string(oldSelf))) >= 0",message="storage.size must not decrease, because Kubernetes cannot shrink a volume"
 	// +required
 	Size resource.Quantity `json:"size"`
 
-	// medium Memory stores the data in the memory of the nodes (tmpfs), size at most, instead of on PersistentVolumeClaims.
-	// A member whose Pod is lost has lost its data, and gets it from the others; when more than half of the members are lost at
-	// once, or the only one, all data is lost, and only a backup brings it back. It cannot be changed.
+	// medium Memory stores the data in the memory of the nodes (tmpfs) instead of on PersistentVolumeClaims, up to
+	// size. A member that loses its Pod loses its data and copies it from the other members. If more than half of the
+	// members are lost at once, or the only member, all data is lost, and only a backup brings it back. You cannot
+	// change it.
 	// +optional
 	Medium StorageMedium `json:"medium,omitempty"`
 
-	// storageClassName of the members' PersistentVolumeClaims. Without it the Kubernetes cluster's default is used.
+	// storageClassName of the members' PersistentVolumeClaims. If not set, the default StorageClass is used. You
+	// cannot change it.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
 	// +optional
 	StorageClassName *string `json:"storageClassName,omitempty"`
 
-	// persistentVolumeClaimRetentionPolicy says what becomes of a PersistentVolumeClaim whose member is not wanted any more.
-	// A claim that stays is nobody's: no member and no cluster ever adopts it, and to delete it is up to you. With medium Memory
-	// there are no claims, and it means nothing.
+	// persistentVolumeClaimRetentionPolicy configures what happens to the PersistentVolumeClaim of a member that is no
+	// longer desired. Another member or cluster never reuses a retained claim. You are responsible for deleting it.
+	// With medium Memory there are no claims, and this field has no effect.
 	// +kubebuilder:default={whenDeleted: Retain, whenScaled: Delete}
 	// +optional
 	PersistentVolumeClaimRetentionPolicy PersistentVolumeClaimRetentionPolicy `json:"persistentVolumeClaimRetentionPolicy,omitempty,omitzero"`
@@ -201,7 +209,7 @@ type StorageMedium string
 // StorageMemory is tmpfs.
 const StorageMemory StorageMedium = "Memory"
 
-// PersistentVolumeClaimRetention says whether a claim stays.
+// PersistentVolumeClaimRetention is what happens to a PersistentVolumeClaim.
 //
 // +kubebuilder:validation:Enum=Retain;Delete
 type PersistentVolumeClaimRetention string
@@ -212,14 +220,16 @@ const (
 	DeletePersistentVolumeClaim PersistentVolumeClaimRetention = "Delete"
 )
 
-// PersistentVolumeClaimRetentionPolicy has the names of a StatefulSet's. The defaults differ from a StatefulSet's in
-// whenScaled: the others hold all that a removed member held, and nothing can join from its volume.
+// PersistentVolumeClaimRetentionPolicy has the field names of a StatefulSet's policy. The default of whenScaled
+// differs from a StatefulSet's: the remaining members hold all data of a removed member, and no member can join from
+// its volume.
 type PersistentVolumeClaimRetentionPolicy struct {
-	// whenDeleted: what becomes of the claims when the EtcdCluster is deleted.
+	// whenDeleted is what happens to the claims when the EtcdCluster is deleted. Defaults to Retain.
 	// +kubebuilder:default=Retain
 	// +optional
 	WhenDeleted PersistentVolumeClaimRetention `json:"whenDeleted,omitempty"`
-	// whenScaled: what becomes of a member's claim when the member is removed because replicas went down.
+	// whenScaled is what happens to the claim of a member that is removed because replicas was decreased. Defaults to
+	// Delete.
 	// +kubebuilder:default=Delete
 	// +optional
 	WhenScaled PersistentVolumeClaimRetention `json:"whenScaled,omitempty"`
@@ -236,24 +246,26 @@ const (
 	AutoCompactionRevision AutoCompactionMode = "Revision"
 )
 
-// EtcdOptions are the options of etcd that a user may set. The list is closed: every other flag is druid's own.
+// EtcdOptions are the options of etcd that you can set. druid sets all other flags.
 //
-// +kubebuilder:validation:XValidation:rule="duration(has(self.electionTimeout) ? self.electionTimeout : '1s').getMilliseconds() >= 5 * duration(has(self.heartbeatInterval) ? self.heartbeatInterval : '100ms').getMilliseconds()",message="electionTimeout (1s unless set) must be at least 5 times heartbeatInterval (100ms unless set): etcd refuses to start otherwise"
-// +kubebuilder:validation:XValidation:rule="!has(self.autoCompactionMode) || has(self.autoCompactionRetention)",message="autoCompactionMode needs autoCompactionRetention: without it etcd compacts nothing"
-// +kubebuilder:validation:XValidation:rule="!has(self.autoCompactionRetention) || (has(self.autoCompactionMode) && self.autoCompactionMode == 'Revision') || self.autoCompactionRetention.matches('^([0-9]+(h|m|s))+$')",message="autoCompactionRetention must be a duration like 1h30m in mode Periodic (the mode unless set)"
+// +kubebuilder:validation:XValidation:rule="duration(has(self.electionTimeout) ? self.electionTimeout : '1s').getMilliseconds() >= 5 * duration(has(self.heartbeatInterval) ? self.heartbeatInterval : '100ms').getMilliseconds()",message="electionTimeout (default 1s) must be at least 5 times heartbeatInterval (default 100ms): otherwise etcd does not start"
+// +kubebuilder:validation:XValidation:rule="!has(self.autoCompactionMode) || has(self.autoCompactionRetention)",message="autoCompactionMode needs autoCompactionRetention: without it etcd does not compact"
+// +kubebuilder:validation:XValidation:rule="!has(self.autoCompactionRetention) || (has(self.autoCompactionMode) && self.autoCompactionMode == 'Revision') || self.autoCompactionRetention.matches('^([0-9]+(h|m|s))+$')",message="autoCompactionRetention must be a duration like 1h30m in mode Periodic (the default)"
 // +kubebuilder:validation:XValidation:rule="!has(self.autoCompactionRetention) || !has(self.autoCompactionMode) || self.autoCompactionMode != 'Revision' || self.autoCompactionRetention.matches('^[1-9][0-9]{0,17}$')",message="autoCompactionRetention must be a number of revisions like 10000 in mode Revision"
 type EtcdOptions struct {
-	// quotaBackendBytes is the size of the database at which etcd refuses writes. Unless set it is half of
-	// storage.size, but not more than 2Gi, etcd's own default.
+	// quotaBackendBytes is the size of the database at which etcd refuses writes. If not set, it is half of
+	// storage.size, but at most 2Gi, which is etcd's own default.
 	// +kubebuilder:validation:XValidation:rule="quantity(string(self)).isGreaterThan(quantity('0'))",message="quotaBackendBytes must be greater than zero"
 	// +optional
 	QuotaBackendBytes *resource.Quantity `json:"quotaBackendBytes,omitempty"`
 
-	// autoCompactionMode says what autoCompactionRetention counts: time (Periodic, the mode unless set) or revisions.
+	// autoCompactionMode is the unit of autoCompactionRetention: time (Periodic) or revisions (Revision). If not set,
+	// it is Periodic.
 	// +optional
 	AutoCompactionMode AutoCompactionMode `json:"autoCompactionMode,omitempty"`
 
-	// autoCompactionRetention is a duration like 1h for mode Periodic, or a number of revisions for mode Revision.
+	// autoCompactionRetention is how much history etcd keeps: a duration like 1h in mode Periodic, or a number of
+	// revisions in mode Revision.
 	// +kubebuilder:validation:MaxLength=20
 	// +optional
 	AutoCompactionRetention string `json:"autoCompactionRetention,omitempty"`
@@ -264,59 +276,59 @@ type EtcdOptions struct {
 	// +optional
 	SnapshotCount *int64 `json:"snapshotCount,omitempty"`
 
-	// heartbeatInterval of raft, in whole milliseconds; etcd's own default is 100ms.
+	// heartbeatInterval is the interval of raft heartbeats, in whole milliseconds. If not set, etcd uses 100ms.
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=20
 	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9]+([.][0-9]{1,3})?s|[0-9]+ms)$') && duration(self) >= duration('1ms')",message="heartbeatInterval must be whole milliseconds greater than zero, like 100ms or 1.5s"
 	// +optional
 	HeartbeatInterval *metav1.Duration `json:"heartbeatInterval,omitempty"`
 
-	// electionTimeout of raft, in whole milliseconds, at least 5 heartbeatIntervals and at most 50s; etcd's own default is
-	// 1s.
+	// electionTimeout is the election timeout of raft, in whole milliseconds. It must be at least 5 times
+	// heartbeatInterval and at most 50s. If not set, etcd uses 1s.
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=20
 	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9]+([.][0-9]{1,3})?s|[0-9]+ms)$') && duration(self) >= duration('1ms')",message="electionTimeout must be whole milliseconds greater than zero, like 1s or 1500ms"
-	// +kubebuilder:validation:XValidation:rule="!self.matches('^([0-9]+([.][0-9]{1,3})?s|[0-9]+ms)$') || duration(self) <= duration('50s')",message="electionTimeout must be at most 50s: etcd refuses to start with more"
+	// +kubebuilder:validation:XValidation:rule="!self.matches('^([0-9]+([.][0-9]{1,3})?s|[0-9]+ms)$') || duration(self) <= duration('50s')",message="electionTimeout must be at most 50s: with more, etcd does not start"
 	// +optional
 	ElectionTimeout *metav1.Duration `json:"electionTimeout,omitempty"`
 }
 
-// EtcdClusterStatus is the cluster as druid last saw it. Nothing in it changes while the cluster is steady: what changes
-// by itself (revision, sizes, raft index) stands in the Leases.
+// EtcdClusterStatus is the state of the cluster that druid last observed. It does not change while the cluster is
+// stable: values that change by themselves, such as the revision, sizes and the raft index, are in the Leases.
 type EtcdClusterStatus struct {
-	// observedGeneration is the generation of the spec that druid adopted, and that the status answers. While it is not
-	// metadata.generation, an edit waits.
+	// observedGeneration is the generation of the spec that druid accepted and that this status describes. While it
+	// differs from metadata.generation, a spec change is pending.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 
-	// observed is the spec that druid works towards: the one of observedGeneration. An edit of spec is adopted as a whole, at once
-	// where nothing is under way that it could be mixed with, else when that is done or its deadline has passed. Without it druid
-	// adopts spec as it is.
+	// observed is the spec that druid works towards, of generation observedGeneration. druid accepts a change of spec
+	// as a whole: at once if it can be combined with the change in progress, otherwise when that change is complete or
+	// its deadline has passed. If not set, druid accepts spec as it is.
 	// +kubebuilder:validation:Schemaless
 	// +kubebuilder:validation:Type=object
 	// +kubebuilder:pruning:PreserveUnknownFields
 	// +optional
 	Observed *runtime.RawExtension `json:"observed,omitempty"`
 
-	// restore is what spec.bootstrap.restore.from.snapshotRef was found to name when the spec was first adopted: store, cluster, lineage
-	// and state. The EtcdSnapshot, and the EtcdCluster that it is of, are not asked again.
+	// restore is the backup that spec.bootstrap.restore.from.snapshotRef named when druid first accepted the spec:
+	// store, cluster, lineage and state. druid does not read the EtcdSnapshot or its EtcdCluster again.
 	// +kubebuilder:validation:Schemaless
 	// +kubebuilder:validation:Type=object
 	// +kubebuilder:pruning:PreserveUnknownFields
 	// +optional
 	Restore *runtime.RawExtension `json:"restore,omitempty"`
 
-	// progressDeadline is until when druid has time for what is under way, by druid's own clock; absent while nothing is. A time in
-	// the past, also one that you write here, ends it: a waiting edit is adopted, and without one druid stops
-	// until the next edit. A later time, or none, lets druid go on.
+	// progressDeadline is the time until which druid works on the change in progress, by druid's clock. It is absent
+	// if no change is in progress. A time in the past, including one that you set, ends the change: druid accepts the
+	// pending spec change, or stops until the next one. A later time, or none, lets druid continue.
 	// +optional
 	ProgressDeadline *metav1.Time `json:"progressDeadline,omitempty"`
 
-	// clusterID is etcd's cluster ID, set once, when the cluster has formed.
+	// clusterID is etcd's cluster ID. druid sets it once, when the cluster has formed.
 	// +optional
 	ClusterID string `json:"clusterID,omitempty"`
 
-	// clusterSize is the number of members that the cluster record lists.
+	// clusterSize is the number of members in the cluster record.
 	// +optional
 	ClusterSize int32 `json:"clusterSize"`
 
@@ -324,18 +336,18 @@ type EtcdClusterStatus struct {
 	// +optional
 	ReadyReplicas int32 `json:"readyReplicas"`
 
-	// selector selects the cluster's Pods; the scale subresource shows it.
+	// selector selects the Pods of the cluster. The scale subresource shows it.
 	// +optional
 	Selector string `json:"selector,omitempty"`
 
-	// conditions: Ready, AllMembersReady, Progressing, Degraded, Spread, and BackupReady and BackupVerified where spec.backup is
-	// set.
+	// conditions are Ready, AllMembersReady, Progressing, Degraded and Spread. If spec.backup is set, BackupReady and
+	// BackupVerified are added.
 	// +listType=map
 	// +listMapKey=type
 	// +optional
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 
-	// members in the order of their names.
+	// members lists the members in the order of their names.
 	// +listType=map
 	// +listMapKey=name
 	// +kubebuilder:validation:MaxItems=1000
@@ -343,27 +355,28 @@ type EtcdClusterStatus struct {
 	Members []MemberStatus `json:"members,omitempty"`
 }
 
-// MemberStatus is one member as druid last saw it.
+// MemberStatus is the state of one member that druid last observed.
 type MemberStatus struct {
 	// name of the member's Lease, PersistentVolumeClaim and Pod.
 	// +required
 	Name string `json:"name"`
-	// id is etcd's member ID; empty while the member never was in the cluster.
+	// id is etcd's member ID. It is empty for a member that never was in the cluster.
 	// +optional
 	ID string `json:"id,omitempty"`
 	// role in the raft group: Leader, Member or Learner.
 	// +optional
 	Role string `json:"role,omitempty"`
-	// status is Ready, NotReady, Unknown, or Paused: no Pod is asked for, and the PersistentVolumeClaim of this name holds the data.
+	// status is Ready, NotReady, Unknown or Paused. A paused member has no Pod, and the PersistentVolumeClaim of this
+	// name holds its data.
 	// +required
 	Status MemberState `json:"status"`
 	// reason of the status.
 	// +optional
 	Reason string `json:"reason,omitempty"`
-	// message tells a person what the member waits for, if it waits.
+	// message says what the member waits for, if it waits.
 	// +optional
 	Message string `json:"message,omitempty"`
-	// leaving says how far the member's way out of the cluster has come; empty for a member that is to stay.
+	// leaving is how far the removal of the member has progressed. It is empty for a member that stays.
 	// +optional
 	Leaving MemberLeaving `json:"leaving,omitempty"`
 	// version of etcd that the member runs.

@@ -2,9 +2,9 @@ package v1alpha1
 
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-// EtcdSnapshot asks once for a backup of an EtcdCluster, into the store that the cluster is backed up to, or into another
-// bucket. It never changes its outcome: for another backup, create another EtcdSnapshot. Deleting it leaves the backup where
-// it is, unless spec.deletionPolicy says otherwise.
+// EtcdSnapshot requests one backup of an EtcdCluster, to the store of the cluster or to another bucket. Its result
+// never changes: create another EtcdSnapshot for another backup. Deleting it keeps the backup, unless
+// spec.deletionPolicy is Delete.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:shortName=etcdsnap
@@ -23,10 +23,10 @@ type EtcdSnapshot struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	// spec is what is asked for. Nothing but deletionPolicy can be changed.
+	// spec is the request. You can change only deletionPolicy.
 	// +required
 	Spec EtcdSnapshotSpec `json:"spec"`
-	// status is what became of it.
+	// status is the result.
 	// +optional
 	Status EtcdSnapshotStatus `json:"status,omitempty"`
 }
@@ -40,95 +40,99 @@ type EtcdSnapshotList struct {
 	Items           []EtcdSnapshot `json:"items"`
 }
 
-// EtcdSnapshotSpec is what is asked for.
+// EtcdSnapshotSpec is the request for a backup.
 //
-// +kubebuilder:validation:XValidation:rule="self.clusterRef == oldSelf.clusterRef && has(self.type) == has(oldSelf.type) && (!has(self.type) || self.type == oldSelf.type) && has(self.final) == has(oldSelf.final) && (!has(self.final) || self.final == oldSelf.final) && has(self.verify) == has(oldSelf.verify) && (!has(self.verify) || self.verify == oldSelf.verify) && has(self.store) == has(oldSelf.store) && (!has(self.store) || self.store == oldSelf.store) && has(self.ttlSecondsAfterFinished) == has(oldSelf.ttlSecondsAfterFinished) && (!has(self.ttlSecondsAfterFinished) || self.ttlSecondsAfterFinished == oldSelf.ttlSecondsAfterFinished)",message="spec must not change, except for deletionPolicy: create another EtcdSnapshot for another backup"
-// +kubebuilder:validation:XValidation:rule="!has(self.final) || !self.final || self.type == 'Full'",message="final is of a backup of type Full: a Delta is worth nothing without what it follows"
-// +kubebuilder:validation:XValidation:rule="!has(self.verify) || !self.verify || self.type == 'Full'",message="verify is of a backup of type Full: a Delta cannot be restored by itself"
-// +kubebuilder:validation:XValidation:rule="!has(self.verify) || !self.verify || !has(self.store)",message="verify goes not with store: what is made in another place is not proven there"
-// +kubebuilder:validation:XValidation:rule="!has(self.deletionPolicy) || self.deletionPolicy != 'Delete' || self.type == 'Full'",message="deletionPolicy Delete is of a backup of type Full: a Delta leads from a full backup to later ones"
-// +kubebuilder:validation:XValidation:rule="!has(self.deletionPolicy) || self.deletionPolicy != 'Delete' || !has(self.final) || !self.final",message="deletionPolicy Delete goes not with final: a final backup stays until a person deletes it in the store"
-// +kubebuilder:validation:XValidation:rule="!has(self.store) || self.type == 'Full'",message="store is of a backup of type Full: a Delta is worth nothing without what it follows"
-// +kubebuilder:validation:XValidation:rule="!has(self.store) || !has(self.final) || !self.final",message="final goes not with store: no retention deletes what is in another place anyway"
-// +kubebuilder:validation:XValidation:rule="!has(self.store) || !has(self.deletionPolicy) || self.deletionPolicy != 'Delete'",message="deletionPolicy Delete goes not with store: in another place the backup may be the only one, so a person deletes it there"
+// +kubebuilder:validation:XValidation:rule="self.clusterRef == oldSelf.clusterRef && has(self.type) == has(oldSelf.type) && (!has(self.type) || self.type == oldSelf.type) && has(self.final) == has(oldSelf.final) && (!has(self.final) || self.final == oldSelf.final) && has(self.verify) == has(oldSelf.verify) && (!has(self.verify) || self.verify == oldSelf.verify) && has(self.store) == has(oldSelf.store) && (!has(self.store) || self.store == oldSelf.store) && has(self.ttlSecondsAfterFinished) == has(oldSelf.ttlSecondsAfterFinished) && (!has(self.ttlSecondsAfterFinished) || self.ttlSecondsAfterFinished == oldSelf.ttlSecondsAfterFinished)",message="spec must not change, except for deletionPolicy; create another EtcdSnapshot for another backup"
+// +kubebuilder:validation:XValidation:rule="!has(self.final) || !self.final || self.type == 'Full'",message="final needs type Full: a Delta is useless without the backups before it"
+// +kubebuilder:validation:XValidation:rule="!has(self.verify) || !self.verify || self.type == 'Full'",message="verify needs type Full: a Delta cannot be restored by itself"
+// +kubebuilder:validation:XValidation:rule="!has(self.verify) || !self.verify || !has(self.store)",message="verify must not be combined with store: the agents verify only backups in the store of the cluster"
+// +kubebuilder:validation:XValidation:rule="!has(self.deletionPolicy) || self.deletionPolicy != 'Delete' || self.type == 'Full'",message="deletionPolicy Delete needs type Full: later backups need the Delta"
+// +kubebuilder:validation:XValidation:rule="!has(self.deletionPolicy) || self.deletionPolicy != 'Delete' || !has(self.final) || !self.final",message="deletionPolicy Delete must not be combined with final: a final backup stays until you delete it in the store"
+// +kubebuilder:validation:XValidation:rule="!has(self.store) || self.type == 'Full'",message="store needs type Full: a Delta is useless without the backups before it"
+// +kubebuilder:validation:XValidation:rule="!has(self.store) || !has(self.final) || !self.final",message="final must not be combined with store: retention does not delete backups in another store"
+// +kubebuilder:validation:XValidation:rule="!has(self.store) || !has(self.deletionPolicy) || self.deletionPolicy != 'Delete'",message="deletionPolicy Delete must not be combined with store: delete a backup in another store yourself"
 type EtcdSnapshotSpec struct {
-	// clusterRef names the EtcdCluster, in the namespace of the EtcdSnapshot. It must be backed up (spec.backup).
+	// clusterRef names the EtcdCluster, in the namespace of the EtcdSnapshot. The cluster must have spec.backup.
 	// +required
 	ClusterRef ClusterReference `json:"clusterRef"`
 
-	// type is Full for the whole database, or Delta for what changed since what was saved last.
+	// type is Full for the whole database, or Delta for the changes since the last backup. Defaults to Full.
 	// +kubebuilder:default=Full
 	// +optional
 	Type SnapshotType `json:"type,omitempty"`
 
-	// final is of the last backup of a cluster, before it is given up, paused or moved: what is not saved yet is, and then a full
-	// that is named as the final one (<revision>-<time>.final.zst). Retention and `agent backup gc` never delete it. Nothing
-	// keeps the cluster from going on.
+	// final requests the last backup of a cluster before you delete, pause or migrate it. The agent saves what is not
+	// saved yet, and then takes a full backup that is marked as final (<revision>-<time>.final.zst). Retention and
+	// `agent backup gc` never delete it. The cluster continues to run.
 	// +optional
 	Final bool `json:"final,omitempty"`
 
-	// verify has the agent that makes the backup restore it into a scratch directory, and compare it with what etcd says that
-	// it holds, before it succeeds. One that is broken, or of which that cannot be found out, fails.
+	// verify makes the agent restore the backup into a scratch directory and compare it with what etcd reports, before
+	// the EtcdSnapshot succeeds. If the backup is broken, or cannot be compared, the EtcdSnapshot fails.
 	// +optional
 	Verify bool `json:"verify,omitempty"`
 
-	// store is another bucket that this one backup goes to, as before the cluster moves there. What is made there is listed and
-	// restored like the cluster's own backups, and nothing follows it: neither deltas, nor retention, nor proof. The agents reach it
-	// with what spec.backup of the EtcdCluster gives them: a Secret of its own would need other Pods. Whoever may create an
-	// EtcdSnapshot with a store can send all data of the cluster there.
+	// store is another bucket for this one backup, for example before the cluster migrates. You can list and restore
+	// this backup like the cluster's own backups. No delta backups, retention or verification follow it. The agents
+	// use the credentials of spec.backup of the EtcdCluster, because a Secret of its own would need new Pods. A user
+	// who can create an EtcdSnapshot with a store can send all data of the cluster there.
 	// +optional
 	Store *SnapshotStore `json:"store,omitempty"`
 
-	// deletionPolicy says what becomes of the backup when the EtcdSnapshot is deleted, by somebody or by ttlSecondsAfterFinished:
-	// Retain leaves it to the retention of spec.backup. Delete has the leader's agent delete it, unless other backups need
-	// it, it is the newest full backup or the one before it, the newest that was proven, or locked. An Event then says why it
-	// stays, and the EtcdSnapshot goes all the same, after ten minutes at the latest. It can be changed at any time.
+	// deletionPolicy is what happens to the backup when the EtcdSnapshot is deleted, by a user or by
+	// ttlSecondsAfterFinished. Retain leaves it to the retention of spec.backup. Delete makes the leader's agent
+	// delete it. The agent keeps a backup that other backups need, that is locked, that is one of the two newest full
+	// backups, or that is the newest verified one. An Event then gives the reason, and the EtcdSnapshot is still
+	// deleted within ten minutes. You can change it at any time. Defaults to Retain.
 	// +kubebuilder:default=Retain
 	// +optional
 	DeletionPolicy SnapshotDeletionPolicy `json:"deletionPolicy,omitempty"`
 
-	// ttlSecondsAfterFinished is how long the EtcdSnapshot is kept once it succeeded or failed. Without it, it stays until somebody
-	// deletes it. The backup goes with it only if deletionPolicy is Delete.
+	// ttlSecondsAfterFinished is the time in seconds after which a finished EtcdSnapshot is deleted. If not set, it
+	// stays until you delete it. The backup is deleted with it only if deletionPolicy is Delete.
 	// +kubebuilder:validation:Minimum=0
 	// +optional
 	TTLSecondsAfterFinished *int32 `json:"ttlSecondsAfterFinished,omitempty"`
 }
 
-// SnapshotStore is a bucket beside that of spec.backup.store of the EtcdCluster. Credentials, trusted certificates, checksums,
-// encryption by the store and by the agents are as there. Object lock is not: it belongs to the bucket.
+// SnapshotStore is a bucket other than spec.backup.store of the EtcdCluster. Credentials, trusted certificates,
+// checksums, and encryption by the store and by the agents are those of spec.backup. Object lock is not, because it
+// belongs to the bucket.
 type SnapshotStore struct {
-	// bucket that exists already.
+	// bucket is the name of an existing bucket.
 	// +kubebuilder:validation:MinLength=3
 	// +kubebuilder:validation:MaxLength=255
 	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-zA-Z0-9][a-zA-Z0-9._-]*$')",message="bucket must be the name of a bucket: put a path into prefix, a host into endpoint"
 	// +required
 	Bucket string `json:"bucket"`
 
-	// prefix of all keys, without slashes at its ends; none unless set. The backup stands under <prefix>/<namespace>/<name> of the
-	// EtcdCluster.
+	// prefix of all keys, without slashes at its ends. If not set, there is no prefix. The key of the backup starts
+	// with <prefix>/<namespace>/<name> of the EtcdCluster.
 	// +kubebuilder:validation:MaxLength=200
 	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-zA-Z0-9_-][a-zA-Z0-9._-]*(/[a-zA-Z0-9_-][a-zA-Z0-9._-]*)*$')",message="prefix must be words of letters, digits, dots, dashes and underscores between slashes, like backups/etcd"
 	// +optional
 	Prefix string `json:"prefix,omitempty"`
 
-	// region of the bucket; that of spec.backup.store unless set, and us-east-1 where that is a directory.
+	// region of the bucket. If not set, it is the region of spec.backup.store, or us-east-1 if that is a directory.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=64
 	// +optional
 	Region string `json:"region,omitempty"`
 
-	// endpoint is the URL of a store that is not AWS, or of a private way to AWS; that of spec.backup.store unless set.
+	// endpoint is the URL of a store other than AWS, or of a private endpoint of AWS. If not set, it is the endpoint
+	// of spec.backup.store.
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:XValidation:rule="self.matches('^https?://[^/?#@ ]+(/[^?#@ ]*)?$')",message="endpoint must be a URL like https://s3.example.com:9000"
 	// +optional
 	Endpoint string `json:"endpoint,omitempty"`
 
-	// forcePathStyle puts the bucket into the URL's path and not into the host name; as in spec.backup.store unless set.
+	// forcePathStyle puts the bucket into the path of the URL instead of the host name. If not set, the value of
+	// spec.backup.store is used.
 	// +optional
 	ForcePathStyle *bool `json:"forcePathStyle,omitempty"`
 }
 
-// SnapshotDeletionPolicy says what becomes of a backup when its EtcdSnapshot is deleted.
+// SnapshotDeletionPolicy is what happens to a backup when its EtcdSnapshot is deleted.
 //
 // +kubebuilder:validation:Enum=Retain;Delete
 type SnapshotDeletionPolicy string
@@ -139,7 +143,7 @@ const (
 	SnapshotDelete SnapshotDeletionPolicy = "Delete"
 )
 
-// SnapshotFinalizer holds an EtcdSnapshot whose backup is deleted with it until that was done or refused.
+// SnapshotFinalizer protects an EtcdSnapshot until the agent has deleted its backup or has refused to.
 const SnapshotFinalizer = "etcd.druid.dev/snapshot"
 
 // ClusterReference names an EtcdCluster.
@@ -162,7 +166,7 @@ const (
 	SnapshotDelta SnapshotType = "Delta"
 )
 
-// SnapshotPhase is how far an EtcdSnapshot is.
+// SnapshotPhase is how far an EtcdSnapshot has progressed.
 //
 // +kubebuilder:validation:Enum=Pending;Running;Succeeded;Failed
 type SnapshotPhase string
@@ -175,43 +179,45 @@ const (
 	SnapshotFailed    SnapshotPhase = "Failed"
 )
 
-// EtcdSnapshotStatus is what became of an EtcdSnapshot.
+// EtcdSnapshotStatus is the result of an EtcdSnapshot.
 type EtcdSnapshotStatus struct {
-	// phase goes from Pending over Running to Succeeded or Failed, which it keeps.
+	// phase is Pending, Running, Succeeded or Failed. Succeeded and Failed are final.
 	// +optional
 	Phase SnapshotPhase `json:"phase,omitempty"`
-	// message says why, for a person.
+	// message explains the phase.
 	// +optional
 	Message string `json:"message,omitempty"`
-	// startedAt is when the leader's agent began, by its clock.
+	// startedAt is when the leader's agent started, by its clock.
 	// +optional
 	StartedAt *metav1.Time `json:"startedAt,omitempty"`
-	// finishedAt is when it succeeded or failed.
+	// finishedAt is when the EtcdSnapshot succeeded or failed.
 	// +optional
 	FinishedAt *metav1.Time `json:"finishedAt,omitempty"`
-	// artifact is what was saved.
+	// artifact is the backup.
 	// +optional
 	Artifact *SnapshotArtifact `json:"artifact,omitempty"`
 }
 
-// SnapshotArtifact is what was saved. Everything that was acknowledged before startedAt is in it, or in backups before it.
+// SnapshotArtifact is a saved backup. It and the backups before it contain every write that etcd acknowledged before
+// startedAt.
 type SnapshotArtifact struct {
-	// key of the object in the store; empty of a Delta where nothing was left to save.
+	// key of the object in the store. It is empty for a Delta if there was no change to save.
 	// +optional
 	Key string `json:"key,omitempty"`
 	// uri of the object: s3://<bucket>/<key>, or dir://<path> as the agents mount it.
 	// +optional
 	URI string `json:"uri,omitempty"`
-	// revision of etcd up to which everything is saved.
+	// revision of etcd up to which every change is saved.
 	// +optional
 	Revision int64 `json:"revision,omitempty"`
 	// size of the object in bytes.
 	// +optional
 	Size int64 `json:"size,omitempty"`
-	// sha256 of what the object holds, hex.
+	// sha256 of the contents of the object, in hexadecimal.
 	// +optional
 	SHA256 string `json:"sha256,omitempty"`
-	// storageVersion of etcd that a Full needs to be restored, like 3.6.0. Empty of a Delta, and where etcd does not tell it: before 3.6.
+	// storageVersion of etcd that a restore of this Full needs, such as 3.6.0. It is empty for a Delta, and for etcd
+	// before 3.6, which does not report it.
 	// +optional
 	StorageVersion string `json:"storageVersion,omitempty"`
 }

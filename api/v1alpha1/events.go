@@ -1,62 +1,67 @@
 package v1alpha1
 
-// Reasons of the Events of an EtcdCluster. When Degraded becomes True, or BackupReady or BackupVerified False, its
-// reason is the reason of a Warning too; when one of these two becomes True, that of a Normal one. So it is with Spread, which
-// is told as Normal only after it was False, and with RollingUpdate, UpdatingAgents, Pausing, these with Blocked, Paused,
-// Resuming, Upgrading and UpgradeBlocked, reasons of Progressing.
+// Reasons of the Events of an EtcdCluster. Some reasons of conditions are reasons of Events too:
+//
+//   - When Degraded becomes True, or BackupReady or BackupVerified becomes False, druid emits a Warning with its reason.
+//   - When BackupReady or BackupVerified becomes True, druid emits a Normal Event with its reason. For Spread it does so only
+//     after the condition was False.
+//   - druid emits the reasons RollingUpdate, UpdatingAgents, Pausing, Paused, Resuming and Upgrading of Progressing, and those
+//     that end in Blocked.
 const (
-	// EventRecordCreated: the cluster record was made, for the first time or again.
+	// EventRecordCreated: druid created the cluster record, for the first time or again.
 	EventRecordCreated = "RecordCreated"
-	// EventPodCreated: a member's Pod was made, for the first time or again.
+	// EventPodCreated: druid created the Pod of a member, for the first time or again.
 	EventPodCreated = "PodCreated"
-	// EventPodDeleted: a member's Pod was deleted, so that the member can heal, or gets a Pod that the spec asks for.
+	// EventPodDeleted: druid deleted the Pod of a member, to repair the member or to replace the Pod as the spec
+	// requires.
 	EventPodDeleted = "PodDeleted"
-	// EventAgentReplaced: the agent of a member got another image, in the Pod that runs.
+	// EventAgentReplaced: druid changed the agent image in the running Pod of a member.
 	EventAgentReplaced = "AgentReplaced"
-	// EventPodRestarted: a member's Pod is going to be deleted because its etcd did not become ready.
+	// EventPodRestarted: druid is about to delete the Pod of a member because its etcd did not become ready.
 	EventPodRestarted = "PodRestarted"
-	// EventVolumeGivenUp: a member's volume is going to be given up together with the node that alone could mount it.
-	EventVolumeGivenUp = "VolumeGivenUp"
+	// EventVolumeAbandoned: druid is about to abandon the volume of a member together with the only node that could
+	// mount it.
+	EventVolumeAbandoned = "VolumeAbandoned"
 	// EventClusterFormed: the raft group exists.
 	EventClusterFormed = "ClusterFormed"
 	// EventMemberReady: a member became a ready voter.
 	EventMemberReady = "MemberReady"
-	// EventMemberReplaced: a member lost its data and joined again under another ID.
+	// EventMemberReplaced: a member lost its data and joined again with another member ID.
 	EventMemberReplaced = "MemberReplaced"
-	// EventMemberNotReady: a member that was ready is not, or it is not known any more whether it is.
+	// EventMemberNotReady: a member that was ready is not ready any more, or its state is unknown.
 	EventMemberNotReady = "MemberNotReady"
-	// EventKnownBug: members run a release of etcd with a bug that a later one does not have.
-	EventKnownBug = "KnownBug"
-	// EventScalingDown: a member was chosen to be removed.
+	// EventKnownEtcdBug: members run an etcd release with a bug that a later release fixes.
+	EventKnownEtcdBug = "KnownEtcdBug"
+	// EventScalingDown: druid chose a member to remove.
 	EventScalingDown = "ScalingDown"
-	// EventMemberRemoved: a member is out of the cluster, and out of its record.
+	// EventMemberRemoved: a member was removed from the cluster and from its record.
 	EventMemberRemoved = "MemberRemoved"
-	// EventScaleDownCancelled: a member that was to be removed stays.
+	// EventScaleDownCancelled: a member that was about to be removed stays.
 	EventScaleDownCancelled = "ScaleDownCancelled"
 	// EventScaleDownBlocked: a member is to be removed, and the cluster cannot spare it now.
 	EventScaleDownBlocked = "ScaleDownBlocked"
-	// EventClaimDeleted: the PersistentVolumeClaim of a removed member, or of a volume that was given up, was deleted.
-	EventClaimDeleted = "ClaimDeleted"
-	// EventClaimExpanded: the PersistentVolumeClaim of a member requests a larger volume.
-	EventClaimExpanded = "ClaimExpanded"
-	// EventClaimRetained: the PersistentVolumeClaim of a removed member stays, and is nobody's any more.
-	EventClaimRetained = "ClaimRetained"
-	// EventQuorumLost: the voters that serve are no quorum.
+	// EventPVCDeleted: druid deleted the PersistentVolumeClaim of a removed member or of an abandoned volume.
+	EventPVCDeleted = "PVCDeleted"
+	// EventPVCExpanded: druid requested a larger volume for the PersistentVolumeClaim of a member.
+	EventPVCExpanded = "PVCExpanded"
+	// EventPVCRetained: druid retained the PersistentVolumeClaim of a removed member. No member uses it again.
+	EventPVCRetained = "PVCRetained"
+	// EventQuorumLost: the voters that serve are not a quorum.
 	EventQuorumLost = "QuorumLost"
-	// EventQuorumRegained: they are one again.
-	EventQuorumRegained = "QuorumRegained"
+	// EventQuorumRestored: the voters that serve are a quorum again.
+	EventQuorumRestored = "QuorumRestored"
 	// EventResumed: a quorum serves again after a pause.
 	EventResumed = "Resumed"
-	// EventVolumesLeftOver: a cluster begins empty beside the volumes of an earlier one of its name.
-	EventVolumesLeftOver = "VolumesLeftOver"
+	// EventRetainedVolumesFound: a cluster starts empty while volumes of an earlier cluster of its name exist.
+	EventRetainedVolumesFound = "RetainedVolumesFound"
 	// EventRecovered: Degraded is not True any more.
 	EventRecovered = "Recovered"
 )
 
 // Reasons of the Events of an EtcdSnapshot whose backup was to be deleted with it.
 const (
-	// EventBackupDeleted: the backup is gone from the store.
+	// EventBackupDeleted: the agent deleted the backup from the store.
 	EventBackupDeleted = "BackupDeleted"
-	// EventBackupRetained: the EtcdSnapshot is gone, and the backup stays.
+	// EventBackupRetained: the EtcdSnapshot is deleted, and the backup stays.
 	EventBackupRetained = "BackupRetained"
 )

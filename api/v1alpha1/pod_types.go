@@ -1,11 +1,11 @@
 package v1alpha1
 
-// PodOptions are further options of the members' Pods. A volume or a container is none of them: what runs beside etcd, and
-// what it stores on, is druid's.
+// PodOptions are further options of the members' Pods. They contain no volumes and no containers: druid decides what
+// runs in the Pod and where it stores data.
 type PodOptions struct {
-	// nodeSelector of the members' Pods: labels that a node must have.
+	// nodeSelector is a set of labels that a node must have to run a member's Pod.
 	// +kubebuilder:validation:MaxProperties=32
-	// +kubebuilder:validation:XValidation:rule="self.all(k, !format.qualifiedName().validate(k).hasValue())",message="nodeSelector must have keys like disk or example.com/disk: Kubernetes refuses others, and a member whose Pod is replaced would not come back"
+	// +kubebuilder:validation:XValidation:rule="self.all(k, !format.qualifiedName().validate(k).hasValue())",message="nodeSelector must have keys like disk or example.com/disk: Kubernetes rejects a Pod with other keys"
 	// +optional
 	NodeSelector map[string]LabelValue `json:"nodeSelector,omitempty"`
 
@@ -15,7 +15,8 @@ type PodOptions struct {
 	// +optional
 	RuntimeClassName *string `json:"runtimeClassName,omitempty"`
 
-	// env of the etcd container, for Go's own variables like GOGC or GOMEMLIMIT. etcd's options are set in spec.etcd.
+	// env sets environment variables of the etcd container, such as GOGC or GOMEMLIMIT. Use spec.etcd for etcd's
+	// options.
 	// +listType=map
 	// +listMapKey=name
 	// +kubebuilder:validation:MaxItems=32
@@ -28,8 +29,8 @@ type EnvVar struct {
 	// name of the variable.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=128
-	// +kubebuilder:validation:XValidation:rule="self.matches('^[A-Za-z_][A-Za-z0-9_]*$')",message="name must be letters, digits and underscores, and not begin with a digit"
-	// +kubebuilder:validation:XValidation:rule="!self.matches('^(ETCD|ETCDCTL|ETCDUTL)_')",message="name must not begin with ETCD_, ETCDCTL_ or ETCDUTL_: to etcd these are options, which spec.etcd sets and druid owns"
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[A-Za-z_][A-Za-z0-9_]*$')",message="name must be letters, digits and underscores, and must not start with a digit"
+	// +kubebuilder:validation:XValidation:rule="!self.matches('^(ETCD|ETCDCTL|ETCDUTL)_')",message="name must not start with ETCD_, ETCDCTL_ or ETCDUTL_: use spec.etcd to set options of etcd"
 	// +required
 	Name string `json:"name"`
 	// value of the variable.
@@ -44,19 +45,19 @@ type EnvVar struct {
 // +kubebuilder:validation:Pattern=`^(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?$`
 type LabelValue string
 
-// AdditionalMetadata is what users and their tools want on the objects of a cluster, for example for accounting.
+// AdditionalMetadata is metadata for the objects of a cluster, for example for accounting.
 type AdditionalMetadata struct {
-	// labels on every object. Those that druid selects and finds objects by cannot be set.
+	// labels are added to every object. You cannot set the labels by which druid selects objects.
 	// +kubebuilder:validation:MaxProperties=32
-	// +kubebuilder:validation:XValidation:rule="self.all(k, !k.startsWith('etcd.druid.dev/'))",message="labels must not begin with etcd.druid.dev/: by these druid and the agents find what is theirs"
-	// +kubebuilder:validation:XValidation:rule="self.all(k, !format.qualifiedName().validate(k).hasValue())",message="labels must have keys like team or example.com/team: Kubernetes refuses others, and no object of the cluster could be made"
+	// +kubebuilder:validation:XValidation:rule="self.all(k, !k.startsWith('etcd.druid.dev/'))",message="labels must not start with etcd.druid.dev/: druid and the agents select objects by these labels"
+	// +kubebuilder:validation:XValidation:rule="self.all(k, !format.qualifiedName().validate(k).hasValue())",message="labels must have keys like team or example.com/team: Kubernetes rejects objects with other keys"
 	// +optional
 	Labels map[string]LabelValue `json:"labels,omitempty"`
 
-	// annotations on every object.
+	// annotations are added to every object.
 	// +kubebuilder:validation:MaxProperties=32
-	// +kubebuilder:validation:XValidation:rule="self.all(k, !k.startsWith('etcd.druid.dev/'))",message="annotations must not begin with etcd.druid.dev/: in these druid and the agents tell each other what they do"
-	// +kubebuilder:validation:XValidation:rule="self.all(k, !format.qualifiedName().validate(k).hasValue())",message="annotations must have keys like team or example.com/team: Kubernetes refuses others, and no object of the cluster could be made"
+	// +kubebuilder:validation:XValidation:rule="self.all(k, !k.startsWith('etcd.druid.dev/'))",message="annotations must not start with etcd.druid.dev/: druid and the agents use these annotations"
+	// +kubebuilder:validation:XValidation:rule="self.all(k, !format.qualifiedName().validate(k).hasValue())",message="annotations must have keys like team or example.com/team: Kubernetes rejects objects with other keys"
 	// +optional
 	Annotations map[string]AnnotationValue `json:"annotations,omitempty"`
 }
@@ -66,12 +67,13 @@ type AdditionalMetadata struct {
 // +kubebuilder:validation:MaxLength=4096
 type AnnotationValue string
 
-// ClientServiceSpec says more of the Service that clients dial.
+// ClientServiceSpec configures the Service that clients connect to.
 type ClientServiceSpec struct {
-	// annotations of this Service, for example for a load balancer or for DNS. They win over additionalMetadata.annotations.
+	// annotations of this Service, for example for a load balancer or for DNS. They take precedence over
+	// additionalMetadata.annotations.
 	// +kubebuilder:validation:MaxProperties=32
-	// +kubebuilder:validation:XValidation:rule="self.all(k, !k.startsWith('etcd.druid.dev/'))",message="annotations must not begin with etcd.druid.dev/: in these druid and the agents tell each other what they do"
-	// +kubebuilder:validation:XValidation:rule="self.all(k, !format.qualifiedName().validate(k).hasValue())",message="annotations must have keys like team or example.com/team: Kubernetes refuses others, and the Service could not be made"
+	// +kubebuilder:validation:XValidation:rule="self.all(k, !k.startsWith('etcd.druid.dev/'))",message="annotations must not start with etcd.druid.dev/: druid and the agents use these annotations"
+	// +kubebuilder:validation:XValidation:rule="self.all(k, !format.qualifiedName().validate(k).hasValue())",message="annotations must have keys like team or example.com/team: Kubernetes rejects a Service with other keys"
 	// +optional
 	Annotations map[string]AnnotationValue `json:"annotations,omitempty"`
 }

@@ -175,7 +175,7 @@ func reached(d Desired, o Observed) rules.YesNo {
 // RefusedBy reads from the conditions that the API server refused what druid was about to make.
 func RefusedBy(conditions []metav1.Condition) bool {
 	c := meta.FindStatusCondition(conditions, v1alpha1.ConditionDegraded)
-	return c != nil && c.Status == metav1.ConditionTrue && c.Reason == v1alpha1.ReasonRefusedByAPI
+	return c != nil && c.Status == metav1.ConditionTrue && c.Reason == v1alpha1.ReasonAPIRequestRejected
 }
 
 // stalled says whether what is under way waits for something that does not come by itself: a backup that fails, what the API server

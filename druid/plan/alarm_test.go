@@ -28,7 +28,7 @@ func TestAnAlarmIsToldByWhoLeads(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			m := well
 			tc.change(&m)
-			reason, message := describe(append(alarmProblems([]Member{m}), Problem{Reason: v1alpha1.ReasonOrphan}))
+			reason, message := describe(append(alarmProblems([]Member{m}), Problem{Reason: v1alpha1.ReasonOrphanedObjects}))
 			if told := reason == v1alpha1.ReasonAlarmRaised && strings.Contains(message, words); told != tc.want {
 				t.Errorf("%s: %s", reason, message)
 			}

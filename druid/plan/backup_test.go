@@ -167,7 +167,7 @@ func TestBackupReadyIsToldAPerson(t *testing.T) {
 			if event != test.event {
 				t.Errorf("event %q, want %q", event, test.event)
 			}
-			foreign := condition(after, v1alpha1.ConditionDegraded).Reason == v1alpha1.ReasonForeignObject
+			foreign := condition(after, v1alpha1.ConditionDegraded).Reason == v1alpha1.ReasonObjectNotOwned
 			if foreign != (test.desired.Backup && o.Full.Lease == LeaseForeign) {
 				t.Errorf("told as somebody else's object: %t", foreign)
 			}

@@ -111,8 +111,8 @@ var allReadyRows = rules.New(notDecided, []rules.Row[conditionFacts, conditionVe
 
 // progressingRows decide condition Progressing.
 var progressingRows = rules.New(notDecided, []rules.Row[conditionFacts, conditionVerdict]{
-	{Name: "leaves-the-others", When: conditionFacts{progress: progressLeaving}, Verdict: conditionVerdict{metav1.ConditionTrue, v1alpha1.ReasonLeaving}},
-	{Name: "record-blocked", When: conditionFacts{record: RecordForeign | RecordUnreadable}, Verdict: conditionVerdict{metav1.ConditionFalse, v1alpha1.ReasonRecordBlocked}},
+	{Name: "leaves-the-others", When: conditionFacts{progress: progressLeaving}, Verdict: conditionVerdict{metav1.ConditionTrue, v1alpha1.ReasonLeavingJoinedCluster}},
+	{Name: "record-blocked", When: conditionFacts{record: RecordForeign | RecordUnreadable}, Verdict: conditionVerdict{metav1.ConditionFalse, v1alpha1.ReasonClusterRecordInvalid}},
 	{Name: "paused", When: conditionFacts{resting: restingPaused}, Verdict: conditionVerdict{metav1.ConditionFalse, v1alpha1.ReasonPaused}},
 	{Name: "pause-begins", When: conditionFacts{resting: restingBegins}, Verdict: conditionVerdict{metav1.ConditionTrue, v1alpha1.ReasonPausing}},
 	{Name: "pause-blocked", When: conditionFacts{resting: restingBlocked}, Verdict: conditionVerdict{metav1.ConditionFalse, v1alpha1.ReasonPauseBlocked}},
@@ -126,10 +126,10 @@ var progressingRows = rules.New(notDecided, []rules.Row[conditionFacts, conditio
 	{Name: "version-changes-blocked", When: conditionFacts{record: RecordAbsent | usableRecord, progress: progressNone | progressHealing, rolling: rollingUpgradeBlocked}, Verdict: conditionVerdict{metav1.ConditionFalse, v1alpha1.ReasonUpgradeBlocked}},
 	{Name: "agents-outdated", When: conditionFacts{record: RecordAbsent | usableRecord, progress: progressNone | progressHealing, rolling: agentsGo}, Verdict: conditionVerdict{metav1.ConditionTrue, v1alpha1.ReasonUpdatingAgents}},
 	{Name: "agents-outdated-blocked", When: conditionFacts{record: RecordAbsent | usableRecord, progress: progressNone | progressHealing, rolling: agentsBlocked}, Verdict: conditionVerdict{metav1.ConditionFalse, v1alpha1.ReasonAgentUpdateBlocked}},
-	{Name: "members-heal", When: conditionFacts{record: RecordAbsent | usableRecord, progress: progressHealing}, Verdict: conditionVerdict{metav1.ConditionTrue, v1alpha1.ReasonHealing}},
+	{Name: "members-heal", When: conditionFacts{record: RecordAbsent | usableRecord, progress: progressHealing}, Verdict: conditionVerdict{metav1.ConditionTrue, v1alpha1.ReasonRepairingMember}},
 	{Name: "members-join", When: conditionFacts{record: RecordAbsent | usableRecord, progress: progressJoining}, Verdict: conditionVerdict{metav1.ConditionTrue, v1alpha1.ReasonScalingUp}},
-	{Name: "others-remain", When: conditionFacts{record: RecordAbsent | usableRecord, progress: progressShared}, Verdict: conditionVerdict{metav1.ConditionFalse, v1alpha1.ReasonOthersRemain}},
-	{Name: "others-leave", When: conditionFacts{record: RecordAbsent | usableRecord, progress: progressParting}, Verdict: conditionVerdict{metav1.ConditionTrue, v1alpha1.ReasonRemovingOthers}},
+	{Name: "others-remain", When: conditionFacts{record: RecordAbsent | usableRecord, progress: progressShared}, Verdict: conditionVerdict{metav1.ConditionFalse, v1alpha1.ReasonExternalMembersPresent}},
+	{Name: "others-leave", When: conditionFacts{record: RecordAbsent | usableRecord, progress: progressParting}, Verdict: conditionVerdict{metav1.ConditionTrue, v1alpha1.ReasonRemovingExternalMembers}},
 	{Name: "up-to-date", When: conditionFacts{record: RecordAbsent | usableRecord, progress: progressNone, shrinking: shrinkingNone, rolling: rollingNone}, Verdict: conditionVerdict{metav1.ConditionFalse, v1alpha1.ReasonReconciled}},
 })
 
@@ -245,10 +245,10 @@ func readinessOf(d Desired, members []v1alpha1.MemberStatus) readiness {
 
 // gravity orders the reasons of Degraded: what stops the whole cluster first, what one member may get over last.
 var gravity = []string{
-	v1alpha1.ReasonRecordUnreadable, v1alpha1.ReasonRecordLost, v1alpha1.ReasonSnapshotUnusable, v1alpha1.ReasonDataLost, v1alpha1.ReasonAlarmRaised, v1alpha1.ReasonForeignObject, v1alpha1.ReasonVolumeDeleted,
-	v1alpha1.ReasonNodeLost, v1alpha1.ReasonRefusedByAPI, v1alpha1.ReasonLeaseUnreadable, v1alpha1.ReasonStorageClassMissing,
+	v1alpha1.ReasonRecordUnreadable, v1alpha1.ReasonRecordLost, v1alpha1.ReasonSnapshotUnusable, v1alpha1.ReasonDataLost, v1alpha1.ReasonAlarmRaised, v1alpha1.ReasonObjectNotOwned, v1alpha1.ReasonVolumeDeleted,
+	v1alpha1.ReasonNodeLost, v1alpha1.ReasonAPIRequestRejected, v1alpha1.ReasonLeaseUnreadable, v1alpha1.ReasonStorageClassMissing,
 	v1alpha1.ReasonVolumePending, v1alpha1.ReasonPodUnschedulable, v1alpha1.ReasonImagePullFailed,
-	v1alpha1.ReasonContainerCannotStart, v1alpha1.ReasonMemberCannotStart, v1alpha1.ReasonAgentNotRunning, v1alpha1.ReasonMemberStuck, v1alpha1.ReasonVolumeNotExpanded, v1alpha1.ReasonOrphan,
+	v1alpha1.ReasonContainerCannotStart, v1alpha1.ReasonMemberCannotStart, v1alpha1.ReasonAgentNotRunning, v1alpha1.ReasonMemberStuck, v1alpha1.ReasonVolumeNotExpanded, v1alpha1.ReasonOrphanedObjects,
 }
 
 // maxProblems named in one message; the rest are counted.

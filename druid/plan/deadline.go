@@ -155,7 +155,7 @@ func generation(n int64) string { return fmt.Sprintf("generation %d of spec", n)
 
 // adoptionReasons are those of Progressing after an adoption, by its rule, where it is not SpecChanged.
 var adoptionReasons = map[string]string{
-	"first-sight": v1alpha1.ReasonInitialSnapshot, "retry-after-deadline": v1alpha1.ReasonRetryAfterDeadline,
+	"first-sight": v1alpha1.ReasonSpecAccepted, "retry-after-deadline": v1alpha1.ReasonRetryAfterDeadline,
 }
 
 // Adopted is the status with which the spec of generation is adopted. All else in it is as it was: it tells of what was seen

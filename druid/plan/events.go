@@ -66,7 +66,7 @@ func bugEvents(before, after v1alpha1.EtcdClusterStatus, tell teller) {
 	}
 	for _, m := range after.Members {
 		if bug := KnownBug(m.Version); bug != "" && !told[m.Version] {
-			tell(true, v1alpha1.EventKnownBug, "", "%s", bug)
+			tell(true, v1alpha1.EventKnownEtcdBug, "", "%s", bug)
 		}
 		told[m.Version] = true
 	}
@@ -97,7 +97,7 @@ func leavingEvents(before, after v1alpha1.EtcdClusterStatus, tell teller) {
 	}
 	toTell := []string{
 		v1alpha1.ReasonRollingUpdate, v1alpha1.ReasonUpgrading, v1alpha1.ReasonUpdatingAgents, v1alpha1.ReasonPausing, v1alpha1.ReasonPaused, v1alpha1.ReasonResuming,
-		v1alpha1.ReasonOthersRemain, v1alpha1.ReasonRemovingOthers, v1alpha1.ReasonLeaving,
+		v1alpha1.ReasonExternalMembersPresent, v1alpha1.ReasonRemovingExternalMembers, v1alpha1.ReasonLeavingJoinedCluster,
 	}
 	if slices.Contains(toTell, is.Reason) && was.Reason != is.Reason {
 		tell(false, is.Reason, "", "%s", is.Message)
@@ -113,7 +113,7 @@ func conditionEvents(before, after v1alpha1.EtcdClusterStatus, tell teller) {
 	case is.Reason == v1alpha1.ReasonQuorate && was.Reason == v1alpha1.ReasonResuming:
 		tell(false, v1alpha1.EventResumed, "", "%s", is.Message)
 	case is.Reason == v1alpha1.ReasonQuorate && was.Reason == v1alpha1.ReasonQuorumLost:
-		tell(false, v1alpha1.EventQuorumRegained, "", "%s", is.Message)
+		tell(false, v1alpha1.EventQuorumRestored, "", "%s", is.Message)
 	}
 	was, is = condition(before, v1alpha1.ConditionDegraded), condition(after, v1alpha1.ConditionDegraded)
 	switch {

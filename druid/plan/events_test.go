@@ -45,7 +45,7 @@ func TestEventsTellTransitionsOnce(t *testing.T) {
 		}},
 		"the quorum came back": {after(none, down(1), down(2)), []func(*Observed){down(1)}, []string{
 			"Normal MemberReady c-c: Member c-c with ID 3 is a ready voter",
-			"Normal QuorumRegained: 2 of 3 voters serve, a quorum is 2",
+			"Normal QuorumRestored: 2 of 3 voters serve, a quorum is 2",
 		}},
 		"a member is to leave": {after(none), []func(*Observed){slot}, []string{
 			"Normal ScalingDown c-c: Member c-c is to be removed",
@@ -57,10 +57,10 @@ func TestEventsTellTransitionsOnce(t *testing.T) {
 			"Normal ScaleDownCancelled c-c: Member c-c stays: it is wanted again, or cannot be spared now",
 		}},
 		"a name is taken": {after(none), []func(*Observed){func(o *Observed) { o.LeaderLease = LeaseForeign }}, []string{
-			"Warning ForeignObject: Lease of the leader exists and does not belong to this EtcdCluster; delete or rename it",
+			"Warning ObjectNotOwned: Lease of the leader exists and does not belong to this EtcdCluster; delete or rename it",
 		}},
 		"it is free again": {after(none, func(o *Observed) { o.LeaderLease = LeaseForeign }), nil, []string{
-			"Normal Recovered: ForeignObject is over",
+			"Normal Recovered: ObjectNotOwned is over",
 		}},
 		"a Lease is all that is unknown": {after(none), []func(*Observed){func(o *Observed) { o.Members[0].Liveness = leases.Unknown }}, nil},
 	}

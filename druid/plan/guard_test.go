@@ -155,7 +155,7 @@ func TestMembersOfADeletedClusterLeaveThoseThatStay(t *testing.T) {
 			}
 			s := Status(d, test.o, v1alpha1.EtcdClusterStatus{ClusterID: "9"}, nil, 1, metav1.Time{})
 			c := condition(s, v1alpha1.ConditionProgressing)
-			if c.Reason != v1alpha1.ReasonLeaving || !strings.HasPrefix(c.Message, test.words) {
+			if c.Reason != v1alpha1.ReasonLeavingJoinedCluster || !strings.HasPrefix(c.Message, test.words) {
 				t.Errorf("condition is %s %q, want %q", c.Reason, c.Message, test.words)
 			}
 		})

@@ -6,7 +6,7 @@ import (
 )
 
 // letGo is the command by which a person takes the finalizer away.
-const letGo = `kubectl patch etcd <name> --type json -p '[{"op":"remove","path":"/metadata/finalizers"}]'`
+const letGo = `kubectl patch etcdcluster <name> --type json -p '[{"op":"remove","path":"/metadata/finalizers"}]'`
 
 // leavingWords tell how far the way out of the group that was joined has come, and what a person can do where it does not get on.
 func leavingWords(p picture) string {

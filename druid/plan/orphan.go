@@ -101,7 +101,7 @@ func orphanProblem(m Member, o Observed) (Problem, bool) {
 			kinds, short = append(kinds, object.kind), append(short, object.short)
 		}
 	}
-	return Problem{Reason: v1alpha1.ReasonOrphan, Message: fmt.Sprintf("%[1]s %[2]s: of this EtcdCluster, and no member that its record "+
+	return Problem{Reason: v1alpha1.ReasonOrphanedObjects, Message: fmt.Sprintf("%[1]s %[2]s: of this EtcdCluster, and no member that its record "+
 		"lists. Nothing is deleted without proof that it is superfluous. If nobody needs its data: kubectl delete %[3]s %[2]s",
 		strings.Join(kinds, ", "), m.Name, strings.Join(short, ","))}, true
 }

@@ -36,7 +36,7 @@ func TestOrphansAreToldAsWhatDruidCleansUp(t *testing.T) {
 			o := whole(left, test.change)
 			told := false
 			for _, p := range problems(Desired{Replicas: 2}, o) {
-				told = told || p.Reason == v1alpha1.ReasonOrphan
+				told = told || p.Reason == v1alpha1.ReasonOrphanedObjects
 			}
 			if told != test.orphan {
 				t.Errorf("told as an orphan: %t, want %t", told, test.orphan)

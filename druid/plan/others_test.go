@@ -35,30 +35,30 @@ func TestOthersInARaftGroupThatWasJoined(t *testing.T) {
 		words   string
 	}{
 		"they are kept, and no voter is evicted": {
-			o: whole(sharing("etcd-0", "etcd-1")), want: raised, reason: v1alpha1.ReasonOthersRemain,
+			o: whole(sharing("etcd-0", "etcd-1")), want: raised, reason: v1alpha1.ReasonExternalMembersPresent,
 			words: "joined; of the former cluster there are still 2 members (etcd-0, etcd-1): set spec.bootstrap.join.removeOthers",
 		},
 		"before they are listed they are taken to be there": {
-			o: whole(untold), want: raised, reason: v1alpha1.ReasonOthersRemain, words: "joined; of the former cluster there are still 2 members: set",
+			o: whole(untold), want: raised, reason: v1alpha1.ReasonExternalMembersPresent, words: "joined; of the former cluster there are still 2 members: set",
 		},
 		"they go by the user's word": {
-			release: true, o: whole(sharing("etcd-1")), want: raised, reason: v1alpha1.ReasonRemovingOthers,
+			release: true, o: whole(sharing("etcd-1")), want: raised, reason: v1alpha1.ReasonRemovingExternalMembers,
 			words: "of the former cluster there is still 1 member (etcd-1), which the leader's agent removes, one member after another",
 		},
 		"once they are gone the cluster is as any other": {
 			release: true, o: whole(sharing()), want: []string{}, reason: v1alpha1.ReasonReconciled, words: "3 members, as asked for",
 		},
 		"no Pod is replaced beside them": {
-			o: edited(sharing("etcd-0")), want: []string{}, reason: v1alpha1.ReasonOthersRemain, words: "joined; of the former cluster there is still 1 member (etcd-0)",
+			o: edited(sharing("etcd-0")), want: []string{}, reason: v1alpha1.ReasonExternalMembersPresent, words: "joined; of the former cluster there is still 1 member (etcd-0)",
 		},
 		"nor before they are listed": {
-			o: edited(untold), want: []string{}, reason: v1alpha1.ReasonOthersRemain, words: "joined; of the former",
+			o: edited(untold), want: []string{}, reason: v1alpha1.ReasonExternalMembersPresent, words: "joined; of the former",
 		},
 		"a member that heals is told of first": {
 			o: whole(sharing("etcd-0"), func(o *Observed) {
 				o.Members[2].EtcdReady = false
 				o.Members[2].Serving, o.BudgetMin = false, 3
-			}), want: []string{}, reason: v1alpha1.ReasonHealing, words: "member c-c is started again",
+			}), want: []string{}, reason: v1alpha1.ReasonRepairingMember, words: "member c-c is started again",
 		},
 		"a stranger in a group that was born here is no guest": {
 			o: whole(sharing("etcd-0"), func(o *Observed) { o.Record.Guests = nil }), want: []string{}, reason: v1alpha1.ReasonReconciled,

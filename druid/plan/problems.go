@@ -12,7 +12,7 @@ func problems(d Desired, o Observed) []Problem {
 	all := append([]Problem(nil), o.Problems...)
 	switch o.RecordState {
 	case RecordForeign:
-		all = append(all, Problem{Reason: v1alpha1.ReasonForeignObject, Message: o.RecordProblem})
+		all = append(all, Problem{Reason: v1alpha1.ReasonObjectNotOwned, Message: o.RecordProblem})
 	case RecordUnreadable:
 		all = append(all, Problem{Reason: v1alpha1.ReasonRecordUnreadable, Message: o.RecordProblem +
 			": nothing is done by it. Correct it, or delete that Lease: druid makes it again from what it knows"})
@@ -99,7 +99,7 @@ func memberProblems(m Member, f memberFacts) []Problem {
 }
 
 func foreign(member, object string) Problem {
-	return Problem{Reason: v1alpha1.ReasonForeignObject, Member: member, Message: object +
+	return Problem{Reason: v1alpha1.ReasonObjectNotOwned, Member: member, Message: object +
 		" exists and does not belong to this EtcdCluster; delete or rename it"}
 }
 

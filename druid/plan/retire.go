@@ -266,6 +266,6 @@ func (r retreat) station(m Member) v1alpha1.MemberLeaving {
 	case markDone:
 		return v1alpha1.LeaveRemoved
 	default:
-		return v1alpha1.LeavingClients
+		return v1alpha1.DrainingClients
 	}
 }

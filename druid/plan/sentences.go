@@ -50,14 +50,14 @@ var sentences = map[string]func(picture) string{
 	v1alpha1.ReasonScalingUp: func(p picture) string {
 		return fmt.Sprintf("%d of %s joined", p.joined(), count(p.wanted()))
 	},
-	v1alpha1.ReasonOthersRemain: func(p picture) string {
+	v1alpha1.ReasonExternalMembersPresent: func(p picture) string {
 		return "joined; " + othersLeft(p) + ": set spec.bootstrap.join.removeOthers when no client dials it any more"
 	},
-	v1alpha1.ReasonRemovingOthers: func(p picture) string {
+	v1alpha1.ReasonRemovingExternalMembers: func(p picture) string {
 		return othersLeft(p) + ", which the leader's agent removes, one member after another"
 	},
-	v1alpha1.ReasonLeaving: leavingWords,
-	v1alpha1.ReasonHealing: func(p picture) string {
+	v1alpha1.ReasonLeavingJoinedCluster: leavingWords,
+	v1alpha1.ReasonRepairingMember: func(p picture) string {
 		for _, m := range p.listed() {
 			if progressFrom(m) == progressHealing {
 				return fmt.Sprintf("member %s is started again or replaced", m.Name)
@@ -82,7 +82,7 @@ var sentences = map[string]func(picture) string{
 	v1alpha1.ReasonPauseBlocked: pauseWords,
 	v1alpha1.ReasonPaused:       pauseWords,
 	v1alpha1.ReasonResuming:     resumeWords,
-	v1alpha1.ReasonRecordBlocked: func(picture) string {
+	v1alpha1.ReasonClusterRecordInvalid: func(picture) string {
 		return "the cluster record cannot be used, so nothing is done; condition Degraded tells why"
 	},
 
@@ -109,7 +109,7 @@ func count(members int) string {
 func (p picture) departure() string {
 	leaves := retreatOf(p.Desired, p.Observed)
 	words := map[v1alpha1.MemberLeaving]string{
-		v1alpha1.LeavingClients: "no client is to be sent to it any more",
+		v1alpha1.DrainingClients: "no client is to be sent to it any more",
 		v1alpha1.LeaveRequested: "the leader's agent is asked to remove it",
 		v1alpha1.LeaveRemoving:  "the leader's agent removes it",
 		v1alpha1.LeaveRemoved:   "it is out of the raft group",

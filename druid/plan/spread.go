@@ -35,9 +35,9 @@ type spreadFacts struct {
 var spreadRows = rules.New(conditionVerdict{metav1.ConditionUnknown, v1alpha1.ReasonMembersNotPlaced}, []rules.Row[spreadFacts, conditionVerdict]{
 	{Name: "paused", When: spreadFacts{paused: rules.Yes}, Verdict: conditionVerdict{metav1.ConditionUnknown, v1alpha1.ReasonPaused}},
 	{Name: "quorum-on-one-node", When: spreadFacts{placement: placementTogether, stake: rules.Yes, paused: rules.No}, Verdict: conditionVerdict{metav1.ConditionFalse, v1alpha1.ReasonQuorumOnOneNode}},
-	{Name: "co-located", When: spreadFacts{placement: placementTogether, stake: rules.No, paused: rules.No}, Verdict: conditionVerdict{metav1.ConditionFalse, v1alpha1.ReasonMembersCoLocated}},
+	{Name: "co-located", When: spreadFacts{placement: placementTogether, stake: rules.No, paused: rules.No}, Verdict: conditionVerdict{metav1.ConditionFalse, v1alpha1.ReasonMembersColocated}},
 	{Name: "not-placed", When: spreadFacts{placement: placementUnclear, paused: rules.No}, Verdict: conditionVerdict{metav1.ConditionUnknown, v1alpha1.ReasonMembersNotPlaced}},
-	{Name: "apart", When: spreadFacts{placement: placementApart, paused: rules.No}, Verdict: conditionVerdict{metav1.ConditionTrue, v1alpha1.ReasonMembersApart}},
+	{Name: "apart", When: spreadFacts{placement: placementApart, paused: rules.No}, Verdict: conditionVerdict{metav1.ConditionTrue, v1alpha1.ReasonMembersSpread}},
 })
 
 // spread is where the voters are: those that share a node, by node, and those without one.

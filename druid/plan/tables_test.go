@@ -150,7 +150,7 @@ func TestConditionsAreTotal(t *testing.T) {
 				return "says that a quorum was lost that nobody asks for, or that comes"
 			case kind == v1alpha1.ConditionProgressing && (reason == v1alpha1.ReasonPaused) != (f.resting == restingPaused && f.record&(RecordForeign|RecordUnreadable) == 0 && f.progress != progressLeaving):
 				return "hides or invents a pause"
-			case kind == v1alpha1.ConditionProgressing && (reason == v1alpha1.ReasonLeaving) != (f.progress == progressLeaving):
+			case kind == v1alpha1.ConditionProgressing && (reason == v1alpha1.ReasonLeavingJoinedCluster) != (f.progress == progressLeaving):
 				return "hides or invents that all members leave"
 			case kind == v1alpha1.ConditionReady && status == metav1.ConditionTrue && f.outlook != outlookQuorum:
 				return "calls a cluster ready of which no quorum is known to serve"
@@ -186,11 +186,11 @@ func TestMemberStatusNeverCondemnsWhatIsUnknown(t *testing.T) {
 
 func TestGravityNamesEveryReason(t *testing.T) {
 	for _, reason := range []string{
-		v1alpha1.ReasonRecordUnreadable, v1alpha1.ReasonRecordLost, v1alpha1.ReasonSnapshotUnusable, v1alpha1.ReasonDataLost, v1alpha1.ReasonAlarmRaised, v1alpha1.ReasonForeignObject, v1alpha1.ReasonRefusedByAPI,
+		v1alpha1.ReasonRecordUnreadable, v1alpha1.ReasonRecordLost, v1alpha1.ReasonSnapshotUnusable, v1alpha1.ReasonDataLost, v1alpha1.ReasonAlarmRaised, v1alpha1.ReasonObjectNotOwned, v1alpha1.ReasonAPIRequestRejected,
 		v1alpha1.ReasonLeaseUnreadable, v1alpha1.ReasonVolumeDeleted, v1alpha1.ReasonStorageClassMissing,
 		v1alpha1.ReasonVolumePending, v1alpha1.ReasonPodUnschedulable, v1alpha1.ReasonImagePullFailed,
 		v1alpha1.ReasonContainerCannotStart, v1alpha1.ReasonMemberCannotStart, v1alpha1.ReasonNodeLost, v1alpha1.ReasonAgentNotRunning, v1alpha1.ReasonMemberStuck,
-		v1alpha1.ReasonOrphan, v1alpha1.ReasonVolumeNotExpanded,
+		v1alpha1.ReasonOrphanedObjects, v1alpha1.ReasonVolumeNotExpanded,
 	} {
 		graver := Problem{Reason: reason, Message: "graver"}
 		if got, _ := describe([]Problem{{Reason: "unlisted"}, graver}); got != "unlisted" {
@@ -199,12 +199,12 @@ func TestGravityNamesEveryReason(t *testing.T) {
 	}
 	reason, message := describe([]Problem{
 		{Reason: v1alpha1.ReasonMemberCannotStart, Member: "b", Message: "waits"},
-		{Reason: v1alpha1.ReasonForeignObject, Member: "a", Message: "taken"},
+		{Reason: v1alpha1.ReasonObjectNotOwned, Member: "a", Message: "taken"},
 		{Reason: v1alpha1.ReasonMemberCannotStart, Member: "c", Message: "waits"},
 		{Reason: v1alpha1.ReasonMemberCannotStart, Member: "d", Message: "waits"},
 		{Reason: v1alpha1.ReasonMemberCannotStart, Member: "d", Message: "waits"},
 	})
-	if want := "member a: taken; member b: waits; member c: waits; and 1 more"; reason != v1alpha1.ReasonForeignObject || message != want {
+	if want := "member a: taken; member b: waits; member c: waits; and 1 more"; reason != v1alpha1.ReasonObjectNotOwned || message != want {
 		t.Errorf("got %s %q, want %q", reason, message, want)
 	}
 }

@@ -274,7 +274,7 @@ func TestAReleaseWithAKnownBugIsWarnedOfOnce(t *testing.T) {
 		return s
 	}
 	before, after := status("3.6.12", "3.6.16"), status("3.6.12", "3.6.13", "3.6.13", "3.6.16", "3.7.1", "")
-	want := []Event{{Warning: true, Reason: v1alpha1.EventKnownBug, Note: "etcd 3.6.13 has a known bug: it leaks memory by watches; 3.6.14 and later do not"}}
+	want := []Event{{Warning: true, Reason: v1alpha1.EventKnownEtcdBug, Note: "etcd 3.6.13 has a known bug: it leaks memory by watches; 3.6.14 and later do not"}}
 	if diff := cmp.Diff(want, Events(before, after)); diff != "" {
 		t.Errorf("(-want +got)\n%s", diff)
 	}

@@ -29,8 +29,8 @@ var verifiedRows = rules.New(conditionVerdict{metav1.ConditionUnknown, v1alpha1.
 	{Name: "proof-unreadable", When: verifiedFacts{told: ProofUnknown, paused: rules.No}, Verdict: conditionVerdict{metav1.ConditionUnknown, v1alpha1.ReasonNotYetVerified}},
 	{Name: "never-verified", When: verifiedFacts{told: ProofNever, paused: rules.No}, Verdict: conditionVerdict{metav1.ConditionUnknown, v1alpha1.ReasonNotYetVerified}},
 	{Name: "another-history", When: verifiedFacts{told: ProofProven | ProofBroken, present: rules.No, paused: rules.No}, Verdict: conditionVerdict{metav1.ConditionUnknown, v1alpha1.ReasonNotYetVerified}},
-	{Name: "proven", When: verifiedFacts{told: ProofProven, present: rules.Yes}, Verdict: conditionVerdict{metav1.ConditionTrue, v1alpha1.ReasonBackupProven}},
-	{Name: "broken", When: verifiedFacts{told: ProofBroken, present: rules.Yes}, Verdict: conditionVerdict{metav1.ConditionFalse, v1alpha1.ReasonBackupBroken}},
+	{Name: "proven", When: verifiedFacts{told: ProofProven, present: rules.Yes}, Verdict: conditionVerdict{metav1.ConditionTrue, v1alpha1.ReasonVerificationSucceeded}},
+	{Name: "broken", When: verifiedFacts{told: ProofBroken, present: rules.Yes}, Verdict: conditionVerdict{metav1.ConditionFalse, v1alpha1.ReasonVerificationFailed}},
 	{Name: "paused", When: verifiedFacts{paused: rules.Yes}, Verdict: conditionVerdict{metav1.ConditionUnknown, v1alpha1.ReasonPaused}},
 })
 

@@ -47,10 +47,10 @@ func TestBackupVerifiedIsToldAPerson(t *testing.T) {
 		reason  string
 		words   string
 	}{
-		"proven": {on, proofOf(leases.Verification{Verdict: leases.VerdictProven, Lineage: "a"}), metav1.ConditionTrue, v1alpha1.ReasonBackupProven, "what etcd said"},
+		"proven": {on, proofOf(leases.Verification{Verdict: leases.VerdictProven, Lineage: "a"}), metav1.ConditionTrue, v1alpha1.ReasonVerificationSucceeded, "what etcd said"},
 		"broken, and which": {
 			on, proofOf(leases.Verification{Verdict: leases.VerdictBroken, Lineage: "a", Trouble: "full x is damaged"}),
-			metav1.ConditionFalse, v1alpha1.ReasonBackupBroken, "full x is damaged",
+			metav1.ConditionFalse, v1alpha1.ReasonVerificationFailed, "full x is damaged",
 		},
 		"another history": {on, proofOf(leases.Verification{Verdict: leases.VerdictBroken, Lineage: "b"}), metav1.ConditionUnknown, v1alpha1.ReasonNotYetVerified, "this history"},
 		"no room":         {on, proofOf(leases.Verification{Lineage: "a", Trouble: "not enough space"}), metav1.ConditionUnknown, v1alpha1.ReasonNotYetVerified, "not enough space"},

@@ -15,12 +15,12 @@ func inCondition(selector string) string {
 var conditionName = regexp.MustCompile(`^condition="(\w+)"`)
 
 // counted is the sentence that says how many clusters it is, the reason, and how to see which: druid's metrics name no cluster, and
-// no column of `kubectl get etcd` shows each condition.
+// no column of `kubectl get etcdcluster` shows each condition.
 func counted(selector, sentence string) string {
 	condition := conditionName.FindStringSubmatch(selector)[1]
 	return fmt.Sprintf("%s ({{ $labels.reason }}); clusters in this state: "+
 		"{{ with printf `sum(etcd_druid_clusters{%s,reason=\"%%s\"})` $labels.reason | query }}{{ . | first | value }}{{ end }}. "+
-		"Which they are: kubectl get etcd -A -o custom-columns='%s' | grep {{ $labels.reason }}", sentence, selector, columns(condition))
+		"Which they are: kubectl get etcdcluster -A -o custom-columns='%s' | grep {{ $labels.reason }}", sentence, selector, columns(condition))
 }
 
 // columns for kubectl: a condition of each cluster.
@@ -40,7 +40,7 @@ func druidAlerts() []Rule {
 			"sum(etcd_druid_leading) == 0 or absent(etcd_druid_leading)",
 			"No druid works.",
 			"No replica of druid leads, or none is scraped. The clusters serve and restart by themselves; nothing that needs a new Pod or a person's order happens."),
-		alert("DruidStepsFail", warning, "15m",
+		alert("DruidStepsFailing", warning, "15m",
 			"sum by (step) (rate(etcd_druid_step_failures_total[10m])) > 0",
 			"druid cannot {{ $labels.step }}.",
 			"Steps {{ $labels.step }} have failed for 15 minutes. druid's log has the error."),
@@ -62,13 +62,13 @@ func clusterAlerts() []Rule {
 	return []Rule{
 		conditionAlert("EtcdClusterQuorumLost", critical, lost, 60,
 			"An etcd cluster has no quorum.", "Writes are refused"),
-		conditionAlert("EtcdClusterDoesNotForm", warning, forming, 900,
+		conditionAlert("EtcdClusterNotFormed", warning, forming, 900,
 			"An etcd cluster has not formed for 15 minutes.", "Its first member does not serve"),
 		conditionAlert("EtcdClusterUnknown", warning, unknown, 600,
 			"Of an etcd cluster it is not known whether it serves.", "Its members have not been heard of for 10 minutes"),
 		conditionAlert("EtcdClusterDegraded", warning, degraded, 900,
 			"Something keeps an etcd cluster from its spec.", "A person may have to mend it"),
-		conditionAlert("EtcdClusterProgressesTooLong", warning, progressing, 3600,
+		conditionAlert("EtcdClusterProgressSlow", warning, progressing, 3600,
 			"An etcd cluster has been changing for an hour.", "It does not reach its spec"),
 		conditionAlert("EtcdClusterChangeBlocked", warning, blocked, 900,
 			"A change of an etcd cluster has been held up for 15 minutes.", "Something else must be mended first"),
@@ -76,7 +76,7 @@ func clusterAlerts() []Rule {
 			"A change of an etcd cluster was stopped by its deadline.", "It goes on with the next edit of the spec"),
 		conditionAlert("EtcdClusterBootstrapFailed", critical, unborn, 60,
 			"A new etcd cluster did not form in time.", "Nothing more is done about it"),
-		conditionAlert("EtcdMembersCoLocated", warning, together, 3600,
+		conditionAlert("EtcdMembersColocated", warning, together, 3600,
 			"Members of an etcd cluster have shared a node for an hour.", "The loss of one node would cost more than one member"),
 	}
 }
@@ -105,11 +105,11 @@ func memberAlerts() []Rule {
 		alert("EtcdDiskSlow", warning, "10m", recordFsync+" > 0.5",
 			"The disk of etcd member "+member+" is slow.",
 			"99 % of the writes to the log end within {{ $value | humanizeDuration }}; half a second costs elections."),
-		alert("EtcdAgentNotHeard", warning, "5m",
+		alert("EtcdAgentNotRenewing", warning, "5m",
 			`max by (namespace, etcd_cluster, pod) (rate(etcd_agent_lease_renewals_total{result="failed"}[5m])) > 0 `+
 				`unless max by (namespace, etcd_cluster, pod) (rate(etcd_agent_lease_renewals_total{result="renewed"}[5m])) > 0`,
 			"The agent of etcd member "+member+" cannot renew its Lease.", "druid takes the member for lost in time, although etcd may serve."),
-		alert("EtcdAgentLoopsRestart", warning, "5m",
+		alert("EtcdAgentTasksRestarting", warning, "5m",
 			"sum by (namespace, etcd_cluster, pod, loop) (increase(etcd_agent_loop_restarts_total[15m])) > 3",
 			"Loop {{ $labels.loop }} of the agent of etcd member "+member+" fails again and again.", "The agent's log has the error."),
 		alert("EtcdAgentConfigInvalid", warning, "10m",
@@ -127,11 +127,11 @@ func backupAlerts() []Rule {
 	return []Rule{
 		conditionAlert("EtcdBackupNotReady", critical, notReady, 300,
 			"An etcd cluster is not backed up.", "Acknowledged writes would be lost with the volumes"),
-		conditionAlert("EtcdBackupBroken", critical, broken, 60,
+		conditionAlert("EtcdBackupVerificationFailed", critical, broken, 60,
 			"The newest backups of an etcd cluster are broken.", "A restore of them would not give what etcd had"),
 		conditionAlert("EtcdBackupNotVerified", warning, unverified, 172800,
 			"The backups of an etcd cluster have not been verified for two days.", "Nobody knows whether they can be restored"),
-		alert("EtcdBackupAttemptsFail", warning, "15m",
+		alert("EtcdBackupAttemptsFailing", warning, "15m",
 			"sum by (namespace, etcd_cluster, kind) (rate(etcd_agent_backup_failures_total[10m])) > 0",
 			"Backups ({{ $labels.kind }}) of etcd cluster {{ $labels.namespace }}/{{ $labels.etcd_cluster }} fail.",
 			"Attempts have failed for 15 minutes. The Leases of the backups have the error."),

@@ -15,7 +15,7 @@ import (
 
 // The columns are read as kubectl reads them.
 func TestTheCommandOfAnAlertShowsTheCondition(t *testing.T) {
-	command := regexp.MustCompile(`kubectl get etcd -A -o custom-columns='([^']+)'`)
+	command := regexp.MustCompile(`kubectl get etcdcluster -A -o custom-columns='([^']+)'`)
 	alerts := 0
 	for _, rule := range allRules() {
 		of := regexp.MustCompile(`etcd_druid_oldest_transition_timestamp_seconds\{condition="(\w+)"`).FindStringSubmatch(rule.Expr)

@@ -117,7 +117,7 @@ func TestDeletedClusterLeavesItsVolumesAndANewOneIsAnother(t *testing.T) {
 	if response, err := c.Etcd(t).Get(t.Context(), "/", clientv3.WithPrefix()); err != nil || len(response.Kvs) != 0 {
 		t.Errorf("the new cluster holds %d keys, want none (%v)", len(response.Kvs), err)
 	}
-	tells(t, c, v1alpha1.EventVolumesLeftOver, first)
+	tells(t, c, v1alpha1.EventRetainedVolumesFound, first)
 	if now := data.Fingerprint(t); now != sum {
 		harness.Unsafe(t, "the volume of %s changed after its cluster was deleted", first)
 	}

@@ -62,7 +62,7 @@ func TestVolumesGrowUnderTheMembers(t *testing.T) {
 		reconciled(t, c, growWithin)
 		t.Logf("three volumes have grown after %s", time.Since(begun).Round(100*time.Millisecond))
 		for member := range view.Members {
-			tellsAs(t, c, corev1.EventTypeNormal, v1alpha1.EventClaimExpanded, "PersistentVolumeClaim "+member+" requests "+larger)
+			tellsAs(t, c, corev1.EventTypeNormal, v1alpha1.EventPVCExpanded, "PersistentVolumeClaim "+member+" requests "+larger)
 		}
 		view = settledAs(t, c, view)
 		if diff := cmp.Diff(before, livesOf(t, c, view)); diff != "" {

@@ -61,7 +61,7 @@ func TestClusterThatJoinedIsDeletedAndTheOthersStay(t *testing.T) {
 	begun := time.Now()
 	c := rig.ApplyIn(t, namespace, old.Joins(t, moveMinor, false))
 	c.AwaitReady(t, 3, formWithin)
-	c.AwaitCondition(t, time.Minute, v1alpha1.ConditionProgressing, metav1.ConditionFalse, v1alpha1.ReasonOthersRemain)
+	c.AwaitCondition(t, time.Minute, v1alpha1.ConditionProgressing, metav1.ConditionFalse, v1alpha1.ReasonExternalMembersPresent)
 	if err := finalizers(t.Context(), c, 1); err != nil {
 		t.Error(err)
 	}

@@ -52,7 +52,7 @@ func TestALostPodComesBackWhileTheAPIServerRefusesAnotherObject(t *testing.T) {
 					return err
 				}
 				degraded := meta.FindStatusCondition(cluster.Status.Conditions, v1alpha1.ConditionDegraded)
-				if degraded == nil || degraded.Reason != v1alpha1.ReasonRefusedByAPI {
+				if degraded == nil || degraded.Reason != v1alpha1.ReasonAPIRequestRejected {
 					return fmt.Errorf("condition Degraded is %+v", degraded)
 				}
 				return nil

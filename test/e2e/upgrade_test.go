@@ -42,7 +42,7 @@ func versionsChange(t *testing.T, first string, minors ...string) {
 		version := rig.EtcdVersion(t, minor)
 		if i > 0 && minor < minors[i-1] {
 			t.Run("back by two minors is refused", func(t *testing.T) {
-				refused(t, c, rig.EtcdVersion(t, first), "version must not go back by more than one minor: etcd is downgraded one minor at a time")
+				refused(t, c, rig.EtcdVersion(t, first), "version must not decrease by more than one minor version: downgrade one minor version at a time")
 			})
 		}
 		t.Run(fmt.Sprintf("%d: to %s", i+1, minor), func(t *testing.T) {

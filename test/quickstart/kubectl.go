@@ -41,7 +41,7 @@ func (t *tour) quietly(ctx context.Context, args ...string) error {
 func (t *tour) diagnose(ctx context.Context) {
 	for _, args := range [][]string{
 		{"get", "leases,pods,pvc", "-l", ofCluster},
-		{"describe", "etcd", cluster},
+		{"describe", "etcdcluster", cluster},
 		{"get", "events", "--sort-by=.lastTimestamp"},
 		{"-n", system, "logs", "deployment/druid", "--tail=20"},
 	} {

@@ -105,7 +105,7 @@ func (t *tour) look(ctx context.Context) error {
 	t.say("The Leases are the record: who is in, under which ID and in which role, and when each was last heard of.")
 	for _, args := range [][]string{
 		{"get", "leases", "-l", ofCluster},
-		{"get", "etcd", cluster},
+		{"get", "etcdcluster", cluster},
 		{"get", "pods,pvc", "-l", ofCluster},
 	} {
 		if err := t.kubectl(ctx, args...); err != nil {
@@ -173,10 +173,10 @@ func (t *tour) farewell() {
    All of it is left running. Try:
 
      go run ./test/rig kubectl -- get leases -l %[1]s
-     go run ./test/rig kubectl -- describe etcd %[2]s
+     go run ./test/rig kubectl -- describe etcdcluster %[2]s
      go run ./test/rig kubectl -- exec %[3]s -c agent -- agent status
      go run ./test/rig kubectl -- logs %[3]s -c agent
-     go run ./test/rig kubectl -- scale etcd %[2]s --replicas=5
+     go run ./test/rig kubectl -- scale etcdcluster %[2]s --replicas=5
      go run ./test/rig stop-node n2      # pull its plug; start-node n2 plugs it in again
      go run ./test/rig partition n1 n3   # cut two nodes from each other; heal mends it
      go run ./test/rig --help            # freeze, kill, stop the API server, …
@@ -187,5 +187,5 @@ func (t *tour) farewell() {
 
 // healthy waits until druid too calls the cluster whole.
 func (t *tour) healthy(ctx context.Context) error {
-	return t.quietly(ctx, "wait", "etcd/"+cluster, "--for=condition=AllMembersReady", "--timeout=180s")
+	return t.quietly(ctx, "wait", "etcdcluster/"+cluster, "--for=condition=AllMembersReady", "--timeout=180s")
 }
