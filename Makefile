@@ -82,7 +82,7 @@ lint-fix: ## Lint, and mend what can be mended by a machine.
 	@$(GOLANGCI_LINT) run --fix
 
 .PHONY: golden
-golden: ## Write golden files and docs/decisions.md anew from the code. Read the diff.
+golden: ## Write golden files and docs/reference/decisions.md anew from the code. Read the diff.
 	@go test $$(git grep -lE '"update"|/test/golden"' -- '*_test.go' | xargs -n1 dirname | sort -u | sed 's|^|./|') -update
 
 ##@ Check
@@ -174,7 +174,7 @@ endif
 BACKUP_BENCHES := full delta restore idle
 
 .PHONY: bench
-bench: ## Measure on the rig and print the tables of docs/benchmarks.md. One part: make bench BENCH=Fleet; backups: BENCH=full|delta|restore|idle
+bench: ## Measure on the rig and print the tables of docs/explanation/benchmarks.md. One part: make bench BENCH=Fleet; backups: BENCH=full|delta|restore|idle
 ifneq ($(filter $(BACKUP_BENCHES),$(BENCH)),)
 	@d=$$(mktemp -d); trap 'rm -rf "$$d"' EXIT; go test -c -o "$$d/bench" ./test/bench/backup; \
 	cd test/bench/backup; "$$d/bench" -test.run '^$$' -test.bench '(?i)^Benchmark$(BENCH)$$' -test.benchtime 1x -test.timeout 120m
@@ -183,7 +183,7 @@ else
 endif
 
 .PHONY: lint
-lint: ## Lint; the layers of docs/architecture.md are among the rules. The agent's commands must compile on macOS too.
+lint: ## Lint; the layers of docs/explanation/architecture.md are among the rules. The agent's commands must compile on macOS too.
 	@$(GOLANGCI_LINT) run
 	@GOOS=darwin GOARCH=arm64 go build ./agent/cli || { echo "agent backup runs on macOS too: put what only Linux has into a file *_linux.go"; exit 1; }
 

@@ -14,7 +14,7 @@ func TestMetricsKeepTheConventionsAndAreListed(t *testing.T) {
 	if _, err := newMetrics(registry, "v1"); err != nil {
 		t.Fatal(err)
 	}
-	registry.Hold(t, "../docs/metrics.md", "agent")
+	registry.Hold(t, "../docs/reference/metrics.md", "agent")
 }
 
 // An etcd that does not answer said nothing new: what it said last stands.

@@ -56,7 +56,7 @@ func TestMetricsKeepTheConventionsAndAreListed(t *testing.T) {
 	if err := registry.Register(newFleet(all, elected(), slog.New(slog.DiscardHandler))); err != nil {
 		t.Fatal(err)
 	}
-	registry.Hold(t, "../docs/metrics.md", "druid")
+	registry.Hold(t, "../docs/reference/metrics.md", "druid")
 }
 
 func TestFleetIsCountedAndNotNamed(t *testing.T) {

@@ -13,7 +13,7 @@ import (
 	"github.com/etcd-druid/druid/internal/rules"
 )
 
-// Times of the leader's Lease (docs/architecture.md). A leader that cannot renew gives up 20 s before anybody else may
+// Times of the leader's Lease (docs/explanation/architecture.md). A leader that cannot renew gives up 20 s before anybody else may
 // take the Lease, and renews as often as a member Lease is renewed.
 const (
 	leaderDuration      = 60 * time.Second
@@ -29,7 +29,7 @@ const (
 )
 
 // Election campaigns for the cluster's leader Lease by the rules of client-go's leader election
-// (docs/adr/20261122-own-election.md). The Lease exists already: agents may get and patch it, not create it.
+// (docs/explanation/adr/20261122-own-election.md). The Lease exists already: agents may get and patch it, not create it.
 type Election struct {
 	store    *Store
 	identity string

@@ -22,7 +22,7 @@ func TestLivenessIsJudgedForEverySight(t *testing.T) {
 		}
 		return ""
 	})
-	rulestest.Section(t, "../docs/decisions.md", "livenesses", "Whether a Lease is renewed: leases.livenesses",
+	rulestest.Section(t, "../docs/reference/decisions.md", "livenesses", "Whether a Lease is renewed: leases.livenesses",
 		"Asked by each observer of a Lease, by what it saw itself and by its own clock.", livenesses, cases)
 }
 

@@ -8,10 +8,10 @@ import (
 	"github.com/etcd-druid/druid/test/rulestest"
 )
 
-// checkTable decides all facts by a table, compares each decision with the promises, and writes the table into docs/decisions.md.
+// checkTable decides all facts by a table, compares each decision with the promises, and writes the table into docs/reference/decisions.md.
 func checkTable[F, V any](t *testing.T, table *rules.Table[F, V], name, title, about string, wrong func(F, rules.Decision[V]) string) {
 	t.Helper()
-	rulestest.Section(t, "../docs/decisions.md", name, title, about, table, rulestest.Check(t, table, wrong))
+	rulestest.Section(t, "../docs/reference/decisions.md", name, title, about, table, rulestest.Check(t, table, wrong))
 }
 
 func TestRemovalsAreSafeForAllFacts(t *testing.T) {

@@ -30,6 +30,6 @@ func TestDecisionsKeepTheChainWholeForAllFacts(t *testing.T) {
 		}
 		return ""
 	})
-	rulestest.Section(t, "../../docs/decisions.md", "backups", "What is backed up now: agent/backups.backupRules",
+	rulestest.Section(t, "../../docs/reference/decisions.md", "backups", "What is backed up now: agent/backups.backupRules",
 		"Asked by the agent beside the raft leader, again after each thing that it started. `chain`: what the store holds of this lineage, against what etcd still holds.", backupRules, cases)
 }

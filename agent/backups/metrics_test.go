@@ -13,5 +13,5 @@ func TestMetricsKeepTheConventionsAndAreListed(t *testing.T) {
 	if _, err := NewMetrics(registry, prometheus.NewCounterVec(prometheus.CounterOpts{Name: "decisions_total", Help: "Decisions."}, nil)); err != nil {
 		t.Fatal(err)
 	}
-	registry.Hold(t, "../../docs/metrics.md", "backups")
+	registry.Hold(t, "../../docs/reference/metrics.md", "backups")
 }

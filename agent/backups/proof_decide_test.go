@@ -27,7 +27,7 @@ func TestProofsAreMadeByOneWhoMayForAllFacts(t *testing.T) {
 		}
 		return ""
 	})
-	rulestest.Section(t, "../../docs/decisions.md", "proofs", "Whether backups are proven now: agent/backups.proofRules",
+	rulestest.Section(t, "../../docs/reference/decisions.md", "proofs", "Whether backups are proven now: agent/backups.proofRules",
 		"Asked by each agent once a minute. `told`: what the full backups' Lease says of the last proof.", proofRules, cases)
 }
 

@@ -12,7 +12,7 @@ func TestAdoptionsAreSafeForAllFacts(t *testing.T) {
 	cases := rulestest.Check(t, adoptions, func(f AdoptionFacts, _ rules.Decision[adoptionVerdict]) string {
 		return brokenByAdoption(f, decideAdoption(f))
 	})
-	rulestest.Section(t, "../../docs/decisions.md", "joining", "A birth by joining: bootstrap.adoptions",
+	rulestest.Section(t, "../../docs/reference/decisions.md", "joining", "A birth by joining: bootstrap.adoptions",
 		"Asked by the seed's agent where the table of the starts decides first-boot and spec.bootstrap.join names a running cluster.", adoptions, cases)
 }
 

@@ -19,7 +19,7 @@ const (
 	ModeRefuse      Mode = "Refuse"      // look again; a person has to change a fact
 )
 
-// Decision names the rule too, so that log, metric, Lease and docs/decisions.md agree.
+// Decision names the rule too, so that log, metric, Lease and docs/reference/decisions.md agree.
 type Decision struct {
 	Mode Mode
 	Rule string

@@ -13,7 +13,7 @@ import (
 // TestDetoursAreSafeForAllFacts also freezes the table.
 func TestDetoursAreSafeForAllFacts(t *testing.T) {
 	cases := rulestest.Check(t, detours, brokenByDetour)
-	rulestest.Section(t, "../../docs/decisions.md", "detours", "A birth from backups that are damaged: bootstrap.detours",
+	rulestest.Section(t, "../../docs/reference/decisions.md", "detours", "A birth from backups that are damaged: bootstrap.detours",
 		"Asked by the seed's agent for the plan that leads to what spec.bootstrap.restore asks for. What is damaged, attempts of the same process found out.", detours, cases)
 }
 

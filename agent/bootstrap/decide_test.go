@@ -112,7 +112,7 @@ func TestDecideIsSafeForAllFacts(t *testing.T) {
 		_, _ = fmt.Fprint(hash, tallies[f.Data].hash)
 	}
 	rulestest.Reachable(t, startRules, cases)
-	golden.Section(t, "../../docs/decisions.md", "start", "## How a member starts: bootstrap.startRules\n\n"+
+	golden.Section(t, "../../docs/reference/decisions.md", "start", "## How a member starts: bootstrap.startRules\n\n"+
 		"Asked by each member's agent whenever its etcd does not run. The reason of a Wait or a Refuse says what is awaited; that of another "+
 		"decision, why it is safe. Rows about a record that is recovering and has an order are reserved: nothing gives such orders yet. A backup "+
 		"store is asked only where without it the decision would be first-boot.\n\n"+rulestest.Render(startRules, cases)+

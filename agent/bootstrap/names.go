@@ -7,7 +7,7 @@ import (
 	"github.com/etcd-druid/druid/leases"
 )
 
-// The words of each fact: for logs, Leases and docs/decisions.md.
+// The words of each fact: for logs, Leases and docs/reference/decisions.md.
 
 func (v Data) String() string {
 	return rules.Word(v, leases.DataEmpty, "intact", "stale", "corrupt", "foreign", "newer schema", "unread")

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// The limits of the intervals (docs/adr/20261123-intervals-of-agents.md).
+// The limits of the intervals (docs/explanation/adr/20261123-intervals-of-agents.md).
 const (
 	// A renewal more often than every second floods the API server. One less often than every five minutes says nothing of a member.
 	minRenewInterval, maxRenewInterval = time.Second, 5 * time.Minute

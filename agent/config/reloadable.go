@@ -37,7 +37,7 @@ func DefaultReloadable() Reloadable {
 		RenewInterval: Duration(15 * time.Second),
 		LeaseDuration: Duration(45 * time.Second),
 		// The duration of the leader's Lease, within which a former leader, who may act on an older list of the desired members,
-		// has lost it (docs/adr/20261123-intervals-of-agents.md).
+		// has lost it (docs/explanation/adr/20261123-intervals-of-agents.md).
 		SuperfluousGracePeriod: Duration(time.Minute),
 		Defragmentation:        DefaultDefragmentation(),
 	}

@@ -137,7 +137,7 @@ func TestPruneIsDecidedOverAllFacts(t *testing.T) {
 		}
 		return ""
 	})
-	rulestest.Section(t, "../../docs/decisions.md", "prune", "Data that was moved aside: agent/datadir.pruneRules",
+	rulestest.Section(t, "../../docs/reference/decisions.md", "prune", "Data that was moved aside: agent/datadir.pruneRules",
 		"Asked by each agent after its etcd has started.", pruneRules, cases)
 	if d := DecidePrune(PruneFacts{}); d.Verdict != KeepAsides {
 		t.Errorf("no facts: %+v, want to keep", d)

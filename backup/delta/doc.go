@@ -1,4 +1,4 @@
-// Package delta owns the incremental backups: the format of a delta (docs/backup-format.md), the Writer that builds one in
+// Package delta owns the incremental backups: the format of a delta (docs/reference/backup-format.md), the Writer that builds one in
 // memory, the Reader that verifies one while it streams, and the Recorder, which watches etcd and fills a store with them.
 //
 // A delta holds whole revisions, each of them once, without a gap, as the records that etcd's own database holds: whoever

@@ -7,7 +7,7 @@ import (
 	"github.com/etcd-druid/druid/test/rulestest"
 )
 
-// checkTable decides all facts by a table, compares each decision with the promises, and writes the table into docs/decisions.md.
+// checkTable decides all facts by a table, compares each decision with the promises, and writes the table into docs/reference/decisions.md.
 func checkTable[F, V any](t *testing.T, table *rules.Table[F, V], name, title string, wrong func(F, rules.Decision[V]) string) {
 	t.Helper()
 	checkTableAbout(t, table, name, title, "", wrong)
@@ -18,6 +18,6 @@ func checkTableAbout[F, V any](t *testing.T, table *rules.Table[F, V], name, tit
 	t.Helper()
 	// Each in a test of its own: the lock on the document is held until a test ends.
 	t.Run(name, func(t *testing.T) {
-		rulestest.Section(t, "../../docs/decisions.md", name, title, about, table, rulestest.Check(t, table, wrong))
+		rulestest.Section(t, "../../docs/reference/decisions.md", name, title, about, table, rulestest.Check(t, table, wrong))
 	})
 }

@@ -45,7 +45,7 @@ func TestTheCommandOfAnAlertShowsTheCondition(t *testing.T) {
 	if alerts == 0 {
 		t.Error("no alert is about a condition")
 	}
-	if !command.MatchString(read(t, "../../docs/runbooks.md")) {
+	if !command.MatchString(read(t, "../../docs/reference/runbooks.md")) {
 		t.Error("the runbooks do not have the command")
 	}
 }

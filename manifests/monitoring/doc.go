@@ -2,7 +2,7 @@
 // finds druid and the members. All of it is made by pure functions and written beside them by go generate.
 //
 // It is no part of the install, because not every Kubernetes has the Prometheus Operator, and nothing of druid depends on it. It
-// must never name a metric that nobody exports, nor raise an alert that docs/runbooks.md does not explain.
+// must never name a metric that nobody exports, nor raise an alert that docs/reference/runbooks.md does not explain.
 package monitoring
 
 //go:generate go test -run ^TestGolden -update .

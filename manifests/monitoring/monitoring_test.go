@@ -42,7 +42,7 @@ func TestPrometheusTakesRulesAndDashboardAndEachAlertFires(t *testing.T) {
 }
 
 func TestEachAlertHasItsRunbook(t *testing.T) {
-	headings := regexp.MustCompile(`(?m)^## (\S+)$`).FindAllStringSubmatch(read(t, "../../docs/runbooks.md"), -1)
+	headings := regexp.MustCompile(`(?m)^## (\S+)$`).FindAllStringSubmatch(read(t, "../../docs/reference/runbooks.md"), -1)
 	var explained, raised []string
 	for _, h := range headings {
 		explained = append(explained, h[1])
@@ -91,10 +91,10 @@ func asked(t *testing.T) []string {
 	return slices.DeleteFunc(slices.Compact(names), func(name string) bool { return slices.Contains(notMetrics, name) })
 }
 
-// What the code exports stands in docs/metrics.md, which the exporting packages' tests hold; what etcd exports, each minor tells.
+// What the code exports stands in docs/reference/metrics.md, which the exporting packages' tests hold; what etcd exports, each minor tells.
 func TestEveryMetricThatIsAskedForIsExported(t *testing.T) {
 	var etcds []string
-	own := read(t, "../../docs/metrics.md")
+	own := read(t, "../../docs/reference/metrics.md")
 	for _, name := range asked(t) {
 		base := strings.TrimSuffix(name, "_sum")
 		switch {

@@ -23,7 +23,7 @@ const (
 )
 
 // runbooks is where the alerts are explained, one section each.
-const runbooks = "https://github.com/etcd-druid/druid/blob/main/docs/runbooks.md"
+const runbooks = "https://github.com/etcd-druid/druid/blob/main/docs/reference/runbooks.md"
 
 // alert is raised when expr held for the time wait. The runbook's anchor is made as GitHub makes it.
 func alert(name, severity, wait, expr, summary, description string) Rule {

@@ -1,4 +1,4 @@
-// Package e2e shows on a real Kubernetes that a cluster forms, serves and heals as docs/architecture.md says it does, and
+// Package e2e shows on a real Kubernetes that a cluster forms, serves and heals as docs/explanation/architecture.md says it does, and
 // that what a member, a node, a volume or a user does to it costs no acknowledged write and forms no second cluster.
 //
 // Each test is a story with a row in the table of test/e2e/stories, which says when it runs, what it needs, and what it is of.

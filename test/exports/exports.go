@@ -28,7 +28,7 @@ func (r *Registry) Register(c prometheus.Collector) error {
 	return r.Registry.Register(c)
 }
 
-// Hold checks the names against Prometheus' conventions and the list against the section of docs/metrics.md at path.
+// Hold checks the names against Prometheus' conventions and the list against the section of docs/reference/metrics.md at path.
 func (r *Registry) Hold(t testing.TB, path, section string) {
 	t.Helper()
 	for _, c := range r.collectors {

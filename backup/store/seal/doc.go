@@ -1,5 +1,5 @@
 // Package seal owns encryption by the client: a store around another one that encrypts objects on their way there, and
-// decrypts them on their way back. Who has it in hand sees the names, sizes and ranges of what was put. docs/backup-format.md
+// decrypts them on their way back. Who has it in hand sees the names, sizes and ranges of what was put. docs/reference/backup-format.md
 // has the layout: each sealed object is a file of age (age-encryption.org/v1), whose key is wrapped by a key of the user's.
 //
 // A sealed object stands under its key and ".age", so that a listing tells sealed ones from plain ones, and a store may hold

@@ -1,6 +1,6 @@
 // Package backup measures backups where the limits are measured too: on one machine, in one run, with a real etcd and a
 // real S3 server on loopback. What is measured runs in a process of its own, so that its CPU, memory and bytes are its
-// own. It judges nothing, and needs no rig; docs/benchmarks.md says what the figures mean.
+// own. It judges nothing, and needs no rig; docs/explanation/benchmarks.md says what the figures mean.
 package backup
 
 import (

@@ -63,7 +63,7 @@ func TestEveryChangeStandsBetweenTwoPoints(t *testing.T) {
 		}
 	}
 	doc.WriteString("\n## Changes without points\n\n" + golden.Table([]string{"in", "why"}, append(rowsOf(outside), rowsOf(carried)...)))
-	golden.File(t, "../../../docs/crash-points.md", doc.String())
+	golden.File(t, "../../../docs/reference/crash-points.md", doc.String())
 }
 
 func TestEveryPointEndsAScenario(t *testing.T) {

@@ -12,7 +12,7 @@ import (
 	"github.com/etcd-druid/druid/internal/crash"
 )
 
-// CrashDruidAt lets each druid end at a point of docs/crash-points.md, and waits until both replicas are of that mind. With
+// CrashDruidAt lets each druid end at a point of docs/reference/crash-points.md, and waits until both replicas are of that mind. With
 // an empty point they end nowhere.
 func (r *Rig) CrashDruidAt(t testing.TB, point string) {
 	t.Helper()

@@ -291,7 +291,7 @@ func (w *Writer) Verify(t testing.TB, etcd *clientv3.Client) {
 		len(acked), float64(len(acked))/wrote.Seconds(), failed, worst.Round(time.Millisecond))
 }
 
-// Bounds on the time without an acknowledged write, for StoodStill. docs/benchmarks.md has the figures of a machine that
+// Bounds on the time without an acknowledged write, for StoodStill. docs/explanation/benchmarks.md has the figures of a machine that
 // does nothing else; here several clusters share two cores.
 const (
 	// NoticeableGap is what a cluster that keeps its leader, or moves it on purpose, must stay below.
