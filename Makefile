@@ -1,7 +1,7 @@
 # druid: the two commands that a newcomer needs are `make quickstart` and `make test`. `make help` lists the others.
 #
 # All builds share one setting of cgo and -trimpath, the rig's own: mixing settings would double the Go build cache, which
-# is gigabytes. Only the race detector needs cgo.
+# is gigabytes. Only the race detector and vale need cgo.
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
@@ -14,6 +14,12 @@ export GOWORK := off
 GOLANGCI_LINT := go tool -modfile=tools/go.mod golangci-lint
 
 GOTESTSUM := go tool -modfile=tools/go.mod gotestsum
+
+# vale links parsers for source code, which are C. Pages do not need them, so they are compiled without optimization: in one minute, not in many.
+VALE := CGO_ENABLED=1 CGO_CFLAGS=-O0 go tool -modfile=tools/go.mod vale
+
+# Pages that vale reads; .vale.ini leaves out those that tests render.
+PAGES = $(wildcard README.md docs/README.md docs/tutorials docs/how-to docs/reference docs/explanation)
 
 # What needs a whole Kubernetes runs in `e2e`; all other packages are tested together.
 E2E := ./test/e2e
@@ -183,9 +189,14 @@ else
 endif
 
 .PHONY: lint
-lint: ## Lint; the layers of docs/explanation/architecture.md are among the rules. The agent's commands must compile on macOS too.
+lint: vale ## Lint code and pages; the layers of docs/explanation/packages.md are among the rules. The agent's commands must compile on macOS too.
 	@$(GOLANGCI_LINT) run
 	@GOOS=darwin GOARCH=arm64 go build ./agent/cli || { echo "agent backup runs on macOS too: put what only Linux has into a file *_linux.go"; exit 1; }
+
+.PHONY: vale
+vale: ## Check the language of the pages, and the examples of the rules in docs/.vale/styles.
+	@$(VALE) test docs/.vale/styles
+	@$(VALE) $(PAGES)
 
 .PHONY: verify-fmt
 verify-fmt: ## Fail if a file is not formatted.
@@ -201,13 +212,13 @@ verify-quickstart: ## Fail if the quickstart does not tell its story to the end;
 
 ##@ Set up
 
-# Debian packages: the rig's (test/rig says what is missing where there is no apt-get), and the race detector's compiler.
+# Debian packages: the rig's (test/rig says what is missing where there is no apt-get), and the compilers of the race detector and vale.
 RIG_PACKAGES := containerd runc containernetworking-plugins iproute2 nftables iptables conntrack util-linux mount
-RACE_PACKAGES := gcc libc6-dev
+CGO_PACKAGES := gcc g++ libc6-dev
 
 .PHONY: setup
-setup: ## Install the Debian packages that the rig and the race detector need. Go modules are fetched when they are used.
-	@missing=; for p in $(RIG_PACKAGES) $(RACE_PACKAGES); do \
+setup: ## Install the Debian packages that the rig, the race detector and vale need. Go modules are fetched when they are used.
+	@missing=; for p in $(RIG_PACKAGES) $(CGO_PACKAGES); do \
 		dpkg-query -W -f '$${Status}' $$p 2>/dev/null | grep -q 'ok installed' || missing+=" $$p"; done; \
 	if [ -n "$$missing" ] && [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
 		echo "installing$$missing"; export DEBIAN_FRONTEND=noninteractive; \
