@@ -25,6 +25,8 @@ func TestLeadershipMovesFromAMemberWithADamagedPage(t *testing.T) {
 	fillQuietKeys(t, c)
 	w := harness.Write(t, etcd)
 	awaitBackups(t, c)
+	// Leadership moves only for full backups that follow one that was verified.
+	stories.Resting(t, func() { awaitCondition(t, c, v1alpha1.ConditionBackupVerified, metav1.ConditionTrue, proofWithin, "") })
 	before := s3.Keys(t, bucket, "/full/")
 
 	c.VolumeOf(t, view.Leader()).DamageValue(t, quietKey(quietKeys/2))
