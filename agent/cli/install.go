@@ -17,9 +17,10 @@ const launchName = "launch"
 func installCommand() *cobra.Command {
 	var to string
 	cmd := &cobra.Command{
-		Use:   "install",
-		Short: "Copy the agent and its launch to where the etcd container can run them",
-		Args:  cobra.NoArgs,
+		Use:     "install",
+		Short:   "Copy the agent and launch to a volume of the etcd container",
+		Example: `  agent install --to /druid`,
+		Args:    cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
 			self, err := os.Executable()
 			if err != nil {
@@ -70,8 +71,8 @@ func launchCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "launch",
 		Short: "Supervise etcd as process 1 of its container",
-		Long: `Supervise etcd as process 1 of its container. The command replaces itself with the binary launch that lies beside the
-agent's: that is a fifth of the agent's size in memory, and one runs beside every etcd. Its flags are launch's own.`,
+		Long: `Supervise etcd as process 1 of its container. The command replaces itself with the binary launch in the directory
+of the agent. launch takes a fifth of the memory of the agent, and stays resident next to every etcd. The flags are those of launch.`,
 		DisableFlagParsing: true,
 		RunE: func(_ *cobra.Command, args []string) error {
 			self, err := os.Executable()

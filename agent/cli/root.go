@@ -21,7 +21,7 @@ const GCPercent = 50
 
 // Root is the agent's command. log is what `run` logs to, at the level that the configuration file says.
 func Root(log *slog.Logger, level *slog.LevelVar) *cobra.Command {
-	root := &cobra.Command{Use: "agent", Short: "Runs beside one etcd member and decides how it starts"}
+	root := &cobra.Command{Use: "agent", Short: "Runs next to one etcd member and decides how it starts"}
 	root.AddCommand(runCommand(log, level), installCommand(), launchCommand(), statusCommand(), backup.Command(), cli.VersionCommand())
 	return root
 }

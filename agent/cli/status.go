@@ -23,8 +23,10 @@ func statusCommand() *cobra.Command {
 	var port int
 	cmd := &cobra.Command{
 		Use:   "status",
-		Short: "Print what the agent of this Pod knows of its member",
-		Args:  cobra.NoArgs,
+		Short: "Print what the agent of this Pod knows about its member",
+		Example: `  agent status
+  agent status --output json`,
+		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			format, ok := map[string]func(io.Writer, agent.Status) error{"table": printTable, "json": printJSON}[output]
 			if !ok {

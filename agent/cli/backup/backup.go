@@ -29,27 +29,27 @@ type session struct {
 	out    io.Writer
 }
 
-const long = `Look at the backups in a store, and work on them. Nothing here needs a running cluster.
+const long = `List, check, verify, restore, copy and delete the backups in a store. No cluster is needed.
 
 --store is a URL or a file:
   s3://bucket/prefix?region=eu-central-1     more parameters: endpoint, pathStyle=true, checksum=WhenRequired, caBundle
-  dir:///mnt/backups                         a directory that exists
-  store.json                                 the configuration as agents have it
-Credentials of S3 are the usual ones of AWS (environment, ~/.aws, the identity of a Pod or a node), or --credentials: a file
-like ~/.aws/credentials, or a directory like a mounted Secret.
-Encrypted backups are listed and planned with without their keys. To read them: --encryption-keys, a directory like the mounted
-Secret of spec.backup.encryption, with a file for each key.
---prefix is <namespace>/<cluster>, below what --store names.
+  dir:///mnt/backups                         an existing directory
+  store.json                                 the configuration of the agents
+Credentials of S3 are those of AWS (environment, ~/.aws, the identity of a Pod or a node), or --credentials: a file like
+~/.aws/credentials, or a directory like a mounted Secret.
+You can list and plan encrypted backups without their keys. To read them, set --encryption-keys to a directory with a file
+for each key, like the mounted Secret of spec.backup.encryption.
+--prefix is <namespace>/<cluster>, relative to --store.
 
-Exit codes: 0 done; 1 not done, or not known; 2 the answer is no: nothing leads to the target, an object is broken, a copy
-differs, there are no backups.`
+Exit codes: 0 success; 1 unknown or not done; 2 the answer is no: nothing leads to the target, an object is broken, a copy
+differs, or there are no backups.`
 
 // Command is `agent backup`.
 func Command() *cobra.Command {
 	s := &session{}
 	cmd := &cobra.Command{
 		Use:   "backup",
-		Short: "List, plan, verify, prove, restore, copy and delete the backups in a store",
+		Short: "List, plan, check, verify, restore, copy and delete the backups in a store",
 		Long:  long,
 		PersistentPreRunE: func(cmd *cobra.Command, _ []string) (err error) {
 			s.out = cmd.OutOrStdout()
@@ -61,12 +61,12 @@ func Command() *cobra.Command {
 		},
 	}
 	flags := cmd.PersistentFlags()
-	flags.StringVar(&s.location.store, "store", "", "where the backups are: s3://bucket/prefix?region=…, dir:///path, or a JSON file")
+	flags.StringVar(&s.location.store, "store", "", "location of the backups: s3://bucket/prefix?region=…, dir:///path, or a JSON file")
 	flags.StringVar(&s.credentials, "credentials", "", "file or directory with the credentials of the store")
-	flags.StringVar(&s.location.keys, "encryption-keys", "", "directory with the keys that the backups are encrypted with, like the mounted Secret")
-	flags.StringVar(&s.prefix, "prefix", "", "<namespace>/<cluster>, where the store holds those of several clusters")
+	flags.StringVar(&s.location.keys, "encryption-keys", "", "directory with the keys of encrypted backups, like the mounted Secret")
+	flags.StringVar(&s.prefix, "prefix", "", "<namespace>/<cluster>, if the store holds the backups of several clusters")
 	flags.StringVarP(&s.output, "output", "o", "table", "table or json")
-	cmd.AddCommand(listCommand(s), showCommand(s), planCommand(s), verifyCommand(s), proveCommand(s), restoreCommand(s), copyCommand(s), gcCommand(s))
+	cmd.AddCommand(listCommand(s), showCommand(s), planCommand(s), checkCommand(s), verifyCommand(s), restoreCommand(s), copyCommand(s), gcCommand(s))
 	return cmd
 }
 

@@ -145,9 +145,9 @@ func TestBackupsOfARealEtcd(t *testing.T) {
 		{in("plan", "--object", "x"), 2, `called "x"`},
 		{in("plan", "--lineage", "00000009-aa"), 2, "there are " + string(first)},
 		{in("show", "--lineage", "00000009-aa"), 2, "backup list"},
-		{in("verify", "--lineage", "00000009-aa"), 2, "backup list"},
+		{in("check", "--lineage", "00000009-aa"), 2, "backup list"},
 		{in("plan", "--revision", "5", "--object", "x"), 1, "choose one"},
-		{in("plan", "--time", "yesterday"), 1, "want a time with its zone"},
+		{in("plan", "--time", "yesterday"), 1, "want a time with a time zone"},
 		{in("plan", "--without", "x"), 1, "backup show"},
 	} {
 		if out, code, failure := run(t, test.args...); code != test.code || !strings.Contains(failure, test.says) {
@@ -155,36 +155,36 @@ func TestBackupsOfARealEtcd(t *testing.T) {
 		}
 	}
 
-	t.Run("verify", func(t *testing.T) {
-		contains(t, ok(t, in("verify")...), "5 objects: 5 sound, 0 broken, 0 not read")
+	t.Run("check", func(t *testing.T) {
+		contains(t, ok(t, in("check")...), "5 objects: 5 intact, 0 broken, 0 not read")
 		brokenURL, brokenStore := directory(t)
 		ok(t, in("copy", "--to", brokenURL)...)
 		put(t, brokenStore, h.Deltas[1].Key, "torn")
-		out, code, failure := run(t, "verify", "--store", brokenURL, "--prefix", demo, "-o", "json")
+		out, code, failure := run(t, "check", "--store", brokenURL, "--prefix", demo, "-o", "json")
 		v := decoded[verification](t, out)
 		if code != 2 || v.Objects != 5 || v.Broken != 1 || v.Unknown != 0 || !strings.Contains(failure, "1 of 5 objects broken") {
 			t.Errorf("exit code %d, %q, %+v", code, failure, v)
 		}
-		out, _, _ = run(t, "verify", "--store", brokenURL, "--prefix", demo)
-		contains(t, out, "broken          4 B  delta "+h.Deltas[1].Key, "5 objects: 4 sound, 1 broken")
+		out, _, _ = run(t, "check", "--store", brokenURL, "--prefix", demo)
+		contains(t, out, "broken          4 B  delta "+h.Deltas[1].Key, "5 objects: 4 intact, 1 broken")
 	})
-	t.Run("prove", func(t *testing.T) {
+	t.Run("verify", func(t *testing.T) {
 		scratch := t.TempDir()
-		contains(t, ok(t, in("prove", "--scratch", scratch)...), name(h.Fulls[1].Key)+": restored to revision 21", "proven: at revision 21 it holds 7 keys")
-		r := decoded[proof.Result](t, ok(t, in("prove", "--scratch", scratch, "--revision", "14", "-o", "json")...))
+		contains(t, ok(t, in("verify", "--scratch", scratch)...), name(h.Fulls[1].Key)+": restored to revision 21", "verified: at revision 21 it holds 7 keys")
+		r := decoded[proof.Result](t, ok(t, in("verify", "--scratch", scratch, "--revision", "14", "-o", "json")...))
 		if r.Verdict != proof.Proven || r.Checkpoint.Revision != 11 || r.Revision != 14 {
 			t.Errorf("got %+v", r)
 		}
-		if out, code, failure := run(t, in("prove", "--scratch", scratch, "--object", filepath.Base(h.Fulls[0].Key))...); code != 1 || !strings.Contains(failure, "no checkpoint") {
+		if out, code, failure := run(t, in("verify", "--scratch", scratch, "--object", filepath.Base(h.Fulls[0].Key))...); code != 1 || !strings.Contains(failure, "no checkpoint") {
 			t.Errorf("a full alone: exit code %d, %q\n%s", code, failure, out)
 		}
-		if _, code, failure := run(t, in("prove", "--scratch", filepath.Join(scratch, "no"))...); code != 1 || !strings.Contains(failure, "no scratch directory") {
+		if _, code, failure := run(t, in("verify", "--scratch", filepath.Join(scratch, "no"))...); code != 1 || !strings.Contains(failure, "no scratch directory") {
 			t.Errorf("nowhere: exit code %d, %q", code, failure)
 		}
 		brokenURL, brokenStore := directory(t)
 		ok(t, in("copy", "--to", brokenURL)...)
 		put(t, brokenStore, h.Deltas[2].Key, "torn")
-		out, code, failure := run(t, "prove", "--store", brokenURL, "--prefix", demo, "--scratch", scratch, "-o", "json")
+		out, code, failure := run(t, "verify", "--store", brokenURL, "--prefix", demo, "--scratch", scratch, "-o", "json")
 		if r := decoded[proof.Result](t, out); code != 2 || r.Object != h.Deltas[2].Key || !strings.Contains(failure, "broken: ") {
 			t.Errorf("exit code %d, %q, %+v", code, failure, r)
 		}
@@ -211,7 +211,7 @@ func testBucket(t *testing.T, s store.Store, in func(string, ...string) []string
 	}
 	at := []string{"--store", url, "--credentials", admin, "--prefix", "moved/demo"}
 	contains(t, ok(t, append([]string{"list"}, at...)...), "6-21")
-	contains(t, ok(t, append([]string{"verify"}, at...)...), "5 objects: 5 sound")
+	contains(t, ok(t, append([]string{"check"}, at...)...), "5 objects: 5 intact")
 	contains(t, ok(t, append([]string{"gc", "--count", "1"}, at...)...), "0 of 5 objects")
 	contains(t, ok(t, append([]string{"gc", "--count", "1", "--broken", oldest}, at...)...), "would-go", "3 of 5 objects")
 	contains(t, ok(t, append([]string{"gc", "--count", "1", "--broken", oldest, "--delete"}, at...)...), "deleted", "3 objects deleted, 0 locked")
@@ -283,7 +283,7 @@ func TestGCDeletesOnlyWhenTold(t *testing.T) {
 		t.Errorf("a lineage that is not there: exit code %d, %q", code, failure)
 	}
 	rules := append(at, "--count", "1", "--broken", names[3], "--proven", names[1])
-	contains(t, ok(t, rules...), "would-go", "kept", "the newest full of its lineage that is not known to be broken", "1 of 4 objects would go, 1 B. Nothing was deleted")
+	contains(t, ok(t, rules...), "would-go", "kept", "the newest full of its lineage that is not known to be broken", "1 of 4 objects would be deleted, 1 B. Nothing was deleted")
 	fates := decoded[[]fate](t, ok(t, append(rules, "-o", "json")...))
 	if len(fates) != 4 || fates[0].Fate != fateGoes || fates[1].Reason != chain.ReasonProven || fates[2].Reason != chain.ReasonSound || fates[3].Reason != chain.ReasonNewest {
 		t.Errorf("got %+v", fates)
@@ -334,7 +334,7 @@ func TestListTellsWhatIsOutOfTheOrdinary(t *testing.T) {
 		"note: lineage 00000001-aa: no delta holds revisions 10 to 13: no state between revisions 9 and 20 can be restored",
 		"note: 2 objects are no backups and are left alone, like readme.txt",
 	)
-	verified, _, _ := run(t, "verify", "--store", url)
+	verified, _, _ := run(t, "check", "--store", url)
 	contains(t, verified, "note: lineage 00000001-aa: no delta holds revisions 10 to 13: no state between revisions 9 and 20 can be restored")
 	contains(t, ok(t, "show", "--store", url), "00000002-cc  final ", "unknown", "00000002-bb/full/readme.txt")
 	if out := ok(t, "show", "--store", url, "--lineage", string(second)); strings.Count(out, "\n") != 2 {

@@ -14,14 +14,14 @@ func copyCommand(s *session) *cobra.Command {
 	var to location
 	cmd := &cobra.Command{
 		Use:   "copy",
-		Short: "Copy a cluster's backups to another store, and read them back",
-		Long: `Copy all lineages, fulls and deltas to another store, or below another prefix, oldest first. Each object is read back and
-compared; nothing is replaced. A copy that was interrupted goes on when it is called again: what is there already is
-compared and left.
+		Short: "Copy the backups of a cluster to another store and read them back",
+		Long: `Copy all lineages, full backups and delta backups to another store or prefix, oldest first. Each object is read back and
+compared. Nothing is replaced. To continue an interrupted copy, run the command again: existing objects are compared and kept.
 
-Encrypted backups are decrypted on the way, and encrypted with the current key of --to-encryption-keys. Where they are to
-stand in plain, that must be said: --to-encryption-keys none.`,
-		Args: cobra.NoArgs,
+Encrypted backups are decrypted and then encrypted with the current key of --to-encryption-keys. For a plain-text copy, set
+--to-encryption-keys none.`,
+		Example: `  agent backup copy --store s3://backups?region=eu-central-1 --prefix default/demo --to s3://other?region=eu-west-1`,
+		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if !cmd.Flags().Changed("to-prefix") {
 				to.prefix = s.prefix
@@ -54,10 +54,10 @@ stand in plain, that must be said: --to-encryption-keys none.`,
 			return err
 		},
 	}
-	cmd.Flags().StringVar(&to.store, "to", "", "the store to copy to, in the forms of --store")
-	cmd.Flags().StringVar(&to.prefix, "to-prefix", "", "the prefix there (default that of --prefix)")
+	cmd.Flags().StringVar(&to.store, "to", "", "store to copy to, like --store")
+	cmd.Flags().StringVar(&to.prefix, "to-prefix", "", "prefix in that store (default: --prefix)")
 	cmd.Flags().StringVar(&to.credentials, "to-credentials", "", "file or directory with the credentials of the store to copy to")
-	cmd.Flags().StringVar(&to.keys, "to-encryption-keys", "", "directory with the keys to encrypt the copy with, or none for a copy in plain")
+	cmd.Flags().StringVar(&to.keys, "to-encryption-keys", "", "directory with the keys to encrypt the copy with, or none for a plain-text copy")
 	_ = cmd.MarkFlagRequired("to") // it fails only for a flag that does not exist
 	return cmd
 }
@@ -73,7 +73,7 @@ func (s *session) keepsSecrets(to location) error {
 		return err
 	}
 	if source.Sealing != nil && target.Sealing == nil && to.keys == "" {
-		return fmt.Errorf("--to: the backups may be encrypted, and the copy would not be: name the keys for it with --to-encryption-keys, or say --to-encryption-keys %s", noKeys)
+		return fmt.Errorf("--to: the backups might be encrypted, and the copy would not be: set --to-encryption-keys to a directory with keys, or use --to-encryption-keys %s", noKeys)
 	}
 	return nil
 }

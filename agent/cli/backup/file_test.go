@@ -45,7 +45,7 @@ func TestAFileOfEtcdctlIsRestoredWithoutACluster(t *testing.T) {
 	}{
 		"a file that is cut":       {args("--file", "cut.db"), exitNo, "cut off"},
 		"a file that is not there": {args("--file", "gone.db"), exitNo, "no such object called gone.db"},
-		"a file below a prefix":    {args("--file", "good.db", "--prefix", "a/b"), 1, "--prefix goes not with --file"},
+		"a file below a prefix":    {args("--file", "good.db", "--prefix", "a/b"), 1, "--prefix must not be combined with --file"},
 		"a file to a revision":     {args("--file", "good.db", "--revision", "2"), 1, "none of the others can be"},
 	} {
 		if _, code, failure := run(t, c.args...); code != c.code || !strings.Contains(failure, c.says) {

@@ -34,21 +34,22 @@ func gcCommand(s *session) *cobra.Command {
 	var really bool
 	cmd := &cobra.Command{
 		Use:   "gc",
-		Short: "Print what retention would delete; with --delete, delete it",
-		Long: `Print what retention would keep and delete, and why. The rules add up: what one of them keeps is kept. Whatever they say,
-the newest full of each lineage, the two newest that are not broken, the newest proven one, and what leads from them to the
-latest state are kept, and each final full. What the rules count they count in each line of descent by itself: in the lineages of one cluster, and
-those that it was restored from.
+		Short: "Print what retention would delete, or delete it with --delete",
+		Long: `Print what retention would keep and delete, and why. An object that any rule keeps is kept. These objects are always kept:
+the newest full backup of each lineage, the two newest that are not broken, the newest verified one, final backups, and what
+leads from them to the newest state. The rules count separately for each cluster and the lineages that it was restored from.
 
-With --delete the store is listed again, and what may go is deleted, oldest first. Objects that are locked are told, and
-stay. In a bucket with versioning the deleted content stays as an older version.`,
+With --delete the command lists the store again and deletes the oldest objects first. Locked objects are reported and stay. In
+a bucket with versioning, deleted content stays as an older version.`,
+		Example: `  agent backup gc --store s3://backups?region=eu-central-1 --prefix default/demo --keep-all 72h --daily 14
+  agent backup gc --store s3://backups?region=eu-central-1 --prefix default/demo --keep-all 72h --daily 14 --delete`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := policy.Validate(); err != nil {
 				return err
 			}
 			if policy == (chain.Policy{}) {
-				return errors.New("no rule is given, and without one everything is kept: pass --keep-all, --hourly, --daily, --weekly, --monthly or --count")
+				return errors.New("no rule is set, and everything would be kept: set --keep-all, --hourly, --daily, --weekly, --monthly or --count")
 			}
 			c, err := s.read(cmd.Context())
 			if err != nil {
@@ -56,7 +57,7 @@ stay. In a bucket with versioning the deleted content stays as an older version.
 			}
 			l := chain.Lineage(lineage)
 			if _, found := c.History(l); l != "" && !found {
-				return no(fmt.Errorf("--lineage: there is no lineage %q; `backup list` prints those that there are", l))
+				return no(fmt.Errorf("--lineage: there is no lineage %q; `backup list` prints all lineages", l))
 			}
 			evidence, err := s.evidence(c, proven, broken)
 			if err != nil {
@@ -69,16 +70,16 @@ stay. In a bucket with versioning the deleted content stays as an older version.
 		},
 	}
 	flags := cmd.Flags()
-	flags.DurationVar(&policy.KeepAll, "keep-all", 0, "for how long each revision stays restorable, like 72h")
-	flags.IntVar(&policy.Hourly, "hourly", 0, "how many hours keep their last full")
-	flags.IntVar(&policy.Daily, "daily", 0, "how many days keep their last full")
-	flags.IntVar(&policy.Weekly, "weekly", 0, "how many weeks keep their last full")
-	flags.IntVar(&policy.Monthly, "monthly", 0, "how many months keep their last full")
-	flags.IntVar(&policy.Count, "count", 0, "how many of the newest fulls are kept, with the deltas after the oldest of them")
-	flags.StringVar(&lineage, "lineage", "", "retain the line of one lineage, and keep all others; without it each line by itself")
-	flags.StringArrayVar(&proven, "proven", nil, "name of a full that was restored and found equal; may be given again")
-	flags.StringArrayVar(&broken, "broken", nil, "name of an object that is broken; may be given again")
-	flags.BoolVar(&really, "delete", false, "delete it")
+	flags.DurationVar(&policy.KeepAll, "keep-all", 0, "time for which each revision stays restorable, like 72h")
+	flags.IntVar(&policy.Hourly, "hourly", 0, "number of hours of which the last full backup is kept")
+	flags.IntVar(&policy.Daily, "daily", 0, "number of days of which the last full backup is kept")
+	flags.IntVar(&policy.Weekly, "weekly", 0, "number of weeks of which the last full backup is kept")
+	flags.IntVar(&policy.Monthly, "monthly", 0, "number of months of which the last full backup is kept")
+	flags.IntVar(&policy.Count, "count", 0, "number of newest full backups to keep, with the delta backups after the oldest of them")
+	flags.StringVar(&lineage, "lineage", "", "apply retention to this lineage and its ancestors only")
+	flags.StringArrayVar(&proven, "proven", nil, "name of a verified full backup; repeatable")
+	flags.StringArrayVar(&broken, "broken", nil, "name of a broken object; repeatable")
+	flags.BoolVar(&really, "delete", false, "delete the objects")
 	return cmd
 }
 
@@ -120,7 +121,7 @@ func (s *session) dryRun(c chain.Catalog, l chain.Lineage, p chain.Policy, e cha
 	if err := table.Flush(); err != nil {
 		return err
 	}
-	_, err := fmt.Fprintf(s.out, "%d of %s would go, %s. Nothing was deleted: --delete does it.\n", gone, objects(len(fates)), size(bytes))
+	_, err := fmt.Fprintf(s.out, "%d of %s would be deleted, %s. Nothing was deleted: add --delete.\n", gone, objects(len(fates)), size(bytes))
 	return err
 }
 

@@ -37,9 +37,10 @@ type timeline struct {
 
 func listCommand(s *session) *cobra.Command {
 	return &cobra.Command{
-		Use:   "list",
-		Short: "Print the timeline: each lineage, and what can be restored of it",
-		Args:  cobra.NoArgs,
+		Use:     "list",
+		Short:   "Print each lineage and what you can restore",
+		Example: `  agent backup list --store s3://backups?region=eu-central-1 --prefix default/demo`,
+		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := s.read(cmd.Context())
 			if err != nil {
@@ -87,7 +88,7 @@ func (t timeline) print(w io.Writer) error {
 		}
 		_, _ = fmt.Fprintln(table)
 	}
-	row("LINEAGE", "BORN", "PARENT", "FORK", "FULLS", "DELTAS", "SIZE", "REVISIONS", "FROM", "UNTIL")
+	row("LINEAGE", "CREATED", "PARENT", "FORK", "FULLS", "DELTAS", "SIZE", "REVISIONS", "FROM", "UNTIL")
 	for _, l := range t.Lineages {
 		born, parent, fork := "?", "?", "?"
 		if l.Birth != nil {

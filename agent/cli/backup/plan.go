@@ -21,11 +21,11 @@ type targetFlags struct {
 }
 
 func (t *targetFlags) add(flags *pflag.FlagSet) {
-	flags.Int64Var(&t.revision, "revision", 0, "the last revision that is to be there")
-	flags.StringVar(&t.time, "time", "", "the moment whose state is wanted, like 2026-11-21T18:00:00Z")
-	flags.StringVar(&t.object, "object", "", "name of a full, which is taken as it is, or of a delta, to its last revision")
-	flags.StringVar(&t.lineage, "lineage", "", "the lineage that is meant, where the newest one is not")
-	flags.StringArrayVar(&t.without, "without", nil, "name of an object to do without; may be given again")
+	flags.Int64Var(&t.revision, "revision", 0, "revision to restore")
+	flags.StringVar(&t.time, "time", "", "time to restore, like 2026-11-21T18:00:00Z")
+	flags.StringVar(&t.object, "object", "", "name of a full backup to restore as it is, or of a delta backup to restore up to its last revision")
+	flags.StringVar(&t.lineage, "lineage", "", "lineage to restore (default: the newest)")
+	flags.StringArrayVar(&t.without, "without", nil, "name of an object not to use; repeatable")
 }
 
 // target reads the flags. Names of objects to do without may lack the prefix.
@@ -34,7 +34,7 @@ func (t targetFlags) target(s *session, c chain.Catalog) (chain.Target, error) {
 	if t.time != "" {
 		moment, err := time.Parse(time.RFC3339, t.time)
 		if err != nil {
-			return chain.Target{}, fmt.Errorf("--time is %q, want a time with its zone, like 2026-11-21T18:00:00Z", t.time)
+			return chain.Target{}, fmt.Errorf("--time is %q, want a time with a time zone, like 2026-11-21T18:00:00Z", t.time)
 		}
 		target.Time = moment
 	}
@@ -64,8 +64,10 @@ func planCommand(s *session) *cobra.Command {
 	var flags targetFlags
 	cmd := &cobra.Command{
 		Use:   "plan",
-		Short: "Print what a restore would read: the latest state, or the one that is named",
-		Args:  cobra.NoArgs,
+		Short: "Print what a restore of the newest or the named state would read",
+		Example: `  agent backup plan --store s3://backups?region=eu-central-1 --prefix default/demo
+  agent backup plan --store s3://backups?region=eu-central-1 --prefix default/demo --time 2026-11-21T18:00:00Z`,
+		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := s.read(cmd.Context())
 			if err != nil {

@@ -38,15 +38,17 @@ func restoreCommand(s *session) *cobra.Command {
 	var file string
 	cmd := &cobra.Command{
 		Use:   "restore",
-		Short: "Make etcd's data directory of a full and deltas",
-		Long: `Make the data directory of one member of a new cluster, without an etcd. It appears whole or not at all, and must not be
-there before. An etcd that is started on it with the same name and peer URLs serves what was restored.
+		Short: "Create a data directory of etcd from backups",
+		Long: `Create the data directory of one member of a new cluster. The directory must not exist, and appears complete or not at all.
+An etcd with the same name and peer URLs that starts on it serves the restored data.
 
-Clients that saw later revisions of the old cluster miss changes unless the revision is bumped past those: --bump. For a
-cluster of several members run this for each of them with the same --initial-cluster and --initial-cluster-token, which no
-other cluster ever had. Clusters that druid runs are restored by their spec, and not by hand.
+Clients that saw later revisions of the old cluster miss changes unless you raise the revision with --bump. For a cluster of
+several members, run this for each of them with the same --initial-cluster and a new --initial-cluster-token. To restore a
+cluster that druid runs, use spec.bootstrap.restore instead.
 
-With --file a file in the store is restored that ` + "`etcdctl snapshot save`" + ` wrote. One on this machine: --store dir:///its/directory --file its.name`,
+With --file, restore a file that ` + "`etcdctl snapshot save`" + ` wrote. For a local file use --store dir:///its/directory --file its.name`,
+		Example: `  agent backup restore --store s3://backups?region=eu-central-1 --prefix default/demo --data-dir /var/lib/etcd --etcd-version 3.6
+  agent backup restore --store dir:///old --file snapshot.db --data-dir /var/lib/etcd --etcd-version 3.6`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
 			if err := complete(&config); err != nil {
@@ -73,18 +75,18 @@ With --file a file in the store is restored that ` + "`etcdctl snapshot save`" +
 	}
 	flags.add(cmd.Flags())
 	own := cmd.Flags()
-	own.StringVar(&file, "file", "", "key of a file in the store that etcdctl snapshot save wrote, instead of backups")
+	own.StringVar(&file, "file", "", "key of a file that etcdctl snapshot save wrote, instead of backups")
 	for _, target := range []string{"revision", "time", "object", "lineage", "without"} {
 		cmd.MarkFlagsMutuallyExclusive("file", target)
 	}
-	own.StringVar(&config.DataDir, "data-dir", "", "the directory to make, etcd's --data-dir")
-	own.StringVar(&config.EtcdVersion, "etcd-version", "", "version of the etcd that is to run on it, like 3.6")
+	own.StringVar(&config.DataDir, "data-dir", "", "directory to create, etcd's --data-dir")
+	own.StringVar(&config.EtcdVersion, "etcd-version", "", "version of the etcd that will use it, like 3.6")
 	own.StringVar(&config.Name, "member", "default", "name of the member, etcd's --name")
 	own.StringSliceVar(&config.PeerURLs, "initial-advertise-peer-urls", []string{"http://localhost:2380"}, "peer URLs of the member, as in etcd's flag")
-	own.StringVar(&config.InitialCluster, "initial-cluster", "", "as in etcd's flag (default the member alone)")
-	own.StringVar(&config.Token, "initial-cluster-token", "", "as in etcd's flag (default a random one)")
-	own.Int64Var(&config.Bump, "bump", 0, "how much to add to the revision; all before it is marked compacted")
-	own.BoolVar(&config.ClearAlarms, "clear-alarms", false, "drop the alarms NOSPACE that were raised; CORRUPT stays")
+	own.StringVar(&config.InitialCluster, "initial-cluster", "", "as in etcd's flag (default: only this member)")
+	own.StringVar(&config.Token, "initial-cluster-token", "", "as in etcd's flag (default: random)")
+	own.Int64Var(&config.Bump, "bump", 0, "number to add to the revision; earlier revisions are marked compacted")
+	own.BoolVar(&config.ClearAlarms, "clear-alarms", false, "drop raised NOSPACE alarms; CORRUPT stays")
 	for _, name := range []string{"data-dir", "etcd-version"} {
 		_ = cmd.MarkFlagRequired(name) // it fails only for a flag that does not exist
 	}
@@ -108,7 +110,7 @@ func (s *session) restoreBackup(ctx context.Context, config restore.Config, flag
 
 func (s *session) restoreFile(ctx context.Context, config restore.Config, key string) (result restore.Result, err error) {
 	if s.prefix != "" {
-		return result, errors.New("--prefix goes not with --file, which is the whole key below what --store names")
+		return result, errors.New("--prefix must not be combined with --file, which is the complete key relative to --store")
 	}
 	if config.File, err = store.Find(ctx, s.store, key); errors.Is(err, store.ErrAbsent) {
 		return result, no(err)

@@ -67,23 +67,23 @@ func TestSealedBackupsOfARealEtcd(t *testing.T) {
 	}
 	contains(t, ok(t, in("list", at)...), "  2      3  ", "6-21")
 	contains(t, ok(t, in("plan", at)...), "full   16", "2 objects")
-	out, code, failure := run(t, in("verify", at)...)
+	out, code, failure := run(t, in("check", at)...)
 	if code != 1 || !strings.Contains(out, "sealed with key a, and no keys are configured") || strings.Contains(out, "broken    ") {
 		t.Errorf("without keys: exit code %d, %q\n%s", code, failure, out)
 	}
-	contains(t, ok(t, in("verify", with)...), "5 objects: 5 sound, 0 broken, 0 not read")
-	contains(t, ok(t, in("prove", with, "--scratch", t.TempDir())...), "proven: at revision 21 it holds 7 keys")
+	contains(t, ok(t, in("check", with)...), "5 objects: 5 intact, 0 broken, 0 not read")
+	contains(t, ok(t, in("verify", with, "--scratch", t.TempDir())...), "verified: at revision 21 it holds 7 keys")
 	t.Run("restore", func(t *testing.T) { testRestore(t, h, with) })
 	t.Run("copy", func(t *testing.T) { testSealedCopy(t, in, with) })
 
 	lost := secret(t, "b")
-	out, code, _ = run(t, in("verify", append(slices.Clone(at), "--encryption-keys", lost))...)
+	out, code, _ = run(t, in("check", append(slices.Clone(at), "--encryption-keys", lost))...)
 	if want := h.Fulls[0].Key; code != 1 || !strings.Contains(out, want) || !strings.Contains(out, "has no entry a: put that key back") {
 		t.Errorf("a key that was lost: exit code %d\n%s", code, out)
 	}
 	contains(t, out, "0 broken")
 	write(t, filepath.Join(lost, "a"), strings.Repeat("x", 32))
-	out, code, _ = run(t, in("prove", append(slices.Clone(at), "--encryption-keys", lost), "--scratch", t.TempDir(), "--revision", "14", "-o", "json")...)
+	out, code, _ = run(t, in("verify", append(slices.Clone(at), "--encryption-keys", lost), "--scratch", t.TempDir(), "--revision", "14", "-o", "json")...)
 	if code != 1 || !strings.Contains(out, "sealed with key a") || !strings.Contains(out, "is another") || !strings.Contains(out, `"Unknown"`) {
 		t.Errorf("another key of the same name: exit code %d\n%s", code, out)
 	}
@@ -128,8 +128,8 @@ func testSealedCopy(t *testing.T, in func(string, []string, ...string) []string,
 	other := secret(t, "c")
 	contains(t, ok(t, in("copy", with, "--to", url, "--to-encryption-keys", other)...), "6 objects in")
 	contains(t, ok(t, in("copy", with, "--to", url, "--to-encryption-keys", other)...), "present", "6 objects in")
-	contains(t, ok(t, "verify", "--store", url, "--prefix", demo, "--encryption-keys", other), "5 objects: 5 sound")
+	contains(t, ok(t, "check", "--store", url, "--prefix", demo, "--encryption-keys", other), "5 objects: 5 intact")
 	plain, _ := directory(t)
 	ok(t, in("copy", with, "--to", plain, "--to-encryption-keys", "none")...)
-	contains(t, ok(t, "verify", "--store", plain, "--prefix", demo), "5 objects: 5 sound")
+	contains(t, ok(t, "check", "--store", plain, "--prefix", demo), "5 objects: 5 intact")
 }

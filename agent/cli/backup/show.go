@@ -14,9 +14,10 @@ import (
 func showCommand(s *session) *cobra.Command {
 	var only string
 	cmd := &cobra.Command{
-		Use:   "show",
-		Short: "Print each object of each lineage, or of one",
-		Args:  cobra.NoArgs,
+		Use:     "show",
+		Short:   "Print the objects of all lineages or of one",
+		Example: `  agent backup show --store dir:///mnt/backups --prefix default/demo`,
+		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := s.read(cmd.Context())
 			if err != nil {
@@ -25,7 +26,7 @@ func showCommand(s *session) *cobra.Command {
 			if only != "" {
 				h, found := c.History(chain.Lineage(only))
 				if !found {
-					return no(fmt.Errorf("--lineage: there is no lineage %q; `backup list` prints those that there are", only))
+					return no(fmt.Errorf("--lineage: there is no lineage %q; `backup list` prints all lineages", only))
 				}
 				c.Histories, c.Strangers = []chain.History{h}, nil
 			}

@@ -1,111 +1,118 @@
 package backup
 
 import (
+	"context"
+	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
-	"github.com/etcd-druid/druid/backup/archive"
-	"github.com/etcd-druid/druid/backup/chain"
+	"github.com/etcd-druid/druid/backup/proof"
+	"github.com/etcd-druid/druid/backup/restore"
 )
 
-// verification is what `verify` prints.
-type verification struct {
-	Objects  int               `json:"objects"`
-	Broken   int               `json:"broken"`
-	Unknown  int               `json:"unknown"`
-	Findings []archive.Finding `json:"findings"`
-	Gaps     []gapOf           `json:"gaps,omitempty"`
-}
-
-// gapOf is a break in what can be restored of a lineage.
-type gapOf struct {
-	Lineage chain.Lineage `json:"lineage"`
-	chain.Gap
-}
-
 func verifyCommand(s *session) *cobra.Command {
-	var only string
+	var flags trialFlags
 	cmd := &cobra.Command{
 		Use:   "verify",
-		Short: "Read each object and tell which are not what they should be",
-		Long: `Read each object to its end: its checksums must hold, it must be what its name says, and deltas must continue each
-other. Broken objects are named and left alone. Revisions that no delta holds are noted, and are no damage: they may never
-have been saved, and the next full begins anew. To plan a restore around one, pass it to plan --without; to let retention
-know of it, pass it to gc --broken. This proves what is stored; that it is what etcd had tells ` + "`backup prove`" + `.`,
-		Args: cobra.NoArgs,
+		Short: "Restore into a scratch directory and compare with what etcd reported",
+		Long: `Restore the newest state, or the named one, into a directory that is deleted afterwards. Compare it with the newest
+checkpoint in its delta backups: the hash (HashKV) that etcd reported at that revision. This finds what no checksum finds: an
+intact backup with data that the cluster never had. Keys, leases and users are compared as far as possible, and the output
+lists what was not compared. No etcd is started or queried.
+
+The command needs as much disk space as the database, and prints how much first. "unknown" means that the result is not
+known, with the cause.`,
+		Example: `  agent backup verify --store s3://backups?region=eu-central-1 --prefix default/demo --scratch /var/tmp`,
+		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := s.read(cmd.Context())
+			c, err := flags.trial(cmd.Context(), s)
 			if err != nil {
 				return err
 			}
-			if only != "" {
-				h, found := c.History(chain.Lineage(only))
-				if !found {
-					return no(fmt.Errorf("--lineage: there is no lineage %q; `backup list` prints those that there are", only))
-				}
-				c.Histories = []chain.History{h}
-			}
-			v := verification{Findings: []archive.Finding{}}
-			if err := archive.Verify(cmd.Context(), s.store, c, func(f archive.Finding) error { return v.add(s, f) }); err != nil {
-				return err
-			}
-			for _, h := range c.Histories {
-				for _, gap := range h.Gaps() {
-					v.Gaps = append(v.Gaps, gapOf{h.Lineage, gap})
+			// What it says no to, Run says as well, and what is wrong with it.
+			if p, err := c.Catalog.Plan(c.Target); err == nil {
+				if need, err := restore.Need(cmd.Context(), s.store, p); err == nil {
+					_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "needs at least %s in %s\n", size(need), c.Scratch)
 				}
 			}
-			return v.end(s)
+			shown := newProgress(cmd.ErrOrStderr())
+			c.Progress = shown.report
+			r := proof.Run(cmd.Context(), c)
+			shown.end()
+			return s.printProof(r)
 		},
 	}
-	cmd.Flags().StringVar(&only, "lineage", "", "verify one lineage")
+	flags.add(cmd.Flags())
 	return cmd
 }
 
-// add counts a finding, and prints it at once: reading all may take hours.
-func (v *verification) add(s *session, f archive.Finding) error {
-	v.Objects++
-	switch f.State {
-	case archive.Sound:
-	case archive.Broken:
-		v.Broken++
-	case archive.Unknown:
-		v.Unknown++
-	}
-	if s.json() {
-		v.Findings = append(v.Findings, f)
-		return nil
-	}
-	what := f.Reason // which names the object
-	if what == "" {
-		what = s.name(f.Key)
-	}
-	_, err := fmt.Fprintf(s.out, "%-8s %10s  %s\n", f.State, size(f.Size), what)
-	return err
+// trialFlags say what is restored to be looked at, and where.
+type trialFlags struct {
+	targetFlags
+	scratch string
 }
 
-func (v *verification) end(s *session) error {
-	if err := v.print(s); err != nil {
-		return err
-	}
-	switch {
-	case v.Broken > 0:
-		return no(fmt.Errorf("%d of %s broken: make a new full, and keep older ones until it is verified", v.Broken, objects(v.Objects)))
-	case v.Unknown > 0:
-		return fmt.Errorf("%d of %s not read, which says nothing of them: verify again", v.Unknown, objects(v.Objects))
-	}
-	return nil
+func (t *trialFlags) add(flags *pflag.FlagSet) {
+	t.targetFlags.add(flags)
+	flags.StringVar(&t.scratch, "scratch", os.TempDir(), "a directory with room for the database")
 }
 
-func (v *verification) print(s *session) error {
-	if s.json() {
-		return s.printJSON(v)
+// trial reads the catalog and the flags.
+func (t trialFlags) trial(ctx context.Context, s *session) (c proof.Config, err error) {
+	c.Store = s.store
+	if c.Scratch, err = filepath.Abs(t.scratch); err != nil {
+		return c, fmt.Errorf("--scratch: %w", err)
 	}
-	for _, gap := range v.Gaps {
-		if _, err := fmt.Fprintln(s.out, "note:", noteGap(gap.Lineage, gap.Gap)); err != nil {
+	if c.Catalog, err = s.read(ctx); err != nil {
+		return c, err
+	}
+	c.Target, err = t.target(s, c.Catalog)
+	return c, err
+}
+
+func (s *session) printProof(r proof.Result) error {
+	if s.json() {
+		if err := s.printJSON(r); err != nil {
+			return err
+		}
+	} else if r.Revision > 0 {
+		users := "without users"
+		if r.AuthEnabled {
+			users = fmt.Sprintf("with users as of change %d", r.AuthRevision)
+		}
+		_, err := fmt.Fprintf(s.out, "%s: restored to revision %d in %s: %s, %d leases, %s\n",
+			s.name(r.Full), r.Revision, r.Took.Round(time.Millisecond), size(r.Size), r.Leases, users)
+		if err != nil {
 			return err
 		}
 	}
-	_, err := fmt.Fprintf(s.out, "%s: %d sound, %d broken, %d not read\n", objects(v.Objects), v.Objects-v.Broken-v.Unknown, v.Broken, v.Unknown)
+	if err := verdictOf(r); err != nil || s.json() {
+		return err
+	}
+	_, err := fmt.Fprintf(s.out, "verified: at revision %d it holds %d keys with HashKV %d, like member %x; compared: %s\n",
+		r.Checkpoint.Revision, r.Keys, r.HashKV, r.Checkpoint.MemberID, strings.Join(r.Compared, ", "))
+	for _, not := range r.NotCompared {
+		if err == nil {
+			_, err = fmt.Fprintf(s.out, "not compared: %s\n", not)
+		}
+	}
 	return err
+}
+
+// verdictOf is nil for what is proven.
+func verdictOf(r proof.Result) error {
+	switch r.Verdict {
+	case proof.Broken:
+		return no(fmt.Errorf("broken: %s; take a new full backup, and keep the older ones until it is verified", r.Reason))
+	case proof.Unknown:
+		return errors.New("unknown: " + r.Reason)
+	case proof.Proven:
+	}
+	return nil
 }
