@@ -90,7 +90,7 @@ func (r *Reconciler) take(ctx context.Context, o *observation, step plan.Step) e
 		plan.EndUpgrade:          r.orderUpgrade,
 	}[step.Kind]
 	if act == nil {
-		return fmt.Errorf("step %s by rule %s: nobody can take it", step.Kind, step.Rule)
+		return fmt.Errorf("step %s by rule %s: there is no such step", step.Kind, step.Rule)
 	}
 	if err := act(ctx, o, step); err != nil {
 		if passing(err) == 0 {

@@ -17,7 +17,7 @@ func NewCommand(log *slog.Logger, level *slog.LevelVar) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "druid",
 		Short: "Run etcd clusters on Kubernetes",
-		Long: "druid watches EtcdClusters and makes the Leases, PersistentVolumeClaims and Pods of their members. It speaks\n" +
+		Long: "druid watches EtcdClusters and creates the Leases, PersistentVolumeClaims and Pods of their members. It speaks\n" +
 			"Kubernetes alone: an agent beside each etcd decides how that etcd starts.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {

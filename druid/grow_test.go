@@ -123,14 +123,14 @@ func TestVolumesThatCannotGrowAreToldAndHoldNothingUp(t *testing.T) {
 		words string
 	}{
 		"the class does not allow it": {words: "set allowVolumeExpansion: true", then: func(*clocked, []string) {}},
-		"the driver fails": {allow: true, words: "its driver fails to make it larger", then: func(c *clocked, names []string) {
+		"the driver fails": {allow: true, words: "its driver fails to expand it", then: func(c *clocked, names []string) {
 			for _, name := range names {
 				c.resizing(name, corev1.PersistentVolumeClaimControllerResizeError)
 			}
 			c.pass()
 			c.after(startPatience)
 		}},
-		"nobody does it": {allow: true, words: "does the driver's resizer run?", then: func(c *clocked, _ []string) {
+		"nobody does it": {allow: true, words: "check that the driver's resizer runs", then: func(c *clocked, _ []string) {
 			c.patchCluster(`{"spec":{"resources":{"requests":{"cpu":"122m"}}}}`)
 			c.after(growthPatience / 2)
 			c.isGoing("while volumes may grow", c.members("demo", 3))

@@ -31,7 +31,7 @@ func (r *Reconciler) tellLeftovers(o *observation, step plan.Step) {
 	}
 	r.event(o, plan.Event{
 		Warning: true, Reason: v1alpha1.EventRetainedVolumesFound,
-		Note: "This cluster begins empty. PersistentVolumeClaims of an earlier EtcdCluster of this name are left, and not used: " +
-			strings.Join(names, ", ") + ". Delete them, or get their data back first (docs/how-to/run/delete.md)",
+		Note: "This cluster starts empty. PersistentVolumeClaims of an earlier EtcdCluster of this name exist and are not used: " +
+			strings.Join(names, ", ") + ". Delete them, or copy their data first (docs/how-to/run/delete.md)",
 	}, string(step.Kind))
 }

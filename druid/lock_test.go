@@ -70,7 +70,7 @@ func TestFiveEditsInTheMiddleOfAnUpdateEndInTheLast(t *testing.T) {
 	if told := strings.Join(c.told(), "\n"); strings.Count(told, v1alpha1.ReasonSpecChanged) != 5 || strings.Contains(told, "was adopted") {
 		t.Errorf("each edit is told once to wait, events are\n%s", told)
 	}
-	if message := c.progressing().Message; !strings.Contains(message, fmt.Sprintf("generation %d of spec is adopted when that is done", c.cluster().Generation)) {
+	if message := c.progressing().Message; !strings.Contains(message, fmt.Sprintf("generation %d of spec is accepted when that is complete", c.cluster().Generation)) {
 		t.Errorf("message %q does not say what waits", message)
 	}
 	for range 2 {

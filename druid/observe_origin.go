@@ -157,22 +157,22 @@ func elsewhere(own *v1alpha1.BackupStore, other *v1alpha1.SnapshotStore) *v1alph
 func (n *originOf) words(rule string) string {
 	name := n.from.SnapshotRef.Name
 	if n.snapshot == nil {
-		return fmt.Sprintf("the cluster begins with EtcdSnapshot %s, and there is none of that name in this namespace; it begins when that has succeeded", name)
+		return fmt.Sprintf("the cluster restores EtcdSnapshot %s, and it does not exist in this namespace; the cluster starts when it has succeeded", name)
 	}
 	status, of := n.snapshot.Status, n.snapshot.Spec.ClusterRef.Name
-	anew := "; create this EtcdCluster anew with spec.bootstrap.restore.from.store, which says where the backup is"
+	anew := "; create this EtcdCluster again with spec.bootstrap.restore.from.store, the location of the backup"
 	switch rule {
 	case "snapshot-failed":
-		return fmt.Sprintf("EtcdSnapshot %s has failed (%s), and so there is nothing to begin with; create this EtcdCluster anew with another one", name, oneLine(status.Message))
+		return fmt.Sprintf("EtcdSnapshot %s has failed (%s), so there is nothing to restore; create this EtcdCluster again with another one", name, oneLine(status.Message))
 	case "snapshot-blank":
-		return fmt.Sprintf("EtcdSnapshot %s has succeeded, and status.artifact does not tell an object that was saved; create this EtcdCluster anew with another one", name)
+		return fmt.Sprintf("EtcdSnapshot %s has succeeded, and status.artifact names no object; create this EtcdCluster again with another one", name)
 	case "cluster-gone":
-		return fmt.Sprintf("EtcdSnapshot %s is of EtcdCluster %s, which is gone, and with it what its store needs%s, or create that one again with its spec.backup", name, of, anew)
+		return fmt.Sprintf("EtcdSnapshot %s is of EtcdCluster %s, which does not exist any more%s, or create that one again with its spec.backup", name, of, anew)
 	case "cluster-unsaved":
 		return fmt.Sprintf("EtcdSnapshot %s is of EtcdCluster %s, which has no spec.backup any more%s", name, of, anew)
 	case "backup-moved":
-		return fmt.Sprintf("EtcdSnapshot %s was saved as %s, and EtcdCluster %s is backed up to another store by now%s", name, status.Artifact.URI, of, anew)
+		return fmt.Sprintf("EtcdSnapshot %s was saved as %s, and EtcdCluster %s is backed up to another store now%s", name, status.Artifact.URI, of, anew)
 	}
-	return fmt.Sprintf("the cluster begins with EtcdSnapshot %s when that has succeeded; it is %s: %s", name, cmp.Or(string(status.Phase), "new"),
+	return fmt.Sprintf("the cluster restores EtcdSnapshot %s when that has succeeded; it is %s: %s", name, cmp.Or(string(status.Phase), "new"),
 		cmp.Or(oneLine(status.Message), "no agent has answered yet"))
 }

@@ -69,7 +69,7 @@ func (o *observation) observeRemade() error {
 func saveState(cluster *v1alpha1.EtcdCluster, snapshot *v1alpha1.EtcdSnapshot) (plan.SaveState, string) {
 	switch {
 	case !metav1.IsControlledBy(snapshot, cluster):
-		return plan.SaveFailed, "it belongs to somebody else"
+		return plan.SaveFailed, "it has another owner"
 	case snapshot.DeletionTimestamp != nil:
 		return plan.SaveComing, ""
 	case snapshot.Status.Phase == v1alpha1.SnapshotSucceeded:

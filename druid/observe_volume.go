@@ -83,7 +83,7 @@ func (r *Reconciler) room(o *observation, m plan.Member, claim *corev1.Persisten
 	case !small:
 		return plan.RoomEnough, ""
 	case late && room == plan.RoomGrows:
-		return plan.RoomStays, "nothing makes it grow, although that was asked for; does the driver's resizer run?"
+		return plan.RoomStays, "it does not grow although druid requested it; check that the driver's resizer runs"
 	default:
 		return room, why
 	}
@@ -91,14 +91,14 @@ func (r *Reconciler) room(o *observation, m plan.Member, claim *corev1.Persisten
 
 func notExpanded(member, capacity, size, why string) plan.Problem {
 	return plan.Problem{Reason: v1alpha1.ReasonVolumeNotExpanded, Member: member, Message: fmt.Sprintf(
-		"its volume has %s and spec.storage.size is %s: %s. kubectl describe pvc %s tells more. Until it has grown, the quota of its etcd stays what the volume holds",
+		"its volume has %s and spec.storage.size is %s: %s. kubectl describe pvc %s shows more. Until it has grown, the quota of its etcd stays within the volume",
 		capacity, size, why, member)}
 }
 
 // refusalOf says why the API server would not let the claim request more, and is empty where it would.
 func refusalOf(ctx context.Context, from source, claim *corev1.PersistentVolumeClaim) (string, error) {
 	if claim.Spec.StorageClassName == nil || *claim.Spec.StorageClassName == "" {
-		return "the claim has no StorageClass, and without one no volume grows", nil
+		return "the claim has no StorageClass, and volumes without one do not grow", nil
 	}
 	name := *claim.Spec.StorageClassName
 	var class storagev1.StorageClass
@@ -106,9 +106,9 @@ func refusalOf(ctx context.Context, from source, claim *corev1.PersistentVolumeC
 	case err == nil && class.AllowVolumeExpansion != nil && *class.AllowVolumeExpansion:
 		return "", nil
 	case err == nil:
-		return "StorageClass " + name + " does not let volumes grow; if its driver can, set allowVolumeExpansion: true in it", nil
+		return "StorageClass " + name + " does not allow volumes to grow; if its driver can expand volumes, set allowVolumeExpansion: true", nil
 	case client.IgnoreNotFound(err) == nil:
-		return "StorageClass " + name + " does not exist, and without it no volume grows", nil
+		return "StorageClass " + name + " does not exist, and volumes do not grow without it", nil
 	default:
 		return "", fmt.Errorf("get StorageClass %s: %w", name, err)
 	}
@@ -137,13 +137,13 @@ func failure(claim *corev1.PersistentVolumeClaim) string {
 	status := claim.Status.AllocatedResourceStatuses[corev1.ResourceStorage]
 	switch {
 	case status == corev1.PersistentVolumeClaimControllerResizeInfeasible:
-		return "its driver says that such a size is not feasible"
+		return "its driver reports that the size is not feasible"
 	case status == corev1.PersistentVolumeClaimNodeResizeInfeasible:
-		return "its driver says that its file system cannot be grown on the node"
+		return "its driver reports that the node cannot expand its file system"
 	case manifests.ClaimCondition(claim, corev1.PersistentVolumeClaimControllerResizeError) != nil:
-		return "its driver fails to make it larger"
+		return "its driver fails to expand it"
 	case manifests.ClaimCondition(claim, corev1.PersistentVolumeClaimNodeResizeError) != nil:
-		return "the node fails to grow its file system"
+		return "the node fails to expand its file system"
 	default:
 		return ""
 	}

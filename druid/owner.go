@@ -23,5 +23,5 @@ func ours(cluster *v1alpha1.EtcdCluster, object metav1.Object) bool {
 type foreignError struct{ kind, name string }
 
 func (e *foreignError) Error() string {
-	return fmt.Sprintf("%s %s exists and does not belong to this EtcdCluster; delete or rename it", e.kind, e.name)
+	return fmt.Sprintf("%s %s exists and has another owner. Delete or rename it", e.kind, e.name)
 }

@@ -168,7 +168,7 @@ func TestPauseWaitsUntilTheLastMemberIsBackedUp(t *testing.T) {
 	s.holds(keeper, 9)
 	s.savedUpTo(8)
 	s.scale("demo", 0)
-	s.words(v1alpha1.ConditionProgressing, []string{keeper, "backed up before its Pod goes"}, nil)
+	s.words(v1alpha1.ConditionProgressing, []string{keeper, "backed up before its Pod is deleted"}, nil)
 	s.eventually("take its clients away", func() error {
 		var pod corev1.Pod
 		err := s.fetch(keeper, &pod)
@@ -198,7 +198,7 @@ func TestClusterMadeWithoutReplicasSaysSo(t *testing.T) {
 	s.startDruid()
 	s.createCluster("demo", 0)
 	s.condition("demo", v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonPaused)
-	s.words(v1alpha1.ConditionProgressing, []string{"none was ever made"}, nil)
+	s.words(v1alpha1.ConditionProgressing, []string{"no member was ever created"}, nil)
 	if made := s.calls.matching("POST", "/leases"); len(made) > 0 {
 		t.Errorf("druid made %v", made)
 	}

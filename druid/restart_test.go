@@ -116,7 +116,7 @@ func TestWhatARestartWouldNotMendIsLeftAlone(t *testing.T) {
 			c.says(names[0], leases.Prefix+"rule", "foreign-data")
 			c.says(names[0], leases.Prefix+"reason", "the volume holds data that is not this member's")
 		}},
-		"another member replaces itself": {members: 3, trouble: func(c *clocked, names []string) {
+		"another member is being replaced": {members: 3, trouble: func(c *clocked, names []string) {
 			c.editRecord(func(r *leases.Record) {
 				r.Replacing = &leases.Replacing{Member: names[1], PodUID: string(c.uids(names, &corev1.Pod{})[names[1]]), MemberID: "2"}
 			})

@@ -67,7 +67,7 @@ func New(ctx context.Context, restConfig *rest.Config, o Options, log *slog.Logg
 	restConfig.QPS = -1
 	mgr, err := manager.New(restConfig, managerOptions(o, log))
 	if err != nil {
-		return nil, fmt.Errorf("make the manager: %w", err)
+		return nil, fmt.Errorf("create the manager: %w", err)
 	}
 	r, err := newReconciler(mgr, restConfig, o, log)
 	if err != nil {
@@ -157,7 +157,7 @@ func cacheOptions(namespaces []string) cache.Options {
 func newReconciler(mgr manager.Manager, restConfig *rest.Config, o Options, log *slog.Logger) (*Reconciler, error) {
 	coordination, err := coordinationclient.NewForConfigAndClient(restConfig, mgr.GetHTTPClient())
 	if err != nil {
-		return nil, fmt.Errorf("make a client for Leases: %w", err)
+		return nil, fmt.Errorf("create a client for Leases: %w", err)
 	}
 	metrics, err := newMetrics(crmetrics.Registry)
 	if err != nil {
@@ -220,7 +220,7 @@ func watch(ctx context.Context, mgr manager.Manager, r *Reconciler, o Options) e
 		b = b.Watches(object, handler.EnqueueRequestsFromMapFunc(mapToCluster))
 	}
 	if err := b.Complete(r); err != nil {
-		return fmt.Errorf("make the controller: %w", err)
+		return fmt.Errorf("create the controller: %w", err)
 	}
 	if err := mgr.Add(manager.RunnableFunc(r.watchExpiries)); err != nil {
 		return fmt.Errorf("add the watch for expired Leases: %w", err)
@@ -237,7 +237,7 @@ func addChecks(mgr manager.Manager) error {
 		ctx, cancel := context.WithTimeout(request.Context(), time.Second)
 		defer cancel()
 		if !mgr.GetCache().WaitForCacheSync(ctx) {
-			return errors.New("the caches are not filled yet")
+			return errors.New("the caches are not synced yet")
 		}
 		return nil
 	}

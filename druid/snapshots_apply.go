@@ -204,12 +204,12 @@ func (s snapshots) statusAfter(
 	switch step {
 	case plan.SnapshotAccept:
 		status.Phase = v1alpha1.SnapshotPending
-		status.Message = "waits for the agent beside the leader; condition BackupReady of the EtcdCluster tells what hinders it"
+		status.Message = "waits for the leader's agent; condition BackupReady of the EtcdCluster shows what blocks it"
 		if o.cluster != nil && plan.PauseToldBy(o.cluster.Status.Conditions) {
-			status.Message = fmt.Sprintf("waits until EtcdCluster %s is resumed: it is paused, and no agent runs that could save it", o.name.Name)
+			status.Message = fmt.Sprintf("waits until EtcdCluster %s is resumed: it is paused, and no agent runs", o.name.Name)
 		}
 	case plan.SnapshotFollow:
-		status.Phase, status.Message = v1alpha1.SnapshotRunning, "the agent beside the leader saves it"
+		status.Phase, status.Message = v1alpha1.SnapshotRunning, "the leader's agent saves it"
 		status.StartedAt = new(metav1.NewTime(leases.DecodeSnapshotOrder(lease).Answer.Started))
 	case plan.SnapshotConclude:
 		status = concluded(leases.DecodeSnapshotOrder(lease).Answer)
@@ -235,10 +235,10 @@ func concluded(a leases.SnapshotAnswer) v1alpha1.EtcdSnapshotStatus {
 	}
 	status.Phase, status.Message = v1alpha1.SnapshotSucceeded, "saved"
 	if a.Kind == leases.SnapshotVerified || a.Kind == leases.SnapshotFinalVerified {
-		status.Message = "saved, restored, and equal to what etcd holds"
+		status.Message = "saved, restored, and equal to the data of etcd"
 	}
 	if a.Object == "" {
-		status.Message = "everything was saved before"
+		status.Message = "there was no change to save"
 	}
 	status.Artifact = &v1alpha1.SnapshotArtifact{
 		Key: a.Object, URI: a.URI, Revision: a.Revision, Size: a.Size, SHA256: a.SHA256, StorageVersion: a.StorageVersion,

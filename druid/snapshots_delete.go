@@ -108,10 +108,10 @@ func (s snapshots) release(
 	case plan.SnapshotReleaseRefused:
 		note = fmt.Sprintf("%s stays in the store: %s", uri, leases.DecodeSnapshotOrder(lease).Answer.Error)
 	case plan.SnapshotReleaseCluster:
-		note = fmt.Sprintf("%s stays in the store: there is no EtcdCluster %s with spec.backup any more whose agents could delete it; delete it there if nobody needs it",
+		note = fmt.Sprintf("%s stays in the store: there is no EtcdCluster %s with spec.backup any more; delete the object in the store if you do not need it",
 			uri, o.name.Name)
 	default:
-		note = fmt.Sprintf("%s stays in the store, unless an agent is at it: no agent answered within %s that it is deleted; condition BackupReady of EtcdCluster %s tells what hinders the agents",
+		note = fmt.Sprintf("%s stays in the store: no agent confirmed its deletion within %s; condition BackupReady of EtcdCluster %s shows what blocks the agents",
 			uri, deletionPatience, o.name.Name)
 	}
 	s.metrics.events.WithLabelValues(kind, reason).Inc()

@@ -40,7 +40,7 @@ func watchSnapshots(ctx context.Context, mgr manager.Manager, r *Reconciler, o O
 		WithOptions(controller.Options{MaxConcurrentReconciles: o.Concurrency, EnableWarmup: new(true), SkipNameValidation: new(true)}).
 		Complete(snapshots{r})
 	if err != nil {
-		return fmt.Errorf("make the controller of EtcdSnapshots: %w", err)
+		return fmt.Errorf("create the controller of EtcdSnapshots: %w", err)
 	}
 	return nil
 }

@@ -24,7 +24,7 @@ func TestBackupVerifiedFollowsTheLease(t *testing.T) {
 		s.condition("demo", v1alpha1.ConditionBackupVerified, status, reason)
 		s.words(v1alpha1.ConditionBackupVerified, []string{words}, nil)
 	}
-	is(metav1.ConditionUnknown, v1alpha1.ReasonNotYetVerified, "not proven yet")
+	is(metav1.ConditionUnknown, v1alpha1.ReasonNotYetVerified, "not verified yet")
 	now := time.Now()
 	tell := func(v leases.Verification) {
 		s.Helper()
@@ -37,7 +37,7 @@ func TestBackupVerifiedFollowsTheLease(t *testing.T) {
 		})
 	})
 	tell(leases.Verification{Verdict: leases.VerdictProven, Full: "some", ProvenFull: "some", Revision: 7})
-	is(metav1.ConditionTrue, v1alpha1.ReasonVerificationSucceeded, "what etcd said")
+	is(metav1.ConditionTrue, v1alpha1.ReasonVerificationSucceeded, "what etcd reported")
 	tell(leases.Verification{Verdict: leases.VerdictBroken, Full: "some", ProvenFull: "older", Broken: "some", Trouble: "full some is damaged"})
 	is(metav1.ConditionFalse, v1alpha1.ReasonVerificationFailed, "full some is damaged")
 	s.told(v1alpha1.ReasonVerificationFailed, "")

@@ -11,8 +11,8 @@ const (
 	companyWell     company = 1 << iota // a ready voter, whose agent is heard of
 	companyIll                          // its etcd is down, or its agent is silent
 	companyIdle                         // no agent runs in the Pod
-	companyAway                         // its node is not heard of
-	companyNotKnown                     // it joins, or was not heard of yet
+	companyAway                         // its node is unreachable
+	companyNotKnown                     // it joins, or has not renewed its Lease yet
 )
 
 func (c company) String() string {
@@ -50,7 +50,7 @@ var agentRows = rules.New(wait, []rules.Row[agentFacts, verdict]{
 	{Name: "agent-before-formed", When: agentFacts{agent: AgentOutdated, leaves: rules.No, news: newsNone, record: anyRecord &^ RecordFormed}, Verdict: wait,
 		Why: "the raft group is not there yet"},
 	{Name: "agent-in-turn", When: agentFacts{agent: AgentOutdated, leaves: rules.No, news: newsNone, record: RecordFormed, turn: rules.No}, Verdict: wait,
-		Why: "a Pod is replaced, or a member replaces itself, leaves or heals"},
+		Why: "a Pod is being replaced, or a member is being replaced, removed or repaired"},
 	{Name: "agent-not-known", When: agentFacts{agent: AgentOutdated, leaves: rules.No, company: companyNotKnown, news: newsNone, record: RecordFormed, turn: rules.Yes}, Verdict: wait,
 		Why: "its member becomes a voter, or is not known yet"},
 	{Name: "agent-ill", When: agentFacts{agent: AgentOutdated, leaves: rules.No, company: companyIll, news: newsNone, record: RecordFormed, turn: rules.Yes}, Verdict: change,

@@ -100,7 +100,7 @@ func TestAgentUpdate(t *testing.T) {
 		},
 		"an image that is no good stops after the first": {
 			o: given(replaced(0, ArrivalLate)), reason: v1alpha1.ReasonAgentUpdateBlocked,
-			words: "0 of 3 agents updated: no other is replaced, because the new agent of member c-a, of image druid:2, does not come up; correct --agent-image of druid",
+			words: "0 of 3 agents updated: no other is replaced, because the new agent of member c-a, of image druid:2, does not start; correct --agent-image of druid",
 		},
 		"also when it was the last": {
 			o: given(replaced(0, ArrivalOver), replaced(2, ArrivalOver), replaced(1, ArrivalLate)), reason: v1alpha1.ReasonAgentUpdateBlocked,
@@ -148,7 +148,7 @@ func TestAgentUpdate(t *testing.T) {
 		"and no Pod is replaced beside an agent that was": {
 			o:      given(replaced(0, ArrivalAwaited), func(o *Observed) { o.Members[2].Make, o.BudgetMin = MakeOutdated, 3 }),
 			reason: v1alpha1.ReasonRollingUpdate,
-			words:  "0 of 3 members updated: member c-a has an agent that was just replaced",
+			words:  "0 of 3 members updated: member c-a has a new agent",
 		},
 		"nor where the image is no good": {
 			o:      given(replaced(0, ArrivalLate), func(o *Observed) { o.Members[2].Make = MakeOutdated }),
@@ -167,7 +167,7 @@ func TestAgentUpdate(t *testing.T) {
 		"one on a node that is not heard of waits for it": {
 			o:      given(func(o *Observed) { o.Members[0].NodeLost = true }),
 			reason: v1alpha1.ReasonAgentUpdateBlocked,
-			words:  "0 of 3 agents updated: no other is replaced, because member c-a is on a node that is not heard of",
+			words:  "0 of 3 agents updated: no other is replaced, because member c-a is on an unreachable node",
 		},
 	}
 	for name, test := range tests {

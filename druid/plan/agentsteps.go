@@ -71,7 +71,7 @@ func (f agentFacts) hindrance(m Member, o Observed, listed []Member) string {
 	case f.agent != AgentOutdated:
 		return "the new agent of member " + m.Name + " is awaited"
 	case f.company == companyAway:
-		return "member " + m.Name + " is on a node that is not heard of"
+		return "member " + m.Name + " is on an unreachable node"
 	case f.news == newsLate:
 		late, _ := o.member(of)
 		return late.late()
@@ -80,7 +80,7 @@ func (f agentFacts) hindrance(m Member, o Observed, listed []Member) string {
 	case f.record != RecordFormed:
 		return "the cluster has not formed yet"
 	case f.turn == rules.No:
-		return "a Pod is replaced, or a member replaces itself, leaves or heals"
+		return "a Pod is being replaced, or a member is being replaced, removed or repaired"
 	case f.company == companyNotKnown:
 		return "member " + m.Name + " is not known to be a ready voter yet"
 	case why != "":
@@ -94,8 +94,8 @@ func (f agentFacts) hindrance(m Member, o Observed, listed []Member) string {
 
 // late says what is wrong with the member's new agent, and the cure.
 func (m Member) late() string {
-	return fmt.Sprintf("the new agent of member %s, of image %s, does not come up; correct --agent-image of druid. "+
-		"kubectl describe pod %s and kubectl logs %s -c agent tell more. etcd runs on", m.Name, m.AgentImage, m.Name, m.Name)
+	return fmt.Sprintf("the new agent of member %s, of image %s, does not start; correct --agent-image of druid. "+
+		"kubectl describe pod %s and kubectl logs %s -c agent show more. etcd continues to run", m.Name, m.AgentImage, m.Name, m.Name)
 }
 
 // agentSteps replace agents, and none while a Pod goes by this plan.

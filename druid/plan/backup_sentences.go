@@ -11,40 +11,40 @@ import (
 // while the backups do: the revision and the time of the last one stand in the Leases.
 var backupSentences = map[string]func(picture) string{
 	v1alpha1.ReasonFullBackupSucceeded: func(picture) string {
-		return "a full backup is saved; what changed since then is not saved yet"
+		return "a full backup is saved; changes since then are not saved yet"
 	},
 	v1alpha1.ReasonIncrementalBackupSucceeded: func(picture) string {
-		return "a full backup and all changes since are saved, as often as spec.backup.delta.period asks for"
+		return "a full backup and all changes since then are saved, within spec.backup.delta.period"
 	},
 	v1alpha1.ReasonFullBackupFailed: func(p picture) string {
 		if p.Full.Says.EverSaved() {
 			return "the newest full backup is older than spec.backup.full allows" + because(p.Full) + blocked
 		}
-		return "the first full backup was not made" + because(p.Full) + blocked
+		return "the first full backup failed" + because(p.Full) + blocked
 	},
 	v1alpha1.ReasonIncrementalBackupFailed: func(p picture) string {
 		return "changes are not saved" + because(p.Delta) + blocked
 	},
 	v1alpha1.ReasonPaused: func(p picture) string {
 		if len(p.listed()) == 0 {
-			return "no member was ever made, so there is nothing to back up"
+			return "no member was created yet, so there is nothing to back up"
 		}
-		return "the cluster is paused: nobody writes to it, and nothing is backed up until it is resumed"
+		return "the cluster is paused, and no backup is made until it is resumed"
 	},
-	v1alpha1.ReasonBackupStoreNotAttached: func(picture) string { return "no backup was made yet" },
+	v1alpha1.ReasonBackupStoreNotAttached: func(picture) string { return "no backup exists yet" },
 	v1alpha1.ReasonBackupSpecInvalid:      func(p picture) string { return p.BackupProblem },
 	v1alpha1.ReasonBackupSuperseded: func(p picture) string {
-		return "a restore of the latest backup in the store's place would not take this cluster's, but lineage " + p.Full.Says.SupersededBy +
-			" of another cluster; backups go on, and nothing is deleted: give this cluster another prefix of the store"
+		return "a restore of the latest backup would restore lineage " + p.Full.Says.SupersededBy +
+			" of another cluster; backups continue, and nothing is deleted. Set another prefix for this cluster"
 	},
 	v1alpha1.ReasonUnknown: func(p picture) string {
 		switch {
 		case p.Full.Lease == LeaseForeign || p.Delta.Lease == LeaseForeign:
-			return "the Leases that tell of backups belong to somebody else"
+			return "the Leases of the backups have another owner"
 		case p.Full.Liveness == leases.Never:
-			return "the first full backup was not made yet"
+			return "the first full backup failed yet"
 		default:
-			return "it is not known yet whether backups go on"
+			return "it is not known yet whether backups succeed"
 		}
 	},
 }
@@ -55,7 +55,7 @@ const blocked = "; until it succeeds no member is removed and no eviction is all
 // because names the error of the last attempt.
 func because(s Snapshot) string {
 	if s.Says.Error == "" {
-		return ", and the agents tell no error: is there a leader, and does its agent run?"
+		return ". No agent reported an error: check that the cluster has a leader and that its agent runs"
 	}
 	return ": " + s.Says.Error
 }
@@ -68,8 +68,8 @@ func backupSentence(reason string, p picture) string {
 		words = say(p)
 	}
 	if len(p.Unattached) > 0 {
-		words += "; Pods that were made before the store was named have no access to it: " + strings.Join(p.Unattached, ", ") +
-			". Delete them one at a time, each when all members are ready; their data stays"
+		words += "; these Pods have no access to the store, because they are older than it: " + strings.Join(p.Unattached, ", ") +
+			". Delete them one at a time while all members are ready. Their data stays"
 	}
 	return words
 }

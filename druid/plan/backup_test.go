@@ -108,27 +108,27 @@ func TestBackupReadyIsToldAPerson(t *testing.T) {
 		event   string // reason of the Event, empty for none
 	}{
 		"not asked for": {Desired{Replicas: 3}, saved, metav1.ConditionTrue, "", "", ""},
-		"begins":        {Desired{Backup: true}, begins, "", v1alpha1.ReasonUnknown, "the first full backup was not made yet", ""},
+		"begins":        {Desired{Backup: true}, begins, "", v1alpha1.ReasonUnknown, "the first full backup failed yet", ""},
 		"begins without the store": {
 			Desired{Backup: true}, func(o *Observed) { begins(o); o.Unattached = []string{"c-a", "c-b"} }, "",
-			v1alpha1.ReasonBackupStoreNotAttached, "made before the store was named have no access to it: c-a, c-b. Delete them one at a time", "BackupStoreNotAttached",
+			v1alpha1.ReasonBackupStoreNotAttached, "because they are older than it: c-a, c-b. Delete them one at a time", "BackupStoreNotAttached",
 		},
 		"begins with a mistake": {
 			Desired{Backup: true, BackupProblem: "schedule 0 25"}, begins, "", v1alpha1.ReasonBackupSpecInvalid, "schedule 0 25", "BackupSpecInvalid",
 		},
 		"the first one fails": {
 			Desired{Backup: true}, func(o *Observed) { begins(o); o.Full.Says.Error = "no such bucket" }, "",
-			v1alpha1.ReasonFullBackupFailed, "the first full backup was not made: no such bucket; until it succeeds no member is removed", "FullBackupFailed",
+			v1alpha1.ReasonFullBackupFailed, "the first full backup failed: no such bucket; until it succeeds no member is removed", "FullBackupFailed",
 		},
 		"the first one is there": {
 			Desired{Backup: true}, func(o *Observed) { saved(o); o.Delta = never() }, metav1.ConditionUnknown,
-			v1alpha1.ReasonFullBackupSucceeded, "what changed since then is not saved yet", "FullBackupSucceeded",
+			v1alpha1.ReasonFullBackupSucceeded, "changes since then are not saved yet", "FullBackupSucceeded",
 		},
 		"all is saved": {
-			Desired{Backup: true}, saved, metav1.ConditionTrue, v1alpha1.ReasonIncrementalBackupSucceeded, "all changes since are saved", "",
+			Desired{Backup: true}, saved, metav1.ConditionTrue, v1alpha1.ReasonIncrementalBackupSucceeded, "all changes since then are saved", "",
 		},
 		"all is saved again": {
-			Desired{Backup: true}, saved, metav1.ConditionFalse, v1alpha1.ReasonIncrementalBackupSucceeded, "all changes since are saved", "IncrementalBackupSucceeded",
+			Desired{Backup: true}, saved, metav1.ConditionFalse, v1alpha1.ReasonIncrementalBackupSucceeded, "all changes since then are saved", "IncrementalBackupSucceeded",
 		},
 		"deltas stop": {
 			Desired{Backup: true}, unsaved, metav1.ConditionTrue, v1alpha1.ReasonIncrementalBackupFailed,
@@ -136,11 +136,11 @@ func TestBackupReadyIsToldAPerson(t *testing.T) {
 		},
 		"fulls stop, and nobody says why": {
 			Desired{Backup: true}, func(o *Observed) { saved(o); o.Full.Liveness = leases.Stale }, metav1.ConditionTrue,
-			v1alpha1.ReasonFullBackupFailed, "older than spec.backup.full allows, and the agents tell no error", "FullBackupFailed",
+			v1alpha1.ReasonFullBackupFailed, "older than spec.backup.full allows. No agent reported an error", "FullBackupFailed",
 		},
 		"somebody else's Leases": {
 			Desired{Backup: true}, func(o *Observed) { o.Full = Snapshot{Lease: LeaseForeign, Liveness: leases.Unknown}; o.Delta = o.Full }, "",
-			v1alpha1.ReasonUnknown, "belong to somebody else", "",
+			v1alpha1.ReasonUnknown, "have another owner", "",
 		},
 	}
 	for name, test := range tests {
@@ -208,7 +208,7 @@ func TestAFailingBackupKeepsMembersAndTellsSo(t *testing.T) {
 	o := whole(aged, unsaved)
 	status := Status(Desired{Replicas: 1, Backup: true}, o, v1alpha1.EtcdClusterStatus{}, nil, 1, metav1.Now())
 	got := condition(status, v1alpha1.ConditionProgressing)
-	want := "3 members, 1 asked for: member c-c cannot be spared, the backup fails, as condition BackupReady tells"
+	want := "3 members, 1 asked for: member c-c cannot be spared, backups fail (see condition BackupReady)"
 	if got.Reason != v1alpha1.ReasonScaleDownBlocked || got.Message != want {
 		t.Errorf("got %s %q, want %q", got.Reason, got.Message, want)
 	}

@@ -130,13 +130,13 @@ func (p picture) progressing(found []Problem) metav1.Condition {
 		if len(found) > 0 {
 			_, c.Message = describe(found)
 		}
-		c.Message = fmt.Sprintf("the cluster has not formed until %s, and nothing more is done about it: %s. Delete this EtcdCluster and "+
+		c.Message = fmt.Sprintf("the cluster did not form before the deadline (%s), and druid takes no further action: %s. Delete this EtcdCluster and "+
 			"create it again; or, to give it more time, write a later time into status.progressDeadline", until, c.Message)
 		if p.Pending != 0 {
-			c.Message += fmt.Sprintf("; %s is not adopted before that", generation(p.Pending))
+			c.Message += fmt.Sprintf("; %s is not accepted before that", generation(p.Pending))
 		}
 	default:
-		c.Message = fmt.Sprintf("stopped, because this was not reached until %s: %s. druid goes on with the next edit of spec, or when "+
+		c.Message = fmt.Sprintf("stopped at the deadline (%s): %s. druid continues with the next change of spec, or when "+
 			"status.progressDeadline is later or gone", until, c.Message)
 	}
 	c.Status, c.Reason = status, reason
@@ -146,7 +146,7 @@ func (p picture) progressing(found []Problem) metav1.Condition {
 // waits adds to what is under way that an edit waits for it.
 func (p picture) waits(c metav1.Condition) metav1.Condition {
 	if p.Pending != 0 {
-		c.Message += fmt.Sprintf("; %s is adopted when that is done, or at %s", generation(p.Pending), p.Deadline.UTC().Format(time.RFC3339))
+		c.Message += fmt.Sprintf("; %s is accepted when that is complete, or at %s", generation(p.Pending), p.Deadline.UTC().Format(time.RFC3339))
 	}
 	return c
 }
@@ -171,7 +171,7 @@ func (a Adoption) Adopted(before v1alpha1.EtcdClusterStatus, spec v1alpha1.EtcdC
 	}
 	condition := metav1.Condition{
 		Type: v1alpha1.ConditionProgressing, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonSpecChanged,
-		Message: fmt.Sprintf("%s was adopted (%s)", generation(number), a.Rule), ObservedGeneration: number, LastTransitionTime: now,
+		Message: fmt.Sprintf("%s was accepted (%s)", generation(number), a.Rule), ObservedGeneration: number, LastTransitionTime: now,
 	}
 	if reason, ok := adoptionReasons[a.Rule]; ok {
 		condition.Reason = reason
@@ -199,6 +199,6 @@ func PendingEvent(d Desired, before v1alpha1.EtcdClusterStatus) (Event, bool) {
 	if d.Pending == 0 || d.Expired || strings.Contains(was.Message, generation(d.Pending)) {
 		return Event{}, false
 	}
-	return Event{Reason: v1alpha1.ReasonSpecChanged, Note: fmt.Sprintf("%s waits until what is under way is done, at most until %s",
+	return Event{Reason: v1alpha1.ReasonSpecChanged, Note: fmt.Sprintf("%s waits until the change in progress is complete, at most until %s",
 		generation(d.Pending), d.Deadline.UTC().Format(time.RFC3339))}, true
 }

@@ -133,7 +133,7 @@ func TestAnEditThatWaitsIsToldOnce(t *testing.T) {
 	}
 	s := Status(d, o, v1alpha1.EtcdClusterStatus{ProgressDeadline: new(metav1.NewTime(someTime))}, nil, 6, metav1.Now())
 	p := condition(s, v1alpha1.ConditionProgressing)
-	if p.Reason != v1alpha1.ReasonRollingUpdate || !strings.Contains(p.Message, "generation 7 of spec is adopted when that is done, or at 2026-11-22T10:00:00Z") {
+	if p.Reason != v1alpha1.ReasonRollingUpdate || !strings.Contains(p.Message, "generation 7 of spec is accepted when that is complete, or at 2026-11-22T10:00:00Z") {
 		t.Errorf("condition is %+v", p)
 	}
 	if _, again := PendingEvent(d, s); again || s.ObservedGeneration != 6 {
@@ -147,7 +147,7 @@ func TestAnEditOfAClusterThatFailedToFormIsNotPromised(t *testing.T) {
 	before := v1alpha1.EtcdClusterStatus{ProgressDeadline: new(metav1.NewTime(someTime))}
 	s := Status(d, o, before, nil, 6, metav1.NewTime(someTime.Add(time.Hour)))
 	p := condition(s, v1alpha1.ConditionProgressing)
-	if p.Reason != v1alpha1.ReasonBootstrapFailed || !strings.Contains(p.Message, "generation 7 of spec is not adopted") {
+	if p.Reason != v1alpha1.ReasonBootstrapFailed || !strings.Contains(p.Message, "generation 7 of spec is not accepted") {
 		t.Errorf("condition is %s %q, and tells nothing of the edit", p.Reason, p.Message)
 	}
 	if e, told := PendingEvent(d, before); told {
@@ -158,7 +158,7 @@ func TestAnEditOfAClusterThatFailedToFormIsNotPromised(t *testing.T) {
 func TestAPauseThatItsDeadlineStoppedSaysSo(t *testing.T) {
 	o := whole(last, func(o *Observed) { o.Members[0].Pod, o.Members[0].EtcdReady = PodUnscheduled, false })
 	s := standstillOf(Desired{ClusterID: 9, Target: Target{Expired: true}}, o)
-	if !s.is(pauseHeld) || !strings.Contains(s.hindrance, "deadline") {
+	if !s.is(pauseHeld) || !strings.Contains(s.hindrance, "progressDeadline") {
 		t.Errorf("%s is held because %q, want the deadline", s.rule, s.hindrance)
 	}
 }

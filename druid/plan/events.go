@@ -47,7 +47,7 @@ func memberEvents(before, after v1alpha1.EtcdClusterStatus, tell teller) {
 			was = before.Members[i]
 		}
 		if was.ID != "" && was.ID != m.ID {
-			tell(false, v1alpha1.EventMemberReplaced, m.Name, "Member %s joined again with ID %s, in the place of %s", m.Name, m.ID, was.ID)
+			tell(false, v1alpha1.EventMemberReplaced, m.Name, "Member %s joined again with ID %s, replacing %s", m.Name, m.ID, was.ID)
 		}
 		switch {
 		case was.Status != v1alpha1.MemberReady && m.Status == v1alpha1.MemberReady:
@@ -84,7 +84,7 @@ func leavingEvents(before, after v1alpha1.EtcdClusterStatus, tell teller) {
 		case was.Leaving == "" && m.Leaving != "":
 			tell(false, v1alpha1.EventScalingDown, m.Name, "Member %s is to be removed", m.Name)
 		case was.Leaving != "" && m.Leaving == "":
-			tell(false, v1alpha1.EventScaleDownCancelled, m.Name, "Member %s stays: it is wanted again, or cannot be spared now", m.Name)
+			tell(false, v1alpha1.EventScaleDownCancelled, m.Name, "Member %s stays: it is desired again, or the cluster cannot spare it now", m.Name)
 		}
 	}
 	was, is := condition(before, v1alpha1.ConditionProgressing), condition(after, v1alpha1.ConditionProgressing)

@@ -35,13 +35,13 @@ func TestEventsTellTransitionsOnce(t *testing.T) {
 		"it came back under another ID": {
 			after(none, down(1)), []func(*Observed){func(o *Observed) { o.Members[1].Says.ID = 7 }},
 			[]string{
-				"Normal MemberReplaced c-b: Member c-b joined again with ID 7, in the place of 2",
+				"Normal MemberReplaced c-b: Member c-b joined again with ID 7, replacing 2",
 				"Normal MemberReady c-b: Member c-b with ID 7 is a ready voter",
 			},
 		},
 		"the quorum went": {after(none, down(1)), []func(*Observed){down(1), down(2)}, []string{
 			"Warning MemberNotReady c-c: Member c-c is NotReady (PodNotReady): it has no Pod",
-			"Warning QuorumLost: 1 of 3 voters serve, a quorum is 2: no writes, and no linearizable reads",
+			"Warning QuorumLost: 1 of 3 voters serve, a quorum is 2: etcd refuses writes and linearizable reads",
 		}},
 		"the quorum came back": {after(none, down(1), down(2)), []func(*Observed){down(1)}, []string{
 			"Normal MemberReady c-c: Member c-c with ID 3 is a ready voter",
@@ -54,10 +54,10 @@ func TestEventsTellTransitionsOnce(t *testing.T) {
 			o.Members[2].Says.Retire = leases.Retirement{State: leases.RetireRemoving, Mark: "m"}
 		}}, nil},
 		"it stays": {after(none, slot), nil, []string{
-			"Normal ScaleDownCancelled c-c: Member c-c stays: it is wanted again, or cannot be spared now",
+			"Normal ScaleDownCancelled c-c: Member c-c stays: it is desired again, or the cluster cannot spare it now",
 		}},
 		"a name is taken": {after(none), []func(*Observed){func(o *Observed) { o.LeaderLease = LeaseForeign }}, []string{
-			"Warning ObjectNotOwned: Lease of the leader exists and does not belong to this EtcdCluster; delete or rename it",
+			"Warning ObjectNotOwned: Lease of the leader exists and has another owner. Delete or rename it",
 		}},
 		"it is free again": {after(none, func(o *Observed) { o.LeaderLease = LeaseForeign }), nil, []string{
 			"Normal Recovered: ObjectNotOwned is over",

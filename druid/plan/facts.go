@@ -114,7 +114,7 @@ func (a AgentMake) String() string {
 const (
 	ArrivalOver    Arrival = 1 << iota // none was replaced, or the new one has been heard of for some seconds
 	ArrivalSettles                     // it was heard of, or druid has just begun to listen
-	ArrivalAwaited                     // it was not heard of yet
+	ArrivalAwaited                     // it has not renewed its Lease yet
 	ArrivalLate                        // nor for long
 )
 

@@ -55,7 +55,7 @@ func TestGrowth(t *testing.T) {
 					o.Members[i].Expands, o.Members[i].Room = ExpansionRefused, RoomStays
 				}
 			}),
-			want: []string{}, reason: v1alpha1.ReasonReconciled, words: "3 members, as asked for",
+			want: []string{}, reason: v1alpha1.ReasonReconciled, words: "3 members as requested",
 		},
 		"it waits for the drivers": {
 			o: whole(asked), want: []string{}, reason: v1alpha1.ReasonRollingUpdate,

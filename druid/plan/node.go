@@ -83,7 +83,7 @@ var nodeRows = rules.New(nodeKeep, []rules.Row[nodeFacts, nodeVerdict]{
 	{Name: "volume-on-lost-node-held", When: nodeFacts{node: nodeLost, volume: VolumeLocal, spare: rules.No}, Verdict: nodeHeld,
 		Why: "the others are no healthy quorum: its data may be needed"},
 	{Name: "volume-on-lost-node-in-turn", When: nodeFacts{node: nodeLost, volume: VolumeLocal, spare: rules.Yes, turn: rules.No}, Verdict: nodeWait,
-		Why: "another member replaces itself, leaves or heals"},
+		Why: "another member is being replaced, removed or repaired"},
 	{Name: "volume-on-lost-node-announced", When: nodeFacts{node: nodeLost, volume: VolumeLocal, spare: rules.Yes, turn: rules.Yes, marked: rules.No}, Verdict: nodeAnnounce,
 		Why: "the Lease names the claim before it is deleted"},
 	{Name: "volume-on-lost-node", When: nodeFacts{node: nodeLost, volume: VolumeLocal, spare: rules.Yes, turn: rules.Yes, marked: rules.Yes}, Verdict: nodeGiveUp,
@@ -143,12 +143,12 @@ func nodeProblem(m Member, f nodeFacts) (Problem, bool) {
 	case nodeTell:
 		then := "its Pod is started on another node"
 		if f.volume == VolumeLocal {
-			then = "it is replaced by a member on another node, with an empty volume that is filled by the others"
+			then = "it is replaced on another node, with an empty volume that the others fill"
 		}
-		p.Message = fmt.Sprintf("its node %[1]s is not heard of; it goes on when the node is back. If %[1]s is off for good: kubectl "+
+		p.Message = fmt.Sprintf("its node %[1]s is unreachable. It continues when the node returns. If %[1]s is lost permanently: kubectl "+
 			"taint nodes %[1]s node.kubernetes.io/out-of-service=nodeshutdown:NoExecute; then %[2]s", m.NodeName, then)
 	case nodeHeld:
-		p.Message = fmt.Sprintf("its node %s was declared lost, and its volume is on it; the other members are no healthy quorum "+
+		p.Message = fmt.Sprintf("its node %s was declared lost, and its volume is on it; the other members are not a healthy quorum "+
 			"without it, so the volume is not given up. It is replaced when they are one", m.NodeName)
 	default:
 		return Problem{}, false

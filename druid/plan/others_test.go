@@ -43,10 +43,10 @@ func TestOthersInARaftGroupThatWasJoined(t *testing.T) {
 		},
 		"they go by the user's word": {
 			release: true, o: whole(sharing("etcd-1")), want: raised, reason: v1alpha1.ReasonRemovingExternalMembers,
-			words: "of the former cluster there is still 1 member (etcd-1), which the leader's agent removes, one member after another",
+			words: "of the former cluster there is still 1 member (etcd-1). The leader's agent removes them one at a time",
 		},
 		"once they are gone the cluster is as any other": {
-			release: true, o: whole(sharing()), want: []string{}, reason: v1alpha1.ReasonReconciled, words: "3 members, as asked for",
+			release: true, o: whole(sharing()), want: []string{}, reason: v1alpha1.ReasonReconciled, words: "3 members as requested",
 		},
 		"no Pod is replaced beside them": {
 			o: edited(sharing("etcd-0")), want: []string{}, reason: v1alpha1.ReasonExternalMembersPresent, words: "joined; of the former cluster there is still 1 member (etcd-0)",

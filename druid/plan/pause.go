@@ -40,7 +40,7 @@ const (
 	keeperIdle                     // a kubelet that is heard of runs no etcd in its Pod
 	keeperComes                    // not ready, or not known, and perhaps about to be
 	keeperStays                    // not ready, and not about to be
-	keeperAway                     // its node is not heard of
+	keeperAway                     // its node is unreachable
 
 	anyKeeper = keeperReady | keeperIdle | keeperComes | keeperStays | keeperAway
 )
@@ -68,7 +68,7 @@ const (
 	pauseHeld                    // something else comes first, which a person may have to mend
 	pauseDrain                   // no client is to be sent to the member any more; what it holds is being saved
 	pauseStop                    // its Pod is to be deleted
-	pauseEnds                    // its Pod terminates
+	pauseEnds                    // its Pod is terminating
 	pauseRest                    // the cluster is paused: no Pod is made
 
 	anyPause = pauseWait | pauseHeld | pauseDrain | pauseStop | pauseEnds | pauseRest
@@ -230,18 +230,18 @@ func savedOf(m Member, d Desired, o Observed) saving {
 func holdingWords(rule string, m Member) string {
 	switch rule {
 	case "keeper-away":
-		return "it is on a node that is not heard of"
+		return "it is on an unreachable node"
 	case "volume-lost":
 		return "its PersistentVolumeClaim was deleted, and the data would go with its Pod; save it, for example with an EtcdSnapshot"
 	case "after-deadline":
-		return "the deadline of status.progressDeadline has passed; edit the spec to have it go on"
+		return "status.progressDeadline has passed; change the spec to continue"
 	case "not-saved":
-		return "the backup fails, as condition BackupReady tells, and its volume would hold the only copy; mend it, or remove spec.backup"
+		return "backups fail (see condition BackupReady), and its volume would hold the only copy. Repair the backup, or remove spec.backup"
 	case "idle-not-saved":
-		return "no etcd runs in its Pod, and what it held last is not backed up; set replicas to 1 to have it mended, or remove spec.backup"
+		return "no etcd runs in its Pod, and its last writes are not backed up. Set replicas to 1 to have it repaired, or remove spec.backup"
 	default:
 		_, why := m.steady(rules.No)
-		return "it " + why + "; set replicas to 1 to have it mended"
+		return "it " + why + "; set replicas to 1 to have it repaired"
 	}
 }
 
@@ -297,15 +297,15 @@ func pauseWords(p picture) string {
 	name := s.member.Name
 	switch {
 	case s.is(pauseRest|pauseEnds) && name == "":
-		return "no members are asked for, and none was ever made; set replicas to 1 or more to begin"
+		return "replicas is 0, and no member was ever created. Set replicas to 1 or more to start"
 	case s.is(pauseRest | pauseEnds):
-		return fmt.Sprintf("paused: PersistentVolumeClaim %s holds the data, and member %s comes back on it when replicas is 1 or more", name, name)
+		return fmt.Sprintf("paused: PersistentVolumeClaim %s holds the data. Member %s returns with it when replicas is 1 or more", name, name)
 	case s.is(pauseHeld):
-		return fmt.Sprintf("no members are asked for, and the last one, %s, cannot be stopped: %s", name, s.hindrance)
+		return fmt.Sprintf("replicas is 0, and the last member %s cannot be stopped: %s", name, s.hindrance)
 	case s.is(pauseDrain):
-		return fmt.Sprintf("no members are asked for: what the last one, %s, holds is backed up before its Pod goes", name)
+		return fmt.Sprintf("replicas is 0: the data of the last member %s is backed up before its Pod is deleted", name)
 	default:
-		return fmt.Sprintf("no members are asked for: the Pod of the last one, %s, goes, and PersistentVolumeClaim %s stays", name, name)
+		return fmt.Sprintf("replicas is 0: the Pod of the last member %s is being deleted, and PersistentVolumeClaim %s stays", name, name)
 	}
 }
 
@@ -313,8 +313,8 @@ func pauseWords(p picture) string {
 func resumeWords(p picture) string {
 	for _, m := range p.listed() {
 		if m.Readable && m.Says.Role != leases.RoleLearner && m.Says.EverFormed() {
-			return fmt.Sprintf("the cluster was paused, and member %s is started again on its PersistentVolumeClaim", m.Name)
+			return fmt.Sprintf("the cluster was paused, and member %s is restarted with its PersistentVolumeClaim", m.Name)
 		}
 	}
-	return "the cluster was paused, and is started again"
+	return "the cluster was paused and is being restarted"
 }

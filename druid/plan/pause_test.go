@@ -82,7 +82,7 @@ func TestPauseSteps(t *testing.T) {
 		"the list has another one": {off, []func(*Observed){last, func(o *Observed) {
 			o.Record.MemberList.Members = append(o.Record.MemberList.Members, leases.ListedMember{ID: "2", Name: "c-b"})
 		}}, none},
-		"its node is not heard of": {off, []func(*Observed){last, func(o *Observed) { o.Members[0].NodeLost = true }}, none},
+		"its node is unreachable": {off, []func(*Observed){last, func(o *Observed) { o.Members[0].NodeLost = true }}, none},
 		"a member replaces itself": {off, []func(*Observed){last, func(o *Observed) {
 			o.Record.Replacing = &leases.Replacing{Member: "c-a", PodUID: "pod-c-a"}
 		}}, none},
@@ -125,7 +125,7 @@ func forgotten(o *Observed) {
 }
 
 func TestPauseIsToldAPerson(t *testing.T) {
-	const held = "paused: PersistentVolumeClaim c-a holds the data, and member c-a comes back on it when replicas is 1 or more"
+	const held = "paused: PersistentVolumeClaim c-a holds the data. Member c-a returns with it when replicas is 1 or more"
 	tests := map[string]struct {
 		desired Desired
 		change  []func(*Observed)
@@ -133,7 +133,7 @@ func TestPauseIsToldAPerson(t *testing.T) {
 	}{
 		"paused": {Desired{ClusterID: 9, Backup: true}, []func(*Observed){stopped, unsaved}, map[string]string{
 			v1alpha1.ConditionReady: "False Paused " + held, v1alpha1.ConditionAllMembersReady: "False Paused " + held,
-			v1alpha1.ConditionProgressing: "False Paused " + held, v1alpha1.ConditionDegraded: "False AsExpected nothing is known to be wrong",
+			v1alpha1.ConditionProgressing: "False Paused " + held, v1alpha1.ConditionDegraded: "False AsExpected no problem is known",
 			v1alpha1.ConditionSpread: "Unknown Paused no member runs", v1alpha1.ConditionBackupReady: "Unknown Paused the cluster is paused",
 			v1alpha1.ConditionBackupVerified: "Unknown Paused the cluster is paused",
 		}},
@@ -144,23 +144,23 @@ func TestPauseIsToldAPerson(t *testing.T) {
 			v1alpha1.ConditionDegraded: "True VolumeDeleted member c-a: its PersistentVolumeClaim c-a was deleted while the cluster was paused",
 		}},
 		"the backup fails": {Desired{ClusterID: 9, Backup: true}, []func(*Observed){last, unsaved}, map[string]string{
-			v1alpha1.ConditionReady: "True Quorate ", v1alpha1.ConditionProgressing: "False PauseBlocked no members are asked for, and the last one, c-a, cannot be stopped: the backup fails",
+			v1alpha1.ConditionReady: "True Quorate ", v1alpha1.ConditionProgressing: "False PauseBlocked replicas is 0, and the last member c-a cannot be stopped: backups fail",
 		}},
 		"it is not ready": {Desired{ClusterID: 9}, []func(*Observed){last, func(o *Observed) { o.Members[0].EtcdReady, o.Members[0].Stuck = false, true }}, map[string]string{
-			v1alpha1.ConditionProgressing: "False PauseBlocked no members are asked for, and the last one, c-a, cannot be stopped: it is not ready; set replicas to 1",
+			v1alpha1.ConditionProgressing: "False PauseBlocked replicas is 0, and the last member c-a cannot be stopped: it is not ready; set replicas to 1",
 		}},
 		"it goes": {Desired{ClusterID: 9}, []func(*Observed){last}, map[string]string{
-			v1alpha1.ConditionReady: "True Quorate ", v1alpha1.ConditionProgressing: "True Pausing no members are asked for: the Pod of the last one, c-a, goes",
+			v1alpha1.ConditionReady: "True Quorate ", v1alpha1.ConditionProgressing: "True Pausing replicas is 0: the Pod of the last member c-a is being deleted",
 		}},
 		"others leave first": {Desired{ClusterID: 9}, nil, map[string]string{v1alpha1.ConditionProgressing: "True ScalingDown 3 members, 0 asked for"}},
 		"it resumes": {Desired{ClusterID: 9, Replicas: 1, PauseTold: true}, []func(*Observed){stopped}, map[string]string{
-			v1alpha1.ConditionReady: "False Resuming the cluster was paused, and member c-a is started again", v1alpha1.ConditionProgressing: "True Resuming ",
+			v1alpha1.ConditionReady: "False Resuming the cluster was paused, and member c-a is restarted", v1alpha1.ConditionProgressing: "True Resuming ",
 		}},
 		"it is back": {Desired{ClusterID: 9, Replicas: 1, PauseTold: true}, []func(*Observed){last}, map[string]string{
 			v1alpha1.ConditionReady: "True Quorate ", v1alpha1.ConditionProgressing: "False Reconciled ",
 		}},
 		"nothing was ever made": {Desired{}, []func(*Observed){func(o *Observed) { *o = Observed{RecordState: RecordAbsent} }}, map[string]string{
-			v1alpha1.ConditionReady: "False Paused no members are asked for, and none was ever made", v1alpha1.ConditionProgressing: "False Paused ",
+			v1alpha1.ConditionReady: "False Paused replicas is 0, and no member was ever created", v1alpha1.ConditionProgressing: "False Paused ",
 		}},
 	}
 	for name, test := range tests {

@@ -15,13 +15,13 @@ func problems(d Desired, o Observed) []Problem {
 		all = append(all, Problem{Reason: v1alpha1.ReasonObjectNotOwned, Message: o.RecordProblem})
 	case RecordUnreadable:
 		all = append(all, Problem{Reason: v1alpha1.ReasonRecordUnreadable, Message: o.RecordProblem +
-			": nothing is done by it. Correct it, or delete that Lease: druid makes it again from what it knows"})
+			". druid does not use it. Correct it, or delete that Lease: druid creates it again"})
 	case RecordFormed:
 		if recordLost(d, o) {
-			all = append(all, Problem{Reason: v1alpha1.ReasonRecordLost, Message: "the cluster record vanished before the " +
-				"cluster was known to have formed, so no member may form it now: one may have. A member that did says so in its " +
-				"Lease within a minute, and the cluster goes on; if this condition stays, none did, no client was ever served, " +
-				"and the cure is to delete this EtcdCluster and to create it again"})
+			all = append(all, Problem{Reason: v1alpha1.ReasonRecordLost, Message: "the cluster record was deleted before " +
+				"bootstrap was known to be complete. Bootstrap is blocked, because a member might have formed the cluster. That member reports it in its " +
+				"Lease within a minute, and the cluster continues. If this condition stays, no client was ever served: " +
+				"delete this EtcdCluster and create it again"})
 		}
 	default:
 	}
@@ -52,7 +52,7 @@ func problems(d Desired, o Observed) []Problem {
 func alarmProblems(listed []Member) (all []Problem) {
 	for _, m := range listed {
 		if m.Lease == LeaseOurs && m.Readable && m.Liveness == leases.Live && m.Says.Role == leases.RoleLeader && m.Says.Alarm != "" {
-			all = append(all, Problem{Reason: v1alpha1.ReasonAlarmRaised, Message: "an alarm of etcd stands, with which it refuses writes; " +
+			all = append(all, Problem{Reason: v1alpha1.ReasonAlarmRaised, Message: "an alarm of etcd is raised, and etcd refuses writes; " +
 				"the leader's agent says " + m.Says.Alarm})
 		}
 	}
@@ -74,8 +74,8 @@ func memberProblems(m Member, f memberFacts) []Problem {
 		all = append(all, foreign(m.Name, "PersistentVolumeClaim "+m.Name))
 	case held:
 		all = append(all, Problem{Reason: v1alpha1.ReasonVolumeDeleted, Member: m.Name, Message: "its PersistentVolumeClaim " + m.Name +
-			" was deleted while the cluster was paused, and held the only copy of its data; none is made in its place, because it " +
-			"would be empty. Restore a backup into a new EtcdCluster by spec.bootstrap.restore"})
+			" was deleted while the cluster was paused, and held the only copy of the data. druid creates no other, because it " +
+			"would be empty. Restore a backup into a new EtcdCluster with spec.bootstrap.restore"})
 	default:
 	}
 	switch podRows.Decide(f).Verdict {
@@ -83,24 +83,24 @@ func memberProblems(m Member, f memberFacts) []Problem {
 		all = append(all, foreign(m.Name, "Pod "+m.Name))
 	case held:
 		all = append(all, Problem{Reason: v1alpha1.ReasonVolumeDeleted, Member: m.Name, Message: "its PersistentVolumeClaim " +
-			"was deleted, and the other members are no quorum without it; it is replaced when they are. To give up its data " +
+			"was deleted, and the other members are not a quorum without it. It is replaced when they are. To abandon its data " +
 			"now, delete its Pod"})
 	default:
 	}
 	if m.Lease == LeaseOurs && !m.Readable {
 		all = append(all, Problem{Reason: v1alpha1.ReasonLeaseUnreadable, Member: m.Name, Message: fmt.Sprintf(
-			"its Lease %s cannot be understood; delete that Lease: druid makes it again and the agent fills it in", m.Name)})
+			"its Lease %s cannot be parsed. Delete that Lease: druid creates it again and the agent fills it in", m.Name)})
 	}
 	if m.Lease == LeaseOurs && m.Readable && m.Says.Retire.State == leases.RetireUnreadable {
 		all = append(all, Problem{Reason: v1alpha1.ReasonLeaseUnreadable, Member: m.Name, Message: fmt.Sprintf(
-			"the mark %s on its Lease %s cannot be understood, so it neither leaves nor stays; remove that annotation", leases.AnnotationRetire, m.Name)})
+			"the annotation %s on its Lease %s cannot be parsed, so the member neither leaves nor stays. Remove that annotation", leases.AnnotationRetire, m.Name)})
 	}
 	return all
 }
 
 func foreign(member, object string) Problem {
 	return Problem{Reason: v1alpha1.ReasonObjectNotOwned, Member: member, Message: object +
-		" exists and does not belong to this EtcdCluster; delete or rename it"}
+		" exists and has another owner. Delete or rename it"}
 }
 
 // foreignLeases are those of the members together that belong to somebody else.
@@ -109,10 +109,10 @@ func foreignLeases(d Desired, o Observed) (all []Problem) {
 		all = append(all, foreign("", "Lease of the leader"))
 	}
 	if d.Backup && o.Full.Lease == LeaseForeign {
-		all = append(all, foreign("", "Lease that tells of full backups"))
+		all = append(all, foreign("", "Lease of full backups"))
 	}
 	if d.Backup && o.Delta.Lease == LeaseForeign {
-		all = append(all, foreign("", "Lease that tells of deltas"))
+		all = append(all, foreign("", "Lease of delta backups"))
 	}
 	return all
 }

@@ -33,9 +33,9 @@ var restartRows = rules.New(wait, []rules.Row[restartFacts, verdict]{
 	{Name: "restart-without-node", When: restartFacts{stuck: rules.Yes, pod: PodUnstarted | PodLive, waits: rules.No, node: anyNode &^ NodeReady}, Verdict: keep,
 		Why: "nobody would end the Pod; and a node that is merely away comes back"},
 	{Name: "restart-held", When: restartFacts{stuck: rules.Yes, pod: PodUnstarted | PodLive, waits: rules.No, node: NodeReady, spare: rules.No}, Verdict: held,
-		Why: "the others are no healthy quorum without it"},
+		Why: "the others are not a healthy quorum without it"},
 	{Name: "restart-in-turn", When: restartFacts{stuck: rules.Yes, pod: PodUnstarted | PodLive, waits: rules.No, node: NodeReady, spare: rules.Yes, turn: rules.No}, Verdict: wait,
-		Why: "another member replaces itself, leaves or heals"},
+		Why: "another member is being replaced, removed or repaired"},
 	{Name: "restart-announced", When: restartFacts{stuck: rules.Yes, pod: PodUnstarted | PodLive, waits: rules.No, node: NodeReady, spare: rules.Yes, turn: rules.Yes, marked: rules.No}, Verdict: mark,
 		Why: "the Lease counts the restart before it is done"},
 	{Name: "restart", When: restartFacts{stuck: rules.Yes, pod: PodUnstarted | PodLive, waits: rules.No, node: NodeReady, spare: rules.Yes, turn: rules.Yes, marked: rules.Yes}, Verdict: remove,
@@ -95,12 +95,12 @@ func restartProblem(m Member, f restartFacts) (Problem, bool) {
 	switch verdict {
 	case held:
 		p.Message = fmt.Sprintf("its etcd does not become ready after %s, and its Pod is left alone, because the other members "+
-			"are no healthy quorum without it; kubectl logs %s -c etcd tells why", counted(restarts, "restart"), m.Name)
+			"are no healthy quorum without it; kubectl logs %s -c etcd shows the cause", counted(restarts, "restart"), m.Name)
 	case wait:
-		p.Message = fmt.Sprintf("its etcd does not become ready after %s; its Pod is restarted when no other member is being mended",
+		p.Message = fmt.Sprintf("its etcd does not become ready after %s; its Pod is restarted when no other member is being repaired",
 			counted(restarts, "restart"))
 	default:
-		p.Message = fmt.Sprintf("its etcd did not become ready, and its Pod was restarted: %s in a row; kubectl logs %s -c etcd tells why",
+		p.Message = fmt.Sprintf("its etcd did not become ready, and its Pod was restarted: %s in a row; kubectl logs %s -c etcd shows the cause",
 			counted(restarts, "restart"), m.Name)
 	}
 	return p, true

@@ -169,7 +169,7 @@ func wayOut(m Member, d Desired, o Observed) (way, string) {
 	}
 	found, why := wayOf(m, o)
 	if slotOf(o.Record) == slotFree && found&(wayFree|wayUnknown) != 0 && backupBlocks(d, o) {
-		return wayUnsaved, "the backup fails, as condition BackupReady tells"
+		return wayUnsaved, "backups fail (see condition BackupReady)"
 	}
 	return found, why
 }

@@ -98,7 +98,7 @@ func TestVictimIsTheOneThatTheClusterLosesLeastBy(t *testing.T) {
 		"a follower before the leader": {func(o *Observed) {
 			o.Members[2].Says.Role = leases.RoleLeader
 		}, "c-b"},
-		"a follower before a leader that was not heard of yet": {func(o *Observed) {
+		"a follower before a leader that has not renewed its Lease yet": {func(o *Observed) {
 			o.Members[2].Says.Role, o.Members[2].Liveness = leases.RoleLeader, leases.Unknown
 		}, "c-b"},
 		"a leader that is not heard of any more is no more than a follower": {func(o *Observed) {
@@ -275,11 +275,11 @@ func TestScaleDownIsToldAPerson(t *testing.T) {
 		want   string
 	}{
 		"about to begin": {nil, v1alpha1.ReasonScalingDown, "removing member c-c"},
-		"clients leave":  {[]func(*Observed){slot}, v1alpha1.ReasonScalingDown, "removing member c-c, no client is to be sent to it any more"},
-		"asked":          {[]func(*Observed){slot, mark(leases.RetireRequested)}, v1alpha1.ReasonScalingDown, "removing member c-c, the leader's agent is asked to remove it"},
+		"clients leave":  {[]func(*Observed){slot}, v1alpha1.ReasonScalingDown, "removing member c-c, draining its clients"},
+		"asked":          {[]func(*Observed){slot, mark(leases.RetireRequested)}, v1alpha1.ReasonScalingDown, "removing member c-c, removal requested from the leader's agent"},
 		"claimed":        {[]func(*Observed){slot, mark(leases.RetireRemoving)}, v1alpha1.ReasonScalingDown, "removing member c-c, the leader's agent removes it"},
-		"acknowledged":   {[]func(*Observed){slot, mark(leases.RetireDone)}, v1alpha1.ReasonScalingDown, "removing member c-c, it is out of the raft group"},
-		"not readable":   {[]func(*Observed){slot, mark(leases.RetireUnreadable)}, v1alpha1.ReasonScalingDown, "removing member c-c, and the mark on its Lease cannot be read"},
+		"acknowledged":   {[]func(*Observed){slot, mark(leases.RetireDone)}, v1alpha1.ReasonScalingDown, "removing member c-c, it left the raft group"},
+		"not readable":   {[]func(*Observed){slot, mark(leases.RetireUnreadable)}, v1alpha1.ReasonScalingDown, "removing member c-c, and the drain request on its Lease cannot be parsed"},
 		"not known yet":  {[]func(*Observed){func(o *Observed) { o.Members[0].Liveness = leases.Unknown }}, v1alpha1.ReasonScalingDown, "removing member c-c"},
 		"a learner hinders": {
 			[]func(*Observed){slot, func(o *Observed) { o.Members[0].Says.Role = leases.RoleLearner }},
@@ -291,19 +291,19 @@ func TestScaleDownIsToldAPerson(t *testing.T) {
 		},
 		"a lost node hinders": {
 			[]func(*Observed){slot, func(o *Observed) { o.Members[0].NodeLost = true }},
-			v1alpha1.ReasonScaleDownBlocked, "member c-c cannot be spared, member c-a is on a node that is not heard of",
+			v1alpha1.ReasonScaleDownBlocked, "member c-c cannot be spared, member c-a is on an unreachable node",
 		},
 		"a dead agent hinders": {
 			[]func(*Observed){slot, func(o *Observed) { o.Members[0].Liveness = leases.Stale }},
-			v1alpha1.ReasonScaleDownBlocked, "member c-c cannot be spared, member c-a has an agent that is not heard of",
+			v1alpha1.ReasonScaleDownBlocked, "member c-c cannot be spared, member c-a has an agent that is not renewing its Lease",
 		},
 		"an unreadable Lease hinders": {
 			[]func(*Observed){slot, func(o *Observed) { o.Members[0].Readable = false }},
-			v1alpha1.ReasonScaleDownBlocked, "member c-c cannot be spared, member c-a has a Lease that cannot be understood",
+			v1alpha1.ReasonScaleDownBlocked, "member c-c cannot be spared, member c-a has a Lease that cannot be parsed",
 		},
 		"somebody else's Lease hinders": {
 			[]func(*Observed){slot, func(o *Observed) { o.Members[0].Lease, o.Members[0].Readable = LeaseForeign, false }},
-			v1alpha1.ReasonScaleDownBlocked, "member c-c cannot be spared, member c-a has a Lease that belongs to somebody else",
+			v1alpha1.ReasonScaleDownBlocked, "member c-c cannot be spared, member c-a has a Lease with another owner",
 		},
 		"one that replaces itself hinders": {
 			[]func(*Observed){func(o *Observed) { o.Record.Replacing = &leases.Replacing{Member: "c-b"} }},

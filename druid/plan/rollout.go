@@ -16,12 +16,12 @@ type (
 
 const (
 	shapeServes   shape = 1 << iota // a ready voter, of which that is known
-	shapeSilent                     // its etcd serves, and its agent is not heard of
+	shapeSilent                     // its etcd serves, and its agent is not renewing its Lease
 	shapeLearns                     // a learner that gets on
 	shapeDown                       // its etcd is not ready
 	shapeIdle                       // no etcd runs in the Pod
-	shapeAway                       // its node is not heard of
-	shapeNotKnown                   // it was not heard of yet
+	shapeAway                       // its node is unreachable
+	shapeNotKnown                   // it has not renewed its Lease yet
 )
 
 func (s shape) String() string {
@@ -75,13 +75,13 @@ var rolloutRows = rules.New(wait, []rules.Row[rolloutFacts, verdict]{
 	{Name: "outdated-away", When: rolloutFacts{make: MakeOutdated, leaves: rules.No, shape: shapeAway, record: RecordFormed}, Verdict: held,
 		Why: "nobody would end the Pod; and a node that is merely away comes back"},
 	{Name: "outdated-in-turn", When: rolloutFacts{make: MakeOutdated, leaves: rules.No, record: RecordFormed, turn: rules.No}, Verdict: wait,
-		Why: "another member replaces itself, leaves or heals"},
+		Why: "another member is being replaced, removed or repaired"},
 	{Name: "outdated-catches-up", When: rolloutFacts{make: MakeOutdated, leaves: rules.No, shape: shapeLearns | shapeNotKnown, record: RecordFormed, turn: rules.Yes}, Verdict: wait,
 		Why: "it becomes a voter, or is not known yet"},
 	{Name: "outdated-down", When: rolloutFacts{make: MakeOutdated, leaves: rules.No, shape: shapeDown, record: RecordFormed, turn: rules.Yes, spare: rules.Yes}, Verdict: remove,
 		Why: "it is the one that is down anyhow, and the others are a healthy quorum"},
 	{Name: "outdated-down-held", When: rolloutFacts{make: MakeOutdated, leaves: rules.No, shape: shapeDown, record: RecordFormed, turn: rules.Yes, spare: rules.No}, Verdict: held,
-		Why: "the others are no healthy quorum without it"},
+		Why: "the others are not a healthy quorum without it"},
 	{Name: "outdated-volume-grows", When: rolloutFacts{make: MakeOutdated, leaves: rules.No, shape: shapeServes | shapeSilent, record: RecordFormed, turn: rules.Yes, room: RoomGrows}, Verdict: wait,
 		Why: "the quota of a new Pod is by what the volume holds: one restart is enough"},
 	{Name: "outdated-after-others", When: rolloutFacts{make: MakeOutdated, leaves: rules.No, shape: shapeServes | shapeSilent, record: RecordFormed, turn: rules.Yes, others: othersNotReady}, Verdict: held,
@@ -171,7 +171,7 @@ func shapeOf(m Member, o Observed) shape {
 func othersOf(m Member, o Observed, listed []Member) (others, string) {
 	found, why := othersReady, ""
 	if m.volatile() && spared(m, o, listed) == rules.No {
-		return othersNotReady, "member " + m.Name + " stores in memory, which would be lost with its Pod, and the others are no quorum without it"
+		return othersNotReady, "member " + m.Name + " stores in memory, which would be lost with its Pod, and the others are not a quorum without it"
 	}
 	if words := crowded(o.Record, len(listed)); words != "" {
 		found, why = othersComing, words

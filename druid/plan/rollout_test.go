@@ -128,7 +128,7 @@ func TestRollout(t *testing.T) {
 		"one on a node that is not heard of stays": {
 			o:    edited(func(o *Observed) { o.Members[0].NodeLost = true; o.BudgetMin = 2 }),
 			want: []string{}, reason: v1alpha1.ReasonRollingUpdateBlocked,
-			words: "0 of 3 members updated: no other Pod is replaced, because member c-a is on a node that is not heard of",
+			words: "0 of 3 members updated: no other Pod is replaced, because member c-a is on an unreachable node",
 		},
 		"no Pod goes beside one that another table deletes": {
 			o: edited(func(o *Observed) {
@@ -168,12 +168,12 @@ func TestRollout(t *testing.T) {
 		"a silent agent elsewhere stops it": {
 			o:    edited(func(o *Observed) { o.Members[2].Liveness, o.Members[2].Expired = leases.Stale, true }, brought(2), func(o *Observed) { o.BudgetMin = 2 }),
 			want: []string{}, reason: v1alpha1.ReasonRollingUpdateBlocked,
-			words: "1 of 3 members updated: no other Pod is replaced, because member c-c has an agent that is not heard of",
+			words: "1 of 3 members updated: no other Pod is replaced, because member c-c has an agent that is not renewing its Lease",
 		},
 		"a druid that just started waits until it heard of all": {
 			o:    edited(func(o *Observed) { o.Members[2].Liveness = leases.Unknown }),
 			want: []string{}, reason: v1alpha1.ReasonRollingUpdate,
-			words: "0 of 3 members updated: member c-c was not heard of yet",
+			words: "0 of 3 members updated: member c-c has not renewed its Lease yet",
 		},
 		"a member that replaces itself goes before": {
 			o: edited(func(o *Observed) {
@@ -198,7 +198,7 @@ func TestRollout(t *testing.T) {
 				o.Full, o.Delta = Snapshot{Lease: LeaseOurs, Liveness: leases.Stale}, Snapshot{Lease: LeaseOurs, Liveness: leases.Live}
 			}),
 			want: []string{}, reason: v1alpha1.ReasonRollingUpdateBlocked,
-			words: "0 of 3 members updated: no other Pod is replaced, because the backup fails, as condition BackupReady tells",
+			words: "0 of 3 members updated: no other Pod is replaced, because backups fail (see condition BackupReady)",
 		},
 		"but not where the Pods lack what the store needs": {
 			desired: Desired{Replicas: 3, Backup: true},

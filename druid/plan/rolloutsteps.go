@@ -93,11 +93,11 @@ func hindranceOf(m Member, f rolloutFacts, d Desired, o Observed, listed []Membe
 	case f.record != RecordFormed:
 		return "the cluster has not formed yet"
 	case f.shape == shapeAway:
-		return "member " + m.Name + " is on a node that is not heard of"
+		return "member " + m.Name + " is on an unreachable node"
 	case f.turn == rules.No:
 		return outOfTurn(m, o)
 	case f.shape == shapeDown:
-		return "member " + m.Name + " is not ready, and the others are no healthy quorum without it"
+		return "member " + m.Name + " is not ready, and the others are not a healthy quorum without it"
 	case f.shape&(shapeLearns|shapeNotKnown) != 0:
 		return "member " + m.Name + " is not known to be a ready voter yet"
 	case f.room == RoomGrows:
@@ -107,7 +107,7 @@ func hindranceOf(m Member, f rolloutFacts, d Desired, o Observed, listed []Membe
 	case f.gate != gateOpen:
 		return upgradeHindrance(u, d, o)
 	case f.saved == rules.No:
-		return "the backup fails, as condition BackupReady tells"
+		return "backups fail (see condition BackupReady)"
 	case f.place == placeLater:
 		return "" // the one that goes before it says what it waits for
 	default:
@@ -120,7 +120,7 @@ func outOfTurn(m Member, o Observed) string {
 	if _, other := wayOf(m, o); other != "" {
 		return other
 	}
-	return "another member replaces itself, leaves or heals"
+	return "another member is being replaced, removed or repaired"
 }
 
 func growing(m Member) string {

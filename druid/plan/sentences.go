@@ -20,20 +20,20 @@ type picture struct {
 var sentences = map[string]func(picture) string{
 	v1alpha1.ReasonForming: func(p picture) string {
 		if p.Record.Seed == "" {
-			return "the first member forms the cluster, the others join it"
+			return "the first member bootstraps the cluster, and the other members join it"
 		}
-		return fmt.Sprintf("member %s forms the cluster, the others join it", p.Record.Seed)
+		return fmt.Sprintf("member %s bootstraps the cluster, and the other members join it", p.Record.Seed)
 	},
 	v1alpha1.ReasonWaitingForSeed: func(p picture) string {
 		if p.Record.Seed == "" {
-			return "the first member is to form the cluster, and the others join it"
+			return "the first member will bootstrap the cluster, and the other members will join it"
 		}
-		return fmt.Sprintf("member %s is to form the cluster, and has not begun", p.Record.Seed)
+		return fmt.Sprintf("member %s will bootstrap the cluster and has not started yet", p.Record.Seed)
 	},
 	v1alpha1.ReasonQuorate:    func(p picture) string { return p.voters() },
-	v1alpha1.ReasonQuorumLost: func(p picture) string { return p.voters() + ": no writes, and no linearizable reads" },
+	v1alpha1.ReasonQuorumLost: func(p picture) string { return p.voters() + ": etcd refuses writes and linearizable reads" },
 	v1alpha1.ReasonUnknown: func(p picture) string {
-		return p.voters() + "; of the others too little is known to tell whether a quorum serves"
+		return p.voters() + "; the state of the other voters is unknown, so it is unknown whether a quorum serves"
 	},
 
 	v1alpha1.ReasonAllReady:        func(p picture) string { return p.ready() },
@@ -41,7 +41,7 @@ var sentences = map[string]func(picture) string{
 	v1alpha1.ReasonMembersUnknown:  func(p picture) string { return p.ready() + p.first(v1alpha1.MemberUnknown) },
 
 	v1alpha1.ReasonReconciled: func(p picture) string {
-		words := fmt.Sprintf("%s, as asked for", count(len(p.Record.Members)))
+		words := fmt.Sprintf("%s as requested", count(len(p.Record.Members)))
 		if bug := KnownBug(p.Version); bug != "" && len(p.Record.Members) > 0 {
 			words += "; " + bug
 		}
@@ -51,10 +51,10 @@ var sentences = map[string]func(picture) string{
 		return fmt.Sprintf("%d of %s joined", p.joined(), count(p.wanted()))
 	},
 	v1alpha1.ReasonExternalMembersPresent: func(p picture) string {
-		return "joined; " + othersLeft(p) + ": set spec.bootstrap.join.removeOthers when no client dials it any more"
+		return "joined; " + othersLeft(p) + ": set spec.bootstrap.join.removeOthers when no client connects to it any more"
 	},
 	v1alpha1.ReasonRemovingExternalMembers: func(p picture) string {
-		return othersLeft(p) + ", which the leader's agent removes, one member after another"
+		return othersLeft(p) + ". The leader's agent removes them one at a time"
 	},
 	v1alpha1.ReasonLeavingJoinedCluster: leavingWords,
 	v1alpha1.ReasonRepairingMember: func(p picture) string {
@@ -63,7 +63,7 @@ var sentences = map[string]func(picture) string{
 				return fmt.Sprintf("member %s is started again or replaced", m.Name)
 			}
 		}
-		return "members are started again or replaced"
+		return "restarting or replacing members"
 	},
 	v1alpha1.ReasonRollingUpdate:        rollingWords,
 	v1alpha1.ReasonRollingUpdateBlocked: rollingWords,
@@ -83,10 +83,10 @@ var sentences = map[string]func(picture) string{
 	v1alpha1.ReasonPaused:       pauseWords,
 	v1alpha1.ReasonResuming:     resumeWords,
 	v1alpha1.ReasonClusterRecordInvalid: func(picture) string {
-		return "the cluster record cannot be used, so nothing is done; condition Degraded tells why"
+		return "the cluster record is unusable, and druid does nothing; condition Degraded shows the cause"
 	},
 
-	v1alpha1.ReasonAsExpected: func(picture) string { return "nothing is known to be wrong" },
+	v1alpha1.ReasonAsExpected: func(picture) string { return "no problem is known" },
 }
 
 // sentence is a condition's message for a person.
@@ -109,16 +109,16 @@ func count(members int) string {
 func (p picture) departure() string {
 	leaves := retreatOf(p.Desired, p.Observed)
 	words := map[v1alpha1.MemberLeaving]string{
-		v1alpha1.DrainingClients: "no client is to be sent to it any more",
-		v1alpha1.LeaveRequested: "the leader's agent is asked to remove it",
-		v1alpha1.LeaveRemoving:  "the leader's agent removes it",
-		v1alpha1.LeaveRemoved:   "it is out of the raft group",
+		v1alpha1.DrainingClients: "draining its clients",
+		v1alpha1.LeaveRequested:  "removal requested from the leader's agent",
+		v1alpha1.LeaveRemoving:   "the leader's agent removes it",
+		v1alpha1.LeaveRemoved:    "it left the raft group",
 	}[leaves.station(leaves.member)]
 	switch {
 	case words == "":
 		return "removing " + leaves.name()
 	case leaves.facts.mark == markUnknown:
-		return "removing " + leaves.name() + ", and the mark on its Lease cannot be read"
+		return "removing " + leaves.name() + ", and the drain request on its Lease cannot be parsed"
 	default:
 		return "removing " + leaves.name() + ", " + words
 	}
@@ -151,7 +151,7 @@ func (p picture) voters() string {
 	}
 	switch {
 	case p.sizeUnknown():
-		return fmt.Sprintf("%d of the voters that are known serve, and how many voters the group has is not known: no list of its members is published, and not all agents have written their Leases", up)
+		return fmt.Sprintf("%d of the known voters serve; the number of voters is unknown: no member list is published, and not all agents have written their Leases", up)
 	case voters == 0:
 		return "no voter is known"
 	}
@@ -219,18 +219,18 @@ func memberMessage(m Member, s v1alpha1.MemberStatus, found []Problem) string {
 func stateMessage(m Member, s v1alpha1.MemberStatus) string {
 	switch {
 	case s.Reason == v1alpha1.ReasonLeaseExpired && m.Liveness != leases.Stale:
-		return "its agent was not heard of yet"
+		return "its agent has not renewed its Lease yet"
 	case m.Pod == PodAbsent:
 		return "it has no Pod"
 	case m.Pod == PodTerminating:
-		return "its Pod terminates"
+		return "its Pod is terminating"
 	case m.NodeLost:
-		return "its node is not heard of"
+		return "its node is unreachable"
 	case m.Readable && m.Says.Role == leases.RoleLearner:
-		return "it is a learner: it does not vote and serves no clients until it has caught up"
+		return "it is a learner: it neither votes nor serves clients until it has caught up"
 	case m.down():
 		return "its etcd is not ready"
 	default:
-		return "its agent is not heard of"
+		return "its agent is not renewing its Lease"
 	}
 }

@@ -100,7 +100,7 @@ func setSpread(p picture, conditions *[]metav1.Condition, generation int64, now 
 }
 
 func (s spread) sentence(rule string) string {
-	const cure = "; see that another node can take one of them (room, taints, spec.affinity), and delete its Pod when AllMembersReady is True"
+	const cure = "; make sure that another node can run one of them (resources, taints, spec.affinity), then delete its Pod while AllMembersReady is True"
 	switch rule {
 	case "quorum-on-one-node":
 		return s.together() + ": the loss of that node would cost the quorum" + cure

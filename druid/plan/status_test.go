@@ -69,8 +69,8 @@ func TestConditionsTellAPersonWhatIs(t *testing.T) {
 		"a whole cluster": {func(*Observed) {}, map[string]string{
 			v1alpha1.ConditionReady:           "3 of 3 voters serve, a quorum is 2",
 			v1alpha1.ConditionAllMembersReady: "3 of 3 members ready",
-			v1alpha1.ConditionProgressing:     "3 members, as asked for",
-			v1alpha1.ConditionDegraded:        "nothing is known to be wrong",
+			v1alpha1.ConditionProgressing:     "3 members as requested",
+			v1alpha1.ConditionDegraded:        "no problem is known",
 		}},
 		"a Pod is gone": {func(o *Observed) { o.Members[1].Pod, o.Members[1].EtcdReady = PodAbsent, false }, map[string]string{
 			v1alpha1.ConditionReady:           "2 of 3 voters serve, a quorum is 2",
@@ -81,7 +81,7 @@ func TestConditionsTellAPersonWhatIs(t *testing.T) {
 			v1alpha1.ConditionAllMembersReady: "2 of 3 members ready; member c-c: no quorum answers",
 		}},
 		"a node is off": {func(o *Observed) { o.Members[0].NodeLost, o.Members[0].Liveness = true, leases.Stale }, map[string]string{
-			v1alpha1.ConditionAllMembersReady: "2 of 3 members ready; member c-a: its node is not heard of",
+			v1alpha1.ConditionAllMembersReady: "2 of 3 members ready; member c-a: its node is unreachable",
 		}},
 		"a member joins": {func(o *Observed) {
 			m := &o.Members[2]
@@ -122,7 +122,7 @@ func TestNoQuorumIsCountedOfAGroupWhoseSizeIsNotKnown(t *testing.T) {
 		reason string
 		words  string
 	}{
-		"the record was made again too":    {[]func(*Observed){wiped}, v1alpha1.ReasonUnknown, "how many voters the group has is not known"},
+		"the record was made again too":    {[]func(*Observed){wiped}, v1alpha1.ReasonUnknown, "the number of voters is unknown"},
 		"the leader published the members": {[]func(*Observed){wiped, listed}, v1alpha1.ReasonQuorumLost, "0 of 3 voters serve, a quorum is 2"},
 		"members are about to join":        {[]func(*Observed){wiped, formed}, v1alpha1.ReasonQuorumLost, "0 of 1 voters serve"},
 	} {

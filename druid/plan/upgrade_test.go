@@ -125,7 +125,7 @@ func TestUpgrade(t *testing.T) {
 		},
 		"with one a backup comes first": {
 			backed, []func(*Observed){saveSeen(SaveAbsent, "")}, []string{"CreateSnapshot backup-first"}, v1alpha1.ReasonUpgrading,
-			"0 of 3 members run etcd 3.7.3: EtcdSnapshot c-before-3-7-3-4 is made and verified before the first member goes to 3.7.3",
+			"0 of 3 members run etcd 3.7.3: EtcdSnapshot c-before-3-7-3-4 is made and verified before the first member changes to 3.7.3",
 		},
 		"Pods that do not reach the store are made anew before it, as what they ran": {
 			backed, []func(*Observed){saveSeen(SaveAbsent, ""), unattached(rules.Yes)}, goes, v1alpha1.ReasonUpgrading, "0 of 3",
@@ -143,7 +143,7 @@ func TestUpgrade(t *testing.T) {
 		},
 		"and one that failed holds everything": {
 			backed, []func(*Observed){saveSeen(SaveFailed, "no bucket")}, []string{}, v1alpha1.ReasonUpgradeBlocked,
-			"0 of 3 members run etcd 3.7.3: no other Pod is replaced, because EtcdSnapshot c-before-3-7-3-4, the verified backup before the first step, failed: no bucket; mend that, and delete",
+			"0 of 3 members run etcd 3.7.3: no other Pod is replaced, because EtcdSnapshot c-before-3-7-3-4, the verified backup before the first step, failed: no bucket. Resolve that, and delete",
 		},
 		"after it the members are compared": {
 			backed, []func(*Observed){saveSeen(SaveDone, "")}, []string{"OrderUpgrade compare-members"}, v1alpha1.ReasonUpgrading, "",
@@ -159,14 +159,14 @@ func TestUpgrade(t *testing.T) {
 			backed, []func(*Observed){saveSeen(SaveComing, ""), idle}, []string{}, v1alpha1.ReasonUpgradeBlocked, "0 of 3",
 		},
 		"members that are equal let the first one go": {up, []func(*Observed){ordered(up, agree, "")}, goes, v1alpha1.ReasonUpgrading,
-			"0 of 3 members run etcd 3.7.3: member c-a is started again; no backup was made before, for the cluster has no spec.backup"},
+			"0 of 3 members run etcd 3.7.3: member c-a is started again; no backup was made before, because spec.backup is not set"},
 		"what is not known yet waits, and says why": {
 			up, []func(*Observed){ordered(up, leases.UpgradeUnknown, "a compaction is under way")}, []string{}, v1alpha1.ReasonUpgrading,
-			"0 of 3 members run etcd 3.7.3: the members are compared, and it is not known yet whether they hold the same: a compaction is under way",
+			"0 of 3 members run etcd 3.7.3: the members are compared, and it is not known yet whether they hold the same data: a compaction is under way",
 		},
 		"logs that are cut too seldom stop it": {
 			up, []func(*Observed){remade(rules.No), ordered(up, leases.UpgradeAwaitsEdit, "member c-a has 200000")}, []string{}, v1alpha1.ReasonUpgradeBlocked,
-			"0 of 3 members run etcd 3.7.3: no other Pod is replaced, because member c-a has 200000; Pods get that edit before the version",
+			"0 of 3 members run etcd 3.7.3: no other Pod is replaced, because member c-a has 200000; Pods get that change before the version",
 		},
 		"until Pods that cut them more often come as the version that they run": {
 			up, []func(*Observed){remade(rules.Yes), ordered(up, leases.UpgradeAwaitsEdit, "member c-a has 200000")}, goes, v1alpha1.ReasonUpgrading, "0 of 3",
@@ -190,7 +190,7 @@ func TestUpgrade(t *testing.T) {
 		},
 		"members that differ stop it": {
 			up, []func(*Observed){ordered(up, leases.UpgradeDiffer, "at revision 7")}, []string{}, v1alpha1.ReasonUpgradeBlocked,
-			"0 of 3 members run etcd 3.7.3: no other Pod is replaced, because the members do not hold the same: at revision 7; nothing is replaced before the spec is edited",
+			"0 of 3 members run etcd 3.7.3: no other Pod is replaced, because the members do not hold the same data: at revision 7; no Pod is replaced before you change the spec",
 		},
 		"after each Pod they are compared anew": {
 			backed, []func(*Observed){ordered(backed, agree, ""), runs(0, "3.7.3"), saveSeen(0, "")}, []string{"OrderUpgrade compare-members"}, v1alpha1.ReasonUpgrading,

@@ -42,17 +42,17 @@ func upgradeHindrance(u upgrade, d Desired, o Observed) string {
 	case "version-refused":
 		return u.refusal
 	case "members-differ":
-		return "the members do not hold the same: " + o.Record.Upgrade.Answer.Why + "; nothing is replaced before the spec is edited, and docs/operations.md tells how to find the one that is wrong"
+		return "the members do not hold the same data: " + o.Record.Upgrade.Answer.Why + "; no Pod is replaced before you change the spec. docs/how-to/run/upgrade-etcd.md shows how to find the wrong member"
 	case "backup-failed":
-		return fmt.Sprintf("EtcdSnapshot %s, the verified backup before the first step, failed: %s; mend that, and delete the EtcdSnapshot to have it tried again", o.Save.Name, o.Save.Message)
+		return fmt.Sprintf("EtcdSnapshot %s, the verified backup before the first step, failed: %s. Resolve that, and delete the EtcdSnapshot to try again", o.Save.Name, o.Save.Message)
 	case ruleBackupFirst, ruleBackupComes:
-		return fmt.Sprintf("EtcdSnapshot %s is made and verified before the first member goes to %s", o.Save.Name, d.Version)
+		return fmt.Sprintf("EtcdSnapshot %s is made and verified before the first member changes to %s", o.Save.Name, d.Version)
 	case ruleAwaitsEdit:
-		return o.Record.Upgrade.Answer.Why + "; Pods get that edit before the version"
+		return o.Record.Upgrade.Answer.Why + "; Pods get that change before the version"
 	case "members-compared", "compare-members":
 		words := "the members are compared"
 		if why := o.Record.Upgrade.Answer.Why; why != "" && u.rule == "members-compared" {
-			words += ", and it is not known yet whether they hold the same: " + why
+			words += ", and it is not known yet whether they hold the same data: " + why
 		}
 		return words
 	case "members-not-ready":
@@ -83,7 +83,7 @@ func upgradingWords(p picture) string {
 	words := fmt.Sprintf("%d of %s %s etcd %s: ", p.running(), count(len(p.listed())), verb, p.Version)
 	switch {
 	case r.next != "" && !p.Backup:
-		return words + "member " + r.next + " is started again; no backup was made before, for the cluster has no spec.backup"
+		return words + "member " + r.next + " is started again; no backup was made before, because spec.backup is not set"
 	case r.next != "":
 		return words + "member " + r.next + " is started again"
 	case r.sum == rollingUpgradeBlocked:

@@ -72,12 +72,12 @@ func setBackupVerified(p picture, conditions *[]metav1.Condition, generation int
 // verifiedSentence is the condition's message. What was proven, and when, stands in the Lease: it changes while all is well.
 func verifiedSentence(rule string, s Snapshot) string {
 	words := map[string]string{
-		"proof-unreadable": "the Lease that tells of it cannot be read",
-		"never-verified":   "the backups were not proven yet",
-		"another-history":  "the backups of this history were not proven yet",
-		"paused":           "the cluster is paused, and its backups are not proven until it is resumed",
-		"proven":           "the newest backups were restored, and hold what etcd said that it held",
-		"broken":           "a new full backup is made and proven: " + s.Verified.Trouble,
+		"proof-unreadable": "its Lease cannot be read",
+		"never-verified":   "the backups are not verified yet",
+		"another-history":  "the backups of this lineage are not verified yet",
+		"paused":           "the cluster is paused, and its backups are not verified until it is resumed",
+		"proven":           "the newest backups were restored, and hold what etcd reported",
+		"broken":           "a new full backup is being made and verified: " + s.Verified.Trouble,
 	}[rule]
 	if rule == "never-verified" && s.Verified.Trouble != "" {
 		words += ": " + s.Verified.Trouble

@@ -114,13 +114,13 @@ func (m Member) steady(spared rules.YesNo) (way, string) {
 	case m.Lease == LeaseAbsent:
 		return wayUnknown, "has no Lease"
 	case m.Lease == LeaseForeign:
-		return wayBlocked, "has a Lease that belongs to somebody else"
+		return wayBlocked, "has a Lease with another owner"
 	case !m.Readable:
-		return wayBlocked, "has a Lease that cannot be understood"
+		return wayBlocked, "has a Lease that cannot be parsed"
 	case m.Says.Retire.State == leases.RetireRemoving:
-		return wayBlocked, "is removed by an earlier order"
+		return wayBlocked, "is being removed by an earlier request"
 	case m.NodeLost:
-		return wayBlocked, "is on a node that is not heard of"
+		return wayBlocked, "is on an unreachable node"
 	case m.outside():
 		return wayBlocked, "has not joined yet"
 	case m.learns():
@@ -130,9 +130,9 @@ func (m Member) steady(spared rules.YesNo) (way, string) {
 	case m.lostVolume() && spared == rules.Yes:
 		return wayBlocked, "has a volume that was deleted and has to be replaced"
 	case m.Liveness == leases.Unknown:
-		return wayUnknown, "was not heard of yet"
+		return wayUnknown, "has not renewed its Lease yet"
 	case m.Liveness != leases.Live || !m.saysVoter():
-		return wayBlocked, "has an agent that is not heard of"
+		return wayBlocked, "has an agent that is not renewing its Lease"
 	default:
 		return m.arrived()
 	}
@@ -142,9 +142,9 @@ func (m Member) steady(spared rules.YesNo) (way, string) {
 func (m Member) arrived() (way, string) {
 	switch m.Arrival {
 	case ArrivalLate:
-		return wayBlocked, "has a new agent that is not heard of"
+		return wayBlocked, "has a new agent that is not renewing its Lease"
 	case ArrivalAwaited, ArrivalSettles:
-		return wayUnknown, "has an agent that was just replaced"
+		return wayUnknown, "has a new agent"
 	default:
 		return wayFree, ""
 	}

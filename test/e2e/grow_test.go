@@ -148,7 +148,7 @@ func TestVolumeOfAClassThatDoesNotGrowIsToldAndNothingElseHappens(t *testing.T) 
 	w.Gap()
 	c.Edit(t, grows)
 	c.AwaitCondition(t, growWithin, "Degraded", "True", v1alpha1.ReasonVolumeNotExpanded, "set allowVolumeExpansion: true")
-	tells(t, c, v1alpha1.ReasonVolumeNotExpanded, "StorageClass "+lab.LocalClass+" does not let volumes grow")
+	tells(t, c, v1alpha1.ReasonVolumeNotExpanded, "StorageClass "+lab.LocalClass+" does not allow volumes to grow")
 	reconciled(t, c, growWithin)
 	harness.Consistently(t, 15*time.Second, "the claim requests what it did", func(ctx context.Context) error {
 		err := eachClaim(ctx, c, view, func(claim *corev1.PersistentVolumeClaim) error {
