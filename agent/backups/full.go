@@ -73,7 +73,7 @@ func (s *session) fullEnded(ctx context.Context, why string, r snapshot.Result, 
 		return
 	}
 	s.full.succeeded()
-	s.replacing.unproven++
+	s.replacing.fulls = append(s.replacing.fulls, r.Key)
 	if why == ruleDisproved { // one that did not come to be is no matter of this member's database
 		s.replacing.taken.failed(time.Now())
 	}

@@ -71,7 +71,7 @@ func (s *session) list(ctx context.Context) (chain.History, error) {
 	defer cancel()
 	h, _ := catalog.History(s.self.Lineage)
 	s.saved, s.doubt = h.LastSaved(), undeleted(unread)
-	s.replacing.unproven = unprovenIn(h, s.tell.proven())
+	s.replacing.fulls = keysOf(h.Fulls)
 	if err := s.bear(ctx); err != nil {
 		return h, err
 	}

@@ -56,17 +56,26 @@ func DecideReplacement(f ReplaceFacts) rules.Decision[Replacement] { return repl
 type replacing struct {
 	// taken are the fulls that this session took for that.
 	taken attempts
-	// unproven are the fulls since the last one that was proven; handed says that leadership was to move for them.
-	unproven int
-	handed   bool
+	// fulls are the keys of the lineage's full backups, oldest first: those of the last listing, and those that this session took since.
+	fulls []string
+	// handed says that leadership was to move for broken full backups.
+	handed bool
 }
 
-// unprovenIn counts the fulls of a listing that are newer than the last one that was proven.
-func unprovenIn(h chain.History, proven string) (n int) {
-	for i := len(h.Fulls) - 1; i >= 0 && h.Fulls[i].Key != proven; i-- {
+// unverified counts the full backups that are newer than the last verified one. The verdict can come at any time, so it is counted again for
+// each decision.
+func (r replacing) unverified(proven string) (n int) {
+	for i := len(r.fulls) - 1; i >= 0 && r.fulls[i] != proven; i-- {
 		n++
 	}
 	return n
+}
+
+func keysOf(fulls []chain.Full) (keys []string) {
+	for _, full := range fulls {
+		keys = append(keys, full.Key)
+	}
+	return keys
 }
 
 // replacement of the newest full. A full that is proven ends what was remembered.
@@ -74,11 +83,11 @@ func (s *session) replacement(now time.Time) Replacement {
 	broken := s.tell.disproved(s.newest.Key)
 	if !broken && s.newest.Key != "" && s.tell.proven() == s.newest.Key {
 		s.replacing.taken.succeeded()
-		s.replacing.unproven, s.replacing.handed = 0, false
+		s.replacing.handed = false
 	}
 	return DecideReplacement(ReplaceFacts{
 		Broken: rules.YesNoOf(broken), Repeated: rules.YesNoOf(s.replacing.taken.failures > 0),
-		Few:    rules.YesNoOf(s.replacing.unproven <= fewBroken && !s.replacing.handed),
+		Few:    rules.YesNoOf(s.replacing.unverified(s.tell.proven()) <= fewBroken && !s.replacing.handed),
 		Rested: rules.YesNoOf(!s.replacing.taken.resting(now)),
 	}).Verdict
 }

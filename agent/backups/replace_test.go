@@ -2,9 +2,11 @@ package backups
 
 import (
 	"testing"
+	"time"
 
 	"github.com/etcd-druid/druid/backup/chain"
 	"github.com/etcd-druid/druid/internal/rules"
+	"github.com/etcd-druid/druid/leases"
 	"github.com/etcd-druid/druid/test/rulestest"
 )
 
@@ -25,11 +27,23 @@ func TestABrokenFullIsReplacedAtARestForAllFacts(t *testing.T) {
 		"It is `found broken` of the table of what is backed up. The pause is 10 minutes after the second full of a leader, and doubles up to 6 hours.", replaceRules, cases)
 }
 
-func TestFullsAreCountedSinceTheLastThatWasProven(t *testing.T) {
-	h := chain.History{Fulls: []chain.Full{{Key: "a"}, {Key: "b"}, {Key: "c"}}}
-	for proven, want := range map[string]int{"": 3, "a": 2, "c": 0, "gone": 3} {
-		if got := unprovenIn(h, proven); got != want {
-			t.Errorf("%d fulls since %q, want %d", got, proven, want)
+func TestFullBackupsAreCountedSinceTheLastVerifiedOne(t *testing.T) {
+	r := replacing{fulls: keysOf([]chain.Full{{Key: "a"}, {Key: "b"}, {Key: "c"}})}
+	for verified, want := range map[string]int{"": 3, "a": 2, "c": 0, "gone": 3} {
+		if got := r.unverified(verified); got != want {
+			t.Errorf("%d full backups since %q, want %d", got, verified, want)
 		}
+	}
+}
+
+// The verdict about the first full backup can come after the second one was taken.
+func TestLeadershipMovesAfterTwoBrokenFullBackupsThatFollowAVerifiedOne(t *testing.T) {
+	s := &session{
+		tell:      &herald{verified: leases.Verification{Verdict: leases.VerdictBroken, Full: "c", ProvenFull: "a"}},
+		newest:    chain.Full{Key: "c"},
+		replacing: replacing{fulls: []string{"a", "b", "c"}, taken: attempts{failures: 1}},
+	}
+	if got := s.replacement(time.Now()); got != HandOn {
+		t.Errorf("got %s, want %s", got, HandOn)
 	}
 }
