@@ -15,7 +15,7 @@ import (
 )
 
 // bareGo lists the files that may contain a go statement. Everywhere else a goroutine is started by an errgroup, so that
-// somebody waits for it and hears its error.
+// someone waits for it and hears its error.
 var bareGo = map[string]string{}
 
 func TestGoroutinesBelongToAnErrgroup(t *testing.T) {
@@ -27,7 +27,7 @@ func TestGoroutinesBelongToAnErrgroup(t *testing.T) {
 				if g, ok := n.(*ast.GoStmt); ok {
 					seen[path] = true
 					if bareGo[path] == "" {
-						t.Errorf("%s: bare go statement: use an errgroup, so that somebody waits for it", fset.Position(g.Pos()))
+						t.Errorf("%s: bare go statement: use an errgroup, so that someone waits for it", fset.Position(g.Pos()))
 					}
 				}
 			})
@@ -95,7 +95,7 @@ func TestNoFileNamesAMachine(t *testing.T) {
 	bad := regexp.MustCompile(home + "|" + proxy)
 	err := filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
 		if errors.Is(err, fs.ErrNotExist) {
-			return nil // what somebody wrote beside the tests, and took away again
+			return nil // what someone wrote next to the tests, and took away again
 		}
 		if err != nil {
 			return err

@@ -13,7 +13,7 @@ import (
 const module = "github.com/etcd-druid/druid"
 
 // badDeps holds what a package must never link, however indirectly, and why. The linter's depguard rules hold the direct
-// imports; only what is linked in the end tells whether a layer really holds.
+// imports; only what is linked in the end reports whether a layer really holds.
 var badDeps = map[string]struct {
 	packages []string
 	bad      map[string]string // prefix of an import path: why it must not be linked
@@ -31,7 +31,7 @@ var badDeps = map[string]struct {
 	"the agent stays small": {
 		packages: []string{"./cmd/agent", "./agent/..."},
 		bad: map[string]string{
-			"sigs.k8s.io/controller-runtime": "one agent runs beside every etcd: it patches a few Leases by name and needs no cache",
+			"sigs.k8s.io/controller-runtime": "one agent runs next to every etcd: it patches a few Leases by name and needs no cache",
 			"k8s.io/client-go/kubernetes":    "it links and registers every API of Kubernetes, 10 MiB of each agent's memory: leases.NewClient knows Leases",
 			"k8s.io/client-go/informers":     "as the typed clients, which it links",
 			"k8s.io/api/core":                "the agent asks for Leases and no other kind",
@@ -129,14 +129,14 @@ func TestLinkedPackagesKeepTheLayers(t *testing.T) {
 					return strings.HasPrefix(p.ImportPath, prefix) && !slices.Contains(common, p.ImportPath)
 				}
 				if i := slices.IndexFunc(linked, isBad); i >= 0 {
-					t.Errorf("%v link %s: %s; go mod why and go list -deps tell through whom", rule.packages, linked[i].ImportPath, why)
+					t.Errorf("%v link %s: %s; go mod why and go list -deps report through whom", rule.packages, linked[i].ImportPath, why)
 				}
 			}
 		})
 	}
 }
 
-// One launch stays resident beside every etcd. What a library's package initialisation touches counts, used or not.
+// One launch stays resident next to every etcd. What a library's package initialisation touches counts, used or not.
 func TestLaunchLinksOnlyTheStandardLibrary(t *testing.T) {
 	for _, p := range list(t, "-deps", "./cmd/launch") {
 		own := strings.HasPrefix(p.ImportPath, module+"/")
@@ -169,7 +169,7 @@ func TestEveryPackageSaysWhatItOwns(t *testing.T) {
 	}
 }
 
-// listed is what `go list` tells about a package.
+// listed is what `go list` reports about a package.
 type listed struct {
 	ImportPath, Dir, Doc          string
 	GoFiles, TestGoFiles, Imports []string

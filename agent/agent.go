@@ -44,7 +44,7 @@ type Options struct {
 	Scratch string
 }
 
-// Agent is what runs beside one member. Create it with New.
+// Agent is what runs next to one member. Create it with New.
 type Agent struct {
 	options      Options
 	log          *slog.Logger
@@ -195,23 +195,23 @@ func (a *Agent) lead(ctx context.Context) error {
 				return nil
 			})
 		}
-		_ = group.Wait() // keep has told what went wrong
+		_ = group.Wait() // keep has reported what went wrong
 	})
 }
 
 // adopted says whether our raft group was there before the cluster.
 func (a *Agent) adopted() bool {
 	stamp, known := a.bootstrapper.Identity()
-	return known && stamp.Guests != ""
+	return known && stamp.Externals != ""
 }
 
-// marked says whether our own Lease bore a drain mark when it was last heard of.
+// marked says whether our own Lease bore a drain mark when it was last reachable.
 func (a *Agent) marked() bool {
 	lease, read, _ := a.renewer.Lease()
 	return read && lease.Retire.State != leases.RetireNone
 }
 
-// looked is told of every look at our own etcd.
+// looked is informed of every look at our own etcd.
 func (a *Agent) looked(s State) {
 	a.beats.beat(loopObserver)
 	a.metrics.observe(s)
@@ -267,7 +267,7 @@ func (a *Agent) host(member string) string {
 	return bootstrap.PeerHost(a.options.Config, member)
 }
 
-// etcdMayRun is false only while launch says that no etcd runs: then there is nobody to ask.
+// etcdMayRun is false only while launch says that no etcd runs: then there is no one to ask.
 func (a *Agent) etcdMayRun() bool {
 	status, _ := a.launch.State()
 	return !status.Connected || status.Running()

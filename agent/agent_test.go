@@ -71,7 +71,7 @@ func (p *pod) etcd() *clientv3.Client {
 
 func (p *pod) endpoint() string { return transport.Transport{}.URL("127.0.0.1", p.config.ClientPort) }
 
-func TestAMemberFormsTellsItsLeaseAndLeads(t *testing.T) {
+func TestAMemberFormsReportsItsLeaseAndLeads(t *testing.T) {
 	p := newPod(t, quick())
 	_, stop := p.startAgent()
 	m := p.formed()
@@ -104,13 +104,13 @@ func TestAMemberFormsTellsItsLeaseAndLeads(t *testing.T) {
 			return nil
 		})
 	}
-	p.eventually("the agent tells the same", func() error {
+	p.eventually("the agent reports the same", func() error {
 		_, body := p.get("/v1/status")
-		var told agent.Status
-		if err := json.Unmarshal([]byte(body), &told); err != nil {
+		var notified agent.Status
+		if err := json.Unmarshal([]byte(body), &notified); err != nil {
 			return fmt.Errorf("status %s: %w", body, err)
 		}
-		if told.Etcd.MemberID != leases.FormatID(m.ID) || told.Etcd.Role != "Leader" || !told.Lease.Known || told.Launch.PID == 0 || !told.Leading {
+		if notified.Etcd.MemberID != leases.FormatID(m.ID) || notified.Etcd.Role != "Leader" || !notified.Lease.Known || notified.Launch.PID == 0 || !notified.Leading {
 			return fmt.Errorf("status %s", body)
 		}
 		return nil
@@ -126,7 +126,7 @@ func TestAMemberFormsTellsItsLeaseAndLeads(t *testing.T) {
 
 	stop()
 	if holder := p.lease(leases.LeaderName("demo")).Spec.HolderIdentity; holder != nil && *holder != "" {
-		t.Errorf("after the agent's end the leader's Lease is held by %q, want nobody", *holder)
+		t.Errorf("after the agent's end the leader's Lease is held by %q, want no one", *holder)
 	}
 	if _, err := p.etcd().Put(t.Context(), "k", "v"); err != nil {
 		t.Errorf("without an agent etcd takes no writes: %v", err)
@@ -160,7 +160,7 @@ func TestAMemberRestartsWhileTheAPIIsAway(t *testing.T) {
 	if _, err := p.etcd().Put(t.Context(), "k", "v"); err != nil {
 		t.Errorf("put: %v", err)
 	}
-	p.eventually("livez, for no fault of the API is mended by a restart of the agent", func() error {
+	p.eventually("livez, for no fault of the API is repaired by a restart of the agent", func() error {
 		switch code, body := p.get("/livez"); code {
 		case http.StatusOK:
 			return nil

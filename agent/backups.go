@@ -46,7 +46,7 @@ func (a *Agent) backUp(ctx context.Context) error {
 	return leader.WhileLeader(ctx, a.observer.leads, raft, func(ctx context.Context) { a.keep(ctx, "saving", a.backups.Run) })
 }
 
-// handOver moves leadership away, and saves what was not saved yet: where nobody else is there to lead, nobody else saves
+// handOver moves leadership away, and saves what was not saved yet: where no one else is there to lead, no one else saves
 // it.
 func (d decider) handOver(ctx context.Context) {
 	var group errgroup.Group
@@ -60,5 +60,5 @@ func (d decider) handOver(ctx context.Context) {
 		}
 		return nil
 	})
-	_ = group.Wait() // both have told what went wrong
+	_ = group.Wait() // both have reported what went wrong
 }

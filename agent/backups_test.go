@@ -95,8 +95,8 @@ func TestALeaderBacksUpAlsoWhileTheAPIIsAway(t *testing.T) {
 	client := p.etcd()
 	p.savedUpTo(path, p.put(client))
 	h := p.saved(path)
-	if string(h.Lineage) != m.Lineage || h.Birth == nil || h.Birth.ClusterUID != "cluster-uid" {
-		t.Errorf("saved under lineage %s, born as %+v; the member's is %s", h.Lineage, h.Birth, m.Lineage)
+	if string(h.Lineage) != m.Lineage || h.Formation == nil || h.Formation.ClusterUID != "cluster-uid" {
+		t.Errorf("saved under lineage %s, formed as %+v; the member's is %s", h.Lineage, h.Formation, m.Lineage)
 	}
 	last := p.put(client)
 	for _, kind := range []string{"Full", "Full", "Delta"} {

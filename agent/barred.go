@@ -7,16 +7,16 @@ import (
 	"github.com/etcd-druid/druid/agent/launch"
 )
 
-// barriers are the rules under which the member Lease tells that launch has no volume to start etcd on. Then nobody asks
+// barriers are the rules under which the member Lease reports that launch has no volume to start etcd on. Then no one asks
 // for a start decision: nothing on the volume may be looked at before launch holds its lock.
 var barriers = map[launch.State]bootstrap.Decision{
 	launch.StateBlocked:  {Mode: bootstrap.ModeWait, Rule: "data-in-use"},
 	launch.StateUnusable: {Mode: bootstrap.ModeRefuse, Rule: "volume-unusable"},
 }
 
-// watchBarriers tells in the Lease what bars launch from the volume, in launch's words, and when it is gone.
+// watchBarriers reports in the Lease what bars launch from the volume, in launch's words, and when it is gone.
 func (a *Agent) watchBarriers(ctx context.Context) error {
-	var told bootstrap.Decision
+	var notified bootstrap.Decision
 	for {
 		status, changed := a.launch.State()
 		barrier := barriers[status.Report.State]
@@ -24,10 +24,10 @@ func (a *Agent) watchBarriers(ctx context.Context) error {
 			barrier.Reason = status.Report.Error
 		}
 		// What a launch said that is gone holds until the next one says otherwise.
-		if status.Connected && barrier != told {
+		if status.Connected && barrier != notified {
 			a.facts.bar(barrier)
 			a.publish()
-			told = barrier
+			notified = barrier
 			a.log.InfoContext(ctx, "volume judged", "mode", barrier.Mode, "rule", barrier.Rule, "reason", barrier.Reason)
 		}
 		select {

@@ -22,7 +22,7 @@ func defragPolicy(d config.Defragmentation, saved bool, quota int64, now time.Ti
 		},
 		Thresholds: membership.Thresholds{FreePercent: d.MinFreePercent, FreeBytes: d.MinFreeBytes},
 	}
-	if open, err := d.Open(now); err == nil { // the decision tells of a schedule that cannot be read
+	if open, err := d.Open(now); err == nil { // the decision reports a schedule that cannot be read
 		p.Window = rules.AnswerOf(open)
 	}
 	return p

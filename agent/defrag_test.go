@@ -28,7 +28,7 @@ func TestTheConfigurationSaysWhenToDefragment(t *testing.T) {
 		"on":              {func(d *config.Defragmentation) { d.Enabled = true }, leader.DefragPolicy{Enabled: yes, Window: yes, Scheduled: no}},
 		"at noon":         {func(d *config.Defragmentation) { d.Schedule = "0 12 * * *" }, leader.DefragPolicy{Enabled: no, Window: yes, Scheduled: yes}},
 		"at night":        {func(d *config.Defragmentation) { d.Schedule = "0 3 * * *" }, leader.DefragPolicy{Enabled: no, Window: no, Scheduled: yes}},
-		"nobody can read": {func(d *config.Defragmentation) { d.Schedule = "often" }, leader.DefragPolicy{Enabled: no, Window: unknown, Scheduled: yes}},
+		"no one can read": {func(d *config.Defragmentation) { d.Schedule = "often" }, leader.DefragPolicy{Enabled: no, Window: unknown, Scheduled: yes}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := config.DefaultDefragmentation()

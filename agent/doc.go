@@ -1,4 +1,4 @@
-// Package agent wires what runs beside one etcd member: the conversation with launch, the start decision, the member's
+// Package agent wires what runs next to one etcd member: the conversation with launch, the start decision, the member's
 // Lease, the leader's duties, and the HTTP endpoints.
 //
 // It owns lifetimes alone. Its invariant: the core (the socket, the decision, the Lease) outlives an error or a panic of

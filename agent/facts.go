@@ -11,7 +11,7 @@ import (
 	"github.com/etcd-druid/druid/membership"
 )
 
-// facts gathers what the member's Lease and the status tell.
+// facts gathers what the member's Lease and the status report.
 type facts struct {
 	version string
 
@@ -64,8 +64,8 @@ func (f *facts) bar(d bootstrap.Decision) {
 	f.barred = d
 }
 
-// told is the start decision that holds now. The caller holds the lock.
-func (f *facts) told() bootstrap.Published {
+// reported is the start decision that holds now. The caller holds the lock.
+func (f *facts) notified() bootstrap.Published {
 	if f.barred.Rule != "" {
 		return bootstrap.Published{Decision: f.barred, Data: bootstrap.DataUnread.String()}
 	}
@@ -99,14 +99,14 @@ func (f *facts) lead(leading bool) {
 	f.leading = leading
 }
 
-// fact is what the Lease is to say. The IDs are told only once the raft group exists for certain: a Lease that bears an
-// ID is evidence against a second birth.
+// fact is what the Lease is to say. The IDs are reported only once the raft group exists for certain: a Lease that bears an
+// ID is evidence against a second bootstrap.
 func (f *facts) fact(stamp datadir.Stamp, known bool) leases.Fact {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	told := f.told()
+	notified := f.notified()
 	m := leases.Member{
-		AgentVersion: f.version, Snapshots: f.snapshots, Data: told.Data, Rule: told.Rule, Reason: told.Reason,
+		AgentVersion: f.version, Snapshots: f.snapshots, Data: notified.Data, Rule: notified.Rule, Reason: notified.Reason,
 	}
 	ours := known && stamp.Formed && f.seen.MemberID == uint64(stamp.MemberID) && f.seen.ClusterID == uint64(stamp.ClusterID)
 	if !ours || f.seen.MemberID == 0 {
@@ -115,7 +115,7 @@ func (f *facts) fact(stamp datadir.Stamp, known bool) leases.Fact {
 	m.ID, m.ClusterID, m.Epoch, m.Lineage = f.seen.MemberID, f.seen.ClusterID, stamp.Epoch, stamp.Lineage
 	m.Role = leases.Role(f.seen.Role)
 	if !f.now.Reachable && m.Role == leases.RoleLeader {
-		m.Role = leases.RoleMember // whoever does not answer does not lead
+		m.Role = leases.RoleMember // anyone who does not answer does not lead
 	}
 	m.Raft = leases.Raft{Term: f.seen.RaftTerm, Committed: f.seen.RaftIndex}
 	m.Revision, m.DBSize, m.DBSizeInUse, m.Version = f.seen.Revision, f.seen.DBSize, f.seen.DBSizeInUse, f.seen.Version

@@ -8,14 +8,14 @@ import (
 	"github.com/etcd-druid/druid/membership"
 )
 
-// The next leader's agent looks at an alarm within a minute. Until then its Lease says that one stands, else druid would tell that it is over.
-func TestTheLeadersAgentTellsOfAnAlarmBeforeItDecided(t *testing.T) {
+// The next leader's agent looks at an alarm within a minute. Until then its Lease says that one stands, else druid would report that it is over.
+func TestTheLeadersAgentReportsOfAnAlarmBeforeItDecided(t *testing.T) {
 	raised := []string{"memberID:1 alarm:" + membership.AlarmNoSpace + " "}
 	for name, tc := range map[string]struct {
-		role   membership.Role
-		errors []string
-		told   string
-		want   string
+		role     membership.Role
+		errors   []string
+		notified string
+		want     string
 	}{
 		"none stands":            {membership.RoleLeader, nil, "", ""},
 		"one stands":             {membership.RoleLeader, raised, "", undecided},
@@ -27,7 +27,7 @@ func TestTheLeadersAgentTellsOfAnAlarmBeforeItDecided(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			f := newFacts("1", leases.Snapshots{})
 			f.observe(State{Reachable: true, Healthy: true, Status: membership.Status{MemberID: 1, ClusterID: 2, Role: tc.role, Errors: tc.errors}})
-			f.alarmed(tc.told)
+			f.alarmed(tc.notified)
 			if got := f.fact(datadir.Stamp{Formed: true, MemberID: 1, ClusterID: 2}, true).Member.Alarm; got != tc.want {
 				t.Errorf("the Lease says %q, want %q", got, tc.want)
 			}

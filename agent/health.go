@@ -16,7 +16,7 @@ import (
 
 // Pace of the observer.
 const (
-	// lookInterval between two looks at an etcd that is well; a change of role or health is told within it.
+	// lookInterval between two looks at an etcd that is well; a change of role or health is reported within it.
 	lookInterval = time.Second
 	// troubledInterval while it is not: a start is seen soon after it succeeded.
 	troubledInterval = 250 * time.Millisecond
@@ -42,7 +42,7 @@ type observer struct {
 	endpoint  string
 	mayRun    func() bool
 	log       *slog.Logger
-	// looked is told of every look.
+	// looked is informed of every look.
 	looked func(State)
 
 	mu      sync.Mutex
@@ -104,7 +104,7 @@ func (o *observer) look(ctx context.Context, client *clientv3.Client) State {
 		state.Healthy = true // a learner serves no linearizable read
 	default:
 		err := membership.Linearizable(ctx, client)
-		// etcd's own health check reads as nobody: a refusal came through raft all the same.
+		// etcd's own health check reads as no one: a refusal came through raft all the same.
 		state.Healthy = err == nil || errors.Is(err, rpctypes.ErrPermissionDenied) || errors.Is(err, rpctypes.ErrUserEmpty)
 		if !state.Healthy {
 			state.Problem = err.Error()

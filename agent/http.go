@@ -68,7 +68,7 @@ func probe(check func() error) http.HandlerFunc {
 	}
 }
 
-// alive looks at the agent's own loops and at nothing else: no fault of etcd or of Kubernetes is mended by a restart of
+// alive looks at the agent's own loops and at nothing else: no fault of etcd or of Kubernetes is repaired by a restart of
 // the agent.
 func (a *Agent) alive() error {
 	bounds := map[string]time.Duration{loopObserver: observerBound, loopRenewer: observerBound + 2*a.renewal().Interval}

@@ -16,7 +16,7 @@ const (
 	steady = 2 * time.Minute
 )
 
-// keep runs a loop until ctx ends, and begins it anew when it fails or panics: nothing of the agent ends because
+// keep runs a loop until ctx ends, and begins it again when it fails or panics: nothing of the agent ends because
 // something else of it did.
 func (a *Agent) keep(ctx context.Context, name string, run func(context.Context) error) {
 	for rest := restartPause; ctx.Err() == nil; rest = min(2*rest, maxRestartPause) {

@@ -56,7 +56,7 @@ func newMetrics(registry prometheus.Registerer, version string) (*metrics, error
 		leading: gauge("etcd_agent_leading", "1 while this agent performs the leader's duties."),
 		stalls: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "etcd_agent_defragmentation_seconds",
-			Help: "How long a member served nobody because this agent had it defragmented, by member and result.",
+			Help: "How long a member served no one because this agent had it defragmented, by member and result.",
 			// From what 100 MiB take to what the largest database may.
 			Buckets: []float64{.1, .3, 1, 3, 10, 30, 60, 120, 300, 600},
 		}, []string{"member", "result"}),

@@ -18,7 +18,7 @@ func TestMetricsKeepTheConventionsAndAreListed(t *testing.T) {
 }
 
 // An etcd that does not answer said nothing new: what it said last stands.
-func TestAlarmsAreToldUntilEtcdTakesThemBack(t *testing.T) {
+func TestAlarmsAreReportedUntilEtcdTakesThemBack(t *testing.T) {
 	m, err := newMetrics(exports.NewRegistry(), "v1")
 	if err != nil {
 		t.Fatal(err)

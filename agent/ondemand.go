@@ -34,8 +34,8 @@ type snapshotRefusal struct {
 	Leader string `json:"leader,omitempty"`
 }
 
-// notLocal answers whoever asks from outside of the Pod.
-const notLocal = "backups on demand are taken from within the Pod alone, for nothing here tells who asks: create an EtcdSnapshot, " +
+// notLocal answers anyone who asks from outside of the Pod.
+const notLocal = "backups on demand are taken from within the Pod alone, for nothing here reports who asks: create an EtcdSnapshot, " +
 	"or use kubectl port-forward to the leader's Pod and ask 127.0.0.1"
 
 // serveSnapshot saves on demand, for those who may start a process in the Pod or forward a port to it: with a retention by count

@@ -11,7 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// With a retention by count each full on demand can delete an older one, so whoever may ask for one may delete restore points.
+// With a retention by count each full on demand can delete an older one, so anyone who may ask for one may delete restore points.
 func TestABackupIsTakenOnDemandOfThePodItselfAlone(t *testing.T) {
 	a := &Agent{options: Options{Registry: prometheus.NewRegistry()}, log: slog.New(slog.DiscardHandler)}
 	// What may ask gets as far as the body, which is wrong.

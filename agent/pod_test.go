@@ -87,7 +87,7 @@ func (c *cut) cut() {
 	c.conns = nil
 }
 
-// newPod makes a member for a test that runs beside others.
+// newPod makes a member for a test that runs next to others.
 func newPod(t *testing.T, reloadable config.Reloadable) *pod {
 	t.Helper()
 	t.Parallel()

@@ -12,7 +12,7 @@ import (
 	"github.com/etcd-druid/druid/leases"
 )
 
-// stopGrace is what an etcd may take to end when the agent wants it to: it is one whose data nobody will use.
+// stopGrace is what an etcd may take to end when the agent wants it to: it is one whose data no one will use.
 const stopGrace = 10 * time.Second
 
 // settleRetry is the pause before a start that could not be followed is followed again.

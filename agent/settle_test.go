@@ -27,13 +27,13 @@ func TestAStartIsFollowedOnlyWhileItsLaunchIsThere(t *testing.T) {
 	if err := datadir.WriteStamp(c.VolumePath, datadir.Stamp{Cluster: "uid", ClusterID: 1, MemberID: 2}); err != nil {
 		t.Fatal(err)
 	}
-	nobody, err := coordinationclient.NewForConfig(&rest.Config{Host: "http://127.0.0.1:1"})
+	noOne, err := coordinationclient.NewForConfig(&rest.Config{Host: "http://127.0.0.1:1"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	log := slog.New(slog.DiscardHandler)
 	b, err := bootstrap.New(bootstrap.Options{
-		Config: c, Store: leases.NewStore(nobody.Leases("ns"), "demo"), Log: log, Registerer: prometheus.NewRegistry(),
+		Config: c, Store: leases.NewStore(noOne.Leases("ns"), "demo"), Log: log, Registerer: prometheus.NewRegistry(),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -84,6 +84,6 @@ func dialed(ctx context.Context, t *testing.T, socket string) *launch.Conn {
 		}
 		pause(ctx, 10*time.Millisecond)
 	}
-	t.Fatal("nobody listens for launch")
+	t.Fatal("no one listens for launch")
 	return nil
 }

@@ -74,7 +74,7 @@ type LeaseStatus struct {
 	Retire string `json:"retire,omitempty"`
 }
 
-// Status is what the agent knows now. It asks nobody.
+// Status is what the agent knows now. It asks no one.
 func (a *Agent) Status() Status {
 	c := a.options.Config
 	s := Status{
@@ -88,7 +88,7 @@ func (a *Agent) Status() Status {
 	a.facts.mu.Lock()
 	defer a.facts.mu.Unlock()
 	s.Etcd, s.Leading = etcdStatus(a.facts.now), a.facts.leading
-	d := a.facts.told()
+	d := a.facts.notified()
 	s.Start = StartStatus{Mode: string(d.Mode), Rule: d.Rule, Reason: d.Reason, Data: d.Data}
 	return s
 }

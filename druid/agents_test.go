@@ -45,7 +45,7 @@ func (s *stage) agentStatus(name, id, waits string) {
 	})
 }
 
-// patchPod is what somebody else writes into the member's Pod.
+// patchPod is what someone else writes into the member's Pod.
 func (s *stage) patchPod(name, patch string) {
 	s.Helper()
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: name}}
@@ -129,7 +129,7 @@ func TestAgentsAreReplacedInPodsThatRunOnTheLeadersLast(t *testing.T) {
 	if got := c.uids(names, &corev1.Pod{}); fmt.Sprint(got) != fmt.Sprint(before) {
 		t.Errorf("the Pods are %v, were %v", got, before)
 	}
-	// A druid that takes over has nothing to do, and nothing to tell.
+	// A druid that takes over has nothing to do, and nothing to report.
 	writes := c.resourceVersion()
 	successor := c.stage.clocked(func(r *Reconciler) { r.manifests.AgentImage = youngerImage })
 	for range 5 {
@@ -161,17 +161,17 @@ func TestAgentImageThatIsNoGoodReachesOneMemberAndIsCorrected(t *testing.T) {
 func badAgentImage(t *testing.T, state, reason string) {
 	t.Helper()
 	c, names := attended(t)
-	victim := names[1]
+	removalCandidate := names[1]
 	c.manifests.AgentImage = "registry.invalid/druid"
 	c.pass()
-	c.agentStatus(victim, "first", state)
+	c.agentStatus(removalCandidate, "first", state)
 	c.pass()
 	for range 7 {
 		c.renew(names, 0)
 		c.renew(names, 2)
 		c.after(settled)
 	}
-	c.have("in the end", "registry.invalid/druid", names, victim)
+	c.have("in the end", "registry.invalid/druid", names, removalCandidate)
 	p := c.progressing()
 	if p.Reason != v1alpha1.ReasonAgentUpdateBlocked || !strings.Contains(p.Message, "of image registry.invalid/druid, does not start; correct --agent-image") {
 		t.Errorf("condition is %+v", p)
@@ -182,7 +182,7 @@ func badAgentImage(t *testing.T, state, reason string) {
 	// A druid that takes over knows it too.
 	successor := c.stage.clocked(func(r *Reconciler) { r.manifests.AgentImage = "registry.invalid/druid" })
 	successor.after(settled)
-	c.have("by another druid", "registry.invalid/druid", names, victim)
+	c.have("by another druid", "registry.invalid/druid", names, removalCandidate)
 
 	c.manifests.AgentImage = agentImage
 	c.pass()
@@ -191,7 +191,7 @@ func badAgentImage(t *testing.T, state, reason string) {
 	if p := c.progressing(); state == completed && p.Reason != v1alpha1.ReasonUpdatingAgents {
 		t.Errorf("the corrected image is given no time: %+v", p)
 	}
-	c.agentStatus(victim, "second", "")
+	c.agentStatus(removalCandidate, "second", "")
 	c.pass()
 	c.renew(names, 1)
 	c.after(settled)

@@ -102,7 +102,7 @@ func (r *Reconciler) take(ctx context.Context, o *observation, step plan.Step) e
 	return nil
 }
 
-// taken tells of a step: that it was taken, or that it was not needed any more.
+// taken reports a step: that it was taken, or that it was not needed any more.
 func (r *Reconciler) taken(ctx context.Context, o *observation, step plan.Step) {
 	r.metrics.steps.WithLabelValues(string(step.Kind), step.Rule).Inc()
 	log := r.log.With("namespace", o.cluster.Namespace, "cluster", o.cluster.Name, "step", step.Kind, "rule", step.Rule)

@@ -27,6 +27,6 @@ func (r *Reconciler) replaceAgent(ctx context.Context, o *observation, step plan
 	if err != nil {
 		return fmt.Errorf("give the agent of Pod %s image %s: %w", step.Member, image, err)
 	}
-	r.tell(o, v1alpha1.EventAgentReplaced, step, "The agent of member %s gets image %s, and its etcd runs on (%s)", step.Member, image, step.Rule)
+	r.inform(o, v1alpha1.EventAgentReplaced, step, "The agent of member %s gets image %s, and its etcd runs on (%s)", step.Member, image, step.Rule)
 	return nil
 }

@@ -23,7 +23,7 @@ func (r *Reconciler) createSnapshotLease(ctx context.Context, o *observation, st
 	return r.create(ctx, o, "Lease", lease)
 }
 
-// deleteSnapshotLease takes away what told of backups that are not made any more. The backups themselves stay.
+// deleteSnapshotLease takes away what informed of backups that are not made any more. The backups themselves stay.
 func (r *Reconciler) deleteSnapshotLease(ctx context.Context, o *observation, step plan.Step) error {
 	fresh, step, err := r.confirmed(ctx, o, step)
 	if fresh == nil {

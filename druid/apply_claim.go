@@ -29,12 +29,12 @@ func (r *Reconciler) deleteClaim(ctx context.Context, o *observation, step plan.
 	if err != nil {
 		return fmt.Errorf("delete PersistentVolumeClaim %s: %w", step.Member, err)
 	}
-	r.tell(o, v1alpha1.EventPVCDeleted, step, "PersistentVolumeClaim %s was deleted (%s)", step.Member, step.Rule)
+	r.inform(o, v1alpha1.EventPVCDeleted, step, "PersistentVolumeClaim %s was deleted (%s)", step.Member, step.Rule)
 	return nil
 }
 
 // takeClaim makes the claim go when the EtcdCluster goes. An EtcdCluster that is deleted already takes nothing with it any
-// more: somebody may have deleted it so that all that it owned stays, and the caches may not know. So the plan is made once
+// more: someone may have deleted it so that all that it owned stays, and the caches may not know. So the plan is made once
 // more from live reads, and the claim must still be as it was read then.
 func (r *Reconciler) takeClaim(ctx context.Context, o *observation, step plan.Step) error {
 	fresh, step, err := r.confirmed(ctx, o, step)
@@ -67,7 +67,7 @@ func (r *Reconciler) growClaim(ctx context.Context, o *observation, step plan.St
 	if err != nil {
 		return fmt.Errorf("request %s of PersistentVolumeClaim %s: %w", size, step.Member, err)
 	}
-	r.tell(o, v1alpha1.EventPVCExpanded, step, "PersistentVolumeClaim %s requests %s now (%s)", step.Member, size, step.Rule)
+	r.inform(o, v1alpha1.EventPVCExpanded, step, "PersistentVolumeClaim %s requests %s now (%s)", step.Member, size, step.Rule)
 	return nil
 }
 

@@ -39,10 +39,10 @@ func (r *Reconciler) markHealing(ctx context.Context, o *observation, step plan.
 	}
 	switch before := healingOf(o, step.Member); {
 	case step.Healing.Restarts > before.Restarts:
-		r.tell(o, v1alpha1.EventPodRestarted, step, "Pod %s is restarted because its etcd was not ready for %s; restarts in a row: %d",
+		r.inform(o, v1alpha1.EventPodRestarted, step, "Pod %s is restarted because its etcd was not ready for %s; restarts in a row: %d",
 			step.Member, plan.Patience(r.grace, before.Restarts), step.Healing.Restarts)
 	case step.Healing.ClaimUID != "" && step.Healing.ClaimUID != before.ClaimUID:
-		r.tell(o, v1alpha1.EventVolumeAbandoned, step, "The volume of member %s is given up: its node %s was declared lost, and alone could mount it",
+		r.inform(o, v1alpha1.EventVolumeAbandoned, step, "The volume of member %s is given up: its node %s was declared lost, and alone could mount it",
 			step.Member, nodeOf(o, step.Member))
 	}
 	return nil

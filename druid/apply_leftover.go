@@ -39,7 +39,7 @@ func (r *Reconciler) retainClaim(ctx context.Context, o *observation, step plan.
 	if err != nil {
 		return fmt.Errorf("retain PersistentVolumeClaim %s: %w", step.Member, err)
 	}
-	r.tell(o, v1alpha1.EventPVCRetained, step, "PersistentVolumeClaim %s of a removed member stays (%s); nothing uses it any more, delete it when you do not need its data",
+	r.inform(o, v1alpha1.EventPVCRetained, step, "PersistentVolumeClaim %s of a removed member stays (%s); nothing uses it any more, delete it when you do not need its data",
 		step.Member, step.Rule)
 	return nil
 }

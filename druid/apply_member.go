@@ -36,7 +36,7 @@ func (r *Reconciler) create(ctx context.Context, o *observation, kind string, ob
 	}
 	for k, v := range labels {
 		if object.GetLabels()[k] != v {
-			// Somebody took away the labels by which druid finds it.
+			// Someone took away the labels by which druid finds it.
 			defer crash.Around("restore-labels")()
 			return r.patchMetadata(ctx, object, metadataPatch{UID: string(object.GetUID()), Labels: pointers(labels)})
 		}
@@ -69,7 +69,7 @@ func (r *Reconciler) patchMetadata(ctx context.Context, object client.Object, pa
 	return r.mergePatch(ctx, object, map[string]any{"metadata": patch})
 }
 
-// mergePatch writes the patch of an object, whose metadata tell of which one.
+// mergePatch writes the patch of an object, whose metadata report which one.
 func (r *Reconciler) mergePatch(ctx context.Context, object client.Object, patch map[string]any) error {
 	return r.patch(ctx, object, types.MergePatchType, patch)
 }
@@ -126,11 +126,11 @@ func (r *Reconciler) createPod(ctx context.Context, o *observation, step plan.St
 	if err != nil {
 		return err
 	}
-	r.tell(o, v1alpha1.EventPodCreated, step, "Pod %s of a member was created (%s)", step.Member, step.Rule)
+	r.inform(o, v1alpha1.EventPodCreated, step, "Pod %s of a member was created (%s)", step.Member, step.Rule)
 	return nil
 }
 
-// markLease tells the member's agent which Pod and which volume are the member's. It is a compare-and-set on the Lease as
+// markLease reports the member's agent which Pod and which volume are the member's. It is a compare-and-set on the Lease as
 // the plan saw it: a druid that lost its leadership cannot write an older Pod over a newer one.
 func (r *Reconciler) markLease(ctx context.Context, o *observation, step plan.Step) error {
 	lease := o.leases[step.Member]
@@ -173,6 +173,6 @@ func (r *Reconciler) deletePod(ctx context.Context, o *observation, step plan.St
 	if err != nil {
 		return fmt.Errorf("delete Pod %s: %w", step.Member, err)
 	}
-	r.tell(o, v1alpha1.EventPodDeleted, step, "Pod %s of a member was deleted (%s)", step.Member, step.Rule)
+	r.inform(o, v1alpha1.EventPodDeleted, step, "Pod %s of a member was deleted (%s)", step.Member, step.Rule)
 	return nil
 }

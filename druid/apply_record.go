@@ -42,13 +42,13 @@ func (r *Reconciler) applyRecord(ctx context.Context, o *observation, step plan.
 		return nil, fmt.Errorf("%s by rule %s: %w", step.Kind, step.Rule, err)
 	}
 	if lease != nil {
-		r.tellSlot(o, step)
+		r.reportSlot(o, step)
 	}
 	r.taken(ctx, o, step)
 	return lease, nil
 }
 
-// createRecord makes the record. One that exists is never overwritten: whoever made it was first.
+// createRecord makes the record. One that exists is never overwritten: anyone who made it was first.
 func (r *Reconciler) createRecord(ctx context.Context, o *observation, step plan.Step) (*coordinationv1.Lease, error) {
 	record := *step.Record
 	if err := r.grow(o, &record, step.Draw); err != nil {
@@ -69,9 +69,9 @@ func (r *Reconciler) createRecord(ctx context.Context, o *observation, step plan
 	if err != nil {
 		return nil, err
 	}
-	r.tell(o, v1alpha1.EventRecordCreated, step, "The cluster record was created (%s) with phase %s", step.Rule, record.Phase)
+	r.inform(o, v1alpha1.EventRecordCreated, step, "The cluster record was created (%s) with phase %s", step.Rule, record.Phase)
 	if record.Phase == leases.PhaseForming {
-		r.tellLeftovers(o, step)
+		r.reportLeftovers(o, step)
 	}
 	return lease, nil
 }

@@ -40,10 +40,10 @@ func drawMark() (string, error) {
 	return hex.EncodeToString(mark[:]), nil
 }
 
-// tellSlot tells of a record that was written.
-func (r *Reconciler) tellSlot(o *observation, step plan.Step) {
+// tellSlot reports a record that was written.
+func (r *Reconciler) reportSlot(o *observation, step plan.Step) {
 	if step.Kind == plan.StrikeName {
-		r.tell(o, v1alpha1.EventMemberRemoved, step, "Member %s is out of the cluster (%s)", step.Member, step.Rule)
+		r.inform(o, v1alpha1.EventMemberRemoved, step, "Member %s is out of the cluster (%s)", step.Member, step.Rule)
 	}
 }
 

@@ -10,7 +10,7 @@ import (
 	"github.com/etcd-druid/druid/manifests"
 )
 
-// adoptPod takes a Pod that does not tell for which spec it was made for one of the spec as it is: from then on an edit
+// adoptPod takes a Pod that does not report for which spec it was made for one of the spec as it is: from then on an edit
 // makes it outdated.
 func (r *Reconciler) adoptPod(ctx context.Context, o *observation, step plan.Step) error {
 	hash, err := o.specHash(step.Member)

@@ -51,7 +51,7 @@ func (r *Reconciler) deleteBudget(ctx context.Context, o *observation, _ plan.St
 }
 
 // applyOurs writes the object by server-side apply. One that the caches do not have is made, and only made. What exists is
-// read live first: an object of somebody else must not be taken over.
+// read live first: an object of someone else must not be taken over.
 func (r *Reconciler) applyOurs(ctx context.Context, o *observation, a manifests.Applied, state plan.ObjectState) error {
 	if state == plan.ObjectAbsent {
 		if err := r.applyNew(ctx, a); !apierrors.IsConflict(err) {
@@ -84,8 +84,8 @@ func (r *Reconciler) applyOurs(ctx context.Context, o *observation, a manifests.
 	return apply()
 }
 
-// makeWay takes out of our own object what somebody set by hand and the API server does not allow beside what is applied, and says
-// whether there was anything: apply alone takes away no field of others, and would be refused for ever. The object stays the same one,
+// makeWay takes out of our own object what someone set by hand and the API server does not allow next to what is applied, and says
+// whether there was anything: apply alone takes away no field of others, and would be refused permanently. The object stays the same one,
 // so that no client loses an address, and no time is without a budget.
 func (r *Reconciler) makeWay(ctx context.Context, o *observation, a manifests.Applied) (bool, error) {
 	live := &unstructured.Unstructured{}
@@ -103,7 +103,7 @@ func (r *Reconciler) makeWay(ctx context.Context, o *observation, a manifests.Ap
 	// The rest of the object is what it was when way was made of it, and its owner too.
 	metadata := metadataPatch{UID: string(live.GetUID()), ResourceVersion: live.GetResourceVersion()}
 	if err := r.mergePatch(ctx, live, map[string]any{"metadata": metadata, "spec": way}); err != nil {
-		return false, fmt.Errorf("take out of %s %s what is set beside druid's fields and excludes them: %w", a.Kind.Kind, a.Name, err)
+		return false, fmt.Errorf("take out of %s %s what is set next to druid's fields and excludes them: %w", a.Kind.Kind, a.Name, err)
 	}
 	r.log.InfoContext(ctx, "fields that excluded druid's taken away", "namespace", a.Namespace, "cluster", o.cluster.Name,
 		"object", a.Kind.Kind+"/"+a.Name)
@@ -121,6 +121,6 @@ func (r *Reconciler) applyNew(ctx context.Context, a manifests.Applied) error {
 	return r.client.Apply(ctx, client.ApplyConfigurationFromUnstructured(object), client.FieldOwner(fieldOwner))
 }
 
-// versionOfNothing is a resourceVersion that no object ever has: it is the revision of an etcd that nobody has written to.
+// versionOfNothing is a resourceVersion that no object ever has: it is the revision of an etcd that no one has written to.
 // The API server compares it where an object exists, and drops it where none does.
 const versionOfNothing = "1"

@@ -24,7 +24,7 @@ const (
 	backupsOff = `{"spec":{"backup":null}}`
 )
 
-// snapshotLeases says whether the Leases that tell of backups, and the agents' right to write them, are there or are gone.
+// snapshotLeases says whether the Leases that report backups, and the agents' right to write them, are there or are gone.
 func (s *stage) snapshotLeases(want bool) error {
 	var role rbacv1.Role
 	if err := s.fetch(manifests.AgentName("demo"), &role); err != nil {
@@ -52,29 +52,29 @@ func (s *stage) backup() (*config.Backup, error) {
 	return read.Backup, err
 }
 
-// saves lets the leader's agent tell that everything is saved, for as long as it says.
+// saves lets the leader's agent report that everything is saved, for as long as it says.
 func (s *stage) saves(component leases.Component, duration time.Duration) {
 	s.Helper()
 	now := time.Now()
-	s.eventually("tell of a backup", func() error {
+	s.eventually("report a backup", func() error {
 		return s.store("demo").RenewBackup(s.Context(), component, leases.BackupPatch{
 			Backup: leases.Backup{Revision: now.UnixNano(), Object: "some", Size: 1, SHA256: "ab"}, RenewTime: &now, Duration: duration,
 		})
 	})
 }
 
-// fails lets it tell that it could not.
+// fails lets it report that it could not.
 func (s *stage) fails(component leases.Component, why string) {
 	s.Helper()
-	s.eventually("tell of a failure", func() error {
+	s.eventually("report a failure", func() error {
 		return s.store("demo").RenewBackup(s.Context(), component, leases.BackupPatch{Backup: leases.Backup{Error: why}})
 	})
 }
 
-// supersedes lets it tell that the latest backup in its place is of the lineage, or of none other.
+// supersedes lets it report that the latest backup in its place is of the lineage, or of none other.
 func (s *stage) supersedes(lineage string) {
 	s.Helper()
-	s.eventually("tell whose backup is the latest", func() error {
+	s.eventually("report whose backup is the latest", func() error {
 		return s.store("demo").RenewBackup(s.Context(), full, leases.BackupPatch{Backup: leases.Backup{SupersededBy: lineage}})
 	})
 }

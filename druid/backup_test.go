@@ -35,10 +35,10 @@ func TestBackupReadyFollowsTheLeases(t *testing.T) {
 	s.routes(names...)
 	s.patchCluster(backupsOn)
 	s.eventually("prepare for backups", func() error { return s.snapshotLeases(true) })
-	s.eventually("tell the agents", func() error {
+	s.eventually("inform the agents", func() error {
 		b, err := s.backup()
 		if err == nil && b == nil {
-			err = errors.New("they are told of no backup")
+			err = errors.New("they are informed of no backup")
 		}
 		return err
 	})
@@ -62,17 +62,17 @@ func TestBackupReadyFollowsTheLeases(t *testing.T) {
 	s.backupIs(metav1.ConditionFalse, v1alpha1.ReasonIncrementalBackupFailed)
 	s.words(v1alpha1.ConditionBackupReady, []string{"access denied", "no member is removed"}, nil)
 	s.minAvailable(3)
-	s.told(v1alpha1.ReasonIncrementalBackupFailed, "")
+	s.notified(v1alpha1.ReasonIncrementalBackupFailed, "")
 	s.scale("demo", 1)
 	s.condition("demo", v1alpha1.ConditionProgressing, metav1.ConditionFalse, v1alpha1.ReasonScaleDownBlocked)
 
-	// A druid that just started has seen nobody fail, and goes on saying so.
+	// A druid that just started has seen no one fail, and goes on saying so.
 	stop()
 	s.startDruid()
 	s.renew(names)
 	s.deleteLease(leases.LeaderName("demo"))
 	s.eventually("look at the cluster", func() error { return s.fetch(leases.LeaderName("demo"), &coordinationv1.Lease{}) })
-	s.words(v1alpha1.ConditionProgressing, []string{"the backup fails"}, nil)
+	s.words(v1alpha1.ConditionProgressing, []string{"backups fail"}, nil)
 	for _, name := range names {
 		var pod corev1.Pod
 		if err := s.fetch(name, &pod); err != nil || pod.Labels[manifests.LabelServing] == "" {
@@ -80,7 +80,7 @@ func TestBackupReadyFollowsTheLeases(t *testing.T) {
 		}
 	}
 	if record, err := s.record("demo"); err != nil || len(record.Members) != 3 || record.Retiring != nil {
-		t.Errorf("members %v, retiring %v (%v), want all three and nobody", record.Members, record.Retiring, err)
+		t.Errorf("members %v, retiring %v (%v), want all three and no one", record.Members, record.Retiring, err)
 	}
 
 	// Agents renew again and again: a druid believes what it saw change.
@@ -111,7 +111,7 @@ func TestPodsThatDoNotReachTheStoreAreNamed(t *testing.T) {
 	s.backupIs(metav1.ConditionFalse, v1alpha1.ReasonBackupStoreNotAttached)
 	s.words(v1alpha1.ConditionBackupReady, []string{names[0], names[2]}, nil)
 	s.eventually("replace the first follower's Pod", func() error { return s.terminating(names[1]) })
-	s.minAvailable(3) // no eviction beside it
+	s.minAvailable(3) // no eviction next to it
 	s.end(names[1])
 	s.words(v1alpha1.ConditionBackupReady, []string{names[0], names[2]}, names[1:2])
 	s.eventually("make the Pod with the Secret", func() error {
@@ -128,7 +128,7 @@ func TestPodsThatDoNotReachTheStoreAreNamed(t *testing.T) {
 	})
 }
 
-func TestAMistakeInTheScheduleIsToldAndAnotherUsed(t *testing.T) {
+func TestAMistakeInTheScheduleIsReportedAndAnotherUsed(t *testing.T) {
 	s := newStage(t)
 	s.startDruid()
 	s.whole(1)
@@ -143,7 +143,7 @@ func TestAMistakeInTheScheduleIsToldAndAnotherUsed(t *testing.T) {
 	s.backupIs(metav1.ConditionUnknown, v1alpha1.ReasonUnknown)
 }
 
-func TestSomebodyElsesSnapshotLeaseIsLeftAlone(t *testing.T) {
+func TestSomeoneElsesSnapshotLeaseIsLeftAlone(t *testing.T) {
 	s := newStage(t)
 	foreign := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: leases.FullSnapshotName("demo")}}
 	if err := s.Create(t.Context(), foreign); err != nil {

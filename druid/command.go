@@ -18,7 +18,7 @@ func NewCommand(log *slog.Logger, level *slog.LevelVar) *cobra.Command {
 		Use:   "druid",
 		Short: "Run etcd clusters on Kubernetes",
 		Long: "druid watches EtcdClusters and creates the Leases, PersistentVolumeClaims and Pods of their members. It speaks\n" +
-			"Kubernetes alone: an agent beside each etcd decides how that etcd starts.",
+			"Kubernetes alone: an agent next to each etcd decides how that etcd starts.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			parsed, err := cli.ParseLevel(o.LogLevel)

@@ -209,7 +209,7 @@ func TestAgentsMayUseTheLeasesOfTheirClusterAlone(t *testing.T) {
 	}
 }
 
-func TestWhatKeepsAMemberFromStartingIsTold(t *testing.T) {
+func TestWhatKeepsAMemberFromStartingIsReported(t *testing.T) {
 	s := newStage(t)
 	s.startDruid()
 	t.Run("a StorageClass that does not exist, until it does", func(t *testing.T) {

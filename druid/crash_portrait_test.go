@@ -77,7 +77,7 @@ func (s *stage) clusterLine() string {
 	var conditions []string
 	for _, condition := range c.Status.Conditions {
 		if condition.Type == v1alpha1.ConditionDegraded {
-			continue // it tells of what waits for too long, so it depends on how fast the machine is
+			continue // it reports what waits for too long, so it depends on how fast the machine is
 		}
 		conditions = append(conditions, fmt.Sprintf("%s=%s %s", condition.Type, condition.Status, condition.Reason))
 	}

@@ -133,7 +133,7 @@ var crashScenarios = map[string]scenario{
 		},
 	},
 	// Of several it depends on the moment who goes last.
-	"a deletion beside others": {
+	"a deletion next to others": {
 		replicas: 1, formed: true, joins: true,
 		change: func(s *stage, _ []string) { s.deleteLingering() },
 		reached: func(s *stage, names []string) error {
@@ -198,7 +198,7 @@ var crashScenarios = map[string]scenario{
 	"an edited spec": {
 		replicas: 3, formed: true,
 		change: func(s *stage, _ []string) { s.patchCluster(`{"spec":{"resources":{"requests":{"cpu":"123m"}}}}`) },
-		// Nobody ends the Pod here, and after its patience druid says so: that is where it comes to rest.
+		// No one ends the Pod here, and after its patience druid says so: that is where it comes to rest.
 		reached: func(s *stage, names []string) error {
 			return errors.Join(s.terminating(names[1]), s.progressingBy(v1alpha1.ReasonRollingUpdateBlocked))
 		},
@@ -215,7 +215,7 @@ var crashScenarios = map[string]scenario{
 			return errors.Join(s.terminating(names[1]), s.progressingBy(v1alpha1.ReasonUpgradeBlocked))
 		},
 	},
-	"a Pod that does not tell its spec": {
+	"a Pod that does not report its spec": {
 		replicas: 1, formed: true,
 		change: func(s *stage, names []string) { s.specHash(names[0], nil) },
 		reached: func(s *stage, names []string) error {
@@ -272,7 +272,7 @@ func (s *stage) specHash(name string, value *string) {
 	}
 }
 
-// progressingBy says whether the status tells of what is under way by that reason.
+// progressingBy says whether the status reports what is under way by that reason.
 func (s *stage) progressingBy(reason string) error {
 	var c v1alpha1.EtcdCluster
 	if err := s.fetch("demo", &c); err != nil {
@@ -357,7 +357,7 @@ func (s *stage) owned(names []string, count int) error {
 }
 
 // second is one in the life of the cluster: the agents of formed members renew, the leader's removes whom it is asked to
-// remove, and kubelets and the volumes' protection let go what belongs to nobody listed.
+// remove, and kubelets and the volumes' protection let go what belongs to no one listed.
 func (s *stage) second(names []string, scenario scenario) {
 	s.Helper()
 	record, err := s.record("demo")

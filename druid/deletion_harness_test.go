@@ -34,7 +34,7 @@ var belongings = []schema.GroupVersionKind{
 	corev1.SchemeGroupVersion.WithKind("Pod"),
 }
 
-// belongingsOf are the objects that bear the cluster's name as a label, whoever owns them.
+// belongingsOf are the objects that bear the cluster's name as a label, anyone who owns them.
 func (s *stage) belongingsOf(cluster string) []metav1.PartialObjectMetadata {
 	s.Helper()
 	var all []metav1.PartialObjectMetadata

@@ -165,7 +165,7 @@ func TestNamespaceThatGoesIsLeftInPeace(t *testing.T) {
 			t.Fatal(err)
 		}
 		if c := meta.FindStatusCondition(cluster.Status.Conditions, v1alpha1.ConditionDegraded); c != nil && c.Reason == v1alpha1.ReasonAPIRequestRejected {
-			t.Errorf("%s: a namespace that goes is told as something to mend: %s", name, c.Message)
+			t.Errorf("%s: a namespace that goes is reported as something to repair: %s", name, c.Message)
 		}
 	}
 }

@@ -18,7 +18,7 @@ import (
 	"github.com/etcd-druid/druid/manifests"
 )
 
-// renew renews the Leases of all that are listed, as form left them: a druid that just started knows nobody before that.
+// renew renews the Leases of all that are listed, as form left them: a druid that just started knows no one before that.
 func (s *stage) renew(names []string) {
 	s.Helper()
 	record, err := s.record("demo")
@@ -222,10 +222,10 @@ func (s *stage) looks(count int) {
 	})
 }
 
-// told waits until an Event of the reason tells about the member.
-func (s *stage) told(reason, member string) {
+// reported waits until an Event of the reason reports about the member.
+func (s *stage) notified(reason, member string) {
 	s.Helper()
-	s.eventually("tell "+reason, func() error {
+	s.eventually("report "+reason, func() error {
 		var list eventsv1.EventList
 		if err := s.List(s.Context(), &list, client.InNamespace(s.namespace)); err != nil {
 			return err

@@ -40,7 +40,7 @@ func TestScaleDownIsTakenBackUntilAnAgentClaimedIt(t *testing.T) {
 			return err
 		})
 		s.minAvailable(2)
-		s.told(v1alpha1.EventScaleDownCancelled, member)
+		s.notified(v1alpha1.EventScaleDownCancelled, member)
 		if deletes := s.calls.matching("DELETE", ""); len(deletes) != 0 {
 			t.Errorf("druid deleted %v", deletes)
 		}
@@ -104,7 +104,7 @@ func TestScaleDownWaitsForTheOthers(t *testing.T) {
 		if !strings.Contains(condition.Message, by) {
 			t.Errorf("message %q does not say %q", condition.Message, by)
 		}
-		s.told(v1alpha1.EventScaleDownBlocked, "")
+		s.notified(v1alpha1.EventScaleDownBlocked, "")
 		s.eventually("leave the slot free", func() error {
 			record, err := s.record("demo")
 			if err == nil && (record.Retiring != nil || len(record.Members) != 3) {
@@ -148,7 +148,7 @@ func TestScaleDownWaitsForTheOthers(t *testing.T) {
 	s.kubelet(names[2], true)
 	member := s.requested().Member
 	if member != names[1] {
-		t.Errorf("%s is to go, want %s, which serves nobody", member, names[1])
+		t.Errorf("%s is to go, want %s, which serves no one", member, names[1])
 	}
 	// Before an agent claimed it another fails: that one may need the slot.
 	s.kubelet(names[2], false)

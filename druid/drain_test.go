@@ -36,7 +36,7 @@ func TestScaleDownGoesStepByStepThroughAnyDruid(t *testing.T) {
 	restart := func() {
 		stop()
 		stop = s.startDruid()
-		// It knows nobody before it saw a renewal.
+		// It knows no one before it saw a renewal.
 		s.beat = func() { s.renew(names) }
 	}
 
@@ -54,7 +54,7 @@ func TestScaleDownGoesStepByStepThroughAnyDruid(t *testing.T) {
 		return err
 	})
 	s.minAvailable(3)
-	s.told(v1alpha1.EventScalingDown, first.Member) // an Event that is not written yet ends with its druid
+	s.notified(v1alpha1.EventScalingDown, first.Member) // an Event that is not written yet ends with its druid
 	restart()
 	s.looks(2)
 	if mark := s.mark(first.Member); mark != (leases.Retirement{}) {
@@ -75,7 +75,7 @@ func TestScaleDownGoesStepByStepThroughAnyDruid(t *testing.T) {
 	restart()
 	s.answer(first.Member, done)
 	s.struck(first.Member)
-	s.told(v1alpha1.EventMemberRemoved, first.Member)
+	s.notified(v1alpha1.EventMemberRemoved, first.Member)
 	for _, next := range []func(string){s.podGoes, s.claimGoes} {
 		restart()
 		if err := s.fetch(first.Member, &coordinationv1.Lease{}); err != nil {
@@ -162,7 +162,7 @@ func TestUnreadableLeaseOrMarkStopsTheDrainAndNothingElse(t *testing.T) {
 			if record, err := s.record("demo"); err != nil || record.Retiring == nil || !cmp.Equal(record.Members, names) {
 				t.Errorf("record is %+v, %v; want slot and names as they were", record, err)
 			}
-			// The Lease is made again, and says nothing: what nobody asks for any more is over.
+			// The Lease is made again, and says nothing: what no one asks for any more is over.
 			s.deleteLease(slot.Member)
 			s.eventually("free the slot", func() error {
 				record, err := s.record("demo")
@@ -225,7 +225,7 @@ func TestClusterThatNeverFormedDropsNamesAtOnce(t *testing.T) {
 	s.condition("demo", v1alpha1.ConditionProgressing, metav1.ConditionFalse, v1alpha1.ReasonReconciled)
 }
 
-func TestRetainedClaimIsNobodys(t *testing.T) {
+func TestRetainedClaimIsNoOnes(t *testing.T) {
 	s := newStage(t)
 	s.startDruid()
 	names := s.whole(3)
@@ -240,7 +240,7 @@ func TestRetainedClaimIsNobodys(t *testing.T) {
 	s.struck(member)
 	s.podGoes(member)
 	s.eventually("delete Lease "+member, func() error { return s.gone(member, &coordinationv1.Lease{}) })
-	s.told(v1alpha1.EventPVCRetained, member)
+	s.notified(v1alpha1.EventPVCRetained, member)
 	var claim corev1.PersistentVolumeClaim
 	if err := s.fetch(member, &claim); err != nil || claim.UID != uid || claim.DeletionTimestamp != nil {
 		t.Fatalf("claim is %+v, %v; want it to stay", claim, err)

@@ -13,7 +13,7 @@ import (
 // maxNote is the length of an Event's note that the API server accepts, 1024 bytes, with room for an ellipsis.
 const maxNote = 1000
 
-// event tells of the cluster. A member's Pod is what the Event is related to, because the recorder takes two Events that
+// event reports the cluster. A member's Pod is what the Event is related to, because the recorder takes two Events that
 // differ in nothing but their notes for one that happened twice, and keeps the first note.
 func (r *Reconciler) event(o *observation, e plan.Event, action string) {
 	kind := corev1.EventTypeNormal
@@ -36,7 +36,7 @@ func noted(note string) string {
 	return note
 }
 
-// tell tells of a step that was taken.
-func (r *Reconciler) tell(o *observation, reason string, step plan.Step, note string, args ...any) {
+// report reports a step that was taken.
+func (r *Reconciler) inform(o *observation, reason string, step plan.Step, note string, args ...any) {
 	r.event(o, plan.Event{Reason: reason, Member: step.Member, Note: fmt.Sprintf(note, args...)}, string(step.Kind))
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/etcd-druid/druid/leases"
 )
 
-// expiryInterval is how often druid looks which Leases went stale: little beside the 45 s that a Lease lasts.
+// expiryInterval is how often druid looks which Leases went stale: little next to the 45 s that a Lease lasts.
 const expiryInterval = 2 * time.Second
 
 // watchExpiries asks for a pass over a cluster when one of its member Leases was not renewed for its duration. Were each
@@ -44,8 +44,8 @@ func (r *Reconciler) watchExpiries(ctx context.Context) error {
 type judgement struct {
 	cluster  types.NamespacedName
 	liveness leases.Liveness
-	// told is the expiry for which a pass was asked already.
-	told time.Time
+	// reported is the expiry for which a pass was asked already.
+	notified time.Time
 }
 
 // expired names, once for each expiry, the clusters with a member Lease that is stale by now and was not in the last pass.
@@ -56,10 +56,10 @@ func (m *memory) expired(now time.Time) []types.NamespacedName {
 	var clusters []types.NamespacedName
 	for key, j := range m.judged {
 		expiry, known := m.watcher.Expiry(key.Namespace, key.Name)
-		if j.liveness&(leases.Live|leases.Unknown) == 0 || !known || now.Before(expiry) || j.told.Equal(expiry) {
+		if j.liveness&(leases.Live|leases.Unknown) == 0 || !known || now.Before(expiry) || j.notified.Equal(expiry) {
 			continue
 		}
-		j.told = expiry
+		j.notified = expiry
 		m.judged[key] = j
 		if !seen[j.cluster] {
 			seen[j.cluster] = true

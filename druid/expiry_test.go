@@ -19,7 +19,7 @@ import (
 	"github.com/etcd-druid/druid/leases"
 )
 
-func TestOnlyAnExpiryThatNobodyJudgedCostsAPass(t *testing.T) {
+func TestOnlyAnExpiryThatNoOneJudgedCostsAPass(t *testing.T) {
 	const duration = 45 * time.Second
 	begun := time.Unix(1000, 0)
 	lease := func(renewed int64) *coordinationv1.Lease {
@@ -39,8 +39,8 @@ func TestOnlyAnExpiryThatNobodyJudgedCostsAPass(t *testing.T) {
 	}{
 		"before it expires":       {took: leases.Live, at: duration - 1},
 		"when it expires":         {took: leases.Live, at: duration, want: demo},
-		"nobody saw it renewed":   {took: leases.Unknown, at: duration, want: demo},
-		"nobody ever renewed it":  {took: leases.Never, at: duration},
+		"no one saw it renewed":   {took: leases.Unknown, at: duration, want: demo},
+		"no one ever renewed it":  {took: leases.Never, at: duration},
 		"it was stale already":    {took: leases.Stale, at: duration},
 		"a pass was asked before": {took: leases.Live, then: func(m *memory) { m.expired(begun.Add(duration)) }, at: 2 * duration},
 		"it was renewed in time":  {took: leases.Live, then: func(m *memory) { m.watcher.Observe(lease(7), begun.Add(15*time.Second)) }, at: duration},
@@ -64,7 +64,7 @@ func TestOnlyAnExpiryThatNobodyJudgedCostsAPass(t *testing.T) {
 	}
 }
 
-func TestExpiriesAreTold(t *testing.T) {
+func TestExpiriesAreReported(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
@@ -77,7 +77,7 @@ func TestExpiriesAreTold(t *testing.T) {
 		begun := time.Now()
 		e := <-r.expiries
 		if after := time.Since(begun); e.Object.GetName() != "demo" || e.Object.GetNamespace() != "ns" || after < 45*time.Second || after > 45*time.Second+expiryInterval {
-			t.Errorf("told of %s/%s after %s", e.Object.GetNamespace(), e.Object.GetName(), after)
+			t.Errorf("informed of %s/%s after %s", e.Object.GetNamespace(), e.Object.GetName(), after)
 		}
 		cancel()
 		if err := group.Wait(); err != nil {
@@ -86,7 +86,7 @@ func TestExpiriesAreTold(t *testing.T) {
 	})
 }
 
-// Nothing is told by an event here: the Lease merely is not renewed.
+// Nothing is reported by an event here: the Lease merely is not renewed.
 func TestMemberWhoseLeaseExpiresIsUnknown(t *testing.T) {
 	s := newStage(t)
 	s.startDruid()

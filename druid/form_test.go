@@ -119,7 +119,7 @@ func (s *stage) rests() error {
 	return nil
 }
 
-func TestEventsTellTheStory(t *testing.T) {
+func TestEventsReportTheStory(t *testing.T) {
 	s := newStage(t)
 	s.startDruid()
 	names := s.whole(3)
@@ -128,7 +128,7 @@ func TestEventsTellTheStory(t *testing.T) {
 		want = append(want, v1alpha1.EventPodCreated+" "+name, v1alpha1.EventMemberReady+" "+name)
 	}
 	slices.Sort(want)
-	s.eventually("tell the story", func() error {
+	s.eventually("report the story", func() error {
 		var list eventsv1.EventList
 		if err := s.List(t.Context(), &list, client.InNamespace(s.namespace)); err != nil {
 			return err

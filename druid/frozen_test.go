@@ -23,7 +23,7 @@ import (
 	"github.com/etcd-druid/druid/manifests"
 )
 
-// blind is a cache that has not heard of anything but EtcdClusters: no server can be told to make one.
+// blind is a cache that has not reachable anything but EtcdClusters: no server can be reported to make one.
 type blind struct{ client.Reader }
 
 func (b blind) Get(ctx context.Context, key client.ObjectKey, object client.Object, options ...client.GetOption) error {
@@ -86,7 +86,7 @@ func TestBlindDruidBringsNoClusterToLifeAgain(t *testing.T) {
 	if record, err := s.record("demo"); err == nil {
 		t.Fatalf("a record was made by empty caches: %+v", record)
 	}
-	// With open eyes it makes one that lets nobody form a group.
+	// With open eyes it makes one that lets no one form a group.
 	if err := s.reconcile(s.reconciler(s.Client)); err != nil {
 		t.Fatal(err)
 	}

@@ -50,7 +50,7 @@ func (s *stage) patchClaim(name, patch string) {
 	}
 }
 
-// resized is what tells of a volume that has the size now.
+// resized is what reports a volume that has the size now.
 func (s *stage) resized(name, size string) {
 	s.Helper()
 	s.claimStatus(name, func(status *corev1.PersistentVolumeClaimStatus) {

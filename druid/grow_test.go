@@ -26,8 +26,8 @@ func TestVolumesGrowInPlaceAndNoQuotaIsAboveThem(t *testing.T) {
 	if err := c.requests(names, "8Gi"); err != nil {
 		t.Fatal(err)
 	}
-	if told := strings.Join(c.told(), "\n"); strings.Count(told, v1alpha1.EventPVCExpanded) != len(names) {
-		t.Errorf("events are\n%s", told)
+	if notified := strings.Join(c.notified(), "\n"); strings.Count(notified, v1alpha1.EventPVCExpanded) != len(names) {
+		t.Errorf("events are\n%s", notified)
 	}
 	c.after(settled)
 	c.isGoing("before any volume had grown", names)
@@ -96,8 +96,8 @@ func TestDriverThatGrowsAtAMountGetsOnePodAfterAnother(t *testing.T) {
 	c.pass()
 	c.after(startPatience)
 	c.isGoing("then", names, names[2])
-	if told := c.notExpanded(); !strings.Contains(told, names[1]) || !strings.Contains(told, "the node fails") {
-		t.Errorf("condition says %q", told)
+	if notified := c.notExpanded(); !strings.Contains(notified, names[1]) || !strings.Contains(notified, "the node fails") {
+		t.Errorf("condition says %q", notified)
 	}
 	c.returns(names, names[2])
 	c.resized(names[2], "8Gi")
@@ -115,7 +115,7 @@ func TestDriverThatGrowsAtAMountGetsOnePodAfterAnother(t *testing.T) {
 	}
 }
 
-func TestVolumesThatCannotGrowAreToldAndHoldNothingUp(t *testing.T) {
+func TestVolumesThatCannotGrowAreReportedAndHoldNothingUp(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {
 		allow bool
@@ -130,7 +130,7 @@ func TestVolumesThatCannotGrowAreToldAndHoldNothingUp(t *testing.T) {
 			c.pass()
 			c.after(startPatience)
 		}},
-		"nobody does it": {allow: true, words: "check that the driver's resizer runs", then: func(c *clocked, _ []string) {
+		"no one does it": {allow: true, words: "check that the driver's resizer runs", then: func(c *clocked, _ []string) {
 			c.patchCluster(`{"spec":{"resources":{"requests":{"cpu":"122m"}}}}`)
 			c.after(growthPatience / 2)
 			c.isGoing("while volumes may grow", c.members("demo", 3))
@@ -147,8 +147,8 @@ func TestVolumesThatCannotGrowAreToldAndHoldNothingUp(t *testing.T) {
 			if want := map[bool]string{false: "4Gi", true: "8Gi"}[test.allow]; c.requests(names, want) != nil {
 				t.Error(c.requests(names, want))
 			}
-			if told := c.notExpanded(); !strings.Contains(told, "its volume has 4Gi and spec.storage.size is 8Gi: ") || !strings.Contains(told, test.words) {
-				t.Errorf("condition says %q, want %q", told, test.words)
+			if notified := c.notExpanded(); !strings.Contains(notified, "its volume has 4Gi and spec.storage.size is 8Gi: ") || !strings.Contains(notified, test.words) {
+				t.Errorf("condition says %q, want %q", notified, test.words)
 			}
 			c.patchCluster(`{"spec":{"resources":{"requests":{"cpu":"123m"}}}}`)
 			c.after(settled)

@@ -13,12 +13,12 @@ import (
 	"github.com/etcd-druid/druid/leases"
 )
 
-// lingers is a finalizer of somebody else.
+// lingers is a finalizer of someone else.
 const lingers = "test.druid.dev/lingers"
 
-// beside makes the record that of a group that was joined, in which so many are left of those that were there before.
+// next to makes the record that of a group that was joined, in which so many are left of those that were there before.
 func beside(record *leases.Record, left ...string) {
-	record.Guests = []string{"a1", "a2", "a3"}
+	record.Externals = []string{"a1", "a2", "a3"}
 	record.MemberList = &leases.MemberList{RaftTerm: 2, RaftIndex: 9}
 	for i, name := range slices.Concat(left, record.Members) {
 		record.MemberList.Members = append(record.MemberList.Members, leases.ListedMember{ID: fmt.Sprintf("a%d", i+1), Name: name, PeerURL: "http://" + name})
@@ -37,7 +37,7 @@ func (s *stage) isHeld(want bool) error {
 	return nil
 }
 
-// deleteLingering deletes the EtcdCluster, which somebody else's finalizer keeps to be looked at.
+// deleteLingering deletes the EtcdCluster, which someone else's finalizer keeps to be looked at.
 func (s *stage) deleteLingering() {
 	s.Helper()
 	var c v1alpha1.EtcdCluster
@@ -89,7 +89,7 @@ func (s *stage) ended() {
 	s.eventually("the EtcdCluster is gone", func() error { return s.gone("demo", &v1alpha1.EtcdCluster{}) })
 }
 
-// unfinish takes a finalizer away, as whoever set it does.
+// unfinish takes a finalizer away, as anyone who set it does.
 func (s *stage) unfinish(finalizer string) {
 	s.Helper()
 	var c v1alpha1.EtcdCluster

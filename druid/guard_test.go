@@ -16,7 +16,7 @@ import (
 	"github.com/etcd-druid/druid/leases"
 )
 
-// joined is a formed cluster of so many members beside three others, and a druid that works on it.
+// joined is a formed cluster of so many members next to three others, and a druid that works on it.
 func joined(t *testing.T, count int32) (s *stage, names []string, stop func()) {
 	t.Helper()
 	s = newStage(t)
@@ -42,7 +42,7 @@ func TestAClusterThatJoinsIsHeldBeforeAnybodyMayJoinAndAsLongAsOthersAreThere(t 
 		t.Error(err)
 	}
 	s.changeRecord(func(r *leases.Record) { beside(r) })
-	s.eventually("it is let go when nobody else is there", func() error { return s.isHeld(false) })
+	s.eventually("it is let go when no one else is there", func() error { return s.isHeld(false) })
 	s.changeRecord(func(r *leases.Record) { beside(r, "etcd-1") })
 	s.eventually("and held again when one comes back", func() error { return s.isHeld(true) })
 	s.changeRecord(func(r *leases.Record) { beside(r) })
@@ -58,7 +58,7 @@ func TestMembersOfAClusterThatIsDeletedBesideOthersLeaveBeforeItGoes(t *testing.
 	s, names, stop := joined(t, 3)
 	s.delete("demo", metav1.DeletePropagationBackground)
 	s.condition("demo", v1alpha1.ConditionProgressing, metav1.ConditionTrue, v1alpha1.ReasonLeavingJoinedCluster)
-	s.told(v1alpha1.ReasonLeavingJoinedCluster, "")
+	s.notified(v1alpha1.ReasonLeavingJoinedCluster, "")
 	// Nothing of it is in druid's memory.
 	stop()
 	s.startDruid()
@@ -95,11 +95,11 @@ func TestADeletionThatBeginsWhileTheSeedJoinsWaitsUntilItIsIn(t *testing.T) {
 	s.startDruid()
 	s.createCluster("demo", 1)
 	names := s.members("demo", 1)
-	s.changeRecord(func(r *leases.Record) { r.Executor, r.ClusterID, r.Guests = "executor", clusterID, []string{"a1"} })
+	s.changeRecord(func(r *leases.Record) { r.Executor, r.ClusterID, r.Externals = "executor", clusterID, []string{"a1"} })
 	s.delete("demo", metav1.DeletePropagationBackground)
 	message := s.condition("demo", v1alpha1.ConditionProgressing, metav1.ConditionTrue, v1alpha1.ReasonLeavingJoinedCluster).Message
 	if !strings.Contains(message, names[0]) || !strings.Contains(message, "kubectl patch etcd") {
-		t.Errorf("it is told %q", message)
+		t.Errorf("it is reported %q", message)
 	}
 	s.form("demo", names)
 	if out := s.acknowledges(names); len(out) != 1 {
@@ -118,7 +118,7 @@ func TestClusterThatIsOrphanedBesideOthersIsLetGoAsItIs(t *testing.T) {
 	}
 }
 
-// The garbage collector takes Pods and Leases at once, whoever holds the EtcdCluster. Afterwards the members come back on their
+// The garbage collector takes Pods and Leases at once, anyone who holds the EtcdCluster. Afterwards the members come back on their
 // volumes, and leave.
 func TestMembersOfAClusterThatIsDeletedInTheForegroundComeBackToLeave(t *testing.T) {
 	s, names, _ := joined(t, 3)
@@ -140,8 +140,8 @@ func TestMembersOfAClusterThatIsDeletedInTheForegroundComeBackToLeave(t *testing
 	s.ended()
 }
 
-// kubectl delete leases --all takes the orders too. They are given anew.
-func TestAllLeasesLostBesideADeletionSendNobodyOffWithoutAnOrder(t *testing.T) {
+// kubectl delete leases --all takes the orders too. They are given again.
+func TestAllLeasesLostBesideADeletionSendNoOneOffWithoutAnOrder(t *testing.T) {
 	s, names, _ := joined(t, 3)
 	s.delete("demo", metav1.DeletePropagationBackground)
 	s.requested()
@@ -184,7 +184,7 @@ func TestClusterBesideOthersDoesNotHoldUpItsNamespace(t *testing.T) {
 	s.ended()
 }
 
-// A plan that is older than what the agents tell lets nobody go: the voters would stay in the others' list.
+// A plan that is older than what the agents report lets no one go: the voters would stay in the others' list.
 func TestADeletedClusterIsLetGoByALiveReadAlone(t *testing.T) {
 	s, _, stop := joined(t, 1)
 	stop()
@@ -208,7 +208,7 @@ func TestADeletedClusterIsLetGoByALiveReadAlone(t *testing.T) {
 	}
 	s.changeRecord(func(r *leases.Record) { beside(r) })
 	if written, _, err := r.guard(t.Context(), o); err != nil || written == nil {
-		t.Errorf("nobody else is there: it wrote %t, %v", written != nil, err)
+		t.Errorf("no one else is there: it wrote %t, %v", written != nil, err)
 	}
 	s.ended()
 }

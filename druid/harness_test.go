@@ -33,7 +33,7 @@ import (
 
 const (
 	agentImage = "ghcr.io/etcd-druid/druid:test"
-	// patience of a test with a druid on a machine that compiles beside it.
+	// patience of a test with a druid on a machine that compiles next to it.
 	patience = 3 * time.Minute
 	// druidUser is the ServiceAccount of the install: druid has only the rights that it is installed with.
 	druidUser = "system:serviceaccount:druid-system:druid"
@@ -113,7 +113,7 @@ func (c *calls) since(n int) []string {
 	return slices.Clone(c.made[n:])
 }
 
-// newStage makes a namespace for a test that runs beside others; no druid works in it yet.
+// newStage makes a namespace for a test that runs next to others; no druid works in it yet.
 func newStage(t *testing.T) *stage {
 	t.Helper()
 	t.Parallel()
@@ -253,10 +253,10 @@ func (s *stage) edit(name string, object client.Object, change func()) {
 	})
 }
 
-// caughtUp waits until every druid has heard of the object as the API server has it: events come when they come.
+// caughtUp waits until every druid has reachable the object as the API server has it: events come when they come.
 func (s *stage) caughtUp(name string, object client.Object) {
 	s.Helper()
-	s.eventually("druid has heard of "+name, func() error {
+	s.eventually("druid has reachable "+name, func() error {
 		if err := s.fetch(name, object); err != nil {
 			return err
 		}

@@ -79,8 +79,8 @@ func (c *clocked) after(d time.Duration) {
 	}
 }
 
-// told says whether an Event of the reason was told since the last call.
-func (c *clocked) told() (all []string) {
+// reported says whether an Event of the reason was reported since the last call.
+func (c *clocked) notified() (all []string) {
 	recorded := c.recorder.(*events.FakeRecorder).Events
 	for {
 		select {
@@ -150,7 +150,7 @@ func (s *stage) bind(name, node string) {
 	}
 }
 
-// nodeController marks the Pod as that of a node that is not heard of.
+// nodeController marks the Pod as that of a node that is not reachable.
 func (s *stage) nodeController(name string) {
 	s.Helper()
 	s.eventually("take Ready from "+name, func() error {

@@ -10,7 +10,7 @@ import (
 )
 
 // leftovers are the claims of earlier EtcdClusters of the cluster's name, sorted. They are never adopted: their data is of
-// another raft group, and who makes an EtcdCluster anew may want either.
+// another raft group, and who makes an EtcdCluster again may want either.
 func leftovers(o *observation) []string {
 	var names []string
 	for name, claim := range o.claims {
@@ -23,8 +23,8 @@ func leftovers(o *observation) []string {
 	return names
 }
 
-// tellLeftovers tells of them once, when the cluster is born beside them.
-func (r *Reconciler) tellLeftovers(o *observation, step plan.Step) {
+// tellLeftovers reports them once, when the cluster is formed next to them.
+func (r *Reconciler) reportLeftovers(o *observation, step plan.Step) {
 	names := leftovers(o)
 	if len(names) == 0 {
 		return

@@ -22,14 +22,14 @@ import (
 const (
 	// defaultProgressDeadline is that of the API, for an EtcdCluster that was stored before there was one.
 	defaultProgressDeadline = 600 * time.Second
-	// restorePatience with a birth from a backup whose words do not change: they do every five seconds, a store that does not
+	// restorePatience with a bootstrap from a backup whose words do not change: they do every five seconds, a store that does not
 	// answer is asked again within minutes, and to make a large database durable takes no longer.
 	restorePatience = 5 * time.Minute
-	// restoreRule is what the rules of the agents begin with by which a cluster is born from a backup.
+	// restoreRule is what the rules of the agents begin with by which a cluster is formed from a backup.
 	restoreRule = "restore"
 )
 
-// lock is the spec as it is beside the one that was adopted, which stands in the observation's EtcdCluster.
+// lock is the spec as it is next to the one that was adopted, which stands in the observation's EtcdCluster.
 type lock struct {
 	spec v1alpha1.EtcdClusterSpec
 	edit plan.Edit
@@ -43,7 +43,7 @@ type lock struct {
 // waits says that there is no spec yet to work towards.
 func (l lock) waits() bool { return l.edit.Seen == plan.SeenFirst && l.adoption.Rule == "" }
 
-// lockedOf returns the EtcdCluster as it was adopted, and what its spec asks for beside that. Where nothing was adopted yet it
+// lockedOf returns the EtcdCluster as it was adopted, and what its spec asks for next to that. Where nothing was adopted yet it
 // is taken as it is: it is about to be.
 func lockedOf(cluster *v1alpha1.EtcdCluster) (*v1alpha1.EtcdCluster, lock, error) {
 	l := lock{spec: cluster.Spec, generation: cluster.Generation}

@@ -58,7 +58,7 @@ func TestFiveEditsInTheMiddleOfAnUpdateEndInTheLast(t *testing.T) {
 	if want := c.at.Add(defaultProgressDeadline); deadline == nil || deadline.Sub(want).Abs() > time.Second {
 		t.Errorf("the deadline is %v, want %v", deadline, want)
 	}
-	c.told()
+	c.notified()
 	for _, edit := range []string{
 		request("200m"), `{"spec":{"replicas":5}}`, `{"spec":{"env":[{"name":"GOGC","value":"50"}]}}`, `{"spec":{"replicas":1}}`, request("300m"),
 	} {
@@ -67,8 +67,8 @@ func TestFiveEditsInTheMiddleOfAnUpdateEndInTheLast(t *testing.T) {
 		w.look()
 		c.adopted(true)
 	}
-	if told := strings.Join(c.told(), "\n"); strings.Count(told, v1alpha1.ReasonSpecChanged) != 5 || strings.Contains(told, "was adopted") {
-		t.Errorf("each edit is told once to wait, events are\n%s", told)
+	if notified := strings.Join(c.notified(), "\n"); strings.Count(notified, v1alpha1.ReasonSpecChanged) != 5 || strings.Contains(notified, "was adopted") {
+		t.Errorf("each edit is reported once to wait, events are\n%s", notified)
 	}
 	if message := c.progressing().Message; !strings.Contains(message, fmt.Sprintf("generation %d of spec is accepted when that is complete", c.cluster().Generation)) {
 		t.Errorf("message %q does not say what waits", message)
@@ -110,12 +110,12 @@ func TestDeadlineInThePastForcesAnEdit(t *testing.T) {
 	c.deadline(time.Hour)
 	c.after(2 * time.Minute)
 	c.adopted(true)
-	c.told()
+	c.notified()
 	c.deadline(-time.Second)
 	c.pass()
 	c.adopted(false)
-	if told := strings.Join(c.told(), "\n"); !strings.Contains(told, v1alpha1.ReasonRetryAfterDeadline) {
-		t.Errorf("events are\n%s", told)
+	if notified := strings.Join(c.notified(), "\n"); !strings.Contains(notified, v1alpha1.ReasonRetryAfterDeadline) {
+		t.Errorf("events are\n%s", notified)
 	}
 	if at := c.cluster().Status.ProgressDeadline; at == nil || at.Sub(c.at.Add(defaultProgressDeadline)).Abs() > time.Second {
 		t.Errorf("the next deadline is %v", at)
@@ -132,8 +132,8 @@ func TestAfterTheDeadlineDruidHealsAndResumesAtTheNextEdit(t *testing.T) {
 	slot := c.requested()
 	c.after(late)
 	c.stands(v1alpha1.ReasonDeadlineExceeded)
-	if told := strings.Join(c.told(), "\n"); !strings.Contains(told, "Warning "+v1alpha1.ReasonDeadlineExceeded) {
-		t.Errorf("events are\n%s", told)
+	if notified := strings.Join(c.notified(), "\n"); !strings.Contains(notified, "Warning "+v1alpha1.ReasonDeadlineExceeded) {
+		t.Errorf("events are\n%s", notified)
 	}
 	record, err := c.record("demo")
 	if err != nil || record.Retiring != nil || c.mark(slot.Member) != (leases.Retirement{}) || !slices.Equal(record.Members, names) {
@@ -165,7 +165,7 @@ func TestAfterTheDeadlineDruidHealsAndResumesAtTheNextEdit(t *testing.T) {
 	c.stands(v1alpha1.ReasonDeadlineExceeded)
 }
 
-func TestBirthThatFailsIsLeftAloneUntilItHasTimeAgain(t *testing.T) {
+func TestBootstrapThatFailsIsLeftAloneUntilItHasTimeAgain(t *testing.T) {
 	s := newStage(t)
 	stop := s.startDruid()
 	s.createCluster("demo", 3)
@@ -205,11 +205,11 @@ func TestBirthThatFailsIsLeftAloneUntilItHasTimeAgain(t *testing.T) {
 	c.pass()
 	c.stands(v1alpha1.ReasonReconciled)
 	if is := c.cluster(); is.Status.ProgressDeadline != nil || is.Status.ClusterID == "" {
-		t.Errorf("a cluster that formed all the same is told to be %+v", is.Status)
+		t.Errorf("a cluster that formed all the same is instructed to be %+v", is.Status)
 	}
 }
 
-func TestBirthFromABackupThatGetsOnIsNotCut(t *testing.T) {
+func TestBootstrapFromABackupThatGetsOnIsNotCut(t *testing.T) {
 	s := newStage(t)
 	stop := s.startDruid()
 	s.createCluster("demo", 1)
@@ -243,7 +243,7 @@ func TestStatusObservedThatCannotBeReadStopsNoOther(t *testing.T) {
 	}
 }
 
-// A status that druid writes all the time wakes nobody; what it works towards, and until when, does.
+// A status that druid writes all the time wakes no one; what it works towards, and until when, does.
 func TestWhatWakesDruid(t *testing.T) {
 	tests := map[string]struct {
 		change func(*v1alpha1.EtcdCluster)

@@ -64,17 +64,17 @@ func TestDeletedClaimGoesWithItsPodAndBothComeBack(t *testing.T) {
 		}
 		return found
 	}
-	victim := ""
+	removalCandidate := ""
 	s.eventually("delete one Pod", func() error {
 		got := terminating()
 		if len(got) != 1 {
 			return fmt.Errorf("%v terminate, want one", got)
 		}
-		victim = got[0]
+		removalCandidate = got[0]
 		return nil
 	})
 
-	s.end(victim)
+	s.end(removalCandidate)
 	s.eventually("a Pod must not keep the claim from going", func() error {
 		if pods := s.calls.creations("/pods"); len(pods) != 3 {
 			return fmt.Errorf("%d Pods were created, want 3", len(pods))
@@ -82,26 +82,26 @@ func TestDeletedClaimGoesWithItsPodAndBothComeBack(t *testing.T) {
 		return nil
 	})
 	var claim corev1.PersistentVolumeClaim
-	s.edit(victim, &claim, func() {
+	s.edit(removalCandidate, &claim, func() {
 		if len(claim.Finalizers) == 0 {
 			t.Fatal("the claim has no finalizer: the API server does not protect claims in use, and this test shows nothing")
 		}
 		controllerutil.RemoveFinalizer(&claim, claim.Finalizers[0])
 	})
-	s.replaced(victim, claims[victim], &corev1.PersistentVolumeClaim{})
-	s.replaced(victim, pods[victim], &corev1.Pod{})
-	s.eventually("mark", func() error { return s.marked(victim) })
+	s.replaced(removalCandidate, claims[removalCandidate], &corev1.PersistentVolumeClaim{})
+	s.replaced(removalCandidate, pods[removalCandidate], &corev1.Pod{})
+	s.eventually("mark", func() error { return s.marked(removalCandidate) })
 	if got := terminating(); len(got) != 0 {
-		t.Errorf("%v terminate while %s heals", got, victim)
+		t.Errorf("%v terminate while %s heals", got, removalCandidate)
 	}
 
 	// Healed: the next one has its turn.
-	s.binder(victim)
-	s.kubelet(victim, true)
-	s.agent("demo", victim, 77, leases.RoleMember)
+	s.binder(removalCandidate)
+	s.kubelet(removalCandidate, true)
+	s.agent("demo", removalCandidate, 77, leases.RoleMember)
 	s.eventually("delete the next Pod", func() error {
-		if got := terminating(); len(got) != 1 || got[0] == victim {
-			return fmt.Errorf("%v terminate, want one other than %s", got, victim)
+		if got := terminating(); len(got) != 1 || got[0] == removalCandidate {
+			return fmt.Errorf("%v terminate, want one other than %s", got, removalCandidate)
 		}
 		return nil
 	})
@@ -171,7 +171,7 @@ func TestAllLeasesDeletedComeBackAndNothingElseChanges(t *testing.T) {
 	}
 }
 
-func TestRecordThatVanishedBeforeTheClusterWasKnownLetsNobodyForm(t *testing.T) {
+func TestRecordThatVanishedBeforeTheClusterWasKnownLetsNoOneForm(t *testing.T) {
 	s := newStage(t)
 	s.startDruid()
 	s.createCluster("demo", 3)
@@ -180,10 +180,10 @@ func TestRecordThatVanishedBeforeTheClusterWasKnownLetsNobodyForm(t *testing.T) 
 	s.condition("demo", v1alpha1.ConditionDegraded, metav1.ConditionTrue, v1alpha1.ReasonRecordLost)
 	record, err := s.record("demo")
 	if err != nil || record.Phase != leases.PhaseFormed || record.Nonce != "" || record.ClusterID != 0 {
-		t.Fatalf("record is %+v, %v; want Formed, and nothing that a group could be born by", record, err)
+		t.Fatalf("record is %+v, %v; want Formed, and nothing that a group could be formed by", record, err)
 	}
 
-	// A group had formed after all: its agent tells.
+	// A group had formed after all: its agent reports.
 	for _, name := range names {
 		s.binder(name)
 		s.kubelet(name, true)

@@ -11,7 +11,7 @@ import (
 )
 
 // memory is what druid saw and when, by its own clock. It is lost with the process, and then its clocks start again: an
-// observer that just started judges nobody.
+// observer that just started judges no one.
 type memory struct {
 	watcher  *leases.Watcher
 	statuses *statuses

@@ -84,7 +84,7 @@ func TestMembersInMemoryHaveNoClaims(t *testing.T) {
 	before := s.uids(names, &corev1.Pod{})[lost]
 	s.end(lost)
 	s.replaced(lost, before, &corev1.Pod{})
-	s.eventually("mark the Lease anew", func() error { return s.markedInMemory(lost) })
+	s.eventually("mark the Lease again", func() error { return s.markedInMemory(lost) })
 	s.kubelet(lost, true)
 	s.condition("demo", v1alpha1.ConditionProgressing, metav1.ConditionFalse, v1alpha1.ReasonReconciled)
 	// A member that leaves leaves nothing.
@@ -104,7 +104,7 @@ func TestMembersInMemoryHaveNoClaims(t *testing.T) {
 	if now := s.uids([]string{only}, &corev1.Pod{})[only]; now != uid {
 		t.Errorf("Pod %s is %s, want %s", only, now, uid)
 	}
-	// When it is lost all the same nothing is born in its place.
+	// When it is lost all the same nothing is formed in its place.
 	s.beat = nil
 	s.end(only)
 	s.condition("demo", v1alpha1.ConditionDegraded, metav1.ConditionTrue, v1alpha1.ReasonDataLost)

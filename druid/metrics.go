@@ -30,7 +30,7 @@ func newMetrics(registry prometheus.Registerer) (*metrics, error) {
 		failures: counters("etcd_druid_step_failures_total",
 			"Steps that failed or were refused, by kind and by the rule that planned them; lost compare-and-sets do not count.", "step", "rule"),
 		events: counters("etcd_druid_events_total",
-			"Transitions of EtcdClusters that were told as Events, by type and by the reason that the condition and the Event share.", "type", "reason"),
+			"Transitions of EtcdClusters that were reported as Events, by type and by the reason that the condition and the Event share.", "type", "reason"),
 	}
 	return m, errors.Join(errs...)
 }

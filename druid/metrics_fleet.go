@@ -15,7 +15,7 @@ import (
 // fleetTimeout of a read from the caches, which waits only while they are filled for the first time.
 const fleetTimeout = time.Second
 
-// fleet counts all EtcdClusters at each scrape, from the caches. A replica that waits for the leadership tells only that it
+// fleet counts all EtcdClusters at each scrape, from the caches. A replica that waits for the leadership reports only that it
 // does: what it counted would be counted twice. What cannot be read is left out, because a number would be a claim.
 type fleet struct {
 	reader  client.Reader
@@ -46,7 +46,7 @@ func newFleet(reader client.Reader, elected <-chan struct{}, log *slog.Logger) *
 	}
 }
 
-// Describe tells the names.
+// Describe reports the names.
 func (f *fleet) Describe(descs chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{f.leading, f.clusters, f.since, f.pending, f.deadline, f.members, f.snapshots} {
 		descs <- d
@@ -89,7 +89,7 @@ func (f *fleet) Collect(out chan<- prometheus.Metric) {
 	}
 }
 
-// count tells of the clusters. A status of members that none is in is told as 0, so that its line does not end.
+// count reports the clusters. A status of members that none is in is reported as 0, so that its line does not end.
 func (f *fleet) count(clusters []v1alpha1.EtcdCluster, gauge func(*prometheus.Desc, float64, ...string)) {
 	type state struct{ condition, status, reason string }
 	type sum struct {

@@ -88,7 +88,7 @@ etcd_druid_snapshots{phase="Succeeded"} 0
 	}{
 		"who leads counts all":                            {three, elected(), counted},
 		"who waits says so, for two must not count twice": {three, make(chan struct{}), "\netcd_druid_leading 0\n"},
-		"what cannot be read is not told as zero":         {clusters{err: errors.New("no cache")}, elected(), "\netcd_druid_leading 1\n"},
+		"what cannot be read is not reported as zero":     {clusters{err: errors.New("no cache")}, elected(), "\netcd_druid_leading 1\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newFleet(tc.reader, tc.elected, slog.New(slog.DiscardHandler))
@@ -132,14 +132,14 @@ func TestRunningDruidCountsItsClusters(t *testing.T) {
 		}
 		for _, name := range []string{"etcd_druid_leading", "etcd_druid_clusters", "etcd_druid_members", "etcd_druid_snapshots"} {
 			if lines[name] == 0 {
-				return fmt.Errorf("%s is not told", name)
+				return fmt.Errorf("%s is not reported", name)
 			}
 		}
 		return nil
 	})
 }
 
-// The transitions that are told as Events are counted by the same reason.
+// The transitions that are reported as Events are counted by the same reason.
 func TestTransitionsAreCountedByReason(t *testing.T) {
 	s := newStage(t)
 	r := s.reconciler(s.Client)

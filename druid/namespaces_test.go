@@ -10,7 +10,7 @@ import (
 	"github.com/etcd-druid/druid/test/env"
 )
 
-// A druid for some namespaces has its ClusterRole there alone, and beside it only what it reads of things without a namespace.
+// A druid for some namespaces has its ClusterRole there alone, and next to it only what it reads of things without a namespace.
 func TestDruidWorksInTheNamespacesThatItIsGiven(t *testing.T) {
 	first := newStage(t)
 	first.user = "system:serviceaccount:druid-system:druid-of-" + first.namespace

@@ -142,24 +142,24 @@ func TestPodOfALostNodeMovesWithItsVolume(t *testing.T) {
 
 func TestLocalVolumeOfALostNodeIsGivenUpInSteps(t *testing.T) {
 	c, names, nodes := onNodes(t, true)
-	victim := names[0]
+	removalCandidate := names[0]
 	claims := c.uids(names, &corev1.PersistentVolumeClaim{})
 	c.node(nodes[0], false, outOfService)
-	c.nodeController(victim)
+	c.nodeController(removalCandidate)
 	if err := c.reconcile(c.Reconciler); err != nil {
 		t.Fatal(err)
 	}
-	if want := (leases.Healing{ClaimUID: string(claims[victim])}); c.healing(victim) != want || c.claimGoes(victim) {
-		t.Fatalf("announced is %+v, want %+v before anything is deleted (deleted: %t)", c.healing(victim), want, c.claimGoes(victim))
+	if want := (leases.Healing{ClaimUID: string(claims[removalCandidate])}); c.healing(removalCandidate) != want || c.claimGoes(removalCandidate) {
+		t.Fatalf("announced is %+v, want %+v before anything is deleted (deleted: %t)", c.healing(removalCandidate), want, c.claimGoes(removalCandidate))
 	}
-	announced := strings.Join(c.told(), "\n")
+	announced := strings.Join(c.notified(), "\n")
 	if !strings.Contains(announced, v1alpha1.EventVolumeAbandoned) || !strings.Contains(announced, nodes[0]) {
 		t.Errorf("events of the announcement are\n%s", announced)
 	}
 	// Another druid takes over, and a second node is lost meanwhile: one member at a time.
 	c = c.stage.clocked()
-	if !c.claimGoes(victim) || !c.terminates(victim) {
-		t.Fatalf("claim deleted: %t, Pod deleted: %t; want both", c.claimGoes(victim), c.terminates(victim))
+	if !c.claimGoes(removalCandidate) || !c.terminates(removalCandidate) {
+		t.Fatalf("claim deleted: %t, Pod deleted: %t; want both", c.claimGoes(removalCandidate), c.terminates(removalCandidate))
 	}
 	c.away(names[1], nodes[1], outOfService)
 	c.after(time.Hour)
@@ -171,25 +171,25 @@ func TestLocalVolumeOfALostNodeIsGivenUpInSteps(t *testing.T) {
 	c.pass()
 
 	// Kubernetes ends the Pod and lets the claim go; the member comes back elsewhere, empty.
-	c.end(victim)
-	c.letGo(victim)
+	c.end(removalCandidate)
+	c.letGo(removalCandidate)
 	c.pass()
-	if now := c.uids(names, &corev1.PersistentVolumeClaim{}); now[victim] == claims[victim] || now[names[2]] != claims[names[2]] {
-		t.Errorf("claims are %v, were %v; want that of %s made anew", now, claims, victim)
+	if now := c.uids(names, &corev1.PersistentVolumeClaim{}); now[removalCandidate] == claims[removalCandidate] || now[names[2]] != claims[names[2]] {
+		t.Errorf("claims are %v, were %v; want that of %s made again", now, claims, removalCandidate)
 	}
-	if err := c.marked(victim); err != nil {
+	if err := c.marked(removalCandidate); err != nil {
 		t.Error(err)
 	}
-	c.bind(victim, nodes[2])
-	c.binder(victim)
-	c.kubelet(victim, true)
-	c.agent("demo", victim, 77, leases.RoleMember)
+	c.bind(removalCandidate, nodes[2])
+	c.binder(removalCandidate)
+	c.kubelet(removalCandidate, true)
+	c.agent("demo", removalCandidate, 77, leases.RoleMember)
 	c.pass()
 	c.after(6 * time.Minute)
-	if c.healing(victim) != (leases.Healing{}) {
-		t.Errorf("it is well again and still marked: %+v", c.healing(victim))
+	if c.healing(removalCandidate) != (leases.Healing{}) {
+		t.Errorf("it is well again and still marked: %+v", c.healing(removalCandidate))
 	}
-	all := strings.Join(c.told(), "\n")
+	all := strings.Join(c.notified(), "\n")
 	if !strings.Contains(all, v1alpha1.EventPVCDeleted) {
 		t.Errorf("events are\n%s", all)
 	}
@@ -218,7 +218,7 @@ func TestLocalVolumeIsKeptWhileTheOthersAreNoQuorum(t *testing.T) {
 	if c.claimGoes(names[0]) || c.healing(names[0]).ClaimUID != "" {
 		t.Error("a volume was given up that the quorum may need")
 	}
-	if condition := c.degraded(t); condition.Reason != v1alpha1.ReasonNodeLost || !strings.Contains(condition.Message, "no healthy quorum") {
+	if condition := c.degraded(t); condition.Reason != v1alpha1.ReasonNodeLost || !strings.Contains(condition.Message, "not a healthy quorum") {
 		t.Errorf("condition is %s: %s", condition.Reason, condition.Message)
 	}
 	c.kubelet(names[1], true)
@@ -274,7 +274,7 @@ func TestNodeThatIsDeletedIsLostAfterAWhile(t *testing.T) {
 	c.pass()
 	c.after(time.Minute)
 	if c.claimGoes(names[0]) {
-		t.Fatal("a volume was given up for a Node that registers anew")
+		t.Fatal("a volume was given up for a Node that registers again")
 	}
 	c.after(10 * time.Minute)
 	if !c.claimGoes(names[0]) {
@@ -283,12 +283,12 @@ func TestNodeThatIsDeletedIsLostAfterAWhile(t *testing.T) {
 	c.letGo(names[0])
 	c.pass()
 	if c.claimGoes(names[0]) {
-		t.Error("no new claim was made beside the Pod that waits for one")
+		t.Error("no new claim was made next to the Pod that waits for one")
 	}
 }
 
 // The node controller marks no Pod that was not ready as a whole: what its kubelet wrote last of etcd stays.
-func TestMemberWhoseAgentWasDownWhenItsNodeDiedServesNobody(t *testing.T) {
+func TestMemberWhoseAgentWasDownWhenItsNodeDiedServesNoOne(t *testing.T) {
 	c, names, nodes := onNodes(t, true)
 	c.eventually("the agent of "+names[0]+" is down", func() error {
 		var pod corev1.Pod

@@ -45,7 +45,7 @@ type observation struct {
 	claims map[string]*corev1.PersistentVolumeClaim
 	pods   map[string]*corev1.Pod
 	shared map[string]manifests.Applied
-	// again is when to look again although no event may tell, 0 for never. The steps of a stage run at once, and each may
+	// again is when to look again although no event may report, 0 for never. The steps of a stage run at once, and each may
 	// want it, so it is guarded by againMu until they have ended.
 	againMu sync.Mutex
 	again   time.Duration
@@ -157,21 +157,21 @@ func (o *observation) list(ctx context.Context, from source) error {
 
 func desiredOf(cluster *v1alpha1.EtcdCluster) (plan.Desired, error) {
 	d := plan.Desired{
-		Replicas:     int(cluster.Spec.Replicas),
-		Version:      cluster.Spec.Version,
-		ClaimsGo:     manifests.ClaimsGo(cluster),
-		RetainClaims: cluster.Spec.Storage.PersistentVolumeClaimRetentionPolicy.WhenScaled == v1alpha1.RetainPersistentVolumeClaim,
-		RemoveOthers: manifests.RemovesOthers(cluster),
-		Deleted:      cluster.DeletionTimestamp != nil,
-		Foreground:   controllerutil.ContainsFinalizer(cluster, metav1.FinalizerDeleteDependents),
-		Orphans:      controllerutil.ContainsFinalizer(cluster, metav1.FinalizerOrphanDependents),
-		Joins:        manifests.Joins(cluster),
-		Held:         controllerutil.ContainsFinalizer(cluster, v1alpha1.JoinFinalizer),
-		Backup:       cluster.Spec.Backup != nil,
-		BackupTold:   plan.BackupToldBy(cluster.Status.Conditions),
-		PauseTold:    plan.PauseToldBy(cluster.Status.Conditions),
-		Refused:      plan.RefusedBy(cluster.Status.Conditions),
-		Ran:          map[string]string{},
+		Replicas:       int(cluster.Spec.Replicas),
+		Version:        cluster.Spec.Version,
+		ClaimsGo:       manifests.ClaimsGo(cluster),
+		RetainClaims:   cluster.Spec.Storage.PersistentVolumeClaimRetentionPolicy.WhenScaled == v1alpha1.RetainPersistentVolumeClaim,
+		RemoveOthers:   manifests.RemovesOthers(cluster),
+		Deleted:        cluster.DeletionTimestamp != nil,
+		Foreground:     controllerutil.ContainsFinalizer(cluster, metav1.FinalizerDeleteDependents),
+		Orphans:        controllerutil.ContainsFinalizer(cluster, metav1.FinalizerOrphanDependents),
+		Joins:          manifests.Joins(cluster),
+		Held:           controllerutil.ContainsFinalizer(cluster, v1alpha1.JoinFinalizer),
+		Backup:         cluster.Spec.Backup != nil,
+		BackupReported: plan.BackupReportedBy(cluster.Status.Conditions),
+		PauseReported:  plan.PauseReportedBy(cluster.Status.Conditions),
+		Refused:        plan.RefusedBy(cluster.Status.Conditions),
+		Ran:            map[string]string{},
 	}
 	if err := manifests.BackupProblem(cluster); err != nil {
 		d.BackupProblem = oneLine(err.Error())
@@ -266,7 +266,7 @@ func (r *Reconciler) observeLease(ctx context.Context, o *observation, m *plan.M
 	if m.Lease != plan.LeaseOurs {
 		return nil
 	}
-	m.Born = lease.CreationTimestamp.Time
+	m.WasFormed = lease.CreationTimestamp.Time
 	if says, err := leases.DecodeMember(lease); err == nil {
 		m.Says, m.Readable = says, true
 	}

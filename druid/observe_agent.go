@@ -43,7 +43,7 @@ func agentProblem(m plan.Member) *plan.Problem {
 	}
 	return &plan.Problem{Reason: v1alpha1.ReasonAgentNotRunning, Message: fmt.Sprintf(
 		"its new agent, of image %s, does not come up, and etcd runs on; check druid's --agent-image and spec.imagePullSecrets. "+
-			"kubectl describe pod %s tells more", m.AgentImage, m.Name)}
+			"kubectl describe pod %s reports more", m.AgentImage, m.Name)}
 }
 
 // agentStopped says that the kubelet runs no agent: it waits for its image, or until it may start it again.

@@ -8,7 +8,7 @@ import (
 	"github.com/etcd-druid/druid/manifests"
 )
 
-// observeBackup reads the two Leases in which the leader's agent tells what is saved, and finds the Pods whose agents could
+// observeBackup reads the two Leases in which the leader's agent reports what is saved, and finds the Pods whose agents could
 // not reach the store.
 func (r *Reconciler) observeBackup(ctx context.Context, o *observation) error {
 	if o.desired.Backup {
@@ -26,8 +26,8 @@ func (r *Reconciler) observeBackup(ctx context.Context, o *observation) error {
 	return err
 }
 
-// toldNothing is the fact that nobody renewed the Lease yet.
-func toldNothing(lease string) string { return "nothing told by " + lease }
+// toldNothing is the fact that no one renewed the Lease yet.
+func reportedNothing(lease string) string { return "nothing reported by " + lease }
 
 func (r *Reconciler) observeSnapshot(ctx context.Context, o *observation, component leases.Component) (plan.Snapshot, error) {
 	lease := o.leases[leases.SnapshotName(o.cluster.Name, component)]
@@ -55,7 +55,7 @@ func (r *Reconciler) observeSnapshot(ctx context.Context, o *observation, compon
 	// The agents may begin when the cluster has formed and they reach the store, and with deltas when there is a full.
 	due := s.Liveness == leases.Never && o.observed.RecordState == plan.RecordFormed && len(o.observed.Unattached) == 0 &&
 		(component == leases.ComponentFullSnapshot || o.observed.Full.Says.EverSaved())
-	lasts, left := r.memory.lasts(fact{o.cluster.UID, toldNothing(lease.Name)}, due, leases.DurationOf(lease), r.now())
+	lasts, left := r.memory.lasts(fact{o.cluster.UID, reportedNothing(lease.Name)}, due, leases.DurationOf(lease), r.now())
 	o.lookAgain(left)
 	if lasts {
 		s.Liveness = leases.Stale

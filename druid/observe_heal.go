@@ -16,9 +16,9 @@ const (
 	// lingerPatience with what lost its counterpart. A Pod gets its node and its image in less, and what is on its way out
 	// is gone by then.
 	lingerPatience = time.Minute
-	// nodePatience with a node that is not heard of before a person is asked: most that reboot are back by then.
+	// nodePatience with a node that is not reachable before a person is asked: most that reboot are back by then.
 	nodePatience = 2 * time.Minute
-	// nodeInterval between two looks at a node that is not heard of: druid does not watch nodes.
+	// nodeInterval between two looks at a node that is not reachable: druid does not watch nodes.
 	nodeInterval = 30 * time.Second
 	// settlePatience with a member that became ready before another one's Pod is replaced: clients come back to it, and one
 	// that cannot bear them ends within moments.
@@ -47,7 +47,7 @@ func (r *Reconciler) observeHealing(ctx context.Context, o *observation) error {
 	return nil
 }
 
-// observeStuck watches a member that is not up. The clock starts anew with each Pod, when a Pod is deleted, and whenever a
+// observeStuck watches a member that is not up. The clock starts again with each Pod, when a Pod is deleted, and whenever a
 // learner gets on.
 func (r *Reconciler) observeStuck(o *observation, m *plan.Member) {
 	up := m.Pod == plan.PodLive && m.EtcdReady && !m.NodeLost

@@ -37,7 +37,7 @@ func (r *Reconciler) observeNode(ctx context.Context, o *observation, m *plan.Me
 	return nil
 }
 
-// observeSilent finds a node that is not heard of under a Pod that counts as ready. The node controller marks none that was not ready
+// observeSilent finds a node that is not reachable under a Pod that counts as ready. The node controller marks none that was not ready
 // as a whole when its node died, for its agent was down; what its kubelet wrote last of etcd stays.
 func (r *Reconciler) observeSilent(ctx context.Context, o *observation, m *plan.Member) error {
 	pod := o.pods[m.Name]
@@ -165,7 +165,7 @@ func (p pin) allows(node string, labels map[string]string) bool {
 }
 
 // pinOf reads the volume's node affinity. Only the two ways to name one node that every Kubernetes cluster knows count: a
-// label of a zone or of a driver may fit a node that is yet to come, and such a volume is nobody's to give up.
+// label of a zone or of a driver may fit a node that is yet to come, and such a volume is no one's to give up.
 func pinOf(volume *corev1.PersistentVolume) pin {
 	affinity := volume.Spec.NodeAffinity
 	if affinity == nil || affinity.Required == nil {

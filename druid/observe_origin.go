@@ -110,7 +110,7 @@ func (n *originOf) lineage() string {
 func (n *originOf) place(artifact *v1alpha1.SnapshotArtifact) (plan.OriginPlace, *v1alpha1.BackupStore, *v1alpha1.BackupEncryption) {
 	switch {
 	case n.from.Store != nil:
-		return plan.OriginTold, n.from.Store.DeepCopy(), n.from.Encryption.DeepCopy()
+		return plan.OriginReported, n.from.Store.DeepCopy(), n.from.Encryption.DeepCopy()
 	case n.cluster == nil:
 		return plan.OriginGone, nil, nil
 	}
@@ -125,7 +125,7 @@ func (n *originOf) place(artifact *v1alpha1.SnapshotArtifact) (plan.OriginPlace,
 	return place, nil, nil
 }
 
-// backupsOf are what the agents of a cluster may have been told: what was adopted, and what an edit asks for.
+// backupsOf are what the agents of a cluster may have been reported: what was adopted, and what an edit asks for.
 func backupsOf(cluster *v1alpha1.EtcdCluster) (all []*v1alpha1.BackupSpec) {
 	if adopted, err := cluster.Status.Adopted(); err == nil && adopted != nil && adopted.Backup != nil {
 		all = append(all, adopted.Backup)
@@ -160,18 +160,18 @@ func (n *originOf) words(rule string) string {
 		return fmt.Sprintf("the cluster restores EtcdSnapshot %s, and it does not exist in this namespace; the cluster starts when it has succeeded", name)
 	}
 	status, of := n.snapshot.Status, n.snapshot.Spec.ClusterRef.Name
-	anew := "; create this EtcdCluster again with spec.bootstrap.restore.from.store, the location of the backup"
+	newAgain := "; create this EtcdCluster again with spec.bootstrap.restore.from.store, the location of the backup"
 	switch rule {
 	case "snapshot-failed":
 		return fmt.Sprintf("EtcdSnapshot %s has failed (%s), so there is nothing to restore; create this EtcdCluster again with another one", name, oneLine(status.Message))
 	case "snapshot-blank":
 		return fmt.Sprintf("EtcdSnapshot %s has succeeded, and status.artifact names no object; create this EtcdCluster again with another one", name)
 	case "cluster-gone":
-		return fmt.Sprintf("EtcdSnapshot %s is of EtcdCluster %s, which does not exist any more%s, or create that one again with its spec.backup", name, of, anew)
+		return fmt.Sprintf("EtcdSnapshot %s is of EtcdCluster %s, which does not exist any more%s, or create that one again with its spec.backup", name, of, newAgain)
 	case "cluster-unsaved":
-		return fmt.Sprintf("EtcdSnapshot %s is of EtcdCluster %s, which has no spec.backup any more%s", name, of, anew)
+		return fmt.Sprintf("EtcdSnapshot %s is of EtcdCluster %s, which has no spec.backup any more%s", name, of, newAgain)
 	case "backup-moved":
-		return fmt.Sprintf("EtcdSnapshot %s was saved as %s, and EtcdCluster %s is backed up to another store now%s", name, status.Artifact.URI, of, anew)
+		return fmt.Sprintf("EtcdSnapshot %s was saved as %s, and EtcdCluster %s is backed up to another store now%s", name, status.Artifact.URI, of, newAgain)
 	}
 	return fmt.Sprintf("the cluster restores EtcdSnapshot %s when that has succeeded; it is %s: %s", name, cmp.Or(string(status.Phase), "new"),
 		cmp.Or(oneLine(status.Message), "no agent has answered yet"))

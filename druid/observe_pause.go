@@ -19,7 +19,7 @@ func observeSaving(o *observation) {
 	}
 }
 
-// observePause forgets what druid saw of Leases that nobody renews, because nobody runs who could: a Lease that was silent
+// observePause forgets what druid saw of Leases that no one renews, because no one runs who could: a Lease that was silent
 // throughout a pause must not count as silent when the cluster is resumed.
 func (r *Reconciler) observePause(o *observation) {
 	if !plan.Paused(o.desired, o.observed) {
@@ -33,6 +33,6 @@ func (r *Reconciler) observePause(o *observation) {
 	for _, component := range []leases.Component{leases.ComponentFullSnapshot, leases.ComponentDeltaSnapshot} {
 		name := leases.SnapshotName(o.cluster.Name, component)
 		r.memory.forget(types.NamespacedName{Namespace: o.cluster.Namespace, Name: name})
-		r.memory.lasts(fact{o.cluster.UID, toldNothing(name)}, false, 0, r.now())
+		r.memory.lasts(fact{o.cluster.UID, reportedNothing(name)}, false, 0, r.now())
 	}
 }

@@ -81,10 +81,10 @@ func etcdReady(pod *corev1.Pod) bool {
 	})
 }
 
-// makeOf tells for which spec the Pod was made.
+// makeOf reports for which spec the Pod was made.
 func makeOf(pod *corev1.Pod, specHash string) plan.PodMake {
-	switch made, told := pod.Annotations[manifests.AnnotationSpecHash]; {
-	case !told:
+	switch made, notified := pod.Annotations[manifests.AnnotationSpecHash]; {
+	case !notified:
 		return plan.MakeUnmarked
 	case made == specHash:
 		return plan.MakeCurrent
@@ -102,7 +102,7 @@ func etcdStopped(pod *corev1.Pod) bool {
 
 // nodeLost says that Kubernetes' node controller gave the node up. It then sets the Pod's condition Ready to False, and
 // nothing else; a kubelet writes Ready and ContainersReady together, unless a readiness gate that a webhook put in sets them apart,
-// of which it tells. So druid need not watch nodes, of which every one writes its status all the time. A Pod that was not ready
+// of which it reports. So druid need not watch nodes, of which every one writes its status all the time. A Pod that was not ready
 // before bears no such mark: see observeSilent.
 func nodeLost(pod *corev1.Pod) bool {
 	ready := podCondition(pod, corev1.PodReady)

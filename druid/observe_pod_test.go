@@ -31,7 +31,7 @@ func TestPodState(t *testing.T) {
 				Phase: corev1.PodPending, InitContainerStatuses: []corev1.ContainerStatus{running}, ContainerStatuses: []corev1.ContainerStatus{waiting},
 			},
 		}, plan.PodLive},
-		"a phase that nobody knows is not nothing": {corev1.Pod{
+		"a phase that no one knows is not nothing": {corev1.Pod{
 			Spec: corev1.PodSpec{NodeName: "n"}, Status: corev1.PodStatus{Phase: corev1.PodUnknown},
 		}, plan.PodLive},
 		"evicted": {corev1.Pod{Spec: corev1.PodSpec{NodeName: "n"}, Status: corev1.PodStatus{Phase: corev1.PodFailed}}, plan.PodEnded},

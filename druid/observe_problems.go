@@ -71,10 +71,10 @@ func (r *Reconciler) volumeProblem(ctx context.Context, from source, o *observat
 	switch {
 	case err == nil:
 		return &plan.Problem{Reason: v1alpha1.ReasonVolumePending, Message: fmt.Sprintf(
-			"its PersistentVolumeClaim gets no volume of StorageClass %s; kubectl describe pvc %s tells why", class, m.Name)}, nil
+			"its PersistentVolumeClaim gets no volume of StorageClass %s; kubectl describe pvc %s reports why", class, m.Name)}, nil
 	case client.IgnoreNotFound(err) == nil:
 		return &plan.Problem{Reason: v1alpha1.ReasonStorageClassMissing, Message: fmt.Sprintf(
-			"StorageClass %s does not exist; create it, or make the EtcdCluster anew with one that does", class)}, nil
+			"StorageClass %s does not exist; create it, or make the EtcdCluster again with one that does", class)}, nil
 	default:
 		return nil, fmt.Errorf("get StorageClass %s: %w", class, err)
 	}
@@ -87,7 +87,7 @@ func (r *Reconciler) podProblem(o *observation, m plan.Member) *plan.Problem {
 	unscheduled := m.Pod == plan.PodUnscheduled && podCondition(pod, corev1.PodScheduled).Status == corev1.ConditionFalse
 	if r.still(o, m, "unscheduled", m.PodUID, unscheduled, schedulingPatience) {
 		return &plan.Problem{Reason: v1alpha1.ReasonPodUnschedulable, Message: fmt.Sprintf(
-			"no node takes its Pod; kubectl describe pod %s tells why", m.Name)}
+			"no node takes its Pod; kubectl describe pod %s reports why", m.Name)}
 	}
 	if pod == nil || m.Pod&(plan.PodUnstarted|plan.PodLive) == 0 {
 		return nil
@@ -124,7 +124,7 @@ func containerProblem(pod *corev1.Pod, s corev1.ContainerStatus) *plan.Problem {
 	default:
 		words := lastWords(ended.Message)
 		if words == "" {
-			words = fmt.Sprintf("kubectl logs %s -c %s --previous tells why", pod.Name, s.Name)
+			words = fmt.Sprintf("kubectl logs %s -c %s --previous reports why", pod.Name, s.Name)
 		}
 		return &plan.Problem{Reason: v1alpha1.ReasonContainerCannotStart, Message: fmt.Sprintf(
 			"container %s ended with exit code %d: %s", s.Name, ended.ExitCode, words)}

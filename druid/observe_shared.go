@@ -51,7 +51,7 @@ func sharedStage(cluster string, a manifests.Applied) plan.Stage {
 }
 
 // objectState reads live and says how it was found. What druid would not write any more changes the hash, which is
-// one of the fields that are compared; what somebody changed by hand differs in its own field.
+// one of the fields that are compared; what someone changed by hand differs in its own field.
 func objectState(ctx context.Context, from client.Reader, o *observation, live client.Object, a manifests.Applied) (plan.ObjectState, error) {
 	err := from.Get(ctx, types.NamespacedName{Namespace: a.Namespace, Name: a.Name}, live)
 	switch {

@@ -19,8 +19,8 @@ const (
 	// mountPatience is how long a file system may wait for its node before druid takes it that only a new mount makes it grow.
 	// Where the driver can, the kubelet grows one that is mounted within seconds.
 	mountPatience = 2 * time.Minute
-	// growthPatience is how long Pods wait for a volume that grows. Cloud disks take a minute or two; a volume that nobody
-	// makes larger must not keep a corrected image from a member for ever.
+	// growthPatience is how long Pods wait for a volume that grows. Cloud disks take a minute or two; a volume that no one
+	// makes larger must not keep a corrected image from a member permanently.
 	growthPatience = 10 * time.Minute
 )
 
@@ -66,7 +66,7 @@ func (r *Reconciler) observeExpansion(ctx context.Context, from source, o *obser
 	m.Expands = plan.ExpansionAllowed
 	if refusal != "" {
 		m.Expands = plan.ExpansionRefused
-		o.lookAgain(conflictPatience) // nothing tells when the class allows it
+		o.lookAgain(conflictPatience) // nothing reports when the class allows it
 	}
 	return refusal, nil
 }

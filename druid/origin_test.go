@@ -70,7 +70,7 @@ func TestASnapshotStandsForAStateInAPlace(t *testing.T) {
 	for name, c := range map[string]struct {
 		snapshot *v1alpha1.EtcdSnapshot
 		cluster  *v1alpha1.EtcdCluster
-		told     *v1alpha1.BackupStore
+		notified *v1alpha1.BackupStore
 		rule     string
 		store    *v1alpha1.BackupStore
 		keys     *v1alpha1.BackupEncryption
@@ -78,27 +78,27 @@ func TestASnapshotStandsForAStateInAPlace(t *testing.T) {
 		lineage  string
 		says     string
 	}{
-		"a full in the store of its cluster":         {savedAs("ns", savedFull, at), backedUp(own), nil, "found", &own, keys, full, "00000003-ab", ""},
-		"a full where an edit waits":                 {savedAs("ns", savedFull, at), adopted, nil, "found", &own, keys, full, "00000003-ab", ""},
-		"a full in a volume":                         {savedAs("ns", savedFull, "dir://"+config.BackupDir+"/store/"), backedUp(mounted), nil, "found", &mounted, keys, full, "00000003-ab", ""},
-		"a full in another bucket":                   {sentElsewhere, backedUp(own), nil, "found", &other, keys, full, "00000003-ab", ""},
-		"a delta":                                    {savedAs("ns", savedDelta, at), backedUp(own), nil, "found", &own, keys, delta, "00000003-ab", ""},
-		"a delta that had nothing to save":           {nothingLeft, backedUp(own), nil, "snapshot-blank", nil, nil, nil, "", "names no object"},
-		"a full of a cluster that is gone":           {savedAs("ns", savedFull, at), nil, nil, "cluster-gone", nil, nil, nil, "", "from.store"},
-		"a full of a cluster that is gone, and told": {savedAs("ns", savedFull, at), nil, &own, "found", &own, nil, full, "00000003-ab", ""},
-		"a full of a cluster without backups":        {savedAs("ns", savedFull, at), &v1alpha1.EtcdCluster{}, nil, "cluster-unsaved", nil, nil, nil, "", "no spec.backup any more"},
-		"a full of before the cluster moved":         {savedAs("ns", savedFull, at), backedUp(bucketOf("new")), nil, "backup-moved", nil, nil, nil, "", at},
-		"a full that is told nothing of": {change(savedAs("ns", savedFull, at), func(s *v1alpha1.EtcdSnapshotStatus) { s.Artifact = nil }), backedUp(own), nil,
+		"a full in the store of its cluster":             {savedAs("ns", savedFull, at), backedUp(own), nil, "found", &own, keys, full, "00000003-ab", ""},
+		"a full where an edit waits":                     {savedAs("ns", savedFull, at), adopted, nil, "found", &own, keys, full, "00000003-ab", ""},
+		"a full in a volume":                             {savedAs("ns", savedFull, "dir://"+config.BackupDir+"/store/"), backedUp(mounted), nil, "found", &mounted, keys, full, "00000003-ab", ""},
+		"a full in another bucket":                       {sentElsewhere, backedUp(own), nil, "found", &other, keys, full, "00000003-ab", ""},
+		"a delta":                                        {savedAs("ns", savedDelta, at), backedUp(own), nil, "found", &own, keys, delta, "00000003-ab", ""},
+		"a delta that had nothing to save":               {nothingLeft, backedUp(own), nil, "snapshot-blank", nil, nil, nil, "", "names no object"},
+		"a full of a cluster that is gone":               {savedAs("ns", savedFull, at), nil, nil, "cluster-gone", nil, nil, nil, "", "from.store"},
+		"a full of a cluster that is gone, and reported": {savedAs("ns", savedFull, at), nil, &own, "found", &own, nil, full, "00000003-ab", ""},
+		"a full of a cluster without backups":            {savedAs("ns", savedFull, at), &v1alpha1.EtcdCluster{}, nil, "cluster-unsaved", nil, nil, nil, "", "no spec.backup any more"},
+		"a full of before the cluster moved":             {savedAs("ns", savedFull, at), backedUp(bucketOf("new")), nil, "backup-moved", nil, nil, nil, "", at},
+		"a full that is reported nothing of": {change(savedAs("ns", savedFull, at), func(s *v1alpha1.EtcdSnapshotStatus) { s.Artifact = nil }), backedUp(own), nil,
 			"snapshot-blank", nil, nil, nil, "", "status.artifact names no object"},
 		"one that failed": {change(savedAs("ns", savedFull, at), func(s *v1alpha1.EtcdSnapshotStatus) { s.Phase, s.Message = v1alpha1.SnapshotFailed, "no such bucket" }), backedUp(own), nil,
 			"snapshot-failed", nil, nil, nil, "", "no such bucket"},
 		"one that runs": {change(savedAs("ns", savedFull, at), func(s *v1alpha1.EtcdSnapshotStatus) { s.Phase = v1alpha1.SnapshotRunning }), backedUp(own), nil,
 			"snapshot-unfinished", nil, nil, nil, "", "it is Running"},
-		"one that nobody saw": {etcdSnapshot("ns", "saved", v1alpha1.SnapshotFull), backedUp(own), nil, "snapshot-unfinished", nil, nil, nil, "", "it is new: no agent has answered yet"},
-		"none":                {nil, nil, nil, "snapshot-absent", nil, nil, nil, "", "none of that name"},
+		"one that no one saw": {etcdSnapshot("ns", "saved", v1alpha1.SnapshotFull), backedUp(own), nil, "snapshot-unfinished", nil, nil, nil, "", "it is new: no agent has answered yet"},
+		"none":                {nil, nil, nil, "snapshot-absent", nil, nil, nil, "", "does not exist in this namespace"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			from := &v1alpha1.RestoreSource{SnapshotRef: &v1alpha1.SnapshotReference{Name: "saved"}, Store: c.told}
+			from := &v1alpha1.RestoreSource{SnapshotRef: &v1alpha1.SnapshotReference{Name: "saved"}, Store: c.notified}
 			n := originOf{from: from, namespace: "ns", snapshot: c.snapshot, cluster: c.cluster}
 			facts, got := n.resolve()
 			o := plan.JudgeOrigin(facts, n.words)
@@ -137,11 +137,11 @@ func (s *stage) restoreOf(pod string) (string, error) {
 func TestAClusterWaitsForTheSnapshotThatItBeginsWith(t *testing.T) {
 	s := newStage(t)
 	defer s.startDruid()()
-	born := s.newCluster("born", 1)
-	born.Spec.Bootstrap = &v1alpha1.BootstrapSpec{Restore: &v1alpha1.RestoreSpec{From: &v1alpha1.RestoreSource{
+	wasFormed := s.newCluster("born", 1)
+	wasFormed.Spec.Bootstrap = &v1alpha1.BootstrapSpec{Restore: &v1alpha1.RestoreSpec{From: &v1alpha1.RestoreSource{
 		SnapshotRef: &v1alpha1.SnapshotReference{Name: "saved"},
 	}}}
-	if err := s.Create(t.Context(), born); err != nil {
+	if err := s.Create(t.Context(), wasFormed); err != nil {
 		t.Fatal(err)
 	}
 	if c := s.condition("born", v1alpha1.ConditionProgressing, metav1.ConditionTrue, v1alpha1.ReasonWaitingForSnapshot); !strings.Contains(c.Message, "EtcdSnapshot saved") {
@@ -160,13 +160,13 @@ func TestAClusterWaitsForTheSnapshotThatItBeginsWith(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.becomes("saved", v1alpha1.SnapshotPending)
-	s.eventually("Progressing tells how far the snapshot is", func() error {
+	s.eventually("Progressing reports how far the snapshot is", func() error {
 		if c := s.condition("born", v1alpha1.ConditionProgressing, metav1.ConditionTrue, v1alpha1.ReasonWaitingForSnapshot); !strings.Contains(c.Message, "it is Pending") {
 			return fmt.Errorf("it says %q", c.Message)
 		}
 		return nil
 	})
-	// Nothing was made of it: an agent in a Pod that were told nothing would form an empty cluster.
+	// Nothing was made of it: an agent in a Pod that were reported nothing would form an empty cluster.
 	if made := s.made("born"); len(made) > 0 {
 		t.Errorf("made are %v", made)
 	}
@@ -181,7 +181,7 @@ func TestAClusterWaitsForTheSnapshotThatItBeginsWith(t *testing.T) {
 	order, err := s.restoreOf(pod)
 	for _, want := range []string{`"bucket":"backups"`, `"credentialsDir":"/restore/credentials"`, s.namespace + "/demo", "00000003-ab", savedFull} {
 		if err != nil || !strings.Contains(order, want) {
-			t.Errorf("its agent is told %s, %v; want %s in it", order, err, want)
+			t.Errorf("its agent is reported %s, %v; want %s in it", order, err, want)
 		}
 	}
 	// Neither is asked again.
@@ -196,7 +196,7 @@ func TestAClusterWaitsForTheSnapshotThatItBeginsWith(t *testing.T) {
 	}
 	s.replaced(pod, uids[pod], &corev1.Pod{})
 	if again, err := s.restoreOf(pod); err != nil || again != order {
-		t.Errorf("the next Pod's agent is told %s, %v; want %s", again, err, order)
+		t.Errorf("the next Pod's agent is reported %s, %v; want %s", again, err, order)
 	}
 }
 

@@ -15,7 +15,7 @@ import (
 	"github.com/etcd-druid/druid/manifests"
 )
 
-func TestOrphansAreToldAndNeverDeleted(t *testing.T) {
+func TestOrphansAreReportedAndNeverDeleted(t *testing.T) {
 	c, names := stuckCluster(t, 3)
 	const orphan = "demo-zzzzz"
 	var cluster v1alpha1.EtcdCluster
@@ -30,7 +30,7 @@ func TestOrphansAreToldAndNeverDeleted(t *testing.T) {
 	}
 	c.pass()
 	if condition := c.degraded(t); condition.Status != metav1.ConditionFalse {
-		t.Errorf("what may pass by itself is told at once: %s", condition.Message)
+		t.Errorf("what may pass by itself is reported at once: %s", condition.Message)
 	}
 	c.after(2 * time.Minute)
 	condition := c.degraded(t)
@@ -45,7 +45,7 @@ func TestOrphansAreToldAndNeverDeleted(t *testing.T) {
 		}
 	}
 
-	// The acknowledgement of a removal is the proof, and whoever goes by it needs no person.
+	// The acknowledgement of a removal is the proof, and anyone who goes by it needs no person.
 	value, err := leases.Retirement{
 		State: leases.RetireDone, Mark: "abcde", By: "pod", MemberID: "7", ClusterID: leases.FormatID(clusterID), RaftTerm: 2, RaftIndex: 9,
 	}.Encode()
@@ -131,7 +131,7 @@ func TestSlotOfAMemberThatDoesNotComeBackIsGivenBack(t *testing.T) {
 	c.editRecord(func(r *leases.Record) { r.Replacing = slot("a Pod that is gone") })
 	c.pass()
 	if taken() != nil {
-		t.Error("nobody comes for the slot, and it stays taken")
+		t.Error("no one comes for the slot, and it stays taken")
 	}
 
 	// A Pod of that name that runs takes it over by itself.

@@ -10,7 +10,7 @@ import (
 	"github.com/etcd-druid/druid/api/v1alpha1"
 )
 
-// passing says how soon to try again after an error that is nobody's fault and passes by itself, and 0 for every other,
+// passing says how soon to try again after an error that is no one's fault and passes by itself, and 0 for every other,
 // which is logged and tried again with growing pauses. Of several errors each must be of that kind.
 func passing(err error) time.Duration {
 	if joined, ok := err.(interface{ Unwrap() []error }); ok {

@@ -32,7 +32,7 @@ func (s *stage) alone(name string) {
 	})
 }
 
-// paused says whether the status tells that the member is kept on its claim.
+// paused says whether the status reports that the member is kept on its claim.
 func (s *stage) paused(name string) error {
 	var cluster v1alpha1.EtcdCluster
 	if err := s.fetch("demo", &cluster); err != nil {
@@ -46,12 +46,12 @@ func (s *stage) paused(name string) error {
 	return fmt.Errorf("members are %+v, want %s to be paused", cluster.Status.Members, name)
 }
 
-// savedUpTo lets the leader's agent tell up to which revision all is saved.
+// savedUpTo lets the leader's agent report up to which revision all is saved.
 func (s *stage) savedUpTo(revision int64) {
 	s.Helper()
 	now := time.Now()
 	for _, component := range []leases.Component{leases.ComponentFullSnapshot, leases.ComponentDeltaSnapshot} {
-		s.eventually("tell of a backup", func() error {
+		s.eventually("report a backup", func() error {
 			return s.store("demo").RenewBackup(s.Context(), component, leases.BackupPatch{
 				Backup: leases.Backup{Revision: revision, Object: "some", Size: 1, SHA256: "ab"}, RenewTime: &now, Duration: time.Hour,
 			})
@@ -59,10 +59,10 @@ func (s *stage) savedUpTo(revision int64) {
 	}
 }
 
-// holds lets the member's agent tell the revision of its etcd.
+// holds lets the member's agent report the revision of its etcd.
 func (s *stage) holds(name string, revision int64) {
 	s.Helper()
-	s.eventually("tell the revision", func() error {
+	s.eventually("report the revision", func() error {
 		_, err := s.store("demo").PatchMember(s.Context(), name, leases.MemberPatch{Member: leases.Member{Revision: revision}})
 		return err
 	})
@@ -93,7 +93,7 @@ func TestPausedClusterComesBackOnTheSameClaim(t *testing.T) {
 	s.eventually("delete the budget", func() error {
 		return s.gone(manifests.DisruptionBudgetName("demo"), &policyv1.PodDisruptionBudget{})
 	})
-	s.told(v1alpha1.ReasonPaused, "")
+	s.notified(v1alpha1.ReasonPaused, "")
 	stop()
 	if err := s.DeleteAllOf(t.Context(), &coordinationv1.Lease{}, client.InNamespace(s.namespace)); err != nil {
 		t.Fatal(err)
@@ -130,7 +130,7 @@ func TestPausedClusterComesBackOnTheSameClaim(t *testing.T) {
 	s.members("demo", 3)
 }
 
-func TestPausedClusterWhoseClaimWasDeletedIsNeverBornAnew(t *testing.T) {
+func TestPausedClusterWhoseClaimWasDeletedIsNeverFormedAgain(t *testing.T) {
 	s := newStage(t)
 	s.startDruid()
 	keeper := s.whole(1)[0]
@@ -181,7 +181,7 @@ func TestPauseWaitsUntilTheLastMemberIsBackedUp(t *testing.T) {
 	s.podGoes(keeper)
 	s.condition("demo", v1alpha1.ConditionBackupReady, metav1.ConditionUnknown, v1alpha1.ReasonPaused)
 	s.snapshot("later", v1alpha1.SnapshotFull, nil)
-	s.eventually("say why nobody saves", func() error {
+	s.eventually("say why no one saves", func() error {
 		var snapshot v1alpha1.EtcdSnapshot
 		if err := s.fetch("later", &snapshot); err != nil {
 			return err

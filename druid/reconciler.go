@@ -46,7 +46,7 @@ type Reconciler struct {
 	draw func() string
 }
 
-// conflictPatience is how soon druid looks again at a name that is taken: nothing tells when it becomes free.
+// conflictPatience is how soon druid looks again at a name that is taken: nothing reports when it becomes free.
 const conflictPatience = 30 * time.Second
 
 // Reconcile observes, plans, takes the steps and writes the status if it changed. What it works towards is the spec that was
@@ -87,7 +87,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	}
 }
 
-// sooner is the pause, or that after which the observation is to be made anew, if there is one.
+// sooner is the pause, or that after which the observation is to be made again, if there is one.
 func sooner(pause time.Duration, o *observation) time.Duration {
 	if o == nil {
 		return pause
@@ -198,7 +198,7 @@ func (r *Reconciler) writeStatus(ctx context.Context, o *observation, refused []
 	return nil
 }
 
-// sort keeps apart what a person must mend, which the status tells, and what is tried again.
+// sort keeps apart what a person must repair, which the status reports, and what is tried again.
 func sort(step plan.Step, err error) ([]plan.Problem, error) {
 	if err == nil {
 		return nil, nil

@@ -24,15 +24,15 @@ import (
 	"github.com/etcd-druid/druid/druid/plan"
 )
 
-func TestWhatAPersonMustMendIsTold(t *testing.T) {
+func TestWhatAPersonMustRepairIsReported(t *testing.T) {
 	pods := schema.GroupResource{Resource: "pods"}
 	terminating := apierrors.NewForbidden(pods, "demo-a", errors.New("the namespace goes"))
 	terminating.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: namespaceTerminating}}
 	// As k8s.io/apiserver/pkg/admission/plugin/webhook/errors makes it of a webhook's answer without a code.
 	denied := &apierrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusFailure, Code: 400, Message: `admission webhook "policy" denied the request`}}
 	tests := map[string]struct {
-		err  error
-		told string
+		err      error
+		notified string
 	}{
 		"a quota":                        {apierrors.NewForbidden(pods, "demo-a", errors.New("exceeded quota")), v1alpha1.ReasonAPIRequestRejected},
 		"a namespace that goes":          {terminating, ""},
@@ -46,12 +46,12 @@ func TestWhatAPersonMustMendIsTold(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			problems, _ := sort(plan.Step{Member: "demo-a"}, fmt.Errorf("CreatePod: %w", test.err))
-			told := ""
+			notified := ""
 			for _, p := range problems {
-				told += p.Reason
+				notified += p.Reason
 			}
-			if told != test.told {
-				t.Errorf("told %q, want %q", told, test.told)
+			if notified != test.notified {
+				t.Errorf("reported %q, want %q", notified, test.notified)
 			}
 		})
 	}
@@ -103,7 +103,7 @@ func deny(w http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(w).Encode(review)
 }
 
-func TestAPodThatAWebhookRefusesIsToldAndComesWhenItMay(t *testing.T) {
+func TestAPodThatAWebhookRefusesIsReportedAndComesWhenItMay(t *testing.T) {
 	for name, test := range map[string]struct {
 		answers bool
 		words   string
@@ -126,9 +126,9 @@ func TestAPodThatAWebhookRefusesIsToldAndComesWhenItMay(t *testing.T) {
 			if err := s.fetch("demo", &cluster); err != nil {
 				t.Fatal(err)
 			}
-			told := meta.FindStatusCondition(cluster.Status.Conditions, v1alpha1.ConditionDegraded).Message
-			if !strings.Contains(told, test.words) || !plan.RefusedBy(cluster.Status.Conditions) {
-				t.Errorf("the condition says %q", told)
+			notified := meta.FindStatusCondition(cluster.Status.Conditions, v1alpha1.ConditionDegraded).Message
+			if !strings.Contains(notified, test.words) || !plan.RefusedBy(cluster.Status.Conditions) {
+				t.Errorf("the condition says %q", notified)
 			}
 			if err := s.Delete(t.Context(), hook); err != nil {
 				t.Fatal(err)

@@ -26,13 +26,13 @@ func stuckCluster(t *testing.T, members int32) (*clocked, []string) {
 
 func TestPodThatStaysNotReadyIsRestartedWithBackOff(t *testing.T) {
 	c, names := stuckCluster(t, 3)
-	victim := names[1]
+	removalCandidate := names[1]
 	before := c.uids(names, &corev1.PersistentVolumeClaim{})
-	c.kubelet(victim, false)
+	c.kubelet(removalCandidate, false)
 	c.pass()
 	c.after(4 * time.Minute)
-	if c.terminates(victim) || c.healing(victim) != (leases.Healing{}) {
-		t.Fatalf("restarted within the grace period: %+v", c.healing(victim))
+	if c.terminates(removalCandidate) || c.healing(removalCandidate) != (leases.Healing{}) {
+		t.Fatalf("restarted within the grace period: %+v", c.healing(removalCandidate))
 	}
 
 	// The announcement comes first, and a druid that takes over finishes, without counting again.
@@ -41,54 +41,54 @@ func TestPodThatStaysNotReadyIsRestartedWithBackOff(t *testing.T) {
 		t.Fatal(err)
 	}
 	pods := c.uids(names, &corev1.Pod{})
-	if want := (leases.Healing{Restarts: 1, PodUID: string(pods[victim])}); c.healing(victim) != want || c.terminates(victim) {
-		t.Fatalf("announced is %+v, want %+v; deleted %t, want the announcement first", c.healing(victim), want, c.terminates(victim))
+	if want := (leases.Healing{Restarts: 1, PodUID: string(pods[removalCandidate])}); c.healing(removalCandidate) != want || c.terminates(removalCandidate) {
+		t.Fatalf("announced is %+v, want %+v; deleted %t, want the announcement first", c.healing(removalCandidate), want, c.terminates(removalCandidate))
 	}
 	successor := c.stage.clocked()
 	successor.after(4 * time.Minute)
-	if successor.terminates(victim) {
+	if successor.terminates(removalCandidate) {
 		t.Fatal("a druid that just started judged by the clock of another")
 	}
 	successor.after(2 * time.Minute)
-	if !successor.terminates(victim) || successor.healing(victim).Restarts != 1 {
-		t.Fatalf("the announced restart was not finished: %+v", successor.healing(victim))
+	if !successor.terminates(removalCandidate) || successor.healing(removalCandidate).Restarts != 1 {
+		t.Fatalf("the announced restart was not finished: %+v", successor.healing(removalCandidate))
 	}
 	c = successor
 
-	c.end(victim)
+	c.end(removalCandidate)
 	c.pass()
-	c.kubelet(victim, false)
+	c.kubelet(removalCandidate, false)
 	c.pass()
 	c.after(8 * time.Minute)
-	if c.terminates(victim) {
+	if c.terminates(removalCandidate) {
 		t.Fatal("the second restart came as soon as the first")
 	}
 	condition := c.degraded(t)
-	if condition.Reason != v1alpha1.ReasonMemberStuck || !strings.Contains(condition.Message, victim) || !strings.Contains(condition.Message, "1 restart in a row") {
+	if condition.Reason != v1alpha1.ReasonMemberStuck || !strings.Contains(condition.Message, removalCandidate) || !strings.Contains(condition.Message, "1 restart in a row") {
 		t.Errorf("condition is %s: %s", condition.Reason, condition.Message)
 	}
 	c.after(4 * time.Minute)
-	if !c.terminates(victim) || c.healing(victim).Restarts != 2 {
-		t.Errorf("the second restart did not come: %+v", c.healing(victim))
+	if !c.terminates(removalCandidate) || c.healing(removalCandidate).Restarts != 2 {
+		t.Errorf("the second restart did not come: %+v", c.healing(removalCandidate))
 	}
-	if all := strings.Join(c.told(), "\n"); !strings.Contains(all, v1alpha1.EventPodRestarted) || !strings.Contains(all, "restarts in a row: 2") {
+	if all := strings.Join(c.notified(), "\n"); !strings.Contains(all, v1alpha1.EventPodRestarted) || !strings.Contains(all, "restarts in a row: 2") {
 		t.Errorf("events are\n%s", all)
 	}
 
 	// Well for long: forgotten.
-	c.end(victim)
+	c.end(removalCandidate)
 	c.pass()
-	c.kubelet(victim, true)
+	c.kubelet(removalCandidate, true)
 	c.pass()
 	c.after(19 * time.Minute)
-	if c.healing(victim).Restarts != 2 {
-		t.Errorf("forgotten too early: %+v", c.healing(victim))
+	if c.healing(removalCandidate).Restarts != 2 {
+		t.Errorf("forgotten too early: %+v", c.healing(removalCandidate))
 	}
 	c.after(2 * time.Minute)
-	if c.healing(victim) != (leases.Healing{}) {
-		t.Errorf("still marked: %+v", c.healing(victim))
+	if c.healing(removalCandidate) != (leases.Healing{}) {
+		t.Errorf("still marked: %+v", c.healing(removalCandidate))
 	}
-	if after := c.uids(names, &corev1.PersistentVolumeClaim{}); after[victim] != before[victim] {
+	if after := c.uids(names, &corev1.PersistentVolumeClaim{}); after[removalCandidate] != before[removalCandidate] {
 		t.Error("a restart cost the member its volume")
 	}
 }
@@ -102,7 +102,7 @@ func (c *clocked) degraded(t *testing.T) metav1.Condition {
 	return *meta.FindStatusCondition(cluster.Status.Conditions, v1alpha1.ConditionDegraded)
 }
 
-func TestWhatARestartWouldNotMendIsLeftAlone(t *testing.T) {
+func TestWhatARestartWouldNotRepairIsLeftAlone(t *testing.T) {
 	t.Parallel()
 	const long = 20 * time.Minute
 	tests := map[string]struct {

@@ -141,7 +141,7 @@ func TestOrphanedClusterIsNeitherAdoptedNorTouched(t *testing.T) {
 	if !strings.Contains(condition.Message, leases.RecordName("demo")) {
 		t.Errorf("message %q does not name the record", condition.Message)
 	}
-	s.eventually("rest beside the orphans", func() error { return s.rests() })
+	s.eventually("rest next to the orphans", func() error { return s.rests() })
 	if diff := cmp.Diff(before, versions(s.belongingsOf("demo"))); diff != "" {
 		t.Errorf("what was orphaned changed (-before +after):\n%s", diff)
 	}
@@ -156,8 +156,8 @@ func TestNewClusterShowsTheVolumesOfTheOneBefore(t *testing.T) {
 	s := newStage(t)
 	s.startDruid()
 	names := s.whole(3)
-	if told := s.leftoversTold(); len(told) != 0 {
-		t.Errorf("a first cluster tells of volumes that are left: %v", told)
+	if notified := s.leftoversReported(); len(notified) != 0 {
+		t.Errorf("a first cluster reports volumes that are left: %v", notified)
 	}
 	deleted := s.delete("demo", metav1.DeletePropagationBackground)
 	s.eventually("see the deletion", func() error { return s.rests() })
@@ -177,10 +177,10 @@ func TestNewClusterShowsTheVolumesOfTheOneBefore(t *testing.T) {
 			t.Errorf("name %s is used twice", name)
 		}
 	}
-	s.eventually("tell of what is left", func() error {
-		told := s.leftoversTold()
-		if len(told) != 1 || !strings.Contains(told[0], strings.Join(names, ", ")) {
-			return fmt.Errorf("told %q, want %v once", told, names)
+	s.eventually("report what is left", func() error {
+		notified := s.leftoversReported()
+		if len(notified) != 1 || !strings.Contains(notified[0], strings.Join(names, ", ")) {
+			return fmt.Errorf("reported %q, want %v once", notified, names)
 		}
 		return nil
 	})
@@ -193,7 +193,7 @@ func TestNewClusterShowsTheVolumesOfTheOneBefore(t *testing.T) {
 }
 
 // leftoversTold are the notes of the Events about volumes of an earlier cluster.
-func (s *stage) leftoversTold() []string {
+func (s *stage) leftoversReported() []string {
 	s.Helper()
 	var list eventsv1.EventList
 	if err := s.List(s.Context(), &list, client.InNamespace(s.namespace)); err != nil {

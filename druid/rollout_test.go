@@ -21,7 +21,7 @@ import (
 // settled is when a member that is ready lets another one go.
 const settled = settlePatience + time.Second
 
-// renewed is a cluster of three that formed, whose first member leads, and a druid that has heard of all.
+// renewed is a cluster of three that formed, whose first member leads, and a druid that has reachable all.
 func renewed(t *testing.T) (*clocked, []string) {
 	t.Helper()
 	c, names := stuckCluster(t, 3)
@@ -135,16 +135,16 @@ func TestImageThatDoesNotExistTakesDownOneMemberAndIsCorrected(t *testing.T) {
 	c, names := renewed(t)
 	c.patchCluster(`{"spec":{"image":"registry.invalid/etcd"}}`)
 	c.pass()
-	victim := names[1]
-	if got := c.going(names); len(got) != 1 || got[0] != victim {
-		t.Fatalf("%v were deleted, want %s", got, victim)
+	removalCandidate := names[1]
+	if got := c.going(names); len(got) != 1 || got[0] != removalCandidate {
+		t.Fatalf("%v were deleted, want %s", got, removalCandidate)
 	}
-	c.replace(victim)
-	c.pulls(victim)
+	c.replace(removalCandidate)
+	c.pulls(removalCandidate)
 	c.pass()
 	c.after(settled)
 	p := c.progressing()
-	if p.Reason != v1alpha1.ReasonRollingUpdateBlocked || p.Status != metav1.ConditionFalse || !strings.Contains(p.Message, victim) ||
+	if p.Reason != v1alpha1.ReasonRollingUpdateBlocked || p.Status != metav1.ConditionFalse || !strings.Contains(p.Message, removalCandidate) ||
 		!strings.Contains(p.Message, "registry.invalid/etcd") {
 		t.Errorf("condition is %+v, want the member and the image", p)
 	}
@@ -152,16 +152,16 @@ func TestImageThatDoesNotExistTakesDownOneMemberAndIsCorrected(t *testing.T) {
 		t.Errorf("condition is %+v", d)
 	}
 	if got := c.going(names); len(got) != 0 {
-		t.Fatalf("%v were deleted beside the one that is down", got)
+		t.Fatalf("%v were deleted next to the one that is down", got)
 	}
 
 	c.patchCluster(`{"spec":{"image":"gcr.io/etcd-development/etcd"}}`)
 	c.pass()
-	if got := c.going(names); len(got) != 1 || got[0] != victim {
-		t.Fatalf("%v were deleted, want the one that is down, %s", got, victim)
+	if got := c.going(names); len(got) != 1 || got[0] != removalCandidate {
+		t.Fatalf("%v were deleted, want the one that is down, %s", got, removalCandidate)
 	}
-	c.replace(victim)
-	c.kubelet(victim, true)
+	c.replace(removalCandidate)
+	c.kubelet(removalCandidate, true)
 	c.renew(names, 1)
 	c.pass()
 	c.after(settled)
@@ -199,7 +199,7 @@ func TestPodsThatAreNotOutdatedAreLeftAlone(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got, want := pod.Annotations[manifests.AnnotationSpecHash], other.Annotations[manifests.AnnotationSpecHash]; got != want || got == "" {
-		t.Errorf("the Pod that did not tell was marked with %q, want %q", got, want)
+		t.Errorf("the Pod that did not report was marked with %q, want %q", got, want)
 	}
 	if p := c.progressing(); p.Reason != v1alpha1.ReasonReconciled {
 		t.Errorf("condition is %+v", p)

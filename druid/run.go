@@ -42,7 +42,7 @@ import (
 
 const (
 	// firstRetry and lastRetry bound the pause after an error, which doubles each time. controller-runtime's own goes up to 1000 s:
-	// what a webhook or a quota refused would wait for that long after it was mended.
+	// what a webhook or a quota refused would wait for that long after it was repaired.
 	firstRetry = 5 * time.Millisecond
 	lastRetry  = conflictPatience
 )

@@ -23,7 +23,7 @@ import (
 const clusterGrace = time.Minute
 
 // snapshots settles the EtcdSnapshots of one EtcdCluster at a time: it asks for them on the cluster's snapshot Leases, one of
-// each type at a time, and tells what the leader's agent answered.
+// each type at a time, and reports what the leader's agent answered.
 type snapshots struct{ *Reconciler }
 
 // Reconcile takes the next step of each EtcdSnapshot of the EtcdCluster that is named, which may not exist.

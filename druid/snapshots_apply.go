@@ -40,7 +40,7 @@ func (s snapshots) take(
 	case plan.SnapshotReleaseDeleted, plan.SnapshotReleaseRefused, plan.SnapshotReleaseCluster, plan.SnapshotReleaseLate:
 		err = s.release(ctx, o, snapshot, lease, step)
 	default:
-		err = s.tell(ctx, snapshot, s.statusAfter(o, snapshot, lease, step))
+		err = s.inform(ctx, snapshot, s.statusAfter(o, snapshot, lease, step))
 	}
 	if err != nil {
 		return fmt.Errorf("EtcdSnapshot %s: %s by rule %s: %w", snapshot.Name, step, rule, err)
@@ -80,7 +80,7 @@ func (s snapshots) order(ctx context.Context, snapshot *v1alpha1.EtcdSnapshot, l
 	})
 }
 
-// goesWithItsCluster says, by live reads, whether the EtcdCluster is gone, or the namespace goes: that is nobody's wish that the
+// goesWithItsCluster says, by live reads, whether the EtcdCluster is gone, or the namespace goes: that is no one's wish that the
 // backups go. Of what is in a namespace, the EtcdSnapshots may be deleted before their EtcdCluster.
 func (s snapshots) goesWithItsCluster(ctx context.Context, snapshot *v1alpha1.EtcdSnapshot) (bool, error) {
 	cluster, err := clusterOrNil(ctx, s.live, types.NamespacedName{Namespace: snapshot.Namespace, Name: snapshot.Spec.ClusterRef.Name})
@@ -184,7 +184,7 @@ func (s snapshots) delete(ctx context.Context, snapshot *v1alpha1.EtcdSnapshot) 
 	return client.IgnoreNotFound(s.client.Delete(ctx, snapshot.DeepCopy(), client.Preconditions{UID: &snapshot.UID}))
 }
 
-func (s snapshots) tell(ctx context.Context, snapshot *v1alpha1.EtcdSnapshot, status v1alpha1.EtcdSnapshotStatus) error {
+func (s snapshots) inform(ctx context.Context, snapshot *v1alpha1.EtcdSnapshot, status v1alpha1.EtcdSnapshotStatus) error {
 	if equality.Semantic.DeepEqual(snapshot.Status, status) {
 		return nil
 	}
@@ -205,7 +205,7 @@ func (s snapshots) statusAfter(
 	case plan.SnapshotAccept:
 		status.Phase = v1alpha1.SnapshotPending
 		status.Message = "waits for the leader's agent; condition BackupReady of the EtcdCluster shows what blocks it"
-		if o.cluster != nil && plan.PauseToldBy(o.cluster.Status.Conditions) {
+		if o.cluster != nil && plan.PauseReportedBy(o.cluster.Status.Conditions) {
 			status.Message = fmt.Sprintf("waits until EtcdCluster %s is resumed: it is paused, and no agent runs", o.name.Name)
 		}
 	case plan.SnapshotFollow:

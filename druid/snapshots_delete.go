@@ -25,12 +25,12 @@ func held(snapshot *v1alpha1.EtcdSnapshot) bool {
 	return slices.Contains(snapshot.Finalizers, v1alpha1.SnapshotFinalizer)
 }
 
-// toDelete says whether there is a backup that goes with the EtcdSnapshot, as the status tells.
+// toDelete says whether there is a backup that goes with the EtcdSnapshot, as the status reports.
 func toDelete(snapshot *v1alpha1.EtcdSnapshot) bool {
 	return snapshot.Spec.DeletionPolicy == v1alpha1.SnapshotDelete && snapshot.Status.Artifact != nil && snapshot.Status.Artifact.Key != ""
 }
 
-// madeToDelete says whether the answer on the Lease tells of a backup that goes with the EtcdSnapshot, before the status does.
+// madeToDelete says whether the answer on the Lease reports a backup that goes with the EtcdSnapshot, before the status does.
 func madeToDelete(snapshot *v1alpha1.EtcdSnapshot, order leases.SnapshotOrder) bool {
 	return snapshot.Spec.DeletionPolicy == v1alpha1.SnapshotDelete && snapshotPhases[snapshot.Status.Phase] != plan.SnapshotFinal &&
 		order.UID == string(snapshot.UID) && order.Kind != leases.SnapshotDelete && order.Answer.Phase == leases.SnapshotSucceeded
@@ -92,7 +92,7 @@ func (s snapshots) finalizers(ctx context.Context, snapshot *v1alpha1.EtcdSnapsh
 	}))
 }
 
-// release the EtcdSnapshot, and tell before what became of its backup: afterwards nobody would.
+// release the EtcdSnapshot, and report before what became of its backup: afterwards no one would.
 func (s snapshots) release(
 	ctx context.Context, o *ordered, snapshot *v1alpha1.EtcdSnapshot, lease *coordinationv1.Lease, step plan.SnapshotStep,
 ) error {

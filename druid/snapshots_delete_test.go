@@ -86,7 +86,7 @@ func (s *stage) notes(name, reason string) (notes []string) {
 
 func (s *stage) noted(name, reason, want string) {
 	s.Helper()
-	s.eventually("tell of "+name, func() error {
+	s.eventually("report "+name, func() error {
 		if notes := s.notes(name, reason); !slices.ContainsFunc(notes, func(note string) bool { return strings.Contains(note, want) }) {
 			return fmt.Errorf("%s of %s says %q, want %q", reason, name, notes, want)
 		}
@@ -156,7 +156,7 @@ func TestWhoKeepsABackupAfterAllIsNotHeld(t *testing.T) {
 	s.deleteSnapshot("failed")
 	s.leaves("failed") // there is no backup
 
-	// What goes with the whole namespace, or without its cluster, is held by nobody.
+	// What goes with the whole namespace, or without its cluster, is held by no one.
 	uid = s.savedToDelete("last")
 	s.deleteSnapshot("last")
 	s.ordersDeletion(uid)
@@ -166,7 +166,7 @@ func TestWhoKeepsABackupAfterAllIsNotHeld(t *testing.T) {
 	s.deleteSnapshot("before")
 	s.leaves("before")
 	if notes := s.notes("meanwhile", v1alpha1.EventBackupRetained); len(notes) > 0 {
-		t.Errorf("a backup that was to stay is told of: %q", notes)
+		t.Errorf("a backup that was to stay is informed of: %q", notes)
 	}
 }
 
@@ -186,7 +186,7 @@ func TestADeletionIsWaitedForForAWhile(t *testing.T) {
 			t.Errorf("after %s: %s by %s, looks again in %s", age, d.Verdict, d.Rule, o.again)
 		}
 	}
-	// It was made, and deleted before the status told of it.
+	// It was made, and deleted before the status informed of it.
 	snapshot.Status = v1alpha1.EtcdSnapshotStatus{Phase: v1alpha1.SnapshotRunning}
 	order := leases.SnapshotOrder{UID: "uid", Answer: done7("uid")}
 	for slot, want := range map[leases.SnapshotOrder]plan.SnapshotStep{order: plan.SnapshotConclude, {}: plan.SnapshotLetGo} {
@@ -223,7 +223,7 @@ func TestWhatIsToStayIsNotOrderedToGo(t *testing.T) {
 	}
 }
 
-// Whoever deletes a namespace deletes its EtcdSnapshots perhaps before its EtcdCluster.
+// Anyone who deletes a namespace deletes its EtcdSnapshots perhaps before its EtcdCluster.
 func TestABackupStaysWhenItsNamespaceGoes(t *testing.T) {
 	s := backedUp(t)
 	s.savedToDelete("a")
@@ -234,7 +234,7 @@ func TestABackupStaysWhenItsNamespaceGoes(t *testing.T) {
 	s.eventually("look at the namespace", func() error {
 		reads := s.calls.matching("GET", "/api/v1/namespaces/"+s.namespace)
 		if !slices.ContainsFunc(reads, func(call string) bool { return strings.HasSuffix(call, "/"+s.namespace) }) {
-			return errors.New("nobody did")
+			return errors.New("no one did")
 		}
 		return s.heldBy("a", true)
 	})

@@ -26,7 +26,7 @@ func backedUp(t *testing.T) *stage {
 	return s
 }
 
-func TestEtcdSnapshotsAreOrderedOneByOneAndTold(t *testing.T) {
+func TestEtcdSnapshotsAreOrderedOneByOneAndReported(t *testing.T) {
 	s := backedUp(t)
 	first := s.snapshot("a", v1alpha1.SnapshotFull, nil)
 	s.orders(full, first)

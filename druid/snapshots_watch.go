@@ -61,5 +61,5 @@ var ordersChanged = predicate.Funcs{
 
 func ordersOn(object client.Object) bool {
 	lease, ok := object.(*coordinationv1.Lease)
-	return ok && tellsOfBackups(lease)
+	return ok && reportsOfBackups(lease)
 }

@@ -46,7 +46,7 @@ func (s *statuses) latest(cached *v1alpha1.EtcdCluster) *v1alpha1.EtcdCluster {
 	if known && slices.Contains(w.over, cached.ResourceVersion) {
 		return w.cluster.DeepCopy()
 	}
-	delete(s.after, key) // the caches have it, or what somebody wrote after it
+	delete(s.after, key) // the caches have it, or what someone wrote after it
 	return cached
 }
 

@@ -17,14 +17,14 @@ func TestOwnStatusIsReadBeforeTheCachesHaveIt(t *testing.T) {
 		do           func(*statuses)
 		cached, want string
 	}{
-		"nothing was written":                    {func(*statuses) {}, "1", "1"},
-		"the caches are behind":                  {func(s *statuses) { s.wrote("1", at("2")) }, "1", "2"},
-		"the caches have it":                     {func(s *statuses) { s.wrote("1", at("2")) }, "2", "2"},
-		"the caches are two writes behind":       {func(s *statuses) { s.wrote("1", at("2")); s.wrote("2", at("3")) }, "1", "3"},
-		"the caches are one of two behind":       {func(s *statuses) { s.wrote("1", at("2")); s.wrote("2", at("3")) }, "2", "3"},
-		"somebody else wrote after it":           {func(s *statuses) { s.wrote("1", at("2")) }, "5", "5"},
-		"somebody else wrote between two writes": {func(s *statuses) { s.wrote("1", at("2")); s.wrote("5", at("6")) }, "5", "6"},
-		"once the caches had it, it is over":     {func(s *statuses) { s.wrote("1", at("2")); s.latest(at("2")) }, "1", "1"},
+		"nothing was written":                   {func(*statuses) {}, "1", "1"},
+		"the caches are behind":                 {func(s *statuses) { s.wrote("1", at("2")) }, "1", "2"},
+		"the caches have it":                    {func(s *statuses) { s.wrote("1", at("2")) }, "2", "2"},
+		"the caches are two writes behind":      {func(s *statuses) { s.wrote("1", at("2")); s.wrote("2", at("3")) }, "1", "3"},
+		"the caches are one of two behind":      {func(s *statuses) { s.wrote("1", at("2")); s.wrote("2", at("3")) }, "2", "3"},
+		"someone else wrote after it":           {func(s *statuses) { s.wrote("1", at("2")) }, "5", "5"},
+		"someone else wrote between two writes": {func(s *statuses) { s.wrote("1", at("2")); s.wrote("5", at("6")) }, "5", "6"},
+		"once the caches had it, it is over":    {func(s *statuses) { s.wrote("1", at("2")); s.latest(at("2")) }, "1", "1"},
 		"it is gone": {func(s *statuses) {
 			s.wrote("1", at("2"))
 			s.forget(client.ObjectKeyFromObject(at("2")))

@@ -28,12 +28,12 @@ func (s *stage) compares(verdict leases.UpgradeVerdict, why string) {
 	})
 }
 
-// runsVersion is what the member's agent tells after its Pod came back.
+// runsVersion is what the member's agent reports after its Pod came back.
 func (c *clocked) runsVersion(names []string, i int, version string) {
 	c.Helper()
 	c.renew(names, i)
 	now := time.Now()
-	c.eventually("tell the version of "+names[i], func() error {
+	c.eventually("report the version of "+names[i], func() error {
 		_, err := c.store("demo").PatchMember(c.Context(), names[i], leases.MemberPatch{
 			Member: leases.Member{Version: version}, RenewTime: &now, Duration: time.Hour,
 		})
@@ -180,7 +180,7 @@ func TestALostPodComesBackAsItWasUntilTheFirstOfAnotherMinorMayGo(t *testing.T) 
 	comes(names[2], "3.6.16")
 	ready(2, "3.6.16")
 
-	// One in which no etcd runs is made anew once, for it is of another image, and not again.
+	// One in which no etcd runs is made again once, for it is of another image, and not again.
 	c.pulls(names[1])
 	c.pass()
 	c.after(settled)

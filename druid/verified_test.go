@@ -12,7 +12,7 @@ import (
 	"github.com/etcd-druid/druid/leases"
 )
 
-// What an agent found out about the backups is told as a condition and an Event, for as long as there are backups.
+// What an agent found out about the backups is reported as a condition and an Event, for as long as there are backups.
 func TestBackupVerifiedFollowsTheLease(t *testing.T) {
 	s := newStage(t)
 	s.startDruid()
@@ -26,21 +26,21 @@ func TestBackupVerifiedFollowsTheLease(t *testing.T) {
 	}
 	is(metav1.ConditionUnknown, v1alpha1.ReasonNotYetVerified, "not verified yet")
 	now := time.Now()
-	tell := func(v leases.Verification) {
+	inform := func(v leases.Verification) {
 		s.Helper()
 		v.Lineage, v.At, v.Tried = "00000001-a", now, now
-		s.eventually("tell of a proof", func() error { return s.store("demo").TellVerification(s.Context(), v) })
+		s.eventually("report a proof", func() error { return s.store("demo").ReportVerification(s.Context(), v) })
 	}
-	s.eventually("tell of a backup", func() error {
+	s.eventually("report a backup", func() error {
 		return s.store("demo").RenewBackup(s.Context(), full, leases.BackupPatch{
 			Backup: leases.Backup{Revision: 7, Lineage: "00000001-a", Object: "some", Size: 1}, RenewTime: &now, Duration: day,
 		})
 	})
-	tell(leases.Verification{Verdict: leases.VerdictProven, Full: "some", ProvenFull: "some", Revision: 7})
+	inform(leases.Verification{Verdict: leases.VerdictProven, Full: "some", ProvenFull: "some", Revision: 7})
 	is(metav1.ConditionTrue, v1alpha1.ReasonVerificationSucceeded, "what etcd reported")
-	tell(leases.Verification{Verdict: leases.VerdictBroken, Full: "some", ProvenFull: "older", Broken: "some", Trouble: "full some is damaged"})
+	inform(leases.Verification{Verdict: leases.VerdictBroken, Full: "some", ProvenFull: "older", Broken: "some", Trouble: "full some is damaged"})
 	is(metav1.ConditionFalse, v1alpha1.ReasonVerificationFailed, "full some is damaged")
-	s.told(v1alpha1.ReasonVerificationFailed, "")
+	s.notified(v1alpha1.ReasonVerificationFailed, "")
 	s.patchCluster(backupsOff)
 	s.eventually("take the condition away", func() error {
 		var c v1alpha1.EtcdCluster

@@ -62,7 +62,7 @@ func (r *Reconciler) leaseHandler() handler.EventHandler {
 // sees notes a member's or a snapshot Lease, and says whether that makes it alive for those who took it for something else.
 func (r *Reconciler) sees(object client.Object) bool {
 	lease, ok := object.(*coordinationv1.Lease)
-	if !ok || component(lease) != leases.ComponentMember && !tellsOfBackups(lease) {
+	if !ok || component(lease) != leases.ComponentMember && !reportsOfBackups(lease) {
 		return false
 	}
 	liveness := r.memory.watcher.Observe(lease, r.now())
@@ -73,7 +73,7 @@ func component(lease *coordinationv1.Lease) leases.Component {
 	return leases.Component(lease.Labels[leases.LabelComponent])
 }
 
-func tellsOfBackups(lease *coordinationv1.Lease) bool {
+func reportsOfBackups(lease *coordinationv1.Lease) bool {
 	return component(lease) == leases.ComponentFullSnapshot || component(lease) == leases.ComponentDeltaSnapshot
 }
 
@@ -98,14 +98,14 @@ func saysMore(before, after *coordinationv1.Lease) bool {
 	}
 }
 
-// savesMore says whether a snapshot Lease tells anything else of what is saved that druid tells on.
+// savesMore says whether a snapshot Lease reports anything else of what is saved that druid reports on.
 func savesMore(before, after *coordinationv1.Lease) bool {
 	was, wasErr := leases.DecodeBackup(before)
 	is, isErr := leases.DecodeBackup(after)
 	return wasErr != nil || isErr != nil || was.EverSaved() != is.EverSaved() || was.Error != is.Error || was.Lineage != is.Lineage || was.SupersededBy != is.SupersededBy
 }
 
-// provesMore says whether a snapshot Lease tells anything else of proofs that druid tells on.
+// provesMore says whether a snapshot Lease reports anything else of proofs that druid reports on.
 func provesMore(before, after *coordinationv1.Lease) bool {
 	was, wasErr := leases.DecodeVerification(before)
 	is, isErr := leases.DecodeVerification(after)
@@ -116,7 +116,7 @@ func provesMore(before, after *coordinationv1.Lease) bool {
 func quiet(m leases.Member) leases.Member {
 	m.Raft, m.Floor, m.Revision, m.DBSize, m.DBSizeInUse, m.VolumeFree = leases.Raft{}, leases.Raft{}, 0, 0, 0, 0
 	m.LeaseVersion = ""                          // another one with each renewal
-	m.Defragmentation = leases.Defragmentation{} // druid tells nobody of it
+	m.Defragmentation = leases.Defragmentation{} // druid reports no one of it
 	return m
 }
 

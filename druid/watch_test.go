@@ -38,7 +38,7 @@ func TestOnlyNewsCostAPass(t *testing.T) {
 			l.Annotations["etcd.druid.dev/raft"] = leases.Raft{Term: 2, Committed: 9, LastTerm: 2, LastIndex: 9}.String()
 		}, false},
 		"a renewal of a member that was taken for stale": {leases.ComponentMember, leases.Stale, renew, true},
-		"a renewal of a member that nobody judged yet":   {leases.ComponentMember, 0, renew, true},
+		"a renewal of a member that no one judged yet":   {leases.ComponentMember, 0, renew, true},
 		"another role": {leases.ComponentMember, leases.Live, func(l *coordinationv1.Lease) {
 			renew(l)
 			l.Spec.HolderIdentity = new("1f:Leader")
@@ -78,7 +78,7 @@ func TestOnlyNewsCostAPass(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r := &Reconciler{memory: newMemory(), now: time.Now}
 			before, after := base(test.component), base(test.component)
-			if tellsOfBackups(before) {
+			if reportsOfBackups(before) {
 				before.Spec.HolderIdentity, after.Spec.HolderIdentity = new("7"), new("7")
 			}
 			after.ResourceVersion = "2"

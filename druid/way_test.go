@@ -18,8 +18,8 @@ import (
 	"github.com/etcd-druid/druid/manifests"
 )
 
-// TestHandsThatKeepAnApplyFromBeingTakenAreUndone edits by hand what the API server does not allow beside druid's own fields, and so
-// refuses each apply of them: druid mends the same object, and goes on with what comes after it.
+// TestHandsThatKeepAnApplyFromBeingTakenAreUndone edits by hand what the API server does not allow next to druid's own fields, and so
+// refuses each apply of them: druid repairs the same object, and goes on with what comes after it.
 func TestHandsThatKeepAnApplyFromBeingTakenAreUndone(t *testing.T) {
 	s := newStage(t)
 	stop := s.startDruid()
@@ -36,7 +36,7 @@ func TestHandsThatKeepAnApplyFromBeingTakenAreUndone(t *testing.T) {
 		service.Spec.Ports[0].Port = 2380
 		service.Spec.Ports = append(service.Spec.Ports, corev1.ServicePort{Name: "more", Port: 80})
 	})
-	// What the stages after them are to mend.
+	// What the stages after them are to repair.
 	pod := &corev1.Pod{}
 	s.edit(names[0], pod, func() { delete(pod.Labels, manifests.LabelVoter) })
 	address := service.Spec.ClusterIP
@@ -45,8 +45,8 @@ func TestHandsThatKeepAnApplyFromBeingTakenAreUndone(t *testing.T) {
 	s.refused(serviceName, "Service", "v1", `{"ports":[{"name":"client","port":2379,"protocol":"TCP"}]}`)
 
 	s.startDruid()
-	s.beat = func() { s.renew(names) } // it knows nobody before it saw a renewal
-	s.eventually("mend the budget", func() error {
+	s.beat = func() { s.renew(names) } // it knows no one before it saw a renewal
+	s.eventually("repair the budget", func() error {
 		if err := s.fetch(budgetName, budget); err != nil {
 			return err
 		}
@@ -55,7 +55,7 @@ func TestHandsThatKeepAnApplyFromBeingTakenAreUndone(t *testing.T) {
 		}
 		return nil
 	})
-	s.eventually("mend the Service", func() error {
+	s.eventually("repair the Service", func() error {
 		if err := s.fetch(serviceName, service); err != nil {
 			return err
 		}

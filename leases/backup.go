@@ -10,7 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Annotations of the two snapshot Leases, beside the lineage. The leader's agent writes them; druid makes the Lease.
+// Annotations of the two snapshot Leases, next to the lineage. The leader's agent writes them; druid makes the Lease.
 const (
 	annotationObject = Prefix + "object"
 	annotationSize   = Prefix + "size"
@@ -34,7 +34,7 @@ type Backup struct {
 	Size   int64
 	SHA256 string
 	Taken  time.Time
-	// Lag is how old the oldest acknowledged write was that was not saved when the Lease was renewed, 0 for none. It is told
+	// Lag is how old the oldest acknowledged write was that was not saved when the Lease was renewed, 0 for none. It is reported
 	// of deltas.
 	Lag time.Duration
 	// SupersededBy is the lineage in the same place that a restore of the latest backup would take instead of this one's; empty for none. The
@@ -47,7 +47,7 @@ type Backup struct {
 // EverSaved says whether there ever was a backup.
 func (b Backup) EverSaved() bool { return b.Revision != 0 }
 
-// SnapshotName is the name of the Lease of a component that tells of backups.
+// SnapshotName is the name of the Lease of a component that reports backups.
 func SnapshotName(cluster string, component Component) string {
 	if component == ComponentFullSnapshot {
 		return FullSnapshotName(cluster)
@@ -112,7 +112,7 @@ func (d *decoder) duration(key string) time.Duration {
 }
 
 // BackupPatch is what the leader's agent writes into a snapshot Lease. It compares nothing: two who take themselves for the
-// leader both tell what they know, and what is saved is in the store.
+// leader both report what they know, and what is saved is in the store.
 type BackupPatch struct {
 	// Backup holds the facts. What is unknown in it (zero) stays in the Lease as it was, with two exceptions: Object is written
 	// together with Size, SHA256 and Taken, and Lag, SupersededBy and Error are written as they are, so that a success wipes the last failure.
@@ -163,7 +163,7 @@ func formatTime(t time.Time) string {
 	return t.UTC().Format(time.RFC3339)
 }
 
-// formatLag counts whole milliseconds: nobody acts on less.
+// formatLag counts whole milliseconds: no one acts on less.
 func formatLag(d time.Duration) string {
 	if d <= 0 {
 		return ""

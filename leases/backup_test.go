@@ -30,7 +30,7 @@ func TestBackupPatch(t *testing.T) {
 		"a failure leaves what was saved": {
 			Backup{Error: "denied", Lag: time.Minute}, known(func(b *Backup) { b.Lag, b.Error = time.Minute, "denied" }),
 		},
-		"an object is told as a whole": {
+		"an object is reported as a whole": {
 			Backup{Revision: 2000, Object: "next"},
 			known(func(b *Backup) { *b = Backup{Revision: 2000, Lineage: b.Lineage, Object: "next"} }),
 		},
@@ -48,7 +48,7 @@ func TestBackupPatch(t *testing.T) {
 				t.Errorf("(-got +want)\n%s", diff)
 			}
 			if lease.Annotations["someone.else/key"] != "stays" || lease.Spec.RenewTime != nil || lease.Spec.LeaseDurationSeconds != nil {
-				t.Errorf("something was written that nobody said: %+v", lease)
+				t.Errorf("something was written that no one said: %+v", lease)
 			}
 		})
 	}

@@ -23,7 +23,7 @@ type Client interface {
 }
 
 // NewClient returns a Client over client-go's REST client that knows Leases and no other kind. The typed client links and
-// registers every API of Kubernetes for the sake of one, which an agent beside each etcd would keep in memory.
+// registers every API of Kubernetes for the sake of one, which an agent next to each etcd would keep in memory.
 func NewClient(config *rest.Config, namespace string) (Client, error) {
 	scheme := runtime.NewScheme()
 	if err := coordinationv1.AddToScheme(scheme); err != nil {

@@ -25,21 +25,21 @@ const (
 	// heldAbsent: there is no such Lease.
 	heldAbsent
 	// heldByNobody: it was given back, or never held.
-	heldByNobody
+	heldByNoOne
 	// heldByUs: it names us. After a restart of the agent it may do so from before.
 	heldByUs
-	// heldByAnother: it names somebody else.
+	// heldByAnother: it names someone else.
 	heldByAnother
 )
 
 func (h holding) String() string {
-	return rules.Word(h, "unknown", "absent", "held by nobody", "held by us", "held by another")
+	return rules.Word(h, "unknown", "absent", "held by no one", "held by us", "held by another")
 }
 
 func holdingOf(holder, identity string) holding {
 	switch holder {
 	case "":
-		return heldByNobody
+		return heldByNoOne
 	case identity:
 		return heldByUs
 	default:
@@ -60,7 +60,7 @@ var claims = rules.New(claimWait, []rules.Row[claimFacts, claim]{
 	{Name: "ours", When: claimFacts{holding: heldByUs}, Verdict: claimWrite},
 	{Name: "lost", When: claimFacts{leading: rules.Yes}, Verdict: claimLose},
 	{Name: "not-made-yet", When: claimFacts{holding: heldAbsent}, Verdict: claimWait},
-	{Name: "given-back", When: claimFacts{holding: heldByNobody}, Verdict: claimWrite},
+	{Name: "given-back", When: claimFacts{holding: heldByNoOne}, Verdict: claimWrite},
 	{Name: "held", When: claimFacts{elapsed: rules.No}, Verdict: claimWait},
 	{Name: "run-out", When: claimFacts{elapsed: rules.Yes}, Verdict: claimWrite},
 })

@@ -9,13 +9,13 @@ import (
 // annotationDefragmentation of a member Lease is written by the leader's agent.
 const annotationDefragmentation = Prefix + "defragmentation"
 
-// Defragmentation is what came of the last one of a member's database, as the leader's agent saw it. Nobody acts on it.
+// Defragmentation is what came of the last one of a member's database, as the leader's agent saw it. No one acts on it.
 type Defragmentation struct {
 	// At is when it ended, by the clock of that agent.
 	At time.Time
 	// Result is defragmented, failed, or left: the agent did not lead any more before etcd answered.
 	Result string
-	// Took is how long the member served nobody; of one that was left, at least.
+	// Took is how long the member served no one; of one that was left, at least.
 	Took time.Duration
 	// Before and After are the file's size in bytes; After is 0 where it is not known.
 	Before, After int64
@@ -35,7 +35,7 @@ func (d Defragmentation) format() (string, error) {
 	return string(raw), err
 }
 
-// ParseDefragmentation reads the annotation. One that cannot be read says nothing: nobody acts on it.
+// ParseDefragmentation reads the annotation. One that cannot be read says nothing: no one acts on it.
 func ParseDefragmentation(s string) Defragmentation {
 	var d defragmentationJSON
 	if json.Unmarshal([]byte(s), &d) != nil {

@@ -74,7 +74,7 @@ func (e *Election) Run(ctx context.Context, lead func(ctx context.Context)) erro
 }
 
 // take writes ourselves into the Lease that was seen, and leads when that was answered. The write is not cut off by the end
-// of ctx: then the Lease would be ours, and nobody would give it back.
+// of ctx: then the Lease would be ours, and no one would give it back.
 func (e *Election) take(ctx context.Context, lead func(ctx context.Context)) bool {
 	began := time.Now()
 	if e.write(context.WithoutCancel(ctx), e.identity) != nil {
@@ -174,7 +174,7 @@ func (e *Election) look(ctx context.Context, leading rules.YesNo) claim {
 	return claims.Decide(facts).Verdict
 }
 
-// see notes what the Lease says. Whoever holds it is as old as the change that we saw ourselves.
+// see notes what the Lease says. Anyone who holds it is as old as the change that we saw ourselves.
 func (e *Election) see(said Leadership, now time.Time) {
 	if e.seen.since.IsZero() || !e.seen.sameTerm(said) {
 		e.seen.since = now

@@ -14,7 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// remote is the API server at the end of a network that is slow, loses answers, and delivers what nobody waits for any more.
+// remote is the API server at the end of a network that is slow, loses answers, and delivers what no one waits for any more.
 type remote struct {
 	*leaseServer
 	away   *atomic.Bool         // nothing comes through

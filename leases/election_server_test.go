@@ -124,7 +124,7 @@ func TestElectionNeedsNoRightToCreate(t *testing.T) {
 	}
 	a.stop()
 	if s.holder() != "" {
-		t.Errorf("after the end held by %q, want nobody", s.holder())
+		t.Errorf("after the end held by %q, want no one", s.holder())
 	}
 	b := s.campaign(s.agent, "demo-b", func() {})
 	s.soon("demo-b leads", b.began)
@@ -149,7 +149,7 @@ func TestRacingCandidatesLeadOneAfterAnother(t *testing.T) {
 				_ = leases.NewElection(store, name, discard()).WithTimes(shortTerm).Run(ctx, func(held context.Context) {
 					beside := leaders.Add(1) > 1
 					if h := s.holder(); held.Err() == nil && (beside || h != name) {
-						t.Errorf("%s leads, beside another: %t; the Lease is held by %q", name, beside, h)
+						t.Errorf("%s leads, next to another: %t; the Lease is held by %q", name, beside, h)
 					}
 					leaders.Add(-1)
 					turns <- name
@@ -270,7 +270,7 @@ func TestFrozenLeaderFindsThatItIsNotAnyMore(t *testing.T) {
 	}
 }
 
-// candidateVariable tells a test binary to be a candidate, and how to reach the server.
+// candidateVariable reports a test binary to be a candidate, and how to reach the server.
 const candidateVariable = "DRUID_TEST_CANDIDATE"
 
 type candidacy struct {

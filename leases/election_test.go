@@ -25,7 +25,7 @@ func TestClaimIsDecidedForAllFacts(t *testing.T) {
 		case claim == claimWrite && f.holding == heldByAnother && (f.elapsed == rules.No || f.leading == rules.Yes):
 			return "another's Lease is taken before it ran out, or by one who leads"
 		case claim == claimWrite && (f.holding == heldUnknown || f.holding == heldAbsent):
-			return "a Lease is written that nobody saw"
+			return "a Lease is written that no one saw"
 		case claim == claimLose && (f.holding == heldUnknown || f.holding == heldByUs || f.leading == rules.No):
 			return "nothing says that it is lost"
 		case f.leading == rules.Yes && claim != claimLose && f.holding != heldUnknown && f.holding != heldByUs:
@@ -127,10 +127,10 @@ func TestLeaderOutlivesAShortOutageAndALostAnswer(t *testing.T) {
 
 func TestLeaderYieldsToWhatTheLeaseSays(t *testing.T) {
 	for name, edit := range map[string]func(s *leaseServer){
-		"another holds it":        func(s *leaseServer) { s.lease.Spec.HolderIdentity = new("somebody") },
-		"nobody holds it":         func(s *leaseServer) { s.lease.Spec.HolderIdentity = nil },
-		"it is gone":              func(s *leaseServer) { s.lease = nil },
-		"it was made anew, empty": func(s *leaseServer) { s.lease = newLeaderLease(s.t).lease; s.lease.ResourceVersion = "1000" },
+		"another holds it":         func(s *leaseServer) { s.lease.Spec.HolderIdentity = new("somebody") },
+		"no one holds it":          func(s *leaseServer) { s.lease.Spec.HolderIdentity = nil },
+		"it is gone":               func(s *leaseServer) { s.lease = nil },
+		"it was made again, empty": func(s *leaseServer) { s.lease = newLeaderLease(s.t).lease; s.lease.ResourceVersion = "1000" },
 	} {
 		t.Run(name, func(t *testing.T) {
 			election(t, func(t *testing.T, s *leaseServer) {
@@ -147,7 +147,7 @@ func TestLeaderYieldsToWhatTheLeaseSays(t *testing.T) {
 				}
 				after(leaderDuration / 2)
 				if name == "another holds it" && s.holder() != "somebody" {
-					t.Errorf("held by %q, want it left to somebody", s.holder())
+					t.Errorf("held by %q, want it left to someone", s.holder())
 				}
 			})
 		})
@@ -187,7 +187,7 @@ func TestCampaignThatIsCutOffGivesTheLeaseBack(t *testing.T) {
 			after(time.Duration(cut) * time.Millisecond)
 			a.end()
 			if s.holder() != "" {
-				t.Errorf("called off after %d ms, the Lease is held by %q, want nobody", cut, s.holder())
+				t.Errorf("called off after %d ms, the Lease is held by %q, want no one", cut, s.holder())
 			}
 			if led := a.cause != nil; led != (cut > 40) {
 				t.Errorf("called off after %d ms, it led: %t", cut, led)
@@ -196,7 +196,7 @@ func TestCampaignThatIsCutOffGivesTheLeaseBack(t *testing.T) {
 	}
 }
 
-// The same name holds it from before its agent was restarted: nobody else may act for that.
+// The same name holds it from before its agent was restarted: no one else may act for that.
 func TestRestartedLeaderGoesOn(t *testing.T) {
 	election(t, func(t *testing.T, s *leaseServer) {
 		s.lease.Spec = coordinationv1.LeaseSpec{HolderIdentity: new("a"), LeaseTransitions: new(int32(7))}
@@ -226,7 +226,7 @@ func TestDutiesThatEndByThemselvesKeepTheLease(t *testing.T) {
 	})
 }
 
-// Whatever the network does, two never lead at once, and when it is well again somebody leads.
+// Whatever the network does, two never lead at once, and when it is well again someone leads.
 func TestNeverTwoLeadersWhateverTheNetworkDoes(t *testing.T) {
 	var terms, lost atomic.Int32
 	for seed := range uint64(60) {
@@ -249,7 +249,7 @@ func TestNeverTwoLeadersWhateverTheNetworkDoes(t *testing.T) {
 							_ = e.Run(campaign, func(held context.Context) {
 								terms.Add(1)
 								if n := leaders.Add(1); n > 1 {
-									t.Errorf("%s leads beside another", name)
+									t.Errorf("%s leads next to another", name)
 								}
 								<-held.Done()
 								if errors.Is(context.Cause(held), ErrNotLeader) {
@@ -275,7 +275,7 @@ func TestNeverTwoLeadersWhateverTheNetworkDoes(t *testing.T) {
 				before := terms.Load()
 				after(30 * time.Minute)
 				if terms.Load() == before {
-					t.Error("nobody led in half an hour without an outage")
+					t.Error("no one led in half an hour without an outage")
 				}
 				over()
 				group.Wait()

@@ -30,8 +30,8 @@ func fullRecord() Record {
 			{ID: "8e9e05c52164694d", Name: "demo-abcde", PeerURL: "http://demo-abcde.demo-peer:2380"},
 			{ID: "1", PeerURL: "http://demo-fghij.demo-peer:2380", Learner: true},
 		}},
-		Guests:  []string{"8e9e05c52164694d", "a1"},
-		Leaving: true,
+		Externals: []string{"8e9e05c52164694d", "a1"},
+		Leaving:   true,
 	}
 }
 

@@ -3,8 +3,8 @@ package leases
 import "time"
 
 // floor keeps the position below which a volume surely went back in time: one that was published at least one renewal
-// interval ago, by an etcd that was well until now. The newest position will not do: etcd tells its commit index a moment
-// before the entries are on disk, and a crash in that moment is no time travel. What an etcd told last before it ended
+// interval ago, by an etcd that was well until now. The newest position will not do: etcd reports its commit index a moment
+// before the entries are on disk, and a crash in that moment is no time travel. What an etcd reported last before it ended
 // does not become the floor, however long it stays away.
 type floor struct {
 	id        uint64

@@ -5,7 +5,7 @@ import (
 	"fmt"
 )
 
-// AnnotationHealing is written by druid on a member's Lease, beside the UIDs of its Pod and its volume.
+// AnnotationHealing is written by druid on a member's Lease, next to the UIDs of its Pod and its volume.
 const AnnotationHealing = Prefix + "healing"
 
 // Healing is druid's word on a member's Lease about what it does to get the member on its feet: written before the deed, so
@@ -24,7 +24,7 @@ type Healing struct {
 }
 
 // ParseHealing reads the annotation. What cannot be understood is the zero Healing: it says of no learner that it is not
-// coming, and druid begins to count anew.
+// coming, and druid begins to count again.
 func ParseHealing(s string) Healing {
 	var h Healing
 	if s == "" || json.Unmarshal([]byte(s), &h) != nil || h.Restarts < 0 {

@@ -13,7 +13,7 @@ import (
 // Leadership is what the leader's Lease says.
 type Leadership struct {
 	Version Version
-	// Holder is the name of the Pod whose agent leads, empty for nobody.
+	// Holder is the name of the Pod whose agent leads, empty for no one.
 	Holder string
 	// Duration for which it is held without a renewal, 0 where it says none.
 	Duration time.Duration

@@ -46,7 +46,7 @@ var livenesses = rules.New(Unknown, []rules.Row[sight, Liveness]{
 })
 
 // Watcher judges member and snapshot Leases by what it saw of them itself. It is safe for concurrent use. Its clocks start when it
-// first sees a Lease, so an observer that just started calls nobody stale.
+// first sees a Lease, so an observer that just started calls no one stale.
 type Watcher struct {
 	mu   sync.Mutex
 	seen map[leaseKey]sighting
@@ -113,7 +113,7 @@ func (s sighting) next(lease *coordinationv1.Lease, now time.Time) sighting {
 		n.renewTime = lease.Spec.RenewTime.Time
 	}
 	switch known := !s.since.IsZero() && s.uid == n.uid; {
-	case !known: // first seen, or deleted and made anew: the clock starts
+	case !known: // first seen, or deleted and made again: the clock starts
 	case s.renewTime.Equal(n.renewTime):
 		n.since, n.moved = s.since, s.moved
 	default:

@@ -61,7 +61,7 @@ func TestWatcherTrustsItsOwnClockAlone(t *testing.T) {
 		expect("and saw it unchanged for its duration", Stale)
 
 		lease.UID = "2"
-		expect("made anew", Unknown)
+		expect("made again", Unknown)
 		holder = "nonsense"
 		expect("edited to nonsense", Unknown)
 		if got := w.Observe(nil, time.Now()); got != Unknown {
@@ -91,7 +91,7 @@ func TestFloorIsOneIntervalOld(t *testing.T) {
 		{"the first one is old enough", 15 * time.Second, 1, true, at(30), at(10)},
 		{"the third one is too young", 25 * time.Second, 1, true, at(40), at(10)},
 		{"the third one is old enough", 30 * time.Second, 1, true, at(50), at(30)},
-		{"what an etcd told last before it ended stays out of it", 45 * time.Second, 1, false, at(50), at(30)},
+		{"what an etcd reported last before it ended stays out of it", 45 * time.Second, 1, false, at(50), at(30)},
 		{"for as long as it is away", 90 * time.Second, 1, false, at(50), at(30)},
 		{"and is no measure for the next one", 91 * time.Second, 1, true, at(49), at(30)},
 		{"which needs its own interval", 106 * time.Second, 1, true, at(60), at(49)},

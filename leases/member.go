@@ -46,7 +46,7 @@ const (
 
 // Member is what a member Lease says.
 type Member struct {
-	// LeaseUID is the UID of the Lease object itself: a Lease that was deleted and made anew has another.
+	// LeaseUID is the UID of the Lease object itself: a Lease that was deleted and made again has another.
 	LeaseUID string
 	// LeaseVersion is the state of the Lease that was read, for a compare-and-set.
 	LeaseVersion Version
@@ -119,7 +119,7 @@ func (m Member) HolderIdentity() string {
 	return FormatID(m.ID) + ":" + string(m.Role)
 }
 
-// EverFormed says whether the member ever was in a raft group: evidence that forbids a second birth.
+// EverFormed says whether the member ever was in a raft group: evidence that forbids a second bootstrap.
 func (m Member) EverFormed() bool { return m.ID != 0 || m.ClusterID != 0 }
 
 // DecodeMember reads a member Lease. Any error wraps ErrUnreadable.

@@ -34,13 +34,13 @@ const (
 // RecordName is the name of the cluster record.
 func RecordName(cluster string) string { return cluster + "-cluster" }
 
-// LeaderName is the name of the Lease for which the agents beside the raft leader campaign.
+// LeaderName is the name of the Lease for which the agents next to the raft leader campaign.
 func LeaderName(cluster string) string { return cluster + "-leader" }
 
-// FullSnapshotName is the name of the Lease that tells the last full snapshot.
+// FullSnapshotName is the name of the Lease that reports the last full snapshot.
 func FullSnapshotName(cluster string) string { return cluster + "-full-snapshot" }
 
-// DeltaSnapshotName is the name of the Lease that tells the last delta snapshot.
+// DeltaSnapshotName is the name of the Lease that reports the last delta snapshot.
 func DeltaSnapshotName(cluster string) string { return cluster + "-delta-snapshot" }
 
 // MemberOfURL is the name of the member that is reached at a peer or client URL: the first label of its host, as the

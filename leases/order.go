@@ -28,7 +28,7 @@ const (
 // SnapshotPhase is how far the answer to an order is.
 type SnapshotPhase string
 
-// The phases. The latter two are final: nobody writes over them.
+// The phases. The latter two are final: no one writes over them.
 const (
 	SnapshotRunning   SnapshotPhase = "Running"
 	SnapshotSucceeded SnapshotPhase = "Succeeded"
@@ -60,7 +60,7 @@ func OrderKind(kind SnapshotKind, uid string) string { return string(kind) + "/"
 
 // SnapshotTarget is what an order of a kind is about.
 type SnapshotTarget struct {
-	// URI of the full that is to be deleted, as the answer to its order told it.
+	// URI of the full that is to be deleted, as the answer to its order reported it.
 	URI string `json:"uri,omitempty"`
 	// Place that a full is to be saved in, nil for the cluster's own.
 	Place *SnapshotPlace `json:"place,omitempty"`
@@ -103,7 +103,7 @@ type SnapshotAnswer struct {
 	SHA256 string `json:"sha256,omitempty"`
 	// Revision up to which everything is saved.
 	Revision int64 `json:"revision,omitempty"`
-	// StorageVersion of etcd that a full needs, as etcd tells it; empty of deltas and where etcd did not tell it.
+	// StorageVersion of etcd that a full needs, as etcd reports it; empty of deltas and where etcd did not report it.
 	StorageVersion string `json:"storageVersion,omitempty"`
 	// Error of one that failed, for a person.
 	Error string `json:"error,omitempty"`

@@ -34,7 +34,7 @@ type patchSpec struct {
 var recordAnnotations = []string{
 	annotationPhase, annotationSeed, annotationEpoch, annotationFormedEpoch, annotationNonce, annotationExecutor,
 	annotationLineage, annotationMaxLearners, annotationMembers, annotationReplacing, annotationRetiring,
-	annotationRecovery, annotationMemberList, annotationGuests, annotationLeaving,
+	annotationRecovery, annotationMemberList, annotationExternals, annotationLeaving,
 }
 
 // patch says the whole record: what is empty in it is removed from the Lease.
@@ -64,7 +64,7 @@ type MemberPatch struct {
 	// whole: Rule with Reason, and ID with Role, Raft, Floor and Alarm.
 	Member Member
 	// At is the version of the Lease that the patch answers, empty for whatever is there. The Store fails with ErrConflict
-	// when the Lease was changed since, so that nobody overwrites what he has not read.
+	// when the Lease was changed since, so that no one overwrites what he has not read.
 	At Version
 	// RenewTime is set only while etcd is healthy and in the cluster; nil leaves the Lease's renewTime alone.
 	RenewTime *time.Time

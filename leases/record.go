@@ -18,17 +18,17 @@ type Phase string
 const (
 	// PhaseForming: no raft group was ever formed; the seed may form one.
 	PhaseForming Phase = "Forming"
-	// PhaseFormed: the raft group of FormedEpoch exists; nobody may ever form a second one under this epoch.
+	// PhaseFormed: the raft group of FormedEpoch exists; no one may ever form a second one under this epoch.
 	PhaseFormed Phase = "Formed"
 	// PhaseRecovering: quorum was lost and an order in Recovery is under way.
 	PhaseRecovering Phase = "Recovering"
 )
 
-// MaxLearners is the constant max-learners of a raft group that was born on etcd 3.6 or later. etcd enforces the limit
+// MaxLearners is the constant max-learners of a raft group that was formed on etcd 3.6 or later. etcd enforces the limit
 // when a change is applied, against each member's own flag, so unequal limits split the member list.
 const MaxLearners = 16
 
-// MaxLearners35 is the fixed limit of a raft group that was born on etcd 3.5, which has no flag for it.
+// MaxLearners35 is the fixed limit of a raft group that was formed on etcd 3.5, which has no flag for it.
 const MaxLearners35 = 1
 
 // MaxLearnersAdopted is the limit of a raft group that was there before: etcd's own default, which its members run with.
@@ -49,7 +49,7 @@ const (
 	annotationRetiring    = Prefix + "retiring"
 	annotationRecovery    = Prefix + "recovery"
 	annotationMemberList  = Prefix + "member-list"
-	annotationGuests      = Prefix + "guests"
+	annotationExternals   = Prefix + "guests"
 	annotationLeaving     = Prefix + "leaving"
 )
 
@@ -62,15 +62,15 @@ type Record struct {
 	Phase     Phase
 	// Seed is the member that may form the group while Forming. After Formed it means nothing.
 	Seed string
-	// Epoch counts the births of a raft group, from 1. FormedEpoch is the last one that succeeded, 0 for none.
+	// Epoch counts the bootstraps of a raft group, from 1. FormedEpoch is the last one that succeeded, 0 for none.
 	Epoch, FormedEpoch uint32
-	// Nonce of the attempt; part of the group's token, drawn anew for every attempt.
+	// Nonce of the attempt; part of the group's token, drawn again for every attempt.
 	Nonce string
 	// Executor is the UID of the Pod that claimed the attempt, or empty.
 	Executor string
-	// Lineage names the history that backups belong to: <epoch:08x>-<nonce> of the last birth.
+	// Lineage names the history that backups belong to: <epoch:08x>-<nonce> of the last bootstrap.
 	Lineage string
-	// MaxLearners is fixed by the member that claims the birth and never changes for this raft group; 0 while unknown.
+	// MaxLearners is fixed by the member that claims the bootstrap and never changes for this raft group; 0 while unknown.
 	MaxLearners int
 	// Members are the names of the desired members, sorted. A name is never used twice.
 	Members []string
@@ -84,16 +84,16 @@ type Record struct {
 	MemberList *MemberList
 	// Upgrade is the order to compare the members, and its answer. It is read with the record, and not written with it.
 	Upgrade Upgrade
-	// Guests are the IDs, hex, of the voters that a group had before it was joined; empty for a group that was born here. They
-	// are written with the claim of the birth and stay: that a group has guests says that whoever is in it and is not
+	// Guests are the IDs, hex, of the voters that a group had before it was joined; empty for a group that was formed here. They
+	// are written with the claim of the bootstrap and stay: that a group has external members says that anyone who is in it and is not
 	// desired is kept until the user lets it go.
-	Guests []string
+	Externals []string
 	// Leaving says that the EtcdCluster was deleted while others were in the group that it joined: every desired member leaves it, the
 	// last one too, and the others stay. It is written before the first one leaves, and never taken back.
 	Leaving bool
 }
 
-// Replacing is the intent of one member to remove a member ID of its own name and to join anew.
+// Replacing is the intent of one member to remove a member ID of its own name and to join again.
 type Replacing struct {
 	Member string `json:"member"`
 	PodUID string `json:"podUID"`
@@ -119,16 +119,16 @@ type ListedMember struct {
 // ErrUnreadable marks a Lease whose content cannot be understood. What cannot be read is unknown: it orders nothing.
 var ErrUnreadable = errors.New("unreadable Lease")
 
-// Token is the raft group's token: no two births share one, because etcd's IDs are hashes of name, peer URL and token.
+// Token is the raft group's token: no two bootstraps share one, because etcd's IDs are hashes of name, peer URL and token.
 func (r Record) Token(namespace, cluster, clusterUID string) string {
 	return fmt.Sprintf("%s-%s-%s-%d-%s", namespace, cluster, clusterUID, r.Epoch, r.Nonce)
 }
 
-// LineageOf names the lineage of a birth.
+// LineageOf names the lineage of a bootstrap.
 func LineageOf(epoch uint32, nonce string) string { return fmt.Sprintf("%08x-%s", epoch, nonce) }
 
 // Adopted says whether the raft group was there before the cluster, and was joined.
-func (r Record) Adopted() bool { return len(r.Guests) > 0 }
+func (r Record) Adopted() bool { return len(r.Externals) > 0 }
 
 // Others are the entries of the published member list that are no desired members. Without a list it is not known who they
 // are: listed is false then.
@@ -180,7 +180,7 @@ func (r Record) Encode(lease *coordinationv1.Lease) error {
 	set(annotationMaxLearners, strconv.Itoa(r.MaxLearners))
 	set(annotationMembers, strings.Join(r.Members, ","))
 	set(annotationRecovery, r.Recovery)
-	set(annotationGuests, strings.Join(r.Guests, ","))
+	set(annotationExternals, strings.Join(r.Externals, ","))
 	set(annotationLeaving, map[bool]string{true: flagSet}[r.Leaving])
 	if err := setJSON(lease, annotationReplacing, r.Replacing); err != nil {
 		return err
@@ -207,7 +207,7 @@ func DecodeRecord(lease *coordinationv1.Lease) (Record, error) {
 		Members:     d.names(annotationMembers),
 		Recovery:    d.text(annotationRecovery),
 		Upgrade:     DecodeUpgrade(lease),
-		Guests:      d.names(annotationGuests),
+		Externals:   d.names(annotationExternals),
 		Leaving:     d.flag(annotationLeaving),
 	}
 	d.object(annotationReplacing, &r.Replacing)

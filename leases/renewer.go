@@ -33,7 +33,7 @@ type Fact struct {
 	Alive bool
 }
 
-// urgent says whether the change from f to g must not wait for the next interval: it tells of another state, not of
+// urgent says whether the change from f to g must not wait for the next interval: it reports another state, not of
 // progress.
 func (f Fact) urgent(g Fact) bool {
 	quiet := func(m Member) Member {
@@ -48,7 +48,7 @@ type Settings struct {
 	Interval, Duration time.Duration
 }
 
-// Renewer keeps one member's Lease: it writes the facts at every interval, and at once when they tell of another state,
+// Renewer keeps one member's Lease: it writes the facts at every interval, and at once when they report another state,
 // and learns from the answers what druid wrote. While the Lease names another Pod it writes nothing.
 type Renewer struct {
 	store    *Store
@@ -56,7 +56,7 @@ type Renewer struct {
 	podUID   string
 	settings func() Settings
 	log      *slog.Logger
-	// Renewed is told of each attempt: nil for one that the API server took. It may be nil.
+	// Renewed is informed of each attempt: nil for one that the API server took. It may be nil.
 	Renewed func(error)
 
 	wake chan struct{}
@@ -160,7 +160,7 @@ func (r *Renewer) rest(ctx context.Context, timer *time.Timer, pause time.Durati
 }
 
 // renew writes the facts over the Lease as it was last read. A Lease that was changed since is read again and the facts
-// are written over that: one more round, because nobody but druid and a person writes there.
+// are written over that: one more round, because no one but druid and a person writes there.
 func (r *Renewer) renew(ctx context.Context) error {
 	known, read, _ := r.Lease()
 	var err error
@@ -192,7 +192,7 @@ func (r *Renewer) renew(ctx context.Context) error {
 func (r *Renewer) look(ctx context.Context) (Member, error) {
 	lease, err := r.store.Member(ctx, r.name)
 	if errors.Is(err, ErrUnreadable) {
-		// Somebody edited it to nonsense. What we know of ourselves goes over that; nobody learns from it before.
+		// Someone edited it to nonsense. What we know of ourselves goes over that; no one learns from it before.
 		r.unread()
 		return r.store.Marks(ctx, r.name)
 	}

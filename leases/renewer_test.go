@@ -103,7 +103,7 @@ func (s *leaseServer) after(d time.Duration) {
 // oneInterval is the longest that a Renewer of 15 s rests: its jitter is drawn by lot.
 const oneInterval = 15*time.Second + 15*time.Second/10 + time.Millisecond
 
-// renewing runs test beside a Renewer in virtual time.
+// renewing runs test next to a Renewer in virtual time.
 func renewing(t *testing.T, test func(t *testing.T, s *leaseServer, r *Renewer, log *bytes.Buffer)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -146,7 +146,7 @@ func TestRenewerCostsOneCallPerInterval(t *testing.T) {
 	})
 }
 
-func TestRenewerTellsAChangeOfStateAtOnceAndABurstOnce(t *testing.T) {
+func TestRenewerReportsAChangeOfStateAtOnceAndABurstOnce(t *testing.T) {
 	renewing(t, func(t *testing.T, s *leaseServer, r *Renewer, _ *bytes.Buffer) {
 		s.after(3 * time.Second)
 		s.writes = 0
@@ -172,7 +172,7 @@ func TestRenewTimeStandsStillWhileTheMemberIsNotWell(t *testing.T) {
 		r.Publish(Fact{Member: Member{Rule: "await-quorum", Reason: "no quorum"}})
 		s.after(time.Minute)
 		if m := s.member(); !s.lease.Spec.RenewTime.Equal(renewed) || m.Rule != "await-quorum" || m.ID != 1 {
-			t.Errorf("renewTime %v (was %v), %+v: want the facts told, the ID kept and renewTime as it was", s.lease.Spec.RenewTime, renewed, m)
+			t.Errorf("renewTime %v (was %v), %+v: want the facts reported, the ID kept and renewTime as it was", s.lease.Spec.RenewTime, renewed, m)
 		}
 	})
 }
@@ -212,7 +212,7 @@ func TestRenewerOutlivesALostLeaseAndALostServer(t *testing.T) {
 		s.lease = newLeaseServer(t).lease
 		s.after(6 * time.Second)
 		if m := s.member(); m.ID != 1 || m.ClusterID != 2 {
-			t.Errorf("made anew, the Lease says %+v, want the member's IDs", m)
+			t.Errorf("made again, the Lease says %+v, want the member's IDs", m)
 		}
 		s.fault = apierrors.NewServiceUnavailable("down")
 		s.gets = 0

@@ -17,7 +17,7 @@ const (
 	RetireNone RetireState = ""
 	// RetireRequested: the member is to go. It still is a full member, and the request may be taken back.
 	RetireRequested RetireState = "requested"
-	// RetireRemoving: the leader's agent has claimed the removal. Nobody else takes it back.
+	// RetireRemoving: the leader's agent has claimed the removal. No one else takes it back.
 	RetireRemoving RetireState = "removing"
 	// RetireDone: the member is out of the raft group. Only on this its Pod and volume may be deleted.
 	RetireDone RetireState = "done"

@@ -21,7 +21,7 @@ var (
 	ErrAbsent = errors.New("no such Lease")
 	// ErrForbidden: the API server refuses us. It is no evidence of anything but that.
 	ErrForbidden = errors.New("access to the Lease is refused")
-	// ErrConflict: a compare-and-set was lost; somebody else wrote since the version was read. Nothing was written.
+	// ErrConflict: a compare-and-set was lost; someone else wrote since the version was read. Nothing was written.
 	ErrConflict = errors.New("the Lease was changed by another")
 )
 
@@ -141,7 +141,7 @@ func (s *Store) patch(ctx context.Context, name string, patch leasePatch) (*coor
 	return lease, nil
 }
 
-// classify joins the sentinel to the error, whose own words tell a person more.
+// classify joins the sentinel to the error, whose own words report a person more.
 func classify(err error) error {
 	switch {
 	case apierrors.IsNotFound(err):

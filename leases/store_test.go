@@ -172,7 +172,7 @@ func TestStoreOfARealServer(t *testing.T) {
 }
 
 func TestWhatIsOutOfReachIsUnknown(t *testing.T) {
-	// Nobody listens on an address that is ours.
+	// No one listens on an address that is ours.
 	client, err := leases.NewClient(&rest.Config{Host: "http://" + machine.Address(t)}, "ns")
 	if err != nil {
 		t.Fatal(err)
@@ -208,7 +208,7 @@ func TestRenewerOnARealServer(t *testing.T) {
 		return m.Retire.State == leases.RetireRequested && s.get("demo-a").Annotations[leases.AnnotationRetire] == mark
 	})
 	s.edit("demo-a", func(l *coordinationv1.Lease) {
-		nonsense := "nobody knows"
+		nonsense := "no one knows"
 		l.Spec.HolderIdentity = &nonsense
 	})
 	s.eventually("nonsense is written over, and the mark is still there", func() bool {

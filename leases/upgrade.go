@@ -21,7 +21,7 @@ const (
 // after the last one.
 type UpgradeOrder struct {
 	// Nonce names the comparison. It is made of the version, the edit of the spec, and the Pods as they are, so that it is asked for
-	// anew whenever one of these changed.
+	// again whenever one of these changed.
 	Nonce string `json:"nonce"`
 	// Version that the members go to, as major.minor.patch.
 	Version string `json:"version"`

@@ -9,7 +9,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 )
 
-// Annotations of the full backups' Lease that tell whether the backups were proven. The agent writes them that restored them.
+// Annotations of the full backups' Lease that report whether the backups were proven. The agent writes them that restored them.
 const (
 	annotationVerdict        = Prefix + "verdict"
 	annotationVerified       = Prefix + "verified-at"
@@ -29,7 +29,7 @@ const MaxKnownBroken = 32
 // Verdict on the backups of a cluster.
 type Verdict string
 
-// The verdicts; the empty one is that nobody ever found out.
+// The verdicts; the empty one is that no one ever found out.
 const (
 	// VerdictProven: they were restored, and hold what etcd said that it held.
 	VerdictProven Verdict = "Proven"
@@ -110,9 +110,9 @@ func (s *Store) Full(ctx context.Context) (Backup, Verification, error) {
 	return b, v, err
 }
 
-// TellVerification writes all of v into the Lease of the full backups. Like RenewBackup it compares nothing: who restored
-// tells what was found.
-func (s *Store) TellVerification(ctx context.Context, v Verification) error {
+// ReportVerification writes all of v into the Lease of the full backups. Like RenewBackup it compares nothing: who restored
+// reports what was found.
+func (s *Store) ReportVerification(ctx context.Context, v Verification) error {
 	_, err := s.patch(ctx, SnapshotName(s.cluster, ComponentFullSnapshot), v.encode())
 	return err
 }

@@ -9,7 +9,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 )
 
-func TestAVerificationIsToldAsAWhole(t *testing.T) {
+func TestAVerificationIsReportedAsAWhole(t *testing.T) {
 	at := time.Date(2026, 11, 21, 20, 0, 0, 0, time.UTC)
 	broken := Verification{
 		Verdict: VerdictBroken, At: at, Full: "full", Revision: 7, Lineage: "00000001-a", ProvenFull: "older", Broken: "delta", KnownBroken: []string{"full", "delta"}, Trouble: "why", Tried: at,

@@ -14,7 +14,7 @@ const neverRan = "none"
 // one that sends all images to a mirror, is no difference: druid's own word counts, and only a Pod that bears none is judged by
 // its containers.
 func AgentImage(pod *corev1.Pod) string {
-	if image, told := pod.Annotations[AnnotationAgentImage]; told {
+	if image, notified := pod.Annotations[AnnotationAgentImage]; notified {
 		return image
 	}
 	install, agent := initContainer(pod, ContainerInstall), initContainer(pod, ContainerAgent)
@@ -43,7 +43,7 @@ func AgentStatus(pod *corev1.Pod) *corev1.ContainerStatus {
 
 // AgentPatch is a strategic merge patch by which the agent of this very Pod, as it was read, gets another image. The kubelet then
 // replaces that container alone: an init container that ended is not run again in a Pod whose main container runs. That it asks
-// for the image as well is for the day on which the node starts anew, and with it all of the Pod.
+// for the image as well is for the day on which the node starts again, and with it all of the Pod.
 func AgentPatch(pod *corev1.Pod, image string) map[string]any {
 	before := neverRan
 	if status := AgentStatus(pod); status != nil && status.ContainerID != "" {

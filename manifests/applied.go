@@ -45,7 +45,7 @@ type configuration[T any] interface {
 	WithAnnotations(map[string]string) T
 }
 
-// identified is what tells one object from all others.
+// identified is what reports one object from all others.
 type identified interface {
 	GetAPIVersion() *string
 	GetKind() *string

@@ -10,7 +10,7 @@ import (
 	"github.com/etcd-druid/druid/backup/store"
 )
 
-// Backup is what the cluster's agents are told of its backups, nil for a cluster that has none. A schedule that cannot be
+// Backup is what the cluster's agents are informed of its backups, nil for a cluster that has none. A schedule that cannot be
 // understood is replaced: backups that go on by another one are better than none.
 func Backup(cluster *v1alpha1.EtcdCluster) (*config.Backup, error) {
 	spec := cluster.Spec.Backup
@@ -60,7 +60,7 @@ const (
 	defaultKeepDaily   = 30
 )
 
-// BackupProblem is what the API server cannot tell of spec.backup, and druid can: nil when nothing is wrong with it.
+// BackupProblem is what the API server cannot report spec.backup, and druid can: nil when nothing is wrong with it.
 func BackupProblem(cluster *v1alpha1.EtcdCluster) error {
 	spec := cluster.Spec.Backup
 	if spec == nil {

@@ -95,7 +95,7 @@ func TestAgentAcceptsItsBackup(t *testing.T) {
 	}
 }
 
-func TestProblemsOfABackupAreTold(t *testing.T) {
+func TestProblemsOfABackupAreReported(t *testing.T) {
 	for name, test := range map[string]struct {
 		change func(*v1alpha1.BackupSpec)
 		want   string // empty: none
@@ -143,8 +143,8 @@ func TestRestoreOrder(t *testing.T) {
 			&v1alpha1.BootstrapSpec{Restore: &v1alpha1.RestoreSpec{From: &v1alpha1.RestoreSource{File: "snapshot.db", Store: fullBootstrap().Restore.From.Store}}},
 			&config.Restore{File: "snapshot.db", Store: []byte(`{"directory":{"path":"/restore/store"}}`)},
 		},
-		"an EtcdSnapshot that nobody looked at": {
-			fromSnapshot(), &config.Restore{Unresolved: "nobody knows what EtcdSnapshot before-the-move stands for: status.restore of EtcdCluster demo does not tell it"},
+		"an EtcdSnapshot that no one looked at": {
+			fromSnapshot(), &config.Restore{Unresolved: "no one knows what EtcdSnapshot before-the-move stands for: status.restore of EtcdCluster demo does not report it"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -26,7 +26,7 @@ func storeVolumes(cluster *v1alpha1.EtcdCluster) []attached {
 	if cluster.Spec.Backup != nil {
 		all = append(all, backupAttached(cluster.Spec.Backup)...)
 	}
-	// What cannot be understood of it makes no Pod at all: its agent could not be told either.
+	// What cannot be understood of it makes no Pod at all: its agent could not be reported either.
 	if spec, _, err := restoreSpec(cluster); err == nil && spec != nil && spec.From != nil && spec.From.Store != nil {
 		all = append(all, storeAttached(spec.From.Store, spec.From.Encryption, "restore", config.RestoreDir, true)...)
 	}

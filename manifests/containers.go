@@ -24,7 +24,7 @@ func installContainer(options Options) corev1.Container {
 		Command:         []string{imageAgentPath, "install", "--to", config.AgentDir},
 		Resources:       agentResources(),
 		SecurityContext: containerSecurityContext(),
-		// What a container said last is what druid tells about one that cannot start.
+		// What a container said last is what druid reports about one that cannot start.
 		TerminationMessagePolicy: corev1.TerminationMessageFallbackToLogsOnError,
 		VolumeMounts:             []corev1.VolumeMount{{Name: volumeDruid, MountPath: config.AgentDir}},
 	}
@@ -87,7 +87,7 @@ func etcdContainer(cluster *v1alpha1.EtcdCluster) corev1.Container {
 		ReadinessProbe: httpProbe("/readyz", config.MetricsPort, corev1.Probe{PeriodSeconds: 1, TimeoutSeconds: 3, FailureThreshold: 3}),
 		// etcd's /livez is a serializable read, which waits for a defragmentation of the whole database, for a large
 		// snapshot from the leader, for a full or slow disk, and for the replay of the log at a start. None of them is
-		// mended by a restart, all of them are made longer. Only an etcd that answered nothing for ten minutes is hung.
+		// repaired by a restart, all of them are made longer. Only an etcd that answered nothing for ten minutes is hung.
 		// There is no startup probe: some kubelets never restart a container that has one, and launch answers meanwhile.
 		LivenessProbe:            httpProbe("/livez", config.MetricsPort, corev1.Probe{PeriodSeconds: 30, TimeoutSeconds: 20, FailureThreshold: 20}),
 		Resources:                etcdResources(cluster.Spec.Resources),
@@ -100,7 +100,7 @@ func etcdContainer(cluster *v1alpha1.EtcdCluster) corev1.Container {
 	}
 }
 
-// etcdEnv is what the user sets beside etcd's options, which are never set by the environment.
+// etcdEnv is what the user sets next to etcd's options, which are never set by the environment.
 func etcdEnv(cluster *v1alpha1.EtcdCluster) []corev1.EnvVar {
 	var all []corev1.EnvVar
 	for _, e := range cluster.Spec.Env {
@@ -148,7 +148,7 @@ func etcdResources(asked corev1.ResourceRequirements) corev1.ResourceRequirement
 	return all
 }
 
-// agentResources are what an agent beside a healthy etcd uses: 30 MiB and a hundredth of a core. It has no limit: at a
+// agentResources are what an agent next to a healthy etcd uses: 30 MiB and a hundredth of a core. It has no limit: at a
 // start it reads the write-ahead log, which is as large as the user's writes made it, and an agent that is killed there
 // again and again would keep its member down for good.
 func agentResources() corev1.ResourceRequirements {

@@ -8,7 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// An etcd that nobody spoke of goes before its agent, and what the user says of a resource stands alone.
+// An etcd that no one spoke of goes before its agent, and what the user says of a resource stands alone.
 func TestEtcdRequestsWhatIsNotSpokenOf(t *testing.T) {
 	list := func(cpu, memory string) corev1.ResourceList {
 		all := corev1.ResourceList{}

@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// HeldBy says whether live still holds everything that was applied. What others added beside it is theirs, and defaults
+// HeldBy says whether live still holds everything that was applied. What others added next to it is theirs, and defaults
 // are the API server's.
 func (a Applied) HeldBy(live runtime.Object) (bool, error) {
 	want, err := tree(a.Configuration)
@@ -20,7 +20,7 @@ func (a Applied) HeldBy(live runtime.Object) (bool, error) {
 	if err != nil {
 		return false, fmt.Errorf("compare %s %s/%s: %w", a.Kind.Kind, a.Namespace, a.Name, err)
 	}
-	// Typed objects do not tell their own kind.
+	// Typed objects do not report their own kind.
 	delete(want, "apiVersion")
 	delete(want, "kind")
 	return holdsMap(got, want), nil
@@ -35,7 +35,7 @@ func tree(object any) (map[string]any, error) {
 	return fields, json.Unmarshal(raw, &fields)
 }
 
-// atomic are the fields that server-side apply replaces as a whole: what somebody adds to them counts too, and goes.
+// atomic are the fields that server-side apply replaces as a whole: what someone adds to them counts too, and goes.
 var atomic = []string{"selector", "rules", "subjects"}
 
 func holdsMap(got, want map[string]any) bool {

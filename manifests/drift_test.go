@@ -130,7 +130,7 @@ func TestOnlyWhatExcludesOurFieldsIsInTheWay(t *testing.T) {
 	udp, spoken := own, own
 	spoken.AppProtocol = new("kubernetes.io/h2c")
 	udp.Protocol = corev1.ProtocolUDP
-	const mended = `{"name":"client","port":2379,"protocol":"TCP","targetPort":2379}`
+	const repaired = `{"name":"client","port":2379,"protocol":"TCP","targetPort":2379}`
 	tests := map[string]struct {
 		applied Applied
 		live    runtime.Object
@@ -146,13 +146,13 @@ func TestOnlyWhatExcludesOurFieldsIsInTheWay(t *testing.T) {
 		"a Service with a port more":             {client, withPorts(own, more), "null"},
 		"a Service whose port is called other":   {client, withPorts(tcp("etcd", config.ClientPort)), "null"},
 		"a Service whose port has no name":       {client, withPorts(tcp("", config.ClientPort)), "null"},
-		"a Service whose port has another":       {client, withPorts(tcp("client", 2380)), `{"ports":[` + mended + `]}`},
-		"a Service with a nameless other port":   {client, withPorts(tcp("", 2380)), `{"ports":[` + mended + `]}`},
-		"a Service whose port is not TCP":        {client, withPorts(udp), `{"ports":[` + mended + `]}`},
-		"a Service whose name is another port's": {client, withPorts(tcp("etcd", config.ClientPort), tcp("client", 2380)), `{"ports":[` + mended + `]}`},
-		"a Service with other ports beside": {
+		"a Service whose port has another":       {client, withPorts(tcp("client", 2380)), `{"ports":[` + repaired + `]}`},
+		"a Service with a nameless other port":   {client, withPorts(tcp("", 2380)), `{"ports":[` + repaired + `]}`},
+		"a Service whose port is not TCP":        {client, withPorts(udp), `{"ports":[` + repaired + `]}`},
+		"a Service whose name is another port's": {client, withPorts(tcp("etcd", config.ClientPort), tcp("client", 2380)), `{"ports":[` + repaired + `]}`},
+		"a Service with other ports next to": {
 			client, withPorts(more, tcp("client", 2380)),
-			`{"ports":[` + mended + `,{"name":"more","nodePort":30080,"port":80,"protocol":"TCP","targetPort":80}]}`,
+			`{"ports":[` + repaired + `,{"name":"more","nodePort":30080,"port":80,"protocol":"TCP","targetPort":80}]}`,
 		},
 		"a Service whose port was added to": {
 			client, withPorts(spoken, tcp("", 2380)),

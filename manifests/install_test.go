@@ -38,12 +38,12 @@ func TestEveryPartOfTheInstallIsNamed(t *testing.T) {
 	named := append(installKustomization(t).Resources, "kustomization.yaml", "install.yaml")
 	for _, file := range files {
 		if !slices.Contains(named, filepath.Base(file)) {
-			t.Errorf("%s is not in kustomization.yaml: nobody would install it", file)
+			t.Errorf("%s is not in kustomization.yaml: no one would install it", file)
 		}
 	}
 }
 
-// The members' agents come from the image that druid runs: two versions side by side must be somebody's choice.
+// The members' agents come from the image that druid runs: two versions side by side must be someone's choice.
 func TestInstallGivesAgentsTheImageOfDruid(t *testing.T) {
 	container := installedDeployment(t).Spec.Template.Spec.Containers[0]
 	if want := "--agent-image=" + container.Image; !slices.Contains(container.Args, want) {

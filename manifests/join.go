@@ -5,7 +5,7 @@ import (
 	"github.com/etcd-druid/druid/api/v1alpha1"
 )
 
-// joined says how the cluster joins a running one, nil for one that is born by itself.
+// joined says how the cluster joins a running one, nil for one that is formed by itself.
 func joined(cluster *v1alpha1.EtcdCluster) *v1alpha1.JoinSpec {
 	if cluster.Spec.Bootstrap == nil {
 		return nil
@@ -13,7 +13,7 @@ func joined(cluster *v1alpha1.EtcdCluster) *v1alpha1.JoinSpec {
 	return cluster.Spec.Bootstrap.Join
 }
 
-// join is where the cluster's first boot finds the running one, empty for a cluster that is born by itself.
+// join is where the cluster's first boot finds the running one, empty for a cluster that is formed by itself.
 func join(cluster *v1alpha1.EtcdCluster) string {
 	if spec := joined(cluster); spec != nil {
 		endpoints := make([]string, len(spec.Endpoints))

@@ -21,7 +21,7 @@ func RecordLease(cluster *v1alpha1.EtcdCluster, record leases.Record) (*coordina
 	return lease, nil
 }
 
-// LeaderLease is the Lease for which the agents beside the raft leader campaign.
+// LeaderLease is the Lease for which the agents next to the raft leader campaign.
 func LeaderLease(cluster *v1alpha1.EtcdCluster) *coordinationv1.Lease {
 	return sharedLease(cluster, leases.LeaderName(cluster.Name), leases.ComponentLeader)
 }
@@ -31,7 +31,7 @@ func MemberLease(cluster *v1alpha1.EtcdCluster, member string) *coordinationv1.L
 	return &coordinationv1.Lease{ObjectMeta: owned(cluster, member, MemberLabels(cluster.Name, member))}
 }
 
-// SnapshotLease is the Lease in which the leader's agent tells of full or of delta backups, before it ever did. Until then
+// SnapshotLease is the Lease in which the leader's agent reports full or of delta backups, before it ever did. Until then
 // it lasts as long as the first of them may take.
 func SnapshotLease(cluster *v1alpha1.EtcdCluster, component leases.Component) (*coordinationv1.Lease, error) {
 	backup, err := Backup(cluster)

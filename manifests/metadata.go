@@ -6,7 +6,7 @@ import (
 	"github.com/etcd-druid/druid/api/v1alpha1"
 )
 
-// labelled are druid's own labels with what the user wants beside them. Own keys win: druid finds and selects by them.
+// labelled are druid's own labels with what the user wants next to them. Own keys win: druid finds and selects by them.
 func labelled(cluster *v1alpha1.EtcdCluster, own map[string]string) map[string]string {
 	if cluster.Spec.AdditionalMetadata == nil {
 		return own

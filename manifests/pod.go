@@ -28,7 +28,7 @@ const (
 const terminationGracePeriodSeconds = 60
 
 // Pod is the Pod of a member. It is made once and later patched in labels, annotations and the image of the agent alone;
-// AnnotationSpecHash tells for which spec it was made.
+// AnnotationSpecHash reports for which spec it was made.
 func Pod(cluster *v1alpha1.EtcdCluster, member string, options Options) (*corev1.Pod, error) {
 	labels := MemberLabels(cluster.Name, member)
 	labels[LabelClusterUID] = string(cluster.UID)
@@ -127,7 +127,7 @@ func tokenProjection() *corev1.ProjectedVolumeSource {
 	}}
 }
 
-// envPodUID is the variable of the agent's container from which the kubelet fills in the Pod's UID, which nobody knows
+// envPodUID is the variable of the agent's container from which the kubelet fills in the Pod's UID, which no one knows
 // before the Pod is made.
 const envPodUID = "POD_UID"
 

@@ -22,7 +22,7 @@ func serviceAccount(cluster *v1alpha1.EtcdCluster) *corev1ac.ServiceAccountApply
 
 // agentRole lets the agents read and write the Leases of their own cluster by name. They may not create one (a Lease that
 // is missing must stay missing until druid, who knows what it said, makes it again), nor list them. Of all only the record,
-// and the two on which druid asks for backups, may be watched, which the agent beside the leader does: they change seldom,
+// and the two on which druid asks for backups, may be watched, which the agent next to the leader does: they change seldom,
 // and by name the API server finds their few watchers without looking at the renewals of all the others.
 func agentRole(cluster *v1alpha1.EtcdCluster, members []string) *rbacv1ac.RoleApplyConfiguration {
 	names := append([]string{leases.RecordName(cluster.Name), leases.LeaderName(cluster.Name)}, slices.Sorted(slices.Values(members))...)

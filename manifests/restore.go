@@ -16,7 +16,7 @@ func restore(cluster *v1alpha1.EtcdCluster) (string, error) {
 	}
 	if from := spec.From; from != nil && from.SnapshotRef != nil {
 		// A cluster that has formed needs no more of it; an agent that would form one waits, and says so.
-		return config.Restore{Unresolved: fmt.Sprintf("nobody knows what EtcdSnapshot %s stands for: status.restore of EtcdCluster %s does not tell it",
+		return config.Restore{Unresolved: fmt.Sprintf("no one knows what EtcdSnapshot %s stands for: status.restore of EtcdCluster %s does not report it",
 			from.SnapshotRef.Name, cluster.Name)}.Encode()
 	}
 	order := config.Restore{Lineage: lineage}

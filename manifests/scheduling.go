@@ -10,7 +10,7 @@ import (
 )
 
 // affinity is the user's, or a preference for one member per node and, less strongly, per zone. It only prefers: a member
-// beside another is better than none.
+// next to another is better than none.
 func affinity(cluster *v1alpha1.EtcdCluster) *corev1.Affinity {
 	if cluster.Spec.Affinity != nil {
 		return cluster.Spec.Affinity

@@ -11,7 +11,7 @@ import (
 
 // podInputs is what a spec decides about the members' Pods: whatever else stands in a Pod follows from the member's name, or
 // is the same for every cluster of one druid. The hash of a running Pod is compared by druids that are younger than the Pod,
-// so these fields are for ever: a new one is left out while it is not set, and what the spec asks for stands here, not how it
+// so these fields are permanently: a new one is left out while it is not set, and what the spec asks for stands here, not how it
 // is rendered. Then the upgrade of druid itself, which may render all of it otherwise, makes no Pod outdated.
 // Not here are spec.bootstrap, which never changes, and spec.additionalMetadata: no label is worth the restart of an etcd.
 type podInputs struct {

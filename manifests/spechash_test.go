@@ -102,8 +102,8 @@ var specEdits = map[string]struct {
 	"priorityClassName":       {edit: func(c *v1alpha1.EtcdCluster) { c.Spec.PriorityClassName = "high" }},
 }
 
-// TestSpecHashTellsWhichEditsNeedOtherPods compares it with the Pods that are made: they differ if and only if it does.
-func TestSpecHashTellsWhichEditsNeedOtherPods(t *testing.T) {
+// TestSpecHashReportsWhichEditsNeedOtherPods compares it with the Pods that are made: they differ if and only if it does.
+func TestSpecHashReportsWhichEditsNeedOtherPods(t *testing.T) {
 	before, err := Pod(plain(), member, options())
 	if err != nil {
 		t.Fatal(err)
@@ -131,7 +131,7 @@ func TestSpecHashTellsWhichEditsNeedOtherPods(t *testing.T) {
 	}
 }
 
-// TestSpecHashKnowsEveryField: whoever adds a field to the spec says here whether it needs other Pods.
+// TestSpecHashKnowsEveryField: anyone who adds a field to the spec says here whether it needs other Pods.
 func TestSpecHashKnowsEveryField(t *testing.T) {
 	// It never changes after the first member started.
 	known := []string{"bootstrap"}

@@ -36,7 +36,7 @@ func OnVolume(cluster *v1alpha1.EtcdCluster, claim *corev1.PersistentVolumeClaim
 	return smaller
 }
 
-// MountedFor marks a Pod that is made while the driver waits for the volume to be mounted anew to grow: this Pod is what it waits for.
+// MountedFor marks a Pod that is made while the driver waits for the volume to be mounted again to grow: this Pod is what it waits for.
 func MountedFor(pod *corev1.Pod, claim *corev1.PersistentVolumeClaim) {
 	if GrowsWhenMounted(claim) {
 		request := claim.Spec.Resources.Requests[corev1.ResourceStorage]

@@ -64,7 +64,7 @@ func TestNoQuotaAboveTheVolume(t *testing.T) {
 	}
 }
 
-func TestPodTellsForWhichSizeItWasMounted(t *testing.T) {
+func TestPodReportsForWhichSizeItWasMounted(t *testing.T) {
 	claim := &corev1.PersistentVolumeClaim{}
 	claim.Spec.Resources.Requests = corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("2Gi")}
 	pod, err := Pod(plain(), member, options())
@@ -80,7 +80,7 @@ func TestPodTellsForWhichSizeItWasMounted(t *testing.T) {
 	}
 	MountedFor(pod, claim)
 	if !IsMountedFor(pod, claim) {
-		t.Error("the Pod does not tell that its volume was mounted for this size")
+		t.Error("the Pod does not report that its volume was mounted for this size")
 	}
 	claim.Spec.Resources.Requests[corev1.ResourceStorage] = resource.MustParse("3Gi")
 	if IsMountedFor(pod, claim) {

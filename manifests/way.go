@@ -42,8 +42,8 @@ func budgetWay(ours, theirs map[string]any) map[string]any {
 	return map[string]any{"maxUnavailable": nil, "minAvailable": ours["minAvailable"]}
 }
 
-// serviceWay: apply knows a port by number and protocol, and beside ours none may bear the name of one of ours, or none at all. Such
-// a port is what becomes of ours when somebody changes its number. All other ports stay.
+// serviceWay: apply knows a port by number and protocol, and next to ours none may bear the name of one of ours, or none at all. Such
+// a port is what becomes of ours when someone changes its number. All other ports stay.
 func serviceWay(ours, theirs map[string]any) map[string]any {
 	own, live := portsOf(ours), portsOf(theirs)
 	is := func(port, other map[string]any) bool {

@@ -13,7 +13,7 @@ import (
 )
 
 // Why etcd refused a change: the answers to branch on. Whether a change took effect whose error is none of these is
-// unknown; a fresh member list tells.
+// unknown; a fresh member list reports.
 var (
 	// ErrUnhealthy: the member that was asked was not connected to a quorum of voters for the last 5 s (etcd's
 	// HealthInterval). Healthy clusters answer so for 5 s after a peer reconnects, so callers retry for at least 10 s.
@@ -48,7 +48,7 @@ var classes = []struct {
 	{rpctypes.ErrCompacted, ErrCompacted},
 }
 
-// classify joins our sentinel to etcd's error, whose own words tell a person more.
+// classify joins our sentinel to etcd's error, whose own words report a person more.
 func classify(err error) error {
 	for _, c := range classes {
 		if errors.Is(err, c.etcd) {

@@ -7,10 +7,10 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// Content is what one member holds at a revision, as far as a hash tells.
+// Content is what one member holds at a revision, as far as a hash reports.
 type Content struct {
 	MemberID uint64
-	// Revision that was hashed, and CompactRevision, below which history is gone. Hashes tell something of each other only where both
+	// Revision that was hashed, and CompactRevision, below which history is gone. Hashes report something of each other only where both
 	// are equal.
 	Revision, CompactRevision int64
 	Hash                      uint32

@@ -19,7 +19,7 @@ var alarmsNames = map[AlarmsRaised]string{
 
 func (a AlarmsRaised) String() string { return alarmsNames[a] }
 
-// AlarmsOf a list that etcd answered. An alarm of a kind that we do not know is nobody's to cure: it counts as unknown.
+// AlarmsOf a list that etcd answered. An alarm of a kind that we do not know is no one's to cure: it counts as unknown.
 func AlarmsOf(alarms []Alarm) AlarmsRaised {
 	raised := NoAlarm
 	for _, a := range alarms {
@@ -75,7 +75,7 @@ type CureFacts struct {
 	Fill Fill `fact:"files and margins"`
 	// History that could be given up.
 	History History `fact:"old revisions"`
-	// Settled is that of DefragFacts; Healthy too, but that the alarm NOSPACE makes nobody unhealthy.
+	// Settled is that of DefragFacts; Healthy too, but that the alarm NOSPACE makes no one unhealthy.
 	Settled rules.Answer `fact:"settled"`
 	Healthy rules.Answer `fact:"all healthy"`
 	// Room: the volume of the member whose turn it is holds a second copy of what is in use.
@@ -101,13 +101,13 @@ const (
 // CureDecision names the rule too.
 type CureDecision = rules.Decision[CureVerdict]
 
-// cures is the whole policy on alarms. First match wins; what no rule covers waits. What was done is seen in etcd, so whoever leads next
+// cures is the whole policy on alarms. First match wins; what no rule covers waits. What was done is seen in etcd, so anyone who leads next
 // goes on.
 var cures = rules.New(CureWait, []rules.Row[CureFacts, CureVerdict]{
 	{Name: "no-alarm", When: CureFacts{Alarms: NoAlarm}, Verdict: CureKeep,
 		Why: "nothing is to be cured"},
 	{Name: "alarms-unknown", When: CureFacts{Alarms: AlarmsUnknown}, Verdict: CureWait,
-		Why: "the alarms could not be read, or one is of a kind that nobody here knows"},
+		Why: "the alarms could not be read, or one is of a kind that no one here knows"},
 	{Name: "corrupt", When: CureFacts{Alarms: CorruptRaised}, Verdict: CureWait,
 		Why: "the members' data differs: nothing is rewritten, and no alarm taken back, before a person has looked"},
 	{Name: "left-to-a-person", When: CureFacts{Enabled: notYes}, Verdict: CureKeep,
@@ -141,7 +141,7 @@ var cures = rules.New(CureWait, []rules.Row[CureFacts, CureVerdict]{
 	{Name: "not-healthy", When: CureFacts{Healthy: notYes}, Verdict: CureWait,
 		Why: "a member is down, lags, or is being defragmented: a second one that stalls may cost the quorum"},
 	{Name: "no-room", When: CureFacts{Room: notYes}, Verdict: CureWait,
-		Why: "etcd writes the copy beside the database, and does not survive a full volume: make the volume larger"},
+		Why: "etcd writes the copy next to the database, and does not survive a full volume: make the volume larger"},
 	{Name: "follower", When: CureFacts{Fill: FollowerLoose}, Verdict: CureDefrag,
 		Why: "one at a time, the leader last; no window is waited for while writes are refused"},
 	{Name: "alone", When: CureFacts{Alone: rules.Yes}, Verdict: CureDefrag,
@@ -149,7 +149,7 @@ var cures = rules.New(CureWait, []rules.Row[CureFacts, CureVerdict]{
 	{Name: "leads-again", When: CureFacts{Moved: rules.Yes | rules.Unknown}, Verdict: CureDefrag,
 		Why: "leadership came back: a leader that stalls for seconds is less than writes that are refused"},
 	{Name: "move-leader", Verdict: CureMove,
-		Why: "nobody stalls the leader: the next one's agent goes on"},
+		Why: "no one stalls the leader: the next one's agent goes on"},
 })
 
 // DecideCure says what the leader's agent does next about alarms.

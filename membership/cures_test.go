@@ -22,9 +22,9 @@ func brokenCure(f CureFacts, d CureDecision) string {
 	case d.Verdict == CureCompact && (f.Fill != Crowded || f.History != HistoryThere):
 		return "compacts although a defragmentation would do, or what is not old and saved"
 	case stalls && (!loose || !sound):
-		return "stalls a member without need, beside another change, on an ailing cluster, or without room"
+		return "stalls a member without need, next to another change, on an ailing cluster, or without room"
 	case d.Verdict == CureMove && (f.Fill != LeaderLoose || f.Alone == rules.Yes || f.Moved != rules.No):
-		return "moves leadership although a follower is due, or nobody else is there, or again"
+		return "moves leadership although a follower is due, or no one else is there, or again"
 	case d.Verdict == CureDefrag && f.Fill == LeaderLoose && f.Alone != rules.Yes && f.Moved == rules.No:
 		return "stalls the leader although another one could lead"
 	case d.Verdict == CureWait && d.Why == "", f.Alarms != NoAlarm && d.Verdict == CureKeep && d.Why == "":
@@ -51,9 +51,9 @@ func TestOnlyNoSpaceAloneIsCured(t *testing.T) {
 		"no space":                    {[]Alarm{space, space}, NoSpaceRaised},
 		"corrupt":                     {[]Alarm{corrupt}, CorruptRaised},
 		"corrupt behind the rest":     {[]Alarm{space, other, corrupt}, CorruptRaised},
-		"one that nobody knows":       {[]Alarm{other}, AlarmsUnknown},
-		"one that nobody knows first": {[]Alarm{other, space}, AlarmsUnknown},
-		"one that nobody knows last":  {[]Alarm{space, other}, AlarmsUnknown},
+		"one that no one knows":       {[]Alarm{other}, AlarmsUnknown},
+		"one that no one knows first": {[]Alarm{other, space}, AlarmsUnknown},
+		"one that no one knows last":  {[]Alarm{space, other}, AlarmsUnknown},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := AlarmsOf(tc.alarms); got != tc.want {
@@ -84,7 +84,7 @@ func TestTheFullestMemberDecides(t *testing.T) {
 		"one that is to rest":                   {3, loose, spent, loose, small, "b", Resting},
 		"crowded before all":                    {3, loose, spent, crowded, small, "a", Crowded},
 		"one does not answer":                   {3, small, Filled{}, small, small, "", FillUnknown},
-		"one does not tell its quota":           {3, small, Filled{Space{1, 1}, 0}, small, small, "", FillUnknown},
+		"one does not report its quota":         {3, small, Filled{Space{1, 1}, 0}, small, small, "", FillUnknown},
 		"a crowded one and one does not answer": {3, crowded, small, small, Filled{}, "", FillUnknown},
 	} {
 		t.Run(name, func(t *testing.T) {

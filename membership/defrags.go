@@ -7,14 +7,14 @@ type Fragments uint8
 
 // Whose turn it is. LeaderFragmented: no follower's.
 const (
-	NobodyFragmented Fragments = 1 << iota
+	NoOneFragmented Fragments = 1 << iota
 	FollowerFragmented
 	LeaderFragmented
 	FragmentsUnknown
 )
 
 var fragmentsNames = map[Fragments]string{
-	NobodyFragmented: "nobody", FollowerFragmented: "a follower", LeaderFragmented: "the leader alone", FragmentsUnknown: "unknown",
+	NoOneFragmented: "nobody", FollowerFragmented: "a follower", LeaderFragmented: "the leader alone", FragmentsUnknown: "unknown",
 }
 
 func (f Fragments) String() string { return fragmentsNames[f] }
@@ -35,7 +35,7 @@ type DefragFacts struct {
 	Firm rules.Answer `fact:"firm record"`
 	// Leads: our member leads, in the raft term in which the list was read.
 	Leads rules.Answer `fact:"we lead"`
-	// Settled: nobody joins, replaces itself, is on the way out, or is superfluous.
+	// Settled: no one joins, replaces itself, is on the way out, or is superfluous.
 	Settled rules.Answer `fact:"settled"`
 	// Healthy: every voter knows a leader, reports no alarm, and answered a linearizable read just now, which one that is
 	// being defragmented, or has not caught up, does not.
@@ -68,7 +68,7 @@ var defrags = rules.New(DefragWait, []rules.Row[DefragFacts, DefragVerdict]{
 		Why: "its time comes with the next window"},
 	{Name: "window-unread", When: DefragFacts{Window: rules.Unknown}, Verdict: DefragWait,
 		Why: "a schedule that cannot be read opens no window"},
-	{Name: "nobody", When: DefragFacts{Turn: NobodyFragmented}, Verdict: DefragKeep,
+	{Name: "nobody", When: DefragFacts{Turn: NoOneFragmented}, Verdict: DefragKeep,
 		Why: "no database is fragmented, or those that are were defragmented lately or without a gain"},
 	{Name: "sizes-unknown", When: DefragFacts{Turn: FragmentsUnknown}, Verdict: DefragWait,
 		Why: "the size of a database is not known, so whose turn it is neither"},
@@ -83,7 +83,7 @@ var defrags = rules.New(DefragWait, []rules.Row[DefragFacts, DefragVerdict]{
 	{Name: "not-healthy", When: DefragFacts{Healthy: notYes}, Verdict: DefragWait,
 		Why: "a member is down, lags, has an alarm, or is being defragmented: a second one that stalls may cost the quorum"},
 	{Name: "no-room", When: DefragFacts{Room: notYes}, Verdict: DefragWait,
-		Why: "etcd writes the copy beside the database, and does not survive a full volume"},
+		Why: "etcd writes the copy next to the database, and does not survive a full volume"},
 	{Name: "follower", When: DefragFacts{Turn: FollowerFragmented}, Verdict: Defrag,
 		Why: "one at a time, the leader last"},
 	{Name: "alone", When: DefragFacts{Turn: LeaderFragmented, Alone: rules.Yes}, Verdict: Defrag,
@@ -91,7 +91,7 @@ var defrags = rules.New(DefragWait, []rules.Row[DefragFacts, DefragVerdict]{
 	{Name: "moved-before", When: DefragFacts{Moved: rules.Yes | rules.Unknown}, Verdict: DefragWait,
 		Why: "leadership came back: it is not moved to and fro"},
 	{Name: "move-leader", Verdict: DefragMove,
-		Why: "nobody stalls the leader: the next one's agent measures, and finds a follower"},
+		Why: "no one stalls the leader: the next one's agent measures, and finds a follower"},
 })
 
 // DecideDefrag says what the leader's agent does next about fragmented databases.

@@ -14,15 +14,15 @@ func brokenDefrag(f DefragFacts, d DefragDecision) string {
 	wanted := f.Enabled == rules.Yes && f.Window == rules.Yes && f.Turn&(FollowerFragmented|LeaderFragmented) != 0
 	switch {
 	case acts && !wanted:
-		return "acts although nobody wants it, or nobody is fragmented, or out of its window"
+		return "acts although no one wants it, or no one is fragmented, or out of its window"
 	case acts && !sound:
-		return "acts without leadership, beside another change, on an ailing cluster, or without room"
+		return "acts without leadership, next to another change, on an ailing cluster, or without room"
 	case acts && f.Alone != rules.No && f.Scheduled != rules.Yes:
-		return "stalls the only member at a time that nobody chose"
+		return "stalls the only member at a time that no one chose"
 	case d.Verdict == Defrag && f.Turn == LeaderFragmented && f.Alone != rules.Yes:
 		return "stalls the leader"
 	case d.Verdict == DefragMove && (f.Turn != LeaderFragmented || f.Alone == rules.Yes || f.Moved != rules.No):
-		return "moves leadership although a follower is due, or nobody else is there, or again"
+		return "moves leadership although a follower is due, or no one else is there, or again"
 	// It goes on wherever it may.
 	case wanted && sound && !acts && (f.Alone == rules.No || f.Scheduled == rules.Yes) && (f.Turn == FollowerFragmented || f.Moved == rules.No):
 		return "a member that may be defragmented is not"
@@ -72,7 +72,7 @@ func TestFollowersComeFirstByName(t *testing.T) {
 		who    string
 		want   Fragments
 	}{
-		"nobody":                             {1, map[uint64]Space{1: full, 2: full, 3: full}, "", NobodyFragmented},
+		"nobody":                             {1, map[uint64]Space{1: full, 2: full, 3: full}, "", NoOneFragmented},
 		"the first follower":                 {1, map[uint64]Space{1: half, 2: half, 3: half}, "a", FollowerFragmented},
 		"the second, when the first is done": {1, map[uint64]Space{1: half, 2: half, 3: full}, "b", FollowerFragmented},
 		"a follower behind the leader":       {3, map[uint64]Space{1: half, 2: full, 3: half}, "c", FollowerFragmented},
@@ -126,7 +126,7 @@ func TestSettledIsExactlyTheDesiredVoters(t *testing.T) {
 		"all of them":          {[]Member{a, b}, rules.Yes},
 		"one is missing":       {[]Member{a}, rules.No},
 		"a stray in its place": {[]Member{a, {ID: 3, Name: "x"}}, rules.No},
-		"a stray beside them":  {[]Member{a, b, {ID: 3, Name: "x"}}, rules.No},
+		"a stray next to them": {[]Member{a, b, {ID: 3, Name: "x"}}, rules.No},
 		"one still learns":     {[]Member{a, {ID: 2, Name: "b", Learner: true}}, rules.No},
 		"one never started":    {[]Member{a, {ID: 2}}, rules.No},
 	} {

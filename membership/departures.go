@@ -7,13 +7,13 @@ type Ruler uint8
 
 // The rulers.
 const (
-	RulerGuest   Ruler = 1 << iota // one that is not ours
-	RulerOurs                      // another member of ours
-	RulerSelf                      // the member that is to go
-	RulerUnknown                   // nobody, or nobody who told
+	RulerExternal Ruler = 1 << iota // one that is not ours
+	RulerOurs                       // another member of ours
+	RulerSelf                       // the member that is to go
+	RulerUnknown                    // no one, or no one who reported
 )
 
-var rulerNames = map[Ruler]string{RulerGuest: "a guest", RulerOurs: "another of ours", RulerSelf: "itself", RulerUnknown: "unknown"}
+var rulerNames = map[Ruler]string{RulerExternal: "an external member", RulerOurs: "another of ours", RulerSelf: "itself", RulerUnknown: "unknown"}
 
 func (r Ruler) String() string { return rulerNames[r] }
 
@@ -43,11 +43,11 @@ var departures = rules.New(DrainWait, []rules.Row[DepartureFacts, DrainVerdict]{
 	{Name: "entry-unknown", When: DepartureFacts{Entry: EntryUnknown}, Verdict: DrainWait,
 		Why: "several entries are the member; a person has to remove the wrong one"},
 	{Name: "led-by-another", When: DepartureFacts{Entry: isEntry, Ruler: RulerOurs}, Verdict: DrainWait,
-		Why: "the agent beside the leader removes it"},
+		Why: "the agent next to the leader removes it"},
 	{Name: "leads", When: DepartureFacts{Entry: isEntry, Ruler: RulerSelf}, Verdict: DrainWait,
 		Why: "leadership is handed on first"},
 	{Name: "leader-unknown", When: DepartureFacts{Entry: isEntry, Ruler: RulerUnknown}, Verdict: DrainWait,
-		Why: "without a leader nobody is removed"},
+		Why: "without a leader no one is removed"},
 	{Name: "quorum", When: DepartureFacts{Entry: isEntry, Quorum: notYes}, Verdict: DrainWait,
 		Why: "those that stay must be a healthy quorum"},
 	{Name: "claim", When: DepartureFacts{Mark: Requested | ClaimedByAnother}, Verdict: Claim,

@@ -9,7 +9,7 @@ import (
 // brokenDeparture names the promise that a decision breaks, or nothing.
 func brokenDeparture(f DepartureFacts, d DrainDecision) string {
 	listed := f.Entry&isEntry != 0
-	sound := f.Quorum == rules.Yes && f.Ruler == RulerGuest
+	sound := f.Quorum == rules.Yes && f.Ruler == RulerExternal
 	acts := d.Verdict != DrainKeep && d.Verdict != DrainWait
 	switch {
 	case acts && f.Firm != rules.Yes:
@@ -18,8 +18,8 @@ func brokenDeparture(f DepartureFacts, d DrainDecision) string {
 		return "acts without an order"
 	case acts && f.Entry == EntryUnknown:
 		return "acts on what is unknown"
-	case acts && listed && f.Ruler != RulerGuest:
-		return "acts although no guest leads"
+	case acts && listed && f.Ruler != RulerExternal:
+		return "acts although no external member leads"
 	case acts && listed && f.Quorum != rules.Yes:
 		return "those that stay may hold no healthy quorum"
 	case d.Verdict == HandBack || d.Verdict == MoveAway:

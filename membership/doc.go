@@ -1,4 +1,4 @@
-// Package membership owns what a member of an etcd cluster is: the member list as a quorum of the cluster tells it, the
+// Package membership owns what a member of an etcd cluster is: the member list as a quorum of the cluster reports it, the
 // calls that change it, and the policies that say which member may be removed, how one that is to go leaves, which
 // learner may be promoted, and whose database may be defragmented.
 //

@@ -71,7 +71,7 @@ func EntryOf(v View, name, peerURL string, claimed uint64) (Member, Entry) {
 	}
 }
 
-// OthersHealthy says whether every voter that is desired, but for the member with id, is healthy. A stray voter is nobody's to
+// OthersHealthy says whether every voter that is desired, but for the member with id, is healthy. A stray voter is no one's to
 // wait for; it counts in QuorumWithout.
 func OthersHealthy(v View, id uint64, health map[uint64]rules.Answer, desired func(Member) rules.Answer) rules.Answer {
 	all := rules.Answer(rules.Yes)
@@ -160,7 +160,7 @@ var drains = rules.New(DrainWait, []rules.Row[DrainFacts, DrainVerdict]{
 	{Name: "entry-unknown", When: DrainFacts{Entry: EntryUnknown}, Verdict: DrainWait,
 		Why: "several entries are the member; a person has to remove the wrong one"},
 	{Name: "self-unknown", When: DrainFacts{Self: rules.Unknown}, Verdict: DrainWait,
-		Why: "nobody removes itself"},
+		Why: "no one removes itself"},
 	{Name: "self-not-voter", When: DrainFacts{Self: rules.Yes, Entry: NotListed | LearnerEntry}, Verdict: DrainWait,
 		Why: "who leads is a voter: the list is read again"},
 	{Name: "quorum-back", When: DrainFacts{Mark: isClaimed, Entry: isEntry, Quorum: notYes, Waited: rules.Yes}, Verdict: HandBack,
@@ -176,9 +176,9 @@ var drains = rules.New(DrainWait, []rules.Row[DrainFacts, DrainVerdict]{
 	{Name: "others-join", When: DrainFacts{Entry: VoterEntry, Joining: rules.Yes | rules.Unknown}, Verdict: DrainWait,
 		Why: "another member is joining"},
 	{Name: "move-leader", When: DrainFacts{Self: rules.Yes}, Verdict: MoveAway,
-		Why: "nobody removes itself: the next leader's agent goes on"},
+		Why: "no one removes itself: the next leader's agent goes on"},
 	{Name: "claim", When: DrainFacts{Mark: Requested | ClaimedByAnother}, Verdict: Claim,
-		Why: "from here on nobody takes it back; what a predecessor claimed is claimed again"},
+		Why: "from here on no one takes it back; what a predecessor claimed is claimed again"},
 	{Name: "remove", When: DrainFacts{Entry: isEntry}, Verdict: DrainRemove,
 		Why: "exactly the ID that was claimed"},
 	{Name: "acknowledge", Verdict: Acknowledge,

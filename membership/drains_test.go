@@ -55,12 +55,12 @@ func TestEntryIsTheOneMemberOfThatName(t *testing.T) {
 		claimed uint64
 		want    Entry
 	}{
-		"nobody of that name":                   {[]Member{{ID: 1, Name: "a"}}, 0, NotListed},
-		"a voter":                               {[]Member{{ID: 1, Name: "a"}, started}, 0, VoterEntry},
-		"a learner that never started":          {[]Member{unstarted}, 0, LearnerEntry},
-		"a second one under its name":           {[]Member{started, {ID: 4, Name: "c", PeerURLs: []string{"http://x:1"}}}, 0, EntryUnknown},
-		"the claimed ID under another name":     {[]Member{{ID: 3, Name: "x"}}, 3, VoterEntry},
-		"the claimed ID beside one of its name": {[]Member{started, {ID: 4, Name: "x"}}, 4, EntryUnknown},
+		"no one of that name":                    {[]Member{{ID: 1, Name: "a"}}, 0, NotListed},
+		"a voter":                                {[]Member{{ID: 1, Name: "a"}, started}, 0, VoterEntry},
+		"a learner that never started":           {[]Member{unstarted}, 0, LearnerEntry},
+		"a second one under its name":            {[]Member{started, {ID: 4, Name: "c", PeerURLs: []string{"http://x:1"}}}, 0, EntryUnknown},
+		"the claimed ID under another name":      {[]Member{{ID: 3, Name: "x"}}, 3, VoterEntry},
+		"the claimed ID next to one of its name": {[]Member{started, {ID: 4, Name: "x"}}, 4, EntryUnknown},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if _, got := EntryOf(View{Members: tc.members}, "c", url, tc.claimed); got != tc.want {
@@ -79,7 +79,7 @@ func TestOthersAreTheDesiredMembersThatStay(t *testing.T) {
 	}{
 		"all are healthy":                  {map[uint64]rules.Answer{1: rules.Yes, 2: rules.Yes, 3: rules.Yes, 8: rules.Yes}, rules.Yes},
 		"it may be down itself":            {map[uint64]rules.Answer{1: rules.Yes, 2: rules.Yes, 3: rules.No, 8: rules.Yes}, rules.Yes},
-		"nobody waits for a stray":         {map[uint64]rules.Answer{1: rules.Yes, 2: rules.Yes, 3: rules.Yes, 8: rules.No}, rules.Yes},
+		"no one waits for a stray":         {map[uint64]rules.Answer{1: rules.Yes, 2: rules.Yes, 3: rules.Yes, 8: rules.No}, rules.Yes},
 		"one is down":                      {map[uint64]rules.Answer{1: rules.Yes, 2: rules.No, 3: rules.Yes}, rules.No},
 		"one does not answer":              {map[uint64]rules.Answer{1: rules.Yes, 3: rules.Yes}, rules.Unknown},
 		"one is down, one does not answer": {map[uint64]rules.Answer{2: rules.No, 3: rules.Yes}, rules.No},

@@ -64,7 +64,7 @@ func MostFragmented(v View, leader uint64, spaces map[uint64]Space, due func(Mem
 	voters := v.Voters()
 	slices.SortFunc(voters, func(a, b Member) int { return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.ID, b.ID)) })
 	var last Member
-	found := NobodyFragmented
+	found := NoOneFragmented
 	for _, m := range voters {
 		space, known := spaces[m.ID]
 		switch {
@@ -80,7 +80,7 @@ func MostFragmented(v View, leader uint64, spaces map[uint64]Space, due func(Mem
 	return last, found
 }
 
-// Settled says whether the list holds exactly the desired members, each of them a started voter: nobody joins, and nobody is a stray.
+// Settled says whether the list holds exactly the desired members, each of them a started voter: no one joins, and no one is a stray.
 func Settled(v View, names []string) rules.Answer {
 	if len(v.Members) != len(names) {
 		return rules.No

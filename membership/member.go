@@ -16,7 +16,7 @@ type Member struct {
 	Learner              bool
 }
 
-// Started says whether the member ever ran and told the cluster so. A voter that never started can only be the first
+// Started says whether the member ever ran and reported the cluster so. A voter that never started can only be the first
 // member of a cluster or one that was added behind our back: we add learners alone.
 func (m Member) Started() bool { return m.Name != "" }
 
@@ -25,7 +25,7 @@ func (m Member) Is(name, peerURL string) bool {
 	return m.Name == name || slices.Contains(m.PeerURLs, peerURL)
 }
 
-// View is the member list as a quorum told it to one endpoint: a linearizable read.
+// View is the member list as a quorum reported it to one endpoint: a linearizable read.
 type View struct {
 	ClusterID uint64
 	// Endpoint that answered, and the ID of the member behind it.

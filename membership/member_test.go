@@ -32,9 +32,9 @@ func TestAMemberIsFoundByItsPeerURLBeforeItsName(t *testing.T) {
 	}
 }
 
-func TestWithNobodyToAskNothingIsKnown(t *testing.T) {
+func TestWithNoOneToAskNothingIsKnown(t *testing.T) {
 	dial := func(context.Context, ...string) (*clientv3.Client, error) {
-		return nil, errors.New("nobody is to be dialled")
+		return nil, errors.New("no one is to be dialled")
 	}
 	_, err := Observe(t.Context(), dial, Query{})
 	if !errors.Is(err, ErrNoQuorum) || strings.Contains(err.Error(), "%!") {

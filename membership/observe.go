@@ -14,7 +14,7 @@ import (
 type Dial func(ctx context.Context, endpoints ...string) (*clientv3.Client, error)
 
 var (
-	// ErrNoQuorum: nobody answered a linearizable list. Nothing is known of the members.
+	// ErrNoQuorum: no one answered a linearizable list. Nothing is known of the members.
 	ErrNoQuorum = errors.New("no linearizable answer")
 	// ErrOtherCluster: an endpoint answered for another cluster ID. Its list says nothing of ours.
 	ErrOtherCluster = errors.New("answer of another cluster")
@@ -33,7 +33,7 @@ type Query struct {
 // Without one the error wraps ErrNoQuorum and every endpoint's own error, ErrOtherCluster among them.
 func Observe(ctx context.Context, dial Dial, q Query) (View, error) {
 	if len(q.Endpoints) == 0 {
-		return View{}, fmt.Errorf("member list: %w: nobody is known whom to ask", ErrNoQuorum)
+		return View{}, fmt.Errorf("member list: %w: no one is known whom to ask", ErrNoQuorum)
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

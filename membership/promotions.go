@@ -11,7 +11,7 @@ type PromotionFacts struct {
 	Voters Voters
 	// Joined: every desired member is listed and started.
 	Joined rules.Answer `fact:"all desired started"`
-	// Room: the raft group takes another learner beside those that it has.
+	// Room: the raft group takes another learner next to those that it has.
 	Room rules.Answer `fact:"room for a learner"`
 }
 

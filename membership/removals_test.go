@@ -15,7 +15,7 @@ func checkTable[F, V any](t *testing.T, table *rules.Table[F, V], name, title, a
 }
 
 func TestRemovalsAreSafeForAllFacts(t *testing.T) {
-	checkTable(t, removals, "removals", "Members that nobody wants: membership.removals",
+	checkTable(t, removals, "removals", "Members that no one wants: membership.removals",
 		"Asked by the leader's agent for each entry of the member list.", func(f RemovalFacts, d rules.Decision[RemovalVerdict]) string {
 			if d.Verdict != RemoveMember {
 				return ""

@@ -31,11 +31,11 @@ type Status struct {
 	Version string
 	// StorageVersion of the database, major.minor; empty before etcd 3.6.
 	StorageVersion string
-	// Downgrade is the version to which etcd was told that its members are going to go back; empty for none, and before etcd 3.6.
+	// Downgrade is the version to which etcd was reported that its members are going to go back; empty for none, and before etcd 3.6.
 	Downgrade string
 	// Revision of the key space; DBSize and DBSizeInUse in bytes.
 	Revision, DBSize, DBSizeInUse int64
-	// Quota of the database in bytes, 0 where etcd does not tell (before 3.6), below zero for none.
+	// Quota of the database in bytes, 0 where etcd does not report (before 3.6), below zero for none.
 	Quota               int64
 	RaftTerm, RaftIndex uint64
 	AppliedIndex        uint64
@@ -89,7 +89,7 @@ func ReadStatus(ctx context.Context, client *clientv3.Client, endpoint string) (
 	return s, nil
 }
 
-// ErrOtherMember says that somebody else answered at a member's URL.
+// ErrOtherMember says that someone else answered at a member's URL.
 var ErrOtherMember = errors.New("another member answered")
 
 // StatusOf asks the member at the client URLs that it published, one after another, and believes only that very member.

@@ -18,7 +18,7 @@ func TestUpgradesAreSafeForAllFacts(t *testing.T) {
 			case acts && f.Reached != rules.No:
 				return "changes what a member that runs the earlier minor may rest on"
 			case d.Verdict == UpgradeAnnounce && f.Course != CourseBack:
-				return "announces what nobody asks for"
+				return "announces what no one asks for"
 			case d.Verdict == UpgradeCompare && f.Course == CourseBack && f.Storage != rules.Yes:
 				return "lets an etcd go back to a format that it cannot read"
 			case d.Verdict == UpgradeCompare && f.Course == CourseOn && f.Log != LogReadable:
@@ -36,7 +36,7 @@ func TestOnlyEqualRevisionsAndCompactionsAreCompared(t *testing.T) {
 		all  []Content
 		want Sameness
 	}{
-		"nobody answered":                     {nil, Incomparable},
+		"no one answered":                     {nil, Incomparable},
 		"one member alone":                    {[]Content{at(9, 2, 7)}, Same},
 		"all hold the same":                   {[]Content{at(9, 2, 7), at(9, 2, 7), at(9, 2, 7)}, Same},
 		"one holds something else":            {[]Content{at(9, 2, 7), at(9, 2, 7), at(9, 2, 8)}, Different},

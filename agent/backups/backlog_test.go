@@ -117,7 +117,7 @@ func TestWhatAListingFallsBehindCounts(t *testing.T) {
 	}
 }
 
-// whileListed is a store that something happens beside while it is listed.
+// whileListed is a store that something happens next to while it is listed.
 type whileListed struct {
 	store.Store
 	happens func()

@@ -150,14 +150,14 @@ func put(t *testing.T, c *clientv3.Client, n int) (revision int64) {
 
 var counter atomic.Int64
 
-// neighbour is a Duty beside a member.
+// neighbour is a Duty next to a member.
 type neighbour struct {
 	*Duty
 	t         *testing.T
 	decisions *prometheus.CounterVec
 }
 
-// newAgent beside member i. api is nil for a Kubernetes API that is away.
+// newAgent next to member i. api is nil for a Kubernetes API that is away.
 func (g *group) newAgent(i int, api *rest.Config, namespace string) *neighbour {
 	g.t.Helper()
 	if api == nil {

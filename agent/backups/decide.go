@@ -7,10 +7,10 @@ type Verdict string
 
 // The verdicts. RecordOn goes on after what was saved last, RecordAnew begins after etcd's present revision.
 const (
-	Wait       Verdict = "Wait"
-	RecordOn   Verdict = "RecordOn"
-	RecordAnew Verdict = "RecordAnew"
-	TakeFull   Verdict = "TakeFull"
+	Wait        Verdict = "Wait"
+	RecordOn    Verdict = "RecordOn"
+	RecordAgain Verdict = "RecordAnew"
+	TakeFull    Verdict = "TakeFull"
 )
 
 // Decision names the rule too.
@@ -30,12 +30,12 @@ var backupRules = rules.New(Wait, []rules.Row[Facts, Verdict]{
 		Why: "the store holds revisions that etcd never had: two histories must not be mixed, and a person has to look"},
 	{Name: "go-on", When: Facts{Chain: ChainWhole, Recorder: RecorderOff}, Verdict: RecordOn,
 		Why: "the chain has no gap"},
-	{Name: "begin", When: Facts{Chain: unsound, Recorder: RecorderOff}, Verdict: RecordAnew,
-		Why: "a full may take longer than etcd keeps revisions: what is written meanwhile is saved beside it"},
+	{Name: "begin", When: Facts{Chain: unsound, Recorder: RecorderOff}, Verdict: RecordAgain,
+		Why: "a full may take longer than etcd keeps revisions: what is written meanwhile is saved next to it"},
 	{Name: "full-running", When: Facts{Full: FullRunning}, Verdict: Wait,
 		Why: "one full at a time"},
 	{Name: "asked", When: Facts{Asked: rules.Yes}, Verdict: TakeFull,
-		Why: "somebody waits for it"},
+		Why: "someone waits for it"},
 	{Name: "full-failed", When: Facts{Chain: unsound | ChainWhole, Full: FullResting, Asked: rules.No}, Verdict: Wait,
 		Why: "a full that failed is tried again after a pause"},
 	{Name: "first", When: Facts{Chain: ChainEmpty, Full: FullIdle, Asked: rules.No}, Verdict: TakeFull,

@@ -12,10 +12,10 @@ import (
 	"github.com/etcd-druid/druid/leases"
 )
 
-// deleteTimeout bounds the order to delete one full, from its first beginning: whoever deletes an EtcdSnapshot waits for it.
+// deleteTimeout bounds the order to delete one full, from its first beginning: anyone who deletes an EtcdSnapshot waits for it.
 const deleteTimeout = 5 * time.Minute
 
-// refusal is final: the same will be said as long as nobody changes anything.
+// refusal is final: the same will be said as long as no one changes anything.
 type refusal struct{ error }
 
 func refuse(format string, args ...any) error { return refusal{fmt.Errorf(format, args...)} }
@@ -31,9 +31,9 @@ func (d *Duty) delete(ctx context.Context, order leases.SnapshotOrder, target le
 		case s == nil:
 			err = ErrIdle
 		case !s.sound.Load():
-			err = errors.New("what the store holds is not known for certain now, as the Leases of the backups tell")
+			err = errors.New("what the store holds is not known for certain now, as the Leases of the backups report")
 		default:
-			done := make(chan Artifact, 1) // a pass that hangs may end when nobody waits for it any more
+			done := make(chan Artifact, 1) // a pass that hangs may end when no one waits for it any more
 			err = d.pass(ctx, func(ctx context.Context) error {
 				deleted, err := s.delete(ctx, order, target.URI)
 				done <- deleted
@@ -101,7 +101,7 @@ func (s *session) delete(ctx context.Context, order leases.SnapshotOrder, uri st
 	return a, err
 }
 
-// stands says, by an error, that an order was taken back: whoever keeps the backup after all must not lose it to an attempt that waited.
+// stands says, by an error, that an order was taken back: anyone who keeps the backup after all must not lose it to an attempt that waited.
 func (s *session) stands(ctx context.Context, order leases.SnapshotOrder) error {
 	now, err := s.Leases.SnapshotOrder(ctx, leases.ComponentFullSnapshot)
 	if err != nil {

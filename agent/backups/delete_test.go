@@ -150,7 +150,7 @@ func TestAFullIsDeletedByOrderUnlessSomethingNeedsIt(t *testing.T) {
 	}
 }
 
-func TestADeletionThatNobodyPerformsInTimeFails(t *testing.T) {
+func TestADeletionThatNoOnePerformsInTimeFails(t *testing.T) {
 	t.Parallel()
 	admin, namespace, agentOf := snapshotLeases(t)
 	o := orderer{t, admin, namespace}

@@ -11,7 +11,7 @@ import (
 const (
 	kindFull  = "Full"
 	kindDelta = "Delta"
-	// kindFinal is a full that is the last one, and kept for ever. EtcdSnapshots alone ask for it.
+	// kindFinal is a full that is the last one, and kept permanently. EtcdSnapshots alone ask for it.
 	kindFinal = "Final"
 	// kindStore is a failure of reading the store, before anything is saved.
 	kindStore = "Store"
@@ -28,7 +28,7 @@ type Artifact struct {
 	// Size in bytes.
 	Size   int64  `json:"size,omitempty"`
 	SHA256 string `json:"sha256,omitempty"`
-	// StorageVersion of etcd that a full needs, as etcd tells it; empty of deltas and where etcd did not tell it.
+	// StorageVersion of etcd that a full needs, as etcd reports it; empty of deltas and where etcd did not report it.
 	StorageVersion string `json:"storageVersion,omitempty"`
 }
 
@@ -90,7 +90,7 @@ type answer struct {
 
 // orders are what others than the loop want of a session.
 type orders struct {
-	// asked holds a mark when somebody wants a full.
+	// asked holds a mark when someone wants a full.
 	asked chan struct{}
 	// uri of a key in the store.
 	uri func(key string) string
@@ -158,7 +158,7 @@ func (o *orders) answerAll(kind string) func(Artifact, error) {
 	}
 }
 
-// refuse all who wait, and whoever still comes.
+// refuse all who wait, and anyone who still comes.
 func (o *orders) refuse() {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -1,5 +1,5 @@
 // Package backups owns the loop that keeps a cluster backed up: it decides when a full is taken and where the deltas go
-// on, runs both against the member beside it, tells the two backup Leases how far it has come, and lets go what retention
+// on, runs both against the member next to it, writes to the two backup Leases how far it has come, and lets go what retention
 // does not keep.
 //
 // It runs while this member is the raft leader and needs no Kubernetes API for that: two agents that both believe to lead

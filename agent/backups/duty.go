@@ -20,13 +20,13 @@ import (
 
 // Times of the duty.
 const (
-	// identityPause between two looks at who we are while that is not known: a birth takes seconds.
+	// identityPause between two looks at who we are while that is not known: a bootstrap takes seconds.
 	identityPause = time.Second
 	// maxRest between two decisions, however little happens: schedules are kept to the minute, also when a clock was set.
 	maxRest = 30 * time.Second
 	// readTimeout of one linearizable read: an election takes seconds.
 	readTimeout = 10 * time.Second
-	// bearTimeout of a birth record: some requests of an object of some hundred bytes.
+	// bearTimeout of a bootstrap record: some requests of an object of some hundred bytes.
 	bearTimeout = 2 * time.Minute
 	// maxBacklog that a watch catches up with, in revisions. etcd reads all of it, with its lock held, to hand out 1000 of it
 	// (watchableStore.syncWatchers), ten times a second: the time for it grows with the square. On two busy cores etcd 3.7 took
@@ -63,9 +63,9 @@ type Options struct {
 	Listen func(ctx context.Context, endpoint string) (*clientv3.Client, error)
 	// Local is the client endpoint of our own member.
 	Local string
-	// Self tells whose history our member has; false while that is not known for certain. Nothing is saved then.
+	// Self reports whose history our member has; false while that is not known for certain. Nothing is saved then.
 	Self func() (Identity, bool)
-	// Scratch is a directory in which backups may be restored to be proven, and nobody else's.
+	// Scratch is a directory in which backups may be restored to be proven, and no one else's.
 	Scratch string
 	// Quota of etcd's database, in bytes; 0 is etcd's own.
 	Quota int64
@@ -144,7 +144,7 @@ func (d *Duty) Configure(c *config.Backup) {
 	d.notify()
 }
 
-// notify tells whoever waits that config or session changed. The caller holds the lock.
+// notify wakes everyone who waits when config or session changed. The caller holds the lock.
 func (d *Duty) notify() {
 	close(d.changed)
 	d.changed = make(chan struct{})
@@ -171,10 +171,10 @@ func (d *Duty) at() (*session, <-chan struct{}) {
 }
 
 // errAnew ends a session whose configuration or identity is not in force any more.
-var errAnew = errors.New("another configuration is in force")
+var errAgain = errors.New("another configuration is in force")
 
 // Run backs up until ctx ends, which it does with raft leadership. Then what is at hand is saved, for some seconds at
-// most. What goes wrong is told and tried again.
+// most. What goes wrong is reported and tried again.
 func (d *Duty) Run(ctx context.Context) error {
 	trouble := ""
 	for failures := 0; ctx.Err() == nil; {
@@ -187,7 +187,7 @@ func (d *Duty) Run(ctx context.Context) error {
 			await(ctx, changed, identityPause)
 		default:
 			err := d.serve(ctx, *c, self)
-			if failures++; err == nil || errors.Is(err, errAnew) {
+			if failures++; err == nil || errors.Is(err, errAgain) {
 				failures, err = 0, nil
 			}
 			if err != nil && err.Error() != trouble && ctx.Err() == nil {
@@ -207,7 +207,7 @@ func (d *Duty) serve(ctx context.Context, c config.Backup, self Identity) error 
 	s, err := d.begin(ctx, c, self)
 	if err != nil {
 		d.Metrics.failed(kindStore)
-		newHerald(d, c, self).unopened(ctx, err)
+		newReporter(d, c, self).unopened(ctx, err)
 		return err
 	}
 	d.work(s)
@@ -219,7 +219,7 @@ func (d *Duty) serve(ctx context.Context, c config.Backup, self Identity) error 
 	})
 }
 
-// begin opens the store anew, so that whatever changed of it counts. Credentials and certificates in files are read by
+// begin opens the store again, so that whatever changed of it counts. Credentials and certificates in files are read by
 // the store itself whenever it needs them.
 func (d *Duty) begin(ctx context.Context, c config.Backup, self Identity) (*session, error) {
 	parsed, err := store.ParseConfig(c.Store)

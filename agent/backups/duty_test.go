@@ -165,7 +165,7 @@ func TestCompactionOfWhatWasNotSavedIsFollowedByAFull(t *testing.T) {
 	a.Configure(c)
 	a.start()
 	last := put(t, client, 5)
-	eventually(t, "the gap is told while nothing closes it", func() error {
+	eventually(t, "the gap is reported while nothing closes it", func() error {
 		b, err := decoded(t, admin, namespace, leases.DeltaSnapshotName("demo"))
 		if err != nil || !strings.Contains(b.Error, "does not lead to what etcd holds") || b.Lag == 0 {
 			return fmt.Errorf("the Lease says %+v, %w", b, err)
@@ -176,7 +176,7 @@ func TestCompactionOfWhatWasNotSavedIsFollowedByAFull(t *testing.T) {
 		t.Errorf("a delta that nothing leads to: %v, want ErrIdle", err)
 	}
 	close(let)
-	eventually(t, "it is told no more", func() error {
+	eventually(t, "it is reported no more", func() error {
 		b, err := decoded(t, admin, namespace, leases.DeltaSnapshotName("demo"))
 		if err != nil || b.Error != "" {
 			return fmt.Errorf("the Lease says %+v, %w", b, err)
@@ -222,7 +222,7 @@ func TestNothingIsSavedOnTopOfAnotherHistory(t *testing.T) {
 		}, "ahead"},
 		"a lineage of another cluster": {func(t *testing.T, g *group, c *config.Backup) {
 			t.Helper()
-			err := chain.WriteBirth(t.Context(), opened(t, c), prefix, chain.Birth{Lineage: lineage, ClusterID: "beef", ClusterUID: "other", Created: time.Now()})
+			err := chain.WriteBootstrap(t.Context(), opened(t, c), prefix, chain.Formation{Lineage: lineage, ClusterID: "beef", ClusterUID: "other", Created: time.Now()})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -12,10 +12,10 @@ import (
 	"github.com/etcd-druid/druid/leases"
 )
 
-// ambientRegion is that of a bucket whose region nobody tells: the API's own default.
+// ambientRegion is that of a bucket whose region no one reports: the API's own default.
 const ambientRegion = "us-east-1"
 
-// elsewhere saves one full in another bucket, under the record of the lineage's birth, so that it is listed and restored as any
+// elsewhere saves one full in another bucket, under the record of the lineage's bootstrap, so that it is listed and restored as any
 // other. Nothing that is known of the cluster's own place changes by it.
 func (d *Duty) elsewhere(ctx context.Context, place *leases.SnapshotPlace) (a Artifact, err error) {
 	s, _ := d.at()
@@ -86,15 +86,15 @@ func placed(own store.Config, place *leases.SnapshotPlace) (store.Config, error)
 	return c, c.Validate()
 }
 
-// bearElsewhere makes sure of the record of the lineage's birth in another place. Which parent it has the record in our own
-// place tells, where it can be read.
+// bearElsewhere makes sure of the record of the lineage's bootstrap in another place. Which parent it has the record in our own
+// place reports, where it can be read.
 func (s *session) bearElsewhere(ctx context.Context, other store.Store) error {
 	ctx, cancel := context.WithTimeout(ctx, bearTimeout)
 	defer cancel()
 	self := s.self
-	if birth, err := chain.ReadBirth(ctx, s.store, s.config.Prefix, self.Lineage); err == nil {
-		self.Parent, self.Fork = birth.Parent, birth.Fork
+	if formation, err := chain.ReadBootstrap(ctx, s.store, s.config.Prefix, self.Lineage); err == nil {
+		self.Parent, self.Fork = formation.Parent, formation.Fork
 	}
-	doubt, err := recordBirth(ctx, other, s.config.Prefix, self)
+	doubt, err := recordBootstrap(ctx, other, s.config.Prefix, self)
 	return errors.Join(err, doubt)
 }

@@ -59,11 +59,11 @@ func TestAFullInAnotherBucketIsABackupByItself(t *testing.T) {
 	last := put(t, client, 20)
 	savedUpTo(t, s, last)
 	fulls := len(history(t, s).Fulls)
-	// The Lease tells of the first full when it is listed, not when it is saved.
-	var told leases.Backup
-	eventually(t, "the Lease tells of the first full", func() (err error) {
-		if told, err = decoded(t, admin, namespace, leases.FullSnapshotName("demo")); err == nil && told.Object == "" {
-			err = errors.New("it tells of none")
+	// The Lease reports the first full when it is listed, not when it is saved.
+	var notified leases.Backup
+	eventually(t, "the Lease reports the first full", func() (err error) {
+		if notified, err = decoded(t, admin, namespace, leases.FullSnapshotName("demo")); err == nil && notified.Object == "" {
+			err = errors.New("it reports none")
 		}
 		return err
 	})
@@ -77,7 +77,7 @@ func TestAFullInAnotherBucketIsABackupByItself(t *testing.T) {
 	proven(t, opened(t, there), client, last)
 	restored(t, opened(t, there), client, last)
 	h := history(t, opened(t, there))
-	if len(h.Fulls) != 1 || len(h.Deltas) != 0 || h.Birth == nil || h.Birth.Parent != self.Parent || h.Birth.ClusterUID != self.ClusterUID {
+	if len(h.Fulls) != 1 || len(h.Deltas) != 0 || h.Formation == nil || h.Formation.Parent != self.Parent || h.Formation.ClusterUID != self.ClusterUID {
 		t.Errorf("there is %+v", h)
 	}
 	if _, err := opened(t, plain).Get(t.Context(), answer.Object, 0, 100); !errors.Is(err, store.ErrNoKey) {
@@ -86,8 +86,8 @@ func TestAFullInAnotherBucketIsABackupByItself(t *testing.T) {
 	if after := history(t, s); len(after.Fulls) != fulls {
 		t.Errorf("%d fulls in our own bucket, had %d", len(after.Fulls), fulls)
 	}
-	if now, err := decoded(t, admin, namespace, leases.FullSnapshotName("demo")); err != nil || now.Object != told.Object || now.Revision != told.Revision {
-		t.Errorf("the Lease tells %+v, %v, told %+v", now, err, told)
+	if now, err := decoded(t, admin, namespace, leases.FullSnapshotName("demo")); err != nil || now.Object != notified.Object || now.Revision != notified.Revision {
+		t.Errorf("the Lease reports %+v, %v, reported %+v", now, err, notified)
 	}
 
 	for says, place := range map[string]*leases.SnapshotPlace{
@@ -100,8 +100,8 @@ func TestAFullInAnotherBucketIsABackupByItself(t *testing.T) {
 		}
 	}
 	// A place that is another cluster's already.
-	stranger := changed(t, there, func(c *store.Config) { c.S3.Prefix = "taken" })
-	err := chain.WriteBirth(t.Context(), opened(t, stranger), prefix, chain.Birth{Lineage: lineage, ClusterUID: "another"})
+	unknownObject := changed(t, there, func(c *store.Config) { c.S3.Prefix = "taken" })
+	err := chain.WriteBootstrap(t.Context(), opened(t, unknownObject), prefix, chain.Formation{Lineage: lineage, ClusterUID: "another"})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -58,7 +58,7 @@ type Facts struct {
 	Chain    Chain
 	Recorder Recorder
 	Full     Full
-	// Asked: somebody wants a full now.
+	// Asked: someone wants a full now.
 	Asked rules.YesNo `fact:"asked for"`
 	// Due: by schedule, by age, or by the size of what follows it, the newest full is to be followed by another.
 	Due rules.YesNo

@@ -69,7 +69,7 @@ func (s *session) fullEnded(ctx context.Context, why string, r snapshot.Result, 
 	if err != nil {
 		s.full.failed(time.Now())
 		s.Metrics.failed(kindFull)
-		s.tell.fullFailed(ctx, err)
+		s.inform.fullFailed(ctx, err)
 		return
 	}
 	s.full.succeeded()
@@ -82,10 +82,10 @@ func (s *session) fullEnded(ctx context.Context, why string, r snapshot.Result, 
 	taken := chain.Full{Lineage: s.self.Lineage, Key: r.Key, Revision: r.Revision, At: r.Taken, Size: r.ObjectSize, Final: chain.IsFinal(r.Key)}
 	s.joined(taken)
 	if err := s.know(chain.History{Fulls: []chain.Full{taken}}, time.Now()); err != nil {
-		s.tell.fullFailed(ctx, err) // a schedule without a date was refused before
+		s.inform.fullFailed(ctx, err) // a schedule without a date was refused before
 		return
 	}
-	s.tell.fullTaken(leases.Backup{
+	s.inform.fullTaken(leases.Backup{
 		Revision: r.Revision, Lineage: string(s.self.Lineage), Object: r.Key, Size: r.ObjectSize, SHA256: r.SHA256, Taken: r.Taken,
 	}, s.newest, s.chain)
 	s.prune()

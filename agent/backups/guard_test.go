@@ -26,7 +26,7 @@ func TestNothingIsDeletedWhileTheAlarmOfCorruptionStands(t *testing.T) {
 	for revision := range int64(3) {
 		mustPut(t, files, chain.FullKey(prefix, lineage, revision+1, time.Now()), "full")
 	}
-	_, _, agentOf := snapshotLeases(t) // which tell what is known of the backups
+	_, _, agentOf := snapshotLeases(t) // which report what is known of the backups
 	s, err := agentOf(g, 0).begin(t.Context(), *c, g.self(0))
 	if err != nil {
 		t.Fatal(err)
@@ -77,19 +77,19 @@ func TestARecordThatCannotBeReadStopsDeletionAlone(t *testing.T) {
 	g := newGroup(t, 1)
 	c := directory(t.TempDir())
 	client, files := g.client(0), opened(t, c)
-	mustPut(t, files, chain.BirthKey(prefix, lineage), "{")
+	mustPut(t, files, chain.BootstrapKey(prefix, lineage), "{")
 	a := g.newAgent(0, nil, "default")
 	a.Configure(c)
 	a.start()
 	savedUpTo(t, files, put(t, client, 5))
-	eventually(t, "it is told while all is saved", func() error {
+	eventually(t, "it is reported while all is saved", func() error {
 		s, _ := a.at()
 		if s == nil {
 			return errors.New("no session")
 		}
-		p, _ := s.tell.deltaPatch(time.Now())
-		if !strings.Contains(p.Backup.Error, chain.BirthKey(prefix, lineage)) || !s.whole.Load() || s.sound.Load() {
-			return fmt.Errorf("whole %t, sound %t, told %q", s.whole.Load(), s.sound.Load(), p.Backup.Error)
+		p, _ := s.inform.deltaPatch(time.Now())
+		if !strings.Contains(p.Backup.Error, chain.BootstrapKey(prefix, lineage)) || !s.whole.Load() || s.sound.Load() {
+			return fmt.Errorf("whole %t, sound %t, reported %q", s.whole.Load(), s.sound.Load(), p.Backup.Error)
 		}
 		return nil
 	})
@@ -104,7 +104,7 @@ type archived struct{ store.Store }
 const archivedLineage = chain.Lineage("00000000-old")
 
 func (s archived) Get(ctx context.Context, key string, offset, length int64) (io.ReadCloser, error) {
-	if key == chain.BirthKey(prefix, archivedLineage) {
+	if key == chain.BootstrapKey(prefix, archivedLineage) {
 		return nil, fmt.Errorf("get %s: 403 InvalidObjectState: %w", key, store.ErrForbidden)
 	}
 	return s.Store.Get(ctx, key, offset, length)
@@ -114,7 +114,7 @@ func TestARecordOfAnotherLineageThatIsRefusedStopsDeletionAlone(t *testing.T) {
 	g := newGroup(t, 1)
 	c := directory(t.TempDir())
 	files := opened(t, c)
-	if err := chain.WriteBirth(t.Context(), files, prefix, chain.Birth{Lineage: archivedLineage, Created: time.Now()}); err != nil {
+	if err := chain.WriteBootstrap(t.Context(), files, prefix, chain.Formation{Lineage: archivedLineage, Created: time.Now()}); err != nil {
 		t.Fatal(err)
 	}
 	a := g.newAgent(0, nil, "default")
@@ -130,7 +130,7 @@ func TestARecordOfAnotherLineageThatIsRefusedStopsDeletionAlone(t *testing.T) {
 		if s == nil {
 			return errors.New("no session")
 		}
-		p, _ := s.tell.deltaPatch(time.Now())
+		p, _ := s.inform.deltaPatch(time.Now())
 		if !strings.Contains(p.Backup.Error, string(archivedLineage)) || !s.whole.Load() || s.sound.Load() {
 			return fmt.Errorf("whole %t, sound %t, the Lease says %q", s.whole.Load(), s.sound.Load(), p.Backup.Error)
 		}
@@ -140,7 +140,7 @@ func TestARecordOfAnotherLineageThatIsRefusedStopsDeletionAlone(t *testing.T) {
 		return nil
 	})
 	if _, err := chain.Read(t.Context(), archived{files}, prefix); !errors.Is(err, store.ErrForbidden) {
-		t.Errorf("a restore is planned beside a lineage that cannot be read: %v", err)
+		t.Errorf("a restore is planned next to a lineage that cannot be read: %v", err)
 	}
 }
 
@@ -149,7 +149,7 @@ func TestWhichHistoryIsNewerThanOurs(t *testing.T) {
 	const ours = chain.Lineage("00000003-ours")
 	saved := []chain.Full{{Revision: 1}}
 	history := func(l, parent chain.Lineage, fulls []chain.Full) chain.History {
-		return chain.History{Lineage: l, Fulls: fulls, Birth: &chain.Birth{Lineage: l, Parent: parent}}
+		return chain.History{Lineage: l, Fulls: fulls, Formation: &chain.Formation{Lineage: l, Parent: parent}}
 	}
 	for name, test := range map[string]struct {
 		parent    chain.Lineage
@@ -162,10 +162,10 @@ func TestWhichHistoryIsNewerThanOurs(t *testing.T) {
 		"a higher epoch":                      {histories: []chain.History{history("00000004-a", "", saved)}, want: "00000004-a"},
 		"a child of ours":                     {histories: []chain.History{history("00000004-a", ours, saved)}, want: "00000004-a"},
 		"the same epoch":                      {histories: []chain.History{history("00000003-a", "", saved)}, want: "00000003-a"},
-		"nothing tells whose, and a delta":    {histories: []chain.History{{Lineage: "00000004-a", Deltas: []chain.Delta{{To: 1}}}}, want: "00000004-a"},
+		"nothing reports whose, and a delta":  {histories: []chain.History{{Lineage: "00000004-a", Deltas: []chain.Delta{{To: 1}}}}, want: "00000004-a"},
 		"an attempt that saved nothing":       {histories: []chain.History{history("00000004-a", "", nil)}},
-		"our parent, as our record tells":     {histories: []chain.History{history(ours, "00000004-a", saved), history("00000004-a", "", saved)}},
-		"our parent, as the stamp tells":      {parent: "00000004-a", histories: []chain.History{history("00000004-a", "", saved)}},
+		"our parent, as our record reports":   {histories: []chain.History{history(ours, "00000004-a", saved), history("00000004-a", "", saved)}},
+		"our parent, as the stamp reports":    {parent: "00000004-a", histories: []chain.History{history("00000004-a", "", saved)}},
 		"our grandparent":                     {parent: "00000004-a", histories: []chain.History{history("00000004-a", "00000005-b", nil), history("00000005-b", "", saved)}},
 		"a sibling":                           {parent: "00000001-a", histories: []chain.History{history("00000001-a", "", saved), history("00000003-b", "00000001-a", saved)}, want: "00000003-b"},
 		"ancestors that say to be each other": {parent: "00000004-a", histories: []chain.History{history("00000004-a", "00000005-b", saved), history("00000005-b", "00000004-a", saved)}},
@@ -202,9 +202,9 @@ func TestASupersededClusterDeletesNothingUntilItIsAlone(t *testing.T) {
 		t.Errorf("retention: %v", err)
 	}
 	s.observe(t.Context())
-	for _, patch := range []patcher{s.tell.fullPatch, s.tell.deltaPatch} {
+	for _, patch := range []patcher{s.inform.fullPatch, s.inform.deltaPatch} {
 		if p, _ := patch(time.Now()); !strings.Contains(p.Backup.Error, string(other)) {
-			t.Errorf("told is %q", p.Backup.Error)
+			t.Errorf("reported is %q", p.Backup.Error)
 		}
 	}
 	catalog, err := chain.Read(t.Context(), files, prefix)
@@ -222,7 +222,7 @@ func TestASupersededClusterDeletesNothingUntilItIsAlone(t *testing.T) {
 	}
 }
 
-func TestABirthThatIsRecordedLateNamesItsParent(t *testing.T) {
+func TestABootstrapThatIsRecordedLateNamesItsParent(t *testing.T) {
 	t.Parallel()
 	g := newGroup(t, 1)
 	c := directory(t.TempDir())
@@ -235,7 +235,7 @@ func TestABirthThatIsRecordedLateNamesItsParent(t *testing.T) {
 	if err := look(t, s); err != nil {
 		t.Fatal(err)
 	}
-	if b := history(t, opened(t, c)).Birth; b == nil || b.Parent != self.Parent || b.Fork != self.Fork || b.Reason != "restore" {
+	if b := history(t, opened(t, c)).Formation; b == nil || b.Parent != self.Parent || b.Fork != self.Fork || b.Reason != "restore" {
 		t.Errorf("recorded is %+v", b)
 	}
 }
@@ -261,7 +261,7 @@ func TestTheLeaseNamesTheLineageThatSupersedesOurs(t *testing.T) {
 			if s == nil {
 				return errors.New("no session")
 			}
-			if p, _ := s.tell.fullPatch(time.Now()); p.Backup.SupersededBy != string(want) {
+			if p, _ := s.inform.fullPatch(time.Now()); p.Backup.SupersededBy != string(want) {
 				return fmt.Errorf("the Lease names %q, with error %q", p.Backup.SupersededBy, p.Backup.Error)
 			}
 			return nil

@@ -17,9 +17,9 @@ const hangPatience = 10 * time.Second
 // errHangs says that no pass is begun.
 var errHangs = errors.New("an earlier pass of retention is under way, or hangs in its store")
 
-// pass runs one pass of retention, or a deletion on demand, and no second one beside it: each of two would count on what the
+// pass runs one pass of retention, or a deletion on demand, and no second one next to it: each of two would count on what the
 // other deletes. One that is under way is waited for, but not for long. Once ctx has ended it does not wait for long: a directory
-// whose mount hangs heeds no context, and would hold the leader's Lease for ever. A pass that is left finds, should it
+// whose mount hangs heeds no context, and would hold the leader's Lease permanently. A pass that is left finds, should it
 // ever go on, that it may delete nothing more: it asks for the raft term before each deletion, under the same ctx.
 func (d *Duty) pass(ctx context.Context, retain func(context.Context) error) error {
 	patience := time.NewTimer(hangPatience)

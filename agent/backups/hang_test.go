@@ -77,7 +77,7 @@ func TestAStoreThatHangsDoesNotHoldTheLease(t *testing.T) {
 			t.Errorf("leadership ended, and the pass was left after %s, %d listings, want %s and 1", after, s.lists.Load(), hangPatience)
 		}
 		if after := lead(time.Hour); after != 0 || s.lists.Load() != 1 {
-			t.Errorf("beside a pass that hangs another was begun: it ended after %s, %d listings", after, s.lists.Load())
+			t.Errorf("next to a pass that hangs another was begun: it ended after %s, %d listings", after, s.lists.Load())
 		}
 		close(s.release)
 		if lead(time.Hour); s.lists.Load() < 2 {

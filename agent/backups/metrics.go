@@ -89,7 +89,7 @@ func (m *Metrics) hinder(since time.Time) {
 	m.hindered = since
 }
 
-// idle is what the gauges say when nobody saves anything here.
+// idle is what the gauges say when no one saves anything here.
 func (m *Metrics) idle() {
 	m.hinder(time.Time{})
 	m.follow(delta.Status{})

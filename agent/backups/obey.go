@@ -16,7 +16,7 @@ import (
 	"github.com/etcd-druid/druid/leases"
 )
 
-// orderTimeout bounds an order from its first beginning, whoever led since: a full of 8 GiB at 5 MB/s takes half an hour, and
+// orderTimeout bounds an order from its first beginning, anyone who led since: a full of 8 GiB at 5 MB/s takes half an hour, and
 // one may be under way.
 const orderTimeout = time.Hour
 
@@ -26,7 +26,7 @@ var orderKinds = map[leases.Component]string{
 }
 
 // Obey performs what druid orders on the two backup Leases, until ctx ends: with the leader's Lease, so that one agent does.
-// An order that a predecessor began and did not answer is performed again: one backup more harms nobody.
+// An order that a predecessor began and did not answer is performed again: one backup more harms no one.
 func (d *Duty) Obey(ctx context.Context) error {
 	var group errgroup.Group
 	for component, kind := range orderKinds {

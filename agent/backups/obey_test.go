@@ -179,7 +179,7 @@ func TestAFinalFullIsNamedSoAndFollowsTheDeltas(t *testing.T) {
 	}
 }
 
-// Who asks for an ordinary full must not be given a final one, which stays for ever, nor the other way round.
+// Who asks for an ordinary full must not be given a final one, which stays permanently, nor the other way round.
 func TestFinalAndOrdinaryFullsAreTakenApart(t *testing.T) {
 	o, answers := newOrders(), make(chan Artifact, 3)
 	var group errgroup.Group
@@ -203,7 +203,7 @@ func TestFinalAndOrdinaryFullsAreTakenApart(t *testing.T) {
 	})
 	for _, want := range []string{kindFinal, kindFull} {
 		if !o.waiting() {
-			t.Fatalf("nobody waits for %s", want)
+			t.Fatalf("no one waits for %s", want)
 		}
 		kind, answer := o.take()
 		if kind != want {
@@ -212,7 +212,7 @@ func TestFinalAndOrdinaryFullsAreTakenApart(t *testing.T) {
 		answer(Artifact{Kind: kind}, nil)
 	}
 	if err := group.Wait(); err != nil || o.waiting() {
-		t.Errorf("%v, somebody waits: %t", err, o.waiting())
+		t.Errorf("%v, someone waits: %t", err, o.waiting())
 	}
 }
 
@@ -281,7 +281,7 @@ func (f *full) Put(ctx context.Context, key string, r io.Reader, o store.PutOpti
 	return f.Store.Put(ctx, key, r, o)
 }
 
-func TestAnOrderThatNobodyPerformsInTimeFails(t *testing.T) {
+func TestAnOrderThatNoOnePerformsInTimeFails(t *testing.T) {
 	t.Parallel()
 	admin, namespace, agentOf := snapshotLeases(t)
 	o := orderer{t, admin, namespace}

@@ -30,15 +30,15 @@ func (s *session) observe(ctx context.Context) {
 		s.chain = ChainUnknown
 		s.read.failed(time.Now())
 		s.Metrics.failed(kindStore)
-		s.tell.failed(ctx, err)
+		s.inform.failed(ctx, err)
 		return
 	}
 	s.read.succeeded()
 	s.looked = time.Now()
-	s.tell.read(ctx, s.newest, s.saved, s.chain, hindrances[s.chain], s.doubt)
+	s.inform.read(ctx, s.newest, s.saved, s.chain, hindrances[s.chain], s.doubt)
 }
 
-// look makes sure of the record of the lineage's birth before any object of it, and lists only after a linearizable read:
+// look makes sure of the record of the lineage's bootstrap before any object of it, and lists only after a linearizable read:
 // what another leader saved before us is in the listing then, and what it saves after that can only overlap. In a place
 // that is another's by now saving goes on, and nothing is deleted.
 func (s *session) look(ctx context.Context) error {
@@ -61,7 +61,7 @@ func (s *session) look(ctx context.Context) error {
 	return s.know(h, time.Now())
 }
 
-// list what is saved, and make sure of the record of its birth.
+// list what is saved, and make sure of the record of its bootstrap.
 func (s *session) list(ctx context.Context) (chain.History, error) {
 	catalog, unread, err := catalogOf(ctx, s.store, s.config.Prefix)
 	if err != nil {
@@ -96,12 +96,12 @@ func undeleted(why error) error {
 	return fmt.Errorf("nothing is deleted: %w", why)
 }
 
-// bear writes the record of the lineage's birth where it is not there yet. Which parent a restored cluster has, who
-// restored it has written before, unless backups, or this store, were configured later; our stamp tells it if it was us
+// bear writes the record of the lineage's bootstrap where it is not there yet. Which parent a restored cluster has, who
+// restored it has written before, unless backups, or this store, were configured later; our stamp reports it if it was us
 // who restored. A record of another cluster is left as it is, and so is all else in its place. One that cannot be read may
 // be ours: it does not hold up saving, which deletes nothing.
 func (s *session) bear(ctx context.Context) error {
-	doubt, err := recordBirth(ctx, s.store, s.config.Prefix, s.self)
+	doubt, err := recordBootstrap(ctx, s.store, s.config.Prefix, s.self)
 	if doubt != nil {
 		s.doubt = undeleted(doubt)
 	}
@@ -109,9 +109,9 @@ func (s *session) bear(ctx context.Context) error {
 }
 
 // recordBirth of a lineage below prefix. The doubt is about a record that is there and cannot be read.
-func recordBirth(ctx context.Context, in store.Store, prefix string, self Identity) (doubt, err error) {
+func recordBootstrap(ctx context.Context, in store.Store, prefix string, self Identity) (doubt, err error) {
 	id := leases.FormatID(self.ClusterID)
-	birth, err := chain.ReadBirth(ctx, in, prefix, self.Lineage)
+	formation, err := chain.ReadBootstrap(ctx, in, prefix, self.Lineage)
 	switch {
 	case errors.Is(err, store.ErrAbsent):
 		reason := "bootstrap"
@@ -119,17 +119,17 @@ func recordBirth(ctx context.Context, in store.Store, prefix string, self Identi
 			reason = "restore"
 		}
 		defer crash.Around("record-lineage")()
-		return nil, chain.WriteBirth(ctx, in, prefix, chain.Birth{
+		return nil, chain.WriteBootstrap(ctx, in, prefix, chain.Formation{
 			Lineage: self.Lineage, Parent: self.Parent, Fork: self.Fork, Reason: reason,
 			ClusterID: id, ClusterUID: self.ClusterUID, Created: time.Now().UTC(),
 		})
-	case errors.Is(err, chain.ErrBirth), chain.Refused(err):
-		return fmt.Errorf("nothing tells for certain whose lineage this is: %w", err), nil
+	case errors.Is(err, chain.ErrBootstrap), chain.Refused(err):
+		return fmt.Errorf("nothing reports for certain whose lineage this is: %w", err), nil
 	case err != nil:
 		return nil, err
-	case birth.ClusterID != "" && birth.ClusterID != id, birth.ClusterUID != "" && birth.ClusterUID != self.ClusterUID:
-		return nil, fmt.Errorf("%w: %s is of cluster %s of %q, and this is cluster %s of %q: give each its own prefix", chain.ErrBirth,
-			chain.BirthKey(prefix, self.Lineage), birth.ClusterID, birth.ClusterUID, id, self.ClusterUID)
+	case formation.ClusterID != "" && formation.ClusterID != id, formation.ClusterUID != "" && formation.ClusterUID != self.ClusterUID:
+		return nil, fmt.Errorf("%w: %s is of cluster %s of %q, and this is cluster %s of %q: give each its own prefix", chain.ErrBootstrap,
+			chain.BootstrapKey(prefix, self.Lineage), formation.ClusterID, formation.ClusterUID, id, self.ClusterUID)
 	}
 	return nil, nil
 }

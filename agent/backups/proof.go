@@ -24,7 +24,7 @@ const (
 	// proofLook between two looks at whether backups are to be proven: schedules count in minutes.
 	proofLook = time.Minute
 	// proofPause after an attempt that did not find out: a disk that was full may have room, or etcd an answer. For a store that
-	// was away nobody pauses longer than it is.
+	// was away no one pauses longer than it is.
 	proofPause = time.Hour
 	// proofRate is what of the store is read, in bytes per second, so that the members' own traffic comes first: 8 GiB take
 	// nine minutes.
@@ -37,7 +37,7 @@ const (
 )
 
 // Prove proves the backups whenever that is due and our turn, until ctx ends: it restores the newest ones into the scratch
-// directory, compares them, and tells the full backups' Lease what it found.
+// directory, compares them, and writes to the Lease of full backups what it found.
 func (d *Duty) Prove(ctx context.Context) error {
 	if err := proof.Clean(d.Scratch); err != nil {
 		d.Log.WarnContext(ctx, "scratch directory not cleaned", "err", err)
@@ -68,7 +68,7 @@ func (d *Duty) Prove(ctx context.Context) error {
 
 // observeProof gathers the facts. The Lease is read by the one agent alone whose turn it is.
 func (d *Duty) observeProof(ctx context.Context, c config.Backup, self Identity, now time.Time) (ProofFacts, leases.Verification) {
-	f := ProofFacts{Turn: d.turn(ctx, self), Told: ToldUnknown, Resting: rules.No, Newer: rules.No, Due: rules.No}
+	f := ProofFacts{Turn: d.turn(ctx, self), Reported: ReportedUnknown, Resting: rules.No, Newer: rules.No, Due: rules.No}
 	if f.Turn != TurnOurs {
 		return f, leases.Verification{}
 	}
@@ -76,14 +76,14 @@ func (d *Duty) observeProof(ctx context.Context, c config.Backup, self Identity,
 	if err != nil {
 		return f, v
 	}
-	f.Told = toldBy(b, v, string(self.Lineage))
+	f.Reported = reportedBy(b, v, string(self.Lineage))
 	f.Resting = rules.YesNoOf(v.Tried.After(v.At) && !v.Tried.After(now) && now.Before(v.Tried.Add(proofPause)))
 	f.Newer = rules.YesNoOf(b.Object != v.Full)
 	f.Due = rules.YesNoOf(proofDue(c.Verify, v.At, now, 1))
 	return f, v
 }
 
-// proofDue tells whether the schedule came so many times since a moment. One that is yet to come was told by a clock that
+// proofDue reports whether the schedule came so many times since a moment. One that is yet to come was reported by a clock that
 // was ahead.
 func proofDue(c config.Verify, since, now time.Time, times int) bool {
 	schedule, err := config.ParseSchedule(c.Schedule, c.TimeZone)
@@ -100,7 +100,7 @@ func proofDue(c config.Verify, since, now time.Time, times int) bool {
 	return true
 }
 
-// prove restores, compares and tells.
+// prove restores, compares and reports.
 func (d *Duty) prove(ctx context.Context, c config.Backup, self Identity, before leases.Verification) {
 	d.Log.InfoContext(ctx, "proof of backups began")
 	r := d.verify(ctx, c, self)
@@ -122,8 +122,8 @@ func (d *Duty) prove(ctx context.Context, c config.Backup, self Identity, before
 		v = latest
 	}
 	v.KnownBroken = d.thereStill(ctx, c, v.KnownBroken)
-	if err := d.Leases.TellVerification(ctx, v); err != nil && ctx.Err() == nil {
-		d.Log.WarnContext(ctx, "proof of backups not told", "err", err)
+	if err := d.Leases.ReportVerification(ctx, v); err != nil && ctx.Err() == nil {
+		d.Log.WarnContext(ctx, "proof of backups not reported", "err", err)
 	}
 }
 
@@ -192,14 +192,14 @@ func (d *Duty) verify(ctx context.Context, c config.Backup, self Identity) proof
 	return d.proveTarget(ctx, c, self, chain.Target{Lineage: self.Lineage})
 }
 
-// proveTarget opens the store anew: proofs are rare, and its configuration may be another one by then. One is made at a time, for
+// proveTarget opens the store again: proofs are rare, and its configuration may be another one by then. One is made at a time, for
 // each takes room for a whole database.
 func (d *Duty) proveTarget(ctx context.Context, c config.Backup, self Identity, target chain.Target) proof.Result {
 	unknown := func(err error) proof.Result { return proof.Result{Verdict: proof.Unknown, Reason: err.Error()} }
 	select {
 	case d.proving <- struct{}{}:
 		defer func() { <-d.proving }()
-	case <-ctx.Done(): // whoever leads no more must not hold the leader's Lease until another proof has ended
+	case <-ctx.Done(): // anyone who leads no more must not hold the leader's Lease until another proof has ended
 		return unknown(fmt.Errorf("another backup is proven: %w", ctx.Err()))
 	}
 	opened, catalog, err := d.listed(ctx, c)
@@ -248,11 +248,11 @@ func (d *Duty) listed(ctx context.Context, c config.Backup) (store.Store, chain.
 	if err != nil {
 		return nil, chain.Catalog{}, fmt.Errorf("backup store: %w", err)
 	}
-	catalog, _, err := catalogOf(ctx, opened, c.Prefix) // of our own lineage, whose record nobody needs for a proof
+	catalog, _, err := catalogOf(ctx, opened, c.Prefix) // of our own lineage, whose record no one needs for a proof
 	return opened, catalog, err
 }
 
-// hash asks our own member, for backups that no checkpoint belongs to: of a cluster that nobody writes to, or right after
+// hash asks our own member, for backups that no checkpoint belongs to: of a cluster that no one writes to, or right after
 // a full.
 func (d *Duty) hash(ctx context.Context, self Identity, revision int64) (point delta.Checkpoint, err error) {
 	ctx, cancel := context.WithTimeout(ctx, hashTimeout)

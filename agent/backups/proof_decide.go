@@ -8,8 +8,8 @@ import (
 type (
 	// Turn is whose turn it is to prove the backups.
 	Turn uint8
-	// Told is what the full backups' Lease says of the last proof.
-	Told uint8
+	// Reported is what the full backups' Lease says of the last proof.
+	Reported uint8
 )
 
 // The turns. TurnUnknown: our etcd does not say who is there.
@@ -21,30 +21,30 @@ const (
 
 // What the Lease says. ToldUnknown: it cannot be read. ToldUnsaved: nothing was ever saved.
 const (
-	ToldUnknown Told = 1 << iota
-	ToldUnsaved
-	ToldNever
-	ToldProven
-	ToldBroken
+	ReportedUnknown Reported = 1 << iota
+	ReportedUnsaved
+	ReportedNever
+	ReportedProven
+	ReportedBroken
 )
 
 var (
-	turnNames = map[Turn]string{TurnUnknown: "unknown", TurnOurs: "ours", TurnOthers: "another's"}
-	toldNames = map[Told]string{
-		ToldUnknown: "unknown", ToldUnsaved: "nothing saved", ToldNever: "never", ToldProven: "proven", ToldBroken: "broken",
+	turnNames     = map[Turn]string{TurnUnknown: "unknown", TurnOurs: "ours", TurnOthers: "another's"}
+	reportedNames = map[Reported]string{
+		ReportedUnknown: "unknown", ReportedUnsaved: "nothing saved", ReportedNever: "never", ReportedProven: "proven", ReportedBroken: "broken",
 	}
 )
 
-func (t Turn) String() string { return turnNames[t] }
-func (t Told) String() string { return toldNames[t] }
+func (t Turn) String() string     { return turnNames[t] }
+func (t Reported) String() string { return reportedNames[t] }
 
 // Prove is the verdict to prove now; the other one is Wait.
 const Prove Verdict = "Prove"
 
 // ProofFacts are all that DecideProof may look at.
 type ProofFacts struct {
-	Turn Turn
-	Told Told
+	Turn     Turn
+	Reported Reported
 	// Resting: the last attempt did not find out, and its pause is not over.
 	Resting rules.YesNo `fact:"tried just now"`
 	// Newer: there is a full that is newer than what was looked at.
@@ -57,19 +57,19 @@ type ProofFacts struct {
 var proofRules = rules.New(Wait, []rules.Row[ProofFacts, Verdict]{
 	{Name: "not-our-turn", When: ProofFacts{Turn: TurnUnknown | TurnOthers}, Verdict: Wait,
 		Why: "one member is enough: the voter with the smallest name that does not lead; the leader where it is alone"},
-	{Name: "proof-not-read", When: ProofFacts{Turn: TurnOurs, Told: ToldUnknown}, Verdict: Wait,
-		Why: "nobody could be told what was found"},
-	{Name: "nothing-saved", When: ProofFacts{Turn: TurnOurs, Told: ToldUnsaved}, Verdict: Wait,
+	{Name: "proof-not-read", When: ProofFacts{Turn: TurnOurs, Reported: ReportedUnknown}, Verdict: Wait,
+		Why: "no one could be reported what was found"},
+	{Name: "nothing-saved", When: ProofFacts{Turn: TurnOurs, Reported: ReportedUnsaved}, Verdict: Wait,
 		Why: "there is nothing to prove"},
-	{Name: "tried", When: ProofFacts{Turn: TurnOurs, Told: ToldNever | ToldProven | ToldBroken, Resting: rules.Yes}, Verdict: Wait,
+	{Name: "tried", When: ProofFacts{Turn: TurnOurs, Reported: ReportedNever | ReportedProven | ReportedBroken, Resting: rules.Yes}, Verdict: Wait,
 		Why: "what was not found out is tried again after a pause"},
-	{Name: "never-proven", When: ProofFacts{Turn: TurnOurs, Told: ToldNever, Resting: rules.No}, Verdict: Prove,
-		Why: "nobody knows whether the backups are good"},
-	{Name: "maybe-mended", When: ProofFacts{Turn: TurnOurs, Told: ToldBroken, Resting: rules.No, Newer: rules.Yes}, Verdict: Prove,
+	{Name: "never-proven", When: ProofFacts{Turn: TurnOurs, Reported: ReportedNever, Resting: rules.No}, Verdict: Prove,
+		Why: "no one knows whether the backups are good"},
+	{Name: "maybe-mended", When: ProofFacts{Turn: TurnOurs, Reported: ReportedBroken, Resting: rules.No, Newer: rules.Yes}, Verdict: Prove,
 		Why: "they were broken, and there is a new full"},
-	{Name: "proof-due", When: ProofFacts{Turn: TurnOurs, Told: ToldProven | ToldBroken, Resting: rules.No, Due: rules.Yes}, Verdict: Prove,
+	{Name: "proof-due", When: ProofFacts{Turn: TurnOurs, Reported: ReportedProven | ReportedBroken, Resting: rules.No, Due: rules.Yes}, Verdict: Prove,
 		Why: "by its schedule"},
-	{Name: "found-out", When: ProofFacts{Turn: TurnOurs, Told: ToldProven | ToldBroken, Resting: rules.No, Due: rules.No}, Verdict: Wait,
+	{Name: "found-out", When: ProofFacts{Turn: TurnOurs, Reported: ReportedProven | ReportedBroken, Resting: rules.No, Due: rules.No}, Verdict: Wait,
 		Why: "it is known"},
 })
 
@@ -77,17 +77,17 @@ var proofRules = rules.New(Wait, []rules.Row[ProofFacts, Verdict]{
 func DecideProof(f ProofFacts) Decision { return proofRules.Decide(f) }
 
 // toldBy is what a Lease says about the backups of a lineage.
-func toldBy(b leases.Backup, v leases.Verification, lineage string) Told {
+func reportedBy(b leases.Backup, v leases.Verification, lineage string) Reported {
 	switch {
 	case !b.EverSaved() || b.Lineage != lineage:
-		return ToldUnsaved
+		return ReportedUnsaved
 	case v.Lineage != lineage:
-		return ToldNever
+		return ReportedNever
 	case v.Verdict == leases.VerdictProven:
-		return ToldProven
+		return ReportedProven
 	case v.Verdict == leases.VerdictBroken:
-		return ToldBroken
+		return ReportedBroken
 	default:
-		return ToldNever
+		return ReportedNever
 	}
 }

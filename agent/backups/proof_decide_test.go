@@ -17,13 +17,13 @@ import (
 
 func TestProofsAreMadeByOneWhoMayForAllFacts(t *testing.T) {
 	cases := rulestest.Check(t, proofRules, func(f ProofFacts, d rules.Decision[Verdict]) string {
-		can := f.Turn == TurnOurs && f.Told&(ToldNever|ToldProven|ToldBroken) != 0 && f.Resting == rules.No
-		wanted := f.Told == ToldNever || f.Due == rules.Yes || f.Told == ToldBroken && f.Newer == rules.Yes
+		can := f.Turn == TurnOurs && f.Reported&(ReportedNever|ReportedProven|ReportedBroken) != 0 && f.Resting == rules.No
+		wanted := f.Reported == ReportedNever || f.Due == rules.Yes || f.Reported == ReportedBroken && f.Newer == rules.Yes
 		switch {
 		case d.Verdict == Prove && !(can && wanted):
-			return "a proof that nobody needs, or may make"
+			return "a proof that no one needs, or may make"
 		case d.Verdict == Wait && can && wanted:
-			return "a proof is needed and nobody makes it"
+			return "a proof is needed and no one makes it"
 		}
 		return ""
 	})
@@ -82,18 +82,18 @@ func TestWhatWasNotFoundOutLeavesWhatIsKnown(t *testing.T) {
 		old    bool
 		want   leases.Verification
 	}{
-		"proven at last":               {leases.Verification{}, good, true, nowProven},
-		"proven again":                 {proven, good, false, nowProven},
-		"mended":                       {broken, good, false, change(nowProven, knows("x"))},
-		"mended, and known since long": {change(broken, knows("w", "x")), good, false, change(nowProven, knows("w", "x"))},
-		"proven after all":             {change(proven, knows("new", "x")), good, false, change(nowProven, knows("x"))},
-		"broken, and the proven stay":  {proven, bad, false, nowBroken("old")},
-		"still broken":                 {broken, bad, false, change(nowBroken("older"), knows("x", "y"))},
-		"not found out, never":         {leases.Verification{}, none, true, leases.Verification{Lineage: string(lineage), Tried: now, Trouble: "no room"}},
-		"not found out, proven":        {proven, none, false, change(proven, tried)},
-		"not found out for too long":   {proven, none, true, change(proven, func(v *leases.Verification) { tried(v); v.Verdict = "" })},
-		"not found out, broken":        {broken, none, true, change(broken, func(v *leases.Verification) { v.Tried, v.KnownBroken = now, []string{"x"} })},
-		"one of several is broken":     {proven, proof.Result{Verdict: proof.Broken, Full: "new", Object: "y", Suspects: []string{"y", "z"}, Reason: "torn"}, false, change(nowBroken("old"), knows())},
+		"proven at last":                 {leases.Verification{}, good, true, nowProven},
+		"proven again":                   {proven, good, false, nowProven},
+		"mended":                         {broken, good, false, change(nowProven, knows("x"))},
+		"repaired, and known since long": {change(broken, knows("w", "x")), good, false, change(nowProven, knows("w", "x"))},
+		"proven after all":               {change(proven, knows("new", "x")), good, false, change(nowProven, knows("x"))},
+		"broken, and the proven stay":    {proven, bad, false, nowBroken("old")},
+		"still broken":                   {broken, bad, false, change(nowBroken("older"), knows("x", "y"))},
+		"not found out, never":           {leases.Verification{}, none, true, leases.Verification{Lineage: string(lineage), Tried: now, Trouble: "no room"}},
+		"not found out, proven":          {proven, none, false, change(proven, tried)},
+		"not found out for too long":     {proven, none, true, change(proven, func(v *leases.Verification) { tried(v); v.Verdict = "" })},
+		"not found out, broken":          {broken, none, true, change(broken, func(v *leases.Verification) { v.Tried, v.KnownBroken = now, []string{"x"} })},
+		"one of several is broken":       {proven, proof.Result{Verdict: proof.Broken, Full: "new", Object: "y", Suspects: []string{"y", "z"}, Reason: "torn"}, false, change(nowBroken("old"), knows())},
 		"verified before, now suspect": {proven, proof.Result{Verdict: proof.Broken, Full: "old", Object: "old", Suspects: []string{"old"}, Reason: "torn"}, false,
 			change(nowBroken("old"), func(v *leases.Verification) { v.Full, v.Broken, v.KnownBroken = "old", "old", nil })},
 		"another history before": {elsewhere, none, false, leases.Verification{Lineage: string(lineage), ProvenFull: "old", Tried: now, Trouble: "no room"}},

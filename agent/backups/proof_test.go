@@ -113,8 +113,8 @@ func proven(t *testing.T, s store.Store, c *clientv3.Client, revision int64) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if plan.Reach < revision || h.Birth == nil {
-		t.Errorf("the plan reaches revision %d, birth %v; want %d: %+v", plan.Reach, h.Birth, revision, plan)
+	if plan.Reach < revision || h.Formation == nil {
+		t.Errorf("the plan reaches revision %d, bootstrap %v; want %d: %+v", plan.Reach, h.Formation, revision, plan)
 	}
 	var got []event
 	for _, d := range plan.Deltas {
@@ -177,7 +177,7 @@ func distinct(all []event) (rest []event) {
 	return rest
 }
 
-// watched is what etcd itself tells of the revisions from to to.
+// watched is what etcd itself reports the revisions from to to.
 func watched(t *testing.T, c *clientv3.Client, from, to int64) (all []event) {
 	t.Helper()
 	if to < from {

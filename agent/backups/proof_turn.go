@@ -13,7 +13,7 @@ import (
 const turnTimeout = 2 * time.Second
 
 // turn asks our own member who is there and who leads, and those that come before us whether they answer. Who is not sure
-// waits: at the next look somebody is.
+// waits: at the next look someone is.
 func (d *Duty) turn(ctx context.Context, self Identity) Turn {
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()

@@ -40,12 +40,12 @@ func TestAFollowerProvesWhatTheLeaderSaves(t *testing.T) {
 		all = append(all, a)
 	}
 	lead := g.leader()
-	told := all[lead].Leases
+	notified := all[lead].Leases
 	s := opened(t, c)
 	savedUpTo(t, s, put(t, g.client(lead), 20))
 	verified := func(want func(leases.Verification) bool) (v leases.Verification) {
-		eventually(t, "the Lease tells", func() (err error) {
-			if _, v, err = told.Full(t.Context()); err == nil && !want(v) {
+		eventually(t, "the Lease reports", func() (err error) {
+			if _, v, err = notified.Full(t.Context()); err == nil && !want(v) {
 				err = fmt.Errorf("%w: %+v", errWaiting, v)
 			}
 			return err
@@ -55,7 +55,7 @@ func TestAFollowerProvesWhatTheLeaderSaves(t *testing.T) {
 	proven := func(v leases.Verification) bool { return v.Verdict == leases.VerdictProven }
 	v := verified(proven)
 	if v.ProvenFull != history(t, s).Fulls[0].Key || v.Revision == 0 || v.Trouble != "" {
-		t.Errorf("told is %+v", v)
+		t.Errorf("reported is %+v", v)
 	}
 	prover := 0 // the first that does not lead
 	if lead == 0 {
@@ -74,7 +74,7 @@ func TestAFollowerProvesWhatTheLeaderSaves(t *testing.T) {
 	harm(t, s, full.Key)
 	v.At = v.At.Add(-48 * time.Hour)
 	v.Tried = v.At
-	if err := told.TellVerification(t.Context(), v); err != nil {
+	if err := notified.ReportVerification(t.Context(), v); err != nil {
 		t.Fatal(err)
 	}
 	v = verified(func(v leases.Verification) bool { return v.Broken == full.Key || v.ProvenFull != full.Key })
@@ -86,11 +86,11 @@ func TestAFollowerProvesWhatTheLeaderSaves(t *testing.T) {
 	})
 	v = verified(func(v leases.Verification) bool { return proven(v) && v.ProvenFull != full.Key })
 	if v.Broken != "" || v.Full != history(t, s).Fulls[1].Key {
-		t.Errorf("told is %+v", v)
+		t.Errorf("reported is %+v", v)
 	}
 }
 
-// Nobody waits for an hour for a store that is back.
+// No one waits for an hour for a store that is back.
 func TestAProofThatTheStoreWasAwayForIsMadeWhenItIsBack(t *testing.T) {
 	t.Parallel()
 	_, _, agentOf := snapshotLeases(t)
@@ -115,10 +115,10 @@ func TestAProofThatTheStoreWasAwayForIsMadeWhenItIsBack(t *testing.T) {
 	}
 	proxy.Break(func(string, *http.Request) bucket.Fault { return bucket.Answer(http.StatusForbidden, "AccessDenied") })
 	background(t, a.Prove)
-	verified("what hinders is told", func(v leases.Verification) bool { return strings.Contains(v.Trouble, "denied") && !v.Tried.IsZero() })
+	verified("what hinders is reported", func(v leases.Verification) bool { return strings.Contains(v.Trouble, "denied") && !v.Tried.IsZero() })
 	proxy.Break(nil)
 	verified("it is proven", func(v leases.Verification) bool { return v.Verdict == leases.VerdictProven && v.Trouble == "" })
-	if n := testutil.ToFloat64(a.Metrics.proofs.WithLabelValues("Unknown")); n < 1 || n > 3 { // again only where the Lease could not be told
+	if n := testutil.ToFloat64(a.Metrics.proofs.WithLabelValues("Unknown")); n < 1 || n > 3 { // again only where the Lease could not be reported
 		t.Errorf("%v attempts while the store was away, want 1", n)
 	}
 }
@@ -148,7 +148,7 @@ func TestAVerificationKeepsAVerdictThatCameMeanwhile(t *testing.T) {
 	open := a.Open
 	a.Open = func(ctx context.Context, c store.Config) (store.Store, error) {
 		newer := leases.Verification{Verdict: leases.VerdictBroken, At: time.Now(), Full: full + ".newer", Lineage: string(self.Lineage), Broken: full, Tried: time.Now()}
-		if err := a.Leases.TellVerification(ctx, newer); err != nil {
+		if err := a.Leases.ReportVerification(ctx, newer); err != nil {
 			return nil, err
 		}
 		return open(ctx, c)

@@ -98,7 +98,7 @@ func (s *session) survey(ctx context.Context) (chain.Catalog, chain.Evidence, er
 	return catalog, evidence, err
 }
 
-// evidence is what was found out about the backups. Nothing is deleted while that cannot be read; where nobody keeps the
+// evidence is what was found out about the backups. Nothing is deleted while that cannot be read; where no one keeps the
 // Lease, nothing was found out.
 func (s *session) evidence(ctx context.Context) (chain.Evidence, error) {
 	e := chain.Evidence{Proven: map[string]bool{}, Broken: map[string]bool{}}

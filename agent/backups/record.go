@@ -83,7 +83,7 @@ func (s *session) recorderEnded(ctx context.Context, r *recording, err error) {
 	default:
 		s.deltas.failed(time.Now())
 	}
-	s.tell.recorderFailed(ctx, err)
+	s.inform.recorderFailed(ctx, err)
 }
 
 // saved is the last revision that it saved.
@@ -108,7 +108,7 @@ func (r *recording) end() {
 	}
 }
 
-// observed is told of all that the recorder does, by its own goroutine.
+// observed is informed of all that the recorder does, by its own goroutine.
 func (s *session) observed(ctx context.Context, r *recording, status delta.Status) {
 	r.mu.Lock()
 	before := r.status
@@ -124,10 +124,10 @@ func (s *session) observed(ctx context.Context, r *recording, status delta.Statu
 	if status.SaveError != nil && before.SaveError == nil {
 		s.Metrics.failed(kindDelta)
 	}
-	s.tell.recorded(ctx, status)
+	s.inform.recorded(ctx, status)
 }
 
-// flush saves what is at hand when leadership ends. Nobody waits for long: what is not saved the next leader saves.
+// flush saves what is at hand when leadership ends. No one waits for long: what is not saved the next leader saves.
 func (s *session) flush(ctx context.Context) {
 	if s.recorder == nil {
 		return

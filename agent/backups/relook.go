@@ -10,13 +10,13 @@ import (
 	"github.com/etcd-druid/druid/backup/chain"
 )
 
-// relookInterval is how long what was saved is believed to be there: somebody may delete it, or another cluster come into
+// relookInterval is how long what was saved is believed to be there: someone may delete it, or another cluster come into
 // its place.
 const relookInterval = 10 * time.Minute
 
 var errGone = errors.New("backups that were saved are gone from the store: only a new full closes the gap")
 
-// stale says that it is time to look beside the recorder. Without one the store is looked at more often.
+// stale says that it is time to look next to the recorder. Without one the store is looked at more often.
 func (s *session) stale(now time.Time) bool {
 	return s.recorder != nil && s.chain&(ChainWhole|unsound) != 0 && !now.Before(s.looked.Add(s.relook)) && !s.read.resting(now)
 }
@@ -32,13 +32,13 @@ func (s *session) observeAgain(ctx context.Context) {
 	}
 	if err != nil {
 		s.doubt = doubt
-		if errors.Is(err, chain.ErrBirth) {
+		if errors.Is(err, chain.ErrBootstrap) {
 			s.chain = ChainUnknown // the place is another cluster's
 			s.recorder.end()
 		}
 		s.read.failed(time.Now())
 		s.Metrics.failed(kindStore)
-		s.tell.failed(ctx, err)
+		s.inform.failed(ctx, err)
 		return
 	}
 	s.read.succeeded()
@@ -48,13 +48,13 @@ func (s *session) observeAgain(ctx context.Context) {
 	case s.chain == ChainAhead:
 		s.recorder.end()
 	case s.chain == ChainWhole && s.now-s.recorder.received() > s.backlog:
-		s.recorder.end() // it is looked anew then, and decided
+		s.recorder.end() // it is looked again then, and decided
 	case s.chain == ChainWhole:
 		s.saved = max(s.saved, s.recorder.saved())
 	case was == ChainWhole:
 		hindrance = errGone
 	}
-	s.tell.read(ctx, s.newest, s.saved, s.chain, hindrance, s.doubt)
+	s.inform.read(ctx, s.newest, s.saved, s.chain, hindrance, s.doubt)
 }
 
 // review lists what is there of what was saved before, up to a revision. What etcd compacted meanwhile the recorder has.

@@ -64,7 +64,7 @@ func TestBackupsThatVanishAreMissedWhileTheRecorderRuns(t *testing.T) {
 	restored(t, files, client, last)
 }
 
-func TestWhoComesIntoOurPlaceIsToldAndNothingIsDeletedAnyMore(t *testing.T) {
+func TestWhoComesIntoOurPlaceIsReportedAndNothingIsDeletedAnyMore(t *testing.T) {
 	t.Parallel()
 	g, a := seesAgain(t)
 	c := directory(t.TempDir())
@@ -73,14 +73,14 @@ func TestWhoComesIntoOurPlaceIsToldAndNothingIsDeletedAnyMore(t *testing.T) {
 	client, files := g.client(0), opened(t, c)
 	savedUpTo(t, files, put(t, client, 5))
 	mustPut(t, files, chain.FullKey(prefix, "00000002-beef", 9, time.Now()), "full")
-	eventually(t, "it tells, and saves on", func() error {
+	eventually(t, "it reports, and saves on", func() error {
 		s, _ := a.at()
 		s.orders.mu.Lock()
 		recording := s.orders.recorder != nil
 		s.orders.mu.Unlock()
-		p, _ := s.tell.fullPatch(time.Now())
+		p, _ := s.inform.fullPatch(time.Now())
 		if !recording || s.sound.Load() || !strings.Contains(p.Backup.Error, "00000002-beef") {
-			return fmt.Errorf("recording %t, sound %t, told %q", recording, s.sound.Load(), p.Backup.Error)
+			return fmt.Errorf("recording %t, sound %t, reported %q", recording, s.sound.Load(), p.Backup.Error)
 		}
 		return nil
 	})

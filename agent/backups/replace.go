@@ -80,14 +80,14 @@ func keysOf(fulls []chain.Full) (keys []string) {
 
 // replacement of the newest full. A full that is proven ends what was remembered.
 func (s *session) replacement(now time.Time) Replacement {
-	broken := s.tell.disproved(s.newest.Key)
-	if !broken && s.newest.Key != "" && s.tell.proven() == s.newest.Key {
+	broken := s.inform.disproved(s.newest.Key)
+	if !broken && s.newest.Key != "" && s.inform.proven() == s.newest.Key {
 		s.replacing.taken.succeeded()
 		s.replacing.handed = false
 	}
 	return DecideReplacement(ReplaceFacts{
 		Broken: rules.YesNoOf(broken), Repeated: rules.YesNoOf(s.replacing.taken.failures > 0),
-		Few:    rules.YesNoOf(s.replacing.unverified(s.tell.proven()) <= fewBroken && !s.replacing.handed),
+		Few:    rules.YesNoOf(s.replacing.unverified(s.inform.proven()) <= fewBroken && !s.replacing.handed),
 		Rested: rules.YesNoOf(!s.replacing.taken.resting(now)),
 	}).Verdict
 }

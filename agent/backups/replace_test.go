@@ -39,7 +39,7 @@ func TestFullBackupsAreCountedSinceTheLastVerifiedOne(t *testing.T) {
 // The verdict about the first full backup can come after the second one was taken.
 func TestLeadershipMovesAfterTwoBrokenFullBackupsThatFollowAVerifiedOne(t *testing.T) {
 	s := &session{
-		tell:      &herald{verified: leases.Verification{Verdict: leases.VerdictBroken, Full: "c", ProvenFull: "a"}},
+		inform:    &reporter{verified: leases.Verification{Verdict: leases.VerdictBroken, Full: "c", ProvenFull: "a"}},
 		newest:    chain.Full{Key: "c"},
 		replacing: replacing{fulls: []string{"a", "b", "c"}, taken: attempts{failures: 1}},
 	}

@@ -17,7 +17,7 @@ import (
 	"github.com/etcd-druid/druid/leases"
 )
 
-// A Secret may come late, and its keys may change: nothing is saved in plain meanwhile, and nobody restarts anything.
+// A Secret may come late, and its keys may change: nothing is saved in plain meanwhile, and no one restarts anything.
 func TestBackupsWaitForTheirKeysAndFollowThem(t *testing.T) {
 	t.Parallel()
 	admin, namespace, agentOf := snapshotLeases(t)
@@ -39,8 +39,8 @@ func TestBackupsWaitForTheirKeysAndFollowThem(t *testing.T) {
 	a.Configure(c)
 	a.start()
 	put(t, client, 5)
-	told := func(says string) {
-		eventually(t, "what stands in the way is told", func() error {
+	notified := func(says string) {
+		eventually(t, "what stands in the way is reported", func() error {
 			b, err := decoded(t, admin, namespace, leases.FullSnapshotName("demo"))
 			if err != nil || !strings.Contains(b.Error, says) || says == "" && b.Error != "" {
 				return fmt.Errorf("the Lease says %+v, %w", b, err)
@@ -48,14 +48,14 @@ func TestBackupsWaitForTheirKeysAndFollowThem(t *testing.T) {
 			return nil
 		})
 	}
-	told("has no entry current")
+	notified("has no entry current")
 	if h := history(t, s); len(h.Fulls)+len(h.Deltas) > 0 {
 		t.Errorf("saved without a key: %+v", h)
 	}
 	set("a", strings.Repeat("a", 32))
 	set("current", "a")
 	savedUpTo(t, s, put(t, client, 5))
-	told("")
+	notified("")
 	set("b", strings.Repeat("b", 32))
 	set("current", "b")
 	last := put(t, client, 5)

@@ -67,7 +67,7 @@ type session struct {
 	// whole: nothing of this history is missing. sound: besides, it is the one that is saved here. Only then anything is
 	// deleted.
 	whole, sound atomic.Bool
-	tell         *herald
+	inform       *reporter
 }
 
 // attempts at something that fails.
@@ -92,7 +92,7 @@ func newSession(d *Duty, c config.Backup, self Identity, s store.Store) *session
 		Duty: d, config: c, self: self, store: s, log: log, chain: ChainUnknown,
 		read: attempts{pace: d.readPace}, full: attempts{pace: d.fullPace}, deltas: attempts{pace: d.recorderPace},
 		replacing: replacing{taken: attempts{pace: d.replacePace}},
-		ended:     make(chan func(context.Context), 2), orders: newOrders(), tell: newHerald(d, c, self),
+		ended:     make(chan func(context.Context), 2), orders: newOrders(), inform: newReporter(d, c, self),
 	}
 }
 
@@ -111,12 +111,12 @@ func (s *session) run(ctx context.Context, current func() (<-chan struct{}, bool
 	defer s.log.InfoContext(ctx, "backups ended")
 	working, end := context.WithCancel(ctx)
 	s.group = &errgroup.Group{}
-	s.group.Go(func() error { return s.tell.run(working) })
+	s.group.Go(func() error { return s.inform.run(working) })
 	defer func() {
 		end()
 		s.recorder.end()
 		s.orders.refuse()
-		_ = s.group.Wait() // what became of them they told
+		_ = s.group.Wait() // what became of them they reported
 		s.Metrics.idle()
 	}()
 	s.Metrics.hinder(time.Now())
@@ -129,7 +129,7 @@ func (s *session) loop(ctx context.Context, current func() (<-chan struct{}, boo
 	for ctx.Err() == nil {
 		changed, ok := current()
 		if !ok {
-			return errAnew
+			return errAgain
 		}
 		s.learn(ctx, changed)
 		s.settle()
@@ -141,7 +141,7 @@ func (s *session) loop(ctx context.Context, current func() (<-chan struct{}, boo
 			s.takeFull(ctx, d.Rule)
 		case RecordOn:
 			s.record(ctx, s.saved+1)
-		case RecordAnew:
+		case RecordAgain:
 			s.record(ctx, s.now+1)
 		case Wait:
 			s.rest(ctx, changed)
@@ -230,7 +230,7 @@ func (s *session) rest(ctx context.Context, changed <-chan struct{}) {
 	case ended := <-s.ended:
 		ended(ctx)
 	case <-s.orders.asked:
-	case <-s.tell.news:
+	case <-s.inform.news:
 	case <-changed:
 	case <-timer.C:
 		if s.recorder == nil && s.chain != ChainUnknown && !s.deltas.resting(time.Now()) {

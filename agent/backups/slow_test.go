@@ -13,9 +13,9 @@ import (
 
 func TestAListingMayTakeLongAndMayNotHang(t *testing.T) {
 	for name, test := range map[string]struct {
-		slow storetest.Slow
-		took time.Duration
-		told string
+		slow     storetest.Slow
+		took     time.Duration
+		notified string
 	}{
 		"objects come slowly":   {storetest.Slow{Pace: store.Patience - time.Second}, 10 * (store.Patience - time.Second), ""},
 		"objects come no more":  {storetest.Slow{Pace: time.Second, Hangs: 4}, 4*time.Second + store.Patience, "nothing came from the store for 2m0s"},
@@ -32,11 +32,11 @@ func TestAListingMayTakeLongAndMayNotHang(t *testing.T) {
 				if took := time.Since(began); took != test.took {
 					t.Errorf("it took %s, want %s", took, test.took)
 				}
-				if test.told == "" && (err != nil || len(c.Histories[0].Fulls) != 10) {
+				if test.notified == "" && (err != nil || len(c.Histories[0].Fulls) != 10) {
 					t.Errorf("listed %+v, %v", c, err)
 				}
-				if test.told != "" && (err == nil || !strings.Contains(err.Error(), test.told)) {
-					t.Errorf("told %v, want %q", err, test.told)
+				if test.notified != "" && (err == nil || !strings.Contains(err.Error(), test.notified)) {
+					t.Errorf("reported %v, want %q", err, test.notified)
 				}
 			})
 		})

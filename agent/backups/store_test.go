@@ -124,7 +124,7 @@ func inBucket(t *testing.T, endpoint, name string) *config.Backup {
 	return c
 }
 
-func TestAStoreThatIsAwayIsToldAndCaughtUpWith(t *testing.T) {
+func TestAStoreThatIsAwayIsReportedAndCaughtUpWith(t *testing.T) {
 	t.Parallel()
 	admin, namespace, agentOf := snapshotLeases(t)
 	server := bucket.Start(t)
@@ -138,7 +138,7 @@ func TestAStoreThatIsAwayIsToldAndCaughtUpWith(t *testing.T) {
 	savedUpTo(t, s, put(t, client, 5))
 	proxy.Break(func(string, *http.Request) bucket.Fault { return bucket.Answer(http.StatusForbidden, "AccessDenied") })
 	last := put(t, client, 100)
-	eventually(t, "the failure is told", func() error {
+	eventually(t, "the failure is reported", func() error {
 		b, err := decoded(t, admin, namespace, leases.DeltaSnapshotName("demo"))
 		if err != nil || !strings.Contains(b.Error, "denied") || b.Lag == 0 {
 			return fmt.Errorf("the Lease says %+v, %w", b, err)
@@ -150,7 +150,7 @@ func TestAStoreThatIsAwayIsToldAndCaughtUpWith(t *testing.T) {
 	})
 	proxy.Break(nil)
 	savedUpTo(t, s, last)
-	eventually(t, "the success is told", func() error {
+	eventually(t, "the success is reported", func() error {
 		b, err := decoded(t, admin, namespace, leases.DeltaSnapshotName("demo"))
 		if err != nil || b.Error != "" || b.Revision < last {
 			return fmt.Errorf("the Lease says %+v, %w", b, err)
@@ -172,7 +172,7 @@ func decoded(t *testing.T, admin *kubernetes.Clientset, namespace, name string) 
 	return leases.DecodeBackup(lease)
 }
 
-func TestTheLeasesTellWhatIsSavedAndThatNothingWasToSave(t *testing.T) {
+func TestTheLeasesReportWhatIsSavedAndThatNothingWasToSave(t *testing.T) {
 	t.Parallel()
 	admin, namespace, agentOf := snapshotLeases(t)
 	g := newGroup(t, 1)
@@ -185,7 +185,7 @@ func TestTheLeasesTellWhatIsSavedAndThatNothingWasToSave(t *testing.T) {
 	savedUpTo(t, s, 1) // by a full
 	last := put(t, client, 5)
 	savedUpTo(t, s, last)
-	eventually(t, "both Leases tell", func() error {
+	eventually(t, "both Leases report", func() error {
 		full, err := decoded(t, admin, namespace, leases.FullSnapshotName("demo"))
 		if err != nil {
 			return err
@@ -233,7 +233,7 @@ func TestRetentionDeletesOnlyUnderTheLeadersLease(t *testing.T) {
 	leading := g.leader()
 	follower := (leading + 1) % len(g.members)
 	client, s := g.client(leading), opened(t, c)
-	_, _, agentOf := snapshotLeases(t) // which tell what is known of the backups
+	_, _, agentOf := snapshotLeases(t) // which report what is known of the backups
 	a, b := agentOf(g, leading), agentOf(g, follower)
 	for _, x := range []*neighbour{a, b} {
 		x.Configure(c)
@@ -260,7 +260,7 @@ func TestRetentionDeletesOnlyUnderTheLeadersLease(t *testing.T) {
 		return nil
 	})
 	if n := fulls(); n < 5 {
-		t.Errorf("%d fulls are left, and nobody was to delete any", n)
+		t.Errorf("%d fulls are left, and no one was to delete any", n)
 	}
 	other := chain.Lineage("00000000-other")
 	for i := range int64(4) {
@@ -319,7 +319,7 @@ func TestTheDutyGoesOnAfterAPanic(t *testing.T) {
 	last := put(t, g.client(0), 10)
 	savedUpTo(t, faulty, last)
 	savedUpTo(t, faulty, put(t, g.client(0), 10))
-	eventually(t, "both were begun anew", func() error {
+	eventually(t, "both were begun again", func() error {
 		if fulls, deltas := a.failures(kindFull), a.failures(kindDelta); fulls == 0 || deltas == 0 {
 			return fmt.Errorf("%v fulls and %v deltas failed", fulls, deltas)
 		}

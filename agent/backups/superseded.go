@@ -9,8 +9,8 @@ import (
 // superseding finds a history in our place that does not count as older than ours: where two go on side by side, each lets
 // the other's backups go, and the latest backup is the other's. Pure.
 //
-// Older are our ancestors, and what has a lower epoch: a cluster that is born with its backups takes one above all that is
-// there. A lineage that nothing was saved of is no history: it is of an attempt that was lost, or of a birth under way.
+// Older are our ancestors, and what has a lower epoch: a cluster that is formed with its backups takes one above all that is
+// there. A lineage that nothing was saved of is no history: it is of an attempt that was lost, or of a bootstrap under way.
 func superseding(c chain.Catalog, self Identity) (chain.Lineage, bool) {
 	older := ancestors(c, self)
 	for _, h := range c.Histories {
@@ -22,7 +22,7 @@ func superseding(c chain.Catalog, self Identity) (chain.Lineage, bool) {
 	return "", false
 }
 
-// ancestors of ours, as the stamp and the records of their births tell.
+// ancestors of ours, as the stamp and the records of their bootstraps report.
 func ancestors(c chain.Catalog, self Identity) map[chain.Lineage]bool {
 	found := map[chain.Lineage]bool{}
 	for _, l := range []chain.Lineage{self.Parent, parentOf(c, self.Lineage)} {
@@ -34,8 +34,8 @@ func ancestors(c chain.Catalog, self Identity) map[chain.Lineage]bool {
 }
 
 func parentOf(c chain.Catalog, l chain.Lineage) chain.Lineage {
-	if h, _ := c.History(l); h.Birth != nil {
-		return h.Birth.Parent
+	if h, _ := c.History(l); h.Formation != nil {
+		return h.Formation.Parent
 	}
 	return ""
 }
@@ -48,7 +48,7 @@ type supersededError struct {
 
 func (e *supersededError) Error() string { return e.text }
 
-// supersededBy says what a person is to do: which of the two is to stay here nobody else can know.
+// supersededBy says what a person is to do: which of the two is to stay here no one else can know.
 func (s *session) supersededBy(l chain.Lineage) error {
 	return &supersededError{by: l, text: fmt.Sprintf("another history of this place is newer than ours: lineage %s below %s, ours is %s. What leads to the latest state is its backup, not ours, and nothing is deleted: give this cluster a place of its own, "+
 		"by another prefix of its store, or as an EtcdCluster of another name or namespace", l, s.config.Prefix, s.self.Lineage)}

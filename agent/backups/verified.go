@@ -37,7 +37,7 @@ func (d *Duty) verified(ctx context.Context, save func() (Artifact, error)) (Art
 		case r.Verdict == proof.Proven:
 			return artifact, nil
 		case r.Verdict == proof.Broken:
-			d.tellBroken(ctx, r)
+			d.reportBroken(ctx, r)
 			fallthrough
 		case try == verifyTries:
 			return Artifact{}, fmt.Errorf("%s: %w: %s", artifact.Key, errNotVerified, r.Reason)
@@ -46,19 +46,19 @@ func (d *Duty) verified(ctx context.Context, save func() (Artifact, error)) (Art
 	}
 }
 
-// tellBroken tells the full backups' Lease what is broken, as a proof by schedule would: retention and restores read it there, and the
+// tellBroken reports the full backups' Lease what is broken, as a proof by schedule would: retention and restores read it there, and the
 // leader makes a new full.
-func (d *Duty) tellBroken(ctx context.Context, r proof.Result) {
+func (d *Duty) reportBroken(ctx context.Context, r proof.Result) {
 	self, known := d.Self()
 	if !known {
 		return
 	}
 	_, before, err := d.Leases.Full(ctx)
 	if err == nil {
-		err = d.Leases.TellVerification(ctx, found(before, r, self, time.Now(), false))
+		err = d.Leases.ReportVerification(ctx, found(before, r, self, time.Now(), false))
 	}
 	if err != nil && ctx.Err() == nil {
-		d.Log.WarnContext(ctx, "broken backup not told", "object", r.Object, "err", err)
+		d.Log.WarnContext(ctx, "broken backup not reported", "object", r.Object, "err", err)
 	}
 }
 

@@ -63,10 +63,10 @@ func TestAnOrderedBackupCountsAsSavedWhenItIsProven(t *testing.T) {
 	if !strings.Contains(answer.Error, bad) || !strings.Contains(answer.Error, "not verified") {
 		t.Errorf("answered %q, want %s in it", answer.Error, bad)
 	}
-	eventually(t, "the Lease tells what is broken, and a new full is made", func() error {
+	eventually(t, "the Lease reports what is broken, and a new full is made", func() error {
 		_, v, err := a.Leases.Full(t.Context())
 		if fulls := history(t, s).Fulls; err != nil || v.Verdict != leases.VerdictBroken || v.Broken != bad || len(fulls) < before+2 {
-			return fmt.Errorf("it tells %+v, %w, beside %d fulls", v, err, len(fulls))
+			return fmt.Errorf("it reports %+v, %w, next to %d fulls", v, err, len(fulls))
 		}
 		return nil
 	})

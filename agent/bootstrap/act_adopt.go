@@ -11,7 +11,7 @@ import (
 )
 
 // adopt lets the cluster begin as a member of a raft group that runs. The claim in the record names that group and whom it has
-// before it is asked for anything; whoever comes after a death finds there which group to go on with.
+// before it is asked for anything; anyone who comes after a death finds there which group to go on with.
 func (b *Bootstrapper) adopt(ctx context.Context, o *observation) (*launch.Order, error) {
 	switch o.adoption.step {
 	case stepClaim:
@@ -25,16 +25,16 @@ func (b *Bootstrapper) adopt(ctx context.Context, o *observation) (*launch.Order
 	}
 }
 
-// intend claims the birth. Somebody else's write in between means a new look.
+// intend claims the bootstrap. Someone else's write in between means a new look.
 func (b *Bootstrapper) intend(ctx context.Context, o *observation) error {
 	record, err := b.attemptOf(o, leases.MaxLearnersAdopted)
 	if err != nil {
 		return err
 	}
-	record.ClusterID, record.Guests = o.view.ClusterID, guestsIn(o.view, o.entry)
+	record.ClusterID, record.Externals = o.view.ClusterID, externalsIn(o.view, o.entry)
 	claimed, err := b.putClaim(ctx, o, record)
 	if claimed {
-		b.log.InfoContext(ctx, "joining claimed", "clusterID", leases.FormatID(record.ClusterID), "epoch", record.Epoch, "guests", record.Guests)
+		b.log.InfoContext(ctx, "joining claimed", "clusterID", leases.FormatID(record.ClusterID), "epoch", record.Epoch, "guests", record.Externals)
 	}
 	return err
 }

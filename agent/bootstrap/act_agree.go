@@ -17,7 +17,7 @@ const peerTimeout = time.Second
 // maxPeerList bounds the answer of a peer, in bytes: a member takes a few hundred.
 const maxPeerList = 1 << 20
 
-// peerMember is what a peer's list says of a member, as etcd tells it to others that join.
+// peerMember is what a peer's list says of a member, as etcd reports it to others that join.
 type peerMember struct {
 	ID uint64 `json:"id"`
 }

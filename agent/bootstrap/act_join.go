@@ -25,7 +25,7 @@ const (
 	changeTimeout = 1500 * time.Millisecond
 	// joinStagger keeps joiners of a forming cluster from proposing at the same moment.
 	joinStagger = 150 * time.Millisecond
-	// turnLooks at the list are taken before Kubernetes is asked anew whether we may still join.
+	// turnLooks at the list are taken before Kubernetes is asked again whether we may still join.
 	turnLooks = 10
 	// startPatience with another's learner that has not started: several times what a start takes.
 	startPatience = 5 * time.Second
@@ -112,7 +112,7 @@ func (b *Bootstrapper) awaitTurn(ctx context.Context, o *observation) error {
 	return errNotYet
 }
 
-// otherStarts says whether a learner was added just now that has not started yet. One that does not start blocks nobody.
+// otherStarts says whether a learner was added just now that has not started yet. One that does not start blocks no one.
 func (b *Bootstrapper) otherStarts(view membership.View) bool {
 	for _, m := range view.Learners() {
 		if m.Started() {

@@ -14,18 +14,18 @@ import (
 	"github.com/etcd-druid/druid/membership"
 )
 
-// attempt is a birth that is claimed.
+// attempt is a bootstrap that is claimed.
 type attempt struct {
 	record              leases.Record
 	token, peerURL      string
 	memberID, clusterID uint64
 }
 
-// cluster is --initial-cluster: a group is born with one member.
+// cluster is --initial-cluster: a group is formed with one member.
 func (a *attempt) cluster(member string) string { return member + "=" + a.peerURL }
 
 // form claims an attempt in the record and starts etcd as the only member of a new cluster. The claim comes before any
-// data (R2); whoever claims after us makes our attempt a lost one, and its data never leaves this volume.
+// data (R2); anyone who claims after us makes our attempt a lost one, and its data never leaves this volume.
 func (b *Bootstrapper) form(ctx context.Context, o *observation) (*launch.Order, error) {
 	a, err := b.claim(ctx, o)
 	if a == nil || err != nil {
@@ -35,9 +35,9 @@ func (b *Bootstrapper) form(ctx context.Context, o *observation) (*launch.Order,
 		return nil, err
 	}
 	stamp := b.stamp(o, a.record, a.clusterID, a.memberID)
-	crash.Before("stamp-birth")
+	crash.Before("stamp-bootstrap")
 	err = datadir.WriteStamp(b.cfg.VolumePath, stamp)
-	crash.After("stamp-birth")
+	crash.After("stamp-bootstrap")
 	if err != nil {
 		return nil, err
 	}
@@ -47,9 +47,9 @@ func (b *Bootstrapper) form(ctx context.Context, o *observation) (*launch.Order,
 }
 
 // claim puts an attempt of ours into the record, above the epoch of every lineage that the backup store has of a cluster
-// of this name. It returns nil where somebody else wrote meanwhile: then a new look must come first.
+// of this name. It returns nil where someone else wrote meanwhile: then a new look must come first.
 func (b *Bootstrapper) claim(ctx context.Context, o *observation) (*attempt, error) {
-	limit, err := b.limitAtBirth()
+	limit, err := b.limitAtBootstrap()
 	if err != nil {
 		return nil, err
 	}
@@ -79,15 +79,15 @@ func (b *Bootstrapper) attemptOf(o *observation, limit int) (leases.Record, erro
 		return leases.Record{}, err
 	}
 	record := o.record.record
-	record.Epoch = max(record.Epoch, o.births.epoch)
+	record.Epoch = max(record.Epoch, o.bootstraps.epoch)
 	return Claim(record, nonce, b.cfg.PodUID, limit), nil
 }
 
-// putClaim writes the attempt into the record as it was observed; false means that somebody else wrote meanwhile.
+// putClaim writes the attempt into the record as it was observed; false means that someone else wrote meanwhile.
 func (b *Bootstrapper) putClaim(ctx context.Context, o *observation, record leases.Record) (bool, error) {
-	crash.Before("claim-birth")
+	crash.Before("claim-bootstrap")
 	_, err := b.store.UpdateRecord(ctx, o.record.version, record)
-	crash.After("claim-birth")
+	crash.After("claim-bootstrap")
 	if errors.Is(err, leases.ErrConflict) {
 		return false, nil
 	}
@@ -102,8 +102,8 @@ func (b *Bootstrapper) stamp(o *observation, record leases.Record, clusterID, me
 	return StampOf(&b.cfg, record, o.own.member, clusterID, memberID)
 }
 
-// limitAtBirth is max-learners of a raft group that is born on our version of etcd.
-func (b *Bootstrapper) limitAtBirth() (int, error) {
+// limitAtBirth is max-learners of a raft group that is formed on our version of etcd.
+func (b *Bootstrapper) limitAtBootstrap() (int, error) {
 	minor, err := minorOf(b.cfg.EtcdVersion)
 	if err != nil {
 		return 0, err
@@ -114,7 +114,7 @@ func (b *Bootstrapper) limitAtBirth() (int, error) {
 	return leases.MaxLearners, nil
 }
 
-// newNonce draws what makes a birth's token its own: 64 bits, so that no two births ever share one.
+// newNonce draws what makes a bootstrap's token its own: 64 bits, so that no two bootstraps ever share one.
 func newNonce() (string, error) {
 	var nonce [8]byte
 	if _, err := rand.Read(nonce[:]); err != nil {

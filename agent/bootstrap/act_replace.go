@@ -10,7 +10,7 @@ import (
 	"github.com/etcd-druid/druid/membership"
 )
 
-// replaceSelf takes the slot, which tells a successor of ours what is to be removed, moves the data aside and removes
+// replaceSelf takes the slot, which reports a successor of ours what is to be removed, moves the data aside and removes
 // exactly the ID that was seen. The next look then joins. The slot is given back once we vote.
 func (b *Bootstrapper) replaceSelf(ctx context.Context, o *observation) error {
 	id := leases.FormatID(o.entry.ID)
@@ -22,7 +22,7 @@ func (b *Bootstrapper) replaceSelf(ctx context.Context, o *observation) error {
 		version, err := b.store.UpdateRecord(ctx, o.record.version, record)
 		crash.After("take-slot")
 		if errors.Is(err, leases.ErrConflict) {
-			return nil // look again: somebody else wrote
+			return nil // look again: someone else wrote
 		}
 		if err != nil {
 			return fmt.Errorf("take the slot to replace member %s: %w", id, err)

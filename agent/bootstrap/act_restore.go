@@ -14,9 +14,9 @@ import (
 	"github.com/etcd-druid/druid/internal/crash"
 )
 
-// restore claims an attempt as form does, makes its data beside the data directory, stamps it and puts it in its place.
+// restore claims an attempt as form does, makes its data next to the data directory, stamps it and puts it in its place.
 //
-// Whoever comes after a death finds: before the stamp, no data, and what was made is dropped; before the rename, a stamp of
+// Anyone who comes after a death finds: before the stamp, no data, and what was made is dropped; before the rename, a stamp of
 // no data, which says nothing; after it, intact data of the record's attempt, which is resumed. Each attempt has a token of
 // its own, so data of an earlier one is never gone on with.
 func (b *Bootstrapper) restore(ctx context.Context, d Decision, o *observation) (*launch.Order, error) {
@@ -27,17 +27,17 @@ func (b *Bootstrapper) restore(ctx context.Context, d Decision, o *observation) 
 	if err := b.clearForRestore(ctx, o); err != nil {
 		return nil, err
 	}
-	tell := func(words string) {
+	inform := func(words string) {
 		b.decided(Published{Decision: Decision{d.Mode, d.Rule, words}, Data: Empty.String()})
 	}
-	result, err := b.fetch(ctx, o, a, tell)
+	result, err := b.fetch(ctx, o, a, inform)
 	if err != nil {
-		return nil, b.restoreFailed(ctx, o, tell, err)
+		return nil, b.restoreFailed(ctx, o, inform, err)
 	}
 	b.restores = restores{}
 	stamp := b.stamp(o, a.record, a.clusterID, a.memberID)
-	if stamp.File = o.births.file.Key; stamp.File == "" {
-		stamp.Parent, stamp.Fork = string(o.births.plan.Full.Lineage), result.Revision
+	if stamp.File = o.bootstraps.file.Key; stamp.File == "" {
+		stamp.Parent, stamp.Fork = string(o.bootstraps.plan.Full.Lineage), result.Revision
 	}
 	crash.Before("stamp-restored")
 	err = datadir.WriteStamp(b.cfg.VolumePath, stamp)
@@ -50,13 +50,13 @@ func (b *Bootstrapper) restore(ctx context.Context, d Decision, o *observation) 
 	}
 	b.log.InfoContext(ctx, "data restored", "lineage", stamp.Parent, "file", stamp.File, "revision", result.Revision, "bumped", result.Bumped,
 		"events", result.Events, "deltas", result.Deltas, "bytes", result.Size)
-	tell("")
+	inform("")
 	// There is a log: should it vanish before etcd opens it, the flags let it form no empty cluster.
 	return b.order(stamp, start{cluster: a.cluster(b.cfg.Member), token: a.token, maxLearners: a.record.MaxLearners})
 }
 
 // clearForRestore moves aside what an attempt that was lost has in the place of the data, and drops what a restore that
-// died left beside it: no etcd ever ran on that.
+// died left next to it: no etcd ever ran on that.
 func (b *Bootstrapper) clearForRestore(ctx context.Context, o *observation) error {
 	if err := b.moveAside(ctx, o, "attempt-lost"); err != nil {
 		return err
@@ -68,21 +68,21 @@ func (b *Bootstrapper) clearForRestore(ctx context.Context, o *observation) erro
 	return datadir.Prune(b.cfg.VolumePath)
 }
 
-// fetch makes the data of the attempt beside the data directory. The revision is raised and all before it marked compacted,
+// fetch makes the data of the attempt next to the data directory. The revision is raised and all before it marked compacted,
 // because clients of the restored cluster may have seen more of its history; alarms NOSPACE that stood then are dropped.
-func (b *Bootstrapper) fetch(ctx context.Context, o *observation, a *attempt, tell func(string)) (restore.Result, error) {
-	plan, file := o.births.plan, o.births.file
+func (b *Bootstrapper) fetch(ctx context.Context, o *observation, a *attempt, inform func(string)) (restore.Result, error) {
+	plan, file := o.bootstraps.plan, o.bootstraps.file
 	b.log.InfoContext(ctx, "restore begun", "full", plan.Full.Key, "file", file.Key, "deltas", len(plan.Deltas), "reach", plan.Reach, "notes", plan.Notes)
-	if len(o.births.around) > 0 {
-		b.log.WarnContext(ctx, "damaged backups left out", "objects", o.births.around, "full", plan.Full.Key)
+	if len(o.bootstraps.around) > 0 {
+		b.log.WarnContext(ctx, "damaged backups left out", "objects", o.bootstraps.around, "full", plan.Full.Key)
 	}
-	tell = tellAround(o.births.around, tell)
-	tell("restoring " + cmp.Or(file.Key, plan.Full.Key))
+	inform = reportAround(o.bootstraps.around, inform)
+	inform("restoring " + cmp.Or(file.Key, plan.Full.Key))
 	c := restore.Config{
-		Store: o.births.source, Plan: plan, File: file, DataDir: volume.RestoredPath(b.cfg.VolumePath),
+		Store: o.bootstraps.source, Plan: plan, File: file, DataDir: volume.RestoredPath(b.cfg.VolumePath),
 		Name: b.cfg.Member, PeerURLs: []string{a.peerURL}, InitialCluster: a.cluster(b.cfg.Member), Token: a.token,
 		EtcdVersion: b.cfg.EtcdVersion, Quota: quotaOf(&b.cfg), RefuseAuth: true,
-		Bump: restore.DefaultBump, ClearAlarms: true, Progress: b.progress(ctx, tell),
+		Bump: restore.DefaultBump, ClearAlarms: true, Progress: b.progress(ctx, inform),
 	}
 	crash.Before("restore-data")
 	result, err := restore.Run(ctx, c)
@@ -97,17 +97,17 @@ func (b *Bootstrapper) fetch(ctx context.Context, o *observation, a *attempt, te
 	return result, nil
 }
 
-// restoreFailed tells why, and rests: each attempt costs a claim in the record, and requests to the store.
-func (b *Bootstrapper) restoreFailed(ctx context.Context, o *observation, tell func(string), err error) error {
+// restoreFailed reports why, and rests: each attempt costs a claim in the record, and requests to the store.
+func (b *Bootstrapper) restoreFailed(ctx context.Context, o *observation, inform func(string), err error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	b.restores.failed(o.births.plan, o.births.file, err, time.Now())
-	b.births = births{}
+	b.restores.failed(o.bootstraps.plan, o.bootstraps.file, err, time.Now())
+	b.bootstraps = bootstraps{}
 	if errors.Is(err, restore.ErrTooNew) {
 		return err // an older full is planned with at once
 	}
-	tell(err.Error())
+	inform(err.Error())
 	pause(ctx, doubling(b.restores.failures-1))
 	return err
 }

@@ -2,7 +2,7 @@ package bootstrap
 
 import "github.com/etcd-druid/druid/internal/rules"
 
-// One-bit enums of a birth by joining.
+// One-bit enums of a bootstrap by joining.
 type (
 	// Source is the running cluster that is to be joined.
 	Source uint8
@@ -14,7 +14,7 @@ type (
 
 // Source.
 const (
-	SourceSilent Source = 1 << iota // nobody of it answered a linearizable list, or somebody could not be asked
+	SourceSilent Source = 1 << iota // no one of it answered a linearizable list, or someone could not be asked
 	SourceOther                     // the endpoints are of several clusters, or of another one than was begun to be joined
 	SourceUnfit                     // it cannot be joined as it is, until a person changes it or the spec
 	SourceAiling                    // a member is down, or it has a learner or an alarm of its own
@@ -75,7 +75,7 @@ type adoptionVerdict struct {
 	step adoptionStep `fact:"step"`
 }
 
-// adoptions is the whole policy of a birth by joining. It is asked only where the table of the starts gives a birth to us. First
+// adoptions is the whole policy of a bootstrap by joining. It is asked only where the table of the starts gives a bootstrap to us. First
 // match wins; what no rule covers is refused.
 var adoptions = rules.New(adoptionVerdict{mode: ModeRefuse}, []rules.Row[AdoptionFacts, adoptionVerdict]{
 	{Name: "source-other", When: AdoptionFacts{Source: SourceOther}, Verdict: adoptionVerdict{ModeRefuse, noStep},
@@ -87,7 +87,7 @@ var adoptions = rules.New(adoptionVerdict{mode: ModeRefuse}, []rules.Row[Adoptio
 	{Name: "listed-as-voter", When: AdoptionFacts{Entry: VoterEntry}, Verdict: adoptionVerdict{ModeRefuse, noStep},
 		Why: "the cluster that is to be joined lists this member as a voter, and its data is gone: remove it there with etcdctl member remove"},
 	{Name: "intend-to-join", When: AdoptionFacts{Claimed: Unintended, Source: SourceFit}, Verdict: adoptionVerdict{ModeAdopt, stepClaim},
-		Why: "the record names the raft group before anything of it is changed, so that nobody forms or joins another one"},
+		Why: "the record names the raft group before anything of it is changed, so that no one forms or joins another one"},
 	{Name: "finish-adoption", When: AdoptionFacts{Claimed: Intended, Entry: NewLearner}, Verdict: adoptionVerdict{ModeAdopt, stepEnter},
 		Why: "we added this learner, and no log of it was ever written"},
 	{Name: "drop-old-learner", When: AdoptionFacts{Claimed: Intended, Entry: OldLearner}, Verdict: adoptionVerdict{ModeAdopt, stepDrop},

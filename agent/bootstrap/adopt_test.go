@@ -12,7 +12,7 @@ func TestAdoptionsAreSafeForAllFacts(t *testing.T) {
 	cases := rulestest.Check(t, adoptions, func(f AdoptionFacts, _ rules.Decision[adoptionVerdict]) string {
 		return brokenByAdoption(f, decideAdoption(f))
 	})
-	rulestest.Section(t, "../../docs/reference/decisions.md", "joining", "A birth by joining: bootstrap.adoptions",
+	rulestest.Section(t, "../../docs/reference/decisions.md", "joining", "A bootstrap by joining: bootstrap.adoptions",
 		"Asked by the seed's agent where the table of the starts decides first-boot and spec.bootstrap.join names a running cluster.", adoptions, cases)
 }
 
@@ -21,7 +21,7 @@ func brokenByAdoption(f AdoptionFacts, a adoption) string {
 	acts := a.Mode == ModeAdopt
 	switch {
 	case a.Mode == ModeNew || a.Mode == ModeRestore:
-		return "a second cluster beside the one that is to be joined"
+		return "a second cluster next to the one that is to be joined"
 	case acts != (a.step != 0):
 		return "acts without a step, or has a step and does not act"
 	case acts && f.Source&(SourceSilent|SourceOther|SourceUnfit) != 0:

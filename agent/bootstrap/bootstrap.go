@@ -58,7 +58,7 @@ type Options struct {
 	Addresses func() ([]net.Addr, error)
 }
 
-// Published is what the member Lease tells of a start decision.
+// Published is what the member Lease reports a start decision.
 type Published struct {
 	Decision
 	// Data is the state of the volume in words.
@@ -66,7 +66,7 @@ type Published struct {
 }
 
 // Bootstrapper decides how this member starts and follows it until it votes. It implements launch.Decider but for
-// Stopping, which is the business of whoever knows etcd's leader.
+// Stopping, which is the business of anyone who knows etcd's leader.
 type Bootstrapper struct {
 	cfg       config.Config
 	store     *leases.Store
@@ -100,8 +100,8 @@ type Bootstrapper struct {
 	inspects  *volumeState
 	heard     heard
 	// notRun counts the starts in a row that could not run etcd's program.
-	notRun int
-	births births
+	notRun     int
+	bootstraps bootstraps
 	// restores is what became of the attempts to restore.
 	restores restores
 }
@@ -144,7 +144,7 @@ func New(o Options) (*Bootstrapper, error) {
 	return b, nil
 }
 
-// reached is a client of the one member at endpoint, or at once an error where nobody listens.
+// reached is a client of the one member at endpoint, or at once an error where no one listens.
 func (b *Bootstrapper) reached(ctx context.Context, endpoints ...string) (*clientv3.Client, error) {
 	for _, endpoint := range endpoints {
 		u, err := url.Parse(endpoint)
@@ -165,7 +165,7 @@ func PeerHost(cfg config.Config, member string) string {
 }
 
 // Identity is the stamp of the data that etcd runs on, false while no start was decided. Only with Formed set does the
-// raft group exist for certain: before that nobody may be told of the member's IDs.
+// raft group exist for certain: before that no one may be informed of the member's IDs.
 func (b *Bootstrapper) Identity() (datadir.Stamp, bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

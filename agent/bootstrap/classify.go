@@ -24,7 +24,7 @@ type ownLease struct {
 }
 
 // classifyData says whether the data is ours to continue (R3), and in words what speaks against it. What only the Lease
-// can tell is taken as good when the Lease cannot be read, and could not be before (heard): R1 lets Resume alone pass then.
+// can report is taken as good when the Lease cannot be read, and could not be before (heard): R1 lets Resume alone pass then.
 func classifyData(cfg config.Config, v volumeState, own ownLease) (data Data, detail string) {
 	switch stampLost := errors.Is(v.stampErr, datadir.ErrNoStamp) || errors.Is(v.stampErr, datadir.ErrBadStamp); {
 	case v.err != nil:
@@ -157,7 +157,7 @@ func classifyPlace(cfg config.Config, r leases.Record) Place {
 }
 
 // classifySlot says whose turn it is to replace itself or to leave, and who that is. A slot of a member that is not desired
-// any more binds nobody. Our own replacement, once begun, goes on.
+// any more binds no one. Our own replacement, once begun, goes on.
 func classifySlot(cfg config.Config, r leases.Record) (slot Slot, holder string) {
 	replacing, retiring := r.Replacing, r.Retiring
 	if replacing != nil && !r.Lists(replacing.Member) {
@@ -186,7 +186,7 @@ func classifyEpoch(cfg config.Config, v volumeState, r recordState) Epoch {
 		case stamp.Formed:
 			return EpochUnknown // a record that forgot what this volume knows
 		case record.Nonce == "" && record.Seed == cfg.Member:
-			return EpochUnknown // a record that forgot our claim: forming claims it anew
+			return EpochUnknown // a record that forgot our claim: forming claims it again
 		case leases.LineageOf(record.Epoch, record.Nonce) == stamp.Lineage:
 			return Current
 		default:

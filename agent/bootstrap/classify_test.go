@@ -72,7 +72,7 @@ func TestDataIsOursOnlyIfNothingSpeaksAgainstIt(t *testing.T) {
 	}
 }
 
-func TestEpochAndBirthOfOurData(t *testing.T) {
+func TestEpochAndBootstrapOfOurData(t *testing.T) {
 	forming := func(nonce, seed string) leases.Record {
 		return leases.Record{Phase: leases.PhaseForming, Epoch: 1, Nonce: nonce, Seed: seed}
 	}
@@ -80,22 +80,22 @@ func TestEpochAndBirthOfOurData(t *testing.T) {
 		return leases.Record{Phase: leases.PhaseFormed, ClusterID: id, Epoch: epoch, FormedEpoch: epoch}
 	}
 	tests := map[string]struct {
-		record recordState
-		formed bool
-		epoch  Epoch
-		birth  birth
+		record    recordState
+		formed    bool
+		epoch     Epoch
+		formation formation
 	}{
-		"record out of reach":                      {recordState{err: errors.New("timeout")}, false, EpochUnknown, birthUnknown},
-		"our attempt":                              {recordState{record: forming("n", "c-a")}, false, Current, birthOurs},
-		"another attempt":                          {recordState{record: forming("m", "c-a")}, false, Fenced, birthLost},
-		"a record that forgot our claim":           {recordState{record: forming("", "c-a")}, false, EpochUnknown, birthOurs},
-		"a seed elsewhere":                         {recordState{record: forming("", "c-b")}, false, Fenced, birthLost},
-		"a record that forgot that it was formed":  {recordState{record: forming("m", "c-b")}, true, EpochUnknown, birthLost},
-		"formed as our group":                      {recordState{record: formed(0xc, 1)}, false, Current, birthRecorded},
-		"formed as another's":                      {recordState{record: formed(0xd, 1)}, false, Fenced, birthLost},
-		"born anew since":                          {recordState{record: formed(0xd, 2)}, true, Fenced, birthLost},
-		"formed, and the cluster ID is not known":  {recordState{record: formed(0, 1)}, true, EpochUnknown, birthUnknown},
-		"a record of an older epoch than our data": {recordState{record: formed(0xd, 0)}, true, EpochUnknown, birthLost},
+		"record out of reach":                      {recordState{err: errors.New("timeout")}, false, EpochUnknown, bootstrapUnknown},
+		"our attempt":                              {recordState{record: forming("n", "c-a")}, false, Current, bootstrapOurs},
+		"another attempt":                          {recordState{record: forming("m", "c-a")}, false, Fenced, bootstrapLost},
+		"a record that forgot our claim":           {recordState{record: forming("", "c-a")}, false, EpochUnknown, bootstrapOurs},
+		"a seed elsewhere":                         {recordState{record: forming("", "c-b")}, false, Fenced, bootstrapLost},
+		"a record that forgot that it was formed":  {recordState{record: forming("m", "c-b")}, true, EpochUnknown, bootstrapLost},
+		"formed as our group":                      {recordState{record: formed(0xc, 1)}, false, Current, bootstrapRecorded},
+		"formed as another's":                      {recordState{record: formed(0xd, 1)}, false, Fenced, bootstrapLost},
+		"formed again since":                       {recordState{record: formed(0xd, 2)}, true, Fenced, bootstrapLost},
+		"formed, and the cluster ID is not known":  {recordState{record: formed(0, 1)}, true, EpochUnknown, bootstrapUnknown},
+		"a record of an older epoch than our data": {recordState{record: formed(0xd, 0)}, true, EpochUnknown, bootstrapLost},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -105,8 +105,8 @@ func TestEpochAndBirthOfOurData(t *testing.T) {
 				t.Errorf("epoch is %s, want %s", got, tc.epoch)
 			}
 			// Settle asks this only of data that is not Formed.
-			if got := classifyBirth(tc.record, v.stamp, us.Member); got != tc.birth {
-				t.Errorf("birth is %d, want %d", got, tc.birth)
+			if got := classifyBootstrap(tc.record, v.stamp, us.Member); got != tc.formation {
+				t.Errorf("bootstrap is %d, want %d", got, tc.formation)
 			}
 		})
 	}

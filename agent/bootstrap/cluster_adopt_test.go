@@ -79,14 +79,14 @@ func (c *cluster) adopted(running []*etcd.Member) {
 	}
 	record, _ := c.record()
 	if record.Phase != leases.PhaseFormed || record.ClusterID != status.Header.ClusterId || record.MaxLearners != leases.MaxLearnersAdopted ||
-		len(record.Guests) != len(running) || !slices.Contains(record.Guests, leases.FormatID(status.Header.MemberId)) {
+		len(record.Externals) != len(running) || !slices.Contains(record.Externals, leases.FormatID(status.Header.MemberId)) {
 		c.t.Errorf("the record says %+v", record)
 	}
 	for name, m := range c.members {
 		c.eventually("the stamp of "+name, func() error {
 			stamp, err := datadir.ReadStamp(m.cfg.VolumePath)
 			if err != nil || !stamp.Formed || uint64(stamp.ClusterID) != record.ClusterID || stamp.Lineage != record.Lineage ||
-				!slices.Equal(guestsOf(stamp), record.Guests) {
+				!slices.Equal(externalsOf(stamp), record.Externals) {
 				return fmt.Errorf("%+v: %w", stamp, err)
 			}
 			return nil
@@ -95,14 +95,14 @@ func (c *cluster) adopted(running []*etcd.Member) {
 }
 
 // A learner that was added, and whose agent died before its etcd started, is not started by a successor that knows nothing of it.
-func TestALearnerOfAnAgentThatDiedIsAddedAnew(t *testing.T) {
+func TestALearnerOfAnAgentThatDiedIsAddedAgain(t *testing.T) {
 	running := etcd.StartCluster(t, "3.6", 1)
 	c := newCluster(t, "3.6.16", "c-a")
 	c.joining(running)
 	seed := c.members["c-a"]
-	seed.next(seed.boot()) // the learner is listed, and nobody starts its etcd
+	seed.next(seed.boot()) // the learner is listed, and no one starts its etcd
 	before, _ := c.record()
-	if before.Phase != leases.PhaseForming || before.ClusterID == 0 || len(before.Guests) != 1 {
+	if before.Phase != leases.PhaseForming || before.ClusterID == 0 || len(before.Externals) != 1 {
 		t.Fatalf("the record says %+v", before)
 	}
 	seed.start()
@@ -112,10 +112,10 @@ func TestALearnerOfAnAgentThatDiedIsAddedAnew(t *testing.T) {
 	}
 	c.adopted(running)
 
-	// The record is lost, and comes back as druid makes it: a member that runs tells it whom the group had before.
+	// The record is lost, and comes back as druid makes it: a member that runs reports it whom the group had before.
 	bare := leases.Record{Phase: leases.PhaseFormed, ClusterID: before.ClusterID, Members: before.Members}
 	whole, lacked := seed.b.CompleteRecord(bare)
-	if !lacked || !slices.Equal(whole.Guests, before.Guests) || whole.MaxLearners != leases.MaxLearnersAdopted {
+	if !lacked || !slices.Equal(whole.Externals, before.Externals) || whole.MaxLearners != leases.MaxLearnersAdopted {
 		t.Errorf("completed to %+v", whole)
 	}
 }

@@ -51,12 +51,12 @@ func (c *cluster) addBusyLearner(name string) *busyLearner {
 	if _, err := membership.AddLearner(c.t.Context(), client, server.URL); err != nil {
 		c.t.Fatal(err)
 	}
-	l.tell(c, name)
+	l.inform(c, name)
 	return l
 }
 
-// tell lets the learner answer with the list as it is now.
-func (l *busyLearner) tell(c *cluster, name string) {
+// report lets the learner answer with the list as it is now.
+func (l *busyLearner) inform(c *cluster, name string) {
 	c.eventually("read the list", func() error {
 		view, err := c.view(name)
 		l.list.Store(&view)
@@ -84,7 +84,7 @@ func TestJoinerWaitsForTheListOfTheFirstPeer(t *testing.T) {
 		}
 		return nil
 	})
-	learner.tell(c, "c-a")
+	learner.inform(c, "c-a")
 	c.eventually("the joiner is a started learner", func() error {
 		view, err := c.view("c-a")
 		if m, ok := view.Find("c-b", ""); err == nil && (!ok || !m.Started()) {

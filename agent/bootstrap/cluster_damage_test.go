@@ -21,7 +21,7 @@ func savedOften(t *testing.T, path string) (covered, alone string, last int64) {
 		_, err := source.Client.Put(t.Context(), key, "value of "+key)
 		must(t, err)
 	}
-	place.Birth(t, "uid-old")
+	place.Formation(t, "uid-old")
 	put("1")
 	put("2")
 	first := place.Full(t, source.Client)
@@ -56,18 +56,18 @@ func TestADamagedFullIsRestoredAroundUnlessThatLosesSomething(t *testing.T) {
 		seed.start()
 		c.voters("c-a")
 		c.holdsWhatWasSaved("c-a", last)
-		if told := seed.told(func(p Published) bool {
+		if notified := seed.notified(func(p Published) bool {
 			return p.Mode == ModeRestore && strings.HasPrefix(p.Reason, "restoring ") && strings.HasSuffix(p.Reason, "damaged: "+covered)
-		}); len(told) == 0 {
-			t.Errorf("it told of nothing that it did without: %+v", seed.told(func(Published) bool { return true }))
+		}); len(notified) == 0 {
+			t.Errorf("it informed of nothing that it did without: %+v", seed.notified(func(Published) bool { return true }))
 		}
 		if log := seed.log(); !strings.Contains(log, `msg="damaged backups left out" objects=[`+covered+`]`) {
 			t.Error("the log does not name what it did without")
 		}
 		record, _ := c.record()
-		birth, err := chain.ReadBirth(t.Context(), placeAt(t, copied, "ns/c").Store, "ns/c", chain.Lineage(record.Lineage))
-		if err != nil || birth.Parent != oldLineage || birth.Fork != last {
-			t.Errorf("the store tells %+v, %v", birth, err)
+		formation, err := chain.ReadBootstrap(t.Context(), placeAt(t, copied, "ns/c").Store, "ns/c", chain.Lineage(record.Lineage))
+		if err != nil || formation.Parent != oldLineage || formation.Fork != last {
+			t.Errorf("the store reports %+v, %v", formation, err)
 		}
 	})
 	t.Run("it alone holds the end", func(t *testing.T) {
@@ -76,8 +76,8 @@ func TestADamagedFullIsRestoredAroundUnlessThatLosesSomething(t *testing.T) {
 		seed := c.members["c-a"]
 		seed.start()
 		c.beginsNothing("c-a", "backup-unusable", "--without "+alone)
-		if told := seed.last().Reason; !strings.Contains(told, "full "+alone+" is damaged") || !strings.Contains(told, "spec.bootstrap.restore.to") {
-			t.Errorf("it says %q", told)
+		if notified := seed.last().Reason; !strings.Contains(notified, "full "+alone+" is damaged") || !strings.Contains(notified, "spec.bootstrap.restore.to") {
+			t.Errorf("it says %q", notified)
 		}
 		if left, err := datadir.PruneBegun(seed.cfg.VolumePath); left || err != nil {
 			t.Errorf("what was begun is left: %t, %v", left, err)

@@ -60,7 +60,7 @@ func savedFile(t *testing.T, minor, path string, auth bool) (last int64) {
 
 const oldFile = "old/snapshot.db"
 
-func TestEachMinorIsBornFromAFileOfEtcdctl(t *testing.T) {
+func TestEachMinorIsFormedFromAFileOfEtcdctl(t *testing.T) {
 	t.Parallel()
 	for target, source := range map[string]string{"3.5.35": "3.5", "3.6.16": "3.5", "3.7.3": "3.6"} {
 		t.Run(source+" to "+target[:3], func(t *testing.T) {
@@ -77,9 +77,9 @@ func TestEachMinorIsBornFromAFileOfEtcdctl(t *testing.T) {
 			c.holdsWhatWasSaved("c-b", last)
 			record, _ := c.record()
 			place := placeAt(t, path, "ns/c")
-			birth, err := chain.ReadBirth(t.Context(), place.Store, "ns/c", chain.Lineage(record.Lineage))
-			if err != nil || birth.Reason != "restore" || birth.File != oldFile || birth.Parent != "" || birth.Fork != 0 {
-				t.Errorf("the store tells %+v, %v", birth, err)
+			formation, err := chain.ReadBootstrap(t.Context(), place.Store, "ns/c", chain.Lineage(record.Lineage))
+			if err != nil || formation.Reason != "restore" || formation.File != oldFile || formation.Parent != "" || formation.Fork != 0 {
+				t.Errorf("the store reports %+v, %v", formation, err)
 			}
 			stamp, err := datadir.ReadStamp(c.members["c-a"].cfg.VolumePath)
 			if err != nil || stamp.File != oldFile || stamp.Parent != "" || !stamp.Formed {
@@ -134,7 +134,7 @@ func TestNothingIsFormedOfAFileThatIsNotThereOrNotWhole(t *testing.T) {
 	}
 }
 
-func TestAFileThatIsMendedIsRestored(t *testing.T) {
+func TestAFileThatIsRepairedIsRestored(t *testing.T) {
 	t.Parallel()
 	path := t.TempDir()
 	last := savedFile(t, "3.6", path, false)
@@ -164,7 +164,7 @@ func TestAFileIsFoundInAStoreWhoseBackupsAreEncrypted(t *testing.T) {
 		return dir.Open(*c.Directory)
 	}
 	raw := fmt.Sprintf(`{"directory":{"path":%q},"sealing":{"keysDir":"/keys"}}`, path)
-	answer := b.findFile(t.Context(), births{}, oldFile, []byte(raw))
+	answer := b.findFile(t.Context(), bootstraps{}, oldFile, []byte(raw))
 	if answer.fact != BackupPresent || answer.file.Key != oldFile || opened.Sealing != nil || last == 0 {
 		t.Errorf("got %+v of %+v", answer, opened)
 	}

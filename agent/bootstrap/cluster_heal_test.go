@@ -21,7 +21,7 @@ import (
 	"github.com/etcd-druid/druid/test/machine"
 )
 
-// formed is a cluster of three voters with one key, for a test that runs beside others.
+// formed is a cluster of three voters with one key, for a test that runs next to others.
 func formed(t *testing.T) (*cluster, map[string]uint64) {
 	t.Helper()
 	t.Parallel()
@@ -173,7 +173,7 @@ func TestEmptiedSeedOfAClusterThatIsDownNeverFormsAnother(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.decides("c-a", "record-absent")
-	// A record that was made anew as if nothing had been, while a member's Lease knows better.
+	// A record that was made again as if nothing had been, while a member's Lease knows better.
 	c.mark("c-b", "beef:Member")
 	c.createRecord(leases.Record{Phase: leases.PhaseForming, Seed: "c-a", Epoch: 1, Members: []string{"c-a", "c-b", "c-c"}})
 	c.decides("c-a", "formed-before")
@@ -199,12 +199,12 @@ func TestMajorityRestartsWithoutKubernetes(t *testing.T) {
 	for _, m := range c.members {
 		m.halt()
 	}
-	// Nobody listens there: every call is refused.
-	nobody, err := coordinationclient.NewForConfig(&rest.Config{Host: "http://" + net.JoinHostPort(c.members["c-a"].cfg.ListenHost, "1")})
+	// No one listens there: every call is refused.
+	noOne, err := coordinationclient.NewForConfig(&rest.Config{Host: "http://" + net.JoinHostPort(c.members["c-a"].cfg.ListenHost, "1")})
 	if err != nil {
 		t.Fatal(err)
 	}
-	c.store = leases.NewStore(nobody.Leases(c.ns), "c")
+	c.store = leases.NewStore(noOne.Leases(c.ns), "c")
 	for _, m := range c.members {
 		m.start()
 	}
@@ -228,7 +228,7 @@ func TestForeignAndSupersededMembersAreRefused(t *testing.T) {
 	c.decides("c-b", "superseded")
 }
 
-func TestRecordThatWasMadeAnewIsCompletedByAMember(t *testing.T) {
+func TestRecordThatWasMadeAgainIsCompletedByAMember(t *testing.T) {
 	c, _ := formed(t)
 	want, _ := c.record()
 	if err := c.leases.Delete(t.Context(), leases.RecordName("c"), metav1.DeleteOptions{}); err != nil {

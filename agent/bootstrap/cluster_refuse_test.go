@@ -45,7 +45,7 @@ func TestNothingIsFormedOfWhatIsNotThereOrNotWhole(t *testing.T) {
 		"two histories of one epoch": {ordered, func(t *testing.T, path string) {
 			other := placeAt(t, path, "ns/c")
 			other.Lineage = "00000004-02d"
-			other.Birth(t, "uid-older")
+			other.Formation(t, "uid-older")
 			content, err := os.ReadFile(filepath.Join(path, full))
 			must(t, err)
 			key := strings.Replace(full, string(oldLineage), string(other.Lineage), 1)
@@ -88,9 +88,9 @@ func TestAClusterWithBackupsIsFormedOnlyWhereItNeverWas(t *testing.T) {
 		epoch   uint32
 	}{
 		"nothing was saved":                       {func(*testing.T, history.Place) {}, "first-boot", "", 1},
-		"a cluster of that name was saved before": {func(t *testing.T, place history.Place) { place.Birth(t, "uid-old") }, "first-boot", "", 5},
-		"this cluster was saved before":           {func(t *testing.T, place history.Place) { place.Birth(t, "uid-c") }, "backup-present", string(oldLineage), 1},
-		"nobody knows which cluster was saved": {func(t *testing.T, place history.Place) {
+		"a cluster of that name was saved before": {func(t *testing.T, place history.Place) { place.Formation(t, "uid-old") }, "first-boot", "", 5},
+		"this cluster was saved before":           {func(t *testing.T, place history.Place) { place.Formation(t, "uid-c") }, "backup-present", string(oldLineage), 1},
+		"no one knows which cluster was saved": {func(t *testing.T, place history.Place) {
 			key := chain.FullKey(place.Prefix, place.Lineage, 7, time.Now())
 			_, err := place.Store.Put(t.Context(), key, strings.NewReader("a full"), store.PutOptions{})
 			must(t, err)
@@ -105,8 +105,8 @@ func TestAClusterWithBackupsIsFormedOnlyWhereItNeverWas(t *testing.T) {
 			seed.savedAt(path)
 			seed.start()
 			c.decides("c-a", tc.rule)
-			if told := seed.last(); !strings.Contains(told.Reason, tc.says) {
-				t.Errorf("it says %q, want %q in it", told.Reason, tc.says)
+			if notified := seed.last(); !strings.Contains(notified.Reason, tc.says) {
+				t.Errorf("it says %q, want %q in it", notified.Reason, tc.says)
 			}
 			if tc.rule == "first-boot" {
 				c.voters("c-a")

@@ -47,7 +47,7 @@ func saved(t *testing.T, minor, path, prefix string) (place history.Place, last 
 		_, err := source.Client.Put(t.Context(), key, "value of "+key)
 		must(t, err)
 	}
-	place.Birth(t, "uid-old")
+	place.Formation(t, "uid-old")
 	put("1")
 	put("2")
 	change(etcdserverpb.AlarmRequest_ACTIVATE)
@@ -108,12 +108,12 @@ func (m *member) restores(order config.Restore) {
 	m.cfg.Restore = text
 }
 
-func TestAClusterIsBornFromTheBackupsOfItsPredecessor(t *testing.T) {
+func TestAClusterIsFormedFromTheBackupsOfItsPredecessor(t *testing.T) {
 	t.Parallel()
 	path := t.TempDir()
 	place, last := saved(t, "3.6", path, "ns/c")
 	c := newCluster(t, "3.6.16", "c-a", "c-b", "c-c")
-	// Whoever joins or resumes asks no store.
+	// Anyone who joins or resumes asks no store.
 	silent := func(context.Context, store.Config) (store.Store, error) {
 		t.Error("a store was opened")
 		return nil, errBroken
@@ -130,8 +130,8 @@ func TestAClusterIsBornFromTheBackupsOfItsPredecessor(t *testing.T) {
 	if deeds := slices.Compact(c.members["c-a"].deeds()); !slices.Equal(deeds, []string{"restore-at-first-boot"}) {
 		t.Errorf("the seed decided by %v", deeds)
 	}
-	if told := c.members["c-a"].last(); told.Reason != "" {
-		t.Errorf("at last it told %+v", told)
+	if notified := c.members["c-a"].last(); notified.Reason != "" {
+		t.Errorf("at last it reported %+v", notified)
 	}
 	c.holdsWhatWasSaved("c-c", last)
 	c.put("c-b", "4", "after")
@@ -139,9 +139,9 @@ func TestAClusterIsBornFromTheBackupsOfItsPredecessor(t *testing.T) {
 	if record.Epoch != 5 || record.FormedEpoch != 5 {
 		t.Errorf("the record says %+v: a lineage of epoch 4 was there", record)
 	}
-	birth, err := chain.ReadBirth(t.Context(), place.Store, "ns/c", chain.Lineage(record.Lineage))
-	if err != nil || birth.Parent != oldLineage || birth.Fork != last || birth.ClusterUID != "uid-c" {
-		t.Errorf("the store tells %+v, %v", birth, err)
+	formation, err := chain.ReadBootstrap(t.Context(), place.Store, "ns/c", chain.Lineage(record.Lineage))
+	if err != nil || formation.Parent != oldLineage || formation.Fork != last || formation.ClusterUID != "uid-c" {
+		t.Errorf("the store reports %+v, %v", formation, err)
 	}
 	stamp, err := datadir.ReadStamp(c.members["c-a"].cfg.VolumePath)
 	if err != nil || stamp.Parent != string(oldLineage) || stamp.Fork != last || !stamp.Formed {
@@ -189,7 +189,7 @@ func (c *cluster) holdsWhatWasSaved(name string, last int64) {
 	}
 }
 
-func TestEachMinorIsBornFromTheBackupsOfAnother(t *testing.T) {
+func TestEachMinorIsFormedFromTheBackupsOfAnother(t *testing.T) {
 	t.Parallel()
 	for target, source := range map[string]string{"3.5.35": "3.5", "3.6.16": "3.5", "3.7.3": "3.6"} {
 		t.Run(source+" to "+target[:3], func(t *testing.T) {
@@ -209,7 +209,7 @@ func TestEachMinorIsBornFromTheBackupsOfAnother(t *testing.T) {
 	}
 }
 
-func TestARestoreThatBreaksOffIsBegunAnew(t *testing.T) {
+func TestARestoreThatBreaksOffIsBegunAgain(t *testing.T) {
 	t.Parallel()
 	path := t.TempDir()
 	_, last := saved(t, "3.6", path, "ns/c")
@@ -219,7 +219,7 @@ func TestARestoreThatBreaksOffIsBegunAnew(t *testing.T) {
 	seed.restores(config.Restore{Prefix: "ns/c"})
 	s := &breaking{put: func(ctx context.Context) {
 		if record, _, err := c.store.Record(ctx); err == nil && record.Phase != leases.PhaseForming {
-			t.Errorf("it is %s before anything tells where its history forked", record.Phase)
+			t.Errorf("it is %s before anything reports where its history forked", record.Phase)
 		}
 	}}
 	s.gets.Store(2)
@@ -236,8 +236,8 @@ func TestARestoreThatBreaksOffIsBegunAnew(t *testing.T) {
 		return nil
 	})
 	c.holdsWhatWasSaved("c-a", last)
-	if told := seed.told(func(p Published) bool { return strings.Contains(p.Reason, errBroken.Error()) }); len(told) == 0 {
-		t.Errorf("it told of no broken connection: %+v", seed.told(func(Published) bool { return true }))
+	if notified := seed.notified(func(p Published) bool { return strings.Contains(p.Reason, errBroken.Error()) }); len(notified) == 0 {
+		t.Errorf("it informed of no broken connection: %+v", seed.notified(func(Published) bool { return true }))
 	}
 	c.eventually("what was begun is gone", func() error {
 		left, err := datadir.PruneBegun(seed.cfg.VolumePath)
@@ -272,8 +272,8 @@ func (s *breaking) Put(ctx context.Context, key string, r io.Reader, o store.Put
 	return s.Store.Put(ctx, key, r, o)
 }
 
-// told is what the member told so far.
-func (m *member) told(want func(Published) bool) (all []Published) {
+// reported is what the member reported so far.
+func (m *member) notified(want func(Published) bool) (all []Published) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, p := range m.said {

@@ -56,7 +56,7 @@ type cluster struct {
 	members map[string]*member
 }
 
-// member is one Pod: a volume, a Bootstrapper, and a stand-in for launch that runs what it is told.
+// member is one Pod: a volume, a Bootstrapper, and a stand-in for launch that runs what it is reported.
 type member struct {
 	c    *cluster
 	name string
@@ -206,7 +206,7 @@ func (m *member) next(b *Bootstrapper) launch.Order {
 	return order
 }
 
-// etcdAlone runs one etcd that nobody follows, and returns what stops it.
+// etcdAlone runs one etcd that no one follows, and returns what stops it.
 func (m *member) etcdAlone(order launch.Order) (stop func() error) {
 	m.c.t.Helper()
 	etcd := exec.Command(order.Path, order.Argv[1:]...)
@@ -371,8 +371,8 @@ func (c *cluster) beginsNothing(name, rule, says string) {
 	c.t.Helper()
 	c.decides(name, rule)
 	seed := c.members[name]
-	if told := seed.last(); !strings.Contains(told.Reason, says) {
-		c.t.Errorf("it says %q, want %q in it", told.Reason, says)
+	if notified := seed.last(); !strings.Contains(notified.Reason, says) {
+		c.t.Errorf("it says %q, want %q in it", notified.Reason, says)
 	}
 	if record, _ := c.record(); record.Phase != leases.PhaseForming {
 		c.t.Errorf("the record says %+v", record)
@@ -392,7 +392,7 @@ func (c *cluster) client(name string) *clientv3.Client {
 	return client
 }
 
-// view is the list as name tells it.
+// view is the list as name reports it.
 func (c *cluster) view(name string) (membership.View, error) {
 	return membership.Observe(c.t.Context(), transport.Transport{}.Etcd, membership.Query{
 		Endpoints: []string{"http://" + net.JoinHostPort(c.members[name].cfg.ListenHost, "2379")}, Timeout: 5 * time.Second,

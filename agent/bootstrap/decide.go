@@ -14,7 +14,7 @@ const (
 	ModeJoin        Mode = "Join"        // become a learner of the raft group
 	ModeReplaceSelf Mode = "ReplaceSelf" // remove our old ID; Join follows
 	ModeRejoin      Mode = "Rejoin"      // move aside data that no quorum lists; Join follows
-	ModeForceNew    Mode = "ForceNew"    // form the raft group anew from our data
+	ModeForceNew    Mode = "ForceNew"    // form the raft group again from our data
 	ModeWait        Mode = "Wait"        // look again; a fact will change by itself
 	ModeRefuse      Mode = "Refuse"      // look again; a person has to change a fact
 )
@@ -102,7 +102,7 @@ var startRules = rules.New(ModeRefuse, []rules.Row[Facts, Mode]{
 	{Name: "finish-join", When: Facts{Data: Empty, Listed: Unstarted, Joining: JoiningNow}, Verdict: ModeJoin,
 		Why: "we added this learner, and no log of it was ever written"},
 	{Name: "await-drain", When: Facts{Slot: SlotLeaving}, Verdict: ModeWait,
-		Why: "a member is on its way out, and nobody joins beside that"},
+		Why: "a member is on its way out, and no one joins next to that"},
 	{Name: "removed-while-down", When: Facts{Data: Intact, Listed: Unlisted}, Verdict: ModeRejoin,
 		Why: "a quorum lists us no more"},
 	{Name: "needs-unmet", When: Facts{Needs: Unmet}, Verdict: ModeWait,
@@ -116,7 +116,7 @@ var startRules = rules.New(ModeRefuse, []rules.Row[Facts, Mode]{
 	{Name: "other-incarnation", When: Facts{Data: Intact, Listed: isListed, Own: OtherID}, Verdict: ModeReplaceSelf,
 		Why: "the data belongs to an ID that we no longer are"},
 	{Name: "fenced-data", When: Facts{Data: Intact, Listed: isListed, Epoch: Fenced}, Verdict: ModeReplaceSelf,
-		Why: "the data belongs to an attempt that was lost or to an older birth"},
+		Why: "the data belongs to an attempt that was lost or to an older bootstrap"},
 })
 
 // Decide is total: it needs no clock, no network and no luck.

@@ -62,7 +62,7 @@ var detours = rules.New(CourseNone, []rules.Row[DetourFacts, Course]{
 	{Name: "look-again", When: DetourFacts{Harm: HarmOld}, Verdict: CourseDirect,
 		Why: "a good copy may stand in its place by now, or in that of any other; each is read and compared before it counts"},
 	{Name: "tried-in-vain", When: DetourFacts{Rest: RestVain}, Verdict: CourseDetour,
-		Why: "what is wrong with it is told, until all is looked at again"},
+		Why: "what is wrong with it is reported, until all is looked at again"},
 	{Name: "damage-in-the-way", Verdict: CourseNone,
 		Why: "less than what is asked for is never restored unasked"},
 })

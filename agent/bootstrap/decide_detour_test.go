@@ -13,7 +13,7 @@ import (
 // TestDetoursAreSafeForAllFacts also freezes the table.
 func TestDetoursAreSafeForAllFacts(t *testing.T) {
 	cases := rulestest.Check(t, detours, brokenByDetour)
-	rulestest.Section(t, "../../docs/reference/decisions.md", "detours", "A birth from backups that are damaged: bootstrap.detours",
+	rulestest.Section(t, "../../docs/reference/decisions.md", "detours", "A bootstrap from backups that are damaged: bootstrap.detours",
 		"Asked by the seed's agent for the plan that leads to what spec.bootstrap.restore asks for. What is damaged, attempts of the same process found out.", detours, cases)
 }
 
@@ -27,7 +27,7 @@ func brokenByDetour(f DetourFacts, d rules.Decision[Course]) string {
 	case d.Verdict == CourseDirect && f.Harm == HarmNew:
 		return "reads again what was found damaged just now"
 	case f.Harm == HarmOld && d.Verdict != CourseDirect && f.Rest != RestEqual:
-		return "never finds out that damage was mended"
+		return "never finds out that damage was repaired"
 	case d.Verdict == CourseNone && f.Rest == RestEqual:
 		return "waits for a person, and all is there"
 	case d.Verdict == CourseDirect && f.Harm != Unharmed && f.Rest == RestEqual:
@@ -48,17 +48,17 @@ func TestWhereTheRestOfTheBackupsLeads(t *testing.T) {
 		err    error
 		want   Rest
 	}{
-		"to the same by another full":        {func(p *chain.Plan) { p.Full.Key = "g"; p.Deltas = []chain.Delta{{Key: "d"}} }, nil, RestEqual},
-		"further, to be cut back":            {func(p *chain.Plan) { p.Reach = 71 }, nil, RestEqual},
-		"the same moment of another zone":    {func(p *chain.Plan) { p.Until = until.In(time.FixedZone("", 3600)) }, nil, RestEqual},
-		"one revision less":                  {func(p *chain.Plan) { p.Reach = 69 }, nil, RestLess},
-		"to as much of another lineage":      {func(p *chain.Plan) { p.Full.Lineage = "00000001-a" }, nil, RestLess},
-		"to be cut at another fork":          {func(p *chain.Plan) { p.Revision = 80 }, nil, RestLess},
-		"to be cut nowhere":                  {func(p *chain.Plan) { p.Revision = 0 }, nil, RestLess},
-		"to another moment":                  {func(p *chain.Plan) { p.Until = until.Add(-time.Second) }, nil, RestLess},
-		"nowhere, whatever the plan is told": {func(*chain.Plan) {}, errors.New("gap"), RestNone},
-		"by what was tried":                  {func(p *chain.Plan) { p.Full.Key = "vain" }, nil, RestVain},
-		"by what was tried, and less":        {func(p *chain.Plan) { p.Full.Key, p.Reach = "vain", 69 }, nil, RestLess},
+		"to the same by another full":            {func(p *chain.Plan) { p.Full.Key = "g"; p.Deltas = []chain.Delta{{Key: "d"}} }, nil, RestEqual},
+		"further, to be cut back":                {func(p *chain.Plan) { p.Reach = 71 }, nil, RestEqual},
+		"the same moment of another zone":        {func(p *chain.Plan) { p.Until = until.In(time.FixedZone("", 3600)) }, nil, RestEqual},
+		"one revision less":                      {func(p *chain.Plan) { p.Reach = 69 }, nil, RestLess},
+		"to as much of another lineage":          {func(p *chain.Plan) { p.Full.Lineage = "00000001-a" }, nil, RestLess},
+		"to be cut at another fork":              {func(p *chain.Plan) { p.Revision = 80 }, nil, RestLess},
+		"to be cut nowhere":                      {func(p *chain.Plan) { p.Revision = 0 }, nil, RestLess},
+		"to another moment":                      {func(p *chain.Plan) { p.Until = until.Add(-time.Second) }, nil, RestLess},
+		"nowhere, whatever the plan is reported": {func(*chain.Plan) {}, errors.New("gap"), RestNone},
+		"by what was tried":                      {func(p *chain.Plan) { p.Full.Key = "vain" }, nil, RestVain},
+		"by what was tried, and less":            {func(p *chain.Plan) { p.Full.Key, p.Reach = "vain", 69 }, nil, RestLess},
 	} {
 		vain := plan(func(p *chain.Plan) { p.Full.Key, p.Notes = "vain", []string{"which says more"} })
 		if got := restOf(plan(func(*chain.Plan) {}), plan(tc.change), vain, tc.err); got != tc.want {

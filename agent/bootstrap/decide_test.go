@@ -13,8 +13,8 @@ import (
 // broken names the promise that a decision breaks, or nothing.
 func broken(f Facts, d Decision) string {
 	continues := f.Data == Intact && f.Epoch != Fenced
-	births := d.Mode == ModeNew || d.Mode == ModeRestore || d.Mode == ModeForceNew
-	changes := births || d.Mode == ModeJoin || d.Mode == ModeReplaceSelf || d.Mode == ModeRejoin
+	bootstraps := d.Mode == ModeNew || d.Mode == ModeRestore || d.Mode == ModeForceNew
+	changes := bootstraps || d.Mode == ModeJoin || d.Mode == ModeReplaceSelf || d.Mode == ModeRejoin
 	switch {
 	// Above the table.
 	case changes && (f.Lease != Fresh || f.Record&(RecordUnread|RecordAbsent) != 0):
@@ -30,28 +30,28 @@ func broken(f Facts, d Decision) string {
 	case d.Mode == ModeRejoin && f.Listed != Unlisted:
 		return "R5: gives up data on the word of less than two lists"
 	// Never two clusters from one EtcdCluster.
-	case births && f.Listed != NoQuorum:
-		return "a second cluster beside one that answers"
+	case bootstraps && f.Listed != NoQuorum:
+		return "a second cluster next to one that answers"
 	case d.Mode == ModeNew && (f.Record&isForming == 0 || f.Place != Seed):
-		return "a birth that the record does not give to us"
+		return "a bootstrap that the record does not give to us"
 	case d.Mode == ModeNew && (f.Evidence != NeverFormed || f.Peers != Silent || f.Backup != NoBackup || f.Order != NoOrder):
-		return "a birth although a cluster may have been formed"
+		return "a bootstrap although a cluster may have been formed"
 	case (d.Mode == ModeNew || d.Mode == ModeRestore && f.Record != Recovering) && continues:
-		return "a birth over data that could be continued"
-	case births && f.Record&(Formed|FormedIncomplete) != 0:
-		return "a second birth of a formed cluster"
+		return "a bootstrap over data that could be continued"
+	case bootstraps && f.Record&(Formed|FormedIncomplete) != 0:
+		return "a second bootstrap of a formed cluster"
 	case d.Mode == ModeRestore && (f.Order != OrderRestore || f.Backup != BackupPresent),
 		d.Mode == ModeForceNew && f.Order != OrderForce:
-		return "an order that nobody gave"
-	case births && f.Record&isForming != 0 && f.Backup&(BackupUnusable|StoreUnreachable) != 0:
-		return "a birth although it is not known what the store holds"
+		return "an order that no one gave"
+	case bootstraps && f.Record&isForming != 0 && f.Backup&(BackupUnusable|StoreUnreachable) != 0:
+		return "a bootstrap although it is not known what the store holds"
 	// Never fewer voters than a quorum by our own hand.
 	case d.Mode == ModeReplaceSelf && f.Listed&isListed == 0:
 		return "removes a member that no quorum lists"
 	case d.Mode == ModeReplaceSelf && (f.Slot&(SlotTaken|SlotLeaving) != 0 || f.Needs != Met):
 		return "removes a member that cannot come back, or a second one at once"
 	case (d.Mode == ModeJoin || d.Mode == ModeRejoin) && f.Slot == SlotLeaving && f.Record != Recovering && f.Joining != JoiningNow:
-		return "joins beside a member that is on its way out"
+		return "joins next to a member that is on its way out"
 	case d.Mode == ModeReplaceSelf && continues && f.Own == OwnID:
 		return "removes a member whose data is good"
 	case (d.Mode == ModeJoin || d.Mode == ModeReplaceSelf) && (f.Record != Formed || f.Place == Undesired):

@@ -16,7 +16,7 @@ import (
 )
 
 // steer is first, which leads to the target, or where it holds what attempts found damaged, a plan that leads there too: around are
-// the objects that it does without. The error says what a person is to do where there is none. That is asked anew with each listing,
+// the objects that it does without. The error says what a person is to do where there is none. That is asked again with each listing,
 // so it holds for what is in the store now.
 func (r *restores) steer(c chain.Catalog, t chain.Target, first chain.Plan, now time.Time) (plan chain.Plan, around []string, err error) {
 	f := DetourFacts{Harm: r.harm(first, now), Rest: RestNone}
@@ -61,7 +61,7 @@ func (r *restores) harmed(p chain.Plan) []string {
 	return slices.DeleteFunc(objectsOf(p), func(key string) bool { return r.damaged[key] == nil })
 }
 
-// notes say what a detour does without. A full may hold a little more than its name promises, which only what follows it tells.
+// notes say what a detour does without. A full may hold a little more than its name promises, which only what follows it reports.
 func (r *restores) notes(first chain.Plan, keys []string) []string {
 	var notes []string
 	for _, key := range keys {
@@ -127,12 +127,12 @@ func objectsOf(p chain.Plan) []string {
 	return keys
 }
 
-// tellAround adds to what is told of a restore what it does without.
-func tellAround(around []string, tell func(string)) func(string) {
+// tellAround adds to what is informed of a restore what it does without.
+func reportAround(around []string, inform func(string)) func(string) {
 	if len(around) == 0 {
-		return tell
+		return inform
 	}
 	return func(words string) {
-		tell(words + ", without what is damaged: " + strings.Join(around, ", "))
+		inform(words + ", without what is damaged: " + strings.Join(around, ", "))
 	}
 }

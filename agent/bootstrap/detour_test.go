@@ -27,28 +27,28 @@ func TestOnlyDamageOfOneObjectOfThePlanIsPlannedAround(t *testing.T) {
 		err  error
 		want string
 	}{
-		"a damaged full":                     {plan, &snapshot.DamagedError{Object: "c/full/1"}, "c/full/1"},
-		"a damaged delta":                    {plan, &delta.DamagedError{Object: "c/delta/3"}, "c/delta/3"},
-		"damage of what is not in it":        {plan, &snapshot.DamagedError{Object: "c/full/9"}, ""},
-		"a full under another name":          {plan, words("c/full/1", restore.ErrSwapped), "c/full/1"},
-		"a delta under another name":         {plan, words("c/delta/2", restore.ErrSwapped), "c/delta/2"},
-		"bytes that the store knows better":  {plan, words("c/delta/2", store.ErrDamaged), "c/delta/2"},
-		"damage of nothing that is named":    {plan, store.ErrDamaged, ""},
-		"damage of one of two":               {plan, words("c/delta/2 after c/delta/3", store.ErrDamaged), ""},
-		"damage of a file":                   {chain.Plan{}, &snapshot.FileError{Object: "a.db"}, ""},
-		"damage of a file, as a store tells": {chain.Plan{}, words("a.db", store.ErrDamaged), ""},
-		"two histories":                      {plan, words("c/delta/2", restore.ErrFork), ""},
-		"what ends early":                    {plan, words("c/delta/3", restore.ErrShort), ""},
-		"a hole":                             {plan, &restore.GapError{After: "c/delta/2", Before: "c/delta/3"}, ""},
-		"what is gone":                       {plan, words("c/full/1", store.ErrAbsent), ""},
-		"what may not be read":               {plan, words("c/full/1", store.ErrForbidden), ""},
-		"what changed while it was read":     {plan, words("c/full/1", store.ErrChanged), ""},
-		"a key that is missing":              {plan, words("c/full/1", store.ErrNoKey), ""},
-		"a store that does not answer":       {plan, words("c/full/1", context.DeadlineExceeded), ""},
-		"a connection that broke":            {plan, words("c/full/1", errors.New("connection reset")), ""},
-		"a full that is too new":             {plan, words("c/full/1", restore.ErrTooNew), ""},
-		"a later etcd's":                     {plan, words("c/full/1", restore.ErrVersion), ""},
-		"a disk that is full":                {plan, words("c/full/1", restore.ErrSpace), ""},
+		"a damaged full":                       {plan, &snapshot.DamagedError{Object: "c/full/1"}, "c/full/1"},
+		"a damaged delta":                      {plan, &delta.DamagedError{Object: "c/delta/3"}, "c/delta/3"},
+		"damage of what is not in it":          {plan, &snapshot.DamagedError{Object: "c/full/9"}, ""},
+		"a full under another name":            {plan, words("c/full/1", restore.ErrSwapped), "c/full/1"},
+		"a delta under another name":           {plan, words("c/delta/2", restore.ErrSwapped), "c/delta/2"},
+		"bytes that the store knows better":    {plan, words("c/delta/2", store.ErrDamaged), "c/delta/2"},
+		"damage of nothing that is named":      {plan, store.ErrDamaged, ""},
+		"damage of one of two":                 {plan, words("c/delta/2 after c/delta/3", store.ErrDamaged), ""},
+		"damage of a file":                     {chain.Plan{}, &snapshot.FileError{Object: "a.db"}, ""},
+		"damage of a file, as a store reports": {chain.Plan{}, words("a.db", store.ErrDamaged), ""},
+		"two histories":                        {plan, words("c/delta/2", restore.ErrFork), ""},
+		"what ends early":                      {plan, words("c/delta/3", restore.ErrShort), ""},
+		"a hole":                               {plan, &restore.GapError{After: "c/delta/2", Before: "c/delta/3"}, ""},
+		"what is gone":                         {plan, words("c/full/1", store.ErrAbsent), ""},
+		"what may not be read":                 {plan, words("c/full/1", store.ErrForbidden), ""},
+		"what changed while it was read":       {plan, words("c/full/1", store.ErrChanged), ""},
+		"a key that is missing":                {plan, words("c/full/1", store.ErrNoKey), ""},
+		"a store that does not answer":         {plan, words("c/full/1", context.DeadlineExceeded), ""},
+		"a connection that broke":              {plan, words("c/full/1", errors.New("connection reset")), ""},
+		"a full that is too new":               {plan, words("c/full/1", restore.ErrTooNew), ""},
+		"a later etcd's":                       {plan, words("c/full/1", restore.ErrVersion), ""},
+		"a disk that is full":                  {plan, words("c/full/1", restore.ErrSpace), ""},
 	} {
 		if got, found := damagedIn(tc.plan, fmt.Errorf("restore: %w", tc.err)); got != tc.want || found != (tc.want != "") {
 			t.Errorf("%s: got %q, %t", name, got, found)
@@ -86,7 +86,7 @@ func ordered(t *testing.T, order config.Restore) *Bootstrapper {
 // looks is what the agent makes of the store.
 func (b *Bootstrapper) looks(t *testing.T) observation {
 	t.Helper()
-	b.births = births{}
+	b.bootstraps = bootstraps{}
 	o := observation{details: map[string]string{}}
 	b.observeBackup(t.Context(), &o)
 	return o
@@ -96,14 +96,14 @@ func (b *Bootstrapper) looks(t *testing.T) observation {
 func (b *Bootstrapper) finds(t *testing.T, damaged string) {
 	t.Helper()
 	o := b.looks(t)
-	if o.Backup != BackupPresent || !slices.Contains(objectsOf(o.births.plan), damaged) {
-		t.Fatalf("%s is in no plan: %s, %+v, %v", damaged, o.Backup, o.births.plan, o.details)
+	if o.Backup != BackupPresent || !slices.Contains(objectsOf(o.bootstraps.plan), damaged) {
+		t.Fatalf("%s is in no plan: %s, %+v, %v", damaged, o.Backup, o.bootstraps.plan, o.details)
 	}
 	var bad error = &snapshot.DamagedError{Object: damaged, Reason: "bad"}
 	if strings.Contains(damaged, "/delta/") {
 		bad = &delta.DamagedError{Object: damaged, Reason: "bad"}
 	}
-	b.restores.failed(o.births.plan, o.births.file, fmt.Errorf("restore: %w", bad), time.Now())
+	b.restores.failed(o.bootstraps.plan, o.bootstraps.file, fmt.Errorf("restore: %w", bad), time.Now())
 }
 
 func TestDamageIsPlannedAroundWhereNothingIsLost(t *testing.T) {
@@ -135,14 +135,14 @@ func TestDamageIsPlannedAroundWhereNothingIsLost(t *testing.T) {
 				b.finds(t, key)
 			}
 			o := b.looks(t)
-			want, said := BackupPresent, strings.Join(o.births.plan.Notes, "\n")
+			want, said := BackupPresent, strings.Join(o.bootstraps.plan.Notes, "\n")
 			if tc.way == nil {
 				want, said = BackupUnusable, o.details["backup"]
 				tc.says = append(tc.says, tc.damaged[0], "spec.bootstrap.restore.to", "--without "+tc.damaged[0])
-			} else if slices.Sort(tc.damaged); !slices.Equal(o.births.around, tc.damaged) {
-				t.Errorf("left out are %v", o.births.around)
+			} else if slices.Sort(tc.damaged); !slices.Equal(o.bootstraps.around, tc.damaged) {
+				t.Errorf("left out are %v", o.bootstraps.around)
 			}
-			if got := objectsOf(o.births.plan); o.Backup != want || !slices.Equal(got, tc.way) {
+			if got := objectsOf(o.bootstraps.plan); o.Backup != want || !slices.Equal(got, tc.way) {
 				t.Errorf("got %s by %v, want %s by %v: %s", o.Backup, got, want, tc.way, o.details)
 			}
 			for _, says := range tc.says {
@@ -168,17 +168,17 @@ func TestDamageIsLookedAtAgainWhereItIsInTheWay(t *testing.T) {
 	around := ordered(t, config.Restore{})
 	around.finds(t, f9)
 	around.restores.at = around.restores.at.Add(-spoiledFor)
-	if o := around.looks(t); o.births.plan.Full.Key != f7 {
-		t.Errorf("what it can do without is %s minutes later", o.births.plan.Full.Key)
+	if o := around.looks(t); o.bootstraps.plan.Full.Key != f7 {
+		t.Errorf("what it can do without is %s minutes later", o.bootstraps.plan.Full.Key)
 	}
 }
 
-// All of it: any one may have been mended, and a way around may be barred by what no single object is to blame for.
+// All of it: any one may have been repaired, and a way around may be barred by what no single object is to blame for.
 func TestAllDamageIsLookedAtAgainWhereNoWayAroundIsLeft(t *testing.T) {
 	for name, vain := range map[string]func(*testing.T, *Bootstrapper){
 		"every full is damaged": func(t *testing.T, b *Bootstrapper) { b.finds(t, f7); b.finds(t, f3) },
 		"two histories": func(t *testing.T, b *Bootstrapper) {
-			b.restores.failed(b.looks(t).births.plan, store.Object{}, fmt.Errorf("%s: %w", d8, restore.ErrFork), time.Now())
+			b.restores.failed(b.looks(t).bootstraps.plan, store.Object{}, fmt.Errorf("%s: %w", d8, restore.ErrFork), time.Now())
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -186,15 +186,15 @@ func TestAllDamageIsLookedAtAgainWhereNoWayAroundIsLeft(t *testing.T) {
 			b.finds(t, f9)
 			vain(t, b)
 			if o := b.looks(t); o.Backup != BackupUnusable {
-				t.Errorf("a moment later it is %s by %v", o.Backup, objectsOf(o.births.plan))
+				t.Errorf("a moment later it is %s by %v", o.Backup, objectsOf(o.bootstraps.plan))
 			}
 			b.restores.at = b.restores.at.Add(-spoiledFor)
-			if o := b.looks(t); o.Backup != BackupPresent || o.births.plan.Full.Key != f9 {
-				t.Errorf("minutes later it is %s by %v", o.Backup, objectsOf(o.births.plan))
+			if o := b.looks(t); o.Backup != BackupPresent || o.bootstraps.plan.Full.Key != f9 {
+				t.Errorf("minutes later it is %s by %v", o.Backup, objectsOf(o.bootstraps.plan))
 			}
 			b.finds(t, f9)
-			if o := b.looks(t); o.Backup != BackupPresent || o.births.plan.Full.Key != f7 {
-				t.Errorf("then it is %s by %v", o.Backup, objectsOf(o.births.plan))
+			if o := b.looks(t); o.Backup != BackupPresent || o.bootstraps.plan.Full.Key != f7 {
+				t.Errorf("then it is %s by %v", o.Backup, objectsOf(o.bootstraps.plan))
 			}
 		})
 	}

@@ -14,7 +14,7 @@ import (
 // watchProgressNotify is how often idle watchers learn of the revision: Kubernetes' own recommendation for its watch cache.
 const watchProgressNotify = 5 * time.Second
 
-// start says how etcd is to be started, beside what the configuration fixes.
+// start says how etcd is to be started, next to what the configuration fixes.
 type start struct {
 	// fresh: form a new cluster. Else etcd refuses to form one, also when it finds the volume empty.
 	fresh bool

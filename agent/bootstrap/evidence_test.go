@@ -83,7 +83,7 @@ func must(t *testing.T, err error) {
 	}
 }
 
-func TestOnlyADNSThatAnswersSaysThatNobodyIsThere(t *testing.T) {
+func TestOnlyADNSThatAnswersSaysThatNoOneIsThere(t *testing.T) {
 	tests := map[string]struct {
 		err  error
 		want Peers
@@ -104,7 +104,7 @@ func TestOnlyADNSThatAnswersSaysThatNobodyIsThere(t *testing.T) {
 	}
 }
 
-func TestTheOnlyMemberIsToldThatNobodyElseHoldsItsData(t *testing.T) {
+func TestTheOnlyMemberIsReportedThatNoOneElseHoldsItsData(t *testing.T) {
 	b := alone(t)
 	if _, err := b.list(t.Context(), leases.Record{Members: []string{us.Member}, Seed: us.Member}, 0xc); !errors.Is(err, errOnlyMember) {
 		t.Errorf("got %v, want %v", err, errOnlyMember)

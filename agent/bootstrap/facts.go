@@ -39,7 +39,7 @@ const (
 	Intact                      // etcd can continue it
 	Stale                       // ours, but it went back in time or belongs to another volume
 	Corrupt                     // damaged
-	Foreign                     // another cluster's or member's, or nobody's that we know
+	Foreign                     // another cluster's or member's, or no one's that we know
 	Newer                       // written by a newer minor of etcd
 	DataUnread                  // the volume could not be inspected
 	anyData    = 1<<iota - 1
@@ -47,7 +47,7 @@ const (
 
 // Listed.
 const (
-	NoQuorum    Listed = 1 << iota // nobody answered a linearizable list of our cluster ID
+	NoQuorum    Listed = 1 << iota // no one answered a linearizable list of our cluster ID
 	Unconfirmed                    // one list does not name us
 	Unlisted                       // two lists, an election timeout apart, do not (R5)
 	Unstarted                      // listed, and never published by an etcd
@@ -72,7 +72,7 @@ const (
 	Unclaimed                           // Forming, and no Pod has claimed the attempt
 	FormingByUs                         // Forming, claimed by this Pod
 	FormingByAnother                    // Forming, claimed by another Pod
-	Formed                              // the raft group exists, and the record tells all of it
+	Formed                              // the raft group exists, and the record reports all of it
 	FormedIncomplete                    // the raft group exists; epoch, nonce, lineage or limit are missing
 	Recovering                          // quorum was lost and an order is under way
 	anyRecord        = 1<<iota - 1
@@ -83,7 +83,7 @@ const (
 const (
 	EpochUnknown Epoch = 1 << iota // no data, or no record to compare it with
 	Current                        // the data is of the record's raft group, or of its present attempt
-	Fenced                         // the data is of an attempt that was lost, or of a group that was born anew since
+	Fenced                         // the data is of an attempt that was lost, or of a group that was formed again since
 	anyEpoch     = 1<<iota - 1
 )
 

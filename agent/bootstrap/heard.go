@@ -6,7 +6,7 @@ import (
 )
 
 // heard is what our own Lease and the record said when they could be read last, since etcd last ran on this volume, or it was cleared.
-// A Lease that cannot be read tells nothing, and lets Resume pass; but what spoke against the data a moment before has not gone.
+// A Lease that cannot be read reports nothing, and lets Resume pass; but what spoke against the data a moment before has not gone.
 type heard struct {
 	own    *leases.Member
 	record *leases.Record

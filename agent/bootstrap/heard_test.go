@@ -50,11 +50,11 @@ func TestWhatSpokeAgainstTheDataIsNotForgotten(t *testing.T) {
 
 // A Lease that was read a moment ago and cannot be read now: the volume is as old as it was.
 func TestAVolumeThatWentBackInTimeStaysSoWhileTheLeaseCannotBeRead(t *testing.T) {
-	nobody, err := leases.NewClient(&rest.Config{Host: "http://127.0.0.1:1"}, "default")
+	noOne, err := leases.NewClient(&rest.Config{Host: "http://127.0.0.1:1"}, "default")
 	must(t, err)
 	b := alone(t)
 	b.cfg.PodUID = us.PodUID
-	b.store = leases.NewStore(nobody, "c")
+	b.store = leases.NewStore(noOne, "c")
 	volume := ourData
 	b.inspects = &volume
 	b.lease = ownLease{member: leases.Member{ID: 0xa, ClusterID: 0xc, VolumeUID: "vol", PodUID: "pod", Floor: leases.Raft{Term: 3, Committed: 51}}}
@@ -62,7 +62,7 @@ func TestAVolumeThatWentBackInTimeStaysSoWhileTheLeaseCannotBeRead(t *testing.T)
 	for _, fresh := range []bool{false, true} {
 		o := b.observe(t.Context(), launch.Report{}, fresh)
 		if o.Data != Stale || (o.own.err != nil) != fresh || Decide(o.Facts).Mode != ModeWait {
-			t.Errorf("read anew: %t (%v): the data is %s, and so %+v", fresh, o.own.err, o.Data, Decide(o.Facts))
+			t.Errorf("read again: %t (%v): the data is %s, and so %+v", fresh, o.own.err, o.Data, Decide(o.Facts))
 		}
 	}
 }

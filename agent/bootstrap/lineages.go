@@ -12,7 +12,7 @@ import (
 	"github.com/etcd-druid/druid/leases"
 )
 
-// What a catalog of backups means for a birth. Pure, as pure.go.
+// What a catalog of backups means for a bootstrap. Pure, as pure.go.
 
 // epochAbove is above the epoch of every lineage in the catalog: lineages of one place are ordered by it.
 func epochAbove(c chain.Catalog) (uint32, error) {
@@ -27,15 +27,15 @@ func epochAbove(c chain.Catalog) (uint32, error) {
 }
 
 // formedBefore is the error that names a lineage which says that this EtcdCluster, the one with this UID, was formed
-// before. Those of others that bore its name say nothing. The record of a birth that cannot be read may be ours; but where
+// before. Those of others that bore its name say nothing. The record of a bootstrap that cannot be read may be ours; but where
 // a restore is ordered, which is when a cluster is lost, one broken object must not forbid it. And a lineage that nothing
-// was saved of is then of an attempt that was lost: the record of its birth is written before the cluster is formed.
+// was saved of is then of an attempt that was lost: the record of its bootstrap is written before the cluster is formed.
 func formedBefore(c chain.Catalog, uid string, ordered bool) error {
 	for _, h := range c.Histories {
 		switch saved := len(h.Fulls)+len(h.Deltas) > 0; {
-		case h.Birth == nil && saved && !ordered:
-			return fmt.Errorf("nothing tells whose lineage %s below %s is: %s", h.Lineage, c.Prefix, h.BirthProblem)
-		case h.Birth != nil && h.Birth.ClusterUID == uid && (saved || !ordered):
+		case h.Formation == nil && saved && !ordered:
+			return fmt.Errorf("nothing reports whose lineage %s below %s is: %s", h.Lineage, c.Prefix, h.BootstrapProblem)
+		case h.Formation != nil && h.Formation.ClusterUID == uid && (saved || !ordered):
 			return fmt.Errorf("lineage %s below %s is of this EtcdCluster; an EtcdCluster of another name can be restored from it",
 				h.Lineage, c.Prefix)
 		}
@@ -46,7 +46,7 @@ func formedBefore(c chain.Catalog, uid string, ordered bool) error {
 // withoutLost leaves out what attempts of ours have left: they are no history of what is to be restored.
 func withoutLost(c chain.Catalog, uid string) chain.Catalog {
 	c.Histories = slices.DeleteFunc(slices.Clone(c.Histories), func(h chain.History) bool {
-		return h.Birth != nil && h.Birth.ClusterUID == uid
+		return h.Formation != nil && h.Formation.ClusterUID == uid
 	})
 	return c
 }
@@ -61,9 +61,9 @@ func classifyPlan(err error) Backup {
 	}
 }
 
-// forkOf is the record of the birth of a group that was restored. created is by our own clock.
-func forkOf(stamp datadir.Stamp, etcdVersion string, created time.Time) chain.Birth {
-	return chain.Birth{
+// forkOf is the record of the bootstrap of a group that was restored. created is by our own clock.
+func forkOf(stamp datadir.Stamp, etcdVersion string, created time.Time) chain.Formation {
+	return chain.Formation{
 		Lineage: chain.Lineage(stamp.Lineage), Parent: chain.Lineage(stamp.Parent), Fork: stamp.Fork, Reason: "restore", File: stamp.File,
 		ClusterID: leases.FormatID(uint64(stamp.ClusterID)), ClusterUID: stamp.Cluster,
 		EtcdVersion: etcdVersion, Created: created,

@@ -40,23 +40,23 @@ func TestLineagesOfOnePlaceNeverShareAnEpoch(t *testing.T) {
 	}
 }
 
-func TestOnlyALineageOfThisVeryClusterForbidsItsBirth(t *testing.T) {
-	ours, others := &chain.Birth{ClusterUID: "us"}, &chain.Birth{ClusterUID: "them"}
+func TestOnlyALineageOfThisVeryClusterForbidsItsBootstrap(t *testing.T) {
+	ours, others := &chain.Formation{ClusterUID: "us"}, &chain.Formation{ClusterUID: "them"}
 	full := []chain.Full{{Revision: 1}}
 	deltas := []chain.Delta{{From: 1, To: 2}}
 	for name, tc := range map[string]struct {
-		history       chain.History
-		born, ordered bool // want an error without an order, and with one
+		history            chain.History
+		wasFormed, ordered bool // want an error without an order, and with one
 	}{
-		"ours, and saved":                  {chain.History{Birth: ours, Fulls: full}, true, true},
-		"ours, and changes of it saved":    {chain.History{Birth: ours, Deltas: deltas}, true, true},
-		"ours, and nothing saved":          {chain.History{Birth: ours}, true, false},
-		"another's, and saved":             {chain.History{Birth: others, Fulls: full}, false, false},
-		"nobody's that we know, and saved": {chain.History{Fulls: full}, true, false},
-		"nobody's, and nothing saved":      {chain.History{}, false, false},
+		"ours, and saved":                  {chain.History{Formation: ours, Fulls: full}, true, true},
+		"ours, and changes of it saved":    {chain.History{Formation: ours, Deltas: deltas}, true, true},
+		"ours, and nothing saved":          {chain.History{Formation: ours}, true, false},
+		"another's, and saved":             {chain.History{Formation: others, Fulls: full}, false, false},
+		"no one's that we know, and saved": {chain.History{Fulls: full}, true, false},
+		"no one's, and nothing saved":      {chain.History{}, false, false},
 	} {
-		c := chain.Catalog{Histories: []chain.History{{Birth: others}, tc.history}}
-		if err := formedBefore(c, "us", false); (err != nil) != tc.born {
+		c := chain.Catalog{Histories: []chain.History{{Formation: others}, tc.history}}
+		if err := formedBefore(c, "us", false); (err != nil) != tc.wasFormed {
 			t.Errorf("%s: without an order: %v", name, err)
 		}
 		if err := formedBefore(c, "us", true); (err != nil) != tc.ordered {
@@ -85,7 +85,7 @@ func TestAPlanThatFailedIsNotTriedAgainForAWhile(t *testing.T) {
 	broken := &snapshot.DamagedError{Object: "full/a", Reason: "bad"}
 	plan, other := chain.Plan{Full: chain.Full{Key: "full/a"}}, chain.Plan{Full: chain.Full{Key: "full/b"}}
 	recalled := func(r restores, plan chain.Plan) Backup {
-		answer := births{fact: BackupPresent, plan: plan}
+		answer := bootstraps{fact: BackupPresent, plan: plan}
 		r.recall(&answer)
 		return answer.fact
 	}
@@ -101,7 +101,7 @@ func TestAPlanThatFailedIsNotTriedAgainForAWhile(t *testing.T) {
 	file := store.Object{Key: "a.db", Size: 7}
 	r.failed(chain.Plan{}, file, &snapshot.FileError{Object: "a.db", Reason: "is damaged"}, time.Now())
 	for answer, want := range map[store.Object]Backup{file: BackupUnusable, {Key: "a.db", Size: 8}: BackupPresent} {
-		found := births{fact: BackupPresent, file: answer}
+		found := bootstraps{fact: BackupPresent, file: answer}
 		if r.recall(&found); found.fact != want {
 			t.Errorf("file %+v is %s, want %s", answer, found.fact, want)
 		}
@@ -134,16 +134,16 @@ func TestAFullThatHoldsTooMuchIsPlannedWithout(t *testing.T) {
 	b.openStore = func(_ context.Context, c store.Config) (store.Store, error) { return dir.Open(*c.Directory) }
 	o := observation{details: map[string]string{}}
 	b.observeBackup(t.Context(), &o)
-	if o.Backup != BackupPresent || o.Order != OrderRestore || o.births.plan.Full.Revision != 7 {
-		t.Fatalf("planned %+v", o.births)
+	if o.Backup != BackupPresent || o.Order != OrderRestore || o.bootstraps.plan.Full.Revision != 7 {
+		t.Fatalf("planned %+v", o.bootstraps)
 	}
 	tooNew := fmt.Errorf("restore: %w", restore.ErrTooNew)
-	if err := b.restoreFailed(t.Context(), &o, func(words string) { t.Errorf("told %q", words) }, tooNew); !errors.Is(err, tooNew) {
+	if err := b.restoreFailed(t.Context(), &o, func(words string) { t.Errorf("reported %q", words) }, tooNew); !errors.Is(err, tooNew) {
 		t.Error(err)
 	}
 	b.observeBackup(t.Context(), &o)
-	if o.Backup != BackupPresent || o.births.plan.Full.Revision != 3 || len(o.births.plan.Deltas) != 1 {
-		t.Errorf("planned %+v", o.births)
+	if o.Backup != BackupPresent || o.bootstraps.plan.Full.Revision != 3 || len(o.bootstraps.plan.Deltas) != 1 {
+		t.Errorf("planned %+v", o.bootstraps)
 	}
 }
 
@@ -178,10 +178,10 @@ func TestWhatCannotBeReadFormsNothing(t *testing.T) {
 	}
 }
 
-func TestALineageTellsWhereItForked(t *testing.T) {
+func TestALineageReportsWhereItForked(t *testing.T) {
 	at := time.Now()
 	stamp := datadir.Stamp{Cluster: "uid", ClusterID: 0xc, Lineage: "00000005-a", Parent: string(oldLineage), Fork: 7}
-	want := chain.Birth{
+	want := chain.Formation{
 		Lineage: "00000005-a", Parent: oldLineage, Fork: 7, Reason: "restore", ClusterID: "c", ClusterUID: "uid",
 		EtcdVersion: "3.6.16", Created: at,
 	}

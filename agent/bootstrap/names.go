@@ -32,7 +32,7 @@ func (v Slot) String() string     { return rules.Word(v, "free", "ours", "taken"
 func (v Needs) String() string    { return rules.Word(v, "met", "unmet") }
 func (v Joining) String() string  { return rules.Word(v, "no", "yes") }
 
-// LogValue lets a log line tell the facts in words.
+// LogValue lets a log line report the facts in words.
 func (f Facts) LogValue() slog.Value {
 	return slog.GroupValue(
 		slog.String("data", f.Data.String()), slog.String("listed", f.Listed.String()), slog.String("own", f.Own.String()),

@@ -24,8 +24,8 @@ type observation struct {
 	entry membership.Member
 	// fresh: the own Lease was read for this observation and not remembered.
 	fresh bool
-	// births is what the stores tell, where they were asked.
-	births births
+	// bootstraps is what the stores report, where they were asked.
+	bootstraps bootstraps
 	// source is what was found of the cluster that is to be joined, where that was asked, and adoption what follows.
 	source   AdoptionFacts
 	adoption adoption
@@ -58,7 +58,7 @@ func (o *observation) reason(d Decision) string {
 }
 
 // observe looks at everything that the decision needs; what need not be asked stays unknown. It changes nothing. fresh
-// makes it read our own Lease anew.
+// makes it read our own Lease again.
 func (b *Bootstrapper) observe(ctx context.Context, report launch.Report, fresh bool) observation {
 	var o observation
 	var group errgroup.Group
@@ -86,7 +86,7 @@ func (b *Bootstrapper) observe(ctx context.Context, report launch.Report, fresh 
 	return o
 }
 
-// inspect looks at the volume once per state of it: nobody but us changes it while launch holds its lock.
+// inspect looks at the volume once per state of it: no one but us changes it while launch holds its lock.
 func (b *Bootstrapper) inspect(ctx context.Context, report launch.Report) volumeState {
 	if b.inspects != nil {
 		return *b.inspects

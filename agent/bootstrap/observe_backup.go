@@ -16,12 +16,12 @@ const (
 	// storeAge is how long an answer of the stores is taken as read: a start that waits looks more often than a store may
 	// be asked, which costs a listing and an object per lineage.
 	storeAge = 10 * time.Second
-	// storeTimeout of the one object that a birth writes.
+	// storeTimeout of the one object that a bootstrap writes.
 	storeTimeout = time.Minute
 )
 
-// births is what the stores tell of the birth that is due.
-type births struct {
+// bootstraps is what the stores report the bootstrap that is due.
+type bootstraps struct {
 	fact   Backup
 	order  Order
 	detail string
@@ -39,25 +39,25 @@ type births struct {
 
 // observeBackup asks the stores, or remembers what they answered.
 func (b *Bootstrapper) observeBackup(ctx context.Context, o *observation) {
-	if b.births.read.IsZero() || time.Since(b.births.read) > storeAge {
-		b.births = b.askStores(ctx)
-		b.births.read = time.Now()
+	if b.bootstraps.read.IsZero() || time.Since(b.bootstraps.read) > storeAge {
+		b.bootstraps = b.askStores(ctx)
+		b.bootstraps.read = time.Now()
 	}
-	o.births = b.births
-	if o.births.fact == BackupPresent && o.births.order == OrderRestore {
-		b.restores.recall(&o.births)
+	o.bootstraps = b.bootstraps
+	if o.bootstraps.fact == BackupPresent && o.bootstraps.order == OrderRestore {
+		b.restores.recall(&o.bootstraps)
 	}
-	o.Backup, o.Order = o.births.fact, o.births.order
-	o.note("backup", o.births.detail)
+	o.Backup, o.Order = o.bootstraps.fact, o.bootstraps.order
+	o.note("backup", o.bootstraps.detail)
 }
 
 // askStores asks whether the cluster was formed before, and for a plan of what is to be restored. The flag and the
 // configuration file are read here too: an agent that cannot read them must not form an empty cluster. A listing may take as long as it
-// gets on: a birth that gives one up would never come, and nothing waits for it but the birth.
-func (b *Bootstrapper) askStores(ctx context.Context) births {
+// gets on: a bootstrap that gives one up would never come, and nothing waits for it but the bootstrap.
+func (b *Bootstrapper) askStores(ctx context.Context) bootstraps {
 	ctx, cancel := store.Patient(ctx, store.Patience)
 	defer cancel()
-	answer := births{fact: NoBackup, order: NoOrder}
+	answer := bootstraps{fact: NoBackup, order: NoOrder}
 	order, err := b.cfg.RestoreOrder()
 	if order != nil || err != nil {
 		answer.order = OrderRestore
@@ -79,7 +79,7 @@ func (b *Bootstrapper) askStores(ctx context.Context) births {
 			return answer.because(BackupUnusable, err)
 		}
 		if err := formedBefore(own, b.cfg.ClusterUID, order != nil); err != nil {
-			answer.order = NoOrder // it is of a birth that was
+			answer.order = NoOrder // it is of a bootstrap that was
 			return answer.because(BackupPresent, err)
 		}
 	}
@@ -90,14 +90,14 @@ func (b *Bootstrapper) askStores(ctx context.Context) births {
 }
 
 // because says what was found, and in words why.
-func (a births) because(fact Backup, err error) births {
+func (a bootstraps) because(fact Backup, err error) bootstraps {
 	a.fact, a.detail = fact, err.Error()
 	return a
 }
 
 var errNoStore = errors.New("--restore names no store, and the configuration file has none yet")
 
-func (b *Bootstrapper) planRestore(ctx context.Context, answer births, order *config.Restore, backup *config.Backup) births {
+func (b *Bootstrapper) planRestore(ctx context.Context, answer bootstraps, order *config.Restore, backup *config.Backup) bootstraps {
 	raw := order.Store
 	switch {
 	case order.Unresolved != "":

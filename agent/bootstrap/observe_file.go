@@ -10,8 +10,8 @@ import (
 	"github.com/etcd-druid/druid/backup/store"
 )
 
-// findFile looks for the file that is to be restored, and whether it can be, as far as a few pages of it tell.
-func (b *Bootstrapper) findFile(ctx context.Context, answer births, key string, raw json.RawMessage) births {
+// findFile looks for the file that is to be restored, and whether it can be, as far as a few pages of it report.
+func (b *Bootstrapper) findFile(ctx context.Context, answer bootstraps, key string, raw json.RawMessage) bootstraps {
 	c, err := store.ParseConfig(raw)
 	if err != nil {
 		return answer.because(StoreUnreachable, err)

@@ -47,7 +47,7 @@ func (b *Bootstrapper) evidence(ctx context.Context, o *observation) (fact Evide
 	return b.leaseEvidence(ctx, record)
 }
 
-// stampEvidence is what the stamp of where tells. That there is none tells nothing; one that cannot be read, or is of a
+// stampEvidence is what the stamp of where reports. That there is none reports nothing; one that cannot be read, or is of a
 // later agent, may be of a cluster that was formed.
 func (b *Bootstrapper) stampEvidence(where string, stamp datadir.Stamp, err error) (fact Evidence, detail string) {
 	switch {
@@ -91,7 +91,7 @@ func (b *Bootstrapper) observePeers(ctx context.Context, o *observation) {
 	}
 	found, err := b.lookup(ctx, b.cfg.PeerService+"."+b.cfg.Namespace+".svc")
 	if missing, ok := errors.AsType[*net.DNSError](err); ok && missing.IsNotFound {
-		return // nobody is published
+		return // no one is published
 	}
 	if err != nil {
 		o.Peers = Answering // not to be ruled out

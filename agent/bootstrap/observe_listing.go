@@ -9,13 +9,13 @@ import (
 	"github.com/etcd-druid/druid/membership"
 )
 
-// observeListing asks the other members whether a quorum lists us. Nobody is asked before the record says Formed: there is
+// observeListing asks the other members whether a quorum lists us. No one is asked before the record says Formed: there is
 // no quorum, and a lookup of a name that is not published yet is remembered as missing by the cluster's DNS.
 func (b *Bootstrapper) observeListing(ctx context.Context, o *observation) {
 	record, ok := b.knownRecord(o)
 	clusterID := record.ClusterID
 	if !ok || record.Phase == leases.PhaseForming {
-		o.note("listed", "nobody to ask is known")
+		o.note("listed", "no one to ask is known")
 		return
 	}
 	if clusterID == 0 && o.volume.stampErr == nil {
@@ -41,7 +41,7 @@ func (b *Bootstrapper) observeListing(ctx context.Context, o *observation) {
 
 // errOnlyMember is what a cluster of one member ends with whose data is gone.
 var errOnlyMember = errors.New("no other member is there, so what this volume held is nowhere else; " +
-	"bring the volume back, or delete the EtcdCluster and create it anew")
+	"bring the volume back, or delete the EtcdCluster and create it again")
 
 // list asks first those who surely are members, then everybody who is desired: a name that is asked for too early stays
 // missing for seconds.
@@ -64,12 +64,12 @@ func (b *Bootstrapper) list(ctx context.Context, record leases.Record, clusterID
 			others = append(others, name)
 		}
 	}
-	first, guests, last := b.clientURLs(likely), b.guestURLs(record), b.clientURLs(others)
-	if len(first)+len(guests)+len(last) == 0 {
+	first, externals, last := b.clientURLs(likely), b.externalURLs(record), b.clientURLs(others)
+	if len(first)+len(externals)+len(last) == 0 {
 		return membership.View{}, errOnlyMember
 	}
 	view, err := b.ask(ctx, first, clusterID)
-	for _, more := range [][]string{guests, last} {
+	for _, more := range [][]string{externals, last} {
 		if err != nil && len(more) > 0 {
 			view, err = b.ask(ctx, more, clusterID)
 		}
@@ -78,14 +78,14 @@ func (b *Bootstrapper) list(ctx context.Context, record leases.Record, clusterID
 }
 
 // guestURLs are the endpoints of the cluster that was joined, for as long as members of it may be left.
-func (b *Bootstrapper) guestURLs(record leases.Record) []string {
+func (b *Bootstrapper) externalURLs(record leases.Record) []string {
 	others, listed := record.Others()
 	if !record.Adopted() || listed && len(others) == 0 {
 		return nil
 	}
 	endpoints, err := b.cfg.JoinEndpoints()
 	if err != nil {
-		return nil // Config.Validate told
+		return nil // Config.Validate reported
 	}
 	return endpoints
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/etcd-druid/druid/membership"
 )
 
-// logRoom is what etcd writes beside its database: two preallocated WAL files of 64 MB and some snapshots.
+// logRoom is what etcd writes next to its database: two preallocated WAL files of 64 MB and some snapshots.
 const logRoom = 160 << 20
 
 // observeNeeds looks whether everything that a member add will need is there. It is asked before a removal too, for a
@@ -39,7 +39,7 @@ func (b *Bootstrapper) needRoom(_ context.Context, o *observation) error {
 	return nil
 }
 
-// needSpace: the database of the cluster, and the log beside it.
+// needSpace: the database of the cluster, and the log next to it.
 func (b *Bootstrapper) needSpace(_ context.Context, o *observation) error {
 	free, err := volume.Free(b.cfg.VolumePath)
 	if err != nil {

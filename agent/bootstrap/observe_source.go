@@ -9,7 +9,7 @@ import (
 	"github.com/etcd-druid/druid/membership"
 )
 
-// decide is Decide, and where that gives a birth to us although a running cluster is to be joined, what the table of the adoptions
+// decide is Decide, and where that gives a bootstrap to us although a running cluster is to be joined, what the table of the adoptions
 // makes of it.
 func (b *Bootstrapper) decide(o *observation) Decision {
 	if d := Decide(o.Facts); d.Mode != ModeNew || b.cfg.Join == "" {
@@ -50,7 +50,7 @@ func (b *Bootstrapper) observeSource(ctx context.Context, o *observation) {
 	b.observeAdoptionNeeds(ctx, o)
 }
 
-// claimedBy says whether this Pod has claimed the birth as one by joining.
+// claimedBy says whether this Pod has claimed the bootstrap as one by joining.
 func claimedBy(o *observation) Claimed {
 	if record := o.record.record; o.Record == FormingByUs && record.Adopted() && record.ClusterID != 0 {
 		return Intended
@@ -137,12 +137,12 @@ func (b *Bootstrapper) linearizable(ctx context.Context, endpoint string) error 
 }
 
 // guestsIn are the IDs of the voters that are there before we join.
-func guestsIn(view membership.View, own membership.Member) []string {
-	var guests []string
+func externalsIn(view membership.View, own membership.Member) []string {
+	var externals []string
 	for _, m := range view.Voters() {
 		if m.ID != own.ID {
-			guests = append(guests, leases.FormatID(m.ID))
+			externals = append(externals, leases.FormatID(m.ID))
 		}
 	}
-	return guests
+	return externals
 }

@@ -26,7 +26,7 @@ type Sight struct {
 	RecordErr error
 }
 
-// Facts of a sight. What only etcd, the Service or the other members' Leases can tell is left unknown.
+// Facts of a sight. What only etcd, the Service or the other members' Leases can report is left unknown.
 func (s *Sight) Facts(cfg *config.Config) Facts {
 	facts, _ := classify(*cfg,
 		volumeState{report: s.Report, stamp: s.Stamp, stampErr: s.StampErr, err: s.VolumeErr},
@@ -50,7 +50,7 @@ func classify(cfg config.Config, v volumeState, own ownLease, r recordState) (Fa
 	note("lease", detail)
 	f.Record = classifyRecord(cfg, r)
 	f.Epoch = classifyEpoch(cfg, v, r)
-	f.Backup, f.Order = NoBackup, NoOrder // asked for where a cluster would be born without
+	f.Backup, f.Order = NoBackup, NoOrder // asked for where a cluster would be formed without
 	if r.err != nil {
 		note("record", r.err.Error())
 		return f, details
@@ -128,7 +128,7 @@ func QuorumForReplacing(view membership.View, entry membership.Member, listed Li
 }
 
 // Claim is the record in which the Pod with UID executor claims an attempt of its own to form the group. IDs follow from
-// the token, so the cluster ID is put in by whoever knows it.
+// the token, so the cluster ID is put in by anyone who knows it.
 func Claim(record leases.Record, nonce, executor string, limit int) leases.Record {
 	record.Epoch = max(record.Epoch, record.FormedEpoch+1)
 	record.Nonce, record.Executor, record.MaxLearners = nonce, executor, limit
@@ -146,25 +146,25 @@ func StampOf(cfg *config.Config, record leases.Record, own leases.Member, cluste
 		LeaseUID:    own.LeaseUID,
 		VolumeUID:   own.VolumeUID,
 		MaxLearners: record.MaxLearners,
-		Guests:      strings.Join(record.Guests, ","),
+		Externals:   strings.Join(record.Externals, ","),
 		Formed:      record.Phase == leases.PhaseFormed,
 	}
 }
 
-// Birth is what the record says of the attempt that our data belongs to.
-type Birth = birth
+// Formation is what the record says of the attempt that our data belongs to.
+type Formation = formation
 
-// The births.
+// The bootstraps.
 const (
-	BirthUnknown  = birthUnknown
-	BirthOurs     = birthOurs
-	BirthRecorded = birthRecorded
-	BirthLost     = birthLost
+	BootstrapUnknown  = bootstrapUnknown
+	BootstrapOurs     = bootstrapOurs
+	BootstrapRecorded = bootstrapRecorded
+	BootstrapLost     = bootstrapLost
 )
 
-// BirthOf compares the record, or the error of reading it, with the stamp of an attempt of the member called name.
-func BirthOf(record leases.Record, err error, stamp datadir.Stamp, name string) Birth {
-	return classifyBirth(recordState{record: record, err: err}, stamp, name)
+// BootstrapOf compares the record, or the error of reading it, with the stamp of an attempt of the member called name.
+func BootstrapOf(record leases.Record, err error, stamp datadir.Stamp, name string) Formation {
+	return classifyBootstrap(recordState{record: record, err: err}, stamp, name)
 }
 
 // FormedBy is the record of the group that the Pod with UID executor formed on data with this stamp.
@@ -175,7 +175,7 @@ func FormedBy(record leases.Record, stamp datadir.Stamp, executor string) leases
 	record.Nonce, record.Lineage = nonceOf(stamp), stamp.Lineage
 	record.MaxLearners = stamp.MaxLearners
 	record.Executor = executor
-	record.Guests = guestsOf(stamp)
+	record.Externals = externalsOf(stamp)
 	return record
 }
 

@@ -53,7 +53,7 @@ func (r *restores) failed(plan chain.Plan, file store.Object, err error, now tim
 }
 
 // recall takes an answer back whose plan was tried in vain.
-func (r *restores) recall(answer *births) {
+func (r *restores) recall(answer *bootstraps) {
 	if r.spoiled != nil && time.Since(r.at) < spoiledFor && reflect.DeepEqual(r.plan, answer.plan) && r.file == answer.file {
 		*answer = answer.because(BackupUnusable, r.spoiled)
 	}
@@ -81,20 +81,20 @@ func isUnusable(err error) bool {
 	return full || file || changes || gap
 }
 
-// progressEvery is how often progress is told: each time costs a patch of the member's Lease.
+// progressEvery is how often progress is reported: each time costs a patch of the member's Lease.
 const progressEvery = 5 * time.Second
 
-// progress tells of a restore, in the Lease and in the log.
-func (b *Bootstrapper) progress(ctx context.Context, tell func(string)) func(restore.Progress) {
-	told, pace := time.Now(), restore.Pace{}
+// progress reports a restore, in the Lease and in the log.
+func (b *Bootstrapper) progress(ctx context.Context, inform func(string)) func(restore.Progress) {
+	notified, pace := time.Now(), restore.Pace{}
 	return func(at restore.Progress) {
 		now := time.Now()
 		speed := pace.Observe(at, now)
-		if now.Sub(told) < progressEvery {
+		if now.Sub(notified) < progressEvery {
 			return
 		}
-		told = now
-		tell("restoring " + speed.Words(at))
+		notified = now
+		inform("restoring " + speed.Words(at))
 		b.log.InfoContext(ctx, "restoring", "phase", string(at.Phase), "bytes", at.Bytes, "totalBytes", at.TotalBytes, "deltas", at.Deltas,
 			"totalDeltas", at.TotalDeltas, "events", at.Events, "revision", at.Revision, "perSecond", int64(speed.PerSecond), "left", leftOf(speed))
 	}

@@ -15,7 +15,7 @@ func TestTheDrainMarkOnOurLease(t *testing.T) {
 		"asked, may be taken back":    {leases.Retirement{State: leases.RetireRequested}, Leaving},
 		"the removal is claimed":      {leases.Retirement{State: leases.RetireRemoving}, Retired},
 		"removed":                     {leases.Retirement{State: leases.RetireDone}, Retired},
-		"a mark that nobody can read": {leases.Retirement{State: leases.RetireUnreadable}, Retired},
+		"a mark that no one can read": {leases.Retirement{State: leases.RetireUnreadable}, Retired},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got, _ := classifyLease(us, ownLease{member: leases.Member{PodUID: us.PodUID, Retire: tc.mark}}); got != tc.want {

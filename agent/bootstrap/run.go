@@ -11,14 +11,14 @@ import (
 
 // Next observes, decides and acts until etcd may start. It implements launch.Decider's half: the caller holds the volume's
 // lock for as long as it runs.
-func (b *Bootstrapper) Next(ctx context.Context, idle launch.Idle, tell func(launch.Order)) (launch.Order, error) {
+func (b *Bootstrapper) Next(ctx context.Context, idle launch.Idle, inform func(launch.Order)) (launch.Order, error) {
 	b.forgetVolume()
-	b.leaseAt, b.started, b.births = time.Time{}, time.Now(), births{}
-	told := ""
+	b.leaseAt, b.started, b.bootstraps = time.Time{}, time.Now(), bootstraps{}
+	notified := ""
 	say := func(reason string) {
-		if reason != told {
-			told = reason
-			tell(waiting(reason))
+		if reason != notified {
+			notified = reason
+			inform(waiting(reason))
 		}
 	}
 	for ctx.Err() == nil {
@@ -78,7 +78,7 @@ func needsFreshLease(d Decision) bool {
 	return d.Mode != ModeResume && d.Mode != ModeWait && d.Mode != ModeRefuse
 }
 
-// publish tells of a decision, once per change.
+// publish reports a decision, once per change.
 func (b *Bootstrapper) publish(ctx context.Context, d Decision, o *observation) {
 	changed := d.Rule != b.last.Rule
 	if changed {

@@ -29,7 +29,7 @@ func TestAnEtcdThatEndsAgainAndAgainIsGivenARest(t *testing.T) {
 			2, []launch.Report{notRun, notRun, notRun, notRun, notRun, notRun, notRun},
 			[]time.Duration{time.Second, 2 * time.Second, 4 * time.Second, 8 * time.Second, 16 * time.Second, maxCrashPause, maxCrashPause},
 		},
-		"begun anew once it could be run": {0, []launch.Report{notRun, notRun, crashed(1, 0), notRun}, []time.Duration{time.Second, 2 * time.Second, 0, time.Second}},
+		"begun again once it could be run": {0, []launch.Report{notRun, notRun, crashed(1, 0), notRun}, []time.Duration{time.Second, 2 * time.Second, 0, time.Second}},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {

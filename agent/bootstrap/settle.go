@@ -14,7 +14,7 @@ import (
 	"github.com/etcd-druid/druid/membership"
 )
 
-// ErrAttemptLost: another attempt to form the cluster was claimed since ours. Our etcd was stopped; its data serves nobody
+// ErrAttemptLost: another attempt to form the cluster was claimed since ours. Our etcd was stopped; its data serves no one
 // and goes aside at the next start.
 var ErrAttemptLost = errors.New("the attempt to form the cluster was lost")
 

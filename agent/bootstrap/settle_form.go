@@ -12,46 +12,46 @@ import (
 	"github.com/etcd-druid/druid/membership"
 )
 
-// birth is what the record says of the attempt that our data belongs to.
-type birth uint8
+// bootstrap is what the record says of the attempt that our data belongs to.
+type formation uint8
 
 const (
-	birthUnknown  birth = 1 << iota // the record cannot be read or does not tell
-	birthOurs                       // the attempt is the record's, and not Formed yet
-	birthRecorded                   // Formed, as this raft group
-	birthLost                       // another attempt was claimed or succeeded
+	bootstrapUnknown  formation = 1 << iota // the record cannot be read or does not report
+	bootstrapOurs                           // the attempt is the record's, and not Formed yet
+	bootstrapRecorded                       // Formed, as this raft group
+	bootstrapLost                           // another attempt was claimed or succeeded
 )
 
 // classifyBirth compares the record with the stamp of an attempt of member name.
-func classifyBirth(r recordState, stamp datadir.Stamp, name string) birth {
+func classifyBootstrap(r recordState, stamp datadir.Stamp, name string) formation {
 	switch record := r.record; {
 	case r.err != nil:
-		return birthUnknown
+		return bootstrapUnknown
 	case record.Phase != leases.PhaseForming && record.ClusterID == 0:
-		return birthUnknown
+		return bootstrapUnknown
 	case record.Phase != leases.PhaseForming && record.ClusterID == uint64(stamp.ClusterID):
-		return birthRecorded
+		return bootstrapRecorded
 	case record.Phase != leases.PhaseForming:
-		return birthLost
+		return bootstrapLost
 	case leases.LineageOf(record.Epoch, record.Nonce) == stamp.Lineage:
-		return birthOurs
+		return bootstrapOurs
 	case record.Nonce == "" && record.Seed == name && record.FormedEpoch == 0:
-		return birthOurs // a record that forgot our claim; it is claimed and Formed in one write
+		return bootstrapOurs // a record that forgot our claim; it is claimed and Formed in one write
 	default:
-		return birthLost
+		return bootstrapLost
 	}
 }
 
-// formed records our healthy etcd as the cluster, by compare-and-set on the claim that carries our nonce. Nobody joins
+// formed records our healthy etcd as the cluster, by compare-and-set on the claim that carries our nonce. No one joins
 // before that, and druid publishes nothing.
 func (s *settler) formed(ctx context.Context) (bool, error) {
 	r := s.record(ctx)
-	switch classifyBirth(r, s.stamp, s.b.cfg.Member) {
-	case birthLost:
+	switch classifyBootstrap(r, s.stamp, s.b.cfg.Member) {
+	case bootstrapLost:
 		return false, fmt.Errorf("%w: ours is %s, the record's %s", ErrAttemptLost, s.stamp.Lineage, r.record.Lineage)
-	case birthRecorded:
+	case bootstrapRecorded:
 		return s.stampFormed(ctx)
-	case birthOurs:
+	case bootstrapOurs:
 		if err := s.lives(ctx, r.record); err != nil {
 			return false, err
 		}
@@ -63,7 +63,7 @@ func (s *settler) formed(ctx context.Context) (bool, error) {
 		}
 		return s.claimFormed(ctx, r)
 	default:
-		return false, errors.Join(errors.New("the record does not tell whether the cluster is formed"), r.err)
+		return false, errors.Join(errors.New("the record does not report whether the cluster is formed"), r.err)
 	}
 }
 
@@ -76,9 +76,9 @@ func (s *settler) ours(ctx context.Context) error {
 	return nil
 }
 
-// lives proves that the group is there, and we in it: one that was born here serves, one that was joined lists us.
+// lives proves that the group is there, and we in it: one that was formed here serves, one that was joined lists us.
 func (s *settler) lives(ctx context.Context, record leases.Record) error {
-	if s.stamp.Guests == "" {
+	if s.stamp.Externals == "" {
 		return s.healthy(ctx)
 	}
 	return s.adopted(ctx, FormedBy(record, s.stamp, s.b.cfg.PodUID))
@@ -127,22 +127,22 @@ func (s *settler) stampFormed(context.Context) (bool, error) {
 	return true, nil
 }
 
-// nonceOf is the nonce of the birth that the stamp names: a lineage is <epoch>-<nonce>.
+// nonceOf is the nonce of the bootstrap that the stamp names: a lineage is <epoch>-<nonce>.
 func nonceOf(stamp datadir.Stamp) string {
 	_, nonce, _ := strings.Cut(stamp.Lineage, "-")
 	return nonce
 }
 
 // guestsOf are the IDs of the voters that the stamp's group had before it was joined.
-func guestsOf(stamp datadir.Stamp) []string {
-	if stamp.Guests == "" {
+func externalsOf(stamp datadir.Stamp) []string {
+	if stamp.Externals == "" {
 		return nil
 	}
-	return strings.Split(stamp.Guests, ",")
+	return strings.Split(stamp.Externals, ",")
 }
 
 // CompleteRecord fills what a re-created record does not know of its own cluster, from the stamp of a member that runs in
-// it. Nobody joins from an incomplete record. An epoch is never lowered. It says whether there is anything to write.
+// it. No one joins from an incomplete record. An epoch is never lowered. It says whether there is anything to write.
 func (b *Bootstrapper) CompleteRecord(record leases.Record) (leases.Record, bool) {
 	stamp, ok := b.Identity()
 	if !ok || !stamp.Formed {
@@ -159,14 +159,14 @@ func complete(record leases.Record, stamp datadir.Stamp) (leases.Record, bool) {
 		return record, false
 	}
 	if isComplete(record) && record.Epoch == stamp.Epoch && record.FormedEpoch == stamp.Epoch &&
-		(record.Adopted() || stamp.Guests == "") {
+		(record.Adopted() || stamp.Externals == "") {
 		return record, false
 	}
 	record.Epoch, record.FormedEpoch = stamp.Epoch, stamp.Epoch
 	record.Nonce, record.Lineage = nonceOf(stamp), stamp.Lineage
 	record.MaxLearners = stamp.MaxLearners
-	if guests := guestsOf(stamp); len(guests) > 0 {
-		record.Guests = guests
+	if externals := externalsOf(stamp); len(externals) > 0 {
+		record.Externals = externals
 	}
 	return record, true
 }

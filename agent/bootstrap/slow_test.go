@@ -14,7 +14,7 @@ import (
 	"github.com/etcd-druid/druid/backup/store/storetest"
 )
 
-func TestABirthWaitsForAStoreThatIsSlowAndNotForOneThatHangs(t *testing.T) {
+func TestABootstrapWaitsForAStoreThatIsSlowAndNotForOneThatHangs(t *testing.T) {
 	const pace = store.Patience - time.Second
 	for name, test := range map[string]struct {
 		slow   storetest.Slow
@@ -48,7 +48,7 @@ func TestABirthWaitsForAStoreThatIsSlowAndNotForOneThatHangs(t *testing.T) {
 					t.Errorf("it is %v after %s, want %v after %s", o.Backup, took, test.want, test.took)
 				}
 				if !strings.Contains(o.details["backup"], test.detail) {
-					t.Errorf("told %q, want %q", o.details["backup"], test.detail)
+					t.Errorf("reported %q, want %q", o.details["backup"], test.detail)
 				}
 			})
 		})

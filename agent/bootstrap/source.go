@@ -16,7 +16,7 @@ import (
 
 // sourceSight is what was read of the cluster that is to be joined.
 type sourceSight struct {
-	// view is its member list as a quorum told it, or listErr why there is none.
+	// view is its member list as a quorum reported it, or listErr why there is none.
 	view    membership.View
 	listErr error
 	// stray are the endpoints that answered for another cluster than view's.
@@ -55,7 +55,7 @@ func sourceOf(cfg *config.Config, s *sourceSight, peerURL string) (source Source
 			continue // our own entry
 		}
 		found, words := s.memberOf(cfg, m)
-		// What a person has to mend is told first.
+		// What a person has to repair is reported first.
 		if found != SourceFit && (source == SourceFit || found == SourceUnfit && source != SourceUnfit) {
 			source, detail = found, fmt.Sprintf("member %s (%x): %s", m.Name, m.ID, words)
 		}
@@ -72,7 +72,7 @@ func (s *sourceSight) memberOf(cfg *config.Config, m membership.Member) (source 
 	}
 	switch status, err := s.statuses[m.ID], s.statusErrs[m.ID]; {
 	case m.Learner:
-		return SourceAiling, "it is a learner, and a cluster takes one at a time unless it is told otherwise; promote or remove it"
+		return SourceAiling, "it is a learner, and a cluster takes one at a time unless it is reported otherwise; promote or remove it"
 	case !m.Started():
 		return SourceAiling, "it was added and never started"
 	case err != nil:
@@ -94,7 +94,7 @@ func statusOf(cfg *config.Config, status membership.Status) (source Source, deta
 	// A member over its quota stops the writes of the whole cluster.
 	case status.DBSize+status.DBSize/10 > quota:
 		return SourceUnfit, fmt.Sprintf("its database has %d MiB, too much for the quota of %d MiB of the members that join; "+
-			"defragment it, or create the EtcdCluster anew with a larger etcd.quotaBackendBytes", status.DBSize>>20, quota>>20)
+			"defragment it, or create the EtcdCluster again with a larger etcd.quotaBackendBytes", status.DBSize>>20, quota>>20)
 	case status.Leader == 0:
 		return SourceAiling, "it knows no leader"
 	case len(status.Errors) > 0:

@@ -78,7 +78,7 @@ func full() agent.Status {
 	}
 }
 
-func TestStatusPrintsWhatTheAgentTells(t *testing.T) {
+func TestStatusPrintsWhatTheAgentReports(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path != "/v1/status" {
 			w.WriteHeader(http.StatusNotFound)

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// launchName is the supervisor's binary, which lies beside the agent's in the image and in the shared directory.
+// launchName is the supervisor's binary, which lies next to the agent's in the image and in the shared directory.
 const launchName = "launch"
 
 func installCommand() *cobra.Command {
@@ -39,7 +39,7 @@ func installCommand() *cobra.Command {
 	return cmd
 }
 
-// install copies source to target in one step: whoever runs target meanwhile runs the old or the new one.
+// install copies source to target in one step: anyone who runs target meanwhile runs the old or the new one.
 func install(source, target string) (err error) {
 	from, err := os.Open(source)
 	if err != nil {
@@ -56,7 +56,7 @@ func install(source, target string) (err error) {
 		}
 	}()
 	_, err = io.Copy(temporary, from)
-	// Everybody may run it, nobody may change it: the containers of the Pod share a directory.
+	// Everybody may run it, no one may change it: the containers of the Pod share a directory.
 	err = errors.Join(err, temporary.Chmod(0o555), temporary.Close())
 	if err == nil {
 		err = os.Rename(temporary.Name(), target)

@@ -16,7 +16,7 @@ import (
 	"github.com/etcd-druid/druid/internal/crash"
 )
 
-// GCPercent trades CPU, of which the agent uses next to nothing, for memory: one agent runs beside every etcd.
+// GCPercent trades CPU, of which the agent uses next to nothing, for memory: one agent runs next to every etcd.
 const GCPercent = 50
 
 // Root is the agent's command. log is what `run` logs to, at the level that the configuration file says.

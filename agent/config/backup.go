@@ -117,7 +117,7 @@ func (b Backup) FullDue(taken time.Time) (time.Time, error) {
 }
 
 // FullRenewInterval is how often the full Lease is renewed at least, as long as FullLeaseDuration allows it: a druid that
-// just started believes only what it saw change, and until then tells what was told before.
+// just started believes only what it saw change, and until then reports what was reported before.
 const FullRenewInterval = 5 * time.Minute
 
 // FullLeaseDuration is how long the full Lease lasts that is renewed at now, when the newest full was taken at taken:
@@ -177,7 +177,7 @@ func (r Retention) validate() error {
 	buckets := r.KeepAll != 0 || r.Hourly+r.Daily+r.Weekly+r.Monthly > 0
 	switch {
 	case r.Count > 0 && buckets:
-		return errors.New("backup.retention has count beside others, want either")
+		return errors.New("backup.retention has count next to others, want either")
 	case r.Count == 0 && !buckets:
 		return errors.New("backup.retention is empty, want what is to be kept")
 	}

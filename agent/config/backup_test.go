@@ -36,7 +36,7 @@ func TestBackupNamesFieldAndRange(t *testing.T) {
 		"a delta per write":           {func(b *Backup) { b.Delta.MaxBytes = 1 }, "backup.delta.maxBytes is 1, want 65536"},
 		"a delta that fills memory":   {func(b *Backup) { b.Delta.MaxBytes = 1 << 40 }, "backup.delta.maxBytes is"},
 		"nothing to keep":             {func(b *Backup) { b.Retention = Retention{} }, "backup.retention is empty"},
-		"two ways to keep":            {func(b *Backup) { b.Retention.Count = 1 }, "count beside others"},
+		"two ways to keep":            {func(b *Backup) { b.Retention.Count = 1 }, "count next to others"},
 		"less than nothing to keep":   {func(b *Backup) { b.Retention.Daily = -1 }, "below 0"},
 		"a zone that is nowhere":      {func(b *Backup) { b.Full.TimeZone = "Europe/Atlantis" }, `time zone "Europe/Atlantis" is not known`},
 		"a zone per node":             {func(b *Backup) { b.Full.TimeZone = "Local" }, "another one on each node"},
@@ -113,7 +113,7 @@ func TestRestoreOrderIsReadAsItWasWritten(t *testing.T) {
 		"a full by its name":                {Prefix: "default/demo", Name: "00000000000000ff-1700000000000.snap.zst"},
 		"a revision of a lineage":           {Prefix: "default/demo", Lineage: "00000001-ab", Revision: 7},
 		"a file of its own store":           {File: "old/snapshot.db"},
-		"nobody knows what":                 {Unresolved: "there is no EtcdSnapshot a"},
+		"no one knows what":                 {Unresolved: "there is no EtcdSnapshot a"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			text, err := want.Encode()

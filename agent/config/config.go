@@ -44,7 +44,7 @@ type Config struct {
 	// Restore is what the first boot restores, as Restore.Encode writes it; empty for a cluster that begins empty.
 	Restore string
 	// Join are the client endpoints of a running cluster that the first boot joins, between commas; empty for a cluster that is
-	// born here.
+	// formed here.
 	Join string
 	// ListenHost is the address that the listeners bind, all addresses when empty.
 	ListenHost string

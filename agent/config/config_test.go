@@ -76,7 +76,7 @@ func TestValidateNamesFieldAndRange(t *testing.T) {
 		"an election timeout too short":      {func(c *Config) { c.ElectionTimeout = 400 * time.Millisecond }, "--election-timeout is 400ms"},
 		"an election timeout too long":       {func(c *Config) { c.ElectionTimeout = time.Minute }, "to 50s"},
 		"a restore that is no JSON":          {func(c *Config) { c.Restore = "{" }, "--restore: "},
-		"a restore of nobody's backups":      {func(c *Config) { c.Restore = "{}" }, "--restore has no prefix"},
+		"a restore of no one's backups":      {func(c *Config) { c.Restore = "{}" }, "--restore has no prefix"},
 		"a restore to two targets":           {func(c *Config) { c.Restore = `{"prefix":"a/b","revision":1,"name":"x"}` }, "more than one of revision, time and name"},
 		"a restore that it does not know":    {func(c *Config) { c.Restore = `{"prefix":"a/b","later":"x"}` }, `unknown field "later"`},
 		"a restore of a file of a cluster":   {func(c *Config) { c.Restore = `{"prefix":"a/b","file":"x"}` }, "--restore: a file is one state"},

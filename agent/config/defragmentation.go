@@ -7,7 +7,7 @@ import (
 
 // Defragmentation says when the leader's agent may defragment the members' databases, one after another.
 type Defragmentation struct {
-	// Enabled is false unless the file says so: an agent without its configuration stalls nobody.
+	// Enabled is false unless the file says so: an agent without its configuration stalls no one.
 	Enabled bool `json:"enabled"`
 	// Schedule opens a window each time that it fires: five fields, as in a CronJob. Empty: any time is one.
 	Schedule string `json:"schedule,omitempty"`

@@ -18,7 +18,7 @@ const reloadInterval = 10 * time.Second
 type Live struct {
 	path string
 	log  *slog.Logger
-	// Loaded is told of every content that was tried: nil for one that is in force now. It may be nil.
+	// Loaded is informed of every content that was tried: nil for one that is in force now. It may be nil.
 	Loaded func(Reloadable, error)
 
 	current atomic.Pointer[Reloadable]

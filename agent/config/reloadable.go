@@ -22,8 +22,8 @@ type Reloadable struct {
 	SuperfluousGracePeriod Duration `json:"superfluousGracePeriod"`
 	// Backup is nil for a cluster that is not backed up.
 	Backup *Backup `json:"backup,omitempty"`
-	// RemoveOthers is the user's word that whoever was in a cluster that was joined, and is no desired member, may go. It means
-	// nothing for a cluster that was born here.
+	// RemoveOthers is the user's word that anyone who was in a cluster that was joined, and is no desired member, may go. It means
+	// nothing for a cluster that was formed here.
 	RemoveOthers bool `json:"removeOthers,omitempty"`
 	// Defragmentation says when the leader's agent may defragment the members' databases.
 	Defragmentation Defragmentation `json:"defragmentation"`

@@ -14,7 +14,7 @@ type Restore struct {
 	// Store is the configuration of package backup/store; absent, it is that of the configuration file's backup, without
 	// which the agent must wait.
 	Store json.RawMessage `json:"store,omitempty"`
-	// Unresolved says, as a sentence, why it is not known what is to be restored: the agent waits and tells it, and all else is empty.
+	// Unresolved says, as a sentence, why it is not known what is to be restored: the agent waits and reports it, and all else is empty.
 	Unresolved string `json:"unresolved,omitempty"`
 	// Prefix of the keys of the cluster whose backups are restored: <namespace>/<cluster>. Empty of a File.
 	Prefix string `json:"prefix,omitempty"`
@@ -59,7 +59,7 @@ func (c Config) RestoreOrder() (*Restore, error) {
 	case d.More():
 		return nil, errors.New("--restore: more than one JSON value")
 	case r.File != "" && (r.Prefix != "" || r.Lineage != "" || targets > 0):
-		return nil, errors.New("--restore: a file is one state of nobody's backups, so prefix, lineage, revision, time and name go not with it")
+		return nil, errors.New("--restore: a file is one state of no one's backups, so prefix, lineage, revision, time and name go not with it")
 	case r.Prefix == "" && r.File == "" && r.Unresolved == "":
 		return nil, errors.New("--restore has no prefix, want <namespace>/<cluster> of the cluster whose backups are restored")
 	case r.Revision < 0:

@@ -42,11 +42,11 @@ func (c Config) Validate() error {
 			}
 		}
 	}
-	return errors.Join(append(errs, c.validateBirth(), c.validateWords(), c.validateTimes(), c.validatePorts())...)
+	return errors.Join(append(errs, c.validateBootstrap(), c.validateWords(), c.validateTimes(), c.validatePorts())...)
 }
 
 // validateBirth checks how a new cluster is to begin.
-func (c Config) validateBirth() error {
+func (c Config) validateBootstrap() error {
 	_, restore := c.RestoreOrder()
 	_, join := c.JoinEndpoints()
 	var both error

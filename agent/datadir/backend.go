@@ -14,7 +14,7 @@ import (
 // errNoBackend is MissingDB for etcd's own backend, and a missing file for one that came with a snapshot.
 var errNoBackend = damaged(MissingDB, "the log has no backend")
 
-// openTimeout bounds the wait for bbolt's own lock on the file. Nobody else holds it while we hold the volume's.
+// openTimeout bounds the wait for bbolt's own lock on the file. No one else holds it while we hold the volume's.
 const openTimeout = time.Second
 
 // backend is what etcd's meta bucket says.

@@ -88,7 +88,7 @@ func cutWAL(i int, part int64) damageFunc {
 		path := walAt(t, dir, i)
 		info, err := os.Stat(path)
 		must(t, err)
-		// At the end of a record, so that nothing is torn and only the checksum of the next file tells.
+		// At the end of a record, so that nothing is torn and only the checksum of the next file reports.
 		offsets := recordEnds(t, path)
 		cut := offsets[0]
 		for _, o := range offsets {
@@ -302,7 +302,7 @@ func strayMarks(t *testing.T, dir string) {
 	t.Fatal("the root page holds no meta bucket")
 }
 
-// flipBranchKey makes a branch lie about where its child begins, in an order that the branch itself cannot tell.
+// flipBranchKey makes a branch lie about where its child begins, in an order that the branch itself cannot report.
 func flipBranchKey(t *testing.T, dir string) {
 	raw := readPage(t, dir, someBranch(t, dir))
 	element := boltpage.HeaderSize + boltpage.ElementSize

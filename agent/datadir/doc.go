@@ -7,7 +7,7 @@
 //
 // Layout of a volume (names in package volume):
 //
-//	druid.lock                   flock of whoever may touch the volume
+//	druid.lock                   flock of anyone who may touch the volume
 //	druid.json                   Stamp: whose data this is, written before etcd first starts on it
 //	druid.exit                   how the last etcd ended
 //	data/                        etcd's data directory, 0700

@@ -101,7 +101,7 @@ func TestDamageIsNamed(t *testing.T) {
 	}
 }
 
-func TestReportTellsWhatEtcdKnew(t *testing.T) {
+func TestReportReportsWhatEtcdKnew(t *testing.T) {
 	dir := t.TempDir()
 	e := startEtcd(t, dir)
 	c := v3client.New(e.Server)
@@ -168,7 +168,7 @@ func TestEtcdStartsOnWhatIsIntact(t *testing.T) {
 	}
 }
 
-// A backend that a leader sent with a snapshot stands beside the older one until etcd starts; it is the one that counts.
+// A backend that a leader sent with a snapshot stands next to the older one until etcd starts; it is the one that counts.
 func TestBackendOfASnapshotIsTheOneInspected(t *testing.T) {
 	dir := servedVolume(t)
 	r, err := Inspect(t.Context(), dir, Options{})

@@ -19,7 +19,7 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// raftLog is what a pass over all records of the log tells. One record at a time is in memory.
+// raftLog is what a pass over all records of the log reports. One record at a time is in memory.
 type raftLog struct {
 	firstFile uint64 // the index in the name of the oldest file
 	metadata  []byte
@@ -66,7 +66,7 @@ func walFiles(dir string) ([]walFile, error) {
 	return files, nil
 }
 
-// walReader tells whether it was read from: the decoder opens no file before it is done with the one before.
+// walReader reports whether it was read from: the decoder opens no file before it is done with the one before.
 type walReader struct {
 	*os.File
 	info    fs.FileInfo

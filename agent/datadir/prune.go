@@ -69,7 +69,7 @@ func PruneOrder(asides []Aside, clusterID uint64) []Aside {
 // prunedPrefix starts the name of an aside whose deletion began: it is no aside any more, for part of it may be gone.
 const prunedPrefix = ".pruned-"
 
-// isLeftover says whether an entry of the volume is nobody's data: what a former Prune did not finish is no aside any more,
+// isLeftover says whether an entry of the volume is no one's data: what a former Prune did not finish is no aside any more,
 // and no etcd ever ran on what a restore did not finish.
 func isLeftover(e os.DirEntry) bool {
 	return strings.HasPrefix(e.Name(), prunedPrefix) || strings.HasPrefix(e.Name(), volume.RestoredDir)

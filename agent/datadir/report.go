@@ -57,7 +57,7 @@ const (
 	TruncatedDB Kind = "truncated-db"
 	// ConsistentIndexAhead: the backend has applied entries that the log does not hold. Either the log lost them, then the
 	// member forgot what it had acknowledged; or etcd crashed while it applied entries whose write to the log was still
-	// under way, then nobody counts on them. The two cannot be told apart, so it counts as the worse.
+	// under way, then no one counts on them. The two cannot be reported apart, so it counts as the worse.
 	ConsistentIndexAhead Kind = "consistent-index-ahead"
 	// BadMeta: neither meta page of the backend is valid.
 	BadMeta Kind = "bad-meta-page"

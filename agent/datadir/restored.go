@@ -11,7 +11,7 @@ import (
 )
 
 // PlaceRestored makes what was restored (volume.RestoredPath) the data directory, for good. Its stamp stands already: data
-// without one would be nobody's. A data directory that has anything in it is an error, and stays.
+// without one would be no one's. A data directory that has anything in it is an error, and stays.
 func PlaceRestored(dir string) error {
 	data := volume.DataPath(dir)
 	// The stamp made an empty one; nothing but an empty one goes.

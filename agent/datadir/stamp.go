@@ -26,14 +26,14 @@ type Stamp struct {
 	MemberID  ID     `json:"memberID"`
 	// Member is the member's name.
 	Member string `json:"member"`
-	// Epoch, Lineage and Token of the raft group's birth.
+	// Epoch, Lineage and Token of the raft group's bootstrap.
 	Epoch   uint32 `json:"epoch"`
 	Lineage string `json:"lineage"`
 	Token   string `json:"token"`
 	// LeaseUID and VolumeUID of the member's Lease and PersistentVolumeClaim.
 	LeaseUID  string `json:"leaseUID"`
 	VolumeUID string `json:"volumeUID"`
-	// MaxLearners is the raft group's constant limit: a member resumes with it also when nobody can tell it.
+	// MaxLearners is the raft group's constant limit: a member resumes with it also when no one can report it.
 	MaxLearners int `json:"maxLearners"`
 	// Parent is the lineage that the data was restored from, and Fork the last revision that it has of it. Both are absent
 	// from a group that began empty, and from the members that joined.
@@ -43,8 +43,8 @@ type Stamp struct {
 	// where Parent is.
 	File string `json:"file,omitempty"`
 	// Guests are the IDs, hex and between commas, of the voters that the raft group had before it was joined; absent from one
-	// that was born here. A record that was made anew learns them from here.
-	Guests string `json:"guests,omitempty"`
+	// that was formed here. A record that was made again learns them from here.
+	Externals string `json:"guests,omitempty"`
 	// Formed: the raft group exists for certain, so this data is no left-over of an attempt that was lost.
 	Formed bool `json:"formed"`
 }

@@ -34,7 +34,7 @@ type Conn struct {
 // NewConn takes over c.
 func NewConn(c *net.UnixConn) *Conn { return &Conn{unix: c} }
 
-// Close ends the connection and closes descriptors that nobody took. It unblocks a reader.
+// Close ends the connection and closes descriptors that no one took. It unblocks a reader.
 func (c *Conn) Close() error { return c.unix.Close() }
 
 // SendReport writes r, and lock with it where it is not nil.

@@ -27,7 +27,7 @@ const (
 	// StateUnusable: the volume is missing, read-only or not ours to write; Error says which and what to do about it.
 	// launch keeps trying.
 	StateUnusable State = "unusable"
-	// StateStopping: launch was told to end (SIGTERM); it waits for OrderProceed for at most StopGrace, then stops etcd.
+	// StateStopping: launch was instructed to end (SIGTERM); it waits for OrderProceed for at most StopGrace, then stops etcd.
 	StateStopping State = "stopping"
 )
 
@@ -59,13 +59,13 @@ type Exit struct {
 	Message string        `json:"message,omitempty"`
 }
 
-// OrderKind is what the agent tells launch to do.
+// OrderKind is what the agent informs launch to do.
 type OrderKind string
 
 const (
 	// OrderStart: run Path with Argv (Argv[0] included) and Env, and nothing else.
 	OrderStart OrderKind = "start"
-	// OrderWait: stay idle; Reason tells why. The probe port answers alive but not ready meanwhile.
+	// OrderWait: stay idle; Reason reports why. The probe port answers alive but not ready meanwhile.
 	OrderWait OrderKind = "wait"
 	// OrderStop: stop etcd (SIGTERM, after Grace SIGKILL), then report StateIdle.
 	OrderStop OrderKind = "stop"

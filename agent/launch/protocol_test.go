@@ -15,7 +15,7 @@ import (
 	"github.com/etcd-druid/druid/test/machine"
 )
 
-var update = flag.Bool("update", false, "write the golden files anew")
+var update = flag.Bool("update", false, "write the golden files again")
 
 var (
 	reports = []Report{

@@ -23,10 +23,10 @@ type Idle struct {
 
 // Decider says what etcd is to do. It is asked by one goroutine at a time.
 type Decider interface {
-	// Next blocks until it has an OrderStart, and calls tell with an OrderWait whenever its reason changed. Its ctx ends
+	// Next blocks until it has an OrderStart, and calls report with an OrderWait whenever its reason changed. Its ctx ends
 	// when launch went away: then it must return soon, for the lock is held for it. After an error it is asked again.
-	Next(ctx context.Context, idle Idle, tell func(Order)) (Order, error)
-	// Stopping is called when launch was told to end and etcd still runs: the place to move leadership away. Its ctx
+	Next(ctx context.Context, idle Idle, inform func(Order)) (Order, error)
+	// Stopping is called when launch was instructed to end and etcd still runs: the place to move leadership away. Its ctx
 	// bounds it by StopGrace.
 	Stopping(ctx context.Context)
 }
@@ -110,7 +110,7 @@ func (s *Server) Stop(ctx context.Context, grace time.Duration, reason string) e
 }
 
 // Run serves launch until ctx ends. Launches are served one after another: a second one waits until the first is gone,
-// which the kernel tells at once when it dies.
+// which the kernel reports at once when it dies.
 func (s *Server) Run(ctx context.Context) error {
 	listener, err := s.listen()
 	if err != nil {

@@ -23,15 +23,15 @@ const patience = 2 * time.Minute
 // script is a Decider that the test speaks for.
 type script struct {
 	asked    chan Idle
-	answer   chan func(ctx context.Context, tell func(Order)) (Order, error)
+	answer   chan func(ctx context.Context, inform func(Order)) (Order, error)
 	released chan context.Context
 }
 
-func (s *script) Next(ctx context.Context, idle Idle, tell func(Order)) (Order, error) {
+func (s *script) Next(ctx context.Context, idle Idle, inform func(Order)) (Order, error) {
 	s.asked <- idle
 	select {
 	case answer := <-s.answer:
-		return answer(ctx, tell)
+		return answer(ctx, inform)
 	case <-ctx.Done():
 		return Order{}, context.Cause(ctx)
 	}
@@ -123,8 +123,8 @@ func TestAgentLetsGoOfTheVolumeBeforeEtcdStarts(t *testing.T) {
 	if !idle.Report.Clean {
 		t.Errorf("report %+v", idle.Report)
 	}
-	decider.answer <- func(_ context.Context, tell func(Order)) (Order, error) {
-		tell(Order{Reason: "first"})
+	decider.answer <- func(_ context.Context, inform func(Order)) (Order, error) {
+		inform(Order{Reason: "first"})
 		return Order{Kind: OrderStart, Path: "/etcd"}, nil
 	}
 	if o := order(t, conn); o.Kind != OrderWait || o.Reason != "first" {
@@ -243,7 +243,7 @@ func TestStopWithoutLaunch(t *testing.T) {
 
 func TestLaunchOfAnotherUserIsRefused(t *testing.T) {
 	if os.Getuid() != 0 {
-		t.Fatal("it takes root to be somebody else: run the tests as root, as the rig does")
+		t.Fatal("it takes root to be someone else: run the tests as root, as the rig does")
 	}
 	server, _, socket := serve(t)
 	own := dial(t, socket)

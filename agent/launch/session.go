@@ -64,12 +64,12 @@ func (s *session) handle(ctx context.Context, report Report, lock *os.File) {
 // ask gets a start order from the Decider and sends it, after the agent let go of the volume: from then on it is etcd's.
 func (s *session) ask(ctx context.Context, idle Idle) {
 	defer closeFile(idle.Lock)
-	tell := func(o Order) {
+	inform := func(o Order) {
 		o.Kind = OrderWait
 		s.send(ctx, o)
 	}
 	for {
-		order, err := s.decider.Next(ctx, idle, tell)
+		order, err := s.decider.Next(ctx, idle, inform)
 		if ctx.Err() != nil {
 			return
 		}
@@ -82,7 +82,7 @@ func (s *session) ask(ctx context.Context, idle Idle) {
 		}
 		s.log.WarnContext(ctx, "start not decided", "err", err)
 		if err != nil {
-			tell(Order{Reason: err.Error()})
+			inform(Order{Reason: err.Error()})
 		}
 		select {
 		case <-ctx.Done():
@@ -102,7 +102,7 @@ func (s *session) release(ctx context.Context) {
 	crash.After("order-proceed")
 }
 
-// send drops the connection where it fails: launch dials again and tells anew what it does.
+// send drops the connection where it fails: launch dials again and reports again what it does.
 func (s *session) send(ctx context.Context, o Order) {
 	if err := s.conn.SendOrder(o); err != nil && ctx.Err() == nil {
 		s.log.WarnContext(ctx, "order not sent", "rule", o.Kind, "err", err)

@@ -49,7 +49,7 @@ type cluster struct {
 
 var names = []string{"demo-a", "demo-b", "demo-c"}
 
-// newCluster forms a cluster for a test that runs beside others.
+// newCluster forms a cluster for a test that runs next to others.
 func newCluster(t *testing.T) *cluster {
 	t.Helper()
 	return newClusterOf(t, names)
@@ -278,7 +278,7 @@ func TestSuccessorIsTheMostCaughtUpHealthyVoter(t *testing.T) {
 		"not one that knows no leader":   {[]membership.Status{voter(3, 7, func(s *membership.Status) { s.Leader = 0 })}, 0},
 		"not one that gave no answer":    {[]membership.Status{{}}, 0},
 		"not a learner":                  {[]membership.Status{voter(3, 7, func(s *membership.Status) { s.Role = membership.RoleLearner })}, 0},
-		"nobody where there is only one": {[]membership.Status{voter(1, 99, well)}, 0},
+		"no one where there is only one": {[]membership.Status{voter(1, 99, well)}, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got, ok := successor(1, test.voters); got != test.want || ok != (test.want != 0) {
@@ -324,7 +324,7 @@ func TestAStrayVoterGoesOnlyWhenAHealthyQuorumIsLeft(t *testing.T) {
 	})
 }
 
-func TestASupersededLeaderRemovesNobody(t *testing.T) {
+func TestASupersededLeaderRemovesNoOne(t *testing.T) {
 	c := newCluster(t)
 	leader := c.mustLead()
 	c.leases(leader, []string{leader})

@@ -24,7 +24,7 @@ type CurePolicy struct {
 	Window time.Duration
 	// Saved: the cluster is backed up, so only what is backed up may be compacted.
 	Saved bool
-	// Quota of our own member in bytes, which stands for those that do not tell theirs.
+	// Quota of our own member in bytes, which stands for those that do not report theirs.
 	Quota int64
 }
 
@@ -42,7 +42,7 @@ type seenRevision struct {
 	at       time.Time
 }
 
-// see notes the present revision and forgets what is not needed to tell which one was there a window ago.
+// see notes the present revision and forgets what is not needed to report which one was there a window ago.
 func (c *curing) see(revision int64, now time.Time, window time.Duration) {
 	if n := len(c.seen); revision > 0 && (n == 0 || c.seen[n-1].revision < revision) {
 		c.seen = append(c.seen, seenRevision{revision, now})
@@ -151,7 +151,7 @@ func (r *round) disarm(ctx context.Context, raised []membership.Alarm) (err erro
 	return nil
 }
 
-// noteCure counts, logs and tells a decision once per change. One that waits tells a person, because writes are refused meanwhile.
+// noteCure counts, logs and reports a decision once per change. One that waits reports a person, because writes are refused meanwhile.
 func (r *round) noteCure(ctx context.Context, c ailment, d membership.CureDecision) {
 	if r.curing.last.Rule == d.Rule {
 		return
@@ -161,7 +161,7 @@ func (r *round) noteCure(ctx context.Context, c ailment, d membership.CureDecisi
 		r.curing.last = d
 		return // as in every cluster that is well
 	}
-	r.tellAlarm(d)
+	r.reportAlarm(d)
 	r.Decisions.WithLabelValues(cureTable, d.Rule).Inc()
 	if quiet {
 		r.Log.InfoContext(ctx, "alarm cure ended")
@@ -172,13 +172,13 @@ func (r *round) noteCure(ctx context.Context, c ailment, d membership.CureDecisi
 }
 
 // tellAlarm what is done, if that is anything else than before.
-func (r *round) tellAlarm(d membership.CureDecision) {
+func (r *round) reportAlarm(d membership.CureDecision) {
 	if r.Alarmed != nil && r.curing.last != d {
-		told := d
+		notified := d
 		if d.Rule == "no-alarm" {
-			told = membership.CureDecision{}
+			notified = membership.CureDecision{}
 		}
-		r.Alarmed(told)
+		r.Alarmed(notified)
 	}
 	r.curing.last = d
 }

@@ -31,7 +31,7 @@ func (r *round) diagnose(ctx context.Context, c *ailment, policy CurePolicy) {
 		c.raised, f.Alarms = raised, membership.AlarmsOf(raised)
 	}
 	if f.Alarms != membership.NoSpaceRaised || f.Enabled != rules.Yes {
-		return // nothing more is asked for what nobody cures
+		return // nothing more is asked for what no one cures
 	}
 	filled, health := r.fill(ctx, c.view, policy.Quota)
 	due := func(m membership.Member, s membership.Space) bool {
@@ -78,7 +78,7 @@ func (r *round) freshAilment(ctx context.Context, c *ailment) error {
 }
 
 // recount takes a crowded member for a loose one until it was defragmented after the last compaction: etcd counts what a commit freed with the
-// next one, and while writes are refused none may come. Only a defragmentation tells what is in use then.
+// next one, and while writes are refused none may come. Only a defragmentation reports what is in use then.
 func (r *round) recount(c *ailment, filled map[uint64]membership.Filled, due func(membership.Member, membership.Space) bool) {
 	doubted := maps.Clone(filled)
 	stale := func(m membership.Member) bool {
@@ -141,7 +141,7 @@ func (r *round) fill(ctx context.Context, view membership.View, quota int64) (ma
 // defaultQuota is etcd's own (server/storage, DefaultQuotaBytes).
 const defaultQuota = 2 << 30
 
-// quotaOf a member that tells it; else ours, which druid gives to all members alike.
+// quotaOf a member that reports it; else ours, which druid gives to all members alike.
 func quotaOf(s membership.Status, ours int64) int64 {
 	switch {
 	case s.Quota != 0:

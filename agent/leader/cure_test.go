@@ -57,7 +57,7 @@ func newFullCluster(t *testing.T, members ...string) *fullCluster {
 	return d
 }
 
-// lastHeard is what the agents told last of an alarm.
+// lastHeard is what the agents reported last of an alarm.
 func (d *fullCluster) lastHeard() membership.CureDecision {
 	d.heardMu.Lock()
 	defer d.heardMu.Unlock()
@@ -123,7 +123,7 @@ func (d *fullCluster) writes() {
 			d.t.Errorf("%s holds %+v, %v", name, s, err)
 		}
 	}
-	d.eventually("nothing is told any more", func() error {
+	d.eventually("nothing is reported any more", func() error {
 		if last := d.lastHeard(); last != (membership.CureDecision{}) {
 			return fmt.Errorf("heard %+v", last)
 		}
@@ -284,14 +284,14 @@ func TestRevisionsAgeWithTheLeaderThatSawThem(t *testing.T) {
 }
 
 func TestAQuotaIsTheMembersOwnWord(t *testing.T) {
-	for name, tc := range map[string]struct{ told, ours, want int64 }{
-		"it tells":               {7, 9, 7},
+	for name, tc := range map[string]struct{ notified, ours, want int64 }{
+		"it reports":             {7, 9, 7},
 		"it has none":            {-1, 9, -1},
 		"it is older than 3.6":   {0, 9, 9},
 		"and none is configured": {0, 0, 2 << 30},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := quotaOf(membership.Status{Quota: tc.told}, tc.ours); got != tc.want {
+			if got := quotaOf(membership.Status{Quota: tc.notified}, tc.ours); got != tc.want {
 				t.Errorf("got %d, want %d", got, tc.want)
 			}
 		})

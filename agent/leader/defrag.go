@@ -40,9 +40,9 @@ type DefragPolicy struct {
 	Interval time.Duration
 }
 
-// Defragmented tells of one defragmentation. After is zero when the member did not answer afterwards, or was not asked. Err is
+// Defragmented reports one defragmentation. After is zero when the member did not answer afterwards, or was not asked. Err is
 // context.Canceled when the agent did not lead any more before the answer came: etcd goes on with it alone. That is always so for the
-// only member of a cluster that is stalled for more than a few seconds: its own agent cannot tell any more that it leads.
+// only member of a cluster that is stalled for more than a few seconds: its own agent cannot report any more that it leads.
 type Defragmented struct {
 	Member string
 	// Took is how long the member was stalled, as its leader's agent saw it.
@@ -65,7 +65,7 @@ type defragMemory struct {
 }
 
 // tendDatabases looks at the databases once per interval and does at most one thing. What an agent that died or lost leadership left
-// to do is measured anew by the next one.
+// to do is measured again by the next one.
 func (r *round) tendDatabases(ctx context.Context, self Cluster, view membership.View) error {
 	if r.Defrag == nil {
 		return nil
@@ -98,7 +98,7 @@ func (r *round) defragment(ctx context.Context, self Cluster, view membership.Vi
 		}
 		d = membership.DecideDefrag(w.facts)
 	}
-	r.tellDefrag(ctx, w, d)
+	r.reportDefrag(ctx, w, d)
 	switch d.Verdict {
 	case membership.Defrag:
 		return r.defragOne(ctx, w)
@@ -115,13 +115,13 @@ func (r *round) moveFor(ctx context.Context, w sizes, rule string) error {
 	r.defrag.movedAt = time.Now() // also when the answer is lost: it may have been done
 	err := r.moveAway(ctx, "defragment "+w.member.Name, rule)
 	if errors.Is(err, ErrNoSuccessor) {
-		r.defrag.movedAt = before // nobody was asked to lead
+		r.defrag.movedAt = before // no one was asked to lead
 	}
 	return err
 }
 
 // tellDefrag counts and logs a decision once per change, and lets the others have their turn before a member without room.
-func (r *round) tellDefrag(ctx context.Context, w sizes, d membership.DefragDecision) {
+func (r *round) reportDefrag(ctx context.Context, w sizes, d membership.DefragDecision) {
 	if d.Rule == "no-room" {
 		r.remember(w.member.ID, membership.DefragAttempt{Failures: 1, After: w.space})
 	}
@@ -167,7 +167,7 @@ func defragTimeout(s membership.Space) time.Duration {
 	return defragBase + time.Duration(s.Size>>20)*defragPerGiB/1024
 }
 
-// defragged remembers and tells what came of it.
+// defragged remembers and reports what came of it.
 func (r *round) defragged(ctx context.Context, w sizes, took time.Duration, failed error) error {
 	done := Defragmented{Member: w.member.Name, Took: took, Before: w.space, Err: failed}
 	last, left := membership.DefragAttempt{After: w.space}, failed != nil && ctx.Err() != nil

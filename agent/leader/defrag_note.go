@@ -9,7 +9,7 @@ import (
 	"github.com/etcd-druid/druid/leases"
 )
 
-// Results of a defragmentation, as metrics and Leases tell them.
+// Results of a defragmentation, as metrics and Leases report them.
 const (
 	DefragDone   = "defragmented"
 	DefragFailed = "failed"

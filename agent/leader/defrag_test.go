@@ -33,12 +33,12 @@ func policy() DefragPolicy {
 	}
 }
 
-// defragCluster is a drainCluster whose agents defragment by a policy that may change, and tell of it.
+// defragCluster is a drainCluster whose agents defragment by a policy that may change, and report it.
 type defragCluster struct {
 	*drainCluster
-	mu     sync.Mutex
-	policy DefragPolicy
-	told   []Defragmented
+	mu       sync.Mutex
+	policy   DefragPolicy
+	notified []Defragmented
 }
 
 func newDefragCluster(t *testing.T, members ...string) *defragCluster {
@@ -57,7 +57,7 @@ func newDefragClusterOn(c *drainCluster, members []string) *defragCluster {
 	d.defragmented = func(done Defragmented) {
 		d.mu.Lock()
 		defer d.mu.Unlock()
-		d.told = append(d.told, done)
+		d.notified = append(d.notified, done)
 	}
 	for _, name := range members {
 		d.room(name, 1<<40)
@@ -76,13 +76,13 @@ func (d *defragCluster) setPolicy(change func(*DefragPolicy)) {
 func (d *defragCluster) done() []Defragmented {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return slices.Clone(d.told)
+	return slices.Clone(d.notified)
 }
 
 // room writes into a member's Lease what its agent would.
 func (d *defragCluster) room(name string, free int64) {
 	d.t.Helper()
-	d.eventually("the Lease tells of the volume", func() error {
+	d.eventually("the Lease reports the volume", func() error {
 		_, err := d.store.PatchMember(d.t.Context(), name, leases.MemberPatch{Member: leases.Member{
 			ID: d.memberID(name), Role: leases.RoleMember, VolumeFree: free,
 		}})
@@ -166,7 +166,7 @@ func (d *defragCluster) decisionsOf(rule string) float64 {
 	return testutil.ToFloat64(d.seen.WithLabelValues(defragTable, rule))
 }
 
-// compacts waits until no database is fragmented and as many more defragmentations than from were told of, and returns whose.
+// compacts waits until no database is fragmented and as many more defragmentations than from were informed of, and returns whose.
 func (d *defragCluster) compacts(from, more int) (order []string) {
 	d.t.Helper()
 	for name := range d.members {
@@ -178,26 +178,26 @@ func (d *defragCluster) compacts(from, more int) (order []string) {
 			return err
 		})
 	}
-	d.eventually("the last one is told of", func() error {
+	d.eventually("the last one is informed of", func() error {
 		if done := d.done(); len(done) < from+more {
-			return fmt.Errorf("told of %+v", done)
+			return fmt.Errorf("informed of %+v", done)
 		}
 		return nil
 	})
 	for _, done := range d.done()[from:] {
 		if done.Err == nil && done.After.Size >= done.Before.Size/2 || done.Took <= 0 {
-			d.t.Errorf("told of %+v, want a smaller file and the time that it took", done)
+			d.t.Errorf("informed of %+v, want a smaller file and the time that it took", done)
 		}
 		order = append(order, done.Member)
 	}
 	return order
 }
 
-// noted waits until the Leases tell of the members' defragmentations.
+// noted waits until the Leases report the members' defragmentations.
 func (d *defragCluster) noted(members ...string) {
 	d.t.Helper()
 	for _, name := range members {
-		d.eventually("the Lease of "+name+" tells", func() error {
+		d.eventually("the Lease of "+name+" reports", func() error {
 			lease, err := d.store.Member(d.t.Context(), name)
 			if n := lease.Defragmentation; err == nil && (n.Result != DefragDone || n.At.IsZero() || n.Took <= 0 || n.After >= n.Before) {
 				err = fmt.Errorf("it says %+v", n)
@@ -281,7 +281,7 @@ func TestASuccessorDefragmentsTheRest(t *testing.T) {
 	select {
 	case <-died:
 	case <-time.After(patience):
-		t.Fatalf("nobody was defragmented: %+v", d.done())
+		t.Fatalf("no one was defragmented: %+v", d.done())
 	}
 	d.eventually("the first follower was defragmented all the same", func() error {
 		s, err := d.space(followers[0])
@@ -291,7 +291,7 @@ func TestASuccessorDefragmentsTheRest(t *testing.T) {
 		return err
 	})
 
-	// Beside the same leader, one whose call hangs while leadership goes to the member that is done.
+	// Next to the same leader, one whose call hangs while leadership goes to the member that is done.
 	waits := &fault{point: "defragment", hang: make(chan struct{})}
 	d.agent(first, podUID(first), waits)
 	select {
@@ -318,7 +318,7 @@ func TestASuccessorDefragmentsTheRest(t *testing.T) {
 	}
 }
 
-func TestNobodyIsDefragmentedUnlessAllIsWell(t *testing.T) {
+func TestNoOneIsDefragmentedUnlessAllIsWell(t *testing.T) {
 	d := newDefragCluster(t, names...)
 	leader, followers := d.mustLead(), d.followers()
 	d.fragment()
@@ -393,8 +393,8 @@ func TestNobodyIsDefragmentedUnlessAllIsWell(t *testing.T) {
 	}
 }
 
-// A move that found nobody to ask is no move: the next one need not wait for an hour.
-func TestAMoveThatAskedNobodyIsNotCounted(t *testing.T) {
+// A move that found no one to ask is no move: the next one need not wait for an hour.
+func TestAMoveThatAskedNoOneIsNotCounted(t *testing.T) {
 	c := newDrainClusterOf(t, []string{"demo-a"})
 	leader := c.mustLead()
 	var r *round
@@ -428,9 +428,9 @@ func TestTheOnlyMemberIsDefragmentedInAChosenWindowAlone(t *testing.T) {
 	before := d.decisionsOf("alone")
 	d.setPolicy(func(p *DefragPolicy) { p.Window = rules.No })
 	d.decidedDefrag("window-closed", 0)
-	nobody := d.decisionsOf("nobody")
+	noOne := d.decisionsOf("nobody")
 	d.setPolicy(func(p *DefragPolicy) { p.Scheduled = rules.Yes })
-	d.decidedDefrag("nobody", nobody)
+	d.decidedDefrag("nobody", noOne)
 	if after := d.decisionsOf("alone"); after != before || len(d.done()) != 1 {
 		t.Errorf("defragmented again within the hour: %+v", d.done())
 	}

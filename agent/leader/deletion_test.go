@@ -20,7 +20,7 @@ import (
 
 // When the EtcdCluster is deleted its Leases, its Role and its Pods go in any order. Here the Leases went first, at the
 // worst time: by the record that was read last two members are superfluous, and their grace period ends just then.
-func TestLeasesThatVanishBeforeThePodsRemoveNobody(t *testing.T) {
+func TestLeasesThatVanishBeforeThePodsRemoveNoOne(t *testing.T) {
 	t.Parallel()
 	tests := map[string]func(leader string) []string{
 		"the record":    func(string) []string { return []string{leases.RecordName("demo")} },

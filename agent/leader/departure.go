@@ -26,7 +26,7 @@ type Departure struct {
 	Dial  membership.Dial
 	// Member and PodUID are ours.
 	Member, PodUID string
-	// Marked says whether our own Lease bore a drain mark when it was last heard of. Nobody is asked before.
+	// Marked says whether our own Lease bore a drain mark when it was last reachable. No one is asked before.
 	Marked func() bool
 	// Endpoints of the cluster that was joined.
 	Endpoints []string
@@ -36,10 +36,10 @@ type Departure struct {
 	// Decisions counts decisions by table and rule.
 	Decisions *prometheus.CounterVec
 
-	// guests are the client URLs of those that stay, as they were last seen: spec.bootstrap.join may name only some of them.
-	guests  []string
-	last    string
-	trouble string
+	// external members are the client URLs of those that stay, as they were last seen: spec.bootstrap.join may name only some of them.
+	externals []string
+	last      string
+	trouble   string
 }
 
 // Run looks until ctx ends, where another cluster was joined. What goes wrong is logged once per change and tried again.
@@ -107,22 +107,22 @@ func (d *Departure) look(ctx context.Context) error {
 	member, entry := membership.EntryOf(view, d.Member, d.PeerURL(d.Member), claimed)
 	self := Cluster{ClusterID: record.ClusterID, MemberID: member.ID, Member: d.Member, PodUID: d.PodUID}
 	decision := membership.DecideDeparture(d.facts(ctx, record, own, view, self, entry))
-	d.tell(ctx, decision)
+	d.inform(ctx, decision)
 	return d.step(ctx, decision, own, self, view)
 }
 
-// whom to ask: whoever stays.
+// whom to ask: anyone who stays.
 func (d *Departure) whom() []string {
-	all := slices.Concat(d.Endpoints, d.guests)
+	all := slices.Concat(d.Endpoints, d.externals)
 	slices.Sort(all)
 	return slices.Compact(all)
 }
 
 func (d *Departure) remember(view membership.View, record leases.Record) {
-	d.guests = nil
+	d.externals = nil
 	for _, m := range view.Members {
 		if membership.Desired(m, record.Members, d.PeerURL) == rules.No {
-			d.guests = append(d.guests, m.ClientURLs...)
+			d.externals = append(d.externals, m.ClientURLs...)
 		}
 	}
 }
@@ -136,7 +136,7 @@ func (d *Departure) facts(
 		Ruler: membership.RulerUnknown, Quorum: rules.Unknown,
 	}
 	if entry != membership.VoterEntry && entry != membership.LearnerEntry {
-		return f // nobody need be asked
+		return f // no one need be asked
 	}
 	f.Quorum = membership.QuorumWithout(view, self.MemberID, healthOf(ctx, d.Dial, view))
 	if leader, err := d.leader(ctx, view); err == nil {
@@ -175,13 +175,13 @@ func (d *Departure) ruler(leader membership.Member, record leases.Record, self C
 	case desired == rules.Yes:
 		return membership.RulerOurs
 	case desired == rules.No:
-		return membership.RulerGuest
+		return membership.RulerExternal
 	default:
 		return membership.RulerUnknown
 	}
 }
 
-func (d *Departure) tell(ctx context.Context, decision membership.DrainDecision) {
+func (d *Departure) inform(ctx context.Context, decision membership.DrainDecision) {
 	if d.last == decision.Rule {
 		return
 	}

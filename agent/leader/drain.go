@@ -43,7 +43,7 @@ type draining struct {
 	// hindered is since when a claim cannot go on.
 	hindered time.Time
 	failures int
-	// last decision, so that a repeated one is told once.
+	// last decision, so that a repeated one is reported once.
 	last string
 }
 
@@ -98,7 +98,7 @@ func (r *round) drainStep(ctx context.Context, self Cluster, view membership.Vie
 		}
 		d = membership.DecideDrain(r.drainFacts(w, firm))
 	}
-	r.tellDrain(ctx, d)
+	r.reportDrain(ctx, d)
 	return r.step(ctx, w, d)
 }
 
@@ -143,7 +143,7 @@ func (r *round) freshDrain(ctx context.Context, self Cluster) (rules.Answer, err
 }
 
 // tellDrain counts and logs a decision once per change.
-func (r *round) tellDrain(ctx context.Context, d membership.DrainDecision) {
+func (r *round) reportDrain(ctx context.Context, d membership.DrainDecision) {
 	if r.draining.last == d.Rule {
 		return
 	}

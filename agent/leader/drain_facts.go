@@ -65,7 +65,7 @@ func (r *round) drainFacts(w witness, firm rules.Answer) membership.DrainFacts {
 		Joining: membership.OthersJoin(w.view, w.member.ID, desired),
 	}
 	if r.record.Leaving {
-		// All go: nobody waits for another to come or to heal, and the quorum of all that stay is what counts.
+		// All go: no one waits for another to come or to heal, and the quorum of all that stay is what counts.
 		f.Others, f.Joining = rules.Yes, rules.No
 	}
 	if Replaces(r.record, r.draining.slot.Member) {

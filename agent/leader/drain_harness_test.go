@@ -35,7 +35,7 @@ type drainCluster struct {
 	*cluster
 	config *rest.Config
 	seen   *prometheus.CounterVec
-	// defrag and defragmented are what the agents are given; nil for agents that defragment nobody.
+	// defrag and defragmented are what the agents are given; nil for agents that defragment no one.
 	defrag       func(time.Time) DefragPolicy
 	defragmented func(Defragmented)
 	alarmed      func(membership.CureDecision)
@@ -322,7 +322,7 @@ func (d *drainCluster) gate(name string) Gate {
 	}
 }
 
-// agent runs the duties beside a member whenever that leads. died is closed when it has ended.
+// agent runs the duties next to a member whenever that leads. died is closed when it has ended.
 func (d *drainCluster) agent(name, uid string, f *fault) (died <-chan struct{}) {
 	d.t.Helper()
 	died, _ = d.agentBehind(d.gate(name), name, uid, f)
@@ -336,7 +336,7 @@ func (d *drainCluster) agentUntil(name, uid string) (end func()) {
 	return end
 }
 
-// ungated runs the duties beside a member whether that leads or not.
+// ungated runs the duties next to a member whether that leads or not.
 func (d *drainCluster) ungated(name string) {
 	d.t.Helper()
 	always := func(ctx context.Context, leading bool) error {
@@ -383,7 +383,7 @@ func (d *drainCluster) agentBehind(gate Gate, name, uid string, f *fault) (died 
 	return ended, end
 }
 
-// agents run beside every member.
+// agents run next to every member.
 func (d *drainCluster) agents() {
 	d.t.Helper()
 	for name := range d.members {

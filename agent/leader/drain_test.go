@@ -53,12 +53,12 @@ func TestAFollowerThenTheLeaderAreTakenOut(t *testing.T) {
 
 func TestADeadMemberIsTakenOut(t *testing.T) {
 	d := newDrainCluster(t)
-	victim := d.followers()[0]
-	id := d.memberID(victim)
-	d.stop(victim)
+	removalCandidate := d.followers()[0]
+	id := d.memberID(removalCandidate)
+	d.stop(removalCandidate)
 	d.agents()
-	d.ask(victim, "m")
-	d.done(victim, "m", id)
+	d.ask(removalCandidate, "m")
+	d.done(removalCandidate, "m", id)
 }
 
 func TestWhatNeverJoinedIsTakenOut(t *testing.T) {
@@ -80,37 +80,37 @@ func TestWhatNeverJoinedIsTakenOut(t *testing.T) {
 	}
 }
 
-func TestNobodyGoesWhileAnotherIsDown(t *testing.T) {
+func TestNoOneGoesWhileAnotherIsDown(t *testing.T) {
 	d := newDrainCluster(t)
 	leader, others := d.mustLead(), d.followers()
-	victim, away := others[0], others[1]
-	id := d.memberID(victim)
+	removalCandidate, away := others[0], others[1]
+	id := d.memberID(removalCandidate)
 	d.stop(away)
 	d.agent(leader, podUID(leader), nil)
-	d.ask(victim, "first")
+	d.ask(removalCandidate, "first")
 	d.decidedDrain("quorum", 0)
-	if r := d.retirement(victim); r.State != leases.RetireRequested {
+	if r := d.retirement(removalCandidate); r.State != leases.RetireRequested {
 		t.Errorf("it is marked %+v, want as it was asked: a claim could not be taken back", r)
 	}
 
 	// A predecessor claimed it before the other one went down.
-	d.mark(victim, leases.Retirement{
+	d.mark(removalCandidate, leases.Retirement{
 		State: leases.RetireRemoving, Mark: "first", At: "then", By: "predecessor", MemberID: leases.FormatID(id), ClusterID: leases.FormatID(d.id()),
 	})
 	d.eventually("the claim is handed back", func() error {
-		if r := d.retirement(victim); r != (leases.Retirement{State: leases.RetireRequested, Mark: "first", At: "then"}) {
+		if r := d.retirement(removalCandidate); r != (leases.Retirement{State: leases.RetireRequested, Mark: "first", At: "then"}) {
 			return fmt.Errorf("its mark is %+v", r)
 		}
 		return nil
 	})
-	d.takeBack(victim)
+	d.takeBack(removalCandidate)
 	d.start(away)
 	d.eventually("all are back", func() error { _, err := d.leader(); return err })
 	if ids := d.listed(d.mustLead()); len(ids) != 3 {
 		t.Fatalf("%d members are listed, want all three", len(ids))
 	}
-	d.ask(victim, "again")
-	d.done(victim, "again", id)
+	d.ask(removalCandidate, "again")
+	d.done(removalCandidate, "again", id)
 }
 
 func TestAMarkThatTheSlotDoesNotNameOrdersNothing(t *testing.T) {
@@ -145,10 +145,10 @@ func TestAMarkThatTheSlotDoesNotNameOrdersNothing(t *testing.T) {
 func TestASuccessorGoesOnAtEachStep(t *testing.T) {
 	d := newDrainCluster(t)
 	others := d.followers()
-	victim, second := others[0], others[1]
+	removalCandidate, second := others[0], others[1]
 	pair := []string{d.mustLead(), second}
-	id := d.memberID(victim)
-	d.ask(victim, "m")
+	id := d.memberID(removalCandidate)
+	d.ask(removalCandidate, "m")
 	among := func() (string, error) { return d.leaderOf(pair) }
 	for i, point := range []struct {
 		name  string
@@ -162,15 +162,15 @@ func TestASuccessorGoesOnAtEachStep(t *testing.T) {
 		{"done", false, leases.RetireRemoving},
 		{"done", true, leases.RetireDone},
 	} {
-		name := pair[i/2%2] // two in the same Pod, then two beside another leader
+		name := pair[i/2%2] // two in the same Pod, then two next to another leader
 		d.moveTo(name, among)
 		died := d.agent(name, podUID(name), &fault{point: point.name, after: point.after})
 		select {
 		case <-died:
 		case <-time.After(2 * time.Minute):
-			t.Fatalf("%s, after %t: the agent came not so far; the mark is %+v", point.name, point.after, d.retirement(victim))
+			t.Fatalf("%s, after %t: the agent came not so far; the mark is %+v", point.name, point.after, d.retirement(removalCandidate))
 		}
-		if r := d.retirement(victim); r.State != point.want {
+		if r := d.retirement(removalCandidate); r.State != point.want {
 			t.Fatalf("%s, after %t: the mark is %+v, want %s", point.name, point.after, r, point.want)
 		}
 	}
@@ -180,7 +180,7 @@ func TestASuccessorGoesOnAtEachStep(t *testing.T) {
 	d.moveTo(name, among)
 	d.agent(name, podUID(name), nil)
 	d.decidedDrain("retired", before)
-	r := d.retirement(victim)
+	r := d.retirement(removalCandidate)
 	if r.State != leases.RetireDone || r.MemberID != leases.FormatID(id) || r.By != podUID(pair[0]) {
 		t.Errorf("acknowledged as %+v, want member %x by the agent that claimed it last", r, id)
 	}
@@ -189,22 +189,22 @@ func TestASuccessorGoesOnAtEachStep(t *testing.T) {
 	}
 }
 
-// TestManyAgentsAtOnce: the leader's agent, one before it in the same Pod that has not ended, and one beside a follower that
+// TestManyAgentsAtOnce: the leader's agent, one before it in the same Pod that has not ended, and one next to a follower that
 // takes itself for the leader's. The one that goes is down: the Status of a member panics etcd in the moment in which it was
 // removed and has not ended.
 func TestManyAgentsAtOnce(t *testing.T) {
 	d := newDrainCluster(t)
 	leader, others := d.mustLead(), d.followers()
-	victim := others[0]
-	id := d.memberID(victim)
-	d.stop(victim)
+	removalCandidate := others[0]
+	id := d.memberID(removalCandidate)
+	d.stop(removalCandidate)
 	d.agent(leader, podUID(leader), nil)
 	d.agent(leader, podUID(leader), nil)
 	d.ungated(others[1])
 	superseded := "pod-of-a-successor"
 	d.agent(leader, superseded, nil)
-	d.ask(victim, "m")
-	if r := d.done(victim, "m", id); r.By != podUID(leader) {
+	d.ask(removalCandidate, "m")
+	if r := d.done(removalCandidate, "m", id); r.By != podUID(leader) {
 		t.Errorf("removed by %s, want the leader's agent", r.By)
 	}
 	if ids := d.listed(leader); len(ids) != 2 {
@@ -212,7 +212,7 @@ func TestManyAgentsAtOnce(t *testing.T) {
 	}
 }
 
-func TestNobodyElseIsRemovedBesideADrain(t *testing.T) {
+func TestNoOneElseIsRemovedBesideADrain(t *testing.T) {
 	d := newDrainCluster(t)
 	leader, others := d.mustLead(), d.followers()
 	going, stray := others[0], others[1]

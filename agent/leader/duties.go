@@ -48,7 +48,7 @@ type Options struct {
 	Dial  membership.Dial
 	// Local is the client endpoint of our own member.
 	Local string
-	// Self tells our own place, false while it is not known. It may change: a member that replaced itself has a new ID.
+	// Self reports our own place, false while it is not known. It may change: a member that replaced itself has a new ID.
 	Self func() (Cluster, bool)
 	// PeerURL of the member called name.
 	PeerURL func(name string) string
@@ -56,13 +56,13 @@ type Options struct {
 	Grace func() time.Duration
 	// RemoveOthers is the user's word that the members of a group that was joined may go; nil for a word that was not given.
 	RemoveOthers func() bool
-	// Complete fills in what a record that was made anew lacks, and says whether it lacked anything; it may be nil.
+	// Complete fills in what a record that was made again lacks, and says whether it lacked anything; it may be nil.
 	Complete func(leases.Record) (leases.Record, bool)
-	// Defrag tells what the configuration in force says of defragmentations now; nil for never. Defragmented is told of each one;
+	// Defrag reports what the configuration in force says of defragmentations now; nil for never. Defragmented is informed of each one;
 	// it may be nil.
 	Defrag       func(now time.Time) DefragPolicy
 	Defragmented func(Defragmented)
-	// Alarmed is told what is done about etcd's alarms whenever that changes, and that nothing is to be done (the zero decision) when
+	// Alarmed is reported what is done about etcd's alarms whenever that changes, and that nothing is to be done (the zero decision) when
 	// none stands or this agent does not lead any more; it may be nil.
 	Alarmed func(membership.CureDecision)
 	Log     *slog.Logger
@@ -100,7 +100,7 @@ type round struct {
 	// since says when each superfluous member was first seen so; removedAt is when this leader last removed one.
 	since     map[uint64]time.Time
 	removedAt time.Time
-	// last decision per member, so that a repeated one is told once.
+	// last decision per member, so that a repeated one is reported once.
 	last map[uint64]string
 	// draining is what is known of the member that is on its way out.
 	draining draining
@@ -127,7 +127,7 @@ func (d *Duties) Run(ctx context.Context) error {
 // perform looks at each poll, at once when the record changed, and again at once after a step that another one follows.
 func (d *Duties) perform(ctx context.Context, versions <-chan leases.Version) error {
 	r := &round{Duties: d, since: map[uint64]time.Time{}, last: map[uint64]string{}, sizedAt: time.Now()}
-	defer r.tellAlarm(membership.CureDecision{})
+	defer r.reportAlarm(membership.CureDecision{})
 	for {
 		again, err := r.look(ctx)
 		r.note(ctx, err)
@@ -201,7 +201,7 @@ func (r *round) read(ctx context.Context) error {
 	return nil
 }
 
-// complete writes what the record lacks. One that was completed is not read again: the write tells its version.
+// complete writes what the record lacks. One that was completed is not read again: the write reports its version.
 func (r *round) complete(ctx context.Context, record leases.Record, version leases.Version) (leases.Record, leases.Version, error) {
 	if r.Complete == nil {
 		return record, version, nil

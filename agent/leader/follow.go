@@ -14,7 +14,7 @@ const (
 	maxWatchPause = time.Minute
 )
 
-// follow puts the newest version of the record that a watch tells into versions, until ctx ends. The watch makes the
+// follow puts the newest version of the record that a watch reports into versions, until ctx ends. The watch makes the
 // duties prompt and nothing else: they act only on what they read themselves.
 func (d *Duties) follow(ctx context.Context, versions chan leases.Version) error {
 	failed := false
@@ -22,10 +22,10 @@ func (d *Duties) follow(ctx context.Context, versions chan leases.Version) error
 		err := d.Store.WatchRecord(ctx, func(version leases.Version) {
 			rest = watchPause
 			select {
-			case <-versions: // an older one that nobody took
+			case <-versions: // an older one that no one took
 			default:
 			}
-			versions <- version // nobody else sends
+			versions <- version // no one else sends
 		})
 		if err != nil && !failed && ctx.Err() == nil {
 			d.Log.WarnContext(ctx, "record not watched", "err", err)

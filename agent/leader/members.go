@@ -23,7 +23,7 @@ func listOf(view membership.View) leases.MemberList {
 	return list
 }
 
-// sameMembers says whether two lists tell of the same members: the raft position moves all the time.
+// sameMembers says whether two lists report the same members: the raft position moves all the time.
 func sameMembers(published *leases.MemberList, list leases.MemberList) bool {
 	return published != nil && slices.Equal(published.Members, list.Members)
 }
@@ -44,7 +44,7 @@ func (r *round) publish(ctx context.Context, self Cluster, list leases.MemberLis
 	version, err := r.Store.UpdateRecord(ctx, r.version, record)
 	crash.After("publish-list")
 	if err != nil {
-		r.version = "" // read it again: somebody else wrote, or we do not know whether we did
+		r.version = "" // read it again: someone else wrote, or we do not know whether we did
 		if errors.Is(err, leases.ErrConflict) {
 			return nil
 		}

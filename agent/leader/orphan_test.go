@@ -12,7 +12,7 @@ import (
 	"github.com/etcd-druid/druid/leases"
 )
 
-func TestALearnerThatNobodyStartsGoesOnlyWhenDruidNamesIt(t *testing.T) {
+func TestALearnerThatNoOneStartsGoesOnlyWhenDruidNamesIt(t *testing.T) {
 	c := newCluster(t)
 	leader := c.mustLead()
 	const joiner = "demo-d"

@@ -35,7 +35,7 @@ func (r *round) removeSuperfluous(ctx context.Context, self Cluster, view member
 			}
 		}
 		decision := membership.DecideRemoval(facts)
-		r.tell(ctx, m, decision)
+		r.inform(ctx, m, decision)
 		if decision.Verdict == membership.Keep {
 			delete(r.since, m.ID)
 			continue
@@ -45,7 +45,7 @@ func (r *round) removeSuperfluous(ctx context.Context, self Cluster, view member
 		}
 		if decision.Verdict == membership.RemoveMember {
 			// The intent needs no mark of its own: a successor finds the same list and the same record, waits its own grace
-			// period, and decides anew.
+			// period, and decides again.
 			defer crash.Around("remove-superfluous")()
 			return r.remove(ctx, view, m, decision.Rule)
 		}
@@ -63,7 +63,7 @@ func (r *round) forgetGone(view membership.View) {
 	}
 }
 
-// facts by what is known without asking anybody. Quorum is Unknown then, which removes nobody.
+// facts by what is known without asking anybody. Quorum is Unknown then, which removes no one.
 func (r *round) facts(self Cluster, view membership.View, m membership.Member, firm, coming rules.Answer) membership.RemovalFacts {
 	since, seen := r.since[m.ID]
 	return membership.RemovalFacts{
@@ -90,7 +90,7 @@ func (r *round) firm(self Cluster) rules.Answer {
 }
 
 // coming says whether a Pod will start the member. An agent may not look at Pods: it goes by druid's word on the Lease of the
-// name, which names the very learner that nobody starts. A Lease that is missing, unreadable or silent says nothing.
+// name, which names the very learner that no one starts. A Lease that is missing, unreadable or silent says nothing.
 func (r *round) coming(ctx context.Context, m membership.Member) rules.Answer {
 	if membership.KindOf(m) != membership.LearnerUnstarted {
 		return rules.Unknown
@@ -118,7 +118,7 @@ func (r *round) freshFacts(ctx context.Context, self Cluster, view membership.Vi
 	}
 	firm := r.firm(self)
 	if own.PodUID != self.PodUID || own.Retire.State != leases.RetireNone {
-		firm = rules.No // a superseded agent changes nothing, and one that is to go removes nobody
+		firm = rules.No // a superseded agent changes nothing, and one that is to go removes no one
 	}
 	facts := r.facts(self, view, m, firm, r.coming(ctx, m))
 	health := r.health(ctx, view)
@@ -165,8 +165,8 @@ func healthOf(ctx context.Context, dial membership.Dial, view membership.View) m
 	return health
 }
 
-// tell counts and logs a decision once per change.
-func (r *round) tell(ctx context.Context, m membership.Member, d rules.Decision[membership.RemovalVerdict]) {
+// report counts and logs a decision once per change.
+func (r *round) inform(ctx context.Context, m membership.Member, d rules.Decision[membership.RemovalVerdict]) {
 	if r.last[m.ID] == d.Rule {
 		return
 	}

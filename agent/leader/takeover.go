@@ -13,13 +13,13 @@ import (
 )
 
 // Takeover brings leadership of a raft group that was joined to one of our members. The duties, and the backups, are those of the
-// leader's agent, and whoever was in the group before has none. Each agent runs one; the first that votes is the one that takes it.
+// leader's agent, and anyone who was in the group before has none. Each agent runs one; the first that votes is the one that takes it.
 type Takeover struct {
 	Store *leases.Store
 	Dial  membership.Dial
 	// Local is the client endpoint of our own member.
 	Local string
-	// Self tells our own place, as in Options.
+	// Self reports our own place, as in Options.
 	Self func() (Cluster, bool)
 	// Adopted says whether the raft group was joined.
 	Adopted func() bool
@@ -53,13 +53,13 @@ func (t *Takeover) Run(ctx context.Context) error {
 	}
 }
 
-// look asks nobody but our own etcd as long as one of our members leads.
+// look asks no one but our own etcd as long as one of our members leads.
 func (t *Takeover) look(ctx context.Context) error {
 	self, ok := t.Self()
 	if !ok || !t.Adopted() {
 		return nil
 	}
-	leader, err := t.stranger(ctx, self)
+	leader, err := t.unknownObject(ctx, self)
 	if err != nil || leader.ID == 0 {
 		return err
 	}
@@ -75,7 +75,7 @@ func (t *Takeover) look(ctx context.Context) error {
 	switch {
 	case record.Phase != leases.PhaseFormed, record.ClusterID != self.ClusterID, !record.Lists(self.Member),
 		own.PodUID != self.PodUID, own.Retire.State != leases.RetireNone,
-		record.Leaving && len(record.Members) == 1: // the last one leaves, and whoever stays leads
+		record.Leaving && len(record.Members) == 1: // the last one leaves, and anyone who stays leads
 		return nil
 	case membership.Desired(leader, record.Members, t.PeerURL) == rules.Yes:
 		t.desired = leader.ID
@@ -84,8 +84,8 @@ func (t *Takeover) look(ctx context.Context) error {
 	return t.take(ctx, self, leader)
 }
 
-// stranger is the leader of our group if our own member votes and the leader is not known to be one of ours, else the zero Member.
-func (t *Takeover) stranger(ctx context.Context, self Cluster) (membership.Member, error) {
+// unknown member is the leader of our group if our own member votes and the leader is not known to be one of ours, else the zero Member.
+func (t *Takeover) unknownObject(ctx context.Context, self Cluster) (membership.Member, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	status, err := membership.StatusOf(ctx, t.Dial, self.ClusterID, membership.Member{ID: self.MemberID, ClientURLs: []string{t.Local}})
@@ -103,7 +103,7 @@ func (t *Takeover) stranger(ctx context.Context, self Cluster) (membership.Membe
 	return leader, nil
 }
 
-// take asks the leader to hand leadership to our member: nobody else can.
+// take asks the leader to hand leadership to our member: no one else can.
 func (t *Takeover) take(ctx context.Context, self Cluster, leader membership.Member) error {
 	ctx, cancel := context.WithTimeout(ctx, transferTimeout)
 	defer cancel()

@@ -42,7 +42,7 @@ func Transfer(ctx context.Context, dial membership.Dial, local string) (to uint6
 }
 
 // successor is the voter that serves and has the highest raft index; of equals the lowest ID, so that the choice is settled. The alarm
-// NOSPACE hinders nobody: it stands for all members alike, whoever leads.
+// NOSPACE hinders no one: it stands for all members alike, anyone who leads.
 func successor(self uint64, voters []membership.Status) (uint64, bool) {
 	var best membership.Status
 	for _, s := range voters {

@@ -18,7 +18,7 @@ import (
 const (
 	// upgradeTable is the name of what is done about an order to compare the members in the metric of all decisions.
 	upgradeTable = "membership.upgrades"
-	// comparePause between two attempts at an order that was not found out: etcd looks each five seconds at what it was told of
+	// comparePause between two attempts at an order that was not found out: etcd looks each five seconds at what it was informed of
 	// a downgrade, and each attempt reads whole databases.
 	comparePause = 10 * time.Second
 	// hashTimeout of a member's hash of all that it holds: 8 GiB are read at 100 MB/s within it.
@@ -90,7 +90,7 @@ func (r *round) settleUpgrade(ctx context.Context, view membership.View, firm ru
 	switch d.Verdict {
 	case membership.UpgradeWait:
 		return leases.UpgradeAnswer{}
-	case membership.UpgradeTell:
+	case membership.UpgradeReport:
 		if trouble != "" {
 			return unknown(trouble)
 		}
@@ -185,7 +185,7 @@ func (r *round) compareMembers(ctx context.Context, view membership.View, all []
 	return a
 }
 
-// listsDiffer tells a list that differs from one that changed meanwhile. Each is read through raft. The leader and the member are
+// listsDiffer reports a list that differs from one that changed meanwhile. Each is read through raft. The leader and the member are
 // read again, the leader first: a change that came and went between two looks at the leader shows in the member's second list.
 func (r *round) listsDiffer(
 	ctx context.Context, before membership.View, m membership.Member, listed membership.View,
@@ -271,13 +271,13 @@ func (r *round) cancelDowngrade(ctx context.Context) (err error) {
 	return nil
 }
 
-// answerUpgrade writes the answer if the record is as it was read. One that lost to another write is found out anew.
+// answerUpgrade writes the answer if the record is as it was read. One that lost to another write is found out again.
 func (r *round) answerUpgrade(ctx context.Context, a leases.UpgradeAnswer) error {
 	crash.Before("answer-upgrade")
 	version, err := r.Store.AnswerUpgrade(ctx, r.version, a)
 	crash.After("answer-upgrade")
 	if err != nil {
-		r.version = "" // read it again: somebody else wrote, or we do not know whether we did
+		r.version = "" // read it again: someone else wrote, or we do not know whether we did
 		if errors.Is(err, leases.ErrConflict) {
 			return nil
 		}

@@ -76,22 +76,22 @@ func TestMembersAreComparedAtOneRevision(t *testing.T) {
 	}
 
 	// A member that is away is unknown, and not equal.
-	victim := names[0]
-	if victim == leader {
-		victim = names[1]
+	removalCandidate := names[0]
+	if removalCandidate == leader {
+		removalCandidate = names[1]
 	}
-	d.stop(victim)
+	d.stop(removalCandidate)
 	orderUpgrade(t, api, leases.UpgradeOrder{Nonce: "second", Version: "3.7.3"})
-	d.eventually("the answer names "+victim, func() error {
-		if a := d.compares("second", leases.UpgradeUnknown); !strings.Contains(a.Why, "member "+victim+" does not answer") {
+	d.eventually("the answer names "+removalCandidate, func() error {
+		if a := d.compares("second", leases.UpgradeUnknown); !strings.Contains(a.Why, "member "+removalCandidate+" does not answer") {
 			return fmt.Errorf("answered %+v", a)
 		}
 		return nil
 	})
-	// One that comes back with a value that nobody wrote differs; the order that was not answered yet is.
-	falsify(t, filepath.Join(d.configs[victim].Dir, "member", "snap", "db"))
-	d.start(victim)
-	if a := d.compares("second", leases.UpgradeDiffer); !strings.Contains(a.Why, victim) || !strings.Contains(a.Why, "hashes differ") {
+	// One that comes back with a value that no one wrote differs; the order that was not answered yet is.
+	falsify(t, filepath.Join(d.configs[removalCandidate].Dir, "member", "snap", "db"))
+	d.start(removalCandidate)
+	if a := d.compares("second", leases.UpgradeDiffer); !strings.Contains(a.Why, removalCandidate) || !strings.Contains(a.Why, "hashes differ") {
 		t.Errorf("answered %+v, want the hashes", a)
 	}
 }
@@ -115,7 +115,7 @@ func TestAListThatChangedMeanwhileIsNotAnother(t *testing.T) {
 	}
 }
 
-// falsify changes one byte of the key space in a database that nobody has open.
+// falsify changes one byte of the key space in a database that no one has open.
 func falsify(t *testing.T, path string) {
 	t.Helper()
 	db, err := bolt.Open(path, 0o600, nil)
@@ -138,7 +138,7 @@ func falsify(t *testing.T, path string) {
 	}
 }
 
-func TestASupersededAgentComparesNobody(t *testing.T) {
+func TestASupersededAgentComparesNoOne(t *testing.T) {
 	d := newDrainCluster(t)
 	leader := d.mustLead()
 	decided := d.startUpgrading(leader, "another Pod's")
@@ -193,7 +193,7 @@ func performUpgrades(t *testing.T, store *leases.Store, local string, self func(
 	}
 }
 
-// Each minor that can go back does, with its data: the later etcd is told, brings its storage to the earlier format, and the earlier
+// Each minor that can go back does, with its data: the later etcd is reported, brings its storage to the earlier format, and the earlier
 // one starts on it. A word that is taken back leaves the later one as it was.
 func TestDowngradesAreAnnouncedAwaitedAndTakenBack(t *testing.T) {
 	for i, minor := range member.Minors[1:] {
@@ -230,7 +230,7 @@ func TestDowngradesAreAnnouncedAwaitedAndTakenBack(t *testing.T) {
 	}
 }
 
-// upgradesOf runs the duties beside a member that is alone, and returns what to order a comparison with and to await it by.
+// upgradesOf runs the duties next to a member that is alone, and returns what to order a comparison with and to await it by.
 func upgradesOf(t *testing.T, m *member.Member) (agrees func(leases.UpgradeOrder)) {
 	t.Helper()
 	answered, says := answersOf(t, m)

@@ -42,7 +42,7 @@ func whileRaftLeader(ctx context.Context, gate Gate, campaign Campaign, fn func(
 		return nil
 	})
 	group.Go(func() error {
-		defer end(nil) // a campaign that ended by an error is begun anew by the caller
+		defer end(nil) // a campaign that ended by an error is begun again by the caller
 		return campaign(term, fn)
 	})
 	return group.Wait()

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// raft is a stand-in for the observer: whoever waits is told of each change.
+// raft is a stand-in for the observer: anyone who waits is informed of each change.
 type raft struct {
 	mu      sync.Mutex
 	leads   bool
@@ -70,7 +70,7 @@ func TestLeadershipIsAContext(t *testing.T) {
 
 		synctest.Wait()
 		if campaigns.Load() != 0 {
-			t.Error("the agent campaigns beside a follower")
+			t.Error("the agent campaigns next to a follower")
 		}
 		member.set(true)
 		synctest.Wait()

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// Whoever says little, or nothing more, must not keep a connection of the agent: there are as many as its memory has room for.
+// Anyone who says little, or nothing more, must not keep a connection of the agent: there are as many as its memory has room for.
 func TestAServerHasBoundedPatience(t *testing.T) {
 	for name, c := range map[string]struct {
 		sent   string

@@ -65,7 +65,7 @@ spec:
     outOfSpace: Nothing
 ` + validBackup
 
-// All validation is in the CustomResourceDefinition, so only a real API server can tell whether it holds.
+// All validation is in the CustomResourceDefinition, so only a real API server can report whether it holds.
 func TestAPIServer(t *testing.T) {
 	config := env.APIServer(t)
 	client, err := dynamic.NewForConfig(config)
@@ -103,7 +103,7 @@ func testRefusesWhatCannotWork(t *testing.T, clusters dynamic.ResourceInterface)
 		"negative size":                       {[]edit{{"spec.storage.size", "-1Gi"}}, "storage.size must be greater than zero"},
 		"a size that is no quantity":          {[]edit{{"spec.storage.size", "big"}}, "spec.storage.size in body should match"},
 		"an empty storage class":              {[]edit{{"spec.storage.storageClassName", ""}}, "should be at least 1 chars long"},
-		"a medium that nobody knows":          {inMemory(edit{"spec.storage.medium", "HugePages"}), `supported values: "Memory"`},
+		"a medium that no one knows":          {inMemory(edit{"spec.storage.medium", "HugePages"}), `supported values: "Memory"`},
 		"a class of memory":                   {inMemory(edit{"spec.storage.storageClassName", "fast"}), "storage.storageClassName must not be set with storage.medium Memory"},
 		"memory without a limit":              {inMemory(edit{"spec.resources.limits", nil}), "resources.limits.memory must be greater than storage.size with"},
 		"memory without resources":            {inMemory(edit{"spec.resources", nil}), "resources.limits.memory must be greater than storage.size with"},
@@ -111,8 +111,8 @@ func testRefusesWhatCannotWork(t *testing.T, clusters dynamic.ResourceInterface)
 		"a limit of just what is stored":      {inMemory(edit{"spec.resources.limits", map[string]any{"memory": "4Gi"}}), "resources.limits.memory must be greater than storage.size with"},
 		"memory for no members":               {inMemory(edit{"spec.replicas", int64(0)}), "replicas must not be 0 with storage.medium Memory"},
 		"a quota beyond the memory":           {inMemory(edit{"spec.etcd.quotaBackendBytes", "5Gi"}), "etcd.quotaBackendBytes must not exceed storage.size"},
-		"a retention that nobody knows":       {[]edit{{"spec.storage.persistentVolumeClaimRetentionPolicy.whenScaled", "Recycle"}}, `supported values: "Retain", "Delete"`},
-		"a minor that nobody knows":           {[]edit{{"spec.version", "3.8.0"}}, "version must be a release of etcd 3.5, 3.6 or 3.7"},
+		"a retention that no one knows":       {[]edit{{"spec.storage.persistentVolumeClaimRetentionPolicy.whenScaled", "Recycle"}}, `supported values: "Retain", "Delete"`},
+		"a minor that no one knows":           {[]edit{{"spec.version", "3.8.0"}}, "version must be a release of etcd 3.5, 3.6 or 3.7"},
 		"a version with a leading v":          {[]edit{{"spec.version", "v3.6.16"}}, "version must be a release of etcd 3.5, 3.6 or 3.7, as major.minor.patch without a leading v"},
 		"a pre-release":                       {[]edit{{"spec.version", "3.7.0-rc.1"}}, "version must be a release of etcd"},
 		"a version without a patch":           {[]edit{{"spec.version", "3.6"}}, "version must be a release of etcd"},
@@ -150,7 +150,7 @@ func testRefusesWhatCannotWork(t *testing.T, clusters dynamic.ResourceInterface)
 		"an hour that no day has":             {[]edit{{"spec.defragmentation.schedule", "0 24 * * *"}}, "schedule must be five fields of numbers"},
 		"a word for a schedule":               {[]edit{{"spec.defragmentation.schedule", "@daily"}}, "schedule must be five fields of numbers"},
 		"an empty schedule":                   {[]edit{{"spec.defragmentation.schedule", ""}}, "schedule"},
-		"a zone that nobody knows":            {[]edit{{"spec.defragmentation.timeZone", "Europe/Atlantis"}}, "spec.defragmentation.timeZone: Invalid value"},
+		"a zone that no one knows":            {[]edit{{"spec.defragmentation.timeZone", "Europe/Atlantis"}}, "spec.defragmentation.timeZone: Invalid value"},
 		"a zone that is an offset":            {[]edit{{"spec.defragmentation.timeZone", "+02:00"}}, "timeZone must be an IANA name"},
 		"a zone without a schedule":           {[]edit{{"spec.defragmentation.schedule", nil}, {"spec.defragmentation.window", nil}}, "timeZone needs schedule"},
 		"a window without a schedule":         {[]edit{{"spec.defragmentation.schedule", nil}, {"spec.defragmentation.timeZone", nil}}, "window needs schedule"},
@@ -251,28 +251,28 @@ func testRefusesChangesThatDataWouldNotSurvive(t *testing.T, clusters dynamic.Re
 		before, after []edit
 		want          string // empty: accepted
 	}{
-		"memory instead of a volume":   {[]edit{{"spec.storage.storageClassName", nil}}, inMemory(), "storage.medium must not change"},
-		"a volume instead of memory":   {inMemory(), []edit{{"spec.storage.storageClassName", nil}}, "storage.medium must not change"},
-		"more memory":                  {inMemory(), inMemory(edit{"spec.storage.size", "5Gi"}), ""},
-		"a pause of what is in memory": {inMemory(), inMemory(edit{"spec.replicas", int64(0)}), "replicas must not be 0 with storage.medium Memory"},
-		"a smaller volume":             {nil, []edit{{"spec.storage.size", "3Gi"}}, "storage.size must not decrease, because Kubernetes cannot"},
-		"a larger volume":              {nil, []edit{{"spec.storage.size", "5Gi"}}, ""},
-		"the same size, otherwise put": {nil, []edit{{"spec.storage.size", "4096Mi"}}, ""},
-		"another storage class":        {nil, []edit{{"spec.storage.storageClassName", "slow"}}, "storage.storageClassName must not change"},
-		"no storage class any more":    {nil, []edit{{"spec.storage.storageClassName", nil}}, "storage.storageClassName must not change"},
-		"a storage class all at once":  {[]edit{{"spec.storage.storageClassName", nil}}, nil, "storage.storageClassName must not change"},
-		"a newer patch":                {nil, []edit{{"spec.version", "3.6.17"}}, ""},
-		"an older patch":               {nil, []edit{{"spec.version", "3.6.15"}}, ""},
-		"the next minor":               {nil, []edit{{"spec.version", "3.7.3"}}, ""},
-		"the minor before":             {nil, []edit{{"spec.version", "3.5.33"}}, ""},
-		"two minors back":              {[]edit{{"spec.version", "3.7.3"}}, []edit{{"spec.version", "3.5.33"}}, "version must not decrease by more than"},
-		"another restore":              {nil, []edit{{restoreField + ".to", map[string]any{"revision": int64(7)}}}, "bootstrap must not change"},
-		"a restore after the birth":    {[]edit{{"spec.bootstrap", nil}}, nil, "bootstrap must not change"},
-		"no restore any more":          {nil, []edit{{"spec.bootstrap", nil}}, "bootstrap must not change"},
-		"a restore and a join of it":   {nil, []edit{{"spec.bootstrap.join", joinOf("http://a:2379")}}, "bootstrap must not change"},
-		"a join after the birth":       {[]edit{{"spec.bootstrap", nil}}, []edit{{"spec.bootstrap", join("http://a:2379")}}, "bootstrap must not change"},
-		"no join any more":             {[]edit{{"spec.bootstrap", join("http://a:2379")}}, []edit{{"spec.bootstrap", map[string]any{}}}, "bootstrap must not change"},
-		"other endpoints of a join":    {[]edit{{"spec.bootstrap", join("http://a:2379")}}, []edit{{"spec.bootstrap", join("http://b:2379")}}, "bootstrap must not change, except for join.removeOthers;"},
+		"memory instead of a volume":    {[]edit{{"spec.storage.storageClassName", nil}}, inMemory(), "storage.medium must not change"},
+		"a volume instead of memory":    {inMemory(), []edit{{"spec.storage.storageClassName", nil}}, "storage.medium must not change"},
+		"more memory":                   {inMemory(), inMemory(edit{"spec.storage.size", "5Gi"}), ""},
+		"a pause of what is in memory":  {inMemory(), inMemory(edit{"spec.replicas", int64(0)}), "replicas must not be 0 with storage.medium Memory"},
+		"a smaller volume":              {nil, []edit{{"spec.storage.size", "3Gi"}}, "storage.size must not decrease, because Kubernetes cannot"},
+		"a larger volume":               {nil, []edit{{"spec.storage.size", "5Gi"}}, ""},
+		"the same size, otherwise put":  {nil, []edit{{"spec.storage.size", "4096Mi"}}, ""},
+		"another storage class":         {nil, []edit{{"spec.storage.storageClassName", "slow"}}, "storage.storageClassName must not change"},
+		"no storage class any more":     {nil, []edit{{"spec.storage.storageClassName", nil}}, "storage.storageClassName must not change"},
+		"a storage class all at once":   {[]edit{{"spec.storage.storageClassName", nil}}, nil, "storage.storageClassName must not change"},
+		"a newer patch":                 {nil, []edit{{"spec.version", "3.6.17"}}, ""},
+		"an older patch":                {nil, []edit{{"spec.version", "3.6.15"}}, ""},
+		"the next minor":                {nil, []edit{{"spec.version", "3.7.3"}}, ""},
+		"the minor before":              {nil, []edit{{"spec.version", "3.5.33"}}, ""},
+		"two minors back":               {[]edit{{"spec.version", "3.7.3"}}, []edit{{"spec.version", "3.5.33"}}, "version must not decrease by more than"},
+		"another restore":               {nil, []edit{{restoreField + ".to", map[string]any{"revision": int64(7)}}}, "bootstrap must not change"},
+		"a restore after the bootstrap": {[]edit{{"spec.bootstrap", nil}}, nil, "bootstrap must not change"},
+		"no restore any more":           {nil, []edit{{"spec.bootstrap", nil}}, "bootstrap must not change"},
+		"a restore and a join of it":    {nil, []edit{{"spec.bootstrap.join", joinOf("http://a:2379")}}, "bootstrap must not change"},
+		"a join after the bootstrap":    {[]edit{{"spec.bootstrap", nil}}, []edit{{"spec.bootstrap", join("http://a:2379")}}, "bootstrap must not change"},
+		"no join any more":              {[]edit{{"spec.bootstrap", join("http://a:2379")}}, []edit{{"spec.bootstrap", map[string]any{}}}, "bootstrap must not change"},
+		"other endpoints of a join":     {[]edit{{"spec.bootstrap", join("http://a:2379")}}, []edit{{"spec.bootstrap", join("http://b:2379")}}, "bootstrap must not change, except for join.removeOthers;"},
 		"the word that others may go": {
 			[]edit{{"spec.bootstrap", join("http://a:2379")}}, []edit{{"spec.bootstrap", join("http://a:2379")}, {joinField + ".removeOthers", true}}, "",
 		},
@@ -318,16 +318,16 @@ func testChangesTheMinorWhenAllMembersRunOne(t *testing.T, clusters dynamic.Reso
 		version string
 		want    string // empty: accepted
 	}{
-		"no member yet":                     {nil, "3.7.3", ""},
-		"all run it":                        {running("3.6.16", "3.6.15", "3.6.16"), "3.7.3", ""},
-		"one that never told what it runs":  {running("3.6.16", ""), "3.7.3", ""},
-		"one runs the minor before":         {running("3.6.16", "3.5.33"), "3.7.3", refused},
-		"another patch in the meantime":     {running("3.6.16", "3.5.33"), "3.6.17", ""},
-		"back when all run it":              {running("3.6.16", "3.6.16"), "3.5.33", ""},
-		"back while none has left it":       {running("3.5.33", "3.5.33"), "3.5.33", ""},
-		"back when one runs the other":      {running("3.6.16", "3.5.33"), "3.5.33", refused},
-		"on when all run what is asked for": {running("3.7.3", "3.7.3"), "3.7.3", ""},
-		"a version that is none is told so": {running("3.6.16", "3.5.33"), "3", "version must be a release of etcd"},
+		"no member yet":                         {nil, "3.7.3", ""},
+		"all run it":                            {running("3.6.16", "3.6.15", "3.6.16"), "3.7.3", ""},
+		"one that never reported what it runs":  {running("3.6.16", ""), "3.7.3", ""},
+		"one runs the minor before":             {running("3.6.16", "3.5.33"), "3.7.3", refused},
+		"another patch in the meantime":         {running("3.6.16", "3.5.33"), "3.6.17", ""},
+		"back when all run it":                  {running("3.6.16", "3.6.16"), "3.5.33", ""},
+		"back while none has left it":           {running("3.5.33", "3.5.33"), "3.5.33", ""},
+		"back when one runs the other":          {running("3.6.16", "3.5.33"), "3.5.33", refused},
+		"on when all run what is asked for":     {running("3.7.3", "3.7.3"), "3.7.3", ""},
+		"a version that is none is reported so": {running("3.6.16", "3.5.33"), "3", "version must be a release of etcd"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			object, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&v1alpha1.EtcdCluster{Status: v1alpha1.EtcdClusterStatus{Members: test.members}})

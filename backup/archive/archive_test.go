@@ -93,7 +93,7 @@ func verify(t *testing.T, s store.Store) map[string]Finding {
 func ofRealEtcd(t *testing.T) (fresh func(t *testing.T) store.Store, c chain.Catalog) {
 	t.Helper()
 	s := newStore(t)
-	c = backups.Make(t, s, prefix, chain.Birth{Lineage: lineage, ClusterID: "c", Created: time.Now()})
+	c = backups.Make(t, s, prefix, chain.Formation{Lineage: lineage, ClusterID: "c", Created: time.Now()})
 	return func(t *testing.T) store.Store {
 		t.Helper()
 		into := newStore(t)
@@ -162,7 +162,7 @@ func TestVerifyNamesWhatIsBroken(t *testing.T) {
 			}, map[string]string{
 				strings.Replace(h.Fulls[0].Key, string(lineage), "00000002-bb", 1):  `lineage "00000001-aa"`,
 				strings.Replace(h.Deltas[0].Key, string(lineage), "00000002-bb", 1): `lineage "00000001-aa"`,
-				chain.BirthKey(prefix, "00000002-bb"):                               "there is no",
+				chain.BootstrapKey(prefix, "00000002-bb"):                           "there is no",
 			},
 		},
 	}
@@ -178,7 +178,7 @@ func TestVerifyNamesWhatIsBroken(t *testing.T) {
 				delete(test.broken, key)
 			}
 			if len(test.broken) > 0 {
-				t.Errorf("nothing is told of %v", test.broken)
+				t.Errorf("nothing is informed of %v", test.broken)
 			}
 		})
 	}
@@ -217,7 +217,7 @@ func TestVerifyNamesWhatIsBroken(t *testing.T) {
 	})
 	t.Run("a history that forked", func(t *testing.T) {
 		s, other := fresh(t), newStore(t)
-		made := backups.Make(t, other, prefix, chain.Birth{Lineage: lineage, ClusterID: "d", Created: time.Now()})
+		made := backups.Make(t, other, prefix, chain.Formation{Lineage: lineage, ClusterID: "d", Created: time.Now()})
 		for _, d := range h.Deltas[1:] {
 			if err := s.Delete(t.Context(), d.Key); err != nil {
 				t.Fatal(err)
@@ -270,7 +270,7 @@ func (l lossy) Put(ctx context.Context, key string, r io.Reader, o store.PutOpti
 }
 
 func testCopy(t *testing.T, from store.Store, c chain.Catalog) {
-	write(t, from, prefix+"/notes.txt", []byte("a stranger"))
+	write(t, from, prefix+"/notes.txt", []byte("an unknown member"))
 	source := Place{from, prefix}
 	copyTo := func(to Place, stopAfter int) (copied []Copied, err error) {
 		err = Copy(t.Context(), source, to, c, func(c Copied) error {
@@ -282,7 +282,7 @@ func testCopy(t *testing.T, from store.Store, c chain.Catalog) {
 		return copied, err
 	}
 	to := Place{newStore(t), "elsewhere"}
-	const all = 6 // the birth, two fulls and three deltas
+	const all = 6 // the bootstrap, two fulls and three deltas
 	for n := 1; n <= all; n++ {
 		torn := Place{newStore(t), "torn"}
 		if _, err := copyTo(torn, n); !errors.Is(err, io.ErrClosedPipe) {
@@ -363,14 +363,14 @@ func TestCollectDeletesTheOldestFirst(t *testing.T) {
 		write(t, s, key, []byte("x"))
 	}
 	write(t, s, prefix+"/"+string(lineage)+"/full/notes.txt", nil)
-	var deleted, told []string
+	var deleted, notified []string
 	l := locking{Store: s, locked: all[2], fails: all[5], deleted: &deleted}
 	collect := func() error {
 		return Collect(t.Context(), l, prefix, "", chain.Policy{Count: 2}, chain.Evidence{}, time.Now(), func(c Collected) error {
 			if c.Locked != (c.Key == l.locked) {
 				t.Errorf("%s is locked: %t", c.Key, c.Locked)
 			}
-			told = append(told, c.Key)
+			notified = append(notified, c.Key)
 			return nil
 		})
 	}
@@ -380,14 +380,14 @@ func TestCollectDeletesTheOldestFirst(t *testing.T) {
 	if d := cmp.Diff(deleted, []string{all[0], all[1], all[3], all[4]}); d != "" {
 		t.Errorf("(-got +want)\n%s", d)
 	}
-	l.fails, deleted, told = "", nil, nil
+	l.fails, deleted, notified = "", nil, nil
 	if err := collect(); err != nil {
 		t.Error(err)
 	}
 	if d := cmp.Diff(deleted, []string{all[5]}); d != "" {
 		t.Errorf("(-got +want)\n%s", d)
 	}
-	if d := cmp.Diff(told, []string{all[2], all[5]}); d != "" {
+	if d := cmp.Diff(notified, []string{all[2], all[5]}); d != "" {
 		t.Errorf("(-got +want)\n%s", d)
 	}
 	if d := cmp.Diff(keys(t, s), []string{all[7], all[9], all[2], all[6], all[8], prefix + "/" + string(lineage) + "/full/notes.txt"}); d != "" {

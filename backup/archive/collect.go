@@ -16,9 +16,9 @@ type Collected struct {
 	Locked bool
 }
 
-// Collect lists what is below prefix, and deletes what retention lets go in the line of l, or without l in each one, oldest first. It tells of each object after it
+// Collect lists what is below prefix, and deletes what retention lets go in the line of l, or without l in each one, oldest first. It reports each object after it
 // is gone, or found to be locked. Any other error ends it; what was deleted until then was superfluous anyway.
-func Collect(ctx context.Context, s store.Store, prefix string, l chain.Lineage, p chain.Policy, e chain.Evidence, now time.Time, tell func(Collected) error) error {
+func Collect(ctx context.Context, s store.Store, prefix string, l chain.Lineage, p chain.Policy, e chain.Evidence, now time.Time, inform func(Collected) error) error {
 	if err := p.Validate(); err != nil {
 		return err
 	}
@@ -35,7 +35,7 @@ func Collect(ctx context.Context, s store.Store, prefix string, l chain.Lineage,
 		if err != nil && !locked {
 			return err
 		}
-		if err := tell(Collected{Verdict: v, Locked: locked}); err != nil {
+		if err := inform(Collected{Verdict: v, Locked: locked}); err != nil {
 			return err
 		}
 	}

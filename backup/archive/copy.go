@@ -18,7 +18,7 @@ type Place struct {
 	Prefix string
 }
 
-// Copied tells of one object that is in both places, and equal.
+// Copied reports one object that is in both places, and equal.
 type Copied struct {
 	Key  string `json:"key"`
 	Size int64  `json:"size"`
@@ -31,12 +31,12 @@ var ErrDiffers = errors.New("another object has this name")
 
 // Copy copies all that c, a catalog of from, knows, oldest first: wherever it ends, what is there is a chain, and the next
 // Copy goes on. What has been copied is read back, and must have the sha256 of what was read. What is there already is
-// compared in the same way. It tells of each object when it is there.
-func Copy(ctx context.Context, from, to Place, c chain.Catalog, tell func(Copied) error) error {
+// compared in the same way. It reports each object when it is there.
+func Copy(ctx context.Context, from, to Place, c chain.Catalog, inform func(Copied) error) error {
 	for _, h := range c.Histories {
 		var keys []string
-		if h.Birth != nil {
-			keys = append(keys, chain.BirthKey(c.Prefix, h.Lineage))
+		if h.Formation != nil {
+			keys = append(keys, chain.BootstrapKey(c.Prefix, h.Lineage))
 		}
 		for _, o := range objectsOf(h) {
 			keys = append(keys, o.key)
@@ -46,7 +46,7 @@ func Copy(ctx context.Context, from, to Place, c chain.Catalog, tell func(Copied
 			if err != nil {
 				return err
 			}
-			if err := tell(copied); err != nil {
+			if err := inform(copied); err != nil {
 				return err
 			}
 		}

@@ -35,14 +35,14 @@ type Finding struct {
 	Reason string `json:"reason,omitempty"`
 }
 
-// Verify reads each object of c to its end, and hands tell a finding for each, oldest first. It holds a few MiB of memory
+// Verify reads each object of c to its end, and hands report a finding for each, oldest first. It holds a few MiB of memory
 // whatever their size. Objects that are each sound may still not fit each other: where a delta begins right after another
-// one, both must agree about the revision between them, else the later one is broken. Its error is ctx's or tell's.
-func Verify(ctx context.Context, s store.Store, c chain.Catalog, tell func(Finding) error) error {
+// one, both must agree about the revision between them, else the later one is broken. Its error is ctx's or report's.
+func Verify(ctx context.Context, s store.Store, c chain.Catalog, inform func(Finding) error) error {
 	for _, h := range c.Histories {
 		v := verifier{s: s, ends: map[int64][]end{}}
-		if h.Birth == nil {
-			if err := tell(Finding{Lineage: h.Lineage, Key: chain.BirthKey(c.Prefix, h.Lineage), State: Broken, Reason: h.BirthProblem}); err != nil {
+		if h.Formation == nil {
+			if err := inform(Finding{Lineage: h.Lineage, Key: chain.BootstrapKey(c.Prefix, h.Lineage), State: Broken, Reason: h.BootstrapProblem}); err != nil {
 				return err
 			}
 		}
@@ -52,7 +52,7 @@ func Verify(ctx context.Context, s store.Store, c chain.Catalog, tell func(Findi
 			if err := ctx.Err(); err != nil {
 				return err
 			}
-			if err := tell(f); err != nil {
+			if err := inform(f); err != nil {
 				return err
 			}
 		}
@@ -72,7 +72,7 @@ type end struct {
 	digest delta.Digest
 }
 
-// judge tells an object that is broken from one that was not read.
+// judge reports an object that is broken from one that was not read.
 func judge(err error) (State, string) {
 	if err == nil {
 		return Sound, ""

@@ -18,7 +18,7 @@ import (
 // bbolt's own check follows the tree through a memory map, in the order of keys: 20 s for a backend of 1 GiB that is not in
 // the page cache, where this one takes 1.3 s (BenchmarkInspect of agent/datadir, a disk of 1 GiB/s), and 0.7 s against 0.4 s for one that is.
 // It keeps a map entry per page, some 290 MiB for 8 GiB, and a damaged page number makes its goroutine fault, which
-// nobody can recover from. This one reads with pread, ascending within large batches, keeps one bit per page, and checks
+// no one can recover from. This one reads with pread, ascending within large batches, keeps one bit per page, and checks
 // the same: each page is what its parent says, is referred to once, lies within the backend, and its keys are in order and
 // between its parent's keys (these by their first 8 bytes, which hold a revision in etcd's own bucket). Beyond it, it
 // checks that the values of the bucket of keys are well-formed. So 8 GiB take what the disk takes to read them: 10 s at
@@ -51,7 +51,7 @@ type pageCheck struct {
 	pages uint64 // number of pages in buf
 }
 
-// File reads all pages of the database that f is, which nobody may be writing. What is wrong with it is a DamagedError; other errors are of the
+// File reads all pages of the database that f is, which no one may be writing. What is wrong with it is a DamagedError; other errors are of the
 // disk, or the cause that ctx ended by.
 func File(ctx context.Context, f *os.File) error {
 	info, err := f.Stat()

@@ -18,37 +18,37 @@ type segment struct {
 }
 
 // line is a lineage's history back to its beginning: its own segment, its parent's up to the fork, and so on as far as
-// births are known and their lineages are there.
+// bootstraps are known and their lineages are there.
 func (c Catalog) line(h History) []segment {
 	line := []segment{{history: h, cut: math.MaxInt64}}
 	seen := map[Lineage]bool{h.Lineage: true}
 	for {
 		last := line[len(line)-1]
-		birth := last.history.Birth
-		if birth == nil || birth.Parent == "" || seen[birth.Parent] {
+		formation := last.history.Formation
+		if formation == nil || formation.Parent == "" || seen[formation.Parent] {
 			return line
 		}
-		parent, found := c.History(birth.Parent)
+		parent, found := c.History(formation.Parent)
 		if !found {
 			return line
 		}
-		seen[birth.Parent] = true
-		line = append(line, segment{history: parent, cut: min(last.cut, birth.Fork), forked: last.history.Lineage})
+		seen[formation.Parent] = true
+		line = append(line, segment{history: parent, cut: min(last.cut, formation.Fork), forked: last.history.Lineage})
 	}
 }
 
 // fork is the last revision of h's history that is its parent's.
 func (h History) fork() int64 {
-	if h.Birth == nil {
+	if h.Formation == nil {
 		return 0
 	}
-	return h.Birth.Fork
+	return h.Formation.Fork
 }
 
-// born is when h began: as its birth tells, else when its first object was made. ok is false where nothing tells.
-func (h History) born() (at time.Time, ok bool) {
-	if h.Birth != nil {
-		return h.Birth.Created, true
+// formed is when h began: as its bootstrap reports, else when its first object was made. ok is false where nothing reports.
+func (h History) wasFormed() (at time.Time, ok bool) {
+	if h.Formation != nil {
+		return h.Formation.Created, true
 	}
 	for _, f := range h.Fulls {
 		if !ok || f.At.Before(at) {
@@ -69,10 +69,10 @@ func segmentFor(line []segment, t Target) (s segment, found bool) {
 		var here bool
 		switch {
 		case t.Revision != 0:
-			here = t.Revision > s.history.fork() || s.history.Birth == nil
+			here = t.Revision > s.history.fork() || s.history.Formation == nil
 		case !t.Time.IsZero():
-			born, known := s.history.born()
-			here = !known || !t.Time.Before(born)
+			wasFormed, known := s.history.wasFormed()
+			here = !known || !t.Time.Before(wasFormed)
 		default:
 			here = s.hasFull()
 		}
@@ -80,7 +80,7 @@ func segmentFor(line []segment, t Target) (s segment, found bool) {
 			return s, true
 		}
 	}
-	// Older than the oldest birth that is known: the oldest line tells what there is.
+	// Older than the oldest bootstrap that is known: the oldest line reports what there is.
 	return line[len(line)-1], t.Revision != 0 || !t.Time.IsZero()
 }
 
@@ -137,7 +137,7 @@ func (c Catalog) locateIn(group []History, t Target) (*segment, []string, error)
 			at = &s
 			notes = append(notes, noteParent(h, s)...)
 		case at.history.Lineage != s.history.Lineage || at.cut != s.cut:
-			return nil, nil, fmt.Errorf("%w: lineages %s and %s have the same epoch, and nothing tells which one is the cluster's: name the lineage; restorable are %s",
+			return nil, nil, fmt.Errorf("%w: lineages %s and %s have the same epoch, and nothing reports which one is the cluster's: name the lineage; restorable are %s",
 				ErrAmbiguous, full[0].Lineage, h.Lineage, c.restorable())
 		}
 	}
@@ -150,12 +150,12 @@ func (c Catalog) locateIn(group []History, t Target) (*segment, []string, error)
 }
 
 // heads are the histories that a target may be in, those of one epoch together, the newest first. A moment is in what
-// was born last until then.
+// was formed last until then.
 func (c Catalog) heads(t Target) [][]History {
 	var groups [][]History
 	for _, h := range slices.Backward(c.Histories) {
-		born, known := h.born()
-		if !t.Time.IsZero() && (!known || t.Time.Before(born)) {
+		wasFormed, known := h.wasFormed()
+		if !t.Time.IsZero() && (!known || t.Time.Before(wasFormed)) {
 			continue
 		}
 		if n := len(groups); n > 0 && groups[n-1][0].Lineage.Epoch() == h.Lineage.Epoch() {
@@ -171,7 +171,7 @@ func (c Catalog) heads(t Target) [][]History {
 }
 
 func noteWithout(h History) string {
-	if h.Birth != nil && h.Birth.Parent == "" {
+	if h.Formation != nil && h.Formation.Parent == "" {
 		return fmt.Sprintf("lineage %s is newer, began with nothing, and has no full yet", h.Lineage)
 	}
 	return fmt.Sprintf("lineage %s is newer and has no full yet; where it forked from what is restored here is not known", h.Lineage)
@@ -184,5 +184,5 @@ func noteParent(asked History, s segment) []string {
 	if len(asked.Fulls) == 0 {
 		return []string{fmt.Sprintf("lineage %s has no full yet: this is lineage %s up to revision %d, where %s forked", asked.Lineage, s.history.Lineage, s.cut, s.forked)}
 	}
-	return []string{fmt.Sprintf("this is from before lineage %s was born: lineage %s", asked.Lineage, s.history.Lineage)}
+	return []string{fmt.Sprintf("this is from before lineage %s was formed: lineage %s", asked.Lineage, s.history.Lineage)}
 }

@@ -10,7 +10,7 @@ func TestPlanFollowsLineages(t *testing.T) {
 	child := history(second, 80, first, 40, full(1040, 81), delta(1041, 1050, 90))
 	unsaved := func(l Lineage, parent Lineage, fork int64) History { return history(l, 100, parent, fork) }
 	orphan := history(third, 100, "", 0)
-	orphan.Birth = nil
+	orphan.Formation = nil
 	orphan.Deltas = []Delta{{Lineage: third, Key: DeltaKey(prefix, third, 5, 9, at(100)), From: 5, To: 9, At: at(100)}}
 	looped := history(second, 80, third, 1060)
 	tests := map[string]struct {
@@ -23,26 +23,26 @@ func TestPlanFollowsLineages(t *testing.T) {
 		err       error
 		says      string // in the error, or in the notes
 	}{
-		"the newest lineage is the cluster's":             {histories: []History{plain(), child}, lineage: second, want: []int64{1040, 1041, 1050}, reach: 1050},
-		"an explicit lineage wins":                        {histories: []History{plain(), child}, target: Target{Lineage: first}, lineage: first, want: []int64{60, 61, 70}, reach: 70},
-		"a revision from before the fork is the parent's": {histories: []History{plain(), child}, target: Target{Revision: 35}, lineage: first, want: []int64{1, 2, 10, 11, 20, 21, 30, 31, 40}, revision: 35, reach: 35, says: "from before lineage 00000002-bb was born"},
-		"the fork's own revision is the parent's":         {histories: []History{plain(), child}, target: Target{Revision: 40}, lineage: first, want: []int64{30, 31, 40}, revision: 40, reach: 40},
-		"a revision of the parent that was left behind":   {histories: []History{plain(), child}, target: Target{Revision: 45}, err: ErrOutside, says: "name that lineage"},
-		"and is there in the parent":                      {histories: []History{plain(), child}, target: Target{Lineage: first, Revision: 45}, lineage: first, want: []int64{30, 31, 40, 41, 50}, revision: 45, reach: 45},
-		"a moment before the birth is the parent's":       {histories: []History{plain(), child}, target: Target{Time: at(65)}, lineage: first, want: []int64{60, 61, 70}, reach: 70},
-		"a moment after the birth is the child's":         {histories: []History{plain(), child}, target: Target{Time: at(85)}, lineage: second, want: []int64{1040, 1041, 1050}, reach: 1050},
-		"a moment between the birth and the first full":   {histories: []History{plain(), child}, target: Target{Time: at(80)}, err: ErrOutside, says: "revisions 1 to 70"},
-		"the history of a child before its birth is cut":  {histories: []History{plain(), child}, target: Target{Lineage: second, Time: at(65)}, lineage: first, want: []int64{30, 31, 40}, revision: 40, reach: 40},
+		"the newest lineage is the cluster's":                {histories: []History{plain(), child}, lineage: second, want: []int64{1040, 1041, 1050}, reach: 1050},
+		"an explicit lineage wins":                           {histories: []History{plain(), child}, target: Target{Lineage: first}, lineage: first, want: []int64{60, 61, 70}, reach: 70},
+		"a revision from before the fork is the parent's":    {histories: []History{plain(), child}, target: Target{Revision: 35}, lineage: first, want: []int64{1, 2, 10, 11, 20, 21, 30, 31, 40}, revision: 35, reach: 35, says: "from before lineage 00000002-bb was formed"},
+		"the fork's own revision is the parent's":            {histories: []History{plain(), child}, target: Target{Revision: 40}, lineage: first, want: []int64{30, 31, 40}, revision: 40, reach: 40},
+		"a revision of the parent that was left behind":      {histories: []History{plain(), child}, target: Target{Revision: 45}, err: ErrOutside, says: "name that lineage"},
+		"and is there in the parent":                         {histories: []History{plain(), child}, target: Target{Lineage: first, Revision: 45}, lineage: first, want: []int64{30, 31, 40, 41, 50}, revision: 45, reach: 45},
+		"a moment before the bootstrap is the parent's":      {histories: []History{plain(), child}, target: Target{Time: at(65)}, lineage: first, want: []int64{60, 61, 70}, reach: 70},
+		"a moment after the bootstrap is the child's":        {histories: []History{plain(), child}, target: Target{Time: at(85)}, lineage: second, want: []int64{1040, 1041, 1050}, reach: 1050},
+		"a moment between the bootstrap and the first full":  {histories: []History{plain(), child}, target: Target{Time: at(80)}, err: ErrOutside, says: "revisions 1 to 70"},
+		"the history of a child before its bootstrap is cut": {histories: []History{plain(), child}, target: Target{Lineage: second, Time: at(65)}, lineage: first, want: []int64{30, 31, 40}, revision: 40, reach: 40},
 
 		"a child without a full is its parent up to the fork": {histories: []History{plain(), unsaved(second, first, 40)}, lineage: first, want: []int64{30, 31, 40}, revision: 40, reach: 40, says: "no full yet"},
-		"where the fork was not saved the note tells":         {histories: []History{plain(), unsaved(second, first, 75)}, lineage: first, want: []int64{60, 61, 70}, revision: 75, reach: 70, says: "revisions 71 to 75"},
+		"where the fork was not saved the note reports":       {histories: []History{plain(), unsaved(second, first, 75)}, lineage: first, want: []int64{60, 61, 70}, revision: 75, reach: 70, says: "revisions 71 to 75"},
 		"a grandchild without a full is cut at both forks":    {histories: []History{plain(), unsaved(second, first, 40), unsaved(third, second, 38)}, lineage: first, want: []int64{1, 2, 10, 11, 20, 21, 30, 31, 40}, revision: 38, reach: 38},
 		"a newer lineage that began with nothing":             {histories: []History{plain(), unsaved(second, "", 0)}, lineage: first, want: []int64{60, 61, 70}, reach: 70, says: "began with nothing"},
-		"a newer lineage whose birth is not known":            {histories: []History{plain(), orphan}, lineage: first, want: []int64{60, 61, 70}, reach: 70, says: "not known"},
+		"a newer lineage whose bootstrap is not known":        {histories: []History{plain(), orphan}, lineage: first, want: []int64{60, 61, 70}, reach: 70, says: "not known"},
 		"a newer lineage whose parent is gone":                {histories: []History{plain(), unsaved(third, second, 40)}, lineage: first, want: []int64{60, 61, 70}, reach: 70, says: "not known"},
 		"an explicit lineage without a full is its parent":    {histories: []History{plain(), unsaved(second, first, 40)}, target: Target{Lineage: second}, lineage: first, want: []int64{30, 31, 40}, revision: 40, reach: 40},
 		"an explicit lineage without anything":                {histories: []History{plain(), unsaved(second, "", 0)}, target: Target{Lineage: second}, err: ErrEmpty},
-		"births that name each other end":                     {histories: []History{looped, history(third, 90, second, 1070)}, err: ErrEmpty},
+		"bootstraps that name each other end":                 {histories: []History{looped, history(third, 90, second, 1070)}, err: ErrEmpty},
 		"a full that holds more than the fork is not taken":   {histories: []History{history(first, 0, "", 0, full(50, 0)), unsaved(second, first, 40)}, target: Target{Lineage: second}, err: ErrEmpty},
 
 		"of two histories with one epoch none is guessed": {histories: []History{plain(), child, history(twin, 82, first, 60, full(2000, 83))}, err: ErrAmbiguous, says: "00000002-bb and 00000002-dd"},

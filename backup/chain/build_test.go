@@ -20,9 +20,9 @@ var noon = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 
 func at(minute int) time.Time { return noon.Add(time.Duration(minute) * time.Minute) }
 
-// history of a test: objects of a lineage that was born in a minute, from a parent at a revision or from nothing.
-func history(l Lineage, born int, parent Lineage, fork int64, objects ...any) History {
-	h := History{Lineage: l, Birth: &Birth{Version: BirthVersion, Lineage: l, Parent: parent, Fork: fork, Created: at(born)}}
+// history of a test: objects of a lineage that was formed in a minute, from a parent at a revision or from nothing.
+func history(l Lineage, wasFormed int, parent Lineage, fork int64, objects ...any) History {
+	h := History{Lineage: l, Formation: &Formation{Version: BootstrapVersion, Lineage: l, Parent: parent, Fork: fork, Created: at(wasFormed)}}
 	for _, o := range objects {
 		switch o := o.(type) {
 		case Full:

@@ -17,7 +17,7 @@ type Full struct {
 	At time.Time `json:"at"`
 	// Size of the object in bytes.
 	Size int64 `json:"size"`
-	// Final is one that somebody asked for as the last one, before the cluster is given up, paused or moved. It is a full like
+	// Final is one that someone asked for as the last one, before the cluster is given up, paused or moved. It is a full like
 	// any other, but retention never lets it go.
 	Final bool `json:"final,omitempty"`
 }
@@ -38,21 +38,21 @@ type Delta struct {
 // History is what the store holds of one lineage: fulls ordered by revision, deltas by their first revision.
 type History struct {
 	Lineage Lineage `json:"lineage"`
-	// Birth is nil where there is no record of it, or one that cannot be understood; BirthProblem then says what is wrong.
-	Birth        *Birth  `json:"birth,omitempty"`
-	BirthProblem string  `json:"birthProblem,omitempty"`
-	Fulls        []Full  `json:"fulls,omitempty"`
-	Deltas       []Delta `json:"deltas,omitempty"`
-	// Strangers are keys below the lineage that no backup has. They are told of, and never touched.
-	Strangers []string `json:"strangers,omitempty"`
+	// Bootstrap is nil where there is no record of it, or one that cannot be understood; BirthProblem then says what is wrong.
+	Formation        *Formation `json:"birth,omitempty"`
+	BootstrapProblem string     `json:"birthProblem,omitempty"`
+	Fulls            []Full     `json:"fulls,omitempty"`
+	Deltas           []Delta    `json:"deltas,omitempty"`
+	// Strangers are keys below the lineage that no backup has. They are informed of, and never touched.
+	UnknownObjects []string `json:"strangers,omitempty"`
 }
 
-// Catalog is what one listing tells of a cluster's backups. Histories are in the order of their lineages.
+// Catalog is what one listing reports a cluster's backups. Histories are in the order of their lineages.
 type Catalog struct {
 	Prefix    string    `json:"prefix"`
 	Histories []History `json:"histories"`
 	// Strangers are keys below the prefix and of no lineage.
-	Strangers []string `json:"strangers,omitempty"`
+	UnknownObjects []string `json:"strangers,omitempty"`
 	// Newest is when the last object below the prefix became visible, by the store's clock; zero where there is none.
 	Newest time.Time `json:"newest,omitzero"`
 }

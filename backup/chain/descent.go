@@ -21,7 +21,7 @@ func (c Catalog) descents(l Lineage) []descent {
 	return lines
 }
 
-// descent is the line of l: empty where l is not there, l alone where the record of its birth cannot be read.
+// descent is the line of l: empty where l is not there, l alone where the record of its bootstrap cannot be read.
 func (c Catalog) descent(l Lineage) descent {
 	line := descent{}
 	self, found := c.History(l)
@@ -40,7 +40,7 @@ func (c Catalog) descent(l Lineage) descent {
 }
 
 func sameCluster(a, b History) bool {
-	return a.Birth != nil && b.Birth != nil && a.Birth.ClusterUID != "" && a.Birth.ClusterUID == b.Birth.ClusterUID
+	return a.Formation != nil && b.Formation != nil && a.Formation.ClusterUID != "" && a.Formation.ClusterUID == b.Formation.ClusterUID
 }
 
 func (d descent) within(other descent) bool {

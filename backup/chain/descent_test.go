@@ -8,15 +8,15 @@ import (
 
 // of says whose a history is.
 func of(uid string, h History) History {
-	h.Birth.ClusterUID = uid
+	h.Formation.ClusterUID = uid
 	return h
 }
 
 func TestDescents(t *testing.T) {
 	const fourth, fifth = Lineage("00000004-ee"), Lineage("00000005-ff")
 	unread := history(fifth, 0, "", 0)
-	unread.Birth = nil
-	// Ours began anew once, and another time from what it was restored from; a twin was restored from that, too.
+	unread.Formation = nil
+	// Ours began again once, and another time from what it was restored from; a twin was restored from that, too.
 	c := catalog(of("old", history(first, 0, "", 0)), of("us", history(second, 1, "", 0)), of("them", history(twin, 1, first, 5)),
 		of("us", history(third, 2, first, 5)), of("", history(fourth, 3, "", 0)), unread)
 	for l, want := range map[Lineage][]descent{

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// Lineage names one unforked history: <epoch:08x>-<nonce>. A new one begins whenever a cluster is born anew, also by a
+// Lineage names one unforked history: <epoch:08x>-<nonce>. A new one begins whenever a cluster is formed again, also by a
 // restore.
 type Lineage string
 
@@ -26,7 +26,7 @@ func ParseLineage(s string) (Lineage, error) {
 	return Lineage(s), nil
 }
 
-// Epoch counts the births of the cluster; 0 for what ParseLineage would refuse.
+// Epoch counts the bootstraps of the cluster; 0 for what ParseLineage would refuse.
 func (l Lineage) Epoch() uint32 {
 	epoch, _, _ := strings.Cut(string(l), "-")
 	n, err := strconv.ParseUint(epoch, 16, 32)

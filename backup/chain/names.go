@@ -10,11 +10,11 @@ import (
 )
 
 const (
-	birthName   = "lineage.json"
-	fullDir     = "full"
-	deltaDir    = "delta"
-	fullSuffix  = ".snap.zst"
-	deltaSuffix = ".delta.zst"
+	bootstrapName = "lineage.json"
+	fullDir       = "full"
+	deltaDir      = "delta"
+	fullSuffix    = ".snap.zst"
+	deltaSuffix   = ".delta.zst"
 	// finalSuffix is another one than a full's, so that retention of a release that does not know it leaves the object alone.
 	finalSuffix = ".final.zst"
 )
@@ -29,7 +29,7 @@ func FinalKey(prefix string, l Lineage, revision int64, at time.Time) string {
 	return join(prefix, fmt.Sprintf("%s/%s/%016x-%d%s", l, fullDir, revision, at.UnixMilli(), finalSuffix))
 }
 
-// IsFinal tells of the key of a full whether it is a final one.
+// IsFinal reports the key of a full whether it is a final one.
 func IsFinal(key string) bool { return strings.HasSuffix(key, finalSuffix) }
 
 // DeltaKey names a delta that holds the whole revisions from to to, both included, and was closed at at.
@@ -37,8 +37,8 @@ func DeltaKey(prefix string, l Lineage, from, to int64, at time.Time) string {
 	return join(prefix, fmt.Sprintf("%s/%s/%016x-%016x-%d%s", l, deltaDir, from, to, at.UnixMilli(), deltaSuffix))
 }
 
-// BirthKey names the record of a lineage's birth.
-func BirthKey(prefix string, l Lineage) string { return join(prefix, string(l)+"/"+birthName) }
+// BootstrapKey names the record of a lineage's bootstrap.
+func BootstrapKey(prefix string, l Lineage) string { return join(prefix, string(l)+"/"+bootstrapName) }
 
 // ParseFull reads a name that FullKey or FinalKey made. ok is false for every other name, also one that means the same number
 // written differently: what is not ours is not touched.

@@ -30,7 +30,7 @@ func TestNamesAreReadAsTheyWereWritten(t *testing.T) {
 			t.Errorf("%s is not read", d.Key)
 		}
 		diff(t, gotDelta, d)
-		for _, key := range []string{f.Key, d.Key, last.Key, BirthKey(p, first)} {
+		for _, key := range []string{f.Key, d.Key, last.Key, BootstrapKey(p, first)} {
 			if err := store.CheckKey(key); err != nil {
 				t.Error(err)
 			}
@@ -39,10 +39,10 @@ func TestNamesAreReadAsTheyWereWritten(t *testing.T) {
 	diff(t, DeltaKey("a/b", first, 2, 0xabc, moment), "a/b/00000001-aa/delta/0000000000000002-0000000000000abc-1795000000123.delta.zst")
 	diff(t, FullKey("a/b", first, 17, moment), "a/b/00000001-aa/full/0000000000000011-1795000000123.snap.zst")
 	diff(t, FinalKey("a/b", first, 17, moment), "a/b/00000001-aa/full/0000000000000011-1795000000123.final.zst")
-	diff(t, BirthKey("a/b", first), "a/b/00000001-aa/lineage.json")
+	diff(t, BootstrapKey("a/b", first), "a/b/00000001-aa/lineage.json")
 }
 
-func TestNamesThatNobodyWroteAreNotRead(t *testing.T) {
+func TestNamesThatNoOneWroteAreNotRead(t *testing.T) {
 	full, delta := FullKey(prefix, first, 17, noon), DeltaKey(prefix, first, 3, 17, noon)
 	replace := func(s, old, by string) string {
 		if !strings.Contains(s, old) {

@@ -2,7 +2,7 @@ package chain
 
 import "slices"
 
-// Needed says why a full is not to be deleted although somebody asks for that: it is what retention keeps whatever its policy
+// Needed says why a full is not to be deleted although someone asks for that: it is what retention keeps whatever its policy
 // is, another cluster's, or deltas lead to what they hold from no other full. Without such a reason nothing but the full's own
 // state is lost with it. A key that is no taken full's is another cluster's.
 //
@@ -33,7 +33,7 @@ func (c Catalog) Needed(l Lineage, key string, e Evidence) (reason Reason, neede
 }
 
 // keepNeeded keeps a full that deltas lead on from, unless an older one leads across it. A newer one would not do: it may hold
-// more than its name tells.
+// more than its name reports.
 func (r *retention) keepNeeded(c Catalog, key string) {
 	for _, h := range c.Histories {
 		at := slices.IndexFunc(h.Fulls, func(f Full) bool { return f.Key == key })

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-func TestNeededFullsAreToldFromOthers(t *testing.T) {
+func TestNeededFullsAreReportedFromOthers(t *testing.T) {
 	chained := history(first, 0, "", 0, full(1, 0), delta(2, 10, 1), full(10, 2), delta(11, 20, 3), full(20, 4), delta(21, 30, 5), full(30, 6), full(31, 7))
 	apart := history(first, 0, "", 0, full(1, 0), full(10, 2), delta(11, 20, 3), full(40, 4), full(50, 5), full(60, 6))
 	child := history(second, 8, first, 31)

@@ -13,7 +13,7 @@ import (
 // target is taken only where no older one leads there, because the restore would have to cut it back, or could not.
 const settling = time.Minute
 
-// Plan finds what leads to the target: the newest full at or before it and the deltas from there. It tells a gap from an
+// Plan finds what leads to the target: the newest full at or before it and the deltas from there. It reports a gap from an
 // end: where objects are missing on the way it returns a GapError and no shorter plan.
 //
 // A full's revision is a lower bound. When the restore finds that the plan's full holds more than the target, ask for
@@ -121,7 +121,7 @@ func (c Catalog) planIn(h History, l limit, exact bool) (Plan, error) {
 	return p, nil
 }
 
-// leads tells whether a walk came to the limit, or to the end of what there is before it.
+// leads reports whether a walk came to the limit, or to the end of what there is before it.
 func (h History) leads(w walked, l limit, exact bool) bool {
 	if l.reached(w.reach, w.at) {
 		return true
@@ -130,7 +130,7 @@ func (h History) leads(w walked, l limit, exact bool) bool {
 	return !exact && !more
 }
 
-// settled tells whether a full was made long enough before the limit to hold no more than it.
+// settled reports whether a full was made long enough before the limit to hold no more than it.
 func settled(w walked, l limit) bool {
 	if !l.bounded() {
 		return true
@@ -174,7 +174,7 @@ func (c Catalog) planName(t Target) (Plan, error) {
 	return c.planIn(h, limit{revision: deltas[0].To}, true)
 }
 
-// isNamed tells whether name is key, or whole parts of its end.
+// isNamed reports whether name is key, or whole parts of its end.
 func isNamed(key, name string) bool { return key == name || strings.HasSuffix(key, "/"+name) }
 
 // without is a copy of c that lacks some fulls and deltas.

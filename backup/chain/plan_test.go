@@ -73,7 +73,7 @@ func TestPlan(t *testing.T) {
 		"a name that nothing has":                {histories: []History{plain()}, target: Target{Name: "x.snap.zst"}, err: ErrUnknown, says: "x.snap.zst"},
 		"a part of a name is none":               {histories: []History{plain()}, target: Target{Name: ".snap.zst"}, err: ErrUnknown},
 		"a name that two lineages have":          {histories: []History{history(first, 0, "", 0, full(5, 0)), history(second, 0, "", 0, full(5, 0))}, target: Target{Name: "0000000000000005-" + millisOf(at(0)) + ".snap.zst"}, err: ErrAmbiguous, says: "give more of the name"},
-		"the lineage tells which":                {histories: []History{history(first, 0, "", 0, full(5, 0)), history(second, 0, "", 0, full(5, 0))}, target: Target{Lineage: first, Name: "0000000000000005-" + millisOf(at(0)) + ".snap.zst"}, want: []int64{5}, reach: 5},
+		"the lineage reports which":              {histories: []History{history(first, 0, "", 0, full(5, 0)), history(second, 0, "", 0, full(5, 0))}, target: Target{Lineage: first, Name: "0000000000000005-" + millisOf(at(0)) + ".snap.zst"}, want: []int64{5}, reach: 5},
 
 		"nothing":                     {err: ErrEmpty, says: prefix},
 		"deltas alone":                {histories: []History{history(first, 0, "", 0, delta(2, 5, 1))}, err: ErrEmpty},

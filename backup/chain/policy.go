@@ -63,7 +63,7 @@ func (p Policy) periods() []period {
 // Reason is why retention keeps an object or lets it go.
 type Reason string
 
-// Why an object is kept. Of several reasons the first in this order is told.
+// Why an object is kept. Of several reasons the first in this order is reported.
 const (
 	ReasonNoPolicy Reason = "no-policy"
 	ReasonOther    Reason = "other-cluster"
@@ -97,11 +97,11 @@ type knownReason struct {
 	words  string
 }
 
-// reasons are in the order in which they are told, with the words for them.
+// reasons are in the order in which they are reported, with the words for them.
 var reasons = []knownReason{
 	{ReasonNoPolicy, true, "the policy is empty: everything is kept"},
 	{ReasonOther, true, "another cluster's"},
-	{ReasonNoFull, true, "its lineage has no full: nobody knows yet what will need it"},
+	{ReasonNoFull, true, "its lineage has no full: no one knows yet what will need it"},
 	{ReasonFinal, true, "a final full: only a person deletes it, and not by retention"},
 	{ReasonNewest, true, "the newest full of its lineage"},
 	{ReasonSound, true, "the newest full of its lineage that is not known to be broken"},

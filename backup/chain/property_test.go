@@ -13,7 +13,7 @@ import (
 const timelines = 120
 
 // random makes a catalog as clusters leave one: leaders that race, batches that overlap, deltas that were lost, fulls that
-// hold more than their name says, clocks that differ, and births that fork anywhere.
+// hold more than their name says, clocks that differ, and bootstraps that fork anywhere.
 func random(r *rand.Rand) Catalog {
 	c := Catalog{Prefix: prefix}
 	minute, epoch := 0, uint32(1)
@@ -29,9 +29,9 @@ func random(r *rand.Rand) Catalog {
 		}
 		h := history(l, minute, parent, fork, randomObjects(r, revision, &minute)...)
 		if r.IntN(8) == 0 {
-			h.Birth = nil
+			h.Formation = nil
 		} else if uid := r.IntN(3); uid > 0 {
-			h.Birth.ClusterUID = []string{"", "ours", "theirs"}[uid]
+			h.Formation.ClusterUID = []string{"", "ours", "theirs"}[uid]
 		}
 		c.Histories = append(c.Histories, h)
 		epoch++
@@ -94,7 +94,7 @@ func randomPolicy(r *rand.Rand) Policy {
 	return Policy{KeepAll: time.Duration(r.IntN(30)) * time.Hour, Hourly: r.IntN(5), Daily: r.IntN(3), Weekly: r.IntN(2), Monthly: r.IntN(2), Count: r.IntN(4)}
 }
 
-// targets are all states that somebody may ask for.
+// targets are all states that someone may ask for.
 func targets(r *rand.Rand, c Catalog) []Target {
 	all := []Target{{}}
 	for _, h := range c.Histories {
@@ -121,7 +121,7 @@ func each(t *testing.T, check func(t *testing.T, r *rand.Rand, c Catalog)) {
 	}
 }
 
-// holds tells whether somebody who applies the plan gets everything that the target asks for.
+// holds reports whether someone who applies the plan gets everything that the target asks for.
 func holds(p Plan, t Target) bool {
 	reach := p.Full.Revision
 	for _, d := range p.Deltas {
@@ -172,11 +172,11 @@ func TestPlansAreWholeAndStableUnderShuffling(t *testing.T) {
 }
 
 // A revision is in a range if and only if a plan leads to it.
-func TestRangesTellWhatCanBePlanned(t *testing.T) {
+func TestRangesReportWhatCanBePlanned(t *testing.T) {
 	each(t, func(t *testing.T, _ *rand.Rand, c Catalog) {
 		for _, h := range c.Histories {
-			if h.Birth != nil && h.Birth.Parent != "" {
-				h.Birth = &Birth{Version: BirthVersion, Lineage: h.Lineage, Created: h.Birth.Created}
+			if h.Formation != nil && h.Formation.Parent != "" {
+				h.Formation = &Formation{Version: BootstrapVersion, Lineage: h.Lineage, Created: h.Formation.Created}
 			}
 			ranges := h.Ranges()
 			for revision := int64(1); revision <= h.end()+2; revision += 1 + h.end()/100 {
@@ -249,7 +249,7 @@ func TestRetentionKeepsWhatItPromises(t *testing.T) {
 	}
 }
 
-// isPromised tells whether a target must be reachable after retention: the latest state of each lineage, fulls that are
+// isPromised reports whether a target must be reachable after retention: the latest state of each lineage, fulls that are
 // left, and each moment since KeepAll.
 func isPromised(c Catalog, t Target, p Policy, now time.Time, left Catalog) bool {
 	switch {
@@ -266,7 +266,7 @@ func isPromised(c Catalog, t Target, p Policy, now time.Time, left Catalog) bool
 	return t.Revision == 0 && t.Time.IsZero()
 }
 
-// writtenSince tells whether all objects that hold a revision are from a time or later, so that it surely is.
+// writtenSince reports whether all objects that hold a revision are from a time or later, so that it surely is.
 func writtenSince(c Catalog, t Target, start time.Time) bool {
 	h, _ := c.History(t.Lineage)
 	found := false

@@ -69,7 +69,7 @@ func (g Gap) String() string {
 }
 
 // maxTold is how many ranges an error names.
-const maxTold = 6
+const maxReported = 6
 
 func (r Range) String() string {
 	return fmt.Sprintf("revisions %d to %d (%s to %s)", r.From, r.To, stamp(r.Since), stamp(r.Until))
@@ -77,16 +77,16 @@ func (r Range) String() string {
 
 // restorable says in words what can be restored.
 func (c Catalog) restorable() string {
-	var told []string
+	var notified []string
 	for _, h := range slices.Backward(c.Histories) {
 		if r := h.restorable(); r != "" {
-			told = append(told, r)
+			notified = append(notified, r)
 		}
 	}
-	if len(told) == 0 {
+	if len(notified) == 0 {
 		return "none"
 	}
-	return strings.Join(told, "; ")
+	return strings.Join(notified, "; ")
 }
 
 func (h History) restorable() string {
@@ -94,15 +94,15 @@ func (h History) restorable() string {
 	if len(ranges) == 0 {
 		return ""
 	}
-	var told []string
-	for _, r := range ranges[max(0, len(ranges)-maxTold):] {
-		told = append(told, r.String())
+	var notified []string
+	for _, r := range ranges[max(0, len(ranges)-maxReported):] {
+		notified = append(notified, r.String())
 	}
 	more := ""
-	if n := len(ranges) - len(told); n > 0 {
+	if n := len(ranges) - len(notified); n > 0 {
 		more = fmt.Sprintf(" and %d older ranges", n)
 	}
-	return fmt.Sprintf("lineage %s %s%s", h.Lineage, strings.Join(told, ", "), more)
+	return fmt.Sprintf("lineage %s %s%s", h.Lineage, strings.Join(notified, ", "), more)
 }
 
 func (c Catalog) lineages() string {

@@ -12,7 +12,7 @@ import (
 	"github.com/etcd-druid/druid/backup/store"
 )
 
-// Read lists what is below prefix, and reads the record of each lineage's birth. prefix has no slash at its ends; the
+// Read lists what is below prefix, and reads the record of each lineage's bootstrap. prefix has no slash at its ends; the
 // empty one is the store itself. A store that holds nothing there gives an empty catalog.
 func Read(ctx context.Context, s store.Store, prefix string) (Catalog, error) {
 	c, unread, err := Survey(ctx, s, prefix)
@@ -22,11 +22,11 @@ func Read(ctx context.Context, s store.Store, prefix string) (Catalog, error) {
 	return c, nil
 }
 
-// Survey is Read for whoever saves: a record that the store has and does not give is a matter of its lineage. Its birth is unknown
+// Survey is Read for anyone who saves: a record that the store has and does not give is a matter of its lineage. Its bootstrap is unknown
 // then, and unread says which records these are and why. While it is not nil, nothing may be deleted, and no restore planned: such a
 // lineage may be of this cluster. Where the store does not answer, that is err.
 func Survey(ctx context.Context, s store.Store, prefix string) (c Catalog, unread, err error) {
-	b := catalogBuilder{c: Catalog{Prefix: prefix}, births: map[Lineage]bool{}}
+	b := catalogBuilder{c: Catalog{Prefix: prefix}, bootstraps: map[Lineage]bool{}}
 	for object, err := range s.List(ctx, join(prefix, "")) {
 		if err != nil {
 			return Catalog{}, nil, fmt.Errorf("read the catalog of backups: %w", store.Because(ctx, err))
@@ -36,22 +36,22 @@ func Survey(ctx context.Context, s store.Store, prefix string) (c Catalog, unrea
 	}
 	for i := range b.c.Histories {
 		h := &b.c.Histories[i]
-		if !b.births[h.Lineage] {
-			h.BirthProblem = "there is no " + BirthKey(prefix, h.Lineage)
+		if !b.bootstraps[h.Lineage] {
+			h.BootstrapProblem = "there is no " + BootstrapKey(prefix, h.Lineage)
 			continue
 		}
-		birth, err := ReadBirth(ctx, s, prefix, h.Lineage)
+		formation, err := ReadBootstrap(ctx, s, prefix, h.Lineage)
 		store.Progressed(ctx) // of many lineages too
 		switch {
-		case errors.Is(err, ErrBirth), errors.Is(err, store.ErrAbsent):
-			h.BirthProblem = err.Error()
+		case errors.Is(err, ErrBootstrap), errors.Is(err, store.ErrAbsent):
+			h.BootstrapProblem = err.Error()
 		case Refused(err):
-			h.BirthProblem = err.Error()
+			h.BootstrapProblem = err.Error()
 			unread = errors.Join(unread, fmt.Errorf("the record of lineage %s cannot be read: %w", h.Lineage, err))
 		case err != nil:
 			return Catalog{}, nil, fmt.Errorf("read the catalog of backups: %w", store.Because(ctx, err))
 		default:
-			h.Birth = &birth
+			h.Formation = &formation
 		}
 	}
 	return b.c.sorted(), unread, nil
@@ -82,8 +82,8 @@ func notAfter(said, modified time.Time) time.Time {
 }
 
 type catalogBuilder struct {
-	c      Catalog
-	births map[Lineage]bool
+	c          Catalog
+	bootstraps map[Lineage]bool
 }
 
 func (b *catalogBuilder) add(object store.Object) {
@@ -102,13 +102,13 @@ func (b *catalogBuilder) add(object store.Object) {
 	l, rest, ok := split(b.c.Prefix, object.Key)
 	switch {
 	case !ok:
-		b.c.Strangers = append(b.c.Strangers, object.Key)
-	case rest == birthName:
+		b.c.UnknownObjects = append(b.c.UnknownObjects, object.Key)
+	case rest == bootstrapName:
 		b.history(l)
-		b.births[l] = true
+		b.bootstraps[l] = true
 	default:
 		h := b.history(l)
-		h.Strangers = append(h.Strangers, object.Key)
+		h.UnknownObjects = append(h.UnknownObjects, object.Key)
 	}
 }
 
@@ -127,8 +127,8 @@ func (c Catalog) sorted() Catalog {
 	for i, h := range c.Histories {
 		c.Histories[i].Fulls = inOrder(h.Fulls, compareFulls)
 		c.Histories[i].Deltas = inOrder(h.Deltas, compareDeltas)
-		c.Histories[i].Strangers = inOrder(h.Strangers, cmp.Compare)
+		c.Histories[i].UnknownObjects = inOrder(h.UnknownObjects, cmp.Compare)
 	}
-	c.Strangers = inOrder(c.Strangers, cmp.Compare)
+	c.UnknownObjects = inOrder(c.UnknownObjects, cmp.Compare)
 	return c
 }

@@ -35,15 +35,15 @@ func put(t *testing.T, s store.Store, key, content string) {
 func TestReadMakesACatalogOfOneListing(t *testing.T) {
 	for _, p := range []string{prefix, ""} {
 		s := newStore(t)
-		birth := Birth{Version: 1, Lineage: second, Parent: first, Fork: 20, Reason: "restore", ClusterID: "c", ClusterUID: "u", EtcdVersion: "3.6.16", Created: at(30)}
-		if err := WriteBirth(t.Context(), s, p, birth); err != nil {
+		formation := Formation{Version: 1, Lineage: second, Parent: first, Fork: 20, Reason: "restore", ClusterID: "c", ClusterUID: "u", EtcdVersion: "3.6.16", Created: at(30)}
+		if err := WriteBootstrap(t.Context(), s, p, formation); err != nil {
 			t.Fatal(err)
 		}
 		f, d := FullKey(p, first, 17, noon), DeltaKey(p, first, 18, 20, at(1))
 		put(t, s, f, "full")
 		put(t, s, d, "delta!")
-		stranger, outside := join(p, string(first)+"/full/readme.txt"), join(p, "notes/readme.txt")
-		put(t, s, stranger, "")
+		unknownObject, outside := join(p, string(first)+"/full/readme.txt"), join(p, "notes/readme.txt")
+		put(t, s, unknownObject, "")
 		put(t, s, outside, "")
 		put(t, s, join(p, string(third)+"/lineage.json"), "{")
 		if p != "" {
@@ -53,21 +53,21 @@ func TestReadMakesACatalogOfOneListing(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if problem := got.Histories[2].BirthProblem; !strings.Contains(problem, join(p, string(third)+"/lineage.json")) {
+		if problem := got.Histories[2].BootstrapProblem; !strings.Contains(problem, join(p, string(third)+"/lineage.json")) {
 			t.Errorf("got %q, want the record named", problem)
 		}
-		got.Histories[2].BirthProblem = ""
+		got.Histories[2].BootstrapProblem = ""
 		if age := time.Since(got.Newest); age < 0 || age > time.Hour {
 			t.Errorf("the newest object is from %v, and was just put", got.Newest)
 		}
 		got.Newest = time.Time{}
-		diff(t, got, Catalog{Prefix: p, Strangers: []string{outside}, Histories: []History{
+		diff(t, got, Catalog{Prefix: p, UnknownObjects: []string{outside}, Histories: []History{
 			{
-				Lineage: first, BirthProblem: "there is no " + BirthKey(p, first), Strangers: []string{stranger},
+				Lineage: first, BootstrapProblem: "there is no " + BootstrapKey(p, first), UnknownObjects: []string{unknownObject},
 				Fulls:  []Full{{Lineage: first, Key: f, Revision: 17, At: noon, Size: 4}},
 				Deltas: []Delta{{Lineage: first, Key: d, From: 18, To: 20, At: at(1), Size: 6}},
 			},
-			{Lineage: second, Birth: &birth},
+			{Lineage: second, Formation: &formation},
 			{Lineage: third},
 		}})
 	}
@@ -164,7 +164,7 @@ func (f failing) Get(context.Context, string, int64, int64) (io.ReadCloser, erro
 
 func TestReadTakesNoErrorForAnAnswer(t *testing.T) {
 	s := newStore(t)
-	if err := WriteBirth(t.Context(), s, prefix, Birth{Lineage: first}); err != nil {
+	if err := WriteBootstrap(t.Context(), s, prefix, Formation{Lineage: first}); err != nil {
 		t.Fatal(err)
 	}
 	if c, err := Read(t.Context(), failing{s, store.ErrForbidden}, prefix); !errors.Is(err, store.ErrForbidden) {
@@ -172,7 +172,7 @@ func TestReadTakesNoErrorForAnAnswer(t *testing.T) {
 	}
 	// It was deleted since it was listed.
 	c, err := Read(t.Context(), failing{s, store.ErrAbsent}, prefix)
-	if err != nil || c.Histories[0].Birth != nil || c.Histories[0].BirthProblem == "" {
+	if err != nil || c.Histories[0].Formation != nil || c.Histories[0].BootstrapProblem == "" {
 		t.Errorf("a record that is gone gives %+v, %v", c, err)
 	}
 	ended, cancel := context.WithCancel(t.Context())
@@ -185,59 +185,59 @@ func TestReadTakesNoErrorForAnAnswer(t *testing.T) {
 // A record that a newer program wrote may be of this cluster: it is a doubt, under which nothing is deleted.
 func TestARecordOfANewerFormatIsADoubt(t *testing.T) {
 	s := newStore(t)
-	put(t, s, BirthKey(prefix, first), `{"version":2,"lineage":{"name":"`+string(first)+`"}}`)
+	put(t, s, BootstrapKey(prefix, first), `{"version":2,"lineage":{"name":"`+string(first)+`"}}`)
 	c, unread, err := Survey(t.Context(), s, prefix)
-	if err != nil || !errors.Is(unread, store.ErrNewer) || !strings.Contains(unread.Error(), BirthKey(prefix, first)) {
+	if err != nil || !errors.Is(unread, store.ErrNewer) || !strings.Contains(unread.Error(), BootstrapKey(prefix, first)) {
 		t.Errorf("got %v, %v; want a doubt of ErrNewer that names the record", unread, err)
 	}
-	if len(c.Histories) != 1 || c.Histories[0].Birth != nil || c.Histories[0].BirthProblem == "" {
-		t.Errorf("got %+v, want a lineage without a known birth", c)
+	if len(c.Histories) != 1 || c.Histories[0].Formation != nil || c.Histories[0].BootstrapProblem == "" {
+		t.Errorf("got %+v, want a lineage without a known bootstrap", c)
 	}
 	if _, err := Read(t.Context(), s, prefix); !errors.Is(err, store.ErrNewer) {
 		t.Errorf("who restores gets %v, want ErrNewer", err)
 	}
 }
 
-func TestBirthIsWrittenOnce(t *testing.T) {
+func TestBootstrapIsWrittenOnce(t *testing.T) {
 	s := newStore(t)
-	birth := Birth{Lineage: second, Parent: first, Fork: 20, ClusterID: "c", ClusterUID: "u", Created: at(30)}
+	formation := Formation{Lineage: second, Parent: first, Fork: 20, ClusterID: "c", ClusterUID: "u", Created: at(30)}
 	var group errgroup.Group
 	for range 8 {
-		group.Go(func() error { return WriteBirth(t.Context(), s, prefix, birth) })
+		group.Go(func() error { return WriteBootstrap(t.Context(), s, prefix, formation) })
 	}
 	if err := group.Wait(); err != nil {
-		t.Errorf("writers of the same birth: %v", err)
+		t.Errorf("writers of the same bootstrap: %v", err)
 	}
-	again := birth
+	again := formation
 	again.Created, again.Reason = at(31), "after a crash"
-	if err := WriteBirth(t.Context(), s, prefix, again); err != nil {
-		t.Errorf("the same birth, told later: %v", err)
+	if err := WriteBootstrap(t.Context(), s, prefix, again); err != nil {
+		t.Errorf("the same bootstrap, reported later: %v", err)
 	}
-	for name, change := range map[string]func(*Birth){
-		"parent": func(b *Birth) { b.Parent = "00000001-bb" }, "fork": func(b *Birth) { b.Fork = 21 },
-		"cluster": func(b *Birth) { b.ClusterID = "d" }, "object": func(b *Birth) { b.ClusterUID = "v" },
+	for name, change := range map[string]func(*Formation){
+		"parent": func(b *Formation) { b.Parent = "00000001-bb" }, "fork": func(b *Formation) { b.Fork = 21 },
+		"cluster": func(b *Formation) { b.ClusterID = "d" }, "object": func(b *Formation) { b.ClusterUID = "v" },
 	} {
-		other := birth
+		other := formation
 		change(&other)
-		if err := WriteBirth(t.Context(), s, prefix, other); !errors.Is(err, ErrBirth) || !strings.Contains(err.Error(), BirthKey(prefix, second)) {
+		if err := WriteBootstrap(t.Context(), s, prefix, other); !errors.Is(err, ErrBootstrap) || !strings.Contains(err.Error(), BootstrapKey(prefix, second)) {
 			t.Errorf("another %s: got %v, want ErrBirth that names the record", name, err)
 		}
 	}
-	got, err := ReadBirth(t.Context(), s, prefix, second)
+	got, err := ReadBootstrap(t.Context(), s, prefix, second)
 	if err != nil {
 		t.Fatal(err)
 	}
-	birth.Version = BirthVersion
-	diff(t, got, birth)
+	formation.Version = BootstrapVersion
+	diff(t, got, formation)
 }
 
-func TestBirthsThatMakeNoSense(t *testing.T) {
-	for name, b := range map[string]Birth{
+func TestBootstrapsThatMakeNoSense(t *testing.T) {
+	for name, b := range map[string]Formation{
 		"no lineage": {}, "a bad one": {Lineage: "x"}, "a bad parent": {Lineage: first, Parent: "x", Fork: 1}, "a fork of nothing": {Lineage: first, Fork: 1},
 		"its own parent": {Lineage: first, Parent: first, Fork: 1}, "a fork before the beginning": {Lineage: second, Parent: first, Fork: -1},
 		"another version": {Version: 2, Lineage: first},
 	} {
-		if err := WriteBirth(t.Context(), newStore(t), prefix, b); !errors.Is(err, ErrBirth) {
+		if err := WriteBootstrap(t.Context(), newStore(t), prefix, b); !errors.Is(err, ErrBootstrap) {
 			t.Errorf("%s: got %v, want ErrBirth", name, err)
 		}
 	}
@@ -246,14 +246,14 @@ func TestBirthsThatMakeNoSense(t *testing.T) {
 		first:  `{"version":-1,"lineage":"` + string(first) + `"}`,
 		second: `{"version":1,"lineage":"` + string(first) + `"}`,
 		third:  `{"version":1,`,
-		twin:   strings.Repeat(" ", maxBirth) + `{"version":1,"lineage":"` + string(twin) + `"}`,
+		twin:   strings.Repeat(" ", maxBootstrap) + `{"version":1,"lineage":"` + string(twin) + `"}`,
 	} {
-		put(t, s, BirthKey(prefix, key), content)
-		if b, err := ReadBirth(t.Context(), s, prefix, key); !errors.Is(err, ErrBirth) || !strings.Contains(err.Error(), BirthKey(prefix, key)) {
+		put(t, s, BootstrapKey(prefix, key), content)
+		if b, err := ReadBootstrap(t.Context(), s, prefix, key); !errors.Is(err, ErrBootstrap) || !strings.Contains(err.Error(), BootstrapKey(prefix, key)) {
 			t.Errorf("%s: got %+v, %v; want ErrBirth that names the record", content, b, err)
 		}
 	}
-	if _, err := ReadBirth(t.Context(), s, prefix, "00000009-aa"); !errors.Is(err, store.ErrAbsent) {
+	if _, err := ReadBootstrap(t.Context(), s, prefix, "00000009-aa"); !errors.Is(err, store.ErrAbsent) {
 		t.Errorf("got %v, want ErrAbsent", err)
 	}
 }

@@ -25,10 +25,10 @@ type Verdict struct {
 }
 
 // Retain says of each full and delta of c whether it is kept, oldest first: in that order objects may be deleted, and
-// wherever that ends, what is kept leads as far as it will in the end. Births and strangers are never among them.
+// wherever that ends, what is kept leads as far as it will in the end. Bootstraps and unknown objects are never among them.
 //
 // It lets go of the objects of l's line of descent alone, and counts those alone: l and what it descends from, and where
-// l's birth names an EtcdCluster, that one's other lineages. Everything else is another cluster's, and stays. Without l each
+// l's bootstrap names an EtcdCluster, that one's other lineages. Everything else is another cluster's, and stays. Without l each
 // line of descent is retained by itself; what one of them keeps is kept.
 //
 // Whatever the policy: the newest full of each lineage, the two newest ones there that are not broken, the newest proven
@@ -145,7 +145,7 @@ func (r *retention) keepAfter(h History, revision int64, reason Reason) {
 	}
 }
 
-// keepSpare keeps the second-newest full of a sound history, and what leads on from it: nobody knows that the newest full
+// keepSpare keeps the second-newest full of a sound history, and what leads on from it: no one knows that the newest full
 // can be restored before it was.
 func (r *retention) keepSpare(h History) {
 	if n := len(h.Fulls); n > 1 {

@@ -24,7 +24,7 @@ func TestAReadIsGivenUpOnlyWhenNothingComes(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := newStore(t)
 				for _, l := range lineages {
-					if err := WriteBirth(t.Context(), s, prefix, Birth{Lineage: l}); err != nil {
+					if err := WriteBootstrap(t.Context(), s, prefix, Formation{Lineage: l}); err != nil {
 						t.Fatal(err)
 					}
 					put(t, s, FullKey(prefix, l, 1, at(1)), "x")
@@ -36,7 +36,7 @@ func TestAReadIsGivenUpOnlyWhenNothingComes(t *testing.T) {
 				if took := time.Since(began); took != test.want {
 					t.Errorf("it took %s, want %s", took, test.want)
 				}
-				if test.hangs == 0 && (err != nil || len(c.Histories) != len(lineages) || c.Histories[1].Birth == nil) {
+				if test.hangs == 0 && (err != nil || len(c.Histories) != len(lineages) || c.Histories[1].Formation == nil) {
 					t.Errorf("read %+v, %v", c, err)
 				}
 				if test.hangs > 0 && (err == nil || !strings.Contains(err.Error(), "nothing came from the store for 1m0s")) {

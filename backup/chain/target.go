@@ -18,7 +18,7 @@ type Target struct {
 	// Lineage wins over what Revision or Time would find by themselves; empty does not say.
 	Lineage Lineage
 	// Without names objects, by their keys, that the plan must do without: they are broken, or hold more than their name
-	// tells. With the full of a plan in it the next older full is planned with.
+	// reports. With the full of a plan in it the next older full is planned with.
 	Without []string
 }
 
@@ -39,7 +39,7 @@ type Plan struct {
 	Until time.Time `json:"until,omitzero"`
 	// Reach is the last revision that the names of the objects promise, cut at Revision. A full may hold a little more.
 	Reach int64 `json:"reach"`
-	// Notes are sentences that whoever restores should read.
+	// Notes are sentences that anyone who restores should read.
 	Notes []string `json:"notes,omitempty"`
 }
 

@@ -14,7 +14,7 @@ import (
 )
 
 // BenchmarkDelta writes and reads deltas of changes as the figures of other tools were taken from: of five, four puts of
-// 1 KiB, one half of which is random letters and digits and the other one like a Pod, and a deletion. It tells the CPU
+// 1 KiB, one half of which is random letters and digits and the other one like a Pod, and a deletion. It reports the CPU
 // time and the size for each event, and the size that the random half alone has, which no compression gets below.
 func BenchmarkDelta(b *testing.B) {
 	const perDelta = 20_000

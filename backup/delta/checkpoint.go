@@ -13,12 +13,12 @@ import (
 const (
 	// hashTimeout of a checkpoint: HashKV reads the whole database.
 	hashTimeout = 2 * time.Minute
-	// besideTimeout of what is asked beside the hash: a delta waits for it, once an hour, and AuthStatus takes a quorum, for
+	// besideTimeout of what is asked next to the hash: a delta waits for it, once an hour, and AuthStatus takes a quorum, for
 	// which etcd itself waits some seconds.
 	besideTimeout = 30 * time.Second
 )
 
-// Checkpoint is what etcd said of itself when the delta was closed: whoever restores up to Revision, and compacts at
+// Checkpoint is what etcd said of itself when the delta was closed: anyone who restores up to Revision, and compacts at
 // CompactRevision, must get the same HashKV.
 type Checkpoint struct {
 	Revision, CompactRevision int64
@@ -27,7 +27,7 @@ type Checkpoint struct {
 	Beside
 }
 
-// Beside is what a checkpoint tells beside the hash. What is nil was not told: etcd did not answer, or refused to, or whoever wrote
+// Beside to is what a checkpoint reports next to the hash. What is nil was not reported: etcd did not answer, or refused to, or anyone who wrote
 // the delta did not ask.
 type Beside struct {
 	// Keys that were alive at the checkpoint's revision.

@@ -46,7 +46,7 @@ func TestTheCodecReadsWhatProtobufReads(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, e := range sent.Events {
-			e.PrevKv = nil // nobody asked for it
+			e.PrevKv = nil // no one asked for it
 		}
 		if !proto.Equal(sent, &got) {
 			t.Fatalf("read %v, want %v", &got, sent)

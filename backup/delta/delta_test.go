@@ -42,8 +42,8 @@ func history(seed uint64, from, revisions int64, largest int) []Record {
 	return all
 }
 
-// told is what a checkpoint tells beside the hash.
-func told(keys, leases int64) Beside {
+// reported is what a checkpoint reports next to the hash.
+func notified(keys, leases int64) Beside {
 	return Beside{Keys: &keys, Leases: &leases, Auth: &Auth{Enabled: true, Revision: 9}}
 }
 
@@ -117,7 +117,7 @@ func TestWhatIsWrittenIsRead(t *testing.T) {
 		"one revision":         {revisions: 1, largest: 10},
 		"a few with leases":    {revisions: 30, largest: 100, leases: some},
 		"none alive":           {revisions: 3, largest: 10, leases: Leases{Known: true}},
-		"many blocks":          {revisions: 5000, largest: 4000, leases: some, checkpoint: &Checkpoint{Revision: 5100, CompactRevision: 90, HashKV: 0xdeadbeef, MemberID: 7, Beside: told(0, 12)}},
+		"many blocks":          {revisions: 5000, largest: 4000, leases: some, checkpoint: &Checkpoint{Revision: 5100, CompactRevision: 90, HashKV: 0xdeadbeef, MemberID: 7, Beside: notified(0, 12)}},
 		"records above blocks": {revisions: 6, largest: 3 << 20},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -192,7 +192,7 @@ func TestEveryFlippedBitIsFound(t *testing.T) {
 				t.Fatalf("bit %d of byte %d: %v", bit, i, err)
 			}
 			if len(got) > 0 && !cmp.Equal(all[:len(got)], got) {
-				t.Fatalf("bit %d of byte %d: records that nobody wrote", bit, i)
+				t.Fatalf("bit %d of byte %d: records that no one wrote", bit, i)
 			}
 		}
 	}

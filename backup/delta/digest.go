@@ -12,7 +12,7 @@ import (
 // length of its key (4 bytes, big endian), the key, the length of its value and the value. The zero Digest is "unknown".
 type Digest [16]byte
 
-// IsZero tells whether nobody knows.
+// IsZero reports whether no one knows.
 func (d Digest) IsZero() bool { return d == Digest{} }
 
 // String is the digest in hexadecimal.

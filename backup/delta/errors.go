@@ -19,7 +19,7 @@ var ErrFork = errors.New("etcd's history is not the one that was saved")
 // ErrEnded: what was to be flushed was not, because the Recorder ended. The next one saves it.
 var ErrEnded = errors.New("the recorder ended")
 
-// DamagedError tells what is wrong with a delta, and where.
+// DamagedError reports what is wrong with a delta, and where.
 type DamagedError struct {
 	// Object is the name that the reader was given.
 	Object string

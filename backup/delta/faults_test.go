@@ -91,7 +91,7 @@ func TestNothingIsLeftOutWhenPutsFail(t *testing.T) {
 				t.Errorf("%+v", last)
 			}
 			if !slices.ContainsFunc(r.all(), func(s Status) bool { return errors.Is(s.SaveError, errDown) }) {
-				t.Error("nobody was told that the store is down")
+				t.Error("no one was reported that the store is down")
 			}
 			r.stop()
 			same(t, database(t, m, 2), joined(t, 2, objects(t, s)))
@@ -119,7 +119,7 @@ func TestAPanicEndsTheRecorderAlone(t *testing.T) {
 	}
 }
 
-// So does what nobody can read any more: an object whose answer was lost, and whose key was taken away since, must not hold up all that
+// So does what no one can read any more: an object whose answer was lost, and whose key was taken away since, must not hold up all that
 // follows.
 func TestATakenNameThatCannotBeReadHoldsUpNothing(t *testing.T) {
 	t.Parallel()
@@ -327,7 +327,7 @@ func TestCompactionRacesTheWatch(t *testing.T) {
 			content := database(t, m, 2)
 			r := record(t, m, s, 2, func(c *Config) { c.MaxBytes = 5 << 10 })
 			r.flush()
-			for range 20 { // right behind the watch: nobody notices
+			for range 20 { // right behind the watch: no one notices
 				f.run(10)
 				more := database(t, m, content[len(content)-1].Revision+1)
 				content = append(content, more...)

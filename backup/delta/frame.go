@@ -19,7 +19,7 @@ const (
 	blockSize = 1 << 20
 	// maxValue is the longest value of a record, in bytes: what fits a block that was not full, with key, lengths and time.
 	maxValue = MaxBlock - blockSize - 64
-	// MaxAlive is up to how many leases a delta tells those that are alive: 80 KiB of what is random and does not compress.
+	// MaxAlive is up to how many leases a delta reports those that are alive: 80 KiB of what is random and does not compress.
 	MaxAlive = 10_000
 )
 

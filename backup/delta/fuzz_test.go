@@ -9,10 +9,10 @@ import (
 	"testing"
 )
 
-// FuzzReader gives a Reader what nobody wrote. As random changes end at the checksums, each input is also read with all
+// FuzzReader gives a Reader what no one wrote. As random changes end at the checksums, each input is also read with all
 // of them made right.
 func FuzzReader(f *testing.F) {
-	whole := content(f, write(f, history(6, 9, 12, 60), Leases{Records: []Lease{{ID: 77, TTL: 5, At: start}}, Known: true}, &Checkpoint{Revision: 20, CompactRevision: 3, HashKV: 9, MemberID: 7, Beside: told(5, 2)}))
+	whole := content(f, write(f, history(6, 9, 12, 60), Leases{Records: []Lease{{ID: 77, TTL: 5, At: start}}, Known: true}, &Checkpoint{Revision: 20, CompactRevision: 3, HashKV: 9, MemberID: 7, Beside: notified(5, 2)}))
 	f.Add(whole)
 	f.Add(whole[:len(whole)/2])
 	f.Add(append(bytes.Clone(whole), whole...))
@@ -22,7 +22,7 @@ func FuzzReader(f *testing.F) {
 	binary.LittleEndian.PutUint32(lies[4:], 1<<31)
 	f.Add(lies)
 	f.Fuzz(func(t *testing.T, b []byte) {
-		for _, source := range [][]byte{b, mended(b)} {
+		for _, source := range [][]byte{b, repaired(b)} {
 			all, r, err := read(bytes.NewReader(source), Expected{})
 			if err == nil && int64(len(all)) != r.Header().Events {
 				t.Errorf("%d records of %d were called whole", len(all), r.Header().Events)
@@ -34,8 +34,8 @@ func FuzzReader(f *testing.F) {
 	})
 }
 
-// mended makes the checksums of all frames right, as far as frames can be told.
-func mended(b []byte) []byte {
+// repaired makes the checksums of all frames right, as far as frames can be reported.
+func repaired(b []byte) []byte {
 	b = bytes.Clone(b)
 	for at := 0; at+frameHeader+magicLength <= len(b); {
 		length := int(binary.LittleEndian.Uint32(b[at+4:]))

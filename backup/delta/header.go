@@ -17,7 +17,7 @@ type Header struct {
 	ClusterID, MemberID uint64
 	// From and To are the first and the last revision; all between them are there.
 	From, To int64
-	// Before is the digest of revision From-1, which is not in the delta; zero: nobody knows it. Last is that of To.
+	// Before is the digest of revision From-1, which is not in the delta; zero: no one knows it. Last is that of To.
 	Before, Last Digest
 	// Opened is when the watch delivered From, Closed when the delta was closed, by the recorder's clock, in milliseconds.
 	Opened, Closed time.Time
@@ -37,7 +37,7 @@ type Lease struct {
 	At        time.Time
 }
 
-// Leases are the leases that a delta tells of.
+// Leases are the leases that a delta reports.
 type Leases struct {
 	// Records of each lease that a put of this delta references, and of each other one that is Alive and was never recorded
 	// by this recorder before.

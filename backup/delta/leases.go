@@ -18,7 +18,7 @@ const (
 	askers = 4
 	// leaseTimeout of one question about leases, and of all that a delta waits for.
 	leaseTimeout = 5 * time.Second
-	// leaseMemory is how long a lease that is gone, or that nobody knows to be alive, is remembered.
+	// leaseMemory is how long a lease that is gone, or that no one knows to be alive, is remembered.
 	leaseMemory = time.Minute
 )
 
@@ -35,7 +35,7 @@ type leaseBook struct {
 	changed chan struct{} // closed and replaced with each answer
 }
 
-// leaseEntry is what is known of a lease. Whoever holds one need not care whether the book forgets it.
+// leaseEntry is what is known of a lease. Anyone who holds one need not care whether the book forgets it.
 type leaseEntry struct {
 	lease    Lease
 	answered bool
@@ -48,7 +48,7 @@ func newLeaseBook(conn grpc.ClientConnInterface, now func() time.Time) *leaseBoo
 	}
 }
 
-// see has a lease asked for unless it is known; isNew tells which.
+// see has a lease asked for unless it is known; isNew reports which.
 func (b *leaseBook) see(id int64) (entry *leaseEntry, isNew bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -128,7 +128,7 @@ func (b *leaseBook) ask(ctx context.Context, entry *leaseEntry) bool {
 	return true
 }
 
-// collect makes the leases of a delta from those that it references. What etcd does not tell in time stays unknown: a
+// collect makes the leases of a delta from those that it references. What etcd does not report in time stays unknown: a
 // delta is worth more than its leases.
 func (b *leaseBook) collect(ctx context.Context, referenced map[int64]*leaseEntry) Leases {
 	ctx, cancel := context.WithTimeout(ctx, leaseTimeout)
@@ -190,8 +190,8 @@ func (b *leaseBook) wait(ctx context.Context, entries []*leaseEntry) {
 	}
 }
 
-// forget drops what is not alive any more, or not referenced where nobody knows what is alive, so that the book does not
-// grow for ever. What was dropped is asked for anew when it is seen again.
+// forget drops what is not alive any more, or not referenced where no one knows what is alive, so that the book does not
+// grow permanently. What was dropped is asked for again when it is seen again.
 func (b *leaseBook) forget(needed func(id int64) bool) {
 	for id, entry := range b.known {
 		if entry.answered && b.now().Sub(entry.lease.At) > leaseMemory && !needed(id) {

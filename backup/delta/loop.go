@@ -62,7 +62,7 @@ func (l *loop) run(ctx context.Context) error {
 	// An event is at most a period and a quarter old when its delta is closed.
 	ticker := time.NewTicker(min(l.cfg.Period/4, time.Second))
 	defer ticker.Stop()
-	told := l.cfg.Now()
+	notified := l.cfg.Now()
 	for {
 		if err := l.append(); err != nil {
 			return err
@@ -78,7 +78,7 @@ func (l *loop) run(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-ticker.C:
-			changed = l.cfg.Now().Sub(told) >= l.cfg.Period
+			changed = l.cfg.Now().Sub(notified) >= l.cfg.Period
 		case d := <-l.source():
 			changed = l.receive(d)
 		case o := <-l.outcomes:
@@ -93,8 +93,8 @@ func (l *loop) run(ctx context.Context) error {
 			l.settle()
 		}
 		if changed {
-			l.tell()
-			told = l.cfg.Now()
+			l.inform()
+			notified = l.cfg.Now()
 		}
 	}
 }
@@ -115,7 +115,7 @@ func (l *loop) close() {
 	l.batches <- l.uploading
 }
 
-// receive takes a delivery. It tells whether anybody might want to know.
+// receive takes a delivery. It reports whether anybody might want to know.
 func (l *loop) receive(d delivery) bool {
 	if d.err != nil {
 		l.status.WatchError = d.err
@@ -135,7 +135,7 @@ func (l *loop) receive(d delivery) bool {
 func (l *loop) append() error {
 	for len(l.rest) > 0 {
 		next := l.rest[0]
-		// The watch makes sure of that. Nothing in the store would tell of a hole between two deltas.
+		// The watch makes sure of that. Nothing in the store would report a hole between two deltas.
 		if revision := next.Kv.ModRevision; revision >= l.cfg.From && revision != l.last && revision != l.last+1 {
 			return fmt.Errorf("%w: revision %d came after %d", ErrGap, revision, l.last)
 		}
@@ -186,10 +186,10 @@ func (l *loop) begin() {
 	l.current = &batch{writer: w, opened: l.at, leases: map[int64]*leaseEntry{}}
 }
 
-// room tells whether another revision may be appended.
+// room reports whether another revision may be appended.
 func (l *loop) room() bool { return l.current == nil || l.current.writer.Size() < l.cfg.MaxBytes }
 
-// boundary tells whether the last revision is complete.
+// boundary reports whether the last revision is complete.
 func (l *loop) boundary() bool {
 	if len(l.rest) > 0 {
 		return l.rest[0].Kv.ModRevision != l.last
@@ -197,7 +197,7 @@ func (l *loop) boundary() bool {
 	return l.whole
 }
 
-// due tells whether the delta at hand is to be closed now.
+// due reports whether the delta at hand is to be closed now.
 func (l *loop) due() bool {
 	if l.current == nil || l.uploading != nil || !l.boundary() {
 		return false
@@ -205,7 +205,7 @@ func (l *loop) due() bool {
 	return l.fatal != nil || !l.room() || l.cfg.Now().Sub(l.current.opened) >= l.cfg.Period || l.flushing()
 }
 
-// flushing tells whether somebody waits for what is in the delta at hand, and for nothing that has yet to come.
+// flushing reports whether someone waits for what is in the delta at hand, and for nothing that has yet to come.
 func (l *loop) flushing() bool {
 	for _, f := range l.waiting {
 		if f.revision <= l.last {
@@ -215,7 +215,7 @@ func (l *loop) flushing() bool {
 	return false
 }
 
-// drained tells whether nothing more will come and nothing more can be saved. Half a revision cannot.
+// drained reports whether nothing more will come and nothing more can be saved. Half a revision cannot.
 func (l *loop) drained() bool {
 	if l.fatal == nil || l.uploading != nil {
 		return false
@@ -249,7 +249,7 @@ func (l *loop) settle() {
 	})
 }
 
-func (l *loop) tell() {
+func (l *loop) inform() {
 	s := l.status
 	s.Buffered, s.Oldest = l.size, time.Time{}
 	if l.current != nil {

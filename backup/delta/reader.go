@@ -168,7 +168,7 @@ func (r *Reader) readBlock(content []byte) ([]Record, error) {
 		}
 		return batch, nil
 	}
-	return nil, r.damaged(fmt.Sprintf("a block is of kind %d, which nobody knows", h.kind))
+	return nil, r.damaged(fmt.Sprintf("a block is of kind %d, which no one knows", h.kind))
 }
 
 func (r *Reader) decompress(h blockHeader) ([]byte, error) {

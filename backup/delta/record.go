@@ -31,7 +31,7 @@ type Record struct {
 	At time.Time
 }
 
-// IsDelete tells whether the record deletes its key.
+// IsDelete reports whether the record deletes its key.
 func (r Record) IsDelete() bool { return len(r.Key) == markLength }
 
 // AppendKey appends the database's key of a revision's change number sub.

@@ -52,7 +52,7 @@ type Config struct {
 	Level zstd.EncoderLevel
 	// CheckpointEvery is how often a delta gets a Checkpoint, for which etcd reads all of its database; 0: never.
 	CheckpointEvery time.Duration
-	// Observe is told of each change, and each Period when there is none; it must not block. May be nil.
+	// Observe is informed of each change, and each Period when there is none; it must not block. May be nil.
 	Observe func(Status)
 	// Now is the clock, time.Now when nil. It must not differ from the machine's by much: waiting is by the machine's.
 	Now func() time.Time
@@ -124,7 +124,7 @@ func (r *Recorder) Run(ctx context.Context) error {
 	g.Go(guard.Func(func() error { return r.beat(ctx, l.beats, l.in) }))
 	g.Go(guard.Func(func() error {
 		if err := r.awaitFirst(ctx, l.in); err != nil {
-			return nil //nolint:nilerr // ctx ended, or the loop was told
+			return nil //nolint:nilerr // ctx ended, or the loop was reported
 		}
 		return w.run(ctx)
 	}))

@@ -82,17 +82,17 @@ func checkHeaders(t *testing.T, m *member.Member, all []object) {
 	}
 }
 
-// Each delta tells of all leases that its puts reference. One with a checkpoint tells of all that are alive, which only proofs want.
+// Each delta reports all leases that its puts reference. One with a checkpoint reports all that are alive, which only proofs want.
 func checkLeases(t *testing.T, all []object, long, short int64) {
 	t.Helper()
 	seen := 0
 	for _, o := range all {
 		if o.leases.Known != (o.checkpoint != nil) || !o.leases.Known && len(o.leases.Alive) > 0 {
-			t.Errorf("%s has checkpoint %v, and tells which leases are alive: %t", o.key, o.checkpoint, o.leases.Known)
+			t.Errorf("%s has checkpoint %v, and reports which leases are alive: %t", o.key, o.checkpoint, o.leases.Known)
 		}
-		told := map[int64]Lease{}
+		notified := map[int64]Lease{}
 		for _, l := range o.leases.Records {
-			told[l.ID] = l
+			notified[l.ID] = l
 		}
 		for _, r := range o.records {
 			id := leaseOf(t, r)
@@ -100,14 +100,14 @@ func checkLeases(t *testing.T, all []object, long, short int64) {
 				continue
 			}
 			seen++
-			l, ok := told[id]
+			l, ok := notified[id]
 			switch {
 			case !ok:
-				t.Fatalf("%s does not tell of lease %x, which revision %d references", o.key, id, r.Revision)
+				t.Fatalf("%s does not report lease %x, which revision %d references", o.key, id, r.Revision)
 			case id == long && (l.TTL != 600 || l.Remaining < 1 || l.Remaining > 600):
-				t.Fatalf("%s tells of lease %x that it is %+v", o.key, id, l)
+				t.Fatalf("%s reports lease %x that it is %+v", o.key, id, l)
 			case id == short && l.TTL != 1 && l.TTL != 0 && l.TTL != 2: // etcd grants at least its election timeout
-				t.Fatalf("%s tells of lease %x that it is %+v", o.key, id, l)
+				t.Fatalf("%s reports lease %x that it is %+v", o.key, id, l)
 			}
 		}
 	}
@@ -132,11 +132,11 @@ func checkCheckpoints(t *testing.T, m *member.Member, all []object) {
 			t.Fatal(err)
 		}
 		want := &Checkpoint{Revision: o.To, CompactRevision: hash.CompactRevision, HashKV: hash.Hash, MemberID: hash.Header.MemberId}
-		want.Keys, want.Leases = &keys.Count, o.checkpoint.Leases // of leases etcd tells none of the past
+		want.Keys, want.Leases = &keys.Count, o.checkpoint.Leases // of leases etcd reports none of the past
 		want.Auth = &Auth{Revision: 1}
 		diff(t, want, o.checkpoint)
 		if n := o.checkpoint.Leases; n == nil || *n == 0 {
-			t.Errorf("%s tells of no leases", o.key)
+			t.Errorf("%s reports no leases", o.key)
 		}
 	}
 }
@@ -167,7 +167,7 @@ func TestAnIdleClusterUploadsNothing(t *testing.T) {
 		}
 	}
 	if !unsaved {
-		t.Error("nobody was told of the put before it was saved")
+		t.Error("no one was informed of the put before it was saved")
 	}
 }
 

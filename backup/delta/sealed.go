@@ -26,7 +26,7 @@ func (r *sealedReader) Read(p []byte) (int, error) {
 	return 0, io.EOF
 }
 
-// WriteTo spares whoever copies a buffer.
+// WriteTo spares anyone who copies a buffer.
 func (r *sealedReader) WriteTo(w io.Writer) (written int64, err error) {
 	for r.part < len(r.parts) {
 		n, err := w.Write(r.parts[r.part][r.offset:])

@@ -26,7 +26,7 @@ func (s *sequence) startAt() int64 {
 	return s.main - 1
 }
 
-// take tells whether an event is new, and its sub-revision.
+// take reports whether an event is new, and its sub-revision.
 func (s *sequence) take(e *mvccpb.Event) (sub int64, isNew bool, err error) {
 	revision := e.Kv.ModRevision
 	switch {

@@ -60,7 +60,7 @@ func TestASequenceTakesEachEventOnce(t *testing.T) {
 	}
 }
 
-// Whatever the watch hands over, there is no hole between two deltas either, of which nothing in the store would tell.
+// Whatever the watch hands over, there is no hole between two deltas either, of which nothing in the store would report.
 func TestNoHoleIsAppendedBetweenTwoDeltas(t *testing.T) {
 	for name, c := range map[string]struct {
 		revision int64
@@ -81,7 +81,7 @@ func TestNoHoleIsAppendedBetweenTwoDeltas(t *testing.T) {
 	}
 }
 
-func TestBeatsTellWhatIsSaved(t *testing.T) {
+func TestBeatsReportWhatIsSaved(t *testing.T) {
 	var b beats
 	for i := range int64(3) {
 		b = b.add(beat{at: start.Add(patience * time.Duration(i)), revision: 10 + i})

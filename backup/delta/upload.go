@@ -15,7 +15,7 @@ import (
 	"github.com/etcd-druid/druid/backup/store"
 )
 
-// putTimeout of one attempt: 8 MiB at 70 kB/s. A store that hangs for longer is asked anew.
+// putTimeout of one attempt: 8 MiB at 70 kB/s. A store that hangs for longer is asked again.
 const putTimeout = 2 * time.Minute
 
 // batch is a delta in the making.
@@ -46,7 +46,7 @@ type uploader struct {
 
 // run returns when ctx ended or in is closed.
 func (u *uploader) run(ctx context.Context, in <-chan *batch, out chan<- outcome) error {
-	tell := func(o outcome) error {
+	inform := func(o outcome) error {
 		select {
 		case out <- o:
 			return nil
@@ -70,8 +70,8 @@ func (u *uploader) run(ctx context.Context, in <-chan *batch, out chan<- outcome
 			if err != nil {
 				return fmt.Errorf("close a delta: %w", err)
 			}
-			saved, err := u.save(ctx, sealed, tell)
-			if err != nil || tell(outcome{saved: saved}) != nil {
+			saved, err := u.save(ctx, sealed, inform)
+			if err != nil || inform(outcome{saved: saved}) != nil {
 				return nil //nolint:nilerr // ctx ended: what is not in the store is the next recorder's
 			}
 		}
@@ -79,7 +79,7 @@ func (u *uploader) run(ctx context.Context, in <-chan *batch, out chan<- outcome
 }
 
 // save puts the delta, again and again until it is there or ctx ends.
-func (u *uploader) save(ctx context.Context, sealed *Sealed, tell func(outcome) error) (Saved, error) {
+func (u *uploader) save(ctx context.Context, sealed *Sealed, inform func(outcome) error) (Saved, error) {
 	begin, at := u.now(), sealed.Header.Closed
 	for wait := u.backoff; ; {
 		key := u.key(sealed.Header.From, sealed.Header.To, at)
@@ -93,7 +93,7 @@ func (u *uploader) save(ctx context.Context, sealed *Sealed, tell func(outcome) 
 			at = at.Add(time.Millisecond)
 			continue
 		}
-		if err := tell(outcome{err: fmt.Errorf("save revisions %d to %d: %w", sealed.Header.From, sealed.Header.To, err)}); err != nil {
+		if err := inform(outcome{err: fmt.Errorf("save revisions %d to %d: %w", sealed.Header.From, sealed.Header.To, err)}); err != nil {
 			return Saved{}, err
 		}
 		if !pause(ctx, wait) {
@@ -107,7 +107,7 @@ func (u *uploader) save(ctx context.Context, sealed *Sealed, tell func(outcome) 
 var errTaken = errors.New("the name is taken")
 
 // put makes one attempt. The name may be taken by what an earlier attempt put whose answer was lost: then the bytes are
-// the same, and it is saved. Whatever else has the name stays as it is, also what nobody can read any more because its key was
+// the same, and it is saved. Whatever else has the name stays as it is, also what no one can read any more because its key was
 // taken away since; overlap is legal.
 func (u *uploader) put(ctx context.Context, key string, sealed *Sealed) error {
 	ctx, cancel := context.WithTimeout(ctx, putTimeout)

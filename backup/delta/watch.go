@@ -42,7 +42,7 @@ type delivery struct {
 	fatal bool
 }
 
-// watcher reads the watch. The client library is not used for that: it holds what nobody reads in memory, without a
+// watcher reads the watch. The client library is not used for that: it holds what no one reads in memory, without a
 // bound, and takes a broken watch up by itself, where parts may be compacted already. On a plain stream what is not
 // read stays in etcd.
 type watcher struct {
@@ -95,7 +95,7 @@ func (w *watcher) run(ctx context.Context) error {
 			return w.deliver(ctx, delivery{err: err, fatal: true})
 		}
 		if ended := w.deliver(ctx, delivery{err: err}); ended != nil || !pause(ctx, wait) {
-			return nil //nolint:nilerr // the loop was told why it broke; ctx ended
+			return nil //nolint:nilerr // the loop was reported why it broke; ctx ended
 		}
 	}
 }

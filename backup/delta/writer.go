@@ -49,7 +49,7 @@ func newWriter(h Header, encoder *zstd.Encoder) *Writer {
 
 func newEncoder(level zstd.EncoderLevel) (*zstd.Encoder, error) {
 	// One goroutine, and no look back beyond the block: several MiB of history would be taken otherwise. A single segment
-	// tells its length whatever it is.
+	// reports its length whatever it is.
 	encoder, err := zstd.NewWriter(nil, zstd.WithEncoderLevel(max(level, zstd.SpeedFastest)), zstd.WithEncoderConcurrency(1),
 		zstd.WithWindowSize(blockSize), zstd.WithSingleSegment(true))
 	if err != nil {
@@ -153,7 +153,7 @@ func (w *Writer) flush() {
 
 func (w *Writer) block(h blockHeader, plain []byte) {
 	w.scratch = w.encoder.EncodeAll(plain, w.scratch[:0])
-	frame := bytes.Clone(w.scratch) // without capacity that nobody needs
+	frame := bytes.Clone(w.scratch) // without capacity that no one needs
 	h.compressed, h.plain, h.sum = uint32(len(frame)), uint32(len(plain)), checksum(frame)
 	w.blocks = append(w.blocks, h.marshal(), frame)
 	w.size += frameHeader + blockFixed + len(frame)

@@ -16,7 +16,7 @@ import (
 	"github.com/etcd-druid/druid/backup/restore"
 )
 
-// beside compares with a checkpoint what its hash does not cover, and as far as it can be compared: of keys etcd tells how many there
+// next to compares with a checkpoint what its hash does not cover, and as far as it can be compared: of keys etcd reports how many there
 // were at a revision; leases and users have no revisions, and are restored as of the full. What cannot be compared is said.
 func (c comparison) beside(ctx context.Context, r *Result, point restore.Checkpoint) error {
 	r.Compared = append(r.Compared, "hashKV")
@@ -28,7 +28,7 @@ func (c comparison) beside(ctx context.Context, r *Result, point restore.Checkpo
 func (c comparison) compareKeys(r *Result, point restore.Checkpoint) {
 	switch {
 	case point.Keys == nil:
-		r.NotCompared = append(r.NotCompared, "keys: the checkpoint does not tell how many there were")
+		r.NotCompared = append(r.NotCompared, "keys: the checkpoint does not report how many there were")
 	case *point.Keys == r.Keys:
 		r.Compared = append(r.Compared, "keys")
 	default:
@@ -41,7 +41,7 @@ func (c comparison) compareAuth(r *Result, point restore.Checkpoint) {
 	ours, theirs := c.contents, point.Auth
 	switch {
 	case theirs == nil:
-		r.NotCompared = append(r.NotCompared, "users and roles: the checkpoint does not tell of them")
+		r.NotCompared = append(r.NotCompared, "users and roles: the checkpoint does not report them")
 	case ours.AuthRevision < theirs.Revision:
 		r.NotCompared = append(r.NotCompared, fmt.Sprintf("users and roles: they are restored as of the full, at change %d, and were at change %d later",
 			ours.AuthRevision, theirs.Revision))
@@ -58,10 +58,10 @@ func (c comparison) compareAuth(r *Result, point restore.Checkpoint) {
 }
 
 // compareLeases: a key that is restored as it was at the checkpoint, under a lease that etcd had then, must have that lease. Of
-// other leases nobody knows whether they were granted after the full, or are gone since.
+// other leases no one knows whether they were granted after the full, or are gone since.
 func (c comparison) compareLeases(ctx context.Context, r *Result, point restore.Checkpoint) error {
 	if point.Alive == nil {
-		r.NotCompared = append(r.NotCompared, "leases: the checkpoint does not tell which there were")
+		r.NotCompared = append(r.NotCompared, "leases: the checkpoint does not report which there were")
 		return nil
 	}
 	lost, err := lostLeases(ctx, c.db, point.Revision, point.Alive)
@@ -74,24 +74,24 @@ func (c comparison) compareLeases(ctx context.Context, r *Result, point restore.
 		return nil
 	}
 	r.Compared = append(r.Compared, "leases of keys")
-	if told := int64(len(point.Alive)); told != c.contents.Leases {
+	if notified := int64(len(point.Alive)); notified != c.contents.Leases {
 		r.NotCompared = append(r.NotCompared, fmt.Sprintf("leases without keys: %d leases are restored, and there were %d at the checkpoint",
-			c.contents.Leases, told))
+			c.contents.Leases, notified))
 	}
 	return nil
 }
 
 // contradicted: the hash is equal, so the deltas' records are good. Users and leases stand in the full; but the delta of the
-// checkpoint may tell something that was not so.
+// checkpoint may report something that was not so.
 func (c comparison) contradicted(r *Result, object, reason string) {
 	r.Verdict = Broken
 	if r.Object == "" {
 		r.Object = cmp.Or(object, c.plan.Full.Key)
 		r.Suspects = []string{r.Object}
 		reason += ": wrong is " + r.Object
-		if told := r.Checkpoint.Object; told != "" && told != r.Object {
-			r.Suspects = append(r.Suspects, told)
-			reason += ", or " + told
+		if notified := r.Checkpoint.Object; notified != "" && notified != r.Object {
+			r.Suspects = append(r.Suspects, notified)
+			reason += ", or " + notified
 		}
 	}
 	if r.Reason != "" {

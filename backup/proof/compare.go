@@ -32,7 +32,7 @@ func (c comparison) judge(ctx context.Context) Result {
 			r.Reason = fmt.Sprintf("all was read and restored, and not compared: %v", err)
 			return r
 		}
-		r = Result{Verdict: Proven, HashKV: state.HashKV, Keys: state.Keys, Checkpoint: told(point)}
+		r = Result{Verdict: Proven, HashKV: state.HashKV, Keys: state.Keys, Checkpoint: notified(point)}
 		if state.HashKV != point.HashKV {
 			return c.blame(ctx, r, i)
 		}
@@ -44,7 +44,7 @@ func (c comparison) judge(ctx context.Context) Result {
 	return r
 }
 
-func told(c restore.Checkpoint) *Checkpoint {
+func notified(c restore.Checkpoint) *Checkpoint {
 	return &Checkpoint{Object: c.Object, Revision: c.Revision, CompactRevision: c.CompactRevision, HashKV: c.HashKV, MemberID: c.MemberID, Beside: c.Beside}
 }
 
@@ -55,10 +55,10 @@ func (c comparison) blame(ctx context.Context, r Result, differs int) Result {
 	for i, point := range c.checkpoints[:differs] {
 		state, err := StateAt(ctx, c.db, point.Revision, point.CompactRevision)
 		if err != nil {
-			continue // it tells nothing
+			continue // it reports nothing
 		}
 		if state.HashKV != point.HashKV {
-			r.Checkpoint, r.HashKV, r.Keys = told(point), state.HashKV, state.Keys
+			r.Checkpoint, r.HashKV, r.Keys = notified(point), state.HashKV, state.Keys
 			break
 		}
 		equal = i

@@ -8,7 +8,7 @@ import (
 	"go.etcd.io/etcd/server/v3/storage/schema"
 )
 
-// Contents are what a database holds beside its keys. Of leases and users etcd tells no revision: they are as of the full,
+// Contents are what a database holds next to its keys. Of leases and users etcd reports no revision: they are as of the full,
 // and of leases also those that keys which were written later refer to.
 type Contents struct {
 	Leases int64 `json:"leases"`

@@ -41,7 +41,7 @@ func TestEachPointOfAHistoryIsRestoredAsItWas(t *testing.T) {
 	m, s, random := member.Start(t, "3.6", member.Options{Args: []string{"--max-txn-ops=1000", "--quota-backend-bytes=8589934592"}}), newStore(t),
 		rand.New(rand.NewPCG(*equalitySeed, 50))
 	place := history.Place{Store: s, Prefix: prefix, Lineage: lineage}
-	place.Birth(t, "uid")
+	place.Formation(t, "uid")
 	crowds(t, m.Client, random, *equalityEvents/4)
 	full := place.Full(t, m.Client)
 	save := place.Record(t, m.Client, full.Revision)

@@ -28,7 +28,7 @@ type State struct {
 	Keys int64
 }
 
-// mostKeys are told apart at once, which takes about 60 MiB. Where there are more, the database is read more than once.
+// mostKeys are reported apart at once, which takes about 60 MiB. Where there are more, the database is read more than once.
 const mostKeys = 1 << 20
 
 // checkEvery is how many records are read before it is asked whether anybody still wants to know.

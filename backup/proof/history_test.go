@@ -21,7 +21,7 @@ func TestARealHistoryIsProven(t *testing.T) {
 		t.Run(minor, func(t *testing.T) {
 			t.Parallel()
 			m, s, random := member.Start(t, minor, member.Options{}), newStore(t), rand.New(rand.NewPCG(5, 5))
-			if err := chain.WriteBirth(t.Context(), s, prefix, chain.Birth{Lineage: lineage, ClusterID: "c", Created: time.Now()}); err != nil {
+			if err := chain.WriteBootstrap(t.Context(), s, prefix, chain.Formation{Lineage: lineage, ClusterID: "c", Created: time.Now()}); err != nil {
 				t.Fatal(err)
 			}
 			traffic(t, m.Client, random, 60)

@@ -23,7 +23,7 @@ func TestALeaseThatTheFullLacksIsFound(t *testing.T) {
 	t.Parallel()
 	m, s := member.Start(t, "3.6", member.Options{}), newStore(t)
 	place := history.Place{Store: s, Prefix: prefix, Lineage: lineage, CheckpointEvery: time.Nanosecond}
-	place.Birth(t, "uid")
+	place.Formation(t, "uid")
 	grant := func() clientv3.LeaseID {
 		lease, err := m.Client.Grant(t.Context(), 3600)
 		if err != nil {
@@ -39,7 +39,7 @@ func TestALeaseThatTheFullLacksIsFound(t *testing.T) {
 	held := grant()
 	put("held", clientv3.WithLease(held))
 	full := place.Full(t, m.Client)
-	// A key that lets go of its lease later: nobody needs that lease, and it is not restored.
+	// A key that lets go of its lease later: no one needs that lease, and it is not restored.
 	put("changed", clientv3.WithLease(grant()))
 	at := place.Delta(t, m.Client, full.Revision)
 	put("changed")
@@ -78,7 +78,7 @@ func TestALeaseThatTheFullLacksIsFound(t *testing.T) {
 	if r := compared(); r.Verdict != Broken || r.Object != full.Key || !strings.Contains(r.Reason, "without that lease") || slices.Contains(r.Compared, "leases of keys") {
 		t.Errorf("without lease %x: got %+v", held, r)
 	}
-	if got.Checkpoints[0].Alive = nil; !strings.Contains(strings.Join(compared().NotCompared, ""), "leases: the checkpoint does not tell") {
-		t.Errorf("where the delta does not tell: got %+v", compared())
+	if got.Checkpoints[0].Alive = nil; !strings.Contains(strings.Join(compared().NotCompared, ""), "leases: the checkpoint does not report") {
+		t.Errorf("where the delta does not report: got %+v", compared())
 	}
 }

@@ -36,9 +36,9 @@ type Config struct {
 	// Reserve is which part of the scratch directory's file system stays free at the least, in percent; 0: nothing more is
 	// asked for than what is needed.
 	Reserve int64
-	// Ask asks a member of the cluster what it holds at a revision, where no delta tells anything to compare with. May be nil.
+	// Ask asks a member of the cluster what it holds at a revision, where no delta reports anything to compare with. May be nil.
 	Ask func(ctx context.Context, revision int64) (delta.Checkpoint, error)
-	// Progress is told how far the restore is. It may be nil, and must not block.
+	// Progress is reported how far the restore is. It may be nil, and must not block.
 	Progress func(restore.Progress)
 }
 
@@ -95,7 +95,7 @@ func failed(err error, p chain.Plan) Result {
 	return r
 }
 
-// room refuses what would fill a disk that others write to as well. Of what deltas take in the database nobody knows more
+// room refuses what would fill a disk that others write to as well. Of what deltas take in the database no one knows more
 // than that a record rarely takes eight times what it takes compressed.
 func (c Config) room(ctx context.Context, p chain.Plan) error {
 	if c.Reserve == 0 {
@@ -135,7 +135,7 @@ func (c Config) compare(ctx context.Context, path string, p chain.Plan, got rest
 	r := comparison{db: db, plan: p, checkpoints: got.Checkpoints, contents: contents}.judge(ctx)
 	if r.Checkpoint == nil && c.Ask != nil {
 		if point, err := c.Ask(ctx, got.Revision); err != nil {
-			r.Reason += fmt.Sprintf("; and no member tells: %v", err)
+			r.Reason += fmt.Sprintf("; and no member reports: %v", err)
 		} else {
 			r = comparison{db: db, plan: p, checkpoints: []restore.Checkpoint{{Checkpoint: point}}, contents: contents}.judge(ctx)
 		}
@@ -145,7 +145,7 @@ func (c Config) compare(ctx context.Context, path string, p chain.Plan, got rest
 	return r
 }
 
-// Clean drops what a process that died left in a scratch directory. Nobody else may be using it.
+// Clean drops what a process that died left in a scratch directory. No one else may be using it.
 func Clean(scratch string) error {
 	left, err := filepath.Glob(filepath.Join(scratch, scratchPrefix+"*"))
 	for _, dir := range left {

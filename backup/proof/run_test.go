@@ -26,7 +26,7 @@ const (
 	lineage = chain.Lineage("00000001-aa")
 )
 
-// all that is compared, where all is told and nothing changed that has no revisions.
+// all that is compared, where all is reported and nothing changed that has no revisions.
 var all = []string{"hashKV", "keys", "users and roles", "leases of keys"}
 
 func newStore(tb testing.TB) store.Store {
@@ -78,7 +78,7 @@ func prove(tb testing.TB, s store.Store, target chain.Target) Result {
 	return r
 }
 
-// reframe writes a delta anew, by the real writer, after something was changed in it.
+// reframe writes a delta again, by the real writer, after something was changed in it.
 func reframe(tb testing.TB, s store.Store, d chain.Delta, change func(revision int64, value []byte), checkpoint func(*delta.Checkpoint) *delta.Checkpoint) {
 	tb.Helper()
 	r, err := delta.NewReader(bytes.NewReader(get(tb, s, d.Key)), delta.Expected{Object: d.Key})
@@ -115,7 +115,7 @@ func reframe(tb testing.TB, s store.Store, d chain.Delta, change func(revision i
 
 func TestWhatIsWrongWithBackupsIsFoundAndNamed(t *testing.T) {
 	made := newStore(t)
-	c := backups.Make(t, made, prefix, chain.Birth{Lineage: lineage, ClusterID: "c", Created: time.Now()})
+	c := backups.Make(t, made, prefix, chain.Formation{Lineage: lineage, ClusterID: "c", Created: time.Now()})
 	h := c.Histories[0]
 	flip := func(t *testing.T, s store.Store, key string) {
 		t.Helper()
@@ -124,7 +124,7 @@ func TestWhatIsWrongWithBackupsIsFoundAndNamed(t *testing.T) {
 		write(t, s, key, bytes.NewReader(b))
 	}
 	asIs := func(c *delta.Checkpoint) *delta.Checkpoint { return c }
-	// lie changes a value in the middle of a delta: no checksum and no digest tells of it.
+	// lie changes a value in the middle of a delta: no checksum and no digest reports it.
 	lie := func(t *testing.T, s store.Store, d chain.Delta) {
 		t.Helper()
 		reframe(t, s, d, func(revision int64, value []byte) {
@@ -133,8 +133,8 @@ func TestWhatIsWrongWithBackupsIsFoundAndNamed(t *testing.T) {
 			}
 		}, asIs)
 	}
-	// tell lets the newest checkpoint tell something else.
-	tell := func(change func(*delta.Beside)) func(*testing.T, store.Store) {
+	// report lets the newest checkpoint report something else.
+	inform := func(change func(*delta.Beside)) func(*testing.T, store.Store) {
 		return func(t *testing.T, s store.Store) {
 			t.Helper()
 			reframe(t, s, h.Deltas[2], func(int64, []byte) {}, func(c *delta.Checkpoint) *delta.Checkpoint {
@@ -157,17 +157,17 @@ func TestWhatIsWrongWithBackupsIsFoundAndNamed(t *testing.T) {
 		"nothing, up to a revision":     {target: chain.Target{Revision: 14}, verdict: Proven},
 		"no checkpoint before a target": {target: chain.Target{Name: h.Fulls[0].Key}, verdict: Unknown, reason: "no checkpoint"},
 		"another number of keys": {
-			harm: tell(func(b *delta.Beside) { *b.Keys++ }), verdict: Broken, object: h.Deltas[2].Key, reason: "holds 7 keys, and member",
+			harm: inform(func(b *delta.Beside) { *b.Keys++ }), verdict: Broken, object: h.Deltas[2].Key, reason: "holds 7 keys, and member",
 		},
 		"users of a later change than the member had": {
-			harm: tell(func(b *delta.Beside) { b.Auth.Revision = 0 }), verdict: Broken, object: h.Fulls[1].Key, reason: "or " + h.Deltas[2].Key,
+			harm: inform(func(b *delta.Beside) { b.Auth.Revision = 0 }), verdict: Broken, object: h.Fulls[1].Key, reason: "or " + h.Deltas[2].Key,
 		},
 		"users that changed later": {
-			harm: tell(func(b *delta.Beside) { b.Auth.Revision += 2 }), verdict: Proven, not: "users and roles: they are restored as of the full, at change 1",
+			harm: inform(func(b *delta.Beside) { b.Auth.Revision += 2 }), verdict: Proven, not: "users and roles: they are restored as of the full, at change 1",
 		},
-		"users that were enabled later": {harm: tell(func(b *delta.Beside) { b.Auth.Enabled = true }), verdict: Proven, not: "enabled after the full"},
+		"users that were enabled later": {harm: inform(func(b *delta.Beside) { b.Auth.Enabled = true }), verdict: Proven, not: "enabled after the full"},
 		"a checkpoint of an older agent": {
-			harm: tell(func(b *delta.Beside) { *b = delta.Beside{} }), verdict: Proven, not: "keys: the checkpoint does not tell",
+			harm: inform(func(b *delta.Beside) { *b = delta.Beside{} }), verdict: Proven, not: "keys: the checkpoint does not report",
 		},
 		"no checkpoint at all": {
 			harm: func(t *testing.T, s store.Store) {
@@ -176,13 +176,13 @@ func TestWhatIsWrongWithBackupsIsFoundAndNamed(t *testing.T) {
 				}
 			}, verdict: Unknown, reason: "no checkpoint",
 		},
-		"a value that nobody wrote": {
+		"a value that no one wrote": {
 			harm: func(t *testing.T, s store.Store) { lie(t, s, h.Deltas[1]) }, target: fromFirst, verdict: Broken, object: h.Deltas[1].Key, reason: "at revision 16",
 		},
-		"a value that nobody wrote, at the end": {
+		"a value that no one wrote, at the end": {
 			harm: func(t *testing.T, s store.Store) { lie(t, s, h.Deltas[2]) }, target: fromFirst, verdict: Broken, object: h.Deltas[2].Key, reason: "at revision 21",
 		},
-		"a value that nobody wrote, before any checkpoint": {
+		"a value that no one wrote, before any checkpoint": {
 			harm: func(t *testing.T, s store.Store) { lie(t, s, h.Deltas[0]) }, target: fromFirst, verdict: Broken, object: h.Fulls[0].Key, reason: h.Deltas[0].Key,
 		},
 		"a bit of the full": {

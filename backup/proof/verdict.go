@@ -19,7 +19,7 @@ type Verdict string
 const (
 	// Proven: all was read and restored, and at a revision it holds what etcd said that it held.
 	Proven Verdict = "Proven"
-	// Broken: what is in the store does not lead to a state that the cluster had. Only new backups mend that.
+	// Broken: what is in the store does not lead to a state that the cluster had. Only new backups repair that.
 	Broken Verdict = "Broken"
 	// Unknown: it was not found out. That says nothing of the backups.
 	Unknown Verdict = "Unknown"
@@ -60,7 +60,7 @@ type Checkpoint struct {
 	delta.Beside
 }
 
-// judge tells what is broken from what was not found out, and which object it is.
+// judge reports what is broken from what was not found out, and which object it is.
 func judge(err error, p chain.Plan) (Verdict, string) {
 	if full, ok := errors.AsType[*snapshot.DamagedError](err); ok {
 		return Broken, full.Object

@@ -25,7 +25,7 @@ func New(chunk, chunks int) *Reader {
 	return r
 }
 
-// Run reads the stream to its end, or until it breaks, panics or ctx ends, of which Next tells. It cannot interrupt a stream that
+// Run reads the stream to its end, or until it breaks, panics or ctx ends, of which Next reports. It cannot interrupt a stream that
 // stands still.
 func (r *Reader) Run(ctx context.Context, stream io.Reader) {
 	defer close(r.full)

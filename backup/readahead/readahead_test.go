@@ -92,7 +92,7 @@ func TestAPanicIsNoEnd(t *testing.T) {
 	t.Parallel()
 	got, err := read(t.Context(), nil)
 	if err == nil || !strings.Contains(err.Error(), "panic") || len(got) != 0 {
-		t.Errorf("%d bytes came, and the panic is told as %v", len(got), err)
+		t.Errorf("%d bytes came, and the panic is reported as %v", len(got), err)
 	}
 }
 

@@ -19,7 +19,7 @@ import (
 	"github.com/etcd-druid/druid/backup/snapshot"
 )
 
-// fetchedSuffix of the full that was fetched, beside the database that is made of it.
+// fetchedSuffix of the full that was fetched, next to the database that is made of it.
 const fetchedSuffix = ".fetched"
 
 // A restore that bumps the revision marks all before it as compacted. etcd drops such history when it starts, so it is not written: of
@@ -29,7 +29,7 @@ const fetchedSuffix = ".fetched"
 // since the full.
 
 // condense makes the database at path out of the full that was fetched and the deltas, with what is alive at the target. Where that does not
-// fit beside the full, the full itself is brought to the target, with its history: etcd drops it when it starts, and then wants no more
+// fit next to the full, the full itself is brought to the target, with its history: etcd drops it when it starts, and then wants no more
 // room than the source did.
 func condense(ctx context.Context, c *Config, t snapshot.Trailer, path string, cluster *membership.RaftCluster) (Result, error) {
 	fetched := path + fetchedSuffix

@@ -81,7 +81,7 @@ func BenchmarkRestore(b *testing.B) {
 	}
 }
 
-// forget drops what the watch told, once it has told all of it.
+// forget drops what the watch reported, once it has reported all of it.
 func (s *source) forget() {
 	s.revision()
 	s.mu.Lock()

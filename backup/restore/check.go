@@ -46,7 +46,7 @@ func precheck(ctx context.Context, c *Config) (snapshot.Trailer, error) {
 	return t, nil
 }
 
-// look refuses what can be refused before anything is written, and tells what the plan or the file says of itself.
+// look refuses what can be refused before anything is written, and reports what the plan or the file says of itself.
 func look(ctx context.Context, c *Config) (snapshot.Trailer, error) {
 	if c.File.Key == "" {
 		return precheck(ctx, c)
@@ -56,7 +56,7 @@ func look(ctx context.Context, c *Config) (snapshot.Trailer, error) {
 	return snapshot.Trailer{Size: f.Size, Upper: math.MaxInt64}, err
 }
 
-// CheckFile reads of c.File what tells whether it can be restored: a few pages. What cannot is a snapshot.FileError, ErrVersion, ErrQuota or
+// CheckFile reads of c.File what reports whether it can be restored: a few pages. What cannot is a snapshot.FileError, ErrVersion, ErrQuota or
 // ErrAuth. Of c also Store, EtcdVersion, Quota and RefuseAuth count. That the file is whole is only known when all of it was read.
 func CheckFile(ctx context.Context, c Config) (snapshot.File, error) {
 	f, err := snapshot.LookAtFile(ctx, c.Store, c.File.Key, c.File.Size)
@@ -95,7 +95,7 @@ func checkFormat(f snapshot.File, c *Config) error {
 	return nil
 }
 
-// undecided is the cluster version that etcd starts with, and keeps until all members have told theirs
+// undecided is the cluster version that etcd starts with, and keeps until all members have reported theirs
 // (server/etcdserver/version.MinClusterVersion).
 const undecided = "3.0.0"
 
@@ -124,7 +124,7 @@ const timeFormat = "2006-01-02T15:04:05.000Z07:00"
 // checkVersion compares the minor whose format the database has with that of the etcd that is to read it. etcd brings an
 // older database up to date by itself, and ends at once on a newer one.
 func checkVersion(t snapshot.Trailer, target string) error {
-	source := t.StorageVersion // told by etcd 3.6 and later
+	source := t.StorageVersion // reported by etcd 3.6 and later
 	if source == "" {
 		source = t.EtcdVersion
 	}
@@ -206,7 +206,7 @@ func checkSpace(path string, c *Config, size, log int64) error {
 // leafHeader is what bbolt adds to each record.
 const leafHeader = 16
 
-// checkAlive compares what is alive, and known now, with the quota and with what is free beside the full.
+// checkAlive compares what is alive, and known now, with the quota and with what is free next to the full.
 func checkAlive(c *Config, path string, l *lasts) error {
 	size := l.content + leafHeader*l.alive
 	if err := checkQuota(c, size); err != nil {

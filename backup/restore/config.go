@@ -20,7 +20,7 @@ type Config struct {
 	// File, as it was listed, is restored instead of Plan where its key is set: what `etcdctl snapshot save` wrote.
 	File store.Object
 	// DataDir is etcd's --data-dir. It must not exist, or be empty, and may not be a mount point: what is restored is made
-	// beside it, in DataDir + ".restoring", and renamed.
+	// next to it, in DataDir + ".restoring", and renamed.
 	DataDir string
 	// Name of the member, its PeerURLs, InitialCluster and Token as in etcd's flags: --name,
 	// --initial-advertise-peer-urls, --initial-cluster and --initial-cluster-token. A token must never be used twice.
@@ -42,7 +42,7 @@ type Config struct {
 	Quota int64
 	// RefuseAuth refuses data in which authentication is on.
 	RefuseAuth bool
-	// Progress is told how far it is, a few times per second at most on a fast disk. It may be nil, and must not block.
+	// Progress is reported how far it is, a few times per second at most on a fast disk. It may be nil, and must not block.
 	Progress func(Progress)
 }
 
@@ -89,7 +89,7 @@ type Result struct {
 	Keys int64
 	// Trimmed are the records of the full that were written after the target.
 	Trimmed int64
-	// Leases that were added, because keys refer to them and the full does not know them; of Guessed ones nobody knows
+	// Leases that were added, because keys refer to them and the full does not know them; of Guessed ones no one knows
 	// how long they were to live.
 	Leases, Guessed int
 	// Checkpoints that the deltas hold, of revisions that were restored, in the order of the deltas.
@@ -98,11 +98,11 @@ type Result struct {
 	Size int64
 }
 
-// Checkpoint is what etcd said of itself, and Object the key of the delta that tells it.
+// Checkpoint is what etcd said of itself, and Object the key of the delta that reports it.
 type Checkpoint struct {
 	Object string
 	delta.Checkpoint
-	// Alive are the leases that etcd had then; nil: the delta does not tell.
+	// Alive are the leases that etcd had then; nil: the delta does not report.
 	Alive []int64
 }
 

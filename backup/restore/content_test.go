@@ -64,9 +64,9 @@ func TestKeysKeepTheirLeases(t *testing.T) {
 				t.Errorf("it added %d leases, of which %d are guessed, want those of keys after and dying", got.Leases, got.Guessed)
 			}
 			for id, want := range map[clientv3.LeaseID]int64{before: 500, after: 700, unused: 0} {
-				told, err := m.Client.TimeToLive(t.Context(), id)
-				if err != nil || told.GrantedTTL != want || want > 0 && (told.TTL < want-100 || told.TTL > want) {
-					t.Errorf("lease %x has TTL %d, %d granted (%v), want %d", id, told.TTL, told.GrantedTTL, err, want)
+				notified, err := m.Client.TimeToLive(t.Context(), id)
+				if err != nil || notified.GrantedTTL != want || want > 0 && (notified.TTL < want-100 || notified.TTL > want) {
+					t.Errorf("lease %x has TTL %d, %d granted (%v), want %d", id, notified.TTL, notified.GrantedTTL, err, want)
 				}
 			}
 			touch(t, m, "before")
@@ -149,7 +149,7 @@ func untouched(t *testing.T, g *target) {
 	}
 }
 
-func TestABumpedRestoreTellsWatchersToStartAnew(t *testing.T) {
+func TestABumpedRestoreReportsWatchersToStartAgain(t *testing.T) {
 	for _, minor := range member.Minors {
 		t.Run(minor, func(t *testing.T) {
 			t.Parallel()

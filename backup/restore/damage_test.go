@@ -223,7 +223,7 @@ func TestARestoreThatIsGivenUpLeavesNothing(t *testing.T) {
 		}
 		_, err := Run(ctx, cfg)
 		if !seen[phase] {
-			t.Errorf("no progress was told while %s, only %v", phase, seen)
+			t.Errorf("no progress was reported while %s, only %v", phase, seen)
 		}
 		if !errors.Is(err, context.Canceled) {
 			t.Errorf("given up while %s: %v", phase, err)
@@ -261,7 +261,7 @@ func TestADataDirectoryThatIsThereIsNotTouched(t *testing.T) {
 			t.Errorf("a second restore: %v", err)
 		}
 	})
-	t.Run("somebody else's workspace", func(t *testing.T) {
+	t.Run("someone else's workspace", func(t *testing.T) {
 		g := newTarget(t)
 		write(t, filepath.Join(g.dir+suffix, "data", "x"), "precious")
 		if _, err := Run(t.Context(), g.config(s, p, newest)); !errors.Is(err, ErrForeign) {

@@ -22,7 +22,7 @@ const (
 	spread = 8
 )
 
-// openDatabase opens the backend that was fetched. Nothing that bbolt writes is durable before sync: whoever dies before
+// openDatabase opens the backend that was fetched. Nothing that bbolt writes is durable before sync: anyone who dies before
 // leaves a workspace that is thrown away.
 func openDatabase(path string, size, deltas int64) (*bolt.DB, error) {
 	db, err := bolt.Open(path, fileMode, &bolt.Options{
@@ -101,7 +101,7 @@ func readState(tx *bolt.Tx) (state, error) {
 	return s, nil
 }
 
-// digestOf is unknown for the mark of a bumped revision, which no watch ever tells.
+// digestOf is unknown for the mark of a bumped revision, which no watch ever reports.
 func digestOf(keys *bolt.Bucket, revision int64) delta.Digest {
 	var sum delta.Digester
 	cursor := keys.Cursor()

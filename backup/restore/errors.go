@@ -14,8 +14,8 @@ var (
 	ErrForeign = errors.New("not made by a restore")
 	// ErrSpace: the disk is too small.
 	ErrSpace = errors.New("not enough space")
-	// ErrSpaceBeside is an ErrSpace that only shows when all was read: what is alive does not fit beside the full that was fetched.
-	ErrSpaceBeside = fmt.Errorf("%w beside the full that was fetched", ErrSpace)
+	// ErrSpaceBeside is an ErrSpace that only shows when all was read: what is alive does not fit next to the full that was fetched.
+	ErrSpaceBeside = fmt.Errorf("%w next to the full that was fetched", ErrSpace)
 	// ErrVersion: the etcd that is to run on the data cannot read it.
 	ErrVersion = errors.New("etcd version")
 	// ErrQuota: the database is larger than the quota of the etcd that is to run on it.
@@ -29,7 +29,7 @@ var (
 	ErrShort = errors.New("backup ends early")
 	// ErrSwapped: an object is not the one that its name promises.
 	ErrSwapped = errors.New("another object stands under this name")
-	// ErrFork: two objects tell different histories of one lineage.
+	// ErrFork: two objects report different histories of one lineage.
 	ErrFork = errors.New("fork inside lineage")
 )
 

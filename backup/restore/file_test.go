@@ -107,7 +107,7 @@ func summed(database []byte) []byte {
 	return append(bytes.Clone(database), sum[:]...)
 }
 
-// changed is a whole file whose database was changed by somebody.
+// changed is a whole file whose database was changed by someone.
 func changed(t *testing.T, content []byte, change func(*bolt.Tx) error) []byte {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "db")
@@ -164,7 +164,7 @@ func TestAFileThatIsNotWholeIsRefused(t *testing.T) {
 		config  func(*Config)
 		want    func(error) bool
 		says    string
-		// late: a few pages do not tell.
+		// late: a few pages do not report.
 		late bool
 	}{
 		"an empty file":                     {content: nil, want: isFileError, says: "is empty"},
@@ -199,7 +199,7 @@ func TestAFileThatIsNotWholeIsRefused(t *testing.T) {
 				c.config(&config)
 			}
 			if _, err := CheckFile(t.Context(), config); (err == nil) != c.late {
-				t.Errorf("a few pages tell: %v", err)
+				t.Errorf("a few pages report: %v", err)
 			}
 			_, err := Run(t.Context(), config)
 			if err == nil || !c.want(err) || !strings.Contains(err.Error(), c.says) || !strings.Contains(err.Error(), file.Key) {
@@ -262,7 +262,7 @@ func TestALookAtAFileReadsLittleOfIt(t *testing.T) {
 	for i := range 60 {
 		s.put("key"+string(rune('a'+i)), value)
 	}
-	s.await("etcd to tell the version of the cluster and of the storage", func() bool {
+	s.await("etcd to report the version of the cluster and of the storage", func() bool {
 		f, err := snapshot.LookAtFile(t.Context(), s.store, "f.db", s.fileOf("f.db", s.saved()).Size)
 		return err == nil && f.ClusterVersion == "3.6.0" && f.StorageVersion == "3.6.0"
 	})

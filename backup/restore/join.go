@@ -14,7 +14,7 @@ type joint struct {
 	// target is the last revision to take, 0 for all; until the last moment, zero for all.
 	target int64
 	until  time.Time
-	// revision is the last one that is there, digest its digest (zero where nobody knows), and object who told both.
+	// revision is the last one that is there, digest its digest (zero where no one knows), and object who reported both.
 	revision int64
 	digest   delta.Digest
 	object   string
@@ -30,7 +30,7 @@ type joint struct {
 	sum    delta.Digester
 }
 
-// needs tells whether revisions up to to add anything.
+// needs reports whether revisions up to to add anything.
 func (j *joint) needs(to int64) bool {
 	return !j.done && to > j.revision && (j.target == 0 || j.revision < j.target)
 }
@@ -92,7 +92,7 @@ func (j *joint) leave() {
 	}
 }
 
-// agree compares the digest of the last revision that is there with what the delta at hand says of it. Nobody is obliged
+// agree compares the digest of the last revision that is there with what the delta at hand says of it. No one is obliged
 // to know it.
 func (j *joint) agree(theirs delta.Digest) error {
 	if theirs.IsZero() || j.digest.IsZero() || theirs == j.digest {

@@ -16,7 +16,7 @@ const (
 	// firstSlots of a table. It doubles when three quarters of them are taken, so a key takes 43 to 86 bytes, and half as much again while
 	// the table grows.
 	firstSlots = 1 << 12
-	// maxSub and maxLength are far above what etcd takes: its requests have 1.5 MiB unless it is told otherwise.
+	// maxSub and maxLength are far above what etcd takes: its requests have 1.5 MiB unless it is reported otherwise.
 	maxSub, maxLength = math.MaxUint32, math.MaxInt32
 )
 
@@ -28,7 +28,7 @@ type place struct {
 
 // lasts knows the last record of each key. It is a table with open addressing in a file that is mapped into memory, so that the kernel
 // writes it to the disk when memory is short: the heap does not grow with the number of keys. The file has no name, and
-// goes with the process. Keys are told apart by 128 bits, which no two of them share.
+// goes with the process. Keys are reported apart by 128 bits, which no two of them share.
 type lasts struct {
 	dir   string
 	table []byte
@@ -135,7 +135,7 @@ func unpack(s []byte) (sub, length int64, deletes bool) {
 	return int64(rest >> 32), int64(rest & math.MaxUint32 >> 1), rest&1 != 0
 }
 
-// isAlive tells whether a record is the last one of its key, and leaves it alive.
+// isAlive reports whether a record is the last one of its key, and leaves it alive.
 func (l *lasts) isAlive(key []byte, p place) bool {
 	s, _, _ := l.of(key)
 	sub, _, deletes := unpack(s)

@@ -58,7 +58,7 @@ func TestATableOfKeysThatDoesNotFitTheDiskIsSaidSo(t *testing.T) {
 	}
 }
 
-// What is alive of a database that takes more than half of a volume does not fit beside it. The same volume held it before, so it is restored
+// What is alive of a database that takes more than half of a volume does not fit next to it. The same volume held it before, so it is restored
 // there all the same, unless the changes do not fit either.
 func TestARestoreFitsAVolumeThatTheDatabaseMostlyFills(t *testing.T) {
 	const value, keys = 64 << 10, 200

@@ -17,7 +17,7 @@ import (
 )
 
 // unknownTTL, in seconds, is for a lease that was gone before anybody could ask for its time to live: long enough for an
-// owner that still runs to keep it alive, short enough for keys that nobody owns to go soon.
+// owner that still runs to keep it alive, short enough for keys that no one owns to go soon.
 const unknownTTL = 60
 
 // tracker finds the leases that live keys refer to and that the full does not know: they were granted after it. etcd
@@ -70,8 +70,8 @@ func (t *tracker) attach(value []byte) error {
 	return err
 }
 
-// add writes a record for each lease that is missing, and returns how many, and of how many nobody knew the time to live.
-func (t *tracker) add(tx *bolt.Tx, told map[int64]delta.Lease) (added, guessed int, err error) {
+// add writes a record for each lease that is missing, and returns how many, and of how many no one knew the time to live.
+func (t *tracker) add(tx *bolt.Tx, notified map[int64]delta.Lease) (added, guessed int, err error) {
 	ids := slices.Collect(maps.Keys(t.attached))
 	for _, id := range t.missing {
 		ids = append(ids, id)
@@ -86,7 +86,7 @@ func (t *tracker) add(tx *bolt.Tx, told map[int64]delta.Lease) (added, guessed i
 		return 0, 0, err
 	}
 	for _, id := range ids {
-		ttl := told[id].TTL
+		ttl := notified[id].TTL
 		if ttl == 0 {
 			ttl = unknownTTL
 			guessed++

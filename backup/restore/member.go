@@ -26,7 +26,7 @@ import (
 // etcd. etcdutl itself copies the database once more, and opens it three times; a test compares the results.
 
 // birthTerm is the raft term of the log that a restored cluster begins with.
-const birthTerm = 1
+const bootstrapTerm = 1
 
 // Prefixes of the old store, which etcd before 3.7 reads the members from.
 const (
@@ -83,7 +83,7 @@ func replaceMembers(tx *bolt.Tx, cluster *membership.RaftCluster) error {
 	meta := tx.Bucket(schema.Meta.Name())
 	return errors.Join(
 		meta.Put(schema.MetaConsistentIndexKeyName, binary.BigEndian.AppendUint64(nil, uint64(len(cluster.MemberIDs())))),
-		meta.Put(schema.MetaTermKeyName, binary.BigEndian.AppendUint64(nil, birthTerm)),
+		meta.Put(schema.MetaTermKeyName, binary.BigEndian.AppendUint64(nil, bootstrapTerm)),
 	)
 }
 
@@ -103,7 +103,7 @@ func writeLog(data string, cluster *membership.RaftCluster, self *membership.Mem
 		return err
 	}
 	commit := uint64(len(entries))
-	hard := raftpb.HardState{Term: new(uint64(birthTerm)), Vote: new(voters[0]), Commit: new(commit)}
+	hard := raftpb.HardState{Term: new(uint64(bootstrapTerm)), Vote: new(voters[0]), Commit: new(commit)}
 	if err := log.Save(&hard, entries); err != nil {
 		return fmt.Errorf("write the log: %w", err)
 	}
@@ -115,12 +115,12 @@ func writeLog(data string, cluster *membership.RaftCluster, self *membership.Mem
 	}
 	confState := &raftpb.ConfState{Voters: voters}
 	err = snap.New(zap.NewNop(), filepath.Join(data, "member", "snap")).SaveSnap(&raftpb.Snapshot{
-		Data: members, Metadata: &raftpb.SnapshotMetadata{Index: new(commit), Term: new(uint64(birthTerm)), ConfState: confState},
+		Data: members, Metadata: &raftpb.SnapshotMetadata{Index: new(commit), Term: new(uint64(bootstrapTerm)), ConfState: confState},
 	})
 	if err != nil {
 		return fmt.Errorf("write the snapshot of the members: %w", err)
 	}
-	if err := log.SaveSnapshot(&walpb.Snapshot{Index: new(commit), Term: new(uint64(birthTerm)), ConfState: confState}); err != nil {
+	if err := log.SaveSnapshot(&walpb.Snapshot{Index: new(commit), Term: new(uint64(bootstrapTerm)), ConfState: confState}); err != nil {
 		return fmt.Errorf("write the log: %w", err)
 	}
 	return nil
@@ -142,7 +142,7 @@ func additions(cluster *membership.RaftCluster) ([]*raftpb.Entry, []uint64, erro
 			return nil, nil, fmt.Errorf("encode the addition of member %s: %w", id, err)
 		}
 		entries = append(entries, &raftpb.Entry{
-			Type: raftpb.EntryConfChange.Enum(), Term: new(uint64(birthTerm)), Index: new(uint64(i + 1)), Data: change,
+			Type: raftpb.EntryConfChange.Enum(), Term: new(uint64(bootstrapTerm)), Index: new(uint64(i + 1)), Data: change,
 		})
 		voters = append(voters, uint64(id))
 	}

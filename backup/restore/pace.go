@@ -8,8 +8,8 @@ import (
 // paceAfter is how long a phase is watched before anything is said of how fast it goes.
 const paceAfter = time.Second
 
-// Pace tells from what is reported of a restore how fast it goes. Each phase has its own: what a phase that has not begun will take
-// nobody knows. The zero Pace has seen nothing.
+// Pace reports from what is reported of a restore how fast it goes. Each phase has its own: what a phase that has not begun will take
+// no one knows. The zero Pace has seen nothing.
 type Pace struct {
 	first Progress
 	began time.Time
@@ -21,7 +21,7 @@ type Speed struct {
 	Part float64
 	// PerSecond are bytes of the database while it is fetched or written, and events while they are read or applied; 0: not known yet.
 	PerSecond float64
-	// Left is how long the phase will still take if it goes on as it did; known says whether that can be told.
+	// Left is how long the phase will still take if it goes on as it did; known says whether that can be reported.
 	Left  time.Duration
 	Known bool
 }

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-func TestThePaceOfAPhaseIsToldAndUnknownIsSaid(t *testing.T) {
+func TestThePaceOfAPhaseIsReportedAndUnknownIsSaid(t *testing.T) {
 	begun := time.Unix(1_790_000_000, 0)
 	fetching := func(mib int64) Progress {
 		return Progress{Phase: Fetching, Bytes: mib << 20, TotalBytes: 100 << 20, TotalDeltas: 3}

@@ -68,7 +68,7 @@ func TestWhatIsRecordedIsRestored(t *testing.T) {
 	}
 }
 
-// A compaction may take records of the very last revision: what is left of it tells nothing.
+// A compaction may take records of the very last revision: what is left of it reports nothing.
 func TestAFullThatWasCompactedAtItsEndIsContinued(t *testing.T) {
 	for name, change := range map[string]func(*source) clientv3.Op{
 		"put and deleted at once": func(s *source) clientv3.Op { return s.putAndDeleted("a") },
@@ -86,7 +86,7 @@ func TestAFullThatWasCompactedAtItsEndIsContinued(t *testing.T) {
 			}
 			full := s.full()
 			s.put("c", "3")
-			s.revision() // until the watch told of it
+			s.revision() // until the watch informed of it
 			d := s.delta(base, base+1)
 			got, m := restored(t, s, chain.Plan{Full: s.named(full.Key), Deltas: []chain.Delta{d}}, newest)
 			if got.Revision != base+1 || full.Revision != base {

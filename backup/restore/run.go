@@ -17,7 +17,7 @@ import (
 	"github.com/etcd-druid/druid/backup/store"
 )
 
-// Run makes the data directory that the plan leads to. On an error there is none, and the workspace beside it is gone; a
+// Run makes the data directory that the plan leads to. On an error there is none, and the workspace next to it is gone; a
 // process that dies leaves a workspace, which the next Run recognises and drops.
 func Run(ctx context.Context, c Config) (result Result, err error) {
 	if err := c.validate(); err != nil {

@@ -56,7 +56,7 @@ func prefetch(ctx context.Context, g *errgroup.Group, s store.Store, deltas []ch
 						f.data, err = fetchDelta(ctx, s, d)
 						return err
 					})
-					return nil // whoever needs it hears of it
+					return nil // anyone who needs it hears of it
 				})
 			}
 			select {
@@ -131,7 +131,7 @@ type reader struct {
 	c         *Config
 	clusterID uint64
 	joint     joint
-	// leases that the deltas tell of, by ID; of one that was granted again the later.
+	// leases that the deltas report, by ID; of one that was granted again the later.
 	leases      map[int64]delta.Lease
 	checkpoints []Checkpoint
 	// segments are what each delta added; they are kept where segmented says so.
@@ -198,7 +198,7 @@ func (r *reader) read(ctx context.Context, f *fetched, out chan<- work) (err err
 	return nil
 }
 
-// learn takes from a delta that was read to its end what stands beside its records.
+// learn takes from a delta that was read to its end what stands next to its records.
 func (r *reader) learn(key string, d *delta.Reader) {
 	if c := d.Checkpoint(); c != nil && c.Revision <= r.joint.revision {
 		at := Checkpoint{Object: key, Checkpoint: *c}

@@ -33,7 +33,7 @@ const (
 	patience = 2 * time.Minute
 )
 
-// source is a real etcd, all that its watch told, and a store with backups of it.
+// source is a real etcd, all that its watch reported, and a store with backups of it.
 type source struct {
 	tb     testing.TB
 	m      *member.Member
@@ -108,13 +108,13 @@ func (s *source) record(response clientv3.WatchResponse) {
 // ask is what the recorder does about a lease: when the answer is late the lease may be gone.
 func (s *source) ask(id int64) delta.Lease {
 	l := delta.Lease{ID: id, At: time.Now()}
-	if told, err := s.m.Client.TimeToLive(s.tb.Context(), clientv3.LeaseID(id)); err == nil && told.TTL > 0 {
-		l.TTL, l.Remaining = told.GrantedTTL, told.TTL
+	if notified, err := s.m.Client.TimeToLive(s.tb.Context(), clientv3.LeaseID(id)); err == nil && notified.TTL > 0 {
+		l.TTL, l.Remaining = notified.GrantedTTL, notified.TTL
 	}
 	return l
 }
 
-// revision of the source now, when the watch has told of it.
+// revision of the source now, when the watch has informed of it.
 func (s *source) revision() int64 {
 	s.tb.Helper()
 	now := s.get("\x00", clientv3.WithCountOnly()).Header.Revision

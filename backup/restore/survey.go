@@ -103,7 +103,7 @@ func placeOf(r delta.Record) place {
 	return place{main: r.Revision, sub: int64(binary.BigEndian.Uint64(r.Key[9:])), deletes: r.IsDelete()}
 }
 
-// count tells of each segment how many of its records are alive. Segments are in the order of their revisions.
+// count reports each segment how many of its records are alive. Segments are in the order of their revisions.
 func (l *lasts) count(segments []segment) {
 	l.revisions(func(main int64) {
 		i, found := slices.BinarySearchFunc(segments, main, func(s segment, main int64) int {

@@ -96,7 +96,7 @@ func (s *source) transaction(n int) clientv3.Op {
 }
 
 // putAndDeleted changes a key twice in one revision. etcd refuses that in one transaction, and the other way around
-// anywhere, but not in two transactions that stand beside each other in a third.
+// anywhere, but not in two transactions that stand next to each other in a third.
 func (s *source) putAndDeleted(key string) clientv3.Op {
 	put, gone := clientv3.OpPut(key, s.value()), clientv3.OpDelete(key)
 	return clientv3.OpTxn(nil, []clientv3.Op{

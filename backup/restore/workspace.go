@@ -23,7 +23,7 @@ const (
 	fileMode = 0o600
 )
 
-// marker is what tells our own unfinished work from what somebody else put there.
+// marker is what reports our own unfinished work from what someone else put there.
 type marker struct {
 	Purpose string     `json:"purpose"`
 	DataDir string     `json:"dataDir"`
@@ -32,7 +32,7 @@ type marker struct {
 	Begun   time.Time  `json:"begun"`
 }
 
-// workspace is a directory beside the data directory. Its lock, on the directory itself, ends with the process.
+// workspace is a directory next to the data directory. Its lock, on the directory itself, ends with the process.
 type workspace struct {
 	path    string
 	dataDir string
@@ -173,7 +173,7 @@ func (w *workspace) publish() error {
 
 // leave drops the workspace with all that is in it.
 func (w *workspace) leave() error {
-	// The marker goes last: without it, what is left would be nobody's.
+	// The marker goes last: without it, what is left would be no one's.
 	err := os.RemoveAll(w.data())
 	if err == nil {
 		err = os.RemoveAll(w.path)

@@ -8,7 +8,7 @@ import (
 	"slices"
 )
 
-// sector is what a database's size is a multiple of; etcd itself tells by it whether a checksum follows.
+// sector is what a database's size is a multiple of; etcd itself reports by it whether a checksum follows.
 const sector = 512
 
 // checksum verifies what etcd appends to a database that it sends: the sha256 of all before.

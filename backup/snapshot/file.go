@@ -17,16 +17,16 @@ type File struct {
 	// Size of the database in bytes: the file is longer by etcd's checksum.
 	Size int64
 	// StorageVersion of the database, and ClusterVersion of the cluster that it is of, as 3.6.0: either is empty where the database
-	// does not tell it.
+	// does not report it.
 	StorageVersion, ClusterVersion string
 	// Auth says whether authentication is on.
 	Auth bool
 }
 
-// again is what mends a file that is broken.
+// again is what repairs a file that is broken.
 const again = "copy it into the store again, or save another one with `etcdctl snapshot save`"
 
-// LookAtFile reads the beginning of an object of size bytes, and the few pages of it that tell whose format it has: some 64 KiB each.
+// LookAtFile reads the beginning of an object of size bytes, and the few pages of it that report whose format it has: some 64 KiB each.
 // What is no file of etcd's, or not the whole of one, is a FileError.
 func LookAtFile(ctx context.Context, s store.Store, key string, size int64) (File, error) {
 	r := &remote{ctx: ctx, store: s, key: key, size: size}
@@ -84,7 +84,7 @@ func strange(head []byte, size int64) string {
 	return fmt.Sprintf("was cut off, or something was added to it: it has %d bytes, and no snapshot of etcd's has; %s", size, again)
 }
 
-// read the pages that tell of versions and of authentication.
+// read the pages that report versions and of authentication.
 func (f *File) read(p *pages) error {
 	if err := p.begin(); err != nil {
 		return err

@@ -11,7 +11,7 @@ import (
 	"github.com/etcd-druid/druid/backup/store"
 )
 
-// maxWindow bounds what the decoder holds for an object that somebody else made; ours need 1 MiB.
+// maxWindow bounds what the decoder holds for an object that someone else made; ours need 1 MiB.
 const maxWindow = 8 << 20
 
 // stream hands on what etcd sent, without the checksum at its end.
@@ -107,7 +107,7 @@ func (r *Reader) compare() error {
 	return io.EOF
 }
 
-// broken tells a source that could not be read from bytes that are wrong, and these from a newer format: the trailer, which says
+// broken reports a source that could not be read from bytes that are wrong, and these from a newer format: the trailer, which says
 // which it is, comes last.
 func (r *Reader) broken(err error) error {
 	if r.source.err == nil {

@@ -30,7 +30,7 @@ type pages struct {
 	root     uint64
 }
 
-// begin reads the two meta pages: of the later transaction, as bbolt does. In what etcd sends both tell the same one.
+// begin reads the two meta pages: of the later transaction, as bbolt does. In what etcd sends both report the same one.
 func (p *pages) begin() error {
 	m, err := p.meta(0)
 	if err != nil {

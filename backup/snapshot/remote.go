@@ -35,7 +35,7 @@ func (r *remote) ReadAt(p []byte, offset int64) (n int, err error) {
 	return n, nil
 }
 
-// block number i. The pages that tell of a file's versions are in two or three of them.
+// block number i. The pages that report a file's versions are in two or three of them.
 func (r *remote) block(i int64) ([]byte, error) {
 	if content, read := r.blocks[i]; read {
 		return content, nil

@@ -30,7 +30,7 @@ type Config struct {
 	Key func(revision int64, at time.Time) string
 	// Level of the compression; the fastest for 0.
 	Level zstd.EncoderLevel
-	// Progress is told how many bytes of the database have passed, about once per MiB. It may be nil, and must not block.
+	// Progress is reported how many bytes of the database have passed, about once per MiB. It may be nil, and must not block.
 	Progress func(bytes int64)
 }
 
@@ -89,7 +89,7 @@ func upload(ctx context.Context, s store.Store, key string, trailer Trailer, str
 			return fmt.Errorf("full snapshot: %w", err)
 		}
 		result.ObjectSize = o.Size
-		// Whoever still writes must not wait for a reader.
+		// Anyone who still writes must not wait for a reader.
 		_ = reader.CloseWithError(fmt.Errorf("full snapshot: %s is in the store before all of it was read: %w", result.Key, io.ErrClosedPipe))
 		return nil
 	}))

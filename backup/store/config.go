@@ -12,7 +12,7 @@ import (
 )
 
 // Config says where backups are, and whether they are sealed. Exactly one kind is set. It holds no secret: credentials and keys stand in files, which
-// are read anew when they are used.
+// are read again when they are used.
 type Config struct {
 	S3        *S3        `json:"s3,omitempty"`
 	Directory *Directory `json:"directory,omitempty"`
@@ -20,7 +20,7 @@ type Config struct {
 	Sealing *Sealing `json:"sealing,omitempty"`
 }
 
-// Sealing is encryption by ourselves: whoever reads the store without a key learns names, sizes and times alone.
+// Sealing is encryption by ourselves: anyone who reads the store without a key learns names, sizes and times alone.
 type Sealing struct {
 	// KeysDir is a mounted Secret. Each entry is a key, named by its ID, of 32 bytes, or those in base64; entry current has the
 	// ID of the one that seals. It is read for each object.
@@ -101,7 +101,7 @@ type LockMode string
 const (
 	// LockGovernance can be lifted by those with the right to.
 	LockGovernance LockMode = "Governance"
-	// LockCompliance can be lifted by nobody.
+	// LockCompliance can be lifted by no one.
 	LockCompliance LockMode = "Compliance"
 )
 
@@ -123,7 +123,7 @@ func ParseConfig(b []byte) (Config, error) {
 	return c, c.Validate()
 }
 
-// Validate tells all that is wrong with c, as sentences joined, or nil. It asks nobody and reads no file.
+// Validate reports all that is wrong with c, as sentences joined, or nil. It asks no one and reads no file.
 func (c Config) Validate() error {
 	var problems []string
 	switch {

@@ -24,6 +24,6 @@ var (
 	ErrNoKey = errors.New("no key")
 	// ErrNewer: the object has a format that this program does not know yet. It says nothing of the object.
 	ErrNewer = errors.New("written by a newer druid; use that version or newer")
-	// ErrInvalid: the key, the range or the configuration is not one; nobody was asked.
+	// ErrInvalid: the key, the range or the configuration is not one; no one was asked.
 	ErrInvalid = errors.New("invalid")
 )

@@ -39,7 +39,7 @@ func CheckPrefix(prefix string) error {
 	return nil
 }
 
-// IsSegment tells whether name can stand between the slashes of a key.
+// IsSegment reports whether name can stand between the slashes of a key.
 func IsSegment(name string) bool { return checkSegment(name) == nil }
 
 func checkSegment(s string) error {

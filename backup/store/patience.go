@@ -11,7 +11,7 @@ import (
 // long it takes in all is not bounded: a delta per second, kept for a week, is 600 requests of a thousand objects.
 const Patience = 2 * time.Minute
 
-// progressKey of a context has the func that is told of progress under it.
+// progressKey of a context has the func that is informed of progress under it.
 type progressKey struct{}
 
 // OnProgress returns a context under which a store calls moved whenever it got on with a listing: for each page of a bucket, for each
@@ -26,7 +26,7 @@ func OnProgress(ctx context.Context, moved func()) context.Context {
 	})
 }
 
-// Progressed tells who wants to know of it that something came under ctx.
+// Progressed reports who wants to know of it that something came under ctx.
 func Progressed(ctx context.Context) {
 	if moved, ok := ctx.Value(progressKey{}).(func()); ok {
 		moved()
@@ -56,7 +56,7 @@ func (e stalledError) Error() string {
 // were canceled.
 func Because(ctx context.Context, err error) error {
 	stalled, is := errors.AsType[stalledError](context.Cause(ctx))
-	if _, told := errors.AsType[stalledError](err); err == nil || !is || told {
+	if _, notified := errors.AsType[stalledError](err); err == nil || !is || notified {
 		return err
 	}
 	return fmt.Errorf("%w: %w", err, stalled)

@@ -35,12 +35,12 @@ func TestAPatientContextEndsOnceNothingComes(t *testing.T) {
 				if after := time.Since(began); after != test.want {
 					t.Errorf("it ended after %s, want %s", after, test.want)
 				}
-				told := store.Because(ctx, context.Canceled)
-				if !errors.Is(told, context.Canceled) || !strings.Contains(told.Error(), "nothing came from the store for 1m0s") {
-					t.Errorf("told %v", told)
+				notified := store.Because(ctx, context.Canceled)
+				if !errors.Is(notified, context.Canceled) || !strings.Contains(notified.Error(), "nothing came from the store for 1m0s") {
+					t.Errorf("reported %v", notified)
 				}
-				if twice := store.Because(ctx, told); twice.Error() != told.Error() {
-					t.Errorf("told twice: %v", twice)
+				if twice := store.Because(ctx, notified); twice.Error() != notified.Error() {
+					t.Errorf("reported twice: %v", twice)
 				}
 				if err := store.Because(ctx, nil); err != nil {
 					t.Errorf("of no error was made %v", err)
@@ -60,5 +60,5 @@ func TestWhatEndsOtherwiseIsNotCalledStalled(t *testing.T) {
 	if err := store.Because(ctx, failed); err.Error() != "refused" || ctx.Err() == nil {
 		t.Errorf("after it was left: %v, %v", err, ctx.Err())
 	}
-	store.Progressed(t.Context()) // nobody wants to know
+	store.Progressed(t.Context()) // no one wants to know
 }

@@ -15,7 +15,7 @@ type Store interface {
 	// of many that race for a key exactly one succeeds.
 	//
 	// When r fails, when ctx ends, or on any other error nothing of the object is visible. One exception: when the
-	// store's last answer was lost, or did not come in time after ctx ended, and asking again could not tell, the whole
+	// store's last answer was lost, or did not come in time after ctx ended, and asking again could not report, the whole
 	// object may be there. Never a part of it. An answer that came after ctx ended counts.
 	Put(ctx context.Context, key string, r io.Reader, o PutOptions) (Object, error)
 
@@ -26,14 +26,14 @@ type Store interface {
 	Get(ctx context.Context, key string, offset, length int64) (io.ReadCloser, error)
 
 	// List yields the whole objects whose keys begin with prefix, in ascending order of the keys' bytes. After an error
-	// it ends: what was yielded until then is not the whole answer. It tells of its progress, see OnProgress.
+	// it ends: what was yielded until then is not the whole answer. It reports its progress, see OnProgress.
 	List(ctx context.Context, prefix string) iter.Seq2[Object, error]
 
 	// Delete removes key. A key that is not there is no error; one that is locked stays, with ErrLocked. In a bucket
 	// with versioning the content outlives it, under a delete marker.
 	Delete(ctx context.Context, key string) error
 
-	// Sweep removes what Puts under prefix left behind that nobody will complete: started more than olderThan ago by
+	// Sweep removes what Puts under prefix left behind that no one will complete: started more than olderThan ago by
 	// the store's own clock. It returns how many. A Put that is still running and that old fails.
 	Sweep(ctx context.Context, prefix string, olderThan time.Duration) (int, error)
 }
@@ -59,7 +59,7 @@ type PutOptions struct {
 	IfAbsent bool
 }
 
-// Object is what a listing tells of an object.
+// Object is what a listing reports an object.
 type Object struct {
 	Key string
 	// Size in bytes.

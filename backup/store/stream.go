@@ -28,7 +28,7 @@ func Connections(s Store) int {
 	return 1
 }
 
-// Versioned is what Get of a store returns that can tell which version of an object it reads; empty: it is not told.
+// Versioned is what Get of a store returns that can report which version of an object it reads; empty: it is not reported.
 type Versioned interface{ Version() string }
 
 // Stream reads an object that was listed with that size from its first byte to its last, over several connections at once
@@ -94,7 +94,7 @@ func (s *stream) begin() {
 		s.running.Go(func() error {
 			defer close(p.ready)
 			p.err = guard.Run(func() error { return s.fetch(p) })
-			return nil // whoever comes to it hears of it
+			return nil // anyone who comes to it hears of it
 		})
 	}
 }

@@ -1,4 +1,4 @@
-// Command agent runs beside one etcd member; see package agent.
+// Command agent runs next to one etcd member; see package agent.
 package main
 
 import (

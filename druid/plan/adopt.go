@@ -14,7 +14,7 @@ type (
 	// Clock is how the operation's deadline stands.
 	Clock uint8
 
-	life    uint8 // whether the raft group was ever born
+	life    uint8 // whether the raft group was ever formed
 	effect  uint8 // what an edit would change in what is under way
 	consent uint8 // what becomes of the spec: no cell holds it
 )
@@ -42,9 +42,9 @@ func (c Clock) String() string {
 }
 
 const (
-	lifeUnborn  life = 1 << iota // the record is absent or says Forming, and nothing speaks of a raft group
-	lifeBorn                     // the record, the status or a member's Lease tells of one
-	lifeUnknown                  // the record cannot be used
+	lifeNeverFormed life = 1 << iota // the record is absent or says Forming, and nothing speaks of a raft group
+	lifeFormed                       // the record, the status or a member's Lease reports one
+	lifeUnknown                      // the record cannot be used
 )
 
 func (l life) String() string {
@@ -75,29 +75,29 @@ func (c consent) String() string {
 // another and is never between three. An edit that begins nothing, or without which nothing would get on, need not wait
 // for that.
 var adoptions = rules.New(consentWait, []rules.Row[adoptionFacts, consent]{
-	{Name: "awaits-snapshot", When: adoptionFacts{seen: SeenFirst, life: lifeUnborn | lifeUnknown, origin: rules.No}, Verdict: consentWait,
-		Why: "what it begins with is not known yet, and members that are told nothing would form an empty cluster"},
+	{Name: "awaits-snapshot", When: adoptionFacts{seen: SeenFirst, life: lifeNeverFormed | lifeUnknown, origin: rules.No}, Verdict: consentWait,
+		Why: "what it begins with is not known yet, and members that are reported nothing would form an empty cluster"},
 	{Name: "first-sight", When: adoptionFacts{seen: SeenFirst}, Verdict: consentAdopt,
 		Why: "nothing was adopted yet"},
 	{Name: "same", When: adoptionFacts{seen: SeenSame}, Verdict: consentNothing,
 		Why: "it is what druid works towards"},
-	{Name: "bootstrap-failed", When: adoptionFacts{seen: SeenEdited, life: lifeUnborn, clock: ClockPassed}, Verdict: consentWait,
-		Why: "a birth that failed is not tried again under another spec: nobody knows what of it is still under way"},
-	{Name: "not-formed", When: adoptionFacts{seen: SeenEdited, life: lifeUnborn, clock: ClockNone | ClockRuns}, Verdict: consentAdopt,
+	{Name: "bootstrap-failed", When: adoptionFacts{seen: SeenEdited, life: lifeNeverFormed, clock: ClockPassed}, Verdict: consentWait,
+		Why: "a bootstrap that failed is not tried again under another spec: no one knows what of it is still under way"},
+	{Name: "not-formed", When: adoptionFacts{seen: SeenEdited, life: lifeNeverFormed, clock: ClockNone | ClockRuns}, Verdict: consentAdopt,
 		Why: "there is no raft group that could be half changed, and a mistake in a new cluster must be correctable"},
-	{Name: "target-reached", When: adoptionFacts{seen: SeenEdited, life: lifeBorn | lifeUnknown, reached: rules.Yes}, Verdict: consentAdopt,
+	{Name: "target-reached", When: adoptionFacts{seen: SeenEdited, life: lifeFormed | lifeUnknown, reached: rules.Yes}, Verdict: consentAdopt,
 		Why: "nothing is under way"},
-	{Name: "retry-after-deadline", When: adoptionFacts{seen: SeenEdited, life: lifeBorn | lifeUnknown, reached: rules.No, clock: ClockPassed}, Verdict: consentAdopt,
+	{Name: "retry-after-deadline", When: adoptionFacts{seen: SeenEdited, life: lifeFormed | lifeUnknown, reached: rules.No, clock: ClockPassed}, Verdict: consentAdopt,
 		Why: "what is under way had its time"},
-	{Name: "no-operation", When: adoptionFacts{seen: SeenEdited, life: lifeBorn | lifeUnknown, reached: rules.No, clock: ClockNone}, Verdict: consentAdopt,
+	{Name: "no-operation", When: adoptionFacts{seen: SeenEdited, life: lifeFormed | lifeUnknown, reached: rules.No, clock: ClockNone}, Verdict: consentAdopt,
 		Why: "no edit is under way: members only heal"},
-	{Name: "needs-no-operation", When: adoptionFacts{seen: SeenEdited, life: lifeBorn | lifeUnknown, reached: rules.No, clock: ClockRuns, effect: effectNone}, Verdict: consentAdopt,
+	{Name: "needs-no-operation", When: adoptionFacts{seen: SeenEdited, life: lifeFormed | lifeUnknown, reached: rules.No, clock: ClockRuns, effect: effectNone}, Verdict: consentAdopt,
 		Why: "it replaces no Pod and no member: a backup that holds all else up must be mendable"},
-	{Name: "takes-back", When: adoptionFacts{seen: SeenEdited, life: lifeBorn | lifeUnknown, reached: rules.No, clock: ClockRuns, effect: effectBack}, Verdict: consentAdopt,
+	{Name: "takes-back", When: adoptionFacts{seen: SeenEdited, life: lifeFormed | lifeUnknown, reached: rules.No, clock: ClockRuns, effect: effectBack}, Verdict: consentAdopt,
 		Why: "what was not done yet is not done; who changes his mind need not look on"},
-	{Name: "stalled", When: adoptionFacts{seen: SeenEdited, life: lifeBorn | lifeUnknown, reached: rules.No, clock: ClockRuns, effect: effectAnother, stalled: rules.Yes}, Verdict: consentAdopt,
-		Why: "what is under way does not get on by itself, and the edit may be what mends it"},
-	{Name: "operation-under-way", When: adoptionFacts{seen: SeenEdited, life: lifeBorn | lifeUnknown, reached: rules.No, clock: ClockRuns, effect: effectAnother, stalled: rules.No}, Verdict: consentWait,
+	{Name: "stalled", When: adoptionFacts{seen: SeenEdited, life: lifeFormed | lifeUnknown, reached: rules.No, clock: ClockRuns, effect: effectAnother, stalled: rules.Yes}, Verdict: consentAdopt,
+		Why: "what is under way does not get on by itself, and the edit may be what repairs it"},
+	{Name: "operation-under-way", When: adoptionFacts{seen: SeenEdited, life: lifeFormed | lifeUnknown, reached: rules.No, clock: ClockRuns, effect: effectAnother, stalled: rules.No}, Verdict: consentWait,
 		Why: "it is finished first"},
 })
 
@@ -130,7 +130,7 @@ func Adopt(d Desired, o Observed, e Edit) Adoption {
 	switch {
 	case f.seen == SeenFirst:
 		return Adoption{decision.Rule, f.reached == rules.No}
-	case f.effect == effectNone && f.clock != ClockPassed && f.life != lifeUnborn:
+	case f.effect == effectNone && f.clock != ClockPassed && f.life != lifeNeverFormed:
 		return Adoption{decision.Rule, e.Grows && f.clock == ClockNone}
 	default:
 		return Adoption{decision.Rule, true}
@@ -144,20 +144,20 @@ func adoptionFactsOf(d Desired, o Observed, e Edit) adoptionFacts {
 	}
 }
 
-// lifeOf says whether a raft group was born. It is judged by the strongest word that there is: the status, a Lease, the record.
+// lifeOf says whether a raft group was formed. It is judged by the strongest word that there is: the status, a Lease, the record.
 func lifeOf(d Desired, o Observed) life {
 	switch {
 	case evidenceOf(d, o) >= evidenceLease || o.formed() == rules.Yes:
-		return lifeBorn
+		return lifeFormed
 	case o.RecordState&(RecordAbsent|RecordForming) != 0:
-		return lifeUnborn
+		return lifeNeverFormed
 	default:
 		return lifeUnknown
 	}
 }
 
 // reached says whether the cluster is what was adopted: as many ready voters as asked for, each on the Pod that is asked for, and
-// nobody on the way in or out; or paused, where nobody is asked for. What is not known yet is not reached.
+// no one on the way in or out; or paused, where no one is asked for. What is not known yet is not reached.
 func reached(d Desired, o Observed) rules.YesNo {
 	if d.Replicas == 0 {
 		return rules.YesNoOf(Paused(d, o))

@@ -11,24 +11,24 @@ func TestEditsAreAdoptedWhenNothingIsHalfDone(t *testing.T) {
 	checkTable(t, adoptions, "spec-adoption", "Whether an edit of the spec is adopted: druid/plan.adoptions", func(f adoptionFacts, d rules.Decision[consent]) string {
 		verdict := d.Verdict
 		adopts := verdict == consentAdopt
-		underWay := f.life != lifeUnborn && f.reached == rules.No && f.clock == ClockRuns
+		underWay := f.life != lifeNeverFormed && f.reached == rules.No && f.clock == ClockRuns
 		switch {
 		case f.seen == SeenSame && verdict != consentNothing:
 			return "writes what is written already"
-		case f.seen == SeenFirst && adopts && f.life != lifeBorn && f.origin == rules.No:
-			return "forms a cluster of nobody knows what"
-		case f.seen == SeenFirst && !adopts && (f.life == lifeBorn || f.origin == rules.Yes):
+		case f.seen == SeenFirst && adopts && f.life != lifeFormed && f.origin == rules.No:
+			return "forms a cluster of no one knows what"
+		case f.seen == SeenFirst && !adopts && (f.life == lifeFormed || f.origin == rules.Yes):
 			return "works towards nothing"
 		case f.seen != SeenEdited:
 		case adopts && underWay && f.effect == effectAnother && f.stalled == rules.No:
 			return "mixes two operations"
-		case adopts && f.life == lifeUnborn && f.clock == ClockPassed:
-			return "takes up a birth that failed"
-		case !adopts && f.reached == rules.Yes && f.life != lifeUnborn:
+		case adopts && f.life == lifeNeverFormed && f.clock == ClockPassed:
+			return "takes up a bootstrap that failed"
+		case !adopts && f.reached == rules.Yes && f.life != lifeNeverFormed:
 			return "keeps an edit waiting for nothing"
-		case !adopts && f.clock != ClockRuns && f.life != lifeUnborn:
+		case !adopts && f.clock != ClockRuns && f.life != lifeNeverFormed:
 			return "keeps an edit waiting after the deadline, or without one"
-		case !adopts && (f.effect != effectAnother || f.stalled == rules.Yes) && f.life != lifeUnborn:
+		case !adopts && (f.effect != effectAnother || f.stalled == rules.Yes) && f.life != lifeNeverFormed:
 			return "keeps out what begins nothing, or may be the cure"
 		}
 		return ""
@@ -66,7 +66,7 @@ func TestAdoption(t *testing.T) {
 	refused := running(3)
 	refused.Refused = true
 	backedUp := running(3)
-	backedUp.Backup, backedUp.BackupTold = true, BackupToldGood
+	backedUp.Backup, backedUp.BackupReported = true, BackupReportedGood
 	tests := map[string]struct {
 		d    Desired
 		o    Observed
@@ -83,7 +83,7 @@ func TestAdoption(t *testing.T) {
 		"another schedule":                         {Desired{Replicas: 3}, whole(), same(3), Adoption{"target-reached", false}},
 		"larger volumes":                           {Desired{Replicas: 3}, whole(), Edit{Seen: SeenEdited, Replicas: 3, SamePods: true, Grows: true}, Adoption{"target-reached", true}},
 		"other Pods, in the middle":                {running(3), edited(brought(0)), other, Adoption{}},
-		"other Pods, while one is made anew":       {running(3), edited(brought(0, restarted)), other, Adoption{}},
+		"other Pods, while one is made again":      {running(3), edited(brought(0, restarted)), other, Adoption{}},
 		"other Pods, while one cannot start":       {running(3), edited(brought(0, noImage)), other, Adoption{"stalled", true}},
 		"the old Pods, in the middle":              {running(3), edited(brought(0)), Edit{Seen: SeenEdited, Replicas: 3, Makes: map[string]PodMake{"c-a": MakeOutdated, "c-b": MakeCurrent, "c-c": MakeCurrent}}, Adoption{"takes-back", true}},
 		"another schedule, in the middle":          {running(3), edited(brought(0)), same(3), Adoption{"needs-no-operation", false}},
@@ -97,10 +97,10 @@ func TestAdoption(t *testing.T) {
 		"fewer, while one comes that did not join": {running(3), whole(joining), same(2), Adoption{"takes-back", true}},
 		"fewer than joined, while one comes":       {running(3), whole(joining), same(1), Adoption{}},
 		"more, while one comes":                    {running(3), whole(joining), same(5), Adoption{}},
-		"a birth that failed":                      {passed, Observed{RecordState: RecordForming}, other, Adoption{"not-formed", true}},
+		"a bootstrap that failed":                  {passed, Observed{RecordState: RecordForming}, other, Adoption{"not-formed", true}},
 	}
-	// Of a cluster that never formed the status tells no ID.
-	for _, name := range []string{"a mistake in a new cluster", "a birth that failed"} {
+	// Of a cluster that never formed the status reports no ID.
+	for _, name := range []string{"a mistake in a new cluster", "a bootstrap that failed"} {
 		test := tests[name]
 		test.d.ClusterID = 0
 		if tests[name] = test; test.d.Expired {

@@ -8,7 +8,7 @@ type (
 )
 
 const (
-	companyWell     company = 1 << iota // a ready voter, whose agent is heard of
+	companyWell     company = 1 << iota // a ready voter, whose agent is reachable
 	companyIll                          // its etcd is down, or its agent is silent
 	companyIdle                         // no agent runs in the Pod
 	companyAway                         // its node is unreachable
@@ -21,7 +21,7 @@ func (c company) String() string {
 
 const (
 	newsNone    news = 1 << iota // all have arrived
-	newsAwaited                  // one was not heard of for long enough
+	newsAwaited                  // one was not reachable for long enough
 	newsLate                     // one does not come
 )
 
@@ -30,8 +30,8 @@ func (n news) String() string {
 }
 
 // agentRows decide about an agent that is not of the image that druid was given. It is replaced in the Pod that runs, and etcd
-// runs on: one at a time, followers first, the leader last, and the next only when the one before was heard of, so that an image that is
-// no good reaches one member. Where no agent does its work, another can only mend.
+// runs on: one at a time, followers first, the leader last, and the next only when the one before was reachable, so that an image that is
+// no good reaches one member. Where no agent does its work, another can only repair.
 var agentRows = rules.New(wait, []rules.Row[agentFacts, verdict]{
 	{Name: "agent-current", When: agentFacts{agent: AgentUnknown | AgentCurrent}, Verdict: keep,
 		Why: "it is of the image that druid was given, as far as is known"},
@@ -40,7 +40,7 @@ var agentRows = rules.New(wait, []rules.Row[agentFacts, verdict]{
 	{Name: "agent-leaves", When: agentFacts{agent: AgentOutdated, leaves: rules.Yes}, Verdict: keep,
 		Why: "its member is on its way out"},
 	{Name: "agent-away", When: agentFacts{agent: AgentOutdated, leaves: rules.No, company: companyAway}, Verdict: held,
-		Why: "nobody would replace it"},
+		Why: "no one would replace it"},
 	{Name: "agent-after-late", When: agentFacts{agent: AgentOutdated, leaves: rules.No, news: newsLate}, Verdict: held,
 		Why: "the image is no good where it was tried: never a second one"},
 	{Name: "agent-after-another", When: agentFacts{agent: AgentOutdated, leaves: rules.No, news: newsAwaited}, Verdict: wait,
@@ -82,7 +82,7 @@ type agentFacts struct {
 func agentFactsOf(m Member, leaves, rolls bool, o Observed, listed []Member) agentFacts {
 	f := agentFacts{
 		agent: m.Agent, pod: m.Pod, leaves: rules.YesNoOf(leaves), company: companyOf(m), record: o.RecordState,
-		// A change of version waits for an agent that does nothing, and so must not keep it from being mended.
+		// A change of version waits for an agent that does nothing, and so must not keep it from being repaired.
 		turn:  rules.YesNoOf((!rolls || m.up() && companyOf(m) == companyIll) && turnOf(m, o, listed) == rules.Yes),
 		place: placeOf(m, listed, func(other Member) bool { return other.Agent == AgentOutdated }),
 	}
@@ -112,7 +112,7 @@ func companyOf(m Member) company {
 	}
 }
 
-// newsOf tells of the agents that were replaced in the Pods of others, and of whom. Before a raft group was formed no agent is
+// newsOf reports the agents that were replaced in the Pods of others, and of whom. Before a raft group was formed no agent is
 // known by its member's Lease.
 func newsOf(m Member, o Observed, listed []Member) (news, string) {
 	found, of := newsNone, ""

@@ -75,7 +75,7 @@ func TestAgentUpdate(t *testing.T) {
 			o: given(), want: []string{"ReplaceAgent agent-outdated c-a"}, reason: v1alpha1.ReasonUpdatingAgents,
 			words: "0 of 3 agents updated: that of member c-a is replaced",
 		},
-		"the second waits until the first was heard of": {
+		"the second waits until the first was reachable": {
 			o: given(replaced(0, ArrivalAwaited)), reason: v1alpha1.ReasonUpdatingAgents,
 			words: "0 of 3 agents updated: the new agent of member c-a is awaited",
 		},
@@ -117,7 +117,7 @@ func TestAgentUpdate(t *testing.T) {
 		"one after another there too": {
 			o: given(silent(0), silent(2)), want: []string{"ReplaceAgent agent-ill c-a"}, reason: v1alpha1.ReasonUpdatingAgents,
 		},
-		"nobody goes while a volume grows, for then a Pod may": {
+		"no one goes while a volume grows, for then a Pod may": {
 			o: given(func(o *Observed) { o.Members[2].Room = RoomGrows }), reason: v1alpha1.ReasonRollingUpdate,
 		},
 		"where none runs at all, at once": {
@@ -125,7 +125,7 @@ func TestAgentUpdate(t *testing.T) {
 			want:   []string{"ReplaceAgent agent-idle c-a", "ReplaceAgent agent-idle c-b", "ReplaceAgent agent-idle c-c"},
 			reason: v1alpha1.ReasonUpdatingAgents,
 		},
-		"nobody goes beside a member that is down": {
+		"no one goes next to a member that is down": {
 			o: given(replaced(2, ArrivalOver), func(o *Observed) {
 				o.Members[2].EtcdReady, o.Members[2].Serving, o.Members[2].Settled, o.Members[2].Stuck = false, false, false, true
 			}),
@@ -138,14 +138,14 @@ func TestAgentUpdate(t *testing.T) {
 			}),
 			reason: v1alpha1.ReasonScalingDown,
 		},
-		"nor beside a Pod that is replaced, which gets both": {
+		"nor next to a Pod that is replaced, which gets both": {
 			o: given(func(o *Observed) { o.Members[2].Make, o.BudgetMin = MakeOutdated, 3 }),
 			want: []string{
 				"LabelPod leaving c-c serving=false", "DeletePod outdated c-c",
 			},
 			reason: v1alpha1.ReasonRollingUpdate,
 		},
-		"and no Pod is replaced beside an agent that was": {
+		"and no Pod is replaced next to an agent that was": {
 			o:      given(replaced(0, ArrivalAwaited), func(o *Observed) { o.Members[2].Make, o.BudgetMin = MakeOutdated, 3 }),
 			reason: v1alpha1.ReasonRollingUpdate,
 			words:  "0 of 3 members updated: member c-a has a new agent",
@@ -154,17 +154,17 @@ func TestAgentUpdate(t *testing.T) {
 			o:      given(replaced(0, ArrivalLate), func(o *Observed) { o.Members[2].Make = MakeOutdated }),
 			reason: v1alpha1.ReasonRollingUpdateBlocked,
 		},
-		"a change of version that waits for a silent agent does not keep it from being mended": {
+		"a change of version that waits for a silent agent does not keep it from being repaired": {
 			o: given(replaced(0, ArrivalOver), replaced(2, ArrivalOver), silent(1), func(o *Observed) {
 				o.Record.Upgrade.Order = leases.UpgradeOrder{Nonce: "n", Version: "3.6.16"}
 			}),
 			want: []string{"ReplaceAgent agent-ill c-b"}, reason: v1alpha1.ReasonUpgrading,
 		},
-		"nobody goes while it is not known who leads": {
+		"no one goes while it is not known who leads": {
 			o: given(func(o *Observed) { o.Members[1].Says.Role = leases.RoleMember }), reason: v1alpha1.ReasonUpdatingAgents,
 			words: "0 of 3 agents updated: it is not known which member leads",
 		},
-		"one on a node that is not heard of waits for it": {
+		"one on a node that is not reachable waits for it": {
 			o:      given(func(o *Observed) { o.Members[0].NodeLost = true }),
 			reason: v1alpha1.ReasonAgentUpdateBlocked,
 			words:  "0 of 3 agents updated: no other is replaced, because member c-a is on an unreachable node",

@@ -120,7 +120,7 @@ func rollingOf(d Desired, o Observed) rolling {
 	return updateOf(d, o).sum
 }
 
-// agentWords tell how far the update of the agents is, and what it waits for.
+// agentWords report how far the update of the agents is, and what it waits for.
 func agentWords(p picture) string {
 	u := updateOf(p.Desired, p.Observed)
 	n := 0

@@ -11,40 +11,40 @@ import (
 	"github.com/etcd-druid/druid/leases"
 )
 
-// BackupTold is what the status said of the backups before: an observer that just started goes on saying it.
-type BackupTold uint8
+// BackupReported is what the status said of the backups before: an observer that just started goes on saying it.
+type BackupReported uint8
 
 // What the status may have said.
 const (
-	BackupToldGood        BackupTold = 1 << iota // condition BackupReady was True
-	BackupToldFullFailed                         // it was False because of the full backups
-	BackupToldDeltaFailed                        // it was False because of the deltas
-	BackupToldElse                               // something else, or nothing
+	BackupReportedGood        BackupReported = 1 << iota // condition BackupReady was True
+	BackupReportedFullFailed                             // it was False because of the full backups
+	BackupReportedDeltaFailed                            // it was False because of the deltas
+	BackupReportedElse                                   // something else, or nothing
 )
 
-func (b BackupTold) String() string {
+func (b BackupReported) String() string {
 	return rules.Word(b, "good", "full failed", "deltas failed", "else")
 }
 
-// BackupToldBy reads it from the conditions.
-func BackupToldBy(conditions []metav1.Condition) BackupTold {
+// BackupReportedBy reads it from the conditions.
+func BackupReportedBy(conditions []metav1.Condition) BackupReported {
 	c := meta.FindStatusCondition(conditions, v1alpha1.ConditionBackupReady)
 	switch {
 	case c == nil:
-		return BackupToldElse
+		return BackupReportedElse
 	case c.Status == metav1.ConditionTrue:
-		return BackupToldGood
+		return BackupReportedGood
 	case c.Reason == v1alpha1.ReasonFullBackupFailed:
-		return BackupToldFullFailed
+		return BackupReportedFullFailed
 	case c.Reason == v1alpha1.ReasonIncrementalBackupFailed:
-		return BackupToldDeltaFailed
+		return BackupReportedDeltaFailed
 	default:
-		return BackupToldElse
+		return BackupReportedElse
 	}
 }
 
-// PauseToldBy reads from the conditions that the cluster is paused, or was and no quorum served since.
-func PauseToldBy(conditions []metav1.Condition) bool {
+// PauseReportedBy reads from the conditions that the cluster is paused, or was and no quorum served since.
+func PauseReportedBy(conditions []metav1.Condition) bool {
 	c := meta.FindStatusCondition(conditions, v1alpha1.ConditionReady)
 	return c != nil && (c.Reason == v1alpha1.ReasonPaused || c.Reason == v1alpha1.ReasonResuming)
 }
@@ -57,7 +57,7 @@ type Snapshot struct {
 	// Verified is what a full backups' Lease says of proofs. Unreadable: it cannot be read.
 	Verified   leases.Verification
 	Unreadable bool
-	// Liveness is Stale too of a Lease that nobody renewed yet for as long as the first backup may take.
+	// Liveness is Stale too of a Lease that no one renewed yet for as long as the first backup may take.
 	Liveness leases.Liveness
 }
 
@@ -69,23 +69,23 @@ var backupRows = rules.New(conditionVerdict{metav1.ConditionUnknown, v1alpha1.Re
 	{Name: "full-overdue", When: backupFacts{paused: rules.No, full: leases.Stale}, Verdict: conditionVerdict{metav1.ConditionFalse, v1alpha1.ReasonFullBackupFailed}},
 	{Name: "store-not-attached", When: backupFacts{paused: rules.No, full: leases.Never, attached: rules.No}, Verdict: conditionVerdict{metav1.ConditionFalse, v1alpha1.ReasonBackupStoreNotAttached}},
 	{Name: "full-never-succeeded", When: backupFacts{paused: rules.No, full: leases.Never, fullFailed: rules.Yes, attached: rules.Yes}, Verdict: conditionVerdict{metav1.ConditionFalse, v1alpha1.ReasonFullBackupFailed}},
-	{Name: "full-still-overdue", When: backupFacts{paused: rules.No, full: leases.Unknown, told: BackupToldFullFailed}, Verdict: conditionVerdict{metav1.ConditionFalse, v1alpha1.ReasonFullBackupFailed}},
+	{Name: "full-still-overdue", When: backupFacts{paused: rules.No, full: leases.Unknown, notified: BackupReportedFullFailed}, Verdict: conditionVerdict{metav1.ConditionFalse, v1alpha1.ReasonFullBackupFailed}},
 	{Name: "delta-overdue", When: backupFacts{paused: rules.No, full: anyLiveness &^ leases.Stale, delta: leases.Stale}, Verdict: conditionVerdict{metav1.ConditionFalse, v1alpha1.ReasonIncrementalBackupFailed}},
 	{Name: "delta-never-succeeded", When: backupFacts{paused: rules.No, full: anyLiveness &^ leases.Stale, delta: leases.Never, deltaFailed: rules.Yes}, Verdict: conditionVerdict{metav1.ConditionFalse, v1alpha1.ReasonIncrementalBackupFailed}},
-	{Name: "delta-still-overdue", When: backupFacts{paused: rules.No, full: anyLiveness &^ leases.Stale, delta: leases.Unknown, told: BackupToldDeltaFailed}, Verdict: conditionVerdict{metav1.ConditionFalse, v1alpha1.ReasonIncrementalBackupFailed}},
+	{Name: "delta-still-overdue", When: backupFacts{paused: rules.No, full: anyLiveness &^ leases.Stale, delta: leases.Unknown, notified: BackupReportedDeltaFailed}, Verdict: conditionVerdict{metav1.ConditionFalse, v1alpha1.ReasonIncrementalBackupFailed}},
 	{Name: "spec-invalid", When: backupFacts{paused: rules.No, full: anyLiveness &^ leases.Stale, delta: anyLiveness &^ leases.Stale, valid: rules.No}, Verdict: conditionVerdict{metav1.ConditionFalse, v1alpha1.ReasonBackupSpecInvalid}},
 	{Name: "superseded", When: backupFacts{paused: rules.No, full: anyLiveness &^ leases.Stale, delta: anyLiveness &^ leases.Stale, valid: rules.Yes, superseded: rules.Yes}, Verdict: conditionVerdict{metav1.ConditionFalse, v1alpha1.ReasonBackupSuperseded}},
 	{Name: "saved", When: backupFacts{paused: rules.No, full: leases.Live, delta: leases.Live, valid: rules.Yes, superseded: rules.No}, Verdict: conditionVerdict{metav1.ConditionTrue, v1alpha1.ReasonIncrementalBackupSucceeded}},
-	{Name: "still-saved", When: backupFacts{paused: rules.No, full: leases.Live | leases.Unknown, delta: leases.Live | leases.Unknown, valid: rules.Yes, superseded: rules.No, told: BackupToldGood}, Verdict: conditionVerdict{metav1.ConditionTrue, v1alpha1.ReasonIncrementalBackupSucceeded}},
-	{Name: "saved-again", When: backupFacts{paused: rules.No, full: leases.Unknown, delta: leases.Live, valid: rules.Yes, superseded: rules.No, told: BackupToldDeltaFailed}, Verdict: conditionVerdict{metav1.ConditionTrue, v1alpha1.ReasonIncrementalBackupSucceeded}},
+	{Name: "still-saved", When: backupFacts{paused: rules.No, full: leases.Live | leases.Unknown, delta: leases.Live | leases.Unknown, valid: rules.Yes, superseded: rules.No, notified: BackupReportedGood}, Verdict: conditionVerdict{metav1.ConditionTrue, v1alpha1.ReasonIncrementalBackupSucceeded}},
+	{Name: "saved-again", When: backupFacts{paused: rules.No, full: leases.Unknown, delta: leases.Live, valid: rules.Yes, superseded: rules.No, notified: BackupReportedDeltaFailed}, Verdict: conditionVerdict{metav1.ConditionTrue, v1alpha1.ReasonIncrementalBackupSucceeded}},
 	{Name: "full-saved", When: backupFacts{paused: rules.No, full: leases.Live, delta: leases.Never, deltaFailed: rules.No, valid: rules.Yes, superseded: rules.No}, Verdict: conditionVerdict{metav1.ConditionTrue, v1alpha1.ReasonFullBackupSucceeded}},
-	{Name: "full-still-saved", When: backupFacts{paused: rules.No, full: leases.Unknown, delta: leases.Never, deltaFailed: rules.No, valid: rules.Yes, superseded: rules.No, told: BackupToldGood}, Verdict: conditionVerdict{metav1.ConditionTrue, v1alpha1.ReasonFullBackupSucceeded}},
+	{Name: "full-still-saved", When: backupFacts{paused: rules.No, full: leases.Unknown, delta: leases.Never, deltaFailed: rules.No, valid: rules.Yes, superseded: rules.No, notified: BackupReportedGood}, Verdict: conditionVerdict{metav1.ConditionTrue, v1alpha1.ReasonFullBackupSucceeded}},
 	{Name: "backup-not-known", When: backupFacts{paused: rules.No, full: leases.Never | leases.Live | leases.Unknown, delta: leases.Never | leases.Live | leases.Unknown, valid: rules.Yes}, Verdict: conditionVerdict{metav1.ConditionUnknown, v1alpha1.ReasonUnknown}},
 })
 
 // backupFacts is all that the policy may look at.
 type backupFacts struct {
-	paused      rules.YesNo     // nobody runs who could back up, and nobody who could write
+	paused      rules.YesNo     // no one runs who could back up, and no one who could write
 	full        leases.Liveness `fact:"full Lease is"`
 	delta       leases.Liveness `fact:"delta Lease is"`
 	fullFailed  rules.YesNo     `fact:"error of full"` // the last attempt ended with an error
@@ -93,24 +93,24 @@ type backupFacts struct {
 	attached    rules.YesNo     `fact:"all Pods have the store"` // all Pods have the volumes that the store needs
 	valid       rules.YesNo     `fact:"spec is valid"`           // druid can make sense of spec.backup
 	superseded  rules.YesNo     // the latest backup in this place is another cluster's
-	told        BackupTold      `fact:"told before"`
+	notified    BackupReported  `fact:"reported before"`
 }
 
 func backupFactsOf(d Desired, o Observed) backupFacts {
-	told := d.BackupTold
-	if told == 0 {
-		told = BackupToldElse
+	notified := d.BackupReported
+	if notified == 0 {
+		notified = BackupReportedElse
 	}
 	return backupFacts{
 		paused: rules.No,
 		full:   cmp.Or(o.Full.Liveness, leases.Unknown), delta: cmp.Or(o.Delta.Liveness, leases.Unknown),
 		fullFailed: rules.YesNoOf(o.Full.Says.Error != ""), deltaFailed: rules.YesNoOf(o.Delta.Says.Error != ""),
-		attached: rules.YesNoOf(len(o.Unattached) == 0), valid: rules.YesNoOf(d.BackupProblem == ""), superseded: rules.YesNoOf(o.Full.Says.SupersededBy != ""), told: told,
+		attached: rules.YesNoOf(len(o.Unattached) == 0), valid: rules.YesNoOf(d.BackupProblem == ""), superseded: rules.YesNoOf(o.Full.Says.SupersededBy != ""), notified: notified,
 	}
 }
 
 // backupBlocks says whether backups fail, so that what could lose the last good copy has to wait. What is merely not known
-// hinders nobody.
+// hinders no one.
 func backupBlocks(d Desired, o Observed) bool {
 	if !d.Backup {
 		return false
@@ -134,7 +134,7 @@ func setBackupReady(p picture, conditions *[]metav1.Condition, generation int64,
 	})
 }
 
-// backupSteps make the Leases in which the agents tell of backups, and take them away with the backups.
+// backupSteps make the Leases in which the agents report backups, and take them away with the backups.
 func backupSteps(d Desired, o Observed, add func(Step)) {
 	for _, s := range []struct {
 		component leases.Component

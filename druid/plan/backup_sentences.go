@@ -60,7 +60,7 @@ func because(s Snapshot) string {
 	return ": " + s.Says.Error
 }
 
-// backupSentence is the condition's message. Pods that do not reach the store are told of in each: backups end when one of
+// backupSentence is the condition's message. Pods that do not reach the store are informed of in each: backups end when one of
 // them leads.
 func backupSentence(reason string, p picture) string {
 	words := v1alpha1.ConditionBackupReady + " is " + reason

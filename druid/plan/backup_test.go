@@ -17,18 +17,18 @@ func TestBackupReadyPromisesNothingThatIsNotKnown(t *testing.T) {
 		status, reason := d.Verdict.parts()
 		if f.paused == rules.Yes {
 			if status != metav1.ConditionUnknown || reason != v1alpha1.ReasonPaused {
-				return "speaks of backups although nobody runs"
+				return "speaks of backups although no one runs"
 			}
 			return ""
 		}
-		known := f.full == leases.Live || f.told == BackupToldGood || f.told == BackupToldDeltaFailed && f.full == leases.Unknown
+		known := f.full == leases.Live || f.notified == BackupReportedGood || f.notified == BackupReportedDeltaFailed && f.full == leases.Unknown
 		switch {
 		case status == metav1.ConditionTrue && (f.full|f.delta)&leases.Stale != 0:
 			return "calls a backup good that stopped"
 		case status == metav1.ConditionTrue && (f.full == leases.Never || !known):
-			return "calls a backup good of which nobody told"
+			return "calls a backup good of which no one reported"
 		case reason == v1alpha1.ReasonIncrementalBackupSucceeded && f.delta == leases.Never:
-			return "calls changes saved that nobody saved"
+			return "calls changes saved that no one saved"
 		case status == metav1.ConditionTrue && f.superseded == rules.Yes:
 			return "calls a backup good that a restore of the latest would not take"
 		case status == metav1.ConditionTrue && f.valid == rules.No:
@@ -38,7 +38,7 @@ func TestBackupReadyPromisesNothingThatIsNotKnown(t *testing.T) {
 		case status == metav1.ConditionFalse && f.full == leases.Live && f.delta == leases.Live && f.valid == rules.Yes && f.superseded == rules.No:
 			return "condemns a backup that goes on"
 		case status == metav1.ConditionFalse && (f.full|f.delta)&leases.Stale == 0 && f.fullFailed == rules.No && f.deltaFailed == rules.No &&
-			f.attached == rules.Yes && f.valid == rules.Yes && f.superseded == rules.No && f.told&(BackupToldGood|BackupToldElse) != 0:
+			f.attached == rules.Yes && f.valid == rules.Yes && f.superseded == rules.No && f.notified&(BackupReportedGood|BackupReportedElse) != 0:
 			return "condemns what is merely not known"
 		}
 		return ""
@@ -73,18 +73,18 @@ func TestBackupSteps(t *testing.T) {
 		"it goes on":        {on, []func(*Observed){saved}, []string{}},
 		"none is asked for": {off, []func(*Observed){absent}, []string{}},
 		"none any more":     {off, []func(*Observed){saved}, []string{"DeleteSnapshotLease backup-ended full-snapshot", "DeleteSnapshotLease backup-ended delta-snapshot"}},
-		"not somebody else's": {off, []func(*Observed){saved, func(o *Observed) { o.Full.Lease = LeaseForeign }}, []string{
+		"not someone else's": {off, []func(*Observed){saved, func(o *Observed) { o.Full.Lease = LeaseForeign }}, []string{
 			"DeleteSnapshotLease backup-ended delta-snapshot",
 		}},
 		"one that fails allows no eviction": {on, []func(*Observed){unsaved}, []string{"ApplyBudget budget-raised  3"}},
 		"one that is well again does":       {on, []func(*Observed){saved, func(o *Observed) { o.BudgetMin = 3 }}, []string{"ApplyBudget budget-lowered  2"}},
-		"what is not known hinders nobody": {on, []func(*Observed){saved, func(o *Observed) {
+		"what is not known hinders no one": {on, []func(*Observed){saved, func(o *Observed) {
 			o.Full.Liveness, o.Delta.Liveness = leases.Unknown, leases.Unknown
 		}}, []string{}},
-		"a store that the Pods do not reach yet hinders nobody: an eviction would mend it": {on, []func(*Observed){saved, func(o *Observed) {
+		"a store that the Pods do not reach yet hinders no one: an eviction would repair it": {on, []func(*Observed){saved, func(o *Observed) {
 			o.Full.Liveness, o.Full.Says, o.Unattached = leases.Never, leases.Backup{Error: "no credentials"}, []string{"c-a"}
 		}}, []string{}},
-		"one of a cluster that is not backed up any more hinders nobody": {off, []func(*Observed){unsaved}, []string{
+		"one of a cluster that is not backed up any more hinders no one": {off, []func(*Observed){unsaved}, []string{
 			"DeleteSnapshotLease backup-ended full-snapshot", "DeleteSnapshotLease backup-ended delta-snapshot",
 		}},
 	}
@@ -97,7 +97,7 @@ func TestBackupSteps(t *testing.T) {
 	}
 }
 
-func TestBackupReadyIsToldAPerson(t *testing.T) {
+func TestBackupReadyIsReportedAPerson(t *testing.T) {
 	begins := func(o *Observed) { o.Full, o.Delta = never(), never() }
 	tests := map[string]struct {
 		desired Desired
@@ -134,11 +134,11 @@ func TestBackupReadyIsToldAPerson(t *testing.T) {
 			Desired{Backup: true}, unsaved, metav1.ConditionTrue, v1alpha1.ReasonIncrementalBackupFailed,
 			"changes are not saved: bucket backups: access denied; until", "IncrementalBackupFailed",
 		},
-		"fulls stop, and nobody says why": {
+		"fulls stop, and no one says why": {
 			Desired{Backup: true}, func(o *Observed) { saved(o); o.Full.Liveness = leases.Stale }, metav1.ConditionTrue,
 			v1alpha1.ReasonFullBackupFailed, "older than spec.backup.full allows. No agent reported an error", "FullBackupFailed",
 		},
-		"somebody else's Leases": {
+		"someone else's Leases": {
 			Desired{Backup: true}, func(o *Observed) { o.Full = Snapshot{Lease: LeaseForeign, Liveness: leases.Unknown}; o.Delta = o.Full }, "",
 			v1alpha1.ReasonUnknown, "have another owner", "",
 		},
@@ -169,28 +169,28 @@ func TestBackupReadyIsToldAPerson(t *testing.T) {
 			}
 			foreign := condition(after, v1alpha1.ConditionDegraded).Reason == v1alpha1.ReasonObjectNotOwned
 			if foreign != (test.desired.Backup && o.Full.Lease == LeaseForeign) {
-				t.Errorf("told as somebody else's object: %t", foreign)
+				t.Errorf("reported as someone else's object: %t", foreign)
 			}
 		})
 	}
 }
 
-// never is a Lease that nobody renewed yet.
+// never is a Lease that no one renewed yet.
 func never() Snapshot { return Snapshot{Lease: LeaseOurs, Liveness: leases.Never} }
 
-func TestWhatTheStatusToldIsReadBack(t *testing.T) {
-	for told, c := range map[BackupTold]metav1.Condition{
-		BackupToldGood:        {Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonFullBackupSucceeded},
-		BackupToldFullFailed:  {Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonFullBackupFailed},
-		BackupToldDeltaFailed: {Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonIncrementalBackupFailed},
-		BackupToldElse:        {Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonBackupSpecInvalid},
+func TestWhatTheStatusReportedIsReadBack(t *testing.T) {
+	for notified, c := range map[BackupReported]metav1.Condition{
+		BackupReportedGood:        {Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonFullBackupSucceeded},
+		BackupReportedFullFailed:  {Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonFullBackupFailed},
+		BackupReportedDeltaFailed: {Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonIncrementalBackupFailed},
+		BackupReportedElse:        {Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonBackupSpecInvalid},
 	} {
 		c.Type = v1alpha1.ConditionBackupReady
-		if got := BackupToldBy([]metav1.Condition{c}); got != told {
-			t.Errorf("%s %s: got %d, want %d", c.Status, c.Reason, got, told)
+		if got := BackupReportedBy([]metav1.Condition{c}); got != notified {
+			t.Errorf("%s %s: got %d, want %d", c.Status, c.Reason, got, notified)
 		}
 	}
-	if got := BackupToldBy(nil); got != BackupToldElse {
+	if got := BackupReportedBy(nil); got != BackupReportedElse {
 		t.Errorf("no condition: got %d", got)
 	}
 }
@@ -204,7 +204,7 @@ func TestEveryReasonOfABackupHasASentence(t *testing.T) {
 	}
 }
 
-func TestAFailingBackupKeepsMembersAndTellsSo(t *testing.T) {
+func TestAFailingBackupKeepsMembersAndReportsSo(t *testing.T) {
 	o := whole(aged, unsaved)
 	status := Status(Desired{Replicas: 1, Backup: true}, o, v1alpha1.EtcdClusterStatus{}, nil, 1, metav1.Now())
 	got := condition(status, v1alpha1.ConditionProgressing)

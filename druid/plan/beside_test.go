@@ -54,7 +54,7 @@ func TestOneMemberAtATimeWhateverTheReason(t *testing.T) {
 		"a deleted claim of the one that replaces itself": {3, []func(*Observed){lost(1), func(o *Observed) {
 			o.Record.Replacing, o.BudgetMin = &leases.Replacing{Member: "c-b", PodUID: "pod-c-b"}, 3
 		}}, []string{"LabelPod leaving c-b serving=false", "DeletePod volume-lost c-b"}},
-		"a deleted claim that cannot be mended: its member is the one that goes": {1, []func(*Observed){aged, two, lost(0)}, []string{
+		"a deleted claim that cannot be repaired: its member is the one that goes": {1, []func(*Observed){aged, two, lost(0)}, []string{
 			"OpenSlot too-many c-a",
 		}},
 		"a removal that was claimed under an order of before: no other is asked for": {2, []func(*Observed){slot, marked(leases.RetireRequested), func(o *Observed) {

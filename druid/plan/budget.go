@@ -14,10 +14,10 @@ type budgetFacts struct {
 }
 
 func budgetFactsOf(d Desired, o Observed) budgetFacts {
-	// Raised before a Pod is replaced, so that no other can be evicted beside it.
+	// Raised before a Pod is replaced, so that no other can be evicted next to it.
 	outdated := slices.ContainsFunc(o.listed(), func(m Member) bool { return m.Make == MakeOutdated })
 	rolls := outdated && rolloutOf(d, o).sum&(rollingGoes|rollingUpgrades) != 0
-	moves := rolls || o.Record.Replacing != nil || o.Record.Retiring != nil || guestsOf(d, o) != guestsNone
+	moves := rolls || o.Record.Replacing != nil || o.Record.Retiring != nil || externalsOf(d, o) != externalsNone
 	f := budgetFacts{moving: moves, unsaved: backupBlocks(d, o)}
 	for _, m := range o.listed() {
 		if !m.votes() {

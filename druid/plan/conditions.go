@@ -31,8 +31,8 @@ const (
 	progressNone    progress = 1 << iota
 	progressHealing          // a member that was in the cluster is not a ready voter
 	progressJoining          // a member that never was in the cluster is to join
-	progressShared           // none, but whoever was in the raft group before it was joined stays
-	progressParting          // none, but whoever was there before leaves
+	progressShared           // none, but anyone who was in the raft group before it was joined stays
+	progressParting          // none, but anyone who was there before leaves
 	progressLeaving          // the EtcdCluster is deleted, and its members leave the group that they joined
 )
 
@@ -168,7 +168,7 @@ func progressIn(d Desired, o Observed, listed []Member) progress {
 	if guard := GuardOf(d, o).Verdict; guard == GuardLeave || guard == GuardWait {
 		return progressLeaving
 	}
-	return guestsOf(d, o).beside(progressOf(d, listed))
+	return externalsOf(d, o).beside(progressOf(d, listed))
 }
 
 // outlookOf counts the voters. That a quorum was lost is not known where the size of the group is not.
@@ -217,7 +217,7 @@ func progressOf(d Desired, listed []Member) progress {
 // progressFrom is what is under way with one member.
 func progressFrom(m Member) progress {
 	switch {
-	case m.votes() && m.up(): // also beside a silent agent: etcd needs no healing
+	case m.votes() && m.up(): // also next to a silent agent: etcd needs no healing
 		return progressNone
 	case m.Readable && !m.Says.EverFormed() && !m.Voter:
 		return progressJoining

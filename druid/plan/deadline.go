@@ -12,7 +12,7 @@ import (
 	"github.com/etcd-druid/druid/internal/rules"
 )
 
-// Target is what an EtcdCluster's status tells of the spec that was adopted.
+// Target is what an EtcdCluster's status reports the spec that was adopted.
 type Target struct {
 	// Deadline of what is under way, zero for none. Expired says that it has passed.
 	Deadline time.Time
@@ -34,22 +34,22 @@ func (t Target) clock() Clock {
 	}
 }
 
-// lapses decide what a passed deadline, and a birth that nobody began, make of the condition Progressing. Where no reason
-// stands, it is told what is under way.
+// lapses decide what a passed deadline, and a bootstrap that no one began, make of the condition Progressing. Where no reason
+// stands, it is reported what is under way.
 var lapses = rules.New(conditionVerdict{}, []rules.Row[lapseFacts, conditionVerdict]{
 	{Name: "record-not-usable", When: lapseFacts{record: RecordForeign | RecordUnreadable}, Verdict: conditionVerdict{"", ""}, Why: "Progressing says what is under way"},
-	{Name: "bootstrap-failed", When: lapseFacts{record: RecordAbsent | RecordForming, born: rules.No, expired: rules.Yes}, Verdict: conditionVerdict{metav1.ConditionFalse, v1alpha1.ReasonBootstrapFailed}},
-	{Name: "waiting-for-seed", When: lapseFacts{record: RecordAbsent | RecordForming, born: rules.No, expired: rules.No, claimed: rules.No}, Verdict: conditionVerdict{metav1.ConditionTrue, v1alpha1.ReasonWaitingForSeed}},
+	{Name: "bootstrap-failed", When: lapseFacts{record: RecordAbsent | RecordForming, wasFormed: rules.No, expired: rules.Yes}, Verdict: conditionVerdict{metav1.ConditionFalse, v1alpha1.ReasonBootstrapFailed}},
+	{Name: "waiting-for-seed", When: lapseFacts{record: RecordAbsent | RecordForming, wasFormed: rules.No, expired: rules.No, claimed: rules.No}, Verdict: conditionVerdict{metav1.ConditionTrue, v1alpha1.ReasonWaitingForSeed}},
 	{Name: "deadline-exceeded", When: lapseFacts{expired: rules.Yes}, Verdict: conditionVerdict{metav1.ConditionFalse, v1alpha1.ReasonDeadlineExceeded}},
 	{Name: "in-time", When: lapseFacts{expired: rules.No}, Verdict: conditionVerdict{"", ""}, Why: "Progressing says what is under way"},
 })
 
 // lapseFacts is all that the policy may look at.
 type lapseFacts struct {
-	record  RecordState
-	born    rules.YesNo `fact:"formed"`
-	expired rules.YesNo `fact:"deadline passed"`
-	claimed rules.YesNo `fact:"a member has begun"` // a member has begun to form the cluster, or none is to
+	record    RecordState
+	wasFormed rules.YesNo `fact:"formed"`
+	expired   rules.YesNo `fact:"deadline passed"`
+	claimed   rules.YesNo `fact:"a member has begun"` // a member has begun to form the cluster, or none is to
 }
 
 // brakeFacts is all that the policy may look at.
@@ -82,12 +82,12 @@ func brakePause(expired rules.YesNo, s pause) pause {
 	return s
 }
 
-// bootstrapFailed: no raft group was born in time, and none is to be by another step of druid's. One that is born all the same
+// bootstrapFailed: no raft group was formed in time, and none is to be by another step of druid's. One that is formed all the same
 // is as good as any.
-func bootstrapFailed(d Desired, o Observed) bool { return d.Expired && lifeOf(d, o) == lifeUnborn }
+func bootstrapFailed(d Desired, o Observed) bool { return d.Expired && lifeOf(d, o) == lifeNeverFormed }
 
 // deadlineAfter is the deadline that the status keeps: none when the target is reached. A cluster that has just formed gets as much
-// time as any for the members that join it: a birth from a backup may have taken all of it.
+// time as any for the members that join it: a bootstrap from a backup may have taken all of it.
 func deadlineAfter(d Desired, o Observed, formedNow bool, before *metav1.Time, now metav1.Time) *metav1.Time {
 	switch {
 	case before == nil || reached(d, o) == rules.Yes:
@@ -111,7 +111,7 @@ func (p picture) progressing(found []Problem) metav1.Condition {
 		return metav1.Condition{Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonWaitingForSnapshot, Message: p.Origin.Words}
 	}
 	lapse := lapses.Decide(lapseFacts{
-		record: p.RecordState, born: rules.YesNoOf(p.ClusterID != 0 || p.formed() == rules.Yes), expired: rules.YesNoOf(p.Expired && reached(p.Desired, p.Observed) == rules.No),
+		record: p.RecordState, wasFormed: rules.YesNoOf(p.ClusterID != 0 || p.formed() == rules.Yes), expired: rules.YesNoOf(p.Expired && reached(p.Desired, p.Observed) == rules.No),
 		claimed: rules.YesNoOf(p.Record.Executor != "" || p.Replicas == 0),
 	}).Verdict
 	status, reason := lapse.status, lapse.reason
@@ -158,7 +158,7 @@ var adoptionReasons = map[string]string{
 	"first-sight": v1alpha1.ReasonSpecAccepted, "retry-after-deadline": v1alpha1.ReasonRetryAfterDeadline,
 }
 
-// Adopted is the status with which the spec of generation is adopted. All else in it is as it was: it tells of what was seen
+// Adopted is the status with which the spec of generation is adopted. All else in it is as it was: it reports what was seen
 // before.
 func (a Adoption) Adopted(before v1alpha1.EtcdClusterStatus, spec v1alpha1.EtcdClusterSpec, number int64, allowed time.Duration, now metav1.Time) (v1alpha1.EtcdClusterStatus, error) {
 	s := *before.DeepCopy()
@@ -180,20 +180,20 @@ func (a Adoption) Adopted(before v1alpha1.EtcdClusterStatus, spec v1alpha1.EtcdC
 	return s, nil
 }
 
-// deadlineEvents tell that druid stopped, and that an edit waits.
-func deadlineEvents(before, after v1alpha1.EtcdClusterStatus, tell teller) {
+// deadlineEvents report that druid stopped, and that an edit waits.
+func deadlineEvents(before, after v1alpha1.EtcdClusterStatus, inform announcer) {
 	was, is := condition(before, v1alpha1.ConditionProgressing), condition(after, v1alpha1.ConditionProgressing)
 	stops := []string{v1alpha1.ReasonBootstrapFailed, v1alpha1.ReasonDeadlineExceeded}
 	adopts := []string{v1alpha1.ReasonSpecChanged, v1alpha1.ReasonRetryAfterDeadline}
 	switch {
 	case slices.Contains(stops, is.Reason) && was.Reason != is.Reason:
-		tell(true, is.Reason, "", "%s", is.Message)
+		inform(true, is.Reason, "", "%s", is.Message)
 	case slices.Contains(adopts, is.Reason) && is.Message != was.Message:
-		tell(false, is.Reason, "", "%s", is.Message)
+		inform(false, is.Reason, "", "%s", is.Message)
 	}
 }
 
-// PendingEvent tells, once, that an edit waits. After the deadline nothing but the condition tells of one.
+// PendingEvent reports, once, that an edit waits. After the deadline nothing but the condition reports one.
 func PendingEvent(d Desired, before v1alpha1.EtcdClusterStatus) (Event, bool) {
 	was := condition(before, v1alpha1.ConditionProgressing)
 	if d.Pending == 0 || d.Expired || strings.Contains(was.Message, generation(d.Pending)) {

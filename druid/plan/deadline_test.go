@@ -21,12 +21,12 @@ func TestLapses(t *testing.T) {
 	checkTable(t, lapses, "lapses", "What a deadline makes of the condition Progressing: druid/plan.lapses", func(f lapseFacts, d rules.Decision[conditionVerdict]) string {
 		reason := d.Verdict.reason
 		switch {
-		case reason == v1alpha1.ReasonBootstrapFailed && (f.born == rules.Yes || f.expired == rules.No):
+		case reason == v1alpha1.ReasonBootstrapFailed && (f.wasFormed == rules.Yes || f.expired == rules.No):
 			return "gives up a cluster that formed, or has time"
 		case reason == v1alpha1.ReasonDeadlineExceeded && f.expired == rules.No:
 			return "stops what has time"
 		case reason == "" && f.expired == rules.Yes && f.record&(RecordForeign|RecordUnreadable) == 0:
-			return "does not tell that druid stopped"
+			return "does not report that druid stopped"
 		}
 		return ""
 	})
@@ -61,8 +61,8 @@ func TestStepsAfterTheDeadline(t *testing.T) {
 			}
 		}
 	}
-	unborn := late(3)
-	unborn.ClusterID = 0
+	neverFormed := late(3)
+	neverFormed.ClusterID = 0
 	tests := map[string]struct {
 		d      Desired
 		o      Observed
@@ -72,7 +72,7 @@ func TestStepsAfterTheDeadline(t *testing.T) {
 		"no names are drawn":                  {late(5), whole(), []string{}, v1alpha1.ReasonDeadlineExceeded},
 		"no slot is taken":                    {late(1), whole(), []string{}, v1alpha1.ReasonDeadlineExceeded},
 		"a slot without a mark is given back": {late(1), whole(slot("")), []string{"FreeSlot reverted c-c"}, v1alpha1.ReasonDeadlineExceeded},
-		"a request that nobody claimed is taken back": {late(1), whole(slot(leases.RetireRequested)), []string{
+		"a request that no one claimed is taken back": {late(1), whole(slot(leases.RetireRequested)), []string{
 			"UnretireLease reverted-request c-c",
 		}, v1alpha1.ReasonDeadlineExceeded},
 		"a removal that was claimed goes on": {late(1), whole(slot(leases.RetireRemoving)), []string{}, v1alpha1.ReasonDeadlineExceeded},
@@ -82,12 +82,12 @@ func TestStepsAfterTheDeadline(t *testing.T) {
 		}, v1alpha1.ReasonDeadlineExceeded},
 		"a lost Pod comes back": {late(5), whole(lost), []string{"CreatePod pod-missing c-b"}, v1alpha1.ReasonDeadlineExceeded},
 		"nothing was left":      {late(3), whole(), []string{}, v1alpha1.ReasonReconciled},
-		"no cluster is born":    {unborn, Observed{RecordState: RecordAbsent}, []string{}, v1alpha1.ReasonBootstrapFailed},
-		"a birth is left alone": {unborn, Observed{
+		"no cluster is formed":  {neverFormed, Observed{RecordState: RecordAbsent}, []string{}, v1alpha1.ReasonBootstrapFailed},
+		"a bootstrap is left alone": {neverFormed, Observed{
 			RecordState: RecordForming, SeedStuck: rules.Yes, Record: leases.Record{Members: []string{"c-a"}, Seed: "c-a"},
 			Members: []Member{{Name: "c-a", Listed: true, Lease: LeaseAbsent, Claim: ClaimAbsent, Pod: PodAbsent}},
 		}, []string{}, v1alpha1.ReasonBootstrapFailed},
-		"a cluster that formed late": {unborn, whole(), []string{}, v1alpha1.ReasonReconciled},
+		"a cluster that formed late": {neverFormed, whole(), []string{}, v1alpha1.ReasonReconciled},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -108,7 +108,7 @@ func TestStepsAfterTheDeadline(t *testing.T) {
 	}
 }
 
-func TestDeadlineOfABirthBeginsAnewForThoseWhoJoin(t *testing.T) {
+func TestDeadlineOfABootstrapBeginsAgainForThoseWhoJoin(t *testing.T) {
 	joins := func(o *Observed) { o.Members[2].Says.Role, o.Members[2].Voter = leases.RoleLearner, false }
 	d := Desired{Replicas: 3, Target: Target{Deadline: someTime, Expired: true, Allowed: time.Minute}}
 	before := v1alpha1.EtcdClusterStatus{ProgressDeadline: new(metav1.NewTime(someTime))}
@@ -117,13 +117,13 @@ func TestDeadlineOfABirthBeginsAnewForThoseWhoJoin(t *testing.T) {
 	if want := now.Add(time.Minute); s.ProgressDeadline == nil || !s.ProgressDeadline.Time.Equal(want) {
 		t.Errorf("deadline is %v, want %v", s.ProgressDeadline, want)
 	}
-	// From then on it is nobody's but the user's.
+	// From then on it is no one's but the user's.
 	if again := Status(d, whole(joins), s, nil, 1, metav1.NewTime(now.Add(time.Hour))); !again.ProgressDeadline.Equal(s.ProgressDeadline) {
 		t.Errorf("deadline is %v, was %v", again.ProgressDeadline, s.ProgressDeadline)
 	}
 }
 
-func TestAnEditThatWaitsIsToldOnce(t *testing.T) {
+func TestAnEditThatWaitsIsReportedOnce(t *testing.T) {
 	d := running(3)
 	d.Pending = 7
 	o := edited(brought(0))
@@ -137,7 +137,7 @@ func TestAnEditThatWaitsIsToldOnce(t *testing.T) {
 		t.Errorf("condition is %+v", p)
 	}
 	if _, again := PendingEvent(d, s); again || s.ObservedGeneration != 6 {
-		t.Errorf("it is told again, or the status answers generation %d", s.ObservedGeneration)
+		t.Errorf("it is reported again, or the status answers generation %d", s.ObservedGeneration)
 	}
 }
 
@@ -148,10 +148,10 @@ func TestAnEditOfAClusterThatFailedToFormIsNotPromised(t *testing.T) {
 	s := Status(d, o, before, nil, 6, metav1.NewTime(someTime.Add(time.Hour)))
 	p := condition(s, v1alpha1.ConditionProgressing)
 	if p.Reason != v1alpha1.ReasonBootstrapFailed || !strings.Contains(p.Message, "generation 7 of spec is not accepted") {
-		t.Errorf("condition is %s %q, and tells nothing of the edit", p.Reason, p.Message)
+		t.Errorf("condition is %s %q, and reports nothing of the edit", p.Reason, p.Message)
 	}
-	if e, told := PendingEvent(d, before); told {
-		t.Errorf("%q is told of an edit that nothing adopts", e.Note)
+	if e, notified := PendingEvent(d, before); notified {
+		t.Errorf("%q is informed of an edit that nothing adopts", e.Note)
 	}
 }
 

@@ -7,7 +7,7 @@ type Edit struct {
 	Seen Seen
 	// Replicas that it asks for.
 	Replicas int
-	// SamePods says that it asks for the same Pods as the spec that was adopted. Makes tells of the members' Pods whether they
+	// SamePods says that it asks for the same Pods as the spec that was adopted. Makes reports the members' Pods whether they
 	// are what it asks for.
 	SamePods bool
 	Makes    map[string]PodMake
@@ -81,7 +81,7 @@ func (e Edit) podEffect(o Observed) podEffect {
 }
 
 // sizeEffect: more members than were to be left, while some leave, stops a removal or a pause. Fewer than were to come, while some come,
-// stops a growth, as long as nobody goes who has joined.
+// stops a growth, as long as no one goes who has joined.
 func (e Edit) sizeEffect(d Desired, o Observed) sizeEffect {
 	listed := o.listed()
 	joined := 0

@@ -10,7 +10,7 @@ import (
 	"github.com/etcd-druid/druid/leases"
 )
 
-func TestEventsTellTransitionsOnce(t *testing.T) {
+func TestEventsReportTransitionsOnce(t *testing.T) {
 	down := func(i int) func(*Observed) {
 		return func(o *Observed) { o.Members[i].Pod, o.Members[i].EtcdReady = PodAbsent, false }
 	}

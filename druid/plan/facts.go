@@ -20,9 +20,9 @@ type (
 	PodState uint8
 	// ObjectState is how an object that druid applies was found.
 	ObjectState uint8
-	// PodMake tells whether a Pod is what the spec asks for.
+	// PodMake reports whether a Pod is what the spec asks for.
 	PodMake uint8
-	// AgentMake tells whether the agent of a Pod is of the image that druid was given.
+	// AgentMake reports whether the agent of a Pod is of the image that druid was given.
 	AgentMake uint8
 	// Arrival is how far an agent has come whose image was changed in its Pod.
 	Arrival uint8
@@ -89,10 +89,10 @@ func (p PodState) String() string {
 
 // The makes of a Pod.
 const (
-	MakeUnknown  PodMake = 1 << iota // nobody looked
+	MakeUnknown  PodMake = 1 << iota // no one looked
 	MakeCurrent                      // it was made for what the spec asks for
 	MakeOutdated                     // it was made for another spec
-	MakeUnmarked                     // it does not tell for which
+	MakeUnmarked                     // it does not report for which
 )
 
 func (p PodMake) String() string {
@@ -101,7 +101,7 @@ func (p PodMake) String() string {
 
 // The makes of an agent.
 const (
-	AgentUnknown AgentMake = 1 << iota // there is no Pod of ours, or nobody looked
+	AgentUnknown AgentMake = 1 << iota // there is no Pod of ours, or no one looked
 	AgentCurrent
 	AgentOutdated
 )
@@ -112,8 +112,8 @@ func (a AgentMake) String() string {
 
 // The stations of an agent's arrival.
 const (
-	ArrivalOver    Arrival = 1 << iota // none was replaced, or the new one has been heard of for some seconds
-	ArrivalSettles                     // it was heard of, or druid has just begun to listen
+	ArrivalOver    Arrival = 1 << iota // none was replaced, or the new one has been reachable for some seconds
+	ArrivalSettles                     // it was reachable, or druid has just begun to listen
 	ArrivalAwaited                     // it has not renewed its Lease yet
 	ArrivalLate                        // nor for long
 )
@@ -143,7 +143,7 @@ type Desired struct {
 	RetainClaims bool
 	// ClaimsGo says that the claims are to be deleted when the EtcdCluster is.
 	ClaimsGo bool
-	// RemoveOthers says that whoever was in a raft group that was joined may go.
+	// RemoveOthers says that anyone who was in a raft group that was joined may go.
 	RemoveOthers bool
 	// Deleted says that the EtcdCluster has a deletionTimestamp; Foreground and Orphans how it was deleted, and NamespaceGoes that its
 	// namespace was, looked at only where it is held.
@@ -152,14 +152,14 @@ type Desired struct {
 	Joins, Held bool
 	// Backup says that the cluster is to be backed up, BackupProblem what is wrong with how, and BackupTold what the status
 	// says of it.
-	Backup        bool
-	BackupProblem string
-	BackupTold    BackupTold
+	Backup         bool
+	BackupProblem  string
+	BackupReported BackupReported
 	// Refused says that the status says that the API server refuses what druid was about to make.
 	Refused bool
 	// PauseTold says that the status says that the cluster is paused, or that none of its members was ready since.
-	PauseTold bool
-	// Target tells of the adoption of what is asked for.
+	PauseReported bool
+	// Target reports the adoption of what is asked for.
 	Target
 }
 
@@ -174,7 +174,7 @@ type Observed struct {
 	// RecordProblem says what is wrong with a record that is foreign or unreadable.
 	RecordProblem string
 	LeaderLease   LeaseState
-	// Full and Delta are the Leases that tell of backups.
+	// Full and Delta are the Leases that report backups.
 	Full, Delta Snapshot
 	// Origin is what becomes of the EtcdSnapshot that a new cluster begins with.
 	Origin Origin
@@ -192,7 +192,7 @@ type Observed struct {
 	// SeedStuck says that the seed's Pod has not started for longer than druid's patience, while that of another member
 	// has.
 	SeedStuck rules.YesNo
-	// Problems that a person may have to mend, found in Pods, claims and Leases.
+	// Problems that a person may have to repair, found in Pods, claims and Leases.
 	Problems []Problem
 }
 
@@ -216,7 +216,7 @@ type Member struct {
 	Says     leases.Member
 	Liveness leases.Liveness
 	// Born is when the API server made the Lease: an order among the members of a cluster, never compared with a clock.
-	Born time.Time
+	WasFormed time.Time
 	// Expired says that the Lease was stale for longer than the grace period.
 	Expired bool
 
@@ -226,22 +226,22 @@ type Member struct {
 	// ClaimOwned says that the claim refers to the EtcdCluster as an owner, and so goes with it.
 	ClaimOwned bool
 	// ClaimSmall says that the claim requests less than the spec asks for, and ClaimBound that it has its volume. Expands is
-	// what its StorageClass says of that, looked at only where it is small, and Room how large the volume is; 0 where nobody looked.
+	// what its StorageClass says of that, looked at only where it is small, and Room how large the volume is; 0 where no one looked.
 	ClaimSmall, ClaimBound bool
 	Expands                Expansion
 	Room                   Room
 
 	Pod    PodState
 	PodUID string
-	// Make of the Pod, 0 where nobody looked.
+	// Make of the Pod, 0 where no one looked.
 	Make PodMake
 	// Remade says that another Pod than this would come in its place, be it of the version that its member ran; looked at only
 	// where it is outdated, else 0.
 	Remade rules.YesNo
-	// Idle says that a kubelet that is heard of runs no etcd container in the Pod.
+	// Idle says that a kubelet that is reachable runs no etcd container in the Pod.
 	Idle bool
-	// Agent is the make of the Pod's agent, 0 where nobody looked, and AgentImage the image that it was given. AgentIdle says
-	// that a kubelet that is heard of runs no agent in the Pod.
+	// Agent is the make of the Pod's agent, 0 where no one looked, and AgentImage the image that it was given. AgentIdle says
+	// that a kubelet that is reachable runs no agent in the Pod.
 	Agent      AgentMake
 	AgentImage string
 	AgentIdle  bool
@@ -251,7 +251,7 @@ type Member struct {
 	On string
 	// EtcdReady is the readiness of the etcd container: etcd's own /readyz, as the kubelet last saw it.
 	EtcdReady bool
-	// NodeLost says that the node's kubelet is not heard of.
+	// NodeLost says that the node's kubelet is not reachable.
 	NodeLost bool
 	// Serving and Voter are the labels that the Pod bears.
 	Serving, Voter bool

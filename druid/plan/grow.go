@@ -11,7 +11,7 @@ type (
 
 // What a StorageClass says of larger volumes.
 const (
-	ExpansionUnknown Expansion = 1 << iota // nobody looked: nothing is to grow
+	ExpansionUnknown Expansion = 1 << iota // no one looked: nothing is to grow
 	ExpansionAllowed
 	ExpansionRefused // it does not allow it, does not exist, or the claim names none
 )
@@ -22,10 +22,10 @@ func (e Expansion) String() string {
 
 // The rooms.
 const (
-	RoomUnknown Room = 1 << iota // nobody looked, or the claim does not tell
+	RoomUnknown Room = 1 << iota // no one looked, or the claim does not report
 	RoomEnough                   // the volume is as large as the spec asks for
 	RoomGrows                    // it is smaller, and grows
-	RoomMounts                   // it grows when it is mounted anew, which takes another Pod
+	RoomMounts                   // it grows when it is mounted again, which takes another Pod
 	RoomStays                    // it is smaller, and nothing makes it grow until a person acts
 )
 

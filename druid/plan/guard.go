@@ -3,7 +3,7 @@ package plan
 import "github.com/etcd-druid/druid/internal/rules"
 
 type (
-	// Guard is what becomes of the finalizer by which druid holds an EtcdCluster whose members are in a group beside others.
+	// Guard is what becomes of the finalizer by which druid holds an EtcdCluster whose members are in a group next to others.
 	Guard uint8
 
 	hosts    uint8 // who else is in the group that was joined
@@ -24,15 +24,15 @@ func (g Guard) String() string {
 }
 
 const (
-	hostsNone    hosts = 1 << iota // nobody: the leader's agent listed ours alone
-	hostsThere                     // others are listed
-	hostsUnknown                   // ours may be in the group, and who else is, is not told
-	hostsBegun                     // the seed has claimed to join, and nobody votes there yet
-	hostsUnborn                    // nothing tells that any of ours was ever in it
-	hostsLeft                      // all of ours have left
-	hostsForeign                   // the record is not the EtcdCluster's: nobody is led by it
+	hostsNone        hosts = 1 << iota // no one: the leader's agent listed ours alone
+	hostsThere                         // others are listed
+	hostsUnknown                       // ours may be in the group, and who else is, is not reported
+	hostsBegun                         // the seed has claimed to join, and no one votes there yet
+	hostsNeverFormed                   // nothing reports that any of ours was ever in it
+	hostsLeft                          // all of ours have left
+	hostsForeign                       // the record is not the EtcdCluster's: no one is led by it
 
-	anyHosts = hostsNone | hostsThere | hostsUnknown | hostsBegun | hostsUnborn | hostsLeft | hostsForeign
+	anyHosts = hostsNone | hostsThere | hostsUnknown | hostsBegun | hostsNeverFormed | hostsLeft | hostsForeign
 )
 
 func (h hosts) String() string {
@@ -51,7 +51,7 @@ func (d deletion) String() string {
 }
 
 // guards is the policy of the finalizer. A voter that is gone and still listed counts in the quorum of those that stay: three of ours
-// beside three others cost them theirs. So no member may join before the finalizer is there, and it goes only when ours are out or
+// next to three others cost them theirs. So no member may join before the finalizer is there, and it goes only when ours are out or
 // alone, or nothing can be done any more.
 var guards = rules.New(GuardNothing, []rules.Row[guardFacts, Guard]{
 	{Name: "never-held", When: guardFacts{joins: rules.No, held: rules.No}, Verdict: GuardNothing,
@@ -65,9 +65,9 @@ var guards = rules.New(GuardNothing, []rules.Row[guardFacts, Guard]{
 	{Name: "hold", When: guardFacts{joins: rules.Yes, held: rules.No, deletion: deletionNone, hosts: anyHosts &^ (hostsNone | hostsForeign)}, Verdict: GuardHold,
 		Why: "a member may join, or has"},
 	{Name: "alone", When: guardFacts{joins: rules.Yes, held: rules.No, deletion: deletionNone, hosts: hostsNone}, Verdict: GuardNothing,
-		Why: "nobody is left whose quorum it could cost"},
+		Why: "no one is left whose quorum it could cost"},
 	{Name: "others-gone", When: guardFacts{joins: rules.Yes, held: rules.Yes, deletion: deletionNone, hosts: hostsNone}, Verdict: GuardRelease,
-		Why: "nobody is left whose quorum it could cost"},
+		Why: "no one is left whose quorum it could cost"},
 	{Name: "held", When: guardFacts{joins: rules.Yes, held: rules.Yes, deletion: deletionNone}, Verdict: GuardNothing,
 		Why: "it is held as long as others are there"},
 	{Name: "namespace-goes", When: guardFacts{joins: rules.Yes, held: rules.Yes, going: rules.Yes}, Verdict: GuardRelease,
@@ -76,12 +76,12 @@ var guards = rules.New(GuardNothing, []rules.Row[guardFacts, Guard]{
 		Why: "its members are to stay as they are"},
 	{Name: "orphaned", When: guardFacts{joins: rules.Yes, held: rules.Yes, deletion: deletionPlain | deletionForeground, hosts: hostsForeign}, Verdict: GuardRelease,
 		Why: "its members are not its own any more"},
-	{Name: "never-in", When: guardFacts{joins: rules.Yes, held: rules.Yes, deletion: deletionPlain | deletionForeground, hosts: hostsUnborn}, Verdict: GuardRelease,
+	{Name: "never-in", When: guardFacts{joins: rules.Yes, held: rules.Yes, deletion: deletionPlain | deletionForeground, hosts: hostsNeverFormed}, Verdict: GuardRelease,
 		Why: "no member of it was ever there"},
 	{Name: "left", When: guardFacts{joins: rules.Yes, held: rules.Yes, deletion: deletionPlain | deletionForeground, hosts: hostsLeft}, Verdict: GuardRelease,
 		Why: "the group has acknowledged that all of them are out"},
 	{Name: "deleted-alone", When: guardFacts{joins: rules.Yes, held: rules.Yes, deletion: deletionPlain | deletionForeground, hosts: hostsNone}, Verdict: GuardRelease,
-		Why: "nobody is left whose quorum it could cost"},
+		Why: "no one is left whose quorum it could cost"},
 	{Name: "foreground", When: guardFacts{joins: rules.Yes, held: rules.Yes, deletion: deletionForeground}, Verdict: GuardWait,
 		Why: "what is made now is deleted at once; afterwards the members come back on their volumes, to leave"},
 	{Name: "leave", When: guardFacts{joins: rules.Yes, held: rules.Yes, deletion: deletionPlain, hosts: hostsThere | hostsUnknown | hostsBegun}, Verdict: GuardLeave,
@@ -120,19 +120,19 @@ func deletionOf(d Desired) deletion {
 
 func hostsOf(d Desired, o Observed) hosts {
 	others, listed := o.Record.Others()
-	born := evidenceOf(d, o) >= evidenceLease
+	wasFormed := evidenceOf(d, o) >= evidenceLease
 	switch {
 	case o.RecordState == RecordForeign:
 		return hostsForeign
-	case o.RecordState == RecordAbsent && !born, o.RecordState == RecordForming && !born && o.Record.Executor == "":
-		return hostsUnborn
-	case o.RecordState == RecordForming && !born:
+	case o.RecordState == RecordAbsent && !wasFormed, o.RecordState == RecordForming && !wasFormed && o.Record.Executor == "":
+		return hostsNeverFormed
+	case o.RecordState == RecordForming && !wasFormed:
 		return hostsBegun
 	case o.RecordState&(RecordFormed|RecordRecovering) == 0:
 		return hostsUnknown
 	case o.Record.Leaving && len(o.Record.Members) == 0:
 		return hostsLeft
-	case !o.Record.Adopted() || !listed: // a record that was made anew does not know yet
+	case !o.Record.Adopted() || !listed: // a record that was made again does not know yet
 		return hostsUnknown
 	case len(others) == 0:
 		return hostsNone
@@ -146,12 +146,12 @@ func goes(d Desired, o Observed) bool {
 	return GuardOf(d, o).Verdict == GuardLeave
 }
 
-// leaves says whether the record tells everybody so.
+// leaves says whether the record reports everybody so.
 func leaves(d Desired, o Observed) bool {
 	return o.RecordState == RecordFormed && o.Record.Leaving && goes(d, o)
 }
 
-// leaveStep tells it, before the first one goes.
+// leaveStep reports it, before the first one goes.
 func leaveStep(d Desired, o Observed) (Step, bool) {
 	if o.RecordState != RecordFormed || o.Record.Leaving || !goes(d, o) {
 		return Step{}, false

@@ -13,7 +13,7 @@ import (
 )
 
 func TestGuardsAreSafeForAllFacts(t *testing.T) {
-	checkTable(t, guards, "guards", "An EtcdCluster in a group beside others: druid/plan.guards", func(f guardFacts, d rules.Decision[Guard]) string {
+	checkTable(t, guards, "guards", "An EtcdCluster in a group next to others: druid/plan.guards", func(f guardFacts, d rules.Decision[Guard]) string {
 		guard := d.Verdict
 		deleted := f.deletion != deletionNone
 		in := f.hosts&(hostsThere|hostsUnknown|hostsBegun) != 0
@@ -22,32 +22,32 @@ func TestGuardsAreSafeForAllFacts(t *testing.T) {
 			return "a finalizer is taken that is there, is not wanted, or that Kubernetes refuses"
 		case guard == GuardRelease && f.held == rules.No:
 			return "what is not there is given back"
-		// Nobody joins without it.
+		// No one joins without it.
 		case f.joins == rules.Yes && !deleted && f.held == rules.No && in && guard != GuardHold:
 			return "members may join that nothing holds"
-		case f.joins == rules.Yes && !deleted && f.held == rules.No && f.hosts == hostsUnborn && guard != GuardHold:
+		case f.joins == rules.Yes && !deleted && f.held == rules.No && f.hosts == hostsNeverFormed && guard != GuardHold:
 			return "the first one joins before the finalizer"
-		// Nobody's quorum is taken.
+		// No one's quorum is taken.
 		case f.joins == rules.Yes && in && f.going == rules.No && f.deletion&(deletionOrphan) == 0 && guard == GuardRelease:
 			return "voters that are listed are let go"
-		// Nothing is held for ever: of what is deleted it goes, or its members do.
+		// Nothing is held permanently: of what is deleted it goes, or its members do.
 		case deleted && f.held == rules.Yes && guard&(GuardRelease|GuardLeave|GuardWait) == 0:
 			return "a deletion is held, and nothing is done"
 		case deleted && f.held == rules.Yes && f.going == rules.Yes && guard != GuardRelease:
 			return "a namespace that goes is held up"
 		case guard == GuardLeave && (f.deletion != deletionPlain || f.joins == rules.No || !in):
-			return "members leave whom nobody sends, or whom nobody would miss"
+			return "members leave whom no one sends, or whom no one would miss"
 		case guard == GuardWait && f.deletion != deletionForeground:
 			return "Kubernetes deletes nothing that could be waited for"
 		// An ordinary deletion is not held up.
 		case !deleted && f.held == rules.Yes && f.hosts == hostsNone && guard != GuardRelease:
-			return "it is held although nobody else is there"
+			return "it is held although no one else is there"
 		}
 		return ""
 	})
 }
 
-// parting is a cluster in a group beside others that was deleted.
+// parting is a cluster in a group next to others that was deleted.
 func parting(change ...func(*Observed)) Observed {
 	return whole(append([]func(*Observed){sharing("etcd-0", "etcd-1", "etcd-2"), func(o *Observed) {
 		o.Record.Leaving, o.BudgetMin = true, 3
@@ -96,7 +96,7 @@ func TestMembersOfADeletedClusterLeaveThoseThatStay(t *testing.T) {
 			o:    parting(func(o *Observed) { o.Members[0].EtcdReady, o.Members[0].Serving = false, false }),
 			want: []string{"OpenSlot too-many c-a"}, words: "deleted: 3 members of it leave",
 		},
-		"a second one that is down holds nobody up": {
+		"a second one that is down holds no one up": {
 			o: parting(func(o *Observed) {
 				o.Members[0].EtcdReady, o.Members[0].Serving = false, false
 				o.Members[1].EtcdReady, o.Members[1].Serving = false, false
@@ -134,9 +134,9 @@ func TestMembersOfADeletedClusterLeaveThoseThatStay(t *testing.T) {
 		},
 		"a lost record comes back": {
 			o:    whole(func(o *Observed) { o.RecordState, o.Record = RecordAbsent, leases.Record{} }),
-			want: []string{"CreateRecord record-lost "}, words: "deleted while others are in the cluster that was joined, and its members cannot be told",
+			want: []string{"CreateRecord record-lost "}, words: "deleted while others are in the cluster that was joined, and its members cannot be reported",
 		},
-		"once nobody else is there it is left to Kubernetes": {o: parting(sharing()), want: []string{}},
+		"once no one else is there it is left to Kubernetes": {o: parting(sharing()), want: []string{}},
 		"left as orphans they stay":                          {change: func(d *Desired) { d.Orphans = true }, o: parting(), want: []string{}},
 		"nothing is done in a namespace that goes":           {change: func(d *Desired) { d.NamespaceGoes = true }, o: parting(), want: []string{}},
 		"without the finalizer it is any cluster":            {change: func(d *Desired) { d.Held = false }, o: parting(), want: []string{}},
@@ -162,8 +162,8 @@ func TestMembersOfADeletedClusterLeaveThoseThatStay(t *testing.T) {
 	}
 }
 
-// The record of a cluster that lives orders nobody out, whoever wrote it: only a deletion that druid holds does.
-func TestNobodyLeavesAClusterThatIsNotDeleted(t *testing.T) {
+// The record of a cluster that lives orders no one out, anyone who wrote it: only a deletion that druid holds does.
+func TestNoOneLeavesAClusterThatIsNotDeleted(t *testing.T) {
 	d := deletedBesideOthers()
 	d.Deleted = false
 	if got := short(Steps(d, parting())); len(got) != 0 {
@@ -172,25 +172,25 @@ func TestNobodyLeavesAClusterThatIsNotDeleted(t *testing.T) {
 }
 
 func TestWhoElseIsThere(t *testing.T) {
-	born := Desired{ClusterID: 9}
+	wasFormed := Desired{ClusterID: 9}
 	for name, test := range map[string]struct {
 		d    Desired
 		o    Observed
 		want hosts
 	}{
-		"nothing was made yet":                 {Desired{}, Observed{RecordState: RecordAbsent}, hostsUnborn},
-		"the seed has not begun":               {Desired{}, Observed{RecordState: RecordForming}, hostsUnborn},
+		"nothing was made yet":                 {Desired{}, Observed{RecordState: RecordAbsent}, hostsNeverFormed},
+		"the seed has not begun":               {Desired{}, Observed{RecordState: RecordForming}, hostsNeverFormed},
 		"the seed has claimed to join":         {Desired{}, Observed{RecordState: RecordForming, Record: leases.Record{Executor: "pod"}}, hostsBegun},
-		"a lost record of a cluster that was":  {born, Observed{RecordState: RecordAbsent}, hostsUnknown},
-		"a rolled back record":                 {born, Observed{RecordState: RecordForming}, hostsUnknown},
-		"a record that cannot be read":         {born, Observed{RecordState: RecordUnreadable}, hostsUnknown},
-		"a record of somebody else":            {born, Observed{RecordState: RecordForeign}, hostsForeign},
-		"a record that was made anew":          {born, whole(), hostsUnknown},
-		"before the first list":                {born, whole(func(o *Observed) { o.Record.Guests = []string{"a1"} }), hostsUnknown},
-		"others are listed":                    {born, whole(sharing("etcd-0")), hostsThere},
-		"none is":                              {born, whole(sharing()), hostsNone},
-		"all have left":                        {born, parting(left("c-a", "c-b", "c-c")), hostsLeft},
-		"an empty record that nobody has left": {born, whole(func(o *Observed) { o.Record.Members = nil }), hostsUnknown},
+		"a lost record of a cluster that was":  {wasFormed, Observed{RecordState: RecordAbsent}, hostsUnknown},
+		"a rolled back record":                 {wasFormed, Observed{RecordState: RecordForming}, hostsUnknown},
+		"a record that cannot be read":         {wasFormed, Observed{RecordState: RecordUnreadable}, hostsUnknown},
+		"a record of someone else":             {wasFormed, Observed{RecordState: RecordForeign}, hostsForeign},
+		"a record that was made again":         {wasFormed, whole(), hostsUnknown},
+		"before the first list":                {wasFormed, whole(func(o *Observed) { o.Record.Externals = []string{"a1"} }), hostsUnknown},
+		"others are listed":                    {wasFormed, whole(sharing("etcd-0")), hostsThere},
+		"none is":                              {wasFormed, whole(sharing()), hostsNone},
+		"all have left":                        {wasFormed, parting(left("c-a", "c-b", "c-c")), hostsLeft},
+		"an empty record that no one has left": {wasFormed, whole(func(o *Observed) { o.Record.Members = nil }), hostsUnknown},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := hostsOf(test.d, test.o); got != test.want {

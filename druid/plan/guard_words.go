@@ -8,7 +8,7 @@ import (
 // letGo is the command by which a person takes the finalizer away.
 const letGo = `kubectl patch etcdcluster <name> --type json -p '[{"op":"remove","path":"/metadata/finalizers"}]'`
 
-// leavingWords tell how far the way out of the group that was joined has come, and what a person can do where it does not get on.
+// leavingWords report how far the way out of the group that was joined has come, and what a person can do where it does not get on.
 func leavingWords(p picture) string {
 	left := count(len(p.Record.Members))
 	switch {
@@ -19,7 +19,7 @@ func leavingWords(p picture) string {
 		return fmt.Sprintf("deleted while member %s was joining the running cluster: it leaves that once it is in. If it cannot come in, remove "+
 			"it there with etcdctl member remove, where it is listed, and then let this EtcdCluster go: %s", p.Record.Seed, letGo)
 	case p.RecordState != RecordFormed:
-		return fmt.Sprintf("deleted while others are in the cluster that was joined, and its members cannot be told to leave it: the record cannot "+
+		return fmt.Sprintf("deleted while others are in the cluster that was joined, and its members cannot be reported to leave it: the record cannot "+
 			"be used. Remove them there with etcdctl member remove, and then let this EtcdCluster go: %s", letGo)
 	}
 	return fmt.Sprintf("deleted: %s of it leave the cluster that was joined, one after another, each while those that stay are a healthy quorum%s; %s. "+

@@ -19,12 +19,12 @@ func serving(m Member, listed []Member) int {
 	return n
 }
 
-// spared says whether the others are a healthy quorum without m. Before a raft group was formed nobody is spared.
+// spared says whether the others are a healthy quorum without m. Before a raft group was formed no one is spared.
 func spared(m Member, o Observed, listed []Member) rules.YesNo {
 	return rules.YesNoOf(o.RecordState == RecordFormed && serving(m, listed) >= quorum(votersOf(o, listed)))
 }
 
-// turnOf says whether nobody else replaces itself, leaves or heals: members are mended one after another.
+// turnOf says whether no one else replaces itself, leaves or heals: members are repaired one after another.
 func turnOf(m Member, o Observed, listed []Member) rules.YesNo {
 	replacing := o.Record.Replacing
 	return rules.YesNoOf(o.Record.Retiring == nil && (replacing == nil || replacing.Member == m.Name) &&
@@ -32,13 +32,13 @@ func turnOf(m Member, o Observed, listed []Member) rules.YesNo {
 }
 
 // heals says whether the member is being brought back and has had no time for it yet. One whose time is over does not keep
-// others from being mended.
+// others from being repaired.
 func (m Member) heals() bool {
 	return !m.up() && !m.Stuck && (m.Pod&(PodAbsent|PodEnded) != 0 || m.Pod == PodTerminating && !m.NodeLost ||
 		m.Claim == ClaimTerminating || m.Says.Healing.Restarts > 0 || m.Says.Healing.ClaimUID != "")
 }
 
-// healSteps mend what does not mend itself: at most one member at a time loses its Pod or its volume.
+// healSteps repair what does not repair itself: at most one member at a time loses its Pod or its volume.
 func healSteps(o Observed, listed []Member, leaving map[string]bool, add func(Step)) {
 	if slices.ContainsFunc(listed, func(m Member) bool { return leaving[m.Name] }) {
 		return // a Pod goes by this plan already; the next one sees what became of it
@@ -56,7 +56,7 @@ func healSteps(o Observed, listed []Member, leaving map[string]bool, add func(St
 		switch {
 		case !ok:
 		case step.Rule == ruleElsewhere:
-			// The node is lost, and the volume is not: the Pod is nobody's any more, and the more of them move the better.
+			// The node is lost, and the volume is not: the Pod is no one's any more, and the more of them move the better.
 			leaving[m.Name] = true
 			add(step)
 		default:
@@ -100,7 +100,7 @@ func (m Member) healingStep(rule string, h leases.Healing, irreversible bool) St
 	}
 }
 
-// healingProblems are those of members that do not mend themselves, and of what bears a name and is no member's.
+// healingProblems are those of members that do not repair themselves, and of what bears a name and is no member's.
 func healingProblems(o Observed, listed []Member) []Problem {
 	var all []Problem
 	for _, m := range listed {

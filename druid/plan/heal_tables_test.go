@@ -33,7 +33,7 @@ func TestNothingIsDeletedBecauseANodeIsAway(t *testing.T) {
 		acts := v&(nodeMove|nodeAnnounce|nodeGiveUp) != 0
 		switch {
 		case acts && f.node&(NodeOutOfService|NodeGone) == 0:
-			return "deletes something although nobody declared the node lost"
+			return "deletes something although no one declared the node lost"
 		case acts && f.volume == VolumeUnknown:
 			return "acts on what is not known"
 		case v&(nodeAnnounce|nodeGiveUp) != 0 && (f.volume != VolumeLocal || f.spare == rules.No || f.turn == rules.No):
@@ -49,21 +49,21 @@ func TestNothingIsDeletedBecauseANodeIsAway(t *testing.T) {
 
 func TestOrphansAreNeverDeletedForWantOfSomething(t *testing.T) {
 	checkTableAbout(t, orphanRows, "orphan", "What bears a member's name and lost its counterpart: druid/plan.orphanRows",
-		"Keep: nobody acts, or who is named. Wait: nobody acts yet. Tell: a person acts. Mark: the leader's agent acts.", func(f orphanFacts, d rules.Decision[orphanVerdict]) string {
+		"Keep: no one acts, or who is named. Wait: no one acts yet. Report: a person acts. Mark: the leader's agent acts.", func(f orphanFacts, d rules.Decision[orphanVerdict]) string {
 			v := d.Verdict
 			switch {
-			case v&(orphanTell|orphanMark) != 0 && (f.usable == rules.No || f.lingers == rules.No || f.retired == rules.Yes):
+			case v&(orphanReport|orphanMark) != 0 && (f.usable == rules.No || f.lingers == rules.No || f.retired == rules.Yes):
 				return "speaks of what is not known, or passes by itself"
 			case v == orphanMark && (f.listed == rules.No || f.unstarted == rules.No):
 				return "gives up a learner that is not the name's"
-			case v == orphanTell && (f.listed == rules.Yes || f.objects == rules.No):
+			case v == orphanReport && (f.listed == rules.Yes || f.objects == rules.No):
 				return "calls a member superfluous, or nothing"
 			}
 			return ""
 		})
 }
 
-func TestSlotIsTakenFromNobodyWhoMayUseIt(t *testing.T) {
+func TestSlotIsTakenFromNoOneWhoMayUseIt(t *testing.T) {
 	checkTable(t, slotRows, "slot", "The slot of the member that replaces itself: druid/plan.slotRows", func(f slotFacts, d rules.Decision[slotVerdict]) string {
 		if d.Verdict == slotRelease && (f.taken == rules.No || f.holder == rules.Yes || f.comes == rules.Yes) {
 			return "takes the slot from a Pod that may be in the middle of it"

@@ -18,7 +18,7 @@ func (l labelVerdict) String() string {
 	return rules.Word(l, "Keep", "Set", "Clear")
 }
 
-// says is what a member's Lease tells of its member.
+// says is what a member's Lease reports its member.
 type says uint8
 
 const (
@@ -47,7 +47,7 @@ type labelFacts struct {
 }
 
 // servingRows decide who receives clients. What is merely unknown never empties the Service: with half or more unknown
-// nothing is taken out, and a stale Lease beside a ready etcd is only a dead agent.
+// nothing is taken out, and a stale Lease next to a ready etcd is only a dead agent.
 var servingRows = rules.New(labelKeep, []rules.Row[labelFacts, labelVerdict]{
 	{Name: "leaving", When: labelFacts{leaving: rules.Yes}, Verdict: labelClear},
 	{Name: "voter-serves", When: labelFacts{leaving: rules.No, says: saysVoter, liveness: leases.Live, formed: rules.Yes, etcdReady: rules.Yes}, Verdict: labelSet},
@@ -88,7 +88,7 @@ func labelFactsOf(m Member, leaving bool, o Observed, listed []Member) labelFact
 }
 
 // obscure counts the members of which nothing certain is known: neither does the agent renew its Lease, nor does a kubelet
-// that is heard of say that etcd is not ready.
+// that is reachable say that etcd is not ready.
 func obscure(listed []Member) int {
 	n := 0
 	for _, m := range listed {

@@ -13,10 +13,10 @@ type (
 )
 
 const (
-	strayNone     stray = 1 << iota // no mark, the slot's own, or one that cannot be read
-	strayUnborn                     // of a cluster that never formed
-	strayRemoving                   // an agent claimed the removal
-	strayOther                      // requested or done
+	strayNone        stray = 1 << iota // no mark, the slot's own, or one that cannot be read
+	strayNeverFormed                   // of a cluster that never formed
+	strayRemoving                      // an agent claimed the removal
+	strayOther                         // requested or done
 )
 
 func (s stray) String() string {
@@ -24,9 +24,9 @@ func (s stray) String() string {
 }
 
 const (
-	farewellNone   farewell = 1 << iota // nothing: it is no leftover
-	farewellDone                        // the raft group that the record names acknowledged that it is out
-	farewellUnborn                      // it was dropped before there was a raft group
+	farewellNone        farewell = 1 << iota // nothing: it is no leftover
+	farewellDone                             // the raft group that the record names acknowledged that it is out
+	farewellNeverFormed                      // it was dropped before there was a raft group
 )
 
 func (f farewell) String() string {
@@ -44,10 +44,10 @@ const (
 )
 
 // strayRows: a mark without a slot orders nothing, and keeps its member from starting. What an agent had claimed goes on
-// under a slot made anew, for the removal may have happened; every other mark is taken away.
+// under a slot made again, for the removal may have happened; every other mark is taken away.
 var strayRows = rules.New(strayWait, []rules.Row[strayFacts, strayVerdict]{
 	{Name: "mark-in-order", When: strayFacts{stray: strayNone}, Verdict: strayKeep},
-	{Name: "mark-before-drop", When: strayFacts{record: RecordForming, stray: strayUnborn, excess: rules.Yes}, Verdict: strayKeep},
+	{Name: "mark-before-drop", When: strayFacts{record: RecordForming, stray: strayNeverFormed, excess: rules.Yes}, Verdict: strayKeep},
 	{Name: "mark-not-judged", When: strayFacts{record: anyRecord &^ (RecordForming | RecordFormed)}, Verdict: strayKeep},
 	{Name: "claim-without-slot", When: strayFacts{record: RecordFormed, stray: strayRemoving, slot: slotFree}, Verdict: strayTakeSlot},
 	{Name: "claim-waits-for-slot", When: strayFacts{record: RecordForming | RecordFormed, stray: strayRemoving}, Verdict: strayWait},
@@ -90,8 +90,8 @@ func strayOf(m Member, o Observed) stray {
 	switch {
 	case m.Lease != LeaseOurs || !m.Readable || o.Record.Retiring.Orders(m.Name, mark):
 		return strayNone
-	case mark.State == leases.RetireRequested && mark.Mark == Unborn && m.Name != o.Record.Seed: // the seed is not dropped
-		return strayUnborn
+	case mark.State == leases.RetireRequested && mark.Mark == NotFormed && m.Name != o.Record.Seed: // the seed is not dropped
+		return strayNeverFormed
 	case mark.State == leases.RetireRemoving:
 		return strayRemoving
 	case mark.State == leases.RetireRequested, mark.State == leases.RetireDone:
@@ -102,7 +102,7 @@ func strayOf(m Member, o Observed) stray {
 }
 
 // farewellOf is what a Lease says of a name that the record does not list. That the record does not list it is no word at
-// all: a record can be made anew or be older than the name.
+// all: a record can be made again or be older than the name.
 func farewellOf(m Member, o Observed) farewell {
 	switch {
 	case m.Listed || m.Lease != LeaseOurs || !m.Readable:
@@ -110,8 +110,8 @@ func farewellOf(m Member, o Observed) farewell {
 	case m.acknowledged(o):
 		return farewellDone
 	case o.RecordState&(RecordForming|RecordFormed) != 0 && !m.Says.EverFormed() &&
-		m.Says.Retire.State == leases.RetireRequested && m.Says.Retire.Mark == Unborn:
-		return farewellUnborn
+		m.Says.Retire.State == leases.RetireRequested && m.Says.Retire.Mark == NotFormed:
+		return farewellNeverFormed
 	default:
 		return farewellNone
 	}

@@ -8,11 +8,11 @@ type verdict uint8
 const (
 	// keep: it is as it should be, or nothing can be done about it.
 	keep verdict = 1 << iota
-	// wait: something else has to happen first, and an event will tell.
+	// wait: something else has to happen first, and an event will report.
 	wait
 	// conflict: the name is taken by an object that is not ours.
 	conflict
-	// held: what would mend the member would cost the cluster its quorum.
+	// held: what would repair the member would cost the cluster its quorum.
 	held
 	create
 	remove
@@ -96,11 +96,11 @@ func memberFactsOf(m Member, d Desired, o Observed, listed []Member) memberFacts
 
 // votersOf is how many voters the raft group may have: the members that the leader published, or that bear the mark of
 // one, whichever are more. A learner counts, for it may have been promoted since. A name that was added and did not join yet
-// does not: etcd lets nobody join while a voter of three is down, so a voter that lost its volume cannot wait for joiners.
+// does not: etcd lets no one join while a voter of three is down, so a voter that lost its volume cannot wait for joiners.
 // Where no list was published all names count, and all who were in a group that was joined.
 func votersOf(o Observed, listed []Member) int {
 	if o.Record.MemberList == nil {
-		return len(listed) + len(o.Record.Guests)
+		return len(listed) + len(o.Record.Externals)
 	}
 	known := 0
 	for _, m := range listed {
@@ -130,7 +130,7 @@ func (m Member) lostVolume() bool {
 	return m.Pod == PodLive && m.Claim&(ClaimAbsent|ClaimTerminating) != 0
 }
 
-// before orders members that lost their volumes: one at a time is replaced, first one that serves nobody anyway.
+// before orders members that lost their volumes: one at a time is replaced, first one that serves no one anyway.
 func before(a, b Member) bool {
 	if a.up() != b.up() {
 		return !a.up()

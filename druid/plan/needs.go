@@ -33,7 +33,7 @@ const (
 	deedHeal
 	deedChoice
 	deedVote
-	deedAgent // replaces an agent, beside which etcd runs on
+	deedAgent // replaces an agent, next to which etcd runs on
 )
 
 const (

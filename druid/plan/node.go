@@ -16,10 +16,10 @@ type (
 
 // The states of a node.
 const (
-	NodeUnknown      NodeState = 1 << iota // nobody looked, or the answer is not known, or not for long enough
-	NodeReady                              // its kubelet is heard of
-	NodeAway                               // it is not, and nobody said that it never will be
-	NodeOutOfService                       // it is not, and somebody declared it out of service
+	NodeUnknown      NodeState = 1 << iota // no one looked, or the answer is not known, or not for long enough
+	NodeReady                              // its kubelet is reachable
+	NodeAway                               // it is not, and no one said that it never will be
+	NodeOutOfService                       // it is not, and someone declared it out of service
 	NodeVanished                           // there is no such Node, for less than the grace period
 	NodeGone                               // there is no such Node
 
@@ -47,7 +47,7 @@ type nodeVerdict uint8
 
 const (
 	nodeKeep nodeVerdict = 1 << iota
-	nodeTell
+	nodeReport
 	nodeHeld
 	nodeWait
 	nodeMove     // delete the Pod; it comes back elsewhere with its volume
@@ -56,7 +56,7 @@ const (
 )
 
 func (n nodeVerdict) String() string {
-	return rules.Word(n, "Keep", "Tell", "Held", "Wait", "DeletePod", "Mark", "DeleteClaim")
+	return rules.Word(n, "Keep", "Report", "Held", "Wait", "DeletePod", "Mark", "DeleteClaim")
 }
 
 // ruleElsewhere moves a Pod whose volume can follow it.
@@ -70,10 +70,10 @@ var nodeRows = rules.New(nodeKeep, []rules.Row[nodeFacts, nodeVerdict]{
 		Why: "what is not known deletes nothing"},
 	{Name: "node-serves", When: nodeFacts{node: NodeReady}, Verdict: nodeKeep,
 		Why: "its kubelet starts and ends Pods"},
-	{Name: "node-away", When: nodeFacts{node: NodeAway}, Verdict: nodeTell,
+	{Name: "node-away", When: nodeFacts{node: NodeAway}, Verdict: nodeReport,
 		Why: "it comes back with the data, or a person declares it lost"},
 	{Name: "node-vanished", When: nodeFacts{node: NodeVanished}, Verdict: nodeWait,
-		Why: "a kubelet that registers anew deletes and makes its Node within moments"},
+		Why: "a kubelet that registers again deletes and makes its Node within moments"},
 	{Name: "volume-not-known", When: nodeFacts{node: nodeLost, volume: VolumeUnknown}, Verdict: nodeKeep,
 		Why: "what is not known deletes nothing"},
 	{Name: ruleElsewhere, When: nodeFacts{node: nodeLost, volume: VolumeMovable, pod: PodUnstarted | PodLive}, Verdict: nodeMove,
@@ -95,7 +95,7 @@ type nodeFacts struct {
 	node   NodeState
 	volume VolumeState
 	pod    PodState `fact:"Pod"`
-	// spare: the others are a healthy quorum. turn: nobody else is touched. marked: the Lease announces this very claim.
+	// spare: the others are a healthy quorum. turn: no one else is touched. marked: the Lease announces this very claim.
 	spare  rules.YesNo `fact:"the others are a quorum"`
 	turn   rules.YesNo `fact:"its turn"`
 	marked rules.YesNo `fact:"the Lease announces it"`
@@ -140,7 +140,7 @@ func (m Member) nodeStep(f nodeFacts) (Step, bool) {
 func nodeProblem(m Member, f nodeFacts) (Problem, bool) {
 	p := Problem{Reason: v1alpha1.ReasonNodeLost, Member: m.Name}
 	switch nodeRows.Decide(f).Verdict {
-	case nodeTell:
+	case nodeReport:
 		then := "its Pod is started on another node"
 		if f.volume == VolumeLocal {
 			then = "it is replaced on another node, with an empty volume that the others fill"

@@ -16,7 +16,7 @@ const (
 	OriginAbsent     OriginSnapshot = 1 << iota // there is none of that name, or it is being deleted
 	OriginUnfinished                            // it has neither succeeded nor failed
 	OriginFailed                                // it has failed
-	OriginBlank                                 // it has succeeded, and does not tell what was saved
+	OriginBlank                                 // it has succeeded, and does not report what was saved
 	OriginSaved
 )
 
@@ -26,15 +26,15 @@ func (o OriginSnapshot) String() string {
 
 // The places.
 const (
-	OriginTold    OriginPlace = 1 << iota // the spec says in which store
-	OriginOwn                             // it is where its EtcdCluster says
-	OriginMoved                           // its EtcdCluster is backed up to another place by now
-	OriginUnsaved                         // its EtcdCluster has no spec.backup
-	OriginGone                            // there is no such EtcdCluster
+	OriginReported OriginPlace = 1 << iota // the spec says in which store
+	OriginOwn                              // it is where its EtcdCluster says
+	OriginMoved                            // its EtcdCluster is backed up to another place by now
+	OriginUnsaved                          // its EtcdCluster has no spec.backup
+	OriginGone                             // there is no such EtcdCluster
 )
 
 func (o OriginPlace) String() string {
-	return rules.Word(o, "told by the spec", "where its cluster says", "left by its cluster", "its cluster is not backed up", "its cluster is gone")
+	return rules.Word(o, "reported by the spec", "where its cluster says", "left by its cluster", "its cluster is not backed up", "its cluster is gone")
 }
 
 const (
@@ -58,12 +58,12 @@ var origins = rules.New(originStuck, []rules.Row[OriginFacts, origin]{
 	{Name: "snapshot-blank", When: OriginFacts{Snapshot: OriginBlank}, Verdict: originStuck,
 		Why: "an EtcdSnapshot never changes its outcome"},
 	{Name: "cluster-gone", When: OriginFacts{Snapshot: OriginSaved, Place: OriginGone}, Verdict: originStuck,
-		Why: "nobody knows the store, nor the Secrets for it"},
+		Why: "no one knows the store, nor the Secrets for it"},
 	{Name: "cluster-unsaved", When: OriginFacts{Snapshot: OriginSaved, Place: OriginUnsaved}, Verdict: originStuck,
-		Why: "nobody knows the store, nor the Secrets for it"},
+		Why: "no one knows the store, nor the Secrets for it"},
 	{Name: "backup-moved", When: OriginFacts{Snapshot: OriginSaved, Place: OriginMoved}, Verdict: originStuck,
 		Why: "another store would be searched, and hold nothing, or something else"},
-	{Name: "found", When: OriginFacts{Snapshot: OriginSaved, Place: OriginTold | OriginOwn}, Verdict: originFound,
+	{Name: "found", When: OriginFacts{Snapshot: OriginSaved, Place: OriginReported | OriginOwn}, Verdict: originFound,
 		Why: "all is known that a restore needs, and is kept with the spec"},
 })
 

@@ -11,7 +11,7 @@ import (
 
 func TestWhatAClusterBeginsWithIsFoundOrWaitedFor(t *testing.T) {
 	checkTable(t, origins, "restore-origin", "Whether the EtcdSnapshot can be restored that a new cluster begins with: druid/plan.origins", func(f OriginFacts, d rules.Decision[origin]) string {
-		placed := f.Place&(OriginTold|OriginOwn) != 0
+		placed := f.Place&(OriginReported|OriginOwn) != 0
 		passes := f.Snapshot&(OriginAbsent|OriginUnfinished) != 0
 		switch {
 		case (d.Verdict == originFound) != (f.Snapshot == OriginSaved && placed):

@@ -15,12 +15,12 @@ type orphanVerdict uint8
 const (
 	orphanKeep orphanVerdict = 1 << iota
 	orphanWait
-	orphanTell // a person decides: the condition Degraded names the objects and the cure
-	orphanMark // tell the leader's agent that nobody starts the learner
+	orphanReport // a person decides: the condition Degraded names the objects and the cure
+	orphanMark   // inform the leader's agent that no one starts the learner
 )
 
 func (o orphanVerdict) String() string {
-	return rules.Word(o, "Keep", "Wait", "Tell", "Mark")
+	return rules.Word(o, "Keep", "Wait", "Report", "Mark")
 }
 
 // orphanRows decide about what bears a member's name and has lost its counterpart. That something is absent is no proof
@@ -42,7 +42,7 @@ var orphanRows = rules.New(orphanKeep, []rules.Row[orphanFacts, orphanVerdict]{
 		Why: "an entry of the status goes with the name in the record"},
 	{Name: "orphan-seen", When: orphanFacts{usable: rules.Yes, listed: rules.No, retired: rules.No, objects: rules.Yes, lingers: rules.No}, Verdict: orphanWait,
 		Why: "it may be on its way out, or the record on its way in"},
-	{Name: "orphan", When: orphanFacts{usable: rules.Yes, listed: rules.No, retired: rules.No, objects: rules.Yes, lingers: rules.Yes}, Verdict: orphanTell,
+	{Name: "orphan", When: orphanFacts{usable: rules.Yes, listed: rules.No, retired: rules.No, objects: rules.Yes, lingers: rules.Yes}, Verdict: orphanReport,
 		Why: "nothing proves that it is superfluous"},
 })
 
@@ -85,7 +85,7 @@ func (m Member) retired(o Observed) bool {
 
 // orphanProblem names the objects and the cure.
 func orphanProblem(m Member, o Observed) (Problem, bool) {
-	if orphanRows.Decide(orphanFactsOf(m, o)).Verdict != orphanTell {
+	if orphanRows.Decide(orphanFactsOf(m, o)).Verdict != orphanReport {
 		return Problem{}, false
 	}
 	var kinds, short []string
@@ -102,6 +102,6 @@ func orphanProblem(m Member, o Observed) (Problem, bool) {
 		}
 	}
 	return Problem{Reason: v1alpha1.ReasonOrphanedObjects, Message: fmt.Sprintf("%[1]s %[2]s: of this EtcdCluster, and no member that its record "+
-		"lists. Nothing is deleted without proof that it is superfluous. If nobody needs its data: kubectl delete %[3]s %[2]s",
+		"lists. Nothing is deleted without proof that it is superfluous. If no one needs its data: kubectl delete %[3]s %[2]s",
 		strings.Join(kinds, ", "), m.Name, strings.Join(short, ","))}, true
 }

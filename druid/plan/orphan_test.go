@@ -7,7 +7,7 @@ import (
 	"github.com/etcd-druid/druid/leases"
 )
 
-func TestOrphansAreToldAsWhatDruidCleansUp(t *testing.T) {
+func TestOrphansAreReportedAsWhatDruidCleansUp(t *testing.T) {
 	left := func(o *Observed) {
 		o.Record.Members, o.Members[2].Listed, o.Members[2].Lingers = o.Record.Members[:2], false, true
 		o.Members[2].Pod = PodTerminating
@@ -28,18 +28,18 @@ func TestOrphansAreToldAsWhatDruidCleansUp(t *testing.T) {
 			o.Members[2].Says.Retire = leases.Retirement{State: leases.RetireDone, Mark: "m", ClusterID: "9"}
 		}, false},
 		"dropped before it was in any group": {func(o *Observed) {
-			o.Members[2].Says = leases.Member{Retire: leases.Retirement{State: leases.RetireRequested, Mark: Unborn}}
+			o.Members[2].Says = leases.Member{Retire: leases.Retirement{State: leases.RetireRequested, Mark: NotFormed}}
 		}, false},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			o := whole(left, test.change)
-			told := false
+			notified := false
 			for _, p := range problems(Desired{Replicas: 2}, o) {
-				told = told || p.Reason == v1alpha1.ReasonOrphanedObjects
+				notified = notified || p.Reason == v1alpha1.ReasonOrphanedObjects
 			}
-			if told != test.orphan {
-				t.Errorf("told as an orphan: %t, want %t", told, test.orphan)
+			if notified != test.orphan {
+				t.Errorf("reported as an orphan: %t, want %t", notified, test.orphan)
 			}
 		})
 	}

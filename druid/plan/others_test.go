@@ -15,7 +15,7 @@ import (
 // sharing makes the raft group one that was joined, in which so many of the cluster that was there before are left.
 func sharing(left ...string) func(*Observed) {
 	return func(o *Observed) {
-		o.Record.Guests = []string{"a1", "a2"}
+		o.Record.Externals = []string{"a1", "a2"}
 		o.Record.MemberList = &leases.MemberList{}
 		for _, name := range append(left, o.Record.Members...) {
 			o.Record.MemberList.Members = append(o.Record.MemberList.Members, leases.ListedMember{ID: name, Name: name})
@@ -26,7 +26,7 @@ func sharing(left ...string) func(*Observed) {
 // While others are in the raft group, whose health druid does not know, none of its own voters may be spared.
 func TestOthersInARaftGroupThatWasJoined(t *testing.T) {
 	raised := []string{"ApplyBudget budget-raised  3"}
-	untold := func(o *Observed) { o.Record.Guests = []string{"a1", "a2"} }
+	untold := func(o *Observed) { o.Record.Externals = []string{"a1", "a2"} }
 	tests := map[string]struct {
 		release bool
 		o       Observed
@@ -48,20 +48,20 @@ func TestOthersInARaftGroupThatWasJoined(t *testing.T) {
 		"once they are gone the cluster is as any other": {
 			release: true, o: whole(sharing()), want: []string{}, reason: v1alpha1.ReasonReconciled, words: "3 members as requested",
 		},
-		"no Pod is replaced beside them": {
+		"no Pod is replaced next to them": {
 			o: edited(sharing("etcd-0")), want: []string{}, reason: v1alpha1.ReasonExternalMembersPresent, words: "joined; of the former cluster there is still 1 member (etcd-0)",
 		},
 		"nor before they are listed": {
 			o: edited(untold), want: []string{}, reason: v1alpha1.ReasonExternalMembersPresent, words: "joined; of the former",
 		},
-		"a member that heals is told of first": {
+		"a member that heals is informed of first": {
 			o: whole(sharing("etcd-0"), func(o *Observed) {
 				o.Members[2].EtcdReady = false
 				o.Members[2].Serving, o.BudgetMin = false, 3
 			}), want: []string{}, reason: v1alpha1.ReasonRepairingMember, words: "member c-c is started again",
 		},
-		"a stranger in a group that was born here is no guest": {
-			o: whole(sharing("etcd-0"), func(o *Observed) { o.Record.Guests = nil }), want: []string{}, reason: v1alpha1.ReasonReconciled,
+		"an unknown member in a group that was formed here is no external member": {
+			o: whole(sharing("etcd-0"), func(o *Observed) { o.Record.Externals = nil }), want: []string{}, reason: v1alpha1.ReasonReconciled,
 		},
 	}
 	for name, test := range tests {
@@ -81,7 +81,7 @@ func TestOthersInARaftGroupThatWasJoined(t *testing.T) {
 
 // What another member's loss costs is not known before the others are listed: until then they are voters that may be down.
 func TestOthersThatAreNotListedYetCount(t *testing.T) {
-	o := whole(func(o *Observed) { o.Record.Guests, o.Record.MemberList = []string{"a1", "a2", "a3"}, nil })
+	o := whole(func(o *Observed) { o.Record.Externals, o.Record.MemberList = []string{"a1", "a2", "a3"}, nil })
 	if got := votersOf(o, o.listed()); got != 6 {
 		t.Errorf("%d voters, want 6", got)
 	}

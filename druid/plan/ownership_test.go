@@ -50,7 +50,7 @@ func TestClaimsAreKeptInStepWhateverTheRecordSays(t *testing.T) {
 				"ReleaseClaim claim-outlives-cluster c-a", "ReleaseClaim claim-outlives-cluster c-b", "ReleaseClaim claim-outlives-cluster c-c",
 			},
 		},
-		"a claim that no member has any more, beside a record that cannot be read": {
+		"a claim that no member has any more, next to a record that cannot be read": {
 			desired: Desired{ClaimsGo: true},
 			change: func(o *Observed) {
 				o.RecordState, o.Record = RecordUnreadable, leases.Record{}

@@ -37,7 +37,7 @@ func (a alone) String() string {
 
 const (
 	keeperReady keeper = 1 << iota // a ready voter, of which that is known
-	keeperIdle                     // a kubelet that is heard of runs no etcd in its Pod
+	keeperIdle                     // a kubelet that is reachable runs no etcd in its Pod
 	keeperComes                    // not ready, or not known, and perhaps about to be
 	keeperStays                    // not ready, and not about to be
 	keeperAway                     // its node is unreachable
@@ -50,7 +50,7 @@ func (k keeper) String() string {
 }
 
 const (
-	savedAll     saving = 1 << iota // all that the member's Lease tells of, or nothing is to be backed up
+	savedAll     saving = 1 << iota // all that the member's Lease reports, or nothing is to be backed up
 	savedBehind                     // not all yet
 	savedFailing                    // backups fail, or there are none yet and the Pods do not reach the store
 )
@@ -65,7 +65,7 @@ type pause uint8
 const (
 	pauseNone  pause = 1 << iota // the cluster is not to be paused, or not yet
 	pauseWait                    // something else comes first, and comes by itself
-	pauseHeld                    // something else comes first, which a person may have to mend
+	pauseHeld                    // something else comes first, which a person may have to repair
 	pauseDrain                   // no client is to be sent to the member any more; what it holds is being saved
 	pauseStop                    // its Pod is to be deleted
 	pauseEnds                    // its Pod is terminating
@@ -79,7 +79,7 @@ func (p pause) String() string {
 }
 
 // pauseRows decide about the last member of a cluster with replicas 0. Its Pod goes while its Lease, its claim and its name
-// in the record stay, so that the same member comes back on the same data. A Pod that is not there stays away, whoever
+// in the record stay, so that the same member comes back on the same data. A Pod that is not there stays away, anyone who
 // deleted it: the claim has what it held.
 var pauseRows = rules.New(pauseNone, []rules.Row[pauseFacts, pause]{
 	{Name: "not-asked", When: pauseFacts{asked: rules.No}, Verdict: pauseNone,
@@ -97,9 +97,9 @@ var pauseRows = rules.New(pauseNone, []rules.Row[pauseFacts, pause]{
 	{Name: "pod-ends", When: pauseFacts{asked: rules.Yes, record: RecordFormed, names: keepersOne, alone: aloneYes | aloneUnknown, pod: PodTerminating, keeper: anyKeeper &^ keeperAway}, Verdict: pauseEnds,
 		Why: "its kubelet ends it"},
 	{Name: "pod-not-ours", When: pauseFacts{asked: rules.Yes, record: RecordFormed, names: keepersOne, alone: aloneYes | aloneUnknown, pod: PodForeign | PodEnded}, Verdict: pauseWait,
-		Why: "another rule deletes it, or tells of it"},
+		Why: "another rule deletes it, or reports it"},
 	{Name: "keeper-away", When: pauseFacts{asked: rules.Yes, record: RecordFormed, names: keepersOne, alone: aloneYes | aloneUnknown, pod: PodLive | PodTerminating, keeper: keeperAway}, Verdict: pauseHeld,
-		Why: "nobody would end the Pod; and a node that is merely away comes back"},
+		Why: "no one would end the Pod; and a node that is merely away comes back"},
 	{Name: "after-slot", When: pauseFacts{asked: rules.Yes, record: RecordFormed, names: keepersOne, alone: aloneYes | aloneUnknown, slot: anySlot &^ slotFree}, Verdict: pauseWait,
 		Why: "a member leaves or replaces itself"},
 	{Name: "never-started", When: pauseFacts{asked: rules.Yes, record: RecordFormed, names: keepersOne, alone: aloneYes | aloneUnknown, slot: slotFree, pod: PodUnscheduled | PodUnstarted}, Verdict: pauseStop,
@@ -115,7 +115,7 @@ var pauseRows = rules.New(pauseNone, []rules.Row[pauseFacts, pause]{
 	{Name: "not-saved", When: pauseFacts{asked: rules.Yes, record: RecordFormed, names: keepersOne, alone: aloneYes, slot: slotFree, pod: PodLive, volume: rules.Yes, keeper: keeperReady | keeperIdle, saved: savedFailing}, Verdict: pauseHeld,
 		Why: "the backup fails, and the member holds the only good copy"},
 	{Name: "idle-not-saved", When: pauseFacts{asked: rules.Yes, record: RecordFormed, names: keepersOne, alone: aloneYes, slot: slotFree, pod: PodLive, volume: rules.Yes, keeper: keeperIdle, saved: savedBehind}, Verdict: pauseHeld,
-		Why: "nobody saves what it held last"},
+		Why: "no one saves what it held last"},
 	{Name: "after-deadline", When: pauseFacts{asked: rules.Yes, record: RecordFormed, names: keepersOne, alone: aloneYes, slot: slotFree, pod: PodLive, volume: rules.Yes, keeper: keeperReady | keeperIdle, saved: savedAll | savedBehind, late: rules.Yes}, Verdict: pauseHeld,
 		Why: "the time for it is over: nothing of it is begun any more"},
 	{Name: "saved-soon", When: pauseFacts{asked: rules.Yes, record: RecordFormed, names: keepersOne, alone: aloneYes, slot: slotFree, pod: PodLive, volume: rules.Yes, keeper: keeperReady, saved: savedBehind, late: rules.No}, Verdict: pauseDrain,
@@ -209,7 +209,7 @@ func keeperOf(m Member) keeper {
 	}
 }
 
-// savedOf compares what the Leases of the backups say with what the member's Lease says. A revision that the member does not tell
+// savedOf compares what the Leases of the backups say with what the member's Lease says. A revision that the member does not report
 // is not saved yet.
 func savedOf(m Member, d Desired, o Observed) saving {
 	if !d.Backup {
@@ -277,7 +277,7 @@ func restingOf(d Desired, o Observed) resting {
 		return restingBlocked
 	case s.is(pauseWait | pauseDrain | pauseStop):
 		return restingBegins
-	case d.PauseTold && d.Replicas > 0:
+	case d.PauseReported && d.Replicas > 0:
 		return restingResumes
 	default:
 		return restingNone
@@ -291,7 +291,7 @@ func Paused(d Desired, o Observed) bool { return standstillOf(d, o).is(pauseRest
 // without an event that druid heeds.
 func Saving(d Desired, o Observed) bool { return standstillOf(d, o).is(pauseDrain) }
 
-// pauseWords tell of a pause that begins, is hindered or stands.
+// pauseWords report a pause that begins, is hindered or stands.
 func pauseWords(p picture) string {
 	s := standstillOf(p.Desired, p.Observed)
 	name := s.member.Name
@@ -309,7 +309,7 @@ func pauseWords(p picture) string {
 	}
 }
 
-// resumeWords tell who comes back.
+// resumeWords report who comes back.
 func resumeWords(p picture) string {
 	for _, m := range p.listed() {
 		if m.Readable && m.Says.Role != leases.RoleLearner && m.Says.EverFormed() {

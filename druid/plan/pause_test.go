@@ -35,9 +35,9 @@ func TestPauseStopsOnlyWhatComesBackWhole(t *testing.T) {
 		case verdict == pauseRest && (f.pod != PodAbsent || f.names == keepersOther):
 			return "calls a cluster paused that runs, or of which too little is known"
 		case verdict == pauseRest && f.names == keepersNone && f.record != RecordAbsent:
-			return "rests although a record exists that lists nobody"
+			return "rests although a record exists that lists no one"
 		case verdict == pauseDrain && f.keeper != keeperReady:
-			return "takes clients away and nobody saves"
+			return "takes clients away and no one saves"
 		}
 		return ""
 	})
@@ -69,7 +69,7 @@ func TestPauseSteps(t *testing.T) {
 		"the last member leaves the Service, then its Pod goes": {off, []func(*Observed){last}, []string{
 			"LabelPod leaving c-a serving=false", "DeletePod pause c-a",
 		}},
-		"with backups it goes when all that it tells of is saved": {on, []func(*Observed){last, saved}, []string{
+		"with backups it goes when all that it reports is saved": {on, []func(*Observed){last, saved}, []string{
 			"LabelPod leaving c-a serving=false", "DeletePod pause c-a",
 		}},
 		"not before: clients leave it meanwhile": {on, []func(*Observed){last, saved, func(o *Observed) { o.Members[0].Says.Revision = 10 }}, []string{
@@ -98,7 +98,7 @@ func TestPauseSteps(t *testing.T) {
 		"a paused cluster has no steps":                   {off, []func(*Observed){stopped}, none},
 		"the budget goes with the last Pod":               {off, []func(*Observed){stopped, func(o *Observed) { o.Budget = ObjectCurrent }}, []string{"DeleteBudget budget-of-nobody "}},
 		"not while that Pod ends":                         {off, []func(*Observed){last, func(o *Observed) { o.Members[0].Pod, o.Members[0].Serving = PodTerminating, false }}, none},
-		"a claim that is deleted is not made anew":        {off, []func(*Observed){stopped, func(o *Observed) { o.Members[0].Claim, o.Members[0].ClaimUID = ClaimAbsent, "" }}, none},
+		"a claim that is deleted is not made again":       {off, []func(*Observed){stopped, func(o *Observed) { o.Members[0].Claim, o.Members[0].ClaimUID = ClaimAbsent, "" }}, none},
 		"its Lease comes back":                            {off, []func(*Observed){stopped, forgotten}, []string{"CreateMemberLease lease-missing c-a"}},
 		"resumed: the same name on the same claim":        {Desired{Replicas: 1, ClusterID: 9}, []func(*Observed){stopped}, []string{"CreatePod pod-missing c-a", "ApplyBudget object-missing  1"}},
 		"resumed with more: the record grows as usual":    {Desired{Replicas: 3, ClusterID: 9}, []func(*Observed){stopped}, []string{"UpdateRecord scale-up "}},
@@ -124,7 +124,7 @@ func forgotten(o *Observed) {
 	o.Record.MemberList = nil
 }
 
-func TestPauseIsToldAPerson(t *testing.T) {
+func TestPauseIsReportedAPerson(t *testing.T) {
 	const held = "paused: PersistentVolumeClaim c-a holds the data. Member c-a returns with it when replicas is 1 or more"
 	tests := map[string]struct {
 		desired Desired
@@ -153,10 +153,10 @@ func TestPauseIsToldAPerson(t *testing.T) {
 			v1alpha1.ConditionReady: "True Quorate ", v1alpha1.ConditionProgressing: "True Pausing replicas is 0: the Pod of the last member c-a is being deleted",
 		}},
 		"others leave first": {Desired{ClusterID: 9}, nil, map[string]string{v1alpha1.ConditionProgressing: "True ScalingDown 3 members, 0 asked for"}},
-		"it resumes": {Desired{ClusterID: 9, Replicas: 1, PauseTold: true}, []func(*Observed){stopped}, map[string]string{
+		"it resumes": {Desired{ClusterID: 9, Replicas: 1, PauseReported: true}, []func(*Observed){stopped}, map[string]string{
 			v1alpha1.ConditionReady: "False Resuming the cluster was paused, and member c-a is restarted", v1alpha1.ConditionProgressing: "True Resuming ",
 		}},
-		"it is back": {Desired{ClusterID: 9, Replicas: 1, PauseTold: true}, []func(*Observed){last}, map[string]string{
+		"it is back": {Desired{ClusterID: 9, Replicas: 1, PauseReported: true}, []func(*Observed){last}, map[string]string{
 			v1alpha1.ConditionReady: "True Quorate ", v1alpha1.ConditionProgressing: "False Reconciled ",
 		}},
 		"nothing was ever made": {Desired{}, []func(*Observed){func(o *Observed) { *o = Observed{RecordState: RecordAbsent} }}, map[string]string{
@@ -191,13 +191,13 @@ func TestAPauseIsNoTimeInWhichSomethingWasWrong(t *testing.T) {
 		t.Errorf("members (-want +got):\n%s", diff)
 	}
 	if again := Status(off, whole(stopped), paused, nil, 1, at(3)); !cmp.Equal(paused, again) {
-		t.Errorf("a paused cluster is written anew: %s", cmp.Diff(paused, again))
+		t.Errorf("a paused cluster is written again: %s", cmp.Diff(paused, again))
 	}
-	resumed := Status(Desired{ClusterID: 9, Replicas: 1, PauseTold: PauseToldBy(paused.Conditions)}, whole(stopped), paused, nil, 2, at(4))
+	resumed := Status(Desired{ClusterID: 9, Replicas: 1, PauseReported: PauseReportedBy(paused.Conditions)}, whole(stopped), paused, nil, 2, at(4))
 	if c := condition(resumed, v1alpha1.ConditionReady); c.Reason != v1alpha1.ReasonResuming || c.LastTransitionTime != at(4) {
 		t.Errorf("Ready is %+v, want it to resume from now on", c)
 	}
-	back := Status(Desired{ClusterID: 9, Replicas: 1, PauseTold: PauseToldBy(resumed.Conditions)}, whole(last), resumed, nil, 2, at(5))
+	back := Status(Desired{ClusterID: 9, Replicas: 1, PauseReported: PauseReportedBy(resumed.Conditions)}, whole(last), resumed, nil, 2, at(5))
 	var reasons []string
 	for _, e := range [][]Event{Events(running, paused), Events(paused, resumed), Events(resumed, back)} {
 		for _, e := range e {

@@ -48,7 +48,7 @@ func problems(d Desired, o Observed) []Problem {
 	return append(all, alarmProblems(listed)...)
 }
 
-// alarmProblems is what the leader's agent says of an alarm. What a member says that leads no more, or is not heard of, may be over.
+// alarmProblems is what the leader's agent says of an alarm. What a member says that leads no more, or is not reachable, may be over.
 func alarmProblems(listed []Member) (all []Problem) {
 	for _, m := range listed {
 		if m.Lease == LeaseOurs && m.Readable && m.Liveness == leases.Live && m.Says.Role == leases.RoleLeader && m.Says.Alarm != "" {
@@ -59,7 +59,7 @@ func alarmProblems(listed []Member) (all []Problem) {
 	return all
 }
 
-// recordLost: a record that says Formed, and nobody knows of which group.
+// recordLost: a record that says Formed, and no one knows of which group.
 func recordLost(d Desired, o Observed) bool {
 	return o.Record.ClusterID == 0 && evidenceOf(d, o)&(evidenceLease|evidenceStatus) == 0
 }
@@ -103,7 +103,7 @@ func foreign(member, object string) Problem {
 		" exists and has another owner. Delete or rename it"}
 }
 
-// foreignLeases are those of the members together that belong to somebody else.
+// foreignLeases are those of the members together that belong to someone else.
 func foreignLeases(d Desired, o Observed) (all []Problem) {
 	if o.LeaderLease == LeaseForeign {
 		all = append(all, foreign("", "Lease of the leader"))

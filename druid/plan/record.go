@@ -38,7 +38,7 @@ func (n names) String() string {
 
 const (
 	orderNothing order = 1 << iota
-	orderBirth
+	orderBootstrap
 	orderRecreate
 	orderRestore
 	orderGrow
@@ -50,14 +50,14 @@ func (o order) String() string {
 	return rules.Word(o, "Nothing", "Birth", "Recreate", "Restore", "Grow", "MoveSeed", "Relist")
 }
 
-// records is the policy for the cluster record. A record is born as Forming only when nothing at all speaks of an earlier
-// life; what vanished comes back as Formed, so that nobody ever forms a second raft group by it.
+// records is the policy for the cluster record. A record is formed as Forming only when nothing at all speaks of an earlier
+// life; what vanished comes back as Formed, so that no one ever forms a second raft group by it.
 var records = rules.New(orderNothing, []rules.Row[recordFacts, order]{
 	{Name: "record-foreign", When: recordFacts{record: RecordForeign}, Verdict: orderNothing},
 	{Name: "record-unreadable", When: recordFacts{record: RecordUnreadable}, Verdict: orderNothing},
 	{Name: "record-recovering", When: recordFacts{record: RecordRecovering}, Verdict: orderNothing},
 	{Name: "record-paused", When: recordFacts{record: RecordAbsent, evidence: evidenceNone, names: namesNone}, Verdict: orderNothing},
-	{Name: "record-born", When: recordFacts{record: RecordAbsent, evidence: evidenceNone}, Verdict: orderBirth},
+	{Name: "record-born", When: recordFacts{record: RecordAbsent, evidence: evidenceNone}, Verdict: orderBootstrap},
 	{Name: "record-lost", When: recordFacts{record: RecordAbsent, evidence: evidenceTraces | evidenceLease | evidenceStatus}, Verdict: orderRecreate},
 	{Name: "record-rolled-back", When: recordFacts{record: RecordForming, evidence: evidenceStatus}, Verdict: orderRestore},
 	{Name: "record-identified", When: recordFacts{record: RecordFormed, known: rules.No, evidence: evidenceLease | evidenceStatus}, Verdict: orderRestore},
@@ -116,9 +116,9 @@ func evidenceOf(d Desired, o Observed) evidence {
 	return e
 }
 
-// recreated is the record of a cluster that was there before, from what is known of it. It says Formed, so it lets nobody
-// form a group. Without a nonce or without the limit of learners nobody can join by it either: an agent of the cluster
-// completes it from its stamp. The limit is fixed at a group's birth, so it is never taken from the spec or from a record
+// recreated is the record of a cluster that was there before, from what is known of it. It says Formed, so it lets no one
+// form a group. Without a nonce or without the limit of learners no one can join by it either: an agent of the cluster
+// completes it from its stamp. The limit is fixed at a group's bootstrap, so it is never taken from the spec or from a record
 // that may be older than the group.
 func recreated(d Desired, o Observed) leases.Record {
 	r := leases.Record{
@@ -127,7 +127,7 @@ func recreated(d Desired, o Observed) leases.Record {
 		Members:   slices.Clone(d.Known),
 	}
 	if o.RecordState == RecordFormed {
-		r.MaxLearners, r.Guests, r.Leaving = o.Record.MaxLearners, o.Record.Guests, o.Record.Leaving
+		r.MaxLearners, r.Externals, r.Leaving = o.Record.MaxLearners, o.Record.Externals, o.Record.Leaving
 	}
 	r.Members = append(r.Members, o.Record.Members...)
 	for _, m := range o.Members {

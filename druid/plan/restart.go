@@ -31,7 +31,7 @@ var restartRows = rules.New(wait, []rules.Row[restartFacts, verdict]{
 	{Name: "restart-cures-nothing", When: restartFacts{stuck: rules.Yes, pod: PodUnstarted | PodLive, waits: rules.Yes}, Verdict: keep,
 		Why: "the agent says what it waits for, or an image cannot be had"},
 	{Name: "restart-without-node", When: restartFacts{stuck: rules.Yes, pod: PodUnstarted | PodLive, waits: rules.No, node: anyNode &^ NodeReady}, Verdict: keep,
-		Why: "nobody would end the Pod; and a node that is merely away comes back"},
+		Why: "no one would end the Pod; and a node that is merely away comes back"},
 	{Name: "restart-held", When: restartFacts{stuck: rules.Yes, pod: PodUnstarted | PodLive, waits: rules.No, node: NodeReady, spare: rules.No}, Verdict: held,
 		Why: "the others are not a healthy quorum without it"},
 	{Name: "restart-in-turn", When: restartFacts{stuck: rules.Yes, pod: PodUnstarted | PodLive, waits: rules.No, node: NodeReady, spare: rules.Yes, turn: rules.No}, Verdict: wait,
@@ -50,7 +50,7 @@ type restartFacts struct {
 	// waits: for something that a restart does not bring.
 	waits rules.YesNo `fact:"waits for what a restart does not bring"`
 	node  NodeState
-	// spare: the others are a healthy quorum. turn: nobody else is touched.
+	// spare: the others are a healthy quorum. turn: no one else is touched.
 	spare rules.YesNo `fact:"the others are a quorum"`
 	turn  rules.YesNo `fact:"its turn"`
 	// marked: the Lease announces the restart of this very Pod.
@@ -89,7 +89,7 @@ func restartProblem(m Member, f restartFacts) (Problem, bool) {
 	restarts := m.Says.Healing.Restarts
 	verdict := restartRows.Decide(f).Verdict
 	if f.waits == rules.Yes || f.node != NodeReady && m.Stuck || m.up() || restarts == 0 && verdict&(held|wait) == 0 {
-		return Problem{}, false // it is told elsewhere, or there is nothing to tell yet
+		return Problem{}, false // it is reported elsewhere, or there is nothing to report yet
 	}
 	p := Problem{Reason: v1alpha1.ReasonMemberStuck, Member: m.Name}
 	switch verdict {
@@ -113,7 +113,7 @@ func counted(n int, word string) string {
 	return fmt.Sprintf("%d %ss", n, word)
 }
 
-// node is what is known of the node that matters to the member; nothing where nobody looked.
+// node is what is known of the node that matters to the member; nothing where no one looked.
 func (m Member) node() NodeState {
 	if m.Node == 0 {
 		return NodeUnknown

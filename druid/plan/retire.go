@@ -27,8 +27,8 @@ func (s slot) String() string {
 }
 
 const (
-	markNone   marked = 1 << iota // none, or one that answers another order or another raft group
-	markUnborn                    // before the cluster formed: the name is to be dropped
+	markNone        marked = 1 << iota // none, or one that answers another order or another raft group
+	markNeverFormed                    // before the cluster formed: the name is to be dropped
 	markRequested
 	markRemoving
 	markElse    // an agent claimed the removal by another order
@@ -44,25 +44,25 @@ const (
 	wayFree    way = 1 << iota // every other member is a ready voter, or the one that is to go does not vote
 	wayBlocked                 // one is known not to be
 	wayUnknown
-	wayNobody  // nobody is to go
+	wayNoOne   // no one is to go
 	wayUnsaved // the slot is free, and the backup fails: nothing new begins
 )
 
 func (w way) String() string {
-	return rules.Word(w, "free", "blocked", "unknown", "nobody to go", "backup fails")
+	return rules.Word(w, "free", "blocked", "unknown", "no one to go", "backup fails")
 }
 
 const (
-	drainNothing  drain = iota
-	drainWait           // an agent or the endpoints are awaited
-	drainBlocked        // another member is
-	drainOpen           // take the slot: the intent
-	drainAsk            // mark the Lease
-	drainTakeBack       // take the mark away
-	drainClose          // free the slot
-	drainStrike         // take the name out of the record, and free the slot
-	drainUnborn         // mark the Lease of a member of a cluster that never formed
-	drainDrop           // take its name out of the record
+	drainNothing     drain = iota
+	drainWait              // an agent or the endpoints are awaited
+	drainBlocked           // another member is
+	drainOpen              // take the slot: the intent
+	drainAsk               // mark the Lease
+	drainTakeBack          // take the mark away
+	drainClose             // free the slot
+	drainStrike            // take the name out of the record, and free the slot
+	drainNeverFormed       // mark the Lease of a member of a cluster that never formed
+	drainDrop              // take its name out of the record
 )
 
 func (d drain) String() string {
@@ -75,10 +75,10 @@ func (d drain) String() string {
 // has no agent that could answer, and no raft group that could miss anybody: a name goes out of the record at once.
 var retirements = rules.New(drainNothing, []rules.Row[drainFacts, drain]{
 	{Name: "forming-enough", When: drainFacts{record: RecordForming, excess: rules.No}, Verdict: drainNothing},
-	{Name: "forming-seed-only", When: drainFacts{record: RecordForming, excess: rules.Yes, way: wayNobody}, Verdict: drainNothing},
-	{Name: "forming-drop", When: drainFacts{record: RecordForming, excess: rules.Yes, mark: markUnborn}, Verdict: drainDrop},
+	{Name: "forming-seed-only", When: drainFacts{record: RecordForming, excess: rules.Yes, way: wayNoOne}, Verdict: drainNothing},
+	{Name: "forming-drop", When: drainFacts{record: RecordForming, excess: rules.Yes, mark: markNeverFormed}, Verdict: drainDrop},
 	{Name: "forming-unread", When: drainFacts{record: RecordForming, excess: rules.Yes, mark: markUnknown}, Verdict: drainWait},
-	{Name: "forming-mark", When: drainFacts{record: RecordForming, excess: rules.Yes}, Verdict: drainUnborn},
+	{Name: "forming-mark", When: drainFacts{record: RecordForming, excess: rules.Yes}, Verdict: drainNeverFormed},
 	{Name: "record-not-formed", When: drainFacts{record: anyRecord &^ (RecordForming | RecordFormed)}, Verdict: drainNothing},
 	{Name: "slot-left-behind", When: drainFacts{record: RecordFormed, slot: slotLeft}, Verdict: drainClose},
 	{Name: "removed", When: drainFacts{record: RecordFormed, slot: slotTaken, mark: markDone}, Verdict: drainStrike},
@@ -90,14 +90,14 @@ var retirements = rules.New(drainNothing, []rules.Row[drainFacts, drain]{
 	{Name: "hindered-request", When: drainFacts{record: RecordFormed, excess: rules.Yes, slot: slotTaken, mark: markRequested, way: wayBlocked}, Verdict: drainTakeBack},
 	{Name: "hindered", When: drainFacts{record: RecordFormed, excess: rules.Yes, slot: slotTaken, way: wayBlocked}, Verdict: drainClose},
 	{Name: "requested", When: drainFacts{record: RecordFormed, excess: rules.Yes, slot: slotTaken, mark: markRequested}, Verdict: drainWait},
-	{Name: "others-unknown", When: drainFacts{record: RecordFormed, excess: rules.Yes, slot: slotTaken, way: wayUnknown | wayNobody | wayUnsaved}, Verdict: drainWait},
+	{Name: "others-unknown", When: drainFacts{record: RecordFormed, excess: rules.Yes, slot: slotTaken, way: wayUnknown | wayNoOne | wayUnsaved}, Verdict: drainWait},
 	{Name: "still-served", When: drainFacts{record: RecordFormed, excess: rules.Yes, slot: slotTaken, way: wayFree, served: rules.Yes}, Verdict: drainWait},
 	{Name: "request", When: drainFacts{record: RecordFormed, excess: rules.Yes, slot: slotTaken, way: wayFree, served: rules.No}, Verdict: drainAsk},
 	{Name: "enough", When: drainFacts{record: RecordFormed, excess: rules.No, slot: slotFree | slotReplacing}, Verdict: drainNothing},
 	{Name: "after-replacing", When: drainFacts{record: RecordFormed, excess: rules.Yes, slot: slotReplacing}, Verdict: drainBlocked},
 	{Name: "after-others", When: drainFacts{record: RecordFormed, excess: rules.Yes, slot: slotFree, way: wayBlocked}, Verdict: drainBlocked},
 	{Name: "after-backup", When: drainFacts{record: RecordFormed, excess: rules.Yes, slot: slotFree, way: wayUnsaved}, Verdict: drainBlocked},
-	{Name: "not-known-yet", When: drainFacts{record: RecordFormed, excess: rules.Yes, slot: slotFree, way: wayUnknown | wayNobody}, Verdict: drainWait},
+	{Name: "not-known-yet", When: drainFacts{record: RecordFormed, excess: rules.Yes, slot: slotFree, way: wayUnknown | wayNoOne}, Verdict: drainWait},
 	{Name: "too-many", When: drainFacts{record: RecordFormed, excess: rules.Yes, slot: slotFree, way: wayFree}, Verdict: drainOpen},
 })
 
@@ -128,7 +128,7 @@ func retreatOf(d Desired, o Observed) retreat {
 		excess: excessOf(d, o),
 		slot:   slotOf(o.Record),
 	}}
-	// A record that does not name its group, or a first life that was seen to be none, is nobody's to shrink.
+	// A record that does not name its group, or a first life that was seen to be none, is no one's to shrink.
 	if o.RecordState == RecordFormed && o.Record.ClusterID == 0 ||
 		o.RecordState == RecordForming && evidenceOf(d, o) >= evidenceLease {
 		r.facts.record = RecordRecovering
@@ -137,9 +137,9 @@ func retreatOf(d Desired, o Observed) retreat {
 	if r.facts.slot == slotTaken {
 		member, there = o.member(o.Record.Retiring.Member)
 	} else if r.facts.excess == rules.Yes {
-		member, there = victim(o)
+		member, there = removalCandidate(o)
 	}
-	r.facts.way, r.facts.mark, r.facts.served = wayNobody, markNone, rules.No
+	r.facts.way, r.facts.mark, r.facts.served = wayNoOne, markNone, rules.No
 	if there {
 		r.member = member
 		r.facts.mark = markOf(member, o)
@@ -180,7 +180,7 @@ func slotOf(r leases.Record) slot {
 		return slotTaken
 	case r.Retiring != nil:
 		return slotLeft
-	case r.Replacing != nil && r.Lists(r.Replacing.Member): // that of a name that is gone binds nobody
+	case r.Replacing != nil && r.Lists(r.Replacing.Member): // that of a name that is gone binds no one
 		return slotReplacing
 	default:
 		return slotFree
@@ -188,7 +188,7 @@ func slotOf(r leases.Record) slot {
 }
 
 // Unborn is the mark of a member whose cluster never formed: no agent answers it, and no slot names it.
-const Unborn = "unborn"
+const NotFormed = "unborn"
 
 // markOf is what the mark on the member's Lease is worth.
 func markOf(m Member, o Observed) marked {
@@ -196,8 +196,8 @@ func markOf(m Member, o Observed) marked {
 	switch {
 	case m.Lease != LeaseOurs || !m.Readable || mark.State == leases.RetireUnreadable:
 		return markUnknown
-	case mark.State == leases.RetireRequested && mark.Mark == Unborn:
-		return markUnborn
+	case mark.State == leases.RetireRequested && mark.Mark == NotFormed:
+		return markNeverFormed
 	case !o.Record.Retiring.Orders(m.Name, mark) && mark.State == leases.RetireRemoving:
 		return markElse
 	case !o.Record.Retiring.Orders(m.Name, mark):
@@ -218,7 +218,7 @@ func markOf(m Member, o Observed) marked {
 	}
 }
 
-// acknowledged says whether the raft group that the record names has told that the member is out.
+// acknowledged says whether the raft group that the record names has reported that the member is out.
 func (m Member) acknowledged(o Observed) bool {
 	return m.Lease == LeaseOurs && m.Readable && m.Says.Retire.State == leases.RetireDone &&
 		o.RecordState == RecordFormed && o.Record.ClusterID != 0 &&

@@ -19,7 +19,7 @@ func TestRetirementsAreSafeForAllFacts(t *testing.T) {
 		switch {
 		case !idle && f.record&(RecordForming|RecordFormed) == 0:
 			return "acts by a record that says neither that there is a group nor that there is none"
-		case (order == drainOpen || order == drainAsk || order == drainUnborn || order == drainDrop) && f.excess == rules.No:
+		case (order == drainOpen || order == drainAsk || order == drainNeverFormed || order == drainDrop) && f.excess == rules.No:
 			return "removes a member that is wanted"
 		case (order == drainOpen || order == drainAsk) && f.way != wayFree:
 			return "removes a member that the others cannot spare, or not certainly"
@@ -28,10 +28,10 @@ func TestRetirementsAreSafeForAllFacts(t *testing.T) {
 		case order == drainAsk && (f.served == rules.Yes || f.slot != slotTaken):
 			return "asks for a removal while clients see it, or without the intent"
 		case order == drainStrike && (f.mark != markDone || f.slot != slotTaken || f.record != RecordFormed):
-			return "strikes a name that nobody acknowledged to be out"
-		case (order == drainUnborn || order == drainDrop) && (f.record != RecordForming || f.way == wayNobody):
+			return "strikes a name that no one acknowledged to be out"
+		case (order == drainNeverFormed || order == drainDrop) && (f.record != RecordForming || f.way == wayNoOne):
 			return "drops a member of a raft group"
-		case order == drainDrop && f.mark != markUnborn:
+		case order == drainDrop && f.mark != markNeverFormed:
 			return "drops a name without the mark by which its leftovers are known"
 		case !idle && f.record == RecordFormed && f.mark == markUnknown && f.slot != slotLeft && f.slot != slotFree:
 			return "goes by a mark that is not known"
@@ -54,7 +54,7 @@ func TestStraysAreSafeForAllFacts(t *testing.T) {
 		case v == strayUnmark && (f.stray == strayRemoving || f.record&(RecordForming|RecordFormed) == 0):
 			return "takes back what an agent claimed"
 		case v == strayTakeSlot && (f.stray != strayRemoving || f.slot != slotFree || f.record != RecordFormed):
-			return "takes a slot that is taken, or for nobody"
+			return "takes a slot that is taken, or for no one"
 		}
 		return ""
 	})
@@ -65,7 +65,7 @@ func TestLeftoversAreSafeForAllFacts(t *testing.T) {
 		there := f.pod&(PodAbsent|PodForeign) == 0
 		switch object := d.Verdict; {
 		case object != nothing && f.farewell == farewellNone:
-			return "deletes what nobody said farewell to"
+			return "deletes what no one said farewell to"
 		case there && object != nothing && object != DeletePod, !there && object == DeletePod:
 			return "takes something before the Pod, or a Pod that is not ours"
 		case object == DeleteClaim && (f.retain == rules.Yes || f.claim != ClaimPresent), object == RetainClaim && (f.retain == rules.No || f.claim != ClaimPresent):
@@ -80,11 +80,11 @@ func TestLeftoversAreSafeForAllFacts(t *testing.T) {
 // aged gives the members' Leases their ages: c-a is the oldest.
 func aged(o *Observed) {
 	for i := range o.Members {
-		o.Members[i].Born = time.Unix(int64(i), 0)
+		o.Members[i].WasFormed = time.Unix(int64(i), 0)
 	}
 }
 
-func TestVictimIsTheOneThatTheClusterLosesLeastBy(t *testing.T) {
+func TestCandidateIsTheOneThatTheClusterLosesLeastBy(t *testing.T) {
 	joiner := func(o *Observed, i int) {
 		m := &o.Members[i]
 		m.Says, m.Serving, m.Voter, m.EtcdReady, m.Liveness = leases.Member{}, false, false, false, leases.Never
@@ -93,15 +93,17 @@ func TestVictimIsTheOneThatTheClusterLosesLeastBy(t *testing.T) {
 		change func(*Observed)
 		want   string
 	}{
-		"the newest of equals":     {func(*Observed) {}, "c-c"},
-		"by name where ages agree": {func(o *Observed) { o.Members[0].Born, o.Members[1].Born = o.Members[2].Born, o.Members[2].Born }, "c-a"},
+		"the newest of equals": {func(*Observed) {}, "c-c"},
+		"by name where ages agree": {func(o *Observed) {
+			o.Members[0].WasFormed, o.Members[1].WasFormed = o.Members[2].WasFormed, o.Members[2].WasFormed
+		}, "c-a"},
 		"a follower before the leader": {func(o *Observed) {
 			o.Members[2].Says.Role = leases.RoleLeader
 		}, "c-b"},
 		"a follower before a leader that has not renewed its Lease yet": {func(o *Observed) {
 			o.Members[2].Says.Role, o.Members[2].Liveness = leases.RoleLeader, leases.Unknown
 		}, "c-b"},
-		"a leader that is not heard of any more is no more than a follower": {func(o *Observed) {
+		"a leader that is not reachable any more is no more than a follower": {func(o *Observed) {
 			o.Members[2].Says.Role, o.Members[2].Liveness = leases.RoleLeader, leases.Stale
 		}, "c-c"},
 		"a learner before a follower": {func(o *Observed) { o.Members[0].Says.Role = leases.RoleLearner }, "c-a"},
@@ -115,12 +117,12 @@ func TestVictimIsTheOneThatTheClusterLosesLeastBy(t *testing.T) {
 			o.Members[2].EtcdReady = false
 			joiner(o, 0)
 		}, "c-a"},
-		"a voter whose Lease was made anew is no more than down": {func(o *Observed) {
+		"a voter whose Lease was made again is no more than down": {func(o *Observed) {
 			published(o, 0)
 			joiner(o, 0)
 			o.Members[1].Says.Role, o.Members[1].EtcdReady = leases.RoleLearner, false
 		}, "c-b"},
-		"a node that is not heard of counts as down": {func(o *Observed) { o.Members[1].NodeLost = true }, "c-b"},
+		"a node that is not reachable counts as down": {func(o *Observed) { o.Members[1].NodeLost = true }, "c-b"},
 		"a cluster that forms keeps its seed": {func(o *Observed) {
 			o.RecordState, o.Record.Seed = RecordForming, "c-c"
 			joiner(o, 1)
@@ -130,14 +132,14 @@ func TestVictimIsTheOneThatTheClusterLosesLeastBy(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			o := whole(aged, test.change)
-			got, _ := victim(o)
+			got, _ := removalCandidate(o)
 			if got.Name != test.want {
 				t.Errorf("got %s, want %s", got.Name, test.want)
 			}
 		})
 	}
-	if m, ok := victim(Observed{RecordState: RecordForming}); ok {
-		t.Errorf("of nobody %s is to go", m.Name)
+	if m, ok := removalCandidate(Observed{RecordState: RecordForming}); ok {
+		t.Errorf("of no one %s is to go", m.Name)
 	}
 }
 
@@ -148,7 +150,7 @@ func published(o *Observed, i int) {
 
 func TestWhoVotesByTheListWaitsForTheOthers(t *testing.T) {
 	for name, says := range map[string]leases.Member{
-		"a Lease made anew":            {},
+		"a Lease made again":           {},
 		"a Lease from before it voted": {ID: 1, ClusterID: 1, Role: leases.RoleLearner},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -195,7 +197,7 @@ func TestScaleDownSteps(t *testing.T) {
 		"it fails after it was begun":    {Desired{Replicas: 1, Backup: true}, all(unsaved, slot, hidden), []string{"RetireLease request c-c"}},
 		"another member is down":         {one, all(down(0), down(1)), nil},
 		"a member replaces itself":       {one, all(func(o *Observed) { o.Record.Replacing, o.BudgetMin = &leases.Replacing{Member: "c-a"}, 3 }), nil},
-		"a slot for replacing that nobody holds": {one, all(func(o *Observed) { o.Record.Replacing = &leases.Replacing{Member: "c-x"} }), []string{
+		"a slot for replacing that no one holds": {one, all(func(o *Observed) { o.Record.Replacing = &leases.Replacing{Member: "c-x"} }), []string{
 			"UpdateRecord slot-left-behind c-x",
 		}},
 		"another member is not known":            {one, all(func(o *Observed) { o.Members[0].Liveness = leases.Unknown }), nil},
@@ -262,7 +264,7 @@ func TestScaleDownSteps(t *testing.T) {
 	}
 }
 
-func TestScaleDownIsToldAPerson(t *testing.T) {
+func TestScaleDownIsReportedAPerson(t *testing.T) {
 	slot := func(o *Observed) { o.Record.Retiring = &leases.Retiring{Member: "c-c", Mark: "m"} }
 	mark := func(state leases.RetireState) func(*Observed) {
 		return func(o *Observed) {
@@ -301,7 +303,7 @@ func TestScaleDownIsToldAPerson(t *testing.T) {
 			[]func(*Observed){slot, func(o *Observed) { o.Members[0].Readable = false }},
 			v1alpha1.ReasonScaleDownBlocked, "member c-c cannot be spared, member c-a has a Lease that cannot be parsed",
 		},
-		"somebody else's Lease hinders": {
+		"someone else's Lease hinders": {
 			[]func(*Observed){slot, func(o *Observed) { o.Members[0].Lease, o.Members[0].Readable = LeaseForeign, false }},
 			v1alpha1.ReasonScaleDownBlocked, "member c-c cannot be spared, member c-a has a Lease with another owner",
 		},

@@ -24,7 +24,7 @@ func (r retreat) recordStep(o Observed) (Step, bool) {
 	return step, true
 }
 
-// adoption takes the slot for a removal that an agent claimed under a slot that is gone: the record was made anew.
+// adoption takes the slot for a removal that an agent claimed under a slot that is gone: the record was made again.
 func adoption(r retreat, o Observed) (Step, bool) {
 	for _, m := range o.listed() {
 		if d := strayRows.Decide(r.strayFacts(m, o)); d.Verdict == strayTakeSlot {
@@ -47,8 +47,8 @@ func (r retreat) markSteps(o Observed, add func(Step)) {
 	switch r.order {
 	case drainAsk:
 		step.Kind, step.Stage, step.Toll = RetireLease, StageDelete, TollVote // after the budget was raised
-	case drainUnborn:
-		step.Kind, step.Slot = RetireLease, &leases.Retiring{Member: r.member.Name, Mark: Unborn}
+	case drainNeverFormed:
+		step.Kind, step.Slot = RetireLease, &leases.Retiring{Member: r.member.Name, Mark: NotFormed}
 	case drainTakeBack:
 		step.Kind = UnretireLease
 	default:

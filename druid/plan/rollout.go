@@ -50,7 +50,7 @@ func (p place) String() string {
 
 // rolloutRows decide about a Pod that is not what the spec asks for. One that serves goes only while all others do, so that
 // never two are away by our own hand; followers first, the leader last: its agent moves leadership before etcd ends. A Pod
-// that is down already may always be replaced by one of a corrected spec, else nothing would ever mend it.
+// that is down already may always be replaced by one of a corrected spec, else nothing would ever repair it.
 var rolloutRows = rules.New(wait, []rules.Row[rolloutFacts, verdict]{
 	{Name: "volume-grows", When: rolloutFacts{make: MakeUnknown | MakeCurrent, leaves: rules.No, room: RoomGrows}, Verdict: wait,
 		Why: "the spec asks for a larger volume, and after that perhaps for another quota"},
@@ -73,7 +73,7 @@ var rolloutRows = rules.New(wait, []rules.Row[rolloutFacts, verdict]{
 	{Name: "outdated-before-formed", When: rolloutFacts{make: MakeOutdated, leaves: rules.No, record: anyRecord &^ RecordFormed}, Verdict: wait,
 		Why: "the raft group is not there yet"},
 	{Name: "outdated-away", When: rolloutFacts{make: MakeOutdated, leaves: rules.No, shape: shapeAway, record: RecordFormed}, Verdict: held,
-		Why: "nobody would end the Pod; and a node that is merely away comes back"},
+		Why: "no one would end the Pod; and a node that is merely away comes back"},
 	{Name: "outdated-in-turn", When: rolloutFacts{make: MakeOutdated, leaves: rules.No, record: RecordFormed, turn: rules.No}, Verdict: wait,
 		Why: "another member is being replaced, removed or repaired"},
 	{Name: "outdated-catches-up", When: rolloutFacts{make: MakeOutdated, leaves: rules.No, shape: shapeLearns | shapeNotKnown, record: RecordFormed, turn: rules.Yes}, Verdict: wait,
@@ -166,7 +166,7 @@ func shapeOf(m Member, o Observed) shape {
 	}
 }
 
-// othersOf says whether the other members let m go, and else which one does not and why. One that nobody asked for counts in the
+// othersOf says whether the other members let m go, and else which one does not and why. One that no one asked for counts in the
 // quorum, and nothing is known of it: the leader's agent removes it first.
 func othersOf(m Member, o Observed, listed []Member) (others, string) {
 	found, why := othersReady, ""
@@ -195,7 +195,7 @@ func othersOf(m Member, o Observed, listed []Member) (others, string) {
 }
 
 // comes says whether a member that is not a ready voter may become one by itself. One whose Pod is outdated does not: it is
-// mended by another Pod.
+// repaired by another Pod.
 func (m Member) comes() bool {
 	if m.learns() && m.Liveness == leases.Live {
 		return true

@@ -42,9 +42,9 @@ func TestRolloutsTakeDownNoSecondMember(t *testing.T) {
 		case v != wait && f.room == RoomGrows && f.make == MakeCurrent && f.leaves == rules.No:
 			return "calls what is done that is not"
 		case v == mark && f.make != MakeUnmarked:
-			return "marks a Pod that tells for which spec it was made"
+			return "marks a Pod that reports for which spec it was made"
 		case f.make == MakeOutdated && f.shape == shapeIdle && f.pod == PodLive && f.leaves == rules.No && f.gate == gateOpen && f.record&usableRecord != 0 && v != remove:
-			return "lets a Pod wait that nothing but another spec can mend"
+			return "lets a Pod wait that nothing but another spec can repair"
 		}
 		return ""
 	})
@@ -64,7 +64,7 @@ func edited(change ...func(*Observed)) Observed {
 	return o
 }
 
-// brought is a change by which the member's Pod was made anew.
+// brought is a change by which the member's Pod was made again.
 func brought(i int, change ...func(*Member)) func(*Observed) {
 	return func(o *Observed) {
 		o.Members[i].Make = MakeCurrent
@@ -105,7 +105,7 @@ func TestRollout(t *testing.T) {
 			o: edited(brought(0), brought(2)), want: []string{"LabelPod leaving c-b serving=false", "DeletePod outdated c-b"}, reason: v1alpha1.ReasonRollingUpdate,
 			words: "2 of 3 members updated: member c-b is started again",
 		},
-		"nobody goes while it is not known who leads": {
+		"no one goes while it is not known who leads": {
 			o: edited(func(o *Observed) { o.Members[1].Says.Role = leases.RoleMember }), want: []string{}, reason: v1alpha1.ReasonRollingUpdate,
 			words: "0 of 3 members updated: it is not known which member leads",
 		},
@@ -125,12 +125,12 @@ func TestRollout(t *testing.T) {
 			}),
 			want: []string{"DeletePod outdated-down c-a"}, reason: v1alpha1.ReasonRollingUpdate,
 		},
-		"one on a node that is not heard of stays": {
+		"one on a node that is not reachable stays": {
 			o:    edited(func(o *Observed) { o.Members[0].NodeLost = true; o.BudgetMin = 2 }),
 			want: []string{}, reason: v1alpha1.ReasonRollingUpdateBlocked,
 			words: "0 of 3 members updated: no other Pod is replaced, because member c-a is on an unreachable node",
 		},
-		"no Pod goes beside one that another table deletes": {
+		"no Pod goes next to one that another table deletes": {
 			o: edited(func(o *Observed) {
 				o.Members[0].Pod, o.Members[0].EtcdReady, o.Members[0].Serving = PodEnded, false, false
 				noImage(&o.Members[2])
@@ -170,7 +170,7 @@ func TestRollout(t *testing.T) {
 			want: []string{}, reason: v1alpha1.ReasonRollingUpdateBlocked,
 			words: "1 of 3 members updated: no other Pod is replaced, because member c-c has an agent that is not renewing its Lease",
 		},
-		"a druid that just started waits until it heard of all": {
+		"a druid that just started waits until it reachable all": {
 			o:    edited(func(o *Observed) { o.Members[2].Liveness = leases.Unknown }),
 			want: []string{}, reason: v1alpha1.ReasonRollingUpdate,
 			words: "0 of 3 members updated: member c-c has not renewed its Lease yet",
@@ -181,7 +181,7 @@ func TestRollout(t *testing.T) {
 			}),
 			want: []string{}, reason: v1alpha1.ReasonRollingUpdate,
 		},
-		"a voter that nobody asked for goes before: with it two make no quorum": {
+		"a voter that no one asked for goes before: with it two make no quorum": {
 			o: edited(func(o *Observed) {
 				list := leases.MemberList{}
 				for _, id := range []string{"1", "2", "3", "4"} {
@@ -208,7 +208,7 @@ func TestRollout(t *testing.T) {
 			}),
 			want: []string{"LabelPod leaving c-a serving=false", "DeletePod outdated c-a"}, reason: v1alpha1.ReasonRollingUpdate,
 		},
-		"Pods that do not tell are taken for current": {
+		"Pods that do not report are taken for current": {
 			o: whole(func(o *Observed) {
 				for i := range o.Members {
 					o.Members[i].Make = MakeUnmarked

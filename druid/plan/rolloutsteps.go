@@ -14,11 +14,11 @@ type rolling uint8
 const (
 	rollingNone           rolling = 1 << iota // none is outdated
 	rollingGoes                               // one is replaced, or is about to be
-	rollingBlocked                            // none is, until something else is mended
+	rollingBlocked                            // none is, until something else is repaired
 	rollingUpgrades                           // they go to another version of etcd, one after another
-	rollingUpgradeBlocked                     // they are to, and none does until something else is mended
+	rollingUpgradeBlocked                     // they are to, and none does until something else is repaired
 	agentsGo                                  // no Pod is outdated; an agent is replaced, or is about to be
-	agentsBlocked                             // nor is any agent replaced, until something else is mended
+	agentsBlocked                             // nor is any agent replaced, until something else is repaired
 )
 
 func (r rolling) String() string {
@@ -67,7 +67,7 @@ func rolloutOf(d Desired, o Observed) rollout {
 	return r.upgrading(u, d, o)
 }
 
-// upgrading tells a change of version from another rolling update. It goes on after the last Pod, until the members were compared.
+// upgrading reports a change of version from another rolling update. It goes on after the last Pod, until the members were compared.
 func (r rollout) upgrading(u upgrade, d Desired, o Observed) rollout {
 	switch {
 	case u.facts.course == courseNone:
@@ -165,7 +165,7 @@ func tollOfChange(m Member) Toll {
 	return TollNone
 }
 
-// rollingWords tell how far a rolling update is, and what it waits for.
+// rollingWords report how far a rolling update is, and what it waits for.
 func rollingWords(p picture) string {
 	r := rolloutOf(p.Desired, p.Observed)
 	words := fmt.Sprintf("%d of %s updated: ", p.updated(), count(len(p.listed())))
@@ -179,7 +179,7 @@ func rollingWords(p picture) string {
 	}
 }
 
-// inFull adds to a hindrance what the status tells of the member that it names.
+// inFull adds to a hindrance what the status reports the member that it names.
 func (p picture) inFull(hindrance string) string {
 	return hindrance + p.first(v1alpha1.MemberNotReady)
 }

@@ -16,7 +16,7 @@ func TestSeedIsNotKeptFromFormingByAMark(t *testing.T) {
 			m.Says = leases.Member{PodUID: m.PodUID, VolumeUID: m.ClaimUID}
 			m.Serving, m.Voter, m.EtcdReady, m.Liveness, m.Readable = false, false, false, leases.Never, m.Name == "c-b"
 		}
-		o.Members[1].Says.Retire = leases.Retirement{State: leases.RetireRequested, Mark: Unborn}
+		o.Members[1].Says.Retire = leases.Retirement{State: leases.RetireRequested, Mark: NotFormed}
 	})
 	steps := Steps(Desired{Replicas: 1}, o)
 	for _, s := range steps {

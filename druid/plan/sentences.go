@@ -105,7 +105,7 @@ func count(members int) string {
 	return fmt.Sprintf("%d members", members)
 }
 
-// departure tells of the member that leaves.
+// departure reports the member that leaves.
 func (p picture) departure() string {
 	leaves := retreatOf(p.Desired, p.Observed)
 	words := map[v1alpha1.MemberLeaving]string{

@@ -15,7 +15,7 @@ func (s slotVerdict) String() string {
 }
 
 // slotRows decide about the slot. Its holder gives it back when it votes again, and a new Pod of its name takes it over. The
-// slot only makes members go one after another: what a removal may cost is asked anew before each, and etcd asks too. So
+// slot only makes members go one after another: what a removal may cost is asked again before each, and etcd asks too. So
 // what matters is that no call of the Pod that took the slot is still under way.
 var slotRows = rules.New(slotKeep, []rules.Row[slotFacts, slotVerdict]{
 	{Name: "slot-free", When: slotFacts{taken: rules.No}, Verdict: slotKeep,

@@ -44,7 +44,7 @@ func (s SnapshotCluster) String() string {
 
 // What stands on the Lease.
 const (
-	OrderSlotUnknown OrderSlot = 1 << iota // there is no such Lease, or it is somebody else's
+	OrderSlotUnknown OrderSlot = 1 << iota // there is no such Lease, or it is someone else's
 	OrderSlotFree
 	OrderSlotTaken // by another EtcdSnapshot, or one that comes before takes it now
 	OrderSlotMine
@@ -120,7 +120,7 @@ const finalAnswer = OrderSucceeded | OrderFailed
 
 // snapshotRows are the policy on one that is not being deleted; the first row that matches wins.
 var snapshotRows = rules.New(SnapshotWait, []rules.Row[SnapshotFacts, SnapshotStep]{
-	// Before the backup is told of: who reads of it and deletes the EtcdSnapshot relies on that.
+	// Before the backup is informed of: who reads of it and deletes the EtcdSnapshot relies on that.
 	{Name: "backup-to-hold", When: SnapshotFacts{Hold: SnapshotHoldMissing}, Verdict: SnapshotHoldIt},
 	{Name: "nothing-to-hold", When: SnapshotFacts{Hold: SnapshotHeldNeedless}, Verdict: SnapshotLetGo},
 	// The outcome is in the status: only then the Lease may forget it.
@@ -136,7 +136,7 @@ var snapshotRows = rules.New(SnapshotWait, []rules.Row[SnapshotFacts, SnapshotSt
 	{Name: "ordered", When: SnapshotFacts{Phase: openSnapshotPhase, Cluster: SnapshotClusterThere, Backup: rules.Yes, Slot: OrderSlotMine}, Verdict: SnapshotWait},
 	{Name: "not-its-turn", When: SnapshotFacts{Phase: openSnapshotPhase, Cluster: SnapshotClusterThere, Backup: rules.Yes, Slot: OrderSlotTaken}, Verdict: SnapshotWait},
 	{Name: "no-lease", When: SnapshotFacts{Phase: openSnapshotPhase, Cluster: SnapshotClusterThere, Backup: rules.Yes, Slot: OrderSlotUnknown}, Verdict: SnapshotWait},
-	// Also of one that was running: whoever took the order away took its answer along.
+	// Also of one that was running: anyone who took the order away took its answer along.
 	{Name: "its-turn", When: SnapshotFacts{Phase: openSnapshotPhase, Cluster: SnapshotClusterThere, Backup: rules.Yes, Slot: OrderSlotFree}, Verdict: SnapshotOrder},
 })
 

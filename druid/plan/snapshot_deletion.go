@@ -13,17 +13,17 @@ type (
 // Whether there is a backup to delete.
 const (
 	DeletionOfNothing DeletionBackup = 1 << iota // it is to stay, or was not made
-	DeletionUntold                               // it was made, and the status does not tell it yet
+	DeletionUntold                               // it was made, and the status does not report it yet
 	DeletionWanted
 )
 
 func (d DeletionBackup) String() string {
-	return rules.Word(d, "none, or to stay", "not told yet", "to delete")
+	return rules.Word(d, "none, or to stay", "not reported yet", "to delete")
 }
 
 // What stands on the Lease.
 const (
-	DeletionSlotUnknown DeletionSlot = 1 << iota // there is no such Lease, or it is somebody else's
+	DeletionSlotUnknown DeletionSlot = 1 << iota // there is no such Lease, or it is someone else's
 	DeletionSlotFree
 	DeletionSlotTaken   // by another EtcdSnapshot, or one that comes before takes it now
 	DeletionSlotBackup  // its own order, to make the backup
@@ -36,7 +36,7 @@ func (d DeletionSlot) String() string {
 	return rules.Word(d, "unknown", "free", "another's", "its backup", "its deletion")
 }
 
-// Steps that let the EtcdSnapshot go. All but the first tell by an Event what became of the backup.
+// Steps that let the EtcdSnapshot go. All but the first report by an Event what became of the backup.
 const (
 	// SnapshotReleaseDeleted: the agent deleted it, or it was gone.
 	SnapshotReleaseDeleted SnapshotStep = "ReleaseDeleted"
@@ -44,7 +44,7 @@ const (
 	SnapshotReleaseRefused SnapshotStep = "ReleaseRefused"
 	// SnapshotReleaseCluster: there is no cluster any more whose agents could delete it, or none that is backed up.
 	SnapshotReleaseCluster SnapshotStep = "ReleaseCluster"
-	// SnapshotReleaseLate: nobody deleted it in time.
+	// SnapshotReleaseLate: no one deleted it in time.
 	SnapshotReleaseLate SnapshotStep = "ReleaseLate"
 )
 
@@ -62,9 +62,9 @@ type DeletionFacts struct {
 
 const notOrdered = anyDeletionSlot &^ DeletionSlotOrdered
 
-// deletionRows are the policy; the first row that matches wins. Nobody waits for ever: each way ends in letting it go.
+// deletionRows are the policy; the first row that matches wins. No one waits permanently: each way ends in letting it go.
 var deletionRows = rules.New(SnapshotWait, []rules.Row[DeletionFacts, SnapshotStep]{
-	// The order goes first, by a compare-and-set: whoever keeps the backup after all must not lose it.
+	// The order goes first, by a compare-and-set: anyone who keeps the backup after all must not lose it.
 	{Name: "order-taken-back", When: DeletionFacts{Backup: DeletionOfNothing, Slot: DeletionSlotOrdered, Answer: OrderUnanswered | OrderRunning}, Verdict: SnapshotClear},
 	{Name: "nothing-to-delete", When: DeletionFacts{Backup: DeletionOfNothing}, Verdict: SnapshotLetGo},
 	{Name: "deleted", When: DeletionFacts{Backup: DeletionWanted, Slot: DeletionSlotOrdered, Answer: OrderSucceeded}, Verdict: SnapshotReleaseDeleted},

@@ -19,7 +19,7 @@ func TestAnEtcdSnapshotIsSettledOnceForAllFacts(t *testing.T) {
 		case f.Phase == SnapshotFinal && step != SnapshotWait && step != SnapshotClear && step != SnapshotDelete:
 			return "takes back an outcome"
 		case f.Phase != SnapshotFinal && (step == SnapshotClear || step == SnapshotDelete):
-			return "forgets an outcome that is not told"
+			return "forgets an outcome that is not reported"
 		case step == SnapshotClear && !mine:
 			return "takes another's order away"
 		case step == SnapshotDelete && (f.Expired == rules.No || mine):
@@ -27,13 +27,13 @@ func TestAnEtcdSnapshotIsSettledOnceForAllFacts(t *testing.T) {
 		case f.Phase == SnapshotFinal && step == SnapshotWait && (mine || f.Expired == rules.Yes):
 			return "leaves something behind"
 		case step == SnapshotOrder && (f.Slot != OrderSlotFree || f.Cluster != SnapshotClusterThere || f.Backup != rules.Yes):
-			return "orders where nobody is to obey, or over another's order"
+			return "orders where no one is to obey, or over another's order"
 		case step == SnapshotConclude && !(mine && answered):
-			return "tells an outcome that nobody answered"
+			return "reports an outcome that no one answered"
 		case step == SnapshotFollow && (!mine || f.Answer != OrderRunning || f.Phase != SnapshotPending):
-			return "says that somebody is at it"
+			return "says that someone is at it"
 		case f.Phase != SnapshotFinal && mine && answered && step != SnapshotConclude:
-			return "does not tell the outcome"
+			return "does not report the outcome"
 		case failed && f.Cluster == SnapshotClusterThere && f.Backup == rules.Yes:
 			return "gives up what can be done"
 		case failed && f.Cluster == SnapshotClusterMissing:
@@ -41,7 +41,7 @@ func TestAnEtcdSnapshotIsSettledOnceForAllFacts(t *testing.T) {
 		case f.Phase == SnapshotPending && f.Cluster == SnapshotClusterGone && !ends:
 			return "waits for a cluster that does not come"
 		case f.Phase == SnapshotPending && f.Cluster == SnapshotClusterThere && f.Backup == rules.No && !ends:
-			return "waits for backups that nobody asked for"
+			return "waits for backups that no one asked for"
 		case f.Phase&(SnapshotPending|SnapshotRunning) != 0 && f.Cluster == SnapshotClusterThere && f.Backup == rules.Yes && f.Slot == OrderSlotFree &&
 			step != SnapshotOrder:
 			return "does not order"

@@ -89,7 +89,7 @@ func (s spread) stake() rules.YesNo {
 	return rules.No
 }
 
-// setSpread writes the condition. It tells of nodes alone: druid does not watch them, and so does not know their zones.
+// setSpread writes the condition. It reports nodes alone: druid does not watch them, and so does not know their zones.
 func setSpread(p picture, conditions *[]metav1.Condition, generation int64, now metav1.Time) {
 	s := spreadOf(p.listed())
 	d := spreadRows.Decide(spreadFacts{s.placement(), s.stake(), rules.YesNoOf(restingOf(p.Desired, p.Observed) == restingPaused)})

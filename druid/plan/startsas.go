@@ -40,11 +40,11 @@ var startRows = rules.New(startsAsItWas, []rules.Row[startFacts, startVerdict]{
 	{Name: "start-refused", When: startFacts{leap: leapRefused}, Verdict: startsAsItWas,
 		Why: "etcd cannot go there from what a member runs"},
 	{Name: "start-patch", When: startFacts{leap: leapPatch, saved: rules.Yes}, Verdict: startsAsAsked,
-		Why: "patches share the formats of storage and log, and another patch may be what mends a member that is down"},
+		Why: "patches share the formats of storage and log, and another patch may be what repairs a member that is down"},
 	{Name: "start-patch-unsaved", When: startFacts{leap: leapPatch, saved: rules.No}, Verdict: startsAsItWas,
 		Why: "without a backup there is no way back"},
 	{Name: "start-agreed", When: startFacts{leap: leapMinor | leapBack, agreed: rules.Yes}, Verdict: startsAsAsked,
-		Why: "all members hold the same, their logs can be read, and etcd was told: the first one may go"},
+		Why: "all members hold the same, their logs can be read, and etcd was reported: the first one may go"},
 	{Name: "start-reached", When: startFacts{leap: leapMinor, agreed: rules.No, reached: rules.Yes}, Verdict: startsAsAsked,
 		Why: "another member went before, so that all were compared, and their logs were left behind"},
 	{Name: "start-uncompared", When: startFacts{leap: leapMinor | leapBack, agreed: rules.No}, Verdict: startsAsItWas,
@@ -64,8 +64,8 @@ type startFacts struct {
 // is no way around what a change of version waits for.
 func StartsAs(name string, d Desired, o Observed) string {
 	target, known := versions.Parse(d.Version)
-	runs, told := ranBy(name, target, d, o)
-	if !told || !known || o.RecordState != RecordFormed {
+	runs, notified := ranBy(name, target, d, o)
+	if !notified || !known || o.RecordState != RecordFormed {
 		return d.Version
 	}
 	if startRows.Decide(startFactsOf(name, runs, target, d, o)).Verdict == startsAsAsked {
@@ -78,11 +78,11 @@ func StartsAs(name string, d Desired, o Observed) string {
 // log.
 func ranBy(name string, target versions.Version, d Desired, o Observed) (versions.Version, bool) {
 	m, _ := o.member(name)
-	if runs, told := versions.Parse(cmp.Or(m.Says.Version, d.Ran[name])); told {
+	if runs, notified := versions.Parse(cmp.Or(m.Says.Version, d.Ran[name])); notified {
 		return runs, true
 	}
 	for _, other := range o.listed() {
-		if runs, told := versions.Parse(other.Says.Version); told && runs != target {
+		if runs, notified := versions.Parse(other.Says.Version); notified && runs != target {
 			return runs, true
 		}
 	}
@@ -129,7 +129,7 @@ func leapOf(runs, target versions.Version) leap {
 
 func minorReached(name string, target versions.Version, o Observed) bool {
 	for _, other := range o.listed() {
-		if v, told := versions.Parse(other.Says.Version); told && other.Name != name && v.Minor == target.Minor {
+		if v, notified := versions.Parse(other.Says.Version); notified && other.Name != name && v.Minor == target.Minor {
 			return true
 		}
 	}

@@ -28,11 +28,11 @@ func TestAPodComesAsTheVersionThatMayStart(t *testing.T) {
 		"without a store, in its turn":        {up, []func(*Observed){ordered(up, agree, "")}, "3.7.3"},
 		"without a store, once one went":      {up, []func(*Observed){runs(0, "3.7.3")}, "3.7.3"},
 		"before the backup":                   {backed, []func(*Observed){saveSeen(SaveComing, "")}, "3.6.16"},
-		"beside a backup that failed":         {backed, []func(*Observed){saveSeen(SaveFailed, "")}, "3.6.16"},
+		"next to a backup that failed":        {backed, []func(*Observed){saveSeen(SaveFailed, "")}, "3.6.16"},
 		"after the backup":                    {backed, []func(*Observed){saveSeen(SaveDone, "")}, "3.6.16"},
 		"while the members are compared":      {backed, []func(*Observed){ordered(backed, unknown, "")}, "3.6.16"},
 		"when they differ":                    {backed, []func(*Observed){ordered(backed, differ, "")}, "3.6.16"},
-		"while they are compared anew":        {backed, []func(*Observed){runs(0, "3.7.3"), ordered(backed, unknown, "")}, "3.7.3"},
+		"while they are compared again":       {backed, []func(*Observed){runs(0, "3.7.3"), ordered(backed, unknown, "")}, "3.7.3"},
 		"to a patch that was corrected":       {backed, []func(*Observed){ordered(wrong, agree, ""), saveSeen(SaveDone, "")}, "3.7.3"},
 		"to a patch, before the backup":       {patch, []func(*Observed){saveSeen(SaveComing, "")}, "3.6.16"},
 		"to a patch, after it":                {patch, []func(*Observed){saveSeen(SaveDone, "")}, "3.6.17"},
@@ -40,8 +40,8 @@ func TestAPodComesAsTheVersionThatMayStart(t *testing.T) {
 		"a paused cluster, before the backup": {Desired{Replicas: 1, Version: "3.7.3", Backup: true}, []func(*Observed){saveSeen(0, "")}, "3.6.16"},
 		"one that never ran, before":          {up, []func(*Observed){never}, "3.6.16"},
 		"one that never ran, in its turn":     {up, []func(*Observed){never, ordered(up, agree, "")}, "3.7.3"},
-		"one that never ran, beside another":  {Desired{Replicas: 3, Version: "3.6.16"}, []func(*Observed){never}, "3.6.16"},
-		"nobody told": {up, []func(*Observed){func(o *Observed) {
+		"one that never ran, next to another": {Desired{Replicas: 3, Version: "3.6.16"}, []func(*Observed){never}, "3.6.16"},
+		"no one reported": {up, []func(*Observed){func(o *Observed) {
 			for i := range o.Members {
 				o.Members[i].Says.Version = ""
 			}
@@ -51,8 +51,8 @@ func TestAPodComesAsTheVersionThatMayStart(t *testing.T) {
 			[]func(*Observed){old, func(o *Observed) { o.Members[2].Says = leases.Member{} }}, "3.6.16",
 		},
 		"to a version that is refused":         {back, nil, "3.6.16"},
-		"back, before etcd was told":           {back, []func(*Observed){old}, "3.6.16"},
-		"back, while etcd is told":             {back, []func(*Observed){old, ordered(back, unknown, "")}, "3.6.16"},
+		"back, before etcd was reported":       {back, []func(*Observed){old}, "3.6.16"},
+		"back, while etcd is reported":         {back, []func(*Observed){old, ordered(back, unknown, "")}, "3.6.16"},
 		"back, in its turn":                    {back, []func(*Observed){old, ordered(back, agree, "")}, "3.5.35"},
 		"back, by an order for something else": {back, []func(*Observed){old, ordered(up, agree, "")}, "3.6.16"},
 		"over a skipped minor":                 {up, []func(*Observed){func(o *Observed) { o.Members[2].Says.Version = "3.5.35" }, ordered(up, agree, "")}, "3.5.35"},
@@ -113,8 +113,8 @@ func TestTheLastOutdatedPodDoesNotComeAndGoForEver(t *testing.T) {
 	}
 }
 
-// A member that is down keeps its Pod until etcd was told that the group goes back: before that the older etcd would not start.
-func TestNoDownPodGoesBackBeforeEtcdWasTold(t *testing.T) {
+// A member that is down keeps its Pod until etcd was reported that the group goes back: before that the older etcd would not start.
+func TestNoDownPodGoesBackBeforeEtcdWasReported(t *testing.T) {
 	back := Desired{Replicas: 3, Version: "3.5.35", Generation: 4}
 	down := func(o *Observed) {
 		o.Record.MaxLearners = leases.MaxLearners35
@@ -131,7 +131,7 @@ func TestNoDownPodGoesBackBeforeEtcdWasTold(t *testing.T) {
 	}
 }
 
-// After its deadline a change of version begins nothing: neither is a backup made, nor etcd told that the group goes back.
+// After its deadline a change of version begins nothing: neither is a backup made, nor etcd reported that the group goes back.
 func TestAChangeOfVersionBeginsNothingAfterItsDeadline(t *testing.T) {
 	old := func(o *Observed) { o.Record.MaxLearners = leases.MaxLearners35 }
 	for name, test := range map[string]struct {

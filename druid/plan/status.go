@@ -11,13 +11,13 @@ import (
 	"github.com/etcd-druid/druid/leases"
 )
 
-// health is the etcd of a member as its kubelet tells it.
+// health is the etcd of a member as its kubelet reports it.
 type health uint8
 
 const (
 	healthUp      health = 1 << iota
 	healthDown           // no Pod, or its etcd container is not ready
-	healthUnclear        // the node is not heard of, or the Pod terminates
+	healthUnclear        // the node is not reachable, or the Pod terminates
 )
 
 func (h health) String() string {
@@ -30,7 +30,7 @@ type memberVerdict struct {
 	reason string               `fact:"reason"`
 }
 
-// memberRows decide what the status says of a member. An observer that just started judges nobody: it goes on saying
+// memberRows decide what the status says of a member. An observer that just started judges no one: it goes on saying
 // Ready of a member that was ready.
 var memberRows = rules.New(memberVerdict{v1alpha1.MemberUnknown, v1alpha1.ReasonLeaseExpired}, []rules.Row[statusFacts, memberVerdict]{
 	{Name: "paused", When: statusFacts{paused: rules.Yes}, Verdict: memberVerdict{v1alpha1.MemberPaused, v1alpha1.ReasonPaused}},
@@ -161,9 +161,9 @@ func healthOf(m Member) health {
 	}
 }
 
-// roleOf is the member's role, empty while it is not known. A Lease tells it only while it is renewed; an observer that
+// roleOf is the member's role, empty while it is not known. A Lease reports it only while it is renewed; an observer that
 // just started goes on saying what it said before. Of two that call themselves leader the one with the older term has not
-// heard of the other yet, and no leader of before stands beside one that renews.
+// reachable the other yet, and no leader of before stands next to one that renews.
 func roleOf(m Member, before string, listed []Member) string {
 	role, term := before, uint64(0)
 	switch {

@@ -16,7 +16,7 @@ func after(before v1alpha1.EtcdClusterStatus, change ...func(*Observed)) v1alpha
 	return Status(Desired{Replicas: 3}, whole(change...), before, nil, 1, metav1.Now())
 }
 
-func TestRoleIsToldOnlyWhileItIsKnown(t *testing.T) {
+func TestRoleIsReportedOnlyWhileItIsKnown(t *testing.T) {
 	leader := func(o *Observed) { o.Members[0].Says.Role, o.Members[0].Says.Raft.Term = leases.RoleLeader, 2 }
 	successor := func(o *Observed) { o.Members[1].Says.Role, o.Members[1].Says.Raft.Term = leases.RoleLeader, 3 }
 	silent := func(l leases.Liveness) func(*Observed) {
@@ -33,7 +33,7 @@ func TestRoleIsToldOnlyWhileItIsKnown(t *testing.T) {
 		"another leads before the old one's Lease is stale":  {[]func(*Observed){leader, successor}, " Leader Member"},
 		"druid just started":                                 {[]func(*Observed){silent(leases.Unknown)}, "Leader Member Member"},
 		"druid just started, and the leader changed before":  {[]func(*Observed){silent(leases.Unknown), successor}, " Leader Member"},
-		"the leader's Lease was deleted and nobody wrote it": {[]func(*Observed){silent(leases.Never)}, " Member Member"},
+		"the leader's Lease was deleted and no one wrote it": {[]func(*Observed){silent(leases.Never)}, " Member Member"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -61,7 +61,7 @@ func TestEveryReasonHasASentence(t *testing.T) {
 	}
 }
 
-func TestConditionsTellAPersonWhatIs(t *testing.T) {
+func TestConditionsReportAPersonWhatIs(t *testing.T) {
 	tests := map[string]struct {
 		change func(*Observed)
 		want   map[string]string

@@ -27,7 +27,7 @@ const (
 	MarkLease           Kind = "MarkLease"
 	LabelPod            Kind = "LabelPod"
 	DeletePod           Kind = "DeletePod"
-	// AdoptPod writes on a Pod that does not tell for which spec it was made that it is what the spec asks for.
+	// AdoptPod writes on a Pod that does not report for which spec it was made that it is what the spec asks for.
 	AdoptPod Kind = "AdoptPod"
 	// ReplaceAgent gives the agent of a running Pod the image that druid was given.
 	ReplaceAgent Kind = "ReplaceAgent"
@@ -41,7 +41,7 @@ const (
 	UnretireLease Kind = "UnretireLease"
 	DeleteClaim   Kind = "DeleteClaim"
 	MarkHealing   Kind = "MarkHealing"
-	// RetainClaim lets a removed member's claim stay, as nobody's.
+	// RetainClaim lets a removed member's claim stay, as no one's.
 	RetainClaim Kind = "RetainClaim"
 	DeleteLease Kind = "DeleteLease"
 	// TakeClaim makes a claim go with the EtcdCluster, and ReleaseClaim lets it outlive it.
@@ -165,7 +165,7 @@ func Steps(d Desired, o Observed) []Step {
 	return steps
 }
 
-// changeSteps bring Pods to what the spec asks for. Nobody asks a deleted EtcdCluster for anything.
+// changeSteps bring Pods to what the spec asks for. No one asks a deleted EtcdCluster for anything.
 func changeSteps(d Desired, o Observed, leaving map[string]bool, add func(Step)) {
 	if d.Deleted {
 		return
@@ -193,7 +193,7 @@ func recordStep(d Desired, o Observed) (Step, bool) {
 	decision := records.Decide(recordFactsOf(d, o))
 	step := Step{Rule: decision.Rule, Stage: StageRecord, Kind: UpdateRecord}
 	switch decision.Verdict {
-	case orderBirth:
+	case orderBootstrap:
 		step.Kind, step.Irreversible, step.Draw = CreateRecord, true, d.Replicas
 		step.Record = &leases.Record{Phase: leases.PhaseForming, Epoch: 1}
 	case orderRecreate:
@@ -272,9 +272,9 @@ func memberSteps(m Member, f memberFacts, add func(Step)) bool {
 func budgetStep(d Desired, o Observed, add func(Step)) {
 	step := Step{Kind: ApplyBudget, Rule: "budget-raised", Stage: StageRaise, MinAvailable: minAvailable(budgetFactsOf(d, o))}
 	switch {
-	case o.Budget == ObjectForeign, o.Budget == ObjectAbsent && o.nobody(d):
+	case o.Budget == ObjectForeign, o.Budget == ObjectAbsent && o.noOne(d):
 		return
-	case o.nobody(d):
+	case o.noOne(d):
 		step = Step{Kind: DeleteBudget, Rule: "budget-of-nobody", Stage: StageLate}
 	case o.Budget == ObjectAbsent, o.Budget == ObjectOutdated && o.BudgetMin == step.MinAvailable:
 		step.Rule = objectRule(o.Budget)
@@ -286,8 +286,8 @@ func budgetStep(d Desired, o Observed, add func(Step)) {
 	add(step)
 }
 
-// nobody says whether the cluster is paused and no Pod of it is left that could be evicted.
-func (o Observed) nobody(d Desired) bool {
+// no one says whether the cluster is paused and no Pod of it is left that could be evicted.
+func (o Observed) noOne(d Desired) bool {
 	return standstillOf(d, o).is(pauseRest) &&
 		!slices.ContainsFunc(o.Members, func(m Member) bool { return m.Pod&(PodAbsent|PodForeign) == 0 })
 }

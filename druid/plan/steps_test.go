@@ -116,7 +116,7 @@ func TestSteps(t *testing.T) {
 				o.Members[1].EtcdReady, o.Members[1].Serving = false, false
 			},
 		},
-		"a claim deleted while the node of another member is not heard of: held": {
+		"a claim deleted while the node of another member is not reachable: held": {
 			change: func(o *Observed) {
 				o.Members[0].Claim = ClaimTerminating
 				o.Members[1].NodeLost, o.Members[1].Liveness = true, leases.Stale
@@ -129,7 +129,7 @@ func TestSteps(t *testing.T) {
 				o.Members[1].Says.Role, o.Members[1].Serving, o.Members[1].Voter = leases.RoleLearner, false, false
 			},
 		},
-		"two of three nodes not heard of: nobody leaves the Service": {
+		"two of three nodes not reachable: no one leaves the Service": {
 			change: func(o *Observed) {
 				for i := range 2 {
 					o.Members[i].NodeLost, o.Members[i].Liveness = true, leases.Stale
@@ -144,7 +144,7 @@ func TestSteps(t *testing.T) {
 			},
 			want: []string{"LabelPod etcd-not-ready c-a serving=false", "LabelPod etcd-not-ready c-b serving=false"},
 		},
-		"a dead agent beside a serving etcd: nothing": {
+		"a dead agent next to a serving etcd: nothing": {
 			change: func(o *Observed) { o.Members[0].Liveness = leases.Stale },
 		},
 		"half of the members unknown: the other half stays as it is": {
@@ -161,7 +161,7 @@ func TestSteps(t *testing.T) {
 			change: func(o *Observed) { o.Members[0].PodUID = "other" },
 			want:   []string{"MarkLease pod-unmarked c-a"},
 		},
-		"all Leases deleted: they come back and nobody loses a label": {
+		"all Leases deleted: they come back and no one loses a label": {
 			desired: Desired{ClusterID: 9},
 			change: func(o *Observed) {
 				o.LeaderLease = LeaseAbsent
@@ -244,7 +244,7 @@ func TestRecreatedRecord(t *testing.T) {
 				Members: []string{"c-a", "c-b"},
 			},
 		},
-		"without Leases the status tells the ID, and Pods and claims the names": {
+		"without Leases the status reports the ID, and Pods and claims the names": {
 			desired: Desired{ClusterID: 9, Known: []string{"c-a"}},
 			observed: Observed{RecordState: RecordAbsent, Members: []Member{
 				{Name: "c-b", Lease: LeaseAbsent, Claim: ClaimAbsent, Pod: PodLive}, {Name: "c-c", Lease: LeaseAbsent, Claim: ClaimPresent, Pod: PodAbsent},
@@ -252,14 +252,14 @@ func TestRecreatedRecord(t *testing.T) {
 			}},
 			want: leases.Record{ClusterID: 9, Phase: leases.PhaseFormed, Members: []string{"c-a", "c-b", "c-c"}},
 		},
-		"a Lease of another group than the status knows tells nothing": {
+		"a Lease of another group than the status knows reports nothing": {
 			desired: Desired{ClusterID: 9},
 			observed: Observed{RecordState: RecordAbsent, Members: []Member{
 				{Name: "c-a", Lease: LeaseOurs, Readable: true, Says: leases.Member{ID: 2, ClusterID: 8, Epoch: 7, Lineage: leases.LineageOf(7, "m")}},
 			}},
 			want: leases.Record{ClusterID: 9, Phase: leases.PhaseFormed, Members: []string{"c-a"}},
 		},
-		"nobody knows of a group: Formed all the same, so that nobody forms one": {
+		"no one knows of a group: Formed all the same, so that no one forms one": {
 			observed: Observed{RecordState: RecordAbsent, Members: []Member{{Name: "c-a", Claim: ClaimPresent}}},
 			want:     leases.Record{Phase: leases.PhaseFormed, Members: []string{"c-a"}},
 		},

@@ -35,12 +35,12 @@ func fired(t *testing.T, count map[string]int, rows ...string) {
 	}
 }
 
-func TestRecordIsBornOnceAndNeverTakenBack(t *testing.T) {
+func TestRecordIsFormedOnceAndNeverTakenBack(t *testing.T) {
 	checkTable(t, records, "record", "The cluster record: druid/plan.records", func(f recordFacts, d rules.Decision[order]) string {
 		order := d.Verdict
 		switch {
-		case order == orderBirth && (f.record != RecordAbsent || f.evidence != evidenceNone):
-			return "a second cluster could be born"
+		case order == orderBootstrap && (f.record != RecordAbsent || f.evidence != evidenceNone):
+			return "a second cluster could be formed"
 		case order != orderNothing && f.record&(RecordForeign|RecordUnreadable|RecordRecovering) != 0:
 			return "a record that is not druid's to write is written"
 		case order == orderRecreate && f.record != RecordAbsent:
@@ -50,7 +50,7 @@ func TestRecordIsBornOnceAndNeverTakenBack(t *testing.T) {
 		case order == orderRelist && (f.record != RecordFormed || f.lost != rules.Yes), order == orderGrow && f.record == RecordFormed && f.lost == rules.Yes:
 			return "names are brought back that were not lost, or drawn in place of those"
 		case order == orderGrow && f.names != namesFew:
-			return "names are drawn that nobody asked for"
+			return "names are drawn that no one asked for"
 		case f.record == RecordForming && f.evidence == evidenceStatus && order != orderRestore:
 			return "a formed cluster's record goes on saying Forming"
 		}
@@ -86,7 +86,7 @@ func wrongOfMember(f memberFacts) string {
 	case pod == create && claim != create && f.claim&(ClaimPresent|ClaimUnwanted) == 0:
 		return "makes a Pod without a volume"
 	case f.lease == LeaseForeign && (claim == create || pod == create):
-		return "a member is made beside a Lease that is not its own"
+		return "a member is made next to a Lease that is not its own"
 	case pod == mark && (f.lease != LeaseOurs || f.claim&(ClaimPresent|ClaimTerminating|ClaimUnwanted) == 0):
 		return "a Lease is marked that is not ours, or with no volume"
 	}
@@ -147,7 +147,7 @@ func TestConditionsAreTotal(t *testing.T) {
 			case kind == v1alpha1.ConditionReady && status == metav1.ConditionTrue && f.resting == restingPaused:
 				return "calls a cluster ready that is paused"
 			case kind == v1alpha1.ConditionReady && reason == v1alpha1.ReasonQuorumLost && f.resting&(restingPaused|restingResumes) != 0:
-				return "says that a quorum was lost that nobody asks for, or that comes"
+				return "says that a quorum was lost that no one asks for, or that comes"
 			case kind == v1alpha1.ConditionProgressing && (reason == v1alpha1.ReasonPaused) != (f.resting == restingPaused && f.record&(RecordForeign|RecordUnreadable) == 0 && f.progress != progressLeaving):
 				return "hides or invents a pause"
 			case kind == v1alpha1.ConditionProgressing && (reason == v1alpha1.ReasonLeavingJoinedCluster) != (f.progress == progressLeaving):

@@ -39,7 +39,7 @@ func (c course) String() string {
 // The states of the backup.
 const (
 	SaveUnasked SaveState = 1 << iota // the cluster is not backed up
-	SaveAbsent                        // nobody asked for it yet
+	SaveAbsent                        // no one asked for it yet
 	SaveComing                        // it is made, or verified
 	SaveDone
 	SaveFailed
@@ -50,7 +50,7 @@ func (s SaveState) String() string {
 }
 
 const (
-	checkNone   check = 1 << iota // nobody was asked about these Pods
+	checkNone   check = 1 << iota // no one was asked about these Pods
 	checkAsked                    // it is not found out yet
 	checkAgree                    // they hold the same
 	checkDiffer                   // they do not
@@ -175,7 +175,7 @@ func upgradeOf(d Desired, o Observed) upgrade {
 	return upgrade{facts: f, upgradeVerdict: decision.Verdict, rule: decision.Rule, refusal: refusal}
 }
 
-// courseOf goes by what the members with outdated Pods run. One that never told decides nothing.
+// courseOf goes by what the members with outdated Pods run. One that never reported decides nothing.
 func courseOf(d Desired, o Observed, listed []Member) (course, string) {
 	found := courseNone
 	if o.Record.Upgrade.Order.Nonce != "" {
@@ -186,8 +186,8 @@ func courseOf(d Desired, o Observed, listed []Member) (course, string) {
 		return found, ""
 	}
 	for _, m := range listed {
-		runs, told := versions.Parse(cmp.Or(m.Says.Version, d.Ran[m.Name]))
-		if m.Make != MakeOutdated || !told || runs == target {
+		runs, notified := versions.Parse(cmp.Or(m.Says.Version, d.Ran[m.Name]))
+		if m.Make != MakeOutdated || !notified || runs == target {
 			continue
 		}
 		if why := refusalOf(o, runs, target); why != "" {
@@ -208,7 +208,7 @@ func refusalOf(o Observed, runs, target versions.Version) string {
 		return j.Why
 	}
 	if target.Minor < runs.Minor && target.Minor == 5 && o.Record.MaxLearners != leases.MaxLearners35 {
-		return fmt.Sprintf("the raft group was born with max-learners %d, which 3.5 has no flag for: members with another limit would "+
+		return fmt.Sprintf("the raft group was formed with max-learners %d, which 3.5 has no flag for: members with another limit would "+
 			"list other members than the rest; stay on 3.6, or restore a backup into a new EtcdCluster", o.Record.MaxLearners)
 	}
 	return ""
@@ -243,7 +243,7 @@ func orderFor(d Desired, o Observed, listed []Member, c course) (leases.UpgradeO
 }
 
 // gateFor is what the change of version lets become of one member's Pod. Where no etcd runs, or one that is down, there is nothing to compare:
-// a Pod comes that is made of the corrected spec, of the version that its member may start. Else nothing would ever mend it. So does one that
+// a Pod comes that is made of the corrected spec, of the version that its member may start. Else nothing would ever repair it. So does one that
 // reaches the store where the Pod does not, and the backup is what is waited for; and one that is made for an edit without which the members
 // cannot be compared.
 func (u upgrade) gateFor(m Member, d Desired, o Observed) gate {
@@ -270,13 +270,13 @@ func NeedsSave(d Desired, o Observed) bool {
 	return d.Backup && u.facts.begun == rules.No && (u.facts.course&(courseOn|courseBack) != 0 || anyComesBack(d, o))
 }
 
-// anyComesBack says whether a member is without a Pod that ran another version than is asked for. No course is told by it, but what its Pod
-// comes as is: if the backup were looked at only while the Pod is there, it would come as it was and go again, for ever.
+// anyComesBack says whether a member is without a Pod that ran another version than is asked for. No course is reported by it, but what its Pod
+// comes as is: if the backup were looked at only while the Pod is there, it would come as it was and go again, permanently.
 func anyComesBack(d Desired, o Observed) bool {
 	target, known := versions.Parse(d.Version)
 	for _, m := range o.listed() {
-		runs, told := versions.Parse(cmp.Or(m.Says.Version, d.Ran[m.Name]))
-		if known && told && runs != target && m.Pod&(PodAbsent|PodEnded|PodTerminating) != 0 {
+		runs, notified := versions.Parse(cmp.Or(m.Says.Version, d.Ran[m.Name]))
+		if known && notified && runs != target && m.Pod&(PodAbsent|PodEnded|PodTerminating) != 0 {
 			return true
 		}
 	}

@@ -127,7 +127,7 @@ func TestUpgrade(t *testing.T) {
 			backed, []func(*Observed){saveSeen(SaveAbsent, "")}, []string{"CreateSnapshot backup-first"}, v1alpha1.ReasonUpgrading,
 			"0 of 3 members run etcd 3.7.3: EtcdSnapshot c-before-3-7-3-4 is made and verified before the first member changes to 3.7.3",
 		},
-		"Pods that do not reach the store are made anew before it, as what they ran": {
+		"Pods that do not reach the store are made again before it, as what they ran": {
 			backed, []func(*Observed){saveSeen(SaveAbsent, ""), unattached(rules.Yes)}, goes, v1alpha1.ReasonUpgrading, "0 of 3",
 		},
 		"also while it is waited for": {backed, []func(*Observed){saveSeen(SaveComing, ""), unattached(rules.Yes)}, goes, v1alpha1.ReasonUpgrading, "0 of 3"},
@@ -192,7 +192,7 @@ func TestUpgrade(t *testing.T) {
 			up, []func(*Observed){ordered(up, leases.UpgradeDiffer, "at revision 7")}, []string{}, v1alpha1.ReasonUpgradeBlocked,
 			"0 of 3 members run etcd 3.7.3: no other Pod is replaced, because the members do not hold the same data: at revision 7; no Pod is replaced before you change the spec",
 		},
-		"after each Pod they are compared anew": {
+		"after each Pod they are compared again": {
 			backed, []func(*Observed){ordered(backed, agree, ""), runs(0, "3.7.3"), saveSeen(0, "")}, []string{"OrderUpgrade compare-members"}, v1alpha1.ReasonUpgrading,
 			"1 of 3 members runs etcd 3.7.3: the members are compared",
 		},
@@ -230,9 +230,9 @@ func TestUpgrade(t *testing.T) {
 		},
 		"no group with room for learners goes back to 3.5": {
 			back, []func(*Observed){func(o *Observed) { o.BudgetMin = 2 }}, []string{}, v1alpha1.ReasonUpgradeBlocked,
-			"0 of 3 members run etcd 3.5.35: no other Pod is replaced, because member c-a runs etcd 3.6.16, and 3.5.35 is asked for: the raft group was born with max-learners 16, which 3.5 has no flag for",
+			"0 of 3 members run etcd 3.5.35: no other Pod is replaced, because member c-a runs etcd 3.6.16, and 3.5.35 is asked for: the raft group was formed with max-learners 16, which 3.5 has no flag for",
 		},
-		"one that was born on 3.5 does": {
+		"one that was formed on 3.5 does": {
 			back, []func(*Observed){func(o *Observed) { o.Record.MaxLearners = leases.MaxLearners35 }}, []string{"OrderUpgrade compare-members 3.5"}, v1alpha1.ReasonUpgrading, "",
 		},
 		"what changes no version is not compared": {

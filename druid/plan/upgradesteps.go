@@ -9,7 +9,7 @@ import (
 
 // Save is the EtcdSnapshot that is made before a change of version.
 type Save struct {
-	// State is 0 where nobody looked.
+	// State is 0 where no one looked.
 	State SaveState
 	// Name of the EtcdSnapshot, and what its status says.
 	Name, Message string
@@ -24,7 +24,7 @@ func upgradeSteps(d Desired, o Observed, add func(Step)) {
 	switch u.step {
 	case upgradeSave:
 		if len(o.Unattached) > 0 {
-			return // nobody could make it yet: see gateFor
+			return // no one could make it yet: see gateFor
 		}
 		add(Step{Kind: CreateSnapshot, Rule: u.rule, Stage: StageMarks, Object: o.Save.Name})
 	case upgradeAsk:
@@ -73,7 +73,7 @@ func (p picture) running() int {
 	return n
 }
 
-// upgradingWords tell how far a change of version is, and what it waits for.
+// upgradingWords report how far a change of version is, and what it waits for.
 func upgradingWords(p picture) string {
 	r := rolloutOf(p.Desired, p.Observed)
 	verb := "run"

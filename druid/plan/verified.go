@@ -9,47 +9,47 @@ import (
 	"github.com/etcd-druid/druid/leases"
 )
 
-// ProofTold is what the Lease of the full backups says of the last proof.
-type ProofTold uint8
+// ProofReported is what the Lease of the full backups says of the last proof.
+type ProofReported uint8
 
 // What it may say.
 const (
-	ProofUnknown ProofTold = 1 << iota // the Lease cannot be read, or is not ours
-	ProofNever                         // nobody found out
+	ProofUnknown ProofReported = 1 << iota // the Lease cannot be read, or is not ours
+	ProofNever                             // no one found out
 	ProofProven
 	ProofBroken
 )
 
-func (p ProofTold) String() string {
+func (p ProofReported) String() string {
 	return rules.Word(p, "unknown", "never", "proven", "broken")
 }
 
 // verifiedRows decide condition BackupVerified. present: the backups that were looked at are of the history that is saved now.
 var verifiedRows = rules.New(conditionVerdict{metav1.ConditionUnknown, v1alpha1.ReasonNotYetVerified}, []rules.Row[verifiedFacts, conditionVerdict]{
-	{Name: "proof-unreadable", When: verifiedFacts{told: ProofUnknown, paused: rules.No}, Verdict: conditionVerdict{metav1.ConditionUnknown, v1alpha1.ReasonNotYetVerified}},
-	{Name: "never-verified", When: verifiedFacts{told: ProofNever, paused: rules.No}, Verdict: conditionVerdict{metav1.ConditionUnknown, v1alpha1.ReasonNotYetVerified}},
-	{Name: "another-history", When: verifiedFacts{told: ProofProven | ProofBroken, present: rules.No, paused: rules.No}, Verdict: conditionVerdict{metav1.ConditionUnknown, v1alpha1.ReasonNotYetVerified}},
-	{Name: "proven", When: verifiedFacts{told: ProofProven, present: rules.Yes}, Verdict: conditionVerdict{metav1.ConditionTrue, v1alpha1.ReasonVerificationSucceeded}},
-	{Name: "broken", When: verifiedFacts{told: ProofBroken, present: rules.Yes}, Verdict: conditionVerdict{metav1.ConditionFalse, v1alpha1.ReasonVerificationFailed}},
+	{Name: "proof-unreadable", When: verifiedFacts{notified: ProofUnknown, paused: rules.No}, Verdict: conditionVerdict{metav1.ConditionUnknown, v1alpha1.ReasonNotYetVerified}},
+	{Name: "never-verified", When: verifiedFacts{notified: ProofNever, paused: rules.No}, Verdict: conditionVerdict{metav1.ConditionUnknown, v1alpha1.ReasonNotYetVerified}},
+	{Name: "another-history", When: verifiedFacts{notified: ProofProven | ProofBroken, present: rules.No, paused: rules.No}, Verdict: conditionVerdict{metav1.ConditionUnknown, v1alpha1.ReasonNotYetVerified}},
+	{Name: "proven", When: verifiedFacts{notified: ProofProven, present: rules.Yes}, Verdict: conditionVerdict{metav1.ConditionTrue, v1alpha1.ReasonVerificationSucceeded}},
+	{Name: "broken", When: verifiedFacts{notified: ProofBroken, present: rules.Yes}, Verdict: conditionVerdict{metav1.ConditionFalse, v1alpha1.ReasonVerificationFailed}},
 	{Name: "paused", When: verifiedFacts{paused: rules.Yes}, Verdict: conditionVerdict{metav1.ConditionUnknown, v1alpha1.ReasonPaused}},
 })
 
 type verifiedFacts struct {
-	told    ProofTold
-	present rules.YesNo
-	paused  rules.YesNo // nobody runs who could prove them
+	notified ProofReported
+	present  rules.YesNo
+	paused   rules.YesNo // no one runs who could prove them
 }
 
 func verifiedFactsOf(s Snapshot) verifiedFacts {
-	f := verifiedFacts{told: ProofUnknown, paused: rules.No, present: rules.YesNoOf(s.Verified.Lineage != "" && s.Verified.Lineage == s.Says.Lineage)}
+	f := verifiedFacts{notified: ProofUnknown, paused: rules.No, present: rules.YesNoOf(s.Verified.Lineage != "" && s.Verified.Lineage == s.Says.Lineage)}
 	switch {
 	case s.Lease != LeaseOurs || s.Unreadable:
 	case s.Verified.Verdict == leases.VerdictProven:
-		f.told = ProofProven
+		f.notified = ProofProven
 	case s.Verified.Verdict == leases.VerdictBroken:
-		f.told = ProofBroken
+		f.notified = ProofBroken
 	default:
-		f.told = ProofNever
+		f.notified = ProofNever
 	}
 	return f
 }

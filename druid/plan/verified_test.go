@@ -19,11 +19,11 @@ func TestBackupVerifiedCallsNothingGoodThatWasNotProven(t *testing.T) {
 			if status == metav1.ConditionUnknown && reason != v1alpha1.ReasonPaused {
 				return "is for a reason by which an alert is raised, although the cluster is paused"
 			}
-		case status == metav1.ConditionTrue && (f.told != ProofProven || f.present != rules.Yes):
-			return "calls backups good that nobody proved"
-		case status == metav1.ConditionFalse && (f.told != ProofBroken || f.present != rules.Yes):
-			return "condemns backups that nobody found broken"
-		case (f.told == ProofProven || f.told == ProofBroken) && f.present == rules.Yes && status == metav1.ConditionUnknown:
+		case status == metav1.ConditionTrue && (f.notified != ProofProven || f.present != rules.Yes):
+			return "calls backups good that no one proved"
+		case status == metav1.ConditionFalse && (f.notified != ProofBroken || f.present != rules.Yes):
+			return "condemns backups that no one found broken"
+		case (f.notified == ProofProven || f.notified == ProofBroken) && f.present == rules.Yes && status == metav1.ConditionUnknown:
 			return "hides what was found"
 		case (status == metav1.ConditionUnknown) != (reason == v1alpha1.ReasonNotYetVerified):
 			return "has another reason than its status"
@@ -32,7 +32,7 @@ func TestBackupVerifiedCallsNothingGoodThatWasNotProven(t *testing.T) {
 	})
 }
 
-func TestBackupVerifiedIsToldAPerson(t *testing.T) {
+func TestBackupVerifiedIsReportedAPerson(t *testing.T) {
 	proofOf := func(v leases.Verification) func(*Observed) {
 		return func(o *Observed) {
 			saved(o)

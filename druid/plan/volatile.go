@@ -17,12 +17,12 @@ func (m Member) forgot() bool {
 	if !m.volatile() {
 		return false
 	}
-	told := m.Lease == LeaseOurs && m.Readable && m.Says.PodUID == m.PodUID && m.Says.Data == leases.DataEmpty &&
+	notified := m.Lease == LeaseOurs && m.Readable && m.Says.PodUID == m.PodUID && m.Says.Data == leases.DataEmpty &&
 		m.Says.Reason != "" && m.Says.EverFormed()
-	return m.Pod&(PodAbsent|PodUnscheduled|PodUnstarted|PodEnded) != 0 || m.Pod == PodLive && !m.EtcdReady && told
+	return m.Pod&(PodAbsent|PodUnscheduled|PodUnstarted|PodEnded) != 0 || m.Pod == PodLive && !m.EtcdReady && notified
 }
 
-// lossProblem: of a raft group whose voters lost what they held the others can never be a quorum again. Nobody forms another
+// lossProblem: of a raft group whose voters lost what they held the others can never be a quorum again. No one forms another
 // one by a record that says Formed.
 func lossProblem(o Observed, listed []Member) (Problem, bool) {
 	if o.RecordState != RecordFormed {

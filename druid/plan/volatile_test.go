@@ -59,7 +59,7 @@ func TestMembersInMemoryLoseNoQuorumByOurHand(t *testing.T) {
 			o.Members[2].Make, o.Members[2].Says.Role, o.Members[2].Serving, o.Members[2].Voter, o.BudgetMin = MakeCurrent, leases.RoleLearner, false, false, 2
 		}}, nil},
 		"the only copy is never replaced": {one, []func(*Observed){single, outdated}, nil},
-		"nor where no etcd runs beside it": {one, []func(*Observed){single, outdated, func(o *Observed) {
+		"nor where no etcd runs next to it": {one, []func(*Observed){single, outdated, func(o *Observed) {
 			o.Members[0].Idle, o.Members[0].EtcdReady, o.Members[0].Serving = true, false, false
 		}}, nil},
 		"a member that never joined has nothing to lose": {three, []func(*Observed){func(o *Observed) {
@@ -89,7 +89,7 @@ func TestMembersInMemoryLoseNoQuorumByOurHand(t *testing.T) {
 	}
 }
 
-func TestWhatMemoryLostIsToldAPerson(t *testing.T) {
+func TestWhatMemoryLostIsReportedAPerson(t *testing.T) {
 	gone := func(i int) func(*Observed) {
 		return func(o *Observed) {
 			m := &o.Members[i]
@@ -117,7 +117,7 @@ func TestWhatMemoryLostIsToldAPerson(t *testing.T) {
 		"two whose etcd ended: they come back":  {[]func(*Observed){inMemory, down(0), down(1)}, "AsExpected "},
 		"all, whose first etcd does not answer": {[]func(*Observed){inMemory, begunEmpty(0), begunEmpty(1), begunEmpty(2)}, "AsExpected "},
 		"two whose Pods are gone, with volumes": {[]func(*Observed){gone(0), gone(1)}, "AsExpected "},
-		"a member that Kubernetes has not started anew": {[]func(*Observed){inMemory, gone(0), func(o *Observed) {
+		"a member that Kubernetes has not started again": {[]func(*Observed){inMemory, gone(0), func(o *Observed) {
 			o.Members[1].Pod, o.Members[1].EtcdReady = PodUnscheduled, false
 		}}, "DataLost "},
 		"an empty volume of the Pod before": {[]func(*Observed){inMemory, gone(0), empty(1), func(o *Observed) { o.Members[1].PodUID = "other" }}, "AsExpected "},

@@ -45,7 +45,7 @@ func TestMainReportsHowTheCommandEnded(t *testing.T) {
 		"an error is exit code 1 and one log line":   {errors.New("listen :8081: in use"), 1, "listen :8081: in use"},
 		"an error may have a code of its own":        {fmt.Errorf("plan: %w", WithCode(2, errors.New("a gap"))), 2, "plan: a gap"},
 		"a code of no error is success":              {WithCode(2, nil), 0, ""},
-		"a cancel that nobody asked for is an error": {context.Canceled, 1, "context canceled"},
+		"a cancel that no one asked for is an error": {context.Canceled, 1, "context canceled"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

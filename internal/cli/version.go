@@ -10,7 +10,7 @@ import (
 // version is set by the linker: -ldflags "-X github.com/etcd-druid/druid/internal/cli.version=v1.2.3".
 var version string
 
-// Version is what the linker was told, else what the Go toolchain knows: the module's version, or the commit that the
+// Version is what the linker was reported, else what the Go toolchain knows: the module's version, or the commit that the
 // binary was built from.
 func Version() string {
 	if version != "" {

@@ -10,7 +10,7 @@ import (
 	"github.com/etcd-druid/druid/test/sources"
 )
 
-// linkerFlag is how a build tells the programs their version.
+// linkerFlag is how a build reports the programs their version.
 const linkerFlag = "-X github.com/etcd-druid/druid/internal/cli.version="
 
 func TestProgramsPrintTheVersionThatTheirBuildSet(t *testing.T) {

@@ -12,9 +12,9 @@ const (
 // calls that have points, by program. A name says what the call is for.
 var calls = map[Program][]string{
 	Agent: {
-		// Birth.
-		"claim-birth", "stamp-birth", "record-formed", "stamp-formed",
-		// Birth from a backup.
+		// Bootstrap.
+		"claim-bootstrap", "stamp-bootstrap", "record-formed", "stamp-formed",
+		// Bootstrap from a backup.
 		"restore-data", "stamp-restored", "clear-place", "place-restored", "write-lineage",
 		// Join and promotion.
 		"add-learner", "stamp-join", "promote",
@@ -22,7 +22,7 @@ var calls = map[Program][]string{
 		"take-slot", "remove-self", "free-slot",
 		// The volume.
 		"make-data-dir", "describe-aside", "rename-aside", "drop-stamp", "drop-leftover", "begin-prune", "prune",
-		// What launch is told.
+		// What launch is reported.
 		"order-start", "order-stop", "order-proceed",
 		// The leader's duties.
 		"complete-record", "publish-list", "remove-superfluous", "move-leader",
@@ -45,15 +45,15 @@ var calls = map[Program][]string{
 		"retire-lease", "unretire-lease", "delete-claim", "retain-claim", "delete-lease",
 		// What becomes of the claims when the cluster is deleted.
 		"take-claim", "release-claim",
-		// What holds a cluster that is in a group beside others.
+		// What holds a cluster that is in a group next to others.
 		"hold-cluster",
 		// A larger volume.
 		"grow-claim",
-		// What tells of backups.
+		// What reports backups.
 		"create-snapshot-lease", "delete-snapshot-lease",
 		// Backups on demand.
 		"order-snapshot", "clear-snapshot-order", "write-snapshot-status", "delete-snapshot", "hold-snapshot",
-		// Members that do not mend themselves.
+		// Members that do not repair themselves.
 		"mark-healing",
 		// A change of etcd's version.
 		"create-snapshot", "order-upgrade",

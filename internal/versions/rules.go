@@ -12,9 +12,9 @@ type releaseRule struct {
 
 // releaseRules judge a release by itself; the first row that matches wins. #n is etcd-io/etcd.
 var releaseRules = []releaseRule{
-	{"floor-3.5", 5, 31, Refused, "older releases of 3.5 corrupt data in a defragmentation (before 3.5.23), answer reads that are stale after a change of the leader (3.5.28), add a member beside one that is down (3.5.30), or promote a learner by MemberUpdate (3.5.31)",
+	{"floor-3.5", 5, 31, Refused, "older releases of 3.5 corrupt data in a defragmentation (before 3.5.23), answer reads that are stale after a change of the leader (3.5.28), add a member next to one that is down (3.5.30), or promote a learner by MemberUpdate (3.5.31)",
 		"CHANGELOG-3.5; #20653 #20387 #21694"},
-	{"floor-3.6", 6, 12, Refused, "older releases of 3.6 replay promotions (before 3.6.4), corrupt data in a defragmentation (3.6.5), answer reads that are stale after a change of the leader (3.6.9), add a member beside one that is down (3.6.11), or promote a learner by MemberUpdate (3.6.12)",
+	{"floor-3.6", 6, 12, Refused, "older releases of 3.6 replay promotions (before 3.6.4), corrupt data in a defragmentation (3.6.5), answer reads that are stale after a change of the leader (3.6.9), add a member next to one that is down (3.6.11), or promote a learner by MemberUpdate (3.6.12)",
 		"CHANGELOG-3.6; #20650 #20653 #20387 #21694"},
 	{"watch-leak-3.5", 5, 33, Warned, "it leaks memory by watches; 3.5.33 and later do not", "CHANGELOG-3.5"},
 	{"watch-leak-3.6", 6, 14, Warned, "it leaks memory by watches; 3.6.14 and later do not", "CHANGELOG-3.6"},
@@ -63,7 +63,7 @@ func JudgeRelease(v Version) Judgement {
 }
 
 // JudgeStep says whether a member that runs one release may run another one next. What is wrong with a release by itself
-// JudgeRelease tells.
+// JudgeRelease reports.
 func JudgeStep(from, to Version) Judgement {
 	minors := to.Minor - from.Minor
 	for _, r := range stepRules {

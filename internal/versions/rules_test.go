@@ -7,7 +7,7 @@ import (
 	"github.com/etcd-druid/druid/test/golden"
 )
 
-// Every release and every step that the rules can tell apart, and a few more.
+// Every release and every step that the rules can distinguish, and a few more.
 var releases = []string{
 	"3.5.0", "3.5.25", "3.5.26", "3.5.30", "3.5.31", "3.5.32", "3.5.33", "3.5.35",
 	"3.6.0", "3.6.10", "3.6.11", "3.6.12", "3.6.13", "3.6.14", "3.6.16", "3.7.0", "3.7.1", "3.7.3",
@@ -47,7 +47,7 @@ func TestNoStepIsAllowedThatEtcdCannotTake(t *testing.T) {
 			case step.Verdict != Refused && minors == 1 && from.Patch < map[int]int{5: 26, 6: 11}[from.Minor]:
 				t.Errorf("%s to %s is %s by %s: below the floor of the minor", from, to, step.Verdict, step.Rule)
 			case step.Verdict == Refused && JudgeRelease(from).Verdict != Refused && (minors == 1 || minors == -1):
-				t.Errorf("%s to %s is refused by %s, and nobody who may run the one could leave it", from, to, step.Rule)
+				t.Errorf("%s to %s is refused by %s, and no one who may run the one could leave it", from, to, step.Rule)
 			}
 		}
 	}

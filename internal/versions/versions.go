@@ -35,7 +35,7 @@ type Verdict string
 // The verdicts.
 const (
 	Allowed Verdict = "Allowed"
-	// Warned: it is done, and a person is told what is known of it.
+	// Warned: it is done, and a person is reported what is known of it.
 	Warned  Verdict = "Warned"
 	Refused Verdict = "Refused"
 )

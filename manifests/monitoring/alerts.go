@@ -56,7 +56,7 @@ func clusterAlerts() []Rule {
 		progressing = `condition="Progressing",status="True"`
 		blocked     = `condition="Progressing",status="False",reason=~"RollingUpdateBlocked|UpgradeBlocked|AgentUpdateBlocked|ScaleDownBlocked|PauseBlocked"`
 		stopped     = `condition="Progressing",status="False",reason="DeadlineExceeded"`
-		unborn      = `condition="Progressing",status="False",reason="BootstrapFailed"`
+		neverFormed = `condition="Progressing",status="False",reason="BootstrapFailed"`
 		together    = `condition="Spread",status="False"`
 	)
 	return []Rule{
@@ -65,16 +65,16 @@ func clusterAlerts() []Rule {
 		conditionAlert("EtcdClusterNotFormed", warning, forming, 900,
 			"An etcd cluster has not formed for 15 minutes.", "Its first member does not serve"),
 		conditionAlert("EtcdClusterUnknown", warning, unknown, 600,
-			"Of an etcd cluster it is not known whether it serves.", "Its members have not been heard of for 10 minutes"),
+			"Of an etcd cluster it is not known whether it serves.", "Its members have not been reachable for 10 minutes"),
 		conditionAlert("EtcdClusterDegraded", warning, degraded, 900,
-			"Something keeps an etcd cluster from its spec.", "A person may have to mend it"),
+			"Something keeps an etcd cluster from its spec.", "A person may have to repair it"),
 		conditionAlert("EtcdClusterProgressSlow", warning, progressing, 3600,
 			"An etcd cluster has been changing for an hour.", "It does not reach its spec"),
 		conditionAlert("EtcdClusterChangeBlocked", warning, blocked, 900,
-			"A change of an etcd cluster has been held up for 15 minutes.", "Something else must be mended first"),
+			"A change of an etcd cluster has been held up for 15 minutes.", "Something else must be repaired first"),
 		conditionAlert("EtcdClusterDeadlineExceeded", warning, stopped, 60,
 			"A change of an etcd cluster was stopped by its deadline.", "It goes on with the next edit of the spec"),
-		conditionAlert("EtcdClusterBootstrapFailed", critical, unborn, 60,
+		conditionAlert("EtcdClusterBootstrapFailed", critical, neverFormed, 60,
 			"A new etcd cluster did not form in time.", "Nothing more is done about it"),
 		conditionAlert("EtcdMembersColocated", warning, together, 3600,
 			"Members of an etcd cluster have shared a node for an hour.", "The loss of one node would cost more than one member"),
@@ -130,7 +130,7 @@ func backupAlerts() []Rule {
 		conditionAlert("EtcdBackupVerificationFailed", critical, broken, 60,
 			"The newest backups of an etcd cluster are broken.", "A restore of them would not give what etcd had"),
 		conditionAlert("EtcdBackupNotVerified", warning, unverified, 172800,
-			"The backups of an etcd cluster have not been verified for two days.", "Nobody knows whether they can be restored"),
+			"The backups of an etcd cluster have not been verified for two days.", "No one knows whether they can be restored"),
 		alert("EtcdBackupAttemptsFailing", warning, "15m",
 			"sum by (namespace, etcd_cluster, kind) (rate(etcd_agent_backup_failures_total[10m])) > 0",
 			"Backups ({{ $labels.kind }}) of etcd cluster {{ $labels.namespace }}/{{ $labels.etcd_cluster }} fail.",

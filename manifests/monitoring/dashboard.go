@@ -33,7 +33,7 @@ func fleetPanels() []panel {
 			{"sum by (step) (rate(etcd_druid_steps_total[$__rate_interval]))", "{{step}}"},
 			{"sum by (step) (rate(etcd_druid_step_failures_total[$__rate_interval]))", "{{step}} failed"},
 		}},
-		{"What druid tells", "short", []query{{"sum by (type, reason) (increase(etcd_druid_events_total[$__rate_interval]))", "{{type}} {{reason}}"}}},
+		{"What druid reports", "short", []query{{"sum by (type, reason) (increase(etcd_druid_events_total[$__rate_interval]))", "{{type}} {{reason}}"}}},
 		{"EtcdSnapshots", "short", []query{{"sum by (phase) (etcd_druid_snapshots)", "{{phase}}"}}},
 	}
 }

@@ -91,7 +91,7 @@ func asked(t *testing.T) []string {
 	return slices.DeleteFunc(slices.Compact(names), func(name string) bool { return slices.Contains(notMetrics, name) })
 }
 
-// What the code exports stands in docs/reference/metrics.md, which the exporting packages' tests hold; what etcd exports, each minor tells.
+// What the code exports stands in docs/reference/metrics.md, which the exporting packages' tests hold; what etcd exports, each minor reports.
 func TestEveryMetricThatIsAskedForIsExported(t *testing.T) {
 	var etcds []string
 	own := read(t, "../../docs/reference/metrics.md")
@@ -100,7 +100,7 @@ func TestEveryMetricThatIsAskedForIsExported(t *testing.T) {
 		switch {
 		case strings.Contains(own, "| `"+name+"` |"), strings.Contains(own, "| `"+base+"` | histogram |"):
 		case strings.HasPrefix(name, "etcd_agent_"), strings.HasPrefix(name, "etcd_druid_"):
-			t.Errorf("nobody exports %s", name)
+			t.Errorf("no one exports %s", name)
 		default:
 			etcds = append(etcds, name)
 		}

@@ -16,7 +16,7 @@ type Rule struct {
 	Annotations map[string]string `json:"annotations,omitempty"`
 }
 
-// The severities: a critical alert wakes somebody up, a warning waits for working hours.
+// The severities: a critical alert wakes someone up, a warning waits for working hours.
 const (
 	critical = "critical"
 	warning  = "warning"
@@ -37,7 +37,7 @@ func alert(name, severity, wait, expr, summary, description string) Rule {
 }
 
 // Rules are all rules. Rules about members group by namespace and etcd_cluster, the labels that the scrape gives; etcd's own
-// metrics are told from those of other etcds by the latter.
+// metrics are reported from those of other etcds by the latter.
 func Rules() []Group {
 	return []Group{
 		{Name: "etcd-druid.records", Rules: records()},

@@ -27,7 +27,7 @@ import (
 // Program is the package of the command that runs an agent. Its one argument is a file with a Certificate.
 const Program = "./test/alone/agent"
 
-// Certificate is what an agent is told.
+// Certificate is what an agent is reported.
 type Certificate struct {
 	Config config.Config
 	// Hosts are the addresses of all members by name: on loopback every member has one of its own.

@@ -18,16 +18,16 @@ import (
 // puts before each object.
 const puts = 5
 
-// Make starts an etcd, and puts the birth of a lineage, a full, two deltas, a full and a delta of it below prefix. The fulls
-// hold no more than their names say, and the values differ with the birth's ClusterID. It returns what the store has then.
-func Make(tb testing.TB, s store.Store, prefix string, birth chain.Birth) chain.Catalog {
+// Make starts an etcd, and puts the bootstrap of a lineage, a full, two deltas, a full and a delta of it below prefix. The fulls
+// hold no more than their names say, and the values differ with the bootstrap's ClusterID. It returns what the store has then.
+func Make(tb testing.TB, s store.Store, prefix string, formation chain.Formation) chain.Catalog {
 	tb.Helper()
-	m := member.Start(tb, member.Minors[len(member.Minors)-1], member.Options{Token: string(birth.Lineage)})
+	m := member.Start(tb, member.Minors[len(member.Minors)-1], member.Options{Token: string(formation.Lineage)})
 	defer m.Stop(tb)
-	if err := chain.WriteBirth(tb.Context(), s, prefix, birth); err != nil {
+	if err := chain.WriteBootstrap(tb.Context(), s, prefix, formation); err != nil {
 		tb.Fatal(err)
 	}
-	w := writer{m: m, s: s, prefix: prefix, lineage: birth.Lineage, value: birth.ClusterID}
+	w := writer{m: m, s: s, prefix: prefix, lineage: formation.Lineage, value: formation.ClusterID}
 	w.full(tb)
 	w.record(tb, 2)
 	w.full(tb)

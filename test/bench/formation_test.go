@@ -33,7 +33,7 @@ func BenchmarkFormationOfOne(b *testing.B) {
 	}
 }
 
-// BenchmarkReference is the bare run beside which the others are read: three etcds without any operator, as a StatefulSet
+// BenchmarkReference is the bare run next to which the others are read: three etcds without any operator, as a StatefulSet
 // whose Pods start at once with a static member list and a probe every second.
 func BenchmarkReference(b *testing.B) {
 	for b.Loop() {

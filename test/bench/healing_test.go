@@ -90,7 +90,7 @@ func killedLeader(b *testing.B, c *harness.Cluster) {
 	w.Stop(b, c.Etcd(b))
 }
 
-// votesAgain waits until the member is a voter under a new ID, as its Lease tells.
+// votesAgain waits until the member is a voter under a new ID, as its Lease reports.
 func votesAgain(b *testing.B, c *harness.Cluster, member string, before harness.View) {
 	b.Helper()
 	harness.Eventually(b, within, member+" votes under a new ID", func(ctx context.Context) error {

@@ -1,5 +1,5 @@
 // Package bench measures on a rig of its own what docs/explanation/benchmarks.md states, and prints it as that page has it. It judges
-// nothing: figures of a shared machine are read beside those of the bare run that is measured with them.
+// nothing: figures of a shared machine are read next to those of the bare run that is measured with them.
 package bench
 
 import (

@@ -13,7 +13,7 @@ import (
 // HealthInterval).
 const guard = 5 * time.Second
 
-// BenchmarkScale shows what each change of scale takes under a writer, and what of that nobody could avoid.
+// BenchmarkScale shows what each change of scale takes under a writer, and what of that no one could avoid.
 func BenchmarkScale(b *testing.B) {
 	for b.Loop() {
 		c := rig.Apply(b, harness.Replicas(1))

@@ -77,7 +77,7 @@ func (p *Proxy) run(tb testing.TB, server *httptest.Server) {
 	})
 }
 
-// Break sets the rule; nil mends everything.
+// Break sets the rule; nil repairs everything.
 func (p *Proxy) Break(rule func(operation string, r *http.Request) Fault) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

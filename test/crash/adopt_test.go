@@ -85,7 +85,7 @@ func (c *cluster) startWriter(endpoints []string) *writer {
 	return w
 }
 
-// end stops the writer, and checks that everything that it was told to be written is there.
+// end stops the writer, and checks that everything that it was instructed to be written is there.
 func (w *writer) end(c *cluster) {
 	c.t.Helper()
 	w.endAt(c, c.endpoint(c.names[0]))
@@ -133,23 +133,23 @@ func TestARunningClusterMovesIn(t *testing.T) {
 	}
 	record := c.sharesWith(len(running))
 
-	// The record is lost, and druid makes it anew out of what it knows. Whom the group had before, a member tells it.
+	// The record is lost, and druid makes it again out of what it knows. Whom the group had before, a member reports it.
 	c.changeRecord(func(r *leases.Record) {
-		r.Nonce, r.Lineage, r.MaxLearners, r.Guests, r.MemberList = "", "", 0, nil, nil
+		r.Nonce, r.Lineage, r.MaxLearners, r.Externals, r.MemberList = "", "", 0, nil, nil
 	})
-	c.eventually("the record tells again whom the group had", func() error {
+	c.eventually("the record reports again whom the group had", func() error {
 		got, _, err := c.store.Record(t.Context())
-		if err != nil || !slices.Equal(got.Guests, record.Guests) || got.MaxLearners != record.MaxLearners {
+		if err != nil || !slices.Equal(got.Externals, record.Externals) || got.MaxLearners != record.MaxLearners {
 			return fmt.Errorf("%+v: %w", got, err)
 		}
 		return nil
 	})
 
-	// They are looked at for longer than any stranger is let be.
+	// They are looked at for longer than any unknown member is let be.
 	looked := time.Now()
 	c.eventually("they are let be", func() error {
 		if took := time.Since(looked); took < 2*time.Duration(quick().SuperfluousGracePeriod) {
-			return fmt.Errorf("%s are too short to tell", took)
+			return fmt.Errorf("%s are too short to report", took)
 		}
 		return nil
 	})
@@ -162,10 +162,10 @@ func TestARunningClusterMovesIn(t *testing.T) {
 	w.end(c)
 }
 
-// sharesWith waits until the desired members vote beside so many others, one of the desired ones leads, and its agent has told so.
+// sharesWith waits until the desired members vote next to so many others, one of the desired ones leads, and its agent has reported so.
 func (c *cluster) sharesWith(others int) (record leases.Record) {
 	c.t.Helper()
-	c.eventually("the members vote beside the others, and lead", func() error {
+	c.eventually("the members vote next to the others, and lead", func() error {
 		var err error
 		if record, _, err = c.store.Record(c.t.Context()); err != nil {
 			return err

@@ -35,8 +35,8 @@ type scenario struct {
 }
 
 var scenarios = map[string]scenario{
-	"birth": {members: 1, newborn: true, eve: seed},
-	"a birth that was lost": {members: 1, newborn: true, eve: func(c *cluster) *pod {
+	"bootstrap": {members: 1, newborn: true, eve: seed},
+	"a bootstrap that was lost": {members: 1, newborn: true, eve: func(c *cluster) *pod {
 		p := seed(c)
 		p.startAgent("before-record-formed")
 		p.endsAtItsPoint(func() {})
@@ -46,7 +46,7 @@ var scenarios = map[string]scenario{
 		})
 		return p
 	}},
-	"birth from a backup": {members: 1, newborn: true, eve: restoring, aftermath: func(c *cluster, _ *pod) {
+	"bootstrap from a backup": {members: 1, newborn: true, eve: restoring, aftermath: func(c *cluster, _ *pod) {
 		c.heals()
 		c.restored()
 	}},
@@ -135,10 +135,10 @@ var scenarios = map[string]scenario{
 		p.obeyed()
 		p.savesOn()
 	}},
-	"removal of a stranger": {members: 1, eve: func(c *cluster) *pod {
+	"removal of an unknown member": {members: 1, eve: func(c *cluster) *pod {
 		p := seed(c)
 		p.killAgent()
-		c.eventually("add a stranger", func() error {
+		c.eventually("add an unknown member", func() error {
 			return c.etcd(p.name, func(ctx context.Context, client *clientv3.Client) error {
 				_, err := membership.AddLearner(ctx, client, "http://127.0.0.9:2380")
 				if errors.Is(err, membership.ErrExists) {

@@ -161,7 +161,7 @@ func (p *pod) savesOn() {
 		if err != nil {
 			return err
 		}
-		if len(c.Histories) != 1 || c.Histories[0].LastSaved() < revision || c.Histories[0].Birth == nil {
+		if len(c.Histories) != 1 || c.Histories[0].LastSaved() < revision || c.Histories[0].Formation == nil {
 			return fmt.Errorf("revision %d is not saved: %+v", revision, c)
 		}
 		return nil

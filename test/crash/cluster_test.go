@@ -202,10 +202,10 @@ func (c *cluster) put(key, value string) {
 	})
 }
 
-// view is the member list as name tells it.
+// view is the member list as name reports it.
 func (c *cluster) view(name string) (membership.View, error) { return c.viewAt(c.endpoint(name)) }
 
-// viewAt is the member list as one of endpoints tells it.
+// viewAt is the member list as one of endpoints reports it.
 func (c *cluster) viewAt(endpoints ...string) (membership.View, error) {
 	return membership.Observe(c.t.Context(), transport.Transport{}.Etcd, membership.Query{Endpoints: endpoints, Timeout: 5 * time.Second})
 }
@@ -241,7 +241,7 @@ func (c *cluster) other(p *pod) string {
 	return c.names[slices.IndexFunc(c.names, func(name string) bool { return name != p.name })]
 }
 
-// changeRecord rewrites the record as somebody else would.
+// changeRecord rewrites the record as someone else would.
 func (c *cluster) changeRecord(change func(*leases.Record)) {
 	c.t.Helper()
 	c.eventually("change the record", func() error {

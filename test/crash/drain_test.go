@@ -36,18 +36,18 @@ var drains = map[string]scenario{
 	"drain that is hindered": {members: 3, newborn: true, leads: true, eve: func(c *cluster) *pod {
 		c.form()
 		p := c.leaderAlone()
-		victim := c.other(p)
-		c.ask(victim)
-		c.mark(victim, func(r *leases.Retirement) {
+		removalCandidate := c.other(p)
+		c.ask(removalCandidate)
+		c.mark(removalCandidate, func(r *leases.Retirement) {
 			r.State, r.By, r.MemberID = leases.RetireRemoving, p.config.PodUID, leases.FormatID(c.leaving.id)
 			r.ClusterID = leases.FormatID(c.heldBy())
 		})
-		c.third(p.name, victim).launch.end(syscall.SIGKILL)
+		c.third(p.name, removalCandidate).launch.end(syscall.SIGKILL)
 		return p
 	}, aftermath: (*cluster).handedBack},
 }
 
-// leaderAlone is the leader, after all agents were ended: nobody does its work for it.
+// leaderAlone is the leader, after all agents were ended: no one does its work for it.
 func (c *cluster) leaderAlone() *pod {
 	c.t.Helper()
 	p := c.leader()
@@ -133,7 +133,7 @@ func (c *cluster) marked(state leases.RetireState) (mark leases.Retirement) {
 	return mark
 }
 
-// drained waits for the acknowledgement, which must tell the truth, and puts a member without any history in the place of
+// drained waits for the acknowledgement, which must report the truth, and puts a member without any history in the place of
 // the one that is out.
 func (c *cluster) drained(*pod) {
 	c.t.Helper()
@@ -154,7 +154,7 @@ func (c *cluster) drained(*pod) {
 	c.pods[name].startAgent("")
 }
 
-// renew gives the member a volume and a Lease that nobody had.
+// renew gives the member a volume and a Lease that no one had.
 func (c *cluster) renew(name string) {
 	c.t.Helper()
 	p := c.pods[name]

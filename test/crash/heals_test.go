@@ -54,7 +54,7 @@ func (c *cluster) votes(name string, record leases.Record) error {
 	return nil
 }
 
-// agrees says whether the member's Lease and its volume tell of the member that its etcd is.
+// agrees says whether the member's Lease and its volume report the member that its etcd is.
 func (c *cluster) agrees(name string, record leases.Record) error {
 	lease, err := c.store.Member(c.t.Context(), name)
 	if err != nil {

@@ -48,7 +48,7 @@ func (c *cluster) joinsAnother(p *pod) {
 	p.startAgent("")
 }
 
-// joinsRunning is a cluster of three whose members all vote beside so many that were there before.
+// joinsRunning is a cluster of three whose members all vote next to so many that were there before.
 func joinsRunning(t *testing.T, others int) *cluster {
 	t.Helper()
 	t.Parallel()
@@ -63,7 +63,7 @@ func joinsRunning(t *testing.T, others int) *cluster {
 	return c
 }
 
-// deleted is what druid writes first of an EtcdCluster that was deleted beside others.
+// deleted is what druid writes first of an EtcdCluster that was deleted next to others.
 func (c *cluster) deleted() { c.changeRecord(func(r *leases.Record) { r.Leaving = true }) }
 
 // out waits until the member that was asked to go is acknowledged to be out, and does what druid does then: its name goes, and
@@ -115,7 +115,7 @@ func (c *cluster) stays(running []*member.Member) {
 	})
 }
 
-// The EtcdCluster is deleted beside those that it joined: all of its members leave, and the others' clients write on.
+// The EtcdCluster is deleted next to those that it joined: all of its members leave, and the others' clients write on.
 func TestMembersOfADeletedClusterLeaveTheGroup(t *testing.T) {
 	c := joinsRunning(t, 3)
 	w := c.startWriter(endpointsOf(c.hosting))
@@ -137,8 +137,8 @@ func TestMembersOfADeletedClusterLeaveTheGroup(t *testing.T) {
 	w.endAt(c, c.hosting[0].Endpoint)
 }
 
-// Nobody whose etcd is gone may keep the others from leaving: those that stay would be left with a quorum that is none.
-func TestMembersThatAreDownHinderNobodyFromLeaving(t *testing.T) {
+// No one whose etcd is gone may keep the others from leaving: those that stay would be left with a quorum that is none.
+func TestMembersThatAreDownHinderNoOneFromLeaving(t *testing.T) {
 	c := joinsRunning(t, 3)
 	last := c.leader().name
 	order := slices.DeleteFunc(slices.Clone(c.names), func(name string) bool { return name == last })
@@ -163,7 +163,7 @@ func TestMembersThatAreDownHinderNobodyFromLeaving(t *testing.T) {
 	w.endAt(c, c.hosting[0].Endpoint)
 }
 
-// A scale-down goes by the health of all voters, whoever they are.
+// A scale-down goes by the health of all voters, anyone who they are.
 func TestScaleDownBesideOthersKeepsAQuorumOfAll(t *testing.T) {
 	c := joinsRunning(t, 3)
 	w := c.startWriter(endpointsOf(c.hosting[:1]))
@@ -186,7 +186,7 @@ func TestScaleDownBesideOthersKeepsAQuorumOfAll(t *testing.T) {
 			t.Fatalf("it is marked %+v although two of four would be left", lease.Retire)
 		}
 		if time.Since(asked) < 8*time.Second {
-			return errors.New("too short to tell")
+			return errors.New("too short to report")
 		}
 		return nil
 	})
@@ -199,8 +199,8 @@ func TestScaleDownBesideOthersKeepsAQuorumOfAll(t *testing.T) {
 	c.out(others[1])
 	c.names = []string{keeper}
 	record := c.sharesWith(3)
-	if len(record.Guests) != 3 {
-		t.Errorf("the record knows %v of those that were there before", record.Guests)
+	if len(record.Externals) != 3 {
+		t.Errorf("the record knows %v of those that were there before", record.Externals)
 	}
 	w.end(c)
 }

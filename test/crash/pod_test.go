@@ -134,7 +134,7 @@ func (p *pod) powerOff() {
 	p.launch.end(syscall.SIGKILL)
 }
 
-// certify writes what the agents that are started from now on are told.
+// certify writes what the agents that are started from now on are reported.
 func (p *pod) certify() {
 	p.c.t.Helper()
 	rest := p.c.rest
@@ -167,7 +167,7 @@ func (p *pod) Write(b []byte) (int, error) {
 
 func (p *pod) note(format string, args ...any) { fmt.Fprintf(p, format+"\n", args...) }
 
-// tail of the logs: what a test that failed shows. etcd's own lines are told apart by their level's spelling.
+// tail of the logs: what a test that failed shows. etcd's own lines are reported apart by their level's spelling.
 func (p *pod) tail() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -180,7 +180,7 @@ func (p *pod) tail() string {
 	return string(own[max(0, len(own)-6000):])
 }
 
-// newPod makes a volume and what an agent is told, and starts launch.
+// newPod makes a volume and what an agent is reported, and starts launch.
 func (c *cluster) newPod(name string) *pod {
 	c.t.Helper()
 	dir, err := os.MkdirTemp("", "crash")

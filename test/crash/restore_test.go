@@ -22,7 +22,7 @@ import (
 	"github.com/etcd-druid/druid/test/member"
 )
 
-// What the backups are of that a cluster is born from: a cluster of the same name, which is gone.
+// What the backups are of that a cluster is formed from: a cluster of the same name, which is gone.
 const (
 	savedPrefix  = "default/" + clusterName
 	savedLineage = chain.Lineage("00000003-5a7ed")
@@ -51,7 +51,7 @@ func savedOnce(t *testing.T) string {
 		t.Fatal(err)
 	}
 	place := history.Place{Store: s, Prefix: savedPrefix, Lineage: savedLineage}
-	place.Birth(t, "uid-of-the-old-cluster")
+	place.Formation(t, "uid-of-the-old-cluster")
 	source := member.Start(t, "3.6", member.Options{Token: "old"})
 	put := func(key, value string) {
 		if _, err := source.Client.Put(t.Context(), key, value); err != nil {
@@ -84,7 +84,7 @@ func restoring(c *cluster) *pod {
 	return p
 }
 
-// restored checks that the cluster holds what was saved, once, and that the store tells where its history forked.
+// restored checks that the cluster holds what was saved, once, and that the store reports where its history forked.
 func (c *cluster) restored() {
 	c.t.Helper()
 	c.must(c.etcd(c.names[0], func(ctx context.Context, client *clientv3.Client) error {
@@ -107,9 +107,9 @@ func (c *cluster) restored() {
 	c.must(err)
 	s, err := dir.Open(*parsed.Directory)
 	c.must(err)
-	birth, err := chain.ReadBirth(c.t.Context(), s, savedPrefix, chain.Lineage(record.Lineage))
+	formation, err := chain.ReadBootstrap(c.t.Context(), s, savedPrefix, chain.Lineage(record.Lineage))
 	c.must(err)
-	if birth.Parent != savedLineage || birth.Fork == 0 || birth.Lineage.Epoch() <= savedLineage.Epoch() {
-		c.must(errors.New("the store tells of no fork: " + fmt.Sprint(birth)))
+	if formation.Parent != savedLineage || formation.Fork == 0 || formation.Lineage.Epoch() <= savedLineage.Epoch() {
+		c.must(errors.New("the store reports no fork: " + fmt.Sprint(formation)))
 	}
 }

@@ -43,7 +43,7 @@ func TestDamagedFullIsReplacedAndAStoreThatIsAwayIsSaid(t *testing.T) {
 	w.Stop(t, c.Etcd(t))
 }
 
-// theStoreGoesAway while clients write, and comes back: it is told, no eviction is allowed meanwhile, clients notice nothing, and
+// theStoreGoesAway while clients write, and comes back: it is reported, no eviction is allowed meanwhile, clients notice nothing, and
 // in the end all is saved.
 func theStoreGoesAway(t *testing.T, c *harness.Cluster, s3 *harness.S3, w *harness.Writer) {
 	t.Helper()

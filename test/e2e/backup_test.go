@@ -40,7 +40,7 @@ func beginsWith(from v1alpha1.RestoreSource) harness.Option {
 	}
 }
 
-func TestClusterThatLostAllItsVolumesIsBornAnewFromItsBackups(t *testing.T) {
+func TestClusterThatLostAllItsVolumesIsFormedAgainFromItsBackups(t *testing.T) {
 	stories.Begin(t)
 	s3, namespace := withABucket(t)
 	saved := backedUp(s3.Store(bucket))
@@ -50,7 +50,7 @@ func TestClusterThatLostAllItsVolumesIsBornAnewFromItsBackups(t *testing.T) {
 	awaitBackups(t, c)
 	c.Kill(t, view.Leader(), harness.Agent)
 	w.AwaitWrites(t, 100, time.Minute)
-	tellsBackups(t, c)
+	reportsBackups(t, c)
 	w.Stop(t, c.Etcd(t))
 	last := revisionOf(t, c)
 	awaitSaved(t, c, last)
@@ -126,7 +126,7 @@ func awaitBackups(t *testing.T, c *harness.Cluster) {
 }
 
 // tellsBackups: kubectl shows both Leases, and up to which revision all is saved.
-func tellsBackups(t *testing.T, c *harness.Cluster) {
+func reportsBackups(t *testing.T, c *harness.Cluster) {
 	t.Helper()
 	table, err := rig.Lab.Kubectl(t.Context(), "get", "leases", "--namespace", c.Namespace)
 	if err != nil {
@@ -176,7 +176,7 @@ func awaitSaved(t *testing.T, c *harness.Cluster, revision int64) {
 	t.Logf("revision %d of %s was saved %s after it was asked for", revision, c, took.Round(time.Millisecond))
 }
 
-// isCompacted: who watches from where the old cluster was is told to begin anew.
+// isCompacted: who watches from where the old cluster was is instructed to begin again.
 func isCompacted(t *testing.T, etcd *clientv3.Client, revision int64) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)

@@ -44,7 +44,7 @@ func TestWhatCannotBeIsRefusedWithASentence(t *testing.T) {
 	}
 }
 
-func TestWhatKeepsAClusterFromFormingIsSaidAndCanBeMended(t *testing.T) {
+func TestWhatKeepsAClusterFromFormingIsSaidAndCanBeRepaired(t *testing.T) {
 	stories.Begin(t)
 
 	t.Run("a storage class that does not exist", func(t *testing.T) {
@@ -61,7 +61,7 @@ func TestWhatKeepsAClusterFromFormingIsSaidAndCanBeMended(t *testing.T) {
 		c.AwaitCondition(t, healWithin, "Ready", "False", "Forming")
 	})
 
-	t.Run("a Lease of somebody else under the name of ours", func(t *testing.T) {
+	t.Run("a Lease of someone else under the name of ours", func(t *testing.T) {
 		t.Parallel()
 		namespace := rig.MakeNamespace(t)
 		foreign := &coordinationv1.Lease{
@@ -99,7 +99,7 @@ func TestVolumeThatIsNotTheMembersIsRefusedAndNothingIsLost(t *testing.T) {
 		hold := ours.HoldDown(t, member)
 		volume := ours.VolumeOf(t, member)
 		own := volume.Copy(t)
-		stranger := theirs.HoldDown(t, theirs.MemberNames(t)[0])
+		unknownObject := theirs.HoldDown(t, theirs.MemberNames(t)[0])
 		volume.SetTo(t, theirs.VolumeOf(t, theirs.MemberNames(t)[0]))
 		former := string(ours.MustPod(t, member).UID)
 		hold.Release(t)
@@ -113,7 +113,7 @@ func TestVolumeThatIsNotTheMembersIsRefusedAndNothingIsLost(t *testing.T) {
 		hold = ours.HoldDown(t, member)
 		volume.SetTo(t, own)
 		hold.Release(t)
-		stranger.Release(t)
+		unknownObject.Release(t)
 		same(t, view, ours.Agree(t, 3, healWithin))
 		ours.AwaitCondition(t, healWithin, "Degraded", "False")
 		theirs.Agree(t, 1, healWithin)

@@ -8,9 +8,9 @@ import (
 	"github.com/etcd-druid/druid/test/e2e/stories"
 )
 
-// test/crash and package druid end a druid at every point, beside a real etcd and a real API server. Here is a sample of the
+// test/crash and package druid end a druid at every point, next to a real etcd and a real API server. Here is a sample of the
 // points in the middle of a change of scale, where two replicas, members and writers run. Each is the last such passage of
-// its change, so that whoever takes over does not end there again. It changes druid's Deployment, so it runs alone.
+// its change, so that anyone who takes over does not end there again. It changes druid's Deployment, so it runs alone.
 func TestDruidEndsAtAPointAndAnotherFinishesTheChangeOfScale(t *testing.T) {
 	stories.Begin(t)
 	c := rig.Apply(t)

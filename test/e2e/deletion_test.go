@@ -32,7 +32,7 @@ func TestClusterIsDeletedWithoutDruidAndWithANodeOff(t *testing.T) {
 	down, away := view.Follower(), view.Leader()
 	node := c.MustPod(t, away).Spec.NodeName
 	rig.StopDruid(t)
-	c.Delete(t, &corev1.Pod{}, down) // nobody makes it again
+	c.Delete(t, &corev1.Pod{}, down) // no one makes it again
 	if err := rig.Lab.StopNode(t.Context(), node); err != nil {
 		t.Fatal(err)
 	}
@@ -117,7 +117,7 @@ func TestDeletedClusterLeavesItsVolumesAndANewOneIsAnother(t *testing.T) {
 	if response, err := c.Etcd(t).Get(t.Context(), "/", clientv3.WithPrefix()); err != nil || len(response.Kvs) != 0 {
 		t.Errorf("the new cluster holds %d keys, want none (%v)", len(response.Kvs), err)
 	}
-	tells(t, c, v1alpha1.EventRetainedVolumesFound, first)
+	announces(t, c, v1alpha1.EventRetainedVolumesFound, first)
 	if now := data.Fingerprint(t); now != sum {
 		harness.Unsafe(t, "the volume of %s changed after its cluster was deleted", first)
 	}
@@ -188,13 +188,13 @@ func podsOn(t *testing.T, c *harness.Cluster, node string) []string {
 	return members
 }
 
-// tells waits for a Warning about the cluster that names a word.
-func tells(t *testing.T, c *harness.Cluster, reason, word string) {
+// reports waits for a Warning about the cluster that names a word.
+func announces(t *testing.T, c *harness.Cluster, reason, word string) {
 	t.Helper()
-	tellsAs(t, c, corev1.EventTypeWarning, reason, word)
+	reportsAs(t, c, corev1.EventTypeWarning, reason, word)
 }
 
-func tellsAs(t *testing.T, c *harness.Cluster, kind, reason, word string) {
+func reportsAs(t *testing.T, c *harness.Cluster, kind, reason, word string) {
 	t.Helper()
 	harness.Eventually(t, time.Minute, "Event "+reason, func(ctx context.Context) error {
 		var events corev1.EventList

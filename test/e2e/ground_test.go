@@ -119,7 +119,7 @@ func TestNodeIsPoweredOffInTheMiddleOfARollingUpdate(t *testing.T) {
 				return harness.NoAnswer(err)
 			}
 			if member != goes && (err != nil || string(pod.UID) != uid || pod.DeletionTimestamp != nil) {
-				return fmt.Errorf("Pod %s went beside that of %s (%w)", member, goes, err)
+				return fmt.Errorf("Pod %s went next to that of %s (%w)", member, goes, err)
 			}
 		}
 		return w.StoodStill(harness.NoticeableGap)

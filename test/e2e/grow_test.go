@@ -62,7 +62,7 @@ func TestVolumesGrowUnderTheMembers(t *testing.T) {
 		reconciled(t, c, growWithin)
 		t.Logf("three volumes have grown after %s", time.Since(begun).Round(100*time.Millisecond))
 		for member := range view.Members {
-			tellsAs(t, c, corev1.EventTypeNormal, v1alpha1.EventPVCExpanded, "PersistentVolumeClaim "+member+" requests "+larger)
+			reportsAs(t, c, corev1.EventTypeNormal, v1alpha1.EventPVCExpanded, "PersistentVolumeClaim "+member+" requests "+larger)
 		}
 		view = settledAs(t, c, view)
 		if diff := cmp.Diff(before, livesOf(t, c, view)); diff != "" {
@@ -138,7 +138,7 @@ func TestVolumesThatGrowAtAMountGetOnePodAfterAnotherTheLeaderLast(t *testing.T)
 	w.Stop(t, c.Etcd(t))
 }
 
-func TestVolumeOfAClassThatDoesNotGrowIsToldAndNothingElseHappens(t *testing.T) {
+func TestVolumeOfAClassThatDoesNotGrowIsReportedAndNothingElseHappens(t *testing.T) {
 	stories.Begin(t)
 	c := rig.Apply(t, harness.Replicas(1), harness.StorageClass(lab.LocalClass), fixedQuota)
 	view := c.Agree(t, 1, formWithin)
@@ -148,7 +148,7 @@ func TestVolumeOfAClassThatDoesNotGrowIsToldAndNothingElseHappens(t *testing.T) 
 	w.Gap()
 	c.Edit(t, grows)
 	c.AwaitCondition(t, growWithin, "Degraded", "True", v1alpha1.ReasonVolumeNotExpanded, "set allowVolumeExpansion: true")
-	tells(t, c, v1alpha1.ReasonVolumeNotExpanded, "StorageClass "+lab.LocalClass+" does not allow volumes to grow")
+	announces(t, c, v1alpha1.ReasonVolumeNotExpanded, "StorageClass "+lab.LocalClass+" does not allow volumes to grow")
 	reconciled(t, c, growWithin)
 	harness.Consistently(t, 15*time.Second, "the claim requests what it did", func(ctx context.Context) error {
 		err := eachClaim(ctx, c, view, func(claim *corev1.PersistentVolumeClaim) error {

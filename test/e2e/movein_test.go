@@ -44,7 +44,7 @@ func TestStatefulSetMovesInUnderAWriter(t *testing.T) {
 	harness.Eventually(t, time.Minute, "druid holds it no more", func(ctx context.Context) error { return finalizers(ctx, c, 0) })
 	lap(t, begun, "its StatefulSet is deleted", w)
 	if view.Leader() == "" {
-		t.Error("nobody leads")
+		t.Error("no one leads")
 	}
 	w.Stop(t, c.Etcd(t))
 }

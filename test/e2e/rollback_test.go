@@ -58,7 +58,7 @@ func TestMemberOnAnOlderCopyOfItsVolumeDoesNotVote(t *testing.T) {
 		}
 	})
 
-	t.Run("it joins anew when the others are back", func(t *testing.T) {
+	t.Run("it joins again when the others are back", func(t *testing.T) {
 		holdDown.Release(t)
 		after := awaitReplacement(t, c, rolledBack, view)
 		replaced(t, view, after, rolledBack)

@@ -95,7 +95,7 @@ func TestKilledDruidIsTakenOverInTheMiddleOfAChangeOfScale(t *testing.T) {
 }
 
 // Each round changes the number of members and breaks two things at a moment drawn by lot: one that takes a voter away for
-// a while, one that does not. It never goes through two voters, where any voter that is away costs the quorum, whoever took
+// a while, one that does not. It never goes through two voters, where any voter that is away costs the quorum, anyone who took
 // it away. By hand, with another seed: go test ./test/e2e -run RandomChanges -timeout 0 -args -scale.rounds 100 -scale.seed N
 func TestRandomChangesOfScaleWithTwoFaultsEach(t *testing.T) {
 	stories.Begin(t)

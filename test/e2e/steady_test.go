@@ -28,7 +28,7 @@ func TestSteadyClusterCostsDruidNoWriteAndAgentsFewRequests(t *testing.T) {
 	})
 	view := c.Agree(t, 3, formWithin)
 
-	t.Run("its Leases tell member ID and role", func(t *testing.T) {
+	t.Run("its Leases report member ID and role", func(t *testing.T) {
 		holder := regexp.MustCompile(`^[0-9a-f]+:(Leader|Member)$`)
 		leaders := 0
 		for _, name := range c.MemberNames(t) {

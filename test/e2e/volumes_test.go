@@ -52,7 +52,7 @@ func TestMemberHealsWhenItsDataIsLost(t *testing.T) {
 		})
 	}
 
-	t.Run("the seed's volume is emptied: it joins anew and never forms a second cluster", func(t *testing.T) {
+	t.Run("the seed's volume is emptied: it joins again and never forms a second cluster", func(t *testing.T) {
 		record, err := c.Record(t.Context())
 		if err != nil {
 			t.Fatal(err)

@@ -23,7 +23,7 @@ import (
 	"github.com/etcd-druid/druid/test/rig/binaries"
 )
 
-// startTimeout of kube-apiserver: it needs 3 to 6 seconds on an idle machine, more beside a compiler.
+// startTimeout of kube-apiserver: it needs 3 to 6 seconds on an idle machine, more next to a compiler.
 const startTimeout = 5 * time.Minute
 
 // shared is the API server of a test binary whose TestMain is Main.
@@ -31,7 +31,7 @@ var shared struct {
 	sync.Mutex
 	active bool
 	server *envtest.Environment
-	ports  []func() // of all servers of the binary; a reservation ends when nobody holds it any more
+	ports  []func() // of all servers of the binary; a reservation ends when no one holds it any more
 }
 
 // ManyAtOnce lets more parallel tests run at once than there are cores, unless the command line says how many: for packages
@@ -60,7 +60,7 @@ func Main(m *testing.M) int {
 }
 
 // APIServer returns the configuration of an administrator of a real kube-apiserver with its own etcd, RBAC switched on and
-// druid's CustomResourceDefinitions installed. No controller and no kubelet runs beside it: what they would do, a test
+// druid's CustomResourceDefinitions installed. No controller and no kubelet runs next to it: what they would do, a test
 // does itself. Under Main the server is shared, else it ends with the test.
 func APIServer(tb testing.TB) *rest.Config {
 	tb.Helper()
@@ -129,7 +129,7 @@ func start(tb testing.TB) (*envtest.Environment, error) {
 	return server, nil
 }
 
-// assignPorts gives the server ports that nobody takes between now and the moment, seconds later, when it listens there:
+// assignPorts gives the server ports that no one takes between now and the moment, seconds later, when it listens there:
 // left to itself it draws some that are free now. They are its own for as long as this process lives.
 func assignPorts(ctx context.Context, server *envtest.Environment) error {
 	var ports [3]string

@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-var update = flag.Bool("update", false, "write the golden files anew")
+var update = flag.Bool("update", false, "write the golden files again")
 
 // File compares got with the file at path.
 func File(t testing.TB, path, got string) {

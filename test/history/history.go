@@ -24,11 +24,11 @@ type Place struct {
 	CheckpointEvery time.Duration
 }
 
-// Birth puts the record of the lineage's birth, of the EtcdCluster with that UID.
-func (p Place) Birth(tb testing.TB, uid string) {
+// Formation puts the record of the lineage's bootstrap, of the EtcdCluster with that UID.
+func (p Place) Formation(tb testing.TB, uid string) {
 	tb.Helper()
-	birth := chain.Birth{Lineage: p.Lineage, Reason: "Bootstrap", ClusterID: "c", ClusterUID: uid, Created: time.Now()}
-	must(tb, chain.WriteBirth(tb.Context(), p.Store, p.Prefix, birth))
+	formation := chain.Formation{Lineage: p.Lineage, Reason: "Bootstrap", ClusterID: "c", ClusterUID: uid, Created: time.Now()}
+	must(tb, chain.WriteBootstrap(tb.Context(), p.Store, p.Prefix, formation))
 }
 
 // Full takes a snapshot of the one member that the client is of.

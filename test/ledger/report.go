@@ -84,7 +84,7 @@ func Report(to io.Writer, run string, f Facts, plan Entry, findings []Finding) {
 	}
 }
 
-// outcomes are told with the CPU pressure of each performance, where it was measured.
+// outcomes are reported with the CPU pressure of each performance, where it was measured.
 func outcomes(e Entry) string {
 	var parts []string
 	for i, o := range e.Outcomes {

@@ -23,7 +23,7 @@ func TestAPortIsGivenAwayOnce(t *testing.T) {
 	}
 	release()
 	if _, err := reserve(t.Context(), port); err == nil {
-		t.Errorf("port %d was reserved while somebody listens there", port)
+		t.Errorf("port %d was reserved while someone listens there", port)
 	}
 	if err := listener.Close(); err != nil {
 		t.Fatal(err)

@@ -12,14 +12,14 @@ import (
 
 const (
 	// firstPort and lastPort bound the ports that are given away. The kernel takes ports for outgoing connections, and for
-	// listeners that ask for any, from a range of its own (net.ipv4.ip_local_port_range, 32768 to 60999 unless somebody
+	// listeners that ask for any, from a range of its own (net.ipv4.ip_local_port_range, 32768 to 60999 unless someone
 	// changed it): a port from there can be gone between the moment it is found free and the moment a server listens.
 	firstPort, lastPort = 10000, 29999
 	// attempts at a port. A handful of servers run at once, so the second one succeeds.
 	attempts = 1000
 )
 
-// kernelPorts is the file in which the kernel tells its own range.
+// kernelPorts is the file in which the kernel reports its own range.
 const kernelPorts = "/proc/sys/net/ipv4/ip_local_port_range"
 
 // Port reserves a TCP port of 127.0.0.1 until the test ends. A server that the test starts after the call, and ends

@@ -85,7 +85,7 @@ func Start(tb testing.TB, minor string, o Options) *Member {
 	return m
 }
 
-// StartCluster runs a cluster of etcds of a minor, as somebody without druid would, and waits until all serve.
+// StartCluster runs a cluster of etcds of a minor, as someone without druid would, and waits until all serve.
 func StartCluster(tb testing.TB, minor string, members int, args ...string) []*Member {
 	tb.Helper()
 	options, pairs := make([]Options, members), make([]string, members)
@@ -126,7 +126,7 @@ func begin(tb testing.TB, minor string, o Options) *Member {
 		"--name=" + o.Name, "--data-dir=" + m.Dir, "--listen-client-urls=" + m.Endpoint, "--advertise-client-urls=" + m.Endpoint,
 		"--listen-peer-urls=" + m.PeerURL, "--initial-advertise-peer-urls=" + m.PeerURL, "--initial-cluster=" + o.Cluster,
 		"--initial-cluster-token=" + o.Token, "--unsafe-no-fsync", "--log-level=warn",
-		// Alone, it has nobody to wait for, and is its own leader at once.
+		// Alone, it has no one to wait for, and is its own leader at once.
 		"--heartbeat-interval=10", "--election-timeout=100",
 	}, o.Args...)
 	m.run(tb, Program(tb, "etcd", minor), args...)
@@ -139,7 +139,7 @@ func begin(tb testing.TB, minor string, o Options) *Member {
 	return m
 }
 
-// run starts the process, which outlives whoever starts it, up to the end of the test.
+// run starts the process, which outlives anyone who starts it, up to the end of the test.
 func (m *Member) run(tb testing.TB, program string, args ...string) {
 	tb.Helper()
 	m.cmd = exec.CommandContext(context.WithoutCancel(tb.Context()), program, args...)

@@ -16,18 +16,18 @@ func (w *world) act(i int, lost bool) {
 	s := &p.start
 	next := s.step + 1
 	switch s.step {
-	case claimBirth:
+	case claimBootstrap:
 		if !w.claim(p) || lost {
 			next = readRecord
 		}
-	case asideForBirth, asideForJoin, asideForReplace, asideForRejoin:
+	case asideForBootstrap, asideForJoin, asideForReplace, asideForRejoin:
 		w.moveAside(p)
 		if s.step == asideForRejoin {
 			next = readRecord
 		}
-	case stampBirth:
+	case stampBootstrap:
 		w.stamp(p)
-	case bootBirth:
+	case bootBootstrap:
 		w.found(i)
 		next = readRecord
 	case add:
@@ -70,7 +70,7 @@ func (w *world) updateRecord(p *proc, version int, record leases.Record) bool {
 
 type ids struct{ member, cluster uint64 }
 
-// idsOf are etcd's own IDs of a birth.
+// idsOf are etcd's own IDs of a bootstrap.
 func (w *world) idsOf(k int, token string) ids {
 	member, cluster, err := membership.ExpectedIDs(names[k], peerURLs[k][0], token)
 	if err != nil {
@@ -135,11 +135,11 @@ func (w *world) found(i int) {
 	stamp := p.start.stamp
 	for gi := range w.groups {
 		if w.groups[gi].cluster == uint64(stamp.ClusterID) {
-			w.violate("two births under the cluster ID %x: their members form one group with two histories", w.groups[gi].cluster)
+			w.violate("two bootstraps under the cluster ID %x: their members form one group with two histories", w.groups[gi].cluster)
 		}
 	}
 	if w.ghost.formed != 0 && !w.vols[p.vol].data.there {
-		w.say("agent %s: forms a second group beside %x", names[p.k], w.groups[w.ghost.formed-1].cluster)
+		w.say("agent %s: forms a second group next to %x", names[p.k], w.groups[w.ghost.formed-1].cluster)
 	}
 	w.groups = append(w.groups, group{
 		cluster: uint64(stamp.ClusterID),
@@ -196,7 +196,7 @@ func (w *world) agreed(p *proc) bool {
 	return true
 }
 
-// join starts etcd as a learner: it ends without a log when the list is not what it was given, or when nobody answers.
+// join starts etcd as a learner: it ends without a log when the list is not what it was given, or when no one answers.
 func (w *world) join(i int) {
 	p := &w.procs[i]
 	s := &p.start
@@ -241,7 +241,7 @@ func (w *world) resume(i int) {
 		return
 	}
 	if v.data.dishonest && p.start.sight.OwnErr != nil && !w.ghost.excused {
-		w.say("(the Lease that could tell that the volume went back in time cannot be read: nothing is promised from here)")
+		w.say("(the Lease that could report that the volume went back in time cannot be read: nothing is promised from here)")
 		w.ghost.excused = true
 	}
 	w.boot(i, v.stamp)

@@ -33,7 +33,7 @@ func (d *draining) encode(b []byte) []byte {
 }
 
 // drainStep is the next step of the leader's agent for the member that the slot names: it looks at the mark and at etcd,
-// and if anything is to be done reads record, own Lease and mark once more, decides anew, and does it.
+// and if anything is to be done reads record, own Lease and mark once more, decides again, and does it.
 func (w *world) drainStep(i int) {
 	p := &w.procs[i]
 	d := &p.duty

@@ -120,7 +120,7 @@ func (w *world) proven(step plan.Step) {
 		w.violate("druid strikes %s, whose removal is not acknowledged under the slot's mark", step.Member)
 	case clears && r.Lists(step.Member):
 		w.violate("druid takes away what the listed %s lives on (%s)", step.Member, step.Rule)
-	case clears && !done && mark.Mark != plan.Unborn:
+	case clears && !done && mark.Mark != plan.NotFormed:
 		w.violate("druid takes away what %s left (%s), whose removal is not acknowledged", step.Member, step.Rule)
 	}
 }
@@ -170,7 +170,7 @@ func (w *world) claimed(p *proc) {
 	}
 }
 
-// alone holds a claim and a removal of a voter against what its agent was told: every other desired member is a healthy
+// alone holds a claim and a removal of a voter against what its agent was reported: every other desired member is a healthy
 // voter, and none replaces itself.
 func (w *world) alone(p *proc) {
 	d := &p.duty

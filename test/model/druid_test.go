@@ -46,7 +46,7 @@ func (w *world) sync(di int, what byte) bool {
 	return changed
 }
 
-// kubelet says what it tells of a Pod.
+// kubelet says what it reports a Pod.
 func (w *world) kubelet(k, uid int) (live, ready bool) {
 	for i := range w.procs {
 		if p := &w.procs[i]; p.alive && p.k == k && p.pod == uid {
@@ -144,7 +144,7 @@ func (d *druid) member(k int, m *memberObj, listed bool) plan.Member {
 	}
 	if m.lease.there {
 		pm.Lease, pm.Readable, pm.Says, pm.Liveness = plan.LeaseOurs, true, m.lease.says, d.liveness[k]
-		pm.Born = time.Unix(int64(m.lease.uid), 0)
+		pm.WasFormed = time.Unix(int64(m.lease.uid), 0)
 		if pm.Liveness == 0 {
 			pm.Liveness = leases.Unknown
 		}
@@ -198,7 +198,7 @@ func (w *world) druidStep(di int) bool {
 	return true
 }
 
-// live is the API server's content as druid's live reads tell it now.
+// live is the API server's content as druid's live reads report it now.
 func (w *world) live() *kube {
 	live := w.kube
 	for k := range live.members {
@@ -326,7 +326,7 @@ func (w *world) deleted(k int, rule string) {
 	}
 	for _, e := range members {
 		if says := w.members[e.k].lease.says; e.learner && says.Role != leases.RoleLearner {
-			return // its Lease still tells of the voter that it was: no druid can know better
+			return // its Lease still reports the voter that it was: no druid can know better
 		}
 	}
 	if w.healthy(gi, members)-1 < membership.Quorum(voters(members)) {
@@ -392,7 +392,7 @@ func (w *world) writeRecord(d *druid, step plan.Step) {
 }
 
 // forget begins a new life where nothing of the former one is left anywhere: every object was deleted by hand before the
-// status was written once. Nobody could tell it from a first day, and there is no data that it could harm.
+// status was written once. No one could report it from a first day, and there is no data that it could harm.
 func (w *world) forget(record leases.Record) {
 	if record.Phase != leases.PhaseForming || w.ghost.formed == 0 || w.statusID != 0 {
 		return

@@ -64,11 +64,11 @@ func (w *world) dutyStep(i int, lost bool) bool {
 		}
 	case dutyRemove:
 		d.step, d.tired = dutyRecord, true
-		if w.leads(gi) && w.desired(gi, d.victim) {
-			w.violate("%x is removed, which the record desires", d.victim)
+		if w.leads(gi) && w.desired(gi, d.removalCandidate) {
+			w.violate("%x is removed, which the record desires", d.removalCandidate)
 		}
-		if w.leads(gi) && w.remove(gi, d.victim) {
-			w.say("agent %s: removes superfluous %x", names[p.k], d.victim)
+		if w.leads(gi) && w.remove(gi, d.removalCandidate) {
+			w.say("agent %s: removes superfluous %x", names[p.k], d.removalCandidate)
 		}
 	default:
 		w.drainStep(i)
@@ -172,7 +172,7 @@ func (w *world) dutyLook(p *proc) bool {
 	for _, m := range d.view.Members {
 		f := d.facts(p, self, m)
 		if f.Elapsed == rules.Yes {
-			d.victim, d.step = m.ID, dutyFresh
+			d.removalCandidate, d.step = m.ID, dutyFresh
 			return true
 		}
 		at := slices.IndexFunc(d.since, func(s suspect) bool { return s.id == m.ID })
@@ -194,7 +194,7 @@ func (w *world) dutyFresh(p *proc) {
 	if !w.readDuty(p) {
 		return
 	}
-	m, ok := d.view.Member(d.victim)
+	m, ok := d.view.Member(d.removalCandidate)
 	lease := w.members[p.k].lease
 	if !ok || !w.reaches(p) || !lease.there {
 		return

@@ -203,10 +203,10 @@ func walk(seed uint64, s shape, mutant *mutation) (w *world, trace []action, ste
 	return w, trace, steps
 }
 
-// replay takes the actions of a trace that can be taken, lets the cluster heal, and tells the story.
-func replay(s shape, mutant *mutation, trace []action, tell bool) *world {
+// replay takes the actions of a trace that can be taken, lets the cluster heal, and reports the story.
+func replay(s shape, mutant *mutation, trace []action, inform bool) *world {
 	w := begin(s, mutant)
-	if tell {
+	if inform {
 		w.telling = &[]string{}
 	}
 	for _, a := range trace {
@@ -246,9 +246,9 @@ func shrink(s shape, mutant *mutation, trace []action) []action {
 func story(s shape, mutant *mutation, trace []action) string {
 	trace = shrink(s, mutant, trace)
 	w := replay(s, mutant, trace, true)
-	lines, told := []string{}, map[string]int{}
+	lines, notified := []string{}, map[string]int{}
 	for _, line := range *w.telling {
-		if told[line]++; told[line] <= 3 {
+		if notified[line]++; notified[line] <= 3 {
 			lines = append(lines, line)
 		}
 	}

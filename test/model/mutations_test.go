@@ -25,7 +25,7 @@ const (
 	mutBlindWrite
 	mutNoEvidence
 	mutNoGuard
-	mutNoBirthCheck
+	mutNoBootstrapCheck
 	mutOtherMark
 	mutBlindMark
 	mutBesideReplacing
@@ -91,17 +91,17 @@ var mutations = map[string]mutation{
 	"a thawed observer":                         {guard: mutThawed, shape: formed("+b")},
 	"a lost compare-and-set":                    {guard: mutBlindWrite, shape: forming("AFZHU")},
 	"a removal that a quorum does not outlive":  {guard: mutNoGuard, shape: formed("vEvN")},
-	"an attempt that goes on after it was lost": {guard: mutNoBirthCheck, shape: forming("FFZHUV")},
+	"an attempt that goes on after it was lost": {guard: mutNoBootstrapCheck, shape: forming("FFZHUV")},
 	"a drain without a claim":                   {drains: []string{"claim"}, shape: leaving(3, asked, "AE")},
 	"a drain by another order's mark":           {guard: mutOtherMark, shape: leaving(3, asked, "MAA")},
 	"a drain that a quorum does not outlive":    {guard: mutNoGuard, drains: blind, shape: leaving(3, asked, "Nuuu")},
-	"a drain beside a member that is down":      {drains: []string{"others-not-healthy"}, shape: leaving(5, asked, "EN")},
-	"a drain beside a replacement":              {guard: mutBesideReplacing, shape: shrinking("IVEHA")},
+	"a drain next to a member that is down":     {drains: []string{"others-not-healthy"}, shape: leaving(5, asked, "EN")},
+	"a drain next to a replacement":             {guard: mutBesideReplacing, shape: shrinking("IVEHA")},
 	"a claim that is taken back":                {guard: mutBlindMark, shape: leaving(3, asked, "+AA")},
 	"a drain that clients see":                  {guard: mutStillServed, shape: leaving(3, picked, "A")},
 	"a claim taken for an acknowledgement":      {guard: mutClaimIsDone, shape: formed("I-+")},
 	"an acknowledgement of another order":       {guard: mutOtherDone, shape: leaving(3, leases.RetireDone, "MAA")},
-	"leftovers of whom nobody acknowledged":     {guard: mutNoFarewell, shape: shrinking("vI+bG")},
+	"leftovers of whom no one acknowledged":     {guard: mutNoFarewell, shape: shrinking("vI+bG")},
 }
 
 // steps that a mutation may take to be found.

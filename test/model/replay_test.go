@@ -23,7 +23,7 @@ var found = map[string]struct {
 		shape{replicas: 3, steps: 400, formed: true, faults: 30},
 		"H10 U20 H00 -00 j00",
 	},
-	"duties beside a Lease that is not marked, its volume going": {
+	"duties next to a Lease that is not marked, its volume going": {
 		shape{replicas: 1, formed: true, fine: true},
 		"H00 j00 Y00",
 	},

@@ -46,7 +46,7 @@ func (w *world) settleStep(i int, lost bool) bool {
 		return false
 	}
 	if !v.stamp.Formed {
-		return w.birth(i)
+		return w.formation(i)
 	}
 	members := w.groups[v.data.group].config(v.data.index)
 	at := find(members, v.data.member)
@@ -64,8 +64,8 @@ func (w *world) settleStep(i int, lost bool) bool {
 	}
 }
 
-// birth holds our attempt against the record.
-func (w *world) birth(i int) bool {
+// bootstrap holds our attempt against the record.
+func (w *world) formation(i int) bool {
 	p := &w.procs[i]
 	s, v := &p.settle, &w.vols[p.vol]
 	var err error
@@ -75,18 +75,18 @@ func (w *world) birth(i int) bool {
 	case !w.record.there:
 		err = leases.ErrAbsent
 	}
-	birth := bootstrap.BirthOf(w.record.says, err, v.stamp, names[p.k])
-	if w.is(mutNoBirthCheck) && birth == bootstrap.BirthLost {
-		birth = bootstrap.BirthOurs
+	formation := bootstrap.BootstrapOf(w.record.says, err, v.stamp, names[p.k])
+	if w.is(mutNoBootstrapCheck) && formation == bootstrap.BootstrapLost {
+		formation = bootstrap.BootstrapOurs
 	}
-	switch birth {
-	case bootstrap.BirthLost:
+	switch formation {
+	case bootstrap.BootstrapLost:
 		w.say("agent %s: stops its etcd, its attempt %s was lost", names[p.k], v.stamp.Lineage)
 		w.stop(p)
-	case bootstrap.BirthRecorded:
+	case bootstrap.BootstrapRecorded:
 		w.say("agent %s: stamps its volume as formed", names[p.k])
 		v.stamp.Formed = true
-	case bootstrap.BirthOurs:
+	case bootstrap.BootstrapOurs:
 		if !w.leads(v.data.group) {
 			return false
 		}

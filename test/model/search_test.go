@@ -171,5 +171,5 @@ func (p *proc) encode(b []byte) []byte {
 	}
 	b = p.duty.drain.encode(b)
 	return fmt.Appendf(b, "t%d %d r%v d%d %d %x %d %t %v", p.settle.step, p.settle.version, p.renew, p.duty.step, p.duty.version,
-		p.duty.victim, p.duty.view.RaftIndex, p.duty.tired, p.duty.since)
+		p.duty.removalCandidate, p.duty.view.RaftIndex, p.duty.tired, p.duty.since)
 }

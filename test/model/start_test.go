@@ -27,10 +27,10 @@ const (
 	readList
 	confirmList
 	decide
-	claimBirth
-	asideForBirth
-	stampBirth
-	bootBirth
+	claimBootstrap
+	asideForBootstrap
+	stampBootstrap
+	bootBootstrap
 	asideForJoin
 	add
 	agree
@@ -54,7 +54,7 @@ func (w *world) startStep(i int, lost bool) bool {
 		}
 		*lock = i + 1
 	}
-	if lost && !slices.Contains([]uint8{claimBirth, add, takeSlot, removeSelf}, p.start.step) {
+	if lost && !slices.Contains([]uint8{claimBootstrap, add, takeSlot, removeSelf}, p.start.step) {
 		return false
 	}
 	if p.start.step <= decide {
@@ -283,7 +283,7 @@ func (w *world) needs(p *proc) {
 	}
 }
 
-// answers says whether the member with id tells p that it knows a leader.
+// answers says whether the member with id reports p that it knows a leader.
 func (w *world) answers(p *proc, id uint64) bool {
 	for j := range w.procs {
 		q := &w.procs[j]
@@ -317,7 +317,7 @@ func (w *world) decide(i int) {
 	}
 	s.rule, s.mode = d.Rule, d.Mode
 	s.step = map[bootstrap.Mode]uint8{
-		bootstrap.ModeNew: claimBirth, bootstrap.ModeJoin: asideForJoin, bootstrap.ModeReplaceSelf: takeSlot,
+		bootstrap.ModeNew: claimBootstrap, bootstrap.ModeJoin: asideForJoin, bootstrap.ModeReplaceSelf: takeSlot,
 		bootstrap.ModeRejoin: asideForRejoin, bootstrap.ModeResume: bootResume,
 	}[d.Mode]
 }

@@ -12,7 +12,7 @@ func (w *world) idle(i int) *volume {
 			return nil
 		}
 	}
-	// Nobody changes files under an agent that is about to act on what it saw of them.
+	// No one changes files under an agent that is about to act on what it saw of them.
 	if s := p.start.step; !p.alive || s != readRecord {
 		return nil
 	}
@@ -43,7 +43,7 @@ func (w *world) copyVolume(i int) bool {
 	return true
 }
 
-// rollback sets a volume back to its copy. What its Lease cannot show, for it recorded nothing later yet, nobody can know.
+// rollback sets a volume back to its copy. What its Lease cannot show, for it recorded nothing later yet, no one can know.
 func (w *world) rollback(i int) bool {
 	v := w.idle(i)
 	if v == nil || v.copied == nil {
@@ -64,7 +64,7 @@ func (w *world) rollback(i int) bool {
 	return true
 }
 
-// restoreClaim binds the member's claim, made anew, to a volume that was made from an older copy.
+// restoreClaim binds the member's claim, made again, to a volume that was made from an older copy.
 func (w *world) restoreClaim(k int) bool {
 	m := &w.members[k]
 	p := w.procOf(k)
@@ -113,7 +113,7 @@ func (w *world) unseen(k int) {
 			seen = 0 < d.term && uint64(d.term) < max(says.Floor.Term, says.Raft.Term)
 		}
 		if c := w.members[k].claim; w.members[k].lease.there && c.there && v.stamp.VolumeUID != uids[c.uid] {
-			seen = true // another volume: the claim's UID tells, at whatever entry it ends
+			seen = true // another volume: the claim's UID reports, at whatever entry it ends
 		}
 		if !seen && !w.ghost.excused {
 			w.ghost.excused = true

@@ -36,9 +36,9 @@ type world struct {
 // counters name things: no UID, nonce or raft ID is given twice.
 type counters struct{ version, uid, nonce, id int }
 
-// ghost is what nobody in the world can see and the invariants need.
+// ghost is what no one in the world can see and the invariants need.
 type ghost struct {
-	// formed is the raft group, as index+1, whose birth was recorded.
+	// formed is the raft group, as index+1, whose bootstrap was recorded.
 	formed int
 	// excused: so many volumes were hurt that a quorum of intact ones is gone; nothing is promised of its data any more.
 	excused bool
@@ -85,7 +85,7 @@ type memberObj struct {
 		uid            int
 		serving, voter bool
 		routed         bool // clients are sent to it
-		live, ready    bool // as the kubelet last told
+		live, ready    bool // as the kubelet last reported
 	}
 }
 
@@ -120,7 +120,7 @@ type conf struct {
 	members []entry
 }
 
-// group is one raft group: one birth. Its log is a count of entries, all committed.
+// group is one raft group: one bootstrap. Its log is a count of entries, all committed.
 type group struct {
 	cluster              uint64
 	term, length, leader int
@@ -178,14 +178,14 @@ type renewing struct {
 }
 
 type duties struct {
-	step    uint8
-	view    membership.View
-	record  leases.Record
-	version int
-	victim  uint64
-	since   []suspect
-	tired   bool // removed one within the grace period
-	drain   draining
+	step             uint8
+	view             membership.View
+	record           leases.Record
+	version          int
+	removalCandidate uint64
+	since            []suspect
+	tired            bool // removed one within the grace period
+	drain            draining
 }
 
 type suspect struct {

@@ -1,4 +1,4 @@
-// Command quickstart tells druid's story on this machine: it brings up a Kubernetes of three nodes, installs druid, lets a
+// Command quickstart informs druid's story on this machine: it brings up a Kubernetes of three nodes, installs druid, lets a
 // cluster form, destroys the disk of one member and shows how it heals. Everything is left running for the reader to play
 // with; --down ends it.
 //

@@ -14,7 +14,7 @@ import (
 
 func main() {
 	down := flag.Bool("down", false, "end what a former quickstart left running")
-	once := flag.Bool("once", false, "tell the story on a rig of its own, which ends with it; for tests of the quickstart itself")
+	once := flag.Bool("once", false, "report the story on a rig of its own, which ends with it; for tests of the quickstart itself")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()

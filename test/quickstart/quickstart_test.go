@@ -17,7 +17,7 @@ func TestMembersAreCountedByWhatTheirLeasesSay(t *testing.T) {
 		voters           int
 		leader, follower string
 	}{
-		"nobody is in yet": {
+		"no one is in yet": {
 			members: members{"a": {}, "b": {}},
 		},
 		"a learner does not vote": {
@@ -28,7 +28,7 @@ func TestMembersAreCountedByWhatTheirLeasesSay(t *testing.T) {
 			members: members{"a": {ID: 1, Role: leases.RoleMember}, "b": {ID: 2, Role: leases.RoleLeader}, "c": {ID: 3, Role: leases.RoleMember}},
 			voters:  3, leader: "b", follower: "a",
 		},
-		"of two that say they lead, an old one is not told apart": {
+		"of two that say they lead, an old one is not reported apart": {
 			members: members{"a": {ID: 1, Role: leases.RoleLeader}, "b": {ID: 2, Role: leases.RoleLeader}},
 			voters:  2,
 		},

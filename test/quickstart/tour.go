@@ -33,8 +33,8 @@ type tour struct {
 	leases *watch
 	// once gives the tour a rig of its own that ends with it; reused says that the rig is one of an earlier time.
 	once, reused bool
-	// victim is the member whose disk is destroyed.
-	victim string
+	// removal candidate is the member whose disk is destroyed.
+	removalCandidate string
 }
 
 func (t *tour) bringUp(ctx context.Context) error {
@@ -74,7 +74,7 @@ func (t *tour) install(ctx context.Context) error {
 		return err
 	}
 	if t.reused {
-		// The image's name stays the same from build to build, so Pods of an earlier time must be told.
+		// The image's name stays the same from build to build, so Pods of an earlier time must be reported.
 		if err := t.quietly(ctx, "-n", system, "rollout", "restart", "deployment/druid"); err != nil {
 			return err
 		}
@@ -101,7 +101,7 @@ func (t *tour) form(ctx context.Context) error {
 }
 
 func (t *tour) look(ctx context.Context) error {
-	t.begin("What Kubernetes tells, and what etcd tells")
+	t.begin("What Kubernetes reports, and what etcd reports")
 	t.say("The Leases are the record: who is in, under which ID and in which role, and when each was last heard of.")
 	for _, args := range [][]string{
 		{"get", "leases", "-l", ofCluster},
@@ -131,26 +131,26 @@ func (t *tour) write(ctx context.Context) error {
 func (t *tour) destroyAndHeal(ctx context.Context) error {
 	t.begin("Destroy a disk")
 	var err error
-	if t.victim, err = t.await(ctx, members.follower); err != nil {
+	if t.removalCandidate, err = t.await(ctx, members.follower); err != nil {
 		return err
 	}
 	before, err := t.leases.members(ctx)
 	if err != nil {
 		return err
 	}
-	lost := before[t.victim].ID
-	t.say("The volume of %s goes, and its Pod with it. Its data is lost for good; its member ID was %s.", t.victim, leases.FormatID(lost))
+	lost := before[t.removalCandidate].ID
+	t.say("The volume of %s goes, and its Pod with it. Its data is lost for good; its member ID was %s.", t.removalCandidate, leases.FormatID(lost))
 	begun := time.Now()
-	if err := t.kubectl(ctx, "delete", "pvc", t.victim, "--wait=false"); err != nil {
+	if err := t.kubectl(ctx, "delete", "pvc", t.removalCandidate, "--wait=false"); err != nil {
 		return err
 	}
-	if err := t.kubectl(ctx, "delete", "pod", t.victim, "--wait=false", "--ignore-not-found"); err != nil {
+	if err := t.kubectl(ctx, "delete", "pod", t.removalCandidate, "--wait=false", "--ignore-not-found"); err != nil {
 		return err
 	}
 	t.say("druid makes volume and Pod again. The agent finds an empty disk where etcd's list has a member: it removes the old\n" +
 		"   ID, joins as a learner under a new one, and is promoted. It never starts the old ID on an empty disk.")
 	healed := func(m members) bool {
-		return m[t.victim].ID != lost && m.voters() == size && m.leader() != ""
+		return m[t.removalCandidate].ID != lost && m.voters() == size && m.leader() != ""
 	}
 	if err := t.follow(ctx, healed); err != nil {
 		return err
@@ -164,7 +164,7 @@ func (t *tour) destroyAndHeal(ctx context.Context) error {
 
 func (t *tour) read(ctx context.Context) error {
 	t.begin("Read it back, from the member that lost its disk")
-	return t.etcdctl(ctx, t.victim, "get", key)
+	return t.etcdctl(ctx, t.removalCandidate, "get", key)
 }
 
 func (t *tour) farewell() {
@@ -182,7 +182,7 @@ func (t *tour) farewell() {
      go run ./test/rig --help            # freeze, kill, stop the API server, …
 
    make quickstart-down ends it.
-`, ofCluster, cluster, t.victim)
+`, ofCluster, cluster, t.removalCandidate)
 }
 
 // healthy waits until druid too calls the cluster whole.

@@ -91,7 +91,7 @@ func (m members) follower() string {
 // follow prints what changes in the member Leases until they are as they should be.
 func (t *tour) follow(ctx context.Context, done func(members) bool) error {
 	last := map[string]string{}
-	return t.until(ctx, done, func(now members) { t.tell(last, now) })
+	return t.until(ctx, done, func(now members) { t.inform(last, now) })
 }
 
 // until looks at the member Leases until they are as they should be, and shows each look to see.
@@ -123,15 +123,15 @@ func (t *tour) until(ctx context.Context, done func(members) bool, see func(memb
 	}
 }
 
-// await is a member of a role, as soon as there is one: while another takes the lead, nobody has it for a moment.
+// await is a member of a role, as soon as there is one: while another takes the lead, no one has it for a moment.
 func (t *tour) await(ctx context.Context, who func(members) string) (string, error) {
 	name := ""
 	err := t.until(ctx, func(members) bool { return name != "" }, func(now members) { name = who(now) })
 	return name, err
 }
 
-// tell prints what is new since last, which it brings up to date.
-func (t *tour) tell(last map[string]string, now members) {
+// report prints what is new since last, which it brings up to date.
+func (t *tour) inform(last map[string]string, now members) {
 	for _, name := range now.names() {
 		m := now[name]
 		line := m.HolderIdentity()

@@ -1,7 +1,7 @@
 //go:build linux
 
 // Command rig runs a Kubernetes cluster of real nodes on one Linux machine, for
-// druid's tests; see the README beside it.
+// druid's tests; see the README next to it.
 package main
 
 import (

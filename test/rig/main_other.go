@@ -1,6 +1,6 @@
 //go:build !linux
 
-// Command rig runs only on Linux; see the README beside it.
+// Command rig runs only on Linux; see the README next to it.
 package main
 
 import (

@@ -23,15 +23,15 @@ import (
 	"k8s.io/client-go/util/workqueue"
 )
 
-// A storage class with parameter grows=when-mounted is of a driver that makes a file system larger only when it is mounted anew. A
+// A storage class with parameter grows=when-mounted is of a driver that makes a file system larger only when it is mounted again. A
 // volume of any other class grows while it is in use.
 const (
 	growsParameter   = "grows"
 	growsWhenMounted = "when-mounted"
 )
 
-// resizer makes volumes larger, as the external-resizer beside a driver does, and for those that grow when they are mounted what the
-// kubelet does at the mount. Sizes are told and not enforced, so there is nothing else to do.
+// resizer makes volumes larger, as the external-resizer next to a driver does, and for those that grow when they are mounted what the
+// kubelet does at the mount. Sizes are reported and not enforced, so there is nothing else to do.
 type resizer struct {
 	client  kubernetes.Interface
 	claims  corelisters.PersistentVolumeClaimLister
@@ -160,7 +160,7 @@ func (r *resizer) growVolume(ctx context.Context, name string, size resource.Qua
 	return nil
 }
 
-// mountedSince says whether the volume was mounted anew: a Pod that was made after that moment, told in whole seconds, is on a node,
+// mountedSince says whether the volume was mounted again: a Pod that was made after that moment, reported in whole seconds, is on a node,
 // and none from before uses it any more.
 func (r *resizer) mountedSince(claim cache.ObjectName, since metav1.Time) (bool, error) {
 	users, err := r.users(claim)

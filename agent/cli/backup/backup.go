@@ -94,8 +94,8 @@ func (s *session) read(ctx context.Context) (chain.Catalog, error) {
 	switch {
 	case len(clusters) > 0:
 		what += "; there are those of " + strings.Join(clusters, ", ") + ": pass one as --prefix"
-	case len(c.Strangers) > 0:
-		what += fmt.Sprintf("; what is there is no backup, like %s", c.Strangers[0])
+	case len(c.UnknownObjects) > 0:
+		what += fmt.Sprintf("; what is there is no backup, like %s", c.UnknownObjects[0])
 	default:
 		what += ": check --store and --prefix, which is <namespace>/<cluster>"
 	}
@@ -108,7 +108,7 @@ func clustersIn(c chain.Catalog) []string {
 	if len(c.Histories) > 0 {
 		found[c.Prefix] = true
 	}
-	for _, key := range c.Strangers {
+	for _, key := range c.UnknownObjects {
 		names := strings.Split(key, "/")
 		for i, name := range names {
 			if _, err := chain.ParseLineage(name); err == nil && i > 0 {

@@ -104,7 +104,7 @@ func credentials(t *testing.T, access, secret string) string {
 
 func TestBackupsOfARealEtcd(t *testing.T) {
 	url, s := directory(t)
-	c := backups.Make(t, s, demo, chain.Birth{Lineage: first, ClusterID: "c", Created: time.Now()})
+	c := backups.Make(t, s, demo, chain.Formation{Lineage: first, ClusterID: "c", Created: time.Now()})
 	h := c.Histories[0]
 	at := []string{"--store", url, "--prefix", demo}
 	in := func(command string, args ...string) []string {
@@ -114,7 +114,7 @@ func TestBackupsOfARealEtcd(t *testing.T) {
 
 	contains(t, ok(t, in("list")...), "LINEAGE", string(first), "  2      3  ", "6-21")
 	listed := decoded[timeline](t, ok(t, in("list", "-o", "json")...))
-	if l := listed.Lineages[0]; l.Fulls != 2 || l.Deltas != 3 || len(l.Restorable) != 1 || l.Restorable[0].To != 21 || l.Birth.ClusterID != "c" {
+	if l := listed.Lineages[0]; l.Fulls != 2 || l.Deltas != 3 || len(l.Restorable) != 1 || l.Restorable[0].To != 21 || l.Formation.ClusterID != "c" {
 		t.Errorf("got %+v", listed)
 	}
 	shown := ok(t, in("show")...)
@@ -202,12 +202,12 @@ func testBucket(t *testing.T, s store.Store, in func(string, ...string) []string
 	name := server.Make(t, "cli", true)
 	admin := credentials(t, bucket.AccessKey, bucket.SecretKey)
 	url := "s3://" + name + "/some/backups?pathStyle=true&region=" + bucket.Region + "&endpoint=" + server.Endpoint
-	put(t, s, demo+"/notes.txt", "a stranger")
+	put(t, s, demo+"/notes.txt", "an unknown member")
 	copying := in("copy", "--to", url, "--to-prefix", "moved/demo", "--to-credentials", admin)
 	contains(t, ok(t, copying...), "copied", "6 objects in")
 	contains(t, ok(t, copying...), "present", "6 objects in")
 	if out := ok(t, copying...); strings.Contains(out, "copied") || strings.Contains(out, "notes") {
-		t.Errorf("want all present and no stranger in\n%s", out)
+		t.Errorf("want all present and no unknown member in\n%s", out)
 	}
 	at := []string{"--store", url, "--credentials", admin, "--prefix", "moved/demo"}
 	contains(t, ok(t, append([]string{"list"}, at...)...), "6-21")
@@ -216,7 +216,7 @@ func testBucket(t *testing.T, s store.Store, in func(string, ...string) []string
 	contains(t, ok(t, append([]string{"gc", "--count", "1", "--broken", oldest}, at...)...), "would-go", "3 of 5 objects")
 	contains(t, ok(t, append([]string{"gc", "--count", "1", "--broken", oldest, "--delete"}, at...)...), "deleted", "3 objects deleted, 0 locked")
 	contains(t, ok(t, append([]string{"list"}, at...)...), "16-21")
-	t.Run("told in a file", func(t *testing.T) {
+	t.Run("reported in a file", func(t *testing.T) {
 		file := filepath.Join(t.TempDir(), "store.json")
 		config, err := json.Marshal(store.Config{S3: &store.S3{
 			Bucket: name, Prefix: "some/backups/moved", Region: bucket.Region, Endpoint: server.Endpoint, PathStyle: true, CredentialsDir: admin,
@@ -235,7 +235,7 @@ func testBucket(t *testing.T, s store.Store, in func(string, ...string) []string
 		contains(t, ok(t, "list", "--store", url, "--prefix", "moved/demo"), "16-21")
 	})
 	server.User(t, "stranger", "stranger-secret")
-	stranger := credentials(t, "stranger", "stranger-secret")
+	unknownObject := credentials(t, "stranger", "stranger-secret")
 	otherRegion := strings.Replace(url, bucket.Region, "eu-central-1", 1)
 	for name, test := range map[string]struct {
 		args []string
@@ -243,11 +243,11 @@ func testBucket(t *testing.T, s store.Store, in func(string, ...string) []string
 		says []string
 	}{
 		"no bucket":            {[]string{"--store", strings.Replace(url, "s3://cli/", "s3://other/", 1), "--credentials", admin}, 1, []string{"other", "create the bucket"}},
-		"denied":               {[]string{"--store", url, "--credentials", stranger}, 1, []string{"cli", "access denied", "s3:GetObject"}},
-		"no credentials":       {[]string{"--store", url, "--credentials", t.TempDir()}, 1, []string{"accessKeyID", "mend it"}},
+		"denied":               {[]string{"--store", url, "--credentials", unknownObject}, 1, []string{"cli", "access denied", "s3:GetObject"}},
+		"no credentials":       {[]string{"--store", url, "--credentials", t.TempDir()}, 1, []string{"accessKeyID", "repair it"}},
 		"the wrong secret":     {[]string{"--store", url, "--credentials", credentials(t, bucket.AccessKey, "x")}, 1, []string{"secret access key does not fit"}},
 		"another region":       {[]string{"--store", otherRegion, "--credentials", admin}, 1, []string{"region", "cli"}},
-		"nobody listens":       {[]string{"--store", "s3://cli?endpoint=ftp://host"}, 1, []string{"--store", "s3.endpoint", "https://host"}},
+		"no one listens":       {[]string{"--store", "s3://cli?endpoint=ftp://host"}, 1, []string{"--store", "s3.endpoint", "https://host"}},
 		"nothing there":        {[]string{"--store", url, "--credentials", admin, "--prefix", "no/such"}, 2, []string{`below "no/such"`, "moved/demo", "--prefix"}},
 		"the store as a whole": {[]string{"--store", url, "--credentials", admin}, 2, []string{"moved/demo", "--prefix"}},
 	} {
@@ -261,7 +261,7 @@ func testBucket(t *testing.T, s store.Store, in func(string, ...string) []string
 	}
 }
 
-func TestGCDeletesOnlyWhenTold(t *testing.T) {
+func TestGCDeletesOnlyWhenReported(t *testing.T) {
 	url, s := directory(t)
 	var names []string
 	for i := range int64(4) {
@@ -307,12 +307,12 @@ func TestGCDeletesOnlyWhenTold(t *testing.T) {
 	}
 }
 
-func TestListTellsWhatIsOutOfTheOrdinary(t *testing.T) {
+func TestListReportsWhatIsOutOfTheOrdinary(t *testing.T) {
 	url, s := directory(t)
 	at := func(minute int) time.Time { return time.Date(2026, 11, 21, 12, minute, 0, 0, time.UTC) }
 	twin := chain.Lineage("00000002-cc")
-	for _, b := range []chain.Birth{{Lineage: first, Created: at(0)}, {Lineage: second, Parent: first, Fork: 20, Created: at(9)}} {
-		if err := chain.WriteBirth(t.Context(), s, "", b); err != nil {
+	for _, b := range []chain.Formation{{Lineage: first, Created: at(0)}, {Lineage: second, Parent: first, Fork: 20, Created: at(9)}} {
+		if err := chain.WriteBootstrap(t.Context(), s, "", b); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -13,26 +13,26 @@ import (
 
 // lineage is a row of the timeline.
 type lineage struct {
-	Lineage      chain.Lineage `json:"lineage"`
-	Birth        *chain.Birth  `json:"birth,omitempty"`
-	BirthProblem string        `json:"birthProblem,omitempty"`
-	Fulls        int           `json:"fulls"`
-	Deltas       int           `json:"deltas"`
+	Lineage          chain.Lineage    `json:"lineage"`
+	Formation        *chain.Formation `json:"birth,omitempty"`
+	BootstrapProblem string           `json:"birthProblem,omitempty"`
+	Fulls            int              `json:"fulls"`
+	Deltas           int              `json:"deltas"`
 	// Finals are those of the fulls that retention never deletes.
 	Finals int `json:"finals,omitempty"`
 	// Size in bytes of all its objects.
-	Size       int64         `json:"size"`
-	Restorable []chain.Range `json:"restorable"`
-	Gaps       []chain.Gap   `json:"gaps,omitempty"`
-	Strangers  []string      `json:"strangers,omitempty"`
+	Size           int64         `json:"size"`
+	Restorable     []chain.Range `json:"restorable"`
+	Gaps           []chain.Gap   `json:"gaps,omitempty"`
+	UnknownObjects []string      `json:"strangers,omitempty"`
 }
 
 // timeline is what `list` prints.
 type timeline struct {
-	Store     string    `json:"store"`
-	Prefix    string    `json:"prefix"`
-	Lineages  []lineage `json:"lineages"`
-	Strangers []string  `json:"strangers,omitempty"`
+	Store          string    `json:"store"`
+	Prefix         string    `json:"prefix"`
+	Lineages       []lineage `json:"lineages"`
+	UnknownObjects []string  `json:"strangers,omitempty"`
 }
 
 func listCommand(s *session) *cobra.Command {
@@ -57,11 +57,11 @@ func listCommand(s *session) *cobra.Command {
 }
 
 func timelineOf(c chain.Catalog) timeline {
-	t := timeline{Prefix: c.Prefix, Strangers: c.Strangers}
+	t := timeline{Prefix: c.Prefix, UnknownObjects: c.UnknownObjects}
 	for _, h := range c.Histories {
 		l := lineage{
-			Lineage: h.Lineage, Birth: h.Birth, BirthProblem: h.BirthProblem, Fulls: len(h.Fulls), Deltas: len(h.Deltas),
-			Restorable: h.Ranges(), Gaps: h.Gaps(), Strangers: h.Strangers,
+			Lineage: h.Lineage, Formation: h.Formation, BootstrapProblem: h.BootstrapProblem, Fulls: len(h.Fulls), Deltas: len(h.Deltas),
+			Restorable: h.Ranges(), Gaps: h.Gaps(), UnknownObjects: h.UnknownObjects,
 		}
 		for _, f := range h.Fulls {
 			l.Size += f.Size
@@ -90,15 +90,15 @@ func (t timeline) print(w io.Writer) error {
 	}
 	row("LINEAGE", "CREATED", "PARENT", "FORK", "FULLS", "DELTAS", "SIZE", "REVISIONS", "FROM", "UNTIL")
 	for _, l := range t.Lineages {
-		born, parent, fork := "?", "?", "?"
-		if l.Birth != nil {
-			born, parent, fork = stamp(l.Birth.Created), "-", "-"
-			if l.Birth.Parent != "" {
-				parent, fork = string(l.Birth.Parent), strconv.FormatInt(l.Birth.Fork, 10)
+		wasFormed, parent, fork := "?", "?", "?"
+		if l.Formation != nil {
+			wasFormed, parent, fork = stamp(l.Formation.Created), "-", "-"
+			if l.Formation.Parent != "" {
+				parent, fork = string(l.Formation.Parent), strconv.FormatInt(l.Formation.Fork, 10)
 			}
 		}
 		if len(l.Restorable) == 0 {
-			row(l.Lineage, born, parent, fork, l.Fulls, l.Deltas, size(l.Size), "none", "-", "-")
+			row(l.Lineage, wasFormed, parent, fork, l.Fulls, l.Deltas, size(l.Size), "none", "-", "-")
 		}
 		for i, r := range l.Restorable {
 			revisions := fmt.Sprintf("%d-%d", r.From, r.To)
@@ -106,7 +106,7 @@ func (t timeline) print(w io.Writer) error {
 				row("", "", "", "", "", "", "", revisions, stamp(r.Since), stamp(r.Until))
 				continue
 			}
-			row(l.Lineage, born, parent, fork, l.Fulls, l.Deltas, size(l.Size), revisions, stamp(r.Since), stamp(r.Until))
+			row(l.Lineage, wasFormed, parent, fork, l.Fulls, l.Deltas, size(l.Size), revisions, stamp(r.Since), stamp(r.Until))
 		}
 	}
 	if err := table.Flush(); err != nil {
@@ -120,24 +120,24 @@ func noteGap(l chain.Lineage, gap chain.Gap) string { return fmt.Sprintf("lineag
 // printNotes says what is out of the ordinary.
 func (t timeline) printNotes(w io.Writer) error {
 	var notes []string
-	strangers := t.Strangers
+	unknownObjects := t.UnknownObjects
 	for i, l := range t.Lineages {
-		strangers = append(strangers, l.Strangers...)
+		unknownObjects = append(unknownObjects, l.UnknownObjects...)
 		if i > 0 && t.Lineages[i-1].Lineage.Epoch() == l.Lineage.Epoch() {
 			notes = append(notes, fmt.Sprintf("lineages %s and %s have the same epoch: name the one that is to be restored", t.Lineages[i-1].Lineage, l.Lineage))
 		}
 		if l.Finals > 0 {
 			notes = append(notes, fmt.Sprintf("lineage %s: of the fulls, retention never deletes %s: final (`backup show`)", l.Lineage, objects(l.Finals)))
 		}
-		if l.Birth == nil {
-			notes = append(notes, fmt.Sprintf("lineage %s: its parent is not known: %s", l.Lineage, l.BirthProblem))
+		if l.Formation == nil {
+			notes = append(notes, fmt.Sprintf("lineage %s: its parent is not known: %s", l.Lineage, l.BootstrapProblem))
 		}
 		for _, gap := range l.Gaps {
 			notes = append(notes, noteGap(l.Lineage, gap))
 		}
 	}
-	if n := len(strangers); n > 0 {
-		notes = append(notes, fmt.Sprintf("%d objects are no backups and are left alone, like %s", n, strangers[0]))
+	if n := len(unknownObjects); n > 0 {
+		notes = append(notes, fmt.Sprintf("%d objects are no backups and are left alone, like %s", n, unknownObjects[0]))
 	}
 	for _, note := range notes {
 		if _, err := fmt.Fprintln(w, "note:", note); err != nil {

@@ -124,7 +124,7 @@ func (s *session) restoreFile(ctx context.Context, config restore.Config, key st
 	return result, nil
 }
 
-// complete fills in what was not told.
+// complete fills in what was not reported.
 func complete(c *restore.Config) (err error) {
 	if c.DataDir, err = filepath.Abs(c.DataDir); err != nil {
 		return fmt.Errorf("--data-dir: %w", err)
@@ -194,7 +194,7 @@ func (s *session) printRestored(r restored) error {
 	}
 	lines := []string{words}
 	if r.Guessed > 0 {
-		lines = append(lines, fmt.Sprintf("note: nobody knows how long %d leases were to live", r.Guessed))
+		lines = append(lines, fmt.Sprintf("note: no one knows how long %d leases were to live", r.Guessed))
 	}
 	for _, note := range r.Plan.Notes {
 		lines = append(lines, "note: "+note)

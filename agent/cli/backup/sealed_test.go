@@ -56,7 +56,7 @@ func TestSealedBackupsOfARealEtcd(t *testing.T) {
 		t.Fatal(err)
 	}
 	rotated := rotating{s, func() { write(t, filepath.Join(keys, "current"), "b") }}
-	c := backups.Make(t, rotated, demo, chain.Birth{Lineage: first, ClusterID: "c", Created: time.Now()})
+	c := backups.Make(t, rotated, demo, chain.Formation{Lineage: first, ClusterID: "c", Created: time.Now()})
 	h := c.Histories[0]
 	onDisk(t, path)
 
@@ -89,7 +89,7 @@ func TestSealedBackupsOfARealEtcd(t *testing.T) {
 	}
 }
 
-// onDisk: a record that anybody reads, and objects of which nobody reads anything.
+// onDisk: a record that anybody reads, and objects of which no one reads anything.
 func onDisk(t *testing.T, path string) {
 	t.Helper()
 	ids := map[string]int{}
@@ -123,7 +123,7 @@ func onDisk(t *testing.T, path string) {
 func testSealedCopy(t *testing.T, in func(string, []string, ...string) []string, with []string) {
 	url, _ := directory(t)
 	if _, code, failure := run(t, in("copy", with, "--to", url)...); code != 1 || !strings.Contains(failure, "--to-encryption-keys none") {
-		t.Errorf("a copy in plain that nobody asked for: exit code %d, %q", code, failure)
+		t.Errorf("a copy in plain that no one asked for: exit code %d, %q", code, failure)
 	}
 	other := secret(t, "c")
 	contains(t, ok(t, in("copy", with, "--to", url, "--to-encryption-keys", other)...), "6 objects in")

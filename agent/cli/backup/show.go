@@ -28,7 +28,7 @@ func showCommand(s *session) *cobra.Command {
 				if !found {
 					return no(fmt.Errorf("--lineage: there is no lineage %q; `backup list` prints all lineages", only))
 				}
-				c.Histories, c.Strangers = []chain.History{h}, nil
+				c.Histories, c.UnknownObjects = []chain.History{h}, nil
 			}
 			if s.json() {
 				return s.printJSON(c)
@@ -73,11 +73,11 @@ func rowsOf(c chain.Catalog) []row {
 		}
 		slices.SortStableFunc(rows, func(a, b row) int { return cmp.Or(cmp.Compare(a.from, b.from), cmp.Compare(a.to, b.to)) })
 		all = append(all, rows...)
-		for _, key := range h.Strangers {
+		for _, key := range h.UnknownObjects {
 			all = append(all, row{lineage: h.Lineage, kind: "unknown", at: "-", key: key})
 		}
 	}
-	for _, key := range c.Strangers {
+	for _, key := range c.UnknownObjects {
 		all = append(all, row{lineage: "-", kind: "unknown", at: "-", key: key})
 	}
 	return all

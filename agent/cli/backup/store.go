@@ -14,7 +14,7 @@ import (
 	"github.com/etcd-druid/druid/backup/store/open"
 )
 
-// forms of --store, as errors tell them.
+// forms of --store, as errors report them.
 const forms = "want s3://bucket/prefix?region=…, dir:///path, or the path of a JSON file with the store's configuration"
 
 // defaultRegion is what most stores take that have no regions.
@@ -163,7 +163,7 @@ func parseS3(u *url.URL) (store.Config, error) {
 	return store.Config{S3: &c}, nil
 }
 
-// addCredentials replaces the credentials that a file may have told.
+// addCredentials replaces the credentials that a file may have reported.
 func addCredentials(c *store.Config, path string) error {
 	if c.S3 == nil {
 		return fmt.Errorf("%w: a directory needs no credentials: leave --credentials out", store.ErrInvalid)

@@ -56,7 +56,7 @@ func TestWhatIsWrongWithAVolumeIsSaid(t *testing.T) {
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			if os.Getuid() != 0 {
-				t.Fatal("it takes root to be somebody else and to mount: run the tests as root, as the rig does")
+				t.Fatal("it takes root to be someone else and to mount: run the tests as root, as the rig does")
 			}
 			dir := machine.OpenDir(t)
 			t.Cleanup(func() { _ = syscall.Unmount(dir, 0) })

@@ -10,9 +10,9 @@ import (
 // fileMode of what this package writes: the volume is one user's.
 const fileMode = 0o600
 
-// WriteFile puts content into the file at path, whole or not at all, and durably: a temporary file beside it, fsync,
-// rename, fsync of the directory. The temporary file has one name, so that whoever writes after one that died takes it over and nothing
-// gathers on the volume: nobody else may be writing the same file.
+// WriteFile puts content into the file at path, whole or not at all, and durably: a temporary file next to it, fsync,
+// rename, fsync of the directory. The temporary file has one name, so that anyone who writes after one that died takes it over and nothing
+// gathers on the volume: no one else may be writing the same file.
 func WriteFile(path string, content []byte) error {
 	temp, err := os.OpenFile(filepath.Join(filepath.Dir(path), "."+filepath.Base(path)+".new"), os.O_WRONLY|os.O_CREATE|os.O_TRUNC, fileMode)
 	if err != nil {

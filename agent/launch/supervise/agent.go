@@ -19,7 +19,7 @@ const (
 	minBackoff, maxBackoff = 20 * time.Millisecond, time.Second
 )
 
-// agentLine keeps a line to the agent open and tells it the newest report, again on each new connection.
+// agentLine keeps a line to the agent open and reports it the newest report, again on each new connection.
 type agentLine struct {
 	orders chan launch.Order
 	lost   chan struct{} // a connection broke
@@ -42,7 +42,7 @@ func dialAgent(ctx context.Context, socket string, log *slog.Logger) *agentLine 
 	return l
 }
 
-// say tells the agent r, now or when it is there.
+// say informs the agent r, now or when it is there.
 func (l *agentLine) say(r launch.Report, lock *os.File) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -50,7 +50,7 @@ func (l *agentLine) say(r launch.Report, lock *os.File) {
 		return
 	}
 	l.report, l.lock = r, lock
-	l.tell()
+	l.inform()
 }
 
 // same says whether r repeats what was said. Only what is said over and over is compared: every etcd's start and end is
@@ -59,8 +59,8 @@ func same(former, r launch.Report) bool {
 	return (r.State == launch.StateBlocked || r.State == launch.StateUnusable) && former.State == r.State && former.Error == r.Error
 }
 
-// tell sends the newest report. A connection that cannot take it is closed, which its reader sees.
-func (l *agentLine) tell() {
+// report sends the newest report. A connection that cannot take it is closed, which its reader sees.
+func (l *agentLine) inform() {
 	if l.conn == nil || l.report.State == "" {
 		return
 	}
@@ -107,7 +107,7 @@ func (l *agentLine) serve(ctx context.Context, conn *launch.Conn) {
 	defer conn.Close() // it is broken already
 	l.mu.Lock()
 	l.conn = conn
-	l.tell()
+	l.inform()
 	l.mu.Unlock()
 	l.log.InfoContext(ctx, "agent connected")
 	for {
@@ -133,6 +133,6 @@ func (l *agentLine) drop(ctx context.Context, err error) {
 	l.log.WarnContext(ctx, "agent disconnected", "err", err)
 	select {
 	case l.lost <- struct{}{}:
-	default: // told already
+	default: // reported already
 	}
 }

@@ -24,7 +24,7 @@ import (
 )
 
 // The test binary is also the programs that the tests run: launch itself, for it reaps every child of its process, the
-// real etcd, and one that does what etcd cannot be told to do.
+// real etcd, and one that does what etcd cannot be reported to do.
 const roleVariable = "SUPERVISE_TEST_ROLE"
 
 func TestMain(m *testing.M) {
@@ -74,7 +74,7 @@ type pod struct {
 
 func newPod(t *testing.T) *pod {
 	t.Helper()
-	volume, err := filepath.EvalSymlinks(t.TempDir()) // as /proc tells it
+	volume, err := filepath.EvalSymlinks(t.TempDir()) // as /proc reports it
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -152,7 +152,7 @@ func (p *pod) agent() *agent {
 	return a
 }
 
-func (a *agent) Next(ctx context.Context, idle launch.Idle, tell func(launch.Order)) (launch.Order, error) {
+func (a *agent) Next(ctx context.Context, idle launch.Idle, inform func(launch.Order)) (launch.Order, error) {
 	if a.copies != nil {
 		held, err := syscall.Dup(int(idle.Lock.Fd()))
 		if err != nil {
@@ -169,7 +169,7 @@ func (a *agent) Next(ctx context.Context, idle launch.Idle, tell func(launch.Ord
 			if o.Kind == launch.OrderStart {
 				return o, nil
 			}
-			tell(o)
+			inform(o)
 		}
 	}
 }
@@ -231,7 +231,7 @@ func (p *pod) etcd() launch.Order {
 	}
 }
 
-// get reads a path of the probe address; an address that nobody serves is an error.
+// get reads a path of the probe address; an address that no one serves is an error.
 func (p *pod) get(path string) (string, error) {
 	conn, err := net.DialTimeout("tcp", p.probe, time.Second)
 	if err != nil {

@@ -72,12 +72,12 @@ func (p *probe) serve(ctx context.Context) {
 
 func (p *probe) listen(ctx context.Context) net.Listener {
 	var config net.ListenConfig
-	for told := false; ; told = true {
+	for notified := false; ; notified = true {
 		listener, err := config.Listen(ctx, "tcp", p.addr)
 		if err == nil {
 			return listener
 		}
-		if !told {
+		if !notified {
 			p.log.WarnContext(ctx, "probe not served", "err", err)
 		}
 		select {

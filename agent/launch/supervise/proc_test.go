@@ -35,7 +35,7 @@ func isZombie(pid int) bool {
 	return err == nil && strings.Contains(string(raw), ") Z ")
 }
 
-// children are the processes whose parent pid is, ended ones that nobody reaped included.
+// children are the processes whose parent pid is, ended ones that no one reaped included.
 func children(t *testing.T, pid int) []string {
 	t.Helper()
 	stats, err := filepath.Glob("/proc/[0-9]*/stat")
@@ -57,7 +57,7 @@ func children(t *testing.T, pid int) []string {
 	return found
 }
 
-// maxMemory of launch, as promised for what runs beside every etcd.
+// maxMemory of launch, as promised for what runs next to every etcd.
 const maxMemory = 12 << 10 // KiB
 
 func TestMemory(t *testing.T) {

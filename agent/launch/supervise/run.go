@@ -14,13 +14,13 @@ type child struct {
 	pid     int
 	started time.Time
 
-	told     bool             // SIGTERM was sent by us
+	notified bool             // SIGTERM was sent by us
 	ending   bool             // ctx ended: there will be no next etcd
 	proceed  <-chan time.Time // when the wait for the agent is over
 	deadline <-chan time.Time // when SIGKILL is due
 }
 
-// run runs one etcd to its end. done says that the supervisor was told to end, too.
+// run runs one etcd to its end. done says that the supervisor was instructed to end, too.
 func (s *supervisor) run(ctx context.Context, order launch.Order) (done bool) {
 	pid, err := s.start(order)
 	if err != nil {
@@ -33,11 +33,11 @@ func (s *supervisor) run(ctx context.Context, order launch.Order) (done bool) {
 	c := &child{pid: pid, started: time.Now()}
 	s.Log.InfoContext(ctx, "etcd started")
 	s.agent.say(launch.Report{State: launch.StateRunning, PID: pid}, nil)
-	told := ctx.Done()
+	notified := ctx.Done()
 	for {
 		select {
-		case <-told:
-			told = nil
+		case <-notified:
+			notified = nil
 			c.ending = true
 			c.proceed = s.leave(c)
 		case <-c.proceed:
@@ -51,7 +51,7 @@ func (s *supervisor) run(ctx context.Context, order launch.Order) (done bool) {
 			c.obey(order)
 		case <-s.agent.lost:
 			if c.ending {
-				c.terminate() // nobody is left to move leadership
+				c.terminate() // no one is left to move leadership
 			}
 		case <-s.children:
 			if status := s.reap(pid); status != nil {
@@ -64,7 +64,7 @@ func (s *supervisor) run(ctx context.Context, order launch.Order) (done bool) {
 
 // leave asks the agent to move leadership, and bounds the wait for it.
 func (s *supervisor) leave(c *child) <-chan time.Time {
-	if c.told {
+	if c.notified {
 		return nil
 	}
 	select {
@@ -95,8 +95,8 @@ func (c *child) obey(o launch.Order) {
 
 // terminate asks etcd to end, once: at a second SIGTERM it would end without its good order.
 func (c *child) terminate() {
-	if !c.told {
-		c.told = true
+	if !c.notified {
+		c.notified = true
 		c.signal(syscall.SIGTERM)
 	}
 }
@@ -133,7 +133,7 @@ func (s *supervisor) ended(ctx context.Context, c *child, ws syscall.WaitStatus)
 	if ws.Signaled() {
 		exit.Signal = ws.Signal().String()
 	}
-	s.clean = ws.Exited() && ws.ExitStatus() == 0 || c.told && ws.Signaled() && ws.Signal() == syscall.SIGTERM
+	s.clean = ws.Exited() && ws.ExitStatus() == 0 || c.notified && ws.Signaled() && ws.Signal() == syscall.SIGTERM
 	s.crashes++
 	if s.clean {
 		s.crashes = 0

@@ -135,7 +135,7 @@ func (s *supervisor) idle(ctx context.Context) (launch.Order, bool) {
 	}
 }
 
-// writeMarker puts down how etcd ended. Failing that, the volume tells of an unclean end, which costs a longer look.
+// writeMarker puts down how etcd ended. Failing that, the volume reports an unclean end, which costs a longer look.
 func (s *supervisor) writeMarker(ctx context.Context, exit *launch.Exit) {
 	err := volume.WriteExit(s.Volume, volume.Exit{Clean: s.clean, Code: exit.Code, Signal: exit.Signal, Crashes: s.crashes})
 	if err != nil {

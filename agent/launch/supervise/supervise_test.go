@@ -28,7 +28,7 @@ func TestEtcdRunsUnderTheLockAndEndsInGoodOrder(t *testing.T) {
 		return err1 == nil && err2 == nil && strings.HasPrefix(live, "HTTP/1.1 200 ") && strings.HasPrefix(ready, "HTTP/1.1 503 ")
 	})
 	a.answers <- launch.Order{Kind: launch.OrderWait, Reason: "the record cannot be read"}
-	eventually(t, "the probe tells the agent's reason", func() bool {
+	eventually(t, "the probe informs the agent's reason", func() bool {
 		ready, err := p.get("/readyz")
 		return err == nil && strings.Contains(ready, "the record cannot be read")
 	})
@@ -39,7 +39,7 @@ func TestEtcdRunsUnderTheLockAndEndsInGoodOrder(t *testing.T) {
 		return err == nil && strings.HasPrefix(ready, "HTTP/1.1 200 ")
 	})
 	if _, err := volume.Lock(p.volume); !errors.Is(err, volume.ErrInUse) {
-		t.Errorf("lock beside a running etcd: %v, want ErrInUse", err)
+		t.Errorf("lock next to a running etcd: %v, want ErrInUse", err)
 	}
 	if held, err := os.Readlink(filepath.Join("/proc", itoa(pid), "fd", "3")); err != nil || held != filepath.Join(p.volume, volume.LockFile) {
 		t.Errorf("etcd's fourth descriptor is %q, %v; want the lock", held, err)
@@ -66,7 +66,7 @@ func TestExitIsReportedWithoutEndingLaunch(t *testing.T) {
 		a.answers <- p.etcd()
 		pid := a.untilRunning().Report.PID
 		if _, err := volume.ReadExit(p.volume); !errors.Is(err, volume.ErrNoExit) {
-			t.Errorf("exit marker beside a running etcd: %v, want none", err)
+			t.Errorf("exit marker next to a running etcd: %v, want none", err)
 		}
 		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
 			t.Fatal(err)

@@ -19,7 +19,7 @@ type Store struct {
 
 var _ store.Store = (*Store)(nil)
 
-// Open returns the store in an existing directory. The path is resolved anew at each call, so that a later mount over it
+// Open returns the store in an existing directory. The path is resolved again at each call, so that a later mount over it
 // is seen.
 func Open(c store.Directory) (*Store, error) {
 	if err := (store.Config{Directory: &c}).Validate(); err != nil {

@@ -24,7 +24,7 @@ const (
 	temporary = ".put-"
 )
 
-// Put writes a file beside its place and links it there when it is whole and synced.
+// Put writes a file next to its place and links it there when it is whole and synced.
 func (s *Store) Put(ctx context.Context, key string, r io.Reader, o store.PutOptions) (store.Object, error) {
 	if err := store.CheckKey(key); err != nil {
 		return store.Object{}, err
@@ -79,7 +79,7 @@ func (s *Store) write(ctx context.Context, root *os.Root, tmp string, r io.Reade
 	if err != nil {
 		return store.Object{}, s.failed("put", tmp, err)
 	}
-	// A full disk behind a network tells of it at the close.
+	// A full disk behind a network reports it at the close.
 	if err := f.Close(); err != nil {
 		return store.Object{}, s.failed("put", tmp, err)
 	}
@@ -140,7 +140,7 @@ func (s *Store) syncAbove(root *os.Root, key string) error {
 
 func temporaryName(base string) string { return temporary + rand.Text() + "-" + base }
 
-// meantFor tells the last name of the key that a temporary file was made for.
+// meantFor reports the last name of the key that a temporary file was made for.
 func meantFor(name string) (base string, ok bool) {
 	rest, ok := strings.CutPrefix(name, temporary)
 	if !ok {

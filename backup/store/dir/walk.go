@@ -37,7 +37,7 @@ func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[store.Object,
 	}
 }
 
-// Sweep removes temporary files that nobody has written to for olderThan.
+// Sweep removes temporary files that no one has written to for olderThan.
 func (s *Store) Sweep(ctx context.Context, prefix string, olderThan time.Duration) (int, error) {
 	var removed int
 	var now time.Time

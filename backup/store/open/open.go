@@ -19,7 +19,7 @@ func Open(ctx context.Context, c store.Config) (store.Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	// Also without keys: it tells what is sealed, and how large it is inside.
+	// Also without keys: it reports what is sealed, and how large it is inside.
 	return seal.Around(inner, c.Sealing), nil
 }
 

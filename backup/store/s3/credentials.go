@@ -86,7 +86,7 @@ func checked(c aws.Credentials) (aws.Credentials, error) {
 	return c, nil
 }
 
-// credentialsError is one that no retry mends.
+// credentialsError is one that no retry repairs.
 type credentialsError struct{ error }
 
 func (e credentialsError) Unwrap() error { return e.error }

@@ -2,7 +2,7 @@
 //
 // It uses what all of them have: put, multipart upload, ranged get, list, delete, If-None-Match. An object of up to one
 // part is one request; a longer one is a multipart upload, which shows nothing until it is completed and is aborted when
-// it fails. Each put bears a token in its metadata, so that a put whose answer was lost can be told from one that somebody
+// it fails. Each put bears a token in its metadata, so that a put whose answer was lost can be reported from one that someone
 // else made. All times that are compared come from the store's own clock.
 //
 // Nothing here reads a credential before it is needed or keeps one, takes an answer that may have come from somewhere

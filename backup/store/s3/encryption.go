@@ -75,7 +75,7 @@ type confirmation struct {
 	kmsKeyID, customerKeyMD5 *string
 }
 
-// confirmed tells whether the answer says what was asked for; there are stores that ignore the question.
+// confirmed reports whether the answer says what was asked for; there are stores that ignore the question.
 func (e *encryption) confirmed(c confirmation) error {
 	switch {
 	case e.customerKey != nil && aws.ToString(c.customerKeyMD5) != *e.customerKeyMD5:

@@ -19,7 +19,7 @@ import (
 
 // cause is one of the ways in which a store refuses, and what to do about it.
 type cause struct {
-	// codes of S3's answer; or else status, which is all that a HEAD tells.
+	// codes of S3's answer; or else status, which is all that a HEAD reports.
 	codes  []string
 	status int
 	// text must be part of the message, where the code alone is shared with other causes.
@@ -30,7 +30,7 @@ type cause struct {
 }
 
 const (
-	noBucketAdvice = "create the bucket, or mend s3.bucket and s3.endpoint"
+	noBucketAdvice = "create the bucket, or repair s3.bucket and s3.endpoint"
 	regionAdvice   = "the bucket is in another region: set s3.region to the bucket's, and leave s3.endpoint out or name that region's"
 	noLockAdvice   = "the bucket has no object lock: enable it at the bucket, or leave s3.objectLock out"
 	sealedAdvice   = "the object was stored with another setting of s3.encryption: set the key that it was stored with, or move it away"
@@ -48,9 +48,9 @@ var causes = []cause{
 	{codes: []string{"ExpiredToken", "ExpiredTokenException", "TokenRefreshRequired", "InvalidToken"}, is: store.ErrForbidden,
 		advice: "the credentials expired: renew them in the Secret; no restart is needed"},
 	{codes: []string{"InvalidAccessKeyId", "InvalidAccessKeyID"}, is: store.ErrForbidden,
-		advice: "the store does not know the access key: mend the Secret; no restart is needed"},
+		advice: "the store does not know the access key: repair the Secret; no restart is needed"},
 	{codes: []string{"SignatureDoesNotMatch"}, is: store.ErrForbidden,
-		advice: "the secret access key does not fit the access key ID: mend the Secret; no restart is needed"},
+		advice: "the secret access key does not fit the access key ID: repair the Secret; no restart is needed"},
 	{text: "WORM", is: store.ErrLocked, advice: lockedAdvice},
 	{codes: []string{"ObjectLocked"}, is: store.ErrLocked, advice: lockedAdvice},
 	{codes: []string{"InvalidBucketState", "ObjectLockConfigurationNotFoundError"}, is: store.ErrUnconfirmed, advice: noLockAdvice},
@@ -69,10 +69,10 @@ var causes = []cause{
 	{codes: []string{"QuotaExceeded", "XMinioStorageFull", "InsufficientCapacity"},
 		advice: "the store is full: raise its quota, or let retention keep less"},
 	{codes: []string{"NoSuchUpload"},
-		advice: "somebody aborted the upload while it ran: a Sweep with too short an age, or a rule of the bucket; put it again"},
+		advice: "someone aborted the upload while it ran: a Sweep with too short an age, or a rule of the bucket; put it again"},
 	{codes: []string{"NoSuchKey", "NotFound"}, is: store.ErrAbsent},
 	{status: http.StatusNotFound, is: store.ErrAbsent},
-	{status: http.StatusUnauthorized, is: store.ErrForbidden, advice: "the store wants credentials: mend the Secret"},
+	{status: http.StatusUnauthorized, is: store.ErrForbidden, advice: "the store wants credentials: repair the Secret"},
 	{status: http.StatusForbidden, is: store.ErrForbidden,
 		advice: "check the credentials, and that they may read, write and list the bucket"},
 	{status: http.StatusServiceUnavailable,
@@ -167,7 +167,7 @@ func (a answerError) Error() string {
 // token service does, has an answer of its own, which says nothing of the bucket.
 func unidentified(err error) string {
 	if _, ok := errors.AsType[credentialsError](err); ok {
-		return "mount the Secret with the credentials, or mend it; no restart is needed"
+		return "mount the Secret with the credentials, or repair it; no restart is needed"
 	}
 	if strings.Contains(err.Error(), "get identity: ") {
 		return "no credentials were got: set s3.credentialsDir, or give the Pod's service account an identity"
@@ -178,7 +178,7 @@ func unidentified(err error) string {
 // unreached is the advice where no store answered.
 func unreached(err error) string {
 	if dns, ok := errors.AsType[*net.DNSError](err); ok && dns.IsNotFound {
-		return "no such host: mend s3.endpoint or s3.region; where buckets have no host names of their own set s3.pathStyle"
+		return "no such host: repair s3.endpoint or s3.region; where buckets have no host names of their own set s3.pathStyle"
 	}
 	_, unknown := errors.AsType[x509.UnknownAuthorityError](err)
 	_, otherHost := errors.AsType[x509.HostnameError](err)
@@ -202,10 +202,10 @@ func also(err, cleanup error) error {
 	return fmt.Errorf("%w; and: %w", err, cleanup)
 }
 
-// code tells what the store answered, "" where nothing came.
+// code reports what the store answered, "" where nothing came.
 func code(err error) string { return answerOf(err).code }
 
-// refused tells whether the store itself said no, so that nothing was done.
+// refused reports whether the store itself said no, so that nothing was done.
 func refused(err error) bool {
 	a := answerOf(err)
 	return a.status >= 400 && a.status < 500 && a.status != http.StatusRequestTimeout

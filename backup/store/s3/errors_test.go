@@ -72,10 +72,10 @@ func TestErrorsNameWhatFailedAndSayWhatToDo(t *testing.T) {
 		"no right": {func(t *testing.T, c *store.S3) { writeCredentials(t, c.CredentialsDir, "stranger", "stranger-secret") },
 			store.ErrForbidden, []string{in, "s3:PutObject|PutObject"}},
 		"wrong region":  {func(_ *testing.T, c *store.S3) { c.Region = "eu-nowhere-7" }, nil, []string{in, "another region", "s3.region"}},
-		"nobody there":  {func(_ *testing.T, c *store.S3) { c.Endpoint = gone }, nil, []string{in, gone, "refused"}},
+		"no one there":  {func(_ *testing.T, c *store.S3) { c.Endpoint = gone }, nil, []string{in, gone, "refused"}},
 		"no such host":  {func(_ *testing.T, c *store.S3) { c.Endpoint = "http://store.invalid" }, nil, []string{in, "store.invalid", "no such host"}},
 		"no secret":     {func(t *testing.T, c *store.S3) { c.CredentialsDir = t.TempDir() }, nil, []string{in, "accessKeyID", "mount the Secret"}},
-		"empty secret":  {func(t *testing.T, c *store.S3) { writeCredentials(t, c.CredentialsDir, "a", "") }, nil, []string{in, "empty", "mend it"}},
+		"empty secret":  {func(t *testing.T, c *store.S3) { writeCredentials(t, c.CredentialsDir, "a", "") }, nil, []string{in, "empty", "repair it"}},
 		"no such file":  {func(_ *testing.T, c *store.S3) { c.CredentialsDir, c.CredentialsFile = "", "/nowhere/credentials" }, nil, []string{in, "/nowhere/credentials"}},
 		"no lock there": {func(_ *testing.T, c *store.S3) { c.ObjectLock = &store.ObjectLock{Mode: store.LockGovernance, Days: 1} }, store.ErrUnconfirmed, []string{in, "no object lock"}},
 	} {
@@ -85,7 +85,7 @@ func TestErrorsNameWhatFailedAndSayWhatToDo(t *testing.T) {
 			s := opened(t, config, quick)
 			for call, err := range calls(t, s) {
 				if headOnly := name != "no bucket" && name != "no lock there" && (call == "delete" || call == "multipart"); headOnly {
-					continue // a HEAD has no body that could tell more than the status
+					continue // a HEAD has no body that could report more than the status
 				}
 				if name == "no lock there" && call != "put" && call != "multipart" {
 					continue
@@ -109,7 +109,7 @@ func TestErrorsNameWhatFailedAndSayWhatToDo(t *testing.T) {
 
 var sentinels = []error{store.ErrAbsent, store.ErrExists, store.ErrForbidden, store.ErrNoBucket, store.ErrLocked, store.ErrUnconfirmed, store.ErrDamaged, store.ErrChanged}
 
-func TestAnswersThatTheServerCannotBeToldToGive(t *testing.T) {
+func TestAnswersThatTheServerCannotBeReportedToGive(t *testing.T) {
 	server := bucket.Start(t)
 	proxy := server.Before(t)
 	s := opened(t, configOf(t, proxy.Endpoint, server.Make(t, "told-answers", false)), quick)

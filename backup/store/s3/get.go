@@ -51,7 +51,7 @@ func (s *Store) Get(ctx context.Context, key string, offset, length int64) (io.R
 // download reads a range of one version of an object.
 type download struct {
 	s   *Store
-	ctx context.Context // a reader has no other way to be told
+	ctx context.Context // a reader has no other way to be reported
 	key string
 	// at is the offset of the next byte, end the one after the last; -1 before the size is known.
 	at, end int64
@@ -163,7 +163,7 @@ func (d *download) resume(broken error) error {
 	}
 }
 
-// errEndedEarly stands for io.EOF, which nobody must find in an error and take for the end of the object.
+// errEndedEarly stands for io.EOF, which no one must find in an error and take for the end of the object.
 var errEndedEarly = errors.New("the connection ended early")
 
 // wait is a random part of an exponentially growing time, as the SDK's own before it sends a request again.

@@ -101,7 +101,7 @@ func TestATokenServiceThatRefusesSaysNothingOfTheBucket(t *testing.T) {
 	}
 }
 
-func TestTheBundleIsTrustedAndReadAnew(t *testing.T) {
+func TestTheBundleIsTrustedAndReadAgain(t *testing.T) {
 	server := bucket.Start(t)
 	proxy, certificate := server.BeforeTLS(t)
 	config := configOf(t, proxy.Endpoint, server.Make(t, "bundle", false))

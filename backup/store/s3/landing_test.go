@@ -17,7 +17,7 @@ import (
 	"github.com/etcd-druid/druid/test/bucket"
 )
 
-// A store may keep a part that arrives after the abort; versitygw makes the upload anew for it.
+// A store may keep a part that arrives after the abort; versitygw makes the upload again for it.
 func TestAPartOnItsWayArrivesBeforeItsUploadIsAborted(t *testing.T) {
 	t.Parallel()
 	server := bucket.Start(t)
@@ -66,7 +66,7 @@ func TestAPartOnItsWayArrivesBeforeItsUploadIsAborted(t *testing.T) {
 	}
 }
 
-// What the store does with a request that nobody waits for any more is seen or said to be unknown.
+// What the store does with a request that no one waits for any more is seen or said to be unknown.
 func TestAPutThatIsOnItsWayIsWaitedFor(t *testing.T) {
 	t.Parallel()
 	server := bucket.Start(t)
@@ -102,7 +102,7 @@ func TestAPutThatIsOnItsWayIsWaitedFor(t *testing.T) {
 	}
 }
 
-func TestAnUploadThatBeginsWhenNobodyWantsItIsAborted(t *testing.T) {
+func TestAnUploadThatBeginsWhenNoOneWantsItIsAborted(t *testing.T) {
 	t.Parallel()
 	server := bucket.Start(t)
 	proxy := server.Before(t)

@@ -56,10 +56,10 @@ func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[store.Object,
 }
 
 // nextPage is the token of the page that follows, empty after the last one. The paginators take a page that leads nowhere for the last,
-// or ask for it for ever: here it is an error.
+// or ask for it permanently: here it is an error.
 func (s *Store) nextPage(prefix string, truncated *bool, before, next string) (string, error) {
 	if aws.ToBool(truncated) && (next == "" || next == before) {
-		return "", fmt.Errorf("list %s in %s: the store says that there is more, and names no page that follows (its token is %q, the one before %q): mend or update the store, or what is between it and this machine",
+		return "", fmt.Errorf("list %s in %s: the store says that there is more, and names no page that follows (its token is %q, the one before %q): repair or update the store, or what is between it and this machine",
 			prefix, s, next, before)
 	}
 	return next, nil

@@ -107,7 +107,7 @@ func (u *upload) send(ctx context.Context, part []byte, more bool, r io.Reader) 
 		var err error
 		if part, more, err = u.s.fill(r, next); err != nil {
 			unwanted()
-			_ = sending.Wait() // of an object that nobody wants any more
+			_ = sending.Wait() // of an object that no one wants any more
 			return err
 		}
 		next = ready

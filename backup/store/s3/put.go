@@ -24,7 +24,7 @@ import (
 	"github.com/etcd-druid/druid/backup/store"
 )
 
-// Metadata of each object: who put it, and how long its parts are, without which nobody can compute its checksum again.
+// Metadata of each object: who put it, and how long its parts are, without which no one can compute its checksum again.
 const (
 	tokenKey    = "druid-put"
 	partSizeKey = "druid-part-size"
@@ -79,7 +79,7 @@ func (s *Store) resident(r io.Reader) (body io.ReadSeeker, size int64) {
 	return sized, sized.Size()
 }
 
-// fill reads up to one part into buf, which grows with what comes. It tells whether more may follow.
+// fill reads up to one part into buf, which grows with what comes. It reports whether more may follow.
 func (s *Store) fill(r io.Reader, buf []byte) (part []byte, more bool, err error) {
 	const smallest = 64 << 10 // a delta of a quiet cluster must not cost a part's memory
 	buf = buf[:0]
@@ -133,7 +133,7 @@ func (u *upload) whole(ctx context.Context, body io.ReadSeeker, size int64) (sto
 
 // landing outlasts the context of a Put by as long as what is on its way may take to arrive. A store may act on what comes after
 // it was asked again: it stores an object that was not there yet, and keeps a part of an upload that was aborted, which makes the
-// upload anew (AWS, AbortMultipartUpload: parts in progress may succeed). So an answer is waited for, and not broken off.
+// upload again (AWS, AbortMultipartUpload: parts in progress may succeed). So an answer is waited for, and not broken off.
 func (s *Store) landing(wanted context.Context) (context.Context, context.CancelFunc) {
 	landing, cancel := context.WithCancel(context.WithoutCancel(wanted))
 	stop := context.AfterFunc(wanted, func() { time.AfterFunc(s.t.landing, cancel) })
@@ -144,7 +144,7 @@ func (s *Store) landing(wanted context.Context) (context.Context, context.Cancel
 }
 
 // settle finds out what became of an object whose last answer was an error. A request that was sent again finds what the
-// first one made, and a lost answer may have been a yes: the token tells whose object is there.
+// first one made, and a lost answer may have been a yes: the token reports whose object is there.
 func (u *upload) settle(ctx context.Context, cause error) (store.Object, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), u.s.t.release)
 	defer cancel()

@@ -182,7 +182,7 @@ func TestAListingIsWholeOrAnError(t *testing.T) {
 	}
 }
 
-// What the paginators take for the end, or follow for ever.
+// What the paginators take for the end, or follow permanently.
 func TestAListingThatSaysThereIsMoreAndNotWhereIsAnError(t *testing.T) {
 	server := bucket.Start(t)
 	proxy := server.Before(t)
@@ -211,7 +211,7 @@ func TestAListingThatSaysThereIsMoreAndNotWhereIsAnError(t *testing.T) {
 				return
 			}
 			for i := bytes.Index(body, []byte(token)); i >= 0; i = bytes.Index(body, []byte(token)) {
-				body[i] = 'X' // which nobody knows
+				body[i] = 'X' // which no one knows
 			}
 		}
 	}

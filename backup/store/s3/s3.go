@@ -39,7 +39,7 @@ type tuning struct {
 	backoff time.Duration
 	// stall is how long a connection may move no byte in either direction.
 	stall time.Duration
-	// landing is how long what is on its way may take to arrive once nobody wants the object any more.
+	// landing is how long what is on its way may take to arrive once no one wants the object any more.
 	landing time.Duration
 	// release is how long an aborted upload may take to be cleaned up after its context ended.
 	release time.Duration

@@ -17,7 +17,7 @@ const (
 	// dialTimeout and keepIdle are net/http's own defaults for a dial and an idle connection.
 	dialTimeout = 30 * time.Second
 	keepIdle    = 90 * time.Second
-	// idleConnections suit one upload, a parallel restore, and what runs beside them.
+	// idleConnections suit one upload, a parallel restore, and what runs next to them.
 	idleConnections = 16
 )
 

@@ -35,7 +35,7 @@ func (zeros) Read(p []byte) (int, error) { return len(p), nil }
 
 const benchSize = 256 << 20
 
-// cpu tells how many seconds of CPU a GB costs: wall time is the machine's, and who else is on it.
+// cpu reports how many seconds of CPU a GB costs: wall time is the machine's, and who else is on it.
 func cpu(b *testing.B) (end func()) {
 	b.Helper()
 	used := func() time.Duration {

@@ -113,7 +113,7 @@ func (r *reader) Read(p []byte) (int, error) {
 	return n, r.failed(err)
 }
 
-// failed tells a store that could not be read, and a key that is missing, from bytes that are wrong.
+// failed reports a store that could not be read, and a key that is missing, from bytes that are wrong.
 func (r *reader) failed(err error) error {
 	switch {
 	case r.source.err != nil:
@@ -121,7 +121,7 @@ func (r *reader) failed(err error) error {
 	case errors.Is(err, store.ErrNoKey), errors.Is(err, store.ErrNewer):
 		return fmt.Errorf("get %s in %s: %w", r.key, r.store, err)
 	}
-	// Not wrapped: nobody must find io.EOF in it and take it for the object's end.
+	// Not wrapped: no one must find io.EOF in it and take it for the object's end.
 	return fmt.Errorf("get %s in %s: %w: %s; do not use it, and put another backup in its place", r.key, r.store, store.ErrDamaged, err.Error())
 }
 
@@ -144,7 +144,7 @@ const headSize = 4 << 10
 
 // ranged reads an object at any place, with one request for each run of bytes that follow each other.
 type ranged struct {
-	ctx   context.Context // a reader has no other way to be told
+	ctx   context.Context // a reader has no other way to be reported
 	inner store.Store
 	key   string
 	size  int64

@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	// currentName is the entry that tells which key seals.
+	// currentName is the entry that reports which key seals.
 	currentName = "current"
 	// keySize in bytes.
 	keySize = 32
@@ -81,7 +81,7 @@ func (k keyring) read(dir, id string) (key, error) {
 	return key{id, secret}, nil
 }
 
-// without tells an entry that is missing from a Secret that is not mounted.
+// without reports an entry that is missing from a Secret that is not mounted.
 func (k keyring) without(entry, advice string) error {
 	if _, err := os.Stat(k.dir); errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("%w: there is no directory %s: mount the Secret with the keys there; a Pod that is older than the reference to it has it only after it was replaced",

@@ -11,7 +11,7 @@ import (
 	"github.com/etcd-druid/druid/backup/store"
 )
 
-func TestKeysAreRotatedWithoutOpeningTheStoreAnew(t *testing.T) {
+func TestKeysAreRotatedWithoutOpeningTheStoreAgain(t *testing.T) {
 	p := newPlace(t)
 	s := p.open(t, true)
 	first := put(t, s, "x/full/first", 1000)
@@ -98,7 +98,7 @@ func TestASecretThatIsNotMountedIsSaidToBe(t *testing.T) {
 	}
 }
 
-// unread is content that nobody may read.
+// unread is content that no one may read.
 type unread struct{ t *testing.T }
 
 func (u unread) Read([]byte) (int, error) {

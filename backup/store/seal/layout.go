@@ -20,7 +20,7 @@ const (
 	nonceSize = 16
 )
 
-// headerSize is that of every sealed object, because all that stands in it has a fixed length: only so a listing can tell
+// headerSize is that of every sealed object, because all that stands in it has a fixed length: only so a listing can report
 // how large an object is inside.
 var headerSize = int64(len("age-encryption.org/v1\n") +
 	len("-> "+stanzaType+" "+version+" ") + idWidth + 1 + checkWidth + 1 + nameWidth + 1 +
@@ -33,7 +33,7 @@ const macSize = 32
 // sealedName is the key under which an object stands that is sealed.
 func sealedName(key string) string { return key + suffix }
 
-// isPlain tells whether key is of an object that is never sealed.
+// isPlain reports whether key is of an object that is never sealed.
 func isPlain(key string) bool { return strings.HasSuffix(key, record) }
 
 // plainSize is how much is in a sealed object of size bytes. Of one that was cut off it is less than was put.

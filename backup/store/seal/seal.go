@@ -15,7 +15,7 @@ import (
 	"github.com/etcd-druid/druid/backup/store"
 )
 
-// Store is a store whose objects are sealed, or which only tells of those that are, where there are no keys.
+// Store is a store whose objects are sealed, or which only reports those that are, where there are no keys.
 type Store struct {
 	inner store.Store
 	keys  *keyring // nil for none
@@ -54,7 +54,7 @@ func (s *Store) Put(ctx context.Context, key string, r io.Reader, o store.PutOpt
 		return s.inner.Put(ctx, key, r, o)
 	}
 	if o.IfAbsent {
-		// It may be there from before there were keys. Somebody without keys who puts the same name at the same moment is
+		// It may be there from before there were keys. Someone without keys who puts the same name at the same moment is
 		// not found: then there are two, each whole.
 		if err := s.isAbsent(ctx, key); err != nil {
 			return store.Object{}, err
@@ -108,7 +108,7 @@ func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[store.Object,
 	}
 }
 
-// list is in order of the names without what tells that one is sealed, which is not the order of those with it.
+// list is in order of the names without what reports that one is sealed, which is not the order of those with it.
 func (s *Store) list(ctx context.Context, prefix string) ([]store.Object, error) {
 	var all []store.Object
 	var failed error

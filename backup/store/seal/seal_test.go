@@ -131,20 +131,20 @@ func TestNothingIsInPlain(t *testing.T) {
 func TestPlainAndSealedObjectsStandTogether(t *testing.T) {
 	p := newPlace(t)
 	sealing, plain := p.open(t, true), p.open(t, false)
-	const birth, early, late = "default/demo/00000001-abcd/lineage.json", "default/demo/00000001-abcd/delta/early", "default/demo/00000001-abcd/delta/late"
-	early0, late0, birth0 := put(t, plain, early, 1000), put(t, sealing, late, 70_000), put(t, sealing, birth, 100)
+	const formation, early, late = "default/demo/00000001-abcd/lineage.json", "default/demo/00000001-abcd/delta/early", "default/demo/00000001-abcd/delta/late"
+	early0, late0, birth0 := put(t, plain, early, 1000), put(t, sealing, late, 70_000), put(t, sealing, formation, 100)
 	for name, s := range map[string]*Store{"with keys": sealing, "without": plain} {
 		var got []string
 		for _, o := range list(t, s, "default/demo/") {
 			got = append(got, o.Key)
 		}
-		if want := early + " " + late + " " + birth; strings.Join(got, " ") != want {
+		if want := early + " " + late + " " + formation; strings.Join(got, " ") != want {
 			t.Errorf("%s: listed %v, want %s", name, got, want)
 		}
 		if got, err := get(t, s, early, 0, -1); err != nil || !bytes.Equal(got, early0) {
 			t.Errorf("%s: the plain one: %d bytes, %v", name, len(got), err)
 		}
-		if got, err := get(t, s, birth, 0, -1); err != nil || !bytes.Equal(got, birth0) {
+		if got, err := get(t, s, formation, 0, -1); err != nil || !bytes.Equal(got, birth0) {
 			t.Errorf("%s: the record: %d bytes, %v", name, len(got), err)
 		}
 	}
@@ -164,7 +164,7 @@ func TestPlainAndSealedObjectsStandTogether(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if left := list(t, sealing, ""); len(left) != 1 || left[0].Key != birth {
+	if left := list(t, sealing, ""); len(left) != 1 || left[0].Key != formation {
 		t.Errorf("left are %+v, want the record alone", left)
 	}
 }
@@ -200,7 +200,7 @@ func TestNamesOfSealedObjectsAreRefused(t *testing.T) {
 	}
 }
 
-// says tells whether an error has all of these words.
+// says reports whether an error has all of these words.
 func says(err error, words ...string) bool {
 	for _, word := range words {
 		if err == nil || !strings.Contains(err.Error(), word) {

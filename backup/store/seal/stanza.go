@@ -42,7 +42,7 @@ func hashOf(object string) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// check tells keys apart that have the same ID, and tells nothing else of them.
+// check reports keys apart that have the same ID, and reports nothing else of them.
 func (k key) check() (string, error) {
 	sum, err := hkdf.Key(sha256.New, k.secret, nil, purposeCheck, checkWidth/2)
 	return hex.EncodeToString(sum), err
@@ -117,7 +117,7 @@ func (o opener) Unwrap(stanzas []*age.Stanza) ([]byte, error) {
 	}
 	k, err := o.keys.named(id)
 	if err != nil {
-		return nil, fmt.Errorf("it is sealed with key %s: %w; without it nobody can read the object", id, err)
+		return nil, fmt.Errorf("it is sealed with key %s: %w; without it no one can read the object", id, err)
 	}
 	return unwrap(k, s, o.keys.dir)
 }

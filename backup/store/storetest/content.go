@@ -45,7 +45,7 @@ func (c *content) Read(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// Same compares two streams to their ends, and tells where they differ first. An error that only wraps io.EOF is no end.
+// Same compares two streams to their ends, and reports where they differ first. An error that only wraps io.EOF is no end.
 func Same(got, want io.Reader) error {
 	a, b := make([]byte, block), make([]byte, block)
 	for at := int64(0); ; {

@@ -41,7 +41,7 @@ func list(t *testing.T, f fixture) {
 		}
 	}
 	if moved == 0 {
-		t.Errorf("a listing of %d objects told nobody that it gets on", len(listed))
+		t.Errorf("a listing of %d objects reported no one that it gets on", len(listed))
 	}
 	if all := f.list(t, ""); len(all) < len(listed) {
 		t.Errorf("the empty prefix lists %d objects, want at least %d", len(all), len(listed))

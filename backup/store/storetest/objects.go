@@ -134,7 +134,7 @@ func race(t *testing.T, f fixture) {
 		for i, err := range results {
 			switch {
 			case err == nil && winner >= 0:
-				t.Errorf("%s: both %d and %d were told that they made it", key, winner, i)
+				t.Errorf("%s: both %d and %d were reported that they made it", key, winner, i)
 			case err == nil:
 				winner = i
 			case !errors.Is(err, store.ErrExists):
@@ -142,7 +142,7 @@ func race(t *testing.T, f fixture) {
 			}
 		}
 		if winner < 0 {
-			t.Fatalf("%s: nobody won", key)
+			t.Fatalf("%s: no one won", key)
 		}
 		f.holds(t, key, key+strconv.Itoa(winner), size)
 		if n := f.Leftovers(t); n != 0 {

@@ -20,7 +20,7 @@ import (
 	"github.com/etcd-druid/druid/test/member"
 )
 
-// recorded is what a recorder did, and what a process that only watched did beside it.
+// recorded is what a recorder did, and what a process that only watched did next to it.
 type recorded struct {
 	events, perSecond, load float64
 	usage
@@ -28,7 +28,7 @@ type recorded struct {
 }
 
 // measureDelta records writes that come at a rate, one revision each, and then some that come as fast as etcd takes them.
-// Beside each recorder a process watches and does nothing with what it is told.
+// Next to each recorder a process watches and does nothing with what it is reported.
 func measureDelta(tb testing.TB, s size) *line {
 	tb.Helper()
 	m := run(tb, prepare(tb, s).base)

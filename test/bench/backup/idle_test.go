@@ -14,7 +14,7 @@ import (
 )
 
 // settle is how long nothing is measured after the first full was taken and proven: what that needed is given back by then.
-// Go looks for garbage every two minutes where nobody makes any.
+// Go looks for garbage every two minutes where no one makes any.
 const settle = 150 * time.Second
 
 // reading is what an agent used up to a moment.
@@ -24,7 +24,7 @@ type reading struct {
 	bucket, cluster map[string]int
 }
 
-// measureIdle watches the one agent of a cluster that is backed up and that nobody writes to.
+// measureIdle watches the one agent of a cluster that is backed up and that no one writes to.
 func measureIdle(tb testing.TB, _ size) *line {
 	tb.Helper()
 	m := lonely(tb)

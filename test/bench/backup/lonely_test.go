@@ -117,7 +117,7 @@ func (m *lone) leases(owner *v1alpha1.EtcdCluster) {
 	}
 }
 
-// configured is what the agent is told: by druid's own renderer, but for where things are.
+// configured is what the agent is reported: by druid's own renderer, but for where things are.
 func (m *lone) configured(owner *v1alpha1.EtcdCluster) config.Config {
 	server := bucket.Start(m.tb)
 	proxy, ca := server.BeforeTLS(m.tb)
@@ -154,7 +154,7 @@ func (m *lone) configured(owner *v1alpha1.EtcdCluster) config.Config {
 	return c
 }
 
-// proven waits until a full was taken, proven and told of.
+// proven waits until a full was taken, proven and informed of.
 func (m *lone) proven() {
 	m.tb.Helper()
 	var last error
@@ -238,7 +238,7 @@ type counter struct {
 	seen map[string]int
 }
 
-// count hands on as somebody.
+// count hands on as someone.
 func count(tb testing.TB, api *rest.Config, user string) *counter {
 	tb.Helper()
 	as := rest.CopyConfig(api)

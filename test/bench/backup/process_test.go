@@ -23,7 +23,7 @@ import (
 // taskVariable of the environment makes this program a process that does one thing.
 const taskVariable = "DRUID_BENCH_TASK"
 
-// task is what a process is told to do.
+// task is what a process is instructed to do.
 type task struct {
 	// Kind is a name in tasks.
 	Kind string
@@ -44,9 +44,9 @@ type task struct {
 	Profiles string
 }
 
-// usage is what a process tells at its end, and what was seen of it.
+// usage is what a process reports at its end, and what was seen of it.
 type usage struct {
-	// Seconds it took for what it was told to do, and the CPU of all of the process.
+	// Seconds it took for what it was instructed to do, and the CPU of all of the process.
 	Wall, CPU float64
 	// Written are bytes that reached the file system's cache; memory in bytes.
 	Written       float64

@@ -34,7 +34,7 @@ func prepare(tb testing.TB, s size) source {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	dir := tb.TempDir() // little data is made anew each time
+	dir := tb.TempDir() // little data is made again each time
 	if s.keys >= 100_000 {
 		cache, err := binaries.CacheDir()
 		if err != nil {

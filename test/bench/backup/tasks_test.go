@@ -16,7 +16,7 @@ import (
 	"github.com/etcd-druid/druid/backup/store/open"
 )
 
-// tasks are what a process can be told to do. What they return is special to them.
+// tasks are what a process can be reported to do. What they return is special to them.
 var tasks = map[string]func(context.Context, task) (map[string]float64, error){
 	"full":     takeFull,
 	"stream":   readStream,
@@ -29,7 +29,7 @@ var tasks = map[string]func(context.Context, task) (map[string]float64, error){
 	"write":    writeOnly,
 }
 
-// child is the process: it does its task and tells what that cost.
+// child is the process: it does its task and reports what that cost.
 func child(text string) int {
 	debug.SetGCPercent(agentcli.GCPercent) // as the agent, whose work it does
 	u, err := do(text)

@@ -18,7 +18,7 @@ type size struct {
 	rate int
 }
 
-// events that follow on the database: of five, four put a key anew and one deletes another.
+// events that follow on the database: of five, four put a key again and one deletes another.
 func (s size) events() int { return s.keys / 2 }
 
 const (
@@ -105,7 +105,7 @@ func event(i, round int, s size, v *values) clientv3.Op {
 	return clientv3.OpPut(keyOf(key), v.of(key, round*s.events()+i+1))
 }
 
-// traffic makes the first n events of a round, so many in a second or as fast as etcd takes them, and tells how many it
+// traffic makes the first n events of a round, so many in a second or as fast as etcd takes them, and reports how many it
 // made in a second.
 func traffic(tb testing.TB, c *clientv3.Client, s size, n, round, perSecond int) float64 {
 	tb.Helper()

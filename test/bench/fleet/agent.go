@@ -93,7 +93,7 @@ func (a *agent) begin(ctx context.Context) (seed, ok bool) {
 	return false, a.group.awaitWhole(ctx) && a.joined(ctx, leases.RoleMember)
 }
 
-// form claims the birth and records it, as the seed's agent does before and after etcd first starts.
+// form claims the bootstrap and records it, as the seed's agent does before and after etcd first starts.
 func (a *agent) form(ctx context.Context) error {
 	record, version, err := a.store.Record(ctx)
 	if err != nil {
@@ -132,7 +132,7 @@ func (a *agent) says(rule, reason string, role leases.Role) {
 	a.renewer.Publish(leases.Fact{Member: a.member, Alive: role != ""})
 }
 
-// serve lets the member's raft log grow, which every renewal tells, until ctx ends.
+// serve lets the member's raft log grow, which every renewal reports, until ctx ends.
 func (a *agent) serve(ctx context.Context) {
 	ticker := time.NewTicker(progressInterval)
 	defer ticker.Stop()

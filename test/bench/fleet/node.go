@@ -114,7 +114,7 @@ func (f *Fleet) beat(ctx context.Context) error {
 	}
 }
 
-// beatOf renews a node's Lease, by which the node controller tells that the node lives.
+// beatOf renews a node's Lease, by which the node controller reports that the node lives.
 func (f *Fleet) beatOf(ctx context.Context, node string) error {
 	client := f.kube.CoordinationV1().Leases(corev1.NamespaceNodeLease)
 	patch := fmt.Appendf(nil, `{"spec":{"renewTime":%q}}`, time.Now().UTC().Format(metav1.RFC3339Micro))

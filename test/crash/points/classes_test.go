@@ -15,8 +15,8 @@ const (
 	changes
 	// reads, or touches only what ends with the process.
 	reads
-	// tells a person something from which nothing follows.
-	tells
+	// reports a person something from which nothing follows.
+	announces
 )
 
 // watched says whether a function belongs to one of the doors to the outside. Each of them that is called must be in
@@ -66,11 +66,11 @@ var classes = merge(map[class][]string{
 		"(kubernetes/typed/coordination/v1.LeaseInterface).Create", "(kubernetes/typed/coordination/v1.LeaseInterface).Update",
 		"(kubernetes/typed/coordination/v1.LeaseInterface).Patch", "(kubernetes/typed/coordination/v1.LeaseInterface).Apply",
 		"(kubernetes/typed/coordination/v1.LeaseInterface).Delete", "(leases.Client).Patch",
-		"(*leases.Store).UpdateRecord", "(*leases.Store).PatchMember", "(*leases.Store).Retire", "(*leases.Store).RenewBackup", "(*leases.Store).TellVerification",
+		"(*leases.Store).UpdateRecord", "(*leases.Store).PatchMember", "(*leases.Store).Retire", "(*leases.Store).RenewBackup", "(*leases.Store).ReportVerification",
 		"(*leases.Store).AnswerSnapshot", "(*leases.Store).AnswerUpgrade", "(*leases.Store).NoteDefragmentation",
 		"(*leases.Store).Lead",
 		// The backup store.
-		"(backup/store.Store).Put", "(backup/store.Store).Delete", "(backup/store.Store).Sweep", "backup/chain.WriteBirth",
+		"(backup/store.Store).Put", "(backup/store.Store).Delete", "(backup/store.Store).Sweep", "backup/chain.WriteBootstrap",
 		"backup/snapshot.Take", "(*backup/delta.Recorder).Run", "(*backup/delta.Recorder).Flush",
 		// etcd.
 		"membership.AddLearner", "membership.Promote", "membership.Remove", "membership.MoveLeader", "membership.Defragment", "membership.Compact", "membership.DisarmNoSpace",
@@ -95,7 +95,7 @@ var classes = merge(map[class][]string{
 		"(*leases.Store).SnapshotOrder", "(*leases.Store).WatchSnapshotOrder",
 		"membership.Linearizable", "membership.Observe", "membership.ReadStatus", "membership.StatusOf", "membership.Alarms", "membership.CompactedAt", "membership.ReadContent", "membership.LengthenLog", "client/v3.New", "(*client/v3.Client).Close",
 		"(*client/v3.Client).ActiveConnection", "(client/v3.KV).Get", "(client/v3.Maintenance).HashKV", "(client/v3.Cluster).MemberList", "client/v3.NewMaintenanceFromMaintenanceClient", "client/v3.RetryMaintenanceClient", "client/v3.WithCountOnly", "client/v3.WithRev",
-		"(backup/store.Store).Get", "(backup/store.Store).List", "backup/chain.Read", "backup/chain.Survey", "backup/chain.ReadBirth", "backup/restore.CheckFile", "backup/delta.AskBeside",
+		"(backup/store.Store).Get", "(backup/store.Store).List", "backup/chain.Read", "backup/chain.Survey", "backup/chain.ReadBootstrap", "backup/restore.CheckFile", "backup/delta.AskBeside",
 		"agent/datadir.Asides", "agent/datadir.ContentOf", "agent/datadir.Inspect", "agent/datadir.ReadStamp",
 		"agent/datadir.MoveAside", "agent/datadir.Prune", "agent/datadir.PruneBegun",
 		"agent/datadir.PlaceRestored", "agent/datadir/volume.RestoredPath",
@@ -106,36 +106,36 @@ var classes = merge(map[class][]string{
 		"unix.CmsgSpace", "unix.Fadvise", "unix.GetsockoptUcred", "unix.ParseSocketControlMessage", "unix.ParseUnixRights", "unix.SetsockoptInt",
 		"unix.Syscall", "unix.UnixRights", "(*agent/launch.Conn).Close", "(*agent/launch.Conn).ReadReport",
 	},
-	tells: {"(tools/internal/events.EventRecorder).Eventf"},
+	announces: {"(tools/internal/events.EventRecorder).Eventf"},
 })
 
 // carried are the functions whose changes have no points of their own, and why.
 var carried = map[string]string{
-	"(*agent/backups.Duty).prove":       "one patch tells all that was found; without it the backups are proven again",
-	"(*agent/backups.Duty).tellBroken":  "one patch tells what is broken, before the order is answered; without it the next proof finds it",
-	"(*leases.Store).patch":             "UpdateRecord, PatchMember, Retire, Lead, RenewBackup and AnswerSnapshot stand between points where they are called",
-	"(*agent/backups.session).record":   "each delta is in the store whole or not at all, and the next recorder goes on after the last",
-	"(*agent/backups.session).flush":    "as record",
-	"(*agent/backups.orders).flush":     "as record",
-	"(*agent/leader.round).mark":        "its callers have the points",
-	"(*agent/leader.round).remove":      "its callers have the points",
-	"(*agent/leader.Departure).mark":    "its callers have the points",
-	"(*agent/leader.Departure).remove":  "its callers have the points",
-	"(*druid.Reconciler).applyOurs":     "its callers have the points",
-	"(*druid.Reconciler).applyNew":      "applyOurs calls it, whose callers have the points",
-	"(*druid.Reconciler).makeWay":       "applyOurs calls it, whose callers have the points; without the apply after it the next pass applies",
-	"(*druid.Reconciler).create":        "its callers have the points",
-	"(*druid.Reconciler).patchMetadata": "its callers have the points",
-	"(*druid.Reconciler).mergePatch":    "its callers have the points",
-	"(*druid.Reconciler).patch":         "its callers have the points",
-	"(*druid.Reconciler).setOwners":     "its callers have the points",
-	"(*agent/leader.Takeover).ask":      "leadership is nobody's data, and whoever looks next finds who has it",
-	"(*agent/launch.session).send":      "its callers have the points",
-	"(*agent/launch.session).ask":       "telling a reason to wait changes nothing",
-	"(*agent/launch.Server).listen":     "the agent's own socket is made anew at each start",
-	"agent/datadir.WriteStamp":          "its callers have the points",
-	"agent/datadir.describe":            "its caller has the points",
-	"agent/datadir.makeDataDir":         "its caller has the points",
+	"(*agent/backups.Duty).prove":        "one patch reports all that was found; without it the backups are proven again",
+	"(*agent/backups.Duty).reportBroken": "one patch reports what is broken, before the order is answered; without it the next proof finds it",
+	"(*leases.Store).patch":              "UpdateRecord, PatchMember, Retire, Lead, RenewBackup and AnswerSnapshot stand between points where they are called",
+	"(*agent/backups.session).record":    "each delta is in the store whole or not at all, and the next recorder goes on after the last",
+	"(*agent/backups.session).flush":     "as record",
+	"(*agent/backups.orders).flush":      "as record",
+	"(*agent/leader.round).mark":         "its callers have the points",
+	"(*agent/leader.round).remove":       "its callers have the points",
+	"(*agent/leader.Departure).mark":     "its callers have the points",
+	"(*agent/leader.Departure).remove":   "its callers have the points",
+	"(*druid.Reconciler).applyOurs":      "its callers have the points",
+	"(*druid.Reconciler).applyNew":       "applyOurs calls it, whose callers have the points",
+	"(*druid.Reconciler).makeWay":        "applyOurs calls it, whose callers have the points; without the apply after it the next pass applies",
+	"(*druid.Reconciler).create":         "its callers have the points",
+	"(*druid.Reconciler).patchMetadata":  "its callers have the points",
+	"(*druid.Reconciler).mergePatch":     "its callers have the points",
+	"(*druid.Reconciler).patch":          "its callers have the points",
+	"(*druid.Reconciler).setOwners":      "its callers have the points",
+	"(*agent/leader.Takeover).ask":       "leadership is no one's data, and anyone who looks next finds who has it",
+	"(*agent/launch.session).send":       "its callers have the points",
+	"(*agent/launch.session).ask":        "telling a reason to wait changes nothing",
+	"(*agent/launch.Server).listen":      "the agent's own socket is made again at each start",
+	"agent/datadir.WriteStamp":           "its callers have the points",
+	"agent/datadir.describe":             "its caller has the points",
+	"agent/datadir.makeDataDir":          "its caller has the points",
 }
 
 func merge(by map[class][]string) map[string]class {

@@ -15,7 +15,7 @@ type found struct {
 	program crash.Program
 	// sites by the name of their points.
 	sites map[string][]site
-	// wrong in words: calls without points, points without a call, calls of which nobody said what they do.
+	// wrong in words: calls without points, points without a call, calls of which no one said what they do.
 	wrong []string
 	// carried are the functions that were let off, with the changes in them.
 	carried map[string]bool
@@ -88,7 +88,7 @@ func (f *found) statements(p loaded, function string, list []ast.Stmt) {
 	}
 	for i, statement := range list {
 		if kind, name := p.point(statement); kind != "" && !surrounded[i] {
-			f.complain(p, statement, "crash.%s(%q) does not stand beside a call that changes something", kind, name)
+			f.complain(p, statement, "crash.%s(%q) does not stand next to a call that changes something", kind, name)
 		}
 	}
 }
@@ -115,7 +115,7 @@ func (f *found) between(p loaded, list []ast.Stmt, i int) (string, bool) {
 }
 
 // changes are the calls directly in a statement that change something; of those in the blocks within it their own list
-// tells.
+// reports.
 func (f *found) changes(p loaded, statement ast.Stmt) (calls []*ast.CallExpr) {
 	ast.Inspect(statement, func(n ast.Node) bool {
 		switch n := n.(type) {
@@ -140,7 +140,7 @@ func (f *found) changes(p loaded, statement ast.Stmt) (calls []*ast.CallExpr) {
 			case class == changes:
 				calls = append(calls, n)
 			case !known && watched(callee):
-				f.complain(p, n, "nobody said whether %s changes something: add it to classes", short(callee))
+				f.complain(p, n, "no one said whether %s changes something: add it to classes", short(callee))
 			}
 		}
 		return true

@@ -12,13 +12,13 @@ import (
 	"github.com/etcd-druid/druid/leases"
 )
 
-// View is a cluster as somebody sees it.
+// View is a cluster as someone sees it.
 type View struct {
 	ClusterID string
 	Members   map[string]ViewedMember
 }
 
-// ViewedMember is one member as somebody sees it.
+// ViewedMember is one member as someone sees it.
 type ViewedMember struct {
 	ID   string
 	Role leases.Role
@@ -53,7 +53,7 @@ func (v View) Follower() string {
 	return ""
 }
 
-// Agree waits until etcd itself, the Leases, the record and the status tell the same of names, IDs, roles and cluster,
+// Agree waits until etcd itself, the Leases, the record and the status report the same of names, IDs, roles and cluster,
 // and returns that.
 func (c *Cluster) Agree(t testing.TB, replicas int, within time.Duration) View {
 	t.Helper()
@@ -129,7 +129,7 @@ func (c *Cluster) viewOfLeases(ctx context.Context) (View, error) {
 		return View{}, err
 	}
 	if record.Phase != leases.PhaseFormed || record.Replacing != nil {
-		return View{}, differ("the record", fmt.Sprintf("%+v", record), "Formed, with nobody replacing itself")
+		return View{}, differ("the record", fmt.Sprintf("%+v", record), "Formed, with no one replacing itself")
 	}
 	view := View{ClusterID: leases.FormatID(record.ClusterID), Members: map[string]ViewedMember{}}
 	for _, name := range record.Members {

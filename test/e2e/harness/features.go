@@ -15,7 +15,7 @@ import (
 
 var featureMetric = regexp.MustCompile(`(?m)^etcd_server_feature_enabled\{name="(\w+)",.*\} ([01])$`)
 
-// Features are the feature gates of a member's etcd, from 3.6 on, as its metrics tell.
+// Features are the feature gates of a member's etcd, from 3.6 on, as its metrics report.
 func (c *Cluster) Features(t testing.TB, member string) map[string]bool {
 	t.Helper()
 	features := map[string]bool{}

@@ -20,7 +20,7 @@ const (
 	fillPrefix = "/fill/"
 	fillLanes  = 16
 	// logEntries is what etcd keeps of its log for members that lag (server/etcdserver, DefaultSnapshotCatchUpEntries), and
-	// some: whoever joins after so many entries gets a snapshot instead.
+	// some: anyone who joins after so many entries gets a snapshot instead.
 	logEntries = 5000 + 500
 	// smallPerLarge entries follow each large one, so that the part of the log that every etcd has in memory stays small.
 	smallPerLarge = 8
@@ -88,7 +88,7 @@ func (c *Cluster) Filled(t testing.TB, member string) int {
 
 var snapshotMetric = regexp.MustCompile(`(?m)^etcd_network_snapshot_receive_success\{.*\} (\d+)$`)
 
-// SnapshotsReceived is how many snapshots a member's etcd received from others since it started, as its metrics tell.
+// SnapshotsReceived is how many snapshots a member's etcd received from others since it started, as its metrics report.
 func (c *Cluster) SnapshotsReceived(t testing.TB, member string) int {
 	t.Helper()
 	var received int

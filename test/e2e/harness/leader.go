@@ -18,7 +18,7 @@ func (c *Cluster) MoveLeader(t testing.TB, member string) {
 	})
 }
 
-// TryMoveLeader asks once for a member to become the raft leader: whoever is no voter, or not there any more, does not.
+// TryMoveLeader asks once for a member to become the raft leader: anyone who is no voter, or not there any more, does not.
 func (c *Cluster) TryMoveLeader(t testing.TB, member string) {
 	t.Helper()
 	if err := attempt(t.Context(), func(ctx context.Context) error { return c.moveLeader(ctx, t, member) }); err != nil {

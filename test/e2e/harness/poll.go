@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// pollInterval is short beside what is measured with it (seconds) and long beside one API request (milliseconds).
+// pollInterval is short next to what is measured with it (seconds) and long next to one API request (milliseconds).
 const pollInterval = 200 * time.Millisecond
 
 // patience with what takes at most seconds on an idle machine.

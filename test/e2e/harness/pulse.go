@@ -24,7 +24,7 @@ type pulse struct {
 	felt []stall
 }
 
-// stall is how long somebody had waited at a time.
+// stall is how long someone had waited at a time.
 type stall struct {
 	at   time.Time
 	long time.Duration
@@ -62,7 +62,7 @@ func (p *pulse) feel(s stall) {
 	p.felt = append(p.felt, s)
 }
 
-// stall is the longest wait since a time, for which nobody asks with an earlier one any more.
+// stall is the longest wait since a time, for which no one asks with an earlier one any more.
 func (p *pulse) stall(since time.Time) (longest time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// A gap that is told in the middle and told again when it is longer is excused by all that was felt since it began.
+// A gap that is reported in the middle and reported again when it is longer is excused by all that was felt since it began.
 func TestAStallExcusesTheGapThatItFallsInto(t *testing.T) {
 	begun := time.Now().Add(-time.Minute)
 	at := func(seconds int) time.Time { return begun.Add(time.Duration(seconds) * time.Second) }
@@ -18,7 +18,7 @@ func TestAStallExcusesTheGapThatItFallsInto(t *testing.T) {
 		want  time.Duration
 	}{{0, 5 * time.Second}, {2, 2 * time.Second}, {2, 2 * time.Second}, {11, time.Second}, {21, 0}} {
 		if got := p.stall(at(look.since)); got != look.want {
-			t.Errorf("since second %d somebody waited for %s, want %s", look.since, got, look.want)
+			t.Errorf("since second %d someone waited for %s, want %s", look.since, got, look.want)
 		}
 	}
 }

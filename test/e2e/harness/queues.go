@@ -8,14 +8,14 @@ import (
 	"time"
 )
 
-// queues tells how long the etcds of all members on this machine have waited for a core.
+// queues reports how long the etcds of all members on this machine have waited for a core.
 type queues struct {
 	looks   int
 	threads []string
 	waited  map[string]time.Duration // by thread, ever
 }
 
-// looksPerSearch is how often the queues are looked at until etcds are searched for anew.
+// looksPerSearch is how often the queues are looked at until etcds are searched for again.
 const looksPerSearch = 4
 
 // longest is the longest that a thread of an etcd has waited since the last look at it. The kernel counts a wait when it is over.

@@ -31,7 +31,7 @@ func (s *S3) process(t testing.TB) (pid int) {
 	return pid
 }
 
-// Freeze stops the server with all that it holds, as a store behind a dead load balancer: connections hang, and new ones find nobody.
+// Freeze stops the server with all that it holds, as a store behind a dead load balancer: connections hang, and new ones find no one.
 // It answers again after thaw, which may be called more than once.
 func (s *S3) Freeze(t testing.TB) (thaw func()) {
 	t.Helper()
@@ -48,7 +48,7 @@ func (s *S3) Freeze(t testing.TB) (thaw func()) {
 	return thaw
 }
 
-// Flip turns a bit in the middle of an object over, on the server's disk: neither its name nor its size tell.
+// Flip turns a bit in the middle of an object over, on the server's disk: neither its name nor its size report.
 func (s *S3) Flip(t testing.TB, bucket, key string) {
 	t.Helper()
 	path := filepath.Join("/proc", strconv.Itoa(s.process(t)), "root/data/buckets", bucket, key)

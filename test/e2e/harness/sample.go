@@ -101,9 +101,9 @@ func judge(members []listed, healthy map[uint64]bool, learnerLimit int) verdict 
 	return v
 }
 
-// tells says whether a look shows that the member was well, or was not, after a moment. What ended without an answer shows
+// reports says whether a look shows that the member was well, or was not, after a moment. What ended without an answer shows
 // nothing, as a busy machine lets a healthy member wait; nor does a voter that has not heard yet that it is no learner.
-func (l look) tells(since time.Time) (well, known bool) {
+func (l look) announces(since time.Time) (well, known bool) {
 	switch {
 	case !l.begun.After(since), errors.Is(l.err, rpctypes.ErrGRPCNotSupportedForLearner):
 		return false, false
@@ -113,7 +113,7 @@ func (l look) tells(since time.Time) (well, known bool) {
 	return l.err == nil, true
 }
 
-// refused says whether nobody listens where the member should be.
+// refused says whether no one listens where the member should be.
 func (l look) refused() bool { return status.Code(l.err) == codes.Unavailable }
 
 // sameVoters says whether two lists have the same voters.

@@ -29,16 +29,16 @@ func TestSampleIsJudged(t *testing.T) {
 		learners int
 		want     string
 	}{
-		"all are well":                       {[]listed{voter(1), voter(2), voter(3)}, up(1, 2, 3), 16, 1, 0, ""},
-		"one of three is down":               {[]listed{voter(1), voter(2), voter(3)}, up(1, 2), 16, 0, 0, ""},
-		"two of three are down":              {[]listed{voter(1), voter(2), voter(3)}, up(1), 16, -1, 0, "1 of 3 voters"},
-		"one of two is down":                 {[]listed{voter(1), voter(2)}, up(1), 16, -1, 0, "1 of 2 voters"},
-		"an unstarted voter counts as down":  {[]listed{voter(1), {id: 2}}, up(1), 16, -1, 0, "1 of 2 voters"},
-		"a learner is no voter":              {[]listed{voter(1), learner(2)}, up(1, 2), 16, 0, 1, ""},
-		"a learner that is down is no loss":  {[]listed{voter(1), learner(2)}, up(1), 16, 0, 1, ""},
-		"a healthy stranger does not help":   {[]listed{voter(1), voter(2), voter(3)}, up(1, 9), 16, -1, 0, "1 of 3 voters"},
-		"as many learners as are allowed":    {[]listed{voter(1), learner(2)}, up(1), 1, 0, 1, ""},
-		"a learner more than may be at once": {[]listed{voter(1), learner(2), learner(3)}, up(1), 1, 0, 2, "at most 1"},
+		"all are well":                           {[]listed{voter(1), voter(2), voter(3)}, up(1, 2, 3), 16, 1, 0, ""},
+		"one of three is down":                   {[]listed{voter(1), voter(2), voter(3)}, up(1, 2), 16, 0, 0, ""},
+		"two of three are down":                  {[]listed{voter(1), voter(2), voter(3)}, up(1), 16, -1, 0, "1 of 3 voters"},
+		"one of two is down":                     {[]listed{voter(1), voter(2)}, up(1), 16, -1, 0, "1 of 2 voters"},
+		"an unstarted voter counts as down":      {[]listed{voter(1), {id: 2}}, up(1), 16, -1, 0, "1 of 2 voters"},
+		"a learner is no voter":                  {[]listed{voter(1), learner(2)}, up(1, 2), 16, 0, 1, ""},
+		"a learner that is down is no loss":      {[]listed{voter(1), learner(2)}, up(1), 16, 0, 1, ""},
+		"a healthy unknown member does not help": {[]listed{voter(1), voter(2), voter(3)}, up(1, 9), 16, -1, 0, "1 of 3 voters"},
+		"as many learners as are allowed":        {[]listed{voter(1), learner(2)}, up(1), 1, 0, 1, ""},
+		"a learner more than may be at once":     {[]listed{voter(1), learner(2), learner(3)}, up(1), 1, 0, 2, "at most 1"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := judge(test.members, test.healthy, test.limit)
@@ -52,7 +52,7 @@ func TestSampleIsJudged(t *testing.T) {
 	}
 }
 
-func TestALookTellsOnlyWhatItSaw(t *testing.T) {
+func TestALookReportsOnlyWhatItSaw(t *testing.T) {
 	judged := time.Now()
 	before, after := judged.Add(-time.Second), judged.Add(time.Second)
 	for name, test := range map[string]struct {
@@ -69,7 +69,7 @@ func TestALookTellsOnlyWhatItSaw(t *testing.T) {
 		"it seemed to be down, before it was": {look{begun: before, err: status.Error(codes.Unavailable, "connection refused")}, false, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if well, known := test.look.tells(judged); well != test.well || known != test.known {
+			if well, known := test.look.announces(judged); well != test.well || known != test.known {
 				t.Errorf("got well=%t known=%t, want %t and %t", well, known, test.well, test.known)
 			}
 		})

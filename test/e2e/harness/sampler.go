@@ -175,11 +175,11 @@ func (s *Sampler) newest() (newest look, ok bool) {
 	if ok {
 		s.last = newest
 	}
-	// Without any answer the last list still tells how many should give one.
+	// Without any answer the last list still reports how many should give one.
 	return s.last, s.last.members != nil
 }
 
-// indispensable are the voters that are well, while no more of them are than a quorum; and nobody while one more is. Of a voter
+// indispensable are the voters that are well, while no more of them are than a quorum; and no one while one more is. Of a voter
 // that gave no answer in time it is not known, and it counts as well: a busy machine lets a healthy member wait.
 func (s *Sampler) indispensable() map[string]bool {
 	s.mu.Lock()
@@ -245,27 +245,27 @@ func (s *Sampler) sample(ctx context.Context, newest look) {
 	}
 }
 
-// well says whether the next look that tells anything of each of these members finds it well. One of which nothing is
-// told for confirmTimeout is not.
+// well says whether the next look that reports anything of each of these members finds it well. One of which nothing is
+// reported for confirmTimeout is not.
 func (s *Sampler) well(ctx context.Context, members []string, judged time.Time) bool {
 	for deadline := time.Now().Add(confirmTimeout); time.Now().Before(deadline); {
-		sick, unknown := s.tell(members, judged)
+		sick, unknown := s.inform(members, judged)
 		if sick || !unknown {
 			return !sick
 		}
 		if !pause(ctx, samplePace) {
-			return true // nobody asks any more
+			return true // no one asks any more
 		}
 	}
 	return false
 }
 
-// tell says whether any of these members was sick after a moment, and whether that is unknown of any.
-func (s *Sampler) tell(members []string, since time.Time) (sick, unknown bool) {
+// report says whether any of these members was sick after a moment, and whether that is unknown of any.
+func (s *Sampler) inform(members []string, since time.Time) (sick, unknown bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, name := range members {
-		well, known := s.looks[name].tells(since)
+		well, known := s.looks[name].announces(since)
 		sick, unknown = sick || known && !well, unknown || !known
 	}
 	return sick, unknown

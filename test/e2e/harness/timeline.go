@@ -115,7 +115,7 @@ func (tl *Timeline) leaseSteps(l *coordinationv1.Lease) {
 	if strings.HasSuffix(l.Name, "-cluster") {
 		record, err := leases.DecodeRecord(l)
 		tl.mark("names drawn and recorded", err == nil && len(record.Members) > 0)
-		tl.mark("seed claimed the birth", err == nil && record.ClusterID != 0)
+		tl.mark("seed claimed the bootstrap", err == nil && record.ClusterID != 0)
 		tl.mark("raft group formed", err == nil && record.Phase == leases.PhaseFormed)
 		return
 	}
@@ -130,6 +130,6 @@ func (tl *Timeline) leaseSteps(l *coordinationv1.Lease) {
 			voters++
 		}
 	}
-	tl.mark("first learner told of in its Lease", member.Role == leases.RoleLearner)
-	tl.mark(fmt.Sprintf("%d voters told of in their Leases", tl.replicas), voters == tl.replicas)
+	tl.mark("first learner informed of in its Lease", member.Role == leases.RoleLearner)
+	tl.mark(fmt.Sprintf("%d voters informed of in their Leases", tl.replicas), voters == tl.replicas)
 }

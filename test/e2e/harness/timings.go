@@ -25,7 +25,7 @@ const (
 )
 
 // flags of druid for a pace. The fast one has the shortest grace that a Lease of three renewals allows; the renewals are those
-// that a machine with two cores bears beside twelve etcds.
+// that a machine with two cores bears next to twelve etcds.
 func (p Pace) flags() ([]string, error) {
 	switch p {
 	case Fast:

@@ -151,13 +151,13 @@ func (w *Writer) StoodStill(bound time.Duration) error {
 	return err
 }
 
-// StoodStillFor is StoodStill, and tells how long it was.
+// StoodStillFor is StoodStill, and reports how long it was.
 func (w *Writer) StoodStillFor(bound time.Duration) (gap time.Duration, err error) {
 	from := w.countsFrom()
 	gap = w.Gap()
 	stall := w.machine.stall(from)
 	if allowed := bound + stallFactor*stall; gap > allowed {
-		err = fmt.Errorf("writes stood still for %s, want at most %s on a machine that let somebody wait for %s", gap, allowed, stall)
+		err = fmt.Errorf("writes stood still for %s, want at most %s on a machine that let someone wait for %s", gap, allowed, stall)
 	}
 	return gap, err
 }

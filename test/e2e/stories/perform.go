@@ -26,7 +26,7 @@ type Program struct {
 	Soak Soaks
 }
 
-// Soaks says for how long, beside how many busy loops, and from which seed on stories are performed again and again.
+// Soaks says for how long, next to how many busy loops, and from which seed on stories are performed again and again.
 type Soaks struct {
 	Hours float64
 	Load  int
@@ -129,7 +129,7 @@ func (p Program) repeat(run ledger.Run, failed []Story) (int, error) {
 	return code, nil
 }
 
-// handful is how many stories beside those of the tier Soak a round of soaking performs.
+// handful is how many stories next to those of the tier Soak a round of soaking performs.
 const handful = 6
 
 // soak performs rounds until the time is over: the stories of the tier Soak and some others drawn by lot, with a seed of its own each.

@@ -29,7 +29,7 @@ type performance struct {
 	dump     string
 }
 
-// Begin makes a test the story that its row describes: it runs alone or beside others, waits for its slots, and leaves its outcome
+// Begin makes a test the story that its row describes: it runs alone or next to others, waits for its slots, and leaves its outcome
 // in the run's directory.
 func Begin(t *testing.T) {
 	t.Helper()

@@ -66,7 +66,7 @@ type Selection string
 const (
 	All       Selection = "all"    // core, in turn, and soak once
 	OnlyCore  Selection = "core"   //
-	OnlyAlone Selection = "alone"  // those that run alone, as the other half runs on a rig beside this one
+	OnlyAlone Selection = "alone"  // those that run alone, as the other half runs on a rig next to this one
 	OnlyOther Selection = "beside" // the other half
 	ByBudget  Selection = "budget" // core, and the others as Choose says
 	Soaking   Selection = "soak"   // again and again, with other seeds

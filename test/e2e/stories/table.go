@@ -17,11 +17,11 @@ const (
 	ofEnds     = "agent/leader druid leases manifests"
 )
 
-// Table has a row for each story. Seconds of the core were measured on two cores beside others, with what the shorter intervals of the
+// Table has a row for each story. Seconds of the core were measured on two cores next to others, with what the shorter intervals of the
 // rig's agents save taken off; those of the others are added up from what they wait for. The ledger corrects both.
 var Table = []Story{
 	// The three promises: what was acknowledged is kept, a cluster is formed once, a quorum is never given away.
-	{"TestClusterIsNeverBornTwice", Core, Beside, 3, 120, ofForming + " " + ofData},
+	{"TestClusterIsNeverFormedTwice", Core, Beside, 3, 120, ofForming + " " + ofData},
 	{"TestMemberHealsWhenItsDataIsLost", Core, Beside, 3, 75, ofData},
 	{"TestRemovalThatWouldCostTheQuorumDoesNotHappen", Core, Beside, 5, 110, ofRemoval},
 
@@ -29,7 +29,7 @@ var Table = []Story{
 	{"TestDruidAndAgentsAreUpgradedUnderAWriter", Core, Alone, 3, 65, ofPods + " " + ofDruid},
 	{"TestPodOnACutOffNodeAndItsSuccessorNeverShareAVolume", Core, Alone, 3, 150, ofNodes + " agent/datadir/..."},
 	{"TestTwoNodesAreDrainedAtOnceWhileMembersJoin", Core, Alone, 7, 55, ofScale},
-	{"TestClusterThatLostAllItsVolumesIsBornAnewFromItsBackups", Core, Beside, 3, 75, ofRestore},
+	{"TestClusterThatLostAllItsVolumesIsFormedAgainFromItsBackups", Core, Beside, 3, 75, ofRestore},
 	{"TestVersionChangesUnderLoadAfterABackupAndNothingIsLost", Core, Beside, 5, 60, ofUpgrades},
 	{"TestClusterScalesThereAndBackUnderLoad", Core, Beside, 9, 65, ofScale},
 	{"TestClusterRollsUnderLoadAndABadImageStopsIt", Core, Beside, 5, 75, ofPods},
@@ -52,7 +52,7 @@ var Table = []Story{
 	{"TestClusterBeginsWithASnapshotFile", InTurn, Beside, 4, 60, ofRestore},
 	{"TestVersionsChangeThereAndBackUnderLoad", InTurn, Beside, 5, 350, ofUpgrades},
 	{"TestFiveEditsInTheMiddleOfAnUpdateEndInTheLast", InTurn, Beside, 5, 100, "druid druid/plan manifests"},
-	{"TestMembersThatNobodyOrderedAreRemoved", InTurn, Beside, 3, 120, ofRemoval},
+	{"TestMembersThatNoOneOrderedAreRemoved", InTurn, Beside, 3, 120, ofRemoval},
 	{"TestRandomEditsEndInTheLast", InTurn, Beside, 7, 180, "druid druid/plan agent/leader manifests internal/versions"},
 	{"TestRandomChangesOfScaleWithTwoFaultsEach", InTurn, Beside, 9, 60, ofScale},
 	{"TestVolumeThatIsNotTheMembersIsRefusedAndNothingIsLost", InTurn, Beside, 6, 140, ofData},
@@ -71,8 +71,8 @@ var Table = []Story{
 	{"TestNamesThatAUserTakesOutOfTheRecordComeBack", InTurn, Beside, 5, 15, "druid druid/plan leases"},
 	{"TestNoexecAgentVolumeIsSaid", InTurn, Beside, 1, 50, ofPods},
 	{"TestNamespaceIsDeletedUnderAWriter", InTurn, Beside, 3, 40, ofEnds},
-	{"TestWhatKeepsAClusterFromFormingIsSaidAndCanBeMended", InTurn, Beside, 7, 40, "druid manifests leases"},
-	{"TestVolumeOfAClassThatDoesNotGrowIsToldAndNothingElseHappens", InTurn, Beside, 3, 30, ofVolumes},
+	{"TestWhatKeepsAClusterFromFormingIsSaidAndCanBeRepaired", InTurn, Beside, 7, 40, "druid manifests leases"},
+	{"TestVolumeOfAClassThatDoesNotGrowIsReportedAndNothingElseHappens", InTurn, Beside, 3, 30, ofVolumes},
 
 	{"TestDruidEndsAtAPointAndAnotherFinishesTheChangeOfScale", Soak, Alone, 7, 100, ofDruid},
 	{"TestVolumesThatGrowAtAMountGetOnePodAfterAnotherTheLeaderLast", Soak, Beside, 5, 200, ofVolumes},

@@ -16,7 +16,7 @@ const coreSpan = 13 * time.Minute
 // promises are the stories of the three promises: an acknowledged write is kept, a cluster is formed once, and its quorum is not
 // given away.
 var promises = []string{
-	"TestMemberHealsWhenItsDataIsLost", "TestClusterIsNeverBornTwice", "TestRemovalThatWouldCostTheQuorumDoesNotHappen",
+	"TestMemberHealsWhenItsDataIsLost", "TestClusterIsNeverFormedTwice", "TestRemovalThatWouldCostTheQuorumDoesNotHappen",
 }
 
 func TestEachStoryHasARowAndEachRowAStory(t *testing.T) {
@@ -119,7 +119,7 @@ func TestASelectionIsAPartOfTheTable(t *testing.T) {
 		total += len(part)
 	}
 	if total != len(Table) {
-		t.Errorf("those that run alone and those that run beside others are %d, want all %d", total, len(Table))
+		t.Errorf("those that run alone and those that run next to others are %d, want all %d", total, len(Table))
 	}
 	if all, err := All.Of(Table); err != nil || len(all) != len(Table) {
 		t.Errorf("all are %d, %v", len(all), err)

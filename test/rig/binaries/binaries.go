@@ -51,7 +51,7 @@ func RepoDir() (string, error) {
 	}
 }
 
-// Builder builds what the cache lacks and tells Progress about it.
+// Builder builds what the cache lacks and reports Progress about it.
 type Builder struct {
 	Repo, Cache string
 	Progress    func(format string, args ...any)

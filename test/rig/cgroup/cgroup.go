@@ -23,7 +23,7 @@ type Hierarchy struct {
 	Own string
 }
 
-// V2 tells whether this is the unified hierarchy.
+// V2 reports whether this is the unified hierarchy.
 func (h Hierarchy) V2() bool { return h.Controllers == "" }
 
 // Dir is the name of the hierarchy's mount point below /sys/fs/cgroup.
@@ -83,7 +83,7 @@ func parse(own, mountinfo io.Reader) ([]Hierarchy, error) {
 		}
 		m, ok := v1[names]
 		if !ok {
-			continue // known to the kernel, mounted nowhere: nobody can use it
+			continue // known to the kernel, mounted nowhere: no one can use it
 		}
 		hs = append(hs, Hierarchy{Controllers: names, Own: m.dir(path)})
 		for n := range strings.SplitSeq(names, ",") {

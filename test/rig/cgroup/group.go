@@ -104,7 +104,7 @@ func EnableControllers(dir string) error {
 	return nil
 }
 
-// Weigh gives the group n times the processor time of another group beside it,
+// Weigh gives the group n times the processor time of another group next to it,
 // or of a session of processes, when all of them want more than there is.
 func (g Group) Weigh(n int) error {
 	for _, d := range g.dirs {
@@ -130,7 +130,7 @@ func (g Group) Start(cmd *exec.Cmd) error {
 	if len(g.dirs) == 1 && g.dirs[0].V2() {
 		return g.startV2(cmd)
 	}
-	// A child is born into the cgroups of the thread that forks it: the thread
+	// A child is formed into the cgroups of the thread that forks it: the thread
 	// joins, forks, and goes back. One that cannot go back must never take
 	// other work, so it is left locked to a goroutine that ends.
 	var eg errgroup.Group

@@ -10,7 +10,7 @@ import (
 	"github.com/etcd-druid/druid/test/rig/images"
 )
 
-// What a node can be cut from, beside another node.
+// What a node can be cut from, next to another node.
 const (
 	// ControlPlane cuts a node from the apiserver only: its Pods still reach
 	// other Pods and the cluster's DNS.
@@ -114,7 +114,7 @@ func (l *Lab) LoadImages(ctx context.Context, archives ...string) error {
 	return err
 }
 
-// TagImage gives an image another name beside its own, on all nodes.
+// TagImage gives an image another name next to its own, on all nodes.
 func (l *Lab) TagImage(ctx context.Context, image, name string) error {
 	for _, node := range l.Nodes() {
 		if _, err := l.ExecNode(ctx, node, "ctr", "-n", "k8s.io", "images", "tag", "--force", image, name); err != nil {
@@ -124,7 +124,7 @@ func (l *Lab) TagImage(ctx context.Context, image, name string) error {
 	return nil
 }
 
-// LoadS3 loads the image of an S3 server into all nodes, for whoever needs one.
+// LoadS3 loads the image of an S3 server into all nodes, for anyone who needs one.
 func (l *Lab) LoadS3(ctx context.Context) error {
 	archive, err := images.Maker{Cache: l.cache, Bin: l.plan.Bin}.S3Archive()
 	if err != nil {

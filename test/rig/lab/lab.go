@@ -35,7 +35,7 @@ const (
 	LocalClass = "rig-local"
 	// NetworkClass has volumes that every node can mount, and that grow while they are in use.
 	NetworkClass = "rig-network"
-	// RemountClass has such volumes that grow when they are mounted anew.
+	// RemountClass has such volumes that grow when they are mounted again.
 	RemountClass = "rig-network-remount"
 )
 

@@ -54,7 +54,7 @@ func Run(ctx context.Context, p *plan.Plan, name string, cable io.Reader) error 
 
 // run keeps the node's programs running. The kubelet starts when containerd
 // has the pause image, without which no Pod starts; the other images, which
-// are large, are loaded beside it.
+// are large, are loaded next to it.
 func (n *node) run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return n.containerd().Run(ctx) })

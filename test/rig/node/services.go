@@ -54,7 +54,7 @@ func imageOf(archive string) string {
 	return base
 }
 
-// SameImage tells whether two archives hold the same image, of whatever build.
+// SameImage reports whether two archives hold the same image, of whatever build.
 func SameImage(a, b string) bool { return imageOf(a) == imageOf(b) }
 
 // loaded returns the file that remembers which archive of an image a node's
@@ -63,7 +63,7 @@ func loaded(p *plan.Plan, node, archive string) (file, content string) {
 	return p.NodeDir(node, "loaded", imageOf(archive)), filepath.Base(archive)
 }
 
-// LoadedImage tells whether a node's disk has the image of an archive.
+// LoadedImage reports whether a node's disk has the image of an archive.
 func LoadedImage(p *plan.Plan, node, archive string) bool {
 	file, want := loaded(p, node, archive)
 	got, err := os.ReadFile(file)

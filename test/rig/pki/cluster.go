@@ -8,7 +8,7 @@ import (
 )
 
 // Cluster makes the whole PKI of a rig in pki/ of its directory, and the
-// kubeconfig for users on the host beside it.
+// kubeconfig for users on the host next to it.
 func Cluster(p *plan.Plan) error {
 	ca, err := New(p.PKI(""))
 	if err != nil {

@@ -47,7 +47,7 @@ type Plan struct {
 	// Bin maps the name of a component to its binary.
 	Bin map[string]string
 	// Pause and Images are image archives; Pause is loaded before the kubelet
-	// starts, Images beside it.
+	// starts, Images next to it.
 	Pause  string
 	Images []string
 	// Cgroups are the run's own cgroup directories, one per hierarchy.

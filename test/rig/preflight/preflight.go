@@ -30,7 +30,7 @@ var programs = []struct{ path, pkg string }{
 	{"mount", "mount"},
 }
 
-// Check reports all that is missing at once. Without a Go toolchain nobody
+// Check reports all that is missing at once. Without a Go toolchain no one
 // gets here, so that is not looked for.
 func Check() error {
 	if runtime.GOOS != "linux" {

@@ -17,7 +17,7 @@ import (
 )
 
 // Deadlines are many times what was measured on two idle cores: others may
-// build beside us.
+// build next to us.
 const (
 	apiTimeout   = 5 * time.Minute
 	nodesTimeout = 8 * time.Minute
@@ -25,7 +25,7 @@ const (
 )
 
 // nodesWeight is how many sessions of the host the nodes weigh together.
-// Without it they weigh what a compiler or a test beside them does, and the
+// Without it they weigh what a compiler or a test next to them does, and the
 // etcds in them wait for seconds to be run.
 const nodesWeight = 16
 

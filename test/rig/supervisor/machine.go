@@ -74,7 +74,7 @@ func (s *Supervisor) nodeLog(name string) (*os.File, error) {
 	return os.OpenFile(file, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 }
 
-// await notes that a node ended, whether it was told to or not.
+// await notes that a node ended, whether it was instructed to or not.
 func (s *Supervisor) await(name string, m *machine, cmd *exec.Cmd) {
 	err := cmd.Wait()
 	s.mu.Lock()

@@ -83,7 +83,7 @@ func pipe(ctx context.Context, input, name string, args ...string) error {
 	return nil
 }
 
-// Names of what a node can be cut from, beside other nodes.
+// Names of what a node can be cut from, next to other nodes.
 const (
 	// controlPlane is the path between a node and the apiserver. Pods still
 	// reach each other, and the cluster's DNS.

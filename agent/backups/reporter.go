@@ -14,7 +14,7 @@ import (
 	"github.com/etcd-druid/druid/leases"
 )
 
-// Pace of what is told.
+// Pace of what is reported.
 const (
 	// minGap is the least time between two renewals of a Lease, however much changes.
 	minGap = time.Second
@@ -27,8 +27,8 @@ type beats struct{ full, delta time.Duration }
 
 func beatsOf(c config.Backup) beats { return beats{fullHeartbeat, c.DeltaLeaseDuration() / 3} }
 
-// herald tells the two Leases what is saved. What it cannot tell it tells later; nothing waits for it.
-type herald struct {
+// reporter reports the two Leases what is saved. What it cannot report it reports later; nothing waits for it.
+type reporter struct {
 	leases *leases.Store
 	config config.Backup
 	self   Identity
@@ -38,15 +38,15 @@ type herald struct {
 	mu    sync.Mutex
 	full  notice
 	delta notice
-	// trouble with the store, told where there is no other.
+	// trouble with the store, reported where there is no other.
 	trouble string
 	// supersededBy is the lineage that the last listing showed to be newer than ours.
 	supersededBy string
 	// taken is the newest full; whole: deltas lead on from it.
 	taken chain.Full
 	whole bool
-	// savedAt: all that was acknowledged by then is saved; toldAt is what of it was told.
-	savedAt, toldAt time.Time
+	// savedAt: all that was acknowledged by then is saved; toldAt is what of it was reported.
+	savedAt, reportedAt time.Time
 	// lag is the age in seconds of the oldest write that is not saved.
 	lag func() float64
 	// verified is what was last read of the proofs of the backups; news has a mark when that changed.
@@ -60,16 +60,16 @@ type notice struct {
 	wake chan struct{}
 }
 
-func newHerald(d *Duty, c config.Backup, self Identity) *herald {
-	return &herald{
+func newReporter(d *Duty, c config.Backup, self Identity) *reporter {
+	return &reporter{
 		leases: d.Leases, config: c, self: self, log: d.Log, beats: d.beats(c), lag: d.Metrics.rpo,
 		news: make(chan struct{}, 1),
 		full: notice{wake: make(chan struct{}, 1)}, delta: notice{wake: make(chan struct{}, 1)},
 	}
 }
 
-// change what is told. Who calls it says which Leases are to hear of it at once.
-func (h *herald) change(change func(), urgent ...*notice) {
+// change what is reported. Who calls it says which Leases are to hear of it at once.
+func (h *reporter) change(change func(), urgent ...*notice) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	change()
@@ -81,8 +81,8 @@ func (h *herald) change(change func(), urgent ...*notice) {
 	}
 }
 
-// failed tells of both that they cannot go on. What repeats is logged once, and below too.
-func (h *herald) failed(ctx context.Context, err error) {
+// failed reports both that they cannot go on. What repeats is logged once, and below too.
+func (h *reporter) failed(ctx context.Context, err error) {
 	h.mu.Lock()
 	same := h.trouble != ""
 	h.trouble = err.Error()
@@ -93,16 +93,16 @@ func (h *herald) failed(ctx context.Context, err error) {
 	}
 }
 
-func (h *herald) fullFailed(ctx context.Context, err error) { h.note(ctx, "full", &h.full, err) }
+func (h *reporter) fullFailed(ctx context.Context, err error) { h.note(ctx, "full", &h.full, err) }
 
-func (h *herald) recorderFailed(ctx context.Context, err error) {
+func (h *reporter) recorderFailed(ctx context.Context, err error) {
 	h.change(func() { h.whole = false })
 	h.note(ctx, "deltas", &h.delta, err)
 }
 
 // note sets a Lease's error, nil for none. The words of two attempts differ, as by the name of a temporary file; what is
-// told at once, and logged, is the first.
-func (h *herald) note(ctx context.Context, what string, n *notice, err error) {
+// reported at once, and logged, is the first.
+func (h *reporter) note(ctx context.Context, what string, n *notice, err error) {
 	text := textOf(err)
 	h.mu.Lock()
 	same := (n.Error == "") == (text == "")
@@ -119,8 +119,8 @@ func (h *herald) note(ctx context.Context, what string, n *notice, err error) {
 	}
 }
 
-// read tells what a listing shows, what hinders the deltas, and what doubt it left; nil for nothing.
-func (h *herald) read(ctx context.Context, newest chain.Full, saved int64, c Chain, hindrance, doubt error) {
+// read reports what a listing shows, what hinders the deltas, and what doubt it left; nil for nothing.
+func (h *reporter) read(ctx context.Context, newest chain.Full, saved int64, c Chain, hindrance, doubt error) {
 	h.mu.Lock()
 	same := h.trouble == textOf(doubt)
 	h.mu.Unlock()
@@ -151,8 +151,8 @@ var hindrances = map[Chain]error{
 	ChainBroken: errors.New("what was saved does not lead to what etcd holds: revisions in between are gone, or are others. The leader takes a new full, and to what is between the two nothing can be restored"),
 }
 
-// fullTaken tells of a full, and of what it makes of the chain.
-func (h *herald) fullTaken(b leases.Backup, taken chain.Full, c Chain) {
+// fullTaken reports a full, and of what it makes of the chain.
+func (h *reporter) fullTaken(b leases.Backup, taken chain.Full, c Chain) {
 	h.change(func() {
 		h.full.Backup, h.taken = b, taken
 		h.whole = c == ChainWhole
@@ -162,8 +162,8 @@ func (h *herald) fullTaken(b leases.Backup, taken chain.Full, c Chain) {
 	}, &h.full, &h.delta)
 }
 
-// recorded tells how far the recorder is.
-func (h *herald) recorded(ctx context.Context, s delta.Status) {
+// recorded reports how far the recorder is.
+func (h *reporter) recorded(ctx context.Context, s delta.Status) {
 	problem := s.SaveError
 	if problem == nil {
 		problem = s.WatchError
@@ -185,10 +185,10 @@ func (h *herald) recorded(ctx context.Context, s delta.Status) {
 }
 
 // readVerification reads what others found out about the backups. What cannot be read stays what it was.
-func (h *herald) readVerification(ctx context.Context) {
+func (h *reporter) readVerification(ctx context.Context) {
 	_, v, err := h.leases.Full(ctx)
 	if err != nil {
-		return // whoever renews the Lease tells
+		return // anyone who renews the Lease reports
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -202,15 +202,15 @@ func (h *herald) readVerification(ctx context.Context) {
 	}
 }
 
-// disproved tells whether the backups that begin with the newest full were found to be broken.
-func (h *herald) disproved(newest string) bool {
+// disproved reports whether the backups that begin with the newest full were found to be broken.
+func (h *reporter) disproved(newest string) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.verified.Verdict == leases.VerdictBroken && newest != "" && h.verified.Full == newest
 }
 
 // proven is the full that was last found to be sound; empty for none.
-func (h *herald) proven() string {
+func (h *reporter) proven() string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.verified.ProvenFull
@@ -223,15 +223,15 @@ func textOf(err error) string {
 	return err.Error()
 }
 
-// unopened tells why there is no store.
-func (h *herald) unopened(ctx context.Context, err error) {
+// unopened reports why there is no store.
+func (h *reporter) unopened(ctx context.Context, err error) {
 	h.trouble = err.Error()
 	for c, patch := range map[leases.Component]patcher{
 		leases.ComponentFullSnapshot: h.fullPatch, leases.ComponentDeltaSnapshot: h.deltaPatch,
 	} {
 		p, _ := patch(time.Now())
 		if err := h.renew(ctx, c, p); err != nil {
-			h.log.DebugContext(ctx, "backups not told", "component", string(c), "err", err)
+			h.log.DebugContext(ctx, "backups not reported", "component", string(c), "err", err)
 		}
 	}
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/etcd-druid/druid/test/e2e/stories"
 )
 
-func TestMembersThatNobodyOrderedAreRemoved(t *testing.T) {
+func TestMembersThatNoOneOrderedAreRemoved(t *testing.T) {
 	stories.Begin(t)
 	c := rig.Apply(t)
 	view := c.Agree(t, 3, formWithin)
@@ -24,8 +24,8 @@ func TestMembersThatNobodyOrderedAreRemoved(t *testing.T) {
 
 	t.Run("a learner and a voter that never start go after the grace period", func(t *testing.T) {
 		begun := time.Now()
-		addStranger(t, etcd, "http://learner.invalid:2380", true)
-		addStranger(t, etcd, "http://voter.invalid:2380", false)
+		addUnknownObject(t, etcd, "http://learner.invalid:2380", true)
+		addUnknownObject(t, etcd, "http://voter.invalid:2380", false)
 		stories.Resting(t, func() {
 			harness.Eventually(t, 5*time.Minute, "a first removal", func(ctx context.Context) error {
 				return fewerMembersThan(ctx, etcd, 5)
@@ -39,11 +39,11 @@ func TestMembersThatNobodyOrderedAreRemoved(t *testing.T) {
 	})
 
 	t.Run("without a quorum nothing is removed", func(t *testing.T) {
-		addStranger(t, etcd, "http://voter.invalid:2380", false)
+		addUnknownObject(t, etcd, "http://voter.invalid:2380", false)
 		members := c.MemberNames(t)
 		holds := []*harness.Hold{c.HoldDown(t, members[0]), c.HoldDown(t, members[1])}
 		// One of four voters is up. A removal needs a quorum, so what is shown is that the grace period does not run
-		// while nobody could see the member: right after the quorum is back the stranger is still there.
+		// while no one could see the member: right after the quorum is back the unknown member is still there.
 		harness.Consistently(t, grace+15*time.Second, "no linearizable answer", func(ctx context.Context) error {
 			ctx, cancel := context.WithTimeout(ctx, time.Second)
 			defer cancel()
@@ -67,27 +67,27 @@ func TestMembersThatNobodyOrderedAreRemoved(t *testing.T) {
 	})
 }
 
-// Two strangers run and vote, two members that were ordered are down: of five voters exactly a quorum of three is up.
-// Without one of the strangers it would be two of four.
+// Two unknown objects run and vote, two members that were ordered are down: of five voters exactly a quorum of three is up.
+// Without one of the unknown objects it would be two of four.
 func TestRemovalThatWouldCostTheQuorumDoesNotHappen(t *testing.T) {
 	stories.Begin(t)
 	c := rig.Apply(t)
 	view := c.Agree(t, 3, formWithin)
 	etcd := c.Etcd(t)
 	w := harness.Write(t, etcd)
-	var strangers []string
+	var unknownObjects []string
 	for _, name := range []string{"stranger-a", "stranger-b"} {
-		c.RunStranger(t, etcd, name)
-		strangers = append(strangers, name)
+		c.RunUnknownObject(t, etcd, name)
+		unknownObjects = append(unknownObjects, name)
 	}
 	members := c.MemberNames(t)
 	c.MoveLeader(t, members[2])
 	holds := []*harness.Hold{c.HoldDown(t, members[0]), c.HoldDown(t, members[1])}
 	c.MoveLeader(t, members[2])          // an election may have moved it
-	c.Kill(t, members[2], harness.Agent) // it has seen the strangers for as long as all this took: the next one counts anew
+	c.Kill(t, members[2], harness.Agent) // it has seen the unknown objects for as long as all this took: the next one counts again
 	w.AwaitWrites(t, 10, time.Minute)
 
-	harness.Consistently(t, c.AgentTimings(t).SuperfluousGrace+20*time.Second, "both strangers listed", safely(t, func(ctx context.Context) error {
+	harness.Consistently(t, c.AgentTimings(t).SuperfluousGrace+20*time.Second, "both unknown objects listed", safely(t, func(ctx context.Context) error {
 		list, err := etcd.MemberList(ctx)
 		if err != nil {
 			return harness.NoAnswer(err)
@@ -96,7 +96,7 @@ func TestRemovalThatWouldCostTheQuorumDoesNotHappen(t *testing.T) {
 		for _, m := range list.Members {
 			names = append(names, m.Name)
 		}
-		for _, s := range strangers {
+		for _, s := range unknownObjects {
 			if !strings.Contains(strings.Join(names, " "), s) {
 				return fmt.Errorf("etcd lists %v, without %s", names, s)
 			}
@@ -111,8 +111,8 @@ func TestRemovalThatWouldCostTheQuorumDoesNotHappen(t *testing.T) {
 	w.Stop(t, etcd)
 }
 
-// addStranger adds a member as somebody with etcdctl would, who tries again while etcd finds its peers too young.
-func addStranger(t *testing.T, etcd *clientv3.Client, peerURL string, learner bool) {
+// addStranger adds a member as someone with etcdctl would, who tries again while etcd finds its peers too young.
+func addUnknownObject(t *testing.T, etcd *clientv3.Client, peerURL string, learner bool) {
 	t.Helper()
 	harness.Eventually(t, formWithin, "member add of "+peerURL, func(ctx context.Context) error {
 		add := etcd.MemberAdd

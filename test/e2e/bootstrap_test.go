@@ -19,7 +19,7 @@ import (
 // patience is how long a member is watched that must not start: several times the two or three seconds that a start takes.
 const patience = 8 * time.Second
 
-func TestClusterIsNeverBornTwice(t *testing.T) {
+func TestClusterIsNeverFormedTwice(t *testing.T) {
 	stories.Begin(t)
 	c := rig.Apply(t)
 	view := c.Agree(t, 3, formWithin)
@@ -62,7 +62,7 @@ func TestClusterIsNeverBornTwice(t *testing.T) {
 	})
 	w.Stop(t, c.Etcd(t))
 
-	t.Run("all Leases are deleted and come back, and nobody is removed", func(t *testing.T) {
+	t.Run("all Leases are deleted and come back, and no one is removed", func(t *testing.T) {
 		err := c.Rig.Client.DeleteAllOf(t.Context(), &coordinationv1.Lease{}, client.InNamespace(c.Namespace))
 		if err != nil {
 			t.Fatal(err)
@@ -85,7 +85,7 @@ func TestLeasesEditedToNonsenseOrderNothing(t *testing.T) {
 
 	t.Run("a member Lease is nonsense until its agent renews it", func(t *testing.T) {
 		edit(t, c, view.Follower(), func(l *coordinationv1.Lease) {
-			nonsense := "nobody knows"
+			nonsense := "no one knows"
 			l.Spec.HolderIdentity = &nonsense
 		})
 		same(t, view, c.Agree(t, 3, healWithin))

@@ -12,21 +12,21 @@ import (
 type rank uint8
 
 const (
-	rankUnborn   rank = iota // already marked to be dropped
-	rankOutside              // it never was in the cluster
-	rankIdle                 // a learner whose etcd does not serve
-	rankDown                 // a voter that does not serve
-	rankDoomed               // one that serves from a volume that goes with its Pod
-	rankLearner              // a learner that does
-	rankFollower             // a voter that does
-	rankLeader               // or one that may be it
+	rankNeverFormed rank = iota // already marked to be dropped
+	rankOutside                 // it never was in the cluster
+	rankIdle                    // a learner whose etcd does not serve
+	rankDown                    // a voter that does not serve
+	rankDoomed                  // one that serves from a volume that goes with its Pod
+	rankLearner                 // a learner that does
+	rankFollower                // a voter that does
+	rankLeader                  // or one that may be it
 )
 
 func rankOf(m Member, o Observed) rank {
 	learner := m.learns() && !m.publishedVoter(o)
 	switch {
-	case m.Readable && m.Says.Retire.Mark == Unborn:
-		return rankUnborn
+	case m.Readable && m.Says.Retire.Mark == NotFormed:
+		return rankNeverFormed
 	case m.outside() && !m.publishedVoter(o):
 		return rankOutside
 	case learner && !m.up():
@@ -44,12 +44,12 @@ func rankOf(m Member, o Observed) rank {
 	}
 }
 
-// outside says whether the member never was in the cluster, as far as its Lease and its Pod tell.
+// outside says whether the member never was in the cluster, as far as its Lease and its Pod report.
 func (m Member) outside() bool {
 	return m.Lease == LeaseOurs && m.Readable && !m.Says.EverFormed() && !m.Voter
 }
 
-// mayLead says whether the member's Lease calls it the leader and nobody knows that it stopped: a druid that has just
+// mayLead says whether the member's Lease calls it the leader and no one knows that it stopped: a druid that has just
 // started has heard some Leases renewed before others.
 func (m Member) mayLead() bool {
 	return m.leads() || m.Lease == LeaseOurs && m.Readable && m.Liveness == leases.Unknown && m.Says.Role == leases.RoleLeader
@@ -61,16 +61,16 @@ func (m Member) learns() bool {
 }
 
 // publishedVoter says whether the list that the leader's agent published has the member as a voter. A Lease that was made
-// anew, or of an agent that is silent since, knows nothing of the vote.
+// again, or of an agent that is silent since, knows nothing of the vote.
 func (m Member) publishedVoter(o Observed) bool {
 	return o.Record.MemberList != nil && slices.ContainsFunc(o.Record.MemberList.Members, func(entry leases.ListedMember) bool {
 		return !entry.Learner && (entry.Name == m.Name || leases.MemberOfURL(entry.PeerURL) == m.Name)
 	})
 }
 
-// victim is the member that goes first: of those that the cluster loses least by, the newest. A cluster that forms keeps its
+// removal candidate is the member that goes first: of those that the cluster loses least by, the newest. A cluster that forms keeps its
 // seed, and of it only a member that never was in any raft group may go.
-func victim(o Observed) (Member, bool) {
+func removalCandidate(o Observed) (Member, bool) {
 	candidates := o.listed()
 	if o.RecordState == RecordForming {
 		candidates = slices.DeleteFunc(candidates, func(m Member) bool { return m.Name == o.Record.Seed || !m.outside() })
@@ -79,12 +79,12 @@ func victim(o Observed) (Member, bool) {
 		return Member{}, false
 	}
 	return slices.MinFunc(candidates, func(a, b Member) int {
-		return cmp.Or(cmp.Compare(rankOf(a, o), rankOf(b, o)), b.Born.Compare(a.Born), cmp.Compare(a.Name, b.Name))
+		return cmp.Or(cmp.Compare(rankOf(a, o), rankOf(b, o)), b.WasFormed.Compare(a.WasFormed), cmp.Compare(a.Name, b.Name))
 	}), true
 }
 
 // wayOf says whether the other members let m go, and else which one does not and why. One that has no vote takes none away,
-// so it may go whatever the others do; but a Lease that was made anew, or is of a silent agent, does not take a vote away
+// so it may go whatever the others do; but a Lease that was made again, or is of a silent agent, does not take a vote away
 // that the leader published.
 func wayOf(m Member, o Observed) (way, string) {
 	if (m.outside() || m.learns()) && !m.publishedVoter(o) {
@@ -108,7 +108,7 @@ func wayOf(m Member, o Observed) (way, string) {
 }
 
 // steady says whether the member is a ready voter, and else what it is, in words for a person. One that lost its volume is
-// replaced first, unless the others cannot spare it: then it stays as it is, and keeps nobody.
+// replaced first, unless the others cannot spare it: then it stays as it is, and keeps no one.
 func (m Member) steady(spared rules.YesNo) (way, string) {
 	switch {
 	case m.Lease == LeaseAbsent:
