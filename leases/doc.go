@@ -1,6 +1,6 @@
-// Package leases owns the Lease records that are the only channel between druid and the agents: their names, what they
-// say, how alive they are, their renewal and the election that is gated on raft leadership.
+// Package leases owns the Leases, the only channel between druid and the agents: their names, their content, their
+// liveness, their renewal, and the election that depends on raft leadership.
 //
-// It never decides what follows from a Lease, never deletes one, and never turns a Lease that is missing, unreadable or
-// stale into an order: all three are unknown. Clocks of different machines are never compared.
+// It never decides what follows from a Lease and never deletes one. A Lease that is missing, unreadable or stale is
+// unknown, and never a request. The package never compares clocks of different machines.
 package leases

@@ -1,9 +1,10 @@
-// Package manifests owns the shape of every Kubernetes object that druid makes: pure functions from an EtcdCluster, a
-// member's name and the install's Options to objects, held by golden files, and the install itself (install/).
+// Package manifests owns the shape of every Kubernetes object that druid creates: pure functions from an EtcdCluster,
+// a member name and the Options of the installation to objects. Golden files freeze them. It also owns the
+// installation itself (install/).
 //
-// It never talks to Kubernetes, reads no clock and draws no random name: the same arguments give the same bytes, because
-// the hash of an object decides whether a Pod is replaced and whether a Service is written again. It decides nothing about
-// when an object is made, changed or deleted; that is druid's plan.
+// It never talks to Kubernetes, reads no clock and draws no random name. The same arguments give the same bytes,
+// because the hash of an object decides whether a Pod is replaced and whether a Service is written again. It does not
+// decide when an object is created, changed or deleted: druid's plan does.
 package manifests
 
 //go:generate go test -run ^TestGoldenInstallIsTheRenderOfItsParts$ -update .

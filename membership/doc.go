@@ -1,8 +1,7 @@
-// Package membership owns what a member of an etcd cluster is: the member list as a quorum of the cluster reports it, the
-// calls that change it, and the policies that say which member may be removed, how one that is to go leaves, which
-// learner may be promoted, and whose database may be defragmented.
+// Package membership owns what a member of an etcd cluster is: the member list as a quorum reports it, the calls that
+// change it, and the policies for removal, promotion, drain, defragmentation, the alarm NOSPACE and version changes.
 //
-// The calls are thin: one RPC each, no retries, and an error that names the operation and the member. The policies are
-// pure tables. The package never decides by itself when to call, never reads Kubernetes, and never takes an answer of
-// another cluster, or of a member without a quorum, for an answer.
+// The calls are thin: one RPC each, no retries, and an error that names the operation and the member. The policies
+// are pure tables. The package never decides when to call and never reads Kubernetes. It never accepts an answer from
+// another cluster, or from a member without a quorum.
 package membership

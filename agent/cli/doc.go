@@ -1,3 +1,3 @@
-// Package cli owns the agent's command line: install, launch, run, status, backup and version. It wires and formats; it decides
-// nothing about etcd.
+// Package cli owns the agent's command line: install, launch, run, status, backup and version. It wires and formats.
+// It decides nothing about etcd.
 package cli

@@ -1,9 +1,10 @@
-// Package launch owns the conversation between the supervisor that runs as process 1 of the etcd container and the
-// agent next to it: the messages, how they travel over the unix socket with the volume's lock, and the agent's half, Server.
-// The supervisor's half is package supervise.
+// Package launch owns the conversation between the supervisor, process 1 of the etcd container, and the agent: the
+// messages, their transport over the unix socket together with the lock of the volume, and Server, the agent's half.
+// Package supervise is the supervisor's half.
 //
-// It holds no policy: what etcd is started with, and whether, is the Decider's. Its invariant: no one looks at or changes
-// the volume but while this Pod's launch holds the volume's lock, so a Decider is asked only with that lock in hand.
+// It holds no policy: the Decider says whether and how etcd starts. Its invariant: the volume is read and changed
+// only while launch of this Pod holds its lock, so the Decider is asked only with that lock.
 //
-// It must stay small, because launch lives as long as its Pod: it imports the standard library and golang.org/x/sys alone.
+// It must stay small, because launch lives as long as its Pod. It imports only the standard library and
+// golang.org/x/sys.
 package launch

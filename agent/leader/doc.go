@@ -1,11 +1,12 @@
-// Package leader owns the duties that exactly one agent of a cluster performs, the one next to the raft leader: it
-// publishes the member list in the cluster record, takes out the member that druid asked to go, removes members that
-// no one wants, and defragments one member after another. It also hands leadership over before a leader ends. Next to it
-// stand two duties of every agent in a group that was joined: to bring leadership to one of ours, and to take the last of ours out.
+// Package leader owns the duties of the leader's agent. It publishes the member list in the cluster record, removes
+// the member that druid asked to remove, removes superfluous members, defragments one member at a time, resolves the
+// alarm NOSPACE, and compares members for a version change. It moves leadership before a leader ends. Two duties
+// belong to every agent of a joined cluster: to move leadership to a member of the EtcdCluster, and to remove the
+// last one of them.
 //
-// Its invariant: a duty runs under a context that ends when either raft leadership or the leader's Lease is lost, and the
-// raft term is read again just before every call that cannot be undone. It never acts on a record that was not read just
-// now, never removes a member on its way out before it claimed that on the member's Lease, never another one next to it,
-// never more than one that no one wants per grace period, and never below a healthy quorum. It never stalls a member by a
-// defragmentation while any other one is not well, nor the leader of others.
+// Its invariant: a duty runs under a context that ends when raft leadership or the leader's Lease is lost, and the
+// raft term is read again before every irreversible call. It acts only on a record that was read just before. It
+// removes a leaving member only after it claimed the removal on the member's Lease, never another member at the same
+// time, at most one superfluous member per grace period, and never below a healthy quorum. It never defragments a
+// member while another one is unhealthy, nor the leader of other members.
 package leader

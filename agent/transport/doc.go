@@ -1,5 +1,5 @@
-// Package transport owns every dial and every listener of the agent: the clients to etcd's gRPC and HTTP endpoints and
-// the server of the agent's own HTTP. They all take one Transport, so that TLS is one value and not a second path.
+// Package transport owns every dial and every listener of the agent: the clients of etcd's gRPC and HTTP endpoints,
+// and the agent's own HTTP server. They all take one Transport, so TLS is one value and not a second path.
 //
-// It never decides whom to dial and keeps no connection of its own.
+// It never decides what to dial and keeps no connection.
 package transport

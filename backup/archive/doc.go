@@ -1,6 +1,6 @@
-// Package archive owns what is done with a store's backups as a whole: reading each object to see whether it is what its
-// name says, copying a cluster's backups to another store, and deleting what retention lets go.
+// Package archive owns the work on a complete store: it reads each object and checks it against its name, copies the
+// backups of a cluster to another store, and deletes what retention releases.
 //
-// It never calls an object broken that it could not read, never replaces one, never touches what it does not know, and
-// deletes nothing but what chain's retention says of a listing made for that.
+// It never calls an object broken that it could not read, never replaces one, and never touches unknown objects. It
+// deletes only what the retention of package chain names from a listing made for that.
 package archive

@@ -1,5 +1,6 @@
-// Package boltpage knows how bbolt lays out the pages of a database, which bbolt itself does not export: backup/snapshot looks at
-// single keys of one that lies in a store, and backup/boltcheck checks whole ones by it.
+// Package boltpage knows how bbolt lays out the pages of a database, which bbolt does not export. backup/snapshot
+// looks up single keys in a stored database with it, and backup/boltcheck checks complete ones.
 //
-// It takes bytes and never opens or writes a file. What it is given may be damaged: what does not fit is not ok, and nothing panics.
+// It takes bytes and never opens or writes a file. The bytes may be damaged: what does not fit is not ok, and nothing
+// panics.
 package boltpage

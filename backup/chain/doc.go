@@ -1,7 +1,7 @@
-// Package chain owns what the objects of a backup are called and how they hang together: the names of full snapshots and
-// deltas, the record of a lineage's bootstrap, the catalog that one listing gives, the plan that leads to a state, and what
-// retention keeps.
+// Package chain owns the names of the objects of a backup and their relations: full backups and delta backups, the
+// record of a lineage, the catalog of one listing, the plan that leads to a state, and retention.
 //
-// Everything but Read, ReadBirth and WriteBirth is pure. It never opens an object other than a lineage's record, never
-// orders by a clock what a revision can order, never takes a gap for nothing, and deletes nothing: it says what may go.
+// Everything except Read, ReadBootstrap and WriteBootstrap is pure. The package opens no object other than the record
+// of a lineage. It never orders by a clock what a revision can order, and never ignores a gap. It deletes nothing: it
+// says what may be deleted.
 package chain

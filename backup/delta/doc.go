@@ -1,7 +1,8 @@
-// Package delta owns the incremental backups: the format of a delta (docs/reference/backup-format.md), the Writer that builds one in
-// memory, the Reader that verifies one while it streams, and the Recorder, which watches etcd and fills a store with them.
+// Package delta owns the delta backups: their format (docs/reference/backup-format.md), the Writer that builds one in
+// memory, the Reader that verifies one while it streams, and the Recorder, which watches etcd and saves them to a
+// store.
 //
-// A delta holds whole revisions, each of them once, without a gap, as the records that etcd's own database holds: anyone who
-// restores appends them and translates nothing. It never holds half a revision, and a Recorder never leaves out a
-// revision: what it cannot save it saves later, and what it cannot see any more it reports and ends.
+// A delta holds complete revisions, each once, without a gap, as the records of etcd's own database. A restore
+// appends them and translates nothing. A delta never holds half a revision. A Recorder never omits a revision: it
+// saves later what it cannot save now, and it ends with an error when it cannot see a revision any more.
 package delta

@@ -1,7 +1,7 @@
-// Package proof owns the answer to whether backups can be relied on: it restores what a store holds into a scratch
-// directory, and compares the result with what etcd said of itself when it was saved.
+// Package proof owns verification. It restores what a store holds into a scratch directory, and compares the result
+// with what etcd reported when it was saved.
 //
-// It calls nothing proven that was not restored to its end and compared equal, and nothing broken but what was read and found
-// so: what could not be asked, read, written or compared is unknown. It never writes to the store, and outside of its
-// scratch directory nowhere. No etcd runs, and its memory does not grow with the number of keys.
+// It calls a backup verified only after a complete restore that compared equal, and broken only what it read and
+// found so. What could not be queried, read, written or compared is unknown. It never writes to the store, and writes
+// only to its scratch directory. No etcd runs, and its memory does not grow with the number of keys.
 package proof

@@ -1,4 +1,4 @@
-// Package readahead reads a stream while what came of it before is worked on, within memory that is given at the start.
+// Package readahead reads a stream ahead of its use, within a given amount of memory.
 //
-// It ends with the stream or with a context, and never takes a stream that broke for one that ended.
+// It ends with the stream or with a context, and never takes a broken stream for one that ended.
 package readahead

@@ -1,4 +1,4 @@
-// Package versions holds the rules by which etcd may go from one version to another: which releases are refused, which are known
-// to have a bug that is worth a warning, and which steps between two releases there are. The API server holds the same rules as CEL;
-// a test holds that both agree. It is a leaf, asks no one, and never looks at a cluster.
+// Package versions owns the rules for etcd versions: which releases are refused, which have a known bug that is worth
+// a warning, and which steps between two releases are possible. The API server has the same rules as CEL, and a test
+// checks that both agree. It is a leaf and never looks at a cluster.
 package versions

@@ -1,4 +1,4 @@
-// Package backup owns the command line for a store's backups: list, show, plan, verify, prove, restore, copy and gc. It
-// parses, asks backup/chain, backup/archive, backup/proof and backup/restore, and prints; it decides nothing, and deletes
-// nothing unless it is instructed to.
+// Package backup owns the command line for the backups in a store: list, show, plan, check, verify, restore, copy and
+// gc. It parses flags, calls the packages under backup, and prints. It decides nothing, and deletes nothing without
+// --delete.
 package backup

@@ -1,5 +1,5 @@
-// Package volume owns the names on a member's volume and the few files on it that are not etcd's: the lock, the marker of
-// the last exit, and how a file is written so that it is there whole or not at all.
+// Package volume owns the names on the volume of a member and the few files that are not etcd's: the lock and the
+// marker of the last exit. It writes files so that they appear complete or not at all.
 //
-// launch links it, so it imports the standard library and golang.org/x/sys alone. It never touches etcd's own files.
+// launch links it, so it imports only the standard library and golang.org/x/sys. It never touches etcd's files.
 package volume

@@ -1,3 +1,3 @@
-// Package open makes a store from its configuration. It is the one place that links every kind of store; what works on
-// backups takes a store.Store and links none.
+// Package open makes a store from its configuration. Only this package links every kind of store: the others take a
+// store.Store.
 package open

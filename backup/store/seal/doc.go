@@ -1,10 +1,13 @@
-// Package seal owns encryption by the client: a store around another one that encrypts objects on their way there, and
-// decrypts them on their way back. Who has it in hand sees the names, sizes and ranges of what was put. docs/reference/backup-format.md
-// has the layout: each sealed object is a file of age (age-encryption.org/v1), whose key is wrapped by a key of the user's.
+// Package seal owns encryption by the client: a store around another one that encrypts objects before they are
+// written and decrypts them when they are read. A reader of the inner store sees names, sizes and ranges.
+// docs/reference/backup-format.md has the layout: each encrypted object is a file of age (age-encryption.org/v1),
+// whose key is wrapped by a key of the user.
 //
-// A sealed object stands under its key and ".age", so that a listing reports sealed ones from plain ones, and a store may hold
-// both. Records, which are JSON and hold nothing of what etcd holds, stay plain: they are read before anybody has a key.
+// An encrypted object has its key with the suffix ".age", so a listing distinguishes encrypted and plain objects, and
+// a store may hold both. Records, which are JSON without data of etcd, stay plain, because they are read without a
+// key.
 //
-// It never puts in plain what was to be sealed, never calls an object damaged whose key is missing, and never hands out a
-// byte that was not authenticated. It holds one chunk of an object, 64 KiB, and no key longer than a call.
+// It never writes in plain text what must be encrypted, never calls an object damaged whose key is missing, and never
+// returns a byte that was not authenticated. It holds one chunk of an object, 64 KiB, and keeps no key longer than
+// one call.
 package seal

@@ -1,3 +1,3 @@
-// Package storetest is what every backup store must do, as one suite of tests that each kind of store runs on the real
-// thing. It knows stores by their interface alone; what it cannot see through that, a Subject reports.
+// Package storetest is the conformance suite of backup stores. Each kind of store runs it on the real thing. It knows
+// stores only by their interface. A Subject reports what it cannot see through that.
 package storetest
