@@ -62,6 +62,7 @@ func TestADruidThatDiesAtAnyPointIsCarriedOn(t *testing.T) {
 			for _, p := range all[1:] {
 				p.within("come out as if druid had not died at "+p.point, all.second, func() error {
 					if diff := cmp.Diff(want, p.portrait(p.founders)); diff != "" {
+						want = undisturbed.portrait(undisturbed.founders) // on a loaded machine it may have rested before its end
 						return errors.New("(-undisturbed +got)\n" + diff)
 					}
 					return nil

@@ -1,6 +1,7 @@
 package bootstrap
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -64,11 +65,14 @@ func TestADamagedFullIsRestoredAroundUnlessThatLosesSomething(t *testing.T) {
 		if log := seed.log(); !strings.Contains(log, `msg="damaged backups left out" objects=[`+covered+`]`) {
 			t.Error("the log does not name what it did without")
 		}
-		record, _ := c.record()
-		formation, err := chain.ReadBootstrap(t.Context(), placeAt(t, copied, "ns/c").Store, "ns/c", chain.Lineage(record.Lineage))
-		if err != nil || formation.Parent != oldLineage || formation.Fork != last {
-			t.Errorf("the store reports %+v, %v", formation, err)
-		}
+		c.eventually("the store has the record of the lineage", func() error {
+			record, _ := c.record()
+			bootstrap, err := chain.ReadBootstrap(t.Context(), placeAt(t, copied, "ns/c").Store, "ns/c", chain.Lineage(record.Lineage))
+			if err == nil && (bootstrap.Parent != oldLineage || bootstrap.Fork != last) {
+				err = fmt.Errorf("it is %+v", bootstrap)
+			}
+			return err
+		})
 	})
 	t.Run("it alone holds the end", func(t *testing.T) {
 		t.Parallel()
