@@ -59,9 +59,21 @@ func (r *Reconciler) apply(ctx context.Context, o *observation, steps []plan.Ste
 	return refused, errors.Join(errs...)
 }
 
+// act takes steps of one kind. Where a step must be confirmed, the observation is the one from live reads.
+type act func(context.Context, *observation, plan.Step) error
+
+// perform confirms the step if it must be, and acts. A step that the second plan does not have is not taken.
+func (r *Reconciler) perform(ctx context.Context, o *observation, step plan.Step, act act) error {
+	confirmed, step, err := r.confirmed(ctx, o, step)
+	if err != nil || confirmed == nil {
+		return err
+	}
+	return act(ctx, confirmed, step)
+}
+
 // take takes one step.
 func (r *Reconciler) take(ctx context.Context, o *observation, step plan.Step) error {
-	act := map[plan.Kind]func(context.Context, *observation, plan.Step) error{
+	act := map[plan.Kind]act{
 		plan.ApplyObject:         r.applyObject,
 		plan.ApplyBudget:         r.applyBudget,
 		plan.DeleteBudget:        r.deleteBudget,
@@ -92,7 +104,7 @@ func (r *Reconciler) take(ctx context.Context, o *observation, step plan.Step) e
 	if act == nil {
 		return fmt.Errorf("step %s by rule %s: there is no such step", step.Kind, step.Rule)
 	}
-	if err := act(ctx, o, step); err != nil {
+	if err := r.perform(ctx, o, step, act); err != nil {
 		if passing(err) == 0 {
 			r.metrics.failures.WithLabelValues(string(step.Kind), step.Rule).Inc()
 		}

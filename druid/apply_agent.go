@@ -16,13 +16,9 @@ import (
 // replaceAgent gives the agent of the very Pod that the plan meant another image, if the plan from live reads means it too, and
 // the Pod is still as it was read then.
 func (r *Reconciler) replaceAgent(ctx context.Context, o *observation, step plan.Step) error {
-	fresh, step, err := r.confirmed(ctx, o, step)
-	if fresh == nil {
-		return err
-	}
-	pod, image := fresh.pods[step.Member], r.manifests.AgentImage
+	pod, image := o.pods[step.Member], r.manifests.AgentImage
 	crash.Before("replace-agent")
-	err = client.IgnoreNotFound(r.patch(ctx, pod.DeepCopy(), types.StrategicMergePatchType, manifests.AgentPatch(pod, image)))
+	err := client.IgnoreNotFound(r.patch(ctx, pod.DeepCopy(), types.StrategicMergePatchType, manifests.AgentPatch(pod, image)))
 	crash.After("replace-agent")
 	if err != nil {
 		return fmt.Errorf("give the agent of Pod %s image %s: %w", step.Member, image, err)

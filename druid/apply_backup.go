@@ -25,15 +25,11 @@ func (r *Reconciler) createSnapshotLease(ctx context.Context, o *observation, st
 
 // deleteSnapshotLease takes away what informed of backups that are not made any more. The backups themselves stay.
 func (r *Reconciler) deleteSnapshotLease(ctx context.Context, o *observation, step plan.Step) error {
-	fresh, step, err := r.confirmed(ctx, o, step)
-	if fresh == nil {
-		return err
-	}
 	name := leases.SnapshotName(o.cluster.Name, leases.Component(step.Object))
-	live := fresh.leases[name]
+	live := o.leases[name]
 	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: o.cluster.Namespace, Name: name}}
 	crash.Before("delete-snapshot-lease")
-	err = client.IgnoreNotFound(r.client.Delete(ctx, lease, client.Preconditions{UID: &live.UID}))
+	err := client.IgnoreNotFound(r.client.Delete(ctx, lease, client.Preconditions{UID: &live.UID}))
 	crash.After("delete-snapshot-lease")
 	if err != nil {
 		return fmt.Errorf("delete Lease %s: %w", name, err)

@@ -18,13 +18,9 @@ import (
 
 // deleteClaim deletes the very claim that the plan meant, if the plan from live reads means it too.
 func (r *Reconciler) deleteClaim(ctx context.Context, o *observation, step plan.Step) error {
-	fresh, step, err := r.confirmed(ctx, o, step)
-	if fresh == nil {
-		return err
-	}
 	claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: o.cluster.Namespace, Name: step.Member}}
 	crash.Before("delete-claim")
-	err = client.IgnoreNotFound(r.client.Delete(ctx, claim, client.Preconditions{UID: new(types.UID(step.ClaimUID))}))
+	err := client.IgnoreNotFound(r.client.Delete(ctx, claim, client.Preconditions{UID: new(types.UID(step.ClaimUID))}))
 	crash.After("delete-claim")
 	if err != nil {
 		return fmt.Errorf("delete PersistentVolumeClaim %s: %w", step.Member, err)
@@ -37,11 +33,7 @@ func (r *Reconciler) deleteClaim(ctx context.Context, o *observation, step plan.
 // more: someone may have deleted it so that all that it owned stays, and the caches may not know. So the plan is made once
 // more from live reads, and the claim must still be as it was read then.
 func (r *Reconciler) takeClaim(ctx context.Context, o *observation, step plan.Step) error {
-	fresh, step, err := r.confirmed(ctx, o, step)
-	if fresh == nil {
-		return err
-	}
-	claim := fresh.claims[step.Member]
+	claim := o.claims[step.Member]
 	defer crash.Around("take-claim")()
 	return r.setOwners(ctx, claim, append(otherOwners(o.cluster, claim), manifests.ClaimOwner(o.cluster)))
 }

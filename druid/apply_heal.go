@@ -13,13 +13,6 @@ import (
 // markHealing announces on the member's Lease what is about to be done about the member, or takes the word back. It is a
 // compare-and-set on the Lease as the plan saw it.
 func (r *Reconciler) markHealing(ctx context.Context, o *observation, step plan.Step) error {
-	if step.Irreversible {
-		fresh, again, err := r.confirmed(ctx, o, step)
-		if fresh == nil {
-			return err
-		}
-		o, step = fresh, again
-	}
 	value, err := step.Healing.Encode()
 	if err != nil {
 		return err

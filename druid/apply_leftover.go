@@ -18,14 +18,10 @@ import (
 // retainClaim takes from the claim all by which a member or a cluster could take it for its own. The cluster's name stays
 // on it, for the one who looks for it.
 func (r *Reconciler) retainClaim(ctx context.Context, o *observation, step plan.Step) error {
-	fresh, step, err := r.confirmed(ctx, o, step)
-	if fresh == nil {
-		return err
-	}
-	claim := fresh.claims[step.Member]
+	claim := o.claims[step.Member]
 	owners := otherOwners(o.cluster, claim)
 	crash.Before("retain-claim")
-	err = client.IgnoreNotFound(r.patchMetadata(ctx, claim.DeepCopy(), metadataPatch{
+	err := client.IgnoreNotFound(r.patchMetadata(ctx, claim.DeepCopy(), metadataPatch{
 		UID:             string(claim.UID),
 		ResourceVersion: claim.ResourceVersion,
 		OwnerReferences: &owners,
@@ -46,14 +42,10 @@ func (r *Reconciler) retainClaim(ctx context.Context, o *observation, step plan.
 
 // deleteLease deletes the Lease of a member that left nothing else, if it says what the live read said.
 func (r *Reconciler) deleteLease(ctx context.Context, o *observation, step plan.Step) error {
-	fresh, step, err := r.confirmed(ctx, o, step)
-	if fresh == nil {
-		return err
-	}
-	live := fresh.leases[step.Member]
+	live := o.leases[step.Member]
 	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: o.cluster.Namespace, Name: step.Member}}
 	crash.Before("delete-lease")
-	err = client.IgnoreNotFound(r.client.Delete(ctx, lease, client.Preconditions{UID: &live.UID, ResourceVersion: &live.ResourceVersion}))
+	err := client.IgnoreNotFound(r.client.Delete(ctx, lease, client.Preconditions{UID: &live.UID, ResourceVersion: &live.ResourceVersion}))
 	crash.After("delete-lease")
 	if err != nil {
 		return fmt.Errorf("delete Lease %s: %w", step.Member, err)

@@ -162,13 +162,9 @@ func (r *Reconciler) labelPod(ctx context.Context, o *observation, step plan.Ste
 
 // deletePod deletes the very Pod that the plan meant, if the plan from live reads means it too.
 func (r *Reconciler) deletePod(ctx context.Context, o *observation, step plan.Step) error {
-	fresh, step, err := r.confirmed(ctx, o, step)
-	if fresh == nil {
-		return err
-	}
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: o.cluster.Namespace, Name: step.Member}}
 	crash.Before("delete-pod")
-	err = client.IgnoreNotFound(r.client.Delete(ctx, pod, client.Preconditions{UID: new(types.UID(step.PodUID))}))
+	err := client.IgnoreNotFound(r.client.Delete(ctx, pod, client.Preconditions{UID: new(types.UID(step.PodUID))}))
 	crash.After("delete-pod")
 	if err != nil {
 		return fmt.Errorf("delete Pod %s: %w", step.Member, err)

@@ -23,15 +23,12 @@ import (
 // applyRecord takes a step that writes the cluster record, and returns the Lease as it is afterwards: nil when there was
 // nothing to write after all.
 func (r *Reconciler) applyRecord(ctx context.Context, o *observation, step plan.Step) (*coordinationv1.Lease, error) {
-	if step.Irreversible {
-		fresh, again, err := r.confirmed(ctx, o, step)
-		if err != nil {
-			return nil, fmt.Errorf("%s by rule %s: %w", step.Kind, step.Rule, err)
-		}
-		if fresh == nil {
-			return nil, nil
-		}
-		o, step = fresh, again
+	o, step, err := r.confirmed(ctx, o, step)
+	if err != nil {
+		return nil, fmt.Errorf("%s by rule %s: %w", step.Kind, step.Rule, err)
+	}
+	if o == nil {
+		return nil, nil
 	}
 	write := r.updateRecord
 	if step.Kind == plan.CreateRecord {

@@ -68,12 +68,8 @@ func (r *Reconciler) unretireLease(ctx context.Context, o *observation, step pla
 type markWriter func(store *leases.Store, version leases.Version, step plan.Step) (leases.Member, error)
 
 func (r *Reconciler) writeMark(ctx context.Context, o *observation, step plan.Step, write markWriter) error {
-	fresh, step, err := r.confirmed(ctx, o, step)
-	if fresh == nil {
-		return err
-	}
 	store := leases.NewStore(r.leases.Leases(o.cluster.Namespace), o.cluster.Name)
-	_, err = write(store, leases.Version(fresh.leases[step.Member].ResourceVersion), step)
+	_, err := write(store, leases.Version(o.leases[step.Member].ResourceVersion), step)
 	switch {
 	case errors.Is(err, leases.ErrConflict):
 		return apierrors.NewConflict(schema.GroupResource{Group: coordinationv1.GroupName, Resource: "leases"}, step.Member, err)

@@ -41,10 +41,6 @@ func (r *Reconciler) createSave(ctx context.Context, o *observation, step plan.S
 // orderUpgrade writes on the record what the leader's agent is to find out, or takes that off it, with the answer to what stood there
 // before. It is a compare-and-set on the record as a live read showed it.
 func (r *Reconciler) orderUpgrade(ctx context.Context, o *observation, step plan.Step) error {
-	fresh, step, err := r.confirmed(ctx, o, step)
-	if fresh == nil {
-		return err
-	}
 	annotations := map[string]*string{leases.AnnotationUpgradeOrder: nil, leases.AnnotationUpgradeAnswer: nil}
 	if step.Order.Nonce != "" {
 		value, err := step.Order.Encode()
@@ -53,9 +49,9 @@ func (r *Reconciler) orderUpgrade(ctx context.Context, o *observation, step plan
 		}
 		annotations[leases.AnnotationUpgradeOrder] = &value
 	}
-	lease := fresh.leases[leases.RecordName(o.cluster.Name)]
+	lease := o.leases[leases.RecordName(o.cluster.Name)]
 	crash.Before("order-upgrade")
-	err = r.patchMetadata(ctx, lease.DeepCopy(), metadataPatch{
+	err := r.patchMetadata(ctx, lease.DeepCopy(), metadataPatch{
 		UID: string(lease.UID), ResourceVersion: lease.ResourceVersion, Annotations: annotations,
 	})
 	crash.After("order-upgrade")

@@ -147,11 +147,15 @@ func (r *Reconciler) advance(ctx context.Context, cluster *v1alpha1.EtcdCluster)
 	return o, nil, nil
 }
 
-// confirmed plans once more, from live reads, and returns what it saw and the step as that plan says it. Without an
-// observation the step is not to be taken: it is not planned any more, and druid looks again soon, or err says why that is
-// not known. What the members share is taken as it was seen before: it is no evidence for or against anything irreversible,
-// and would be most of the reads.
+// confirmed returns what to take the step by, and the step. A step that must be confirmed is planned once more from live reads, and taken as
+// that plan says it, by what was read then. It returns no observation if that plan does not have the step: druid looks again soon.
+//
+// Objects that the members share are taken as they were seen before. They are no evidence for or against anything irreversible, and would be
+// most of the reads.
 func (r *Reconciler) confirmed(ctx context.Context, o *observation, step plan.Step) (*observation, plan.Step, error) {
+	if !step.MustConfirm() {
+		return o, step, nil
+	}
 	cluster := &v1alpha1.EtcdCluster{}
 	if err := r.live.Get(ctx, client.ObjectKeyFromObject(o.cluster), cluster); client.IgnoreNotFound(err) != nil {
 		return nil, step, err

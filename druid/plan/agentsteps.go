@@ -107,7 +107,7 @@ func agentSteps(d Desired, o Observed, leaving map[string]bool, add func(Step)) 
 		}
 		m, _ := o.member(name)
 		add(Step{
-			Kind: ReplaceAgent, Rule: u.verdicts[name].Rule, Stage: StageDelete, Member: name, PodUID: m.PodUID, Irreversible: true,
+			Kind: ReplaceAgent, Rule: u.verdicts[name].Rule, Stage: StageDelete, Member: name, PodUID: m.PodUID,
 		})
 	}
 }

@@ -144,7 +144,7 @@ func backupSteps(d Desired, o Observed, add func(Step)) {
 		case d.Backup && s.snapshot.Lease == LeaseAbsent:
 			add(Step{Kind: CreateSnapshotLease, Rule: "snapshot-lease-missing", Stage: StageShared, Object: string(s.component)})
 		case !d.Backup && s.snapshot.Lease == LeaseOurs:
-			add(Step{Kind: DeleteSnapshotLease, Rule: "backup-ended", Stage: StageLate, Object: string(s.component), Irreversible: true})
+			add(Step{Kind: DeleteSnapshotLease, Rule: "backup-ended", Stage: StageLate, Object: string(s.component)})
 		}
 	}
 }

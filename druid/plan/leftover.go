@@ -120,6 +120,6 @@ func farewellOf(m Member, o Observed) farewell {
 // leftoverStep is the next step that takes away what a removed member left.
 func leftoverStep(m Member, d Desired, o Observed) (Step, bool) {
 	decision := leftoverRows.Decide(leftoverFacts{farewellOf(m, o), m.Pod, m.Claim, rules.YesNoOf(d.RetainClaims)})
-	step := Step{Kind: decision.Verdict, Rule: decision.Rule, Stage: StageDelete, Member: m.Name, PodUID: m.PodUID, ClaimUID: m.ClaimUID, Irreversible: true}
+	step := Step{Kind: decision.Verdict, Rule: decision.Rule, Stage: StageDelete, Member: m.Name, PodUID: m.PodUID, ClaimUID: m.ClaimUID}
 	return step, step.Kind != nothing
 }

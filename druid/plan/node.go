@@ -118,14 +118,14 @@ func (m Member) nodeStep(f nodeFacts) (Step, bool) {
 	decision := nodeRows.Decide(f)
 	switch rule := decision.Rule; decision.Verdict {
 	case nodeMove:
-		return Step{Kind: DeletePod, Rule: rule, Stage: StageDelete, Member: m.Name, PodUID: m.PodUID, Irreversible: true}, true
+		return Step{Kind: DeletePod, Rule: rule, Stage: StageDelete, Member: m.Name, PodUID: m.PodUID}, true
 	case nodeAnnounce:
 		h := m.Says.Healing
 		h.ClaimUID = m.ClaimUID
 		return m.healingStep(rule, h, false), true
 	case nodeGiveUp:
 		step := Step{
-			Kind: DeleteClaim, Rule: rule, Stage: StageDelete, Member: m.Name, ClaimUID: m.ClaimUID, Toll: TollHeal, Irreversible: true,
+			Kind: DeleteClaim, Rule: rule, Stage: StageDelete, Member: m.Name, ClaimUID: m.ClaimUID, Toll: TollHeal,
 		}
 		if m.Claim == ClaimUnwanted {
 			step.Kind, step.PodUID, step.ClaimUID = DeletePod, m.PodUID, ""

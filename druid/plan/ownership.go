@@ -41,7 +41,7 @@ func ownershipStep(d Desired, m Member, add func(Step)) {
 	step := Step{Rule: decision.Rule, Stage: StageLate, Member: m.Name, ClaimUID: m.ClaimUID}
 	switch decision.Verdict {
 	case ownershipTake:
-		step.Kind, step.Irreversible = TakeClaim, true
+		step.Kind = TakeClaim
 	case ownershipRelease:
 		step.Kind = ReleaseClaim
 	default:

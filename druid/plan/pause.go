@@ -251,7 +251,7 @@ func (s standstill) step(leaving map[string]bool, add func(Step)) {
 		return
 	}
 	leaving[s.member.Name] = true
-	add(Step{Kind: DeletePod, Rule: s.rule, Stage: StageDelete, Member: s.member.Name, PodUID: s.member.PodUID, Irreversible: true})
+	add(Step{Kind: DeletePod, Rule: s.rule, Stage: StageDelete, Member: s.member.Name, PodUID: s.member.PodUID})
 }
 
 // resting sums up for the conditions whether the cluster stands still.

@@ -77,7 +77,7 @@ func (m Member) restartStep(f restartFacts) (Step, bool) {
 		return m.healingStep(d.Rule, h, false), true
 	case remove:
 		return Step{
-			Kind: DeletePod, Rule: d.Rule, Stage: StageDelete, Member: m.Name, PodUID: m.PodUID, Toll: TollHeal, Irreversible: true,
+			Kind: DeletePod, Rule: d.Rule, Stage: StageDelete, Member: m.Name, PodUID: m.PodUID, Toll: TollHeal,
 		}, true
 	default:
 		return Step{}, false

@@ -8,7 +8,7 @@ func (r retreat) recordStep(o Observed) (Step, bool) {
 	if step, ok := adoption(r, o); ok {
 		return step, true
 	}
-	step := Step{Rule: r.rule, Stage: StageRecord, Member: r.member.Name, Slot: o.Record.Retiring, Irreversible: true}
+	step := Step{Rule: r.rule, Stage: StageRecord, Member: r.member.Name, Slot: o.Record.Retiring}
 	switch r.order {
 	case drainOpen:
 		step.Kind, step.Slot = OpenSlot, &leases.Retiring{Member: r.member.Name}
@@ -29,7 +29,7 @@ func adoption(r retreat, o Observed) (Step, bool) {
 	for _, m := range o.listed() {
 		if d := strayRows.Decide(r.strayFacts(m, o)); d.Verdict == strayTakeSlot {
 			return Step{
-				Kind: OpenSlot, Rule: d.Rule, Stage: StageRecord, Member: m.Name, Irreversible: true,
+				Kind: OpenSlot, Rule: d.Rule, Stage: StageRecord, Member: m.Name,
 				Slot: &leases.Retiring{Member: m.Name, Mark: m.Says.Retire.Mark},
 			}, true
 		}
@@ -43,7 +43,7 @@ func (r retreat) strayFacts(m Member, o Observed) strayFacts {
 
 // markSteps write the drain marks: that of the member that leaves, and those that nothing orders.
 func (r retreat) markSteps(o Observed, add func(Step)) {
-	step := Step{Rule: r.rule, Stage: StageMarks, Member: r.member.Name, Slot: o.Record.Retiring, Irreversible: true}
+	step := Step{Rule: r.rule, Stage: StageMarks, Member: r.member.Name, Slot: o.Record.Retiring}
 	switch r.order {
 	case drainAsk:
 		step.Kind, step.Stage, step.Toll = RetireLease, StageDelete, TollVote // after the budget was raised
@@ -61,7 +61,7 @@ func (r retreat) markSteps(o Observed, add func(Step)) {
 			continue
 		}
 		if d := strayRows.Decide(r.strayFacts(m, o)); d.Verdict == strayUnmark {
-			add(Step{Kind: UnretireLease, Rule: d.Rule, Stage: StageMarks, Member: m.Name, Slot: o.Record.Retiring, Irreversible: true})
+			add(Step{Kind: UnretireLease, Rule: d.Rule, Stage: StageMarks, Member: m.Name, Slot: o.Record.Retiring})
 		}
 	}
 }

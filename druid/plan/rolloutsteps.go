@@ -153,7 +153,7 @@ func rolloutSteps(d Desired, o Observed, leaving map[string]bool, add func(Step)
 	m, _ := o.member(r.next)
 	leaving[m.Name] = true
 	add(Step{
-		Kind: DeletePod, Rule: r.verdicts[m.Name].Rule, Stage: StageDelete, Member: m.Name, PodUID: m.PodUID, Toll: tollOfChange(m), Irreversible: true,
+		Kind: DeletePod, Rule: r.verdicts[m.Name].Rule, Stage: StageDelete, Member: m.Name, PodUID: m.PodUID, Toll: tollOfChange(m),
 	})
 }
 

@@ -110,9 +110,18 @@ type Step struct {
 	MinAvailable int
 	// Toll is what the step costs the cluster.
 	Toll Toll
-	// Irreversible steps are planned once more from live reads, and taken only if they are planned again.
+	// Irreversible is set for a step whose kind is not irreversible in itself: some writes of the record, and announcements of a repair.
 	Irreversible bool
 }
+
+// irreversible are the kinds of steps that cannot be undone, or that the agents act upon.
+var irreversible = []Kind{
+	CreateRecord, OpenSlot, FreeSlot, StrikeName, RetireLease, UnretireLease, DeletePod, DeleteClaim, TakeClaim, RetainClaim, DeleteLease,
+	DeleteSnapshotLease, ReplaceAgent, OrderUpgrade, EndUpgrade,
+}
+
+// MustConfirm reports whether the step is planned once more from live reads, and taken only if that plan has it too.
+func (s Step) MustConfirm() bool { return s.Irreversible || slices.Contains(irreversible, s.Kind) }
 
 // Same says whether two plans mean the same step.
 func (s Step) Same(other Step) bool {
@@ -194,11 +203,11 @@ func recordStep(d Desired, o Observed) (Step, bool) {
 	step := Step{Rule: decision.Rule, Stage: StageRecord, Kind: UpdateRecord}
 	switch decision.Verdict {
 	case orderBootstrap:
-		step.Kind, step.Irreversible, step.Draw = CreateRecord, true, d.Replicas
+		step.Kind, step.Draw = CreateRecord, d.Replicas
 		step.Record = &leases.Record{Phase: leases.PhaseForming, Epoch: 1}
 	case orderRecreate:
 		r := recreated(d, o)
-		step.Kind, step.Irreversible, step.Record = CreateRecord, true, &r
+		step.Kind, step.Record = CreateRecord, &r
 	case orderRestore:
 		r := recreated(d, o)
 		step.Irreversible, step.Record = true, &r
@@ -258,7 +267,7 @@ func memberSteps(m Member, f memberFacts, add func(Step)) bool {
 	case mark:
 		step.Kind, step.Stage, step.ClaimUID = MarkLease, StageMarks, m.ClaimUID
 	case remove:
-		step.Kind, step.Stage, step.Irreversible = DeletePod, StageDelete, true
+		step.Kind, step.Stage = DeletePod, StageDelete
 		if m.Pod == PodLive {
 			step.Toll = TollHeal
 		}

@@ -29,9 +29,9 @@ func upgradeSteps(d Desired, o Observed, add func(Step)) {
 		add(Step{Kind: CreateSnapshot, Rule: u.rule, Stage: StageMarks, Object: o.Save.Name})
 	case upgradeAsk:
 		order, _ := orderFor(d, o, o.listed(), u.facts.course)
-		add(Step{Kind: OrderUpgrade, Rule: u.rule, Stage: StageMarks, Object: order.Nonce, Order: &order, Irreversible: true})
+		add(Step{Kind: OrderUpgrade, Rule: u.rule, Stage: StageMarks, Object: order.Nonce, Order: &order})
 	case upgradeEnd:
-		add(Step{Kind: EndUpgrade, Rule: u.rule, Stage: StageMarks, Object: o.Record.Upgrade.Order.Nonce, Order: &leases.UpgradeOrder{}, Irreversible: true})
+		add(Step{Kind: EndUpgrade, Rule: u.rule, Stage: StageMarks, Object: o.Record.Upgrade.Order.Nonce, Order: &leases.UpgradeOrder{}})
 	case upgradeNothing:
 	}
 }
