@@ -4,12 +4,22 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 
 	"golang.org/x/sync/errgroup"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/etcd-druid/druid/api/v1alpha1"
 	"github.com/etcd-druid/druid/druid/plan"
+	"github.com/etcd-druid/druid/internal/crash"
+	"github.com/etcd-druid/druid/leases"
+	"github.com/etcd-druid/druid/manifests"
 )
 
 const (
@@ -125,4 +135,134 @@ func (r *Reconciler) taken(ctx context.Context, o *observation, step plan.Step) 
 		log = log.With("object", step.Object)
 	}
 	log.InfoContext(ctx, "step taken")
+}
+
+// replaceAgent gives the agent of the very Pod that the plan meant another image, if the plan from live reads means it too, and
+// the Pod is still as it was read then.
+func (r *Reconciler) replaceAgent(ctx context.Context, o *observation, step plan.Step) error {
+	pod, image := o.pods[step.Member], r.manifests.AgentImage
+	crash.Before("replace-agent")
+	err := client.IgnoreNotFound(r.patch(ctx, pod.DeepCopy(), types.StrategicMergePatchType, manifests.AgentPatch(pod, image)))
+	crash.After("replace-agent")
+	if err != nil {
+		return fmt.Errorf("give the agent of Pod %s image %s: %w", step.Member, image, err)
+	}
+	r.inform(o, v1alpha1.EventAgentReplaced, step, "The agent of member %s gets image %s, and its etcd runs on (%s)", step.Member, image, step.Rule)
+	return nil
+}
+
+func (r *Reconciler) createSnapshotLease(ctx context.Context, o *observation, step plan.Step) error {
+	lease, err := manifests.SnapshotLease(o.cluster, leases.Component(step.Object))
+	if err != nil || lease == nil {
+		return err
+	}
+	defer crash.Around("create-snapshot-lease")()
+	return r.create(ctx, o, "Lease", lease)
+}
+
+// deleteSnapshotLease takes away what informed of backups that are not made any more. The backups themselves stay.
+func (r *Reconciler) deleteSnapshotLease(ctx context.Context, o *observation, step plan.Step) error {
+	name := leases.SnapshotName(o.cluster.Name, leases.Component(step.Object))
+	live := o.leases[name]
+	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: o.cluster.Namespace, Name: name}}
+	crash.Before("delete-snapshot-lease")
+	err := client.IgnoreNotFound(r.client.Delete(ctx, lease, client.Preconditions{UID: &live.UID}))
+	crash.After("delete-snapshot-lease")
+	if err != nil {
+		return fmt.Errorf("delete Lease %s: %w", name, err)
+	}
+	return nil
+}
+
+// markHealing announces on the member's Lease what is about to be done about the member, or takes the word back. It is a
+// compare-and-set on the Lease as the plan saw it.
+func (r *Reconciler) markHealing(ctx context.Context, o *observation, step plan.Step) error {
+	value, err := step.Healing.Encode()
+	if err != nil {
+		return err
+	}
+	annotations := map[string]*string{leases.AnnotationHealing: nil}
+	if value != "" {
+		annotations[leases.AnnotationHealing] = &value
+	}
+	lease := o.leases[step.Member]
+	crash.Before("mark-healing")
+	err = r.patchMetadata(ctx, lease.DeepCopy(), metadataPatch{
+		UID: string(lease.UID), ResourceVersion: lease.ResourceVersion, Annotations: annotations,
+	})
+	crash.After("mark-healing")
+	if err != nil {
+		return fmt.Errorf("mark Lease %s: %w", step.Member, err)
+	}
+	switch before := healingOf(o, step.Member); {
+	case step.Healing.Restarts > before.Restarts:
+		r.inform(o, v1alpha1.EventPodRestarted, step, "Pod %s is restarted because its etcd was not ready for %s; restarts in a row: %d",
+			step.Member, plan.Patience(r.grace, before.Restarts), step.Healing.Restarts)
+	case step.Healing.ClaimUID != "" && step.Healing.ClaimUID != before.ClaimUID:
+		r.inform(o, v1alpha1.EventVolumeAbandoned, step, "The volume of member %s is given up: its node %s was declared lost, and alone could mount it",
+			step.Member, nodeOf(o, step.Member))
+	}
+	return nil
+}
+
+func healingOf(o *observation, member string) leases.Healing {
+	for _, m := range o.observed.Members {
+		if m.Name == member {
+			return m.Says.Healing
+		}
+	}
+	return leases.Healing{}
+}
+
+func nodeOf(o *observation, member string) string {
+	for _, m := range o.observed.Members {
+		if m.Name == member {
+			return m.NodeName
+		}
+	}
+	return ""
+}
+
+// adoptPod takes a Pod that does not report for which spec it was made for one of the spec as it is: from then on an edit
+// makes it outdated.
+func (r *Reconciler) adoptPod(ctx context.Context, o *observation, step plan.Step) error {
+	hash, err := o.specHash(step.Member)
+	if err != nil {
+		return err
+	}
+	defer crash.Around("adopt-pod")()
+	return client.IgnoreNotFound(r.patchMetadata(ctx, o.pods[step.Member].DeepCopy(), metadataPatch{
+		UID: step.PodUID, Annotations: map[string]*string{manifests.AnnotationSpecHash: &hash},
+	}))
+}
+
+// maxNote is the length of an Event's note that the API server accepts, 1024 bytes, with room for an ellipsis.
+const maxNote = 1000
+
+// event reports the cluster. A member's Pod is what the Event is related to, because the recorder takes two Events that
+// differ in nothing but their notes for one that happened twice, and keeps the first note.
+func (r *Reconciler) event(o *observation, e plan.Event, action string) {
+	kind := corev1.EventTypeNormal
+	if e.Warning {
+		kind = corev1.EventTypeWarning
+	}
+	var related runtime.Object
+	if e.Member != "" {
+		related = &corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: o.cluster.Namespace, Name: e.Member}
+	}
+	r.metrics.events.WithLabelValues(kind, e.Reason).Inc()
+	r.recorder.Eventf(o.cluster, related, kind, e.Reason, action, "%s", noted(e.Note))
+}
+
+// noted is a note of a length that the API server accepts.
+func noted(note string) string {
+	if len(note) > maxNote {
+		return strings.ToValidUTF8(note[:maxNote], "") + "…"
+	}
+	return note
+}
+
+// report reports a step that was taken.
+func (r *Reconciler) inform(o *observation, reason string, step plan.Step, note string, args ...any) {
+	r.event(o, plan.Event{Reason: reason, Member: step.Member, Note: fmt.Sprintf(note, args...)}, string(step.Kind))
 }

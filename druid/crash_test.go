@@ -2,12 +2,24 @@ package druid
 
 import (
 	"errors"
+	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/etcd-druid/druid/api/v1alpha1"
 	"github.com/etcd-druid/druid/internal/crash"
+	"github.com/etcd-druid/druid/leases"
 	"github.com/etcd-druid/druid/test/crash/points"
 )
 
@@ -127,4 +139,109 @@ func (p *performance) rest(second func()) (last string) {
 		return nil
 	})
 	return last
+}
+
+// portrait is everything in the namespace that druid makes, and what its status says, in words that two runs share: the
+// names of members, which are random, are replaced by their order, those who were there on the eve before all others.
+func (s *stage) portrait(founders []string) string {
+	s.Helper()
+	var lines []string
+	for kind, list := range map[string]client.ObjectList{
+		"Lease": &coordinationv1.LeaseList{}, "PersistentVolumeClaim": &corev1.PersistentVolumeClaimList{}, "Pod": &corev1.PodList{},
+		"Service": &corev1.ServiceList{}, "ConfigMap": &corev1.ConfigMapList{}, "ServiceAccount": &corev1.ServiceAccountList{},
+		"Role": &rbacv1.RoleList{}, "RoleBinding": &rbacv1.RoleBindingList{}, "PodDisruptionBudget": &policyv1.PodDisruptionBudgetList{},
+	} {
+		if err := s.List(s.Context(), list, client.InNamespace(s.namespace)); err != nil {
+			return err.Error()
+		}
+		_ = meta.EachListItem(list, func(o runtime.Object) error {
+			lines = append(lines, line(kind, o.(client.Object)))
+			return nil
+		})
+	}
+	lines = append(lines, s.clusterLine(), s.snapshotLines())
+	slices.Sort(lines)
+	text := "\n" + strings.Join(lines, "\n") + "\n" + s.recordLine()
+	if record, err := s.record("demo"); err == nil {
+		others := slices.DeleteFunc(record.Members, func(name string) bool { return slices.Contains(founders, name) })
+		for i, name := range slices.Concat(founders, others) {
+			text = strings.ReplaceAll(text, name, fmt.Sprint("member-", i))
+		}
+	}
+	sorted := strings.Split(text, "\n")
+	slices.Sort(sorted)
+	return strings.Join(sorted, "\n")
+}
+
+// line is what an object is, without what differs between any two runs.
+func line(kind string, o client.Object) string {
+	var owners []string
+	for _, by := range o.GetOwnerReferences() {
+		owners = append(owners, fmt.Sprintf("%s %s controller %t", by.Kind, by.Name, by.Controller != nil && *by.Controller))
+	}
+	slices.Sort(owners)
+	labels := maps.Clone(o.GetLabels())
+	for key := range labels {
+		if strings.HasSuffix(key, "uid") {
+			labels[key] = "some"
+		}
+	}
+	annotations := slices.Sorted(maps.Keys(o.GetAnnotations()))
+	restarts := leases.ParseHealing(o.GetAnnotations()[leases.AnnotationHealing]).Restarts
+	return fmt.Sprintf("%s %s of %q labels %v annotations %v finalizers %v restarts %d terminating %t",
+		kind, o.GetName(), owners, labels, annotations, o.GetFinalizers(), restarts, o.GetDeletionTimestamp() != nil)
+}
+
+func (s *stage) clusterLine() string {
+	var c v1alpha1.EtcdCluster
+	if err := s.fetch("demo", &c); err != nil {
+		return err.Error()
+	}
+	var conditions []string
+	for _, condition := range c.Status.Conditions {
+		if condition.Type == v1alpha1.ConditionDegraded {
+			continue // it reports what waits for too long, so it depends on how fast the machine is
+		}
+		conditions = append(conditions, fmt.Sprintf("%s=%s %s", condition.Type, condition.Status, condition.Reason))
+	}
+	slices.Sort(conditions)
+	if len(conditions) == 0 {
+		conditions = []string{"no conditions"}
+	}
+	return fmt.Sprintf("EtcdCluster demo cluster %q size %d ready %d: %s",
+		c.Status.ClusterID, c.Status.ClusterSize, c.Status.ReadyReplicas, strings.Join(conditions, ", "))
+}
+
+func (s *stage) snapshotLines() string {
+	var list v1alpha1.EtcdSnapshotList
+	if err := s.List(s.Context(), &list, client.InNamespace(s.namespace)); err != nil {
+		return err.Error()
+	}
+	text := "EtcdSnapshots"
+	for _, snapshot := range list.Items {
+		text += fmt.Sprintf(" %s %s %q %+v", snapshot.Name, snapshot.Status.Phase, snapshot.Status.Message, snapshot.Status.Artifact)
+	}
+	return text
+}
+
+func (s *stage) recordLine() string {
+	r, err := s.record("demo")
+	if err != nil {
+		return err.Error()
+	}
+	return fmt.Sprintf("record %s cluster %x epoch %d formed %d seed listed %t nonce %t members %d replacing %v retiring %v",
+		r.Phase, r.ClusterID, r.Epoch, r.FormedEpoch, r.Lists(r.Seed), r.Nonce != "", len(r.Members), r.Replacing, r.Retiring)
+}
+
+// served says whether the cluster's status is that of one which runs well.
+func (s *stage) served() error {
+	var c v1alpha1.EtcdCluster
+	if err := s.fetch("demo", &c); err != nil {
+		return err
+	}
+	if !meta.IsStatusConditionTrue(c.Status.Conditions, v1alpha1.ConditionAllMembersReady) ||
+		c.Status.ClusterID != leases.FormatID(clusterID) {
+		return fmt.Errorf("status %+v", c.Status)
+	}
+	return nil
 }

@@ -1,9 +1,16 @@
 package druid
 
 import (
+	"cmp"
+	"context"
 	"errors"
+	"log/slog"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/etcd-druid/druid/api/v1alpha1"
 )
 
 // metrics of the controller. No label names a cluster or a member: there may be thousands.
@@ -33,4 +40,122 @@ func newMetrics(registry prometheus.Registerer) (*metrics, error) {
 			"Transitions of EtcdClusters that were reported as Events, by type and by the reason that the condition and the Event share.", "type", "reason"),
 	}
 	return m, errors.Join(errs...)
+}
+
+// fleetTimeout of a read from the caches, which waits only while they are filled for the first time.
+const fleetTimeout = time.Second
+
+// fleet counts all EtcdClusters at each scrape, from the caches. A replica that waits for the leadership reports only that it
+// does: what it counted would be counted twice. What cannot be read is left out, because a number would be a claim.
+type fleet struct {
+	reader  client.Reader
+	elected <-chan struct{}
+	log     *slog.Logger
+
+	leading, clusters, since, pending, deadline, members, snapshots *prometheus.Desc
+}
+
+func newFleet(reader client.Reader, elected <-chan struct{}, log *slog.Logger) *fleet {
+	return &fleet{
+		reader: reader, elected: elected, log: log,
+		leading: prometheus.NewDesc("etcd_druid_leading",
+			"1 for the replica of druid that works, 0 for one that waits for its leadership.", nil, nil),
+		clusters: prometheus.NewDesc("etcd_druid_clusters",
+			"EtcdClusters by condition, its status and its reason.", []string{"condition", "status", "reason"}, nil),
+		since: prometheus.NewDesc("etcd_druid_oldest_transition_timestamp_seconds",
+			"Since when the EtcdCluster that is longest in a condition's status is in it, by condition, status and reason.",
+			[]string{"condition", "status", "reason"}, nil),
+		pending: prometheus.NewDesc("etcd_druid_pending_edits",
+			"EtcdClusters whose last edit of the spec is not adopted.", nil, nil),
+		deadline: prometheus.NewDesc("etcd_druid_earliest_progress_deadline_timestamp_seconds",
+			"The earliest status.progressDeadline of all EtcdClusters, 0 while nothing is under way.", nil, nil),
+		members: prometheus.NewDesc("etcd_druid_members",
+			"Members of all EtcdClusters, by status.", []string{"status"}, nil),
+		snapshots: prometheus.NewDesc("etcd_druid_snapshots",
+			"EtcdSnapshots by phase.", []string{"phase"}, nil),
+	}
+}
+
+// Describe reports the names.
+func (f *fleet) Describe(descs chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{f.leading, f.clusters, f.since, f.pending, f.deadline, f.members, f.snapshots} {
+		descs <- d
+	}
+}
+
+// Collect counts.
+func (f *fleet) Collect(out chan<- prometheus.Metric) {
+	gauge := func(d *prometheus.Desc, value float64, labels ...string) {
+		out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, labels...)
+	}
+	select {
+	case <-f.elected:
+	default:
+		gauge(f.leading, 0)
+		return
+	}
+	gauge(f.leading, 1)
+	ctx, cancel := context.WithTimeout(context.Background(), fleetTimeout) //nolint:forbidigo // a scrape brings no context
+	defer cancel()
+	var clusters v1alpha1.EtcdClusterList
+	if err := f.reader.List(ctx, &clusters, client.UnsafeDisableDeepCopy); err != nil {
+		f.log.WarnContext(ctx, "clusters not counted", "err", err)
+	} else {
+		f.count(clusters.Items, gauge)
+	}
+	var snapshots v1alpha1.EtcdSnapshotList
+	if err := f.reader.List(ctx, &snapshots, client.UnsafeDisableDeepCopy); err != nil {
+		f.log.WarnContext(ctx, "snapshots not counted", "err", err)
+		return
+	}
+	phases := map[v1alpha1.SnapshotPhase]int{
+		v1alpha1.SnapshotPending: 0, v1alpha1.SnapshotRunning: 0, v1alpha1.SnapshotSucceeded: 0, v1alpha1.SnapshotFailed: 0,
+	}
+	for _, s := range snapshots.Items {
+		phases[cmp.Or(s.Status.Phase, v1alpha1.SnapshotPending)]++
+	}
+	for phase, n := range phases {
+		gauge(f.snapshots, float64(n), string(phase))
+	}
+}
+
+// count reports the clusters. A status of members that none is in is reported as 0, so that its line does not end.
+func (f *fleet) count(clusters []v1alpha1.EtcdCluster, gauge func(*prometheus.Desc, float64, ...string)) {
+	type state struct{ condition, status, reason string }
+	type sum struct {
+		n      int
+		oldest time.Time
+	}
+	states := map[state]sum{}
+	members := map[v1alpha1.MemberState]int{v1alpha1.MemberReady: 0, v1alpha1.MemberNotReady: 0, v1alpha1.MemberUnknown: 0}
+	pending, earliest := 0, time.Unix(0, 0)
+	for _, cluster := range clusters {
+		if cluster.Status.ObservedGeneration != cluster.Generation {
+			pending++
+		}
+		if at := cluster.Status.ProgressDeadline; at != nil && (earliest.Unix() == 0 || at.Time.Before(earliest)) {
+			earliest = at.Time
+		}
+		for _, c := range cluster.Status.Conditions {
+			key := state{c.Type, string(c.Status), c.Reason}
+			s := states[key]
+			s.n++
+			if at := c.LastTransitionTime.Time; s.oldest.IsZero() || at.Before(s.oldest) {
+				s.oldest = at
+			}
+			states[key] = s
+		}
+		for _, m := range cluster.Status.Members {
+			members[m.Status]++
+		}
+	}
+	gauge(f.pending, float64(pending))
+	gauge(f.deadline, float64(earliest.Unix()))
+	for key, s := range states {
+		gauge(f.clusters, float64(s.n), key.condition, key.status, key.reason)
+		gauge(f.since, float64(s.oldest.Unix()), key.condition, key.status, key.reason)
+	}
+	for status, n := range members {
+		gauge(f.members, float64(n), string(status))
+	}
 }

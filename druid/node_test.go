@@ -245,7 +245,7 @@ func TestDeclarationThatIsTakenBackStopsWhatWasAnnounced(t *testing.T) {
 	}
 	step := stepFor(t, o, plan.DeleteClaim)
 	c.node(nodes[0], false) // the plan is older than this
-	if err := c.deleteClaim(t.Context(), o, step); err != nil {
+	if err := c.take(t.Context(), o, step); err != nil {
 		t.Fatal(err)
 	}
 	c.after(time.Hour)

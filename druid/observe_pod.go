@@ -1,11 +1,20 @@
 package druid
 
 import (
+	"context"
+	"fmt"
 	"slices"
+	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/etcd-druid/druid/api/v1alpha1"
 	"github.com/etcd-druid/druid/druid/plan"
+	"github.com/etcd-druid/druid/internal/rules"
+	"github.com/etcd-druid/druid/leases"
 	"github.com/etcd-druid/druid/manifests"
 )
 
@@ -121,4 +130,148 @@ func podCondition(pod *corev1.Pod, kind corev1.PodConditionType) corev1.PodCondi
 		}
 	}
 	return corev1.PodCondition{Type: kind, Status: corev1.ConditionUnknown}
+}
+
+// agentInterval between two looks at the Lease of an agent that was replaced: a renewal that says nothing new is no event.
+const agentInterval = 2 * time.Second
+
+// observeAgents finds how the agents stand to the image that druid was given.
+func (r *Reconciler) observeAgents(o *observation) {
+	for i := range o.observed.Members {
+		m := &o.observed.Members[i]
+		pod := o.pods[m.Name]
+		if m.Pod&(plan.PodAbsent|plan.PodForeign) != 0 {
+			continue
+		}
+		m.AgentImage = manifests.AgentImage(pod)
+		m.Agent = plan.AgentOutdated
+		if m.AgentImage == r.manifests.AgentImage {
+			m.Agent = plan.AgentCurrent
+		}
+		m.AgentIdle = !m.NodeLost && m.Pod == plan.PodLive && agentStopped(pod)
+		if m.Listed && m.Agent == plan.AgentCurrent && m.Says.EverFormed() {
+			r.observeArrival(o, m, pod)
+		}
+	}
+}
+
+// agentProblem: an agent of another image does not come up. The kubelet often does not say why: a sidecar that it ended counts for it
+// as one that has completed, also while the next image cannot be pulled.
+func agentProblem(m plan.Member) *plan.Problem {
+	if m.Arrival != plan.ArrivalLate {
+		return nil
+	}
+	return &plan.Problem{Reason: v1alpha1.ReasonAgentNotRunning, Message: fmt.Sprintf(
+		"its new agent, of image %s, does not come up, and etcd runs on; check druid's --agent-image and spec.imagePullSecrets. "+
+			"kubectl describe pod %s reports more", m.AgentImage, m.Name)}
+}
+
+// agentStopped says that the kubelet runs no agent: it waits for its image, or until it may start it again.
+func agentStopped(pod *corev1.Pod) bool {
+	status := manifests.AgentStatus(pod)
+	return status != nil && (status.State.Waiting != nil || status.State.Terminated != nil)
+}
+
+// observeArrival follows an agent that was replaced until it has worked for some seconds. That it works shows in a renewal of its
+// member's Lease that was not there when its container was first seen: who was before it cannot have made that. A druid that just
+// started knows of no renewal, and takes it for one that settles.
+func (r *Reconciler) observeArrival(o *observation, m *plan.Member, pod *corev1.Pod) {
+	replaced, run := manifests.AgentReplaced(pod)
+	if !replaced {
+		return
+	}
+	container, enough := "", settlePatience
+	if run == manifests.AgentRunsAgain {
+		// The kubelet ends the former agent within that time, if it is that one.
+		container, enough = manifests.AgentStatus(pod).ContainerID, lingerPatience
+	}
+	var (
+		runs     = run != manifests.AgentRunsNot
+		lease    = o.leases[m.Name]
+		which    = m.PodUID + " " + m.AgentImage + " " + pod.Annotations[manifests.AnnotationAgentBefore]
+		heard    = r.memory.renewedSince(fact{o.cluster.UID, m.Name + " agent heard"}, which+container, runs, renewalOf(lease))
+		settled  = r.still(o, *m, "agent settles", which+container, heard && runs && m.Liveness == leases.Live, enough)
+		silent   = !heard && m.Liveness != leases.Unknown
+		overdue  = r.still(o, *m, "agent comes", which, silent, lingerPatience)
+		arriving = plan.ArrivalSettles
+	)
+	switch {
+	case settled:
+		arriving = plan.ArrivalOver
+	case overdue, silent && blocked(pod):
+		arriving = plan.ArrivalLate
+	case silent:
+		arriving = plan.ArrivalAwaited
+	}
+	m.Arrival = arriving
+	if arriving != plan.ArrivalOver {
+		o.lookAgain(agentInterval)
+	}
+}
+
+// saveName is that of the EtcdSnapshot before a change of version: another one for each edit, so that none is taken for the backup
+// before a later change.
+func saveName(cluster *v1alpha1.EtcdCluster, d plan.Desired) string {
+	return fmt.Sprintf("%s-before-%s-%d", cluster.Name, strings.ReplaceAll(d.Version, ".", "-"), d.Generation)
+}
+
+// observeUpgrade finds what a change of version has come to.
+func (r *Reconciler) observeUpgrade(ctx context.Context, from source, o *observation) error {
+	if err := observeSave(ctx, from, o); err != nil {
+		return err
+	}
+	return o.observeRemade()
+}
+
+// observeSave reads the EtcdSnapshot that is made before a change of version, where one is to be.
+func observeSave(ctx context.Context, from source, o *observation) error {
+	if !plan.NeedsSave(o.desired, o.observed) {
+		return nil
+	}
+	save := plan.Save{State: plan.SaveAbsent, Name: saveName(o.cluster, o.desired)}
+	var snapshot v1alpha1.EtcdSnapshot
+	err := from.Get(ctx, key(o, save.Name), &snapshot)
+	switch {
+	case apierrors.IsNotFound(err):
+	case err != nil:
+		return fmt.Errorf("get EtcdSnapshot %s/%s: %w", o.cluster.Namespace, save.Name, err)
+	default:
+		save.State, save.Message = saveState(o.cluster, &snapshot)
+	}
+	o.observed.Save = save
+	return nil
+}
+
+// observeRemade finds whether the Pod that would come in the place of an outdated one is another one: until an etcd of the version
+// that is asked for may start on its data, it may be the same.
+func (o *observation) observeRemade() error {
+	for i := range o.observed.Members {
+		m := &o.observed.Members[i]
+		if m.Make != plan.MakeOutdated {
+			continue
+		}
+		pod, claim, cluster := o.pods[m.Name], o.claimOf(m.Name), o.cluster.DeepCopy()
+		cluster.Spec.Version = plan.StartsAs(m.Name, o.desired, o.observed)
+		hash, err := manifests.SpecHash(manifests.OnVolume(cluster, claim))
+		if err != nil {
+			return err
+		}
+		m.Remade = rules.YesNoOf(m.Room == plan.RoomMounts || makeOf(pod, hash) == plan.MakeOutdated)
+	}
+	return nil
+}
+
+func saveState(cluster *v1alpha1.EtcdCluster, snapshot *v1alpha1.EtcdSnapshot) (plan.SaveState, string) {
+	switch {
+	case !metav1.IsControlledBy(snapshot, cluster):
+		return plan.SaveFailed, "it has another owner"
+	case snapshot.DeletionTimestamp != nil:
+		return plan.SaveComing, ""
+	case snapshot.Status.Phase == v1alpha1.SnapshotSucceeded:
+		return plan.SaveDone, ""
+	case snapshot.Status.Phase == v1alpha1.SnapshotFailed:
+		return plan.SaveFailed, strings.TrimSuffix(snapshot.Status.Message, ".")
+	default:
+		return plan.SaveComing, ""
+	}
 }

@@ -3,13 +3,16 @@ package druid
 import (
 	"context"
 	"fmt"
+	"time"
 
+	discoveryv1 "k8s.io/api/discovery/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/etcd-druid/druid/druid/plan"
+	"github.com/etcd-druid/druid/leases"
 	"github.com/etcd-druid/druid/manifests"
 )
 
@@ -96,4 +99,143 @@ func observeBudget(ctx context.Context, from source, o *observation) error {
 	}
 	o.observed.Budget = state
 	return nil
+}
+
+// savingPause between two looks at what is backed up of a member that is about to stop.
+const savingPause = 2 * time.Second
+
+// observeSaving looks again while the last member's backup is awaited.
+func observeSaving(o *observation) {
+	if plan.Saving(o.desired, o.observed) {
+		o.lookAgain(savingPause)
+	}
+}
+
+// observePause forgets what druid saw of Leases that no one renews, because no one runs who could: a Lease that was silent
+// throughout a pause must not count as silent when the cluster is resumed.
+func (r *Reconciler) observePause(o *observation) {
+	if !plan.Paused(o.desired, o.observed) {
+		return
+	}
+	for i := range o.observed.Members {
+		m := &o.observed.Members[i]
+		r.memory.forget(types.NamespacedName{Namespace: o.cluster.Namespace, Name: m.Name})
+		m.Liveness, m.Expired = leases.Unknown, false
+	}
+	for _, component := range []leases.Component{leases.ComponentFullSnapshot, leases.ComponentDeltaSnapshot} {
+		name := leases.SnapshotName(o.cluster.Name, component)
+		r.memory.forget(types.NamespacedName{Namespace: o.cluster.Namespace, Name: name})
+		r.memory.lasts(fact{o.cluster.UID, reportedNothing(name)}, false, 0, r.now())
+	}
+}
+
+// observeBackup reads the two Leases in which the leader's agent reports what is saved, and finds the Pods whose agents could
+// not reach the store.
+func (r *Reconciler) observeBackup(ctx context.Context, o *observation) error {
+	if o.desired.Backup {
+		for _, m := range o.observed.Members {
+			if m.Listed && m.Pod&(plan.PodUnscheduled|plan.PodUnstarted|plan.PodLive) != 0 && !manifests.ReachesStore(o.cluster, o.pods[m.Name]) {
+				o.observed.Unattached = append(o.observed.Unattached, m.Name)
+			}
+		}
+	}
+	var err error
+	if o.observed.Full, err = r.observeSnapshot(ctx, o, leases.ComponentFullSnapshot); err != nil {
+		return err
+	}
+	o.observed.Delta, err = r.observeSnapshot(ctx, o, leases.ComponentDeltaSnapshot)
+	return err
+}
+
+// toldNothing is the fact that no one renewed the Lease yet.
+func reportedNothing(lease string) string { return "nothing reported by " + lease }
+
+func (r *Reconciler) observeSnapshot(ctx context.Context, o *observation, component leases.Component) (plan.Snapshot, error) {
+	lease := o.leases[leases.SnapshotName(o.cluster.Name, component)]
+	s := plan.Snapshot{Lease: leaseState(o.cluster, lease), Liveness: leases.Unknown}
+	if s.Lease != plan.LeaseOurs || !o.desired.Backup {
+		return s, nil
+	}
+	paused := plan.Paused(o.desired, o.observed)
+	if says, err := leases.DecodeBackup(lease); err == nil {
+		s.Says = says
+	}
+	if component == leases.ComponentFullSnapshot {
+		var unreadable error
+		s.Verified, unreadable = leases.DecodeVerification(lease)
+		s.Unreadable = unreadable != nil
+	}
+	if paused {
+		return s, nil
+	}
+	liveness, err := r.liveness(ctx, lease, r.now())
+	if err != nil {
+		return s, err
+	}
+	s.Liveness = r.memory.remember(keyOf(lease), o.cluster.Name, liveness)
+	// The agents may begin when the cluster has formed and they reach the store, and with deltas when there is a full.
+	due := s.Liveness == leases.Never && o.observed.RecordState == plan.RecordFormed && len(o.observed.Unattached) == 0 &&
+		(component == leases.ComponentFullSnapshot || o.observed.Full.Says.EverSaved())
+	lasts, left := r.memory.lasts(fact{o.cluster.UID, reportedNothing(lease.Name)}, due, leases.DurationOf(lease), r.now())
+	o.lookAgain(left)
+	if lasts {
+		s.Liveness = leases.Stale
+	}
+	return s, nil
+}
+
+// endpointsPause between two looks at the endpoints of a member that leaves. They are not watched, because they are needed
+// for a few seconds of a cluster's life; kube-controller-manager writes them within about a second. The pause is short
+// because every member that leaves pays for it.
+const endpointsPause = 250 * time.Millisecond
+
+// observeEndpoints finds out whether the client Service still sends clients to the member that is about to leave. It reads
+// live, and only before the member's Lease is marked.
+func (r *Reconciler) observeEndpoints(ctx context.Context, o *observation) error {
+	leaving := o.observed.Record.Retiring
+	if leaving == nil {
+		return nil
+	}
+	for i := range o.observed.Members {
+		m := &o.observed.Members[i]
+		if m.Name != leaving.Member || !m.Listed || leaving.Orders(m.Name, m.Says.Retire) {
+			continue
+		}
+		routed, err := r.routed(ctx, o, m.Name)
+		if err != nil {
+			return err
+		}
+		if m.Routed = routed; routed {
+			o.lookAgain(endpointsPause)
+		}
+	}
+	return nil
+}
+
+func (r *Reconciler) routed(ctx context.Context, o *observation, member string) (bool, error) {
+	var slices discoveryv1.EndpointSliceList
+	service := manifests.ClientServiceName(o.cluster.Name)
+	err := r.live.List(ctx, &slices, client.InNamespace(o.cluster.Namespace), client.MatchingLabels{discoveryv1.LabelServiceName: service})
+	if err != nil {
+		return false, fmt.Errorf("list the endpoints of Service %s/%s: %w", o.cluster.Namespace, service, err)
+	}
+	addresses := map[string]bool{}
+	if pod := o.pods[member]; pod != nil {
+		for _, ip := range pod.Status.PodIPs {
+			addresses[ip.IP] = true
+		}
+	}
+	for _, slice := range slices.Items {
+		for _, endpoint := range slice.Endpoints {
+			if endpoint.TargetRef != nil && endpoint.TargetRef.Kind == "Pod" && endpoint.TargetRef.Name == member {
+				return true, nil
+			}
+			for _, address := range endpoint.Addresses {
+				if addresses[address] {
+					return true, nil
+				}
+			}
+		}
+	}
+	return false, nil
 }

@@ -7,9 +7,11 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -228,4 +230,67 @@ func isRefusal(err error) bool {
 
 func key(o *observation, name string) types.NamespacedName {
 	return types.NamespacedName{Namespace: o.cluster.Namespace, Name: name}
+}
+
+// ours says whether the object is the cluster's: of this UID, and not of an EtcdCluster that bore the name before.
+func ours(cluster *v1alpha1.EtcdCluster, object metav1.Object) bool {
+	if claim, ok := object.(*corev1.PersistentVolumeClaim); ok {
+		// Data may outlive the EtcdCluster: a claim says whose it is, whether it has an owner or not.
+		return claim.Labels[manifests.LabelClusterUID] == string(cluster.UID)
+	}
+	return metav1.IsControlledBy(object, cluster)
+}
+
+// foreignError: an object has a name that the cluster needs, and is not the cluster's. druid never adopts one.
+type foreignError struct{ kind, name string }
+
+func (e *foreignError) Error() string {
+	return fmt.Sprintf("%s %s exists and has another owner. Delete or rename it", e.kind, e.name)
+}
+
+// statuses remembers each EtcdCluster as druid's own last status write left it, until the caches have it too. A pass that
+// came sooner would compare with the status from before, write again, and lose the compare-and-set.
+type statuses struct {
+	mu    sync.Mutex
+	after map[types.NamespacedName]written
+}
+
+// written is an EtcdCluster as the API server returned it from a write, and the versions that are older.
+type written struct {
+	cluster *v1alpha1.EtcdCluster
+	over    []string
+}
+
+func newStatuses() *statuses { return &statuses{after: map[types.NamespacedName]written{}} }
+
+// wrote notes what became of the version that was written over. The write was a compare-and-set: nothing is between them.
+func (s *statuses) wrote(version string, cluster *v1alpha1.EtcdCluster) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	key := client.ObjectKeyFromObject(cluster)
+	over := []string{version}
+	if before := s.after[key]; before.cluster != nil && before.cluster.ResourceVersion == version {
+		over = append(before.over, version)
+	}
+	s.after[key] = written{cluster: cluster.DeepCopy(), over: over}
+}
+
+// latest is the cluster, or what druid itself made of that very version.
+func (s *statuses) latest(cached *v1alpha1.EtcdCluster) *v1alpha1.EtcdCluster {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	key := client.ObjectKeyFromObject(cached)
+	w, known := s.after[key]
+	if known && slices.Contains(w.over, cached.ResourceVersion) {
+		return w.cluster.DeepCopy()
+	}
+	delete(s.after, key) // the caches have it, or what someone wrote after it
+	return cached
+}
+
+// forget drops what is known of a cluster that is gone.
+func (s *statuses) forget(key types.NamespacedName) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.after, key)
 }

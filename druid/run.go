@@ -10,6 +10,7 @@ import (
 
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/spf13/cobra"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
@@ -25,6 +26,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/config"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
@@ -36,6 +38,8 @@ import (
 	crsource "sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/etcd-druid/druid/api/v1alpha1"
+	"github.com/etcd-druid/druid/internal/cli"
+	"github.com/etcd-druid/druid/internal/crash"
 	"github.com/etcd-druid/druid/leases"
 	"github.com/etcd-druid/druid/manifests"
 )
@@ -245,4 +249,38 @@ func addChecks(mgr manager.Manager) error {
 		return fmt.Errorf("add the readiness check: %w", err)
 	}
 	return nil
+}
+
+// NewCommand is druid's command line. level decides what log writes.
+func NewCommand(log *slog.Logger, level *slog.LevelVar) *cobra.Command {
+	o := DefaultOptions()
+	cmd := &cobra.Command{
+		Use:   "druid",
+		Short: "Run etcd clusters on Kubernetes",
+		Long: "druid watches EtcdClusters and creates the Leases, PersistentVolumeClaims and Pods of their members. It speaks\n" +
+			"Kubernetes alone: an agent next to each etcd decides how that etcd starts.",
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			parsed, err := cli.ParseLevel(o.LogLevel)
+			if err != nil {
+				return fmt.Errorf("--log-level: %w", err)
+			}
+			level.Set(parsed)
+			if err := crash.Arm(crash.Druid); err != nil {
+				return err
+			}
+			restConfig, err := config.GetConfig()
+			if err != nil {
+				return fmt.Errorf("find the Kubernetes API server: %w", err)
+			}
+			d, err := New(cmd.Context(), restConfig, o, log)
+			if err != nil {
+				return err
+			}
+			return d.Run(cmd.Context())
+		},
+	}
+	o.AddFlags(cmd.Flags())
+	cmd.AddCommand(cli.VersionCommand())
+	return cmd
 }

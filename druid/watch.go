@@ -3,8 +3,11 @@ package druid
 import (
 	"context"
 	"maps"
+	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -12,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/etcd-druid/druid/api/v1alpha1"
 	"github.com/etcd-druid/druid/leases"
 )
 
@@ -125,4 +129,98 @@ func holder(lease *coordinationv1.Lease) string {
 		return ""
 	}
 	return *lease.Spec.HolderIdentity
+}
+
+// expiryInterval is how often druid looks which Leases went stale: little next to the 45 s that a Lease lasts.
+const expiryInterval = 2 * time.Second
+
+// watchExpiries asks for a pass over a cluster when one of its member Leases was not renewed for its duration. Were each
+// pass to come back by itself at the time when a Lease may expire, a cluster at rest would cost a pass every half minute,
+// because every renewal moves that time.
+func (r *Reconciler) watchExpiries(ctx context.Context) error {
+	ticker := time.NewTicker(expiryInterval)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C:
+		}
+		for _, cluster := range r.memory.expired(r.now()) {
+			e := event.GenericEvent{Object: &v1alpha1.EtcdCluster{
+				ObjectMeta: metav1.ObjectMeta{Namespace: cluster.Namespace, Name: cluster.Name},
+			}}
+			select {
+			case <-ctx.Done():
+				return nil
+			case r.expiries <- e:
+			}
+		}
+	}
+}
+
+// judgement is what the last pass took a member Lease for.
+type judgement struct {
+	cluster  types.NamespacedName
+	liveness leases.Liveness
+	// reported is the expiry for which a pass was asked already.
+	notified time.Time
+}
+
+// expired names, once for each expiry, the clusters with a member Lease that is stale by now and was not in the last pass.
+func (m *memory) expired(now time.Time) []types.NamespacedName {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	seen := map[types.NamespacedName]bool{}
+	var clusters []types.NamespacedName
+	for key, j := range m.judged {
+		expiry, known := m.watcher.Expiry(key.Namespace, key.Name)
+		if j.liveness&(leases.Live|leases.Unknown) == 0 || !known || now.Before(expiry) || j.notified.Equal(expiry) {
+			continue
+		}
+		j.notified = expiry
+		m.judged[key] = j
+		if !seen[j.cluster] {
+			seen[j.cluster] = true
+			clusters = append(clusters, j.cluster)
+		}
+	}
+	return clusters
+}
+
+// passing says how soon to try again after an error that is no one's fault and passes by itself, and 0 for every other,
+// which is logged and tried again with growing pauses. Of several errors each must be of that kind.
+func passing(err error) time.Duration {
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
+		return passingAll(joined.Unwrap())
+	}
+	switch {
+	case apierrors.IsConflict(err):
+		// The caches are behind; they will have caught up in a moment.
+		return staleCachePause
+	case apierrors.HasStatusCause(err, namespaceTerminating):
+		// Nothing can be made in a namespace that goes, and the EtcdCluster goes with it.
+		return conflictPatience
+	default:
+		return 0
+	}
+}
+
+func passingAll(errs []error) time.Duration {
+	longest := time.Duration(0)
+	for _, err := range errs {
+		pause := passing(err)
+		if pause == 0 {
+			return 0
+		}
+		longest = max(longest, pause)
+	}
+	return longest
+}
+
+// goes says whether the EtcdCluster was deleted and is left to Kubernetes, by a live read. No answer is no.
+func (r *Reconciler) goes(ctx context.Context, cluster *v1alpha1.EtcdCluster) bool {
+	var live v1alpha1.EtcdCluster
+	err := r.live.Get(ctx, client.ObjectKeyFromObject(cluster), &live)
+	return apierrors.IsNotFound(err) || err == nil && (live.UID != cluster.UID || live.DeletionTimestamp != nil && !guarded(&live))
 }

@@ -1,8 +1,11 @@
 package leases
 
 import (
+	"context"
+	"encoding/json"
 	"fmt"
 	"strings"
+	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 )
@@ -190,4 +193,96 @@ func (d *decoder) optional(key string, bits int) uint64 {
 		return 0
 	}
 	return d.number(key, bits)
+}
+
+// AnnotationHealing is written by druid on a member's Lease, next to the UIDs of its Pod and its volume.
+const AnnotationHealing = Prefix + "healing"
+
+// Healing is druid's word on a member's Lease about what it does to get the member on its feet: written before the deed, so
+// that a druid that takes over goes on with it, and counts on. It is taken away when the member is well again.
+type Healing struct {
+	// Restarts is how often in a row the member's Pod was deleted because its etcd did not become ready.
+	Restarts int `json:"restarts,omitempty"`
+	// PodUID is the Pod that the last of them deletes, or has deleted.
+	PodUID string `json:"podUID,omitempty"`
+	// ClaimUID is the PersistentVolumeClaim that is given up together with the node that alone could mount its volume.
+	ClaimUID string `json:"claimUID,omitempty"`
+	// NotComing is the ID, hex, of a learner at the member's peer URL that no Pod starts any more: the Pod that added it is
+	// gone, and the one after it did not come up. A Pod that does come adds a learner with an ID of its own, so that this
+	// word never means that one.
+	NotComing string `json:"notComing,omitempty"`
+}
+
+// ParseHealing reads the annotation. What cannot be understood is the zero Healing: it says of no learner that it is not
+// coming, and druid begins to count again.
+func ParseHealing(s string) Healing {
+	var h Healing
+	if s == "" || json.Unmarshal([]byte(s), &h) != nil || h.Restarts < 0 {
+		return Healing{}
+	}
+	return h
+}
+
+// Encode is the value of AnnotationHealing, empty for the zero Healing.
+func (h Healing) Encode() (string, error) {
+	if h == (Healing{}) {
+		return "", nil
+	}
+	raw, err := json.Marshal(h)
+	if err != nil {
+		return "", fmt.Errorf("encode annotation %s: %w", AnnotationHealing, err)
+	}
+	return string(raw), nil
+}
+
+// annotationDefragmentation of a member Lease is written by the leader's agent.
+const annotationDefragmentation = Prefix + "defragmentation"
+
+// Defragmentation is what came of the last one of a member's database, as the leader's agent saw it. No one acts on it.
+type Defragmentation struct {
+	// At is when it ended, by the clock of that agent.
+	At time.Time
+	// Result is defragmented, failed, or left: the agent did not lead any more before etcd answered.
+	Result string
+	// Took is how long the member served no one; of one that was left, at least.
+	Took time.Duration
+	// Before and After are the file's size in bytes; After is 0 where it is not known.
+	Before, After int64
+}
+
+// defragmentationJSON is the annotation. Its keys never change their meaning.
+type defragmentationJSON struct {
+	At     time.Time `json:"at"`
+	Result string    `json:"result"`
+	Took   string    `json:"took"`
+	Before int64     `json:"before"`
+	After  int64     `json:"after,omitempty"`
+}
+
+func (d Defragmentation) format() (string, error) {
+	raw, err := json.Marshal(defragmentationJSON{d.At, d.Result, d.Took.String(), d.Before, d.After})
+	return string(raw), err
+}
+
+// ParseDefragmentation reads the annotation. One that cannot be read says nothing: no one acts on it.
+func ParseDefragmentation(s string) Defragmentation {
+	var d defragmentationJSON
+	if json.Unmarshal([]byte(s), &d) != nil {
+		return Defragmentation{}
+	}
+	took, err := time.ParseDuration(d.Took)
+	if err != nil {
+		return Defragmentation{}
+	}
+	return Defragmentation{d.At, d.Result, took, d.Before, d.After}
+}
+
+// NoteDefragmentation writes d into the Lease of the member called name, over what stands there of the one before.
+func (s *Store) NoteDefragmentation(ctx context.Context, name string, d Defragmentation) error {
+	text, err := d.format()
+	if err != nil {
+		return err
+	}
+	_, err = s.patch(ctx, name, leasePatch{Metadata: patchMetadata{Annotations: annotationPatch{annotationDefragmentation: &text}}})
+	return err
 }

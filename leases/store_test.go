@@ -232,3 +232,237 @@ func TestRenewerOnARealServer(t *testing.T) {
 }
 
 func discard() *slog.Logger { return slog.New(slog.DiscardHandler) }
+
+func TestMarkIsComparedAndSet(t *testing.T) {
+	s := newServer(t)
+	s.make("demo-a", func(l *coordinationv1.Lease) {
+		holder := "1:Member"
+		l.Spec.HolderIdentity = &holder
+		l.Annotations = map[string]string{leases.AnnotationPodUID: "mine", "someone.else/key": "stays"}
+	})
+	before, err := s.store.Marks(t.Context(), "demo-a")
+	if err != nil || before.Retire.State != leases.RetireNone {
+		t.Fatalf("%+v, %v: want no mark", before, err)
+	}
+	requested := leases.Retirement{State: leases.RetireRequested, Mark: "x7k2p"}
+	asked, err := s.store.Retire(t.Context(), "demo-a", before.LeaseVersion, requested)
+	if err != nil || asked.Retire != requested {
+		t.Fatalf("%+v, %v: want %+v", asked, err, requested)
+	}
+	claimed := leases.Retirement{State: leases.RetireRemoving, Mark: "x7k2p", By: "pod", MemberID: "1", ClusterID: "c"}
+	if _, err := s.store.Retire(t.Context(), "demo-a", before.LeaseVersion, claimed); !errors.Is(err, leases.ErrConflict) {
+		t.Errorf("over an old version: %v, want ErrConflict", err)
+	}
+	if _, err := s.store.Retire(t.Context(), "demo-a", "", claimed); err == nil {
+		t.Error("a mark was written without a version, want an error")
+	}
+	if _, err := s.store.Retire(t.Context(), "demo-a", asked.LeaseVersion, leases.Retirement{State: leases.RetireDone, Mark: "x"}); err == nil {
+		t.Error("half an acknowledgement was written, want an error")
+	}
+	if _, err := s.store.Retire(t.Context(), "demo-a", asked.LeaseVersion, leases.Retirement{}); err != nil {
+		t.Fatal(err)
+	}
+	member, err := s.store.Member(t.Context(), "demo-a")
+	if err != nil || member.Retire != (leases.Retirement{}) || member.ID != 1 || member.PodUID != "mine" {
+		t.Errorf("%+v, %v: want the mark gone and the rest as it was", member, err)
+	}
+	if s.get("demo-a").Annotations["someone.else/key"] != "stays" {
+		t.Error("a foreign annotation was lost")
+	}
+}
+
+// watching lets the agent watch the record and no other Lease.
+func (s *server) watching() {
+	s.t.Helper()
+	role := &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: "watcher"}, Rules: []rbacv1.PolicyRule{{
+		APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"}, Verbs: []string{"watch"},
+		ResourceNames: []string{"demo-cluster"},
+	}}}
+	binding := &rbacv1.RoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: "watcher"},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: "watcher"},
+		Subjects:   []rbacv1.Subject{{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: "agent"}},
+	}
+	_, err1 := s.admin.RbacV1().Roles(s.namespace).Create(s.t.Context(), role, metav1.CreateOptions{})
+	_, err2 := s.admin.RbacV1().RoleBindings(s.namespace).Create(s.t.Context(), binding, metav1.CreateOptions{})
+	if err := errors.Join(err1, err2); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+func TestRecordIsWatchedByName(t *testing.T) {
+	s := newServer(t)
+	if err := s.store.WatchRecord(t.Context(), func(leases.Version) {}); !errors.Is(err, leases.ErrForbidden) {
+		t.Errorf("without the right: %v, want ErrForbidden", err)
+	}
+	s.watching()
+	fill := func(l *coordinationv1.Lease) {
+		if err := (leases.Record{Phase: leases.PhaseForming, Epoch: 1}).Encode(l); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.make("demo-cluster", fill)
+	s.make("demo-a", func(*coordinationv1.Lease) {})
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	versions, done := make(chan leases.Version), make(chan error, 1)
+	go func() {
+		for {
+			err := s.store.WatchRecord(ctx, func(v leases.Version) {
+				select {
+				case versions <- v:
+				case <-ctx.Done():
+				}
+			})
+			if !errors.Is(err, leases.ErrForbidden) { // the right was given just now
+				done <- err
+				return
+			}
+		}
+	}()
+	next := func(what string) leases.Version {
+		t.Helper()
+		select {
+		case v := <-versions:
+			return v
+		case err := <-done:
+			t.Fatalf("%s: the watch ended: %v", what, err)
+		case <-ctx.Done():
+			t.Fatalf("%s: not within a minute", what)
+		}
+		return ""
+	}
+	if got, want := next("the present version"), leases.Version(s.get("demo-cluster").ResourceVersion); got != want {
+		t.Errorf("first seen at %s, want %s", got, want)
+	}
+	s.edit("demo-a", func(l *coordinationv1.Lease) { l.Annotations = map[string]string{"renewed": "yes"} })
+	s.edit("demo-cluster", func(l *coordinationv1.Lease) { l.Annotations["someone.else/key"] = "new" })
+	if got, want := next("the change"), leases.Version(s.get("demo-cluster").ResourceVersion); got != want {
+		t.Errorf("then seen at %s, want %s: nothing of another Lease", got, want)
+	}
+	cancel()
+	if err := <-done; !errors.Is(err, context.Canceled) {
+		t.Errorf("ended with %v, want the context's end", err)
+	}
+}
+
+func TestBackupsOnARealServer(t *testing.T) {
+	s := newServer(t)
+	if err := s.store.RenewBackup(t.Context(), leases.ComponentDeltaSnapshot, leases.BackupPatch{}); !errors.Is(err, leases.ErrAbsent) {
+		t.Errorf("a Lease that no one made: %v, want ErrAbsent", err)
+	}
+	s.make("demo-full-snapshot", func(l *coordinationv1.Lease) { l.Spec.LeaseDurationSeconds = new(int32(3600)) })
+	b, err := s.store.Backup(t.Context(), leases.ComponentFullSnapshot)
+	if err != nil || b.EverSaved() {
+		t.Errorf("before the first: %+v %v", b, err)
+	}
+	now := time.Now()
+	saved := leases.Backup{Revision: 7, Lineage: "00000001-a", Object: "full", Size: 1, SHA256: "ab", Taken: now.UTC().Truncate(time.Second)}
+	for range 2 { // it compares nothing
+		err := s.store.RenewBackup(t.Context(), leases.ComponentFullSnapshot, leases.BackupPatch{Backup: saved, RenewTime: &now, Duration: time.Hour})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if b, err = s.store.Backup(t.Context(), leases.ComponentFullSnapshot); err != nil || b != saved {
+		t.Errorf("after it: %+v %v, want %+v", b, err, saved)
+	}
+	if l := s.get("demo-full-snapshot"); *l.Spec.HolderIdentity != "7" || *l.Spec.LeaseDurationSeconds != 3600 {
+		t.Errorf("the Lease says %+v", l.Spec)
+	}
+	if _, err := s.store.Backup(t.Context(), leases.ComponentDeltaSnapshot); !errors.Is(err, leases.ErrAbsent) {
+		t.Errorf("a Lease that is not there: %v, want ErrAbsent", err)
+	}
+}
+
+func TestOrdersOnARealServer(t *testing.T) {
+	s := newServer(t)
+	s.make("demo-full-snapshot", func(*coordinationv1.Lease) {})
+	order, err := s.store.SnapshotOrder(t.Context(), leases.ComponentFullSnapshot)
+	if err != nil || order.Open() || order.UID != "" {
+		t.Errorf("without an order: %+v %v", order, err)
+	}
+	s.edit("demo-full-snapshot", func(l *coordinationv1.Lease) {
+		l.Annotations = map[string]string{leases.AnnotationSnapshotOrder: "one"}
+	})
+	if order, err = s.store.SnapshotOrder(t.Context(), leases.ComponentFullSnapshot); err != nil || !order.Open() || order.UID != "one" {
+		t.Errorf("with an order: %+v %v", order, err)
+	}
+	now := time.Now().UTC().Truncate(time.Second)
+	answer := leases.SnapshotAnswer{
+		UID: "one", Phase: leases.SnapshotSucceeded, Started: now, Finished: now, Object: "full", Size: 1, SHA256: "ab", Revision: 7,
+		URI: "s3://b/full", StorageVersion: "3.6.0",
+	}
+	if err := s.store.AnswerSnapshot(t.Context(), leases.ComponentFullSnapshot, order.Version, answer); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.store.AnswerSnapshot(t.Context(), leases.ComponentFullSnapshot, order.Version, answer); !errors.Is(err, leases.ErrConflict) {
+		t.Errorf("over an old version: %v, want ErrConflict", err)
+	}
+	if err := s.store.AnswerSnapshot(t.Context(), leases.ComponentFullSnapshot, "", answer); err == nil {
+		t.Error("answered without a version, want an error")
+	}
+	if order, err = s.store.SnapshotOrder(t.Context(), leases.ComponentFullSnapshot); err != nil || order.Open() || order.Answer != answer {
+		t.Errorf("answered: %+v %v, want %+v", order, err, answer)
+	}
+	s.edit("demo-full-snapshot", func(l *coordinationv1.Lease) {
+		l.Annotations[leases.AnnotationSnapshotOrderKind] = leases.OrderKind(leases.SnapshotFinal, "zero")
+	})
+	if order, err = s.store.SnapshotOrder(t.Context(), leases.ComponentFullSnapshot); err != nil || order.Kind != "" || order.Answer != answer {
+		t.Errorf("with the kind of another order: %+v %v", order, err)
+	}
+	s.edit("demo-full-snapshot", func(l *coordinationv1.Lease) {
+		l.Annotations[leases.AnnotationSnapshotOrderKind] = leases.OrderKind(leases.SnapshotFinal, "one")
+	})
+	// The answer of an agent that knows of no kinds is none: one that does takes the order up.
+	order, err = s.store.SnapshotOrder(t.Context(), leases.ComponentFullSnapshot)
+	if err != nil || !order.Open() || order.Kind != leases.SnapshotFinal || order.Answer != (leases.SnapshotAnswer{}) {
+		t.Errorf("of another kind: %+v %v", order, err)
+	}
+	answer.Kind = leases.SnapshotFinal
+	if err := s.store.AnswerSnapshot(t.Context(), leases.ComponentFullSnapshot, order.Version, answer); err != nil {
+		t.Fatal(err)
+	}
+	if order, err = s.store.SnapshotOrder(t.Context(), leases.ComponentFullSnapshot); err != nil || order.Open() || order.Answer != answer {
+		t.Errorf("of its kind: %+v %v, want %+v", order, err, answer)
+	}
+	for name, annotation := range map[string]string{
+		"another's": `{"uid":"two","phase":"Succeeded"}`, "of no phase": `{"uid":"one","phase":"Done"}`, "no answer": "yes", "nothing": "",
+	} {
+		s.edit("demo-full-snapshot", func(l *coordinationv1.Lease) { l.Annotations[leases.AnnotationSnapshotAnswer] = annotation })
+		order, err := s.store.SnapshotOrder(t.Context(), leases.ComponentFullSnapshot)
+		if err != nil || !order.Open() || order.Answer != (leases.SnapshotAnswer{}) {
+			t.Errorf("%s answers: %+v %v", name, order, err)
+		}
+	}
+}
+
+func TestATargetIsOfItsOrderAlone(t *testing.T) {
+	want := leases.SnapshotTarget{URI: "s3://b/demo/full/1.zst", Place: &leases.SnapshotPlace{Bucket: "b", Prefix: "a/b", PathStyle: new(false)}}
+	of, err := leases.OrderTarget(want, "one")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, test := range map[string]struct {
+		uid, target string
+		readable    bool
+	}{
+		"its own":          {"one", of, true},
+		"another order's":  {"two", of, false},
+		"none":             {"one", "", false},
+		"half of it":       {"one", of[:len(of)-1], false},
+		"of a later druid": {"one", `one/{"uri":"a","unless":"b"}`, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var lease coordinationv1.Lease
+			lease.Annotations = map[string]string{leases.AnnotationSnapshotOrder: test.uid, leases.AnnotationSnapshotOrderTarget: test.target}
+			got, err := leases.DecodeSnapshotOrder(&lease).Target()
+			switch {
+			case !test.readable && !errors.Is(err, leases.ErrUnreadable):
+				t.Errorf("got %+v, %v", got, err)
+			case test.readable && (err != nil || cmp.Diff(want, got) != ""):
+				t.Errorf("%v (-want +got)\n%s", err, cmp.Diff(want, got))
+			}
+		})
+	}
+}

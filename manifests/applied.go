@@ -1,8 +1,14 @@
 package manifests
 
 import (
+	"encoding/json"
 	"fmt"
+	"maps"
+	"reflect"
+	"slices"
 
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	metav1ac "k8s.io/client-go/applyconfigurations/meta/v1"
@@ -93,4 +99,147 @@ func ownerReference(cluster *v1alpha1.EtcdCluster) *metav1ac.OwnerReferenceApply
 		WithUID(cluster.UID).
 		WithController(true).
 		WithBlockOwnerDeletion(true)
+}
+
+// HeldBy says whether live still holds everything that was applied. What others added next to it is theirs, and defaults
+// are the API server's.
+func (a Applied) HeldBy(live runtime.Object) (bool, error) {
+	want, err := tree(a.Configuration)
+	if err != nil {
+		return false, fmt.Errorf("compare %s %s/%s: %w", a.Kind.Kind, a.Namespace, a.Name, err)
+	}
+	got, err := tree(live)
+	if err != nil {
+		return false, fmt.Errorf("compare %s %s/%s: %w", a.Kind.Kind, a.Namespace, a.Name, err)
+	}
+	// Typed objects do not report their own kind.
+	delete(want, "apiVersion")
+	delete(want, "kind")
+	return holdsMap(got, want), nil
+}
+
+func tree(object any) (map[string]any, error) {
+	raw, err := json.Marshal(object)
+	if err != nil {
+		return nil, err
+	}
+	var fields map[string]any
+	return fields, json.Unmarshal(raw, &fields)
+}
+
+// atomic are the fields that server-side apply replaces as a whole: what someone adds to them counts too, and goes.
+var atomic = []string{"selector", "rules", "subjects"}
+
+func holdsMap(got, want map[string]any) bool {
+	for key, w := range want {
+		switch g, ok := got[key]; {
+		case !ok, !holds(g, w):
+			return false
+		case slices.Contains(atomic, key) && size(g) != size(w):
+			return false
+		}
+	}
+	return true
+}
+
+func holds(got, want any) bool {
+	switch w := want.(type) {
+	case map[string]any:
+		g, ok := got.(map[string]any)
+		return ok && holdsMap(g, w)
+	case []any:
+		g, ok := got.([]any)
+		return ok && !slices.ContainsFunc(w, func(item any) bool {
+			return !slices.ContainsFunc(g, func(candidate any) bool { return holds(candidate, item) })
+		})
+	default:
+		return reflect.DeepEqual(got, want)
+	}
+}
+
+// size counts what an atomic field consists of, to the last leaf of its lists and maps of texts.
+func size(value any) int {
+	n := 0
+	switch v := value.(type) {
+	case map[string]any:
+		for _, item := range v {
+			n += size(item)
+		}
+	case []any:
+		for _, item := range v {
+			n += size(item)
+		}
+	default:
+		n = 1
+	}
+	return n
+}
+
+// Way is what to change of live's spec, as a merge patch, so that the API server takes what is applied: apply leaves what others
+// set, and is refused where that excludes a field of ours. It gives up nothing else of theirs. nil: nothing of live is in the way.
+func (a Applied) Way(live runtime.Object) (map[string]any, error) {
+	want, err := tree(a.Configuration)
+	if err != nil {
+		return nil, fmt.Errorf("compare %s %s/%s: %w", a.Kind.Kind, a.Namespace, a.Name, err)
+	}
+	got, err := tree(live)
+	if err != nil {
+		return nil, fmt.Errorf("compare %s %s/%s: %w", a.Kind.Kind, a.Namespace, a.Name, err)
+	}
+	ours, _ := want["spec"].(map[string]any)
+	theirs, _ := got["spec"].(map[string]any)
+	switch a.Kind {
+	case policyv1.SchemeGroupVersion.WithKind("PodDisruptionBudget"):
+		return budgetWay(ours, theirs), nil
+	case corev1.SchemeGroupVersion.WithKind("Service"):
+		return serviceWay(ours, theirs), nil
+	default:
+		return nil, nil
+	}
+}
+
+// budgetWay: a budget has minAvailable or maxUnavailable. Both are set at once, so that there is no time with neither, in which it
+// would guard nothing.
+func budgetWay(ours, theirs map[string]any) map[string]any {
+	if theirs["maxUnavailable"] == nil {
+		return nil
+	}
+	return map[string]any{"maxUnavailable": nil, "minAvailable": ours["minAvailable"]}
+}
+
+// serviceWay: apply knows a port by number and protocol, and next to ours none may bear the name of one of ours, or none at all. Such
+// a port is what becomes of ours when someone changes its number. All other ports stay.
+func serviceWay(ours, theirs map[string]any) map[string]any {
+	own, live := portsOf(ours), portsOf(theirs)
+	is := func(port, other map[string]any) bool {
+		return port["port"] == other["port"] && port["protocol"] == other["protocol"]
+	}
+	ports, found := slices.Clone(own), false
+	for _, port := range live {
+		if i := slices.IndexFunc(own, func(o map[string]any) bool { return is(o, port) }); i >= 0 {
+			ports[i] = maps.Clone(port) // what others set of it stays
+			maps.Copy(ports[i], own[i])
+			continue
+		}
+		nameless := port["name"] == nil
+		if nameless || slices.ContainsFunc(own, func(o map[string]any) bool { return o["name"] == port["name"] }) {
+			found = true
+			continue
+		}
+		ports = append(ports, port)
+	}
+	if !found {
+		return nil
+	}
+	return map[string]any{"ports": ports}
+}
+
+func portsOf(spec map[string]any) []map[string]any {
+	list, _ := spec["ports"].([]any)
+	ports := make([]map[string]any, 0, len(list))
+	for _, item := range list {
+		port, _ := item.(map[string]any)
+		ports = append(ports, port)
+	}
+	return ports
 }

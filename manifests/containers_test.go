@@ -1,11 +1,22 @@
 package manifests
 
 import (
+	"path/filepath"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"sigs.k8s.io/yaml"
+
+	"github.com/etcd-druid/druid/agent/config"
+	"github.com/etcd-druid/druid/api/v1alpha1"
+	"github.com/etcd-druid/druid/leases"
+	"github.com/etcd-druid/druid/test/golden"
 )
 
 // An etcd that no one spoke of goes before its agent, and what the user says of a resource stands alone.
@@ -44,6 +55,281 @@ func TestEtcdRequestsWhatIsNotSpokenOf(t *testing.T) {
 			}
 			if d := cmp.Diff(before.Limits, got.Limits); d != "" {
 				t.Errorf("limits (-want +got):\n%s", d)
+			}
+		})
+	}
+}
+
+const member = "demo-x7k2q"
+
+func options() Options {
+	return Options{AgentImage: "ghcr.io/etcd-druid/druid:dev", Reloadable: config.DefaultReloadable()}
+}
+
+// plain is a cluster as a user writes it first, with the API server's defaults.
+func plain() *v1alpha1.EtcdCluster {
+	return &v1alpha1.EtcdCluster{
+		ObjectMeta: metav1.ObjectMeta{Name: "demo", Namespace: "default", UID: "11111111-2222-3333-4444-555555555555"},
+		Spec: v1alpha1.EtcdClusterSpec{
+			Replicas: 3,
+			Version:  "3.6.16",
+			Image:    "gcr.io/etcd-development/etcd",
+			Storage:  v1alpha1.StorageSpec{Size: resource.MustParse("1Gi")},
+		},
+	}
+}
+
+// full is a cluster with every field set.
+func full() *v1alpha1.EtcdCluster {
+	cluster := plain()
+	cluster.Spec.ImagePullSecrets = []corev1.LocalObjectReference{{Name: "pull"}}
+	cluster.Spec.Storage = v1alpha1.StorageSpec{Size: resource.MustParse("8Gi"), StorageClassName: new("fast")}
+	cluster.Spec.Storage.PersistentVolumeClaimRetentionPolicy = v1alpha1.PersistentVolumeClaimRetentionPolicy{
+		WhenDeleted: v1alpha1.DeletePersistentVolumeClaim, WhenScaled: v1alpha1.RetainPersistentVolumeClaim,
+	}
+	cluster.Spec.Etcd = v1alpha1.EtcdOptions{
+		QuotaBackendBytes:       new(resource.MustParse("3Gi")),
+		AutoCompactionMode:      v1alpha1.AutoCompactionRevision,
+		AutoCompactionRetention: "10000",
+		SnapshotCount:           new(int64(5000)),
+		HeartbeatInterval:       &metav1.Duration{Duration: 200 * time.Millisecond},
+		ElectionTimeout:         &metav1.Duration{Duration: 1500 * time.Millisecond},
+	}
+	cluster.Spec.Defragmentation = &v1alpha1.DefragmentationSpec{
+		Disabled: true, Schedule: "0 3 * * SUN", TimeZone: "Europe/Berlin", Window: &metav1.Duration{Duration: 2 * time.Hour},
+		MinFreePercent: new(int32(30)), MinFreeBytes: new(resource.MustParse("50Mi")), OutOfSpace: v1alpha1.OutOfSpaceDefragment,
+	}
+	cluster.Spec.Resources = corev1.ResourceRequirements{
+		Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1"), corev1.ResourceMemory: resource.MustParse("2Gi")},
+		Limits:   corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("4Gi")},
+	}
+	cluster.Spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{}}
+	cluster.Spec.TopologySpreadConstraints = []corev1.TopologySpreadConstraint{
+		{MaxSkew: 1, TopologyKey: corev1.LabelTopologyZone, WhenUnsatisfiable: corev1.DoNotSchedule},
+		{
+			MaxSkew: 1, TopologyKey: corev1.LabelHostname, WhenUnsatisfiable: corev1.ScheduleAnyway,
+			LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"mine": "yes"}},
+		},
+	}
+	cluster.Spec.Tolerations = []corev1.Toleration{{Key: "etcd", Operator: corev1.TolerationOpExists}}
+	cluster.Spec.PriorityClassName = "system-cluster-critical"
+	cluster.Spec.NodeSelector = map[string]v1alpha1.LabelValue{"disk": "fast"}
+	cluster.Spec.RuntimeClassName = new("gvisor")
+	cluster.Spec.Env = []v1alpha1.EnvVar{{Name: "GOGC", Value: "50"}, {Name: "GREETING", Value: "$(HOSTNAME) is $5"}}
+	cluster.Spec.AdditionalMetadata = &v1alpha1.AdditionalMetadata{
+		Labels:      map[string]v1alpha1.LabelValue{"team": "storage", labelManagedBy: "somebody-else"},
+		Annotations: map[string]v1alpha1.AnnotationValue{"example.com/note": "all", "example.com/owner": "team storage"},
+	}
+	cluster.Spec.ClientService = &v1alpha1.ClientServiceSpec{Annotations: map[string]v1alpha1.AnnotationValue{"example.com/note": "service"}}
+	cluster.Spec.Backup, cluster.Spec.Bootstrap = fullBackup(), fullBootstrap()
+	return cluster
+}
+
+// longest is a cluster with the longest name that the API server accepts.
+func longest() *v1alpha1.EtcdCluster {
+	cluster := plain()
+	cluster.Name = strings.Repeat("a", 50)
+	return cluster
+}
+
+// objects are all that the package makes of a cluster, by file name.
+func objects(t testing.TB, cluster *v1alpha1.EtcdCluster, member string) map[string]any {
+	t.Helper()
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	pod, err := Pod(cluster, member, options())
+	must(err)
+	record, err := RecordLease(cluster, leases.Record{
+		Phase: leases.PhaseForming, Seed: member, Epoch: 1, Nonce: "0123456789abcdef",
+		MaxLearners: leases.MaxLearners, Members: []string{member},
+	})
+	must(err)
+	budget, err := DisruptionBudget(cluster, 2)
+	must(err)
+	all := map[string]any{
+		"pod":          pod,
+		"pvc":          PersistentVolumeClaim(cluster, member),
+		"lease-record": record,
+		"lease-leader": LeaderLease(cluster),
+		"lease-member": MemberLease(cluster, member),
+		"pdb":          budget.Configuration,
+	}
+	for _, component := range []leases.Component{leases.ComponentFullSnapshot, leases.ComponentDeltaSnapshot} {
+		lease, err := SnapshotLease(cluster, component)
+		must(err)
+		if lease != nil {
+			all["lease-"+string(component)] = lease
+		}
+	}
+	shared, err := Shared(cluster, []string{cluster.Name + "-zzzzz", member}, options())
+	must(err)
+	for _, object := range shared {
+		all["shared-"+strings.ToLower(object.Kind.Kind)+"-"+strings.TrimPrefix(object.Name, cluster.Name+"-")] = object.Configuration
+	}
+	return all
+}
+
+func TestGoldenObjects(t *testing.T) {
+	clusters := map[string]*v1alpha1.EtcdCluster{"plain": plain(), "full": full()}
+	memory := plain()
+	inMemory(memory)
+	pod, err := Pod(memory, member, options())
+	if err != nil {
+		t.Fatal(err)
+	}
+	raw, err := yaml.Marshal(pod)
+	if err != nil {
+		t.Fatal(err)
+	}
+	golden.File(t, filepath.Join("testdata", "memory", "pod.yaml"), string(raw))
+	for name, cluster := range clusters {
+		for file, object := range objects(t, cluster, member) {
+			raw, err := yaml.Marshal(object)
+			if err != nil {
+				t.Fatal(err)
+			}
+			golden.File(t, filepath.Join("testdata", name, file+".yaml"), string(raw))
+		}
+	}
+}
+
+// What the user wants is on every object, and never in the place of what druid finds and selects by.
+func TestAdditionalMetadataIsOnEveryObject(t *testing.T) {
+	want := objects(t, plain(), member)
+	cluster := plain()
+	wanted := map[string]v1alpha1.LabelValue{"team": "storage"}
+	for key := range MemberLabels(cluster.Name, member) {
+		wanted[key] = "stolen" // the API server refuses some of them; druid does not rely on it
+	}
+	for _, key := range []string{LabelClusterUID, leases.LabelComponent} {
+		wanted[key] = "stolen"
+	}
+	cluster.Spec.AdditionalMetadata = &v1alpha1.AdditionalMetadata{
+		Labels: wanted, Annotations: map[string]v1alpha1.AnnotationValue{"note": "x", "kubectl.kubernetes.io/default-container": "stolen"},
+	}
+	for name, object := range objects(t, cluster, member) {
+		t.Run(name, func(t *testing.T) {
+			before, after := metadataOf(t, want[name]), metadataOf(t, object)
+			if after.Labels["team"] != "storage" || after.Annotations["note"] != "x" {
+				t.Errorf("labels %v and annotations %v lack what the user wants", after.Labels, after.Annotations)
+			}
+			for key, value := range before.Labels {
+				if after.Labels[key] != value {
+					t.Errorf("label %s is %q, want druid's own %q", key, after.Labels[key], value)
+				}
+			}
+			for key, value := range before.Annotations {
+				if key != AnnotationHash && after.Annotations[key] != value {
+					t.Errorf("annotation %s is %q, want druid's own %q", key, after.Annotations[key], value)
+				}
+			}
+		})
+	}
+}
+
+func metadataOf(t testing.TB, object any) metav1.ObjectMeta {
+	t.Helper()
+	raw, err := yaml.Marshal(object)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var partial metav1.PartialObjectMetadata
+	if err := yaml.Unmarshal(raw, &partial); err != nil {
+		t.Fatal(err)
+	}
+	return partial.ObjectMeta
+}
+
+// Services and Pods are DNS labels, and a name is the value of a label too; a Lease's name may be longer.
+func TestNamesOfTheLongestClusterFit(t *testing.T) {
+	cluster := longest().Name
+	for _, name := range []string{
+		PeerServiceName(cluster), ClientServiceName(cluster), AgentName(cluster), DisruptionBudgetName(cluster),
+		cluster + "-x7k2q", leases.RecordName(cluster), leases.LeaderName(cluster),
+	} {
+		if errs := validation.IsDNS1035Label(name); len(errs) > 0 {
+			t.Errorf("%s is no DNS label: %v", name, errs)
+		}
+	}
+	for _, name := range []string{leases.FullSnapshotName(cluster), leases.DeltaSnapshotName(cluster)} {
+		if errs := validation.IsDNS1123Subdomain(name); len(errs) > 0 {
+			t.Errorf("%s is no name of a Lease: %v", name, errs)
+		}
+	}
+}
+
+func TestSharedObjectsBearTheHashOfTheirContent(t *testing.T) {
+	hashes := func(members ...string) map[string]string {
+		shared, err := Shared(plain(), members, options())
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := map[string]string{}
+		for _, object := range shared {
+			got[object.Kind.Kind+" "+object.Name] = object.Hash
+		}
+		return got
+	}
+	before, after := hashes("demo-a", "demo-b"), hashes("demo-b", "demo-a")
+	if diff := cmp.Diff(before, after); diff != "" {
+		t.Errorf("the order of the members changes a hash:\n%s", diff)
+	}
+	var changed []string
+	for object, hash := range hashes("demo-a", "demo-b", "demo-c") {
+		if before[object] != hash {
+			changed = append(changed, object)
+		}
+	}
+	if diff := cmp.Diff([]string{"Role demo-agent"}, changed); diff != "" {
+		t.Errorf("objects that a new member changes (-want +got):\n%s", diff)
+	}
+}
+
+func TestUnsetQuotaLeavesRoomOnTheVolume(t *testing.T) {
+	tests := map[string]struct {
+		size  string
+		quota string
+		want  int64
+	}{
+		"half of a small volume":            {"1Gi", "", 512 << 20},
+		"etcd's own default on a large one": {"100Gi", "", 2 << 30},
+		"what the user set":                 {"100Gi", "8Gi", 8 << 30},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			cluster := plain()
+			cluster.Spec.Storage.Size = resource.MustParse(test.size)
+			if test.quota != "" {
+				cluster.Spec.Etcd.QuotaBackendBytes = new(resource.MustParse(test.quota))
+			}
+			if got := quotaBackendBytes(cluster); got != test.want {
+				t.Errorf("got %d, want %d", got, test.want)
+			}
+		})
+	}
+}
+
+// The agent must take the flags that druid renders, once the kubelet has filled in the Pod's UID.
+func TestAgentAcceptsItsFlags(t *testing.T) {
+	for name, cluster := range map[string]*v1alpha1.EtcdCluster{"plain": plain(), "full": full(), "longest": longest()} {
+		t.Run(name, func(t *testing.T) {
+			want, err := agentConfig(cluster, member)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, err := config.Parse(agentContainer(cluster, want, options()).Command[2:])
+			if err != nil {
+				t.Fatalf("parse: %v", err)
+			}
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("(-rendered +parsed):\n%s", diff)
+			}
+			if err := got.Validate(); err != nil {
+				t.Errorf("validate: %v", err)
 			}
 		})
 	}

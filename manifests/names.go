@@ -1,6 +1,9 @@
 package manifests
 
 import (
+	"maps"
+
+	"github.com/etcd-druid/druid/agent/config"
 	"github.com/etcd-druid/druid/api/v1alpha1"
 	"github.com/etcd-druid/druid/leases"
 )
@@ -76,3 +79,43 @@ func Selector(cluster string) map[string]string {
 
 // kind of the owner of all that a cluster has.
 var kind = v1alpha1.GroupVersion.WithKind("EtcdCluster")
+
+// labelled are druid's own labels with what the user wants next to them. Own keys win: druid finds and selects by them.
+func labelled(cluster *v1alpha1.EtcdCluster, own map[string]string) map[string]string {
+	if cluster.Spec.AdditionalMetadata == nil {
+		return own
+	}
+	all := plainStrings(cluster.Spec.AdditionalMetadata.Labels)
+	maps.Copy(all, own)
+	return all
+}
+
+// annotated is the same for annotations, nil for none.
+func annotated(cluster *v1alpha1.EtcdCluster, own map[string]string) map[string]string {
+	if cluster.Spec.AdditionalMetadata == nil {
+		return own
+	}
+	all := plainStrings(cluster.Spec.AdditionalMetadata.Annotations)
+	maps.Copy(all, own)
+	if len(all) == 0 {
+		return nil
+	}
+	return all
+}
+
+func plainStrings[V ~string](values map[string]V) map[string]string {
+	all := make(map[string]string, len(values))
+	for k, v := range values {
+		all[k] = string(v)
+	}
+	return all
+}
+
+// Options are what the install decides, alike for every cluster.
+type Options struct {
+	// AgentImage is the image, with its tag, that holds /agent. It is no part of a Pod's hash: another one
+	// reaches a Pod when the Pod is made again, and makes none outdated.
+	AgentImage string
+	// Reloadable is what the agents read from their ConfigMap, but for what each cluster's own spec says there.
+	Reloadable config.Reloadable
+}

@@ -1,6 +1,9 @@
 package manifests
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
 	"fmt"
 	"time"
 
@@ -111,4 +114,15 @@ func backupInputs(spec *v1alpha1.BackupSpec) *storeInputs {
 		return nil // as for a cluster without backups: no Pod needs anything for such a store
 	}
 	return &in
+}
+
+// hash is the first half of the SHA-256 of content as JSON, in which the keys of a map are sorted and the fields of a
+// struct stand in the order of their declaration.
+func hash(content any) (string, error) {
+	raw, err := json.Marshal(content)
+	if err != nil {
+		return "", err
+	}
+	sum := sha256.Sum256(raw)
+	return hex.EncodeToString(sum[:len(sum)/2]), nil
 }

@@ -41,3 +41,9 @@ func TestWithNoOneToAskNothingIsKnown(t *testing.T) {
 		t.Errorf("got %v, want %v in words for a person", err, ErrNoQuorum)
 	}
 }
+
+func TestALogThatGotLongerIsNoFailure(t *testing.T) {
+	if err := LengthenLog(t.Context(), nil, 0); err != nil {
+		t.Error(err)
+	}
+}

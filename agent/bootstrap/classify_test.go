@@ -1,11 +1,21 @@
 package bootstrap
 
 import (
+	"context"
 	"errors"
+	"fmt"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/etcd-druid/druid/agent/config"
 	"github.com/etcd-druid/druid/agent/datadir"
+	"github.com/etcd-druid/druid/backup/chain"
+	"github.com/etcd-druid/druid/backup/delta"
+	"github.com/etcd-druid/druid/backup/restore"
+	"github.com/etcd-druid/druid/backup/snapshot"
+	"github.com/etcd-druid/druid/backup/store"
+	"github.com/etcd-druid/druid/backup/store/dir"
 	"github.com/etcd-druid/druid/leases"
 )
 
@@ -141,5 +151,177 @@ func TestRecordIsCompletedOnlyFromItsOwnCluster(t *testing.T) {
 				t.Errorf("it is completed to %+v", got)
 			}
 		})
+	}
+}
+
+func TestLineagesOfOnePlaceNeverShareAnEpoch(t *testing.T) {
+	for name, tc := range map[string]struct {
+		there []chain.Lineage
+		want  uint32
+		fails bool
+	}{
+		"nothing is there":           {nil, 1, false},
+		"one is there":               {[]chain.Lineage{"00000001-a"}, 2, false},
+		"the order does not matter":  {[]chain.Lineage{"0000001f-a", "00000003-b"}, 0x20, false},
+		"nothing follows the last":   {[]chain.Lineage{"ffffffff-a"}, 0, true},
+		"the one before the last is": {[]chain.Lineage{"fffffffe-a"}, 0xffffffff, false},
+	} {
+		var c chain.Catalog
+		for _, l := range tc.there {
+			c.Histories = append(c.Histories, chain.History{Lineage: l})
+		}
+		if got, err := epochAbove(c); got != tc.want || (err != nil) != tc.fails {
+			t.Errorf("%s: got %d, %v", name, got, err)
+		}
+	}
+}
+
+func TestOnlyALineageOfThisVeryClusterForbidsItsBootstrap(t *testing.T) {
+	ours, others := &chain.Formation{ClusterUID: "us"}, &chain.Formation{ClusterUID: "them"}
+	full := []chain.Full{{Revision: 1}}
+	deltas := []chain.Delta{{From: 1, To: 2}}
+	for name, tc := range map[string]struct {
+		history            chain.History
+		wasFormed, ordered bool // want an error without an order, and with one
+	}{
+		"ours, and saved":                  {chain.History{Formation: ours, Fulls: full}, true, true},
+		"ours, and changes of it saved":    {chain.History{Formation: ours, Deltas: deltas}, true, true},
+		"ours, and nothing saved":          {chain.History{Formation: ours}, true, false},
+		"another's, and saved":             {chain.History{Formation: others, Fulls: full}, false, false},
+		"no one's that we know, and saved": {chain.History{Fulls: full}, true, false},
+		"no one's, and nothing saved":      {chain.History{}, false, false},
+	} {
+		c := chain.Catalog{Histories: []chain.History{{Formation: others}, tc.history}}
+		if err := formedBefore(c, "us", false); (err != nil) != tc.wasFormed {
+			t.Errorf("%s: without an order: %v", name, err)
+		}
+		if err := formedBefore(c, "us", true); (err != nil) != tc.ordered {
+			t.Errorf("%s: with an order: %v", name, err)
+		}
+	}
+}
+
+func TestABackupIsToBlameOnlyForWhatItIs(t *testing.T) {
+	for want, errs := range map[bool][]error{
+		true: {
+			restore.ErrSwapped, restore.ErrShort, restore.ErrFork, restore.ErrVersion, store.ErrNewer, &restore.GapError{},
+			&snapshot.DamagedError{}, &delta.DamagedError{}, store.ErrDamaged,
+		},
+		false: {restore.ErrSpace, restore.ErrBusy, restore.ErrTooNew, store.ErrAbsent, store.ErrForbidden, store.ErrNoKey, context.DeadlineExceeded},
+	} {
+		for _, err := range errs {
+			if got := isUnusable(fmt.Errorf("restore: %w", err)); got != want {
+				t.Errorf("%v: %t, want %t", err, got, want)
+			}
+		}
+	}
+}
+
+func TestAPlanThatFailedIsNotTriedAgainForAWhile(t *testing.T) {
+	broken := &snapshot.DamagedError{Object: "full/a", Reason: "bad"}
+	plan, other := chain.Plan{Full: chain.Full{Key: "full/a"}}, chain.Plan{Full: chain.Full{Key: "full/b"}}
+	recalled := func(r restores, plan chain.Plan) Backup {
+		answer := bootstraps{fact: BackupPresent, plan: plan}
+		r.recall(&answer)
+		return answer.fact
+	}
+	var r restores
+	r.failed(plan, store.Object{}, errors.New("connection reset"), time.Now())
+	if got := recalled(r, plan); got != BackupPresent {
+		t.Errorf("the way to the store was broken: %s", got)
+	}
+	r.failed(plan, store.Object{}, broken, time.Now())
+	if got := recalled(r, plan); got != BackupUnusable {
+		t.Errorf("the object is broken: %s", got)
+	}
+	file := store.Object{Key: "a.db", Size: 7}
+	r.failed(chain.Plan{}, file, &snapshot.FileError{Object: "a.db", Reason: "is damaged"}, time.Now())
+	for answer, want := range map[store.Object]Backup{file: BackupUnusable, {Key: "a.db", Size: 8}: BackupPresent} {
+		found := bootstraps{fact: BackupPresent, file: answer}
+		if r.recall(&found); found.fact != want {
+			t.Errorf("file %+v is %s, want %s", answer, found.fact, want)
+		}
+	}
+	r.failed(plan, store.Object{}, broken, time.Now())
+	if got := recalled(r, other); got != BackupPresent {
+		t.Errorf("the plan is another: %s", got)
+	}
+	r.failed(plan, store.Object{}, broken, time.Now().Add(-spoiledFor))
+	if got := recalled(r, plan); got != BackupPresent {
+		t.Errorf("it is long ago: %s", got)
+	}
+}
+
+func TestAFullThatHoldsTooMuchIsPlannedWithout(t *testing.T) {
+	path := t.TempDir()
+	s, err := dir.Open(store.Directory{Path: path})
+	must(t, err)
+	at := time.Now().Add(-time.Hour)
+	for _, key := range []string{
+		chain.FullKey("ns/c", oldLineage, 3, at), chain.DeltaKey("ns/c", oldLineage, 4, 9, at), chain.FullKey("ns/c", oldLineage, 7, at),
+	} {
+		_, err := s.Put(t.Context(), key, strings.NewReader("x"), store.PutOptions{})
+		must(t, err)
+	}
+	text, err := config.Restore{Store: storeJSON(path), Prefix: "ns/c", Revision: 9}.Encode()
+	must(t, err)
+	b := alone(t)
+	b.cfg.Restore = text
+	b.openStore = func(_ context.Context, c store.Config) (store.Store, error) { return dir.Open(*c.Directory) }
+	o := observation{details: map[string]string{}}
+	b.observeBackup(t.Context(), &o)
+	if o.Backup != BackupPresent || o.Order != OrderRestore || o.bootstraps.plan.Full.Revision != 7 {
+		t.Fatalf("planned %+v", o.bootstraps)
+	}
+	tooNew := fmt.Errorf("restore: %w", restore.ErrTooNew)
+	if err := b.restoreFailed(t.Context(), &o, func(words string) { t.Errorf("reported %q", words) }, tooNew); !errors.Is(err, tooNew) {
+		t.Error(err)
+	}
+	b.observeBackup(t.Context(), &o)
+	if o.Backup != BackupPresent || o.bootstraps.plan.Full.Revision != 3 || len(o.bootstraps.plan.Deltas) != 1 {
+		t.Errorf("planned %+v", o.bootstraps)
+	}
+}
+
+func TestWhatCannotBeReadFormsNothing(t *testing.T) {
+	there, err := config.Restore{Prefix: "ns/c"}.Encode()
+	must(t, err)
+	for name, tc := range map[string]struct {
+		restore, file string
+		says          string
+	}{
+		"an order of a later agent":           {`{"prefix":"p","later":1}`, "", "--restore"},
+		"an order that waits for its store":   {there, "", "the configuration file has none yet"},
+		"a configuration that is no YAML":     {"", "{", "configuration file"},
+		"a configuration out of its range":    {"", "logLevel: loud", "logLevel"},
+		"an order, and no YAML":               {there, "{", "configuration file"},
+		"a store that this agent knows not":   {"", savedConfig(t, `{"tape":{}}`), "tape"},
+		"a directory that is not mounted yet": {"", savedConfig(t, `{"directory":{"path":"/does/not/exist"}}`), "/does/not/exist"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := alone(t)
+			b.cfg.Restore, b.cfg.ConfigPath = tc.restore, writtenConfig(t, tc.file)
+			b.openStore = func(_ context.Context, c store.Config) (store.Store, error) { return dir.Open(*c.Directory) }
+			answer := b.askStores(t.Context())
+			if answer.fact != StoreUnreachable || (answer.order == OrderRestore) != (tc.restore != "") || !strings.Contains(answer.detail, tc.says) {
+				t.Errorf("got %s, %s: %s", answer.fact, answer.order, answer.detail)
+			}
+		})
+	}
+	b := alone(t)
+	if answer := b.askStores(t.Context()); answer.fact != NoBackup || answer.order != NoOrder {
+		t.Errorf("without file and flag: %+v", answer)
+	}
+}
+
+func TestALineageReportsWhereItForked(t *testing.T) {
+	at := time.Now()
+	stamp := datadir.Stamp{Cluster: "uid", ClusterID: 0xc, Lineage: "00000005-a", Parent: string(oldLineage), Fork: 7}
+	want := chain.Formation{
+		Lineage: "00000005-a", Parent: oldLineage, Fork: 7, Reason: "restore", ClusterID: "c", ClusterUID: "uid",
+		EtcdVersion: "3.6.16", Created: at,
+	}
+	if got := forkOf(stamp, "3.6.16", at); got != want {
+		t.Errorf("got %+v, want %+v", got, want)
 	}
 }

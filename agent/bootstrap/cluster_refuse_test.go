@@ -2,17 +2,25 @@ package bootstrap
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	clientv3 "go.etcd.io/etcd/client/v3"
+
 	"github.com/etcd-druid/druid/agent/config"
+	"github.com/etcd-druid/druid/agent/datadir"
 	"github.com/etcd-druid/druid/backup/chain"
 	"github.com/etcd-druid/druid/backup/store"
+	"github.com/etcd-druid/druid/leases"
+	"github.com/etcd-druid/druid/membership"
 	"github.com/etcd-druid/druid/test/history"
+	single "github.com/etcd-druid/druid/test/member"
 )
 
 func TestNothingIsFormedOfWhatIsNotThereOrNotWhole(t *testing.T) {
@@ -116,4 +124,160 @@ func TestAClusterWithBackupsIsFormedOnlyWhereItNeverWas(t *testing.T) {
 			}
 		})
 	}
+}
+
+// savedOften is a store with a full, a delta, a full of where that ends, and, with key 4 in it, a full that no delta leads to.
+func savedOften(t *testing.T, path string) (covered, alone string, last int64) {
+	t.Helper()
+	place := placeAt(t, path, "ns/c")
+	source := single.Start(t, "3.6", single.Options{Token: "old"})
+	put := func(key string) {
+		_, err := source.Client.Put(t.Context(), key, "value of "+key)
+		must(t, err)
+	}
+	place.Formation(t, "uid-old")
+	put("1")
+	put("2")
+	first := place.Full(t, source.Client)
+	put("3")
+	_, err := source.Client.Delete(t.Context(), "2")
+	must(t, err)
+	last = place.Delta(t, source.Client, first.Revision)
+	covered = place.Full(t, source.Client).Key
+	put("4")
+	return covered, place.Full(t, source.Client).Key, last
+}
+
+func TestADamagedFullIsRestoredAroundUnlessThatLosesSomething(t *testing.T) {
+	t.Parallel()
+	path := t.TempDir()
+	covered, alone, last := savedOften(t, path)
+	place := func(t *testing.T, damaged string) (string, *cluster) {
+		t.Helper()
+		copied := filepath.Join(t.TempDir(), "store")
+		must(t, os.CopyFS(copied, os.DirFS(path)))
+		flip(t, filepath.Join(copied, damaged))
+		c := newCluster(t, "3.6.16", "c-a")
+		c.members["c-a"].savedAt(copied)
+		c.members["c-a"].restores(config.Restore{Prefix: "ns/c"})
+		return copied, c
+	}
+	t.Run("older ones hold all of it", func(t *testing.T) {
+		t.Parallel()
+		copied, c := place(t, covered)
+		must(t, os.Remove(filepath.Join(copied, alone)))
+		seed := c.members["c-a"]
+		seed.start()
+		c.voters("c-a")
+		c.holdsWhatWasSaved("c-a", last)
+		if notified := seed.notified(func(p Published) bool {
+			return p.Mode == ModeRestore && strings.HasPrefix(p.Reason, "restoring ") && strings.HasSuffix(p.Reason, "damaged: "+covered)
+		}); len(notified) == 0 {
+			t.Errorf("it informed of nothing that it did without: %+v", seed.notified(func(Published) bool { return true }))
+		}
+		if log := seed.log(); !strings.Contains(log, `msg="damaged backups left out" objects=[`+covered+`]`) {
+			t.Error("the log does not name what it did without")
+		}
+		c.eventually("the store has the record of the lineage", func() error {
+			record, _ := c.record()
+			bootstrap, err := chain.ReadBootstrap(t.Context(), placeAt(t, copied, "ns/c").Store, "ns/c", chain.Lineage(record.Lineage))
+			if err == nil && (bootstrap.Parent != oldLineage || bootstrap.Fork != last) {
+				err = fmt.Errorf("it is %+v", bootstrap)
+			}
+			return err
+		})
+	})
+	t.Run("it alone holds the end", func(t *testing.T) {
+		t.Parallel()
+		_, c := place(t, alone)
+		seed := c.members["c-a"]
+		seed.start()
+		c.beginsNothing("c-a", "backup-unusable", "--without "+alone)
+		if notified := seed.last().Reason; !strings.Contains(notified, "full "+alone+" is damaged") || !strings.Contains(notified, "spec.bootstrap.restore.to") {
+			t.Errorf("it says %q", notified)
+		}
+		if left, err := datadir.PruneBegun(seed.cfg.VolumePath); left || err != nil {
+			t.Errorf("what was begun is left: %t, %v", left, err)
+		}
+	})
+}
+
+// versions of etcd of which the rig builds the newest patches.
+var versions = []string{"3.5.35", "3.6.16", "3.7.3"}
+
+func TestThreeMembersFormOneCluster(t *testing.T) {
+	t.Parallel()
+	for _, version := range versions {
+		t.Run("etcd "+version[:3], func(t *testing.T) {
+			t.Parallel()
+			c := newCluster(t, version, "c-a", "c-b", "c-c")
+			began := time.Now()
+			for _, m := range c.members {
+				m.start()
+			}
+			ids := c.voters("c-a", "c-b", "c-c")
+			t.Logf("three voters after %s", time.Since(began))
+			record, _ := c.record()
+			if record.Phase != leases.PhaseFormed || record.FormedEpoch != 1 {
+				t.Errorf("the record says %+v", record)
+			}
+			memberID, clusterID, err := membership.ExpectedIDs("c-a", "http://"+c.members["c-a"].cfg.ListenHost+":2380",
+				record.Token(c.ns, "c", "uid-c"))
+			if err != nil || ids["c-a"] != memberID || record.ClusterID != clusterID {
+				t.Errorf("etcd gave %x, expected %x in cluster %x, err %v; the record says %x", ids["c-a"], memberID, clusterID, err, record.ClusterID)
+			}
+			if deeds := slices.Compact(c.members["c-a"].deeds()); !slices.Equal(deeds, []string{"first-boot"}) {
+				t.Errorf("the seed decided by %v", deeds)
+			}
+			for _, name := range []string{"c-b", "c-c"} {
+				if rules := c.members[name].rules(); slices.Contains(rules, "first-boot") || !slices.Contains(rules, "join") {
+					t.Errorf("%s decided by %v", name, rules)
+				}
+			}
+			if limit := record.MaxLearners; (version[:3] == "3.5") != (limit == leases.MaxLearners35) {
+				t.Errorf("max-learners is %d", limit)
+			}
+		})
+	}
+}
+
+func (c *cluster) put(name, key, value string) {
+	c.t.Helper()
+	client := c.client(name)
+	defer func() { _ = client.Close() }()
+	c.eventually("write "+key, func() error {
+		ctx, cancel := context.WithTimeout(c.t.Context(), 15*time.Second)
+		defer cancel()
+		_, err := client.Put(ctx, key, value)
+		return err
+	})
+}
+
+func (c *cluster) get(name, key string) string {
+	c.t.Helper()
+	client := c.client(name)
+	defer func() { _ = client.Close() }()
+	var value string
+	c.eventually("read "+key, func() error {
+		ctx, cancel := context.WithTimeout(c.t.Context(), 15*time.Second)
+		defer cancel()
+		resp, err := client.Get(ctx, key, clientv3.WithSerializable())
+		if err != nil || len(resp.Kvs) == 0 {
+			return fmt.Errorf("%v, err %w", resp, err)
+		}
+		value = string(resp.Kvs[0].Value)
+		return nil
+	})
+	return value
+}
+
+// settled waits until nothing is left of a replacement.
+func (c *cluster) settled(name string) {
+	c.t.Helper()
+	c.eventually(name+" gives the slot back", func() error {
+		if record, _ := c.record(); record.Replacing != nil {
+			return fmt.Errorf("the slot holds %+v", record.Replacing)
+		}
+		return nil
+	})
 }

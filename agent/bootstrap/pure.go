@@ -1,8 +1,11 @@
 package bootstrap
 
 import (
+	"errors"
 	"slices"
 	"strings"
+
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/etcd-druid/druid/agent/config"
 	"github.com/etcd-druid/druid/agent/datadir"
@@ -183,4 +186,24 @@ func FormedBy(record leases.Record, stamp datadir.Stamp, executor string) leases
 // it lacked anything.
 func Completed(record leases.Record, stamp datadir.Stamp) (leases.Record, bool) {
 	return complete(record, stamp)
+}
+
+// startTable is this package's table in the metric of all decisions.
+const startTable = "bootstrap.rules"
+
+// newDecisions returns the counter of decisions by table and rule, which all packages of the agent share.
+func newDecisions(registerer prometheus.Registerer) (*prometheus.CounterVec, error) {
+	decisions := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "etcd_agent_decisions_total",
+		Help: "Decisions by table and by the rule that decided; a repeated decision counts once.",
+	}, []string{"table", "rule"})
+	var registered prometheus.AlreadyRegisteredError
+	if err := registerer.Register(decisions); errors.As(err, &registered) {
+		if existing, ok := registered.ExistingCollector.(*prometheus.CounterVec); ok {
+			return existing, nil
+		}
+	} else if err != nil {
+		return nil, err
+	}
+	return decisions, nil
 }

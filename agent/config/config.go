@@ -1,6 +1,15 @@
 package config
 
-import "time"
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"time"
+
+	"github.com/spf13/pflag"
+)
 
 // Ports and paths that the Pod, the Services and the agent agree on.
 const (
@@ -48,4 +57,237 @@ type Config struct {
 	Join string
 	// ListenHost is the address that the listeners bind, all addresses when empty.
 	ListenHost string
+}
+
+// Default is the configuration of an agent in a Pod that druid made; what differs from member to member is empty.
+func Default() Config {
+	return Config{
+		EtcdPath:    EtcdPath,
+		VolumePath:  VolumePath,
+		SocketPath:  SocketPath,
+		ConfigPath:  ConfigDir + "/" + ConfigFile,
+		ClientPort:  ClientPort,
+		PeerPort:    PeerPort,
+		MetricsPort: MetricsPort,
+		AgentPort:   AgentPort,
+	}
+}
+
+// flag is one start option: AddFlags, Args and the documentation come from the one list.
+type flag struct {
+	name, usage string
+	value       any
+}
+
+func (c *Config) flags() []flag {
+	return []flag{
+		{"namespace", "namespace of the cluster", &c.Namespace},
+		{"cluster", "name of the EtcdCluster", &c.Cluster},
+		{"cluster-uid", "UID of the EtcdCluster", &c.ClusterUID},
+		{"member", "name of this member: of its Lease, PersistentVolumeClaim, Pod, hostname and etcd member", &c.Member},
+		{"pod-uid", "UID of this Pod", &c.PodUID},
+		{"peer-service", "headless Service under which the members' names resolve", &c.PeerService},
+		{"client-service", "Service that clients dial", &c.ClientService},
+		{"etcd-version", "version of the etcd image, major.minor.patch", &c.EtcdVersion},
+		{"etcd", "path of the etcd binary in the etcd container", &c.EtcdPath},
+		{"volume", "path of the member's volume", &c.VolumePath},
+		{"socket", "path of the unix socket on which launch asks", &c.SocketPath},
+		{"config", "path of the configuration file, which is read again when it changes", &c.ConfigPath},
+		{"quota-backend-bytes", "etcd's --quota-backend-bytes; 0 for etcd's default", &c.QuotaBackendBytes},
+		{"auto-compaction-mode", "etcd's --auto-compaction-mode: periodic or revision", &c.AutoCompactionMode},
+		{"auto-compaction-retention", "etcd's --auto-compaction-retention", &c.AutoCompactionRetention},
+		{"snapshot-count", "etcd's --snapshot-count; 0 for etcd's default", &c.SnapshotCount},
+		{"heartbeat-interval", "etcd's --heartbeat-interval; 0 for etcd's default", &c.HeartbeatInterval},
+		{"election-timeout", "etcd's --election-timeout; 0 for etcd's default", &c.ElectionTimeout},
+		{"restore", "what the first boot of a new cluster restores, as JSON; a cluster that has formed ignores it", &c.Restore},
+		{"join", "client endpoints of a running cluster that the first boot of a new cluster joins, between commas", &c.Join},
+		{"client-port", "port of etcd's client listener", &c.ClientPort},
+		{"peer-port", "port of etcd's peer listener", &c.PeerPort},
+		{"metrics-port", "port of etcd's metrics and probes", &c.MetricsPort},
+		{"agent-port", "port of the agent's probes, metrics and status", &c.AgentPort},
+		{"listen-host", "address that the listeners bind; all when empty", &c.ListenHost},
+	}
+}
+
+// AddFlags adds the start options to set. What c holds is their default.
+func (c *Config) AddFlags(set *pflag.FlagSet) {
+	for _, f := range c.flags() {
+		switch p := f.value.(type) {
+		case *string:
+			set.StringVar(p, f.name, *p, f.usage)
+		case *int:
+			set.IntVar(p, f.name, *p, f.usage)
+		case *int64:
+			set.Int64Var(p, f.name, *p, f.usage)
+		case *time.Duration:
+			set.DurationVar(p, f.name, *p, f.usage)
+		}
+	}
+}
+
+// Args writes the flags that make this configuration. They name every option that is set, also the defaults: an agent of
+// another version in the same Pod must not fall back to defaults of its own.
+func (c Config) Args() []string {
+	var args []string
+	for _, f := range c.flags() {
+		var text string
+		switch p := f.value.(type) {
+		case *string:
+			text = *p
+		case *int:
+			text = nonZero(int64(*p))
+		case *int64:
+			text = nonZero(*p)
+		case *time.Duration:
+			if *p != 0 {
+				text = p.String()
+			}
+		}
+		if text != "" {
+			args = append(args, "--"+f.name+"="+text)
+		}
+	}
+	return args
+}
+
+// Parse reads what Args wrote.
+func Parse(args []string) (Config, error) {
+	c := Default()
+	set := pflag.NewFlagSet("agent", pflag.ContinueOnError)
+	c.AddFlags(set)
+	if err := set.Parse(args); err != nil {
+		return Config{}, err
+	}
+	return c, nil
+}
+
+func nonZero(n int64) string {
+	if n == 0 {
+		return ""
+	}
+	return strconv.FormatInt(n, 10)
+}
+
+// versionPattern is major.minor.patch of an etcd that the agent knows the flags of.
+var versionPattern = regexp.MustCompile(`^3\.[567]\.(0|[1-9][0-9]?)$`)
+
+// Limits of etcd's own (server/v3/embed): the election timeout is at most 50 s and at least five heartbeats.
+const (
+	maxElectionTimeout     = 50 * time.Second
+	heartbeatsPerElection  = 5
+	defaultHeartbeat       = 100 * time.Millisecond
+	defaultElectionTimeout = time.Second
+)
+
+// Validate names every field that is missing or out of its range.
+func (c Config) Validate() error {
+	var errs []error
+	fail := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
+	for _, f := range c.flags() {
+		switch p := f.value.(type) {
+		case *string:
+			if *p == "" && required[f.name] {
+				fail("--%s is empty; druid sets it in every Pod", f.name)
+			}
+			if paths[f.name] && !filepath.IsAbs(*p) {
+				fail("--%s is %q, want an absolute path", f.name, *p)
+			}
+		case *int:
+			if *p < 1 || *p > 65535 {
+				fail("--%s is %d, want 1 to 65535", f.name, *p)
+			}
+		case *int64:
+			if *p < 0 {
+				fail("--%s is %d, want 0 (etcd's default) or more", f.name, *p)
+			}
+		}
+	}
+	return errors.Join(append(errs, c.validateBootstrap(), c.validateWords(), c.validateTimes(), c.validatePorts())...)
+}
+
+// validateBirth checks how a new cluster is to begin.
+func (c Config) validateBootstrap() error {
+	_, restore := c.RestoreOrder()
+	_, join := c.JoinEndpoints()
+	var both error
+	if c.Join != "" && c.Restore != "" {
+		both = errors.New("--join and --restore are both set: a cluster begins in one way")
+	}
+	return errors.Join(restore, join, both)
+}
+
+var (
+	required = map[string]bool{
+		"namespace": true, "cluster": true, "cluster-uid": true, "member": true, "pod-uid": true,
+		"peer-service": true, "etcd-version": true,
+	}
+	paths = map[string]bool{"etcd": true, "volume": true, "socket": true, "config": true}
+)
+
+func (c Config) validateWords() error {
+	if c.EtcdVersion != "" && !versionPattern.MatchString(c.EtcdVersion) {
+		return fmt.Errorf("--etcd-version is %q, want 3.5.x, 3.6.x or 3.7.x", c.EtcdVersion)
+	}
+	switch c.AutoCompactionMode {
+	case "", "periodic", "revision":
+		return nil
+	default:
+		return fmt.Errorf("--auto-compaction-mode is %q, want periodic or revision", c.AutoCompactionMode)
+	}
+}
+
+func (c Config) validateTimes() error {
+	heartbeat, election := defaultHeartbeat, defaultElectionTimeout
+	if c.HeartbeatInterval != 0 {
+		heartbeat = c.HeartbeatInterval
+	}
+	if c.ElectionTimeout != 0 {
+		election = c.ElectionTimeout
+	}
+	// etcd takes both as whole milliseconds.
+	if heartbeat < time.Millisecond || heartbeat%time.Millisecond != 0 {
+		return fmt.Errorf("--heartbeat-interval is %s, want whole milliseconds, at least 1ms", heartbeat)
+	}
+	if election > maxElectionTimeout || election < heartbeatsPerElection*heartbeat || election%time.Millisecond != 0 {
+		return fmt.Errorf("--election-timeout is %s, want whole milliseconds, %s (%d heartbeats) to %s",
+			election, heartbeatsPerElection*heartbeat, heartbeatsPerElection, maxElectionTimeout)
+	}
+	return nil
+}
+
+// validatePorts: all listeners of a member share one network namespace.
+func (c Config) validatePorts() error {
+	seen := map[int]string{}
+	for _, p := range []struct {
+		name string
+		port int
+	}{
+		{"client-port", c.ClientPort}, {"peer-port", c.PeerPort},
+		{"metrics-port", c.MetricsPort}, {"agent-port", c.AgentPort},
+	} {
+		if other, ok := seen[p.port]; ok {
+			return fmt.Errorf("--%s is %d, the same as --%s; want a port of its own", p.name, p.port, other)
+		}
+		seen[p.port] = p.name
+	}
+	return nil
+}
+
+// Duration is a time.Duration that is written as text, like 15s.
+type Duration time.Duration
+
+// String writes the duration as Go does.
+func (d Duration) String() string { return time.Duration(d).String() }
+
+// MarshalText writes the duration as Go does.
+func (d Duration) MarshalText() ([]byte, error) { return []byte(d.String()), nil }
+
+// UnmarshalText reads what time.ParseDuration reads.
+func (d *Duration) UnmarshalText(text []byte) error {
+	parsed, err := time.ParseDuration(string(text))
+	if err != nil {
+		return fmt.Errorf("duration %q: want a number with a unit, like 15s or 2m", text)
+	}
+	*d = Duration(parsed)
+	return nil
 }

@@ -11,11 +11,15 @@ import (
 	"path/filepath"
 	"slices"
 
+	"github.com/coreos/go-semver/semver"
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/client/pkg/v3/fileutil"
+	"go.etcd.io/etcd/server/v3/etcdserver/api/snap"
+	etcdlayout "go.etcd.io/etcd/server/v3/storage/datadir"
 	"go.etcd.io/etcd/server/v3/storage/wal"
 	"go.etcd.io/etcd/server/v3/storage/wal/walpb"
 	"go.etcd.io/raft/v3/raftpb"
+	"go.uber.org/zap"
 	"google.golang.org/protobuf/proto"
 )
 
@@ -215,4 +219,92 @@ func (l *raftLog) check(start Position, consistentIndex uint64) error {
 		return damaged(ConsistentIndexAhead, "the log ends at index %d, but the backend has applied %d", last, consistentIndex)
 	}
 	return nil
+}
+
+// startSnapshot is the snapshot from which etcd of this minor would read the log: the newest that the log names, and
+// before 3.7 the newest of them whose file can be read.
+func startSnapshot(data string, l *raftLog, minor version) (Position, error) {
+	valid := l.valid()
+	if len(valid) == 0 {
+		return Position{}, nil
+	}
+	if !minor.needsSnapFile() {
+		return valid[len(valid)-1], nil
+	}
+	var broken error
+	for _, p := range slices.Backward(valid) {
+		if p.Index == 0 {
+			continue // the beginning of a log, of which there is no file
+		}
+		path := filepath.Join(etcdlayout.ToSnapDir(data), fmt.Sprintf("%016x-%016x.snap", p.Term, p.Index))
+		_, err := snap.Read(zap.NewNop(), path)
+		var disk *fs.PathError
+		switch {
+		case err == nil:
+			return p, nil
+		case errors.As(err, &disk) && !errors.Is(err, fs.ErrNotExist):
+			return Position{}, err
+		case broken == nil:
+			broken = fmt.Errorf("%s: %w", filepath.Base(path), err)
+		}
+	}
+	// Without a file etcd begins at index 0, which works while the log still reaches back there.
+	if l.firstFile == 0 || broken == nil {
+		return Position{}, nil
+	}
+	return Position{}, damaged(MissingSnapshotFile, "the log reaches back to index %d only: %v", l.firstFile, broken)
+}
+
+// snapshotDB is the backend that the leader sent with the snapshot at index.
+func snapshotDB(data string, index uint64) string {
+	return filepath.Join(etcdlayout.ToSnapDir(data), fmt.Sprintf("%016x.snap.db", index))
+}
+
+// openBackendFile opens a backend for reading. A missing one is errNoBackend.
+func openBackendFile(path string) (*os.File, int64, error) {
+	f, err := os.Open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, 0, errNoBackend
+	}
+	if err != nil {
+		return nil, 0, err
+	}
+	info, err := f.Stat()
+	if err != nil {
+		return nil, 0, errors.Join(err, f.Close())
+	}
+	return f, info.Size(), nil
+}
+
+// version is a minor of etcd. The zero version is the newest.
+type version struct{ major, minor int64 }
+
+// v37 starts from the log and the backend alone; the minors before it also need a .snap file.
+var v37 = version{3, 7}
+
+func parseMinor(s string) (version, error) {
+	if s == "" {
+		return version{}, nil
+	}
+	var v version
+	if _, err := fmt.Sscanf(s, "%d.%d", &v.major, &v.minor); err != nil {
+		return v, fmt.Errorf("etcd version %q: want major.minor: %w", s, err)
+	}
+	return v, nil
+}
+
+func (v version) needsSnapFile() bool {
+	return v != version{} && (v.major < v37.major || v.major == v37.major && v.minor < v37.minor)
+}
+
+// lessThan says whether the storage version that the backend names is of a later minor than v.
+func (v version) lessThan(storage string) bool {
+	if (v == version{}) || storage == "" {
+		return false
+	}
+	s, err := semver.NewVersion(storage)
+	if err != nil {
+		return true // not a version that any etcd we know writes
+	}
+	return v.major < s.Major || v.major == s.Major && v.minor < s.Minor
 }

@@ -7,6 +7,9 @@ import (
 	"log/slog"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
+	"github.com/etcd-druid/druid/internal/crash"
 	"github.com/etcd-druid/druid/internal/rules"
 	"github.com/etcd-druid/druid/leases"
 	"github.com/etcd-druid/druid/membership"
@@ -134,4 +137,111 @@ func (t *Takeover) ask(ctx context.Context, url string, self Cluster, leader mem
 		return fmt.Errorf("%s: %w", url, membership.ErrOtherMember)
 	}
 	return membership.MoveLeader(ctx, client, self.MemberID)
+}
+
+// ErrNoSuccessor says that no other voter could take leadership over.
+var ErrNoSuccessor = errors.New("no other healthy voter")
+
+// Transfer moves raft leadership away from the member at endpoint local to the started voter whose log is the longest.
+// It does nothing when the member does not lead. The caller bounds it by ctx: etcd ends all the same.
+func Transfer(ctx context.Context, dial membership.Dial, local string) (to uint64, err error) {
+	client, err := dial(ctx, local)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, client.Close()) }()
+	status, err := membership.ReadStatus(ctx, client, local)
+	if err != nil || status.Role != membership.RoleLeader {
+		return 0, err
+	}
+	view, err := membership.Observe(ctx, dial, membership.Query{
+		Endpoints: []string{local}, ClusterID: status.ClusterID, Timeout: callTimeout,
+	})
+	if err != nil {
+		return 0, err
+	}
+	to, ok := successor(status.MemberID, statuses(ctx, dial, view))
+	if !ok {
+		return 0, fmt.Errorf("move leader away from %s: %w", leases.FormatID(status.MemberID), ErrNoSuccessor)
+	}
+	defer crash.Around("move-leader")()
+	return to, membership.MoveLeader(ctx, client, to)
+}
+
+// successor is the voter that serves and has the highest raft index; of equals the lowest ID, so that the choice is settled. The alarm
+// NOSPACE hinders no one: it stands for all members alike, anyone who leads.
+func successor(self uint64, voters []membership.Status) (uint64, bool) {
+	var best membership.Status
+	for _, s := range voters {
+		if s.MemberID == self || !s.Serves() || s.Role == membership.RoleLearner {
+			continue
+		}
+		if best.MemberID == 0 || s.RaftIndex > best.RaftIndex || s.RaftIndex == best.RaftIndex && s.MemberID < best.MemberID {
+			best = s
+		}
+	}
+	return best.MemberID, best.MemberID != 0
+}
+
+// statuses of the started voters that answer.
+func statuses(ctx context.Context, dial membership.Dial, view membership.View) []membership.Status {
+	voters := view.Voters()
+	answers := make([]membership.Status, len(voters))
+	var group errgroup.Group
+	for i, m := range voters {
+		group.Go(func() error {
+			if status, err := statusOf(ctx, dial, view.ClusterID, m); err == nil {
+				answers[i] = status
+			}
+			return nil
+		})
+	}
+	_ = group.Wait() // a voter without an answer is no successor: its status is the zero one
+	return answers
+}
+
+// statusOf bounds membership.StatusOf.
+func statusOf(ctx context.Context, dial membership.Dial, clusterID uint64, m membership.Member) (membership.Status, error) {
+	ctx, cancel := context.WithTimeout(ctx, statusTimeout)
+	defer cancel()
+	return membership.StatusOf(ctx, dial, clusterID, m)
+}
+
+// ErrNotLeader is the cause with which a leader's context ends.
+var ErrNotLeader = leases.ErrNotLeader
+
+// Gate blocks until the raft leadership of this member is as wanted, and returns an error only when ctx ended.
+type Gate func(ctx context.Context, leading bool) error
+
+// Campaign calls lead whenever the leader's Lease is ours, until ctx ends (leases.Election.Run).
+type Campaign func(ctx context.Context, lead func(ctx context.Context)) error
+
+// WhileLeader runs fn whenever this member is the raft leader and its agent holds the leader's Lease, until ctx ends.
+// fn's context ends with cause ErrNotLeader when either is lost; the Lease is released after fn has returned. An agent
+// campaigns only while its member leads, so the Lease follows raft.
+func WhileLeader(ctx context.Context, gate Gate, campaign Campaign, fn func(ctx context.Context)) error {
+	// A gate fails only when ctx ends; one that is open does not look at ctx.
+	for gate(ctx, true) == nil && ctx.Err() == nil {
+		if err := whileRaftLeader(ctx, gate, campaign, fn); err != nil {
+			return fmt.Errorf("lead: %w", err)
+		}
+	}
+	return nil
+}
+
+func whileRaftLeader(ctx context.Context, gate Gate, campaign Campaign, fn func(ctx context.Context)) error {
+	term, end := context.WithCancelCause(ctx)
+	defer end(nil)
+	var group errgroup.Group
+	group.Go(func() error {
+		if gate(term, false) == nil {
+			end(ErrNotLeader)
+		}
+		return nil
+	})
+	group.Go(func() error {
+		defer end(nil) // a campaign that ended by an error is begun again by the caller
+		return campaign(term, fn)
+	})
+	return group.Wait()
 }

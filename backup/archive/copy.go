@@ -1,12 +1,15 @@
 package archive
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
+	"time"
 
 	"github.com/etcd-druid/druid/backup/chain"
 	"github.com/etcd-druid/druid/backup/store"
@@ -111,4 +114,60 @@ func digest(ctx context.Context, s store.Store, key string) (c content, err erro
 	sum := sha256.New()
 	n, err := io.Copy(sum, r)
 	return content{size: n, sum: [sha256.Size]byte(sum.Sum(nil))}, err
+}
+
+// object is a full or a delta.
+type object struct {
+	key  string
+	size int64
+	// revision that it begins with; a full's is its own.
+	revision int64
+	full     *chain.Full
+	delta    *chain.Delta
+}
+
+// objectsOf are the objects of a history, oldest first: whatever is cut off at the end leaves a chain.
+func objectsOf(h chain.History) []object {
+	objects := make([]object, 0, len(h.Fulls)+len(h.Deltas))
+	for _, f := range h.Fulls {
+		objects = append(objects, object{key: f.Key, size: f.Size, revision: f.Revision, full: &f})
+	}
+	for i, d := range h.Deltas {
+		objects = append(objects, object{key: d.Key, size: d.Size, revision: d.From, delta: &h.Deltas[i]})
+	}
+	slices.SortStableFunc(objects, func(a, b object) int { return cmp.Or(cmp.Compare(a.revision, b.revision), cmp.Compare(a.key, b.key)) })
+	return objects
+}
+
+// Collected is what became of an object that retention lets go.
+type Collected struct {
+	chain.Verdict
+	// Locked objects stay until their lock ends; the next collection finds them again.
+	Locked bool
+}
+
+// Collect lists what is below prefix, and deletes what retention lets go in the line of l, or without l in each one, oldest first. It reports each object after it
+// is gone, or found to be locked. Any other error ends it; what was deleted until then was superfluous anyway.
+func Collect(ctx context.Context, s store.Store, prefix string, l chain.Lineage, p chain.Policy, e chain.Evidence, now time.Time, inform func(Collected) error) error {
+	if err := p.Validate(); err != nil {
+		return err
+	}
+	c, err := chain.Read(ctx, s, prefix)
+	if err != nil {
+		return err
+	}
+	for _, v := range c.Retain(l, p, e, now) {
+		if v.Keep {
+			continue
+		}
+		err := s.Delete(ctx, v.Key)
+		locked := errors.Is(err, store.ErrLocked)
+		if err != nil && !locked {
+			return err
+		}
+		if err := inform(Collected{Verdict: v, Locked: locked}); err != nil {
+			return err
+		}
+	}
+	return nil
 }

@@ -1,6 +1,7 @@
 package chain
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -192,4 +193,106 @@ func (c Catalog) without(keys []string) Catalog {
 		c.Histories[i].Deltas = slices.DeleteFunc(slices.Clone(h.Deltas), func(d Delta) bool { return out[d.Key] })
 	}
 	return c
+}
+
+// Target is the state that a plan is to lead to. The zero value is the latest.
+type Target struct {
+	// Revision is the last one that is to be there; 0 does not say.
+	Revision int64
+	// Time is the moment whose state is wanted; zero does not say.
+	Time time.Time
+	// Name is a full or a delta: its key, or as much of the key's end as names one object. A full is taken as it is, a
+	// delta to its last revision.
+	Name string
+	// Lineage wins over what Revision or Time would find by themselves; empty does not say.
+	Lineage Lineage
+	// Without names objects, by their keys, that the plan must do without: they are broken, or hold more than their name
+	// reports. With the full of a plan in it the next older full is planned with.
+	Without []string
+}
+
+// Except is t without one more object.
+func (t Target) Except(key string) Target {
+	t.Without = append(slices.Clone(t.Without), key)
+	return t
+}
+
+// Plan is what to restore: a full, and deltas in their order, the first of which holds the full's revision + 1 or what
+// follows it.
+type Plan struct {
+	Full   Full    `json:"full"`
+	Deltas []Delta `json:"deltas,omitempty"`
+	// Revision is the last one to apply; 0 means all that the objects hold.
+	Revision int64 `json:"revision,omitempty"`
+	// Until is the last moment to apply; zero means all that the objects hold.
+	Until time.Time `json:"until,omitzero"`
+	// Reach is the last revision that the names of the objects promise, cut at Revision. A full may hold a little more.
+	Reach int64 `json:"reach"`
+	// Notes are sentences that anyone who restores should read.
+	Notes []string `json:"notes,omitempty"`
+}
+
+// Why there is no plan.
+var (
+	// ErrEmpty: there is no full at all.
+	ErrEmpty = errors.New("nothing to restore")
+	// ErrUnknown: no lineage or object is called so.
+	ErrUnknown = errors.New("no such backup")
+	// ErrOutside: no backup holds that state.
+	ErrOutside = errors.New("not in the backups")
+	// ErrGap: objects are missing between those that are there; see GapError.
+	ErrGap = errors.New("gap in the backups")
+	// ErrAmbiguous: more than one object or history is meant.
+	ErrAmbiguous = errors.New("more than one backup is meant")
+	// ErrTarget: the target contradicts itself.
+	ErrTarget = errors.New("target")
+)
+
+// GapError says that objects are missing between those that are there. It is an ErrGap.
+type GapError struct {
+	Lineage Lineage
+	// From and To are the first and the last revision that no delta holds.
+	From, To int64
+	// Before and After are the keys of the objects on both sides.
+	Before, After string
+	// Instead says in words what can be restored.
+	Instead string
+}
+
+func (e *GapError) Error() string {
+	return fmt.Sprintf("%v: lineage %s has no delta that holds revisions %d to %d, between %s and %s; restorable are %s",
+		ErrGap, e.Lineage, e.From, e.To, e.Before, e.After, e.Instead)
+}
+
+// Unwrap makes it an ErrGap.
+func (e *GapError) Unwrap() error { return ErrGap }
+
+// noWay says why a walk from the newest full that may be used did not lead to the limit.
+func (c Catalog) noWay(h History, w walked, l limit) error {
+	key, begins, more := h.beyond(w.reach, math.MaxInt64)
+	if !more {
+		return c.outside(h, l)
+	}
+	// A full holds its own revision, but not when that was written.
+	to := max(begins-1, w.reach+1)
+	before := w.full.Key
+	if n := len(w.deltas); n > 0 {
+		before = w.deltas[n-1].Key
+	}
+	return &GapError{Lineage: h.Lineage, From: w.reach + 1, To: to, Before: before, After: key, Instead: c.restorable()}
+}
+
+// outside says that h does not hold the limit.
+func (c Catalog) outside(h History, l limit) error {
+	if !l.until.IsZero() {
+		return fmt.Errorf("%w: lineage %s does not hold the state at %s; restorable are %s", ErrOutside, h.Lineage, stamp(l.until), c.restorable())
+	}
+	var elsewhere string
+	for _, other := range c.Histories {
+		holds := func(r Range) bool { return r.From <= l.revision && l.revision <= r.To }
+		if other.Lineage != h.Lineage && slices.ContainsFunc(other.Ranges(), holds) {
+			elsewhere = fmt.Sprintf("; lineage %s has a revision of that number in another history: name that lineage to get it", other.Lineage)
+		}
+	}
+	return fmt.Errorf("%w: lineage %s does not hold revision %d%s; restorable are %s", ErrOutside, h.Lineage, l.revision, elsewhere, c.restorable())
 }

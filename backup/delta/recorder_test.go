@@ -1,6 +1,9 @@
 package delta
 
 import (
+	"bytes"
+	"encoding/binary"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -8,6 +11,7 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/etcd-druid/druid/backup/store"
 	"github.com/etcd-druid/druid/test/member"
 )
 
@@ -215,5 +219,48 @@ func TestRecordersBeginAboveTheCompaction(t *testing.T) {
 				t.Errorf("the revision before is %s, want %s; the last is %d, want %d", all[0].Before, want, all[len(all)-1].To, last)
 			}
 		})
+	}
+}
+
+// Who goes on where another recorder ended finds out at the first change whether etcd still has that history.
+func TestAForkIsNoticedBeforeAnythingIsSaved(t *testing.T) {
+	t.Parallel()
+	m, s := member.Start(t, "3.7", member.Options{}), directory(t)
+	f := newTraffic(t, m)
+	first := record(t, m, s, 2)
+	f.run(50)
+	saved := first.flush()
+	first.stop()
+	all := objects(t, s)
+	last := all[len(all)-1]
+	if last.To != saved || last.Last.IsZero() {
+		t.Fatalf("the store ends with %+v, want revision %d", last.Header, saved)
+	}
+	f.run(10)
+	record(t, m, s, saved+1, func(c *Config) { c.Before = Digest{1} }).ends(ErrFork)
+	if now := objects(t, s); len(now) != len(all) {
+		t.Errorf("%d deltas, and after a fork %d", len(all), len(now))
+	}
+	next := record(t, m, s, saved+1, func(c *Config) { c.Before = last.Last })
+	next.flush()
+	next.stop()
+	same(t, database(t, m, 2), joined(t, 2, objects(t, s)))
+}
+
+// A delta of a newer format is sound as far as this reader can know, whatever stands in it.
+func TestADeltaOfANewerFormatIsNoDamage(t *testing.T) {
+	newer := func(text string, version uint32) []byte {
+		b := appendFrame(nil, headerFixed+len(text), magicHeader)
+		b = append(binary.LittleEndian.AppendUint32(b, version), text...)
+		b = binary.LittleEndian.AppendUint32(b, checksum(b[frameHeader:]))
+		return append(b, "blocks of another kind"...)
+	}
+	_, _, err := read(bytes.NewReader(newer("no JSON", Version+1)), Expected{Object: "x"})
+	if _, damaged := errors.AsType[*DamagedError](err); damaged || !errors.Is(err, store.ErrNewer) || !strings.HasPrefix(err.Error(), "delta x ") {
+		t.Errorf("got %v, want ErrNewer that names the delta", err)
+	}
+	_, _, err = read(bytes.NewReader(newer("{}", 0)), Expected{Object: "x"})
+	if _, damaged := errors.AsType[*DamagedError](err); !damaged {
+		t.Errorf("a version that never was: got %v, want a DamagedError", err)
 	}
 }

@@ -4,8 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
 	"time"
 
 	bolt "go.etcd.io/bbolt"
@@ -14,6 +18,7 @@ import (
 	"github.com/etcd-druid/druid/backup/chain"
 	"github.com/etcd-druid/druid/backup/delta"
 	"github.com/etcd-druid/druid/backup/restore"
+	"github.com/etcd-druid/druid/backup/snapshot"
 	"github.com/etcd-druid/druid/backup/store"
 )
 
@@ -155,4 +160,156 @@ func Clean(scratch string) error {
 		return fmt.Errorf("clean the scratch directory: %w", err)
 	}
 	return nil
+}
+
+// Verdict is what is known of backups.
+type Verdict string
+
+const (
+	// Proven: all was read and restored, and at a revision it holds what etcd said that it held.
+	Proven Verdict = "Proven"
+	// Broken: what is in the store does not lead to a state that the cluster had. Only new backups repair that.
+	Broken Verdict = "Broken"
+	// Unknown: it was not found out. That says nothing of the backups.
+	Unknown Verdict = "Unknown"
+)
+
+// Result of a verification.
+type Result struct {
+	Verdict Verdict `json:"verdict"`
+	// Reason says in words why it is not Proven.
+	Reason string `json:"reason,omitempty"`
+	// Object is the key of what is broken. Where a comparison failed it is the oldest that can be to blame: Suspects are all.
+	Object   string   `json:"object,omitempty"`
+	Suspects []string `json:"suspects,omitempty"`
+	// Full that it began with, and the last revision that was restored; 0: none was.
+	Full     string `json:"full,omitempty"`
+	Revision int64  `json:"revision,omitempty"`
+	// Checkpoint that was compared, and the key of the delta that it is from; nil: there was none to compare with.
+	Checkpoint *Checkpoint `json:"checkpoint,omitempty"`
+	// Compared is what was compared with the checkpoint and is equal, NotCompared what was not, and why.
+	Compared    []string `json:"compared,omitempty"`
+	NotCompared []string `json:"notCompared,omitempty"`
+	// HashKV that was found at the checkpoint's revision, and Keys that were alive.
+	HashKV uint32 `json:"hashKV,omitempty"`
+	Keys   int64  `json:"keys,omitempty"`
+	Contents
+	// Size of the database in bytes, and Took is the time that all took.
+	Size int64         `json:"size,omitempty"`
+	Took time.Duration `json:"took"`
+}
+
+// Checkpoint is what etcd said of itself.
+type Checkpoint struct {
+	Object          string `json:"object"`
+	Revision        int64  `json:"revision"`
+	CompactRevision int64  `json:"compactRevision"`
+	HashKV          uint32 `json:"hashKV"`
+	MemberID        uint64 `json:"memberID"`
+	delta.Beside
+}
+
+// judge reports what is broken from what was not found out, and which object it is.
+func judge(err error, p chain.Plan) (Verdict, string) {
+	if full, ok := errors.AsType[*snapshot.DamagedError](err); ok {
+		return Broken, full.Object
+	}
+	if part, ok := errors.AsType[*delta.DamagedError](err); ok {
+		return Broken, part.Object
+	}
+	if gap, ok := errors.AsType[*restore.GapError](err); ok {
+		return Broken, gap.Before
+	}
+	if gap, ok := errors.AsType[*chain.GapError](err); ok {
+		return Broken, gap.After
+	}
+	for _, is := range []error{restore.ErrFork, restore.ErrSwapped, restore.ErrShort, store.ErrDamaged} {
+		if errors.Is(err, is) {
+			return Broken, named(err, p)
+		}
+	}
+	return Unknown, ""
+}
+
+// named is the last object of the plan that an error names; all of those that judge calls broken name one.
+func named(err error, p chain.Plan) string {
+	for _, d := range slices.Backward(p.Deltas) {
+		if strings.Contains(err.Error(), d.Key) {
+			return d.Key
+		}
+	}
+	return p.Full.Key
+}
+
+// slow is a store that is read and written at a limited rate, in bytes per second, by all together.
+func slow(s store.Store, rate int64) store.Store {
+	return slowStore{s, &limiter{rate: rate}}
+}
+
+type slowStore struct {
+	store.Store
+	limit *limiter
+}
+
+func (s slowStore) Get(ctx context.Context, key string, offset, length int64) (io.ReadCloser, error) {
+	r, err := s.Store.Get(ctx, key, offset, length)
+	if err != nil {
+		return nil, err
+	}
+	return &slowReader{r, ctx, s.limit}, nil
+}
+
+func (s slowStore) Put(ctx context.Context, key string, r io.Reader, o store.PutOptions) (store.Object, error) {
+	return s.Store.Put(ctx, key, &slowReader{io.NopCloser(r), ctx, s.limit}, o)
+}
+
+// Connections are those of the store: the rate is of all of them together.
+func (s slowStore) Connections() int { return store.Connections(s.Store) }
+
+type slowReader struct {
+	io.ReadCloser
+	ctx   context.Context //nolint:containedctx // a Read has none, and must not outlast its Get's
+	limit *limiter
+}
+
+// Version is that of what is read.
+func (r *slowReader) Version() string {
+	if v, ok := r.ReadCloser.(store.Versioned); ok {
+		return v.Version()
+	}
+	return ""
+}
+
+func (r *slowReader) Read(p []byte) (int, error) {
+	n, err := r.ReadCloser.Read(p)
+	if waited := r.limit.wait(r.ctx, n); waited != nil && err == nil {
+		err = waited
+	}
+	return n, err
+}
+
+// limiter is the time until which what was read so far should have taken.
+type limiter struct {
+	rate int64
+	mu   sync.Mutex
+	free time.Time
+}
+
+func (l *limiter) wait(ctx context.Context, n int) error {
+	l.mu.Lock()
+	now := time.Now()
+	if l.free.Before(now) {
+		l.free = now
+	}
+	l.free = l.free.Add(time.Duration(int64(n) * int64(time.Second) / l.rate))
+	left := l.free.Sub(now)
+	l.mu.Unlock()
+	timer := time.NewTimer(left)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
 }

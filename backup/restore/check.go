@@ -5,14 +5,18 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
 
 	bolt "go.etcd.io/bbolt"
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/server/v3/storage/schema"
+	"google.golang.org/protobuf/proto"
 
+	"github.com/etcd-druid/druid/backup/boltcheck"
 	"github.com/etcd-druid/druid/backup/chain"
 	"github.com/etcd-druid/druid/backup/snapshot"
 	"github.com/etcd-druid/druid/backup/store"
@@ -242,4 +246,54 @@ func spaceError(err error) error {
 		return fmt.Errorf("%w: %w: restore to a larger volume", ErrSpace, err)
 	}
 	return err
+}
+
+// checkPages looks at every page of the database that was fetched. bbolt walks all of them when it opens one that has no list of the free
+// ones, in a goroutine of its own, and there ends the process at a damaged one. The checksum held, so it was damaged when it was saved.
+func checkPages(ctx context.Context, c *Config, path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return fmt.Errorf("restore: %w", err)
+	}
+	defer f.Close() // only read
+	err = boltcheck.File(ctx, f)
+	damage, ok := errors.AsType[*boltcheck.DamagedError](err)
+	switch {
+	case ok && c.File.Key != "":
+		err = &snapshot.FileError{Object: c.File.Key, Reason: fmt.Sprintf(
+			"holds a database that was damaged when it was saved: %s; save another one, of another member", damage.Reason)}
+	case ok:
+		err = &snapshot.DamagedError{Object: c.Plan.Full.Key, Reason: "its database was damaged when it was taken: " + damage.Reason}
+	case err != nil:
+		err = fmt.Errorf("%s: %w", c.Subject(), err)
+	}
+	if err != nil {
+		return fmt.Errorf("restore: %w", err)
+	}
+	return nil
+}
+
+// clearSpaceAlarms drops the alarms NOSPACE, and none that it does not understand.
+func clearSpaceAlarms(tx *bolt.Tx) error {
+	bucket := tx.Bucket(schema.Alarm.Name())
+	if bucket == nil {
+		return nil
+	}
+	var space [][]byte
+	err := bucket.ForEach(func(key, _ []byte) error {
+		var alarm etcdserverpb.AlarmMember
+		if proto.Unmarshal(key, &alarm) == nil && alarm.Alarm == etcdserverpb.AlarmType_NOSPACE {
+			space = append(space, key)
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("read the alarms: %w", err)
+	}
+	for _, key := range space {
+		if err := bucket.Delete(key); err != nil {
+			return fmt.Errorf("drop an alarm: %w", err)
+		}
+	}
+	return nil
 }

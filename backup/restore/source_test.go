@@ -1,17 +1,24 @@
 package restore
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
+	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"math/rand/v2"
+	"os"
+	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
+	"testing/iotest"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
@@ -20,6 +27,7 @@ import (
 
 	"github.com/etcd-druid/druid/backup/chain"
 	"github.com/etcd-druid/druid/backup/delta"
+	"github.com/etcd-druid/druid/backup/readahead"
 	"github.com/etcd-druid/druid/backup/snapshot"
 	"github.com/etcd-druid/druid/backup/store"
 	"github.com/etcd-druid/druid/backup/store/dir"
@@ -284,4 +292,49 @@ func stateOf(tb testing.TB, m *member.Member, revision int64) string {
 		sum.Write(value)
 	}
 	return fmt.Sprintf("%d keys %s", len(got.Kvs), hex.EncodeToString(sum.Sum(nil)))
+}
+
+func TestWhatIsWrittenOfADatabase(t *testing.T) {
+	t.Parallel()
+	torn := errors.New("torn")
+	for name, test := range map[string]struct {
+		comes int // bytes, before it breaks with err
+		says  int64
+		err   error
+		want  string
+		left  int64
+	}{
+		"nothing":              {},
+		"as long as it says":   {comes: 2*chunk + 1, says: 2*chunk + 1, left: 2*chunk + 1},
+		"longer by a byte":     {comes: 2*chunk + 1, says: 2 * chunk, want: "longer than the 2097152 bytes", left: 2 * chunk},
+		"much longer":          {comes: 9 * chunk, says: chunk, want: "longer than the 1048576 bytes", left: chunk},
+		"broken in the middle": {comes: chunk + 1, says: 2 * chunk, err: torn, want: "torn", left: chunk + 1},
+		"broken at the start":  {says: 2 * chunk, err: torn, want: "torn"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f, err := os.Create(filepath.Join(t.TempDir(), "db"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer f.Close()
+			var stream io.Reader = bytes.NewReader(make([]byte, test.comes))
+			if test.err != nil {
+				stream = io.MultiReader(stream, iotest.ErrReader(test.err))
+			}
+			ahead := readahead.New(chunk, chunks)
+			go ahead.Run(t.Context(), stream)
+			err = (&Config{}).write(f, ahead, test.says)
+			if (err != nil) != (test.want != "") || err != nil && !strings.Contains(err.Error(), test.want) {
+				t.Errorf("it ends with %v, want %q", err, test.want)
+			}
+			info, err := f.Stat()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if info.Size() != test.left {
+				t.Errorf("%d bytes are written, want %d", info.Size(), test.left)
+			}
+		})
+	}
 }

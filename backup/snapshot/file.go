@@ -134,3 +134,92 @@ func (r *FileReader) Size() int64 { return r.check.passed }
 
 // Close is for those that close a Reader too. It does not close the source.
 func (r *FileReader) Close() error { return nil }
+
+// remote reads single places of an object, a block of 64 KiB at a time, and keeps the last ones.
+type remote struct {
+	ctx    context.Context //nolint:containedctx // a ReadAt has none
+	store  store.Store
+	key    string
+	size   int64
+	blocks map[int64][]byte
+}
+
+const block = 64 << 10
+
+func (r *remote) ReadAt(p []byte, offset int64) (n int, err error) {
+	for n < len(p) {
+		at := offset + int64(n)
+		if at >= r.size {
+			return n, io.EOF
+		}
+		content, err := r.block(at / block)
+		if err != nil {
+			return n, err
+		}
+		n += copy(p[n:], content[at%block:])
+	}
+	return n, nil
+}
+
+// block number i. The pages that report a file's versions are in two or three of them.
+func (r *remote) block(i int64) ([]byte, error) {
+	if content, read := r.blocks[i]; read {
+		return content, nil
+	}
+	length := min(block, r.size-i*block)
+	body, err := r.store.Get(r.ctx, r.key, i*block, length)
+	if err != nil {
+		return nil, err
+	}
+	content := make([]byte, length)
+	n, err := io.ReadFull(body, content)
+	if err == io.EOF || err == io.ErrUnexpectedEOF { //nolint:errorlint // what a broken connection says may wrap them
+		err = fmt.Errorf("%w: it has %d bytes, and had %d", store.ErrChanged, i*block+int64(n), r.size)
+	}
+	if err := errors.Join(err, body.Close()); err != nil {
+		return nil, err
+	}
+	if r.blocks == nil {
+		r.blocks = map[int64][]byte{}
+	}
+	r.blocks[i] = content
+	return content, nil
+}
+
+var (
+	// ErrTorn: etcd's stream ended early, or is not what etcd's checksum says. No object was made of it.
+	ErrTorn = errors.New("snapshot stream is torn")
+	// ErrEndpoints: the client does not talk to exactly one member. A revision that one member has reached says nothing of
+	// what another one sends.
+	ErrEndpoints = errors.New("a snapshot is taken of one member")
+)
+
+// DamagedError says that an object is not what was stored. A read that failed is none: it says nothing about the object.
+type DamagedError struct {
+	// Object is its key.
+	Object string
+	// Reason in words.
+	Reason string
+	// Err is what was wrong with the bytes, nil where Reason says it all.
+	Err error
+}
+
+func (e *DamagedError) Error() string {
+	if e.Err != nil {
+		return fmt.Sprintf("full %s is damaged: %s: %v", e.Object, e.Reason, e.Err)
+	}
+	return fmt.Sprintf("full %s is damaged: %s", e.Object, e.Reason)
+}
+
+func (e *DamagedError) Unwrap() error { return e.Err }
+
+// FileError says that an object is no file of `etcdctl snapshot save`, or not the whole of one. A read that failed is none: it says
+// nothing about the object.
+type FileError struct {
+	// Object is its key.
+	Object string
+	// Reason in words that go on after the key, with what to do.
+	Reason string
+}
+
+func (e *FileError) Error() string { return fmt.Sprintf("file %s %s", e.Object, e.Reason) }

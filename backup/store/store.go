@@ -2,8 +2,11 @@ package store
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"io"
 	"iter"
+	"strings"
 	"time"
 )
 
@@ -66,4 +69,108 @@ type Object struct {
 	Size int64
 	// Modified is when the object became visible, by the store's clock. It orders nothing: two objects may share it.
 	Modified time.Time
+}
+
+// What a store can be sure of. Every other error means that the outcome is unknown.
+var (
+	// ErrAbsent: the store answered that there is no such object.
+	ErrAbsent = errors.New("no such object")
+	// ErrExists: the key is taken, and IfAbsent was asked for.
+	ErrExists = errors.New("object exists")
+	// ErrForbidden: the store knows us, or refuses to, and denies the call.
+	ErrForbidden = errors.New("access denied")
+	// ErrNoBucket: there is no such bucket or directory.
+	ErrNoBucket = errors.New("no such bucket")
+	// ErrLocked: the object may not be deleted yet.
+	ErrLocked = errors.New("object is locked")
+	// ErrUnconfirmed: encryption or a lock was asked for, and the store did not confirm that it does so; nothing was stored.
+	ErrUnconfirmed = errors.New("not confirmed by the store")
+	// ErrDamaged: the bytes are not those that the store has the checksum of.
+	ErrDamaged = errors.New("object is damaged")
+	// ErrChanged: the object was replaced while it was read.
+	ErrChanged = errors.New("object changed")
+	// ErrNoKey: the key that seals or opens the object is missing, or is another one. It says nothing of the object.
+	ErrNoKey = errors.New("no key")
+	// ErrNewer: the object has a format that this program does not know yet. It says nothing of the object.
+	ErrNewer = errors.New("written by a newer druid; use that version or newer")
+	// ErrInvalid: the key, the range or the configuration is not one; no one was asked.
+	ErrInvalid = errors.New("invalid")
+)
+
+// Find lists the one object of a key. ErrAbsent: there is none.
+func Find(ctx context.Context, s Store, key string) (Object, error) {
+	if err := CheckKey(key); err != nil {
+		return Object{}, err
+	}
+	for o, err := range s.List(ctx, key) {
+		switch {
+		case err != nil:
+			return Object{}, Because(ctx, err)
+		case o.Key == key:
+			return o, nil
+		case o.Key > key:
+			return Object{}, absent(s, key)
+		}
+	}
+	return Object{}, absent(s, key)
+}
+
+func absent(s Store, key string) error { return fmt.Errorf("%w called %s in %v", ErrAbsent, key, s) }
+
+// Longest key, longest prefix of a bucket, and longest part of a key between slashes, in bytes: S3 takes 1024 for key and
+// prefix, file systems 255 for a name, of which a temporary name needs some.
+const (
+	maxKey     = 768
+	maxPrefix  = 255
+	maxSegment = 200
+)
+
+// CheckKey refuses with ErrInvalid what is no key: names of letters, digits, '.', '_' and '-' that do not begin with a
+// dot, joined by single slashes. So a key is a path below any directory, needs no escaping anywhere, and can never be
+// taken for a temporary file. No key may be another key's directory: of "a" and "a/b" a store holds one.
+func CheckKey(key string) error {
+	if key == "" {
+		return fmt.Errorf("%w: empty key", ErrInvalid)
+	}
+	if len(key) > maxKey {
+		return fmt.Errorf("%w: key of %d bytes, want at most %d", ErrInvalid, len(key), maxKey)
+	}
+	for segment := range strings.SplitSeq(key, "/") {
+		if err := checkSegment(segment); err != nil {
+			return fmt.Errorf("%w: key %q: %w", ErrInvalid, key, err)
+		}
+	}
+	return nil
+}
+
+// CheckPrefix refuses with ErrInvalid what no key can begin with. The empty prefix is the beginning of all.
+func CheckPrefix(prefix string) error {
+	if whole := strings.TrimSuffix(prefix, "/"); whole != "" || prefix != "" {
+		return CheckKey(whole)
+	}
+	return nil
+}
+
+// IsSegment reports whether name can stand between the slashes of a key.
+func IsSegment(name string) bool { return checkSegment(name) == nil }
+
+func checkSegment(s string) error {
+	switch {
+	case s == "":
+		return fmt.Errorf("empty name between slashes")
+	case s[0] == '.':
+		return fmt.Errorf("name %q begins with a dot", s)
+	case len(s) > maxSegment:
+		return fmt.Errorf("name of %d bytes, want at most %d", len(s), maxSegment)
+	}
+	for _, c := range []byte(s) {
+		if !isKeyByte(c) {
+			return fmt.Errorf("name %q has a byte that is no letter, digit, '.', '_' or '-'", s)
+		}
+	}
+	return nil
+}
+
+func isKeyByte(c byte) bool {
+	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || c == '.' || c == '_' || c == '-'
 }

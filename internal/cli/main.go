@@ -4,12 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
 	"os/signal"
+	"runtime/debug"
 	"syscall"
 
 	"github.com/spf13/cobra"
+	"k8s.io/klog/v2"
 )
 
 // The exit codes of a process.
@@ -80,4 +83,63 @@ func Main(ctx context.Context, root *cobra.Command, log *slog.Logger) int {
 		return coded.code
 	}
 	return exitError
+}
+
+// NewLogger returns a logger that writes JSON lines to w, and the level that decides what it writes: info until it is
+// set to something else, at any time. What client-go logs goes to the same place in the same form.
+func NewLogger(w io.Writer) (*slog.Logger, *slog.LevelVar) {
+	level := new(slog.LevelVar)
+	log := slog.New(slog.NewJSONHandler(w, &slog.HandlerOptions{Level: level}))
+	klog.SetSlogLogger(log.With("logger", "client-go"))
+	return log, level
+}
+
+// ParseLevel reads a log level. Anything but debug, info, warn and error is refused: slog itself would also take offsets
+// like info+2, that no configuration should hold.
+func ParseLevel(text string) (slog.Level, error) {
+	levels := map[string]slog.Level{
+		"debug": slog.LevelDebug, "info": slog.LevelInfo, "warn": slog.LevelWarn, "error": slog.LevelError,
+	}
+	level, ok := levels[text]
+	if !ok {
+		return 0, fmt.Errorf("log level %q is none of debug, info, warn, error", text)
+	}
+	return level, nil
+}
+
+// version is set by the linker: -ldflags "-X github.com/etcd-druid/druid/internal/cli.version=v1.2.3".
+var version string
+
+// Version is what the linker was reported, else what the Go toolchain knows: the module's version, or the commit that the
+// binary was built from.
+func Version() string {
+	if version != "" {
+		return version
+	}
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return "unknown"
+	}
+	if v := info.Main.Version; v != "" && v != "(devel)" {
+		return v
+	}
+	for _, s := range info.Settings {
+		if s.Key == "vcs.revision" {
+			return s.Value
+		}
+	}
+	return "devel"
+}
+
+// VersionCommand is the command `version` of a program.
+func VersionCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "version",
+		Short: "Print the version",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			_, err := fmt.Fprintln(cmd.OutOrStdout(), Version())
+			return err
+		},
+	}
 }

@@ -9,11 +9,14 @@ import (
 	"log/slog"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
 
 	"github.com/spf13/cobra"
+
+	"github.com/etcd-druid/druid/test/sources"
 )
 
 // childMode makes the test binary behave as a process that does not end at its first signal.
@@ -130,5 +133,58 @@ func TestParseLevel(t *testing.T) {
 				t.Errorf("got %v, %v", got, err)
 			}
 		})
+	}
+}
+
+// A person reads what a verb says; a program reads what a service logs.
+func TestAVerbSaysItsErrorAsASentence(t *testing.T) {
+	var out, logged bytes.Buffer
+	root, backup := &cobra.Command{Use: "agent"}, &cobra.Command{Use: "backup"}
+	backup.AddCommand(&cobra.Command{Use: "check", RunE: func(*cobra.Command, []string) error { return WithCode(2, errors.New("1 of 3 objects broken")) }})
+	root.AddCommand(backup)
+	root.SetErr(&out)
+	root.SetArgs([]string{"backup", "check"})
+	if code := Main(t.Context(), root, slog.New(slog.NewJSONHandler(&logged, nil))); code != 2 {
+		t.Errorf("exit code %d, want 2", code)
+	}
+	if want := "agent backup check: 1 of 3 objects broken\n"; out.String() != want || logged.Len() != 0 {
+		t.Errorf("said %q and logged %q, want %q alone", out.String(), logged.String(), want)
+	}
+}
+
+// linkerFlag is how a build reports the programs their version.
+const linkerFlag = "-X github.com/etcd-druid/druid/internal/cli.version="
+
+func TestProgramsPrintTheVersionThatTheirBuildSet(t *testing.T) {
+	for _, program := range []string{"druid", "agent"} {
+		t.Run(program, func(t *testing.T) {
+			if err := sources.Reads(t.Context(), "../..", "./cmd/"+program); err != nil {
+				t.Fatal(err)
+			}
+			binary := filepath.Join(t.TempDir(), program)
+			build := exec.CommandContext(t.Context(), "go", "build", "-ldflags", "-s -w "+linkerFlag+"v1.2.3", "-o", binary, "../../cmd/"+program)
+			// As all other builds of the programs, so that the build cache knows them.
+			build.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=-trimpath")
+			if out, err := build.CombinedOutput(); err != nil {
+				t.Fatalf("build %s: %v\n%s", program, err, out)
+			}
+			out, err := exec.CommandContext(t.Context(), binary, "version").Output()
+			if err != nil || string(out) != "v1.2.3\n" {
+				t.Errorf("got %q, %v; want v1.2.3", out, err)
+			}
+		})
+	}
+}
+
+// A flag for a variable that does not exist is ignored by the linker without a word.
+func TestBuildsSetTheVersionThatThereIs(t *testing.T) {
+	for _, file := range []string{"Dockerfile", "test/rig/images/images.go"} {
+		raw, err := os.ReadFile(filepath.Join("..", "..", file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(string(raw), linkerFlag) {
+			t.Errorf("%s does not build with %s…", file, linkerFlag)
+		}
 	}
 }

@@ -1,5 +1,10 @@
 package monitoring
 
+import (
+	"fmt"
+	"regexp"
+)
+
 // Group is a group of rules, evaluated in their order.
 type Group struct {
 	Name  string `json:"name"`
@@ -71,5 +76,138 @@ func records() []Rule {
 		{Record: recordRPO, Expr: "max by (namespace, etcd_cluster) (etcd_agent_backup_rpo_seconds)"},
 		{Record: recordFsync, Expr: p99("etcd_disk_wal_fsync_duration_seconds")},
 		{Record: recordCommit, Expr: p99("etcd_disk_backend_commit_duration_seconds")},
+	}
+}
+
+// inCondition is how long, in seconds, some cluster has been in the condition's status: of the one that is longest in it. Two
+// clusters that take turns do not add up.
+func inCondition(selector string) string {
+	return fmt.Sprintf("time() - min by (reason) (etcd_druid_oldest_transition_timestamp_seconds{%s})", selector)
+}
+
+// conditionName is the condition that a selector is of.
+var conditionName = regexp.MustCompile(`^condition="(\w+)"`)
+
+// counted is the sentence that says how many clusters it is, the reason, and how to see which: druid's metrics name no cluster, and
+// no column of `kubectl get etcdcluster` shows each condition.
+func counted(selector, sentence string) string {
+	condition := conditionName.FindStringSubmatch(selector)[1]
+	return fmt.Sprintf("%s ({{ $labels.reason }}); clusters in this state: "+
+		"{{ with printf `sum(etcd_druid_clusters{%s,reason=\"%%s\"})` $labels.reason | query }}{{ . | first | value }}{{ end }}. "+
+		"Which they are: kubectl get etcdcluster -A -o custom-columns='%s' | grep {{ $labels.reason }}", sentence, selector, columns(condition))
+}
+
+// columns for kubectl: a condition of each cluster.
+func columns(condition string) string {
+	of := fmt.Sprintf(`.status.conditions[?(@.type=="%s")]`, condition)
+	return "NAMESPACE:.metadata.namespace,NAME:.metadata.name,REASON:" + of + ".reason,MESSAGE:" + of + ".message"
+}
+
+// conditionAlert is raised when some cluster has been in the condition's status for longer than seconds.
+func conditionAlert(name, severity, selector string, seconds int, summary, sentence string) Rule {
+	return alert(name, severity, "1m", fmt.Sprintf("%s > %d", inCondition(selector), seconds), summary, counted(selector, sentence))
+}
+
+func druidAlerts() []Rule {
+	return []Rule{
+		alert("DruidNotLeading", critical, "5m",
+			"sum(etcd_druid_leading) == 0 or absent(etcd_druid_leading)",
+			"No druid works.",
+			"No replica of druid leads, or none is scraped. The clusters serve and restart by themselves; nothing that needs a new Pod or a person's order happens."),
+		alert("DruidStepsFailing", warning, "15m",
+			"sum by (step) (rate(etcd_druid_step_failures_total[10m])) > 0",
+			"druid cannot {{ $labels.step }}.",
+			"Steps {{ $labels.step }} have failed for 15 minutes. druid's log has the error."),
+	}
+}
+
+func clusterAlerts() []Rule {
+	const (
+		lost        = `condition="Ready",status="False",reason="QuorumLost"`
+		forming     = `condition="Ready",status="False",reason="Forming"`
+		unknown     = `condition="Ready",status="Unknown"`
+		degraded    = `condition="Degraded",status="True"`
+		progressing = `condition="Progressing",status="True"`
+		blocked     = `condition="Progressing",status="False",reason=~"RollingUpdateBlocked|UpgradeBlocked|AgentUpdateBlocked|ScaleDownBlocked|PauseBlocked"`
+		stopped     = `condition="Progressing",status="False",reason="DeadlineExceeded"`
+		neverFormed = `condition="Progressing",status="False",reason="BootstrapFailed"`
+		together    = `condition="Spread",status="False"`
+	)
+	return []Rule{
+		conditionAlert("EtcdClusterQuorumLost", critical, lost, 60,
+			"An etcd cluster has no quorum.", "Writes are refused"),
+		conditionAlert("EtcdClusterNotFormed", warning, forming, 900,
+			"An etcd cluster has not formed for 15 minutes.", "Its first member does not serve"),
+		conditionAlert("EtcdClusterUnknown", warning, unknown, 600,
+			"Of an etcd cluster it is not known whether it serves.", "Its members have not been reachable for 10 minutes"),
+		conditionAlert("EtcdClusterDegraded", warning, degraded, 900,
+			"Something keeps an etcd cluster from its spec.", "A person may have to repair it"),
+		conditionAlert("EtcdClusterProgressSlow", warning, progressing, 3600,
+			"An etcd cluster has been changing for an hour.", "It does not reach its spec"),
+		conditionAlert("EtcdClusterChangeBlocked", warning, blocked, 900,
+			"A change of an etcd cluster has been held up for 15 minutes.", "Something else must be repaired first"),
+		conditionAlert("EtcdClusterDeadlineExceeded", warning, stopped, 60,
+			"A change of an etcd cluster was stopped by its deadline.", "It goes on with the next edit of the spec"),
+		conditionAlert("EtcdClusterBootstrapFailed", critical, neverFormed, 60,
+			"A new etcd cluster did not form in time.", "Nothing more is done about it"),
+		conditionAlert("EtcdMembersColocated", warning, together, 3600,
+			"Members of an etcd cluster have shared a node for an hour.", "The loss of one node would cost more than one member"),
+	}
+}
+
+func memberAlerts() []Rule {
+	const where = "{{ $labels.namespace }}/{{ $labels.etcd_cluster }}"
+	const member = "{{ $labels.namespace }}/{{ $labels.pod }}"
+	return []Rule{
+		alert("EtcdNoLeader", critical, "1m",
+			`max by (namespace, etcd_cluster) (etcd_server_has_leader{etcd_cluster!=""}) == 0`,
+			"etcd cluster "+where+" has no leader.", "No member that answers knows a leader: writes are refused."),
+		alert("EtcdMemberNotHealthy", warning, "10m",
+			"max by (namespace, etcd_cluster, pod) (etcd_agent_member_healthy) == 0",
+			"etcd member "+member+" is not healthy.", "Its agent runs and finds its etcd not serving for 10 minutes."),
+		alert("EtcdLeaderChangesOften", warning, "5m",
+			`max by (namespace, etcd_cluster) (increase(etcd_server_leader_changes_seen_total{etcd_cluster!=""}[15m])) >= 4`,
+			"etcd cluster "+where+" changes its leader often.", "{{ $value | humanize }} changes in 15 minutes; each stops writes for a moment."),
+		alert("EtcdAlarmRaised", critical, "1m",
+			"max by (namespace, etcd_cluster, alarm) (etcd_agent_member_alarm) == 1",
+			"etcd cluster "+where+" has the alarm {{ $labels.alarm }}.", "NOSPACE: writes are refused. CORRUPT: the members' data differs."),
+		alert("EtcdQuotaNearlyUsed", warning, "10m", recordQuota+" > 0.85",
+			"etcd cluster "+where+" has used {{ $value | humanizePercentage }} of its quota.", "At 100 % etcd refuses writes."),
+		alert("EtcdVolumeNearlyFull", warning, "10m",
+			"min by (namespace, etcd_cluster, pod) (etcd_agent_volume_free_bytes / (etcd_agent_volume_size_bytes > 0)) < 0.15",
+			"The volume of etcd member "+member+" has {{ $value | humanizePercentage }} left.", "etcd cannot run on a full volume."),
+		alert("EtcdDiskSlow", warning, "10m", recordFsync+" > 0.5",
+			"The disk of etcd member "+member+" is slow.",
+			"99 % of the writes to the log end within {{ $value | humanizeDuration }}; half a second costs elections."),
+		alert("EtcdAgentNotRenewing", warning, "5m",
+			`max by (namespace, etcd_cluster, pod) (rate(etcd_agent_lease_renewals_total{result="failed"}[5m])) > 0 `+
+				`unless max by (namespace, etcd_cluster, pod) (rate(etcd_agent_lease_renewals_total{result="renewed"}[5m])) > 0`,
+			"The agent of etcd member "+member+" cannot renew its Lease.", "druid takes the member for lost in time, although etcd may serve."),
+		alert("EtcdAgentTasksRestarting", warning, "5m",
+			"sum by (namespace, etcd_cluster, pod, loop) (increase(etcd_agent_loop_restarts_total[15m])) > 3",
+			"Loop {{ $labels.loop }} of the agent of etcd member "+member+" fails again and again.", "The agent's log has the error."),
+		alert("EtcdAgentConfigInvalid", warning, "10m",
+			"min by (namespace, etcd_cluster, pod) (etcd_agent_config_valid) == 0",
+			"The agent of etcd member "+member+" does not take its configuration.", "A former configuration is in force; the agent's log says why."),
+	}
+}
+
+func backupAlerts() []Rule {
+	const (
+		notReady   = `condition="BackupReady",status="False"`
+		broken     = `condition="BackupVerified",status="False"`
+		unverified = `condition="BackupVerified",status="Unknown",reason!="Paused"`
+	)
+	return []Rule{
+		conditionAlert("EtcdBackupNotReady", critical, notReady, 300,
+			"An etcd cluster is not backed up.", "Acknowledged writes would be lost with the volumes"),
+		conditionAlert("EtcdBackupVerificationFailed", critical, broken, 60,
+			"The newest backups of an etcd cluster are broken.", "A restore of them would not give what etcd had"),
+		conditionAlert("EtcdBackupNotVerified", warning, unverified, 172800,
+			"The backups of an etcd cluster have not been verified for two days.", "No one knows whether they can be restored"),
+		alert("EtcdBackupAttemptsFailing", warning, "15m",
+			"sum by (namespace, etcd_cluster, kind) (rate(etcd_agent_backup_failures_total[10m])) > 0",
+			"Backups ({{ $labels.kind }}) of etcd cluster {{ $labels.namespace }}/{{ $labels.etcd_cluster }} fail.",
+			"Attempts have failed for 15 minutes. The Leases of the backups have the error."),
 	}
 }

@@ -1,0 +1,150 @@
+package backups
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/etcd-druid/druid/agent/config"
+	"github.com/etcd-druid/druid/backup/chain"
+	"github.com/etcd-druid/druid/backup/store"
+	"github.com/etcd-druid/druid/backup/store/open"
+	"github.com/etcd-druid/druid/internal/rules"
+	"github.com/etcd-druid/druid/leases"
+	"github.com/etcd-druid/druid/test/rulestest"
+)
+
+func TestABrokenFullIsReplacedAtARestForAllFacts(t *testing.T) {
+	cases := rulestest.Check(t, replaceRules, func(f ReplaceFacts, d rules.Decision[Replacement]) string {
+		got := d.Verdict
+		switch {
+		case (got == NoReplacement) != (f.Broken == rules.No):
+			return "replaces what is not broken, or leaves what is"
+		case got == ReplaceNow && f.Repeated == rules.Yes && f.Rested == rules.No:
+			return "a full without a pause"
+		case got == HandOn && (f.Repeated == rules.No || f.Few == rules.No):
+			return "leadership moves too early, or again"
+		}
+		return ""
+	})
+	rulestest.Section(t, "../../docs/reference/decisions.md", "replace", "What follows a full that was found to be broken: agent/backups.replaceRules",
+		"It is `found broken` of the table of what is backed up. The pause is 10 minutes after the second full of a leader, and doubles up to 6 hours.", replaceRules, cases)
+}
+
+func TestFullBackupsAreCountedSinceTheLastVerifiedOne(t *testing.T) {
+	r := replacing{fulls: keysOf([]chain.Full{{Key: "a"}, {Key: "b"}, {Key: "c"}})}
+	for verified, want := range map[string]int{"": 3, "a": 2, "c": 0, "gone": 3} {
+		if got := r.unverified(verified); got != want {
+			t.Errorf("%d full backups since %q, want %d", got, verified, want)
+		}
+	}
+}
+
+// The verdict about the first full backup can come after the second one was taken.
+func TestLeadershipMovesAfterTwoBrokenFullBackupsThatFollowAVerifiedOne(t *testing.T) {
+	s := &session{
+		inform:    &reporter{verified: leases.Verification{Verdict: leases.VerdictBroken, Full: "c", ProvenFull: "a"}},
+		newest:    chain.Full{Key: "c"},
+		replacing: replacing{fulls: []string{"a", "b", "c"}, taken: attempts{failures: 1}},
+	}
+	if got := s.replacement(time.Now()); got != HandOn {
+		t.Errorf("got %s, want %s", got, HandOn)
+	}
+}
+
+// rotten damages each full on its way into the store, as a member does whose database has a damaged page. After so many, where it is not 0,
+// the store takes none.
+type rotten struct {
+	store.Store
+
+	puts  *atomic.Int64
+	takes int64
+}
+
+var errTakesNone = errors.New("the store takes no more")
+
+func (s rotten) Put(ctx context.Context, key string, r io.Reader, o store.PutOptions) (store.Object, error) {
+	if strings.Contains(key, "/full/") {
+		if n := s.puts.Add(1); s.takes > 0 && n > s.takes {
+			return store.Object{}, errTakesNone
+		}
+		r = &flipped{r: r}
+	}
+	return s.Store.Put(ctx, key, r, o)
+}
+
+type flipped struct {
+	r    io.Reader
+	done bool
+}
+
+func (f *flipped) Read(p []byte) (int, error) {
+	n, err := f.r.Read(p)
+	if !f.done && n > 600 {
+		p[500] ^= 1
+		f.done = true
+	}
+	return n, err
+}
+
+// rottenAgent takes broken fulls, and counts how often it hands leadership on.
+func rottenAgent(t *testing.T, takes int64) (a *neighbour, c *config.Backup, puts *atomic.Int64, handed chan struct{}) {
+	t.Helper()
+	_, _, agentOf := snapshotLeases(t)
+	g := newGroup(t, 1)
+	c = directory(t.TempDir())
+	c.Verify = config.Verify{Schedule: "0 3 * * *"}
+	a = agentOf(g, 0)
+	handed, puts = make(chan struct{}, 10), &atomic.Int64{}
+	a.HandOn = func(context.Context) { handed <- struct{}{} }
+	a.Scratch, a.proofLook, a.proofReserve = t.TempDir(), 100*time.Millisecond, 0
+	a.Open = func(ctx context.Context, c store.Config) (store.Store, error) {
+		s, err := open.Open(ctx, c)
+		return rotten{s, puts, takes}, err
+	}
+	a.Configure(c)
+	put(t, g.client(0), 20)
+	background(t, a.Prove)
+	a.start()
+	return a, c, puts, handed
+}
+
+// A store that takes no full says nothing of the member: leadership stays, and the full is tried again as any that failed.
+func TestAFullThatDidNotComeToBeHandsNothingOn(t *testing.T) {
+	a, _, puts, handed := rottenAgent(t, 1)
+	eventually(t, "the full is tried again", func() error {
+		if n := puts.Load(); n < 4 {
+			return fmt.Errorf("%d attempts", n)
+		}
+		return nil
+	})
+	if n := a.fired("disproved"); n < 2 || len(handed) != 0 {
+		t.Errorf("%v replacements were begun, and leadership was handed on %d times", n, len(handed))
+	}
+}
+
+// A member whose fulls are all broken takes two, and then hands on.
+func TestFullsThatAreAllBrokenAreFew(t *testing.T) {
+	a, c, _, handed := rottenAgent(t, 0)
+	s := opened(t, c)
+	eventually(t, "leadership is handed on", func() error {
+		if len(handed) == 0 {
+			return errors.New("not yet")
+		}
+		return nil
+	})
+	eventually(t, "the leader rests", func() error {
+		if a.fired("saved") == 0 {
+			return errors.New("it does not")
+		}
+		return nil
+	})
+	if n := len(history(t, s).Fulls); n != 2 || a.fired("disproved") != 1 || len(handed) != 1 {
+		t.Errorf("%d fulls, %v of them for a broken one, handed on %d times", n, a.fired("disproved"), len(handed))
+	}
+}

@@ -1,0 +1,279 @@
+package backups
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/etcd-druid/druid/backup/chain"
+	"github.com/etcd-druid/druid/backup/delta"
+	"github.com/etcd-druid/druid/backup/guard"
+	"github.com/etcd-druid/druid/backup/store"
+	"github.com/etcd-druid/druid/internal/crash"
+	"github.com/etcd-druid/druid/leases"
+)
+
+// orderTimeout bounds an order from its first beginning, anyone who led since: a full of 8 GiB at 5 MB/s takes half an hour, and
+// one may be under way.
+const orderTimeout = time.Hour
+
+// orderKinds are the Leases on which druid orders, and what it orders there.
+var orderKinds = map[leases.Component]string{
+	leases.ComponentFullSnapshot: kindFull, leases.ComponentDeltaSnapshot: kindDelta,
+}
+
+// Obey performs what druid orders on the two backup Leases, until ctx ends: with the leader's Lease, so that one agent does.
+// An order that a predecessor began and did not answer is performed again: one backup more harms no one.
+func (d *Duty) Obey(ctx context.Context) error {
+	var group errgroup.Group
+	for component, kind := range orderKinds {
+		group.Go(func() error {
+			return guard.Run(func() error { d.obey(ctx, component, kind); return nil })
+		})
+	}
+	return group.Wait()
+}
+
+func (d *Duty) obey(ctx context.Context, component leases.Component, kind string) {
+	tries, trouble := attempts{pace: d.readPace}, ""
+	for ctx.Err() == nil {
+		if c, changed := d.configured(); c == nil {
+			await(ctx, changed, maxRest) // without backups there are no such Leases
+			continue
+		}
+		err := d.follow(ctx, component, kind)
+		if tries.failed(time.Now()); err == nil {
+			tries.succeeded()
+			tries.next = time.Now().Add(tries.pace.after(1))
+		}
+		if text := textOf(err); text != trouble && ctx.Err() == nil {
+			if trouble = text; err != nil {
+				d.Log.WarnContext(ctx, "ordered backup hindered", "kind", kind, "err", err)
+			}
+		}
+		_, changed := d.at()
+		await(ctx, changed, time.Until(tries.next))
+	}
+}
+
+// follow performs what a watch of the Lease shows, until the watch ends or an order has to wait.
+func (d *Duty) follow(ctx context.Context, component leases.Component, kind string) (failed error) {
+	watching, end := context.WithCancel(ctx)
+	defer end()
+	err := d.Leases.WatchSnapshotOrder(watching, component, func(o leases.SnapshotOrder) {
+		if failed != nil || !o.Open() {
+			return
+		}
+		if failed = d.perform(ctx, component, kind); failed != nil {
+			end() // the next watch shows it again
+		}
+	})
+	if failed != nil {
+		return failed
+	}
+	return err
+}
+
+// perform the order that is on the Lease now, if it is open. An error says that it is to be tried again.
+func (d *Duty) perform(ctx context.Context, component leases.Component, kind string) error {
+	order, err := d.Leases.SnapshotOrder(ctx, component)
+	if errors.Is(err, leases.ErrAbsent) || err == nil && !order.Open() {
+		return nil // the watch is behind
+	}
+	if err != nil {
+		return err
+	}
+	if s, _ := d.at(); s == nil {
+		return ErrIdle
+	}
+	a := order.Answer
+	if a.Phase == "" {
+		a = leases.SnapshotAnswer{UID: order.UID, Kind: order.Kind, Phase: leases.SnapshotRunning, Started: time.Now().UTC()}
+		if err := d.answer(ctx, component, a); err != nil {
+			return err
+		}
+	}
+	limit, done := orderTimeout, "saved"
+	if order.Kind == leases.SnapshotDelete {
+		limit, done = deleteTimeout, "deleted"
+	}
+	trying, cancel := context.WithDeadline(ctx, a.Started.Add(limit))
+	defer cancel()
+	artifact, err := d.execute(trying, kind, order)
+	switch {
+	case ctx.Err() != nil:
+		return ctx.Err() // who leads next performs it
+	case err != nil && trying.Err() != nil:
+		err = fmt.Errorf("not %s within %s: %w", done, limit, err)
+	case interrupted(err):
+		return err
+	}
+	return d.conclude(ctx, component, a, artifact, err)
+}
+
+// errOrderKind is final: which kinds there are changes with the agent's version only.
+var errOrderKind = errors.New("this agent does not know such an order: it is older than druid, update its image")
+
+// execute an order on the Lease for backups of kind.
+func (d *Duty) execute(ctx context.Context, kind string, order leases.SnapshotOrder) (Artifact, error) {
+	if order.Kind == "" {
+		return d.Snapshot(ctx, kind)
+	}
+	if kind != kindFull {
+		return Artifact{}, fmt.Errorf("order %q on the Lease for a %s: %w", order.Kind, kind, errOrderKind)
+	}
+	switch order.Kind {
+	case leases.SnapshotFinal:
+		return d.final(ctx)
+	case leases.SnapshotVerified:
+		return d.verified(ctx, func() (Artifact, error) { return d.Snapshot(ctx, kindFull) })
+	case leases.SnapshotFinalVerified:
+		return d.verified(ctx, func() (Artifact, error) { return d.final(ctx) })
+	case leases.SnapshotDelete, leases.SnapshotElsewhere:
+	}
+	target, err := order.Target()
+	switch {
+	case order.Kind != leases.SnapshotDelete && order.Kind != leases.SnapshotElsewhere:
+		return Artifact{}, fmt.Errorf("order %q on the Lease for a %s: %w", order.Kind, kind, errOrderKind)
+	case err != nil:
+		return Artifact{}, err
+	case order.Kind == leases.SnapshotDelete:
+		return d.delete(ctx, order, target)
+	}
+	return d.elsewhere(ctx, target.Place)
+}
+
+// interrupted says that what was to save ended, and not for its own fault: what follows it is asked again.
+func interrupted(err error) bool {
+	return errors.Is(err, ErrIdle) || errors.Is(err, delta.ErrEnded) || errors.Is(err, context.Canceled) || status.Code(err) == codes.Canceled
+}
+
+// conclude writes the final answer until it is written: else what was saved would have to be saved again.
+func (d *Duty) conclude(ctx context.Context, component leases.Component, a leases.SnapshotAnswer, artifact Artifact, failure error) error {
+	a.Phase, a.Finished = leases.SnapshotSucceeded, time.Now().UTC()
+	a.Object, a.URI, a.Revision, a.Size, a.SHA256 = artifact.Key, artifact.URI, artifact.Revision, artifact.Size, artifact.SHA256
+	a.StorageVersion = artifact.StorageVersion
+	if failure != nil {
+		a.Phase, a.Error = leases.SnapshotFailed, failure.Error()
+	}
+	d.Log.InfoContext(ctx, "order answered", "order", a.UID, "phase", string(a.Phase), "object", a.Object, "revision", a.Revision)
+	for failures := 1; ; failures++ {
+		err := d.answer(ctx, component, a)
+		if err == nil || ctx.Err() != nil {
+			return err
+		}
+		await(ctx, nil, d.readPace.after(failures))
+	}
+}
+
+// answer an order if it still stands. One that was taken away needs no answer.
+func (d *Duty) answer(ctx context.Context, component leases.Component, a leases.SnapshotAnswer) error {
+	for {
+		order, err := d.Leases.SnapshotOrder(ctx, component)
+		if errors.Is(err, leases.ErrAbsent) || err == nil && (order.UID != a.UID || order.Kind != a.Kind) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		crash.Before("answer-snapshot-order")
+		err = d.Leases.AnswerSnapshot(ctx, component, order.Version, a)
+		crash.After("answer-snapshot-order")
+		if !errors.Is(err, leases.ErrConflict) {
+			return err // lost to a renewal of ours, mostly: then once more
+		}
+	}
+}
+
+// ambientRegion is that of a bucket whose region no one reports: the API's own default.
+const ambientRegion = "us-east-1"
+
+// elsewhere saves one full in another bucket, under the record of the lineage's bootstrap, so that it is listed and restored as any
+// other. Nothing that is known of the cluster's own place changes by it.
+func (d *Duty) elsewhere(ctx context.Context, place *leases.SnapshotPlace) (a Artifact, err error) {
+	s, _ := d.at()
+	if s == nil {
+		return Artifact{}, ErrIdle
+	}
+	own, err := store.ParseConfig(s.config.Store)
+	if err != nil {
+		return Artifact{}, fmt.Errorf("backup store: %w", err)
+	}
+	c, err := placed(own, place)
+	if err != nil {
+		return Artifact{}, err
+	}
+	opened, err := d.Open(ctx, c)
+	if err != nil {
+		return Artifact{}, fmt.Errorf("backup store: %w", err)
+	}
+	// The session's own client ends with the session.
+	client, err := d.Dial(ctx, d.Local)
+	if err != nil {
+		return Artifact{}, err
+	}
+	defer func() { err = errors.Join(err, client.Close()) }()
+	if err := s.bearElsewhere(ctx, opened); err != nil {
+		return Artifact{}, err
+	}
+	began := time.Now()
+	r, err := s.snapshot(ctx, client, opened, chain.FullKey)
+	if err != nil {
+		return Artifact{}, err
+	}
+	a = Artifact{
+		Kind: kindFull, Key: r.Key, URI: c.URI(r.Key), Revision: r.Revision, Size: r.ObjectSize, SHA256: r.SHA256, StorageVersion: r.StorageVersion,
+	}
+	s.log.InfoContext(ctx, "full taken elsewhere", "uri", a.URI, "revision", a.Revision, "bytes", a.Size, "took", time.Since(began))
+	return a, nil
+}
+
+// placed is the configuration of the place: the agent's own, with what the place says. Object lock is the bucket's.
+func placed(own store.Config, place *leases.SnapshotPlace) (store.Config, error) {
+	if place == nil {
+		return store.Config{}, errors.New("the order names no bucket")
+	}
+	s := store.S3{Region: ambientRegion}
+	if own.S3 != nil {
+		s = *own.S3
+	}
+	was := s
+	s.Bucket, s.Prefix, s.ObjectLock = place.Bucket, place.Prefix, nil
+	if place.Region != "" {
+		s.Region = place.Region
+	}
+	if place.Endpoint != "" {
+		s.Endpoint = place.Endpoint
+	}
+	if place.PathStyle != nil {
+		s.PathStyle = *place.PathStyle
+	}
+	moved := strings.TrimSuffix(s.Endpoint, "/") != strings.TrimSuffix(was.Endpoint, "/")
+	switch {
+	case own.S3 != nil && !moved && s.Bucket == was.Bucket && s.Prefix == was.Prefix:
+		return store.Config{}, errors.New("that is where the cluster is backed up to anyway: leave spec.store out")
+	case moved && s.Encryption != nil && s.Encryption.Mode == store.EncryptionCustomerKey:
+		return store.Config{}, errors.New("the store's sse.mode is CustomerKey, and that key would be sent to another endpoint: leave spec.store.endpoint out")
+	}
+	c := store.Config{S3: &s, Sealing: own.Sealing}
+	return c, c.Validate()
+}
+
+// bearElsewhere makes sure of the record of the lineage's bootstrap in another place. Which parent it has the record in our own
+// place reports, where it can be read.
+func (s *session) bearElsewhere(ctx context.Context, other store.Store) error {
+	ctx, cancel := context.WithTimeout(ctx, bearTimeout)
+	defer cancel()
+	self := s.self
+	if formation, err := chain.ReadBootstrap(ctx, s.store, s.config.Prefix, self.Lineage); err == nil {
+		self.Parent, self.Fork = formation.Parent, formation.Fork
+	}
+	doubt, err := recordBootstrap(ctx, other, s.config.Prefix, self)
+	return errors.Join(err, doubt)
+}

@@ -1,0 +1,317 @@
+package backups
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+
+	"github.com/etcd-druid/druid/agent/config"
+	"github.com/etcd-druid/druid/backup/chain"
+	"github.com/etcd-druid/druid/backup/store"
+	"github.com/etcd-druid/druid/backup/store/open"
+	"github.com/etcd-druid/druid/backup/store/storetest"
+)
+
+func TestNothingIsDeletedWhileTheAlarmOfCorruptionStands(t *testing.T) {
+	t.Parallel()
+	g := newGroup(t, 1)
+	c := directory(t.TempDir())
+	c.Retention = config.Retention{Count: 1}
+	files := opened(t, c)
+	for revision := range int64(3) {
+		mustPut(t, files, chain.FullKey(prefix, lineage, revision+1, time.Now()), "full")
+	}
+	_, _, agentOf := snapshotLeases(t) // which report what is known of the backups
+	s, err := agentOf(g, 0).begin(t.Context(), *c, g.self(0))
+	if err != nil {
+		t.Fatal(err)
+	}
+	alarm := func(action etcdserverpb.AlarmRequest_AlarmAction) {
+		t.Helper()
+		_, err := g.members[0].Server.Alarm(t.Context(), &etcdserverpb.AlarmRequest{
+			Action: action, MemberID: g.self(0).MemberID, Alarm: etcdserverpb.AlarmType_CORRUPT,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	alarm(etcdserverpb.AlarmRequest_ACTIVATE)
+	if err := s.retain(t.Context()); !errors.Is(err, errCorrupt) {
+		t.Errorf("got %v, want errCorrupt", err)
+	}
+	if n := len(history(t, files).Fulls); n != 3 {
+		t.Errorf("%d fulls are left of 3", n)
+	}
+	alarm(etcdserverpb.AlarmRequest_DEACTIVATE)
+	if err := s.retain(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if n := len(history(t, files).Fulls); n != 2 {
+		t.Errorf("%d fulls are left, want the one that counts and the one before it", n)
+	}
+}
+
+// look lets a session without a loop look once, and says what it found.
+func look(t *testing.T, s *session) error {
+	t.Helper()
+	if s.client == nil {
+		client, err := s.Dial(t.Context(), s.Local)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = client.Close() })
+		s.client = client
+	}
+	err := s.look(t.Context())
+	s.settle()
+	return err
+}
+
+func TestARecordThatCannotBeReadStopsDeletionAlone(t *testing.T) {
+	t.Parallel()
+	g := newGroup(t, 1)
+	c := directory(t.TempDir())
+	client, files := g.client(0), opened(t, c)
+	mustPut(t, files, chain.BootstrapKey(prefix, lineage), "{")
+	a := g.newAgent(0, nil, "default")
+	a.Configure(c)
+	a.start()
+	savedUpTo(t, files, put(t, client, 5))
+	eventually(t, "it is reported while all is saved", func() error {
+		s, _ := a.at()
+		if s == nil {
+			return errors.New("no session")
+		}
+		p, _ := s.inform.deltaPatch(time.Now())
+		if !strings.Contains(p.Backup.Error, chain.BootstrapKey(prefix, lineage)) || !s.whole.Load() || s.sound.Load() {
+			return fmt.Errorf("whole %t, sound %t, reported %q", s.whole.Load(), s.sound.Load(), p.Backup.Error)
+		}
+		return nil
+	})
+	if _, err := a.Snapshot(t.Context(), kindDelta); err != nil {
+		t.Errorf("a delta on demand: %v", err)
+	}
+}
+
+// archived is a bucket in which a rule moved a record to an archive: it is listed, and reading it is refused.
+type archived struct{ store.Store }
+
+const archivedLineage = chain.Lineage("00000000-old")
+
+func (s archived) Get(ctx context.Context, key string, offset, length int64) (io.ReadCloser, error) {
+	if key == chain.BootstrapKey(prefix, archivedLineage) {
+		return nil, fmt.Errorf("get %s: 403 InvalidObjectState: %w", key, store.ErrForbidden)
+	}
+	return s.Store.Get(ctx, key, offset, length)
+}
+
+func TestARecordOfAnotherLineageThatIsRefusedStopsDeletionAlone(t *testing.T) {
+	g := newGroup(t, 1)
+	c := directory(t.TempDir())
+	files := opened(t, c)
+	if err := chain.WriteBootstrap(t.Context(), files, prefix, chain.Formation{Lineage: archivedLineage, Created: time.Now()}); err != nil {
+		t.Fatal(err)
+	}
+	a := g.newAgent(0, nil, "default")
+	a.Open = func(ctx context.Context, c store.Config) (store.Store, error) {
+		s, err := open.Open(ctx, c)
+		return archived{s}, err
+	}
+	a.Configure(c)
+	a.start()
+	savedUpTo(t, files, put(t, g.client(0), 5))
+	eventually(t, "the record is named while all is saved", func() error {
+		s, _ := a.at()
+		if s == nil {
+			return errors.New("no session")
+		}
+		p, _ := s.inform.deltaPatch(time.Now())
+		if !strings.Contains(p.Backup.Error, string(archivedLineage)) || !s.whole.Load() || s.sound.Load() {
+			return fmt.Errorf("whole %t, sound %t, the Lease says %q", s.whole.Load(), s.sound.Load(), p.Backup.Error)
+		}
+		if _, _, err := s.survey(t.Context()); err == nil || !strings.Contains(err.Error(), "nothing is deleted") {
+			return fmt.Errorf("retention looks at a place that it does not know: %w", err)
+		}
+		return nil
+	})
+	if _, err := chain.Read(t.Context(), archived{files}, prefix); !errors.Is(err, store.ErrForbidden) {
+		t.Errorf("a restore is planned next to a lineage that cannot be read: %v", err)
+	}
+}
+
+func TestWhichHistoryIsNewerThanOurs(t *testing.T) {
+	t.Parallel()
+	const ours = chain.Lineage("00000003-ours")
+	saved := []chain.Full{{Revision: 1}}
+	history := func(l, parent chain.Lineage, fulls []chain.Full) chain.History {
+		return chain.History{Lineage: l, Fulls: fulls, Formation: &chain.Formation{Lineage: l, Parent: parent}}
+	}
+	for name, test := range map[string]struct {
+		parent    chain.Lineage
+		histories []chain.History
+		want      chain.Lineage
+	}{
+		"nobody":                              {},
+		"ours":                                {histories: []chain.History{history(ours, "", saved)}},
+		"a predecessor that was deleted":      {histories: []chain.History{history("00000002-a", "", saved)}},
+		"a higher epoch":                      {histories: []chain.History{history("00000004-a", "", saved)}, want: "00000004-a"},
+		"a child of ours":                     {histories: []chain.History{history("00000004-a", ours, saved)}, want: "00000004-a"},
+		"the same epoch":                      {histories: []chain.History{history("00000003-a", "", saved)}, want: "00000003-a"},
+		"nothing reports whose, and a delta":  {histories: []chain.History{{Lineage: "00000004-a", Deltas: []chain.Delta{{To: 1}}}}, want: "00000004-a"},
+		"an attempt that saved nothing":       {histories: []chain.History{history("00000004-a", "", nil)}},
+		"our parent, as our record reports":   {histories: []chain.History{history(ours, "00000004-a", saved), history("00000004-a", "", saved)}},
+		"our parent, as the stamp reports":    {parent: "00000004-a", histories: []chain.History{history("00000004-a", "", saved)}},
+		"our grandparent":                     {parent: "00000004-a", histories: []chain.History{history("00000004-a", "00000005-b", nil), history("00000005-b", "", saved)}},
+		"a sibling":                           {parent: "00000001-a", histories: []chain.History{history("00000001-a", "", saved), history("00000003-b", "00000001-a", saved)}, want: "00000003-b"},
+		"ancestors that say to be each other": {parent: "00000004-a", histories: []chain.History{history("00000004-a", "00000005-b", saved), history("00000005-b", "00000004-a", saved)}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, found := superseding(chain.Catalog{Histories: test.histories}, Identity{Lineage: ours, Parent: test.parent})
+			if got != test.want || found != (test.want != "") {
+				t.Errorf("got %q, %t; want %q", got, found, test.want)
+			}
+		})
+	}
+}
+
+func TestASupersededClusterDeletesNothingUntilItIsAlone(t *testing.T) {
+	t.Parallel()
+	const other = chain.Lineage("00000002-beef")
+	g := newGroup(t, 1)
+	c := directory(t.TempDir())
+	c.Retention = config.Retention{Count: 1}
+	files := opened(t, c)
+	for revision := range int64(3) {
+		mustPut(t, files, chain.FullKey(prefix, other, revision+1, time.Now()), "full")
+	}
+	put(t, g.client(0), 5)
+	a := g.newAgent(0, nil, "default")
+	s, err := a.begin(t.Context(), *c, g.self(0))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := look(t, s); err != nil || s.chain != ChainEmpty || s.doubt == nil || s.sound.Load() {
+		t.Errorf("%v; chain %s, sound %t", err, s.chain, s.sound.Load())
+	}
+	if err := s.retain(t.Context()); err == nil || !strings.Contains(err.Error(), string(other)) {
+		t.Errorf("retention: %v", err)
+	}
+	s.observe(t.Context())
+	for _, patch := range []patcher{s.inform.fullPatch, s.inform.deltaPatch} {
+		if p, _ := patch(time.Now()); !strings.Contains(p.Backup.Error, string(other)) {
+			t.Errorf("reported is %q", p.Backup.Error)
+		}
+	}
+	catalog, err := chain.Read(t.Context(), files, prefix)
+	h, _ := catalog.History(other)
+	if err != nil || len(h.Fulls) != 3 {
+		t.Errorf("something was deleted: %+v (%v)", catalog, err)
+	}
+	for _, f := range h.Fulls {
+		if err := files.Delete(t.Context(), f.Key); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := look(t, s); err != nil || s.chain != ChainEmpty || s.doubt != nil {
+		t.Errorf("alone: %v; chain %s, doubt %v", err, s.chain, s.doubt)
+	}
+}
+
+func TestABootstrapThatIsRecordedLateNamesItsParent(t *testing.T) {
+	t.Parallel()
+	g := newGroup(t, 1)
+	c := directory(t.TempDir())
+	self := g.self(0)
+	self.Parent, self.Fork = "00000001-dead", 7
+	s, err := g.newAgent(0, nil, "default").begin(t.Context(), *c, self)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := look(t, s); err != nil {
+		t.Fatal(err)
+	}
+	if b := history(t, opened(t, c)).Formation; b == nil || b.Parent != self.Parent || b.Fork != self.Fork || b.Reason != "restore" {
+		t.Errorf("recorded is %+v", b)
+	}
+}
+
+// A predecessor's backups in the same place, of a higher epoch, are what a restore of the latest would take: the Lease says so, saving goes
+// on, and it is over when they are gone.
+func TestTheLeaseNamesTheLineageThatSupersedesOurs(t *testing.T) {
+	t.Parallel()
+	const other = chain.Lineage("0000ffff-old")
+	g := newGroup(t, 1)
+	c := directory(t.TempDir())
+	files := opened(t, c)
+	key := chain.FullKey(prefix, other, 7, time.Now())
+	mustPut(t, files, key, "full")
+	a := g.newAgent(0, nil, "default")
+	a.Configure(c)
+	a.start()
+	savedUpTo(t, files, put(t, g.client(0), 5))
+	says := func(want chain.Lineage) {
+		t.Helper()
+		eventually(t, fmt.Sprintf("superseded by %q", want), func() error {
+			s, _ := a.at()
+			if s == nil {
+				return errors.New("no session")
+			}
+			if p, _ := s.inform.fullPatch(time.Now()); p.Backup.SupersededBy != string(want) {
+				return fmt.Errorf("the Lease names %q, with error %q", p.Backup.SupersededBy, p.Backup.Error)
+			}
+			return nil
+		})
+	}
+	says(other)
+	if err := files.Delete(t.Context(), key); err != nil {
+		t.Fatal(err)
+	}
+	a.Configure(nil)
+	eventually(t, "the session ends", func() error {
+		if s, _ := a.at(); s != nil {
+			return errors.New("there is one")
+		}
+		return nil
+	})
+	a.Configure(c)
+	says("")
+}
+
+func TestAListingMayTakeLongAndMayNotHang(t *testing.T) {
+	for name, test := range map[string]struct {
+		slow     storetest.Slow
+		took     time.Duration
+		notified string
+	}{
+		"objects come slowly":   {storetest.Slow{Pace: store.Patience - time.Second}, 10 * (store.Patience - time.Second), ""},
+		"objects come no more":  {storetest.Slow{Pace: time.Second, Hangs: 4}, 4*time.Second + store.Patience, "nothing came from the store for 2m0s"},
+		"the first never comes": {storetest.Slow{Pace: store.Patience + time.Second}, store.Patience, "nothing came from the store for 2m0s"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				test.slow.Store = opened(t, directory(t.TempDir()))
+				for i := range int64(10) {
+					mustPut(t, test.slow.Store, chain.FullKey(prefix, lineage, 1+i, time.Now()), "x")
+				}
+				began := time.Now()
+				c, _, err := catalogOf(t.Context(), test.slow, prefix)
+				if took := time.Since(began); took != test.took {
+					t.Errorf("it took %s, want %s", took, test.took)
+				}
+				if test.notified == "" && (err != nil || len(c.Histories[0].Fulls) != 10) {
+					t.Errorf("listed %+v, %v", c, err)
+				}
+				if test.notified != "" && (err == nil || !strings.Contains(err.Error(), test.notified)) {
+					t.Errorf("reported %v, want %q", err, test.notified)
+				}
+			})
+		})
+	}
+}

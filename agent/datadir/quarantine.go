@@ -1,0 +1,282 @@
+package datadir
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/etcd-druid/druid/agent/datadir/volume"
+	"github.com/etcd-druid/druid/internal/crash"
+	"github.com/etcd-druid/druid/internal/rules"
+)
+
+// Content says why data was moved aside and what is known of it.
+type Content struct {
+	// Reason in one word or a few, such as stale or torn-wal. It is part of the directory's name.
+	Reason string `json:"reason"`
+	// ClusterID, MemberID and Last as Report says them; zero where the damage hides them.
+	ClusterID ID       `json:"clusterID"`
+	MemberID  ID       `json:"memberID"`
+	Last      Position `json:"last"`
+	// Report in words, for people.
+	Report string `json:"report,omitempty"`
+	// Moved is when, for people: no order follows from it.
+	Moved time.Time `json:"moved"`
+}
+
+// ContentOf describes data that was inspected.
+func ContentOf(reason string, r Report) Content {
+	text := r.String()
+	if r.Detail != "" {
+		text += ": " + r.Detail
+	}
+	return Content{Reason: reason, ClusterID: ID(r.ClusterID), MemberID: ID(r.MemberID), Last: r.Last, Report: text}
+}
+
+// Aside is a directory that was moved aside.
+type Aside struct {
+	// Name in the root of the volume.
+	Name string
+	// Seq counts the moves on this volume, from 1.
+	Seq int
+	// Content, and whether it could be read. What is unknown may be anything, the best included.
+	Content Content
+	Known   bool
+}
+
+// MoveAside renames the data directory, its stamp with it, and returns the new name. Without a data directory it does
+// nothing and returns "". A crash at any point leaves either the data in place or moved with its description; only the
+// stamp may then be left behind in the root, where it says nothing about an empty volume.
+func MoveAside(dir string, c Content) (string, error) {
+	data := volume.DataPath(dir)
+	if _, err := os.Lstat(data); errors.Is(err, fs.ErrNotExist) {
+		return "", nil
+	} else if err != nil {
+		return "", fmt.Errorf("move data aside: %w", err)
+	}
+	name, err := nextAside(dir, c.Reason)
+	if err != nil {
+		return "", err
+	}
+	crash.Before("describe-aside")
+	err = describe(dir, data, c)
+	crash.After("describe-aside")
+	if err != nil {
+		return "", fmt.Errorf("move data aside to %s: %w", name, err)
+	}
+	crash.Before("rename-aside")
+	err = os.Rename(data, filepath.Join(dir, name))
+	crash.After("rename-aside")
+	if err != nil {
+		return "", fmt.Errorf("move data aside: %w", err)
+	}
+	if err := volume.SyncDir(dir); err != nil {
+		return "", err
+	}
+	// Only now: a stamp must not vanish from data that is still in place.
+	crash.Before("drop-stamp")
+	err = os.Remove(filepath.Join(dir, volume.StampFile))
+	crash.After("drop-stamp")
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return name, fmt.Errorf("move stamp aside: %w", err)
+	}
+	return name, volume.SyncDir(dir)
+}
+
+// describe writes the content and a copy of the stamp into the data directory.
+func describe(dir, data string, c Content) error {
+	if c.Moved.IsZero() {
+		c.Moved = time.Now().UTC().Truncate(time.Second)
+	}
+	raw, err := json.MarshalIndent(c, "", "  ")
+	if err != nil {
+		return fmt.Errorf("encode description: %w", err)
+	}
+	if err := volume.WriteFile(filepath.Join(data, volume.AsideFile), append(raw, '\n')); err != nil {
+		return err
+	}
+	stamp, err := os.ReadFile(filepath.Join(dir, volume.StampFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("copy stamp: %w", err)
+	}
+	return volume.WriteFile(filepath.Join(data, volume.StampFile), stamp)
+}
+
+func nextAside(dir, reason string) (string, error) {
+	asides, err := Asides(dir)
+	if err != nil {
+		return "", err
+	}
+	seq := 1
+	for _, a := range asides {
+		seq = max(seq, a.Seq+1)
+	}
+	return fmt.Sprintf("%s%04d-%s", volume.AsidePrefix, seq, nameable(reason)), nil
+}
+
+// nameable is reason as part of a file name.
+func nameable(reason string) string {
+	s := strings.Map(func(r rune) rune {
+		if r >= 'a' && r <= 'z' || r >= '0' && r <= '9' {
+			return r
+		}
+		return '-'
+	}, strings.ToLower(reason))
+	if s = strings.Trim(s[:min(len(s), 40)], "-"); s == "" {
+		return "unknown"
+	}
+	return s
+}
+
+// Asides lists the directories that were moved aside, the oldest first.
+func Asides(dir string) ([]Aside, error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, fmt.Errorf("list asides: %w", err)
+	}
+	var asides []Aside
+	for _, e := range entries {
+		rest, ok := strings.CutPrefix(e.Name(), volume.AsidePrefix)
+		if !ok {
+			continue
+		}
+		number, _, _ := strings.Cut(rest, "-")
+		seq, err := strconv.Atoi(number)
+		if err != nil {
+			continue // not a name of ours, so not ours to touch
+		}
+		a := Aside{Name: e.Name(), Seq: seq}
+		raw, err := os.ReadFile(filepath.Join(dir, e.Name(), volume.AsideFile))
+		if err == nil {
+			err = json.Unmarshal(raw, &a.Content)
+		}
+		a.Known = err == nil
+		asides = append(asides, a)
+	}
+	slices.SortFunc(asides, func(a, b Aside) int { return cmp.Compare(a.Seq, b.Seq) })
+	return asides, nil
+}
+
+// PruneFacts is all that may be looked at before data that was moved aside is deleted.
+type PruneFacts struct {
+	Voter   rules.Answer // is this member a started voter?
+	Quorum  rules.Answer // is the quorum healthy?
+	Current rules.Answer // is the data that etcd runs on of the record's formed epoch?
+}
+
+// PruneVerdict says what becomes of data that was moved aside.
+type PruneVerdict string
+
+// The verdicts.
+const (
+	KeepAsides   PruneVerdict = "Keep"
+	DeleteAsides PruneVerdict = "Delete"
+)
+
+// pruneRules is the policy: first match wins, and what no rule covers is kept.
+var pruneRules = rules.New(KeepAsides, []rules.Row[PruneFacts, PruneVerdict]{
+	{Name: "not-a-voter", When: PruneFacts{Voter: rules.No | rules.Unknown}, Verdict: KeepAsides},
+	{Name: "no-healthy-quorum", When: PruneFacts{Voter: rules.Yes, Quorum: rules.No | rules.Unknown}, Verdict: KeepAsides},
+	{Name: "other-epoch", When: PruneFacts{Voter: rules.Yes, Quorum: rules.Yes, Current: rules.No | rules.Unknown}, Verdict: KeepAsides},
+	{Name: "data-is-elsewhere", When: PruneFacts{Voter: rules.Yes, Quorum: rules.Yes, Current: rules.Yes}, Verdict: DeleteAsides},
+})
+
+// DecidePrune says whether asides may be deleted: only where a healthy quorum of the current epoch, this member among its
+// voters, holds what they held.
+func DecidePrune(f PruneFacts) rules.Decision[PruneVerdict] { return pruneRules.Decide(f) }
+
+// PruneOrder is the order in which asides are deleted: those of other clusters, then of ours by their last position, so
+// that the best goes last. What is in an aside without a readable description is unknown, hence spared longest.
+func PruneOrder(asides []Aside, clusterID uint64) []Aside {
+	order := slices.Clone(asides)
+	rank := func(a Aside) int {
+		switch {
+		case !a.Known:
+			return 2
+		case uint64(a.Content.ClusterID) == clusterID:
+			return 1
+		default:
+			return 0
+		}
+	}
+	slices.SortStableFunc(order, func(a, b Aside) int {
+		return cmp.Or(
+			cmp.Compare(rank(a), rank(b)),
+			cmp.Compare(a.Content.Last.Term, b.Content.Last.Term),
+			cmp.Compare(a.Content.Last.Index, b.Content.Last.Index),
+			cmp.Compare(a.Seq, b.Seq),
+		)
+	})
+	return order
+}
+
+// prunedPrefix starts the name of an aside whose deletion began: it is no aside any more, for part of it may be gone.
+const prunedPrefix = ".pruned-"
+
+// isLeftover says whether an entry of the volume is no one's data: what a former Prune did not finish is no aside any more,
+// and no etcd ever ran on what a restore did not finish.
+func isLeftover(e os.DirEntry) bool {
+	return strings.HasPrefix(e.Name(), prunedPrefix) || strings.HasPrefix(e.Name(), volume.RestoredDir)
+}
+
+// PruneBegun says whether a former Prune, or a restore, did not come to its end: what it left behind is deleted by the next
+// Prune.
+func PruneBegun(dir string) (bool, error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return false, fmt.Errorf("list what was begun to be pruned: %w", err)
+	}
+	return slices.ContainsFunc(entries, isLeftover), nil
+}
+
+// Prune deletes the asides of the given names one after the other, and first what a former Prune or a restore did not
+// finish.
+func Prune(dir string, names ...string) error {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return fmt.Errorf("prune: %w", err)
+	}
+	for _, e := range entries {
+		if isLeftover(e) {
+			crash.Before("drop-leftover")
+			err := os.RemoveAll(filepath.Join(dir, e.Name()))
+			crash.After("drop-leftover")
+			if err != nil {
+				return fmt.Errorf("prune: %w", err)
+			}
+		}
+	}
+	for _, name := range names {
+		if !strings.HasPrefix(name, volume.AsidePrefix) || filepath.Base(name) != name {
+			return fmt.Errorf("prune %q: not a directory that was moved aside", name)
+		}
+		begun := filepath.Join(dir, prunedPrefix+name)
+		crash.Before("begin-prune")
+		err := os.Rename(filepath.Join(dir, name), begun)
+		crash.After("begin-prune")
+		if err != nil {
+			return fmt.Errorf("prune: %w", err)
+		}
+		if err := volume.SyncDir(dir); err != nil {
+			return err
+		}
+		crash.Before("prune")
+		err = os.RemoveAll(begun)
+		crash.After("prune")
+		if err != nil {
+			return fmt.Errorf("prune: %w", err)
+		}
+	}
+	return volume.SyncDir(dir)
+}

@@ -1,0 +1,246 @@
+package datadir
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/etcd-druid/druid/agent/datadir/volume"
+	"github.com/etcd-druid/druid/internal/rules"
+	"github.com/etcd-druid/druid/test/rulestest"
+)
+
+func testStamp() Stamp {
+	return Stamp{
+		Version: stampVersion, Cluster: "9d7c", ClusterID: 0xcdf818194e3a8c32, MemberID: 0x8e9e05c52164694d, Member: "demo-abcde",
+		Epoch: 1, Lineage: "00000001-n0nce", Token: "default-demo-9d7c-1-n0nce", LeaseUID: "l", VolumeUID: "v",
+	}
+}
+
+func TestStampIsReadAsItWasWritten(t *testing.T) {
+	dir := t.TempDir()
+	if _, err := ReadStamp(dir); !errors.Is(err, ErrNoStamp) {
+		t.Errorf("read without a stamp: %v, want ErrNoStamp", err)
+	}
+	must(t, WriteStamp(dir, testStamp()))
+	got, err := ReadStamp(dir)
+	if diff := cmp.Diff(testStamp(), got); err != nil || diff != "" {
+		t.Errorf("%v (-want +got):\n%s", err, diff)
+	}
+	raw, err := os.ReadFile(filepath.Join(dir, volume.StampFile))
+	if err != nil || !strings.Contains(string(raw), `"memberID": "8e9e05c52164694d"`) {
+		t.Errorf("stamp %s, %v; want IDs in hex", raw, err)
+	}
+	info, err := os.Stat(volume.DataPath(dir))
+	if err != nil || info.Mode().Perm() != 0o700 {
+		t.Errorf("data directory %v, %v; want 0700", info.Mode(), err)
+	}
+}
+
+func TestStampIsNeverHalfUnderstood(t *testing.T) {
+	tests := map[string]string{
+		"no JSON":         "{",
+		"empty":           "",
+		"a later version": `{"version":2,"cluster":"9d7c"}`,
+		"no cluster":      `{"version":1}`,
+		"a broken ID":     `{"version":1,"cluster":"9d7c","memberID":"12xy"}`,
+	}
+	for name, content := range tests {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			must(t, os.WriteFile(filepath.Join(dir, volume.StampFile), []byte(content), 0o600))
+			if got, err := ReadStamp(dir); !errors.Is(err, ErrBadStamp) || got != (Stamp{}) {
+				t.Errorf("%+v, %v; want ErrBadStamp and nothing else", got, err)
+			}
+		})
+	}
+	if err := WriteStamp(t.TempDir(), Stamp{}); err == nil {
+		t.Error("a stamp without a cluster was written")
+	}
+}
+
+func TestDirectoryOfAVolumeWithFSGroupIsOurs(t *testing.T) {
+	dir := t.TempDir()
+	must(t, os.Chmod(dir, 0o770|os.ModeSetgid))
+	must(t, os.Mkdir(volume.DataPath(dir), 0o770))
+	must(t, os.Chmod(volume.DataPath(dir), 0o770|os.ModeSetgid))
+	must(t, WriteStamp(dir, testStamp()))
+	if info, err := os.Stat(volume.DataPath(dir)); err != nil || info.Mode() != os.ModeDir|0o700 {
+		t.Errorf("data directory %v, %v; want 0700 alone", info.Mode(), err)
+	}
+}
+
+func TestDataIsMovedAsideWithItsStamp(t *testing.T) {
+	dir := servedVolume(t)
+	must(t, WriteStamp(dir, testStamp()))
+	before, err := os.ReadFile(dbPath(dir))
+	must(t, err)
+	content := Content{
+		Reason: "torn-wal", ClusterID: 0xcd, MemberID: 0x8e, Last: Position{Term: 3, Index: 77},
+		Report: "corrupt (torn-wal)", Moved: time.Date(2026, 11, 21, 4, 0, 0, 0, time.UTC),
+	}
+	name, err := MoveAside(dir, content)
+	if err != nil || name != "data.aside-0001-torn-wal" {
+		t.Fatalf("%q, %v", name, err)
+	}
+	after, err := os.ReadFile(filepath.Join(dir, name, "member", "snap", "db"))
+	if err != nil || !slices.Equal(before, after) {
+		t.Errorf("the db did not move along: %v", err)
+	}
+	if _, err := os.Stat(volume.DataPath(dir)); !os.IsNotExist(err) {
+		t.Errorf("data directory: %v, want none", err)
+	}
+	if _, err := ReadStamp(dir); !errors.Is(err, ErrNoStamp) {
+		t.Errorf("stamp: %v, want none", err)
+	}
+	if got, err := ReadStamp(filepath.Join(dir, name)); err != nil || got != testStamp() {
+		t.Errorf("stamp of what was moved: %+v, %v", got, err)
+	}
+	got, err := Asides(dir)
+	want := []Aside{{Name: name, Seq: 1, Content: content, Known: true}}
+	if diff := cmp.Diff(want, got); err != nil || diff != "" {
+		t.Errorf("%v (-want +got):\n%s", err, diff)
+	}
+	if name, err := MoveAside(dir, content); name != "" || err != nil {
+		t.Errorf("a second move: %q, %v; want nothing to do", name, err)
+	}
+}
+
+func TestNamesOfAsidesAreNeverUsedTwice(t *testing.T) {
+	dir := t.TempDir()
+	var names []string
+	for _, reason := range []string{"stale", "Foreign: other/../cluster", "", strings.Repeat("x", 99)} {
+		must(t, os.Mkdir(volume.DataPath(dir), 0o700))
+		name, err := MoveAside(dir, Content{Reason: reason})
+		must(t, err)
+		names = append(names, name)
+	}
+	want := []string{
+		"data.aside-0001-stale", "data.aside-0002-foreign--other----cluster", "data.aside-0003-unknown",
+		"data.aside-0004-" + strings.Repeat("x", 40),
+	}
+	if diff := cmp.Diff(want, names); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+func TestPruneIsDecidedOverAllFacts(t *testing.T) {
+	cases := rulestest.Check(t, pruneRules, func(f PruneFacts, d rules.Decision[PruneVerdict]) string {
+		if (d.Verdict == DeleteAsides) != (f.Voter == rules.Yes && f.Quorum == rules.Yes && f.Current == rules.Yes) {
+			return "old data goes although it may be needed, or stays for nothing"
+		}
+		return ""
+	})
+	rulestest.Section(t, "../../docs/reference/decisions.md", "prune", "Data that was moved aside: agent/datadir.pruneRules",
+		"Asked by each agent after its etcd has started.", pruneRules, cases)
+	if d := DecidePrune(PruneFacts{}); d.Verdict != KeepAsides {
+		t.Errorf("no facts: %+v, want to keep", d)
+	}
+}
+
+func TestBestAsideIsPrunedLast(t *testing.T) {
+	const ours, other = 0xcd, 0xef
+	aside := func(seq int, cluster ID, term, index uint64) Aside {
+		return Aside{Name: "n", Seq: seq, Known: true, Content: Content{ClusterID: cluster, Last: Position{Term: term, Index: index}}}
+	}
+	order := PruneOrder([]Aside{
+		aside(1, ours, 4, 10), {Name: "n", Seq: 2}, aside(3, ours, 3, 999), aside(4, other, 9, 9999), aside(5, ours, 4, 9),
+		aside(6, ours, 4, 10), aside(7, 0, 0, 0),
+	}, ours)
+	var seqs []int
+	for _, a := range order {
+		seqs = append(seqs, a.Seq)
+	}
+	if diff := cmp.Diff([]int{7, 4, 3, 5, 1, 6, 2}, seqs); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+func TestPruneDeletesAsidesAlone(t *testing.T) {
+	dir := t.TempDir()
+	for range 3 {
+		must(t, os.MkdirAll(filepath.Join(dir, "data", "member", "wal"), 0o700))
+		_, err := MoveAside(dir, Content{Reason: "stale"})
+		must(t, err)
+	}
+	must(t, os.Mkdir(volume.DataPath(dir), 0o700))
+	must(t, os.Mkdir(filepath.Join(dir, "data.aside-of-a-person"), 0o700))
+	// A former prune that was cut short.
+	must(t, os.Rename(filepath.Join(dir, "data.aside-0003-stale"), filepath.Join(dir, prunedPrefix+"data.aside-0003-stale")))
+	if begun, err := PruneBegun(dir); err != nil || !begun {
+		t.Errorf("a prune was begun, %t is said: %v", begun, err)
+	}
+	for _, name := range []string{"data", "../data.aside-0001-stale", "data.aside-0001-stale/..", ""} {
+		if err := Prune(dir, name); err == nil {
+			t.Errorf("prune of %q was done", name)
+		}
+	}
+	must(t, Prune(dir, "data.aside-0001-stale"))
+	if begun, err := PruneBegun(dir); err != nil || begun {
+		t.Errorf("nothing is left of a prune, %t is said: %v", begun, err)
+	}
+	entries, err := os.ReadDir(dir)
+	must(t, err)
+	var names []string
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	if diff := cmp.Diff([]string{"data", "data.aside-0002-stale", "data.aside-of-a-person"}, names); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+func TestWhatWasRestoredTakesAnEmptyPlaceAlone(t *testing.T) {
+	for name, tc := range map[string]struct {
+		before []string // directories
+		fails  bool
+	}{
+		"the stamp made the place": {[]string{volume.DataDir}, false},
+		"there is no place yet":    {nil, false},
+		"something is in it":       {[]string{filepath.Join(volume.DataDir, "member")}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			for _, path := range append(tc.before, filepath.Join(volume.RestoredDir, "member", "wal")) {
+				if err := os.MkdirAll(filepath.Join(dir, path), 0o700); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := PlaceRestored(dir); (err != nil) != tc.fails {
+				t.Fatal(err)
+			}
+			_, err := os.Stat(filepath.Join(volume.DataPath(dir), "member", "wal"))
+			if placed := err == nil; placed == tc.fails {
+				t.Errorf("placed: %t, %v", placed, err)
+			}
+			if _, err := os.Stat(volume.RestoredPath(dir)); (err == nil) != tc.fails {
+				t.Errorf("what was restored: %v", err)
+			}
+		})
+	}
+}
+
+func TestPruneDropsWhatARestoreLeft(t *testing.T) {
+	dir := t.TempDir()
+	for _, name := range []string{volume.DataDir, volume.RestoredDir, volume.RestoredDir + ".restoring", volume.AsidePrefix + "0001-stale"} {
+		if err := os.MkdirAll(filepath.Join(dir, name, "member"), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if begun, err := PruneBegun(dir); !begun || err != nil {
+		t.Errorf("begun: %t, %v", begun, err)
+	}
+	if err := Prune(dir); err != nil {
+		t.Fatal(err)
+	}
+	entries, err := os.ReadDir(dir)
+	if err != nil || len(entries) != 2 || entries[0].Name() != volume.DataDir {
+		t.Errorf("left are %v, %v", entries, err)
+	}
+}

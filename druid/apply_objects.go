@@ -1,0 +1,237 @@
+package druid
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/etcd-druid/druid/api/v1alpha1"
+	"github.com/etcd-druid/druid/druid/plan"
+	"github.com/etcd-druid/druid/internal/crash"
+	"github.com/etcd-druid/druid/leases"
+	"github.com/etcd-druid/druid/manifests"
+)
+
+func (r *Reconciler) applyObject(ctx context.Context, o *observation, step plan.Step) error {
+	state := plan.ObjectOutdated
+	for _, object := range o.observed.Objects {
+		if object.Kind+"/"+object.Name == step.Object {
+			state = object.State
+		}
+	}
+	defer crash.Around("apply-object")()
+	return r.applyOurs(ctx, o, o.shared[step.Object], state)
+}
+
+func (r *Reconciler) applyBudget(ctx context.Context, o *observation, step plan.Step) error {
+	budget, err := manifests.DisruptionBudget(o.cluster, int32(step.MinAvailable))
+	if err != nil {
+		return err
+	}
+	defer crash.Around("apply-budget")()
+	return r.applyOurs(ctx, o, budget, o.observed.Budget)
+}
+
+// deleteBudget takes away what nothing is counted by, if it is ours.
+func (r *Reconciler) deleteBudget(ctx context.Context, o *observation, _ plan.Step) error {
+	budget := &policyv1.PodDisruptionBudget{}
+	if err := r.live.Get(ctx, key(o, manifests.DisruptionBudgetName(o.cluster.Name)), budget); err != nil {
+		return client.IgnoreNotFound(err)
+	}
+	if !ours(o.cluster, budget) {
+		return &foreignError{kind: "PodDisruptionBudget", name: budget.Name}
+	}
+	defer crash.Around("delete-budget")()
+	return client.IgnoreNotFound(r.client.Delete(ctx, budget, client.Preconditions{UID: &budget.UID}))
+}
+
+// applyOurs writes the object by server-side apply. One that the caches do not have is made, and only made. What exists is
+// read live first: an object of someone else must not be taken over.
+func (r *Reconciler) applyOurs(ctx context.Context, o *observation, a manifests.Applied, state plan.ObjectState) error {
+	if state == plan.ObjectAbsent {
+		if err := r.applyNew(ctx, a); !apierrors.IsConflict(err) {
+			return err
+		}
+	}
+	live := &metav1.PartialObjectMetadata{}
+	live.SetGroupVersionKind(a.Kind)
+	switch err := r.live.Get(ctx, types.NamespacedName{Namespace: a.Namespace, Name: a.Name}, live); {
+	case client.IgnoreNotFound(err) != nil:
+		return err
+	case err != nil:
+		return r.applyNew(ctx, a)
+	case !ours(o.cluster, live):
+		return &foreignError{kind: a.Kind.Kind, name: a.Name}
+	}
+	apply := func() error {
+		return r.client.Apply(ctx, a.Configuration, client.FieldOwner(fieldOwner), client.ForceOwnership)
+	}
+	refused := apply()
+	if !apierrors.IsInvalid(refused) {
+		return refused
+	}
+	switch made, err := r.makeWay(ctx, o, a); {
+	case err != nil:
+		return err
+	case !made:
+		return refused
+	}
+	return apply()
+}
+
+// makeWay takes out of our own object what someone set by hand and the API server does not allow next to what is applied, and says
+// whether there was anything: apply alone takes away no field of others, and would be refused permanently. The object stays the same one,
+// so that no client loses an address, and no time is without a budget.
+func (r *Reconciler) makeWay(ctx context.Context, o *observation, a manifests.Applied) (bool, error) {
+	live := &unstructured.Unstructured{}
+	live.SetGroupVersionKind(a.Kind)
+	if err := r.live.Get(ctx, types.NamespacedName{Namespace: a.Namespace, Name: a.Name}, live); err != nil {
+		return false, err
+	}
+	if !ours(o.cluster, live) {
+		return false, &foreignError{kind: a.Kind.Kind, name: a.Name}
+	}
+	way, err := a.Way(live)
+	if err != nil || way == nil {
+		return false, err
+	}
+	// The rest of the object is what it was when way was made of it, and its owner too.
+	metadata := metadataPatch{UID: string(live.GetUID()), ResourceVersion: live.GetResourceVersion()}
+	if err := r.mergePatch(ctx, live, map[string]any{"metadata": metadata, "spec": way}); err != nil {
+		return false, fmt.Errorf("take out of %s %s what is set next to druid's fields and excludes them: %w", a.Kind.Kind, a.Name, err)
+	}
+	r.log.InfoContext(ctx, "fields that excluded druid's taken away", "namespace", a.Namespace, "cluster", o.cluster.Name,
+		"object", a.Kind.Kind+"/"+a.Name)
+	return true, nil
+}
+
+// applyNew makes the object, or ends with Conflict where there is one: apply alone would write over it.
+func (r *Reconciler) applyNew(ctx context.Context, a manifests.Applied) error {
+	fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(a.Configuration)
+	if err != nil {
+		return fmt.Errorf("apply %s %s/%s: %w", a.Kind.Kind, a.Namespace, a.Name, err)
+	}
+	object := &unstructured.Unstructured{Object: fields}
+	object.SetResourceVersion(versionOfNothing)
+	return r.client.Apply(ctx, client.ApplyConfigurationFromUnstructured(object), client.FieldOwner(fieldOwner))
+}
+
+// versionOfNothing is a resourceVersion that no object ever has: it is the revision of an etcd that no one has written to.
+// The API server compares it where an object exists, and drops it where none does.
+const versionOfNothing = "1"
+
+// deleteClaim deletes the very claim that the plan meant, if the plan from live reads means it too.
+func (r *Reconciler) deleteClaim(ctx context.Context, o *observation, step plan.Step) error {
+	claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: o.cluster.Namespace, Name: step.Member}}
+	crash.Before("delete-claim")
+	err := client.IgnoreNotFound(r.client.Delete(ctx, claim, client.Preconditions{UID: new(types.UID(step.ClaimUID))}))
+	crash.After("delete-claim")
+	if err != nil {
+		return fmt.Errorf("delete PersistentVolumeClaim %s: %w", step.Member, err)
+	}
+	r.inform(o, v1alpha1.EventPVCDeleted, step, "PersistentVolumeClaim %s was deleted (%s)", step.Member, step.Rule)
+	return nil
+}
+
+// takeClaim makes the claim go when the EtcdCluster goes. An EtcdCluster that is deleted already takes nothing with it any
+// more: someone may have deleted it so that all that it owned stays, and the caches may not know. So the plan is made once
+// more from live reads, and the claim must still be as it was read then.
+func (r *Reconciler) takeClaim(ctx context.Context, o *observation, step plan.Step) error {
+	claim := o.claims[step.Member]
+	defer crash.Around("take-claim")()
+	return r.setOwners(ctx, claim, append(otherOwners(o.cluster, claim), manifests.ClaimOwner(o.cluster)))
+}
+
+// releaseClaim lets the claim outlive the EtcdCluster. References to other owners are not druid's.
+func (r *Reconciler) releaseClaim(ctx context.Context, o *observation, step plan.Step) error {
+	claim := o.claims[step.Member]
+	defer crash.Around("release-claim")()
+	return r.setOwners(ctx, claim, otherOwners(o.cluster, claim))
+}
+
+// growClaim requests the size that the spec says, of the very claim that the plan saw: one that was changed since is looked at
+// again.
+func (r *Reconciler) growClaim(ctx context.Context, o *observation, step plan.Step) error {
+	claim, size := o.claims[step.Member], o.cluster.Spec.Storage.Size.String()
+	patch := map[string]any{
+		"metadata": metadataPatch{UID: step.ClaimUID, ResourceVersion: claim.ResourceVersion},
+		"spec":     map[string]any{"resources": map[string]any{"requests": map[string]string{"storage": size}}},
+	}
+	crash.Before("grow-claim")
+	err := client.IgnoreNotFound(r.mergePatch(ctx, claim.DeepCopy(), patch))
+	crash.After("grow-claim")
+	if err != nil {
+		return fmt.Errorf("request %s of PersistentVolumeClaim %s: %w", size, step.Member, err)
+	}
+	r.inform(o, v1alpha1.EventPVCExpanded, step, "PersistentVolumeClaim %s requests %s now (%s)", step.Member, size, step.Rule)
+	return nil
+}
+
+// setOwners is a compare-and-set: the list is written as a whole.
+func (r *Reconciler) setOwners(ctx context.Context, claim *corev1.PersistentVolumeClaim, owners []metav1.OwnerReference) error {
+	return client.IgnoreNotFound(r.patchMetadata(ctx, claim.DeepCopy(), metadataPatch{
+		UID: string(claim.UID), ResourceVersion: claim.ResourceVersion, OwnerReferences: &owners,
+	}))
+}
+
+func otherOwners(cluster *v1alpha1.EtcdCluster, object metav1.Object) []metav1.OwnerReference {
+	others := slices.DeleteFunc(slices.Clone(object.GetOwnerReferences()), func(owner metav1.OwnerReference) bool {
+		return owner.UID == cluster.UID
+	})
+	return slices.Concat([]metav1.OwnerReference{}, others) // never nil: an empty list is written, a missing one is not
+}
+
+// ownedBy says whether the object refers to the cluster as an owner, of which it may have several.
+func ownedBy(cluster *v1alpha1.EtcdCluster, object metav1.Object) bool {
+	return slices.ContainsFunc(object.GetOwnerReferences(), func(owner metav1.OwnerReference) bool {
+		return owner.UID == cluster.UID
+	})
+}
+
+// retainClaim takes from the claim all by which a member or a cluster could take it for its own. The cluster's name stays
+// on it, for the one who looks for it.
+func (r *Reconciler) retainClaim(ctx context.Context, o *observation, step plan.Step) error {
+	claim := o.claims[step.Member]
+	owners := otherOwners(o.cluster, claim)
+	crash.Before("retain-claim")
+	err := client.IgnoreNotFound(r.patchMetadata(ctx, claim.DeepCopy(), metadataPatch{
+		UID:             string(claim.UID),
+		ResourceVersion: claim.ResourceVersion,
+		OwnerReferences: &owners,
+		Labels: map[string]*string{
+			manifests.LabelClusterUID: nil,
+			leases.LabelComponent:     nil,
+			leases.LabelMember:        nil,
+		},
+	}))
+	crash.After("retain-claim")
+	if err != nil {
+		return fmt.Errorf("retain PersistentVolumeClaim %s: %w", step.Member, err)
+	}
+	r.inform(o, v1alpha1.EventPVCRetained, step, "PersistentVolumeClaim %s of a removed member stays (%s); nothing uses it any more, delete it when you do not need its data",
+		step.Member, step.Rule)
+	return nil
+}
+
+// deleteLease deletes the Lease of a member that left nothing else, if it says what the live read said.
+func (r *Reconciler) deleteLease(ctx context.Context, o *observation, step plan.Step) error {
+	live := o.leases[step.Member]
+	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: o.cluster.Namespace, Name: step.Member}}
+	crash.Before("delete-lease")
+	err := client.IgnoreNotFound(r.client.Delete(ctx, lease, client.Preconditions{UID: &live.UID, ResourceVersion: &live.ResourceVersion}))
+	crash.After("delete-lease")
+	if err != nil {
+		return fmt.Errorf("delete Lease %s: %w", step.Member, err)
+	}
+	return nil
+}

@@ -1,0 +1,135 @@
+package druid
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+
+	"github.com/etcd-druid/druid/api/v1alpha1"
+	"github.com/etcd-druid/druid/druid/plan"
+	"github.com/etcd-druid/druid/internal/crash"
+	"github.com/etcd-druid/druid/manifests"
+)
+
+// foregroundPause between two looks at an EtcdCluster whose belongings Kubernetes deletes: nothing of it reports when that is done.
+const foregroundPause = 2 * time.Second
+
+// guard brings the finalizer by which an EtcdCluster is held that is in a group next to others to where it belongs, by
+// compare-and-set: nothing else is done before. It returns the EtcdCluster as it was written, nil where nothing had to be, and says
+// whether that was all that is to be done about it.
+func (r *Reconciler) guard(ctx context.Context, o *observation) (written *v1alpha1.EtcdCluster, over bool, err error) {
+	guard := plan.GuardOf(o.desired, o.observed)
+	is := o.lock.wanted(o.cluster)
+	others := slices.DeleteFunc(slices.Clone(is.Finalizers), func(f string) bool { return f == v1alpha1.JoinFinalizer })
+	switch guard.Verdict {
+	case plan.GuardHold:
+		written, err = r.setFinalizers(ctx, is, append(others, v1alpha1.JoinFinalizer), guard.Rule)
+		return written, false, err
+	case plan.GuardRelease:
+		if sure, err := r.releasable(ctx, o, is); err != nil || !sure {
+			return nil, true, err
+		}
+		written, err = r.setFinalizers(ctx, is, slices.Concat([]string{}, others), guard.Rule) // never nil: an empty list is written
+		if is.DeletionTimestamp != nil {
+			r.memory.forgetCluster(is.UID)
+		}
+		return written, is.DeletionTimestamp != nil, err
+	case plan.GuardWait:
+		o.lookAgain(foregroundPause)
+		return nil, true, nil
+	default:
+		return nil, false, nil
+	}
+}
+
+// releasable says whether a live read leads to the release too, where what was deleted goes by it: a voter that the caches do not know
+// of yet would stay listed.
+func (r *Reconciler) releasable(ctx context.Context, o *observation, is *v1alpha1.EtcdCluster) (bool, error) {
+	if is.DeletionTimestamp == nil {
+		return true, nil
+	}
+	cluster := &v1alpha1.EtcdCluster{}
+	err := r.live.Get(ctx, client.ObjectKeyFromObject(is), cluster)
+	switch {
+	case apierrors.IsNotFound(err):
+		return true, nil
+	case err != nil:
+		return false, fmt.Errorf("get EtcdCluster %s/%s: %w", is.Namespace, is.Name, err)
+	}
+	fresh, err := r.observe(ctx, source{unshared{r.live.Reader}, r.live.of}, cluster, nil)
+	if err != nil {
+		return false, err
+	}
+	if plan.GuardOf(fresh.desired, fresh.observed).Verdict != plan.GuardRelease || cluster.UID != is.UID {
+		o.lookAgain(staleCachePause)
+		return false, nil
+	}
+	return true, nil
+}
+
+func (r *Reconciler) setFinalizers(ctx context.Context, is *v1alpha1.EtcdCluster, finalizers []string, rule string) (*v1alpha1.EtcdCluster, error) {
+	changed := is.DeepCopy()
+	crash.Before("hold-cluster")
+	err := r.patchMetadata(ctx, changed, metadataPatch{UID: string(is.UID), ResourceVersion: is.ResourceVersion, Finalizers: &finalizers})
+	crash.After("hold-cluster")
+	if apierrors.IsNotFound(err) && is.DeletionTimestamp != nil {
+		err = nil // it was let go before
+	}
+	if err != nil {
+		return nil, fmt.Errorf("write the finalizers of EtcdCluster %s/%s (%s): %w", is.Namespace, is.Name, rule, err)
+	}
+	r.log.InfoContext(ctx, "finalizers written", "namespace", is.Namespace, "cluster", is.Name, "finalizers", finalizers, "rule", rule)
+	return changed, nil
+}
+
+// guarded says whether druid holds the EtcdCluster.
+func guarded(cluster *v1alpha1.EtcdCluster) bool {
+	return controllerutil.ContainsFinalizer(cluster, v1alpha1.JoinFinalizer)
+}
+
+// observeGoing finds out, by a live read, whether the namespace of an EtcdCluster was deleted whose deletion is held.
+func (r *Reconciler) observeGoing(ctx context.Context, o *observation) error {
+	if !o.desired.Deleted || !o.desired.Held {
+		return nil
+	}
+	var namespace corev1.Namespace
+	if err := r.live.Get(ctx, client.ObjectKey{Name: o.cluster.Namespace}, &namespace); err != nil {
+		return fmt.Errorf("get namespace %s: %w", o.cluster.Namespace, err)
+	}
+	o.desired.NamespaceGoes = namespace.DeletionTimestamp != nil
+	return nil
+}
+
+// leftovers are the claims of earlier EtcdClusters of the cluster's name, sorted. They are never adopted: their data is of
+// another raft group, and who makes an EtcdCluster again may want either.
+func leftovers(o *observation) []string {
+	var names []string
+	for name, claim := range o.claims {
+		uid := claim.Labels[manifests.LabelClusterUID]
+		if uid != "" && uid != string(o.cluster.UID) && claim.DeletionTimestamp == nil {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// tellLeftovers reports them once, when the cluster is formed next to them.
+func (r *Reconciler) reportLeftovers(o *observation, step plan.Step) {
+	names := leftovers(o)
+	if len(names) == 0 {
+		return
+	}
+	r.event(o, plan.Event{
+		Warning: true, Reason: v1alpha1.EventRetainedVolumesFound,
+		Note: "This cluster starts empty. PersistentVolumeClaims of an earlier EtcdCluster of this name exist and are not used: " +
+			strings.Join(names, ", ") + ". Delete them, or copy their data first (docs/how-to/run/delete.md)",
+	}, string(step.Kind))
+}

@@ -1,0 +1,180 @@
+package manifests
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	corev1ac "k8s.io/client-go/applyconfigurations/core/v1"
+	metav1ac "k8s.io/client-go/applyconfigurations/meta/v1"
+	policyv1ac "k8s.io/client-go/applyconfigurations/policy/v1"
+	rbacv1ac "k8s.io/client-go/applyconfigurations/rbac/v1"
+
+	"github.com/etcd-druid/druid/agent/config"
+	"github.com/etcd-druid/druid/api/v1alpha1"
+	"github.com/etcd-druid/druid/leases"
+)
+
+func serviceAccount(cluster *v1alpha1.EtcdCluster) *corev1ac.ServiceAccountApplyConfiguration {
+	return corev1ac.ServiceAccount(AgentName(cluster.Name), cluster.Namespace).
+		WithLabels(labelled(cluster, Labels(cluster.Name))).
+		WithAnnotations(annotated(cluster, nil)).
+		WithOwnerReferences(ownerReference(cluster)).
+		WithAutomountServiceAccountToken(false)
+}
+
+// agentRole lets the agents read and write the Leases of their own cluster by name. They may not create one (a Lease that
+// is missing must stay missing until druid, who knows what it said, makes it again), nor list them. Of all only the record,
+// and the two on which druid asks for backups, may be watched, which the agent next to the leader does: they change seldom,
+// and by name the API server finds their few watchers without looking at the renewals of all the others.
+func agentRole(cluster *v1alpha1.EtcdCluster, members []string) *rbacv1ac.RoleApplyConfiguration {
+	names := append([]string{leases.RecordName(cluster.Name), leases.LeaderName(cluster.Name)}, slices.Sorted(slices.Values(members))...)
+	watched := []string{leases.RecordName(cluster.Name)}
+	if cluster.Spec.Backup != nil {
+		snapshots := []string{leases.FullSnapshotName(cluster.Name), leases.DeltaSnapshotName(cluster.Name)}
+		names, watched = append(names, snapshots...), append(watched, snapshots...)
+	}
+	return rbacv1ac.Role(AgentName(cluster.Name), cluster.Namespace).
+		WithLabels(labelled(cluster, Labels(cluster.Name))).
+		WithAnnotations(annotated(cluster, nil)).
+		WithOwnerReferences(ownerReference(cluster)).
+		WithRules(rbacv1ac.PolicyRule().
+			WithAPIGroups(coordinationv1.GroupName).
+			WithResources("leases").
+			WithResourceNames(names...).
+			WithVerbs("get", "update", "patch"),
+			rbacv1ac.PolicyRule().
+				WithAPIGroups(coordinationv1.GroupName).
+				WithResources("leases").
+				WithResourceNames(watched...).
+				WithVerbs("watch"))
+}
+
+func agentRoleBinding(cluster *v1alpha1.EtcdCluster) *rbacv1ac.RoleBindingApplyConfiguration {
+	name := AgentName(cluster.Name)
+	return rbacv1ac.RoleBinding(name, cluster.Namespace).
+		WithLabels(labelled(cluster, Labels(cluster.Name))).
+		WithAnnotations(annotated(cluster, nil)).
+		WithOwnerReferences(ownerReference(cluster)).
+		WithRoleRef(rbacv1ac.RoleRef().WithAPIGroup(rbacv1.GroupName).WithKind("Role").WithName(name)).
+		WithSubjects(rbacv1ac.Subject().WithKind(rbacv1.ServiceAccountKind).WithName(name).WithNamespace(cluster.Namespace))
+}
+
+// peerService gives each member's name an address. It publishes addresses that are not ready: a member must be found by
+// its peers before it can become ready.
+func peerService(cluster *v1alpha1.EtcdCluster) *corev1ac.ServiceApplyConfiguration {
+	return service(cluster, PeerServiceName(cluster.Name), corev1ac.ServiceSpec().
+		WithClusterIP(corev1.ClusterIPNone).
+		WithSelector(Selector(cluster.Name)).
+		WithPublishNotReadyAddresses(true).
+		WithPorts(
+			port("peer", config.PeerPort),
+			port("client", config.ClientPort),
+			port("metrics", config.MetricsPort),
+			port("agent", config.AgentPort),
+		))
+}
+
+// clientService is where clients dial. Which Pods serve is druid's word, the label, and not the Pods' readiness: in that
+// the agent counts too, so that a crashing agent would take a serving etcd away from its clients.
+func clientService(cluster *v1alpha1.EtcdCluster) *corev1ac.ServiceApplyConfiguration {
+	client := service(cluster, ClientServiceName(cluster.Name), corev1ac.ServiceSpec().
+		WithSelector(map[string]string{LabelClusterUID: string(cluster.UID), LabelServing: LabelTrue}).
+		WithPublishNotReadyAddresses(true).
+		WithPorts(port("client", config.ClientPort)))
+	if s := cluster.Spec.ClientService; s != nil {
+		client.WithAnnotations(plainStrings(s.Annotations))
+	}
+	return client
+}
+
+func service(cluster *v1alpha1.EtcdCluster, name string, spec *corev1ac.ServiceSpecApplyConfiguration) *corev1ac.ServiceApplyConfiguration {
+	return corev1ac.Service(name, cluster.Namespace).
+		WithLabels(labelled(cluster, Labels(cluster.Name))).
+		WithAnnotations(annotated(cluster, nil)).
+		WithOwnerReferences(ownerReference(cluster)).
+		WithSpec(spec)
+}
+
+func port(name string, number int32) *corev1ac.ServicePortApplyConfiguration {
+	return corev1ac.ServicePort().
+		WithName(name).
+		WithPort(number).
+		WithTargetPort(intstr.FromInt32(number)).
+		WithProtocol(corev1.ProtocolTCP)
+}
+
+// DisruptionBudget keeps evictions from taking more voters than the cluster can spare. minAvailable is the number of
+// voters that must stay: a number and not a share, because a share is taken of the replicas that the user asks for, and
+// would allow to evict every voter at once when that number goes down.
+func DisruptionBudget(cluster *v1alpha1.EtcdCluster, minAvailable int32) (Applied, error) {
+	return applied(policyv1ac.PodDisruptionBudget(DisruptionBudgetName(cluster.Name), cluster.Namespace).
+		WithLabels(labelled(cluster, Labels(cluster.Name))).
+		WithAnnotations(annotated(cluster, nil)).
+		WithOwnerReferences(ownerReference(cluster)).
+		WithSpec(policyv1ac.PodDisruptionBudgetSpec().
+			WithMinAvailable(intstr.FromInt32(minAvailable)).
+			WithUnhealthyPodEvictionPolicy(policyv1.IfHealthyBudget).
+			WithSelector(metav1ac.LabelSelector().WithMatchLabels(map[string]string{
+				LabelClusterUID: string(cluster.UID),
+				LabelVoter:      LabelTrue,
+			}))))
+}
+
+// RecordLease is the cluster record as it is first made, or made again after it was lost.
+func RecordLease(cluster *v1alpha1.EtcdCluster, record leases.Record) (*coordinationv1.Lease, error) {
+	lease := sharedLease(cluster, leases.RecordName(cluster.Name), leases.ComponentRecord)
+	if err := record.Encode(lease); err != nil {
+		return nil, fmt.Errorf("record %s/%s: %w", lease.Namespace, lease.Name, err)
+	}
+	return lease, nil
+}
+
+// LeaderLease is the Lease for which the agents next to the raft leader campaign.
+func LeaderLease(cluster *v1alpha1.EtcdCluster) *coordinationv1.Lease {
+	return sharedLease(cluster, leases.LeaderName(cluster.Name), leases.ComponentLeader)
+}
+
+// MemberLease is the Lease of a member that never was in a cluster: it has no holder until the member's agent says so.
+func MemberLease(cluster *v1alpha1.EtcdCluster, member string) *coordinationv1.Lease {
+	return &coordinationv1.Lease{ObjectMeta: owned(cluster, member, MemberLabels(cluster.Name, member))}
+}
+
+// SnapshotLease is the Lease in which the leader's agent reports full or of delta backups, before it ever did. Until then
+// it lasts as long as the first of them may take.
+func SnapshotLease(cluster *v1alpha1.EtcdCluster, component leases.Component) (*coordinationv1.Lease, error) {
+	backup, err := Backup(cluster)
+	if err != nil || backup == nil {
+		return nil, err
+	}
+	name, duration := leases.FullSnapshotName(cluster.Name), config.FullGrace
+	if component == leases.ComponentDeltaSnapshot {
+		name, duration = leases.DeltaSnapshotName(cluster.Name), backup.DeltaLeaseDuration()
+	}
+	lease := sharedLease(cluster, name, component)
+	lease.Spec.LeaseDurationSeconds = new(int32(duration / time.Second))
+	return lease, nil
+}
+
+func sharedLease(cluster *v1alpha1.EtcdCluster, name string, component leases.Component) *coordinationv1.Lease {
+	labels := Labels(cluster.Name)
+	labels[leases.LabelComponent] = string(component)
+	return &coordinationv1.Lease{ObjectMeta: owned(cluster, name, labels)}
+}
+
+// owned is the metadata of an object that goes when the EtcdCluster goes.
+func owned(cluster *v1alpha1.EtcdCluster, name string, labels map[string]string) metav1.ObjectMeta {
+	return metav1.ObjectMeta{
+		Name:            name,
+		Namespace:       cluster.Namespace,
+		Labels:          labelled(cluster, labels),
+		Annotations:     annotated(cluster, nil),
+		OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(cluster, kind)},
+	}
+}
