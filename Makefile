@@ -26,7 +26,7 @@ E2E := ./test/e2e
 # The model is plain arithmetic on one goroutine per walk: the race detector finds nothing in it and makes it ten times slower.
 MODEL := ./test/model
 # The longest come first, lest they run when all others have ended.
-LONGEST := ./druid ./test/crash ./agent/leader ./agent/bootstrap ./backup/restore
+LONGEST := ./druid ./test/crash ./agent/duties ./agent/start ./backup/restore
 PACKAGES = $(LONGEST) $$(go list ./... | grep -v -e '/test/e2e$$' -e /test/model)
 # Packages whose tests start no server and no other program.
 SMALL = $$(go list -f '{{.ImportPath}} {{join .Imports " "}} {{join .TestImports " "}} {{join .XTestImports " "}}' ./... | \

@@ -13,11 +13,11 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/etcd-druid/druid/agent/backups"
-	"github.com/etcd-druid/druid/agent/bootstrap"
 	"github.com/etcd-druid/druid/agent/config"
 	"github.com/etcd-druid/druid/agent/datadir/volume"
+	"github.com/etcd-druid/druid/agent/duties"
 	"github.com/etcd-druid/druid/agent/launch"
-	"github.com/etcd-druid/druid/agent/leader"
+	"github.com/etcd-druid/druid/agent/start"
 	"github.com/etcd-druid/druid/agent/transport"
 	"github.com/etcd-druid/druid/leases"
 )
@@ -50,14 +50,14 @@ type Agent struct {
 	log          *slog.Logger
 	metrics      *metrics
 	live         *config.Live
-	bootstrapper *bootstrap.Bootstrapper
+	bootstrapper *start.Bootstrapper
 	launch       *launch.Server
 	observer     *observer
 	renewer      *leases.Renewer
 	election     *leases.Election
-	duties       *leader.Duties
-	takeover     *leader.Takeover
-	departure    *leader.Departure
+	duties       *duties.Duties
+	takeover     *duties.Takeover
+	departure    *duties.Departure
 	backups      *backups.Duty
 	facts        *facts
 	beats        *beats
@@ -82,10 +82,10 @@ func New(o Options) (*Agent, error) {
 	a.live = config.NewLive(c.ConfigPath, o.Log)
 	a.live.Loaded = a.loaded
 	a.facts = newFacts(o.Version, leases.Snapshots{Entries: snapshotCount(o.Config), PodUID: c.PodUID})
-	a.bootstrapper, err = bootstrap.New(bootstrap.Options{
+	a.bootstrapper, err = start.New(start.Options{
 		Config: c, Store: store, Transport: o.Transport, Log: o.Log, Registerer: o.Registry,
 		Host: o.Host, Addresses: o.Addresses,
-		Decided: func(p bootstrap.Published) { a.facts.decide(p); a.publish() },
+		Decided: func(p start.Published) { a.facts.decide(p); a.publish() },
 	})
 	if err != nil {
 		return nil, err
@@ -96,19 +96,19 @@ func New(o Options) (*Agent, error) {
 	a.renewer = leases.NewRenewer(store, c.Member, c.PodUID, a.renewal, o.Log)
 	a.renewer.Renewed = func(err error) { a.beats.beat(loopRenewer); a.metrics.renewed(err) }
 	a.election = leases.NewElection(store, c.Member, o.Log)
-	duties := a.leaderOptions(store)
-	a.duties = leader.New(duties)
-	a.takeover = &leader.Takeover{
-		Store: store, Dial: duties.Dial, Local: duties.Local, Self: duties.Self, PeerURL: duties.PeerURL, Log: o.Log,
+	options := a.leaderOptions(store)
+	a.duties = duties.New(options)
+	a.takeover = &duties.Takeover{
+		Store: store, Dial: options.Dial, Local: options.Local, Self: options.Self, PeerURL: options.PeerURL, Log: o.Log,
 		Adopted: a.adopted,
 	}
 	joined, err := c.JoinEndpoints()
 	if err != nil {
 		return nil, fmt.Errorf("options: %w", err)
 	}
-	a.departure = &leader.Departure{
-		Store: store, Dial: duties.Dial, Member: c.Member, PodUID: c.PodUID, Endpoints: joined, PeerURL: duties.PeerURL, Log: o.Log,
-		Decisions: duties.Decisions, Marked: a.marked,
+	a.departure = &duties.Departure{
+		Store: store, Dial: options.Dial, Member: c.Member, PodUID: c.PodUID, Endpoints: joined, PeerURL: options.PeerURL, Log: o.Log,
+		Decisions: options.Decisions, Marked: a.marked,
 	}
 	if a.backups, err = a.newBackups(store); err != nil {
 		return nil, err
@@ -127,13 +127,13 @@ func (a *Agent) kubernetes() (leases.Client, error) {
 	return leases.NewClient(c, a.options.Config.Namespace)
 }
 
-func (a *Agent) leaderOptions(store *leases.Store) leader.Options {
+func (a *Agent) leaderOptions(store *leases.Store) duties.Options {
 	c := a.options.Config
-	return leader.Options{
+	return duties.Options{
 		Store: store, Dial: a.options.Transport.Etcd, Local: a.local(), Log: a.log, Decisions: a.metrics.decisions,
-		Self: func() (leader.Cluster, bool) {
+		Self: func() (duties.Cluster, bool) {
 			stamp, known := a.bootstrapper.Identity()
-			return leader.Cluster{
+			return duties.Cluster{
 				ClusterID: uint64(stamp.ClusterID), MemberID: uint64(stamp.MemberID), Member: c.Member, PodUID: c.PodUID,
 			}, known && stamp.Formed
 		},
@@ -141,7 +141,7 @@ func (a *Agent) leaderOptions(store *leases.Store) leader.Options {
 		Grace:        func() time.Duration { return time.Duration(a.live.Current().SuperfluousGracePeriod) },
 		RemoveOthers: func() bool { return a.live.Current().RemoveOthers },
 		Complete:     a.bootstrapper.CompleteRecord,
-		Defrag: func(now time.Time) leader.DefragPolicy {
+		Defrag: func(now time.Time) duties.DefragPolicy {
 			live := a.live.Current()
 			return defragPolicy(live.Defragmentation, live.Backup != nil, c.QuotaBackendBytes, now)
 		},
@@ -181,7 +181,7 @@ func (a *Agent) Run(ctx context.Context) error {
 
 // lead performs the duties whenever this agent leads. Each is kept by itself, so the panic of one ends no other.
 func (a *Agent) lead(ctx context.Context) error {
-	return leader.WhileLeader(ctx, a.observer.leads, a.election.Run, func(ctx context.Context) {
+	return duties.WhileLeader(ctx, a.observer.leads, a.election.Run, func(ctx context.Context) {
 		a.metrics.leading.Set(1)
 		defer a.metrics.leading.Set(0)
 		a.facts.lead(true)
@@ -264,7 +264,7 @@ func (a *Agent) host(member string) string {
 	if a.options.Host != nil {
 		return a.options.Host(member)
 	}
-	return bootstrap.PeerHost(a.options.Config, member)
+	return start.PeerHost(a.options.Config, member)
 }
 
 // etcdMayRun is false only while launch says that no etcd runs: then there is no one to ask.

@@ -15,9 +15,9 @@ import (
 
 	"github.com/etcd-druid/druid/agent/backups"
 	"github.com/etcd-druid/druid/agent/config"
-	"github.com/etcd-druid/druid/agent/leader"
+	"github.com/etcd-druid/druid/agent/duties"
 	"github.com/etcd-druid/druid/agent/transport"
-	"github.com/etcd-druid/druid/backup/chain"
+	"github.com/etcd-druid/druid/backup/catalog"
 	"github.com/etcd-druid/druid/backup/store/open"
 	"github.com/etcd-druid/druid/leases"
 	"github.com/etcd-druid/druid/membership"
@@ -38,10 +38,10 @@ func (a *Agent) newBackups(store *leases.Store) (*backups.Duty, error) {
 // history is whose history our member has, as the stamp on its volume says. What was not formed for certain is none.
 func (a *Agent) history() (backups.Identity, bool) {
 	stamp, known := a.bootstrapper.Identity()
-	lineage, err := chain.ParseLineage(stamp.Lineage)
+	lineage, err := catalog.ParseLineage(stamp.Lineage)
 	return backups.Identity{
 		Lineage: lineage, ClusterID: uint64(stamp.ClusterID), MemberID: uint64(stamp.MemberID), ClusterUID: stamp.Cluster,
-		Parent: chain.Lineage(stamp.Parent), Fork: stamp.Fork,
+		Parent: catalog.Lineage(stamp.Parent), Fork: stamp.Fork,
 	}, known && stamp.Formed && err == nil
 }
 
@@ -51,7 +51,7 @@ func (a *Agent) backUp(ctx context.Context) error {
 		lead(ctx)
 		return nil
 	}
-	return leader.WhileLeader(ctx, a.observer.leads, raft, func(ctx context.Context) { a.keep(ctx, "saving", a.backups.Run) })
+	return duties.WhileLeader(ctx, a.observer.leads, raft, func(ctx context.Context) { a.keep(ctx, "saving", a.backups.Run) })
 }
 
 // handOver moves leadership away, and saves what was not saved yet: where no one else is there to lead, no one else saves

@@ -16,7 +16,7 @@ import (
 
 	"github.com/etcd-druid/druid/agent/config"
 	"github.com/etcd-druid/druid/agent/transport"
-	"github.com/etcd-druid/druid/backup/chain"
+	"github.com/etcd-druid/druid/backup/catalog"
 	"github.com/etcd-druid/druid/backup/store"
 	"github.com/etcd-druid/druid/backup/store/dir"
 )
@@ -39,14 +39,14 @@ func saving(t *testing.T, path string, period time.Duration) config.Reloadable {
 }
 
 // saved is what the store has of the cluster's one lineage.
-func (p *pod) saved(path string) chain.History {
+func (p *pod) saved(path string) catalog.History {
 	p.t.Helper()
 	s, err := dir.Open(store.Directory{Path: path})
 	p.must(err)
-	c, err := chain.Read(p.t.Context(), s, backupPrefix)
+	c, err := catalog.Read(p.t.Context(), s, backupPrefix)
 	p.must(err)
 	if len(c.Histories) != 1 {
-		return chain.History{}
+		return catalog.History{}
 	}
 	return c.Histories[0]
 }

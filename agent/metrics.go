@@ -8,7 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
-	"github.com/etcd-druid/druid/agent/leader"
+	"github.com/etcd-druid/druid/agent/duties"
 	"github.com/etcd-druid/druid/membership"
 )
 
@@ -98,7 +98,7 @@ func (m *metrics) renewed(err error) {
 	m.renewals.WithLabelValues(result).Inc()
 }
 
-func (m *metrics) defragmented(d leader.Defragmented) {
+func (m *metrics) defragmented(d duties.Defragmented) {
 	m.stalls.WithLabelValues(d.Member, d.Result()).Observe(d.Took.Seconds())
 	if d.After.Size > 0 {
 		m.freed.WithLabelValues(d.Member).Add(float64(max(d.Before.Size-d.After.Size, 0)))

@@ -4,9 +4,9 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/etcd-druid/druid/agent/bootstrap"
 	"github.com/etcd-druid/druid/agent/config"
 	"github.com/etcd-druid/druid/agent/datadir"
+	"github.com/etcd-druid/druid/agent/start"
 	"github.com/etcd-druid/druid/leases"
 	"github.com/etcd-druid/druid/membership"
 )
@@ -124,9 +124,9 @@ type facts struct {
 	version string
 
 	mu      sync.Mutex
-	decided bootstrap.Published
+	decided start.Published
 	// barred stands above decided while launch has no volume: the decision is of a time when it had one.
-	barred bootstrap.Decision
+	barred start.Decision
 	// seen is the last answer of our etcd; now is the last look, which may be none.
 	seen    membership.Status
 	now     State
@@ -160,22 +160,22 @@ func snapshotCount(c config.Config) uint64 {
 	}
 }
 
-func (f *facts) decide(p bootstrap.Published) {
+func (f *facts) decide(p start.Published) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.decided = p
 }
 
-func (f *facts) bar(d bootstrap.Decision) {
+func (f *facts) bar(d start.Decision) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.barred = d
 }
 
 // reported is the start decision that holds now. The caller holds the lock.
-func (f *facts) notified() bootstrap.Published {
+func (f *facts) notified() start.Published {
 	if f.barred.Rule != "" {
-		return bootstrap.Published{Decision: f.barred, Data: bootstrap.DataUnread.String()}
+		return start.Published{Decision: f.barred, Data: start.DataUnread.String()}
 	}
 	return f.decided
 }

@@ -20,11 +20,11 @@ import (
 	coordinationclient "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	"k8s.io/client-go/rest"
 
-	"github.com/etcd-druid/druid/agent/bootstrap"
 	"github.com/etcd-druid/druid/agent/config"
 	"github.com/etcd-druid/druid/agent/datadir"
+	"github.com/etcd-druid/druid/agent/duties"
 	"github.com/etcd-druid/druid/agent/launch"
-	"github.com/etcd-druid/druid/agent/leader"
+	"github.com/etcd-druid/druid/agent/start"
 	"github.com/etcd-druid/druid/internal/rules"
 	"github.com/etcd-druid/druid/leases"
 	"github.com/etcd-druid/druid/membership"
@@ -151,19 +151,19 @@ func TestTheConfigurationSaysWhenToDefragment(t *testing.T) {
 	at := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 	for name, tc := range map[string]struct {
 		change func(*config.Defragmentation)
-		want   leader.DefragPolicy
+		want   duties.DefragPolicy
 	}{
-		"nothing":         {func(*config.Defragmentation) {}, leader.DefragPolicy{Enabled: no, Window: yes, Scheduled: no}},
-		"on":              {func(d *config.Defragmentation) { d.Enabled = true }, leader.DefragPolicy{Enabled: yes, Window: yes, Scheduled: no}},
-		"at noon":         {func(d *config.Defragmentation) { d.Schedule = "0 12 * * *" }, leader.DefragPolicy{Enabled: no, Window: yes, Scheduled: yes}},
-		"at night":        {func(d *config.Defragmentation) { d.Schedule = "0 3 * * *" }, leader.DefragPolicy{Enabled: no, Window: no, Scheduled: yes}},
-		"no one can read": {func(d *config.Defragmentation) { d.Schedule = "often" }, leader.DefragPolicy{Enabled: no, Window: unknown, Scheduled: yes}},
+		"nothing":         {func(*config.Defragmentation) {}, duties.DefragPolicy{Enabled: no, Window: yes, Scheduled: no}},
+		"on":              {func(d *config.Defragmentation) { d.Enabled = true }, duties.DefragPolicy{Enabled: yes, Window: yes, Scheduled: no}},
+		"at noon":         {func(d *config.Defragmentation) { d.Schedule = "0 12 * * *" }, duties.DefragPolicy{Enabled: no, Window: yes, Scheduled: yes}},
+		"at night":        {func(d *config.Defragmentation) { d.Schedule = "0 3 * * *" }, duties.DefragPolicy{Enabled: no, Window: no, Scheduled: yes}},
+		"no one can read": {func(d *config.Defragmentation) { d.Schedule = "often" }, duties.DefragPolicy{Enabled: no, Window: unknown, Scheduled: yes}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := config.DefaultDefragmentation()
 			tc.change(&d)
 			tc.want.Interval = time.Minute
-			tc.want.Cure = leader.CurePolicy{
+			tc.want.Cure = duties.CurePolicy{
 				Enabled: tc.want.Enabled, Compact: yes, Window: 5 * time.Minute, Saved: true, Quota: 7,
 			}
 			tc.want.Thresholds = membership.Thresholds{FreePercent: 45, FreeBytes: 100 << 20}
@@ -176,7 +176,7 @@ func TestTheConfigurationSaysWhenToDefragment(t *testing.T) {
 
 func TestTheConfigurationSaysWhatToDoWithoutSpace(t *testing.T) {
 	const yes, no = rules.Yes, rules.No
-	for word, want := range map[config.OutOfSpace]leader.CurePolicy{
+	for word, want := range map[config.OutOfSpace]duties.CurePolicy{
 		config.OutOfSpaceCompact:    {Enabled: yes, Compact: yes, Window: 5 * time.Minute},
 		config.OutOfSpaceDefragment: {Enabled: yes, Compact: no, Window: 5 * time.Minute},
 		config.OutOfSpaceNothing:    {Enabled: no, Compact: no, Window: 5 * time.Minute},
@@ -196,10 +196,10 @@ func TestStallsAreMeasuredByMemberAndResult(t *testing.T) {
 		t.Fatal(err)
 	}
 	before, after := membership.Space{Size: 1000, InUse: 400}, membership.Space{Size: 400, InUse: 400}
-	m.defragmented(leader.Defragmented{Member: "a", Took: time.Second, Before: before, After: after})
-	m.defragmented(leader.Defragmented{Member: "a", Took: time.Second, Before: before, After: after})
-	m.defragmented(leader.Defragmented{Member: "b", Took: time.Second, Before: before, Err: fmt.Errorf("defragment b: %w", context.Canceled)})
-	m.defragmented(leader.Defragmented{Member: "b", Took: time.Second, Before: before, Err: errors.New("no space left on device")})
+	m.defragmented(duties.Defragmented{Member: "a", Took: time.Second, Before: before, After: after})
+	m.defragmented(duties.Defragmented{Member: "a", Took: time.Second, Before: before, After: after})
+	m.defragmented(duties.Defragmented{Member: "b", Took: time.Second, Before: before, Err: fmt.Errorf("defragment b: %w", context.Canceled)})
+	m.defragmented(duties.Defragmented{Member: "b", Took: time.Second, Before: before, Err: errors.New("no space left on device")})
 	if freed := testutil.ToFloat64(m.freed.WithLabelValues("a")); freed != 1200 {
 		t.Errorf("%v bytes freed, want 1200", freed)
 	}
@@ -233,7 +233,7 @@ func TestAStartIsFollowedOnlyWhileItsLaunchIsThere(t *testing.T) {
 		t.Fatal(err)
 	}
 	log := slog.New(slog.DiscardHandler)
-	b, err := bootstrap.New(bootstrap.Options{
+	b, err := start.New(start.Options{
 		Config: c, Store: leases.NewStore(noOne.Leases("ns"), "demo"), Log: log, Registerer: prometheus.NewRegistry(),
 	})
 	if err != nil {

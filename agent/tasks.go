@@ -7,10 +7,10 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/etcd-druid/druid/agent/bootstrap"
 	"github.com/etcd-druid/druid/agent/config"
+	"github.com/etcd-druid/druid/agent/duties"
 	"github.com/etcd-druid/druid/agent/launch"
-	"github.com/etcd-druid/druid/agent/leader"
+	"github.com/etcd-druid/druid/agent/start"
 	"github.com/etcd-druid/druid/backup/guard"
 	"github.com/etcd-druid/druid/internal/rules"
 	"github.com/etcd-druid/druid/leases"
@@ -151,7 +151,7 @@ func (a *Agent) await(ctx context.Context, wanted func(launch.Status) bool) (lau
 
 // decider is the Bootstrapper with what only the wiring knows: how to move leadership away.
 type decider struct {
-	*bootstrap.Bootstrapper
+	*start.Bootstrapper
 	agent *Agent
 }
 
@@ -162,7 +162,7 @@ func (d decider) Stopping(ctx context.Context) { d.handOver(ctx) }
 // has waited for its clients, seconds without a leader.
 func (d decider) transfer(ctx context.Context) {
 	o := d.agent.options
-	to, err := leader.Transfer(ctx, o.Transport.Etcd, d.agent.local())
+	to, err := duties.Transfer(ctx, o.Transport.Etcd, d.agent.local())
 	switch {
 	case err != nil:
 		d.agent.log.WarnContext(ctx, "leadership not moved", "err", err)
@@ -173,11 +173,11 @@ func (d decider) transfer(ctx context.Context) {
 
 // defragPolicy is what the configuration says of defragmentations at now, of a cluster that is backed up or not and whose members have a
 // quota.
-func defragPolicy(d config.Defragmentation, saved bool, quota int64, now time.Time) leader.DefragPolicy {
-	p := leader.DefragPolicy{
+func defragPolicy(d config.Defragmentation, saved bool, quota int64, now time.Time) duties.DefragPolicy {
+	p := duties.DefragPolicy{
 		Enabled: rules.AnswerOf(d.Enabled), Window: rules.Unknown, Scheduled: rules.AnswerOf(d.Schedule != ""),
 		Interval: time.Duration(d.Interval),
-		Cure: leader.CurePolicy{
+		Cure: duties.CurePolicy{
 			Enabled: rules.AnswerOf(d.Enabled && d.OutOfSpace != config.OutOfSpaceNothing),
 			Compact: rules.AnswerOf(d.OutOfSpace == config.OutOfSpaceCompact),
 			Window:  time.Duration(d.HistoryWindow), Saved: saved, Quota: quota,
@@ -205,14 +205,14 @@ func (a *Agent) alarmed(d membership.CureDecision) {
 
 // barriers are the rules under which the member Lease reports that launch has no volume to start etcd on. Then no one asks
 // for a start decision: nothing on the volume may be looked at before launch holds its lock.
-var barriers = map[launch.State]bootstrap.Decision{
-	launch.StateBlocked:  {Mode: bootstrap.ModeWait, Rule: "data-in-use"},
-	launch.StateUnusable: {Mode: bootstrap.ModeRefuse, Rule: "volume-unusable"},
+var barriers = map[launch.State]start.Decision{
+	launch.StateBlocked:  {Mode: start.ModeWait, Rule: "data-in-use"},
+	launch.StateUnusable: {Mode: start.ModeRefuse, Rule: "volume-unusable"},
 }
 
 // watchBarriers reports in the Lease what bars launch from the volume, in launch's words, and when it is gone.
 func (a *Agent) watchBarriers(ctx context.Context) error {
-	var notified bootstrap.Decision
+	var notified start.Decision
 	for {
 		status, changed := a.launch.State()
 		barrier := barriers[status.Report.State]

@@ -16,7 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/etcd-druid/druid/api/v1alpha1"
-	"github.com/etcd-druid/druid/druid/plan"
+	"github.com/etcd-druid/druid/druid/policy"
 	"github.com/etcd-druid/druid/internal/crash"
 	"github.com/etcd-druid/druid/leases"
 	"github.com/etcd-druid/druid/manifests"
@@ -33,12 +33,12 @@ const (
 
 // apply takes the steps, stage by stage, those of a stage at once. A step that fails holds back what needs it (see plan.Troubles), and
 // nothing else.
-func (r *Reconciler) apply(ctx context.Context, o *observation, steps []plan.Step) ([]plan.Problem, error) {
+func (r *Reconciler) apply(ctx context.Context, o *observation, steps []policy.Step) ([]policy.Problem, error) {
 	var (
 		mu      sync.Mutex
-		refused []plan.Problem
+		refused []policy.Problem
 		errs    []error
-		failed  plan.Troubles
+		failed  policy.Troubles
 	)
 	for len(steps) > 0 {
 		var group errgroup.Group
@@ -70,10 +70,10 @@ func (r *Reconciler) apply(ctx context.Context, o *observation, steps []plan.Ste
 }
 
 // act takes steps of one kind. Where a step must be confirmed, the observation is the one from live reads.
-type act func(context.Context, *observation, plan.Step) error
+type act func(context.Context, *observation, policy.Step) error
 
 // perform confirms the step if it must be, and acts. A step that the second plan does not have is not taken.
-func (r *Reconciler) perform(ctx context.Context, o *observation, step plan.Step, act act) error {
+func (r *Reconciler) perform(ctx context.Context, o *observation, step policy.Step, act act) error {
 	confirmed, step, err := r.confirmed(ctx, o, step)
 	if err != nil || confirmed == nil {
 		return err
@@ -82,34 +82,34 @@ func (r *Reconciler) perform(ctx context.Context, o *observation, step plan.Step
 }
 
 // take takes one step.
-func (r *Reconciler) take(ctx context.Context, o *observation, step plan.Step) error {
-	act := map[plan.Kind]act{
-		plan.ApplyObject:         r.applyObject,
-		plan.ApplyBudget:         r.applyBudget,
-		plan.DeleteBudget:        r.deleteBudget,
-		plan.CreateLeaderLease:   r.createLeaderLease,
-		plan.CreateSnapshotLease: r.createSnapshotLease,
-		plan.DeleteSnapshotLease: r.deleteSnapshotLease,
-		plan.CreateMemberLease:   r.createMemberLease,
-		plan.CreateClaim:         r.createClaim,
-		plan.CreatePod:           r.createPod,
-		plan.MarkLease:           r.markLease,
-		plan.LabelPod:            r.labelPod,
-		plan.DeletePod:           r.deletePod,
-		plan.AdoptPod:            r.adoptPod,
-		plan.ReplaceAgent:        r.replaceAgent,
-		plan.RetireLease:         r.retireLease,
-		plan.UnretireLease:       r.unretireLease,
-		plan.DeleteClaim:         r.deleteClaim,
-		plan.RetainClaim:         r.retainClaim,
-		plan.DeleteLease:         r.deleteLease,
-		plan.TakeClaim:           r.takeClaim,
-		plan.ReleaseClaim:        r.releaseClaim,
-		plan.GrowClaim:           r.growClaim,
-		plan.MarkHealing:         r.markHealing,
-		plan.CreateSnapshot:      r.createSave,
-		plan.OrderUpgrade:        r.orderUpgrade,
-		plan.EndUpgrade:          r.orderUpgrade,
+func (r *Reconciler) take(ctx context.Context, o *observation, step policy.Step) error {
+	act := map[policy.Kind]act{
+		policy.ApplyObject:         r.applyObject,
+		policy.ApplyBudget:         r.applyBudget,
+		policy.DeleteBudget:        r.deleteBudget,
+		policy.CreateLeaderLease:   r.createLeaderLease,
+		policy.CreateSnapshotLease: r.createSnapshotLease,
+		policy.DeleteSnapshotLease: r.deleteSnapshotLease,
+		policy.CreateMemberLease:   r.createMemberLease,
+		policy.CreateClaim:         r.createClaim,
+		policy.CreatePod:           r.createPod,
+		policy.MarkLease:           r.markLease,
+		policy.LabelPod:            r.labelPod,
+		policy.DeletePod:           r.deletePod,
+		policy.AdoptPod:            r.adoptPod,
+		policy.ReplaceAgent:        r.replaceAgent,
+		policy.RetireLease:         r.retireLease,
+		policy.UnretireLease:       r.unretireLease,
+		policy.DeleteClaim:         r.deleteClaim,
+		policy.RetainClaim:         r.retainClaim,
+		policy.DeleteLease:         r.deleteLease,
+		policy.TakeClaim:           r.takeClaim,
+		policy.ReleaseClaim:        r.releaseClaim,
+		policy.GrowClaim:           r.growClaim,
+		policy.MarkHealing:         r.markHealing,
+		policy.CreateSnapshot:      r.createSave,
+		policy.OrderUpgrade:        r.orderUpgrade,
+		policy.EndUpgrade:          r.orderUpgrade,
 	}[step.Kind]
 	if act == nil {
 		return fmt.Errorf("step %s by rule %s: there is no such step", step.Kind, step.Rule)
@@ -125,7 +125,7 @@ func (r *Reconciler) take(ctx context.Context, o *observation, step plan.Step) e
 }
 
 // taken reports a step: that it was taken, or that it was not needed any more.
-func (r *Reconciler) taken(ctx context.Context, o *observation, step plan.Step) {
+func (r *Reconciler) taken(ctx context.Context, o *observation, step policy.Step) {
 	r.metrics.steps.WithLabelValues(string(step.Kind), step.Rule).Inc()
 	log := r.log.With("namespace", o.cluster.Namespace, "cluster", o.cluster.Name, "step", step.Kind, "rule", step.Rule)
 	if step.Member != "" {
@@ -139,7 +139,7 @@ func (r *Reconciler) taken(ctx context.Context, o *observation, step plan.Step) 
 
 // replaceAgent gives the agent of the very Pod that the plan meant another image, if the plan from live reads means it too, and
 // the Pod is still as it was read then.
-func (r *Reconciler) replaceAgent(ctx context.Context, o *observation, step plan.Step) error {
+func (r *Reconciler) replaceAgent(ctx context.Context, o *observation, step policy.Step) error {
 	pod, image := o.pods[step.Member], r.manifests.AgentImage
 	crash.Before("replace-agent")
 	err := client.IgnoreNotFound(r.patch(ctx, pod.DeepCopy(), types.StrategicMergePatchType, manifests.AgentPatch(pod, image)))
@@ -151,7 +151,7 @@ func (r *Reconciler) replaceAgent(ctx context.Context, o *observation, step plan
 	return nil
 }
 
-func (r *Reconciler) createSnapshotLease(ctx context.Context, o *observation, step plan.Step) error {
+func (r *Reconciler) createSnapshotLease(ctx context.Context, o *observation, step policy.Step) error {
 	lease, err := manifests.SnapshotLease(o.cluster, leases.Component(step.Object))
 	if err != nil || lease == nil {
 		return err
@@ -161,7 +161,7 @@ func (r *Reconciler) createSnapshotLease(ctx context.Context, o *observation, st
 }
 
 // deleteSnapshotLease takes away what informed of backups that are not made any more. The backups themselves stay.
-func (r *Reconciler) deleteSnapshotLease(ctx context.Context, o *observation, step plan.Step) error {
+func (r *Reconciler) deleteSnapshotLease(ctx context.Context, o *observation, step policy.Step) error {
 	name := leases.SnapshotName(o.cluster.Name, leases.Component(step.Object))
 	live := o.leases[name]
 	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: o.cluster.Namespace, Name: name}}
@@ -176,7 +176,7 @@ func (r *Reconciler) deleteSnapshotLease(ctx context.Context, o *observation, st
 
 // markHealing announces on the member's Lease what is about to be done about the member, or takes the word back. It is a
 // compare-and-set on the Lease as the plan saw it.
-func (r *Reconciler) markHealing(ctx context.Context, o *observation, step plan.Step) error {
+func (r *Reconciler) markHealing(ctx context.Context, o *observation, step policy.Step) error {
 	value, err := step.Healing.Encode()
 	if err != nil {
 		return err
@@ -197,7 +197,7 @@ func (r *Reconciler) markHealing(ctx context.Context, o *observation, step plan.
 	switch before := healingOf(o, step.Member); {
 	case step.Healing.Restarts > before.Restarts:
 		r.inform(o, v1alpha1.EventPodRestarted, step, "Pod %s is restarted because its etcd was not ready for %s; restarts in a row: %d",
-			step.Member, plan.Patience(r.grace, before.Restarts), step.Healing.Restarts)
+			step.Member, policy.Patience(r.grace, before.Restarts), step.Healing.Restarts)
 	case step.Healing.ClaimUID != "" && step.Healing.ClaimUID != before.ClaimUID:
 		r.inform(o, v1alpha1.EventVolumeAbandoned, step, "The volume of member %s is given up: its node %s was declared lost, and alone could mount it",
 			step.Member, nodeOf(o, step.Member))
@@ -225,7 +225,7 @@ func nodeOf(o *observation, member string) string {
 
 // adoptPod takes a Pod that does not report for which spec it was made for one of the spec as it is: from then on an edit
 // makes it outdated.
-func (r *Reconciler) adoptPod(ctx context.Context, o *observation, step plan.Step) error {
+func (r *Reconciler) adoptPod(ctx context.Context, o *observation, step policy.Step) error {
 	hash, err := o.specHash(step.Member)
 	if err != nil {
 		return err
@@ -241,7 +241,7 @@ const maxNote = 1000
 
 // event reports the cluster. A member's Pod is what the Event is related to, because the recorder takes two Events that
 // differ in nothing but their notes for one that happened twice, and keeps the first note.
-func (r *Reconciler) event(o *observation, e plan.Event, action string) {
+func (r *Reconciler) event(o *observation, e policy.Event, action string) {
 	kind := corev1.EventTypeNormal
 	if e.Warning {
 		kind = corev1.EventTypeWarning
@@ -263,6 +263,6 @@ func noted(note string) string {
 }
 
 // report reports a step that was taken.
-func (r *Reconciler) inform(o *observation, reason string, step plan.Step, note string, args ...any) {
-	r.event(o, plan.Event{Reason: reason, Member: step.Member, Note: fmt.Sprintf(note, args...)}, string(step.Kind))
+func (r *Reconciler) inform(o *observation, reason string, step policy.Step, note string, args ...any) {
+	r.event(o, policy.Event{Reason: reason, Member: step.Member, Note: fmt.Sprintf(note, args...)}, string(step.Kind))
 }

@@ -19,7 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/etcd-druid/druid/api/v1alpha1"
-	"github.com/etcd-druid/druid/druid/plan"
+	"github.com/etcd-druid/druid/druid/policy"
 	"github.com/etcd-druid/druid/internal/crash"
 	"github.com/etcd-druid/druid/leases"
 	"github.com/etcd-druid/druid/manifests"
@@ -100,25 +100,25 @@ func otherUID(err error) bool {
 	return slices.ContainsFunc(status.Status().Details.Causes, func(c metav1.StatusCause) bool { return c.Field == "metadata.uid" })
 }
 
-func (r *Reconciler) createLeaderLease(ctx context.Context, o *observation, _ plan.Step) error {
+func (r *Reconciler) createLeaderLease(ctx context.Context, o *observation, _ policy.Step) error {
 	defer crash.Around("create-leader-lease")()
 	return r.create(ctx, o, "Lease", manifests.LeaderLease(o.cluster))
 }
 
-func (r *Reconciler) createMemberLease(ctx context.Context, o *observation, step plan.Step) error {
+func (r *Reconciler) createMemberLease(ctx context.Context, o *observation, step policy.Step) error {
 	defer crash.Around("create-member-lease")()
 	return r.create(ctx, o, "Lease", manifests.MemberLease(o.cluster, step.Member))
 }
 
-func (r *Reconciler) createClaim(ctx context.Context, o *observation, step plan.Step) error {
+func (r *Reconciler) createClaim(ctx context.Context, o *observation, step policy.Step) error {
 	defer crash.Around("create-claim")()
 	return r.create(ctx, o, "PersistentVolumeClaim", manifests.PersistentVolumeClaim(o.cluster, step.Member))
 }
 
-func (r *Reconciler) createPod(ctx context.Context, o *observation, step plan.Step) error {
+func (r *Reconciler) createPod(ctx context.Context, o *observation, step policy.Step) error {
 	claim, cluster := o.claimOf(step.Member), o.cluster.DeepCopy()
 	// A Pod of another version than that of the spec is outdated from the beginning: its spec hash says so.
-	cluster.Spec.Version = plan.StartsAs(step.Member, o.desired, o.observed)
+	cluster.Spec.Version = policy.StartsAs(step.Member, o.desired, o.observed)
 	pod, err := manifests.Pod(manifests.OnVolume(cluster, claim), step.Member, r.manifests)
 	if err != nil {
 		return err
@@ -136,7 +136,7 @@ func (r *Reconciler) createPod(ctx context.Context, o *observation, step plan.St
 
 // markLease reports the member's agent which Pod and which volume are the member's. It is a compare-and-set on the Lease as
 // the plan saw it: a druid that lost its leadership cannot write an older Pod over a newer one.
-func (r *Reconciler) markLease(ctx context.Context, o *observation, step plan.Step) error {
+func (r *Reconciler) markLease(ctx context.Context, o *observation, step policy.Step) error {
 	lease := o.leases[step.Member]
 	defer crash.Around("mark-lease")()
 	return r.patchMetadata(ctx, lease.DeepCopy(), metadataPatch{
@@ -149,7 +149,7 @@ func (r *Reconciler) markLease(ctx context.Context, o *observation, step plan.St
 	})
 }
 
-func (r *Reconciler) labelPod(ctx context.Context, o *observation, step plan.Step) error {
+func (r *Reconciler) labelPod(ctx context.Context, o *observation, step policy.Step) error {
 	patch := metadataPatch{UID: step.PodUID, Labels: map[string]*string{}}
 	for label, want := range map[string]*bool{manifests.LabelServing: step.Serving, manifests.LabelVoter: step.Voter} {
 		switch {
@@ -165,7 +165,7 @@ func (r *Reconciler) labelPod(ctx context.Context, o *observation, step plan.Ste
 }
 
 // deletePod deletes the very Pod that the plan meant, if the plan from live reads means it too.
-func (r *Reconciler) deletePod(ctx context.Context, o *observation, step plan.Step) error {
+func (r *Reconciler) deletePod(ctx context.Context, o *observation, step policy.Step) error {
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: o.cluster.Namespace, Name: step.Member}}
 	crash.Before("delete-pod")
 	err := client.IgnoreNotFound(r.client.Delete(ctx, pod, client.Preconditions{UID: new(types.UID(step.PodUID))}))
@@ -178,7 +178,7 @@ func (r *Reconciler) deletePod(ctx context.Context, o *observation, step plan.St
 }
 
 // changeSlot is what the step makes of the record as it was read just now: nil when that is not what the plan saw.
-func (r *Reconciler) changeSlot(record leases.Record, step plan.Step) (*leases.Record, error) {
+func (r *Reconciler) changeSlot(record leases.Record, step policy.Step) (*leases.Record, error) {
 	mark, err := drawMark()
 	if err != nil {
 		return nil, err
@@ -200,15 +200,15 @@ func drawMark() (string, error) {
 }
 
 // tellSlot reports a record that was written.
-func (r *Reconciler) reportSlot(o *observation, step plan.Step) {
-	if step.Kind == plan.StrikeName {
+func (r *Reconciler) reportSlot(o *observation, step policy.Step) {
+	if step.Kind == policy.StrikeName {
 		r.inform(o, v1alpha1.EventMemberRemoved, step, "Member %s is out of the cluster (%s)", step.Member, step.Rule)
 	}
 }
 
 // retireLease asks the agents to remove the member, by a mark under the slot that the record has now.
-func (r *Reconciler) retireLease(ctx context.Context, o *observation, step plan.Step) error {
-	return r.writeMark(ctx, o, step, func(store *leases.Store, version leases.Version, step plan.Step) (leases.Member, error) {
+func (r *Reconciler) retireLease(ctx context.Context, o *observation, step policy.Step) error {
+	return r.writeMark(ctx, o, step, func(store *leases.Store, version leases.Version, step policy.Step) (leases.Member, error) {
 		mark := leases.Retirement{State: leases.RetireRequested, Mark: step.Slot.Mark, At: r.now().UTC().Format(time.RFC3339)}
 		defer crash.Around("retire-lease")()
 		return store.Retire(ctx, step.Member, version, mark)
@@ -216,17 +216,17 @@ func (r *Reconciler) retireLease(ctx context.Context, o *observation, step plan.
 }
 
 // unretireLease takes a mark away, unless the Lease changed since the live read: an agent may have claimed the removal.
-func (r *Reconciler) unretireLease(ctx context.Context, o *observation, step plan.Step) error {
-	return r.writeMark(ctx, o, step, func(store *leases.Store, version leases.Version, step plan.Step) (leases.Member, error) {
+func (r *Reconciler) unretireLease(ctx context.Context, o *observation, step policy.Step) error {
+	return r.writeMark(ctx, o, step, func(store *leases.Store, version leases.Version, step policy.Step) (leases.Member, error) {
 		defer crash.Around("unretire-lease")()
 		return store.Retire(ctx, step.Member, version, leases.Retirement{})
 	})
 }
 
 // markWriter writes a mark over the Lease as it was at version.
-type markWriter func(store *leases.Store, version leases.Version, step plan.Step) (leases.Member, error)
+type markWriter func(store *leases.Store, version leases.Version, step policy.Step) (leases.Member, error)
 
-func (r *Reconciler) writeMark(ctx context.Context, o *observation, step plan.Step, write markWriter) error {
+func (r *Reconciler) writeMark(ctx context.Context, o *observation, step policy.Step, write markWriter) error {
 	store := leases.NewStore(r.leases.Leases(o.cluster.Namespace), o.cluster.Name)
 	_, err := write(store, leases.Version(o.leases[step.Member].ResourceVersion), step)
 	switch {

@@ -16,14 +16,14 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/etcd-druid/druid/api/v1alpha1"
-	"github.com/etcd-druid/druid/druid/plan"
+	"github.com/etcd-druid/druid/druid/policy"
 	"github.com/etcd-druid/druid/internal/crash"
 	"github.com/etcd-druid/druid/leases"
 	"github.com/etcd-druid/druid/manifests"
 )
 
-func (r *Reconciler) applyObject(ctx context.Context, o *observation, step plan.Step) error {
-	state := plan.ObjectOutdated
+func (r *Reconciler) applyObject(ctx context.Context, o *observation, step policy.Step) error {
+	state := policy.ObjectOutdated
 	for _, object := range o.observed.Objects {
 		if object.Kind+"/"+object.Name == step.Object {
 			state = object.State
@@ -33,7 +33,7 @@ func (r *Reconciler) applyObject(ctx context.Context, o *observation, step plan.
 	return r.applyOurs(ctx, o, o.shared[step.Object], state)
 }
 
-func (r *Reconciler) applyBudget(ctx context.Context, o *observation, step plan.Step) error {
+func (r *Reconciler) applyBudget(ctx context.Context, o *observation, step policy.Step) error {
 	budget, err := manifests.DisruptionBudget(o.cluster, int32(step.MinAvailable))
 	if err != nil {
 		return err
@@ -43,7 +43,7 @@ func (r *Reconciler) applyBudget(ctx context.Context, o *observation, step plan.
 }
 
 // deleteBudget takes away what nothing is counted by, if it is ours.
-func (r *Reconciler) deleteBudget(ctx context.Context, o *observation, _ plan.Step) error {
+func (r *Reconciler) deleteBudget(ctx context.Context, o *observation, _ policy.Step) error {
 	budget := &policyv1.PodDisruptionBudget{}
 	if err := r.live.Get(ctx, key(o, manifests.DisruptionBudgetName(o.cluster.Name)), budget); err != nil {
 		return client.IgnoreNotFound(err)
@@ -57,8 +57,8 @@ func (r *Reconciler) deleteBudget(ctx context.Context, o *observation, _ plan.St
 
 // applyOurs writes the object by server-side apply. One that the caches do not have is made, and only made. What exists is
 // read live first: an object of someone else must not be taken over.
-func (r *Reconciler) applyOurs(ctx context.Context, o *observation, a manifests.Applied, state plan.ObjectState) error {
-	if state == plan.ObjectAbsent {
+func (r *Reconciler) applyOurs(ctx context.Context, o *observation, a manifests.Applied, state policy.ObjectState) error {
+	if state == policy.ObjectAbsent {
 		if err := r.applyNew(ctx, a); !apierrors.IsConflict(err) {
 			return err
 		}
@@ -131,7 +131,7 @@ func (r *Reconciler) applyNew(ctx context.Context, a manifests.Applied) error {
 const versionOfNothing = "1"
 
 // deleteClaim deletes the very claim that the plan meant, if the plan from live reads means it too.
-func (r *Reconciler) deleteClaim(ctx context.Context, o *observation, step plan.Step) error {
+func (r *Reconciler) deleteClaim(ctx context.Context, o *observation, step policy.Step) error {
 	claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: o.cluster.Namespace, Name: step.Member}}
 	crash.Before("delete-claim")
 	err := client.IgnoreNotFound(r.client.Delete(ctx, claim, client.Preconditions{UID: new(types.UID(step.ClaimUID))}))
@@ -146,14 +146,14 @@ func (r *Reconciler) deleteClaim(ctx context.Context, o *observation, step plan.
 // takeClaim makes the claim go when the EtcdCluster goes. An EtcdCluster that is deleted already takes nothing with it any
 // more: someone may have deleted it so that all that it owned stays, and the caches may not know. So the plan is made once
 // more from live reads, and the claim must still be as it was read then.
-func (r *Reconciler) takeClaim(ctx context.Context, o *observation, step plan.Step) error {
+func (r *Reconciler) takeClaim(ctx context.Context, o *observation, step policy.Step) error {
 	claim := o.claims[step.Member]
 	defer crash.Around("take-claim")()
 	return r.setOwners(ctx, claim, append(otherOwners(o.cluster, claim), manifests.ClaimOwner(o.cluster)))
 }
 
 // releaseClaim lets the claim outlive the EtcdCluster. References to other owners are not druid's.
-func (r *Reconciler) releaseClaim(ctx context.Context, o *observation, step plan.Step) error {
+func (r *Reconciler) releaseClaim(ctx context.Context, o *observation, step policy.Step) error {
 	claim := o.claims[step.Member]
 	defer crash.Around("release-claim")()
 	return r.setOwners(ctx, claim, otherOwners(o.cluster, claim))
@@ -161,7 +161,7 @@ func (r *Reconciler) releaseClaim(ctx context.Context, o *observation, step plan
 
 // growClaim requests the size that the spec says, of the very claim that the plan saw: one that was changed since is looked at
 // again.
-func (r *Reconciler) growClaim(ctx context.Context, o *observation, step plan.Step) error {
+func (r *Reconciler) growClaim(ctx context.Context, o *observation, step policy.Step) error {
 	claim, size := o.claims[step.Member], o.cluster.Spec.Storage.Size.String()
 	patch := map[string]any{
 		"metadata": metadataPatch{UID: step.ClaimUID, ResourceVersion: claim.ResourceVersion},
@@ -200,7 +200,7 @@ func ownedBy(cluster *v1alpha1.EtcdCluster, object metav1.Object) bool {
 
 // retainClaim takes from the claim all by which a member or a cluster could take it for its own. The cluster's name stays
 // on it, for the one who looks for it.
-func (r *Reconciler) retainClaim(ctx context.Context, o *observation, step plan.Step) error {
+func (r *Reconciler) retainClaim(ctx context.Context, o *observation, step policy.Step) error {
 	claim := o.claims[step.Member]
 	owners := otherOwners(o.cluster, claim)
 	crash.Before("retain-claim")
@@ -224,7 +224,7 @@ func (r *Reconciler) retainClaim(ctx context.Context, o *observation, step plan.
 }
 
 // deleteLease deletes the Lease of a member that left nothing else, if it says what the live read said.
-func (r *Reconciler) deleteLease(ctx context.Context, o *observation, step plan.Step) error {
+func (r *Reconciler) deleteLease(ctx context.Context, o *observation, step policy.Step) error {
 	live := o.leases[step.Member]
 	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: o.cluster.Namespace, Name: step.Member}}
 	crash.Before("delete-lease")

@@ -15,7 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/etcd-druid/druid/api/v1alpha1"
-	"github.com/etcd-druid/druid/druid/plan"
+	"github.com/etcd-druid/druid/druid/policy"
 	"github.com/etcd-druid/druid/internal/crash"
 	"github.com/etcd-druid/druid/leases"
 	"github.com/etcd-druid/druid/manifests"
@@ -23,7 +23,7 @@ import (
 
 // applyRecord takes a step that writes the cluster record, and returns the Lease as it is afterwards: nil when there was
 // nothing to write after all.
-func (r *Reconciler) applyRecord(ctx context.Context, o *observation, step plan.Step) (*coordinationv1.Lease, error) {
+func (r *Reconciler) applyRecord(ctx context.Context, o *observation, step policy.Step) (*coordinationv1.Lease, error) {
 	o, step, err := r.confirmed(ctx, o, step)
 	if err != nil {
 		return nil, fmt.Errorf("%s by rule %s: %w", step.Kind, step.Rule, err)
@@ -32,7 +32,7 @@ func (r *Reconciler) applyRecord(ctx context.Context, o *observation, step plan.
 		return nil, nil
 	}
 	write := r.updateRecord
-	if step.Kind == plan.CreateRecord {
+	if step.Kind == policy.CreateRecord {
 		write = r.createRecord
 	}
 	lease, err := write(ctx, o, step)
@@ -47,7 +47,7 @@ func (r *Reconciler) applyRecord(ctx context.Context, o *observation, step plan.
 }
 
 // createRecord makes the record. One that exists is never overwritten: anyone who made it was first.
-func (r *Reconciler) createRecord(ctx context.Context, o *observation, step plan.Step) (*coordinationv1.Lease, error) {
+func (r *Reconciler) createRecord(ctx context.Context, o *observation, step policy.Step) (*coordinationv1.Lease, error) {
 	record := *step.Record
 	if err := r.grow(o, &record, step.Draw); err != nil {
 		return nil, err
@@ -75,7 +75,7 @@ func (r *Reconciler) createRecord(ctx context.Context, o *observation, step plan
 }
 
 // updateRecord changes the record by compare-and-set on a live read.
-func (r *Reconciler) updateRecord(ctx context.Context, o *observation, step plan.Step) (*coordinationv1.Lease, error) {
+func (r *Reconciler) updateRecord(ctx context.Context, o *observation, step policy.Step) (*coordinationv1.Lease, error) {
 	var lease coordinationv1.Lease
 	if err := r.live.Get(ctx, key(o, leases.RecordName(o.cluster.Name)), &lease); err != nil {
 		return nil, client.IgnoreNotFound(err)
@@ -106,9 +106,9 @@ func (r *Reconciler) updateRecord(ctx context.Context, o *observation, step plan
 }
 
 // changeRecord is what the step makes of the record as it was read just now: nil when that is not what the plan saw.
-func (r *Reconciler) changeRecord(o *observation, record leases.Record, step plan.Step) (*leases.Record, error) {
+func (r *Reconciler) changeRecord(o *observation, record leases.Record, step policy.Step) (*leases.Record, error) {
 	switch {
-	case step.Kind != plan.UpdateRecord:
+	case step.Kind != policy.UpdateRecord:
 		return r.changeSlot(record, step)
 	case step.Record != nil:
 		if record.Phase != o.observed.Record.Phase {
@@ -180,7 +180,7 @@ const maxDraws = 100
 func (r *Reconciler) grow(o *observation, record *leases.Record, count int) error {
 	taken := func(name string) bool {
 		return record.Lists(name) || slices.Contains(o.desired.Known, name) ||
-			slices.ContainsFunc(o.observed.Members, func(m plan.Member) bool { return m.Name == name }) ||
+			slices.ContainsFunc(o.observed.Members, func(m policy.Member) bool { return m.Name == name }) ||
 			reserved(o.cluster.Name, name)
 	}
 	for range count {
@@ -210,7 +210,7 @@ func reserved(cluster, name string) bool {
 const saveTTL = 7 * 24 * 60 * 60
 
 // createSave asks for the verified full backup before a change of version. One that exists already is taken as it is.
-func (r *Reconciler) createSave(ctx context.Context, o *observation, step plan.Step) error {
+func (r *Reconciler) createSave(ctx context.Context, o *observation, step policy.Step) error {
 	snapshot := &v1alpha1.EtcdSnapshot{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: o.cluster.Namespace, Name: step.Object, Labels: map[string]string{leases.LabelCluster: o.cluster.Name},
@@ -232,7 +232,7 @@ func (r *Reconciler) createSave(ctx context.Context, o *observation, step plan.S
 
 // orderUpgrade writes on the record what the leader's agent is to find out, or takes that off it, with the answer to what stood there
 // before. It is a compare-and-set on the record as a live read showed it.
-func (r *Reconciler) orderUpgrade(ctx context.Context, o *observation, step plan.Step) error {
+func (r *Reconciler) orderUpgrade(ctx context.Context, o *observation, step policy.Step) error {
 	annotations := map[string]*string{leases.AnnotationUpgradeOrder: nil, leases.AnnotationUpgradeAnswer: nil}
 	if step.Order.Nonce != "" {
 		value, err := step.Order.Encode()

@@ -14,7 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/etcd-druid/druid/api/v1alpha1"
-	"github.com/etcd-druid/druid/druid/plan"
+	"github.com/etcd-druid/druid/druid/policy"
 	"github.com/etcd-druid/druid/leases"
 	"github.com/etcd-druid/druid/manifests"
 )
@@ -220,7 +220,7 @@ func TestClaimIsNotTakenByAClusterThatIsDeleted(t *testing.T) {
 	s.retain(v1alpha1.DeletePersistentVolumeClaim)
 	r := s.reconciler(s.Client)
 	o := s.observed(r)
-	step := stepFor(t, o, plan.TakeClaim)
+	step := stepFor(t, o, policy.TakeClaim)
 	s.delete("demo", metav1.DeletePropagationOrphan)
 	if err := r.take(t.Context(), o, step); err != nil {
 		t.Fatal(err)
@@ -248,7 +248,7 @@ func TestOwnersAreWrittenByCompareAndSet(t *testing.T) {
 	s.retain(v1alpha1.RetainPersistentVolumeClaim)
 	r := s.reconciler(s.Client)
 	o := s.observed(r)
-	step := stepFor(t, o, plan.ReleaseClaim)
+	step := stepFor(t, o, policy.ReleaseClaim)
 	s.binder(name) // the claim changes after the plan
 	if err := r.take(t.Context(), o, step); !apierrors.IsConflict(err) || passing(err) != staleCachePause {
 		t.Errorf("release a claim that changed: got %v, want a conflict", err)

@@ -13,7 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	"github.com/etcd-druid/druid/api/v1alpha1"
-	"github.com/etcd-druid/druid/druid/plan"
+	"github.com/etcd-druid/druid/druid/policy"
 	"github.com/etcd-druid/druid/internal/crash"
 	"github.com/etcd-druid/druid/manifests"
 )
@@ -25,14 +25,14 @@ const foregroundPause = 2 * time.Second
 // compare-and-set: nothing else is done before. It returns the EtcdCluster as it was written, nil where nothing had to be, and says
 // whether that was all that is to be done about it.
 func (r *Reconciler) guard(ctx context.Context, o *observation) (written *v1alpha1.EtcdCluster, over bool, err error) {
-	guard := plan.GuardOf(o.desired, o.observed)
+	guard := policy.GuardOf(o.desired, o.observed)
 	is := o.lock.wanted(o.cluster)
 	others := slices.DeleteFunc(slices.Clone(is.Finalizers), func(f string) bool { return f == v1alpha1.JoinFinalizer })
 	switch guard.Verdict {
-	case plan.GuardHold:
+	case policy.GuardHold:
 		written, err = r.setFinalizers(ctx, is, append(others, v1alpha1.JoinFinalizer), guard.Rule)
 		return written, false, err
-	case plan.GuardRelease:
+	case policy.GuardRelease:
 		if sure, err := r.releasable(ctx, o, is); err != nil || !sure {
 			return nil, true, err
 		}
@@ -41,7 +41,7 @@ func (r *Reconciler) guard(ctx context.Context, o *observation) (written *v1alph
 			r.memory.forgetCluster(is.UID)
 		}
 		return written, is.DeletionTimestamp != nil, err
-	case plan.GuardWait:
+	case policy.GuardWait:
 		o.lookAgain(foregroundPause)
 		return nil, true, nil
 	default:
@@ -67,7 +67,7 @@ func (r *Reconciler) releasable(ctx context.Context, o *observation, is *v1alpha
 	if err != nil {
 		return false, err
 	}
-	if plan.GuardOf(fresh.desired, fresh.observed).Verdict != plan.GuardRelease || cluster.UID != is.UID {
+	if policy.GuardOf(fresh.desired, fresh.observed).Verdict != policy.GuardRelease || cluster.UID != is.UID {
 		o.lookAgain(staleCachePause)
 		return false, nil
 	}
@@ -122,12 +122,12 @@ func leftovers(o *observation) []string {
 }
 
 // tellLeftovers reports them once, when the cluster is formed next to them.
-func (r *Reconciler) reportLeftovers(o *observation, step plan.Step) {
+func (r *Reconciler) reportLeftovers(o *observation, step policy.Step) {
 	names := leftovers(o)
 	if len(names) == 0 {
 		return
 	}
-	r.event(o, plan.Event{
+	r.event(o, policy.Event{
 		Warning: true, Reason: v1alpha1.EventRetainedVolumesFound,
 		Note: "This cluster starts empty. PersistentVolumeClaims of an earlier EtcdCluster of this name exist and are not used: " +
 			strings.Join(names, ", ") + ". Delete them, or copy their data first (docs/how-to/run/delete.md)",

@@ -27,7 +27,7 @@ import (
 
 	"github.com/etcd-druid/druid/agent/config"
 	"github.com/etcd-druid/druid/api/v1alpha1"
-	"github.com/etcd-druid/druid/druid/plan"
+	"github.com/etcd-druid/druid/druid/policy"
 	"github.com/etcd-druid/druid/leases"
 	"github.com/etcd-druid/druid/manifests"
 )
@@ -298,7 +298,7 @@ func TestPodIsDeletedByLiveReadsAlone(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	step := stepFor(t, o, plan.DeletePod)
+	step := stepFor(t, o, policy.DeletePod)
 
 	// Another member goes down, and the plan is older than that.
 	s.kubelet(names[1], false)
@@ -318,15 +318,15 @@ func TestPodIsDeletedByLiveReadsAlone(t *testing.T) {
 	}
 }
 
-func stepFor(t *testing.T, o *observation, kind plan.Kind) plan.Step {
+func stepFor(t *testing.T, o *observation, kind policy.Kind) policy.Step {
 	t.Helper()
-	for _, step := range plan.Steps(o.desired, o.observed) {
+	for _, step := range policy.Steps(o.desired, o.observed) {
 		if step.Kind == kind {
 			return step
 		}
 	}
-	t.Fatalf("no step %s is planned: %+v", kind, plan.Steps(o.desired, o.observed))
-	return plan.Step{}
+	t.Fatalf("no step %s is planned: %+v", kind, policy.Steps(o.desired, o.observed))
+	return policy.Step{}
 }
 
 func TestOldPlansLoseTheirCompareAndSet(t *testing.T) {
@@ -344,11 +344,11 @@ func TestOldPlansLoseTheirCompareAndSet(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.agent("demo", names[0], 1, leases.RoleLeader) // the Lease changes after the plan
-	err = r.markLease(t.Context(), o, plan.Step{Member: names[0], PodUID: "older", ClaimUID: "older"})
+	err = r.markLease(t.Context(), o, policy.Step{Member: names[0], PodUID: "older", ClaimUID: "older"})
 	if !apierrors.IsConflict(err) || passing(err) != staleCachePause {
 		t.Errorf("mark a Lease that changed: got %v, want a conflict", err)
 	}
-	err = r.labelPod(t.Context(), o, plan.Step{Member: names[0], PodUID: "older", Serving: new(false)})
+	err = r.labelPod(t.Context(), o, policy.Step{Member: names[0], PodUID: "older", Serving: new(false)})
 	if !apierrors.IsConflict(err) {
 		t.Errorf("label a Pod of another UID: got %v, want a conflict", err)
 	}

@@ -14,7 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 
 	"github.com/etcd-druid/druid/api/v1alpha1"
-	"github.com/etcd-druid/druid/druid/plan"
+	"github.com/etcd-druid/druid/druid/policy"
 	"github.com/etcd-druid/druid/internal/crash"
 	"github.com/etcd-druid/druid/manifests"
 )
@@ -32,22 +32,22 @@ const (
 // lock is the spec as it is next to the one that was adopted, which stands in the observation's EtcdCluster.
 type lock struct {
 	spec v1alpha1.EtcdClusterSpec
-	edit plan.Edit
+	edit policy.Edit
 	// generation that the status answers.
 	generation int64
-	adoption   plan.Adoption
+	adoption   policy.Adoption
 	// restore is what the EtcdSnapshot stands for that a new cluster begins with, kept with the spec when that is adopted.
 	restore *v1alpha1.ResolvedRestore
 }
 
 // waits says that there is no spec yet to work towards.
-func (l lock) waits() bool { return l.edit.Seen == plan.SeenFirst && l.adoption.Rule == "" }
+func (l lock) waits() bool { return l.edit.Seen == policy.SeenFirst && l.adoption.Rule == "" }
 
 // lockedOf returns the EtcdCluster as it was adopted, and what its spec asks for next to that. Where nothing was adopted yet it
 // is taken as it is: it is about to be.
 func lockedOf(cluster *v1alpha1.EtcdCluster) (*v1alpha1.EtcdCluster, lock, error) {
 	l := lock{spec: cluster.Spec, generation: cluster.Generation}
-	l.edit.Seen, l.edit.Replicas = plan.SeenFirst, int(cluster.Spec.Replicas)
+	l.edit.Seen, l.edit.Replicas = policy.SeenFirst, int(cluster.Spec.Replicas)
 	adopted, err := cluster.Status.Adopted()
 	if err != nil {
 		return nil, l, fmt.Errorf("EtcdCluster %s/%s: %w", cluster.Namespace, cluster.Name, err)
@@ -56,10 +56,10 @@ func lockedOf(cluster *v1alpha1.EtcdCluster) (*v1alpha1.EtcdCluster, lock, error
 	case adopted == nil:
 		return cluster, l, nil
 	case equality.Semantic.DeepEqual(*adopted, cluster.Spec):
-		l.edit.Seen = plan.SeenSame
+		l.edit.Seen = policy.SeenSame
 		return cluster, l, nil
 	}
-	l.edit.Seen, l.generation = plan.SeenEdited, cluster.Status.ObservedGeneration
+	l.edit.Seen, l.generation = policy.SeenEdited, cluster.Status.ObservedGeneration
 	locked := cluster.DeepCopy()
 	locked.Spec = *adopted
 	return locked, l, nil
@@ -72,7 +72,7 @@ func (r *Reconciler) observeLock(o *observation) {
 	if d.Deleted {
 		return // it is not worked towards any more
 	}
-	if o.lock.edit.Seen == plan.SeenEdited {
+	if o.lock.edit.Seen == policy.SeenEdited {
 		d.Pending = o.lock.wanted(o.cluster).Generation
 		o.observeEdit()
 	}
@@ -82,7 +82,7 @@ func (r *Reconciler) observeLock(o *observation) {
 		d.Expired = left <= 0 && !r.restores(o)
 		o.lookAgain(left)
 	}
-	o.lock.adoption = plan.Adopt(o.desired, o.observed, o.lock.edit)
+	o.lock.adoption = policy.Adopt(o.desired, o.observed, o.lock.edit)
 }
 
 // wanted is the EtcdCluster as its spec is, and not as it was adopted.
@@ -101,7 +101,7 @@ func allowed(cluster *v1alpha1.EtcdCluster) time.Duration {
 func (o *observation) observeEdit() {
 	wanted, e := o.lock.wanted(o.cluster), &o.lock.edit
 	e.Grows = wanted.Spec.Storage.Size.Cmp(o.cluster.Spec.Storage.Size) > 0
-	e.SamePods, e.Makes = true, map[string]plan.PodMake{}
+	e.SamePods, e.Makes = true, map[string]policy.PodMake{}
 	for _, m := range o.observed.Members {
 		if !m.Listed {
 			continue
@@ -125,7 +125,7 @@ func (r *Reconciler) restores(o *observation) bool {
 			words, restores = m.Says.Reason, strings.HasPrefix(m.Says.Rule, restoreRule)
 		}
 	}
-	restores = restores && o.observed.RecordState == plan.RecordForming
+	restores = restores && o.observed.RecordState == policy.RecordForming
 	f := fact{o.cluster.UID, "restore"}
 	r.memory.note(f, words)
 	stands, left := r.memory.lasts(f, restores, restorePatience, r.now())
@@ -157,7 +157,7 @@ func (r *Reconciler) adopt(ctx context.Context, o *observation) (*v1alpha1.EtcdC
 	}
 	r.memory.statuses.wrote(is.ResourceVersion, changed)
 	r.log.InfoContext(ctx, "spec adopted", "namespace", is.Namespace, "cluster", is.Name, "generation", is.Generation, "rule", o.lock.adoption.Rule)
-	for _, e := range plan.Events(is.Status, changed.Status) {
+	for _, e := range policy.Events(is.Status, changed.Status) {
 		r.event(o, e, "AdoptSpec")
 	}
 	return changed, nil

@@ -16,7 +16,7 @@ import (
 	crmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"github.com/etcd-druid/druid/api/v1alpha1"
-	"github.com/etcd-druid/druid/druid/plan"
+	"github.com/etcd-druid/druid/druid/policy"
 	"github.com/etcd-druid/druid/test/exports"
 )
 
@@ -144,7 +144,7 @@ func TestTransitionsAreCountedByReason(t *testing.T) {
 	s := newStage(t)
 	r := s.reconciler(s.Client)
 	o := &observation{cluster: s.newCluster("demo", 3)}
-	r.event(o, plan.Event{Warning: true, Reason: v1alpha1.EventQuorumLost, Note: "x"}, "WriteStatus")
+	r.event(o, policy.Event{Warning: true, Reason: v1alpha1.EventQuorumLost, Note: "x"}, "WriteStatus")
 	if got := testutil.ToFloat64(r.metrics.events.WithLabelValues("Warning", v1alpha1.EventQuorumLost)); got != 1 {
 		t.Errorf("counted %v times, want once", got)
 	}

@@ -12,7 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	"github.com/etcd-druid/druid/api/v1alpha1"
-	"github.com/etcd-druid/druid/druid/plan"
+	"github.com/etcd-druid/druid/druid/policy"
 	"github.com/etcd-druid/druid/leases"
 )
 
@@ -243,7 +243,7 @@ func TestDeclarationThatIsTakenBackStopsWhatWasAnnounced(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	step := stepFor(t, o, plan.DeleteClaim)
+	step := stepFor(t, o, policy.DeleteClaim)
 	c.node(nodes[0], false) // the plan is older than this
 	if err := c.take(t.Context(), o, step); err != nil {
 		t.Fatal(err)

@@ -17,7 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	"github.com/etcd-druid/druid/api/v1alpha1"
-	"github.com/etcd-druid/druid/druid/plan"
+	"github.com/etcd-druid/druid/druid/policy"
 	"github.com/etcd-druid/druid/internal/rules"
 	"github.com/etcd-druid/druid/leases"
 	"github.com/etcd-druid/druid/manifests"
@@ -38,8 +38,8 @@ type observation struct {
 	// cluster with the spec that was adopted.
 	cluster  *v1alpha1.EtcdCluster
 	lock     lock
-	desired  plan.Desired
-	observed plan.Observed
+	desired  policy.Desired
+	observed policy.Observed
 
 	leases map[string]*coordinationv1.Lease
 	claims map[string]*corev1.PersistentVolumeClaim
@@ -155,8 +155,8 @@ func (o *observation) list(ctx context.Context, from source) error {
 	return nil
 }
 
-func desiredOf(cluster *v1alpha1.EtcdCluster) (plan.Desired, error) {
-	d := plan.Desired{
+func desiredOf(cluster *v1alpha1.EtcdCluster) (policy.Desired, error) {
+	d := policy.Desired{
 		Replicas:       int(cluster.Spec.Replicas),
 		Version:        cluster.Spec.Version,
 		ClaimsGo:       manifests.ClaimsGo(cluster),
@@ -168,9 +168,9 @@ func desiredOf(cluster *v1alpha1.EtcdCluster) (plan.Desired, error) {
 		Joins:          manifests.Joins(cluster),
 		Held:           controllerutil.ContainsFinalizer(cluster, v1alpha1.JoinFinalizer),
 		Backup:         cluster.Spec.Backup != nil,
-		BackupReported: plan.BackupReportedBy(cluster.Status.Conditions),
-		PauseReported:  plan.PauseReportedBy(cluster.Status.Conditions),
-		Refused:        plan.RefusedBy(cluster.Status.Conditions),
+		BackupReported: policy.BackupReportedBy(cluster.Status.Conditions),
+		PauseReported:  policy.PauseReportedBy(cluster.Status.Conditions),
+		Refused:        policy.RefusedBy(cluster.Status.Conditions),
 		Ran:            map[string]string{},
 	}
 	if err := manifests.BackupProblem(cluster); err != nil {
@@ -191,25 +191,25 @@ func desiredOf(cluster *v1alpha1.EtcdCluster) (plan.Desired, error) {
 func (o *observation) observeRecord() {
 	lease, there := o.leases[leases.RecordName(o.cluster.Name)]
 	if !there {
-		o.observed.RecordState = plan.RecordAbsent
+		o.observed.RecordState = policy.RecordAbsent
 		return
 	}
 	if !ours(o.cluster, lease) {
-		o.observed.RecordState = plan.RecordForeign
+		o.observed.RecordState = policy.RecordForeign
 		o.observed.RecordProblem = (&foreignError{kind: "Lease", name: lease.Name}).Error()
 		return
 	}
 	record, err := leases.DecodeRecord(lease)
 	if err != nil {
-		o.observed.RecordState = plan.RecordUnreadable
+		o.observed.RecordState = policy.RecordUnreadable
 		o.observed.RecordProblem = err.Error()
 		return
 	}
 	o.observed.Record = record
-	o.observed.RecordState = map[leases.Phase]plan.RecordState{
-		leases.PhaseForming:    plan.RecordForming,
-		leases.PhaseFormed:     plan.RecordFormed,
-		leases.PhaseRecovering: plan.RecordRecovering,
+	o.observed.RecordState = map[leases.Phase]policy.RecordState{
+		leases.PhaseForming:    policy.RecordForming,
+		leases.PhaseFormed:     policy.RecordFormed,
+		leases.PhaseRecovering: policy.RecordRecovering,
 	}[record.Phase]
 }
 
@@ -232,7 +232,7 @@ func (r *Reconciler) observeMembers(ctx context.Context, o *observation) error {
 		names[name] = true
 	}
 	for name := range names {
-		m := plan.Member{Name: name, Listed: o.observed.Record.Lists(name)}
+		m := policy.Member{Name: name, Listed: o.observed.Record.Lists(name)}
 		if err := r.observeLease(ctx, o, &m); err != nil {
 			return err
 		}
@@ -240,30 +240,30 @@ func (r *Reconciler) observeMembers(ctx context.Context, o *observation) error {
 		if err := observePod(o, &m); err != nil {
 			return err
 		}
-		if m.Claim == plan.ClaimUnwanted {
+		if m.Claim == policy.ClaimUnwanted {
 			m.ClaimUID = m.PodUID // the volume is the Pod's, and goes with it
 		}
 		o.observed.Members = append(o.observed.Members, m)
 	}
-	slices.SortFunc(o.observed.Members, func(a, b plan.Member) int { return cmp.Compare(a.Name, b.Name) })
+	slices.SortFunc(o.observed.Members, func(a, b policy.Member) int { return cmp.Compare(a.Name, b.Name) })
 	return nil
 }
 
-func leaseState(cluster *v1alpha1.EtcdCluster, lease *coordinationv1.Lease) plan.LeaseState {
+func leaseState(cluster *v1alpha1.EtcdCluster, lease *coordinationv1.Lease) policy.LeaseState {
 	switch {
 	case lease == nil:
-		return plan.LeaseAbsent
+		return policy.LeaseAbsent
 	case !ours(cluster, lease):
-		return plan.LeaseForeign
+		return policy.LeaseForeign
 	default:
-		return plan.LeaseOurs
+		return policy.LeaseOurs
 	}
 }
 
-func (r *Reconciler) observeLease(ctx context.Context, o *observation, m *plan.Member) error {
+func (r *Reconciler) observeLease(ctx context.Context, o *observation, m *policy.Member) error {
 	lease := o.leases[m.Name]
 	m.Lease, m.Liveness = leaseState(o.cluster, lease), leases.Unknown
-	if m.Lease != plan.LeaseOurs {
+	if m.Lease != policy.LeaseOurs {
 		return nil
 	}
 	m.WasFormed = lease.CreationTimestamp.Time
@@ -310,20 +310,20 @@ func (r *Reconciler) liveness(ctx context.Context, lease *coordinationv1.Lease, 
 	return liveness, nil
 }
 
-func observeClaim(o *observation, m *plan.Member) {
+func observeClaim(o *observation, m *policy.Member) {
 	claim := o.claims[m.Name]
 	m.ClaimOwned = claim != nil && ownedBy(o.cluster, claim)
 	switch {
 	case manifests.InMemory(o.cluster):
-		m.Claim = plan.ClaimUnwanted
+		m.Claim = policy.ClaimUnwanted
 	case claim == nil:
-		m.Claim = plan.ClaimAbsent
+		m.Claim = policy.ClaimAbsent
 	case !ours(o.cluster, claim):
-		m.Claim = plan.ClaimForeign
+		m.Claim = policy.ClaimForeign
 	case claim.DeletionTimestamp != nil:
-		m.Claim, m.ClaimUID = plan.ClaimTerminating, string(claim.UID)
+		m.Claim, m.ClaimUID = policy.ClaimTerminating, string(claim.UID)
 	default:
-		m.Claim, m.ClaimUID = plan.ClaimPresent, string(claim.UID)
+		m.Claim, m.ClaimUID = policy.ClaimPresent, string(claim.UID)
 	}
 }
 
@@ -331,14 +331,14 @@ func observeClaim(o *observation, m *plan.Member) {
 func (r *Reconciler) observeSeed(o *observation) {
 	seed, other := false, false
 	for _, m := range o.observed.Members {
-		started := m.Pod == plan.PodLive
+		started := m.Pod == policy.PodLive
 		if m.Name == o.observed.Record.Seed {
 			seed = started
 		} else {
 			other = other || m.Listed && started
 		}
 	}
-	stuck := o.observed.RecordState == plan.RecordForming && !seed && other
+	stuck := o.observed.RecordState == policy.RecordForming && !seed && other
 	lasts, left := r.memory.lasts(fact{o.cluster.UID, "seed " + o.observed.Record.Seed}, stuck, seedPatience, r.now())
 	o.observed.SeedStuck = rules.YesNoOf(lasts)
 	o.lookAgain(left)

@@ -12,15 +12,15 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/etcd-druid/druid/druid/plan"
+	"github.com/etcd-druid/druid/druid/policy"
 	"github.com/etcd-druid/druid/leases"
 )
 
 // observeNode looks at the node of a member that is away or stuck, or that no node takes. Always live: druid watches neither
 // nodes nor volumes, of which a Kubernetes cluster has many, and asks for one only where something is wrong.
-func (r *Reconciler) observeNode(ctx context.Context, o *observation, m *plan.Member) error {
+func (r *Reconciler) observeNode(ctx context.Context, o *observation, m *policy.Member) error {
 	pod := o.pods[m.Name]
-	homeless := m.Pod == plan.PodUnscheduled && podCondition(pod, corev1.PodScheduled).Status == corev1.ConditionFalse
+	homeless := m.Pod == policy.PodUnscheduled && podCondition(pod, corev1.PodScheduled).Status == corev1.ConditionFalse
 	homeless = r.still(o, *m, "homeless", m.PodUID, homeless, schedulingPatience)
 	bound := m.PodUID != "" && pod.Spec.NodeName != ""
 	if !homeless && !(bound && (m.NodeLost || m.Stuck)) {
@@ -30,27 +30,27 @@ func (r *Reconciler) observeNode(ctx context.Context, o *observation, m *plan.Me
 	if err := r.observeVolume(ctx, o, m, bound); err != nil || m.NodeName == "" {
 		return err
 	}
-	if gone := m.Node == plan.NodeGone; !r.still(o, *m, "node gone", m.NodeName, gone, r.grace) && gone {
-		m.Node = plan.NodeVanished
+	if gone := m.Node == policy.NodeGone; !r.still(o, *m, "node gone", m.NodeName, gone, r.grace) && gone {
+		m.Node = policy.NodeVanished
 	}
-	if away := m.Node == plan.NodeAway; !r.still(o, *m, "node away", m.NodeName, away, nodePatience) && away {
-		m.Node = plan.NodeUnknown
+	if away := m.Node == policy.NodeAway; !r.still(o, *m, "node away", m.NodeName, away, nodePatience) && away {
+		m.Node = policy.NodeUnknown
 	}
 	return nil
 }
 
 // observeSilent finds a node that is not reachable under a Pod that counts as ready. The node controller marks none that was not ready
 // as a whole when its node died, for its agent was down; what its kubelet wrote last of etcd stays.
-func (r *Reconciler) observeSilent(ctx context.Context, o *observation, m *plan.Member) error {
+func (r *Reconciler) observeSilent(ctx context.Context, o *observation, m *policy.Member) error {
 	pod := o.pods[m.Name]
-	if !m.Expired || m.NodeLost || m.Pod != plan.PodLive || pod.Spec.NodeName == "" {
+	if !m.Expired || m.NodeLost || m.Pod != policy.PodLive || pod.Spec.NodeName == "" {
 		return nil
 	}
 	node, err := r.findNode(ctx, pod.Spec.NodeName, pin{}, true)
 	if err != nil {
 		return err
 	}
-	if node.state&(plan.NodeAway|plan.NodeOutOfService|plan.NodeGone) != 0 {
+	if node.state&(policy.NodeAway|policy.NodeOutOfService|policy.NodeGone) != 0 {
 		m.NodeLost, m.Idle = true, false
 	}
 	o.lookAgain(nodeInterval)
@@ -58,7 +58,7 @@ func (r *Reconciler) observeSilent(ctx context.Context, o *observation, m *plan.
 }
 
 // observeVolume finds the node of the Pod, or else of the volume, and whether it alone can mount the volume.
-func (r *Reconciler) observeVolume(ctx context.Context, o *observation, m *plan.Member, bound bool) error {
+func (r *Reconciler) observeVolume(ctx context.Context, o *observation, m *policy.Member, bound bool) error {
 	volume, to, err := r.volumeOf(ctx, o, m)
 	if err != nil {
 		return err
@@ -75,15 +75,15 @@ func (r *Reconciler) observeVolume(ctx context.Context, o *observation, m *plan.
 		return err
 	}
 	m.Node = node.state
-	if m.Volume == plan.VolumeLocal && !to.allows(m.NodeName, node.labels) {
-		m.Volume = plan.VolumeUnknown // the Pod runs where its volume cannot be, as far as we understand
+	if m.Volume == policy.VolumeLocal && !to.allows(m.NodeName, node.labels) {
+		m.Volume = policy.VolumeUnknown // the Pod runs where its volume cannot be, as far as we understand
 	}
 	return nil
 }
 
 // found is what a look at a node found.
 type found struct {
-	state  plan.NodeState
+	state  policy.NodeState
 	labels map[string]string
 }
 
@@ -93,64 +93,64 @@ func (r *Reconciler) findNode(ctx context.Context, name string, pin pin, bound b
 	err := r.live.Get(ctx, types.NamespacedName{Name: name}, &node)
 	switch {
 	case apierrors.IsForbidden(err):
-		return found{state: plan.NodeUnknown}, nil // an install that may not look: nothing is known
+		return found{state: policy.NodeUnknown}, nil // an install that may not look: nothing is known
 	case err == nil:
 		return found{nodeState(&node), node.Labels}, nil
 	case !apierrors.IsNotFound(err):
 		return found{}, fmt.Errorf("get Node %s: %w", name, err)
 	case bound || pin.byName:
-		return found{state: plan.NodeGone}, nil
+		return found{state: policy.NodeGone}, nil
 	}
 	var nodes corev1.NodeList
 	err = r.live.List(ctx, &nodes, client.MatchingLabels{corev1.LabelHostname: name}, client.Limit(1))
 	switch {
 	case apierrors.IsForbidden(err), err == nil && len(nodes.Items) > 0:
-		return found{state: plan.NodeUnknown}, nil
+		return found{state: policy.NodeUnknown}, nil
 	case err != nil:
 		return found{}, fmt.Errorf("list Nodes of host %s: %w", name, err)
 	}
-	return found{state: plan.NodeGone}, nil
+	return found{state: policy.NodeGone}, nil
 }
 
 // nodeState: the taint counts only on a node that is not ready, as it does for Kubernetes' own garbage collector.
-func nodeState(node *corev1.Node) plan.NodeState {
+func nodeState(node *corev1.Node) policy.NodeState {
 	ready := slices.ContainsFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool {
 		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
 	})
 	declared := slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == corev1.TaintNodeOutOfService })
 	switch {
 	case ready:
-		return plan.NodeReady
+		return policy.NodeReady
 	case declared:
-		return plan.NodeOutOfService
+		return policy.NodeOutOfService
 	default:
-		return plan.NodeAway
+		return policy.NodeAway
 	}
 }
 
 // volumeOf says where the claim's volume can be mounted.
-func (r *Reconciler) volumeOf(ctx context.Context, o *observation, m *plan.Member) (plan.VolumeState, pin, error) {
-	if m.Claim == plan.ClaimUnwanted && m.On != "" {
-		return plan.VolumeLocal, pin{m.On, true}, nil // it is memory of that node
+func (r *Reconciler) volumeOf(ctx context.Context, o *observation, m *policy.Member) (policy.VolumeState, pin, error) {
+	if m.Claim == policy.ClaimUnwanted && m.On != "" {
+		return policy.VolumeLocal, pin{m.On, true}, nil // it is memory of that node
 	}
 	claim := o.claims[m.Name]
-	if m.Claim != plan.ClaimPresent || claim.Spec.VolumeName == "" {
-		return plan.VolumeUnknown, pin{}, nil
+	if m.Claim != policy.ClaimPresent || claim.Spec.VolumeName == "" {
+		return policy.VolumeUnknown, pin{}, nil
 	}
 	var volume corev1.PersistentVolume
 	err := r.live.Get(ctx, types.NamespacedName{Name: claim.Spec.VolumeName}, &volume)
 	switch {
 	case apierrors.IsNotFound(err), apierrors.IsForbidden(err):
-		return plan.VolumeUnknown, pin{}, nil
+		return policy.VolumeUnknown, pin{}, nil
 	case err != nil:
-		return plan.VolumeUnknown, pin{}, fmt.Errorf("get PersistentVolume %s: %w", claim.Spec.VolumeName, err)
+		return policy.VolumeUnknown, pin{}, fmt.Errorf("get PersistentVolume %s: %w", claim.Spec.VolumeName, err)
 	case volume.Spec.ClaimRef == nil || volume.Spec.ClaimRef.UID != claim.UID || volume.Spec.ClaimRef.Namespace != o.cluster.Namespace:
-		return plan.VolumeUnknown, pin{}, nil
+		return policy.VolumeUnknown, pin{}, nil
 	}
 	if to := pinOf(&volume); to.host != "" {
-		return plan.VolumeLocal, to, nil
+		return policy.VolumeLocal, to, nil
 	}
-	return plan.VolumeMovable, pin{}, nil
+	return policy.VolumeMovable, pin{}, nil
 }
 
 // pin is the one node on which a volume is: its name, or the value of its label kubernetes.io/hostname.
@@ -227,7 +227,7 @@ func (r *Reconciler) observeHealing(ctx context.Context, o *observation) error {
 		}
 		m.Blocked = blocked(o.pods[m.Name])
 		r.observeStuck(o, m)
-		comes := m.Pod&(plan.PodLive|plan.PodTerminating) != 0 // also on a node that is away: it may be the one that joins
+		comes := m.Pod&(policy.PodLive|policy.PodTerminating) != 0 // also on a node that is away: it may be the one that joins
 		m.Lingers = r.patient(o, *m, "is not coming", !comes, lingerPatience)
 		if err := r.observeNode(ctx, o, m); err != nil {
 			return err
@@ -238,10 +238,10 @@ func (r *Reconciler) observeHealing(ctx context.Context, o *observation) error {
 
 // observeStuck watches a member that is not up. The clock starts again with each Pod, when a Pod is deleted, and whenever a
 // learner gets on.
-func (r *Reconciler) observeStuck(o *observation, m *plan.Member) {
-	up := m.Pod == plan.PodLive && m.EtcdReady && !m.NodeLost
+func (r *Reconciler) observeStuck(o *observation, m *policy.Member) {
+	up := m.Pod == policy.PodLive && m.EtcdReady && !m.NodeLost
 	learner := m.Readable && m.Says.Role == leases.RoleLearner
-	progress := fmt.Sprintf("%s %t", m.PodUID, m.Pod == plan.PodTerminating)
+	progress := fmt.Sprintf("%s %t", m.PodUID, m.Pod == policy.PodTerminating)
 	if learner {
 		progress += " " + m.Says.Raft.String()
 	}
@@ -249,7 +249,7 @@ func (r *Reconciler) observeStuck(o *observation, m *plan.Member) {
 	if m.Says.Healing.PodUID == m.PodUID && restarts > 0 {
 		restarts-- // the last one is announced, and this is the Pod that it is to delete
 	}
-	patience := plan.Patience(r.grace, restarts)
+	patience := policy.Patience(r.grace, restarts)
 	wellKept := learner && m.Liveness == leases.Live // its etcd is healthy, and waits for its vote
 	m.Stuck = r.still(o, *m, "down", progress, !up && !wellKept, patience)
 	marked := m.Readable && m.Says.PodUID == m.PodUID // so it is this Pod's agent that renews
@@ -260,7 +260,7 @@ func (r *Reconciler) observeStuck(o *observation, m *plan.Member) {
 }
 
 // still is patient with what holds only as long as value stays the same.
-func (r *Reconciler) still(o *observation, m plan.Member, what, value string, holds bool, patience time.Duration) bool {
+func (r *Reconciler) still(o *observation, m policy.Member, what, value string, holds bool, patience time.Duration) bool {
 	f := fact{o.cluster.UID, m.Name + " " + what}
 	r.memory.note(f, value)
 	lasts, left := r.memory.lasts(f, holds, patience, r.now())

@@ -13,7 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/etcd-druid/druid/api/v1alpha1"
-	"github.com/etcd-druid/druid/druid/plan"
+	"github.com/etcd-druid/druid/druid/policy"
 	"github.com/etcd-druid/druid/manifests"
 )
 
@@ -24,7 +24,7 @@ const originInterval = 5 * time.Second
 // not looked for again.
 func observeOrigin(ctx context.Context, from source, o *observation) error {
 	b := o.cluster.Spec.Bootstrap
-	if o.lock.edit.Seen != plan.SeenFirst || o.cluster.Status.Restore != nil || b == nil || b.Restore == nil || b.Restore.From == nil || b.Restore.From.SnapshotRef == nil {
+	if o.lock.edit.Seen != policy.SeenFirst || o.cluster.Status.Restore != nil || b == nil || b.Restore == nil || b.Restore.From == nil || b.Restore.From.SnapshotRef == nil {
 		return nil
 	}
 	named := originOf{from: b.Restore.From, namespace: o.cluster.Namespace}
@@ -32,7 +32,7 @@ func observeOrigin(ctx context.Context, from source, o *observation) error {
 		return err
 	}
 	facts, resolved := named.resolve()
-	if o.observed.Origin = plan.JudgeOrigin(facts, named.words); o.observed.Origin.Words != "" {
+	if o.observed.Origin = policy.JudgeOrigin(facts, named.words); o.observed.Origin.Words != "" {
 		o.lookAgain(originInterval)
 		return nil
 	}
@@ -66,23 +66,23 @@ func (n *originOf) read(ctx context.Context, from client.Reader) error {
 }
 
 // resolve says what is known, and what is to be restored where all is.
-func (n *originOf) resolve() (plan.OriginFacts, v1alpha1.ResolvedRestore) {
-	facts := plan.OriginFacts{Snapshot: plan.OriginAbsent, Place: plan.OriginGone}
+func (n *originOf) resolve() (policy.OriginFacts, v1alpha1.ResolvedRestore) {
+	facts := policy.OriginFacts{Snapshot: policy.OriginAbsent, Place: policy.OriginGone}
 	if n.snapshot == nil {
 		return facts, v1alpha1.ResolvedRestore{}
 	}
 	artifact := n.snapshot.Status.Artifact
 	switch n.snapshot.Status.Phase {
 	case v1alpha1.SnapshotSucceeded:
-		if facts.Snapshot = plan.OriginSaved; artifact == nil || artifact.Revision == 0 || n.lineage() == "" {
-			facts.Snapshot = plan.OriginBlank
+		if facts.Snapshot = policy.OriginSaved; artifact == nil || artifact.Revision == 0 || n.lineage() == "" {
+			facts.Snapshot = policy.OriginBlank
 		}
 	case v1alpha1.SnapshotFailed:
-		facts.Snapshot = plan.OriginFailed
+		facts.Snapshot = policy.OriginFailed
 	default:
-		facts.Snapshot = plan.OriginUnfinished
+		facts.Snapshot = policy.OriginUnfinished
 	}
-	if facts.Snapshot != plan.OriginSaved {
+	if facts.Snapshot != policy.OriginSaved {
 		return facts, v1alpha1.ResolvedRestore{}
 	}
 	resolved := v1alpha1.ResolvedRestore{SnapshotUID: n.snapshot.UID, Lineage: n.lineage()}
@@ -107,20 +107,20 @@ func (n *originOf) lineage() string {
 }
 
 // place is where the backup is. What the EtcdCluster says is good for as long as the URI of the backup agrees.
-func (n *originOf) place(artifact *v1alpha1.SnapshotArtifact) (plan.OriginPlace, *v1alpha1.BackupStore, *v1alpha1.BackupEncryption) {
+func (n *originOf) place(artifact *v1alpha1.SnapshotArtifact) (policy.OriginPlace, *v1alpha1.BackupStore, *v1alpha1.BackupEncryption) {
 	switch {
 	case n.from.Store != nil:
-		return plan.OriginReported, n.from.Store.DeepCopy(), n.from.Encryption.DeepCopy()
+		return policy.OriginReported, n.from.Store.DeepCopy(), n.from.Encryption.DeepCopy()
 	case n.cluster == nil:
-		return plan.OriginGone, nil, nil
+		return policy.OriginGone, nil, nil
 	}
-	place := plan.OriginUnsaved
+	place := policy.OriginUnsaved
 	for _, backup := range backupsOf(n.cluster) {
 		at := elsewhere(&backup.Store, n.snapshot.Spec.Store)
 		if manifests.StoreURI(at, artifact.Key) == artifact.URI {
-			return plan.OriginOwn, at, backup.Encryption.DeepCopy()
+			return policy.OriginOwn, at, backup.Encryption.DeepCopy()
 		}
-		place = plan.OriginMoved
+		place = policy.OriginMoved
 	}
 	return place, nil, nil
 }

@@ -12,32 +12,32 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/etcd-druid/druid/api/v1alpha1"
-	"github.com/etcd-druid/druid/druid/plan"
+	"github.com/etcd-druid/druid/druid/policy"
 	"github.com/etcd-druid/druid/internal/rules"
 	"github.com/etcd-druid/druid/leases"
 	"github.com/etcd-druid/druid/manifests"
 )
 
-func observePod(o *observation, m *plan.Member) error {
+func observePod(o *observation, m *policy.Member) error {
 	pod := o.pods[m.Name]
 	if pod == nil {
-		m.Pod = plan.PodAbsent
+		m.Pod = policy.PodAbsent
 		return nil
 	}
 	if !ours(o.cluster, pod) {
-		m.Pod = plan.PodForeign
+		m.Pod = policy.PodForeign
 		return nil
 	}
 	m.Pod, m.PodUID = podState(pod), string(pod.UID)
 	m.On = pod.Spec.NodeName
-	m.EtcdReady = m.Pod != plan.PodEnded && etcdReady(pod)
+	m.EtcdReady = m.Pod != policy.PodEnded && etcdReady(pod)
 	m.NodeLost = nodeLost(pod)
 	hash, err := o.specHash(m.Name)
 	if err != nil {
 		return err
 	}
 	m.Make = makeOf(pod, hash)
-	m.Idle = !m.NodeLost && m.Pod == plan.PodLive && etcdStopped(pod)
+	m.Idle = !m.NodeLost && m.Pod == policy.PodLive && etcdStopped(pod)
 	m.Serving = pod.Labels[manifests.LabelServing] == manifests.LabelTrue
 	m.Voter = pod.Labels[manifests.LabelVoter] == manifests.LabelTrue
 	return nil
@@ -56,23 +56,23 @@ func (o *observation) specHash(member string) (string, error) {
 	return manifests.SpecHash(manifests.OnVolume(o.cluster, o.claimOf(member)))
 }
 
-func podState(pod *corev1.Pod) plan.PodState {
+func podState(pod *corev1.Pod) policy.PodState {
 	switch {
 	case pod.Status.Phase == corev1.PodFailed, pod.Status.Phase == corev1.PodSucceeded:
 		if pod.DeletionTimestamp != nil {
-			return plan.PodTerminating
+			return policy.PodTerminating
 		}
-		return plan.PodEnded
+		return policy.PodEnded
 	case pod.DeletionTimestamp != nil:
-		return plan.PodTerminating
+		return policy.PodTerminating
 	case pod.Spec.NodeName == "":
-		return plan.PodUnscheduled
+		return policy.PodUnscheduled
 	case slices.ContainsFunc(containerStatuses(pod), everRan):
-		return plan.PodLive
+		return policy.PodLive
 	case pod.Status.Phase == corev1.PodPending || pod.Status.Phase == "":
-		return plan.PodUnstarted
+		return policy.PodUnstarted
 	default: // Running or Unknown, without a word of its containers: it is not known that none ran
-		return plan.PodLive
+		return policy.PodLive
 	}
 }
 
@@ -91,14 +91,14 @@ func etcdReady(pod *corev1.Pod) bool {
 }
 
 // makeOf reports for which spec the Pod was made.
-func makeOf(pod *corev1.Pod, specHash string) plan.PodMake {
+func makeOf(pod *corev1.Pod, specHash string) policy.PodMake {
 	switch made, notified := pod.Annotations[manifests.AnnotationSpecHash]; {
 	case !notified:
-		return plan.MakeUnmarked
+		return policy.MakeUnmarked
 	case made == specHash:
-		return plan.MakeCurrent
+		return policy.MakeCurrent
 	default:
-		return plan.MakeOutdated
+		return policy.MakeOutdated
 	}
 }
 
@@ -140,16 +140,16 @@ func (r *Reconciler) observeAgents(o *observation) {
 	for i := range o.observed.Members {
 		m := &o.observed.Members[i]
 		pod := o.pods[m.Name]
-		if m.Pod&(plan.PodAbsent|plan.PodForeign) != 0 {
+		if m.Pod&(policy.PodAbsent|policy.PodForeign) != 0 {
 			continue
 		}
 		m.AgentImage = manifests.AgentImage(pod)
-		m.Agent = plan.AgentOutdated
+		m.Agent = policy.AgentOutdated
 		if m.AgentImage == r.manifests.AgentImage {
-			m.Agent = plan.AgentCurrent
+			m.Agent = policy.AgentCurrent
 		}
-		m.AgentIdle = !m.NodeLost && m.Pod == plan.PodLive && agentStopped(pod)
-		if m.Listed && m.Agent == plan.AgentCurrent && m.Says.EverFormed() {
+		m.AgentIdle = !m.NodeLost && m.Pod == policy.PodLive && agentStopped(pod)
+		if m.Listed && m.Agent == policy.AgentCurrent && m.Says.EverFormed() {
 			r.observeArrival(o, m, pod)
 		}
 	}
@@ -157,11 +157,11 @@ func (r *Reconciler) observeAgents(o *observation) {
 
 // agentProblem: an agent of another image does not come up. The kubelet often does not say why: a sidecar that it ended counts for it
 // as one that has completed, also while the next image cannot be pulled.
-func agentProblem(m plan.Member) *plan.Problem {
-	if m.Arrival != plan.ArrivalLate {
+func agentProblem(m policy.Member) *policy.Problem {
+	if m.Arrival != policy.ArrivalLate {
 		return nil
 	}
-	return &plan.Problem{Reason: v1alpha1.ReasonAgentNotRunning, Message: fmt.Sprintf(
+	return &policy.Problem{Reason: v1alpha1.ReasonAgentNotRunning, Message: fmt.Sprintf(
 		"its new agent, of image %s, does not come up, and etcd runs on; check druid's --agent-image and spec.imagePullSecrets. "+
 			"kubectl describe pod %s reports more", m.AgentImage, m.Name)}
 }
@@ -175,7 +175,7 @@ func agentStopped(pod *corev1.Pod) bool {
 // observeArrival follows an agent that was replaced until it has worked for some seconds. That it works shows in a renewal of its
 // member's Lease that was not there when its container was first seen: who was before it cannot have made that. A druid that just
 // started knows of no renewal, and takes it for one that settles.
-func (r *Reconciler) observeArrival(o *observation, m *plan.Member, pod *corev1.Pod) {
+func (r *Reconciler) observeArrival(o *observation, m *policy.Member, pod *corev1.Pod) {
 	replaced, run := manifests.AgentReplaced(pod)
 	if !replaced {
 		return
@@ -193,25 +193,25 @@ func (r *Reconciler) observeArrival(o *observation, m *plan.Member, pod *corev1.
 		settled  = r.still(o, *m, "agent settles", which+container, heard && runs && m.Liveness == leases.Live, enough)
 		silent   = !heard && m.Liveness != leases.Unknown
 		overdue  = r.still(o, *m, "agent comes", which, silent, lingerPatience)
-		arriving = plan.ArrivalSettles
+		arriving = policy.ArrivalSettles
 	)
 	switch {
 	case settled:
-		arriving = plan.ArrivalOver
+		arriving = policy.ArrivalOver
 	case overdue, silent && blocked(pod):
-		arriving = plan.ArrivalLate
+		arriving = policy.ArrivalLate
 	case silent:
-		arriving = plan.ArrivalAwaited
+		arriving = policy.ArrivalAwaited
 	}
 	m.Arrival = arriving
-	if arriving != plan.ArrivalOver {
+	if arriving != policy.ArrivalOver {
 		o.lookAgain(agentInterval)
 	}
 }
 
 // saveName is that of the EtcdSnapshot before a change of version: another one for each edit, so that none is taken for the backup
 // before a later change.
-func saveName(cluster *v1alpha1.EtcdCluster, d plan.Desired) string {
+func saveName(cluster *v1alpha1.EtcdCluster, d policy.Desired) string {
 	return fmt.Sprintf("%s-before-%s-%d", cluster.Name, strings.ReplaceAll(d.Version, ".", "-"), d.Generation)
 }
 
@@ -225,10 +225,10 @@ func (r *Reconciler) observeUpgrade(ctx context.Context, from source, o *observa
 
 // observeSave reads the EtcdSnapshot that is made before a change of version, where one is to be.
 func observeSave(ctx context.Context, from source, o *observation) error {
-	if !plan.NeedsSave(o.desired, o.observed) {
+	if !policy.NeedsSave(o.desired, o.observed) {
 		return nil
 	}
-	save := plan.Save{State: plan.SaveAbsent, Name: saveName(o.cluster, o.desired)}
+	save := policy.Save{State: policy.SaveAbsent, Name: saveName(o.cluster, o.desired)}
 	var snapshot v1alpha1.EtcdSnapshot
 	err := from.Get(ctx, key(o, save.Name), &snapshot)
 	switch {
@@ -247,31 +247,31 @@ func observeSave(ctx context.Context, from source, o *observation) error {
 func (o *observation) observeRemade() error {
 	for i := range o.observed.Members {
 		m := &o.observed.Members[i]
-		if m.Make != plan.MakeOutdated {
+		if m.Make != policy.MakeOutdated {
 			continue
 		}
 		pod, claim, cluster := o.pods[m.Name], o.claimOf(m.Name), o.cluster.DeepCopy()
-		cluster.Spec.Version = plan.StartsAs(m.Name, o.desired, o.observed)
+		cluster.Spec.Version = policy.StartsAs(m.Name, o.desired, o.observed)
 		hash, err := manifests.SpecHash(manifests.OnVolume(cluster, claim))
 		if err != nil {
 			return err
 		}
-		m.Remade = rules.YesNoOf(m.Room == plan.RoomMounts || makeOf(pod, hash) == plan.MakeOutdated)
+		m.Remade = rules.YesNoOf(m.Room == policy.RoomMounts || makeOf(pod, hash) == policy.MakeOutdated)
 	}
 	return nil
 }
 
-func saveState(cluster *v1alpha1.EtcdCluster, snapshot *v1alpha1.EtcdSnapshot) (plan.SaveState, string) {
+func saveState(cluster *v1alpha1.EtcdCluster, snapshot *v1alpha1.EtcdSnapshot) (policy.SaveState, string) {
 	switch {
 	case !metav1.IsControlledBy(snapshot, cluster):
-		return plan.SaveFailed, "it has another owner"
+		return policy.SaveFailed, "it has another owner"
 	case snapshot.DeletionTimestamp != nil:
-		return plan.SaveComing, ""
+		return policy.SaveComing, ""
 	case snapshot.Status.Phase == v1alpha1.SnapshotSucceeded:
-		return plan.SaveDone, ""
+		return policy.SaveDone, ""
 	case snapshot.Status.Phase == v1alpha1.SnapshotFailed:
-		return plan.SaveFailed, strings.TrimSuffix(snapshot.Status.Message, ".")
+		return policy.SaveFailed, strings.TrimSuffix(snapshot.Status.Message, ".")
 	default:
-		return plan.SaveComing, ""
+		return policy.SaveComing, ""
 	}
 }

@@ -14,7 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/etcd-druid/druid/api/v1alpha1"
-	"github.com/etcd-druid/druid/druid/plan"
+	"github.com/etcd-druid/druid/druid/policy"
 	"github.com/etcd-druid/druid/manifests"
 )
 
@@ -53,9 +53,9 @@ func (r *Reconciler) observeProblems(ctx context.Context, from source, o *observ
 }
 
 // volumeProblem: the claim gets no volume.
-func (r *Reconciler) volumeProblem(ctx context.Context, from source, o *observation, m plan.Member) (*plan.Problem, error) {
+func (r *Reconciler) volumeProblem(ctx context.Context, from source, o *observation, m policy.Member) (*policy.Problem, error) {
 	claim := o.claims[m.Name]
-	pending := m.Claim == plan.ClaimPresent && claim.Status.Phase == corev1.ClaimPending
+	pending := m.Claim == policy.ClaimPresent && claim.Status.Phase == corev1.ClaimPending
 	if !r.still(o, m, "claim pending", m.ClaimUID, pending, schedulingPatience) {
 		return nil, nil
 	}
@@ -64,16 +64,16 @@ func (r *Reconciler) volumeProblem(ctx context.Context, from source, o *observat
 		class = *claim.Spec.StorageClassName
 	}
 	if class == "" {
-		return &plan.Problem{Reason: v1alpha1.ReasonVolumePending, Message: "its PersistentVolumeClaim gets no volume: " +
+		return &policy.Problem{Reason: v1alpha1.ReasonVolumePending, Message: "its PersistentVolumeClaim gets no volume: " +
 			"spec.storage.storageClassName is not set; is there a default StorageClass?"}, nil
 	}
 	err := from.Get(ctx, types.NamespacedName{Name: class}, &storagev1.StorageClass{})
 	switch {
 	case err == nil:
-		return &plan.Problem{Reason: v1alpha1.ReasonVolumePending, Message: fmt.Sprintf(
+		return &policy.Problem{Reason: v1alpha1.ReasonVolumePending, Message: fmt.Sprintf(
 			"its PersistentVolumeClaim gets no volume of StorageClass %s; kubectl describe pvc %s reports why", class, m.Name)}, nil
 	case client.IgnoreNotFound(err) == nil:
-		return &plan.Problem{Reason: v1alpha1.ReasonStorageClassMissing, Message: fmt.Sprintf(
+		return &policy.Problem{Reason: v1alpha1.ReasonStorageClassMissing, Message: fmt.Sprintf(
 			"StorageClass %s does not exist; create it, or make the EtcdCluster again with one that does", class)}, nil
 	default:
 		return nil, fmt.Errorf("get StorageClass %s: %w", class, err)
@@ -82,14 +82,14 @@ func (r *Reconciler) volumeProblem(ctx context.Context, from source, o *observat
 
 // podProblem: no node takes the Pod, or a container cannot be started. The kubelet's own words change with every attempt;
 // those here do not, so that a cluster that is stuck costs no writes.
-func (r *Reconciler) podProblem(o *observation, m plan.Member) *plan.Problem {
+func (r *Reconciler) podProblem(o *observation, m policy.Member) *policy.Problem {
 	pod := o.pods[m.Name]
-	unscheduled := m.Pod == plan.PodUnscheduled && podCondition(pod, corev1.PodScheduled).Status == corev1.ConditionFalse
+	unscheduled := m.Pod == policy.PodUnscheduled && podCondition(pod, corev1.PodScheduled).Status == corev1.ConditionFalse
 	if r.still(o, m, "unscheduled", m.PodUID, unscheduled, schedulingPatience) {
-		return &plan.Problem{Reason: v1alpha1.ReasonPodUnschedulable, Message: fmt.Sprintf(
+		return &policy.Problem{Reason: v1alpha1.ReasonPodUnschedulable, Message: fmt.Sprintf(
 			"no node takes its Pod; kubectl describe pod %s reports why", m.Name)}
 	}
-	if pod == nil || m.Pod&(plan.PodUnstarted|plan.PodLive) == 0 {
+	if pod == nil || m.Pod&(policy.PodUnstarted|policy.PodLive) == 0 {
 		return nil
 	}
 	for _, s := range containerStatuses(pod) {
@@ -105,28 +105,28 @@ var (
 	cannotStart = []string{"CreateContainerConfigError", "CreateContainerError", "RunContainerError", "StartError", "ContainerCannotRun"}
 )
 
-func containerProblem(pod *corev1.Pod, s corev1.ContainerStatus) *plan.Problem {
+func containerProblem(pod *corev1.Pod, s corev1.ContainerStatus) *policy.Problem {
 	waiting, ended := s.State.Waiting, s.LastTerminationState.Terminated
 	if s.State.Terminated != nil {
 		ended = s.State.Terminated
 	}
 	switch {
 	case waiting != nil && slices.Contains(cannotPull, waiting.Reason):
-		return &plan.Problem{Reason: v1alpha1.ReasonImagePullFailed, Message: imageAdvice(pod, s.Name)}
+		return &policy.Problem{Reason: v1alpha1.ReasonImagePullFailed, Message: imageAdvice(pod, s.Name)}
 	case waiting != nil && slices.Contains(cannotStart, waiting.Reason):
-		return &plan.Problem{Reason: v1alpha1.ReasonContainerCannotStart, Message: fmt.Sprintf(
+		return &policy.Problem{Reason: v1alpha1.ReasonContainerCannotStart, Message: fmt.Sprintf(
 			"container %s cannot be started: %s", s.Name, oneLine(waiting.Message))}
 	case ended == nil || ended.ExitCode == 0 || s.State.Running != nil:
 		return nil
 	case slices.Contains(cannotStart, ended.Reason):
-		return &plan.Problem{Reason: v1alpha1.ReasonContainerCannotStart, Message: fmt.Sprintf(
+		return &policy.Problem{Reason: v1alpha1.ReasonContainerCannotStart, Message: fmt.Sprintf(
 			"container %s cannot be started: %s", s.Name, oneLine(ended.Message))}
 	default:
 		words := lastWords(ended.Message)
 		if words == "" {
 			words = fmt.Sprintf("kubectl logs %s -c %s --previous reports why", pod.Name, s.Name)
 		}
-		return &plan.Problem{Reason: v1alpha1.ReasonContainerCannotStart, Message: fmt.Sprintf(
+		return &policy.Problem{Reason: v1alpha1.ReasonContainerCannotStart, Message: fmt.Sprintf(
 			"container %s ended with exit code %d: %s", s.Name, ended.ExitCode, words)}
 	}
 }
@@ -170,17 +170,17 @@ func oneLine(message string) string {
 }
 
 // startProblem: the agent says why it does not start etcd, and goes on saying it.
-func (r *Reconciler) startProblem(o *observation, m plan.Member) *plan.Problem {
-	waits := m.Readable && m.Says.Reason != "" && m.Pod == plan.PodLive && !m.EtcdReady
+func (r *Reconciler) startProblem(o *observation, m policy.Member) *policy.Problem {
+	waits := m.Readable && m.Says.Reason != "" && m.Pod == policy.PodLive && !m.EtcdReady
 	if !r.still(o, m, "waits", m.PodUID+" "+m.Says.Rule, waits, startPatience) {
 		return nil
 	}
-	return &plan.Problem{Reason: v1alpha1.ReasonMemberCannotStart, Message: m.Says.Reason}
+	return &policy.Problem{Reason: v1alpha1.ReasonMemberCannotStart, Message: m.Says.Reason}
 }
 
 // patient says whether what has held for longer than patience. What is looked at only now and then needs no end: a clock that a look
 // does not ask for is forgotten with that look.
-func (r *Reconciler) patient(o *observation, m plan.Member, what string, holds bool, patience time.Duration) bool {
+func (r *Reconciler) patient(o *observation, m policy.Member, what string, holds bool, patience time.Duration) bool {
 	lasts, left := r.memory.lasts(fact{o.cluster.UID, m.Name + " " + what}, holds, patience, r.now())
 	o.lookAgain(left)
 	return lasts
@@ -200,7 +200,7 @@ func (r *Reconciler) observeVolumes(ctx context.Context, from source, o *observa
 	size := o.cluster.Spec.Storage.Size
 	for i := range o.observed.Members {
 		m := &o.observed.Members[i]
-		if !m.Listed || m.Claim != plan.ClaimPresent {
+		if !m.Listed || m.Claim != policy.ClaimPresent {
 			continue
 		}
 		claim := o.claims[m.Name]
@@ -213,13 +213,13 @@ func (r *Reconciler) observeVolumes(ctx context.Context, from source, o *observa
 		capacity, _ := manifests.Capacity(claim)
 		room, why := r.room(o, *m, claim, capacity.Cmp(size) < 0)
 		if refusal != "" {
-			room, why = plan.RoomStays, refusal
+			room, why = policy.RoomStays, refusal
 		}
 		m.Room = room
-		if room == plan.RoomMounts && m.Make == plan.MakeCurrent {
-			m.Make = plan.MakeOutdated
+		if room == policy.RoomMounts && m.Make == policy.MakeCurrent {
+			m.Make = policy.MakeOutdated
 		}
-		if room == plan.RoomStays {
+		if room == policy.RoomStays {
 			o.observed.Problems = append(o.observed.Problems, notExpanded(m.Name, capacity.String(), size.String(), why))
 		}
 	}
@@ -227,23 +227,23 @@ func (r *Reconciler) observeVolumes(ctx context.Context, from source, o *observa
 }
 
 // observeExpansion finds whether the claim may request more, where it is to, and else why not.
-func (r *Reconciler) observeExpansion(ctx context.Context, from source, o *observation, m *plan.Member) (refusal string, err error) {
+func (r *Reconciler) observeExpansion(ctx context.Context, from source, o *observation, m *policy.Member) (refusal string, err error) {
 	if !m.ClaimSmall || !m.ClaimBound {
 		return "", nil
 	}
 	if refusal, err = refusalOf(ctx, from, o.claims[m.Name]); err != nil {
 		return "", err
 	}
-	m.Expands = plan.ExpansionAllowed
+	m.Expands = policy.ExpansionAllowed
 	if refusal != "" {
-		m.Expands = plan.ExpansionRefused
+		m.Expands = policy.ExpansionRefused
 		o.lookAgain(conflictPatience) // nothing reports when the class allows it
 	}
 	return refusal, nil
 }
 
 // room is how the volume stands to the size that is asked for, and why it stays small.
-func (r *Reconciler) room(o *observation, m plan.Member, claim *corev1.PersistentVolumeClaim, small bool) (plan.Room, string) {
+func (r *Reconciler) room(o *observation, m policy.Member, claim *corev1.PersistentVolumeClaim, small bool) (policy.Room, string) {
 	asked := o.cluster.Spec.Storage.Size.String()
 	if pod := o.pods[m.Name]; pod != nil && manifests.IsMountedFor(pod, claim) {
 		asked += " of Pod " + m.PodUID // from then on it is another wait
@@ -252,16 +252,16 @@ func (r *Reconciler) room(o *observation, m plan.Member, claim *corev1.Persisten
 	room, why := r.growth(o, m, claim, small, asked)
 	switch {
 	case !small:
-		return plan.RoomEnough, ""
-	case late && room == plan.RoomGrows:
-		return plan.RoomStays, "it does not grow although druid requested it; check that the driver's resizer runs"
+		return policy.RoomEnough, ""
+	case late && room == policy.RoomGrows:
+		return policy.RoomStays, "it does not grow although druid requested it; check that the driver's resizer runs"
 	default:
 		return room, why
 	}
 }
 
-func notExpanded(member, capacity, size, why string) plan.Problem {
-	return plan.Problem{Reason: v1alpha1.ReasonVolumeNotExpanded, Member: member, Message: fmt.Sprintf(
+func notExpanded(member, capacity, size, why string) policy.Problem {
+	return policy.Problem{Reason: v1alpha1.ReasonVolumeNotExpanded, Member: member, Message: fmt.Sprintf(
 		"its volume has %s and spec.storage.size is %s: %s. kubectl describe pvc %s shows more. Until it has grown, the quota of its etcd stays within the volume",
 		capacity, size, why, member)}
 }
@@ -286,21 +286,21 @@ func refusalOf(ctx context.Context, from source, claim *corev1.PersistentVolumeC
 }
 
 // growth is how far the larger volume is, and what hinders it, by what driver and kubelet write into the claim.
-func (r *Reconciler) growth(o *observation, m plan.Member, claim *corev1.PersistentVolumeClaim, small bool, asked string) (plan.Room, string) {
+func (r *Reconciler) growth(o *observation, m policy.Member, claim *corev1.PersistentVolumeClaim, small bool, asked string) (policy.Room, string) {
 	mounts := small && manifests.GrowsWhenMounted(claim)
 	waited := r.still(o, m, "volume mounts", asked, mounts, mountPatience)
 	pod := o.pods[m.Name]
-	if mounts && m.Pod != plan.PodAbsent && !manifests.IsMountedFor(pod, claim) {
+	if mounts && m.Pod != policy.PodAbsent && !manifests.IsMountedFor(pod, claim) {
 		if waited {
-			return plan.RoomMounts, ""
+			return policy.RoomMounts, ""
 		}
-		return plan.RoomGrows, ""
+		return policy.RoomGrows, ""
 	}
 	why := failure(claim)
 	if r.still(o, m, "volume fails", asked, small && why != "", startPatience) {
-		return plan.RoomStays, why
+		return policy.RoomStays, why
 	}
-	return plan.RoomGrows, ""
+	return policy.RoomGrows, ""
 }
 
 // failure is what hinders the driver or the kubelet. It does not quote them: their words may change with every attempt.

@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/etcd-druid/druid/druid/plan"
+	"github.com/etcd-druid/druid/druid/policy"
 	"github.com/etcd-druid/druid/leases"
 	"github.com/etcd-druid/druid/manifests"
 )
@@ -26,7 +26,7 @@ func (r *Reconciler) observeShared(ctx context.Context, from source, o *observat
 		return err
 	}
 	for _, a := range applied {
-		object := plan.Object{Kind: a.Kind.Kind, Name: a.Name, Stage: sharedStage(o.cluster.Name, a)}
+		object := policy.Object{Kind: a.Kind.Kind, Name: a.Name, Stage: sharedStage(o.cluster.Name, a)}
 		live, err := r.client.Scheme().New(a.Kind)
 		if err != nil {
 			return fmt.Errorf("make an empty %s: %w", a.Kind.Kind, err)
@@ -42,34 +42,34 @@ func (r *Reconciler) observeShared(ctx context.Context, from source, o *observat
 
 // sharedStage is when the object is applied: a Pod needs neither the client Service nor, to be created, what binds the Role.
 // The API server refuses to bind a Role that it does not know yet.
-func sharedStage(cluster string, a manifests.Applied) plan.Stage {
+func sharedStage(cluster string, a manifests.Applied) policy.Stage {
 	switch {
 	case a.Kind.Kind == "RoleBinding":
-		return plan.StageBound
+		return policy.StageBound
 	case a.Name == manifests.ClientServiceName(cluster):
-		return plan.StageLate
+		return policy.StageLate
 	default:
-		return plan.StageShared
+		return policy.StageShared
 	}
 }
 
 // objectState reads live and says how it was found. What druid would not write any more changes the hash, which is
 // one of the fields that are compared; what someone changed by hand differs in its own field.
-func objectState(ctx context.Context, from client.Reader, o *observation, live client.Object, a manifests.Applied) (plan.ObjectState, error) {
+func objectState(ctx context.Context, from client.Reader, o *observation, live client.Object, a manifests.Applied) (policy.ObjectState, error) {
 	err := from.Get(ctx, types.NamespacedName{Namespace: a.Namespace, Name: a.Name}, live)
 	switch {
 	case apierrors.IsNotFound(err):
-		return plan.ObjectAbsent, nil
+		return policy.ObjectAbsent, nil
 	case err != nil:
-		return plan.ObjectAbsent, fmt.Errorf("get %s %s/%s: %w", a.Kind.Kind, a.Namespace, a.Name, err)
+		return policy.ObjectAbsent, fmt.Errorf("get %s %s/%s: %w", a.Kind.Kind, a.Namespace, a.Name, err)
 	case !ours(o.cluster, live):
-		return plan.ObjectForeign, nil
+		return policy.ObjectForeign, nil
 	}
 	held, err := a.HeldBy(live)
 	if held {
-		return plan.ObjectCurrent, err
+		return policy.ObjectCurrent, err
 	}
-	return plan.ObjectOutdated, err
+	return policy.ObjectOutdated, err
 }
 
 func observeBudget(ctx context.Context, from source, o *observation) error {
@@ -84,7 +84,7 @@ func observeBudget(ctx context.Context, from source, o *observation) error {
 	if err != nil {
 		return err
 	}
-	if state == plan.ObjectOutdated && budget.Spec.MinAvailable != nil {
+	if state == policy.ObjectOutdated && budget.Spec.MinAvailable != nil {
 		if a, err = manifests.DisruptionBudget(o.cluster, budget.Spec.MinAvailable.IntVal); err != nil {
 			return err
 		}
@@ -93,7 +93,7 @@ func observeBudget(ctx context.Context, from source, o *observation) error {
 			return err
 		}
 		if held {
-			state = plan.ObjectCurrent
+			state = policy.ObjectCurrent
 		}
 		o.observed.BudgetMin = int(budget.Spec.MinAvailable.IntVal)
 	}
@@ -106,7 +106,7 @@ const savingPause = 2 * time.Second
 
 // observeSaving looks again while the last member's backup is awaited.
 func observeSaving(o *observation) {
-	if plan.Saving(o.desired, o.observed) {
+	if policy.Saving(o.desired, o.observed) {
 		o.lookAgain(savingPause)
 	}
 }
@@ -114,7 +114,7 @@ func observeSaving(o *observation) {
 // observePause forgets what druid saw of Leases that no one renews, because no one runs who could: a Lease that was silent
 // throughout a pause must not count as silent when the cluster is resumed.
 func (r *Reconciler) observePause(o *observation) {
-	if !plan.Paused(o.desired, o.observed) {
+	if !policy.Paused(o.desired, o.observed) {
 		return
 	}
 	for i := range o.observed.Members {
@@ -134,7 +134,7 @@ func (r *Reconciler) observePause(o *observation) {
 func (r *Reconciler) observeBackup(ctx context.Context, o *observation) error {
 	if o.desired.Backup {
 		for _, m := range o.observed.Members {
-			if m.Listed && m.Pod&(plan.PodUnscheduled|plan.PodUnstarted|plan.PodLive) != 0 && !manifests.ReachesStore(o.cluster, o.pods[m.Name]) {
+			if m.Listed && m.Pod&(policy.PodUnscheduled|policy.PodUnstarted|policy.PodLive) != 0 && !manifests.ReachesStore(o.cluster, o.pods[m.Name]) {
 				o.observed.Unattached = append(o.observed.Unattached, m.Name)
 			}
 		}
@@ -150,13 +150,13 @@ func (r *Reconciler) observeBackup(ctx context.Context, o *observation) error {
 // toldNothing is the fact that no one renewed the Lease yet.
 func reportedNothing(lease string) string { return "nothing reported by " + lease }
 
-func (r *Reconciler) observeSnapshot(ctx context.Context, o *observation, component leases.Component) (plan.Snapshot, error) {
+func (r *Reconciler) observeSnapshot(ctx context.Context, o *observation, component leases.Component) (policy.Snapshot, error) {
 	lease := o.leases[leases.SnapshotName(o.cluster.Name, component)]
-	s := plan.Snapshot{Lease: leaseState(o.cluster, lease), Liveness: leases.Unknown}
-	if s.Lease != plan.LeaseOurs || !o.desired.Backup {
+	s := policy.Snapshot{Lease: leaseState(o.cluster, lease), Liveness: leases.Unknown}
+	if s.Lease != policy.LeaseOurs || !o.desired.Backup {
 		return s, nil
 	}
-	paused := plan.Paused(o.desired, o.observed)
+	paused := policy.Paused(o.desired, o.observed)
 	if says, err := leases.DecodeBackup(lease); err == nil {
 		s.Says = says
 	}
@@ -174,7 +174,7 @@ func (r *Reconciler) observeSnapshot(ctx context.Context, o *observation, compon
 	}
 	s.Liveness = r.memory.remember(keyOf(lease), o.cluster.Name, liveness)
 	// The agents may begin when the cluster has formed and they reach the store, and with deltas when there is a full.
-	due := s.Liveness == leases.Never && o.observed.RecordState == plan.RecordFormed && len(o.observed.Unattached) == 0 &&
+	due := s.Liveness == leases.Never && o.observed.RecordState == policy.RecordFormed && len(o.observed.Unattached) == 0 &&
 		(component == leases.ComponentFullSnapshot || o.observed.Full.Says.EverSaved())
 	lasts, left := r.memory.lasts(fact{o.cluster.UID, reportedNothing(lease.Name)}, due, leases.DurationOf(lease), r.now())
 	o.lookAgain(left)

@@ -10,7 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/etcd-druid/druid/api/v1alpha1"
-	"github.com/etcd-druid/druid/druid/plan"
+	"github.com/etcd-druid/druid/druid/policy"
 	"github.com/etcd-druid/druid/manifests"
 )
 
@@ -66,13 +66,13 @@ func TestTaintCountsOnlyOnANodeThatIsNotReady(t *testing.T) {
 	for _, test := range []struct {
 		ready  corev1.ConditionStatus
 		taints []corev1.Taint
-		want   plan.NodeState
+		want   policy.NodeState
 	}{
-		{corev1.ConditionTrue, nil, plan.NodeReady},
-		{corev1.ConditionTrue, []corev1.Taint{outOfService}, plan.NodeReady},
-		{corev1.ConditionUnknown, nil, plan.NodeAway},
-		{corev1.ConditionFalse, []corev1.Taint{{Key: "other"}}, plan.NodeAway},
-		{corev1.ConditionUnknown, []corev1.Taint{outOfService}, plan.NodeOutOfService},
+		{corev1.ConditionTrue, nil, policy.NodeReady},
+		{corev1.ConditionTrue, []corev1.Taint{outOfService}, policy.NodeReady},
+		{corev1.ConditionUnknown, nil, policy.NodeAway},
+		{corev1.ConditionFalse, []corev1.Taint{{Key: "other"}}, policy.NodeAway},
+		{corev1.ConditionUnknown, []corev1.Taint{outOfService}, policy.NodeOutOfService},
 	} {
 		node := &corev1.Node{Spec: corev1.NodeSpec{Taints: test.taints}, Status: corev1.NodeStatus{
 			Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: test.ready}},
@@ -88,28 +88,28 @@ func TestPodState(t *testing.T) {
 	waiting := corev1.ContainerStatus{State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "PodInitializing"}}}
 	tests := map[string]struct {
 		pod  corev1.Pod
-		want plan.PodState
+		want policy.PodState
 	}{
-		"no node": {corev1.Pod{}, plan.PodUnscheduled},
-		"a node, and the kubelet said nothing yet": {corev1.Pod{Spec: corev1.PodSpec{NodeName: "n"}}, plan.PodUnstarted},
+		"no node": {corev1.Pod{}, policy.PodUnscheduled},
+		"a node, and the kubelet said nothing yet": {corev1.Pod{Spec: corev1.PodSpec{NodeName: "n"}}, policy.PodUnstarted},
 		"a node, and everything waits": {corev1.Pod{
 			Spec:   corev1.PodSpec{NodeName: "n"},
 			Status: corev1.PodStatus{Phase: corev1.PodPending, ContainerStatuses: []corev1.ContainerStatus{waiting}},
-		}, plan.PodUnstarted},
+		}, policy.PodUnstarted},
 		"the agent runs, etcd does not yet": {corev1.Pod{
 			Spec: corev1.PodSpec{NodeName: "n"},
 			Status: corev1.PodStatus{
 				Phase: corev1.PodPending, InitContainerStatuses: []corev1.ContainerStatus{running}, ContainerStatuses: []corev1.ContainerStatus{waiting},
 			},
-		}, plan.PodLive},
+		}, policy.PodLive},
 		"a phase that no one knows is not nothing": {corev1.Pod{
 			Spec: corev1.PodSpec{NodeName: "n"}, Status: corev1.PodStatus{Phase: corev1.PodUnknown},
-		}, plan.PodLive},
-		"evicted": {corev1.Pod{Spec: corev1.PodSpec{NodeName: "n"}, Status: corev1.PodStatus{Phase: corev1.PodFailed}}, plan.PodEnded},
+		}, policy.PodLive},
+		"evicted": {corev1.Pod{Spec: corev1.PodSpec{NodeName: "n"}, Status: corev1.PodStatus{Phase: corev1.PodFailed}}, policy.PodEnded},
 		"ended and deleted": {corev1.Pod{
 			ObjectMeta: metav1.ObjectMeta{DeletionTimestamp: new(metav1.Now())}, Status: corev1.PodStatus{Phase: corev1.PodSucceeded},
-		}, plan.PodTerminating},
-		"deleted before it had a node": {corev1.Pod{ObjectMeta: metav1.ObjectMeta{DeletionTimestamp: new(metav1.Now())}}, plan.PodTerminating},
+		}, policy.PodTerminating},
+		"deleted before it had a node": {corev1.Pod{ObjectMeta: metav1.ObjectMeta{DeletionTimestamp: new(metav1.Now())}}, policy.PodTerminating},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -15,7 +15,7 @@ import (
 
 	"github.com/etcd-druid/druid/agent/config"
 	"github.com/etcd-druid/druid/api/v1alpha1"
-	"github.com/etcd-druid/druid/druid/plan"
+	"github.com/etcd-druid/druid/druid/policy"
 	"github.com/etcd-druid/druid/leases"
 )
 
@@ -101,7 +101,7 @@ func TestASnapshotStandsForAStateInAPlace(t *testing.T) {
 			from := &v1alpha1.RestoreSource{SnapshotRef: &v1alpha1.SnapshotReference{Name: "saved"}, Store: c.notified}
 			n := originOf{from: from, namespace: "ns", snapshot: c.snapshot, cluster: c.cluster}
 			facts, got := n.resolve()
-			o := plan.JudgeOrigin(facts, n.words)
+			o := policy.JudgeOrigin(facts, n.words)
 			if o.Rule != c.rule || !strings.Contains(o.Words, c.says) || (o.Words == "") != (c.rule == "found") {
 				t.Fatalf("got %+v, want rule %s that says %q", o, c.rule, c.says)
 			}

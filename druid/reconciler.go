@@ -23,7 +23,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/etcd-druid/druid/api/v1alpha1"
-	"github.com/etcd-druid/druid/druid/plan"
+	"github.com/etcd-druid/druid/druid/policy"
 	"github.com/etcd-druid/druid/internal/crash"
 	"github.com/etcd-druid/druid/manifests"
 )
@@ -108,7 +108,7 @@ const (
 
 // advance observes and takes steps until a plan leaves the spec and the record alone. Without an observation nothing was done
 // by one, and err says why.
-func (r *Reconciler) advance(ctx context.Context, cluster *v1alpha1.EtcdCluster) (o *observation, refused []plan.Problem, err error) {
+func (r *Reconciler) advance(ctx context.Context, cluster *v1alpha1.EtcdCluster) (o *observation, refused []policy.Problem, err error) {
 	var record *coordinationv1.Lease
 	for range maxPlans {
 		r.memory.beginLook(client.ObjectKeyFromObject(cluster), cluster.UID)
@@ -136,8 +136,8 @@ func (r *Reconciler) advance(ctx context.Context, cluster *v1alpha1.EtcdCluster)
 		if o.lock.waits() {
 			return o, nil, nil
 		}
-		steps := plan.Steps(o.desired, o.observed)
-		if len(steps) == 0 || steps[0].Stage != plan.StageRecord {
+		steps := policy.Steps(o.desired, o.observed)
+		if len(steps) == 0 || steps[0].Stage != policy.StageRecord {
 			refused, err = r.apply(ctx, o, steps)
 			return o, refused, err
 		}
@@ -154,7 +154,7 @@ func (r *Reconciler) advance(ctx context.Context, cluster *v1alpha1.EtcdCluster)
 //
 // Objects that the members share are taken as they were seen before. They are no evidence for or against anything irreversible, and would be
 // most of the reads.
-func (r *Reconciler) confirmed(ctx context.Context, o *observation, step plan.Step) (*observation, plan.Step, error) {
+func (r *Reconciler) confirmed(ctx context.Context, o *observation, step policy.Step) (*observation, policy.Step, error) {
 	if !step.MustConfirm() {
 		return o, step, nil
 	}
@@ -169,7 +169,7 @@ func (r *Reconciler) confirmed(ctx context.Context, o *observation, step plan.St
 		}
 		fresh.shared, fresh.observed.Objects = o.shared, o.observed.Objects
 		fresh.observed.Budget, fresh.observed.BudgetMin = o.observed.Budget, o.observed.BudgetMin
-		steps := plan.Steps(fresh.desired, fresh.observed)
+		steps := policy.Steps(fresh.desired, fresh.observed)
 		// What is to be done by a spec that is about to be adopted shows when it is.
 		if i := slices.IndexFunc(steps, step.Same); i >= 0 && fresh.lock.adoption.Rule == "" {
 			return fresh, steps[i], nil
@@ -180,9 +180,9 @@ func (r *Reconciler) confirmed(ctx context.Context, o *observation, step plan.St
 }
 
 // writeStatus writes once, and only what is new.
-func (r *Reconciler) writeStatus(ctx context.Context, o *observation, refused []plan.Problem) error {
+func (r *Reconciler) writeStatus(ctx context.Context, o *observation, refused []policy.Problem) error {
 	changed := o.cluster.DeepCopy()
-	changed.Status = plan.Status(o.desired, o.observed, o.cluster.Status, refused, o.lock.generation, metav1.NewTime(r.now()))
+	changed.Status = policy.Status(o.desired, o.observed, o.cluster.Status, refused, o.lock.generation, metav1.NewTime(r.now()))
 	changed.Status.Selector = metav1.FormatLabelSelector(&metav1.LabelSelector{MatchLabels: manifests.Selector(o.cluster.Name)})
 	if equality.Semantic.DeepEqual(o.cluster.Status, changed.Status) {
 		return nil
@@ -195,27 +195,27 @@ func (r *Reconciler) writeStatus(ctx context.Context, o *observation, refused []
 		return fmt.Errorf("patch status: %w", err)
 	}
 	r.memory.statuses.wrote(o.cluster.ResourceVersion, changed)
-	if e, waits := plan.PendingEvent(o.desired, o.cluster.Status); waits {
+	if e, waits := policy.PendingEvent(o.desired, o.cluster.Status); waits {
 		r.event(o, e, "KeepSpec")
 	}
-	for _, e := range plan.Events(o.cluster.Status, changed.Status) {
+	for _, e := range policy.Events(o.cluster.Status, changed.Status) {
 		r.event(o, e, "WriteStatus")
 	}
 	return nil
 }
 
 // sort keeps apart what a person must repair, which the status reports, and what is tried again.
-func sort(step plan.Step, err error) ([]plan.Problem, error) {
+func sort(step policy.Step, err error) ([]policy.Problem, error) {
 	if err == nil {
 		return nil, nil
 	}
 	var conflict *foreignError
 	switch {
 	case errors.As(err, &conflict):
-		return []plan.Problem{{Reason: v1alpha1.ReasonObjectNotOwned, Member: step.Member, Message: conflict.Error()}}, nil
+		return []policy.Problem{{Reason: v1alpha1.ReasonObjectNotOwned, Member: step.Member, Message: conflict.Error()}}, nil
 	case isRefusal(err):
-		problem := plan.Problem{Reason: v1alpha1.ReasonAPIRequestRejected, Member: step.Member, Message: oneLine(err.Error())}
-		return []plan.Problem{problem}, err
+		problem := policy.Problem{Reason: v1alpha1.ReasonAPIRequestRejected, Member: step.Member, Message: oneLine(err.Error())}
+		return []policy.Problem{problem}, err
 	default:
 		return nil, err
 	}

@@ -23,7 +23,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/etcd-druid/druid/api/v1alpha1"
-	"github.com/etcd-druid/druid/druid/plan"
+	"github.com/etcd-druid/druid/druid/policy"
 	"github.com/etcd-druid/druid/manifests"
 )
 
@@ -230,7 +230,7 @@ func TestWhatAPersonMustRepairIsReported(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			problems, _ := sort(plan.Step{Member: "demo-a"}, fmt.Errorf("CreatePod: %w", test.err))
+			problems, _ := sort(policy.Step{Member: "demo-a"}, fmt.Errorf("CreatePod: %w", test.err))
 			notified := ""
 			for _, p := range problems {
 				notified += p.Reason
@@ -312,7 +312,7 @@ func TestAPodThatAWebhookRefusesIsReportedAndComesWhenItMay(t *testing.T) {
 				t.Fatal(err)
 			}
 			notified := meta.FindStatusCondition(cluster.Status.Conditions, v1alpha1.ConditionDegraded).Message
-			if !strings.Contains(notified, test.words) || !plan.RefusedBy(cluster.Status.Conditions) {
+			if !strings.Contains(notified, test.words) || !policy.RefusedBy(cluster.Status.Conditions) {
 				t.Errorf("the condition says %q", notified)
 			}
 			if err := s.Delete(t.Context(), hook); err != nil {

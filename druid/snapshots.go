@@ -20,7 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/etcd-druid/druid/api/v1alpha1"
-	"github.com/etcd-druid/druid/druid/plan"
+	"github.com/etcd-druid/druid/druid/policy"
 	"github.com/etcd-druid/druid/internal/rules"
 	"github.com/etcd-druid/druid/leases"
 )
@@ -119,13 +119,13 @@ func (s snapshots) settle(ctx context.Context, o *ordered) error {
 		if err := s.withdraw(ctx, o, lease); err != nil {
 			return err
 		}
-		slot := plan.OrderSlotUnknown
+		slot := policy.OrderSlotUnknown
 		var order leases.SnapshotOrder
 		if lease != nil {
 			if order = leases.DecodeSnapshotOrder(lease); order.UID == "" {
-				slot = plan.OrderSlotFree
+				slot = policy.OrderSlotFree
 			} else {
-				slot = plan.OrderSlotTaken
+				slot = policy.OrderSlotTaken
 			}
 		}
 		for _, snapshot := range o.all {
@@ -136,8 +136,8 @@ func (s snapshots) settle(ctx context.Context, o *ordered) error {
 			if err := s.take(ctx, o, snapshot, lease, decision.Verdict, decision.Rule); err != nil {
 				return err
 			}
-			if decision.Verdict == plan.SnapshotOrder {
-				slot = plan.OrderSlotTaken
+			if decision.Verdict == policy.SnapshotOrder {
+				slot = policy.OrderSlotTaken
 			}
 		}
 	}
@@ -145,11 +145,11 @@ func (s snapshots) settle(ctx context.Context, o *ordered) error {
 }
 
 // judge by the policy on an EtcdSnapshot, or by that on one which is being deleted.
-func (s snapshots) judge(o *ordered, snapshot *v1alpha1.EtcdSnapshot, slot plan.OrderSlot, order leases.SnapshotOrder) rules.Decision[plan.SnapshotStep] {
+func (s snapshots) judge(o *ordered, snapshot *v1alpha1.EtcdSnapshot, slot policy.OrderSlot, order leases.SnapshotOrder) rules.Decision[policy.SnapshotStep] {
 	if snapshot.DeletionTimestamp != nil {
-		return plan.JudgeSnapshotDeletion(deletionFacts(o, snapshot, slot, order))
+		return policy.JudgeSnapshotDeletion(deletionFacts(o, snapshot, slot, order))
 	}
-	return plan.JudgeSnapshot(s.facts(o, snapshot, slot, order))
+	return policy.JudgeSnapshot(s.facts(o, snapshot, slot, order))
 }
 
 // lease is the cluster's own Lease of component, nil for none.
@@ -165,24 +165,24 @@ func (s snapshots) lease(ctx context.Context, o *ordered, component leases.Compo
 	return &lease, nil
 }
 
-func (s snapshots) facts(o *ordered, snapshot *v1alpha1.EtcdSnapshot, slot plan.OrderSlot, order leases.SnapshotOrder) plan.SnapshotFacts {
-	f := plan.SnapshotFacts{
-		Phase: snapshotPhases[snapshot.Status.Phase], Cluster: plan.SnapshotClusterThere, Backup: rules.No, Slot: slot,
-		Answer: plan.OrderUnanswered, Expired: rules.No, Hold: holdOf(snapshot, order),
+func (s snapshots) facts(o *ordered, snapshot *v1alpha1.EtcdSnapshot, slot policy.OrderSlot, order leases.SnapshotOrder) policy.SnapshotFacts {
+	f := policy.SnapshotFacts{
+		Phase: snapshotPhases[snapshot.Status.Phase], Cluster: policy.SnapshotClusterThere, Backup: rules.No, Slot: slot,
+		Answer: policy.OrderUnanswered, Expired: rules.No, Hold: holdOf(snapshot, order),
 	}
 	if order.UID == string(snapshot.UID) {
-		f.Slot, f.Answer = plan.OrderSlotMine, orderAnswers[order.Answer.Phase]
+		f.Slot, f.Answer = policy.OrderSlotMine, orderAnswers[order.Answer.Phase]
 	}
 	if o.cluster != nil {
 		f.Backup = rules.YesNoOf(asksForBackups(o.cluster))
 	} else {
-		f.Cluster = plan.SnapshotClusterGone
-		if left := clusterGrace - o.now.Sub(snapshot.CreationTimestamp.Time); left > 0 && f.Phase != plan.SnapshotFinal {
-			f.Cluster = plan.SnapshotClusterMissing
+		f.Cluster = policy.SnapshotClusterGone
+		if left := clusterGrace - o.now.Sub(snapshot.CreationTimestamp.Time); left > 0 && f.Phase != policy.SnapshotFinal {
+			f.Cluster = policy.SnapshotClusterMissing
 			o.lookAgain(left)
 		}
 	}
-	if ttl := snapshot.Spec.TTLSecondsAfterFinished; ttl != nil && f.Phase == plan.SnapshotFinal {
+	if ttl := snapshot.Spec.TTLSecondsAfterFinished; ttl != nil && f.Phase == policy.SnapshotFinal {
 		left := time.Duration(*ttl)*time.Second - o.now.Sub(finished(snapshot).Time)
 		if f.Expired = rules.YesNoOf(left <= 0); left > 0 {
 			o.lookAgain(left)
@@ -199,14 +199,14 @@ func finished(snapshot *v1alpha1.EtcdSnapshot) metav1.Time {
 	return *snapshot.Status.FinishedAt
 }
 
-var snapshotPhases = map[v1alpha1.SnapshotPhase]plan.SnapshotPhase{
-	"": plan.SnapshotNew, v1alpha1.SnapshotPending: plan.SnapshotPending, v1alpha1.SnapshotRunning: plan.SnapshotRunning,
-	v1alpha1.SnapshotSucceeded: plan.SnapshotFinal, v1alpha1.SnapshotFailed: plan.SnapshotFinal,
+var snapshotPhases = map[v1alpha1.SnapshotPhase]policy.SnapshotPhase{
+	"": policy.SnapshotNew, v1alpha1.SnapshotPending: policy.SnapshotPending, v1alpha1.SnapshotRunning: policy.SnapshotRunning,
+	v1alpha1.SnapshotSucceeded: policy.SnapshotFinal, v1alpha1.SnapshotFailed: policy.SnapshotFinal,
 }
 
-var orderAnswers = map[leases.SnapshotPhase]plan.OrderAnswer{
-	"": plan.OrderUnanswered, leases.SnapshotRunning: plan.OrderRunning,
-	leases.SnapshotSucceeded: plan.OrderSucceeded, leases.SnapshotFailed: plan.OrderFailed,
+var orderAnswers = map[leases.SnapshotPhase]policy.OrderAnswer{
+	"": policy.OrderUnanswered, leases.SnapshotRunning: policy.OrderRunning,
+	leases.SnapshotSucceeded: policy.OrderSucceeded, leases.SnapshotFailed: policy.OrderFailed,
 }
 
 // watchSnapshots has the EtcdSnapshots settled, cluster by cluster, when they change, their cluster does, or what its snapshot

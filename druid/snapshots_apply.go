@@ -16,28 +16,28 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/etcd-druid/druid/api/v1alpha1"
-	"github.com/etcd-druid/druid/druid/plan"
+	"github.com/etcd-druid/druid/druid/policy"
 	"github.com/etcd-druid/druid/internal/crash"
 	"github.com/etcd-druid/druid/leases"
 )
 
 func (s snapshots) take(
-	ctx context.Context, o *ordered, snapshot *v1alpha1.EtcdSnapshot, lease *coordinationv1.Lease, step plan.SnapshotStep, rule string,
+	ctx context.Context, o *ordered, snapshot *v1alpha1.EtcdSnapshot, lease *coordinationv1.Lease, step policy.SnapshotStep, rule string,
 ) (err error) {
 	switch step {
-	case plan.SnapshotWait:
+	case policy.SnapshotWait:
 		return nil
-	case plan.SnapshotOrder:
+	case policy.SnapshotOrder:
 		err = s.order(ctx, snapshot, lease)
-	case plan.SnapshotClear:
+	case policy.SnapshotClear:
 		err = s.clear(ctx, lease)
-	case plan.SnapshotDelete:
+	case policy.SnapshotDelete:
 		err = s.delete(ctx, snapshot)
-	case plan.SnapshotHoldIt:
+	case policy.SnapshotHoldIt:
 		err = s.hold(ctx, snapshot)
-	case plan.SnapshotLetGo:
+	case policy.SnapshotLetGo:
 		err = s.letGo(ctx, snapshot)
-	case plan.SnapshotReleaseDeleted, plan.SnapshotReleaseRefused, plan.SnapshotReleaseCluster, plan.SnapshotReleaseLate:
+	case policy.SnapshotReleaseDeleted, policy.SnapshotReleaseRefused, policy.SnapshotReleaseCluster, policy.SnapshotReleaseLate:
 		err = s.release(ctx, o, snapshot, lease, step)
 	default:
 		err = s.inform(ctx, snapshot, s.statusAfter(o, snapshot, lease, step))
@@ -61,7 +61,7 @@ func (s snapshots) order(ctx context.Context, snapshot *v1alpha1.EtcdSnapshot, l
 	if live.UID != snapshot.UID || (live.DeletionTimestamp != nil) != (snapshot.DeletionTimestamp != nil) {
 		return cachesBehind(snapshot.Name)
 	}
-	if live.DeletionTimestamp == nil && snapshotPhases[live.Status.Phase] == plan.SnapshotFinal || live.DeletionTimestamp != nil && !toDelete(&live) {
+	if live.DeletionTimestamp == nil && snapshotPhases[live.Status.Phase] == policy.SnapshotFinal || live.DeletionTimestamp != nil && !toDelete(&live) {
 		return cachesBehind(snapshot.Name)
 	}
 	if live.DeletionTimestamp != nil {
@@ -197,26 +197,26 @@ func (s snapshots) inform(ctx context.Context, snapshot *v1alpha1.EtcdSnapshot, 
 
 // statusAfter is what the status says after the step.
 func (s snapshots) statusAfter(
-	o *ordered, snapshot *v1alpha1.EtcdSnapshot, lease *coordinationv1.Lease, step plan.SnapshotStep,
+	o *ordered, snapshot *v1alpha1.EtcdSnapshot, lease *coordinationv1.Lease, step policy.SnapshotStep,
 ) v1alpha1.EtcdSnapshotStatus {
 	status := *snapshot.Status.DeepCopy()
 	now := metav1.NewTime(o.now)
 	switch step {
-	case plan.SnapshotAccept:
+	case policy.SnapshotAccept:
 		status.Phase = v1alpha1.SnapshotPending
 		status.Message = "waits for the leader's agent; condition BackupReady of the EtcdCluster shows what blocks it"
-		if o.cluster != nil && plan.PauseReportedBy(o.cluster.Status.Conditions) {
+		if o.cluster != nil && policy.PauseReportedBy(o.cluster.Status.Conditions) {
 			status.Message = fmt.Sprintf("waits until EtcdCluster %s is resumed: it is paused, and no agent runs", o.name.Name)
 		}
-	case plan.SnapshotFollow:
+	case policy.SnapshotFollow:
 		status.Phase, status.Message = v1alpha1.SnapshotRunning, "the leader's agent saves it"
 		status.StartedAt = new(metav1.NewTime(leases.DecodeSnapshotOrder(lease).Answer.Started))
-	case plan.SnapshotConclude:
+	case policy.SnapshotConclude:
 		status = concluded(leases.DecodeSnapshotOrder(lease).Answer)
-	case plan.SnapshotFailCluster:
+	case policy.SnapshotFailCluster:
 		status.Phase, status.FinishedAt = v1alpha1.SnapshotFailed, &now
 		status.Message = fmt.Sprintf("there is no EtcdCluster %s in this namespace", o.name.Name)
-	case plan.SnapshotFailBackup:
+	case policy.SnapshotFailBackup:
 		status.Phase, status.FinishedAt = v1alpha1.SnapshotFailed, &now
 		status.Message = fmt.Sprintf("EtcdCluster %s is not backed up: it has no spec.backup", o.name.Name)
 	default: // the others change no status

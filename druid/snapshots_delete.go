@@ -11,7 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/etcd-druid/druid/api/v1alpha1"
-	"github.com/etcd-druid/druid/druid/plan"
+	"github.com/etcd-druid/druid/druid/policy"
 	"github.com/etcd-druid/druid/internal/crash"
 	"github.com/etcd-druid/druid/internal/rules"
 	"github.com/etcd-druid/druid/leases"
@@ -32,39 +32,39 @@ func toDelete(snapshot *v1alpha1.EtcdSnapshot) bool {
 
 // madeToDelete says whether the answer on the Lease reports a backup that goes with the EtcdSnapshot, before the status does.
 func madeToDelete(snapshot *v1alpha1.EtcdSnapshot, order leases.SnapshotOrder) bool {
-	return snapshot.Spec.DeletionPolicy == v1alpha1.SnapshotDelete && snapshotPhases[snapshot.Status.Phase] != plan.SnapshotFinal &&
+	return snapshot.Spec.DeletionPolicy == v1alpha1.SnapshotDelete && snapshotPhases[snapshot.Status.Phase] != policy.SnapshotFinal &&
 		order.UID == string(snapshot.UID) && order.Kind != leases.SnapshotDelete && order.Answer.Phase == leases.SnapshotSucceeded
 }
 
-func holdOf(snapshot *v1alpha1.EtcdSnapshot, order leases.SnapshotOrder) plan.SnapshotHold {
+func holdOf(snapshot *v1alpha1.EtcdSnapshot, order leases.SnapshotOrder) policy.SnapshotHold {
 	switch wanted := toDelete(snapshot) || madeToDelete(snapshot, order); {
 	case wanted && !held(snapshot):
-		return plan.SnapshotHoldMissing
+		return policy.SnapshotHoldMissing
 	case !wanted && held(snapshot):
-		return plan.SnapshotHeldNeedless
+		return policy.SnapshotHeldNeedless
 	}
-	return plan.SnapshotHeldRight
+	return policy.SnapshotHeldRight
 }
 
-var deletionSlots = map[plan.OrderSlot]plan.DeletionSlot{
-	plan.OrderSlotUnknown: plan.DeletionSlotUnknown, plan.OrderSlotFree: plan.DeletionSlotFree, plan.OrderSlotTaken: plan.DeletionSlotTaken,
+var deletionSlots = map[policy.OrderSlot]policy.DeletionSlot{
+	policy.OrderSlotUnknown: policy.DeletionSlotUnknown, policy.OrderSlotFree: policy.DeletionSlotFree, policy.OrderSlotTaken: policy.DeletionSlotTaken,
 }
 
-func deletionFacts(o *ordered, snapshot *v1alpha1.EtcdSnapshot, slot plan.OrderSlot, order leases.SnapshotOrder) plan.DeletionFacts {
-	f := plan.DeletionFacts{
-		Backup: plan.DeletionOfNothing, Cluster: rules.YesNoOf(o.cluster != nil && o.cluster.Spec.Backup != nil),
-		Slot: deletionSlots[slot], Answer: plan.OrderUnanswered,
+func deletionFacts(o *ordered, snapshot *v1alpha1.EtcdSnapshot, slot policy.OrderSlot, order leases.SnapshotOrder) policy.DeletionFacts {
+	f := policy.DeletionFacts{
+		Backup: policy.DeletionOfNothing, Cluster: rules.YesNoOf(o.cluster != nil && o.cluster.Spec.Backup != nil),
+		Slot: deletionSlots[slot], Answer: policy.OrderUnanswered,
 	}
 	switch {
 	case toDelete(snapshot):
-		f.Backup = plan.DeletionWanted
+		f.Backup = policy.DeletionWanted
 	case madeToDelete(snapshot, order):
-		f.Backup = plan.DeletionUntold
+		f.Backup = policy.DeletionUntold
 	}
 	if order.UID == string(snapshot.UID) {
-		f.Slot, f.Answer = plan.DeletionSlotBackup, orderAnswers[order.Answer.Phase]
+		f.Slot, f.Answer = policy.DeletionSlotBackup, orderAnswers[order.Answer.Phase]
 		if order.Kind == leases.SnapshotDelete {
-			f.Slot = plan.DeletionSlotOrdered
+			f.Slot = policy.DeletionSlotOrdered
 		}
 	}
 	left := deletionPatience - o.now.Sub(snapshot.DeletionTimestamp.Time)
@@ -94,7 +94,7 @@ func (s snapshots) finalizers(ctx context.Context, snapshot *v1alpha1.EtcdSnapsh
 
 // release the EtcdSnapshot, and report before what became of its backup: afterwards no one would.
 func (s snapshots) release(
-	ctx context.Context, o *ordered, snapshot *v1alpha1.EtcdSnapshot, lease *coordinationv1.Lease, step plan.SnapshotStep,
+	ctx context.Context, o *ordered, snapshot *v1alpha1.EtcdSnapshot, lease *coordinationv1.Lease, step policy.SnapshotStep,
 ) error {
 	uri := "its backup"
 	if snapshot.Status.Artifact != nil {
@@ -102,12 +102,12 @@ func (s snapshots) release(
 	}
 	kind, reason, note := corev1.EventTypeWarning, v1alpha1.EventBackupRetained, ""
 	switch step {
-	case plan.SnapshotReleaseDeleted:
+	case policy.SnapshotReleaseDeleted:
 		kind, reason = corev1.EventTypeNormal, v1alpha1.EventBackupDeleted
 		note = fmt.Sprintf("%s is deleted", uri)
-	case plan.SnapshotReleaseRefused:
+	case policy.SnapshotReleaseRefused:
 		note = fmt.Sprintf("%s stays in the store: %s", uri, leases.DecodeSnapshotOrder(lease).Answer.Error)
-	case plan.SnapshotReleaseCluster:
+	case policy.SnapshotReleaseCluster:
 		note = fmt.Sprintf("%s stays in the store: there is no EtcdCluster %s with spec.backup any more; delete the object in the store if you do not need it",
 			uri, o.name.Name)
 	default:

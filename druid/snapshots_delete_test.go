@@ -15,7 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/etcd-druid/druid/api/v1alpha1"
-	"github.com/etcd-druid/druid/druid/plan"
+	"github.com/etcd-druid/druid/druid/policy"
 	"github.com/etcd-druid/druid/leases"
 )
 
@@ -177,20 +177,20 @@ func TestADeletionIsWaitedForForAWhile(t *testing.T) {
 	snapshot.Spec.DeletionPolicy = v1alpha1.SnapshotDelete
 	snapshot.Status = v1alpha1.EtcdSnapshotStatus{Phase: v1alpha1.SnapshotSucceeded, Artifact: &v1alpha1.SnapshotArtifact{Key: "demo/full"}}
 	cluster := &v1alpha1.EtcdCluster{Spec: v1alpha1.EtcdClusterSpec{Backup: &v1alpha1.BackupSpec{}}}
-	for age, want := range map[time.Duration]plan.SnapshotStep{
-		-time.Second: plan.SnapshotOrder, deletionPatience - 1: plan.SnapshotOrder, deletionPatience: plan.SnapshotReleaseLate,
+	for age, want := range map[time.Duration]policy.SnapshotStep{
+		-time.Second: policy.SnapshotOrder, deletionPatience - 1: policy.SnapshotOrder, deletionPatience: policy.SnapshotReleaseLate,
 	} {
 		o := &ordered{now: deleted.Add(age), cluster: cluster}
-		d := snapshots{}.judge(o, snapshot, plan.OrderSlotFree, leases.SnapshotOrder{})
-		if d.Verdict != want || (o.again > 0) != (want == plan.SnapshotOrder) {
+		d := snapshots{}.judge(o, snapshot, policy.OrderSlotFree, leases.SnapshotOrder{})
+		if d.Verdict != want || (o.again > 0) != (want == policy.SnapshotOrder) {
 			t.Errorf("after %s: %s by %s, looks again in %s", age, d.Verdict, d.Rule, o.again)
 		}
 	}
 	// It was made, and deleted before the status informed of it.
 	snapshot.Status = v1alpha1.EtcdSnapshotStatus{Phase: v1alpha1.SnapshotRunning}
 	order := leases.SnapshotOrder{UID: "uid", Answer: done7("uid")}
-	for slot, want := range map[leases.SnapshotOrder]plan.SnapshotStep{order: plan.SnapshotConclude, {}: plan.SnapshotLetGo} {
-		d := snapshots{}.judge(&ordered{now: deleted.Time, cluster: cluster}, snapshot, plan.OrderSlotTaken, slot)
+	for slot, want := range map[leases.SnapshotOrder]policy.SnapshotStep{order: policy.SnapshotConclude, {}: policy.SnapshotLetGo} {
+		d := snapshots{}.judge(&ordered{now: deleted.Time, cluster: cluster}, snapshot, policy.OrderSlotTaken, slot)
 		if d.Verdict != want {
 			t.Errorf("%+v: %s by %s, want %s", slot, d.Verdict, d.Rule, want)
 		}

@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/etcd-druid/druid/api/v1alpha1"
-	"github.com/etcd-druid/druid/druid/plan"
+	"github.com/etcd-druid/druid/druid/policy"
 	"github.com/etcd-druid/druid/internal/rules"
 	"github.com/etcd-druid/druid/leases"
 )
@@ -150,12 +150,12 @@ func TestWhatIsSettledIsNotOrderedOnceMore(t *testing.T) {
 func TestAnEtcdSnapshotWaitsAWhileForItsCluster(t *testing.T) {
 	created := time.Date(2026, 11, 21, 18, 0, 0, 0, time.UTC)
 	snapshot := &v1alpha1.EtcdSnapshot{ObjectMeta: metav1.ObjectMeta{Name: "a", CreationTimestamp: metav1.NewTime(created)}}
-	for age, want := range map[time.Duration]plan.SnapshotCluster{
-		-time.Second: plan.SnapshotClusterMissing, clusterGrace - 1: plan.SnapshotClusterMissing, clusterGrace: plan.SnapshotClusterGone,
+	for age, want := range map[time.Duration]policy.SnapshotCluster{
+		-time.Second: policy.SnapshotClusterMissing, clusterGrace - 1: policy.SnapshotClusterMissing, clusterGrace: policy.SnapshotClusterGone,
 	} {
 		o := &ordered{name: types.NamespacedName{Name: "demo"}, now: created.Add(age)}
-		got := snapshots{}.facts(o, snapshot, plan.OrderSlotUnknown, leases.SnapshotOrder{}).Cluster
-		if got != want || (o.again > 0) != (want == plan.SnapshotClusterMissing) {
+		got := snapshots{}.facts(o, snapshot, policy.OrderSlotUnknown, leases.SnapshotOrder{}).Cluster
+		if got != want || (o.again > 0) != (want == policy.SnapshotClusterMissing) {
 			t.Errorf("after %s: %d, looks again in %s", age, got, o.again)
 		}
 	}
@@ -164,7 +164,7 @@ func TestAnEtcdSnapshotWaitsAWhileForItsCluster(t *testing.T) {
 	finished.Spec.TTLSecondsAfterFinished = new(int32(60))
 	for age, want := range map[time.Duration]rules.YesNo{time.Minute - 1: rules.No, time.Minute: rules.Yes} {
 		o := &ordered{name: types.NamespacedName{Name: "demo"}, now: created.Add(age)}
-		got := snapshots{}.facts(o, finished, plan.OrderSlotUnknown, leases.SnapshotOrder{}).Expired
+		got := snapshots{}.facts(o, finished, policy.OrderSlotUnknown, leases.SnapshotOrder{}).Expired
 		if got != want || (o.again > 0) != (want == rules.No) {
 			t.Errorf("expired after %s: %d, looks again in %s", age, got, o.again)
 		}

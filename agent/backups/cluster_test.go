@@ -22,7 +22,7 @@ import (
 
 	"github.com/etcd-druid/druid/agent/config"
 	"github.com/etcd-druid/druid/agent/transport"
-	"github.com/etcd-druid/druid/backup/chain"
+	"github.com/etcd-druid/druid/backup/catalog"
 	"github.com/etcd-druid/druid/backup/store/open"
 	"github.com/etcd-druid/druid/leases"
 	"github.com/etcd-druid/druid/test/env"
@@ -34,7 +34,7 @@ const patience = 3 * time.Minute
 
 const (
 	prefix  = "default/demo"
-	lineage = chain.Lineage("00000001-a1b2")
+	lineage = catalog.Lineage("00000001-a1b2")
 )
 
 func TestMain(m *testing.M) {

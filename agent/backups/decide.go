@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/etcd-druid/druid/backup/chain"
+	"github.com/etcd-druid/druid/backup/catalog"
 	"github.com/etcd-druid/druid/backup/delta"
 	"github.com/etcd-druid/druid/backup/store"
 	"github.com/etcd-druid/druid/internal/rules"
@@ -86,7 +86,7 @@ type tail struct {
 }
 
 // tailOf is what a listing has after the newest full.
-func tailOf(h chain.History) (t tail) {
+func tailOf(h catalog.History) (t tail) {
 	if len(h.Fulls) == 0 {
 		return tail{}
 	}
@@ -129,7 +129,7 @@ var dueRules = rules.New(rules.YesNo(rules.No), []rules.Row[DueFacts, rules.YesN
 func DecideDue(f DueFacts) rules.Decision[rules.YesNo] { return dueRules.Decide(f) }
 
 // dueFacts of the newest full at a moment, with what follows it, under a quota; 0 is etcd's own.
-func dueFacts(due, now time.Time, full chain.Full, t tail, quota int64) DueFacts {
+func dueFacts(due, now time.Time, full catalog.Full, t tail, quota int64) DueFacts {
 	return DueFacts{
 		Time:  rules.YesNoOf(!due.IsZero() && !now.Before(due)),
 		Large: rules.YesNoOf(full.Key != "" && t.restored() >= cmp.Or(quota, defaultQuota)/quotaPart),
@@ -151,7 +151,7 @@ func (s *session) follows() tail {
 }
 
 // measure takes note of what a listing has after the newest full.
-func (s *session) measure(h chain.History) {
+func (s *session) measure(h catalog.History) {
 	s.behind.tail, s.behind.bytes = tailOf(h), 0
 	if s.recorder != nil {
 		s.recorder.mu.Lock()
@@ -165,7 +165,7 @@ func (s *session) measure(h chain.History) {
 //
 // Older are our ancestors, and what has a lower epoch: a cluster that is formed with its backups takes one above all that is
 // there. A lineage that nothing was saved of is no history: it is of an attempt that was lost, or of a bootstrap under way.
-func superseding(c chain.Catalog, self Identity) (chain.Lineage, bool) {
+func superseding(c catalog.Catalog, self Identity) (catalog.Lineage, bool) {
 	older := ancestors(c, self)
 	for _, h := range c.Histories {
 		saved := len(h.Fulls)+len(h.Deltas) > 0
@@ -177,9 +177,9 @@ func superseding(c chain.Catalog, self Identity) (chain.Lineage, bool) {
 }
 
 // ancestors of ours, as the stamp and the records of their bootstraps report.
-func ancestors(c chain.Catalog, self Identity) map[chain.Lineage]bool {
-	found := map[chain.Lineage]bool{}
-	for _, l := range []chain.Lineage{self.Parent, parentOf(c, self.Lineage)} {
+func ancestors(c catalog.Catalog, self Identity) map[catalog.Lineage]bool {
+	found := map[catalog.Lineage]bool{}
+	for _, l := range []catalog.Lineage{self.Parent, parentOf(c, self.Lineage)} {
 		for ; l != "" && !found[l]; l = parentOf(c, l) {
 			found[l] = true
 		}
@@ -187,7 +187,7 @@ func ancestors(c chain.Catalog, self Identity) map[chain.Lineage]bool {
 	return found
 }
 
-func parentOf(c chain.Catalog, l chain.Lineage) chain.Lineage {
+func parentOf(c catalog.Catalog, l catalog.Lineage) catalog.Lineage {
 	if h, _ := c.History(l); h.Formation != nil {
 		return h.Formation.Parent
 	}
@@ -196,14 +196,14 @@ func parentOf(c chain.Catalog, l chain.Lineage) chain.Lineage {
 
 // supersededError is a doubt about whose backups lead to the latest state.
 type supersededError struct {
-	by   chain.Lineage
+	by   catalog.Lineage
 	text string
 }
 
 func (e *supersededError) Error() string { return e.text }
 
 // supersededBy says what a person is to do: which of the two is to stay here no one else can know.
-func (s *session) supersededBy(l chain.Lineage) error {
+func (s *session) supersededBy(l catalog.Lineage) error {
 	return &supersededError{by: l, text: fmt.Sprintf("another history of this place is newer than ours: lineage %s below %s, ours is %s. What leads to the latest state is its backup, not ours, and nothing is deleted: give this cluster a place of its own, "+
 		"by another prefix of its store, or as an EtcdCluster of another name or namespace", l, s.config.Prefix, s.self.Lineage)}
 }
@@ -213,7 +213,7 @@ const maxHeader = 128 << 10
 
 // tip is the digest of the last revision that is saved, as the delta that ends there says in its header. It is zero where no delta does,
 // and where it cannot be read: then nothing is compared, and a proof finds a fork.
-func (s *session) tip(ctx context.Context, h chain.History, saved int64) delta.Digest {
+func (s *session) tip(ctx context.Context, h catalog.History, saved int64) delta.Digest {
 	ctx, cancel := store.Patient(ctx, store.Patience)
 	defer cancel()
 	for _, d := range h.Deltas {
@@ -229,7 +229,7 @@ func (s *session) tip(ctx context.Context, h chain.History, saved int64) delta.D
 	return delta.Digest{}
 }
 
-func (s *session) lastOf(ctx context.Context, d chain.Delta) (delta.Digest, error) {
+func (s *session) lastOf(ctx context.Context, d catalog.Delta) (delta.Digest, error) {
 	body, err := s.store.Get(ctx, d.Key, 0, maxHeader)
 	if err != nil {
 		return delta.Digest{}, err

@@ -9,7 +9,7 @@ import (
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/etcd-druid/druid/backup/chain"
+	"github.com/etcd-druid/druid/backup/catalog"
 	"github.com/etcd-druid/druid/backup/delta"
 	"github.com/etcd-druid/druid/backup/store"
 	"github.com/etcd-druid/druid/internal/rules"
@@ -58,14 +58,14 @@ func TestFullsAreDueByTimeAndBySizeForAllFacts(t *testing.T) {
 
 func TestWhatFollowsAFullIsMeasuredAgainstTheQuota(t *testing.T) {
 	now := time.UnixMilli(1)
-	full := func(size int64) chain.Full { return chain.Full{Key: "full", Revision: 100, Size: size} }
+	full := func(size int64) catalog.Full { return catalog.Full{Key: "full", Revision: 100, Size: size} }
 	for name, test := range map[string]struct {
-		full  chain.Full
+		full  catalog.Full
 		tail  tail
 		quota int64
 		want  rules.YesNo
 	}{
-		"no full":                              {chain.Full{}, tail{1 << 40, 1 << 40}, 0, rules.No},
+		"no full":                              {catalog.Full{}, tail{1 << 40, 1 << 40}, 0, rules.No},
 		"little":                               {full(10), tail{100, 1 << 20}, 0, rules.No},
 		"bytes, of half of etcd's own quota":   {full(10), tail{100, 1 << 28}, 0, rules.Yes},
 		"one byte less":                        {full(10), tail{100, 1<<28 - 1}, 0, rules.No},
@@ -80,9 +80,9 @@ func TestWhatFollowsAFullIsMeasuredAgainstTheQuota(t *testing.T) {
 			}
 		})
 	}
-	h := chain.History{
-		Fulls:  []chain.Full{{Revision: 10}, {Revision: 20}},
-		Deltas: []chain.Delta{{From: 11, To: 20, Size: 1}, {From: 15, To: 25, Size: 2}, {From: 26, To: 31, Size: 4}},
+	h := catalog.History{
+		Fulls:  []catalog.Full{{Revision: 10}, {Revision: 20}},
+		Deltas: []catalog.Delta{{From: 11, To: 20, Size: 1}, {From: 15, To: 25, Size: 2}, {From: 26, To: 31, Size: 4}},
 	}
 	if got, want := tailOf(h), (tail{11, 6}); got != want {
 		t.Errorf("behind the newest full are %+v, want %+v", got, want)
@@ -118,7 +118,7 @@ func TestAForkInsideALineageIsFollowedByAFull(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := files.Put(t.Context(), chain.DeltaKey(prefix, lineage, at, at, time.Now()), sealed.Reader(), store.PutOptions{}); err != nil {
+	if _, err := files.Put(t.Context(), catalog.DeltaKey(prefix, lineage, at, at, time.Now()), sealed.Reader(), store.PutOptions{}); err != nil {
 		t.Fatal(err)
 	}
 

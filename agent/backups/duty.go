@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/etcd-druid/druid/agent/config"
-	"github.com/etcd-druid/druid/backup/chain"
+	"github.com/etcd-druid/druid/backup/catalog"
 	"github.com/etcd-druid/druid/backup/guard"
 	"github.com/etcd-druid/druid/backup/store"
 	"github.com/etcd-druid/druid/leases"
@@ -46,13 +46,13 @@ func (p pace) after(n int) time.Duration { return min(p.first<<min(max(n-1, 0), 
 
 // Identity is whose history is saved.
 type Identity struct {
-	Lineage    chain.Lineage
+	Lineage    catalog.Lineage
 	ClusterID  uint64
 	MemberID   uint64
 	ClusterUID string
 	// Parent is the lineage that the cluster was restored from, and Fork the last revision of it; empty where it began with
 	// nothing, and where only another member knows.
-	Parent chain.Lineage
+	Parent catalog.Lineage
 	Fork   int64
 }
 

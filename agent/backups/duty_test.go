@@ -13,15 +13,15 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/etcd-druid/druid/agent/config"
-	"github.com/etcd-druid/druid/agent/leader"
-	"github.com/etcd-druid/druid/backup/chain"
+	"github.com/etcd-druid/druid/agent/duties"
+	"github.com/etcd-druid/druid/backup/catalog"
 	"github.com/etcd-druid/druid/backup/store"
 	"github.com/etcd-druid/druid/backup/store/open"
 	"github.com/etcd-druid/druid/leases"
 )
 
 // gate is the raft leadership of member i, as the agent's observer sees it.
-func (g *group) gate(i int) leader.Gate {
+func (g *group) gate(i int) duties.Gate {
 	return func(ctx context.Context, wanted bool) error {
 		ticker := time.NewTicker(20 * time.Millisecond)
 		defer ticker.Stop()
@@ -53,7 +53,7 @@ func TestEveryAcknowledgedWriteIsSavedWhileLeadershipMoves(t *testing.T) {
 		a := g.newAgent(i, nil, "default")
 		a.Configure(c)
 		background(t, func(ctx context.Context) error {
-			return leader.WhileLeader(ctx, g.gate(i), raft, func(ctx context.Context) { _ = a.Run(ctx) })
+			return duties.WhileLeader(ctx, g.gate(i), raft, func(ctx context.Context) { _ = a.Run(ctx) })
 		})
 	}
 	var last int64
@@ -197,7 +197,7 @@ type slow struct {
 }
 
 func (s slow) Put(ctx context.Context, key string, r io.Reader, o store.PutOptions) (store.Object, error) {
-	if _, full := chain.ParseFull(prefix, key); full {
+	if _, full := catalog.ParseFull(prefix, key); full {
 		select {
 		case <-s.let:
 		case <-ctx.Done():
@@ -216,13 +216,13 @@ func TestNothingIsSavedOnTopOfAnotherHistory(t *testing.T) {
 		"revisions that etcd never had": {func(t *testing.T, g *group, c *config.Backup) {
 			t.Helper()
 			s := opened(t, c)
-			mustPut(t, s, chain.FullKey(prefix, lineage, 4, time.Now()), "full")
-			mustPut(t, s, chain.FullKey(prefix, lineage, 5, time.Now()), "full")
-			mustPut(t, s, chain.DeltaKey(prefix, lineage, 6, 5000, time.Now()), "delta")
+			mustPut(t, s, catalog.FullKey(prefix, lineage, 4, time.Now()), "full")
+			mustPut(t, s, catalog.FullKey(prefix, lineage, 5, time.Now()), "full")
+			mustPut(t, s, catalog.DeltaKey(prefix, lineage, 6, 5000, time.Now()), "delta")
 		}, "ahead"},
 		"a lineage of another cluster": {func(t *testing.T, g *group, c *config.Backup) {
 			t.Helper()
-			err := chain.WriteBootstrap(t.Context(), opened(t, c), prefix, chain.Formation{Lineage: lineage, ClusterID: "beef", ClusterUID: "other", Created: time.Now()})
+			err := catalog.WriteBootstrap(t.Context(), opened(t, c), prefix, catalog.Formation{Lineage: lineage, ClusterID: "beef", ClusterUID: "other", Created: time.Now()})
 			if err != nil {
 				t.Fatal(err)
 			}

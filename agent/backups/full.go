@@ -8,7 +8,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/etcd-druid/druid/agent/config"
-	"github.com/etcd-druid/druid/backup/chain"
+	"github.com/etcd-druid/druid/backup/catalog"
 	"github.com/etcd-druid/druid/backup/guard"
 	"github.com/etcd-druid/druid/backup/snapshot"
 	"github.com/etcd-druid/druid/backup/store"
@@ -21,9 +21,9 @@ import (
 func (s *session) takeFull(ctx context.Context, why string) {
 	s.fulling = true
 	kind, answer := s.orders.take()
-	name := chain.FullKey
+	name := catalog.FullKey
 	if kind == kindFinal {
-		name = chain.FinalKey
+		name = catalog.FinalKey
 	}
 	began := time.Now()
 	s.log.InfoContext(ctx, "full began", "rule", why, "kind", kind)
@@ -45,7 +45,7 @@ func (s *session) takeFull(ctx context.Context, why string) {
 
 // snapshot puts a full of our member into a store, under a name of the lineage's.
 func (s *session) snapshot(
-	ctx context.Context, client *clientv3.Client, in store.Store, name func(string, chain.Lineage, int64, time.Time) string,
+	ctx context.Context, client *clientv3.Client, in store.Store, name func(string, catalog.Lineage, int64, time.Time) string,
 ) (snapshot.Result, error) {
 	defer crash.Around("take-full")()
 	return snapshot.Take(ctx, snapshot.Config{
@@ -80,9 +80,9 @@ func (s *session) fullEnded(ctx context.Context, why string, r snapshot.Result, 
 	}
 	s.Metrics.saved(kindFull, r.ObjectSize, took)
 	s.log.InfoContext(ctx, "full taken", "object", r.Key, "revision", r.Revision, "bytes", r.ObjectSize, "took", took)
-	taken := chain.Full{Lineage: s.self.Lineage, Key: r.Key, Revision: r.Revision, At: r.Taken, Size: r.ObjectSize, Final: chain.IsFinal(r.Key)}
+	taken := catalog.Full{Lineage: s.self.Lineage, Key: r.Key, Revision: r.Revision, At: r.Taken, Size: r.ObjectSize, Final: catalog.IsFinal(r.Key)}
 	s.joined(taken)
-	if err := s.know(chain.History{Fulls: []chain.Full{taken}}, time.Now()); err != nil {
+	if err := s.know(catalog.History{Fulls: []catalog.Full{taken}}, time.Now()); err != nil {
 		s.inform.fullFailed(ctx, err) // a schedule without a date was refused before
 		return
 	}
@@ -94,7 +94,7 @@ func (s *session) fullEnded(ctx context.Context, why string, r snapshot.Result, 
 
 // joined says what a new full makes of the chain: whole, where the recorder saves what follows it. A recorder that began
 // later ends, and the next one goes on where the full left off.
-func (s *session) joined(full chain.Full) {
+func (s *session) joined(full catalog.Full) {
 	switch {
 	case s.chain == ChainWhole && s.recorder != nil:
 	case s.recorder != nil && s.chain&unsound != 0 && s.recorder.from <= full.Revision+1:
@@ -176,7 +176,7 @@ func (r replacing) unverified(proven string) (n int) {
 	return n
 }
 
-func keysOf(fulls []chain.Full) (keys []string) {
+func keysOf(fulls []catalog.Full) (keys []string) {
 	for _, full := range fulls {
 		keys = append(keys, full.Key)
 	}

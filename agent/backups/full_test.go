@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/etcd-druid/druid/agent/config"
-	"github.com/etcd-druid/druid/backup/chain"
+	"github.com/etcd-druid/druid/backup/catalog"
 	"github.com/etcd-druid/druid/backup/store"
 	"github.com/etcd-druid/druid/backup/store/open"
 	"github.com/etcd-druid/druid/internal/rules"
@@ -37,7 +37,7 @@ func TestABrokenFullIsReplacedAtARestForAllFacts(t *testing.T) {
 }
 
 func TestFullBackupsAreCountedSinceTheLastVerifiedOne(t *testing.T) {
-	r := replacing{fulls: keysOf([]chain.Full{{Key: "a"}, {Key: "b"}, {Key: "c"}})}
+	r := replacing{fulls: keysOf([]catalog.Full{{Key: "a"}, {Key: "b"}, {Key: "c"}})}
 	for verified, want := range map[string]int{"": 3, "a": 2, "c": 0, "gone": 3} {
 		if got := r.unverified(verified); got != want {
 			t.Errorf("%d full backups since %q, want %d", got, verified, want)
@@ -49,7 +49,7 @@ func TestFullBackupsAreCountedSinceTheLastVerifiedOne(t *testing.T) {
 func TestLeadershipMovesAfterTwoBrokenFullBackupsThatFollowAVerifiedOne(t *testing.T) {
 	s := &session{
 		inform:    &reporter{verified: leases.Verification{Verdict: leases.VerdictBroken, Full: "c", ProvenFull: "a"}},
-		newest:    chain.Full{Key: "c"},
+		newest:    catalog.Full{Key: "c"},
 		replacing: replacing{fulls: []string{"a", "b", "c"}, taken: attempts{failures: 1}},
 	}
 	if got := s.replacement(time.Now()); got != HandOn {

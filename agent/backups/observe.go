@@ -9,7 +9,7 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/etcd-druid/druid/backup/chain"
+	"github.com/etcd-druid/druid/backup/catalog"
 	"github.com/etcd-druid/druid/backup/delta"
 	"github.com/etcd-druid/druid/backup/store"
 	"github.com/etcd-druid/druid/internal/crash"
@@ -128,30 +128,30 @@ func (s *session) look(ctx context.Context) error {
 }
 
 // list what is saved, and make sure of the record of its bootstrap.
-func (s *session) list(ctx context.Context) (chain.History, error) {
-	catalog, unread, err := catalogOf(ctx, s.store, s.config.Prefix)
+func (s *session) list(ctx context.Context) (catalog.History, error) {
+	listed, unread, err := catalogOf(ctx, s.store, s.config.Prefix)
 	if err != nil {
-		return chain.History{}, err
+		return catalog.History{}, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, bearTimeout)
 	defer cancel()
-	h, _ := catalog.History(s.self.Lineage)
+	h, _ := listed.History(s.self.Lineage)
 	s.saved, s.doubt = h.LastSaved(), undeleted(unread)
 	s.replacing.fulls = keysOf(h.Fulls)
 	if err := s.bear(ctx); err != nil {
 		return h, err
 	}
-	if l, found := superseding(catalog, s.self); found {
+	if l, found := superseding(listed, s.self); found {
 		s.doubt = s.supersededBy(l)
 	}
 	return h, nil
 }
 
 // catalogOf lists a store, for as long as it gets on.
-func catalogOf(ctx context.Context, in store.Store, prefix string) (c chain.Catalog, unread, err error) {
+func catalogOf(ctx context.Context, in store.Store, prefix string) (c catalog.Catalog, unread, err error) {
 	ctx, cancel := store.Patient(ctx, store.Patience)
 	defer cancel()
-	return chain.Survey(ctx, in, prefix)
+	return catalog.Survey(ctx, in, prefix)
 }
 
 // undeleted is the doubt for which nothing is deleted; nil for none.
@@ -177,7 +177,7 @@ func (s *session) bear(ctx context.Context) error {
 // recordBirth of a lineage below prefix. The doubt is about a record that is there and cannot be read.
 func recordBootstrap(ctx context.Context, in store.Store, prefix string, self Identity) (doubt, err error) {
 	id := leases.FormatID(self.ClusterID)
-	formation, err := chain.ReadBootstrap(ctx, in, prefix, self.Lineage)
+	formation, err := catalog.ReadBootstrap(ctx, in, prefix, self.Lineage)
 	switch {
 	case errors.Is(err, store.ErrAbsent):
 		reason := "bootstrap"
@@ -185,17 +185,17 @@ func recordBootstrap(ctx context.Context, in store.Store, prefix string, self Id
 			reason = "restore"
 		}
 		defer crash.Around("record-lineage")()
-		return nil, chain.WriteBootstrap(ctx, in, prefix, chain.Formation{
+		return nil, catalog.WriteBootstrap(ctx, in, prefix, catalog.Formation{
 			Lineage: self.Lineage, Parent: self.Parent, Fork: self.Fork, Reason: reason,
 			ClusterID: id, ClusterUID: self.ClusterUID, Created: time.Now().UTC(),
 		})
-	case errors.Is(err, chain.ErrBootstrap), chain.Refused(err):
+	case errors.Is(err, catalog.ErrBootstrap), catalog.Refused(err):
 		return fmt.Errorf("nothing reports for certain whose lineage this is: %w", err), nil
 	case err != nil:
 		return nil, err
 	case formation.ClusterID != "" && formation.ClusterID != id, formation.ClusterUID != "" && formation.ClusterUID != self.ClusterUID:
-		return nil, fmt.Errorf("%w: %s is of cluster %s of %q, and this is cluster %s of %q: give each its own prefix", chain.ErrBootstrap,
-			chain.BootstrapKey(prefix, self.Lineage), formation.ClusterID, formation.ClusterUID, id, self.ClusterUID)
+		return nil, fmt.Errorf("%w: %s is of cluster %s of %q, and this is cluster %s of %q: give each its own prefix", catalog.ErrBootstrap,
+			catalog.BootstrapKey(prefix, self.Lineage), formation.ClusterID, formation.ClusterUID, id, self.ClusterUID)
 	}
 	return nil, nil
 }
@@ -249,10 +249,10 @@ var errOtherCluster = errors.New("another cluster answered")
 
 // know takes note of the newest full. A clock that ran ahead when it was taken puts the next one off by no more than the
 // schedule.
-func (s *session) know(h chain.History, now time.Time) error {
+func (s *session) know(h catalog.History, now time.Time) error {
 	s.measure(h)
 	if len(h.Fulls) == 0 {
-		s.newest, s.due = chain.Full{}, time.Time{}
+		s.newest, s.due = catalog.Full{}, time.Time{}
 		return nil
 	}
 	newest := h.Fulls[len(h.Fulls)-1]

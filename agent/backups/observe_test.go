@@ -14,7 +14,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 
 	"github.com/etcd-druid/druid/agent/config"
-	"github.com/etcd-druid/druid/backup/chain"
+	"github.com/etcd-druid/druid/backup/catalog"
 	"github.com/etcd-druid/druid/backup/store"
 	"github.com/etcd-druid/druid/leases"
 	"github.com/etcd-druid/druid/test/bucket"
@@ -104,7 +104,7 @@ func TestAFullInAnotherBucketIsABackupByItself(t *testing.T) {
 	}
 	// A place that is another cluster's already.
 	unknownObject := changed(t, there, func(c *store.Config) { c.S3.Prefix = "taken" })
-	err := chain.WriteBootstrap(t.Context(), opened(t, unknownObject), prefix, chain.Formation{Lineage: lineage, ClusterUID: "another"})
+	err := catalog.WriteBootstrap(t.Context(), opened(t, unknownObject), prefix, catalog.Formation{Lineage: lineage, ClusterUID: "another"})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,7 +11,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/etcd-druid/druid/backup/chain"
+	"github.com/etcd-druid/druid/backup/catalog"
 	"github.com/etcd-druid/druid/backup/delta"
 	"github.com/etcd-druid/druid/backup/guard"
 	"github.com/etcd-druid/druid/backup/store"
@@ -223,7 +223,7 @@ func (d *Duty) elsewhere(ctx context.Context, place *leases.SnapshotPlace) (a Ar
 		return Artifact{}, err
 	}
 	began := time.Now()
-	r, err := s.snapshot(ctx, client, opened, chain.FullKey)
+	r, err := s.snapshot(ctx, client, opened, catalog.FullKey)
 	if err != nil {
 		return Artifact{}, err
 	}
@@ -271,7 +271,7 @@ func (s *session) bearElsewhere(ctx context.Context, other store.Store) error {
 	ctx, cancel := context.WithTimeout(ctx, bearTimeout)
 	defer cancel()
 	self := s.self
-	if formation, err := chain.ReadBootstrap(ctx, s.store, s.config.Prefix, self.Lineage); err == nil {
+	if formation, err := catalog.ReadBootstrap(ctx, s.store, s.config.Prefix, self.Lineage); err == nil {
 		self.Parent, self.Fork = formation.Parent, formation.Fork
 	}
 	doubt, err := recordBootstrap(ctx, other, s.config.Prefix, self)

@@ -16,7 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 
-	"github.com/etcd-druid/druid/backup/chain"
+	"github.com/etcd-druid/druid/backup/catalog"
 	"github.com/etcd-druid/druid/backup/store"
 	"github.com/etcd-druid/druid/backup/store/open"
 	"github.com/etcd-druid/druid/leases"
@@ -161,10 +161,10 @@ func TestAFinalFullIsNamedSoAndFollowsTheDeltas(t *testing.T) {
 	answer := o.answered(fullLease, "last", leases.SnapshotSucceeded)
 	h := history(t, s)
 	final := h.Fulls[len(h.Fulls)-1]
-	if answer.Kind != leases.SnapshotFinal || !chain.IsFinal(answer.Object) || final.Key != answer.Object || !final.Final || final.Revision < last {
+	if answer.Kind != leases.SnapshotFinal || !catalog.IsFinal(answer.Object) || final.Key != answer.Object || !final.Final || final.Revision < last {
 		t.Errorf("answered %+v after revision %d, newest is %+v", answer, last, final)
 	}
-	if !slices.ContainsFunc(h.Deltas, func(d chain.Delta) bool { return d.To >= last }) {
+	if !slices.ContainsFunc(h.Deltas, func(d catalog.Delta) bool { return d.To >= last }) {
 		t.Errorf("no delta has revision %d: %+v", last, h.Deltas)
 	}
 	last = put(t, client, 5)

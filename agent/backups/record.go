@@ -8,7 +8,7 @@ import (
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 
-	"github.com/etcd-druid/druid/backup/chain"
+	"github.com/etcd-druid/druid/backup/catalog"
 	"github.com/etcd-druid/druid/backup/delta"
 	"github.com/etcd-druid/druid/backup/guard"
 )
@@ -35,7 +35,7 @@ func (s *session) record(ctx context.Context, from int64) {
 	recorder, err := delta.NewRecorder(delta.Config{
 		Conn: s.watch.ActiveConnection(), Store: s.store, Lineage: string(s.self.Lineage), ClusterID: s.self.ClusterID,
 		Key: func(from, to int64, at time.Time) string {
-			return chain.DeltaKey(s.config.Prefix, s.self.Lineage, from, to, at)
+			return catalog.DeltaKey(s.config.Prefix, s.self.Lineage, from, to, at)
 		},
 		From: from, Before: before, Period: time.Duration(s.config.Delta.Period), MaxBytes: int(s.config.Delta.MaxBytes),
 		CheckpointEvery: checkpointInterval, Level: levelOf(s.config.Compression),
@@ -166,7 +166,7 @@ func (s *session) observeAgain(ctx context.Context) {
 	}
 	if err != nil {
 		s.doubt = doubt
-		if errors.Is(err, chain.ErrBootstrap) {
+		if errors.Is(err, catalog.ErrBootstrap) {
 			s.chain = ChainUnknown // the place is another cluster's
 			s.recorder.end()
 		}

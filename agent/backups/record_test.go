@@ -18,7 +18,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/etcd-druid/druid/agent/config"
-	"github.com/etcd-druid/druid/backup/chain"
+	"github.com/etcd-druid/druid/backup/catalog"
 	"github.com/etcd-druid/druid/backup/store"
 )
 
@@ -84,7 +84,7 @@ func TestWhoComesIntoOurPlaceIsReportedAndNothingIsDeletedAnyMore(t *testing.T) 
 	a.start()
 	client, files := g.client(0), opened(t, c)
 	savedUpTo(t, files, put(t, client, 5))
-	mustPut(t, files, chain.FullKey(prefix, "00000002-beef", 9, time.Now()), "full")
+	mustPut(t, files, catalog.FullKey(prefix, "00000002-beef", 9, time.Now()), "full")
 	eventually(t, "it reports, and saves on", func() error {
 		s, _ := a.at()
 		s.orders.mu.Lock()
@@ -104,7 +104,7 @@ func TestWhatAReviewMakesOfTheChain(t *testing.T) {
 	c := directory(t.TempDir())
 	client, files := g.client(0), opened(t, c)
 	last := put(t, client, 10)
-	full := chain.FullKey(prefix, lineage, last-5, time.Now())
+	full := catalog.FullKey(prefix, lineage, last-5, time.Now())
 	mustPut(t, files, full, "full")
 	s, err := g.newAgent(0, nil, "default").begin(t.Context(), *c, g.self(0))
 	if err != nil {
@@ -125,7 +125,7 @@ func TestWhatAReviewMakesOfTheChain(t *testing.T) {
 	}
 	review(last-5, ChainWhole)
 	review(last-4, ChainBroken)
-	mustPut(t, files, chain.FullKey(prefix, lineage, last+1000, time.Now()), "full")
+	mustPut(t, files, catalog.FullKey(prefix, lineage, last+1000, time.Now()), "full")
 	review(last-5, ChainAhead)
 	s.chain = ChainBehind // a full is on its way, and no look makes the chain whole before it
 	if err := s.review(t.Context(), 0); err != nil || s.chain != ChainAhead {

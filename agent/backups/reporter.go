@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/etcd-druid/druid/agent/config"
-	"github.com/etcd-druid/druid/backup/chain"
+	"github.com/etcd-druid/druid/backup/catalog"
 	"github.com/etcd-druid/druid/backup/delta"
 	"github.com/etcd-druid/druid/backup/guard"
 	"github.com/etcd-druid/druid/internal/crash"
@@ -48,7 +48,7 @@ type reporter struct {
 	// supersededBy is the lineage that the last listing showed to be newer than ours.
 	supersededBy string
 	// taken is the newest full; whole: deltas lead on from it.
-	taken chain.Full
+	taken catalog.Full
 	whole bool
 	// savedAt: all that was acknowledged by then is saved; toldAt is what of it was reported.
 	savedAt, reportedAt time.Time
@@ -125,7 +125,7 @@ func (h *reporter) note(ctx context.Context, what string, n *notice, err error) 
 }
 
 // read reports what a listing shows, what hinders the deltas, and what doubt it left; nil for nothing.
-func (h *reporter) read(ctx context.Context, newest chain.Full, saved int64, c Chain, hindrance, doubt error) {
+func (h *reporter) read(ctx context.Context, newest catalog.Full, saved int64, c Chain, hindrance, doubt error) {
 	h.mu.Lock()
 	same := h.trouble == textOf(doubt)
 	h.mu.Unlock()
@@ -157,7 +157,7 @@ var hindrances = map[Chain]error{
 }
 
 // fullTaken reports a full, and of what it makes of the chain.
-func (h *reporter) fullTaken(b leases.Backup, taken chain.Full, c Chain) {
+func (h *reporter) fullTaken(b leases.Backup, taken catalog.Full, c Chain) {
 	h.change(func() {
 		h.full.Backup, h.taken = b, taken
 		h.whole = c == ChainWhole

@@ -8,7 +8,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/etcd-druid/druid/backup/chain"
+	"github.com/etcd-druid/druid/backup/catalog"
 	"github.com/etcd-druid/druid/backup/store"
 	"github.com/etcd-druid/druid/leases"
 )
@@ -261,16 +261,16 @@ func (s *session) delete(ctx context.Context, order leases.SnapshotOrder, uri st
 		return a, err
 	}
 	defer func() { err = errors.Join(err, t.client.Close()) }()
-	catalog, evidence, err := s.survey(ctx)
+	listed, evidence, err := s.survey(ctx)
 	if err != nil {
 		return a, err
 	}
-	full, found := find(catalog, key)
+	full, found := find(listed, key)
 	if !found {
 		s.log.InfoContext(ctx, "backup to delete was gone", "object", key)
 		return a, nil
 	}
-	if reason, needed := catalog.Needed(s.self.Lineage, key, evidence); needed {
+	if reason, needed := listed.Needed(s.self.Lineage, key, evidence); needed {
 		return a, refuse("other backups or a restore may need it (%s): retention deletes it once spec.backup.retention does not keep it; "+
 			"to have it gone earlier, delete it in the store", reason.Words())
 	}
@@ -283,7 +283,7 @@ func (s *session) delete(ctx context.Context, order leases.SnapshotOrder, uri st
 		return a, err
 	}
 	a.Revision, a.Size = full.Revision, full.Size
-	err = s.drop(ctx, chain.Verdict{Lineage: full.Lineage, Key: key, At: full.At, Size: full.Size, Reason: reasonOrdered})
+	err = s.drop(ctx, catalog.Verdict{Lineage: full.Lineage, Key: key, At: full.At, Size: full.Size, Reason: reasonOrdered})
 	if errors.Is(err, store.ErrLocked) {
 		return a, refuse("%w: retention deletes it once it is unlocked and spec.backup.retention does not keep it", err)
 	}
@@ -303,7 +303,7 @@ func (s *session) stands(ctx context.Context, order leases.SnapshotOrder) error 
 }
 
 // reasonOrdered is why a full goes that retention would keep.
-const reasonOrdered chain.Reason = "ordered"
+const reasonOrdered catalog.Reason = "ordered"
 
 // fullAt is the key of the full at a URI, if that is in our place.
 func (s *session) fullAt(uri string) (string, error) {
@@ -313,13 +313,13 @@ func (s *session) fullAt(uri string) (string, error) {
 		return "", refuse("it is not below %s, where this cluster is backed up to now: delete it there", place)
 	}
 	key := s.config.Prefix + "/" + name
-	if _, ok := chain.ParseFull(s.config.Prefix, key); !ok {
+	if _, ok := catalog.ParseFull(s.config.Prefix, key); !ok {
 		return "", refuse("it is no full backup of this cluster: only these are deleted by order")
 	}
 	return key, nil
 }
 
-func find(c chain.Catalog, key string) (chain.Full, bool) {
+func find(c catalog.Catalog, key string) (catalog.Full, bool) {
 	for _, h := range c.Histories {
 		for _, f := range h.Fulls {
 			if f.Key == key {
@@ -327,5 +327,5 @@ func find(c chain.Catalog, key string) (chain.Full, bool) {
 			}
 		}
 	}
-	return chain.Full{}, false
+	return catalog.Full{}, false
 }

@@ -16,7 +16,7 @@ import (
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 
-	"github.com/etcd-druid/druid/backup/chain"
+	"github.com/etcd-druid/druid/backup/catalog"
 	"github.com/etcd-druid/druid/backup/store"
 	"github.com/etcd-druid/druid/backup/store/open"
 	"github.com/etcd-druid/druid/leases"
@@ -80,7 +80,7 @@ func TestAFullIsDeletedByOrderUnlessSomethingNeedsIt(t *testing.T) {
 	savedUpTo(t, s, last)
 	first := history(t, s).Fulls[0]
 	kept := func(key string) bool {
-		return slices.ContainsFunc(history(t, s).Fulls, func(f chain.Full) bool { return f.Key == key })
+		return slices.ContainsFunc(history(t, s).Fulls, func(f catalog.Full) bool { return f.Key == key })
 	}
 
 	alarm := func(action etcdserverpb.AlarmRequest_AlarmAction) {
@@ -102,8 +102,8 @@ func TestAFullIsDeletedByOrderUnlessSomethingNeedsIt(t *testing.T) {
 	}
 	cases := 0
 	for uri, says := range map[string]string{
-		fulls[4].URI: chain.ReasonNewest.Words(), fulls[3].URI: chain.ReasonSpare.Words(),
-		strings.TrimSuffix(fulls[4].URI, fulls[4].Object) + first.Key:    chain.ReasonNeeded.Words(),
+		fulls[4].URI: catalog.ReasonNewest.Words(), fulls[3].URI: catalog.ReasonSpare.Words(),
+		strings.TrimSuffix(fulls[4].URI, fulls[4].Object) + first.Key:    catalog.ReasonNeeded.Words(),
 		strings.Replace(fulls[1].URI, "s3://", "s3://other-", 1):         "where this cluster is backed up to now",
 		strings.Replace(fulls[1].URI, ".snap.zst", ".delta.zst", 1):      "no full backup of this cluster",
 		strings.Replace(fulls[1].URI, prefix, prefix+"/../of-others", 1): "no full backup of this cluster",
@@ -252,7 +252,7 @@ type jammed struct {
 }
 
 func (j jammed) Put(ctx context.Context, key string, r io.Reader, o store.PutOptions) (store.Object, error) {
-	if _, delta := chain.ParseDelta(prefix, key); delta {
+	if _, delta := catalog.ParseDelta(prefix, key); delta {
 		select {
 		case <-j.let:
 		case <-ctx.Done():

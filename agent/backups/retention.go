@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/etcd-druid/druid/agent/config"
-	"github.com/etcd-druid/druid/backup/chain"
+	"github.com/etcd-druid/druid/backup/catalog"
 	"github.com/etcd-druid/druid/backup/store"
 	"github.com/etcd-druid/druid/internal/crash"
 	"github.com/etcd-druid/druid/leases"
@@ -62,11 +62,11 @@ func (s *session) retain(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, t.client.Close()) }()
-	catalog, evidence, err := s.survey(ctx)
+	listed, evidence, err := s.survey(ctx)
 	if err != nil {
 		return err
 	}
-	for _, v := range catalog.Retain(s.self.Lineage, policy(s.config.Retention), evidence, time.Now()) {
+	for _, v := range listed.Retain(s.self.Lineage, policy(s.config.Retention), evidence, time.Now()) {
 		if v.Keep {
 			continue
 		}
@@ -86,22 +86,22 @@ func (s *session) retain(ctx context.Context) (err error) {
 }
 
 // survey lists what is there, and reads what was found out about it. In a place that is another's there is nothing to delete.
-func (s *session) survey(ctx context.Context) (chain.Catalog, chain.Evidence, error) {
-	catalog, unread, err := catalogOf(ctx, s.store, s.config.Prefix)
+func (s *session) survey(ctx context.Context) (catalog.Catalog, catalog.Evidence, error) {
+	listed, unread, err := catalogOf(ctx, s.store, s.config.Prefix)
 	if err = errors.Join(err, undeleted(unread)); err != nil {
-		return catalog, chain.Evidence{}, err
+		return listed, catalog.Evidence{}, err
 	}
-	if l, found := superseding(catalog, s.self); found {
-		return catalog, chain.Evidence{}, s.supersededBy(l)
+	if l, found := superseding(listed, s.self); found {
+		return listed, catalog.Evidence{}, s.supersededBy(l)
 	}
 	evidence, err := s.evidence(ctx)
-	return catalog, evidence, err
+	return listed, evidence, err
 }
 
 // evidence is what was found out about the backups. Nothing is deleted while that cannot be read; where no one keeps the
 // Lease, nothing was found out.
-func (s *session) evidence(ctx context.Context) (chain.Evidence, error) {
-	e := chain.Evidence{Proven: map[string]bool{}, Broken: map[string]bool{}}
+func (s *session) evidence(ctx context.Context) (catalog.Evidence, error) {
+	e := catalog.Evidence{Proven: map[string]bool{}, Broken: map[string]bool{}}
 	_, v, err := s.Leases.Full(ctx)
 	switch {
 	case errors.Is(err, leases.ErrAbsent):
@@ -119,7 +119,7 @@ func (s *session) evidence(ctx context.Context) (chain.Evidence, error) {
 }
 
 // drop deletes one object. One that is locked stays, with store.ErrLocked.
-func (s *session) drop(ctx context.Context, v chain.Verdict) error {
+func (s *session) drop(ctx context.Context, v catalog.Verdict) error {
 	crash.Before("delete-backup")
 	err := s.store.Delete(ctx, v.Key)
 	crash.After("delete-backup")
@@ -141,8 +141,8 @@ func (s *session) sweep(ctx context.Context) error {
 	return err
 }
 
-func policy(r config.Retention) chain.Policy {
-	return chain.Policy{
+func policy(r config.Retention) catalog.Policy {
+	return catalog.Policy{
 		KeepAll: time.Duration(r.KeepAll), Hourly: r.Hourly, Daily: r.Daily, Weekly: r.Weekly, Monthly: r.Monthly, Count: r.Count,
 	}
 }

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/etcd-druid/druid/agent/config"
-	"github.com/etcd-druid/druid/backup/chain"
+	"github.com/etcd-druid/druid/backup/catalog"
 	"github.com/etcd-druid/druid/backup/delta"
 	"github.com/etcd-druid/druid/backup/store"
 	"github.com/etcd-druid/druid/internal/rules"
@@ -38,7 +38,7 @@ type session struct {
 	// doubt about what the store holds, for which nothing is deleted though the chain may be whole; nil for none.
 	doubt error
 	// newest full: when it was taken, by our clock at most at the time when we first saw it, and when the next one is due.
-	newest chain.Full
+	newest catalog.Full
 	due    time.Time
 	// behind is what followed the newest full when the store was listed, and how many bytes the recorder had saved then.
 	behind struct {

@@ -13,7 +13,7 @@ import (
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 
 	"github.com/etcd-druid/druid/agent/config"
-	"github.com/etcd-druid/druid/backup/chain"
+	"github.com/etcd-druid/druid/backup/catalog"
 	"github.com/etcd-druid/druid/backup/store"
 	"github.com/etcd-druid/druid/backup/store/open"
 	"github.com/etcd-druid/druid/backup/store/storetest"
@@ -26,7 +26,7 @@ func TestNothingIsDeletedWhileTheAlarmOfCorruptionStands(t *testing.T) {
 	c.Retention = config.Retention{Count: 1}
 	files := opened(t, c)
 	for revision := range int64(3) {
-		mustPut(t, files, chain.FullKey(prefix, lineage, revision+1, time.Now()), "full")
+		mustPut(t, files, catalog.FullKey(prefix, lineage, revision+1, time.Now()), "full")
 	}
 	_, _, agentOf := snapshotLeases(t) // which report what is known of the backups
 	s, err := agentOf(g, 0).begin(t.Context(), *c, g.self(0))
@@ -79,7 +79,7 @@ func TestARecordThatCannotBeReadStopsDeletionAlone(t *testing.T) {
 	g := newGroup(t, 1)
 	c := directory(t.TempDir())
 	client, files := g.client(0), opened(t, c)
-	mustPut(t, files, chain.BootstrapKey(prefix, lineage), "{")
+	mustPut(t, files, catalog.BootstrapKey(prefix, lineage), "{")
 	a := g.newAgent(0, nil, "default")
 	a.Configure(c)
 	a.start()
@@ -90,7 +90,7 @@ func TestARecordThatCannotBeReadStopsDeletionAlone(t *testing.T) {
 			return errors.New("no session")
 		}
 		p, _ := s.inform.deltaPatch(time.Now())
-		if !strings.Contains(p.Backup.Error, chain.BootstrapKey(prefix, lineage)) || !s.whole.Load() || s.sound.Load() {
+		if !strings.Contains(p.Backup.Error, catalog.BootstrapKey(prefix, lineage)) || !s.whole.Load() || s.sound.Load() {
 			return fmt.Errorf("whole %t, sound %t, reported %q", s.whole.Load(), s.sound.Load(), p.Backup.Error)
 		}
 		return nil
@@ -103,10 +103,10 @@ func TestARecordThatCannotBeReadStopsDeletionAlone(t *testing.T) {
 // archived is a bucket in which a rule moved a record to an archive: it is listed, and reading it is refused.
 type archived struct{ store.Store }
 
-const archivedLineage = chain.Lineage("00000000-old")
+const archivedLineage = catalog.Lineage("00000000-old")
 
 func (s archived) Get(ctx context.Context, key string, offset, length int64) (io.ReadCloser, error) {
-	if key == chain.BootstrapKey(prefix, archivedLineage) {
+	if key == catalog.BootstrapKey(prefix, archivedLineage) {
 		return nil, fmt.Errorf("get %s: 403 InvalidObjectState: %w", key, store.ErrForbidden)
 	}
 	return s.Store.Get(ctx, key, offset, length)
@@ -116,7 +116,7 @@ func TestARecordOfAnotherLineageThatIsRefusedStopsDeletionAlone(t *testing.T) {
 	g := newGroup(t, 1)
 	c := directory(t.TempDir())
 	files := opened(t, c)
-	if err := chain.WriteBootstrap(t.Context(), files, prefix, chain.Formation{Lineage: archivedLineage, Created: time.Now()}); err != nil {
+	if err := catalog.WriteBootstrap(t.Context(), files, prefix, catalog.Formation{Lineage: archivedLineage, Created: time.Now()}); err != nil {
 		t.Fatal(err)
 	}
 	a := g.newAgent(0, nil, "default")
@@ -141,39 +141,39 @@ func TestARecordOfAnotherLineageThatIsRefusedStopsDeletionAlone(t *testing.T) {
 		}
 		return nil
 	})
-	if _, err := chain.Read(t.Context(), archived{files}, prefix); !errors.Is(err, store.ErrForbidden) {
+	if _, err := catalog.Read(t.Context(), archived{files}, prefix); !errors.Is(err, store.ErrForbidden) {
 		t.Errorf("a restore is planned next to a lineage that cannot be read: %v", err)
 	}
 }
 
 func TestWhichHistoryIsNewerThanOurs(t *testing.T) {
 	t.Parallel()
-	const ours = chain.Lineage("00000003-ours")
-	saved := []chain.Full{{Revision: 1}}
-	history := func(l, parent chain.Lineage, fulls []chain.Full) chain.History {
-		return chain.History{Lineage: l, Fulls: fulls, Formation: &chain.Formation{Lineage: l, Parent: parent}}
+	const ours = catalog.Lineage("00000003-ours")
+	saved := []catalog.Full{{Revision: 1}}
+	history := func(l, parent catalog.Lineage, fulls []catalog.Full) catalog.History {
+		return catalog.History{Lineage: l, Fulls: fulls, Formation: &catalog.Formation{Lineage: l, Parent: parent}}
 	}
 	for name, test := range map[string]struct {
-		parent    chain.Lineage
-		histories []chain.History
-		want      chain.Lineage
+		parent    catalog.Lineage
+		histories []catalog.History
+		want      catalog.Lineage
 	}{
 		"nobody":                              {},
-		"ours":                                {histories: []chain.History{history(ours, "", saved)}},
-		"a predecessor that was deleted":      {histories: []chain.History{history("00000002-a", "", saved)}},
-		"a higher epoch":                      {histories: []chain.History{history("00000004-a", "", saved)}, want: "00000004-a"},
-		"a child of ours":                     {histories: []chain.History{history("00000004-a", ours, saved)}, want: "00000004-a"},
-		"the same epoch":                      {histories: []chain.History{history("00000003-a", "", saved)}, want: "00000003-a"},
-		"nothing reports whose, and a delta":  {histories: []chain.History{{Lineage: "00000004-a", Deltas: []chain.Delta{{To: 1}}}}, want: "00000004-a"},
-		"an attempt that saved nothing":       {histories: []chain.History{history("00000004-a", "", nil)}},
-		"our parent, as our record reports":   {histories: []chain.History{history(ours, "00000004-a", saved), history("00000004-a", "", saved)}},
-		"our parent, as the stamp reports":    {parent: "00000004-a", histories: []chain.History{history("00000004-a", "", saved)}},
-		"our grandparent":                     {parent: "00000004-a", histories: []chain.History{history("00000004-a", "00000005-b", nil), history("00000005-b", "", saved)}},
-		"a sibling":                           {parent: "00000001-a", histories: []chain.History{history("00000001-a", "", saved), history("00000003-b", "00000001-a", saved)}, want: "00000003-b"},
-		"ancestors that say to be each other": {parent: "00000004-a", histories: []chain.History{history("00000004-a", "00000005-b", saved), history("00000005-b", "00000004-a", saved)}},
+		"ours":                                {histories: []catalog.History{history(ours, "", saved)}},
+		"a predecessor that was deleted":      {histories: []catalog.History{history("00000002-a", "", saved)}},
+		"a higher epoch":                      {histories: []catalog.History{history("00000004-a", "", saved)}, want: "00000004-a"},
+		"a child of ours":                     {histories: []catalog.History{history("00000004-a", ours, saved)}, want: "00000004-a"},
+		"the same epoch":                      {histories: []catalog.History{history("00000003-a", "", saved)}, want: "00000003-a"},
+		"nothing reports whose, and a delta":  {histories: []catalog.History{{Lineage: "00000004-a", Deltas: []catalog.Delta{{To: 1}}}}, want: "00000004-a"},
+		"an attempt that saved nothing":       {histories: []catalog.History{history("00000004-a", "", nil)}},
+		"our parent, as our record reports":   {histories: []catalog.History{history(ours, "00000004-a", saved), history("00000004-a", "", saved)}},
+		"our parent, as the stamp reports":    {parent: "00000004-a", histories: []catalog.History{history("00000004-a", "", saved)}},
+		"our grandparent":                     {parent: "00000004-a", histories: []catalog.History{history("00000004-a", "00000005-b", nil), history("00000005-b", "", saved)}},
+		"a sibling":                           {parent: "00000001-a", histories: []catalog.History{history("00000001-a", "", saved), history("00000003-b", "00000001-a", saved)}, want: "00000003-b"},
+		"ancestors that say to be each other": {parent: "00000004-a", histories: []catalog.History{history("00000004-a", "00000005-b", saved), history("00000005-b", "00000004-a", saved)}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got, found := superseding(chain.Catalog{Histories: test.histories}, Identity{Lineage: ours, Parent: test.parent})
+			got, found := superseding(catalog.Catalog{Histories: test.histories}, Identity{Lineage: ours, Parent: test.parent})
 			if got != test.want || found != (test.want != "") {
 				t.Errorf("got %q, %t; want %q", got, found, test.want)
 			}
@@ -183,13 +183,13 @@ func TestWhichHistoryIsNewerThanOurs(t *testing.T) {
 
 func TestASupersededClusterDeletesNothingUntilItIsAlone(t *testing.T) {
 	t.Parallel()
-	const other = chain.Lineage("00000002-beef")
+	const other = catalog.Lineage("00000002-beef")
 	g := newGroup(t, 1)
 	c := directory(t.TempDir())
 	c.Retention = config.Retention{Count: 1}
 	files := opened(t, c)
 	for revision := range int64(3) {
-		mustPut(t, files, chain.FullKey(prefix, other, revision+1, time.Now()), "full")
+		mustPut(t, files, catalog.FullKey(prefix, other, revision+1, time.Now()), "full")
 	}
 	put(t, g.client(0), 5)
 	a := g.newAgent(0, nil, "default")
@@ -209,10 +209,10 @@ func TestASupersededClusterDeletesNothingUntilItIsAlone(t *testing.T) {
 			t.Errorf("reported is %q", p.Backup.Error)
 		}
 	}
-	catalog, err := chain.Read(t.Context(), files, prefix)
-	h, _ := catalog.History(other)
+	listed, err := catalog.Read(t.Context(), files, prefix)
+	h, _ := listed.History(other)
 	if err != nil || len(h.Fulls) != 3 {
-		t.Errorf("something was deleted: %+v (%v)", catalog, err)
+		t.Errorf("something was deleted: %+v (%v)", listed, err)
 	}
 	for _, f := range h.Fulls {
 		if err := files.Delete(t.Context(), f.Key); err != nil {
@@ -246,17 +246,17 @@ func TestABootstrapThatIsRecordedLateNamesItsParent(t *testing.T) {
 // on, and it is over when they are gone.
 func TestTheLeaseNamesTheLineageThatSupersedesOurs(t *testing.T) {
 	t.Parallel()
-	const other = chain.Lineage("0000ffff-old")
+	const other = catalog.Lineage("0000ffff-old")
 	g := newGroup(t, 1)
 	c := directory(t.TempDir())
 	files := opened(t, c)
-	key := chain.FullKey(prefix, other, 7, time.Now())
+	key := catalog.FullKey(prefix, other, 7, time.Now())
 	mustPut(t, files, key, "full")
 	a := g.newAgent(0, nil, "default")
 	a.Configure(c)
 	a.start()
 	savedUpTo(t, files, put(t, g.client(0), 5))
-	says := func(want chain.Lineage) {
+	says := func(want catalog.Lineage) {
 		t.Helper()
 		eventually(t, fmt.Sprintf("superseded by %q", want), func() error {
 			s, _ := a.at()
@@ -298,7 +298,7 @@ func TestAListingMayTakeLongAndMayNotHang(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				test.slow.Store = opened(t, directory(t.TempDir()))
 				for i := range int64(10) {
-					mustPut(t, test.slow.Store, chain.FullKey(prefix, lineage, 1+i, time.Now()), "x")
+					mustPut(t, test.slow.Store, catalog.FullKey(prefix, lineage, 1+i, time.Now()), "x")
 				}
 				began := time.Now()
 				c, _, err := catalogOf(t.Context(), test.slow, prefix)

@@ -20,7 +20,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/etcd-druid/druid/agent/config"
-	"github.com/etcd-druid/druid/backup/chain"
+	"github.com/etcd-druid/druid/backup/catalog"
 	"github.com/etcd-druid/druid/backup/store"
 	"github.com/etcd-druid/druid/backup/store/open"
 	"github.com/etcd-druid/druid/leases"
@@ -262,9 +262,9 @@ func TestRetentionDeletesOnlyUnderTheLeadersLease(t *testing.T) {
 	if n := fulls(); n < 5 {
 		t.Errorf("%d fulls are left, and no one was to delete any", n)
 	}
-	other := chain.Lineage("00000000-other")
+	other := catalog.Lineage("00000000-other")
 	for i := range int64(4) {
-		mustPut(t, s, chain.FullKey(prefix, other, 1+i, time.Now()), "another cluster's")
+		mustPut(t, s, catalog.FullKey(prefix, other, 1+i, time.Now()), "another cluster's")
 	}
 	stop := background(t, a.Prune)
 	eventually(t, "the leader deletes", func() error {
@@ -281,7 +281,7 @@ func TestRetentionDeletesOnlyUnderTheLeadersLease(t *testing.T) {
 		return nil
 	})
 	stop()
-	all, err := chain.Read(t.Context(), s, prefix)
+	all, err := catalog.Read(t.Context(), s, prefix)
 	if h, _ := all.History(other); err != nil || len(h.Fulls) != 4 {
 		t.Errorf("want all of another cluster's left: %+v, %v", all, err)
 	}

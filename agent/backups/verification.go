@@ -10,11 +10,11 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/etcd-druid/druid/agent/config"
-	"github.com/etcd-druid/druid/backup/chain"
+	"github.com/etcd-druid/druid/backup/catalog"
 	"github.com/etcd-druid/druid/backup/delta"
 	"github.com/etcd-druid/druid/backup/guard"
-	"github.com/etcd-druid/druid/backup/proof"
 	"github.com/etcd-druid/druid/backup/store"
+	"github.com/etcd-druid/druid/backup/verify"
 	"github.com/etcd-druid/druid/internal/rules"
 	"github.com/etcd-druid/druid/leases"
 	"github.com/etcd-druid/druid/membership"
@@ -39,7 +39,7 @@ const (
 // Prove proves the backups whenever that is due and our turn, until ctx ends: it restores the newest ones into the scratch
 // directory, compares them, and writes to the Lease of full backups what it found.
 func (d *Duty) Prove(ctx context.Context) error {
-	if err := proof.Clean(d.Scratch); err != nil {
+	if err := verify.Clean(d.Scratch); err != nil {
 		d.Log.WarnContext(ctx, "scratch directory not cleaned", "err", err)
 	}
 	var last Decision
@@ -110,7 +110,7 @@ func (d *Duty) prove(ctx context.Context, c config.Backup, self Identity, before
 	d.Metrics.proofs.WithLabelValues(string(r.Verdict)).Inc()
 	d.Log.InfoContext(ctx, "proof of backups ended", "found", string(r.Verdict), "reason", r.Reason, "object", r.Object,
 		"full", r.Full, "revision", r.Revision, "keys", r.Keys, "compared", r.Compared, "notCompared", r.NotCompared, "took", r.Took)
-	d.away = r.Verdict == proof.Unknown && !d.lists(ctx, c)
+	d.away = r.Verdict == verify.Unknown && !d.lists(ctx, c)
 	latest := before
 	if _, v, err := d.Leases.Full(ctx); err == nil {
 		latest = v
@@ -135,25 +135,25 @@ func brokenSince(before, latest leases.Verification) bool {
 
 // found returns what the Lease says next. A result of Unknown keeps the earlier verdict until that is two schedules old; a verdict of
 // Broken stays.
-func found(before leases.Verification, r proof.Result, self Identity, now time.Time, old bool) leases.Verification {
+func found(before leases.Verification, r verify.Result, self Identity, now time.Time, old bool) leases.Verification {
 	if before.Lineage != string(self.Lineage) {
 		before = leases.Verification{ProvenFull: before.ProvenFull, KnownBroken: before.KnownBroken}
 	}
 	known := slices.Clone(before.KnownBroken)
 	v := leases.Verification{At: now, Full: r.Full, Lineage: string(self.Lineage), ProvenFull: before.ProvenFull, KnownBroken: known, Trouble: r.Reason, Tried: now}
 	switch r.Verdict {
-	case proof.Proven:
+	case verify.Proven:
 		v.Verdict, v.Revision, v.ProvenFull, v.Trouble = leases.VerdictProven, r.Checkpoint.Revision, r.Full, ""
 		v.KnownBroken = slices.DeleteFunc(known, func(key string) bool { return key == r.Full })
 		return v
-	case proof.Broken:
+	case verify.Broken:
 		v.Verdict, v.Broken = leases.VerdictBroken, r.Object
 		// One of several suspects may be intact, and the full backup that was verified is.
 		if len(r.Suspects) <= 1 && r.Object != before.ProvenFull {
 			v.KnownBroken = knownBroken(v)
 		}
 		return v
-	case proof.Unknown:
+	case verify.Unknown:
 	}
 	v = before
 	v.Lineage, v.Tried, v.KnownBroken = string(self.Lineage), now, known
@@ -180,36 +180,36 @@ func (d *Duty) thereStill(ctx context.Context, c config.Backup, keys []string) [
 	if len(keys) == 0 {
 		return nil
 	}
-	_, catalog, err := d.listed(ctx, c)
+	_, listed, err := d.listed(ctx, c)
 	if err != nil {
 		return keys
 	}
-	return slices.DeleteFunc(keys, func(key string) bool { return !catalog.Holds(key) })
+	return slices.DeleteFunc(keys, func(key string) bool { return !listed.Holds(key) })
 }
 
 // verify proves the newest backups.
-func (d *Duty) verify(ctx context.Context, c config.Backup, self Identity) proof.Result {
-	return d.proveTarget(ctx, c, self, chain.Target{Lineage: self.Lineage})
+func (d *Duty) verify(ctx context.Context, c config.Backup, self Identity) verify.Result {
+	return d.proveTarget(ctx, c, self, catalog.Target{Lineage: self.Lineage})
 }
 
 // proveTarget opens the store again: proofs are rare, and its configuration may be another one by then. One is made at a time, for
 // each takes room for a whole database.
-func (d *Duty) proveTarget(ctx context.Context, c config.Backup, self Identity, target chain.Target) proof.Result {
-	unknown := func(err error) proof.Result { return proof.Result{Verdict: proof.Unknown, Reason: err.Error()} }
+func (d *Duty) proveTarget(ctx context.Context, c config.Backup, self Identity, target catalog.Target) verify.Result {
+	unknown := func(err error) verify.Result { return verify.Result{Verdict: verify.Unknown, Reason: err.Error()} }
 	select {
 	case d.proving <- struct{}{}:
 		defer func() { <-d.proving }()
 	case <-ctx.Done(): // anyone who leads no more must not hold the leader's Lease until another proof has ended
 		return unknown(fmt.Errorf("another backup is proven: %w", ctx.Err()))
 	}
-	opened, catalog, err := d.listed(ctx, c)
+	opened, listed, err := d.listed(ctx, c)
 	if err != nil {
 		return unknown(err)
 	}
-	r := proof.Result{}
+	r := verify.Result{}
 	err = guard.Run(func() error {
-		r = proof.Run(ctx, proof.Config{
-			Store: opened, Catalog: catalog, Target: target, Scratch: d.Scratch, Rate: proofRate, Reserve: d.proofReserve,
+		r = verify.Run(ctx, verify.Config{
+			Store: opened, Catalog: listed, Target: target, Scratch: d.Scratch, Rate: proofRate, Reserve: d.proofReserve,
 			Ask: func(ctx context.Context, revision int64) (delta.Checkpoint, error) {
 				return d.hash(ctx, self, revision)
 			},
@@ -219,12 +219,12 @@ func (d *Duty) proveTarget(ctx context.Context, c config.Backup, self Identity, 
 	if err != nil {
 		return unknown(err)
 	}
-	r.Full = saidOf(r, catalog, self.Lineage)
+	r.Full = saidOf(r, listed, self.Lineage)
 	return r
 }
 
 // saidOf is the full of a lineage that a result is said of. Where nothing could be planned it is the newest, which a new full follows.
-func saidOf(r proof.Result, c chain.Catalog, l chain.Lineage) string {
+func saidOf(r verify.Result, c catalog.Catalog, l catalog.Lineage) string {
 	h, _ := c.History(l)
 	if n := len(h.Fulls); n > 0 && r.Full == "" {
 		return h.Fulls[n-1].Key
@@ -239,17 +239,17 @@ func (d *Duty) lists(ctx context.Context, c config.Backup) bool {
 }
 
 // listed opens the store, and lists it.
-func (d *Duty) listed(ctx context.Context, c config.Backup) (store.Store, chain.Catalog, error) {
+func (d *Duty) listed(ctx context.Context, c config.Backup) (store.Store, catalog.Catalog, error) {
 	parsed, err := store.ParseConfig(c.Store)
 	if err != nil {
-		return nil, chain.Catalog{}, fmt.Errorf("backup store: %w", err)
+		return nil, catalog.Catalog{}, fmt.Errorf("backup store: %w", err)
 	}
 	opened, err := d.Open(ctx, parsed)
 	if err != nil {
-		return nil, chain.Catalog{}, fmt.Errorf("backup store: %w", err)
+		return nil, catalog.Catalog{}, fmt.Errorf("backup store: %w", err)
 	}
-	catalog, _, err := catalogOf(ctx, opened, c.Prefix) // of our own lineage, whose record no one needs for a proof
-	return opened, catalog, err
+	listed, _, err := catalogOf(ctx, opened, c.Prefix) // of our own lineage, whose record no one needs for a proof
+	return opened, listed, err
 }
 
 // hash asks our own member, for backups that no checkpoint belongs to: of a cluster that no one writes to, or right after

@@ -22,13 +22,13 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/etcd-druid/druid/agent/config"
-	"github.com/etcd-druid/druid/backup/chain"
+	"github.com/etcd-druid/druid/backup/catalog"
 	"github.com/etcd-druid/druid/backup/delta"
-	"github.com/etcd-druid/druid/backup/proof"
 	"github.com/etcd-druid/druid/backup/restore"
 	"github.com/etcd-druid/druid/backup/snapshot"
 	"github.com/etcd-druid/druid/backup/store"
 	"github.com/etcd-druid/druid/backup/store/open"
+	"github.com/etcd-druid/druid/backup/verify"
 	"github.com/etcd-druid/druid/leases"
 	"github.com/etcd-druid/druid/test/machine"
 )
@@ -65,9 +65,9 @@ func mustPut(t *testing.T, s store.Store, key, content string) {
 	}
 }
 
-func history(t *testing.T, s store.Store) chain.History {
+func history(t *testing.T, s store.Store) catalog.History {
 	t.Helper()
-	c, err := chain.Read(t.Context(), s, prefix)
+	c, err := catalog.Read(t.Context(), s, prefix)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -90,11 +90,11 @@ func savedUpTo(t *testing.T, s store.Store, revision int64) {
 // what etcd says itself, event by event, and it must reach revision.
 func proven(t *testing.T, s store.Store, c *clientv3.Client, revision int64) {
 	t.Helper()
-	catalog, err := chain.Read(t.Context(), s, prefix)
+	listed, err := catalog.Read(t.Context(), s, prefix)
 	if err != nil {
 		t.Fatal(err)
 	}
-	h, _ := catalog.History(lineage)
+	h, _ := listed.History(lineage)
 	for _, f := range h.Fulls {
 		body, err := s.Get(t.Context(), f.Key, 0, -1)
 		if err != nil {
@@ -112,7 +112,7 @@ func proven(t *testing.T, s store.Store, c *clientv3.Client, revision int64) {
 	for _, d := range h.Deltas {
 		events(t, s, d)
 	}
-	plan, err := catalog.Plan(chain.Target{Lineage: lineage})
+	plan, err := listed.Plan(catalog.Target{Lineage: lineage})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -140,7 +140,7 @@ type event struct {
 	Deletes  bool
 }
 
-func events(t *testing.T, s store.Store, d chain.Delta) (all []event) {
+func events(t *testing.T, s store.Store, d catalog.Delta) (all []event) {
 	t.Helper()
 	body, err := s.Get(t.Context(), d.Key, 0, -1)
 	if err != nil {
@@ -209,11 +209,11 @@ func watched(t *testing.T, c *clientv3.Client, from, to int64) (all []event) {
 // restored brings what is saved to another etcd, and compares the hash of everything up to revision with the original's.
 func restored(t *testing.T, s store.Store, c *clientv3.Client, revision int64) {
 	t.Helper()
-	catalog, err := chain.Read(t.Context(), s, prefix)
+	listed, err := catalog.Read(t.Context(), s, prefix)
 	if err != nil {
 		t.Fatal(err)
 	}
-	plan, err := catalog.Plan(chain.Target{Lineage: lineage, Revision: revision})
+	plan, err := listed.Plan(catalog.Target{Lineage: lineage, Revision: revision})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -329,14 +329,14 @@ func TestWhoWaitsForAnotherProofHeedsItsEnd(t *testing.T) {
 	d.proving <- struct{}{}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	done := make(chan proof.Result, 1)
+	done := make(chan verify.Result, 1)
 	background(t, func(context.Context) error {
-		done <- d.proveTarget(ctx, config.Backup{}, Identity{}, chain.Target{})
+		done <- d.proveTarget(ctx, config.Backup{}, Identity{}, catalog.Target{})
 		return nil
 	})
 	select {
 	case r := <-done:
-		if r.Verdict != proof.Unknown || !strings.Contains(r.Reason, "another backup is proven") {
+		if r.Verdict != verify.Unknown || !strings.Contains(r.Reason, "another backup is proven") {
 			t.Errorf("found %+v", r)
 		}
 	case <-time.After(time.Minute):

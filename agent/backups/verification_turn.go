@@ -8,8 +8,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/etcd-druid/druid/backup/chain"
-	"github.com/etcd-druid/druid/backup/proof"
+	"github.com/etcd-druid/druid/backup/catalog"
+	"github.com/etcd-druid/druid/backup/verify"
 	"github.com/etcd-druid/druid/internal/rules"
 	"github.com/etcd-druid/druid/leases"
 	"github.com/etcd-druid/druid/membership"
@@ -196,9 +196,9 @@ func (d *Duty) verified(ctx context.Context, save func() (Artifact, error)) (Art
 		switch {
 		case ctx.Err() != nil:
 			return Artifact{}, ctx.Err()
-		case r.Verdict == proof.Proven:
+		case r.Verdict == verify.Proven:
 			return artifact, nil
-		case r.Verdict == proof.Broken:
+		case r.Verdict == verify.Broken:
 			d.reportBroken(ctx, r)
 			fallthrough
 		case try == verifyTries:
@@ -210,7 +210,7 @@ func (d *Duty) verified(ctx context.Context, save func() (Artifact, error)) (Art
 
 // tellBroken reports the full backups' Lease what is broken, as a proof by schedule would: retention and restores read it there, and the
 // leader makes a new full.
-func (d *Duty) reportBroken(ctx context.Context, r proof.Result) {
+func (d *Duty) reportBroken(ctx context.Context, r verify.Result) {
 	self, known := d.Self()
 	if !known {
 		return
@@ -225,11 +225,11 @@ func (d *Duty) reportBroken(ctx context.Context, r proof.Result) {
 }
 
 // verifyOne restores the full called key as it is, and compares it with what our own member says of its revision.
-func (d *Duty) verifyOne(ctx context.Context, key string) proof.Result {
+func (d *Duty) verifyOne(ctx context.Context, key string) verify.Result {
 	c, _ := d.configured()
 	self, known := d.Self()
 	if c == nil || !known {
-		return proof.Result{Verdict: proof.Unknown, Reason: ErrIdle.Error()}
+		return verify.Result{Verdict: verify.Unknown, Reason: ErrIdle.Error()}
 	}
-	return d.proveTarget(ctx, *c, self, chain.Target{Name: key})
+	return d.proveTarget(ctx, *c, self, catalog.Target{Name: key})
 }

@@ -17,9 +17,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/etcd-druid/druid/agent/config"
-	"github.com/etcd-druid/druid/agent/leader"
-	"github.com/etcd-druid/druid/backup/proof"
+	"github.com/etcd-druid/druid/agent/duties"
 	"github.com/etcd-druid/druid/backup/store"
+	"github.com/etcd-druid/druid/backup/verify"
 	"github.com/etcd-druid/druid/internal/rules"
 	"github.com/etcd-druid/druid/leases"
 	"github.com/etcd-druid/druid/test/bucket"
@@ -72,9 +72,9 @@ func TestWhatWasNotFoundOutLeavesWhatIsKnown(t *testing.T) {
 	broken := leases.Verification{Verdict: leases.VerdictBroken, At: at, Full: "old", Lineage: string(lineage), ProvenFull: "older", Broken: "x", KnownBroken: []string{"x"}, Trouble: "why", Tried: at}
 	elsewhere := proven
 	elsewhere.Lineage = "00000000-b"
-	good := proof.Result{Verdict: proof.Proven, Full: "new", Revision: 9, Checkpoint: &proof.Checkpoint{Revision: 8}}
-	bad := proof.Result{Verdict: proof.Broken, Full: "new", Object: "y", Reason: "torn"}
-	none := proof.Result{Verdict: proof.Unknown, Full: "new", Reason: "no room"}
+	good := verify.Result{Verdict: verify.Proven, Full: "new", Revision: 9, Checkpoint: &verify.Checkpoint{Revision: 8}}
+	bad := verify.Result{Verdict: verify.Broken, Full: "new", Object: "y", Reason: "torn"}
+	none := verify.Result{Verdict: verify.Unknown, Full: "new", Reason: "no room"}
 	change := func(v leases.Verification, change func(*leases.Verification)) leases.Verification {
 		change(&v)
 		return v
@@ -89,7 +89,7 @@ func TestWhatWasNotFoundOutLeavesWhatIsKnown(t *testing.T) {
 	tried := func(v *leases.Verification) { v.Tried, v.Trouble = now, "no room" }
 	for name, test := range map[string]struct {
 		before leases.Verification
-		found  proof.Result
+		found  verify.Result
 		old    bool
 		want   leases.Verification
 	}{
@@ -104,8 +104,8 @@ func TestWhatWasNotFoundOutLeavesWhatIsKnown(t *testing.T) {
 		"not found out, proven":          {proven, none, false, change(proven, tried)},
 		"not found out for too long":     {proven, none, true, change(proven, func(v *leases.Verification) { tried(v); v.Verdict = "" })},
 		"not found out, broken":          {broken, none, true, change(broken, func(v *leases.Verification) { v.Tried, v.KnownBroken = now, []string{"x"} })},
-		"one of several is broken":       {proven, proof.Result{Verdict: proof.Broken, Full: "new", Object: "y", Suspects: []string{"y", "z"}, Reason: "torn"}, false, change(nowBroken("old"), knows())},
-		"verified before, now suspect": {proven, proof.Result{Verdict: proof.Broken, Full: "old", Object: "old", Suspects: []string{"old"}, Reason: "torn"}, false,
+		"one of several is broken":       {proven, verify.Result{Verdict: verify.Broken, Full: "new", Object: "y", Suspects: []string{"y", "z"}, Reason: "torn"}, false, change(nowBroken("old"), knows())},
+		"verified before, now suspect": {proven, verify.Result{Verdict: verify.Broken, Full: "old", Object: "old", Suspects: []string{"old"}, Reason: "torn"}, false,
 			change(nowBroken("old"), func(v *leases.Verification) { v.Full, v.Broken, v.KnownBroken = "old", "old", nil })},
 		"another history before": {elsewhere, none, false, leases.Verification{Lineage: string(lineage), ProvenFull: "old", Tried: now, Trouble: "no room"}},
 	} {
@@ -158,7 +158,7 @@ func TestAFollowerProvesWhatTheLeaderSaves(t *testing.T) {
 		a.Configure(c)
 		background(t, a.Prove)
 		background(t, func(ctx context.Context) error {
-			return leader.WhileLeader(ctx, g.gate(i), raft, func(ctx context.Context) { _ = a.Run(ctx) })
+			return duties.WhileLeader(ctx, g.gate(i), raft, func(ctx context.Context) { _ = a.Run(ctx) })
 		})
 		all = append(all, a)
 	}

@@ -14,7 +14,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/etcd-druid/druid/backup/chain"
+	"github.com/etcd-druid/druid/backup/catalog"
 	"github.com/etcd-druid/druid/backup/store"
 	"github.com/etcd-druid/druid/backup/store/dir"
 	"github.com/etcd-druid/druid/test/backups"
@@ -22,7 +22,7 @@ import (
 
 const (
 	prefix  = "ns/demo"
-	lineage = chain.Lineage("00000001-aa")
+	lineage = catalog.Lineage("00000001-aa")
 )
 
 func newStore(t *testing.T) store.Store {
@@ -67,9 +67,9 @@ func keys(t *testing.T, s store.Store) []string {
 	return keys
 }
 
-func read(t *testing.T, s store.Store, p string) chain.Catalog {
+func read(t *testing.T, s store.Store, p string) catalog.Catalog {
 	t.Helper()
-	c, err := chain.Read(t.Context(), s, p)
+	c, err := catalog.Read(t.Context(), s, p)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -90,10 +90,10 @@ func verify(t *testing.T, s store.Store) map[string]Finding {
 }
 
 // ofRealEtcd is a store with the backups of a real etcd, and a copy of it for each test that damages them.
-func ofRealEtcd(t *testing.T) (fresh func(t *testing.T) store.Store, c chain.Catalog) {
+func ofRealEtcd(t *testing.T) (fresh func(t *testing.T) store.Store, c catalog.Catalog) {
 	t.Helper()
 	s := newStore(t)
-	c = backups.Make(t, s, prefix, chain.Formation{Lineage: lineage, ClusterID: "c", Created: time.Now()})
+	c = backups.Make(t, s, prefix, catalog.Formation{Lineage: lineage, ClusterID: "c", Created: time.Now()})
 	return func(t *testing.T) store.Store {
 		t.Helper()
 		into := newStore(t)
@@ -162,7 +162,7 @@ func TestVerifyNamesWhatIsBroken(t *testing.T) {
 			}, map[string]string{
 				strings.Replace(h.Fulls[0].Key, string(lineage), "00000002-bb", 1):  `lineage "00000001-aa"`,
 				strings.Replace(h.Deltas[0].Key, string(lineage), "00000002-bb", 1): `lineage "00000001-aa"`,
-				chain.BootstrapKey(prefix, "00000002-bb"):                           "there is no",
+				catalog.BootstrapKey(prefix, "00000002-bb"):                         "there is no",
 			},
 		},
 	}
@@ -217,7 +217,7 @@ func TestVerifyNamesWhatIsBroken(t *testing.T) {
 	})
 	t.Run("a history that forked", func(t *testing.T) {
 		s, other := fresh(t), newStore(t)
-		made := backups.Make(t, other, prefix, chain.Formation{Lineage: lineage, ClusterID: "d", Created: time.Now()})
+		made := backups.Make(t, other, prefix, catalog.Formation{Lineage: lineage, ClusterID: "d", Created: time.Now()})
 		for _, d := range h.Deltas[1:] {
 			if err := s.Delete(t.Context(), d.Key); err != nil {
 				t.Fatal(err)
@@ -269,7 +269,7 @@ func (l lossy) Put(ctx context.Context, key string, r io.Reader, o store.PutOpti
 	return l.Store.Put(ctx, key, io.MultiReader(r, strings.NewReader("x")), o)
 }
 
-func testCopy(t *testing.T, from store.Store, c chain.Catalog) {
+func testCopy(t *testing.T, from store.Store, c catalog.Catalog) {
 	write(t, from, prefix+"/notes.txt", []byte("an unknown member"))
 	source := Place{from, prefix}
 	copyTo := func(to Place, stopAfter int) (copied []Copied, err error) {
@@ -357,7 +357,7 @@ func TestCollectDeletesTheOldestFirst(t *testing.T) {
 	s := newStore(t)
 	for i := range int64(5) {
 		at := time.UnixMilli(1000 * i)
-		all = append(all, chain.FullKey(prefix, lineage, 1+10*i, at), chain.DeltaKey(prefix, lineage, 2+10*i, 11+10*i, at))
+		all = append(all, catalog.FullKey(prefix, lineage, 1+10*i, at), catalog.DeltaKey(prefix, lineage, 2+10*i, 11+10*i, at))
 	}
 	for _, key := range all {
 		write(t, s, key, []byte("x"))
@@ -366,7 +366,7 @@ func TestCollectDeletesTheOldestFirst(t *testing.T) {
 	var deleted, notified []string
 	l := locking{Store: s, locked: all[2], fails: all[5], deleted: &deleted}
 	collect := func() error {
-		return Collect(t.Context(), l, prefix, "", chain.Policy{Count: 2}, chain.Evidence{}, time.Now(), func(c Collected) error {
+		return Collect(t.Context(), l, prefix, "", catalog.Policy{Count: 2}, catalog.Evidence{}, time.Now(), func(c Collected) error {
 			if c.Locked != (c.Key == l.locked) {
 				t.Errorf("%s is locked: %t", c.Key, c.Locked)
 			}
@@ -393,7 +393,7 @@ func TestCollectDeletesTheOldestFirst(t *testing.T) {
 	if d := cmp.Diff(keys(t, s), []string{all[7], all[9], all[2], all[6], all[8], prefix + "/" + string(lineage) + "/full/notes.txt"}); d != "" {
 		t.Errorf("(-got +want)\n%s", d)
 	}
-	if err := Collect(t.Context(), s, prefix, "", chain.Policy{Count: -1}, chain.Evidence{}, time.Now(), nil); err == nil {
+	if err := Collect(t.Context(), s, prefix, "", catalog.Policy{Count: -1}, catalog.Evidence{}, time.Now(), nil); err == nil {
 		t.Error("a policy that makes no sense is taken")
 	}
 }

@@ -11,7 +11,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/etcd-druid/druid/backup/chain"
+	"github.com/etcd-druid/druid/backup/catalog"
 	"github.com/etcd-druid/druid/backup/store"
 )
 
@@ -35,11 +35,11 @@ var ErrDiffers = errors.New("another object has this name")
 // Copy copies all that c, a catalog of from, knows, oldest first: wherever it ends, what is there is a chain, and the next
 // Copy goes on. What has been copied is read back, and must have the sha256 of what was read. What is there already is
 // compared in the same way. It reports each object when it is there.
-func Copy(ctx context.Context, from, to Place, c chain.Catalog, inform func(Copied) error) error {
+func Copy(ctx context.Context, from, to Place, c catalog.Catalog, inform func(Copied) error) error {
 	for _, h := range c.Histories {
 		var keys []string
 		if h.Formation != nil {
-			keys = append(keys, chain.BootstrapKey(c.Prefix, h.Lineage))
+			keys = append(keys, catalog.BootstrapKey(c.Prefix, h.Lineage))
 		}
 		for _, o := range objectsOf(h) {
 			keys = append(keys, o.key)
@@ -122,12 +122,12 @@ type object struct {
 	size int64
 	// revision that it begins with; a full's is its own.
 	revision int64
-	full     *chain.Full
-	delta    *chain.Delta
+	full     *catalog.Full
+	delta    *catalog.Delta
 }
 
 // objectsOf are the objects of a history, oldest first: whatever is cut off at the end leaves a chain.
-func objectsOf(h chain.History) []object {
+func objectsOf(h catalog.History) []object {
 	objects := make([]object, 0, len(h.Fulls)+len(h.Deltas))
 	for _, f := range h.Fulls {
 		objects = append(objects, object{key: f.Key, size: f.Size, revision: f.Revision, full: &f})
@@ -141,18 +141,18 @@ func objectsOf(h chain.History) []object {
 
 // Collected is what became of an object that retention lets go.
 type Collected struct {
-	chain.Verdict
+	catalog.Verdict
 	// Locked objects stay until their lock ends; the next collection finds them again.
 	Locked bool
 }
 
 // Collect lists what is below prefix, and deletes what retention lets go in the line of l, or without l in each one, oldest first. It reports each object after it
 // is gone, or found to be locked. Any other error ends it; what was deleted until then was superfluous anyway.
-func Collect(ctx context.Context, s store.Store, prefix string, l chain.Lineage, p chain.Policy, e chain.Evidence, now time.Time, inform func(Collected) error) error {
+func Collect(ctx context.Context, s store.Store, prefix string, l catalog.Lineage, p catalog.Policy, e catalog.Evidence, now time.Time, inform func(Collected) error) error {
 	if err := p.Validate(); err != nil {
 		return err
 	}
-	c, err := chain.Read(ctx, s, prefix)
+	c, err := catalog.Read(ctx, s, prefix)
 	if err != nil {
 		return err
 	}

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"io"
 
-	"github.com/etcd-druid/druid/backup/chain"
+	"github.com/etcd-druid/druid/backup/catalog"
 	"github.com/etcd-druid/druid/backup/delta"
 	"github.com/etcd-druid/druid/backup/snapshot"
 	"github.com/etcd-druid/druid/backup/store"
@@ -27,10 +27,10 @@ const (
 
 // Finding is what reading showed of one object.
 type Finding struct {
-	Lineage chain.Lineage `json:"lineage"`
-	Key     string        `json:"key"`
-	Size    int64         `json:"size"`
-	State   State         `json:"state"`
+	Lineage catalog.Lineage `json:"lineage"`
+	Key     string          `json:"key"`
+	Size    int64           `json:"size"`
+	State   State           `json:"state"`
 	// Reason says in words what is wrong.
 	Reason string `json:"reason,omitempty"`
 }
@@ -38,11 +38,11 @@ type Finding struct {
 // Verify reads each object of c to its end, and hands report a finding for each, oldest first. It holds a few MiB of memory
 // whatever their size. Objects that are each sound may still not fit each other: where a delta begins right after another
 // one, both must agree about the revision between them, else the later one is broken. Its error is ctx's or report's.
-func Verify(ctx context.Context, s store.Store, c chain.Catalog, inform func(Finding) error) error {
+func Verify(ctx context.Context, s store.Store, c catalog.Catalog, inform func(Finding) error) error {
 	for _, h := range c.Histories {
 		v := verifier{s: s, ends: map[int64][]end{}}
 		if h.Formation == nil {
-			if err := inform(Finding{Lineage: h.Lineage, Key: chain.BootstrapKey(c.Prefix, h.Lineage), State: Broken, Reason: h.BootstrapProblem}); err != nil {
+			if err := inform(Finding{Lineage: h.Lineage, Key: catalog.BootstrapKey(c.Prefix, h.Lineage), State: Broken, Reason: h.BootstrapProblem}); err != nil {
 				return err
 			}
 		}
@@ -103,7 +103,7 @@ func (v verifier) verify(ctx context.Context, o object) (err error) {
 	return v.verifyDelta(*o.delta, r)
 }
 
-func verifyFull(f chain.Full, source io.Reader) (err error) {
+func verifyFull(f catalog.Full, source io.Reader) (err error) {
 	r, err := snapshot.Open(f.Key, source)
 	if err != nil {
 		return err
@@ -118,7 +118,7 @@ func verifyFull(f chain.Full, source io.Reader) (err error) {
 	return nil
 }
 
-func (v verifier) verifyDelta(d chain.Delta, source io.Reader) error {
+func (v verifier) verifyDelta(d catalog.Delta, source io.Reader) error {
 	r, err := delta.NewReader(source, delta.Expected{Object: d.Key, Lineage: string(d.Lineage), From: d.From, To: d.To})
 	if err != nil {
 		return err

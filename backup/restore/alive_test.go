@@ -15,7 +15,7 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/etcd-druid/druid/backup/chain"
+	"github.com/etcd-druid/druid/backup/catalog"
 	"github.com/etcd-druid/druid/backup/delta"
 	"github.com/etcd-druid/druid/test/member"
 )
@@ -51,7 +51,7 @@ func TestARestoreFitsWhereTheSourceDid(t *testing.T) {
 				}
 			}
 			g := newTarget(t)
-			cfg := g.config(s, s.plan(chain.Target{}), minor)
+			cfg := g.config(s, s.plan(catalog.Target{}), minor)
 			cfg.Quota, cfg.Bump, cfg.ClearAlarms, cfg.RefuseAuth = quota, DefaultBump, true, true // as package bootstrap does
 			got, err := Run(t.Context(), cfg)
 			if err != nil {
@@ -85,7 +85,7 @@ func TestABumpedRestoreIsTheSourceCompactedThere(t *testing.T) {
 			for _, revision := range []int64{first, first + 1, (first + last) / 2, last - 1, last} {
 				t.Run(fmt.Sprint("revision ", revision), func(t *testing.T) {
 					g := newTarget(t)
-					cfg := g.config(s, s.plan(chain.Target{Revision: revision}), minor)
+					cfg := g.config(s, s.plan(catalog.Target{Revision: revision}), minor)
 					cfg.Bump = DefaultBump
 					got, err := Run(t.Context(), cfg)
 					if err != nil || got.Revision != revision {

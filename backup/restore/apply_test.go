@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/etcd-druid/druid/backup/chain"
+	"github.com/etcd-druid/druid/backup/catalog"
 	"github.com/etcd-druid/druid/backup/delta"
 	"github.com/etcd-druid/druid/backup/snapshot"
 	"github.com/etcd-druid/druid/backup/store"
@@ -187,7 +187,7 @@ func TestAFullIsReadOverSeveralConnectionsThatBreak(t *testing.T) {
 	keep(content)
 	run := func() (Result, string, error) {
 		g := newTarget(t)
-		cfg := g.config(s, chain.Plan{Full: f}, newest)
+		cfg := g.config(s, catalog.Plan{Full: f}, newest)
 		cfg.Store = far
 		got, err := Run(t.Context(), cfg)
 		return got, g.dir, err

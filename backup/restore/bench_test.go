@@ -19,7 +19,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/etcd-druid/druid/backup/chain"
+	"github.com/etcd-druid/druid/backup/catalog"
 	"github.com/etcd-druid/druid/backup/delta"
 )
 
@@ -39,7 +39,7 @@ func BenchmarkRestore(b *testing.B) {
 	fillFast(b, s.m.Client, *benchKeys)
 	full := s.full()
 	s.forget()
-	p := chain.Plan{Full: s.named(full.Key)}
+	p := catalog.Plan{Full: s.named(full.Key)}
 	all := make([]delta.Record, 0, *benchEvents)
 	for revision := full.Revision + 1; len(all) < *benchEvents; revision += eventsPerDelta {
 		records := invented(revision, min(eventsPerDelta, *benchEvents-len(all)))

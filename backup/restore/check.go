@@ -17,7 +17,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/etcd-druid/druid/backup/boltcheck"
-	"github.com/etcd-druid/druid/backup/chain"
+	"github.com/etcd-druid/druid/backup/catalog"
 	"github.com/etcd-druid/druid/backup/snapshot"
 	"github.com/etcd-druid/druid/backup/store"
 )
@@ -168,7 +168,7 @@ func minorOf(version string) ([2]int, error) {
 }
 
 // Need is how many bytes Database writes for the plan at the least: the full is asked for its size.
-func Need(ctx context.Context, s store.Store, p chain.Plan) (int64, error) {
+func Need(ctx context.Context, s store.Store, p catalog.Plan) (int64, error) {
 	t, err := snapshot.ReadTrailer(ctx, s, p.Full.Key, p.Full.Size)
 	if err != nil {
 		return 0, fmt.Errorf("restore: %w", err)
@@ -177,7 +177,7 @@ func Need(ctx context.Context, s store.Store, p chain.Plan) (int64, error) {
 }
 
 // need is the least that will be written with the history: records take at least the room in the database that they take compressed.
-func need(p chain.Plan, size, log int64) int64 {
+func need(p catalog.Plan, size, log int64) int64 {
 	return size + log + deltaBytes(p)
 }
 

@@ -21,7 +21,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/etcd-druid/druid/backup/boltpage"
-	"github.com/etcd-druid/druid/backup/chain"
+	"github.com/etcd-druid/druid/backup/catalog"
 	"github.com/etcd-druid/druid/backup/snapshot"
 	"github.com/etcd-druid/druid/backup/store"
 )
@@ -145,7 +145,7 @@ func TestAFullThatWasDamagedWhenItWasTakenIsNamed(t *testing.T) {
 		t.Fatal(err)
 	}
 	o := s.putFull("damaged", path, taken.Trailer)
-	p := chain.Plan{Full: s.named(taken.Key)}
+	p := catalog.Plan{Full: s.named(taken.Key)}
 	p.Full.Key, p.Full.Size = o.Key, o.Size
 	g := newTarget(t)
 	_, err := Run(t.Context(), g.config(s, p, "3.6"))

@@ -6,7 +6,7 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/etcd-druid/druid/backup/chain"
+	"github.com/etcd-druid/druid/backup/catalog"
 	"github.com/etcd-druid/druid/backup/delta"
 	"github.com/etcd-druid/druid/backup/store"
 )
@@ -17,7 +17,7 @@ const DefaultBump = 1_000_000_000
 // Config says what is restored, and into which member of which cluster.
 type Config struct {
 	Store store.Store
-	Plan  chain.Plan
+	Plan  catalog.Plan
 	// File, as it was listed, is restored instead of Plan where its key is set: what `etcdctl snapshot save` wrote.
 	File store.Object
 	// DataDir is etcd's --data-dir. It must not exist, or be empty, and may not be a mount point: what is restored is made

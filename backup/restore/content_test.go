@@ -11,7 +11,7 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/etcd-druid/druid/backup/chain"
+	"github.com/etcd-druid/druid/backup/catalog"
 	"github.com/etcd-druid/druid/test/member"
 )
 
@@ -59,7 +59,7 @@ func TestKeysKeepTheirLeases(t *testing.T) {
 			s.put("replaced", "")
 			revision := s.revision()
 			s.delta(full.Revision+1, revision)
-			got, m := restored(t, s, s.plan(chain.Target{Revision: revision}), minor)
+			got, m := restored(t, s, s.plan(catalog.Target{Revision: revision}), minor)
 			if got.Leases != 2 || got.Guessed != 0 {
 				t.Errorf("it added %d leases, of which %d are guessed, want those of keys after and dying", got.Leases, got.Guessed)
 			}
@@ -92,7 +92,7 @@ func TestTheFullIsCutBackToTheTarget(t *testing.T) {
 	s.settled(100)
 	full := s.full()
 	f := s.catalog().Histories[0].Fulls[0]
-	got, m := restored(t, s, chain.Plan{Full: f, Revision: target}, newest)
+	got, m := restored(t, s, catalog.Plan{Full: f, Revision: target}, newest)
 	if want := len(s.between(target+1, full.Revision)); got.Revision != target || got.Trimmed != int64(want) || got.Events != 0 {
 		t.Errorf("restored %+v, want revision %d by trimming %d records", got, target, want)
 	}
@@ -107,7 +107,7 @@ func TestTheFullIsCutBackToTheTarget(t *testing.T) {
 	}
 	s.put("later", "")
 	compacted := s.full()
-	for name, p := range map[string]chain.Plan{
+	for name, p := range map[string]catalog.Plan{
 		"compacted":      {Full: s.named(compacted.Key), Revision: target},
 		"taken too late": {Full: f, Until: full.Taken.Add(-time.Second)},
 	} {
@@ -116,7 +116,7 @@ func TestTheFullIsCutBackToTheTarget(t *testing.T) {
 }
 
 // named is the full of a key.
-func (s *source) named(key string) chain.Full {
+func (s *source) named(key string) catalog.Full {
 	s.tb.Helper()
 	for _, f := range s.catalog().Histories[0].Fulls {
 		if f.Key == key {
@@ -124,11 +124,11 @@ func (s *source) named(key string) chain.Full {
 		}
 	}
 	s.tb.Fatalf("no full %s", key)
-	return chain.Full{}
+	return catalog.Full{}
 }
 
 // refused wants an error that names an object, and nothing on disk.
-func refused(t *testing.T, s *source, name string, p chain.Plan, minor string, want error, object string) {
+func refused(t *testing.T, s *source, name string, p catalog.Plan, minor string, want error, object string) {
 	t.Helper()
 	g := newTarget(t)
 	got, err := Run(t.Context(), g.config(s, p, minor))
@@ -160,7 +160,7 @@ func TestABumpedRestoreReportsWatchersToStartAgain(t *testing.T) {
 			last := s.revision()
 			s.delta(full.Revision+1, last)
 			g := newTarget(t)
-			cfg := g.config(s, s.plan(chain.Target{}), minor)
+			cfg := g.config(s, s.plan(catalog.Target{}), minor)
 			cfg.Bump = DefaultBump
 			got, err := Run(t.Context(), cfg)
 			if err != nil || got.Revision != last || got.Bumped != last+DefaultBump {
@@ -206,7 +206,7 @@ func TestAlarmsGoWhenAskedTo(t *testing.T) {
 		}
 	}
 	s.full()
-	p := s.plan(chain.Target{})
+	p := s.plan(catalog.Target{})
 	for _, clear := range []bool{false, true} {
 		g := newTarget(t)
 		cfg := g.config(s, p, newest)
@@ -244,7 +244,7 @@ func TestUsersAndRolesComeAlong(t *testing.T) {
 	s.m.Client = root
 	full := s.full()
 	g := newTarget(t)
-	if _, err := Run(ctx, g.config(s, chain.Plan{Full: s.named(full.Key)}, newest)); err != nil {
+	if _, err := Run(ctx, g.config(s, catalog.Plan{Full: s.named(full.Key)}, newest)); err != nil {
 		t.Fatal(err)
 	}
 	m := g.start(newest, member.Options{User: "root", Password: "secret"})
@@ -272,7 +272,7 @@ func TestEachMinorReadsWhatOlderOnesWrote(t *testing.T) {
 			s.traffic(30)
 			last := s.revision()
 			s.delta(full.Revision+1, last)
-			p := s.plan(chain.Target{})
+			p := s.plan(catalog.Target{})
 			for j, to := range member.Minors {
 				if j < i {
 					refused(t, s, "to "+to, p, to, ErrVersion, p.Full.Key)

@@ -13,7 +13,7 @@ import (
 	"testing/iotest"
 	"time"
 
-	"github.com/etcd-druid/druid/backup/chain"
+	"github.com/etcd-druid/druid/backup/catalog"
 	"github.com/etcd-druid/druid/backup/delta"
 	"github.com/etcd-druid/druid/backup/snapshot"
 	"github.com/etcd-druid/druid/backup/store"
@@ -75,8 +75,8 @@ func TestDamageIsNamedAndNothingIsWritten(t *testing.T) {
 		borders = append(borders, s.revision())
 	}
 	full := s.named(f.Key)
-	deltas := []chain.Delta{s.delta(first+1, borders[0]), s.delta(borders[0]+1, borders[1]), s.delta(borders[1]+1, borders[2])}
-	p := chain.Plan{Full: full, Deltas: deltas, Reach: borders[2]}
+	deltas := []catalog.Delta{s.delta(first+1, borders[0]), s.delta(borders[0]+1, borders[1]), s.delta(borders[1]+1, borders[2])}
+	p := catalog.Plan{Full: full, Deltas: deltas, Reach: borders[2]}
 	// The same revisions in another history.
 	forked := s.between(borders[0]+1, borders[1])
 	forked[len(forked)-1].Value = []byte("\x0a\x01x\x2a\x01y")
@@ -95,7 +95,7 @@ func TestDamageIsNamedAndNothingIsWritten(t *testing.T) {
 	is := func(want error) func(error) bool { return func(err error) bool { return errors.Is(err, want) } }
 	fullBytes, deltaBytes := s.content(full.Key), s.content(one.Key)
 	for name, c := range map[string]struct {
-		plan    chain.Plan
+		plan    catalog.Plan
 		content map[string][]byte
 		err     map[string]error
 		want    func(error) bool
@@ -108,21 +108,21 @@ func TestDamageIsNamedAndNothingIsWritten(t *testing.T) {
 		"an empty full":                    {plan: p, content: map[string][]byte{full.Key: nil}, want: damagedFull, names: []string{full.Key}},
 		"another full under its name":      {plan: p, content: map[string][]byte{full.Key: s.content(older.Key)}, want: is(ErrSwapped), names: []string{full.Key}},
 		"a delta under the full's name":    {plan: p, content: map[string][]byte{full.Key: deltaBytes}, want: damagedFull, names: []string{full.Key}},
-		"a full that is not there":         {plan: chain.Plan{Full: chain.Full{Key: "gone", Size: 10}}, want: is(store.ErrAbsent), names: []string{"gone"}},
+		"a full that is not there":         {plan: catalog.Plan{Full: catalog.Full{Key: "gone", Size: 10}}, want: is(store.ErrAbsent), names: []string{"gone"}},
 		"a full that cannot be read":       {plan: p, err: map[string]error{full.Key: lost}, want: is(lost), names: []string{full.Key}},
-		"a full of another lineage":        {plan: chain.Plan{Full: ofLineage(full, "00000002-00")}, want: is(ErrSwapped), names: []string{full.Key, "00000002-00"}},
+		"a full of another lineage":        {plan: catalog.Plan{Full: ofLineage(full, "00000002-00")}, want: is(ErrSwapped), names: []string{full.Key, "00000002-00"}},
 		"a flipped bit in a delta":         {plan: p, content: map[string][]byte{one.Key: flip(deltaBytes, len(deltaBytes)/2)}, want: damagedDelta, names: []string{one.Key}},
 		"half a delta":                     {plan: p, content: map[string][]byte{one.Key: deltaBytes[:len(deltaBytes)/2]}, want: damagedDelta, names: []string{one.Key}},
 		"an empty delta":                   {plan: p, content: map[string][]byte{one.Key: nil}, want: damagedDelta, names: []string{one.Key}},
 		"another delta under its name":     {plan: p, content: map[string][]byte{one.Key: s.content(deltas[2].Key)}, want: damagedDelta, names: []string{one.Key}},
 		"a full under the delta's name":    {plan: p, content: map[string][]byte{one.Key: fullBytes}, want: damagedDelta, names: []string{one.Key}},
-		"a delta that is not there":        {plan: with(p, chain.Delta{Lineage: lineage, Key: "gone", From: borders[0] + 1, To: borders[1]}), want: is(store.ErrAbsent), names: []string{"gone"}},
+		"a delta that is not there":        {plan: with(p, catalog.Delta{Lineage: lineage, Key: "gone", From: borders[0] + 1, To: borders[1]}), want: is(store.ErrAbsent), names: []string{"gone"}},
 		"a delta that cannot be read":      {plan: p, err: map[string]error{one.Key: lost}, want: is(lost), names: []string{one.Key}},
-		"a delta of another lineage":       {plan: with(p, chain.Delta{Lineage: "00000002-00", Key: one.Key, From: one.From, To: one.To, Size: one.Size}), want: damagedDelta, names: []string{one.Key, "00000002-00"}},
+		"a delta of another lineage":       {plan: with(p, catalog.Delta{Lineage: "00000002-00", Key: one.Key, From: one.From, To: one.To, Size: one.Size}), want: damagedDelta, names: []string{one.Key, "00000002-00"}},
 		"a delta of another cluster":       {plan: p, content: map[string][]byte{one.Key: s.ofCluster(7, one)}, want: is(ErrSwapped), names: []string{one.Key}},
-		"a hole":                           {plan: chain.Plan{Full: full, Deltas: []chain.Delta{deltas[0], deltas[2]}}, want: isGap(borders[0]+1, borders[1]), names: []string{deltas[0].Key, deltas[2].Key}},
-		"a hole after the full":            {plan: chain.Plan{Full: full, Deltas: deltas[1:]}, want: isGap(first+1, borders[0]), names: []string{full.Key, deltas[1].Key}},
-		"deltas that end early":            {plan: chain.Plan{Full: full, Deltas: deltas[:1], Revision: borders[1], Reach: borders[1]}, want: is(ErrShort), names: []string{deltas[0].Key}},
+		"a hole":                           {plan: catalog.Plan{Full: full, Deltas: []catalog.Delta{deltas[0], deltas[2]}}, want: isGap(borders[0]+1, borders[1]), names: []string{deltas[0].Key, deltas[2].Key}},
+		"a hole after the full":            {plan: catalog.Plan{Full: full, Deltas: deltas[1:]}, want: isGap(first+1, borders[0]), names: []string{full.Key, deltas[1].Key}},
+		"deltas that end early":            {plan: catalog.Plan{Full: full, Deltas: deltas[:1], Revision: borders[1], Reach: borders[1]}, want: is(ErrShort), names: []string{deltas[0].Key}},
 		"another history":                  {plan: p, content: map[string][]byte{one.Key: s.sealed(forked, delta.Digest{})}, want: is(ErrFork), names: []string{one.Key, deltas[2].Key}},
 		"another history before the delta": {plan: p, content: map[string][]byte{one.Key: s.sealed(s.between(one.From, one.To), delta.Digest{1})}, want: is(ErrFork), names: []string{deltas[0].Key, one.Key}},
 		"another history in the overlap": {plan: with(p, foreign), content: map[string][]byte{foreign.Key: foreignBytes},
@@ -156,13 +156,13 @@ func TestDamageIsNamedAndNothingIsWritten(t *testing.T) {
 	same(t, s, m, borders[2])
 }
 
-func ofLineage(f chain.Full, l chain.Lineage) chain.Full {
+func ofLineage(f catalog.Full, l catalog.Lineage) catalog.Full {
 	f.Lineage = l
 	return f
 }
 
 // with is the plan with another second delta.
-func with(p chain.Plan, d chain.Delta) chain.Plan {
+func with(p catalog.Plan, d catalog.Delta) catalog.Plan {
 	p.Deltas = slices.Clone(p.Deltas)
 	p.Deltas[1] = d
 	return p
@@ -186,7 +186,7 @@ func altered(records []delta.Record, revision int64) []delta.Record {
 }
 
 // ofCluster is the content of a delta as another cluster would have made it.
-func (s *source) ofCluster(id uint64, d chain.Delta) []byte {
+func (s *source) ofCluster(id uint64, d catalog.Delta) []byte {
 	s.clusterID = id
 	defer func() { s.clusterID = 0 }()
 	return s.sealed(s.between(d.From, d.To), delta.Digest{})
@@ -209,7 +209,7 @@ func TestARestoreThatIsGivenUpLeavesNothing(t *testing.T) {
 	s.traffic(60)
 	last := s.revision()
 	s.delta(full.Revision+1, last)
-	p := s.plan(chain.Target{})
+	p := s.plan(catalog.Target{})
 	for _, phase := range []Phase{Fetching, Applying, Finishing} {
 		ctx, cancel := context.WithCancel(t.Context())
 		g := newTarget(t)
@@ -237,7 +237,7 @@ func TestADataDirectoryThatIsThereIsNotTouched(t *testing.T) {
 	s := newSource(t, newest, 9)
 	s.put("key", "value")
 	full := s.full()
-	p := chain.Plan{Full: s.named(full.Key)}
+	p := catalog.Plan{Full: s.named(full.Key)}
 	t.Run("not empty", func(t *testing.T) {
 		g := newTarget(t)
 		write(t, filepath.Join(g.dir, "member", "x"), "precious")
@@ -339,7 +339,7 @@ func TestADataDirectoryThatIsThereIsNotTouched(t *testing.T) {
 }
 
 func TestADiskThatIsTooSmallIsSaidSo(t *testing.T) {
-	c := &Config{Plan: chain.Plan{Deltas: []chain.Delta{{Size: 1 << 40}}}}
+	c := &Config{Plan: catalog.Plan{Deltas: []catalog.Delta{{Size: 1 << 40}}}}
 	err := checkSpace(t.TempDir(), c, 1<<50, logSpace)
 	if !errors.Is(err, ErrSpace) || !strings.Contains(err.Error(), "database 1073741824, deltas 1048576, log 128") {
 		t.Errorf("err %v", err)
@@ -358,14 +358,14 @@ func TestWhatCannotBeRestoredIsRefusedFirst(t *testing.T) {
 		"other peer URLs":               func(c *Config) { c.PeerURLs = []string{"http://127.0.0.1:1"} },
 		"a cluster that is none":        func(c *Config) { c.InitialCluster = "m" },
 		"a negative bump":               func(c *Config) { c.Bump = -1 },
-		"no plan":                       func(c *Config) { c.Plan = chain.Plan{} },
+		"no plan":                       func(c *Config) { c.Plan = catalog.Plan{} },
 		"no store":                      func(c *Config) { c.Store = nil },
 		"a peer URL that is none":       func(c *Config) { c.PeerURLs = []string{"m"} },
 		"a time to restore to, at last": func(c *Config) { c.Plan.Until = time.Unix(1, 0); c.Plan.Full.Key = "absent" },
 	} {
 		g := newTarget(t)
 		s := &source{tb: t, store: directory(t)}
-		cfg := g.config(s, chain.Plan{Full: chain.Full{Key: "absent", Size: 1}}, newest)
+		cfg := g.config(s, catalog.Plan{Full: catalog.Full{Key: "absent", Size: 1}}, newest)
 		change(&cfg)
 		if _, err := Run(t.Context(), cfg); err == nil {
 			t.Errorf("%s: no error", name)

@@ -20,7 +20,7 @@ import (
 	"go.uber.org/zap"
 	"google.golang.org/protobuf/testing/protocmp"
 
-	"github.com/etcd-druid/druid/backup/chain"
+	"github.com/etcd-druid/druid/backup/catalog"
 	"github.com/etcd-druid/druid/test/member"
 )
 
@@ -32,7 +32,7 @@ func TestADatabaseKeepsWhoTheClusterIs(t *testing.T) {
 	taken := s.full()
 	s.traffic(30)
 	s.deltas(taken.Revision+1, s.revision())
-	buckets := func(p chain.Plan) map[string]map[string]string {
+	buckets := func(p catalog.Plan) map[string]map[string]string {
 		path := filepath.Join(t.TempDir(), "db")
 		if _, err := Database(t.Context(), Config{Store: s.store, Plan: p, EtcdVersion: newest}, path); err != nil {
 			t.Fatal(err)
@@ -41,8 +41,8 @@ func TestADatabaseKeepsWhoTheClusterIs(t *testing.T) {
 		maps.DeleteFunc(all, func(name string, _ map[string]string) bool { return name == "key" || name == "lease" })
 		return all
 	}
-	want := buckets(chain.Plan{Full: s.named(taken.Key)})
-	if diff := cmp.Diff(want, buckets(s.plan(chain.Target{}))); diff != "" || len(want["members"]) != 1 || len(want["meta"]) == 0 {
+	want := buckets(catalog.Plan{Full: s.named(taken.Key)})
+	if diff := cmp.Diff(want, buckets(s.plan(catalog.Target{}))); diff != "" || len(want["members"]) != 1 || len(want["meta"]) == 0 {
 		t.Errorf("the full (-) and what the deltas made of it (+), with %d members:\n%s", len(want["members"]), diff)
 	}
 }
@@ -56,7 +56,7 @@ func TestADatabaseReplacesNothing(t *testing.T) {
 	if err := os.WriteFile(path, []byte("mine"), fileMode); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Database(t.Context(), Config{Store: s.store, Plan: s.plan(chain.Target{}), EtcdVersion: newest}, path); !errors.Is(err, os.ErrExist) {
+	if _, err := Database(t.Context(), Config{Store: s.store, Plan: s.plan(catalog.Target{}), EtcdVersion: newest}, path); !errors.Is(err, os.ErrExist) {
 		t.Errorf("over a file: %v", err)
 	}
 	if mine, err := os.ReadFile(path); err != nil || string(mine) != "mine" {
@@ -86,7 +86,7 @@ func TestTheMembersAreWhatEtcdutlMakesOfThem(t *testing.T) {
 					}
 					g := newTarget(t)
 					g.peerURL = "http://127.0.0.1:1"
-					cfg := g.config(s, chain.Plan{Full: s.named(full.Key)}, newest)
+					cfg := g.config(s, catalog.Plan{Full: s.named(full.Key)}, newest)
 					cfg.InitialCluster = cluster
 					if bump != "" {
 						args, cfg.Bump = append(args, "--bump-revision="+bump, "--mark-compacted"), 1000

@@ -17,7 +17,7 @@ import (
 	bolt "go.etcd.io/bbolt"
 	"go.etcd.io/etcd/server/v3/storage/schema"
 
-	"github.com/etcd-druid/druid/backup/chain"
+	"github.com/etcd-druid/druid/backup/catalog"
 	"github.com/etcd-druid/druid/backup/snapshot"
 	"github.com/etcd-druid/druid/backup/store"
 	"github.com/etcd-druid/druid/test/member"
@@ -51,7 +51,7 @@ func (s *source) fileOf(key string, content []byte) store.Object {
 }
 
 func (g *target) ofFile(s *source, file store.Object, minor string) Config {
-	c := g.config(s, chain.Plan{}, minor)
+	c := g.config(s, catalog.Plan{}, minor)
 	c.File = file
 	return c
 }

@@ -13,7 +13,7 @@ import (
 	bolt "go.etcd.io/bbolt"
 	"go.etcd.io/etcd/server/v3/storage/schema"
 
-	"github.com/etcd-druid/druid/backup/chain"
+	"github.com/etcd-druid/druid/backup/catalog"
 	"github.com/etcd-druid/druid/backup/delta"
 )
 
@@ -183,7 +183,7 @@ const checkEvery = 1 << 12
 
 // segment is the part of the history that a delta adds to what is in front of it.
 type segment struct {
-	chain.Delta
+	catalog.Delta
 	header delta.Header
 	// first and last revision of the part.
 	first, last int64
@@ -256,8 +256,8 @@ func eachRecord(ctx context.Context, tx *bolt.Tx, do func(delta.Record) error) e
 	return nil
 }
 
-func deltasOf(segments []segment) []chain.Delta {
-	deltas := make([]chain.Delta, 0, len(segments))
+func deltasOf(segments []segment) []catalog.Delta {
+	deltas := make([]catalog.Delta, 0, len(segments))
 	for _, s := range segments {
 		deltas = append(deltas, s.Delta)
 	}

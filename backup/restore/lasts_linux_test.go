@@ -9,7 +9,7 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/etcd-druid/druid/backup/chain"
+	"github.com/etcd-druid/druid/backup/catalog"
 	"github.com/etcd-druid/druid/test/member"
 )
 
@@ -73,7 +73,7 @@ func TestARestoreFitsAVolumeThatTheDatabaseMostlyFills(t *testing.T) {
 	}
 	s.put("k0", "changed")
 	s.delta(full.Revision+1, s.revision())
-	plan := s.plan(chain.Target{})
+	plan := s.plan(catalog.Target{})
 	for name, test := range map[string]struct {
 		more int64 // than the full and etcd's log
 		want error
@@ -84,7 +84,7 @@ func TestARestoreFitsAVolumeThatTheDatabaseMostlyFills(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := newTarget(t)
-			size, err := Need(t.Context(), s.store, chain.Plan{Full: plan.Full})
+			size, err := Need(t.Context(), s.store, catalog.Plan{Full: plan.Full})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -11,7 +11,7 @@ import (
 	bolt "go.etcd.io/bbolt"
 	"go.etcd.io/etcd/server/v3/etcdserver/api/membership"
 
-	"github.com/etcd-druid/druid/backup/chain"
+	"github.com/etcd-druid/druid/backup/catalog"
 	"github.com/etcd-druid/druid/backup/delta"
 	"github.com/etcd-druid/druid/backup/snapshot"
 	"github.com/etcd-druid/druid/backup/store"
@@ -139,7 +139,7 @@ func change(ctx context.Context, c *Config, t snapshot.Trailer, path string, clu
 }
 
 // deltaBytes are what the deltas of a plan take in the store.
-func deltaBytes(p chain.Plan) (sum int64) {
+func deltaBytes(p catalog.Plan) (sum int64) {
 	for _, d := range p.Deltas {
 		sum += d.Size
 	}

@@ -14,7 +14,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/etcd-druid/druid/backup/chain"
+	"github.com/etcd-druid/druid/backup/catalog"
 	"github.com/etcd-druid/druid/backup/delta"
 	"github.com/etcd-druid/druid/test/machine"
 	"github.com/etcd-druid/druid/test/member"
@@ -43,7 +43,7 @@ func newTarget(tb testing.TB) *target {
 	return &target{tb: tb, dir: filepath.Join(tb.TempDir(), "data"), peerURL: "http://" + machine.Address(tb)}
 }
 
-func (g *target) config(s *source, p chain.Plan, minor string) Config {
+func (g *target) config(s *source, p catalog.Plan, minor string) Config {
 	return Config{
 		Store: s.store, Plan: p, DataDir: g.dir, Name: member.Name, PeerURLs: []string{g.peerURL}, Token: "restored",
 		InitialCluster: member.Name + "=" + g.peerURL, EtcdVersion: minor,
@@ -57,7 +57,7 @@ func (g *target) start(minor string, o member.Options) *member.Member {
 }
 
 // restored restores a plan and starts an etcd on it.
-func restored(tb testing.TB, s *source, p chain.Plan, minor string) (Result, *member.Member) {
+func restored(tb testing.TB, s *source, p catalog.Plan, minor string) (Result, *member.Member) {
 	tb.Helper()
 	g := newTarget(tb)
 	got, err := Run(tb.Context(), g.config(s, p, minor))
@@ -138,7 +138,7 @@ func TestARestoreIsWhatTheSourceWas(t *testing.T) {
 					revision = last
 				}
 				t.Run(fmt.Sprint("revision ", revision), func(t *testing.T) {
-					p := s.plan(chain.Target{Revision: revision})
+					p := s.plan(catalog.Target{Revision: revision})
 					got, m := restored(t, s, p, minor)
 					if got.Revision != revision {
 						t.Errorf("restored to revision %d", got.Revision)
@@ -149,7 +149,7 @@ func TestARestoreIsWhatTheSourceWas(t *testing.T) {
 			for range *points {
 				at := s.between(first, last)[s.random.IntN(len(s.between(first, last)))].At
 				t.Run(at.Format("time 15:04:05.000"), func(t *testing.T) {
-					p := s.plan(chain.Target{Time: at})
+					p := s.plan(catalog.Target{Time: at})
 					got, m := restored(t, s, p, minor)
 					if want := s.revisionAt(at); got.Revision != want {
 						t.Errorf("restored to revision %d, want %d", got.Revision, want)
@@ -212,7 +212,7 @@ func TestWhatIsRecordedIsRestored(t *testing.T) {
 				r, err := delta.NewRecorder(delta.Config{
 					Conn: s.m.Client.ActiveConnection(), Store: s.store, Lineage: string(lineage), ClusterID: uint64(full.ClusterID),
 					Key: func(from, to int64, at time.Time) string {
-						return chain.DeltaKey(prefix, lineage, from, to, at.Add(time.Duration(i)*time.Hour))
+						return catalog.DeltaKey(prefix, lineage, from, to, at.Add(time.Duration(i)*time.Hour))
 					},
 					From: full.Revision + 1, Period: delta.MinPeriod, MaxBytes: size,
 				})
@@ -240,7 +240,7 @@ func TestWhatIsRecordedIsRestored(t *testing.T) {
 			}
 			for range *points {
 				revision := full.Revision + 1 + s.random.Int64N(last-full.Revision)
-				got, m := restored(t, s, s.plan(chain.Target{Revision: revision}), minor)
+				got, m := restored(t, s, s.plan(catalog.Target{Revision: revision}), minor)
 				if got.Revision != revision {
 					t.Errorf("restored to revision %d, want %d", got.Revision, revision)
 				}
@@ -270,7 +270,7 @@ func TestAFullThatWasCompactedAtItsEndIsContinued(t *testing.T) {
 			s.put("c", "3")
 			s.revision() // until the watch informed of it
 			d := s.delta(base, base+1)
-			got, m := restored(t, s, chain.Plan{Full: s.named(full.Key), Deltas: []chain.Delta{d}}, newest)
+			got, m := restored(t, s, catalog.Plan{Full: s.named(full.Key), Deltas: []catalog.Delta{d}}, newest)
 			if got.Revision != base+1 || full.Revision != base {
 				t.Errorf("restored to revision %d from a full at %d, want %d from %d", got.Revision, full.Revision, base+1, base)
 			}

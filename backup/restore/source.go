@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sync/semaphore"
 
-	"github.com/etcd-druid/druid/backup/chain"
+	"github.com/etcd-druid/druid/backup/catalog"
 	"github.com/etcd-druid/druid/backup/delta"
 	"github.com/etcd-druid/druid/backup/guard"
 	"github.com/etcd-druid/druid/backup/readahead"
@@ -31,7 +31,7 @@ const (
 
 // fetched is a delta on its way. data is nil where it is too large to be held.
 type fetched struct {
-	chain.Delta
+	catalog.Delta
 	ready chan struct{}
 	data  []byte
 	err   error
@@ -40,7 +40,7 @@ type fetched struct {
 }
 
 // prefetch fetches small deltas before they are needed, in their order.
-func prefetch(ctx context.Context, g *errgroup.Group, s store.Store, deltas []chain.Delta) <-chan *fetched {
+func prefetch(ctx context.Context, g *errgroup.Group, s store.Store, deltas []catalog.Delta) <-chan *fetched {
 	queue, memory := make(chan *fetched, ahead), semaphore.NewWeighted(held)
 	g.Go(guard.Func(func() error {
 		defer close(queue)
@@ -73,7 +73,7 @@ func prefetch(ctx context.Context, g *errgroup.Group, s store.Store, deltas []ch
 	return queue
 }
 
-func fetchDelta(ctx context.Context, s store.Store, d chain.Delta) ([]byte, error) {
+func fetchDelta(ctx context.Context, s store.Store, d catalog.Delta) ([]byte, error) {
 	// One byte more than was listed: what grew since is not whole in the listed length.
 	r, err := s.Get(ctx, d.Key, 0, d.Size+1)
 	if err != nil {

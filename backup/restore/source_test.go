@@ -25,7 +25,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/etcd-druid/druid/backup/chain"
+	"github.com/etcd-druid/druid/backup/catalog"
 	"github.com/etcd-druid/druid/backup/delta"
 	"github.com/etcd-druid/druid/backup/readahead"
 	"github.com/etcd-druid/druid/backup/snapshot"
@@ -36,7 +36,7 @@ import (
 
 const (
 	prefix  = "ns/c"
-	lineage = chain.Lineage("00000001-0011223344556677")
+	lineage = catalog.Lineage("00000001-0011223344556677")
 	// patience with what takes milliseconds on an idle machine.
 	patience = 2 * time.Minute
 )
@@ -159,7 +159,7 @@ func (s *source) full() snapshot.Result {
 	s.tb.Helper()
 	got, err := snapshot.Take(s.tb.Context(), snapshot.Config{
 		Client: s.m.Client, Store: s.store, Lineage: string(lineage),
-		Key: func(revision int64, at time.Time) string { return chain.FullKey(prefix, lineage, revision, at) },
+		Key: func(revision int64, at time.Time) string { return catalog.FullKey(prefix, lineage, revision, at) },
 	})
 	if err != nil {
 		s.tb.Fatal(err)
@@ -181,7 +181,7 @@ func (s *source) between(from, to int64) []delta.Record {
 }
 
 // delta puts the revisions from to to into the store.
-func (s *source) delta(from, to int64) chain.Delta {
+func (s *source) delta(from, to int64) catalog.Delta {
 	s.tb.Helper()
 	return s.deltaOf(s.between(from, to), digestAt(s.between(from-1, from-1)))
 }
@@ -194,7 +194,7 @@ func digestAt(records []delta.Record) delta.Digest {
 	return d.Sum()
 }
 
-func (s *source) deltaOf(records []delta.Record, before delta.Digest) chain.Delta {
+func (s *source) deltaOf(records []delta.Record, before delta.Digest) catalog.Delta {
 	s.tb.Helper()
 	status, err := s.m.Client.Status(s.tb.Context(), s.m.Endpoint)
 	if err != nil {
@@ -220,11 +220,11 @@ func (s *source) deltaOf(records []delta.Record, before delta.Digest) chain.Delt
 		s.tb.Fatal(err)
 	}
 	from, to := records[0].Revision, last.Revision
-	o, err := s.store.Put(s.tb.Context(), chain.DeltaKey(prefix, lineage, from, to, last.At), sealed.Reader(), store.PutOptions{IfAbsent: true})
+	o, err := s.store.Put(s.tb.Context(), catalog.DeltaKey(prefix, lineage, from, to, last.At), sealed.Reader(), store.PutOptions{IfAbsent: true})
 	if err != nil {
 		s.tb.Fatal(err)
 	}
-	return chain.Delta{Lineage: lineage, Key: o.Key, From: from, To: to, At: last.At, Size: o.Size}
+	return catalog.Delta{Lineage: lineage, Key: o.Key, From: from, To: to, At: last.At, Size: o.Size}
 }
 
 // deltas cuts the revisions from to to into deltas, some of which overlap.
@@ -237,16 +237,16 @@ func (s *source) deltas(from, to int64) {
 	}
 }
 
-func (s *source) catalog() chain.Catalog {
+func (s *source) catalog() catalog.Catalog {
 	s.tb.Helper()
-	c, err := chain.Read(s.tb.Context(), s.store, prefix)
+	c, err := catalog.Read(s.tb.Context(), s.store, prefix)
 	if err != nil {
 		s.tb.Fatal(err)
 	}
 	return c
 }
 
-func (s *source) plan(t chain.Target) chain.Plan {
+func (s *source) plan(t catalog.Target) catalog.Plan {
 	s.tb.Helper()
 	p, err := s.catalog().Plan(t)
 	if err != nil {

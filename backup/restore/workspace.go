@@ -10,7 +10,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/etcd-druid/druid/backup/chain"
+	"github.com/etcd-druid/druid/backup/catalog"
 )
 
 const (
@@ -25,11 +25,11 @@ const (
 
 // marker is what reports our own unfinished work from what someone else put there.
 type marker struct {
-	Purpose string     `json:"purpose"`
-	DataDir string     `json:"dataDir"`
-	Plan    chain.Plan `json:"plan,omitzero"`
-	File    string     `json:"file,omitempty"`
-	Begun   time.Time  `json:"begun"`
+	Purpose string       `json:"purpose"`
+	DataDir string       `json:"dataDir"`
+	Plan    catalog.Plan `json:"plan,omitzero"`
+	File    string       `json:"file,omitempty"`
+	Begun   time.Time    `json:"begun"`
 }
 
 // workspace is a directory next to the data directory. Its lock, on the directory itself, ends with the process.

@@ -8,7 +8,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/etcd-druid/druid/backup/chain"
+	"github.com/etcd-druid/druid/backup/catalog"
 	"github.com/etcd-druid/druid/backup/delta"
 	"github.com/etcd-druid/druid/backup/snapshot"
 	"github.com/etcd-druid/druid/backup/store"
@@ -20,11 +20,11 @@ const puts = 5
 
 // Make starts an etcd, and puts the bootstrap of a lineage, a full, two deltas, a full and a delta of it below prefix. The fulls
 // hold no more than their names say, and the values differ with the bootstrap's ClusterID. It returns what the store has then.
-func Make(tb testing.TB, s store.Store, prefix string, formation chain.Formation) chain.Catalog {
+func Make(tb testing.TB, s store.Store, prefix string, formation catalog.Formation) catalog.Catalog {
 	tb.Helper()
 	m := member.Start(tb, member.Minors[len(member.Minors)-1], member.Options{Token: string(formation.Lineage)})
 	defer m.Stop(tb)
-	if err := chain.WriteBootstrap(tb.Context(), s, prefix, formation); err != nil {
+	if err := catalog.WriteBootstrap(tb.Context(), s, prefix, formation); err != nil {
 		tb.Fatal(err)
 	}
 	w := writer{m: m, s: s, prefix: prefix, lineage: formation.Lineage, value: formation.ClusterID}
@@ -32,7 +32,7 @@ func Make(tb testing.TB, s store.Store, prefix string, formation chain.Formation
 	w.record(tb, 2)
 	w.full(tb)
 	w.record(tb, 1)
-	c, err := chain.Read(tb.Context(), s, prefix)
+	c, err := catalog.Read(tb.Context(), s, prefix)
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -43,7 +43,7 @@ type writer struct {
 	m       *member.Member
 	s       store.Store
 	prefix  string
-	lineage chain.Lineage
+	lineage catalog.Lineage
 	value   string
 	at      int64
 	n       int
@@ -70,7 +70,7 @@ func (w *writer) full(tb testing.TB) {
 	}
 	_, err := snapshot.Take(tb.Context(), snapshot.Config{
 		Client: w.m.Client, Store: w.s, Lineage: string(w.lineage),
-		Key: func(revision int64, at time.Time) string { return chain.FullKey(w.prefix, w.lineage, revision, at) },
+		Key: func(revision int64, at time.Time) string { return catalog.FullKey(w.prefix, w.lineage, revision, at) },
 	})
 	if err != nil {
 		tb.Fatal(err)
@@ -89,7 +89,7 @@ func (w *writer) record(tb testing.TB, deltas int) {
 		// Only a flush closes a delta, and each of them has a checkpoint.
 		Period: time.Hour, CheckpointEvery: time.Nanosecond,
 		Key: func(from, to int64, at time.Time) string {
-			return chain.DeltaKey(w.prefix, w.lineage, from, to, at)
+			return catalog.DeltaKey(w.prefix, w.lineage, from, to, at)
 		},
 	})
 	if err != nil {

@@ -19,7 +19,7 @@ import (
 	"github.com/etcd-druid/druid/agent/config"
 	"github.com/etcd-druid/druid/agent/transport"
 	"github.com/etcd-druid/druid/api/v1alpha1"
-	"github.com/etcd-druid/druid/backup/chain"
+	"github.com/etcd-druid/druid/backup/catalog"
 	"github.com/etcd-druid/druid/backup/store"
 	"github.com/etcd-druid/druid/backup/store/dir"
 	"github.com/etcd-druid/druid/leases"
@@ -38,7 +38,7 @@ func (p *pod) backUp(path string) {
 	s, err := dir.Open(store.Directory{Path: path})
 	p.c.must(err)
 	for _, at := range []time.Time{time.Now().Add(-2 * time.Hour), time.Now().Add(-time.Hour)} {
-		_, err := s.Put(p.c.t.Context(), chain.FullKey(backupPrefix, chain.Lineage(record.Lineage), 1, at), strings.NewReader("old"), store.PutOptions{})
+		_, err := s.Put(p.c.t.Context(), catalog.FullKey(backupPrefix, catalog.Lineage(record.Lineage), 1, at), strings.NewReader("old"), store.PutOptions{})
 		p.c.must(err)
 	}
 	p.configureBackups()
@@ -157,7 +157,7 @@ func (p *pod) savesOn() {
 	s, err := dir.Open(store.Directory{Path: p.backups})
 	p.c.must(err)
 	p.c.eventually("the chain goes on", func() error {
-		c, err := chain.Read(p.c.t.Context(), s, backupPrefix)
+		c, err := catalog.Read(p.c.t.Context(), s, backupPrefix)
 		if err != nil {
 			return err
 		}

@@ -14,7 +14,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/etcd-druid/druid/agent/config"
-	"github.com/etcd-druid/druid/backup/chain"
+	"github.com/etcd-druid/druid/backup/catalog"
 	"github.com/etcd-druid/druid/backup/restore"
 	"github.com/etcd-druid/druid/backup/store"
 	"github.com/etcd-druid/druid/backup/store/dir"
@@ -25,7 +25,7 @@ import (
 // What the backups are of that a cluster is formed from: a cluster of the same name, which is gone.
 const (
 	savedPrefix  = "default/" + clusterName
-	savedLineage = chain.Lineage("00000003-5a7ed")
+	savedLineage = catalog.Lineage("00000003-5a7ed")
 )
 
 // template is a store that was saved once; each cluster gets a copy. TestMain removes it.
@@ -107,7 +107,7 @@ func (c *cluster) restored() {
 	c.must(err)
 	s, err := dir.Open(*parsed.Directory)
 	c.must(err)
-	formation, err := chain.ReadBootstrap(c.t.Context(), s, savedPrefix, chain.Lineage(record.Lineage))
+	formation, err := catalog.ReadBootstrap(c.t.Context(), s, savedPrefix, catalog.Lineage(record.Lineage))
 	c.must(err)
 	if formation.Parent != savedLineage || formation.Fork == 0 || formation.Lineage.Epoch() <= savedLineage.Epoch() {
 		c.must(errors.New("the store reports no fork: " + fmt.Sprint(formation)))

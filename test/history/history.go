@@ -9,7 +9,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/etcd-druid/druid/backup/chain"
+	"github.com/etcd-druid/druid/backup/catalog"
 	"github.com/etcd-druid/druid/backup/delta"
 	"github.com/etcd-druid/druid/backup/snapshot"
 	"github.com/etcd-druid/druid/backup/store"
@@ -19,7 +19,7 @@ import (
 type Place struct {
 	Store   store.Store
 	Prefix  string
-	Lineage chain.Lineage
+	Lineage catalog.Lineage
 	// CheckpointEvery is how often a delta gets a checkpoint; 0: never.
 	CheckpointEvery time.Duration
 }
@@ -27,8 +27,8 @@ type Place struct {
 // Formation puts the record of the lineage's bootstrap, of the EtcdCluster with that UID.
 func (p Place) Formation(tb testing.TB, uid string) {
 	tb.Helper()
-	formation := chain.Formation{Lineage: p.Lineage, Reason: "Bootstrap", ClusterID: "c", ClusterUID: uid, Created: time.Now()}
-	must(tb, chain.WriteBootstrap(tb.Context(), p.Store, p.Prefix, formation))
+	formation := catalog.Formation{Lineage: p.Lineage, Reason: "Bootstrap", ClusterID: "c", ClusterUID: uid, Created: time.Now()}
+	must(tb, catalog.WriteBootstrap(tb.Context(), p.Store, p.Prefix, formation))
 }
 
 // Full takes a snapshot of the one member that the client is of.
@@ -36,7 +36,7 @@ func (p Place) Full(tb testing.TB, client *clientv3.Client) snapshot.Result {
 	tb.Helper()
 	full, err := snapshot.Take(tb.Context(), snapshot.Config{
 		Client: client, Store: p.Store, Lineage: string(p.Lineage),
-		Key: func(revision int64, at time.Time) string { return chain.FullKey(p.Prefix, p.Lineage, revision, at) },
+		Key: func(revision int64, at time.Time) string { return catalog.FullKey(p.Prefix, p.Lineage, revision, at) },
 	})
 	must(tb, err)
 	return full
@@ -67,7 +67,7 @@ func (p Place) record(tb testing.TB, client *clientv3.Client, after int64) (save
 	recorder, err := delta.NewRecorder(delta.Config{
 		Conn: client.ActiveConnection(), Store: p.Store, Lineage: string(p.Lineage), ClusterID: status.Header.ClusterId,
 		From: after + 1, CheckpointEvery: p.CheckpointEvery, Period: time.Hour, // only a save closes a delta
-		Key: func(from, to int64, at time.Time) string { return chain.DeltaKey(p.Prefix, p.Lineage, from, to, at) },
+		Key: func(from, to int64, at time.Time) string { return catalog.DeltaKey(p.Prefix, p.Lineage, from, to, at) },
 	})
 	must(tb, err)
 	ctx, cancel := context.WithCancel(tb.Context())

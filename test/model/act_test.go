@@ -4,8 +4,8 @@ import (
 	"cmp"
 	"slices"
 
-	"github.com/etcd-druid/druid/agent/bootstrap"
 	"github.com/etcd-druid/druid/agent/datadir"
+	"github.com/etcd-druid/druid/agent/start"
 	"github.com/etcd-druid/druid/leases"
 	"github.com/etcd-druid/druid/membership"
 )
@@ -86,14 +86,14 @@ func (w *world) claim(p *proc) bool {
 	if w.is(mutOldToken) {
 		nonce = "same"
 	}
-	record := bootstrap.Claim(s.sight.Record, nonce, uids[p.pod], w.limitOf(p))
+	record := start.Claim(s.sight.Record, nonce, uids[p.pod], w.limitOf(p))
 	id := w.idsOf(p.k, record.Token("n", "c", clusterUID))
 	record.ClusterID = id.cluster
 	if !w.updateRecord(p, s.version, record) {
 		return false
 	}
 	cfg := p.config()
-	s.stamp = bootstrap.StampOf(&cfg, record, s.sight.Own, id.cluster, id.member)
+	s.stamp = start.StampOf(&cfg, record, s.sight.Own, id.cluster, id.member)
 	w.say("agent %s: claims epoch %d with nonce %s", names[p.k], record.Epoch, nonce)
 	return true
 }
@@ -157,7 +157,7 @@ func (w *world) endpoint(p *proc, view membership.View) (int, bool) {
 
 func (w *world) addSelf(p *proc, lost bool) bool {
 	s := &p.start
-	if s.facts.Joining == bootstrap.JoiningNow {
+	if s.facts.Joining == start.JoiningNow {
 		s.id = s.entry.ID
 		return true
 	}
@@ -188,7 +188,7 @@ func (w *world) agreed(p *proc) bool {
 	}
 	s.view = view
 	cfg := p.config()
-	s.stamp = bootstrap.StampOf(&cfg, s.sight.Record, s.sight.Own, view.ClusterID, s.id)
+	s.stamp = start.StampOf(&cfg, s.sight.Record, s.sight.Own, view.ClusterID, s.id)
 	if w.is(mutMixedLimits) {
 		s.stamp.MaxLearners = w.limitOf(p)
 	}
@@ -284,7 +284,7 @@ func (w *world) kill(i int) {
 	p := &w.procs[i]
 	w.stop(p)
 	p.alive, p.agent = false, false
-	p.start, p.settle, p.renew, p.duty = starting{}, settling{}, renewing{}, duties{}
+	p.start, p.settle, p.renew, p.duty = starting{}, settling{}, renewing{}, leading{}
 	for v := range w.vols {
 		if w.vols[v].lock == i+1 {
 			w.vols[v].lock = 0

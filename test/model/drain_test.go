@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/etcd-druid/druid/agent/leader"
+	"github.com/etcd-druid/druid/agent/duties"
 	"github.com/etcd-druid/druid/internal/rules"
 	"github.com/etcd-druid/druid/leases"
 	"github.com/etcd-druid/druid/membership"
@@ -108,9 +108,9 @@ func (w *world) firm(p *proc) rules.Answer {
 	return rules.AnswerOf(r.Phase == leases.PhaseFormed && r.ClusterID == w.vols[p.vol].data.cluster && r.Lists(names[p.k]))
 }
 
-func (w *world) self(p *proc) leader.Cluster {
+func (w *world) self(p *proc) duties.Cluster {
 	d := &w.vols[p.vol].data
-	return leader.Cluster{ClusterID: d.cluster, MemberID: d.member, Member: names[p.k], PodUID: uids[p.pod]}
+	return duties.Cluster{ClusterID: d.cluster, MemberID: d.member, Member: names[p.k], PodUID: uids[p.pod]}
 }
 
 // witness is what etcd says at one look.
@@ -156,19 +156,19 @@ func (w *world) drainFacts(p *proc, firm rules.Answer) membership.DrainFacts {
 	}
 	desired := func(m membership.Member) rules.Answer { return d.desires(m) }
 	f := membership.DrainFacts{
-		Firm: firm, Mark: leader.MarkOf(slot, name, d.drain.mark, self, id), Leads: d.drain.leads, Entry: d.drain.entry,
+		Firm: firm, Mark: duties.MarkOf(slot, name, d.drain.mark, self, id), Leads: d.drain.leads, Entry: d.drain.entry,
 		Self:    rules.AnswerOf(name == self.Member || id != 0 && id == self.MemberID),
 		Quorum:  membership.QuorumWithout(d.view, id, d.drain.health),
 		Others:  membership.OthersHealthy(d.view, id, d.drain.health, desired),
 		Joining: membership.OthersJoin(d.view, id, desired),
 	}
-	if leader.Replaces(d.record, name) {
+	if duties.Replaces(d.record, name) {
 		f.Joining = rules.Yes
 	}
 	return f
 }
 
-func (d *duties) desires(m membership.Member) rules.Answer {
+func (d *leading) desires(m membership.Member) rules.Answer {
 	return membership.Desired(m, d.record.Members, func(name string) string { return peerURLs[indexOf(name)][0] })
 }
 
@@ -206,7 +206,7 @@ func (w *world) actOnDrain(i int) {
 		w.moveLeader(i)
 		return
 	}
-	mark := leader.Marked(d.drain.decision.Verdict, d.drain.mark, w.self(p), d.view, d.drain.member.ID)
+	mark := duties.Marked(d.drain.decision.Verdict, d.drain.mark, w.self(p), d.view, d.drain.member.ID)
 	if _, err := mark.Encode(); err != nil {
 		return
 	}

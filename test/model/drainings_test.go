@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/etcd-druid/druid/druid/plan"
+	"github.com/etcd-druid/druid/druid/policy"
 	"github.com/etcd-druid/druid/internal/rules"
 	"github.com/etcd-druid/druid/leases"
 	"github.com/etcd-druid/druid/membership"
@@ -21,14 +21,14 @@ func (w *world) route(k int) bool {
 }
 
 // writeMark is the compare-and-set of a drain mark, on the Lease as the live reads showed it.
-func (w *world) writeMark(d *druid, step plan.Step) {
+func (w *world) writeMark(d *druid, step policy.Step) {
 	k := indexOf(step.Member)
 	lease := &w.members[k].lease
 	if !lease.there || lease.version != d.lease && !w.is(mutBlindMark) {
 		return
 	}
 	mark := leases.Retirement{}
-	if step.Kind == plan.RetireLease {
+	if step.Kind == policy.RetireLease {
 		mark = leases.Retirement{State: leases.RetireRequested, Mark: step.Slot.Mark}
 	}
 	if was := lease.says.Retire; was.State == leases.RetireRemoving && w.record.says.Retiring.Orders(names[k], was) {
@@ -38,30 +38,30 @@ func (w *world) writeMark(d *druid, step plan.Step) {
 }
 
 // clear takes a step about what a removed member left, and about whom a claim goes with.
-func (w *world) clear(d *druid, step plan.Step) {
+func (w *world) clear(d *druid, step policy.Step) {
 	k := indexOf(step.Member)
 	m := &w.members[k]
 	claimed := m.claim.there && uids[m.claim.uid] == step.ClaimUID
 	switch {
-	case step.Kind == plan.DeleteLease:
+	case step.Kind == policy.DeleteLease:
 		if m.lease.there && m.lease.version == d.lease {
 			m.lease.there, m.lease.says = false, leases.Member{}
 		}
 	case !claimed:
-	case step.Kind == plan.DeleteClaim:
+	case step.Kind == policy.DeleteClaim:
 		w.out(k, "without its claim")
 		m.claim.going = true
 		w.endClaim(k)
-	case step.Kind == plan.RetainClaim:
+	case step.Kind == policy.RetainClaim:
 		w.out(k, "without its claim")
 		m.claim.there, m.claim.going, m.claim.owned = false, false, false
 	default:
-		m.claim.owned = step.Kind == plan.TakeClaim
+		m.claim.owned = step.Kind == policy.TakeClaim
 	}
 }
 
 // changeSlot is what a step makes of the record.
-func (w *world) changeSlot(record leases.Record, step plan.Step) (leases.Record, bool) {
+func (w *world) changeSlot(record leases.Record, step policy.Step) (leases.Record, bool) {
 	w.counts.nonce++
 	replacing := record.Replacing
 	if w.is(mutBesideReplacing) {
@@ -71,14 +71,14 @@ func (w *world) changeSlot(record leases.Record, step plan.Step) (leases.Record,
 	if w.is(mutBesideReplacing) {
 		record.Replacing = replacing
 	}
-	if ok && step.Kind == plan.StrikeName && w.record.says.Phase == leases.PhaseFormed {
+	if ok && step.Kind == policy.StrikeName && w.record.says.Phase == leases.PhaseFormed {
 		w.out(indexOf(step.Member), "struck from the record")
 	}
 	return record, ok
 }
 
 // mislead shows druid what a mutation makes of what it observes.
-func (w *world) mislead(o *plan.Observed) {
+func (w *world) mislead(o *policy.Observed) {
 	if w.mutant == nil {
 		return
 	}
@@ -93,7 +93,7 @@ func (w *world) mislead(o *plan.Observed) {
 		case w.is(mutStillServed):
 			m.Routed = false
 		case w.is(mutClaimIsDone) && mark.State == leases.RetireRemoving,
-			w.is(mutNoFarewell) && !m.Listed && m.Lease == plan.LeaseOurs:
+			w.is(mutNoFarewell) && !m.Listed && m.Lease == policy.LeaseOurs:
 			mark.State, mark.ClusterID = leases.RetireDone, leases.FormatID(o.Record.ClusterID)
 		case w.is(mutOtherDone) && mark.State == leases.RetireDone:
 			mark.ClusterID = leases.FormatID(o.Record.ClusterID)
@@ -106,10 +106,10 @@ func (w *world) mislead(o *plan.Observed) {
 
 // proven holds an irreversible step of a drain against what the live reads that confirmed it showed: only what the raft group
 // of the record acknowledged under the slot's mark is struck, and only what it acknowledged is cleared.
-func (w *world) proven(step plan.Step) {
+func (w *world) proven(step policy.Step) {
 	r := &w.record.says
 	clears := strings.HasPrefix(step.Rule, "removed-")
-	strikes := step.Kind == plan.StrikeName
+	strikes := step.Kind == policy.StrikeName
 	if !clears && !strikes || r.Phase != leases.PhaseFormed && strikes {
 		return
 	}
@@ -120,7 +120,7 @@ func (w *world) proven(step plan.Step) {
 		w.violate("druid strikes %s, whose removal is not acknowledged under the slot's mark", step.Member)
 	case clears && r.Lists(step.Member):
 		w.violate("druid takes away what the listed %s lives on (%s)", step.Member, step.Rule)
-	case clears && !done && mark.Mark != plan.NotFormed:
+	case clears && !done && mark.Mark != policy.NotFormed:
 		w.violate("druid takes away what %s left (%s), whose removal is not acknowledged", step.Member, step.Rule)
 	}
 }

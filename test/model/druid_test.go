@@ -4,7 +4,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/etcd-druid/druid/druid/plan"
+	"github.com/etcd-druid/druid/druid/policy"
 	"github.com/etcd-druid/druid/internal/rules"
 	"github.com/etcd-druid/druid/leases"
 	"github.com/etcd-druid/druid/membership"
@@ -107,17 +107,17 @@ func (w *world) procOf(k int) *proc {
 }
 
 // observe is what plan sees of some state of the API server.
-func (w *world) observe(d *druid, from *kube) (plan.Desired, plan.Observed) {
-	desired := plan.Desired{
+func (w *world) observe(d *druid, from *kube) (policy.Desired, policy.Observed) {
+	desired := policy.Desired{
 		Replicas: from.replicas, ClusterID: from.statusID, RetainClaims: from.retain, ClaimsGo: !from.retain,
 	}
-	o := plan.Observed{
-		RecordState: plan.RecordAbsent, LeaderLease: plan.LeaseOurs, Budget: plan.ObjectForeign,
+	o := policy.Observed{
+		RecordState: policy.RecordAbsent, LeaderLease: policy.LeaseOurs, Budget: policy.ObjectForeign,
 		SeedStuck: rules.YesNoOf(d.stuck),
 	}
 	if from.record.there {
 		o.Record = from.record.says
-		o.RecordState = map[leases.Phase]plan.RecordState{leases.PhaseForming: plan.RecordForming, leases.PhaseFormed: plan.RecordFormed}[o.Record.Phase]
+		o.RecordState = map[leases.Phase]policy.RecordState{leases.PhaseForming: policy.RecordForming, leases.PhaseFormed: policy.RecordFormed}[o.Record.Phase]
 	}
 	for k := range from.members {
 		if from.known[k] {
@@ -138,32 +138,32 @@ func (w *world) observe(d *druid, from *kube) (plan.Desired, plan.Observed) {
 	return desired, o
 }
 
-func (d *druid) member(k int, m *memberObj, listed bool) plan.Member {
-	pm := plan.Member{
-		Name: names[k], Listed: listed, Lease: plan.LeaseAbsent, Claim: plan.ClaimAbsent, Pod: plan.PodAbsent, Liveness: leases.Unknown,
+func (d *druid) member(k int, m *memberObj, listed bool) policy.Member {
+	pm := policy.Member{
+		Name: names[k], Listed: listed, Lease: policy.LeaseAbsent, Claim: policy.ClaimAbsent, Pod: policy.PodAbsent, Liveness: leases.Unknown,
 	}
 	if m.lease.there {
-		pm.Lease, pm.Readable, pm.Says, pm.Liveness = plan.LeaseOurs, true, m.lease.says, d.liveness[k]
+		pm.Lease, pm.Readable, pm.Says, pm.Liveness = policy.LeaseOurs, true, m.lease.says, d.liveness[k]
 		pm.WasFormed = time.Unix(int64(m.lease.uid), 0)
 		if pm.Liveness == 0 {
 			pm.Liveness = leases.Unknown
 		}
 	}
 	if m.claim.there {
-		pm.Claim, pm.ClaimUID, pm.ClaimOwned = plan.ClaimPresent, uids[m.claim.uid], m.claim.owned
+		pm.Claim, pm.ClaimUID, pm.ClaimOwned = policy.ClaimPresent, uids[m.claim.uid], m.claim.owned
 		if m.claim.going {
-			pm.Claim = plan.ClaimTerminating
+			pm.Claim = policy.ClaimTerminating
 		}
 	}
 	if m.pod.there {
 		pm.PodUID, pm.EtcdReady, pm.Serving, pm.Voter = uids[m.pod.uid], m.pod.ready, m.pod.serving, m.pod.voter
 		switch {
 		case m.pod.going:
-			pm.Pod = plan.PodTerminating
+			pm.Pod = policy.PodTerminating
 		case m.pod.live:
-			pm.Pod = plan.PodLive
+			pm.Pod = policy.PodLive
 		default:
-			pm.Pod = plan.PodUnstarted
+			pm.Pod = policy.PodUnstarted
 		}
 	}
 	return pm
@@ -178,17 +178,17 @@ func (w *world) druidStep(di int) bool {
 	if len(d.steps) == 0 {
 		d.desired, d.observed = w.observe(d, &d.cache)
 		if w.is(mutDruidBlind) && !d.cache.record.there {
-			d.desired, d.observed = plan.Desired{Replicas: d.desired.Replicas}, plan.Observed{
-				RecordState: plan.RecordAbsent, SeedStuck: rules.No,
+			d.desired, d.observed = policy.Desired{Replicas: d.desired.Replicas}, policy.Observed{
+				RecordState: policy.RecordAbsent, SeedStuck: rules.No,
 			}
 		}
-		d.steps = plan.Steps(d.desired, d.observed)
+		d.steps = policy.Steps(d.desired, d.observed)
 		d.checked = false
 		return len(d.steps) > 0 || w.status(d)
 	}
 	step := d.steps[0]
 	if step.Irreversible && !d.checked && !w.is(mutNoLiveRead) && !w.is(mutDruidBlind) {
-		if w.confirmStep(d, step); !d.checked || step.Kind != plan.DeletePod {
+		if w.confirmStep(d, step); !d.checked || step.Kind != policy.DeletePod {
 			return true
 		}
 		step = d.steps[0] // no druid can help what happens between its last look and its call
@@ -209,11 +209,11 @@ func (w *world) live() *kube {
 }
 
 // confirmStep plans once more from live reads.
-func (w *world) confirmStep(d *druid, step plan.Step) {
+func (w *world) confirmStep(d *druid, step policy.Step) {
 	desired, observed := w.observe(d, w.live())
-	again := plan.Steps(desired, observed)
+	again := policy.Steps(desired, observed)
 	if at := slices.IndexFunc(again, step.Same); at >= 0 {
-		d.steps = append([]plan.Step{again[at]}, d.steps[1:]...)
+		d.steps = append([]policy.Step{again[at]}, d.steps[1:]...)
 		d.checked, d.desired, d.observed = true, desired, observed
 		if step.Member != "" {
 			d.lease = w.members[indexOf(step.Member)].lease.version
@@ -228,10 +228,10 @@ func (w *world) confirmStep(d *druid, step plan.Step) {
 func (w *world) status(d *druid) bool {
 	changed := false
 	if o := &d.observed; w.statusID == d.desired.ClusterID && w.known == d.cache.known {
-		if w.statusID == 0 && o.RecordState == plan.RecordFormed && o.Record.ClusterID != 0 {
+		if w.statusID == 0 && o.RecordState == policy.RecordFormed && o.Record.ClusterID != 0 {
 			w.statusID, changed = o.Record.ClusterID, true
 		}
-		if o.RecordState&(plan.RecordForming|plan.RecordFormed) != 0 {
+		if o.RecordState&(policy.RecordForming|policy.RecordFormed) != 0 {
 			var known [maxMembers]bool
 			for _, name := range o.Record.Members {
 				known[indexOf(name)] = true
@@ -243,53 +243,53 @@ func (w *world) status(d *druid) bool {
 	return changed
 }
 
-func (w *world) take(d *druid, step plan.Step) {
+func (w *world) take(d *druid, step policy.Step) {
 	if w.telling != nil {
 		w.say("druid: %s %s (%s)", step.Kind, step.Member, step.Rule)
 	}
 	switch step.Kind {
-	case plan.CreateRecord, plan.UpdateRecord, plan.OpenSlot, plan.FreeSlot, plan.StrikeName:
+	case policy.CreateRecord, policy.UpdateRecord, policy.OpenSlot, policy.FreeSlot, policy.StrikeName:
 		w.writeRecord(d, step)
 		d.steps = nil
-	case plan.RetireLease, plan.UnretireLease:
+	case policy.RetireLease, policy.UnretireLease:
 		w.writeMark(d, step)
-	case plan.DeleteClaim, plan.RetainClaim, plan.DeleteLease, plan.TakeClaim, plan.ReleaseClaim:
+	case policy.DeleteClaim, policy.RetainClaim, policy.DeleteLease, policy.TakeClaim, policy.ReleaseClaim:
 		w.clear(d, step)
-	case plan.ApplyObject, plan.ApplyBudget, plan.CreateLeaderLease: // no decision looks at these
+	case policy.ApplyObject, policy.ApplyBudget, policy.CreateLeaderLease: // no decision looks at these
 	default:
 		w.takeOf(d, indexOf(step.Member), step)
 	}
 }
 
 // takeOf takes a step that makes, marks or deletes what a member lives on.
-func (w *world) takeOf(d *druid, k int, step plan.Step) {
+func (w *world) takeOf(d *druid, k int, step policy.Step) {
 	m := &w.members[k]
 	switch step.Kind {
-	case plan.CreateMemberLease:
+	case policy.CreateMemberLease:
 		w.orphaned(k)
 		if !m.lease.there {
 			m.lease.there, m.lease.uid, m.lease.version, m.lease.renewed, m.lease.says = true, w.uid(), w.nextVersion(), 0, leases.Member{}
 		}
-	case plan.CreateClaim:
+	case policy.CreateClaim:
 		if !m.claim.there {
 			w.vols = append(w.vols, volume{})
 			m.claim.there, m.claim.going, m.claim.uid, m.claim.vol = true, false, w.uid(), len(w.vols)-1
 			m.claim.owned = d.desired.ClaimsGo
 			w.orphaned(k)
 		}
-	case plan.CreatePod:
+	case policy.CreatePod:
 		if !m.pod.there {
 			m.pod.there, m.pod.going, m.pod.uid, m.pod.serving, m.pod.voter = true, false, w.uid(), false, false
 			m.pod.routed = false
 			w.orphaned(k)
 		}
-	case plan.MarkLease:
+	case policy.MarkLease:
 		if was := d.cache.members[k].lease; m.lease.there && m.lease.uid == was.uid && m.lease.version == was.version {
 			m.lease.says.PodUID, m.lease.says.VolumeUID, m.lease.version = step.PodUID, step.ClaimUID, w.nextVersion()
 		}
-	case plan.LabelPod:
+	case policy.LabelPod:
 		w.label(k, step)
-	case plan.DeletePod:
+	case policy.DeletePod:
 		if m.pod.there && uids[m.pod.uid] == step.PodUID {
 			w.deleted(k, step.Rule)
 			m.pod.going = true
@@ -299,7 +299,7 @@ func (w *world) takeOf(d *druid, k int, step plan.Step) {
 	}
 }
 
-func (w *world) label(k int, step plan.Step) {
+func (w *world) label(k int, step policy.Step) {
 	pod := &w.members[k].pod
 	if !pod.there || uids[pod.uid] != step.PodUID {
 		return
@@ -334,8 +334,8 @@ func (w *world) deleted(k int, rule string) {
 	}
 }
 
-func (w *world) writeRecord(d *druid, step plan.Step) {
-	if step.Kind == plan.CreateRecord {
+func (w *world) writeRecord(d *druid, step policy.Step) {
+	if step.Kind == policy.CreateRecord {
 		if w.record.there {
 			return
 		}
@@ -354,7 +354,7 @@ func (w *world) writeRecord(d *druid, step plan.Step) {
 	}
 	record := w.record.says
 	switch {
-	case step.Kind != plan.UpdateRecord:
+	case step.Kind != policy.UpdateRecord:
 		changed, ok := w.changeSlot(record, step)
 		if !ok {
 			return

@@ -3,7 +3,7 @@ package model
 import (
 	"slices"
 
-	"github.com/etcd-druid/druid/agent/bootstrap"
+	"github.com/etcd-druid/druid/agent/start"
 	"github.com/etcd-druid/druid/internal/rules"
 	"github.com/etcd-druid/druid/leases"
 	"github.com/etcd-druid/druid/membership"
@@ -42,12 +42,12 @@ func (w *world) dutyStep(i int, lost bool) bool {
 		return false
 	}
 	if w.groups[gi].leader != i+1 && !called {
-		*d = duties{view: d.view, record: d.record, version: d.version}
+		*d = leading{view: d.view, record: d.record, version: d.version}
 		return false
 	}
 	if lost {
 		defer func() {
-			*d = duties{tired: d.tired, since: d.since, view: d.view, record: d.record, version: d.version}
+			*d = leading{tired: d.tired, since: d.since, view: d.view, record: d.record, version: d.version}
 		}()
 	}
 	switch d.step {
@@ -106,7 +106,7 @@ func (w *world) dutyRecord(p *proc) bool {
 			d.drain = draining{slot: *slot}
 		}
 	}
-	if completed, lacked := bootstrap.Completed(d.record, v.stamp); lacked && w.updateRecord(p, d.version, completed) {
+	if completed, lacked := start.Completed(d.record, v.stamp); lacked && w.updateRecord(p, d.version, completed) {
 		w.say("agent %s: completes the record", names[p.k])
 		d.record, d.version = completed, w.record.version
 		return true
@@ -137,7 +137,7 @@ func (w *world) publish(p *proc) bool {
 	return true
 }
 
-func (d *duties) facts(p *proc, self uint64, m membership.Member) membership.RemovalFacts {
+func (d *leading) facts(p *proc, self uint64, m membership.Member) membership.RemovalFacts {
 	at := slices.IndexFunc(d.since, func(s suspect) bool { return s.id == m.ID })
 	return membership.RemovalFacts{
 		Self: rules.AnswerOf(m.ID == self),

@@ -3,8 +3,8 @@ package model
 import (
 	"slices"
 
-	"github.com/etcd-druid/druid/agent/bootstrap"
 	"github.com/etcd-druid/druid/agent/datadir"
+	"github.com/etcd-druid/druid/agent/start"
 	"github.com/etcd-druid/druid/internal/rules"
 	"github.com/etcd-druid/druid/leases"
 	"github.com/etcd-druid/druid/membership"
@@ -75,18 +75,18 @@ func (w *world) formation(i int) bool {
 	case !w.record.there:
 		err = leases.ErrAbsent
 	}
-	formation := bootstrap.BootstrapOf(w.record.says, err, v.stamp, names[p.k])
-	if w.is(mutNoBootstrapCheck) && formation == bootstrap.BootstrapLost {
-		formation = bootstrap.BootstrapOurs
+	formation := start.BootstrapOf(w.record.says, err, v.stamp, names[p.k])
+	if w.is(mutNoBootstrapCheck) && formation == start.BootstrapLost {
+		formation = start.BootstrapOurs
 	}
 	switch formation {
-	case bootstrap.BootstrapLost:
+	case start.BootstrapLost:
 		w.say("agent %s: stops its etcd, its attempt %s was lost", names[p.k], v.stamp.Lineage)
 		w.stop(p)
-	case bootstrap.BootstrapRecorded:
+	case start.BootstrapRecorded:
 		w.say("agent %s: stamps its volume as formed", names[p.k])
 		v.stamp.Formed = true
-	case bootstrap.BootstrapOurs:
+	case start.BootstrapOurs:
 		if !w.leads(v.data.group) {
 			return false
 		}
@@ -99,7 +99,7 @@ func (w *world) formation(i int) bool {
 
 func (w *world) claimFormed(p *proc, lost bool) bool {
 	v := &w.vols[p.vol]
-	if !w.updateRecord(p, p.settle.version, bootstrap.FormedBy(p.settle.record, v.stamp, uids[p.pod])) {
+	if !w.updateRecord(p, p.settle.version, start.FormedBy(p.settle.record, v.stamp, uids[p.pod])) {
 		return true
 	}
 	w.say("agent %s: records %x as formed", names[p.k], v.data.cluster)

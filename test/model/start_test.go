@@ -5,9 +5,9 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/etcd-druid/druid/agent/bootstrap"
 	"github.com/etcd-druid/druid/agent/config"
 	"github.com/etcd-druid/druid/agent/datadir"
+	"github.com/etcd-druid/druid/agent/start"
 	"github.com/etcd-druid/druid/leases"
 	"github.com/etcd-druid/druid/membership"
 )
@@ -167,10 +167,10 @@ func (w *world) readList(p *proc) {
 	if !ok {
 		return
 	}
-	s.view, s.facts.Peers = view, bootstrap.Answering
-	s.facts.Slot = bootstrap.SlotIn(view, s.facts.Slot, record.Replacing, func(name string) string { return peerURLs[indexOf(name)][0] })
+	s.view, s.facts.Peers = view, start.Answering
+	s.facts.Slot = start.SlotIn(view, s.facts.Slot, record.Replacing, func(name string) string { return peerURLs[indexOf(name)][0] })
 	w.enter(p)
-	if s.facts.Listed == bootstrap.Unconfirmed && s.facts.Data == bootstrap.Intact {
+	if s.facts.Listed == start.Unconfirmed && s.facts.Data == start.Intact {
 		s.step = confirmList
 	}
 }
@@ -199,9 +199,9 @@ func likely(record leases.Record) []string {
 
 func (w *world) enter(p *proc) {
 	s := &p.start
-	s.entry, s.facts.Listed, s.facts.Own = bootstrap.ListingOf(s.view, names[p.k], peerURLs[p.k][0], s.sight.Report.MemberID)
+	s.entry, s.facts.Listed, s.facts.Own = start.ListingOf(s.view, names[p.k], peerURLs[p.k][0], s.sight.Report.MemberID)
 	if s.entry.ID != 0 {
-		s.facts.Joining = bootstrap.JoiningOf(s.asked, s.id, s.attempts, s.entry.ID)
+		s.facts.Joining = start.JoiningOf(s.asked, s.id, s.attempts, s.entry.ID)
 	}
 }
 
@@ -228,8 +228,8 @@ func (w *world) confirm(p *proc) {
 		return
 	}
 	s.view = view
-	if w.enter(p); s.facts.Listed == bootstrap.Unconfirmed {
-		s.facts.Listed = bootstrap.Unlisted
+	if w.enter(p); s.facts.Listed == start.Unconfirmed {
+		s.facts.Listed = start.Unlisted
 	}
 }
 
@@ -238,27 +238,27 @@ func (w *world) evidence(i int) {
 	p := &w.procs[i]
 	f, s := &p.start.facts, &p.start.sight
 	v := &w.vols[p.vol]
-	f.Evidence = bootstrap.NeverFormed
+	f.Evidence = start.NeverFormed
 	if w.is(mutNoEvidence) {
 		return
 	}
 	if s.Record.FormedEpoch > 0 || s.StampErr == nil && s.Stamp.Formed || v.asideFormed {
-		f.Evidence = bootstrap.FormedBefore
+		f.Evidence = start.FormedBefore
 		return
 	}
 	for _, name := range s.Record.Members {
 		switch lease := &w.members[indexOf(name)].lease; {
 		case !w.reaches(p), !lease.there:
-			f.Evidence = bootstrap.EvidenceUnknown
+			f.Evidence = start.EvidenceUnknown
 			return
 		case lease.says.EverFormed():
-			f.Evidence = bootstrap.FormedBefore
+			f.Evidence = start.FormedBefore
 			return
 		}
 	}
 	for j := range w.procs {
 		if q := &w.procs[j]; j != i && q.alive && q.run && !q.cut && !p.cut {
-			f.Peers = bootstrap.Answering
+			f.Peers = start.Answering
 		}
 	}
 }
@@ -266,20 +266,20 @@ func (w *world) evidence(i int) {
 // needs are those of a member add: room, and a quorum that outlives the replacement.
 func (w *world) needs(p *proc) {
 	s := &p.start
-	if s.facts.Data == bootstrap.Intact && s.facts.Own == bootstrap.OwnID && s.facts.Epoch != bootstrap.Fenced {
+	if s.facts.Data == start.Intact && s.facts.Own == start.OwnID && s.facts.Epoch != start.Fenced {
 		return
 	}
-	if _, room := bootstrap.RoomOf(s.view, s.entry, s.facts.Listed, s.sight.Record.MaxLearners); !room {
+	if _, room := start.RoomOf(s.view, s.entry, s.facts.Listed, s.sight.Record.MaxLearners); !room {
 		return
 	}
-	others, want := bootstrap.QuorumForReplacing(s.view, s.entry, s.facts.Listed)
+	others, want := start.QuorumForReplacing(s.view, s.entry, s.facts.Listed)
 	for _, m := range others {
 		if w.answers(p, m.ID) {
 			want--
 		}
 	}
 	if want <= 0 {
-		s.facts.Needs = bootstrap.Met
+		s.facts.Needs = start.Met
 	}
 }
 
@@ -297,32 +297,32 @@ func (w *world) answers(p *proc, id uint64) bool {
 func (w *world) decide(i int) {
 	p := &w.procs[i]
 	s := &p.start
-	if f := &s.facts; f.Place == bootstrap.Seed && f.Record&(bootstrap.Unclaimed|bootstrap.FormingByUs|bootstrap.FormingByAnother) != 0 {
+	if f := &s.facts; f.Place == start.Seed && f.Record&(start.Unclaimed|start.FormingByUs|start.FormingByAnother) != 0 {
 		w.evidence(i)
 	}
-	if s.facts.Listed != bootstrap.NoQuorum && s.facts.Record == bootstrap.Formed && s.facts.Lease == bootstrap.Fresh {
+	if s.facts.Listed != start.NoQuorum && s.facts.Record == start.Formed && s.facts.Lease == start.Fresh {
 		w.needs(p)
 	}
-	var d bootstrap.Decision
+	var d start.Decision
 	if w.mutant != nil && w.mutant.rule != "" {
-		d = bootstrap.DecideWithout(s.facts, w.mutant.rule)
+		d = start.DecideWithout(s.facts, w.mutant.rule)
 	} else {
-		d = bootstrap.Decide(s.facts)
+		d = start.Decide(s.facts)
 	}
 	if w.is(mutOldID) && d.Rule == "data-lost" {
-		d.Mode, s.facts.Joining = bootstrap.ModeJoin, bootstrap.JoiningNow
+		d.Mode, s.facts.Joining = start.ModeJoin, start.JoiningNow
 	}
 	if w.telling != nil && s.rule != d.Rule {
 		w.say("agent %s (Pod %d): %s, rule %s (%s)", names[p.k], p.pod, d.Mode, d.Rule, words(s.facts))
 	}
 	s.rule, s.mode = d.Rule, d.Mode
-	s.step = map[bootstrap.Mode]uint8{
-		bootstrap.ModeNew: claimBootstrap, bootstrap.ModeJoin: asideForJoin, bootstrap.ModeReplaceSelf: takeSlot,
-		bootstrap.ModeRejoin: asideForRejoin, bootstrap.ModeResume: bootResume,
+	s.step = map[start.Mode]uint8{
+		start.ModeNew: claimBootstrap, start.ModeJoin: asideForJoin, start.ModeReplaceSelf: takeSlot,
+		start.ModeRejoin: asideForRejoin, start.ModeResume: bootResume,
 	}[d.Mode]
 }
 
-func words(f bootstrap.Facts) string {
+func words(f start.Facts) string {
 	return fmt.Sprintf("data %s, listed %s as %s, record %s, epoch %s, %s, Lease %s, slot %s, needs %s",
 		f.Data, f.Listed, f.Own, f.Record, f.Epoch, f.Place, f.Lease, f.Slot, f.Needs)
 }

@@ -3,9 +3,9 @@ package model
 import (
 	"fmt"
 
-	"github.com/etcd-druid/druid/agent/bootstrap"
 	"github.com/etcd-druid/druid/agent/datadir"
-	"github.com/etcd-druid/druid/druid/plan"
+	"github.com/etcd-druid/druid/agent/start"
+	"github.com/etcd-druid/druid/druid/policy"
 	"github.com/etcd-druid/druid/leases"
 	"github.com/etcd-druid/druid/membership"
 )
@@ -141,17 +141,17 @@ type proc struct {
 	start       starting
 	settle      settling
 	renew       renewing
-	duty        duties
+	duty        leading
 }
 
 // starting is one look of the start and what follows.
 type starting struct {
 	step    uint8
-	sight   bootstrap.Sight
+	sight   start.Sight
 	version int
-	facts   bootstrap.Facts
+	facts   start.Facts
 	rule    string
-	mode    bootstrap.Mode
+	mode    start.Mode
 	view    membership.View
 	entry   membership.Member
 	// The learner that this agent added.
@@ -177,7 +177,7 @@ type renewing struct {
 	surely    leases.Raft
 }
 
-type duties struct {
+type leading struct {
 	step             uint8
 	view             membership.View
 	record           leases.Record
@@ -197,9 +197,9 @@ type suspect struct {
 type druid struct {
 	up       bool
 	cache    kube
-	steps    []plan.Step
-	observed plan.Observed
-	desired  plan.Desired
+	steps    []policy.Step
+	observed policy.Observed
+	desired  policy.Desired
 	liveness [maxMembers]leases.Liveness
 	renewed  [maxMembers]int
 	checked  bool // the first step was planned once more from live reads

@@ -14,7 +14,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
-	"github.com/etcd-druid/druid/backup/chain"
+	"github.com/etcd-druid/druid/backup/catalog"
 	"github.com/etcd-druid/druid/backup/restore"
 	"github.com/etcd-druid/druid/backup/store"
 	"github.com/etcd-druid/druid/internal/cli"
@@ -74,10 +74,10 @@ func Command() *cobra.Command {
 }
 
 // read reads the catalog. A place without backups is an answer, with what there is instead.
-func (s *session) read(ctx context.Context) (chain.Catalog, error) {
-	c, err := chain.Read(ctx, s.store, s.prefix)
+func (s *session) read(ctx context.Context) (catalog.Catalog, error) {
+	c, err := catalog.Read(ctx, s.store, s.prefix)
 	if err != nil {
-		return chain.Catalog{}, err
+		return catalog.Catalog{}, err
 	}
 	if len(c.Histories) > 0 {
 		return c, nil
@@ -88,9 +88,9 @@ func (s *session) read(ctx context.Context) (chain.Catalog, error) {
 	}
 	clusters := clustersIn(c)
 	if len(clusters) == 0 && s.prefix != "" {
-		all, err := chain.Read(ctx, s.store, "")
+		all, err := catalog.Read(ctx, s.store, "")
 		if err != nil {
-			return chain.Catalog{}, err
+			return catalog.Catalog{}, err
 		}
 		clusters = clustersIn(all)
 	}
@@ -102,11 +102,11 @@ func (s *session) read(ctx context.Context) (chain.Catalog, error) {
 	default:
 		what += ": check --store and --prefix, which is <namespace>/<cluster>"
 	}
-	return chain.Catalog{}, no(errors.New(what))
+	return catalog.Catalog{}, no(errors.New(what))
 }
 
 // clustersIn finds prefixes of other clusters in what a catalog could not place.
-func clustersIn(c chain.Catalog) []string {
+func clustersIn(c catalog.Catalog) []string {
 	found := map[string]bool{}
 	if len(c.Histories) > 0 {
 		found[c.Prefix] = true
@@ -114,7 +114,7 @@ func clustersIn(c chain.Catalog) []string {
 	for _, key := range c.UnknownObjects {
 		names := strings.Split(key, "/")
 		for i, name := range names {
-			if _, err := chain.ParseLineage(name); err == nil && i > 0 {
+			if _, err := catalog.ParseLineage(name); err == nil && i > 0 {
 				found[strings.Join(names[:i], "/")] = true
 				break
 			}

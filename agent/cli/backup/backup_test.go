@@ -12,18 +12,18 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/etcd-druid/druid/backup/chain"
-	"github.com/etcd-druid/druid/backup/proof"
+	"github.com/etcd-druid/druid/backup/catalog"
 	"github.com/etcd-druid/druid/backup/store"
 	"github.com/etcd-druid/druid/backup/store/dir"
+	"github.com/etcd-druid/druid/backup/verify"
 	"github.com/etcd-druid/druid/internal/cli"
 	"github.com/etcd-druid/druid/test/backups"
 	"github.com/etcd-druid/druid/test/bucket"
 )
 
 const (
-	first  = chain.Lineage("00000001-aa")
-	second = chain.Lineage("00000002-bb")
+	first  = catalog.Lineage("00000001-aa")
+	second = catalog.Lineage("00000002-bb")
 	demo   = "ns/demo"
 )
 
@@ -104,7 +104,7 @@ func credentials(t *testing.T, access, secret string) string {
 
 func TestBackupsOfARealEtcd(t *testing.T) {
 	url, s := directory(t)
-	c := backups.Make(t, s, demo, chain.Formation{Lineage: first, ClusterID: "c", Created: time.Now()})
+	c := backups.Make(t, s, demo, catalog.Formation{Lineage: first, ClusterID: "c", Created: time.Now()})
 	h := c.Histories[0]
 	at := []string{"--store", url, "--prefix", demo}
 	in := func(command string, args ...string) []string {
@@ -122,12 +122,12 @@ func TestBackupsOfARealEtcd(t *testing.T) {
 	if strings.Contains(shown, demo) {
 		t.Errorf("want names without the prefix in\n%s", shown)
 	}
-	if got := decoded[chain.Catalog](t, ok(t, in("show", "-o", "json", "--lineage", string(first))...)); len(got.Histories[0].Deltas) != 3 {
+	if got := decoded[catalog.Catalog](t, ok(t, in("show", "-o", "json", "--lineage", string(first))...)); len(got.Histories[0].Deltas) != 3 {
 		t.Errorf("got %+v", got)
 	}
 
 	contains(t, ok(t, in("plan")...), "full   16", "delta  17", "2 objects", "to revision 21 of lineage "+string(first))
-	plan := decoded[chain.Plan](t, ok(t, in("plan", "--revision", "14", "-o", "json")...))
+	plan := decoded[catalog.Plan](t, ok(t, in("plan", "--revision", "14", "-o", "json")...))
 	if plan.Revision != 14 || plan.Full.Revision != 6 || len(plan.Deltas) != 2 {
 		t.Errorf("got %+v", plan)
 	}
@@ -171,8 +171,8 @@ func TestBackupsOfARealEtcd(t *testing.T) {
 	t.Run("verify", func(t *testing.T) {
 		scratch := t.TempDir()
 		contains(t, ok(t, in("verify", "--scratch", scratch)...), name(h.Fulls[1].Key)+": restored to revision 21", "verified: at revision 21 it holds 7 keys")
-		r := decoded[proof.Result](t, ok(t, in("verify", "--scratch", scratch, "--revision", "14", "-o", "json")...))
-		if r.Verdict != proof.Proven || r.Checkpoint.Revision != 11 || r.Revision != 14 {
+		r := decoded[verify.Result](t, ok(t, in("verify", "--scratch", scratch, "--revision", "14", "-o", "json")...))
+		if r.Verdict != verify.Proven || r.Checkpoint.Revision != 11 || r.Revision != 14 {
 			t.Errorf("got %+v", r)
 		}
 		if out, code, failure := run(t, in("verify", "--scratch", scratch, "--object", filepath.Base(h.Fulls[0].Key))...); code != 1 || !strings.Contains(failure, "no checkpoint") {
@@ -185,7 +185,7 @@ func TestBackupsOfARealEtcd(t *testing.T) {
 		ok(t, in("copy", "--to", brokenURL)...)
 		put(t, brokenStore, h.Deltas[2].Key, "torn")
 		out, code, failure := run(t, "verify", "--store", brokenURL, "--prefix", demo, "--scratch", scratch, "-o", "json")
-		if r := decoded[proof.Result](t, out); code != 2 || r.Object != h.Deltas[2].Key || !strings.Contains(failure, "broken: ") {
+		if r := decoded[verify.Result](t, out); code != 2 || r.Object != h.Deltas[2].Key || !strings.Contains(failure, "broken: ") {
 			t.Errorf("exit code %d, %q, %+v", code, failure, r)
 		}
 		if left, err := os.ReadDir(scratch); err != nil || len(left) > 0 {
@@ -265,7 +265,7 @@ func TestGCDeletesOnlyWhenReported(t *testing.T) {
 	url, s := directory(t)
 	var names []string
 	for i := range int64(4) {
-		key := chain.FullKey(demo, first, 1+i, time.UnixMilli(1_790_000_000_000+i*1000))
+		key := catalog.FullKey(demo, first, 1+i, time.UnixMilli(1_790_000_000_000+i*1000))
 		put(t, s, key, "x")
 		names = append(names, strings.TrimPrefix(key, demo+"/"))
 	}
@@ -285,21 +285,21 @@ func TestGCDeletesOnlyWhenReported(t *testing.T) {
 	rules := append(at, "--count", "1", "--broken", names[3], "--proven", names[1])
 	contains(t, ok(t, rules...), "would-go", "kept", "the newest full of its lineage that is not known to be broken", "1 of 4 objects would be deleted, 1 B. Nothing was deleted")
 	fates := decoded[[]fate](t, ok(t, append(rules, "-o", "json")...))
-	if len(fates) != 4 || fates[0].Fate != fateGoes || fates[1].Reason != chain.ReasonProven || fates[2].Reason != chain.ReasonSound || fates[3].Reason != chain.ReasonNewest {
+	if len(fates) != 4 || fates[0].Fate != fateGoes || fates[1].Reason != catalog.ReasonProven || fates[2].Reason != catalog.ReasonSound || fates[3].Reason != catalog.ReasonNewest {
 		t.Errorf("got %+v", fates)
 	}
-	if c, err := chain.Read(t.Context(), s, demo); err != nil || len(c.Histories[0].Fulls) != 4 {
+	if c, err := catalog.Read(t.Context(), s, demo); err != nil || len(c.Histories[0].Fulls) != 4 {
 		t.Errorf("a dry run left %+v, %v", c, err)
 	}
 	fates = decoded[[]fate](t, ok(t, append(rules, "--delete", "-o", "json")...))
 	if len(fates) != 1 || fates[0].Fate != fateDeleted {
 		t.Errorf("got %+v", fates)
 	}
-	if c, err := chain.Read(t.Context(), s, demo); err != nil || len(c.Histories[0].Fulls) != 3 {
+	if c, err := catalog.Read(t.Context(), s, demo); err != nil || len(c.Histories[0].Fulls) != 3 {
 		t.Errorf("it left %+v, %v", c, err)
 	}
-	put(t, s, chain.FullKey(demo, second, 1, time.UnixMilli(1_790_000_000_000)), "x")
-	for l, reason := range map[chain.Lineage]chain.Reason{first: chain.ReasonCount, second: chain.ReasonOther} {
+	put(t, s, catalog.FullKey(demo, second, 1, time.UnixMilli(1_790_000_000_000)), "x")
+	for l, reason := range map[catalog.Lineage]catalog.Reason{first: catalog.ReasonCount, second: catalog.ReasonOther} {
 		fates = decoded[[]fate](t, ok(t, append(at, "--count", "3", "--lineage", string(l), "-o", "json")...))
 		if len(fates) != 4 || fates[0].Reason != reason {
 			t.Errorf("retention for %s: %+v", l, fates)
@@ -310,15 +310,15 @@ func TestGCDeletesOnlyWhenReported(t *testing.T) {
 func TestListReportsWhatIsOutOfTheOrdinary(t *testing.T) {
 	url, s := directory(t)
 	at := func(minute int) time.Time { return time.Date(2026, 11, 21, 12, minute, 0, 0, time.UTC) }
-	twin := chain.Lineage("00000002-cc")
-	for _, b := range []chain.Formation{{Lineage: first, Created: at(0)}, {Lineage: second, Parent: first, Fork: 20, Created: at(9)}} {
-		if err := chain.WriteBootstrap(t.Context(), s, "", b); err != nil {
+	twin := catalog.Lineage("00000002-cc")
+	for _, b := range []catalog.Formation{{Lineage: first, Created: at(0)}, {Lineage: second, Parent: first, Fork: 20, Created: at(9)}} {
+		if err := catalog.WriteBootstrap(t.Context(), s, "", b); err != nil {
 			t.Fatal(err)
 		}
 	}
 	for _, key := range []string{
-		chain.FullKey("", first, 1, at(1)), chain.DeltaKey("", first, 2, 9, at(2)), chain.DeltaKey("", first, 14, 20, at(3)), chain.FullKey("", first, 20, at(4)),
-		chain.FullKey("", twin, 30, at(10)), string(second) + "/full/readme.txt", "readme.txt", chain.FinalKey("", twin, 31, at(11)),
+		catalog.FullKey("", first, 1, at(1)), catalog.DeltaKey("", first, 2, 9, at(2)), catalog.DeltaKey("", first, 14, 20, at(3)), catalog.FullKey("", first, 20, at(4)),
+		catalog.FullKey("", twin, 30, at(10)), string(second) + "/full/readme.txt", "readme.txt", catalog.FinalKey("", twin, 31, at(11)),
 	} {
 		put(t, s, key, "x")
 	}

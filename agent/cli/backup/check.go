@@ -13,9 +13,9 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/etcd-druid/druid/backup/archive"
-	"github.com/etcd-druid/druid/backup/chain"
-	"github.com/etcd-druid/druid/backup/proof"
+	"github.com/etcd-druid/druid/backup/catalog"
 	"github.com/etcd-druid/druid/backup/restore"
+	"github.com/etcd-druid/druid/backup/verify"
 )
 
 // verification is what `verify` prints.
@@ -29,8 +29,8 @@ type verification struct {
 
 // gapOf is a break in what can be restored of a lineage.
 type gapOf struct {
-	Lineage chain.Lineage `json:"lineage"`
-	chain.Gap
+	Lineage catalog.Lineage `json:"lineage"`
+	catalog.Gap
 }
 
 func checkCommand(s *session) *cobra.Command {
@@ -52,11 +52,11 @@ This command checks what is stored. To compare it with what etcd had, use ` + "`
 				return err
 			}
 			if only != "" {
-				h, found := c.History(chain.Lineage(only))
+				h, found := c.History(catalog.Lineage(only))
 				if !found {
 					return no(fmt.Errorf("--lineage: there is no lineage %q; `backup list` prints all lineages", only))
 				}
-				c.Histories = []chain.History{h}
+				c.Histories = []catalog.History{h}
 			}
 			v := verification{Findings: []archive.Finding{}}
 			if err := archive.Verify(cmd.Context(), s.store, c, func(f archive.Finding) error { return v.add(s, f) }); err != nil {
@@ -149,7 +149,7 @@ known, with the cause.`,
 			}
 			shown := newProgress(cmd.ErrOrStderr())
 			c.Progress = shown.report
-			r := proof.Run(cmd.Context(), c)
+			r := verify.Run(cmd.Context(), c)
 			shown.end()
 			return s.printProof(r)
 		},
@@ -170,7 +170,7 @@ func (t *trialFlags) add(flags *pflag.FlagSet) {
 }
 
 // trial reads the catalog and the flags.
-func (t trialFlags) trial(ctx context.Context, s *session) (c proof.Config, err error) {
+func (t trialFlags) trial(ctx context.Context, s *session) (c verify.Config, err error) {
 	c.Store = s.store
 	if c.Scratch, err = filepath.Abs(t.scratch); err != nil {
 		return c, fmt.Errorf("--scratch: %w", err)
@@ -182,7 +182,7 @@ func (t trialFlags) trial(ctx context.Context, s *session) (c proof.Config, err 
 	return c, err
 }
 
-func (s *session) printProof(r proof.Result) error {
+func (s *session) printProof(r verify.Result) error {
 	if s.json() {
 		if err := s.printJSON(r); err != nil {
 			return err
@@ -212,13 +212,13 @@ func (s *session) printProof(r proof.Result) error {
 }
 
 // verdictOf is nil for what is proven.
-func verdictOf(r proof.Result) error {
+func verdictOf(r verify.Result) error {
 	switch r.Verdict {
-	case proof.Broken:
+	case verify.Broken:
 		return no(fmt.Errorf("broken: %s; take a new full backup, and keep the older ones until it is verified", r.Reason))
-	case proof.Unknown:
+	case verify.Unknown:
 		return errors.New("unknown: " + r.Reason)
-	case proof.Proven:
+	case verify.Proven:
 	}
 	return nil
 }

@@ -10,13 +10,13 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/etcd-druid/druid/backup/archive"
-	"github.com/etcd-druid/druid/backup/chain"
+	"github.com/etcd-druid/druid/backup/catalog"
 	"github.com/etcd-druid/druid/backup/store"
 )
 
 // fate is what becomes of an object.
 type fate struct {
-	chain.Verdict
+	catalog.Verdict
 	Fate string `json:"fate"`
 }
 
@@ -29,7 +29,7 @@ const (
 )
 
 func gcCommand(s *session) *cobra.Command {
-	var policy chain.Policy
+	var policy catalog.Policy
 	var proven, broken []string
 	var lineage string
 	var really bool
@@ -49,14 +49,14 @@ a bucket with versioning, deleted content stays as an older version.`,
 			if err := policy.Validate(); err != nil {
 				return err
 			}
-			if policy == (chain.Policy{}) {
+			if policy == (catalog.Policy{}) {
 				return errors.New("no rule is set, and everything would be kept: set --keep-all, --hourly, --daily, --weekly, --monthly or --count")
 			}
 			c, err := s.read(cmd.Context())
 			if err != nil {
 				return err
 			}
-			l := chain.Lineage(lineage)
+			l := catalog.Lineage(lineage)
 			if _, found := c.History(l); l != "" && !found {
 				return no(fmt.Errorf("--lineage: there is no lineage %q; `backup list` prints all lineages", l))
 			}
@@ -84,7 +84,7 @@ a bucket with versioning, deleted content stays as an older version.`,
 	return cmd
 }
 
-func (s *session) evidence(c chain.Catalog, proven, broken []string) (chain.Evidence, error) {
+func (s *session) evidence(c catalog.Catalog, proven, broken []string) (catalog.Evidence, error) {
 	set := func(flag string, names []string) (map[string]bool, error) {
 		keys, err := s.keys(c, flag, names)
 		found := map[string]bool{}
@@ -95,13 +95,13 @@ func (s *session) evidence(c chain.Catalog, proven, broken []string) (chain.Evid
 	}
 	p, err := set("proven", proven)
 	if err != nil {
-		return chain.Evidence{}, err
+		return catalog.Evidence{}, err
 	}
 	b, err := set("broken", broken)
-	return chain.Evidence{Proven: p, Broken: b}, err
+	return catalog.Evidence{Proven: p, Broken: b}, err
 }
 
-func (s *session) dryRun(c chain.Catalog, l chain.Lineage, p chain.Policy, e chain.Evidence) error {
+func (s *session) dryRun(c catalog.Catalog, l catalog.Lineage, p catalog.Policy, e catalog.Evidence) error {
 	var fates []fate
 	var gone, bytes int64
 	for _, v := range c.Retain(l, p, e, time.Now()) {
@@ -126,7 +126,7 @@ func (s *session) dryRun(c chain.Catalog, l chain.Lineage, p chain.Policy, e cha
 	return err
 }
 
-func (s *session) collect(ctx context.Context, l chain.Lineage, p chain.Policy, e chain.Evidence) error {
+func (s *session) collect(ctx context.Context, l catalog.Lineage, p catalog.Policy, e catalog.Evidence) error {
 	fates := []fate{}
 	var locked int
 	err := archive.Collect(ctx, s.store, s.prefix, l, p, e, time.Now(), func(c archive.Collected) error {

@@ -10,23 +10,23 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/etcd-druid/druid/backup/chain"
+	"github.com/etcd-druid/druid/backup/catalog"
 )
 
 // lineage is a row of the timeline.
 type lineage struct {
-	Lineage          chain.Lineage    `json:"lineage"`
-	Formation        *chain.Formation `json:"birth,omitempty"`
-	BootstrapProblem string           `json:"birthProblem,omitempty"`
-	Fulls            int              `json:"fulls"`
-	Deltas           int              `json:"deltas"`
+	Lineage          catalog.Lineage    `json:"lineage"`
+	Formation        *catalog.Formation `json:"birth,omitempty"`
+	BootstrapProblem string             `json:"birthProblem,omitempty"`
+	Fulls            int                `json:"fulls"`
+	Deltas           int                `json:"deltas"`
 	// Finals are those of the fulls that retention never deletes.
 	Finals int `json:"finals,omitempty"`
 	// Size in bytes of all its objects.
-	Size           int64         `json:"size"`
-	Restorable     []chain.Range `json:"restorable"`
-	Gaps           []chain.Gap   `json:"gaps,omitempty"`
-	UnknownObjects []string      `json:"strangers,omitempty"`
+	Size           int64           `json:"size"`
+	Restorable     []catalog.Range `json:"restorable"`
+	Gaps           []catalog.Gap   `json:"gaps,omitempty"`
+	UnknownObjects []string        `json:"strangers,omitempty"`
 }
 
 // timeline is what `list` prints.
@@ -58,7 +58,7 @@ func listCommand(s *session) *cobra.Command {
 	}
 }
 
-func timelineOf(c chain.Catalog) timeline {
+func timelineOf(c catalog.Catalog) timeline {
 	t := timeline{Prefix: c.Prefix, UnknownObjects: c.UnknownObjects}
 	for _, h := range c.Histories {
 		l := lineage{
@@ -117,7 +117,7 @@ func (t timeline) print(w io.Writer) error {
 	return t.printNotes(w)
 }
 
-func noteGap(l chain.Lineage, gap chain.Gap) string { return fmt.Sprintf("lineage %s: %s", l, gap) }
+func noteGap(l catalog.Lineage, gap catalog.Gap) string { return fmt.Sprintf("lineage %s: %s", l, gap) }
 
 // printNotes says what is out of the ordinary.
 func (t timeline) printNotes(w io.Writer) error {
@@ -162,11 +162,11 @@ func showCommand(s *session) *cobra.Command {
 				return err
 			}
 			if only != "" {
-				h, found := c.History(chain.Lineage(only))
+				h, found := c.History(catalog.Lineage(only))
 				if !found {
 					return no(fmt.Errorf("--lineage: there is no lineage %q; `backup list` prints all lineages", only))
 				}
-				c.Histories, c.UnknownObjects = []chain.History{h}, nil
+				c.Histories, c.UnknownObjects = []catalog.History{h}, nil
 			}
 			if s.json() {
 				return s.printJSON(c)
@@ -180,14 +180,14 @@ func showCommand(s *session) *cobra.Command {
 
 // row is an object in a table.
 type row struct {
-	lineage  chain.Lineage
+	lineage  catalog.Lineage
 	kind     string
 	from, to int64
 	at, key  string
 	size     int64
 }
 
-func fullRow(f chain.Full) row {
+func fullRow(f catalog.Full) row {
 	kind := "full"
 	if f.Final {
 		kind = "final"
@@ -195,11 +195,11 @@ func fullRow(f chain.Full) row {
 	return row{f.Lineage, kind, f.Revision, f.Revision, stamp(f.At), f.Key, f.Size}
 }
 
-func deltaRow(d chain.Delta) row {
+func deltaRow(d catalog.Delta) row {
 	return row{d.Lineage, "delta", d.From, d.To, stamp(d.At), d.Key, d.Size}
 }
 
-func rowsOf(c chain.Catalog) []row {
+func rowsOf(c catalog.Catalog) []row {
 	var all []row
 	for _, h := range c.Histories {
 		var rows []row

@@ -12,7 +12,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/etcd-druid/druid/backup/chain"
+	"github.com/etcd-druid/druid/backup/catalog"
 	"github.com/etcd-druid/druid/backup/delta"
 	"github.com/etcd-druid/druid/backup/restore"
 	"github.com/etcd-druid/druid/backup/snapshot"
@@ -37,12 +37,12 @@ func (t *targetFlags) add(flags *pflag.FlagSet) {
 }
 
 // target reads the flags. Names of objects to do without may lack the prefix.
-func (t targetFlags) target(s *session, c chain.Catalog) (chain.Target, error) {
-	target := chain.Target{Revision: t.revision, Name: t.object, Lineage: chain.Lineage(t.lineage)}
+func (t targetFlags) target(s *session, c catalog.Catalog) (catalog.Target, error) {
+	target := catalog.Target{Revision: t.revision, Name: t.object, Lineage: catalog.Lineage(t.lineage)}
 	if t.time != "" {
 		moment, err := time.Parse(time.RFC3339, t.time)
 		if err != nil {
-			return chain.Target{}, fmt.Errorf("--time is %q, want a time with a time zone, like 2026-11-21T18:00:00Z", t.time)
+			return catalog.Target{}, fmt.Errorf("--time is %q, want a time with a time zone, like 2026-11-21T18:00:00Z", t.time)
 		}
 		target.Time = moment
 	}
@@ -52,7 +52,7 @@ func (t targetFlags) target(s *session, c chain.Catalog) (chain.Target, error) {
 }
 
 // keys finds the objects that a flag names, with or without the prefix.
-func (s *session) keys(c chain.Catalog, flag string, names []string) ([]string, error) {
+func (s *session) keys(c catalog.Catalog, flag string, names []string) ([]string, error) {
 	known := map[string]string{}
 	for _, r := range rowsOf(c) {
 		known[r.key], known[s.name(r.key)] = r.key, r.key
@@ -101,13 +101,13 @@ func planCommand(s *session) *cobra.Command {
 
 // answered makes an answer of what the backups say no to. A target that contradicts itself was no question.
 func answered(err error) error {
-	if errors.Is(err, chain.ErrTarget) {
+	if errors.Is(err, catalog.ErrTarget) {
 		return err
 	}
 	return no(err)
 }
 
-func (s *session) printPlan(p chain.Plan) error {
+func (s *session) printPlan(p catalog.Plan) error {
 	rows := []row{fullRow(p.Full)}
 	bytes := p.Full.Size
 	for _, d := range p.Deltas {
@@ -139,17 +139,17 @@ func (s *session) printPlan(p chain.Plan) error {
 
 // restored is what `restore` prints.
 type restored struct {
-	Plan      chain.Plan `json:"plan,omitzero"`
-	File      string     `json:"file,omitempty"`
-	DataDir   string     `json:"dataDir"`
-	Revision  int64      `json:"revision"`
-	Bumped    int64      `json:"bumped"`
-	Events    int64      `json:"events"`
-	Size      int64      `json:"size"`
-	Leases    int        `json:"leases"`
-	Guessed   int        `json:"guessed"`
-	ClusterID string     `json:"clusterID"`
-	MemberID  string     `json:"memberID"`
+	Plan      catalog.Plan `json:"plan,omitzero"`
+	File      string       `json:"file,omitempty"`
+	DataDir   string       `json:"dataDir"`
+	Revision  int64        `json:"revision"`
+	Bumped    int64        `json:"bumped"`
+	Events    int64        `json:"events"`
+	Size      int64        `json:"size"`
+	Leases    int          `json:"leases"`
+	Guessed   int          `json:"guessed"`
+	ClusterID string       `json:"clusterID"`
+	MemberID  string       `json:"memberID"`
 }
 
 func restoreCommand(s *session) *cobra.Command {
@@ -177,7 +177,7 @@ With --file, restore a file that ` + "`etcdctl snapshot save`" + ` wrote. For a 
 			shown := newProgress(cmd.ErrOrStderr())
 			config.Store, config.Progress = s.store, shown.report
 			var result restore.Result
-			var plan chain.Plan
+			var plan catalog.Plan
 			if file != "" {
 				result, err = s.restoreFile(cmd.Context(), config, file)
 			} else {
@@ -213,16 +213,16 @@ With --file, restore a file that ` + "`etcdctl snapshot save`" + ` wrote. For a 
 	return cmd
 }
 
-func (s *session) restoreBackup(ctx context.Context, config restore.Config, flags targetFlags) (restore.Result, chain.Plan, error) {
+func (s *session) restoreBackup(ctx context.Context, config restore.Config, flags targetFlags) (restore.Result, catalog.Plan, error) {
 	c, err := s.read(ctx)
 	if err != nil {
-		return restore.Result{}, chain.Plan{}, err
+		return restore.Result{}, catalog.Plan{}, err
 	}
 	target, err := flags.target(s, c)
 	if err != nil {
-		return restore.Result{}, chain.Plan{}, err
+		return restore.Result{}, catalog.Plan{}, err
 	}
-	return planAndRestore(c, target, func(p chain.Plan) (restore.Result, error) {
+	return planAndRestore(c, target, func(p catalog.Plan) (restore.Result, error) {
 		config.Plan = p
 		return restore.Run(ctx, config)
 	})
@@ -263,7 +263,7 @@ func complete(c *restore.Config) (err error) {
 }
 
 // planAndRestore takes older fulls for as long as those that were planned hold more than the target.
-func planAndRestore(c chain.Catalog, t chain.Target, run func(chain.Plan) (restore.Result, error)) (restore.Result, chain.Plan, error) {
+func planAndRestore(c catalog.Catalog, t catalog.Target, run func(catalog.Plan) (restore.Result, error)) (restore.Result, catalog.Plan, error) {
 	var tooNew error
 	for {
 		p, err := c.Plan(t)

@@ -13,7 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/etcd-druid/druid/backup/chain"
+	"github.com/etcd-druid/druid/backup/catalog"
 	"github.com/etcd-druid/druid/backup/delta"
 	"github.com/etcd-druid/druid/backup/restore"
 	"github.com/etcd-druid/druid/backup/snapshot"
@@ -23,7 +23,7 @@ import (
 )
 
 // testRestore restores what backups.Make made, and starts an etcd on it.
-func testRestore(t *testing.T, h chain.History, at []string) {
+func testRestore(t *testing.T, h catalog.History, at []string) {
 	minor := member.Minors[len(member.Minors)-1]
 	dataDir, peer := filepath.Join(t.TempDir(), "data"), "http://"+machine.Address(t)
 	args := append([]string{"restore", "--data-dir", dataDir, "--etcd-version", minor, "--member", member.Name, "--initial-advertise-peer-urls", peer, "--bump", "1000"}, at...)
@@ -65,15 +65,15 @@ func testRestore(t *testing.T, h chain.History, at []string) {
 
 func TestAnOlderFullIsTakenWhereOneIsTooNew(t *testing.T) {
 	moment := func(i int64) time.Time { return time.UnixMilli(1_790_000_000_000 + i*3_600_000) }
-	h := chain.History{Lineage: first}
+	h := catalog.History{Lineage: first}
 	for i := range int64(3) {
-		h.Fulls = append(h.Fulls, chain.Full{Lineage: first, Key: chain.FullKey("", first, 1+10*i, moment(i)), Revision: 1 + 10*i, At: moment(i)})
-		h.Deltas = append(h.Deltas, chain.Delta{Lineage: first, Key: chain.DeltaKey("", first, 2+10*i, 11+10*i, moment(i+1)), From: 2 + 10*i, To: 11 + 10*i, At: moment(i + 1)})
+		h.Fulls = append(h.Fulls, catalog.Full{Lineage: first, Key: catalog.FullKey("", first, 1+10*i, moment(i)), Revision: 1 + 10*i, At: moment(i)})
+		h.Deltas = append(h.Deltas, catalog.Delta{Lineage: first, Key: catalog.DeltaKey("", first, 2+10*i, 11+10*i, moment(i+1)), From: 2 + 10*i, To: 11 + 10*i, At: moment(i + 1)})
 	}
-	c := chain.Catalog{Histories: []chain.History{h}}
+	c := catalog.Catalog{Histories: []catalog.History{h}}
 	tooNew := fmt.Errorf("full x: %w", restore.ErrTooNew)
 	attempt := func(good int64) (tried []int64, err error) {
-		_, _, err = planAndRestore(c, chain.Target{Revision: 31}, func(p chain.Plan) (restore.Result, error) {
+		_, _, err = planAndRestore(c, catalog.Target{Revision: 31}, func(p catalog.Plan) (restore.Result, error) {
 			if tried = append(tried, p.Full.Revision); p.Full.Revision == good {
 				return restore.Result{}, nil
 			}
@@ -85,7 +85,7 @@ func TestAnOlderFullIsTakenWhereOneIsTooNew(t *testing.T) {
 		t.Errorf("tried %v, %v", tried, err)
 	}
 	tried, err := attempt(0)
-	if len(tried) != 3 || !errors.Is(err, restore.ErrTooNew) || !errors.Is(err, chain.ErrOutside) {
+	if len(tried) != 3 || !errors.Is(err, restore.ErrTooNew) || !errors.Is(err, catalog.ErrOutside) {
 		t.Errorf("tried %v, %v; want both errors", tried, err)
 	}
 }

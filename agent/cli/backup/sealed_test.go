@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/etcd-druid/druid/backup/chain"
+	"github.com/etcd-druid/druid/backup/catalog"
 	"github.com/etcd-druid/druid/backup/store"
 	"github.com/etcd-druid/druid/backup/store/open"
 	"github.com/etcd-druid/druid/test/backups"
@@ -56,7 +56,7 @@ func TestSealedBackupsOfARealEtcd(t *testing.T) {
 		t.Fatal(err)
 	}
 	rotated := rotating{s, func() { write(t, filepath.Join(keys, "current"), "b") }}
-	c := backups.Make(t, rotated, demo, chain.Formation{Lineage: first, ClusterID: "c", Created: time.Now()})
+	c := backups.Make(t, rotated, demo, catalog.Formation{Lineage: first, ClusterID: "c", Created: time.Now()})
 	h := c.Histories[0]
 	onDisk(t, path)
 

@@ -5,8 +5,8 @@ import (
 
 	"github.com/etcd-druid/druid/backup/store"
 	"github.com/etcd-druid/druid/backup/store/dir"
+	"github.com/etcd-druid/druid/backup/store/encrypt"
 	"github.com/etcd-druid/druid/backup/store/s3"
-	"github.com/etcd-druid/druid/backup/store/seal"
 )
 
 // Open returns the store that c describes. A directory must be there; a bucket is asked for nothing yet, and keys are read
@@ -20,7 +20,7 @@ func Open(ctx context.Context, c store.Config) (store.Store, error) {
 		return nil, err
 	}
 	// Also without keys: it reports what is sealed, and how large it is inside.
-	return seal.Around(inner, c.Sealing), nil
+	return encrypt.Around(inner, c.Sealing), nil
 }
 
 // bare opens the store itself. It keeps a nil pointer from becoming a store that is not nil.

@@ -15,7 +15,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/etcd-druid/druid/agent/transport"
-	"github.com/etcd-druid/druid/backup/chain"
+	"github.com/etcd-druid/druid/backup/catalog"
 	"github.com/etcd-druid/druid/backup/delta"
 	"github.com/etcd-druid/druid/test/member"
 )
@@ -106,7 +106,7 @@ func record(ctx context.Context, t task) (map[string]float64, error) {
 	r, err := delta.NewRecorder(delta.Config{
 		Conn: c.ActiveConnection(), Store: s, Lineage: string(t.Lineage), ClusterID: status.Header.ClusterId,
 		From: t.From, Observe: w.observe,
-		Key: func(from, to int64, at time.Time) string { return chain.DeltaKey(t.Prefix, t.Lineage, from, to, at) },
+		Key: func(from, to int64, at time.Time) string { return catalog.DeltaKey(t.Prefix, t.Lineage, from, to, at) },
 	})
 	if err != nil {
 		return nil, err

@@ -10,7 +10,7 @@ import (
 
 	bolt "go.etcd.io/bbolt"
 
-	"github.com/etcd-druid/druid/backup/chain"
+	"github.com/etcd-druid/druid/backup/catalog"
 	"github.com/etcd-druid/druid/backup/delta"
 	"github.com/etcd-druid/druid/backup/store"
 )
@@ -86,6 +86,6 @@ func (m *maker) close() error {
 	}
 	h := sealed.Header
 	m.writer, m.header.Before = nil, h.Last
-	_, err = m.store.Put(m.tb.Context(), chain.DeltaKey(m.task.Prefix, m.task.Lineage, h.From, h.To, now), sealed.Reader(), store.PutOptions{IfAbsent: true})
+	_, err = m.store.Put(m.tb.Context(), catalog.DeltaKey(m.task.Prefix, m.task.Lineage, h.From, h.To, now), sealed.Reader(), store.PutOptions{IfAbsent: true})
 	return err
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 
 	"github.com/etcd-druid/druid/agent/transport"
-	"github.com/etcd-druid/druid/backup/chain"
+	"github.com/etcd-druid/druid/backup/catalog"
 	"github.com/etcd-druid/druid/backup/snapshot"
 	"github.com/etcd-druid/druid/backup/store"
 	"github.com/etcd-druid/druid/test/bucket"
@@ -20,7 +20,7 @@ import (
 
 const (
 	prefix  = "bench/cluster"
-	lineage = chain.Lineage("00000001-00112233445566aa")
+	lineage = catalog.Lineage("00000001-00112233445566aa")
 )
 
 // place is a new bucket.
@@ -89,7 +89,7 @@ func takeFull(ctx context.Context, t task) (map[string]float64, error) {
 	}
 	r, err := snapshot.Take(ctx, snapshot.Config{
 		Client: c, Store: s, Lineage: string(t.Lineage),
-		Key: func(revision int64, at time.Time) string { return chain.FullKey(t.Prefix, t.Lineage, revision, at) },
+		Key: func(revision int64, at time.Time) string { return catalog.FullKey(t.Prefix, t.Lineage, revision, at) },
 	})
 	return map[string]float64{"db": float64(r.Size), "object": float64(r.ObjectSize), "revision": float64(r.Revision)}, err
 }

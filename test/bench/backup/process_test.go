@@ -16,7 +16,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/etcd-druid/druid/backup/chain"
+	"github.com/etcd-druid/druid/backup/catalog"
 	"github.com/etcd-druid/druid/backup/store"
 )
 
@@ -31,7 +31,7 @@ type task struct {
 	Endpoint string
 	Store    store.Config
 	Prefix   string
-	Lineage  chain.Lineage
+	Lineage  catalog.Lineage
 	// Key of an object.
 	Key string
 	// From and To are revisions.

@@ -10,7 +10,7 @@ import (
 
 	bolt "go.etcd.io/bbolt"
 
-	"github.com/etcd-druid/druid/backup/chain"
+	"github.com/etcd-druid/druid/backup/catalog"
 	"github.com/etcd-druid/druid/backup/restore"
 	"github.com/etcd-druid/druid/test/member"
 )
@@ -79,11 +79,11 @@ func restoreLatest(ctx context.Context, t task) (map[string]float64, error) {
 		return nil, err
 	}
 	begin := time.Now()
-	catalog, err := chain.Read(ctx, s, t.Prefix)
+	listed, err := catalog.Read(ctx, s, t.Prefix)
 	if err != nil {
 		return nil, err
 	}
-	plan, err := catalog.Plan(chain.Target{})
+	plan, err := listed.Plan(catalog.Target{})
 	if err != nil {
 		return nil, err
 	}

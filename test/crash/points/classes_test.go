@@ -38,7 +38,7 @@ func watched(f *types.Func) bool {
 			(strings.HasSuffix(signature.Recv().Type().String(), "leases.Store") || types.IsInterface(signature.Recv().Type()))
 	case "agent/launch":
 		return f.Exported() && signature.Recv() != nil && strings.HasSuffix(signature.Recv().Type().String(), "launch.Conn")
-	case "backup/chain", "backup/delta", "backup/restore", "backup/snapshot":
+	case "backup/catalog", "backup/delta", "backup/restore", "backup/snapshot":
 		return takes(signature, "context.Context")
 	case "membership":
 		return takes(signature, "*go.etcd.io/etcd/client/v3.Client") || takes(signature, module+"membership.Dial")
@@ -70,12 +70,12 @@ var classes = merge(map[class][]string{
 		"(*leases.Store).AnswerSnapshot", "(*leases.Store).AnswerUpgrade", "(*leases.Store).NoteDefragmentation",
 		"(*leases.Store).Lead",
 		// The backup store.
-		"(backup/store.Store).Put", "(backup/store.Store).Delete", "(backup/store.Store).Sweep", "backup/chain.WriteBootstrap",
+		"(backup/store.Store).Put", "(backup/store.Store).Delete", "(backup/store.Store).Sweep", "backup/catalog.WriteBootstrap",
 		"backup/snapshot.Take", "(*backup/delta.Recorder).Run", "(*backup/delta.Recorder).Flush",
 		// etcd.
 		"membership.AddLearner", "membership.Promote", "membership.Remove", "membership.MoveLeader", "membership.Defragment", "membership.Compact", "membership.DisarmNoSpace",
 		"membership.EnableDowngrade", "membership.CancelDowngrade",
-		"(*agent/leader.round).mark", "(*agent/leader.round).remove", "(*agent/leader.Departure).mark", "(*agent/leader.Departure).remove",
+		"(*agent/duties.round).mark", "(*agent/duties.round).remove", "(*agent/duties.Departure).mark", "(*agent/duties.Departure).remove",
 		// The volume. MoveAside, PlaceRestored and Prune have points within.
 		"agent/datadir.WriteStamp", "agent/datadir.describe", "agent/datadir.makeDataDir", "agent/datadir/volume.WriteFile",
 		"agent/datadir/volume.WriteExit", "agent/datadir/volume.ClearExit",
@@ -95,7 +95,7 @@ var classes = merge(map[class][]string{
 		"(*leases.Store).SnapshotOrder", "(*leases.Store).WatchSnapshotOrder",
 		"membership.Linearizable", "membership.Observe", "membership.ReadStatus", "membership.StatusOf", "membership.Alarms", "membership.CompactedAt", "membership.ReadContent", "membership.LengthenLog", "client/v3.New", "(*client/v3.Client).Close",
 		"(*client/v3.Client).ActiveConnection", "(client/v3.KV).Get", "(client/v3.Maintenance).HashKV", "(client/v3.Cluster).MemberList", "client/v3.NewMaintenanceFromMaintenanceClient", "client/v3.RetryMaintenanceClient", "client/v3.WithCountOnly", "client/v3.WithRev",
-		"(backup/store.Store).Get", "(backup/store.Store).List", "backup/chain.Read", "backup/chain.Survey", "backup/chain.ReadBootstrap", "backup/restore.CheckFile", "backup/delta.AskBeside",
+		"(backup/store.Store).Get", "(backup/store.Store).List", "backup/catalog.Read", "backup/catalog.Survey", "backup/catalog.ReadBootstrap", "backup/restore.CheckFile", "backup/delta.AskBeside",
 		"agent/datadir.Asides", "agent/datadir.ContentOf", "agent/datadir.Inspect", "agent/datadir.ReadStamp",
 		"agent/datadir.MoveAside", "agent/datadir.Prune", "agent/datadir.PruneBegun",
 		"agent/datadir.PlaceRestored", "agent/datadir/volume.RestoredPath",
@@ -117,10 +117,10 @@ var carried = map[string]string{
 	"(*agent/backups.session).record":    "each delta is in the store whole or not at all, and the next recorder goes on after the last",
 	"(*agent/backups.session).flush":     "as record",
 	"(*agent/backups.orders).flush":      "as record",
-	"(*agent/leader.round).mark":         "its callers have the points",
-	"(*agent/leader.round).remove":       "its callers have the points",
-	"(*agent/leader.Departure).mark":     "its callers have the points",
-	"(*agent/leader.Departure).remove":   "its callers have the points",
+	"(*agent/duties.round).mark":         "its callers have the points",
+	"(*agent/duties.round).remove":       "its callers have the points",
+	"(*agent/duties.Departure).mark":     "its callers have the points",
+	"(*agent/duties.Departure).remove":   "its callers have the points",
 	"(*druid.Reconciler).applyOurs":      "its callers have the points",
 	"(*druid.Reconciler).applyNew":       "applyOurs calls it, whose callers have the points",
 	"(*druid.Reconciler).makeWay":        "applyOurs calls it, whose callers have the points; without the apply after it the next pass applies",
@@ -129,7 +129,7 @@ var carried = map[string]string{
 	"(*druid.Reconciler).mergePatch":     "its callers have the points",
 	"(*druid.Reconciler).patch":          "its callers have the points",
 	"(*druid.Reconciler).setOwners":      "its callers have the points",
-	"(*agent/leader.Takeover).ask":       "leadership is no one's data, and anyone who looks next finds who has it",
+	"(*agent/duties.Takeover).ask":       "leadership is no one's data, and anyone who looks next finds who has it",
 	"(*agent/launch.session).send":       "its callers have the points",
 	"(*agent/launch.session).ask":        "telling a reason to wait changes nothing",
 	"(*agent/launch.Server).listen":      "the agent's own socket is made again at each start",

@@ -2,19 +2,19 @@ package stories
 
 // What stories are of. A change in one of these packages puts its stories first.
 const (
-	ofForming  = "internal/rules agent agent/bootstrap agent/cli agent/config api/... cmd/agent cmd/druid druid druid/plan internal/cli leases manifests membership"
-	ofData     = "agent/bootstrap agent/datadir/... agent/leader membership"
+	ofForming  = "internal/rules agent agent/start agent/cli agent/config api/... cmd/agent cmd/druid druid druid/policy internal/cli leases manifests membership"
+	ofData     = "agent/start agent/datadir/... agent/duties membership"
 	ofPods     = "agent agent/launch/... agent/transport cmd/launch druid manifests"
-	ofScale    = "agent/bootstrap agent/leader druid druid/plan leases membership"
-	ofRemoval  = "agent/leader leases membership"
+	ofScale    = "agent/start agent/duties druid druid/policy leases membership"
+	ofRemoval  = "agent/duties leases membership"
 	ofBackups  = "agent/backups agent/cli/backup backup/..."
-	ofRestore  = ofBackups + " agent/bootstrap agent/datadir/..."
-	ofUpgrades = "agent/leader api/... druid internal/versions membership " + ofBackups
-	ofMoving   = "agent/bootstrap agent/leader druid leases membership"
-	ofDruid    = "cmd/druid druid druid/plan internal/crash leases"
+	ofRestore  = ofBackups + " agent/start agent/datadir/..."
+	ofUpgrades = "agent/duties api/... druid internal/versions membership " + ofBackups
+	ofMoving   = "agent/start agent/duties druid leases membership"
+	ofDruid    = "cmd/druid druid druid/policy internal/crash leases"
 	ofNodes    = "agent/launch/... agent druid leases"
 	ofVolumes  = "api/... druid manifests"
-	ofEnds     = "agent/leader druid leases manifests"
+	ofEnds     = "agent/duties druid leases manifests"
 )
 
 // Table has a row for each story. Seconds of the core were measured on two cores next to others, with what the shorter intervals of the
@@ -25,7 +25,7 @@ var Table = []Story{
 	{"TestMemberHealsWhenItsDataIsLost", Core, Beside, 3, 75, ofData},
 	{"TestRemovalThatWouldCostTheQuorumDoesNotHappen", Core, Beside, 5, 110, ofRemoval},
 
-	{"TestClusterOutlivesTheControlPlane", Core, Alone, 3, 65, ofNodes + " agent/bootstrap agent/leader"},
+	{"TestClusterOutlivesTheControlPlane", Core, Alone, 3, 65, ofNodes + " agent/start agent/duties"},
 	{"TestDruidAndAgentsAreUpgradedUnderAWriter", Core, Alone, 3, 65, ofPods + " " + ofDruid},
 	{"TestPodOnACutOffNodeAndItsSuccessorNeverShareAVolume", Core, Alone, 3, 150, ofNodes + " agent/datadir/..."},
 	{"TestTwoNodesAreDrainedAtOnceWhileMembersJoin", Core, Alone, 7, 55, ofScale},
@@ -47,16 +47,16 @@ var Table = []Story{
 	{"TestClusterIsDeletedWithoutDruidAndWithANodeOff", InTurn, Alone, 3, 60, ofEnds},
 	{"TestKilledDruidIsTakenOverInTheMiddleOfAChangeOfScale", InTurn, Alone, 7, 80, ofScale + " " + ofDruid},
 	{"TestDamagedFullIsReplacedAndAStoreThatIsAwayIsSaid", InTurn, Beside, 3, 200, ofBackups},
-	{"TestLeadershipMovesFromAMemberWithADamagedPage", InTurn, Beside, 3, 240, ofBackups + " agent/leader"},
+	{"TestLeadershipMovesFromAMemberWithADamagedPage", InTurn, Beside, 3, 240, ofBackups + " agent/duties"},
 	{"TestBackupsGoOnBesideARecordThatCannotBeRead", InTurn, Beside, 3, 40, ofBackups},
 	{"TestClusterBeginsWithASnapshotFile", InTurn, Beside, 4, 60, ofRestore},
 	{"TestVersionsChangeThereAndBackUnderLoad", InTurn, Beside, 5, 350, ofUpgrades},
-	{"TestFiveEditsInTheMiddleOfAnUpdateEndInTheLast", InTurn, Beside, 5, 100, "druid druid/plan manifests"},
+	{"TestFiveEditsInTheMiddleOfAnUpdateEndInTheLast", InTurn, Beside, 5, 100, "druid druid/policy manifests"},
 	{"TestMembersThatNoOneOrderedAreRemoved", InTurn, Beside, 3, 120, ofRemoval},
-	{"TestRandomEditsEndInTheLast", InTurn, Beside, 7, 180, "druid druid/plan agent/leader manifests internal/versions"},
+	{"TestRandomEditsEndInTheLast", InTurn, Beside, 7, 180, "druid druid/policy agent/duties manifests internal/versions"},
 	{"TestRandomChangesOfScaleWithTwoFaultsEach", InTurn, Beside, 9, 60, ofScale},
 	{"TestVolumeThatIsNotTheMembersIsRefusedAndNothingIsLost", InTurn, Beside, 6, 140, ofData},
-	{"TestSteadyClusterCostsDruidNoWriteAndAgentsFewRequests", InTurn, Beside, 3, 150, "agent agent/leader druid leases"},
+	{"TestSteadyClusterCostsDruidNoWriteAndAgentsFewRequests", InTurn, Beside, 3, 150, "agent agent/duties druid leases"},
 	{"TestClientsAreServedWhileAllAgentsAreBroken", InTurn, Beside, 3, 90, "agent agent/launch/... cmd/launch druid"},
 	{"TestMembersInMemoryHealFromEachOther", InTurn, Beside, 5, 110, ofData + " druid manifests"},
 	{"TestMemberOnAnOlderCopyOfItsVolumeDoesNotVote", InTurn, Beside, 3, 100, ofData + " leases"},
@@ -67,8 +67,8 @@ var Table = []Story{
 	{"TestClusterThatJoinedIsDeletedAndTheOthersStay", InTurn, Beside, 6, 65, ofMoving},
 	{"TestTwoFaultsInTheMiddleOfAChangeOfScale", InTurn, Beside, 7, 65, ofScale},
 	{"TestMembersThatCatchUpDisturbNoQuorum", InTurn, Beside, 7, 60, ofScale},
-	{"TestALostPodComesBackWhileTheAPIServerRefusesAnotherObject", InTurn, Beside, 5, 55, "druid druid/plan manifests"},
-	{"TestNamesThatAUserTakesOutOfTheRecordComeBack", InTurn, Beside, 5, 15, "druid druid/plan leases"},
+	{"TestALostPodComesBackWhileTheAPIServerRefusesAnotherObject", InTurn, Beside, 5, 55, "druid druid/policy manifests"},
+	{"TestNamesThatAUserTakesOutOfTheRecordComeBack", InTurn, Beside, 5, 15, "druid druid/policy leases"},
 	{"TestNoexecAgentVolumeIsSaid", InTurn, Beside, 1, 50, ofPods},
 	{"TestNamespaceIsDeletedUnderAWriter", InTurn, Beside, 3, 40, ofEnds},
 	{"TestWhatKeepsAClusterFromFormingIsSaidAndCanBeRepaired", InTurn, Beside, 7, 40, "druid manifests leases"},

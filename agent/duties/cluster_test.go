@@ -1,0 +1,360 @@
+package duties
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/url"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.etcd.io/etcd/server/v3/embed"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/etcd-druid/druid/agent/transport"
+	"github.com/etcd-druid/druid/leases"
+	"github.com/etcd-druid/druid/membership"
+	"github.com/etcd-druid/druid/test/env"
+	"github.com/etcd-druid/druid/test/machine"
+)
+
+// patience with what takes seconds on an idle machine.
+const patience = 3 * time.Minute
+
+func TestMain(m *testing.M) {
+	env.ManyAtOnce(12)
+	os.Exit(env.Main(m))
+}
+
+// cluster is three real etcd members in this process and the Leases of their cluster on a real kube-apiserver.
+type cluster struct {
+	t         *testing.T
+	configs   map[string]*embed.Config
+	members   map[string]*embed.Etcd
+	admin     *kubernetes.Clientset
+	namespace string
+	store     *leases.Store
+	decisions *prometheus.CounterVec
+}
+
+var names = []string{"demo-a", "demo-b", "demo-c"}
+
+// newCluster forms a cluster for a test that runs next to others.
+func newCluster(t *testing.T) *cluster {
+	t.Helper()
+	return newClusterOf(t, names)
+}
+
+func newClusterOf(t *testing.T, names []string) *cluster {
+	t.Helper()
+	return newClusterWith(t, names, func(*embed.Config) {})
+}
+
+func newClusterWith(t *testing.T, names []string, configure func(*embed.Config)) *cluster {
+	t.Helper()
+	t.Parallel()
+	c := &cluster{t: t, configs: map[string]*embed.Config{}, members: map[string]*embed.Etcd{}}
+	var initial []string
+	for _, name := range names {
+		e := embed.NewConfig()
+		e.Name, e.Dir, e.LogLevel, e.LogOutputs = name, t.TempDir(), "fatal", []string{"/dev/null"}
+		// A leader that the machine does not let run for a second stays leader: no test here is about elections.
+		e.ElectionMs = 5000
+		e.ListenPeerUrls, e.ListenClientUrls = []url.URL{{Scheme: "http", Host: machine.Address(t)}}, []url.URL{{Scheme: "http", Host: machine.Address(t)}}
+		e.AdvertisePeerUrls, e.AdvertiseClientUrls = e.ListenPeerUrls, e.ListenClientUrls
+		configure(e)
+		c.configs[name] = e
+		initial = append(initial, name+"="+e.ListenPeerUrls[0].String())
+	}
+	for _, name := range names {
+		c.configs[name].InitialCluster = strings.Join(initial, ",")
+		c.start(name)
+	}
+	t.Cleanup(func() {
+		for _, e := range c.members {
+			e.Close()
+		}
+	})
+	c.eventually("the members form", func() error { _, err := c.leader(); return err })
+	return c
+}
+
+func (c *cluster) start(name string) {
+	c.t.Helper()
+	e, err := embed.StartEtcd(c.configs[name])
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	c.members[name] = e
+}
+
+func (c *cluster) stop(name string) {
+	c.members[name].Close()
+	delete(c.members, name)
+}
+
+// leader is the name of the member that leads and that all running members follow.
+func (c *cluster) leader() (string, error) {
+	var leader string
+	for name, e := range c.members {
+		if e.Server.Leader() == e.Server.MemberID() && e.Server.MemberID() != 0 {
+			leader = name
+		}
+	}
+	if leader == "" {
+		return "", errors.New("no leader")
+	}
+	for name, e := range c.members {
+		if e.Server.Leader() != c.members[leader].Server.MemberID() {
+			return "", fmt.Errorf("%s follows another", name)
+		}
+	}
+	return leader, nil
+}
+
+func (c *cluster) endpoint(name string) string { return c.configs[name].ListenClientUrls[0].String() }
+
+func (c *cluster) client(name string) *clientv3.Client {
+	c.t.Helper()
+	client, err := transport.Transport{}.Etcd(c.t.Context(), c.endpoint(name))
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	c.t.Cleanup(func() { _ = client.Close() })
+	return client
+}
+
+func (c *cluster) eventually(what string, condition func() error) {
+	c.t.Helper()
+	ctx, cancel := context.WithTimeout(c.t.Context(), patience)
+	defer cancel()
+	ticker := time.NewTicker(50 * time.Millisecond)
+	defer ticker.Stop()
+	for {
+		err := condition()
+		if err == nil {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			c.t.Fatalf("%s: %v", what, err)
+		case <-ticker.C:
+		}
+	}
+}
+
+// leases makes the record, which lists members, and the leader's own Lease.
+func (c *cluster) leases(leader string, members []string) {
+	c.t.Helper()
+	c.leasesOf(uint64(c.members[leader].Server.Cluster().ID()), leader, members)
+}
+
+func (c *cluster) leasesOf(clusterID uint64, leader string, members []string) {
+	c.t.Helper()
+	config := env.APIServer(c.t)
+	c.admin, c.namespace = kubernetes.NewForConfigOrDie(config), env.Namespace(c.t, config)
+	record := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: leases.RecordName("demo")}}
+	if err := (leases.Record{Phase: leases.PhaseFormed, ClusterID: clusterID, Epoch: 1, FormedEpoch: 1, Members: members}).Encode(record); err != nil {
+		c.t.Fatal(err)
+	}
+	own := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: leader, Annotations: map[string]string{leases.AnnotationPodUID: "mine"}}}
+	api := c.admin.CoordinationV1().Leases(c.namespace)
+	for _, lease := range []*coordinationv1.Lease{record, own} {
+		if _, err := api.Create(c.t.Context(), lease, metav1.CreateOptions{}); err != nil {
+			c.t.Fatal(err)
+		}
+	}
+	c.store = leases.NewStore(api, "demo")
+}
+
+// grace is long enough to see that nothing happens before it.
+const grace = time.Second
+
+// duties runs the leader's duties until the test ends.
+func (c *cluster) duties(leader, podUID string) {
+	c.t.Helper()
+	c.decisions = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "decisions_total", Help: "Decisions."}, []string{"table", "rule"})
+	server := c.members[leader].Server
+	self := Cluster{ClusterID: uint64(server.Cluster().ID()), MemberID: uint64(server.MemberID()), Member: leader, PodUID: podUID}
+	d := New(Options{
+		Store: c.store, Dial: transport.Transport{}.Etcd, Local: c.endpoint(leader), Decisions: c.decisions,
+		Self:    func() (Cluster, bool) { return self, true },
+		PeerURL: func(name string) string { return "http://" + name + ".demo-peer:2380" },
+		Grace:   func() time.Duration { return grace },
+		Log:     slog.New(slog.DiscardHandler),
+	})
+	d.poll = 100 * time.Millisecond
+	ctx, cancel := context.WithCancel(c.t.Context())
+	done := make(chan error, 1)
+	go func() { done <- d.Run(ctx) }()
+	c.t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			c.t.Errorf("duties: %v", err)
+		}
+	})
+}
+
+func (c *cluster) listed(leader string) (ids []uint64) {
+	c.t.Helper()
+	resp, err := c.client(leader).MemberList(c.t.Context(), clientv3.WithSerializable())
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	for _, m := range resp.Members {
+		ids = append(ids, m.ID)
+	}
+	return ids
+}
+
+// decided waits until a removal rule decided at least once.
+func (c *cluster) decided(rule string) {
+	c.t.Helper()
+	c.eventually("rule "+rule+" decides", func() error {
+		if testutil.ToFloat64(c.decisions.WithLabelValues(removalTable, rule)) == 0 {
+			return errors.New("not yet")
+		}
+		return nil
+	})
+}
+
+func (c *cluster) mustLead() string {
+	c.t.Helper()
+	var leader string
+	c.eventually("one leads", func() (err error) {
+		leader, err = c.leader()
+		return err
+	})
+	return leader
+}
+
+func TestTransferMovesLeadershipToAHealthyVoter(t *testing.T) {
+	c := newCluster(t)
+	leader := c.mustLead()
+	var to uint64
+	c.eventually("a successor is found", func() (err error) { // one that answers within a second and a half
+		to, err = Transfer(t.Context(), transport.Transport{}.Etcd, c.endpoint(leader))
+		return err
+	})
+	if to == 0 || to == uint64(c.members[leader].Server.MemberID()) {
+		t.Fatalf("moved to %x", to)
+	}
+	c.eventually("all follow the new leader", func() error {
+		now, err := c.leader()
+		if err == nil && uint64(c.members[now].Server.MemberID()) != to {
+			err = fmt.Errorf("%s leads", now)
+		}
+		return err
+	})
+	if to, err := Transfer(t.Context(), transport.Transport{}.Etcd, c.endpoint(leader)); err != nil || to != 0 {
+		t.Errorf("a follower moved leadership to %x: %v", to, err)
+	}
+}
+
+func TestSuccessorIsTheMostCaughtUpHealthyVoter(t *testing.T) {
+	voter := func(id, index uint64, change func(*membership.Status)) membership.Status {
+		s := membership.Status{MemberID: id, RaftIndex: index, Leader: 1, Role: membership.RoleMember}
+		change(&s)
+		return s
+	}
+	well := func(*membership.Status) {}
+	for name, test := range map[string]struct {
+		voters []membership.Status
+		want   uint64
+	}{
+		"the longest log":                {[]membership.Status{voter(1, 99, well), voter(2, 5, well), voter(3, 7, well)}, 3},
+		"of equals the lowest ID":        {[]membership.Status{voter(3, 7, well), voter(2, 7, well)}, 2},
+		"not one that ails":              {[]membership.Status{voter(2, 5, well), voter(3, 7, func(s *membership.Status) { s.Errors = []string{"CORRUPT"} })}, 2},
+		"not one that knows no leader":   {[]membership.Status{voter(3, 7, func(s *membership.Status) { s.Leader = 0 })}, 0},
+		"not one that gave no answer":    {[]membership.Status{{}}, 0},
+		"not a learner":                  {[]membership.Status{voter(3, 7, func(s *membership.Status) { s.Role = membership.RoleLearner })}, 0},
+		"no one where there is only one": {[]membership.Status{voter(1, 99, well)}, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got, ok := successor(1, test.voters); got != test.want || ok != (test.want != 0) {
+				t.Errorf("got %d %t, want %d", got, ok, test.want)
+			}
+		})
+	}
+}
+
+func TestAStrayVoterGoesOnlyWhenAHealthyQuorumIsLeft(t *testing.T) {
+	c := newCluster(t)
+	leader := c.mustLead()
+	others := slices.DeleteFunc(slices.Clone(names), func(n string) bool { return n == leader })
+	stray, away := others[0], others[1]
+	strayID := uint64(c.members[stray].Server.MemberID())
+	c.leases(leader, []string{leader, away})
+	c.stop(away)
+	began := time.Now()
+	c.duties(leader, "mine")
+	c.decided("quorum")
+	if took := time.Since(began); took < grace {
+		t.Errorf("the quorum was asked after %s, want the grace period first", took)
+	}
+	if ids := c.listed(leader); len(ids) != 3 {
+		t.Fatalf("%d members are listed, want 3: a removal would have cost the quorum", len(ids))
+	}
+	c.start(away)
+	c.eventually("the stray voter is removed", func() error {
+		if ids := c.listed(leader); slices.Contains(ids, strayID) {
+			return fmt.Errorf("listed: %x", ids)
+		}
+		return nil
+	})
+	if ids := c.listed(leader); len(ids) != 2 {
+		t.Errorf("%d members are listed, want the two desired ones", len(ids))
+	}
+	c.eventually("the list is published", func() error {
+		record, _, err := c.store.Record(t.Context())
+		if err == nil && (record.MemberList == nil || len(record.MemberList.Members) != 2) {
+			err = fmt.Errorf("published: %+v", record.MemberList)
+		}
+		return err
+	})
+}
+
+func TestASupersededLeaderRemovesNoOne(t *testing.T) {
+	c := newCluster(t)
+	leader := c.mustLead()
+	c.leases(leader, []string{leader})
+	c.duties(leader, "another Pod's")
+	c.decided("record-not-firm")
+	// Twice what a rightful leader needs for the first removal.
+	timer := time.NewTimer(2 * grace)
+	<-timer.C
+	if ids := c.listed(leader); len(ids) != 3 {
+		t.Errorf("%d members are listed, want all 3", len(ids))
+	}
+}
+
+func TestARecordOfAnotherClusterIsNotTouched(t *testing.T) {
+	c := newCluster(t)
+	leader := c.mustLead()
+	c.leasesOf(1, leader, []string{leader})
+	before, _, err := c.store.Record(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.duties(leader, "mine")
+	c.decided("record-not-firm")
+	timer := time.NewTimer(2 * grace)
+	<-timer.C
+	after, _, err := c.store.Record(t.Context())
+	if diff := cmp.Diff(after, before); err != nil || diff != "" {
+		t.Errorf("%v (-got +want)\n%s", err, diff)
+	}
+	if ids := c.listed(leader); len(ids) != 3 {
+		t.Errorf("%d members are listed, want all 3", len(ids))
+	}
+}

@@ -1,0 +1,134 @@
+package duties
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/etcd-druid/druid/internal/rules"
+	"github.com/etcd-druid/druid/leases"
+	"github.com/etcd-druid/druid/membership"
+)
+
+// sizes is one look at all databases.
+type sizes struct {
+	self       Cluster
+	view       membership.View
+	thresholds membership.Thresholds
+	facts      membership.DefragFacts
+	// member whose turn it is, and what its database holds.
+	member membership.Member
+	space  membership.Space
+}
+
+// measure asks every voter for its sizes and its health. What Kubernetes says is taken as it was last read, and that there
+// is room for granted: nothing is asked as long as nothing is due.
+func (r *round) measure(ctx context.Context, w *sizes, thresholds membership.Thresholds) {
+	spaces, health := r.space(ctx, w.view)
+	due := func(m membership.Member, s membership.Space) bool {
+		last, tried := r.defrag.attempts[m.ID]
+		return thresholds.Fragmented(s) && (!tried || last.Again(s, time.Since(last.at)))
+	}
+	w.thresholds = thresholds
+	w.member, w.facts.Turn = membership.MostFragmented(w.view, w.self.MemberID, spaces, due)
+	w.space = spaces[w.member.ID]
+	w.facts.Alone = rules.AnswerOf(len(w.view.Voters()) < 2)
+	w.facts.Leads = r.leading(ctx, w.view)
+	w.facts.Healthy = membership.AllHealthy(w.view, health)
+	w.facts.Moved = rules.AnswerOf(!r.defrag.movedAt.IsZero() && time.Since(r.defrag.movedAt) < movePause)
+	w.facts.Room = rules.Yes
+	r.desiredNow(w, r.firm(w.self))
+}
+
+// desiredNow takes what the record that was last read says.
+func (r *round) desiredNow(w *sizes, firm rules.Answer) {
+	w.facts.Firm = firm
+	w.facts.Settled = membership.Settled(w.view, r.record.Members)
+	if r.record.Retiring != nil || r.record.Replacing != nil {
+		w.facts.Settled = rules.No
+	}
+}
+
+// freshSizes reads the record, our own Lease and that of the member whose turn it is just now.
+func (r *round) freshSizes(ctx context.Context, w *sizes) error {
+	if err := r.read(ctx); err != nil {
+		return err
+	}
+	own, err := r.Store.Member(ctx, w.self.Member)
+	if err != nil {
+		return err
+	}
+	lease := own
+	if w.member.Name != w.self.Member {
+		if lease, err = r.Store.Member(ctx, w.member.Name); err != nil {
+			return err
+		}
+	}
+	firm := r.firm(w.self)
+	if own.PodUID != w.self.PodUID {
+		firm = rules.No // a superseded agent changes nothing
+	}
+	r.desiredNow(w, firm)
+	w.facts.Room = roomIn(lease, w.member, w.space)
+	return nil
+}
+
+// roomIn says whether the member's volume holds the copy, by what its own agent said in its Lease.
+func roomIn(lease leases.Member, m membership.Member, s membership.Space) rules.Answer {
+	if lease.ID != m.ID || lease.VolumeFree == 0 {
+		return rules.Unknown
+	}
+	return rules.AnswerOf(lease.VolumeFree >= s.InUse+s.InUse/10+walRoom)
+}
+
+// space asks every voter itself for its sizes, and for a read that its database has to answer.
+func (r *round) space(ctx context.Context, view membership.View) (map[uint64]membership.Space, map[uint64]rules.Answer) {
+	voters := view.Voters()
+	statuses, healths := make([]membership.Status, len(voters)), make([]rules.Answer, len(voters))
+	var group errgroup.Group
+	for i, m := range voters {
+		group.Go(func() error {
+			statuses[i], healths[i] = r.spaceOf(ctx, view.ClusterID, m)
+			return nil
+		})
+	}
+	_ = group.Wait() // an error is Unknown
+	spaces, health := map[uint64]membership.Space{}, map[uint64]rules.Answer{}
+	for i, m := range voters {
+		health[m.ID] = healths[i]
+		if statuses[i].MemberID == m.ID {
+			spaces[m.ID] = membership.Space{Size: statuses[i].DBSize, InUse: statuses[i].DBSizeInUse}
+		}
+	}
+	return spaces, health
+}
+
+// spaceOf one member. While its database is being defragmented it answers neither (etcd 3.5.35, 3.6.16 and 3.7.3), and until it has
+// caught up afterwards it does not answer the read.
+func (r *round) spaceOf(ctx context.Context, clusterID uint64, m membership.Member) (status membership.Status, health rules.Answer) {
+	status, err := statusOf(ctx, r.Dial, clusterID, m)
+	if err != nil {
+		return membership.Status{}, rules.Unknown
+	}
+	if !status.Healthy() {
+		return status, rules.No
+	}
+	if err := r.reads(ctx, m); err != nil {
+		return status, rules.Unknown
+	}
+	return status, rules.Yes
+}
+
+// reads proves that the member has applied what the cluster agreed on, and that its database answers.
+func (r *round) reads(ctx context.Context, m membership.Member) (err error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	client, err := r.Dial(ctx, m.ClientURLs...)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, client.Close()) }()
+	return membership.Linearizable(ctx, client)
+}

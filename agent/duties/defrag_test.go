@@ -1,0 +1,465 @@
+package duties
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+
+	"github.com/etcd-druid/druid/agent/transport"
+	"github.com/etcd-druid/druid/internal/rules"
+	"github.com/etcd-druid/druid/leases"
+	"github.com/etcd-druid/druid/membership"
+)
+
+const mib = 1 << 20
+
+// policy of a test: any time will do, and a mebibyte is worth it.
+func policy() DefragPolicy {
+	return DefragPolicy{
+		Enabled: rules.Yes, Window: rules.Yes, Scheduled: rules.No,
+		Thresholds: membership.Thresholds{FreePercent: 45, FreeBytes: mib}, Interval: 200 * time.Millisecond,
+		Cure: CurePolicy{Enabled: rules.No, Compact: rules.No},
+	}
+}
+
+// defragCluster is a drainCluster whose agents defragment by a policy that may change, and report it.
+type defragCluster struct {
+	*drainCluster
+	mu       sync.Mutex
+	policy   DefragPolicy
+	notified []Defragmented
+}
+
+func newDefragCluster(t *testing.T, members ...string) *defragCluster {
+	t.Helper()
+	return newDefragClusterOn(newDrainClusterOf(t, members), members)
+}
+
+func newDefragClusterOn(c *drainCluster, members []string) *defragCluster {
+	c.t.Helper()
+	d := &defragCluster{drainCluster: c, policy: policy()}
+	d.defrag = func(time.Time) DefragPolicy {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		return d.policy
+	}
+	d.defragmented = func(done Defragmented) {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		d.notified = append(d.notified, done)
+	}
+	for _, name := range members {
+		d.room(name, 1<<40)
+	}
+	return d
+}
+
+func (d *defragCluster) setPolicy(change func(*DefragPolicy)) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.policy = policy()
+	change(&d.policy)
+}
+
+// done are the defragmentations so far.
+func (d *defragCluster) done() []Defragmented {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return slices.Clone(d.notified)
+}
+
+// room writes into a member's Lease what its agent would.
+func (d *defragCluster) room(name string, free int64) {
+	d.t.Helper()
+	d.eventually("the Lease reports the volume", func() error {
+		_, err := d.store.PatchMember(d.t.Context(), name, leases.MemberPatch{Member: leases.Member{
+			ID: d.memberID(name), Role: leases.RoleMember, VolumeFree: free,
+		}})
+		return err
+	})
+}
+
+func (d *defragCluster) space(name string) (s membership.Space, err error) {
+	status, err := membership.ReadStatus(d.t.Context(), d.client(name), d.endpoint(name))
+	return membership.Space{Size: status.DBSize, InUse: status.DBSizeInUse}, err
+}
+
+// fragment writes and compacts until every running member's database is mostly free.
+func (d *defragCluster) fragment() {
+	d.t.Helper()
+	client := d.client(d.mustLead())
+	value := strings.Repeat("x", mib)
+	var revision int64
+	for range 8 {
+		d.eventually("a large value is written", func() error {
+			response, err := client.Put(d.t.Context(), "large", value)
+			if err == nil {
+				revision = response.Header.Revision
+			}
+			return err
+		})
+	}
+	_, err := client.Delete(d.t.Context(), "large")
+	if err == nil {
+		_, err = client.Compact(d.t.Context(), revision+1, clientv3.WithCompactPhysical())
+	}
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	for name := range d.members {
+		d.eventually(name+" is fragmented", func() error {
+			// What was freed is counted at the next commit.
+			if _, err := client.Put(d.t.Context(), "tick", ""); err != nil {
+				return err
+			}
+			s, err := d.space(name)
+			if err == nil && !policy().Thresholds.Fragmented(s) {
+				err = fmt.Errorf("it holds %+v", s)
+			}
+			return err
+		})
+	}
+}
+
+// alarm says that the member's quota is used up; disarm takes it back.
+func (d *defragCluster) alarm(name string) {
+	d.t.Helper()
+	_, err := d.members[name].Server.Alarm(d.t.Context(), &etcdserverpb.AlarmRequest{
+		Action: etcdserverpb.AlarmRequest_ACTIVATE, MemberID: d.memberID(name), Alarm: etcdserverpb.AlarmType_NOSPACE,
+	})
+	if err != nil {
+		d.t.Fatal(err)
+	}
+}
+
+func (d *defragCluster) disarm() {
+	d.t.Helper()
+	d.eventually("the alarm is taken back", func() error {
+		_, err := d.client(d.mustLead()).AlarmDisarm(d.t.Context(), &clientv3.AlarmMember{})
+		return err
+	})
+}
+
+// decidedDefrag waits until a row decides once more than before.
+func (d *defragCluster) decidedDefrag(rule string, before float64) {
+	d.t.Helper()
+	d.eventually("rule "+rule+" decides", func() error {
+		if d.decisionsOf(rule) <= before {
+			return errors.New("not yet")
+		}
+		return nil
+	})
+}
+
+func (d *defragCluster) decisionsOf(rule string) float64 {
+	return testutil.ToFloat64(d.seen.WithLabelValues(defragTable, rule))
+}
+
+// compacts waits until no database is fragmented and as many more defragmentations than from were informed of, and returns whose.
+func (d *defragCluster) compacts(from, more int) (order []string) {
+	d.t.Helper()
+	for name := range d.members {
+		d.eventually(name+" is defragmented", func() error {
+			s, err := d.space(name)
+			if err == nil && policy().Thresholds.Fragmented(s) {
+				err = fmt.Errorf("it holds %+v; done: %+v", s, d.done())
+			}
+			return err
+		})
+	}
+	d.eventually("the last one is informed of", func() error {
+		if done := d.done(); len(done) < from+more {
+			return fmt.Errorf("informed of %+v", done)
+		}
+		return nil
+	})
+	for _, done := range d.done()[from:] {
+		if done.Err == nil && done.After.Size >= done.Before.Size/2 || done.Took <= 0 {
+			d.t.Errorf("informed of %+v, want a smaller file and the time that it took", done)
+		}
+		order = append(order, done.Member)
+	}
+	return order
+}
+
+// noted waits until the Leases report the members' defragmentations.
+func (d *defragCluster) noted(members ...string) {
+	d.t.Helper()
+	for _, name := range members {
+		d.eventually("the Lease of "+name+" reports", func() error {
+			lease, err := d.store.Member(d.t.Context(), name)
+			if n := lease.Defragmentation; err == nil && (n.Result != DefragDone || n.At.IsZero() || n.Took <= 0 || n.After >= n.Before) {
+				err = fmt.Errorf("it says %+v", n)
+			}
+			return err
+		})
+	}
+}
+
+// writer writes until the returned func is called, which says how many writes were acknowledged.
+func (d *defragCluster) writer() (end func() int) {
+	d.t.Helper()
+	var endpoints []string
+	for name := range d.members {
+		endpoints = append(endpoints, d.endpoint(name))
+	}
+	client, err := clientv3.New(clientv3.Config{Endpoints: endpoints, Logger: zap.NewNop()})
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(d.t.Context())
+	result := make(chan int, 1)
+	go func() {
+		n := 0
+		for began := time.Now(); ctx.Err() == nil; {
+			if _, err := client.Put(ctx, fmt.Sprintf("written/%06d", n), "yes"); err == nil {
+				n, began = n+1, time.Now()
+			} else if time.Since(began) > time.Minute {
+				d.t.Errorf("no write was acknowledged for a minute: %v", err)
+				break
+			}
+		}
+		result <- n
+	}()
+	return func() int {
+		cancel()
+		n := <-result
+		if err := client.Close(); err != nil {
+			d.t.Errorf("close the writer: %v", err)
+		}
+		return n
+	}
+}
+
+func TestFollowersAreDefragmentedThenTheLeaderThatWas(t *testing.T) {
+	d := newDefragCluster(t, names...)
+	leader, followers := d.mustLead(), d.followers()
+	d.fragment()
+	end := d.writer()
+	d.agents()
+	order := d.compacts(0, 3)
+	written := end()
+	if want := append(followers, leader); !slices.Equal(order, want) {
+		t.Errorf("defragmented %v, want %v", order, want)
+	}
+	d.noted(order...)
+	if d.mustLead() == leader {
+		t.Errorf("%s leads, want that leadership moved before its turn", leader)
+	}
+	if n := d.decisionsOf("move-leader"); n != 1 {
+		t.Errorf("leadership was moved %v times, want once", n)
+	}
+	if n := d.decisionsOf("alone"); n != 0 {
+		t.Errorf("the leader was defragmented")
+	}
+	for _, name := range names {
+		got, err := d.client(name).Get(t.Context(), "written/", clientv3.WithPrefix(), clientv3.WithCountOnly())
+		if err != nil || got.Count < int64(written) || written == 0 {
+			t.Errorf("%s has %d of %d acknowledged writes: %v", name, got.Count, written, err)
+		}
+	}
+}
+
+// TestASuccessorDefragmentsTheRest: an agent dies with the answer lost, one loses leadership while it waits for the answer, and the
+// next one finds what is left to do.
+func TestASuccessorDefragmentsTheRest(t *testing.T) {
+	d := newDefragCluster(t, names...)
+	first, followers := d.mustLead(), d.followers()
+	d.fragment()
+	died := d.agent(first, podUID(first), &fault{point: "defragment", after: true})
+	select {
+	case <-died:
+	case <-time.After(patience):
+		t.Fatalf("no one was defragmented: %+v", d.done())
+	}
+	d.eventually("the first follower was defragmented all the same", func() error {
+		s, err := d.space(followers[0])
+		if err == nil && policy().Thresholds.Fragmented(s) {
+			err = fmt.Errorf("it holds %+v", s)
+		}
+		return err
+	})
+
+	// Next to the same leader, one whose call hangs while leadership goes to the member that is done.
+	waits := &fault{point: "defragment", hang: make(chan struct{})}
+	d.agent(first, podUID(first), waits)
+	select {
+	case <-waits.hang:
+	case <-time.After(patience):
+		t.Fatal("the second follower had no turn")
+	}
+	d.moveTo(followers[0], d.leader)
+	d.eventually("the one that waited has given up", func() error {
+		for _, done := range d.done() {
+			if done.Err != nil && done.Member == followers[1] {
+				return nil
+			}
+		}
+		return errors.New("not yet")
+	})
+	from := len(d.done())
+	d.agent(followers[0], podUID(followers[0]), nil)
+	order := d.compacts(from, 2)
+	want := []string{first, followers[1]}
+	slices.Sort(want)
+	if !slices.Equal(order, want) {
+		t.Errorf("defragmented %v, want the two that were left, %v", order, want)
+	}
+}
+
+func TestNoOneIsDefragmentedUnlessAllIsWell(t *testing.T) {
+	d := newDefragCluster(t, names...)
+	leader, followers := d.mustLead(), d.followers()
+	d.fragment()
+	well := func(*DefragPolicy) {}
+	d.setPolicy(func(p *DefragPolicy) { p.Enabled = rules.No })
+	stop := d.agentUntil(leader, podUID(leader))
+	slot := func(slot *leases.Retiring) { d.edit(func(r *leases.Record) { r.Retiring = slot }) }
+	for _, state := range []struct {
+		rule       string
+		begin, end func()
+	}{
+		{"disabled", func() {}, func() {}},
+		{"window-closed", func() { d.setPolicy(func(p *DefragPolicy) { p.Window = rules.No }) }, func() {}},
+		{"window-unread", func() { d.setPolicy(func(p *DefragPolicy) { p.Window = rules.Unknown }) }, func() {}},
+		{"nobody", func() { d.setPolicy(func(p *DefragPolicy) { p.Thresholds.FreeBytes = 1 << 40 }) }, func() {}},
+		{
+			"not-settled", func() { slot(&leases.Retiring{Member: followers[0], Mark: "m"}); d.setPolicy(well) },
+			func() { d.setPolicy(func(p *DefragPolicy) { p.Enabled = rules.No }); slot(nil) },
+		},
+		{
+			"sizes-unknown", func() { d.stop(followers[1]); d.setPolicy(well) },
+			func() { d.setPolicy(func(p *DefragPolicy) { p.Enabled = rules.No }); d.start(followers[1]) },
+		},
+		{
+			"not-healthy", func() { d.alarm(followers[1]); d.setPolicy(well) },
+			func() { d.setPolicy(func(p *DefragPolicy) { p.Enabled = rules.No }); d.disarm() },
+		},
+	} {
+		before := d.decisionsOf(state.rule)
+		if state.rule == "disabled" {
+			before = 0 // the agent may have decided already
+		}
+		state.begin()
+		d.decidedDefrag(state.rule, before)
+		state.end()
+		if done := d.done(); len(done) != 0 {
+			t.Fatalf("%s: defragmented %+v", state.rule, done)
+		}
+	}
+	d.mustLead()
+	stop()
+
+	superseded := d.agentUntil(leader, "pod-of-a-successor")
+	before := d.decisionsOf("record-not-firm")
+	d.setPolicy(well)
+	d.decidedDefrag("record-not-firm", before)
+	superseded()
+	if done := d.done(); len(done) != 0 {
+		t.Fatalf("a superseded agent defragmented %+v", done)
+	}
+
+	// The first follower has no room: the other ones have their turn.
+	d.room(followers[0], walRoom)
+	d.agentUntil(leader, podUID(leader))
+	d.decidedDefrag("move-leader", 0)
+	if done := d.done(); len(done) != 1 || done[0].Member != followers[1] {
+		t.Errorf("defragmented %+v, want %s alone", done, followers[1])
+	}
+
+	d.eventually("another one leads", func() error {
+		now, err := d.leader()
+		if err == nil && now == leader {
+			err = errors.New(leader + " leads")
+		}
+		return err
+	})
+	// Leadership comes back to it: it keeps it, fragmented as it is.
+	d.moveTo(leader, d.leader)
+	d.decidedDefrag("moved-before", 0)
+	if now := d.mustLead(); now != leader || d.decisionsOf("move-leader") != 1 {
+		t.Errorf("%s leads after %v moves, want %s after one", now, d.decisionsOf("move-leader"), leader)
+	}
+}
+
+// A move that found no one to ask is no move: the next one need not wait for an hour.
+func TestAMoveThatAskedNoOneIsNotCounted(t *testing.T) {
+	c := newDrainClusterOf(t, []string{"demo-a"})
+	leader := c.mustLead()
+	var r *round
+	c.eventually("the move finds no successor", func() error {
+		r = &round{Duties: New(Options{Dial: transport.Transport{}.Etcd, Local: c.endpoint(leader), Log: slog.New(slog.DiscardHandler)})}
+		err := r.moveFor(t.Context(), sizes{}, "move-leader")
+		if errors.Is(err, ErrNoSuccessor) {
+			return nil
+		}
+		return fmt.Errorf("want %w: %w", ErrNoSuccessor, err)
+	})
+	if !r.defrag.movedAt.IsZero() {
+		t.Errorf("counted as moved at %s", r.defrag.movedAt)
+	}
+}
+
+func TestTheOnlyMemberIsDefragmentedInAChosenWindowAlone(t *testing.T) {
+	d := newDefragCluster(t, "demo-a")
+	d.fragment()
+	d.agents()
+	d.decidedDefrag("alone-unscheduled", 0)
+	if done := d.done(); len(done) != 0 {
+		t.Fatalf("defragmented %+v without a window", done)
+	}
+	d.setPolicy(func(p *DefragPolicy) { p.Scheduled = rules.Yes })
+	if order := d.compacts(0, 1); !slices.Equal(order, []string{"demo-a"}) {
+		t.Errorf("defragmented %v", order)
+	}
+	// What was just done is not repeated, whatever the database became.
+	d.fragment()
+	before := d.decisionsOf("alone")
+	d.setPolicy(func(p *DefragPolicy) { p.Window = rules.No })
+	d.decidedDefrag("window-closed", 0)
+	noOne := d.decisionsOf("nobody")
+	d.setPolicy(func(p *DefragPolicy) { p.Scheduled = rules.Yes })
+	d.decidedDefrag("nobody", noOne)
+	if after := d.decisionsOf("alone"); after != before || len(d.done()) != 1 {
+		t.Errorf("defragmented again within the hour: %+v", d.done())
+	}
+}
+
+func TestTheTimeThatADefragmentationMayTakeGrowsWithTheFile(t *testing.T) {
+	for size, want := range map[int64]time.Duration{0: time.Minute, 1 << 29: 90 * time.Second, 8 << 30: 9 * time.Minute} {
+		if got := defragTimeout(membership.Space{Size: size}); got != want {
+			t.Errorf("%d bytes: %s, want %s", size, got, want)
+		}
+	}
+}
+
+func TestRoomIsWhatTheMembersOwnAgentSays(t *testing.T) {
+	m, s := membership.Member{ID: 7}, membership.Space{Size: 2000 * mib, InUse: 1000 * mib}
+	const need = 1100*mib + walRoom
+	for name, tc := range map[string]struct {
+		lease leases.Member
+		want  rules.Answer
+	}{
+		"just enough":                {leases.Member{ID: 7, VolumeFree: need}, rules.Yes},
+		"a byte less":                {leases.Member{ID: 7, VolumeFree: need - 1}, rules.No},
+		"an agent that does not say": {leases.Member{ID: 7}, rules.Unknown},
+		"another member's Lease":     {leases.Member{ID: 8, VolumeFree: need}, rules.Unknown},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := roomIn(tc.lease, m, s); got != tc.want {
+				t.Errorf("got %s, want %s", got, tc.want)
+			}
+		})
+	}
+}

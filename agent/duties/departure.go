@@ -1,0 +1,238 @@
+package duties
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/etcd-druid/druid/internal/crash"
+	"github.com/etcd-druid/druid/internal/rules"
+	"github.com/etcd-druid/druid/leases"
+	"github.com/etcd-druid/druid/membership"
+)
+
+// departureTable is the departure's name in the metric of all decisions.
+const departureTable = "membership.departures"
+
+// Departure takes our own member out of a raft group that others go on with, when the EtcdCluster was deleted and none of ours leads.
+// Each agent runs one; it needs no etcd of ours, for it asks those that stay.
+type Departure struct {
+	Store *leases.Store
+	Dial  membership.Dial
+	// Member and PodUID are ours.
+	Member, PodUID string
+	// Marked says whether our own Lease bore a drain mark when it was last reachable. No one is asked before.
+	Marked func() bool
+	// Endpoints of the cluster that was joined.
+	Endpoints []string
+	// PeerURL of the member called name.
+	PeerURL func(name string) string
+	Log     *slog.Logger
+	// Decisions counts decisions by table and rule.
+	Decisions *prometheus.CounterVec
+
+	// external members are the client URLs of those that stay, as they were last seen: spec.bootstrap.join may name only some of them.
+	externals []string
+	last      string
+	trouble   string
+}
+
+// Run looks until ctx ends, where another cluster was joined. What goes wrong is logged once per change and tried again.
+func (d *Departure) Run(ctx context.Context) error {
+	if len(d.Endpoints) == 0 {
+		<-ctx.Done()
+		return nil
+	}
+	timer := time.NewTimer(drainInterval)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-timer.C:
+		}
+		pause := drainInterval
+		if d.Marked() {
+			err := d.look(ctx)
+			d.note(ctx, err)
+			if err != nil {
+				pause = maxDrainPause
+			}
+		}
+		timer.Reset(pause)
+	}
+}
+
+func (d *Departure) note(ctx context.Context, err error) {
+	text := ""
+	if err != nil && !errors.Is(err, leases.ErrConflict) {
+		text = err.Error()
+	}
+	if text != d.trouble && text != "" && ctx.Err() == nil {
+		d.Log.WarnContext(ctx, "departure hindered", "err", err)
+	}
+	d.trouble = text
+}
+
+// look does the next step, if one is due.
+func (d *Departure) look(ctx context.Context) error {
+	record, _, err := d.Store.Record(ctx)
+	if err != nil {
+		return err
+	}
+	slot := record.Retiring
+	if !record.Leaving || record.ClusterID == 0 || slot == nil || slot.Member != d.Member {
+		return nil
+	}
+	own, err := d.Store.Marks(ctx, d.Member)
+	if err != nil {
+		return err
+	}
+	if own.Retire.State == leases.RetireDone {
+		return nil
+	}
+	view, err := membership.Observe(ctx, d.Dial, membership.Query{
+		Endpoints: d.whom(), ClusterID: record.ClusterID, Timeout: callTimeout,
+	})
+	if err != nil {
+		return fmt.Errorf("leave the cluster that was joined: %w", err)
+	}
+	d.remember(view, record)
+	claimed, _ := leases.ParseID(own.Retire.MemberID) // a mark that was read has good IDs
+	member, entry := membership.EntryOf(view, d.Member, d.PeerURL(d.Member), claimed)
+	self := Cluster{ClusterID: record.ClusterID, MemberID: member.ID, Member: d.Member, PodUID: d.PodUID}
+	decision := membership.DecideDeparture(d.facts(ctx, record, own, view, self, entry))
+	d.inform(ctx, decision)
+	return d.step(ctx, decision, own, self, view)
+}
+
+// whom to ask: anyone who stays.
+func (d *Departure) whom() []string {
+	all := slices.Concat(d.Endpoints, d.externals)
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+func (d *Departure) remember(view membership.View, record leases.Record) {
+	d.externals = nil
+	for _, m := range view.Members {
+		if membership.Desired(m, record.Members, d.PeerURL) == rules.No {
+			d.externals = append(d.externals, m.ClientURLs...)
+		}
+	}
+}
+
+func (d *Departure) facts(
+	ctx context.Context, record leases.Record, own leases.Member, view membership.View, self Cluster, entry membership.Entry,
+) membership.DepartureFacts {
+	f := membership.DepartureFacts{
+		Firm: rules.AnswerOf(record.Phase == leases.PhaseFormed && record.Leaving && record.Lists(d.Member) && own.PodUID == d.PodUID),
+		Mark: MarkOf(record.Retiring, d.Member, own.Retire, self, self.MemberID), Entry: entry,
+		Ruler: membership.RulerUnknown, Quorum: rules.Unknown,
+	}
+	if entry != membership.VoterEntry && entry != membership.LearnerEntry {
+		return f // no one need be asked
+	}
+	f.Quorum = membership.QuorumWithout(view, self.MemberID, healthOf(ctx, d.Dial, view))
+	if leader, err := d.leader(ctx, view); err == nil {
+		f.Ruler = d.ruler(leader, record, self)
+	}
+	return f
+}
+
+// leader that the member behind the view knows, in the term of the view.
+func (d *Departure) leader(ctx context.Context, view membership.View) (leader membership.Member, err error) {
+	client, err := d.Dial(ctx, view.Endpoint)
+	if err != nil {
+		return leader, err
+	}
+	defer func() { err = errors.Join(err, client.Close()) }()
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	status, err := membership.ReadStatus(ctx, client, view.Endpoint)
+	if err != nil {
+		return leader, err
+	}
+	if status.ClusterID != view.ClusterID || status.RaftTerm != view.RaftTerm {
+		return leader, errLeadershipMoved
+	}
+	leader, listed := view.Member(status.Leader)
+	if !listed {
+		return leader, errLeadershipMoved
+	}
+	return leader, nil
+}
+
+func (d *Departure) ruler(leader membership.Member, record leases.Record, self Cluster) membership.Ruler {
+	switch desired := membership.Desired(leader, record.Members, d.PeerURL); {
+	case leader.ID == self.MemberID:
+		return membership.RulerSelf
+	case desired == rules.Yes:
+		return membership.RulerOurs
+	case desired == rules.No:
+		return membership.RulerExternal
+	default:
+		return membership.RulerUnknown
+	}
+}
+
+func (d *Departure) inform(ctx context.Context, decision membership.DrainDecision) {
+	if d.last == decision.Rule {
+		return
+	}
+	d.last = decision.Rule
+	d.Decisions.WithLabelValues(departureTable, decision.Rule).Inc()
+	d.Log.InfoContext(ctx, "departure decided", "member", d.Member, "mode", decision.Verdict, "rule", decision.Rule, "reason", decision.Why)
+}
+
+// step does one thing. Whatever is lost of its answer, the next look finds what came of it.
+func (d *Departure) step(ctx context.Context, decision membership.DrainDecision, own leases.Member, self Cluster, view membership.View) error {
+	marked := Marked(decision.Verdict, own.Retire, self, view, self.MemberID)
+	switch decision.Verdict {
+	case membership.Claim:
+		defer crash.Around("claim-departure")()
+		return d.mark(ctx, own, marked)
+	case membership.DrainRemove:
+		defer crash.Around("depart")()
+		return d.remove(ctx, view, self.MemberID)
+	case membership.Acknowledge:
+		defer crash.Around("acknowledge-departure")()
+		return d.mark(ctx, own, marked)
+	default:
+		return nil
+	}
+}
+
+func (d *Departure) mark(ctx context.Context, own leases.Member, mark leases.Retirement) error {
+	if _, err := d.Store.Retire(ctx, d.Member, own.LeaseVersion, mark); err != nil {
+		return err
+	}
+	d.Log.InfoContext(ctx, "retirement marked", "member", d.Member, "memberID", mark.MemberID, "mode", mark.State)
+	return nil
+}
+
+// remove is the one irreversible call: it is asked of one that stays, in the term in which it was decided. That the member is gone
+// already is what was wanted.
+func (d *Departure) remove(ctx context.Context, view membership.View, id uint64) (err error) {
+	if _, err := d.leader(ctx, view); err != nil {
+		return fmt.Errorf("remove member %s: %w", leases.FormatID(id), err)
+	}
+	client, err := d.Dial(ctx, view.Endpoint)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, client.Close()) }()
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	d.Log.WarnContext(ctx, "member removal begun", "member", d.Member, "memberID", leases.FormatID(id), "rule", d.last)
+	if err := membership.Remove(ctx, client, id); err != nil && !errors.Is(err, membership.ErrNotFound) {
+		return err
+	}
+	d.Log.WarnContext(ctx, "member removed", "member", d.Member, "memberID", leases.FormatID(id), "rule", d.last)
+	return nil
+}

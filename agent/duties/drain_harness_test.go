@@ -1,0 +1,431 @@
+package duties
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	coordinationclient "k8s.io/client-go/kubernetes/typed/coordination/v1"
+	"k8s.io/client-go/rest"
+
+	"github.com/etcd-druid/druid/agent/transport"
+	"github.com/etcd-druid/druid/leases"
+	"github.com/etcd-druid/druid/membership"
+	"github.com/etcd-druid/druid/test/env"
+)
+
+// drainCluster is a cluster whose every member has a Lease, and agents that can be made to die at each step of a drain.
+type drainCluster struct {
+	*cluster
+	config *rest.Config
+	seen   *prometheus.CounterVec
+	// defrag and defragmented are what the agents are given; nil for agents that defragment no one.
+	defrag       func(time.Time) DefragPolicy
+	defragmented func(Defragmented)
+	alarmed      func(membership.CureDecision)
+}
+
+func podUID(name string) string { return "pod-" + name }
+
+// newDrainCluster has a record that lists the three members and more.
+func newDrainCluster(t *testing.T, more ...string) *drainCluster {
+	t.Helper()
+	return newDrainClusterOf(t, names, more...)
+}
+
+func newDrainClusterOf(t *testing.T, names []string, more ...string) *drainCluster {
+	t.Helper()
+	return newDrainClusterOn(newClusterOf(t, names), names, more...)
+}
+
+// newDrainClusterOn makes the Leases of a cluster.
+func newDrainClusterOn(c *cluster, names []string, more ...string) *drainCluster {
+	t := c.t
+	t.Helper()
+	d := &drainCluster{cluster: c, config: env.APIServer(t)}
+	d.admin, d.namespace = kubernetes.NewForConfigOrDie(d.config), env.Namespace(t, d.config)
+	d.seen = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "seen_total", Help: "Decisions."}, []string{"table", "rule"})
+	api := d.admin.CoordinationV1().Leases(d.namespace)
+	d.store = leases.NewStore(api, "demo")
+	all := append(append([]string{}, names...), more...)
+	record := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: leases.RecordName("demo")}}
+	if err := (leases.Record{Phase: leases.PhaseFormed, ClusterID: d.id(), Epoch: 1, FormedEpoch: 1, Members: all}).Encode(record); err != nil {
+		t.Fatal(err)
+	}
+	objects := []*coordinationv1.Lease{record}
+	for _, name := range all {
+		objects = append(objects, &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{
+			Name: name, Annotations: map[string]string{leases.AnnotationPodUID: podUID(name)},
+		}})
+	}
+	for _, lease := range objects {
+		if _, err := api.Create(t.Context(), lease, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return d
+}
+
+func (d *drainCluster) id() uint64 { return uint64(d.members[d.mustLead()].Server.Cluster().ID()) }
+
+func (d *drainCluster) peerURL(name string) string {
+	if config, ok := d.configs[name]; ok {
+		return config.AdvertisePeerUrls[0].String()
+	}
+	return "http://" + name + ".demo-peer:2380"
+}
+
+// edit changes the record as druid does.
+func (d *drainCluster) edit(change func(*leases.Record)) {
+	d.t.Helper()
+	d.eventually("the record is changed", func() error {
+		record, version, err := d.store.Record(d.t.Context())
+		if err != nil {
+			return err
+		}
+		change(&record)
+		_, err = d.store.UpdateRecord(d.t.Context(), version, record)
+		return err
+	})
+}
+
+// mark writes a mark on a member's Lease as druid does.
+func (d *drainCluster) mark(name string, mark leases.Retirement) {
+	d.t.Helper()
+	d.eventually("the Lease is marked", func() error {
+		lease, err := d.store.Marks(d.t.Context(), name)
+		if err == nil {
+			_, err = d.store.Retire(d.t.Context(), name, lease.LeaseVersion, mark)
+		}
+		return err
+	})
+}
+
+// ask is what druid does to have a member go: the slot first, then the mark.
+func (d *drainCluster) ask(name, mark string) {
+	d.t.Helper()
+	d.edit(func(r *leases.Record) { r.Retiring = &leases.Retiring{Member: name, Mark: mark} })
+	d.mark(name, leases.Retirement{State: leases.RetireRequested, Mark: mark, At: "2026-11-21T10:00:00Z"})
+}
+
+// takeBack is what druid does when the member is to stay after all: the mark first, then the slot.
+func (d *drainCluster) takeBack(name string) {
+	d.t.Helper()
+	d.mark(name, leases.Retirement{})
+	d.edit(func(r *leases.Record) { r.Retiring = nil })
+}
+
+// forget is what druid does after done.
+func (d *drainCluster) forget(name string) {
+	d.t.Helper()
+	d.edit(func(r *leases.Record) {
+		r.Retiring = nil
+		var left []string
+		for _, m := range r.Members {
+			if m != name {
+				left = append(left, m)
+			}
+		}
+		r.Members = left
+	})
+}
+
+func (d *drainCluster) retirement(name string) leases.Retirement {
+	d.t.Helper()
+	lease, err := d.store.Marks(d.t.Context(), name)
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	return lease.Retire
+}
+
+// done waits for the acknowledgement of mark and checks it against the member list.
+func (d *drainCluster) done(name, mark string, memberID uint64) leases.Retirement {
+	d.t.Helper()
+	d.eventually(name+" is acknowledged", func() error {
+		if r := d.retirement(name); r.State != leases.RetireDone {
+			return fmt.Errorf("its mark is %+v", r)
+		}
+		return nil
+	})
+	r, want := d.retirement(name), ""
+	if memberID != 0 {
+		want = leases.FormatID(memberID)
+	}
+	if r.Mark != mark || r.MemberID != want || r.ClusterID != leases.FormatID(d.id()) || r.At == "" || r.RaftTerm == 0 || r.RaftIndex == 0 {
+		d.t.Errorf("acknowledged as %+v, want mark %s, member %s, cluster %x, and a position", r, mark, want, d.id())
+	}
+	for _, id := range d.listed(d.mustLead()) {
+		if id == memberID {
+			d.t.Errorf("%s is acknowledged and still listed", name)
+		}
+	}
+	return r
+}
+
+// decidedDrain waits until a row of the drain decided at least once more than before.
+func (d *drainCluster) decidedDrain(rule string, before float64) {
+	d.t.Helper()
+	d.eventually("rule "+rule+" decides", func() error {
+		if testutil.ToFloat64(d.seen.WithLabelValues(drainTable, rule)) <= before {
+			return errors.New("not yet")
+		}
+		return nil
+	})
+}
+
+// fault is where an agent dies: at the call that point names, before it is made or after, with its answer lost.
+type fault struct {
+	point string // removing, done: a mark that is written; remove, defragment: the call to etcd
+	after bool
+	crash context.CancelFunc
+	// hang, if it is not nil: the agent lives, and the call is never made. It is closed when the agent waits for the answer.
+	hang chan struct{}
+
+	mu   sync.Mutex
+	dead bool
+}
+
+var errCrashed = errors.New("the agent is dead")
+
+// hit makes the call unless the agent dies before it, and loses the answer if it dies after it.
+func (f *fault) hit(point string, call func() error) error {
+	if f == nil || f.point != point || f.hang != nil {
+		return call()
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.after && !f.dead {
+		if err := call(); refusedByEtcd(err) {
+			return err // the agent lives to ask again
+		}
+		// Any other error leaves open whether etcd did it, which is an answer that was lost.
+	}
+	f.dead = true
+	f.crash()
+	return errCrashed
+}
+
+// refusedByEtcd: etcd answered that it did not change anything. It refuses each change for 5 s after it formed.
+func refusedByEtcd(err error) bool {
+	return errors.Is(err, rpctypes.ErrGRPCUnhealthy) || errors.Is(err, rpctypes.ErrGRPCMemberNotEnoughStarted)
+}
+
+// hangs says, once, whether the call is one that is never answered.
+func (f *fault) hangs(point string) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.hang == nil || f.point != point || f.dead {
+		return false
+	}
+	f.dead = true
+	close(f.hang)
+	return true
+}
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (r roundTripper) RoundTrip(request *http.Request) (*http.Response, error) { return r(request) }
+
+// store of an agent that dies at f.
+func (d *drainCluster) storeWith(f *fault) *leases.Store {
+	d.t.Helper()
+	config := rest.CopyConfig(d.config)
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper {
+		return roundTripper(func(request *http.Request) (response *http.Response, err error) {
+			point := ""
+			if request.Method == http.MethodPatch {
+				raw, err := io.ReadAll(request.Body)
+				if err != nil {
+					return nil, err
+				}
+				request.Body = io.NopCloser(bytes.NewReader(raw))
+				for _, state := range []string{"removing", "done"} {
+					if strings.Contains(string(raw), `\"state\":\"`+state) {
+						point = state
+					}
+				}
+			}
+			err = f.hit(point, func() error {
+				response, err = next.RoundTrip(request) //nolint:bodyclose // closed below, or by who gets it
+				return err
+			})
+			if err != nil && response != nil {
+				_ = response.Body.Close()
+				response = nil
+			}
+			return response, err
+		})
+	})
+	client, err := coordinationclient.NewForConfig(config)
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	return leases.NewStore(client.Leases(d.namespace), "demo")
+}
+
+func dialWith(f *fault) func(context.Context, ...string) (*clientv3.Client, error) {
+	if f == nil {
+		return transport.Transport{}.Etcd
+	}
+	intercept := func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+		point := ""
+		switch {
+		case strings.HasSuffix(method, "/MemberRemove"):
+			point = "remove"
+		case strings.HasSuffix(method, "/Defragment"):
+			point = "defragment"
+		}
+		if f.hangs(point) {
+			<-ctx.Done()
+			return ctx.Err()
+		}
+		return f.hit(point, func() error { return invoke(ctx, method, req, reply, cc, opts...) })
+	}
+	return func(ctx context.Context, endpoints ...string) (*clientv3.Client, error) {
+		return clientv3.New(clientv3.Config{
+			Context: ctx, Endpoints: endpoints, DialOptions: []grpc.DialOption{grpc.WithChainUnaryInterceptor(intercept)},
+		})
+	}
+}
+
+// gate follows raft leadership of a member.
+func (d *drainCluster) gate(name string) Gate {
+	server := d.members[name].Server
+	return func(ctx context.Context, leading bool) error {
+		ticker := time.NewTicker(20 * time.Millisecond)
+		defer ticker.Stop()
+		for (server.Leader() == server.MemberID()) != leading {
+			select {
+			case <-ctx.Done():
+				return context.Cause(ctx)
+			case <-ticker.C:
+			}
+		}
+		return nil
+	}
+}
+
+// agent runs the duties next to a member whenever that leads. died is closed when it has ended.
+func (d *drainCluster) agent(name, uid string, f *fault) (died <-chan struct{}) {
+	d.t.Helper()
+	died, _ = d.agentBehind(d.gate(name), name, uid, f)
+	return died
+}
+
+// agentUntil is an agent that ends when the returned func is called.
+func (d *drainCluster) agentUntil(name, uid string) (end func()) {
+	d.t.Helper()
+	_, end = d.agentBehind(d.gate(name), name, uid, nil)
+	return end
+}
+
+// ungated runs the duties next to a member whether that leads or not.
+func (d *drainCluster) ungated(name string) {
+	d.t.Helper()
+	always := func(ctx context.Context, leading bool) error {
+		if !leading {
+			<-ctx.Done()
+		}
+		return context.Cause(ctx)
+	}
+	d.agentBehind(always, name, podUID(name), nil)
+}
+
+func (d *drainCluster) agentBehind(gate Gate, name, uid string, f *fault) (died <-chan struct{}, end func()) {
+	d.t.Helper()
+	server := d.members[name].Server
+	self := Cluster{ClusterID: uint64(server.Cluster().ID()), MemberID: uint64(server.MemberID()), Member: name, PodUID: uid}
+	duties := New(Options{
+		Store: d.storeWith(f), Dial: dialWith(f), Local: d.endpoint(name), Decisions: d.seen,
+		Self:    func() (Cluster, bool) { return self, true },
+		PeerURL: d.peerURL,
+		Grace:   func() time.Duration { return grace },
+		Defrag:  d.defrag, Defragmented: d.defragmented, Alarmed: d.alarmed,
+		Log: slog.New(slog.DiscardHandler),
+	})
+	duties.poll, duties.handBack, duties.cureAgain = 100*time.Millisecond, 2*time.Second, time.Second
+	ctx, cancel := context.WithCancel(d.t.Context())
+	if f != nil {
+		f.crash = cancel
+	}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		campaign := func(ctx context.Context, lead func(context.Context)) error { lead(ctx); return nil }
+		err := WhileLeader(ctx, gate, campaign, func(ctx context.Context) {
+			if err := duties.Run(ctx); err != nil {
+				d.t.Errorf("duties of %s: %v", name, err)
+			}
+		})
+		if err != nil {
+			d.t.Errorf("agent of %s: %v", name, err)
+		}
+	}()
+	end = func() { cancel(); <-ended }
+	d.t.Cleanup(end)
+	return ended, end
+}
+
+// agents run next to every member.
+func (d *drainCluster) agents() {
+	d.t.Helper()
+	for name := range d.members {
+		d.agent(name, podUID(name), nil)
+	}
+}
+
+// leaderOf is who leads among those that stay, as they see it.
+func (d *drainCluster) leaderOf(stay []string) (string, error) {
+	for _, name := range stay {
+		if server := d.members[name].Server; server.Leader() == server.MemberID() {
+			return name, nil
+		}
+	}
+	return "", errors.New("no leader")
+}
+
+// moveTo moves leadership from whom leader finds until that member leads. etcd's call does not end when raft gives the transfer up.
+func (d *drainCluster) moveTo(name string, leader func() (string, error)) {
+	d.t.Helper()
+	d.eventually(name+" leads", func() error {
+		now, err := leader()
+		if err != nil || now == name {
+			return err
+		}
+		ctx, cancel := context.WithTimeout(d.t.Context(), 5*time.Second)
+		defer cancel()
+		return errors.Join(membership.MoveLeader(ctx, d.client(now), d.memberID(name)), fmt.Errorf("%s leads", now))
+	})
+}
+
+// followers are the members that do not lead.
+func (d *drainCluster) followers() []string {
+	d.t.Helper()
+	leader := d.mustLead()
+	var others []string
+	for _, name := range names {
+		if name != leader {
+			others = append(others, name)
+		}
+	}
+	return others
+}
+
+func (d *drainCluster) memberID(name string) uint64 { return uint64(d.members[name].Server.MemberID()) }

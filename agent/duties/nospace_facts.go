@@ -1,0 +1,214 @@
+package duties
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/etcd-druid/druid/internal/rules"
+	"github.com/etcd-druid/druid/leases"
+	"github.com/etcd-druid/druid/membership"
+)
+
+// ailment is one look at a cluster in which an alarm stands. Its sizes name the member to defragment next.
+type ailment struct {
+	sizes
+	facts  membership.CureFacts
+	raised []membership.Alarm
+	// target is the revision to compact at, 0 for none.
+	target int64
+}
+
+// diagnose asks etcd alone; what Kubernetes says is taken as it was last read, and that there is room for granted.
+func (r *round) diagnose(ctx context.Context, c *ailment, policy CurePolicy) {
+	f := &c.facts
+	f.Alarms = membership.AlarmsUnknown
+	if raised, err := r.alarms(ctx); err == nil {
+		c.raised, f.Alarms = raised, membership.AlarmsOf(raised)
+	}
+	if f.Alarms != membership.NoSpaceRaised || f.Enabled != rules.Yes {
+		return // nothing more is asked for what no one cures
+	}
+	filled, health := r.fill(ctx, c.view, policy.Quota)
+	due := func(m membership.Member, s membership.Space) bool {
+		last, tried := r.defrag.attempts[m.ID]
+		return !tried || last.AgainFull(s, time.Since(last.at), r.cureAgain)
+	}
+	for id, full := range filled {
+		if r.defrag.attempts[id].Spent(full.Space) {
+			full.InUse = full.Size
+			filled[id] = full
+		}
+	}
+	c.member, f.Fill = membership.FillOf(c.view, c.self.MemberID, filled, due)
+	c.space = filled[c.member.ID].Space
+	if f.Fill == membership.Crowded {
+		f.History, c.target = r.history(ctx, policy)
+	}
+	if f.History == membership.HistoryGone {
+		r.recount(c, filled, due)
+	}
+	f.Alone = rules.AnswerOf(len(c.view.Voters()) < 2)
+	f.Leads = r.leading(ctx, c.view)
+	f.Healthy = membership.AllHealthy(c.view, health)
+	f.Moved = rules.AnswerOf(!r.defrag.movedAt.IsZero() && time.Since(r.defrag.movedAt) < movePause)
+	f.Room = rules.Yes
+	r.desiredNow(&c.sizes, r.firm(c.self))
+	f.Firm, f.Settled = c.sizes.facts.Firm, c.sizes.facts.Settled
+}
+
+// freshAilment reads the record and the Leases just now. For what is not about one member's database, ours stands for it.
+func (r *round) freshAilment(ctx context.Context, c *ailment) error {
+	loose := c.facts.Fill == membership.FollowerLoose || c.facts.Fill == membership.LeaderLoose
+	if !loose {
+		c.member = membership.Member{ID: c.self.MemberID, Name: c.self.Member}
+	}
+	if err := r.freshSizes(ctx, &c.sizes); err != nil {
+		return err
+	}
+	c.facts.Firm, c.facts.Settled = c.sizes.facts.Firm, c.sizes.facts.Settled
+	if loose {
+		c.facts.Room = c.sizes.facts.Room
+	}
+	return nil
+}
+
+// recount takes a crowded member for a loose one until it was defragmented after the last compaction: etcd counts what a commit freed with the
+// next one, and while writes are refused none may come. Only a defragmentation reports what is in use then.
+func (r *round) recount(c *ailment, filled map[uint64]membership.Filled, due func(membership.Member, membership.Space) bool) {
+	doubted := maps.Clone(filled)
+	stale := func(m membership.Member) bool {
+		last, tried := r.defrag.attempts[m.ID]
+		return !tried || last.Failures == 0 && last.at.Before(r.curing.compactedAt)
+	}
+	for _, m := range c.view.Members {
+		if f := doubted[m.ID]; stale(m) {
+			f.InUse = 0
+			doubted[m.ID] = f
+		}
+	}
+	member, fill := membership.FillOf(c.view, c.self.MemberID, doubted, func(m membership.Member, s membership.Space) bool {
+		return stale(m) || due(m, s)
+	})
+	if fill == membership.FollowerLoose || fill == membership.LeaderLoose {
+		c.member, c.space, c.facts.Fill = member, filled[member.ID].Space, fill
+	}
+}
+
+func (r *round) alarms(ctx context.Context) (raised []membership.Alarm, err error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	client, err := r.Dial(ctx, r.Local)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, client.Close()) }()
+	return membership.Alarms(ctx, client)
+}
+
+// fill asks every member itself, learners too, for its size and quota, and every voter for a read that its database has to answer.
+func (r *round) fill(ctx context.Context, view membership.View, quota int64) (map[uint64]membership.Filled, map[uint64]rules.Answer) {
+	var mu sync.Mutex
+	filled, health := map[uint64]membership.Filled{}, map[uint64]rules.Answer{}
+	var group errgroup.Group
+	for _, m := range view.Members {
+		group.Go(func() error {
+			status, err := statusOf(ctx, r.Dial, view.ClusterID, m)
+			if err != nil {
+				return nil // who does not answer has no size and no health: both are unknown
+			}
+			serves := rules.AnswerOf(status.Serves())
+			if serves == rules.Yes && !m.Learner && r.reads(ctx, m) != nil {
+				serves = rules.Unknown
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			health[m.ID] = serves
+			filled[m.ID] = membership.Filled{
+				Space: membership.Space{Size: status.DBSize, InUse: status.DBSizeInUse}, Quota: quotaOf(status, quota),
+			}
+			return nil
+		})
+	}
+	_ = group.Wait() // no error is returned
+	return filled, health
+}
+
+// defaultQuota is etcd's own (server/storage, DefaultQuotaBytes).
+const defaultQuota = 2 << 30
+
+// quotaOf a member that reports it; else ours, which druid gives to all members alike.
+func quotaOf(s membership.Status, ours int64) int64 {
+	switch {
+	case s.Quota != 0:
+		return s.Quota
+	case ours != 0:
+		return ours
+	}
+	return defaultQuota
+}
+
+// history says what old revisions could be given up now, and at which one to compact.
+func (r *round) history(ctx context.Context, policy CurePolicy) (membership.History, int64) {
+	if policy.Compact != rules.Yes {
+		return membership.HistoryKept, 0
+	}
+	aged, newest := r.curing.aged(time.Now(), policy.Window)
+	if aged == 0 {
+		return membership.HistoryRecent, 0
+	}
+	target := aged
+	if policy.Saved {
+		saved, err := r.savedRevision(ctx)
+		if err != nil {
+			return membership.HistoryUnknown, 0
+		}
+		if target = min(aged, saved); target == 0 {
+			return membership.HistoryUnsaved, 0
+		}
+	}
+	compacted, err := r.compactedAt(ctx, target)
+	switch {
+	case err != nil:
+		return membership.HistoryUnknown, 0
+	case compacted == rules.No:
+		return membership.HistoryThere, target
+	case !r.curing.compactedAt.IsZero() && time.Since(r.curing.compactedAt) < policy.Window:
+		return membership.HistoryGoing, 0
+	case target < aged:
+		return membership.HistoryUnsaved, 0
+	case aged < newest:
+		return membership.HistoryRecent, 0
+	}
+	return membership.HistoryGone, 0
+}
+
+func (r *round) compactedAt(ctx context.Context, revision int64) (compacted rules.Answer, err error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	client, err := r.Dial(ctx, r.Local)
+	if err != nil {
+		return rules.Unknown, err
+	}
+	defer func() { err = errors.Join(err, client.Close()) }()
+	return membership.CompactedAt(ctx, client, revision)
+}
+
+// savedRevision is the revision up to which all of the present lineage is backed up, by what the snapshot Leases say; 0 for none. What they
+// say of another lineage is about other data.
+func (r *round) savedRevision(ctx context.Context) (saved int64, err error) {
+	for _, component := range []leases.Component{leases.ComponentFullSnapshot, leases.ComponentDeltaSnapshot} {
+		b, err := r.Store.Backup(ctx, component)
+		if err != nil && !errors.Is(err, leases.ErrAbsent) {
+			return 0, err
+		}
+		if err == nil && b.Lineage != "" && b.Lineage == r.record.Lineage {
+			saved = max(saved, b.Revision)
+		}
+	}
+	return saved, nil
+}

@@ -1,0 +1,254 @@
+package duties
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/etcd-druid/druid/internal/crash"
+	"github.com/etcd-druid/druid/internal/rules"
+	"github.com/etcd-druid/druid/leases"
+	"github.com/etcd-druid/druid/membership"
+)
+
+// removalTable is the removals' name in the metric of all decisions.
+const removalTable = "membership.removals"
+
+// errLeadershipMoved says that the raft term is not the one under which the removal was decided.
+var errLeadershipMoved = errors.New("raft leadership moved since the decision")
+
+// removeSuperfluous decides about every member of the list and removes at most one. Only when one is due does it ask
+// Kubernetes and the other voters, so a list that is as desired costs nothing.
+func (r *round) removeSuperfluous(ctx context.Context, self Cluster, view membership.View) error {
+	r.forgetGone(view)
+	for _, m := range view.Members {
+		facts := r.facts(self, view, m, r.firm(self), r.coming(ctx, m))
+		if facts.Elapsed == rules.Yes {
+			// Its time has come by what was last known: now everything is read again.
+			var err error
+			if facts, err = r.freshFacts(ctx, self, view, m); err != nil {
+				return err
+			}
+		}
+		decision := membership.DecideRemoval(facts)
+		r.inform(ctx, m, decision)
+		if decision.Verdict == membership.Keep {
+			delete(r.since, m.ID)
+			continue
+		}
+		if _, seen := r.since[m.ID]; !seen {
+			r.since[m.ID] = time.Now()
+		}
+		if decision.Verdict == membership.RemoveMember {
+			// The intent needs no mark of its own: a successor finds the same list and the same record, waits its own grace
+			// period, and decides again.
+			defer crash.Around("remove-superfluous")()
+			return r.remove(ctx, view, m, decision.Rule)
+		}
+	}
+	return nil
+}
+
+// forgetGone drops what is remembered of members that are not listed any more.
+func (r *round) forgetGone(view membership.View) {
+	for id := range r.last {
+		if _, listed := view.Member(id); !listed {
+			delete(r.since, id)
+			delete(r.last, id)
+		}
+	}
+}
+
+// facts by what is known without asking anybody. Quorum is Unknown then, which removes no one.
+func (r *round) facts(self Cluster, view membership.View, m membership.Member, firm, coming rules.Answer) membership.RemovalFacts {
+	since, seen := r.since[m.ID]
+	return membership.RemovalFacts{
+		Self:    rules.AnswerOf(m.ID == self.MemberID || m.ID == view.Answerer),
+		Firm:    firm,
+		Desired: membership.Desired(m, r.record.Members, r.PeerURL),
+		Kind:    membership.KindOf(m),
+		Adopted: rules.AnswerOf(r.record.Adopted()),
+		// Whether the desired voters are healthy is asked when its time has come.
+		Released: rules.AnswerOf(r.RemoveOthers() && !r.record.Leaving && allVote(view, r.record.Members)),
+		Coming:   coming,
+		Quorum:   rules.Unknown,
+		Elapsed:  rules.AnswerOf(seen && time.Since(since) >= r.Grace()),
+		Turn:     rules.AnswerOf(r.record.Retiring == nil && (r.removedAt.IsZero() || time.Since(r.removedAt) >= r.Grace())),
+	}
+}
+
+// firm says whether the record that was last read may say who is desired.
+func (r *round) firm(self Cluster) rules.Answer {
+	if r.version == "" {
+		return rules.Unknown
+	}
+	return rules.AnswerOf(r.record.Phase == leases.PhaseFormed && r.record.ClusterID == self.ClusterID && r.record.Lists(self.Member))
+}
+
+// coming says whether a Pod will start the member. An agent may not look at Pods: it goes by druid's word on the Lease of the
+// name, which names the very learner that no one starts. A Lease that is missing, unreadable or silent says nothing.
+func (r *round) coming(ctx context.Context, m membership.Member) rules.Answer {
+	if membership.KindOf(m) != membership.LearnerUnstarted {
+		return rules.Unknown
+	}
+	for _, name := range r.record.Members {
+		if !slices.Contains(m.PeerURLs, r.PeerURL(name)) {
+			continue
+		}
+		lease, err := r.Store.Member(ctx, name)
+		if err == nil && lease.Healing.NotComing == leases.FormatID(m.ID) {
+			return rules.No
+		}
+	}
+	return rules.Unknown
+}
+
+// freshFacts reads the record, our own Lease and the health of every voter just now.
+func (r *round) freshFacts(ctx context.Context, self Cluster, view membership.View, m membership.Member) (membership.RemovalFacts, error) {
+	if err := r.read(ctx); err != nil {
+		return membership.RemovalFacts{}, err
+	}
+	own, err := r.Store.Member(ctx, self.Member)
+	if err != nil {
+		return membership.RemovalFacts{}, err
+	}
+	firm := r.firm(self)
+	if own.PodUID != self.PodUID || own.Retire.State != leases.RetireNone {
+		firm = rules.No // a superseded agent changes nothing, and one that is to go removes no one
+	}
+	facts := r.facts(self, view, m, firm, r.coming(ctx, m))
+	health := r.health(ctx, view)
+	facts.Quorum = membership.QuorumWithout(view, m.ID, health)
+	if facts.Released == rules.Yes {
+		facts.Released = membership.OthersHealthy(view, m.ID, health, func(m membership.Member) rules.Answer {
+			return membership.Desired(m, r.record.Members, r.PeerURL)
+		})
+	}
+	return facts, nil
+}
+
+// allVote says whether each of names is a started voter.
+func allVote(view membership.View, names []string) bool {
+	voters := view.Voters()
+	return !slices.ContainsFunc(names, func(name string) bool {
+		return !slices.ContainsFunc(voters, func(m membership.Member) bool { return m.Name == name })
+	})
+}
+
+// health asks every voter itself. No answer is Unknown, never No.
+func (r *round) health(ctx context.Context, view membership.View) map[uint64]rules.Answer {
+	return healthOf(ctx, r.Dial, view)
+}
+
+func healthOf(ctx context.Context, dial membership.Dial, view membership.View) map[uint64]rules.Answer {
+	voters := view.Voters()
+	answers := make([]rules.Answer, len(voters))
+	var group errgroup.Group
+	for i, m := range voters {
+		group.Go(func() error {
+			answers[i] = rules.Unknown
+			if status, err := statusOf(ctx, dial, view.ClusterID, m); err == nil {
+				answers[i] = rules.AnswerOf(status.Healthy())
+			}
+			return nil
+		})
+	}
+	_ = group.Wait() // an error is Unknown
+	health := make(map[uint64]rules.Answer, len(voters))
+	for i, m := range voters {
+		health[m.ID] = answers[i]
+	}
+	return health
+}
+
+// report counts and logs a decision once per change.
+func (r *round) inform(ctx context.Context, m membership.Member, d rules.Decision[membership.RemovalVerdict]) {
+	if r.last[m.ID] == d.Rule {
+		return
+	}
+	r.last[m.ID] = d.Rule
+	r.Decisions.WithLabelValues(removalTable, d.Rule).Inc()
+	if d.Verdict != membership.Keep {
+		r.Log.WarnContext(ctx, "member superfluous", "member", m.Name, "memberID", leases.FormatID(m.ID), "mode", d.Verdict, "rule", d.Rule)
+	}
+}
+
+// remove is the one irreversible call. That the member is gone already is what was wanted.
+func (r *round) remove(ctx context.Context, view membership.View, m membership.Member, rule string) (err error) {
+	client, err := r.Dial(ctx, r.Local)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, client.Close()) }()
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	status, err := membership.ReadStatus(ctx, client, r.Local)
+	if err != nil {
+		return err
+	}
+	id := leases.FormatID(m.ID)
+	if !leads(status, view) {
+		return fmt.Errorf("remove member %s: %w", id, errLeadershipMoved)
+	}
+	r.Log.WarnContext(ctx, "member removal begun", "member", m.Name, "memberID", id, "rule", rule)
+	r.removedAt = time.Now() // also when the answer is lost: it may have been done
+	if err := membership.Remove(ctx, client, m.ID); err != nil && !errors.Is(err, membership.ErrNotFound) {
+		return err
+	}
+	r.Log.WarnContext(ctx, "member removed", "member", m.Name, "memberID", id, "rule", rule)
+	return nil
+}
+
+// leads says whether the member with this status leads in the term in which the view was read.
+func leads(status membership.Status, view membership.View) bool {
+	return status.Role == membership.RoleLeader && status.RaftTerm == view.RaftTerm && status.ClusterID == view.ClusterID
+}
+
+// listOf is the view as the record publishes it.
+func listOf(view membership.View) leases.MemberList {
+	list := leases.MemberList{RaftTerm: view.RaftTerm, RaftIndex: view.RaftIndex}
+	for _, m := range view.Members {
+		listed := leases.ListedMember{ID: leases.FormatID(m.ID), Name: m.Name, Learner: m.Learner}
+		if len(m.PeerURLs) > 0 {
+			listed.PeerURL = m.PeerURLs[0]
+		}
+		list.Members = append(list.Members, listed)
+	}
+	return list
+}
+
+// sameMembers says whether two lists report the same members: the raft position moves all the time.
+func sameMembers(published *leases.MemberList, list leases.MemberList) bool {
+	return published != nil && slices.Equal(published.Members, list.Members)
+}
+
+// publish writes the list into the record when it changed. The record must be one of our own raft group, and no list
+// that was read at a later raft position is overwritten: a former leader may be slow.
+func (r *round) publish(ctx context.Context, self Cluster, list leases.MemberList) error {
+	published := r.record.MemberList
+	switch {
+	case sameMembers(published, list), r.record.Phase != leases.PhaseFormed, r.record.ClusterID != self.ClusterID:
+		return nil
+	case published != nil && published.RaftTerm > list.RaftTerm:
+		return nil
+	}
+	record := r.record
+	record.MemberList = &list
+	crash.Before("publish-list")
+	version, err := r.Store.UpdateRecord(ctx, r.version, record)
+	crash.After("publish-list")
+	if err != nil {
+		r.version = "" // read it again: someone else wrote, or we do not know whether we did
+		if errors.Is(err, leases.ErrConflict) {
+			return nil
+		}
+		return err
+	}
+	r.record, r.version = record, version
+	r.Log.InfoContext(ctx, "member list published", "members", len(list.Members), "revision", list.RaftIndex)
+	return nil
+}

@@ -1,0 +1,156 @@
+package duties
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/etcd-druid/druid/agent/transport"
+	"github.com/etcd-druid/druid/leases"
+)
+
+// When the EtcdCluster is deleted its Leases, its Role and its Pods go in any order. Here the Leases went first, at the
+// worst time: by the record that was read last two members are superfluous, and their grace period ends just then.
+func TestLeasesThatVanishBeforeThePodsRemoveNoOne(t *testing.T) {
+	t.Parallel()
+	tests := map[string]func(leader string) []string{
+		"the record":    func(string) []string { return []string{leases.RecordName("demo")} },
+		"the own Lease": func(leader string) []string { return []string{leader} },
+		"both":          func(leader string) []string { return []string{leases.RecordName("demo"), leader} },
+	}
+	for name, gone := range tests {
+		t.Run(name, func(t *testing.T) {
+			c := newCluster(t)
+			leader := c.mustLead()
+			c.leases(leader, []string{leader})
+			var over atomic.Bool
+			log := c.dutiesUntil(leader, &over)
+			c.decided("grace")
+			for _, lease := range gone(leader) {
+				if err := c.admin.CoordinationV1().Leases(c.namespace).Delete(t.Context(), lease, metav1.DeleteOptions{}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			over.Store(true)
+			c.eventually("the duties find that the Leases are gone", func() error {
+				if !strings.Contains(log.String(), leases.ErrAbsent.Error()) {
+					return errors.New("not yet")
+				}
+				return nil
+			})
+			// Ten times what a rightful leader needs for the removal, were it ordered.
+			timer := time.NewTimer(time.Second)
+			<-timer.C
+			if ids := c.listed(leader); len(ids) != 3 {
+				t.Errorf("%d members are listed, want all 3", len(ids))
+			}
+		})
+	}
+}
+
+// dutiesUntil runs the leader's duties under a grace period that never ends before over, and returns their log.
+func (c *cluster) dutiesUntil(leader string, over *atomic.Bool) *buffer {
+	c.t.Helper()
+	c.decisions = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "decisions_total", Help: "Decisions."}, []string{"table", "rule"})
+	server, log := c.members[leader].Server, &buffer{}
+	self := Cluster{ClusterID: uint64(server.Cluster().ID()), MemberID: uint64(server.MemberID()), Member: leader, PodUID: "mine"}
+	d := New(Options{
+		Store: c.store, Dial: transport.Transport{}.Etcd, Local: c.endpoint(leader), Decisions: c.decisions,
+		Self:    func() (Cluster, bool) { return self, true },
+		PeerURL: func(name string) string { return "http://" + name + ".demo-peer:2380" },
+		Grace: func() time.Duration {
+			if over.Load() {
+				return 0
+			}
+			return time.Hour
+		},
+		Log: slog.New(slog.NewTextHandler(log, nil)),
+	})
+	d.poll = 100 * time.Millisecond
+	ctx, cancel := context.WithCancel(c.t.Context())
+	done := make(chan error, 1)
+	go func() { done <- d.Run(ctx) }()
+	c.t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			c.t.Errorf("duties: %v", err)
+		}
+	})
+	return log
+}
+
+// buffer is a log that is read while it is written.
+type buffer struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (b *buffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.Write(p)
+}
+
+func (b *buffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.String()
+}
+
+func TestALearnerThatNoOneStartsGoesOnlyWhenDruidNamesIt(t *testing.T) {
+	c := newCluster(t)
+	leader := c.mustLead()
+	const joiner = "demo-d"
+	c.leases(leader, append(slices.Clone(names), joiner))
+	var learner uint64
+	c.eventually("add a learner", func() error { // etcd refuses for 5 s after its members connected
+		resp, err := c.client(leader).MemberAddAsLearner(t.Context(), []string{"http://" + joiner + ".demo-peer:2380"})
+		if err == nil {
+			learner = resp.Member.ID
+		}
+		return err
+	})
+	api := c.admin.CoordinationV1().Leases(c.namespace)
+	say := func(id uint64) *coordinationv1.Lease {
+		value, err := leases.Healing{NotComing: leases.FormatID(id)}.Encode()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: joiner, Annotations: map[string]string{leases.AnnotationHealing: value}}}
+	}
+	c.duties(leader, "mine")
+	c.decided("desired-coming")
+	lease, err := api.Create(t.Context(), say(learner+1), metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Twice what the removal of one that is given up needs.
+	timer := time.NewTimer(2 * grace)
+	<-timer.C
+	if ids := c.listed(leader); !slices.Contains(ids, learner) {
+		t.Fatalf("listed: %x; a learner was removed by a word that names another", ids)
+	}
+	lease.Annotations = say(learner).Annotations
+	if _, err := api.Update(t.Context(), lease, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	c.decided("orphan-learner")
+	c.eventually("the learner is removed", func() error {
+		if ids := c.listed(leader); slices.Contains(ids, learner) || len(ids) != len(names) {
+			return fmt.Errorf("listed: %x", ids)
+		}
+		return nil
+	})
+}

@@ -1,0 +1,167 @@
+package duties
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/etcd-druid/druid/internal/rules"
+	"github.com/etcd-druid/druid/internal/versions"
+	"github.com/etcd-druid/druid/leases"
+	"github.com/etcd-druid/druid/membership"
+)
+
+// upgradeFacts are made of the order and of what each member says of itself.
+func upgradeFacts(firm rules.Answer, order leases.UpgradeOrder, all []membership.Status) membership.UpgradeFacts {
+	f := membership.UpgradeFacts{
+		Firm: firm, Whole: rules.Yes, Course: membership.CourseOn, Announced: membership.AnnouncedNone,
+		Reached: rules.No, Storage: rules.Yes, Log: membership.LogReadable,
+	}
+	if order.Downgrade != "" {
+		f.Course = membership.CourseBack
+	}
+	announced := announcedBy(all)
+	switch announced {
+	case "":
+	case order.Downgrade:
+		f.Announced = membership.AnnouncedThis
+	default:
+		f.Announced = membership.AnnouncedOther
+	}
+	for _, s := range all {
+		runs := lineOf(s.Version)
+		if runs == "" {
+			f.Reached, f.Storage = rules.Unknown, rules.Unknown
+			return f
+		}
+		if runs == order.Downgrade || runs == announced {
+			f.Reached = rules.Yes
+		}
+		if lags(s, order) {
+			f.Storage = rules.No
+		}
+	}
+	return f
+}
+
+// announcedBy is the minor of the downgrade that a member knows of, empty for none.
+func announcedBy(all []membership.Status) string {
+	for _, s := range all {
+		if s.Downgrade != "" {
+			return lineOf(s.Downgrade)
+		}
+	}
+	return ""
+}
+
+// lags says whether the storage of a member still has the format of a later minor than is asked for. A member that runs the
+// minor asked for reads no other.
+func lags(s membership.Status, order leases.UpgradeOrder) bool {
+	return order.Downgrade != "" && lineOf(s.Version) != order.Downgrade && lineOf(s.StorageVersion) != order.Downgrade
+}
+
+// lineOf is major.minor of a version, empty of what is none.
+func lineOf(version string) string {
+	if strings.Count(version, ".") == 1 {
+		version += ".0"
+	}
+	v, ok := versions.Parse(version)
+	if !ok {
+		return ""
+	}
+	return v.Line()
+}
+
+func storageWords(order leases.UpgradeOrder, all []membership.Status) string {
+	for _, s := range all {
+		if lags(s, order) {
+			return fmt.Sprintf(": member %s has that of %s", leases.FormatID(s.MemberID), s.StorageVersion)
+		}
+	}
+	return ""
+}
+
+const (
+	// lastOldLog is the minor whose log, as etcd 3.5 wrote parts of it, the next minor cannot apply: it panics with "unmarshal should never
+	// fail" (etcdserver/apply: 3.7 knows no requests of the v2 API, by which 3.5 published its members).
+	lastOldLog, firstNewLog = "3.6", "3.7"
+	// longestLog is how many entries are worth waiting for: a minute of small writes.
+	longestLog = 100_000
+	// logSlack is for entries that a member has applied and of which it has not taken notice yet.
+	logSlack = 100
+	// lengthenTimeout bounds one attempt. The next one goes on from where the members are then.
+	lengthenTimeout = 2 * time.Minute
+)
+
+// logState says what the members' logs hold for the requested version. etcd 3.6 or later formed a group whose max-learners is not 1, so
+// 3.5 never wrote to its log. For other groups, the leader's agent remembers the raft index at which it first saw all members run 3.6. When
+// each member has applied as many entries since then as etcd takes a snapshot after, no member applies the older ones again. The agent
+// forgets the index when 3.7 is no longer requested or a member does not run 3.6, because 3.5 can write again then.
+//
+// The largest count of all members decides: a Pod that came back alone may run with another one than the rest.
+func (r *round) logState(ctx context.Context, order leases.UpgradeOrder, view membership.View, all []membership.Status) (membership.LogState, error) {
+	if lineOf(order.Version) != firstNewLog || r.record.MaxLearners > leases.MaxLearners35 {
+		r.upgrading.sinceIndex = 0
+		return membership.LogReadable, nil
+	}
+	applied, index := ^uint64(0), uint64(0)
+	for _, s := range all {
+		if lineOf(s.Version) != lastOldLog {
+			r.upgrading.sinceIndex = 0
+			return membership.LogReadable, nil // it went on already, or its step to 3.6 is the one that is asked for
+		}
+		applied, index = min(applied, s.AppliedIndex), max(index, s.RaftIndex)
+	}
+	if r.upgrading.sinceIndex == 0 {
+		r.upgrading.sinceIndex = index
+	}
+	count, err := r.largestSnapshotCount(ctx, view)
+	if err != nil || count == 0 {
+		return membership.LogUnknown, err
+	}
+	readableFrom := r.upgrading.sinceIndex + count + logSlack
+	switch {
+	case applied >= readableFrom:
+		return membership.LogReadable, nil
+	case count > longestLog:
+		return membership.LogTooLong, nil
+	default:
+		r.upgrading.missing = readableFrom - applied
+		return membership.LogOld, nil
+	}
+}
+
+// largestSnapshotCount of the members, as their agents say of the Pods that are there; 0 while one of them does not.
+func (r *round) largestSnapshotCount(ctx context.Context, view membership.View) (largest uint64, err error) {
+	for _, m := range view.Members {
+		lease, err := r.Store.Member(ctx, m.Name)
+		if err != nil {
+			return 0, err
+		}
+		said := lease.Snapshots
+		if lease.ID != m.ID || said.Entries == 0 || said.PodUID != lease.PodUID {
+			return 0, nil
+		}
+		largest = max(largest, said.Entries)
+	}
+	return largest, nil
+}
+
+// passLog leaves the old part of the log behind.
+func (r *round) passLog(ctx context.Context) (err error) {
+	client, err := r.Dial(ctx, r.Local)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, client.Close()) }()
+	r.Log.InfoContext(ctx, "raft log made longer, for a snapshot before the next minor", "entries", r.upgrading.missing)
+	ctx, cancel := context.WithTimeout(ctx, lengthenTimeout)
+	defer cancel()
+	return membership.LengthenLog(ctx, client, r.upgrading.missing)
+}
+
+func passedWords(entries uint64) string {
+	return fmt.Sprintf("the raft log was made longer by %d entries, so that each member leaves behind what etcd 3.5 wrote", entries)
+}

@@ -1,0 +1,367 @@
+package duties
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	bolt "go.etcd.io/bbolt"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	coordinationclient "k8s.io/client-go/kubernetes/typed/coordination/v1"
+
+	"github.com/etcd-druid/druid/agent/transport"
+	"github.com/etcd-druid/druid/leases"
+	"github.com/etcd-druid/druid/membership"
+	"github.com/etcd-druid/druid/test/env"
+	"github.com/etcd-druid/druid/test/member"
+)
+
+// orderUpgrade writes the order on the record as druid does; the answer to an earlier one goes.
+func orderUpgrade(t *testing.T, api coordinationclient.LeaseInterface, order leases.UpgradeOrder) {
+	t.Helper()
+	value, err := order.Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	patch := fmt.Sprintf(`{"metadata":{"annotations":{%q:%q,%q:null}}}`, leases.AnnotationUpgradeOrder, value, leases.AnnotationUpgradeAnswer)
+	if _, err := api.Patch(t.Context(), leases.RecordName("demo"), types.MergePatchType, []byte(patch), metav1.PatchOptions{}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func answerTo(ctx context.Context, store *leases.Store, nonce string, want leases.UpgradeVerdict) (leases.UpgradeAnswer, error) {
+	record, _, err := store.Record(ctx)
+	if err != nil {
+		return leases.UpgradeAnswer{}, err
+	}
+	a := record.Upgrade.Answer
+	if a.Nonce != nonce || a.Verdict != want {
+		return a, fmt.Errorf("order %+v is answered %+v, want %s", record.Upgrade.Order, a, want)
+	}
+	return a, nil
+}
+
+func (d *drainCluster) compares(nonce string, want leases.UpgradeVerdict) (a leases.UpgradeAnswer) {
+	d.t.Helper()
+	d.eventually("the answer to "+nonce, func() (err error) {
+		a, err = answerTo(d.t.Context(), d.store, nonce, want)
+		return err
+	})
+	return a
+}
+
+func TestMembersAreComparedAtOneRevision(t *testing.T) {
+	d := newDrainCluster(t)
+	leader := d.mustLead()
+	put, err := d.client(leader).Put(t.Context(), "a", "b")
+	if err != nil {
+		t.Fatal(err)
+	}
+	api := d.admin.CoordinationV1().Leases(d.namespace)
+	d.startUpgrading(leader, podUID(leader))
+	orderUpgrade(t, api, leases.UpgradeOrder{Nonce: "first", Version: "3.7.3"})
+	if a := d.compares("first", leases.UpgradeAgree); a.Revision < put.Header.Revision || a.Members != 3 {
+		t.Errorf("answered %+v after revision %d", a, put.Header.Revision)
+	}
+
+	// A member that is away is unknown, and not equal.
+	removalCandidate := names[0]
+	if removalCandidate == leader {
+		removalCandidate = names[1]
+	}
+	d.stop(removalCandidate)
+	orderUpgrade(t, api, leases.UpgradeOrder{Nonce: "second", Version: "3.7.3"})
+	d.eventually("the answer names "+removalCandidate, func() error {
+		if a := d.compares("second", leases.UpgradeUnknown); !strings.Contains(a.Why, "member "+removalCandidate+" does not answer") {
+			return fmt.Errorf("answered %+v", a)
+		}
+		return nil
+	})
+	// One that comes back with a value that no one wrote differs; the order that was not answered yet is.
+	falsify(t, filepath.Join(d.configs[removalCandidate].Dir, "member", "snap", "db"))
+	d.start(removalCandidate)
+	if a := d.compares("second", leases.UpgradeDiffer); !strings.Contains(a.Why, removalCandidate) || !strings.Contains(a.Why, "hashes differ") {
+		t.Errorf("answered %+v, want the hashes", a)
+	}
+}
+
+// A learner that was added and removed while the lists were read is no difference.
+func TestAListThatChangedMeanwhileIsNotAnother(t *testing.T) {
+	c := newCluster(t)
+	leader, err := c.leader()
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &round{Duties: New(Options{Dial: transport.Transport{}.Etcd, Local: c.endpoint(leader), Log: slog.New(slog.DiscardHandler)})}
+	before, err := membership.Observe(t.Context(), r.Dial, membership.Query{Endpoints: []string{r.Local}, Timeout: callTimeout})
+	if err != nil {
+		t.Fatal(err)
+	}
+	listed := before
+	listed.Members = append(slices.Clone(before.Members), membership.Member{ID: 1<<64 - 1, Name: "short-lived", Learner: true})
+	if verdict, why := r.listsDiffer(t.Context(), before, before.Members[0], listed); verdict != leases.UpgradeUnknown {
+		t.Errorf("verdict is %s: %s", verdict, why)
+	}
+}
+
+// falsify changes one byte of the key space in a database that no one has open.
+func falsify(t *testing.T, path string) {
+	t.Helper()
+	db, err := bolt.Open(path, 0o600, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = db.Close() }()
+	err = db.Update(func(tx *bolt.Tx) error {
+		bucket := tx.Bucket([]byte("key"))
+		key, value := bucket.Cursor().Last()
+		if key == nil {
+			return errors.New("there is no key")
+		}
+		changed := append([]byte{}, value...)
+		changed[len(changed)-1] ^= 1
+		return bucket.Put(append([]byte{}, key...), changed)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestASupersededAgentComparesNoOne(t *testing.T) {
+	d := newDrainCluster(t)
+	leader := d.mustLead()
+	decided := d.startUpgrading(leader, "another Pod's")
+	orderUpgrade(t, d.admin.CoordinationV1().Leases(d.namespace), leases.UpgradeOrder{Nonce: "first", Version: "3.7.3"})
+	d.eventually("the record is not firm", func() error { return decided("record-not-firm") })
+	if record, _, err := d.store.Record(t.Context()); err != nil || record.Upgrade.Answer != (leases.UpgradeAnswer{}) {
+		t.Errorf("answered %+v, %v", record.Upgrade.Answer, err)
+	}
+}
+
+// startUpgrading runs the duties of the leader's agent, and returns what to ask for a rule that decided.
+func (d *drainCluster) startUpgrading(leader, pod string) (decided func(rule string) error) {
+	server := d.members[leader].Server
+	self := Cluster{ClusterID: uint64(server.Cluster().ID()), MemberID: uint64(server.MemberID()), Member: leader, PodUID: pod}
+	return performUpgrades(d.t, d.store, d.endpoint(leader), func() (Cluster, bool) { return self, true }, d.peerURL)
+}
+
+func performUpgrades(t *testing.T, store *leases.Store, local string, self func() (Cluster, bool), peerURL func(string) string) (decided func(rule string) error) {
+	t.Helper()
+	seen := prometheus.NewRegistry()
+	decisions := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "upgrades_total", Help: "Decisions."}, []string{"table", "rule"})
+	seen.MustRegister(decisions)
+	duties := New(Options{
+		Store: store, Dial: transport.Transport{}.Etcd, Local: local, Decisions: decisions, Self: self, PeerURL: peerURL,
+		Grace: func() time.Duration { return time.Hour }, Log: slog.New(slog.DiscardHandler),
+	})
+	duties.poll, duties.comparePause = 100*time.Millisecond, 100*time.Millisecond
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- duties.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Errorf("duties: %v", err)
+		}
+	})
+	return func(rule string) error {
+		families, err := seen.Gather()
+		if err != nil {
+			return err
+		}
+		for _, family := range families {
+			for _, metric := range family.Metric {
+				for _, label := range metric.Label {
+					if label.GetValue() == rule {
+						return nil
+					}
+				}
+			}
+		}
+		return fmt.Errorf("rule %s has not decided", rule)
+	}
+}
+
+// Each minor that can go back does, with its data: the later etcd is reported, brings its storage to the earlier format, and the earlier
+// one starts on it. A word that is taken back leaves the later one as it was.
+func TestDowngradesAreAnnouncedAwaitedAndTakenBack(t *testing.T) {
+	for i, minor := range member.Minors[1:] {
+		earlier := member.Minors[i]
+		t.Run(minor+" to "+earlier, func(t *testing.T) {
+			m := member.Start(t, minor, member.Options{})
+			put, err := m.Client.Put(t.Context(), "kept", "yes")
+			if err != nil {
+				t.Fatal(err)
+			}
+			agrees := upgradesOf(t, m)
+			is := func(storage, announced string) {
+				t.Helper()
+				s, err := membership.ReadStatus(t.Context(), m.Client, m.Endpoint)
+				if err != nil || lineOf(s.StorageVersion) != storage || lineOf(s.Downgrade) != announced {
+					t.Errorf("%v: storage %q, announced %q, want %q, %q", err, s.StorageVersion, s.Downgrade, storage, announced)
+				}
+			}
+			agrees(leases.UpgradeOrder{Nonce: "back", Version: earlier + ".99", Downgrade: earlier})
+			is(earlier, earlier)
+			agrees(leases.UpgradeOrder{Nonce: "taken back", Version: minor + ".99"})
+			if s, err := membership.ReadStatus(t.Context(), m.Client, m.Endpoint); err != nil || s.Downgrade != "" {
+				t.Errorf("%v: a downgrade to %q is announced", err, s.Downgrade)
+			}
+			agrees(leases.UpgradeOrder{Nonce: "back again", Version: earlier + ".99", Downgrade: earlier})
+			is(earlier, earlier)
+			m.Stop(t)
+			back := member.Start(t, earlier, member.Options{Dir: m.Dir, PeerURL: m.PeerURL})
+			got, err := back.Client.Get(t.Context(), "kept", clientv3.WithSerializable())
+			if err != nil || len(got.Kvs) != 1 || got.Kvs[0].ModRevision != put.Header.Revision {
+				t.Errorf("etcd %s has %+v, %v", earlier, got, err)
+			}
+		})
+	}
+}
+
+// upgradesOf runs the duties next to a member that is alone, and returns what to order a comparison with and to await it by.
+func upgradesOf(t *testing.T, m *member.Member) (agrees func(leases.UpgradeOrder)) {
+	t.Helper()
+	answered, says := answersOf(t, m)
+	says(10_000, "mine")
+	return func(order leases.UpgradeOrder) { t.Helper(); answered(order, leases.UpgradeAgree, "") }
+}
+
+// answersOf is upgradesOf for answers of any kind. says writes what the member's agent says of its etcd's snapshot count, from within a Pod.
+func answersOf(t *testing.T, m *member.Member) (answered func(order leases.UpgradeOrder, want leases.UpgradeVerdict, why string), says func(count uint64, pod string)) {
+	t.Helper()
+	status, err := membership.ReadStatus(t.Context(), m.Client, m.Endpoint)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config := env.APIServer(t)
+	api := kubernetes.NewForConfigOrDie(config).CoordinationV1().Leases(env.Namespace(t, config))
+	record := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: leases.RecordName("demo")}}
+	if err := (leases.Record{
+		Phase: leases.PhaseFormed, ClusterID: status.ClusterID, Epoch: 1, FormedEpoch: 1, Members: []string{member.Name},
+		MaxLearners: leases.MaxLearners35,
+	}).Encode(record); err != nil {
+		t.Fatal(err)
+	}
+	own := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: member.Name, Annotations: map[string]string{leases.AnnotationPodUID: "mine"}}}
+	for _, lease := range []*coordinationv1.Lease{record, own} {
+		if _, err := api.Create(t.Context(), lease, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	store := leases.NewStore(api, "demo")
+	self := Cluster{ClusterID: status.ClusterID, MemberID: status.MemberID, Member: member.Name, PodUID: "mine"}
+	performUpgrades(t, store, m.Endpoint, func() (Cluster, bool) { return self, true }, func(string) string { return m.PeerURL })
+	answered = func(order leases.UpgradeOrder, want leases.UpgradeVerdict, why string) {
+		t.Helper()
+		orderUpgrade(t, api, order)
+		eventually(t, order.Nonce, func() error {
+			a, err := answerTo(t.Context(), store, order.Nonce, want)
+			if err == nil && !strings.Contains(a.Why, why) {
+				err = fmt.Errorf("answered %+v, want %q", a, why)
+			}
+			return err
+		})
+	}
+	says = func(count uint64, pod string) {
+		t.Helper()
+		eventually(t, "the member's Lease says its snapshot count", func() error {
+			said := leases.Member{ID: status.MemberID, ClusterID: status.ClusterID, Role: leases.RoleLeader, Snapshots: leases.Snapshots{Entries: count, PodUID: pod}}
+			_, err := store.PatchMember(t.Context(), member.Name, leases.MemberPatch{Member: said})
+			return err
+		})
+	}
+	return answered, says
+}
+
+// etcd 3.7 panics on what 3.5 left in the log, unless 3.6 took a snapshot since.
+func TestWhatTheMinorBeforeTheLastWroteIsLeftBehind(t *testing.T) {
+	t.Parallel()
+	m := member.Start(t, "3.5", member.Options{})
+	put, err := m.Client.Put(t.Context(), "kept", "yes")
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.Stop(t)
+	m = member.Start(t, "3.6", member.Options{Dir: m.Dir, PeerURL: m.PeerURL})
+	upgradesOf(t, m)(leases.UpgradeOrder{Nonce: "on", Version: "3.7.99"})
+	m.Stop(t)
+	holdsAfterUpgrade(t, m, put)
+}
+
+// What an agent says of its etcd decides, whatever the leader's own runs with: nothing goes on before it is known, nor while it is too
+// large, nor by what was said of an earlier Pod. A smaller one is enough later, without another wait.
+func TestTheLargestSnapshotCountOfTheMembersDecides(t *testing.T) {
+	t.Parallel()
+	m := member.Start(t, "3.5", member.Options{})
+	put, err := m.Client.Put(t.Context(), "kept", "yes")
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.Stop(t)
+	m = member.Start(t, "3.6", member.Options{Dir: m.Dir, PeerURL: m.PeerURL, Args: []string{"--snapshot-count=15000"}})
+	answered, says := answersOf(t, m)
+	answered(leases.UpgradeOrder{Nonce: "unknown", Version: "3.7.99"}, leases.UpgradeUnknown, "does not say yet")
+	says(10_000, "earlier")
+	answered(leases.UpgradeOrder{Nonce: "of an earlier Pod", Version: "3.7.99"}, leases.UpgradeUnknown, "does not say yet")
+	says(longestLog+1, "mine")
+	answered(leases.UpgradeOrder{Nonce: "large", Version: "3.7.99"}, leases.UpgradeAwaitsEdit, "100000 or less")
+	says(15_000, "mine")
+	answered(leases.UpgradeOrder{Nonce: "small", Version: "3.7.99"}, leases.UpgradeAgree, "")
+	m.Stop(t)
+	holdsAfterUpgrade(t, m, put)
+}
+
+// A member that went back to 3.5 in the meantime may have written what 3.7 cannot read. So a second request for 3.7 counts from its own start.
+func TestASecondRequestForTheNextMinorLeavesTheLogBehindAgain(t *testing.T) {
+	t.Parallel()
+	m := member.Start(t, "3.5", member.Options{})
+	m.Stop(t)
+	m = member.Start(t, "3.6", member.Options{Dir: m.Dir, PeerURL: m.PeerURL, Args: []string{"--snapshot-count=200"}})
+	answered, says := answersOf(t, m)
+	says(200, "mine")
+	agrees := func(order leases.UpgradeOrder) { t.Helper(); answered(order, leases.UpgradeAgree, "") }
+	index := func() uint64 {
+		t.Helper()
+		status, err := membership.ReadStatus(t.Context(), m.Client, m.Endpoint)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return status.RaftIndex
+	}
+	agrees(leases.UpgradeOrder{Nonce: "first", Version: "3.7.99"})
+	agrees(leases.UpgradeOrder{Nonce: "taken back", Version: "3.6.99"})
+	before := index()
+	agrees(leases.UpgradeOrder{Nonce: "second", Version: "3.7.99"})
+	if grown := index() - before; grown < 200 {
+		t.Errorf("the log grew by %d entries for the second request, want 200 at least", grown)
+	}
+}
+
+// holdsAfterUpgrade starts etcd 3.7 on what the member left.
+func holdsAfterUpgrade(t *testing.T, m *member.Member, put *clientv3.PutResponse) {
+	t.Helper()
+	m = member.Start(t, "3.7", member.Options{Dir: m.Dir, PeerURL: m.PeerURL})
+	got, err := m.Client.Get(t.Context(), "kept")
+	if err != nil || len(got.Kvs) != 1 || got.Kvs[0].ModRevision != put.Header.Revision {
+		t.Errorf("etcd 3.7 has %+v, %v", got, err)
+	}
+}
+
+// eventually polls outside of a cluster of this process.
+func eventually(t *testing.T, what string, condition func() error) {
+	t.Helper()
+	c := &cluster{t: t}
+	c.eventually(what, condition)
+}

@@ -1,0 +1,431 @@
+package start
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	coordinationclient "k8s.io/client-go/kubernetes/typed/coordination/v1"
+
+	"github.com/etcd-druid/druid/agent/config"
+	"github.com/etcd-druid/druid/agent/datadir/volume"
+	"github.com/etcd-druid/druid/agent/launch"
+	"github.com/etcd-druid/druid/agent/transport"
+	"github.com/etcd-druid/druid/backup/store"
+	"github.com/etcd-druid/druid/leases"
+	"github.com/etcd-druid/druid/membership"
+	"github.com/etcd-druid/druid/test/env"
+	"github.com/etcd-druid/druid/test/machine"
+	"github.com/etcd-druid/druid/test/rig/binaries"
+)
+
+func TestMain(m *testing.M) {
+	env.ManyAtOnce(12)
+	os.Exit(env.Main(m))
+}
+
+// patience of a test for something that takes seconds on an idle machine.
+const patience = 4 * time.Minute
+
+// cluster is a real API server's Leases and real etcd processes on loopback, each at an address of its own. The test does
+// what druid would do.
+type cluster struct {
+	t       *testing.T
+	version string
+	binary  string
+	leases  coordinationclient.LeaseInterface
+	store   *leases.Store
+	ns      string
+	net     string
+	members map[string]*member
+}
+
+// member is one Pod: a volume, a Bootstrapper, and a stand-in for launch that runs what it is reported.
+type member struct {
+	c    *cluster
+	name string
+	cfg  config.Config
+	stop context.CancelFunc
+	done chan struct{}
+	b    *Bootstrapper
+	// openStore stands in for the stores; nil for those that there are.
+	openStore func(context.Context, store.Config) (store.Store, error)
+	mu        sync.Mutex
+	etcd      *exec.Cmd
+	said      []Published
+	output    bytes.Buffer
+}
+
+func newCluster(t *testing.T, version string, names ...string) *cluster {
+	t.Helper()
+	repo, err := binaries.RepoDir()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cache, err := binaries.CacheDir()
+	if err != nil {
+		t.Fatal(err)
+	}
+	built, err := binaries.Builder{Repo: repo, Cache: cache, Progress: t.Logf}.Build(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	rest := env.APIServer(t)
+	ns := env.Namespace(t, rest)
+	client, err := coordinationclient.NewForConfig(rest)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &cluster{
+		t: t, version: version, binary: built["etcd-"+version[:3]], leases: client.Leases(ns), ns: ns,
+		net: machine.Network(t), members: map[string]*member{},
+	}
+	c.store = leases.NewStore(c.leases, "c")
+	c.createRecord(leases.Record{
+		Phase: leases.PhaseForming, Seed: names[0], Epoch: 1, MaxLearners: leases.MaxLearners, Members: slices.Sorted(slices.Values(names)),
+	})
+	for i, name := range names {
+		c.addMember(name, i+1)
+	}
+	return c
+}
+
+func (c *cluster) createRecord(r leases.Record) {
+	c.t.Helper()
+	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: leases.RecordName("c")}}
+	if err := r.Encode(lease); err != nil {
+		c.t.Fatal(err)
+	}
+	if _, err := c.leases.Create(c.t.Context(), lease, metav1.CreateOptions{}); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+func (c *cluster) addMember(name string, i int) *member {
+	c.t.Helper()
+	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{
+		Name: name, Annotations: map[string]string{leases.AnnotationPodUID: "pod-" + name, leases.AnnotationVolumeUID: "volume-" + name},
+	}}
+	if _, err := c.leases.Create(c.t.Context(), lease, metav1.CreateOptions{}); err != nil {
+		c.t.Fatal(err)
+	}
+	cfg := config.Default()
+	cfg.Namespace, cfg.Cluster, cfg.ClusterUID, cfg.Member, cfg.PodUID = c.ns, "c", "uid-c", name, "pod-"+name
+	cfg.PeerService, cfg.EtcdVersion, cfg.EtcdPath = "c-peer", c.version, c.binary
+	// Every option, so that each minor's binary proves to take its flag.
+	cfg.QuotaBackendBytes, cfg.SnapshotCount = 1<<30, 5000
+	cfg.AutoCompactionMode, cfg.AutoCompactionRetention = "periodic", "1h"
+	cfg.HeartbeatInterval, cfg.ElectionTimeout = 100*time.Millisecond, time.Second
+	cfg.VolumePath, cfg.ListenHost = c.t.TempDir(), fmt.Sprint(c.net, i)
+	m := &member{c: c, name: name, cfg: cfg}
+	c.members[name] = m
+	c.t.Cleanup(func() {
+		m.crash()
+		if c.t.Failed() {
+			c.t.Logf("%s:\n%s", name, m.log())
+		}
+	})
+	return m
+}
+
+// Write collects the agent's log; etcd's own is left out.
+func (m *member) Write(p []byte) (int, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.output.Write(p)
+}
+
+func (m *member) log() string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.output.String()
+}
+
+// start runs the member's Pod until halt.
+func (m *member) start() {
+	m.c.t.Helper()
+	m.run(m.boot())
+}
+
+// boot is the agent of the member's Pod.
+func (m *member) boot() *Bootstrapper {
+	m.c.t.Helper()
+	b, err := New(Options{
+		Config: m.cfg, Store: m.c.store, Transport: transport.Transport{}, Log: slog.New(slog.NewTextHandler(m, nil)),
+		Registerer: prometheus.NewRegistry(), OpenStore: m.openStore,
+		Host: func(name string) string { return m.c.members[name].cfg.ListenHost },
+		Decided: func(p Published) {
+			m.mu.Lock()
+			defer m.mu.Unlock()
+			m.said = append(m.said, p)
+		},
+	})
+	if err != nil {
+		m.c.t.Fatal(err)
+	}
+	// On loopback every address is everybody's: the Pod's own is one of them.
+	b.addresses = func() ([]net.Addr, error) { return []net.Addr{&net.IPNet{IP: net.ParseIP(m.cfg.ListenHost)}}, nil }
+	b.lookup = func(_ context.Context, host string) ([]string, error) {
+		if net.ParseIP(host) != nil {
+			return []string{host}, nil
+		}
+		var all []string
+		for _, other := range m.c.members {
+			all = append(all, other.cfg.ListenHost)
+		}
+		return all, nil
+	}
+	return b
+}
+
+// next is one start decision.
+func (m *member) next(b *Bootstrapper) launch.Order {
+	m.c.t.Helper()
+	ctx, cancel := context.WithTimeout(m.c.t.Context(), patience)
+	defer cancel()
+	order, err := b.Next(ctx, launch.Idle{}, func(launch.Order) {})
+	if err != nil {
+		m.c.t.Fatal(err)
+	}
+	return order
+}
+
+// etcdAlone runs one etcd that no one follows, and returns what stops it.
+func (m *member) etcdAlone(order launch.Order) (stop func() error) {
+	m.c.t.Helper()
+	etcd := exec.Command(order.Path, order.Argv[1:]...)
+	etcd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := etcd.Start(); err != nil {
+		m.c.t.Fatal(err)
+	}
+	return func() error {
+		return errors.Join(etcd.Process.Signal(syscall.SIGTERM), etcd.Wait())
+	}
+}
+
+func (m *member) run(b *Bootstrapper) {
+	ctx, cancel := context.WithCancel(context.Background())
+	m.b, m.stop, m.done = b, cancel, make(chan struct{})
+	m.mu.Lock()
+	m.said = nil
+	m.mu.Unlock()
+	go func() {
+		defer close(m.done)
+		report := launch.Report{State: launch.StateIdle}
+		for ctx.Err() == nil {
+			order, err := b.Next(ctx, launch.Idle{Report: report}, func(launch.Order) {})
+			if err != nil {
+				continue
+			}
+			report = m.supervise(ctx, b, order, report.Crashes)
+		}
+	}()
+}
+
+// supervise runs one etcd and follows it, as launch and the agent do.
+func (m *member) supervise(ctx context.Context, b *Bootstrapper, order launch.Order, crashes int) launch.Report {
+	etcd := exec.Command(order.Path, order.Argv[1:]...)
+	etcd.Env, etcd.SysProcAttr = append([]string{}, order.Env...), &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	var output bytes.Buffer
+	etcd.Stdout, etcd.Stderr = &output, &output
+	began := time.Now()
+	if err := etcd.Start(); err != nil {
+		fmt.Fprintln(m, "start etcd:", err)
+	}
+	m.mu.Lock()
+	m.etcd = etcd
+	m.mu.Unlock()
+	running, ended := context.WithCancel(ctx)
+	settled := make(chan struct{})
+	go func() {
+		defer close(settled)
+		err := b.Settle(running, func(context.Context, string) error { return etcd.Process.Signal(syscall.SIGTERM) })
+		fmt.Fprintln(m, "settled:", err)
+	}()
+	stop := context.AfterFunc(ctx, func() { _ = etcd.Process.Signal(syscall.SIGTERM) })
+	err := etcd.Wait()
+	stop()
+	ended()
+	<-settled
+	fmt.Fprintf(m, "etcd ended: %v\n%s\n", err, tail(output.String(), 1200))
+	report := launch.Report{State: launch.StateIdle, Clean: err == nil, LastExit: &launch.Exit{RanFor: time.Since(began)}}
+	if err != nil {
+		report.Crashes = crashes + 1
+	}
+	return report
+}
+
+func tail(s string, n int) string { return s[max(0, len(s)-n):] }
+
+// halt ends the Pod, etcd by SIGTERM.
+func (m *member) halt() {
+	if m.stop == nil {
+		return
+	}
+	m.stop()
+	<-m.done
+	m.stop = nil
+}
+
+// crash ends the Pod as a power cut does: etcd without a quorum takes seconds to end by itself.
+func (m *member) crash() {
+	if m.stop == nil {
+		return
+	}
+	m.stop()
+	m.kill()
+	<-m.done
+	m.stop = nil
+}
+
+// kill is kill -9 of etcd alone.
+func (m *member) kill() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.etcd != nil {
+		_ = m.etcd.Process.Kill()
+	}
+}
+
+// wipe empties the volume.
+func (m *member) wipe() {
+	m.c.t.Helper()
+	entries, err := os.ReadDir(m.cfg.VolumePath)
+	if err != nil {
+		m.c.t.Fatal(err)
+	}
+	for _, e := range entries {
+		if err := os.RemoveAll(filepath.Join(m.cfg.VolumePath, e.Name())); err != nil {
+			m.c.t.Fatal(err)
+		}
+	}
+}
+
+// rules are the rules by which the member decided since it was started.
+func (m *member) rules() []string {
+	return m.decided(func(Published) bool { return true })
+}
+
+// deeds are those by which it did something. How often it waited before depends on how quick the machine is.
+func (m *member) deeds() []string {
+	return m.decided(func(p Published) bool { return p.Mode != ModeWait })
+}
+
+func (m *member) decided(want func(Published) bool) []string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var rules []string
+	for _, p := range m.said {
+		if want(p) {
+			rules = append(rules, p.Rule)
+		}
+	}
+	return rules
+}
+
+func (c *cluster) eventually(what string, cond func() error) {
+	c.t.Helper()
+	deadline := time.Now().Add(patience)
+	for {
+		err := cond()
+		if err == nil {
+			return
+		}
+		if time.Now().After(deadline) {
+			c.t.Fatalf("%s: %v", what, err)
+		}
+		pause(c.t.Context(), 100*time.Millisecond)
+	}
+}
+
+// decides waits until the member's newest decision is by rule.
+func (c *cluster) decides(name string, last ...string) {
+	c.t.Helper()
+	c.eventually(fmt.Sprint(name, " decides by ", last), func() error {
+		if rules := c.members[name].rules(); len(rules) == 0 || !slices.Contains(last, rules[len(rules)-1]) {
+			return fmt.Errorf("it decided by %v", rules)
+		}
+		return nil
+	})
+}
+
+// beginsNothing waits until the seed called name decides by a rule, says so in these words, and has neither formed a cluster nor made
+// any data.
+func (c *cluster) beginsNothing(name, rule, says string) {
+	c.t.Helper()
+	c.decides(name, rule)
+	seed := c.members[name]
+	if notified := seed.last(); !strings.Contains(notified.Reason, says) {
+		c.t.Errorf("it says %q, want %q in it", notified.Reason, says)
+	}
+	if record, _ := c.record(); record.Phase != leases.PhaseForming {
+		c.t.Errorf("the record says %+v", record)
+	}
+	seed.halt()
+	if _, err := os.Stat(volume.DataPath(seed.cfg.VolumePath)); err == nil {
+		c.t.Error("there is data")
+	}
+}
+
+func (c *cluster) client(name string) *clientv3.Client {
+	c.t.Helper()
+	client, err := transport.Transport{}.Etcd(c.t.Context(), "http://"+net.JoinHostPort(c.members[name].cfg.ListenHost, "2379"))
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return client
+}
+
+// view is the list as name reports it.
+func (c *cluster) view(name string) (membership.View, error) {
+	return membership.Observe(c.t.Context(), transport.Transport{}.Etcd, membership.Query{
+		Endpoints: []string{"http://" + net.JoinHostPort(c.members[name].cfg.ListenHost, "2379")}, Timeout: 5 * time.Second,
+	})
+}
+
+// voters waits until every one of names says that exactly names vote, and returns their IDs.
+func (c *cluster) voters(names ...string) map[string]uint64 {
+	c.t.Helper()
+	ids := map[string]uint64{}
+	c.eventually(fmt.Sprintf("%v vote", names), func() error {
+		var errs []error
+		for _, name := range names {
+			view, err := c.view(name)
+			clear(ids)
+			for _, m := range view.Voters() {
+				ids[m.Name] = m.ID
+			}
+			if len(ids) != len(names) || len(view.Learners()) != 0 {
+				err = errors.Join(err, fmt.Errorf("%s sees %+v", name, view.Members))
+			}
+			errs = append(errs, err)
+		}
+		return errors.Join(errs...)
+	})
+	return ids
+}
+
+func (c *cluster) record() (record leases.Record, version leases.Version) {
+	c.t.Helper()
+	c.eventually("read the record", func() (err error) {
+		record, version, err = c.store.Record(c.t.Context())
+		return err
+	})
+	return record, version
+}

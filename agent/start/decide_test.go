@@ -1,0 +1,180 @@
+package start
+
+import (
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"testing"
+	"time"
+
+	"github.com/etcd-druid/druid/backup/catalog"
+	"github.com/etcd-druid/druid/internal/rules"
+	"github.com/etcd-druid/druid/test/golden"
+	"github.com/etcd-druid/druid/test/rulestest"
+)
+
+// broken names the promise that a decision breaks, or nothing.
+func broken(f Facts, d Decision) string {
+	continues := f.Data == Intact && f.Epoch != Fenced
+	bootstraps := d.Mode == ModeNew || d.Mode == ModeRestore || d.Mode == ModeForceNew
+	changes := bootstraps || d.Mode == ModeJoin || d.Mode == ModeReplaceSelf || d.Mode == ModeRejoin
+	switch {
+	// Above the table.
+	case changes && (f.Lease != Fresh || f.Record&(RecordUnread|RecordAbsent) != 0):
+		return "R1: acts without a fresh record and a Lease that is ours"
+	case d.Mode == ModeResume && f.Lease == Superseded:
+		return "R1: two Pods of one name run"
+	case d.Mode == ModeResume && f.Data != Intact:
+		return "R3: starts on data that is not intact"
+	case d.Mode == ModeResume && f.Epoch == Fenced:
+		return "a start under an old raft ID of a fenced group"
+	case d.Mode == ModeResume && f.Listed != NoQuorum && (f.Listed&isListed == 0 || f.Own != OwnID):
+		return "R4: starts an ID that the quorum does not list as ours"
+	case d.Mode == ModeRejoin && f.Listed != Unlisted:
+		return "R5: gives up data on the word of less than two lists"
+	// Never two clusters from one EtcdCluster.
+	case bootstraps && f.Listed != NoQuorum:
+		return "a second cluster next to one that answers"
+	case d.Mode == ModeNew && (f.Record&isForming == 0 || f.Place != Seed):
+		return "a bootstrap that the record does not give to us"
+	case d.Mode == ModeNew && (f.Evidence != NeverFormed || f.Peers != Silent || f.Backup != NoBackup || f.Order != NoOrder):
+		return "a bootstrap although a cluster may have been formed"
+	case (d.Mode == ModeNew || d.Mode == ModeRestore && f.Record != Recovering) && continues:
+		return "a bootstrap over data that could be continued"
+	case bootstraps && f.Record&(Formed|FormedIncomplete) != 0:
+		return "a second bootstrap of a formed cluster"
+	case d.Mode == ModeRestore && (f.Order != OrderRestore || f.Backup != BackupPresent),
+		d.Mode == ModeForceNew && f.Order != OrderForce:
+		return "an order that no one gave"
+	case bootstraps && f.Record&isForming != 0 && f.Backup&(BackupUnusable|StoreUnreachable) != 0:
+		return "a bootstrap although it is not known what the store holds"
+	// Never fewer voters than a quorum by our own hand.
+	case d.Mode == ModeReplaceSelf && f.Listed&isListed == 0:
+		return "removes a member that no quorum lists"
+	case d.Mode == ModeReplaceSelf && (f.Slot&(SlotTaken|SlotLeaving) != 0 || f.Needs != Met):
+		return "removes a member that cannot come back, or a second one at once"
+	case (d.Mode == ModeJoin || d.Mode == ModeRejoin) && f.Slot == SlotLeaving && f.Record != Recovering && f.Joining != JoiningNow:
+		return "joins next to a member that is on its way out"
+	case d.Mode == ModeReplaceSelf && continues && f.Own == OwnID:
+		return "removes a member whose data is good"
+	case (d.Mode == ModeJoin || d.Mode == ModeReplaceSelf) && (f.Record != Formed || f.Place == Undesired):
+		return "joins a cluster that is not formed, or that does not want it"
+	case d.Mode == ModeJoin && continues:
+		return "joins although its data could be continued"
+	case d.Mode == ModeJoin && f.Listed&isListed != 0 && f.Joining != JoiningNow:
+		return "R4: starts a listed ID without its data"
+	// A member that can come back does, whatever Kubernetes says.
+	case continues && f.Lease != Superseded && f.Listed&isListed != 0 && f.Own == OwnID && d.Mode != ModeResume:
+		return "a good member of a quorum does not come back"
+	case continues && f.Lease != Superseded && f.Listed == NoQuorum && f.Record != Recovering && d.Mode != ModeResume:
+		return "a majority that restarts does not re-form"
+	case f.Data&(Foreign|Newer|DataUnread) != 0 && d.Mode != ModeRefuse:
+		return "touches data that is not ours to touch"
+	}
+	return ""
+}
+
+// TestDecideIsSafeForAllFacts also freezes the table: its rows with the number of combinations that each decides, and a
+// hash over every single decision.
+func TestDecideIsSafeForAllFacts(t *testing.T) {
+	type tally struct {
+		cases map[string]int
+		hash  uint64
+	}
+	index := map[string]byte{}
+	for i, name := range Rules() {
+		index[name] = byte(i)
+	}
+	tallies := map[Data]*tally{}
+	t.Run("enumerate", func(t *testing.T) {
+		for all := range rules.Cases(struct{ Data Data }{}) {
+			one := &tally{}
+			tallies[all.Data] = one
+			t.Run(all.Data.String(), func(t *testing.T) {
+				t.Parallel()
+				hash := fnv.New64a()
+				buffer := make([]byte, 0, 1<<16)
+				one.cases = rulestest.Count(t, startRules, Facts{Data: all.Data}, func(f Facts, d rules.Decision[Mode]) string {
+					if buffer = append(buffer, index[d.Rule]); len(buffer) == cap(buffer) {
+						_, _ = hash.Write(buffer)
+						buffer = buffer[:0]
+					}
+					return broken(f, decisionOf(d))
+				})
+				_, _ = hash.Write(buffer)
+				one.hash = hash.Sum64()
+			})
+		}
+	})
+	cases, all, hash := map[string]int{}, 0, fnv.New64a()
+	for f := range rules.Cases(struct{ Data Data }{}) {
+		for name, n := range tallies[f.Data].cases {
+			cases[name] += n
+			all += n
+		}
+		_, _ = fmt.Fprint(hash, tallies[f.Data].hash)
+	}
+	rulestest.Reachable(t, startRules, cases)
+	golden.Section(t, "../../docs/reference/decisions.md", "start", "## How a member starts: bootstrap.startRules\n\n"+
+		"Asked by each member's agent whenever its etcd does not run. The reason of a Wait or a Refuse says what is awaited; that of another "+
+		"decision, why it is safe. Rows about a record that is recovering and has an order are reserved: nothing gives such orders yet. A backup "+
+		"store is asked only where without it the decision would be first-boot.\n\n"+rulestest.Render(startRules, cases)+
+		fmt.Sprintf("\n%d combinations of facts; hash of all decisions %016x.\n", all, hash.Sum64()))
+}
+
+// TestDetoursAreSafeForAllFacts also freezes the table.
+func TestDetoursAreSafeForAllFacts(t *testing.T) {
+	cases := rulestest.Check(t, detours, brokenByDetour)
+	rulestest.Section(t, "../../docs/reference/decisions.md", "detours", "A bootstrap from backups that are damaged: bootstrap.detours",
+		"Asked by the seed's agent for the plan that leads to what spec.bootstrap.restore asks for. What is damaged, attempts of the same process found out.", detours, cases)
+}
+
+// brokenByDetour names the promise that a decision breaks, or nothing.
+func brokenByDetour(f DetourFacts, d rules.Decision[Course]) string {
+	switch {
+	case d.Verdict == CourseDetour && f.Rest != RestEqual && f.Rest != RestVain:
+		return "restores less than was asked for"
+	case d.Verdict != CourseDirect && f.Harm == Unharmed:
+		return "does without what is not known to be damaged"
+	case d.Verdict == CourseDirect && f.Harm == HarmNew:
+		return "reads again what was found damaged just now"
+	case f.Harm == HarmOld && d.Verdict != CourseDirect && f.Rest != RestEqual:
+		return "never finds out that damage was repaired"
+	case d.Verdict == CourseNone && f.Rest == RestEqual:
+		return "waits for a person, and all is there"
+	case d.Verdict == CourseDirect && f.Harm != Unharmed && f.Rest == RestEqual:
+		return "tries what is damaged, and all is elsewhere"
+	}
+	return ""
+}
+
+func TestWhereTheRestOfTheBackupsLeads(t *testing.T) {
+	until := time.Unix(1000, 0)
+	plan := func(change func(*catalog.Plan)) catalog.Plan {
+		p := catalog.Plan{Full: catalog.Full{Lineage: "00000002-a", Key: "f"}, Revision: 90, Until: until, Reach: 70}
+		change(&p)
+		return p
+	}
+	for name, tc := range map[string]struct {
+		change func(*catalog.Plan)
+		err    error
+		want   Rest
+	}{
+		"to the same by another full":            {func(p *catalog.Plan) { p.Full.Key = "g"; p.Deltas = []catalog.Delta{{Key: "d"}} }, nil, RestEqual},
+		"further, to be cut back":                {func(p *catalog.Plan) { p.Reach = 71 }, nil, RestEqual},
+		"the same moment of another zone":        {func(p *catalog.Plan) { p.Until = until.In(time.FixedZone("", 3600)) }, nil, RestEqual},
+		"one revision less":                      {func(p *catalog.Plan) { p.Reach = 69 }, nil, RestLess},
+		"to as much of another lineage":          {func(p *catalog.Plan) { p.Full.Lineage = "00000001-a" }, nil, RestLess},
+		"to be cut at another fork":              {func(p *catalog.Plan) { p.Revision = 80 }, nil, RestLess},
+		"to be cut nowhere":                      {func(p *catalog.Plan) { p.Revision = 0 }, nil, RestLess},
+		"to another moment":                      {func(p *catalog.Plan) { p.Until = until.Add(-time.Second) }, nil, RestLess},
+		"nowhere, whatever the plan is reported": {func(*catalog.Plan) {}, errors.New("gap"), RestNone},
+		"by what was tried":                      {func(p *catalog.Plan) { p.Full.Key = "vain" }, nil, RestVain},
+		"by what was tried, and less":            {func(p *catalog.Plan) { p.Full.Key, p.Reach = "vain", 69 }, nil, RestLess},
+	} {
+		vain := plan(func(p *catalog.Plan) { p.Full.Key, p.Notes = "vain", []string{"which says more"} })
+		if got := restOf(plan(func(*catalog.Plan) {}), plan(tc.change), vain, tc.err); got != tc.want {
+			t.Errorf("%s: got %d, want %d", name, got, tc.want)
+		}
+	}
+}

@@ -1,0 +1,129 @@
+package start
+
+import (
+	"fmt"
+	"net"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/etcd-druid/druid/agent/config"
+	"github.com/etcd-druid/druid/agent/datadir/volume"
+)
+
+// watchProgressNotify is how often idle watchers learn of the revision: Kubernetes' own recommendation for its watch cache.
+const watchProgressNotify = 5 * time.Second
+
+// start says how etcd is to be started, next to what the configuration fixes.
+type start struct {
+	// fresh: form a new cluster. Else etcd refuses to form one, also when it finds the volume empty.
+	fresh bool
+	// cluster is --initial-cluster, token --initial-cluster-token; etcd ignores both where there is a log.
+	cluster, token string
+	maxLearners    int
+}
+
+// argv is the command line of etcd. Every flag that may differ from etcd's default is given, so that a start never depends
+// on the environment.
+func argv(cfg config.Config, peerURL, clientURL, scheme string, s start) ([]string, error) {
+	minor, err := minorOf(cfg.EtcdVersion)
+	if err != nil {
+		return nil, err
+	}
+	state := "existing"
+	if s.fresh {
+		state = "new"
+	}
+	listen := func(port int, scheme string) string {
+		return scheme + "://" + net.JoinHostPort(listenHost(cfg), strconv.Itoa(port))
+	}
+	args := []string{
+		cfg.EtcdPath,
+		"--name=" + cfg.Member,
+		"--data-dir=" + volume.DataPath(cfg.VolumePath),
+		"--initial-advertise-peer-urls=" + peerURL,
+		"--listen-peer-urls=" + listen(cfg.PeerPort, scheme),
+		"--advertise-client-urls=" + clientURL,
+		"--listen-client-urls=" + listen(cfg.ClientPort, scheme),
+		// Probes and metrics stay plain HTTP: they hold no data, and the kubelet has no client certificate.
+		"--listen-metrics-urls=" + listen(cfg.MetricsPort, "http"),
+		"--initial-cluster-state=" + state,
+		"--initial-cluster=" + s.cluster,
+		"--initial-cluster-token=" + s.token,
+		"--strict-reconfig-check=true",
+		"--pre-vote=true",
+		"--logger=zap",
+		"--log-outputs=stderr",
+	}
+	args = append(args, options(cfg)...)
+	return append(args, ofMinor(minor, s.maxLearners)...), nil
+}
+
+// options are the user's; a zero value leaves etcd's own default.
+func options(cfg config.Config) []string {
+	var args []string
+	number := func(flag string, n int64) {
+		if n != 0 {
+			args = append(args, fmt.Sprintf("--%s=%d", flag, n))
+		}
+	}
+	number("quota-backend-bytes", cfg.QuotaBackendBytes)
+	number("snapshot-count", cfg.SnapshotCount)
+	number("heartbeat-interval", cfg.HeartbeatInterval.Milliseconds())
+	number("election-timeout", cfg.ElectionTimeout.Milliseconds())
+	if cfg.AutoCompactionRetention != "" {
+		args = append(args, "--auto-compaction-retention="+cfg.AutoCompactionRetention)
+	}
+	if cfg.AutoCompactionMode != "" {
+		args = append(args, "--auto-compaction-mode="+cfg.AutoCompactionMode)
+	}
+	return args
+}
+
+// ofMinor are the flags whose name or existence depends on etcd's minor.
+func ofMinor(minor, maxLearners int) []string {
+	if minor <= 5 {
+		return []string{
+			"--experimental-initial-corrupt-check=true",
+			"--experimental-compact-hash-check-enabled=true",
+			"--experimental-watch-progress-notify-interval=" + watchProgressNotify.String(),
+		}
+	}
+	return []string{
+		"--feature-gates=InitialCorruptCheck=true,CompactHashCheck=true",
+		"--watch-progress-notify-interval=" + watchProgressNotify.String(),
+		"--max-learners=" + strconv.Itoa(maxLearners),
+		"--log-format=json",
+	}
+}
+
+// minorOf reads the minor of an etcd version 3.minor.patch.
+func minorOf(version string) (int, error) {
+	parts := strings.Split(strings.TrimPrefix(version, "v"), ".")
+	if len(parts) < 2 || parts[0] != "3" {
+		return 0, fmt.Errorf("etcd version %q: want 3.minor.patch", version)
+	}
+	minor, err := strconv.Atoi(parts[1])
+	if err != nil {
+		return 0, fmt.Errorf("etcd version %q: want 3.minor.patch", version)
+	}
+	return minor, nil
+}
+
+// listenHost is the address that etcd binds. All addresses means the IPv4 ones where there are any: a Pod's network may
+// have IPv6 switched off, and then a bind to [::] fails.
+func listenHost(cfg config.Config) string {
+	if cfg.ListenHost != "" {
+		return cfg.ListenHost
+	}
+	addresses, err := net.InterfaceAddrs()
+	if err != nil {
+		return "0.0.0.0"
+	}
+	for _, a := range addresses {
+		if ip, ok := a.(*net.IPNet); ok && ip.IP.IsGlobalUnicast() && ip.IP.To4() != nil {
+			return "0.0.0.0"
+		}
+	}
+	return "::"
+}

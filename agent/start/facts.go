@@ -1,0 +1,233 @@
+package start
+
+import (
+	"log/slog"
+
+	"github.com/etcd-druid/druid/internal/rules"
+	"github.com/etcd-druid/druid/leases"
+)
+
+// One-bit enums: a fact holds exactly one bit, a rule's cell may hold several. Unknown is a value of its own, and an error
+// is never turned into another one.
+type (
+	// Data is what is on the volume.
+	Data uint8
+	// Listed is what a quorum's member list says of us.
+	Listed uint8
+	// Own says whether it lists us under the ID of our data.
+	Own uint8
+	// Record is what the cluster record says.
+	Record uint8
+	// Epoch is the data's raft group against the record's.
+	Epoch uint8
+	// Place is what the record wants of this member.
+	Place uint8
+	// Lease is what our own Lease says of us.
+	Lease uint8
+	// Evidence says whether the cluster ever formed before.
+	Evidence uint8
+	// Peers says whether a peer answers at all.
+	Peers uint8
+	// Backup is what the store holds of this cluster.
+	Backup uint8
+	// Order is what was ordered, in the spec at first boot or in the record.
+	Order uint8
+	// Slot is the record's slots: for replacing oneself and for leaving. One of them is taken at a time.
+	Slot uint8
+	// Needs says whether what a member add will need is there.
+	Needs uint8
+	// Joining says whether we added the listed, unstarted learner in this start.
+	Joining uint8
+)
+
+// Data. Foreign and Stale stand above what the inspection found: they say that the data is not ours to continue.
+const (
+	Empty      Data = 1 << iota // no member/wal: no raft ID was ever started on it
+	Intact                      // etcd can continue it
+	Stale                       // ours, but it went back in time or belongs to another volume
+	Corrupt                     // damaged
+	Foreign                     // another cluster's or member's, or no one's that we know
+	Newer                       // written by a newer minor of etcd
+	DataUnread                  // the volume could not be inspected
+	anyData    = 1<<iota - 1
+)
+
+// Listed.
+const (
+	NoQuorum    Listed = 1 << iota // no one answered a linearizable list of our cluster ID
+	Unconfirmed                    // one list does not name us
+	Unlisted                       // two lists, an election timeout apart, do not (R5)
+	Unstarted                      // listed, and never published by an etcd
+	Learner                        // listed as a started learner
+	Voter                          // listed as a started voter
+	anyListed   = 1<<iota - 1
+	isListed    = Unstarted | Learner | Voter
+	anyUnlisted = Unconfirmed | Unlisted
+)
+
+// Own. Without data or without an entry it is OtherID.
+const (
+	OwnID Own = 1 << iota
+	OtherID
+	anyOwn = 1<<iota - 1
+)
+
+// Record.
+const (
+	RecordUnread     Record = 1 << iota // out of reach, forbidden, or not to be understood
+	RecordAbsent                        // no such Lease; no evidence that there never was one
+	Unclaimed                           // Forming, and no Pod has claimed the attempt
+	FormingByUs                         // Forming, claimed by this Pod
+	FormingByAnother                    // Forming, claimed by another Pod
+	Formed                              // the raft group exists, and the record reports all of it
+	FormedIncomplete                    // the raft group exists; epoch, nonce, lineage or limit are missing
+	Recovering                          // quorum was lost and an order is under way
+	anyRecord        = 1<<iota - 1
+	isForming        = Unclaimed | FormingByUs | FormingByAnother
+)
+
+// Epoch.
+const (
+	EpochUnknown Epoch = 1 << iota // no data, or no record to compare it with
+	Current                        // the data is of the record's raft group, or of its present attempt
+	Fenced                         // the data is of an attempt that was lost, or of a group that was formed again since
+	anyEpoch     = 1<<iota - 1
+)
+
+// Place.
+const (
+	Seed Place = 1 << iota // desired, and the one that may form the group
+	Desired
+	Undesired
+	anyPlace = 1<<iota - 1
+)
+
+// Lease.
+const (
+	Fresh       Lease = 1 << iota // read just now; its Pod UID is ours and it is not retired
+	Superseded                    // another Pod bears the name now
+	Leaving                       // the member is asked to go, which may be taken back
+	Retired                       // the member's removal is claimed or done, or its mark cannot be understood
+	LeaseUnread                   // absent, forbidden, out of reach, or not to be understood
+	anyLease    = 1<<iota - 1
+)
+
+// Evidence.
+const (
+	NeverFormed     Evidence = 1 << iota // every desired member's Lease was read, and none ever had an ID
+	FormedBefore                         // a Lease, the record or this volume says so
+	EvidenceUnknown                      // a Lease could not be read
+	anyEvidence     = 1<<iota - 1
+)
+
+// Peers.
+const (
+	Silent Peers = 1 << iota
+	Answering
+	anyPeers = 1<<iota - 1
+)
+
+// Backup.
+const (
+	NoBackup Backup = 1 << iota
+	BackupPresent
+	BackupUnusable   // the store answered, and what it holds needs a person
+	StoreUnreachable // or what is to be asked of it is not known
+	anyBackup        = 1<<iota - 1
+)
+
+// Order.
+const (
+	NoOrder      Order = 1 << iota
+	OrderRestore       // restore: asked for at first boot, or by an order of a higher epoch that names us
+	OrderForce         // our data is the best survivor
+	OrderRejoin        // another's data was chosen
+	anyOrder     = 1<<iota - 1
+)
+
+// Slot.
+const (
+	SlotFree Slot = 1 << iota
+	SlotOurs
+	SlotTaken   // another member is replacing itself
+	SlotLeaving // a member is on its way out, we or another
+	anySlot     = 1<<iota - 1
+)
+
+// Needs. What could not be found out is Unmet.
+const (
+	Met Needs = 1 << iota
+	Unmet
+	anyNeeds = 1<<iota - 1
+)
+
+// Joining.
+const (
+	NotJoining Joining = 1 << iota
+	JoiningNow
+	anyJoining = 1<<iota - 1
+)
+
+// Facts is all that Decide may look at. Nothing in it can block, fail or change.
+type Facts struct {
+	Data     Data
+	Listed   Listed
+	Own      Own
+	Record   Record
+	Epoch    Epoch
+	Place    Place
+	Lease    Lease
+	Evidence Evidence
+	Peers    Peers
+	Backup   Backup
+	Order    Order
+	Slot     Slot
+	Needs    Needs
+	Joining  Joining
+}
+
+// unknownFacts is where an observation starts: nothing is known, so nothing but a wait can follow.
+func unknownFacts() Facts {
+	return Facts{
+		Data: DataUnread, Listed: NoQuorum, Own: OtherID, Record: RecordUnread, Epoch: EpochUnknown, Place: Undesired,
+		Lease: LeaseUnread, Evidence: EvidenceUnknown, Peers: Silent, Backup: NoBackup, Order: NoOrder, Slot: SlotTaken,
+		Needs: Unmet, Joining: NotJoining,
+	}
+}
+
+// The words of each fact: for logs, Leases and docs/reference/decisions.md.
+
+func (v Data) String() string {
+	return rules.Word(v, leases.DataEmpty, "intact", "stale", "corrupt", "foreign", "newer schema", "unread")
+}
+func (v Listed) String() string {
+	return rules.Word(v, "no quorum", "unconfirmed", "unlisted", "unstarted", "learner", "voter")
+}
+func (v Own) String() string { return rules.Word(v, "own ID", "other ID") }
+func (v Record) String() string {
+	return rules.Word(v, "unread", "absent", "unclaimed", "forming by us", "forming by another", "formed", "incomplete", "recovering")
+}
+func (v Epoch) String() string { return rules.Word(v, "unknown", "current", "fenced") }
+func (v Place) String() string { return rules.Word(v, "seed", "desired", "undesired") }
+func (v Lease) String() string {
+	return rules.Word(v, "fresh", "superseded", "leaving", "retired", "unread")
+}
+func (v Evidence) String() string { return rules.Word(v, "never formed", "formed before", "unknown") }
+func (v Peers) String() string    { return rules.Word(v, "silent", "answering") }
+func (v Backup) String() string   { return rules.Word(v, "none", "present", "unusable", "unreachable") }
+func (v Order) String() string    { return rules.Word(v, "none", "restore", "force", "rejoin") }
+func (v Slot) String() string     { return rules.Word(v, "free", "ours", "taken", "leaving") }
+func (v Needs) String() string    { return rules.Word(v, "met", "unmet") }
+func (v Joining) String() string  { return rules.Word(v, "no", "yes") }
+
+// LogValue lets a log line report the facts in words.
+func (f Facts) LogValue() slog.Value {
+	return slog.GroupValue(
+		slog.String("data", f.Data.String()), slog.String("listed", f.Listed.String()), slog.String("own", f.Own.String()),
+		slog.String("record", f.Record.String()), slog.String("epoch", f.Epoch.String()), slog.String("place", f.Place.String()),
+		slog.String("lease", f.Lease.String()), slog.String("evidence", f.Evidence.String()),
+		slog.String("peers", f.Peers.String()), slog.String("backup", f.Backup.String()), slog.String("order", f.Order.String()),
+		slog.String("slot", f.Slot.String()), slog.String("needs", f.Needs.String()),
+		slog.String("joining", f.Joining.String()),
+	)
+}

@@ -1,0 +1,242 @@
+package start
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/etcd-druid/druid/agent/config"
+	"github.com/etcd-druid/druid/agent/datadir"
+	"github.com/etcd-druid/druid/backup/catalog"
+	"github.com/etcd-druid/druid/internal/crash"
+	"github.com/etcd-druid/druid/internal/rules"
+	"github.com/etcd-druid/druid/leases"
+	"github.com/etcd-druid/druid/membership"
+)
+
+// ErrAttemptLost: another attempt to form the cluster was claimed since ours. Our etcd was stopped; its data serves no one
+// and goes aside at the next start.
+var ErrAttemptLost = errors.New("the attempt to form the cluster was lost")
+
+// settlePoll is how often a member that is not settled looks at its own etcd and at the list: promotions of a forming
+// cluster follow one another within it.
+const settlePoll = 200 * time.Millisecond
+
+// bootTime of etcd, in which it is no news that it does not answer.
+const bootTime = 5 * time.Second
+
+// settler follows one run of etcd. It shares nothing with Next, which may begin before it has seen that etcd ended.
+type settler struct {
+	b     *Bootstrapper
+	log   *slog.Logger
+	stamp datadir.Stamp
+	since time.Time
+	word  string
+	// What Kubernetes said when a promotion last asked it.
+	asked  time.Time
+	read   recordState
+	leased rules.Answer
+	// turns counts the looks in a row that allowed a promotion.
+	turns int
+}
+
+// askAgain is how old an answer of Kubernetes may be that a promotion is decided by: the list is looked at more often
+// than the API server may be asked.
+const askAgain = time.Second
+
+// Settle follows a started etcd until nothing is left to do for its start: the cluster that we formed is recorded as
+// Formed, the member votes, the replacing slot is free again, old data is pruned. Its ctx is to end when etcd does; then, as
+// when all is done, it returns nil. stop must stop etcd and return when it did; it is called if our attempt was lost.
+func (b *Bootstrapper) Settle(ctx context.Context, stop func(ctx context.Context, reason string) error) error {
+	stamp, err := datadir.ReadStamp(b.cfg.VolumePath)
+	if err != nil {
+		return fmt.Errorf("settle: %w", err)
+	}
+	b.setIdentity(stamp)
+	s := &settler{b: b, log: b.log, stamp: stamp, since: time.Now()}
+	if !stamp.Formed {
+		if err := s.until(ctx, "form", s.formed); err != nil {
+			if errors.Is(err, ErrAttemptLost) {
+				return errors.Join(err, stop(ctx, err.Error()))
+			}
+			return err
+		}
+	}
+	for _, step := range []struct {
+		name string
+		done func(context.Context) (bool, error)
+	}{
+		{"vote", s.votes}, {"give the slot back", s.slotFree}, {"prune", s.pruned},
+	} {
+		if err := s.until(ctx, step.name, step.done); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// until repeats step until it is done, ctx ends, or our attempt is lost. Any other error is logged once per change.
+func (s *settler) until(ctx context.Context, name string, step func(context.Context) (bool, error)) error {
+	s.since = time.Now()
+	for ctx.Err() == nil {
+		done, err := step(ctx)
+		switch {
+		case errors.Is(err, ErrAttemptLost), done:
+			return err
+		case err != nil && ctx.Err() == nil && err.Error() != s.word && time.Since(s.since) > bootTime:
+			s.word = err.Error()
+			s.log.WarnContext(ctx, "member not settled", "step", name, "err", err)
+		}
+		interval := settlePoll
+		if over := time.Since(s.since) - calmAfter; over > 0 {
+			interval = min(calmInterval, settlePoll+over/8)
+		}
+		pause(ctx, interval)
+	}
+	return nil
+}
+
+// local is our own etcd, as the agent in the same Pod reaches it.
+func (b *Bootstrapper) local() string {
+	host := b.cfg.ListenHost
+	if host == "" {
+		host = "localhost"
+	}
+	return b.transport.URL(host, b.cfg.ClientPort)
+}
+
+// self asks our own etcd, which must be the one of the stamp.
+func (s *settler) self(ctx context.Context) (membership.Status, error) {
+	ctx, cancel := context.WithTimeout(ctx, endpointTimeout)
+	defer cancel()
+	status, err := s.b.status(ctx, s.b.local())
+	if err != nil {
+		return status, err
+	}
+	if status.ClusterID != uint64(s.stamp.ClusterID) || status.MemberID != uint64(s.stamp.MemberID) {
+		return status, fmt.Errorf("our etcd is member %x of cluster %x, the volume's stamp says %x of %x",
+			status.MemberID, status.ClusterID, uint64(s.stamp.MemberID), uint64(s.stamp.ClusterID))
+	}
+	return status, nil
+}
+
+func (s *settler) record(ctx context.Context) recordState {
+	ctx, cancel := context.WithTimeout(ctx, kubernetesTimeout)
+	defer cancel()
+	var r recordState
+	r.record, r.version, r.err = s.b.store.Record(ctx)
+	return r
+}
+
+// slotFree gives the replacing slot back that we took. The record is read before the Lease: what changes in between fails the update.
+func (s *settler) slotFree(ctx context.Context) (bool, error) {
+	r := s.record(ctx)
+	switch {
+	case errors.Is(r.err, leases.ErrAbsent):
+		return true, nil // no record, no slot
+	case r.err != nil:
+		return false, r.err
+	case r.record.Replacing == nil || r.record.Replacing.Member != s.b.cfg.Member:
+		return true, nil
+	}
+	lease, detail := s.lease(ctx)
+	if lease == LeaseUnread {
+		return false, fmt.Errorf("give the slot back: read our own Lease: %s", detail)
+	}
+	if lease == Superseded {
+		return true, nil // the slot is for the Pod that came after us to give back
+	}
+	r.record.Replacing = nil
+	crash.Before("free-slot")
+	_, err := s.b.store.UpdateRecord(ctx, r.version, r.record)
+	crash.After("free-slot")
+	if err != nil {
+		return false, fmt.Errorf("give the slot back: %w", err)
+	}
+	return true, nil
+}
+
+// pruned deletes what was moved aside, by datadir's rule.
+func (s *settler) pruned(ctx context.Context) (bool, error) {
+	asides, err := datadir.Asides(s.b.cfg.VolumePath)
+	if err != nil {
+		return false, err
+	}
+	begun, err := datadir.PruneBegun(s.b.cfg.VolumePath)
+	if err != nil || len(asides) == 0 && !begun {
+		return err == nil, err
+	}
+	d, err := s.decidePrune(ctx)
+	if err != nil || d.Verdict != datadir.DeleteAsides {
+		return false, errors.Join(err, fmt.Errorf("%d old data directories are kept: %s", len(asides), d.Rule))
+	}
+	var names []string
+	for _, aside := range datadir.PruneOrder(asides, uint64(s.stamp.ClusterID)) {
+		names = append(names, aside.Name)
+	}
+	if err := datadir.Prune(s.b.cfg.VolumePath, names...); err != nil {
+		return false, err
+	}
+	s.log.InfoContext(ctx, "old data pruned", "rule", d.Rule, "asides", names)
+	return true, nil
+}
+
+func (s *settler) decidePrune(ctx context.Context) (rules.Decision[datadir.PruneVerdict], error) {
+	f := datadir.PruneFacts{Voter: rules.Unknown, Quorum: rules.Unknown, Current: rules.Unknown}
+	r := s.record(ctx)
+	if r.err != nil {
+		return datadir.DecidePrune(f), r.err
+	}
+	f.Current = answer(r.record.Phase == leases.PhaseFormed && r.record.ClusterID == uint64(s.stamp.ClusterID) &&
+		r.record.FormedEpoch == s.stamp.Epoch)
+	view, err := membership.Observe(ctx, s.b.dial, membership.Query{
+		Endpoints: []string{s.b.local()}, ClusterID: uint64(s.stamp.ClusterID), Timeout: endpointTimeout,
+	})
+	if err != nil {
+		return datadir.DecidePrune(f), err
+	}
+	entry, ok := view.Member(uint64(s.stamp.MemberID))
+	f.Voter = answer(ok && entry.Started() && !entry.Learner)
+	f.Quorum = answer(membership.QuorumWithout(view, 0, s.b.health(ctx, view.Voters())) == rules.Yes)
+	return datadir.DecidePrune(f), nil
+}
+
+func answer(yes bool) rules.Answer {
+	if yes {
+		return rules.Yes
+	}
+	return rules.No
+}
+
+// parentRecorded writes, of a group that was restored, where its history forked, into the place of the cluster's own
+// backups. It comes before the cluster is Formed and so before anybody writes into it: a backup of what is written then
+// must never be taken for more of the parent's history. A group that began with a file has no parent, and reports the file; of one that began
+// empty there is nothing to report.
+func (s *settler) parentRecorded(ctx context.Context) error {
+	if s.stamp.Parent == "" && s.stamp.File == "" {
+		return nil
+	}
+	reloadable, err := config.ReadReloadable(s.b.cfg.ConfigPath)
+	if err != nil {
+		return fmt.Errorf("record where the history forked: %w", err)
+	}
+	if reloadable.Backup == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
+	defer cancel()
+	store, err := s.b.storeOf(ctx, reloadable.Backup.Store)
+	if err != nil {
+		return err
+	}
+	formation := forkOf(s.stamp, s.b.cfg.EtcdVersion, time.Now().UTC())
+	crash.Before("write-lineage")
+	err = catalog.WriteBootstrap(ctx, store, reloadable.Backup.Prefix, formation)
+	crash.After("write-lineage")
+	if err != nil {
+		return fmt.Errorf("record where the history forked: %w", err)
+	}
+	return nil
+}

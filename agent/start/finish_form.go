@@ -1,0 +1,290 @@
+package start
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/etcd-druid/druid/agent/datadir"
+	"github.com/etcd-druid/druid/internal/crash"
+	"github.com/etcd-druid/druid/internal/rules"
+	"github.com/etcd-druid/druid/leases"
+	"github.com/etcd-druid/druid/membership"
+)
+
+// bootstrap is what the record says of the attempt that our data belongs to.
+type formation uint8
+
+const (
+	bootstrapUnknown  formation = 1 << iota // the record cannot be read or does not report
+	bootstrapOurs                           // the attempt is the record's, and not Formed yet
+	bootstrapRecorded                       // Formed, as this raft group
+	bootstrapLost                           // another attempt was claimed or succeeded
+)
+
+// classifyBirth compares the record with the stamp of an attempt of member name.
+func classifyBootstrap(r recordState, stamp datadir.Stamp, name string) formation {
+	switch record := r.record; {
+	case r.err != nil:
+		return bootstrapUnknown
+	case record.Phase != leases.PhaseForming && record.ClusterID == 0:
+		return bootstrapUnknown
+	case record.Phase != leases.PhaseForming && record.ClusterID == uint64(stamp.ClusterID):
+		return bootstrapRecorded
+	case record.Phase != leases.PhaseForming:
+		return bootstrapLost
+	case leases.LineageOf(record.Epoch, record.Nonce) == stamp.Lineage:
+		return bootstrapOurs
+	case record.Nonce == "" && record.Seed == name && record.FormedEpoch == 0:
+		return bootstrapOurs // a record that forgot our claim; it is claimed and Formed in one write
+	default:
+		return bootstrapLost
+	}
+}
+
+// formed records our healthy etcd as the cluster, by compare-and-set on the claim that carries our nonce. No one joins
+// before that, and druid publishes nothing.
+func (s *settler) formed(ctx context.Context) (bool, error) {
+	r := s.record(ctx)
+	switch classifyBootstrap(r, s.stamp, s.b.cfg.Member) {
+	case bootstrapLost:
+		return false, fmt.Errorf("%w: ours is %s, the record's %s", ErrAttemptLost, s.stamp.Lineage, r.record.Lineage)
+	case bootstrapRecorded:
+		return s.stampFormed(ctx)
+	case bootstrapOurs:
+		if err := s.lives(ctx, r.record); err != nil {
+			return false, err
+		}
+		if err := s.ours(ctx); err != nil {
+			return false, err
+		}
+		if err := s.parentRecorded(ctx); err != nil {
+			return false, err
+		}
+		return s.claimFormed(ctx, r)
+	default:
+		return false, errors.Join(errors.New("the record does not report whether the cluster is formed"), r.err)
+	}
+}
+
+// ours reads that our Lease names this Pod (R1): a successor's volume, not ours, is the member's then.
+func (s *settler) ours(ctx context.Context) error {
+	lease, detail := s.lease(ctx)
+	if lease != Fresh {
+		return fmt.Errorf("form: this member's Lease is %s: %s", lease, detail)
+	}
+	return nil
+}
+
+// lives proves that the group is there, and we in it: one that was formed here serves, one that was joined lists us.
+func (s *settler) lives(ctx context.Context, record leases.Record) error {
+	if s.stamp.Externals == "" {
+		return s.healthy(ctx)
+	}
+	return s.adopted(ctx, FormedBy(record, s.stamp, s.b.cfg.PodUID))
+}
+
+// healthy proves that our etcd is the one of the stamp and serves.
+func (s *settler) healthy(ctx context.Context) error {
+	if _, err := s.self(ctx); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, endpointTimeout)
+	defer cancel()
+	client, err := s.b.dial(ctx, s.b.local())
+	if err != nil {
+		return err
+	}
+	defer func() { _ = client.Close() }()
+	return membership.Linearizable(ctx, client)
+}
+
+func (s *settler) claimFormed(ctx context.Context, r recordState) (bool, error) {
+	record := FormedBy(r.record, s.stamp, s.b.cfg.PodUID)
+	crash.Before("record-formed")
+	_, err := s.b.store.UpdateRecord(ctx, r.version, record)
+	crash.After("record-formed")
+	if errors.Is(err, leases.ErrConflict) {
+		return false, nil // look again: the other write may have been another's claim
+	}
+	if err != nil {
+		return false, fmt.Errorf("record the cluster as Formed: %w", err)
+	}
+	s.log.InfoContext(ctx, "cluster formed", "clusterID", leases.FormatID(record.ClusterID), "epoch", record.Epoch)
+	return s.stampFormed(ctx)
+}
+
+// stampFormed lets the volume itself know that the group exists.
+func (s *settler) stampFormed(context.Context) (bool, error) {
+	s.stamp.Formed = true
+	crash.Before("stamp-formed")
+	err := datadir.WriteStamp(s.b.cfg.VolumePath, s.stamp)
+	crash.After("stamp-formed")
+	if err != nil {
+		return false, err
+	}
+	s.b.setIdentity(s.stamp)
+	return true, nil
+}
+
+// nonceOf is the nonce of the bootstrap that the stamp names: a lineage is <epoch>-<nonce>.
+func nonceOf(stamp datadir.Stamp) string {
+	_, nonce, _ := strings.Cut(stamp.Lineage, "-")
+	return nonce
+}
+
+// guestsOf are the IDs of the voters that the stamp's group had before it was joined.
+func externalsOf(stamp datadir.Stamp) []string {
+	if stamp.Externals == "" {
+		return nil
+	}
+	return strings.Split(stamp.Externals, ",")
+}
+
+// CompleteRecord fills what a re-created record does not know of its own cluster, from the stamp of a member that runs in
+// it. No one joins from an incomplete record. An epoch is never lowered. It says whether there is anything to write.
+func (b *Bootstrapper) CompleteRecord(record leases.Record) (leases.Record, bool) {
+	stamp, ok := b.Identity()
+	if !ok || !stamp.Formed {
+		return record, false
+	}
+	return complete(record, stamp)
+}
+
+// complete is CompleteRecord for a stamp: only into a record that says Formed, under the stamp's cluster ID, and knows no
+// later epoch.
+func complete(record leases.Record, stamp datadir.Stamp) (leases.Record, bool) {
+	if record.Phase != leases.PhaseFormed || record.ClusterID != uint64(stamp.ClusterID) ||
+		max(record.Epoch, record.FormedEpoch) > stamp.Epoch {
+		return record, false
+	}
+	if isComplete(record) && record.Epoch == stamp.Epoch && record.FormedEpoch == stamp.Epoch &&
+		(record.Adopted() || stamp.Externals == "") {
+		return record, false
+	}
+	record.Epoch, record.FormedEpoch = stamp.Epoch, stamp.Epoch
+	record.Nonce, record.Lineage = nonceOf(stamp), stamp.Lineage
+	record.MaxLearners = stamp.MaxLearners
+	if externals := externalsOf(stamp); len(externals) > 0 {
+		record.Externals = externals
+	}
+	return record, true
+}
+
+// promotionTable is the promotions' name in the metric of all decisions.
+const promotionTable = "membership.promotions"
+
+// votes says whether our member votes, and asks the voters for it where the promotions allow it.
+func (s *settler) votes(ctx context.Context) (bool, error) {
+	status, err := s.self(ctx)
+	if err != nil {
+		return false, err
+	}
+	if status.Role != membership.RoleLearner {
+		return status.Leader != 0, nil
+	}
+	if time.Since(s.asked) > askAgain {
+		s.read, s.leased, s.asked = s.record(ctx), s.leaseIsFresh(ctx), time.Now()
+	}
+	r := s.read
+	if r.err != nil {
+		return false, r.err
+	}
+	view, err := s.b.list(ctx, r.record, uint64(s.stamp.ClusterID))
+	if err != nil {
+		return false, err
+	}
+	d := membership.DecidePromotion(s.promotionFacts(r, view))
+	if "promotion "+d.Rule != s.word {
+		s.word = "promotion " + d.Rule
+		s.b.metrics.WithLabelValues(promotionTable, d.Rule).Inc()
+		s.log.InfoContext(ctx, "promotion decided", "mode", d.Verdict, "rule", d.Rule)
+	}
+	if d.Verdict != membership.PromoteMember {
+		s.turns = 0
+		return d.Verdict == membership.Done, nil
+	}
+	// raft takes one change at a time and etcd lets the others wait for seconds: learners ask one after another.
+	if s.turns++; s.turns <= before(view, uint64(s.stamp.MemberID)) {
+		return false, nil
+	}
+	return false, s.promote(ctx, view)
+}
+
+func (s *settler) promotionFacts(r recordState, view membership.View) membership.PromotionFacts {
+	f := membership.PromotionFacts{
+		Kind: membership.LearnerUnstarted, Firm: rules.No, Voters: membership.VotersOf(view),
+		Joined: rules.AnswerOf(allStarted(view, r.record.Members)),
+		Room:   rules.AnswerOf(len(view.Learners()) < r.record.MaxLearners),
+	}
+	if entry, ok := view.Member(uint64(s.stamp.MemberID)); ok {
+		f.Kind = membership.KindOf(entry)
+	}
+	if r.record.Phase == leases.PhaseFormed && r.record.Lists(s.b.cfg.Member) && r.record.ClusterID == view.ClusterID {
+		f.Firm = s.leased
+	}
+	return f
+}
+
+// leaseIsFresh reads our own Lease: what follows changes the member list (R1).
+func (s *settler) leaseIsFresh(ctx context.Context) rules.Answer {
+	switch lease, _ := s.lease(ctx); lease {
+	case Fresh:
+		return rules.Yes
+	case LeaseUnread:
+		return rules.Unknown
+	default:
+		return rules.No
+	}
+}
+
+func (s *settler) lease(ctx context.Context) (lease Lease, detail string) {
+	ctx, cancel := context.WithTimeout(ctx, kubernetesTimeout)
+	defer cancel()
+	var own ownLease
+	own.member, own.err = s.b.store.Member(ctx, s.b.cfg.Member)
+	return classifyLease(s.b.cfg, own)
+}
+
+// allStarted says whether every desired member is in the list and published itself.
+func allStarted(view membership.View, desired []string) bool {
+	return !slices.ContainsFunc(desired, func(name string) bool {
+		return !slices.ContainsFunc(view.Members, func(m membership.Member) bool { return m.Name == name })
+	})
+}
+
+// before is how many other started learners come before us.
+func before(view membership.View, id uint64) int {
+	n := 0
+	for _, m := range view.Learners() {
+		if m.Started() && m.ID < id {
+			n++
+		}
+	}
+	return n
+}
+
+// promote asks a voter. That we have not caught up yet is no error: it is asked again.
+func (s *settler) promote(ctx context.Context, view membership.View) error {
+	ctx, cancel := context.WithTimeout(ctx, changeTimeout)
+	defer cancel()
+	client, err := s.b.dial(ctx, view.Endpoint)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = client.Close() }()
+	crash.Before("promote")
+	err = membership.Promote(ctx, client, uint64(s.stamp.MemberID))
+	crash.After("promote")
+	switch {
+	case errors.Is(err, membership.ErrLearnerNotReady), errors.Is(err, membership.ErrNotLearner):
+		return nil
+	case err != nil:
+		return fmt.Errorf("promote: %w", err)
+	}
+	s.log.InfoContext(ctx, "learner promoted", "memberID", leases.FormatID(uint64(s.stamp.MemberID)))
+	return nil
+}

@@ -1,0 +1,262 @@
+package start
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/etcd-druid/druid/agent/datadir"
+	"github.com/etcd-druid/druid/agent/launch"
+	"github.com/etcd-druid/druid/leases"
+	"github.com/etcd-druid/druid/membership"
+)
+
+// observation is what the facts were made from, for the acts and for the words of a reason.
+type observation struct {
+	Facts
+	volume volumeState
+	own    ownLease
+	record recordState
+	// view is the list in which entry was found, if Listed says that it was.
+	view  membership.View
+	entry membership.Member
+	// fresh: the own Lease was read for this observation and not remembered.
+	fresh bool
+	// bootstraps is what the stores report, where they were asked.
+	bootstraps bootstraps
+	// source is what was found of the cluster that is to be joined, where that was asked, and adoption what follows.
+	source   AdoptionFacts
+	adoption adoption
+	// details are the words on facts that stand in the way, by fact.
+	details map[string]string
+}
+
+func (o *observation) note(fact, detail string) {
+	if detail != "" {
+		o.details[fact] = detail
+	}
+}
+
+// noteOf are the words that belong to a rule's reason.
+var noteOf = map[string]string{
+	"superseded": "lease", "lease-unread": "lease", "retired": "lease", "volume-unread": "data", "foreign-data": "data",
+	"newer-schema": "data", "record-unread": "record", "record-absent": "record", "await-quorum": "listed",
+	"needs-unmet": "needs", "evidence-unknown": "evidence", "formed-before": "evidence", "peer-answers": "peers",
+	"slot-taken": "slot", "await-drain": "slot", "confirming": "listed", "store-unreachable": "backup",
+	"source-other": "source", "source-silent": "source", "source-unfit": "source", "source-ailing": "source", "adoption-needs": "source needs",
+	"backup-present": "backup", "backup-unusable": "backup", "nothing-to-restore": "backup",
+}
+
+// reason is the decision's reason with what was observed.
+func (o *observation) reason(d Decision) string {
+	if detail := o.details[noteOf[d.Rule]]; detail != "" {
+		return d.Reason + ": " + strings.ReplaceAll(detail, "\n", "; ")
+	}
+	return d.Reason
+}
+
+// observe looks at everything that the decision needs; what need not be asked stays unknown. It changes nothing. fresh
+// makes it read our own Lease again.
+func (b *Bootstrapper) observe(ctx context.Context, report launch.Report, fresh bool) observation {
+	var o observation
+	var group errgroup.Group
+	group.Go(func() error { o.volume = b.inspect(ctx, report); return nil })
+	group.Go(func() error { o.record = b.readRecord(ctx); return nil })
+	group.Go(func() error { o.own, o.fresh = b.readLease(ctx, fresh); return nil })
+	_ = group.Wait() // each keeps its error as a fact
+
+	o.Facts, o.details = classify(b.cfg, o.volume, o.own, o.record)
+	b.heard.hear(o.own, o.record)
+	b.heard.against(b.cfg, o.volume, &o.Facts, o.note)
+	b.observeListing(ctx, &o)
+	if o.Record&isForming != 0 && o.Place == Seed {
+		b.observeEvidence(ctx, &o)
+	}
+	if o.Listed != NoQuorum && o.Record == Formed && o.Lease == Fresh {
+		b.observeNeeds(ctx, &o)
+	}
+	if Decide(o.Facts).Mode == ModeNew {
+		b.observeBackup(ctx, &o)
+	}
+	if b.cfg.Join != "" && Decide(o.Facts).Mode == ModeNew {
+		b.observeSource(ctx, &o)
+	}
+	return o
+}
+
+// inspect looks at the volume once per state of it: no one but us changes it while launch holds its lock.
+func (b *Bootstrapper) inspect(ctx context.Context, report launch.Report) volumeState {
+	if b.inspects != nil {
+		return *b.inspects
+	}
+	var v volumeState
+	v.report, v.err = datadir.Inspect(ctx, b.cfg.VolumePath, datadir.Options{
+		EtcdVersion: b.cfg.EtcdVersion,
+		Full:        !report.Clean || report.Crashes > 1,
+	})
+	v.stamp, v.stampErr = datadir.ReadStamp(b.cfg.VolumePath)
+	if v.err == nil {
+		b.inspects = &v
+		b.log.InfoContext(ctx, "volume inspected", "data", v.report.String(), "full", v.report.Full, "took", v.report.Took)
+	}
+	return v
+}
+
+// readRecord reads the cluster record.
+func (b *Bootstrapper) readRecord(ctx context.Context) (r recordState) {
+	ctx, cancel := context.WithTimeout(ctx, kubernetesTimeout)
+	defer cancel()
+	r.record, r.version, r.err = b.store.Record(ctx)
+	if r.err == nil {
+		b.record = &r
+	}
+	return r
+}
+
+// readLease reads our own Lease, or remembers it: while we only wait, two reads per look would double the cost.
+func (b *Bootstrapper) readLease(ctx context.Context, fresh bool) (own ownLease, read bool) {
+	if !fresh && b.lease.err == nil && !b.leaseAt.IsZero() && time.Since(b.leaseAt) < leaseAge {
+		return b.lease, false
+	}
+	ctx, cancel := context.WithTimeout(ctx, kubernetesTimeout)
+	defer cancel()
+	own.member, own.err = b.store.Member(ctx, b.cfg.Member)
+	b.lease, b.leaseAt = own, time.Now()
+	return own, true
+}
+
+// knownRecord is the newest record that could be read: good enough to know whom to ask, never to decide by.
+func (b *Bootstrapper) knownRecord(o *observation) (leases.Record, bool) {
+	switch {
+	case o.record.err == nil:
+		return o.record.record, true
+	case b.record != nil:
+		return b.record.record, true
+	default:
+		return leases.Record{}, false
+	}
+}
+
+// observeEvidence asks whether the cluster ever formed before: of the record, of this volume, of every desired member's
+// Lease, and of the network.
+func (b *Bootstrapper) observeEvidence(ctx context.Context, o *observation) {
+	var detail string
+	o.Evidence, detail = b.evidence(ctx, o)
+	o.note("evidence", detail)
+	if o.Evidence == NeverFormed {
+		b.observePeers(ctx, o)
+	}
+}
+
+func (b *Bootstrapper) evidence(ctx context.Context, o *observation) (fact Evidence, detail string) {
+	record := o.record.record
+	if record.FormedEpoch > 0 {
+		return FormedBefore, fmt.Sprintf("the record names the formed epoch %d", record.FormedEpoch)
+	}
+	if fact, detail := b.stampEvidence("this volume", o.volume.stamp, o.volume.stampErr); fact != NeverFormed {
+		return fact, detail
+	}
+	asides, err := datadir.Asides(b.cfg.VolumePath)
+	if err != nil {
+		return EvidenceUnknown, err.Error()
+	}
+	for _, aside := range asides {
+		stamp, err := datadir.ReadStamp(filepath.Join(b.cfg.VolumePath, aside.Name))
+		if fact, detail := b.stampEvidence(aside.Name, stamp, err); fact != NeverFormed {
+			return fact, detail
+		}
+	}
+	return b.leaseEvidence(ctx, record)
+}
+
+// stampEvidence is what the stamp of where reports. That there is none reports nothing; one that cannot be read, or is of a
+// later agent, may be of a cluster that was formed.
+func (b *Bootstrapper) stampEvidence(where string, stamp datadir.Stamp, err error) (fact Evidence, detail string) {
+	switch {
+	case errors.Is(err, datadir.ErrNoStamp):
+		return NeverFormed, ""
+	case err != nil:
+		return EvidenceUnknown, err.Error()
+	case stamp.Formed && stamp.Cluster == b.cfg.ClusterUID:
+		return FormedBefore, fmt.Sprintf("%s was stamped for cluster %x", where, uint64(stamp.ClusterID))
+	default:
+		return NeverFormed, ""
+	}
+}
+
+// leaseEvidence reads every desired member's Lease; one that cannot be read leaves the question open.
+func (b *Bootstrapper) leaseEvidence(ctx context.Context, record leases.Record) (fact Evidence, detail string) {
+	ctx, cancel := context.WithTimeout(ctx, kubernetesTimeout)
+	defer cancel()
+	for _, name := range record.Members {
+		member, err := b.store.Member(ctx, name)
+		if err != nil {
+			return EvidenceUnknown, err.Error()
+		}
+		if member.EverFormed() {
+			return FormedBefore, fmt.Sprintf("member %s once was %x in cluster %x", name, member.ID, member.ClusterID)
+		}
+	}
+	return NeverFormed, ""
+}
+
+// observePeers tries the peer port of every address behind the peer Service but our own. The Service's name is looked up
+// and not the members': theirs may not be published yet, and DNS would remember that.
+func (b *Bootstrapper) observePeers(ctx context.Context, o *observation) {
+	ctx, cancel := context.WithTimeout(ctx, endpointTimeout)
+	defer cancel()
+	own, err := b.ownAddresses()
+	if err != nil {
+		o.Peers = Answering // not to be ruled out
+		o.note("peers", err.Error())
+		return
+	}
+	found, err := b.lookup(ctx, b.cfg.PeerService+"."+b.cfg.Namespace+".svc")
+	if missing, ok := errors.AsType[*net.DNSError](err); ok && missing.IsNotFound {
+		return // no one is published
+	}
+	if err != nil {
+		o.Peers = Answering // not to be ruled out
+		o.note("peers", err.Error())
+		return
+	}
+	answers := make([]bool, len(found))
+	var group errgroup.Group
+	for i, address := range found {
+		if slices.Contains(own, address) {
+			continue
+		}
+		group.Go(func() error {
+			answers[i] = b.transport.Reach(ctx, net.JoinHostPort(address, strconv.Itoa(b.cfg.PeerPort))) == nil
+			return nil
+		})
+	}
+	_ = group.Wait() // silence is an answer here
+	if i := slices.Index(answers, true); i >= 0 {
+		o.Peers = Answering
+		o.note("peers", found[i])
+	}
+}
+
+// ownAddresses are the addresses of this Pod.
+func (b *Bootstrapper) ownAddresses() ([]string, error) {
+	addresses, err := b.addresses()
+	if err != nil {
+		return nil, fmt.Errorf("own addresses: %w", err)
+	}
+	var own []string
+	for _, a := range addresses {
+		if ip, ok := a.(*net.IPNet); ok {
+			own = append(own, ip.IP.String())
+		}
+	}
+	return own, nil
+}

@@ -1,0 +1,335 @@
+package start
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/etcd-druid/druid/agent/config"
+	"github.com/etcd-druid/druid/backup/catalog"
+	"github.com/etcd-druid/druid/backup/restore"
+	"github.com/etcd-druid/druid/backup/store"
+	"github.com/etcd-druid/druid/leases"
+	"github.com/etcd-druid/druid/membership"
+)
+
+const (
+	// storeAge is how long an answer of the stores is taken as read: a start that waits looks more often than a store may
+	// be asked, which costs a listing and an object per lineage.
+	storeAge = 10 * time.Second
+	// storeTimeout of the one object that a bootstrap writes.
+	storeTimeout = time.Minute
+)
+
+// bootstraps is what the stores report the bootstrap that is due.
+type bootstraps struct {
+	fact   Backup
+	order  Order
+	detail string
+	// epoch is above that of every lineage in the cluster's own place, 0 where it has none.
+	epoch uint32
+	// source of an order that can be carried out, and what is restored from it: a plan, or a file where it has a key.
+	source store.Store
+	plan   catalog.Plan
+	file   store.Object
+	// around are damaged objects that the plan does without.
+	around []string
+	// read is when the stores were asked.
+	read time.Time
+}
+
+// observeBackup asks the stores, or remembers what they answered.
+func (b *Bootstrapper) observeBackup(ctx context.Context, o *observation) {
+	if b.bootstraps.read.IsZero() || time.Since(b.bootstraps.read) > storeAge {
+		b.bootstraps = b.askStores(ctx)
+		b.bootstraps.read = time.Now()
+	}
+	o.bootstraps = b.bootstraps
+	if o.bootstraps.fact == BackupPresent && o.bootstraps.order == OrderRestore {
+		b.restores.recall(&o.bootstraps)
+	}
+	o.Backup, o.Order = o.bootstraps.fact, o.bootstraps.order
+	o.note("backup", o.bootstraps.detail)
+}
+
+// askStores asks whether the cluster was formed before, and for a plan of what is to be restored. The flag and the
+// configuration file are read here too: an agent that cannot read them must not form an empty cluster. A listing may take as long as it
+// gets on: a bootstrap that gives one up would never come, and nothing waits for it but the bootstrap.
+func (b *Bootstrapper) askStores(ctx context.Context) bootstraps {
+	ctx, cancel := store.Patient(ctx, store.Patience)
+	defer cancel()
+	answer := bootstraps{fact: NoBackup, order: NoOrder}
+	order, err := b.cfg.RestoreOrder()
+	if order != nil || err != nil {
+		answer.order = OrderRestore
+	}
+	if err != nil {
+		return answer.because(StoreUnreachable, err)
+	}
+	reloadable, err := config.ReadReloadable(b.cfg.ConfigPath)
+	if err != nil {
+		return answer.because(StoreUnreachable, err)
+	}
+	backup := reloadable.Backup
+	var own catalog.Catalog
+	if backup != nil {
+		if _, own, err = b.catalog(ctx, backup.Store, backup.Prefix); err != nil {
+			return answer.because(StoreUnreachable, err)
+		}
+		if answer.epoch, err = epochAbove(own); err != nil {
+			return answer.because(BackupUnusable, err)
+		}
+		if err := formedBefore(own, b.cfg.ClusterUID, order != nil); err != nil {
+			answer.order = NoOrder // it is of a bootstrap that was
+			return answer.because(BackupPresent, err)
+		}
+	}
+	if order == nil {
+		return answer
+	}
+	return b.planRestore(ctx, answer, order, backup)
+}
+
+// because says what was found, and in words why.
+func (a bootstraps) because(fact Backup, err error) bootstraps {
+	a.fact, a.detail = fact, err.Error()
+	return a
+}
+
+var errNoStore = errors.New("--restore names no store, and the configuration file has none yet")
+
+func (b *Bootstrapper) planRestore(ctx context.Context, answer bootstraps, order *config.Restore, backup *config.Backup) bootstraps {
+	raw := order.Store
+	switch {
+	case order.Unresolved != "":
+		return answer.because(StoreUnreachable, errors.New(order.Unresolved))
+	case len(raw) > 0:
+	case backup != nil:
+		raw = backup.Store
+	default:
+		return answer.because(StoreUnreachable, errNoStore)
+	}
+	if order.File != "" {
+		return b.findFile(ctx, answer, order.File, raw)
+	}
+	source, listed, err := b.catalog(ctx, raw, order.Prefix)
+	if err != nil {
+		return answer.because(StoreUnreachable, err)
+	}
+	target := catalog.Target{
+		Revision: order.Revision, Name: order.Name, Lineage: catalog.Lineage(order.Lineage), Without: b.restores.others(order.Name),
+	}
+	if order.Time != nil {
+		target.Time = *order.Time
+	}
+	listed = withoutLost(listed, b.cfg.ClusterUID)
+	plan, err := listed.Plan(target)
+	if err != nil {
+		return answer.because(classifyPlan(err), err)
+	}
+	if plan, answer.around, err = b.restores.steer(listed, target, plan, time.Now()); err != nil {
+		return answer.because(BackupUnusable, err)
+	}
+	answer.fact, answer.source, answer.plan = BackupPresent, source, plan
+	return answer
+}
+
+// catalog is what a store holds below a prefix.
+func (b *Bootstrapper) catalog(ctx context.Context, raw json.RawMessage, prefix string) (store.Store, catalog.Catalog, error) {
+	s, err := b.storeOf(ctx, raw)
+	if err != nil {
+		return nil, catalog.Catalog{}, err
+	}
+	listed, err := catalog.Read(ctx, s, prefix)
+	return s, listed, err
+}
+
+func (b *Bootstrapper) storeOf(ctx context.Context, raw json.RawMessage) (store.Store, error) {
+	c, err := store.ParseConfig(raw)
+	if err != nil {
+		return nil, err
+	}
+	return b.opened(ctx, c)
+}
+
+func (b *Bootstrapper) opened(ctx context.Context, c store.Config) (store.Store, error) {
+	s, err := b.openStore(ctx, c)
+	if err != nil {
+		return nil, fmt.Errorf("open the backup store: %w", err)
+	}
+	return s, nil
+}
+
+// findFile looks for the file that is to be restored, and whether it can be, as far as a few pages of it report.
+func (b *Bootstrapper) findFile(ctx context.Context, answer bootstraps, key string, raw json.RawMessage) bootstraps {
+	c, err := store.ParseConfig(raw)
+	if err != nil {
+		return answer.because(StoreUnreachable, err)
+	}
+	c.Sealing = nil // it is as etcd wrote it, whatever becomes of the cluster's own backups
+	if answer.source, err = b.opened(ctx, c); err != nil {
+		return answer.because(StoreUnreachable, err)
+	}
+	file, err := store.Find(ctx, answer.source, key)
+	switch {
+	case errors.Is(err, store.ErrAbsent):
+		return answer.because(NoBackup, fmt.Errorf("%w; put it there, and it is restored", err))
+	case errors.Is(err, store.ErrInvalid):
+		return answer.because(BackupUnusable, err)
+	case err != nil:
+		return answer.because(StoreUnreachable, err)
+	}
+	_, err = restore.CheckFile(ctx, restore.Config{
+		Store: answer.source, File: file, EtcdVersion: b.cfg.EtcdVersion, Quota: quotaOf(&b.cfg), RefuseAuth: true,
+	})
+	switch {
+	case err != nil && isUnusable(err):
+		return answer.because(BackupUnusable, err)
+	case err != nil:
+		return answer.because(StoreUnreachable, err)
+	}
+	answer.fact, answer.file = BackupPresent, file
+	return answer
+}
+
+// decide is Decide, and where that gives a bootstrap to us although a running cluster is to be joined, what the table of the adoptions
+// makes of it.
+func (b *Bootstrapper) decide(o *observation) Decision {
+	if d := Decide(o.Facts); d.Mode != ModeNew || b.cfg.Join == "" {
+		return d
+	}
+	o.adoption = decideAdoption(o.source)
+	return o.adoption.Decision
+}
+
+// observeSource looks at the cluster that is to be joined, and at our place in it. What it lists is kept from the facts of the
+// start: those are about the quorum of a cluster that is ours.
+func (b *Bootstrapper) observeSource(ctx context.Context, o *observation) {
+	o.source = AdoptionFacts{Source: SourceSilent, Claimed: claimedBy(o), Entry: NoEntry, Needs: Unmet}
+	endpoints, err := b.cfg.JoinEndpoints()
+	if err != nil {
+		o.note("source", err.Error())
+		return
+	}
+	sight := b.sourceSight(ctx, endpoints, o.record.record.ClusterID)
+	peerURL := b.peerURL(b.cfg.Member)
+	source, detail := sourceOf(&b.cfg, &sight, peerURL)
+	o.source.Source = source
+	o.note("source", detail)
+	if sight.listErr != nil {
+		return
+	}
+	o.view = sight.view
+	for _, status := range sight.statuses {
+		// A learner is sent the whole file.
+		o.view.DBSizeInUse = max(o.view.DBSizeInUse, status.DBSize)
+	}
+	var listed Listed
+	o.entry, listed, _ = ListingOf(o.view, b.cfg.Member, peerURL, 0)
+	if listed&isListed != 0 {
+		o.Joining = JoiningOf(b.joining.asked, b.joining.id, b.joining.attempts, o.entry.ID)
+	}
+	o.source.Entry = entryOf(listed, o.entry, o.Joining)
+	b.observeAdoptionNeeds(ctx, o)
+}
+
+// claimedBy says whether this Pod has claimed the bootstrap as one by joining.
+func claimedBy(o *observation) Claimed {
+	if record := o.record.record; o.Record == FormingByUs && record.Adopted() && record.ClusterID != 0 {
+		return Intended
+	}
+	return Unintended
+}
+
+func entryOf(listed Listed, entry membership.Member, joining Joining) Entry {
+	switch {
+	case listed&isListed == 0:
+		return NoEntry
+	case !entry.Learner:
+		return VoterEntry
+	case listed == Unstarted && joining == JoiningNow:
+		return NewLearner
+	default:
+		return OldLearner
+	}
+}
+
+// observeAdoptionNeeds looks whether the volume holds the database and our name resolves, as before any other add.
+func (b *Bootstrapper) observeAdoptionNeeds(ctx context.Context, o *observation) {
+	for _, need := range []func(context.Context, *observation) error{b.needSpace, b.needName} {
+		if err := need(ctx, o); err != nil {
+			o.note("source needs", err.Error())
+			return
+		}
+	}
+	o.source.Needs = Met
+}
+
+// sourceSight asks the endpoints for a linearizable list, each of them for its cluster, and each member for itself. clusterID is the
+// one that was begun to be joined, 0 for any.
+func (b *Bootstrapper) sourceSight(ctx context.Context, endpoints []string, clusterID uint64) sourceSight {
+	var s sourceSight
+	s.view, s.listErr = membership.Observe(ctx, b.dial, membership.Query{
+		Endpoints: endpoints, ClusterID: clusterID, Timeout: endpointTimeout,
+	})
+	if s.listErr != nil {
+		return s
+	}
+	ctx, cancel := context.WithTimeout(ctx, endpointTimeout)
+	defer cancel()
+	others, members := make([]bool, len(endpoints)), s.view.Members
+	statuses, errs := make([]membership.Status, len(members)), make([]error, len(members))
+	var group errgroup.Group
+	group.Go(func() error { s.readErr = b.linearizable(ctx, s.view.Endpoint); return nil })
+	for i, endpoint := range endpoints {
+		group.Go(func() error {
+			status, err := b.status(ctx, endpoint)
+			others[i] = err == nil && status.ClusterID != s.view.ClusterID
+			return nil
+		})
+	}
+	for i, m := range members {
+		group.Go(func() error {
+			statuses[i], errs[i] = membership.StatusOf(ctx, b.dial, s.view.ClusterID, m)
+			return nil
+		})
+	}
+	_ = group.Wait() // each keeps its error
+	for i, endpoint := range endpoints {
+		if others[i] {
+			s.stray = append(s.stray, endpoint)
+		}
+	}
+	s.statuses, s.statusErrs = map[uint64]membership.Status{}, map[uint64]error{}
+	for i, m := range members {
+		if s.statusErrs[m.ID] = errs[i]; errs[i] == nil {
+			s.statuses[m.ID] = statuses[i]
+		}
+	}
+	return s
+}
+
+// linearizable reads one key through the raft of the cluster at endpoint.
+func (b *Bootstrapper) linearizable(ctx context.Context, endpoint string) error {
+	client, err := b.dial(ctx, endpoint)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = client.Close() }()
+	return membership.Linearizable(ctx, client)
+}
+
+// guestsIn are the IDs of the voters that are there before we join.
+func externalsIn(view membership.View, own membership.Member) []string {
+	var externals []string
+	for _, m := range view.Voters() {
+		if m.ID != own.ID {
+			externals = append(externals, leases.FormatID(m.ID))
+		}
+	}
+	return externals
+}

@@ -1,0 +1,195 @@
+package start
+
+import (
+	"context"
+	"errors"
+	"net"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/etcd-druid/druid/agent/config"
+	"github.com/etcd-druid/druid/agent/datadir"
+	"github.com/etcd-druid/druid/agent/datadir/volume"
+	"github.com/etcd-druid/druid/leases"
+)
+
+// alone is a Bootstrapper that needs neither Kubernetes nor a network.
+func alone(t *testing.T) *Bootstrapper {
+	t.Helper()
+	return &Bootstrapper{
+		cfg:       config.Config{ClusterUID: us.ClusterUID, Member: us.Member, VolumePath: t.TempDir()},
+		addresses: func() ([]net.Addr, error) { return nil, nil },
+	}
+}
+
+func TestATraceOfAClusterThatCannotBeReadRulesNothingOut(t *testing.T) {
+	ours := datadir.Stamp{Cluster: us.ClusterUID, Formed: true}
+	anothers := datadir.Stamp{Cluster: "x", Formed: true}
+	attempt := datadir.Stamp{Cluster: us.ClusterUID}
+	tests := map[string]struct {
+		volume volumeState
+		aside  func(t *testing.T, dir string)
+		formed uint32
+		want   Evidence
+	}{
+		"nothing was ever stamped":                    {volume: volumeState{stampErr: datadir.ErrNoStamp}, want: NeverFormed},
+		"the record names a formed epoch":             {volume: volumeState{stampErr: datadir.ErrNoStamp}, formed: 1, want: FormedBefore},
+		"this volume was stamped for our group":       {volume: volumeState{stamp: ours}, want: FormedBefore},
+		"this volume was stamped for an attempt":      {volume: volumeState{stamp: attempt}, want: NeverFormed},
+		"this volume was another's and is empty":      {volume: volumeState{stamp: anothers}, want: NeverFormed},
+		"this volume's stamp cannot be read":          {volume: volumeState{stampErr: errors.New("EIO")}, want: EvidenceUnknown},
+		"this volume's stamp is of a later agent":     {volume: volumeState{stampErr: datadir.ErrBadStamp}, want: EvidenceUnknown},
+		"an aside was stamped for our group":          {volume: volumeState{stampErr: datadir.ErrNoStamp}, aside: stamped(ours), want: FormedBefore},
+		"an aside was stamped for an attempt":         {volume: volumeState{stampErr: datadir.ErrNoStamp}, aside: stamped(attempt), want: NeverFormed},
+		"an aside has no stamp":                       {volume: volumeState{stampErr: datadir.ErrNoStamp}, aside: func(*testing.T, string) {}, want: NeverFormed},
+		"an aside's stamp is of a later agent":        {volume: volumeState{stampErr: datadir.ErrNoStamp}, aside: written(`{"version":9}`), want: EvidenceUnknown},
+		"an aside's stamp is a directory, not a file": {volume: volumeState{stampErr: datadir.ErrNoStamp}, aside: unreadable, want: EvidenceUnknown},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			b := alone(t)
+			if tc.aside != nil {
+				dir := filepath.Join(b.cfg.VolumePath, volume.AsidePrefix+"0001-stale")
+				must(t, os.Mkdir(dir, 0o700))
+				tc.aside(t, dir)
+			}
+			o := observation{volume: tc.volume, record: recordState{record: leases.Record{FormedEpoch: tc.formed}}}
+			if got, detail := b.evidence(t.Context(), &o); got != tc.want {
+				t.Errorf("got %s (%s), want %s", got, detail, tc.want)
+			}
+		})
+	}
+}
+
+func stamped(s datadir.Stamp) func(*testing.T, string) {
+	return func(t *testing.T, dir string) { must(t, datadir.WriteStamp(dir, s)) }
+}
+
+func written(content string) func(*testing.T, string) {
+	return func(t *testing.T, dir string) {
+		must(t, os.WriteFile(filepath.Join(dir, volume.StampFile), []byte(content), 0o600))
+	}
+}
+
+func unreadable(t *testing.T, dir string) {
+	must(t, os.Mkdir(filepath.Join(dir, volume.StampFile), 0o700))
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestOnlyADNSThatAnswersSaysThatNoOneIsThere(t *testing.T) {
+	tests := map[string]struct {
+		err  error
+		want Peers
+	}{
+		"the name does not exist":  {&net.DNSError{Err: "no such host", IsNotFound: true}, Silent},
+		"the server fails":         {&net.DNSError{Err: "server misbehaving", IsTemporary: true}, Answering},
+		"the server does not hear": {context.DeadlineExceeded, Answering},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			b := alone(t)
+			b.lookup = func(context.Context, string) ([]string, error) { return nil, tc.err }
+			o := observation{Facts: Facts{Peers: Silent}, details: map[string]string{}}
+			if b.observePeers(t.Context(), &o); o.Peers != tc.want {
+				t.Errorf("got %s, want %s", o.Peers, tc.want)
+			}
+		})
+	}
+}
+
+func TestTheOnlyMemberIsReportedThatNoOneElseHoldsItsData(t *testing.T) {
+	b := alone(t)
+	if _, err := b.list(t.Context(), leases.Record{Members: []string{us.Member}, Seed: us.Member}, 0xc); !errors.Is(err, errOnlyMember) {
+		t.Errorf("got %v, want %v", err, errOnlyMember)
+	}
+}
+
+func TestTheDrainMarkOnOurLease(t *testing.T) {
+	for name, tc := range map[string]struct {
+		mark leases.Retirement
+		want Lease
+	}{
+		"no mark":                     {leases.Retirement{}, Fresh},
+		"asked, may be taken back":    {leases.Retirement{State: leases.RetireRequested}, Leaving},
+		"the removal is claimed":      {leases.Retirement{State: leases.RetireRemoving}, Retired},
+		"removed":                     {leases.Retirement{State: leases.RetireDone}, Retired},
+		"a mark that no one can read": {leases.Retirement{State: leases.RetireUnreadable}, Retired},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got, _ := classifyLease(us, ownLease{member: leases.Member{PodUID: us.PodUID, Retire: tc.mark}}); got != tc.want {
+				t.Errorf("got %s, want %s", got, tc.want)
+			}
+		})
+	}
+}
+
+func TestWhoseTurnItIs(t *testing.T) {
+	replacing := func(name string) *leases.Replacing { return &leases.Replacing{Member: name} }
+	retiring := func(name string) *leases.Retiring { return &leases.Retiring{Member: name, Mark: "x"} }
+	for name, tc := range map[string]struct {
+		replacing *leases.Replacing
+		retiring  *leases.Retiring
+		want      Slot
+	}{
+		"nobody's":                             {nil, nil, SlotFree},
+		"another replaces itself":              {replacing("c-b"), nil, SlotTaken},
+		"we do":                                {replacing("c-a"), nil, SlotOurs},
+		"one that is not desired any more did": {replacing("c-x"), nil, SlotFree},
+		"another leaves":                       {nil, retiring("c-b"), SlotLeaving},
+		"we leave, and our Lease does not say so":   {nil, retiring("c-a"), SlotLeaving},
+		"one left that is not desired any more":     {nil, retiring("c-x"), SlotFree},
+		"our replacement was begun before":          {replacing("c-a"), retiring("c-b"), SlotOurs},
+		"a holder that is gone hides no drain":      {replacing("c-x"), retiring("c-b"), SlotLeaving},
+		"a drain that is over hides no replacement": {replacing("c-b"), retiring("c-x"), SlotTaken},
+	} {
+		t.Run(name, func(t *testing.T) {
+			record := leases.Record{Members: []string{"c-a", "c-b"}, Replacing: tc.replacing, Retiring: tc.retiring}
+			if got, _ := classifySlot(us, record); got != tc.want {
+				t.Errorf("got %s, want %s", got, tc.want)
+			}
+		})
+	}
+}
+
+func TestAMemberThatIsAskedToGoStaysWholeAndJoinsNoMore(t *testing.T) {
+	member := Facts{
+		Data: Intact, Listed: Voter, Own: OwnID, Record: Formed, Epoch: Current, Place: Desired, Lease: Leaving,
+		Evidence: EvidenceUnknown, Peers: Answering, Backup: NoBackup, Order: NoOrder, Slot: SlotLeaving, Needs: Met, Joining: NotJoining,
+	}
+	with := func(change func(*Facts)) Facts { f := member; change(&f); return f }
+	lost := func(f *Facts) { f.Data, f.Own = Empty, OtherID }
+	for name, tc := range map[string]struct {
+		facts Facts
+		want  string
+	}{
+		"asked, restarts":                       {member, "resume"},
+		"claimed, restarts":                     {with(func(f *Facts) { f.Lease = Retired }), "resume"},
+		"asked, lost its data":                  {with(lost), "asked-to-go"},
+		"taken back, lost its data":             {with(func(f *Facts) { lost(f); f.Lease, f.Slot = Fresh, SlotFree }), "data-lost"},
+		"claimed, lost its data":                {with(func(f *Facts) { lost(f); f.Lease = Retired }), "retired"},
+		"removed":                               {with(func(f *Facts) { f.Listed, f.Own, f.Lease = Unlisted, OtherID, Retired }), "retired"},
+		"asked, never joined":                   {with(func(f *Facts) { lost(f); f.Listed = Unconfirmed }), "asked-to-go"},
+		"another goes, a joiner waits":          {with(func(f *Facts) { lost(f); f.Lease, f.Listed = Fresh, Unconfirmed }), "await-drain"},
+		"another goes, a replacement waits":     {with(func(f *Facts) { lost(f); f.Lease = Fresh }), "await-drain"},
+		"another goes, a begun join goes on":    {with(func(f *Facts) { lost(f); f.Lease, f.Listed, f.Joining = Fresh, Unstarted, JoiningNow }), "finish-join"},
+		"another goes, a removed one waits":     {with(func(f *Facts) { f.Lease, f.Listed, f.Own = Fresh, Unlisted, OtherID }), "await-drain"},
+		"another goes, a good member restarts":  {with(func(f *Facts) { f.Lease = Fresh }), "resume"},
+		"another goes, a majority restarts":     {with(func(f *Facts) { f.Lease, f.Listed = Fresh, NoQuorum }), "resume-majority"},
+		"asked, all of them restart":            {with(func(f *Facts) { f.Listed = NoQuorum }), "resume-majority"},
+		"asked, removed before it was claimed":  {with(func(f *Facts) { f.Listed, f.Own = Unlisted, OtherID }), "asked-to-go"},
+		"taken back, and was removed meanwhile": {with(func(f *Facts) { f.Listed, f.Own, f.Lease, f.Slot = Unlisted, OtherID, Fresh, SlotFree }), "removed-while-down"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := Decide(tc.facts); got.Rule != tc.want {
+				t.Errorf("got %s, want %s", got.Rule, tc.want)
+			}
+		})
+	}
+}

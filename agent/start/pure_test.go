@@ -1,0 +1,87 @@
+package start
+
+import (
+	"testing"
+	"time"
+
+	"github.com/etcd-druid/druid/agent/launch"
+	"github.com/etcd-druid/druid/leases"
+	"github.com/etcd-druid/druid/membership"
+)
+
+func TestSlotBindsWhileItsHolderIsListed(t *testing.T) {
+	url := func(name string) string { return "http://" + name + ":2380" }
+	taken := &leases.Replacing{Member: "c-a", MemberID: "a1"}
+	for name, tc := range map[string]struct {
+		slot   Slot
+		listed []membership.Member
+		want   Slot
+	}{
+		"the ID is still to be removed":       {SlotTaken, []membership.Member{{ID: 0xa1, Name: "c-a"}, {ID: 2, Name: "c-b"}}, SlotTaken},
+		"the holder joined under another ID":  {SlotTaken, []membership.Member{{ID: 9, PeerURLs: []string{url("c-a")}}}, SlotTaken},
+		"the holder is gone and not back yet": {SlotTaken, []membership.Member{{ID: 2, Name: "c-b"}}, SlotFree},
+		"our own slot stays ours":             {SlotOurs, []membership.Member{{ID: 2, Name: "c-b"}}, SlotOurs},
+		"a free slot stays free with anybody": {SlotFree, []membership.Member{{ID: 0xa1, Name: "c-a"}}, SlotFree},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := SlotIn(membership.View{Members: tc.listed}, tc.slot, taken, url); got != tc.want {
+				t.Errorf("got %s, want %s", got, tc.want)
+			}
+		})
+	}
+}
+
+func TestReplacingNeedsAQuorumThatOutlivesIt(t *testing.T) {
+	voters := func(n int) membership.View {
+		var v membership.View
+		for i := range n {
+			v.Members = append(v.Members, membership.Member{ID: uint64(i + 1), Name: leases.FormatID(uint64(i + 1))})
+		}
+		return v
+	}
+	for n, want := range map[int]int{1: 1, 2: 1, 3: 2, 4: 3, 5: 3} {
+		v := voters(n)
+		if others, got := QuorumForReplacing(v, v.Members[0], Voter); got != want || len(others) != n-1 {
+			t.Errorf("of %d voters: %d of %d others must be healthy, want %d", n, got, len(others), want)
+		}
+	}
+	if _, got := QuorumForReplacing(voters(3), membership.Member{ID: 9, Learner: true}, Learner); got != 0 {
+		t.Errorf("a learner's removal takes no vote, got %d", got)
+	}
+}
+
+func TestAnEtcdThatEndsAgainAndAgainIsGivenARest(t *testing.T) {
+	crashed := func(times int, ran time.Duration) launch.Report {
+		return launch.Report{Crashes: times, LastExit: &launch.Exit{Code: 1, RanFor: ran}}
+	}
+	killed := launch.Report{Crashes: 1, LastExit: &launch.Exit{Code: -1, Signal: "killed"}}
+	notRun := launch.Report{Clean: true, LastExit: &launch.Exit{Code: -1, Message: "no such file"}}
+	tests := map[string]struct {
+		attempts int
+		reports  []launch.Report
+		want     []time.Duration
+	}{
+		"none before the first start":       {0, []launch.Report{{}}, []time.Duration{0}},
+		"none after the first crash":        {0, []launch.Report{crashed(1, 0), killed}, []time.Duration{0, 0}},
+		"doubling, up to a bound":           {0, []launch.Report{crashed(2, 0), crashed(3, 0), crashed(99, 0)}, []time.Duration{time.Second, 2 * time.Second, maxCrashPause}},
+		"none for one that ran for a while": {0, []launch.Report{crashed(9, time.Minute)}, []time.Duration{0}},
+		"none for a learner that lost a race with another joiner": {
+			2, []launch.Report{crashed(2, 0)}, []time.Duration{0},
+		},
+		"doubling for a program that cannot be run, also a joiner's": {
+			2, []launch.Report{notRun, notRun, notRun, notRun, notRun, notRun, notRun},
+			[]time.Duration{time.Second, 2 * time.Second, 4 * time.Second, 8 * time.Second, 16 * time.Second, maxCrashPause, maxCrashPause},
+		},
+		"begun again once it could be run": {0, []launch.Report{notRun, notRun, crashed(1, 0), notRun}, []time.Duration{time.Second, 2 * time.Second, 0, time.Second}},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			b := &Bootstrapper{joining: joining{attempts: tc.attempts}}
+			for i, report := range tc.reports {
+				if got, why := b.crashRest(report); got != tc.want[i] {
+					t.Errorf("rest %d: %s (%s), want %s", i, got, why, tc.want[i])
+				}
+			}
+		})
+	}
+}

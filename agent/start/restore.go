@@ -1,0 +1,212 @@
+package start
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/etcd-druid/druid/agent/datadir"
+	"github.com/etcd-druid/druid/agent/datadir/volume"
+	"github.com/etcd-druid/druid/agent/launch"
+	"github.com/etcd-druid/druid/backup/catalog"
+	"github.com/etcd-druid/druid/backup/delta"
+	"github.com/etcd-druid/druid/backup/restore"
+	"github.com/etcd-druid/druid/backup/snapshot"
+	"github.com/etcd-druid/druid/backup/store"
+	"github.com/etcd-druid/druid/internal/crash"
+)
+
+// restore claims an attempt as form does, makes its data next to the data directory, stamps it and puts it in its place.
+//
+// Anyone who comes after a death finds: before the stamp, no data, and what was made is dropped; before the rename, a stamp of
+// no data, which says nothing; after it, intact data of the record's attempt, which is resumed. Each attempt has a token of
+// its own, so data of an earlier one is never gone on with.
+func (b *Bootstrapper) restore(ctx context.Context, d Decision, o *observation) (*launch.Order, error) {
+	a, err := b.claim(ctx, o)
+	if a == nil || err != nil {
+		return nil, err
+	}
+	if err := b.clearForRestore(ctx, o); err != nil {
+		return nil, err
+	}
+	inform := func(words string) {
+		b.decided(Published{Decision: Decision{d.Mode, d.Rule, words}, Data: Empty.String()})
+	}
+	result, err := b.fetch(ctx, o, a, inform)
+	if err != nil {
+		return nil, b.restoreFailed(ctx, o, inform, err)
+	}
+	b.restores = restores{}
+	stamp := b.stamp(o, a.record, a.clusterID, a.memberID)
+	if stamp.File = o.bootstraps.file.Key; stamp.File == "" {
+		stamp.Parent, stamp.Fork = string(o.bootstraps.plan.Full.Lineage), result.Revision
+	}
+	crash.Before("stamp-restored")
+	err = datadir.WriteStamp(b.cfg.VolumePath, stamp)
+	crash.After("stamp-restored")
+	if err != nil {
+		return nil, err
+	}
+	if err := datadir.PlaceRestored(b.cfg.VolumePath); err != nil {
+		return nil, err
+	}
+	b.log.InfoContext(ctx, "data restored", "lineage", stamp.Parent, "file", stamp.File, "revision", result.Revision, "bumped", result.Bumped,
+		"events", result.Events, "deltas", result.Deltas, "bytes", result.Size)
+	inform("")
+	// There is a log: should it vanish before etcd opens it, the flags let it form no empty cluster.
+	return b.order(stamp, start{cluster: a.cluster(b.cfg.Member), token: a.token, maxLearners: a.record.MaxLearners})
+}
+
+// clearForRestore moves aside what an attempt that was lost has in the place of the data, and drops what a restore that
+// died left next to it: no etcd ever ran on that.
+func (b *Bootstrapper) clearForRestore(ctx context.Context, o *observation) error {
+	if err := b.moveAside(ctx, o, "attempt-lost"); err != nil {
+		return err
+	}
+	left, err := datadir.PruneBegun(b.cfg.VolumePath)
+	if !left || err != nil {
+		return err
+	}
+	return datadir.Prune(b.cfg.VolumePath)
+}
+
+// fetch makes the data of the attempt next to the data directory. The revision is raised and all before it marked compacted,
+// because clients of the restored cluster may have seen more of its history; alarms NOSPACE that stood then are dropped.
+func (b *Bootstrapper) fetch(ctx context.Context, o *observation, a *attempt, inform func(string)) (restore.Result, error) {
+	plan, file := o.bootstraps.plan, o.bootstraps.file
+	b.log.InfoContext(ctx, "restore begun", "full", plan.Full.Key, "file", file.Key, "deltas", len(plan.Deltas), "reach", plan.Reach, "notes", plan.Notes)
+	if len(o.bootstraps.around) > 0 {
+		b.log.WarnContext(ctx, "damaged backups left out", "objects", o.bootstraps.around, "full", plan.Full.Key)
+	}
+	inform = reportAround(o.bootstraps.around, inform)
+	inform("restoring " + cmp.Or(file.Key, plan.Full.Key))
+	c := restore.Config{
+		Store: o.bootstraps.source, Plan: plan, File: file, DataDir: volume.RestoredPath(b.cfg.VolumePath),
+		Name: b.cfg.Member, PeerURLs: []string{a.peerURL}, InitialCluster: a.cluster(b.cfg.Member), Token: a.token,
+		EtcdVersion: b.cfg.EtcdVersion, Quota: quotaOf(&b.cfg), RefuseAuth: true,
+		Bump: restore.DefaultBump, ClearAlarms: true, Progress: b.progress(ctx, inform),
+	}
+	crash.Before("restore-data")
+	result, err := restore.Run(ctx, c)
+	crash.After("restore-data")
+	switch {
+	case err != nil:
+		return result, err
+	case result.ClusterID != a.clusterID || result.MemberID != a.memberID:
+		return result, fmt.Errorf("restore: the data is of member %x in cluster %x, claimed were %x in %x",
+			result.MemberID, result.ClusterID, a.memberID, a.clusterID)
+	}
+	return result, nil
+}
+
+// restoreFailed reports why, and rests: each attempt costs a claim in the record, and requests to the store.
+func (b *Bootstrapper) restoreFailed(ctx context.Context, o *observation, inform func(string), err error) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	b.restores.failed(o.bootstraps.plan, o.bootstraps.file, err, time.Now())
+	b.bootstraps = bootstraps{}
+	if errors.Is(err, restore.ErrTooNew) {
+		return err // an older full is planned with at once
+	}
+	inform(err.Error())
+	pause(ctx, doubling(b.restores.failures-1))
+	return err
+}
+
+// spoiledFor is how long a plan is not tried again whose objects turned out to be unusable: a person may put a good copy in
+// a broken one's place, under its name.
+const spoiledFor = 5 * time.Minute
+
+// restores is what became of the attempts to restore that this process made.
+type restores struct {
+	// failures in a row.
+	failures int
+	// spoiled is why plan, or file, cannot be carried out, at that time.
+	spoiled error
+	plan    catalog.Plan
+	file    store.Object
+	at      time.Time
+	// without are fulls that hold more than the target.
+	without []string
+	// damaged are the objects that an attempt found damaged, by their keys, and what it said of them. Until all of them are looked at
+	// again it only grows, so each is a reason for one attempt at another plan.
+	damaged map[string]error
+}
+
+// failed remembers an attempt.
+func (r *restores) failed(plan catalog.Plan, file store.Object, err error, now time.Time) {
+	r.failures++
+	switch {
+	case errors.Is(err, restore.ErrTooNew):
+		r.without = append(r.without, plan.Full.Key)
+	case isUnusable(err):
+		r.spoiled, r.plan, r.file, r.at = err, plan, file, now
+		if key, damaged := damagedIn(plan, err); damaged {
+			if r.damaged == nil {
+				r.damaged = map[string]error{}
+			}
+			r.damaged[key] = err
+		}
+	}
+}
+
+// recall takes an answer back whose plan was tried in vain.
+func (r *restores) recall(answer *bootstraps) {
+	if r.spoiled != nil && time.Since(r.at) < spoiledFor && reflect.DeepEqual(r.plan, answer.plan) && r.file == answer.file {
+		*answer = answer.because(BackupUnusable, r.spoiled)
+	}
+}
+
+// others are the fulls to plan without, but for one that is asked for by its name.
+func (r *restores) others(name string) []string {
+	return slices.DeleteFunc(slices.Clone(r.without), func(key string) bool { return name != "" && strings.HasSuffix(key, name) })
+}
+
+// isUnusable says whether the same attempt would end in the same way: the objects are to blame, and not the way to them; or the disk, and that only
+// shows when all of them are read. What a newer druid wrote is unusable here.
+func isUnusable(err error) bool {
+	for _, known := range []error{
+		restore.ErrSwapped, restore.ErrShort, restore.ErrFork, restore.ErrVersion, restore.ErrQuota, restore.ErrAuth, restore.ErrSpaceBeside, store.ErrDamaged, store.ErrNewer,
+	} {
+		if errors.Is(err, known) {
+			return true
+		}
+	}
+	_, full := errors.AsType[*snapshot.DamagedError](err)
+	_, file := errors.AsType[*snapshot.FileError](err)
+	_, changes := errors.AsType[*delta.DamagedError](err)
+	_, gap := errors.AsType[*restore.GapError](err)
+	return full || file || changes || gap
+}
+
+// progressEvery is how often progress is reported: each time costs a patch of the member's Lease.
+const progressEvery = 5 * time.Second
+
+// progress reports a restore, in the Lease and in the log.
+func (b *Bootstrapper) progress(ctx context.Context, inform func(string)) func(restore.Progress) {
+	notified, pace := time.Now(), restore.Pace{}
+	return func(at restore.Progress) {
+		now := time.Now()
+		speed := pace.Observe(at, now)
+		if now.Sub(notified) < progressEvery {
+			return
+		}
+		notified = now
+		inform("restoring " + speed.Words(at))
+		b.log.InfoContext(ctx, "restoring", "phase", string(at.Phase), "bytes", at.Bytes, "totalBytes", at.TotalBytes, "deltas", at.Deltas,
+			"totalDeltas", at.TotalDeltas, "events", at.Events, "revision", at.Revision, "perSecond", int64(speed.PerSecond), "left", leftOf(speed))
+	}
+}
+
+func leftOf(s restore.Speed) string {
+	if !s.Known {
+		return "unknown"
+	}
+	return s.Left.String()
+}

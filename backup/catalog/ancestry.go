@@ -1,0 +1,238 @@
+package catalog
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"time"
+)
+
+// segment is the part of a history that counts: everything up to a revision.
+type segment struct {
+	history History
+	// cut is the last revision that counts, because history forked there; math.MaxInt64 where it did not.
+	cut int64
+	// forked is who forked at cut.
+	forked Lineage
+}
+
+// line is a lineage's history back to its beginning: its own segment, its parent's up to the fork, and so on as far as
+// bootstraps are known and their lineages are there.
+func (c Catalog) line(h History) []segment {
+	line := []segment{{history: h, cut: math.MaxInt64}}
+	seen := map[Lineage]bool{h.Lineage: true}
+	for {
+		last := line[len(line)-1]
+		formation := last.history.Formation
+		if formation == nil || formation.Parent == "" || seen[formation.Parent] {
+			return line
+		}
+		parent, found := c.History(formation.Parent)
+		if !found {
+			return line
+		}
+		seen[formation.Parent] = true
+		line = append(line, segment{history: parent, cut: min(last.cut, formation.Fork), forked: last.history.Lineage})
+	}
+}
+
+// fork is the last revision of h's history that is its parent's.
+func (h History) fork() int64 {
+	if h.Formation == nil {
+		return 0
+	}
+	return h.Formation.Fork
+}
+
+// formed is when h began: as its bootstrap reports, else when its first object was made. ok is false where nothing reports.
+func (h History) wasFormed() (at time.Time, ok bool) {
+	if h.Formation != nil {
+		return h.Formation.Created, true
+	}
+	for _, f := range h.Fulls {
+		if !ok || f.At.Before(at) {
+			at, ok = f.At, true
+		}
+	}
+	for _, d := range h.Deltas {
+		if !ok || d.At.Before(at) {
+			at, ok = d.At, true
+		}
+	}
+	return at, ok
+}
+
+// segmentFor finds the part of a line that holds the target. found is false for the latest state of a line without a full.
+func segmentFor(line []segment, t Target) (s segment, found bool) {
+	for _, s := range line {
+		var here bool
+		switch {
+		case t.Revision != 0:
+			here = t.Revision > s.history.fork() || s.history.Formation == nil
+		case !t.Time.IsZero():
+			wasFormed, known := s.history.wasFormed()
+			here = !known || !t.Time.Before(wasFormed)
+		default:
+			here = s.hasFull()
+		}
+		if here {
+			return s, true
+		}
+	}
+	// Older than the oldest bootstrap that is known: the oldest line reports what there is.
+	return line[len(line)-1], t.Revision != 0 || !t.Time.IsZero()
+}
+
+func (s segment) hasFull() bool {
+	return slices.ContainsFunc(s.history.Fulls, func(f Full) bool { return f.Revision <= s.cut })
+}
+
+// locate finds the segment that a target without a name is in. The newest history counts; of two with the same epoch the
+// one that has a full.
+func (c Catalog) locate(t Target) (segment, []string, error) {
+	if t.Lineage != "" {
+		h, found := c.History(t.Lineage)
+		if !found {
+			return segment{}, nil, fmt.Errorf("%w: lineage %s; there are %s", ErrUnknown, t.Lineage, c.lineages())
+		}
+		line := c.line(h)
+		s, found := segmentFor(line, t)
+		if !found {
+			return segment{}, nil, fmt.Errorf("%w: lineage %s has no full, and no parent of it has", ErrEmpty, t.Lineage)
+		}
+		return s, noteParent(h, s), nil
+	}
+	var notes []string
+	for _, group := range c.heads(t) {
+		s, note, err := c.locateIn(group, t)
+		if err != nil {
+			return segment{}, nil, err
+		}
+		notes = append(notes, note...)
+		if s != nil {
+			return *s, notes, nil
+		}
+	}
+	if !t.Time.IsZero() && c.hasFull() {
+		return segment{}, nil, fmt.Errorf("%w: %s is before the first backup; restorable are %s", ErrOutside, stamp(t.Time), c.restorable())
+	}
+	return segment{}, nil, fmt.Errorf("%w: there is no full below %q", ErrEmpty, c.Prefix)
+}
+
+// locateIn asks the histories of one epoch. nil means that the target is in none of them.
+func (c Catalog) locateIn(group []History, t Target) (*segment, []string, error) {
+	full := slices.DeleteFunc(slices.Clone(group), func(h History) bool { return len(h.Fulls) == 0 })
+	if len(full) == 0 {
+		full = group
+	}
+	var at *segment
+	var notes []string
+	for _, h := range full {
+		s, found := segmentFor(c.line(h), t)
+		switch {
+		case !found:
+			notes = append(notes, noteWithout(h))
+		case at == nil:
+			at = &s
+			notes = append(notes, noteParent(h, s)...)
+		case at.history.Lineage != s.history.Lineage || at.cut != s.cut:
+			return nil, nil, fmt.Errorf("%w: lineages %s and %s have the same epoch, and nothing reports which one is the cluster's: name the lineage; restorable are %s",
+				ErrAmbiguous, full[0].Lineage, h.Lineage, c.restorable())
+		}
+	}
+	for _, h := range group {
+		if at != nil && len(full) < len(group) && len(h.Fulls) == 0 {
+			notes = append(notes, fmt.Sprintf("lineage %s has the same epoch, and no full: it is left out", h.Lineage))
+		}
+	}
+	return at, notes, nil
+}
+
+// heads are the histories that a target may be in, those of one epoch together, the newest first. A moment is in what
+// was formed last until then.
+func (c Catalog) heads(t Target) [][]History {
+	var groups [][]History
+	for _, h := range slices.Backward(c.Histories) {
+		wasFormed, known := h.wasFormed()
+		if !t.Time.IsZero() && (!known || t.Time.Before(wasFormed)) {
+			continue
+		}
+		if n := len(groups); n > 0 && groups[n-1][0].Lineage.Epoch() == h.Lineage.Epoch() {
+			groups[n-1] = append(groups[n-1], h)
+			continue
+		}
+		groups = append(groups, []History{h})
+	}
+	for _, g := range groups {
+		slices.SortFunc(g, func(a, b History) int { return cmp.Compare(a.Lineage, b.Lineage) })
+	}
+	return groups
+}
+
+func noteWithout(h History) string {
+	if h.Formation != nil && h.Formation.Parent == "" {
+		return fmt.Sprintf("lineage %s is newer, began with nothing, and has no full yet", h.Lineage)
+	}
+	return fmt.Sprintf("lineage %s is newer and has no full yet; where it forked from what is restored here is not known", h.Lineage)
+}
+
+func noteParent(asked History, s segment) []string {
+	if asked.Lineage == s.history.Lineage {
+		return nil
+	}
+	if len(asked.Fulls) == 0 {
+		return []string{fmt.Sprintf("lineage %s has no full yet: this is lineage %s up to revision %d, where %s forked", asked.Lineage, s.history.Lineage, s.cut, s.forked)}
+	}
+	return []string{fmt.Sprintf("this is from before lineage %s was formed: lineage %s", asked.Lineage, s.history.Lineage)}
+}
+
+// descent is a line of descent: the lineages that one cluster has and had, with what they forked from.
+type descent map[Lineage]bool
+
+// descents is the line of l. Without l it is each line that is no part of another one.
+func (c Catalog) descents(l Lineage) []descent {
+	if l != "" {
+		return []descent{c.descent(l)}
+	}
+	var lines []descent
+	for _, h := range c.Histories {
+		line := c.descent(h.Lineage)
+		if slices.ContainsFunc(lines, line.within) {
+			continue
+		}
+		lines = append(slices.DeleteFunc(lines, func(old descent) bool { return old.within(line) }), line)
+	}
+	return lines
+}
+
+// descent is the line of l: empty where l is not there, l alone where the record of its bootstrap cannot be read.
+func (c Catalog) descent(l Lineage) descent {
+	line := descent{}
+	self, found := c.History(l)
+	if !found {
+		return line
+	}
+	for _, h := range c.Histories {
+		if h.Lineage != l && !sameCluster(h, self) {
+			continue
+		}
+		for _, s := range c.line(h) {
+			line[s.history.Lineage] = true
+		}
+	}
+	return line
+}
+
+func sameCluster(a, b History) bool {
+	return a.Formation != nil && b.Formation != nil && a.Formation.ClusterUID != "" && a.Formation.ClusterUID == b.Formation.ClusterUID
+}
+
+func (d descent) within(other descent) bool {
+	for l := range d {
+		if !other[l] {
+			return false
+		}
+	}
+	return true
+}

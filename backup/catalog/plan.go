@@ -1,0 +1,298 @@
+package catalog
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"time"
+)
+
+// settling is how far the clock of who took a full may be from the clocks that the target and the deltas have their times
+// from, and how long a watch may lag. A full may hold more than its name says, up to its time: one that is that close to a
+// target is taken only where no older one leads there, because the restore would have to cut it back, or could not.
+const settling = time.Minute
+
+// Plan finds what leads to the target: the newest full at or before it and the deltas from there. It reports a gap from an
+// end: where objects are missing on the way it returns a GapError and no shorter plan.
+//
+// A full's revision is a lower bound. When the restore finds that the plan's full holds more than the target, ask for
+// t.Except(plan.Full.Key), which takes the next older full; likewise where an object is broken.
+func (c Catalog) Plan(t Target) (Plan, error) {
+	if err := t.check(); err != nil {
+		return Plan{}, err
+	}
+	c = c.without(t.Without).sorted()
+	if t.Name != "" {
+		return c.planName(t)
+	}
+	s, notes, err := c.locate(t)
+	if err != nil {
+		return Plan{}, err
+	}
+	l := limit{revision: s.cut, until: t.Time}
+	if t.Revision != 0 {
+		l.revision = t.Revision
+	}
+	p, err := c.planIn(s.history, l, t.Revision != 0)
+	if err != nil {
+		return Plan{}, err
+	}
+	if latest := t.Revision == 0 && t.Time.IsZero(); latest && s.cut != math.MaxInt64 && p.Reach < s.cut {
+		notes = append(notes, fmt.Sprintf("revisions %d to %d, up to the fork, were not saved", p.Reach+1, s.cut))
+	}
+	p.Notes = append(notes, p.Notes...)
+	if !t.Time.IsZero() {
+		p.Notes = append(p.Notes, c.ahead(p)...)
+	}
+	return p, nil
+}
+
+// ahead says which objects of a plan were written by a clock that was ahead: what they say of time is not known any better.
+func (c Catalog) ahead(p Plan) (notes []string) {
+	note := func(key string, said, at time.Time) {
+		if said.After(at) {
+			notes = append(notes, fmt.Sprintf("%s says that it is of %s, and the store had it at %s: the clock of who wrote it was ahead, so the "+
+				"second time counts for all that it holds", key, stamp(said), stamp(at)))
+		}
+	}
+	if f, ok := ParseFull(c.Prefix, p.Full.Key); ok {
+		note(f.Key, f.At, p.Full.At)
+	}
+	for _, d := range p.Deltas {
+		if named, ok := ParseDelta(c.Prefix, d.Key); ok {
+			note(d.Key, named.At, d.At)
+		}
+	}
+	return notes
+}
+
+func (t Target) check() error {
+	var given []string
+	for name, set := range map[string]bool{"revision": t.Revision != 0, "time": !t.Time.IsZero(), "name": t.Name != ""} {
+		if set {
+			given = append(given, name)
+		}
+	}
+	slices.Sort(given)
+	switch {
+	case len(given) > 1:
+		return fmt.Errorf("%w: %s are given: choose one", ErrTarget, strings.Join(given, " and "))
+	case t.Revision < 0:
+		return fmt.Errorf("%w: revision %d is none: want 1 or more", ErrTarget, t.Revision)
+	}
+	return nil
+}
+
+// planIn plans within one history. exact asks for the limit's revision itself; otherwise the end of the history will do.
+func (c Catalog) planIn(h History, l limit, exact bool) (Plan, error) {
+	var best *walked
+	times := h.times()
+	for i, f := range slices.Backward(h.Fulls) {
+		if f.Revision > l.revision || !l.until.IsZero() && times[i].After(l.until) {
+			continue
+		}
+		w := h.walk(f, times[i], l)
+		if !h.leads(w, l, exact) {
+			if best == nil {
+				return Plan{}, c.noWay(h, w, l)
+			}
+			break
+		}
+		if best == nil {
+			best = &w
+		}
+		if settled(w, l) {
+			best = &w
+			break
+		}
+	}
+	if best == nil {
+		return Plan{}, c.outside(h, l)
+	}
+	p := Plan{Full: best.full, Deltas: best.deltas, Until: l.until, Reach: min(best.reach, l.revision)}
+	if l.revision != math.MaxInt64 {
+		p.Revision = l.revision
+	}
+	if !l.until.IsZero() && !l.reached(best.reach, best.at) {
+		p.Notes = []string{fmt.Sprintf("what is saved ends with revision %d at %s: whatever was written after that, until %s, is not in it",
+			best.reach, stamp(best.at), stamp(l.until))}
+	}
+	return p, nil
+}
+
+// leads reports whether a walk came to the limit, or to the end of what there is before it.
+func (h History) leads(w walked, l limit, exact bool) bool {
+	if l.reached(w.reach, w.at) {
+		return true
+	}
+	_, _, more := h.beyond(w.reach, l.revision)
+	return !exact && !more
+}
+
+// settled reports whether a full was made long enough before the limit to hold no more than it.
+func settled(w walked, l limit) bool {
+	if !l.bounded() {
+		return true
+	}
+	from := w.full.At.Add(settling)
+	if !l.until.IsZero() {
+		return !l.until.Before(from)
+	}
+	return slices.ContainsFunc(w.deltas, func(d Delta) bool { return d.To <= l.revision && !d.At.Before(from) })
+}
+
+// planName takes a full as it is, and goes to the end of a delta.
+func (c Catalog) planName(t Target) (Plan, error) {
+	var fulls []Full
+	var deltas []Delta
+	var keys []string
+	for _, h := range c.Histories {
+		if t.Lineage != "" && t.Lineage != h.Lineage {
+			continue
+		}
+		for _, f := range h.Fulls {
+			if isNamed(f.Key, t.Name) {
+				fulls, keys = append(fulls, f), append(keys, f.Key)
+			}
+		}
+		for _, d := range h.Deltas {
+			if isNamed(d.Key, t.Name) {
+				deltas, keys = append(deltas, d), append(keys, d.Key)
+			}
+		}
+	}
+	switch {
+	case len(keys) == 0:
+		return Plan{}, fmt.Errorf("%w: no full and no delta below %q is called %q", ErrUnknown, c.Prefix, t.Name)
+	case len(keys) > 1:
+		return Plan{}, fmt.Errorf("%w: %q names %s: give more of the name", ErrAmbiguous, t.Name, strings.Join(keys, " and "))
+	case len(fulls) == 1:
+		return Plan{Full: fulls[0], Reach: fulls[0].Revision}, nil
+	}
+	h, _ := c.History(deltas[0].Lineage)
+	return c.planIn(h, limit{revision: deltas[0].To}, true)
+}
+
+// isNamed reports whether name is key, or whole parts of its end.
+func isNamed(key, name string) bool { return key == name || strings.HasSuffix(key, "/"+name) }
+
+// without is a copy of c that lacks some fulls and deltas.
+func (c Catalog) without(keys []string) Catalog {
+	if len(keys) == 0 {
+		return c
+	}
+	out := map[string]bool{}
+	for _, key := range keys {
+		out[key] = true
+	}
+	c.Histories = slices.Clone(c.Histories)
+	for i, h := range c.Histories {
+		c.Histories[i].Fulls = slices.DeleteFunc(slices.Clone(h.Fulls), func(f Full) bool { return out[f.Key] })
+		c.Histories[i].Deltas = slices.DeleteFunc(slices.Clone(h.Deltas), func(d Delta) bool { return out[d.Key] })
+	}
+	return c
+}
+
+// Target is the state that a plan is to lead to. The zero value is the latest.
+type Target struct {
+	// Revision is the last one that is to be there; 0 does not say.
+	Revision int64
+	// Time is the moment whose state is wanted; zero does not say.
+	Time time.Time
+	// Name is a full or a delta: its key, or as much of the key's end as names one object. A full is taken as it is, a
+	// delta to its last revision.
+	Name string
+	// Lineage wins over what Revision or Time would find by themselves; empty does not say.
+	Lineage Lineage
+	// Without names objects, by their keys, that the plan must do without: they are broken, or hold more than their name
+	// reports. With the full of a plan in it the next older full is planned with.
+	Without []string
+}
+
+// Except is t without one more object.
+func (t Target) Except(key string) Target {
+	t.Without = append(slices.Clone(t.Without), key)
+	return t
+}
+
+// Plan is what to restore: a full, and deltas in their order, the first of which holds the full's revision + 1 or what
+// follows it.
+type Plan struct {
+	Full   Full    `json:"full"`
+	Deltas []Delta `json:"deltas,omitempty"`
+	// Revision is the last one to apply; 0 means all that the objects hold.
+	Revision int64 `json:"revision,omitempty"`
+	// Until is the last moment to apply; zero means all that the objects hold.
+	Until time.Time `json:"until,omitzero"`
+	// Reach is the last revision that the names of the objects promise, cut at Revision. A full may hold a little more.
+	Reach int64 `json:"reach"`
+	// Notes are sentences that anyone who restores should read.
+	Notes []string `json:"notes,omitempty"`
+}
+
+// Why there is no plan.
+var (
+	// ErrEmpty: there is no full at all.
+	ErrEmpty = errors.New("nothing to restore")
+	// ErrUnknown: no lineage or object is called so.
+	ErrUnknown = errors.New("no such backup")
+	// ErrOutside: no backup holds that state.
+	ErrOutside = errors.New("not in the backups")
+	// ErrGap: objects are missing between those that are there; see GapError.
+	ErrGap = errors.New("gap in the backups")
+	// ErrAmbiguous: more than one object or history is meant.
+	ErrAmbiguous = errors.New("more than one backup is meant")
+	// ErrTarget: the target contradicts itself.
+	ErrTarget = errors.New("target")
+)
+
+// GapError says that objects are missing between those that are there. It is an ErrGap.
+type GapError struct {
+	Lineage Lineage
+	// From and To are the first and the last revision that no delta holds.
+	From, To int64
+	// Before and After are the keys of the objects on both sides.
+	Before, After string
+	// Instead says in words what can be restored.
+	Instead string
+}
+
+func (e *GapError) Error() string {
+	return fmt.Sprintf("%v: lineage %s has no delta that holds revisions %d to %d, between %s and %s; restorable are %s",
+		ErrGap, e.Lineage, e.From, e.To, e.Before, e.After, e.Instead)
+}
+
+// Unwrap makes it an ErrGap.
+func (e *GapError) Unwrap() error { return ErrGap }
+
+// noWay says why a walk from the newest full that may be used did not lead to the limit.
+func (c Catalog) noWay(h History, w walked, l limit) error {
+	key, begins, more := h.beyond(w.reach, math.MaxInt64)
+	if !more {
+		return c.outside(h, l)
+	}
+	// A full holds its own revision, but not when that was written.
+	to := max(begins-1, w.reach+1)
+	before := w.full.Key
+	if n := len(w.deltas); n > 0 {
+		before = w.deltas[n-1].Key
+	}
+	return &GapError{Lineage: h.Lineage, From: w.reach + 1, To: to, Before: before, After: key, Instead: c.restorable()}
+}
+
+// outside says that h does not hold the limit.
+func (c Catalog) outside(h History, l limit) error {
+	if !l.until.IsZero() {
+		return fmt.Errorf("%w: lineage %s does not hold the state at %s; restorable are %s", ErrOutside, h.Lineage, stamp(l.until), c.restorable())
+	}
+	var elsewhere string
+	for _, other := range c.Histories {
+		holds := func(r Range) bool { return r.From <= l.revision && l.revision <= r.To }
+		if other.Lineage != h.Lineage && slices.ContainsFunc(other.Ranges(), holds) {
+			elsewhere = fmt.Sprintf("; lineage %s has a revision of that number in another history: name that lineage to get it", other.Lineage)
+		}
+	}
+	return fmt.Errorf("%w: lineage %s does not hold revision %d%s; restorable are %s", ErrOutside, h.Lineage, l.revision, elsewhere, c.restorable())
+}

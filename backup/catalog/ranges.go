@@ -1,0 +1,219 @@
+package catalog
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Range is a run of states without a gap: each revision from From to To can be restored, and each moment from Since to
+// Until. From is a lower bound, as a full's revision is.
+type Range struct {
+	From  int64     `json:"from"`
+	To    int64     `json:"to"`
+	Since time.Time `json:"since"`
+	Until time.Time `json:"until"`
+}
+
+// Ranges are what can be restored of h, in order.
+func (h History) Ranges() []Range {
+	var ranges []Range
+	h.Fulls, h.Deltas = inOrder(h.Fulls, compareFulls), inOrder(h.Deltas, compareDeltas)
+	times := h.times()
+	for i, f := range h.Fulls {
+		if n := len(ranges); n > 0 && f.Revision <= ranges[n-1].To {
+			ranges[n-1].Until = later(ranges[n-1].Until, times[i])
+			continue
+		}
+		w := h.walk(f, times[i], unlimited)
+		ranges = append(ranges, Range{From: f.Revision, To: w.reach, Since: times[i], Until: w.at})
+	}
+	return ranges
+}
+
+// Gap is a break in what can be restored of a history. It may be legal: a full ends it where deltas could not be continued.
+type Gap struct {
+	// From and To are the first and the last revision that no delta holds.
+	From int64 `json:"from"`
+	To   int64 `json:"to"`
+	// Next is the revision of the full that can be restored after it; 0: there is none.
+	Next int64 `json:"next,omitempty"`
+}
+
+// Gaps are what is missing between the ranges of h, and between the last one and what is there beyond it.
+func (h History) Gaps() []Gap {
+	var gaps []Gap
+	ranges := h.Ranges()
+	for i, r := range ranges {
+		_, begins, more := h.beyond(r.To, math.MaxInt64)
+		if !more {
+			break
+		}
+		// A full holds its own revision, but not when that was written.
+		gap := Gap{From: r.To + 1, To: max(begins-1, r.To+1)}
+		if i+1 < len(ranges) {
+			gap.Next = ranges[i+1].From
+		}
+		gaps = append(gaps, gap)
+	}
+	return gaps
+}
+
+func (g Gap) String() string {
+	if g.Next == 0 {
+		return fmt.Sprintf("no delta holds revisions %d to %d: no state after revision %d can be restored", g.From, g.To, g.From-1)
+	}
+	return fmt.Sprintf("no delta holds revisions %d to %d: no state between revisions %d and %d can be restored", g.From, g.To, g.From-1, g.Next)
+}
+
+// maxTold is how many ranges an error names.
+const maxReported = 6
+
+func (r Range) String() string {
+	return fmt.Sprintf("revisions %d to %d (%s to %s)", r.From, r.To, stamp(r.Since), stamp(r.Until))
+}
+
+// restorable says in words what can be restored.
+func (c Catalog) restorable() string {
+	var notified []string
+	for _, h := range slices.Backward(c.Histories) {
+		if r := h.restorable(); r != "" {
+			notified = append(notified, r)
+		}
+	}
+	if len(notified) == 0 {
+		return "none"
+	}
+	return strings.Join(notified, "; ")
+}
+
+func (h History) restorable() string {
+	ranges := h.Ranges()
+	if len(ranges) == 0 {
+		return ""
+	}
+	var notified []string
+	for _, r := range ranges[max(0, len(ranges)-maxReported):] {
+		notified = append(notified, r.String())
+	}
+	more := ""
+	if n := len(ranges) - len(notified); n > 0 {
+		more = fmt.Sprintf(" and %d older ranges", n)
+	}
+	return fmt.Sprintf("lineage %s %s%s", h.Lineage, strings.Join(notified, ", "), more)
+}
+
+func (c Catalog) lineages() string {
+	names := make([]string, 0, len(c.Histories))
+	for _, h := range c.Histories {
+		names = append(names, string(h.Lineage))
+	}
+	if len(names) == 0 {
+		return "none"
+	}
+	return strings.Join(names, ", ")
+}
+
+func (c Catalog) hasFull() bool {
+	return slices.ContainsFunc(c.Histories, func(h History) bool { return len(h.Fulls) > 0 })
+}
+
+// stamp writes a time as people give it to the command line, too.
+func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }
+
+// limit is where a walk may stop: at a revision, or at the first delta that was closed at or after a time.
+type limit struct {
+	revision int64
+	until    time.Time
+}
+
+// unlimited walks as far as there are deltas.
+var unlimited = limit{revision: math.MaxInt64}
+
+func (l limit) reached(revision int64, at time.Time) bool {
+	return revision >= l.revision || !l.until.IsZero() && !at.Before(l.until)
+}
+
+func (l limit) bounded() bool { return l.revision != math.MaxInt64 || !l.until.IsZero() }
+
+// walked is a chain: a full and the deltas that follow it without a gap.
+type walked struct {
+	full   Full
+	deltas []Delta
+	// reach is the last revision of the chain, and at when it was written at the latest.
+	reach int64
+	at    time.Time
+}
+
+// walk follows the deltas from full: at p it takes, among those with from ≤ p+1 ≤ to, the one with the largest to. No
+// other choice reaches further. at is the full's time.
+func (h History) walk(full Full, at time.Time, l limit) walked {
+	w := walked{full: full, reach: full.Revision, at: at}
+	deltas := inOrder(h.Deltas, compareDeltas)
+	for !l.reached(w.reach, w.at) {
+		var best *Delta
+		for len(deltas) > 0 && deltas[0].From <= w.reach+1 {
+			if best == nil || deltas[0].To >= best.To {
+				best = &deltas[0]
+			}
+			deltas = deltas[1:]
+		}
+		if best == nil || best.To <= w.reach {
+			break
+		}
+		w.deltas = append(w.deltas, *best)
+		w.reach = best.To
+		w.at = later(w.at, best.At)
+	}
+	return w
+}
+
+// times are those of h.Fulls, which stand in their order, made monotonic by revision: nothing is older than what stands
+// before it, whatever the clocks of those who wrote it said.
+func (h History) times() []time.Time {
+	times := make([]time.Time, len(h.Fulls))
+	for i, f := range h.Fulls {
+		times[i] = f.At
+	}
+	for _, d := range h.Deltas {
+		i, _ := slices.BinarySearchFunc(h.Fulls, d.To, func(f Full, to int64) int { return cmp.Compare(f.Revision, to) })
+		if i < len(times) {
+			times[i] = later(times[i], d.At)
+		}
+	}
+	for i := 1; i < len(times); i++ {
+		times[i] = later(times[i], times[i-1])
+	}
+	return times
+}
+
+// beyond is the first object that holds what is beyond reach and begins at or before last, with the first revision that
+// it holds by itself; a full's is its own.
+func (h History) beyond(reach, last int64) (key string, begins int64, found bool) {
+	consider := func(k string, b int64) {
+		if b <= last && (!found || b < begins) {
+			key, begins, found = k, b, true
+		}
+	}
+	for _, d := range h.Deltas {
+		if d.To > reach {
+			consider(d.Key, d.From)
+		}
+	}
+	for _, f := range h.Fulls {
+		if f.Revision > reach {
+			consider(f.Key, f.Revision)
+		}
+	}
+	return key, begins, found
+}
+
+func later(a, b time.Time) time.Time {
+	if b.After(a) {
+		return b
+	}
+	return a
+}

@@ -1,0 +1,386 @@
+package catalog
+
+import (
+	"context"
+	"errors"
+	"io"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/etcd-druid/druid/backup/store"
+	"github.com/etcd-druid/druid/backup/store/dir"
+	"github.com/etcd-druid/druid/backup/store/storetest"
+)
+
+func newStore(t *testing.T) store.Store {
+	t.Helper()
+	s, err := dir.Open(store.Directory{Path: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func put(t *testing.T, s store.Store, key, content string) {
+	t.Helper()
+	if _, err := s.Put(t.Context(), key, strings.NewReader(content), store.PutOptions{IfAbsent: true}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestReadMakesACatalogOfOneListing(t *testing.T) {
+	for _, p := range []string{prefix, ""} {
+		s := newStore(t)
+		formation := Formation{Version: 1, Lineage: second, Parent: first, Fork: 20, Reason: "restore", ClusterID: "c", ClusterUID: "u", EtcdVersion: "3.6.16", Created: at(30)}
+		if err := WriteBootstrap(t.Context(), s, p, formation); err != nil {
+			t.Fatal(err)
+		}
+		f, d := FullKey(p, first, 17, noon), DeltaKey(p, first, 18, 20, at(1))
+		put(t, s, f, "full")
+		put(t, s, d, "delta!")
+		unknownObject, outside := join(p, string(first)+"/full/readme.txt"), join(p, "notes/readme.txt")
+		put(t, s, unknownObject, "")
+		put(t, s, outside, "")
+		put(t, s, join(p, string(third)+"/lineage.json"), "{")
+		if p != "" {
+			put(t, s, prefix+"2/"+string(first)+"/full/x", "another cluster's, whose name begins alike")
+		}
+		got, err := Read(t.Context(), s, p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if problem := got.Histories[2].BootstrapProblem; !strings.Contains(problem, join(p, string(third)+"/lineage.json")) {
+			t.Errorf("got %q, want the record named", problem)
+		}
+		got.Histories[2].BootstrapProblem = ""
+		if age := time.Since(got.Newest); age < 0 || age > time.Hour {
+			t.Errorf("the newest object is from %v, and was just put", got.Newest)
+		}
+		got.Newest = time.Time{}
+		diff(t, got, Catalog{Prefix: p, UnknownObjects: []string{outside}, Histories: []History{
+			{
+				Lineage: first, BootstrapProblem: "there is no " + BootstrapKey(p, first), UnknownObjects: []string{unknownObject},
+				Fulls:  []Full{{Lineage: first, Key: f, Revision: 17, At: noon, Size: 4}},
+				Deltas: []Delta{{Lineage: first, Key: d, From: 18, To: 20, At: at(1), Size: 6}},
+			},
+			{Lineage: second, Formation: &formation},
+			{Lineage: third},
+		}})
+	}
+}
+
+// One object of a clock that was ahead neither ends each restore by time at that object, nor keeps retention from what is older. The clock of
+// the store may differ by what S3 allows.
+func TestAnObjectIsNoYoungerThanTheStoreKnowsIt(t *testing.T) {
+	path := t.TempDir()
+	s, err := dir.Open(store.Directory{Path: path})
+	if err != nil {
+		t.Fatal(err)
+	}
+	begin := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	day := func(n int) time.Time { return begin.AddDate(0, 0, n) }
+	save := func(key string, when time.Time) string {
+		t.Helper()
+		put(t, s, key, "content")
+		if err := os.Chtimes(filepath.Join(path, key), when, when); err != nil {
+			t.Fatal(err)
+		}
+		return key
+	}
+	var poisoned, poisonedFull string
+	for n := range 10 {
+		rev := int64(1 + 10*n)
+		taken, closed := day(n), day(n).Add(12*time.Hour)
+		switch n {
+		case 2:
+			closed = time.Date(2038, 1, 19, 3, 14, 7, 0, time.UTC)
+		case 4:
+			taken = day(8)
+		}
+		f := save(FullKey(prefix, first, rev, taken), day(n))
+		d := save(DeltaKey(prefix, first, rev+1, rev+10, closed), day(n).Add(12*time.Hour-clockSkew))
+		switch n {
+		case 2:
+			poisoned = d
+		case 4:
+			poisonedFull = f
+		}
+	}
+	c, err := Read(t.Context(), s, prefix)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for target, want := range map[time.Time]int64{
+		day(1).Add(time.Hour): 21, day(2).Add(20 * time.Hour): 41, day(5).Add(time.Hour): 61, day(9).Add(time.Hour): 101,
+	} {
+		if p, err := c.Plan(Target{Time: target}); err != nil || p.Reach != want {
+			t.Errorf("to %s: reaches revision %d, %v, want %d", target, p.Reach, err, want)
+		}
+	}
+	p, err := c.Plan(Target{Time: day(2).Add(20 * time.Hour)})
+	if err != nil || !strings.Contains(strings.Join(p.Notes, " "), poisoned+" says that it is of 2038-01-19") {
+		t.Errorf("the plan's notes are %q, %v, want the delta of 2038 named", p.Notes, err)
+	}
+	gone := map[string]bool{}
+	for _, v := range c.Retain(first, Policy{KeepAll: 48 * time.Hour}, Evidence{}, day(10)) {
+		gone[v.Key] = !v.Keep
+	}
+	if !gone[poisoned] || !gone[poisonedFull] {
+		t.Errorf("objects of a clock that was ahead stay for longer than the others: %v", gone)
+	}
+	for _, h := range c.Histories {
+		for i, d := range h.Deltas {
+			if want := day(i).Add(12 * time.Hour); i != 2 && !d.At.Equal(want) {
+				t.Errorf("delta %d is of %s, want %s, within what clocks may differ by", i, d.At, want)
+			}
+		}
+	}
+}
+
+// Files that an archiver gave the time 0 are not older than their names say: retention would let them go, and a restore by time take too much.
+func TestATimeThatNoStoreHasIsNotKnown(t *testing.T) {
+	said := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	for _, modified := range []time.Time{{}, time.Unix(0, 0), said.Add(-clockSkew), said, said.AddDate(1, 0, 0)} {
+		if at := notAfter(said, modified); !at.Equal(said) {
+			t.Errorf("modified at %s: %s, want %s", modified, at, said)
+		}
+	}
+	if at, modified := notAfter(said, said.Add(-time.Hour)), said.Add(-time.Hour); !at.Equal(modified) {
+		t.Errorf("modified an hour before: %s, want %s", at, modified)
+	}
+}
+
+// failing is a store whose answers do not come.
+type failing struct {
+	store.Store
+	get error
+}
+
+func (f failing) Get(context.Context, string, int64, int64) (io.ReadCloser, error) { return nil, f.get }
+
+func TestReadTakesNoErrorForAnAnswer(t *testing.T) {
+	s := newStore(t)
+	if err := WriteBootstrap(t.Context(), s, prefix, Formation{Lineage: first}); err != nil {
+		t.Fatal(err)
+	}
+	if c, err := Read(t.Context(), failing{s, store.ErrForbidden}, prefix); !errors.Is(err, store.ErrForbidden) {
+		t.Errorf("a record that may not be read gives %+v, %v", c, err)
+	}
+	// It was deleted since it was listed.
+	c, err := Read(t.Context(), failing{s, store.ErrAbsent}, prefix)
+	if err != nil || c.Histories[0].Formation != nil || c.Histories[0].BootstrapProblem == "" {
+		t.Errorf("a record that is gone gives %+v, %v", c, err)
+	}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	if c, err := Read(ended, s, prefix); !errors.Is(err, context.Canceled) {
+		t.Errorf("a listing that ends gives %+v, %v", c, err)
+	}
+}
+
+// A record that a newer program wrote may be of this cluster: it is a doubt, under which nothing is deleted.
+func TestARecordOfANewerFormatIsADoubt(t *testing.T) {
+	s := newStore(t)
+	put(t, s, BootstrapKey(prefix, first), `{"version":2,"lineage":{"name":"`+string(first)+`"}}`)
+	c, unread, err := Survey(t.Context(), s, prefix)
+	if err != nil || !errors.Is(unread, store.ErrNewer) || !strings.Contains(unread.Error(), BootstrapKey(prefix, first)) {
+		t.Errorf("got %v, %v; want a doubt of ErrNewer that names the record", unread, err)
+	}
+	if len(c.Histories) != 1 || c.Histories[0].Formation != nil || c.Histories[0].BootstrapProblem == "" {
+		t.Errorf("got %+v, want a lineage without a known bootstrap", c)
+	}
+	if _, err := Read(t.Context(), s, prefix); !errors.Is(err, store.ErrNewer) {
+		t.Errorf("who restores gets %v, want ErrNewer", err)
+	}
+}
+
+func TestBootstrapIsWrittenOnce(t *testing.T) {
+	s := newStore(t)
+	formation := Formation{Lineage: second, Parent: first, Fork: 20, ClusterID: "c", ClusterUID: "u", Created: at(30)}
+	var group errgroup.Group
+	for range 8 {
+		group.Go(func() error { return WriteBootstrap(t.Context(), s, prefix, formation) })
+	}
+	if err := group.Wait(); err != nil {
+		t.Errorf("writers of the same bootstrap: %v", err)
+	}
+	again := formation
+	again.Created, again.Reason = at(31), "after a crash"
+	if err := WriteBootstrap(t.Context(), s, prefix, again); err != nil {
+		t.Errorf("the same bootstrap, reported later: %v", err)
+	}
+	for name, change := range map[string]func(*Formation){
+		"parent": func(b *Formation) { b.Parent = "00000001-bb" }, "fork": func(b *Formation) { b.Fork = 21 },
+		"cluster": func(b *Formation) { b.ClusterID = "d" }, "object": func(b *Formation) { b.ClusterUID = "v" },
+	} {
+		other := formation
+		change(&other)
+		if err := WriteBootstrap(t.Context(), s, prefix, other); !errors.Is(err, ErrBootstrap) || !strings.Contains(err.Error(), BootstrapKey(prefix, second)) {
+			t.Errorf("another %s: got %v, want ErrBirth that names the record", name, err)
+		}
+	}
+	got, err := ReadBootstrap(t.Context(), s, prefix, second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	formation.Version = BootstrapVersion
+	diff(t, got, formation)
+}
+
+func TestBootstrapsThatMakeNoSense(t *testing.T) {
+	for name, b := range map[string]Formation{
+		"no lineage": {}, "a bad one": {Lineage: "x"}, "a bad parent": {Lineage: first, Parent: "x", Fork: 1}, "a fork of nothing": {Lineage: first, Fork: 1},
+		"its own parent": {Lineage: first, Parent: first, Fork: 1}, "a fork before the beginning": {Lineage: second, Parent: first, Fork: -1},
+		"another version": {Version: 2, Lineage: first},
+	} {
+		if err := WriteBootstrap(t.Context(), newStore(t), prefix, b); !errors.Is(err, ErrBootstrap) {
+			t.Errorf("%s: got %v, want ErrBirth", name, err)
+		}
+	}
+	s := newStore(t)
+	for key, content := range map[Lineage]string{
+		first:  `{"version":-1,"lineage":"` + string(first) + `"}`,
+		second: `{"version":1,"lineage":"` + string(first) + `"}`,
+		third:  `{"version":1,`,
+		twin:   strings.Repeat(" ", maxBootstrap) + `{"version":1,"lineage":"` + string(twin) + `"}`,
+	} {
+		put(t, s, BootstrapKey(prefix, key), content)
+		if b, err := ReadBootstrap(t.Context(), s, prefix, key); !errors.Is(err, ErrBootstrap) || !strings.Contains(err.Error(), BootstrapKey(prefix, key)) {
+			t.Errorf("%s: got %+v, %v; want ErrBirth that names the record", content, b, err)
+		}
+	}
+	if _, err := ReadBootstrap(t.Context(), s, prefix, "00000009-aa"); !errors.Is(err, store.ErrAbsent) {
+		t.Errorf("got %v, want ErrAbsent", err)
+	}
+}
+
+func TestNamesAreReadAsTheyWereWritten(t *testing.T) {
+	moment := time.UnixMilli(1_795_000_000_123).UTC()
+	for _, p := range []string{"", "a", "a/ns/demo"} {
+		f := Full{Lineage: first, Key: FullKey(p, first, math.MaxInt64, moment), Revision: math.MaxInt64, At: moment}
+		d := Delta{Lineage: first, Key: DeltaKey(p, first, 2, 0xabc, moment), From: 2, To: 0xabc, At: moment}
+		last := Full{Lineage: first, Key: FinalKey(p, first, 17, moment), Revision: 17, At: moment, Final: true}
+		gotFinal, ok := ParseFull(p, last.Key)
+		if !ok {
+			t.Errorf("%s is not read", last.Key)
+		}
+		diff(t, gotFinal, last)
+		got, ok := ParseFull(p, f.Key)
+		if !ok {
+			t.Errorf("%s is not read", f.Key)
+		}
+		diff(t, got, f)
+		gotDelta, ok := ParseDelta(p, d.Key)
+		if !ok {
+			t.Errorf("%s is not read", d.Key)
+		}
+		diff(t, gotDelta, d)
+		for _, key := range []string{f.Key, d.Key, last.Key, BootstrapKey(p, first)} {
+			if err := store.CheckKey(key); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	diff(t, DeltaKey("a/b", first, 2, 0xabc, moment), "a/b/00000001-aa/delta/0000000000000002-0000000000000abc-1795000000123.delta.zst")
+	diff(t, FullKey("a/b", first, 17, moment), "a/b/00000001-aa/full/0000000000000011-1795000000123.snap.zst")
+	diff(t, FinalKey("a/b", first, 17, moment), "a/b/00000001-aa/full/0000000000000011-1795000000123.final.zst")
+	diff(t, BootstrapKey("a/b", first), "a/b/00000001-aa/lineage.json")
+}
+
+func TestNamesThatNoOneWroteAreNotRead(t *testing.T) {
+	full, delta := FullKey(prefix, first, 17, noon), DeltaKey(prefix, first, 3, 17, noon)
+	replace := func(s, old, by string) string {
+		if !strings.Contains(s, old) {
+			t.Fatalf("%s has no %s", s, old)
+		}
+		return strings.Replace(s, old, by, 1)
+	}
+	for _, key := range []string{
+		"", full + "x", "x" + full, replace(full, "ns/demo", "ns/demo2"), replace(full, "ns/demo/", "ns/demo/x/"), replace(full, "aa", "A"),
+		replace(full, "00000001-", "0000001-"), replace(full, "0000000000000011", "11"), replace(full, "0000000000000011", "0000000000000000"),
+		replace(full, "0000000000000011", "8000000000000000"), replace(full, "11-", "1A-"), replace(full, "11-", "11-0"), replace(full, "11-", "11--"),
+		replace(full, "/full/", "/fulls/"), replace(full, ".snap.zst", ".snap.zst.tmp"), replace(full, "full", "delta"),
+		replace(full, ".snap.zst", ".snap.final.zst"), replace(full, ".snap.zst", ".final.snap.zst"), replace(full, "11-", "11-0000000000000003-"),
+		replace(delta, "delta", "full"), replace(delta, "11-", "02-"), replace(delta, "0000000000000003", "0000000000000000"),
+	} {
+		if f, ok := ParseFull(prefix, key); ok {
+			t.Errorf("%s is read as %+v", key, f)
+		}
+		if d, ok := ParseDelta(prefix, key); ok {
+			t.Errorf("%s is read as %+v", key, d)
+		}
+	}
+}
+
+func TestLineages(t *testing.T) {
+	for _, bad := range []string{"", "-", "00000001", "00000001-", "0000001-a", "000000001-a", "0000000g-a", "0000000A-a", "00000001-A", "00000001-a_b", "00000001-" + strings.Repeat("a", maxNonce+1)} {
+		if l, err := ParseLineage(bad); err == nil {
+			t.Errorf("%q is read as %q", bad, l)
+		}
+	}
+	l, err := ParseLineage("0000002a-0123456789abcdef")
+	if err != nil || l.Epoch() != 42 {
+		t.Errorf("got %q of epoch %d, %v", l, l.Epoch(), err)
+	}
+	if first.Compare(second) >= 0 || second.Compare(twin) >= 0 || twin.Compare(twin) != 0 {
+		t.Error("want lineages by epoch, and then by nonce")
+	}
+}
+
+func FuzzNames(f *testing.F) {
+	f.Add(FullKey(prefix, first, 17, noon))
+	f.Add(FinalKey(prefix, first, 17, noon))
+	f.Add(DeltaKey(prefix, first, 3, 17, noon))
+	f.Fuzz(func(t *testing.T, key string) {
+		if f, ok := ParseFull(prefix, key); ok && FullKey(prefix, f.Lineage, f.Revision, f.At) != key && FinalKey(prefix, f.Lineage, f.Revision, f.At) != key {
+			t.Errorf("%s is read as %+v", key, f)
+		}
+		if d, ok := ParseDelta(prefix, key); ok && (DeltaKey(prefix, d.Lineage, d.From, d.To, d.At) != key || d.From > d.To) {
+			t.Errorf("%s is read as %+v", key, d)
+		}
+	})
+}
+
+func TestAReadIsGivenUpOnlyWhenNothingComes(t *testing.T) {
+	const patience, pace = time.Minute, 50 * time.Second
+	lineages := []Lineage{first, second}
+	for name, test := range map[string]struct {
+		hangs int
+		want  time.Duration
+	}{
+		"a store that is slow": {0, 6 * pace}, // two records and two fulls are listed, and the records read
+		"a store that hangs":   {3, 3*pace + patience},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newStore(t)
+				for _, l := range lineages {
+					if err := WriteBootstrap(t.Context(), s, prefix, Formation{Lineage: l}); err != nil {
+						t.Fatal(err)
+					}
+					put(t, s, FullKey(prefix, l, 1, at(1)), "x")
+				}
+				ctx, cancel := store.Patient(t.Context(), patience)
+				defer cancel()
+				began := time.Now()
+				c, err := Read(ctx, storetest.Slow{Store: s, Pace: pace, Hangs: test.hangs}, prefix)
+				if took := time.Since(began); took != test.want {
+					t.Errorf("it took %s, want %s", took, test.want)
+				}
+				if test.hangs == 0 && (err != nil || len(c.Histories) != len(lineages) || c.Histories[1].Formation == nil) {
+					t.Errorf("read %+v, %v", c, err)
+				}
+				if test.hangs > 0 && (err == nil || !strings.Contains(err.Error(), "nothing came from the store for 1m0s")) {
+					t.Errorf("read %+v, %v", c, err)
+				}
+			})
+		})
+	}
+}

@@ -1,0 +1,130 @@
+package encrypt
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"testing"
+
+	"github.com/etcd-druid/druid/backup/store"
+)
+
+// read reads all of the object, and then its last bytes alone.
+func (p place) read(t *testing.T, key string) (whole, end error) {
+	t.Helper()
+	s := p.open(t, true)
+	_, whole = get(t, s, key, 0, -1)
+	_, end = get(t, s, key, 1, -1)
+	return whole, end
+}
+
+// found fails the test unless both ways to read the object fail, by an error that names it and is none of an end. Damage of
+// a header may look like another key, or another version.
+func (p place) found(t *testing.T, damage string) {
+	t.Helper()
+	whole, end := p.read(t, object)
+	for _, err := range []error{whole, end} {
+		known := errors.Is(err, store.ErrDamaged) || errors.Is(err, store.ErrNoKey) || errors.Is(err, store.ErrNewer)
+		if !known || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || !says(err, object) {
+			t.Fatalf("%s: %v", damage, err)
+		}
+	}
+}
+
+func TestEachBitThatFlipsIsFound(t *testing.T) {
+	p := newPlace(t)
+	put(t, p.open(t, true), object, 300)
+	raw := p.raw(t, object+".age")
+	for i := range raw {
+		broken := bytes.Clone(raw)
+		broken[i] ^= 1 << (i % 8)
+		p.write(t, object+".age", broken)
+		p.found(t, fmt.Sprintf("bit %d of byte %d", i%8, i))
+	}
+}
+
+func TestEachTruncationIsFound(t *testing.T) {
+	p := newPlace(t)
+	for _, size := range []int64{0, 300, chunkSize, 2 * chunkSize, 2*chunkSize + 10} {
+		if err := p.open(t, true).Delete(t.Context(), object); err != nil {
+			t.Fatal(err)
+		}
+		put(t, p.open(t, true), object, size)
+		raw := p.raw(t, object+".age")
+		for _, cut := range cuts(len(raw)) {
+			p.write(t, object+".age", raw[:cut])
+			p.found(t, fmt.Sprintf("%d of %d bytes", cut, len(raw)))
+		}
+		p.write(t, object+".age", append(bytes.Clone(raw), 0))
+		p.found(t, fmt.Sprintf("one byte more than %d", len(raw)))
+	}
+}
+
+// cuts are all lengths of a small object, and of a large one those around its parts.
+func cuts(length int) []int {
+	var all []int
+	for i := range length {
+		payload := i - int(headerSize) - nonceSize
+		near := payload % (chunkSize + tagSize)
+		if i%97 == 0 && i < 4096 || payload >= -1 && (near <= 1 || near >= chunkSize-1) || i > length-20 {
+			all = append(all, i)
+		}
+	}
+	return all
+}
+
+// Chunks of one object are bound to their place, and objects to their names.
+func TestWhatWasSwappedIsFound(t *testing.T) {
+	p := newPlace(t)
+	s := p.open(t, true)
+	put(t, s, object, 3*chunkSize)
+	raw := p.raw(t, object+".age")
+	first, second := int(headerSize)+nonceSize, int(headerSize)+nonceSize+chunkSize+tagSize
+	swapped := append(append(bytes.Clone(raw[:first]), raw[second:second+chunkSize+tagSize]...), raw[first:second]...)
+	p.write(t, object+".age", append(swapped, raw[len(swapped):]...))
+	p.found(t, "two chunks that changed places")
+
+	for name, other := range map[string]string{
+		"another full":    strings.Replace(object, "00ff", "00fe", 1),
+		"another history": strings.Replace(object, "00000001-abcd", "00000002-abcd", 1),
+		"another kind":    strings.Replace(object, "/full/", "/delta/", 1),
+	} {
+		put(t, s, other, 500)
+		p.write(t, object+".age", p.raw(t, other+".age"))
+		p.found(t, name)
+		if whole, _ := p.read(t, object); !errors.Is(whole, store.ErrDamaged) || !says(whole, "renamed, or swapped") {
+			t.Errorf("%s: %v", name, whole)
+		}
+	}
+}
+
+// Whole places may be moved: nothing in an object is of the cluster's name, or of the bucket's.
+func TestAHistoryMayBeMoved(t *testing.T) {
+	p := newPlace(t)
+	s := p.open(t, true)
+	content := put(t, s, object, 500)
+	moved := strings.Replace(object, "default/demo", "archive/2026/demo", 1)
+	p.write(t, moved+".age", p.raw(t, object+".age"))
+	if got, err := get(t, s, moved, 0, -1); err != nil || !bytes.Equal(got, content) {
+		t.Errorf("%d bytes, %v", len(got), err)
+	}
+}
+
+func TestFilesOfOthersAreNotTakenForOurs(t *testing.T) {
+	p := newPlace(t)
+	for name, content := range map[string]string{
+		"no file of age":   "hello",
+		"an empty one":     "",
+		"for someone else": "age-encryption.org/v1\n-> X25519 TEiF0ypqr+bpvcqXNyCVJpL7OuwPdVwPL7KQEbFDOCc\nEmECAEcKN+n/Vs9SbWiV+Hu0r+E8R77DdWYyd83nw7U\n--- Vn+54jqiiUCE+WZcEVY3f1sqHjlu/z1LCQ/T7Xm7qI0\n0123456789abcdef0123456789abcdef",
+	} {
+		p.write(t, object+".age", []byte(content))
+		p.found(t, name)
+	}
+	newer := "age-encryption.org/v1\n-> etcd-druid 2 x\nEmECAEcKN+n/Vs9SbWiV+Hu0r+E8R77DdWYyd83nw7U\n--- Vn+54jqiiUCE+WZcEVY3f1sqHjlu/z1LCQ/T7Xm7qI0\n0123456789abcdef"
+	p.write(t, object+".age", []byte(newer))
+	if whole, _ := p.read(t, object); errors.Is(whole, store.ErrDamaged) || !says(whole, object, `version "2"`, "newer") {
+		t.Errorf("a newer format: %v", whole)
+	}
+}

@@ -1,0 +1,205 @@
+package encrypt
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	"filippo.io/age"
+
+	"github.com/etcd-druid/druid/backup/store"
+)
+
+// Get reads a sealed object where there are keys and a plain one where there are none; what is not there as the one may be
+// there as the other.
+func (s *Store) Get(ctx context.Context, key string, offset, length int64) (io.ReadCloser, error) {
+	if err := checkKey(key); err != nil {
+		return nil, err
+	}
+	if offset < 0 {
+		return nil, fmt.Errorf("%w: get %s from offset %d", store.ErrInvalid, key, offset)
+	}
+	if isPlain(key) {
+		return s.inner.Get(ctx, key, offset, length)
+	}
+	plain := func() (io.ReadCloser, error) { return s.inner.Get(ctx, key, offset, length) }
+	sealed := func() (io.ReadCloser, error) { return s.open(ctx, key, offset, length) }
+	first, second := plain, sealed
+	if s.keys != nil {
+		first, second = sealed, plain
+	}
+	r, err := first()
+	if !errors.Is(err, store.ErrAbsent) {
+		return r, err
+	}
+	if r, other := second(); !errors.Is(other, store.ErrAbsent) {
+		return r, other
+	}
+	return nil, err
+}
+
+// open reads a range of what is sealed. From the beginning one request does; elsewhere header and size are asked for first.
+func (s *Store) open(ctx context.Context, key string, offset, length int64) (io.ReadCloser, error) {
+	if length == 0 {
+		return s.inner.Get(ctx, sealedName(key), 0, 0)
+	}
+	if offset > 0 {
+		return s.openAt(ctx, key, offset, length)
+	}
+	body, err := s.inner.Get(ctx, sealedName(key), 0, sealedLength(length))
+	if err != nil {
+		return nil, err
+	}
+	r := &reader{store: s, key: key, source: &source{Reader: body}, Closer: body}
+	content, err := age.Decrypt(r.source, opener{s.keys, key})
+	if err != nil {
+		return nil, errors.Join(r.failed(err), body.Close())
+	}
+	if r.content = content; length > 0 {
+		r.content = io.LimitReader(content, length)
+	}
+	return r, nil
+}
+
+// openAt reads a range that does not begin with the object.
+func (s *Store) openAt(ctx context.Context, key string, offset, length int64) (io.ReadCloser, error) {
+	size, err := s.sealedSize(ctx, key)
+	if err != nil {
+		return nil, err
+	}
+	end := plainSize(size)
+	if length > 0 {
+		end = min(end, offset+min(length, end))
+	}
+	at := &ranged{ctx: ctx, inner: s.inner, key: sealedName(key), size: size, end: min(sealedLength(end), size)}
+	r := &reader{store: s, key: key, source: &source{}, Closer: at}
+	at.failed = &r.source.err
+	content, inside, err := age.DecryptReaderAt(at, size, opener{s.keys, key})
+	if err != nil {
+		return nil, errors.Join(r.failed(err), at.Close())
+	}
+	r.content = io.NewSectionReader(content, min(offset, inside), max(end-offset, 0))
+	return r, nil
+}
+
+// sealedSize asks the listing: a store has no other word on one object.
+func (s *Store) sealedSize(ctx context.Context, key string) (int64, error) {
+	for o, err := range s.inner.List(ctx, sealedName(key)) {
+		if err != nil {
+			return 0, err
+		}
+		if o.Key == sealedName(key) {
+			return o.Size, nil
+		}
+	}
+	return 0, fmt.Errorf("get %s in %s: %w", key, s, store.ErrAbsent)
+}
+
+// reader delivers what is in a sealed object.
+type reader struct {
+	store   *Store
+	key     string
+	source  *source
+	content io.Reader
+	io.Closer
+}
+
+func (r *reader) Read(p []byte) (int, error) {
+	n, err := r.content.Read(p)
+	if err == nil || err == io.EOF { // bare: an error that wraps it is no end
+		return n, err
+	}
+	return n, r.failed(err)
+}
+
+// failed reports a store that could not be read, and a key that is missing, from bytes that are wrong.
+func (r *reader) failed(err error) error {
+	switch {
+	case r.source.err != nil:
+		return r.source.err
+	case errors.Is(err, store.ErrNoKey), errors.Is(err, store.ErrNewer):
+		return fmt.Errorf("get %s in %s: %w", r.key, r.store, err)
+	}
+	// Not wrapped: no one must find io.EOF in it and take it for the object's end.
+	return fmt.Errorf("get %s in %s: %w: %s; do not use it, and put another backup in its place", r.key, r.store, store.ErrDamaged, err.Error())
+}
+
+// source remembers what the store said, which is lost in what age makes of it.
+type source struct {
+	io.Reader
+	err error
+}
+
+func (s *source) Read(p []byte) (int, error) {
+	n, err := s.Reader.Read(p)
+	if err != nil && err != io.EOF { // bare: an error that wraps it is no end
+		s.err = err
+	}
+	return n, err
+}
+
+// headSize is how much of an object's beginning is asked for at once: all that age looks for in its header.
+const headSize = 4 << 10
+
+// ranged reads an object at any place, with one request for each run of bytes that follow each other.
+type ranged struct {
+	ctx   context.Context // a reader has no other way to be reported
+	inner store.Store
+	key   string
+	size  int64
+	// end of what is wanted: a run that begins before it is asked for up to it.
+	end int64
+	// body is the run at hand: at is its next byte, until the one after its last.
+	body      io.ReadCloser
+	at, until int64
+	failed    *error
+}
+
+func (r *ranged) ReadAt(p []byte, offset int64) (int, error) {
+	if err := r.seek(offset); err != nil {
+		*r.failed = err
+		return 0, err
+	}
+	n, err := io.ReadFull(r.body, p)
+	r.at += int64(n)
+	switch {
+	case err == io.EOF || err == io.ErrUnexpectedEOF: // bare: an error that wraps them is no end
+		return n, io.EOF
+	case err != nil:
+		*r.failed = err
+	}
+	return n, err
+}
+
+// seek opens the run that begins at offset, unless it is the one at hand.
+func (r *ranged) seek(offset int64) error {
+	if r.body != nil && r.at == offset && offset < r.until {
+		return nil
+	}
+	if err := r.Close(); err != nil {
+		return err
+	}
+	length := r.size - offset
+	switch {
+	case offset == 0:
+		length = min(length, headSize)
+	case offset < r.end:
+		length = r.end - offset
+	}
+	body, err := r.inner.Get(r.ctx, r.key, offset, length)
+	if err != nil {
+		return err
+	}
+	r.body, r.at, r.until = body, offset, offset+length
+	return nil
+}
+
+func (r *ranged) Close() error {
+	if r.body == nil {
+		return nil
+	}
+	body := r.body
+	r.body = nil
+	return body.Close()
+}

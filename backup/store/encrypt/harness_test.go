@@ -1,0 +1,108 @@
+package encrypt
+
+import (
+	"bytes"
+	"encoding/base64"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/etcd-druid/druid/backup/store"
+	"github.com/etcd-druid/druid/backup/store/dir"
+	"github.com/etcd-druid/druid/backup/store/storetest"
+)
+
+// object is a key as backups have them.
+const object = "default/demo/00000001-abcd/full/00000000000000ff-1700000000000.snap.zst"
+
+// place is a directory that is a store, and one with keys.
+type place struct{ path, keys string }
+
+func newPlace(t testing.TB) place {
+	t.Helper()
+	p := place{t.TempDir(), t.TempDir()}
+	p.set(t, "a", bytes.Repeat([]byte("a"), keySize))
+	p.set(t, "current", []byte("a\n"))
+	return p
+}
+
+// set writes an entry of the Secret.
+func (p place) set(t testing.TB, name string, content []byte) {
+	t.Helper()
+	if err := os.WriteFile(filepath.Join(p.keys, name), content, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// open returns the store with its keys, or without.
+func (p place) open(t testing.TB, sealing bool) *Store {
+	t.Helper()
+	inner, err := dir.Open(store.Directory{Path: p.path})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !sealing {
+		return Around(inner, nil)
+	}
+	return Around(inner, &store.Sealing{KeysDir: p.keys})
+}
+
+// raw is what is on the disk.
+func (p place) raw(t testing.TB, key string) []byte {
+	t.Helper()
+	content, err := os.ReadFile(filepath.Join(p.path, key))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return content
+}
+
+func (p place) write(t testing.TB, key string, content []byte) {
+	t.Helper()
+	name := filepath.Join(p.path, key)
+	if err := errors.Join(os.MkdirAll(filepath.Dir(name), 0o700), os.WriteFile(name, content, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func put(t testing.TB, s store.Store, key string, size int64) []byte {
+	t.Helper()
+	content, err := io.ReadAll(storetest.Content(key, size))
+	if err != nil {
+		t.Fatal(err)
+	}
+	o, err := s.Put(t.Context(), key, bytes.NewReader(content), store.PutOptions{IfAbsent: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if o.Key != key || o.Size != size {
+		t.Errorf("put returned %+v, want %s of %d bytes", o, key, size)
+	}
+	return content
+}
+
+func get(t testing.TB, s store.Store, key string, offset, length int64) ([]byte, error) {
+	t.Helper()
+	r, err := s.Get(t.Context(), key, offset, length)
+	if err != nil {
+		return nil, err
+	}
+	content, err := io.ReadAll(r)
+	return content, errors.Join(err, r.Close())
+}
+
+func list(t testing.TB, s store.Store, prefix string) []store.Object {
+	t.Helper()
+	var all []store.Object
+	for o, err := range s.List(t.Context(), prefix) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, o)
+	}
+	return all
+}
+
+func base64Of(key []byte) []byte { return []byte(base64.StdEncoding.EncodeToString(key) + "\n") }

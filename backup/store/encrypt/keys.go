@@ -1,0 +1,298 @@
+package encrypt
+
+import (
+	"bytes"
+	"crypto/hkdf"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+
+	"filippo.io/age"
+	"golang.org/x/crypto/chacha20poly1305"
+
+	"github.com/etcd-druid/druid/backup/store"
+)
+
+const (
+	// currentName is the entry that reports which key seals.
+	currentName = "current"
+	// keySize in bytes.
+	keySize = 32
+	// idWidth is the room for a key's ID in a header.
+	idWidth = 64
+	// maxKeyFile is more than any of the entries that make sense.
+	maxKeyFile = 4 << 10
+)
+
+// idPattern is what a Secret's entry may be called, but for the names that the kubelet has for itself.
+var idPattern = regexp.MustCompile(`^[A-Za-z0-9_-][A-Za-z0-9._-]{0,63}$`)
+
+// key is one of the user's.
+type key struct {
+	id     string
+	secret []byte
+}
+
+// keyring is a directory of keys, mostly a mounted Secret. It is read for each object, so that a rotation is seen at once.
+type keyring struct{ dir string }
+
+// current is the key that seals.
+func (k keyring) current() (key, error) {
+	dir := k.resolved()
+	content, err := readSmall(filepath.Join(dir, currentName))
+	if errors.Is(err, fs.ErrNotExist) {
+		return key{}, k.without(currentName, "name in it the entry whose key is to seal")
+	}
+	if err != nil {
+		return key{}, fmt.Errorf("%w: entry %s: %w", store.ErrNoKey, currentName, err)
+	}
+	id := strings.TrimSpace(string(content))
+	if !idPattern.MatchString(id) || id == currentName {
+		return key{}, fmt.Errorf("%w: entry %s of %s is not the name of an entry: want up to %d letters, digits, '-', '_' and '.'",
+			store.ErrNoKey, currentName, k.dir, idWidth)
+	}
+	return k.read(dir, id)
+}
+
+// named is the key of that ID.
+func (k keyring) named(id string) (key, error) {
+	if !idPattern.MatchString(id) || id == currentName {
+		return key{}, fmt.Errorf("%w: %q is no ID of a key", store.ErrNoKey, id)
+	}
+	return k.read(k.resolved(), id)
+}
+
+func (k keyring) read(dir, id string) (key, error) {
+	content, err := readSmall(filepath.Join(dir, id))
+	if errors.Is(err, fs.ErrNotExist) {
+		return key{}, k.without(id, "put that key back under this name")
+	}
+	if err != nil {
+		return key{}, fmt.Errorf("%w: key %s: %w", store.ErrNoKey, id, err)
+	}
+	if len(content) == keySize {
+		return key{id, content}, nil
+	}
+	secret, err := base64.StdEncoding.DecodeString(string(bytes.TrimSpace(content)))
+	if err != nil || len(secret) != keySize {
+		return key{}, fmt.Errorf("%w: key %s in %s: want %d bytes, or those in base64", store.ErrNoKey, id, k.dir, keySize)
+	}
+	return key{id, secret}, nil
+}
+
+// without reports an entry that is missing from a Secret that is not mounted.
+func (k keyring) without(entry, advice string) error {
+	if _, err := os.Stat(k.dir); errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("%w: there is no directory %s: mount the Secret with the keys there; a Pod that is older than the reference to it has it only after it was replaced",
+			store.ErrNoKey, k.dir)
+	}
+	return fmt.Errorf("%w: %s has no entry %s: %s", store.ErrNoKey, k.dir, entry, advice)
+}
+
+// resolved follows once the link by which the kubelet changes all entries of a Secret at once.
+func (k keyring) resolved() string {
+	if data, err := filepath.EvalSymlinks(filepath.Join(k.dir, "..data")); err == nil {
+		return data
+	}
+	return k.dir
+}
+
+func readSmall(path string) ([]byte, error) {
+	info, err := os.Stat(path)
+	switch {
+	case err != nil:
+		return nil, err
+	case !info.Mode().IsRegular() || info.Size() > maxKeyFile:
+		return nil, fmt.Errorf("%s is no file, or one of more than %d bytes", path, maxKeyFile)
+	}
+	return os.ReadFile(path)
+}
+
+// The stanza is what age's header says of who can open the file: type, and as arguments version, ID of the key, check of the
+// key, and hash of the object's name. All are of a fixed width.
+const (
+	stanzaType = "etcd-druid"
+	version    = "1"
+	padding    = "=" // fills up an ID; no ID has it
+	checkWidth = 16
+	nameWidth  = 64
+	saltSize   = 16
+	// wrappedSize is that of age's file key, 16 bytes, with its tag.
+	wrappedSize = 16 + chacha20poly1305.Overhead
+)
+
+// Purposes of what is derived from a key. They are part of the format.
+const (
+	purposeCheck = "etcd-druid backup key check 1"
+	purposeWrap  = "etcd-druid backup key wrap 1"
+)
+
+// errSealed is what is wrong with a sealed object's bytes.
+var errSealed = errors.New("it is not what was sealed")
+
+func hashOf(object string) string {
+	sum := sha256.Sum256([]byte(bound(object)))
+	return hex.EncodeToString(sum[:])
+}
+
+// check reports keys apart that have the same ID, and reports nothing else of them.
+func (k key) check() (string, error) {
+	sum, err := hkdf.Key(sha256.New, k.secret, nil, purposeCheck, checkWidth/2)
+	return hex.EncodeToString(sum), err
+}
+
+// wrapper is a cipher for the one file key that has this salt; so its nonce may be zero, as with age's own recipients. The
+// arguments of the stanza are bound to it.
+func (k key) wrapper(salt []byte, args []string) (open func([]byte) ([]byte, error), seal func([]byte) []byte, err error) {
+	derived, err := hkdf.Key(sha256.New, k.secret, salt, purposeWrap, keySize)
+	if err != nil {
+		return nil, nil, err
+	}
+	aead, err := chacha20poly1305.New(derived)
+	if err != nil {
+		return nil, nil, err
+	}
+	nonce, bound := make([]byte, chacha20poly1305.NonceSize), []byte(strings.Join(args, " "))
+	open = func(wrapped []byte) ([]byte, error) { return aead.Open(nil, nonce, wrapped, bound) }
+	seal = func(fileKey []byte) []byte { return aead.Seal(nil, nonce, fileKey, bound) }
+	return open, seal, nil
+}
+
+// sealer is the recipient of one object.
+type sealer struct {
+	key    key
+	object string
+}
+
+var _ age.Recipient = sealer{}
+
+func (s sealer) Wrap(fileKey []byte) ([]*age.Stanza, error) {
+	check, err := s.key.check()
+	if err != nil {
+		return nil, err
+	}
+	args := []string{version, s.key.id + strings.Repeat(padding, idWidth-len(s.key.id)), check, hashOf(s.object)}
+	salt := make([]byte, saltSize)
+	_, _ = rand.Read(salt) // it never fails
+	_, seal, err := s.key.wrapper(salt, args)
+	if err != nil {
+		return nil, err
+	}
+	return []*age.Stanza{{Type: stanzaType, Args: args, Body: append(salt, seal(fileKey)...)}}, nil
+}
+
+// opener is the identity that opens one object.
+type opener struct {
+	keys   *keyring // nil for none
+	object string
+}
+
+var _ age.Identity = opener{}
+
+func (o opener) Unwrap(stanzas []*age.Stanza) ([]byte, error) {
+	if len(stanzas) != 1 || stanzas[0].Type != stanzaType || len(stanzas[0].Args) == 0 {
+		return nil, fmt.Errorf("%w by an agent: its header is of another program", errSealed)
+	}
+	s := stanzas[0]
+	if s.Args[0] != version {
+		return nil, fmt.Errorf("it is sealed in version %q, this one knows %s: %w", s.Args[0], version, store.ErrNewer)
+	}
+	if len(s.Args) != 4 || len(s.Args[1]) != idWidth || len(s.Body) != saltSize+wrappedSize {
+		return nil, fmt.Errorf("%w: its header is not one", errSealed)
+	}
+	if s.Args[3] != hashOf(o.object) {
+		return nil, fmt.Errorf("%w under this name: it was renamed, or swapped with another object", errSealed)
+	}
+	id := strings.TrimRight(s.Args[1], padding)
+	if o.keys == nil {
+		return nil, fmt.Errorf("it is sealed with key %s, and no keys are configured: %w: name the Secret that has it (encryption.keySecretRef), or its directory (--encryption-keys)",
+			id, store.ErrNoKey)
+	}
+	k, err := o.keys.named(id)
+	if err != nil {
+		return nil, fmt.Errorf("it is sealed with key %s: %w; without it no one can read the object", id, err)
+	}
+	return unwrap(k, s, o.keys.dir)
+}
+
+func unwrap(k key, s *age.Stanza, dir string) ([]byte, error) {
+	check, err := k.check()
+	if err != nil {
+		return nil, err
+	}
+	if check != s.Args[2] {
+		return nil, fmt.Errorf("it is sealed with key %s, and the one of this name in %s is another: %w: its check is %s, the object's %s; put the old bytes back, and give new ones a new name",
+			k.id, dir, store.ErrNoKey, check, s.Args[2])
+	}
+	open, _, err := k.wrapper(s.Body[:saltSize], s.Args)
+	if err != nil {
+		return nil, err
+	}
+	fileKey, err := open(s.Body[saltSize:])
+	if err != nil {
+		return nil, fmt.Errorf("%w: its header was changed", errSealed)
+	}
+	return fileKey, nil
+}
+
+const (
+	// suffix of a sealed object's name.
+	suffix = ".age"
+	// record ends the names of objects that are never sealed.
+	record = ".json"
+)
+
+// What age makes of an object: a header, a nonce, and chunks, each with its tag. An empty object has one empty chunk.
+const (
+	chunkSize = 64 << 10
+	tagSize   = 16
+	nonceSize = 16
+)
+
+// headerSize is that of every sealed object, because all that stands in it has a fixed length: only so a listing can report
+// how large an object is inside.
+var headerSize = int64(len("age-encryption.org/v1\n") +
+	len("-> "+stanzaType+" "+version+" ") + idWidth + 1 + checkWidth + 1 + nameWidth + 1 +
+	base64.RawStdEncoding.EncodedLen(saltSize+wrappedSize) + 2 + // its line is full, so that an empty one follows
+	len("--- ") + base64.RawStdEncoding.EncodedLen(macSize) + 1)
+
+// macSize of age's header.
+const macSize = 32
+
+// sealedName is the key under which an object stands that is sealed.
+func sealedName(key string) string { return key + suffix }
+
+// isPlain reports whether key is of an object that is never sealed.
+func isPlain(key string) bool { return strings.HasSuffix(key, record) }
+
+// plainSize is how much is in a sealed object of size bytes. Of one that was cut off it is less than was put.
+func plainSize(size int64) int64 {
+	payload := size - headerSize - nonceSize
+	chunks := (payload + chunkSize + tagSize - 1) / (chunkSize + tagSize)
+	return max(payload-chunks*tagSize, 0)
+}
+
+// sealedLength is how many bytes from a sealed object's beginning have the first n of what is in it; -1 for all.
+func sealedLength(n int64) int64 {
+	if n < 0 || n > math.MaxInt64/2 {
+		return -1
+	}
+	chunks := (n + chunkSize - 1) / chunkSize
+	return headerSize + nonceSize + chunks*(chunkSize+tagSize)
+}
+
+// bound is the part of a key that an object cannot be moved out of: its last three names, which are the history, the kind
+// and the name of a backup. What stands before them may change: whole histories may be moved to another place.
+func bound(key string) string {
+	names := strings.Split(key, "/")
+	return strings.Join(names[max(len(names)-3, 0):], "/")
+}

@@ -1,0 +1,169 @@
+package encrypt
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"slices"
+	"strings"
+	"time"
+
+	"filippo.io/age"
+
+	"github.com/etcd-druid/druid/backup/store"
+)
+
+// Store is a store whose objects are sealed, or which only reports those that are, where there are no keys.
+type Store struct {
+	inner store.Store
+	keys  *keyring // nil for none
+}
+
+var _ store.Store = (*Store)(nil)
+
+// Around returns inner with encryption, or without where c is nil: then sealed objects of it are listed, and reading one
+// says what is missing. The keys are not asked for yet.
+func Around(inner store.Store, c *store.Sealing) *Store {
+	s := &Store{inner: inner}
+	if c != nil {
+		s.keys = &keyring{c.KeysDir}
+	}
+	return s
+}
+
+// String names the store as its errors do.
+func (s *Store) String() string { return fmt.Sprint(s.inner) }
+
+// Connections is how many a long object is worth. What is sealed is read over one: each further range of it costs requests for
+// its size, its header and its last chunk first.
+func (s *Store) Connections() int {
+	if s.keys != nil {
+		return 1
+	}
+	return store.Connections(s.inner)
+}
+
+// Put seals what r delivers with the current key. Where that cannot be read, nothing is put.
+func (s *Store) Put(ctx context.Context, key string, r io.Reader, o store.PutOptions) (store.Object, error) {
+	if err := checkKey(key); err != nil {
+		return store.Object{}, err
+	}
+	if s.keys == nil || isPlain(key) {
+		return s.inner.Put(ctx, key, r, o)
+	}
+	if o.IfAbsent {
+		// It may be there from before there were keys. Someone without keys who puts the same name at the same moment is
+		// not found: then there are two, each whole.
+		if err := s.isAbsent(ctx, key); err != nil {
+			return store.Object{}, err
+		}
+	}
+	current, err := s.keys.current()
+	if err != nil {
+		return store.Object{}, fmt.Errorf("put %s in %s: seal it: %w; nothing is stored", key, s, err)
+	}
+	sealed, err := age.EncryptReader(r, sealer{current, key})
+	if err != nil {
+		return store.Object{}, fmt.Errorf("put %s in %s: seal it: %w", key, s, err)
+	}
+	object, err := s.inner.Put(ctx, sealedName(key), sealed, o)
+	if err != nil {
+		return store.Object{}, err
+	}
+	if !o.IfAbsent {
+		if err := s.inner.Delete(ctx, key); err != nil { // what it replaces
+			return store.Object{}, err
+		}
+	}
+	object.Key, object.Size = key, plainSize(object.Size)
+	return object, nil
+}
+
+func (s *Store) isAbsent(ctx context.Context, key string) error {
+	r, err := s.inner.Get(ctx, key, 0, 0)
+	switch {
+	case errors.Is(err, store.ErrAbsent):
+		return nil
+	case err != nil:
+		return err
+	}
+	return errors.Join(fmt.Errorf("put %s in %s: %w, and is not sealed", key, s, store.ErrExists), r.Close())
+}
+
+// List yields sealed and plain objects alike, by the names under which they were put. Of two of the same name, of which
+// one is sealed and the other not, it yields the one that Get reads.
+func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[store.Object, error] {
+	return func(yield func(store.Object, error) bool) {
+		all, err := s.list(ctx, prefix)
+		for _, o := range all {
+			if !yield(o, nil) {
+				return
+			}
+		}
+		if err != nil {
+			yield(store.Object{}, err)
+		}
+	}
+}
+
+// list is in order of the names without what reports that one is sealed, which is not the order of those with it.
+func (s *Store) list(ctx context.Context, prefix string) ([]store.Object, error) {
+	var all []store.Object
+	var failed error
+	sealed := map[string]bool{}
+	for o, err := range s.inner.List(ctx, prefix) {
+		if err != nil {
+			failed = err
+			break
+		}
+		name, is := strings.CutSuffix(o.Key, suffix)
+		if is = is && !isPlain(name); is {
+			o.Key, o.Size = name, plainSize(o.Size)
+		}
+		if !strings.HasPrefix(o.Key, prefix) { // it ended within what was cut off
+			continue
+		}
+		if other, twice := sealed[o.Key]; twice && other != is {
+			if is == (s.keys != nil) {
+				all[slices.IndexFunc(all, func(a store.Object) bool { return a.Key == o.Key })] = o
+			}
+			continue
+		}
+		sealed[o.Key] = is
+		all = append(all, o)
+	}
+	slices.SortFunc(all, func(a, b store.Object) int { return strings.Compare(a.Key, b.Key) })
+	return all, failed
+}
+
+// Delete removes what has the name, sealed or not.
+func (s *Store) Delete(ctx context.Context, key string) error {
+	if err := checkKey(key); err != nil {
+		return err
+	}
+	if isPlain(key) {
+		return s.inner.Delete(ctx, key)
+	}
+	if err := s.inner.Delete(ctx, sealedName(key)); err != nil {
+		return err
+	}
+	return s.inner.Delete(ctx, key)
+}
+
+// Sweep removes what Puts left behind.
+func (s *Store) Sweep(ctx context.Context, prefix string, olderThan time.Duration) (int, error) {
+	return s.inner.Sweep(ctx, prefix, olderThan)
+}
+
+// checkKey refuses names that a sealed object has.
+func checkKey(key string) error {
+	if err := store.CheckKey(key); err != nil {
+		return err
+	}
+	if strings.HasSuffix(key, suffix) {
+		return fmt.Errorf("%w: key %q: %s ends the names of sealed objects: leave it out", store.ErrInvalid, key, suffix)
+	}
+	return store.CheckKey(sealedName(key))
+}

@@ -1,0 +1,278 @@
+package verify
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+
+	bolt "go.etcd.io/bbolt"
+	"go.etcd.io/etcd/server/v3/storage/schema"
+	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/etcd-druid/druid/backup/catalog"
+	"github.com/etcd-druid/druid/backup/restore"
+)
+
+type comparison struct {
+	db          *bolt.DB
+	plan        catalog.Plan
+	checkpoints []restore.Checkpoint
+	contents    Contents
+}
+
+// judge compares with the newest checkpoint that can be compared with: the hash covers all that came before it.
+func (c comparison) judge(ctx context.Context) Result {
+	r := Result{Verdict: Unknown, Reason: "all was read and restored, and there is no checkpoint to compare with: none of its deltas has one"}
+	for i, point := range slices.Backward(c.checkpoints) {
+		state, err := StateAt(ctx, c.db, point.Revision, point.CompactRevision)
+		switch {
+		case errors.Is(err, ErrCompacted), errors.Is(err, ErrEmpty):
+			r.Reason = fmt.Sprintf("all was read and restored, and cannot be compared: %v", err)
+			continue
+		case err != nil:
+			r.Reason = fmt.Sprintf("all was read and restored, and not compared: %v", err)
+			return r
+		}
+		r = Result{Verdict: Proven, HashKV: state.HashKV, Keys: state.Keys, Checkpoint: notified(point)}
+		if state.HashKV != point.HashKV {
+			return c.blame(ctx, r, i)
+		}
+		if err := c.beside(ctx, &r, point); err != nil && r.Verdict == Proven {
+			r.Verdict, r.Reason = Unknown, fmt.Sprintf("all was read and restored, and not compared: %v", err)
+		}
+		return r
+	}
+	return r
+}
+
+func notified(c restore.Checkpoint) *Checkpoint {
+	return &Checkpoint{Object: c.Object, Revision: c.Revision, CompactRevision: c.CompactRevision, HashKV: c.HashKV, MemberID: c.MemberID, Beside: c.Beside}
+}
+
+// blame finds the oldest checkpoint that differs: what is wrong came after the one before.
+func (c comparison) blame(ctx context.Context, r Result, differs int) Result {
+	r.Verdict = Broken
+	equal := -1
+	for i, point := range c.checkpoints[:differs] {
+		state, err := StateAt(ctx, c.db, point.Revision, point.CompactRevision)
+		if err != nil {
+			continue // it reports nothing
+		}
+		if state.HashKV != point.HashKV {
+			r.Checkpoint, r.HashKV, r.Keys = notified(point), state.HashKV, state.Keys
+			break
+		}
+		equal = i
+	}
+	r.Suspects = c.between(equal, r.Checkpoint.Object)
+	r.Object = r.Suspects[0]
+	var keys string
+	if theirs := r.Checkpoint.Keys; theirs != nil && *theirs != r.Keys {
+		keys = fmt.Sprintf(", with %d keys instead of %d", r.Keys, *theirs)
+	}
+	r.Reason = fmt.Sprintf("at revision %d the backup has HashKV %d, and member %x had %d%s: wrong is %s",
+		r.Checkpoint.Revision, r.HashKV, r.Checkpoint.MemberID, r.Checkpoint.HashKV, keys, r.Object)
+	if n := len(r.Suspects); n > 1 {
+		r.Reason += fmt.Sprintf(", or one of the %d that follow up to %s", n-1, r.Suspects[n-1])
+	}
+	return r
+}
+
+// between are the objects that follow on the delta of a checkpoint, all of them where equal is below 0, up to another one.
+func (c comparison) between(equal int, last string) []string {
+	var keys []string
+	if equal < 0 {
+		keys = append(keys, c.plan.Full.Key)
+	}
+	begun := equal < 0
+	for _, d := range c.plan.Deltas {
+		if begun {
+			keys = append(keys, d.Key)
+		}
+		if d.Key == last {
+			break
+		}
+		begun = begun || d.Key == c.checkpoints[equal].Object
+	}
+	return keys
+}
+
+// next to compares with a checkpoint what its hash does not cover, and as far as it can be compared: of keys etcd reports how many there
+// were at a revision; leases and users have no revisions, and are restored as of the full. What cannot be compared is said.
+func (c comparison) beside(ctx context.Context, r *Result, point restore.Checkpoint) error {
+	r.Compared = append(r.Compared, "hashKV")
+	c.compareKeys(r, point)
+	c.compareAuth(r, point)
+	return c.compareLeases(ctx, r, point)
+}
+
+func (c comparison) compareKeys(r *Result, point restore.Checkpoint) {
+	switch {
+	case point.Keys == nil:
+		r.NotCompared = append(r.NotCompared, "keys: the checkpoint does not report how many there were")
+	case *point.Keys == r.Keys:
+		r.Compared = append(r.Compared, "keys")
+	default:
+		c.contradicted(r, point.Object, fmt.Sprintf("at revision %d the backup holds %d keys, and member %x had %d", point.Revision, r.Keys, point.MemberID, *point.Keys))
+	}
+}
+
+// compareAuth: what changes users and roles, or disables them, raises their revision; enabling them does not.
+func (c comparison) compareAuth(r *Result, point restore.Checkpoint) {
+	ours, theirs := c.contents, point.Auth
+	switch {
+	case theirs == nil:
+		r.NotCompared = append(r.NotCompared, "users and roles: the checkpoint does not report them")
+	case ours.AuthRevision < theirs.Revision:
+		r.NotCompared = append(r.NotCompared, fmt.Sprintf("users and roles: they are restored as of the full, at change %d, and were at change %d later",
+			ours.AuthRevision, theirs.Revision))
+	case ours.AuthRevision > theirs.Revision:
+		c.contradicted(r, c.plan.Full.Key, fmt.Sprintf("the full has users and roles as of change %d, and later member %x had them as of change %d",
+			ours.AuthRevision, point.MemberID, theirs.Revision))
+	case ours.AuthEnabled && !theirs.Enabled:
+		c.contradicted(r, c.plan.Full.Key, fmt.Sprintf("the full demands users, and member %x did not, at the same change %d", point.MemberID, theirs.Revision))
+	case !ours.AuthEnabled && theirs.Enabled:
+		r.NotCompared = append(r.NotCompared, "users and roles: they were enabled after the full, which has them disabled")
+	default:
+		r.Compared = append(r.Compared, "users and roles")
+	}
+}
+
+// compareLeases: a key that is restored as it was at the checkpoint, under a lease that etcd had then, must have that lease. Of
+// other leases no one knows whether they were granted after the full, or are gone since.
+func (c comparison) compareLeases(ctx context.Context, r *Result, point restore.Checkpoint) error {
+	if point.Alive == nil {
+		r.NotCompared = append(r.NotCompared, "leases: the checkpoint does not report which there were")
+		return nil
+	}
+	lost, err := lostLeases(ctx, c.db, point.Revision, point.Alive)
+	if err != nil {
+		return err
+	}
+	if len(lost) > 0 {
+		c.contradicted(r, c.plan.Full.Key, fmt.Sprintf("the backup has keys under lease %x without that lease, which member %x had (%d such leases): an etcd on it would end",
+			lost[0], point.MemberID, len(lost)))
+		return nil
+	}
+	r.Compared = append(r.Compared, "leases of keys")
+	if notified := int64(len(point.Alive)); notified != c.contents.Leases {
+		r.NotCompared = append(r.NotCompared, fmt.Sprintf("leases without keys: %d leases are restored, and there were %d at the checkpoint",
+			c.contents.Leases, notified))
+	}
+	return nil
+}
+
+// contradicted: the hash is equal, so the deltas' records are good. Users and leases stand in the full; but the delta of the
+// checkpoint may report something that was not so.
+func (c comparison) contradicted(r *Result, object, reason string) {
+	r.Verdict = Broken
+	if r.Object == "" {
+		r.Object = cmp.Or(object, c.plan.Full.Key)
+		r.Suspects = []string{r.Object}
+		reason += ": wrong is " + r.Object
+		if notified := r.Checkpoint.Object; notified != "" && notified != r.Object {
+			r.Suspects = append(r.Suspects, notified)
+			reason += ", or " + notified
+		}
+	}
+	if r.Reason != "" {
+		reason = r.Reason + "; " + reason
+	}
+	r.Reason = reason
+}
+
+// lostLeases are those of some leases that the database does not have, and that a key refers to which was last changed up to a
+// revision. It holds an entry for each such key.
+func lostLeases(ctx context.Context, db *bolt.DB, revision int64, alive []int64) (lost []int64, err error) {
+	err = db.View(func(tx *bolt.Tx) error {
+		absent := map[int64]bool{}
+		known := tx.Bucket(schema.Lease.Name())
+		for _, id := range alive {
+			if known == nil || known.Get(binary.BigEndian.AppendUint64(nil, uint64(id))) == nil {
+				absent[id] = true
+			}
+		}
+		if len(absent) == 0 {
+			return nil
+		}
+		under := map[string]int64{}
+		err := each(ctx, tx.Bucket(schema.Key.Name()), math.MaxInt64, func(_, main int64, deletes bool, _, value []byte) error {
+			key, err := keyOf(value)
+			if err != nil {
+				return err
+			}
+			lease, err := leaseOf(value)
+			switch {
+			case err != nil:
+				return err
+			case !deletes && main <= revision && absent[lease]:
+				under[string(key)] = lease
+			case len(under) > 0:
+				delete(under, string(key))
+			}
+			return nil
+		})
+		lost = slices.Compact(slices.Sorted(maps.Values(under)))
+		return err
+	})
+	return lost, err
+}
+
+// fieldLease is the number of the field of mvccpb.KeyValue.
+const fieldLease = 6
+
+// leaseOf reads the lease out of a KeyValue message; 0: none.
+func leaseOf(value []byte) (lease int64, err error) {
+	for len(value) > 0 {
+		field, kind, n := protowire.ConsumeTag(value)
+		if n < 0 {
+			return 0, fmt.Errorf("a record's value is no KeyValue of etcd: %w", protowire.ParseError(n))
+		}
+		value = value[n:]
+		if field == fieldLease && kind == protowire.VarintType {
+			v, n := protowire.ConsumeVarint(value)
+			return int64(v), protowire.ParseError(min(n, 0))
+		}
+		if n = protowire.ConsumeFieldValue(field, kind, value); n < 0 {
+			return 0, fmt.Errorf("a record's value is no KeyValue of etcd: %w", protowire.ParseError(n))
+		}
+		value = value[n:]
+	}
+	return 0, nil
+}
+
+// Contents are what a database holds next to its keys. Of leases and users etcd reports no revision: they are as of the full,
+// and of leases also those that keys which were written later refer to.
+type Contents struct {
+	Leases int64 `json:"leases"`
+	// AuthEnabled says that clients need a user, AuthRevision counts changes of users and roles.
+	AuthEnabled  bool   `json:"authEnabled"`
+	AuthRevision uint64 `json:"authRevision"`
+}
+
+func contentsOf(db *bolt.DB) (c Contents, err error) {
+	err = db.View(func(tx *bolt.Tx) error {
+		if leases := tx.Bucket(schema.Lease.Name()); leases != nil {
+			cursor := leases.Cursor()
+			for k, _ := cursor.First(); k != nil; k, _ = cursor.Next() {
+				c.Leases++
+			}
+		}
+		auth := tx.Bucket(schema.Auth.Name())
+		if auth == nil {
+			return nil
+		}
+		c.AuthEnabled = bytes.Equal(auth.Get(schema.AuthEnabledKeyName), []byte{1})
+		if v := auth.Get(schema.AuthRevisionKeyName); len(v) == 8 {
+			c.AuthRevision = binary.BigEndian.Uint64(v)
+		}
+		return nil
+	})
+	return c, err
+}

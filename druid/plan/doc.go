@@ -1,6 +1,0 @@
-// Package plan owns druid's policies: which steps a cluster needs, which labels its Pods have, how many of them may
-// be evicted, and what its status says. Each policy is a table over small facts. The first match wins.
-//
-// It never reads a clock, an API server or a random number, and it never fails. What could not be observed is a fact
-// called unknown, and requests nothing.
-package plan

@@ -1,0 +1,267 @@
+package policy
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/etcd-druid/druid/internal/rules"
+)
+
+type (
+	company uint8 // how the member does whose agent is outdated
+	news    uint8 // of agents that were replaced in other Pods
+)
+
+const (
+	companyWell     company = 1 << iota // a ready voter, whose agent is reachable
+	companyIll                          // its etcd is down, or its agent is silent
+	companyIdle                         // no agent runs in the Pod
+	companyAway                         // its node is unreachable
+	companyNotKnown                     // it joins, or has not renewed its Lease yet
+)
+
+func (c company) String() string {
+	return rules.Word(c, "serves", "is ill", "runs no agent", "is away", "not known yet")
+}
+
+const (
+	newsNone    news = 1 << iota // all have arrived
+	newsAwaited                  // one was not reachable for long enough
+	newsLate                     // one does not come
+)
+
+func (n news) String() string {
+	return rules.Word(n, "all are there", "one is awaited", "one does not come")
+}
+
+// agentRows decide about an agent that is not of the image that druid was given. It is replaced in the Pod that runs, and etcd
+// runs on: one at a time, followers first, the leader last, and the next only when the one before was reachable, so that an image that is
+// no good reaches one member. Where no agent does its work, another can only repair.
+var agentRows = rules.New(wait, []rules.Row[agentFacts, verdict]{
+	{Name: "agent-current", When: agentFacts{agent: AgentUnknown | AgentCurrent}, Verdict: keep,
+		Why: "it is of the image that druid was given, as far as is known"},
+	{Name: "agent-without-pod", When: agentFacts{agent: AgentOutdated, pod: anyPod &^ (PodUnscheduled | PodUnstarted | PodLive)}, Verdict: keep,
+		Why: "the Pod that comes has that image"},
+	{Name: "agent-leaves", When: agentFacts{agent: AgentOutdated, leaves: rules.Yes}, Verdict: keep,
+		Why: "its member is on its way out"},
+	{Name: "agent-away", When: agentFacts{agent: AgentOutdated, leaves: rules.No, company: companyAway}, Verdict: held,
+		Why: "no one would replace it"},
+	{Name: "agent-after-late", When: agentFacts{agent: AgentOutdated, leaves: rules.No, news: newsLate}, Verdict: held,
+		Why: "the image is no good where it was tried: never a second one"},
+	{Name: "agent-after-another", When: agentFacts{agent: AgentOutdated, leaves: rules.No, news: newsAwaited}, Verdict: wait,
+		Why: "the one before has not shown yet that it works"},
+	{Name: "agent-idle", When: agentFacts{agent: AgentOutdated, leaves: rules.No, company: companyIdle, news: newsNone}, Verdict: change,
+		Why: "no agent runs, so nothing is lost"},
+	{Name: "agent-before-formed", When: agentFacts{agent: AgentOutdated, leaves: rules.No, news: newsNone, record: anyRecord &^ RecordFormed}, Verdict: wait,
+		Why: "the raft group is not there yet"},
+	{Name: "agent-in-turn", When: agentFacts{agent: AgentOutdated, leaves: rules.No, news: newsNone, record: RecordFormed, turn: rules.No}, Verdict: wait,
+		Why: "a Pod is being replaced, or a member is being replaced, removed or repaired"},
+	{Name: "agent-not-known", When: agentFacts{agent: AgentOutdated, leaves: rules.No, company: companyNotKnown, news: newsNone, record: RecordFormed, turn: rules.Yes}, Verdict: wait,
+		Why: "its member becomes a voter, or is not known yet"},
+	{Name: "agent-ill", When: agentFacts{agent: AgentOutdated, leaves: rules.No, company: companyIll, news: newsNone, record: RecordFormed, turn: rules.Yes}, Verdict: change,
+		Why: "its member does not serve anyhow, or its agent does nothing: another one may be the cure"},
+	{Name: "agent-after-others", When: agentFacts{agent: AgentOutdated, leaves: rules.No, company: companyWell, news: newsNone, record: RecordFormed, turn: rules.Yes, others: othersNotReady}, Verdict: held,
+		Why: "another member is not ready"},
+	{Name: "agent-others-come", When: agentFacts{agent: AgentOutdated, leaves: rules.No, company: companyWell, news: newsNone, record: RecordFormed, turn: rules.Yes, others: othersComing}, Verdict: wait,
+		Why: "another member is about to be ready"},
+	{Name: "agent-later", When: agentFacts{agent: AgentOutdated, leaves: rules.No, company: companyWell, news: newsNone, record: RecordFormed, turn: rules.Yes, others: othersReady, place: placeLater | placeUnknown}, Verdict: wait,
+		Why: "followers go first, the leader last"},
+	{Name: "agent-outdated", When: agentFacts{agent: AgentOutdated, leaves: rules.No, company: companyWell, news: newsNone, record: RecordFormed, turn: rules.Yes, others: othersReady, place: placeFirst}, Verdict: change,
+		Why: "the kubelet replaces the agent, and nothing else in the Pod"},
+})
+
+// agentFacts is all that the policy may look at.
+type agentFacts struct {
+	agent   AgentMake
+	pod     PodState `fact:"Pod"`
+	leaves  rules.YesNo
+	company company `fact:"member"`
+	news    news    `fact:"new agents elsewhere"`
+	record  RecordState
+	turn    rules.YesNo `fact:"its turn"` // no Pod is replaced, and no other member replaces itself, leaves or heals
+	others  others      `fact:"the others"`
+	place   place
+}
+
+// agentFactsOf gathers the facts. rolls says that a Pod is replaced, or is about to be.
+func agentFactsOf(m Member, leaves, rolls bool, o Observed, listed []Member) agentFacts {
+	f := agentFacts{
+		agent: m.Agent, pod: m.Pod, leaves: rules.YesNoOf(leaves), company: companyOf(m), record: o.RecordState,
+		// A change of version waits for an agent that does nothing, and so must not keep it from being repaired.
+		turn:  rules.YesNoOf((!rolls || m.up() && companyOf(m) == companyIll) && turnOf(m, o, listed) == rules.Yes),
+		place: placeOf(m, listed, func(other Member) bool { return other.Agent == AgentOutdated }),
+	}
+	if f.agent == 0 {
+		f.agent = AgentUnknown
+	}
+	f.news, _ = newsOf(m, o, listed)
+	f.others, _ = othersOf(m, o, listed)
+	return f
+}
+
+func companyOf(m Member) company {
+	ready, _ := m.steady(rules.No)
+	switch {
+	case m.NodeLost:
+		return companyAway
+	case m.AgentIdle || m.Pod&(PodUnscheduled|PodUnstarted) != 0:
+		return companyIdle
+	case (m.learns() || m.outside()) && !m.Stuck:
+		return companyNotKnown
+	case ready == wayFree:
+		return companyWell
+	case ready == wayUnknown:
+		return companyNotKnown
+	default:
+		return companyIll
+	}
+}
+
+// newsOf reports the agents that were replaced in the Pods of others, and of whom. Before a raft group was formed no agent is
+// known by its member's Lease.
+func newsOf(m Member, o Observed, listed []Member) (news, string) {
+	found, of := newsNone, ""
+	for _, other := range listed {
+		switch {
+		case other.Name == m.Name || o.RecordState != RecordFormed:
+		case other.Arrival == ArrivalLate:
+			return newsLate, other.Name
+		case other.Arrival&(ArrivalAwaited|ArrivalSettles) != 0:
+			found, of = newsAwaited, other.Name
+		}
+	}
+	return found, of
+}
+
+// update is what the policy says of the agents.
+type update struct {
+	verdicts map[string]rules.Decision[verdict]
+	// next are the members whose agents are replaced now: one, or all in whose Pods none runs.
+	next []string
+	sum  rolling
+	// hindrance is what an outdated agent waits for, for a person; empty when one is replaced.
+	hindrance string
+}
+
+func updateOf(d Desired, o Observed) update {
+	listed := o.listed()
+	leaves, rolls := retreatOf(d, o), takesPods(d, o)
+	u := update{verdicts: map[string]rules.Decision[verdict]{}, sum: rollingNone}
+	for _, m := range listed {
+		f := agentFactsOf(m, leaves.leaving(m), rolls, o, listed)
+		decision := agentRows.Decide(f)
+		u.verdicts[m.Name] = decision
+		v := decision.Verdict
+		words := ""
+		switch {
+		case v == change && (len(u.next) == 0 || f.company == companyIdle):
+			u.next = append(u.next, m.Name)
+			continue
+		case v == change:
+			continue
+		case v == held:
+			u.sum, words = agentsBlocked, f.hindrance(m, o, listed)
+		case m.Arrival == ArrivalLate:
+			u.sum, words = agentsBlocked, m.late()
+		case v == wait, m.Arrival == ArrivalAwaited:
+			if u.sum != agentsBlocked {
+				u.sum = agentsGo
+			}
+			words = f.hindrance(m, o, listed)
+		default:
+			continue
+		}
+		if u.hindrance == "" || v == held {
+			u.hindrance = words
+		}
+	}
+	if len(u.next) > 0 {
+		u.sum, u.hindrance = agentsGo, ""
+	}
+	return u
+}
+
+// takesPods reports whether a rolling update replaces a Pod, or is about to. A version change that waits until the members are compared
+// takes none. It must not hold back the agents either: the comparison can depend on what only a new agent reports.
+func takesPods(d Desired, o Observed) bool {
+	r := rolloutOf(d, o)
+	waits := r.sum == rollingUpgrades && r.next == "" && upgradeOf(d, o).facts.check == checkAsked
+	return r.sum&(rollingGoes|rollingUpgrades) != 0 && !waits
+}
+
+// hindrance says in words what the outdated agent of m waits for, or that m's own new one is awaited.
+func (f agentFacts) hindrance(m Member, o Observed, listed []Member) string {
+	_, why := othersOf(m, o, listed)
+	_, of := newsOf(m, o, listed)
+	switch {
+	case f.agent != AgentOutdated:
+		return "the new agent of member " + m.Name + " is awaited"
+	case f.company == companyAway:
+		return "member " + m.Name + " is on an unreachable node"
+	case f.news == newsLate:
+		late, _ := o.member(of)
+		return late.late()
+	case f.news == newsAwaited:
+		return "the new agent of member " + of + " is awaited"
+	case f.record != RecordFormed:
+		return "the cluster has not formed yet"
+	case f.turn == rules.No:
+		return "a Pod is being replaced, or a member is being replaced, removed or repaired"
+	case f.company == companyNotKnown:
+		return "member " + m.Name + " is not known to be a ready voter yet"
+	case why != "":
+		return why
+	case f.place == placeLater:
+		return "" // the one that goes before it says what it waits for
+	default:
+		return "it is not known which member leads"
+	}
+}
+
+// late says what is wrong with the member's new agent, and the cure.
+func (m Member) late() string {
+	return fmt.Sprintf("the new agent of member %s, of image %s, does not start; correct --agent-image of druid. "+
+		"kubectl describe pod %s and kubectl logs %s -c agent show more. etcd continues to run", m.Name, m.AgentImage, m.Name, m.Name)
+}
+
+// agentSteps replace agents, and none while a Pod goes by this plan.
+func agentSteps(d Desired, o Observed, leaving map[string]bool, add func(Step)) {
+	u := updateOf(d, o)
+	for _, name := range u.next {
+		if slices.ContainsFunc(o.listed(), func(m Member) bool { return leaving[m.Name] }) {
+			return
+		}
+		m, _ := o.member(name)
+		add(Step{
+			Kind: ReplaceAgent, Rule: u.verdicts[name].Rule, Stage: StageDelete, Member: name, PodUID: m.PodUID,
+		})
+	}
+}
+
+// rollingOf sums up what becomes of Pods, and where none is outdated, of agents.
+func rollingOf(d Desired, o Observed) rolling {
+	if r := rolloutOf(d, o); r.sum != rollingNone {
+		return r.sum
+	}
+	return updateOf(d, o).sum
+}
+
+// agentWords report how far the update of the agents is, and what it waits for.
+func agentWords(p picture) string {
+	u := updateOf(p.Desired, p.Observed)
+	n := 0
+	for _, m := range p.listed() {
+		if m.Agent == AgentCurrent && m.Arrival&(ArrivalAwaited|ArrivalLate) == 0 {
+			n++
+		}
+	}
+	words := fmt.Sprintf("%d of %d agents updated: ", n, len(p.listed()))
+	switch {
+	case len(u.next) > 0:
+		return words + "that of member " + u.next[0] + " is replaced"
+	case u.sum == agentsBlocked:
+		return words + "no other is replaced, because " + u.hindrance
+	default:
+		return words + u.hindrance
+	}
+}

@@ -1,0 +1,294 @@
+package policy
+
+import (
+	"cmp"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/etcd-druid/druid/api/v1alpha1"
+	"github.com/etcd-druid/druid/internal/rules"
+	"github.com/etcd-druid/druid/leases"
+)
+
+// BackupReported is what the status said of the backups before: an observer that just started goes on saying it.
+type BackupReported uint8
+
+// What the status may have said.
+const (
+	BackupReportedGood        BackupReported = 1 << iota // condition BackupReady was True
+	BackupReportedFullFailed                             // it was False because of the full backups
+	BackupReportedDeltaFailed                            // it was False because of the deltas
+	BackupReportedElse                                   // something else, or nothing
+)
+
+func (b BackupReported) String() string {
+	return rules.Word(b, "good", "full failed", "deltas failed", "else")
+}
+
+// BackupReportedBy reads it from the conditions.
+func BackupReportedBy(conditions []metav1.Condition) BackupReported {
+	c := meta.FindStatusCondition(conditions, v1alpha1.ConditionBackupReady)
+	switch {
+	case c == nil:
+		return BackupReportedElse
+	case c.Status == metav1.ConditionTrue:
+		return BackupReportedGood
+	case c.Reason == v1alpha1.ReasonFullBackupFailed:
+		return BackupReportedFullFailed
+	case c.Reason == v1alpha1.ReasonIncrementalBackupFailed:
+		return BackupReportedDeltaFailed
+	default:
+		return BackupReportedElse
+	}
+}
+
+// PauseReportedBy reads from the conditions that the cluster is paused, or was and no quorum served since.
+func PauseReportedBy(conditions []metav1.Condition) bool {
+	c := meta.FindStatusCondition(conditions, v1alpha1.ConditionReady)
+	return c != nil && (c.Reason == v1alpha1.ReasonPaused || c.Reason == v1alpha1.ReasonResuming)
+}
+
+// Snapshot is one of the two snapshot Leases.
+type Snapshot struct {
+	Lease LeaseState
+	// Says is empty where the Lease cannot be read.
+	Says leases.Backup
+	// Verified is what a full backups' Lease says of proofs. Unreadable: it cannot be read.
+	Verified   leases.Verification
+	Unreadable bool
+	// Liveness is Stale too of a Lease that no one renewed yet for as long as the first backup may take.
+	Liveness leases.Liveness
+}
+
+// backupRows decide condition BackupReady. full and delta are the liveness of the two Leases: unchanged for longer than the
+// schedule, or two periods, allow is stale. One that fails blocks maintenance that could lose the last good copy: evictions,
+// and the removal of members. It never takes anything from clients.
+var backupRows = rules.New(conditionVerdict{metav1.ConditionUnknown, v1alpha1.ReasonUnknown}, []rules.Row[backupFacts, conditionVerdict]{
+	{Name: "paused", When: backupFacts{paused: rules.Yes}, Verdict: conditionVerdict{metav1.ConditionUnknown, v1alpha1.ReasonPaused}},
+	{Name: "full-overdue", When: backupFacts{paused: rules.No, full: leases.Stale}, Verdict: conditionVerdict{metav1.ConditionFalse, v1alpha1.ReasonFullBackupFailed}},
+	{Name: "store-not-attached", When: backupFacts{paused: rules.No, full: leases.Never, attached: rules.No}, Verdict: conditionVerdict{metav1.ConditionFalse, v1alpha1.ReasonBackupStoreNotAttached}},
+	{Name: "full-never-succeeded", When: backupFacts{paused: rules.No, full: leases.Never, fullFailed: rules.Yes, attached: rules.Yes}, Verdict: conditionVerdict{metav1.ConditionFalse, v1alpha1.ReasonFullBackupFailed}},
+	{Name: "full-still-overdue", When: backupFacts{paused: rules.No, full: leases.Unknown, notified: BackupReportedFullFailed}, Verdict: conditionVerdict{metav1.ConditionFalse, v1alpha1.ReasonFullBackupFailed}},
+	{Name: "delta-overdue", When: backupFacts{paused: rules.No, full: anyLiveness &^ leases.Stale, delta: leases.Stale}, Verdict: conditionVerdict{metav1.ConditionFalse, v1alpha1.ReasonIncrementalBackupFailed}},
+	{Name: "delta-never-succeeded", When: backupFacts{paused: rules.No, full: anyLiveness &^ leases.Stale, delta: leases.Never, deltaFailed: rules.Yes}, Verdict: conditionVerdict{metav1.ConditionFalse, v1alpha1.ReasonIncrementalBackupFailed}},
+	{Name: "delta-still-overdue", When: backupFacts{paused: rules.No, full: anyLiveness &^ leases.Stale, delta: leases.Unknown, notified: BackupReportedDeltaFailed}, Verdict: conditionVerdict{metav1.ConditionFalse, v1alpha1.ReasonIncrementalBackupFailed}},
+	{Name: "spec-invalid", When: backupFacts{paused: rules.No, full: anyLiveness &^ leases.Stale, delta: anyLiveness &^ leases.Stale, valid: rules.No}, Verdict: conditionVerdict{metav1.ConditionFalse, v1alpha1.ReasonBackupSpecInvalid}},
+	{Name: "superseded", When: backupFacts{paused: rules.No, full: anyLiveness &^ leases.Stale, delta: anyLiveness &^ leases.Stale, valid: rules.Yes, superseded: rules.Yes}, Verdict: conditionVerdict{metav1.ConditionFalse, v1alpha1.ReasonBackupSuperseded}},
+	{Name: "saved", When: backupFacts{paused: rules.No, full: leases.Live, delta: leases.Live, valid: rules.Yes, superseded: rules.No}, Verdict: conditionVerdict{metav1.ConditionTrue, v1alpha1.ReasonIncrementalBackupSucceeded}},
+	{Name: "still-saved", When: backupFacts{paused: rules.No, full: leases.Live | leases.Unknown, delta: leases.Live | leases.Unknown, valid: rules.Yes, superseded: rules.No, notified: BackupReportedGood}, Verdict: conditionVerdict{metav1.ConditionTrue, v1alpha1.ReasonIncrementalBackupSucceeded}},
+	{Name: "saved-again", When: backupFacts{paused: rules.No, full: leases.Unknown, delta: leases.Live, valid: rules.Yes, superseded: rules.No, notified: BackupReportedDeltaFailed}, Verdict: conditionVerdict{metav1.ConditionTrue, v1alpha1.ReasonIncrementalBackupSucceeded}},
+	{Name: "full-saved", When: backupFacts{paused: rules.No, full: leases.Live, delta: leases.Never, deltaFailed: rules.No, valid: rules.Yes, superseded: rules.No}, Verdict: conditionVerdict{metav1.ConditionTrue, v1alpha1.ReasonFullBackupSucceeded}},
+	{Name: "full-still-saved", When: backupFacts{paused: rules.No, full: leases.Unknown, delta: leases.Never, deltaFailed: rules.No, valid: rules.Yes, superseded: rules.No, notified: BackupReportedGood}, Verdict: conditionVerdict{metav1.ConditionTrue, v1alpha1.ReasonFullBackupSucceeded}},
+	{Name: "backup-not-known", When: backupFacts{paused: rules.No, full: leases.Never | leases.Live | leases.Unknown, delta: leases.Never | leases.Live | leases.Unknown, valid: rules.Yes}, Verdict: conditionVerdict{metav1.ConditionUnknown, v1alpha1.ReasonUnknown}},
+})
+
+// backupFacts is all that the policy may look at.
+type backupFacts struct {
+	paused      rules.YesNo     // no one runs who could back up, and no one who could write
+	full        leases.Liveness `fact:"full Lease is"`
+	delta       leases.Liveness `fact:"delta Lease is"`
+	fullFailed  rules.YesNo     `fact:"error of full"` // the last attempt ended with an error
+	deltaFailed rules.YesNo     `fact:"error of delta"`
+	attached    rules.YesNo     `fact:"all Pods have the store"` // all Pods have the volumes that the store needs
+	valid       rules.YesNo     `fact:"spec is valid"`           // druid can make sense of spec.backup
+	superseded  rules.YesNo     // the latest backup in this place is another cluster's
+	notified    BackupReported  `fact:"reported before"`
+}
+
+func backupFactsOf(d Desired, o Observed) backupFacts {
+	notified := d.BackupReported
+	if notified == 0 {
+		notified = BackupReportedElse
+	}
+	return backupFacts{
+		paused: rules.No,
+		full:   cmp.Or(o.Full.Liveness, leases.Unknown), delta: cmp.Or(o.Delta.Liveness, leases.Unknown),
+		fullFailed: rules.YesNoOf(o.Full.Says.Error != ""), deltaFailed: rules.YesNoOf(o.Delta.Says.Error != ""),
+		attached: rules.YesNoOf(len(o.Unattached) == 0), valid: rules.YesNoOf(d.BackupProblem == ""), superseded: rules.YesNoOf(o.Full.Says.SupersededBy != ""), notified: notified,
+	}
+}
+
+// backupBlocks says whether backups fail, so that what could lose the last good copy has to wait. What is merely not known
+// hinders no one.
+func backupBlocks(d Desired, o Observed) bool {
+	if !d.Backup {
+		return false
+	}
+	reason := backupRows.Decide(backupFactsOf(d, o)).Verdict.reason
+	return reason == v1alpha1.ReasonFullBackupFailed || reason == v1alpha1.ReasonIncrementalBackupFailed
+}
+
+// setBackupReady writes the condition, or takes it away from a cluster that is not backed up.
+func setBackupReady(p picture, conditions *[]metav1.Condition, generation int64, now metav1.Time) {
+	if !p.Backup {
+		meta.RemoveStatusCondition(conditions, v1alpha1.ConditionBackupReady)
+		return
+	}
+	f := backupFactsOf(p.Desired, p.Observed)
+	f.paused = rules.YesNoOf(restingOf(p.Desired, p.Observed) == restingPaused)
+	v := backupRows.Decide(f).Verdict
+	setCondition(conditions, metav1.Condition{
+		Type: v1alpha1.ConditionBackupReady, Status: v.status, Reason: v.reason, Message: backupSentence(v.reason, p),
+		ObservedGeneration: generation, LastTransitionTime: now,
+	})
+}
+
+// backupSteps make the Leases in which the agents report backups, and take them away with the backups.
+func backupSteps(d Desired, o Observed, add func(Step)) {
+	for _, s := range []struct {
+		component leases.Component
+		snapshot  Snapshot
+	}{{leases.ComponentFullSnapshot, o.Full}, {leases.ComponentDeltaSnapshot, o.Delta}} {
+		switch {
+		case d.Backup && s.snapshot.Lease == LeaseAbsent:
+			add(Step{Kind: CreateSnapshotLease, Rule: "snapshot-lease-missing", Stage: StageShared, Object: string(s.component)})
+		case !d.Backup && s.snapshot.Lease == LeaseOurs:
+			add(Step{Kind: DeleteSnapshotLease, Rule: "backup-ended", Stage: StageLate, Object: string(s.component)})
+		}
+	}
+}
+
+// backupSentences are the messages of condition BackupReady, by reason. Like all messages they hold nothing that changes
+// while the backups do: the revision and the time of the last one stand in the Leases.
+var backupSentences = map[string]func(picture) string{
+	v1alpha1.ReasonFullBackupSucceeded: func(picture) string {
+		return "a full backup is saved; changes since then are not saved yet"
+	},
+	v1alpha1.ReasonIncrementalBackupSucceeded: func(picture) string {
+		return "a full backup and all changes since then are saved, within spec.backup.delta.period"
+	},
+	v1alpha1.ReasonFullBackupFailed: func(p picture) string {
+		if p.Full.Says.EverSaved() {
+			return "the newest full backup is older than spec.backup.full allows" + because(p.Full) + blocked
+		}
+		return "the first full backup failed" + because(p.Full) + blocked
+	},
+	v1alpha1.ReasonIncrementalBackupFailed: func(p picture) string {
+		return "changes are not saved" + because(p.Delta) + blocked
+	},
+	v1alpha1.ReasonPaused: func(p picture) string {
+		if len(p.listed()) == 0 {
+			return "no member was created yet, so there is nothing to back up"
+		}
+		return "the cluster is paused, and no backup is made until it is resumed"
+	},
+	v1alpha1.ReasonBackupStoreNotAttached: func(picture) string { return "no backup exists yet" },
+	v1alpha1.ReasonBackupSpecInvalid:      func(p picture) string { return p.BackupProblem },
+	v1alpha1.ReasonBackupSuperseded: func(p picture) string {
+		return "a restore of the latest backup would restore lineage " + p.Full.Says.SupersededBy +
+			" of another cluster; backups continue, and nothing is deleted. Set another prefix for this cluster"
+	},
+	v1alpha1.ReasonUnknown: func(p picture) string {
+		switch {
+		case p.Full.Lease == LeaseForeign || p.Delta.Lease == LeaseForeign:
+			return "the Leases of the backups have another owner"
+		case p.Full.Liveness == leases.Never:
+			return "the first full backup failed yet"
+		default:
+			return "it is not known yet whether backups succeed"
+		}
+	},
+}
+
+// blocked is what follows from a backup that fails.
+const blocked = "; until it succeeds no member is removed and no eviction is allowed"
+
+// because names the error of the last attempt.
+func because(s Snapshot) string {
+	if s.Says.Error == "" {
+		return ". No agent reported an error: check that the cluster has a leader and that its agent runs"
+	}
+	return ": " + s.Says.Error
+}
+
+// backupSentence is the condition's message. Pods that do not reach the store are informed of in each: backups end when one of
+// them leads.
+func backupSentence(reason string, p picture) string {
+	words := v1alpha1.ConditionBackupReady + " is " + reason
+	if say, ok := backupSentences[reason]; ok {
+		words = say(p)
+	}
+	if len(p.Unattached) > 0 {
+		words += "; these Pods have no access to the store, because they are older than it: " + strings.Join(p.Unattached, ", ") +
+			". Delete them one at a time while all members are ready. Their data stays"
+	}
+	return words
+}
+
+// ProofReported is what the Lease of the full backups says of the last proof.
+type ProofReported uint8
+
+// What it may say.
+const (
+	ProofUnknown ProofReported = 1 << iota // the Lease cannot be read, or is not ours
+	ProofNever                             // no one found out
+	ProofProven
+	ProofBroken
+)
+
+func (p ProofReported) String() string {
+	return rules.Word(p, "unknown", "never", "proven", "broken")
+}
+
+// verifiedRows decide condition BackupVerified. present: the backups that were looked at are of the history that is saved now.
+var verifiedRows = rules.New(conditionVerdict{metav1.ConditionUnknown, v1alpha1.ReasonNotYetVerified}, []rules.Row[verifiedFacts, conditionVerdict]{
+	{Name: "proof-unreadable", When: verifiedFacts{notified: ProofUnknown, paused: rules.No}, Verdict: conditionVerdict{metav1.ConditionUnknown, v1alpha1.ReasonNotYetVerified}},
+	{Name: "never-verified", When: verifiedFacts{notified: ProofNever, paused: rules.No}, Verdict: conditionVerdict{metav1.ConditionUnknown, v1alpha1.ReasonNotYetVerified}},
+	{Name: "another-history", When: verifiedFacts{notified: ProofProven | ProofBroken, present: rules.No, paused: rules.No}, Verdict: conditionVerdict{metav1.ConditionUnknown, v1alpha1.ReasonNotYetVerified}},
+	{Name: "proven", When: verifiedFacts{notified: ProofProven, present: rules.Yes}, Verdict: conditionVerdict{metav1.ConditionTrue, v1alpha1.ReasonVerificationSucceeded}},
+	{Name: "broken", When: verifiedFacts{notified: ProofBroken, present: rules.Yes}, Verdict: conditionVerdict{metav1.ConditionFalse, v1alpha1.ReasonVerificationFailed}},
+	{Name: "paused", When: verifiedFacts{paused: rules.Yes}, Verdict: conditionVerdict{metav1.ConditionUnknown, v1alpha1.ReasonPaused}},
+})
+
+type verifiedFacts struct {
+	notified ProofReported
+	present  rules.YesNo
+	paused   rules.YesNo // no one runs who could prove them
+}
+
+func verifiedFactsOf(s Snapshot) verifiedFacts {
+	f := verifiedFacts{notified: ProofUnknown, paused: rules.No, present: rules.YesNoOf(s.Verified.Lineage != "" && s.Verified.Lineage == s.Says.Lineage)}
+	switch {
+	case s.Lease != LeaseOurs || s.Unreadable:
+	case s.Verified.Verdict == leases.VerdictProven:
+		f.notified = ProofProven
+	case s.Verified.Verdict == leases.VerdictBroken:
+		f.notified = ProofBroken
+	default:
+		f.notified = ProofNever
+	}
+	return f
+}
+
+// setBackupVerified writes the condition, or takes it away from a cluster that is not backed up.
+func setBackupVerified(p picture, conditions *[]metav1.Condition, generation int64, now metav1.Time) {
+	if !p.Backup {
+		meta.RemoveStatusCondition(conditions, v1alpha1.ConditionBackupVerified)
+		return
+	}
+	f := verifiedFactsOf(p.Full)
+	f.paused = rules.YesNoOf(restingOf(p.Desired, p.Observed) == restingPaused)
+	d := verifiedRows.Decide(f)
+	setCondition(conditions, metav1.Condition{
+		Type: v1alpha1.ConditionBackupVerified, Status: d.Verdict.status, Reason: d.Verdict.reason, Message: verifiedSentence(d.Rule, p.Full),
+		ObservedGeneration: generation, LastTransitionTime: now,
+	})
+}
+
+// verifiedSentence is the condition's message. What was proven, and when, stands in the Lease: it changes while all is well.
+func verifiedSentence(rule string, s Snapshot) string {
+	words := map[string]string{
+		"proof-unreadable": "its Lease cannot be read",
+		"never-verified":   "the backups are not verified yet",
+		"another-history":  "the backups of this lineage are not verified yet",
+		"paused":           "the cluster is paused, and its backups are not verified until it is resumed",
+		"proven":           "the newest backups were restored, and hold what etcd reported",
+		"broken":           "a new full backup is being made and verified: " + s.Verified.Trouble,
+	}[rule]
+	if rule == "never-verified" && s.Verified.Trouble != "" {
+		words += ": " + s.Verified.Trouble
+	}
+	return words
+}

@@ -1,0 +1,281 @@
+package policy
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/etcd-druid/druid/api/v1alpha1"
+	"github.com/etcd-druid/druid/internal/rules"
+	"github.com/etcd-druid/druid/leases"
+)
+
+func TestBackupReadyPromisesNothingThatIsNotKnown(t *testing.T) {
+	checkTable(t, backupRows, "backup", "The condition BackupReady: druid/policy.backupRows", func(f backupFacts, d rules.Decision[conditionVerdict]) string {
+		status, reason := d.Verdict.parts()
+		if f.paused == rules.Yes {
+			if status != metav1.ConditionUnknown || reason != v1alpha1.ReasonPaused {
+				return "speaks of backups although no one runs"
+			}
+			return ""
+		}
+		known := f.full == leases.Live || f.notified == BackupReportedGood || f.notified == BackupReportedDeltaFailed && f.full == leases.Unknown
+		switch {
+		case status == metav1.ConditionTrue && (f.full|f.delta)&leases.Stale != 0:
+			return "calls a backup good that stopped"
+		case status == metav1.ConditionTrue && (f.full == leases.Never || !known):
+			return "calls a backup good of which no one reported"
+		case reason == v1alpha1.ReasonIncrementalBackupSucceeded && f.delta == leases.Never:
+			return "calls changes saved that no one saved"
+		case status == metav1.ConditionTrue && f.superseded == rules.Yes:
+			return "calls a backup good that a restore of the latest would not take"
+		case status == metav1.ConditionTrue && f.valid == rules.No:
+			return "hides that the spec is not obeyed"
+		case status != metav1.ConditionFalse && (f.full|f.delta)&leases.Stale != 0:
+			return "hides a backup that stopped"
+		case status == metav1.ConditionFalse && f.full == leases.Live && f.delta == leases.Live && f.valid == rules.Yes && f.superseded == rules.No:
+			return "condemns a backup that goes on"
+		case status == metav1.ConditionFalse && (f.full|f.delta)&leases.Stale == 0 && f.fullFailed == rules.No && f.deltaFailed == rules.No &&
+			f.attached == rules.Yes && f.valid == rules.Yes && f.superseded == rules.No && f.notified&(BackupReportedGood|BackupReportedElse) != 0:
+			return "condemns what is merely not known"
+		}
+		return ""
+	})
+}
+
+// saved is a cluster of which a full backup and all changes are saved.
+func saved(o *Observed) {
+	o.Full = Snapshot{Lease: LeaseOurs, Says: leases.Backup{Revision: 7}, Liveness: leases.Live}
+	o.Delta = Snapshot{Lease: LeaseOurs, Says: leases.Backup{Revision: 9}, Liveness: leases.Live}
+}
+
+// unsaved is one whose deltas stopped.
+func unsaved(o *Observed) {
+	saved(o)
+	o.Delta.Liveness, o.Delta.Says.Error = leases.Stale, "bucket backups: access denied"
+}
+
+func TestBackupSteps(t *testing.T) {
+	on, off := Desired{Replicas: 3, Backup: true}, Desired{Replicas: 3}
+	absent := func(o *Observed) {
+		o.Full, o.Delta = Snapshot{Lease: LeaseAbsent, Liveness: leases.Unknown}, Snapshot{Lease: LeaseAbsent, Liveness: leases.Unknown}
+	}
+	tests := map[string]struct {
+		desired Desired
+		change  []func(*Observed)
+		want    []string
+	}{
+		"a backup is asked for": {on, []func(*Observed){absent}, []string{
+			"CreateSnapshotLease snapshot-lease-missing full-snapshot", "CreateSnapshotLease snapshot-lease-missing delta-snapshot",
+		}},
+		"it goes on":        {on, []func(*Observed){saved}, []string{}},
+		"none is asked for": {off, []func(*Observed){absent}, []string{}},
+		"none any more":     {off, []func(*Observed){saved}, []string{"DeleteSnapshotLease backup-ended full-snapshot", "DeleteSnapshotLease backup-ended delta-snapshot"}},
+		"not someone else's": {off, []func(*Observed){saved, func(o *Observed) { o.Full.Lease = LeaseForeign }}, []string{
+			"DeleteSnapshotLease backup-ended delta-snapshot",
+		}},
+		"one that fails allows no eviction": {on, []func(*Observed){unsaved}, []string{"ApplyBudget budget-raised  3"}},
+		"one that is well again does":       {on, []func(*Observed){saved, func(o *Observed) { o.BudgetMin = 3 }}, []string{"ApplyBudget budget-lowered  2"}},
+		"what is not known hinders no one": {on, []func(*Observed){saved, func(o *Observed) {
+			o.Full.Liveness, o.Delta.Liveness = leases.Unknown, leases.Unknown
+		}}, []string{}},
+		"a store that the Pods do not reach yet hinders no one: an eviction would repair it": {on, []func(*Observed){saved, func(o *Observed) {
+			o.Full.Liveness, o.Full.Says, o.Unattached = leases.Never, leases.Backup{Error: "no credentials"}, []string{"c-a"}
+		}}, []string{}},
+		"one of a cluster that is not backed up any more hinders no one": {off, []func(*Observed){unsaved}, []string{
+			"DeleteSnapshotLease backup-ended full-snapshot", "DeleteSnapshotLease backup-ended delta-snapshot",
+		}},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			if diff := cmp.Diff(test.want, short(Steps(test.desired, whole(test.change...)))); diff != "" {
+				t.Errorf("steps (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestBackupReadyIsReportedAPerson(t *testing.T) {
+	begins := func(o *Observed) { o.Full, o.Delta = never(), never() }
+	tests := map[string]struct {
+		desired Desired
+		change  func(*Observed)
+		before  metav1.ConditionStatus
+		reason  string // empty: no condition
+		want    string
+		event   string // reason of the Event, empty for none
+	}{
+		"not asked for": {Desired{Replicas: 3}, saved, metav1.ConditionTrue, "", "", ""},
+		"begins":        {Desired{Backup: true}, begins, "", v1alpha1.ReasonUnknown, "the first full backup failed yet", ""},
+		"begins without the store": {
+			Desired{Backup: true}, func(o *Observed) { begins(o); o.Unattached = []string{"c-a", "c-b"} }, "",
+			v1alpha1.ReasonBackupStoreNotAttached, "because they are older than it: c-a, c-b. Delete them one at a time", "BackupStoreNotAttached",
+		},
+		"begins with a mistake": {
+			Desired{Backup: true, BackupProblem: "schedule 0 25"}, begins, "", v1alpha1.ReasonBackupSpecInvalid, "schedule 0 25", "BackupSpecInvalid",
+		},
+		"the first one fails": {
+			Desired{Backup: true}, func(o *Observed) { begins(o); o.Full.Says.Error = "no such bucket" }, "",
+			v1alpha1.ReasonFullBackupFailed, "the first full backup failed: no such bucket; until it succeeds no member is removed", "FullBackupFailed",
+		},
+		"the first one is there": {
+			Desired{Backup: true}, func(o *Observed) { saved(o); o.Delta = never() }, metav1.ConditionUnknown,
+			v1alpha1.ReasonFullBackupSucceeded, "changes since then are not saved yet", "FullBackupSucceeded",
+		},
+		"all is saved": {
+			Desired{Backup: true}, saved, metav1.ConditionTrue, v1alpha1.ReasonIncrementalBackupSucceeded, "all changes since then are saved", "",
+		},
+		"all is saved again": {
+			Desired{Backup: true}, saved, metav1.ConditionFalse, v1alpha1.ReasonIncrementalBackupSucceeded, "all changes since then are saved", "IncrementalBackupSucceeded",
+		},
+		"deltas stop": {
+			Desired{Backup: true}, unsaved, metav1.ConditionTrue, v1alpha1.ReasonIncrementalBackupFailed,
+			"changes are not saved: bucket backups: access denied; until", "IncrementalBackupFailed",
+		},
+		"fulls stop, and no one says why": {
+			Desired{Backup: true}, func(o *Observed) { saved(o); o.Full.Liveness = leases.Stale }, metav1.ConditionTrue,
+			v1alpha1.ReasonFullBackupFailed, "older than spec.backup.full allows. No agent reported an error", "FullBackupFailed",
+		},
+		"someone else's Leases": {
+			Desired{Backup: true}, func(o *Observed) { o.Full = Snapshot{Lease: LeaseForeign, Liveness: leases.Unknown}; o.Delta = o.Full }, "",
+			v1alpha1.ReasonUnknown, "have another owner", "",
+		},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			var before v1alpha1.EtcdClusterStatus
+			if test.before != "" {
+				before.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionBackupReady, Status: test.before, Reason: "Before"}}
+			}
+			o := whole(test.change)
+			after := Status(test.desired, o, before, nil, 1, metav1.Now())
+			got := condition(after, v1alpha1.ConditionBackupReady)
+			if got.Reason != test.reason || !strings.Contains(got.Message, test.want) {
+				t.Errorf("got %s %q, want %s %q", got.Reason, got.Message, test.reason, test.want)
+			}
+			event := ""
+			for _, e := range Events(before, after) {
+				if e.Note == got.Message && got.Message != "" {
+					event = e.Reason
+					if e.Warning != (got.Status == metav1.ConditionFalse) {
+						t.Errorf("event %+v of status %s", e, got.Status)
+					}
+				}
+			}
+			if event != test.event {
+				t.Errorf("event %q, want %q", event, test.event)
+			}
+			foreign := condition(after, v1alpha1.ConditionDegraded).Reason == v1alpha1.ReasonObjectNotOwned
+			if foreign != (test.desired.Backup && o.Full.Lease == LeaseForeign) {
+				t.Errorf("reported as someone else's object: %t", foreign)
+			}
+		})
+	}
+}
+
+// never is a Lease that no one renewed yet.
+func never() Snapshot { return Snapshot{Lease: LeaseOurs, Liveness: leases.Never} }
+
+func TestWhatTheStatusReportedIsReadBack(t *testing.T) {
+	for notified, c := range map[BackupReported]metav1.Condition{
+		BackupReportedGood:        {Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonFullBackupSucceeded},
+		BackupReportedFullFailed:  {Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonFullBackupFailed},
+		BackupReportedDeltaFailed: {Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonIncrementalBackupFailed},
+		BackupReportedElse:        {Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonBackupSpecInvalid},
+	} {
+		c.Type = v1alpha1.ConditionBackupReady
+		if got := BackupReportedBy([]metav1.Condition{c}); got != notified {
+			t.Errorf("%s %s: got %d, want %d", c.Status, c.Reason, got, notified)
+		}
+	}
+	if got := BackupReportedBy(nil); got != BackupReportedElse {
+		t.Errorf("no condition: got %d", got)
+	}
+}
+
+func TestEveryReasonOfABackupHasASentence(t *testing.T) {
+	p := picture{Desired: Desired{BackupProblem: "wrong"}}
+	for _, r := range backupRows.Rows() {
+		if words, ok := backupSentences[r.Verdict.reason]; !ok || words(p) == "" {
+			t.Errorf("row %s: reason %s says nothing to a person", r.Name, r.Verdict.reason)
+		}
+	}
+}
+
+func TestAFailingBackupKeepsMembersAndReportsSo(t *testing.T) {
+	o := whole(aged, unsaved)
+	status := Status(Desired{Replicas: 1, Backup: true}, o, v1alpha1.EtcdClusterStatus{}, nil, 1, metav1.Now())
+	got := condition(status, v1alpha1.ConditionProgressing)
+	want := "3 members, 1 asked for: member c-c cannot be spared, backups fail (see condition BackupReady)"
+	if got.Reason != v1alpha1.ReasonScaleDownBlocked || got.Message != want {
+		t.Errorf("got %s %q, want %q", got.Reason, got.Message, want)
+	}
+}
+
+func TestBackupVerifiedCallsNothingGoodThatWasNotProven(t *testing.T) {
+	checkTable(t, verifiedRows, "backup-verified", "Condition BackupVerified: druid/policy.verifiedRows", func(f verifiedFacts, d rules.Decision[conditionVerdict]) string {
+		status, reason := d.Verdict.parts()
+		switch {
+		case f.paused == rules.Yes:
+			if status == metav1.ConditionUnknown && reason != v1alpha1.ReasonPaused {
+				return "is for a reason by which an alert is raised, although the cluster is paused"
+			}
+		case status == metav1.ConditionTrue && (f.notified != ProofProven || f.present != rules.Yes):
+			return "calls backups good that no one proved"
+		case status == metav1.ConditionFalse && (f.notified != ProofBroken || f.present != rules.Yes):
+			return "condemns backups that no one found broken"
+		case (f.notified == ProofProven || f.notified == ProofBroken) && f.present == rules.Yes && status == metav1.ConditionUnknown:
+			return "hides what was found"
+		case (status == metav1.ConditionUnknown) != (reason == v1alpha1.ReasonNotYetVerified):
+			return "has another reason than its status"
+		}
+		return ""
+	})
+}
+
+func TestBackupVerifiedIsReportedAPerson(t *testing.T) {
+	proofOf := func(v leases.Verification) func(*Observed) {
+		return func(o *Observed) {
+			saved(o)
+			o.Full.Says.Lineage, o.Full.Verified = "a", v
+		}
+	}
+	on := Desired{Replicas: 3, Backup: true}
+	for name, test := range map[string]struct {
+		desired Desired
+		change  func(*Observed)
+		status  metav1.ConditionStatus
+		reason  string
+		words   string
+	}{
+		"proven": {on, proofOf(leases.Verification{Verdict: leases.VerdictProven, Lineage: "a"}), metav1.ConditionTrue, v1alpha1.ReasonVerificationSucceeded, "what etcd reported"},
+		"broken, and which": {
+			on, proofOf(leases.Verification{Verdict: leases.VerdictBroken, Lineage: "a", Trouble: "full x is damaged"}),
+			metav1.ConditionFalse, v1alpha1.ReasonVerificationFailed, "full x is damaged",
+		},
+		"another history": {on, proofOf(leases.Verification{Verdict: leases.VerdictBroken, Lineage: "b"}), metav1.ConditionUnknown, v1alpha1.ReasonNotYetVerified, "this lineage"},
+		"no room":         {on, proofOf(leases.Verification{Lineage: "a", Trouble: "not enough space"}), metav1.ConditionUnknown, v1alpha1.ReasonNotYetVerified, "not enough space"},
+		"never":           {on, proofOf(leases.Verification{}), metav1.ConditionUnknown, v1alpha1.ReasonNotYetVerified, "not verified yet"},
+		"unreadable":      {on, func(o *Observed) { saved(o); o.Full.Unreadable = true }, metav1.ConditionUnknown, v1alpha1.ReasonNotYetVerified, "cannot be read"},
+		"not backed up":   {Desired{Replicas: 3}, saved, "", "", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var conditions []metav1.Condition
+			if !test.desired.Backup {
+				conditions = []metav1.Condition{{Type: v1alpha1.ConditionBackupVerified, Status: metav1.ConditionTrue, Reason: "Before"}}
+			}
+			setBackupVerified(picture{Desired: test.desired, Observed: whole(test.change)}, &conditions, 1, metav1.Now())
+			if test.status == "" {
+				if len(conditions) > 0 {
+					t.Errorf("it has %+v", conditions)
+				}
+				return
+			}
+			if c := conditions[0]; c.Status != test.status || c.Reason != test.reason || !strings.Contains(c.Message, test.words) {
+				t.Errorf("got %+v", c)
+			}
+		})
+	}
+}

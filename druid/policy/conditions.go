@@ -1,0 +1,280 @@
+package policy
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/etcd-druid/druid/api/v1alpha1"
+	"github.com/etcd-druid/druid/internal/rules"
+)
+
+// outlook is how many voters are known to serve.
+type outlook uint8
+
+const (
+	outlookQuorum  outlook = 1 << iota // a quorum serves
+	outlookLost                        // so many are known to be down that the others are no quorum
+	outlookUnclear                     // neither is known
+)
+
+func (o outlook) String() string {
+	return rules.Word(o, "quorum", "lost", "unclear")
+}
+
+// progress is what is under way.
+type progress uint8
+
+const (
+	progressNone    progress = 1 << iota
+	progressHealing          // a member that was in the cluster is not a ready voter
+	progressJoining          // a member that never was in the cluster is to join
+	progressShared           // none, but anyone who was in the raft group before it was joined stays
+	progressParting          // none, but anyone who was there before leaves
+	progressLeaving          // the EtcdCluster is deleted, and its members leave the group that they joined
+)
+
+func (p progress) String() string {
+	return rules.Word(p, "none", "healing", "joining", "others remain", "others leave", "all leave the others")
+}
+
+// shrinking is what becomes of names that are too many.
+type shrinking uint8
+
+const (
+	shrinkingNone    shrinking = 1 << iota // none is
+	shrinkingGoes                          // one leaves, or is about to
+	shrinkingBlocked                       // one is to, and another member hinders it
+)
+
+func (s shrinking) String() string {
+	return rules.Word(s, "none", "one leaves", "one is hindered")
+}
+
+// readiness sums up the members.
+type readiness uint8
+
+const (
+	readinessAll     readiness = 1 << iota // each desired member is a ready voter
+	readinessNot                           // one is known not to be, or missing
+	readinessUnknown                       // of one it is not known
+)
+
+func (r readiness) String() string {
+	return rules.Word(r, "all", "not", "unknown")
+}
+
+// conditionFacts is all that the policy of the conditions may look at.
+type conditionFacts struct {
+	record    RecordState
+	formed    rules.YesNo `fact:"ever formed"` // the status knows a cluster ID, or the record says Formed
+	outlook   outlook     `fact:"voters"`
+	progress  progress    `fact:"under way"`
+	readiness readiness   `fact:"members ready"`
+	shrinking shrinking   `fact:"names too many"`
+	rolling   rolling     `fact:"outdated Pods"`
+	resting   resting     `fact:"pause"`
+	problem   rules.YesNo
+}
+
+const usableRecord = RecordForming | RecordFormed | RecordRecovering
+
+// conditionVerdict is what a condition says.
+type conditionVerdict struct {
+	status metav1.ConditionStatus `fact:"status"`
+	reason string                 `fact:"reason"`
+}
+
+func (v conditionVerdict) parts() (metav1.ConditionStatus, string) { return v.status, v.reason }
+
+var notDecided = conditionVerdict{metav1.ConditionUnknown, v1alpha1.ReasonUnknown}
+
+// readyRows decide condition Ready.
+var readyRows = rules.New(notDecided, []rules.Row[conditionFacts, conditionVerdict]{
+	{Name: "paused-no-quorum", When: conditionFacts{resting: restingPaused}, Verdict: conditionVerdict{metav1.ConditionFalse, v1alpha1.ReasonPaused}},
+	{Name: "forming", When: conditionFacts{record: RecordAbsent | RecordForming, formed: rules.No}, Verdict: conditionVerdict{metav1.ConditionFalse, v1alpha1.ReasonForming}},
+	{Name: "quorate", When: conditionFacts{outlook: outlookQuorum}, Verdict: conditionVerdict{metav1.ConditionTrue, v1alpha1.ReasonQuorate}},
+	{Name: "quorum-resumes", When: conditionFacts{outlook: outlookLost, resting: restingResumes}, Verdict: conditionVerdict{metav1.ConditionFalse, v1alpha1.ReasonResuming}},
+	{Name: "quorum-lost", When: conditionFacts{outlook: outlookLost}, Verdict: conditionVerdict{metav1.ConditionFalse, v1alpha1.ReasonQuorumLost}},
+	{Name: "unclear", When: conditionFacts{outlook: outlookUnclear}, Verdict: conditionVerdict{metav1.ConditionUnknown, v1alpha1.ReasonUnknown}},
+})
+
+// allReadyRows decide condition AllMembersReady.
+var allReadyRows = rules.New(notDecided, []rules.Row[conditionFacts, conditionVerdict]{
+	{Name: "paused-nobody-ready", When: conditionFacts{resting: restingPaused}, Verdict: conditionVerdict{metav1.ConditionFalse, v1alpha1.ReasonPaused}},
+	{Name: "all-ready", When: conditionFacts{readiness: readinessAll}, Verdict: conditionVerdict{metav1.ConditionTrue, v1alpha1.ReasonAllReady}},
+	{Name: "not-ready", When: conditionFacts{readiness: readinessNot}, Verdict: conditionVerdict{metav1.ConditionFalse, v1alpha1.ReasonMembersNotReady}},
+	{Name: "not-known", When: conditionFacts{readiness: readinessUnknown}, Verdict: conditionVerdict{metav1.ConditionUnknown, v1alpha1.ReasonMembersUnknown}},
+})
+
+// progressingRows decide condition Progressing.
+var progressingRows = rules.New(notDecided, []rules.Row[conditionFacts, conditionVerdict]{
+	{Name: "leaves-the-others", When: conditionFacts{progress: progressLeaving}, Verdict: conditionVerdict{metav1.ConditionTrue, v1alpha1.ReasonLeavingJoinedCluster}},
+	{Name: "record-blocked", When: conditionFacts{record: RecordForeign | RecordUnreadable}, Verdict: conditionVerdict{metav1.ConditionFalse, v1alpha1.ReasonClusterRecordInvalid}},
+	{Name: "paused", When: conditionFacts{resting: restingPaused}, Verdict: conditionVerdict{metav1.ConditionFalse, v1alpha1.ReasonPaused}},
+	{Name: "pause-begins", When: conditionFacts{resting: restingBegins}, Verdict: conditionVerdict{metav1.ConditionTrue, v1alpha1.ReasonPausing}},
+	{Name: "pause-blocked", When: conditionFacts{resting: restingBlocked}, Verdict: conditionVerdict{metav1.ConditionFalse, v1alpha1.ReasonPauseBlocked}},
+	{Name: "group-to-be-born", When: conditionFacts{record: RecordAbsent | RecordForming, formed: rules.No}, Verdict: conditionVerdict{metav1.ConditionTrue, v1alpha1.ReasonForming}},
+	{Name: "resumes", When: conditionFacts{record: usableRecord, outlook: outlookLost | outlookUnclear, resting: restingResumes}, Verdict: conditionVerdict{metav1.ConditionTrue, v1alpha1.ReasonResuming}},
+	{Name: "member-leaves", When: conditionFacts{record: RecordAbsent | usableRecord, shrinking: shrinkingGoes}, Verdict: conditionVerdict{metav1.ConditionTrue, v1alpha1.ReasonScalingDown}},
+	{Name: "member-cannot-leave", When: conditionFacts{record: RecordAbsent | usableRecord, shrinking: shrinkingBlocked}, Verdict: conditionVerdict{metav1.ConditionFalse, v1alpha1.ReasonScaleDownBlocked}},
+	{Name: "pods-outdated", When: conditionFacts{record: RecordAbsent | usableRecord, progress: progressNone | progressHealing, rolling: rollingGoes}, Verdict: conditionVerdict{metav1.ConditionTrue, v1alpha1.ReasonRollingUpdate}},
+	{Name: "version-changes", When: conditionFacts{record: RecordAbsent | usableRecord, progress: progressNone | progressHealing, rolling: rollingUpgrades}, Verdict: conditionVerdict{metav1.ConditionTrue, v1alpha1.ReasonUpgrading}},
+	{Name: "pods-outdated-blocked", When: conditionFacts{record: RecordAbsent | usableRecord, progress: progressNone | progressHealing, rolling: rollingBlocked}, Verdict: conditionVerdict{metav1.ConditionFalse, v1alpha1.ReasonRollingUpdateBlocked}},
+	{Name: "version-changes-blocked", When: conditionFacts{record: RecordAbsent | usableRecord, progress: progressNone | progressHealing, rolling: rollingUpgradeBlocked}, Verdict: conditionVerdict{metav1.ConditionFalse, v1alpha1.ReasonUpgradeBlocked}},
+	{Name: "agents-outdated", When: conditionFacts{record: RecordAbsent | usableRecord, progress: progressNone | progressHealing, rolling: agentsGo}, Verdict: conditionVerdict{metav1.ConditionTrue, v1alpha1.ReasonUpdatingAgents}},
+	{Name: "agents-outdated-blocked", When: conditionFacts{record: RecordAbsent | usableRecord, progress: progressNone | progressHealing, rolling: agentsBlocked}, Verdict: conditionVerdict{metav1.ConditionFalse, v1alpha1.ReasonAgentUpdateBlocked}},
+	{Name: "members-heal", When: conditionFacts{record: RecordAbsent | usableRecord, progress: progressHealing}, Verdict: conditionVerdict{metav1.ConditionTrue, v1alpha1.ReasonRepairingMember}},
+	{Name: "members-join", When: conditionFacts{record: RecordAbsent | usableRecord, progress: progressJoining}, Verdict: conditionVerdict{metav1.ConditionTrue, v1alpha1.ReasonScalingUp}},
+	{Name: "others-remain", When: conditionFacts{record: RecordAbsent | usableRecord, progress: progressShared}, Verdict: conditionVerdict{metav1.ConditionFalse, v1alpha1.ReasonExternalMembersPresent}},
+	{Name: "others-leave", When: conditionFacts{record: RecordAbsent | usableRecord, progress: progressParting}, Verdict: conditionVerdict{metav1.ConditionTrue, v1alpha1.ReasonRemovingExternalMembers}},
+	{Name: "up-to-date", When: conditionFacts{record: RecordAbsent | usableRecord, progress: progressNone, shrinking: shrinkingNone, rolling: rollingNone}, Verdict: conditionVerdict{metav1.ConditionFalse, v1alpha1.ReasonReconciled}},
+})
+
+// degradedRows decide condition Degraded. The reason, where it is True, is that of the gravest problem.
+var degradedRows = rules.New(notDecided, []rules.Row[conditionFacts, conditionVerdict]{
+	{Name: "problem", When: conditionFacts{problem: rules.Yes}, Verdict: conditionVerdict{metav1.ConditionTrue, ""}, Why: "the reason is that of the gravest problem"},
+	{Name: "no-problem", When: conditionFacts{problem: rules.No}, Verdict: conditionVerdict{metav1.ConditionFalse, v1alpha1.ReasonAsExpected}},
+})
+
+// conditionTables in the order in which the status lists the conditions.
+var conditionTables = []struct {
+	kind string
+	rows *rules.Table[conditionFacts, conditionVerdict]
+}{
+	{v1alpha1.ConditionReady, readyRows}, {v1alpha1.ConditionAllMembersReady, allReadyRows}, {v1alpha1.ConditionProgressing, progressingRows},
+	{v1alpha1.ConditionDegraded, degradedRows},
+}
+
+func conditionFactsOf(d Desired, o Observed, members []v1alpha1.MemberStatus, problems []Problem) conditionFacts {
+	listed := o.listed()
+	return conditionFacts{
+		record:    o.RecordState,
+		formed:    rules.YesNoOf(d.ClusterID != 0 || o.formed() == rules.Yes),
+		outlook:   outlookOf(o, listed),
+		progress:  progressIn(d, o, listed),
+		readiness: readinessOf(d, members),
+		shrinking: retreatOf(d, o).shrinking(),
+		rolling:   rollingOf(d, o),
+		resting:   restingOf(d, o),
+		problem:   rules.YesNoOf(len(problems) > 0),
+	}
+}
+
+// progressIn is what is under way with all of them, and with the others.
+func progressIn(d Desired, o Observed, listed []Member) progress {
+	if guard := GuardOf(d, o).Verdict; guard == GuardLeave || guard == GuardWait {
+		return progressLeaving
+	}
+	return externalsOf(d, o).beside(progressOf(d, listed))
+}
+
+// outlookOf counts the voters. That a quorum was lost is not known where the size of the group is not.
+func outlookOf(o Observed, listed []Member) outlook {
+	voters, up, down := 0, 0, 0
+	for _, m := range listed {
+		switch {
+		case !m.votes() && !(m.mute() && m.publishedVoter(o)):
+			continue
+		case m.up():
+			up++
+		case m.down():
+			down++
+		}
+		voters++
+	}
+	switch {
+	case voters == 0:
+		return outlookUnclear
+	case up >= quorum(voters):
+		return outlookQuorum
+	case voters-down < quorum(voters) && !o.sizeUnknown():
+		return outlookLost
+	default:
+		return outlookUnclear
+	}
+}
+
+func progressOf(d Desired, listed []Member) progress {
+	all := progressNone
+	if len(listed) < d.Replicas {
+		all = progressJoining
+	}
+	for _, m := range listed {
+		switch progressFrom(m) {
+		case progressHealing:
+			return progressHealing
+		case progressJoining:
+			all = progressJoining
+		default:
+		}
+	}
+	return all
+}
+
+// progressFrom is what is under way with one member.
+func progressFrom(m Member) progress {
+	switch {
+	case m.votes() && m.up(): // also next to a silent agent: etcd needs no healing
+		return progressNone
+	case m.Readable && !m.Says.EverFormed() && !m.Voter:
+		return progressJoining
+	default:
+		return progressHealing
+	}
+}
+
+func readinessOf(d Desired, members []v1alpha1.MemberStatus) readiness {
+	r := readinessAll
+	for _, m := range members {
+		switch m.Status {
+		case v1alpha1.MemberReady:
+		case v1alpha1.MemberNotReady:
+			return readinessNot
+		default:
+			r = readinessUnknown
+		}
+	}
+	if len(members) < d.Replicas {
+		return readinessNot
+	}
+	return r
+}
+
+// gravity orders the reasons of Degraded: what stops the whole cluster first, what one member may get over last.
+var gravity = []string{
+	v1alpha1.ReasonRecordUnreadable, v1alpha1.ReasonRecordLost, v1alpha1.ReasonSnapshotUnusable, v1alpha1.ReasonDataLost, v1alpha1.ReasonAlarmRaised, v1alpha1.ReasonObjectNotOwned, v1alpha1.ReasonVolumeDeleted,
+	v1alpha1.ReasonNodeLost, v1alpha1.ReasonAPIRequestRejected, v1alpha1.ReasonLeaseUnreadable, v1alpha1.ReasonStorageClassMissing,
+	v1alpha1.ReasonVolumePending, v1alpha1.ReasonPodUnschedulable, v1alpha1.ReasonImagePullFailed,
+	v1alpha1.ReasonContainerCannotStart, v1alpha1.ReasonMemberCannotStart, v1alpha1.ReasonAgentNotRunning, v1alpha1.ReasonMemberStuck, v1alpha1.ReasonVolumeNotExpanded, v1alpha1.ReasonOrphanedObjects,
+}
+
+// maxProblems named in one message; the rest are counted.
+const maxProblems = 3
+
+// describe sorts the problems by gravity and member, and words them.
+func describe(problems []Problem) (reason, message string) {
+	sorted := slices.Clone(problems)
+	slices.SortStableFunc(sorted, func(a, b Problem) int {
+		if d := slices.Index(gravity, a.Reason) - slices.Index(gravity, b.Reason); d != 0 {
+			return d
+		}
+		return strings.Compare(a.Member+a.Message, b.Member+b.Message)
+	})
+	sorted = slices.Compact(sorted)
+	var words []string
+	for i, p := range sorted {
+		if i == maxProblems {
+			words = append(words, fmt.Sprintf("and %d more", len(sorted)-i))
+			break
+		}
+		if p.Member == "" {
+			words = append(words, p.Message)
+			continue
+		}
+		words = append(words, fmt.Sprintf("member %s: %s", p.Member, p.Message))
+	}
+	return sorted[0].Reason, strings.Join(words, "; ")
+}

@@ -1,0 +1,149 @@
+package policy
+
+import (
+	"fmt"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/etcd-druid/druid/api/v1alpha1"
+)
+
+// Event is a line of the story that `kubectl describe` reports an EtcdCluster.
+type Event struct {
+	Warning bool
+	Reason  string
+	// Member whose Pod it is about, or empty.
+	Member string
+	Note   string
+}
+
+// Events are what two statuses have between them. Nothing is reported twice, because a status that was written is the next
+// one's before; and a steady cluster reports nothing.
+func Events(before, after v1alpha1.EtcdClusterStatus) []Event {
+	var events []Event
+	inform := func(warning bool, reason, member, note string, args ...any) {
+		events = append(events, Event{warning, reason, member, fmt.Sprintf(note, args...)})
+	}
+	if before.ClusterID == "" && after.ClusterID != "" {
+		inform(false, v1alpha1.EventClusterFormed, "", "The cluster formed with ID %s", after.ClusterID)
+	}
+	memberEvents(before, after, inform)
+	leavingEvents(before, after, inform)
+	bugEvents(before, after, inform)
+	conditionEvents(before, after, inform)
+	deadlineEvents(before, after, inform)
+	return events
+}
+
+// teller adds an Event.
+type announcer func(warning bool, reason, member, note string, args ...any)
+
+func memberEvents(before, after v1alpha1.EtcdClusterStatus, inform announcer) {
+	for _, m := range after.Members {
+		was := v1alpha1.MemberStatus{}
+		if i := slices.IndexFunc(before.Members, func(b v1alpha1.MemberStatus) bool { return b.Name == m.Name }); i >= 0 {
+			was = before.Members[i]
+		}
+		if was.ID != "" && was.ID != m.ID {
+			inform(false, v1alpha1.EventMemberReplaced, m.Name, "Member %s joined again with ID %s, replacing %s", m.Name, m.ID, was.ID)
+		}
+		switch {
+		case was.Status != v1alpha1.MemberReady && m.Status == v1alpha1.MemberReady:
+			inform(false, v1alpha1.EventMemberReady, m.Name, "Member %s with ID %s is a ready voter", m.Name, m.ID)
+		case was.Status == v1alpha1.MemberReady && m.Status != v1alpha1.MemberReady && m.Status != v1alpha1.MemberPaused:
+			inform(true, v1alpha1.EventMemberNotReady, m.Name, "Member %s is %s (%s): %s", m.Name, m.Status, m.Reason, m.Message)
+		}
+	}
+}
+
+// bugEvents warn once of each release with a known bug that a member begins to run.
+func bugEvents(before, after v1alpha1.EtcdClusterStatus, inform announcer) {
+	notified := map[string]bool{}
+	for _, m := range before.Members {
+		notified[m.Version] = true
+	}
+	for _, m := range after.Members {
+		if bug := KnownBug(m.Version); bug != "" && !notified[m.Version] {
+			inform(true, v1alpha1.EventKnownEtcdBug, "", "%s", bug)
+		}
+		notified[m.Version] = true
+	}
+}
+
+// leavingEvents report members on their way out. That one is gone is reported by the step that struck its name: a record can
+// lose a name in other ways.
+func leavingEvents(before, after v1alpha1.EtcdClusterStatus, inform announcer) {
+	for _, m := range after.Members {
+		was := v1alpha1.MemberStatus{}
+		if i := slices.IndexFunc(before.Members, func(b v1alpha1.MemberStatus) bool { return b.Name == m.Name }); i >= 0 {
+			was = before.Members[i]
+		}
+		switch {
+		case was.Leaving == "" && m.Leaving != "":
+			inform(false, v1alpha1.EventScalingDown, m.Name, "Member %s is to be removed", m.Name)
+		case was.Leaving != "" && m.Leaving == "":
+			inform(false, v1alpha1.EventScaleDownCancelled, m.Name, "Member %s stays: it is desired again, or the cluster cannot spare it now", m.Name)
+		}
+	}
+	was, is := condition(before, v1alpha1.ConditionProgressing), condition(after, v1alpha1.ConditionProgressing)
+	blocked := slices.Contains([]string{
+		v1alpha1.ReasonScaleDownBlocked, v1alpha1.ReasonRollingUpdateBlocked, v1alpha1.ReasonAgentUpdateBlocked, v1alpha1.ReasonPauseBlocked,
+		v1alpha1.ReasonUpgradeBlocked,
+	}, is.Reason)
+	if blocked && was.Message != is.Message {
+		inform(true, is.Reason, "", "%s", is.Message)
+	}
+	toReport := []string{
+		v1alpha1.ReasonRollingUpdate, v1alpha1.ReasonUpgrading, v1alpha1.ReasonUpdatingAgents, v1alpha1.ReasonPausing, v1alpha1.ReasonPaused, v1alpha1.ReasonResuming,
+		v1alpha1.ReasonExternalMembersPresent, v1alpha1.ReasonRemovingExternalMembers, v1alpha1.ReasonLeavingJoinedCluster,
+	}
+	if slices.Contains(toReport, is.Reason) && was.Reason != is.Reason {
+		inform(false, is.Reason, "", "%s", is.Message)
+	}
+}
+
+func conditionEvents(before, after v1alpha1.EtcdClusterStatus, inform announcer) {
+	was, is := condition(before, v1alpha1.ConditionReady), condition(after, v1alpha1.ConditionReady)
+	switch {
+	case was.Reason == is.Reason:
+	case is.Reason == v1alpha1.ReasonQuorumLost:
+		inform(true, v1alpha1.EventQuorumLost, "", "%s", is.Message)
+	case is.Reason == v1alpha1.ReasonQuorate && was.Reason == v1alpha1.ReasonResuming:
+		inform(false, v1alpha1.EventResumed, "", "%s", is.Message)
+	case is.Reason == v1alpha1.ReasonQuorate && was.Reason == v1alpha1.ReasonQuorumLost:
+		inform(false, v1alpha1.EventQuorumRestored, "", "%s", is.Message)
+	}
+	was, is = condition(before, v1alpha1.ConditionDegraded), condition(after, v1alpha1.ConditionDegraded)
+	switch {
+	case was.Reason == is.Reason:
+	case is.Status == metav1.ConditionTrue:
+		inform(true, is.Reason, "", "%s", is.Message)
+	case was.Status == metav1.ConditionTrue:
+		inform(false, v1alpha1.EventRecovered, "", "%s is over", was.Reason)
+	}
+	for _, kind := range []string{v1alpha1.ConditionBackupReady, v1alpha1.ConditionBackupVerified, v1alpha1.ConditionSpread} {
+		was, is = condition(before, kind), condition(after, kind)
+		// Members that never were on one node are nothing to report.
+		fromTheStart := kind == v1alpha1.ConditionSpread && was.Status != metav1.ConditionFalse
+		turnEvents(was, is, fromTheStart, inform)
+	}
+}
+
+// turnEvents reports that a condition by which all is well turned False, or True.
+func turnEvents(was, is metav1.Condition, fromTheStart bool, inform announcer) {
+	switch {
+	case is.Status == metav1.ConditionFalse && was.Reason != is.Reason:
+		inform(true, is.Reason, "", "%s", is.Message)
+	case is.Status == metav1.ConditionTrue && was.Status != metav1.ConditionTrue && !fromTheStart:
+		inform(false, is.Reason, "", "%s", is.Message)
+	}
+}
+
+func condition(s v1alpha1.EtcdClusterStatus, kind string) metav1.Condition {
+	if c := meta.FindStatusCondition(s.Conditions, kind); c != nil {
+		return *c
+	}
+	return metav1.Condition{}
+}

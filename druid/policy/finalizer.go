@@ -1,0 +1,277 @@
+package policy
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/etcd-druid/druid/internal/rules"
+	"github.com/etcd-druid/druid/leases"
+)
+
+type (
+	// Guard is what becomes of the finalizer by which druid holds an EtcdCluster whose members are in a group next to others.
+	Guard uint8
+
+	hosts    uint8 // who else is in the group that was joined
+	deletion uint8 // whether and how the EtcdCluster was deleted
+)
+
+// The verdicts.
+const (
+	GuardNothing Guard = 1 << iota
+	GuardHold          // take it, before anything else is done
+	GuardRelease       // give it back
+	GuardWait          // Kubernetes takes away what the EtcdCluster owned; it is looked at again when that is done
+	GuardLeave         // all members leave the group, one after another
+)
+
+func (g Guard) String() string {
+	return rules.Word(g, "Nothing", "Hold", "Release", "Wait", "Leave")
+}
+
+const (
+	hostsNone        hosts = 1 << iota // no one: the leader's agent listed ours alone
+	hostsThere                         // others are listed
+	hostsUnknown                       // ours may be in the group, and who else is, is not reported
+	hostsBegun                         // the seed has claimed to join, and no one votes there yet
+	hostsNeverFormed                   // nothing reports that any of ours was ever in it
+	hostsLeft                          // all of ours have left
+	hostsForeign                       // the record is not the EtcdCluster's: no one is led by it
+
+	anyHosts = hostsNone | hostsThere | hostsUnknown | hostsBegun | hostsNeverFormed | hostsLeft | hostsForeign
+)
+
+func (h hosts) String() string {
+	return rules.Word(h, "nobody", "others", "not known", "joining has begun", "never in it", "all left", "record foreign")
+}
+
+const (
+	deletionNone       deletion = 1 << iota
+	deletionPlain               // what it owns goes after it
+	deletionForeground          // what it owns goes before it, whatever holds it
+	deletionOrphan              // what it owns stays
+)
+
+func (d deletion) String() string {
+	return rules.Word(d, "no", "background", "foreground", "orphan")
+}
+
+// guards is the policy of the finalizer. A voter that is gone and still listed counts in the quorum of those that stay: three of ours
+// next to three others cost them theirs. So no member may join before the finalizer is there, and it goes only when ours are out or
+// alone, or nothing can be done any more.
+var guards = rules.New(GuardNothing, []rules.Row[guardFacts, Guard]{
+	{Name: "never-held", When: guardFacts{joins: rules.No, held: rules.No}, Verdict: GuardNothing,
+		Why: "its members are a group of their own"},
+	{Name: "held-for-nothing", When: guardFacts{joins: rules.No, held: rules.Yes}, Verdict: GuardRelease,
+		Why: "its members are a group of their own"},
+	{Name: "deleted-unheld", When: guardFacts{joins: rules.Yes, held: rules.No, deletion: deletionPlain | deletionForeground | deletionOrphan}, Verdict: GuardNothing,
+		Why: "Kubernetes takes no finalizer for what is deleted"},
+	{Name: "record-foreign", When: guardFacts{joins: rules.Yes, deletion: deletionNone, hosts: hostsForeign}, Verdict: GuardNothing,
+		Why: "nothing is done by a record that is not its own"},
+	{Name: "hold", When: guardFacts{joins: rules.Yes, held: rules.No, deletion: deletionNone, hosts: anyHosts &^ (hostsNone | hostsForeign)}, Verdict: GuardHold,
+		Why: "a member may join, or has"},
+	{Name: "alone", When: guardFacts{joins: rules.Yes, held: rules.No, deletion: deletionNone, hosts: hostsNone}, Verdict: GuardNothing,
+		Why: "no one is left whose quorum it could cost"},
+	{Name: "others-gone", When: guardFacts{joins: rules.Yes, held: rules.Yes, deletion: deletionNone, hosts: hostsNone}, Verdict: GuardRelease,
+		Why: "no one is left whose quorum it could cost"},
+	{Name: "held", When: guardFacts{joins: rules.Yes, held: rules.Yes, deletion: deletionNone}, Verdict: GuardNothing,
+		Why: "it is held as long as others are there"},
+	{Name: "namespace-goes", When: guardFacts{joins: rules.Yes, held: rules.Yes, going: rules.Yes}, Verdict: GuardRelease,
+		Why: "nothing can be made in it any more, and all that is in it goes"},
+	{Name: "orphans", When: guardFacts{joins: rules.Yes, held: rules.Yes, deletion: deletionOrphan}, Verdict: GuardRelease,
+		Why: "its members are to stay as they are"},
+	{Name: "orphaned", When: guardFacts{joins: rules.Yes, held: rules.Yes, deletion: deletionPlain | deletionForeground, hosts: hostsForeign}, Verdict: GuardRelease,
+		Why: "its members are not its own any more"},
+	{Name: "never-in", When: guardFacts{joins: rules.Yes, held: rules.Yes, deletion: deletionPlain | deletionForeground, hosts: hostsNeverFormed}, Verdict: GuardRelease,
+		Why: "no member of it was ever there"},
+	{Name: "left", When: guardFacts{joins: rules.Yes, held: rules.Yes, deletion: deletionPlain | deletionForeground, hosts: hostsLeft}, Verdict: GuardRelease,
+		Why: "the group has acknowledged that all of them are out"},
+	{Name: "deleted-alone", When: guardFacts{joins: rules.Yes, held: rules.Yes, deletion: deletionPlain | deletionForeground, hosts: hostsNone}, Verdict: GuardRelease,
+		Why: "no one is left whose quorum it could cost"},
+	{Name: "foreground", When: guardFacts{joins: rules.Yes, held: rules.Yes, deletion: deletionForeground}, Verdict: GuardWait,
+		Why: "what is made now is deleted at once; afterwards the members come back on their volumes, to leave"},
+	{Name: "leave", When: guardFacts{joins: rules.Yes, held: rules.Yes, deletion: deletionPlain, hosts: hostsThere | hostsUnknown | hostsBegun}, Verdict: GuardLeave,
+		Why: "its voters would be missed by those that stay"},
+})
+
+// guardFacts is all that the policy may look at.
+type guardFacts struct {
+	joins    rules.YesNo `fact:"joins a running one"` // it joins a running cluster, or did
+	held     rules.YesNo
+	deletion deletion    `fact:"deleted"`
+	going    rules.YesNo `fact:"namespace goes"` // the namespace is deleted
+	hosts    hosts       `fact:"who else is there"`
+}
+
+// GuardOf says what becomes of the finalizer, and by which rule.
+func GuardOf(d Desired, o Observed) rules.Decision[Guard] {
+	return guards.Decide(guardFacts{
+		joins: rules.YesNoOf(d.Joins || o.Record.Adopted()), held: rules.YesNoOf(d.Held), deletion: deletionOf(d), going: rules.YesNoOf(d.NamespaceGoes),
+		hosts: hostsOf(d, o),
+	})
+}
+
+func deletionOf(d Desired) deletion {
+	switch {
+	case !d.Deleted:
+		return deletionNone
+	case d.Orphans:
+		return deletionOrphan
+	case d.Foreground:
+		return deletionForeground
+	default:
+		return deletionPlain
+	}
+}
+
+func hostsOf(d Desired, o Observed) hosts {
+	others, listed := o.Record.Others()
+	wasFormed := evidenceOf(d, o) >= evidenceLease
+	switch {
+	case o.RecordState == RecordForeign:
+		return hostsForeign
+	case o.RecordState == RecordAbsent && !wasFormed, o.RecordState == RecordForming && !wasFormed && o.Record.Executor == "":
+		return hostsNeverFormed
+	case o.RecordState == RecordForming && !wasFormed:
+		return hostsBegun
+	case o.RecordState&(RecordFormed|RecordRecovering) == 0:
+		return hostsUnknown
+	case o.Record.Leaving && len(o.Record.Members) == 0:
+		return hostsLeft
+	case !o.Record.Adopted() || !listed: // a record that was made again does not know yet
+		return hostsUnknown
+	case len(others) == 0:
+		return hostsNone
+	default:
+		return hostsThere
+	}
+}
+
+// goes says whether the EtcdCluster is deleted and its members are on their way out.
+func goes(d Desired, o Observed) bool {
+	return GuardOf(d, o).Verdict == GuardLeave
+}
+
+// leaves says whether the record reports everybody so.
+func leaves(d Desired, o Observed) bool {
+	return o.RecordState == RecordFormed && o.Record.Leaving && goes(d, o)
+}
+
+// leaveStep reports it, before the first one goes.
+func leaveStep(d Desired, o Observed) (Step, bool) {
+	if o.RecordState != RecordFormed || o.Record.Leaving || !goes(d, o) {
+		return Step{}, false
+	}
+	return Step{Kind: UpdateRecord, Rule: "leave", Stage: StageRecord, Leave: true, Irreversible: true}, true
+}
+
+// letGo is the command by which a person takes the finalizer away.
+const letGo = `kubectl patch etcdcluster <name> --type json -p '[{"op":"remove","path":"/metadata/finalizers"}]'`
+
+// leavingWords report how far the way out of the group that was joined has come, and what a person can do where it does not get on.
+func leavingWords(p picture) string {
+	left := count(len(p.Record.Members))
+	switch {
+	case p.Foreground:
+		return "deleted in the foreground: Kubernetes deletes the Pods and Leases although others are in the cluster that was joined, and misses " +
+			"their votes; when that is done, the members come back on their volumes, to leave it"
+	case hostsOf(p.Desired, p.Observed) == hostsBegun:
+		return fmt.Sprintf("deleted while member %s was joining the running cluster: it leaves that once it is in. If it cannot come in, remove "+
+			"it there with etcdctl member remove, where it is listed, and then let this EtcdCluster go: %s", p.Record.Seed, letGo)
+	case p.RecordState != RecordFormed:
+		return fmt.Sprintf("deleted while others are in the cluster that was joined, and its members cannot be reported to leave it: the record cannot "+
+			"be used. Remove them there with etcdctl member remove, and then let this EtcdCluster go: %s", letGo)
+	}
+	return fmt.Sprintf("deleted: %s of it leave the cluster that was joined, one after another, each while those that stay are a healthy quorum%s; %s. "+
+		"If that does not get on, remove them there with etcdctl member remove (%s), and then let this EtcdCluster go: %s",
+		left, p.nextToLeave(), othersLeft(p), strings.Join(p.idsLeft(), " "), letGo)
+}
+
+// nextToLeave names the member that is on its way out.
+func (p picture) nextToLeave() string {
+	if p.Record.Retiring == nil {
+		return ""
+	}
+	return ", " + p.Record.Retiring.Member + " now"
+}
+
+// idsLeft are the IDs of the members that are in the group still, as its leader listed them.
+func (p picture) idsLeft() []string {
+	var ids []string
+	for _, m := range p.status.Members {
+		if m.ID != "" {
+			ids = append(ids, m.ID)
+		}
+	}
+	return ids
+}
+
+// external members is who else is in a raft group that was joined.
+type externals uint8
+
+const (
+	externalsNone externals = iota // no one, or the group was formed here
+	externalsStay                  // anyone who was there before is kept until the user lets it go
+	externalsGo                    // the leader's agent removes it, one member after another
+)
+
+// guestsOf goes by the list that the leader's agent published; before there is one, anyone who was there is there.
+func externalsOf(d Desired, o Observed) externals {
+	others, listed := o.Record.Others()
+	switch {
+	case o.RecordState != RecordFormed || !o.Record.Adopted() || listed && len(others) == 0:
+		return externalsNone
+	case d.RemoveOthers:
+		return externalsGo
+	default:
+		return externalsStay
+	}
+}
+
+// next to is what is under way where nothing else is.
+func (g externals) beside(p progress) progress {
+	switch {
+	case p == progressNone && g == externalsStay:
+		return progressShared
+	case p == progressNone && g == externalsGo:
+		return progressParting
+	default:
+		return p
+	}
+}
+
+// othersLeft names the members of the cluster that was joined that are still there.
+func othersLeft(p picture) string {
+	others, listed := p.Record.Others()
+	if !listed {
+		return stillThere(len(p.Record.Externals))
+	}
+	names := make([]string, len(others))
+	for i, m := range others {
+		if names[i] = m.Name; m.Name == "" {
+			names[i] = m.PeerURL
+		}
+	}
+	return fmt.Sprintf("%s (%s)", stillThere(len(others)), strings.Join(names, ", "))
+}
+
+func stillThere(members int) string {
+	are := "are"
+	if members == 1 {
+		are = "is"
+	}
+	return fmt.Sprintf("of the former cluster there %s still %s", are, count(members))
+}
+
+// crowded says why no Pod is replaced because of who is in the raft group next to the listed members; empty if no one is. What is
+// not one of ours counts in the quorum, and nothing is known of it.
+func crowded(r leases.Record, listed int) string {
+	switch {
+	case r.MemberList == nil && r.Adopted():
+		return "who is in the raft group that was joined is not reported yet"
+	case r.MemberList != nil && len(r.MemberList.Members) > listed:
+		return fmt.Sprintf("the raft group has %s, and %d are asked for", count(len(r.MemberList.Members)), listed)
+	default:
+		return ""
+	}
+}

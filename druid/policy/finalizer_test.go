@@ -1,0 +1,346 @@
+package policy
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/etcd-druid/druid/api/v1alpha1"
+	"github.com/etcd-druid/druid/internal/rules"
+	"github.com/etcd-druid/druid/leases"
+)
+
+func TestGuardsAreSafeForAllFacts(t *testing.T) {
+	checkTable(t, guards, "guards", "An EtcdCluster in a group next to others: druid/policy.guards", func(f guardFacts, d rules.Decision[Guard]) string {
+		guard := d.Verdict
+		deleted := f.deletion != deletionNone
+		in := f.hosts&(hostsThere|hostsUnknown|hostsBegun) != 0
+		switch {
+		case guard == GuardHold && (deleted || f.held == rules.Yes || f.joins == rules.No):
+			return "a finalizer is taken that is there, is not wanted, or that Kubernetes refuses"
+		case guard == GuardRelease && f.held == rules.No:
+			return "what is not there is given back"
+		// No one joins without it.
+		case f.joins == rules.Yes && !deleted && f.held == rules.No && in && guard != GuardHold:
+			return "members may join that nothing holds"
+		case f.joins == rules.Yes && !deleted && f.held == rules.No && f.hosts == hostsNeverFormed && guard != GuardHold:
+			return "the first one joins before the finalizer"
+		// No one's quorum is taken.
+		case f.joins == rules.Yes && in && f.going == rules.No && f.deletion&(deletionOrphan) == 0 && guard == GuardRelease:
+			return "voters that are listed are let go"
+		// Nothing is held permanently: of what is deleted it goes, or its members do.
+		case deleted && f.held == rules.Yes && guard&(GuardRelease|GuardLeave|GuardWait) == 0:
+			return "a deletion is held, and nothing is done"
+		case deleted && f.held == rules.Yes && f.going == rules.Yes && guard != GuardRelease:
+			return "a namespace that goes is held up"
+		case guard == GuardLeave && (f.deletion != deletionPlain || f.joins == rules.No || !in):
+			return "members leave whom no one sends, or whom no one would miss"
+		case guard == GuardWait && f.deletion != deletionForeground:
+			return "Kubernetes deletes nothing that could be waited for"
+		// An ordinary deletion is not held up.
+		case !deleted && f.held == rules.Yes && f.hosts == hostsNone && guard != GuardRelease:
+			return "it is held although no one else is there"
+		}
+		return ""
+	})
+}
+
+// parting is a cluster in a group next to others that was deleted.
+func parting(change ...func(*Observed)) Observed {
+	return whole(append([]func(*Observed){sharing("etcd-0", "etcd-1", "etcd-2"), func(o *Observed) {
+		o.Record.Leaving, o.BudgetMin = true, 3
+	}}, change...)...)
+}
+
+func deletedBesideOthers() Desired {
+	return Desired{Replicas: 3, ClusterID: 9, Joins: true, Held: true, Deleted: true}
+}
+
+func taken(name string) func(*Observed) {
+	return func(o *Observed) { o.Record.Retiring = &leases.Retiring{Member: name, Mark: "m"} }
+}
+
+func left(names ...string) func(*Observed) {
+	return func(o *Observed) {
+		for i := range o.Members {
+			for _, name := range names {
+				if m := &o.Members[i]; m.Name == name {
+					m.Listed, m.Serving, m.Voter = false, false, false
+					m.Says.Retire = leases.Retirement{State: leases.RetireDone, Mark: "m", ClusterID: "9", MemberID: "1", By: "p", RaftTerm: 1, RaftIndex: 1}
+				}
+			}
+		}
+		o.Record.Members = nil
+		for _, m := range o.Members {
+			if m.Listed {
+				o.Record.Members = append(o.Record.Members, m.Name)
+			}
+		}
+	}
+}
+
+func TestMembersOfADeletedClusterLeaveThoseThatStay(t *testing.T) {
+	tests := map[string]struct {
+		change func(*Desired)
+		o      Observed
+		want   []string
+		words  string
+	}{
+		"it is written down first": {
+			o: parting(func(o *Observed) { o.Record.Leaving = false }), want: []string{"UpdateRecord leave "},
+			words: "deleted: 3 members of it leave the cluster that was joined, one after another, each while those that stay are a healthy quorum; of the former cluster there are still 3 members",
+		},
+		"one after another, and no member waits for another": {
+			o:    parting(func(o *Observed) { o.Members[0].EtcdReady, o.Members[0].Serving = false, false }),
+			want: []string{"OpenSlot too-many c-a"}, words: "deleted: 3 members of it leave",
+		},
+		"a second one that is down holds no one up": {
+			o: parting(func(o *Observed) {
+				o.Members[0].EtcdReady, o.Members[0].Serving = false, false
+				o.Members[1].EtcdReady, o.Members[1].Serving = false, false
+			}, taken("c-b")), want: []string{"RetireLease request c-b"}, words: "deleted: 3 members of it leave",
+		},
+		"the last one leaves too": {
+			o: parting(left("c-a", "c-b"), func(o *Observed) {
+				o.Members = o.Members[2:]
+			}), want: []string{"OpenSlot too-many c-c"}, words: "deleted: 1 member of it leave",
+		},
+		"of those that are out the Pods go, and the volumes stay": {
+			o: parting(left("c-a"), taken("c-b"), func(o *Observed) {
+				o.Members[1].Serving, o.Members[1].Says.Retire = false, leases.Retirement{State: leases.RetireRequested, Mark: "m"}
+			}),
+			want: []string{"ApplyBudget budget-lowered  2", "DeletePod removed-pod c-a"}, words: "deleted: 2 members of it leave the cluster that was joined, one after another, each while those that stay are a healthy quorum, c-b now",
+		},
+		"a claim of one that is out is as it is": {
+			o: parting(left("c-a"), taken("c-b"), func(o *Observed) {
+				o.Members[0].Pod = PodAbsent
+				o.Members[1].Serving, o.Members[1].Says.Retire = false, leases.Retirement{State: leases.RetireRequested, Mark: "m"}
+			}), want: []string{"ApplyBudget budget-lowered  2"}, words: "deleted: 2 members",
+		},
+		"one whose Pod is gone comes back, for only it can send itself off": {
+			o: parting(taken("c-a"), func(o *Observed) {
+				o.Members[0].Pod, o.Members[0].Serving, o.Members[0].Voter, o.Members[0].EtcdReady = PodAbsent, false, false, false
+			}), want: []string{"CreatePod pod-missing c-a", "RetireLease request c-a"}, words: "deleted: 3 members",
+		},
+		"neither a deadline, nor backups that fail, nor an edited spec hinder it": {
+			change: func(d *Desired) { d.Expired, d.Replicas, d.Backup = true, 5, true },
+			o:      parting(func(o *Observed) { o.Full, o.Delta = Snapshot{}, Snapshot{} }),
+			want:   []string{"OpenSlot too-many c-a"}, words: "deleted: 3 members",
+		},
+		"deleted in the foreground it waits until all is gone": {
+			change: func(d *Desired) { d.Foreground = true }, o: parting(), want: []string{}, words: "deleted in the foreground",
+		},
+		"a lost record comes back": {
+			o:    whole(func(o *Observed) { o.RecordState, o.Record = RecordAbsent, leases.Record{} }),
+			want: []string{"CreateRecord record-lost "}, words: "deleted while others are in the cluster that was joined, and its members cannot be reported",
+		},
+		"once no one else is there it is left to Kubernetes": {o: parting(sharing()), want: []string{}},
+		"left as orphans they stay":                          {change: func(d *Desired) { d.Orphans = true }, o: parting(), want: []string{}},
+		"nothing is done in a namespace that goes":           {change: func(d *Desired) { d.NamespaceGoes = true }, o: parting(), want: []string{}},
+		"without the finalizer it is any cluster":            {change: func(d *Desired) { d.Held = false }, o: parting(), want: []string{}},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			d := deletedBesideOthers()
+			if test.change != nil {
+				test.change(&d)
+			}
+			if diff := cmp.Diff(test.want, short(Steps(d, test.o))); diff != "" {
+				t.Errorf("steps (-want +got):\n%s", diff)
+			}
+			if test.words == "" {
+				return
+			}
+			s := Status(d, test.o, v1alpha1.EtcdClusterStatus{ClusterID: "9"}, nil, 1, metav1.Time{})
+			c := condition(s, v1alpha1.ConditionProgressing)
+			if c.Reason != v1alpha1.ReasonLeavingJoinedCluster || !strings.HasPrefix(c.Message, test.words) {
+				t.Errorf("condition is %s %q, want %q", c.Reason, c.Message, test.words)
+			}
+		})
+	}
+}
+
+// The record of a cluster that lives orders no one out, anyone who wrote it: only a deletion that druid holds does.
+func TestNoOneLeavesAClusterThatIsNotDeleted(t *testing.T) {
+	d := deletedBesideOthers()
+	d.Deleted = false
+	if got := short(Steps(d, parting())); len(got) != 0 {
+		t.Errorf("steps are %v, want none", got)
+	}
+}
+
+func TestWhoElseIsThere(t *testing.T) {
+	wasFormed := Desired{ClusterID: 9}
+	for name, test := range map[string]struct {
+		d    Desired
+		o    Observed
+		want hosts
+	}{
+		"nothing was made yet":                 {Desired{}, Observed{RecordState: RecordAbsent}, hostsNeverFormed},
+		"the seed has not begun":               {Desired{}, Observed{RecordState: RecordForming}, hostsNeverFormed},
+		"the seed has claimed to join":         {Desired{}, Observed{RecordState: RecordForming, Record: leases.Record{Executor: "pod"}}, hostsBegun},
+		"a lost record of a cluster that was":  {wasFormed, Observed{RecordState: RecordAbsent}, hostsUnknown},
+		"a rolled back record":                 {wasFormed, Observed{RecordState: RecordForming}, hostsUnknown},
+		"a record that cannot be read":         {wasFormed, Observed{RecordState: RecordUnreadable}, hostsUnknown},
+		"a record of someone else":             {wasFormed, Observed{RecordState: RecordForeign}, hostsForeign},
+		"a record that was made again":         {wasFormed, whole(), hostsUnknown},
+		"before the first list":                {wasFormed, whole(func(o *Observed) { o.Record.Externals = []string{"a1"} }), hostsUnknown},
+		"others are listed":                    {wasFormed, whole(sharing("etcd-0")), hostsThere},
+		"none is":                              {wasFormed, whole(sharing()), hostsNone},
+		"all have left":                        {wasFormed, parting(left("c-a", "c-b", "c-c")), hostsLeft},
+		"an empty record that no one has left": {wasFormed, whole(func(o *Observed) { o.Record.Members = nil }), hostsUnknown},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := hostsOf(test.d, test.o); got != test.want {
+				t.Errorf("got %s, want %s", got, test.want)
+			}
+		})
+	}
+}
+
+// sharing makes the raft group one that was joined, in which so many of the cluster that was there before are left.
+func sharing(left ...string) func(*Observed) {
+	return func(o *Observed) {
+		o.Record.Externals = []string{"a1", "a2"}
+		o.Record.MemberList = &leases.MemberList{}
+		for _, name := range append(left, o.Record.Members...) {
+			o.Record.MemberList.Members = append(o.Record.MemberList.Members, leases.ListedMember{ID: name, Name: name})
+		}
+	}
+}
+
+// While others are in the raft group, whose health druid does not know, none of its own voters may be spared.
+func TestOthersInARaftGroupThatWasJoined(t *testing.T) {
+	raised := []string{"ApplyBudget budget-raised  3"}
+	untold := func(o *Observed) { o.Record.Externals = []string{"a1", "a2"} }
+	tests := map[string]struct {
+		release bool
+		o       Observed
+		want    []string
+		reason  string
+		words   string
+	}{
+		"they are kept, and no voter is evicted": {
+			o: whole(sharing("etcd-0", "etcd-1")), want: raised, reason: v1alpha1.ReasonExternalMembersPresent,
+			words: "joined; of the former cluster there are still 2 members (etcd-0, etcd-1): set spec.bootstrap.join.removeOthers",
+		},
+		"before they are listed they are taken to be there": {
+			o: whole(untold), want: raised, reason: v1alpha1.ReasonExternalMembersPresent, words: "joined; of the former cluster there are still 2 members: set",
+		},
+		"they go by the user's word": {
+			release: true, o: whole(sharing("etcd-1")), want: raised, reason: v1alpha1.ReasonRemovingExternalMembers,
+			words: "of the former cluster there is still 1 member (etcd-1). The leader's agent removes them one at a time",
+		},
+		"once they are gone the cluster is as any other": {
+			release: true, o: whole(sharing()), want: []string{}, reason: v1alpha1.ReasonReconciled, words: "3 members as requested",
+		},
+		"no Pod is replaced next to them": {
+			o: edited(sharing("etcd-0")), want: []string{}, reason: v1alpha1.ReasonExternalMembersPresent, words: "joined; of the former cluster there is still 1 member (etcd-0)",
+		},
+		"nor before they are listed": {
+			o: edited(untold), want: []string{}, reason: v1alpha1.ReasonExternalMembersPresent, words: "joined; of the former",
+		},
+		"a member that heals is informed of first": {
+			o: whole(sharing("etcd-0"), func(o *Observed) {
+				o.Members[2].EtcdReady = false
+				o.Members[2].Serving, o.BudgetMin = false, 3
+			}), want: []string{}, reason: v1alpha1.ReasonRepairingMember, words: "member c-c is started again",
+		},
+		"an unknown member in a group that was formed here is no external member": {
+			o: whole(sharing("etcd-0"), func(o *Observed) { o.Record.Externals = nil }), want: []string{}, reason: v1alpha1.ReasonReconciled,
+		},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			d := Desired{Replicas: 3, RemoveOthers: test.release}
+			if diff := cmp.Diff(test.want, short(Steps(d, test.o))); diff != "" {
+				t.Errorf("steps (-want +got):\n%s", diff)
+			}
+			s := Status(d, test.o, v1alpha1.EtcdClusterStatus{ClusterID: "9"}, nil, 1, metav1.Time{})
+			c := condition(s, v1alpha1.ConditionProgressing)
+			if c.Reason != test.reason || !strings.HasPrefix(c.Message, test.words) {
+				t.Errorf("condition is %s %q, want %s %q", c.Reason, c.Message, test.reason, test.words)
+			}
+		})
+	}
+}
+
+// What another member's loss costs is not known before the others are listed: until then they are voters that may be down.
+func TestOthersThatAreNotListedYetCount(t *testing.T) {
+	o := whole(func(o *Observed) { o.Record.Externals, o.Record.MemberList = []string{"a1", "a2", "a3"}, nil })
+	if got := votersOf(o, o.listed()); got != 6 {
+		t.Errorf("%d voters, want 6", got)
+	}
+	if spared(o.Members[0], o, o.listed()) == rules.Yes {
+		t.Error("two members that serve are taken for a quorum of six")
+	}
+}
+
+// What the members' tables, the drain's and the healing's order at the same time.
+func TestOneMemberAtATimeWhateverTheReason(t *testing.T) {
+	slot := func(o *Observed) {
+		o.Record.Retiring, o.Members[2].Serving, o.BudgetMin = &leases.Retiring{Member: "c-c", Mark: "m"}, false, 3
+	}
+	marked := func(state leases.RetireState) func(*Observed) {
+		return func(o *Observed) {
+			o.Members[2].Says.Retire = leases.Retirement{State: state, Mark: "m", ClusterID: "9"}
+		}
+	}
+	lost := func(i int) func(*Observed) { return func(o *Observed) { o.Members[i].Claim = ClaimTerminating } }
+	two := func(o *Observed) {
+		o.Record.Members, o.Members, o.BudgetMin = o.Record.Members[:2], o.Members[:2], 2
+	}
+	voters := func(names ...string) func(*Observed) {
+		return func(o *Observed) {
+			o.Record.MemberList = &leases.MemberList{}
+			for _, name := range names {
+				o.Record.MemberList.Members = append(o.Record.MemberList.Members, leases.ListedMember{Name: name})
+			}
+		}
+	}
+	down := func(i int) func(*Observed) {
+		return func(o *Observed) { o.Members[i].EtcdReady, o.Members[i].Serving = false, false }
+	}
+	tests := map[string]struct {
+		replicas int
+		change   []func(*Observed)
+		want     []string
+	}{
+		"a deleted claim before a scale-down: its member is replaced first": {2, []func(*Observed){lost(0), lost(1)}, []string{
+			"LabelPod leaving c-a serving=false", "DeletePod volume-lost c-a",
+		}},
+		"a deleted claim while the leader's agent is asked: the request is taken back": {2, []func(*Observed){slot, marked(leases.RetireRequested), lost(0)}, []string{
+			"UnretireLease hindered-request c-c",
+		}},
+		"a deleted claim while the leader's agent removes another: its Pod is held": {2, []func(*Observed){slot, marked(leases.RetireRemoving), lost(0)}, []string{}},
+		"a deleted claim of the one that goes": {2, []func(*Observed){slot, marked(leases.RetireRemoving), lost(2)}, []string{
+			"DeletePod volume-lost c-c",
+		}},
+		"a deleted claim while another replaces itself": {3, []func(*Observed){lost(0), func(o *Observed) {
+			o.Record.Replacing, o.BudgetMin = &leases.Replacing{Member: "c-b", PodUID: "pod-c-b"}, 3
+		}}, []string{}},
+		"a deleted claim of the one that replaces itself": {3, []func(*Observed){lost(1), func(o *Observed) {
+			o.Record.Replacing, o.BudgetMin = &leases.Replacing{Member: "c-b", PodUID: "pod-c-b"}, 3
+		}}, []string{"LabelPod leaving c-b serving=false", "DeletePod volume-lost c-b"}},
+		"a deleted claim that cannot be repaired: its member is the one that goes": {1, []func(*Observed){aged, two, lost(0)}, []string{
+			"OpenSlot too-many c-a",
+		}},
+		"a removal that was claimed under an order of before: no other is asked for": {2, []func(*Observed){slot, marked(leases.RetireRequested), func(o *Observed) {
+			o.Members[0].Says.Retire = leases.Retirement{State: leases.RetireRemoving, Mark: "x", ClusterID: "9"}
+		}}, []string{"UnretireLease hindered-request c-c"}},
+		"a voter by the list whose new Lease is silent: the others are looked at": {2, []func(*Observed){slot, marked(leases.RetireRequested), down(0), voters("c-a", "c-b", "c-c"), func(o *Observed) {
+			o.Members[2].Says = leases.Member{Retire: o.Members[2].Says.Retire, PodUID: "pod-c-c", VolumeUID: "claim-c-c"}
+			o.Members[2].Voter, o.BudgetMin = false, 2
+		}}, []string{"UnretireLease hindered-request c-c"}},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			got := short(Steps(Desired{Replicas: test.replicas}, whole(test.change...)))
+			if diff := cmp.Diff(test.want, got); diff != "" {
+				t.Errorf("steps (-want +got):\n%s", diff)
+			}
+		})
+	}
+}

@@ -1,0 +1,100 @@
+package policy
+
+import (
+	"github.com/etcd-druid/druid/internal/rules"
+	"github.com/etcd-druid/druid/leases"
+)
+
+// labelVerdict says what becomes of a label of a Pod.
+type labelVerdict uint8
+
+const (
+	labelKeep labelVerdict = 1 << iota
+	labelSet
+	labelClear
+)
+
+func (l labelVerdict) String() string {
+	return rules.Word(l, "Keep", "Set", "Clear")
+}
+
+// says is what a member's Lease reports its member.
+type says uint8
+
+const (
+	saysVoter   says = 1 << iota
+	saysOther        // a learner, or a member that never was in the cluster
+	saysNothing      // absent, unreadable, or never written by an agent
+)
+
+func (s says) String() string {
+	return rules.Word(s, "voter", "other", "nothing")
+}
+
+const anyLiveness = leases.Live | leases.Stale | leases.Never | leases.Unknown
+
+// labelFacts is all that the policies of the two labels may look at.
+type labelFacts struct {
+	leaving   rules.YesNo     // the Pod terminates, this plan deletes it, or its member is on its way out
+	out       rules.YesNo     `fact:"acknowledged to be out"` // the raft group acknowledged that the member is out of it
+	says      says            `fact:"Lease says"`
+	liveness  leases.Liveness `fact:"Lease is"`
+	formed    rules.YesNo     `fact:"record says Formed"` // the record says Formed
+	etcdReady rules.YesNo     `fact:"etcd ready"`         // the etcd container is ready
+	nodeLost  rules.YesNo     `fact:"node lost"`
+	// obscure: nothing certain is known of half the members or more.
+	obscure rules.YesNo `fact:"half or more unknown"`
+}
+
+// servingRows decide who receives clients. What is merely unknown never empties the Service: with half or more unknown
+// nothing is taken out, and a stale Lease next to a ready etcd is only a dead agent.
+var servingRows = rules.New(labelKeep, []rules.Row[labelFacts, labelVerdict]{
+	{Name: "leaving", When: labelFacts{leaving: rules.Yes}, Verdict: labelClear},
+	{Name: "voter-serves", When: labelFacts{leaving: rules.No, says: saysVoter, liveness: leases.Live, formed: rules.Yes, etcdReady: rules.Yes}, Verdict: labelSet},
+	{Name: "half-unknown", When: labelFacts{leaving: rules.No, obscure: rules.Yes}, Verdict: labelKeep},
+	{Name: "etcd-not-ready", When: labelFacts{leaving: rules.No, etcdReady: rules.No, nodeLost: rules.No, obscure: rules.No}, Verdict: labelClear},
+	{Name: "lease-says-otherwise", When: labelFacts{leaving: rules.No, says: saysOther, liveness: leases.Live, obscure: rules.No}, Verdict: labelClear},
+	{Name: "node-lost", When: labelFacts{leaving: rules.No, liveness: leases.Stale, nodeLost: rules.Yes, obscure: rules.No}, Verdict: labelClear},
+	{Name: "agent-silent", When: labelFacts{leaving: rules.No, liveness: leases.Stale, etcdReady: rules.Yes, nodeLost: rules.No, obscure: rules.No}, Verdict: labelKeep},
+	{Name: "not-certain", When: labelFacts{leaving: rules.No, obscure: rules.No}, Verdict: labelKeep},
+})
+
+// voterRows decide which Pods the PodDisruptionBudget counts.
+var voterRows = rules.New(labelKeep, []rules.Row[labelFacts, labelVerdict]{
+	{Name: "removed", When: labelFacts{out: rules.Yes}, Verdict: labelClear},
+	{Name: "votes", When: labelFacts{out: rules.No, says: saysVoter, liveness: leases.Live}, Verdict: labelSet},
+	{Name: "votes-no-more", When: labelFacts{out: rules.No, says: saysOther, liveness: leases.Live}, Verdict: labelClear},
+	{Name: "not-certain", When: labelFacts{out: rules.No}, Verdict: labelKeep},
+})
+
+func labelFactsOf(m Member, leaving bool, o Observed, listed []Member) labelFacts {
+	f := labelFacts{
+		leaving:   rules.YesNoOf(leaving || m.Pod == PodTerminating),
+		says:      saysNothing,
+		out:       rules.YesNoOf(m.acknowledged(o) && (!m.Listed || o.Record.Retiring.Orders(m.Name, m.Says.Retire))),
+		liveness:  m.Liveness,
+		formed:    rules.YesNoOf(o.RecordState == RecordFormed),
+		etcdReady: rules.YesNoOf(m.EtcdReady),
+		nodeLost:  rules.YesNoOf(m.NodeLost),
+		obscure:   rules.YesNoOf(2*obscure(listed) >= len(listed)),
+	}
+	if m.Lease == LeaseOurs && m.Readable && m.Liveness&(leases.Live|leases.Stale) != 0 {
+		f.says = saysOther
+		if m.votes() {
+			f.says = saysVoter
+		}
+	}
+	return f
+}
+
+// obscure counts the members of which nothing certain is known: neither does the agent renew its Lease, nor does a kubelet
+// that is reachable say that etcd is not ready.
+func obscure(listed []Member) int {
+	n := 0
+	for _, m := range listed {
+		if m.Liveness != leases.Live && !m.down() {
+			n++
+		}
+	}
+	return n
+}

@@ -1,0 +1,236 @@
+package policy
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/etcd-druid/druid/api/v1alpha1"
+	"github.com/etcd-druid/druid/leases"
+)
+
+// picture is all that a condition's message may be made from.
+type picture struct {
+	Desired
+	Observed
+	status v1alpha1.EtcdClusterStatus
+}
+
+// sentences are the messages of the conditions, by reason; that of Degraded, when it is True, names the problems. Nothing
+// in them changes while the cluster is steady, because a message that changes is a write.
+var sentences = map[string]func(picture) string{
+	v1alpha1.ReasonForming: func(p picture) string {
+		if p.Record.Seed == "" {
+			return "the first member bootstraps the cluster, and the other members join it"
+		}
+		return fmt.Sprintf("member %s bootstraps the cluster, and the other members join it", p.Record.Seed)
+	},
+	v1alpha1.ReasonWaitingForSeed: func(p picture) string {
+		if p.Record.Seed == "" {
+			return "the first member will bootstrap the cluster, and the other members will join it"
+		}
+		return fmt.Sprintf("member %s will bootstrap the cluster and has not started yet", p.Record.Seed)
+	},
+	v1alpha1.ReasonQuorate:    func(p picture) string { return p.voters() },
+	v1alpha1.ReasonQuorumLost: func(p picture) string { return p.voters() + ": etcd refuses writes and linearizable reads" },
+	v1alpha1.ReasonUnknown: func(p picture) string {
+		return p.voters() + "; the state of the other voters is unknown, so it is unknown whether a quorum serves"
+	},
+
+	v1alpha1.ReasonAllReady:        func(p picture) string { return p.ready() },
+	v1alpha1.ReasonMembersNotReady: func(p picture) string { return p.ready() + p.first(v1alpha1.MemberNotReady) },
+	v1alpha1.ReasonMembersUnknown:  func(p picture) string { return p.ready() + p.first(v1alpha1.MemberUnknown) },
+
+	v1alpha1.ReasonReconciled: func(p picture) string {
+		words := fmt.Sprintf("%s as requested", count(len(p.Record.Members)))
+		if bug := KnownBug(p.Version); bug != "" && len(p.Record.Members) > 0 {
+			words += "; " + bug
+		}
+		return words
+	},
+	v1alpha1.ReasonScalingUp: func(p picture) string {
+		return fmt.Sprintf("%d of %s joined", p.joined(), count(p.wanted()))
+	},
+	v1alpha1.ReasonExternalMembersPresent: func(p picture) string {
+		return "joined; " + othersLeft(p) + ": set spec.bootstrap.join.removeOthers when no client connects to it any more"
+	},
+	v1alpha1.ReasonRemovingExternalMembers: func(p picture) string {
+		return othersLeft(p) + ". The leader's agent removes them one at a time"
+	},
+	v1alpha1.ReasonLeavingJoinedCluster: leavingWords,
+	v1alpha1.ReasonRepairingMember: func(p picture) string {
+		for _, m := range p.listed() {
+			if progressFrom(m) == progressHealing {
+				return fmt.Sprintf("member %s is started again or replaced", m.Name)
+			}
+		}
+		return "restarting or replacing members"
+	},
+	v1alpha1.ReasonRollingUpdate:        rollingWords,
+	v1alpha1.ReasonRollingUpdateBlocked: rollingWords,
+	v1alpha1.ReasonUpgrading:            upgradingWords,
+	v1alpha1.ReasonUpgradeBlocked:       upgradingWords,
+	v1alpha1.ReasonUpdatingAgents:       agentWords,
+	v1alpha1.ReasonAgentUpdateBlocked:   agentWords,
+	v1alpha1.ReasonScalingDown: func(p picture) string {
+		return fmt.Sprintf("%s, %d asked for: %s", count(len(p.Record.Members)), p.Replicas, p.departure())
+	},
+	v1alpha1.ReasonScaleDownBlocked: func(p picture) string {
+		leaves := retreatOf(p.Desired, p.Observed)
+		return fmt.Sprintf("%s, %d asked for: %s cannot be spared, %s", count(len(p.Record.Members)), p.Replicas, leaves.name(), leaves.hindrance)
+	},
+	v1alpha1.ReasonPausing:      pauseWords,
+	v1alpha1.ReasonPauseBlocked: pauseWords,
+	v1alpha1.ReasonPaused:       pauseWords,
+	v1alpha1.ReasonResuming:     resumeWords,
+	v1alpha1.ReasonClusterRecordInvalid: func(picture) string {
+		return "the cluster record is unusable, and druid does nothing; condition Degraded shows the cause"
+	},
+
+	v1alpha1.ReasonAsExpected: func(picture) string { return "no problem is known" },
+}
+
+// sentence is a condition's message for a person.
+func sentence(kind, reason string, p picture) string {
+	words, ok := sentences[reason]
+	if !ok {
+		return kind + " is " + reason
+	}
+	return words(p)
+}
+
+func count(members int) string {
+	if members == 1 {
+		return "1 member"
+	}
+	return fmt.Sprintf("%d members", members)
+}
+
+// departure reports the member that leaves.
+func (p picture) departure() string {
+	leaves := retreatOf(p.Desired, p.Observed)
+	words := map[v1alpha1.MemberLeaving]string{
+		v1alpha1.DrainingClients: "draining its clients",
+		v1alpha1.LeaveRequested:  "removal requested from the leader's agent",
+		v1alpha1.LeaveRemoving:   "the leader's agent removes it",
+		v1alpha1.LeaveRemoved:    "it left the raft group",
+	}[leaves.station(leaves.member)]
+	switch {
+	case words == "":
+		return "removing " + leaves.name()
+	case leaves.facts.mark == markUnknown:
+		return "removing " + leaves.name() + ", and the drain request on its Lease cannot be parsed"
+	default:
+		return "removing " + leaves.name() + ", " + words
+	}
+}
+
+// name is that of the member that is to go.
+func (r retreat) name() string {
+	if r.member.Name == "" {
+		return "a member"
+	}
+	return "member " + r.member.Name
+}
+
+// wanted is how many members there are to be: more than replicas, as long as the others are not removed.
+func (p picture) wanted() int { return max(p.Replicas, len(p.status.Members)) }
+
+func (p picture) ready() string {
+	return fmt.Sprintf("%d of %s ready", p.status.ReadyReplicas, count(p.wanted()))
+}
+
+func (p picture) voters() string {
+	voters, up := 0, 0
+	for _, m := range p.listed() {
+		if m.votes() || m.mute() && m.publishedVoter(p.Observed) {
+			voters++
+			if m.up() {
+				up++
+			}
+		}
+	}
+	switch {
+	case p.sizeUnknown():
+		return fmt.Sprintf("%d of the known voters serve; the number of voters is unknown: no member list is published, and not all agents have written their Leases", up)
+	case voters == 0:
+		return "no voter is known"
+	}
+	return fmt.Sprintf("%d of %d voters serve, a quorum is %d", up, voters, quorum(voters))
+}
+
+// mute says whether the member's Lease says nothing of the raft group: it is not there, cannot be read, or was made a moment ago.
+func (m Member) mute() bool {
+	return m.Lease != LeaseOurs || !m.Readable || !m.Says.EverFormed()
+}
+
+// sizeUnknown says whether the number of the group's voters is not known: the record was made again, no leader has published the
+// members since, and a member's Lease says nothing. A record that was not lost names who formed the group.
+func (o Observed) sizeUnknown() bool {
+	return o.RecordState == RecordFormed && o.Record.MemberList == nil && o.Record.Executor == "" && slices.ContainsFunc(o.listed(), Member.mute)
+}
+
+// joined counts the members that are in the cluster.
+func (p picture) joined() int {
+	n := 0
+	for _, m := range p.listed() {
+		if progressFrom(m) != progressJoining {
+			n++
+		}
+	}
+	return n
+}
+
+// first names the first member of the state, and what it waits for.
+func (p picture) first(state v1alpha1.MemberState) string {
+	for _, m := range p.status.Members {
+		if m.Status == state {
+			return fmt.Sprintf("; member %s: %s", m.Name, m.Message)
+		}
+	}
+	return ""
+}
+
+// keepsDown says whether the problem keeps the member from serving. On a small volume etcd runs too.
+func (p Problem) keepsDown(m Member) bool {
+	return p.Member == m.Name && p.Reason != v1alpha1.ReasonVolumeNotExpanded
+}
+
+// memberMessage is the agent's own words, else the first problem that druid sees.
+func memberMessage(m Member, s v1alpha1.MemberStatus, found []Problem) string {
+	switch s.Status {
+	case v1alpha1.MemberReady:
+		return ""
+	case v1alpha1.MemberPaused:
+		return "the cluster is paused; PersistentVolumeClaim " + m.Name + " holds its data"
+	default:
+	}
+	if m.Readable && m.Says.Reason != "" {
+		return m.Says.Reason
+	}
+	for _, p := range found {
+		if p.keepsDown(m) {
+			return p.Message
+		}
+	}
+	return stateMessage(m, s)
+}
+
+// stateMessage is what a member waits for as far as its objects show.
+func stateMessage(m Member, s v1alpha1.MemberStatus) string {
+	switch {
+	case s.Reason == v1alpha1.ReasonLeaseExpired && m.Liveness != leases.Stale:
+		return "its agent has not renewed its Lease yet"
+	case m.Pod == PodAbsent:
+		return "it has no Pod"
+	case m.Pod == PodTerminating:
+		return "its Pod is terminating"
+	case m.NodeLost:
+		return "its node is unreachable"
+	case m.Readable && m.Says.Role == leases.RoleLearner:
+		return "it is a learner: it neither votes nor serves clients until it has caught up"
+	case m.down():
+		return "its etcd is not ready"
+	default:
+		return "its agent is not renewing its Lease"
+	}
+}

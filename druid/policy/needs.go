@@ -1,0 +1,195 @@
+package policy
+
+import (
+	"slices"
+	"strings"
+)
+
+type (
+	// Toll is what a step costs the cluster that takes something of a member away.
+	Toll uint8
+	// deed is a step as its needs see it: no cell holds several.
+	deed uint8
+	// shared are objects that the members share.
+	shared uint8
+)
+
+// The tolls. A step without one costs nothing.
+const (
+	TollNone   Toll = 1 << iota // what goes serves no client, and its vote is not there to lose
+	TollHeal                    // what goes may serve, and goes so that its member becomes whole
+	TollChoice                  // what goes serves, and goes because another spec or image is asked for
+	TollVote                    // a voter goes
+
+	anyToll = TollNone | TollHeal | TollChoice | TollVote
+)
+
+const (
+	deedElse  deed = iota // stands for itself
+	deedBind              // binds the Role
+	deedClaim             // makes a claim
+	deedPod               // makes a Pod
+	deedCount             // has the budget count one Pod more
+	deedHeal
+	deedChoice
+	deedVote
+	deedAgent // replaces an agent, next to which etcd runs on
+)
+
+const (
+	sharedAccount shared = 1 << iota
+	sharedRole
+	sharedBinding
+	sharedConfig
+	sharedPeers
+	sharedBudget
+
+	sharedByPods = sharedAccount | sharedRole | sharedBinding | sharedConfig | sharedPeers
+)
+
+// need is what one deed needs.
+type need struct {
+	name string
+	deed deed
+	// there are the objects that must exist. current are those that must be what they should be, where they exist.
+	there, current shared
+	// after are the steps of the same member that must not have failed.
+	after []Kind
+	why   string
+}
+
+// needRows say what a step needs of the steps before it in the same plan, so that one that is refused holds back what builds on it,
+// and nothing else. An object that is there but could not be changed is enough for a Pod that comes back: it ran with it before.
+var needRows = []need{
+	{"role-before-binding", deedBind, sharedRole, 0, nil, "the API server binds no Role that it does not know"},
+	{"lease-before-claim", deedClaim, 0, 0, []Kind{CreateMemberLease}, "the Lease goes last, so it comes first: it says whose the claim is"},
+	{"pod-can-start", deedPod, sharedAccount | sharedConfig, 0, []Kind{CreateMemberLease, CreateClaim},
+		"the API server admits no Pod without its ServiceAccount, the kubelet starts none without its volumes; data that is whole starts without the Role"},
+	{"budget-before-count", deedCount, 0, sharedBudget, nil, "a Pod more that is counted would be an eviction more that is allowed"},
+	{"heals-protected", deedHeal, sharedAccount | sharedConfig | sharedBudget, sharedBudget, []Kind{LabelPod},
+		"the Pod can come back, no other is evicted meanwhile, and clients are not sent to it"},
+	{"changes-protected", deedChoice, sharedByPods | sharedBudget, sharedByPods | sharedBudget, []Kind{LabelPod},
+		"what is asked for is there as a whole, or what runs stays"},
+	{"votes-protected", deedVote, sharedBudget, sharedBudget, []Kind{LabelPod}, "no other voter is evicted while one goes"},
+	{"agent-entitled", deedAgent, sharedByPods, sharedByPods, nil, "a new agent may need what only the new objects give it"},
+	{"needs-nothing", deedElse, 0, 0, nil, "no step before it is needed"},
+}
+
+// Troubles are the steps of a plan that failed, as those see it that come after them.
+type Troubles struct {
+	// missing objects could not be made, outdated ones could not be changed.
+	missing, outdated shared
+	// failed are the kinds of steps that failed, by member.
+	failed map[string][]Kind
+}
+
+// Add notes that the step failed.
+func (t *Troubles) Add(s Step) {
+	of := sharedOf(s)
+	if s.Rule == ruleMissing {
+		t.missing |= of
+	} else {
+		t.outdated |= of
+	}
+	if s.Member == "" {
+		return
+	}
+	if t.failed == nil {
+		t.failed = map[string][]Kind{}
+	}
+	t.failed[s.Member] = append(t.failed[s.Member], s.Kind)
+}
+
+// Leave is what can be taken of the step after these failures, and whether anything can. A step that sets two labels may keep one.
+func (t *Troubles) Leave(s Step) (Step, bool) {
+	if s.Kind != LabelPod {
+		return s, !t.block(deedOf(s), s.Member)
+	}
+	if s.Voter != nil && *s.Voter && t.block(deedCount, s.Member) {
+		s.Voter = nil
+	}
+	if s.Serving != nil && !*s.Serving && t.block(tollDeed(s.Toll), s.Member) {
+		s.Serving = nil
+	}
+	return s, s.Voter != nil || s.Serving != nil
+}
+
+func (t *Troubles) block(d deed, member string) bool {
+	for _, r := range needRows {
+		if r.deed != d {
+			continue
+		}
+		return t.missing&r.there != 0 || t.outdated&r.current != 0 ||
+			slices.ContainsFunc(r.after, func(k Kind) bool { return slices.Contains(t.failed[member], k) })
+	}
+	return true
+}
+
+func deedOf(s Step) deed {
+	switch s.Kind {
+	case ApplyObject:
+		if strings.HasPrefix(s.Object, "RoleBinding/") {
+			return deedBind
+		}
+		return deedElse
+	case CreateClaim:
+		return deedClaim
+	case CreatePod:
+		return deedPod
+	case ReplaceAgent:
+		return deedAgent
+	default:
+		return tollDeed(s.Toll)
+	}
+}
+
+func tollDeed(t Toll) deed {
+	switch t {
+	case TollHeal:
+		return deedHeal
+	case TollChoice:
+		return deedChoice
+	case TollVote:
+		return deedVote
+	default:
+		return deedElse
+	}
+}
+
+// sharedOf is the object that the step makes or changes, 0 where no other step needs it. A budget that could not be lowered
+// allows fewer evictions, and so does no harm.
+func sharedOf(s Step) shared {
+	kind, _, _ := strings.Cut(s.Object, "/")
+	switch {
+	case s.Kind == ApplyBudget && s.Rule != ruleLowered:
+		return sharedBudget
+	case s.Kind != ApplyObject:
+		return 0
+	case kind == "Service" && s.Stage == StageLate: // that of the clients
+		return 0
+	default:
+		return map[string]shared{
+			"ServiceAccount": sharedAccount, "Role": sharedRole, "RoleBinding": sharedBinding, "ConfigMap": sharedConfig, "Service": sharedPeers,
+		}[kind]
+	}
+}
+
+// bearTolls gives the steps that take a Pod out of the client Service the toll of what they prepare: a Pod that is not taken away
+// keeps its clients.
+func bearTolls(steps []Step, leaves retreat) {
+	for i := range steps {
+		s := &steps[i]
+		if s.Kind != LabelPod || s.Serving == nil || *s.Serving {
+			continue
+		}
+		s.Toll = TollNone
+		if leaves.leaving(Member{Name: s.Member}) {
+			s.Toll = TollVote
+		}
+		for _, other := range steps {
+			if other.Member == s.Member && other.Kind != LabelPod {
+				s.Toll = max(s.Toll, other.Toll)
+			}
+		}
+	}
+}

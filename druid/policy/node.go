@@ -1,0 +1,256 @@
+package policy
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/etcd-druid/druid/api/v1alpha1"
+	"github.com/etcd-druid/druid/internal/rules"
+	"github.com/etcd-druid/druid/leases"
+)
+
+type (
+	// NodeState is how the node was found on which a member's Pod is, or which alone can mount its volume.
+	NodeState uint8
+	// VolumeState says where a member's volume can be mounted.
+	VolumeState uint8
+)
+
+// The states of a node.
+const (
+	NodeUnknown      NodeState = 1 << iota // no one looked, or the answer is not known, or not for long enough
+	NodeReady                              // its kubelet is reachable
+	NodeAway                               // it is not, and no one said that it never will be
+	NodeOutOfService                       // it is not, and someone declared it out of service
+	NodeVanished                           // there is no such Node, for less than the grace period
+	NodeGone                               // there is no such Node
+
+	anyNode  = NodeUnknown | NodeReady | NodeAway | NodeOutOfService | NodeVanished | NodeGone
+	nodeLost = NodeOutOfService | NodeGone
+)
+
+func (n NodeState) String() string {
+	return rules.Word(n, "unknown", "ready", "away", "out of service", "vanished", "gone")
+}
+
+// The states of a volume.
+const (
+	VolumeUnknown VolumeState = 1 << iota
+	VolumeLocal               // that node alone can mount it
+	VolumeMovable
+)
+
+func (v VolumeState) String() string {
+	return rules.Word(v, "unknown", "local", "movable")
+}
+
+// nodeVerdict says what becomes of a member whose node does not answer.
+type nodeVerdict uint8
+
+const (
+	nodeKeep nodeVerdict = 1 << iota
+	nodeReport
+	nodeHeld
+	nodeWait
+	nodeMove     // delete the Pod; it comes back elsewhere with its volume
+	nodeAnnounce // write on the Lease that the volume is given up
+	nodeGiveUp   // delete the claim; the member comes back elsewhere, empty, and replaces itself
+)
+
+func (n nodeVerdict) String() string {
+	return rules.Word(n, "Keep", "Report", "Held", "Wait", "DeletePod", "Mark", "DeleteClaim")
+}
+
+// ruleElsewhere moves a Pod whose volume can follow it.
+const ruleElsewhere = "pod-on-lost-node"
+
+// nodeRows decide about a member of a node that does not answer. Nothing is deleted because a node is away: it may come
+// back with the data. That it will not is declared, by the taint out-of-service of Kubernetes' non-graceful node shutdown or
+// by deleting the Node.
+var nodeRows = rules.New(nodeKeep, []rules.Row[nodeFacts, nodeVerdict]{
+	{Name: "node-not-known", When: nodeFacts{node: NodeUnknown}, Verdict: nodeKeep,
+		Why: "what is not known deletes nothing"},
+	{Name: "node-serves", When: nodeFacts{node: NodeReady}, Verdict: nodeKeep,
+		Why: "its kubelet starts and ends Pods"},
+	{Name: "node-away", When: nodeFacts{node: NodeAway}, Verdict: nodeReport,
+		Why: "it comes back with the data, or a person declares it lost"},
+	{Name: "node-vanished", When: nodeFacts{node: NodeVanished}, Verdict: nodeWait,
+		Why: "a kubelet that registers again deletes and makes its Node within moments"},
+	{Name: "volume-not-known", When: nodeFacts{node: nodeLost, volume: VolumeUnknown}, Verdict: nodeKeep,
+		Why: "what is not known deletes nothing"},
+	{Name: ruleElsewhere, When: nodeFacts{node: nodeLost, volume: VolumeMovable, pod: PodUnstarted | PodLive}, Verdict: nodeMove,
+		Why: "the Pod comes back elsewhere and resumes on its volume"},
+	{Name: "pod-moves", When: nodeFacts{node: nodeLost, volume: VolumeMovable, pod: anyPod &^ (PodUnstarted | PodLive)}, Verdict: nodeWait,
+		Why: "Kubernetes ends Pods of a node that was declared lost"},
+	{Name: "volume-on-lost-node-held", When: nodeFacts{node: nodeLost, volume: VolumeLocal, spare: rules.No}, Verdict: nodeHeld,
+		Why: "the others are no healthy quorum: its data may be needed"},
+	{Name: "volume-on-lost-node-in-turn", When: nodeFacts{node: nodeLost, volume: VolumeLocal, spare: rules.Yes, turn: rules.No}, Verdict: nodeWait,
+		Why: "another member is being replaced, removed or repaired"},
+	{Name: "volume-on-lost-node-announced", When: nodeFacts{node: nodeLost, volume: VolumeLocal, spare: rules.Yes, turn: rules.Yes, marked: rules.No}, Verdict: nodeAnnounce,
+		Why: "the Lease names the claim before it is deleted"},
+	{Name: "volume-on-lost-node", When: nodeFacts{node: nodeLost, volume: VolumeLocal, spare: rules.Yes, turn: rules.Yes, marked: rules.Yes}, Verdict: nodeGiveUp,
+		Why: "the quorum has the data; the member joins again elsewhere"},
+})
+
+// nodeFacts is all that the policy may look at.
+type nodeFacts struct {
+	node   NodeState
+	volume VolumeState
+	pod    PodState `fact:"Pod"`
+	// spare: the others are a healthy quorum. turn: no one else is touched. marked: the Lease announces this very claim.
+	spare  rules.YesNo `fact:"the others are a quorum"`
+	turn   rules.YesNo `fact:"its turn"`
+	marked rules.YesNo `fact:"the Lease announces it"`
+}
+
+func nodeFactsOf(m Member, o Observed, listed []Member) nodeFacts {
+	f := nodeFacts{
+		node: m.node(), volume: m.Volume, pod: m.Pod,
+		spare:  spared(m, o, listed),
+		turn:   turnOf(m, o, listed),
+		marked: rules.YesNoOf(m.ClaimUID != "" && m.Says.Healing.ClaimUID == m.ClaimUID),
+	}
+	if f.volume == 0 || m.Claim&(ClaimPresent|ClaimUnwanted) == 0 || m.Lease != LeaseOurs || !m.Readable {
+		f.volume = VolumeUnknown
+	}
+	return f
+}
+
+func (m Member) nodeStep(f nodeFacts) (Step, bool) {
+	decision := nodeRows.Decide(f)
+	switch rule := decision.Rule; decision.Verdict {
+	case nodeMove:
+		return Step{Kind: DeletePod, Rule: rule, Stage: StageDelete, Member: m.Name, PodUID: m.PodUID}, true
+	case nodeAnnounce:
+		h := m.Says.Healing
+		h.ClaimUID = m.ClaimUID
+		return m.healingStep(rule, h, false), true
+	case nodeGiveUp:
+		step := Step{
+			Kind: DeleteClaim, Rule: rule, Stage: StageDelete, Member: m.Name, ClaimUID: m.ClaimUID, Toll: TollHeal,
+		}
+		if m.Claim == ClaimUnwanted {
+			step.Kind, step.PodUID, step.ClaimUID = DeletePod, m.PodUID, ""
+		}
+		return step, true
+	default:
+		return Step{}, false
+	}
+}
+
+// nodeProblem names the node and the cure.
+func nodeProblem(m Member, f nodeFacts) (Problem, bool) {
+	p := Problem{Reason: v1alpha1.ReasonNodeLost, Member: m.Name}
+	switch nodeRows.Decide(f).Verdict {
+	case nodeReport:
+		then := "its Pod is started on another node"
+		if f.volume == VolumeLocal {
+			then = "it is replaced on another node, with an empty volume that the others fill"
+		}
+		p.Message = fmt.Sprintf("its node %[1]s is unreachable. It continues when the node returns. If %[1]s is lost permanently: kubectl "+
+			"taint nodes %[1]s node.kubernetes.io/out-of-service=nodeshutdown:NoExecute; then %[2]s", m.NodeName, then)
+	case nodeHeld:
+		p.Message = fmt.Sprintf("its node %s was declared lost, and its volume is on it; the other members are not a healthy quorum "+
+			"without it, so the volume is not given up. It is replaced when they are one", m.NodeName)
+	default:
+		return Problem{}, false
+	}
+	return p, true
+}
+
+// orphanVerdict says what becomes of what bears a name.
+type orphanVerdict uint8
+
+const (
+	orphanKeep orphanVerdict = 1 << iota
+	orphanWait
+	orphanReport // a person decides: the condition Degraded names the objects and the cure
+	orphanMark   // inform the leader's agent that no one starts the learner
+)
+
+func (o orphanVerdict) String() string {
+	return rules.Word(o, "Keep", "Wait", "Report", "Mark")
+}
+
+// orphanRows decide about what bears a member's name and has lost its counterpart. That something is absent is no proof
+// that it may go: druid deletes nothing by this table.
+var orphanRows = rules.New(orphanKeep, []rules.Row[orphanFacts, orphanVerdict]{
+	{Name: "no-record", When: orphanFacts{usable: rules.No}, Verdict: orphanKeep,
+		Why: "only a record that can be read says who is desired"},
+	{Name: "retired", When: orphanFacts{usable: rules.Yes, retired: rules.Yes}, Verdict: orphanKeep,
+		Why: "the leader's agent acknowledged the removal: what is left is cleaned up by that mark"},
+	{Name: "desired", When: orphanFacts{usable: rules.Yes, listed: rules.Yes, retired: rules.No, unstarted: rules.No}, Verdict: orphanKeep,
+		Why: "druid makes again what it lacks: Lease, claim, Pod"},
+	{Name: "desired-comes", When: orphanFacts{usable: rules.Yes, listed: rules.Yes, retired: rules.No, unstarted: rules.Yes, lingers: rules.No}, Verdict: orphanKeep,
+		Why: "its Pod will start the learner or replace it"},
+	{Name: "desired-not-coming", When: orphanFacts{usable: rules.Yes, listed: rules.Yes, retired: rules.No, unstarted: rules.Yes, lingers: rules.Yes, marked: rules.No}, Verdict: orphanMark,
+		Why: "its Pod has not come up for long, and is not the one that added the learner: the leader's agent removes the learner"},
+	{Name: "desired-not-coming-told", When: orphanFacts{usable: rules.Yes, listed: rules.Yes, retired: rules.No, unstarted: rules.Yes, lingers: rules.Yes, marked: rules.Yes}, Verdict: orphanKeep,
+		Why: "the leader's agent knows"},
+	{Name: "status-only", When: orphanFacts{usable: rules.Yes, listed: rules.No, retired: rules.No, objects: rules.No}, Verdict: orphanKeep,
+		Why: "an entry of the status goes with the name in the record"},
+	{Name: "orphan-seen", When: orphanFacts{usable: rules.Yes, listed: rules.No, retired: rules.No, objects: rules.Yes, lingers: rules.No}, Verdict: orphanWait,
+		Why: "it may be on its way out, or the record on its way in"},
+	{Name: "orphan", When: orphanFacts{usable: rules.Yes, listed: rules.No, retired: rules.No, objects: rules.Yes, lingers: rules.Yes}, Verdict: orphanReport,
+		Why: "nothing proves that it is superfluous"},
+})
+
+// orphanFacts is all that the policy may look at.
+type orphanFacts struct {
+	// usable: the record can be read. listed: it lists the name.
+	usable rules.YesNo `fact:"record can be read"`
+	listed rules.YesNo
+	// retired: the member's Lease acknowledges its removal, or that it never was to be one.
+	retired rules.YesNo `fact:"removal acknowledged"`
+	// objects: a Lease, claim or Pod of the cluster bears the name.
+	objects rules.YesNo `fact:"objects bear the name"`
+	// unstarted: the leader lists a learner at the name's peer URL that never started.
+	unstarted rules.YesNo `fact:"its learner never started"`
+	// lingers: druid saw it so for long.
+	lingers rules.YesNo `fact:"unlisted, or without running Pod, for long"`
+	// marked: the Lease says already that this learner is not coming.
+	marked rules.YesNo `fact:"the Lease says so"`
+}
+
+func orphanFactsOf(m Member, o Observed) orphanFacts {
+	learner := m.unstarted(o)
+	return orphanFacts{
+		usable:    rules.YesNoOf(o.RecordState&usableRecord != 0),
+		listed:    rules.YesNoOf(m.Listed),
+		retired:   rules.YesNoOf(m.retired(o)),
+		objects:   rules.YesNoOf(m.ours()),
+		unstarted: rules.YesNoOf(learner != "" && o.RecordState == RecordFormed && m.Lease == LeaseOurs && m.Readable),
+		lingers:   rules.YesNoOf(m.Lingers),
+		marked:    rules.YesNoOf(m.Says.Healing.NotComing == learner),
+	}
+}
+
+// retired says whether what is left of the member goes by a mark of its own. Which raft group may acknowledge a removal is not
+// known while the record is not one of a formed group.
+func (m Member) retired(o Observed) bool {
+	done := m.Says.Retire.State == leases.RetireDone
+	return farewellOf(m, o) != farewellNone || done && (m.Listed || o.RecordState != RecordFormed)
+}
+
+// orphanProblem names the objects and the cure.
+func orphanProblem(m Member, o Observed) (Problem, bool) {
+	if orphanRows.Decide(orphanFactsOf(m, o)).Verdict != orphanReport {
+		return Problem{}, false
+	}
+	var kinds, short []string
+	for _, object := range []struct {
+		there       bool
+		kind, short string
+	}{
+		{m.Lease == LeaseOurs, "Lease", "lease"},
+		{m.Claim&(ClaimPresent|ClaimTerminating) != 0, "PersistentVolumeClaim", "pvc"},
+		{m.Pod&^(PodAbsent|PodForeign) != 0, "Pod", "pod"},
+	} {
+		if object.there {
+			kinds, short = append(kinds, object.kind), append(short, object.short)
+		}
+	}
+	return Problem{Reason: v1alpha1.ReasonOrphanedObjects, Message: fmt.Sprintf("%[1]s %[2]s: of this EtcdCluster, and no member that its record "+
+		"lists. Nothing is deleted without proof that it is superfluous. If no one needs its data: kubectl delete %[3]s %[2]s",
+		strings.Join(kinds, ", "), m.Name, strings.Join(short, ","))}, true
+}

@@ -1,0 +1,320 @@
+package policy
+
+import (
+	"fmt"
+
+	"github.com/etcd-druid/druid/api/v1alpha1"
+	"github.com/etcd-druid/druid/internal/rules"
+	"github.com/etcd-druid/druid/leases"
+)
+
+type (
+	keepers uint8 // the names that are left of a cluster that is to be paused
+	alone   uint8 // whether the raft group is the last member alone
+	keeper  uint8 // the last member
+	saving  uint8 // what the backups have of the last member
+)
+
+const (
+	keepersNone  keepers = 1 << iota // no name, and nothing speaks of an earlier life
+	keepersOne                       // one
+	keepersOther                     // several, or none of a cluster that was there before
+)
+
+func (k keepers) String() string {
+	return rules.Word(k, "none ever", "one", "others")
+}
+
+const (
+	aloneYes     alone = 1 << iota // by the list that the leader's agent published
+	aloneNo                        // that list has another one, or this one as a learner
+	aloneUnknown                   // no list was published
+)
+
+func (a alone) String() string {
+	return rules.Word(a, "yes", "no", "not known")
+}
+
+const (
+	keeperReady keeper = 1 << iota // a ready voter, of which that is known
+	keeperIdle                     // a kubelet that is reachable runs no etcd in its Pod
+	keeperComes                    // not ready, or not known, and perhaps about to be
+	keeperStays                    // not ready, and not about to be
+	keeperAway                     // its node is unreachable
+
+	anyKeeper = keeperReady | keeperIdle | keeperComes | keeperStays | keeperAway
+)
+
+func (k keeper) String() string {
+	return rules.Word(k, "ready", "runs no etcd", "coming", "not ready", "away")
+}
+
+const (
+	savedAll     saving = 1 << iota // all that the member's Lease reports, or nothing is to be backed up
+	savedBehind                     // not all yet
+	savedFailing                    // backups fail, or there are none yet and the Pods do not reach the store
+)
+
+func (s saving) String() string {
+	return rules.Word(s, "all", "not yet", "backup fails")
+}
+
+// pause is what becomes of the last member of a cluster that is asked to have none.
+type pause uint8
+
+const (
+	pauseNone  pause = 1 << iota // the cluster is not to be paused, or not yet
+	pauseWait                    // something else comes first, and comes by itself
+	pauseHeld                    // something else comes first, which a person may have to repair
+	pauseDrain                   // no client is to be sent to the member any more; what it holds is being saved
+	pauseStop                    // its Pod is to be deleted
+	pauseEnds                    // its Pod is terminating
+	pauseRest                    // the cluster is paused: no Pod is made
+
+	anyPause = pauseWait | pauseHeld | pauseDrain | pauseStop | pauseEnds | pauseRest
+)
+
+func (p pause) String() string {
+	return rules.Word(p, "Nothing", "Wait", "Held", "Drain", "Delete", "Wait", "Rest")
+}
+
+// pauseRows decide about the last member of a cluster with replicas 0. Its Pod goes while its Lease, its claim and its name
+// in the record stay, so that the same member comes back on the same data. A Pod that is not there stays away, anyone who
+// deleted it: the claim has what it held.
+var pauseRows = rules.New(pauseNone, []rules.Row[pauseFacts, pause]{
+	{Name: "not-asked", When: pauseFacts{asked: rules.No}, Verdict: pauseNone,
+		Why: "members are asked for"},
+	{Name: "nothing-made", When: pauseFacts{asked: rules.Yes, record: RecordAbsent, names: keepersNone}, Verdict: pauseRest,
+		Why: "no member was ever asked for, so there is nothing to make"},
+	{Name: "not-formed", When: pauseFacts{asked: rules.Yes, record: anyRecord &^ RecordFormed}, Verdict: pauseNone,
+		Why: "what was begun is finished first: only a cluster that formed can be resumed"},
+	{Name: "others-leave-first", When: pauseFacts{asked: rules.Yes, record: RecordFormed, names: keepersNone | keepersOther}, Verdict: pauseNone,
+		Why: "the members leave by the way of every scale down, until one is left"},
+	{Name: "not-alone", When: pauseFacts{asked: rules.Yes, record: RecordFormed, names: keepersOne, alone: aloneNo}, Verdict: pauseWait,
+		Why: "the raft group has others, which the leader's agent removes"},
+	{Name: "paused", When: pauseFacts{asked: rules.Yes, record: RecordFormed, names: keepersOne, alone: aloneYes | aloneUnknown, pod: PodAbsent}, Verdict: pauseRest,
+		Why: "the claim has the data, and no Pod is asked for"},
+	{Name: "pod-ends", When: pauseFacts{asked: rules.Yes, record: RecordFormed, names: keepersOne, alone: aloneYes | aloneUnknown, pod: PodTerminating, keeper: anyKeeper &^ keeperAway}, Verdict: pauseEnds,
+		Why: "its kubelet ends it"},
+	{Name: "pod-not-ours", When: pauseFacts{asked: rules.Yes, record: RecordFormed, names: keepersOne, alone: aloneYes | aloneUnknown, pod: PodForeign | PodEnded}, Verdict: pauseWait,
+		Why: "another rule deletes it, or reports it"},
+	{Name: "keeper-away", When: pauseFacts{asked: rules.Yes, record: RecordFormed, names: keepersOne, alone: aloneYes | aloneUnknown, pod: PodLive | PodTerminating, keeper: keeperAway}, Verdict: pauseHeld,
+		Why: "no one would end the Pod; and a node that is merely away comes back"},
+	{Name: "after-slot", When: pauseFacts{asked: rules.Yes, record: RecordFormed, names: keepersOne, alone: aloneYes | aloneUnknown, slot: anySlot &^ slotFree}, Verdict: pauseWait,
+		Why: "a member leaves or replaces itself"},
+	{Name: "never-started", When: pauseFacts{asked: rules.Yes, record: RecordFormed, names: keepersOne, alone: aloneYes | aloneUnknown, slot: slotFree, pod: PodUnscheduled | PodUnstarted}, Verdict: pauseStop,
+		Why: "nothing ever ran in it, so the volume is as it was"},
+	{Name: "volume-lost", When: pauseFacts{asked: rules.Yes, record: RecordFormed, names: keepersOne, alone: aloneYes | aloneUnknown, slot: slotFree, pod: PodLive, volume: rules.No}, Verdict: pauseHeld,
+		Why: "its claim was deleted: the data would go with the Pod"},
+	{Name: "group-not-known", When: pauseFacts{asked: rules.Yes, record: RecordFormed, names: keepersOne, alone: aloneUnknown, slot: slotFree, pod: PodLive, volume: rules.Yes}, Verdict: pauseWait,
+		Why: "the leader's agent publishes the list of members"},
+	{Name: "keeper-not-ready", When: pauseFacts{asked: rules.Yes, record: RecordFormed, names: keepersOne, alone: aloneYes, slot: slotFree, pod: PodLive, volume: rules.Yes, keeper: keeperStays}, Verdict: pauseHeld,
+		Why: "whether its data is whole is not known"},
+	{Name: "keeper-comes", When: pauseFacts{asked: rules.Yes, record: RecordFormed, names: keepersOne, alone: aloneYes, slot: slotFree, pod: PodLive, volume: rules.Yes, keeper: keeperComes}, Verdict: pauseWait,
+		Why: "its etcd is about to be ready, or not known to be"},
+	{Name: "not-saved", When: pauseFacts{asked: rules.Yes, record: RecordFormed, names: keepersOne, alone: aloneYes, slot: slotFree, pod: PodLive, volume: rules.Yes, keeper: keeperReady | keeperIdle, saved: savedFailing}, Verdict: pauseHeld,
+		Why: "the backup fails, and the member holds the only good copy"},
+	{Name: "idle-not-saved", When: pauseFacts{asked: rules.Yes, record: RecordFormed, names: keepersOne, alone: aloneYes, slot: slotFree, pod: PodLive, volume: rules.Yes, keeper: keeperIdle, saved: savedBehind}, Verdict: pauseHeld,
+		Why: "no one saves what it held last"},
+	{Name: "after-deadline", When: pauseFacts{asked: rules.Yes, record: RecordFormed, names: keepersOne, alone: aloneYes, slot: slotFree, pod: PodLive, volume: rules.Yes, keeper: keeperReady | keeperIdle, saved: savedAll | savedBehind, late: rules.Yes}, Verdict: pauseHeld,
+		Why: "the time for it is over: nothing of it is begun any more"},
+	{Name: "saved-soon", When: pauseFacts{asked: rules.Yes, record: RecordFormed, names: keepersOne, alone: aloneYes, slot: slotFree, pod: PodLive, volume: rules.Yes, keeper: keeperReady, saved: savedBehind, late: rules.No}, Verdict: pauseDrain,
+		Why: "its agent saves what it holds, and new clients come no more"},
+	{Name: "pause", When: pauseFacts{asked: rules.Yes, record: RecordFormed, names: keepersOne, alone: aloneYes, slot: slotFree, pod: PodLive, volume: rules.Yes, keeper: keeperReady | keeperIdle, saved: savedAll, late: rules.No}, Verdict: pauseStop,
+		Why: "its Pod is deleted and is not made again"},
+})
+
+// pauseFacts is all that the policy may look at.
+type pauseFacts struct {
+	asked  rules.YesNo `fact:"replicas is 0"` // replicas is 0
+	record RecordState
+	names  keepers
+	alone  alone       `fact:"alone in the raft group"`
+	slot   slot        `fact:"slots"`
+	pod    PodState    `fact:"Pod"`
+	volume rules.YesNo `fact:"claim stays"` // its claim is there, and stays
+	keeper keeper      `fact:"etcd"`
+	saved  saving
+	late   rules.YesNo `fact:"deadline passed"` // the deadline of what the spec asks for has passed
+}
+
+// standstill is what the policy says, and of whom.
+type standstill struct {
+	pause pause
+	rule  string
+	// member that is left, empty where none was ever made.
+	member Member
+	// hindrance names what blocks it, for a person.
+	hindrance string
+}
+
+// is says whether the policy says one of these.
+func (s standstill) is(one pause) bool { return s.pause&one != 0 }
+
+// holds says whether m is the member that is left, and the policy one of these.
+func (s standstill) holds(m Member, one pause) bool { return s.is(one) && s.member.Name == m.Name }
+
+func standstillOf(d Desired, o Observed) standstill {
+	f := pauseFacts{
+		asked: rules.YesNoOf(d.Replicas == 0), record: o.RecordState, names: keepersOther, alone: aloneUnknown, slot: slotOf(o.Record),
+		pod: PodAbsent, volume: rules.No, keeper: keeperStays, saved: savedAll, late: rules.YesNoOf(d.Expired),
+	}
+	if f.asked == rules.No || d.Deleted {
+		return standstill{pause: pauseNone, rule: "not-asked"}
+	}
+	s := standstill{}
+	switch listed := o.listed(); {
+	case len(listed) == 0 && evidenceOf(d, o) == evidenceNone:
+		f.names = keepersNone
+	case len(listed) == 1:
+		m := listed[0]
+		s.member = m
+		f.names, f.alone, f.pod = keepersOne, aloneOf(m, o), m.Pod
+		f.volume, f.keeper, f.saved = rules.YesNoOf(m.Claim == ClaimPresent), keeperOf(m), savedOf(m, d, o)
+	}
+	decision := pauseRows.Decide(f)
+	s.pause, s.rule = decision.Verdict, decision.Rule
+	if braked := brakePause(rules.YesNoOf(d.Expired), s.pause); braked != s.pause {
+		s.pause, s.rule = braked, "after-deadline"
+	}
+	if s.is(pauseHeld) {
+		s.hindrance = holdingWords(s.rule, s.member)
+	}
+	return s
+}
+
+func aloneOf(m Member, o Observed) alone {
+	switch {
+	case o.Record.MemberList == nil:
+		return aloneUnknown
+	case len(o.Record.MemberList.Members) == 1 && m.publishedVoter(o):
+		return aloneYes
+	default:
+		return aloneNo
+	}
+}
+
+func keeperOf(m Member) keeper {
+	switch ready, _ := m.steady(rules.No); {
+	case m.NodeLost:
+		return keeperAway
+	case m.Idle:
+		return keeperIdle
+	case ready == wayFree:
+		return keeperReady
+	case ready == wayUnknown || m.comes():
+		return keeperComes
+	default:
+		return keeperStays
+	}
+}
+
+// savedOf compares what the Leases of the backups say with what the member's Lease says. A revision that the member does not report
+// is not saved yet.
+func savedOf(m Member, d Desired, o Observed) saving {
+	if !d.Backup {
+		return savedAll
+	}
+	reason := backupRows.Decide(backupFactsOf(d, o)).Verdict.reason
+	switch {
+	case backupBlocks(d, o) || reason == v1alpha1.ReasonBackupStoreNotAttached:
+		return savedFailing
+	case m.Says.Revision > 0 && max(o.Full.Says.Revision, o.Delta.Says.Revision) >= m.Says.Revision:
+		return savedAll
+	default:
+		return savedBehind
+	}
+}
+
+// holdingWords say what keeps the last member's Pod, and what a person can do.
+func holdingWords(rule string, m Member) string {
+	switch rule {
+	case "keeper-away":
+		return "it is on an unreachable node"
+	case "volume-lost":
+		return "its PersistentVolumeClaim was deleted, and the data would go with its Pod; save it, for example with an EtcdSnapshot"
+	case "after-deadline":
+		return "status.progressDeadline has passed; change the spec to continue"
+	case "not-saved":
+		return "backups fail (see condition BackupReady), and its volume would hold the only copy. Repair the backup, or remove spec.backup"
+	case "idle-not-saved":
+		return "no etcd runs in its Pod, and its last writes are not backed up. Set replicas to 1 to have it repaired, or remove spec.backup"
+	default:
+		_, why := m.steady(rules.No)
+		return "it " + why + "; set replicas to 1 to have it repaired"
+	}
+}
+
+// step deletes the last Pod.
+func (s standstill) step(leaving map[string]bool, add func(Step)) {
+	if !s.is(pauseStop) || leaving[s.member.Name] {
+		return
+	}
+	leaving[s.member.Name] = true
+	add(Step{Kind: DeletePod, Rule: s.rule, Stage: StageDelete, Member: s.member.Name, PodUID: s.member.PodUID})
+}
+
+// resting sums up for the conditions whether the cluster stands still.
+type resting uint8
+
+const (
+	restingNone    resting = 1 << iota
+	restingBegins          // the last member's Pod is about to go
+	restingBlocked         // it is to, and something hinders it
+	restingPaused          // there is none, or it ends
+	restingResumes         // members are asked for again, and none was ready since
+)
+
+func (r resting) String() string {
+	return rules.Word(r, "none", "begins", "is hindered", "paused", "resumes")
+}
+
+func restingOf(d Desired, o Observed) resting {
+	switch s := standstillOf(d, o); {
+	case s.is(pauseRest | pauseEnds):
+		return restingPaused
+	case s.is(pauseHeld):
+		return restingBlocked
+	case s.is(pauseWait | pauseDrain | pauseStop):
+		return restingBegins
+	case d.PauseReported && d.Replicas > 0:
+		return restingResumes
+	default:
+		return restingNone
+	}
+}
+
+// Paused says whether the cluster stands still: the last member has no Pod, and none is asked for.
+func Paused(d Desired, o Observed) bool { return standstillOf(d, o).is(pauseRest) }
+
+// Saving says whether the last member of a cluster that is to be paused waits for its backup. How far that is changes in Leases
+// without an event that druid heeds.
+func Saving(d Desired, o Observed) bool { return standstillOf(d, o).is(pauseDrain) }
+
+// pauseWords report a pause that begins, is hindered or stands.
+func pauseWords(p picture) string {
+	s := standstillOf(p.Desired, p.Observed)
+	name := s.member.Name
+	switch {
+	case s.is(pauseRest|pauseEnds) && name == "":
+		return "replicas is 0, and no member was ever created. Set replicas to 1 or more to start"
+	case s.is(pauseRest | pauseEnds):
+		return fmt.Sprintf("paused: PersistentVolumeClaim %s holds the data. Member %s returns with it when replicas is 1 or more", name, name)
+	case s.is(pauseHeld):
+		return fmt.Sprintf("replicas is 0, and the last member %s cannot be stopped: %s", name, s.hindrance)
+	case s.is(pauseDrain):
+		return fmt.Sprintf("replicas is 0: the data of the last member %s is backed up before its Pod is deleted", name)
+	default:
+		return fmt.Sprintf("replicas is 0: the Pod of the last member %s is being deleted, and PersistentVolumeClaim %s stays", name, name)
+	}
+}
+
+// resumeWords report who comes back.
+func resumeWords(p picture) string {
+	for _, m := range p.listed() {
+		if m.Readable && m.Says.Role != leases.RoleLearner && m.Says.EverFormed() {
+			return fmt.Sprintf("the cluster was paused, and member %s is restarted with its PersistentVolumeClaim", m.Name)
+		}
+	}
+	return "the cluster was paused and is being restarted"
+}

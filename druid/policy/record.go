@@ -1,0 +1,282 @@
+package policy
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/etcd-druid/druid/internal/rules"
+	"github.com/etcd-druid/druid/leases"
+)
+
+type (
+	evidence uint8 // what speaks of an earlier life of the cluster, strongest last
+	names    uint8 // the listed names against the replicas
+	order    uint8 // what is to be done to the record
+)
+
+const (
+	evidenceNone   evidence = 1 << iota
+	evidenceTraces          // a Lease, claim or Pod of a member exists, or the status lists a member
+	evidenceLease           // a member Lease bears an ID
+	evidenceStatus          // the status bears the cluster ID
+)
+
+func (e evidence) String() string {
+	return rules.Word(e, "none", "traces", "lease", "status")
+}
+
+const (
+	namesNone  names = 1 << iota // none listed, none wanted
+	namesFew                     // fewer than replicas
+	namesRight                   // as many as replicas
+	namesMany                    // more than replicas
+)
+
+func (n names) String() string {
+	return rules.Word(n, "none", "few", "right", "many")
+}
+
+const (
+	orderNothing order = 1 << iota
+	orderBootstrap
+	orderRecreate
+	orderRestore
+	orderGrow
+	orderMoveSeed
+	orderRelist
+)
+
+func (o order) String() string {
+	return rules.Word(o, "Nothing", "Birth", "Recreate", "Restore", "Grow", "MoveSeed", "Relist")
+}
+
+// records is the policy for the cluster record. A record is formed as Forming only when nothing at all speaks of an earlier
+// life; what vanished comes back as Formed, so that no one ever forms a second raft group by it.
+var records = rules.New(orderNothing, []rules.Row[recordFacts, order]{
+	{Name: "record-foreign", When: recordFacts{record: RecordForeign}, Verdict: orderNothing},
+	{Name: "record-unreadable", When: recordFacts{record: RecordUnreadable}, Verdict: orderNothing},
+	{Name: "record-recovering", When: recordFacts{record: RecordRecovering}, Verdict: orderNothing},
+	{Name: "record-paused", When: recordFacts{record: RecordAbsent, evidence: evidenceNone, names: namesNone}, Verdict: orderNothing},
+	{Name: "record-born", When: recordFacts{record: RecordAbsent, evidence: evidenceNone}, Verdict: orderBootstrap},
+	{Name: "record-lost", When: recordFacts{record: RecordAbsent, evidence: evidenceTraces | evidenceLease | evidenceStatus}, Verdict: orderRecreate},
+	{Name: "record-rolled-back", When: recordFacts{record: RecordForming, evidence: evidenceStatus}, Verdict: orderRestore},
+	{Name: "record-identified", When: recordFacts{record: RecordFormed, known: rules.No, evidence: evidenceLease | evidenceStatus}, Verdict: orderRestore},
+	{Name: "names-lost", When: recordFacts{record: RecordFormed, lost: rules.Yes}, Verdict: orderRelist},
+	{Name: "scale-up", When: recordFacts{record: RecordForming | RecordFormed, names: namesFew}, Verdict: orderGrow},
+	{Name: "seed-stuck", When: recordFacts{record: RecordForming, known: rules.No, stuck: rules.Yes}, Verdict: orderMoveSeed},
+	{Name: "scale-down-pending", When: recordFacts{record: RecordForming | RecordFormed, names: namesMany}, Verdict: orderNothing},
+	{Name: "record-there", When: recordFacts{record: RecordForming | RecordFormed}, Verdict: orderNothing},
+})
+
+// recordFacts is all that the policy may look at.
+type recordFacts struct {
+	record   RecordState
+	known    rules.YesNo `fact:"names an ID"` // the record names the cluster ID
+	evidence evidence    `fact:"evidence of an earlier life"`
+	names    names       `fact:"names against replicas"`
+	stuck    rules.YesNo `fact:"seed stuck"`
+	lost     rules.YesNo `fact:"names taken out"` // names were taken out of it by hand
+}
+
+func recordFactsOf(d Desired, o Observed) recordFacts {
+	f := recordFacts{record: o.RecordState, known: rules.YesNoOf(o.Record.ClusterID != 0), evidence: evidenceOf(d, o), stuck: o.SeedStuck, lost: rules.YesNoOf(len(lostNames(d, o)) > 0)}
+	switch listed := len(o.Record.Members); {
+	case listed == 0 && d.Replicas == 0:
+		f.names = namesNone
+	case listed < d.Replicas && !d.Expired && !d.Deleted:
+		f.names = namesFew
+	case listed <= d.Replicas: // few are right when the time to draw more is over
+		f.names = namesRight
+	default:
+		f.names = namesMany
+	}
+	// A claimed attempt belongs to its executor: only a seed that claimed nothing may be moved.
+	if o.Record.Executor != "" || f.stuck == 0 {
+		f.stuck = rules.No
+	}
+	return f
+}
+
+func evidenceOf(d Desired, o Observed) evidence {
+	if d.ClusterID != 0 {
+		return evidenceStatus
+	}
+	e := evidenceNone
+	if len(d.Known) > 0 {
+		e = evidenceTraces
+	}
+	for _, m := range o.Members {
+		switch {
+		case m.Lease == LeaseOurs && m.Readable && m.Says.EverFormed():
+			return evidenceLease
+		case m.ours():
+			e = evidenceTraces
+		}
+	}
+	return e
+}
+
+// recreated is the record of a cluster that was there before, from what is known of it. It says Formed, so it lets no one
+// form a group. Without a nonce or without the limit of learners no one can join by it either: an agent of the cluster
+// completes it from its stamp. The limit is fixed at a group's bootstrap, so it is never taken from the spec or from a record
+// that may be older than the group.
+func recreated(d Desired, o Observed) leases.Record {
+	r := leases.Record{
+		ClusterID: d.ClusterID,
+		Phase:     leases.PhaseFormed,
+		Members:   slices.Clone(d.Known),
+	}
+	if o.RecordState == RecordFormed {
+		r.MaxLearners, r.Externals, r.Leaving = o.Record.MaxLearners, o.Record.Externals, o.Record.Leaving
+	}
+	r.Members = append(r.Members, o.Record.Members...)
+	for _, m := range o.Members {
+		if m.ours() {
+			r.Members = append(r.Members, m.Name)
+		}
+		if m.Lease == LeaseOurs && m.Readable {
+			r = withMember(r, m.Says)
+		}
+	}
+	slices.Sort(r.Members)
+	r.Members = slices.Compact(r.Members)
+	return r
+}
+
+// withMember adds what a member's Lease knows of the raft group with the highest epoch.
+func withMember(r leases.Record, says leases.Member) leases.Record {
+	if r.ClusterID == 0 {
+		r.ClusterID = says.ClusterID
+	}
+	if says.ClusterID == 0 || says.ClusterID != r.ClusterID || says.Epoch < r.Epoch {
+		return r
+	}
+	r.Epoch, r.FormedEpoch = says.Epoch, says.Epoch
+	if says.Lineage != "" {
+		r.Lineage = says.Lineage
+		// A lineage is named <epoch>-<nonce>.
+		_, r.Nonce, _ = strings.Cut(says.Lineage, "-")
+	}
+	return r
+}
+
+// successor is the seed after a stuck one: the first member in the order of names, after the seed, whose Pod started.
+func successor(o Observed) string {
+	listed := o.listed()
+	at := slices.IndexFunc(listed, func(m Member) bool { return m.Name == o.Record.Seed })
+	for i := range listed {
+		if m := listed[(at+1+i)%len(listed)]; m.Pod == PodLive && m.Name != o.Record.Seed {
+			return m.Name
+		}
+	}
+	return ""
+}
+
+type (
+	witness uint8 // what the Lease of a name says
+	entry   uint8 // whether the published member list has the name
+)
+
+const (
+	witnessOwn  witness = 1 << iota // of a member of the record's raft group, which was not removed
+	witnessOut                      // the member was removed, or its name dropped
+	witnessMute                     // there is no Lease
+	witnessElse                     // of another group or of none, not the cluster's, or it cannot be read
+)
+
+func (w witness) String() string {
+	return rules.Word(w, "a member of the group", "removed", "there is no Lease", "nothing that counts")
+}
+
+const (
+	entryThere entry = 1 << iota
+	entryMissing
+	entryUnknown // no list was published
+)
+
+func (e entry) String() string {
+	return rules.Word(e, "there", "missing", "not published")
+}
+
+// lostVerdict says what becomes of a name that the record does not list.
+type lostVerdict string
+
+const (
+	lostLeave  lostVerdict = "Leave"
+	lostRelist lostVerdict = "Relist"
+)
+
+// lostRows decide whether a name that a Formed record does not list was taken out of it by hand. A name leaves a record only after its
+// Lease says that the member was removed, and the Lease goes last. Nothing is ever taken out by this policy: a name that was just
+// drawn has no Lease yet.
+var lostRows = rules.New(lostLeave, []rules.Row[lostFacts, lostVerdict]{
+	{Name: "removed-on-purpose", When: lostFacts{witness: witnessOut}, Verdict: lostLeave},
+	{Name: "no-witness", When: lostFacts{witness: witnessElse}, Verdict: lostLeave},
+	{Name: "member-of-the-group", When: lostFacts{witness: witnessOwn, entry: entryThere | entryUnknown}, Verdict: lostRelist},
+	{Name: "slot-names-it", When: lostFacts{witness: witnessOwn, entry: entryMissing, slot: rules.Yes}, Verdict: lostRelist},
+	{Name: "renews-its-lease", When: lostFacts{witness: witnessOwn, entry: entryMissing, slot: rules.No, live: rules.Yes}, Verdict: lostRelist},
+	{Name: "all-names-lost", When: lostFacts{witness: witnessOwn | witnessMute, body: rules.Yes, empty: rules.Yes}, Verdict: lostRelist},
+	{Name: "not-proven", When: lostFacts{witness: witnessOwn, entry: entryMissing, slot: rules.No, live: rules.No}, Verdict: lostLeave},
+	{Name: "lease-lost-too", When: lostFacts{witness: witnessMute, entry: entryThere, body: rules.Yes}, Verdict: lostRelist},
+	{Name: "mute", When: lostFacts{witness: witnessMute}, Verdict: lostLeave},
+})
+
+// lostFacts is all that the policy may look at.
+type lostFacts struct {
+	witness witness     `fact:"its Lease says"`
+	entry   entry       `fact:"in the member list"`
+	slot    rules.YesNo `fact:"a slot names it"`
+	live    rules.YesNo `fact:"its Lease is renewed"`
+	body    rules.YesNo `fact:"an object bears it"`      // a Lease, a Pod or a claim of the cluster bears it
+	empty   rules.YesNo `fact:"the record lists no one"` // the record lists no names at all
+}
+
+// lostNames are the names that were taken out of the record by hand. Of an EtcdCluster that goes, or whose members all leave,
+// none is brought back.
+func lostNames(d Desired, o Observed) (names []string) {
+	if o.RecordState != RecordFormed || o.Record.ClusterID == 0 || o.Record.Leaving || d.Deleted {
+		return nil
+	}
+	for _, m := range o.Members {
+		if m.Listed {
+			continue
+		}
+		if lostRows.Decide(lostFactsOf(m, o)).Verdict == lostRelist {
+			names = append(names, m.Name)
+		}
+	}
+	return names
+}
+
+func lostFactsOf(m Member, o Observed) lostFacts {
+	r := o.Record
+	f := lostFacts{
+		witness: witnessOf(m, o), entry: entryUnknown, live: rules.YesNoOf(m.Lease == LeaseOurs && m.Liveness == leases.Live),
+		slot:  rules.YesNoOf(r.Retiring != nil && r.Retiring.Member == m.Name || r.Replacing != nil && r.Replacing.Member == m.Name),
+		body:  rules.YesNoOf(m.ours()),
+		empty: rules.YesNoOf(len(r.Members) == 0),
+	}
+	if r.MemberList != nil {
+		f.entry = entryMissing
+		if slices.ContainsFunc(r.MemberList.Members, func(e leases.ListedMember) bool {
+			return e.Name == m.Name || leases.MemberOfURL(e.PeerURL) == m.Name
+		}) {
+			f.entry = entryThere
+		}
+	}
+	return f
+}
+
+func witnessOf(m Member, o Observed) witness {
+	switch {
+	case m.Lease == LeaseAbsent:
+		return witnessMute
+	case farewellOf(m, o) != farewellNone:
+		return witnessOut
+	case m.Lease != LeaseOurs || !m.Readable || m.Says.Retire.State == leases.RetireUnreadable || m.Says.Retire.State == leases.RetireDone,
+		!m.Says.EverFormed() || m.Says.ClusterID != o.Record.ClusterID:
+		return witnessElse
+	default:
+		return witnessOwn
+	}
+}

@@ -1,0 +1,308 @@
+package policy
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/etcd-druid/druid/internal/rules"
+	"github.com/etcd-druid/druid/leases"
+)
+
+// rank is how little a cluster loses by a member, the least first.
+type rank uint8
+
+const (
+	rankNeverFormed rank = iota // already marked to be dropped
+	rankOutside                 // it never was in the cluster
+	rankIdle                    // a learner whose etcd does not serve
+	rankDown                    // a voter that does not serve
+	rankDoomed                  // one that serves from a volume that goes with its Pod
+	rankLearner                 // a learner that does
+	rankFollower                // a voter that does
+	rankLeader                  // or one that may be it
+)
+
+func rankOf(m Member, o Observed) rank {
+	learner := m.learns() && !m.publishedVoter(o)
+	switch {
+	case m.Readable && m.Says.Retire.Mark == NotFormed:
+		return rankNeverFormed
+	case m.outside() && !m.publishedVoter(o):
+		return rankOutside
+	case learner && !m.up():
+		return rankIdle
+	case !m.up():
+		return rankDown
+	case m.lostVolume():
+		return rankDoomed
+	case learner:
+		return rankLearner
+	case m.mayLead():
+		return rankLeader
+	default:
+		return rankFollower
+	}
+}
+
+// outside says whether the member never was in the cluster, as far as its Lease and its Pod report.
+func (m Member) outside() bool {
+	return m.Lease == LeaseOurs && m.Readable && !m.Says.EverFormed() && !m.Voter
+}
+
+// mayLead says whether the member's Lease calls it the leader and no one knows that it stopped: a druid that has just
+// started has heard some Leases renewed before others.
+func (m Member) mayLead() bool {
+	return m.leads() || m.Lease == LeaseOurs && m.Readable && m.Liveness == leases.Unknown && m.Says.Role == leases.RoleLeader
+}
+
+// learns says whether the member's Lease names it a learner.
+func (m Member) learns() bool {
+	return m.Lease == LeaseOurs && m.Readable && m.Says.Role == leases.RoleLearner
+}
+
+// publishedVoter says whether the list that the leader's agent published has the member as a voter. A Lease that was made
+// again, or of an agent that is silent since, knows nothing of the vote.
+func (m Member) publishedVoter(o Observed) bool {
+	return o.Record.MemberList != nil && slices.ContainsFunc(o.Record.MemberList.Members, func(entry leases.ListedMember) bool {
+		return !entry.Learner && (entry.Name == m.Name || leases.MemberOfURL(entry.PeerURL) == m.Name)
+	})
+}
+
+// removal candidate is the member that goes first: of those that the cluster loses least by, the newest. A cluster that forms keeps its
+// seed, and of it only a member that never was in any raft group may go.
+func removalCandidate(o Observed) (Member, bool) {
+	candidates := o.listed()
+	if o.RecordState == RecordForming {
+		candidates = slices.DeleteFunc(candidates, func(m Member) bool { return m.Name == o.Record.Seed || !m.outside() })
+	}
+	if len(candidates) == 0 {
+		return Member{}, false
+	}
+	return slices.MinFunc(candidates, func(a, b Member) int {
+		return cmp.Or(cmp.Compare(rankOf(a, o), rankOf(b, o)), b.WasFormed.Compare(a.WasFormed), cmp.Compare(a.Name, b.Name))
+	}), true
+}
+
+// wayOf says whether the other members let m go, and else which one does not and why. One that has no vote takes none away,
+// so it may go whatever the others do; but a Lease that was made again, or is of a silent agent, does not take a vote away
+// that the leader published.
+func wayOf(m Member, o Observed) (way, string) {
+	if (m.outside() || m.learns()) && !m.publishedVoter(o) {
+		return wayFree, ""
+	}
+	found, why := wayFree, ""
+	listed := o.listed()
+	for _, other := range listed {
+		if other.Name == m.Name {
+			continue
+		}
+		switch ready, words := other.steady(spared(other, o, listed)); ready {
+		case wayBlocked:
+			return wayBlocked, "member " + other.Name + " " + words
+		case wayUnknown:
+			found, why = wayUnknown, "member "+other.Name+" "+words
+		default:
+		}
+	}
+	return found, why
+}
+
+// steady says whether the member is a ready voter, and else what it is, in words for a person. One that lost its volume is
+// replaced first, unless the others cannot spare it: then it stays as it is, and keeps no one.
+func (m Member) steady(spared rules.YesNo) (way, string) {
+	switch {
+	case m.Lease == LeaseAbsent:
+		return wayUnknown, "has no Lease"
+	case m.Lease == LeaseForeign:
+		return wayBlocked, "has a Lease with another owner"
+	case !m.Readable:
+		return wayBlocked, "has a Lease that cannot be parsed"
+	case m.Says.Retire.State == leases.RetireRemoving:
+		return wayBlocked, "is being removed by an earlier request"
+	case m.NodeLost:
+		return wayBlocked, "is on an unreachable node"
+	case m.outside():
+		return wayBlocked, "has not joined yet"
+	case m.learns():
+		return wayBlocked, "is a learner"
+	case !m.up():
+		return wayBlocked, "is not ready"
+	case m.lostVolume() && spared == rules.Yes:
+		return wayBlocked, "has a volume that was deleted and has to be replaced"
+	case m.Liveness == leases.Unknown:
+		return wayUnknown, "has not renewed its Lease yet"
+	case m.Liveness != leases.Live || !m.saysVoter():
+		return wayBlocked, "has an agent that is not renewing its Lease"
+	default:
+		return m.arrived()
+	}
+}
+
+// arrived says whether the member's agent, which was replaced, has shown that it works.
+func (m Member) arrived() (way, string) {
+	switch m.Arrival {
+	case ArrivalLate:
+		return wayBlocked, "has a new agent that is not renewing its Lease"
+	case ArrivalAwaited, ArrivalSettles:
+		return wayUnknown, "has a new agent"
+	default:
+		return wayFree, ""
+	}
+}
+
+type (
+	// stray is a drain mark that the record's slot does not order.
+	stray uint8
+	// farewell is what speaks for a name that the record does not list.
+	farewell uint8
+)
+
+const (
+	strayNone        stray = 1 << iota // no mark, the slot's own, or one that cannot be read
+	strayNeverFormed                   // of a cluster that never formed
+	strayRemoving                      // an agent claimed the removal
+	strayOther                         // requested or done
+)
+
+func (s stray) String() string {
+	return rules.Word(s, "none", "unborn", "removing", "other")
+}
+
+const (
+	farewellNone        farewell = 1 << iota // nothing: it is no leftover
+	farewellDone                             // the raft group that the record names acknowledged that it is out
+	farewellNeverFormed                      // it was dropped before there was a raft group
+)
+
+func (f farewell) String() string {
+	return rules.Word(f, "nothing", "done", "unborn")
+}
+
+// strayVerdict says what becomes of a mark that no slot orders.
+type strayVerdict string
+
+const (
+	strayKeep     strayVerdict = "Keep"
+	strayWait     strayVerdict = "Wait"
+	strayTakeSlot strayVerdict = "TakeSlot"
+	strayUnmark   strayVerdict = "Unmark"
+)
+
+// strayRows: a mark without a slot orders nothing, and keeps its member from starting. What an agent had claimed goes on
+// under a slot made again, for the removal may have happened; every other mark is taken away.
+var strayRows = rules.New(strayWait, []rules.Row[strayFacts, strayVerdict]{
+	{Name: "mark-in-order", When: strayFacts{stray: strayNone}, Verdict: strayKeep},
+	{Name: "mark-before-drop", When: strayFacts{record: RecordForming, stray: strayNeverFormed, excess: rules.Yes}, Verdict: strayKeep},
+	{Name: "mark-not-judged", When: strayFacts{record: anyRecord &^ (RecordForming | RecordFormed)}, Verdict: strayKeep},
+	{Name: "claim-without-slot", When: strayFacts{record: RecordFormed, stray: strayRemoving, slot: slotFree}, Verdict: strayTakeSlot},
+	{Name: "claim-waits-for-slot", When: strayFacts{record: RecordForming | RecordFormed, stray: strayRemoving}, Verdict: strayWait},
+	{Name: "mark-without-slot", When: strayFacts{record: RecordForming | RecordFormed}, Verdict: strayUnmark},
+})
+
+// leftoverFacts is all that the policy may look at.
+type leftoverFacts struct {
+	farewell farewell `fact:"Lease says"`
+	pod      PodState `fact:"Pod"`
+	claim    ClaimState
+	retain   rules.YesNo `fact:"claims retained"`
+}
+
+// nothing is no step.
+const nothing Kind = ""
+
+// leftoverRows: of a member that is out for good its Pod goes first, then the claim, and last the Lease, which says that
+// all of it may go.
+var leftoverRows = rules.New(nothing, []rules.Row[leftoverFacts, Kind]{
+	{Name: "not-acknowledged", When: leftoverFacts{farewell: farewellNone}, Verdict: nothing},
+	{Name: "removed-pod-goes", When: leftoverFacts{pod: PodTerminating}, Verdict: nothing},
+	{Name: "removed-pod", When: leftoverFacts{pod: PodUnscheduled | PodUnstarted | PodLive | PodEnded}, Verdict: DeletePod},
+	{Name: "removed-claim-goes", When: leftoverFacts{pod: PodAbsent | PodForeign, claim: ClaimTerminating}, Verdict: nothing},
+	{Name: "removed-claim-retained", When: leftoverFacts{pod: PodAbsent | PodForeign, claim: ClaimPresent, retain: rules.Yes}, Verdict: RetainClaim},
+	{Name: "removed-claim", When: leftoverFacts{pod: PodAbsent | PodForeign, claim: ClaimPresent, retain: rules.No}, Verdict: DeleteClaim},
+	{Name: "removed-lease", When: leftoverFacts{pod: PodAbsent | PodForeign, claim: ClaimAbsent | ClaimForeign | ClaimUnwanted}, Verdict: DeleteLease},
+})
+
+// strayFacts is all that strayRows may look at.
+type strayFacts struct {
+	record RecordState
+	stray  stray       `fact:"mark"`
+	slot   slot        `fact:"slots"`
+	excess rules.YesNo `fact:"names too many"`
+}
+
+func strayOf(m Member, o Observed) stray {
+	mark := m.Says.Retire
+	switch {
+	case m.Lease != LeaseOurs || !m.Readable || o.Record.Retiring.Orders(m.Name, mark):
+		return strayNone
+	case mark.State == leases.RetireRequested && mark.Mark == NotFormed && m.Name != o.Record.Seed: // the seed is not dropped
+		return strayNeverFormed
+	case mark.State == leases.RetireRemoving:
+		return strayRemoving
+	case mark.State == leases.RetireRequested, mark.State == leases.RetireDone:
+		return strayOther
+	default:
+		return strayNone
+	}
+}
+
+// farewellOf is what a Lease says of a name that the record does not list. That the record does not list it is no word at
+// all: a record can be made again or be older than the name.
+func farewellOf(m Member, o Observed) farewell {
+	switch {
+	case m.Listed || m.Lease != LeaseOurs || !m.Readable:
+		return farewellNone
+	case m.acknowledged(o):
+		return farewellDone
+	case o.RecordState&(RecordForming|RecordFormed) != 0 && !m.Says.EverFormed() &&
+		m.Says.Retire.State == leases.RetireRequested && m.Says.Retire.Mark == NotFormed:
+		return farewellNeverFormed
+	default:
+		return farewellNone
+	}
+}
+
+// leftoverStep is the next step that takes away what a removed member left.
+func leftoverStep(m Member, d Desired, o Observed) (Step, bool) {
+	decision := leftoverRows.Decide(leftoverFacts{farewellOf(m, o), m.Pod, m.Claim, rules.YesNoOf(d.RetainClaims)})
+	step := Step{Kind: decision.Verdict, Rule: decision.Rule, Stage: StageDelete, Member: m.Name, PodUID: m.PodUID, ClaimUID: m.ClaimUID}
+	return step, step.Kind != nothing
+}
+
+// ChangeSlot is what a step that takes or frees the slot, or strikes a name, makes of the record as it was read just now;
+// false when that is not what the plan saw. mark names the order of a slot that is taken without one.
+func (s Step) ChangeSlot(record leases.Record, mark string) (leases.Record, bool) {
+	switch {
+	case s.Kind == OpenSlot:
+		return s.openSlot(record, mark)
+	case s.Kind == StrikeName && s.Slot == nil:
+		if record.Phase != leases.PhaseForming || record.Seed == s.Member || !record.Lists(s.Member) {
+			return record, false
+		}
+		return s.strike(record), true
+	case record.Retiring == nil || s.Slot == nil || *record.Retiring != *s.Slot || record.Phase != leases.PhaseFormed:
+		return record, false
+	case s.Kind == StrikeName:
+		record = s.strike(record)
+	}
+	record.Retiring = nil
+	return record, true
+}
+
+func (s Step) openSlot(record leases.Record, mark string) (leases.Record, bool) {
+	replacing := record.Replacing != nil && record.Lists(record.Replacing.Member)
+	if record.Phase != leases.PhaseFormed || record.Retiring != nil || replacing || !record.Lists(s.Member) {
+		return record, false
+	}
+	taken := *s.Slot
+	if taken.Mark == "" {
+		taken.Mark = mark
+	}
+	record.Retiring, record.Replacing = &taken, nil
+	return record, true
+}
+
+func (s Step) strike(record leases.Record) leases.Record {
+	record.Members = slices.DeleteFunc(slices.Clone(record.Members), func(name string) bool { return name == s.Member })
+	return record
+}

@@ -1,0 +1,249 @@
+package policy
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/etcd-druid/druid/api/v1alpha1"
+	"github.com/etcd-druid/druid/internal/rules"
+	"github.com/etcd-druid/druid/leases"
+)
+
+// serving counts the voters other than m that are known to serve.
+func serving(m Member, listed []Member) int {
+	n := 0
+	for _, other := range listed {
+		if other.Name != m.Name && other.saysVoter() && other.up() {
+			n++
+		}
+	}
+	return n
+}
+
+// spared says whether the others are a healthy quorum without m. Before a raft group was formed no one is spared.
+func spared(m Member, o Observed, listed []Member) rules.YesNo {
+	return rules.YesNoOf(o.RecordState == RecordFormed && serving(m, listed) >= quorum(votersOf(o, listed)))
+}
+
+// turnOf says whether no one else replaces itself, leaves or heals: members are repaired one after another.
+func turnOf(m Member, o Observed, listed []Member) rules.YesNo {
+	replacing := o.Record.Replacing
+	return rules.YesNoOf(o.Record.Retiring == nil && (replacing == nil || replacing.Member == m.Name) &&
+		!slices.ContainsFunc(listed, func(other Member) bool { return other.Name != m.Name && other.heals() }))
+}
+
+// heals says whether the member is being brought back and has had no time for it yet. One whose time is over does not keep
+// others from being repaired.
+func (m Member) heals() bool {
+	return !m.up() && !m.Stuck && (m.Pod&(PodAbsent|PodEnded) != 0 || m.Pod == PodTerminating && !m.NodeLost ||
+		m.Claim == ClaimTerminating || m.Says.Healing.Restarts > 0 || m.Says.Healing.ClaimUID != "")
+}
+
+// healSteps repair what does not repair itself: at most one member at a time loses its Pod or its volume.
+func healSteps(o Observed, listed []Member, leaving map[string]bool, add func(Step)) {
+	if slices.ContainsFunc(listed, func(m Member) bool { return leaving[m.Name] }) {
+		return // a Pod goes by this plan already; the next one sees what became of it
+	}
+	var due []Step
+	for _, m := range listed {
+		if word, ok := m.wordStep(o); ok {
+			add(word)
+			continue
+		}
+		step, ok := m.nodeStep(nodeFactsOf(m, o, listed))
+		if !ok {
+			step, ok = m.restartStep(restartFactsOf(m, o, listed))
+		}
+		switch {
+		case !ok:
+		case step.Rule == ruleElsewhere:
+			// The node is lost, and the volume is not: the Pod is no one's any more, and the more of them move the better.
+			leaving[m.Name] = true
+			add(step)
+		default:
+			due = append(due, step)
+		}
+	}
+	if len(due) == 0 {
+		return
+	}
+	// What was announced is finished before anything else is begun; of two that wait the one that was restarted less.
+	step := slices.MinFunc(due, func(a, b Step) int {
+		return cmp.Or(cmp.Compare(b.Stage, a.Stage), cmp.Compare(restarts(a, listed), restarts(b, listed)), cmp.Compare(a.Member, b.Member))
+	})
+	leaving[step.Member] = step.Kind == DeletePod
+	add(step)
+}
+
+// wordStep changes what the Lease says of the member, and nothing else: that a learner is not coming, or that all is well.
+func (m Member) wordStep(o Observed) (Step, bool) {
+	if d := orphanRows.Decide(orphanFactsOf(m, o)); d.Verdict == orphanMark {
+		h := m.Says.Healing
+		h.NotComing = m.unstarted(o)
+		return m.healingStep(d.Rule, h, true), true
+	}
+	if m.Steady && m.Says.Healing != (leases.Healing{}) {
+		return m.healingStep("healed", leases.Healing{}, false), true
+	}
+	return Step{}, false
+}
+
+func restarts(s Step, listed []Member) int {
+	i := slices.IndexFunc(listed, func(m Member) bool { return m.Name == s.Member })
+	return listed[i].Says.Healing.Restarts
+}
+
+// healingStep announces on the member's Lease what is about to be done.
+func (m Member) healingStep(rule string, h leases.Healing, irreversible bool) Step {
+	return Step{
+		Kind: MarkHealing, Rule: rule, Stage: StageMarks, Member: m.Name, PodUID: m.PodUID, ClaimUID: m.ClaimUID,
+		Healing: &h, Irreversible: irreversible,
+	}
+}
+
+// healingProblems are those of members that do not repair themselves, and of what bears a name and is no member's.
+func healingProblems(o Observed, listed []Member) []Problem {
+	var all []Problem
+	for _, m := range listed {
+		p, found := nodeProblem(m, nodeFactsOf(m, o, listed))
+		if !found {
+			p, found = restartProblem(m, restartFactsOf(m, o, listed))
+		}
+		if found {
+			all = append(all, p)
+		}
+	}
+	for _, m := range o.Members {
+		if p, found := orphanProblem(m, o); found {
+			all = append(all, p)
+		}
+	}
+	return all
+}
+
+// maxPatience with an etcd that is not ready. An hour is short enough to be met in the same watch, and long enough that no
+// restart is what keeps an etcd from becoming ready.
+const maxPatience = time.Hour
+
+// Patience is how long etcd may be not ready before its Pod is restarted: the grace period, twice as long after each
+// restart in a row.
+func Patience(grace time.Duration, restarts int) time.Duration {
+	for ; restarts > 0 && grace < maxPatience; restarts-- {
+		grace = min(2*grace, maxPatience)
+	}
+	return grace
+}
+
+// restartRows decide about a Pod whose etcd is not ready.
+var restartRows = rules.New(wait, []rules.Row[restartFacts, verdict]{
+	{Name: "not-stuck", When: restartFacts{stuck: rules.No}, Verdict: keep,
+		Why: "etcd is ready, or has time left to become so"},
+	{Name: "no-pod-to-restart", When: restartFacts{stuck: rules.Yes, pod: anyPod &^ (PodUnstarted | PodLive)}, Verdict: keep,
+		Why: "there is nothing to restart"},
+	{Name: "restart-cures-nothing", When: restartFacts{stuck: rules.Yes, pod: PodUnstarted | PodLive, waits: rules.Yes}, Verdict: keep,
+		Why: "the agent says what it waits for, or an image cannot be had"},
+	{Name: "restart-without-node", When: restartFacts{stuck: rules.Yes, pod: PodUnstarted | PodLive, waits: rules.No, node: anyNode &^ NodeReady}, Verdict: keep,
+		Why: "no one would end the Pod; and a node that is merely away comes back"},
+	{Name: "restart-held", When: restartFacts{stuck: rules.Yes, pod: PodUnstarted | PodLive, waits: rules.No, node: NodeReady, spare: rules.No}, Verdict: held,
+		Why: "the others are not a healthy quorum without it"},
+	{Name: "restart-in-turn", When: restartFacts{stuck: rules.Yes, pod: PodUnstarted | PodLive, waits: rules.No, node: NodeReady, spare: rules.Yes, turn: rules.No}, Verdict: wait,
+		Why: "another member is being replaced, removed or repaired"},
+	{Name: "restart-announced", When: restartFacts{stuck: rules.Yes, pod: PodUnstarted | PodLive, waits: rules.No, node: NodeReady, spare: rules.Yes, turn: rules.Yes, marked: rules.No}, Verdict: mark,
+		Why: "the Lease counts the restart before it is done"},
+	{Name: "restart", When: restartFacts{stuck: rules.Yes, pod: PodUnstarted | PodLive, waits: rules.No, node: NodeReady, spare: rules.Yes, turn: rules.Yes, marked: rules.Yes}, Verdict: remove,
+		Why: "the Pod is deleted and comes back with its volume"},
+})
+
+// restartFacts is all that the policy may look at.
+type restartFacts struct {
+	// stuck: etcd is not ready for longer than Patience, and no learner that catches up.
+	stuck rules.YesNo `fact:"not ready for too long"`
+	pod   PodState    `fact:"Pod"`
+	// waits: for something that a restart does not bring.
+	waits rules.YesNo `fact:"waits for what a restart does not bring"`
+	node  NodeState
+	// spare: the others are a healthy quorum. turn: no one else is touched.
+	spare rules.YesNo `fact:"the others are a quorum"`
+	turn  rules.YesNo `fact:"its turn"`
+	// marked: the Lease announces the restart of this very Pod.
+	marked rules.YesNo `fact:"the Lease announces it"`
+}
+
+func restartFactsOf(m Member, o Observed, listed []Member) restartFacts {
+	return restartFacts{
+		stuck:  rules.YesNoOf(m.Stuck),
+		pod:    m.Pod,
+		waits:  rules.YesNoOf(m.Blocked || !m.Readable || m.Says.Reason != ""),
+		node:   m.node(),
+		spare:  spared(m, o, listed),
+		turn:   turnOf(m, o, listed),
+		marked: rules.YesNoOf(m.Says.Healing.Restarts > 0 && m.Says.Healing.PodUID == m.PodUID),
+	}
+}
+
+func (m Member) restartStep(f restartFacts) (Step, bool) {
+	switch d := restartRows.Decide(f); d.Verdict {
+	case mark:
+		h := m.Says.Healing
+		h.Restarts, h.PodUID = h.Restarts+1, m.PodUID
+		return m.healingStep(d.Rule, h, false), true
+	case remove:
+		return Step{
+			Kind: DeletePod, Rule: d.Rule, Stage: StageDelete, Member: m.Name, PodUID: m.PodUID, Toll: TollHeal,
+		}, true
+	default:
+		return Step{}, false
+	}
+}
+
+// restartProblem names the member and the count. It stands until the member is ready.
+func restartProblem(m Member, f restartFacts) (Problem, bool) {
+	restarts := m.Says.Healing.Restarts
+	verdict := restartRows.Decide(f).Verdict
+	if f.waits == rules.Yes || f.node != NodeReady && m.Stuck || m.up() || restarts == 0 && verdict&(held|wait) == 0 {
+		return Problem{}, false // it is reported elsewhere, or there is nothing to report yet
+	}
+	p := Problem{Reason: v1alpha1.ReasonMemberStuck, Member: m.Name}
+	switch verdict {
+	case held:
+		p.Message = fmt.Sprintf("its etcd does not become ready after %s, and its Pod is left alone, because the other members "+
+			"are no healthy quorum without it; kubectl logs %s -c etcd shows the cause", counted(restarts, "restart"), m.Name)
+	case wait:
+		p.Message = fmt.Sprintf("its etcd does not become ready after %s; its Pod is restarted when no other member is being repaired",
+			counted(restarts, "restart"))
+	default:
+		p.Message = fmt.Sprintf("its etcd did not become ready, and its Pod was restarted: %s in a row; kubectl logs %s -c etcd shows the cause",
+			counted(restarts, "restart"), m.Name)
+	}
+	return p, true
+}
+
+func counted(n int, word string) string {
+	if n == 1 {
+		return "1 " + word
+	}
+	return fmt.Sprintf("%d %ss", n, word)
+}
+
+// node is what is known of the node that matters to the member; nothing where no one looked.
+func (m Member) node() NodeState {
+	if m.Node == 0 {
+		return NodeUnknown
+	}
+	return m.Node
+}
+
+// unstarted is the ID of the learner at the member's peer URL that never started, or empty.
+func (m Member) unstarted(o Observed) string {
+	if o.Record.MemberList == nil {
+		return ""
+	}
+	for _, entry := range o.Record.MemberList.Members {
+		if entry.Learner && entry.Name == "" && leases.MemberOfURL(entry.PeerURL) == m.Name {
+			return entry.ID
+		}
+	}
+	return ""
+}

@@ -1,0 +1,228 @@
+package policy
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/etcd-druid/druid/internal/rules"
+	"github.com/etcd-druid/druid/leases"
+)
+
+type (
+	shape  uint8 // of the member whose Pod is outdated
+	others uint8 // the other members, as far as they let one go
+	place  uint8 // of the member in the order in which Pods are replaced
+)
+
+const (
+	shapeServes   shape = 1 << iota // a ready voter, of which that is known
+	shapeSilent                     // its etcd serves, and its agent is not renewing its Lease
+	shapeLearns                     // a learner that gets on
+	shapeDown                       // its etcd is not ready
+	shapeIdle                       // no etcd runs in the Pod
+	shapeAway                       // its node is unreachable
+	shapeNotKnown                   // it has not renewed its Lease yet
+)
+
+func (s shape) String() string {
+	return rules.Word(s, "serves", "serves, agent silent", "learns", "is down", "runs no etcd", "is away", "not known yet")
+}
+
+const (
+	othersReady    others = 1 << iota // each is a ready voter, and was for some seconds
+	othersComing                      // one is on its way to that, or not known
+	othersNotReady                    // one is not, and does not get there by itself
+)
+
+func (o others) String() string {
+	return rules.Word(o, "ready", "coming", "not ready")
+}
+
+const (
+	placeFirst   place = 1 << iota
+	placeLater         // another outdated Pod goes before it
+	placeUnknown       // who leads is not known
+)
+
+func (p place) String() string {
+	return rules.Word(p, "first", "later", "leader not known")
+}
+
+// rolloutRows decide about a Pod that is not what the spec asks for. One that serves goes only while all others do, so that
+// never two are away by our own hand; followers first, the leader last: its agent moves leadership before etcd ends. A Pod
+// that is down already may always be replaced by one of a corrected spec, else nothing would ever repair it.
+var rolloutRows = rules.New(wait, []rules.Row[rolloutFacts, verdict]{
+	{Name: "volume-grows", When: rolloutFacts{make: MakeUnknown | MakeCurrent, leaves: rules.No, room: RoomGrows}, Verdict: wait,
+		Why: "the spec asks for a larger volume, and after that perhaps for another quota"},
+	{Name: "pod-current", When: rolloutFacts{make: MakeUnknown | MakeCurrent}, Verdict: keep,
+		Why: "it is what the spec asks for, as far as is known"},
+	{Name: "pod-not-there", When: rolloutFacts{pod: anyPod &^ (PodUnscheduled | PodUnstarted | PodLive)}, Verdict: keep,
+		Why: "the Pod that comes is what the spec asks for"},
+	{Name: "pod-untold", When: rolloutFacts{make: MakeUnmarked}, Verdict: mark,
+		Why: "it is taken for what the spec asks for: what is not known replaces nothing"},
+	{Name: "pod-leaves", When: rolloutFacts{make: MakeOutdated, leaves: rules.Yes}, Verdict: keep,
+		Why: "its member is on its way out, or the cluster is to be paused"},
+	{Name: "outdated-version-refused", When: rolloutFacts{make: MakeOutdated, leaves: rules.No, gate: gateRefused}, Verdict: held,
+		Why: "etcd cannot go there from what a member runs"},
+	{Name: "outdated-idle-unsaved", When: rolloutFacts{make: MakeOutdated, leaves: rules.No, shape: shapeIdle | shapeDown, record: RecordFormed, gate: gateWaits}, Verdict: wait,
+		Why: "no etcd of another version starts on its data before there is a backup, and one of another minor not before the members were compared"},
+	{Name: "outdated-idle-not-saved", When: rolloutFacts{make: MakeOutdated, leaves: rules.No, shape: shapeIdle | shapeDown, record: RecordFormed, gate: gateClosed}, Verdict: held,
+		Why: "there is no backup, or the members differ"},
+	{Name: "outdated-idle", When: rolloutFacts{make: MakeOutdated, leaves: rules.No, shape: shapeIdle, record: usableRecord}, Verdict: remove,
+		Why: "no etcd runs in it, so nothing is lost"},
+	{Name: "outdated-before-formed", When: rolloutFacts{make: MakeOutdated, leaves: rules.No, record: anyRecord &^ RecordFormed}, Verdict: wait,
+		Why: "the raft group is not there yet"},
+	{Name: "outdated-away", When: rolloutFacts{make: MakeOutdated, leaves: rules.No, shape: shapeAway, record: RecordFormed}, Verdict: held,
+		Why: "no one would end the Pod; and a node that is merely away comes back"},
+	{Name: "outdated-in-turn", When: rolloutFacts{make: MakeOutdated, leaves: rules.No, record: RecordFormed, turn: rules.No}, Verdict: wait,
+		Why: "another member is being replaced, removed or repaired"},
+	{Name: "outdated-catches-up", When: rolloutFacts{make: MakeOutdated, leaves: rules.No, shape: shapeLearns | shapeNotKnown, record: RecordFormed, turn: rules.Yes}, Verdict: wait,
+		Why: "it becomes a voter, or is not known yet"},
+	{Name: "outdated-down", When: rolloutFacts{make: MakeOutdated, leaves: rules.No, shape: shapeDown, record: RecordFormed, turn: rules.Yes, spare: rules.Yes}, Verdict: remove,
+		Why: "it is the one that is down anyhow, and the others are a healthy quorum"},
+	{Name: "outdated-down-held", When: rolloutFacts{make: MakeOutdated, leaves: rules.No, shape: shapeDown, record: RecordFormed, turn: rules.Yes, spare: rules.No}, Verdict: held,
+		Why: "the others are not a healthy quorum without it"},
+	{Name: "outdated-volume-grows", When: rolloutFacts{make: MakeOutdated, leaves: rules.No, shape: shapeServes | shapeSilent, record: RecordFormed, turn: rules.Yes, room: RoomGrows}, Verdict: wait,
+		Why: "the quota of a new Pod is by what the volume holds: one restart is enough"},
+	{Name: "outdated-after-others", When: rolloutFacts{make: MakeOutdated, leaves: rules.No, shape: shapeServes | shapeSilent, record: RecordFormed, turn: rules.Yes, others: othersNotReady}, Verdict: held,
+		Why: "another member is not ready: never a second one"},
+	{Name: "outdated-others-come", When: rolloutFacts{make: MakeOutdated, leaves: rules.No, shape: shapeServes | shapeSilent, record: RecordFormed, turn: rules.Yes, others: othersComing}, Verdict: wait,
+		Why: "another member is about to be ready"},
+	{Name: "outdated-before-check", When: rolloutFacts{make: MakeOutdated, leaves: rules.No, shape: shapeServes | shapeSilent, record: RecordFormed, gate: gateWaits, turn: rules.Yes, others: othersReady}, Verdict: wait,
+		Why: "a change of version waits for a backup, or for the members to be compared"},
+	{Name: "outdated-after-check", When: rolloutFacts{make: MakeOutdated, leaves: rules.No, shape: shapeServes | shapeSilent, record: RecordFormed, gate: gateClosed, turn: rules.Yes, others: othersReady}, Verdict: held,
+		Why: "there is no backup, or the members differ"},
+	{Name: "outdated-silent", When: rolloutFacts{make: MakeOutdated, leaves: rules.No, shape: shapeSilent, record: RecordFormed, turn: rules.Yes, others: othersReady}, Verdict: remove,
+		Why: "only a new Pod brings another agent, and the others are all ready"},
+	{Name: "outdated-after-backup", When: rolloutFacts{make: MakeOutdated, leaves: rules.No, shape: shapeServes, record: RecordFormed, turn: rules.Yes, others: othersReady, saved: rules.No}, Verdict: held,
+		Why: "the backup fails, and the members hold the only good copy"},
+	{Name: "outdated-later", When: rolloutFacts{make: MakeOutdated, leaves: rules.No, shape: shapeServes, record: RecordFormed, turn: rules.Yes, others: othersReady, saved: rules.Yes, place: placeLater | placeUnknown}, Verdict: wait,
+		Why: "followers go first, the leader last"},
+	{Name: "outdated", When: rolloutFacts{make: MakeOutdated, leaves: rules.No, shape: shapeServes, record: RecordFormed, turn: rules.Yes, others: othersReady, saved: rules.Yes, place: placeFirst}, Verdict: remove,
+		Why: "the Pod is deleted and comes back with its volume"},
+})
+
+// rolloutFacts is all that the policy may look at.
+type rolloutFacts struct {
+	make   PodMake  `fact:"Pod is"`
+	pod    PodState `fact:"Pod"`
+	leaves rules.YesNo
+	shape  shape `fact:"member"`
+	record RecordState
+	gate   gate        `fact:"a change of version"`     // what a change of etcd's version lets become of it
+	turn   rules.YesNo `fact:"its turn"`                // no other member replaces itself, leaves or heals
+	spare  rules.YesNo `fact:"the others are a quorum"` // the others are a healthy quorum, or there are none
+	others others      `fact:"the others"`
+	saved  rules.YesNo `fact:"backups do not fail"` // backups do not fail, or it is this Pod without which they cannot be made
+	place  place
+	room   Room `fact:"volume"`
+}
+
+func rolloutFactsOf(m Member, d Desired, o Observed, listed []Member, u upgrade) rolloutFacts {
+	f := rolloutFacts{
+		make: m.Make, pod: m.Pod,
+		leaves: rules.YesNoOf(retreatOf(d, o).leaving(m) || standstillOf(d, o).holds(m, anyPause)),
+		shape:  shapeOf(m, o),
+		record: o.RecordState,
+		gate:   u.gateFor(m, d, o),
+		turn:   turnOf(m, o, listed),
+		spare:  rules.YesNoOf(len(listed) == 1 && !m.volatile() || spared(m, o, listed) == rules.Yes),
+		saved:  rules.YesNoOf(!backupBlocks(d, o) || slices.Contains(o.Unattached, m.Name)),
+		place: placeOf(m, listed, func(other Member) bool {
+			// One that a change of version holds goes before no other.
+			return other.Make == MakeOutdated && u.gateFor(other, d, o) == gateOpen
+		}),
+		room: m.Room,
+	}
+	if m.Room == 0 {
+		f.room = RoomUnknown
+	}
+	if m.Make == 0 {
+		f.make = MakeUnknown
+	}
+	f.others, _ = othersOf(m, o, listed)
+	return f
+}
+
+func shapeOf(m Member, o Observed) shape {
+	ready, _ := m.steady(rules.No)
+	switch {
+	case m.NodeLost:
+		return shapeAway
+	case m.Idle && m.volatile() && o.RecordState == RecordFormed && !m.outside():
+		return shapeDown // what it holds in memory would go with the Pod
+	case m.Idle || m.Pod&(PodUnscheduled|PodUnstarted) != 0:
+		return shapeIdle
+	case m.learns() && m.Liveness == leases.Live:
+		return shapeLearns
+	case !m.up():
+		return shapeDown
+	case ready == wayFree:
+		return shapeServes
+	case ready == wayUnknown:
+		return shapeNotKnown
+	default:
+		return shapeSilent
+	}
+}
+
+// othersOf says whether the other members let m go, and else which one does not and why. One that no one asked for counts in the
+// quorum, and nothing is known of it: the leader's agent removes it first.
+func othersOf(m Member, o Observed, listed []Member) (others, string) {
+	found, why := othersReady, ""
+	if m.volatile() && spared(m, o, listed) == rules.No {
+		return othersNotReady, "member " + m.Name + " stores in memory, which would be lost with its Pod, and the others are not a quorum without it"
+	}
+	if words := crowded(o.Record, len(listed)); words != "" {
+		found, why = othersComing, words
+	}
+	for _, other := range listed {
+		if other.Name == m.Name {
+			continue
+		}
+		ready, words := other.steady(spared(other, o, listed))
+		words = "member " + other.Name + " " + words
+		switch {
+		case ready == wayBlocked && !other.comes():
+			return othersNotReady, words
+		case ready != wayFree:
+			found, why = othersComing, words
+		case !other.Settled && found == othersReady:
+			found, why = othersComing, "member "+other.Name+" has just become ready"
+		}
+	}
+	return found, why
+}
+
+// comes says whether a member that is not a ready voter may become one by itself. One whose Pod is outdated does not: it is
+// repaired by another Pod.
+func (m Member) comes() bool {
+	if m.learns() && m.Liveness == leases.Live {
+		return true
+	}
+	silent := m.up() && m.Expired
+	return m.Lease == LeaseOurs && m.Readable && m.Make != MakeOutdated && m.Arrival != ArrivalLate && !m.Stuck && !m.Blocked && !m.NodeLost && !silent
+}
+
+// placeOf: of several that are outdated the followers go by name, and the leader last.
+func placeOf(m Member, listed []Member, isOutdated func(Member) bool) place {
+	outdated := slices.DeleteFunc(slices.Clone(listed), func(other Member) bool { return !isOutdated(other) })
+	before := func(a, b Member) int {
+		switch {
+		case a.leads() == b.leads():
+			return cmp.Compare(a.Name, b.Name)
+		case b.leads():
+			return -1
+		default:
+			return 1
+		}
+	}
+	switch {
+	case len(listed) > 1 && !slices.ContainsFunc(listed, Member.leads):
+		return placeUnknown
+	case len(outdated) > 0 && slices.MinFunc(outdated, before).Name != m.Name:
+		return placeLater
+	default:
+		return placeFirst
+	}
+}

@@ -1,0 +1,236 @@
+package policy
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/etcd-druid/druid/api/v1alpha1"
+	"github.com/etcd-druid/druid/internal/rules"
+)
+
+// rolling sums up for a person what becomes of outdated Pods, and where there are none, of outdated agents.
+type rolling uint8
+
+const (
+	rollingNone           rolling = 1 << iota // none is outdated
+	rollingGoes                               // one is replaced, or is about to be
+	rollingBlocked                            // none is, until something else is repaired
+	rollingUpgrades                           // they go to another version of etcd, one after another
+	rollingUpgradeBlocked                     // they are to, and none does until something else is repaired
+	agentsGo                                  // no Pod is outdated; an agent is replaced, or is about to be
+	agentsBlocked                             // nor is any agent replaced, until something else is repaired
+)
+
+func (r rolling) String() string {
+	return rules.Word(r, "none", "are replaced", "are hindered", "change version", "are hindered to change version", "agents are replaced", "agents are hindered")
+}
+
+// rollout is what the policy says of each listed member.
+type rollout struct {
+	verdicts map[string]rules.Decision[verdict]
+	// next is the member whose Pod is to be deleted, empty for none.
+	next string
+	sum  rolling
+	// hindrance is what an outdated Pod waits for, for a person; empty when one is replaced.
+	hindrance string
+}
+
+func rolloutOf(d Desired, o Observed) rollout {
+	listed := o.listed()
+	r := rollout{verdicts: map[string]rules.Decision[verdict]{}, sum: rollingNone}
+	u := upgradeOf(d, o)
+	for _, m := range listed {
+		f := rolloutFactsOf(m, d, o, listed, u)
+		decision := braked(rules.YesNoOf(d.Expired), rolloutRows.Decide(f))
+		r.verdicts[m.Name] = decision
+		switch decision.Verdict {
+		case remove:
+			if r.next == "" {
+				r.next = m.Name
+			}
+		case wait:
+			if r.sum != rollingBlocked {
+				r.sum = rollingGoes
+			}
+		case held:
+			r.sum = rollingBlocked
+		default:
+			continue
+		}
+		if words := hindranceOf(m, f, d, o, listed, u); r.hindrance == "" || decision.Verdict == held {
+			r.hindrance = words
+		}
+	}
+	if r.next != "" {
+		r.sum, r.hindrance = rollingGoes, ""
+	}
+	return r.upgrading(u, d, o)
+}
+
+// upgrading reports a change of version from another rolling update. It goes on after the last Pod, until the members were compared.
+func (r rollout) upgrading(u upgrade, d Desired, o Observed) rollout {
+	switch {
+	case u.facts.course == courseNone:
+	case r.sum == rollingBlocked, r.sum == rollingNone && u.gate&(gateClosed|gateRefused) != 0:
+		r.sum = rollingUpgradeBlocked
+	default:
+		r.sum = rollingUpgrades
+	}
+	if r.sum&(rollingUpgrades|rollingUpgradeBlocked) != 0 && r.next == "" && r.hindrance == "" {
+		r.hindrance = upgradeHindrance(u, d, o)
+	}
+	return r
+}
+
+// hindranceOf says in words what keeps the outdated Pod of m.
+func hindranceOf(m Member, f rolloutFacts, d Desired, o Observed, listed []Member, u upgrade) string {
+	_, why := othersOf(m, o, listed)
+	switch {
+	case f.make != MakeOutdated:
+		return growing(m)
+	case f.gate == gateRefused, f.shape&(shapeIdle|shapeDown) != 0 && f.gate != gateOpen:
+		return upgradeHindrance(u, d, o)
+	case f.record != RecordFormed:
+		return "the cluster has not formed yet"
+	case f.shape == shapeAway:
+		return "member " + m.Name + " is on an unreachable node"
+	case f.turn == rules.No:
+		return outOfTurn(m, o)
+	case f.shape == shapeDown:
+		return "member " + m.Name + " is not ready, and the others are not a healthy quorum without it"
+	case f.shape&(shapeLearns|shapeNotKnown) != 0:
+		return "member " + m.Name + " is not known to be a ready voter yet"
+	case f.room == RoomGrows:
+		return growing(m)
+	case why != "":
+		return why
+	case f.gate != gateOpen:
+		return upgradeHindrance(u, d, o)
+	case f.saved == rules.No:
+		return "backups fail (see condition BackupReady)"
+	case f.place == placeLater:
+		return "" // the one that goes before it says what it waits for
+	default:
+		return "it is not known which member leads"
+	}
+}
+
+// outOfTurn says what goes on elsewhere.
+func outOfTurn(m Member, o Observed) string {
+	if _, other := wayOf(m, o); other != "" {
+		return other
+	}
+	return "another member is being replaced, removed or repaired"
+}
+
+func growing(m Member) string {
+	return "the volume of member " + m.Name + " grows to spec.storage.size"
+}
+
+// updated counts the members that run what the spec asks for.
+func (o Observed) updated() int {
+	n := 0
+	for _, m := range o.listed() {
+		if m.Make == MakeCurrent && m.up() && m.Room != RoomGrows {
+			n++
+		}
+	}
+	return n
+}
+
+// rolloutSteps delete at most one outdated Pod, and none while another goes by this plan already.
+func rolloutSteps(d Desired, o Observed, leaving map[string]bool, add func(Step)) {
+	r := rolloutOf(d, o)
+	listed := o.listed()
+	for _, m := range listed {
+		if r.verdicts[m.Name].Verdict == mark {
+			add(Step{Kind: AdoptPod, Rule: r.verdicts[m.Name].Rule, Stage: StageMarks, Member: m.Name, PodUID: m.PodUID})
+		}
+	}
+	if r.next == "" || slices.ContainsFunc(listed, func(m Member) bool { return leaving[m.Name] }) {
+		return
+	}
+	m, _ := o.member(r.next)
+	leaving[m.Name] = true
+	add(Step{
+		Kind: DeletePod, Rule: r.verdicts[m.Name].Rule, Stage: StageDelete, Member: m.Name, PodUID: m.PodUID, Toll: tollOfChange(m),
+	})
+}
+
+// tollOfChange is what it costs to replace the Pod of m: nothing where no etcd runs in it.
+func tollOfChange(m Member) Toll {
+	if m.Pod == PodLive && !m.Idle {
+		return TollChoice
+	}
+	return TollNone
+}
+
+// rollingWords report how far a rolling update is, and what it waits for.
+func rollingWords(p picture) string {
+	r := rolloutOf(p.Desired, p.Observed)
+	words := fmt.Sprintf("%d of %s updated: ", p.updated(), count(len(p.listed())))
+	switch {
+	case r.next != "":
+		return words + "member " + r.next + " is started again"
+	case r.sum == rollingBlocked:
+		return words + "no other Pod is replaced, because " + p.inFull(r.hindrance)
+	default:
+		return words + r.hindrance
+	}
+}
+
+// inFull adds to a hindrance what the status reports the member that it names.
+func (p picture) inFull(hindrance string) string {
+	return hindrance + p.first(v1alpha1.MemberNotReady)
+}
+
+// budgetFacts is all that the policy of the PodDisruptionBudget may look at.
+type budgetFacts struct {
+	voters, ready int
+	// strays are Pods that bear the voter label and whose names the record does not list any more.
+	strays int
+	// moving: a member joins, leaves or replaces itself, Pods are replaced, or others are in the raft group that was joined.
+	moving bool
+	// unsaved: the backup fails.
+	unsaved bool
+}
+
+func budgetFactsOf(d Desired, o Observed) budgetFacts {
+	// Raised before a Pod is replaced, so that no other can be evicted next to it.
+	outdated := slices.ContainsFunc(o.listed(), func(m Member) bool { return m.Make == MakeOutdated })
+	rolls := outdated && rolloutOf(d, o).sum&(rollingGoes|rollingUpgrades) != 0
+	moves := rolls || o.Record.Replacing != nil || o.Record.Retiring != nil || externalsOf(d, o) != externalsNone
+	f := budgetFacts{moving: moves, unsaved: backupBlocks(d, o)}
+	for _, m := range o.listed() {
+		if !m.votes() {
+			f.moving = true
+			continue
+		}
+		f.voters++
+		if m.up() {
+			f.ready++
+		}
+	}
+	for _, m := range o.Members {
+		if !m.Listed && m.Voter && m.Pod&(PodAbsent|PodForeign) == 0 {
+			f.strays++
+		}
+	}
+	return f
+}
+
+// minAvailable of the PodDisruptionBudget, which counts Pods that bear the voter label: a quorum while all voters are
+// ready; as many as are ready, and at least a quorum, while one is not, so that no ready one may be evicted; all voters
+// while the membership changes, or the backup fails and the members hold the only good copy. A Pod that is counted and is no member any more may be ready too, so that it adds to all of
+// them. It is an integer: a percentage or maxUnavailable would be counted against the replicas
+// that the user wrote a moment ago.
+func minAvailable(f budgetFacts) int {
+	switch {
+	case f.moving || f.unsaved || f.strays > 0:
+		return f.strays + max(f.voters, quorum(f.voters))
+	case f.ready == f.voters:
+		return quorum(f.voters)
+	default:
+		return max(f.ready, quorum(f.voters))
+	}
+}

@@ -1,0 +1,335 @@
+package policy
+
+import (
+	"github.com/etcd-druid/druid/api/v1alpha1"
+	"github.com/etcd-druid/druid/internal/rules"
+	"github.com/etcd-druid/druid/leases"
+)
+
+type (
+	slot   uint8 // the record's slots
+	marked uint8 // the drain mark on the Lease of the member that the slot names
+	way    uint8 // whether the other members let one go
+	drain  uint8 // what is to be done about a member that is to go: no cell holds it
+)
+
+const (
+	slotFree      slot = 1 << iota
+	slotReplacing      // a member replaces itself
+	slotTaken          // a listed member is on its way out
+	slotLeft           // it names a member that the record does not list
+
+	anySlot = slotFree | slotReplacing | slotTaken | slotLeft
+)
+
+func (s slot) String() string {
+	return rules.Word(s, "free", "replacing", "taken", "left behind")
+}
+
+const (
+	markNone        marked = 1 << iota // none, or one that answers another order or another raft group
+	markNeverFormed                    // before the cluster formed: the name is to be dropped
+	markRequested
+	markRemoving
+	markElse    // an agent claimed the removal by another order
+	markDone    // by the raft group that the record names
+	markUnknown // there is no Lease, or it or its mark cannot be read
+)
+
+func (m marked) String() string {
+	return rules.Word(m, "none", "unborn", "requested", "removing", "removing by another order", "done", "unknown")
+}
+
+const (
+	wayFree    way = 1 << iota // every other member is a ready voter, or the one that is to go does not vote
+	wayBlocked                 // one is known not to be
+	wayUnknown
+	wayNoOne   // no one is to go
+	wayUnsaved // the slot is free, and the backup fails: nothing new begins
+)
+
+func (w way) String() string {
+	return rules.Word(w, "free", "blocked", "unknown", "no one to go", "backup fails")
+}
+
+const (
+	drainNothing     drain = iota
+	drainWait              // an agent or the endpoints are awaited
+	drainBlocked           // another member is
+	drainOpen              // take the slot: the intent
+	drainAsk               // mark the Lease
+	drainTakeBack          // take the mark away
+	drainClose             // free the slot
+	drainStrike            // take the name out of the record, and free the slot
+	drainNeverFormed       // mark the Lease of a member of a cluster that never formed
+	drainDrop              // take its name out of the record
+)
+
+func (d drain) String() string {
+	return [...]string{"Nothing", "Wait", "Blocked", "TakeSlot", "Mark", "Unmark", "FreeSlot", "Strike", "MarkUnborn", "Strike"}[d]
+}
+
+// retirements is the policy for the one member at a time that leaves. Until the leader's agent has claimed the removal a
+// revert of the spec takes it back, and so does another member that is not ready: that one may have to replace itself,
+// which waits for the slot. Afterwards only the agent's acknowledgement counts. A cluster that never formed
+// has no agent that could answer, and no raft group that could miss anybody: a name goes out of the record at once.
+var retirements = rules.New(drainNothing, []rules.Row[drainFacts, drain]{
+	{Name: "forming-enough", When: drainFacts{record: RecordForming, excess: rules.No}, Verdict: drainNothing},
+	{Name: "forming-seed-only", When: drainFacts{record: RecordForming, excess: rules.Yes, way: wayNoOne}, Verdict: drainNothing},
+	{Name: "forming-drop", When: drainFacts{record: RecordForming, excess: rules.Yes, mark: markNeverFormed}, Verdict: drainDrop},
+	{Name: "forming-unread", When: drainFacts{record: RecordForming, excess: rules.Yes, mark: markUnknown}, Verdict: drainWait},
+	{Name: "forming-mark", When: drainFacts{record: RecordForming, excess: rules.Yes}, Verdict: drainNeverFormed},
+	{Name: "record-not-formed", When: drainFacts{record: anyRecord &^ (RecordForming | RecordFormed)}, Verdict: drainNothing},
+	{Name: "slot-left-behind", When: drainFacts{record: RecordFormed, slot: slotLeft}, Verdict: drainClose},
+	{Name: "removed", When: drainFacts{record: RecordFormed, slot: slotTaken, mark: markDone}, Verdict: drainStrike},
+	{Name: "being-removed", When: drainFacts{record: RecordFormed, slot: slotTaken, mark: markRemoving}, Verdict: drainWait},
+	{Name: "claimed-by-another-order", When: drainFacts{record: RecordFormed, slot: slotTaken, mark: markElse}, Verdict: drainClose},
+	{Name: "mark-unreadable", When: drainFacts{record: RecordFormed, slot: slotTaken, mark: markUnknown}, Verdict: drainWait},
+	{Name: "reverted-request", When: drainFacts{record: RecordFormed, excess: rules.No, slot: slotTaken, mark: markRequested}, Verdict: drainTakeBack},
+	{Name: "reverted", When: drainFacts{record: RecordFormed, excess: rules.No, slot: slotTaken}, Verdict: drainClose},
+	{Name: "hindered-request", When: drainFacts{record: RecordFormed, excess: rules.Yes, slot: slotTaken, mark: markRequested, way: wayBlocked}, Verdict: drainTakeBack},
+	{Name: "hindered", When: drainFacts{record: RecordFormed, excess: rules.Yes, slot: slotTaken, way: wayBlocked}, Verdict: drainClose},
+	{Name: "requested", When: drainFacts{record: RecordFormed, excess: rules.Yes, slot: slotTaken, mark: markRequested}, Verdict: drainWait},
+	{Name: "others-unknown", When: drainFacts{record: RecordFormed, excess: rules.Yes, slot: slotTaken, way: wayUnknown | wayNoOne | wayUnsaved}, Verdict: drainWait},
+	{Name: "still-served", When: drainFacts{record: RecordFormed, excess: rules.Yes, slot: slotTaken, way: wayFree, served: rules.Yes}, Verdict: drainWait},
+	{Name: "request", When: drainFacts{record: RecordFormed, excess: rules.Yes, slot: slotTaken, way: wayFree, served: rules.No}, Verdict: drainAsk},
+	{Name: "enough", When: drainFacts{record: RecordFormed, excess: rules.No, slot: slotFree | slotReplacing}, Verdict: drainNothing},
+	{Name: "after-replacing", When: drainFacts{record: RecordFormed, excess: rules.Yes, slot: slotReplacing}, Verdict: drainBlocked},
+	{Name: "after-others", When: drainFacts{record: RecordFormed, excess: rules.Yes, slot: slotFree, way: wayBlocked}, Verdict: drainBlocked},
+	{Name: "after-backup", When: drainFacts{record: RecordFormed, excess: rules.Yes, slot: slotFree, way: wayUnsaved}, Verdict: drainBlocked},
+	{Name: "not-known-yet", When: drainFacts{record: RecordFormed, excess: rules.Yes, slot: slotFree, way: wayUnknown | wayNoOne}, Verdict: drainWait},
+	{Name: "too-many", When: drainFacts{record: RecordFormed, excess: rules.Yes, slot: slotFree, way: wayFree}, Verdict: drainOpen},
+})
+
+// drainFacts is all that the policy may look at.
+type drainFacts struct {
+	record RecordState
+	excess rules.YesNo `fact:"names too many"` // more names than replicas, of which one is always kept, and the deadline has not passed
+	slot   slot        `fact:"slots"`
+	mark   marked
+	way    way         `fact:"the others"`
+	served rules.YesNo `fact:"clients sent to it"` // clients may still be sent to it
+}
+
+// retreat is what the policy says, and of whom.
+type retreat struct {
+	order drain
+	rule  string
+	facts drainFacts
+	// member that is to go, empty when there is none.
+	member Member
+	// hindrance names what blocks it, for a person.
+	hindrance string
+}
+
+func retreatOf(d Desired, o Observed) retreat {
+	r := retreat{facts: drainFacts{
+		record: o.RecordState,
+		excess: excessOf(d, o),
+		slot:   slotOf(o.Record),
+	}}
+	// A record that does not name its group, or a first life that was seen to be none, is no one's to shrink.
+	if o.RecordState == RecordFormed && o.Record.ClusterID == 0 ||
+		o.RecordState == RecordForming && evidenceOf(d, o) >= evidenceLease {
+		r.facts.record = RecordRecovering
+	}
+	member, there := Member{}, false
+	if r.facts.slot == slotTaken {
+		member, there = o.member(o.Record.Retiring.Member)
+	} else if r.facts.excess == rules.Yes {
+		member, there = removalCandidate(o)
+	}
+	r.facts.way, r.facts.mark, r.facts.served = wayNoOne, markNone, rules.No
+	if there {
+		r.member = member
+		r.facts.mark = markOf(member, o)
+		r.facts.served = rules.YesNoOf(member.Serving && member.Pod&(PodAbsent|PodForeign) == 0 || member.Routed)
+		r.facts.way, r.hindrance = wayOut(member, d, o)
+	}
+	if r.facts.slot == slotReplacing {
+		r.hindrance = "member " + o.Record.Replacing.Member + " replaces itself"
+	}
+	decision := retirements.Decide(r.facts)
+	r.order, r.rule = decision.Verdict, decision.Rule
+	return r
+}
+
+// excessOf says whether there are more names than are to stay.
+func excessOf(d Desired, o Observed) rules.YesNo {
+	if d.Deleted {
+		return rules.YesNoOf(leaves(d, o) && len(o.Record.Members) > 0)
+	}
+	return rules.YesNoOf(len(o.Record.Members) > d.kept() && !d.Expired)
+}
+
+// wayOut says whether m may go, and else why not. Where all go none of ours waits for another: the agents ask all that stay.
+func wayOut(m Member, d Desired, o Observed) (way, string) {
+	if leaves(d, o) {
+		return wayFree, ""
+	}
+	found, why := wayOf(m, o)
+	if slotOf(o.Record) == slotFree && found&(wayFree|wayUnknown) != 0 && backupBlocks(d, o) {
+		return wayUnsaved, "backups fail (see condition BackupReady)"
+	}
+	return found, why
+}
+
+func slotOf(r leases.Record) slot {
+	switch {
+	case r.Retiring != nil && r.Lists(r.Retiring.Member):
+		return slotTaken
+	case r.Retiring != nil:
+		return slotLeft
+	case r.Replacing != nil && r.Lists(r.Replacing.Member): // that of a name that is gone binds no one
+		return slotReplacing
+	default:
+		return slotFree
+	}
+}
+
+// Unborn is the mark of a member whose cluster never formed: no agent answers it, and no slot names it.
+const NotFormed = "unborn"
+
+// markOf is what the mark on the member's Lease is worth.
+func markOf(m Member, o Observed) marked {
+	mark := m.Says.Retire
+	switch {
+	case m.Lease != LeaseOurs || !m.Readable || mark.State == leases.RetireUnreadable:
+		return markUnknown
+	case mark.State == leases.RetireRequested && mark.Mark == NotFormed:
+		return markNeverFormed
+	case !o.Record.Retiring.Orders(m.Name, mark) && mark.State == leases.RetireRemoving:
+		return markElse
+	case !o.Record.Retiring.Orders(m.Name, mark):
+		return markNone
+	}
+	switch mark.State {
+	case leases.RetireRequested:
+		return markRequested
+	case leases.RetireRemoving:
+		return markRemoving
+	case leases.RetireDone:
+		if m.acknowledged(o) {
+			return markDone
+		}
+		return markNone
+	default:
+		return markNone
+	}
+}
+
+// acknowledged says whether the raft group that the record names has reported that the member is out.
+func (m Member) acknowledged(o Observed) bool {
+	return m.Lease == LeaseOurs && m.Readable && m.Says.Retire.State == leases.RetireDone &&
+		o.RecordState == RecordFormed && o.Record.ClusterID != 0 &&
+		m.Says.Retire.ClusterID == leases.FormatID(o.Record.ClusterID)
+}
+
+func (o Observed) member(name string) (Member, bool) {
+	for _, m := range o.Members {
+		if m.Name == name {
+			return m, true
+		}
+	}
+	return Member{}, false
+}
+
+// leaving says whether clients are not to be sent to m any more.
+func (r retreat) leaving(m Member) bool {
+	return r.facts.slot == slotTaken && r.member.Name == m.Name && r.facts.record == RecordFormed
+}
+
+// shrinking sums up for a person what becomes of names that are too many.
+func (r retreat) shrinking() shrinking {
+	switch {
+	case r.facts.slot == slotTaken && r.facts.mark&(markRemoving|markDone) != 0:
+		return shrinkingGoes
+	case r.facts.excess == rules.No:
+		return shrinkingNone
+	case r.order == drainBlocked, r.facts.way == wayBlocked && (r.order == drainTakeBack || r.order == drainClose):
+		return shrinkingBlocked
+	default:
+		return shrinkingGoes
+	}
+}
+
+// station is how far m's way out has come.
+func (r retreat) station(m Member) v1alpha1.MemberLeaving {
+	if !r.leaving(m) {
+		return ""
+	}
+	switch r.facts.mark {
+	case markRequested:
+		return v1alpha1.LeaveRequested
+	case markRemoving:
+		return v1alpha1.LeaveRemoving
+	case markDone:
+		return v1alpha1.LeaveRemoved
+	default:
+		return v1alpha1.DrainingClients
+	}
+}
+
+// recordStep is the step that writes the record. It stands alone: all others follow from what the record says afterwards.
+// Each is planned once more from live reads, because what it goes by stands on other Leases than the one that it writes.
+func (r retreat) recordStep(o Observed) (Step, bool) {
+	if step, ok := adoption(r, o); ok {
+		return step, true
+	}
+	step := Step{Rule: r.rule, Stage: StageRecord, Member: r.member.Name, Slot: o.Record.Retiring}
+	switch r.order {
+	case drainOpen:
+		step.Kind, step.Slot = OpenSlot, &leases.Retiring{Member: r.member.Name}
+	case drainClose:
+		step.Kind, step.Member = FreeSlot, o.Record.Retiring.Member
+	case drainStrike:
+		step.Kind = StrikeName
+	case drainDrop:
+		step.Kind, step.Slot = StrikeName, nil
+	default:
+		return Step{}, false
+	}
+	return step, true
+}
+
+// adoption takes the slot for a removal that an agent claimed under a slot that is gone: the record was made again.
+func adoption(r retreat, o Observed) (Step, bool) {
+	for _, m := range o.listed() {
+		if d := strayRows.Decide(r.strayFacts(m, o)); d.Verdict == strayTakeSlot {
+			return Step{
+				Kind: OpenSlot, Rule: d.Rule, Stage: StageRecord, Member: m.Name,
+				Slot: &leases.Retiring{Member: m.Name, Mark: m.Says.Retire.Mark},
+			}, true
+		}
+	}
+	return Step{}, false
+}
+
+func (r retreat) strayFacts(m Member, o Observed) strayFacts {
+	return strayFacts{record: o.RecordState, stray: strayOf(m, o), slot: r.facts.slot, excess: r.facts.excess}
+}
+
+// markSteps write the drain marks: that of the member that leaves, and those that nothing orders.
+func (r retreat) markSteps(o Observed, add func(Step)) {
+	step := Step{Rule: r.rule, Stage: StageMarks, Member: r.member.Name, Slot: o.Record.Retiring}
+	switch r.order {
+	case drainAsk:
+		step.Kind, step.Stage, step.Toll = RetireLease, StageDelete, TollVote // after the budget was raised
+	case drainNeverFormed:
+		step.Kind, step.Slot = RetireLease, &leases.Retiring{Member: r.member.Name, Mark: NotFormed}
+	case drainTakeBack:
+		step.Kind = UnretireLease
+	default:
+	}
+	if step.Kind != "" {
+		add(step)
+	}
+	for _, m := range o.listed() {
+		if step.Kind != "" && m.Name == r.member.Name {
+			continue
+		}
+		if d := strayRows.Decide(r.strayFacts(m, o)); d.Verdict == strayUnmark {
+			add(Step{Kind: UnretireLease, Rule: d.Rule, Stage: StageMarks, Member: m.Name, Slot: o.Record.Retiring})
+		}
+	}
+}

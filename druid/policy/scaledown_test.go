@@ -1,0 +1,332 @@
+package policy
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/etcd-druid/druid/api/v1alpha1"
+	"github.com/etcd-druid/druid/internal/rules"
+	"github.com/etcd-druid/druid/leases"
+)
+
+func TestRetirementsAreSafeForAllFacts(t *testing.T) {
+	checkTable(t, retirements, "retirements", "A member that is to go: druid/policy.retirements", func(f drainFacts, d rules.Decision[drain]) string {
+		order := d.Verdict
+		idle := order == drainNothing || order == drainWait || order == drainBlocked
+		switch {
+		case !idle && f.record&(RecordForming|RecordFormed) == 0:
+			return "acts by a record that says neither that there is a group nor that there is none"
+		case (order == drainOpen || order == drainAsk || order == drainNeverFormed || order == drainDrop) && f.excess == rules.No:
+			return "removes a member that is wanted"
+		case (order == drainOpen || order == drainAsk) && f.way != wayFree:
+			return "removes a member that the others cannot spare, or not certainly"
+		case order == drainOpen && f.slot != slotFree:
+			return "takes a slot that is taken"
+		case order == drainAsk && (f.served == rules.Yes || f.slot != slotTaken):
+			return "asks for a removal while clients see it, or without the intent"
+		case order == drainStrike && (f.mark != markDone || f.slot != slotTaken || f.record != RecordFormed):
+			return "strikes a name that no one acknowledged to be out"
+		case (order == drainNeverFormed || order == drainDrop) && (f.record != RecordForming || f.way == wayNoOne):
+			return "drops a member of a raft group"
+		case order == drainDrop && f.mark != markNeverFormed:
+			return "drops a name without the mark by which its leftovers are known"
+		case !idle && f.record == RecordFormed && f.mark == markUnknown && f.slot != slotLeft && f.slot != slotFree:
+			return "goes by a mark that is not known"
+		case !idle && f.slot == slotTaken && f.mark == markRemoving && f.record == RecordFormed:
+			return "takes back what an agent claimed"
+		case order == drainTakeBack && f.mark != markRequested:
+			return "takes a mark away that is no request"
+		case order == drainClose && f.slot&(slotTaken|slotLeft) == 0, order == drainClose && f.slot == slotTaken && f.mark == markRequested:
+			return "frees a slot that orders something, or none"
+		}
+		return ""
+	})
+}
+
+func TestStraysAreSafeForAllFacts(t *testing.T) {
+	checkTable(t, strayRows, "strays", "A mark on a listed member that no slot orders: druid/policy.strayRows", func(f strayFacts, d rules.Decision[strayVerdict]) string {
+		switch v := d.Verdict; {
+		case v != strayKeep && f.stray == strayNone:
+			return "acts on a mark that is in order"
+		case v == strayUnmark && (f.stray == strayRemoving || f.record&(RecordForming|RecordFormed) == 0):
+			return "takes back what an agent claimed"
+		case v == strayTakeSlot && (f.stray != strayRemoving || f.slot != slotFree || f.record != RecordFormed):
+			return "takes a slot that is taken, or for no one"
+		}
+		return ""
+	})
+}
+
+func TestLeftoversAreSafeForAllFacts(t *testing.T) {
+	checkTable(t, leftoverRows, "leftovers", "What a name leaves that the record does not list: druid/policy.leftoverRows", func(f leftoverFacts, d rules.Decision[Kind]) string {
+		there := f.pod&(PodAbsent|PodForeign) == 0
+		switch object := d.Verdict; {
+		case object != nothing && f.farewell == farewellNone:
+			return "deletes what no one said farewell to"
+		case there && object != nothing && object != DeletePod, !there && object == DeletePod:
+			return "takes something before the Pod, or a Pod that is not ours"
+		case object == DeleteClaim && (f.retain == rules.Yes || f.claim != ClaimPresent), object == RetainClaim && (f.retain == rules.No || f.claim != ClaimPresent):
+			return "deletes a claim that is to stay, or the reverse"
+		case object == DeleteLease && f.claim&(ClaimPresent|ClaimTerminating) != 0:
+			return "the Lease that says it may go goes before the claim"
+		}
+		return ""
+	})
+}
+
+// aged gives the members' Leases their ages: c-a is the oldest.
+func aged(o *Observed) {
+	for i := range o.Members {
+		o.Members[i].WasFormed = time.Unix(int64(i), 0)
+	}
+}
+
+func TestCandidateIsTheOneThatTheClusterLosesLeastBy(t *testing.T) {
+	joiner := func(o *Observed, i int) {
+		m := &o.Members[i]
+		m.Says, m.Serving, m.Voter, m.EtcdReady, m.Liveness = leases.Member{}, false, false, false, leases.Never
+	}
+	tests := map[string]struct {
+		change func(*Observed)
+		want   string
+	}{
+		"the newest of equals": {func(*Observed) {}, "c-c"},
+		"by name where ages agree": {func(o *Observed) {
+			o.Members[0].WasFormed, o.Members[1].WasFormed = o.Members[2].WasFormed, o.Members[2].WasFormed
+		}, "c-a"},
+		"a follower before the leader": {func(o *Observed) {
+			o.Members[2].Says.Role = leases.RoleLeader
+		}, "c-b"},
+		"a follower before a leader that has not renewed its Lease yet": {func(o *Observed) {
+			o.Members[2].Says.Role, o.Members[2].Liveness = leases.RoleLeader, leases.Unknown
+		}, "c-b"},
+		"a leader that is not reachable any more is no more than a follower": {func(o *Observed) {
+			o.Members[2].Says.Role, o.Members[2].Liveness = leases.RoleLeader, leases.Stale
+		}, "c-c"},
+		"a learner before a follower": {func(o *Observed) { o.Members[0].Says.Role = leases.RoleLearner }, "c-a"},
+		"a voter that is down before a learner that is up": {func(o *Observed) {
+			o.Members[0].Says.Role, o.Members[1].EtcdReady = leases.RoleLearner, false
+		}, "c-b"},
+		"a learner that is down before a voter that is": {func(o *Observed) {
+			o.Members[0].Says.Role, o.Members[0].EtcdReady, o.Members[1].EtcdReady = leases.RoleLearner, false, false
+		}, "c-a"},
+		"one that never joined before all": {func(o *Observed) {
+			o.Members[2].EtcdReady = false
+			joiner(o, 0)
+		}, "c-a"},
+		"a voter whose Lease was made again is no more than down": {func(o *Observed) {
+			published(o, 0)
+			joiner(o, 0)
+			o.Members[1].Says.Role, o.Members[1].EtcdReady = leases.RoleLearner, false
+		}, "c-b"},
+		"a node that is not reachable counts as down": {func(o *Observed) { o.Members[1].NodeLost = true }, "c-b"},
+		"a cluster that forms keeps its seed": {func(o *Observed) {
+			o.RecordState, o.Record.Seed = RecordForming, "c-c"
+			joiner(o, 1)
+			joiner(o, 2)
+		}, "c-b"},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			o := whole(aged, test.change)
+			got, _ := removalCandidate(o)
+			if got.Name != test.want {
+				t.Errorf("got %s, want %s", got.Name, test.want)
+			}
+		})
+	}
+	if m, ok := removalCandidate(Observed{RecordState: RecordForming}); ok {
+		t.Errorf("of no one %s is to go", m.Name)
+	}
+}
+
+// published puts member i into the leader's list as a voter.
+func published(o *Observed, i int) {
+	o.Record.MemberList = &leases.MemberList{Members: []leases.ListedMember{{ID: "1", Name: o.Members[i].Name}}}
+}
+
+func TestWhoVotesByTheListWaitsForTheOthers(t *testing.T) {
+	for name, says := range map[string]leases.Member{
+		"a Lease made again":           {},
+		"a Lease from before it voted": {ID: 1, ClusterID: 1, Role: leases.RoleLearner},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := whole(func(o *Observed) {
+				o.Members[0].Says, o.Members[0].Voter = says, false
+				o.Members[1].EtcdReady = false
+			})
+			o.Record.MemberList = nil
+			if got, _ := wayOf(o.Members[0], o); got != wayFree {
+				t.Errorf("without a list that says otherwise: got %d, want %d", got, wayFree)
+			}
+			published(&o, 0)
+			if got, why := wayOf(o.Members[0], o); got != wayBlocked {
+				t.Errorf("a voter by the list: got %d (%s), want %d", got, why, wayBlocked)
+			}
+		})
+	}
+}
+
+func TestScaleDownSteps(t *testing.T) {
+	slot := func(o *Observed) { o.Record.Retiring, o.BudgetMin = &leases.Retiring{Member: "c-c", Mark: "m"}, 3 }
+	hidden := func(o *Observed) { o.Members[2].Serving = false }
+	marked := func(state leases.RetireState, mark string) func(*Observed) {
+		return func(o *Observed) {
+			o.Members[2].Says.Retire = leases.Retirement{State: state, Mark: mark, ClusterID: "9"}
+		}
+	}
+	down := func(i int) func(*Observed) {
+		return func(o *Observed) { o.Members[i].EtcdReady, o.Members[i].Serving = false, false }
+	}
+	gone := func(o *Observed) {
+		o.Record.Members, o.Members[2].Listed, o.BudgetMin = o.Record.Members[:2], false, 3
+	}
+	all := func(change ...func(*Observed)) []func(*Observed) { return append([]func(*Observed){aged}, change...) }
+	one, three := Desired{Replicas: 1}, Desired{Replicas: 3}
+	tests := map[string]struct {
+		desired Desired
+		change  []func(*Observed)
+		want    []string
+	}{
+		"too many: the intent first":     {one, all(), []string{"OpenSlot too-many c-c"}},
+		"a pause begins as a scale down": {Desired{}, all(), []string{"OpenSlot too-many c-c"}},
+		"the backup fails":               {Desired{Replicas: 1, Backup: true}, all(unsaved, func(o *Observed) { o.BudgetMin = 3 }), nil},
+		"it fails after it was begun":    {Desired{Replicas: 1, Backup: true}, all(unsaved, slot, hidden), []string{"RetireLease request c-c"}},
+		"another member is down":         {one, all(down(0), down(1)), nil},
+		"a member replaces itself":       {one, all(func(o *Observed) { o.Record.Replacing, o.BudgetMin = &leases.Replacing{Member: "c-a"}, 3 }), nil},
+		"a slot for replacing that no one holds": {one, all(func(o *Observed) { o.Record.Replacing = &leases.Replacing{Member: "c-x"} }), []string{
+			"UpdateRecord slot-left-behind c-x",
+		}},
+		"another member is not known":            {one, all(func(o *Observed) { o.Members[0].Liveness = leases.Unknown }), nil},
+		"one that is down goes, the others hold": {one, all(down(1)), []string{"OpenSlot too-many c-b"}},
+		"a record that names no group":           {one, all(func(o *Observed) { o.Record.ClusterID, o.Record.Nonce = 0, "" }), []string{"UpdateRecord record-identified "}},
+		"its clients leave it":                   {one, all(slot), []string{"LabelPod leaving c-c serving=false"}},
+		"its endpoints are still there":          {one, all(slot, hidden, func(o *Observed) { o.Members[2].Routed = true }), nil},
+		"then it is asked":                       {one, all(slot, hidden), []string{"RetireLease request c-c"}},
+		"and awaited":                            {one, all(slot, hidden, marked(leases.RetireRequested, "m")), nil},
+		"another mark does not answer":           {one, all(slot, hidden, marked(leases.RetireDone, "x")), []string{"RetireLease request c-c"}},
+		"another group does not answer": {one, all(slot, hidden, marked(leases.RetireDone, "m"), func(o *Observed) { o.Members[2].Says.Retire.ClusterID = "8" }), []string{
+			"RetireLease request c-c",
+		}},
+		"a mark that cannot be read":           {one, all(slot, hidden, marked(leases.RetireUnreadable, "")), nil},
+		"reverted before it was asked":         {three, all(slot, hidden), []string{"FreeSlot reverted c-c"}},
+		"reverted while it was asked":          {three, all(slot, hidden, marked(leases.RetireRequested, "m")), []string{"UnretireLease reverted-request c-c"}},
+		"reverted while it is removed":         {three, all(slot, hidden, marked(leases.RetireRemoving, "m")), nil},
+		"reverted after it was removed":        {three, all(slot, hidden, marked(leases.RetireDone, "m")), []string{"StrikeName removed c-c"}},
+		"another goes down before it is asked": {one, all(slot, hidden, down(0)), []string{"FreeSlot hindered c-c"}},
+		"another goes down while it is asked": {one, all(slot, hidden, marked(leases.RetireRequested, "m"), down(0)), []string{
+			"UnretireLease hindered-request c-c",
+		}},
+		"it has no vote, so the others may be down": {one, all(slot, hidden, down(0), func(o *Observed) {
+			o.Members[2].Says.Role, o.Members[2].Voter, o.BudgetMin = leases.RoleLearner, false, 2
+		}), []string{"RetireLease request c-c"}},
+		"removed": {one, all(slot, hidden, marked(leases.RetireDone, "m")), []string{"StrikeName removed c-c"}},
+		"a slot of a name that is gone": {three, all(func(o *Observed) { o.Record.Retiring = &leases.Retiring{Member: "c-x", Mark: "m"} }), []string{
+			"FreeSlot slot-left-behind c-x",
+		}},
+		"a request without a slot": {three, all(hidden, marked(leases.RetireRequested, "m")), []string{
+			"UnretireLease mark-without-slot c-c", "LabelPod voter-serves c-c serving=true",
+		}},
+		"a claim without a slot": {three, all(marked(leases.RetireRemoving, "m")), []string{"OpenSlot claim-without-slot c-c"}},
+		"a claim under another order": {one, all(slot, hidden, marked(leases.RetireRemoving, "x")), []string{
+			"FreeSlot claimed-by-another-order c-c",
+		}},
+		"the Pod of a removed member goes, and counts until it lost its label": {Desired{Replicas: 2}, all(gone, marked(leases.RetireDone, "m")), []string{
+			"LabelPod leaving c-c serving=false", "DeletePod removed-pod c-c",
+		}},
+		"without an acknowledgement nothing goes, and the name comes back": {Desired{Replicas: 2}, all(gone, marked(leases.RetireRemoving, "m")), []string{"UpdateRecord names-lost "}},
+		"an acknowledgement of another group is none": {Desired{Replicas: 2}, all(gone, marked(leases.RetireDone, "m"), func(o *Observed) {
+			o.Members[2].Says.Retire.ClusterID = "8"
+		}), nil},
+		"then the budget is lowered and the claim goes": {Desired{Replicas: 2}, all(gone, marked(leases.RetireDone, "m"), func(o *Observed) {
+			o.Members[2].Pod, o.Members[2].Voter = PodAbsent, false
+		}), []string{"ApplyBudget budget-lowered  2", "DeleteClaim removed-claim c-c"}},
+		"or stays": {Desired{Replicas: 2, RetainClaims: true}, all(gone, marked(leases.RetireDone, "m"), func(o *Observed) {
+			o.Members[2].Pod, o.Members[2].Voter, o.BudgetMin = PodAbsent, false, 2
+		}), []string{"RetainClaim removed-claim-retained c-c"}},
+		"and last the Lease": {Desired{Replicas: 2}, all(gone, marked(leases.RetireDone, "m"), func(o *Observed) {
+			o.Members[2].Pod, o.Members[2].Voter, o.Members[2].Claim, o.BudgetMin = PodAbsent, false, ClaimAbsent, 2
+		}), []string{"DeleteLease removed-lease c-c"}},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			got := short(Steps(test.desired, whole(test.change...)))
+			if test.want == nil {
+				test.want = []string{}
+			}
+			if diff := cmp.Diff(test.want, got); diff != "" {
+				t.Errorf("steps (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestScaleDownIsReportedAPerson(t *testing.T) {
+	slot := func(o *Observed) { o.Record.Retiring = &leases.Retiring{Member: "c-c", Mark: "m"} }
+	mark := func(state leases.RetireState) func(*Observed) {
+		return func(o *Observed) {
+			o.Members[2].Says.Retire = leases.Retirement{State: state, Mark: "m", ClusterID: "9"}
+		}
+	}
+	tests := map[string]struct {
+		change []func(*Observed)
+		reason string
+		want   string
+	}{
+		"about to begin": {nil, v1alpha1.ReasonScalingDown, "removing member c-c"},
+		"clients leave":  {[]func(*Observed){slot}, v1alpha1.ReasonScalingDown, "removing member c-c, draining its clients"},
+		"asked":          {[]func(*Observed){slot, mark(leases.RetireRequested)}, v1alpha1.ReasonScalingDown, "removing member c-c, removal requested from the leader's agent"},
+		"claimed":        {[]func(*Observed){slot, mark(leases.RetireRemoving)}, v1alpha1.ReasonScalingDown, "removing member c-c, the leader's agent removes it"},
+		"acknowledged":   {[]func(*Observed){slot, mark(leases.RetireDone)}, v1alpha1.ReasonScalingDown, "removing member c-c, it left the raft group"},
+		"not readable":   {[]func(*Observed){slot, mark(leases.RetireUnreadable)}, v1alpha1.ReasonScalingDown, "removing member c-c, and the drain request on its Lease cannot be parsed"},
+		"not known yet":  {[]func(*Observed){func(o *Observed) { o.Members[0].Liveness = leases.Unknown }}, v1alpha1.ReasonScalingDown, "removing member c-c"},
+		"a learner hinders": {
+			[]func(*Observed){slot, func(o *Observed) { o.Members[0].Says.Role = leases.RoleLearner }},
+			v1alpha1.ReasonScaleDownBlocked, "member c-c cannot be spared, member c-a is a learner",
+		},
+		"a joiner hinders": {
+			[]func(*Observed){slot, func(o *Observed) { o.Members[0].Says, o.Members[0].Voter = leases.Member{}, false }},
+			v1alpha1.ReasonScaleDownBlocked, "member c-c cannot be spared, member c-a has not joined yet",
+		},
+		"a lost node hinders": {
+			[]func(*Observed){slot, func(o *Observed) { o.Members[0].NodeLost = true }},
+			v1alpha1.ReasonScaleDownBlocked, "member c-c cannot be spared, member c-a is on an unreachable node",
+		},
+		"a dead agent hinders": {
+			[]func(*Observed){slot, func(o *Observed) { o.Members[0].Liveness = leases.Stale }},
+			v1alpha1.ReasonScaleDownBlocked, "member c-c cannot be spared, member c-a has an agent that is not renewing its Lease",
+		},
+		"an unreadable Lease hinders": {
+			[]func(*Observed){slot, func(o *Observed) { o.Members[0].Readable = false }},
+			v1alpha1.ReasonScaleDownBlocked, "member c-c cannot be spared, member c-a has a Lease that cannot be parsed",
+		},
+		"someone else's Lease hinders": {
+			[]func(*Observed){slot, func(o *Observed) { o.Members[0].Lease, o.Members[0].Readable = LeaseForeign, false }},
+			v1alpha1.ReasonScaleDownBlocked, "member c-c cannot be spared, member c-a has a Lease with another owner",
+		},
+		"one that replaces itself hinders": {
+			[]func(*Observed){func(o *Observed) { o.Record.Replacing = &leases.Replacing{Member: "c-b"} }},
+			v1alpha1.ReasonScaleDownBlocked, "member c-c cannot be spared, member c-b replaces itself",
+		},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			o := whole(append([]func(*Observed){aged}, test.change...)...)
+			status := Status(Desired{Replicas: 1}, o, v1alpha1.EtcdClusterStatus{}, nil, 1, metav1.Now())
+			got := condition(status, v1alpha1.ConditionProgressing)
+			if want := "3 members, 1 asked for: " + test.want; got.Reason != test.reason || got.Message != want {
+				t.Errorf("got %s %q, want %s %q", got.Reason, got.Message, test.reason, want)
+			}
+			warned := false
+			for _, e := range Events(v1alpha1.EtcdClusterStatus{}, status) {
+				warned = warned || e.Reason == v1alpha1.EventScaleDownBlocked && e.Warning && e.Note == got.Message
+			}
+			if warned != (test.reason == v1alpha1.ReasonScaleDownBlocked) {
+				t.Errorf("warned: %t", warned)
+			}
+		})
+	}
+}

@@ -1,0 +1,299 @@
+package policy
+
+import (
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/etcd-druid/druid/api/v1alpha1"
+	"github.com/etcd-druid/druid/internal/rules"
+)
+
+type (
+	// Seen says how the spec stands to the one that was adopted.
+	Seen uint8
+	// Clock is how the operation's deadline stands.
+	Clock uint8
+
+	life    uint8 // whether the raft group was ever formed
+	effect  uint8 // what an edit would change in what is under way
+	consent uint8 // what becomes of the spec: no cell holds it
+)
+
+// The ways in which a spec was seen.
+const (
+	SeenFirst  Seen = 1 << iota // none was adopted yet
+	SeenSame                    // it is the one that was adopted
+	SeenEdited                  // it is another one
+)
+
+func (s Seen) String() string {
+	return rules.Word(s, "for the first time", "as adopted", "edited")
+}
+
+// The states of the deadline.
+const (
+	ClockNone   Clock = 1 << iota // no operation is under way, as far as was written down
+	ClockRuns                     // there is time left
+	ClockPassed                   // there is none left
+)
+
+func (c Clock) String() string {
+	return rules.Word(c, "none", "runs", "passed")
+}
+
+const (
+	lifeNeverFormed life = 1 << iota // the record is absent or says Forming, and nothing speaks of a raft group
+	lifeFormed                       // the record, the status or a member's Lease reports one
+	lifeUnknown                      // the record cannot be used
+)
+
+func (l life) String() string {
+	return rules.Word(l, "unborn", "born", "unknown")
+}
+
+const (
+	effectNone    effect = 1 << iota // it needs no operation: the same members, and the same Pods
+	effectBack                       // it takes back what was not done yet, and begins nothing
+	effectAnother                    // it begins something else
+)
+
+func (e effect) String() string {
+	return rules.Word(e, "needs no operation", "takes back", "begins another")
+}
+
+const (
+	consentNothing consent = iota // there is nothing to adopt
+	consentWait                   // the edit waits
+	consentAdopt                  // the spec is adopted as a whole
+)
+
+func (c consent) String() string {
+	return [...]string{"Nothing", "Wait", "Adopt"}[c]
+}
+
+// adoptions decide when druid takes over an edit. What is half done is finished first, so that a cluster goes from one spec to
+// another and is never between three. An edit that begins nothing, or without which nothing would get on, need not wait
+// for that.
+var adoptions = rules.New(consentWait, []rules.Row[adoptionFacts, consent]{
+	{Name: "awaits-snapshot", When: adoptionFacts{seen: SeenFirst, life: lifeNeverFormed | lifeUnknown, origin: rules.No}, Verdict: consentWait,
+		Why: "what it begins with is not known yet, and members that are reported nothing would form an empty cluster"},
+	{Name: "first-sight", When: adoptionFacts{seen: SeenFirst}, Verdict: consentAdopt,
+		Why: "nothing was adopted yet"},
+	{Name: "same", When: adoptionFacts{seen: SeenSame}, Verdict: consentNothing,
+		Why: "it is what druid works towards"},
+	{Name: "bootstrap-failed", When: adoptionFacts{seen: SeenEdited, life: lifeNeverFormed, clock: ClockPassed}, Verdict: consentWait,
+		Why: "a bootstrap that failed is not tried again under another spec: no one knows what of it is still under way"},
+	{Name: "not-formed", When: adoptionFacts{seen: SeenEdited, life: lifeNeverFormed, clock: ClockNone | ClockRuns}, Verdict: consentAdopt,
+		Why: "there is no raft group that could be half changed, and a mistake in a new cluster must be correctable"},
+	{Name: "target-reached", When: adoptionFacts{seen: SeenEdited, life: lifeFormed | lifeUnknown, reached: rules.Yes}, Verdict: consentAdopt,
+		Why: "nothing is under way"},
+	{Name: "retry-after-deadline", When: adoptionFacts{seen: SeenEdited, life: lifeFormed | lifeUnknown, reached: rules.No, clock: ClockPassed}, Verdict: consentAdopt,
+		Why: "what is under way had its time"},
+	{Name: "no-operation", When: adoptionFacts{seen: SeenEdited, life: lifeFormed | lifeUnknown, reached: rules.No, clock: ClockNone}, Verdict: consentAdopt,
+		Why: "no edit is under way: members only heal"},
+	{Name: "needs-no-operation", When: adoptionFacts{seen: SeenEdited, life: lifeFormed | lifeUnknown, reached: rules.No, clock: ClockRuns, effect: effectNone}, Verdict: consentAdopt,
+		Why: "it replaces no Pod and no member: a backup that holds all else up must be mendable"},
+	{Name: "takes-back", When: adoptionFacts{seen: SeenEdited, life: lifeFormed | lifeUnknown, reached: rules.No, clock: ClockRuns, effect: effectBack}, Verdict: consentAdopt,
+		Why: "what was not done yet is not done; who changes his mind need not look on"},
+	{Name: "stalled", When: adoptionFacts{seen: SeenEdited, life: lifeFormed | lifeUnknown, reached: rules.No, clock: ClockRuns, effect: effectAnother, stalled: rules.Yes}, Verdict: consentAdopt,
+		Why: "what is under way does not get on by itself, and the edit may be what repairs it"},
+	{Name: "operation-under-way", When: adoptionFacts{seen: SeenEdited, life: lifeFormed | lifeUnknown, reached: rules.No, clock: ClockRuns, effect: effectAnother, stalled: rules.No}, Verdict: consentWait,
+		Why: "it is finished first"},
+})
+
+// adoptionFacts is all that the policy may look at.
+type adoptionFacts struct {
+	seen    Seen        `fact:"spec is seen"`
+	life    life        `fact:"raft group"`
+	reached rules.YesNo `fact:"target reached"` // the cluster is what was adopted
+	clock   Clock       `fact:"deadline"`
+	effect  effect      `fact:"the edit"`
+	stalled rules.YesNo `fact:"under way gets stuck"` // what is under way waits for something that does not come by itself
+	origin  rules.YesNo `fact:"its snapshot known"`   // it is known what the cluster begins with
+}
+
+// Adoption is what is to be done about a spec: nothing, where Rule is empty.
+type Adoption struct {
+	// Rule by which it is adopted.
+	Rule string
+	// Begins says that an operation begins with it, so that its deadline is set; else the deadline that stands goes on.
+	Begins bool
+}
+
+// Adopt decides about the spec, which d and o were not made for where it is an edit.
+func Adopt(d Desired, o Observed, e Edit) Adoption {
+	f := adoptionFactsOf(d, o, e)
+	decision := adoptions.Decide(f)
+	if decision.Verdict != consentAdopt {
+		return Adoption{}
+	}
+	switch {
+	case f.seen == SeenFirst:
+		return Adoption{decision.Rule, f.reached == rules.No}
+	case f.effect == effectNone && f.clock != ClockPassed && f.life != lifeNeverFormed:
+		return Adoption{decision.Rule, e.Grows && f.clock == ClockNone}
+	default:
+		return Adoption{decision.Rule, true}
+	}
+}
+
+func adoptionFactsOf(d Desired, o Observed, e Edit) adoptionFacts {
+	return adoptionFacts{
+		seen: e.Seen, life: lifeOf(d, o), reached: reached(d, o), clock: d.clock(), effect: e.effect(d, o), stalled: stalled(d, o),
+		origin: o.Origin.known(),
+	}
+}
+
+// lifeOf says whether a raft group was formed. It is judged by the strongest word that there is: the status, a Lease, the record.
+func lifeOf(d Desired, o Observed) life {
+	switch {
+	case evidenceOf(d, o) >= evidenceLease || o.formed() == rules.Yes:
+		return lifeFormed
+	case o.RecordState&(RecordAbsent|RecordForming) != 0:
+		return lifeNeverFormed
+	default:
+		return lifeUnknown
+	}
+}
+
+// reached says whether the cluster is what was adopted: as many ready voters as asked for, each on the Pod that is asked for, and
+// no one on the way in or out; or paused, where no one is asked for. What is not known yet is not reached.
+func reached(d Desired, o Observed) rules.YesNo {
+	if d.Replicas == 0 {
+		return rules.YesNoOf(Paused(d, o))
+	}
+	listed := o.listed()
+	whole := o.RecordState == RecordFormed && o.Record.ClusterID != 0 && len(listed) == d.Replicas &&
+		o.Record.Retiring == nil && o.Record.Replacing == nil && rolloutOf(d, o).sum == rollingNone
+	for _, m := range listed {
+		ready, _ := m.steady(rules.No)
+		whole = whole && ready == wayFree
+	}
+	return rules.YesNoOf(whole)
+}
+
+// RefusedBy reads from the conditions that the API server refused what druid was about to make.
+func RefusedBy(conditions []metav1.Condition) bool {
+	c := meta.FindStatusCondition(conditions, v1alpha1.ConditionDegraded)
+	return c != nil && c.Status == metav1.ConditionTrue && c.Reason == v1alpha1.ReasonAPIRequestRejected
+}
+
+// stalled says whether what is under way waits for something that does not come by itself: a backup that fails, what the API server
+// refuses to make, or a member that does not get on its feet. A member that is being started again is none.
+func stalled(d Desired, o Observed) rules.YesNo {
+	if d.Refused || rolloutOf(d, o).sum&(rollingBlocked|rollingUpgradeBlocked) != 0 || retreatOf(d, o).facts.way == wayUnsaved || standstillOf(d, o).is(pauseHeld) {
+		return rules.Yes
+	}
+	found := problems(d, o)
+	for _, m := range o.listed() {
+		silent := m.up() && m.Expired
+		if silent || !m.up() && (m.Stuck || m.Blocked || m.NodeLost) {
+			return rules.Yes
+		}
+		for _, p := range found {
+			if p.keepsDown(m) && !m.up() {
+				return rules.Yes
+			}
+		}
+	}
+	return rules.No
+}
+
+// Edit is what the spec asks for where it is not the one that was adopted.
+type Edit struct {
+	Seen Seen
+	// Replicas that it asks for.
+	Replicas int
+	// SamePods says that it asks for the same Pods as the spec that was adopted. Makes reports the members' Pods whether they
+	// are what it asks for.
+	SamePods bool
+	Makes    map[string]PodMake
+	// Grows says that it asks for larger volumes.
+	Grows bool
+}
+
+type (
+	podEffect  uint8 // of an edit on the Pods
+	sizeEffect uint8 // of an edit on the number of members
+)
+
+const (
+	podsSame    podEffect = 1 << iota // it asks for the same
+	podsBack                          // all Pods that are to be replaced are what it asks for: it stops a rolling update, and undoes the rest
+	podsAnother                       // it asks for others
+)
+
+func (p podEffect) String() string {
+	return rules.Word(p, "the same", "those of before", "others")
+}
+
+const (
+	sizeSame    sizeEffect = 1 << iota
+	sizeBack               // members that were to leave stay, or members that did not join yet do not come
+	sizeAnother            // others are to leave, or to come
+)
+
+func (s sizeEffect) String() string {
+	return rules.Word(s, "the same", "as before", "another")
+}
+
+type effectFacts struct {
+	pods podEffect  `fact:"it asks for Pods"`
+	size sizeEffect `fact:"it asks for a size"`
+}
+
+// effects put the two together.
+var effects = rules.New(effectAnother, []rules.Row[effectFacts, effect]{
+	{Name: "hot", When: effectFacts{pods: podsSame, size: sizeSame}, Verdict: effectNone},
+	{Name: "other-pods", When: effectFacts{pods: podsAnother}, Verdict: effectAnother},
+	{Name: "other-size", When: effectFacts{size: sizeAnother}, Verdict: effectAnother},
+	{Name: "back", When: effectFacts{pods: podsSame | podsBack, size: sizeSame | sizeBack}, Verdict: effectBack},
+})
+
+func (e Edit) effect(d Desired, o Observed) effect {
+	if e.Seen != SeenEdited {
+		return effectNone
+	}
+	return effects.Decide(effectFacts{e.podEffect(o), e.sizeEffect(d, o)}).Verdict
+}
+
+func (e Edit) podEffect(o Observed) podEffect {
+	if e.SamePods {
+		return podsSame
+	}
+	outdated := 0
+	for _, m := range o.listed() {
+		if m.Make != MakeOutdated {
+			continue
+		}
+		outdated++
+		if e.Makes[m.Name] != MakeCurrent {
+			return podsAnother
+		}
+	}
+	if outdated == 0 {
+		return podsAnother
+	}
+	return podsBack
+}
+
+// sizeEffect: more members than were to be left, while some leave, stops a removal or a pause. Fewer than were to come, while some come,
+// stops a growth, as long as no one goes who has joined.
+func (e Edit) sizeEffect(d Desired, o Observed) sizeEffect {
+	listed := o.listed()
+	joined := 0
+	for _, m := range listed {
+		if !m.outside() || m.publishedVoter(o) {
+			joined++
+		}
+	}
+	leave, come := len(listed) > d.kept() || d.Replicas == 0, joined < d.Replicas
+	switch {
+	case e.Replicas == d.Replicas:
+		return sizeSame
+	case leave && e.Replicas > d.Replicas, come && e.Replicas < d.Replicas && e.Replicas >= max(joined, 1):
+		return sizeBack
+	default:
+		return sizeAnother
+	}
+}

@@ -1,0 +1,138 @@
+package policy
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/etcd-druid/druid/api/v1alpha1"
+	"github.com/etcd-druid/druid/internal/rules"
+)
+
+// placement is how the voters stand on the nodes.
+type placement uint8
+
+const (
+	placementApart    placement = 1 << iota // each has a node of its own
+	placementTogether                       // some share a node
+	placementUnclear                        // of one it is not known on which node it is, and the others share none
+)
+
+func (p placement) String() string {
+	return rules.Word(p, "apart", "together", "unclear")
+}
+
+// spreadFacts is all that the policy may look at.
+type spreadFacts struct {
+	placement placement
+	stake     rules.YesNo // the loss of one node would cost the quorum
+	paused    rules.YesNo
+}
+
+// spreadRows decide condition Spread.
+var spreadRows = rules.New(conditionVerdict{metav1.ConditionUnknown, v1alpha1.ReasonMembersNotPlaced}, []rules.Row[spreadFacts, conditionVerdict]{
+	{Name: "paused", When: spreadFacts{paused: rules.Yes}, Verdict: conditionVerdict{metav1.ConditionUnknown, v1alpha1.ReasonPaused}},
+	{Name: "quorum-on-one-node", When: spreadFacts{placement: placementTogether, stake: rules.Yes, paused: rules.No}, Verdict: conditionVerdict{metav1.ConditionFalse, v1alpha1.ReasonQuorumOnOneNode}},
+	{Name: "co-located", When: spreadFacts{placement: placementTogether, stake: rules.No, paused: rules.No}, Verdict: conditionVerdict{metav1.ConditionFalse, v1alpha1.ReasonMembersColocated}},
+	{Name: "not-placed", When: spreadFacts{placement: placementUnclear, paused: rules.No}, Verdict: conditionVerdict{metav1.ConditionUnknown, v1alpha1.ReasonMembersNotPlaced}},
+	{Name: "apart", When: spreadFacts{placement: placementApart, paused: rules.No}, Verdict: conditionVerdict{metav1.ConditionTrue, v1alpha1.ReasonMembersSpread}},
+})
+
+// spread is where the voters are: those that share a node, by node, and those without one.
+type spread struct {
+	voters   int
+	shared   map[string][]string
+	homeless []string
+}
+
+func spreadOf(listed []Member) spread {
+	s := spread{shared: map[string][]string{}}
+	for _, m := range listed {
+		switch {
+		case !m.votes():
+			continue
+		case m.On == "":
+			s.homeless = append(s.homeless, m.Name)
+		default:
+			s.shared[m.On] = append(s.shared[m.On], m.Name)
+		}
+		s.voters++
+	}
+	for node, members := range s.shared {
+		if len(members) == 1 {
+			delete(s.shared, node)
+		}
+	}
+	return s
+}
+
+func (s spread) placement() placement {
+	switch {
+	case len(s.shared) > 0:
+		return placementTogether
+	case len(s.homeless) > 0 || s.voters == 0:
+		return placementUnclear
+	default:
+		return placementApart
+	}
+}
+
+// stake says whether the voters that would be left after the loss of one node are no quorum.
+func (s spread) stake() rules.YesNo {
+	for _, members := range s.shared {
+		if s.voters-len(members) < quorum(s.voters) {
+			return rules.Yes
+		}
+	}
+	return rules.No
+}
+
+// setSpread writes the condition. It reports nodes alone: druid does not watch them, and so does not know their zones.
+func setSpread(p picture, conditions *[]metav1.Condition, generation int64, now metav1.Time) {
+	s := spreadOf(p.listed())
+	d := spreadRows.Decide(spreadFacts{s.placement(), s.stake(), rules.YesNoOf(restingOf(p.Desired, p.Observed) == restingPaused)})
+	setCondition(conditions, metav1.Condition{
+		Type: v1alpha1.ConditionSpread, Status: d.Verdict.status, Reason: d.Verdict.reason, Message: s.sentence(d.Rule),
+		ObservedGeneration: generation, LastTransitionTime: now,
+	})
+}
+
+func (s spread) sentence(rule string) string {
+	const cure = "; make sure that another node can run one of them (resources, taints, spec.affinity), then delete its Pod while AllMembersReady is True"
+	switch rule {
+	case "quorum-on-one-node":
+		return s.together() + ": the loss of that node would cost the quorum" + cure
+	case "co-located":
+		return s.together() + ": the loss of that node would cost more than one member" + cure
+	case "paused":
+		return "no member runs"
+	case "apart":
+		return "each voter is on a node of its own"
+	default:
+		if len(s.homeless) == 0 {
+			return "there are no voters yet"
+		}
+		return "not every voter is on a node: " + strings.Join(s.homeless, ", ")
+	}
+}
+
+// together names who shares which node, the fullest first.
+func (s spread) together() string {
+	nodes := make([]string, 0, len(s.shared))
+	for node := range s.shared {
+		nodes = append(nodes, node)
+	}
+	slices.SortFunc(nodes, func(a, b string) int {
+		if d := len(s.shared[b]) - len(s.shared[a]); d != 0 {
+			return d
+		}
+		return strings.Compare(a, b)
+	})
+	var words []string
+	for _, node := range nodes {
+		words = append(words, fmt.Sprintf("voters %s are on node %s", strings.Join(s.shared[node], " and "), node))
+	}
+	return strings.Join(words, ", ")
+}

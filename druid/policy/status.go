@@ -1,0 +1,300 @@
+package policy
+
+import (
+	"fmt"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/etcd-druid/druid/api/v1alpha1"
+	"github.com/etcd-druid/druid/internal/rules"
+	"github.com/etcd-druid/druid/leases"
+)
+
+// health is the etcd of a member as its kubelet reports it.
+type health uint8
+
+const (
+	healthUp      health = 1 << iota
+	healthDown           // no Pod, or its etcd container is not ready
+	healthUnclear        // the node is not reachable, or the Pod terminates
+)
+
+func (h health) String() string {
+	return rules.Word(h, "up", "down", "unclear")
+}
+
+// memberVerdict is what the status says of a member.
+type memberVerdict struct {
+	state  v1alpha1.MemberState `fact:"status"`
+	reason string               `fact:"reason"`
+}
+
+// memberRows decide what the status says of a member. An observer that just started judges no one: it goes on saying
+// Ready of a member that was ready.
+var memberRows = rules.New(memberVerdict{v1alpha1.MemberUnknown, v1alpha1.ReasonLeaseExpired}, []rules.Row[statusFacts, memberVerdict]{
+	{Name: "paused", When: statusFacts{paused: rules.Yes}, Verdict: memberVerdict{v1alpha1.MemberPaused, v1alpha1.ReasonPaused}},
+	{Name: "etcd-not-ready", When: statusFacts{paused: rules.No, health: healthDown}, Verdict: memberVerdict{v1alpha1.MemberNotReady, v1alpha1.ReasonPodNotReady}},
+	{Name: "learner", When: statusFacts{paused: rules.No, learner: rules.Yes}, Verdict: memberVerdict{v1alpha1.MemberNotReady, v1alpha1.ReasonPodNotReady}},
+	{Name: "renewed", When: statusFacts{paused: rules.No, learner: rules.No, liveness: leases.Live}, Verdict: memberVerdict{v1alpha1.MemberReady, v1alpha1.ReasonLeaseSucceeded}},
+	{Name: "silent-for-long", When: statusFacts{paused: rules.No, learner: rules.No, liveness: leases.Stale, expired: rules.Yes}, Verdict: memberVerdict{v1alpha1.MemberNotReady, v1alpha1.ReasonUnknownGracePeriodExceeded}},
+	{Name: "silent", When: statusFacts{paused: rules.No, learner: rules.No, liveness: leases.Stale, expired: rules.No}, Verdict: memberVerdict{v1alpha1.MemberUnknown, v1alpha1.ReasonLeaseExpired}},
+	{Name: "still-ready", When: statusFacts{paused: rules.No, health: healthUp, learner: rules.No, liveness: leases.Unknown, before: rules.Yes}, Verdict: memberVerdict{v1alpha1.MemberReady, v1alpha1.ReasonLeaseSucceeded}},
+	{Name: "not-seen-yet", When: statusFacts{paused: rules.No, learner: rules.No, liveness: leases.Unknown | leases.Never}, Verdict: memberVerdict{v1alpha1.MemberUnknown, v1alpha1.ReasonLeaseExpired}},
+})
+
+// statusFacts is all that the policy may look at.
+type statusFacts struct {
+	paused   rules.YesNo // the cluster is paused, and its Pod is not there or ends
+	health   health      `fact:"etcd"`
+	learner  rules.YesNo
+	liveness leases.Liveness `fact:"Lease is"`
+	expired  rules.YesNo     `fact:"grace over"`   // stale for longer than the grace period
+	before   rules.YesNo     `fact:"ready before"` // the status said Ready before
+}
+
+// Status is the status that follows from before, the status as it was, and what is observed. refused are the problems
+// that came up while the steps were taken. generation is that of the spec that d was made from. now is the time of every transition. It returns before unchanged, in every
+// byte, when nothing is new: then nothing need be written.
+func Status(d Desired, o Observed, before v1alpha1.EtcdClusterStatus, refused []Problem, generation int64, now metav1.Time) v1alpha1.EtcdClusterStatus {
+	s := *before.DeepCopy()
+	s.ObservedGeneration = generation
+	if s.ClusterID == "" && o.RecordState == RecordFormed && o.Record.ClusterID != 0 {
+		s.ClusterID = leases.FormatID(o.Record.ClusterID)
+	}
+	s.ProgressDeadline = deadlineAfter(d, o, s.ClusterID != before.ClusterID, before.ProgressDeadline, now)
+	found := slices.Concat(problems(d, o), refused)
+	if o.RecordState&usableRecord != 0 {
+		s.ClusterSize = int32(len(o.Record.Members))
+		s.Members = memberStatuses(o.listed(), departures{retreatOf(d, o), standstillOf(d, o)}, before.Members, found, now)
+	}
+	s.ReadyReplicas = 0
+	for _, m := range s.Members {
+		if m.Status == v1alpha1.MemberReady {
+			s.ReadyReplicas++
+		}
+	}
+	facts := conditionFactsOf(d, o, s.Members, found)
+	for _, table := range conditionTables {
+		kind, condition := table.kind, metav1.Condition{}
+		condition.Status, condition.Reason = table.rows.Decide(facts).Verdict.parts()
+		switch {
+		case kind == v1alpha1.ConditionProgressing:
+			condition = picture{d, o, s}.progressing(found)
+		case kind == v1alpha1.ConditionDegraded && condition.Status == metav1.ConditionTrue:
+			condition.Reason, condition.Message = describe(found)
+		default:
+			condition.Message = sentence(kind, condition.Reason, picture{d, o, s})
+		}
+		condition.Type, condition.ObservedGeneration, condition.LastTransitionTime = kind, generation, now
+		setCondition(&s.Conditions, condition)
+	}
+	setSpread(picture{d, o, s}, &s.Conditions, generation, now)
+	setBackupReady(picture{d, o, s}, &s.Conditions, generation, now)
+	setBackupVerified(picture{d, o, s}, &s.Conditions, generation, now)
+	return s
+}
+
+// departures are what becomes of members that are too many.
+type departures struct {
+	retreat
+	standstill
+}
+
+// setCondition sets the condition. The time of a pause is no time in which something was wrong.
+func setCondition(conditions *[]metav1.Condition, c metav1.Condition) {
+	was := meta.FindStatusCondition(*conditions, c.Type)
+	resumed := was != nil && was.Reason == v1alpha1.ReasonPaused && c.Reason != v1alpha1.ReasonPaused
+	meta.SetStatusCondition(conditions, c)
+	if resumed {
+		meta.FindStatusCondition(*conditions, c.Type).LastTransitionTime = c.LastTransitionTime
+	}
+}
+
+func memberStatuses(listed []Member, leaves departures, before []v1alpha1.MemberStatus, found []Problem, now metav1.Time) []v1alpha1.MemberStatus {
+	var all []v1alpha1.MemberStatus
+	for _, m := range listed {
+		s := v1alpha1.MemberStatus{Name: m.Name, LastTransitionTime: now}
+		was := v1alpha1.MemberStatus{}
+		if i := slices.IndexFunc(before, func(b v1alpha1.MemberStatus) bool { return b.Name == m.Name }); i >= 0 {
+			was = before[i]
+			// What cannot be read now, or was wiped with its Lease, is not known to be otherwise.
+			s.ID, s.Version = was.ID, was.Version
+		}
+		if m.Readable && m.Says.ID != 0 {
+			s.ID = leases.FormatID(m.Says.ID)
+		}
+		s.Role = roleOf(m, was.Role, listed)
+		if m.Readable && m.Says.Version != "" {
+			s.Version = m.Says.Version
+		}
+		v := memberRows.Decide(statusFacts{
+			paused:   rules.YesNoOf(leaves.holds(m, pauseRest|pauseEnds)),
+			health:   healthOf(m),
+			learner:  rules.YesNoOf(m.Readable && m.Says.Role == leases.RoleLearner),
+			liveness: m.Liveness,
+			expired:  rules.YesNoOf(m.Expired),
+			before:   rules.YesNoOf(was.Status == v1alpha1.MemberReady),
+		}).Verdict
+		s.Status, s.Reason = v.state, v.reason
+		if s.Status == v1alpha1.MemberPaused {
+			s.Role = ""
+		}
+		s.Leaving = leaves.station(m)
+		s.Message = memberMessage(m, s, found)
+		if was.Status == s.Status {
+			s.LastTransitionTime = was.LastTransitionTime
+		}
+		all = append(all, s)
+	}
+	return all
+}
+
+func healthOf(m Member) health {
+	switch {
+	case m.up():
+		return healthUp
+	case m.down():
+		return healthDown
+	default:
+		return healthUnclear
+	}
+}
+
+// roleOf is the member's role, empty while it is not known. A Lease reports it only while it is renewed; an observer that
+// just started goes on saying what it said before. Of two that call themselves leader the one with the older term has not
+// reachable the other yet, and no leader of before stands next to one that renews.
+func roleOf(m Member, before string, listed []Member) string {
+	role, term := before, uint64(0)
+	switch {
+	case m.Lease == LeaseOurs && m.Readable && m.Liveness == leases.Live:
+		role, term = string(m.Says.Role), m.Says.Raft.Term
+	case m.Liveness != leases.Unknown:
+		return ""
+	}
+	if role != string(leases.RoleLeader) {
+		return role
+	}
+	for _, other := range listed {
+		if other.Name != m.Name && other.leads() && other.Says.Raft.Term > term {
+			return ""
+		}
+	}
+	return role
+}
+
+// leads says whether the member's Lease is renewed and calls it the leader.
+func (m Member) leads() bool {
+	return m.Lease == LeaseOurs && m.Readable && m.Liveness == leases.Live && m.Says.Role == leases.RoleLeader
+}
+
+// problems are those that were observed and those that only the whole picture shows.
+func problems(d Desired, o Observed) []Problem {
+	all := append([]Problem(nil), o.Problems...)
+	switch o.RecordState {
+	case RecordForeign:
+		all = append(all, Problem{Reason: v1alpha1.ReasonObjectNotOwned, Message: o.RecordProblem})
+	case RecordUnreadable:
+		all = append(all, Problem{Reason: v1alpha1.ReasonRecordUnreadable, Message: o.RecordProblem +
+			". druid does not use it. Correct it, or delete that Lease: druid creates it again"})
+	case RecordFormed:
+		if recordLost(d, o) {
+			all = append(all, Problem{Reason: v1alpha1.ReasonRecordLost, Message: "the cluster record was deleted before " +
+				"bootstrap was known to be complete. Bootstrap is blocked, because a member might have formed the cluster. That member reports it in its " +
+				"Lease within a minute, and the cluster continues. If this condition stays, no client was ever served: " +
+				"delete this EtcdCluster and create it again"})
+		}
+	default:
+	}
+	if o.Origin.Stuck {
+		all = append(all, Problem{Reason: v1alpha1.ReasonSnapshotUnusable, Message: o.Origin.Words})
+	}
+	all = append(all, foreignLeases(d, o)...)
+	for _, object := range o.Objects {
+		if object.State == ObjectForeign {
+			all = append(all, foreign("", object.Kind+" "+object.Name))
+		}
+	}
+	if o.Budget == ObjectForeign {
+		all = append(all, foreign("", "PodDisruptionBudget"))
+	}
+	listed := o.listed()
+	for _, m := range listed {
+		all = append(all, memberProblems(m, memberFactsOf(m, d, o, listed))...)
+	}
+	if p, found := lossProblem(o, listed); found {
+		all = append(all, p)
+	}
+	all = append(all, healingProblems(o, listed)...)
+	return append(all, alarmProblems(listed)...)
+}
+
+// alarmProblems is what the leader's agent says of an alarm. What a member says that leads no more, or is not reachable, may be over.
+func alarmProblems(listed []Member) (all []Problem) {
+	for _, m := range listed {
+		if m.Lease == LeaseOurs && m.Readable && m.Liveness == leases.Live && m.Says.Role == leases.RoleLeader && m.Says.Alarm != "" {
+			all = append(all, Problem{Reason: v1alpha1.ReasonAlarmRaised, Message: "an alarm of etcd is raised, and etcd refuses writes; " +
+				"the leader's agent says " + m.Says.Alarm})
+		}
+	}
+	return all
+}
+
+// recordLost: a record that says Formed, and no one knows of which group.
+func recordLost(d Desired, o Observed) bool {
+	return o.Record.ClusterID == 0 && evidenceOf(d, o)&(evidenceLease|evidenceStatus) == 0
+}
+
+func memberProblems(m Member, f memberFacts) []Problem {
+	var all []Problem
+	if leaseRows.Decide(f).Verdict == conflict {
+		all = append(all, foreign(m.Name, "Lease "+m.Name))
+	}
+	switch claimRows.Decide(f).Verdict {
+	case conflict:
+		all = append(all, foreign(m.Name, "PersistentVolumeClaim "+m.Name))
+	case held:
+		all = append(all, Problem{Reason: v1alpha1.ReasonVolumeDeleted, Member: m.Name, Message: "its PersistentVolumeClaim " + m.Name +
+			" was deleted while the cluster was paused, and held the only copy of the data. druid creates no other, because it " +
+			"would be empty. Restore a backup into a new EtcdCluster with spec.bootstrap.restore"})
+	default:
+	}
+	switch podRows.Decide(f).Verdict {
+	case conflict:
+		all = append(all, foreign(m.Name, "Pod "+m.Name))
+	case held:
+		all = append(all, Problem{Reason: v1alpha1.ReasonVolumeDeleted, Member: m.Name, Message: "its PersistentVolumeClaim " +
+			"was deleted, and the other members are not a quorum without it. It is replaced when they are. To abandon its data " +
+			"now, delete its Pod"})
+	default:
+	}
+	if m.Lease == LeaseOurs && !m.Readable {
+		all = append(all, Problem{Reason: v1alpha1.ReasonLeaseUnreadable, Member: m.Name, Message: fmt.Sprintf(
+			"its Lease %s cannot be parsed. Delete that Lease: druid creates it again and the agent fills it in", m.Name)})
+	}
+	if m.Lease == LeaseOurs && m.Readable && m.Says.Retire.State == leases.RetireUnreadable {
+		all = append(all, Problem{Reason: v1alpha1.ReasonLeaseUnreadable, Member: m.Name, Message: fmt.Sprintf(
+			"the annotation %s on its Lease %s cannot be parsed, so the member neither leaves nor stays. Remove that annotation", leases.AnnotationRetire, m.Name)})
+	}
+	return all
+}
+
+func foreign(member, object string) Problem {
+	return Problem{Reason: v1alpha1.ReasonObjectNotOwned, Member: member, Message: object +
+		" exists and has another owner. Delete or rename it"}
+}
+
+// foreignLeases are those of the members together that belong to someone else.
+func foreignLeases(d Desired, o Observed) (all []Problem) {
+	if o.LeaderLease == LeaseForeign {
+		all = append(all, foreign("", "Lease of the leader"))
+	}
+	if d.Backup && o.Full.Lease == LeaseForeign {
+		all = append(all, foreign("", "Lease of full backups"))
+	}
+	if d.Backup && o.Delta.Lease == LeaseForeign {
+		all = append(all, foreign("", "Lease of delta backups"))
+	}
+	return all
+}

@@ -1,0 +1,327 @@
+package policy
+
+import (
+	"slices"
+
+	"github.com/etcd-druid/druid/leases"
+)
+
+// Kind of a step: the one call that it makes.
+type Kind string
+
+// The kinds of steps.
+const (
+	CreateRecord Kind = "CreateRecord"
+	UpdateRecord Kind = "UpdateRecord"
+	ApplyObject  Kind = "ApplyObject"
+	ApplyBudget  Kind = "ApplyBudget"
+	// DeleteBudget takes the PodDisruptionBudget away from a cluster without Pods.
+	DeleteBudget      Kind = "DeleteBudget"
+	CreateLeaderLease Kind = "CreateLeaderLease"
+	// CreateSnapshotLease and DeleteSnapshotLease come and go with spec.backup. Object is the Lease's component.
+	CreateSnapshotLease Kind = "CreateSnapshotLease"
+	DeleteSnapshotLease Kind = "DeleteSnapshotLease"
+	CreateMemberLease   Kind = "CreateMemberLease"
+	CreateClaim         Kind = "CreateClaim"
+	CreatePod           Kind = "CreatePod"
+	MarkLease           Kind = "MarkLease"
+	LabelPod            Kind = "LabelPod"
+	DeletePod           Kind = "DeletePod"
+	// AdoptPod writes on a Pod that does not report for which spec it was made that it is what the spec asks for.
+	AdoptPod Kind = "AdoptPod"
+	// ReplaceAgent gives the agent of a running Pod the image that druid was given.
+	ReplaceAgent Kind = "ReplaceAgent"
+
+	// OpenSlot, FreeSlot and StrikeName write the record, as UpdateRecord does.
+	OpenSlot   Kind = "OpenSlot"
+	FreeSlot   Kind = "FreeSlot"
+	StrikeName Kind = "StrikeName"
+	// RetireLease writes a drain mark, and UnretireLease takes one away.
+	RetireLease   Kind = "RetireLease"
+	UnretireLease Kind = "UnretireLease"
+	DeleteClaim   Kind = "DeleteClaim"
+	MarkHealing   Kind = "MarkHealing"
+	// RetainClaim lets a removed member's claim stay, as no one's.
+	RetainClaim Kind = "RetainClaim"
+	DeleteLease Kind = "DeleteLease"
+	// TakeClaim makes a claim go with the EtcdCluster, and ReleaseClaim lets it outlive it.
+	TakeClaim    Kind = "TakeClaim"
+	ReleaseClaim Kind = "ReleaseClaim"
+	// GrowClaim requests a larger volume.
+	GrowClaim Kind = "GrowClaim"
+	// CreateSnapshot asks for the backup before a change of version. Object is its name.
+	CreateSnapshot Kind = "CreateSnapshot"
+	// OrderUpgrade has the leader's agent compare the members, and EndUpgrade takes the order off the record. Object is its nonce.
+	OrderUpgrade Kind = "OrderUpgrade"
+	EndUpgrade   Kind = "EndUpgrade"
+)
+
+// Stage orders the steps: those of one stage are independent of each other and may be taken at once. What the kubelet
+// needs for a Pod comes before the Pod; a budget is raised before a Pod gets the label that it counts, and lowered after a
+// Pod lost it; a Pod leaves the client endpoints before it is deleted.
+type Stage uint8
+
+// The stages.
+const (
+	StageRecord Stage = iota
+	StageShared
+	// StageBound is for what refers to what StageShared made.
+	StageBound
+	StagePods
+	StageMarks
+	StageRaise
+	StageLabels
+	StageLate
+	StageDelete
+	StageGrow
+)
+
+// Step is one call to the API server, as data.
+type Step struct {
+	Kind  Kind
+	Rule  string
+	Stage Stage
+	// Member whose object it is, empty for what the members share.
+	Member string
+	// Object is the kind and name of an object to apply, or the component of a snapshot Lease.
+	Object string
+	// PodUID and ClaimUID name the objects that the step was planned for.
+	PodUID, ClaimUID string
+	// Record to create or to restore, without the names and the nonce that only the one who acts can draw.
+	Record *leases.Record
+	// Draw is how many new names the record gets, and Seed the member that becomes the seed, with a new nonce.
+	Draw int
+	Seed string
+	// Names to bring back into the record.
+	Names []string
+	// Slot that the step was planned under, or that it takes: without a mark, one is drawn.
+	Slot *leases.Retiring
+	// Release is the slot of the record to give back.
+	Release *leases.Replacing
+	// Leave says that all members are to leave the group that they joined.
+	Leave bool
+	// Healing is what is to be written on the member's Lease.
+	Healing *leases.Healing
+	// Serving and Voter are the labels to set (true) or to clear (false), nil for those to leave alone.
+	Serving, Voter *bool
+	// Order is to stand on the record; an empty one is to stand there no more.
+	Order *leases.UpgradeOrder
+	// MinAvailable of the budget.
+	MinAvailable int
+	// Toll is what the step costs the cluster.
+	Toll Toll
+	// Irreversible is set for a step whose kind is not irreversible in itself: some writes of the record, and announcements of a repair.
+	Irreversible bool
+}
+
+// irreversible are the kinds of steps that cannot be undone, or that the agents act upon.
+var irreversible = []Kind{
+	CreateRecord, OpenSlot, FreeSlot, StrikeName, RetireLease, UnretireLease, DeletePod, DeleteClaim, TakeClaim, RetainClaim, DeleteLease,
+	DeleteSnapshotLease, ReplaceAgent, OrderUpgrade, EndUpgrade,
+}
+
+// MustConfirm reports whether the step is planned once more from live reads, and taken only if that plan has it too.
+func (s Step) MustConfirm() bool { return s.Irreversible || slices.Contains(irreversible, s.Kind) }
+
+// Same says whether two plans mean the same step.
+func (s Step) Same(other Step) bool {
+	return s.Kind == other.Kind && s.Rule == other.Rule && s.Member == other.Member && s.Object == other.Object &&
+		s.PodUID == other.PodUID && s.ClaimUID == other.ClaimUID
+}
+
+// Steps are what brings the cluster nearer to what is desired, ordered by stage. A step that writes the record stands
+// alone: all others follow from what the record says afterwards. A steady cluster has no steps.
+func Steps(d Desired, o Observed) []Step {
+	if d.Deleted && !goes(d, o) || bootstrapFailed(d, o) {
+		return nil
+	}
+	if step, ok := recordStep(d, o); ok {
+		return []Step{step}
+	}
+	if step, ok := leaveStep(d, o); ok {
+		return []Step{step}
+	}
+	leaves, still := retreatOf(d, o), standstillOf(d, o)
+	if step, ok := leaves.recordStep(o); ok {
+		return []Step{step}
+	}
+	listed := o.listed()
+	var stages [StageGrow + 1][]Step
+	add := func(s Step) { stages[s.Stage] = append(stages[s.Stage], s) }
+	leaving := map[string]bool{}
+	if o.RecordState&(RecordForming|RecordFormed|RecordRecovering) != 0 {
+		sharedSteps(o, add)
+		backupSteps(d, o, add)
+		for _, m := range listed {
+			leaving[m.Name] = memberSteps(m, memberFactsOf(m, d, o, listed), add) || leaves.leaving(m) || still.holds(m, pauseDrain)
+			growStep(m, d.Deleted || leaves.leaving(m), add)
+		}
+		leaves.markSteps(o, add)
+		still.step(leaving, add)
+		healSteps(o, listed, leaving, add)
+		changeSteps(d, o, leaving, add)
+		budgetStep(d, o, add)
+	}
+	for _, m := range o.Members {
+		leaving[m.Name] = partSteps(m, d, o, add) || leaving[m.Name]
+		labelStep(m, labelFactsOf(m, leaving[m.Name], o, listed), add)
+	}
+	var steps []Step
+	for _, stage := range stages {
+		steps = append(steps, stage...)
+	}
+	bearTolls(steps, leaves)
+	return steps
+}
+
+// changeSteps bring Pods to what the spec asks for. No one asks a deleted EtcdCluster for anything.
+func changeSteps(d Desired, o Observed, leaving map[string]bool, add func(Step)) {
+	if d.Deleted {
+		return
+	}
+	upgradeSteps(d, o, add)
+	rolloutSteps(d, o, leaving, add)
+	agentSteps(d, o, leaving, add)
+}
+
+// partSteps take away what a member left that is out, and keep the claims of the others to their owners; they say whether something
+// of it goes. When the EtcdCluster is deleted what is not a Pod stays, or goes after it, as it says for that.
+func partSteps(m Member, d Desired, o Observed, add func(Step)) bool {
+	step, ok := leftoverStep(m, d, o)
+	switch {
+	case ok && (!d.Deleted || step.Kind == DeletePod):
+		add(step)
+		return true
+	case !ok && !d.Deleted:
+		ownershipStep(d, m, add)
+	}
+	return false
+}
+
+func recordStep(d Desired, o Observed) (Step, bool) {
+	decision := records.Decide(recordFactsOf(d, o))
+	step := Step{Rule: decision.Rule, Stage: StageRecord, Kind: UpdateRecord}
+	switch decision.Verdict {
+	case orderBootstrap:
+		step.Kind, step.Draw = CreateRecord, d.Replicas
+		step.Record = &leases.Record{Phase: leases.PhaseForming, Epoch: 1}
+	case orderRecreate:
+		r := recreated(d, o)
+		step.Kind, step.Record = CreateRecord, &r
+	case orderRestore:
+		r := recreated(d, o)
+		step.Irreversible, step.Record = true, &r
+		return step, r.ClusterID != 0
+	case orderRelist:
+		step.Names, step.Irreversible = lostNames(d, o), true
+	case orderGrow:
+		step.Draw = d.Replicas - len(o.Record.Members)
+	case orderMoveSeed:
+		step.Seed = successor(o)
+		return step, step.Seed != ""
+	default:
+		return slotStep(o)
+	}
+	return step, true
+}
+
+func sharedSteps(o Observed, add func(Step)) {
+	for _, object := range o.Objects {
+		if object.State&(ObjectAbsent|ObjectOutdated) == 0 {
+			continue
+		}
+		add(Step{Kind: ApplyObject, Rule: objectRule(object.State), Stage: object.Stage, Object: object.Kind + "/" + object.Name})
+	}
+	if o.LeaderLease == LeaseAbsent {
+		add(Step{Kind: CreateLeaderLease, Rule: "leader-lease-missing", Stage: StageShared})
+	}
+}
+
+// The rules by which shared objects are applied.
+const (
+	ruleMissing  = "object-missing"
+	ruleOutdated = "object-outdated"
+	ruleLowered  = "budget-lowered"
+)
+
+func objectRule(s ObjectState) string {
+	if s == ObjectAbsent {
+		return ruleMissing
+	}
+	return ruleOutdated
+}
+
+// memberSteps says whether the member's Pod is to go.
+func memberSteps(m Member, f memberFacts, add func(Step)) bool {
+	if d := leaseRows.Decide(f); d.Verdict == create {
+		add(Step{Kind: CreateMemberLease, Rule: d.Rule, Stage: StageShared, Member: m.Name})
+	}
+	if d := claimRows.Decide(f); d.Verdict == create {
+		add(Step{Kind: CreateClaim, Rule: d.Rule, Stage: StageBound, Member: m.Name})
+	}
+	decision := podRows.Decide(f)
+	step := Step{Rule: decision.Rule, Member: m.Name, PodUID: m.PodUID}
+	switch decision.Verdict {
+	case create:
+		step.Kind, step.Stage, step.PodUID = CreatePod, StagePods, ""
+	case mark:
+		step.Kind, step.Stage, step.ClaimUID = MarkLease, StageMarks, m.ClaimUID
+	case remove:
+		step.Kind, step.Stage = DeletePod, StageDelete
+		if m.Pod == PodLive {
+			step.Toll = TollHeal
+		}
+	default:
+		return false
+	}
+	add(step)
+	return decision.Verdict == remove
+}
+
+func budgetStep(d Desired, o Observed, add func(Step)) {
+	step := Step{Kind: ApplyBudget, Rule: "budget-raised", Stage: StageRaise, MinAvailable: minAvailable(budgetFactsOf(d, o))}
+	switch {
+	case o.Budget == ObjectForeign, o.Budget == ObjectAbsent && o.noOne(d):
+		return
+	case o.noOne(d):
+		step = Step{Kind: DeleteBudget, Rule: "budget-of-nobody", Stage: StageLate}
+	case o.Budget == ObjectAbsent, o.Budget == ObjectOutdated && o.BudgetMin == step.MinAvailable:
+		step.Rule = objectRule(o.Budget)
+	case o.BudgetMin > step.MinAvailable:
+		step.Rule, step.Stage = ruleLowered, StageLate
+	case o.BudgetMin == step.MinAvailable:
+		return
+	}
+	add(step)
+}
+
+// no one says whether the cluster is paused and no Pod of it is left that could be evicted.
+func (o Observed) noOne(d Desired) bool {
+	return standstillOf(d, o).is(pauseRest) &&
+		!slices.ContainsFunc(o.Members, func(m Member) bool { return m.Pod&(PodAbsent|PodForeign) == 0 })
+}
+
+func labelStep(m Member, f labelFacts, add func(Step)) {
+	if m.Pod&(PodAbsent|PodForeign|PodEnded) != 0 {
+		return
+	}
+	serving, voter := servingRows.Decide(f), voterRows.Decide(f)
+	step := Step{Kind: LabelPod, Stage: StageLabels, Member: m.Name, PodUID: m.PodUID}
+	if step.Voter = labelChange(m.Voter, voter.Verdict); step.Voter != nil {
+		step.Rule = voter.Rule
+	}
+	if step.Serving = labelChange(m.Serving, serving.Verdict); step.Serving != nil {
+		step.Rule = serving.Rule
+	}
+	if step.Rule != "" {
+		add(step)
+	}
+}
+
+// labelChange is what has to be written, nil for nothing.
+func labelChange(has bool, verdict labelVerdict) *bool {
+	if want := verdict == labelSet; verdict != labelKeep && want != has {
+		return &want
+	}
+	return nil
+}

@@ -1,0 +1,216 @@
+package policy
+
+import (
+	"fmt"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/etcd-druid/druid/api/v1alpha1"
+	"github.com/etcd-druid/druid/internal/rules"
+	"github.com/etcd-druid/druid/leases"
+)
+
+// bits yields the values of which an enum's cell consists.
+func bits[T ~uint8](all T) []T {
+	var values []T
+	for bit := T(1); bit != 0 && bit <= all; bit <<= 1 {
+		if all&bit != 0 {
+			values = append(values, bit)
+		}
+	}
+	return values
+}
+
+// fired checks that every row of a table won at least once, and that no facts were left uncovered.
+func fired(t *testing.T, count map[string]int, rows ...string) {
+	t.Helper()
+	for _, row := range rows {
+		if count[row] == 0 {
+			t.Errorf("row %q can never fire", row)
+		}
+	}
+	if n := count["uncovered"]; n > 0 {
+		t.Errorf("%d combinations of facts are covered by no row", n)
+	}
+}
+
+func TestRecordIsFormedOnceAndNeverTakenBack(t *testing.T) {
+	checkTable(t, records, "record", "The cluster record: druid/policy.records", func(f recordFacts, d rules.Decision[order]) string {
+		order := d.Verdict
+		switch {
+		case order == orderBootstrap && (f.record != RecordAbsent || f.evidence != evidenceNone):
+			return "a second cluster could be formed"
+		case order != orderNothing && f.record&(RecordForeign|RecordUnreadable|RecordRecovering) != 0:
+			return "a record that is not druid's to write is written"
+		case order == orderRecreate && f.record != RecordAbsent:
+			return "a record that exists is made again"
+		case order == orderMoveSeed && (f.record != RecordForming || f.evidence == evidenceStatus):
+			return "a seed is named for a cluster that formed"
+		case order == orderRelist && (f.record != RecordFormed || f.lost != rules.Yes), order == orderGrow && f.record == RecordFormed && f.lost == rules.Yes:
+			return "names are brought back that were not lost, or drawn in place of those"
+		case order == orderGrow && f.names != namesFew:
+			return "names are drawn that no one asked for"
+		case f.record == RecordForming && f.evidence == evidenceStatus && order != orderRestore:
+			return "a formed cluster's record goes on saying Forming"
+		}
+		return ""
+	})
+}
+
+func TestMemberTablesAreSafeForAllFacts(t *testing.T) {
+	checkTable(t, leaseRows, "lease", "A member's Lease: druid/policy.leaseRows", func(f memberFacts, _ rules.Decision[verdict]) string { return wrongOfMember(f) })
+	checkTable(t, claimRows, "claim", "A member's PersistentVolumeClaim: druid/policy.claimRows", func(f memberFacts, _ rules.Decision[verdict]) string { return wrongOfMember(f) })
+	checkTable(t, podRows, "pod", "A member's Pod: druid/policy.podRows", func(f memberFacts, _ rules.Decision[verdict]) string { return wrongOfMember(f) })
+}
+
+// wrongOfMember looks at the three together.
+func wrongOfMember(f memberFacts) string {
+	lease, claim, pod := leaseRows.Decide(f).Verdict, claimRows.Decide(f).Verdict, podRows.Decide(f).Verdict
+	volumeGone := f.claim&(ClaimAbsent|ClaimTerminating) != 0
+	switch {
+	case (lease == create) != (f.lease == LeaseAbsent), (claim == create) && f.claim != ClaimAbsent, (pod == create) && f.pod != PodAbsent:
+		return "something that exists is created"
+	case lease == remove || claim == remove:
+		return "druid deletes a Lease or a claim"
+	case pod == remove && f.pod == PodLive && (f.spare == rules.No || !volumeGone):
+		return "deletes a running Pod that is needed"
+	case pod == remove && f.pod&(PodForeign|PodAbsent|PodTerminating|PodUnscheduled) != 0:
+		return "deletes what is not ours, not there, or on its way"
+	case claim == create && f.pod&(PodUnstarted|PodLive|PodEnded|PodTerminating|PodForeign) != 0:
+		return "makes a claim while a Pod may hold the former volume"
+	case pod == create && f.claim == ClaimTerminating:
+		return "makes a Pod that keeps a deleted claim from going"
+	case f.paused == rules.Yes && (claim == create || pod == create || pod == remove && f.pod == PodAbsent):
+		return "a member of a paused cluster is made"
+	case pod == create && claim != create && f.claim&(ClaimPresent|ClaimUnwanted) == 0:
+		return "makes a Pod without a volume"
+	case f.lease == LeaseForeign && (claim == create || pod == create):
+		return "a member is made next to a Lease that is not its own"
+	case pod == mark && (f.lease != LeaseOurs || f.claim&(ClaimPresent|ClaimTerminating|ClaimUnwanted) == 0):
+		return "a Lease is marked that is not ours, or with no volume"
+	}
+	return ""
+}
+
+func TestLabelsNeverEmptyTheServiceForWhatIsUnknown(t *testing.T) {
+	checkTable(t, servingRows, "serving", "Which Pods clients are sent to: druid/policy.servingRows", func(f labelFacts, _ rules.Decision[labelVerdict]) string { return wrongOfLabels(f) })
+	checkTable(t, voterRows, "voter", "Which Pods the PodDisruptionBudget counts: druid/policy.voterRows", func(f labelFacts, _ rules.Decision[labelVerdict]) string { return wrongOfLabels(f) })
+}
+
+func wrongOfLabels(f labelFacts) string {
+	s, v := servingRows.Decide(f).Verdict, voterRows.Decide(f).Verdict
+	switch {
+	case s == labelClear && f.leaving == rules.No && f.obscure == rules.Yes:
+		return "takes a Pod out of a Service of which half is unknown"
+	case s == labelClear && f.leaving == rules.No && f.liveness == leases.Stale && f.etcdReady == rules.Yes && f.nodeLost == rules.No:
+		return "takes away a serving etcd because its agent is dead"
+	case s == labelSet && (f.says != saysVoter || f.liveness != leases.Live || f.formed != rules.Yes || f.etcdReady != rules.Yes || f.leaving != rules.No):
+		return "sends clients to what is not known to serve"
+	case s != labelClear && f.leaving == rules.Yes:
+		return "sends clients to a Pod that goes"
+	case v == labelSet && (f.says != saysVoter || f.liveness != leases.Live || f.out == rules.Yes):
+		return "counts what is not known to vote"
+	case v == labelClear && f.out == rules.No && (f.says != saysOther || f.liveness != leases.Live):
+		return "stops to count what is not known not to vote"
+	}
+	return ""
+}
+
+func TestBudgetAllowsNoMoreThanTheClusterCanSpare(t *testing.T) {
+	for voters := range 10 {
+		for ready := range voters + 1 {
+			for i := range 12 {
+				f := budgetFacts{voters: voters, ready: ready, moving: i%2 == 1, unsaved: i/2%2 == 1, strays: i / 4}
+				moving := f.moving || f.unsaved || f.strays > 0
+				// The strays may be ready, and stay so while members are evicted.
+				spare := f.strays + ready - minAvailable(f)
+				switch {
+				case ready-spare < quorum(voters):
+					t.Errorf("%+v: evictions leave %d, fewer than a quorum", f, ready-spare)
+				case (moving || ready < voters) && spare > 0:
+					t.Errorf("%+v: %d evictions are allowed although the cluster is not whole", f, spare)
+				case !moving && ready == voters && voters > 0 && spare != voters-quorum(voters):
+					t.Errorf("%+v: %d evictions are allowed, want all that a whole cluster can spare", f, spare)
+				}
+			}
+		}
+	}
+}
+
+func TestConditionsAreTotal(t *testing.T) {
+	for _, table := range conditionTables {
+		kind := table.kind
+		checkTable(t, table.rows, "condition-"+kind, "Condition "+kind, func(f conditionFacts, d rules.Decision[conditionVerdict]) string {
+			status, reason := d.Verdict.parts()
+			switch {
+			case kind == v1alpha1.ConditionReady && status == metav1.ConditionTrue && f.resting == restingPaused:
+				return "calls a cluster ready that is paused"
+			case kind == v1alpha1.ConditionReady && reason == v1alpha1.ReasonQuorumLost && f.resting&(restingPaused|restingResumes) != 0:
+				return "says that a quorum was lost that no one asks for, or that comes"
+			case kind == v1alpha1.ConditionProgressing && (reason == v1alpha1.ReasonPaused) != (f.resting == restingPaused && f.record&(RecordForeign|RecordUnreadable) == 0 && f.progress != progressLeaving):
+				return "hides or invents a pause"
+			case kind == v1alpha1.ConditionProgressing && (reason == v1alpha1.ReasonLeavingJoinedCluster) != (f.progress == progressLeaving):
+				return "hides or invents that all members leave"
+			case kind == v1alpha1.ConditionReady && status == metav1.ConditionTrue && f.outlook != outlookQuorum:
+				return "calls a cluster ready of which no quorum is known to serve"
+			case kind == v1alpha1.ConditionReady && status == metav1.ConditionFalse && f.outlook == outlookUnclear && f.formed == rules.Yes && f.resting != restingPaused:
+				return "calls a cluster down of which too little is known"
+			case kind == v1alpha1.ConditionAllMembersReady && status == metav1.ConditionTrue && f.readiness != readinessAll:
+				return "calls all members ready"
+			case kind == v1alpha1.ConditionProgressing && reason == v1alpha1.ReasonReconciled && f.rolling != rollingNone:
+				return "calls a cluster up to date of which a Pod is outdated"
+			case kind == v1alpha1.ConditionDegraded && (status == metav1.ConditionTrue) != (f.problem == rules.Yes):
+				return "hides or invents a problem (%s)" // FIXME , f, rule, reason
+			}
+			return ""
+		})
+	}
+}
+
+func TestMemberStatusNeverCondemnsWhatIsUnknown(t *testing.T) {
+	checkTable(t, memberRows, "member-status", "The status of a member: druid/policy.memberRows", func(f statusFacts, d rules.Decision[memberVerdict]) string {
+		switch state := d.Verdict.state; {
+		case (state == v1alpha1.MemberPaused) != (f.paused == rules.Yes):
+			return "calls a member paused that is not, or the reverse"
+		case state == v1alpha1.MemberNotReady && f.health != healthDown && f.learner == rules.No && f.liveness&(leases.Unknown|leases.Never) != 0:
+			return "calls a member not ready that was never watched"
+		case state == v1alpha1.MemberReady && (f.health == healthDown || f.learner == rules.Yes):
+			return "calls a member ready that is not"
+		case state == v1alpha1.MemberReady && f.liveness&(leases.Stale|leases.Never) != 0:
+			return "calls a member ready that does not renew"
+		}
+		return ""
+	})
+}
+
+func TestGravityNamesEveryReason(t *testing.T) {
+	for _, reason := range []string{
+		v1alpha1.ReasonRecordUnreadable, v1alpha1.ReasonRecordLost, v1alpha1.ReasonSnapshotUnusable, v1alpha1.ReasonDataLost, v1alpha1.ReasonAlarmRaised, v1alpha1.ReasonObjectNotOwned, v1alpha1.ReasonAPIRequestRejected,
+		v1alpha1.ReasonLeaseUnreadable, v1alpha1.ReasonVolumeDeleted, v1alpha1.ReasonStorageClassMissing,
+		v1alpha1.ReasonVolumePending, v1alpha1.ReasonPodUnschedulable, v1alpha1.ReasonImagePullFailed,
+		v1alpha1.ReasonContainerCannotStart, v1alpha1.ReasonMemberCannotStart, v1alpha1.ReasonNodeLost, v1alpha1.ReasonAgentNotRunning, v1alpha1.ReasonMemberStuck,
+		v1alpha1.ReasonOrphanedObjects, v1alpha1.ReasonVolumeNotExpanded,
+	} {
+		graver := Problem{Reason: reason, Message: "graver"}
+		if got, _ := describe([]Problem{{Reason: "unlisted"}, graver}); got != "unlisted" {
+			t.Errorf("%s: a reason that the order does not know must stand out, got %s", reason, got)
+		}
+	}
+	reason, message := describe([]Problem{
+		{Reason: v1alpha1.ReasonMemberCannotStart, Member: "b", Message: "waits"},
+		{Reason: v1alpha1.ReasonObjectNotOwned, Member: "a", Message: "taken"},
+		{Reason: v1alpha1.ReasonMemberCannotStart, Member: "c", Message: "waits"},
+		{Reason: v1alpha1.ReasonMemberCannotStart, Member: "d", Message: "waits"},
+		{Reason: v1alpha1.ReasonMemberCannotStart, Member: "d", Message: "waits"},
+	})
+	if want := "member a: taken; member b: waits; member c: waits; and 1 more"; reason != v1alpha1.ReasonObjectNotOwned || message != want {
+		t.Errorf("got %s %q, want %q", reason, message, want)
+	}
+}
+
+func ExampleDesired() {
+	steps := Steps(Desired{Replicas: 3}, Observed{RecordState: RecordAbsent})
+	fmt.Println(steps[0].Kind, steps[0].Rule, steps[0].Draw)
+	// Output: CreateRecord record-born 3
+}

@@ -1,0 +1,284 @@
+package policy
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"slices"
+
+	"github.com/etcd-druid/druid/internal/rules"
+	"github.com/etcd-druid/druid/internal/versions"
+	"github.com/etcd-druid/druid/leases"
+)
+
+// What a change of etcd's version rests on, as one bit per value.
+type (
+	// course is where the members are to go from what they run.
+	course uint8
+	// SaveState is how far the full backup is that is made before the first member goes.
+	SaveState uint8
+	// check is what the leader's agent says of the members as they are.
+	check uint8
+	// gate is what a change of version lets the rolling update do.
+	gate uint8
+)
+
+const (
+	courseNone    course = 1 << iota // no other version is asked for, and no order stands
+	courseDone                       // all Pods are of the version asked for, and the order to compare stands
+	courseOn                         // to another patch, or to the next minor
+	courseBack                       // to the minor before
+	courseRefused                    // the rules of versions refuse it, or the raft group does
+)
+
+func (c course) String() string {
+	return rules.Word(c, "none", "done", "on", "back", "refused")
+}
+
+// The states of the backup.
+const (
+	SaveUnasked SaveState = 1 << iota // the cluster is not backed up
+	SaveAbsent                        // no one asked for it yet
+	SaveComing                        // it is made, or verified
+	SaveDone
+	SaveFailed
+)
+
+func (s SaveState) String() string {
+	return rules.Word(s, "not asked for", "absent", "comes", "done", "failed")
+}
+
+const (
+	checkNone   check = 1 << iota // no one was asked about these Pods
+	checkAsked                    // it is not found out yet
+	checkAgree                    // they hold the same
+	checkDiffer                   // they do not
+	checkEdit                     // it can be found out after an edit of the spec alone
+
+	anyCheck = checkNone | checkAsked | checkAgree | checkDiffer | checkEdit
+)
+
+func (c check) String() string {
+	return rules.Word(c, "none", "asked for", "agree", "differ", "await an edit")
+}
+
+const (
+	gateOpen    gate = 1 << iota
+	gateWaits        // for something that comes by itself
+	gateClosed       // until a person acts
+	gateRefused      // for good: no member may go to that version
+)
+
+func (g gate) String() string {
+	return rules.Word(g, "open", "waits", "closed", "refused")
+}
+
+// upgradeStep is what is done next for a change of version.
+type upgradeStep uint8
+
+const (
+	upgradeNothing upgradeStep = iota
+	upgradeSave
+	upgradeAsk
+	upgradeEnd
+)
+
+func (u upgradeStep) String() string {
+	return [...]string{"Nothing", "Save", "Compare", "End"}[u]
+}
+
+// The rules by which a change of version waits for the backup before its first step, and for an edit of the spec.
+const (
+	ruleBackupFirst = "backup-first"
+	ruleBackupComes = "backup-comes"
+	ruleAwaitsEdit  = "awaits-edit"
+)
+
+// upgradeVerdict is what a change of version lets become of the Pods, and what is done next for it.
+type upgradeVerdict struct {
+	gate gate        `fact:"gate"`
+	step upgradeStep `fact:"step"`
+}
+
+// upgradeRows decide what a change of version waits for. begun: the order for this version stands, so that the backup was made
+// and verified. ready: all members are up, so that they can be compared.
+var upgradeRows = rules.New(upgradeVerdict{gate: gateWaits}, []rules.Row[upgradeFacts, upgradeVerdict]{
+	{Name: "version-stays", When: upgradeFacts{course: courseNone}, Verdict: upgradeVerdict{gateOpen, upgradeNothing},
+		Why: "nothing is asked for that a rolling update would not do alone"},
+	{Name: "version-refused", When: upgradeFacts{course: courseRefused}, Verdict: upgradeVerdict{gateRefused, upgradeNothing},
+		Why: "etcd cannot go there from what a member runs"},
+	{Name: "members-differ", When: upgradeFacts{course: courseDone | courseOn | courseBack, check: checkDiffer}, Verdict: upgradeVerdict{gateClosed, upgradeNothing},
+		Why: "another step could lose what only one of them holds"},
+	{Name: "backup-failed", When: upgradeFacts{course: courseOn | courseBack, begun: rules.No, saved: SaveFailed, check: anyCheck &^ checkDiffer}, Verdict: upgradeVerdict{gateClosed, upgradeNothing},
+		Why: "without a backup that is known to be good there is no way back"},
+	{Name: ruleBackupFirst, When: upgradeFacts{course: courseOn | courseBack, begun: rules.No, saved: SaveAbsent, check: anyCheck &^ checkDiffer}, Verdict: upgradeVerdict{gateWaits, upgradeSave},
+		Why: "a full backup is made and verified before the first member goes"},
+	{Name: ruleBackupComes, When: upgradeFacts{course: courseOn | courseBack, begun: rules.No, saved: SaveComing, check: anyCheck &^ checkDiffer}, Verdict: upgradeVerdict{gateWaits, upgradeNothing},
+		Why: "it is being made and verified"},
+	{Name: "members-equal-last", When: upgradeFacts{course: courseDone, begun: rules.Yes, check: checkAgree}, Verdict: upgradeVerdict{gateOpen, upgradeEnd},
+		Why: "all members run the version and hold the same"},
+	{Name: "members-equal", When: upgradeFacts{course: courseOn | courseBack, check: checkAgree}, Verdict: upgradeVerdict{gateOpen, upgradeNothing},
+		Why: "the next one may go"},
+	{Name: ruleAwaitsEdit, When: upgradeFacts{course: courseOn, check: checkEdit}, Verdict: upgradeVerdict{gateClosed, upgradeNothing},
+		Why: "Pods that are made for it come first, as the version that they run"},
+	{Name: "members-compared", When: upgradeFacts{check: checkAsked | checkEdit}, Verdict: upgradeVerdict{gateWaits, upgradeNothing},
+		Why: "the leader's agent compares them"},
+	{Name: "members-not-ready", When: upgradeFacts{ready: rules.No, check: checkNone | checkAgree}, Verdict: upgradeVerdict{gateWaits, upgradeNothing},
+		Why: "only members that serve can be compared"},
+	{Name: "compare-members", When: upgradeFacts{ready: rules.Yes, check: checkNone | checkAgree}, Verdict: upgradeVerdict{gateWaits, upgradeAsk},
+		Why: "between two steps all members hold the same"},
+})
+
+// upgradeFacts is all that the policy may look at.
+type upgradeFacts struct {
+	course course
+	begun  rules.YesNo `fact:"order stands"`
+	saved  SaveState   `fact:"verified backup"`
+	ready  rules.YesNo `fact:"all members serve"`
+	check  check       `fact:"members"`
+}
+
+// upgrade is what the policy says.
+type upgrade struct {
+	upgradeVerdict
+
+	facts upgradeFacts
+	rule  string
+	// refusal says in words why the course is refused.
+	refusal string
+}
+
+func upgradeOf(d Desired, o Observed) upgrade {
+	listed := o.listed()
+	stands := o.Record.Upgrade.Order
+	c, refusal := courseOf(d, o, listed)
+	f := upgradeFacts{
+		course: c, begun: rules.YesNoOf(stands.Nonce != "" && stands.Version == d.Version), saved: SaveUnasked,
+		ready: rules.YesNoOf(allComparable(o, listed)), check: checkNone,
+	}
+	if d.Backup {
+		f.saved = SaveAbsent
+		if o.Save.State != 0 {
+			f.saved = o.Save.State
+		}
+	}
+	if order, ok := orderFor(d, o, listed, c); ok && stands == order {
+		f.check = map[leases.UpgradeVerdict]check{
+			leases.UpgradeAgree: checkAgree, leases.UpgradeDiffer: checkDiffer, leases.UpgradeAwaitsEdit: checkEdit,
+		}[o.Record.Upgrade.Answer.Verdict]
+		if f.check == 0 {
+			f.check = checkAsked
+		}
+	}
+	decision := upgradeRows.Decide(f)
+	return upgrade{facts: f, upgradeVerdict: decision.Verdict, rule: decision.Rule, refusal: refusal}
+}
+
+// courseOf goes by what the members with outdated Pods run. One that never reported decides nothing.
+func courseOf(d Desired, o Observed, listed []Member) (course, string) {
+	found := courseNone
+	if o.Record.Upgrade.Order.Nonce != "" {
+		found = courseDone
+	}
+	target, known := versions.Parse(d.Version)
+	if !known || o.RecordState != RecordFormed {
+		return found, ""
+	}
+	for _, m := range listed {
+		runs, notified := versions.Parse(cmp.Or(m.Says.Version, d.Ran[m.Name]))
+		if m.Make != MakeOutdated || !notified || runs == target {
+			continue
+		}
+		if why := refusalOf(o, runs, target); why != "" {
+			return courseRefused, fmt.Sprintf("member %s runs etcd %s, and %s is asked for: %s", m.Name, runs, target, why)
+		}
+		if target.Minor < runs.Minor {
+			found = courseBack
+		} else if found != courseBack {
+			found = courseOn
+		}
+	}
+	return found, ""
+}
+
+// refusalOf says why a member of the raft group cannot go from one release to another, and is empty where it can.
+func refusalOf(o Observed, runs, target versions.Version) string {
+	if j := versions.JudgeStep(runs, target); j.Verdict == versions.Refused {
+		return j.Why
+	}
+	if target.Minor < runs.Minor && target.Minor == 5 && o.Record.MaxLearners != leases.MaxLearners35 {
+		return fmt.Sprintf("the raft group was formed with max-learners %d, which 3.5 has no flag for: members with another limit would "+
+			"list other members than the rest; stay on 3.6, or restore a backup into a new EtcdCluster", o.Record.MaxLearners)
+	}
+	return ""
+}
+
+// allComparable says whether each member is a voter that serves, and none is on its way in or out.
+func allComparable(o Observed, listed []Member) bool {
+	for _, m := range listed {
+		if ready, _ := m.steady(rules.No); ready != wayFree {
+			return false
+		}
+	}
+	return len(listed) > 0 && o.RecordState == RecordFormed && o.Record.Retiring == nil && o.Record.Replacing == nil
+}
+
+// orderFor is the order to compare the members as they are. It is another one after each edit, and after each Pod that was replaced.
+func orderFor(d Desired, o Observed, listed []Member, c course) (leases.UpgradeOrder, bool) {
+	target, known := versions.Parse(d.Version)
+	if c&(courseDone|courseOn|courseBack) == 0 || !known {
+		return leases.UpgradeOrder{}, false
+	}
+	sum := sha256.New()
+	_, _ = fmt.Fprintf(sum, "%s %d", d.Version, d.Generation) // a hash takes everything
+	for _, m := range listed {
+		_, _ = fmt.Fprintf(sum, " %s %s", m.Name, m.PodUID)
+	}
+	order := leases.UpgradeOrder{Nonce: hex.EncodeToString(sum.Sum(nil)[:8]), Version: d.Version}
+	if c == courseBack {
+		order.Downgrade = target.Line()
+	}
+	return order, o.RecordState == RecordFormed
+}
+
+// gateFor is what the change of version lets become of one member's Pod. Where no etcd runs, or one that is down, there is nothing to compare:
+// a Pod comes that is made of the corrected spec, of the version that its member may start. Else nothing would ever repair it. So does one that
+// reaches the store where the Pod does not, and the backup is what is waited for; and one that is made for an edit without which the members
+// cannot be compared.
+func (u upgrade) gateFor(m Member, d Desired, o Observed) gate {
+	if u.rule == ruleAwaitsEdit && m.Remade == rules.Yes && StartsAs(m.Name, d, o) != d.Version {
+		return gateOpen
+	}
+	if u.awaitsBackup() && m.Remade == rules.Yes && slices.Contains(o.Unattached, m.Name) {
+		return gateOpen
+	}
+	if shapeOf(m, o)&(shapeIdle|shapeDown) != 0 && u.gate&(gateWaits|gateClosed) != 0 && (m.Remade == rules.Yes || StartsAs(m.Name, d, o) == d.Version) {
+		return gateOpen
+	}
+	return u.gate
+}
+
+// awaitsBackup says whether the backup before the first step is all that the change of version waits for.
+func (u upgrade) awaitsBackup() bool {
+	return u.rule == ruleBackupFirst || u.rule == ruleBackupComes
+}
+
+// NeedsSave says whether it is to be looked at whether the backup before a change of version is there.
+func NeedsSave(d Desired, o Observed) bool {
+	u := upgradeOf(d, o)
+	return d.Backup && u.facts.begun == rules.No && (u.facts.course&(courseOn|courseBack) != 0 || anyComesBack(d, o))
+}
+
+// anyComesBack says whether a member is without a Pod that ran another version than is asked for. No course is reported by it, but what its Pod
+// comes as is: if the backup were looked at only while the Pod is there, it would come as it was and go again, permanently.
+func anyComesBack(d Desired, o Observed) bool {
+	target, known := versions.Parse(d.Version)
+	for _, m := range o.listed() {
+		runs, notified := versions.Parse(cmp.Or(m.Says.Version, d.Ran[m.Name]))
+		if known && notified && runs != target && m.Pod&(PodAbsent|PodEnded|PodTerminating) != 0 {
+			return true
+		}
+	}
+	return false
+}

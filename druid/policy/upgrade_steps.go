@@ -1,0 +1,236 @@
+package policy
+
+import (
+	"cmp"
+	"fmt"
+
+	"github.com/etcd-druid/druid/internal/rules"
+	"github.com/etcd-druid/druid/internal/versions"
+	"github.com/etcd-druid/druid/leases"
+)
+
+// Save is the EtcdSnapshot that is made before a change of version.
+type Save struct {
+	// State is 0 where no one looked.
+	State SaveState
+	// Name of the EtcdSnapshot, and what its status says.
+	Name, Message string
+}
+
+// upgradeSteps do the next thing for a change of version: none towards one whose deadline has passed.
+func upgradeSteps(d Desired, o Observed, add func(Step)) {
+	u := upgradeOf(d, o)
+	if d.Expired && u.facts.course&(courseOn|courseBack) != 0 {
+		return
+	}
+	switch u.step {
+	case upgradeSave:
+		if len(o.Unattached) > 0 {
+			return // no one could make it yet: see gateFor
+		}
+		add(Step{Kind: CreateSnapshot, Rule: u.rule, Stage: StageMarks, Object: o.Save.Name})
+	case upgradeAsk:
+		order, _ := orderFor(d, o, o.listed(), u.facts.course)
+		add(Step{Kind: OrderUpgrade, Rule: u.rule, Stage: StageMarks, Object: order.Nonce, Order: &order})
+	case upgradeEnd:
+		add(Step{Kind: EndUpgrade, Rule: u.rule, Stage: StageMarks, Object: o.Record.Upgrade.Order.Nonce, Order: &leases.UpgradeOrder{}})
+	case upgradeNothing:
+	}
+}
+
+// upgradeHindrance says in words what a change of version waits for.
+func upgradeHindrance(u upgrade, d Desired, o Observed) string {
+	switch u.rule {
+	case "version-refused":
+		return u.refusal
+	case "members-differ":
+		return "the members do not hold the same data: " + o.Record.Upgrade.Answer.Why + "; no Pod is replaced before you change the spec. docs/how-to/run/upgrade-etcd.md shows how to find the wrong member"
+	case "backup-failed":
+		return fmt.Sprintf("EtcdSnapshot %s, the verified backup before the first step, failed: %s. Resolve that, and delete the EtcdSnapshot to try again", o.Save.Name, o.Save.Message)
+	case ruleBackupFirst, ruleBackupComes:
+		return fmt.Sprintf("EtcdSnapshot %s is made and verified before the first member changes to %s", o.Save.Name, d.Version)
+	case ruleAwaitsEdit:
+		return o.Record.Upgrade.Answer.Why + "; Pods get that change before the version"
+	case "members-compared", "compare-members":
+		words := "the members are compared"
+		if why := o.Record.Upgrade.Answer.Why; why != "" && u.rule == "members-compared" {
+			words += ", and it is not known yet whether they hold the same data: " + why
+		}
+		return words
+	case "members-not-ready":
+		return "the members are compared when all of them serve"
+	default:
+		return ""
+	}
+}
+
+// running counts the members that run the version that is asked for.
+func (p picture) running() int {
+	n := 0
+	for _, m := range p.listed() {
+		if m.Says.Version == p.Version && m.up() && m.Make != MakeOutdated {
+			n++
+		}
+	}
+	return n
+}
+
+// upgradingWords report how far a change of version is, and what it waits for.
+func upgradingWords(p picture) string {
+	r := rolloutOf(p.Desired, p.Observed)
+	verb := "run"
+	if p.running() == 1 {
+		verb = "runs"
+	}
+	words := fmt.Sprintf("%d of %s %s etcd %s: ", p.running(), count(len(p.listed())), verb, p.Version)
+	switch {
+	case r.next != "" && !p.Backup:
+		return words + "member " + r.next + " is started again; no backup was made before, because spec.backup is not set"
+	case r.next != "":
+		return words + "member " + r.next + " is started again"
+	case r.sum == rollingUpgradeBlocked:
+		return words + "no other Pod is replaced, because " + p.inFull(r.hindrance)
+	default:
+		return words + r.hindrance
+	}
+}
+
+// KnownBug says what is known of a release that members run, and is empty where that is nothing.
+func KnownBug(version string) string {
+	v, ok := versions.Parse(version)
+	if !ok {
+		return ""
+	}
+	if j := versions.JudgeRelease(v); j.Verdict == versions.Warned {
+		return fmt.Sprintf("etcd %s has a known bug: %s", v, j.Why)
+	}
+	return ""
+}
+
+// leap is what lies between the version that a member ran and the one that is asked for.
+type leap uint8
+
+const (
+	leapNone    leap = 1 << iota // nothing, or it is not known what it ran
+	leapPatch                    // patches: formats of log and storage are the same
+	leapMinor                    // to the next minor
+	leapBack                     // to the minor before
+	leapRefused                  // the rules of versions refuse it, to it or to another member
+)
+
+func (l leap) String() string {
+	return rules.Word(l, "nothing", "patches", "the next minor", "the minor before", "refused")
+}
+
+// startVerdict says with which version a Pod comes.
+type startVerdict string
+
+const (
+	startsAsItWas startVerdict = "as it was"
+	startsAsAsked startVerdict = "as asked for"
+)
+
+// startRows decide whether the etcd that a Pod gets is that of the spec, or the one that its member ran. They are about Pods that come
+// by another hand than that of a rolling update: after an eviction, a pause, a node that was lost, or where a Pod in which no etcd
+// runs is replaced.
+var startRows = rules.New(startsAsItWas, []rules.Row[startFacts, startVerdict]{
+	{Name: "start-same", When: startFacts{leap: leapNone}, Verdict: startsAsAsked,
+		Why: "there is no version in between"},
+	{Name: "start-refused", When: startFacts{leap: leapRefused}, Verdict: startsAsItWas,
+		Why: "etcd cannot go there from what a member runs"},
+	{Name: "start-patch", When: startFacts{leap: leapPatch, saved: rules.Yes}, Verdict: startsAsAsked,
+		Why: "patches share the formats of storage and log, and another patch may be what repairs a member that is down"},
+	{Name: "start-patch-unsaved", When: startFacts{leap: leapPatch, saved: rules.No}, Verdict: startsAsItWas,
+		Why: "without a backup there is no way back"},
+	{Name: "start-agreed", When: startFacts{leap: leapMinor | leapBack, agreed: rules.Yes}, Verdict: startsAsAsked,
+		Why: "all members hold the same, their logs can be read, and etcd was reported: the first one may go"},
+	{Name: "start-reached", When: startFacts{leap: leapMinor, agreed: rules.No, reached: rules.Yes}, Verdict: startsAsAsked,
+		Why: "another member went before, so that all were compared, and their logs were left behind"},
+	{Name: "start-uncompared", When: startFacts{leap: leapMinor | leapBack, agreed: rules.No}, Verdict: startsAsItWas,
+		Why: "the first member of another minor goes when all were compared: before that it could not read a log, or would not be let in"},
+})
+
+// startFacts is all that the policy may look at.
+type startFacts struct {
+	leap    leap        `fact:"from what the member ran"`
+	agreed  rules.YesNo `fact:"members agreed on that minor"`       // the order that stands was answered by Agree, and leads to that minor
+	reached rules.YesNo `fact:"another runs it"`                    // another member runs that minor
+	saved   rules.YesNo `fact:"verified backup, or none asked for"` // there is a verified backup, or none is asked for
+}
+
+// StartsAs is the version of etcd that a Pod gets that comes for the member: that of the spec, unless the member ran another one
+// and may not go on from it yet. Then it comes as it was, and goes when its turn comes: a Pod that an eviction or a pause took away
+// is no way around what a change of version waits for.
+func StartsAs(name string, d Desired, o Observed) string {
+	target, known := versions.Parse(d.Version)
+	runs, notified := ranBy(name, target, d, o)
+	if !notified || !known || o.RecordState != RecordFormed {
+		return d.Version
+	}
+	if startRows.Decide(startFactsOf(name, runs, target, d, o)).Verdict == startsAsAsked {
+		return d.Version
+	}
+	return runs.String()
+}
+
+// ranBy is the version that the member ran. One that never ran joins as what another member runs that has not gone on yet: it is sent their
+// log.
+func ranBy(name string, target versions.Version, d Desired, o Observed) (versions.Version, bool) {
+	m, _ := o.member(name)
+	if runs, notified := versions.Parse(cmp.Or(m.Says.Version, d.Ran[name])); notified {
+		return runs, true
+	}
+	for _, other := range o.listed() {
+		if runs, notified := versions.Parse(other.Says.Version); notified && runs != target {
+			return runs, true
+		}
+	}
+	return versions.Version{}, false
+}
+
+func startFactsOf(name string, runs, target versions.Version, d Desired, o Observed) startFacts {
+	u, stands := upgradeOf(d, o), o.Record.Upgrade
+	f := startFacts{
+		leap:    leapOf(runs, target),
+		agreed:  rules.YesNoOf(stands.Answer.Verdict == leases.UpgradeAgree && leadsTo(stands.Order, runs, target)),
+		reached: rules.YesNoOf(minorReached(name, target, o)),
+		saved:   rules.YesNoOf(stands.Order.Nonce != "" || u.facts.saved&(SaveUnasked|SaveDone) != 0),
+	}
+	if u.gate == gateRefused || refusalOf(o, runs, target) != "" {
+		f.leap = leapRefused
+	}
+	return f
+}
+
+// leadsTo says whether an order was one for the minor of target, from what the member runs: the patch of an order may be one that had to be
+// corrected.
+func leadsTo(order leases.UpgradeOrder, runs, target versions.Version) bool {
+	back := ""
+	if target.Minor < runs.Minor {
+		back = target.Line()
+	}
+	to, known := versions.Parse(order.Version)
+	return known && to.Minor == target.Minor && order.Downgrade == back
+}
+
+func leapOf(runs, target versions.Version) leap {
+	switch {
+	case runs == target:
+		return leapNone
+	case runs.Minor == target.Minor:
+		return leapPatch
+	case runs.Minor < target.Minor:
+		return leapMinor
+	default:
+		return leapBack
+	}
+}
+
+func minorReached(name string, target versions.Version, o Observed) bool {
+	for _, other := range o.listed() {
+		if v, notified := versions.Parse(other.Says.Version); notified && other.Name != name && v.Minor == target.Minor {
+			return true
+		}
+	}
+	return false
+}
