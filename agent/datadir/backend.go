@@ -12,8 +12,7 @@ import (
 	bolt "go.etcd.io/bbolt"
 	"go.etcd.io/etcd/server/v3/storage/schema"
 
-	"github.com/etcd-druid/druid/backup/boltcheck"
-	"github.com/etcd-druid/druid/backup/boltpage"
+	"github.com/etcd-druid/druid/internal/boltdb"
 )
 
 // errNoBackend is MissingDB for etcd's own backend, and a missing file for one that came with a snapshot.
@@ -91,20 +90,20 @@ func checkPages(ctx context.Context, path string) error {
 		return err
 	}
 	defer f.Close() // only read
-	return asDamage(boltcheck.File(ctx, f))
+	return asDamage(boltdb.Check(ctx, f))
 }
 
-func readMeta(f io.ReaderAt, size int64) (boltpage.Meta, error) {
-	meta, err := boltcheck.ReadMeta(f, size)
+func readMeta(f io.ReaderAt, size int64) (boltdb.Meta, error) {
+	meta, err := boltdb.ReadMeta(f, size)
 	return meta, asDamage(err)
 }
 
 // asDamage names the damage of a backend as that of a data directory.
 func asDamage(err error) error {
-	found, ok := errors.AsType[*boltcheck.DamagedError](err)
+	found, ok := errors.AsType[*boltdb.DamagedError](err)
 	if !ok {
 		return err
 	}
-	kind := map[boltcheck.Kind]Kind{boltcheck.Truncated: TruncatedDB, boltcheck.BadMeta: BadMeta, boltcheck.BadPage: BadPage}[found.Kind]
+	kind := map[boltdb.DamageKind]Kind{boltdb.Truncated: TruncatedDB, boltdb.BadMeta: BadMeta, boltdb.BadPage: BadPage}[found.Kind]
 	return damaged(kind, "%s", found.Reason)
 }

@@ -16,7 +16,7 @@ import (
 	"go.etcd.io/etcd/server/v3/storage/wal"
 	"go.etcd.io/etcd/server/v3/storage/wal/walpb"
 
-	"github.com/etcd-druid/druid/backup/boltpage"
+	"github.com/etcd-druid/druid/internal/boltdb"
 )
 
 type damageFunc = func(*testing.T, string)
@@ -199,12 +199,12 @@ func flipMeta(n int) damageFunc {
 		m := metaOf(t, dir)
 		for i := range n {
 			id := (m.TxID + 1 + uint64(i)) % 2
-			flip(t, dbPath(dir), int64(id*m.PageSize)+boltpage.HeaderSize+16)
+			flip(t, dbPath(dir), int64(id*m.PageSize)+boltdb.HeaderSize+16)
 		}
 	}
 }
 
-func metaOf(t *testing.T, dir string) boltpage.Meta {
+func metaOf(t *testing.T, dir string) boltdb.Meta {
 	t.Helper()
 	f, size, err := openBackendFile(dbPath(dir))
 	must(t, err)
@@ -240,8 +240,8 @@ func view(t *testing.T, dir string, fn func(tx *bolt.Tx)) {
 // someBranch is the first branch above the leaves of the bucket of keys.
 func someBranch(t *testing.T, dir string) uint64 {
 	for id := bucketRoot(schema.Key.Name())(t, dir); ; {
-		child := boltpage.Order.Uint64(readPage(t, dir, id)[boltpage.HeaderSize+8:])
-		if boltpage.Order.Uint16(readPage(t, dir, child)[8:]) == boltpage.Leaf {
+		child := boltdb.Order.Uint64(readPage(t, dir, id)[boltdb.HeaderSize+8:])
+		if boltdb.Order.Uint16(readPage(t, dir, child)[8:]) == boltdb.Leaf {
 			return id
 		}
 		id = child
@@ -251,8 +251,8 @@ func someBranch(t *testing.T, dir string) uint64 {
 // someLeaf is below the middle of someBranch.
 func someLeaf(t *testing.T, dir string) uint64 {
 	raw := readPage(t, dir, someBranch(t, dir))
-	i := int(boltpage.Order.Uint16(raw[10:])) / 2
-	return boltpage.Order.Uint64(raw[boltpage.HeaderSize+i*boltpage.ElementSize+8:])
+	i := int(boltdb.Order.Uint16(raw[10:])) / 2
+	return boltdb.Order.Uint64(raw[boltdb.HeaderSize+i*boltdb.ElementSize+8:])
 }
 
 func readPage(t *testing.T, dir string, id uint64) []byte {
@@ -276,25 +276,25 @@ func flipID(where find) damageFunc       { return flipAt(where, 0) }
 func flipHeader(where find) damageFunc   { return flipAt(where, 8) }
 func flipOverflow(where find) damageFunc { return flipAt(where, 14) }
 func flipElement(where find) damageFunc {
-	return flipAt(where, boltpage.HeaderSize+boltpage.ElementSize+6)
+	return flipAt(where, boltdb.HeaderSize+boltdb.ElementSize+6)
 }
 
 // strayChild makes a branch refer to a page that no mapping reaches, and which differs from the right one in high bits only.
 func strayChild(t *testing.T, dir string) {
 	branch := someBranch(t, dir)
-	child := boltpage.Order.Uint64(readPage(t, dir, branch)[boltpage.HeaderSize+boltpage.ElementSize+8:])
-	writePage(t, dir, branch, boltpage.HeaderSize+boltpage.ElementSize+8, binary.LittleEndian.AppendUint64(nil, child|1<<40))
+	child := boltdb.Order.Uint64(readPage(t, dir, branch)[boltdb.HeaderSize+boltdb.ElementSize+8:])
+	writePage(t, dir, branch, boltdb.HeaderSize+boltdb.ElementSize+8, binary.LittleEndian.AppendUint64(nil, child|1<<40))
 }
 
 // strayMarks makes bbolt follow a page number out of its memory map when it reads etcd's marks: a fault.
 func strayMarks(t *testing.T, dir string) {
 	root := rootPage(t, dir)
 	raw := readPage(t, dir, root)
-	for i := range boltpage.Count(raw) {
-		at := boltpage.HeaderSize + i*boltpage.ElementSize
-		key, _, _ := boltpage.Entry(raw[at:], true)
+	for i := range boltdb.Count(raw) {
+		at := boltdb.HeaderSize + i*boltdb.ElementSize
+		key, _, _ := boltdb.Entry(raw[at:], true)
 		if string(key) == string(schema.Meta.Name()) {
-			value := at + int(boltpage.Order.Uint32(raw[at+4:])) + len(key)
+			value := at + int(boltdb.Order.Uint32(raw[at+4:])) + len(key)
 			writePage(t, dir, root, value, binary.LittleEndian.AppendUint64(nil, 1<<30))
 			return
 		}
@@ -305,8 +305,8 @@ func strayMarks(t *testing.T, dir string) {
 // flipBranchKey makes a branch lie about where its child begins, in an order that the branch itself cannot report.
 func flipBranchKey(t *testing.T, dir string) {
 	raw := readPage(t, dir, someBranch(t, dir))
-	element := boltpage.HeaderSize + boltpage.ElementSize
-	key := element + int(boltpage.Order.Uint32(raw[element:]))
+	element := boltdb.HeaderSize + boltdb.ElementSize
+	key := element + int(boltdb.Order.Uint32(raw[element:]))
 	revision := binary.BigEndian.Uint64(raw[key:])
 	writePage(t, dir, someBranch(t, dir), key, binary.BigEndian.AppendUint64(nil, revision+1))
 }
@@ -329,8 +329,8 @@ func overwritePage(where find) damageFunc {
 func overwriteValue(t *testing.T, dir string) {
 	id := someLeaf(t, dir)
 	raw := readPage(t, dir, id)
-	element := raw[boltpage.HeaderSize:]
-	value := boltpage.HeaderSize + int(boltpage.Order.Uint32(element[4:])) + int(boltpage.Order.Uint32(element[8:]))
+	element := raw[boltdb.HeaderSize:]
+	value := boltdb.HeaderSize + int(boltdb.Order.Uint32(element[4:])) + int(boltdb.Order.Uint32(element[8:]))
 	writePage(t, dir, id, value, []byte{0xff, 0xff, 0xff, 0xff})
 }
 

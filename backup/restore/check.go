@@ -16,7 +16,7 @@ import (
 	"go.etcd.io/etcd/server/v3/storage/schema"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/etcd-druid/druid/backup/boltcheck"
+	"github.com/etcd-druid/druid/internal/boltdb"
 	"github.com/etcd-druid/druid/backup/catalog"
 	"github.com/etcd-druid/druid/backup/snapshot"
 	"github.com/etcd-druid/druid/backup/store"
@@ -256,8 +256,8 @@ func checkPages(ctx context.Context, c *Config, path string) error {
 		return fmt.Errorf("restore: %w", err)
 	}
 	defer f.Close() // only read
-	err = boltcheck.File(ctx, f)
-	damage, ok := errors.AsType[*boltcheck.DamagedError](err)
+	err = boltdb.Check(ctx, f)
+	damage, ok := errors.AsType[*boltdb.DamagedError](err)
 	switch {
 	case ok && c.File.Key != "":
 		err = &snapshot.FileError{Object: c.File.Key, Reason: fmt.Sprintf(

@@ -20,10 +20,10 @@ import (
 	"go.etcd.io/etcd/server/v3/storage/schema"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/etcd-druid/druid/backup/boltpage"
 	"github.com/etcd-druid/druid/backup/catalog"
 	"github.com/etcd-druid/druid/backup/snapshot"
 	"github.com/etcd-druid/druid/backup/store"
+	"github.com/etcd-druid/druid/internal/boltdb"
 )
 
 func TestTheFormatOfADatabaseMustSuitTheEtcdThatIsToRun(t *testing.T) {
@@ -112,7 +112,7 @@ func TestAFileThatWasDamagedWhenItWasSavedIsNamed(t *testing.T) {
 	named := 0
 	for page := uint64(2); page < meta.End && named < 20; page++ {
 		at := int(page * meta.PageSize)
-		if boltpage.ID(good[at:]) != page { // it goes on with a value of the page before
+		if boltdb.ID(good[at:]) != page { // it goes on with a value of the page before
 			continue
 		}
 		t.Run(fmt.Sprint("page ", page), func(t *testing.T) {
@@ -188,9 +188,9 @@ func (s *source) putFull(key, path string, t snapshot.Trailer) store.Object {
 	return o
 }
 
-func metaOf(t *testing.T, database []byte) boltpage.Meta {
+func metaOf(t *testing.T, database []byte) boltdb.Meta {
 	t.Helper()
-	meta, ok := boltpage.ParseMeta(database)
+	meta, ok := boltdb.ParseMeta(database)
 	if !ok {
 		t.Fatal("it does not begin with a meta page")
 	}

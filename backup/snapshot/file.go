@@ -8,8 +8,8 @@ import (
 	"fmt"
 	"io"
 
-	"github.com/etcd-druid/druid/backup/boltpage"
 	"github.com/etcd-druid/druid/backup/store"
+	"github.com/etcd-druid/druid/internal/boltdb"
 )
 
 // File is what a file of `etcdctl snapshot save` says of itself. Nothing of it is proven before all of the file was read.
@@ -41,8 +41,8 @@ func LookAtFile(ctx context.Context, s store.Store, key string, size int64) (Fil
 		return File{}, &FileError{key, reason}
 	}
 	f := File{Size: size - sha256.Size}
-	err := f.read(&pages{from: io.NewSectionReader(r, 0, f.Size), size: f.Size})
-	if damage, ok := errors.AsType[*pageError](err); ok {
+	err := f.read(io.NewSectionReader(r, 0, f.Size))
+	if damage, ok := errors.AsType[*boltdb.DamagedError](err); ok {
 		return File{}, &FileError{key, fmt.Sprintf("is damaged: %v; %s", damage, again)}
 	}
 	if err != nil {
@@ -71,7 +71,7 @@ func strange(head []byte, size int64) string {
 			return m.reason
 		}
 	}
-	if !boltpage.IsMeta(head) {
+	if !boltdb.IsMeta(head) {
 		return "is no database of etcd, or its beginning is damaged: want what `etcdctl snapshot save` writes"
 	}
 	switch size % sector {
@@ -84,9 +84,10 @@ func strange(head []byte, size int64) string {
 	return fmt.Sprintf("was cut off, or something was added to it: it has %d bytes, and no snapshot of etcd's has; %s", size, again)
 }
 
-// read the pages that report versions and of authentication.
-func (f *File) read(p *pages) error {
-	if err := p.begin(); err != nil {
+// read finds the versions in the database, and whether authentication is enabled.
+func (f *File) read(database io.ReaderAt) error {
+	pages, err := boltdb.NewLookup(database, f.Size)
+	if err != nil {
 		return err
 	}
 	for _, fact := range []struct {
@@ -97,7 +98,7 @@ func (f *File) read(p *pages) error {
 		{"cluster", "clusterVersion", func(v []byte) { f.ClusterVersion = string(v) }},
 		{"auth", "authEnabled", func(v []byte) { f.Auth = bytes.Equal(v, []byte{1}) }},
 	} {
-		value, err := p.find([]byte(fact.bucket), []byte(fact.key))
+		value, err := pages.Find([]byte(fact.bucket), []byte(fact.key))
 		if err != nil {
 			return err
 		}

@@ -1,4 +1,4 @@
-package boltpage
+package boltdb
 
 import (
 	"encoding/binary"

@@ -1,6 +1,6 @@
 //go:build !linux
 
-package boltcheck
+package boltdb
 
 import "os"
 

@@ -1,4 +1,4 @@
-package boltcheck
+package boltdb
 
 import (
 	"cmp"
@@ -11,8 +11,6 @@ import (
 	"slices"
 
 	"go.etcd.io/etcd/server/v3/storage/schema"
-
-	"github.com/etcd-druid/druid/backup/boltpage"
 )
 
 // bbolt's own check follows the tree through a memory map, in the order of keys: 20 s for a backend of 1 GiB that is not in
@@ -41,9 +39,9 @@ type ref struct {
 }
 
 type pageCheck struct {
-	ctx  context.Context //nolint:containedctx // lives for one call of File
+	ctx  context.Context //nolint:containedctx // lives for one call of Check
 	file *os.File
-	meta boltpage.Meta
+	meta Meta
 	seen []uint64 // a bit per page
 
 	buf   []byte // of window, and more for a page with a large value
@@ -51,9 +49,9 @@ type pageCheck struct {
 	pages uint64 // number of pages in buf
 }
 
-// File reads all pages of the database that f is, which no one may be writing. What is wrong with it is a DamagedError; other errors are of the
-// disk, or the cause that ctx ended by.
-func File(ctx context.Context, f *os.File) error {
+// Check reads all pages of the database in f, which nothing may write to meanwhile. What is wrong with the database is a
+// DamagedError; other errors are those of the disk, or the cause that ctx ended by.
+func Check(ctx context.Context, f *os.File) error {
 	info, err := f.Stat()
 	if err != nil {
 		return fmt.Errorf("check the database: %w", err)
@@ -74,13 +72,13 @@ func File(ctx context.Context, f *os.File) error {
 }
 
 func (c *pageCheck) freelist() error {
-	if c.meta.Freelist == boltpage.NoFreelist {
+	if c.meta.Freelist == NoFreelist {
 		return nil
 	}
 	if c.meta.Freelist < 2 || c.meta.Freelist >= c.meta.End {
 		return damaged(BadMeta, "the free list is page %d of %d", c.meta.Freelist, c.meta.End)
 	}
-	_, err := c.page(ref{page: uint32(c.meta.Freelist)}, boltpage.Freelist)
+	_, err := c.page(ref{page: uint32(c.meta.Freelist)}, Freelist)
 	return err
 }
 
@@ -95,7 +93,7 @@ func (c *pageCheck) visit(refs []ref) error {
 		if err := c.ahead(refs[i:]); err != nil {
 			return err
 		}
-		p, err := c.page(r, boltpage.Branch|boltpage.Leaf)
+		p, err := c.page(r, Branch|Leaf)
 		if err != nil {
 			return err
 		}
@@ -166,14 +164,14 @@ func (c *pageCheck) page(r ref, kinds uint16) (page, error) {
 		}
 	}
 	p := page{id: id, raw: c.buf[(id-c.from)*c.meta.PageSize:], end: c.meta.End}
-	if own := boltpage.ID(p.raw); own != id {
+	if own := ID(p.raw); own != id {
 		return p, damaged(BadPage, "page %d calls itself %d", id, own)
 	}
-	kind := boltpage.Kind(p.raw)
+	kind := Kind(p.raw)
 	if kind&kinds == 0 || kind&(kind-1) != 0 {
 		return p, damaged(BadPage, "page %d has type %#x", id, kind)
 	}
-	n := boltpage.Pages(p.raw)
+	n := Pages(p.raw)
 	if id+n > c.meta.End {
 		return p, damaged(BadPage, "page %d and its overflow of %d end outside of the backend's %d pages", id, n-1, c.meta.End)
 	}
@@ -190,20 +188,20 @@ func (c *pageCheck) page(r ref, kinds uint16) (page, error) {
 		p.raw = c.buf
 	}
 	p.raw = p.raw[:n*c.meta.PageSize]
-	p.leaf, p.count = kind == boltpage.Leaf, boltpage.Count(p.raw)
+	p.leaf, p.count = kind == Leaf, Count(p.raw)
 	return p, nil
 }
 
 // keyBucket is the name of the bucket of etcd's keys.
 var keyBucket = string(schema.Key.Name())
 
-// Kind of damage.
-type Kind uint8
+// DamageKind is the kind of a damage.
+type DamageKind uint8
 
 // The kinds, in the order in which they are looked for.
 const (
 	// Truncated: the file is shorter than its own meta page says.
-	Truncated Kind = iota + 1
+	Truncated DamageKind = iota + 1
 	// BadMeta: neither meta page is valid.
 	BadMeta
 	// BadPage: a page is not what its tree says.
@@ -212,13 +210,13 @@ const (
 
 // DamagedError is why bytes that were read are no database. A read that failed is none.
 type DamagedError struct {
-	Kind Kind
+	Kind DamageKind
 	// Reason in words, with the page.
 	Reason string
 }
 
 func (d *DamagedError) Error() string { return d.Reason }
 
-func damaged(kind Kind, format string, args ...any) error {
+func damaged(kind DamageKind, format string, args ...any) error {
 	return &DamagedError{Kind: kind, Reason: fmt.Sprintf(format, args...)}
 }

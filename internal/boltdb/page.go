@@ -1,4 +1,4 @@
-package boltcheck
+package boltdb
 
 import (
 	"bytes"
@@ -9,8 +9,6 @@ import (
 	"math"
 
 	"google.golang.org/protobuf/encoding/protowire"
-
-	"github.com/etcd-druid/druid/backup/boltpage"
 )
 
 // page is a branch or a leaf with all its overflow.
@@ -24,7 +22,7 @@ type page struct {
 
 // check looks at every element of the page and appends the pages that it refers to.
 func (p page) check(r ref, below []ref) ([]ref, error) {
-	if boltpage.HeaderSize+p.count*boltpage.ElementSize > len(p.raw) {
+	if HeaderSize+p.count*ElementSize > len(p.raw) {
 		return nil, damaged(BadPage, "page %d claims %d elements", p.id, p.count)
 	}
 	if !p.leaf && p.count == 0 {
@@ -32,8 +30,8 @@ func (p page) check(r ref, below []ref) ([]ref, error) {
 	}
 	var former []byte
 	for i := range p.count {
-		element := p.raw[boltpage.HeaderSize+i*boltpage.ElementSize:]
-		key, value, ok := boltpage.Entry(element, p.leaf)
+		element := p.raw[HeaderSize+i*ElementSize:]
+		key, value, ok := Entry(element, p.leaf)
 		if !ok {
 			return nil, damaged(BadPage, "element %d of page %d lies outside of it", i, p.id)
 		}
@@ -48,7 +46,7 @@ func (p page) check(r ref, below []ref) ([]ref, error) {
 		switch {
 		case !p.leaf:
 			below, err = p.child(i, element, key, r, below)
-		case boltpage.Order.Uint32(element)&boltpage.BucketElement != 0:
+		case Order.Uint32(element)&BucketElement != 0:
 			below, err = p.bucket(key, value, below)
 		case r.values && !wellFormed(value):
 			err = damaged(BadPage, "the value of element %d of page %d cannot be decoded", i, p.id)
@@ -62,13 +60,13 @@ func (p page) check(r ref, below []ref) ([]ref, error) {
 
 // child appends the page of a branch's element; its keys end where those of the next element begin.
 func (p page) child(i int, element, key []byte, r ref, below []ref) ([]ref, error) {
-	id := boltpage.Child(element)
+	id := Child(element)
 	if id < 2 || id >= p.end {
 		return nil, damaged(BadPage, "element %d of page %d refers to page %d of %d", i, p.id, id, p.end)
 	}
 	high := r.high
 	if i+1 < p.count {
-		next, _, ok := boltpage.Entry(p.raw[boltpage.HeaderSize+(i+1)*boltpage.ElementSize:], false)
+		next, _, ok := Entry(p.raw[HeaderSize+(i+1)*ElementSize:], false)
 		if !ok {
 			return nil, damaged(BadPage, "element %d of page %d lies outside of it", i+1, p.id)
 		}
@@ -79,17 +77,17 @@ func (p page) child(i int, element, key []byte, r ref, below []ref) ([]ref, erro
 
 // bucket appends the root page of a bucket, or checks the page that is kept within the element.
 func (p page) bucket(name, value []byte, below []ref) ([]ref, error) {
-	if len(value) < boltpage.BucketSize {
+	if len(value) < BucketSize {
 		return nil, damaged(BadPage, "bucket %q in page %d has no head", name, p.id)
 	}
 	values := string(name) == keyBucket
-	root := boltpage.Order.Uint64(value)
+	root := Order.Uint64(value)
 	if root == 0 {
-		inline := page{id: p.id, raw: value[boltpage.BucketSize:], leaf: true}
-		if len(inline.raw) < boltpage.HeaderSize {
+		inline := page{id: p.id, raw: value[BucketSize:], leaf: true}
+		if len(inline.raw) < HeaderSize {
 			return nil, damaged(BadPage, "bucket %q in page %d has no page", name, p.id)
 		}
-		inline.count = boltpage.Count(inline.raw)
+		inline.count = Count(inline.raw)
 		return inline.check(ref{high: math.MaxUint64, values: values}, below)
 	}
 	if root < 2 || root >= p.end {
@@ -122,8 +120,8 @@ const minPageSize, maxPageSize = 1 << 10, 1 << 24 // what bbolt itself tries
 // ReadMeta finds the valid meta page of the higher transaction, as bbolt does: one bad meta page is what a crash may
 // leave, and the other then stands for the transaction before. The file of that size in bytes must hold all pages that
 // the meta page counts.
-func ReadMeta(f io.ReaderAt, size int64) (boltpage.Meta, error) {
-	var best boltpage.Meta
+func ReadMeta(f io.ReaderAt, size int64) (Meta, error) {
+	var best Meta
 	offsets := []int64{0}
 	for s := int64(minPageSize); s <= maxPageSize && s < size; s *= 2 {
 		offsets = append(offsets, s)
@@ -150,13 +148,13 @@ func ReadMeta(f io.ReaderAt, size int64) (boltpage.Meta, error) {
 	return best, nil
 }
 
-func metaAt(f io.ReaderAt, off int64) (boltpage.Meta, bool, error) {
-	var raw [boltpage.HeaderSize + boltpage.MetaSize]byte
+func metaAt(f io.ReaderAt, off int64) (Meta, bool, error) {
+	var raw [HeaderSize + MetaSize]byte
 	if _, err := f.ReadAt(raw[:], off); errors.Is(err, io.EOF) {
-		return boltpage.Meta{}, false, nil
+		return Meta{}, false, nil
 	} else if err != nil {
-		return boltpage.Meta{}, false, fmt.Errorf("read meta page: %w", err)
+		return Meta{}, false, fmt.Errorf("read meta page: %w", err)
 	}
-	meta, ok := boltpage.ParseMeta(raw[:])
+	meta, ok := ParseMeta(raw[:])
 	return meta, ok && meta.PageSize >= minPageSize && meta.PageSize <= maxPageSize, nil
 }

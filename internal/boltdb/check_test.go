@@ -1,4 +1,4 @@
-package boltcheck_test
+package boltdb_test
 
 import (
 	"bytes"
@@ -12,8 +12,7 @@ import (
 	bolt "go.etcd.io/bbolt"
 	"go.etcd.io/etcd/server/v3/storage/schema"
 
-	"github.com/etcd-druid/druid/backup/boltcheck"
-	"github.com/etcd-druid/druid/backup/boltpage"
+	"github.com/etcd-druid/druid/internal/boltdb"
 )
 
 // database is one that bbolt made, with a tree of several levels and without a list of free pages, as etcd's.
@@ -51,13 +50,13 @@ func check(ctx context.Context, t *testing.T, content []byte) error {
 	if _, err := f.Write(content); err != nil {
 		t.Fatal(err)
 	}
-	return boltcheck.File(ctx, f)
+	return boltdb.Check(ctx, f)
 }
 
 func TestDamageIsNamedByItsKind(t *testing.T) {
 	t.Parallel()
 	whole := database(t)
-	meta, err := boltcheck.ReadMeta(bytes.NewReader(whole), int64(len(whole)))
+	meta, err := boltdb.ReadMeta(bytes.NewReader(whole), int64(len(whole)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -69,22 +68,22 @@ func TestDamageIsNamedByItsKind(t *testing.T) {
 		}
 		return content
 	}
-	const inMeta = boltpage.HeaderSize + 16
+	const inMeta = boltdb.HeaderSize + 16
 	for name, test := range map[string]struct {
 		content []byte
-		want    boltcheck.Kind
+		want    boltdb.DamageKind
 	}{
 		"as bbolt made it":         {whole, 0},
 		"one meta page":            {flipped(inMeta + size*int((meta.TxID+1)%2)), 0},
-		"both meta pages":          {flipped(inMeta, inMeta+size), boltcheck.BadMeta},
-		"nothing":                  {nil, boltcheck.Truncated},
-		"cut by its last page":     {whole[:int(meta.End-1)*size], boltcheck.Truncated},
-		"the ID of the root":       {flipped(int(meta.Root) * size), boltcheck.BadPage},
-		"the kind of the root":     {flipped(int(meta.Root)*size + 8), boltcheck.BadPage},
-		"the overflow of the root": {flipped(int(meta.Root)*size + 14), boltcheck.BadPage},
+		"both meta pages":          {flipped(inMeta, inMeta+size), boltdb.BadMeta},
+		"nothing":                  {nil, boltdb.Truncated},
+		"cut by its last page":     {whole[:int(meta.End-1)*size], boltdb.Truncated},
+		"the ID of the root":       {flipped(int(meta.Root) * size), boltdb.BadPage},
+		"the kind of the root":     {flipped(int(meta.Root)*size + 8), boltdb.BadPage},
+		"the overflow of the root": {flipped(int(meta.Root)*size + 14), boltdb.BadPage},
 	} {
 		err := check(t.Context(), t, test.content)
-		damage, ok := errors.AsType[*boltcheck.DamagedError](err)
+		damage, ok := errors.AsType[*boltdb.DamagedError](err)
 		if ok != (test.want != 0) || ok && damage.Kind != test.want || !ok && err != nil {
 			t.Errorf("%s: %v, want kind %d", name, err, test.want)
 		}
@@ -98,7 +97,7 @@ func TestACheckThatWasStoppedSaysNothingOfTheDatabase(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(stopped)
 	err := check(ctx, t, database(t))
-	if _, damaged := errors.AsType[*boltcheck.DamagedError](err); damaged || !errors.Is(err, stopped) {
+	if _, damaged := errors.AsType[*boltdb.DamagedError](err); damaged || !errors.Is(err, stopped) {
 		t.Errorf("it ends with %v", err)
 	}
 }

@@ -1,4 +1,4 @@
-package boltcheck
+package boltdb
 
 import (
 	"os"
