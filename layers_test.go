@@ -110,7 +110,7 @@ var badDeps = map[string]struct {
 }
 
 // common packages depend on the standard library alone, and all packages can use them.
-var common = []string{module + "/internal/rules"}
+var common = []string{module + "/internal/loop", module + "/internal/rules"}
 
 // leaves below internal that a layer can use although it uses no other package of internal.
 var leaves = []string{module + "/internal/boltdb"}

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/etcd-druid/druid/agent/transport"
+	"github.com/etcd-druid/druid/internal/loop"
 	"github.com/etcd-druid/druid/membership"
 )
 
@@ -142,13 +143,13 @@ type observer struct {
 
 	mu      sync.Mutex
 	state   State
-	changed chan struct{}
+	changed loop.Signal
 }
 
 func newObserver(t transport.Transport, endpoint string, mayRun func() bool, log *slog.Logger) *observer {
 	return &observer{
 		transport: t, endpoint: endpoint, mayRun: mayRun, log: log,
-		looked: func(State) {}, changed: make(chan struct{}),
+		looked: func(State) {},
 	}
 }
 
@@ -156,7 +157,7 @@ func newObserver(t transport.Transport, endpoint string, mayRun func() bool, log
 func (o *observer) State() (State, <-chan struct{}) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return o.state, o.changed
+	return o.state, o.changed.Wait()
 }
 
 // Run looks until ctx ends.
@@ -176,7 +177,7 @@ func (o *observer) Run(ctx context.Context) (err error) {
 		if !state.Healthy {
 			interval = troubledInterval
 		}
-		pause(ctx, interval)
+		loop.Sleep(ctx, interval)
 	}
 }
 
@@ -213,8 +214,7 @@ func (o *observer) set(ctx context.Context, state State) {
 	o.mu.Lock()
 	before := o.state
 	o.state = state
-	close(o.changed)
-	o.changed = make(chan struct{})
+	o.changed.Send()
 	o.mu.Unlock()
 	if before.Healthy != state.Healthy || before.Reachable != state.Reachable || before.Status.Role != state.Status.Role {
 		o.log.InfoContext(ctx, "member state changed", "healthy", state.Healthy, "role", state.Status.Role, "problem", state.Problem)

@@ -25,6 +25,7 @@ import (
 	"github.com/etcd-druid/druid/agent/duties"
 	"github.com/etcd-druid/druid/agent/launch"
 	"github.com/etcd-druid/druid/agent/start"
+	"github.com/etcd-druid/druid/internal/loop"
 	"github.com/etcd-druid/druid/internal/rules"
 	"github.com/etcd-druid/druid/leases"
 	"github.com/etcd-druid/druid/membership"
@@ -283,7 +284,7 @@ func dialed(ctx context.Context, t *testing.T, socket string) *launch.Conn {
 		if c, err := (&net.Dialer{}).DialContext(ctx, "unix", socket); err == nil {
 			return launch.NewConn(c.(*net.UnixConn))
 		}
-		pause(ctx, 10*time.Millisecond)
+		loop.Sleep(ctx, 10*time.Millisecond)
 	}
 	t.Fatal("no one listens for launch")
 	return nil

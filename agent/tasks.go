@@ -11,7 +11,7 @@ import (
 	"github.com/etcd-druid/druid/agent/duties"
 	"github.com/etcd-druid/druid/agent/launch"
 	"github.com/etcd-druid/druid/agent/start"
-	"github.com/etcd-druid/druid/backup/guard"
+	"github.com/etcd-druid/druid/internal/loop"
 	"github.com/etcd-druid/druid/internal/rules"
 	"github.com/etcd-druid/druid/leases"
 	"github.com/etcd-druid/druid/membership"
@@ -28,18 +28,19 @@ const (
 // keep runs a loop until ctx ends, and begins it again when it fails or panics: nothing of the agent ends because
 // something else of it did.
 func (a *Agent) keep(ctx context.Context, name string, run func(context.Context) error) {
-	for rest := restartPause; ctx.Err() == nil; rest = min(2*rest, maxRestartPause) {
+	rest := loop.Backoff{First: restartPause, Last: maxRestartPause}
+	for ctx.Err() == nil {
 		started := time.Now()
-		err := guard.Run(func() error { return run(ctx) })
+		err := loop.Recover(func() error { return run(ctx) })
 		if ctx.Err() != nil {
 			return
 		}
 		if time.Since(started) >= steady {
-			rest = restartPause
+			rest.Reset()
 		}
 		a.metrics.restarts.WithLabelValues(name).Inc()
 		a.log.ErrorContext(ctx, "loop ended", "loop", name, "err", err)
-		pause(ctx, rest)
+		loop.Sleep(ctx, rest.Next())
 	}
 }
 
@@ -60,19 +61,19 @@ func newBeats() *beats {
 	return &beats{last: map[string]time.Time{loopObserver: now, loopRenewer: now}}
 }
 
-func (b *beats) beat(loop string) {
+func (b *beats) beat(task string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.last[loop] = time.Now()
+	b.last[task] = time.Now()
 }
 
 // stuck names a loop that has not come round within its bound, or nothing.
 func (b *beats) stuck(bounds map[string]time.Duration) string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for loop, last := range b.last {
-		if time.Since(last) > bounds[loop] {
-			return loop
+	for task, last := range b.last {
+		if time.Since(last) > bounds[task] {
+			return task
 		}
 	}
 	return ""
@@ -96,7 +97,7 @@ func (a *Agent) settle(ctx context.Context) error {
 		switch {
 		case err != nil:
 			a.log.WarnContext(ctx, "start not followed", "err", err)
-			pause(ctx, settleRetry)
+			loop.Sleep(ctx, settleRetry)
 		case done:
 			releaseUnused()
 			a.await(ctx, func(s launch.Status) bool { return s.Connected && s.Report.PID != pid })
@@ -122,16 +123,6 @@ func (a *Agent) follow(ctx context.Context, pid int) (done bool, err error) {
 		return false, nil
 	}
 	return err == nil, err
-}
-
-// pause waits for d or until ctx ends.
-func pause(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-	case <-timer.C:
-	}
 }
 
 // await blocks until launch's status is as wanted; false means that ctx ended before.

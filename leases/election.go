@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/etcd-druid/druid/internal/crash"
+	"github.com/etcd-druid/druid/internal/loop"
 	"github.com/etcd-druid/druid/internal/rules"
 )
 
@@ -42,8 +43,8 @@ type Election struct {
 	duration, renewDeadline, retryPeriod, hurry time.Duration
 
 	// What only Run touches, and while it leads the one goroutine that renews.
-	seen      sighted
-	lastError string
+	seen     sighted
+	reported loop.Change[string]
 }
 
 // sighted is what the Lease said when it was last read or written.
@@ -72,7 +73,7 @@ func (e *Election) Run(ctx context.Context, lead func(ctx context.Context)) erro
 		if e.look(ctx, rules.No) == claimWrite && e.take(ctx, lead) {
 			continue
 		}
-		idle(ctx, e.retryPeriod+time.Duration(rand.Float64()*campaignJitter*float64(e.retryPeriod)))
+		loop.Sleep(ctx, e.retryPeriod+time.Duration(rand.Float64()*campaignJitter*float64(e.retryPeriod)))
 	}
 	return nil
 }
@@ -122,7 +123,7 @@ func (e *Election) term(ctx context.Context, began time.Time, lead func(ctx cont
 // keep renews until ctx ends or the Lease is lost. A renewal that was answered puts off expiry, counted from when it was
 // begun: who waits for the Lease counts from later on.
 func (e *Election) keep(ctx context.Context, expiry *time.Timer) {
-	for pause := e.retryPeriod; idle(ctx, pause); {
+	for pause := e.retryPeriod; loop.Sleep(ctx, pause); {
 		began := time.Now()
 		claim, err := e.over(ctx, e.identity)
 		if claim == claimLose {
@@ -207,21 +208,8 @@ func (e *Election) note(ctx context.Context, operation string, err error) {
 	if err != nil {
 		kind = operation + " " + reasonOf(err)
 	}
-	if kind != e.lastError && err != nil {
+	if e.reported.To(kind) && err != nil {
 		e.log.WarnContext(ctx, "leader lease not reached", "reason", kind, "err", err)
-	}
-	e.lastError = kind
-}
-
-// idle waits for d, and is false when ctx ended.
-func idle(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-timer.C:
-		return true
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/etcd-druid/druid/internal/loop"
 	"github.com/etcd-druid/druid/internal/rules"
 	"github.com/etcd-druid/druid/test/rulestest"
 )
@@ -255,11 +256,11 @@ func TestNeverTwoLeadersWhateverTheNetworkDoes(t *testing.T) {
 								if errors.Is(context.Cause(held), ErrNotLeader) {
 									lost.Add(1)
 								}
-								idle(t.Context(), time.Duration(odds(19))*time.Second) // within the margin of 20 s
+								loop.Sleep(t.Context(), time.Duration(odds(19))*time.Second) // within the margin of 20 s
 								leaders.Add(-1)
 							})
 							cancel()
-							idle(story, time.Duration(odds(30))*time.Second)
+							loop.Sleep(story, time.Duration(odds(30))*time.Second)
 						}
 					})
 				}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/etcd-druid/druid/internal/crash"
+	"github.com/etcd-druid/druid/internal/loop"
 )
 
 // Pace of a Renewer.
@@ -65,18 +66,18 @@ type Renewer struct {
 	fact    Fact
 	lease   Member
 	read    bool
-	changed chan struct{}
+	changed loop.Signal
 
 	// What only Run touches.
-	floor     floor
-	lastError string
+	floor    floor
+	reported loop.Change[string]
 }
 
 // NewRenewer returns the Renewer of the member called name for the Pod with podUID.
 func NewRenewer(store *Store, name, podUID string, settings func() Settings, log *slog.Logger) *Renewer {
 	return &Renewer{
 		store: store, name: name, podUID: podUID, settings: settings, log: log,
-		wake: make(chan struct{}, 1), changed: make(chan struct{}),
+		wake: make(chan struct{}, 1),
 	}
 }
 
@@ -99,7 +100,7 @@ func (r *Renewer) Publish(fact Fact) {
 func (r *Renewer) Lease() (Member, bool, <-chan struct{}) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.lease, r.read, r.changed
+	return r.lease, r.read, r.changed.Wait()
 }
 
 // ErrSuperseded says that the Lease names another Pod: a successor bears the member's name.
@@ -244,8 +245,7 @@ func (r *Renewer) learn(lease Member) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.lease, r.read = lease, true
-	close(r.changed)
-	r.changed = make(chan struct{})
+	r.changed.Send()
 }
 
 // note logs a repeated state once per change.
@@ -254,10 +254,9 @@ func (r *Renewer) note(ctx context.Context, err error) {
 		r.Renewed(err)
 	}
 	kind := reasonOf(err)
-	if kind == r.lastError {
+	if !r.reported.To(kind) {
 		return
 	}
-	r.lastError = kind
 	if err == nil {
 		r.log.InfoContext(ctx, "lease renewed", "member", r.name)
 		return

@@ -14,8 +14,8 @@ import (
 
 	"github.com/etcd-druid/druid/agent/config"
 	"github.com/etcd-druid/druid/backup/catalog"
-	"github.com/etcd-druid/druid/backup/guard"
 	"github.com/etcd-druid/druid/backup/store"
+	"github.com/etcd-druid/druid/internal/loop"
 	"github.com/etcd-druid/druid/leases"
 	"github.com/etcd-druid/druid/membership"
 )
@@ -106,7 +106,7 @@ type Duty struct {
 
 	mu      sync.Mutex
 	config  *config.Backup
-	changed chan struct{}
+	changed loop.Signal
 	// session is the one at work, nil for none.
 	session *session
 	// pruning holds a mark when something new may have made something old superfluous.
@@ -118,7 +118,7 @@ type Duty struct {
 // New returns a Duty without a configuration: it does nothing until Configure says what.
 func New(o Options) *Duty {
 	return &Duty{
-		Options: o, changed: make(chan struct{}), pruning: make(chan struct{}, 1), passing: make(chan struct{}, 1), proving: make(chan struct{}, 1),
+		Options: o, pruning: make(chan struct{}, 1), passing: make(chan struct{}, 1), proving: make(chan struct{}, 1),
 		// A full costs the member a pass over its database, a listing some requests.
 		fullPace:     pace{5 * time.Second, 5 * time.Minute},
 		recorderPace: pace{time.Second, time.Minute},
@@ -148,14 +148,13 @@ func (d *Duty) Configure(c *config.Backup) {
 
 // notify wakes everyone who waits when config or session changed. The caller holds the lock.
 func (d *Duty) notify() {
-	close(d.changed)
-	d.changed = make(chan struct{})
+	d.changed.Send()
 }
 
 func (d *Duty) configured() (*config.Backup, <-chan struct{}) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.config, d.changed
+	return d.config, d.changed.Wait()
 }
 
 func (d *Duty) work(s *session) {
@@ -169,7 +168,7 @@ func (d *Duty) work(s *session) {
 func (d *Duty) at() (*session, <-chan struct{}) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.session, d.changed
+	return d.session, d.changed.Wait()
 }
 
 // errAnew ends a session whose configuration or identity is not in force any more.
@@ -273,7 +272,7 @@ func (d *Duty) pass(ctx context.Context, retain func(context.Context) error) err
 	var group errgroup.Group
 	group.Go(func() error {
 		defer func() { <-d.passing }()
-		done <- guard.Run(func() error { return retain(ctx) })
+		done <- loop.Recover(func() error { return retain(ctx) })
 		return nil
 	})
 	select {

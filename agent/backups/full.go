@@ -9,10 +9,10 @@ import (
 
 	"github.com/etcd-druid/druid/agent/config"
 	"github.com/etcd-druid/druid/backup/catalog"
-	"github.com/etcd-druid/druid/backup/guard"
 	"github.com/etcd-druid/druid/backup/snapshot"
 	"github.com/etcd-druid/druid/backup/store"
 	"github.com/etcd-druid/druid/internal/crash"
+	"github.com/etcd-druid/druid/internal/loop"
 	"github.com/etcd-druid/druid/internal/rules"
 	"github.com/etcd-druid/druid/leases"
 )
@@ -29,7 +29,7 @@ func (s *session) takeFull(ctx context.Context, why string) {
 	s.log.InfoContext(ctx, "full began", "rule", why, "kind", kind)
 	s.group.Go(func() error {
 		var result snapshot.Result
-		err := guard.Run(func() (err error) {
+		err := loop.Recover(func() (err error) {
 			result, err = s.snapshot(ctx, s.client, s.store, name)
 			return err
 		})

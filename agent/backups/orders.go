@@ -13,9 +13,9 @@ import (
 
 	"github.com/etcd-druid/druid/backup/catalog"
 	"github.com/etcd-druid/druid/backup/delta"
-	"github.com/etcd-druid/druid/backup/guard"
 	"github.com/etcd-druid/druid/backup/store"
 	"github.com/etcd-druid/druid/internal/crash"
+	"github.com/etcd-druid/druid/internal/loop"
 	"github.com/etcd-druid/druid/leases"
 )
 
@@ -34,7 +34,7 @@ func (d *Duty) Obey(ctx context.Context) error {
 	var group errgroup.Group
 	for component, kind := range orderKinds {
 		group.Go(func() error {
-			return guard.Run(func() error { d.obey(ctx, component, kind); return nil })
+			return loop.Recover(func() error { d.obey(ctx, component, kind); return nil })
 		})
 	}
 	return group.Wait()

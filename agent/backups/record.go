@@ -10,7 +10,7 @@ import (
 
 	"github.com/etcd-druid/druid/backup/catalog"
 	"github.com/etcd-druid/druid/backup/delta"
-	"github.com/etcd-druid/druid/backup/guard"
+	"github.com/etcd-druid/druid/internal/loop"
 )
 
 // recording is a recorder at work.
@@ -51,7 +51,7 @@ func (s *session) record(ctx context.Context, from int64) {
 	s.orders.follow(r)
 	s.log.InfoContext(ctx, "deltas began", "from", from)
 	s.group.Go(func() error {
-		err := guard.Run(func() error { return recorder.Run(running) })
+		err := loop.Recover(func() error { return recorder.Run(running) })
 		s.ended <- func(ctx context.Context) {
 			s.recorder = nil
 			s.orders.follow(nil)

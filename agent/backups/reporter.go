@@ -14,8 +14,8 @@ import (
 	"github.com/etcd-druid/druid/agent/config"
 	"github.com/etcd-druid/druid/backup/catalog"
 	"github.com/etcd-druid/druid/backup/delta"
-	"github.com/etcd-druid/druid/backup/guard"
 	"github.com/etcd-druid/druid/internal/crash"
+	"github.com/etcd-druid/druid/internal/loop"
 	"github.com/etcd-druid/druid/leases"
 )
 
@@ -261,7 +261,7 @@ type patcher func(now time.Time) (p leases.BackupPatch, notified func())
 // persist keeps one Lease until ctx ends, also after a panic.
 func (h *reporter) persist(ctx context.Context, c leases.Component, wake <-chan struct{}, interval time.Duration, patch patcher) {
 	for ctx.Err() == nil {
-		err := guard.Run(func() error {
+		err := loop.Recover(func() error {
 			h.keep(ctx, c, wake, interval, patch)
 			return nil
 		})

@@ -12,9 +12,9 @@ import (
 	"github.com/etcd-druid/druid/agent/config"
 	"github.com/etcd-druid/druid/backup/catalog"
 	"github.com/etcd-druid/druid/backup/delta"
-	"github.com/etcd-druid/druid/backup/guard"
 	"github.com/etcd-druid/druid/backup/store"
 	"github.com/etcd-druid/druid/backup/verify"
+	"github.com/etcd-druid/druid/internal/loop"
 	"github.com/etcd-druid/druid/internal/rules"
 	"github.com/etcd-druid/druid/leases"
 	"github.com/etcd-druid/druid/membership"
@@ -42,7 +42,7 @@ func (d *Duty) Prove(ctx context.Context) error {
 	if err := verify.Clean(d.Scratch); err != nil {
 		d.Log.WarnContext(ctx, "scratch directory not cleaned", "err", err)
 	}
-	var last Decision
+	var reported loop.Change[Decision]
 	for ctx.Err() == nil {
 		c, changed := d.configured()
 		self, known := d.Self()
@@ -52,8 +52,7 @@ func (d *Duty) Prove(ctx context.Context) error {
 				d.away, facts.Resting = false, rules.No
 			}
 			decision := DecideProof(facts)
-			if decision != last && ctx.Err() == nil {
-				last = decision
+			if reported.To(decision) && ctx.Err() == nil {
 				d.Metrics.decisions.WithLabelValues("proof", decision.Rule).Inc()
 				d.Log.InfoContext(ctx, "proof of backups decided", "verdict", string(decision.Verdict), "rule", decision.Rule)
 			}
@@ -207,7 +206,7 @@ func (d *Duty) proveTarget(ctx context.Context, c config.Backup, self Identity, 
 		return unknown(err)
 	}
 	r := verify.Result{}
-	err = guard.Run(func() error {
+	err = loop.Recover(func() error {
 		r = verify.Run(ctx, verify.Config{
 			Store: opened, Catalog: listed, Target: target, Scratch: d.Scratch, Rate: proofRate, Reserve: d.proofReserve,
 			Ask: func(ctx context.Context, revision int64) (delta.Checkpoint, error) {

@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/etcd-druid/druid/internal/crash"
+	"github.com/etcd-druid/druid/internal/loop"
 	"github.com/etcd-druid/druid/internal/rules"
 	"github.com/etcd-druid/druid/leases"
 	"github.com/etcd-druid/druid/membership"
@@ -38,8 +39,8 @@ type Departure struct {
 
 	// external members are the client URLs of those that stay, as they were last seen: spec.bootstrap.join may name only some of them.
 	externals []string
-	last      string
-	trouble   string
+	reported  loop.Change[string]
+	trouble   loop.Change[string]
 }
 
 // Run looks until ctx ends, where another cluster was joined. What goes wrong is logged once per change and tried again.
@@ -73,10 +74,9 @@ func (d *Departure) note(ctx context.Context, err error) {
 	if err != nil && !errors.Is(err, leases.ErrConflict) {
 		text = err.Error()
 	}
-	if text != d.trouble && text != "" && ctx.Err() == nil {
+	if d.trouble.To(text) && text != "" && ctx.Err() == nil {
 		d.Log.WarnContext(ctx, "departure hindered", "err", err)
 	}
-	d.trouble = text
 }
 
 // look does the next step, if one is due.
@@ -182,10 +182,9 @@ func (d *Departure) ruler(leader membership.Member, record leases.Record, self C
 }
 
 func (d *Departure) inform(ctx context.Context, decision membership.DrainDecision) {
-	if d.last == decision.Rule {
+	if !d.reported.To(decision.Rule) {
 		return
 	}
-	d.last = decision.Rule
 	d.Decisions.WithLabelValues(departureTable, decision.Rule).Inc()
 	d.Log.InfoContext(ctx, "departure decided", "member", d.Member, "mode", decision.Verdict, "rule", decision.Rule, "reason", decision.Why)
 }
@@ -229,10 +228,10 @@ func (d *Departure) remove(ctx context.Context, view membership.View, id uint64)
 	defer func() { err = errors.Join(err, client.Close()) }()
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	d.Log.WarnContext(ctx, "member removal begun", "member", d.Member, "memberID", leases.FormatID(id), "rule", d.last)
+	d.Log.WarnContext(ctx, "member removal begun", "member", d.Member, "memberID", leases.FormatID(id), "rule", d.reported.Last())
 	if err := membership.Remove(ctx, client, id); err != nil && !errors.Is(err, membership.ErrNotFound) {
 		return err
 	}
-	d.Log.WarnContext(ctx, "member removed", "member", d.Member, "memberID", leases.FormatID(id), "rule", d.last)
+	d.Log.WarnContext(ctx, "member removed", "member", d.Member, "memberID", leases.FormatID(id), "rule", d.reported.Last())
 	return nil
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/etcd-druid/druid/internal/crash"
+	"github.com/etcd-druid/druid/internal/loop"
 	"github.com/etcd-druid/druid/internal/rules"
 	"github.com/etcd-druid/druid/leases"
 	"github.com/etcd-druid/druid/membership"
@@ -44,7 +45,7 @@ type draining struct {
 	hindered time.Time
 	failures int
 	// last decision, so that a repeated one is reported once.
-	last string
+	reported loop.Change[string]
 }
 
 // pause until the next look.
@@ -144,10 +145,9 @@ func (r *round) freshDrain(ctx context.Context, self Cluster) (rules.Answer, err
 
 // tellDrain counts and logs a decision once per change.
 func (r *round) reportDrain(ctx context.Context, d membership.DrainDecision) {
-	if r.draining.last == d.Rule {
+	if !r.draining.reported.To(d.Rule) {
 		return
 	}
-	r.draining.last = d.Rule
 	r.Decisions.WithLabelValues(drainTable, d.Rule).Inc()
 	r.Log.InfoContext(ctx, "drain decided", "member", r.draining.slot.Member, "mode", d.Verdict, "rule", d.Rule, "reason", d.Why)
 }

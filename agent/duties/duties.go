@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/etcd-druid/druid/internal/crash"
+	"github.com/etcd-druid/druid/internal/loop"
 	"github.com/etcd-druid/druid/leases"
 	"github.com/etcd-druid/druid/membership"
 )
@@ -112,7 +113,7 @@ type round struct {
 	// upgrading is what is known of the order to compare the members.
 	upgrading upgrading
 	// trouble that was logged last.
-	trouble string
+	trouble loop.Change[string]
 }
 
 // Run performs the duties until ctx ends. What goes wrong is logged once per change and tried again.
@@ -229,10 +230,9 @@ func (r *round) note(ctx context.Context, err error) {
 	if err != nil {
 		text = err.Error()
 	}
-	if text != r.trouble && err != nil {
+	if r.trouble.To(text) && err != nil {
 		r.Log.WarnContext(ctx, "leader duties hindered", "err", err)
 	}
-	r.trouble = text
 }
 
 // Pauses before the record is watched again. A watch that is refused, as by a Role of an older druid, costs the API server
@@ -246,9 +246,10 @@ const (
 // duties prompt and nothing else: they act only on what they read themselves.
 func (d *Duties) follow(ctx context.Context, versions chan leases.Version) error {
 	failed := false
-	for rest := watchPause; ; rest = min(2*rest, maxWatchPause) {
+	rest := loop.Backoff{First: watchPause, Last: maxWatchPause}
+	for {
 		err := d.Store.WatchRecord(ctx, func(version leases.Version) {
-			rest = watchPause
+			rest.Reset()
 			select {
 			case <-versions: // an older one that no one took
 			default:
@@ -259,12 +260,8 @@ func (d *Duties) follow(ctx context.Context, versions chan leases.Version) error
 			d.Log.WarnContext(ctx, "record not watched", "err", err)
 		}
 		failed = err != nil
-		timer := time.NewTimer(rest)
-		select {
-		case <-ctx.Done():
-			timer.Stop()
+		if !loop.Sleep(ctx, rest.Next()) {
 			return nil
-		case <-timer.C:
 		}
 	}
 }

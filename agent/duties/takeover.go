@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/etcd-druid/druid/internal/crash"
+	"github.com/etcd-druid/druid/internal/loop"
 	"github.com/etcd-druid/druid/internal/rules"
 	"github.com/etcd-druid/druid/leases"
 	"github.com/etcd-druid/druid/membership"
@@ -32,7 +33,7 @@ type Takeover struct {
 
 	// desired is the leader that was last seen to be one of our members.
 	desired uint64
-	trouble string
+	trouble loop.Change[string]
 }
 
 // Run looks until ctx ends. What goes wrong is logged once per change and tried again.
@@ -43,10 +44,9 @@ func (t *Takeover) Run(ctx context.Context) error {
 		if err != nil {
 			text = err.Error()
 		}
-		if text != t.trouble && err != nil && ctx.Err() == nil {
+		if t.trouble.To(text) && err != nil && ctx.Err() == nil {
 			t.Log.WarnContext(ctx, "leadership not taken over", "err", err)
 		}
-		t.trouble = text
 		select {
 		case <-ctx.Done():
 			ticker.Stop()

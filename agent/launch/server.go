@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/etcd-druid/druid/internal/crash"
+	"github.com/etcd-druid/druid/internal/loop"
 )
 
 // Idle is a launch that asks what to do. Lock is the volume's lock: the same open file description that launch holds, so
@@ -60,19 +61,19 @@ type Server struct {
 	mu      sync.Mutex
 	conn    *Conn
 	status  Status
-	changed chan struct{}
+	changed loop.Signal
 }
 
 // NewServer makes a Server that listens on the unix socket at path socket.
 func NewServer(socket string, decider Decider, log *slog.Logger) *Server {
-	return &Server{socket: socket, decider: decider, log: log, changed: make(chan struct{})}
+	return &Server{socket: socket, decider: decider, log: log}
 }
 
 // State is what is known of launch now, and a channel that is closed at the next change.
 func (s *Server) State() (Status, <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.status, s.changed
+	return s.status, s.changed.Wait()
 }
 
 // Stop orders launch to stop etcd, SIGKILL after grace, and blocks until it no longer runs or ctx ends. launch then asks
@@ -80,7 +81,7 @@ func (s *Server) State() (Status, <-chan struct{}) {
 func (s *Server) Stop(ctx context.Context, grace time.Duration, reason string) error {
 	s.mu.Lock()
 	conn, status := s.conn, s.status
-	var changed <-chan struct{} = s.changed
+	changed := s.changed.Wait()
 	s.mu.Unlock()
 	switch {
 	case !status.Connected || conn == nil:
@@ -179,8 +180,7 @@ func (s *Server) set(conn *Conn, status Status) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.conn, s.status = conn, status
-	close(s.changed)
-	s.changed = make(chan struct{})
+	s.changed.Send()
 }
 
 // session is one connection of launch: a reader that never blocks on the Decider, so that a launch that goes away is
@@ -258,10 +258,8 @@ func (s *session) ask(ctx context.Context, idle Idle) {
 		if err != nil {
 			inform(Order{Reason: err.Error()})
 		}
-		select {
-		case <-ctx.Done():
+		if !loop.Sleep(ctx, retryNext) {
 			return
-		case <-time.After(retryNext):
 		}
 	}
 }

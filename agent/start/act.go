@@ -15,6 +15,7 @@ import (
 	"github.com/etcd-druid/druid/agent/datadir"
 	"github.com/etcd-druid/druid/agent/launch"
 	"github.com/etcd-druid/druid/internal/crash"
+	"github.com/etcd-druid/druid/internal/loop"
 	"github.com/etcd-druid/druid/leases"
 	"github.com/etcd-druid/druid/membership"
 )
@@ -91,7 +92,7 @@ const resumeSlots = 5
 
 // resume starts etcd on its data. Should the data vanish before etcd opens it, the flags let it form no cluster.
 func (b *Bootstrapper) resume(ctx context.Context, o *observation) (*launch.Order, error) {
-	if o.Listed == NoQuorum && !pause(ctx, b.stagger(o)) {
+	if o.Listed == NoQuorum && !loop.Sleep(ctx, b.stagger(o)) {
 		return nil, context.Cause(ctx)
 	}
 	b.joining = joining{} // there is a log: whatever we joined as was started, and is never started without it again (R4)

@@ -11,6 +11,7 @@ import (
 	"github.com/etcd-druid/druid/agent/datadir"
 	"github.com/etcd-druid/druid/agent/launch"
 	"github.com/etcd-druid/druid/internal/crash"
+	"github.com/etcd-druid/druid/internal/loop"
 	"github.com/etcd-druid/druid/leases"
 	"github.com/etcd-druid/druid/membership"
 )
@@ -94,7 +95,7 @@ var errNotYet = errors.New("another member joins right now")
 // awaitTurn lets joiners come one after another. An etcd that joins asks every listed peer for its version before it
 // serves, and waits 7 s for one that has opened its port and does not serve yet: two that join at once wait for each other.
 func (b *Bootstrapper) awaitTurn(ctx context.Context, o *observation) error {
-	if !pause(ctx, time.Duration(b.rank(o))*joinStagger) {
+	if !loop.Sleep(ctx, time.Duration(b.rank(o))*joinStagger) {
 		return context.Cause(ctx)
 	}
 	for range turnLooks {
@@ -105,7 +106,7 @@ func (b *Bootstrapper) awaitTurn(ctx context.Context, o *observation) error {
 		if o.view = view; !b.otherStarts(view) {
 			return nil
 		}
-		if !pause(ctx, settleInterval) {
+		if !loop.Sleep(ctx, settleInterval) {
 			return context.Cause(ctx)
 		}
 	}
@@ -164,7 +165,7 @@ func (b *Bootstrapper) agreedList(ctx context.Context, o *observation, id uint64
 			}
 		}
 		last = view
-		if !pause(ctx, settleInterval) {
+		if !loop.Sleep(ctx, settleInterval) {
 			return view, fmt.Errorf("join: the member list does not settle: %w", unsettled)
 		}
 	}

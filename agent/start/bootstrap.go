@@ -19,6 +19,7 @@ import (
 	"github.com/etcd-druid/druid/agent/transport"
 	"github.com/etcd-druid/druid/backup/store"
 	"github.com/etcd-druid/druid/backup/store/open"
+	"github.com/etcd-druid/druid/internal/loop"
 	"github.com/etcd-druid/druid/leases"
 	"github.com/etcd-druid/druid/membership"
 )
@@ -194,18 +195,6 @@ func (b *Bootstrapper) electionTimeout() time.Duration {
 	return defaultElectionTimeout
 }
 
-// pause waits, and says whether ctx still lives.
-func pause(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-timer.C:
-		return true
-	}
-}
-
 // waiting is the order to stay idle for a reason.
 func waiting(reason string) launch.Order {
 	return launch.Order{Version: launch.ProtocolVersion, Kind: launch.OrderWait, Reason: reason}
@@ -216,10 +205,9 @@ func waiting(reason string) launch.Order {
 func (b *Bootstrapper) Next(ctx context.Context, idle launch.Idle, inform func(launch.Order)) (launch.Order, error) {
 	b.forgetVolume()
 	b.leaseAt, b.started, b.bootstraps = time.Time{}, time.Now(), bootstraps{}
-	notified := ""
+	var reported loop.Change[string]
 	say := func(reason string) {
-		if reason != notified {
-			notified = reason
+		if reported.To(reason) {
 			inform(waiting(reason))
 		}
 	}
@@ -242,7 +230,7 @@ func (b *Bootstrapper) Next(ctx context.Context, idle launch.Idle, inform func(l
 		default:
 			continue // something was done: look again at once
 		}
-		pause(ctx, b.interval())
+		loop.Sleep(ctx, b.interval())
 	}
 	return launch.Order{}, context.Cause(ctx)
 }
@@ -324,7 +312,7 @@ func (b *Bootstrapper) restAfterCrash(ctx context.Context, report launch.Report,
 		return ctx.Err() == nil
 	}
 	say(fmt.Sprintf("%s; it is started again in %s", why, rest))
-	return pause(ctx, rest)
+	return loop.Sleep(ctx, rest)
 }
 
 // crashRest is how long to wait and why. A program that could not be run at all is no crash of etcd, which launch counts,

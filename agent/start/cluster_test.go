@@ -28,6 +28,7 @@ import (
 	"github.com/etcd-druid/druid/agent/launch"
 	"github.com/etcd-druid/druid/agent/transport"
 	"github.com/etcd-druid/druid/backup/store"
+	"github.com/etcd-druid/druid/internal/loop"
 	"github.com/etcd-druid/druid/leases"
 	"github.com/etcd-druid/druid/membership"
 	"github.com/etcd-druid/druid/test/env"
@@ -350,7 +351,7 @@ func (c *cluster) eventually(what string, cond func() error) {
 		if time.Now().After(deadline) {
 			c.t.Fatalf("%s: %v", what, err)
 		}
-		pause(c.t.Context(), 100*time.Millisecond)
+		loop.Sleep(c.t.Context(), 100*time.Millisecond)
 	}
 }
 

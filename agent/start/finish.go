@@ -11,6 +11,7 @@ import (
 	"github.com/etcd-druid/druid/agent/datadir"
 	"github.com/etcd-druid/druid/backup/catalog"
 	"github.com/etcd-druid/druid/internal/crash"
+	"github.com/etcd-druid/druid/internal/loop"
 	"github.com/etcd-druid/druid/internal/rules"
 	"github.com/etcd-druid/druid/leases"
 	"github.com/etcd-druid/druid/membership"
@@ -93,7 +94,7 @@ func (s *settler) until(ctx context.Context, name string, step func(context.Cont
 		if over := time.Since(s.since) - calmAfter; over > 0 {
 			interval = min(calmInterval, settlePoll+over/8)
 		}
-		pause(ctx, interval)
+		loop.Sleep(ctx, interval)
 	}
 	return nil
 }

@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/etcd-druid/druid/agent/datadir/volume"
+	"github.com/etcd-druid/druid/internal/loop"
 	"github.com/etcd-druid/druid/internal/rules"
 	"github.com/etcd-druid/druid/leases"
 	"github.com/etcd-druid/druid/membership"
@@ -129,7 +130,7 @@ func (b *Bootstrapper) enter(o *observation) {
 
 // confirm reads a second list, an election timeout later and from another voter where there is one (R5).
 func (b *Bootstrapper) confirm(ctx context.Context, o *observation) {
-	if !pause(ctx, b.electionTimeout()) {
+	if !loop.Sleep(ctx, b.electionTimeout()) {
 		return
 	}
 	var endpoints []string

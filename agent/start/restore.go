@@ -19,6 +19,7 @@ import (
 	"github.com/etcd-druid/druid/backup/snapshot"
 	"github.com/etcd-druid/druid/backup/store"
 	"github.com/etcd-druid/druid/internal/crash"
+	"github.com/etcd-druid/druid/internal/loop"
 )
 
 // restore claims an attempt as form does, makes its data next to the data directory, stamps it and puts it in its place.
@@ -115,7 +116,7 @@ func (b *Bootstrapper) restoreFailed(ctx context.Context, o *observation, inform
 		return err // an older full is planned with at once
 	}
 	inform(err.Error())
-	pause(ctx, doubling(b.restores.failures-1))
+	loop.Sleep(ctx, doubling(b.restores.failures-1))
 	return err
 }
 

@@ -51,8 +51,8 @@ func directoryAt(tb testing.TB, path string) *dir.Store {
 	return s
 }
 
-// recording is a recorder that runs until the test ends or it is stopped.
-type recording struct {
+// recordings is a recorder that runs until the test ends or it is stopped.
+type recordings struct {
 	*Recorder
 	tb     testing.TB
 	cancel context.CancelFunc
@@ -63,9 +63,9 @@ type recording struct {
 	changed  chan struct{}
 }
 
-func record(tb testing.TB, m *member.Member, s store.Store, from int64, change ...func(*Config)) *recording {
+func record(tb testing.TB, m *member.Member, s store.Store, from int64, change ...func(*Config)) *recordings {
 	tb.Helper()
-	r := &recording{tb: tb, changed: make(chan struct{})}
+	r := &recordings{tb: tb, changed: make(chan struct{})}
 	cfg := Config{
 		Conn: m.Client.ActiveConnection(), Store: s, Key: keyOf, Lineage: lineage, From: from, Period: MinPeriod, Observe: r.observe,
 	}
@@ -86,7 +86,7 @@ func record(tb testing.TB, m *member.Member, s store.Store, from int64, change .
 	return r
 }
 
-func (r *recording) observe(s Status) {
+func (r *recordings) observe(s Status) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.statuses = append(r.statuses, s)
@@ -94,14 +94,14 @@ func (r *recording) observe(s Status) {
 	r.changed = make(chan struct{})
 }
 
-func (r *recording) all() []Status {
+func (r *recordings) all() []Status {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return slices.Clone(r.statuses)
 }
 
 // await waits for a status.
-func (r *recording) await(what string, ok func(Status) bool) Status {
+func (r *recordings) await(what string, ok func(Status) bool) Status {
 	r.tb.Helper()
 	deadline := time.After(patience)
 	for {
@@ -124,7 +124,7 @@ func (r *recording) await(what string, ok func(Status) bool) Status {
 }
 
 // flush saves all that happened.
-func (r *recording) flush() int64 {
+func (r *recordings) flush() int64 {
 	r.tb.Helper()
 	ctx, cancel := context.WithTimeout(r.tb.Context(), patience)
 	defer cancel()
@@ -136,7 +136,7 @@ func (r *recording) flush() int64 {
 }
 
 // stop ends the recorder as a crash would: what is not saved is lost.
-func (r *recording) stop() {
+func (r *recordings) stop() {
 	r.tb.Helper()
 	r.cancel()
 	if err := r.run.Wait(); err != nil {
@@ -145,7 +145,7 @@ func (r *recording) stop() {
 }
 
 // ends waits until the recorder ends by itself.
-func (r *recording) ends(want error) {
+func (r *recordings) ends(want error) {
 	r.tb.Helper()
 	select {
 	case <-r.ended:

@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc"
 
-	"github.com/etcd-druid/druid/backup/guard"
+	"github.com/etcd-druid/druid/internal/loop"
 )
 
 const (
@@ -32,7 +32,7 @@ type leaseBook struct {
 	known   map[int64]*leaseEntry
 	queue   []*leaseEntry
 	work    chan struct{} // something is queued
-	changed chan struct{} // closed and replaced with each answer
+	changed loop.Signal   // sent with each answer
 }
 
 // leaseEntry is what is known of a lease. Anyone who holds one need not care whether the book forgets it.
@@ -44,7 +44,7 @@ type leaseEntry struct {
 func newLeaseBook(conn grpc.ClientConnInterface, now func() time.Time) *leaseBook {
 	return &leaseBook{
 		client: etcdserverpb.NewLeaseClient(conn), now: now,
-		known: map[int64]*leaseEntry{}, work: make(chan struct{}, askers), changed: make(chan struct{}),
+		known: map[int64]*leaseEntry{}, work: make(chan struct{}, askers),
 	}
 }
 
@@ -77,7 +77,7 @@ func (b *leaseBook) wake() {
 func (b *leaseBook) run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	for range askers {
-		g.Go(guard.Func(func() error {
+		g.Go(loop.Recovered(func() error {
 			for {
 				select {
 				case <-ctx.Done():
@@ -123,8 +123,7 @@ func (b *leaseBook) ask(ctx context.Context, entry *leaseEntry) bool {
 	// Of a lease that is gone etcd says that -1 seconds remain, and that nothing was granted.
 	entry.lease.TTL, entry.lease.Remaining, entry.lease.At = response.GrantedTTL, max(response.TTL, 0), b.now()
 	entry.answered = true
-	close(b.changed)
-	b.changed = make(chan struct{})
+	b.changed.Send()
 	return true
 }
 
@@ -177,7 +176,7 @@ func (b *leaseBook) wait(ctx context.Context, entries []*leaseEntry) {
 		for len(entries) > 0 && entries[0].answered {
 			entries = entries[1:]
 		}
-		changed := b.changed
+		changed := b.changed.Wait()
 		b.mu.Unlock()
 		if len(entries) == 0 {
 			return

@@ -145,7 +145,7 @@ func TestNoHoleIsAppendedBetweenTwoDeltas(t *testing.T) {
 		"one behind the first":     {revision: 12, gap: true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			l := newLoop(recorderOf(t, &revisions{}, 11, nil))
+			l := newRecording(recorderOf(t, &revisions{}, 11, nil))
 			l.book = newLeaseBook(l.cfg.Conn, l.cfg.Now)
 			l.receive(delivery{at: start, changes: []change{{Event: &mvccpb.Event{Kv: &mvccpb.KeyValue{ModRevision: c.revision}}}}, whole: true})
 			if err := l.append(); errors.Is(err, ErrGap) != c.gap || !c.gap && err != nil {

@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc"
 
-	"github.com/etcd-druid/druid/backup/guard"
 	"github.com/etcd-druid/druid/backup/store"
+	"github.com/etcd-druid/druid/internal/loop"
 )
 
 const (
@@ -112,23 +112,23 @@ func (r *Recorder) Run(ctx context.Context) error {
 	}
 	defer close(r.ended)
 	g, ctx := errgroup.WithContext(ctx)
-	l := newLoop(r)
+	l := newRecording(r)
 	book := newLeaseBook(r.cfg.Conn, r.cfg.Now)
 	l.book = book
 	up := &uploader{
 		store: r.cfg.Store, key: r.cfg.Key, conn: r.cfg.Conn, leases: book, now: r.cfg.Now, backoff: firstBackoff, every: r.cfg.CheckpointEvery,
 	}
 	w := newWatcher(r.cfg.Conn, r.cfg.ClusterID, r.cfg.Now, r.cfg.From, l.in)
-	g.Go(guard.Func(func() error { return book.run(ctx) }))
-	g.Go(guard.Func(func() error { return up.run(ctx, l.batches, l.outcomes) }))
-	g.Go(guard.Func(func() error { return r.beat(ctx, l.beats, l.in) }))
-	g.Go(guard.Func(func() error {
+	g.Go(loop.Recovered(func() error { return book.run(ctx) }))
+	g.Go(loop.Recovered(func() error { return up.run(ctx, l.batches, l.outcomes) }))
+	g.Go(loop.Recovered(func() error { return r.beat(ctx, l.beats, l.in) }))
+	g.Go(loop.Recovered(func() error {
 		if err := r.awaitFirst(ctx, l.in); err != nil {
 			return nil //nolint:nilerr // ctx ended, or the loop was reported
 		}
 		return w.run(ctx)
 	}))
-	g.Go(guard.Func(func() error { return l.run(ctx) }))
+	g.Go(loop.Recovered(func() error { return l.run(ctx) }))
 	return g.Wait()
 }
 
@@ -180,7 +180,8 @@ func (r *Recorder) revision(ctx context.Context) (int64, error) {
 // awaitFirst makes sure that the first revision can come: a watch from the future waits without a word, and drops what
 // comes until then.
 func (r *Recorder) awaitFirst(ctx context.Context, in chan<- delivery) error {
-	for wait := firstBackoff; ; wait = min(2*wait, lastBackoff) {
+	wait := newBackoff()
+	for {
 		_, err := r.revision(ctx)
 		if err == nil {
 			return nil
@@ -194,7 +195,7 @@ func (r *Recorder) awaitFirst(ctx context.Context, in chan<- delivery) error {
 		if d.fatal {
 			return d.err
 		}
-		if !pause(ctx, wait) {
+		if !pause(ctx, wait.Next()) {
 			return ctx.Err()
 		}
 	}

@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/etcd-druid/druid/backup/store"
+	"github.com/etcd-druid/druid/internal/loop"
 )
 
 // putTimeout of one attempt: 8 MiB at 70 kB/s. A store that hangs for longer is asked again.
@@ -83,7 +84,8 @@ func (u *uploader) run(ctx context.Context, in <-chan *batch, out chan<- outcome
 // save puts the delta, again and again until it is there or ctx ends.
 func (u *uploader) save(ctx context.Context, sealed *Sealed, inform func(outcome) error) (Saved, error) {
 	begin, at := u.now(), sealed.Header.Closed
-	for wait := u.backoff; ; {
+	wait := loop.Backoff{First: u.backoff, Last: lastBackoff}
+	for {
 		key := u.key(sealed.Header.From, sealed.Header.To, at)
 		err := u.put(ctx, key, sealed)
 		if err == nil {
@@ -98,10 +100,9 @@ func (u *uploader) save(ctx context.Context, sealed *Sealed, inform func(outcome
 		if err := inform(outcome{err: fmt.Errorf("save revisions %d to %d: %w", sealed.Header.From, sealed.Header.To, err)}); err != nil {
 			return Saved{}, err
 		}
-		if !pause(ctx, wait) {
+		if !pause(ctx, wait.Next()) {
 			return Saved{}, ctx.Err()
 		}
-		wait = min(2*wait, lastBackoff)
 	}
 }
 

@@ -16,6 +16,8 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
+
+	"github.com/etcd-druid/druid/internal/loop"
 )
 
 // firstRevision is the first revision with a change. A store without any is at revision 1.
@@ -75,14 +77,15 @@ func newWatcher(conn grpc.ClientConnInterface, cluster uint64, now func() time.T
 
 // run watches until ctx ends, or nothing can follow any more.
 func (w *watcher) run(ctx context.Context) error {
-	for wait := firstBackoff; ; wait = min(2*wait, lastBackoff) {
+	wait := newBackoff()
+	for {
 		main, sub := w.seq.main, w.seq.sub
 		err := w.watch(ctx)
 		if ctx.Err() != nil {
 			return nil //nolint:nilerr // it broke because it was to end
 		}
 		if main != w.seq.main || sub != w.seq.sub {
-			wait = firstBackoff
+			wait.Reset()
 		}
 		compacted, isCompacted := errors.AsType[compactedError](err)
 		switch {
@@ -98,7 +101,7 @@ func (w *watcher) run(ctx context.Context) error {
 		case errors.Is(err, ErrGap) || errors.Is(err, errOtherCluster):
 			return w.deliver(ctx, delivery{err: err, fatal: true})
 		}
-		if ended := w.deliver(ctx, delivery{err: err}); ended != nil || !pause(ctx, wait) {
+		if ended := w.deliver(ctx, delivery{err: err}); ended != nil || !pause(ctx, wait.Next()) {
 			return nil //nolint:nilerr // the loop was reported why it broke; ctx ended
 		}
 	}
@@ -174,17 +177,10 @@ func (w *watcher) deliver(ctx context.Context, d delivery) error {
 	}
 }
 
-// pause waits; it is false when ctx ended first.
-func pause(ctx context.Context, wait time.Duration) bool {
-	timer := time.NewTimer(wait + rand.N(wait/2))
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
-}
+func newBackoff() loop.Backoff { return loop.Backoff{First: firstBackoff, Last: lastBackoff} }
+
+// pause waits up to half as much again; it is false when ctx ended first.
+func pause(ctx context.Context, wait time.Duration) bool { return loop.Sleep(ctx, wait+rand.N(wait/2)) }
 
 // watchCodec reads what a watch delivers as proto.Unmarshal would, at a fifth of its cost: keys and values stay where they
 // arrived, and all events of a message are made at once.

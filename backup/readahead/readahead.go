@@ -4,7 +4,7 @@ import (
 	"context"
 	"io"
 
-	"github.com/etcd-druid/druid/backup/guard"
+	"github.com/etcd-druid/druid/internal/loop"
 )
 
 // Reader hands on a stream in chunks. One goroutine calls Run, another one Next.
@@ -29,7 +29,7 @@ func New(chunk, chunks int) *Reader {
 // stands still.
 func (r *Reader) Run(ctx context.Context, stream io.Reader) {
 	defer close(r.full)
-	r.end = guard.Run(func() error { return r.run(ctx, stream) })
+	r.end = loop.Recover(func() error { return r.run(ctx, stream) })
 }
 
 func (r *Reader) run(ctx context.Context, stream io.Reader) error {

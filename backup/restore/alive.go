@@ -15,8 +15,8 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/etcd-druid/druid/backup/delta"
-	"github.com/etcd-druid/druid/backup/guard"
 	"github.com/etcd-druid/druid/backup/snapshot"
+	"github.com/etcd-druid/druid/internal/loop"
 )
 
 // fetchedSuffix of the full that was fetched, next to the database that is made of it.
@@ -191,7 +191,7 @@ func (p *picker) deltas(ctx context.Context, c *Config, all []segment) error {
 	}
 	g, ctx := errgroup.WithContext(ctx)
 	queue, out := prefetch(ctx, g, c.Store, deltasOf(needed)), make(chan work, waiting)
-	g.Go(guard.Func(func() error {
+	g.Go(loop.Recovered(func() error {
 		defer close(out)
 		for _, s := range needed {
 			select {

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/etcd-druid/druid/backup/delta"
-	"github.com/etcd-druid/druid/backup/guard"
+	"github.com/etcd-druid/druid/internal/loop"
 )
 
 const (
@@ -25,7 +25,7 @@ const (
 func apply(ctx context.Context, c *Config, r *reader, run func(context.Context, <-chan work) error) error {
 	g, ctx := errgroup.WithContext(ctx)
 	queue, out := prefetch(ctx, g, c.Store, c.Plan.Deltas), make(chan work, waiting)
-	g.Go(guard.Func(func() error { return r.run(ctx, queue, out) }))
+	g.Go(loop.Recovered(func() error { return r.run(ctx, queue, out) }))
 	g.Go(func() error { return guarded(func() error { return run(ctx, out) }) })
 	return g.Wait()
 }

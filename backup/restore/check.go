@@ -16,10 +16,10 @@ import (
 	"go.etcd.io/etcd/server/v3/storage/schema"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/etcd-druid/druid/internal/boltdb"
 	"github.com/etcd-druid/druid/backup/catalog"
 	"github.com/etcd-druid/druid/backup/snapshot"
 	"github.com/etcd-druid/druid/backup/store"
+	"github.com/etcd-druid/druid/internal/boltdb"
 )
 
 // logSpace is what etcd's log takes: a segment of 64 MB, and the next one, which is made in advance.

@@ -13,10 +13,10 @@ import (
 
 	"github.com/etcd-druid/druid/backup/catalog"
 	"github.com/etcd-druid/druid/backup/delta"
-	"github.com/etcd-druid/druid/backup/guard"
 	"github.com/etcd-druid/druid/backup/readahead"
 	"github.com/etcd-druid/druid/backup/snapshot"
 	"github.com/etcd-druid/druid/backup/store"
+	"github.com/etcd-druid/druid/internal/loop"
 )
 
 const (
@@ -42,7 +42,7 @@ type fetched struct {
 // prefetch fetches small deltas before they are needed, in their order.
 func prefetch(ctx context.Context, g *errgroup.Group, s store.Store, deltas []catalog.Delta) <-chan *fetched {
 	queue, memory := make(chan *fetched, ahead), semaphore.NewWeighted(held)
-	g.Go(guard.Func(func() error {
+	g.Go(loop.Recovered(func() error {
 		defer close(queue)
 		for _, d := range deltas {
 			f := &fetched{Delta: d, ready: make(chan struct{}), release: func() {}}
@@ -55,7 +55,7 @@ func prefetch(ctx context.Context, g *errgroup.Group, s store.Store, deltas []ca
 				f.release = func() { memory.Release(d.Size) }
 				g.Go(func() error {
 					defer close(f.ready)
-					f.err = guard.Run(func() (err error) {
+					f.err = loop.Recover(func() (err error) {
 						f.data, err = fetchDelta(ctx, s, d)
 						return err
 					})
@@ -248,7 +248,7 @@ func fetch(ctx context.Context, c *Config, t snapshot.Trailer, path string) (err
 		ahead.Run(ctx, reader)
 		return nil // write hears of how it ends
 	})
-	g.Go(guard.Func(func() error { return c.write(f, ahead, t.Size) }))
+	g.Go(loop.Recovered(func() error { return c.write(f, ahead, t.Size) }))
 	if err := g.Wait(); err != nil {
 		return err
 	}

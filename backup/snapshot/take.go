@@ -12,9 +12,9 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/etcd-druid/druid/backup/guard"
 	"github.com/etcd-druid/druid/backup/readahead"
 	"github.com/etcd-druid/druid/backup/store"
+	"github.com/etcd-druid/druid/internal/loop"
 )
 
 // anyKey is read for the revision alone; whether it exists does not matter.
@@ -78,13 +78,13 @@ func upload(ctx context.Context, s store.Store, key string, trailer Trailer, str
 		ahead.Run(ctx, stream)
 		return nil // compress hears of how it ends
 	})
-	g.Go(guard.Func(func() error {
+	g.Go(loop.Recovered(func() error {
 		if err := compress(writer, ahead, &trailer, c.level, c.progress); err != nil {
 			return err
 		}
 		return writer.Close()
 	}))
-	g.Go(guard.Func(func() error {
+	g.Go(loop.Recovered(func() error {
 		o, err := s.Put(ctx, result.Key, reader, store.PutOptions{IfAbsent: true})
 		if err != nil {
 			return fmt.Errorf("full snapshot: %w", err)

@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/etcd-druid/druid/backup/guard"
+	"github.com/etcd-druid/druid/internal/loop"
 )
 
 // streamPart is what one connection of a Stream fetches at once, in bytes. At 10 MB/s it takes ten times as long as the answer of
@@ -95,7 +95,7 @@ func (s *stream) begin() {
 		s.parts <- p // there is room: there are as many places as buffers
 		s.running.Go(func() error {
 			defer close(p.ready)
-			p.err = guard.Run(func() error { return s.fetch(p) })
+			p.err = loop.Recover(func() error { return s.fetch(p) })
 			return nil // anyone who comes to it hears of it
 		})
 	}

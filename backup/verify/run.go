@@ -20,6 +20,7 @@ import (
 	"github.com/etcd-druid/druid/backup/restore"
 	"github.com/etcd-druid/druid/backup/snapshot"
 	"github.com/etcd-druid/druid/backup/store"
+	"github.com/etcd-druid/druid/internal/loop"
 )
 
 const (
@@ -304,12 +305,8 @@ func (l *limiter) wait(ctx context.Context, n int) error {
 	l.free = l.free.Add(time.Duration(int64(n) * int64(time.Second) / l.rate))
 	left := l.free.Sub(now)
 	l.mu.Unlock()
-	timer := time.NewTimer(left)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
+	if !loop.Sleep(ctx, left) {
 		return context.Cause(ctx)
 	}
+	return nil
 }

@@ -20,13 +20,39 @@ type Lookup struct {
 	root     uint64
 }
 
-// NewLookup reads the meta pages.
+// NewLookup reads the two meta pages and takes the later transaction, as bbolt does. Unlike ReadMeta it wants both to be
+// valid: in what etcd sends as a snapshot they are.
 func NewLookup(from io.ReaderAt, size int64) (*Lookup, error) {
-	m, err := ReadMeta(from, size)
+	m, err := validMeta(from, size, 0)
 	if err != nil {
 		return nil, err
 	}
-	return &Lookup{from: from, size: size, pageSize: int64(m.PageSize), root: m.Root}, nil
+	if m.PageSize < minPageSize || m.PageSize > maxPageSize {
+		return nil, damaged(BadMeta, "its pages have %d bytes", m.PageSize)
+	}
+	second, err := validMeta(from, size, int64(m.PageSize))
+	if err != nil {
+		return nil, err
+	}
+	if second.TxID > m.TxID {
+		m = second
+	}
+	l := &Lookup{from: from, size: size, pageSize: int64(m.PageSize), root: m.Root}
+	if pages := size / l.pageSize; uint64(pages) < m.End {
+		return nil, damaged(Truncated, "it should have %d pages of %d bytes, and has %d", m.End, l.pageSize, pages)
+	}
+	return l, nil
+}
+
+func validMeta(from io.ReaderAt, size, offset int64) (Meta, error) {
+	if size < offset+HeaderSize+MetaSize {
+		return Meta{}, damaged(Truncated, "it has %d bytes", size)
+	}
+	m, ok, err := metaAt(from, offset)
+	if err == nil && !ok {
+		err = damaged(BadMeta, "the checksum of the meta page at byte %d is wrong", offset)
+	}
+	return m, err
 }
 
 // Find returns the value of a key in a bucket, or nil if there is none.

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/etcd-druid/druid/agent/launch"
+	"github.com/etcd-druid/druid/internal/loop"
 )
 
 const (
@@ -86,20 +87,18 @@ func (l *agentLine) close() {
 
 func (l *agentLine) keep(ctx context.Context, socket string) {
 	dialer := net.Dialer{Timeout: dialTimeout}
-	for backoff := minBackoff; ctx.Err() == nil; backoff = min(2*backoff, maxBackoff) {
+	backoff := loop.Backoff{First: minBackoff, Last: maxBackoff}
+	for ctx.Err() == nil {
 		c, err := dialer.DialContext(ctx, "unix", socket)
 		if err == nil {
 			began := time.Now()
 			l.serve(ctx, launch.NewConn(c.(*net.UnixConn)))
 			// An agent that served for a while is not one that refuses us.
 			if time.Since(began) > maxBackoff {
-				backoff = minBackoff
+				backoff.Reset()
 			}
 		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(backoff):
-		}
+		loop.Sleep(ctx, backoff.Next())
 	}
 }
 
@@ -209,10 +208,8 @@ func (p *probe) listen(ctx context.Context) net.Listener {
 		if !notified {
 			p.log.WarnContext(ctx, "probe not served", "err", err)
 		}
-		select {
-		case <-ctx.Done():
+		if !loop.Sleep(ctx, probeRetry) {
 			return nil
-		case <-time.After(probeRetry):
 		}
 	}
 }

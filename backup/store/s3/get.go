@@ -19,6 +19,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/s3/types"
 
 	"github.com/etcd-druid/druid/backup/store"
+	"github.com/etcd-druid/druid/internal/loop"
 )
 
 // Get streams a range over as many connections as it takes.
@@ -171,14 +172,10 @@ var errEndedEarly = errors.New("the connection ended early")
 // wait is a random part of an exponentially growing time, as the SDK's own before it sends a request again.
 func (d *download) wait() error {
 	limit := min(time.Second<<min(d.failures-1, 10), d.s.t.backoff)
-	timer := time.NewTimer(rand.N(limit + 1))
-	defer timer.Stop()
-	select {
-	case <-d.ctx.Done():
+	if !loop.Sleep(d.ctx, rand.N(limit+1)) {
 		return context.Cause(d.ctx)
-	case <-timer.C:
-		return nil
 	}
+	return nil
 }
 
 func (d *download) Close() error { return d.body.Close() }

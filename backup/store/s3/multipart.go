@@ -14,8 +14,8 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/s3/types"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/etcd-druid/druid/backup/guard"
 	"github.com/etcd-druid/druid/backup/store"
+	"github.com/etcd-druid/druid/internal/loop"
 )
 
 // multipart sends the object part by part: one is sent while the next is read. Until it is completed nothing is visible.
@@ -99,7 +99,7 @@ func (u *upload) send(ctx context.Context, part []byte, more bool, r io.Reader) 
 			return fmt.Errorf("%w: an object has at most %d parts of %d bytes", store.ErrInvalid, store.MaxParts, u.s.t.part)
 		}
 		ready, n := part, number
-		sending.Go(guard.Func(func() error { return u.sendPart(landing, n, ready) }))
+		sending.Go(loop.Recovered(func() error { return u.sendPart(landing, n, ready) }))
 		if !more {
 			part = nil
 			continue

@@ -2,12 +2,12 @@ package stories
 
 // What stories are of. A change in one of these packages puts its stories first.
 const (
-	ofForming  = "internal/rules agent agent/start agent/cli agent/config api/... cmd/agent cmd/druid druid druid/policy internal/cli leases manifests membership"
+	ofForming  = "internal/loop internal/rules agent agent/start agent/cli agent/config api/... cmd/agent cmd/druid druid druid/policy internal/cli leases manifests membership"
 	ofData     = "agent/start agent/datadir/... agent/duties membership"
 	ofPods     = "agent agent/launch/... agent/transport cmd/launch druid manifests"
 	ofScale    = "agent/start agent/duties druid druid/policy leases membership"
 	ofRemoval  = "agent/duties leases membership"
-	ofBackups  = "agent/backups agent/cli/backup backup/..."
+	ofBackups  = "agent/backups agent/cli/backup backup/... internal/boltdb"
 	ofRestore  = ofBackups + " agent/start agent/datadir/..."
 	ofUpgrades = "agent/duties api/... druid internal/versions membership " + ofBackups
 	ofMoving   = "agent/start agent/duties druid leases membership"

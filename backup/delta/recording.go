@@ -11,9 +11,9 @@ import (
 	"go.etcd.io/etcd/api/v3/mvccpb"
 )
 
-// loop is what a Recorder does with what comes in: it alone knows what is received, closed and saved, and it never
+// recording is what a Recorder does with what comes in: it alone knows what is received, closed and saved, and it never
 // waits for anything but the next of these.
-type loop struct {
+type recording struct {
 	cfg      Config
 	book     *leaseBook
 	in       chan delivery
@@ -47,15 +47,15 @@ type loop struct {
 	scratch []byte
 }
 
-func newLoop(r *Recorder) *loop {
+func newRecording(r *Recorder) *recording {
 	from := r.cfg.From
-	return &loop{
+	return &recording{
 		cfg: r.cfg, in: make(chan delivery), batches: make(chan *batch, 1), outcomes: make(chan outcome), beats: make(chan beat),
 		flushes: r.flushes, stored: &r.saved, status: Status{Saved: from - 1, Received: from - 1}, last: from - 1, whole: true,
 	}
 }
 
-func (l *loop) run(ctx context.Context) error {
+func (l *recording) run(ctx context.Context) error {
 	var err error
 	if l.encoder, err = newEncoder(l.cfg.Level); err != nil {
 		return err
@@ -101,7 +101,7 @@ func (l *loop) run(ctx context.Context) error {
 }
 
 // source is what is read from, nil while there is no room. The rest of a revision is read even then.
-func (l *loop) source() <-chan delivery {
+func (l *recording) source() <-chan delivery {
 	if len(l.rest) > 0 || l.fatal != nil || l.whole && !l.room() {
 		return nil
 	}
@@ -109,7 +109,7 @@ func (l *loop) source() <-chan delivery {
 }
 
 // close hands the delta at hand over. There is room for it, as nothing is uploading.
-func (l *loop) close() {
+func (l *recording) close() {
 	l.uploading, l.size = l.current, l.current.writer.Size()
 	l.digest = l.current.writer.Header().Last
 	l.current = nil
@@ -117,7 +117,7 @@ func (l *loop) close() {
 }
 
 // receive takes a delivery. It reports whether anybody might want to know.
-func (l *loop) receive(d delivery) bool {
+func (l *recording) receive(d delivery) bool {
 	if d.err != nil {
 		l.status.WatchError = d.err
 		if d.fatal {
@@ -133,7 +133,7 @@ func (l *loop) receive(d delivery) bool {
 }
 
 // append takes as much of the rest as there is room for.
-func (l *loop) append() error {
+func (l *recording) append() error {
 	for len(l.rest) > 0 {
 		next := l.rest[0]
 		// The watch makes sure of that. Nothing in the store would report a hole between two deltas.
@@ -152,7 +152,7 @@ func (l *loop) append() error {
 	return nil
 }
 
-func (l *loop) appendOne(c change) error {
+func (l *recording) appendOne(c change) error {
 	deletes := c.Type != 0
 	key := AppendKey(l.scratch[:0], c.Kv.ModRevision, c.sub, deletes)
 	record := appendValue(key, c.Event)
@@ -182,16 +182,16 @@ func (l *loop) appendOne(c change) error {
 	return nil
 }
 
-func (l *loop) begin() {
+func (l *recording) begin() {
 	w := newWriter(Header{Lineage: l.cfg.Lineage, ClusterID: l.cfg.ClusterID, MemberID: l.member, Before: l.digest}, l.encoder)
 	l.current = &batch{writer: w, opened: l.at, leases: map[int64]*leaseEntry{}}
 }
 
 // room reports whether another revision may be appended.
-func (l *loop) room() bool { return l.current == nil || l.current.writer.Size() < l.cfg.MaxBytes }
+func (l *recording) room() bool { return l.current == nil || l.current.writer.Size() < l.cfg.MaxBytes }
 
 // boundary reports whether the last revision is complete.
-func (l *loop) boundary() bool {
+func (l *recording) boundary() bool {
 	if len(l.rest) > 0 {
 		return l.rest[0].Kv.ModRevision != l.last
 	}
@@ -199,7 +199,7 @@ func (l *loop) boundary() bool {
 }
 
 // due reports whether the delta at hand is to be closed now.
-func (l *loop) due() bool {
+func (l *recording) due() bool {
 	if l.current == nil || l.uploading != nil || !l.boundary() {
 		return false
 	}
@@ -207,7 +207,7 @@ func (l *loop) due() bool {
 }
 
 // flushing reports whether someone waits for what is in the delta at hand, and for nothing that has yet to come.
-func (l *loop) flushing() bool {
+func (l *recording) flushing() bool {
 	for _, f := range l.waiting {
 		if f.revision <= l.last {
 			return true
@@ -217,14 +217,14 @@ func (l *loop) flushing() bool {
 }
 
 // drained reports whether nothing more will come and nothing more can be saved. Half a revision cannot.
-func (l *loop) drained() bool {
+func (l *recording) drained() bool {
 	if l.fatal == nil || l.uploading != nil {
 		return false
 	}
 	return len(l.rest) == 0 && (l.current == nil || !l.boundary())
 }
 
-func (l *loop) uploaded(o outcome) {
+func (l *recording) uploaded(o outcome) {
 	l.status.SaveError = o.err
 	if o.err != nil {
 		return
@@ -236,7 +236,7 @@ func (l *loop) uploaded(o outcome) {
 }
 
 // settle answers those who waited for what is saved by now.
-func (l *loop) settle() {
+func (l *recording) settle() {
 	var at time.Time
 	if l.seen, at = l.seen.saved(l.status.Saved); !at.IsZero() {
 		l.status.SavedAt = at
@@ -250,7 +250,7 @@ func (l *loop) settle() {
 	})
 }
 
-func (l *loop) inform() {
+func (l *recording) inform() {
 	s := l.status
 	s.Buffered, s.Oldest = l.size, time.Time{}
 	if l.current != nil {

@@ -1,4 +1,4 @@
-package guard_test
+package loop_test
 
 import (
 	"errors"
@@ -7,15 +7,15 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/etcd-druid/druid/backup/guard"
+	"github.com/etcd-druid/druid/internal/loop"
 )
 
 func TestAPanicIsAnErrorWithItsStack(t *testing.T) {
 	t.Parallel()
 	var group errgroup.Group
-	group.Go(guard.Func(func() error { panic("a fault") }))
+	group.Go(loop.Recovered(func() error { panic("a fault") }))
 	err := group.Wait()
-	if err == nil || !strings.Contains(err.Error(), "a fault") || !strings.Contains(err.Error(), "guard_test.go") {
+	if err == nil || !strings.Contains(err.Error(), "a fault") || !strings.Contains(err.Error(), "recover_test.go") {
 		t.Errorf("%v, want the panic and where it came from", err)
 	}
 }
@@ -23,7 +23,7 @@ func TestAPanicIsAnErrorWithItsStack(t *testing.T) {
 func TestWhatDoesNotPanicIsLeftAsItIs(t *testing.T) {
 	t.Parallel()
 	for _, want := range []error{nil, errors.New("an error")} {
-		if err := guard.Run(func() error { return want }); err != want { //nolint:errorlint // the same, not one that wraps it
+		if err := loop.Recover(func() error { return want }); err != want { //nolint:errorlint // the same, not one that wraps it
 			t.Errorf("%v, want %v", err, want)
 		}
 	}

@@ -1,0 +1,76 @@
+package loop
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+// Sleep waits for d and returns true, or false as soon as ctx ends.
+func Sleep(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+		return true
+	}
+}
+
+// Backoff is the pause after each failure in a row: First, doubled each time, at most Last.
+type Backoff struct {
+	First, Last time.Duration
+	next        time.Duration
+}
+
+// Next returns the pause after one more failure.
+func (b *Backoff) Next() time.Duration {
+	pause := max(b.next, b.First)
+	b.next = min(2*pause, b.Last)
+	return pause
+}
+
+// Reset makes the next pause the first one again.
+func (b *Backoff) Reset() { b.next = 0 }
+
+// Signal wakes all who wait for a change. The zero value is ready for use.
+type Signal struct {
+	mu      sync.Mutex
+	changed chan struct{}
+}
+
+// Wait returns a channel that the next Send closes. Call Wait first and look at what may have changed afterwards, or hold the
+// lock that guards it for both.
+func (s *Signal) Wait() <-chan struct{} {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.changed == nil {
+		s.changed = make(chan struct{})
+	}
+	return s.changed
+}
+
+// Send wakes all who wait.
+func (s *Signal) Send() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.changed != nil {
+		close(s.changed)
+		s.changed = nil
+	}
+}
+
+// Change tells whether a value differs from the one before, so that a lasting state is reported once. The zero value
+// has seen the zero value of T. It is not safe for use by several goroutines.
+type Change[T comparable] struct{ last T }
+
+// To remembers v and returns whether it differs from the value before.
+func (c *Change[T]) To(v T) bool {
+	changed := c.last != v
+	c.last = v
+	return changed
+}
+
+// Last returns the value that To remembered last.
+func (c *Change[T]) Last() T { return c.last }
