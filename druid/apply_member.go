@@ -208,7 +208,7 @@ func (r *Reconciler) reportSlot(o *observation, step policy.Step) {
 
 // retireLease asks the agents to remove the member, by a mark under the slot that the record has now.
 func (r *Reconciler) retireLease(ctx context.Context, o *observation, step policy.Step) error {
-	return r.writeMark(ctx, o, step, func(store *leases.Store, version leases.Version, step policy.Step) (leases.Member, error) {
+	return r.writeMark(o, step, func(store *leases.Store, version leases.Version, step policy.Step) (leases.Member, error) {
 		mark := leases.Retirement{State: leases.RetireRequested, Mark: step.Slot.Mark, At: r.now().UTC().Format(time.RFC3339)}
 		defer crash.Around("retire-lease")()
 		return store.Retire(ctx, step.Member, version, mark)
@@ -217,7 +217,7 @@ func (r *Reconciler) retireLease(ctx context.Context, o *observation, step polic
 
 // unretireLease takes a mark away, unless the Lease changed since the live read: an agent may have claimed the removal.
 func (r *Reconciler) unretireLease(ctx context.Context, o *observation, step policy.Step) error {
-	return r.writeMark(ctx, o, step, func(store *leases.Store, version leases.Version, step policy.Step) (leases.Member, error) {
+	return r.writeMark(o, step, func(store *leases.Store, version leases.Version, step policy.Step) (leases.Member, error) {
 		defer crash.Around("unretire-lease")()
 		return store.Retire(ctx, step.Member, version, leases.Retirement{})
 	})
@@ -226,7 +226,7 @@ func (r *Reconciler) unretireLease(ctx context.Context, o *observation, step pol
 // markWriter writes a mark over the Lease as it was at version.
 type markWriter func(store *leases.Store, version leases.Version, step policy.Step) (leases.Member, error)
 
-func (r *Reconciler) writeMark(ctx context.Context, o *observation, step policy.Step, write markWriter) error {
+func (r *Reconciler) writeMark(o *observation, step policy.Step, write markWriter) error {
 	store := leases.NewStore(r.leases.Leases(o.cluster.Namespace), o.cluster.Name)
 	_, err := write(store, leases.Version(o.leases[step.Member].ResourceVersion), step)
 	switch {

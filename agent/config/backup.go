@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 	"time"
-	_ "time/tzdata"
+	_ "time/tzdata" // druid and the agent must agree on what a time zone is, whatever their images hold
 
 	"github.com/robfig/cron/v3"
 )

@@ -161,7 +161,7 @@ func TestConditionsAreTotal(t *testing.T) {
 			case kind == v1alpha1.ConditionProgressing && reason == v1alpha1.ReasonReconciled && f.rolling != rollingNone:
 				return "calls a cluster up to date of which a Pod is outdated"
 			case kind == v1alpha1.ConditionDegraded && (status == metav1.ConditionTrue) != (f.problem == rules.Yes):
-				return "hides or invents a problem (%s)" // FIXME , f, rule, reason
+				return "hides or invents a problem (" + string(reason) + ")"
 			}
 			return ""
 		})

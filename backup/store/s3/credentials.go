@@ -3,7 +3,7 @@ package s3
 import (
 	"bytes"
 	"context"
-	"crypto/md5"
+	"crypto/md5" // S3 names a customer key by its MD5
 	"encoding/base64"
 	"errors"
 	"fmt"
