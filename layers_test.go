@@ -164,7 +164,7 @@ func TestAPIImportsOnlyKubernetesTypes(t *testing.T) {
 	}
 }
 
-func TestEveryPackageSaysWhatItOwns(t *testing.T) {
+func TestEveryPackageReportsWhatItOwns(t *testing.T) {
 	for _, p := range list(t, "./...") {
 		if len(p.GoFiles) > 0 && p.Doc == "" {
 			t.Errorf("%s has no package comment: say in doc.go what it owns and what it must never do", p.ImportPath)

@@ -132,10 +132,10 @@ func (a *Agent) leaderOptions(store *leases.Store) duties.Options {
 	return duties.Options{
 		Store: store, Dial: a.options.Transport.Etcd, Local: a.local(), Log: a.log, Decisions: a.metrics.decisions,
 		Self: func() (duties.Cluster, bool) {
-			stamp, known := a.bootstrapper.Identity()
+			identityFile, known := a.bootstrapper.Identity()
 			return duties.Cluster{
-				ClusterID: uint64(stamp.ClusterID), MemberID: uint64(stamp.MemberID), Member: c.Member, PodUID: c.PodUID,
-			}, known && stamp.Formed
+				ClusterID: uint64(identityFile.ClusterID), MemberID: uint64(identityFile.MemberID), Member: c.Member, PodUID: c.PodUID,
+			}, known && identityFile.Formed
 		},
 		PeerURL:      func(name string) string { return a.options.Transport.URL(a.host(name), c.PeerPort) },
 		Grace:        func() time.Duration { return time.Duration(a.live.Current().SuperfluousGracePeriod) },
@@ -164,7 +164,7 @@ func (a *Agent) Run(ctx context.Context) error {
 		"takeover":   a.takeover.Run,
 		"departure":  a.departure.Run,
 		"backups":    a.backUp,
-		"proofs":     a.backups.Prove,
+		"proofs":     a.backups.VerifyBackups,
 		"config":     a.live.Run,
 		"memory":     a.release,
 		"http":       a.serve,
@@ -188,7 +188,7 @@ func (a *Agent) lead(ctx context.Context) error {
 		defer a.facts.lead(false)
 		var group errgroup.Group
 		for name, run := range map[string]func(context.Context) error{
-			"duties": a.duties.Run, "retention": a.backups.Prune, "orders": a.backups.Obey,
+			"duties": a.duties.Run, "retention": a.backups.Prune, "orders": a.backups.ServeOrders,
 		} {
 			group.Go(func() error {
 				a.keep(ctx, name, run)
@@ -201,8 +201,8 @@ func (a *Agent) lead(ctx context.Context) error {
 
 // adopted says whether our raft group was there before the cluster.
 func (a *Agent) adopted() bool {
-	stamp, known := a.bootstrapper.Identity()
-	return known && stamp.Externals != ""
+	identityFile, known := a.bootstrapper.Identity()
+	return known && identityFile.Externals != ""
 }
 
 // marked says whether our own Lease bore a drain mark when it was last reachable.
@@ -228,8 +228,8 @@ func (a *Agent) looked(s State) {
 
 // publish brings what is known to the member's Lease.
 func (a *Agent) publish() {
-	stamp, known := a.bootstrapper.Identity()
-	a.renewer.Publish(a.facts.fact(stamp, known))
+	identityFile, known := a.bootstrapper.Identity()
+	a.renewer.Publish(a.facts.fact(identityFile, known))
 }
 
 func (a *Agent) renewal() leases.Settings {

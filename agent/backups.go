@@ -37,12 +37,12 @@ func (a *Agent) newBackups(store *leases.Store) (*backups.Duty, error) {
 
 // history is whose history our member has, as the stamp on its volume says. What was not formed for certain is none.
 func (a *Agent) history() (backups.Identity, bool) {
-	stamp, known := a.bootstrapper.Identity()
-	lineage, err := catalog.ParseLineage(stamp.Lineage)
+	identityFile, known := a.bootstrapper.Identity()
+	lineage, err := catalog.ParseLineage(identityFile.Lineage)
 	return backups.Identity{
-		Lineage: lineage, ClusterID: uint64(stamp.ClusterID), MemberID: uint64(stamp.MemberID), ClusterUID: stamp.Cluster,
-		Parent: catalog.Lineage(stamp.Parent), Fork: stamp.Fork,
-	}, known && stamp.Formed && err == nil
+		Lineage: lineage, ClusterID: uint64(identityFile.ClusterID), MemberID: uint64(identityFile.MemberID), ClusterUID: identityFile.Cluster,
+		Parent: catalog.Lineage(identityFile.Parent), Fork: identityFile.Fork,
+	}, known && identityFile.Formed && err == nil
 }
 
 // backUp saves while this member is the raft leader: that needs no Lease, so it goes on while the Kubernetes API is away.

@@ -73,13 +73,13 @@ func (p *pod) post(body string) (code int, artifact struct {
 	Revision       int64
 }) {
 	p.t.Helper()
-	ctx, cancel := context.WithTimeout(p.t.Context(), patience)
+	ctx, cancel := context.WithTimeout(p.t.Context(), maxWait)
 	defer cancel()
 	url := transport.Transport{}.URL("127.0.0.1", p.config.AgentPort) + "/v1/snapshots"
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, url, strings.NewReader(body))
 	p.must(err)
 	client := transport.Transport{}.HTTPClient()
-	client.Timeout = patience
+	client.Timeout = maxWait
 	response, err := client.Do(request)
 	p.must(err)
 	defer func() { _ = response.Body.Close() }()

@@ -40,7 +40,7 @@ func TestMain(m *testing.M) {
 const member = "demo-abcde"
 
 // patience of a test: the machine may be busy.
-const patience = 3 * time.Minute
+const maxWait = 3 * time.Minute
 
 // pod is one member without a kubelet: a real launch with a real etcd, and the agent in this process, which speaks to a
 // real kube-apiserver as the cluster's service account.
@@ -191,7 +191,7 @@ func (p *pod) startLaunch(path string) {
 		select {
 		case err := <-done:
 			p.t.Logf("launch ended: %v", err)
-		case <-time.After(patience):
+		case <-time.After(maxWait):
 			_ = cmd.Process.Kill()
 			p.t.Error("launch did not end")
 		}
@@ -231,7 +231,7 @@ func (p *pod) startAgent() (*agent.Agent, func()) {
 				if err != nil {
 					p.t.Errorf("the agent ended with %v, want none", err)
 				}
-			case <-time.After(patience):
+			case <-time.After(maxWait):
 				p.t.Error("the agent did not end")
 			}
 		})
@@ -249,7 +249,7 @@ func (p *pod) lease(name string) *coordinationLease {
 
 func (p *pod) eventually(what string, condition func() error) {
 	p.t.Helper()
-	deadline := time.Now().Add(patience)
+	deadline := time.Now().Add(maxWait)
 	for {
 		err := condition()
 		if err == nil {

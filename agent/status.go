@@ -209,18 +209,18 @@ func (f *facts) lead(leading bool) {
 
 // fact is what the Lease is to say. The IDs are reported only once the raft group exists for certain: a Lease that bears an
 // ID is evidence against a second bootstrap.
-func (f *facts) fact(stamp datadir.Stamp, known bool) leases.Fact {
+func (f *facts) fact(identityFile datadir.IdentityFile, known bool) leases.Fact {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	notified := f.notified()
 	m := leases.Member{
 		AgentVersion: f.version, Snapshots: f.snapshots, Data: notified.Data, Rule: notified.Rule, Reason: notified.Reason,
 	}
-	ours := known && stamp.Formed && f.seen.MemberID == uint64(stamp.MemberID) && f.seen.ClusterID == uint64(stamp.ClusterID)
+	ours := known && identityFile.Formed && f.seen.MemberID == uint64(identityFile.MemberID) && f.seen.ClusterID == uint64(identityFile.ClusterID)
 	if !ours || f.seen.MemberID == 0 {
 		return leases.Fact{Member: m}
 	}
-	m.ID, m.ClusterID, m.Epoch, m.Lineage = f.seen.MemberID, f.seen.ClusterID, stamp.Epoch, stamp.Lineage
+	m.ID, m.ClusterID, m.Epoch, m.Lineage = f.seen.MemberID, f.seen.ClusterID, identityFile.Epoch, identityFile.Lineage
 	m.Role = leases.Role(f.seen.Role)
 	if !f.now.Reachable && m.Role == leases.RoleLeader {
 		m.Role = leases.RoleMember // anyone who does not answer does not lead

@@ -53,7 +53,7 @@ func TestTheLeadersAgentReportsOfAnAlarmBeforeItDecided(t *testing.T) {
 			f := newFacts("1", leases.Snapshots{})
 			f.observe(State{Reachable: true, Healthy: true, Status: membership.Status{MemberID: 1, ClusterID: 2, Role: tc.role, Errors: tc.errors}})
 			f.alarmed(tc.notified)
-			if got := f.fact(datadir.Stamp{Formed: true, MemberID: 1, ClusterID: 2}, true).Member.Alarm; got != tc.want {
+			if got := f.fact(datadir.IdentityFile{Formed: true, MemberID: 1, ClusterID: 2}, true).Member.Alarm; got != tc.want {
 				t.Errorf("the Lease says %q, want %q", got, tc.want)
 			}
 		})
@@ -61,14 +61,14 @@ func TestTheLeadersAgentReportsOfAnAlarmBeforeItDecided(t *testing.T) {
 }
 
 // Before the first etcd of this Pod starts, the Lease says what the Pod lets it do: what an earlier Pod said holds no more.
-func TestTheAgentSaysWhenItsEtcdTakesSnapshots(t *testing.T) {
+func TestTheAgentReportsWhenItsEtcdTakesSnapshots(t *testing.T) {
 	own := leases.Snapshots{Entries: 200_000, PodUID: "this"}
 	f := newFacts("1", own)
-	if got := f.fact(datadir.Stamp{}, false).Member.Snapshots; got != own {
+	if got := f.fact(datadir.IdentityFile{}, false).Member.Snapshots; got != own {
 		t.Errorf("before etcd runs: %+v, want %+v", got, own)
 	}
 	f.observe(State{Reachable: true, Healthy: true, Status: membership.Status{MemberID: 1, ClusterID: 2, Role: membership.RoleMember}})
-	if got := f.fact(datadir.Stamp{Formed: true, MemberID: 1, ClusterID: 2}, true).Member.Snapshots; got != own {
+	if got := f.fact(datadir.IdentityFile{Formed: true, MemberID: 1, ClusterID: 2}, true).Member.Snapshots; got != own {
 		t.Errorf("while etcd runs: %+v, want %+v", got, own)
 	}
 }
@@ -147,7 +147,7 @@ func TestABackupIsTakenOnDemandOfThePodItselfAlone(t *testing.T) {
 	}
 }
 
-func TestTheConfigurationSaysWhenToDefragment(t *testing.T) {
+func TestTheConfigurationReportsWhenToDefragment(t *testing.T) {
 	const yes, no, unknown = rules.Yes, rules.No, rules.Unknown
 	at := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 	for name, tc := range map[string]struct {
@@ -164,7 +164,7 @@ func TestTheConfigurationSaysWhenToDefragment(t *testing.T) {
 			d := config.DefaultDefragmentation()
 			tc.change(&d)
 			tc.want.Interval = time.Minute
-			tc.want.Cure = duties.CurePolicy{
+			tc.want.Nospace = duties.NospacePolicy{
 				Enabled: tc.want.Enabled, Compact: yes, Window: 5 * time.Minute, Saved: true, Quota: 7,
 			}
 			tc.want.Thresholds = membership.Thresholds{FreePercent: 45, FreeBytes: 100 << 20}
@@ -175,16 +175,16 @@ func TestTheConfigurationSaysWhenToDefragment(t *testing.T) {
 	}
 }
 
-func TestTheConfigurationSaysWhatToDoWithoutSpace(t *testing.T) {
+func TestTheConfigurationReportsWhatToDoWithoutSpace(t *testing.T) {
 	const yes, no = rules.Yes, rules.No
-	for word, want := range map[config.OutOfSpace]duties.CurePolicy{
+	for word, want := range map[config.OutOfSpace]duties.NospacePolicy{
 		config.OutOfSpaceCompact:    {Enabled: yes, Compact: yes, Window: 5 * time.Minute},
 		config.OutOfSpaceDefragment: {Enabled: yes, Compact: no, Window: 5 * time.Minute},
 		config.OutOfSpaceNothing:    {Enabled: no, Compact: no, Window: 5 * time.Minute},
 	} {
 		d := config.DefaultDefragmentation()
 		d.Enabled, d.OutOfSpace = true, word
-		if diff := cmp.Diff(defragPolicy(d, false, 0, time.Now()).Cure, want); diff != "" {
+		if diff := cmp.Diff(defragPolicy(d, false, 0, time.Now()).Nospace, want); diff != "" {
 			t.Errorf("%s (-got +want)\n%s", word, diff)
 		}
 	}
@@ -226,7 +226,7 @@ func TestStallsAreMeasuredByMemberAndResult(t *testing.T) {
 func TestAStartIsFollowedOnlyWhileItsLaunchIsThere(t *testing.T) {
 	c := config.Default()
 	c.EtcdVersion, c.VolumePath, c.SocketPath = "3.7.3", t.TempDir(), filepath.Join(machine.OpenDir(t), "s")
-	if err := datadir.WriteStamp(c.VolumePath, datadir.Stamp{Cluster: "uid", ClusterID: 1, MemberID: 2}); err != nil {
+	if err := datadir.WriteIdentityFile(c.VolumePath, datadir.IdentityFile{Cluster: "uid", ClusterID: 1, MemberID: 2}); err != nil {
 		t.Fatal(err)
 	}
 	noOne, err := coordinationclient.NewForConfig(&rest.Config{Host: "http://127.0.0.1:1"})

@@ -83,7 +83,7 @@ func (b *beats) stuck(bounds map[string]time.Duration) string {
 const stopGrace = 10 * time.Second
 
 // settleRetry is the pause before a start that could not be followed is followed again.
-const settleRetry = time.Second
+const finishRetry = time.Second
 
 // settle follows every etcd that launch runs until its start is complete: formed, promoted, cleaned up.
 func (a *Agent) settle(ctx context.Context) error {
@@ -97,7 +97,7 @@ func (a *Agent) settle(ctx context.Context) error {
 		switch {
 		case err != nil:
 			a.log.WarnContext(ctx, "start not followed", "err", err)
-			loop.Sleep(ctx, settleRetry)
+			loop.Sleep(ctx, finishRetry)
 		case done:
 			releaseUnused()
 			a.await(ctx, func(s launch.Status) bool { return s.Connected && s.Report.PID != pid })
@@ -116,7 +116,7 @@ func (a *Agent) follow(ctx context.Context, pid int) (done bool, err error) {
 		return nil
 	})
 	defer func() { end(); _ = group.Wait() }() // it ends with running
-	err = a.bootstrapper.Settle(running, func(ctx context.Context, reason string) error {
+	err = a.bootstrapper.FinishStart(running, func(ctx context.Context, reason string) error {
 		return a.launch.Stop(ctx, stopGrace, reason)
 	})
 	if running.Err() != nil {
@@ -168,7 +168,7 @@ func defragPolicy(d config.Defragmentation, saved bool, quota int64, now time.Ti
 	p := duties.DefragPolicy{
 		Enabled: rules.AnswerOf(d.Enabled), Window: rules.Unknown, Scheduled: rules.AnswerOf(d.Schedule != ""),
 		Interval: time.Duration(d.Interval),
-		Cure: duties.CurePolicy{
+		Nospace: duties.NospacePolicy{
 			Enabled: rules.AnswerOf(d.Enabled && d.OutOfSpace != config.OutOfSpaceNothing),
 			Compact: rules.AnswerOf(d.OutOfSpace == config.OutOfSpaceCompact),
 			Window:  time.Duration(d.HistoryWindow), Saved: saved, Quota: quota,
@@ -182,11 +182,11 @@ func defragPolicy(d config.Defragmentation, saved bool, quota int64, now time.Ti
 }
 
 // alarmed brings what is done about an alarm into our Lease, where druid reads it.
-func (a *Agent) alarmed(d membership.CureDecision) {
+func (a *Agent) alarmed(d membership.NospaceDecision) {
 	alarm := ""
 	if d.Rule != "" {
 		alarm = d.Rule
-		if d.Verdict == membership.CureWait || d.Verdict == membership.CureKeep {
+		if d.Verdict == membership.NospaceWait || d.Verdict == membership.NospaceKeep {
 			alarm += ": " + d.Why
 		}
 	}

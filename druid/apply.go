@@ -106,7 +106,7 @@ func (r *Reconciler) take(ctx context.Context, o *observation, step policy.Step)
 		policy.TakeClaim:           r.takeClaim,
 		policy.ReleaseClaim:        r.releaseClaim,
 		policy.GrowClaim:           r.growClaim,
-		policy.MarkHealing:         r.markHealing,
+		policy.MarkRepairing:         r.markRepairing,
 		policy.CreateSnapshot:      r.createSave,
 		policy.OrderUpgrade:        r.orderUpgrade,
 		policy.EndUpgrade:          r.orderUpgrade,
@@ -176,14 +176,14 @@ func (r *Reconciler) deleteSnapshotLease(ctx context.Context, o *observation, st
 
 // markHealing announces on the member's Lease what is about to be done about the member, or takes the word back. It is a
 // compare-and-set on the Lease as the plan saw it.
-func (r *Reconciler) markHealing(ctx context.Context, o *observation, step policy.Step) error {
-	value, err := step.Healing.Encode()
+func (r *Reconciler) markRepairing(ctx context.Context, o *observation, step policy.Step) error {
+	value, err := step.Repairing.Encode()
 	if err != nil {
 		return err
 	}
-	annotations := map[string]*string{leases.AnnotationHealing: nil}
+	annotations := map[string]*string{leases.AnnotationRepairing: nil}
 	if value != "" {
-		annotations[leases.AnnotationHealing] = &value
+		annotations[leases.AnnotationRepairing] = &value
 	}
 	lease := o.leases[step.Member]
 	crash.Before("mark-healing")
@@ -194,24 +194,24 @@ func (r *Reconciler) markHealing(ctx context.Context, o *observation, step polic
 	if err != nil {
 		return fmt.Errorf("mark Lease %s: %w", step.Member, err)
 	}
-	switch before := healingOf(o, step.Member); {
-	case step.Healing.Restarts > before.Restarts:
+	switch before := repairingOf(o, step.Member); {
+	case step.Repairing.Restarts > before.Restarts:
 		r.inform(o, v1alpha1.EventPodRestarted, step, "Pod %s is restarted because its etcd was not ready for %s; restarts in a row: %d",
-			step.Member, policy.Patience(r.grace, before.Restarts), step.Healing.Restarts)
-	case step.Healing.ClaimUID != "" && step.Healing.ClaimUID != before.ClaimUID:
+			step.Member, policy.MaxWait(r.grace, before.Restarts), step.Repairing.Restarts)
+	case step.Repairing.ClaimUID != "" && step.Repairing.ClaimUID != before.ClaimUID:
 		r.inform(o, v1alpha1.EventVolumeAbandoned, step, "The volume of member %s is given up: its node %s was declared lost, and alone could mount it",
 			step.Member, nodeOf(o, step.Member))
 	}
 	return nil
 }
 
-func healingOf(o *observation, member string) leases.Healing {
+func repairingOf(o *observation, member string) leases.Repairing {
 	for _, m := range o.observed.Members {
 		if m.Name == member {
-			return m.Says.Healing
+			return m.Reports.Repairing
 		}
 	}
-	return leases.Healing{}
+	return leases.Repairing{}
 }
 
 func nodeOf(o *observation, member string) string {

@@ -80,7 +80,7 @@ func (r *Reconciler) applyOurs(ctx context.Context, o *observation, a manifests.
 	if !apierrors.IsInvalid(refused) {
 		return refused
 	}
-	switch made, err := r.makeWay(ctx, o, a); {
+	switch made, err := r.resolveConflict(ctx, o, a); {
 	case err != nil:
 		return err
 	case !made:
@@ -92,7 +92,7 @@ func (r *Reconciler) applyOurs(ctx context.Context, o *observation, a manifests.
 // makeWay takes out of our own object what someone set by hand and the API server does not allow next to what is applied, and says
 // whether there was anything: apply alone takes away no field of others, and would be refused permanently. The object stays the same one,
 // so that no client loses an address, and no time is without a budget.
-func (r *Reconciler) makeWay(ctx context.Context, o *observation, a manifests.Applied) (bool, error) {
+func (r *Reconciler) resolveConflict(ctx context.Context, o *observation, a manifests.Applied) (bool, error) {
 	live := &unstructured.Unstructured{}
 	live.SetGroupVersionKind(a.Kind)
 	if err := r.live.Get(ctx, types.NamespacedName{Namespace: a.Namespace, Name: a.Name}, live); err != nil {
@@ -101,13 +101,13 @@ func (r *Reconciler) makeWay(ctx context.Context, o *observation, a manifests.Ap
 	if !ours(o.cluster, live) {
 		return false, &foreignError{kind: a.Kind.Kind, name: a.Name}
 	}
-	way, err := a.Way(live)
-	if err != nil || way == nil {
+	removalGate, err := a.ConflictPatch(live)
+	if err != nil || removalGate == nil {
 		return false, err
 	}
 	// The rest of the object is what it was when way was made of it, and its owner too.
 	metadata := metadataPatch{UID: string(live.GetUID()), ResourceVersion: live.GetResourceVersion()}
-	if err := r.mergePatch(ctx, live, map[string]any{"metadata": metadata, "spec": way}); err != nil {
+	if err := r.mergePatch(ctx, live, map[string]any{"metadata": metadata, "spec": removalGate}); err != nil {
 		return false, fmt.Errorf("take out of %s %s what is set next to druid's fields and excludes them: %w", a.Kind.Kind, a.Name, err)
 	}
 	r.log.InfoContext(ctx, "fields that excluded druid's taken away", "namespace", a.Namespace, "cluster", o.cluster.Name,

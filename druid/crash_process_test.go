@@ -102,12 +102,12 @@ func (p *process) endsAtItsPoint(meanwhile func()) {
 }
 
 // crashPatience of a test that starts processes on a busy machine.
-const crashPatience = 4 * time.Minute
+const crashTimeout = 4 * time.Minute
 
 // within polls until check finds nothing wrong, and lets the rest of the world go on meanwhile, once a second.
 func (s *stage) within(what string, meanwhile func(), check func() error) {
 	s.Helper()
-	deadline := time.NewTimer(crashPatience)
+	deadline := time.NewTimer(crashTimeout)
 	defer deadline.Stop()
 	second := time.NewTicker(time.Second)
 	defer second.Stop()

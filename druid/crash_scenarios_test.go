@@ -378,7 +378,7 @@ func (s *stage) second(names []string, scenario scenario) {
 		s.agentComes(name)
 		s.agent("demo", name, uint64(i+1), role)
 	}
-	s.obey()
+	s.serveOrders()
 	s.compares(leases.UpgradeAgree, "")
 	if slot := record.Retiring; slot != nil && !scenario.deaf {
 		if mark := s.mark(slot.Member); mark.State == leases.RetireRequested && slot.Orders(slot.Member, mark) {

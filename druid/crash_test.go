@@ -187,7 +187,7 @@ func line(kind string, o client.Object) string {
 		}
 	}
 	annotations := slices.Sorted(maps.Keys(o.GetAnnotations()))
-	restarts := leases.ParseHealing(o.GetAnnotations()[leases.AnnotationHealing]).Restarts
+	restarts := leases.ParseRepairing(o.GetAnnotations()[leases.AnnotationRepairing]).Restarts
 	return fmt.Sprintf("%s %s of %q labels %v annotations %v finalizers %v restarts %d terminating %t",
 		kind, o.GetName(), owners, labels, annotations, o.GetFinalizers(), restarts, o.GetDeletionTimestamp() != nil)
 }

@@ -163,8 +163,8 @@ func TestNamespaceThatGoesIsLeftInPeace(t *testing.T) {
 	r := s.reconciler(s.Client)
 	for _, name := range []string{"demo", "unborn"} {
 		result, err := r.Reconcile(t.Context(), reconcile.Request{NamespacedName: client.ObjectKey{Namespace: s.namespace, Name: name}})
-		if err != nil || result.RequeueAfter != conflictPatience {
-			t.Errorf("%s: got %+v and error %v, want to look again in %s without a word", name, result, err, conflictPatience)
+		if err != nil || result.RequeueAfter != conflictTimeout {
+			t.Errorf("%s: got %+v and error %v, want to look again in %s without a word", name, result, err, conflictTimeout)
 		}
 		var cluster v1alpha1.EtcdCluster
 		if err := s.fetch(name, &cluster); err != nil {

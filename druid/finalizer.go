@@ -24,24 +24,24 @@ const foregroundPause = 2 * time.Second
 // guard brings the finalizer by which an EtcdCluster is held that is in a group next to others to where it belongs, by
 // compare-and-set: nothing else is done before. It returns the EtcdCluster as it was written, nil where nothing had to be, and says
 // whether that was all that is to be done about it.
-func (r *Reconciler) guard(ctx context.Context, o *observation) (written *v1alpha1.EtcdCluster, over bool, err error) {
-	guard := policy.GuardOf(o.desired, o.observed)
+func (r *Reconciler) guardDeletion(ctx context.Context, o *observation) (written *v1alpha1.EtcdCluster, over bool, err error) {
+	guardDeletion := policy.FinalizerOf(o.desired, o.observed)
 	is := o.lock.wanted(o.cluster)
 	others := slices.DeleteFunc(slices.Clone(is.Finalizers), func(f string) bool { return f == v1alpha1.JoinFinalizer })
-	switch guard.Verdict {
-	case policy.GuardHold:
-		written, err = r.setFinalizers(ctx, is, append(others, v1alpha1.JoinFinalizer), guard.Rule)
+	switch guardDeletion.Verdict {
+	case policy.FinalizerHold:
+		written, err = r.setFinalizers(ctx, is, append(others, v1alpha1.JoinFinalizer), guardDeletion.Rule)
 		return written, false, err
-	case policy.GuardRelease:
+	case policy.FinalizerRelease:
 		if sure, err := r.releasable(ctx, o, is); err != nil || !sure {
 			return nil, true, err
 		}
-		written, err = r.setFinalizers(ctx, is, slices.Concat([]string{}, others), guard.Rule) // never nil: an empty list is written
+		written, err = r.setFinalizers(ctx, is, slices.Concat([]string{}, others), guardDeletion.Rule) // never nil: an empty list is written
 		if is.DeletionTimestamp != nil {
 			r.memory.forgetCluster(is.UID)
 		}
 		return written, is.DeletionTimestamp != nil, err
-	case policy.GuardWait:
+	case policy.FinalizerWait:
 		o.lookAgain(foregroundPause)
 		return nil, true, nil
 	default:
@@ -67,7 +67,7 @@ func (r *Reconciler) releasable(ctx context.Context, o *observation, is *v1alpha
 	if err != nil {
 		return false, err
 	}
-	if policy.GuardOf(fresh.desired, fresh.observed).Verdict != policy.GuardRelease || cluster.UID != is.UID {
+	if policy.FinalizerOf(fresh.desired, fresh.observed).Verdict != policy.FinalizerRelease || cluster.UID != is.UID {
 		o.lookAgain(staleCachePause)
 		return false, nil
 	}

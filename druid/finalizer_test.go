@@ -43,11 +43,11 @@ func TestAClusterThatJoinsIsHeldBeforeAnybodyMayJoinAndAsLongAsOthersAreThere(t 
 	if err := s.isHeld(true); err != nil {
 		t.Error(err)
 	}
-	s.changeRecord(func(r *leases.Record) { beside(r) })
+	s.changeRecord(func(r *leases.Record) { alongside(r) })
 	s.eventually("it is let go when no one else is there", func() error { return s.isHeld(false) })
-	s.changeRecord(func(r *leases.Record) { beside(r, "etcd-1") })
+	s.changeRecord(func(r *leases.Record) { alongside(r, "etcd-1") })
 	s.eventually("and held again when one comes back", func() error { return s.isHeld(true) })
-	s.changeRecord(func(r *leases.Record) { beside(r) })
+	s.changeRecord(func(r *leases.Record) { alongside(r) })
 	s.eventually("and let go again", func() error { return s.isHeld(false) })
 	s.delete("demo", metav1.DeletePropagationBackground)
 	s.ended()
@@ -56,7 +56,7 @@ func TestAClusterThatJoinsIsHeldBeforeAnybodyMayJoinAndAsLongAsOthersAreThere(t 
 	}
 }
 
-func TestMembersOfAClusterThatIsDeletedBesideOthersLeaveBeforeItGoes(t *testing.T) {
+func TestMembersOfAClusterThatIsDeletedAlongsideOthersLeaveBeforeItGoes(t *testing.T) {
 	s, names, stop := joined(t, 3)
 	s.delete("demo", metav1.DeletePropagationBackground)
 	s.condition("demo", v1alpha1.ConditionProgressing, metav1.ConditionTrue, v1alpha1.ReasonLeavingJoinedCluster)
@@ -78,7 +78,7 @@ func TestMembersOfAClusterThatIsDeletedBesideOthersLeaveBeforeItGoes(t *testing.
 	}
 }
 
-func TestADeletionBesideOthersBeforeAnybodyHasBegunToJoinIsNotHeldUp(t *testing.T) {
+func TestADeletionAlongsideOthersBeforeAnybodyHasBegunToJoinIsNotHeldUp(t *testing.T) {
 	s := newStage(t)
 	s.joins = true
 	s.startDruid()
@@ -110,7 +110,7 @@ func TestADeletionThatBeginsWhileTheSeedJoinsWaitsUntilItIsIn(t *testing.T) {
 	s.ended()
 }
 
-func TestClusterThatIsOrphanedBesideOthersIsLetGoAsItIs(t *testing.T) {
+func TestClusterThatIsOrphanedAlongsideOthersIsLetGoAsItIs(t *testing.T) {
 	s, _, _ := joined(t, 1)
 	s.delete("demo", metav1.DeletePropagationOrphan)
 	s.eventually("it is let go", func() error { return s.isHeld(false) })
@@ -143,7 +143,7 @@ func TestMembersOfAClusterThatIsDeletedInTheForegroundComeBackToLeave(t *testing
 }
 
 // kubectl delete leases --all takes the orders too. They are given again.
-func TestAllLeasesLostBesideADeletionSendNoOneOffWithoutAnOrder(t *testing.T) {
+func TestAllLeasesLostAlongsideADeletionSendNoOneOffWithoutAnOrder(t *testing.T) {
 	s, names, _ := joined(t, 3)
 	s.delete("demo", metav1.DeletePropagationBackground)
 	s.requested()
@@ -171,7 +171,7 @@ func TestTroubleOfADeletionThatIsHeldIsTriedAgain(t *testing.T) {
 	}
 }
 
-func TestClusterBesideOthersDoesNotHoldUpItsNamespace(t *testing.T) {
+func TestClusterAlongsideOthersDoesNotHoldUpItsNamespace(t *testing.T) {
 	s, names, stop := joined(t, 1)
 	stop()
 	if err := s.Delete(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: s.namespace}}); err != nil {
@@ -190,7 +190,7 @@ func TestClusterBesideOthersDoesNotHoldUpItsNamespace(t *testing.T) {
 func TestADeletedClusterIsLetGoByALiveReadAlone(t *testing.T) {
 	s, _, stop := joined(t, 1)
 	stop()
-	s.changeRecord(func(r *leases.Record) { beside(r) })
+	s.changeRecord(func(r *leases.Record) { alongside(r) })
 	s.delete("demo", metav1.DeletePropagationBackground)
 	var cluster v1alpha1.EtcdCluster
 	if err := s.fetch("demo", &cluster); err != nil {
@@ -201,15 +201,15 @@ func TestADeletedClusterIsLetGoByALiveReadAlone(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.changeRecord(func(r *leases.Record) { beside(r, "etcd-1") })
-	if written, _, err := r.guard(t.Context(), o); err != nil || written != nil {
+	s.changeRecord(func(r *leases.Record) { alongside(r, "etcd-1") })
+	if written, _, err := r.guardDeletion(t.Context(), o); err != nil || written != nil {
 		t.Errorf("others came back: it wrote %t, %v", written != nil, err)
 	}
 	if err := s.isHeld(true); err != nil {
 		t.Error(err)
 	}
-	s.changeRecord(func(r *leases.Record) { beside(r) })
-	if written, _, err := r.guard(t.Context(), o); err != nil || written == nil {
+	s.changeRecord(func(r *leases.Record) { alongside(r) })
+	if written, _, err := r.guardDeletion(t.Context(), o); err != nil || written == nil {
 		t.Errorf("no one else is there: it wrote %t, %v", written != nil, err)
 	}
 	s.ended()
@@ -219,7 +219,7 @@ func TestADeletedClusterIsLetGoByALiveReadAlone(t *testing.T) {
 const lingers = "test.druid.dev/lingers"
 
 // next to makes the record that of a group that was joined, in which so many are left of those that were there before.
-func beside(record *leases.Record, left ...string) {
+func alongside(record *leases.Record, left ...string) {
 	record.Externals = []string{"a1", "a2", "a3"}
 	record.MemberList = &leases.MemberList{RaftTerm: 2, RaftIndex: 9}
 	for i, name := range slices.Concat(left, record.Members) {

@@ -188,9 +188,9 @@ func TestBackupVerifiedFollowsTheLease(t *testing.T) {
 			Backup: leases.Backup{Revision: 7, Lineage: "00000001-a", Object: "some", Size: 1}, RenewTime: &now, Duration: day,
 		})
 	})
-	inform(leases.Verification{Verdict: leases.VerdictProven, Full: "some", ProvenFull: "some", Revision: 7})
+	inform(leases.Verification{Verdict: leases.VerdictVerified, Full: "some", VerifiedFull: "some", Revision: 7})
 	is(metav1.ConditionTrue, v1alpha1.ReasonVerificationSucceeded, "what etcd reported")
-	inform(leases.Verification{Verdict: leases.VerdictBroken, Full: "some", ProvenFull: "older", Broken: "some", Trouble: "full some is damaged"})
+	inform(leases.Verification{Verdict: leases.VerdictBroken, Full: "some", VerifiedFull: "older", Broken: "some", Trouble: "full some is damaged"})
 	is(metav1.ConditionFalse, v1alpha1.ReasonVerificationFailed, "full some is damaged")
 	s.notified(v1alpha1.ReasonVerificationFailed, "")
 	s.patchCluster(backupsOff)

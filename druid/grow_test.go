@@ -90,7 +90,7 @@ func TestDriverThatGrowsAtAMountGetsOnePodAfterAnother(t *testing.T) {
 	}
 	c.pass()
 	c.isGoing("at once, when the kubelet may do without", names)
-	c.after(mountPatience)
+	c.after(mountTimeout)
 	c.isGoing("after that", names, names[1])
 	pod := c.returns(names, names[1])
 	if got := pod.Annotations[manifests.AnnotationMountedFor]; got != "8Gi" {
@@ -100,7 +100,7 @@ func TestDriverThatGrowsAtAMountGetsOnePodAfterAnother(t *testing.T) {
 	// This one fails to grow, and another Pod would not help it. The next goes nevertheless, and grows.
 	c.resizing(names[1], corev1.PersistentVolumeClaimFileSystemResizePending, corev1.PersistentVolumeClaimNodeResizeError)
 	c.pass()
-	c.after(startPatience)
+	c.after(startMaxWait)
 	c.isGoing("then", names, names[2])
 	if notified := c.notExpanded(); !strings.Contains(notified, names[1]) || !strings.Contains(notified, "the node fails") {
 		t.Errorf("condition says %q", notified)
@@ -111,7 +111,7 @@ func TestDriverThatGrowsAtAMountGetsOnePodAfterAnother(t *testing.T) {
 	c.isGoing("last", names, names[0])
 	c.returns(names, names[0])
 	c.resized(names[0], "8Gi")
-	c.after(2 * mountPatience)
+	c.after(2 * mountTimeout)
 	c.isGoing("for a second time", names)
 	c.resized(names[1], "8Gi")
 	c.after(settled)
@@ -134,13 +134,13 @@ func TestVolumesThatCannotGrowAreReportedAndHoldNothingUp(t *testing.T) {
 				c.resizing(name, corev1.PersistentVolumeClaimControllerResizeError)
 			}
 			c.pass()
-			c.after(startPatience)
+			c.after(startMaxWait)
 		}},
 		"no one does it": {allow: true, words: "check that the driver's resizer runs", then: func(c *clocked, _ []string) {
 			c.patchCluster(`{"spec":{"resources":{"requests":{"cpu":"122m"}}}}`)
-			c.after(growthPatience / 2)
+			c.after(growthTimeout / 2)
 			c.isGoing("while volumes may grow", c.members("demo", 3))
-			c.after(growthPatience)
+			c.after(growthTimeout)
 		}},
 	}
 	for name, test := range tests {

@@ -34,7 +34,7 @@ import (
 const (
 	agentImage = "ghcr.io/etcd-druid/druid:test"
 	// patience of a test with a druid on a machine that compiles next to it.
-	patience = 3 * time.Minute
+	maxWait = 3 * time.Minute
 	// druidUser is the ServiceAccount of the install: druid has only the rights that it is installed with.
 	druidUser = "system:serviceaccount:druid-system:druid"
 )
@@ -221,7 +221,7 @@ func (s *stage) createCluster(name string, replicas int32) {
 // eventually polls until check finds nothing wrong.
 func (s *stage) eventually(what string, check func() error) {
 	s.Helper()
-	deadline := time.NewTimer(patience)
+	deadline := time.NewTimer(maxWait)
 	defer deadline.Stop()
 	for {
 		if beat := s.beat; beat != nil && time.Since(s.beaten) > time.Second {
@@ -426,7 +426,7 @@ func (s *stage) form(cluster string, names []string) {
 		record.Nonce, record.Lineage, record.Executor = "0123456789abcdef", leases.LineageOf(1, "0123456789abcdef"), "executor"
 		if s.joins {
 			record.MaxLearners = leases.MaxLearnersAdopted
-			beside(&record, "etcd-0", "etcd-1", "etcd-2")
+			alongside(&record, "etcd-0", "etcd-1", "etcd-2")
 		}
 		_, err = s.store(cluster).UpdateRecord(s.Context(), version, record)
 		return err

@@ -93,7 +93,7 @@ func (c *clocked) notified() (all []string) {
 }
 
 // healing is what the member's Lease says of it.
-func (s *stage) healing(name string) leases.Healing {
+func (s *stage) repairing(name string) leases.Repairing {
 	s.Helper()
 	var lease coordinationv1.Lease
 	if err := s.fetch(name, &lease); err != nil {
@@ -103,7 +103,7 @@ func (s *stage) healing(name string) leases.Healing {
 	if err != nil {
 		s.Fatal(err)
 	}
-	return m.Healing
+	return m.Repairing
 }
 
 // terminates says whether the member's Pod was deleted.

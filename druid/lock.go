@@ -24,7 +24,7 @@ const (
 	defaultProgressDeadline = 600 * time.Second
 	// restorePatience with a bootstrap from a backup whose words do not change: they do every five seconds, a store that does not
 	// answer is asked again within minutes, and to make a large database durable takes no longer.
-	restorePatience = 5 * time.Minute
+	restoreTimeout = 5 * time.Minute
 	// restoreRule is what the rules of the agents begin with by which a cluster is formed from a backup.
 	restoreRule = "restore"
 )
@@ -122,13 +122,13 @@ func (r *Reconciler) restores(o *observation) bool {
 	words, restores := "", false
 	for _, m := range o.observed.Members {
 		if m.Name == o.observed.Record.Seed && m.Readable {
-			words, restores = m.Says.Reason, strings.HasPrefix(m.Says.Rule, restoreRule)
+			words, restores = m.Reports.Reason, strings.HasPrefix(m.Reports.Rule, restoreRule)
 		}
 	}
 	restores = restores && o.observed.RecordState == policy.RecordForming
 	f := fact{o.cluster.UID, "restore"}
 	r.memory.note(f, words)
-	stands, left := r.memory.lasts(f, restores, restorePatience, r.now())
+	stands, left := r.memory.lasts(f, restores, restoreTimeout, r.now())
 	o.lookAgain(left)
 	return restores && !stands
 }

@@ -219,12 +219,12 @@ func TestBootstrapFromABackupThatGetsOnIsNotCut(t *testing.T) {
 	c.says(name, leases.Prefix+"rule", "restore-at-first-boot")
 	for i := range 10 {
 		c.says(name, leases.Prefix+"reason", fmt.Sprint("restoring deltas: ", i))
-		c.after(restorePatience - time.Minute)
+		c.after(restoreTimeout - time.Minute)
 	}
 	if p := c.progressing(); p.Reason == v1alpha1.ReasonBootstrapFailed {
-		t.Fatalf("after %s of progress Progressing is %+v", 10*restorePatience, p)
+		t.Fatalf("after %s of progress Progressing is %+v", 10*restoreTimeout, p)
 	}
-	c.after(restorePatience)
+	c.after(restoreTimeout)
 	c.stands(v1alpha1.ReasonBootstrapFailed)
 }
 

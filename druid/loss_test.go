@@ -295,20 +295,20 @@ func TestLearnerWhosePodDoesNotComeIsNamedToTheLeader(t *testing.T) {
 		}}
 	})
 	c.after(10 * time.Minute)
-	if c.healing(joiner).NotComing != "" {
+	if c.repairing(joiner).NotComing != "" {
 		t.Fatal("the Pod runs, and its learner is given up")
 	}
 	c.homeless(joiner)
-	if c.healing(joiner).NotComing != "" {
+	if c.repairing(joiner).NotComing != "" {
 		t.Fatal("a Pod had no time to come up")
 	}
 	c.after(2 * time.Minute)
-	if got := c.healing(joiner).NotComing; got != learner {
+	if got := c.repairing(joiner).NotComing; got != learner {
 		t.Errorf("the Lease names %q, want %s", got, learner)
 	}
 	for _, name := range names[:2] {
-		if c.healing(name) != (leases.Healing{}) {
-			t.Errorf("%s is named too: %+v", name, c.healing(name))
+		if c.repairing(name) != (leases.Repairing{}) {
+			t.Errorf("%s is named too: %+v", name, c.repairing(name))
 		}
 	}
 }

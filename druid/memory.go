@@ -119,7 +119,7 @@ func (m *memory) forget(key types.NamespacedName) {
 
 // lasts says whether f has held for at least patience, and else how long is left of it. A fact that does not hold any
 // more is forgotten by passing holds false.
-func (m *memory) lasts(f fact, holds bool, patience time.Duration, now time.Time) (lasts bool, left time.Duration) {
+func (m *memory) lasts(f fact, holds bool, maxWait time.Duration, now time.Time) (lasts bool, left time.Duration) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.touch(f)
@@ -131,7 +131,7 @@ func (m *memory) lasts(f fact, holds bool, patience time.Duration, now time.Time
 	if !known {
 		m.since[f], began = now, now
 	}
-	left = patience - now.Sub(began)
+	left = maxWait - now.Sub(began)
 	return left <= 0, max(left, 0)
 }
 

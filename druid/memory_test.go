@@ -125,7 +125,7 @@ func TestAnEarlierWaitIsNotTakenForOneOfNow(t *testing.T) {
 	if d := c.degraded(t); d.Reason == v1alpha1.ReasonMemberCannotStart {
 		t.Errorf("a wait that just began counts as one of twenty minutes: %s", d.Message)
 	}
-	c.at = c.at.Add(startPatience)
+	c.at = c.at.Add(startMaxWait)
 	c.pass()
 	if d := c.degraded(t); d.Reason != v1alpha1.ReasonMemberCannotStart {
 		t.Errorf("a wait that lasts is not reported: %s", d.Reason)

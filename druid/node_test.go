@@ -101,18 +101,18 @@ func TestMemberOfANodeThatIsAwayIsLeftAlone(t *testing.T) {
 				t.Error("a node that reboots is a person's business at once")
 			}
 			c.after(2 * time.Hour)
-			if c.terminates(names[0]) || c.claimGoes(names[0]) || c.healing(names[0]) != (leases.Healing{}) {
-				t.Errorf("something was deleted because a node is away: %+v", c.healing(names[0]))
+			if c.terminates(names[0]) || c.claimGoes(names[0]) || c.repairing(names[0]) != (leases.Repairing{}) {
+				t.Errorf("something was deleted because a node is away: %+v", c.repairing(names[0]))
 			}
 			condition := c.degraded(t)
-			cure := "kubectl taint nodes " + nodes[0] + " node.kubernetes.io/out-of-service=nodeshutdown:NoExecute"
-			if condition.Reason != v1alpha1.ReasonNodeLost || !strings.Contains(condition.Message, cure) {
+			nospace := "kubectl taint nodes " + nodes[0] + " node.kubernetes.io/out-of-service=nodeshutdown:NoExecute"
+			if condition.Reason != v1alpha1.ReasonNodeLost || !strings.Contains(condition.Message, nospace) {
 				t.Errorf("condition is %s: %s", condition.Reason, condition.Message)
 			}
 			// It was not ready before its node went: that restarts nothing either.
 			c.kubelet(names[0], false)
 			c.after(2 * time.Hour)
-			if c.terminates(names[0]) || c.healing(names[0]) != (leases.Healing{}) {
+			if c.terminates(names[0]) || c.repairing(names[0]) != (leases.Repairing{}) {
 				t.Error("a Pod was restarted on a node that is away")
 			}
 			c.node(nodes[0], true)
@@ -149,8 +149,8 @@ func TestLocalVolumeOfALostNodeIsGivenUpInSteps(t *testing.T) {
 	if err := c.reconcile(c.Reconciler); err != nil {
 		t.Fatal(err)
 	}
-	if want := (leases.Healing{ClaimUID: string(claims[removalCandidate])}); c.healing(removalCandidate) != want || c.claimGoes(removalCandidate) {
-		t.Fatalf("announced is %+v, want %+v before anything is deleted (deleted: %t)", c.healing(removalCandidate), want, c.claimGoes(removalCandidate))
+	if want := (leases.Repairing{ClaimUID: string(claims[removalCandidate])}); c.repairing(removalCandidate) != want || c.claimGoes(removalCandidate) {
+		t.Fatalf("announced is %+v, want %+v before anything is deleted (deleted: %t)", c.repairing(removalCandidate), want, c.claimGoes(removalCandidate))
 	}
 	announced := strings.Join(c.notified(), "\n")
 	if !strings.Contains(announced, v1alpha1.EventVolumeAbandoned) || !strings.Contains(announced, nodes[0]) {
@@ -186,8 +186,8 @@ func TestLocalVolumeOfALostNodeIsGivenUpInSteps(t *testing.T) {
 	c.agent("demo", removalCandidate, 77, leases.RoleMember)
 	c.pass()
 	c.after(6 * time.Minute)
-	if c.healing(removalCandidate) != (leases.Healing{}) {
-		t.Errorf("it is well again and still marked: %+v", c.healing(removalCandidate))
+	if c.repairing(removalCandidate) != (leases.Repairing{}) {
+		t.Errorf("it is well again and still marked: %+v", c.repairing(removalCandidate))
 	}
 	all := strings.Join(c.notified(), "\n")
 	if !strings.Contains(all, v1alpha1.EventPVCDeleted) {
@@ -215,7 +215,7 @@ func TestLocalVolumeIsKeptWhileTheOthersAreNoQuorum(t *testing.T) {
 	c.kubelet(names[1], false)
 	c.away(names[0], nodes[0], outOfService)
 	c.after(4 * time.Minute)
-	if c.claimGoes(names[0]) || c.healing(names[0]).ClaimUID != "" {
+	if c.claimGoes(names[0]) || c.repairing(names[0]).ClaimUID != "" {
 		t.Error("a volume was given up that the quorum may need")
 	}
 	if condition := c.degraded(t); condition.Reason != v1alpha1.ReasonNodeLost || !strings.Contains(condition.Message, "not a healthy quorum") {
@@ -236,7 +236,7 @@ func TestDeclarationThatIsTakenBackStopsWhatWasAnnounced(t *testing.T) {
 	if err := c.fetch("demo", &cluster); err != nil {
 		t.Fatal(err)
 	}
-	if err := c.reconcile(c.Reconciler); err != nil || c.healing(names[0]).ClaimUID == "" {
+	if err := c.reconcile(c.Reconciler); err != nil || c.repairing(names[0]).ClaimUID == "" {
 		t.Fatalf("not announced: %v", err)
 	}
 	o, err := c.observe(t.Context(), c.cached, &cluster, nil)
@@ -278,7 +278,7 @@ func TestNodeThatIsDeletedIsLostAfterAWhile(t *testing.T) {
 	}
 	c.after(10 * time.Minute)
 	if !c.claimGoes(names[0]) {
-		t.Errorf("the node is gone for good, and its volume is kept: %+v", c.healing(names[0]))
+		t.Errorf("the node is gone for good, and its volume is kept: %+v", c.repairing(names[0]))
 	}
 	c.letGo(names[0])
 	c.pass()

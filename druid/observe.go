@@ -96,7 +96,7 @@ func (r *Reconciler) observe(ctx context.Context, from source, cluster *v1alpha1
 	if err := r.observeEndpoints(ctx, o); err != nil {
 		return nil, err
 	}
-	if err := r.observeHealing(ctx, o); err != nil {
+	if err := r.observeRepairing(ctx, o); err != nil {
 		return nil, err
 	}
 	if err := r.observeShared(ctx, from, o); err != nil {
@@ -268,7 +268,7 @@ func (r *Reconciler) observeLease(ctx context.Context, o *observation, m *policy
 	}
 	m.WasFormed = lease.CreationTimestamp.Time
 	if says, err := leases.DecodeMember(lease); err == nil {
-		m.Says, m.Readable = says, true
+		m.Reports, m.Readable = says, true
 	}
 	now := r.now()
 	liveness, err := r.liveness(ctx, lease, now)
@@ -339,11 +339,11 @@ func (r *Reconciler) observeSeed(o *observation) {
 		}
 	}
 	stuck := o.observed.RecordState == policy.RecordForming && !seed && other
-	lasts, left := r.memory.lasts(fact{o.cluster.UID, "seed " + o.observed.Record.Seed}, stuck, seedPatience, r.now())
+	lasts, left := r.memory.lasts(fact{o.cluster.UID, "seed " + o.observed.Record.Seed}, stuck, seedTimeout, r.now())
 	o.observed.SeedStuck = rules.YesNoOf(lasts)
 	o.lookAgain(left)
 }
 
 // seedPatience is how long a seed may take to start after another member did. An image of a hundred megabytes is pulled
 // in less; moving the seed costs nothing but a formation that begins again.
-const seedPatience = time.Minute
+const seedTimeout = time.Minute

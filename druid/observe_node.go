@@ -21,7 +21,7 @@ import (
 func (r *Reconciler) observeNode(ctx context.Context, o *observation, m *policy.Member) error {
 	pod := o.pods[m.Name]
 	homeless := m.Pod == policy.PodUnscheduled && podCondition(pod, corev1.PodScheduled).Status == corev1.ConditionFalse
-	homeless = r.still(o, *m, "homeless", m.PodUID, homeless, schedulingPatience)
+	homeless = r.still(o, *m, "homeless", m.PodUID, homeless, schedulingTimeout)
 	bound := m.PodUID != "" && pod.Spec.NodeName != ""
 	if !homeless && !(bound && (m.NodeLost || m.Stuck)) {
 		return nil
@@ -33,7 +33,7 @@ func (r *Reconciler) observeNode(ctx context.Context, o *observation, m *policy.
 	if gone := m.Node == policy.NodeGone; !r.still(o, *m, "node gone", m.NodeName, gone, r.grace) && gone {
 		m.Node = policy.NodeVanished
 	}
-	if away := m.Node == policy.NodeAway; !r.still(o, *m, "node away", m.NodeName, away, nodePatience) && away {
+	if away := m.Node == policy.NodeAway; !r.still(o, *m, "node away", m.NodeName, away, nodeTimeout) && away {
 		m.Node = policy.NodeUnknown
 	}
 	return nil
@@ -204,22 +204,22 @@ func pinOfTerm(term corev1.NodeSelectorTerm) pin {
 const (
 	// lingerPatience with what lost its counterpart. A Pod gets its node and its image in less, and what is on its way out
 	// is gone by then.
-	lingerPatience = time.Minute
+	lingerTimeout = time.Minute
 	// nodePatience with a node that is not reachable before a person is asked: most that reboot are back by then.
-	nodePatience = 2 * time.Minute
+	nodeTimeout = 2 * time.Minute
 	// nodeInterval between two looks at a node that is not reachable: druid does not watch nodes.
 	nodeInterval = 30 * time.Second
 	// settlePatience with a member that became ready before another one's Pod is replaced: clients come back to it, and one
 	// that cannot bear them ends within moments.
-	settlePatience = 10 * time.Second
+	finishTimeout = 10 * time.Second
 )
 
 // observeHealing finds the members that do not get on their feet by themselves, by druid's own clock: one that just started
 // has seen nothing yet.
-func (r *Reconciler) observeHealing(ctx context.Context, o *observation) error {
+func (r *Reconciler) observeRepairing(ctx context.Context, o *observation) error {
 	for i := range o.observed.Members {
 		m := &o.observed.Members[i]
-		if m.Lingers = r.patient(o, *m, "is no member", !m.Listed, lingerPatience); !m.Listed {
+		if m.Lingers = r.patient(o, *m, "is no member", !m.Listed, lingerTimeout); !m.Listed {
 			continue
 		}
 		if err := r.observeSilent(ctx, o, m); err != nil {
@@ -228,7 +228,7 @@ func (r *Reconciler) observeHealing(ctx context.Context, o *observation) error {
 		m.Blocked = blocked(o.pods[m.Name])
 		r.observeStuck(o, m)
 		comes := m.Pod&(policy.PodLive|policy.PodTerminating) != 0 // also on a node that is away: it may be the one that joins
-		m.Lingers = r.patient(o, *m, "is not coming", !comes, lingerPatience)
+		m.Lingers = r.patient(o, *m, "is not coming", !comes, lingerTimeout)
 		if err := r.observeNode(ctx, o, m); err != nil {
 			return err
 		}
@@ -240,30 +240,30 @@ func (r *Reconciler) observeHealing(ctx context.Context, o *observation) error {
 // learner gets on.
 func (r *Reconciler) observeStuck(o *observation, m *policy.Member) {
 	up := m.Pod == policy.PodLive && m.EtcdReady && !m.NodeLost
-	learner := m.Readable && m.Says.Role == leases.RoleLearner
+	learner := m.Readable && m.Reports.Role == leases.RoleLearner
 	progress := fmt.Sprintf("%s %t", m.PodUID, m.Pod == policy.PodTerminating)
 	if learner {
-		progress += " " + m.Says.Raft.String()
+		progress += " " + m.Reports.Raft.String()
 	}
-	restarts := m.Says.Healing.Restarts
-	if m.Says.Healing.PodUID == m.PodUID && restarts > 0 {
+	restarts := m.Reports.Repairing.Restarts
+	if m.Reports.Repairing.PodUID == m.PodUID && restarts > 0 {
 		restarts-- // the last one is announced, and this is the Pod that it is to delete
 	}
-	patience := policy.Patience(r.grace, restarts)
+	maxWait := policy.MaxWait(r.grace, restarts)
 	wellKept := learner && m.Liveness == leases.Live // its etcd is healthy, and waits for its vote
-	m.Stuck = r.still(o, *m, "down", progress, !up && !wellKept, patience)
-	marked := m.Readable && m.Says.PodUID == m.PodUID // so it is this Pod's agent that renews
-	m.Settled = r.still(o, *m, "settling", m.PodUID, up && !learner && marked && m.Liveness == leases.Live, settlePatience)
-	if m.Says.Healing != (leases.Healing{}) {
-		m.Steady = r.still(o, *m, "up", m.PodUID, up && !learner, patience)
+	m.Stuck = r.still(o, *m, "down", progress, !up && !wellKept, maxWait)
+	marked := m.Readable && m.Reports.PodUID == m.PodUID // so it is this Pod's agent that renews
+	m.Settled = r.still(o, *m, "settling", m.PodUID, up && !learner && marked && m.Liveness == leases.Live, finishTimeout)
+	if m.Reports.Repairing != (leases.Repairing{}) {
+		m.Steady = r.still(o, *m, "up", m.PodUID, up && !learner, maxWait)
 	}
 }
 
 // still is patient with what holds only as long as value stays the same.
-func (r *Reconciler) still(o *observation, m policy.Member, what, value string, holds bool, patience time.Duration) bool {
+func (r *Reconciler) still(o *observation, m policy.Member, what, value string, holds bool, maxWait time.Duration) bool {
 	f := fact{o.cluster.UID, m.Name + " " + what}
 	r.memory.note(f, value)
-	lasts, left := r.memory.lasts(f, holds, patience, r.now())
+	lasts, left := r.memory.lasts(f, holds, maxWait, r.now())
 	o.lookAgain(left)
 	return lasts
 }

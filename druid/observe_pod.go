@@ -149,7 +149,7 @@ func (r *Reconciler) observeAgents(o *observation) {
 			m.Agent = policy.AgentCurrent
 		}
 		m.AgentIdle = !m.NodeLost && m.Pod == policy.PodLive && agentStopped(pod)
-		if m.Listed && m.Agent == policy.AgentCurrent && m.Says.EverFormed() {
+		if m.Listed && m.Agent == policy.AgentCurrent && m.Reports.EverFormed() {
 			r.observeArrival(o, m, pod)
 		}
 	}
@@ -180,19 +180,19 @@ func (r *Reconciler) observeArrival(o *observation, m *policy.Member, pod *corev
 	if !replaced {
 		return
 	}
-	container, enough := "", settlePatience
+	container, enough := "", finishTimeout
 	if run == manifests.AgentRunsAgain {
 		// The kubelet ends the former agent within that time, if it is that one.
-		container, enough = manifests.AgentStatus(pod).ContainerID, lingerPatience
+		container, enough = manifests.AgentStatus(pod).ContainerID, lingerTimeout
 	}
 	var (
 		runs     = run != manifests.AgentRunsNot
 		lease    = o.leases[m.Name]
 		which    = m.PodUID + " " + m.AgentImage + " " + pod.Annotations[manifests.AnnotationAgentBefore]
-		heard    = r.memory.renewedSince(fact{o.cluster.UID, m.Name + " agent heard"}, which+container, runs, renewalOf(lease))
-		settled  = r.still(o, *m, "agent settles", which+container, heard && runs && m.Liveness == leases.Live, enough)
-		silent   = !heard && m.Liveness != leases.Unknown
-		overdue  = r.still(o, *m, "agent comes", which, silent, lingerPatience)
+		lastKnown    = r.memory.renewedSince(fact{o.cluster.UID, m.Name + " agent heard"}, which+container, runs, renewalOf(lease))
+		settled  = r.still(o, *m, "agent settles", which+container, lastKnown && runs && m.Liveness == leases.Live, enough)
+		silent   = !lastKnown && m.Liveness != leases.Unknown
+		overdue  = r.still(o, *m, "agent comes", which, silent, lingerTimeout)
 		arriving = policy.ArrivalSettles
 	)
 	switch {

@@ -21,8 +21,8 @@ import (
 // Patience with what passes by itself in a healthy start: a Pod waits for its volume and its node, a member for its
 // peers. Only what lasts is a problem for a person.
 const (
-	schedulingPatience = 10 * time.Second
-	startPatience      = 30 * time.Second
+	schedulingTimeout = 10 * time.Second
+	startMaxWait      = 30 * time.Second
 )
 
 // observeProblems finds what keeps a member from starting.
@@ -56,7 +56,7 @@ func (r *Reconciler) observeProblems(ctx context.Context, from source, o *observ
 func (r *Reconciler) volumeProblem(ctx context.Context, from source, o *observation, m policy.Member) (*policy.Problem, error) {
 	claim := o.claims[m.Name]
 	pending := m.Claim == policy.ClaimPresent && claim.Status.Phase == corev1.ClaimPending
-	if !r.still(o, m, "claim pending", m.ClaimUID, pending, schedulingPatience) {
+	if !r.still(o, m, "claim pending", m.ClaimUID, pending, schedulingTimeout) {
 		return nil, nil
 	}
 	class := ""
@@ -85,7 +85,7 @@ func (r *Reconciler) volumeProblem(ctx context.Context, from source, o *observat
 func (r *Reconciler) podProblem(o *observation, m policy.Member) *policy.Problem {
 	pod := o.pods[m.Name]
 	unscheduled := m.Pod == policy.PodUnscheduled && podCondition(pod, corev1.PodScheduled).Status == corev1.ConditionFalse
-	if r.still(o, m, "unscheduled", m.PodUID, unscheduled, schedulingPatience) {
+	if r.still(o, m, "unscheduled", m.PodUID, unscheduled, schedulingTimeout) {
 		return &policy.Problem{Reason: v1alpha1.ReasonPodUnschedulable, Message: fmt.Sprintf(
 			"no node takes its Pod; kubectl describe pod %s reports why", m.Name)}
 	}
@@ -171,17 +171,17 @@ func oneLine(message string) string {
 
 // startProblem: the agent says why it does not start etcd, and goes on saying it.
 func (r *Reconciler) startProblem(o *observation, m policy.Member) *policy.Problem {
-	waits := m.Readable && m.Says.Reason != "" && m.Pod == policy.PodLive && !m.EtcdReady
-	if !r.still(o, m, "waits", m.PodUID+" "+m.Says.Rule, waits, startPatience) {
+	waits := m.Readable && m.Reports.Reason != "" && m.Pod == policy.PodLive && !m.EtcdReady
+	if !r.still(o, m, "waits", m.PodUID+" "+m.Reports.Rule, waits, startMaxWait) {
 		return nil
 	}
-	return &policy.Problem{Reason: v1alpha1.ReasonMemberCannotStart, Message: m.Says.Reason}
+	return &policy.Problem{Reason: v1alpha1.ReasonMemberCannotStart, Message: m.Reports.Reason}
 }
 
 // patient says whether what has held for longer than patience. What is looked at only now and then needs no end: a clock that a look
 // does not ask for is forgotten with that look.
-func (r *Reconciler) patient(o *observation, m policy.Member, what string, holds bool, patience time.Duration) bool {
-	lasts, left := r.memory.lasts(fact{o.cluster.UID, m.Name + " " + what}, holds, patience, r.now())
+func (r *Reconciler) patient(o *observation, m policy.Member, what string, holds bool, maxWait time.Duration) bool {
+	lasts, left := r.memory.lasts(fact{o.cluster.UID, m.Name + " " + what}, holds, maxWait, r.now())
 	o.lookAgain(left)
 	return lasts
 }
@@ -189,10 +189,10 @@ func (r *Reconciler) patient(o *observation, m policy.Member, what string, holds
 const (
 	// mountPatience is how long a file system may wait for its node before druid takes it that only a new mount makes it grow.
 	// Where the driver can, the kubelet grows one that is mounted within seconds.
-	mountPatience = 2 * time.Minute
+	mountTimeout = 2 * time.Minute
 	// growthPatience is how long Pods wait for a volume that grows. Cloud disks take a minute or two; a volume that no one
 	// makes larger must not keep a corrected image from a member permanently.
-	growthPatience = 10 * time.Minute
+	growthTimeout = 10 * time.Minute
 )
 
 // observeVolumes finds how the volumes stand to the size that the spec asks for.
@@ -237,7 +237,7 @@ func (r *Reconciler) observeExpansion(ctx context.Context, from source, o *obser
 	m.Expands = policy.ExpansionAllowed
 	if refusal != "" {
 		m.Expands = policy.ExpansionRefused
-		o.lookAgain(conflictPatience) // nothing reports when the class allows it
+		o.lookAgain(conflictTimeout) // nothing reports when the class allows it
 	}
 	return refusal, nil
 }
@@ -248,7 +248,7 @@ func (r *Reconciler) room(o *observation, m policy.Member, claim *corev1.Persist
 	if pod := o.pods[m.Name]; pod != nil && manifests.IsMountedFor(pod, claim) {
 		asked += " of Pod " + m.PodUID // from then on it is another wait
 	}
-	late := r.still(o, m, "volume small", asked, small, growthPatience)
+	late := r.still(o, m, "volume small", asked, small, growthTimeout)
 	room, why := r.growth(o, m, claim, small, asked)
 	switch {
 	case !small:
@@ -288,7 +288,7 @@ func refusalOf(ctx context.Context, from source, claim *corev1.PersistentVolumeC
 // growth is how far the larger volume is, and what hinders it, by what driver and kubelet write into the claim.
 func (r *Reconciler) growth(o *observation, m policy.Member, claim *corev1.PersistentVolumeClaim, small bool, asked string) (policy.Room, string) {
 	mounts := small && manifests.GrowsWhenMounted(claim)
-	waited := r.still(o, m, "volume mounts", asked, mounts, mountPatience)
+	waited := r.still(o, m, "volume mounts", asked, mounts, mountTimeout)
 	pod := o.pods[m.Name]
 	if mounts && m.Pod != policy.PodAbsent && !manifests.IsMountedFor(pod, claim) {
 		if waited {
@@ -297,7 +297,7 @@ func (r *Reconciler) growth(o *observation, m policy.Member, claim *corev1.Persi
 		return policy.RoomGrows, ""
 	}
 	why := failure(claim)
-	if r.still(o, m, "volume fails", asked, small && why != "", startPatience) {
+	if r.still(o, m, "volume fails", asked, small && why != "", startMaxWait) {
 		return policy.RoomStays, why
 	}
 	return policy.RoomGrows, ""

@@ -158,7 +158,7 @@ func (r *Reconciler) observeSnapshot(ctx context.Context, o *observation, compon
 	}
 	paused := policy.Paused(o.desired, o.observed)
 	if says, err := leases.DecodeBackup(lease); err == nil {
-		s.Says = says
+		s.Reports = says
 	}
 	if component == leases.ComponentFullSnapshot {
 		var unreadable error
@@ -175,7 +175,7 @@ func (r *Reconciler) observeSnapshot(ctx context.Context, o *observation, compon
 	s.Liveness = r.memory.remember(keyOf(lease), o.cluster.Name, liveness)
 	// The agents may begin when the cluster has formed and they reach the store, and with deltas when there is a full.
 	due := s.Liveness == leases.Never && o.observed.RecordState == policy.RecordFormed && len(o.observed.Unattached) == 0 &&
-		(component == leases.ComponentFullSnapshot || o.observed.Full.Says.EverSaved())
+		(component == leases.ComponentFullSnapshot || o.observed.Full.Reports.EverSaved())
 	lasts, left := r.memory.lasts(fact{o.cluster.UID, reportedNothing(lease.Name)}, due, leases.DurationOf(lease), r.now())
 	o.lookAgain(left)
 	if lasts {
@@ -198,7 +198,7 @@ func (r *Reconciler) observeEndpoints(ctx context.Context, o *observation) error
 	}
 	for i := range o.observed.Members {
 		m := &o.observed.Members[i]
-		if m.Name != leaving.Member || !m.Listed || leaving.Orders(m.Name, m.Says.Retire) {
+		if m.Name != leaving.Member || !m.Listed || leaving.Orders(m.Name, m.Reports.Retire) {
 			continue
 		}
 		routed, err := r.routed(ctx, o, m.Name)

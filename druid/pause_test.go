@@ -72,7 +72,7 @@ func TestPausedClusterComesBackOnTheSameClaim(t *testing.T) {
 	s := newStage(t)
 	stop := s.startDruid()
 	names := s.whole(3)
-	keeper := names[0]
+	lastMember := names[0]
 	claims := s.uids(names, &corev1.PersistentVolumeClaim{})
 	s.scale("demo", 0)
 	for range 2 {
@@ -82,14 +82,14 @@ func TestPausedClusterComesBackOnTheSameClaim(t *testing.T) {
 		s.swept(member)
 	}
 	s.condition("demo", v1alpha1.ConditionProgressing, metav1.ConditionTrue, v1alpha1.ReasonPausing)
-	s.alone(keeper)
-	s.podGoes(keeper)
+	s.alone(lastMember)
+	s.podGoes(lastMember)
 	words := s.condition("demo", v1alpha1.ConditionProgressing, metav1.ConditionFalse, v1alpha1.ReasonPaused).Message
-	if !strings.Contains(words, "PersistentVolumeClaim "+keeper) {
-		t.Errorf("message %q does not name the claim of %s", words, keeper)
+	if !strings.Contains(words, "PersistentVolumeClaim "+lastMember) {
+		t.Errorf("message %q does not name the claim of %s", words, lastMember)
 	}
 	s.condition("demo", v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonPaused)
-	s.eventually("pause", func() error { return s.paused(keeper) })
+	s.eventually("pause", func() error { return s.paused(lastMember) })
 	s.eventually("delete the budget", func() error {
 		return s.gone(manifests.DisruptionBudgetName("demo"), &policyv1.PodDisruptionBudget{})
 	})
@@ -101,29 +101,29 @@ func TestPausedClusterComesBackOnTheSameClaim(t *testing.T) {
 	s.startDruid()
 	s.eventually("make the Leases again", func() error {
 		record, err := s.record("demo")
-		if err == nil && (record.Phase != leases.PhaseFormed || record.ClusterID != clusterID || !cmp.Equal(record.Members, []string{keeper})) {
+		if err == nil && (record.Phase != leases.PhaseFormed || record.ClusterID != clusterID || !cmp.Equal(record.Members, []string{lastMember})) {
 			err = fmt.Errorf("the record is %+v", record)
 		}
 		if err == nil {
-			err = s.fetch(keeper, &coordinationv1.Lease{})
+			err = s.fetch(lastMember, &coordinationv1.Lease{})
 		}
 		return err
 	})
 	s.eventually("rest", func() error { return s.rests() })
-	if err := s.gone(keeper, &corev1.Pod{}); err != nil {
+	if err := s.gone(lastMember, &corev1.Pod{}); err != nil {
 		t.Error(err)
 	}
 	s.condition("demo", v1alpha1.ConditionDegraded, metav1.ConditionFalse, v1alpha1.ReasonAsExpected)
 
 	s.scale("demo", 1)
-	if got := s.members("demo", 1); got[0] != keeper {
-		t.Errorf("%v came back, want %s", got, keeper)
+	if got := s.members("demo", 1); got[0] != lastMember {
+		t.Errorf("%v came back, want %s", got, lastMember)
 	}
-	if now := s.uids([]string{keeper}, &corev1.PersistentVolumeClaim{}); now[keeper] != claims[keeper] {
-		t.Errorf("claim %s is %s, want %s", keeper, now[keeper], claims[keeper])
+	if now := s.uids([]string{lastMember}, &corev1.PersistentVolumeClaim{}); now[lastMember] != claims[lastMember] {
+		t.Errorf("claim %s is %s, want %s", lastMember, now[lastMember], claims[lastMember])
 	}
-	s.kubelet(keeper, true)
-	s.beat = func() { s.agent("demo", keeper, 1, leases.RoleLeader) }
+	s.kubelet(lastMember, true)
+	s.beat = func() { s.agent("demo", lastMember, 1, leases.RoleLeader) }
 	s.condition("demo", v1alpha1.ConditionProgressing, metav1.ConditionFalse, v1alpha1.ReasonReconciled)
 	s.minAvailable(1)
 	s.scale("demo", 3)
@@ -133,21 +133,21 @@ func TestPausedClusterComesBackOnTheSameClaim(t *testing.T) {
 func TestPausedClusterWhoseClaimWasDeletedIsNeverFormedAgain(t *testing.T) {
 	s := newStage(t)
 	s.startDruid()
-	keeper := s.whole(1)[0]
-	s.alone(keeper)
+	lastMember := s.whole(1)[0]
+	s.alone(lastMember)
 	s.scale("demo", 0)
-	s.podGoes(keeper)
+	s.podGoes(lastMember)
 	s.condition("demo", v1alpha1.ConditionProgressing, metav1.ConditionFalse, v1alpha1.ReasonPaused)
-	if err := s.Delete(t.Context(), &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: keeper}}); err != nil {
+	if err := s.Delete(t.Context(), &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: lastMember}}); err != nil {
 		t.Fatal(err)
 	}
-	s.claimGoes(keeper)
+	s.claimGoes(lastMember)
 	words := s.condition("demo", v1alpha1.ConditionDegraded, metav1.ConditionTrue, v1alpha1.ReasonVolumeDeleted).Message
-	if !strings.Contains(words, keeper) || !strings.Contains(words, "spec.bootstrap.restore") {
+	if !strings.Contains(words, lastMember) || !strings.Contains(words, "spec.bootstrap.restore") {
 		t.Errorf("message %q names neither the claim nor the cure", words)
 	}
 	s.eventually("rest", func() error { return s.rests() })
-	if err := s.gone(keeper, &corev1.PersistentVolumeClaim{}); err != nil {
+	if err := s.gone(lastMember, &corev1.PersistentVolumeClaim{}); err != nil {
 		t.Error(err)
 	}
 	// The agent of an empty volume forms nothing by a record that says Formed.
@@ -161,24 +161,24 @@ func TestPausedClusterWhoseClaimWasDeletedIsNeverFormedAgain(t *testing.T) {
 func TestPauseWaitsUntilTheLastMemberIsBackedUp(t *testing.T) {
 	s := newStage(t)
 	s.startDruid()
-	keeper := s.whole(1)[0]
+	lastMember := s.whole(1)[0]
 	s.patchCluster(backupsOn)
 	s.eventually("backups begin", func() error { return s.snapshotLeases(true) })
-	s.alone(keeper)
-	s.holds(keeper, 9)
+	s.alone(lastMember)
+	s.holds(lastMember, 9)
 	s.savedUpTo(8)
 	s.scale("demo", 0)
-	s.words(v1alpha1.ConditionProgressing, []string{keeper, "backed up before its Pod is deleted"}, nil)
+	s.words(v1alpha1.ConditionProgressing, []string{lastMember, "backed up before its Pod is deleted"}, nil)
 	s.eventually("take its clients away", func() error {
 		var pod corev1.Pod
-		err := s.fetch(keeper, &pod)
+		err := s.fetch(lastMember, &pod)
 		if err == nil && (pod.Labels[manifests.LabelServing] != "" || pod.DeletionTimestamp != nil) {
 			err = fmt.Errorf("Pod bears %v, deleted at %v; want it to run and not to serve", pod.Labels, pod.DeletionTimestamp)
 		}
 		return err
 	})
 	s.savedUpTo(9)
-	s.podGoes(keeper)
+	s.podGoes(lastMember)
 	s.condition("demo", v1alpha1.ConditionBackupReady, metav1.ConditionUnknown, v1alpha1.ReasonPaused)
 	s.snapshot("later", v1alpha1.SnapshotFull, nil)
 	s.eventually("say why no one saves", func() error {
@@ -193,7 +193,7 @@ func TestPauseWaitsUntilTheLastMemberIsBackedUp(t *testing.T) {
 	})
 }
 
-func TestClusterMadeWithoutReplicasSaysSo(t *testing.T) {
+func TestClusterMadeWithoutReplicasReportsSo(t *testing.T) {
 	s := newStage(t)
 	s.startDruid()
 	s.createCluster("demo", 0)

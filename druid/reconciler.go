@@ -49,7 +49,7 @@ type Reconciler struct {
 }
 
 // conflictPatience is how soon druid looks again at a name that is taken: nothing reports when it becomes free.
-const conflictPatience = 30 * time.Second
+const conflictTimeout = 30 * time.Second
 
 // Reconcile observes, plans, takes the steps and writes the status if it changed. What it works towards is the spec that was
 // adopted (see lock), never one that was edited a moment ago.
@@ -72,7 +72,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 			stepErr = errors.Join(stepErr, err)
 		}
 		if len(refused) > 0 {
-			o.lookAgain(conflictPatience)
+			o.lookAgain(conflictTimeout)
 		}
 	}
 	switch {
@@ -116,7 +116,7 @@ func (r *Reconciler) advance(ctx context.Context, cluster *v1alpha1.EtcdCluster)
 			return nil, nil, err
 		}
 		r.memory.endLook(cluster.UID)
-		switch written, over, err := r.guard(ctx, o); {
+		switch written, over, err := r.guardDeletion(ctx, o); {
 		case err != nil:
 			return nil, nil, err
 		case over && written != nil:

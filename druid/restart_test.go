@@ -31,8 +31,8 @@ func TestPodThatStaysNotReadyIsRestartedWithBackOff(t *testing.T) {
 	c.kubelet(removalCandidate, false)
 	c.pass()
 	c.after(4 * time.Minute)
-	if c.terminates(removalCandidate) || c.healing(removalCandidate) != (leases.Healing{}) {
-		t.Fatalf("restarted within the grace period: %+v", c.healing(removalCandidate))
+	if c.terminates(removalCandidate) || c.repairing(removalCandidate) != (leases.Repairing{}) {
+		t.Fatalf("restarted within the grace period: %+v", c.repairing(removalCandidate))
 	}
 
 	// The announcement comes first, and a druid that takes over finishes, without counting again.
@@ -41,8 +41,8 @@ func TestPodThatStaysNotReadyIsRestartedWithBackOff(t *testing.T) {
 		t.Fatal(err)
 	}
 	pods := c.uids(names, &corev1.Pod{})
-	if want := (leases.Healing{Restarts: 1, PodUID: string(pods[removalCandidate])}); c.healing(removalCandidate) != want || c.terminates(removalCandidate) {
-		t.Fatalf("announced is %+v, want %+v; deleted %t, want the announcement first", c.healing(removalCandidate), want, c.terminates(removalCandidate))
+	if want := (leases.Repairing{Restarts: 1, PodUID: string(pods[removalCandidate])}); c.repairing(removalCandidate) != want || c.terminates(removalCandidate) {
+		t.Fatalf("announced is %+v, want %+v; deleted %t, want the announcement first", c.repairing(removalCandidate), want, c.terminates(removalCandidate))
 	}
 	successor := c.stage.clocked()
 	successor.after(4 * time.Minute)
@@ -50,8 +50,8 @@ func TestPodThatStaysNotReadyIsRestartedWithBackOff(t *testing.T) {
 		t.Fatal("a druid that just started judged by the clock of another")
 	}
 	successor.after(2 * time.Minute)
-	if !successor.terminates(removalCandidate) || successor.healing(removalCandidate).Restarts != 1 {
-		t.Fatalf("the announced restart was not finished: %+v", successor.healing(removalCandidate))
+	if !successor.terminates(removalCandidate) || successor.repairing(removalCandidate).Restarts != 1 {
+		t.Fatalf("the announced restart was not finished: %+v", successor.repairing(removalCandidate))
 	}
 	c = successor
 
@@ -68,8 +68,8 @@ func TestPodThatStaysNotReadyIsRestartedWithBackOff(t *testing.T) {
 		t.Errorf("condition is %s: %s", condition.Reason, condition.Message)
 	}
 	c.after(4 * time.Minute)
-	if !c.terminates(removalCandidate) || c.healing(removalCandidate).Restarts != 2 {
-		t.Errorf("the second restart did not come: %+v", c.healing(removalCandidate))
+	if !c.terminates(removalCandidate) || c.repairing(removalCandidate).Restarts != 2 {
+		t.Errorf("the second restart did not come: %+v", c.repairing(removalCandidate))
 	}
 	if all := strings.Join(c.notified(), "\n"); !strings.Contains(all, v1alpha1.EventPodRestarted) || !strings.Contains(all, "restarts in a row: 2") {
 		t.Errorf("events are\n%s", all)
@@ -81,12 +81,12 @@ func TestPodThatStaysNotReadyIsRestartedWithBackOff(t *testing.T) {
 	c.kubelet(removalCandidate, true)
 	c.pass()
 	c.after(19 * time.Minute)
-	if c.healing(removalCandidate).Restarts != 2 {
-		t.Errorf("forgotten too early: %+v", c.healing(removalCandidate))
+	if c.repairing(removalCandidate).Restarts != 2 {
+		t.Errorf("forgotten too early: %+v", c.repairing(removalCandidate))
 	}
 	c.after(2 * time.Minute)
-	if c.healing(removalCandidate) != (leases.Healing{}) {
-		t.Errorf("still marked: %+v", c.healing(removalCandidate))
+	if c.repairing(removalCandidate) != (leases.Repairing{}) {
+		t.Errorf("still marked: %+v", c.repairing(removalCandidate))
 	}
 	if after := c.uids(names, &corev1.PersistentVolumeClaim{}); after[removalCandidate] != before[removalCandidate] {
 		t.Error("a restart cost the member its volume")
@@ -163,8 +163,8 @@ func TestWhatARestartWouldNotRepairIsLeftAlone(t *testing.T) {
 				c.after(long / 5)
 			}
 			for _, name := range names {
-				if c.terminates(name) || c.healing(name) != (leases.Healing{}) {
-					t.Errorf("Pod %s was restarted: %+v", name, c.healing(name))
+				if c.terminates(name) || c.repairing(name) != (leases.Repairing{}) {
+					t.Errorf("Pod %s was restarted: %+v", name, c.repairing(name))
 				}
 			}
 		})
@@ -256,7 +256,7 @@ func TestSilentMemberIsUnknownAndThenNotReady(t *testing.T) {
 			t.Errorf("%s later it is %s %s, want %s %s", step.after, m.Status, m.Reason, step.status, step.reason)
 		}
 	}
-	if c.terminates(names[0]) || c.healing(names[0]) != (leases.Healing{}) {
+	if c.terminates(names[0]) || c.repairing(names[0]) != (leases.Repairing{}) {
 		t.Error("a serving etcd was restarted because its agent is silent")
 	}
 	c.agent("demo", names[0], 1, leases.RoleMember)

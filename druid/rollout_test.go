@@ -19,7 +19,7 @@ import (
 )
 
 // settled is when a member that is ready lets another one go.
-const settled = settlePatience + time.Second
+const settled = finishTimeout + time.Second
 
 // renewed is a cluster of three that formed, whose first member leads, and a druid that has reachable all.
 func renewed(t *testing.T) (*clocked, []string) {

@@ -48,7 +48,7 @@ const (
 	// firstRetry and lastRetry bound the pause after an error, which doubles each time. controller-runtime's own goes up to 1000 s:
 	// what a webhook or a quota refused would wait for that long after it was repaired.
 	firstRetry = 5 * time.Millisecond
-	lastRetry  = conflictPatience
+	lastRetry  = conflictTimeout
 )
 
 // leaderElectionID is the name of the Lease for which druid's replicas campaign.

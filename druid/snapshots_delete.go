@@ -18,7 +18,7 @@ import (
 )
 
 // deletionPatience is how long an EtcdSnapshot is held for its backup to be deleted: twice what an agent tries.
-const deletionPatience = 10 * time.Minute
+const deletionTimeout = 10 * time.Minute
 
 // held says whether its finalizer is on it.
 func held(snapshot *v1alpha1.EtcdSnapshot) bool {
@@ -67,7 +67,7 @@ func deletionFacts(o *ordered, snapshot *v1alpha1.EtcdSnapshot, slot policy.Orde
 			f.Slot = policy.DeletionSlotOrdered
 		}
 	}
-	left := deletionPatience - o.now.Sub(snapshot.DeletionTimestamp.Time)
+	left := deletionTimeout - o.now.Sub(snapshot.DeletionTimestamp.Time)
 	if f.Late = rules.YesNoOf(left <= 0); left > 0 {
 		o.lookAgain(left)
 	}
@@ -112,7 +112,7 @@ func (s snapshots) release(
 			uri, o.name.Name)
 	default:
 		note = fmt.Sprintf("%s stays in the store: no agent confirmed its deletion within %s; condition BackupReady of EtcdCluster %s shows what blocks the agents",
-			uri, deletionPatience, o.name.Name)
+			uri, deletionTimeout, o.name.Name)
 	}
 	s.metrics.events.WithLabelValues(kind, reason).Inc()
 	s.recorder.Eventf(snapshot, nil, kind, reason, "Snapshot"+string(step), "%s", noted(note))

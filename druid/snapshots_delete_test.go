@@ -178,7 +178,7 @@ func TestADeletionIsWaitedForForAWhile(t *testing.T) {
 	snapshot.Status = v1alpha1.EtcdSnapshotStatus{Phase: v1alpha1.SnapshotSucceeded, Artifact: &v1alpha1.SnapshotArtifact{Key: "demo/full"}}
 	cluster := &v1alpha1.EtcdCluster{Spec: v1alpha1.EtcdClusterSpec{Backup: &v1alpha1.BackupSpec{}}}
 	for age, want := range map[time.Duration]policy.SnapshotStep{
-		-time.Second: policy.SnapshotOrder, deletionPatience - 1: policy.SnapshotOrder, deletionPatience: policy.SnapshotReleaseLate,
+		-time.Second: policy.SnapshotOrder, deletionTimeout - 1: policy.SnapshotOrder, deletionTimeout: policy.SnapshotReleaseLate,
 	} {
 		o := &ordered{now: deleted.Add(age), cluster: cluster}
 		d := snapshots{}.judge(o, snapshot, policy.OrderSlotFree, leases.SnapshotOrder{})

@@ -251,7 +251,7 @@ func (s *stage) replies(component leases.Component, a leases.SnapshotAnswer) {
 }
 
 // obey answers what is ordered, where anything is.
-func (s *stage) obey() {
+func (s *stage) serveOrders() {
 	s.Helper()
 	for _, component := range []leases.Component{full, delta} {
 		if order, err := s.store("demo").SnapshotOrder(s.Context(), component); err == nil && order.Open() {

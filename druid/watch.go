@@ -52,7 +52,7 @@ func (r *Reconciler) leaseHandler() handler.EventHandler {
 		UpdateFunc: func(_ context.Context, e event.UpdateEvent, q queue) {
 			before, after := e.ObjectOld.(*coordinationv1.Lease), e.ObjectNew.(*coordinationv1.Lease)
 			revived := r.sees(after)
-			if revived || saysMore(before, after) {
+			if revived || reportsMore(before, after) {
 				enqueue(after, q)
 			}
 		},
@@ -82,7 +82,7 @@ func reportsOfBackups(lease *coordinationv1.Lease) bool {
 }
 
 // saysMore says whether the Lease changed in anything that druid goes by.
-func saysMore(before, after *coordinationv1.Lease) bool {
+func reportsMore(before, after *coordinationv1.Lease) bool {
 	if before.UID != after.UID || !before.DeletionTimestamp.Equal(after.DeletionTimestamp) ||
 		!maps.Equal(before.Labels, after.Labels) || len(before.OwnerReferences) != len(after.OwnerReferences) {
 		return true
@@ -200,7 +200,7 @@ func passing(err error) time.Duration {
 		return staleCachePause
 	case apierrors.HasStatusCause(err, namespaceTerminating):
 		// Nothing can be made in a namespace that goes, and the EtcdCluster goes with it.
-		return conflictPatience
+		return conflictTimeout
 	default:
 		return 0
 	}

@@ -21,7 +21,7 @@ import (
 	"github.com/etcd-druid/druid/leases"
 )
 
-func TestOnlyNewsCostAPass(t *testing.T) {
+func TestOnlyChangesCostAPass(t *testing.T) {
 	base := func(component leases.Component) *coordinationv1.Lease {
 		return &coordinationv1.Lease{
 			ObjectMeta: metav1.ObjectMeta{

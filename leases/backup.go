@@ -195,7 +195,7 @@ const (
 	annotationVerifiedFull   = Prefix + "verified-full"
 	annotationVerifiedTo     = Prefix + "verified-revision"
 	annotationVerifiedOf     = Prefix + "verified-lineage"
-	annotationProvenFull     = Prefix + "proven-full"
+	annotationFullVerified     = Prefix + "proven-full"
 	annotationBrokenObject   = Prefix + "broken-object"
 	annotationBrokenObjects  = Prefix + "broken-objects"
 	annotationVerifyTrouble  = Prefix + "verify-trouble"
@@ -211,7 +211,7 @@ type Verdict string
 // The verdicts; the empty one is that no one ever found out.
 const (
 	// VerdictProven: they were restored, and hold what etcd said that it held.
-	VerdictProven Verdict = "Proven"
+	VerdictVerified Verdict = "Proven"
 	// VerdictBroken: they do not lead to a state that the cluster had.
 	VerdictBroken Verdict = "Broken"
 )
@@ -226,7 +226,7 @@ type Verification struct {
 	Revision int64
 	Lineage  string
 	// ProvenFull is the key of the last full that was proven, whatever was found since.
-	ProvenFull string
+	VerifiedFull string
 	// Broken is the key of the object that is, and empty where the verdict is another.
 	Broken string
 	// KnownBroken are the keys of all objects that were found broken and that the store still has, the last one found at the end, and
@@ -243,14 +243,14 @@ func DecodeVerification(lease *coordinationv1.Lease) (Verification, error) {
 	v := Verification{
 		Verdict: Verdict(d.text(annotationVerdict)), At: d.time(annotationVerified), Full: d.text(annotationVerifiedFull),
 		Revision: int64(d.optional(annotationVerifiedTo, 63)), Lineage: d.text(annotationVerifiedOf),
-		ProvenFull: d.text(annotationProvenFull), Broken: d.text(annotationBrokenObject),
+		VerifiedFull: d.text(annotationFullVerified), Broken: d.text(annotationBrokenObject),
 		Trouble: d.text(annotationVerifyTrouble), Tried: d.time(annotationVerifyTroubled),
 	}
 	if known := d.text(annotationBrokenObjects); known != "" {
 		v.KnownBroken = strings.Fields(known)
 	}
 	switch v.Verdict {
-	case "", VerdictProven, VerdictBroken:
+	case "", VerdictVerified, VerdictBroken:
 	default:
 		d.fail(annotationVerdict, string(v.Verdict), "Proven or Broken")
 	}
@@ -267,7 +267,7 @@ func (v Verification) encode() leasePatch {
 	a.exactly(annotationVerifiedFull, v.Full)
 	a.exactly(annotationVerifiedTo, formatKnown(uint64(v.Revision)))
 	a.exactly(annotationVerifiedOf, v.Lineage)
-	a.exactly(annotationProvenFull, v.ProvenFull)
+	a.exactly(annotationFullVerified, v.VerifiedFull)
 	a.exactly(annotationBrokenObject, v.Broken)
 	a.exactly(annotationBrokenObjects, strings.Join(v.KnownBroken[max(0, len(v.KnownBroken)-MaxKnownBroken):], " "))
 	a.exactly(annotationVerifyTrouble, truncate(v.Trouble, maxReason))

@@ -54,7 +54,7 @@ func TestBackupPatch(t *testing.T) {
 	}
 }
 
-func TestBackupRenewalSaysWhenAndForHowLong(t *testing.T) {
+func TestBackupRenewalReportsWhenAndForHowLong(t *testing.T) {
 	now := time.Unix(1700000000, 0)
 	patch := BackupPatch{Backup: Backup{Error: strings.Repeat("é", 1000)}, RenewTime: &now, Duration: 90*time.Second + 1}.encode()
 	lease := apply(t, &coordinationv1.Lease{}, patch)
@@ -109,10 +109,10 @@ func (e *Election) WithTimes(duration time.Duration) *Election {
 func TestAVerificationIsReportedAsAWhole(t *testing.T) {
 	at := time.Date(2026, 11, 21, 20, 0, 0, 0, time.UTC)
 	broken := Verification{
-		Verdict: VerdictBroken, At: at, Full: "full", Revision: 7, Lineage: "00000001-a", ProvenFull: "older", Broken: "delta", KnownBroken: []string{"full", "delta"}, Trouble: "why", Tried: at,
+		Verdict: VerdictBroken, At: at, Full: "full", Revision: 7, Lineage: "00000001-a", VerifiedFull: "older", Broken: "delta", KnownBroken: []string{"full", "delta"}, Trouble: "why", Tried: at,
 	}
 	lease := apply(t, &coordinationv1.Lease{}, BackupPatch{Backup: fullSaved()}.encode())
-	for _, v := range []Verification{broken, {Verdict: VerdictProven, At: at, Full: "full", Revision: 9, ProvenFull: "full"}, {Trouble: "no room", Tried: at}, {}} {
+	for _, v := range []Verification{broken, {Verdict: VerdictVerified, At: at, Full: "full", Revision: 9, VerifiedFull: "full"}, {Trouble: "no room", Tried: at}, {}} {
 		lease = apply(t, lease, v.encode())
 		got, err := DecodeVerification(lease)
 		if err != nil {

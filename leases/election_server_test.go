@@ -98,8 +98,8 @@ func (s *server) soon(what string, moment <-chan time.Time) time.Time {
 	select {
 	case at := <-moment:
 		return at
-	case <-time.After(patience):
-		s.t.Fatalf("not within %s: %s", patience, what)
+	case <-time.After(maxWait):
+		s.t.Fatalf("not within %s: %s", maxWait, what)
 		return time.Time{}
 	}
 }
@@ -147,9 +147,9 @@ func TestRacingCandidatesLeadOneAfterAnother(t *testing.T) {
 			for range 5 { // hands over at once, so that the others race for it
 				ctx, cancel := context.WithCancel(t.Context())
 				_ = leases.NewElection(store, name, discard()).WithTimes(shortTerm).Run(ctx, func(held context.Context) {
-					beside := leaders.Add(1) > 1
-					if h := s.holder(); held.Err() == nil && (beside || h != name) {
-						t.Errorf("%s leads, next to another: %t; the Lease is held by %q", name, beside, h)
+					alongside := leaders.Add(1) > 1
+					if h := s.holder(); held.Err() == nil && (alongside || h != name) {
+						t.Errorf("%s leads, next to another: %t; the Lease is held by %q", name, alongside, h)
 					}
 					leaders.Add(-1)
 					turns <- name
@@ -335,8 +335,8 @@ func (p *process) next() string {
 	select {
 	case line := <-p.lines:
 		return line
-	case <-time.After(patience):
-		p.t.Fatalf("the candidate says nothing for %s", patience)
+	case <-time.After(maxWait):
+		p.t.Fatalf("the candidate says nothing for %s", maxWait)
 		return ""
 	}
 }

@@ -126,7 +126,7 @@ func TestLeaderOutlivesAShortOutageAndALostAnswer(t *testing.T) {
 	})
 }
 
-func TestLeaderYieldsToWhatTheLeaseSays(t *testing.T) {
+func TestLeaderYieldsToWhatTheLeaseReports(t *testing.T) {
 	for name, edit := range map[string]func(s *leaseServer){
 		"another holds it":         func(s *leaseServer) { s.lease.Spec.HolderIdentity = new("somebody") },
 		"no one holds it":          func(s *leaseServer) { s.lease.Spec.HolderIdentity = nil },

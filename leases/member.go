@@ -85,7 +85,7 @@ type Member struct {
 	// Retire is the drain mark, zero for a member that is to stay.
 	Retire Retirement
 	// Healing is what druid does about a member that does not get on its feet by itself.
-	Healing Healing
+	Repairing Repairing
 }
 
 // Raft is a position in the raft log.
@@ -150,7 +150,7 @@ func DecodeMember(lease *coordinationv1.Lease) (Member, error) {
 		Reason:       d.text(annotationReason),
 		Alarm:        d.text(annotationAlarm),
 		Retire:       ParseRetirement(d.text(AnnotationRetire)),
-		Healing:      ParseHealing(d.text(AnnotationHealing)),
+		Repairing:      ParseRepairing(d.text(AnnotationRepairing)),
 
 		Defragmentation: ParseDefragmentation(d.text(annotationDefragmentation)),
 	}
@@ -196,11 +196,11 @@ func (d *decoder) optional(key string, bits int) uint64 {
 }
 
 // AnnotationHealing is written by druid on a member's Lease, next to the UIDs of its Pod and its volume.
-const AnnotationHealing = Prefix + "healing"
+const AnnotationRepairing = Prefix + "healing"
 
 // Healing is druid's word on a member's Lease about what it does to get the member on its feet: written before the deed, so
 // that a druid that takes over goes on with it, and counts on. It is taken away when the member is well again.
-type Healing struct {
+type Repairing struct {
 	// Restarts is how often in a row the member's Pod was deleted because its etcd did not become ready.
 	Restarts int `json:"restarts,omitempty"`
 	// PodUID is the Pod that the last of them deletes, or has deleted.
@@ -215,22 +215,22 @@ type Healing struct {
 
 // ParseHealing reads the annotation. What cannot be understood is the zero Healing: it says of no learner that it is not
 // coming, and druid begins to count again.
-func ParseHealing(s string) Healing {
-	var h Healing
+func ParseRepairing(s string) Repairing {
+	var h Repairing
 	if s == "" || json.Unmarshal([]byte(s), &h) != nil || h.Restarts < 0 {
-		return Healing{}
+		return Repairing{}
 	}
 	return h
 }
 
 // Encode is the value of AnnotationHealing, empty for the zero Healing.
-func (h Healing) Encode() (string, error) {
-	if h == (Healing{}) {
+func (h Repairing) Encode() (string, error) {
+	if h == (Repairing{}) {
 		return "", nil
 	}
 	raw, err := json.Marshal(h)
 	if err != nil {
-		return "", fmt.Errorf("encode annotation %s: %w", AnnotationHealing, err)
+		return "", fmt.Errorf("encode annotation %s: %w", AnnotationRepairing, err)
 	}
 	return string(raw), nil
 }

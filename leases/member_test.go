@@ -95,7 +95,7 @@ func apply(t testing.TB, lease *coordinationv1.Lease, patch any) *coordinationv1
 	return &out
 }
 
-func TestRecordPatchSaysTheWholeRecordAndNothingElse(t *testing.T) {
+func TestRecordPatchReportsTheWholeRecordAndNothingElse(t *testing.T) {
 	foreign := map[string]string{"someone.else/key": "stays"}
 	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{ResourceVersion: "7", Annotations: foreign}}
 	for _, record := range []Record{fullRecord(), {Phase: PhaseForming, Epoch: 1}} {

@@ -21,7 +21,7 @@ import (
 )
 
 // patience with what takes a second on an idle machine.
-const patience = 2 * time.Minute
+const maxWait = 2 * time.Minute
 
 // server is a namespace of a real kube-apiserver with the Leases of a cluster and an agent that may do what agents may.
 type server struct {
@@ -40,7 +40,7 @@ func newServer(t *testing.T) *server {
 	s.agent.ContentType = "application/vnd.kubernetes.protobuf"
 	s.agent.Impersonate = rest.ImpersonationConfig{UserName: "agent", Groups: []string{"system:authenticated"}}
 	s.grant("get", "update", "patch")
-	s.store = leases.NewStore(s.client(s.agent), "demo").WithTimeout(patience)
+	s.store = leases.NewStore(s.client(s.agent), "demo").WithTimeout(maxWait)
 	return s
 }
 
@@ -114,14 +114,14 @@ func (s *server) get(name string) *coordinationv1.Lease {
 
 func (s *server) eventually(what string, condition func() bool) {
 	s.t.Helper()
-	ctx, cancel := context.WithTimeout(s.t.Context(), patience)
+	ctx, cancel := context.WithTimeout(s.t.Context(), maxWait)
 	defer cancel()
 	ticker := time.NewTicker(50 * time.Millisecond)
 	defer ticker.Stop()
 	for !condition() {
 		select {
 		case <-ctx.Done():
-			s.t.Fatalf("not within %s: %s", patience, what)
+			s.t.Fatalf("not within %s: %s", maxWait, what)
 		case <-ticker.C:
 		}
 	}

@@ -92,12 +92,12 @@ func install(t *testing.T, config *rest.Config) *installed {
 }
 
 // patience with an API server that needs milliseconds on an idle machine.
-const patience = 2 * time.Minute
+const maxWait = 2 * time.Minute
 
 // allowed waits until the API server's authorizer, which reads from a cache, knows the rights that were just given.
 func allowed(t testing.TB, whom string, try func() error) {
 	t.Helper()
-	for poll, late := time.Tick(20*time.Millisecond), time.After(patience); ; {
+	for poll, late := time.Tick(20*time.Millisecond), time.After(maxWait); ; {
 		err := try()
 		if err == nil {
 			return
@@ -108,7 +108,7 @@ func allowed(t testing.TB, whom string, try func() error) {
 		select {
 		case <-poll:
 		case <-late:
-			t.Fatalf("%s has no rights after %s: %v", whom, patience, err)
+			t.Fatalf("%s has no rights after %s: %v", whom, maxWait, err)
 		}
 	}
 }

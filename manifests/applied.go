@@ -177,7 +177,7 @@ func size(value any) int {
 
 // Way is what to change of live's spec, as a merge patch, so that the API server takes what is applied: apply leaves what others
 // set, and is refused where that excludes a field of ours. It gives up nothing else of theirs. nil: nothing of live is in the way.
-func (a Applied) Way(live runtime.Object) (map[string]any, error) {
+func (a Applied) ConflictPatch(live runtime.Object) (map[string]any, error) {
 	want, err := tree(a.Configuration)
 	if err != nil {
 		return nil, fmt.Errorf("compare %s %s/%s: %w", a.Kind.Kind, a.Namespace, a.Name, err)
@@ -190,9 +190,9 @@ func (a Applied) Way(live runtime.Object) (map[string]any, error) {
 	theirs, _ := got["spec"].(map[string]any)
 	switch a.Kind {
 	case policyv1.SchemeGroupVersion.WithKind("PodDisruptionBudget"):
-		return budgetWay(ours, theirs), nil
+		return budgetConflictPatch(ours, theirs), nil
 	case corev1.SchemeGroupVersion.WithKind("Service"):
-		return serviceWay(ours, theirs), nil
+		return serviceConflictPatch(ours, theirs), nil
 	default:
 		return nil, nil
 	}
@@ -200,7 +200,7 @@ func (a Applied) Way(live runtime.Object) (map[string]any, error) {
 
 // budgetWay: a budget has minAvailable or maxUnavailable. Both are set at once, so that there is no time with neither, in which it
 // would guard nothing.
-func budgetWay(ours, theirs map[string]any) map[string]any {
+func budgetConflictPatch(ours, theirs map[string]any) map[string]any {
 	if theirs["maxUnavailable"] == nil {
 		return nil
 	}
@@ -209,7 +209,7 @@ func budgetWay(ours, theirs map[string]any) map[string]any {
 
 // serviceWay: apply knows a port by number and protocol, and next to ours none may bear the name of one of ours, or none at all. Such
 // a port is what becomes of ours when someone changes its number. All other ports stay.
-func serviceWay(ours, theirs map[string]any) map[string]any {
+func serviceConflictPatch(ours, theirs map[string]any) map[string]any {
 	own, live := portsOf(ours), portsOf(theirs)
 	is := func(port, other map[string]any) bool {
 		return port["port"] == other["port"] && port["protocol"] == other["protocol"]

@@ -134,7 +134,7 @@ func TestOnlyWhatExcludesOurFieldsIsInTheWay(t *testing.T) {
 	tests := map[string]struct {
 		applied Applied
 		live    runtime.Object
-		way     string
+		removalGate     string
 	}{
 		"a budget with our number": {budget, &policyv1.PodDisruptionBudget{Spec: policyv1.PodDisruptionBudgetSpec{MinAvailable: new(intstr.FromInt32(1))}}, "null"},
 		"a budget with neither":    {budget, &policyv1.PodDisruptionBudget{}, "null"},
@@ -162,12 +162,12 @@ func TestOnlyWhatExcludesOurFieldsIsInTheWay(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			way, err := test.applied.Way(test.live)
+			removalGate, err := test.applied.ConflictPatch(test.live)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if got, _ := json.Marshal(way); string(got) != test.way {
-				t.Errorf("got %s, want %s", got, test.way)
+			if got, _ := json.Marshal(removalGate); string(got) != test.removalGate {
+				t.Errorf("got %s, want %s", got, test.removalGate)
 			}
 		})
 	}

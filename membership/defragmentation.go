@@ -38,7 +38,7 @@ type DefragFacts struct {
 	// Scheduled: the configuration names the windows; without a schedule any time is one.
 	Scheduled rules.Answer `fact:"window chosen"`
 	// Firm: the cluster record was read just now, says Formed, and lists the member that decides, whose own Lease is its own.
-	Firm rules.Answer `fact:"firm record"`
+	Authoritative rules.Answer `fact:"firm record"`
 	// Leads: our member leads, in the raft term in which the list was read.
 	Leads rules.Answer `fact:"we lead"`
 	// Settled: no one joins, replaces itself, is on the way out, or is superfluous.
@@ -80,7 +80,7 @@ var defrags = rules.New(DefragWait, []rules.Row[DefragFacts, DefragVerdict]{
 		Why: "the size of a database is not known, so whose turn it is neither"},
 	{Name: "alone-unscheduled", When: DefragFacts{Alone: rules.Yes | rules.Unknown, Scheduled: notYes}, Verdict: DefragWait,
 		Why: "it stops every read and write of a cluster of one: only in a window that a person chose"},
-	{Name: "record-not-firm", When: DefragFacts{Firm: notYes}, Verdict: DefragWait,
+	{Name: "record-not-firm", When: DefragFacts{Authoritative: notYes}, Verdict: DefragWait,
 		Why: "only a Formed record that was read just now and lists the decider says who the members are"},
 	{Name: "leadership-moved", When: DefragFacts{Leads: notYes}, Verdict: DefragWait,
 		Why: "another agent may lead now, and defragment another member"},

@@ -10,7 +10,7 @@ import (
 // brokenDefrag names the promise that a decision breaks, or nothing.
 func brokenDefrag(f DefragFacts, d DefragDecision) string {
 	acts := d.Verdict == Defrag || d.Verdict == DefragMove
-	sound := f.Firm == rules.Yes && f.Leads == rules.Yes && f.Settled == rules.Yes && f.Healthy == rules.Yes && f.Room == rules.Yes
+	sound := f.Authoritative == rules.Yes && f.Leads == rules.Yes && f.Settled == rules.Yes && f.Healthy == rules.Yes && f.Room == rules.Yes
 	wanted := f.Enabled == rules.Yes && f.Window == rules.Yes && f.Turn&(FollowerFragmented|LeaderFragmented) != 0
 	switch {
 	case acts && !wanted:

@@ -111,7 +111,7 @@ func OthersJoin(v View, id uint64, desired func(Member) rules.Answer) rules.Answ
 // DrainFacts is all that DecideDrain may look at, for the member that the record's slot names.
 type DrainFacts struct {
 	// Firm: the cluster record was read just now, says Formed, and lists the member that decides, whose own Lease is its own.
-	Firm rules.Answer `fact:"firm record"`
+	Authoritative rules.Answer `fact:"firm record"`
 	Mark Mark
 	// Leads: our member leads, in the raft term in which the list was read.
 	Leads rules.Answer `fact:"we lead"`
@@ -147,7 +147,7 @@ type DrainDecision = rules.Decision[DrainVerdict]
 
 // drains is the whole policy on a member's way out. First match wins; what no rule covers waits.
 var drains = rules.New(DrainWait, []rules.Row[DrainFacts, DrainVerdict]{
-	{Name: "record-not-firm", When: DrainFacts{Firm: notYes}, Verdict: DrainWait,
+	{Name: "record-not-firm", When: DrainFacts{Authoritative: notYes}, Verdict: DrainWait,
 		Why: "only a Formed record that was read just now and lists the decider says who is to go"},
 	{Name: "mark-unread", When: DrainFacts{Mark: MarkUnreadable | MarkUnknown}, Verdict: DrainWait,
 		Why: "a mark that cannot be read orders nothing and takes nothing back"},

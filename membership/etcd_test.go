@@ -16,7 +16,7 @@ import (
 )
 
 // patience with what takes milliseconds on an idle machine.
-const patience = 2 * time.Minute
+const maxWait = 2 * time.Minute
 
 // single starts one real etcd and returns its client endpoint and peer URL.
 func single(t *testing.T, token string) (endpoint, peerURL string) {
@@ -34,8 +34,8 @@ func single(t *testing.T, token string) (endpoint, peerURL string) {
 	t.Cleanup(server.Close)
 	select {
 	case <-server.Server.ReadyNotify():
-	case <-time.After(patience):
-		t.Fatalf("etcd is not ready after %s", patience)
+	case <-time.After(maxWait):
+		t.Fatalf("etcd is not ready after %s", maxWait)
 	}
 	return client.String(), peer.String()
 }
@@ -51,7 +51,7 @@ func TestObserveBelievesOneClusterAlone(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	query := Query{Endpoints: []string{other, "http://127.0.0.1:1", endpoint}, ClusterID: clusterID, Timeout: patience}
+	query := Query{Endpoints: []string{other, "http://127.0.0.1:1", endpoint}, ClusterID: clusterID, Timeout: maxWait}
 	view, err := Observe(t.Context(), dialTest, query)
 	if err != nil {
 		t.Fatal(err)
@@ -69,7 +69,7 @@ func TestObserveBelievesOneClusterAlone(t *testing.T) {
 	}
 }
 
-func TestRefusedChangesSayWhy(t *testing.T) {
+func TestRefusedChangesReportWhy(t *testing.T) {
 	endpoint, peerURL := single(t, "one")
 	client, err := dialTest(t.Context(), endpoint)
 	if err != nil {

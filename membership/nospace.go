@@ -69,13 +69,13 @@ var historyNames = map[History]string{
 func (h History) String() string { return historyNames[h] }
 
 // CureFacts is all that DecideCure may look at.
-type CureFacts struct {
+type NospaceFacts struct {
 	// Alarms that stand, read through raft.
 	Alarms AlarmsRaised `fact:"alarm"`
 	// Enabled: the configuration that is in force lets the agents act on it.
 	Enabled rules.Answer
 	// Firm and Leads are those of DefragFacts.
-	Firm  rules.Answer `fact:"firm record"`
+	Authoritative  rules.Answer `fact:"firm record"`
 	Leads rules.Answer `fact:"we lead"`
 	// Fill: how the databases of all members stand to their quotas (FillOf).
 	Fill Fill `fact:"files and margins"`
@@ -92,74 +92,74 @@ type CureFacts struct {
 }
 
 // CureVerdict is what the leader's agent does next about an alarm.
-type CureVerdict string
+type NospaceVerdict string
 
 // The verdicts.
 const (
-	CureKeep    CureVerdict = "Keep" // nothing is to be done
-	CureWait    CureVerdict = "Wait" // look again
-	CureCompact CureVerdict = "Compact"
-	CureDefrag  CureVerdict = "Defragment"
-	CureMove    CureVerdict = "MoveLeader"
-	CureDisarm  CureVerdict = "Disarm"
+	NospaceKeep    NospaceVerdict = "Keep" // nothing is to be done
+	NospaceWait    NospaceVerdict = "Wait" // look again
+	NospaceCompact NospaceVerdict = "Compact"
+	NospaceDefrag  NospaceVerdict = "Defragment"
+	NospaceMove    NospaceVerdict = "MoveLeader"
+	NospaceDisarm  NospaceVerdict = "Disarm"
 )
 
 // CureDecision names the rule too.
-type CureDecision = rules.Decision[CureVerdict]
+type NospaceDecision = rules.Decision[NospaceVerdict]
 
 // cures is the whole policy on alarms. First match wins; what no rule covers waits. What was done is seen in etcd, so anyone who leads next
 // goes on.
-var cures = rules.New(CureWait, []rules.Row[CureFacts, CureVerdict]{
-	{Name: "no-alarm", When: CureFacts{Alarms: NoAlarm}, Verdict: CureKeep,
+var nospaceRules = rules.New(NospaceWait, []rules.Row[NospaceFacts, NospaceVerdict]{
+	{Name: "no-alarm", When: NospaceFacts{Alarms: NoAlarm}, Verdict: NospaceKeep,
 		Why: "nothing is to be cured"},
-	{Name: "alarms-unknown", When: CureFacts{Alarms: AlarmsUnknown}, Verdict: CureWait,
+	{Name: "alarms-unknown", When: NospaceFacts{Alarms: AlarmsUnknown}, Verdict: NospaceWait,
 		Why: "the alarms could not be read, or one is of a kind that no one here knows"},
-	{Name: "corrupt", When: CureFacts{Alarms: CorruptRaised}, Verdict: CureWait,
+	{Name: "corrupt", When: NospaceFacts{Alarms: CorruptRaised}, Verdict: NospaceWait,
 		Why: "the members' data differs: nothing is rewritten, and no alarm taken back, before a person has looked"},
-	{Name: "left-to-a-person", When: CureFacts{Enabled: notYes}, Verdict: CureKeep,
+	{Name: "left-to-a-person", When: NospaceFacts{Enabled: notYes}, Verdict: NospaceKeep,
 		Why: "the configuration leaves it to a person: compact, defragment, disarm the alarm"},
-	{Name: "record-not-firm", When: CureFacts{Firm: notYes}, Verdict: CureWait,
+	{Name: "record-not-firm", When: NospaceFacts{Authoritative: notYes}, Verdict: NospaceWait,
 		Why: "only a Formed record that was read just now and lists the decider says who the members are"},
-	{Name: "leadership-moved", When: CureFacts{Leads: notYes}, Verdict: CureWait,
+	{Name: "leadership-moved", When: NospaceFacts{Leads: notYes}, Verdict: NospaceWait,
 		Why: "another agent may lead now, and act"},
-	{Name: "sizes-unknown", When: CureFacts{Fill: FillUnknown}, Verdict: CureWait,
+	{Name: "sizes-unknown", When: NospaceFacts{Fill: FillUnknown}, Verdict: NospaceWait,
 		Why: "a member does not say how large its database is: it could raise the alarm again at once"},
-	{Name: "disarm", When: CureFacts{Fill: AllBelow}, Verdict: CureDisarm,
+	{Name: "disarm", When: NospaceFacts{Fill: AllBelow}, Verdict: NospaceDisarm,
 		Why: "every member's file is below its quota by the margin"},
-	{Name: "compact", When: CureFacts{Fill: Crowded, History: HistoryThere}, Verdict: CureCompact,
+	{Name: "compact", When: NospaceFacts{Fill: OverThreshold, History: HistoryThere}, Verdict: NospaceCompact,
 		Why: "no file can shrink below the margin before old revisions go"},
-	{Name: "history-kept", When: CureFacts{Fill: Crowded, History: HistoryKept}, Verdict: CureWait,
+	{Name: "history-kept", When: NospaceFacts{Fill: OverThreshold, History: HistoryKept}, Verdict: NospaceWait,
 		Why: "what is in use exceeds the margin, and the configuration keeps old revisions: compact, delete keys, or raise the quota"},
-	{Name: "history-unsaved", When: CureFacts{Fill: Crowded, History: HistoryUnsaved}, Verdict: CureWait,
+	{Name: "history-unsaved", When: NospaceFacts{Fill: OverThreshold, History: HistoryUnsaved}, Verdict: NospaceWait,
 		Why: "revisions are compacted only when they are backed up, and they are not yet"},
-	{Name: "history-recent", When: CureFacts{Fill: Crowded, History: HistoryRecent}, Verdict: CureWait,
+	{Name: "history-recent", When: NospaceFacts{Fill: OverThreshold, History: HistoryRecent}, Verdict: NospaceWait,
 		Why: "clients may still want the revisions of the last minutes"},
-	{Name: "history-unknown", When: CureFacts{Fill: Crowded, History: HistoryUnknown}, Verdict: CureWait,
+	{Name: "history-unknown", When: NospaceFacts{Fill: OverThreshold, History: HistoryUnknown}, Verdict: NospaceWait,
 		Why: "it could not be read which revisions there are and which are backed up"},
-	{Name: "compacting", When: CureFacts{Fill: Crowded, History: HistoryGoing}, Verdict: CureWait,
+	{Name: "compacting", When: NospaceFacts{Fill: OverThreshold, History: HistoryGoing}, Verdict: NospaceWait,
 		Why: "the members free what was compacted in their own time"},
-	{Name: "full", When: CureFacts{Fill: Crowded}, Verdict: CureWait,
+	{Name: "full", When: NospaceFacts{Fill: OverThreshold}, Verdict: NospaceWait,
 		Why: "without any old revision what is in use still exceeds the margin: delete keys, or raise the quota"},
-	{Name: "resting", When: CureFacts{Fill: Resting}, Verdict: CureWait,
+	{Name: "resting", When: NospaceFacts{Fill: Resting}, Verdict: NospaceWait,
 		Why: "the defragmentation of a member failed, and is tried again in a while: the agent's log has the error"},
-	{Name: "not-settled", When: CureFacts{Settled: notYes}, Verdict: CureWait,
+	{Name: "not-settled", When: NospaceFacts{Settled: notYes}, Verdict: NospaceWait,
 		Why: "a member joins, replaces itself, leaves, or is superfluous"},
-	{Name: "not-healthy", When: CureFacts{Healthy: notYes}, Verdict: CureWait,
+	{Name: "not-healthy", When: NospaceFacts{Healthy: notYes}, Verdict: NospaceWait,
 		Why: "a member is down, lags, or is being defragmented: a second one that stalls may cost the quorum"},
-	{Name: "no-room", When: CureFacts{Room: notYes}, Verdict: CureWait,
+	{Name: "no-room", When: NospaceFacts{Room: notYes}, Verdict: NospaceWait,
 		Why: "etcd writes the copy next to the database, and does not survive a full volume: make the volume larger"},
-	{Name: "follower", When: CureFacts{Fill: FollowerLoose}, Verdict: CureDefrag,
+	{Name: "follower", When: NospaceFacts{Fill: FollowerLoose}, Verdict: NospaceDefrag,
 		Why: "one at a time, the leader last; no window is waited for while writes are refused"},
-	{Name: "alone", When: CureFacts{Alone: rules.Yes}, Verdict: CureDefrag,
+	{Name: "alone", When: NospaceFacts{Alone: rules.Yes}, Verdict: NospaceDefrag,
 		Why: "its writes are refused anyway"},
-	{Name: "leads-again", When: CureFacts{Moved: rules.Yes | rules.Unknown}, Verdict: CureDefrag,
+	{Name: "leads-again", When: NospaceFacts{Moved: rules.Yes | rules.Unknown}, Verdict: NospaceDefrag,
 		Why: "leadership came back: a leader that stalls for seconds is less than writes that are refused"},
-	{Name: "move-leader", Verdict: CureMove,
+	{Name: "move-leader", Verdict: NospaceMove,
 		Why: "no one stalls the leader: the next one's agent goes on"},
 })
 
 // DecideCure says what the leader's agent does next about alarms.
-func DecideCure(f CureFacts) CureDecision { return cures.Decide(f) }
+func DecideNospace(f NospaceFacts) NospaceDecision { return nospaceRules.Decide(f) }
 
 // Fill says how the databases of all members stand to the margin below their quotas.
 type Fill uint8
@@ -172,7 +172,7 @@ const (
 	FollowerLoose
 	LeaderLoose
 	// Crowded: what is in use reaches the margin in some member's file, so no defragmentation brings it below.
-	Crowded
+	OverThreshold
 	// Resting: a member's file is above it, and its defragmentation failed or ended a moment ago.
 	Resting
 	FillUnknown
@@ -180,7 +180,7 @@ const (
 
 var fillNames = map[Fill]string{
 	AllBelow: "all below", FollowerLoose: "a follower is loose", LeaderLoose: "the leader alone is loose",
-	Crowded: "one is crowded", Resting: "one is to rest", FillUnknown: "unknown",
+	OverThreshold: "one is crowded", Resting: "one is to rest", FillUnknown: "unknown",
 }
 
 func (f Fill) String() string { return fillNames[f] }
@@ -206,7 +206,7 @@ func FillOf(v View, leader uint64, filled map[uint64]Filled, due func(Member, Sp
 	slices.SortFunc(members, func(a, b Member) int { return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.ID, b.ID)) })
 	var next Member
 	worst := AllBelow
-	rank := map[Fill]int{AllBelow: 0, LeaderLoose: 1, FollowerLoose: 2, Resting: 3, Crowded: 4}
+	rank := map[Fill]int{AllBelow: 0, LeaderLoose: 1, FollowerLoose: 2, Resting: 3, OverThreshold: 4}
 	for _, m := range members {
 		f, known := filled[m.ID]
 		if !known || f.Size <= 0 || f.Quota == 0 {
@@ -217,7 +217,7 @@ func FillOf(v View, leader uint64, filled map[uint64]Filled, due func(Member, Sp
 		case f.below(f.Size):
 			fill = AllBelow
 		case !f.below(f.InUse):
-			fill = Crowded
+			fill = OverThreshold
 		case !due(m, f.Space):
 			fill = Resting
 		case m.ID == leader:
@@ -233,9 +233,9 @@ func FillOf(v View, leader uint64, filled map[uint64]Filled, due func(Member, Sp
 const (
 	// CureAgain is how long a member is left alone after a defragmentation that failed while writes are refused; the pause doubles with
 	// each failure.
-	CureAgain = 2 * time.Minute
+	NospaceAgain = 2 * time.Minute
 	// maxCureAgain bounds it.
-	maxCureAgain = time.Hour
+	maxNospaceAgain = time.Hour
 )
 
 // Spent says whether the database is as the last defragmentation left it: then its file has no slack, whatever etcd counts.
@@ -247,7 +247,7 @@ func (a DefragAttempt) Spent(s Space) bool {
 // failed, or when the file is not as it was left. The pause is CureAgain, and doubles with each failure.
 func (a DefragAttempt) AgainFull(s Space, ago, pause time.Duration) bool {
 	if a.Failures > 0 {
-		return ago >= min(pause<<min(a.Failures-1, 8), maxCureAgain)
+		return ago >= min(pause<<min(a.Failures-1, 8), maxNospaceAgain)
 	}
 	return ago >= pause && (differs(a.After.Size, s.Size) || differs(a.After.InUse, s.InUse))
 }

@@ -8,37 +8,37 @@ import (
 )
 
 // brokenCure names the promise that a decision breaks, or nothing.
-func brokenCure(f CureFacts, d CureDecision) string {
-	acts := d.Verdict != CureKeep && d.Verdict != CureWait
-	may := f.Alarms == NoSpaceRaised && f.Enabled == rules.Yes && f.Firm == rules.Yes && f.Leads == rules.Yes
+func brokenNospace(f NospaceFacts, d NospaceDecision) string {
+	acts := d.Verdict != NospaceKeep && d.Verdict != NospaceWait
+	may := f.Alarms == NoSpaceRaised && f.Enabled == rules.Yes && f.Authoritative == rules.Yes && f.Leads == rules.Yes
 	loose := f.Fill == FollowerLoose || f.Fill == LeaderLoose
-	stalls := d.Verdict == CureDefrag || d.Verdict == CureMove
+	stalls := d.Verdict == NospaceDefrag || d.Verdict == NospaceMove
 	sound := f.Settled == rules.Yes && f.Healthy == rules.Yes && f.Room == rules.Yes
 	switch {
 	case acts && !may:
 		return "acts without an alarm NOSPACE and no other one, unasked, or without leadership"
-	case d.Verdict == CureDisarm && f.Fill != AllBelow:
+	case d.Verdict == NospaceDisarm && f.Fill != AllBelow:
 		return "disarms while a file is above the margin, or is not known"
-	case d.Verdict == CureCompact && (f.Fill != Crowded || f.History != HistoryThere):
+	case d.Verdict == NospaceCompact && (f.Fill != OverThreshold || f.History != HistoryThere):
 		return "compacts although a defragmentation would do, or what is not old and saved"
 	case stalls && (!loose || !sound):
 		return "stalls a member without need, next to another change, on an ailing cluster, or without room"
-	case d.Verdict == CureMove && (f.Fill != LeaderLoose || f.Alone == rules.Yes || f.Moved != rules.No):
+	case d.Verdict == NospaceMove && (f.Fill != LeaderLoose || f.Alone == rules.Yes || f.Moved != rules.No):
 		return "moves leadership although a follower is due, or no one else is there, or again"
-	case d.Verdict == CureDefrag && f.Fill == LeaderLoose && f.Alone != rules.Yes && f.Moved == rules.No:
+	case d.Verdict == NospaceDefrag && f.Fill == LeaderLoose && f.Alone != rules.Yes && f.Moved == rules.No:
 		return "stalls the leader although another one could lead"
-	case d.Verdict == CureWait && d.Why == "", f.Alarms != NoAlarm && d.Verdict == CureKeep && d.Why == "":
+	case d.Verdict == NospaceWait && d.Why == "", f.Alarms != NoAlarm && d.Verdict == NospaceKeep && d.Why == "":
 		return "does not say why an alarm stays"
 	// It goes on wherever it may.
-	case may && !acts && (f.Fill == AllBelow || f.Fill == Crowded && f.History == HistoryThere || loose && sound):
+	case may && !acts && (f.Fill == AllBelow || f.Fill == OverThreshold && f.History == HistoryThere || loose && sound):
 		return "what may be done is not"
 	}
 	return ""
 }
 
 func TestCuresAreSafeForAllFacts(t *testing.T) {
-	checkTable(t, cures, "cures", "A full database: membership.cures",
-		"Asked by the leader's agent once a minute, and before membership.defrags. At most one thing is done each time.", brokenCure)
+	checkTable(t, nospaceRules, "cures", "A full database: membership.nospaceRules",
+		"Asked by the leader's agent once a minute, and before membership.defrags. At most one thing is done each time.", brokenNospace)
 }
 
 func TestOnlyNoSpaceAloneIsCured(t *testing.T) {
@@ -66,7 +66,7 @@ func TestOnlyNoSpaceAloneIsCured(t *testing.T) {
 func TestTheFullestMemberDecides(t *testing.T) {
 	view := View{Members: []Member{{ID: 1, Name: "c"}, {ID: 2, Name: "b"}, {ID: 3, Name: "a"}, {ID: 9, Name: "l", Learner: true}}}
 	of := func(size, inUse int64) Filled { return Filled{Space{size, inUse}, 1000} }
-	small, loose, crowded, spent := of(899, 899), of(900, 899), of(1000, 900), of(950, 1)
+	small, loose, overThreshold, spent := of(899, 899), of(900, 899), of(1000, 900), of(950, 1)
 	due := func(_ Member, s Space) bool { return s.Size != spent.Size }
 	for name, tc := range map[string]struct {
 		leader  uint64
@@ -82,10 +82,10 @@ func TestTheFullestMemberDecides(t *testing.T) {
 		"the leader alone":                      {3, small, small, loose, small, "a", LeaderLoose},
 		"a learner counts":                      {3, small, small, small, loose, "l", FollowerLoose},
 		"one that is to rest":                   {3, loose, spent, loose, small, "b", Resting},
-		"crowded before all":                    {3, loose, spent, crowded, small, "a", Crowded},
+		"crowded before all":                    {3, loose, spent, overThreshold, small, "a", OverThreshold},
 		"one does not answer":                   {3, small, Filled{}, small, small, "", FillUnknown},
 		"one does not report its quota":         {3, small, Filled{Space{1, 1}, 0}, small, small, "", FillUnknown},
-		"a crowded one and one does not answer": {3, crowded, small, small, Filled{}, "", FillUnknown},
+		"a crowded one and one does not answer": {3, overThreshold, small, small, Filled{}, "", FillUnknown},
 	} {
 		t.Run(name, func(t *testing.T) {
 			filled := map[uint64]Filled{1: tc.c, 2: tc.b, 3: tc.a, 9: tc.learner}
@@ -119,10 +119,10 @@ func TestAFileThatDoesNotShrinkIsLeftAlone(t *testing.T) {
 		"it was left, and nothing known": {DefragAttempt{Helped: true}, after, 2 * time.Minute, true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := tc.last.AgainFull(tc.now, tc.ago, CureAgain); got != tc.want {
+			if got := tc.last.AgainFull(tc.now, tc.ago, NospaceAgain); got != tc.want {
 				t.Errorf("got %t", got)
 			}
-			if spent := tc.last.Spent(tc.now); spent && tc.last.AgainFull(tc.now, 2*time.Hour, CureAgain) && tc.last.Failures == 0 {
+			if spent := tc.last.Spent(tc.now); spent && tc.last.AgainFull(tc.now, 2*time.Hour, NospaceAgain) && tc.last.Failures == 0 {
 				t.Error("spent, and to be defragmented again")
 			}
 		})

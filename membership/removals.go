@@ -9,7 +9,7 @@ type RemovalFacts struct {
 	// Self: the member is the one that decides.
 	Self rules.Answer
 	// Firm: the cluster record was read just now, says Formed, and lists the member that decides.
-	Firm rules.Answer `fact:"firm record"`
+	Authoritative rules.Answer `fact:"firm record"`
 	// Desired: the record lists the member by name or, unstarted, by peer URL.
 	Desired rules.Answer
 	Kind    Kind
@@ -41,7 +41,7 @@ const (
 var removals = rules.New(Keep, []rules.Row[RemovalFacts, RemovalVerdict]{
 	{Name: "self", When: RemovalFacts{Self: rules.Yes | rules.Unknown}, Verdict: Keep,
 		Why: "no one removes itself: a retired leader moves leadership first"},
-	{Name: "record-not-firm", When: RemovalFacts{Firm: rules.No | rules.Unknown}, Verdict: Keep,
+	{Name: "record-not-firm", When: RemovalFacts{Authoritative: rules.No | rules.Unknown}, Verdict: Keep,
 		Why: "only a Formed record that was read just now and lists the decider says who is desired"},
 	{Name: "desired-unknown", When: RemovalFacts{Desired: rules.Unknown}, Verdict: Keep,
 		Why: "what is not known removes no one"},
@@ -73,7 +73,7 @@ type PromotionFacts struct {
 	// Kind of the member's own entry.
 	Kind Kind `fact:"own entry"`
 	// Firm: the cluster record was read just now, says Formed, and lists the member.
-	Firm   rules.Answer `fact:"firm record"`
+	Authoritative   rules.Answer `fact:"firm record"`
 	Voters Voters
 	// Joined: every desired member is listed and started.
 	Joined rules.Answer `fact:"all desired started"`
@@ -97,7 +97,7 @@ var promotions = rules.New(WaitPromote, []rules.Row[PromotionFacts, PromotionVer
 		Why: "it votes already"},
 	{Name: "unstarted", When: PromotionFacts{Kind: LearnerUnstarted}, Verdict: WaitPromote,
 		Why: "a learner that has not published itself has not caught up"},
-	{Name: "record-not-firm", When: PromotionFacts{Kind: LearnerStarted, Firm: rules.No | rules.Unknown}, Verdict: WaitPromote,
+	{Name: "record-not-firm", When: PromotionFacts{Kind: LearnerStarted, Authoritative: rules.No | rules.Unknown}, Verdict: WaitPromote,
 		Why: "a member that is not desired, or may not be, gets no vote"},
 	{Name: "quorum-grows", When: PromotionFacts{Kind: LearnerStarted, Voters: MoreVoters}, Verdict: PromoteMember,
 		Why: "etcd itself checks that the learner caught up"},
@@ -130,7 +130,7 @@ func (r Ruler) String() string { return rulerNames[r] }
 // DepartureFacts is all that DecideDeparture may look at, for our own member, which the record's slot names.
 type DepartureFacts struct {
 	// Firm: the cluster record was read just now, says Formed and Leaving, and lists our member, whose Lease is this Pod's.
-	Firm  rules.Answer `fact:"firm record"`
+	Authoritative  rules.Answer `fact:"firm record"`
 	Mark  Mark
 	Entry Entry
 	Ruler Ruler `fact:"leader"`
@@ -142,7 +142,7 @@ type DepartureFacts struct {
 // agent removes members by the table drains; where none of ours leads, and at the last of ours none can, there is no such agent.
 // First match wins; what no rule covers waits.
 var departures = rules.New(DrainWait, []rules.Row[DepartureFacts, DrainVerdict]{
-	{Name: "record-not-firm", When: DepartureFacts{Firm: notYes}, Verdict: DrainWait,
+	{Name: "record-not-firm", When: DepartureFacts{Authoritative: notYes}, Verdict: DrainWait,
 		Why: "only a Formed record that was read just now, says that all leave and lists the member sends it off"},
 	{Name: "mark-unread", When: DepartureFacts{Mark: MarkUnreadable | MarkUnknown}, Verdict: DrainWait,
 		Why: "a mark that cannot be read orders nothing"},

@@ -23,7 +23,7 @@ func TestRemovalsAreSafeForAllFacts(t *testing.T) {
 			switch {
 			case f.Self != rules.No:
 				return "a member removes itself"
-			case f.Firm != rules.Yes:
+			case f.Authoritative != rules.Yes:
 				return "removed without a record that says who is desired"
 			case f.Quorum != rules.Yes:
 				return "the voters that are left may hold no healthy quorum"
@@ -89,7 +89,7 @@ func TestPromotionsAreSafeForAllFacts(t *testing.T) {
 	checkTable(t, promotions, "promotions", "A learner that wants to vote: membership.promotions",
 		"Asked by a learner's own agent.", func(f PromotionFacts, d rules.Decision[PromotionVerdict]) string {
 			switch {
-			case d.Verdict == PromoteMember && f.Firm != rules.Yes:
+			case d.Verdict == PromoteMember && f.Authoritative != rules.Yes:
 				return "a member that is perhaps not desired gets a vote"
 			case d.Verdict == PromoteMember && f.Kind != LearnerStarted:
 				return "promotes what is no started learner"
@@ -108,7 +108,7 @@ func brokenDeparture(f DepartureFacts, d DrainDecision) string {
 	sound := f.Quorum == rules.Yes && f.Ruler == RulerExternal
 	acts := d.Verdict != DrainKeep && d.Verdict != DrainWait
 	switch {
-	case acts && f.Firm != rules.Yes:
+	case acts && f.Authoritative != rules.Yes:
 		return "acts without a firm record"
 	case acts && f.Mark&(Requested|isClaimed) == 0:
 		return "acts without an order"
@@ -125,7 +125,7 @@ func brokenDeparture(f DepartureFacts, d DrainDecision) string {
 	case d.Verdict == Acknowledge && (f.Mark != ClaimedByUs || f.Entry != NotListed):
 		return "acknowledges what is listed, or what it did not claim"
 	// It goes on wherever it may.
-	case f.Firm == rules.Yes && f.Mark&(Requested|isClaimed) != 0 && (f.Entry == NotListed || listed && sound) && !acts:
+	case f.Authoritative == rules.Yes && f.Mark&(Requested|isClaimed) != 0 && (f.Entry == NotListed || listed && sound) && !acts:
 		return "a member that may go does not"
 	}
 	return ""

@@ -54,7 +54,7 @@ func (l LogState) String() string  { return logStateNames[l] }
 // UpgradeFacts are all that DecideUpgrade may look at.
 type UpgradeFacts struct {
 	// Firm: the record says Formed, is our raft group's, and lists our member.
-	Firm rules.Answer `fact:"firm record"`
+	Authoritative rules.Answer `fact:"firm record"`
 	// Whole: every member is a voter, and reports its state.
 	Whole     rules.Answer `fact:"all members vote and answer"`
 	Course    Course
@@ -88,25 +88,25 @@ const (
 
 // upgrades is the whole policy on an order to compare the members while their version is changed. First match wins.
 var upgrades = rules.New(UpgradeWait, []rules.Row[UpgradeFacts, UpgradeVerdict]{
-	{Name: "record-not-firm", When: UpgradeFacts{Firm: rules.No | rules.Unknown}, Verdict: UpgradeWait,
+	{Name: "record-not-firm", When: UpgradeFacts{Authoritative: rules.No | rules.Unknown}, Verdict: UpgradeWait,
 		Why: "what may be another group's order is not answered"},
-	{Name: "members-not-heard", When: UpgradeFacts{Firm: rules.Yes, Whole: rules.No | rules.Unknown}, Verdict: UpgradeReport,
+	{Name: "members-not-heard", When: UpgradeFacts{Authoritative: rules.Yes, Whole: rules.No | rules.Unknown}, Verdict: UpgradeReport,
 		Why: "a member does not answer, or does not vote"},
-	{Name: "announced-in-vain", When: UpgradeFacts{Firm: rules.Yes, Whole: rules.Yes, Course: CourseOn, Announced: AnnouncedThis | AnnouncedOther, Reached: rules.No}, Verdict: UpgradeCancel,
+	{Name: "announced-in-vain", When: UpgradeFacts{Authoritative: rules.Yes, Whole: rules.Yes, Course: CourseOn, Announced: AnnouncedThis | AnnouncedOther, Reached: rules.No}, Verdict: UpgradeCancel,
 		Why: "no one runs the earlier minor, and no one is to"},
-	{Name: "announced-another", When: UpgradeFacts{Firm: rules.Yes, Whole: rules.Yes, Course: CourseBack, Announced: AnnouncedOther, Reached: rules.No}, Verdict: UpgradeCancel,
+	{Name: "announced-another", When: UpgradeFacts{Authoritative: rules.Yes, Whole: rules.Yes, Course: CourseBack, Announced: AnnouncedOther, Reached: rules.No}, Verdict: UpgradeCancel,
 		Why: "another downgrade was announced before"},
-	{Name: "announce", When: UpgradeFacts{Firm: rules.Yes, Whole: rules.Yes, Course: CourseBack, Announced: AnnouncedNone, Reached: rules.No}, Verdict: UpgradeAnnounce,
+	{Name: "announce", When: UpgradeFacts{Authoritative: rules.Yes, Whole: rules.Yes, Course: CourseBack, Announced: AnnouncedNone, Reached: rules.No}, Verdict: UpgradeAnnounce,
 		Why: "etcd lets an earlier minor join only when it was reported before"},
-	{Name: "storage-of-later-minor", When: UpgradeFacts{Firm: rules.Yes, Whole: rules.Yes, Course: CourseBack, Storage: rules.No | rules.Unknown}, Verdict: UpgradeReport,
+	{Name: "storage-of-later-minor", When: UpgradeFacts{Authoritative: rules.Yes, Whole: rules.Yes, Course: CourseBack, Storage: rules.No | rules.Unknown}, Verdict: UpgradeReport,
 		Why: "etcd has not brought the storage of all members to the earlier minor yet"},
-	{Name: "log-too-long", When: UpgradeFacts{Firm: rules.Yes, Whole: rules.Yes, Course: CourseOn, Log: LogTooLong}, Verdict: UpgradeAwaitEdit,
+	{Name: "log-too-long", When: UpgradeFacts{Authoritative: rules.Yes, Whole: rules.Yes, Course: CourseOn, Log: LogTooLong}, Verdict: UpgradeAwaitEdit,
 		Why: "etcd does not start on a log that was written by the minor before the last, and spec.etcd.snapshotCount is too large for the members to leave it behind: set it to 100000 or less"},
-	{Name: "log-not-known", When: UpgradeFacts{Firm: rules.Yes, Whole: rules.Yes, Course: CourseOn, Log: LogUnknown}, Verdict: UpgradeReport,
+	{Name: "log-not-known", When: UpgradeFacts{Authoritative: rules.Yes, Whole: rules.Yes, Course: CourseOn, Log: LogUnknown}, Verdict: UpgradeReport,
 		Why: "a member's agent does not say yet after how many entries its etcd takes a snapshot"},
-	{Name: "log-of-earlier-minor", When: UpgradeFacts{Firm: rules.Yes, Whole: rules.Yes, Course: CourseOn, Log: LogOld}, Verdict: UpgradePassLog,
+	{Name: "log-of-earlier-minor", When: UpgradeFacts{Authoritative: rules.Yes, Whole: rules.Yes, Course: CourseOn, Log: LogOld}, Verdict: UpgradePassLog,
 		Why: "etcd does not start on a log that was written by the minor before the last"},
-	{Name: "compare", When: UpgradeFacts{Firm: rules.Yes, Whole: rules.Yes}, Verdict: UpgradeCompare,
+	{Name: "compare", When: UpgradeFacts{Authoritative: rules.Yes, Whole: rules.Yes}, Verdict: UpgradeCompare,
 		Why: "all members answer, and none is in the way of another"},
 })
 

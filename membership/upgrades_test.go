@@ -11,7 +11,7 @@ func TestUpgradesAreSafeForAllFacts(t *testing.T) {
 		"Asked by the leader's agent while druid's order stands on the record.", func(f UpgradeFacts, d rules.Decision[UpgradeVerdict]) string {
 			acts := d.Verdict == UpgradeAnnounce || d.Verdict == UpgradeCancel
 			switch {
-			case d.Verdict != UpgradeWait && f.Firm != rules.Yes:
+			case d.Verdict != UpgradeWait && f.Authoritative != rules.Yes:
 				return "answers what may be another group's order"
 			case (acts || d.Verdict == UpgradeCompare) && f.Whole != rules.Yes:
 				return "goes on without a member"
@@ -59,7 +59,7 @@ func brokenDrain(f DrainFacts, d DrainDecision) string {
 	sound := f.Quorum == rules.Yes && (f.Entry == LearnerEntry || f.Others == rules.Yes && f.Joining == rules.No)
 	acts := d.Verdict != DrainKeep && d.Verdict != DrainWait
 	switch {
-	case acts && (f.Firm != rules.Yes || f.Leads != rules.Yes):
+	case acts && (f.Authoritative != rules.Yes || f.Leads != rules.Yes):
 		return "acts without a firm record or without leadership"
 	case acts && f.Mark&(NotAsked|Retired|MarkUnreadable|MarkUnknown) != 0:
 		return "acts without an order"
@@ -82,7 +82,7 @@ func brokenDrain(f DrainFacts, d DrainDecision) string {
 	case d.Verdict == MoveAway && f.Self != rules.Yes:
 		return "moves leadership away from a member that stays"
 	// It goes on wherever it may.
-	case f.Firm == rules.Yes && f.Leads == rules.Yes && f.Self == rules.No && f.Mark&(Requested|isClaimed) != 0 &&
+	case f.Authoritative == rules.Yes && f.Leads == rules.Yes && f.Self == rules.No && f.Mark&(Requested|isClaimed) != 0 &&
 		(f.Entry == NotListed || listed && sound) && !acts:
 		return "a member that may go does not"
 	}

@@ -30,7 +30,7 @@ import (
 )
 
 // patience with what takes seconds on an idle machine.
-const patience = 3 * time.Minute
+const maxWait = 3 * time.Minute
 
 const (
 	prefix  = "default/demo"
@@ -216,7 +216,7 @@ func (a *neighbour) failures(kind string) float64 {
 
 func eventually(t *testing.T, what string, condition func() error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), maxWait)
 	defer cancel()
 	ticker := time.NewTicker(50 * time.Millisecond)
 	defer ticker.Stop()

@@ -17,15 +17,15 @@ import (
 	"github.com/etcd-druid/druid/test/rulestest"
 )
 
-func TestDecisionsKeepTheChainWholeForAllFacts(t *testing.T) {
+func TestDecisionsKeepTheCatalogCompleteForAllFacts(t *testing.T) {
 	cases := rulestest.Check(t, backupRules, func(f Facts, d rules.Decision[Verdict]) string {
-		unsaved := f.Chain == ChainEmpty || f.Chain == ChainBroken || f.Chain == ChainBehind
+		unsaved := f.CatalogState == CatalogEmpty || f.CatalogState == CatalogBroken || f.CatalogState == CatalogBehind
 		switch {
-		case d.Verdict != Wait && f.Chain&(ChainUnknown|ChainAhead) != 0:
+		case d.Verdict != Wait && f.CatalogState&(CatalogUnknown|CatalogAhead) != 0:
 			return "something is saved on top of what is not known or not ours"
-		case d.Verdict == RecordOn && f.Chain != ChainWhole:
+		case d.Verdict == RecordOn && f.CatalogState != CatalogComplete:
 			return "goes on after a hole"
-		case d.Verdict == RecordAgain && f.Chain == ChainWhole:
+		case d.Verdict == RecordAgain && f.CatalogState == CatalogComplete:
 			return "makes a hole in a chain that has none"
 		case (d.Verdict == RecordOn || d.Verdict == RecordAgain) && f.Recorder != RecorderOff:
 			return "two recorders, or one before its pause is over"
@@ -33,9 +33,9 @@ func TestDecisionsKeepTheChainWholeForAllFacts(t *testing.T) {
 			return "two fulls at once"
 		case d.Verdict == TakeFull && f.Full == FullResting && f.Asked == rules.No:
 			return "a full without a pause after the one that failed"
-		case d.Verdict == Wait && f.Recorder == RecorderOff && (unsaved || f.Chain == ChainWhole):
+		case d.Verdict == Wait && f.Recorder == RecorderOff && (unsaved || f.CatalogState == CatalogComplete):
 			return "writes are not saved and no one cares"
-		case d.Verdict == Wait && f.Full == FullIdle && (unsaved || f.Chain == ChainWhole && (f.Due == rules.Yes || f.Asked == rules.Yes || f.Doubted == rules.Yes)):
+		case d.Verdict == Wait && f.Full == FullIdle && (unsaved || f.CatalogState == CatalogComplete && (f.Due == rules.Yes || f.Asked == rules.Yes || f.Doubted == rules.Yes)):
 			return "a full is needed and no one takes it"
 		}
 		return ""

@@ -89,17 +89,17 @@ type Duty struct {
 	// flushFor is how long the last delta may take when leadership ends.
 	flushFor time.Duration
 	// proofLook is how often it is looked whether backups are to be proven.
-	proofLook time.Duration
+	verificationLook time.Duration
 	// backlog is how many revisions a watch may have to catch up with.
 	backlog int64
 	// proofReserve is what stays free of the scratch directory's file system, in percent.
-	proofReserve int64
+	verificationReserve int64
 	// verifyPause is what lies between two attempts to verify an ordered backup. proving holds a mark while one is restored into
 	// the scratch directory.
 	verifyPause time.Duration
 	proving     chan struct{}
 	// relook is how long what was saved is believed to be there.
-	relook time.Duration
+	revalidation time.Duration
 
 	// away: the store was, right after a proof that did not find out. It is touched by Prove alone.
 	away bool
@@ -127,11 +127,11 @@ func New(o Options) *Duty {
 		replacePace:  pace{10 * time.Minute, 6 * time.Hour},
 		beats:        beatsOf,
 		flushFor:     flushTimeout,
-		proofLook:    proofLook,
+		verificationLook:    verificationLook,
 		backlog:      maxBacklog,
-		proofReserve: proofReserve,
+		verificationReserve: verificationReserve,
 		verifyPause:  verifyPause,
-		relook:       relookInterval,
+		revalidation:       revalidationInterval,
 	}
 }
 
@@ -249,7 +249,7 @@ func await(ctx context.Context, wake <-chan struct{}, d time.Duration) {
 
 // hangPatience is for how long a pass of retention may outlive leadership, or hold up another: what heeds its context ends in
 // less.
-const hangPatience = 10 * time.Second
+const hangTimeout = 10 * time.Second
 
 // errHangs says that no pass is begun.
 var errHangs = errors.New("an earlier pass of retention is under way, or hangs in its store")
@@ -259,11 +259,11 @@ var errHangs = errors.New("an earlier pass of retention is under way, or hangs i
 // whose mount hangs heeds no context, and would hold the leader's Lease permanently. A pass that is left finds, should it
 // ever go on, that it may delete nothing more: it asks for the raft term before each deletion, under the same ctx.
 func (d *Duty) pass(ctx context.Context, retain func(context.Context) error) error {
-	patience := time.NewTimer(hangPatience)
-	defer patience.Stop()
+	maxWait := time.NewTimer(hangTimeout)
+	defer maxWait.Stop()
 	select {
 	case d.passing <- struct{}{}:
-	case <-patience.C:
+	case <-maxWait.C:
 		return errHangs
 	case <-ctx.Done():
 		return errHangs
@@ -280,13 +280,13 @@ func (d *Duty) pass(ctx context.Context, retain func(context.Context) error) err
 		return err
 	case <-ctx.Done():
 	}
-	timer := time.NewTimer(hangPatience)
+	timer := time.NewTimer(hangTimeout)
 	defer timer.Stop()
 	select {
 	case err := <-done:
 		return err
 	case <-timer.C:
-		d.Log.WarnContext(ctx, "retention left hanging in its store: none is begun before it returns", "after", hangPatience)
+		d.Log.WarnContext(ctx, "retention left hanging in its store: none is begun before it returns", "after", hangTimeout)
 		return errHangs
 	}
 }

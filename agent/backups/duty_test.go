@@ -82,11 +82,11 @@ func TestEveryAcknowledgedWriteIsSavedWhileLeadershipMoves(t *testing.T) {
 	end()
 	stop()
 	savedUpTo(t, s, last)
-	proven(t, s, client, last)
+	isVerified(t, s, client, last)
 	restored(t, s, client, last)
 }
 
-func TestTwoThatBothLeadSaveOneChain(t *testing.T) {
+func TestTwoLeadersSaveOneCatalog(t *testing.T) {
 	t.Parallel()
 	g := newGroup(t, 3)
 	c := directory(t.TempDir())
@@ -104,7 +104,7 @@ func TestTwoThatBothLeadSaveOneChain(t *testing.T) {
 	for _, stop := range stops {
 		stop()
 	}
-	proven(t, s, client, last)
+	isVerified(t, s, client, last)
 }
 
 func TestTheLastDeltaIsSavedWhenLeadershipEnds(t *testing.T) {
@@ -113,7 +113,7 @@ func TestTheLastDeltaIsSavedWhenLeadershipEnds(t *testing.T) {
 	c := directory(t.TempDir())
 	c.Delta.Period = config.Duration(time.Hour) // nothing but the end saves a delta
 	a := g.newAgent(0, nil, "default")
-	a.flushFor = patience
+	a.flushFor = maxWait
 	a.Configure(c)
 	stop := a.start()
 	client, s := g.client(0), opened(t, c)
@@ -129,7 +129,7 @@ func TestTheLastDeltaIsSavedWhenLeadershipEnds(t *testing.T) {
 	if h := history(t, s); h.LastSaved() < last {
 		t.Errorf("saved up to %d, want %d: %+v", h.LastSaved(), last, h)
 	}
-	proven(t, s, client, last)
+	isVerified(t, s, client, last)
 }
 
 // savedBefore is what an agent saves that was there before the one of the test: a full and a delta. It returns how many fulls there
@@ -187,7 +187,7 @@ func TestCompactionOfWhatWasNotSavedIsFollowedByAFull(t *testing.T) {
 	if n := len(history(t, s).Fulls); n <= before || a.fired("broken") == 0 {
 		t.Errorf("%d fulls, %d before; rule broken fired %v times", n, before, a.fired("broken"))
 	}
-	proven(t, s, client, last)
+	isVerified(t, s, client, last)
 }
 
 // slow takes no full before it is let.
@@ -294,8 +294,8 @@ func TestConfigurationAndIdentityMayComeGoAndChange(t *testing.T) {
 	a.Configure(second)
 	last = put(t, client, 5)
 	savedUpTo(t, opened(t, second), last)
-	proven(t, opened(t, second), client, last)
-	proven(t, opened(t, first), client, 5)
+	isVerified(t, opened(t, second), client, last)
+	isVerified(t, opened(t, first), client, 5)
 
 	a.Configure(nil)
 	eventually(t, "backups end", func() error {
@@ -307,7 +307,7 @@ func TestConfigurationAndIdentityMayComeGoAndChange(t *testing.T) {
 	a.Configure(first)
 	last = put(t, client, 5)
 	savedUpTo(t, opened(t, first), last)
-	proven(t, opened(t, first), client, last)
+	isVerified(t, opened(t, first), client, last)
 }
 
 func TestFullsComeByAgeAndOnDemand(t *testing.T) {
@@ -338,5 +338,5 @@ func TestFullsComeByAgeAndOnDemand(t *testing.T) {
 	if _, err := a.Snapshot(t.Context(), "Half"); !errors.Is(err, ErrKind) {
 		t.Errorf("got %v, want ErrKind", err)
 	}
-	proven(t, s, client, last)
+	isVerified(t, s, client, last)
 }

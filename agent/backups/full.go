@@ -88,7 +88,7 @@ func (s *session) fullEnded(ctx context.Context, why string, r snapshot.Result, 
 	}
 	s.inform.fullTaken(leases.Backup{
 		Revision: r.Revision, Lineage: string(s.self.Lineage), Object: r.Key, Size: r.ObjectSize, SHA256: r.SHA256, Taken: r.Taken,
-	}, s.newest, s.chain)
+	}, s.newest, s.catalogState)
 	s.prune()
 }
 
@@ -96,11 +96,11 @@ func (s *session) fullEnded(ctx context.Context, why string, r snapshot.Result, 
 // later ends, and the next one goes on where the full left off.
 func (s *session) joined(full catalog.Full) {
 	switch {
-	case s.chain == ChainWhole && s.recorder != nil:
-	case s.recorder != nil && s.chain&unsound != 0 && s.recorder.from <= full.Revision+1:
-		s.chain = ChainWhole
+	case s.catalogState == CatalogComplete && s.recorder != nil:
+	case s.recorder != nil && s.catalogState&unsound != 0 && s.recorder.from <= full.Revision+1:
+		s.catalogState = CatalogComplete
 	default:
-		s.chain = ChainUnknown
+		s.catalogState = CatalogUnknown
 		s.recorder.end()
 	}
 }
@@ -169,8 +169,8 @@ type replacing struct {
 
 // unverified counts the full backups that are newer than the last verified one. The verdict can come at any time, so it is counted again for
 // each decision.
-func (r replacing) unverified(proven string) (n int) {
-	for i := len(r.fulls) - 1; i >= 0 && r.fulls[i] != proven; i-- {
+func (r replacing) unverified(isVerified string) (n int) {
+	for i := len(r.fulls) - 1; i >= 0 && r.fulls[i] != isVerified; i-- {
 		n++
 	}
 	return n
@@ -186,13 +186,13 @@ func keysOf(fulls []catalog.Full) (keys []string) {
 // replacement of the newest full. A full that is proven ends what was remembered.
 func (s *session) replacement(now time.Time) Replacement {
 	broken := s.inform.disproved(s.newest.Key)
-	if !broken && s.newest.Key != "" && s.inform.proven() == s.newest.Key {
+	if !broken && s.newest.Key != "" && s.inform.isVerified() == s.newest.Key {
 		s.replacing.taken.succeeded()
 		s.replacing.handed = false
 	}
 	return DecideReplacement(ReplaceFacts{
 		Broken: rules.YesNoOf(broken), Repeated: rules.YesNoOf(s.replacing.taken.failures > 0),
-		Few:    rules.YesNoOf(s.replacing.unverified(s.inform.proven()) <= fewBroken && !s.replacing.handed),
+		Few:    rules.YesNoOf(s.replacing.unverified(s.inform.isVerified()) <= fewBroken && !s.replacing.handed),
 		Rested: rules.YesNoOf(!s.replacing.taken.resting(now)),
 	}).Verdict
 }

@@ -48,7 +48,7 @@ func TestFullBackupsAreCountedSinceTheLastVerifiedOne(t *testing.T) {
 // The verdict about the first full backup can come after the second one was taken.
 func TestLeadershipMovesAfterTwoBrokenFullBackupsThatFollowAVerifiedOne(t *testing.T) {
 	s := &session{
-		inform:    &reporter{verified: leases.Verification{Verdict: leases.VerdictBroken, Full: "c", ProvenFull: "a"}},
+		inform:    &reporter{verified: leases.Verification{Verdict: leases.VerdictBroken, Full: "c", VerifiedFull: "a"}},
 		newest:    catalog.Full{Key: "c"},
 		replacing: replacing{fulls: []string{"a", "b", "c"}, taken: attempts{failures: 1}},
 	}
@@ -102,14 +102,14 @@ func rottenAgent(t *testing.T, takes int64) (a *neighbour, c *config.Backup, put
 	a = agentOf(g, 0)
 	handed, puts = make(chan struct{}, 10), &atomic.Int64{}
 	a.HandOn = func(context.Context) { handed <- struct{}{} }
-	a.Scratch, a.proofLook, a.proofReserve = t.TempDir(), 100*time.Millisecond, 0
+	a.Scratch, a.verificationLook, a.verificationReserve = t.TempDir(), 100*time.Millisecond, 0
 	a.Open = func(ctx context.Context, c store.Config) (store.Store, error) {
 		s, err := open.Open(ctx, c)
 		return rotten{s, puts, takes}, err
 	}
 	a.Configure(c)
 	put(t, g.client(0), 20)
-	background(t, a.Prove)
+	background(t, a.VerifyBackups)
 	a.start()
 	return a, c, puts, handed
 }

@@ -18,7 +18,7 @@ type Metrics struct {
 	failures  *prometheus.CounterVec
 	seconds   *prometheus.CounterVec
 	deleted   prometheus.Counter
-	proofs    *prometheus.CounterVec
+	verifications    *prometheus.CounterVec
 	revision  prometheus.Gauge
 	buffered  prometheus.Gauge
 
@@ -45,7 +45,7 @@ func NewMetrics(registerer prometheus.Registerer, decisions *prometheus.CounterV
 		deleted: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "etcd_agent_backup_deleted_objects_total", Help: "Backups that retention let go, or that went with their EtcdSnapshots.",
 		}),
-		proofs: prometheus.NewCounterVec(prometheus.CounterOpts{
+		verifications: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "etcd_agent_backup_verifications_total", Help: "Backups that this agent restored to prove them, by what was found.",
 		}, []string{"verdict"}),
 		revision: gauge("etcd_agent_backup_saved_revision", "Last revision that is saved; 0 while this agent does not back up."),
@@ -56,7 +56,7 @@ func NewMetrics(registerer prometheus.Registerer, decisions *prometheus.CounterV
 		Help: "Age of the oldest acknowledged write that is not saved, or since when saving is hindered; 0 for neither, and while this agent does not back up.",
 	}, m.rpo)
 	var errs []error
-	for _, c := range []prometheus.Collector{m.objects, m.bytes, m.failures, m.seconds, m.deleted, m.proofs, m.revision, m.buffered, rpo} {
+	for _, c := range []prometheus.Collector{m.objects, m.bytes, m.failures, m.seconds, m.deleted, m.verifications, m.revision, m.buffered, rpo} {
 		errs = append(errs, registerer.Register(c))
 	}
 	return m, errors.Join(errs...)

@@ -20,7 +20,7 @@ import (
 // One-bit enums, so that a rule's cell may hold several values.
 type (
 	// Chain is how what the store holds goes together with what etcd holds.
-	Chain uint8
+	CatalogState uint8
 	// Recorder is what the recorder of deltas does.
 	Recorder uint8
 	// Full is what becomes of fulls.
@@ -29,17 +29,17 @@ type (
 
 // The chains. ChainUnknown: the store or etcd was not asked yet, or did not answer.
 const (
-	ChainUnknown Chain = 1 << iota
+	CatalogUnknown CatalogState = 1 << iota
 	// ChainEmpty: no full of this lineage.
-	ChainEmpty
+	CatalogEmpty
 	// ChainWhole: etcd still holds all that follows what was saved last.
-	ChainWhole
+	CatalogComplete
 	// ChainBroken: revisions that were not saved are compacted, or the watch left some out.
-	ChainBroken
+	CatalogBroken
 	// ChainBehind: etcd still holds all that follows, and so much that a watch of it would hold up writes.
-	ChainBehind
+	CatalogBehind
 	// ChainAhead: the store holds revisions that etcd never had. This history is not the one that was saved.
-	ChainAhead
+	CatalogAhead
 )
 
 // The recorder. Resting: it failed, and its pause is not over.
@@ -57,20 +57,20 @@ const (
 )
 
 var (
-	chainNames = map[Chain]string{
-		ChainUnknown: "unknown", ChainEmpty: "empty", ChainWhole: "whole", ChainBroken: "broken", ChainBehind: "far behind", ChainAhead: "ahead of etcd",
+	catalogNames = map[CatalogState]string{
+		CatalogUnknown: "unknown", CatalogEmpty: "empty", CatalogComplete: "whole", CatalogBroken: "broken", CatalogBehind: "far behind", CatalogAhead: "ahead of etcd",
 	}
 	recorderNames = map[Recorder]string{RecorderOff: "off", RecorderOn: "on", RecorderResting: "resting"}
 	fullNames     = map[Full]string{FullIdle: "idle", FullRunning: "running", FullResting: "resting"}
 )
 
-func (c Chain) String() string    { return chainNames[c] }
+func (c CatalogState) String() string    { return catalogNames[c] }
 func (r Recorder) String() string { return recorderNames[r] }
 func (f Full) String() string     { return fullNames[f] }
 
 // Facts are all that Decide may look at.
 type Facts struct {
-	Chain    Chain
+	CatalogState    CatalogState
 	Recorder Recorder
 	Full     Full
 	// Asked: someone wants a full now.
@@ -89,11 +89,11 @@ const anyKey = "\x00"
 func (s *session) observe(ctx context.Context) {
 	err := s.look(ctx)
 	if ctx.Err() != nil {
-		s.chain = ChainUnknown
+		s.catalogState = CatalogUnknown
 		return
 	}
 	if err != nil {
-		s.chain = ChainUnknown
+		s.catalogState = CatalogUnknown
 		s.read.failed(time.Now())
 		s.Metrics.failed(kindStore)
 		s.inform.failed(ctx, err)
@@ -101,7 +101,7 @@ func (s *session) observe(ctx context.Context) {
 	}
 	s.read.succeeded()
 	s.looked = time.Now()
-	s.inform.read(ctx, s.newest, s.saved, s.chain, hindrances[s.chain], s.doubt)
+	s.inform.read(ctx, s.newest, s.saved, s.catalogState, hindrances[s.catalogState], s.doubt)
 }
 
 // look makes sure of the record of the lineage's bootstrap before any object of it, and lists only after a linearizable read:
@@ -112,16 +112,16 @@ func (s *session) look(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.now, s.chain = now, ChainUnknown
+	s.now, s.catalogState = now, CatalogUnknown
 	h, err := s.list(ctx)
 	if err != nil {
 		return err
 	}
-	if s.chain, err = s.compare(ctx); err != nil {
+	if s.catalogState, err = s.compare(ctx); err != nil {
 		return err
 	}
 	s.digest, s.digestOf = delta.Digest{}, s.saved
-	if s.chain == ChainWhole {
+	if s.catalogState == CatalogComplete {
 		s.digest = s.tip(ctx, h, s.saved)
 	}
 	return s.know(h, time.Now())
@@ -149,7 +149,7 @@ func (s *session) list(ctx context.Context) (catalog.History, error) {
 
 // catalogOf lists a store, for as long as it gets on.
 func catalogOf(ctx context.Context, in store.Store, prefix string) (c catalog.Catalog, unread, err error) {
-	ctx, cancel := store.Patient(ctx, store.Patience)
+	ctx, cancel := store.Patient(ctx, store.MaxWait)
 	defer cancel()
 	return catalog.Survey(ctx, in, prefix)
 }
@@ -211,24 +211,24 @@ func (s *session) after(ctx context.Context) (now int64, compacted bool, err err
 }
 
 // compare says whether etcd still has what follows the last saved revision.
-func (s *session) compare(ctx context.Context) (Chain, error) {
+func (s *session) compare(ctx context.Context) (CatalogState, error) {
 	now, compacted, err := s.after(ctx)
 	switch {
 	case errors.Is(err, rpctypes.ErrFutureRev):
-		return ChainAhead, nil
+		return CatalogAhead, nil
 	case err != nil:
-		return ChainUnknown, err
+		return CatalogUnknown, err
 	}
 	s.now = now
 	switch {
 	case s.saved == 0:
-		return ChainEmpty, nil
+		return CatalogEmpty, nil
 	case compacted, s.saved == s.gap:
-		return ChainBroken, nil
+		return CatalogBroken, nil
 	case s.now-s.saved > s.backlog:
-		return ChainBehind, nil
+		return CatalogBehind, nil
 	}
-	return ChainWhole, nil
+	return CatalogComplete, nil
 }
 
 // revision of a linearizable read at a revision, 0 for the latest, of our own raft group and no other.

@@ -58,7 +58,7 @@ func TestAFullInAnotherBucketIsABackupByItself(t *testing.T) {
 	a.Self = func() (Identity, bool) { return self, true }
 	a.Configure(c)
 	a.start()
-	background(t, a.Obey)
+	background(t, a.ServeOrders)
 	last := put(t, client, 20)
 	savedUpTo(t, s, last)
 	fulls := len(history(t, s).Fulls)
@@ -77,7 +77,7 @@ func TestAFullInAnotherBucketIsABackupByItself(t *testing.T) {
 	if answer.URI != "s3://"+theirs+"/moved/here/"+answer.Object || answer.Revision < last || answer.Size == 0 || answer.SHA256 == "" {
 		t.Errorf("answered %+v after revision %d", answer, last)
 	}
-	proven(t, opened(t, there), client, last)
+	isVerified(t, opened(t, there), client, last)
 	restored(t, opened(t, there), client, last)
 	h := history(t, opened(t, there))
 	if len(h.Fulls) != 1 || len(h.Deltas) != 0 || h.Formation == nil || h.Formation.Parent != self.Parent || h.Formation.ClusterUID != self.ClusterUID {
@@ -209,7 +209,7 @@ func TestBackupsWaitForTheirKeysAndFollowThem(t *testing.T) {
 	set("current", "b")
 	last := put(t, client, 5)
 	savedUpTo(t, s, last)
-	proven(t, s, client, last)
+	isVerified(t, s, client, last)
 	if used := keysUsed(t, path); used["a"] == 0 || used["b"] == 0 || used[""] > 0 {
 		t.Errorf("objects by key: %v, want some of a, some of b and none in plain", used)
 	}

@@ -30,17 +30,17 @@ var orderKinds = map[leases.Component]string{
 
 // Obey performs what druid orders on the two backup Leases, until ctx ends: with the leader's Lease, so that one agent does.
 // An order that a predecessor began and did not answer is performed again: one backup more harms no one.
-func (d *Duty) Obey(ctx context.Context) error {
+func (d *Duty) ServeOrders(ctx context.Context) error {
 	var group errgroup.Group
 	for component, kind := range orderKinds {
 		group.Go(func() error {
-			return loop.Recover(func() error { d.obey(ctx, component, kind); return nil })
+			return loop.Recover(func() error { d.serveOrders(ctx, component, kind); return nil })
 		})
 	}
 	return group.Wait()
 }
 
-func (d *Duty) obey(ctx context.Context, component leases.Component, kind string) {
+func (d *Duty) serveOrders(ctx context.Context, component leases.Component, kind string) {
 	tries, trouble := attempts{pace: d.readPace}, ""
 	for ctx.Err() == nil {
 		if c, changed := d.configured(); c == nil {

@@ -104,7 +104,7 @@ func TestOrdersAreObeyedOnceAndAnswered(t *testing.T) {
 	c := directory(t.TempDir())
 	client, s := g.client(0), opened(t, c)
 	a := agentOf(g, 0)
-	background(t, a.Obey)
+	background(t, a.ServeOrders)
 	o.order(fullLease, "early") // nothing is configured yet
 	a.Configure(c)
 	o.order(fullLease, "first") // nothing is open yet
@@ -140,7 +140,7 @@ func TestOrdersAreObeyedOnceAndAnswered(t *testing.T) {
 	if after := len(history(t, s).Fulls); after != fulls {
 		t.Errorf("%d fulls, want %d: an order was performed twice", after, fulls)
 	}
-	proven(t, s, client, last)
+	isVerified(t, s, client, last)
 }
 
 func TestAFinalFullIsNamedSoAndFollowsTheDeltas(t *testing.T) {
@@ -151,7 +151,7 @@ func TestAFinalFullIsNamedSoAndFollowsTheDeltas(t *testing.T) {
 	c := directory(t.TempDir())
 	client, s := g.client(0), opened(t, c)
 	a := agentOf(g, 0)
-	background(t, a.Obey)
+	background(t, a.ServeOrders)
 	a.Configure(c)
 	a.start()
 	o.order(deltaLease, "whole")
@@ -170,7 +170,7 @@ func TestAFinalFullIsNamedSoAndFollowsTheDeltas(t *testing.T) {
 	last = put(t, client, 5)
 	o.order(deltaLease, "more") // the cluster goes on, and its backups do
 	o.answered(deltaLease, "more", leases.SnapshotSucceeded)
-	proven(t, s, client, last)
+	isVerified(t, s, client, last)
 	for component, kind := range map[leases.Component]leases.SnapshotKind{deltaLease: leases.SnapshotFinal, fullLease: "Tomorrow's"} {
 		o.orderKind(component, "unknown", kind)
 		if answer := o.answered(component, "unknown", leases.SnapshotFailed); !strings.Contains(answer.Error, "does not know such an order") {
@@ -235,14 +235,14 @@ func TestAnOrderThatAPredecessorLeftIsPerformedAgain(t *testing.T) {
 	a := agentOf(g, 0)
 	a.Configure(c)
 	a.start()
-	background(t, a.Obey)
+	background(t, a.ServeOrders)
 	answer := o.answered(fullLease, "left", leases.SnapshotSucceeded)
 	if !answer.Started.Equal(began) || object(t, opened(t, c), answer.Object) == 0 {
 		t.Errorf("answered %+v", answer)
 	}
 }
 
-func TestAnOrderThatFailsSaysWhy(t *testing.T) {
+func TestAnOrderThatFailsReportsWhy(t *testing.T) {
 	t.Parallel()
 	admin, namespace, agentOf := snapshotLeases(t)
 	o := orderer{t, admin, namespace}
@@ -255,7 +255,7 @@ func TestAnOrderThatFailsSaysWhy(t *testing.T) {
 	}
 	a.Configure(directory(t.TempDir()))
 	a.start()
-	background(t, a.Obey)
+	background(t, a.ServeOrders)
 	o.order(fullLease, "good")
 	o.answered(fullLease, "good", leases.SnapshotSucceeded)
 	f.broken.Store(true)
@@ -298,7 +298,7 @@ func TestAnOrderThatNoOnePerformsInTimeFails(t *testing.T) {
 	a := agentOf(g, 0)
 	a.Configure(directory(t.TempDir()))
 	a.start()
-	background(t, a.Obey)
+	background(t, a.ServeOrders)
 	if answer := o.answered(fullLease, "old", leases.SnapshotFailed); !strings.Contains(answer.Error, "not saved within") {
 		t.Errorf("answered %+v", answer)
 	}

@@ -69,7 +69,7 @@ func (s *session) recorderEnded(ctx context.Context, r *recording, err error) {
 	if ctx.Err() != nil {
 		return
 	}
-	s.chain = ChainUnknown
+	s.catalogState = CatalogUnknown
 	if err == nil {
 		return // we ended it
 	}
@@ -146,28 +146,28 @@ func (s *session) flush(ctx context.Context) {
 
 // relookInterval is how long what was saved is believed to be there: someone may delete it, or another cluster come into
 // its place.
-const relookInterval = 10 * time.Minute
+const revalidationInterval = 10 * time.Minute
 
 var errGone = errors.New("backups that were saved are gone from the store: only a new full closes the gap")
 
 // stale says that it is time to look next to the recorder. Without one the store is looked at more often.
 func (s *session) stale(now time.Time) bool {
-	return s.recorder != nil && s.chain&(ChainWhole|unsound) != 0 && !now.Before(s.looked.Add(s.relook)) && !s.read.resting(now)
+	return s.recorder != nil && s.catalogState&(CatalogComplete|unsound) != 0 && !now.Before(s.looked.Add(s.revalidation)) && !s.read.resting(now)
 }
 
 // observeAgain looks while the recorder goes on, and ends it where nothing more may be saved. A store that does not answer
 // leaves the chain as it was: what goes on being saved still leads on from it.
 func (s *session) observeAgain(ctx context.Context) {
-	was, doubt, saved := s.chain, s.doubt, s.recorder.saved()
+	was, doubt, saved := s.catalogState, s.doubt, s.recorder.saved()
 	err := s.review(ctx, saved)
 	if ctx.Err() != nil {
-		s.chain, s.doubt = was, doubt
+		s.catalogState, s.doubt = was, doubt
 		return
 	}
 	if err != nil {
 		s.doubt = doubt
 		if errors.Is(err, catalog.ErrBootstrap) {
-			s.chain = ChainUnknown // the place is another cluster's
+			s.catalogState = CatalogUnknown // the place is another cluster's
 			s.recorder.end()
 		}
 		s.read.failed(time.Now())
@@ -177,18 +177,18 @@ func (s *session) observeAgain(ctx context.Context) {
 	}
 	s.read.succeeded()
 	s.looked = time.Now()
-	hindrance := hindrances[s.chain]
+	hindrance := hindrances[s.catalogState]
 	switch {
-	case s.chain == ChainAhead:
+	case s.catalogState == CatalogAhead:
 		s.recorder.end()
-	case s.chain == ChainWhole && s.now-s.recorder.received() > s.backlog:
+	case s.catalogState == CatalogComplete && s.now-s.recorder.received() > s.backlog:
 		s.recorder.end() // it is looked again then, and decided
-	case s.chain == ChainWhole:
+	case s.catalogState == CatalogComplete:
 		s.saved = max(s.saved, s.recorder.saved())
-	case was == ChainWhole:
+	case was == CatalogComplete:
 		hindrance = errGone
 	}
-	s.inform.read(ctx, s.newest, s.saved, s.chain, hindrance, s.doubt)
+	s.inform.read(ctx, s.newest, s.saved, s.catalogState, hindrance, s.doubt)
 }
 
 // review lists what is there of what was saved before, up to a revision. What etcd compacted meanwhile the recorder has.
@@ -203,17 +203,17 @@ func (s *session) review(ctx context.Context, saved int64) error {
 	now, _, err := s.after(ctx)
 	switch {
 	case errors.Is(err, rpctypes.ErrFutureRev):
-		s.chain = ChainAhead
+		s.catalogState = CatalogAhead
 		return nil
 	case err != nil:
 		return err
 	}
 	s.now = now
-	if s.chain == ChainWhole && s.saved < saved {
-		s.chain = ChainBroken
+	if s.catalogState == CatalogComplete && s.saved < saved {
+		s.catalogState = CatalogBroken
 	}
 	if s.saved == 0 {
-		s.chain = ChainEmpty
+		s.catalogState = CatalogEmpty
 	}
 	return s.know(h, time.Now())
 }

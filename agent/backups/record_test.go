@@ -27,7 +27,7 @@ func seesAgain(t *testing.T) (g *group, a *neighbour) {
 	t.Helper()
 	g = newGroup(t, 1)
 	a = g.newAgent(0, nil, "default")
-	a.relook = 200 * time.Millisecond
+	a.revalidation = 200 * time.Millisecond
 	return g, a
 }
 
@@ -52,7 +52,7 @@ func TestBackupsThatVanishAreMissedWhileTheRecorderRuns(t *testing.T) {
 	}
 	last := put(t, client, 5)
 	savedUpTo(t, files, last)
-	proven(t, files, client, last)
+	isVerified(t, files, client, last)
 	// A hole behind the newest full.
 	last = put(t, client, 5)
 	savedUpTo(t, files, last)
@@ -72,7 +72,7 @@ func TestBackupsThatVanishAreMissedWhileTheRecorderRuns(t *testing.T) {
 	}
 	last = put(t, client, 5)
 	savedUpTo(t, files, last)
-	proven(t, files, client, last)
+	isVerified(t, files, client, last)
 	restored(t, files, client, last)
 }
 
@@ -98,7 +98,7 @@ func TestWhoComesIntoOurPlaceIsReportedAndNothingIsDeletedAnyMore(t *testing.T) 
 	})
 }
 
-func TestWhatAReviewMakesOfTheChain(t *testing.T) {
+func TestWhatAReviewMakesOfTheCatalog(t *testing.T) {
 	t.Parallel()
 	g := newGroup(t, 1)
 	c := directory(t.TempDir())
@@ -110,33 +110,33 @@ func TestWhatAReviewMakesOfTheChain(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := look(t, s); err != nil || s.chain != ChainWhole {
-		t.Fatalf("%v; chain %s", err, s.chain)
+	if err := look(t, s); err != nil || s.catalogState != CatalogComplete {
+		t.Fatalf("%v; chain %s", err, s.catalogState)
 	}
 	if _, err := client.Compact(t.Context(), last); err != nil { // the recorder has what follows
 		t.Fatal(err)
 	}
-	review := func(saved int64, want Chain) {
+	review := func(saved int64, want CatalogState) {
 		t.Helper()
-		s.chain = ChainWhole
-		if err := s.review(t.Context(), saved); err != nil || s.chain != want {
-			t.Errorf("up to %d was saved: %v; chain %s, want %s", saved, err, s.chain, want)
+		s.catalogState = CatalogComplete
+		if err := s.review(t.Context(), saved); err != nil || s.catalogState != want {
+			t.Errorf("up to %d was saved: %v; chain %s, want %s", saved, err, s.catalogState, want)
 		}
 	}
-	review(last-5, ChainWhole)
-	review(last-4, ChainBroken)
+	review(last-5, CatalogComplete)
+	review(last-4, CatalogBroken)
 	mustPut(t, files, catalog.FullKey(prefix, lineage, last+1000, time.Now()), "full")
-	review(last-5, ChainAhead)
-	s.chain = ChainBehind // a full is on its way, and no look makes the chain whole before it
-	if err := s.review(t.Context(), 0); err != nil || s.chain != ChainAhead {
-		t.Errorf("far behind and ahead at once: %v; chain %s", err, s.chain)
+	review(last-5, CatalogAhead)
+	s.catalogState = CatalogBehind // a full is on its way, and no look makes the chain whole before it
+	if err := s.review(t.Context(), 0); err != nil || s.catalogState != CatalogAhead {
+		t.Errorf("far behind and ahead at once: %v; chain %s", err, s.catalogState)
 	}
 	for _, f := range history(t, files).Fulls {
 		if err := files.Delete(t.Context(), f.Key); err != nil {
 			t.Fatal(err)
 		}
 	}
-	review(last-5, ChainEmpty)
+	review(last-5, CatalogEmpty)
 }
 
 // hanging is a store whose List heeds no context: a directory whose mount is gone.
@@ -193,8 +193,8 @@ func TestAStoreThatHangsDoesNotHoldTheLease(t *testing.T) {
 			}
 			return time.Since(ended)
 		}
-		if after := lead(time.Hour); after != hangPatience || s.lists.Load() != 1 {
-			t.Errorf("leadership ended, and the pass was left after %s, %d listings, want %s and 1", after, s.lists.Load(), hangPatience)
+		if after := lead(time.Hour); after != hangTimeout || s.lists.Load() != 1 {
+			t.Errorf("leadership ended, and the pass was left after %s, %d listings, want %s and 1", after, s.lists.Load(), hangTimeout)
 		}
 		if after := lead(time.Hour); after != 0 || s.lists.Load() != 1 {
 			t.Errorf("next to a pass that hangs another was begun: it ended after %s, %d listings", after, s.lists.Load())

@@ -56,7 +56,7 @@ type reporter struct {
 	lag func() float64
 	// verified is what was last read of the proofs of the backups; news has a mark when that changed.
 	verified leases.Verification
-	news     chan struct{}
+	pendingUpdate     chan struct{}
 }
 
 // notice is what a Lease is to say.
@@ -68,7 +68,7 @@ type notice struct {
 func newReporter(d *Duty, c config.Backup, self Identity) *reporter {
 	return &reporter{
 		leases: d.Leases, config: c, self: self, log: d.Log, beats: d.beats(c), lag: d.Metrics.rpo,
-		news: make(chan struct{}, 1),
+		pendingUpdate: make(chan struct{}, 1),
 		full: notice{wake: make(chan struct{}, 1)}, delta: notice{wake: make(chan struct{}, 1)},
 	}
 }
@@ -125,7 +125,7 @@ func (h *reporter) note(ctx context.Context, what string, n *notice, err error) 
 }
 
 // read reports what a listing shows, what hinders the deltas, and what doubt it left; nil for nothing.
-func (h *reporter) read(ctx context.Context, newest catalog.Full, saved int64, c Chain, hindrance, doubt error) {
+func (h *reporter) read(ctx context.Context, newest catalog.Full, saved int64, c CatalogState, hindrance, doubt error) {
 	h.mu.Lock()
 	same := h.trouble == textOf(doubt)
 	h.mu.Unlock()
@@ -137,7 +137,7 @@ func (h *reporter) read(ctx context.Context, newest catalog.Full, saved int64, c
 		by = string(other.by)
 	}
 	h.change(func() {
-		h.taken, h.whole, h.trouble, h.supersededBy = newest, c == ChainWhole, textOf(doubt), by
+		h.taken, h.whole, h.trouble, h.supersededBy = newest, c == CatalogComplete, textOf(doubt), by
 		if h.full.Object != newest.Key {
 			h.full.Backup = leases.Backup{
 				Revision: newest.Revision, Lineage: string(h.self.Lineage), Object: newest.Key, Size: newest.Size, Taken: newest.At,
@@ -150,17 +150,17 @@ func (h *reporter) read(ctx context.Context, newest catalog.Full, saved int64, c
 }
 
 // hindrances are what is wrong with a chain.
-var hindrances = map[Chain]error{
-	ChainAhead:  errors.New("the store holds revisions that etcd never had: this history is not the one that was saved"),
-	ChainBehind: errors.New("more changes wait to be saved than etcd can hand out without holding up writes: a new full is taken, and between what was saved and that one no single revision can be restored"),
-	ChainBroken: errors.New("what was saved does not lead to what etcd holds: revisions in between are gone, or are others. The leader takes a new full, and to what is between the two nothing can be restored"),
+var hindrances = map[CatalogState]error{
+	CatalogAhead:  errors.New("the store holds revisions that etcd never had: this history is not the one that was saved"),
+	CatalogBehind: errors.New("more changes wait to be saved than etcd can hand out without holding up writes: a new full is taken, and between what was saved and that one no single revision can be restored"),
+	CatalogBroken: errors.New("what was saved does not lead to what etcd holds: revisions in between are gone, or are others. The leader takes a new full, and to what is between the two nothing can be restored"),
 }
 
 // fullTaken reports a full, and of what it makes of the chain.
-func (h *reporter) fullTaken(b leases.Backup, taken catalog.Full, c Chain) {
+func (h *reporter) fullTaken(b leases.Backup, taken catalog.Full, c CatalogState) {
 	h.change(func() {
 		h.full.Backup, h.taken = b, taken
-		h.whole = c == ChainWhole
+		h.whole = c == CatalogComplete
 		if h.whole {
 			h.delta.Error, h.delta.Revision = "", max(h.delta.Revision, b.Revision)
 		}
@@ -202,7 +202,7 @@ func (h *reporter) readVerification(ctx context.Context) {
 	}
 	h.verified = v
 	select {
-	case h.news <- struct{}{}:
+	case h.pendingUpdate <- struct{}{}:
 	default:
 	}
 }
@@ -215,10 +215,10 @@ func (h *reporter) disproved(newest string) bool {
 }
 
 // proven is the full that was last found to be sound; empty for none.
-func (h *reporter) proven() string {
+func (h *reporter) isVerified() string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.verified.ProvenFull
+	return h.verified.VerifiedFull
 }
 
 func textOf(err error) string {

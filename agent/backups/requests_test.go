@@ -66,7 +66,7 @@ func TestAFullIsDeletedByOrderUnlessSomethingNeedsIt(t *testing.T) {
 	}
 	a.Configure(c)
 	a.start()
-	background(t, a.Obey)
+	background(t, a.ServeOrders)
 	var fulls []leases.SnapshotAnswer
 	var last int64
 	for i := range 5 {
@@ -147,7 +147,7 @@ func TestAFullIsDeletedByOrderUnlessSomethingNeedsIt(t *testing.T) {
 	if h := history(t, s); len(h.Fulls) != 4 || kept(fulls[2].Object) {
 		t.Errorf("left are %+v", h.Fulls)
 	}
-	proven(t, s, client, last)
+	isVerified(t, s, client, last)
 	if ranges := history(t, s).Ranges(); len(ranges) != 1 || ranges[0].From != first.Revision || ranges[0].To < last {
 		t.Errorf("restorable are %v, want all from %d to %d", ranges, first.Revision, last)
 	}
@@ -175,7 +175,7 @@ func TestADeletionThatNoOnePerformsInTimeFails(t *testing.T) {
 		t.Fatal(err)
 	}
 	a.work(session)
-	background(t, a.Obey)
+	background(t, a.ServeOrders)
 	a.Configure(c)
 	answer := o.answered(fullLease, "old", leases.SnapshotFailed)
 	if !strings.Contains(answer.Error, "not deleted within 5m0s") || !strings.Contains(answer.Error, "not known for certain") {
@@ -210,7 +210,7 @@ func TestWhatIsFarBehindIsFollowedByAFull(t *testing.T) {
 		if n := len(history(t, s).Fulls); n != test.fulls || a.fired(test.fires) == 0 {
 			t.Errorf("with a backlog of %d there are %d fulls, want %d; rule %s fired %v times", test.backlog, n, test.fulls, test.fires, a.fired(test.fires))
 		}
-		proven(t, s, client, last)
+		isVerified(t, s, client, last)
 	}
 }
 
@@ -224,7 +224,7 @@ func TestARecorderThatFallsFarBehindIsFollowedByAFull(t *testing.T) {
 	client, s := g.client(0), opened(t, c)
 	put(t, client, 5)
 	a := agentOf(g, 0)
-	a.backlog, a.relook = 50, 50*time.Millisecond
+	a.backlog, a.revalidation = 50, 50*time.Millisecond
 	let := make(chan struct{})
 	a.Open = func(ctx context.Context, c store.Config) (store.Store, error) {
 		s, err := open.Open(ctx, c)
@@ -242,7 +242,7 @@ func TestARecorderThatFallsFarBehindIsFollowedByAFull(t *testing.T) {
 	close(let)
 	last := put(t, client, 5)
 	savedUpTo(t, s, last)
-	proven(t, s, client, last)
+	isVerified(t, s, client, last)
 }
 
 // jammed takes no delta before it is let.

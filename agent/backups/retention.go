@@ -101,7 +101,7 @@ func (s *session) survey(ctx context.Context) (catalog.Catalog, catalog.Evidence
 // evidence is what was found out about the backups. Nothing is deleted while that cannot be read; where no one keeps the
 // Lease, nothing was found out.
 func (s *session) evidence(ctx context.Context) (catalog.Evidence, error) {
-	e := catalog.Evidence{Proven: map[string]bool{}, Broken: map[string]bool{}}
+	e := catalog.Evidence{IsVerified: map[string]bool{}, Broken: map[string]bool{}}
 	_, v, err := s.Leases.Full(ctx)
 	switch {
 	case errors.Is(err, leases.ErrAbsent):
@@ -109,8 +109,8 @@ func (s *session) evidence(ctx context.Context) (catalog.Evidence, error) {
 	case err != nil:
 		return e, fmt.Errorf("what is known of the backups: %w", err)
 	}
-	if v.ProvenFull != "" {
-		e.Proven[v.ProvenFull] = true
+	if v.VerifiedFull != "" {
+		e.IsVerified[v.VerifiedFull] = true
 	}
 	for _, key := range knownBroken(v) {
 		e.Broken[key] = true

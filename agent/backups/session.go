@@ -32,7 +32,7 @@ type session struct {
 	group  *errgroup.Group
 
 	// chain, with the last revision that is saved in it, and where RecordAnew begins.
-	chain Chain
+	catalogState CatalogState
 	saved int64
 	now   int64
 	// doubt about what the store holds, for which nothing is deleted though the chain may be whole; nil for none.
@@ -90,7 +90,7 @@ func (a *attempts) resting(now time.Time) bool { return now.Before(a.next) }
 func newSession(d *Duty, c config.Backup, self Identity, s store.Store) *session {
 	log := d.Log.With("lineage", string(self.Lineage))
 	return &session{
-		Duty: d, config: c, self: self, store: s, log: log, chain: ChainUnknown,
+		Duty: d, config: c, self: self, store: s, log: log, catalogState: CatalogUnknown,
 		read: attempts{pace: d.readPace}, full: attempts{pace: d.fullPace}, deltas: attempts{pace: d.recorderPace},
 		replacing: replacing{taken: attempts{pace: d.replacePace}},
 		ended:     make(chan func(context.Context), 2), orders: newOrders(), inform: newReporter(d, c, self),
@@ -146,7 +146,7 @@ func (s *session) loop(ctx context.Context, current func() (<-chan struct{}, boo
 			s.record(ctx, s.now+1)
 		case Wait:
 			s.rest(ctx, changed)
-		case Prove: // which the other table orders, of another member
+		case VerifyBackups: // which the other table orders, of another member
 		}
 	}
 	return nil
@@ -156,7 +156,7 @@ func (s *session) loop(ctx context.Context, current func() (<-chan struct{}, boo
 func (s *session) learn(ctx context.Context, changed <-chan struct{}) {
 	look := s.observe
 	switch now := time.Now(); {
-	case s.chain == ChainUnknown && !s.read.resting(now):
+	case s.catalogState == CatalogUnknown && !s.read.resting(now):
 	case s.stale(now):
 		look = s.observeAgain
 	default:
@@ -177,7 +177,7 @@ func (s *session) learn(ctx context.Context, changed <-chan struct{}) {
 
 // settle has retention look once the chain is found to be whole and beyond doubt.
 func (s *session) settle() {
-	whole := s.chain == ChainWhole
+	whole := s.catalogState == CatalogComplete
 	switch was := s.whole.Swap(whole); {
 	case whole && !was:
 		s.Metrics.hinder(time.Time{})
@@ -193,7 +193,7 @@ func (s *session) settle() {
 func (s *session) facts(now time.Time) Facts {
 	due := DecideDue(dueFacts(s.due, now, s.newest, s.follows(), s.Quota)).Verdict
 	f := Facts{
-		Chain: s.chain, Recorder: RecorderOff, Full: FullIdle,
+		CatalogState: s.catalogState, Recorder: RecorderOff, Full: FullIdle,
 		Asked: rules.YesNoOf(s.orders.waiting()), Due: due,
 		Doubted: rules.YesNoOf(s.replacement(now) == ReplaceNow),
 	}
@@ -231,11 +231,11 @@ func (s *session) rest(ctx context.Context, changed <-chan struct{}) {
 	case ended := <-s.ended:
 		ended(ctx)
 	case <-s.orders.asked:
-	case <-s.inform.news:
+	case <-s.inform.pendingUpdate:
 	case <-changed:
 	case <-timer.C:
-		if s.recorder == nil && s.chain != ChainUnknown && !s.deltas.resting(time.Now()) {
-			s.chain = ChainUnknown // it is older than the pause after the recorder that failed
+		if s.recorder == nil && s.catalogState != CatalogUnknown && !s.deltas.resting(time.Now()) {
+			s.catalogState = CatalogUnknown // it is older than the pause after the recorder that failed
 		}
 	}
 }
@@ -243,7 +243,7 @@ func (s *session) rest(ctx context.Context, changed <-chan struct{}) {
 // pause until the next thing that only time brings.
 func (s *session) pause(now time.Time) time.Duration {
 	pause := maxRest
-	for _, at := range []time.Time{s.due, s.read.next, s.full.next, s.deltas.next, s.replacing.taken.next, s.looked.Add(s.relook)} {
+	for _, at := range []time.Time{s.due, s.read.next, s.full.next, s.deltas.next, s.replacing.taken.next, s.looked.Add(s.revalidation)} {
 		if at.After(now) {
 			pause = min(pause, at.Sub(now))
 		}
@@ -258,26 +258,26 @@ var errTerm = errors.New("leadership changed")
 var errCorrupt = errors.New("the alarm CORRUPT stands: no backup is deleted until it is disarmed")
 
 // tenure is the raft term in which something may be deleted.
-type tenure struct {
+type leadershipTerm struct {
 	s      *session
 	client *clientv3.Client
 	term   uint64
 }
 
 // begins reads the term that our member leads in.
-func (s *session) begins(ctx context.Context) (t *tenure, err error) {
+func (s *session) begins(ctx context.Context) (t *leadershipTerm, err error) {
 	client, err := s.Dial(ctx, s.Local)
 	if err != nil {
 		return nil, err
 	}
-	t = &tenure{s: s, client: client}
+	t = &leadershipTerm{s: s, client: client}
 	if t.term, err = t.read(ctx); err != nil {
 		return nil, errors.Join(err, client.Close())
 	}
 	return t, nil
 }
 
-func (t *tenure) read(ctx context.Context) (uint64, error) {
+func (t *leadershipTerm) read(ctx context.Context) (uint64, error) {
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
 	status, err := membership.ReadStatus(ctx, t.client, t.s.Local)
@@ -295,7 +295,7 @@ func (t *tenure) read(ctx context.Context) (uint64, error) {
 
 // lasts says, by an error, that the term is over, or that nothing may be deleted in it any more. It is asked before each
 // deletion.
-func (t *tenure) lasts(ctx context.Context) error {
+func (t *leadershipTerm) lasts(ctx context.Context) error {
 	switch now, err := t.read(ctx); {
 	case err != nil:
 		return err

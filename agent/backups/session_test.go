@@ -197,8 +197,8 @@ func TestASupersededClusterDeletesNothingUntilItIsAlone(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := look(t, s); err != nil || s.chain != ChainEmpty || s.doubt == nil || s.sound.Load() {
-		t.Errorf("%v; chain %s, sound %t", err, s.chain, s.sound.Load())
+	if err := look(t, s); err != nil || s.catalogState != CatalogEmpty || s.doubt == nil || s.sound.Load() {
+		t.Errorf("%v; chain %s, sound %t", err, s.catalogState, s.sound.Load())
 	}
 	if err := s.retain(t.Context()); err == nil || !strings.Contains(err.Error(), string(other)) {
 		t.Errorf("retention: %v", err)
@@ -219,8 +219,8 @@ func TestASupersededClusterDeletesNothingUntilItIsAlone(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := look(t, s); err != nil || s.chain != ChainEmpty || s.doubt != nil {
-		t.Errorf("alone: %v; chain %s, doubt %v", err, s.chain, s.doubt)
+	if err := look(t, s); err != nil || s.catalogState != CatalogEmpty || s.doubt != nil {
+		t.Errorf("alone: %v; chain %s, doubt %v", err, s.catalogState, s.doubt)
 	}
 }
 
@@ -290,9 +290,9 @@ func TestAListingMayTakeLongAndMayNotHang(t *testing.T) {
 		took     time.Duration
 		notified string
 	}{
-		"objects come slowly":   {storetest.Slow{Pace: store.Patience - time.Second}, 10 * (store.Patience - time.Second), ""},
-		"objects come no more":  {storetest.Slow{Pace: time.Second, Hangs: 4}, 4*time.Second + store.Patience, "nothing came from the store for 2m0s"},
-		"the first never comes": {storetest.Slow{Pace: store.Patience + time.Second}, store.Patience, "nothing came from the store for 2m0s"},
+		"objects come slowly":   {storetest.Slow{Pace: store.MaxWait - time.Second}, 10 * (store.MaxWait - time.Second), ""},
+		"objects come no more":  {storetest.Slow{Pace: time.Second, Hangs: 4}, 4*time.Second + store.MaxWait, "nothing came from the store for 2m0s"},
+		"the first never comes": {storetest.Slow{Pace: store.MaxWait + time.Second}, store.MaxWait, "nothing came from the store for 2m0s"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

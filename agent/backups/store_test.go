@@ -74,7 +74,7 @@ func TestWhoComesAfterAKilledAgentGoesOn(t *testing.T) {
 	last := put(t, client, 20)
 	select {
 	case <-m.inside:
-	case <-time.After(patience):
+	case <-time.After(maxWait):
 		t.Fatal("nothing was uploaded")
 	}
 	stop()
@@ -88,7 +88,7 @@ func TestWhoComesAfterAKilledAgentGoesOn(t *testing.T) {
 	if next.fired("go-on") == 0 {
 		t.Error("the next agent did not go on")
 	}
-	proven(t, s, client, last)
+	isVerified(t, s, client, last)
 }
 
 // cluster makes the two Leases on a real API server.
@@ -160,7 +160,7 @@ func TestAStoreThatIsAwayIsReportedAndCaughtUpWith(t *testing.T) {
 		}
 		return nil
 	})
-	proven(t, s, client, last)
+	isVerified(t, s, client, last)
 }
 
 func decoded(t *testing.T, admin *kubernetes.Clientset, namespace, name string) (leases.Backup, error) {
@@ -287,7 +287,7 @@ func TestRetentionDeletesOnlyUnderTheLeadersLease(t *testing.T) {
 	}
 	last := put(t, client, 5)
 	savedUpTo(t, s, last)
-	proven(t, s, client, last)
+	isVerified(t, s, client, last)
 }
 
 // panics is a store that panics once within a delta, and once within a full.

@@ -22,23 +22,23 @@ import (
 
 const (
 	// proofLook between two looks at whether backups are to be proven: schedules count in minutes.
-	proofLook = time.Minute
+	verificationLook = time.Minute
 	// proofPause after an attempt that did not find out: a disk that was full may have room, or etcd an answer. For a store that
 	// was away no one pauses longer than it is.
-	proofPause = time.Hour
+	verificationPause = time.Hour
 	// proofRate is what of the store is read, in bytes per second, so that the members' own traffic comes first: 8 GiB take
 	// nine minutes.
-	proofRate = 16 << 20
+	verificationRate = 16 << 20
 	// proofReserve of the scratch directory's file system stays free, in percent: the kubelet evicts Pods from a node of which
 	// less than 10 are.
-	proofReserve = 12
+	verificationReserve = 12
 	// hashTimeout of a member's hash of its database.
 	hashTimeout = 2 * time.Minute
 )
 
 // Prove proves the backups whenever that is due and our turn, until ctx ends: it restores the newest ones into the scratch
 // directory, compares them, and writes to the Lease of full backups what it found.
-func (d *Duty) Prove(ctx context.Context) error {
+func (d *Duty) VerifyBackups(ctx context.Context) error {
 	if err := verify.Clean(d.Scratch); err != nil {
 		d.Log.WarnContext(ctx, "scratch directory not cleaned", "err", err)
 	}
@@ -47,27 +47,27 @@ func (d *Duty) Prove(ctx context.Context) error {
 		c, changed := d.configured()
 		self, known := d.Self()
 		if c != nil && known && c.Verify.Schedule != "" {
-			facts, v := d.observeProof(ctx, *c, self, time.Now())
+			facts, v := d.observeVerification(ctx, *c, self, time.Now())
 			if facts.Resting == rules.Yes && d.away && d.lists(ctx, *c) {
 				d.away, facts.Resting = false, rules.No
 			}
-			decision := DecideProof(facts)
+			decision := DecideVerification(facts)
 			if reported.To(decision) && ctx.Err() == nil {
 				d.Metrics.decisions.WithLabelValues("proof", decision.Rule).Inc()
 				d.Log.InfoContext(ctx, "proof of backups decided", "verdict", string(decision.Verdict), "rule", decision.Rule)
 			}
-			if decision.Verdict == Prove {
-				d.prove(ctx, *c, self, v)
+			if decision.Verdict == VerifyBackups {
+				d.verifyBackups(ctx, *c, self, v)
 			}
 		}
-		await(ctx, changed, d.proofLook)
+		await(ctx, changed, d.verificationLook)
 	}
 	return nil
 }
 
 // observeProof gathers the facts. The Lease is read by the one agent alone whose turn it is.
-func (d *Duty) observeProof(ctx context.Context, c config.Backup, self Identity, now time.Time) (ProofFacts, leases.Verification) {
-	f := ProofFacts{Turn: d.turn(ctx, self), Reported: ReportedUnknown, Resting: rules.No, Newer: rules.No, Due: rules.No}
+func (d *Duty) observeVerification(ctx context.Context, c config.Backup, self Identity, now time.Time) (VerificationFacts, leases.Verification) {
+	f := VerificationFacts{Turn: d.turn(ctx, self), Reported: ReportedUnknown, Resting: rules.No, Newer: rules.No, Due: rules.No}
 	if f.Turn != TurnOurs {
 		return f, leases.Verification{}
 	}
@@ -76,15 +76,15 @@ func (d *Duty) observeProof(ctx context.Context, c config.Backup, self Identity,
 		return f, v
 	}
 	f.Reported = reportedBy(b, v, string(self.Lineage))
-	f.Resting = rules.YesNoOf(v.Tried.After(v.At) && !v.Tried.After(now) && now.Before(v.Tried.Add(proofPause)))
+	f.Resting = rules.YesNoOf(v.Tried.After(v.At) && !v.Tried.After(now) && now.Before(v.Tried.Add(verificationPause)))
 	f.Newer = rules.YesNoOf(b.Object != v.Full)
-	f.Due = rules.YesNoOf(proofDue(c.Verify, v.At, now, 1))
+	f.Due = rules.YesNoOf(verificationDue(c.Verify, v.At, now, 1))
 	return f, v
 }
 
 // proofDue reports whether the schedule came so many times since a moment. One that is yet to come was reported by a clock that
 // was ahead.
-func proofDue(c config.Verify, since, now time.Time, times int) bool {
+func verificationDue(c config.Verify, since, now time.Time, times int) bool {
 	schedule, err := config.ParseSchedule(c.Schedule, c.TimeZone)
 	if err != nil || since.After(now) {
 		return err == nil
@@ -100,13 +100,13 @@ func proofDue(c config.Verify, since, now time.Time, times int) bool {
 }
 
 // prove restores, compares and reports.
-func (d *Duty) prove(ctx context.Context, c config.Backup, self Identity, before leases.Verification) {
+func (d *Duty) verifyBackups(ctx context.Context, c config.Backup, self Identity, before leases.Verification) {
 	d.Log.InfoContext(ctx, "proof of backups began")
 	r := d.verify(ctx, c, self)
 	if ctx.Err() != nil {
 		return
 	}
-	d.Metrics.proofs.WithLabelValues(string(r.Verdict)).Inc()
+	d.Metrics.verifications.WithLabelValues(string(r.Verdict)).Inc()
 	d.Log.InfoContext(ctx, "proof of backups ended", "found", string(r.Verdict), "reason", r.Reason, "object", r.Object,
 		"full", r.Full, "revision", r.Revision, "keys", r.Keys, "compared", r.Compared, "notCompared", r.NotCompared, "took", r.Took)
 	d.away = r.Verdict == verify.Unknown && !d.lists(ctx, c)
@@ -115,9 +115,9 @@ func (d *Duty) prove(ctx context.Context, c config.Backup, self Identity, before
 		latest = v
 	}
 	now := time.Now()
-	v := found(latest, r, self, now, proofDue(c.Verify, latest.At, now, 2))
+	v := found(latest, r, self, now, verificationDue(c.Verify, latest.At, now, 2))
 	if brokenSince(before, latest) && latest.Full != r.Full {
-		latest.ProvenFull, latest.KnownBroken, latest.Tried = v.ProvenFull, v.KnownBroken, v.Tried
+		latest.VerifiedFull, latest.KnownBroken, latest.Tried = v.VerifiedFull, v.KnownBroken, v.Tried
 		v = latest
 	}
 	v.KnownBroken = d.thereStill(ctx, c, v.KnownBroken)
@@ -136,19 +136,19 @@ func brokenSince(before, latest leases.Verification) bool {
 // Broken stays.
 func found(before leases.Verification, r verify.Result, self Identity, now time.Time, old bool) leases.Verification {
 	if before.Lineage != string(self.Lineage) {
-		before = leases.Verification{ProvenFull: before.ProvenFull, KnownBroken: before.KnownBroken}
+		before = leases.Verification{VerifiedFull: before.VerifiedFull, KnownBroken: before.KnownBroken}
 	}
 	known := slices.Clone(before.KnownBroken)
-	v := leases.Verification{At: now, Full: r.Full, Lineage: string(self.Lineage), ProvenFull: before.ProvenFull, KnownBroken: known, Trouble: r.Reason, Tried: now}
+	v := leases.Verification{At: now, Full: r.Full, Lineage: string(self.Lineage), VerifiedFull: before.VerifiedFull, KnownBroken: known, Trouble: r.Reason, Tried: now}
 	switch r.Verdict {
-	case verify.Proven:
-		v.Verdict, v.Revision, v.ProvenFull, v.Trouble = leases.VerdictProven, r.Checkpoint.Revision, r.Full, ""
+	case verify.IsVerified:
+		v.Verdict, v.Revision, v.VerifiedFull, v.Trouble = leases.VerdictVerified, r.Checkpoint.Revision, r.Full, ""
 		v.KnownBroken = slices.DeleteFunc(known, func(key string) bool { return key == r.Full })
 		return v
 	case verify.Broken:
 		v.Verdict, v.Broken = leases.VerdictBroken, r.Object
 		// One of several suspects may be intact, and the full backup that was verified is.
-		if len(r.Suspects) <= 1 && r.Object != before.ProvenFull {
+		if len(r.Suspects) <= 1 && r.Object != before.VerifiedFull {
 			v.KnownBroken = knownBroken(v)
 		}
 		return v
@@ -156,7 +156,7 @@ func found(before leases.Verification, r verify.Result, self Identity, now time.
 	}
 	v = before
 	v.Lineage, v.Tried, v.KnownBroken = string(self.Lineage), now, known
-	if v.Verdict == leases.VerdictProven && old {
+	if v.Verdict == leases.VerdictVerified && old {
 		v.Verdict = ""
 	}
 	if v.Verdict != leases.VerdictBroken {
@@ -188,12 +188,12 @@ func (d *Duty) thereStill(ctx context.Context, c config.Backup, keys []string) [
 
 // verify proves the newest backups.
 func (d *Duty) verify(ctx context.Context, c config.Backup, self Identity) verify.Result {
-	return d.proveTarget(ctx, c, self, catalog.Target{Lineage: self.Lineage})
+	return d.verifyTarget(ctx, c, self, catalog.Target{Lineage: self.Lineage})
 }
 
 // proveTarget opens the store again: proofs are rare, and its configuration may be another one by then. One is made at a time, for
 // each takes room for a whole database.
-func (d *Duty) proveTarget(ctx context.Context, c config.Backup, self Identity, target catalog.Target) verify.Result {
+func (d *Duty) verifyTarget(ctx context.Context, c config.Backup, self Identity, target catalog.Target) verify.Result {
 	unknown := func(err error) verify.Result { return verify.Result{Verdict: verify.Unknown, Reason: err.Error()} }
 	select {
 	case d.proving <- struct{}{}:
@@ -208,7 +208,7 @@ func (d *Duty) proveTarget(ctx context.Context, c config.Backup, self Identity, 
 	r := verify.Result{}
 	err = loop.Recover(func() error {
 		r = verify.Run(ctx, verify.Config{
-			Store: opened, Catalog: listed, Target: target, Scratch: d.Scratch, Rate: proofRate, Reserve: d.proofReserve,
+			Store: opened, Catalog: listed, Target: target, Scratch: d.Scratch, Rate: verificationRate, Reserve: d.verificationReserve,
 			Ask: func(ctx context.Context, revision int64) (delta.Checkpoint, error) {
 				return d.hash(ctx, self, revision)
 			},
@@ -218,12 +218,12 @@ func (d *Duty) proveTarget(ctx context.Context, c config.Backup, self Identity, 
 	if err != nil {
 		return unknown(err)
 	}
-	r.Full = saidOf(r, listed, self.Lineage)
+	r.Full = reportedOf(r, listed, self.Lineage)
 	return r
 }
 
 // saidOf is the full of a lineage that a result is said of. Where nothing could be planned it is the newest, which a new full follows.
-func saidOf(r verify.Result, c catalog.Catalog, l catalog.Lineage) string {
+func reportedOf(r verify.Result, c catalog.Catalog, l catalog.Lineage) string {
 	h, _ := c.History(l)
 	if n := len(h.Fulls); n > 0 && r.Full == "" {
 		return h.Fulls[n-1].Key
@@ -282,6 +282,6 @@ func hashOf(ctx context.Context, client *clientv3.Client, endpoint string, self 
 	}
 	return delta.Checkpoint{
 		Revision: revision, CompactRevision: r.CompactRevision, HashKV: r.Hash, MemberID: r.Header.GetMemberId(),
-		Beside: delta.AskBeside(ctx, client.ActiveConnection(), revision),
+		Alongside: delta.AskAlongside(ctx, client.ActiveConnection(), revision),
 	}, nil
 }

@@ -88,7 +88,7 @@ func savedUpTo(t *testing.T, s store.Store, revision int64) {
 
 // proven reads everything that the store holds of the lineage: all of it must verify, what the latest plan holds must be
 // what etcd says itself, event by event, and it must reach revision.
-func proven(t *testing.T, s store.Store, c *clientv3.Client, revision int64) {
+func isVerified(t *testing.T, s store.Store, c *clientv3.Client, revision int64) {
 	t.Helper()
 	listed, err := catalog.Read(t.Context(), s, prefix)
 	if err != nil {
@@ -186,7 +186,7 @@ func watched(t *testing.T, c *clientv3.Client, from, to int64) (all []event) {
 	if to < from {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), maxWait)
 	defer cancel()
 	for response := range c.Watch(ctx, "", clientv3.WithPrefix(), clientv3.WithRev(from)) {
 		if err := response.Err(); err != nil {
@@ -249,7 +249,7 @@ func restored(t *testing.T, s store.Store, c *clientv3.Client, revision int64) {
 	}
 }
 
-func TestAnOrderedBackupCountsAsSavedWhenItIsProven(t *testing.T) {
+func TestAnOrderedBackupCountsAsSavedWhenItIsVerified(t *testing.T) {
 	t.Parallel()
 	admin, namespace, agentOf := snapshotLeases(t)
 	o := orderer{t, admin, namespace}
@@ -258,8 +258,8 @@ func TestAnOrderedBackupCountsAsSavedWhenItIsProven(t *testing.T) {
 	c := directory(path)
 	client, s := g.client(0), opened(t, c)
 	a := agentOf(g, 0)
-	a.Scratch, a.proofReserve, a.verifyPause = t.TempDir(), 0, 10*time.Millisecond
-	background(t, a.Obey)
+	a.Scratch, a.verificationReserve, a.verifyPause = t.TempDir(), 0, 10*time.Millisecond
+	background(t, a.ServeOrders)
 	a.Configure(c)
 	a.start()
 
@@ -323,7 +323,7 @@ func (d damaging) Get(ctx context.Context, key string, offset, length int64) (io
 }
 
 // An agent that leads no more must not wait for another proof: it would hold the leader's Lease as long.
-func TestWhoWaitsForAnotherProofHeedsItsEnd(t *testing.T) {
+func TestWhoWaitsForAnotherVerificationHeedsItsEnd(t *testing.T) {
 	t.Parallel()
 	d := New(Options{})
 	d.proving <- struct{}{}
@@ -331,7 +331,7 @@ func TestWhoWaitsForAnotherProofHeedsItsEnd(t *testing.T) {
 	cancel()
 	done := make(chan verify.Result, 1)
 	background(t, func(context.Context) error {
-		done <- d.proveTarget(ctx, config.Backup{}, Identity{}, catalog.Target{})
+		done <- d.verifyTarget(ctx, config.Backup{}, Identity{}, catalog.Target{})
 		return nil
 	})
 	select {

@@ -34,14 +34,14 @@ const (
 	ReportedUnknown Reported = 1 << iota
 	ReportedUnsaved
 	ReportedNever
-	ReportedProven
+	ReportedVerified
 	ReportedBroken
 )
 
 var (
 	turnNames     = map[Turn]string{TurnUnknown: "unknown", TurnOurs: "ours", TurnOthers: "another's"}
 	reportedNames = map[Reported]string{
-		ReportedUnknown: "unknown", ReportedUnsaved: "nothing saved", ReportedNever: "never", ReportedProven: "proven", ReportedBroken: "broken",
+		ReportedUnknown: "unknown", ReportedUnsaved: "nothing saved", ReportedNever: "never", ReportedVerified: "proven", ReportedBroken: "broken",
 	}
 )
 
@@ -49,10 +49,10 @@ func (t Turn) String() string     { return turnNames[t] }
 func (t Reported) String() string { return reportedNames[t] }
 
 // Prove is the verdict to prove now; the other one is Wait.
-const Prove Verdict = "Prove"
+const VerifyBackups Verdict = "Prove"
 
 // ProofFacts are all that DecideProof may look at.
-type ProofFacts struct {
+type VerificationFacts struct {
 	Turn     Turn
 	Reported Reported
 	// Resting: the last attempt did not find out, and its pause is not over.
@@ -64,27 +64,27 @@ type ProofFacts struct {
 }
 
 // proofRules are the whole policy on when backups are proven, and by whom. First match wins.
-var proofRules = rules.New(Wait, []rules.Row[ProofFacts, Verdict]{
-	{Name: "not-our-turn", When: ProofFacts{Turn: TurnUnknown | TurnOthers}, Verdict: Wait,
+var verificationRules = rules.New(Wait, []rules.Row[VerificationFacts, Verdict]{
+	{Name: "not-our-turn", When: VerificationFacts{Turn: TurnUnknown | TurnOthers}, Verdict: Wait,
 		Why: "one member is enough: the voter with the smallest name that does not lead; the leader where it is alone"},
-	{Name: "proof-not-read", When: ProofFacts{Turn: TurnOurs, Reported: ReportedUnknown}, Verdict: Wait,
+	{Name: "proof-not-read", When: VerificationFacts{Turn: TurnOurs, Reported: ReportedUnknown}, Verdict: Wait,
 		Why: "no one could be reported what was found"},
-	{Name: "nothing-saved", When: ProofFacts{Turn: TurnOurs, Reported: ReportedUnsaved}, Verdict: Wait,
+	{Name: "nothing-saved", When: VerificationFacts{Turn: TurnOurs, Reported: ReportedUnsaved}, Verdict: Wait,
 		Why: "there is nothing to prove"},
-	{Name: "tried", When: ProofFacts{Turn: TurnOurs, Reported: ReportedNever | ReportedProven | ReportedBroken, Resting: rules.Yes}, Verdict: Wait,
+	{Name: "tried", When: VerificationFacts{Turn: TurnOurs, Reported: ReportedNever | ReportedVerified | ReportedBroken, Resting: rules.Yes}, Verdict: Wait,
 		Why: "what was not found out is tried again after a pause"},
-	{Name: "never-proven", When: ProofFacts{Turn: TurnOurs, Reported: ReportedNever, Resting: rules.No}, Verdict: Prove,
+	{Name: "never-proven", When: VerificationFacts{Turn: TurnOurs, Reported: ReportedNever, Resting: rules.No}, Verdict: VerifyBackups,
 		Why: "no one knows whether the backups are good"},
-	{Name: "maybe-mended", When: ProofFacts{Turn: TurnOurs, Reported: ReportedBroken, Resting: rules.No, Newer: rules.Yes}, Verdict: Prove,
+	{Name: "maybe-mended", When: VerificationFacts{Turn: TurnOurs, Reported: ReportedBroken, Resting: rules.No, Newer: rules.Yes}, Verdict: VerifyBackups,
 		Why: "they were broken, and there is a new full"},
-	{Name: "proof-due", When: ProofFacts{Turn: TurnOurs, Reported: ReportedProven | ReportedBroken, Resting: rules.No, Due: rules.Yes}, Verdict: Prove,
+	{Name: "proof-due", When: VerificationFacts{Turn: TurnOurs, Reported: ReportedVerified | ReportedBroken, Resting: rules.No, Due: rules.Yes}, Verdict: VerifyBackups,
 		Why: "by its schedule"},
-	{Name: "found-out", When: ProofFacts{Turn: TurnOurs, Reported: ReportedProven | ReportedBroken, Resting: rules.No, Due: rules.No}, Verdict: Wait,
+	{Name: "found-out", When: VerificationFacts{Turn: TurnOurs, Reported: ReportedVerified | ReportedBroken, Resting: rules.No, Due: rules.No}, Verdict: Wait,
 		Why: "it is known"},
 })
 
 // DecideProof says whether to prove the backups now.
-func DecideProof(f ProofFacts) Decision { return proofRules.Decide(f) }
+func DecideVerification(f VerificationFacts) Decision { return verificationRules.Decide(f) }
 
 // toldBy is what a Lease says about the backups of a lineage.
 func reportedBy(b leases.Backup, v leases.Verification, lineage string) Reported {
@@ -93,8 +93,8 @@ func reportedBy(b leases.Backup, v leases.Verification, lineage string) Reported
 		return ReportedUnsaved
 	case v.Lineage != lineage:
 		return ReportedNever
-	case v.Verdict == leases.VerdictProven:
-		return ReportedProven
+	case v.Verdict == leases.VerdictVerified:
+		return ReportedVerified
 	case v.Verdict == leases.VerdictBroken:
 		return ReportedBroken
 	default:
@@ -190,13 +190,13 @@ func (d *Duty) verified(ctx context.Context, save func() (Artifact, error)) (Art
 	}
 	for try := 1; ; try++ {
 		r := d.verifyOne(ctx, artifact.Key)
-		d.Metrics.proofs.WithLabelValues(string(r.Verdict)).Inc()
+		d.Metrics.verifications.WithLabelValues(string(r.Verdict)).Inc()
 		d.Log.InfoContext(ctx, "ordered backup verified", "object", artifact.Key, "found", string(r.Verdict), "reason", r.Reason,
 			"revision", r.Revision, "keys", r.Keys, "compared", r.Compared, "took", r.Took)
 		switch {
 		case ctx.Err() != nil:
 			return Artifact{}, ctx.Err()
-		case r.Verdict == verify.Proven:
+		case r.Verdict == verify.IsVerified:
 			return artifact, nil
 		case r.Verdict == verify.Broken:
 			d.reportBroken(ctx, r)
@@ -231,5 +231,5 @@ func (d *Duty) verifyOne(ctx context.Context, key string) verify.Result {
 	if c == nil || !known {
 		return verify.Result{Verdict: verify.Unknown, Reason: ErrIdle.Error()}
 	}
-	return d.proveTarget(ctx, *c, self, catalog.Target{Name: key})
+	return d.verifyTarget(ctx, *c, self, catalog.Target{Name: key})
 }

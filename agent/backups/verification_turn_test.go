@@ -26,20 +26,20 @@ import (
 	"github.com/etcd-druid/druid/test/rulestest"
 )
 
-func TestProofsAreMadeByOneWhoMayForAllFacts(t *testing.T) {
-	cases := rulestest.Check(t, proofRules, func(f ProofFacts, d rules.Decision[Verdict]) string {
-		can := f.Turn == TurnOurs && f.Reported&(ReportedNever|ReportedProven|ReportedBroken) != 0 && f.Resting == rules.No
+func TestOneAgentVerifiesForAllFacts(t *testing.T) {
+	cases := rulestest.Check(t, verificationRules, func(f VerificationFacts, d rules.Decision[Verdict]) string {
+		can := f.Turn == TurnOurs && f.Reported&(ReportedNever|ReportedVerified|ReportedBroken) != 0 && f.Resting == rules.No
 		wanted := f.Reported == ReportedNever || f.Due == rules.Yes || f.Reported == ReportedBroken && f.Newer == rules.Yes
 		switch {
-		case d.Verdict == Prove && !(can && wanted):
+		case d.Verdict == VerifyBackups && !(can && wanted):
 			return "a proof that no one needs, or may make"
 		case d.Verdict == Wait && can && wanted:
 			return "a proof is needed and no one makes it"
 		}
 		return ""
 	})
-	rulestest.Section(t, "../../docs/reference/decisions.md", "proofs", "Whether backups are proven now: agent/backups.proofRules",
-		"Asked by each agent once a minute. `told`: what the full backups' Lease says of the last proof.", proofRules, cases)
+	rulestest.Section(t, "../../docs/reference/decisions.md", "proofs", "Whether backups are proven now: agent/backups.verificationRules",
+		"Asked by each agent once a minute. `told`: what the full backups' Lease says of the last proof.", verificationRules, cases)
 }
 
 func TestOneMemberProves(t *testing.T) {
@@ -68,20 +68,20 @@ func TestOneMemberProves(t *testing.T) {
 func TestWhatWasNotFoundOutLeavesWhatIsKnown(t *testing.T) {
 	at, now := time.Unix(1_790_000_000, 0), time.Unix(1_790_100_000, 0)
 	self := Identity{Lineage: lineage}
-	proven := leases.Verification{Verdict: leases.VerdictProven, At: at, Full: "old", Revision: 5, Lineage: string(lineage), ProvenFull: "old", Tried: at}
-	broken := leases.Verification{Verdict: leases.VerdictBroken, At: at, Full: "old", Lineage: string(lineage), ProvenFull: "older", Broken: "x", KnownBroken: []string{"x"}, Trouble: "why", Tried: at}
-	elsewhere := proven
+	isVerified := leases.Verification{Verdict: leases.VerdictVerified, At: at, Full: "old", Revision: 5, Lineage: string(lineage), VerifiedFull: "old", Tried: at}
+	broken := leases.Verification{Verdict: leases.VerdictBroken, At: at, Full: "old", Lineage: string(lineage), VerifiedFull: "older", Broken: "x", KnownBroken: []string{"x"}, Trouble: "why", Tried: at}
+	elsewhere := isVerified
 	elsewhere.Lineage = "00000000-b"
-	good := verify.Result{Verdict: verify.Proven, Full: "new", Revision: 9, Checkpoint: &verify.Checkpoint{Revision: 8}}
+	good := verify.Result{Verdict: verify.IsVerified, Full: "new", Revision: 9, Checkpoint: &verify.Checkpoint{Revision: 8}}
 	bad := verify.Result{Verdict: verify.Broken, Full: "new", Object: "y", Reason: "torn"}
 	none := verify.Result{Verdict: verify.Unknown, Full: "new", Reason: "no room"}
 	change := func(v leases.Verification, change func(*leases.Verification)) leases.Verification {
 		change(&v)
 		return v
 	}
-	nowProven := leases.Verification{Verdict: leases.VerdictProven, At: now, Full: "new", Revision: 8, Lineage: string(lineage), ProvenFull: "new", Tried: now}
-	nowBroken := func(provenFull string) leases.Verification {
-		return leases.Verification{Verdict: leases.VerdictBroken, At: now, Full: "new", Lineage: string(lineage), ProvenFull: provenFull, Broken: "y", KnownBroken: []string{"y"}, Trouble: "torn", Tried: now}
+	nowVerified := leases.Verification{Verdict: leases.VerdictVerified, At: now, Full: "new", Revision: 8, Lineage: string(lineage), VerifiedFull: "new", Tried: now}
+	nowBroken := func(verifiedFull string) leases.Verification {
+		return leases.Verification{Verdict: leases.VerdictBroken, At: now, Full: "new", Lineage: string(lineage), VerifiedFull: verifiedFull, Broken: "y", KnownBroken: []string{"y"}, Trouble: "torn", Tried: now}
 	}
 	knows := func(keys ...string) func(*leases.Verification) {
 		return func(v *leases.Verification) { v.KnownBroken = keys }
@@ -93,21 +93,21 @@ func TestWhatWasNotFoundOutLeavesWhatIsKnown(t *testing.T) {
 		old    bool
 		want   leases.Verification
 	}{
-		"proven at last":                 {leases.Verification{}, good, true, nowProven},
-		"proven again":                   {proven, good, false, nowProven},
-		"mended":                         {broken, good, false, change(nowProven, knows("x"))},
-		"repaired, and known since long": {change(broken, knows("w", "x")), good, false, change(nowProven, knows("w", "x"))},
-		"proven after all":               {change(proven, knows("new", "x")), good, false, change(nowProven, knows("x"))},
-		"broken, and the proven stay":    {proven, bad, false, nowBroken("old")},
+		"proven at last":                 {leases.Verification{}, good, true, nowVerified},
+		"proven again":                   {isVerified, good, false, nowVerified},
+		"mended":                         {broken, good, false, change(nowVerified, knows("x"))},
+		"repaired, and known since long": {change(broken, knows("w", "x")), good, false, change(nowVerified, knows("w", "x"))},
+		"proven after all":               {change(isVerified, knows("new", "x")), good, false, change(nowVerified, knows("x"))},
+		"broken, and the proven stay":    {isVerified, bad, false, nowBroken("old")},
 		"still broken":                   {broken, bad, false, change(nowBroken("older"), knows("x", "y"))},
 		"not found out, never":           {leases.Verification{}, none, true, leases.Verification{Lineage: string(lineage), Tried: now, Trouble: "no room"}},
-		"not found out, proven":          {proven, none, false, change(proven, tried)},
-		"not found out for too long":     {proven, none, true, change(proven, func(v *leases.Verification) { tried(v); v.Verdict = "" })},
+		"not found out, proven":          {isVerified, none, false, change(isVerified, tried)},
+		"not found out for too long":     {isVerified, none, true, change(isVerified, func(v *leases.Verification) { tried(v); v.Verdict = "" })},
 		"not found out, broken":          {broken, none, true, change(broken, func(v *leases.Verification) { v.Tried, v.KnownBroken = now, []string{"x"} })},
-		"one of several is broken":       {proven, verify.Result{Verdict: verify.Broken, Full: "new", Object: "y", Suspects: []string{"y", "z"}, Reason: "torn"}, false, change(nowBroken("old"), knows())},
-		"verified before, now suspect": {proven, verify.Result{Verdict: verify.Broken, Full: "old", Object: "old", Suspects: []string{"old"}, Reason: "torn"}, false,
+		"one of several is broken":       {isVerified, verify.Result{Verdict: verify.Broken, Full: "new", Object: "y", Suspects: []string{"y", "z"}, Reason: "torn"}, false, change(nowBroken("old"), knows())},
+		"verified before, now suspect": {isVerified, verify.Result{Verdict: verify.Broken, Full: "old", Object: "old", Suspects: []string{"old"}, Reason: "torn"}, false,
 			change(nowBroken("old"), func(v *leases.Verification) { v.Full, v.Broken, v.KnownBroken = "old", "old", nil })},
-		"another history before": {elsewhere, none, false, leases.Verification{Lineage: string(lineage), ProvenFull: "old", Tried: now, Trouble: "no room"}},
+		"another history before": {elsewhere, none, false, leases.Verification{Lineage: string(lineage), VerifiedFull: "old", Tried: now, Trouble: "no room"}},
 	} {
 		if diff := cmp.Diff(test.want, found(test.before, test.found, self, now, test.old), cmpopts.EquateEmpty()); diff != "" {
 			t.Errorf("%s (-want +got)\n%s", name, diff)
@@ -115,7 +115,7 @@ func TestWhatWasNotFoundOutLeavesWhatIsKnown(t *testing.T) {
 	}
 }
 
-func TestProofsComeBySchedule(t *testing.T) {
+func TestVerificationsComeBySchedule(t *testing.T) {
 	noon := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 	daily := config.Verify{Schedule: "0 3 * * *"}
 	for name, test := range map[string]struct {
@@ -135,7 +135,7 @@ func TestProofsComeBySchedule(t *testing.T) {
 		"in a time zone, by now":     {config.Verify{Schedule: "0 13 * * *", TimeZone: "Europe/Berlin"}, noon.Add(-time.Hour), 1, true},
 		"it would not have been UTC": {config.Verify{Schedule: "0 13 * * *"}, noon.Add(-time.Hour), 1, false},
 	} {
-		if got := proofDue(test.c, test.since, noon, test.times); got != test.want {
+		if got := verificationDue(test.c, test.since, noon, test.times); got != test.want {
 			t.Errorf("%s: %t", name, got)
 		}
 	}
@@ -154,9 +154,9 @@ func TestAFollowerProvesWhatTheLeaderSaves(t *testing.T) {
 	var all []*neighbour
 	for i := range g.members {
 		a := agentOf(g, i)
-		a.Scratch, a.proofLook, a.proofReserve = t.TempDir(), 100*time.Millisecond, 0
+		a.Scratch, a.verificationLook, a.verificationReserve = t.TempDir(), 100*time.Millisecond, 0
 		a.Configure(c)
-		background(t, a.Prove)
+		background(t, a.VerifyBackups)
 		background(t, func(ctx context.Context) error {
 			return duties.WhileLeader(ctx, g.gate(i), raft, func(ctx context.Context) { _ = a.Run(ctx) })
 		})
@@ -175,9 +175,9 @@ func TestAFollowerProvesWhatTheLeaderSaves(t *testing.T) {
 		})
 		return v
 	}
-	proven := func(v leases.Verification) bool { return v.Verdict == leases.VerdictProven }
-	v := verified(proven)
-	if v.ProvenFull != history(t, s).Fulls[0].Key || v.Revision == 0 || v.Trouble != "" {
+	isVerified := func(v leases.Verification) bool { return v.Verdict == leases.VerdictVerified }
+	v := verified(isVerified)
+	if v.VerifiedFull != history(t, s).Fulls[0].Key || v.Revision == 0 || v.Trouble != "" {
 		t.Errorf("reported is %+v", v)
 	}
 	prover := 0 // the first that does not lead
@@ -185,7 +185,7 @@ func TestAFollowerProvesWhatTheLeaderSaves(t *testing.T) {
 		prover = 1
 	}
 	for i, a := range all {
-		if n := testutil.ToFloat64(a.Metrics.proofs.WithLabelValues("Proven")); i == prover && n == 0 || i == lead && n > 0 {
+		if n := testutil.ToFloat64(a.Metrics.verifications.WithLabelValues("Proven")); i == prover && n == 0 || i == lead && n > 0 {
 			t.Errorf("member %d, where %d leads, proved %v times", i, lead, n)
 		}
 		if left, err := os.ReadDir(a.Scratch); err != nil || len(left) > 0 {
@@ -194,27 +194,27 @@ func TestAFollowerProvesWhatTheLeaderSaves(t *testing.T) {
 	}
 
 	full := history(t, s).Fulls[0]
-	harm(t, s, full.Key)
+	damageKind(t, s, full.Key)
 	v.At = v.At.Add(-48 * time.Hour)
 	v.Tried = v.At
 	if err := notified.ReportVerification(t.Context(), v); err != nil {
 		t.Fatal(err)
 	}
-	v = verified(func(v leases.Verification) bool { return v.Broken == full.Key || v.ProvenFull != full.Key })
+	v = verified(func(v leases.Verification) bool { return v.Broken == full.Key || v.VerifiedFull != full.Key })
 	eventually(t, "a new full follows", func() error {
 		if n := len(history(t, s).Fulls); n < 2 || all[lead].fired("disproved") == 0 {
 			return fmt.Errorf("%w: %d fulls; %+v", errWaiting, n, v)
 		}
 		return nil
 	})
-	v = verified(func(v leases.Verification) bool { return proven(v) && v.ProvenFull != full.Key })
+	v = verified(func(v leases.Verification) bool { return isVerified(v) && v.VerifiedFull != full.Key })
 	if v.Broken != "" || v.Full != history(t, s).Fulls[1].Key {
 		t.Errorf("reported is %+v", v)
 	}
 }
 
 // No one waits for an hour for a store that is back.
-func TestAProofThatTheStoreWasAwayForIsMadeWhenItIsBack(t *testing.T) {
+func TestAVerificationThatTheStoreWasAwayForIsMadeWhenItIsBack(t *testing.T) {
 	t.Parallel()
 	_, _, agentOf := snapshotLeases(t)
 	g := newGroup(t, 1)
@@ -223,7 +223,7 @@ func TestAProofThatTheStoreWasAwayForIsMadeWhenItIsBack(t *testing.T) {
 	c := inBucket(t, proxy.Endpoint, server.Make(t, "proofs", false))
 	c.Verify = config.Verify{Schedule: "0 3 * * *"}
 	a := agentOf(g, 0)
-	a.Scratch, a.proofLook, a.proofReserve = t.TempDir(), 100*time.Millisecond, 0
+	a.Scratch, a.verificationLook, a.verificationReserve = t.TempDir(), 100*time.Millisecond, 0
 	a.Configure(c)
 	a.start()
 	savedUpTo(t, opened(t, c), put(t, g.client(0), 20))
@@ -237,11 +237,11 @@ func TestAProofThatTheStoreWasAwayForIsMadeWhenItIsBack(t *testing.T) {
 		})
 	}
 	proxy.Break(func(string, *http.Request) bucket.Fault { return bucket.Answer(http.StatusForbidden, "AccessDenied") })
-	background(t, a.Prove)
+	background(t, a.VerifyBackups)
 	verified("what hinders is reported", func(v leases.Verification) bool { return strings.Contains(v.Trouble, "denied") && !v.Tried.IsZero() })
 	proxy.Break(nil)
-	verified("it is proven", func(v leases.Verification) bool { return v.Verdict == leases.VerdictProven && v.Trouble == "" })
-	if n := testutil.ToFloat64(a.Metrics.proofs.WithLabelValues("Unknown")); n < 1 || n > 3 { // again only where the Lease could not be reported
+	verified("it is proven", func(v leases.Verification) bool { return v.Verdict == leases.VerdictVerified && v.Trouble == "" })
+	if n := testutil.ToFloat64(a.Metrics.verifications.WithLabelValues("Unknown")); n < 1 || n > 3 { // again only where the Lease could not be reported
 		t.Errorf("%v attempts while the store was away, want 1", n)
 	}
 }
@@ -254,7 +254,7 @@ func TestAVerificationKeepsAVerdictThatCameMeanwhile(t *testing.T) {
 	c := directory(t.TempDir())
 	c.Verify = config.Verify{Schedule: "0 3 * * *"}
 	a := agentOf(g, 0)
-	a.Scratch, a.proofLook, a.proofReserve = t.TempDir(), 100*time.Millisecond, 0
+	a.Scratch, a.verificationLook, a.verificationReserve = t.TempDir(), 100*time.Millisecond, 0
 	a.Configure(c)
 	a.start()
 	s := opened(t, c)
@@ -276,15 +276,15 @@ func TestAVerificationKeepsAVerdictThatCameMeanwhile(t *testing.T) {
 		}
 		return open(ctx, c)
 	}
-	a.prove(t.Context(), *c, self, leases.Verification{})
+	a.verifyBackups(t.Context(), *c, self, leases.Verification{})
 	_, v, err := a.Leases.Full(t.Context())
-	if err != nil || v.Verdict != leases.VerdictBroken || v.Full != full+".newer" || v.ProvenFull != full {
+	if err != nil || v.Verdict != leases.VerdictBroken || v.Full != full+".newer" || v.VerifiedFull != full {
 		t.Errorf("the Lease has %+v, %v", v, err)
 	}
 }
 
 // harm changes a bit of an object.
-func harm(t *testing.T, s store.Store, key string) {
+func damageKind(t *testing.T, s store.Store, key string) {
 	t.Helper()
 	body, err := s.Get(t.Context(), key, 0, -1)
 	if err != nil {

@@ -119,7 +119,7 @@ func TestStatusPrintsWhatTheAgentReports(t *testing.T) {
 	}
 }
 
-func TestStatusSaysWhatIsMissing(t *testing.T) {
+func TestStatusReportsWhatIsMissing(t *testing.T) {
 	var out bytes.Buffer
 	s := full()
 	s.Etcd = agent.EtcdStatus{Problem: "etcd does not run"}

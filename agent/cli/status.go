@@ -81,10 +81,10 @@ func printTable(w io.Writer, s agent.Status) error {
 	}
 	row("MEMBER", s.Namespace+"/"+s.Member)
 	row("AGENT", s.AgentVersion)
-	row("LAUNCH", launchWords(s.Launch))
+	row("LAUNCH", launchText(s.Launch))
 	row("START", words(s.Start.Mode, parens(s.Start.Rule), s.Start.Reason))
 	row("DATA", s.Start.Data)
-	row("ETCD", words(s.Etcd.Version, etcdWords(s.Etcd)))
+	row("ETCD", words(s.Etcd.Version, etcdText(s.Etcd)))
 	row("MEMBER ID", s.Etcd.MemberID)
 	row("CLUSTER ID", s.Etcd.ClusterID)
 	row("ROLE", s.Etcd.Role)
@@ -95,15 +95,15 @@ func printTable(w io.Writer, s agent.Status) error {
 		row("RAFT", fmt.Sprintf("term %d, index %d, applied %d", s.Etcd.RaftTerm, s.Etcd.RaftIndex, s.Etcd.AppliedIndex))
 	}
 	row("ERRORS", strings.Join(s.Etcd.Errors, "; "))
-	row("LEASE", leaseWords(s))
-	row("RETIRING", retireWords(s.Lease))
+	row("LEASE", leaseText(s))
+	row("RETIRING", retireText(s.Lease))
 	if s.Leading {
 		row("DUTIES", "this agent leads")
 	}
 	return table.Flush()
 }
 
-func launchWords(l agent.LaunchStatus) string {
+func launchText(l agent.LaunchStatus) string {
 	switch {
 	case !l.Connected:
 		return words("not connected", l.Error)
@@ -114,7 +114,7 @@ func launchWords(l agent.LaunchStatus) string {
 	}
 }
 
-func etcdWords(e agent.EtcdStatus) string {
+func etcdText(e agent.EtcdStatus) string {
 	switch {
 	case e.Healthy:
 		return "healthy"
@@ -125,7 +125,7 @@ func etcdWords(e agent.EtcdStatus) string {
 	}
 }
 
-func leaseWords(s agent.Status) string {
+func leaseText(s agent.Status) string {
 	switch {
 	case !s.Lease.Known:
 		return "not read"
@@ -137,7 +137,7 @@ func leaseWords(s agent.Status) string {
 }
 
 // retireWords says how far the member's way out has come.
-func retireWords(l agent.LeaseStatus) string {
+func retireText(l agent.LeaseStatus) string {
 	said := map[leases.RetireState]string{
 		leases.RetireNone:       "",
 		leases.RetireRequested:  "asked to go; a full member until its removal is claimed",

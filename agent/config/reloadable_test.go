@@ -174,7 +174,7 @@ func TestAScheduleThatCannotBeReadOpensNoWindow(t *testing.T) {
 	}
 }
 
-func TestDefragmentationIsOffUnlessTheFileSaysOn(t *testing.T) {
+func TestDefragmentationIsOffUnlessTheFileReportsOn(t *testing.T) {
 	for name, content := range map[string]string{"no file": "", "no word of it": "logLevel: debug", "other words": "defragmentation: {minFreePercent: 10}"} {
 		t.Run(name, func(t *testing.T) {
 			r, err := ParseReloadable([]byte(content))

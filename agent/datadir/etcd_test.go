@@ -20,7 +20,7 @@ import (
 )
 
 // patience with an etcd that needs a second on an idle machine.
-const patience = 2 * time.Minute
+const maxWait = 2 * time.Minute
 
 // startEtcd runs a real etcd on the volume dir. Small snapshots and log files make the log reach over several of each.
 func startEtcd(tb testing.TB, dir string) *embed.Etcd {
@@ -44,8 +44,8 @@ func startEtcd(tb testing.TB, dir string) *embed.Etcd {
 	case <-e.Server.ReadyNotify():
 	case err := <-e.Err():
 		tb.Fatalf("start etcd: %v", err)
-	case <-time.After(patience):
-		tb.Fatalf("start etcd: not ready within %s", patience)
+	case <-time.After(maxWait):
+		tb.Fatalf("start etcd: not ready within %s", maxWait)
 	}
 	return e
 }
@@ -53,7 +53,7 @@ func startEtcd(tb testing.TB, dir string) *embed.Etcd {
 // settled waits until etcd has written its storage version, the last thing that it writes by itself after a start.
 func settled(tb testing.TB, c *clientv3.Client) {
 	tb.Helper()
-	for poll, late := time.Tick(10*time.Millisecond), time.After(patience); ; {
+	for poll, late := time.Tick(10*time.Millisecond), time.After(maxWait); ; {
 		status, err := c.Status(tb.Context(), "")
 		if err == nil && status.StorageVersion != "" {
 			return
@@ -61,7 +61,7 @@ func settled(tb testing.TB, c *clientv3.Client) {
 		select {
 		case <-poll:
 		case <-late:
-			tb.Fatalf("etcd has no storage version after %s: %v, %v", patience, status, err)
+			tb.Fatalf("etcd has no storage version after %s: %v, %v", maxWait, status, err)
 		}
 	}
 }

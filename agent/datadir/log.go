@@ -34,7 +34,7 @@ type raftLog struct {
 	last      Position
 	// chain is the lowest index from which on the log has every entry up to last. Entries may jump where a snapshot of the
 	// leader replaced what this member lacked.
-	chain    uint64
+	catalogState    uint64
 	tornTail bool
 }
 
@@ -175,8 +175,8 @@ func (l *raftLog) record(decoder wal.Decoder, rec *walpb.Record) error {
 
 // entry follows the log as etcd reads it: an entry replaces every former one of its index and above.
 func (l *raftLog) entry(p Position) {
-	if !l.entries || p.Index > l.last.Index+1 || p.Index < l.chain {
-		l.chain = p.Index
+	if !l.entries || p.Index > l.last.Index+1 || p.Index < l.catalogState {
+		l.catalogState = p.Index
 	}
 	l.entries, l.last = true, p
 }
@@ -211,8 +211,8 @@ func (l *raftLog) check(start Position, consistentIndex uint64) error {
 	switch {
 	case start.Index < l.firstFile:
 		return damaged(MissingWALFile, "the oldest file of the log begins at index %d, its snapshot is at %d", l.firstFile, start.Index)
-	case l.last.Index > start.Index && l.chain > start.Index+1:
-		return damaged(TornWAL, "the log lacks the entries between index %d and %d", start.Index, l.chain)
+	case l.last.Index > start.Index && l.catalogState > start.Index+1:
+		return damaged(TornWAL, "the log lacks the entries between index %d and %d", start.Index, l.catalogState)
 	case l.state.GetCommit() > last:
 		return damaged(TornWAL, "the log ends at index %d, but had committed %d", last, l.state.GetCommit())
 	case consistentIndex > last:

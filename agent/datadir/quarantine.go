@@ -42,7 +42,7 @@ func ContentOf(reason string, r Report) Content {
 }
 
 // Aside is a directory that was moved aside.
-type Aside struct {
+type Quarantined struct {
 	// Name in the root of the volume.
 	Name string
 	// Seq counts the moves on this volume, from 1.
@@ -55,14 +55,14 @@ type Aside struct {
 // MoveAside renames the data directory, its stamp with it, and returns the new name. Without a data directory it does
 // nothing and returns "". A crash at any point leaves either the data in place or moved with its description; only the
 // stamp may then be left behind in the root, where it says nothing about an empty volume.
-func MoveAside(dir string, c Content) (string, error) {
+func Quarantine(dir string, c Content) (string, error) {
 	data := volume.DataPath(dir)
 	if _, err := os.Lstat(data); errors.Is(err, fs.ErrNotExist) {
 		return "", nil
 	} else if err != nil {
 		return "", fmt.Errorf("move data aside: %w", err)
 	}
-	name, err := nextAside(dir, c.Reason)
+	name, err := nextQuarantine(dir, c.Reason)
 	if err != nil {
 		return "", err
 	}
@@ -83,7 +83,7 @@ func MoveAside(dir string, c Content) (string, error) {
 	}
 	// Only now: a stamp must not vanish from data that is still in place.
 	crash.Before("drop-stamp")
-	err = os.Remove(filepath.Join(dir, volume.StampFile))
+	err = os.Remove(filepath.Join(dir, volume.IdentityFileName))
 	crash.After("drop-stamp")
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return name, fmt.Errorf("move stamp aside: %w", err)
@@ -100,21 +100,21 @@ func describe(dir, data string, c Content) error {
 	if err != nil {
 		return fmt.Errorf("encode description: %w", err)
 	}
-	if err := volume.WriteFile(filepath.Join(data, volume.AsideFile), append(raw, '\n')); err != nil {
+	if err := volume.WriteFile(filepath.Join(data, volume.QuarantineFile), append(raw, '\n')); err != nil {
 		return err
 	}
-	stamp, err := os.ReadFile(filepath.Join(dir, volume.StampFile))
+	identityFile, err := os.ReadFile(filepath.Join(dir, volume.IdentityFileName))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
 	if err != nil {
 		return fmt.Errorf("copy stamp: %w", err)
 	}
-	return volume.WriteFile(filepath.Join(data, volume.StampFile), stamp)
+	return volume.WriteFile(filepath.Join(data, volume.IdentityFileName), identityFile)
 }
 
-func nextAside(dir, reason string) (string, error) {
-	asides, err := Asides(dir)
+func nextQuarantine(dir, reason string) (string, error) {
+	asides, err := AllQuarantined(dir)
 	if err != nil {
 		return "", err
 	}
@@ -122,7 +122,7 @@ func nextAside(dir, reason string) (string, error) {
 	for _, a := range asides {
 		seq = max(seq, a.Seq+1)
 	}
-	return fmt.Sprintf("%s%04d-%s", volume.AsidePrefix, seq, nameable(reason)), nil
+	return fmt.Sprintf("%s%04d-%s", volume.QuarantinePrefix, seq, nameable(reason)), nil
 }
 
 // nameable is reason as part of a file name.
@@ -140,14 +140,14 @@ func nameable(reason string) string {
 }
 
 // Asides lists the directories that were moved aside, the oldest first.
-func Asides(dir string) ([]Aside, error) {
+func AllQuarantined(dir string) ([]Quarantined, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return nil, fmt.Errorf("list asides: %w", err)
 	}
-	var asides []Aside
+	var asides []Quarantined
 	for _, e := range entries {
-		rest, ok := strings.CutPrefix(e.Name(), volume.AsidePrefix)
+		rest, ok := strings.CutPrefix(e.Name(), volume.QuarantinePrefix)
 		if !ok {
 			continue
 		}
@@ -156,15 +156,15 @@ func Asides(dir string) ([]Aside, error) {
 		if err != nil {
 			continue // not a name of ours, so not ours to touch
 		}
-		a := Aside{Name: e.Name(), Seq: seq}
-		raw, err := os.ReadFile(filepath.Join(dir, e.Name(), volume.AsideFile))
+		a := Quarantined{Name: e.Name(), Seq: seq}
+		raw, err := os.ReadFile(filepath.Join(dir, e.Name(), volume.QuarantineFile))
 		if err == nil {
 			err = json.Unmarshal(raw, &a.Content)
 		}
 		a.Known = err == nil
 		asides = append(asides, a)
 	}
-	slices.SortFunc(asides, func(a, b Aside) int { return cmp.Compare(a.Seq, b.Seq) })
+	slices.SortFunc(asides, func(a, b Quarantined) int { return cmp.Compare(a.Seq, b.Seq) })
 	return asides, nil
 }
 
@@ -198,9 +198,9 @@ func DecidePrune(f PruneFacts) rules.Decision[PruneVerdict] { return pruneRules.
 
 // PruneOrder is the order in which asides are deleted: those of other clusters, then of ours by their last position, so
 // that the best goes last. What is in an aside without a readable description is unknown, hence spared longest.
-func PruneOrder(asides []Aside, clusterID uint64) []Aside {
+func PruneOrder(asides []Quarantined, clusterID uint64) []Quarantined {
 	order := slices.Clone(asides)
-	rank := func(a Aside) int {
+	rank := func(a Quarantined) int {
 		switch {
 		case !a.Known:
 			return 2
@@ -210,7 +210,7 @@ func PruneOrder(asides []Aside, clusterID uint64) []Aside {
 			return 0
 		}
 	}
-	slices.SortStableFunc(order, func(a, b Aside) int {
+	slices.SortStableFunc(order, func(a, b Quarantined) int {
 		return cmp.Or(
 			cmp.Compare(rank(a), rank(b)),
 			cmp.Compare(a.Content.Last.Term, b.Content.Last.Term),
@@ -258,7 +258,7 @@ func Prune(dir string, names ...string) error {
 		}
 	}
 	for _, name := range names {
-		if !strings.HasPrefix(name, volume.AsidePrefix) || filepath.Base(name) != name {
+		if !strings.HasPrefix(name, volume.QuarantinePrefix) || filepath.Base(name) != name {
 			return fmt.Errorf("prune %q: not a directory that was moved aside", name)
 		}
 		begun := filepath.Join(dir, prunedPrefix+name)

@@ -16,24 +16,24 @@ import (
 	"github.com/etcd-druid/druid/test/rulestest"
 )
 
-func testStamp() Stamp {
-	return Stamp{
-		Version: stampVersion, Cluster: "9d7c", ClusterID: 0xcdf818194e3a8c32, MemberID: 0x8e9e05c52164694d, Member: "demo-abcde",
+func testIdentityFile() IdentityFile {
+	return IdentityFile{
+		Version: identityFileVersion, Cluster: "9d7c", ClusterID: 0xcdf818194e3a8c32, MemberID: 0x8e9e05c52164694d, Member: "demo-abcde",
 		Epoch: 1, Lineage: "00000001-n0nce", Token: "default-demo-9d7c-1-n0nce", LeaseUID: "l", VolumeUID: "v",
 	}
 }
 
-func TestStampIsReadAsItWasWritten(t *testing.T) {
+func TestIdentityFileIsReadAsItWasWritten(t *testing.T) {
 	dir := t.TempDir()
-	if _, err := ReadStamp(dir); !errors.Is(err, ErrNoStamp) {
+	if _, err := ReadIdentityFile(dir); !errors.Is(err, ErrNoIdentityFile) {
 		t.Errorf("read without a stamp: %v, want ErrNoStamp", err)
 	}
-	must(t, WriteStamp(dir, testStamp()))
-	got, err := ReadStamp(dir)
-	if diff := cmp.Diff(testStamp(), got); err != nil || diff != "" {
+	must(t, WriteIdentityFile(dir, testIdentityFile()))
+	got, err := ReadIdentityFile(dir)
+	if diff := cmp.Diff(testIdentityFile(), got); err != nil || diff != "" {
 		t.Errorf("%v (-want +got):\n%s", err, diff)
 	}
-	raw, err := os.ReadFile(filepath.Join(dir, volume.StampFile))
+	raw, err := os.ReadFile(filepath.Join(dir, volume.IdentityFileName))
 	if err != nil || !strings.Contains(string(raw), `"memberID": "8e9e05c52164694d"`) {
 		t.Errorf("stamp %s, %v; want IDs in hex", raw, err)
 	}
@@ -43,7 +43,7 @@ func TestStampIsReadAsItWasWritten(t *testing.T) {
 	}
 }
 
-func TestStampIsNeverHalfUnderstood(t *testing.T) {
+func TestIdentityFileIsNeverHalfUnderstood(t *testing.T) {
 	tests := map[string]string{
 		"no JSON":         "{",
 		"empty":           "",
@@ -54,13 +54,13 @@ func TestStampIsNeverHalfUnderstood(t *testing.T) {
 	for name, content := range tests {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
-			must(t, os.WriteFile(filepath.Join(dir, volume.StampFile), []byte(content), 0o600))
-			if got, err := ReadStamp(dir); !errors.Is(err, ErrBadStamp) || got != (Stamp{}) {
+			must(t, os.WriteFile(filepath.Join(dir, volume.IdentityFileName), []byte(content), 0o600))
+			if got, err := ReadIdentityFile(dir); !errors.Is(err, ErrBadIdentityFile) || got != (IdentityFile{}) {
 				t.Errorf("%+v, %v; want ErrBadStamp and nothing else", got, err)
 			}
 		})
 	}
-	if err := WriteStamp(t.TempDir(), Stamp{}); err == nil {
+	if err := WriteIdentityFile(t.TempDir(), IdentityFile{}); err == nil {
 		t.Error("a stamp without a cluster was written")
 	}
 }
@@ -70,22 +70,22 @@ func TestDirectoryOfAVolumeWithFSGroupIsOurs(t *testing.T) {
 	must(t, os.Chmod(dir, 0o770|os.ModeSetgid))
 	must(t, os.Mkdir(volume.DataPath(dir), 0o770))
 	must(t, os.Chmod(volume.DataPath(dir), 0o770|os.ModeSetgid))
-	must(t, WriteStamp(dir, testStamp()))
+	must(t, WriteIdentityFile(dir, testIdentityFile()))
 	if info, err := os.Stat(volume.DataPath(dir)); err != nil || info.Mode() != os.ModeDir|0o700 {
 		t.Errorf("data directory %v, %v; want 0700 alone", info.Mode(), err)
 	}
 }
 
-func TestDataIsMovedAsideWithItsStamp(t *testing.T) {
+func TestDataIsQuarantinedWithItsIdentityFile(t *testing.T) {
 	dir := servedVolume(t)
-	must(t, WriteStamp(dir, testStamp()))
+	must(t, WriteIdentityFile(dir, testIdentityFile()))
 	before, err := os.ReadFile(dbPath(dir))
 	must(t, err)
 	content := Content{
 		Reason: "torn-wal", ClusterID: 0xcd, MemberID: 0x8e, Last: Position{Term: 3, Index: 77},
 		Report: "corrupt (torn-wal)", Moved: time.Date(2026, 11, 21, 4, 0, 0, 0, time.UTC),
 	}
-	name, err := MoveAside(dir, content)
+	name, err := Quarantine(dir, content)
 	if err != nil || name != "data.aside-0001-torn-wal" {
 		t.Fatalf("%q, %v", name, err)
 	}
@@ -96,18 +96,18 @@ func TestDataIsMovedAsideWithItsStamp(t *testing.T) {
 	if _, err := os.Stat(volume.DataPath(dir)); !os.IsNotExist(err) {
 		t.Errorf("data directory: %v, want none", err)
 	}
-	if _, err := ReadStamp(dir); !errors.Is(err, ErrNoStamp) {
+	if _, err := ReadIdentityFile(dir); !errors.Is(err, ErrNoIdentityFile) {
 		t.Errorf("stamp: %v, want none", err)
 	}
-	if got, err := ReadStamp(filepath.Join(dir, name)); err != nil || got != testStamp() {
+	if got, err := ReadIdentityFile(filepath.Join(dir, name)); err != nil || got != testIdentityFile() {
 		t.Errorf("stamp of what was moved: %+v, %v", got, err)
 	}
-	got, err := Asides(dir)
-	want := []Aside{{Name: name, Seq: 1, Content: content, Known: true}}
+	got, err := AllQuarantined(dir)
+	want := []Quarantined{{Name: name, Seq: 1, Content: content, Known: true}}
 	if diff := cmp.Diff(want, got); err != nil || diff != "" {
 		t.Errorf("%v (-want +got):\n%s", err, diff)
 	}
-	if name, err := MoveAside(dir, content); name != "" || err != nil {
+	if name, err := Quarantine(dir, content); name != "" || err != nil {
 		t.Errorf("a second move: %q, %v; want nothing to do", name, err)
 	}
 }
@@ -117,7 +117,7 @@ func TestNamesOfAsidesAreNeverUsedTwice(t *testing.T) {
 	var names []string
 	for _, reason := range []string{"stale", "Foreign: other/../cluster", "", strings.Repeat("x", 99)} {
 		must(t, os.Mkdir(volume.DataPath(dir), 0o700))
-		name, err := MoveAside(dir, Content{Reason: reason})
+		name, err := Quarantine(dir, Content{Reason: reason})
 		must(t, err)
 		names = append(names, name)
 	}
@@ -144,14 +144,14 @@ func TestPruneIsDecidedOverAllFacts(t *testing.T) {
 	}
 }
 
-func TestBestAsideIsPrunedLast(t *testing.T) {
+func TestBestQuarantinedDataIsPrunedLast(t *testing.T) {
 	const ours, other = 0xcd, 0xef
-	aside := func(seq int, cluster ID, term, index uint64) Aside {
-		return Aside{Name: "n", Seq: seq, Known: true, Content: Content{ClusterID: cluster, Last: Position{Term: term, Index: index}}}
+	quarantined := func(seq int, cluster ID, term, index uint64) Quarantined {
+		return Quarantined{Name: "n", Seq: seq, Known: true, Content: Content{ClusterID: cluster, Last: Position{Term: term, Index: index}}}
 	}
-	order := PruneOrder([]Aside{
-		aside(1, ours, 4, 10), {Name: "n", Seq: 2}, aside(3, ours, 3, 999), aside(4, other, 9, 9999), aside(5, ours, 4, 9),
-		aside(6, ours, 4, 10), aside(7, 0, 0, 0),
+	order := PruneOrder([]Quarantined{
+		quarantined(1, ours, 4, 10), {Name: "n", Seq: 2}, quarantined(3, ours, 3, 999), quarantined(4, other, 9, 9999), quarantined(5, ours, 4, 9),
+		quarantined(6, ours, 4, 10), quarantined(7, 0, 0, 0),
 	}, ours)
 	var seqs []int
 	for _, a := range order {
@@ -166,7 +166,7 @@ func TestPruneDeletesAsidesAlone(t *testing.T) {
 	dir := t.TempDir()
 	for range 3 {
 		must(t, os.MkdirAll(filepath.Join(dir, "data", "member", "wal"), 0o700))
-		_, err := MoveAside(dir, Content{Reason: "stale"})
+		_, err := Quarantine(dir, Content{Reason: "stale"})
 		must(t, err)
 	}
 	must(t, os.Mkdir(volume.DataPath(dir), 0o700))
@@ -228,7 +228,7 @@ func TestWhatWasRestoredTakesAnEmptyPlaceAlone(t *testing.T) {
 
 func TestPruneDropsWhatARestoreLeft(t *testing.T) {
 	dir := t.TempDir()
-	for _, name := range []string{volume.DataDir, volume.RestoredDir, volume.RestoredDir + ".restoring", volume.AsidePrefix + "0001-stale"} {
+	for _, name := range []string{volume.DataDir, volume.RestoredDir, volume.RestoredDir + ".restoring", volume.QuarantinePrefix + "0001-stale"} {
 		if err := os.MkdirAll(filepath.Join(dir, name, "member"), 0o700); err != nil {
 			t.Fatal(err)
 		}

@@ -14,11 +14,11 @@ import (
 )
 
 // stampVersion of this build. A stamp of a later version is not understood, so it is unlike us.
-const stampVersion = 1
+const identityFileVersion = 1
 
 // Stamp says whose data is on the volume. It is written before etcd first starts on the data, so data without one was
 // not put there by an agent.
-type Stamp struct {
+type IdentityFile struct {
 	Version int `json:"version"`
 	// Cluster is the EtcdCluster's UID; ClusterID and MemberID are etcd's, written in hex.
 	Cluster   string `json:"cluster"`
@@ -67,34 +67,34 @@ func (id *ID) UnmarshalText(text []byte) error {
 
 var (
 	// ErrNoStamp says that the volume bears no stamp.
-	ErrNoStamp = errors.New("no stamp")
+	ErrNoIdentityFile = errors.New("no stamp")
 	// ErrBadStamp says that there is a stamp which cannot be understood.
-	ErrBadStamp = errors.New("stamp cannot be understood")
+	ErrBadIdentityFile = errors.New("stamp cannot be understood")
 )
 
 // ReadStamp reads the stamp in the root of the volume: ErrNoStamp, ErrBadStamp, or what the disk answered.
-func ReadStamp(dir string) (Stamp, error) {
-	var s Stamp
-	path := filepath.Join(dir, volume.StampFile)
+func ReadIdentityFile(dir string) (IdentityFile, error) {
+	var s IdentityFile
+	path := filepath.Join(dir, volume.IdentityFileName)
 	raw, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return s, fmt.Errorf("read stamp %s: %w", path, ErrNoStamp)
+		return s, fmt.Errorf("read stamp %s: %w", path, ErrNoIdentityFile)
 	}
 	if err != nil {
 		return s, fmt.Errorf("read stamp: %w", err)
 	}
 	if err := json.Unmarshal(raw, &s); err != nil {
-		return Stamp{}, fmt.Errorf("read stamp %s: %w: %w", path, ErrBadStamp, err)
+		return IdentityFile{}, fmt.Errorf("read stamp %s: %w: %w", path, ErrBadIdentityFile, err)
 	}
-	if s.Version != stampVersion || s.Cluster == "" {
-		return Stamp{}, fmt.Errorf("read stamp %s: %w: version %d, cluster %q", path, ErrBadStamp, s.Version, s.Cluster)
+	if s.Version != identityFileVersion || s.Cluster == "" {
+		return IdentityFile{}, fmt.Errorf("read stamp %s: %w: version %d, cluster %q", path, ErrBadIdentityFile, s.Version, s.Cluster)
 	}
 	return s, nil
 }
 
 // WriteStamp puts the stamp onto the volume, durably, and makes the data directory for etcd to start in.
-func WriteStamp(dir string, s Stamp) error {
-	s.Version = stampVersion
+func WriteIdentityFile(dir string, s IdentityFile) error {
+	s.Version = identityFileVersion
 	if s.Cluster == "" {
 		return fmt.Errorf("write stamp of member %s: no cluster UID", s.Member)
 	}
@@ -108,7 +108,7 @@ func WriteStamp(dir string, s Stamp) error {
 	if err != nil {
 		return err
 	}
-	return volume.WriteFile(filepath.Join(dir, volume.StampFile), append(raw, '\n'))
+	return volume.WriteFile(filepath.Join(dir, volume.IdentityFileName), append(raw, '\n'))
 }
 
 // dataDirMode is what etcd asks of its data directory. An fsGroup adds bits to it at each mount, which etcd warns about.

@@ -29,7 +29,7 @@ import (
 )
 
 // patience with what takes seconds on an idle machine.
-const patience = 3 * time.Minute
+const maxWait = 3 * time.Minute
 
 func TestMain(m *testing.M) {
 	env.ManyAtOnce(12)
@@ -136,7 +136,7 @@ func (c *cluster) client(name string) *clientv3.Client {
 
 func (c *cluster) eventually(what string, condition func() error) {
 	c.t.Helper()
-	ctx, cancel := context.WithTimeout(c.t.Context(), patience)
+	ctx, cancel := context.WithTimeout(c.t.Context(), maxWait)
 	defer cancel()
 	ticker := time.NewTicker(50 * time.Millisecond)
 	defer ticker.Stop()

@@ -34,7 +34,7 @@ type DefragPolicy struct {
 	Enabled, Window, Scheduled rules.Answer
 	Thresholds                 membership.Thresholds
 	// Cure says what is done about the alarm NOSPACE.
-	Cure CurePolicy
+	Nospace NospacePolicy
 	// Interval between two looks at the sizes of all databases, and so between two steps. A new leader waits as long before
 	// its first look, so that what its predecessor began is over or is seen to go on.
 	Interval time.Duration
@@ -75,7 +75,7 @@ func (r *round) tendDatabases(ctx context.Context, self Cluster, view membership
 		return nil
 	}
 	defer func() { r.sizedAt = time.Now() }() // the pause begins when the step has ended
-	if acted, err := r.cure(ctx, self, view, policy); acted || err != nil {
+	if acted, err := r.nospace(ctx, self, view, policy); acted || err != nil {
 		return err
 	}
 	return r.defragment(ctx, self, view, policy)
@@ -85,7 +85,7 @@ func (r *round) tendDatabases(ctx context.Context, self Cluster, view membership
 func (r *round) defragment(ctx context.Context, self Cluster, view membership.View, policy DefragPolicy) error {
 	w := sizes{self: self, view: view, facts: membership.DefragFacts{
 		Enabled: policy.Enabled, Window: policy.Window, Scheduled: policy.Scheduled, Turn: membership.FragmentsUnknown, Alone: rules.Unknown,
-		Firm: rules.Unknown, Leads: rules.Unknown, Settled: rules.Unknown, Healthy: rules.Unknown, Room: rules.Unknown, Moved: rules.Unknown,
+		Authoritative: rules.Unknown, Leads: rules.Unknown, Settled: rules.Unknown, Healthy: rules.Unknown, Room: rules.Unknown, Moved: rules.Unknown,
 	}}
 	if policy.Enabled == rules.Yes && policy.Window == rules.Yes {
 		r.measure(ctx, &w, policy.Thresholds)

@@ -39,12 +39,12 @@ func (r *round) measure(ctx context.Context, w *sizes, thresholds membership.Thr
 	w.facts.Healthy = membership.AllHealthy(w.view, health)
 	w.facts.Moved = rules.AnswerOf(!r.defrag.movedAt.IsZero() && time.Since(r.defrag.movedAt) < movePause)
 	w.facts.Room = rules.Yes
-	r.desiredNow(w, r.firm(w.self))
+	r.desiredNow(w, r.authoritative(w.self))
 }
 
 // desiredNow takes what the record that was last read says.
-func (r *round) desiredNow(w *sizes, firm rules.Answer) {
-	w.facts.Firm = firm
+func (r *round) desiredNow(w *sizes, authoritative rules.Answer) {
+	w.facts.Authoritative = authoritative
 	w.facts.Settled = membership.Settled(w.view, r.record.Members)
 	if r.record.Retiring != nil || r.record.Replacing != nil {
 		w.facts.Settled = rules.No
@@ -66,11 +66,11 @@ func (r *round) freshSizes(ctx context.Context, w *sizes) error {
 			return err
 		}
 	}
-	firm := r.firm(w.self)
+	authoritative := r.authoritative(w.self)
 	if own.PodUID != w.self.PodUID {
-		firm = rules.No // a superseded agent changes nothing
+		authoritative = rules.No // a superseded agent changes nothing
 	}
-	r.desiredNow(w, firm)
+	r.desiredNow(w, authoritative)
 	w.facts.Room = roomIn(lease, w.member, w.space)
 	return nil
 }

@@ -29,7 +29,7 @@ func policy() DefragPolicy {
 	return DefragPolicy{
 		Enabled: rules.Yes, Window: rules.Yes, Scheduled: rules.No,
 		Thresholds: membership.Thresholds{FreePercent: 45, FreeBytes: mib}, Interval: 200 * time.Millisecond,
-		Cure: CurePolicy{Enabled: rules.No, Compact: rules.No},
+		Nospace: NospacePolicy{Enabled: rules.No, Compact: rules.No},
 	}
 }
 
@@ -280,7 +280,7 @@ func TestASuccessorDefragmentsTheRest(t *testing.T) {
 	died := d.agent(first, podUID(first), &fault{point: "defragment", after: true})
 	select {
 	case <-died:
-	case <-time.After(patience):
+	case <-time.After(maxWait):
 		t.Fatalf("no one was defragmented: %+v", d.done())
 	}
 	d.eventually("the first follower was defragmented all the same", func() error {
@@ -296,7 +296,7 @@ func TestASuccessorDefragmentsTheRest(t *testing.T) {
 	d.agent(first, podUID(first), waits)
 	select {
 	case <-waits.hang:
-	case <-time.After(patience):
+	case <-time.After(maxWait):
 		t.Fatal("the second follower had no turn")
 	}
 	d.moveTo(followers[0], d.leader)
@@ -444,7 +444,7 @@ func TestTheTimeThatADefragmentationMayTakeGrowsWithTheFile(t *testing.T) {
 	}
 }
 
-func TestRoomIsWhatTheMembersOwnAgentSays(t *testing.T) {
+func TestRoomIsWhatTheMembersOwnAgentReports(t *testing.T) {
 	m, s := membership.Member{ID: 7}, membership.Space{Size: 2000 * mib, InUse: 1000 * mib}
 	const need = 1100*mib + walRoom
 	for name, tc := range map[string]struct {

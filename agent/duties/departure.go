@@ -131,7 +131,7 @@ func (d *Departure) facts(
 	ctx context.Context, record leases.Record, own leases.Member, view membership.View, self Cluster, entry membership.Entry,
 ) membership.DepartureFacts {
 	f := membership.DepartureFacts{
-		Firm: rules.AnswerOf(record.Phase == leases.PhaseFormed && record.Leaving && record.Lists(d.Member) && own.PodUID == d.PodUID),
+		Authoritative: rules.AnswerOf(record.Phase == leases.PhaseFormed && record.Leaving && record.Lists(d.Member) && own.PodUID == d.PodUID),
 		Mark: MarkOf(record.Retiring, d.Member, own.Retire, self, self.MemberID), Entry: entry,
 		Ruler: membership.RulerUnknown, Quorum: rules.Unknown,
 	}

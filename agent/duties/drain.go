@@ -87,17 +87,17 @@ func (r *round) drainStep(ctx context.Context, self Cluster, view membership.Vie
 		}
 	}
 	w := r.witness(ctx, self, view)
-	d := membership.DecideDrain(r.drainFacts(w, r.firm(self)))
+	d := membership.DecideDrain(r.drainFacts(w, r.authoritative(self)))
 	if d.Verdict != membership.DrainKeep && d.Verdict != membership.DrainWait {
 		slot := r.draining.slot
-		firm, err := r.freshDrain(ctx, self)
+		authoritative, err := r.freshDrain(ctx, self)
 		if err != nil {
 			return false, err
 		}
 		if r.record.Retiring == nil || *r.record.Retiring != slot {
 			return true, nil // the slot was freed or given to another
 		}
-		d = membership.DecideDrain(r.drainFacts(w, firm))
+		d = membership.DecideDrain(r.drainFacts(w, authoritative))
 	}
 	r.reportDrain(ctx, d)
 	return r.step(ctx, w, d)
@@ -140,7 +140,7 @@ func (r *round) freshDrain(ctx context.Context, self Cluster) (rules.Answer, err
 	if own.PodUID != self.PodUID || leaving {
 		return rules.No, nil // a superseded agent changes nothing; one that is to go moves leadership and no more
 	}
-	return r.firm(self), nil
+	return r.authoritative(self), nil
 }
 
 // tellDrain counts and logs a decision once per change.
@@ -239,12 +239,12 @@ func (r *round) localStatus(ctx context.Context) (status membership.Status, err 
 }
 
 // drainFacts of what etcd says, of the record and of the mark as they were last read.
-func (r *round) drainFacts(w witness, firm rules.Answer) membership.DrainFacts {
+func (r *round) drainFacts(w witness, authoritative rules.Answer) membership.DrainFacts {
 	desired := func(m membership.Member) rules.Answer {
 		return membership.Desired(m, r.record.Members, r.PeerURL)
 	}
 	f := membership.DrainFacts{
-		Firm:    firm,
+		Authoritative:    authoritative,
 		Mark:    MarkOf(r.record.Retiring, r.draining.slot.Member, r.draining.lease.Retire, w.self, w.member.ID),
 		Leads:   w.leads,
 		Entry:   w.entry,

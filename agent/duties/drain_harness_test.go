@@ -38,7 +38,7 @@ type drainCluster struct {
 	// defrag and defragmented are what the agents are given; nil for agents that defragment no one.
 	defrag       func(time.Time) DefragPolicy
 	defragmented func(Defragmented)
-	alarmed      func(membership.CureDecision)
+	alarmed      func(membership.NospaceDecision)
 }
 
 func podUID(name string) string { return "pod-" + name }
@@ -360,7 +360,7 @@ func (d *drainCluster) agentBehind(gate Gate, name, uid string, f *fault) (died 
 		Defrag:  d.defrag, Defragmented: d.defragmented, Alarmed: d.alarmed,
 		Log: slog.New(slog.DiscardHandler),
 	})
-	duties.poll, duties.handBack, duties.cureAgain = 100*time.Millisecond, 2*time.Second, time.Second
+	duties.poll, duties.handBack, duties.nospaceAgain = 100*time.Millisecond, 2*time.Second, time.Second
 	ctx, cancel := context.WithCancel(d.t.Context())
 	if f != nil {
 		f.crash = cancel

@@ -212,7 +212,7 @@ func TestManyAgentsAtOnce(t *testing.T) {
 	}
 }
 
-func TestNoOneElseIsRemovedBesideADrain(t *testing.T) {
+func TestNoOneElseIsRemovedAlongsideADrain(t *testing.T) {
 	d := newDrainCluster(t)
 	leader, others := d.mustLead(), d.followers()
 	going, stray := others[0], others[1]

@@ -65,7 +65,7 @@ type Options struct {
 	Defragmented func(Defragmented)
 	// Alarmed is reported what is done about etcd's alarms whenever that changes, and that nothing is to be done (the zero decision) when
 	// none stands or this agent does not lead any more; it may be nil.
-	Alarmed func(membership.CureDecision)
+	Alarmed func(membership.NospaceDecision)
 	Log     *slog.Logger
 	// Decisions counts decisions by table and rule.
 	Decisions *prometheus.CounterVec
@@ -75,7 +75,7 @@ type Options struct {
 // clean clocks, and remembers of the one before it which members were defragmented.
 type Duties struct {
 	Options
-	poll, recordAge, handBack, comparePause, cureAgain time.Duration
+	poll, recordAge, handBack, comparePause, nospaceAgain time.Duration
 
 	defrag defragMemory
 }
@@ -87,7 +87,7 @@ func New(o Options) *Duties {
 	}
 	return &Duties{
 		Options: o, poll: pollInterval, recordAge: recordInterval, handBack: handBackAfter, comparePause: comparePause,
-		cureAgain: membership.CureAgain,
+		nospaceAgain: membership.NospaceAgain,
 		defrag:    defragMemory{attempts: map[uint64]attempt{}},
 	}
 }
@@ -109,7 +109,7 @@ type round struct {
 	sizedAt    time.Time
 	lastDefrag string
 	// curing is what is known of the revisions, and of the alarm.
-	curing curing
+	recovering recovering
 	// upgrading is what is known of the order to compare the members.
 	upgrading upgrading
 	// trouble that was logged last.
@@ -128,7 +128,7 @@ func (d *Duties) Run(ctx context.Context) error {
 // perform looks at each poll, at once when the record changed, and again at once after a step that another one follows.
 func (d *Duties) perform(ctx context.Context, versions <-chan leases.Version) error {
 	r := &round{Duties: d, since: map[uint64]time.Time{}, last: map[uint64]string{}, sizedAt: time.Now()}
-	defer r.reportAlarm(membership.CureDecision{})
+	defer r.reportAlarm(membership.NospaceDecision{})
 	for {
 		again, err := r.look(ctx)
 		r.note(ctx, err)

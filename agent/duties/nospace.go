@@ -12,10 +12,10 @@ import (
 )
 
 // cureTable is the name of what is done about alarms in the metric of all decisions.
-const cureTable = "membership.cures"
+const nospaceTable = "membership.cures"
 
 // CurePolicy is what the configuration in force says of the alarm NOSPACE.
-type CurePolicy struct {
+type NospacePolicy struct {
 	// Enabled: the agents act on it; Compact: old revisions may be compacted for it.
 	Enabled, Compact rules.Answer
 	// Window of revisions that is kept for clients, by the time at which a leader's agent saw them. As long the members may take to free
@@ -29,12 +29,12 @@ type CurePolicy struct {
 }
 
 // curing is what one leadership knows of the key space and of the alarm.
-type curing struct {
+type recovering struct {
 	// seen are revisions and when we saw them first, oldest first; at most one is older than the window.
 	seen []seenRevision
 	// compactedAt is when we last compacted.
 	compactedAt time.Time
-	last        membership.CureDecision
+	last        membership.NospaceDecision
 }
 
 type seenRevision struct {
@@ -43,7 +43,7 @@ type seenRevision struct {
 }
 
 // see notes the present revision and forgets what is not needed to report which one was there a window ago.
-func (c *curing) see(revision int64, now time.Time, window time.Duration) {
+func (c *recovering) see(revision int64, now time.Time, window time.Duration) {
 	if n := len(c.seen); revision > 0 && (n == 0 || c.seen[n-1].revision < revision) {
 		c.seen = append(c.seen, seenRevision{revision, now})
 	}
@@ -53,7 +53,7 @@ func (c *curing) see(revision int64, now time.Time, window time.Duration) {
 }
 
 // aged is the newest revision that was there a window ago, 0 when that is not known; newest is the last one that was seen.
-func (c *curing) aged(now time.Time, window time.Duration) (aged, newest int64) {
+func (c *recovering) aged(now time.Time, window time.Duration) (aged, newest int64) {
 	if len(c.seen) == 0 {
 		return 0, 0
 	}
@@ -65,44 +65,44 @@ func (c *curing) aged(now time.Time, window time.Duration) (aged, newest int64) 
 
 // cure does the next thing about etcd's alarms; acted says that something was done. What is left to do is seen in etcd: which alarms
 // stand, what is compacted, how large the files are.
-func (r *round) cure(ctx context.Context, self Cluster, view membership.View, policy DefragPolicy) (acted bool, err error) {
+func (r *round) nospace(ctx context.Context, self Cluster, view membership.View, policy DefragPolicy) (acted bool, err error) {
 	status, err := r.localStatus(ctx)
 	if err != nil {
 		return false, err
 	}
-	r.curing.see(status.Revision, time.Now(), policy.Cure.Window)
-	c := ailment{sizes: sizes{self: self, view: view, thresholds: policy.Thresholds}, facts: membership.CureFacts{
-		Alarms: membership.NoAlarm, Enabled: policy.Cure.Enabled, Firm: rules.Unknown, Leads: rules.Unknown,
+	r.recovering.see(status.Revision, time.Now(), policy.Nospace.Window)
+	c := alarmState{sizes: sizes{self: self, view: view, thresholds: policy.Thresholds}, facts: membership.NospaceFacts{
+		Alarms: membership.NoAlarm, Enabled: policy.Nospace.Enabled, Authoritative: rules.Unknown, Leads: rules.Unknown,
 		Fill: membership.FillUnknown, History: membership.HistoryUnknown, Settled: rules.Unknown, Healthy: rules.Unknown,
 		Room: rules.Unknown, Alone: rules.Unknown, Moved: rules.Unknown,
 	}}
 	if status.Alarmed() {
-		r.diagnose(ctx, &c, policy.Cure)
+		r.diagnose(ctx, &c, policy.Nospace)
 	}
-	d := membership.DecideCure(c.facts)
-	if d.Verdict != membership.CureKeep && d.Verdict != membership.CureWait {
+	d := membership.DecideNospace(c.facts)
+	if d.Verdict != membership.NospaceKeep && d.Verdict != membership.NospaceWait {
 		// It is due by what was last known of Kubernetes: now that is read again.
-		if err := r.freshAilment(ctx, &c); err != nil {
+		if err := r.freshAlarmState(ctx, &c); err != nil {
 			return false, err
 		}
-		d = membership.DecideCure(c.facts)
+		d = membership.DecideNospace(c.facts)
 	}
-	r.noteCure(ctx, c, d)
-	return r.treat(ctx, c, d)
+	r.noteNospace(ctx, c, d)
+	return r.applyNospace(ctx, c, d)
 }
 
 // treat does what was decided.
-func (r *round) treat(ctx context.Context, c ailment, d membership.CureDecision) (acted bool, err error) {
+func (r *round) applyNospace(ctx context.Context, c alarmState, d membership.NospaceDecision) (acted bool, err error) {
 	switch d.Verdict {
-	case membership.CureCompact:
+	case membership.NospaceCompact:
 		return true, r.compactHistory(ctx, c.target)
-	case membership.CureDefrag:
+	case membership.NospaceDefrag:
 		return true, r.defragOne(ctx, c.sizes)
-	case membership.CureMove:
+	case membership.NospaceMove:
 		return true, r.moveFor(ctx, c.sizes, d.Rule)
-	case membership.CureDisarm:
+	case membership.NospaceDisarm:
 		return true, r.disarm(ctx, c.raised)
-	case membership.CureKeep, membership.CureWait:
+	case membership.NospaceKeep, membership.NospaceWait:
 	}
 	return false, nil
 }
@@ -122,7 +122,7 @@ func (r *round) compactHistory(ctx context.Context, revision int64) (err error) 
 	if err != nil && !errors.Is(err, membership.ErrCompacted) {
 		return err
 	}
-	r.curing.compactedAt = time.Now()
+	r.recovering.compactedAt = time.Now()
 	r.Log.WarnContext(ctx, "history compacted", "revision", revision, "rule", "compact")
 	return nil
 }
@@ -152,17 +152,17 @@ func (r *round) disarm(ctx context.Context, raised []membership.Alarm) (err erro
 }
 
 // noteCure counts, logs and reports a decision once per change. One that waits reports a person, because writes are refused meanwhile.
-func (r *round) noteCure(ctx context.Context, c ailment, d membership.CureDecision) {
-	if r.curing.last.Rule == d.Rule {
+func (r *round) noteNospace(ctx context.Context, c alarmState, d membership.NospaceDecision) {
+	if r.recovering.last.Rule == d.Rule {
 		return
 	}
 	quiet := d.Rule == "no-alarm"
-	if quiet && r.curing.last.Rule == "" {
-		r.curing.last = d
+	if quiet && r.recovering.last.Rule == "" {
+		r.recovering.last = d
 		return // as in every cluster that is well
 	}
 	r.reportAlarm(d)
-	r.Decisions.WithLabelValues(cureTable, d.Rule).Inc()
+	r.Decisions.WithLabelValues(nospaceTable, d.Rule).Inc()
 	if quiet {
 		r.Log.InfoContext(ctx, "alarm cure ended")
 		return
@@ -172,13 +172,13 @@ func (r *round) noteCure(ctx context.Context, c ailment, d membership.CureDecisi
 }
 
 // tellAlarm what is done, if that is anything else than before.
-func (r *round) reportAlarm(d membership.CureDecision) {
-	if r.Alarmed != nil && r.curing.last != d {
+func (r *round) reportAlarm(d membership.NospaceDecision) {
+	if r.Alarmed != nil && r.recovering.last != d {
 		notified := d
 		if d.Rule == "no-alarm" {
-			notified = membership.CureDecision{}
+			notified = membership.NospaceDecision{}
 		}
 		r.Alarmed(notified)
 	}
-	r.curing.last = d
+	r.recovering.last = d
 }

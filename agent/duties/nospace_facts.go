@@ -15,16 +15,16 @@ import (
 )
 
 // ailment is one look at a cluster in which an alarm stands. Its sizes name the member to defragment next.
-type ailment struct {
+type alarmState struct {
 	sizes
-	facts  membership.CureFacts
+	facts  membership.NospaceFacts
 	raised []membership.Alarm
 	// target is the revision to compact at, 0 for none.
 	target int64
 }
 
 // diagnose asks etcd alone; what Kubernetes says is taken as it was last read, and that there is room for granted.
-func (r *round) diagnose(ctx context.Context, c *ailment, policy CurePolicy) {
+func (r *round) diagnose(ctx context.Context, c *alarmState, policy NospacePolicy) {
 	f := &c.facts
 	f.Alarms = membership.AlarmsUnknown
 	if raised, err := r.alarms(ctx); err == nil {
@@ -36,7 +36,7 @@ func (r *round) diagnose(ctx context.Context, c *ailment, policy CurePolicy) {
 	filled, health := r.fill(ctx, c.view, policy.Quota)
 	due := func(m membership.Member, s membership.Space) bool {
 		last, tried := r.defrag.attempts[m.ID]
-		return !tried || last.AgainFull(s, time.Since(last.at), r.cureAgain)
+		return !tried || last.AgainFull(s, time.Since(last.at), r.nospaceAgain)
 	}
 	for id, full := range filled {
 		if r.defrag.attempts[id].Spent(full.Space) {
@@ -46,7 +46,7 @@ func (r *round) diagnose(ctx context.Context, c *ailment, policy CurePolicy) {
 	}
 	c.member, f.Fill = membership.FillOf(c.view, c.self.MemberID, filled, due)
 	c.space = filled[c.member.ID].Space
-	if f.Fill == membership.Crowded {
+	if f.Fill == membership.OverThreshold {
 		f.History, c.target = r.history(ctx, policy)
 	}
 	if f.History == membership.HistoryGone {
@@ -57,12 +57,12 @@ func (r *round) diagnose(ctx context.Context, c *ailment, policy CurePolicy) {
 	f.Healthy = membership.AllHealthy(c.view, health)
 	f.Moved = rules.AnswerOf(!r.defrag.movedAt.IsZero() && time.Since(r.defrag.movedAt) < movePause)
 	f.Room = rules.Yes
-	r.desiredNow(&c.sizes, r.firm(c.self))
-	f.Firm, f.Settled = c.sizes.facts.Firm, c.sizes.facts.Settled
+	r.desiredNow(&c.sizes, r.authoritative(c.self))
+	f.Authoritative, f.Settled = c.sizes.facts.Authoritative, c.sizes.facts.Settled
 }
 
 // freshAilment reads the record and the Leases just now. For what is not about one member's database, ours stands for it.
-func (r *round) freshAilment(ctx context.Context, c *ailment) error {
+func (r *round) freshAlarmState(ctx context.Context, c *alarmState) error {
 	loose := c.facts.Fill == membership.FollowerLoose || c.facts.Fill == membership.LeaderLoose
 	if !loose {
 		c.member = membership.Member{ID: c.self.MemberID, Name: c.self.Member}
@@ -70,7 +70,7 @@ func (r *round) freshAilment(ctx context.Context, c *ailment) error {
 	if err := r.freshSizes(ctx, &c.sizes); err != nil {
 		return err
 	}
-	c.facts.Firm, c.facts.Settled = c.sizes.facts.Firm, c.sizes.facts.Settled
+	c.facts.Authoritative, c.facts.Settled = c.sizes.facts.Authoritative, c.sizes.facts.Settled
 	if loose {
 		c.facts.Room = c.sizes.facts.Room
 	}
@@ -79,11 +79,11 @@ func (r *round) freshAilment(ctx context.Context, c *ailment) error {
 
 // recount takes a crowded member for a loose one until it was defragmented after the last compaction: etcd counts what a commit freed with the
 // next one, and while writes are refused none may come. Only a defragmentation reports what is in use then.
-func (r *round) recount(c *ailment, filled map[uint64]membership.Filled, due func(membership.Member, membership.Space) bool) {
+func (r *round) recount(c *alarmState, filled map[uint64]membership.Filled, due func(membership.Member, membership.Space) bool) {
 	doubted := maps.Clone(filled)
 	stale := func(m membership.Member) bool {
 		last, tried := r.defrag.attempts[m.ID]
-		return !tried || last.Failures == 0 && last.at.Before(r.curing.compactedAt)
+		return !tried || last.Failures == 0 && last.at.Before(r.recovering.compactedAt)
 	}
 	for _, m := range c.view.Members {
 		if f := doubted[m.ID]; stale(m) {
@@ -153,11 +153,11 @@ func quotaOf(s membership.Status, ours int64) int64 {
 }
 
 // history says what old revisions could be given up now, and at which one to compact.
-func (r *round) history(ctx context.Context, policy CurePolicy) (membership.History, int64) {
+func (r *round) history(ctx context.Context, policy NospacePolicy) (membership.History, int64) {
 	if policy.Compact != rules.Yes {
 		return membership.HistoryKept, 0
 	}
-	aged, newest := r.curing.aged(time.Now(), policy.Window)
+	aged, newest := r.recovering.aged(time.Now(), policy.Window)
 	if aged == 0 {
 		return membership.HistoryRecent, 0
 	}
@@ -177,7 +177,7 @@ func (r *round) history(ctx context.Context, policy CurePolicy) (membership.Hist
 		return membership.HistoryUnknown, 0
 	case compacted == rules.No:
 		return membership.HistoryThere, target
-	case !r.curing.compactedAt.IsZero() && time.Since(r.curing.compactedAt) < policy.Window:
+	case !r.recovering.compactedAt.IsZero() && time.Since(r.recovering.compactedAt) < policy.Window:
 		return membership.HistoryGoing, 0
 	case target < aged:
 		return membership.HistoryUnsaved, 0

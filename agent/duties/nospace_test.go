@@ -36,35 +36,35 @@ const (
 // fullCluster is a defragCluster with small quotas, whose agents cure.
 type fullCluster struct {
 	*defragCluster
-	heardMu sync.Mutex
-	heard   []membership.CureDecision
+	lastKnownMu sync.Mutex
+	lastKnown   []membership.NospaceDecision
 }
 
 func cured(p *DefragPolicy) {
-	p.Cure = CurePolicy{Enabled: rules.Yes, Compact: rules.Yes, Window: 500 * time.Millisecond}
+	p.Nospace = NospacePolicy{Enabled: rules.Yes, Compact: rules.Yes, Window: 500 * time.Millisecond}
 }
 
 func newFullCluster(t *testing.T, members ...string) *fullCluster {
 	t.Helper()
 	c := newClusterWith(t, members, func(e *embed.Config) { e.QuotaBackendBytes = quota })
 	d := &fullCluster{defragCluster: newDefragClusterOn(newDrainClusterOn(c, members), members)}
-	d.alarmed = func(decision membership.CureDecision) {
-		d.heardMu.Lock()
-		defer d.heardMu.Unlock()
-		d.heard = append(d.heard, decision)
+	d.alarmed = func(decision membership.NospaceDecision) {
+		d.lastKnownMu.Lock()
+		defer d.lastKnownMu.Unlock()
+		d.lastKnown = append(d.lastKnown, decision)
 	}
 	d.setPolicy(cured)
 	return d
 }
 
 // lastHeard is what the agents reported last of an alarm.
-func (d *fullCluster) lastHeard() membership.CureDecision {
-	d.heardMu.Lock()
-	defer d.heardMu.Unlock()
-	if len(d.heard) == 0 {
-		return membership.CureDecision{}
+func (d *fullCluster) lastHeard() membership.NospaceDecision {
+	d.lastKnownMu.Lock()
+	defer d.lastKnownMu.Unlock()
+	if len(d.lastKnown) == 0 {
+		return membership.NospaceDecision{}
 	}
-	return d.heard[len(d.heard)-1]
+	return d.lastKnown[len(d.lastKnown)-1]
 }
 
 // fill writes values, under the prefixes that key names, until etcd refuses writes. It returns the last revision.
@@ -124,24 +124,24 @@ func (d *fullCluster) writes() {
 		}
 	}
 	d.eventually("nothing is reported any more", func() error {
-		if last := d.lastHeard(); last != (membership.CureDecision{}) {
+		if last := d.lastHeard(); last != (membership.NospaceDecision{}) {
 			return fmt.Errorf("heard %+v", last)
 		}
 		return nil
 	})
 }
 
-func (d *fullCluster) cures(rule string) float64 {
-	return testutil.ToFloat64(d.seen.WithLabelValues(cureTable, rule))
+func (d *fullCluster) nospaceRules(rule string) float64 {
+	return testutil.ToFloat64(d.seen.WithLabelValues(nospaceTable, rule))
 }
 
 // waitsBy waits until a row decides once more, says why, and finds that the alarm stays.
 func (d *fullCluster) waitsBy(rule string, change func()) {
 	d.t.Helper()
-	before := d.cures(rule)
+	before := d.nospaceRules(rule)
 	change()
 	d.eventually("rule "+rule+" decides", func() error {
-		if d.cures(rule) <= before {
+		if d.nospaceRules(rule) <= before {
 			return fmt.Errorf("heard %+v", d.lastHeard())
 		}
 		return nil
@@ -170,7 +170,7 @@ func TestAFullClusterWritesAgain(t *testing.T) {
 	d.agents()
 	d.writes()
 	for _, rule := range []string{"compact", "follower", "move-leader", "disarm"} {
-		if d.cures(rule) == 0 {
+		if d.nospaceRules(rule) == 0 {
 			t.Errorf("rule %s decided nothing", rule)
 		}
 	}
@@ -200,13 +200,13 @@ func TestAnAlarmStaysUntilItCanBeCured(t *testing.T) {
 	d := newFullCluster(t, "demo-a")
 	const lineage = "00000001-abc"
 	d.edit(func(r *leases.Record) { r.Lineage = lineage })
-	saved := func(p *DefragPolicy) { cured(p); p.Cure.Saved = true }
-	d.setPolicy(func(p *DefragPolicy) { cured(p); p.Cure.Enabled = rules.No })
+	saved := func(p *DefragPolicy) { cured(p); p.Nospace.Saved = true }
+	d.setPolicy(func(p *DefragPolicy) { cured(p); p.Nospace.Enabled = rules.No })
 	revision := d.fill(same)
 	var stop func()
 	d.waitsBy("left-to-a-person", func() { stop = d.agentUntil("demo-a", podUID("demo-a")) })
-	d.waitsBy("history-kept", func() { d.setPolicy(func(p *DefragPolicy) { cured(p); p.Cure.Compact = rules.No }) })
-	d.waitsBy("history-recent", func() { d.setPolicy(func(p *DefragPolicy) { cured(p); p.Cure.Window = time.Hour }) })
+	d.waitsBy("history-kept", func() { d.setPolicy(func(p *DefragPolicy) { cured(p); p.Nospace.Compact = rules.No }) })
+	d.waitsBy("history-recent", func() { d.setPolicy(func(p *DefragPolicy) { cured(p); p.Nospace.Window = time.Hour }) })
 	d.waitsBy("corrupt", func() {
 		d.activate(etcdserverpb.AlarmType_CORRUPT, etcdserverpb.AlarmRequest_ACTIVATE)
 		d.setPolicy(saved)
@@ -218,12 +218,12 @@ func TestAnAlarmStaysUntilItCanBeCured(t *testing.T) {
 	// What another lineage saved, and the first value of ours, do not do.
 	d.backedUp("00000000-old", revision)
 	d.waitsBy("history-unsaved", func() { d.backedUp(lineage, 2) })
-	if d.cures("compact") == 0 {
+	if d.nospaceRules("compact") == 0 {
 		t.Error("nothing was compacted of what was saved")
 	}
 	d.backedUp(lineage, revision)
 	d.writes()
-	if d.cures("alone") == 0 {
+	if d.nospaceRules("alone") == 0 {
 		t.Error("the only member was not defragmented")
 	}
 	stop()
@@ -231,9 +231,9 @@ func TestAnAlarmStaysUntilItCanBeCured(t *testing.T) {
 	// What is in use is no history: it stays full until a person deletes something.
 	d.setPolicy(cured)
 	d.fill(func(n int) string { return "large/" + strconv.Itoa(n) })
-	disarmed := d.cures("disarm")
+	disarmed := d.nospaceRules("disarm")
 	d.waitsBy("full", func() { d.agentUntil("demo-a", podUID("demo-a")) })
-	if d.cures("disarm") != disarmed {
+	if d.nospaceRules("disarm") != disarmed {
 		t.Error("the alarm was disarmed above the margin")
 	}
 	if _, err := d.client("demo-a").Delete(t.Context(), "large/", clientv3.WithPrefix()); err != nil {
@@ -263,7 +263,7 @@ func TestRevisionsAgeWithTheLeaderThatSawThem(t *testing.T) {
 	start := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 	at := func(minutes int) time.Time { return start.Add(time.Duration(minutes) * time.Minute) }
 	const window = 5 * time.Minute
-	var c curing
+	var c recovering
 	type answer struct{ Aged, Newest int64 }
 	if aged, newest := c.aged(start, window); aged != 0 || newest != 0 {
 		t.Errorf("nothing was seen: %d, %d", aged, newest)

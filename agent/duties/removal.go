@@ -26,7 +26,7 @@ var errLeadershipMoved = errors.New("raft leadership moved since the decision")
 func (r *round) removeSuperfluous(ctx context.Context, self Cluster, view membership.View) error {
 	r.forgetGone(view)
 	for _, m := range view.Members {
-		facts := r.facts(self, view, m, r.firm(self), r.coming(ctx, m))
+		facts := r.facts(self, view, m, r.authoritative(self), r.coming(ctx, m))
 		if facts.Elapsed == rules.Yes {
 			// Its time has come by what was last known: now everything is read again.
 			var err error
@@ -64,11 +64,11 @@ func (r *round) forgetGone(view membership.View) {
 }
 
 // facts by what is known without asking anybody. Quorum is Unknown then, which removes no one.
-func (r *round) facts(self Cluster, view membership.View, m membership.Member, firm, coming rules.Answer) membership.RemovalFacts {
+func (r *round) facts(self Cluster, view membership.View, m membership.Member, authoritative, coming rules.Answer) membership.RemovalFacts {
 	since, seen := r.since[m.ID]
 	return membership.RemovalFacts{
 		Self:    rules.AnswerOf(m.ID == self.MemberID || m.ID == view.Answerer),
-		Firm:    firm,
+		Authoritative:    authoritative,
 		Desired: membership.Desired(m, r.record.Members, r.PeerURL),
 		Kind:    membership.KindOf(m),
 		Adopted: rules.AnswerOf(r.record.Adopted()),
@@ -82,7 +82,7 @@ func (r *round) facts(self Cluster, view membership.View, m membership.Member, f
 }
 
 // firm says whether the record that was last read may say who is desired.
-func (r *round) firm(self Cluster) rules.Answer {
+func (r *round) authoritative(self Cluster) rules.Answer {
 	if r.version == "" {
 		return rules.Unknown
 	}
@@ -100,7 +100,7 @@ func (r *round) coming(ctx context.Context, m membership.Member) rules.Answer {
 			continue
 		}
 		lease, err := r.Store.Member(ctx, name)
-		if err == nil && lease.Healing.NotComing == leases.FormatID(m.ID) {
+		if err == nil && lease.Repairing.NotComing == leases.FormatID(m.ID) {
 			return rules.No
 		}
 	}
@@ -116,11 +116,11 @@ func (r *round) freshFacts(ctx context.Context, self Cluster, view membership.Vi
 	if err != nil {
 		return membership.RemovalFacts{}, err
 	}
-	firm := r.firm(self)
+	authoritative := r.authoritative(self)
 	if own.PodUID != self.PodUID || own.Retire.State != leases.RetireNone {
-		firm = rules.No // a superseded agent changes nothing, and one that is to go removes no one
+		authoritative = rules.No // a superseded agent changes nothing, and one that is to go removes no one
 	}
-	facts := r.facts(self, view, m, firm, r.coming(ctx, m))
+	facts := r.facts(self, view, m, authoritative, r.coming(ctx, m))
 	health := r.health(ctx, view)
 	facts.Quorum = membership.QuorumWithout(view, m.ID, health)
 	if facts.Released == rules.Yes {

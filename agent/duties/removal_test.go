@@ -124,11 +124,11 @@ func TestALearnerThatNoOneStartsGoesOnlyWhenDruidNamesIt(t *testing.T) {
 	})
 	api := c.admin.CoordinationV1().Leases(c.namespace)
 	say := func(id uint64) *coordinationv1.Lease {
-		value, err := leases.Healing{NotComing: leases.FormatID(id)}.Encode()
+		value, err := leases.Repairing{NotComing: leases.FormatID(id)}.Encode()
 		if err != nil {
 			t.Fatal(err)
 		}
-		return &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: joiner, Annotations: map[string]string{leases.AnnotationHealing: value}}}
+		return &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: joiner, Annotations: map[string]string{leases.AnnotationRepairing: value}}}
 	}
 	c.duties(leader, "mine")
 	c.decided("desired-coming")

@@ -55,11 +55,11 @@ func (r *round) upgrade(ctx context.Context, self Cluster, view membership.View)
 	}
 	order = r.record.Upgrade.Order
 	defer func() { r.upgrading.nonce, r.upgrading.triedAt = order.Nonce, time.Now() }() // the pause begins when the attempt has ended
-	firm := r.firm(self)
+	authoritative := r.authoritative(self)
 	if own.PodUID != self.PodUID {
-		firm = rules.No // a superseded agent answers nothing
+		authoritative = rules.No // a superseded agent answers nothing
 	}
-	answer := r.settleUpgrade(ctx, view, firm, order)
+	answer := r.finishUpgrade(ctx, view, authoritative, order)
 	if answer.Verdict == "" || answer == r.record.Upgrade.Answer || ctx.Err() != nil {
 		return nil
 	}
@@ -67,9 +67,9 @@ func (r *round) upgrade(ctx context.Context, self Cluster, view membership.View)
 }
 
 // settleUpgrade does the next thing about an order, and says what to answer; an answer without a verdict is none.
-func (r *round) settleUpgrade(ctx context.Context, view membership.View, firm rules.Answer, order leases.UpgradeOrder) leases.UpgradeAnswer {
+func (r *round) finishUpgrade(ctx context.Context, view membership.View, authoritative rules.Answer, order leases.UpgradeOrder) leases.UpgradeAnswer {
 	voters, trouble := r.statusOfAll(ctx, view)
-	facts := upgradeFacts(firm, order, voters)
+	facts := upgradeFacts(authoritative, order, voters)
 	if trouble != "" {
 		facts.Whole = rules.Unknown
 	} else {
@@ -94,7 +94,7 @@ func (r *round) settleUpgrade(ctx context.Context, view membership.View, firm ru
 		if trouble != "" {
 			return unknown(trouble)
 		}
-		return unknown(d.Why + storageWords(order, voters))
+		return unknown(d.Why + storageText(order, voters))
 	case membership.UpgradeAwaitEdit:
 		return leases.UpgradeAnswer{Nonce: order.Nonce, Verdict: leases.UpgradeAwaitsEdit, Why: d.Why}
 	case membership.UpgradeAnnounce:
@@ -102,7 +102,7 @@ func (r *round) settleUpgrade(ctx context.Context, view membership.View, firm ru
 	case membership.UpgradeCancel:
 		return unknown(outcome("the downgrade that was announced to etcd is taken back", r.cancelDowngrade(ctx)))
 	case membership.UpgradePassLog:
-		return unknown(outcome(passedWords(r.upgrading.missing), r.passLog(ctx)))
+		return unknown(outcome(passedText(r.upgrading.missing), r.passLog(ctx)))
 	case membership.UpgradeCompare:
 	}
 	return r.compareMembers(ctx, view, voters, order.Nonce)

@@ -14,9 +14,9 @@ import (
 )
 
 // upgradeFacts are made of the order and of what each member says of itself.
-func upgradeFacts(firm rules.Answer, order leases.UpgradeOrder, all []membership.Status) membership.UpgradeFacts {
+func upgradeFacts(authoritative rules.Answer, order leases.UpgradeOrder, all []membership.Status) membership.UpgradeFacts {
 	f := membership.UpgradeFacts{
-		Firm: firm, Whole: rules.Yes, Course: membership.CourseOn, Announced: membership.AnnouncedNone,
+		Authoritative: authoritative, Whole: rules.Yes, Course: membership.CourseOn, Announced: membership.AnnouncedNone,
 		Reached: rules.No, Storage: rules.Yes, Log: membership.LogReadable,
 	}
 	if order.Downgrade != "" {
@@ -74,7 +74,7 @@ func lineOf(version string) string {
 	return v.Line()
 }
 
-func storageWords(order leases.UpgradeOrder, all []membership.Status) string {
+func storageText(order leases.UpgradeOrder, all []membership.Status) string {
 	for _, s := range all {
 		if lags(s, order) {
 			return fmt.Sprintf(": member %s has that of %s", leases.FormatID(s.MemberID), s.StorageVersion)
@@ -162,6 +162,6 @@ func (r *round) passLog(ctx context.Context) (err error) {
 	return membership.LengthenLog(ctx, client, r.upgrading.missing)
 }
 
-func passedWords(entries uint64) string {
+func passedText(entries uint64) string {
 	return fmt.Sprintf("the raft log was made longer by %d entries, so that each member leaves behind what etcd 3.5 wrote", entries)
 }

@@ -18,7 +18,7 @@ import (
 )
 
 // patience with what takes milliseconds on an idle machine.
-const patience = 2 * time.Minute
+const maxWait = 2 * time.Minute
 
 // script is a Decider that the test speaks for.
 type script struct {
@@ -64,7 +64,7 @@ func serve(t *testing.T) (*Server, *script, string) {
 // dial is launch's side; the server may not listen yet.
 func dial(t *testing.T, socket string) *Conn {
 	t.Helper()
-	for poll, late := time.Tick(5*time.Millisecond), time.After(patience); ; {
+	for poll, late := time.Tick(5*time.Millisecond), time.After(maxWait); ; {
 		c, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: socket, Net: "unix"})
 		if err == nil {
 			conn := NewConn(c)
@@ -93,8 +93,8 @@ func await[T any](t *testing.T, what string, from <-chan T) T {
 	select {
 	case v := <-from:
 		return v
-	case <-time.After(patience):
-		t.Fatalf("not within %s: %s", patience, what)
+	case <-time.After(maxWait):
+		t.Fatalf("not within %s: %s", maxWait, what)
 		panic("unreachable")
 	}
 }
@@ -270,7 +270,7 @@ func TestLaunchOfAnotherUserIsRefused(t *testing.T) {
 			asOther = err
 			return
 		}
-		_ = c.SetReadDeadline(time.Now().Add(patience))
+		_ = c.SetReadDeadline(time.Now().Add(maxWait))
 		conn := NewConn(c)
 		_ = conn.SendReport(Report{State: StateRunning, PID: 666}, nil)
 		_, asOther = conn.ReadOrder()

@@ -35,7 +35,7 @@ func (b *Bootstrapper) act(ctx context.Context, d Decision, o *observation) (*la
 	case ModeReplaceSelf:
 		return nil, b.replaceSelf(ctx, o)
 	case ModeRejoin:
-		return nil, b.moveAside(ctx, o, "removed")
+		return nil, b.quarantine(ctx, o, "removed")
 	case ModeRestore:
 		return b.restore(ctx, d, o)
 	case ModeForceNew:
@@ -47,23 +47,23 @@ func (b *Bootstrapper) act(ctx context.Context, d Decision, o *observation) (*la
 }
 
 // order starts etcd on the stamped volume.
-func (b *Bootstrapper) order(stamp datadir.Stamp, s start) (*launch.Order, error) {
+func (b *Bootstrapper) order(identityFile datadir.IdentityFile, s start) (*launch.Order, error) {
 	args, err := argv(b.cfg, b.peerURL(b.cfg.Member), b.clientURL(b.cfg.Member), b.transport.Scheme(), s)
 	if err != nil {
 		return nil, err
 	}
 	b.forgetVolume() // etcd changes it from now on
-	b.setIdentity(stamp)
+	b.setIdentity(identityFile)
 	return &launch.Order{Version: launch.ProtocolVersion, Kind: launch.OrderStart, Path: b.cfg.EtcdPath, Argv: args}, nil
 }
 
 // moveAside clears the place for new data. Empty data may have left-overs, which go aside just the same.
-func (b *Bootstrapper) moveAside(ctx context.Context, o *observation, reason string) error {
+func (b *Bootstrapper) quarantine(ctx context.Context, o *observation, reason string) error {
 	if o.volume.report.State == datadir.Empty && !o.volume.report.Leftover {
 		return nil
 	}
 	content := datadir.ContentOf(reason, o.volume.report)
-	name, err := datadir.MoveAside(b.cfg.VolumePath, content)
+	name, err := datadir.Quarantine(b.cfg.VolumePath, content)
 	b.forgetVolume()
 	if err != nil {
 		return err
@@ -96,9 +96,9 @@ func (b *Bootstrapper) resume(ctx context.Context, o *observation) (*launch.Orde
 		return nil, context.Cause(ctx)
 	}
 	b.joining = joining{} // there is a log: whatever we joined as was started, and is never started without it again (R4)
-	return b.order(o.volume.stamp, start{
-		cluster: b.cfg.Member + "=" + b.peerURL(b.cfg.Member), token: o.volume.stamp.Token,
-		maxLearners: o.volume.stamp.MaxLearners,
+	return b.order(o.volume.identityFile, start{
+		cluster: b.cfg.Member + "=" + b.peerURL(b.cfg.Member), token: o.volume.identityFile.Token,
+		maxLearners: o.volume.identityFile.MaxLearners,
 	})
 }
 
@@ -119,17 +119,17 @@ func (b *Bootstrapper) form(ctx context.Context, o *observation) (*launch.Order,
 	if a == nil || err != nil {
 		return nil, err
 	}
-	if err := b.moveAside(ctx, o, "attempt-lost"); err != nil {
+	if err := b.quarantine(ctx, o, "attempt-lost"); err != nil {
 		return nil, err
 	}
-	stamp := b.stamp(o, a.record, a.clusterID, a.memberID)
+	identityFile := b.identityFile(o, a.record, a.clusterID, a.memberID)
 	crash.Before("stamp-bootstrap")
-	err = datadir.WriteStamp(b.cfg.VolumePath, stamp)
+	err = datadir.WriteIdentityFile(b.cfg.VolumePath, identityFile)
 	crash.After("stamp-bootstrap")
 	if err != nil {
 		return nil, err
 	}
-	return b.order(stamp, start{
+	return b.order(identityFile, start{
 		fresh: true, cluster: a.cluster(b.cfg.Member), token: a.token, maxLearners: a.record.MaxLearners,
 	})
 }
@@ -186,8 +186,8 @@ func (b *Bootstrapper) putClaim(ctx context.Context, o *observation, record leas
 }
 
 // stamp says whose the data of this volume is going to be.
-func (b *Bootstrapper) stamp(o *observation, record leases.Record, clusterID, memberID uint64) datadir.Stamp {
-	return StampOf(&b.cfg, record, o.own.member, clusterID, memberID)
+func (b *Bootstrapper) identityFile(o *observation, record leases.Record, clusterID, memberID uint64) datadir.IdentityFile {
+	return IdentityFileOf(&b.cfg, record, o.own.member, clusterID, memberID)
 }
 
 // limitAtBirth is max-learners of a raft group that is formed on our version of etcd.

@@ -29,14 +29,14 @@ const (
 	// turnLooks at the list are taken before Kubernetes is asked again whether we may still join.
 	turnLooks = 10
 	// startPatience with another's learner that has not started: several times what a start takes.
-	startPatience = 5 * time.Second
+	startMaxWait = 5 * time.Second
 	// agreeTimeout bounds the wait for two member lists that agree.
 	agreeTimeout = 5 * time.Second
 )
 
 // join adds us as a learner, unless this process did so already, and starts etcd with the list as it stands then.
 func (b *Bootstrapper) join(ctx context.Context, o *observation) (*launch.Order, error) {
-	if err := b.moveAside(ctx, o, o.Data.String()); err != nil {
+	if err := b.quarantine(ctx, o, o.Data.String()); err != nil {
 		return nil, err
 	}
 	id := o.entry.ID
@@ -54,15 +54,15 @@ func (b *Bootstrapper) join(ctx context.Context, o *observation) (*launch.Order,
 	b.joining.attempts++
 	record := o.record.record
 	// The record's group is the one that answered: its cluster ID was asked for.
-	stamp := b.stamp(o, record, view.ClusterID, id)
+	identityFile := b.identityFile(o, record, view.ClusterID, id)
 	crash.Before("stamp-join")
-	err = datadir.WriteStamp(b.cfg.VolumePath, stamp)
+	err = datadir.WriteIdentityFile(b.cfg.VolumePath, identityFile)
 	crash.After("stamp-join")
 	if err != nil {
 		return nil, err
 	}
-	return b.order(stamp, start{
-		cluster: b.initialCluster(view, record.Members, id), token: stamp.Token, maxLearners: record.MaxLearners,
+	return b.order(identityFile, start{
+		cluster: b.initialCluster(view, record.Members, id), token: identityFile.Token, maxLearners: record.MaxLearners,
 	})
 }
 
@@ -106,7 +106,7 @@ func (b *Bootstrapper) awaitTurn(ctx context.Context, o *observation) error {
 		if o.view = view; !b.otherStarts(view) {
 			return nil
 		}
-		if !loop.Sleep(ctx, settleInterval) {
+		if !loop.Sleep(ctx, finishInterval) {
 			return context.Cause(ctx)
 		}
 	}
@@ -124,7 +124,7 @@ func (b *Bootstrapper) otherStarts(view membership.View) bool {
 			since = time.Now()
 			b.unstarted[m.ID] = since
 		}
-		if time.Since(since) < startPatience {
+		if time.Since(since) < startMaxWait {
 			return true
 		}
 	}
@@ -165,7 +165,7 @@ func (b *Bootstrapper) agreedList(ctx context.Context, o *observation, id uint64
 			}
 		}
 		last = view
-		if !loop.Sleep(ctx, settleInterval) {
+		if !loop.Sleep(ctx, finishInterval) {
 			return view, fmt.Errorf("join: the member list does not settle: %w", unsettled)
 		}
 	}
@@ -217,7 +217,7 @@ func (b *Bootstrapper) replaceSelf(ctx context.Context, o *observation) error {
 	if o.Data == Intact {
 		reason = "other-id"
 	}
-	if err := b.moveAside(ctx, o, reason); err != nil {
+	if err := b.quarantine(ctx, o, reason); err != nil {
 		return err
 	}
 	return b.removeOwn(ctx, o)

@@ -287,14 +287,14 @@ func (b *Bootstrapper) intend(ctx context.Context, o *observation) error {
 
 // dropLearner removes what an earlier start of ours left in the group.
 func (b *Bootstrapper) dropLearner(ctx context.Context, o *observation) error {
-	if err := b.moveAside(ctx, o, o.Data.String()); err != nil {
+	if err := b.quarantine(ctx, o, o.Data.String()); err != nil {
 		return err
 	}
 	return b.removeOwn(ctx, o)
 }
 
 // adopted proves that our etcd is the learner of the stamp, and that a quorum of the raft group lists it as started.
-func (s *settler) adopted(ctx context.Context, record leases.Record) error {
+func (s *finisher) adopted(ctx context.Context, record leases.Record) error {
 	status, err := s.self(ctx)
 	if err != nil {
 		return err
@@ -302,13 +302,13 @@ func (s *settler) adopted(ctx context.Context, record leases.Record) error {
 	if status.Leader == 0 {
 		return errors.New("form: our etcd knows no leader of the cluster that it joins")
 	}
-	view, err := s.b.list(ctx, record, uint64(s.stamp.ClusterID))
+	view, err := s.b.list(ctx, record, uint64(s.identityFile.ClusterID))
 	if err != nil {
 		return fmt.Errorf("form: %w", err)
 	}
-	entry, listed := view.Member(uint64(s.stamp.MemberID))
+	entry, listed := view.Member(uint64(s.identityFile.MemberID))
 	if !listed || !entry.Started() {
-		return fmt.Errorf("form: cluster %x does not list member %x as started: %w", view.ClusterID, uint64(s.stamp.MemberID), membership.ErrNotFound)
+		return fmt.Errorf("form: cluster %x does not list member %x as started: %w", view.ClusterID, uint64(s.identityFile.MemberID), membership.ErrNotFound)
 	}
 	return nil
 }

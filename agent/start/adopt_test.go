@@ -187,10 +187,10 @@ func (c *cluster) adopted(running []*etcd.Member) {
 	}
 	for name, m := range c.members {
 		c.eventually("the stamp of "+name, func() error {
-			stamp, err := datadir.ReadStamp(m.cfg.VolumePath)
-			if err != nil || !stamp.Formed || uint64(stamp.ClusterID) != record.ClusterID || stamp.Lineage != record.Lineage ||
-				!slices.Equal(externalsOf(stamp), record.Externals) {
-				return fmt.Errorf("%+v: %w", stamp, err)
+			identityFile, err := datadir.ReadIdentityFile(m.cfg.VolumePath)
+			if err != nil || !identityFile.Formed || uint64(identityFile.ClusterID) != record.ClusterID || identityFile.Lineage != record.Lineage ||
+				!slices.Equal(externalsOf(identityFile), record.Externals) {
+				return fmt.Errorf("%+v: %w", identityFile, err)
 			}
 			return nil
 		})

@@ -37,7 +37,7 @@ const (
 	// endpointTimeout bounds one member's answer; a SYN that was lost is sent again after 1 s.
 	endpointTimeout = 1500 * time.Millisecond
 	// settleInterval between the two lists that must agree before a joiner starts.
-	settleInterval = 150 * time.Millisecond
+	finishInterval = 150 * time.Millisecond
 	// defaultElectionTimeout is etcd's own.
 	defaultElectionTimeout = time.Second
 )
@@ -86,7 +86,7 @@ type Bootstrapper struct {
 	poll      time.Duration
 
 	mu       sync.Mutex
-	identity datadir.Stamp // of the data that etcd was last started on
+	identity datadir.IdentityFile // of the data that etcd was last started on
 	known    bool
 
 	// What one goroutine, launch's or Settle's, keeps from one look to the next.
@@ -100,7 +100,7 @@ type Bootstrapper struct {
 	leaseAt   time.Time
 	started   time.Time
 	inspects  *volumeState
-	heard     heard
+	lastKnown     lastKnown
 	// notRun counts the starts in a row that could not run etcd's program.
 	notRun     int
 	bootstraps bootstraps
@@ -168,13 +168,13 @@ func PeerHost(cfg config.Config, member string) string {
 
 // Identity is the stamp of the data that etcd runs on, false while no start was decided. Only with Formed set does the
 // raft group exist for certain: before that no one may be informed of the member's IDs.
-func (b *Bootstrapper) Identity() (datadir.Stamp, bool) {
+func (b *Bootstrapper) Identity() (datadir.IdentityFile, bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.identity, b.known
 }
 
-func (b *Bootstrapper) setIdentity(s datadir.Stamp) {
+func (b *Bootstrapper) setIdentity(s datadir.IdentityFile) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.identity, b.known = s, true
@@ -277,13 +277,13 @@ func (b *Bootstrapper) publish(ctx context.Context, d Decision, o *observation) 
 		b.log.InfoContext(ctx, "start decided", "mode", d.Mode, "rule", d.Rule, "reason", d.Reason, "facts", o.Facts)
 	}
 	if changed || d.Reason != b.last.Reason {
-		b.decided(Published{Decision: d, Data: o.dataWords()})
+		b.decided(Published{Decision: d, Data: o.dataText()})
 	}
 	b.last = d
 }
 
 // dataWords is the state of the data for the member Lease.
-func (o *observation) dataWords() string {
+func (o *observation) dataText() string {
 	if o.Data == Corrupt {
 		return o.volume.report.String()
 	}

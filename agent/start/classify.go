@@ -16,9 +16,9 @@ import (
 // volumeState is what was found on the volume.
 type volumeState struct {
 	report datadir.Report
-	stamp  datadir.Stamp
+	identityFile  datadir.IdentityFile
 	// stampErr is ErrNoStamp, ErrBadStamp or what the disk answered; err is the inspection's.
-	stampErr, err error
+	identityFileErr, err error
 }
 
 // ownLease is what was read of our own Lease.
@@ -30,24 +30,24 @@ type ownLease struct {
 // classifyData says whether the data is ours to continue (R3), and in words what speaks against it. What only the Lease
 // can report is taken as good when the Lease cannot be read, and could not be before (heard): R1 lets Resume alone pass then.
 func classifyData(cfg config.Config, v volumeState, own ownLease) (data Data, detail string) {
-	switch stampLost := errors.Is(v.stampErr, datadir.ErrNoStamp) || errors.Is(v.stampErr, datadir.ErrBadStamp); {
+	switch identityFileLost := errors.Is(v.identityFileErr, datadir.ErrNoIdentityFile) || errors.Is(v.identityFileErr, datadir.ErrBadIdentityFile); {
 	case v.err != nil:
 		return DataUnread, v.err.Error()
 	case v.report.State == datadir.Empty:
 		return Empty, ""
-	case v.stampErr != nil && !stampLost:
-		return DataUnread, v.stampErr.Error()
-	case v.stampErr != nil:
-		return Foreign, "no agent stamped it: " + v.stampErr.Error()
-	case v.stamp.Cluster != cfg.ClusterUID:
-		return Foreign, fmt.Sprintf("it is of the EtcdCluster with UID %s, we are %s", v.stamp.Cluster, cfg.ClusterUID)
-	case v.stamp.Member != cfg.Member:
-		return Foreign, fmt.Sprintf("it is of member %s, we are %s", v.stamp.Member, cfg.Member)
+	case v.identityFileErr != nil && !identityFileLost:
+		return DataUnread, v.identityFileErr.Error()
+	case v.identityFileErr != nil:
+		return Foreign, "no agent stamped it: " + v.identityFileErr.Error()
+	case v.identityFile.Cluster != cfg.ClusterUID:
+		return Foreign, fmt.Sprintf("it is of the EtcdCluster with UID %s, we are %s", v.identityFile.Cluster, cfg.ClusterUID)
+	case v.identityFile.Member != cfg.Member:
+		return Foreign, fmt.Sprintf("it is of member %s, we are %s", v.identityFile.Member, cfg.Member)
 	case v.report.State == datadir.Corrupt:
 		return Corrupt, v.report.String() + ": " + v.report.Detail
-	case v.report.ClusterID != uint64(v.stamp.ClusterID) || v.report.MemberID != uint64(v.stamp.MemberID):
+	case v.report.ClusterID != uint64(v.identityFile.ClusterID) || v.report.MemberID != uint64(v.identityFile.MemberID):
 		return Foreign, fmt.Sprintf("its log is of member %x in cluster %x, its stamp of %x in %x",
-			v.report.MemberID, v.report.ClusterID, uint64(v.stamp.MemberID), uint64(v.stamp.ClusterID))
+			v.report.MemberID, v.report.ClusterID, uint64(v.identityFile.MemberID), uint64(v.identityFile.ClusterID))
 	case v.report.State == datadir.NewerSchema:
 		return Newer, "it is of etcd " + v.report.StorageVersion
 	case own.err == nil:
@@ -59,8 +59,8 @@ func classifyData(cfg config.Config, v volumeState, own ownLease) (data Data, de
 
 // againstLease compares intact data with what our Lease recorded of it.
 func againstLease(v volumeState, own leases.Member) (Data, string) {
-	if own.VolumeUID != "" && v.stamp.VolumeUID != "" && own.VolumeUID != v.stamp.VolumeUID {
-		return Stale, fmt.Sprintf("it was written on the volume with UID %s, this one is %s", v.stamp.VolumeUID, own.VolumeUID)
+	if own.VolumeUID != "" && v.identityFile.VolumeUID != "" && own.VolumeUID != v.identityFile.VolumeUID {
+		return Stale, fmt.Sprintf("it was written on the volume with UID %s, this one is %s", v.identityFile.VolumeUID, own.VolumeUID)
 	}
 	if own.ClusterID != v.report.ClusterID {
 		return Intact, ""
@@ -181,17 +181,17 @@ func classifySlot(cfg config.Config, r leases.Record) (slot Slot, holder string)
 
 // classifyEpoch compares the raft group of the data with the record's.
 func classifyEpoch(cfg config.Config, v volumeState, r recordState) Epoch {
-	if v.err != nil || v.stampErr != nil || v.report.State == datadir.Empty || r.err != nil {
+	if v.err != nil || v.identityFileErr != nil || v.report.State == datadir.Empty || r.err != nil {
 		return EpochUnknown
 	}
-	record, stamp := r.record, v.stamp
+	record, identityFile := r.record, v.identityFile
 	if record.Phase == leases.PhaseForming {
 		switch {
-		case stamp.Formed:
+		case identityFile.Formed:
 			return EpochUnknown // a record that forgot what this volume knows
 		case record.Nonce == "" && record.Seed == cfg.Member:
 			return EpochUnknown // a record that forgot our claim: forming claims it again
-		case leases.LineageOf(record.Epoch, record.Nonce) == stamp.Lineage:
+		case leases.LineageOf(record.Epoch, record.Nonce) == identityFile.Lineage:
 			return Current
 		default:
 			return Fenced
@@ -200,9 +200,9 @@ func classifyEpoch(cfg config.Config, v volumeState, r recordState) Epoch {
 	switch {
 	case record.ClusterID == 0:
 		return EpochUnknown
-	case record.ClusterID == uint64(stamp.ClusterID):
+	case record.ClusterID == uint64(identityFile.ClusterID):
 		return Current
-	case stamp.Epoch > max(record.Epoch, record.FormedEpoch):
+	case identityFile.Epoch > max(record.Epoch, record.FormedEpoch):
 		return EpochUnknown
 	default:
 		return Fenced
@@ -259,10 +259,10 @@ func classifyPlan(err error) Backup {
 }
 
 // forkOf is the record of the bootstrap of a group that was restored. created is by our own clock.
-func forkOf(stamp datadir.Stamp, etcdVersion string, created time.Time) catalog.Formation {
+func forkOf(identityFile datadir.IdentityFile, etcdVersion string, created time.Time) catalog.Formation {
 	return catalog.Formation{
-		Lineage: catalog.Lineage(stamp.Lineage), Parent: catalog.Lineage(stamp.Parent), Fork: stamp.Fork, Reason: "restore", File: stamp.File,
-		ClusterID: leases.FormatID(uint64(stamp.ClusterID)), ClusterUID: stamp.Cluster,
+		Lineage: catalog.Lineage(identityFile.Lineage), Parent: catalog.Lineage(identityFile.Parent), Fork: identityFile.Fork, Reason: "restore", File: identityFile.File,
+		ClusterID: leases.FormatID(uint64(identityFile.ClusterID)), ClusterUID: identityFile.Cluster,
 		EtcdVersion: etcdVersion, Created: created,
 	}
 }

@@ -23,7 +23,7 @@ var (
 	us      = config.Config{ClusterUID: "uid", Member: "c-a", PodUID: "pod"}
 	ourData = volumeState{
 		report: datadir.Report{State: datadir.Intact, ClusterID: 0xc, MemberID: 0xa, Term: 3, Last: datadir.Position{Term: 3, Index: 50}},
-		stamp: datadir.Stamp{
+		identityFile: datadir.IdentityFile{
 			Cluster: "uid", Member: "c-a", ClusterID: 0xc, MemberID: 0xa, Epoch: 1, Lineage: leases.LineageOf(1, "n"), VolumeUID: "vol",
 		},
 	}
@@ -59,18 +59,18 @@ func TestDataIsOursOnlyIfNothingSpeaksAgainstIt(t *testing.T) {
 		"an ID that no leader has sent to":     {with(func(v *volumeState) { v.report.Term = 0 }), ownLease{member: later}, Intact},
 		"floor of another group":               {ourData, ownLease{member: elsewhere}, Intact},
 		"another volume":                       {ourData, ownLease{member: leases.Member{VolumeUID: "other"}}, Stale},
-		"another EtcdCluster":                  {with(func(v *volumeState) { v.stamp.Cluster = "x" }), ownLease{}, Foreign},
-		"another member":                       {with(func(v *volumeState) { v.stamp.Member = "c-b" }), ownLease{}, Foreign},
+		"another EtcdCluster":                  {with(func(v *volumeState) { v.identityFile.Cluster = "x" }), ownLease{}, Foreign},
+		"another member":                       {with(func(v *volumeState) { v.identityFile.Member = "c-b" }), ownLease{}, Foreign},
 		"log of another cluster than stamped":  {with(func(v *volumeState) { v.report.ClusterID = 1 }), ownLease{}, Foreign},
 		"log of another member than stamped":   {with(func(v *volumeState) { v.report.MemberID = 1 }), ownLease{}, Foreign},
-		"no stamp":                             {with(func(v *volumeState) { v.stampErr = datadir.ErrNoStamp }), ownLease{}, Foreign},
-		"stamp that cannot be understood":      {with(func(v *volumeState) { v.stampErr = datadir.ErrBadStamp }), ownLease{}, Foreign},
-		"stamp that the disk does not give":    {with(func(v *volumeState) { v.stampErr = errors.New("EIO") }), ownLease{}, DataUnread},
+		"no stamp":                             {with(func(v *volumeState) { v.identityFileErr = datadir.ErrNoIdentityFile }), ownLease{}, Foreign},
+		"stamp that cannot be understood":      {with(func(v *volumeState) { v.identityFileErr = datadir.ErrBadIdentityFile }), ownLease{}, Foreign},
+		"stamp that the disk does not give":    {with(func(v *volumeState) { v.identityFileErr = errors.New("EIO") }), ownLease{}, DataUnread},
 		"disk does not answer":                 {with(func(v *volumeState) { v.err = errors.New("EIO") }), ownLease{}, DataUnread},
 		"damaged":                              {with(func(v *volumeState) { v.report.State = datadir.Corrupt }), ownLease{}, Corrupt},
-		"damaged and another's":                {with(func(v *volumeState) { v.report.State, v.stamp.Cluster = datadir.Corrupt, "x" }), ownLease{}, Foreign},
+		"damaged and another's":                {with(func(v *volumeState) { v.report.State, v.identityFile.Cluster = datadir.Corrupt, "x" }), ownLease{}, Foreign},
 		"of a newer etcd":                      {with(func(v *volumeState) { v.report.State = datadir.NewerSchema }), ownLease{}, Newer},
-		"empty, whatever the stamp says":       {with(func(v *volumeState) { v.report.State, v.stamp.Cluster = datadir.Empty, "x" }), ownLease{}, Empty},
+		"empty, whatever the stamp says":       {with(func(v *volumeState) { v.report.State, v.identityFile.Cluster = datadir.Empty, "x" }), ownLease{}, Empty},
 		"empty, on a volume that is another's": {with(func(v *volumeState) { v.report.State = datadir.Empty }), ownLease{member: leases.Member{VolumeUID: "other"}}, Empty},
 	}
 	for name, tc := range tests {
@@ -110,12 +110,12 @@ func TestEpochAndBootstrapOfOurData(t *testing.T) {
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			v := ourData
-			v.stamp.Formed = tc.formed
+			v.identityFile.Formed = tc.formed
 			if got := classifyEpoch(us, v, tc.record); got != tc.epoch {
 				t.Errorf("epoch is %s, want %s", got, tc.epoch)
 			}
 			// Settle asks this only of data that is not Formed.
-			if got := classifyBootstrap(tc.record, v.stamp, us.Member); got != tc.formation {
+			if got := classifyBootstrap(tc.record, v.identityFile, us.Member); got != tc.formation {
 				t.Errorf("bootstrap is %d, want %d", got, tc.formation)
 			}
 		})
@@ -123,8 +123,8 @@ func TestEpochAndBootstrapOfOurData(t *testing.T) {
 }
 
 func TestRecordIsCompletedOnlyFromItsOwnCluster(t *testing.T) {
-	stamp := ourData.stamp
-	stamp.MaxLearners, stamp.Formed, stamp.Epoch, stamp.Lineage = 16, true, 2, leases.LineageOf(2, "n")
+	identityFile := ourData.identityFile
+	identityFile.MaxLearners, identityFile.Formed, identityFile.Epoch, identityFile.Lineage = 16, true, 2, leases.LineageOf(2, "n")
 	base := leases.Record{Phase: leases.PhaseFormed, ClusterID: 0xc, Epoch: 2, FormedEpoch: 2}
 	tests := map[string]struct {
 		change func(*leases.Record)
@@ -136,14 +136,14 @@ func TestRecordIsCompletedOnlyFromItsOwnCluster(t *testing.T) {
 		"no cluster ID":          {func(r *leases.Record) { r.ClusterID = 0 }, false},
 		"a later epoch":          {func(r *leases.Record) { r.Epoch = 3 }, false},
 		"not formed":             {func(r *leases.Record) { r.Phase = leases.PhaseForming }, false},
-		"nothing is missing":     {func(r *leases.Record) { r.Nonce, r.Lineage, r.MaxLearners = "n", stamp.Lineage, 16 }, false},
-		"only the limit missing": {func(r *leases.Record) { r.Nonce, r.Lineage = "n", stamp.Lineage }, true},
+		"nothing is missing":     {func(r *leases.Record) { r.Nonce, r.Lineage, r.MaxLearners = "n", identityFile.Lineage, 16 }, false},
+		"only the limit missing": {func(r *leases.Record) { r.Nonce, r.Lineage = "n", identityFile.Lineage }, true},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			record := base
 			tc.change(&record)
-			got, changed := complete(record, stamp)
+			got, changed := complete(record, identityFile)
 			if changed != tc.want {
 				t.Fatalf("changed is %t, want %t", changed, tc.want)
 			}
@@ -316,12 +316,12 @@ func TestWhatCannotBeReadFormsNothing(t *testing.T) {
 
 func TestALineageReportsWhereItForked(t *testing.T) {
 	at := time.Now()
-	stamp := datadir.Stamp{Cluster: "uid", ClusterID: 0xc, Lineage: "00000005-a", Parent: string(oldLineage), Fork: 7}
+	identityFile := datadir.IdentityFile{Cluster: "uid", ClusterID: 0xc, Lineage: "00000005-a", Parent: string(oldLineage), Fork: 7}
 	want := catalog.Formation{
 		Lineage: "00000005-a", Parent: oldLineage, Fork: 7, Reason: "restore", ClusterID: "c", ClusterUID: "uid",
 		EtcdVersion: "3.6.16", Created: at,
 	}
-	if got := forkOf(stamp, "3.6.16", at); got != want {
+	if got := forkOf(identityFile, "3.6.16", at); got != want {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
 }

@@ -37,15 +37,15 @@ func TestAttemptThatAnotherClaimedIsStoppedAndGoesAside(t *testing.T) {
 	}
 	etcd := seed.etcdAlone(order)
 	stopped := false
-	err := b.Settle(t.Context(), func(context.Context, string) error {
+	err := b.FinishStart(t.Context(), func(context.Context, string) error {
 		stopped = true
 		return etcd()
 	})
 	if !errors.Is(err, ErrAttemptLost) || !stopped {
 		t.Fatalf("settle: %v, stopped %t", err, stopped)
 	}
-	if stamp, _ := b.Identity(); stamp.Formed || stamp.Lineage != lost {
-		t.Errorf("the stamp says %+v", stamp)
+	if identityFile, _ := b.Identity(); identityFile.Formed || identityFile.Lineage != lost {
+		t.Errorf("the stamp says %+v", identityFile)
 	}
 	// The record still makes this member the seed: it claims an attempt of its own, under a token of its own.
 	seed.start()
@@ -76,14 +76,14 @@ func TestASupersededPodRecordsNoCluster(t *testing.T) {
 	names("successor")
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 	defer cancel()
-	if err := b.Settle(ctx, func(context.Context, string) error { return nil }); err != nil {
+	if err := b.FinishStart(ctx, func(context.Context, string) error { return nil }); err != nil {
 		t.Fatal(err)
 	}
 	if record, _ := c.record(); record.Phase != leases.PhaseForming {
 		t.Errorf("a Pod that another one follows recorded %+v", record)
 	}
 	names("pod-c-a")
-	if err := b.Settle(t.Context(), func(context.Context, string) error { return nil }); err != nil {
+	if err := b.FinishStart(t.Context(), func(context.Context, string) error { return nil }); err != nil {
 		t.Fatal(err)
 	}
 	if record, _ := c.record(); record.Phase != leases.PhaseFormed {
@@ -185,7 +185,7 @@ func TestTheSlotOfALaterPodIsNotGivenBack(t *testing.T) {
 	m := c.members["c-a"]
 	later := m.cfg.PodUID
 	m.cfg.PodUID = "pod-former"
-	s := &settler{b: m.boot(), log: slog.New(slog.DiscardHandler)}
+	s := &finisher{b: m.boot(), log: slog.New(slog.DiscardHandler)}
 	if done, err := s.slotFree(t.Context()); err != nil || !done {
 		t.Errorf("done %t, %v", done, err)
 	}
@@ -193,7 +193,7 @@ func TestTheSlotOfALaterPodIsNotGivenBack(t *testing.T) {
 		t.Error("the agent of a former Pod gave back the slot of the Pod that came after it")
 	}
 	m.cfg.PodUID = later
-	s = &settler{b: m.boot(), log: slog.New(slog.DiscardHandler)}
+	s = &finisher{b: m.boot(), log: slog.New(slog.DiscardHandler)}
 	if done, err := s.slotFree(t.Context()); err != nil || !done {
 		t.Errorf("done %t, %v", done, err)
 	}

@@ -87,7 +87,7 @@ func TestMemberThatWasRemovedWhileDownRejoins(t *testing.T) {
 		t.Errorf("it decided by %v", rules)
 	}
 	c.eventually("the old data is pruned", func() error {
-		if asides, err := datadir.Asides(down.cfg.VolumePath); err != nil || len(asides) > 0 {
+		if asides, err := datadir.AllQuarantined(down.cfg.VolumePath); err != nil || len(asides) > 0 {
 			return fmt.Errorf("%v, err %w", asides, err)
 		}
 		return nil
@@ -259,7 +259,7 @@ func TestRecordThatWasMadeAgainIsCompletedByAMember(t *testing.T) {
 	}
 }
 
-func TestReachSaysWhetherAnybodyIsThere(t *testing.T) {
+func TestReachReportsWhetherAnybodyIsThere(t *testing.T) {
 	address := machine.Address(t)
 	listener, err := net.Listen("tcp", address)
 	if err != nil {

@@ -42,7 +42,7 @@ func TestMain(m *testing.M) {
 }
 
 // patience of a test for something that takes seconds on an idle machine.
-const patience = 4 * time.Minute
+const maxWait = 4 * time.Minute
 
 // cluster is a real API server's Leases and real etcd processes on loopback, each at an address of its own. The test does
 // what druid would do.
@@ -198,7 +198,7 @@ func (m *member) boot() *Bootstrapper {
 // next is one start decision.
 func (m *member) next(b *Bootstrapper) launch.Order {
 	m.c.t.Helper()
-	ctx, cancel := context.WithTimeout(m.c.t.Context(), patience)
+	ctx, cancel := context.WithTimeout(m.c.t.Context(), maxWait)
 	defer cancel()
 	order, err := b.Next(ctx, launch.Idle{}, func(launch.Order) {})
 	if err != nil {
@@ -256,7 +256,7 @@ func (m *member) supervise(ctx context.Context, b *Bootstrapper, order launch.Or
 	settled := make(chan struct{})
 	go func() {
 		defer close(settled)
-		err := b.Settle(running, func(context.Context, string) error { return etcd.Process.Signal(syscall.SIGTERM) })
+		err := b.FinishStart(running, func(context.Context, string) error { return etcd.Process.Signal(syscall.SIGTERM) })
 		fmt.Fprintln(m, "settled:", err)
 	}()
 	stop := context.AfterFunc(ctx, func() { _ = etcd.Process.Signal(syscall.SIGTERM) })
@@ -342,7 +342,7 @@ func (m *member) decided(want func(Published) bool) []string {
 
 func (c *cluster) eventually(what string, cond func() error) {
 	c.t.Helper()
-	deadline := time.Now().Add(patience)
+	deadline := time.Now().Add(maxWait)
 	for {
 		err := cond()
 		if err == nil {

@@ -20,25 +20,25 @@ import (
 // steer is first, which leads to the target, or where it holds what attempts found damaged, a plan that leads there too: around are
 // the objects that it does without. The error says what a person is to do where there is none. That is asked again with each listing,
 // so it holds for what is in the store now.
-func (r *restores) steer(c catalog.Catalog, t catalog.Target, first catalog.Plan, now time.Time) (plan catalog.Plan, around []string, err error) {
-	f := DetourFacts{Harm: r.harm(first, now), Rest: RestNone}
+func (r *restores) choosePlan(c catalog.Catalog, t catalog.Target, first catalog.Plan, now time.Time) (plan catalog.Plan, around []string, err error) {
+	f := FallbackFacts{Damage: r.damageKind(first, now), Rest: RestNone}
 	var rest catalog.Plan
 	var lost error
 	keys := slices.Sorted(maps.Keys(r.damaged))
-	if f.Harm != Unharmed {
+	if f.Damage != Unharmed {
 		for _, key := range keys {
 			t = t.Except(key)
 		}
 		rest, lost = c.Plan(t)
 		f.Rest = restOf(first, rest, r.plan, lost)
 	}
-	switch decideDetour(f).Verdict {
+	switch decideFallback(f).Verdict {
 	case CourseDirect:
-		if f.Harm == HarmOld {
+		if f.Damage == DamageOld {
 			r.damaged = nil
 		}
 		return first, nil, nil
-	case CourseDetour:
+	case CourseFallback:
 		rest.Notes = slices.Concat(r.notes(first, keys), rest.Notes)
 		return rest, keys, nil
 	default:
@@ -47,14 +47,14 @@ func (r *restores) steer(c catalog.Catalog, t catalog.Target, first catalog.Plan
 }
 
 // harm says what is known of a plan's objects.
-func (r *restores) harm(p catalog.Plan, now time.Time) Harm {
+func (r *restores) damageKind(p catalog.Plan, now time.Time) Damage {
 	switch {
 	case len(r.harmed(p)) == 0:
 		return Unharmed
 	case now.Sub(r.at) < spoiledFor:
-		return HarmNew
+		return DamageNew
 	default:
-		return HarmOld
+		return DamageOld
 	}
 }
 
@@ -141,16 +141,16 @@ func reportAround(around []string, inform func(string)) func(string) {
 
 // heard is what our own Lease and the record said when they could be read last, since etcd last ran on this volume, or it was cleared.
 // A Lease that cannot be read reports nothing, and lets Resume pass; but what spoke against the data a moment before has not gone.
-type heard struct {
+type lastKnown struct {
 	own    *leases.Member
 	record *leases.Record
 }
 
 // forgetVolume: what was found on it, and what spoke against that, holds no longer.
-func (b *Bootstrapper) forgetVolume() { b.inspects, b.heard = nil, heard{} }
+func (b *Bootstrapper) forgetVolume() { b.inspects, b.lastKnown = nil, lastKnown{} }
 
 // hear keeps what could be read.
-func (h *heard) hear(own ownLease, r recordState) {
+func (h *lastKnown) hear(own ownLease, r recordState) {
 	if own.err == nil {
 		h.own = &own.member
 	}
@@ -160,7 +160,7 @@ func (h *heard) hear(own ownLease, r recordState) {
 }
 
 // against adds to the facts what was heard from whom cannot be read now, as far as it speaks against the data or against us.
-func (h heard) against(cfg config.Config, v volumeState, f *Facts, note func(fact, detail string)) {
+func (h lastKnown) against(cfg config.Config, v volumeState, f *Facts, note func(fact, detail string)) {
 	if f.Lease == LeaseUnread && h.own != nil {
 		own := ownLease{member: *h.own}
 		data, detail := classifyData(cfg, v, own)

@@ -115,7 +115,7 @@ func TestDamageIsPlannedAroundWhereNothingIsLost(t *testing.T) {
 	for name, tc := range map[string]struct {
 		order config.Restore
 		// damaged are found one after another; the way is what is planned then, none where a person is needed.
-		damaged, way []string
+		damaged, removalGate []string
 		// says what the person hears, or the last note of the way.
 		says []string
 	}{
@@ -140,14 +140,14 @@ func TestDamageIsPlannedAroundWhereNothingIsLost(t *testing.T) {
 			}
 			o := b.looks(t)
 			want, said := BackupPresent, strings.Join(o.bootstraps.plan.Notes, "\n")
-			if tc.way == nil {
+			if tc.removalGate == nil {
 				want, said = BackupUnusable, o.details["backup"]
 				tc.says = append(tc.says, tc.damaged[0], "spec.bootstrap.restore.to", "--without "+tc.damaged[0])
 			} else if slices.Sort(tc.damaged); !slices.Equal(o.bootstraps.around, tc.damaged) {
 				t.Errorf("left out are %v", o.bootstraps.around)
 			}
-			if got := objectsOf(o.bootstraps.plan); o.Backup != want || !slices.Equal(got, tc.way) {
-				t.Errorf("got %s by %v, want %s by %v: %s", o.Backup, got, want, tc.way, o.details)
+			if got := objectsOf(o.bootstraps.plan); o.Backup != want || !slices.Equal(got, tc.removalGate) {
+				t.Errorf("got %s by %v, want %s by %v: %s", o.Backup, got, want, tc.removalGate, o.details)
 			}
 			for _, says := range tc.says {
 				if !strings.Contains(said, says) {
@@ -228,7 +228,7 @@ func TestWhatSpokeAgainstTheDataIsNotForgotten(t *testing.T) {
 		"it was lost, and that is taken back":  {unread, unread, formed(0xd), formed(0xc), "resume-majority", ""},
 		"it went back, by a Lease of no Pod":   {with(func(m *leases.Member) { m.Floor.Committed = 51 }), with(func(m *leases.Member) { m.PodUID, m.Floor.Committed = "", 51 }), unreadRecord, unreadRecord, "lease-unread", "has not written"},
 	} {
-		var h heard
+		var h lastKnown
 		h.hear(tc.ownBefore, tc.recordBefore)
 		h.hear(tc.own, tc.record)
 		f, details := classify(us, ourData, tc.own, tc.record)

@@ -147,17 +147,17 @@ func decisionOf(d rules.Decision[Mode]) Decision {
 // One-bit enums of a restore whose plan may hold what is damaged.
 type (
 	// Harm is what is known of the objects of the plan that leads to what is asked for.
-	Harm uint8
+	Damage uint8
 	// Rest is where all other objects lead.
 	Rest uint8
 )
 
 // Harm.
 const (
-	Unharmed Harm = 1 << iota // none of them was found damaged
-	HarmNew                   // one was, a moment ago
-	HarmOld                   // one was, so long ago that a good copy may stand in its place by now
-	anyHarm  = 1<<iota - 1
+	Unharmed Damage = 1 << iota // none of them was found damaged
+	DamageNew                   // one was, a moment ago
+	DamageOld                   // one was, so long ago that a good copy may stand in its place by now
+	anyDamage  = 1<<iota - 1
 )
 
 // Rest.
@@ -170,12 +170,12 @@ const (
 )
 
 // DetourFacts is all that decideDetour may look at.
-type DetourFacts struct {
-	Harm Harm `fact:"an object of the plan is damaged"`
+type FallbackFacts struct {
+	Damage Damage `fact:"an object of the plan is damaged"`
 	Rest Rest `fact:"the others lead"`
 }
 
-func (h Harm) String() string { return rules.Word(h, "no", "found just now", "found minutes ago") }
+func (h Damage) String() string { return rules.Word(h, "no", "found just now", "found minutes ago") }
 func (r Rest) String() string {
 	return rules.Word(r, "to the same state", "to the same, tried in vain", "to less, or another state", "nowhere")
 }
@@ -186,26 +186,26 @@ type Course string
 // The courses.
 const (
 	CourseDirect Course = "Direct" // the one with all objects, whatever was found damaged before
-	CourseDetour Course = "Detour" // the one without those that are damaged
+	CourseFallback Course = "Detour" // the one without those that are damaged
 	CourseNone   Course = "None"   // neither: a person has to choose
 )
 
 // detours is the whole policy of damage on the way to what is restored. First match wins; what no rule covers is not restored.
-var detours = rules.New(CourseNone, []rules.Row[DetourFacts, Course]{
-	{Name: "undamaged", When: DetourFacts{Harm: Unharmed}, Verdict: CourseDirect,
+var detours = rules.New(CourseNone, []rules.Row[FallbackFacts, Course]{
+	{Name: "undamaged", When: FallbackFacts{Damage: Unharmed}, Verdict: CourseDirect,
 		Why: "nothing that it needs was found damaged"},
-	{Name: "around-damage", When: DetourFacts{Rest: RestEqual}, Verdict: CourseDetour,
+	{Name: "around-damage", When: FallbackFacts{Rest: RestEqual}, Verdict: CourseFallback,
 		Why: "all that is asked for is in other objects, too"},
-	{Name: "look-again", When: DetourFacts{Harm: HarmOld}, Verdict: CourseDirect,
+	{Name: "look-again", When: FallbackFacts{Damage: DamageOld}, Verdict: CourseDirect,
 		Why: "a good copy may stand in its place by now, or in that of any other; each is read and compared before it counts"},
-	{Name: "tried-in-vain", When: DetourFacts{Rest: RestVain}, Verdict: CourseDetour,
+	{Name: "tried-in-vain", When: FallbackFacts{Rest: RestVain}, Verdict: CourseFallback,
 		Why: "what is wrong with it is reported, until all is looked at again"},
 	{Name: "damage-in-the-way", Verdict: CourseNone,
 		Why: "less than what is asked for is never restored unasked"},
 })
 
 // decideDetour is total, as Decide is.
-func decideDetour(f DetourFacts) rules.Decision[Course] { return detours.Decide(f) }
+func decideFallback(f FallbackFacts) rules.Decision[Course] { return detours.Decide(f) }
 
 // restOf says where a plan without the damaged objects leads, or that there is none, compared with first, which has them, and with the
 // plan that was tried in vain last. What leads further than first, as overlapping deltas may, has all of it; the restore cuts it back to

@@ -124,25 +124,25 @@ func TestDecideIsSafeForAllFacts(t *testing.T) {
 
 // TestDetoursAreSafeForAllFacts also freezes the table.
 func TestDetoursAreSafeForAllFacts(t *testing.T) {
-	cases := rulestest.Check(t, detours, brokenByDetour)
+	cases := rulestest.Check(t, detours, brokenByFallback)
 	rulestest.Section(t, "../../docs/reference/decisions.md", "detours", "A bootstrap from backups that are damaged: bootstrap.detours",
 		"Asked by the seed's agent for the plan that leads to what spec.bootstrap.restore asks for. What is damaged, attempts of the same process found out.", detours, cases)
 }
 
 // brokenByDetour names the promise that a decision breaks, or nothing.
-func brokenByDetour(f DetourFacts, d rules.Decision[Course]) string {
+func brokenByFallback(f FallbackFacts, d rules.Decision[Course]) string {
 	switch {
-	case d.Verdict == CourseDetour && f.Rest != RestEqual && f.Rest != RestVain:
+	case d.Verdict == CourseFallback && f.Rest != RestEqual && f.Rest != RestVain:
 		return "restores less than was asked for"
-	case d.Verdict != CourseDirect && f.Harm == Unharmed:
+	case d.Verdict != CourseDirect && f.Damage == Unharmed:
 		return "does without what is not known to be damaged"
-	case d.Verdict == CourseDirect && f.Harm == HarmNew:
+	case d.Verdict == CourseDirect && f.Damage == DamageNew:
 		return "reads again what was found damaged just now"
-	case f.Harm == HarmOld && d.Verdict != CourseDirect && f.Rest != RestEqual:
+	case f.Damage == DamageOld && d.Verdict != CourseDirect && f.Rest != RestEqual:
 		return "never finds out that damage was repaired"
 	case d.Verdict == CourseNone && f.Rest == RestEqual:
 		return "waits for a person, and all is there"
-	case d.Verdict == CourseDirect && f.Harm != Unharmed && f.Rest == RestEqual:
+	case d.Verdict == CourseDirect && f.Damage != Unharmed && f.Rest == RestEqual:
 		return "tries what is damaged, and all is elsewhere"
 	}
 	return ""

@@ -23,16 +23,16 @@ var ErrAttemptLost = errors.New("the attempt to form the cluster was lost")
 
 // settlePoll is how often a member that is not settled looks at its own etcd and at the list: promotions of a forming
 // cluster follow one another within it.
-const settlePoll = 200 * time.Millisecond
+const finishPoll = 200 * time.Millisecond
 
 // bootTime of etcd, in which it is no news that it does not answer.
 const bootTime = 5 * time.Second
 
 // settler follows one run of etcd. It shares nothing with Next, which may begin before it has seen that etcd ended.
-type settler struct {
+type finisher struct {
 	b     *Bootstrapper
 	log   *slog.Logger
-	stamp datadir.Stamp
+	identityFile datadir.IdentityFile
 	since time.Time
 	word  string
 	// What Kubernetes said when a promotion last asked it.
@@ -50,14 +50,14 @@ const askAgain = time.Second
 // Settle follows a started etcd until nothing is left to do for its start: the cluster that we formed is recorded as
 // Formed, the member votes, the replacing slot is free again, old data is pruned. Its ctx is to end when etcd does; then, as
 // when all is done, it returns nil. stop must stop etcd and return when it did; it is called if our attempt was lost.
-func (b *Bootstrapper) Settle(ctx context.Context, stop func(ctx context.Context, reason string) error) error {
-	stamp, err := datadir.ReadStamp(b.cfg.VolumePath)
+func (b *Bootstrapper) FinishStart(ctx context.Context, stop func(ctx context.Context, reason string) error) error {
+	identityFile, err := datadir.ReadIdentityFile(b.cfg.VolumePath)
 	if err != nil {
 		return fmt.Errorf("settle: %w", err)
 	}
-	b.setIdentity(stamp)
-	s := &settler{b: b, log: b.log, stamp: stamp, since: time.Now()}
-	if !stamp.Formed {
+	b.setIdentity(identityFile)
+	s := &finisher{b: b, log: b.log, identityFile: identityFile, since: time.Now()}
+	if !identityFile.Formed {
 		if err := s.until(ctx, "form", s.formed); err != nil {
 			if errors.Is(err, ErrAttemptLost) {
 				return errors.Join(err, stop(ctx, err.Error()))
@@ -79,7 +79,7 @@ func (b *Bootstrapper) Settle(ctx context.Context, stop func(ctx context.Context
 }
 
 // until repeats step until it is done, ctx ends, or our attempt is lost. Any other error is logged once per change.
-func (s *settler) until(ctx context.Context, name string, step func(context.Context) (bool, error)) error {
+func (s *finisher) until(ctx context.Context, name string, step func(context.Context) (bool, error)) error {
 	s.since = time.Now()
 	for ctx.Err() == nil {
 		done, err := step(ctx)
@@ -90,9 +90,9 @@ func (s *settler) until(ctx context.Context, name string, step func(context.Cont
 			s.word = err.Error()
 			s.log.WarnContext(ctx, "member not settled", "step", name, "err", err)
 		}
-		interval := settlePoll
+		interval := finishPoll
 		if over := time.Since(s.since) - calmAfter; over > 0 {
-			interval = min(calmInterval, settlePoll+over/8)
+			interval = min(calmInterval, finishPoll+over/8)
 		}
 		loop.Sleep(ctx, interval)
 	}
@@ -109,21 +109,21 @@ func (b *Bootstrapper) local() string {
 }
 
 // self asks our own etcd, which must be the one of the stamp.
-func (s *settler) self(ctx context.Context) (membership.Status, error) {
+func (s *finisher) self(ctx context.Context) (membership.Status, error) {
 	ctx, cancel := context.WithTimeout(ctx, endpointTimeout)
 	defer cancel()
 	status, err := s.b.status(ctx, s.b.local())
 	if err != nil {
 		return status, err
 	}
-	if status.ClusterID != uint64(s.stamp.ClusterID) || status.MemberID != uint64(s.stamp.MemberID) {
+	if status.ClusterID != uint64(s.identityFile.ClusterID) || status.MemberID != uint64(s.identityFile.MemberID) {
 		return status, fmt.Errorf("our etcd is member %x of cluster %x, the volume's stamp says %x of %x",
-			status.MemberID, status.ClusterID, uint64(s.stamp.MemberID), uint64(s.stamp.ClusterID))
+			status.MemberID, status.ClusterID, uint64(s.identityFile.MemberID), uint64(s.identityFile.ClusterID))
 	}
 	return status, nil
 }
 
-func (s *settler) record(ctx context.Context) recordState {
+func (s *finisher) record(ctx context.Context) recordState {
 	ctx, cancel := context.WithTimeout(ctx, kubernetesTimeout)
 	defer cancel()
 	var r recordState
@@ -132,7 +132,7 @@ func (s *settler) record(ctx context.Context) recordState {
 }
 
 // slotFree gives the replacing slot back that we took. The record is read before the Lease: what changes in between fails the update.
-func (s *settler) slotFree(ctx context.Context) (bool, error) {
+func (s *finisher) slotFree(ctx context.Context) (bool, error) {
 	r := s.record(ctx)
 	switch {
 	case errors.Is(r.err, leases.ErrAbsent):
@@ -160,8 +160,8 @@ func (s *settler) slotFree(ctx context.Context) (bool, error) {
 }
 
 // pruned deletes what was moved aside, by datadir's rule.
-func (s *settler) pruned(ctx context.Context) (bool, error) {
-	asides, err := datadir.Asides(s.b.cfg.VolumePath)
+func (s *finisher) pruned(ctx context.Context) (bool, error) {
+	asides, err := datadir.AllQuarantined(s.b.cfg.VolumePath)
 	if err != nil {
 		return false, err
 	}
@@ -174,8 +174,8 @@ func (s *settler) pruned(ctx context.Context) (bool, error) {
 		return false, errors.Join(err, fmt.Errorf("%d old data directories are kept: %s", len(asides), d.Rule))
 	}
 	var names []string
-	for _, aside := range datadir.PruneOrder(asides, uint64(s.stamp.ClusterID)) {
-		names = append(names, aside.Name)
+	for _, quarantined := range datadir.PruneOrder(asides, uint64(s.identityFile.ClusterID)) {
+		names = append(names, quarantined.Name)
 	}
 	if err := datadir.Prune(s.b.cfg.VolumePath, names...); err != nil {
 		return false, err
@@ -184,21 +184,21 @@ func (s *settler) pruned(ctx context.Context) (bool, error) {
 	return true, nil
 }
 
-func (s *settler) decidePrune(ctx context.Context) (rules.Decision[datadir.PruneVerdict], error) {
+func (s *finisher) decidePrune(ctx context.Context) (rules.Decision[datadir.PruneVerdict], error) {
 	f := datadir.PruneFacts{Voter: rules.Unknown, Quorum: rules.Unknown, Current: rules.Unknown}
 	r := s.record(ctx)
 	if r.err != nil {
 		return datadir.DecidePrune(f), r.err
 	}
-	f.Current = answer(r.record.Phase == leases.PhaseFormed && r.record.ClusterID == uint64(s.stamp.ClusterID) &&
-		r.record.FormedEpoch == s.stamp.Epoch)
+	f.Current = answer(r.record.Phase == leases.PhaseFormed && r.record.ClusterID == uint64(s.identityFile.ClusterID) &&
+		r.record.FormedEpoch == s.identityFile.Epoch)
 	view, err := membership.Observe(ctx, s.b.dial, membership.Query{
-		Endpoints: []string{s.b.local()}, ClusterID: uint64(s.stamp.ClusterID), Timeout: endpointTimeout,
+		Endpoints: []string{s.b.local()}, ClusterID: uint64(s.identityFile.ClusterID), Timeout: endpointTimeout,
 	})
 	if err != nil {
 		return datadir.DecidePrune(f), err
 	}
-	entry, ok := view.Member(uint64(s.stamp.MemberID))
+	entry, ok := view.Member(uint64(s.identityFile.MemberID))
 	f.Voter = answer(ok && entry.Started() && !entry.Learner)
 	f.Quorum = answer(membership.QuorumWithout(view, 0, s.b.health(ctx, view.Voters())) == rules.Yes)
 	return datadir.DecidePrune(f), nil
@@ -215,8 +215,8 @@ func answer(yes bool) rules.Answer {
 // backups. It comes before the cluster is Formed and so before anybody writes into it: a backup of what is written then
 // must never be taken for more of the parent's history. A group that began with a file has no parent, and reports the file; of one that began
 // empty there is nothing to report.
-func (s *settler) parentRecorded(ctx context.Context) error {
-	if s.stamp.Parent == "" && s.stamp.File == "" {
+func (s *finisher) parentRecorded(ctx context.Context) error {
+	if s.identityFile.Parent == "" && s.identityFile.File == "" {
 		return nil
 	}
 	reloadable, err := config.ReadReloadable(s.b.cfg.ConfigPath)
@@ -232,7 +232,7 @@ func (s *settler) parentRecorded(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	formation := forkOf(s.stamp, s.b.cfg.EtcdVersion, time.Now().UTC())
+	formation := forkOf(s.identityFile, s.b.cfg.EtcdVersion, time.Now().UTC())
 	crash.Before("write-lineage")
 	err = catalog.WriteBootstrap(ctx, store, reloadable.Backup.Prefix, formation)
 	crash.After("write-lineage")

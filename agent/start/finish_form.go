@@ -26,17 +26,17 @@ const (
 )
 
 // classifyBirth compares the record with the stamp of an attempt of member name.
-func classifyBootstrap(r recordState, stamp datadir.Stamp, name string) formation {
+func classifyBootstrap(r recordState, identityFile datadir.IdentityFile, name string) formation {
 	switch record := r.record; {
 	case r.err != nil:
 		return bootstrapUnknown
 	case record.Phase != leases.PhaseForming && record.ClusterID == 0:
 		return bootstrapUnknown
-	case record.Phase != leases.PhaseForming && record.ClusterID == uint64(stamp.ClusterID):
+	case record.Phase != leases.PhaseForming && record.ClusterID == uint64(identityFile.ClusterID):
 		return bootstrapRecorded
 	case record.Phase != leases.PhaseForming:
 		return bootstrapLost
-	case leases.LineageOf(record.Epoch, record.Nonce) == stamp.Lineage:
+	case leases.LineageOf(record.Epoch, record.Nonce) == identityFile.Lineage:
 		return bootstrapOurs
 	case record.Nonce == "" && record.Seed == name && record.FormedEpoch == 0:
 		return bootstrapOurs // a record that forgot our claim; it is claimed and Formed in one write
@@ -47,13 +47,13 @@ func classifyBootstrap(r recordState, stamp datadir.Stamp, name string) formatio
 
 // formed records our healthy etcd as the cluster, by compare-and-set on the claim that carries our nonce. No one joins
 // before that, and druid publishes nothing.
-func (s *settler) formed(ctx context.Context) (bool, error) {
+func (s *finisher) formed(ctx context.Context) (bool, error) {
 	r := s.record(ctx)
-	switch classifyBootstrap(r, s.stamp, s.b.cfg.Member) {
+	switch classifyBootstrap(r, s.identityFile, s.b.cfg.Member) {
 	case bootstrapLost:
-		return false, fmt.Errorf("%w: ours is %s, the record's %s", ErrAttemptLost, s.stamp.Lineage, r.record.Lineage)
+		return false, fmt.Errorf("%w: ours is %s, the record's %s", ErrAttemptLost, s.identityFile.Lineage, r.record.Lineage)
 	case bootstrapRecorded:
-		return s.stampFormed(ctx)
+		return s.identityFileFormed(ctx)
 	case bootstrapOurs:
 		if err := s.lives(ctx, r.record); err != nil {
 			return false, err
@@ -71,7 +71,7 @@ func (s *settler) formed(ctx context.Context) (bool, error) {
 }
 
 // ours reads that our Lease names this Pod (R1): a successor's volume, not ours, is the member's then.
-func (s *settler) ours(ctx context.Context) error {
+func (s *finisher) ours(ctx context.Context) error {
 	lease, detail := s.lease(ctx)
 	if lease != Fresh {
 		return fmt.Errorf("form: this member's Lease is %s: %s", lease, detail)
@@ -80,15 +80,15 @@ func (s *settler) ours(ctx context.Context) error {
 }
 
 // lives proves that the group is there, and we in it: one that was formed here serves, one that was joined lists us.
-func (s *settler) lives(ctx context.Context, record leases.Record) error {
-	if s.stamp.Externals == "" {
+func (s *finisher) lives(ctx context.Context, record leases.Record) error {
+	if s.identityFile.Externals == "" {
 		return s.healthy(ctx)
 	}
-	return s.adopted(ctx, FormedBy(record, s.stamp, s.b.cfg.PodUID))
+	return s.adopted(ctx, FormedBy(record, s.identityFile, s.b.cfg.PodUID))
 }
 
 // healthy proves that our etcd is the one of the stamp and serves.
-func (s *settler) healthy(ctx context.Context) error {
+func (s *finisher) healthy(ctx context.Context) error {
 	if _, err := s.self(ctx); err != nil {
 		return err
 	}
@@ -102,8 +102,8 @@ func (s *settler) healthy(ctx context.Context) error {
 	return membership.Linearizable(ctx, client)
 }
 
-func (s *settler) claimFormed(ctx context.Context, r recordState) (bool, error) {
-	record := FormedBy(r.record, s.stamp, s.b.cfg.PodUID)
+func (s *finisher) claimFormed(ctx context.Context, r recordState) (bool, error) {
+	record := FormedBy(r.record, s.identityFile, s.b.cfg.PodUID)
 	crash.Before("record-formed")
 	_, err := s.b.store.UpdateRecord(ctx, r.version, record)
 	crash.After("record-formed")
@@ -114,61 +114,61 @@ func (s *settler) claimFormed(ctx context.Context, r recordState) (bool, error) 
 		return false, fmt.Errorf("record the cluster as Formed: %w", err)
 	}
 	s.log.InfoContext(ctx, "cluster formed", "clusterID", leases.FormatID(record.ClusterID), "epoch", record.Epoch)
-	return s.stampFormed(ctx)
+	return s.identityFileFormed(ctx)
 }
 
 // stampFormed lets the volume itself know that the group exists.
-func (s *settler) stampFormed(context.Context) (bool, error) {
-	s.stamp.Formed = true
+func (s *finisher) identityFileFormed(context.Context) (bool, error) {
+	s.identityFile.Formed = true
 	crash.Before("stamp-formed")
-	err := datadir.WriteStamp(s.b.cfg.VolumePath, s.stamp)
+	err := datadir.WriteIdentityFile(s.b.cfg.VolumePath, s.identityFile)
 	crash.After("stamp-formed")
 	if err != nil {
 		return false, err
 	}
-	s.b.setIdentity(s.stamp)
+	s.b.setIdentity(s.identityFile)
 	return true, nil
 }
 
 // nonceOf is the nonce of the bootstrap that the stamp names: a lineage is <epoch>-<nonce>.
-func nonceOf(stamp datadir.Stamp) string {
-	_, nonce, _ := strings.Cut(stamp.Lineage, "-")
+func nonceOf(identityFile datadir.IdentityFile) string {
+	_, nonce, _ := strings.Cut(identityFile.Lineage, "-")
 	return nonce
 }
 
 // guestsOf are the IDs of the voters that the stamp's group had before it was joined.
-func externalsOf(stamp datadir.Stamp) []string {
-	if stamp.Externals == "" {
+func externalsOf(identityFile datadir.IdentityFile) []string {
+	if identityFile.Externals == "" {
 		return nil
 	}
-	return strings.Split(stamp.Externals, ",")
+	return strings.Split(identityFile.Externals, ",")
 }
 
 // CompleteRecord fills what a re-created record does not know of its own cluster, from the stamp of a member that runs in
 // it. No one joins from an incomplete record. An epoch is never lowered. It says whether there is anything to write.
 func (b *Bootstrapper) CompleteRecord(record leases.Record) (leases.Record, bool) {
-	stamp, ok := b.Identity()
-	if !ok || !stamp.Formed {
+	identityFile, ok := b.Identity()
+	if !ok || !identityFile.Formed {
 		return record, false
 	}
-	return complete(record, stamp)
+	return complete(record, identityFile)
 }
 
 // complete is CompleteRecord for a stamp: only into a record that says Formed, under the stamp's cluster ID, and knows no
 // later epoch.
-func complete(record leases.Record, stamp datadir.Stamp) (leases.Record, bool) {
-	if record.Phase != leases.PhaseFormed || record.ClusterID != uint64(stamp.ClusterID) ||
-		max(record.Epoch, record.FormedEpoch) > stamp.Epoch {
+func complete(record leases.Record, identityFile datadir.IdentityFile) (leases.Record, bool) {
+	if record.Phase != leases.PhaseFormed || record.ClusterID != uint64(identityFile.ClusterID) ||
+		max(record.Epoch, record.FormedEpoch) > identityFile.Epoch {
 		return record, false
 	}
-	if isComplete(record) && record.Epoch == stamp.Epoch && record.FormedEpoch == stamp.Epoch &&
-		(record.Adopted() || stamp.Externals == "") {
+	if isComplete(record) && record.Epoch == identityFile.Epoch && record.FormedEpoch == identityFile.Epoch &&
+		(record.Adopted() || identityFile.Externals == "") {
 		return record, false
 	}
-	record.Epoch, record.FormedEpoch = stamp.Epoch, stamp.Epoch
-	record.Nonce, record.Lineage = nonceOf(stamp), stamp.Lineage
-	record.MaxLearners = stamp.MaxLearners
-	if externals := externalsOf(stamp); len(externals) > 0 {
+	record.Epoch, record.FormedEpoch = identityFile.Epoch, identityFile.Epoch
+	record.Nonce, record.Lineage = nonceOf(identityFile), identityFile.Lineage
+	record.MaxLearners = identityFile.MaxLearners
+	if externals := externalsOf(identityFile); len(externals) > 0 {
 		record.Externals = externals
 	}
 	return record, true
@@ -178,7 +178,7 @@ func complete(record leases.Record, stamp datadir.Stamp) (leases.Record, bool) {
 const promotionTable = "membership.promotions"
 
 // votes says whether our member votes, and asks the voters for it where the promotions allow it.
-func (s *settler) votes(ctx context.Context) (bool, error) {
+func (s *finisher) votes(ctx context.Context) (bool, error) {
 	status, err := s.self(ctx)
 	if err != nil {
 		return false, err
@@ -193,7 +193,7 @@ func (s *settler) votes(ctx context.Context) (bool, error) {
 	if r.err != nil {
 		return false, r.err
 	}
-	view, err := s.b.list(ctx, r.record, uint64(s.stamp.ClusterID))
+	view, err := s.b.list(ctx, r.record, uint64(s.identityFile.ClusterID))
 	if err != nil {
 		return false, err
 	}
@@ -208,29 +208,29 @@ func (s *settler) votes(ctx context.Context) (bool, error) {
 		return d.Verdict == membership.Done, nil
 	}
 	// raft takes one change at a time and etcd lets the others wait for seconds: learners ask one after another.
-	if s.turns++; s.turns <= before(view, uint64(s.stamp.MemberID)) {
+	if s.turns++; s.turns <= before(view, uint64(s.identityFile.MemberID)) {
 		return false, nil
 	}
 	return false, s.promote(ctx, view)
 }
 
-func (s *settler) promotionFacts(r recordState, view membership.View) membership.PromotionFacts {
+func (s *finisher) promotionFacts(r recordState, view membership.View) membership.PromotionFacts {
 	f := membership.PromotionFacts{
-		Kind: membership.LearnerUnstarted, Firm: rules.No, Voters: membership.VotersOf(view),
+		Kind: membership.LearnerUnstarted, Authoritative: rules.No, Voters: membership.VotersOf(view),
 		Joined: rules.AnswerOf(allStarted(view, r.record.Members)),
 		Room:   rules.AnswerOf(len(view.Learners()) < r.record.MaxLearners),
 	}
-	if entry, ok := view.Member(uint64(s.stamp.MemberID)); ok {
+	if entry, ok := view.Member(uint64(s.identityFile.MemberID)); ok {
 		f.Kind = membership.KindOf(entry)
 	}
 	if r.record.Phase == leases.PhaseFormed && r.record.Lists(s.b.cfg.Member) && r.record.ClusterID == view.ClusterID {
-		f.Firm = s.leased
+		f.Authoritative = s.leased
 	}
 	return f
 }
 
 // leaseIsFresh reads our own Lease: what follows changes the member list (R1).
-func (s *settler) leaseIsFresh(ctx context.Context) rules.Answer {
+func (s *finisher) leaseIsFresh(ctx context.Context) rules.Answer {
 	switch lease, _ := s.lease(ctx); lease {
 	case Fresh:
 		return rules.Yes
@@ -241,7 +241,7 @@ func (s *settler) leaseIsFresh(ctx context.Context) rules.Answer {
 	}
 }
 
-func (s *settler) lease(ctx context.Context) (lease Lease, detail string) {
+func (s *finisher) lease(ctx context.Context) (lease Lease, detail string) {
 	ctx, cancel := context.WithTimeout(ctx, kubernetesTimeout)
 	defer cancel()
 	var own ownLease
@@ -268,7 +268,7 @@ func before(view membership.View, id uint64) int {
 }
 
 // promote asks a voter. That we have not caught up yet is no error: it is asked again.
-func (s *settler) promote(ctx context.Context, view membership.View) error {
+func (s *finisher) promote(ctx context.Context, view membership.View) error {
 	ctx, cancel := context.WithTimeout(ctx, changeTimeout)
 	defer cancel()
 	client, err := s.b.dial(ctx, view.Endpoint)
@@ -277,7 +277,7 @@ func (s *settler) promote(ctx context.Context, view membership.View) error {
 	}
 	defer func() { _ = client.Close() }()
 	crash.Before("promote")
-	err = membership.Promote(ctx, client, uint64(s.stamp.MemberID))
+	err = membership.Promote(ctx, client, uint64(s.identityFile.MemberID))
 	crash.After("promote")
 	switch {
 	case errors.Is(err, membership.ErrLearnerNotReady), errors.Is(err, membership.ErrNotLearner):
@@ -285,6 +285,6 @@ func (s *settler) promote(ctx context.Context, view membership.View) error {
 	case err != nil:
 		return fmt.Errorf("promote: %w", err)
 	}
-	s.log.InfoContext(ctx, "learner promoted", "memberID", leases.FormatID(uint64(s.stamp.MemberID)))
+	s.log.InfoContext(ctx, "learner promoted", "memberID", leases.FormatID(uint64(s.identityFile.MemberID)))
 	return nil
 }

@@ -74,8 +74,8 @@ func (b *Bootstrapper) observe(ctx context.Context, report launch.Report, fresh 
 	_ = group.Wait() // each keeps its error as a fact
 
 	o.Facts, o.details = classify(b.cfg, o.volume, o.own, o.record)
-	b.heard.hear(o.own, o.record)
-	b.heard.against(b.cfg, o.volume, &o.Facts, o.note)
+	b.lastKnown.hear(o.own, o.record)
+	b.lastKnown.against(b.cfg, o.volume, &o.Facts, o.note)
 	b.observeListing(ctx, &o)
 	if o.Record&isForming != 0 && o.Place == Seed {
 		b.observeEvidence(ctx, &o)
@@ -102,7 +102,7 @@ func (b *Bootstrapper) inspect(ctx context.Context, report launch.Report) volume
 		EtcdVersion: b.cfg.EtcdVersion,
 		Full:        !report.Clean || report.Crashes > 1,
 	})
-	v.stamp, v.stampErr = datadir.ReadStamp(b.cfg.VolumePath)
+	v.identityFile, v.identityFileErr = datadir.ReadIdentityFile(b.cfg.VolumePath)
 	if v.err == nil {
 		b.inspects = &v
 		b.log.InfoContext(ctx, "volume inspected", "data", v.report.String(), "full", v.report.Full, "took", v.report.Took)
@@ -161,16 +161,16 @@ func (b *Bootstrapper) evidence(ctx context.Context, o *observation) (fact Evide
 	if record.FormedEpoch > 0 {
 		return FormedBefore, fmt.Sprintf("the record names the formed epoch %d", record.FormedEpoch)
 	}
-	if fact, detail := b.stampEvidence("this volume", o.volume.stamp, o.volume.stampErr); fact != NeverFormed {
+	if fact, detail := b.identityFileEvidence("this volume", o.volume.identityFile, o.volume.identityFileErr); fact != NeverFormed {
 		return fact, detail
 	}
-	asides, err := datadir.Asides(b.cfg.VolumePath)
+	asides, err := datadir.AllQuarantined(b.cfg.VolumePath)
 	if err != nil {
 		return EvidenceUnknown, err.Error()
 	}
-	for _, aside := range asides {
-		stamp, err := datadir.ReadStamp(filepath.Join(b.cfg.VolumePath, aside.Name))
-		if fact, detail := b.stampEvidence(aside.Name, stamp, err); fact != NeverFormed {
+	for _, quarantined := range asides {
+		identityFile, err := datadir.ReadIdentityFile(filepath.Join(b.cfg.VolumePath, quarantined.Name))
+		if fact, detail := b.identityFileEvidence(quarantined.Name, identityFile, err); fact != NeverFormed {
 			return fact, detail
 		}
 	}
@@ -179,14 +179,14 @@ func (b *Bootstrapper) evidence(ctx context.Context, o *observation) (fact Evide
 
 // stampEvidence is what the stamp of where reports. That there is none reports nothing; one that cannot be read, or is of a
 // later agent, may be of a cluster that was formed.
-func (b *Bootstrapper) stampEvidence(where string, stamp datadir.Stamp, err error) (fact Evidence, detail string) {
+func (b *Bootstrapper) identityFileEvidence(where string, identityFile datadir.IdentityFile, err error) (fact Evidence, detail string) {
 	switch {
-	case errors.Is(err, datadir.ErrNoStamp):
+	case errors.Is(err, datadir.ErrNoIdentityFile):
 		return NeverFormed, ""
 	case err != nil:
 		return EvidenceUnknown, err.Error()
-	case stamp.Formed && stamp.Cluster == b.cfg.ClusterUID:
-		return FormedBefore, fmt.Sprintf("%s was stamped for cluster %x", where, uint64(stamp.ClusterID))
+	case identityFile.Formed && identityFile.Cluster == b.cfg.ClusterUID:
+		return FormedBefore, fmt.Sprintf("%s was stamped for cluster %x", where, uint64(identityFile.ClusterID))
 	default:
 		return NeverFormed, ""
 	}

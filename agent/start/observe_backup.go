@@ -60,7 +60,7 @@ func (b *Bootstrapper) observeBackup(ctx context.Context, o *observation) {
 // configuration file are read here too: an agent that cannot read them must not form an empty cluster. A listing may take as long as it
 // gets on: a bootstrap that gives one up would never come, and nothing waits for it but the bootstrap.
 func (b *Bootstrapper) askStores(ctx context.Context) bootstraps {
-	ctx, cancel := store.Patient(ctx, store.Patience)
+	ctx, cancel := store.Patient(ctx, store.MaxWait)
 	defer cancel()
 	answer := bootstraps{fact: NoBackup, order: NoOrder}
 	order, err := b.cfg.RestoreOrder()
@@ -131,7 +131,7 @@ func (b *Bootstrapper) planRestore(ctx context.Context, answer bootstraps, order
 	if err != nil {
 		return answer.because(classifyPlan(err), err)
 	}
-	if plan, answer.around, err = b.restores.steer(listed, target, plan, time.Now()); err != nil {
+	if plan, answer.around, err = b.restores.choosePlan(listed, target, plan, time.Now()); err != nil {
 		return answer.because(BackupUnusable, err)
 	}
 	answer.fact, answer.source, answer.plan = BackupPresent, source, plan

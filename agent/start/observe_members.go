@@ -24,8 +24,8 @@ func (b *Bootstrapper) observeListing(ctx context.Context, o *observation) {
 		o.note("listed", "no one to ask is known")
 		return
 	}
-	if clusterID == 0 && o.volume.stampErr == nil {
-		clusterID = uint64(o.volume.stamp.ClusterID)
+	if clusterID == 0 && o.volume.identityFileErr == nil {
+		clusterID = uint64(o.volume.identityFile.ClusterID)
 	}
 	if clusterID == 0 {
 		o.note("listed", "the cluster ID is not known")

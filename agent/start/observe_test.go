@@ -24,35 +24,35 @@ func alone(t *testing.T) *Bootstrapper {
 }
 
 func TestATraceOfAClusterThatCannotBeReadRulesNothingOut(t *testing.T) {
-	ours := datadir.Stamp{Cluster: us.ClusterUID, Formed: true}
-	anothers := datadir.Stamp{Cluster: "x", Formed: true}
-	attempt := datadir.Stamp{Cluster: us.ClusterUID}
+	ours := datadir.IdentityFile{Cluster: us.ClusterUID, Formed: true}
+	anothers := datadir.IdentityFile{Cluster: "x", Formed: true}
+	attempt := datadir.IdentityFile{Cluster: us.ClusterUID}
 	tests := map[string]struct {
 		volume volumeState
-		aside  func(t *testing.T, dir string)
+		quarantined  func(t *testing.T, dir string)
 		formed uint32
 		want   Evidence
 	}{
-		"nothing was ever stamped":                    {volume: volumeState{stampErr: datadir.ErrNoStamp}, want: NeverFormed},
-		"the record names a formed epoch":             {volume: volumeState{stampErr: datadir.ErrNoStamp}, formed: 1, want: FormedBefore},
-		"this volume was stamped for our group":       {volume: volumeState{stamp: ours}, want: FormedBefore},
-		"this volume was stamped for an attempt":      {volume: volumeState{stamp: attempt}, want: NeverFormed},
-		"this volume was another's and is empty":      {volume: volumeState{stamp: anothers}, want: NeverFormed},
-		"this volume's stamp cannot be read":          {volume: volumeState{stampErr: errors.New("EIO")}, want: EvidenceUnknown},
-		"this volume's stamp is of a later agent":     {volume: volumeState{stampErr: datadir.ErrBadStamp}, want: EvidenceUnknown},
-		"an aside was stamped for our group":          {volume: volumeState{stampErr: datadir.ErrNoStamp}, aside: stamped(ours), want: FormedBefore},
-		"an aside was stamped for an attempt":         {volume: volumeState{stampErr: datadir.ErrNoStamp}, aside: stamped(attempt), want: NeverFormed},
-		"an aside has no stamp":                       {volume: volumeState{stampErr: datadir.ErrNoStamp}, aside: func(*testing.T, string) {}, want: NeverFormed},
-		"an aside's stamp is of a later agent":        {volume: volumeState{stampErr: datadir.ErrNoStamp}, aside: written(`{"version":9}`), want: EvidenceUnknown},
-		"an aside's stamp is a directory, not a file": {volume: volumeState{stampErr: datadir.ErrNoStamp}, aside: unreadable, want: EvidenceUnknown},
+		"nothing was ever stamped":                    {volume: volumeState{identityFileErr: datadir.ErrNoIdentityFile}, want: NeverFormed},
+		"the record names a formed epoch":             {volume: volumeState{identityFileErr: datadir.ErrNoIdentityFile}, formed: 1, want: FormedBefore},
+		"this volume was stamped for our group":       {volume: volumeState{identityFile: ours}, want: FormedBefore},
+		"this volume was stamped for an attempt":      {volume: volumeState{identityFile: attempt}, want: NeverFormed},
+		"this volume was another's and is empty":      {volume: volumeState{identityFile: anothers}, want: NeverFormed},
+		"this volume's stamp cannot be read":          {volume: volumeState{identityFileErr: errors.New("EIO")}, want: EvidenceUnknown},
+		"this volume's stamp is of a later agent":     {volume: volumeState{identityFileErr: datadir.ErrBadIdentityFile}, want: EvidenceUnknown},
+		"an aside was stamped for our group":          {volume: volumeState{identityFileErr: datadir.ErrNoIdentityFile}, quarantined: stamped(ours), want: FormedBefore},
+		"an aside was stamped for an attempt":         {volume: volumeState{identityFileErr: datadir.ErrNoIdentityFile}, quarantined: stamped(attempt), want: NeverFormed},
+		"an aside has no stamp":                       {volume: volumeState{identityFileErr: datadir.ErrNoIdentityFile}, quarantined: func(*testing.T, string) {}, want: NeverFormed},
+		"an aside's stamp is of a later agent":        {volume: volumeState{identityFileErr: datadir.ErrNoIdentityFile}, quarantined: written(`{"version":9}`), want: EvidenceUnknown},
+		"an aside's stamp is a directory, not a file": {volume: volumeState{identityFileErr: datadir.ErrNoIdentityFile}, quarantined: unreadable, want: EvidenceUnknown},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			b := alone(t)
-			if tc.aside != nil {
-				dir := filepath.Join(b.cfg.VolumePath, volume.AsidePrefix+"0001-stale")
+			if tc.quarantined != nil {
+				dir := filepath.Join(b.cfg.VolumePath, volume.QuarantinePrefix+"0001-stale")
 				must(t, os.Mkdir(dir, 0o700))
-				tc.aside(t, dir)
+				tc.quarantined(t, dir)
 			}
 			o := observation{volume: tc.volume, record: recordState{record: leases.Record{FormedEpoch: tc.formed}}}
 			if got, detail := b.evidence(t.Context(), &o); got != tc.want {
@@ -62,18 +62,18 @@ func TestATraceOfAClusterThatCannotBeReadRulesNothingOut(t *testing.T) {
 	}
 }
 
-func stamped(s datadir.Stamp) func(*testing.T, string) {
-	return func(t *testing.T, dir string) { must(t, datadir.WriteStamp(dir, s)) }
+func stamped(s datadir.IdentityFile) func(*testing.T, string) {
+	return func(t *testing.T, dir string) { must(t, datadir.WriteIdentityFile(dir, s)) }
 }
 
 func written(content string) func(*testing.T, string) {
 	return func(t *testing.T, dir string) {
-		must(t, os.WriteFile(filepath.Join(dir, volume.StampFile), []byte(content), 0o600))
+		must(t, os.WriteFile(filepath.Join(dir, volume.IdentityFileName), []byte(content), 0o600))
 	}
 }
 
 func unreadable(t *testing.T, dir string) {
-	must(t, os.Mkdir(filepath.Join(dir, volume.StampFile), 0o700))
+	must(t, os.Mkdir(filepath.Join(dir, volume.IdentityFileName), 0o700))
 }
 
 func must(t *testing.T, err error) {
@@ -83,7 +83,7 @@ func must(t *testing.T, err error) {
 	}
 }
 
-func TestOnlyADNSThatAnswersSaysThatNoOneIsThere(t *testing.T) {
+func TestOnlyADNSThatAnswersReportsThatNoOneIsThere(t *testing.T) {
 	tests := map[string]struct {
 		err  error
 		want Peers

@@ -19,9 +19,9 @@ import (
 // Sight is what a look reads without asking any etcd.
 type Sight struct {
 	Report datadir.Report
-	Stamp  datadir.Stamp
+	IdentityFile  datadir.IdentityFile
 	// StampErr is ErrNoStamp, ErrBadStamp or what the disk answered; VolumeErr is the inspection's.
-	StampErr, VolumeErr error
+	IdentityFileErr, VolumeErr error
 	// Own is our own Lease, Record the cluster's.
 	Own       leases.Member
 	OwnErr    error
@@ -32,7 +32,7 @@ type Sight struct {
 // Facts of a sight. What only etcd, the Service or the other members' Leases can report is left unknown.
 func (s *Sight) Facts(cfg *config.Config) Facts {
 	facts, _ := classify(*cfg,
-		volumeState{report: s.Report, stamp: s.Stamp, stampErr: s.StampErr, err: s.VolumeErr},
+		volumeState{report: s.Report, identityFile: s.IdentityFile, identityFileErr: s.IdentityFileErr, err: s.VolumeErr},
 		ownLease{member: s.Own, err: s.OwnErr},
 		recordState{record: s.Record, err: s.RecordErr})
 	return facts
@@ -140,8 +140,8 @@ func Claim(record leases.Record, nonce, executor string, limit int) leases.Recor
 }
 
 // StampOf says whose the data is going to be that etcd is about to write; own is the member's Lease.
-func StampOf(cfg *config.Config, record leases.Record, own leases.Member, clusterID, memberID uint64) datadir.Stamp {
-	return datadir.Stamp{
+func IdentityFileOf(cfg *config.Config, record leases.Record, own leases.Member, clusterID, memberID uint64) datadir.IdentityFile {
+	return datadir.IdentityFile{
 		Cluster: cfg.ClusterUID, Member: cfg.Member,
 		ClusterID: datadir.ID(clusterID), MemberID: datadir.ID(memberID),
 		Epoch: record.Epoch, Lineage: record.Lineage,
@@ -166,26 +166,26 @@ const (
 )
 
 // BootstrapOf compares the record, or the error of reading it, with the stamp of an attempt of the member called name.
-func BootstrapOf(record leases.Record, err error, stamp datadir.Stamp, name string) Formation {
-	return classifyBootstrap(recordState{record: record, err: err}, stamp, name)
+func BootstrapOf(record leases.Record, err error, identityFile datadir.IdentityFile, name string) Formation {
+	return classifyBootstrap(recordState{record: record, err: err}, identityFile, name)
 }
 
 // FormedBy is the record of the group that the Pod with UID executor formed on data with this stamp.
-func FormedBy(record leases.Record, stamp datadir.Stamp, executor string) leases.Record {
+func FormedBy(record leases.Record, identityFile datadir.IdentityFile, executor string) leases.Record {
 	record.Phase = leases.PhaseFormed
-	record.ClusterID = uint64(stamp.ClusterID)
-	record.Epoch, record.FormedEpoch = stamp.Epoch, stamp.Epoch
-	record.Nonce, record.Lineage = nonceOf(stamp), stamp.Lineage
-	record.MaxLearners = stamp.MaxLearners
+	record.ClusterID = uint64(identityFile.ClusterID)
+	record.Epoch, record.FormedEpoch = identityFile.Epoch, identityFile.Epoch
+	record.Nonce, record.Lineage = nonceOf(identityFile), identityFile.Lineage
+	record.MaxLearners = identityFile.MaxLearners
 	record.Executor = executor
-	record.Externals = externalsOf(stamp)
+	record.Externals = externalsOf(identityFile)
 	return record
 }
 
 // Completed is the record with what it lacks of its own cluster, from the stamp of a member that runs in it, and whether
 // it lacked anything.
-func Completed(record leases.Record, stamp datadir.Stamp) (leases.Record, bool) {
-	return complete(record, stamp)
+func Completed(record leases.Record, identityFile datadir.IdentityFile) (leases.Record, bool) {
+	return complete(record, identityFile)
 }
 
 // startTable is this package's table in the metric of all decisions.

@@ -43,12 +43,12 @@ func (b *Bootstrapper) restore(ctx context.Context, d Decision, o *observation) 
 		return nil, b.restoreFailed(ctx, o, inform, err)
 	}
 	b.restores = restores{}
-	stamp := b.stamp(o, a.record, a.clusterID, a.memberID)
-	if stamp.File = o.bootstraps.file.Key; stamp.File == "" {
-		stamp.Parent, stamp.Fork = string(o.bootstraps.plan.Full.Lineage), result.Revision
+	identityFile := b.identityFile(o, a.record, a.clusterID, a.memberID)
+	if identityFile.File = o.bootstraps.file.Key; identityFile.File == "" {
+		identityFile.Parent, identityFile.Fork = string(o.bootstraps.plan.Full.Lineage), result.Revision
 	}
 	crash.Before("stamp-restored")
-	err = datadir.WriteStamp(b.cfg.VolumePath, stamp)
+	err = datadir.WriteIdentityFile(b.cfg.VolumePath, identityFile)
 	crash.After("stamp-restored")
 	if err != nil {
 		return nil, err
@@ -56,17 +56,17 @@ func (b *Bootstrapper) restore(ctx context.Context, d Decision, o *observation) 
 	if err := datadir.PlaceRestored(b.cfg.VolumePath); err != nil {
 		return nil, err
 	}
-	b.log.InfoContext(ctx, "data restored", "lineage", stamp.Parent, "file", stamp.File, "revision", result.Revision, "bumped", result.Bumped,
+	b.log.InfoContext(ctx, "data restored", "lineage", identityFile.Parent, "file", identityFile.File, "revision", result.Revision, "bumped", result.Bumped,
 		"events", result.Events, "deltas", result.Deltas, "bytes", result.Size)
 	inform("")
 	// There is a log: should it vanish before etcd opens it, the flags let it form no empty cluster.
-	return b.order(stamp, start{cluster: a.cluster(b.cfg.Member), token: a.token, maxLearners: a.record.MaxLearners})
+	return b.order(identityFile, start{cluster: a.cluster(b.cfg.Member), token: a.token, maxLearners: a.record.MaxLearners})
 }
 
 // clearForRestore moves aside what an attempt that was lost has in the place of the data, and drops what a restore that
 // died left next to it: no etcd ever ran on that.
 func (b *Bootstrapper) clearForRestore(ctx context.Context, o *observation) error {
-	if err := b.moveAside(ctx, o, "attempt-lost"); err != nil {
+	if err := b.quarantine(ctx, o, "attempt-lost"); err != nil {
 		return err
 	}
 	left, err := datadir.PruneBegun(b.cfg.VolumePath)
@@ -173,7 +173,7 @@ func (r *restores) others(name string) []string {
 // shows when all of them are read. What a newer druid wrote is unusable here.
 func isUnusable(err error) bool {
 	for _, known := range []error{
-		restore.ErrSwapped, restore.ErrShort, restore.ErrFork, restore.ErrVersion, restore.ErrQuota, restore.ErrAuth, restore.ErrSpaceBeside, store.ErrDamaged, store.ErrNewer,
+		restore.ErrSwapped, restore.ErrShort, restore.ErrFork, restore.ErrVersion, restore.ErrQuota, restore.ErrAuth, restore.ErrSpaceAlongside, store.ErrDamaged, store.ErrNewer,
 	} {
 		if errors.Is(err, known) {
 			return true

@@ -49,7 +49,7 @@ func savedFile(t *testing.T, minor, path string, auth bool) (last int64) {
 		must(t, err)
 		_, err = client.AuthEnable(t.Context())
 		must(t, err)
-		client, err = clientv3.New(clientv3.Config{Endpoints: []string{source.Endpoint}, Username: "root", Password: "secret", DialTimeout: patience})
+		client, err = clientv3.New(clientv3.Config{Endpoints: []string{source.Endpoint}, Username: "root", Password: "secret", DialTimeout: maxWait})
 		must(t, err)
 		t.Cleanup(func() { _ = client.Close() })
 	}
@@ -85,9 +85,9 @@ func TestEachMinorIsFormedFromAFileOfEtcdctl(t *testing.T) {
 			if err != nil || formation.Reason != "restore" || formation.File != oldFile || formation.Parent != "" || formation.Fork != 0 {
 				t.Errorf("the store reports %+v, %v", formation, err)
 			}
-			stamp, err := datadir.ReadStamp(c.members["c-a"].cfg.VolumePath)
-			if err != nil || stamp.File != oldFile || stamp.Parent != "" || !stamp.Formed {
-				t.Errorf("the stamp says %+v, %v", stamp, err)
+			identityFile, err := datadir.ReadIdentityFile(c.members["c-a"].cfg.VolumePath)
+			if err != nil || identityFile.File != oldFile || identityFile.Parent != "" || !identityFile.Formed {
+				t.Errorf("the stamp says %+v, %v", identityFile, err)
 			}
 		})
 	}
@@ -175,7 +175,7 @@ func TestAFileIsFoundInAStoreWhoseBackupsAreEncrypted(t *testing.T) {
 }
 
 func TestABootstrapWaitsForAStoreThatIsSlowAndNotForOneThatHangs(t *testing.T) {
-	const pace = store.Patience - time.Second
+	const pace = store.MaxWait - time.Second
 	for name, test := range map[string]struct {
 		slow   storetest.Slow
 		took   time.Duration
@@ -183,7 +183,7 @@ func TestABootstrapWaitsForAStoreThatIsSlowAndNotForOneThatHangs(t *testing.T) {
 		detail string
 	}{
 		"objects come slowly":  {storetest.Slow{Pace: pace}, 10 * pace, BackupPresent, ""},
-		"objects come no more": {storetest.Slow{Pace: pace, Hangs: 4}, 4*pace + store.Patience, StoreUnreachable, "nothing came from the store for 2m0s"},
+		"objects come no more": {storetest.Slow{Pace: pace, Hangs: 4}, 4*pace + store.MaxWait, StoreUnreachable, "nothing came from the store for 2m0s"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -143,9 +143,9 @@ func TestAClusterIsFormedFromTheBackupsOfItsPredecessor(t *testing.T) {
 	if err != nil || formation.Parent != oldLineage || formation.Fork != last || formation.ClusterUID != "uid-c" {
 		t.Errorf("the store reports %+v, %v", formation, err)
 	}
-	stamp, err := datadir.ReadStamp(c.members["c-a"].cfg.VolumePath)
-	if err != nil || stamp.Parent != string(oldLineage) || stamp.Fork != last || !stamp.Formed {
-		t.Errorf("the stamp says %+v, %v", stamp, err)
+	identityFile, err := datadir.ReadIdentityFile(c.members["c-a"].cfg.VolumePath)
+	if err != nil || identityFile.Parent != string(oldLineage) || identityFile.Fork != last || !identityFile.Formed {
+		t.Errorf("the stamp says %+v, %v", identityFile, err)
 	}
 	// The order stays in the Pod for good.
 	for _, m := range c.members {
@@ -166,7 +166,7 @@ func (c *cluster) holdsWhatWasSaved(name string, last int64) {
 	c.t.Helper()
 	client := c.client(name)
 	defer func() { _ = client.Close() }()
-	ctx, cancel := context.WithTimeout(c.t.Context(), patience)
+	ctx, cancel := context.WithTimeout(c.t.Context(), maxWait)
 	defer cancel()
 	all, err := client.Get(ctx, "", clientv3.WithPrefix())
 	must(c.t, err)

@@ -43,7 +43,7 @@ func TestURL(t *testing.T) {
 }
 
 // One value makes both sides speak TLS: there is no second path.
-func TestListenerAndClientSpeakWhatTheTransportSays(t *testing.T) {
+func TestListenerAndClientSpeakWhatTheTransportReports(t *testing.T) {
 	keys := httptest.NewTLSServer(http.NotFoundHandler())
 	defer keys.Close()
 	roots := x509.NewCertPool()
@@ -172,10 +172,10 @@ func counted(t *testing.T, endpoint string) (there string, accepted *atomic.Int6
 			if err != nil {
 				return errors.Join(err, front.Close())
 			}
-			for _, way := range [][2]net.Conn{{front, back}, {back, front}} {
+			for _, removalGate := range [][2]net.Conn{{front, back}, {back, front}} {
 				g.Go(func() error {
-					_, _ = io.Copy(way[0], way[1]) // it ends with either of them
-					return way[0].Close()
+					_, _ = io.Copy(removalGate[0], removalGate[1]) // it ends with either of them
+					return removalGate[0].Close()
 				})
 			}
 		}
@@ -190,7 +190,7 @@ func counted(t *testing.T, endpoint string) (there string, accepted *atomic.Int6
 }
 
 // Anyone who says little, or nothing more, must not keep a connection of the agent: there are as many as its memory has room for.
-func TestAServerHasBoundedPatience(t *testing.T) {
+func TestAServerHasBoundedTimeout(t *testing.T) {
 	for name, c := range map[string]struct {
 		sent   string
 		within time.Duration

@@ -116,10 +116,10 @@ func TestVerifyNamesWhatIsBroken(t *testing.T) {
 		return b
 	}
 	tests := map[string]struct {
-		harm   func(t *testing.T, s store.Store)
+		damageKind   func(t *testing.T, s store.Store)
 		broken map[string]string // part of the reason, by key
 	}{
-		"nothing": {harm: func(*testing.T, store.Store) {}},
+		"nothing": {damageKind: func(*testing.T, store.Store) {}},
 		"a bit of a full": {
 			func(t *testing.T, s store.Store) { write(t, s, h.Fulls[0].Key, flipped(get(t, s, h.Fulls[0].Key))) }, map[string]string{h.Fulls[0].Key: h.Fulls[0].Key},
 		},
@@ -169,7 +169,7 @@ func TestVerifyNamesWhatIsBroken(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			s := fresh(t)
-			test.harm(t, s)
+			test.damageKind(t, s)
 			for key, f := range verify(t, s) {
 				reason, broken := test.broken[key]
 				if want := map[bool]State{true: Broken, false: Sound}[broken]; f.State != want || !strings.Contains(f.Reason, reason) {

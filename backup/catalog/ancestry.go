@@ -115,7 +115,7 @@ func (c Catalog) locate(t Target) (segment, []string, error) {
 		}
 	}
 	if !t.Time.IsZero() && c.hasFull() {
-		return segment{}, nil, fmt.Errorf("%w: %s is before the first backup; restorable are %s", ErrOutside, stamp(t.Time), c.restorable())
+		return segment{}, nil, fmt.Errorf("%w: %s is before the first backup; restorable are %s", ErrOutside, identityFile(t.Time), c.restorable())
 	}
 	return segment{}, nil, fmt.Errorf("%w: there is no full below %q", ErrEmpty, c.Prefix)
 }
@@ -188,27 +188,27 @@ func noteParent(asked History, s segment) []string {
 }
 
 // descent is a line of descent: the lineages that one cluster has and had, with what they forked from.
-type descent map[Lineage]bool
+type lineageFamily map[Lineage]bool
 
 // descents is the line of l. Without l it is each line that is no part of another one.
-func (c Catalog) descents(l Lineage) []descent {
+func (c Catalog) descents(l Lineage) []lineageFamily {
 	if l != "" {
-		return []descent{c.descent(l)}
+		return []lineageFamily{c.lineageFamily(l)}
 	}
-	var lines []descent
+	var lines []lineageFamily
 	for _, h := range c.Histories {
-		line := c.descent(h.Lineage)
+		line := c.lineageFamily(h.Lineage)
 		if slices.ContainsFunc(lines, line.within) {
 			continue
 		}
-		lines = append(slices.DeleteFunc(lines, func(old descent) bool { return old.within(line) }), line)
+		lines = append(slices.DeleteFunc(lines, func(old lineageFamily) bool { return old.within(line) }), line)
 	}
 	return lines
 }
 
 // descent is the line of l: empty where l is not there, l alone where the record of its bootstrap cannot be read.
-func (c Catalog) descent(l Lineage) descent {
-	line := descent{}
+func (c Catalog) lineageFamily(l Lineage) lineageFamily {
+	line := lineageFamily{}
 	self, found := c.History(l)
 	if !found {
 		return line
@@ -228,7 +228,7 @@ func sameCluster(a, b History) bool {
 	return a.Formation != nil && b.Formation != nil && a.Formation.ClusterUID != "" && a.Formation.ClusterUID == b.Formation.ClusterUID
 }
 
-func (d descent) within(other descent) bool {
+func (d lineageFamily) within(other lineageFamily) bool {
 	for l := range d {
 		if !other[l] {
 			return false

@@ -85,7 +85,7 @@ func TestDescents(t *testing.T) {
 	// Ours began again once, and another time from what it was restored from; a twin was restored from that, too.
 	c := catalog(of("old", history(first, 0, "", 0)), of("us", history(second, 1, "", 0)), of("them", history(twin, 1, first, 5)),
 		of("us", history(third, 2, first, 5)), of("", history(fourth, 3, "", 0)), unread)
-	for l, want := range map[Lineage][]descent{
+	for l, want := range map[Lineage][]lineageFamily{
 		first:         {{first: true}},
 		second:        {{first: true, second: true, third: true}},
 		third:         {{first: true, second: true, third: true}},

@@ -54,7 +54,7 @@ func (c Catalog) ahead(p Plan) (notes []string) {
 	note := func(key string, said, at time.Time) {
 		if said.After(at) {
 			notes = append(notes, fmt.Sprintf("%s says that it is of %s, and the store had it at %s: the clock of who wrote it was ahead, so the "+
-				"second time counts for all that it holds", key, stamp(said), stamp(at)))
+				"second time counts for all that it holds", key, identityFile(said), identityFile(at)))
 		}
 	}
 	if f, ok := ParseFull(c.Prefix, p.Full.Key); ok {
@@ -96,7 +96,7 @@ func (c Catalog) planIn(h History, l limit, exact bool) (Plan, error) {
 		w := h.walk(f, times[i], l)
 		if !h.leads(w, l, exact) {
 			if best == nil {
-				return Plan{}, c.noWay(h, w, l)
+				return Plan{}, c.noPath(h, w, l)
 			}
 			break
 		}
@@ -117,7 +117,7 @@ func (c Catalog) planIn(h History, l limit, exact bool) (Plan, error) {
 	}
 	if !l.until.IsZero() && !l.reached(best.reach, best.at) {
 		p.Notes = []string{fmt.Sprintf("what is saved ends with revision %d at %s: whatever was written after that, until %s, is not in it",
-			best.reach, stamp(best.at), stamp(l.until))}
+			best.reach, identityFile(best.at), identityFile(l.until))}
 	}
 	return p, nil
 }
@@ -268,7 +268,7 @@ func (e *GapError) Error() string {
 func (e *GapError) Unwrap() error { return ErrGap }
 
 // noWay says why a walk from the newest full that may be used did not lead to the limit.
-func (c Catalog) noWay(h History, w walked, l limit) error {
+func (c Catalog) noPath(h History, w walked, l limit) error {
 	key, begins, more := h.beyond(w.reach, math.MaxInt64)
 	if !more {
 		return c.outside(h, l)
@@ -285,7 +285,7 @@ func (c Catalog) noWay(h History, w walked, l limit) error {
 // outside says that h does not hold the limit.
 func (c Catalog) outside(h History, l limit) error {
 	if !l.until.IsZero() {
-		return fmt.Errorf("%w: lineage %s does not hold the state at %s; restorable are %s", ErrOutside, h.Lineage, stamp(l.until), c.restorable())
+		return fmt.Errorf("%w: lineage %s does not hold the state at %s; restorable are %s", ErrOutside, h.Lineage, identityFile(l.until), c.restorable())
 	}
 	var elsewhere string
 	for _, other := range c.Histories {

@@ -73,7 +73,7 @@ func (g Gap) String() string {
 const maxReported = 6
 
 func (r Range) String() string {
-	return fmt.Sprintf("revisions %d to %d (%s to %s)", r.From, r.To, stamp(r.Since), stamp(r.Until))
+	return fmt.Sprintf("revisions %d to %d (%s to %s)", r.From, r.To, identityFile(r.Since), identityFile(r.Until))
 }
 
 // restorable says in words what can be restored.
@@ -122,7 +122,7 @@ func (c Catalog) hasFull() bool {
 }
 
 // stamp writes a time as people give it to the command line, too.
-func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }
+func identityFile(t time.Time) string { return t.UTC().Format(time.RFC3339) }
 
 // limit is where a walk may stop: at a revision, or at the first delta that was closed at or after a time.
 type limit struct {

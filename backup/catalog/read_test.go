@@ -349,14 +349,14 @@ func FuzzNames(f *testing.F) {
 }
 
 func TestAReadIsGivenUpOnlyWhenNothingComes(t *testing.T) {
-	const patience, pace = time.Minute, 50 * time.Second
+	const maxWait, pace = time.Minute, 50 * time.Second
 	lineages := []Lineage{first, second}
 	for name, test := range map[string]struct {
 		hangs int
 		want  time.Duration
 	}{
 		"a store that is slow": {0, 6 * pace}, // two records and two fulls are listed, and the records read
-		"a store that hangs":   {3, 3*pace + patience},
+		"a store that hangs":   {3, 3*pace + maxWait},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -367,7 +367,7 @@ func TestAReadIsGivenUpOnlyWhenNothingComes(t *testing.T) {
 					}
 					put(t, s, FullKey(prefix, l, 1, at(1)), "x")
 				}
-				ctx, cancel := store.Patient(t.Context(), patience)
+				ctx, cancel := store.Patient(t.Context(), maxWait)
 				defer cancel()
 				began := time.Now()
 				c, err := Read(ctx, storetest.Slow{Store: s, Pace: pace, Hangs: test.hangs}, prefix)

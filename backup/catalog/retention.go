@@ -9,7 +9,7 @@ import (
 // Evidence is what verification found out about objects, by their keys. What is in neither set is unknown.
 type Evidence struct {
 	// Proven fulls were restored, with what led on from them, and compared equal.
-	Proven map[string]bool
+	IsVerified map[string]bool
 	// Broken objects cannot be read as what they claim to be.
 	Broken map[string]bool
 }
@@ -52,7 +52,7 @@ func (c Catalog) Retain(l Lineage, p Policy, e Evidence, now time.Time) []Verdic
 	}
 	for _, h := range r.sound.Histories {
 		r.keepSpare(h)
-		r.keepProven(h)
+		r.keepVerified(h)
 	}
 	if p.KeepAll > 0 {
 		for _, h := range c.Histories {
@@ -153,10 +153,10 @@ func (r *retention) keepSpare(h History) {
 	}
 }
 
-func (r *retention) keepProven(h History) {
+func (r *retention) keepVerified(h History) {
 	for _, f := range slices.Backward(h.Fulls) {
-		if r.e.Proven[f.Key] {
-			r.keepFrom(f, ReasonProven)
+		if r.e.IsVerified[f.Key] {
+			r.keepFrom(f, ReasonVerified)
 			return
 		}
 	}
@@ -212,9 +212,9 @@ func (h History) ended() (at time.Time, ok bool) {
 }
 
 // keepOthers keeps the histories that are in none of the lines.
-func (r *retention) keepOthers(lines []descent) {
+func (r *retention) keepOthers(lines []lineageFamily) {
 	for _, h := range r.c.Histories {
-		if !slices.ContainsFunc(lines, func(line descent) bool { return line[h.Lineage] }) {
+		if !slices.ContainsFunc(lines, func(line lineageFamily) bool { return line[h.Lineage] }) {
 			r.keepHistory(h, ReasonOther)
 		}
 	}
@@ -222,7 +222,7 @@ func (r *retention) keepOthers(lines []descent) {
 
 // keepFulls keeps what the policy counts: fulls that are not known to be broken, the newest first, over all lineages of a
 // line. With those that Count keeps go the deltas after them.
-func (r *retention) keepFulls(p Policy, line descent) {
+func (r *retention) keepFulls(p Policy, line lineageFamily) {
 	var fulls []Full
 	for _, h := range slices.Backward(r.sound.Histories) {
 		if !line[h.Lineage] {
@@ -310,7 +310,7 @@ func (c Catalog) Needed(l Lineage, key string, e Evidence) (reason Reason, neede
 	at := slices.IndexFunc(c.Histories, func(h History) bool {
 		return slices.ContainsFunc(h.Fulls, func(f Full) bool { return f.Key == key })
 	})
-	if at >= 0 && c.descent(l)[c.Histories[at].Lineage] {
+	if at >= 0 && c.lineageFamily(l)[c.Histories[at].Lineage] {
 		delete(r.why, key)
 	}
 	for _, h := range c.Histories {
@@ -319,7 +319,7 @@ func (c Catalog) Needed(l Lineage, key string, e Evidence) (reason Reason, neede
 	}
 	for _, h := range r.sound.Histories {
 		r.keepSpare(h)
-		r.keepProven(h)
+		r.keepVerified(h)
 	}
 	if !e.Broken[key] {
 		r.keepNeeded(c, key)

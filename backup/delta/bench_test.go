@@ -55,7 +55,7 @@ func BenchmarkDelta(b *testing.B) {
 	})
 }
 
-func encode(b *testing.B, changes []change) *Sealed {
+func encode(b *testing.B, changes []change) *FinishedDelta {
 	b.Helper()
 	w, err := NewWriter(Header{Lineage: lineage})
 	if err != nil {

@@ -111,7 +111,7 @@ func TestAPanicEndsTheRecorderAlone(t *testing.T) {
 	newTraffic(t, m).run(5)
 	select {
 	case <-r.ended:
-	case <-time.After(patience):
+	case <-time.After(maxWait):
 		t.Fatalf("the recorder still runs: %+v", r.all())
 	}
 	if err := r.run.Wait(); err == nil || !strings.Contains(err.Error(), "a store's fault") {

@@ -30,7 +30,7 @@ import (
 const (
 	lineage = "00000001-00112233445566aa"
 	// patience with what takes a second on an idle machine.
-	patience = 2 * time.Minute
+	maxWait = 2 * time.Minute
 )
 
 func keyOf(from, to int64, at time.Time) string {
@@ -103,7 +103,7 @@ func (r *recordings) all() []Status {
 // await waits for a status.
 func (r *recordings) await(what string, ok func(Status) bool) Status {
 	r.tb.Helper()
-	deadline := time.After(patience)
+	deadline := time.After(maxWait)
 	for {
 		r.mu.Lock()
 		var last Status
@@ -118,7 +118,7 @@ func (r *recordings) await(what string, ok func(Status) bool) Status {
 		select {
 		case <-changed:
 		case <-deadline:
-			r.tb.Fatalf("no status with %s after %s: the last is %+v", what, patience, last)
+			r.tb.Fatalf("no status with %s after %s: the last is %+v", what, maxWait, last)
 		}
 	}
 }
@@ -126,7 +126,7 @@ func (r *recordings) await(what string, ok func(Status) bool) Status {
 // flush saves all that happened.
 func (r *recordings) flush() int64 {
 	r.tb.Helper()
-	ctx, cancel := context.WithTimeout(r.tb.Context(), patience)
+	ctx, cancel := context.WithTimeout(r.tb.Context(), maxWait)
 	defer cancel()
 	saved, err := r.Flush(ctx)
 	if err != nil {
@@ -149,8 +149,8 @@ func (r *recordings) ends(want error) {
 	r.tb.Helper()
 	select {
 	case <-r.ended:
-	case <-time.After(patience):
-		r.tb.Fatalf("the recorder still runs after %s, want %v: %+v", patience, want, r.all())
+	case <-time.After(maxWait):
+		r.tb.Fatalf("the recorder still runs after %s, want %v: %+v", maxWait, want, r.all())
 	}
 	if err := r.run.Wait(); !errors.Is(err, want) {
 		r.tb.Errorf("the recorder ended with %v, want %v", err, want)
@@ -306,7 +306,7 @@ func (f *traffic) run(n int) {
 }
 
 func (f *traffic) request() error {
-	ctx, cancel := context.WithTimeout(f.tb.Context(), patience)
+	ctx, cancel := context.WithTimeout(f.tb.Context(), maxWait)
 	defer cancel()
 	var err error
 	switch f.random.IntN(8) {

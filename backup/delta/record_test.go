@@ -158,16 +158,16 @@ func TestNoHoleIsAppendedBetweenTwoDeltas(t *testing.T) {
 func TestBeatsReportWhatIsSaved(t *testing.T) {
 	var b beats
 	for i := range int64(3) {
-		b = b.add(beat{at: start.Add(patience * time.Duration(i)), revision: 10 + i})
+		b = b.add(beat{at: start.Add(maxWait * time.Duration(i)), revision: 10 + i})
 	}
-	b = b.add(beat{at: start.Add(3 * patience), revision: 12}) // which says more than the one before
+	b = b.add(beat{at: start.Add(3 * maxWait), revision: 12}) // which says more than the one before
 	if rest, at := b.saved(9); len(rest) != 3 || !at.IsZero() {
 		t.Errorf("saved up to 9: %v, %s", rest, at)
 	}
-	if rest, at := b.saved(11); len(rest) != 1 || !at.Equal(start.Add(patience)) {
+	if rest, at := b.saved(11); len(rest) != 1 || !at.Equal(start.Add(maxWait)) {
 		t.Errorf("saved up to 11: %v, %s", rest, at)
 	}
-	if rest, at := b.saved(12); len(rest) != 0 || !at.Equal(start.Add(3*patience)) {
+	if rest, at := b.saved(12); len(rest) != 0 || !at.Equal(start.Add(3*maxWait)) {
 		t.Errorf("saved up to 12: %v, %s", rest, at)
 	}
 	for i := range int64(10 * maxBeats) {

@@ -125,11 +125,11 @@ func (l *recording) receive(d delivery) bool {
 		}
 		return true
 	}
-	news := l.status.WatchError != nil || l.current == nil
+	pendingUpdate := l.status.WatchError != nil || l.current == nil
 	l.status.WatchError = nil
 	l.member, l.at = d.member, d.at
 	l.rest, l.whole = d.changes, d.whole
-	return news
+	return pendingUpdate
 }
 
 // append takes as much of the rest as there is room for.

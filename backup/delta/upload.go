@@ -82,7 +82,7 @@ func (u *uploader) run(ctx context.Context, in <-chan *batch, out chan<- outcome
 }
 
 // save puts the delta, again and again until it is there or ctx ends.
-func (u *uploader) save(ctx context.Context, sealed *Sealed, inform func(outcome) error) (Saved, error) {
+func (u *uploader) save(ctx context.Context, sealed *FinishedDelta, inform func(outcome) error) (Saved, error) {
 	begin, at := u.now(), sealed.Header.Closed
 	wait := loop.Backoff{First: u.backoff, Last: lastBackoff}
 	for {
@@ -112,7 +112,7 @@ var errTaken = errors.New("the name is taken")
 // put makes one attempt. The name may be taken by what an earlier attempt put whose answer was lost: then the bytes are
 // the same, and it is saved. Whatever else has the name stays as it is, also what no one can read any more because its key was
 // taken away since; overlap is legal.
-func (u *uploader) put(ctx context.Context, key string, sealed *Sealed) error {
+func (u *uploader) put(ctx context.Context, key string, sealed *FinishedDelta) error {
 	ctx, cancel := context.WithTimeout(ctx, putTimeout)
 	defer cancel()
 	_, err := u.store.Put(ctx, key, sealed.Reader(), store.PutOptions{IfAbsent: true})
@@ -144,7 +144,7 @@ const (
 	hashTimeout = 2 * time.Minute
 	// besideTimeout of what is asked next to the hash: a delta waits for it, once an hour, and AuthStatus takes a quorum, for
 	// which etcd itself waits some seconds.
-	besideTimeout = 30 * time.Second
+	alongsideTimeout = 30 * time.Second
 )
 
 // Checkpoint is what etcd said of itself when the delta was closed: anyone who restores up to Revision, and compacts at
@@ -153,12 +153,12 @@ type Checkpoint struct {
 	Revision, CompactRevision int64
 	HashKV                    uint32
 	MemberID                  uint64
-	Beside
+	Alongside
 }
 
 // Beside to is what a checkpoint reports next to the hash. What is nil was not reported: etcd did not answer, or refused to, or anyone who wrote
 // the delta did not ask.
-type Beside struct {
+type Alongside struct {
 	// Keys that were alive at the checkpoint's revision.
 	Keys *int64 `json:"keys,omitempty"`
 	// Leases that were alive, and Auth what was so of users and roles, when the delta was closed: neither has revisions.
@@ -174,8 +174,8 @@ type Auth struct {
 }
 
 // AskBeside asks the member behind conn. What it does not answer stays nil.
-func AskBeside(ctx context.Context, conn grpc.ClientConnInterface, revision int64) (b Beside) {
-	ctx, cancel := context.WithTimeout(ctx, besideTimeout)
+func AskAlongside(ctx context.Context, conn grpc.ClientConnInterface, revision int64) (b Alongside) {
+	ctx, cancel := context.WithTimeout(ctx, alongsideTimeout)
 	defer cancel()
 	all := []byte{0}
 	keys, err := etcdserverpb.NewKVClient(conn).Range(ctx, &etcdserverpb.RangeRequest{
@@ -209,7 +209,7 @@ func (u *uploader) checkpoint(ctx context.Context, revision int64) *Checkpoint {
 	}
 	return &Checkpoint{
 		Revision: revision, CompactRevision: response.CompactRevision, HashKV: response.Hash, MemberID: response.GetHeader().GetMemberId(),
-		Beside: AskBeside(ctx, u.conn, revision),
+		Alongside: AskAlongside(ctx, u.conn, revision),
 	}
 }
 
@@ -222,13 +222,13 @@ type checkpointJSON struct {
 	CompactRevision int64  `json:"compactRevision"`
 	HashKV          uint32 `json:"hashKV"`
 	MemberID        hexID  `json:"memberID"`
-	Beside
+	Alongside
 }
 
 func marshalFooter(c *Checkpoint) ([]byte, error) {
 	var w footerJSON
 	if c != nil {
-		w.Checkpoint = &checkpointJSON{c.Revision, c.CompactRevision, c.HashKV, hexID(c.MemberID), c.Beside}
+		w.Checkpoint = &checkpointJSON{c.Revision, c.CompactRevision, c.HashKV, hexID(c.MemberID), c.Alongside}
 	}
 	return json.Marshal(w)
 }
@@ -244,5 +244,5 @@ func unmarshalFooter(b []byte) (*Checkpoint, error) {
 			return nil, fmt.Errorf("a checkpoint with %d %s", *n, name)
 		}
 	}
-	return &Checkpoint{c.Revision, c.CompactRevision, c.HashKV, uint64(c.MemberID), c.Beside}, nil
+	return &Checkpoint{c.Revision, c.CompactRevision, c.HashKV, uint64(c.MemberID), c.Alongside}, nil
 }

@@ -171,7 +171,7 @@ func (w *Writer) Header() Header {
 func (w *Writer) Size() int { return w.size + len(w.plain) }
 
 // Finish closes the delta. The Writer is of no use afterwards.
-func (w *Writer) Finish(closed time.Time, l Leases, c *Checkpoint) (*Sealed, error) {
+func (w *Writer) Finish(closed time.Time, l Leases, c *Checkpoint) (*FinishedDelta, error) {
 	if w.finished || w.header.Revisions == 0 {
 		return nil, errors.New("finish of a delta that is empty or finished")
 	}
@@ -190,7 +190,7 @@ func (w *Writer) Finish(closed time.Time, l Leases, c *Checkpoint) (*Sealed, err
 }
 
 // Sealed is a whole delta in memory.
-type Sealed struct {
+type FinishedDelta struct {
 	Header Header
 	// Size in bytes, and the sha256 of all of it.
 	Size   int64
@@ -198,7 +198,7 @@ type Sealed struct {
 	parts  [][]byte
 }
 
-func seal(h Header, blocks [][]byte, c *Checkpoint) (*Sealed, error) {
+func seal(h Header, blocks [][]byte, c *Checkpoint) (*FinishedDelta, error) {
 	head, err := marshalHeader(h)
 	if err != nil {
 		return nil, fmt.Errorf("write the header of a delta: %w", err)
@@ -219,25 +219,25 @@ func seal(h Header, blocks [][]byte, c *Checkpoint) (*Sealed, error) {
 	}
 	content := sum.Sum(nil)
 	sum.Write(content)
-	s := &Sealed{Header: h, Size: size + int64(len(content)), parts: append(parts, content)}
+	s := &FinishedDelta{Header: h, Size: size + int64(len(content)), parts: append(parts, content)}
 	sum.Sum(s.SHA256[:0])
 	return s, nil
 }
 
 // Reader reads the delta from its beginning, as often as it is called.
-func (s *Sealed) Reader() store.Sized { return &sealedReader{parts: s.parts, size: s.Size} }
+func (s *FinishedDelta) Reader() store.Sized { return &finishedReader{parts: s.parts, size: s.Size} }
 
 // sealedReader reads a delta from where it lies.
-type sealedReader struct {
+type finishedReader struct {
 	parts [][]byte
 	size  int64
 	// part and offset are where reading is.
 	part, offset int
 }
 
-func (r *sealedReader) Size() int64 { return r.size }
+func (r *finishedReader) Size() int64 { return r.size }
 
-func (r *sealedReader) Read(p []byte) (int, error) {
+func (r *finishedReader) Read(p []byte) (int, error) {
 	for r.part < len(r.parts) {
 		if n := copy(p, r.parts[r.part][r.offset:]); n > 0 || len(p) == 0 {
 			r.offset += n
@@ -249,7 +249,7 @@ func (r *sealedReader) Read(p []byte) (int, error) {
 }
 
 // WriteTo spares anyone who copies a buffer.
-func (r *sealedReader) WriteTo(w io.Writer) (written int64, err error) {
+func (r *finishedReader) WriteTo(w io.Writer) (written int64, err error) {
 	for r.part < len(r.parts) {
 		n, err := w.Write(r.parts[r.part][r.offset:])
 		written += int64(n)
@@ -261,7 +261,7 @@ func (r *sealedReader) WriteTo(w io.Writer) (written int64, err error) {
 	return written, nil
 }
 
-func (r *sealedReader) Seek(offset int64, whence int) (int64, error) {
+func (r *finishedReader) Seek(offset int64, whence int) (int64, error) {
 	switch whence {
 	case io.SeekStart:
 	case io.SeekCurrent:
@@ -283,7 +283,7 @@ func (r *sealedReader) Seek(offset int64, whence int) (int64, error) {
 }
 
 // at is how much was read.
-func (r *sealedReader) at() int64 {
+func (r *finishedReader) at() int64 {
 	at := int64(r.offset)
 	for _, p := range r.parts[:r.part] {
 		at += int64(len(p))

@@ -45,11 +45,11 @@ func history(seed uint64, from, revisions int64, largest int) []Record {
 }
 
 // reported is what a checkpoint reports next to the hash.
-func notified(keys, leases int64) Beside {
-	return Beside{Keys: &keys, Leases: &leases, Auth: &Auth{Enabled: true, Revision: 9}}
+func notified(keys, leases int64) Alongside {
+	return Alongside{Keys: &keys, Leases: &leases, Auth: &Auth{Enabled: true, Revision: 9}}
 }
 
-func write(tb testing.TB, all []Record, l Leases, c *Checkpoint) *Sealed {
+func write(tb testing.TB, all []Record, l Leases, c *Checkpoint) *FinishedDelta {
 	tb.Helper()
 	w, err := NewWriter(Header{Lineage: "00000001-abc", ClusterID: 0xfedcba9876543210, MemberID: 7, Before: Digest{1}})
 	if err != nil {
@@ -67,7 +67,7 @@ func write(tb testing.TB, all []Record, l Leases, c *Checkpoint) *Sealed {
 	return s
 }
 
-func content(tb testing.TB, s *Sealed) []byte {
+func content(tb testing.TB, s *FinishedDelta) []byte {
 	tb.Helper()
 	b, err := io.ReadAll(s.Reader())
 	if err != nil {
@@ -119,7 +119,7 @@ func TestWhatIsWrittenIsRead(t *testing.T) {
 		"one revision":         {revisions: 1, largest: 10},
 		"a few with leases":    {revisions: 30, largest: 100, leases: some},
 		"none alive":           {revisions: 3, largest: 10, leases: Leases{Known: true}},
-		"many blocks":          {revisions: 5000, largest: 4000, leases: some, checkpoint: &Checkpoint{Revision: 5100, CompactRevision: 90, HashKV: 0xdeadbeef, MemberID: 7, Beside: notified(0, 12)}},
+		"many blocks":          {revisions: 5000, largest: 4000, leases: some, checkpoint: &Checkpoint{Revision: 5100, CompactRevision: 90, HashKV: 0xdeadbeef, MemberID: 7, Alongside: notified(0, 12)}},
 		"records above blocks": {revisions: 6, largest: 3 << 20},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -245,8 +245,8 @@ type failing struct{ err error }
 func (f failing) Read([]byte) (int, error) { return 0, f.err }
 
 // A delta is read from any place, in pieces and as a whole.
-func TestASealedDeltaReadsAsOneAnywhere(t *testing.T) {
-	s := &Sealed{parts: [][]byte{[]byte("one"), {}, []byte("two"), []byte("three")}, Size: 11}
+func TestAFinishedDeltaReadsAsOneAnywhere(t *testing.T) {
+	s := &FinishedDelta{parts: [][]byte{[]byte("one"), {}, []byte("two"), []byte("three")}, Size: 11}
 	if err := iotest.TestReader(s.Reader(), []byte("onetwothree")); err != nil {
 		t.Error(err)
 	}

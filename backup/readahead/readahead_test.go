@@ -96,7 +96,7 @@ func TestAPanicIsNoEnd(t *testing.T) {
 	}
 }
 
-func TestWhatAStreamSaysThatWasClosedIsNotTheReason(t *testing.T) {
+func TestWhatAStreamReportsThatWasClosedIsNotTheReason(t *testing.T) {
 	t.Parallel()
 	stopped := errors.New("stopped")
 	ctx, cancel := context.WithCancelCause(t.Context())

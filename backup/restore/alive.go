@@ -34,7 +34,7 @@ const fetchedSuffix = ".fetched"
 func condense(ctx context.Context, c *Config, t snapshot.Trailer, path string, cluster *membership.RaftCluster) (Result, error) {
 	fetched := path + fetchedSuffix
 	result, err := writeAlive(ctx, c, t, path, cluster)
-	if !errors.Is(err, ErrSpaceBeside) {
+	if !errors.Is(err, ErrSpaceAlongside) {
 		return result, errors.Join(err, os.Remove(fetched))
 	}
 	free, unknown := freeAt(filepath.Dir(path))

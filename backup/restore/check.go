@@ -222,7 +222,7 @@ func checkAlive(c *Config, path string, l *lasts) error {
 	}
 	if need := size + logSpace; free < need {
 		return fmt.Errorf("restore: %w at %s: %d MiB are free, and at least %d MiB are needed (%d keys that are alive %d, "+
-			"log %d): restore to a larger volume", ErrSpaceBeside, path, free>>20, need>>20, l.alive, size>>20, logSpace>>20)
+			"log %d): restore to a larger volume", ErrSpaceAlongside, path, free>>20, need>>20, l.alive, size>>20, logSpace>>20)
 	}
 	return nil
 }

@@ -37,7 +37,7 @@ func (s *source) grant(ttl int64) clientv3.LeaseID {
 // touch is what makes an etcd panic, now and at each start, when a key's lease is not known.
 func touch(t *testing.T, m *member.Member, key string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), maxWait)
 	defer cancel()
 	if _, err := m.Client.Put(ctx, key, "touched", clientv3.WithIgnoreLease()); err != nil {
 		t.Errorf("a put that keeps the lease of %s: %v", key, err)

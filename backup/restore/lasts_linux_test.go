@@ -29,7 +29,7 @@ func smallDisk(t *testing.T, size int64) string {
 }
 
 // A table is mapped, and a mapped page that the disk has no room for would end the process: the room is taken before.
-func TestATableOfKeysThatDoesNotFitTheDiskIsSaidSo(t *testing.T) {
+func TestATableOfKeysThatDoesNotFitTheDiskIsReportedSo(t *testing.T) {
 	dir := smallDisk(t, 1<<20)
 	l, err := newLasts(dir)
 	if err != nil {
@@ -80,7 +80,7 @@ func TestARestoreFitsAVolumeThatTheDatabaseMostlyFills(t *testing.T) {
 	}{
 		"all fits":                {full.Size + keys*value + 16<<20, nil},
 		"what is alive does not":  {11 << 20, nil},
-		"not even the changes do": {1 << 20, ErrSpaceBeside},
+		"not even the changes do": {1 << 20, ErrSpaceAlongside},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := newTarget(t)

@@ -258,7 +258,7 @@ var (
 	// ErrSpace: the disk is too small.
 	ErrSpace = errors.New("not enough space")
 	// ErrSpaceBeside is an ErrSpace that only shows when all was read: what is alive does not fit next to the full that was fetched.
-	ErrSpaceBeside = fmt.Errorf("%w next to the full that was fetched", ErrSpace)
+	ErrSpaceAlongside = fmt.Errorf("%w next to the full that was fetched", ErrSpace)
 	// ErrVersion: the etcd that is to run on the data cannot read it.
 	ErrVersion = errors.New("etcd version")
 	// ErrQuota: the database is larger than the quota of the etcd that is to run on it.

@@ -279,7 +279,7 @@ func TestAFullThatWasCompactedAtItsEndIsContinued(t *testing.T) {
 	}
 }
 
-func TestThePaceOfAPhaseIsReportedAndUnknownIsSaid(t *testing.T) {
+func TestThePaceOfAPhaseIsReportedAndUnknownIsReported(t *testing.T) {
 	begun := time.Unix(1_790_000_000, 0)
 	fetching := func(mib int64) Progress {
 		return Progress{Phase: Fetching, Bytes: mib << 20, TotalBytes: 100 << 20, TotalDeltas: 3}

@@ -38,7 +38,7 @@ const (
 	prefix  = "ns/c"
 	lineage = catalog.Lineage("00000001-0011223344556677")
 	// patience with what takes milliseconds on an idle machine.
-	patience = 2 * time.Minute
+	maxWait = 2 * time.Minute
 )
 
 // source is a real etcd, all that its watch reported, and a store with backups of it.
@@ -136,11 +136,11 @@ func (s *source) revision() int64 {
 
 func (s *source) await(what string, done func() bool) {
 	s.tb.Helper()
-	for poll, late := time.Tick(10*time.Millisecond), time.After(patience); !done(); {
+	for poll, late := time.Tick(10*time.Millisecond), time.After(maxWait); !done(); {
 		select {
 		case <-poll:
 		case <-late:
-			s.tb.Fatalf("waited %s for %s", patience, what)
+			s.tb.Fatalf("waited %s for %s", maxWait, what)
 		}
 	}
 }

@@ -37,7 +37,7 @@ func TestParseConfigReadsEveryField(t *testing.T) {
 	}
 }
 
-func TestParseConfigSaysWhatIsWrong(t *testing.T) {
+func TestParseConfigReportsWhatIsWrong(t *testing.T) {
 	s3 := func(fields string) string { return `{"s3": {"bucket": "b", "region": "r", ` + fields + `}}` }
 	for name, c := range map[string]struct{ config, says string }{
 		"nothing":               {`{}`, "choose one"},

@@ -12,19 +12,19 @@ import (
 )
 
 func TestAPatientContextEndsOnceNothingComes(t *testing.T) {
-	const patience, pace = time.Minute, 50 * time.Second
+	const maxWait, pace = time.Minute, 50 * time.Second
 	for name, test := range map[string]struct {
 		progress int
 		want     time.Duration
 	}{
-		"nothing ever comes": {0, patience},
-		"what comes slowly":  {100, 100*pace + patience},
-		"what comes once":    {1, pace + patience},
+		"nothing ever comes": {0, maxWait},
+		"what comes slowly":  {100, 100*pace + maxWait},
+		"what comes once":    {1, pace + maxWait},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				began := time.Now()
-				ctx, cancel := store.Patient(t.Context(), patience)
+				ctx, cancel := store.Patient(t.Context(), maxWait)
 				defer cancel()
 				inner := store.OnProgress(ctx, func() {})
 				for range test.progress {

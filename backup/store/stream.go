@@ -182,7 +182,7 @@ func (s *stream) Close() error {
 
 // Patience is for how long a listing may bring nothing: a connection that stalls is given up after a minute, and tried again. How
 // long it takes in all is not bounded: a delta per second, kept for a week, is 600 requests of a thousand objects.
-const Patience = 2 * time.Minute
+const MaxWait = 2 * time.Minute
 
 // progressKey of a context has the func that is informed of progress under it.
 type progressKey struct{}
@@ -209,20 +209,20 @@ func Progressed(ctx context.Context) {
 // Patient returns a context for listings, which ends when under it no progress was made for so long. However many objects there
 // are, a listing that gets on is not given up: where it ended by the clock, backups would end with it, and for good. The context
 // must be canceled, as any other.
-func Patient(ctx context.Context, patience time.Duration) (context.Context, context.CancelFunc) {
+func Patient(ctx context.Context, maxWait time.Duration) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
-	timer := time.AfterFunc(patience, func() { cancel(stalledError{patience}) })
-	return OnProgress(ctx, func() { timer.Reset(patience) }), func() {
+	timer := time.AfterFunc(maxWait, func() { cancel(stalledError{maxWait}) })
+	return OnProgress(ctx, func() { timer.Reset(maxWait) }), func() {
 		timer.Stop()
 		cancel(nil)
 	}
 }
 
 // stalledError ends a Patient context.
-type stalledError struct{ patience time.Duration }
+type stalledError struct{ maxWait time.Duration }
 
 func (e stalledError) Error() string {
-	return fmt.Sprintf("nothing came from the store for %s; check that it answers, and what is on the way to it", e.patience)
+	return fmt.Sprintf("nothing came from the store for %s; check that it answers, and what is on the way to it", e.maxWait)
 }
 
 // Because returns err with what ended the context of a Patient, if that is why it came: some clients of stores say only that they

@@ -39,11 +39,11 @@ func (c comparison) judge(ctx context.Context) Result {
 			r.Reason = fmt.Sprintf("all was read and restored, and not compared: %v", err)
 			return r
 		}
-		r = Result{Verdict: Proven, HashKV: state.HashKV, Keys: state.Keys, Checkpoint: notified(point)}
+		r = Result{Verdict: IsVerified, HashKV: state.HashKV, Keys: state.Keys, Checkpoint: notified(point)}
 		if state.HashKV != point.HashKV {
 			return c.blame(ctx, r, i)
 		}
-		if err := c.beside(ctx, &r, point); err != nil && r.Verdict == Proven {
+		if err := c.alongside(ctx, &r, point); err != nil && r.Verdict == IsVerified {
 			r.Verdict, r.Reason = Unknown, fmt.Sprintf("all was read and restored, and not compared: %v", err)
 		}
 		return r
@@ -52,7 +52,7 @@ func (c comparison) judge(ctx context.Context) Result {
 }
 
 func notified(c restore.Checkpoint) *Checkpoint {
-	return &Checkpoint{Object: c.Object, Revision: c.Revision, CompactRevision: c.CompactRevision, HashKV: c.HashKV, MemberID: c.MemberID, Beside: c.Beside}
+	return &Checkpoint{Object: c.Object, Revision: c.Revision, CompactRevision: c.CompactRevision, HashKV: c.HashKV, MemberID: c.MemberID, Alongside: c.Alongside}
 }
 
 // blame finds the oldest checkpoint that differs: what is wrong came after the one before.
@@ -105,7 +105,7 @@ func (c comparison) between(equal int, last string) []string {
 
 // next to compares with a checkpoint what its hash does not cover, and as far as it can be compared: of keys etcd reports how many there
 // were at a revision; leases and users have no revisions, and are restored as of the full. What cannot be compared is said.
-func (c comparison) beside(ctx context.Context, r *Result, point restore.Checkpoint) error {
+func (c comparison) alongside(ctx context.Context, r *Result, point restore.Checkpoint) error {
 	r.Compared = append(r.Compared, "hashKV")
 	c.compareKeys(r, point)
 	c.compareAuth(r, point)

@@ -65,7 +65,7 @@ func (c Config) run(ctx context.Context) Result {
 		return Result{Verdict: Unknown, Reason: fmt.Sprintf("no scratch directory: %v", err)}
 	}
 	r := c.restoreInto(ctx, filepath.Join(dir, "db"))
-	if err := os.RemoveAll(dir); err != nil && r.Verdict == Proven {
+	if err := os.RemoveAll(dir); err != nil && r.Verdict == IsVerified {
 		r.Reason = fmt.Sprintf("the scratch directory is left: %v", err)
 	}
 	return r
@@ -168,7 +168,7 @@ type Verdict string
 
 const (
 	// Proven: all was read and restored, and at a revision it holds what etcd said that it held.
-	Proven Verdict = "Proven"
+	IsVerified Verdict = "Proven"
 	// Broken: what is in the store does not lead to a state that the cluster had. Only new backups repair that.
 	Broken Verdict = "Broken"
 	// Unknown: it was not found out. That says nothing of the backups.
@@ -207,7 +207,7 @@ type Checkpoint struct {
 	CompactRevision int64  `json:"compactRevision"`
 	HashKV          uint32 `json:"hashKV"`
 	MemberID        uint64 `json:"memberID"`
-	delta.Beside
+	delta.Alongside
 }
 
 // judge reports what is broken from what was not found out, and which object it is.

@@ -68,7 +68,7 @@ func read(tb testing.TB, s store.Store) catalog.Catalog {
 }
 
 // prove verifies, and holds that nothing is left of it.
-func prove(tb testing.TB, s store.Store, target catalog.Target) Result {
+func verifyBackups(tb testing.TB, s store.Store, target catalog.Target) Result {
 	tb.Helper()
 	scratch := tb.TempDir()
 	r := Run(tb.Context(), Config{Store: s, Catalog: read(tb, s), Target: target, Scratch: scratch})
@@ -134,79 +134,79 @@ func TestWhatIsWrongWithBackupsIsFoundAndNamed(t *testing.T) {
 		}, asIs)
 	}
 	// report lets the newest checkpoint report something else.
-	inform := func(change func(*delta.Beside)) func(*testing.T, store.Store) {
+	inform := func(change func(*delta.Alongside)) func(*testing.T, store.Store) {
 		return func(t *testing.T, s store.Store) {
 			t.Helper()
 			reframe(t, s, h.Deltas[2], func(int64, []byte) {}, func(c *delta.Checkpoint) *delta.Checkpoint {
-				change(&c.Beside)
+				change(&c.Alongside)
 				return c
 			})
 		}
 	}
 	fromFirst := catalog.Target{Without: []string{h.Fulls[1].Key}}
 	tests := map[string]struct {
-		harm    func(t *testing.T, s store.Store)
+		damageKind    func(t *testing.T, s store.Store)
 		target  catalog.Target
 		verdict Verdict
 		object  string
 		reason  string
 		not     string // compared
 	}{
-		"nothing":                       {verdict: Proven},
-		"nothing, from an older full":   {target: fromFirst, verdict: Proven},
-		"nothing, up to a revision":     {target: catalog.Target{Revision: 14}, verdict: Proven},
+		"nothing":                       {verdict: IsVerified},
+		"nothing, from an older full":   {target: fromFirst, verdict: IsVerified},
+		"nothing, up to a revision":     {target: catalog.Target{Revision: 14}, verdict: IsVerified},
 		"no checkpoint before a target": {target: catalog.Target{Name: h.Fulls[0].Key}, verdict: Unknown, reason: "no checkpoint"},
 		"another number of keys": {
-			harm: inform(func(b *delta.Beside) { *b.Keys++ }), verdict: Broken, object: h.Deltas[2].Key, reason: "holds 7 keys, and member",
+			damageKind: inform(func(b *delta.Alongside) { *b.Keys++ }), verdict: Broken, object: h.Deltas[2].Key, reason: "holds 7 keys, and member",
 		},
 		"users of a later change than the member had": {
-			harm: inform(func(b *delta.Beside) { b.Auth.Revision = 0 }), verdict: Broken, object: h.Fulls[1].Key, reason: "or " + h.Deltas[2].Key,
+			damageKind: inform(func(b *delta.Alongside) { b.Auth.Revision = 0 }), verdict: Broken, object: h.Fulls[1].Key, reason: "or " + h.Deltas[2].Key,
 		},
 		"users that changed later": {
-			harm: inform(func(b *delta.Beside) { b.Auth.Revision += 2 }), verdict: Proven, not: "users and roles: they are restored as of the full, at change 1",
+			damageKind: inform(func(b *delta.Alongside) { b.Auth.Revision += 2 }), verdict: IsVerified, not: "users and roles: they are restored as of the full, at change 1",
 		},
-		"users that were enabled later": {harm: inform(func(b *delta.Beside) { b.Auth.Enabled = true }), verdict: Proven, not: "enabled after the full"},
+		"users that were enabled later": {damageKind: inform(func(b *delta.Alongside) { b.Auth.Enabled = true }), verdict: IsVerified, not: "enabled after the full"},
 		"a checkpoint of an older agent": {
-			harm: inform(func(b *delta.Beside) { *b = delta.Beside{} }), verdict: Proven, not: "keys: the checkpoint does not report",
+			damageKind: inform(func(b *delta.Alongside) { *b = delta.Alongside{} }), verdict: IsVerified, not: "keys: the checkpoint does not report",
 		},
 		"no checkpoint at all": {
-			harm: func(t *testing.T, s store.Store) {
+			damageKind: func(t *testing.T, s store.Store) {
 				for _, d := range h.Deltas {
 					reframe(t, s, d, func(int64, []byte) {}, func(*delta.Checkpoint) *delta.Checkpoint { return nil })
 				}
 			}, verdict: Unknown, reason: "no checkpoint",
 		},
 		"a value that no one wrote": {
-			harm: func(t *testing.T, s store.Store) { lie(t, s, h.Deltas[1]) }, target: fromFirst, verdict: Broken, object: h.Deltas[1].Key, reason: "at revision 16",
+			damageKind: func(t *testing.T, s store.Store) { lie(t, s, h.Deltas[1]) }, target: fromFirst, verdict: Broken, object: h.Deltas[1].Key, reason: "at revision 16",
 		},
 		"a value that no one wrote, at the end": {
-			harm: func(t *testing.T, s store.Store) { lie(t, s, h.Deltas[2]) }, target: fromFirst, verdict: Broken, object: h.Deltas[2].Key, reason: "at revision 21",
+			damageKind: func(t *testing.T, s store.Store) { lie(t, s, h.Deltas[2]) }, target: fromFirst, verdict: Broken, object: h.Deltas[2].Key, reason: "at revision 21",
 		},
 		"a value that no one wrote, before any checkpoint": {
-			harm: func(t *testing.T, s store.Store) { lie(t, s, h.Deltas[0]) }, target: fromFirst, verdict: Broken, object: h.Fulls[0].Key, reason: h.Deltas[0].Key,
+			damageKind: func(t *testing.T, s store.Store) { lie(t, s, h.Deltas[0]) }, target: fromFirst, verdict: Broken, object: h.Fulls[0].Key, reason: h.Deltas[0].Key,
 		},
 		"a bit of the full": {
-			harm: func(t *testing.T, s store.Store) { flip(t, s, h.Fulls[1].Key) }, verdict: Broken, object: h.Fulls[1].Key, reason: h.Fulls[1].Key,
+			damageKind: func(t *testing.T, s store.Store) { flip(t, s, h.Fulls[1].Key) }, verdict: Broken, object: h.Fulls[1].Key, reason: h.Fulls[1].Key,
 		},
 		"a bit of a delta": {
-			harm: func(t *testing.T, s store.Store) { flip(t, s, h.Deltas[1].Key) }, target: fromFirst, verdict: Broken, object: h.Deltas[1].Key, reason: h.Deltas[1].Key,
+			damageKind: func(t *testing.T, s store.Store) { flip(t, s, h.Deltas[1].Key) }, target: fromFirst, verdict: Broken, object: h.Deltas[1].Key, reason: h.Deltas[1].Key,
 		},
 		"deltas that were swapped": {
-			harm: func(t *testing.T, s store.Store) {
+			damageKind: func(t *testing.T, s store.Store) {
 				a, b := get(t, s, h.Deltas[0].Key), get(t, s, h.Deltas[1].Key)
 				write(t, s, h.Deltas[0].Key, bytes.NewReader(b))
 				write(t, s, h.Deltas[1].Key, bytes.NewReader(a))
 			}, target: fromFirst, verdict: Broken, object: h.Deltas[0].Key, reason: h.Deltas[0].Key,
 		},
 		"a delta that is gone": {
-			harm: func(t *testing.T, s store.Store) {
+			damageKind: func(t *testing.T, s store.Store) {
 				if err := s.Delete(t.Context(), h.Deltas[1].Key); err != nil {
 					t.Fatal(err)
 				}
 			}, target: fromFirst, verdict: Broken, object: h.Deltas[2].Key, reason: "12 to 16",
 		},
 		"everything is gone": {
-			harm: func(t *testing.T, s store.Store) {
+			damageKind: func(t *testing.T, s store.Store) {
 				for _, f := range h.Fulls {
 					if err := s.Delete(t.Context(), f.Key); err != nil {
 						t.Fatal(err)
@@ -224,17 +224,17 @@ func TestWhatIsWrongWithBackupsIsFoundAndNamed(t *testing.T) {
 				}
 				write(t, s, o.Key, bytes.NewReader(get(t, made, o.Key)))
 			}
-			if test.harm != nil {
-				test.harm(t, s)
+			if test.damageKind != nil {
+				test.damageKind(t, s)
 			}
-			r := prove(t, s, test.target)
-			if r.Verdict != test.verdict || r.Object != test.object || !strings.Contains(r.Reason, test.reason) || (r.Verdict == Proven) != (r.Reason == "") {
+			r := verifyBackups(t, s, test.target)
+			if r.Verdict != test.verdict || r.Object != test.object || !strings.Contains(r.Reason, test.reason) || (r.Verdict == IsVerified) != (r.Reason == "") {
 				t.Errorf("got %+v, want %s of %q, for %q", r, test.verdict, test.object, test.reason)
 			}
-			if !strings.Contains(strings.Join(r.NotCompared, "\n"), test.not) || r.Verdict == Proven && test.not == "" && !slices.Equal(r.Compared, all) {
+			if !strings.Contains(strings.Join(r.NotCompared, "\n"), test.not) || r.Verdict == IsVerified && test.not == "" && !slices.Equal(r.Compared, all) {
 				t.Errorf("compared are %q, and not %q, want all but %q", r.Compared, r.NotCompared, test.not)
 			}
-			if p := r.Checkpoint; r.Verdict == Proven && (p == nil || p.HashKV != r.HashKV || r.Keys == 0 || p.Revision > r.Revision) {
+			if p := r.Checkpoint; r.Verdict == IsVerified && (p == nil || p.HashKV != r.HashKV || r.Keys == 0 || p.Revision > r.Revision) {
 				t.Errorf("proven is %+v with %+v", r, p)
 			}
 		})
@@ -242,11 +242,11 @@ func TestWhatIsWrongWithBackupsIsFoundAndNamed(t *testing.T) {
 	t.Run("a store that does not answer, and an end that was asked for, say nothing", func(t *testing.T) {
 		for _, key := range []string{h.Fulls[1].Key, h.Deltas[2].Key} {
 			s := unreadable{made, key, errors.New("503 busy")}
-			if r := prove(t, s, catalog.Target{}); r.Verdict != Unknown || !strings.Contains(r.Reason, "503") || r.Object != "" {
+			if r := verifyBackups(t, s, catalog.Target{}); r.Verdict != Unknown || !strings.Contains(r.Reason, "503") || r.Object != "" {
 				t.Errorf("got %+v", r)
 			}
 			s.err = fmt.Errorf("%w: %s", store.ErrDamaged, key)
-			if r := prove(t, s, catalog.Target{}); r.Verdict != Broken || r.Object != key {
+			if r := verifyBackups(t, s, catalog.Target{}); r.Verdict != Broken || r.Object != key {
 				t.Errorf("what the store calls damaged: got %+v", r)
 			}
 		}

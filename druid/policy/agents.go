@@ -8,29 +8,29 @@ import (
 )
 
 type (
-	company uint8 // how the member does whose agent is outdated
-	news    uint8 // of agents that were replaced in other Pods
+	memberHealth uint8 // how the member does whose agent is outdated
+	pendingUpdate    uint8 // of agents that were replaced in other Pods
 )
 
 const (
-	companyWell     company = 1 << iota // a ready voter, whose agent is reachable
-	companyIll                          // its etcd is down, or its agent is silent
-	companyIdle                         // no agent runs in the Pod
-	companyAway                         // its node is unreachable
-	companyNotKnown                     // it joins, or has not renewed its Lease yet
+	memberHealthWell     memberHealth = 1 << iota // a ready voter, whose agent is reachable
+	memberHealthIll                          // its etcd is down, or its agent is silent
+	memberHealthIdle                         // no agent runs in the Pod
+	memberHealthAway                         // its node is unreachable
+	memberHealthNotKnown                     // it joins, or has not renewed its Lease yet
 )
 
-func (c company) String() string {
+func (c memberHealth) String() string {
 	return rules.Word(c, "serves", "is ill", "runs no agent", "is away", "not known yet")
 }
 
 const (
-	newsNone    news = 1 << iota // all have arrived
-	newsAwaited                  // one was not reachable for long enough
-	newsLate                     // one does not come
+	pendingUpdateNone    pendingUpdate = 1 << iota // all have arrived
+	pendingUpdateAwaited                  // one was not reachable for long enough
+	pendingUpdateLate                     // one does not come
 )
 
-func (n news) String() string {
+func (n pendingUpdate) String() string {
 	return rules.Word(n, "all are there", "one is awaited", "one does not come")
 }
 
@@ -44,29 +44,29 @@ var agentRows = rules.New(wait, []rules.Row[agentFacts, verdict]{
 		Why: "the Pod that comes has that image"},
 	{Name: "agent-leaves", When: agentFacts{agent: AgentOutdated, leaves: rules.Yes}, Verdict: keep,
 		Why: "its member is on its way out"},
-	{Name: "agent-away", When: agentFacts{agent: AgentOutdated, leaves: rules.No, company: companyAway}, Verdict: held,
+	{Name: "agent-away", When: agentFacts{agent: AgentOutdated, leaves: rules.No, memberHealth: memberHealthAway}, Verdict: held,
 		Why: "no one would replace it"},
-	{Name: "agent-after-late", When: agentFacts{agent: AgentOutdated, leaves: rules.No, news: newsLate}, Verdict: held,
+	{Name: "agent-after-late", When: agentFacts{agent: AgentOutdated, leaves: rules.No, pendingUpdate: pendingUpdateLate}, Verdict: held,
 		Why: "the image is no good where it was tried: never a second one"},
-	{Name: "agent-after-another", When: agentFacts{agent: AgentOutdated, leaves: rules.No, news: newsAwaited}, Verdict: wait,
+	{Name: "agent-after-another", When: agentFacts{agent: AgentOutdated, leaves: rules.No, pendingUpdate: pendingUpdateAwaited}, Verdict: wait,
 		Why: "the one before has not shown yet that it works"},
-	{Name: "agent-idle", When: agentFacts{agent: AgentOutdated, leaves: rules.No, company: companyIdle, news: newsNone}, Verdict: change,
+	{Name: "agent-idle", When: agentFacts{agent: AgentOutdated, leaves: rules.No, memberHealth: memberHealthIdle, pendingUpdate: pendingUpdateNone}, Verdict: change,
 		Why: "no agent runs, so nothing is lost"},
-	{Name: "agent-before-formed", When: agentFacts{agent: AgentOutdated, leaves: rules.No, news: newsNone, record: anyRecord &^ RecordFormed}, Verdict: wait,
+	{Name: "agent-before-formed", When: agentFacts{agent: AgentOutdated, leaves: rules.No, pendingUpdate: pendingUpdateNone, record: anyRecord &^ RecordFormed}, Verdict: wait,
 		Why: "the raft group is not there yet"},
-	{Name: "agent-in-turn", When: agentFacts{agent: AgentOutdated, leaves: rules.No, news: newsNone, record: RecordFormed, turn: rules.No}, Verdict: wait,
+	{Name: "agent-in-turn", When: agentFacts{agent: AgentOutdated, leaves: rules.No, pendingUpdate: pendingUpdateNone, record: RecordFormed, turn: rules.No}, Verdict: wait,
 		Why: "a Pod is being replaced, or a member is being replaced, removed or repaired"},
-	{Name: "agent-not-known", When: agentFacts{agent: AgentOutdated, leaves: rules.No, company: companyNotKnown, news: newsNone, record: RecordFormed, turn: rules.Yes}, Verdict: wait,
+	{Name: "agent-not-known", When: agentFacts{agent: AgentOutdated, leaves: rules.No, memberHealth: memberHealthNotKnown, pendingUpdate: pendingUpdateNone, record: RecordFormed, turn: rules.Yes}, Verdict: wait,
 		Why: "its member becomes a voter, or is not known yet"},
-	{Name: "agent-ill", When: agentFacts{agent: AgentOutdated, leaves: rules.No, company: companyIll, news: newsNone, record: RecordFormed, turn: rules.Yes}, Verdict: change,
+	{Name: "agent-ill", When: agentFacts{agent: AgentOutdated, leaves: rules.No, memberHealth: memberHealthIll, pendingUpdate: pendingUpdateNone, record: RecordFormed, turn: rules.Yes}, Verdict: change,
 		Why: "its member does not serve anyhow, or its agent does nothing: another one may be the cure"},
-	{Name: "agent-after-others", When: agentFacts{agent: AgentOutdated, leaves: rules.No, company: companyWell, news: newsNone, record: RecordFormed, turn: rules.Yes, others: othersNotReady}, Verdict: held,
+	{Name: "agent-after-others", When: agentFacts{agent: AgentOutdated, leaves: rules.No, memberHealth: memberHealthWell, pendingUpdate: pendingUpdateNone, record: RecordFormed, turn: rules.Yes, others: othersNotReady}, Verdict: held,
 		Why: "another member is not ready"},
-	{Name: "agent-others-come", When: agentFacts{agent: AgentOutdated, leaves: rules.No, company: companyWell, news: newsNone, record: RecordFormed, turn: rules.Yes, others: othersComing}, Verdict: wait,
+	{Name: "agent-others-come", When: agentFacts{agent: AgentOutdated, leaves: rules.No, memberHealth: memberHealthWell, pendingUpdate: pendingUpdateNone, record: RecordFormed, turn: rules.Yes, others: othersComing}, Verdict: wait,
 		Why: "another member is about to be ready"},
-	{Name: "agent-later", When: agentFacts{agent: AgentOutdated, leaves: rules.No, company: companyWell, news: newsNone, record: RecordFormed, turn: rules.Yes, others: othersReady, place: placeLater | placeUnknown}, Verdict: wait,
+	{Name: "agent-later", When: agentFacts{agent: AgentOutdated, leaves: rules.No, memberHealth: memberHealthWell, pendingUpdate: pendingUpdateNone, record: RecordFormed, turn: rules.Yes, others: othersReady, place: placeLater | placeUnknown}, Verdict: wait,
 		Why: "followers go first, the leader last"},
-	{Name: "agent-outdated", When: agentFacts{agent: AgentOutdated, leaves: rules.No, company: companyWell, news: newsNone, record: RecordFormed, turn: rules.Yes, others: othersReady, place: placeFirst}, Verdict: change,
+	{Name: "agent-outdated", When: agentFacts{agent: AgentOutdated, leaves: rules.No, memberHealth: memberHealthWell, pendingUpdate: pendingUpdateNone, record: RecordFormed, turn: rules.Yes, others: othersReady, place: placeFirst}, Verdict: change,
 		Why: "the kubelet replaces the agent, and nothing else in the Pod"},
 })
 
@@ -75,8 +75,8 @@ type agentFacts struct {
 	agent   AgentMake
 	pod     PodState `fact:"Pod"`
 	leaves  rules.YesNo
-	company company `fact:"member"`
-	news    news    `fact:"new agents elsewhere"`
+	memberHealth memberHealth `fact:"member"`
+	pendingUpdate    pendingUpdate    `fact:"new agents elsewhere"`
 	record  RecordState
 	turn    rules.YesNo `fact:"its turn"` // no Pod is replaced, and no other member replaces itself, leaves or heals
 	others  others      `fact:"the others"`
@@ -86,48 +86,48 @@ type agentFacts struct {
 // agentFactsOf gathers the facts. rolls says that a Pod is replaced, or is about to be.
 func agentFactsOf(m Member, leaves, rolls bool, o Observed, listed []Member) agentFacts {
 	f := agentFacts{
-		agent: m.Agent, pod: m.Pod, leaves: rules.YesNoOf(leaves), company: companyOf(m), record: o.RecordState,
+		agent: m.Agent, pod: m.Pod, leaves: rules.YesNoOf(leaves), memberHealth: memberHealthOf(m), record: o.RecordState,
 		// A change of version waits for an agent that does nothing, and so must not keep it from being repaired.
-		turn:  rules.YesNoOf((!rolls || m.up() && companyOf(m) == companyIll) && turnOf(m, o, listed) == rules.Yes),
+		turn:  rules.YesNoOf((!rolls || m.up() && memberHealthOf(m) == memberHealthIll) && turnOf(m, o, listed) == rules.Yes),
 		place: placeOf(m, listed, func(other Member) bool { return other.Agent == AgentOutdated }),
 	}
 	if f.agent == 0 {
 		f.agent = AgentUnknown
 	}
-	f.news, _ = newsOf(m, o, listed)
+	f.pendingUpdate, _ = pendingUpdateOf(m, o, listed)
 	f.others, _ = othersOf(m, o, listed)
 	return f
 }
 
-func companyOf(m Member) company {
+func memberHealthOf(m Member) memberHealth {
 	ready, _ := m.steady(rules.No)
 	switch {
 	case m.NodeLost:
-		return companyAway
+		return memberHealthAway
 	case m.AgentIdle || m.Pod&(PodUnscheduled|PodUnstarted) != 0:
-		return companyIdle
+		return memberHealthIdle
 	case (m.learns() || m.outside()) && !m.Stuck:
-		return companyNotKnown
-	case ready == wayFree:
-		return companyWell
-	case ready == wayUnknown:
-		return companyNotKnown
+		return memberHealthNotKnown
+	case ready == removalAllowed:
+		return memberHealthWell
+	case ready == removalUnknown:
+		return memberHealthNotKnown
 	default:
-		return companyIll
+		return memberHealthIll
 	}
 }
 
 // newsOf reports the agents that were replaced in the Pods of others, and of whom. Before a raft group was formed no agent is
 // known by its member's Lease.
-func newsOf(m Member, o Observed, listed []Member) (news, string) {
-	found, of := newsNone, ""
+func pendingUpdateOf(m Member, o Observed, listed []Member) (pendingUpdate, string) {
+	found, of := pendingUpdateNone, ""
 	for _, other := range listed {
 		switch {
 		case other.Name == m.Name || o.RecordState != RecordFormed:
 		case other.Arrival == ArrivalLate:
-			return newsLate, other.Name
+			return pendingUpdateLate, other.Name
 		case other.Arrival&(ArrivalAwaited|ArrivalSettles) != 0:
-			found, of = newsAwaited, other.Name
+			found, of = pendingUpdateAwaited, other.Name
 		}
 	}
 	return found, of
@@ -145,7 +145,7 @@ type update struct {
 
 func updateOf(d Desired, o Observed) update {
 	listed := o.listed()
-	leaves, rolls := retreatOf(d, o), takesPods(d, o)
+	leaves, rolls := scaleDownOf(d, o), takesPods(d, o)
 	u := update{verdicts: map[string]rules.Decision[verdict]{}, sum: rollingNone}
 	for _, m := range listed {
 		f := agentFactsOf(m, leaves.leaving(m), rolls, o, listed)
@@ -154,7 +154,7 @@ func updateOf(d Desired, o Observed) update {
 		v := decision.Verdict
 		words := ""
 		switch {
-		case v == change && (len(u.next) == 0 || f.company == companyIdle):
+		case v == change && (len(u.next) == 0 || f.memberHealth == memberHealthIdle):
 			u.next = append(u.next, m.Name)
 			continue
 		case v == change:
@@ -192,22 +192,22 @@ func takesPods(d Desired, o Observed) bool {
 // hindrance says in words what the outdated agent of m waits for, or that m's own new one is awaited.
 func (f agentFacts) hindrance(m Member, o Observed, listed []Member) string {
 	_, why := othersOf(m, o, listed)
-	_, of := newsOf(m, o, listed)
+	_, of := pendingUpdateOf(m, o, listed)
 	switch {
 	case f.agent != AgentOutdated:
 		return "the new agent of member " + m.Name + " is awaited"
-	case f.company == companyAway:
+	case f.memberHealth == memberHealthAway:
 		return "member " + m.Name + " is on an unreachable node"
-	case f.news == newsLate:
+	case f.pendingUpdate == pendingUpdateLate:
 		late, _ := o.member(of)
 		return late.late()
-	case f.news == newsAwaited:
+	case f.pendingUpdate == pendingUpdateAwaited:
 		return "the new agent of member " + of + " is awaited"
 	case f.record != RecordFormed:
 		return "the cluster has not formed yet"
 	case f.turn == rules.No:
 		return "a Pod is being replaced, or a member is being replaced, removed or repaired"
-	case f.company == companyNotKnown:
+	case f.memberHealth == memberHealthNotKnown:
 		return "member " + m.Name + " is not known to be a ready voter yet"
 	case why != "":
 		return why
@@ -247,7 +247,7 @@ func rollingOf(d Desired, o Observed) rolling {
 }
 
 // agentWords report how far the update of the agents is, and what it waits for.
-func agentWords(p picture) string {
+func agentMessage(p messageContext) string {
 	u := updateOf(p.Desired, p.Observed)
 	n := 0
 	for _, m := range p.listed() {

@@ -28,13 +28,13 @@ func TestAgentsAreReplacedOneAfterAnother(t *testing.T) {
 			return "changes what is not ours, not there, or on its way"
 		case f.leaves == rules.Yes:
 			return "disturbs a member on its way out"
-		case f.news != newsNone:
+		case f.pendingUpdate != pendingUpdateNone:
 			return "takes an image further that has not shown yet that it works"
-		case f.company != companyIdle && (f.turn == rules.No || f.record != RecordFormed):
+		case f.memberHealth != memberHealthIdle && (f.turn == rules.No || f.record != RecordFormed):
 			return "takes an agent away while the cluster changes"
-		case f.company&(companyAway|companyNotKnown) != 0:
+		case f.memberHealth&(memberHealthAway|memberHealthNotKnown) != 0:
 			return "replaces what may be at work"
-		case f.company == companyWell && (f.others != othersReady || f.place != placeFirst):
+		case f.memberHealth == memberHealthWell && (f.others != othersReady || f.place != placeFirst):
 			return "takes a second member's agent away, or one out of order"
 		}
 		return ""
@@ -47,7 +47,7 @@ func given(change ...func(*Observed)) Observed {
 		for i := range o.Members {
 			o.Members[i].Agent, o.Members[i].AgentImage, o.Members[i].Settled = AgentOutdated, "druid:1", true
 		}
-		o.Members[1].Says.Role = leases.RoleLeader
+		o.Members[1].Reports.Role = leases.RoleLeader
 	}}, change...)...)
 }
 
@@ -134,7 +134,7 @@ func TestAgentUpdate(t *testing.T) {
 		"nor while a member leaves": {
 			o: given(func(o *Observed) {
 				o.Record.Retiring, o.Members[2].Serving, o.BudgetMin = &leases.Retiring{Member: "c-c", Mark: "m"}, false, 3
-				o.Members[2].Says.Retire = leases.Retirement{State: leases.RetireRemoving, Mark: "m", ClusterID: "9"}
+				o.Members[2].Reports.Retire = leases.Retirement{State: leases.RetireRemoving, Mark: "m", ClusterID: "9"}
 			}),
 			reason: v1alpha1.ReasonScalingDown,
 		},
@@ -161,7 +161,7 @@ func TestAgentUpdate(t *testing.T) {
 			want: []string{"ReplaceAgent agent-ill c-b"}, reason: v1alpha1.ReasonUpgrading,
 		},
 		"no one goes while it is not known who leads": {
-			o: given(func(o *Observed) { o.Members[1].Says.Role = leases.RoleMember }), reason: v1alpha1.ReasonUpdatingAgents,
+			o: given(func(o *Observed) { o.Members[1].Reports.Role = leases.RoleMember }), reason: v1alpha1.ReasonUpdatingAgents,
 			words: "0 of 3 agents updated: it is not known which member leads",
 		},
 		"one on a node that is not reachable waits for it": {
@@ -201,7 +201,7 @@ func TestAgentsAreReplacedWhileTheMembersAreCompared(t *testing.T) {
 		for i := range o.Members {
 			o.Members[i].Agent, o.Members[i].AgentImage, o.Members[i].Settled = AgentOutdated, "druid:1", true
 		}
-		o.Members[1].Says.Role = leases.RoleLeader
+		o.Members[1].Reports.Role = leases.RoleLeader
 	}
 	for name, test := range map[string]struct {
 		verdict leases.UpgradeVerdict

@@ -54,7 +54,7 @@ func PauseReportedBy(conditions []metav1.Condition) bool {
 type Snapshot struct {
 	Lease LeaseState
 	// Says is empty where the Lease cannot be read.
-	Says leases.Backup
+	Reports leases.Backup
 	// Verified is what a full backups' Lease says of proofs. Unreadable: it cannot be read.
 	Verified   leases.Verification
 	Unreadable bool
@@ -105,8 +105,8 @@ func backupFactsOf(d Desired, o Observed) backupFacts {
 	return backupFacts{
 		paused: rules.No,
 		full:   cmp.Or(o.Full.Liveness, leases.Unknown), delta: cmp.Or(o.Delta.Liveness, leases.Unknown),
-		fullFailed: rules.YesNoOf(o.Full.Says.Error != ""), deltaFailed: rules.YesNoOf(o.Delta.Says.Error != ""),
-		attached: rules.YesNoOf(len(o.Unattached) == 0), valid: rules.YesNoOf(d.BackupProblem == ""), superseded: rules.YesNoOf(o.Full.Says.SupersededBy != ""), notified: notified,
+		fullFailed: rules.YesNoOf(o.Full.Reports.Error != ""), deltaFailed: rules.YesNoOf(o.Delta.Reports.Error != ""),
+		attached: rules.YesNoOf(len(o.Unattached) == 0), valid: rules.YesNoOf(d.BackupProblem == ""), superseded: rules.YesNoOf(o.Full.Reports.SupersededBy != ""), notified: notified,
 	}
 }
 
@@ -121,7 +121,7 @@ func backupBlocks(d Desired, o Observed) bool {
 }
 
 // setBackupReady writes the condition, or takes it away from a cluster that is not backed up.
-func setBackupReady(p picture, conditions *[]metav1.Condition, generation int64, now metav1.Time) {
+func setBackupReady(p messageContext, conditions *[]metav1.Condition, generation int64, now metav1.Time) {
 	if !p.Backup {
 		meta.RemoveStatusCondition(conditions, v1alpha1.ConditionBackupReady)
 		return
@@ -152,35 +152,35 @@ func backupSteps(d Desired, o Observed, add func(Step)) {
 
 // backupSentences are the messages of condition BackupReady, by reason. Like all messages they hold nothing that changes
 // while the backups do: the revision and the time of the last one stand in the Leases.
-var backupSentences = map[string]func(picture) string{
-	v1alpha1.ReasonFullBackupSucceeded: func(picture) string {
+var backupSentences = map[string]func(messageContext) string{
+	v1alpha1.ReasonFullBackupSucceeded: func(messageContext) string {
 		return "a full backup is saved; changes since then are not saved yet"
 	},
-	v1alpha1.ReasonIncrementalBackupSucceeded: func(picture) string {
+	v1alpha1.ReasonIncrementalBackupSucceeded: func(messageContext) string {
 		return "a full backup and all changes since then are saved, within spec.backup.delta.period"
 	},
-	v1alpha1.ReasonFullBackupFailed: func(p picture) string {
-		if p.Full.Says.EverSaved() {
+	v1alpha1.ReasonFullBackupFailed: func(p messageContext) string {
+		if p.Full.Reports.EverSaved() {
 			return "the newest full backup is older than spec.backup.full allows" + because(p.Full) + blocked
 		}
 		return "the first full backup failed" + because(p.Full) + blocked
 	},
-	v1alpha1.ReasonIncrementalBackupFailed: func(p picture) string {
+	v1alpha1.ReasonIncrementalBackupFailed: func(p messageContext) string {
 		return "changes are not saved" + because(p.Delta) + blocked
 	},
-	v1alpha1.ReasonPaused: func(p picture) string {
+	v1alpha1.ReasonPaused: func(p messageContext) string {
 		if len(p.listed()) == 0 {
 			return "no member was created yet, so there is nothing to back up"
 		}
 		return "the cluster is paused, and no backup is made until it is resumed"
 	},
-	v1alpha1.ReasonBackupStoreNotAttached: func(picture) string { return "no backup exists yet" },
-	v1alpha1.ReasonBackupSpecInvalid:      func(p picture) string { return p.BackupProblem },
-	v1alpha1.ReasonBackupSuperseded: func(p picture) string {
-		return "a restore of the latest backup would restore lineage " + p.Full.Says.SupersededBy +
+	v1alpha1.ReasonBackupStoreNotAttached: func(messageContext) string { return "no backup exists yet" },
+	v1alpha1.ReasonBackupSpecInvalid:      func(p messageContext) string { return p.BackupProblem },
+	v1alpha1.ReasonBackupSuperseded: func(p messageContext) string {
+		return "a restore of the latest backup would restore lineage " + p.Full.Reports.SupersededBy +
 			" of another cluster; backups continue, and nothing is deleted. Set another prefix for this cluster"
 	},
-	v1alpha1.ReasonUnknown: func(p picture) string {
+	v1alpha1.ReasonUnknown: func(p messageContext) string {
 		switch {
 		case p.Full.Lease == LeaseForeign || p.Delta.Lease == LeaseForeign:
 			return "the Leases of the backups have another owner"
@@ -197,15 +197,15 @@ const blocked = "; until it succeeds no member is removed and no eviction is all
 
 // because names the error of the last attempt.
 func because(s Snapshot) string {
-	if s.Says.Error == "" {
+	if s.Reports.Error == "" {
 		return ". No agent reported an error: check that the cluster has a leader and that its agent runs"
 	}
-	return ": " + s.Says.Error
+	return ": " + s.Reports.Error
 }
 
 // backupSentence is the condition's message. Pods that do not reach the store are informed of in each: backups end when one of
 // them leads.
-func backupSentence(reason string, p picture) string {
+func backupSentence(reason string, p messageContext) string {
 	words := v1alpha1.ConditionBackupReady + " is " + reason
 	if say, ok := backupSentences[reason]; ok {
 		words = say(p)
@@ -218,52 +218,52 @@ func backupSentence(reason string, p picture) string {
 }
 
 // ProofReported is what the Lease of the full backups says of the last proof.
-type ProofReported uint8
+type VerificationReported uint8
 
 // What it may say.
 const (
-	ProofUnknown ProofReported = 1 << iota // the Lease cannot be read, or is not ours
-	ProofNever                             // no one found out
-	ProofProven
-	ProofBroken
+	VerificationUnknown VerificationReported = 1 << iota // the Lease cannot be read, or is not ours
+	VerificationNever                             // no one found out
+	VerificationVerified
+	VerificationBroken
 )
 
-func (p ProofReported) String() string {
+func (p VerificationReported) String() string {
 	return rules.Word(p, "unknown", "never", "proven", "broken")
 }
 
 // verifiedRows decide condition BackupVerified. present: the backups that were looked at are of the history that is saved now.
 var verifiedRows = rules.New(conditionVerdict{metav1.ConditionUnknown, v1alpha1.ReasonNotYetVerified}, []rules.Row[verifiedFacts, conditionVerdict]{
-	{Name: "proof-unreadable", When: verifiedFacts{notified: ProofUnknown, paused: rules.No}, Verdict: conditionVerdict{metav1.ConditionUnknown, v1alpha1.ReasonNotYetVerified}},
-	{Name: "never-verified", When: verifiedFacts{notified: ProofNever, paused: rules.No}, Verdict: conditionVerdict{metav1.ConditionUnknown, v1alpha1.ReasonNotYetVerified}},
-	{Name: "another-history", When: verifiedFacts{notified: ProofProven | ProofBroken, present: rules.No, paused: rules.No}, Verdict: conditionVerdict{metav1.ConditionUnknown, v1alpha1.ReasonNotYetVerified}},
-	{Name: "proven", When: verifiedFacts{notified: ProofProven, present: rules.Yes}, Verdict: conditionVerdict{metav1.ConditionTrue, v1alpha1.ReasonVerificationSucceeded}},
-	{Name: "broken", When: verifiedFacts{notified: ProofBroken, present: rules.Yes}, Verdict: conditionVerdict{metav1.ConditionFalse, v1alpha1.ReasonVerificationFailed}},
+	{Name: "proof-unreadable", When: verifiedFacts{notified: VerificationUnknown, paused: rules.No}, Verdict: conditionVerdict{metav1.ConditionUnknown, v1alpha1.ReasonNotYetVerified}},
+	{Name: "never-verified", When: verifiedFacts{notified: VerificationNever, paused: rules.No}, Verdict: conditionVerdict{metav1.ConditionUnknown, v1alpha1.ReasonNotYetVerified}},
+	{Name: "another-history", When: verifiedFacts{notified: VerificationVerified | VerificationBroken, present: rules.No, paused: rules.No}, Verdict: conditionVerdict{metav1.ConditionUnknown, v1alpha1.ReasonNotYetVerified}},
+	{Name: "proven", When: verifiedFacts{notified: VerificationVerified, present: rules.Yes}, Verdict: conditionVerdict{metav1.ConditionTrue, v1alpha1.ReasonVerificationSucceeded}},
+	{Name: "broken", When: verifiedFacts{notified: VerificationBroken, present: rules.Yes}, Verdict: conditionVerdict{metav1.ConditionFalse, v1alpha1.ReasonVerificationFailed}},
 	{Name: "paused", When: verifiedFacts{paused: rules.Yes}, Verdict: conditionVerdict{metav1.ConditionUnknown, v1alpha1.ReasonPaused}},
 })
 
 type verifiedFacts struct {
-	notified ProofReported
+	notified VerificationReported
 	present  rules.YesNo
 	paused   rules.YesNo // no one runs who could prove them
 }
 
 func verifiedFactsOf(s Snapshot) verifiedFacts {
-	f := verifiedFacts{notified: ProofUnknown, paused: rules.No, present: rules.YesNoOf(s.Verified.Lineage != "" && s.Verified.Lineage == s.Says.Lineage)}
+	f := verifiedFacts{notified: VerificationUnknown, paused: rules.No, present: rules.YesNoOf(s.Verified.Lineage != "" && s.Verified.Lineage == s.Reports.Lineage)}
 	switch {
 	case s.Lease != LeaseOurs || s.Unreadable:
-	case s.Verified.Verdict == leases.VerdictProven:
-		f.notified = ProofProven
+	case s.Verified.Verdict == leases.VerdictVerified:
+		f.notified = VerificationVerified
 	case s.Verified.Verdict == leases.VerdictBroken:
-		f.notified = ProofBroken
+		f.notified = VerificationBroken
 	default:
-		f.notified = ProofNever
+		f.notified = VerificationNever
 	}
 	return f
 }
 
 // setBackupVerified writes the condition, or takes it away from a cluster that is not backed up.
-func setBackupVerified(p picture, conditions *[]metav1.Condition, generation int64, now metav1.Time) {
+func setBackupVerified(p messageContext, conditions *[]metav1.Condition, generation int64, now metav1.Time) {
 	if !p.Backup {
 		meta.RemoveStatusCondition(conditions, v1alpha1.ConditionBackupVerified)
 		return

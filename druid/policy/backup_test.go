@@ -47,14 +47,14 @@ func TestBackupReadyPromisesNothingThatIsNotKnown(t *testing.T) {
 
 // saved is a cluster of which a full backup and all changes are saved.
 func saved(o *Observed) {
-	o.Full = Snapshot{Lease: LeaseOurs, Says: leases.Backup{Revision: 7}, Liveness: leases.Live}
-	o.Delta = Snapshot{Lease: LeaseOurs, Says: leases.Backup{Revision: 9}, Liveness: leases.Live}
+	o.Full = Snapshot{Lease: LeaseOurs, Reports: leases.Backup{Revision: 7}, Liveness: leases.Live}
+	o.Delta = Snapshot{Lease: LeaseOurs, Reports: leases.Backup{Revision: 9}, Liveness: leases.Live}
 }
 
 // unsaved is one whose deltas stopped.
 func unsaved(o *Observed) {
 	saved(o)
-	o.Delta.Liveness, o.Delta.Says.Error = leases.Stale, "bucket backups: access denied"
+	o.Delta.Liveness, o.Delta.Reports.Error = leases.Stale, "bucket backups: access denied"
 }
 
 func TestBackupSteps(t *testing.T) {
@@ -82,7 +82,7 @@ func TestBackupSteps(t *testing.T) {
 			o.Full.Liveness, o.Delta.Liveness = leases.Unknown, leases.Unknown
 		}}, []string{}},
 		"a store that the Pods do not reach yet hinders no one: an eviction would repair it": {on, []func(*Observed){saved, func(o *Observed) {
-			o.Full.Liveness, o.Full.Says, o.Unattached = leases.Never, leases.Backup{Error: "no credentials"}, []string{"c-a"}
+			o.Full.Liveness, o.Full.Reports, o.Unattached = leases.Never, leases.Backup{Error: "no credentials"}, []string{"c-a"}
 		}}, []string{}},
 		"one of a cluster that is not backed up any more hinders no one": {off, []func(*Observed){unsaved}, []string{
 			"DeleteSnapshotLease backup-ended full-snapshot", "DeleteSnapshotLease backup-ended delta-snapshot",
@@ -117,7 +117,7 @@ func TestBackupReadyIsReportedAPerson(t *testing.T) {
 			Desired{Backup: true, BackupProblem: "schedule 0 25"}, begins, "", v1alpha1.ReasonBackupSpecInvalid, "schedule 0 25", "BackupSpecInvalid",
 		},
 		"the first one fails": {
-			Desired{Backup: true}, func(o *Observed) { begins(o); o.Full.Says.Error = "no such bucket" }, "",
+			Desired{Backup: true}, func(o *Observed) { begins(o); o.Full.Reports.Error = "no such bucket" }, "",
 			v1alpha1.ReasonFullBackupFailed, "the first full backup failed: no such bucket; until it succeeds no member is removed", "FullBackupFailed",
 		},
 		"the first one is there": {
@@ -196,7 +196,7 @@ func TestWhatTheStatusReportedIsReadBack(t *testing.T) {
 }
 
 func TestEveryReasonOfABackupHasASentence(t *testing.T) {
-	p := picture{Desired: Desired{BackupProblem: "wrong"}}
+	p := messageContext{Desired: Desired{BackupProblem: "wrong"}}
 	for _, r := range backupRows.Rows() {
 		if words, ok := backupSentences[r.Verdict.reason]; !ok || words(p) == "" {
 			t.Errorf("row %s: reason %s says nothing to a person", r.Name, r.Verdict.reason)
@@ -214,7 +214,7 @@ func TestAFailingBackupKeepsMembersAndReportsSo(t *testing.T) {
 	}
 }
 
-func TestBackupVerifiedCallsNothingGoodThatWasNotProven(t *testing.T) {
+func TestBackupVerifiedCallsNothingGoodThatWasNotVerified(t *testing.T) {
 	checkTable(t, verifiedRows, "backup-verified", "Condition BackupVerified: druid/policy.verifiedRows", func(f verifiedFacts, d rules.Decision[conditionVerdict]) string {
 		status, reason := d.Verdict.parts()
 		switch {
@@ -222,11 +222,11 @@ func TestBackupVerifiedCallsNothingGoodThatWasNotProven(t *testing.T) {
 			if status == metav1.ConditionUnknown && reason != v1alpha1.ReasonPaused {
 				return "is for a reason by which an alert is raised, although the cluster is paused"
 			}
-		case status == metav1.ConditionTrue && (f.notified != ProofProven || f.present != rules.Yes):
+		case status == metav1.ConditionTrue && (f.notified != VerificationVerified || f.present != rules.Yes):
 			return "calls backups good that no one proved"
-		case status == metav1.ConditionFalse && (f.notified != ProofBroken || f.present != rules.Yes):
+		case status == metav1.ConditionFalse && (f.notified != VerificationBroken || f.present != rules.Yes):
 			return "condemns backups that no one found broken"
-		case (f.notified == ProofProven || f.notified == ProofBroken) && f.present == rules.Yes && status == metav1.ConditionUnknown:
+		case (f.notified == VerificationVerified || f.notified == VerificationBroken) && f.present == rules.Yes && status == metav1.ConditionUnknown:
 			return "hides what was found"
 		case (status == metav1.ConditionUnknown) != (reason == v1alpha1.ReasonNotYetVerified):
 			return "has another reason than its status"
@@ -236,10 +236,10 @@ func TestBackupVerifiedCallsNothingGoodThatWasNotProven(t *testing.T) {
 }
 
 func TestBackupVerifiedIsReportedAPerson(t *testing.T) {
-	proofOf := func(v leases.Verification) func(*Observed) {
+	verificationOf := func(v leases.Verification) func(*Observed) {
 		return func(o *Observed) {
 			saved(o)
-			o.Full.Says.Lineage, o.Full.Verified = "a", v
+			o.Full.Reports.Lineage, o.Full.Verified = "a", v
 		}
 	}
 	on := Desired{Replicas: 3, Backup: true}
@@ -250,14 +250,14 @@ func TestBackupVerifiedIsReportedAPerson(t *testing.T) {
 		reason  string
 		words   string
 	}{
-		"proven": {on, proofOf(leases.Verification{Verdict: leases.VerdictProven, Lineage: "a"}), metav1.ConditionTrue, v1alpha1.ReasonVerificationSucceeded, "what etcd reported"},
+		"proven": {on, verificationOf(leases.Verification{Verdict: leases.VerdictVerified, Lineage: "a"}), metav1.ConditionTrue, v1alpha1.ReasonVerificationSucceeded, "what etcd reported"},
 		"broken, and which": {
-			on, proofOf(leases.Verification{Verdict: leases.VerdictBroken, Lineage: "a", Trouble: "full x is damaged"}),
+			on, verificationOf(leases.Verification{Verdict: leases.VerdictBroken, Lineage: "a", Trouble: "full x is damaged"}),
 			metav1.ConditionFalse, v1alpha1.ReasonVerificationFailed, "full x is damaged",
 		},
-		"another history": {on, proofOf(leases.Verification{Verdict: leases.VerdictBroken, Lineage: "b"}), metav1.ConditionUnknown, v1alpha1.ReasonNotYetVerified, "this lineage"},
-		"no room":         {on, proofOf(leases.Verification{Lineage: "a", Trouble: "not enough space"}), metav1.ConditionUnknown, v1alpha1.ReasonNotYetVerified, "not enough space"},
-		"never":           {on, proofOf(leases.Verification{}), metav1.ConditionUnknown, v1alpha1.ReasonNotYetVerified, "not verified yet"},
+		"another history": {on, verificationOf(leases.Verification{Verdict: leases.VerdictBroken, Lineage: "b"}), metav1.ConditionUnknown, v1alpha1.ReasonNotYetVerified, "this lineage"},
+		"no room":         {on, verificationOf(leases.Verification{Lineage: "a", Trouble: "not enough space"}), metav1.ConditionUnknown, v1alpha1.ReasonNotYetVerified, "not enough space"},
+		"never":           {on, verificationOf(leases.Verification{}), metav1.ConditionUnknown, v1alpha1.ReasonNotYetVerified, "not verified yet"},
 		"unreadable":      {on, func(o *Observed) { saved(o); o.Full.Unreadable = true }, metav1.ConditionUnknown, v1alpha1.ReasonNotYetVerified, "cannot be read"},
 		"not backed up":   {Desired{Replicas: 3}, saved, "", "", ""},
 	} {
@@ -266,7 +266,7 @@ func TestBackupVerifiedIsReportedAPerson(t *testing.T) {
 			if !test.desired.Backup {
 				conditions = []metav1.Condition{{Type: v1alpha1.ConditionBackupVerified, Status: metav1.ConditionTrue, Reason: "Before"}}
 			}
-			setBackupVerified(picture{Desired: test.desired, Observed: whole(test.change)}, &conditions, 1, metav1.Now())
+			setBackupVerified(messageContext{Desired: test.desired, Observed: whole(test.change)}, &conditions, 1, metav1.Now())
 			if test.status == "" {
 				if len(conditions) > 0 {
 					t.Errorf("it has %+v", conditions)

@@ -12,15 +12,15 @@ import (
 )
 
 // outlook is how many voters are known to serve.
-type outlook uint8
+type quorumState uint8
 
 const (
-	outlookQuorum  outlook = 1 << iota // a quorum serves
-	outlookLost                        // so many are known to be down that the others are no quorum
-	outlookUnclear                     // neither is known
+	quorumStateQuorum  quorumState = 1 << iota // a quorum serves
+	quorumStateLost                        // so many are known to be down that the others are no quorum
+	quorumStateUnclear                     // neither is known
 )
 
-func (o outlook) String() string {
+func (o quorumState) String() string {
 	return rules.Word(o, "quorum", "lost", "unclear")
 }
 
@@ -29,7 +29,7 @@ type progress uint8
 
 const (
 	progressNone    progress = 1 << iota
-	progressHealing          // a member that was in the cluster is not a ready voter
+	progressRepairing          // a member that was in the cluster is not a ready voter
 	progressJoining          // a member that never was in the cluster is to join
 	progressShared           // none, but anyone who was in the raft group before it was joined stays
 	progressParting          // none, but anyone who was there before leaves
@@ -70,7 +70,7 @@ func (r readiness) String() string {
 type conditionFacts struct {
 	record    RecordState
 	formed    rules.YesNo `fact:"ever formed"` // the status knows a cluster ID, or the record says Formed
-	outlook   outlook     `fact:"voters"`
+	quorumState   quorumState     `fact:"voters"`
 	progress  progress    `fact:"under way"`
 	readiness readiness   `fact:"members ready"`
 	shrinking shrinking   `fact:"names too many"`
@@ -95,10 +95,10 @@ var notDecided = conditionVerdict{metav1.ConditionUnknown, v1alpha1.ReasonUnknow
 var readyRows = rules.New(notDecided, []rules.Row[conditionFacts, conditionVerdict]{
 	{Name: "paused-no-quorum", When: conditionFacts{resting: restingPaused}, Verdict: conditionVerdict{metav1.ConditionFalse, v1alpha1.ReasonPaused}},
 	{Name: "forming", When: conditionFacts{record: RecordAbsent | RecordForming, formed: rules.No}, Verdict: conditionVerdict{metav1.ConditionFalse, v1alpha1.ReasonForming}},
-	{Name: "quorate", When: conditionFacts{outlook: outlookQuorum}, Verdict: conditionVerdict{metav1.ConditionTrue, v1alpha1.ReasonQuorate}},
-	{Name: "quorum-resumes", When: conditionFacts{outlook: outlookLost, resting: restingResumes}, Verdict: conditionVerdict{metav1.ConditionFalse, v1alpha1.ReasonResuming}},
-	{Name: "quorum-lost", When: conditionFacts{outlook: outlookLost}, Verdict: conditionVerdict{metav1.ConditionFalse, v1alpha1.ReasonQuorumLost}},
-	{Name: "unclear", When: conditionFacts{outlook: outlookUnclear}, Verdict: conditionVerdict{metav1.ConditionUnknown, v1alpha1.ReasonUnknown}},
+	{Name: "quorate", When: conditionFacts{quorumState: quorumStateQuorum}, Verdict: conditionVerdict{metav1.ConditionTrue, v1alpha1.ReasonQuorate}},
+	{Name: "quorum-resumes", When: conditionFacts{quorumState: quorumStateLost, resting: restingResumes}, Verdict: conditionVerdict{metav1.ConditionFalse, v1alpha1.ReasonResuming}},
+	{Name: "quorum-lost", When: conditionFacts{quorumState: quorumStateLost}, Verdict: conditionVerdict{metav1.ConditionFalse, v1alpha1.ReasonQuorumLost}},
+	{Name: "unclear", When: conditionFacts{quorumState: quorumStateUnclear}, Verdict: conditionVerdict{metav1.ConditionUnknown, v1alpha1.ReasonUnknown}},
 })
 
 // allReadyRows decide condition AllMembersReady.
@@ -117,16 +117,16 @@ var progressingRows = rules.New(notDecided, []rules.Row[conditionFacts, conditio
 	{Name: "pause-begins", When: conditionFacts{resting: restingBegins}, Verdict: conditionVerdict{metav1.ConditionTrue, v1alpha1.ReasonPausing}},
 	{Name: "pause-blocked", When: conditionFacts{resting: restingBlocked}, Verdict: conditionVerdict{metav1.ConditionFalse, v1alpha1.ReasonPauseBlocked}},
 	{Name: "group-to-be-born", When: conditionFacts{record: RecordAbsent | RecordForming, formed: rules.No}, Verdict: conditionVerdict{metav1.ConditionTrue, v1alpha1.ReasonForming}},
-	{Name: "resumes", When: conditionFacts{record: usableRecord, outlook: outlookLost | outlookUnclear, resting: restingResumes}, Verdict: conditionVerdict{metav1.ConditionTrue, v1alpha1.ReasonResuming}},
+	{Name: "resumes", When: conditionFacts{record: usableRecord, quorumState: quorumStateLost | quorumStateUnclear, resting: restingResumes}, Verdict: conditionVerdict{metav1.ConditionTrue, v1alpha1.ReasonResuming}},
 	{Name: "member-leaves", When: conditionFacts{record: RecordAbsent | usableRecord, shrinking: shrinkingGoes}, Verdict: conditionVerdict{metav1.ConditionTrue, v1alpha1.ReasonScalingDown}},
 	{Name: "member-cannot-leave", When: conditionFacts{record: RecordAbsent | usableRecord, shrinking: shrinkingBlocked}, Verdict: conditionVerdict{metav1.ConditionFalse, v1alpha1.ReasonScaleDownBlocked}},
-	{Name: "pods-outdated", When: conditionFacts{record: RecordAbsent | usableRecord, progress: progressNone | progressHealing, rolling: rollingGoes}, Verdict: conditionVerdict{metav1.ConditionTrue, v1alpha1.ReasonRollingUpdate}},
-	{Name: "version-changes", When: conditionFacts{record: RecordAbsent | usableRecord, progress: progressNone | progressHealing, rolling: rollingUpgrades}, Verdict: conditionVerdict{metav1.ConditionTrue, v1alpha1.ReasonUpgrading}},
-	{Name: "pods-outdated-blocked", When: conditionFacts{record: RecordAbsent | usableRecord, progress: progressNone | progressHealing, rolling: rollingBlocked}, Verdict: conditionVerdict{metav1.ConditionFalse, v1alpha1.ReasonRollingUpdateBlocked}},
-	{Name: "version-changes-blocked", When: conditionFacts{record: RecordAbsent | usableRecord, progress: progressNone | progressHealing, rolling: rollingUpgradeBlocked}, Verdict: conditionVerdict{metav1.ConditionFalse, v1alpha1.ReasonUpgradeBlocked}},
-	{Name: "agents-outdated", When: conditionFacts{record: RecordAbsent | usableRecord, progress: progressNone | progressHealing, rolling: agentsGo}, Verdict: conditionVerdict{metav1.ConditionTrue, v1alpha1.ReasonUpdatingAgents}},
-	{Name: "agents-outdated-blocked", When: conditionFacts{record: RecordAbsent | usableRecord, progress: progressNone | progressHealing, rolling: agentsBlocked}, Verdict: conditionVerdict{metav1.ConditionFalse, v1alpha1.ReasonAgentUpdateBlocked}},
-	{Name: "members-heal", When: conditionFacts{record: RecordAbsent | usableRecord, progress: progressHealing}, Verdict: conditionVerdict{metav1.ConditionTrue, v1alpha1.ReasonRepairingMember}},
+	{Name: "pods-outdated", When: conditionFacts{record: RecordAbsent | usableRecord, progress: progressNone | progressRepairing, rolling: rollingGoes}, Verdict: conditionVerdict{metav1.ConditionTrue, v1alpha1.ReasonRollingUpdate}},
+	{Name: "version-changes", When: conditionFacts{record: RecordAbsent | usableRecord, progress: progressNone | progressRepairing, rolling: rollingUpgrades}, Verdict: conditionVerdict{metav1.ConditionTrue, v1alpha1.ReasonUpgrading}},
+	{Name: "pods-outdated-blocked", When: conditionFacts{record: RecordAbsent | usableRecord, progress: progressNone | progressRepairing, rolling: rollingBlocked}, Verdict: conditionVerdict{metav1.ConditionFalse, v1alpha1.ReasonRollingUpdateBlocked}},
+	{Name: "version-changes-blocked", When: conditionFacts{record: RecordAbsent | usableRecord, progress: progressNone | progressRepairing, rolling: rollingUpgradeBlocked}, Verdict: conditionVerdict{metav1.ConditionFalse, v1alpha1.ReasonUpgradeBlocked}},
+	{Name: "agents-outdated", When: conditionFacts{record: RecordAbsent | usableRecord, progress: progressNone | progressRepairing, rolling: agentsGo}, Verdict: conditionVerdict{metav1.ConditionTrue, v1alpha1.ReasonUpdatingAgents}},
+	{Name: "agents-outdated-blocked", When: conditionFacts{record: RecordAbsent | usableRecord, progress: progressNone | progressRepairing, rolling: agentsBlocked}, Verdict: conditionVerdict{metav1.ConditionFalse, v1alpha1.ReasonAgentUpdateBlocked}},
+	{Name: "members-heal", When: conditionFacts{record: RecordAbsent | usableRecord, progress: progressRepairing}, Verdict: conditionVerdict{metav1.ConditionTrue, v1alpha1.ReasonRepairingMember}},
 	{Name: "members-join", When: conditionFacts{record: RecordAbsent | usableRecord, progress: progressJoining}, Verdict: conditionVerdict{metav1.ConditionTrue, v1alpha1.ReasonScalingUp}},
 	{Name: "others-remain", When: conditionFacts{record: RecordAbsent | usableRecord, progress: progressShared}, Verdict: conditionVerdict{metav1.ConditionFalse, v1alpha1.ReasonExternalMembersPresent}},
 	{Name: "others-leave", When: conditionFacts{record: RecordAbsent | usableRecord, progress: progressParting}, Verdict: conditionVerdict{metav1.ConditionTrue, v1alpha1.ReasonRemovingExternalMembers}},
@@ -153,10 +153,10 @@ func conditionFactsOf(d Desired, o Observed, members []v1alpha1.MemberStatus, pr
 	return conditionFacts{
 		record:    o.RecordState,
 		formed:    rules.YesNoOf(d.ClusterID != 0 || o.formed() == rules.Yes),
-		outlook:   outlookOf(o, listed),
+		quorumState:   quorumStateOf(o, listed),
 		progress:  progressIn(d, o, listed),
 		readiness: readinessOf(d, members),
-		shrinking: retreatOf(d, o).shrinking(),
+		shrinking: scaleDownOf(d, o).shrinking(),
 		rolling:   rollingOf(d, o),
 		resting:   restingOf(d, o),
 		problem:   rules.YesNoOf(len(problems) > 0),
@@ -165,14 +165,14 @@ func conditionFactsOf(d Desired, o Observed, members []v1alpha1.MemberStatus, pr
 
 // progressIn is what is under way with all of them, and with the others.
 func progressIn(d Desired, o Observed, listed []Member) progress {
-	if guard := GuardOf(d, o).Verdict; guard == GuardLeave || guard == GuardWait {
+	if guardDeletion := FinalizerOf(d, o).Verdict; guardDeletion == FinalizerLeave || guardDeletion == FinalizerWait {
 		return progressLeaving
 	}
-	return externalsOf(d, o).beside(progressOf(d, listed))
+	return externalsOf(d, o).alongside(progressOf(d, listed))
 }
 
 // outlookOf counts the voters. That a quorum was lost is not known where the size of the group is not.
-func outlookOf(o Observed, listed []Member) outlook {
+func quorumStateOf(o Observed, listed []Member) quorumState {
 	voters, up, down := 0, 0, 0
 	for _, m := range listed {
 		switch {
@@ -187,13 +187,13 @@ func outlookOf(o Observed, listed []Member) outlook {
 	}
 	switch {
 	case voters == 0:
-		return outlookUnclear
+		return quorumStateUnclear
 	case up >= quorum(voters):
-		return outlookQuorum
+		return quorumStateQuorum
 	case voters-down < quorum(voters) && !o.sizeUnknown():
-		return outlookLost
+		return quorumStateLost
 	default:
-		return outlookUnclear
+		return quorumStateUnclear
 	}
 }
 
@@ -204,8 +204,8 @@ func progressOf(d Desired, listed []Member) progress {
 	}
 	for _, m := range listed {
 		switch progressFrom(m) {
-		case progressHealing:
-			return progressHealing
+		case progressRepairing:
+			return progressRepairing
 		case progressJoining:
 			all = progressJoining
 		default:
@@ -219,10 +219,10 @@ func progressFrom(m Member) progress {
 	switch {
 	case m.votes() && m.up(): // also next to a silent agent: etcd needs no healing
 		return progressNone
-	case m.Readable && !m.Says.EverFormed() && !m.Voter:
+	case m.Readable && !m.Reports.EverFormed() && !m.Voter:
 		return progressJoining
 	default:
-		return progressHealing
+		return progressRepairing
 	}
 }
 

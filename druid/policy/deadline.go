@@ -36,16 +36,16 @@ func (t Target) clock() Clock {
 
 // lapses decide what a passed deadline, and a bootstrap that no one began, make of the condition Progressing. Where no reason
 // stands, it is reported what is under way.
-var lapses = rules.New(conditionVerdict{}, []rules.Row[lapseFacts, conditionVerdict]{
-	{Name: "record-not-usable", When: lapseFacts{record: RecordForeign | RecordUnreadable}, Verdict: conditionVerdict{"", ""}, Why: "Progressing says what is under way"},
-	{Name: "bootstrap-failed", When: lapseFacts{record: RecordAbsent | RecordForming, wasFormed: rules.No, expired: rules.Yes}, Verdict: conditionVerdict{metav1.ConditionFalse, v1alpha1.ReasonBootstrapFailed}},
-	{Name: "waiting-for-seed", When: lapseFacts{record: RecordAbsent | RecordForming, wasFormed: rules.No, expired: rules.No, claimed: rules.No}, Verdict: conditionVerdict{metav1.ConditionTrue, v1alpha1.ReasonWaitingForSeed}},
-	{Name: "deadline-exceeded", When: lapseFacts{expired: rules.Yes}, Verdict: conditionVerdict{metav1.ConditionFalse, v1alpha1.ReasonDeadlineExceeded}},
-	{Name: "in-time", When: lapseFacts{expired: rules.No}, Verdict: conditionVerdict{"", ""}, Why: "Progressing says what is under way"},
+var overdueRules = rules.New(conditionVerdict{}, []rules.Row[overdueFacts, conditionVerdict]{
+	{Name: "record-not-usable", When: overdueFacts{record: RecordForeign | RecordUnreadable}, Verdict: conditionVerdict{"", ""}, Why: "Progressing says what is under way"},
+	{Name: "bootstrap-failed", When: overdueFacts{record: RecordAbsent | RecordForming, wasFormed: rules.No, expired: rules.Yes}, Verdict: conditionVerdict{metav1.ConditionFalse, v1alpha1.ReasonBootstrapFailed}},
+	{Name: "waiting-for-seed", When: overdueFacts{record: RecordAbsent | RecordForming, wasFormed: rules.No, expired: rules.No, claimed: rules.No}, Verdict: conditionVerdict{metav1.ConditionTrue, v1alpha1.ReasonWaitingForSeed}},
+	{Name: "deadline-exceeded", When: overdueFacts{expired: rules.Yes}, Verdict: conditionVerdict{metav1.ConditionFalse, v1alpha1.ReasonDeadlineExceeded}},
+	{Name: "in-time", When: overdueFacts{expired: rules.No}, Verdict: conditionVerdict{"", ""}, Why: "Progressing says what is under way"},
 })
 
 // lapseFacts is all that the policy may look at.
-type lapseFacts struct {
+type overdueFacts struct {
 	record    RecordState
 	wasFormed rules.YesNo `fact:"formed"`
 	expired   rules.YesNo `fact:"deadline passed"`
@@ -53,29 +53,29 @@ type lapseFacts struct {
 }
 
 // brakeFacts is all that the policy may look at.
-type brakeFacts struct {
+type overdueRolloutFacts struct {
 	expired rules.YesNo `fact:"deadline passed"`
 	verdict verdict     // of the rolling update
 }
 
 // brakes take from a rolling update what it may not do any more. Nothing else needs one: names and slots follow from the number
 // of members, which counts as the right one then.
-var brakes = rules.New(held, []rules.Row[brakeFacts, verdict]{
-	{Name: "in-time", When: brakeFacts{expired: rules.No, verdict: keep | wait | held | remove | mark}, Verdict: keep},
-	{Name: "goes-on", When: brakeFacts{expired: rules.Yes, verdict: keep | held | mark}, Verdict: keep},
-	{Name: "after-deadline", When: brakeFacts{expired: rules.Yes, verdict: wait | remove}, Verdict: held},
+var overdueRollouts = rules.New(held, []rules.Row[overdueRolloutFacts, verdict]{
+	{Name: "in-time", When: overdueRolloutFacts{expired: rules.No, verdict: keep | wait | held | remove | mark}, Verdict: keep},
+	{Name: "goes-on", When: overdueRolloutFacts{expired: rules.Yes, verdict: keep | held | mark}, Verdict: keep},
+	{Name: "after-deadline", When: overdueRolloutFacts{expired: rules.Yes, verdict: wait | remove}, Verdict: held},
 })
 
 // braked is the decision of a rolling update, or that of the brake on it.
 func braked(expired rules.YesNo, d rules.Decision[verdict]) rules.Decision[verdict] {
-	if b := brakes.Decide(brakeFacts{expired, d.Verdict}); b.Verdict == held {
+	if b := overdueRollouts.Decide(overdueRolloutFacts{expired, d.Verdict}); b.Verdict == held {
 		return b
 	}
 	return d
 }
 
 // brakePause stops the way to a pause: its member serves on, and clients are sent to it again.
-func brakePause(expired rules.YesNo, s pause) pause {
+func overdueRolloutPause(expired rules.YesNo, s pause) pause {
 	if expired == rules.Yes && s&(pauseDrain|pauseStop) != 0 {
 		return pauseHeld
 	}
@@ -84,7 +84,7 @@ func brakePause(expired rules.YesNo, s pause) pause {
 
 // bootstrapFailed: no raft group was formed in time, and none is to be by another step of druid's. One that is formed all the same
 // is as good as any.
-func bootstrapFailed(d Desired, o Observed) bool { return d.Expired && lifeOf(d, o) == lifeNeverFormed }
+func bootstrapFailed(d Desired, o Observed) bool { return d.Expired && formationStateOf(d, o) == formationNeverFormed }
 
 // deadlineAfter is the deadline that the status keeps: none when the target is reached. A cluster that has just formed gets as much
 // time as any for the members that join it: a bootstrap from a backup may have taken all of it.
@@ -100,7 +100,7 @@ func deadlineAfter(d Desired, o Observed, formedNow bool, before *metav1.Time, n
 }
 
 // progressing is the condition Progressing, but for its times.
-func (p picture) progressing(found []Problem) metav1.Condition {
+func (p messageContext) progressing(found []Problem) metav1.Condition {
 	if p.Deleted { // no deadline matters any more
 		c := metav1.Condition{}
 		c.Status, c.Reason = progressingRows.Decide(conditionFactsOf(p.Desired, p.Observed, p.status.Members, found)).Verdict.parts()
@@ -110,11 +110,11 @@ func (p picture) progressing(found []Problem) metav1.Condition {
 	if p.Origin.known() == rules.No {
 		return metav1.Condition{Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonWaitingForSnapshot, Message: p.Origin.Words}
 	}
-	lapse := lapses.Decide(lapseFacts{
+	overdueRule := overdueRules.Decide(overdueFacts{
 		record: p.RecordState, wasFormed: rules.YesNoOf(p.ClusterID != 0 || p.formed() == rules.Yes), expired: rules.YesNoOf(p.Expired && reached(p.Desired, p.Observed) == rules.No),
 		claimed: rules.YesNoOf(p.Record.Executor != "" || p.Replicas == 0),
 	}).Verdict
-	status, reason := lapse.status, lapse.reason
+	status, reason := overdueRule.status, overdueRule.reason
 	if reason == v1alpha1.ReasonWaitingForSeed {
 		return p.waits(metav1.Condition{Status: status, Reason: reason, Message: sentence(v1alpha1.ConditionProgressing, reason, p)})
 	}
@@ -144,7 +144,7 @@ func (p picture) progressing(found []Problem) metav1.Condition {
 }
 
 // waits adds to what is under way that an edit waits for it.
-func (p picture) waits(c metav1.Condition) metav1.Condition {
+func (p messageContext) waits(c metav1.Condition) metav1.Condition {
 	if p.Pending != 0 {
 		c.Message += fmt.Sprintf("; %s is accepted when that is complete, or at %s", generation(p.Pending), p.Deadline.UTC().Format(time.RFC3339))
 	}

@@ -213,7 +213,7 @@ type Member struct {
 	Lease LeaseState
 	// Readable says that Says could be read.
 	Readable bool
-	Says     leases.Member
+	Reports     leases.Member
 	Liveness leases.Liveness
 	// Born is when the API server made the Lease: an order among the members of a cluster, never compared with a clock.
 	WasFormed time.Time
@@ -294,17 +294,17 @@ func (m Member) ours() bool {
 // Lease last said so.
 func (m Member) votes() bool {
 	switch {
-	case !m.Readable || m.Lease != LeaseOurs || m.Liveness == leases.Never && !m.Says.EverFormed():
+	case !m.Readable || m.Lease != LeaseOurs || m.Liveness == leases.Never && !m.Reports.EverFormed():
 		return m.Voter
 	default:
-		return m.Says.Role == leases.RoleLeader || m.Says.Role == leases.RoleMember
+		return m.Reports.Role == leases.RoleLeader || m.Reports.Role == leases.RoleMember
 	}
 }
 
 // saysVoter says whether the member's Lease names it a voter. The label of a Pod is no proof: it may be of the member's
 // former raft ID.
-func (m Member) saysVoter() bool {
-	return m.Lease == LeaseOurs && m.Readable && (m.Says.Role == leases.RoleLeader || m.Says.Role == leases.RoleMember)
+func (m Member) reportsVoter() bool {
+	return m.Lease == LeaseOurs && m.Readable && (m.Reports.Role == leases.RoleLeader || m.Reports.Role == leases.RoleMember)
 }
 
 // up says whether etcd itself is known to serve: its /readyz includes a read that needs a quorum.

@@ -10,38 +10,38 @@ import (
 
 type (
 	// Guard is what becomes of the finalizer by which druid holds an EtcdCluster whose members are in a group next to others.
-	Guard uint8
+	Finalizer uint8
 
-	hosts    uint8 // who else is in the group that was joined
+	joinedGroup    uint8 // who else is in the group that was joined
 	deletion uint8 // whether and how the EtcdCluster was deleted
 )
 
 // The verdicts.
 const (
-	GuardNothing Guard = 1 << iota
-	GuardHold          // take it, before anything else is done
-	GuardRelease       // give it back
-	GuardWait          // Kubernetes takes away what the EtcdCluster owned; it is looked at again when that is done
-	GuardLeave         // all members leave the group, one after another
+	FinalizerNothing Finalizer = 1 << iota
+	FinalizerHold          // take it, before anything else is done
+	FinalizerRelease       // give it back
+	FinalizerWait          // Kubernetes takes away what the EtcdCluster owned; it is looked at again when that is done
+	FinalizerLeave         // all members leave the group, one after another
 )
 
-func (g Guard) String() string {
+func (g Finalizer) String() string {
 	return rules.Word(g, "Nothing", "Hold", "Release", "Wait", "Leave")
 }
 
 const (
-	hostsNone        hosts = 1 << iota // no one: the leader's agent listed ours alone
-	hostsThere                         // others are listed
-	hostsUnknown                       // ours may be in the group, and who else is, is not reported
-	hostsBegun                         // the seed has claimed to join, and no one votes there yet
-	hostsNeverFormed                   // nothing reports that any of ours was ever in it
-	hostsLeft                          // all of ours have left
-	hostsForeign                       // the record is not the EtcdCluster's: no one is led by it
+	joinedGroupNone        joinedGroup = 1 << iota // no one: the leader's agent listed ours alone
+	joinedGroupThere                         // others are listed
+	joinedGroupUnknown                       // ours may be in the group, and who else is, is not reported
+	joinedGroupBegun                         // the seed has claimed to join, and no one votes there yet
+	joinedGroupNeverFormed                   // nothing reports that any of ours was ever in it
+	joinedGroupLeft                          // all of ours have left
+	joinedGroupForeign                       // the record is not the EtcdCluster's: no one is led by it
 
-	anyHosts = hostsNone | hostsThere | hostsUnknown | hostsBegun | hostsNeverFormed | hostsLeft | hostsForeign
+	anyJoinedGroup = joinedGroupNone | joinedGroupThere | joinedGroupUnknown | joinedGroupBegun | joinedGroupNeverFormed | joinedGroupLeft | joinedGroupForeign
 )
 
-func (h hosts) String() string {
+func (h joinedGroup) String() string {
 	return rules.Word(h, "nobody", "others", "not known", "joining has begun", "never in it", "all left", "record foreign")
 }
 
@@ -59,55 +59,55 @@ func (d deletion) String() string {
 // guards is the policy of the finalizer. A voter that is gone and still listed counts in the quorum of those that stay: three of ours
 // next to three others cost them theirs. So no member may join before the finalizer is there, and it goes only when ours are out or
 // alone, or nothing can be done any more.
-var guards = rules.New(GuardNothing, []rules.Row[guardFacts, Guard]{
-	{Name: "never-held", When: guardFacts{joins: rules.No, held: rules.No}, Verdict: GuardNothing,
+var guards = rules.New(FinalizerNothing, []rules.Row[finalizerFacts, Finalizer]{
+	{Name: "never-held", When: finalizerFacts{joins: rules.No, held: rules.No}, Verdict: FinalizerNothing,
 		Why: "its members are a group of their own"},
-	{Name: "held-for-nothing", When: guardFacts{joins: rules.No, held: rules.Yes}, Verdict: GuardRelease,
+	{Name: "held-for-nothing", When: finalizerFacts{joins: rules.No, held: rules.Yes}, Verdict: FinalizerRelease,
 		Why: "its members are a group of their own"},
-	{Name: "deleted-unheld", When: guardFacts{joins: rules.Yes, held: rules.No, deletion: deletionPlain | deletionForeground | deletionOrphan}, Verdict: GuardNothing,
+	{Name: "deleted-unheld", When: finalizerFacts{joins: rules.Yes, held: rules.No, deletion: deletionPlain | deletionForeground | deletionOrphan}, Verdict: FinalizerNothing,
 		Why: "Kubernetes takes no finalizer for what is deleted"},
-	{Name: "record-foreign", When: guardFacts{joins: rules.Yes, deletion: deletionNone, hosts: hostsForeign}, Verdict: GuardNothing,
+	{Name: "record-foreign", When: finalizerFacts{joins: rules.Yes, deletion: deletionNone, joinedGroup: joinedGroupForeign}, Verdict: FinalizerNothing,
 		Why: "nothing is done by a record that is not its own"},
-	{Name: "hold", When: guardFacts{joins: rules.Yes, held: rules.No, deletion: deletionNone, hosts: anyHosts &^ (hostsNone | hostsForeign)}, Verdict: GuardHold,
+	{Name: "hold", When: finalizerFacts{joins: rules.Yes, held: rules.No, deletion: deletionNone, joinedGroup: anyJoinedGroup &^ (joinedGroupNone | joinedGroupForeign)}, Verdict: FinalizerHold,
 		Why: "a member may join, or has"},
-	{Name: "alone", When: guardFacts{joins: rules.Yes, held: rules.No, deletion: deletionNone, hosts: hostsNone}, Verdict: GuardNothing,
+	{Name: "alone", When: finalizerFacts{joins: rules.Yes, held: rules.No, deletion: deletionNone, joinedGroup: joinedGroupNone}, Verdict: FinalizerNothing,
 		Why: "no one is left whose quorum it could cost"},
-	{Name: "others-gone", When: guardFacts{joins: rules.Yes, held: rules.Yes, deletion: deletionNone, hosts: hostsNone}, Verdict: GuardRelease,
+	{Name: "others-gone", When: finalizerFacts{joins: rules.Yes, held: rules.Yes, deletion: deletionNone, joinedGroup: joinedGroupNone}, Verdict: FinalizerRelease,
 		Why: "no one is left whose quorum it could cost"},
-	{Name: "held", When: guardFacts{joins: rules.Yes, held: rules.Yes, deletion: deletionNone}, Verdict: GuardNothing,
+	{Name: "held", When: finalizerFacts{joins: rules.Yes, held: rules.Yes, deletion: deletionNone}, Verdict: FinalizerNothing,
 		Why: "it is held as long as others are there"},
-	{Name: "namespace-goes", When: guardFacts{joins: rules.Yes, held: rules.Yes, going: rules.Yes}, Verdict: GuardRelease,
+	{Name: "namespace-goes", When: finalizerFacts{joins: rules.Yes, held: rules.Yes, going: rules.Yes}, Verdict: FinalizerRelease,
 		Why: "nothing can be made in it any more, and all that is in it goes"},
-	{Name: "orphans", When: guardFacts{joins: rules.Yes, held: rules.Yes, deletion: deletionOrphan}, Verdict: GuardRelease,
+	{Name: "orphans", When: finalizerFacts{joins: rules.Yes, held: rules.Yes, deletion: deletionOrphan}, Verdict: FinalizerRelease,
 		Why: "its members are to stay as they are"},
-	{Name: "orphaned", When: guardFacts{joins: rules.Yes, held: rules.Yes, deletion: deletionPlain | deletionForeground, hosts: hostsForeign}, Verdict: GuardRelease,
+	{Name: "orphaned", When: finalizerFacts{joins: rules.Yes, held: rules.Yes, deletion: deletionPlain | deletionForeground, joinedGroup: joinedGroupForeign}, Verdict: FinalizerRelease,
 		Why: "its members are not its own any more"},
-	{Name: "never-in", When: guardFacts{joins: rules.Yes, held: rules.Yes, deletion: deletionPlain | deletionForeground, hosts: hostsNeverFormed}, Verdict: GuardRelease,
+	{Name: "never-in", When: finalizerFacts{joins: rules.Yes, held: rules.Yes, deletion: deletionPlain | deletionForeground, joinedGroup: joinedGroupNeverFormed}, Verdict: FinalizerRelease,
 		Why: "no member of it was ever there"},
-	{Name: "left", When: guardFacts{joins: rules.Yes, held: rules.Yes, deletion: deletionPlain | deletionForeground, hosts: hostsLeft}, Verdict: GuardRelease,
+	{Name: "left", When: finalizerFacts{joins: rules.Yes, held: rules.Yes, deletion: deletionPlain | deletionForeground, joinedGroup: joinedGroupLeft}, Verdict: FinalizerRelease,
 		Why: "the group has acknowledged that all of them are out"},
-	{Name: "deleted-alone", When: guardFacts{joins: rules.Yes, held: rules.Yes, deletion: deletionPlain | deletionForeground, hosts: hostsNone}, Verdict: GuardRelease,
+	{Name: "deleted-alone", When: finalizerFacts{joins: rules.Yes, held: rules.Yes, deletion: deletionPlain | deletionForeground, joinedGroup: joinedGroupNone}, Verdict: FinalizerRelease,
 		Why: "no one is left whose quorum it could cost"},
-	{Name: "foreground", When: guardFacts{joins: rules.Yes, held: rules.Yes, deletion: deletionForeground}, Verdict: GuardWait,
+	{Name: "foreground", When: finalizerFacts{joins: rules.Yes, held: rules.Yes, deletion: deletionForeground}, Verdict: FinalizerWait,
 		Why: "what is made now is deleted at once; afterwards the members come back on their volumes, to leave"},
-	{Name: "leave", When: guardFacts{joins: rules.Yes, held: rules.Yes, deletion: deletionPlain, hosts: hostsThere | hostsUnknown | hostsBegun}, Verdict: GuardLeave,
+	{Name: "leave", When: finalizerFacts{joins: rules.Yes, held: rules.Yes, deletion: deletionPlain, joinedGroup: joinedGroupThere | joinedGroupUnknown | joinedGroupBegun}, Verdict: FinalizerLeave,
 		Why: "its voters would be missed by those that stay"},
 })
 
 // guardFacts is all that the policy may look at.
-type guardFacts struct {
+type finalizerFacts struct {
 	joins    rules.YesNo `fact:"joins a running one"` // it joins a running cluster, or did
 	held     rules.YesNo
 	deletion deletion    `fact:"deleted"`
 	going    rules.YesNo `fact:"namespace goes"` // the namespace is deleted
-	hosts    hosts       `fact:"who else is there"`
+	joinedGroup    joinedGroup       `fact:"who else is there"`
 }
 
 // GuardOf says what becomes of the finalizer, and by which rule.
-func GuardOf(d Desired, o Observed) rules.Decision[Guard] {
-	return guards.Decide(guardFacts{
+func FinalizerOf(d Desired, o Observed) rules.Decision[Finalizer] {
+	return guards.Decide(finalizerFacts{
 		joins: rules.YesNoOf(d.Joins || o.Record.Adopted()), held: rules.YesNoOf(d.Held), deletion: deletionOf(d), going: rules.YesNoOf(d.NamespaceGoes),
-		hosts: hostsOf(d, o),
+		joinedGroup: joinedGroupOf(d, o),
 	})
 }
 
@@ -124,32 +124,32 @@ func deletionOf(d Desired) deletion {
 	}
 }
 
-func hostsOf(d Desired, o Observed) hosts {
+func joinedGroupOf(d Desired, o Observed) joinedGroup {
 	others, listed := o.Record.Others()
 	wasFormed := evidenceOf(d, o) >= evidenceLease
 	switch {
 	case o.RecordState == RecordForeign:
-		return hostsForeign
+		return joinedGroupForeign
 	case o.RecordState == RecordAbsent && !wasFormed, o.RecordState == RecordForming && !wasFormed && o.Record.Executor == "":
-		return hostsNeverFormed
+		return joinedGroupNeverFormed
 	case o.RecordState == RecordForming && !wasFormed:
-		return hostsBegun
+		return joinedGroupBegun
 	case o.RecordState&(RecordFormed|RecordRecovering) == 0:
-		return hostsUnknown
+		return joinedGroupUnknown
 	case o.Record.Leaving && len(o.Record.Members) == 0:
-		return hostsLeft
+		return joinedGroupLeft
 	case !o.Record.Adopted() || !listed: // a record that was made again does not know yet
-		return hostsUnknown
+		return joinedGroupUnknown
 	case len(others) == 0:
-		return hostsNone
+		return joinedGroupNone
 	default:
-		return hostsThere
+		return joinedGroupThere
 	}
 }
 
 // goes says whether the EtcdCluster is deleted and its members are on their way out.
 func goes(d Desired, o Observed) bool {
-	return GuardOf(d, o).Verdict == GuardLeave
+	return FinalizerOf(d, o).Verdict == FinalizerLeave
 }
 
 // leaves says whether the record reports everybody so.
@@ -169,13 +169,13 @@ func leaveStep(d Desired, o Observed) (Step, bool) {
 const letGo = `kubectl patch etcdcluster <name> --type json -p '[{"op":"remove","path":"/metadata/finalizers"}]'`
 
 // leavingWords report how far the way out of the group that was joined has come, and what a person can do where it does not get on.
-func leavingWords(p picture) string {
+func leavingMessage(p messageContext) string {
 	left := count(len(p.Record.Members))
 	switch {
 	case p.Foreground:
 		return "deleted in the foreground: Kubernetes deletes the Pods and Leases although others are in the cluster that was joined, and misses " +
 			"their votes; when that is done, the members come back on their volumes, to leave it"
-	case hostsOf(p.Desired, p.Observed) == hostsBegun:
+	case joinedGroupOf(p.Desired, p.Observed) == joinedGroupBegun:
 		return fmt.Sprintf("deleted while member %s was joining the running cluster: it leaves that once it is in. If it cannot come in, remove "+
 			"it there with etcdctl member remove, where it is listed, and then let this EtcdCluster go: %s", p.Record.Seed, letGo)
 	case p.RecordState != RecordFormed:
@@ -188,7 +188,7 @@ func leavingWords(p picture) string {
 }
 
 // nextToLeave names the member that is on its way out.
-func (p picture) nextToLeave() string {
+func (p messageContext) nextToLeave() string {
 	if p.Record.Retiring == nil {
 		return ""
 	}
@@ -196,7 +196,7 @@ func (p picture) nextToLeave() string {
 }
 
 // idsLeft are the IDs of the members that are in the group still, as its leader listed them.
-func (p picture) idsLeft() []string {
+func (p messageContext) idsLeft() []string {
 	var ids []string
 	for _, m := range p.status.Members {
 		if m.ID != "" {
@@ -229,7 +229,7 @@ func externalsOf(d Desired, o Observed) externals {
 }
 
 // next to is what is under way where nothing else is.
-func (g externals) beside(p progress) progress {
+func (g externals) alongside(p progress) progress {
 	switch {
 	case p == progressNone && g == externalsStay:
 		return progressShared
@@ -241,7 +241,7 @@ func (g externals) beside(p progress) progress {
 }
 
 // othersLeft names the members of the cluster that was joined that are still there.
-func othersLeft(p picture) string {
+func othersLeft(p messageContext) string {
 	others, listed := p.Record.Others()
 	if !listed {
 		return stillThere(len(p.Record.Externals))
@@ -265,7 +265,7 @@ func stillThere(members int) string {
 
 // crowded says why no Pod is replaced because of who is in the raft group next to the listed members; empty if no one is. What is
 // not one of ours counts in the quorum, and nothing is known of it.
-func crowded(r leases.Record, listed int) string {
+func overThreshold(r leases.Record, listed int) string {
 	switch {
 	case r.MemberList == nil && r.Adopted():
 		return "who is in the raft group that was joined is not reported yet"

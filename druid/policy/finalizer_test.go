@@ -13,34 +13,34 @@ import (
 )
 
 func TestGuardsAreSafeForAllFacts(t *testing.T) {
-	checkTable(t, guards, "guards", "An EtcdCluster in a group next to others: druid/policy.guards", func(f guardFacts, d rules.Decision[Guard]) string {
-		guard := d.Verdict
+	checkTable(t, guards, "guards", "An EtcdCluster in a group next to others: druid/policy.guards", func(f finalizerFacts, d rules.Decision[Finalizer]) string {
+		guardDeletion := d.Verdict
 		deleted := f.deletion != deletionNone
-		in := f.hosts&(hostsThere|hostsUnknown|hostsBegun) != 0
+		in := f.joinedGroup&(joinedGroupThere|joinedGroupUnknown|joinedGroupBegun) != 0
 		switch {
-		case guard == GuardHold && (deleted || f.held == rules.Yes || f.joins == rules.No):
+		case guardDeletion == FinalizerHold && (deleted || f.held == rules.Yes || f.joins == rules.No):
 			return "a finalizer is taken that is there, is not wanted, or that Kubernetes refuses"
-		case guard == GuardRelease && f.held == rules.No:
+		case guardDeletion == FinalizerRelease && f.held == rules.No:
 			return "what is not there is given back"
 		// No one joins without it.
-		case f.joins == rules.Yes && !deleted && f.held == rules.No && in && guard != GuardHold:
+		case f.joins == rules.Yes && !deleted && f.held == rules.No && in && guardDeletion != FinalizerHold:
 			return "members may join that nothing holds"
-		case f.joins == rules.Yes && !deleted && f.held == rules.No && f.hosts == hostsNeverFormed && guard != GuardHold:
+		case f.joins == rules.Yes && !deleted && f.held == rules.No && f.joinedGroup == joinedGroupNeverFormed && guardDeletion != FinalizerHold:
 			return "the first one joins before the finalizer"
 		// No one's quorum is taken.
-		case f.joins == rules.Yes && in && f.going == rules.No && f.deletion&(deletionOrphan) == 0 && guard == GuardRelease:
+		case f.joins == rules.Yes && in && f.going == rules.No && f.deletion&(deletionOrphan) == 0 && guardDeletion == FinalizerRelease:
 			return "voters that are listed are let go"
 		// Nothing is held permanently: of what is deleted it goes, or its members do.
-		case deleted && f.held == rules.Yes && guard&(GuardRelease|GuardLeave|GuardWait) == 0:
+		case deleted && f.held == rules.Yes && guardDeletion&(FinalizerRelease|FinalizerLeave|FinalizerWait) == 0:
 			return "a deletion is held, and nothing is done"
-		case deleted && f.held == rules.Yes && f.going == rules.Yes && guard != GuardRelease:
+		case deleted && f.held == rules.Yes && f.going == rules.Yes && guardDeletion != FinalizerRelease:
 			return "a namespace that goes is held up"
-		case guard == GuardLeave && (f.deletion != deletionPlain || f.joins == rules.No || !in):
+		case guardDeletion == FinalizerLeave && (f.deletion != deletionPlain || f.joins == rules.No || !in):
 			return "members leave whom no one sends, or whom no one would miss"
-		case guard == GuardWait && f.deletion != deletionForeground:
+		case guardDeletion == FinalizerWait && f.deletion != deletionForeground:
 			return "Kubernetes deletes nothing that could be waited for"
 		// An ordinary deletion is not held up.
-		case !deleted && f.held == rules.Yes && f.hosts == hostsNone && guard != GuardRelease:
+		case !deleted && f.held == rules.Yes && f.joinedGroup == joinedGroupNone && guardDeletion != FinalizerRelease:
 			return "it is held although no one else is there"
 		}
 		return ""
@@ -54,7 +54,7 @@ func parting(change ...func(*Observed)) Observed {
 	}}, change...)...)
 }
 
-func deletedBesideOthers() Desired {
+func deletedAlongsideOthers() Desired {
 	return Desired{Replicas: 3, ClusterID: 9, Joins: true, Held: true, Deleted: true}
 }
 
@@ -68,7 +68,7 @@ func left(names ...string) func(*Observed) {
 			for _, name := range names {
 				if m := &o.Members[i]; m.Name == name {
 					m.Listed, m.Serving, m.Voter = false, false, false
-					m.Says.Retire = leases.Retirement{State: leases.RetireDone, Mark: "m", ClusterID: "9", MemberID: "1", By: "p", RaftTerm: 1, RaftIndex: 1}
+					m.Reports.Retire = leases.Retirement{State: leases.RetireDone, Mark: "m", ClusterID: "9", MemberID: "1", By: "p", RaftTerm: 1, RaftIndex: 1}
 				}
 			}
 		}
@@ -109,14 +109,14 @@ func TestMembersOfADeletedClusterLeaveThoseThatStay(t *testing.T) {
 		},
 		"of those that are out the Pods go, and the volumes stay": {
 			o: parting(left("c-a"), taken("c-b"), func(o *Observed) {
-				o.Members[1].Serving, o.Members[1].Says.Retire = false, leases.Retirement{State: leases.RetireRequested, Mark: "m"}
+				o.Members[1].Serving, o.Members[1].Reports.Retire = false, leases.Retirement{State: leases.RetireRequested, Mark: "m"}
 			}),
 			want: []string{"ApplyBudget budget-lowered  2", "DeletePod removed-pod c-a"}, words: "deleted: 2 members of it leave the cluster that was joined, one after another, each while those that stay are a healthy quorum, c-b now",
 		},
 		"a claim of one that is out is as it is": {
 			o: parting(left("c-a"), taken("c-b"), func(o *Observed) {
 				o.Members[0].Pod = PodAbsent
-				o.Members[1].Serving, o.Members[1].Says.Retire = false, leases.Retirement{State: leases.RetireRequested, Mark: "m"}
+				o.Members[1].Serving, o.Members[1].Reports.Retire = false, leases.Retirement{State: leases.RetireRequested, Mark: "m"}
 			}), want: []string{"ApplyBudget budget-lowered  2"}, words: "deleted: 2 members",
 		},
 		"one whose Pod is gone comes back, for only it can send itself off": {
@@ -143,7 +143,7 @@ func TestMembersOfADeletedClusterLeaveThoseThatStay(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			d := deletedBesideOthers()
+			d := deletedAlongsideOthers()
 			if test.change != nil {
 				test.change(&d)
 			}
@@ -164,7 +164,7 @@ func TestMembersOfADeletedClusterLeaveThoseThatStay(t *testing.T) {
 
 // The record of a cluster that lives orders no one out, anyone who wrote it: only a deletion that druid holds does.
 func TestNoOneLeavesAClusterThatIsNotDeleted(t *testing.T) {
-	d := deletedBesideOthers()
+	d := deletedAlongsideOthers()
 	d.Deleted = false
 	if got := short(Steps(d, parting())); len(got) != 0 {
 		t.Errorf("steps are %v, want none", got)
@@ -176,24 +176,24 @@ func TestWhoElseIsThere(t *testing.T) {
 	for name, test := range map[string]struct {
 		d    Desired
 		o    Observed
-		want hosts
+		want joinedGroup
 	}{
-		"nothing was made yet":                 {Desired{}, Observed{RecordState: RecordAbsent}, hostsNeverFormed},
-		"the seed has not begun":               {Desired{}, Observed{RecordState: RecordForming}, hostsNeverFormed},
-		"the seed has claimed to join":         {Desired{}, Observed{RecordState: RecordForming, Record: leases.Record{Executor: "pod"}}, hostsBegun},
-		"a lost record of a cluster that was":  {wasFormed, Observed{RecordState: RecordAbsent}, hostsUnknown},
-		"a rolled back record":                 {wasFormed, Observed{RecordState: RecordForming}, hostsUnknown},
-		"a record that cannot be read":         {wasFormed, Observed{RecordState: RecordUnreadable}, hostsUnknown},
-		"a record of someone else":             {wasFormed, Observed{RecordState: RecordForeign}, hostsForeign},
-		"a record that was made again":         {wasFormed, whole(), hostsUnknown},
-		"before the first list":                {wasFormed, whole(func(o *Observed) { o.Record.Externals = []string{"a1"} }), hostsUnknown},
-		"others are listed":                    {wasFormed, whole(sharing("etcd-0")), hostsThere},
-		"none is":                              {wasFormed, whole(sharing()), hostsNone},
-		"all have left":                        {wasFormed, parting(left("c-a", "c-b", "c-c")), hostsLeft},
-		"an empty record that no one has left": {wasFormed, whole(func(o *Observed) { o.Record.Members = nil }), hostsUnknown},
+		"nothing was made yet":                 {Desired{}, Observed{RecordState: RecordAbsent}, joinedGroupNeverFormed},
+		"the seed has not begun":               {Desired{}, Observed{RecordState: RecordForming}, joinedGroupNeverFormed},
+		"the seed has claimed to join":         {Desired{}, Observed{RecordState: RecordForming, Record: leases.Record{Executor: "pod"}}, joinedGroupBegun},
+		"a lost record of a cluster that was":  {wasFormed, Observed{RecordState: RecordAbsent}, joinedGroupUnknown},
+		"a rolled back record":                 {wasFormed, Observed{RecordState: RecordForming}, joinedGroupUnknown},
+		"a record that cannot be read":         {wasFormed, Observed{RecordState: RecordUnreadable}, joinedGroupUnknown},
+		"a record of someone else":             {wasFormed, Observed{RecordState: RecordForeign}, joinedGroupForeign},
+		"a record that was made again":         {wasFormed, whole(), joinedGroupUnknown},
+		"before the first list":                {wasFormed, whole(func(o *Observed) { o.Record.Externals = []string{"a1"} }), joinedGroupUnknown},
+		"others are listed":                    {wasFormed, whole(sharing("etcd-0")), joinedGroupThere},
+		"none is":                              {wasFormed, whole(sharing()), joinedGroupNone},
+		"all have left":                        {wasFormed, parting(left("c-a", "c-b", "c-c")), joinedGroupLeft},
+		"an empty record that no one has left": {wasFormed, whole(func(o *Observed) { o.Record.Members = nil }), joinedGroupUnknown},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := hostsOf(test.d, test.o); got != test.want {
+			if got := joinedGroupOf(test.d, test.o); got != test.want {
 				t.Errorf("got %s, want %s", got, test.want)
 			}
 		})
@@ -285,7 +285,7 @@ func TestOneMemberAtATimeWhateverTheReason(t *testing.T) {
 	}
 	marked := func(state leases.RetireState) func(*Observed) {
 		return func(o *Observed) {
-			o.Members[2].Says.Retire = leases.Retirement{State: state, Mark: "m", ClusterID: "9"}
+			o.Members[2].Reports.Retire = leases.Retirement{State: state, Mark: "m", ClusterID: "9"}
 		}
 	}
 	lost := func(i int) func(*Observed) { return func(o *Observed) { o.Members[i].Claim = ClaimTerminating } }
@@ -328,10 +328,10 @@ func TestOneMemberAtATimeWhateverTheReason(t *testing.T) {
 			"OpenSlot too-many c-a",
 		}},
 		"a removal that was claimed under an order of before: no other is asked for": {2, []func(*Observed){slot, marked(leases.RetireRequested), func(o *Observed) {
-			o.Members[0].Says.Retire = leases.Retirement{State: leases.RetireRemoving, Mark: "x", ClusterID: "9"}
+			o.Members[0].Reports.Retire = leases.Retirement{State: leases.RetireRemoving, Mark: "x", ClusterID: "9"}
 		}}, []string{"UnretireLease hindered-request c-c"}},
 		"a voter by the list whose new Lease is silent: the others are looked at": {2, []func(*Observed){slot, marked(leases.RetireRequested), down(0), voters("c-a", "c-b", "c-c"), func(o *Observed) {
-			o.Members[2].Says = leases.Member{Retire: o.Members[2].Says.Retire, PodUID: "pod-c-c", VolumeUID: "claim-c-c"}
+			o.Members[2].Reports = leases.Member{Retire: o.Members[2].Reports.Retire, PodUID: "pod-c-c", VolumeUID: "claim-c-c"}
 			o.Members[2].Voter, o.BudgetMin = false, 2
 		}}, []string{"UnretireLease hindered-request c-c"}},
 	}

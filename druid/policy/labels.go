@@ -22,9 +22,9 @@ func (l labelVerdict) String() string {
 type says uint8
 
 const (
-	saysVoter   says = 1 << iota
-	saysOther        // a learner, or a member that never was in the cluster
-	saysNothing      // absent, unreadable, or never written by an agent
+	reportsVoter   says = 1 << iota
+	reportsOther        // a learner, or a member that never was in the cluster
+	reportsNothing      // absent, unreadable, or never written by an agent
 )
 
 func (s says) String() string {
@@ -50,10 +50,10 @@ type labelFacts struct {
 // nothing is taken out, and a stale Lease next to a ready etcd is only a dead agent.
 var servingRows = rules.New(labelKeep, []rules.Row[labelFacts, labelVerdict]{
 	{Name: "leaving", When: labelFacts{leaving: rules.Yes}, Verdict: labelClear},
-	{Name: "voter-serves", When: labelFacts{leaving: rules.No, says: saysVoter, liveness: leases.Live, formed: rules.Yes, etcdReady: rules.Yes}, Verdict: labelSet},
+	{Name: "voter-serves", When: labelFacts{leaving: rules.No, says: reportsVoter, liveness: leases.Live, formed: rules.Yes, etcdReady: rules.Yes}, Verdict: labelSet},
 	{Name: "half-unknown", When: labelFacts{leaving: rules.No, obscure: rules.Yes}, Verdict: labelKeep},
 	{Name: "etcd-not-ready", When: labelFacts{leaving: rules.No, etcdReady: rules.No, nodeLost: rules.No, obscure: rules.No}, Verdict: labelClear},
-	{Name: "lease-says-otherwise", When: labelFacts{leaving: rules.No, says: saysOther, liveness: leases.Live, obscure: rules.No}, Verdict: labelClear},
+	{Name: "lease-says-otherwise", When: labelFacts{leaving: rules.No, says: reportsOther, liveness: leases.Live, obscure: rules.No}, Verdict: labelClear},
 	{Name: "node-lost", When: labelFacts{leaving: rules.No, liveness: leases.Stale, nodeLost: rules.Yes, obscure: rules.No}, Verdict: labelClear},
 	{Name: "agent-silent", When: labelFacts{leaving: rules.No, liveness: leases.Stale, etcdReady: rules.Yes, nodeLost: rules.No, obscure: rules.No}, Verdict: labelKeep},
 	{Name: "not-certain", When: labelFacts{leaving: rules.No, obscure: rules.No}, Verdict: labelKeep},
@@ -62,16 +62,16 @@ var servingRows = rules.New(labelKeep, []rules.Row[labelFacts, labelVerdict]{
 // voterRows decide which Pods the PodDisruptionBudget counts.
 var voterRows = rules.New(labelKeep, []rules.Row[labelFacts, labelVerdict]{
 	{Name: "removed", When: labelFacts{out: rules.Yes}, Verdict: labelClear},
-	{Name: "votes", When: labelFacts{out: rules.No, says: saysVoter, liveness: leases.Live}, Verdict: labelSet},
-	{Name: "votes-no-more", When: labelFacts{out: rules.No, says: saysOther, liveness: leases.Live}, Verdict: labelClear},
+	{Name: "votes", When: labelFacts{out: rules.No, says: reportsVoter, liveness: leases.Live}, Verdict: labelSet},
+	{Name: "votes-no-more", When: labelFacts{out: rules.No, says: reportsOther, liveness: leases.Live}, Verdict: labelClear},
 	{Name: "not-certain", When: labelFacts{out: rules.No}, Verdict: labelKeep},
 })
 
 func labelFactsOf(m Member, leaving bool, o Observed, listed []Member) labelFacts {
 	f := labelFacts{
 		leaving:   rules.YesNoOf(leaving || m.Pod == PodTerminating),
-		says:      saysNothing,
-		out:       rules.YesNoOf(m.acknowledged(o) && (!m.Listed || o.Record.Retiring.Orders(m.Name, m.Says.Retire))),
+		says:      reportsNothing,
+		out:       rules.YesNoOf(m.acknowledged(o) && (!m.Listed || o.Record.Retiring.Orders(m.Name, m.Reports.Retire))),
 		liveness:  m.Liveness,
 		formed:    rules.YesNoOf(o.RecordState == RecordFormed),
 		etcdReady: rules.YesNoOf(m.EtcdReady),
@@ -79,9 +79,9 @@ func labelFactsOf(m Member, leaving bool, o Observed, listed []Member) labelFact
 		obscure:   rules.YesNoOf(2*obscure(listed) >= len(listed)),
 	}
 	if m.Lease == LeaseOurs && m.Readable && m.Liveness&(leases.Live|leases.Stale) != 0 {
-		f.says = saysOther
+		f.says = reportsOther
 		if m.votes() {
-			f.says = saysVoter
+			f.says = reportsVoter
 		}
 	}
 	return f

@@ -91,8 +91,8 @@ func memberFactsOf(m Member, d Desired, o Observed, listed []Member) memberFacts
 		claim:  m.Claim,
 		pod:    m.Pod,
 		spare:  rules.YesNoOf(turn && (o.RecordState == RecordForming || others >= quorum(votersOf(o, listed)))),
-		marked: rules.YesNoOf(m.Readable && m.Says.PodUID == m.PodUID && m.Says.VolumeUID == m.ClaimUID),
-		paused: rules.YesNoOf(standstillOf(d, o).holds(m, pauseRest)),
+		marked: rules.YesNoOf(m.Readable && m.Reports.PodUID == m.PodUID && m.Reports.VolumeUID == m.ClaimUID),
+		paused: rules.YesNoOf(pauseStateOf(d, o).holds(m, pauseRest)),
 	}
 }
 
@@ -106,7 +106,7 @@ func votersOf(o Observed, listed []Member) int {
 	}
 	known := 0
 	for _, m := range listed {
-		if m.votes() || m.Readable && m.Says.EverFormed() {
+		if m.votes() || m.Readable && m.Reports.EverFormed() {
 			known++
 		}
 	}

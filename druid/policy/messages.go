@@ -9,7 +9,7 @@ import (
 )
 
 // picture is all that a condition's message may be made from.
-type picture struct {
+type messageContext struct {
 	Desired
 	Observed
 	status v1alpha1.EtcdClusterStatus
@@ -17,80 +17,80 @@ type picture struct {
 
 // sentences are the messages of the conditions, by reason; that of Degraded, when it is True, names the problems. Nothing
 // in them changes while the cluster is steady, because a message that changes is a write.
-var sentences = map[string]func(picture) string{
-	v1alpha1.ReasonForming: func(p picture) string {
+var sentences = map[string]func(messageContext) string{
+	v1alpha1.ReasonForming: func(p messageContext) string {
 		if p.Record.Seed == "" {
 			return "the first member bootstraps the cluster, and the other members join it"
 		}
 		return fmt.Sprintf("member %s bootstraps the cluster, and the other members join it", p.Record.Seed)
 	},
-	v1alpha1.ReasonWaitingForSeed: func(p picture) string {
+	v1alpha1.ReasonWaitingForSeed: func(p messageContext) string {
 		if p.Record.Seed == "" {
 			return "the first member will bootstrap the cluster, and the other members will join it"
 		}
 		return fmt.Sprintf("member %s will bootstrap the cluster and has not started yet", p.Record.Seed)
 	},
-	v1alpha1.ReasonQuorate:    func(p picture) string { return p.voters() },
-	v1alpha1.ReasonQuorumLost: func(p picture) string { return p.voters() + ": etcd refuses writes and linearizable reads" },
-	v1alpha1.ReasonUnknown: func(p picture) string {
+	v1alpha1.ReasonQuorate:    func(p messageContext) string { return p.voters() },
+	v1alpha1.ReasonQuorumLost: func(p messageContext) string { return p.voters() + ": etcd refuses writes and linearizable reads" },
+	v1alpha1.ReasonUnknown: func(p messageContext) string {
 		return p.voters() + "; the state of the other voters is unknown, so it is unknown whether a quorum serves"
 	},
 
-	v1alpha1.ReasonAllReady:        func(p picture) string { return p.ready() },
-	v1alpha1.ReasonMembersNotReady: func(p picture) string { return p.ready() + p.first(v1alpha1.MemberNotReady) },
-	v1alpha1.ReasonMembersUnknown:  func(p picture) string { return p.ready() + p.first(v1alpha1.MemberUnknown) },
+	v1alpha1.ReasonAllReady:        func(p messageContext) string { return p.ready() },
+	v1alpha1.ReasonMembersNotReady: func(p messageContext) string { return p.ready() + p.first(v1alpha1.MemberNotReady) },
+	v1alpha1.ReasonMembersUnknown:  func(p messageContext) string { return p.ready() + p.first(v1alpha1.MemberUnknown) },
 
-	v1alpha1.ReasonReconciled: func(p picture) string {
+	v1alpha1.ReasonReconciled: func(p messageContext) string {
 		words := fmt.Sprintf("%s as requested", count(len(p.Record.Members)))
 		if bug := KnownBug(p.Version); bug != "" && len(p.Record.Members) > 0 {
 			words += "; " + bug
 		}
 		return words
 	},
-	v1alpha1.ReasonScalingUp: func(p picture) string {
+	v1alpha1.ReasonScalingUp: func(p messageContext) string {
 		return fmt.Sprintf("%d of %s joined", p.joined(), count(p.wanted()))
 	},
-	v1alpha1.ReasonExternalMembersPresent: func(p picture) string {
+	v1alpha1.ReasonExternalMembersPresent: func(p messageContext) string {
 		return "joined; " + othersLeft(p) + ": set spec.bootstrap.join.removeOthers when no client connects to it any more"
 	},
-	v1alpha1.ReasonRemovingExternalMembers: func(p picture) string {
+	v1alpha1.ReasonRemovingExternalMembers: func(p messageContext) string {
 		return othersLeft(p) + ". The leader's agent removes them one at a time"
 	},
-	v1alpha1.ReasonLeavingJoinedCluster: leavingWords,
-	v1alpha1.ReasonRepairingMember: func(p picture) string {
+	v1alpha1.ReasonLeavingJoinedCluster: leavingMessage,
+	v1alpha1.ReasonRepairingMember: func(p messageContext) string {
 		for _, m := range p.listed() {
-			if progressFrom(m) == progressHealing {
+			if progressFrom(m) == progressRepairing {
 				return fmt.Sprintf("member %s is started again or replaced", m.Name)
 			}
 		}
 		return "restarting or replacing members"
 	},
-	v1alpha1.ReasonRollingUpdate:        rollingWords,
-	v1alpha1.ReasonRollingUpdateBlocked: rollingWords,
-	v1alpha1.ReasonUpgrading:            upgradingWords,
-	v1alpha1.ReasonUpgradeBlocked:       upgradingWords,
-	v1alpha1.ReasonUpdatingAgents:       agentWords,
-	v1alpha1.ReasonAgentUpdateBlocked:   agentWords,
-	v1alpha1.ReasonScalingDown: func(p picture) string {
+	v1alpha1.ReasonRollingUpdate:        rollingMessage,
+	v1alpha1.ReasonRollingUpdateBlocked: rollingMessage,
+	v1alpha1.ReasonUpgrading:            upgradingMessage,
+	v1alpha1.ReasonUpgradeBlocked:       upgradingMessage,
+	v1alpha1.ReasonUpdatingAgents:       agentMessage,
+	v1alpha1.ReasonAgentUpdateBlocked:   agentMessage,
+	v1alpha1.ReasonScalingDown: func(p messageContext) string {
 		return fmt.Sprintf("%s, %d asked for: %s", count(len(p.Record.Members)), p.Replicas, p.departure())
 	},
-	v1alpha1.ReasonScaleDownBlocked: func(p picture) string {
-		leaves := retreatOf(p.Desired, p.Observed)
+	v1alpha1.ReasonScaleDownBlocked: func(p messageContext) string {
+		leaves := scaleDownOf(p.Desired, p.Observed)
 		return fmt.Sprintf("%s, %d asked for: %s cannot be spared, %s", count(len(p.Record.Members)), p.Replicas, leaves.name(), leaves.hindrance)
 	},
-	v1alpha1.ReasonPausing:      pauseWords,
-	v1alpha1.ReasonPauseBlocked: pauseWords,
-	v1alpha1.ReasonPaused:       pauseWords,
+	v1alpha1.ReasonPausing:      pauseMessage,
+	v1alpha1.ReasonPauseBlocked: pauseMessage,
+	v1alpha1.ReasonPaused:       pauseMessage,
 	v1alpha1.ReasonResuming:     resumeWords,
-	v1alpha1.ReasonClusterRecordInvalid: func(picture) string {
+	v1alpha1.ReasonClusterRecordInvalid: func(messageContext) string {
 		return "the cluster record is unusable, and druid does nothing; condition Degraded shows the cause"
 	},
 
-	v1alpha1.ReasonAsExpected: func(picture) string { return "no problem is known" },
+	v1alpha1.ReasonAsExpected: func(messageContext) string { return "no problem is known" },
 }
 
 // sentence is a condition's message for a person.
-func sentence(kind, reason string, p picture) string {
+func sentence(kind, reason string, p messageContext) string {
 	words, ok := sentences[reason]
 	if !ok {
 		return kind + " is " + reason
@@ -106,8 +106,8 @@ func count(members int) string {
 }
 
 // departure reports the member that leaves.
-func (p picture) departure() string {
-	leaves := retreatOf(p.Desired, p.Observed)
+func (p messageContext) departure() string {
+	leaves := scaleDownOf(p.Desired, p.Observed)
 	words := map[v1alpha1.MemberLeaving]string{
 		v1alpha1.DrainingClients: "draining its clients",
 		v1alpha1.LeaveRequested:  "removal requested from the leader's agent",
@@ -125,7 +125,7 @@ func (p picture) departure() string {
 }
 
 // name is that of the member that is to go.
-func (r retreat) name() string {
+func (r scaleDown) name() string {
 	if r.member.Name == "" {
 		return "a member"
 	}
@@ -133,13 +133,13 @@ func (r retreat) name() string {
 }
 
 // wanted is how many members there are to be: more than replicas, as long as the others are not removed.
-func (p picture) wanted() int { return max(p.Replicas, len(p.status.Members)) }
+func (p messageContext) wanted() int { return max(p.Replicas, len(p.status.Members)) }
 
-func (p picture) ready() string {
+func (p messageContext) ready() string {
 	return fmt.Sprintf("%d of %s ready", p.status.ReadyReplicas, count(p.wanted()))
 }
 
-func (p picture) voters() string {
+func (p messageContext) voters() string {
 	voters, up := 0, 0
 	for _, m := range p.listed() {
 		if m.votes() || m.mute() && m.publishedVoter(p.Observed) {
@@ -160,7 +160,7 @@ func (p picture) voters() string {
 
 // mute says whether the member's Lease says nothing of the raft group: it is not there, cannot be read, or was made a moment ago.
 func (m Member) mute() bool {
-	return m.Lease != LeaseOurs || !m.Readable || !m.Says.EverFormed()
+	return m.Lease != LeaseOurs || !m.Readable || !m.Reports.EverFormed()
 }
 
 // sizeUnknown says whether the number of the group's voters is not known: the record was made again, no leader has published the
@@ -170,7 +170,7 @@ func (o Observed) sizeUnknown() bool {
 }
 
 // joined counts the members that are in the cluster.
-func (p picture) joined() int {
+func (p messageContext) joined() int {
 	n := 0
 	for _, m := range p.listed() {
 		if progressFrom(m) != progressJoining {
@@ -181,7 +181,7 @@ func (p picture) joined() int {
 }
 
 // first names the first member of the state, and what it waits for.
-func (p picture) first(state v1alpha1.MemberState) string {
+func (p messageContext) first(state v1alpha1.MemberState) string {
 	for _, m := range p.status.Members {
 		if m.Status == state {
 			return fmt.Sprintf("; member %s: %s", m.Name, m.Message)
@@ -204,8 +204,8 @@ func memberMessage(m Member, s v1alpha1.MemberStatus, found []Problem) string {
 		return "the cluster is paused; PersistentVolumeClaim " + m.Name + " holds its data"
 	default:
 	}
-	if m.Readable && m.Says.Reason != "" {
-		return m.Says.Reason
+	if m.Readable && m.Reports.Reason != "" {
+		return m.Reports.Reason
 	}
 	for _, p := range found {
 		if p.keepsDown(m) {
@@ -226,7 +226,7 @@ func stateMessage(m Member, s v1alpha1.MemberStatus) string {
 		return "its Pod is terminating"
 	case m.NodeLost:
 		return "its node is unreachable"
-	case m.Readable && m.Says.Role == leases.RoleLearner:
+	case m.Readable && m.Reports.Role == leases.RoleLearner:
 		return "it is a learner: it neither votes nor serves clients until it has caught up"
 	case m.down():
 		return "its etcd is not ready"

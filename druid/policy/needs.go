@@ -176,7 +176,7 @@ func sharedOf(s Step) shared {
 
 // bearTolls gives the steps that take a Pod out of the client Service the toll of what they prepare: a Pod that is not taken away
 // keeps its clients.
-func bearTolls(steps []Step, leaves retreat) {
+func bearTolls(steps []Step, leaves scaleDown) {
 	for i := range steps {
 		s := &steps[i]
 		if s.Kind != LabelPod || s.Serving == nil || *s.Serving {

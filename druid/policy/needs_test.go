@@ -21,7 +21,7 @@ var (
 // kinds are all kinds of steps but those that write the record, which stand alone.
 var kinds = []Kind{
 	ApplyObject, ApplyBudget, DeleteBudget, CreateLeaderLease, CreateSnapshotLease, DeleteSnapshotLease, CreateMemberLease, CreateClaim,
-	CreatePod, MarkLease, LabelPod, DeletePod, AdoptPod, ReplaceAgent, RetireLease, UnretireLease, DeleteClaim, MarkHealing, RetainClaim,
+	CreatePod, MarkLease, LabelPod, DeletePod, AdoptPod, ReplaceAgent, RetireLease, UnretireLease, DeleteClaim, MarkRepairing, RetainClaim,
 	DeleteLease, TakeClaim, ReleaseClaim, GrowClaim, CreateSnapshot, OrderUpgrade, EndUpgrade,
 }
 
@@ -42,7 +42,7 @@ func eachTrouble(check func(Troubles)) {
 				t.outdated |= objects[j]
 			}
 		}
-		for _, failed := range [][]Kind{nil, {CreateMemberLease}, {CreateClaim}, {LabelPod}, {TakeClaim, MarkLease, AdoptPod, MarkHealing}} {
+		for _, failed := range [][]Kind{nil, {CreateMemberLease}, {CreateClaim}, {LabelPod}, {TakeClaim, MarkLease, AdoptPod, MarkRepairing}} {
 			t.failed = map[string][]Kind{"m": failed, "other": kinds}
 			check(t)
 		}

@@ -108,7 +108,7 @@ func nodeFactsOf(m Member, o Observed, listed []Member) nodeFacts {
 		node: m.node(), volume: m.Volume, pod: m.Pod,
 		spare:  spared(m, o, listed),
 		turn:   turnOf(m, o, listed),
-		marked: rules.YesNoOf(m.ClaimUID != "" && m.Says.Healing.ClaimUID == m.ClaimUID),
+		marked: rules.YesNoOf(m.ClaimUID != "" && m.Reports.Repairing.ClaimUID == m.ClaimUID),
 	}
 	if f.volume == 0 || m.Claim&(ClaimPresent|ClaimUnwanted) == 0 || m.Lease != LeaseOurs || !m.Readable {
 		f.volume = VolumeUnknown
@@ -122,9 +122,9 @@ func (m Member) nodeStep(f nodeFacts) (Step, bool) {
 	case nodeMove:
 		return Step{Kind: DeletePod, Rule: rule, Stage: StageDelete, Member: m.Name, PodUID: m.PodUID}, true
 	case nodeAnnounce:
-		h := m.Says.Healing
+		h := m.Reports.Repairing
 		h.ClaimUID = m.ClaimUID
-		return m.healingStep(rule, h, false), true
+		return m.repairingStep(rule, h, false), true
 	case nodeGiveUp:
 		step := Step{
 			Kind: DeleteClaim, Rule: rule, Stage: StageDelete, Member: m.Name, ClaimUID: m.ClaimUID, Toll: TollHeal,
@@ -221,15 +221,15 @@ func orphanFactsOf(m Member, o Observed) orphanFacts {
 		objects:   rules.YesNoOf(m.ours()),
 		unstarted: rules.YesNoOf(learner != "" && o.RecordState == RecordFormed && m.Lease == LeaseOurs && m.Readable),
 		lingers:   rules.YesNoOf(m.Lingers),
-		marked:    rules.YesNoOf(m.Says.Healing.NotComing == learner),
+		marked:    rules.YesNoOf(m.Reports.Repairing.NotComing == learner),
 	}
 }
 
 // retired says whether what is left of the member goes by a mark of its own. Which raft group may acknowledge a removal is not
 // known while the record is not one of a formed group.
 func (m Member) retired(o Observed) bool {
-	done := m.Says.Retire.State == leases.RetireDone
-	return farewellOf(m, o) != farewellNone || done && (m.Listed || o.RecordState != RecordFormed)
+	done := m.Reports.Retire.State == leases.RetireDone
+	return removalAckOf(m, o) != removalAckNone || done && (m.Listed || o.RecordState != RecordFormed)
 }
 
 // orphanProblem names the objects and the cure.

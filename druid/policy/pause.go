@@ -9,19 +9,19 @@ import (
 )
 
 type (
-	keepers uint8 // the names that are left of a cluster that is to be paused
+	lastMembers uint8 // the names that are left of a cluster that is to be paused
 	alone   uint8 // whether the raft group is the last member alone
-	keeper  uint8 // the last member
+	lastMember  uint8 // the last member
 	saving  uint8 // what the backups have of the last member
 )
 
 const (
-	keepersNone  keepers = 1 << iota // no name, and nothing speaks of an earlier life
-	keepersOne                       // one
-	keepersOther                     // several, or none of a cluster that was there before
+	lastMembersNone  lastMembers = 1 << iota // no name, and nothing speaks of an earlier life
+	lastMembersOne                       // one
+	lastMembersOther                     // several, or none of a cluster that was there before
 )
 
-func (k keepers) String() string {
+func (k lastMembers) String() string {
 	return rules.Word(k, "none ever", "one", "others")
 }
 
@@ -36,16 +36,16 @@ func (a alone) String() string {
 }
 
 const (
-	keeperReady keeper = 1 << iota // a ready voter, of which that is known
-	keeperIdle                     // a kubelet that is reachable runs no etcd in its Pod
-	keeperComes                    // not ready, or not known, and perhaps about to be
-	keeperStays                    // not ready, and not about to be
-	keeperAway                     // its node is unreachable
+	lastMemberReady lastMember = 1 << iota // a ready voter, of which that is known
+	lastMemberIdle                     // a kubelet that is reachable runs no etcd in its Pod
+	lastMemberComes                    // not ready, or not known, and perhaps about to be
+	lastMemberStays                    // not ready, and not about to be
+	lastMemberAway                     // its node is unreachable
 
-	anyKeeper = keeperReady | keeperIdle | keeperComes | keeperStays | keeperAway
+	anyLastMember = lastMemberReady | lastMemberIdle | lastMemberComes | lastMemberStays | lastMemberAway
 )
 
-func (k keeper) String() string {
+func (k lastMember) String() string {
 	return rules.Word(k, "ready", "runs no etcd", "coming", "not ready", "away")
 }
 
@@ -84,43 +84,43 @@ func (p pause) String() string {
 var pauseRows = rules.New(pauseNone, []rules.Row[pauseFacts, pause]{
 	{Name: "not-asked", When: pauseFacts{asked: rules.No}, Verdict: pauseNone,
 		Why: "members are asked for"},
-	{Name: "nothing-made", When: pauseFacts{asked: rules.Yes, record: RecordAbsent, names: keepersNone}, Verdict: pauseRest,
+	{Name: "nothing-made", When: pauseFacts{asked: rules.Yes, record: RecordAbsent, names: lastMembersNone}, Verdict: pauseRest,
 		Why: "no member was ever asked for, so there is nothing to make"},
 	{Name: "not-formed", When: pauseFacts{asked: rules.Yes, record: anyRecord &^ RecordFormed}, Verdict: pauseNone,
 		Why: "what was begun is finished first: only a cluster that formed can be resumed"},
-	{Name: "others-leave-first", When: pauseFacts{asked: rules.Yes, record: RecordFormed, names: keepersNone | keepersOther}, Verdict: pauseNone,
+	{Name: "others-leave-first", When: pauseFacts{asked: rules.Yes, record: RecordFormed, names: lastMembersNone | lastMembersOther}, Verdict: pauseNone,
 		Why: "the members leave by the way of every scale down, until one is left"},
-	{Name: "not-alone", When: pauseFacts{asked: rules.Yes, record: RecordFormed, names: keepersOne, alone: aloneNo}, Verdict: pauseWait,
+	{Name: "not-alone", When: pauseFacts{asked: rules.Yes, record: RecordFormed, names: lastMembersOne, alone: aloneNo}, Verdict: pauseWait,
 		Why: "the raft group has others, which the leader's agent removes"},
-	{Name: "paused", When: pauseFacts{asked: rules.Yes, record: RecordFormed, names: keepersOne, alone: aloneYes | aloneUnknown, pod: PodAbsent}, Verdict: pauseRest,
+	{Name: "paused", When: pauseFacts{asked: rules.Yes, record: RecordFormed, names: lastMembersOne, alone: aloneYes | aloneUnknown, pod: PodAbsent}, Verdict: pauseRest,
 		Why: "the claim has the data, and no Pod is asked for"},
-	{Name: "pod-ends", When: pauseFacts{asked: rules.Yes, record: RecordFormed, names: keepersOne, alone: aloneYes | aloneUnknown, pod: PodTerminating, keeper: anyKeeper &^ keeperAway}, Verdict: pauseEnds,
+	{Name: "pod-ends", When: pauseFacts{asked: rules.Yes, record: RecordFormed, names: lastMembersOne, alone: aloneYes | aloneUnknown, pod: PodTerminating, lastMember: anyLastMember &^ lastMemberAway}, Verdict: pauseEnds,
 		Why: "its kubelet ends it"},
-	{Name: "pod-not-ours", When: pauseFacts{asked: rules.Yes, record: RecordFormed, names: keepersOne, alone: aloneYes | aloneUnknown, pod: PodForeign | PodEnded}, Verdict: pauseWait,
+	{Name: "pod-not-ours", When: pauseFacts{asked: rules.Yes, record: RecordFormed, names: lastMembersOne, alone: aloneYes | aloneUnknown, pod: PodForeign | PodEnded}, Verdict: pauseWait,
 		Why: "another rule deletes it, or reports it"},
-	{Name: "keeper-away", When: pauseFacts{asked: rules.Yes, record: RecordFormed, names: keepersOne, alone: aloneYes | aloneUnknown, pod: PodLive | PodTerminating, keeper: keeperAway}, Verdict: pauseHeld,
+	{Name: "keeper-away", When: pauseFacts{asked: rules.Yes, record: RecordFormed, names: lastMembersOne, alone: aloneYes | aloneUnknown, pod: PodLive | PodTerminating, lastMember: lastMemberAway}, Verdict: pauseHeld,
 		Why: "no one would end the Pod; and a node that is merely away comes back"},
-	{Name: "after-slot", When: pauseFacts{asked: rules.Yes, record: RecordFormed, names: keepersOne, alone: aloneYes | aloneUnknown, slot: anySlot &^ slotFree}, Verdict: pauseWait,
+	{Name: "after-slot", When: pauseFacts{asked: rules.Yes, record: RecordFormed, names: lastMembersOne, alone: aloneYes | aloneUnknown, slot: anySlot &^ slotFree}, Verdict: pauseWait,
 		Why: "a member leaves or replaces itself"},
-	{Name: "never-started", When: pauseFacts{asked: rules.Yes, record: RecordFormed, names: keepersOne, alone: aloneYes | aloneUnknown, slot: slotFree, pod: PodUnscheduled | PodUnstarted}, Verdict: pauseStop,
+	{Name: "never-started", When: pauseFacts{asked: rules.Yes, record: RecordFormed, names: lastMembersOne, alone: aloneYes | aloneUnknown, slot: slotFree, pod: PodUnscheduled | PodUnstarted}, Verdict: pauseStop,
 		Why: "nothing ever ran in it, so the volume is as it was"},
-	{Name: "volume-lost", When: pauseFacts{asked: rules.Yes, record: RecordFormed, names: keepersOne, alone: aloneYes | aloneUnknown, slot: slotFree, pod: PodLive, volume: rules.No}, Verdict: pauseHeld,
+	{Name: "volume-lost", When: pauseFacts{asked: rules.Yes, record: RecordFormed, names: lastMembersOne, alone: aloneYes | aloneUnknown, slot: slotFree, pod: PodLive, volume: rules.No}, Verdict: pauseHeld,
 		Why: "its claim was deleted: the data would go with the Pod"},
-	{Name: "group-not-known", When: pauseFacts{asked: rules.Yes, record: RecordFormed, names: keepersOne, alone: aloneUnknown, slot: slotFree, pod: PodLive, volume: rules.Yes}, Verdict: pauseWait,
+	{Name: "group-not-known", When: pauseFacts{asked: rules.Yes, record: RecordFormed, names: lastMembersOne, alone: aloneUnknown, slot: slotFree, pod: PodLive, volume: rules.Yes}, Verdict: pauseWait,
 		Why: "the leader's agent publishes the list of members"},
-	{Name: "keeper-not-ready", When: pauseFacts{asked: rules.Yes, record: RecordFormed, names: keepersOne, alone: aloneYes, slot: slotFree, pod: PodLive, volume: rules.Yes, keeper: keeperStays}, Verdict: pauseHeld,
+	{Name: "keeper-not-ready", When: pauseFacts{asked: rules.Yes, record: RecordFormed, names: lastMembersOne, alone: aloneYes, slot: slotFree, pod: PodLive, volume: rules.Yes, lastMember: lastMemberStays}, Verdict: pauseHeld,
 		Why: "whether its data is whole is not known"},
-	{Name: "keeper-comes", When: pauseFacts{asked: rules.Yes, record: RecordFormed, names: keepersOne, alone: aloneYes, slot: slotFree, pod: PodLive, volume: rules.Yes, keeper: keeperComes}, Verdict: pauseWait,
+	{Name: "keeper-comes", When: pauseFacts{asked: rules.Yes, record: RecordFormed, names: lastMembersOne, alone: aloneYes, slot: slotFree, pod: PodLive, volume: rules.Yes, lastMember: lastMemberComes}, Verdict: pauseWait,
 		Why: "its etcd is about to be ready, or not known to be"},
-	{Name: "not-saved", When: pauseFacts{asked: rules.Yes, record: RecordFormed, names: keepersOne, alone: aloneYes, slot: slotFree, pod: PodLive, volume: rules.Yes, keeper: keeperReady | keeperIdle, saved: savedFailing}, Verdict: pauseHeld,
+	{Name: "not-saved", When: pauseFacts{asked: rules.Yes, record: RecordFormed, names: lastMembersOne, alone: aloneYes, slot: slotFree, pod: PodLive, volume: rules.Yes, lastMember: lastMemberReady | lastMemberIdle, saved: savedFailing}, Verdict: pauseHeld,
 		Why: "the backup fails, and the member holds the only good copy"},
-	{Name: "idle-not-saved", When: pauseFacts{asked: rules.Yes, record: RecordFormed, names: keepersOne, alone: aloneYes, slot: slotFree, pod: PodLive, volume: rules.Yes, keeper: keeperIdle, saved: savedBehind}, Verdict: pauseHeld,
+	{Name: "idle-not-saved", When: pauseFacts{asked: rules.Yes, record: RecordFormed, names: lastMembersOne, alone: aloneYes, slot: slotFree, pod: PodLive, volume: rules.Yes, lastMember: lastMemberIdle, saved: savedBehind}, Verdict: pauseHeld,
 		Why: "no one saves what it held last"},
-	{Name: "after-deadline", When: pauseFacts{asked: rules.Yes, record: RecordFormed, names: keepersOne, alone: aloneYes, slot: slotFree, pod: PodLive, volume: rules.Yes, keeper: keeperReady | keeperIdle, saved: savedAll | savedBehind, late: rules.Yes}, Verdict: pauseHeld,
+	{Name: "after-deadline", When: pauseFacts{asked: rules.Yes, record: RecordFormed, names: lastMembersOne, alone: aloneYes, slot: slotFree, pod: PodLive, volume: rules.Yes, lastMember: lastMemberReady | lastMemberIdle, saved: savedAll | savedBehind, late: rules.Yes}, Verdict: pauseHeld,
 		Why: "the time for it is over: nothing of it is begun any more"},
-	{Name: "saved-soon", When: pauseFacts{asked: rules.Yes, record: RecordFormed, names: keepersOne, alone: aloneYes, slot: slotFree, pod: PodLive, volume: rules.Yes, keeper: keeperReady, saved: savedBehind, late: rules.No}, Verdict: pauseDrain,
+	{Name: "saved-soon", When: pauseFacts{asked: rules.Yes, record: RecordFormed, names: lastMembersOne, alone: aloneYes, slot: slotFree, pod: PodLive, volume: rules.Yes, lastMember: lastMemberReady, saved: savedBehind, late: rules.No}, Verdict: pauseDrain,
 		Why: "its agent saves what it holds, and new clients come no more"},
-	{Name: "pause", When: pauseFacts{asked: rules.Yes, record: RecordFormed, names: keepersOne, alone: aloneYes, slot: slotFree, pod: PodLive, volume: rules.Yes, keeper: keeperReady | keeperIdle, saved: savedAll, late: rules.No}, Verdict: pauseStop,
+	{Name: "pause", When: pauseFacts{asked: rules.Yes, record: RecordFormed, names: lastMembersOne, alone: aloneYes, slot: slotFree, pod: PodLive, volume: rules.Yes, lastMember: lastMemberReady | lastMemberIdle, saved: savedAll, late: rules.No}, Verdict: pauseStop,
 		Why: "its Pod is deleted and is not made again"},
 })
 
@@ -128,18 +128,18 @@ var pauseRows = rules.New(pauseNone, []rules.Row[pauseFacts, pause]{
 type pauseFacts struct {
 	asked  rules.YesNo `fact:"replicas is 0"` // replicas is 0
 	record RecordState
-	names  keepers
+	names  lastMembers
 	alone  alone       `fact:"alone in the raft group"`
 	slot   slot        `fact:"slots"`
 	pod    PodState    `fact:"Pod"`
 	volume rules.YesNo `fact:"claim stays"` // its claim is there, and stays
-	keeper keeper      `fact:"etcd"`
+	lastMember lastMember      `fact:"etcd"`
 	saved  saving
 	late   rules.YesNo `fact:"deadline passed"` // the deadline of what the spec asks for has passed
 }
 
 // standstill is what the policy says, and of whom.
-type standstill struct {
+type pauseState struct {
 	pause pause
 	rule  string
 	// member that is left, empty where none was ever made.
@@ -149,36 +149,36 @@ type standstill struct {
 }
 
 // is says whether the policy says one of these.
-func (s standstill) is(one pause) bool { return s.pause&one != 0 }
+func (s pauseState) is(one pause) bool { return s.pause&one != 0 }
 
 // holds says whether m is the member that is left, and the policy one of these.
-func (s standstill) holds(m Member, one pause) bool { return s.is(one) && s.member.Name == m.Name }
+func (s pauseState) holds(m Member, one pause) bool { return s.is(one) && s.member.Name == m.Name }
 
-func standstillOf(d Desired, o Observed) standstill {
+func pauseStateOf(d Desired, o Observed) pauseState {
 	f := pauseFacts{
-		asked: rules.YesNoOf(d.Replicas == 0), record: o.RecordState, names: keepersOther, alone: aloneUnknown, slot: slotOf(o.Record),
-		pod: PodAbsent, volume: rules.No, keeper: keeperStays, saved: savedAll, late: rules.YesNoOf(d.Expired),
+		asked: rules.YesNoOf(d.Replicas == 0), record: o.RecordState, names: lastMembersOther, alone: aloneUnknown, slot: slotOf(o.Record),
+		pod: PodAbsent, volume: rules.No, lastMember: lastMemberStays, saved: savedAll, late: rules.YesNoOf(d.Expired),
 	}
 	if f.asked == rules.No || d.Deleted {
-		return standstill{pause: pauseNone, rule: "not-asked"}
+		return pauseState{pause: pauseNone, rule: "not-asked"}
 	}
-	s := standstill{}
+	s := pauseState{}
 	switch listed := o.listed(); {
 	case len(listed) == 0 && evidenceOf(d, o) == evidenceNone:
-		f.names = keepersNone
+		f.names = lastMembersNone
 	case len(listed) == 1:
 		m := listed[0]
 		s.member = m
-		f.names, f.alone, f.pod = keepersOne, aloneOf(m, o), m.Pod
-		f.volume, f.keeper, f.saved = rules.YesNoOf(m.Claim == ClaimPresent), keeperOf(m), savedOf(m, d, o)
+		f.names, f.alone, f.pod = lastMembersOne, aloneOf(m, o), m.Pod
+		f.volume, f.lastMember, f.saved = rules.YesNoOf(m.Claim == ClaimPresent), lastMemberOf(m), savedOf(m, d, o)
 	}
 	decision := pauseRows.Decide(f)
 	s.pause, s.rule = decision.Verdict, decision.Rule
-	if braked := brakePause(rules.YesNoOf(d.Expired), s.pause); braked != s.pause {
+	if braked := overdueRolloutPause(rules.YesNoOf(d.Expired), s.pause); braked != s.pause {
 		s.pause, s.rule = braked, "after-deadline"
 	}
 	if s.is(pauseHeld) {
-		s.hindrance = holdingWords(s.rule, s.member)
+		s.hindrance = holdingMessage(s.rule, s.member)
 	}
 	return s
 }
@@ -194,18 +194,18 @@ func aloneOf(m Member, o Observed) alone {
 	}
 }
 
-func keeperOf(m Member) keeper {
+func lastMemberOf(m Member) lastMember {
 	switch ready, _ := m.steady(rules.No); {
 	case m.NodeLost:
-		return keeperAway
+		return lastMemberAway
 	case m.Idle:
-		return keeperIdle
-	case ready == wayFree:
-		return keeperReady
-	case ready == wayUnknown || m.comes():
-		return keeperComes
+		return lastMemberIdle
+	case ready == removalAllowed:
+		return lastMemberReady
+	case ready == removalUnknown || m.comes():
+		return lastMemberComes
 	default:
-		return keeperStays
+		return lastMemberStays
 	}
 }
 
@@ -219,7 +219,7 @@ func savedOf(m Member, d Desired, o Observed) saving {
 	switch {
 	case backupBlocks(d, o) || reason == v1alpha1.ReasonBackupStoreNotAttached:
 		return savedFailing
-	case m.Says.Revision > 0 && max(o.Full.Says.Revision, o.Delta.Says.Revision) >= m.Says.Revision:
+	case m.Reports.Revision > 0 && max(o.Full.Reports.Revision, o.Delta.Reports.Revision) >= m.Reports.Revision:
 		return savedAll
 	default:
 		return savedBehind
@@ -227,7 +227,7 @@ func savedOf(m Member, d Desired, o Observed) saving {
 }
 
 // holdingWords say what keeps the last member's Pod, and what a person can do.
-func holdingWords(rule string, m Member) string {
+func holdingMessage(rule string, m Member) string {
 	switch rule {
 	case "keeper-away":
 		return "it is on an unreachable node"
@@ -246,7 +246,7 @@ func holdingWords(rule string, m Member) string {
 }
 
 // step deletes the last Pod.
-func (s standstill) step(leaving map[string]bool, add func(Step)) {
+func (s pauseState) step(leaving map[string]bool, add func(Step)) {
 	if !s.is(pauseStop) || leaving[s.member.Name] {
 		return
 	}
@@ -270,7 +270,7 @@ func (r resting) String() string {
 }
 
 func restingOf(d Desired, o Observed) resting {
-	switch s := standstillOf(d, o); {
+	switch s := pauseStateOf(d, o); {
 	case s.is(pauseRest | pauseEnds):
 		return restingPaused
 	case s.is(pauseHeld):
@@ -285,15 +285,15 @@ func restingOf(d Desired, o Observed) resting {
 }
 
 // Paused says whether the cluster stands still: the last member has no Pod, and none is asked for.
-func Paused(d Desired, o Observed) bool { return standstillOf(d, o).is(pauseRest) }
+func Paused(d Desired, o Observed) bool { return pauseStateOf(d, o).is(pauseRest) }
 
 // Saving says whether the last member of a cluster that is to be paused waits for its backup. How far that is changes in Leases
 // without an event that druid heeds.
-func Saving(d Desired, o Observed) bool { return standstillOf(d, o).is(pauseDrain) }
+func Saving(d Desired, o Observed) bool { return pauseStateOf(d, o).is(pauseDrain) }
 
 // pauseWords report a pause that begins, is hindered or stands.
-func pauseWords(p picture) string {
-	s := standstillOf(p.Desired, p.Observed)
+func pauseMessage(p messageContext) string {
+	s := pauseStateOf(p.Desired, p.Observed)
 	name := s.member.Name
 	switch {
 	case s.is(pauseRest|pauseEnds) && name == "":
@@ -310,9 +310,9 @@ func pauseWords(p picture) string {
 }
 
 // resumeWords report who comes back.
-func resumeWords(p picture) string {
+func resumeWords(p messageContext) string {
 	for _, m := range p.listed() {
-		if m.Readable && m.Says.Role != leases.RoleLearner && m.Says.EverFormed() {
+		if m.Readable && m.Reports.Role != leases.RoleLearner && m.Reports.EverFormed() {
 			return fmt.Sprintf("the cluster was paused, and member %s is restarted with its PersistentVolumeClaim", m.Name)
 		}
 	}

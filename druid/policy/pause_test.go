@@ -16,7 +16,7 @@ import (
 
 func TestPauseStopsOnlyWhatComesBackWhole(t *testing.T) {
 	checkTable(t, pauseRows, "pause", "The last member of a cluster without replicas: druid/policy.pauseRows", func(f pauseFacts, d rules.Decision[pause]) string {
-		if f.names != keepersOne && (f.alone != aloneUnknown || f.pod != PodAbsent || f.volume != rules.No || f.keeper != keeperStays || f.saved != savedAll || f.late != rules.No) {
+		if f.names != lastMembersOne && (f.alone != aloneUnknown || f.pod != PodAbsent || f.volume != rules.No || f.lastMember != lastMemberStays || f.saved != savedAll || f.late != rules.No) {
 			return rulestest.Impossible // without one name there is no member to look at
 		}
 		verdict := d.Verdict
@@ -24,19 +24,19 @@ func TestPauseStopsOnlyWhatComesBackWhole(t *testing.T) {
 		switch {
 		case f.asked == rules.No && verdict != pauseNone:
 			return "pauses a cluster of which members are asked for"
-		case verdict == pauseStop && (f.record != RecordFormed || f.names != keepersOne || f.alone == aloneNo || f.slot != slotFree):
+		case verdict == pauseStop && (f.record != RecordFormed || f.names != lastMembersOne || f.alone == aloneNo || f.slot != slotFree):
 			return "stops a member that is not the last one"
 		case verdict == pauseStop && started && (f.pod != PodLive || f.volume == rules.No || f.alone != aloneYes):
 			return "stops a member whose data would go with it"
-		case verdict == pauseStop && started && (f.saved != savedAll || f.keeper&(keeperReady|keeperIdle) == 0):
+		case verdict == pauseStop && started && (f.saved != savedAll || f.lastMember&(lastMemberReady|lastMemberIdle) == 0):
 			return "stops a member that is not whole, or not saved"
 		case started && f.late == rules.Yes && verdict&(pauseStop|pauseDrain) != 0:
 			return "begins what is to be left alone"
-		case verdict == pauseRest && (f.pod != PodAbsent || f.names == keepersOther):
+		case verdict == pauseRest && (f.pod != PodAbsent || f.names == lastMembersOther):
 			return "calls a cluster paused that runs, or of which too little is known"
-		case verdict == pauseRest && f.names == keepersNone && f.record != RecordAbsent:
+		case verdict == pauseRest && f.names == lastMembersNone && f.record != RecordAbsent:
 			return "rests although a record exists that lists no one"
-		case verdict == pauseDrain && f.keeper != keeperReady:
+		case verdict == pauseDrain && f.lastMember != lastMemberReady:
 			return "takes clients away and no one saves"
 		}
 		return ""
@@ -46,7 +46,7 @@ func TestPauseStopsOnlyWhatComesBackWhole(t *testing.T) {
 // last is a cluster of which one member is left, whose leader's agent said so.
 func last(o *Observed) {
 	o.Members, o.Record.Members, o.BudgetMin = o.Members[:1], o.Record.Members[:1], 1
-	o.Members[0].Says.Role, o.Members[0].Says.Revision = leases.RoleLeader, 9
+	o.Members[0].Reports.Role, o.Members[0].Reports.Revision = leases.RoleLeader, 9
 	published(o, 0)
 }
 
@@ -72,7 +72,7 @@ func TestPauseSteps(t *testing.T) {
 		"with backups it goes when all that it reports is saved": {on, []func(*Observed){last, saved}, []string{
 			"LabelPod leaving c-a serving=false", "DeletePod pause c-a",
 		}},
-		"not before: clients leave it meanwhile": {on, []func(*Observed){last, saved, func(o *Observed) { o.Members[0].Says.Revision = 10 }}, []string{
+		"not before: clients leave it meanwhile": {on, []func(*Observed){last, saved, func(o *Observed) { o.Members[0].Reports.Revision = 10 }}, []string{
 			"LabelPod leaving c-a serving=false",
 		}},
 		"a backup that fails holds it, and takes nothing from clients": {on, []func(*Observed){last, unsaved}, none},
@@ -120,7 +120,7 @@ func TestPauseSteps(t *testing.T) {
 // forgotten is the Lease of the first member, deleted.
 func forgotten(o *Observed) {
 	m := &o.Members[0]
-	m.Lease, m.Readable, m.Says = LeaseAbsent, false, leases.Member{}
+	m.Lease, m.Readable, m.Reports = LeaseAbsent, false, leases.Member{}
 	o.Record.MemberList = nil
 }
 

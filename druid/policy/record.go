@@ -107,7 +107,7 @@ func evidenceOf(d Desired, o Observed) evidence {
 	}
 	for _, m := range o.Members {
 		switch {
-		case m.Lease == LeaseOurs && m.Readable && m.Says.EverFormed():
+		case m.Lease == LeaseOurs && m.Readable && m.Reports.EverFormed():
 			return evidenceLease
 		case m.ours():
 			e = evidenceTraces
@@ -135,7 +135,7 @@ func recreated(d Desired, o Observed) leases.Record {
 			r.Members = append(r.Members, m.Name)
 		}
 		if m.Lease == LeaseOurs && m.Readable {
-			r = withMember(r, m.Says)
+			r = withMember(r, m.Reports)
 		}
 	}
 	slices.Sort(r.Members)
@@ -271,10 +271,10 @@ func witnessOf(m Member, o Observed) witness {
 	switch {
 	case m.Lease == LeaseAbsent:
 		return witnessMute
-	case farewellOf(m, o) != farewellNone:
+	case removalAckOf(m, o) != removalAckNone:
 		return witnessOut
-	case m.Lease != LeaseOurs || !m.Readable || m.Says.Retire.State == leases.RetireUnreadable || m.Says.Retire.State == leases.RetireDone,
-		!m.Says.EverFormed() || m.Says.ClusterID != o.Record.ClusterID:
+	case m.Lease != LeaseOurs || !m.Readable || m.Reports.Retire.State == leases.RetireUnreadable || m.Reports.Retire.State == leases.RetireDone,
+		!m.Reports.EverFormed() || m.Reports.ClusterID != o.Record.ClusterID:
 		return witnessElse
 	default:
 		return witnessOwn

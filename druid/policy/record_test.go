@@ -49,18 +49,18 @@ func TestLostNames(t *testing.T) {
 		"the EtcdCluster is deleted": {desired: Desired{Deleted: true}, change: none},
 		"one was removed, and its Lease is about to go": {change: func(o *Observed) {
 			out(o, 1)
-			o.Members[1].Says.Retire = leases.Retirement{State: leases.RetireDone, Mark: "m", ClusterID: "9"}
+			o.Members[1].Reports.Retire = leases.Retirement{State: leases.RetireDone, Mark: "m", ClusterID: "9"}
 		}},
 		"one was taken out while it was being removed": {change: func(o *Observed) {
 			out(o, 1)
 			o.Record.Retiring = &leases.Retiring{Member: "c-b", Mark: "m"}
-			o.Members[1].Says.Retire = leases.Retirement{State: leases.RetireRemoving, Mark: "m"}
+			o.Members[1].Reports.Retire = leases.Retirement{State: leases.RetireRemoving, Mark: "m"}
 		}, want: []string{"c-b"}},
 		"a name that was never in the cluster": {change: func(o *Observed) {
 			out(o, 1)
-			o.Members[1].Says = leases.Member{}
+			o.Members[1].Reports = leases.Member{}
 		}},
-		"a member of another group":   {change: func(o *Observed) { out(o, 1); o.Members[1].Says.ClusterID = 8 }},
+		"a member of another group":   {change: func(o *Observed) { out(o, 1); o.Members[1].Reports.ClusterID = 8 }},
 		"a Lease that cannot be read": {change: func(o *Observed) { out(o, 1); o.Members[1].Readable = false }},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -78,10 +78,10 @@ func TestSeedIsNotKeptFromFormingByAMark(t *testing.T) {
 		o.RecordState, o.Record.Phase, o.Record.ClusterID, o.Record.Seed = RecordForming, leases.PhaseForming, 0, "c-b"
 		for i := range o.Members {
 			m := &o.Members[i]
-			m.Says = leases.Member{PodUID: m.PodUID, VolumeUID: m.ClaimUID}
+			m.Reports = leases.Member{PodUID: m.PodUID, VolumeUID: m.ClaimUID}
 			m.Serving, m.Voter, m.EtcdReady, m.Liveness, m.Readable = false, false, false, leases.Never, m.Name == "c-b"
 		}
-		o.Members[1].Says.Retire = leases.Retirement{State: leases.RetireRequested, Mark: NotFormed}
+		o.Members[1].Reports.Retire = leases.Retirement{State: leases.RetireRequested, Mark: NotFormed}
 	})
 	steps := Steps(Desired{Replicas: 1}, o)
 	for _, s := range steps {
@@ -109,7 +109,7 @@ func TestClaimsGoWithTheClusterOnlyAsAskedFor(t *testing.T) {
 	})
 }
 
-func TestClaimsAreKeptInStepWhateverTheRecordSays(t *testing.T) {
+func TestClaimsAreKeptInStepWhateverTheRecordReports(t *testing.T) {
 	owned := func(o *Observed) {
 		for i := range o.Members {
 			o.Members[i].ClaimOwned = true
@@ -183,7 +183,7 @@ func TestWhatAClusterBeginsWithIsFoundOrWaitedFor(t *testing.T) {
 	})
 }
 
-func TestTheStatusSaysWhichSnapshotIsWaitedFor(t *testing.T) {
+func TestTheStatusReportsWhichSnapshotIsWaitedFor(t *testing.T) {
 	words := func(rule string) string { return "words of " + rule }
 	for name, c := range map[string]struct {
 		facts    OriginFacts

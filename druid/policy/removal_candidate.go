@@ -25,7 +25,7 @@ const (
 func rankOf(m Member, o Observed) rank {
 	learner := m.learns() && !m.publishedVoter(o)
 	switch {
-	case m.Readable && m.Says.Retire.Mark == NotFormed:
+	case m.Readable && m.Reports.Retire.Mark == NotFormed:
 		return rankNeverFormed
 	case m.outside() && !m.publishedVoter(o):
 		return rankOutside
@@ -46,18 +46,18 @@ func rankOf(m Member, o Observed) rank {
 
 // outside says whether the member never was in the cluster, as far as its Lease and its Pod report.
 func (m Member) outside() bool {
-	return m.Lease == LeaseOurs && m.Readable && !m.Says.EverFormed() && !m.Voter
+	return m.Lease == LeaseOurs && m.Readable && !m.Reports.EverFormed() && !m.Voter
 }
 
 // mayLead says whether the member's Lease calls it the leader and no one knows that it stopped: a druid that has just
 // started has heard some Leases renewed before others.
 func (m Member) mayLead() bool {
-	return m.leads() || m.Lease == LeaseOurs && m.Readable && m.Liveness == leases.Unknown && m.Says.Role == leases.RoleLeader
+	return m.leads() || m.Lease == LeaseOurs && m.Readable && m.Liveness == leases.Unknown && m.Reports.Role == leases.RoleLeader
 }
 
 // learns says whether the member's Lease names it a learner.
 func (m Member) learns() bool {
-	return m.Lease == LeaseOurs && m.Readable && m.Says.Role == leases.RoleLearner
+	return m.Lease == LeaseOurs && m.Readable && m.Reports.Role == leases.RoleLearner
 }
 
 // publishedVoter says whether the list that the leader's agent published has the member as a voter. A Lease that was made
@@ -86,21 +86,21 @@ func removalCandidate(o Observed) (Member, bool) {
 // wayOf says whether the other members let m go, and else which one does not and why. One that has no vote takes none away,
 // so it may go whatever the others do; but a Lease that was made again, or is of a silent agent, does not take a vote away
 // that the leader published.
-func wayOf(m Member, o Observed) (way, string) {
+func removalGateOf(m Member, o Observed) (removalGate, string) {
 	if (m.outside() || m.learns()) && !m.publishedVoter(o) {
-		return wayFree, ""
+		return removalAllowed, ""
 	}
-	found, why := wayFree, ""
+	found, why := removalAllowed, ""
 	listed := o.listed()
 	for _, other := range listed {
 		if other.Name == m.Name {
 			continue
 		}
 		switch ready, words := other.steady(spared(other, o, listed)); ready {
-		case wayBlocked:
-			return wayBlocked, "member " + other.Name + " " + words
-		case wayUnknown:
-			found, why = wayUnknown, "member "+other.Name+" "+words
+		case removalBlocked:
+			return removalBlocked, "member " + other.Name + " " + words
+		case removalUnknown:
+			found, why = removalUnknown, "member "+other.Name+" "+words
 		default:
 		}
 	}
@@ -109,44 +109,44 @@ func wayOf(m Member, o Observed) (way, string) {
 
 // steady says whether the member is a ready voter, and else what it is, in words for a person. One that lost its volume is
 // replaced first, unless the others cannot spare it: then it stays as it is, and keeps no one.
-func (m Member) steady(spared rules.YesNo) (way, string) {
+func (m Member) steady(spared rules.YesNo) (removalGate, string) {
 	switch {
 	case m.Lease == LeaseAbsent:
-		return wayUnknown, "has no Lease"
+		return removalUnknown, "has no Lease"
 	case m.Lease == LeaseForeign:
-		return wayBlocked, "has a Lease with another owner"
+		return removalBlocked, "has a Lease with another owner"
 	case !m.Readable:
-		return wayBlocked, "has a Lease that cannot be parsed"
-	case m.Says.Retire.State == leases.RetireRemoving:
-		return wayBlocked, "is being removed by an earlier request"
+		return removalBlocked, "has a Lease that cannot be parsed"
+	case m.Reports.Retire.State == leases.RetireRemoving:
+		return removalBlocked, "is being removed by an earlier request"
 	case m.NodeLost:
-		return wayBlocked, "is on an unreachable node"
+		return removalBlocked, "is on an unreachable node"
 	case m.outside():
-		return wayBlocked, "has not joined yet"
+		return removalBlocked, "has not joined yet"
 	case m.learns():
-		return wayBlocked, "is a learner"
+		return removalBlocked, "is a learner"
 	case !m.up():
-		return wayBlocked, "is not ready"
+		return removalBlocked, "is not ready"
 	case m.lostVolume() && spared == rules.Yes:
-		return wayBlocked, "has a volume that was deleted and has to be replaced"
+		return removalBlocked, "has a volume that was deleted and has to be replaced"
 	case m.Liveness == leases.Unknown:
-		return wayUnknown, "has not renewed its Lease yet"
-	case m.Liveness != leases.Live || !m.saysVoter():
-		return wayBlocked, "has an agent that is not renewing its Lease"
+		return removalUnknown, "has not renewed its Lease yet"
+	case m.Liveness != leases.Live || !m.reportsVoter():
+		return removalBlocked, "has an agent that is not renewing its Lease"
 	default:
 		return m.arrived()
 	}
 }
 
 // arrived says whether the member's agent, which was replaced, has shown that it works.
-func (m Member) arrived() (way, string) {
+func (m Member) arrived() (removalGate, string) {
 	switch m.Arrival {
 	case ArrivalLate:
-		return wayBlocked, "has a new agent that is not renewing its Lease"
+		return removalBlocked, "has a new agent that is not renewing its Lease"
 	case ArrivalAwaited, ArrivalSettles:
-		return wayUnknown, "has a new agent"
+		return removalUnknown, "has a new agent"
 	default:
-		return wayFree, ""
+		return removalAllowed, ""
 	}
 }
 
@@ -154,7 +154,7 @@ type (
 	// stray is a drain mark that the record's slot does not order.
 	stray uint8
 	// farewell is what speaks for a name that the record does not list.
-	farewell uint8
+	removalAck uint8
 )
 
 const (
@@ -169,12 +169,12 @@ func (s stray) String() string {
 }
 
 const (
-	farewellNone        farewell = 1 << iota // nothing: it is no leftover
-	farewellDone                             // the raft group that the record names acknowledged that it is out
-	farewellNeverFormed                      // it was dropped before there was a raft group
+	removalAckNone        removalAck = 1 << iota // nothing: it is no leftover
+	removalAckDone                             // the raft group that the record names acknowledged that it is out
+	removalAckNeverFormed                      // it was dropped before there was a raft group
 )
 
-func (f farewell) String() string {
+func (f removalAck) String() string {
 	return rules.Word(f, "nothing", "done", "unborn")
 }
 
@@ -201,7 +201,7 @@ var strayRows = rules.New(strayWait, []rules.Row[strayFacts, strayVerdict]{
 
 // leftoverFacts is all that the policy may look at.
 type leftoverFacts struct {
-	farewell farewell `fact:"Lease says"`
+	removalAck removalAck `fact:"Lease says"`
 	pod      PodState `fact:"Pod"`
 	claim    ClaimState
 	retain   rules.YesNo `fact:"claims retained"`
@@ -213,7 +213,7 @@ const nothing Kind = ""
 // leftoverRows: of a member that is out for good its Pod goes first, then the claim, and last the Lease, which says that
 // all of it may go.
 var leftoverRows = rules.New(nothing, []rules.Row[leftoverFacts, Kind]{
-	{Name: "not-acknowledged", When: leftoverFacts{farewell: farewellNone}, Verdict: nothing},
+	{Name: "not-acknowledged", When: leftoverFacts{removalAck: removalAckNone}, Verdict: nothing},
 	{Name: "removed-pod-goes", When: leftoverFacts{pod: PodTerminating}, Verdict: nothing},
 	{Name: "removed-pod", When: leftoverFacts{pod: PodUnscheduled | PodUnstarted | PodLive | PodEnded}, Verdict: DeletePod},
 	{Name: "removed-claim-goes", When: leftoverFacts{pod: PodAbsent | PodForeign, claim: ClaimTerminating}, Verdict: nothing},
@@ -231,7 +231,7 @@ type strayFacts struct {
 }
 
 func strayOf(m Member, o Observed) stray {
-	mark := m.Says.Retire
+	mark := m.Reports.Retire
 	switch {
 	case m.Lease != LeaseOurs || !m.Readable || o.Record.Retiring.Orders(m.Name, mark):
 		return strayNone
@@ -248,23 +248,23 @@ func strayOf(m Member, o Observed) stray {
 
 // farewellOf is what a Lease says of a name that the record does not list. That the record does not list it is no word at
 // all: a record can be made again or be older than the name.
-func farewellOf(m Member, o Observed) farewell {
+func removalAckOf(m Member, o Observed) removalAck {
 	switch {
 	case m.Listed || m.Lease != LeaseOurs || !m.Readable:
-		return farewellNone
+		return removalAckNone
 	case m.acknowledged(o):
-		return farewellDone
-	case o.RecordState&(RecordForming|RecordFormed) != 0 && !m.Says.EverFormed() &&
-		m.Says.Retire.State == leases.RetireRequested && m.Says.Retire.Mark == NotFormed:
-		return farewellNeverFormed
+		return removalAckDone
+	case o.RecordState&(RecordForming|RecordFormed) != 0 && !m.Reports.EverFormed() &&
+		m.Reports.Retire.State == leases.RetireRequested && m.Reports.Retire.Mark == NotFormed:
+		return removalAckNeverFormed
 	default:
-		return farewellNone
+		return removalAckNone
 	}
 }
 
 // leftoverStep is the next step that takes away what a removed member left.
 func leftoverStep(m Member, d Desired, o Observed) (Step, bool) {
-	decision := leftoverRows.Decide(leftoverFacts{farewellOf(m, o), m.Pod, m.Claim, rules.YesNoOf(d.RetainClaims)})
+	decision := leftoverRows.Decide(leftoverFacts{removalAckOf(m, o), m.Pod, m.Claim, rules.YesNoOf(d.RetainClaims)})
 	step := Step{Kind: decision.Verdict, Rule: decision.Rule, Stage: StageDelete, Member: m.Name, PodUID: m.PodUID, ClaimUID: m.ClaimUID}
 	return step, step.Kind != nothing
 }

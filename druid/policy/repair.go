@@ -15,7 +15,7 @@ import (
 func serving(m Member, listed []Member) int {
 	n := 0
 	for _, other := range listed {
-		if other.Name != m.Name && other.saysVoter() && other.up() {
+		if other.Name != m.Name && other.reportsVoter() && other.up() {
 			n++
 		}
 	}
@@ -38,7 +38,7 @@ func turnOf(m Member, o Observed, listed []Member) rules.YesNo {
 // others from being repaired.
 func (m Member) heals() bool {
 	return !m.up() && !m.Stuck && (m.Pod&(PodAbsent|PodEnded) != 0 || m.Pod == PodTerminating && !m.NodeLost ||
-		m.Claim == ClaimTerminating || m.Says.Healing.Restarts > 0 || m.Says.Healing.ClaimUID != "")
+		m.Claim == ClaimTerminating || m.Reports.Repairing.Restarts > 0 || m.Reports.Repairing.ClaimUID != "")
 }
 
 // healSteps repair what does not repair itself: at most one member at a time loses its Pod or its volume.
@@ -80,31 +80,31 @@ func healSteps(o Observed, listed []Member, leaving map[string]bool, add func(St
 // wordStep changes what the Lease says of the member, and nothing else: that a learner is not coming, or that all is well.
 func (m Member) wordStep(o Observed) (Step, bool) {
 	if d := orphanRows.Decide(orphanFactsOf(m, o)); d.Verdict == orphanMark {
-		h := m.Says.Healing
+		h := m.Reports.Repairing
 		h.NotComing = m.unstarted(o)
-		return m.healingStep(d.Rule, h, true), true
+		return m.repairingStep(d.Rule, h, true), true
 	}
-	if m.Steady && m.Says.Healing != (leases.Healing{}) {
-		return m.healingStep("healed", leases.Healing{}, false), true
+	if m.Steady && m.Reports.Repairing != (leases.Repairing{}) {
+		return m.repairingStep("healed", leases.Repairing{}, false), true
 	}
 	return Step{}, false
 }
 
 func restarts(s Step, listed []Member) int {
 	i := slices.IndexFunc(listed, func(m Member) bool { return m.Name == s.Member })
-	return listed[i].Says.Healing.Restarts
+	return listed[i].Reports.Repairing.Restarts
 }
 
 // healingStep announces on the member's Lease what is about to be done.
-func (m Member) healingStep(rule string, h leases.Healing, irreversible bool) Step {
+func (m Member) repairingStep(rule string, h leases.Repairing, irreversible bool) Step {
 	return Step{
-		Kind: MarkHealing, Rule: rule, Stage: StageMarks, Member: m.Name, PodUID: m.PodUID, ClaimUID: m.ClaimUID,
-		Healing: &h, Irreversible: irreversible,
+		Kind: MarkRepairing, Rule: rule, Stage: StageMarks, Member: m.Name, PodUID: m.PodUID, ClaimUID: m.ClaimUID,
+		Repairing: &h, Irreversible: irreversible,
 	}
 }
 
 // healingProblems are those of members that do not repair themselves, and of what bears a name and is no member's.
-func healingProblems(o Observed, listed []Member) []Problem {
+func repairingProblems(o Observed, listed []Member) []Problem {
 	var all []Problem
 	for _, m := range listed {
 		p, found := nodeProblem(m, nodeFactsOf(m, o, listed))
@@ -125,13 +125,13 @@ func healingProblems(o Observed, listed []Member) []Problem {
 
 // maxPatience with an etcd that is not ready. An hour is short enough to be met in the same watch, and long enough that no
 // restart is what keeps an etcd from becoming ready.
-const maxPatience = time.Hour
+const maxTimeout = time.Hour
 
 // Patience is how long etcd may be not ready before its Pod is restarted: the grace period, twice as long after each
 // restart in a row.
-func Patience(grace time.Duration, restarts int) time.Duration {
-	for ; restarts > 0 && grace < maxPatience; restarts-- {
-		grace = min(2*grace, maxPatience)
+func MaxWait(grace time.Duration, restarts int) time.Duration {
+	for ; restarts > 0 && grace < maxTimeout; restarts-- {
+		grace = min(2*grace, maxTimeout)
 	}
 	return grace
 }
@@ -175,20 +175,20 @@ func restartFactsOf(m Member, o Observed, listed []Member) restartFacts {
 	return restartFacts{
 		stuck:  rules.YesNoOf(m.Stuck),
 		pod:    m.Pod,
-		waits:  rules.YesNoOf(m.Blocked || !m.Readable || m.Says.Reason != ""),
+		waits:  rules.YesNoOf(m.Blocked || !m.Readable || m.Reports.Reason != ""),
 		node:   m.node(),
 		spare:  spared(m, o, listed),
 		turn:   turnOf(m, o, listed),
-		marked: rules.YesNoOf(m.Says.Healing.Restarts > 0 && m.Says.Healing.PodUID == m.PodUID),
+		marked: rules.YesNoOf(m.Reports.Repairing.Restarts > 0 && m.Reports.Repairing.PodUID == m.PodUID),
 	}
 }
 
 func (m Member) restartStep(f restartFacts) (Step, bool) {
 	switch d := restartRows.Decide(f); d.Verdict {
 	case mark:
-		h := m.Says.Healing
+		h := m.Reports.Repairing
 		h.Restarts, h.PodUID = h.Restarts+1, m.PodUID
-		return m.healingStep(d.Rule, h, false), true
+		return m.repairingStep(d.Rule, h, false), true
 	case remove:
 		return Step{
 			Kind: DeletePod, Rule: d.Rule, Stage: StageDelete, Member: m.Name, PodUID: m.PodUID, Toll: TollHeal,
@@ -200,7 +200,7 @@ func (m Member) restartStep(f restartFacts) (Step, bool) {
 
 // restartProblem names the member and the count. It stands until the member is ready.
 func restartProblem(m Member, f restartFacts) (Problem, bool) {
-	restarts := m.Says.Healing.Restarts
+	restarts := m.Reports.Repairing.Restarts
 	verdict := restartRows.Decide(f).Verdict
 	if f.waits == rules.Yes || f.node != NodeReady && m.Stuck || m.up() || restarts == 0 && verdict&(held|wait) == 0 {
 		return Problem{}, false // it is reported elsewhere, or there is nothing to report yet

@@ -14,7 +14,7 @@ import (
 	"github.com/etcd-druid/druid/leases"
 )
 
-func TestRestartsCostNoQuorumAndCureOnlyWhatTheyCan(t *testing.T) {
+func TestRestartsCostNoQuorumAndRepairOnlyWhatTheyCan(t *testing.T) {
 	checkTable(t, restartRows, "restart", "A Pod whose etcd is not ready: druid/policy.restartRows", func(f restartFacts, d rules.Decision[verdict]) string {
 		v := d.Verdict
 		acts := v&(remove|mark) != 0
@@ -79,13 +79,13 @@ func TestSlotIsTakenFromNoOneWhoMayUseIt(t *testing.T) {
 	})
 }
 
-func TestPatienceDoublesUpToAnHour(t *testing.T) {
+func TestTimeoutDoublesUpToAnHour(t *testing.T) {
 	for restarts, want := range []int{5, 10, 20, 40, 60, 60} {
-		if got := Patience(5*time.Minute, restarts); got != time.Duration(want)*time.Minute {
+		if got := MaxWait(5*time.Minute, restarts); got != time.Duration(want)*time.Minute {
 			t.Errorf("after %d restarts it is %s, want %d minutes", restarts, got, want)
 		}
 	}
-	if got := Patience(2*time.Hour, 1<<40); got != 2*time.Hour {
+	if got := MaxWait(2*time.Hour, 1<<40); got != 2*time.Hour {
 		t.Errorf("a longer grace period is cut to %s", got)
 	}
 }
@@ -101,17 +101,17 @@ func TestOrphansAreReportedAsWhatDruidCleansUp(t *testing.T) {
 	}{
 		"nothing speaks for it": {func(*Observed) {}, true},
 		"acknowledged by our group": {func(o *Observed) {
-			o.Members[2].Says.Retire = leases.Retirement{State: leases.RetireDone, Mark: "m", ClusterID: "9"}
+			o.Members[2].Reports.Retire = leases.Retirement{State: leases.RetireDone, Mark: "m", ClusterID: "9"}
 		}, false},
 		"acknowledged by another group": {func(o *Observed) {
-			o.Members[2].Says.Retire = leases.Retirement{State: leases.RetireDone, Mark: "m", ClusterID: "8"}
+			o.Members[2].Reports.Retire = leases.Retirement{State: leases.RetireDone, Mark: "m", ClusterID: "8"}
 		}, true},
 		"acknowledged, while the group is recovered": {func(o *Observed) {
 			o.RecordState = RecordRecovering
-			o.Members[2].Says.Retire = leases.Retirement{State: leases.RetireDone, Mark: "m", ClusterID: "9"}
+			o.Members[2].Reports.Retire = leases.Retirement{State: leases.RetireDone, Mark: "m", ClusterID: "9"}
 		}, false},
 		"dropped before it was in any group": {func(o *Observed) {
-			o.Members[2].Says = leases.Member{Retire: leases.Retirement{State: leases.RetireRequested, Mark: NotFormed}}
+			o.Members[2].Reports = leases.Member{Retire: leases.Retirement{State: leases.RetireRequested, Mark: NotFormed}}
 		}, false},
 	}
 	for name, test := range tests {
@@ -132,9 +132,9 @@ func TestOrphansAreReportedAsWhatDruidCleansUp(t *testing.T) {
 func inMemory(o *Observed) {
 	for i := range o.Members {
 		m := &o.Members[i]
-		m.Claim, m.ClaimUID, m.Says.VolumeUID, m.Settled = ClaimUnwanted, m.PodUID, m.PodUID, true
+		m.Claim, m.ClaimUID, m.Reports.VolumeUID, m.Settled = ClaimUnwanted, m.PodUID, m.PodUID, true
 	}
-	o.Members[0].Says.Role = leases.RoleLeader
+	o.Members[0].Reports.Role = leases.RoleLeader
 }
 
 func TestMembersInMemoryLoseNoQuorumByOurHand(t *testing.T) {
@@ -151,7 +151,7 @@ func TestMembersInMemoryLoseNoQuorumByOurHand(t *testing.T) {
 			m := &o.Members[2]
 			m.NodeLost, m.Node, m.Volume, m.NodeName, m.Liveness, m.Serving = true, NodeOutOfService, VolumeLocal, "n3", leases.Stale, false
 			if marked {
-				m.Says.Healing.ClaimUID = m.ClaimUID
+				m.Reports.Repairing.ClaimUID = m.ClaimUID
 			}
 		}
 	}
@@ -172,7 +172,7 @@ func TestMembersInMemoryLoseNoQuorumByOurHand(t *testing.T) {
 			"LabelPod leaving c-b serving=false", "DeletePod outdated c-b",
 		}},
 		"not while one gets its data from the others": {three, []func(*Observed){outdated, func(o *Observed) {
-			o.Members[2].Make, o.Members[2].Says.Role, o.Members[2].Serving, o.Members[2].Voter, o.BudgetMin = MakeCurrent, leases.RoleLearner, false, false, 2
+			o.Members[2].Make, o.Members[2].Reports.Role, o.Members[2].Serving, o.Members[2].Voter, o.BudgetMin = MakeCurrent, leases.RoleLearner, false, false, 2
 		}}, nil},
 		"the only copy is never replaced": {one, []func(*Observed){single, outdated}, nil},
 		"nor where no etcd runs next to it": {one, []func(*Observed){single, outdated, func(o *Observed) {
@@ -180,7 +180,7 @@ func TestMembersInMemoryLoseNoQuorumByOurHand(t *testing.T) {
 		}}, nil},
 		"a member that never joined has nothing to lose": {three, []func(*Observed){func(o *Observed) {
 			m := &o.Members[2]
-			m.Says, m.Voter, m.Serving, m.EtcdReady, m.Idle, m.Make = leases.Member{PodUID: m.PodUID, VolumeUID: m.ClaimUID}, false, false, false, true, MakeOutdated
+			m.Reports, m.Voter, m.Serving, m.EtcdReady, m.Idle, m.Make = leases.Member{PodUID: m.PodUID, VolumeUID: m.ClaimUID}, false, false, false, true, MakeOutdated
 			m.Liveness, o.BudgetMin = leases.Never, 2
 		}}, []string{"DeletePod outdated-idle c-c"}},
 		"what was on a lost node is announced": {three, []func(*Observed){lostNode(false)}, []string{"MarkHealing volume-on-lost-node-announced c-c"}},
@@ -191,7 +191,7 @@ func TestMembersInMemoryLoseNoQuorumByOurHand(t *testing.T) {
 		"a removed member leaves no claim": {three, []func(*Observed){func(o *Observed) {
 			m := o.Members[2]
 			m.Name, m.Listed, m.Pod, m.PodUID, m.ClaimUID, m.Voter = "c-d", false, PodAbsent, "", "", false
-			m.Says.Retire = leases.Retirement{State: leases.RetireDone, Mark: "m", ClusterID: "9"}
+			m.Reports.Retire = leases.Retirement{State: leases.RetireDone, Mark: "m", ClusterID: "9"}
 			o.Members = append(o.Members, m)
 		}}, []string{"DeleteLease removed-lease c-d"}},
 	}
@@ -214,14 +214,14 @@ func TestWhatMemoryLostIsReportedAPerson(t *testing.T) {
 	}
 	empty := func(i int) func(*Observed) {
 		return func(o *Observed) {
-			o.Members[i].EtcdReady, o.Members[i].Says.Data, o.Members[i].Says.Reason = false, leases.DataEmpty, "no quorum answers"
+			o.Members[i].EtcdReady, o.Members[i].Reports.Data, o.Members[i].Reports.Reason = false, leases.DataEmpty, "no quorum answers"
 		}
 	}
 	begunEmpty := func(i int) func(*Observed) {
-		return func(o *Observed) { o.Members[i].EtcdReady, o.Members[i].Says.Data = false, leases.DataEmpty }
+		return func(o *Observed) { o.Members[i].EtcdReady, o.Members[i].Reports.Data = false, leases.DataEmpty }
 	}
 	down := func(i int) func(*Observed) {
-		return func(o *Observed) { o.Members[i].EtcdReady, o.Members[i].Says.Data = false, "intact" }
+		return func(o *Observed) { o.Members[i].EtcdReady, o.Members[i].Reports.Data = false, "intact" }
 	}
 	tests := map[string]struct {
 		change []func(*Observed)

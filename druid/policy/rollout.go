@@ -9,22 +9,22 @@ import (
 )
 
 type (
-	shape  uint8 // of the member whose Pod is outdated
+	podHealth  uint8 // of the member whose Pod is outdated
 	others uint8 // the other members, as far as they let one go
 	place  uint8 // of the member in the order in which Pods are replaced
 )
 
 const (
-	shapeServes   shape = 1 << iota // a ready voter, of which that is known
-	shapeSilent                     // its etcd serves, and its agent is not renewing its Lease
-	shapeLearns                     // a learner that gets on
-	shapeDown                       // its etcd is not ready
-	shapeIdle                       // no etcd runs in the Pod
-	shapeAway                       // its node is unreachable
-	shapeNotKnown                   // it has not renewed its Lease yet
+	podHealthServes   podHealth = 1 << iota // a ready voter, of which that is known
+	podHealthSilent                     // its etcd serves, and its agent is not renewing its Lease
+	podHealthLearns                     // a learner that gets on
+	podHealthDown                       // its etcd is not ready
+	podHealthIdle                       // no etcd runs in the Pod
+	podHealthAway                       // its node is unreachable
+	podHealthNotKnown                   // it has not renewed its Lease yet
 )
 
-func (s shape) String() string {
+func (s podHealth) String() string {
 	return rules.Word(s, "serves", "serves, agent silent", "learns", "is down", "runs no etcd", "is away", "not known yet")
 }
 
@@ -64,41 +64,41 @@ var rolloutRows = rules.New(wait, []rules.Row[rolloutFacts, verdict]{
 		Why: "its member is on its way out, or the cluster is to be paused"},
 	{Name: "outdated-version-refused", When: rolloutFacts{make: MakeOutdated, leaves: rules.No, gate: gateRefused}, Verdict: held,
 		Why: "etcd cannot go there from what a member runs"},
-	{Name: "outdated-idle-unsaved", When: rolloutFacts{make: MakeOutdated, leaves: rules.No, shape: shapeIdle | shapeDown, record: RecordFormed, gate: gateWaits}, Verdict: wait,
+	{Name: "outdated-idle-unsaved", When: rolloutFacts{make: MakeOutdated, leaves: rules.No, podHealth: podHealthIdle | podHealthDown, record: RecordFormed, gate: gateWaits}, Verdict: wait,
 		Why: "no etcd of another version starts on its data before there is a backup, and one of another minor not before the members were compared"},
-	{Name: "outdated-idle-not-saved", When: rolloutFacts{make: MakeOutdated, leaves: rules.No, shape: shapeIdle | shapeDown, record: RecordFormed, gate: gateClosed}, Verdict: held,
+	{Name: "outdated-idle-not-saved", When: rolloutFacts{make: MakeOutdated, leaves: rules.No, podHealth: podHealthIdle | podHealthDown, record: RecordFormed, gate: gateClosed}, Verdict: held,
 		Why: "there is no backup, or the members differ"},
-	{Name: "outdated-idle", When: rolloutFacts{make: MakeOutdated, leaves: rules.No, shape: shapeIdle, record: usableRecord}, Verdict: remove,
+	{Name: "outdated-idle", When: rolloutFacts{make: MakeOutdated, leaves: rules.No, podHealth: podHealthIdle, record: usableRecord}, Verdict: remove,
 		Why: "no etcd runs in it, so nothing is lost"},
 	{Name: "outdated-before-formed", When: rolloutFacts{make: MakeOutdated, leaves: rules.No, record: anyRecord &^ RecordFormed}, Verdict: wait,
 		Why: "the raft group is not there yet"},
-	{Name: "outdated-away", When: rolloutFacts{make: MakeOutdated, leaves: rules.No, shape: shapeAway, record: RecordFormed}, Verdict: held,
+	{Name: "outdated-away", When: rolloutFacts{make: MakeOutdated, leaves: rules.No, podHealth: podHealthAway, record: RecordFormed}, Verdict: held,
 		Why: "no one would end the Pod; and a node that is merely away comes back"},
 	{Name: "outdated-in-turn", When: rolloutFacts{make: MakeOutdated, leaves: rules.No, record: RecordFormed, turn: rules.No}, Verdict: wait,
 		Why: "another member is being replaced, removed or repaired"},
-	{Name: "outdated-catches-up", When: rolloutFacts{make: MakeOutdated, leaves: rules.No, shape: shapeLearns | shapeNotKnown, record: RecordFormed, turn: rules.Yes}, Verdict: wait,
+	{Name: "outdated-catches-up", When: rolloutFacts{make: MakeOutdated, leaves: rules.No, podHealth: podHealthLearns | podHealthNotKnown, record: RecordFormed, turn: rules.Yes}, Verdict: wait,
 		Why: "it becomes a voter, or is not known yet"},
-	{Name: "outdated-down", When: rolloutFacts{make: MakeOutdated, leaves: rules.No, shape: shapeDown, record: RecordFormed, turn: rules.Yes, spare: rules.Yes}, Verdict: remove,
+	{Name: "outdated-down", When: rolloutFacts{make: MakeOutdated, leaves: rules.No, podHealth: podHealthDown, record: RecordFormed, turn: rules.Yes, spare: rules.Yes}, Verdict: remove,
 		Why: "it is the one that is down anyhow, and the others are a healthy quorum"},
-	{Name: "outdated-down-held", When: rolloutFacts{make: MakeOutdated, leaves: rules.No, shape: shapeDown, record: RecordFormed, turn: rules.Yes, spare: rules.No}, Verdict: held,
+	{Name: "outdated-down-held", When: rolloutFacts{make: MakeOutdated, leaves: rules.No, podHealth: podHealthDown, record: RecordFormed, turn: rules.Yes, spare: rules.No}, Verdict: held,
 		Why: "the others are not a healthy quorum without it"},
-	{Name: "outdated-volume-grows", When: rolloutFacts{make: MakeOutdated, leaves: rules.No, shape: shapeServes | shapeSilent, record: RecordFormed, turn: rules.Yes, room: RoomGrows}, Verdict: wait,
+	{Name: "outdated-volume-grows", When: rolloutFacts{make: MakeOutdated, leaves: rules.No, podHealth: podHealthServes | podHealthSilent, record: RecordFormed, turn: rules.Yes, room: RoomGrows}, Verdict: wait,
 		Why: "the quota of a new Pod is by what the volume holds: one restart is enough"},
-	{Name: "outdated-after-others", When: rolloutFacts{make: MakeOutdated, leaves: rules.No, shape: shapeServes | shapeSilent, record: RecordFormed, turn: rules.Yes, others: othersNotReady}, Verdict: held,
+	{Name: "outdated-after-others", When: rolloutFacts{make: MakeOutdated, leaves: rules.No, podHealth: podHealthServes | podHealthSilent, record: RecordFormed, turn: rules.Yes, others: othersNotReady}, Verdict: held,
 		Why: "another member is not ready: never a second one"},
-	{Name: "outdated-others-come", When: rolloutFacts{make: MakeOutdated, leaves: rules.No, shape: shapeServes | shapeSilent, record: RecordFormed, turn: rules.Yes, others: othersComing}, Verdict: wait,
+	{Name: "outdated-others-come", When: rolloutFacts{make: MakeOutdated, leaves: rules.No, podHealth: podHealthServes | podHealthSilent, record: RecordFormed, turn: rules.Yes, others: othersComing}, Verdict: wait,
 		Why: "another member is about to be ready"},
-	{Name: "outdated-before-check", When: rolloutFacts{make: MakeOutdated, leaves: rules.No, shape: shapeServes | shapeSilent, record: RecordFormed, gate: gateWaits, turn: rules.Yes, others: othersReady}, Verdict: wait,
+	{Name: "outdated-before-check", When: rolloutFacts{make: MakeOutdated, leaves: rules.No, podHealth: podHealthServes | podHealthSilent, record: RecordFormed, gate: gateWaits, turn: rules.Yes, others: othersReady}, Verdict: wait,
 		Why: "a change of version waits for a backup, or for the members to be compared"},
-	{Name: "outdated-after-check", When: rolloutFacts{make: MakeOutdated, leaves: rules.No, shape: shapeServes | shapeSilent, record: RecordFormed, gate: gateClosed, turn: rules.Yes, others: othersReady}, Verdict: held,
+	{Name: "outdated-after-check", When: rolloutFacts{make: MakeOutdated, leaves: rules.No, podHealth: podHealthServes | podHealthSilent, record: RecordFormed, gate: gateClosed, turn: rules.Yes, others: othersReady}, Verdict: held,
 		Why: "there is no backup, or the members differ"},
-	{Name: "outdated-silent", When: rolloutFacts{make: MakeOutdated, leaves: rules.No, shape: shapeSilent, record: RecordFormed, turn: rules.Yes, others: othersReady}, Verdict: remove,
+	{Name: "outdated-silent", When: rolloutFacts{make: MakeOutdated, leaves: rules.No, podHealth: podHealthSilent, record: RecordFormed, turn: rules.Yes, others: othersReady}, Verdict: remove,
 		Why: "only a new Pod brings another agent, and the others are all ready"},
-	{Name: "outdated-after-backup", When: rolloutFacts{make: MakeOutdated, leaves: rules.No, shape: shapeServes, record: RecordFormed, turn: rules.Yes, others: othersReady, saved: rules.No}, Verdict: held,
+	{Name: "outdated-after-backup", When: rolloutFacts{make: MakeOutdated, leaves: rules.No, podHealth: podHealthServes, record: RecordFormed, turn: rules.Yes, others: othersReady, saved: rules.No}, Verdict: held,
 		Why: "the backup fails, and the members hold the only good copy"},
-	{Name: "outdated-later", When: rolloutFacts{make: MakeOutdated, leaves: rules.No, shape: shapeServes, record: RecordFormed, turn: rules.Yes, others: othersReady, saved: rules.Yes, place: placeLater | placeUnknown}, Verdict: wait,
+	{Name: "outdated-later", When: rolloutFacts{make: MakeOutdated, leaves: rules.No, podHealth: podHealthServes, record: RecordFormed, turn: rules.Yes, others: othersReady, saved: rules.Yes, place: placeLater | placeUnknown}, Verdict: wait,
 		Why: "followers go first, the leader last"},
-	{Name: "outdated", When: rolloutFacts{make: MakeOutdated, leaves: rules.No, shape: shapeServes, record: RecordFormed, turn: rules.Yes, others: othersReady, saved: rules.Yes, place: placeFirst}, Verdict: remove,
+	{Name: "outdated", When: rolloutFacts{make: MakeOutdated, leaves: rules.No, podHealth: podHealthServes, record: RecordFormed, turn: rules.Yes, others: othersReady, saved: rules.Yes, place: placeFirst}, Verdict: remove,
 		Why: "the Pod is deleted and comes back with its volume"},
 })
 
@@ -107,7 +107,7 @@ type rolloutFacts struct {
 	make   PodMake  `fact:"Pod is"`
 	pod    PodState `fact:"Pod"`
 	leaves rules.YesNo
-	shape  shape `fact:"member"`
+	podHealth  podHealth `fact:"member"`
 	record RecordState
 	gate   gate        `fact:"a change of version"`     // what a change of etcd's version lets become of it
 	turn   rules.YesNo `fact:"its turn"`                // no other member replaces itself, leaves or heals
@@ -121,8 +121,8 @@ type rolloutFacts struct {
 func rolloutFactsOf(m Member, d Desired, o Observed, listed []Member, u upgrade) rolloutFacts {
 	f := rolloutFacts{
 		make: m.Make, pod: m.Pod,
-		leaves: rules.YesNoOf(retreatOf(d, o).leaving(m) || standstillOf(d, o).holds(m, anyPause)),
-		shape:  shapeOf(m, o),
+		leaves: rules.YesNoOf(scaleDownOf(d, o).leaving(m) || pauseStateOf(d, o).holds(m, anyPause)),
+		podHealth:  podHealthOf(m, o),
 		record: o.RecordState,
 		gate:   u.gateFor(m, d, o),
 		turn:   turnOf(m, o, listed),
@@ -144,25 +144,25 @@ func rolloutFactsOf(m Member, d Desired, o Observed, listed []Member, u upgrade)
 	return f
 }
 
-func shapeOf(m Member, o Observed) shape {
+func podHealthOf(m Member, o Observed) podHealth {
 	ready, _ := m.steady(rules.No)
 	switch {
 	case m.NodeLost:
-		return shapeAway
+		return podHealthAway
 	case m.Idle && m.volatile() && o.RecordState == RecordFormed && !m.outside():
-		return shapeDown // what it holds in memory would go with the Pod
+		return podHealthDown // what it holds in memory would go with the Pod
 	case m.Idle || m.Pod&(PodUnscheduled|PodUnstarted) != 0:
-		return shapeIdle
+		return podHealthIdle
 	case m.learns() && m.Liveness == leases.Live:
-		return shapeLearns
+		return podHealthLearns
 	case !m.up():
-		return shapeDown
-	case ready == wayFree:
-		return shapeServes
-	case ready == wayUnknown:
-		return shapeNotKnown
+		return podHealthDown
+	case ready == removalAllowed:
+		return podHealthServes
+	case ready == removalUnknown:
+		return podHealthNotKnown
 	default:
-		return shapeSilent
+		return podHealthSilent
 	}
 }
 
@@ -173,7 +173,7 @@ func othersOf(m Member, o Observed, listed []Member) (others, string) {
 	if m.volatile() && spared(m, o, listed) == rules.No {
 		return othersNotReady, "member " + m.Name + " stores in memory, which would be lost with its Pod, and the others are not a quorum without it"
 	}
-	if words := crowded(o.Record, len(listed)); words != "" {
+	if words := overThreshold(o.Record, len(listed)); words != "" {
 		found, why = othersComing, words
 	}
 	for _, other := range listed {
@@ -183,9 +183,9 @@ func othersOf(m Member, o Observed, listed []Member) (others, string) {
 		ready, words := other.steady(spared(other, o, listed))
 		words = "member " + other.Name + " " + words
 		switch {
-		case ready == wayBlocked && !other.comes():
+		case ready == removalBlocked && !other.comes():
 			return othersNotReady, words
-		case ready != wayFree:
+		case ready != removalAllowed:
 			found, why = othersComing, words
 		case !other.Settled && found == othersReady:
 			found, why = othersComing, "member "+other.Name+" has just become ready"

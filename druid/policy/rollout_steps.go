@@ -88,17 +88,17 @@ func hindranceOf(m Member, f rolloutFacts, d Desired, o Observed, listed []Membe
 	switch {
 	case f.make != MakeOutdated:
 		return growing(m)
-	case f.gate == gateRefused, f.shape&(shapeIdle|shapeDown) != 0 && f.gate != gateOpen:
+	case f.gate == gateRefused, f.podHealth&(podHealthIdle|podHealthDown) != 0 && f.gate != gateOpen:
 		return upgradeHindrance(u, d, o)
 	case f.record != RecordFormed:
 		return "the cluster has not formed yet"
-	case f.shape == shapeAway:
+	case f.podHealth == podHealthAway:
 		return "member " + m.Name + " is on an unreachable node"
 	case f.turn == rules.No:
 		return outOfTurn(m, o)
-	case f.shape == shapeDown:
+	case f.podHealth == podHealthDown:
 		return "member " + m.Name + " is not ready, and the others are not a healthy quorum without it"
-	case f.shape&(shapeLearns|shapeNotKnown) != 0:
+	case f.podHealth&(podHealthLearns|podHealthNotKnown) != 0:
 		return "member " + m.Name + " is not known to be a ready voter yet"
 	case f.room == RoomGrows:
 		return growing(m)
@@ -117,7 +117,7 @@ func hindranceOf(m Member, f rolloutFacts, d Desired, o Observed, listed []Membe
 
 // outOfTurn says what goes on elsewhere.
 func outOfTurn(m Member, o Observed) string {
-	if _, other := wayOf(m, o); other != "" {
+	if _, other := removalGateOf(m, o); other != "" {
 		return other
 	}
 	return "another member is being replaced, removed or repaired"
@@ -166,7 +166,7 @@ func tollOfChange(m Member) Toll {
 }
 
 // rollingWords report how far a rolling update is, and what it waits for.
-func rollingWords(p picture) string {
+func rollingMessage(p messageContext) string {
 	r := rolloutOf(p.Desired, p.Observed)
 	words := fmt.Sprintf("%d of %s updated: ", p.updated(), count(len(p.listed())))
 	switch {
@@ -180,7 +180,7 @@ func rollingWords(p picture) string {
 }
 
 // inFull adds to a hindrance what the status reports the member that it names.
-func (p picture) inFull(hindrance string) string {
+func (p messageContext) inFull(hindrance string) string {
 	return hindrance + p.first(v1alpha1.MemberNotReady)
 }
 

@@ -16,7 +16,7 @@ import (
 func TestRolloutsTakeDownNoSecondMember(t *testing.T) {
 	checkTable(t, rolloutRows, "rollout", "A Pod that is not what the spec asks for: druid/policy.rolloutRows", func(f rolloutFacts, d rules.Decision[verdict]) string {
 		v := d.Verdict
-		serves := f.shape&(shapeServes|shapeSilent) != 0
+		serves := f.podHealth&(podHealthServes|podHealthSilent) != 0
 		switch {
 		case v == remove && f.make != MakeOutdated:
 			return "replaces a Pod that is not known to be outdated"
@@ -28,15 +28,15 @@ func TestRolloutsTakeDownNoSecondMember(t *testing.T) {
 			return "replaces a Pod that waits for a backup or a comparison"
 		case v == remove && f.leaves == rules.Yes:
 			return "restarts a member that is on its way out"
-		case v == remove && f.shape != shapeIdle && (f.turn == rules.No || f.record != RecordFormed):
+		case v == remove && f.podHealth != podHealthIdle && (f.turn == rules.No || f.record != RecordFormed):
 			return "touches a member while the cluster changes"
-		case v == remove && f.shape&(shapeAway|shapeLearns|shapeNotKnown) != 0:
+		case v == remove && f.podHealth&(podHealthAway|podHealthLearns|podHealthNotKnown) != 0:
 			return "deletes a Pod that may be about to serve"
 		case v == remove && serves && f.others != othersReady:
 			return "takes down a second member"
-		case v == remove && f.shape == shapeServes && (f.saved == rules.No || f.place != placeFirst):
+		case v == remove && f.podHealth == podHealthServes && (f.saved == rules.No || f.place != placeFirst):
 			return "restarts a member out of order, or while backups fail"
-		case v == remove && f.shape == shapeDown && f.spare == rules.No:
+		case v == remove && f.podHealth == podHealthDown && f.spare == rules.No:
 			return "deletes a Pod that may be needed for the quorum"
 		case v == remove && serves && f.room == RoomGrows:
 			return "restarts an etcd that another restart awaits"
@@ -44,7 +44,7 @@ func TestRolloutsTakeDownNoSecondMember(t *testing.T) {
 			return "calls what is done that is not"
 		case v == mark && f.make != MakeUnmarked:
 			return "marks a Pod that reports for which spec it was made"
-		case f.make == MakeOutdated && f.shape == shapeIdle && f.pod == PodLive && f.leaves == rules.No && f.gate == gateOpen && f.record&usableRecord != 0 && v != remove:
+		case f.make == MakeOutdated && f.podHealth == podHealthIdle && f.pod == PodLive && f.leaves == rules.No && f.gate == gateOpen && f.record&usableRecord != 0 && v != remove:
 			return "lets a Pod wait that nothing but another spec can repair"
 		}
 		return ""
@@ -57,7 +57,7 @@ func edited(change ...func(*Observed)) Observed {
 	for i := range o.Members {
 		o.Members[i].Make, o.Members[i].Settled = MakeOutdated, true
 	}
-	o.Members[1].Says.Role = leases.RoleLeader
+	o.Members[1].Reports.Role = leases.RoleLeader
 	o.BudgetMin = 3
 	for _, f := range change {
 		f(&o)
@@ -107,7 +107,7 @@ func TestRollout(t *testing.T) {
 			words: "2 of 3 members updated: member c-b is started again",
 		},
 		"no one goes while it is not known who leads": {
-			o: edited(func(o *Observed) { o.Members[1].Says.Role = leases.RoleMember }), want: []string{}, reason: v1alpha1.ReasonRollingUpdate,
+			o: edited(func(o *Observed) { o.Members[1].Reports.Role = leases.RoleMember }), want: []string{}, reason: v1alpha1.ReasonRollingUpdate,
 			words: "0 of 3 members updated: it is not known which member leads",
 		},
 		"an only member goes": {
@@ -264,7 +264,7 @@ func TestSpreadNamesWhoSharesANode(t *testing.T) {
 			}
 		}
 	}
-	learner := func(o *Observed) { o.Members[1].Says.Role, o.Members[1].Voter = "Learner", false }
+	learner := func(o *Observed) { o.Members[1].Reports.Role, o.Members[1].Voter = "Learner", false }
 	for name, test := range map[string]struct {
 		change []func(*Observed)
 		status metav1.ConditionStatus

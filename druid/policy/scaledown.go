@@ -9,7 +9,7 @@ import (
 type (
 	slot   uint8 // the record's slots
 	marked uint8 // the drain mark on the Lease of the member that the slot names
-	way    uint8 // whether the other members let one go
+	removalGate    uint8 // whether the other members let one go
 	drain  uint8 // what is to be done about a member that is to go: no cell holds it
 )
 
@@ -41,14 +41,14 @@ func (m marked) String() string {
 }
 
 const (
-	wayFree    way = 1 << iota // every other member is a ready voter, or the one that is to go does not vote
-	wayBlocked                 // one is known not to be
-	wayUnknown
-	wayNoOne   // no one is to go
-	wayUnsaved // the slot is free, and the backup fails: nothing new begins
+	removalAllowed    removalGate = 1 << iota // every other member is a ready voter, or the one that is to go does not vote
+	removalBlocked                 // one is known not to be
+	removalUnknown
+	removalNotNeeded   // no one is to go
+	removalBackupFailing // the slot is free, and the backup fails: nothing new begins
 )
 
-func (w way) String() string {
+func (w removalGate) String() string {
 	return rules.Word(w, "free", "blocked", "unknown", "no one to go", "backup fails")
 }
 
@@ -75,7 +75,7 @@ func (d drain) String() string {
 // has no agent that could answer, and no raft group that could miss anybody: a name goes out of the record at once.
 var retirements = rules.New(drainNothing, []rules.Row[drainFacts, drain]{
 	{Name: "forming-enough", When: drainFacts{record: RecordForming, excess: rules.No}, Verdict: drainNothing},
-	{Name: "forming-seed-only", When: drainFacts{record: RecordForming, excess: rules.Yes, way: wayNoOne}, Verdict: drainNothing},
+	{Name: "forming-seed-only", When: drainFacts{record: RecordForming, excess: rules.Yes, removalGate: removalNotNeeded}, Verdict: drainNothing},
 	{Name: "forming-drop", When: drainFacts{record: RecordForming, excess: rules.Yes, mark: markNeverFormed}, Verdict: drainDrop},
 	{Name: "forming-unread", When: drainFacts{record: RecordForming, excess: rules.Yes, mark: markUnknown}, Verdict: drainWait},
 	{Name: "forming-mark", When: drainFacts{record: RecordForming, excess: rules.Yes}, Verdict: drainNeverFormed},
@@ -87,18 +87,18 @@ var retirements = rules.New(drainNothing, []rules.Row[drainFacts, drain]{
 	{Name: "mark-unreadable", When: drainFacts{record: RecordFormed, slot: slotTaken, mark: markUnknown}, Verdict: drainWait},
 	{Name: "reverted-request", When: drainFacts{record: RecordFormed, excess: rules.No, slot: slotTaken, mark: markRequested}, Verdict: drainTakeBack},
 	{Name: "reverted", When: drainFacts{record: RecordFormed, excess: rules.No, slot: slotTaken}, Verdict: drainClose},
-	{Name: "hindered-request", When: drainFacts{record: RecordFormed, excess: rules.Yes, slot: slotTaken, mark: markRequested, way: wayBlocked}, Verdict: drainTakeBack},
-	{Name: "hindered", When: drainFacts{record: RecordFormed, excess: rules.Yes, slot: slotTaken, way: wayBlocked}, Verdict: drainClose},
+	{Name: "hindered-request", When: drainFacts{record: RecordFormed, excess: rules.Yes, slot: slotTaken, mark: markRequested, removalGate: removalBlocked}, Verdict: drainTakeBack},
+	{Name: "hindered", When: drainFacts{record: RecordFormed, excess: rules.Yes, slot: slotTaken, removalGate: removalBlocked}, Verdict: drainClose},
 	{Name: "requested", When: drainFacts{record: RecordFormed, excess: rules.Yes, slot: slotTaken, mark: markRequested}, Verdict: drainWait},
-	{Name: "others-unknown", When: drainFacts{record: RecordFormed, excess: rules.Yes, slot: slotTaken, way: wayUnknown | wayNoOne | wayUnsaved}, Verdict: drainWait},
-	{Name: "still-served", When: drainFacts{record: RecordFormed, excess: rules.Yes, slot: slotTaken, way: wayFree, served: rules.Yes}, Verdict: drainWait},
-	{Name: "request", When: drainFacts{record: RecordFormed, excess: rules.Yes, slot: slotTaken, way: wayFree, served: rules.No}, Verdict: drainAsk},
+	{Name: "others-unknown", When: drainFacts{record: RecordFormed, excess: rules.Yes, slot: slotTaken, removalGate: removalUnknown | removalNotNeeded | removalBackupFailing}, Verdict: drainWait},
+	{Name: "still-served", When: drainFacts{record: RecordFormed, excess: rules.Yes, slot: slotTaken, removalGate: removalAllowed, served: rules.Yes}, Verdict: drainWait},
+	{Name: "request", When: drainFacts{record: RecordFormed, excess: rules.Yes, slot: slotTaken, removalGate: removalAllowed, served: rules.No}, Verdict: drainAsk},
 	{Name: "enough", When: drainFacts{record: RecordFormed, excess: rules.No, slot: slotFree | slotReplacing}, Verdict: drainNothing},
 	{Name: "after-replacing", When: drainFacts{record: RecordFormed, excess: rules.Yes, slot: slotReplacing}, Verdict: drainBlocked},
-	{Name: "after-others", When: drainFacts{record: RecordFormed, excess: rules.Yes, slot: slotFree, way: wayBlocked}, Verdict: drainBlocked},
-	{Name: "after-backup", When: drainFacts{record: RecordFormed, excess: rules.Yes, slot: slotFree, way: wayUnsaved}, Verdict: drainBlocked},
-	{Name: "not-known-yet", When: drainFacts{record: RecordFormed, excess: rules.Yes, slot: slotFree, way: wayUnknown | wayNoOne}, Verdict: drainWait},
-	{Name: "too-many", When: drainFacts{record: RecordFormed, excess: rules.Yes, slot: slotFree, way: wayFree}, Verdict: drainOpen},
+	{Name: "after-others", When: drainFacts{record: RecordFormed, excess: rules.Yes, slot: slotFree, removalGate: removalBlocked}, Verdict: drainBlocked},
+	{Name: "after-backup", When: drainFacts{record: RecordFormed, excess: rules.Yes, slot: slotFree, removalGate: removalBackupFailing}, Verdict: drainBlocked},
+	{Name: "not-known-yet", When: drainFacts{record: RecordFormed, excess: rules.Yes, slot: slotFree, removalGate: removalUnknown | removalNotNeeded}, Verdict: drainWait},
+	{Name: "too-many", When: drainFacts{record: RecordFormed, excess: rules.Yes, slot: slotFree, removalGate: removalAllowed}, Verdict: drainOpen},
 })
 
 // drainFacts is all that the policy may look at.
@@ -107,12 +107,12 @@ type drainFacts struct {
 	excess rules.YesNo `fact:"names too many"` // more names than replicas, of which one is always kept, and the deadline has not passed
 	slot   slot        `fact:"slots"`
 	mark   marked
-	way    way         `fact:"the others"`
+	removalGate    removalGate         `fact:"the others"`
 	served rules.YesNo `fact:"clients sent to it"` // clients may still be sent to it
 }
 
 // retreat is what the policy says, and of whom.
-type retreat struct {
+type scaleDown struct {
 	order drain
 	rule  string
 	facts drainFacts
@@ -122,8 +122,8 @@ type retreat struct {
 	hindrance string
 }
 
-func retreatOf(d Desired, o Observed) retreat {
-	r := retreat{facts: drainFacts{
+func scaleDownOf(d Desired, o Observed) scaleDown {
+	r := scaleDown{facts: drainFacts{
 		record: o.RecordState,
 		excess: excessOf(d, o),
 		slot:   slotOf(o.Record),
@@ -139,12 +139,12 @@ func retreatOf(d Desired, o Observed) retreat {
 	} else if r.facts.excess == rules.Yes {
 		member, there = removalCandidate(o)
 	}
-	r.facts.way, r.facts.mark, r.facts.served = wayNoOne, markNone, rules.No
+	r.facts.removalGate, r.facts.mark, r.facts.served = removalNotNeeded, markNone, rules.No
 	if there {
 		r.member = member
 		r.facts.mark = markOf(member, o)
 		r.facts.served = rules.YesNoOf(member.Serving && member.Pod&(PodAbsent|PodForeign) == 0 || member.Routed)
-		r.facts.way, r.hindrance = wayOut(member, d, o)
+		r.facts.removalGate, r.hindrance = wayOut(member, d, o)
 	}
 	if r.facts.slot == slotReplacing {
 		r.hindrance = "member " + o.Record.Replacing.Member + " replaces itself"
@@ -163,13 +163,13 @@ func excessOf(d Desired, o Observed) rules.YesNo {
 }
 
 // wayOut says whether m may go, and else why not. Where all go none of ours waits for another: the agents ask all that stay.
-func wayOut(m Member, d Desired, o Observed) (way, string) {
+func wayOut(m Member, d Desired, o Observed) (removalGate, string) {
 	if leaves(d, o) {
-		return wayFree, ""
+		return removalAllowed, ""
 	}
-	found, why := wayOf(m, o)
-	if slotOf(o.Record) == slotFree && found&(wayFree|wayUnknown) != 0 && backupBlocks(d, o) {
-		return wayUnsaved, "backups fail (see condition BackupReady)"
+	found, why := removalGateOf(m, o)
+	if slotOf(o.Record) == slotFree && found&(removalAllowed|removalUnknown) != 0 && backupBlocks(d, o) {
+		return removalBackupFailing, "backups fail (see condition BackupReady)"
 	}
 	return found, why
 }
@@ -192,7 +192,7 @@ const NotFormed = "unborn"
 
 // markOf is what the mark on the member's Lease is worth.
 func markOf(m Member, o Observed) marked {
-	mark := m.Says.Retire
+	mark := m.Reports.Retire
 	switch {
 	case m.Lease != LeaseOurs || !m.Readable || mark.State == leases.RetireUnreadable:
 		return markUnknown
@@ -220,9 +220,9 @@ func markOf(m Member, o Observed) marked {
 
 // acknowledged says whether the raft group that the record names has reported that the member is out.
 func (m Member) acknowledged(o Observed) bool {
-	return m.Lease == LeaseOurs && m.Readable && m.Says.Retire.State == leases.RetireDone &&
+	return m.Lease == LeaseOurs && m.Readable && m.Reports.Retire.State == leases.RetireDone &&
 		o.RecordState == RecordFormed && o.Record.ClusterID != 0 &&
-		m.Says.Retire.ClusterID == leases.FormatID(o.Record.ClusterID)
+		m.Reports.Retire.ClusterID == leases.FormatID(o.Record.ClusterID)
 }
 
 func (o Observed) member(name string) (Member, bool) {
@@ -235,18 +235,18 @@ func (o Observed) member(name string) (Member, bool) {
 }
 
 // leaving says whether clients are not to be sent to m any more.
-func (r retreat) leaving(m Member) bool {
+func (r scaleDown) leaving(m Member) bool {
 	return r.facts.slot == slotTaken && r.member.Name == m.Name && r.facts.record == RecordFormed
 }
 
 // shrinking sums up for a person what becomes of names that are too many.
-func (r retreat) shrinking() shrinking {
+func (r scaleDown) shrinking() shrinking {
 	switch {
 	case r.facts.slot == slotTaken && r.facts.mark&(markRemoving|markDone) != 0:
 		return shrinkingGoes
 	case r.facts.excess == rules.No:
 		return shrinkingNone
-	case r.order == drainBlocked, r.facts.way == wayBlocked && (r.order == drainTakeBack || r.order == drainClose):
+	case r.order == drainBlocked, r.facts.removalGate == removalBlocked && (r.order == drainTakeBack || r.order == drainClose):
 		return shrinkingBlocked
 	default:
 		return shrinkingGoes
@@ -254,7 +254,7 @@ func (r retreat) shrinking() shrinking {
 }
 
 // station is how far m's way out has come.
-func (r retreat) station(m Member) v1alpha1.MemberLeaving {
+func (r scaleDown) station(m Member) v1alpha1.MemberLeaving {
 	if !r.leaving(m) {
 		return ""
 	}
@@ -272,7 +272,7 @@ func (r retreat) station(m Member) v1alpha1.MemberLeaving {
 
 // recordStep is the step that writes the record. It stands alone: all others follow from what the record says afterwards.
 // Each is planned once more from live reads, because what it goes by stands on other Leases than the one that it writes.
-func (r retreat) recordStep(o Observed) (Step, bool) {
+func (r scaleDown) recordStep(o Observed) (Step, bool) {
 	if step, ok := adoption(r, o); ok {
 		return step, true
 	}
@@ -293,24 +293,24 @@ func (r retreat) recordStep(o Observed) (Step, bool) {
 }
 
 // adoption takes the slot for a removal that an agent claimed under a slot that is gone: the record was made again.
-func adoption(r retreat, o Observed) (Step, bool) {
+func adoption(r scaleDown, o Observed) (Step, bool) {
 	for _, m := range o.listed() {
 		if d := strayRows.Decide(r.strayFacts(m, o)); d.Verdict == strayTakeSlot {
 			return Step{
 				Kind: OpenSlot, Rule: d.Rule, Stage: StageRecord, Member: m.Name,
-				Slot: &leases.Retiring{Member: m.Name, Mark: m.Says.Retire.Mark},
+				Slot: &leases.Retiring{Member: m.Name, Mark: m.Reports.Retire.Mark},
 			}, true
 		}
 	}
 	return Step{}, false
 }
 
-func (r retreat) strayFacts(m Member, o Observed) strayFacts {
+func (r scaleDown) strayFacts(m Member, o Observed) strayFacts {
 	return strayFacts{record: o.RecordState, stray: strayOf(m, o), slot: r.facts.slot, excess: r.facts.excess}
 }
 
 // markSteps write the drain marks: that of the member that leaves, and those that nothing orders.
-func (r retreat) markSteps(o Observed, add func(Step)) {
+func (r scaleDown) markSteps(o Observed, add func(Step)) {
 	step := Step{Rule: r.rule, Stage: StageMarks, Member: r.member.Name, Slot: o.Record.Retiring}
 	switch r.order {
 	case drainAsk:

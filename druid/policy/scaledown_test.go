@@ -21,7 +21,7 @@ func TestRetirementsAreSafeForAllFacts(t *testing.T) {
 			return "acts by a record that says neither that there is a group nor that there is none"
 		case (order == drainOpen || order == drainAsk || order == drainNeverFormed || order == drainDrop) && f.excess == rules.No:
 			return "removes a member that is wanted"
-		case (order == drainOpen || order == drainAsk) && f.way != wayFree:
+		case (order == drainOpen || order == drainAsk) && f.removalGate != removalAllowed:
 			return "removes a member that the others cannot spare, or not certainly"
 		case order == drainOpen && f.slot != slotFree:
 			return "takes a slot that is taken"
@@ -29,7 +29,7 @@ func TestRetirementsAreSafeForAllFacts(t *testing.T) {
 			return "asks for a removal while clients see it, or without the intent"
 		case order == drainStrike && (f.mark != markDone || f.slot != slotTaken || f.record != RecordFormed):
 			return "strikes a name that no one acknowledged to be out"
-		case (order == drainNeverFormed || order == drainDrop) && (f.record != RecordForming || f.way == wayNoOne):
+		case (order == drainNeverFormed || order == drainDrop) && (f.record != RecordForming || f.removalGate == removalNotNeeded):
 			return "drops a member of a raft group"
 		case order == drainDrop && f.mark != markNeverFormed:
 			return "drops a name without the mark by which its leftovers are known"
@@ -64,7 +64,7 @@ func TestLeftoversAreSafeForAllFacts(t *testing.T) {
 	checkTable(t, leftoverRows, "leftovers", "What a name leaves that the record does not list: druid/policy.leftoverRows", func(f leftoverFacts, d rules.Decision[Kind]) string {
 		there := f.pod&(PodAbsent|PodForeign) == 0
 		switch object := d.Verdict; {
-		case object != nothing && f.farewell == farewellNone:
+		case object != nothing && f.removalAck == removalAckNone:
 			return "deletes what no one said farewell to"
 		case there && object != nothing && object != DeletePod, !there && object == DeletePod:
 			return "takes something before the Pod, or a Pod that is not ours"
@@ -87,7 +87,7 @@ func aged(o *Observed) {
 func TestCandidateIsTheOneThatTheClusterLosesLeastBy(t *testing.T) {
 	joiner := func(o *Observed, i int) {
 		m := &o.Members[i]
-		m.Says, m.Serving, m.Voter, m.EtcdReady, m.Liveness = leases.Member{}, false, false, false, leases.Never
+		m.Reports, m.Serving, m.Voter, m.EtcdReady, m.Liveness = leases.Member{}, false, false, false, leases.Never
 	}
 	tests := map[string]struct {
 		change func(*Observed)
@@ -98,20 +98,20 @@ func TestCandidateIsTheOneThatTheClusterLosesLeastBy(t *testing.T) {
 			o.Members[0].WasFormed, o.Members[1].WasFormed = o.Members[2].WasFormed, o.Members[2].WasFormed
 		}, "c-a"},
 		"a follower before the leader": {func(o *Observed) {
-			o.Members[2].Says.Role = leases.RoleLeader
+			o.Members[2].Reports.Role = leases.RoleLeader
 		}, "c-b"},
 		"a follower before a leader that has not renewed its Lease yet": {func(o *Observed) {
-			o.Members[2].Says.Role, o.Members[2].Liveness = leases.RoleLeader, leases.Unknown
+			o.Members[2].Reports.Role, o.Members[2].Liveness = leases.RoleLeader, leases.Unknown
 		}, "c-b"},
 		"a leader that is not reachable any more is no more than a follower": {func(o *Observed) {
-			o.Members[2].Says.Role, o.Members[2].Liveness = leases.RoleLeader, leases.Stale
+			o.Members[2].Reports.Role, o.Members[2].Liveness = leases.RoleLeader, leases.Stale
 		}, "c-c"},
-		"a learner before a follower": {func(o *Observed) { o.Members[0].Says.Role = leases.RoleLearner }, "c-a"},
+		"a learner before a follower": {func(o *Observed) { o.Members[0].Reports.Role = leases.RoleLearner }, "c-a"},
 		"a voter that is down before a learner that is up": {func(o *Observed) {
-			o.Members[0].Says.Role, o.Members[1].EtcdReady = leases.RoleLearner, false
+			o.Members[0].Reports.Role, o.Members[1].EtcdReady = leases.RoleLearner, false
 		}, "c-b"},
 		"a learner that is down before a voter that is": {func(o *Observed) {
-			o.Members[0].Says.Role, o.Members[0].EtcdReady, o.Members[1].EtcdReady = leases.RoleLearner, false, false
+			o.Members[0].Reports.Role, o.Members[0].EtcdReady, o.Members[1].EtcdReady = leases.RoleLearner, false, false
 		}, "c-a"},
 		"one that never joined before all": {func(o *Observed) {
 			o.Members[2].EtcdReady = false
@@ -120,7 +120,7 @@ func TestCandidateIsTheOneThatTheClusterLosesLeastBy(t *testing.T) {
 		"a voter whose Lease was made again is no more than down": {func(o *Observed) {
 			published(o, 0)
 			joiner(o, 0)
-			o.Members[1].Says.Role, o.Members[1].EtcdReady = leases.RoleLearner, false
+			o.Members[1].Reports.Role, o.Members[1].EtcdReady = leases.RoleLearner, false
 		}, "c-b"},
 		"a node that is not reachable counts as down": {func(o *Observed) { o.Members[1].NodeLost = true }, "c-b"},
 		"a cluster that forms keeps its seed": {func(o *Observed) {
@@ -155,16 +155,16 @@ func TestWhoVotesByTheListWaitsForTheOthers(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := whole(func(o *Observed) {
-				o.Members[0].Says, o.Members[0].Voter = says, false
+				o.Members[0].Reports, o.Members[0].Voter = says, false
 				o.Members[1].EtcdReady = false
 			})
 			o.Record.MemberList = nil
-			if got, _ := wayOf(o.Members[0], o); got != wayFree {
-				t.Errorf("without a list that says otherwise: got %d, want %d", got, wayFree)
+			if got, _ := removalGateOf(o.Members[0], o); got != removalAllowed {
+				t.Errorf("without a list that says otherwise: got %d, want %d", got, removalAllowed)
 			}
 			published(&o, 0)
-			if got, why := wayOf(o.Members[0], o); got != wayBlocked {
-				t.Errorf("a voter by the list: got %d (%s), want %d", got, why, wayBlocked)
+			if got, why := removalGateOf(o.Members[0], o); got != removalBlocked {
+				t.Errorf("a voter by the list: got %d (%s), want %d", got, why, removalBlocked)
 			}
 		})
 	}
@@ -175,7 +175,7 @@ func TestScaleDownSteps(t *testing.T) {
 	hidden := func(o *Observed) { o.Members[2].Serving = false }
 	marked := func(state leases.RetireState, mark string) func(*Observed) {
 		return func(o *Observed) {
-			o.Members[2].Says.Retire = leases.Retirement{State: state, Mark: mark, ClusterID: "9"}
+			o.Members[2].Reports.Retire = leases.Retirement{State: state, Mark: mark, ClusterID: "9"}
 		}
 	}
 	down := func(i int) func(*Observed) {
@@ -208,7 +208,7 @@ func TestScaleDownSteps(t *testing.T) {
 		"then it is asked":                       {one, all(slot, hidden), []string{"RetireLease request c-c"}},
 		"and awaited":                            {one, all(slot, hidden, marked(leases.RetireRequested, "m")), nil},
 		"another mark does not answer":           {one, all(slot, hidden, marked(leases.RetireDone, "x")), []string{"RetireLease request c-c"}},
-		"another group does not answer": {one, all(slot, hidden, marked(leases.RetireDone, "m"), func(o *Observed) { o.Members[2].Says.Retire.ClusterID = "8" }), []string{
+		"another group does not answer": {one, all(slot, hidden, marked(leases.RetireDone, "m"), func(o *Observed) { o.Members[2].Reports.Retire.ClusterID = "8" }), []string{
 			"RetireLease request c-c",
 		}},
 		"a mark that cannot be read":           {one, all(slot, hidden, marked(leases.RetireUnreadable, "")), nil},
@@ -221,7 +221,7 @@ func TestScaleDownSteps(t *testing.T) {
 			"UnretireLease hindered-request c-c",
 		}},
 		"it has no vote, so the others may be down": {one, all(slot, hidden, down(0), func(o *Observed) {
-			o.Members[2].Says.Role, o.Members[2].Voter, o.BudgetMin = leases.RoleLearner, false, 2
+			o.Members[2].Reports.Role, o.Members[2].Voter, o.BudgetMin = leases.RoleLearner, false, 2
 		}), []string{"RetireLease request c-c"}},
 		"removed": {one, all(slot, hidden, marked(leases.RetireDone, "m")), []string{"StrikeName removed c-c"}},
 		"a slot of a name that is gone": {three, all(func(o *Observed) { o.Record.Retiring = &leases.Retiring{Member: "c-x", Mark: "m"} }), []string{
@@ -239,7 +239,7 @@ func TestScaleDownSteps(t *testing.T) {
 		}},
 		"without an acknowledgement nothing goes, and the name comes back": {Desired{Replicas: 2}, all(gone, marked(leases.RetireRemoving, "m")), []string{"UpdateRecord names-lost "}},
 		"an acknowledgement of another group is none": {Desired{Replicas: 2}, all(gone, marked(leases.RetireDone, "m"), func(o *Observed) {
-			o.Members[2].Says.Retire.ClusterID = "8"
+			o.Members[2].Reports.Retire.ClusterID = "8"
 		}), nil},
 		"then the budget is lowered and the claim goes": {Desired{Replicas: 2}, all(gone, marked(leases.RetireDone, "m"), func(o *Observed) {
 			o.Members[2].Pod, o.Members[2].Voter = PodAbsent, false
@@ -268,7 +268,7 @@ func TestScaleDownIsReportedAPerson(t *testing.T) {
 	slot := func(o *Observed) { o.Record.Retiring = &leases.Retiring{Member: "c-c", Mark: "m"} }
 	mark := func(state leases.RetireState) func(*Observed) {
 		return func(o *Observed) {
-			o.Members[2].Says.Retire = leases.Retirement{State: state, Mark: "m", ClusterID: "9"}
+			o.Members[2].Reports.Retire = leases.Retirement{State: state, Mark: "m", ClusterID: "9"}
 		}
 	}
 	tests := map[string]struct {
@@ -284,11 +284,11 @@ func TestScaleDownIsReportedAPerson(t *testing.T) {
 		"not readable":   {[]func(*Observed){slot, mark(leases.RetireUnreadable)}, v1alpha1.ReasonScalingDown, "removing member c-c, and the drain request on its Lease cannot be parsed"},
 		"not known yet":  {[]func(*Observed){func(o *Observed) { o.Members[0].Liveness = leases.Unknown }}, v1alpha1.ReasonScalingDown, "removing member c-c"},
 		"a learner hinders": {
-			[]func(*Observed){slot, func(o *Observed) { o.Members[0].Says.Role = leases.RoleLearner }},
+			[]func(*Observed){slot, func(o *Observed) { o.Members[0].Reports.Role = leases.RoleLearner }},
 			v1alpha1.ReasonScaleDownBlocked, "member c-c cannot be spared, member c-a is a learner",
 		},
 		"a joiner hinders": {
-			[]func(*Observed){slot, func(o *Observed) { o.Members[0].Says, o.Members[0].Voter = leases.Member{}, false }},
+			[]func(*Observed){slot, func(o *Observed) { o.Members[0].Reports, o.Members[0].Voter = leases.Member{}, false }},
 			v1alpha1.ReasonScaleDownBlocked, "member c-c cannot be spared, member c-a has not joined yet",
 		},
 		"a lost node hinders": {

@@ -7,7 +7,7 @@ import (
 	"github.com/etcd-druid/druid/internal/rules"
 )
 
-func TestAnEtcdSnapshotIsSettledOnceForAllFacts(t *testing.T) {
+func TestAnEtcdSnapshotIsConcludedOnceForAllFacts(t *testing.T) {
 	checkTable(t, snapshotRows, "snapshot", "An EtcdSnapshot: druid/policy.snapshotRows", func(f SnapshotFacts, d rules.Decision[SnapshotStep]) string {
 		step := d.Verdict
 		failed := step == SnapshotFailCluster || step == SnapshotFailBackup

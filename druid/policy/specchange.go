@@ -14,9 +14,9 @@ type (
 	// Clock is how the operation's deadline stands.
 	Clock uint8
 
-	life    uint8 // whether the raft group was ever formed
+	formationState    uint8 // whether the raft group was ever formed
 	effect  uint8 // what an edit would change in what is under way
-	consent uint8 // what becomes of the spec: no cell holds it
+	specDecision uint8 // what becomes of the spec: no cell holds it
 )
 
 // The ways in which a spec was seen.
@@ -42,12 +42,12 @@ func (c Clock) String() string {
 }
 
 const (
-	lifeNeverFormed life = 1 << iota // the record is absent or says Forming, and nothing speaks of a raft group
-	lifeFormed                       // the record, the status or a member's Lease reports one
-	lifeUnknown                      // the record cannot be used
+	formationNeverFormed formationState = 1 << iota // the record is absent or says Forming, and nothing speaks of a raft group
+	formationFormed                       // the record, the status or a member's Lease reports one
+	formationUnknown                      // the record cannot be used
 )
 
-func (l life) String() string {
+func (l formationState) String() string {
 	return rules.Word(l, "unborn", "born", "unknown")
 }
 
@@ -62,49 +62,49 @@ func (e effect) String() string {
 }
 
 const (
-	consentNothing consent = iota // there is nothing to adopt
-	consentWait                   // the edit waits
-	consentAdopt                  // the spec is adopted as a whole
+	specDecisionNothing specDecision = iota // there is nothing to adopt
+	specDecisionWait                   // the edit waits
+	specDecisionAdopt                  // the spec is adopted as a whole
 )
 
-func (c consent) String() string {
+func (c specDecision) String() string {
 	return [...]string{"Nothing", "Wait", "Adopt"}[c]
 }
 
 // adoptions decide when druid takes over an edit. What is half done is finished first, so that a cluster goes from one spec to
 // another and is never between three. An edit that begins nothing, or without which nothing would get on, need not wait
 // for that.
-var adoptions = rules.New(consentWait, []rules.Row[adoptionFacts, consent]{
-	{Name: "awaits-snapshot", When: adoptionFacts{seen: SeenFirst, life: lifeNeverFormed | lifeUnknown, origin: rules.No}, Verdict: consentWait,
+var adoptions = rules.New(specDecisionWait, []rules.Row[adoptionFacts, specDecision]{
+	{Name: "awaits-snapshot", When: adoptionFacts{seen: SeenFirst, formationState: formationNeverFormed | formationUnknown, origin: rules.No}, Verdict: specDecisionWait,
 		Why: "what it begins with is not known yet, and members that are reported nothing would form an empty cluster"},
-	{Name: "first-sight", When: adoptionFacts{seen: SeenFirst}, Verdict: consentAdopt,
+	{Name: "first-sight", When: adoptionFacts{seen: SeenFirst}, Verdict: specDecisionAdopt,
 		Why: "nothing was adopted yet"},
-	{Name: "same", When: adoptionFacts{seen: SeenSame}, Verdict: consentNothing,
+	{Name: "same", When: adoptionFacts{seen: SeenSame}, Verdict: specDecisionNothing,
 		Why: "it is what druid works towards"},
-	{Name: "bootstrap-failed", When: adoptionFacts{seen: SeenEdited, life: lifeNeverFormed, clock: ClockPassed}, Verdict: consentWait,
+	{Name: "bootstrap-failed", When: adoptionFacts{seen: SeenEdited, formationState: formationNeverFormed, clock: ClockPassed}, Verdict: specDecisionWait,
 		Why: "a bootstrap that failed is not tried again under another spec: no one knows what of it is still under way"},
-	{Name: "not-formed", When: adoptionFacts{seen: SeenEdited, life: lifeNeverFormed, clock: ClockNone | ClockRuns}, Verdict: consentAdopt,
+	{Name: "not-formed", When: adoptionFacts{seen: SeenEdited, formationState: formationNeverFormed, clock: ClockNone | ClockRuns}, Verdict: specDecisionAdopt,
 		Why: "there is no raft group that could be half changed, and a mistake in a new cluster must be correctable"},
-	{Name: "target-reached", When: adoptionFacts{seen: SeenEdited, life: lifeFormed | lifeUnknown, reached: rules.Yes}, Verdict: consentAdopt,
+	{Name: "target-reached", When: adoptionFacts{seen: SeenEdited, formationState: formationFormed | formationUnknown, reached: rules.Yes}, Verdict: specDecisionAdopt,
 		Why: "nothing is under way"},
-	{Name: "retry-after-deadline", When: adoptionFacts{seen: SeenEdited, life: lifeFormed | lifeUnknown, reached: rules.No, clock: ClockPassed}, Verdict: consentAdopt,
+	{Name: "retry-after-deadline", When: adoptionFacts{seen: SeenEdited, formationState: formationFormed | formationUnknown, reached: rules.No, clock: ClockPassed}, Verdict: specDecisionAdopt,
 		Why: "what is under way had its time"},
-	{Name: "no-operation", When: adoptionFacts{seen: SeenEdited, life: lifeFormed | lifeUnknown, reached: rules.No, clock: ClockNone}, Verdict: consentAdopt,
+	{Name: "no-operation", When: adoptionFacts{seen: SeenEdited, formationState: formationFormed | formationUnknown, reached: rules.No, clock: ClockNone}, Verdict: specDecisionAdopt,
 		Why: "no edit is under way: members only heal"},
-	{Name: "needs-no-operation", When: adoptionFacts{seen: SeenEdited, life: lifeFormed | lifeUnknown, reached: rules.No, clock: ClockRuns, effect: effectNone}, Verdict: consentAdopt,
+	{Name: "needs-no-operation", When: adoptionFacts{seen: SeenEdited, formationState: formationFormed | formationUnknown, reached: rules.No, clock: ClockRuns, effect: effectNone}, Verdict: specDecisionAdopt,
 		Why: "it replaces no Pod and no member: a backup that holds all else up must be mendable"},
-	{Name: "takes-back", When: adoptionFacts{seen: SeenEdited, life: lifeFormed | lifeUnknown, reached: rules.No, clock: ClockRuns, effect: effectBack}, Verdict: consentAdopt,
+	{Name: "takes-back", When: adoptionFacts{seen: SeenEdited, formationState: formationFormed | formationUnknown, reached: rules.No, clock: ClockRuns, effect: effectBack}, Verdict: specDecisionAdopt,
 		Why: "what was not done yet is not done; who changes his mind need not look on"},
-	{Name: "stalled", When: adoptionFacts{seen: SeenEdited, life: lifeFormed | lifeUnknown, reached: rules.No, clock: ClockRuns, effect: effectAnother, stalled: rules.Yes}, Verdict: consentAdopt,
+	{Name: "stalled", When: adoptionFacts{seen: SeenEdited, formationState: formationFormed | formationUnknown, reached: rules.No, clock: ClockRuns, effect: effectAnother, stalled: rules.Yes}, Verdict: specDecisionAdopt,
 		Why: "what is under way does not get on by itself, and the edit may be what repairs it"},
-	{Name: "operation-under-way", When: adoptionFacts{seen: SeenEdited, life: lifeFormed | lifeUnknown, reached: rules.No, clock: ClockRuns, effect: effectAnother, stalled: rules.No}, Verdict: consentWait,
+	{Name: "operation-under-way", When: adoptionFacts{seen: SeenEdited, formationState: formationFormed | formationUnknown, reached: rules.No, clock: ClockRuns, effect: effectAnother, stalled: rules.No}, Verdict: specDecisionWait,
 		Why: "it is finished first"},
 })
 
 // adoptionFacts is all that the policy may look at.
 type adoptionFacts struct {
 	seen    Seen        `fact:"spec is seen"`
-	life    life        `fact:"raft group"`
+	formationState    formationState        `fact:"raft group"`
 	reached rules.YesNo `fact:"target reached"` // the cluster is what was adopted
 	clock   Clock       `fact:"deadline"`
 	effect  effect      `fact:"the edit"`
@@ -124,13 +124,13 @@ type Adoption struct {
 func Adopt(d Desired, o Observed, e Edit) Adoption {
 	f := adoptionFactsOf(d, o, e)
 	decision := adoptions.Decide(f)
-	if decision.Verdict != consentAdopt {
+	if decision.Verdict != specDecisionAdopt {
 		return Adoption{}
 	}
 	switch {
 	case f.seen == SeenFirst:
 		return Adoption{decision.Rule, f.reached == rules.No}
-	case f.effect == effectNone && f.clock != ClockPassed && f.life != lifeNeverFormed:
+	case f.effect == effectNone && f.clock != ClockPassed && f.formationState != formationNeverFormed:
 		return Adoption{decision.Rule, e.Grows && f.clock == ClockNone}
 	default:
 		return Adoption{decision.Rule, true}
@@ -139,20 +139,20 @@ func Adopt(d Desired, o Observed, e Edit) Adoption {
 
 func adoptionFactsOf(d Desired, o Observed, e Edit) adoptionFacts {
 	return adoptionFacts{
-		seen: e.Seen, life: lifeOf(d, o), reached: reached(d, o), clock: d.clock(), effect: e.effect(d, o), stalled: stalled(d, o),
+		seen: e.Seen, formationState: formationStateOf(d, o), reached: reached(d, o), clock: d.clock(), effect: e.effect(d, o), stalled: stalled(d, o),
 		origin: o.Origin.known(),
 	}
 }
 
 // lifeOf says whether a raft group was formed. It is judged by the strongest word that there is: the status, a Lease, the record.
-func lifeOf(d Desired, o Observed) life {
+func formationStateOf(d Desired, o Observed) formationState {
 	switch {
 	case evidenceOf(d, o) >= evidenceLease || o.formed() == rules.Yes:
-		return lifeFormed
+		return formationFormed
 	case o.RecordState&(RecordAbsent|RecordForming) != 0:
-		return lifeNeverFormed
+		return formationNeverFormed
 	default:
-		return lifeUnknown
+		return formationUnknown
 	}
 }
 
@@ -167,7 +167,7 @@ func reached(d Desired, o Observed) rules.YesNo {
 		o.Record.Retiring == nil && o.Record.Replacing == nil && rolloutOf(d, o).sum == rollingNone
 	for _, m := range listed {
 		ready, _ := m.steady(rules.No)
-		whole = whole && ready == wayFree
+		whole = whole && ready == removalAllowed
 	}
 	return rules.YesNoOf(whole)
 }
@@ -181,7 +181,7 @@ func RefusedBy(conditions []metav1.Condition) bool {
 // stalled says whether what is under way waits for something that does not come by itself: a backup that fails, what the API server
 // refuses to make, or a member that does not get on its feet. A member that is being started again is none.
 func stalled(d Desired, o Observed) rules.YesNo {
-	if d.Refused || rolloutOf(d, o).sum&(rollingBlocked|rollingUpgradeBlocked) != 0 || retreatOf(d, o).facts.way == wayUnsaved || standstillOf(d, o).is(pauseHeld) {
+	if d.Refused || rolloutOf(d, o).sum&(rollingBlocked|rollingUpgradeBlocked) != 0 || scaleDownOf(d, o).facts.removalGate == removalBackupFailing || pauseStateOf(d, o).is(pauseHeld) {
 		return rules.Yes
 	}
 	found := problems(d, o)

@@ -16,27 +16,27 @@ import (
 )
 
 func TestEditsAreAdoptedWhenNothingIsHalfDone(t *testing.T) {
-	checkTable(t, adoptions, "spec-adoption", "Whether an edit of the spec is adopted: druid/policy.adoptions", func(f adoptionFacts, d rules.Decision[consent]) string {
+	checkTable(t, adoptions, "spec-adoption", "Whether an edit of the spec is adopted: druid/policy.adoptions", func(f adoptionFacts, d rules.Decision[specDecision]) string {
 		verdict := d.Verdict
-		adopts := verdict == consentAdopt
-		underWay := f.life != lifeNeverFormed && f.reached == rules.No && f.clock == ClockRuns
+		adopts := verdict == specDecisionAdopt
+		inProgress := f.formationState != formationNeverFormed && f.reached == rules.No && f.clock == ClockRuns
 		switch {
-		case f.seen == SeenSame && verdict != consentNothing:
+		case f.seen == SeenSame && verdict != specDecisionNothing:
 			return "writes what is written already"
-		case f.seen == SeenFirst && adopts && f.life != lifeFormed && f.origin == rules.No:
+		case f.seen == SeenFirst && adopts && f.formationState != formationFormed && f.origin == rules.No:
 			return "forms a cluster of no one knows what"
-		case f.seen == SeenFirst && !adopts && (f.life == lifeFormed || f.origin == rules.Yes):
+		case f.seen == SeenFirst && !adopts && (f.formationState == formationFormed || f.origin == rules.Yes):
 			return "works towards nothing"
 		case f.seen != SeenEdited:
-		case adopts && underWay && f.effect == effectAnother && f.stalled == rules.No:
+		case adopts && inProgress && f.effect == effectAnother && f.stalled == rules.No:
 			return "mixes two operations"
-		case adopts && f.life == lifeNeverFormed && f.clock == ClockPassed:
+		case adopts && f.formationState == formationNeverFormed && f.clock == ClockPassed:
 			return "takes up a bootstrap that failed"
-		case !adopts && f.reached == rules.Yes && f.life != lifeNeverFormed:
+		case !adopts && f.reached == rules.Yes && f.formationState != formationNeverFormed:
 			return "keeps an edit waiting for nothing"
-		case !adopts && f.clock != ClockRuns && f.life != lifeNeverFormed:
+		case !adopts && f.clock != ClockRuns && f.formationState != formationNeverFormed:
 			return "keeps an edit waiting after the deadline, or without one"
-		case !adopts && (f.effect != effectAnother || f.stalled == rules.Yes) && f.life != lifeNeverFormed:
+		case !adopts && (f.effect != effectAnother || f.stalled == rules.Yes) && f.formationState != formationNeverFormed:
 			return "keeps out what begins nothing, or may be the cure"
 		}
 		return ""
@@ -65,7 +65,7 @@ func TestAdoption(t *testing.T) {
 	other := Edit{Seen: SeenEdited, Replicas: 3, Makes: all(MakeOutdated)}
 	joining := func(o *Observed) {
 		m := &o.Members[2]
-		m.Says, m.Voter, m.Serving, m.EtcdReady, m.Liveness = leases.Member{}, false, false, false, leases.Never
+		m.Reports, m.Voter, m.Serving, m.EtcdReady, m.Liveness = leases.Member{}, false, false, false, leases.Never
 	}
 	restarted := func(m *Member) { m.EtcdReady, m.Settled, m.Pod = false, false, PodUnstarted }
 	noImage := func(m *Member) { m.EtcdReady, m.Settled, m.Idle, m.Blocked = false, false, true, true }
@@ -127,8 +127,8 @@ func TestAdoption(t *testing.T) {
 
 var someTime = time.Date(2026, 11, 22, 10, 0, 0, 0, time.UTC)
 
-func TestLapses(t *testing.T) {
-	checkTable(t, lapses, "lapses", "What a deadline makes of the condition Progressing: druid/policy.lapses", func(f lapseFacts, d rules.Decision[conditionVerdict]) string {
+func TestOverdueChanges(t *testing.T) {
+	checkTable(t, overdueRules, "lapses", "What a deadline makes of the condition Progressing: druid/policy.overdueRules", func(f overdueFacts, d rules.Decision[conditionVerdict]) string {
 		reason := d.Verdict.reason
 		switch {
 		case reason == v1alpha1.ReasonBootstrapFailed && (f.wasFormed == rules.Yes || f.expired == rules.No):
@@ -142,8 +142,8 @@ func TestLapses(t *testing.T) {
 	})
 }
 
-func TestBrakes(t *testing.T) {
-	checkTable(t, brakes, "brakes", "A rolling update whose deadline passed: druid/policy.brakes", func(f brakeFacts, d rules.Decision[verdict]) string {
+func TestOverdueRollouts(t *testing.T) {
+	checkTable(t, overdueRollouts, "brakes", "A rolling update whose deadline passed: druid/policy.overdueRollouts", func(f overdueRolloutFacts, d rules.Decision[verdict]) string {
 		if f.verdict&(keep|wait|held|remove|mark) == 0 {
 			return rulestest.Impossible
 		}
@@ -167,7 +167,7 @@ func TestStepsAfterTheDeadline(t *testing.T) {
 			o.Record.Retiring, o.BudgetMin = &leases.Retiring{Member: "c-c", Mark: "m"}, 3
 			o.Members[2].Serving = false
 			if state != "" {
-				o.Members[2].Says.Retire = leases.Retirement{State: state, Mark: "m", ClusterID: leases.FormatID(9)}
+				o.Members[2].Reports.Retire = leases.Retirement{State: state, Mark: "m", ClusterID: leases.FormatID(9)}
 			}
 		}
 	}
@@ -219,7 +219,7 @@ func TestStepsAfterTheDeadline(t *testing.T) {
 }
 
 func TestDeadlineOfABootstrapBeginsAgainForThoseWhoJoin(t *testing.T) {
-	joins := func(o *Observed) { o.Members[2].Says.Role, o.Members[2].Voter = leases.RoleLearner, false }
+	joins := func(o *Observed) { o.Members[2].Reports.Role, o.Members[2].Voter = leases.RoleLearner, false }
 	d := Desired{Replicas: 3, Target: Target{Deadline: someTime, Expired: true, Allowed: time.Minute}}
 	before := v1alpha1.EtcdClusterStatus{ProgressDeadline: new(metav1.NewTime(someTime))}
 	now := metav1.NewTime(someTime.Add(time.Hour))
@@ -265,9 +265,9 @@ func TestAnEditOfAClusterThatFailedToFormIsNotPromised(t *testing.T) {
 	}
 }
 
-func TestAPauseThatItsDeadlineStoppedSaysSo(t *testing.T) {
+func TestAPauseThatItsDeadlineStoppedReportsSo(t *testing.T) {
 	o := whole(last, func(o *Observed) { o.Members[0].Pod, o.Members[0].EtcdReady = PodUnscheduled, false })
-	s := standstillOf(Desired{ClusterID: 9, Target: Target{Expired: true}}, o)
+	s := pauseStateOf(Desired{ClusterID: 9, Target: Target{Expired: true}}, o)
 	if !s.is(pauseHeld) || !strings.Contains(s.hindrance, "progressDeadline") {
 		t.Errorf("%s is held because %q, want the deadline", s.rule, s.hindrance)
 	}

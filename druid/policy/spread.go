@@ -90,7 +90,7 @@ func (s spread) stake() rules.YesNo {
 }
 
 // setSpread writes the condition. It reports nodes alone: druid does not watch them, and so does not know their zones.
-func setSpread(p picture, conditions *[]metav1.Condition, generation int64, now metav1.Time) {
+func setSpread(p messageContext, conditions *[]metav1.Condition, generation int64, now metav1.Time) {
 	s := spreadOf(p.listed())
 	d := spreadRows.Decide(spreadFacts{s.placement(), s.stake(), rules.YesNoOf(restingOf(p.Desired, p.Observed) == restingPaused)})
 	setCondition(conditions, metav1.Condition{
@@ -100,12 +100,12 @@ func setSpread(p picture, conditions *[]metav1.Condition, generation int64, now 
 }
 
 func (s spread) sentence(rule string) string {
-	const cure = "; make sure that another node can run one of them (resources, taints, spec.affinity), then delete its Pod while AllMembersReady is True"
+	const nospace = "; make sure that another node can run one of them (resources, taints, spec.affinity), then delete its Pod while AllMembersReady is True"
 	switch rule {
 	case "quorum-on-one-node":
-		return s.together() + ": the loss of that node would cost the quorum" + cure
+		return s.together() + ": the loss of that node would cost the quorum" + nospace
 	case "co-located":
-		return s.together() + ": the loss of that node would cost more than one member" + cure
+		return s.together() + ": the loss of that node would cost more than one member" + nospace
 	case "paused":
 		return "no member runs"
 	case "apart":

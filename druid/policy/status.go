@@ -67,7 +67,7 @@ func Status(d Desired, o Observed, before v1alpha1.EtcdClusterStatus, refused []
 	found := slices.Concat(problems(d, o), refused)
 	if o.RecordState&usableRecord != 0 {
 		s.ClusterSize = int32(len(o.Record.Members))
-		s.Members = memberStatuses(o.listed(), departures{retreatOf(d, o), standstillOf(d, o)}, before.Members, found, now)
+		s.Members = memberStatuses(o.listed(), departures{scaleDownOf(d, o), pauseStateOf(d, o)}, before.Members, found, now)
 	}
 	s.ReadyReplicas = 0
 	for _, m := range s.Members {
@@ -81,25 +81,25 @@ func Status(d Desired, o Observed, before v1alpha1.EtcdClusterStatus, refused []
 		condition.Status, condition.Reason = table.rows.Decide(facts).Verdict.parts()
 		switch {
 		case kind == v1alpha1.ConditionProgressing:
-			condition = picture{d, o, s}.progressing(found)
+			condition = messageContext{d, o, s}.progressing(found)
 		case kind == v1alpha1.ConditionDegraded && condition.Status == metav1.ConditionTrue:
 			condition.Reason, condition.Message = describe(found)
 		default:
-			condition.Message = sentence(kind, condition.Reason, picture{d, o, s})
+			condition.Message = sentence(kind, condition.Reason, messageContext{d, o, s})
 		}
 		condition.Type, condition.ObservedGeneration, condition.LastTransitionTime = kind, generation, now
 		setCondition(&s.Conditions, condition)
 	}
-	setSpread(picture{d, o, s}, &s.Conditions, generation, now)
-	setBackupReady(picture{d, o, s}, &s.Conditions, generation, now)
-	setBackupVerified(picture{d, o, s}, &s.Conditions, generation, now)
+	setSpread(messageContext{d, o, s}, &s.Conditions, generation, now)
+	setBackupReady(messageContext{d, o, s}, &s.Conditions, generation, now)
+	setBackupVerified(messageContext{d, o, s}, &s.Conditions, generation, now)
 	return s
 }
 
 // departures are what becomes of members that are too many.
 type departures struct {
-	retreat
-	standstill
+	scaleDown
+	pauseState
 }
 
 // setCondition sets the condition. The time of a pause is no time in which something was wrong.
@@ -122,17 +122,17 @@ func memberStatuses(listed []Member, leaves departures, before []v1alpha1.Member
 			// What cannot be read now, or was wiped with its Lease, is not known to be otherwise.
 			s.ID, s.Version = was.ID, was.Version
 		}
-		if m.Readable && m.Says.ID != 0 {
-			s.ID = leases.FormatID(m.Says.ID)
+		if m.Readable && m.Reports.ID != 0 {
+			s.ID = leases.FormatID(m.Reports.ID)
 		}
 		s.Role = roleOf(m, was.Role, listed)
-		if m.Readable && m.Says.Version != "" {
-			s.Version = m.Says.Version
+		if m.Readable && m.Reports.Version != "" {
+			s.Version = m.Reports.Version
 		}
 		v := memberRows.Decide(statusFacts{
 			paused:   rules.YesNoOf(leaves.holds(m, pauseRest|pauseEnds)),
 			health:   healthOf(m),
-			learner:  rules.YesNoOf(m.Readable && m.Says.Role == leases.RoleLearner),
+			learner:  rules.YesNoOf(m.Readable && m.Reports.Role == leases.RoleLearner),
 			liveness: m.Liveness,
 			expired:  rules.YesNoOf(m.Expired),
 			before:   rules.YesNoOf(was.Status == v1alpha1.MemberReady),
@@ -169,7 +169,7 @@ func roleOf(m Member, before string, listed []Member) string {
 	role, term := before, uint64(0)
 	switch {
 	case m.Lease == LeaseOurs && m.Readable && m.Liveness == leases.Live:
-		role, term = string(m.Says.Role), m.Says.Raft.Term
+		role, term = string(m.Reports.Role), m.Reports.Raft.Term
 	case m.Liveness != leases.Unknown:
 		return ""
 	}
@@ -177,7 +177,7 @@ func roleOf(m Member, before string, listed []Member) string {
 		return role
 	}
 	for _, other := range listed {
-		if other.Name != m.Name && other.leads() && other.Says.Raft.Term > term {
+		if other.Name != m.Name && other.leads() && other.Reports.Raft.Term > term {
 			return ""
 		}
 	}
@@ -186,7 +186,7 @@ func roleOf(m Member, before string, listed []Member) string {
 
 // leads says whether the member's Lease is renewed and calls it the leader.
 func (m Member) leads() bool {
-	return m.Lease == LeaseOurs && m.Readable && m.Liveness == leases.Live && m.Says.Role == leases.RoleLeader
+	return m.Lease == LeaseOurs && m.Readable && m.Liveness == leases.Live && m.Reports.Role == leases.RoleLeader
 }
 
 // problems are those that were observed and those that only the whole picture shows.
@@ -226,16 +226,16 @@ func problems(d Desired, o Observed) []Problem {
 	if p, found := lossProblem(o, listed); found {
 		all = append(all, p)
 	}
-	all = append(all, healingProblems(o, listed)...)
+	all = append(all, repairingProblems(o, listed)...)
 	return append(all, alarmProblems(listed)...)
 }
 
 // alarmProblems is what the leader's agent says of an alarm. What a member says that leads no more, or is not reachable, may be over.
 func alarmProblems(listed []Member) (all []Problem) {
 	for _, m := range listed {
-		if m.Lease == LeaseOurs && m.Readable && m.Liveness == leases.Live && m.Says.Role == leases.RoleLeader && m.Says.Alarm != "" {
+		if m.Lease == LeaseOurs && m.Readable && m.Liveness == leases.Live && m.Reports.Role == leases.RoleLeader && m.Reports.Alarm != "" {
 			all = append(all, Problem{Reason: v1alpha1.ReasonAlarmRaised, Message: "an alarm of etcd is raised, and etcd refuses writes; " +
-				"the leader's agent says " + m.Says.Alarm})
+				"the leader's agent says " + m.Reports.Alarm})
 		}
 	}
 	return all
@@ -273,7 +273,7 @@ func memberProblems(m Member, f memberFacts) []Problem {
 		all = append(all, Problem{Reason: v1alpha1.ReasonLeaseUnreadable, Member: m.Name, Message: fmt.Sprintf(
 			"its Lease %s cannot be parsed. Delete that Lease: druid creates it again and the agent fills it in", m.Name)})
 	}
-	if m.Lease == LeaseOurs && m.Readable && m.Says.Retire.State == leases.RetireUnreadable {
+	if m.Lease == LeaseOurs && m.Readable && m.Reports.Retire.State == leases.RetireUnreadable {
 		all = append(all, Problem{Reason: v1alpha1.ReasonLeaseUnreadable, Member: m.Name, Message: fmt.Sprintf(
 			"the annotation %s on its Lease %s cannot be parsed, so the member neither leaves nor stays. Remove that annotation", leases.AnnotationRetire, m.Name)})
 	}

@@ -21,8 +21,8 @@ func after(before v1alpha1.EtcdClusterStatus, change ...func(*Observed)) v1alpha
 }
 
 func TestRoleIsReportedOnlyWhileItIsKnown(t *testing.T) {
-	leader := func(o *Observed) { o.Members[0].Says.Role, o.Members[0].Says.Raft.Term = leases.RoleLeader, 2 }
-	successor := func(o *Observed) { o.Members[1].Says.Role, o.Members[1].Says.Raft.Term = leases.RoleLeader, 3 }
+	leader := func(o *Observed) { o.Members[0].Reports.Role, o.Members[0].Reports.Raft.Term = leases.RoleLeader, 2 }
+	successor := func(o *Observed) { o.Members[1].Reports.Role, o.Members[1].Reports.Raft.Term = leases.RoleLeader, 3 }
 	silent := func(l leases.Liveness) func(*Observed) {
 		return func(o *Observed) { o.Members[0].Liveness = l }
 	}
@@ -58,7 +58,7 @@ func TestEveryReasonHasASentence(t *testing.T) {
 			if r.Verdict.reason == "" {
 				continue // the problems' own words
 			}
-			if words, ok := sentences[r.Verdict.reason]; !ok || words(picture{}) == "" {
+			if words, ok := sentences[r.Verdict.reason]; !ok || words(messageContext{}) == "" {
 				t.Errorf("row %s: reason %s says nothing to a person", r.Name, r.Verdict.reason)
 			}
 		}
@@ -81,7 +81,7 @@ func TestConditionsReportAPersonWhatIs(t *testing.T) {
 			v1alpha1.ConditionAllMembersReady: "2 of 3 members ready; member c-b: it has no Pod",
 			v1alpha1.ConditionProgressing:     "member c-b is started again or replaced",
 		}},
-		"a member waits": {func(o *Observed) { o.Members[2].EtcdReady, o.Members[2].Says.Reason = false, "no quorum answers" }, map[string]string{
+		"a member waits": {func(o *Observed) { o.Members[2].EtcdReady, o.Members[2].Reports.Reason = false, "no quorum answers" }, map[string]string{
 			v1alpha1.ConditionAllMembersReady: "2 of 3 members ready; member c-c: no quorum answers",
 		}},
 		"a node is off": {func(o *Observed) { o.Members[0].NodeLost, o.Members[0].Liveness = true, leases.Stale }, map[string]string{
@@ -89,7 +89,7 @@ func TestConditionsReportAPersonWhatIs(t *testing.T) {
 		}},
 		"a member joins": {func(o *Observed) {
 			m := &o.Members[2]
-			m.Says, m.Voter, m.Serving, m.EtcdReady, m.Liveness = leases.Member{}, false, false, false, leases.Never
+			m.Reports, m.Voter, m.Serving, m.EtcdReady, m.Liveness = leases.Member{}, false, false, false, leases.Never
 		}, map[string]string{
 			v1alpha1.ConditionProgressing:     "2 of 3 members joined",
 			v1alpha1.ConditionAllMembersReady: "2 of 3 members ready; member c-c: its etcd is not ready",
@@ -113,7 +113,7 @@ func TestNoQuorumIsCountedOfAGroupWhoseSizeIsNotKnown(t *testing.T) {
 			m := &o.Members[i]
 			m.EtcdReady = false
 			if i > 0 {
-				m.Says, m.Liveness, m.Voter = leases.Member{}, leases.Never, false
+				m.Reports, m.Liveness, m.Voter = leases.Member{}, leases.Never, false
 			}
 		}
 	}
@@ -143,15 +143,15 @@ func TestNoQuorumIsCountedOfAGroupWhoseSizeIsNotKnown(t *testing.T) {
 func TestAnAlarmIsReportedByWhoLeads(t *testing.T) {
 	const words = "full: delete keys"
 	well := Member{
-		Name: "demo-a", Lease: LeaseOurs, Readable: true, Liveness: leases.Live, Says: leases.Member{ID: 1, Role: leases.RoleLeader, Alarm: words},
+		Name: "demo-a", Lease: LeaseOurs, Readable: true, Liveness: leases.Live, Reports: leases.Member{ID: 1, Role: leases.RoleLeader, Alarm: words},
 	}
 	for name, tc := range map[string]struct {
 		change func(*Member)
 		want   bool
 	}{
 		"by the leader's agent":               {func(*Member) {}, true},
-		"not where none stands":               {func(m *Member) { m.Says.Alarm = "" }, false},
-		"not by one that does not lead":       {func(m *Member) { m.Says.Role = leases.RoleMember }, false},
+		"not where none stands":               {func(m *Member) { m.Reports.Alarm = "" }, false},
+		"not by one that does not lead":       {func(m *Member) { m.Reports.Role = leases.RoleMember }, false},
 		"not by one that is not reachable":    {func(m *Member) { m.Liveness = leases.Stale }, false},
 		"not by one of whom nothing is known": {func(m *Member) { m.Liveness = leases.Unknown }, false},
 		"not by a Lease that is not ours":     {func(m *Member) { m.Lease = LeaseForeign }, false},
@@ -191,7 +191,7 @@ func TestEventsReportTransitionsOnce(t *testing.T) {
 		}},
 		"it is still gone": {after(none, down(1)), []func(*Observed){down(1)}, nil},
 		"it came back under another ID": {
-			after(none, down(1)), []func(*Observed){func(o *Observed) { o.Members[1].Says.ID = 7 }},
+			after(none, down(1)), []func(*Observed){func(o *Observed) { o.Members[1].Reports.ID = 7 }},
 			[]string{
 				"Normal MemberReplaced c-b: Member c-b joined again with ID 7, replacing 2",
 				"Normal MemberReady c-b: Member c-b with ID 7 is a ready voter",
@@ -209,7 +209,7 @@ func TestEventsReportTransitionsOnce(t *testing.T) {
 			"Normal ScalingDown c-c: Member c-c is to be removed",
 		}},
 		"it goes further": {after(none, slot), []func(*Observed){slot, func(o *Observed) {
-			o.Members[2].Says.Retire = leases.Retirement{State: leases.RetireRemoving, Mark: "m"}
+			o.Members[2].Reports.Retire = leases.Retirement{State: leases.RetireRemoving, Mark: "m"}
 		}}, nil},
 		"it stays": {after(none, slot), nil, []string{
 			"Normal ScaleDownCancelled c-c: Member c-c stays: it is desired again, or the cluster cannot spare it now",

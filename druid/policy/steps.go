@@ -40,7 +40,7 @@ const (
 	RetireLease   Kind = "RetireLease"
 	UnretireLease Kind = "UnretireLease"
 	DeleteClaim   Kind = "DeleteClaim"
-	MarkHealing   Kind = "MarkHealing"
+	MarkRepairing   Kind = "MarkHealing"
 	// RetainClaim lets a removed member's claim stay, as no one's.
 	RetainClaim Kind = "RetainClaim"
 	DeleteLease Kind = "DeleteLease"
@@ -101,7 +101,7 @@ type Step struct {
 	// Leave says that all members are to leave the group that they joined.
 	Leave bool
 	// Healing is what is to be written on the member's Lease.
-	Healing *leases.Healing
+	Repairing *leases.Repairing
 	// Serving and Voter are the labels to set (true) or to clear (false), nil for those to leave alone.
 	Serving, Voter *bool
 	// Order is to stand on the record; an empty one is to stand there no more.
@@ -141,7 +141,7 @@ func Steps(d Desired, o Observed) []Step {
 	if step, ok := leaveStep(d, o); ok {
 		return []Step{step}
 	}
-	leaves, still := retreatOf(d, o), standstillOf(d, o)
+	leaves, still := scaleDownOf(d, o), pauseStateOf(d, o)
 	if step, ok := leaves.recordStep(o); ok {
 		return []Step{step}
 	}
@@ -297,7 +297,7 @@ func budgetStep(d Desired, o Observed, add func(Step)) {
 
 // no one says whether the cluster is paused and no Pod of it is left that could be evicted.
 func (o Observed) noOne(d Desired) bool {
-	return standstillOf(d, o).is(pauseRest) &&
+	return pauseStateOf(d, o).is(pauseRest) &&
 		!slices.ContainsFunc(o.Members, func(m Member) bool { return m.Pod&(PodAbsent|PodForeign) == 0 })
 }
 

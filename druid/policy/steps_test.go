@@ -29,7 +29,7 @@ func whole(change ...func(*Observed)) Observed {
 			PodUID: "pod-" + name, VolumeUID: "claim-" + name,
 		}
 		o.Members = append(o.Members, Member{
-			Name: name, Listed: true, Lease: LeaseOurs, Readable: true, Says: says, Liveness: leases.Live,
+			Name: name, Listed: true, Lease: LeaseOurs, Readable: true, Reports: says, Liveness: leases.Live,
 			Claim: ClaimPresent, ClaimUID: "claim-" + name,
 			Pod: PodLive, PodUID: "pod-" + name, EtcdReady: true, Serving: true, Voter: true,
 		})
@@ -126,7 +126,7 @@ func TestSteps(t *testing.T) {
 		"a claim deleted while another member only learns: held": {
 			change: func(o *Observed) {
 				o.Members[0].Claim = ClaimTerminating
-				o.Members[1].Says.Role, o.Members[1].Serving, o.Members[1].Voter = leases.RoleLearner, false, false
+				o.Members[1].Reports.Role, o.Members[1].Serving, o.Members[1].Voter = leases.RoleLearner, false, false
 			},
 		},
 		"two of three nodes not reachable: no one leaves the Service": {
@@ -151,7 +151,7 @@ func TestSteps(t *testing.T) {
 			change: func(o *Observed) {
 				o.Members, o.Record.Members = o.Members[:2], o.Record.Members[:2]
 				o.Members[0].Liveness = leases.Unknown
-				o.Members[1].Says.Role = leases.RoleLearner
+				o.Members[1].Reports.Role = leases.RoleLearner
 				o.Members[1].Voter = false
 				o.BudgetMin = 1
 			},
@@ -167,7 +167,7 @@ func TestSteps(t *testing.T) {
 				o.LeaderLease = LeaseAbsent
 				for i := range o.Members {
 					m := &o.Members[i]
-					m.Lease, m.Readable, m.Says, m.Liveness = LeaseAbsent, false, leases.Member{}, leases.Unknown
+					m.Lease, m.Readable, m.Reports, m.Liveness = LeaseAbsent, false, leases.Member{}, leases.Unknown
 				}
 			},
 			want: []string{
@@ -190,7 +190,7 @@ func TestSteps(t *testing.T) {
 		"a voter that became a learner: the budget is lowered after it lost the label": {
 			change: func(o *Observed) {
 				o.BudgetMin = 3
-				o.Members[2].Says.Role = leases.RoleLearner
+				o.Members[2].Reports.Role = leases.RoleLearner
 			},
 			want: []string{"LabelPod lease-says-otherwise c-c serving=false", "ApplyBudget budget-lowered  2"},
 		},
@@ -237,7 +237,7 @@ func TestRecreatedRecord(t *testing.T) {
 		"member Leases know everything, the highest epoch wins": {
 			observed: Observed{RecordState: RecordAbsent, Members: []Member{
 				all.Members[0],
-				{Name: "c-b", Lease: LeaseOurs, Readable: true, Says: leases.Member{ID: 2, ClusterID: 9, Epoch: 3, Lineage: leases.LineageOf(3, "m")}},
+				{Name: "c-b", Lease: LeaseOurs, Readable: true, Reports: leases.Member{ID: 2, ClusterID: 9, Epoch: 3, Lineage: leases.LineageOf(3, "m")}},
 			}},
 			want: leases.Record{
 				ClusterID: 9, Phase: leases.PhaseFormed, Epoch: 3, FormedEpoch: 3, Nonce: "m", Lineage: leases.LineageOf(3, "m"),
@@ -255,7 +255,7 @@ func TestRecreatedRecord(t *testing.T) {
 		"a Lease of another group than the status knows reports nothing": {
 			desired: Desired{ClusterID: 9},
 			observed: Observed{RecordState: RecordAbsent, Members: []Member{
-				{Name: "c-a", Lease: LeaseOurs, Readable: true, Says: leases.Member{ID: 2, ClusterID: 8, Epoch: 7, Lineage: leases.LineageOf(7, "m")}},
+				{Name: "c-a", Lease: LeaseOurs, Readable: true, Reports: leases.Member{ID: 2, ClusterID: 8, Epoch: 7, Lineage: leases.LineageOf(7, "m")}},
 			}},
 			want: leases.Record{ClusterID: 9, Phase: leases.PhaseFormed, Members: []string{"c-a"}},
 		},
@@ -289,7 +289,7 @@ func TestSeedMovesOnlyBeforeAnythingWasClaimed(t *testing.T) {
 		o.Record.ClusterID, o.Record.FormedEpoch = 0, 0
 		o.Members[1].Pod = PodUnstarted
 		for i := range o.Members {
-			o.Members[i].Says = leases.Member{}
+			o.Members[i].Reports = leases.Member{}
 		}
 	})
 	steps := Steps(Desired{Replicas: 3}, stuck)

@@ -105,13 +105,13 @@ func wrongOfLabels(f labelFacts) string {
 		return "takes a Pod out of a Service of which half is unknown"
 	case s == labelClear && f.leaving == rules.No && f.liveness == leases.Stale && f.etcdReady == rules.Yes && f.nodeLost == rules.No:
 		return "takes away a serving etcd because its agent is dead"
-	case s == labelSet && (f.says != saysVoter || f.liveness != leases.Live || f.formed != rules.Yes || f.etcdReady != rules.Yes || f.leaving != rules.No):
+	case s == labelSet && (f.says != reportsVoter || f.liveness != leases.Live || f.formed != rules.Yes || f.etcdReady != rules.Yes || f.leaving != rules.No):
 		return "sends clients to what is not known to serve"
 	case s != labelClear && f.leaving == rules.Yes:
 		return "sends clients to a Pod that goes"
-	case v == labelSet && (f.says != saysVoter || f.liveness != leases.Live || f.out == rules.Yes):
+	case v == labelSet && (f.says != reportsVoter || f.liveness != leases.Live || f.out == rules.Yes):
 		return "counts what is not known to vote"
-	case v == labelClear && f.out == rules.No && (f.says != saysOther || f.liveness != leases.Live):
+	case v == labelClear && f.out == rules.No && (f.says != reportsOther || f.liveness != leases.Live):
 		return "stops to count what is not known not to vote"
 	}
 	return ""
@@ -152,9 +152,9 @@ func TestConditionsAreTotal(t *testing.T) {
 				return "hides or invents a pause"
 			case kind == v1alpha1.ConditionProgressing && (reason == v1alpha1.ReasonLeavingJoinedCluster) != (f.progress == progressLeaving):
 				return "hides or invents that all members leave"
-			case kind == v1alpha1.ConditionReady && status == metav1.ConditionTrue && f.outlook != outlookQuorum:
+			case kind == v1alpha1.ConditionReady && status == metav1.ConditionTrue && f.quorumState != quorumStateQuorum:
 				return "calls a cluster ready of which no quorum is known to serve"
-			case kind == v1alpha1.ConditionReady && status == metav1.ConditionFalse && f.outlook == outlookUnclear && f.formed == rules.Yes && f.resting != restingPaused:
+			case kind == v1alpha1.ConditionReady && status == metav1.ConditionFalse && f.quorumState == quorumStateUnclear && f.formed == rules.Yes && f.resting != restingPaused:
 				return "calls a cluster down of which too little is known"
 			case kind == v1alpha1.ConditionAllMembersReady && status == metav1.ConditionTrue && f.readiness != readinessAll:
 				return "calls all members ready"

@@ -186,7 +186,7 @@ func courseOf(d Desired, o Observed, listed []Member) (course, string) {
 		return found, ""
 	}
 	for _, m := range listed {
-		runs, notified := versions.Parse(cmp.Or(m.Says.Version, d.Ran[m.Name]))
+		runs, notified := versions.Parse(cmp.Or(m.Reports.Version, d.Ran[m.Name]))
 		if m.Make != MakeOutdated || !notified || runs == target {
 			continue
 		}
@@ -217,7 +217,7 @@ func refusalOf(o Observed, runs, target versions.Version) string {
 // allComparable says whether each member is a voter that serves, and none is on its way in or out.
 func allComparable(o Observed, listed []Member) bool {
 	for _, m := range listed {
-		if ready, _ := m.steady(rules.No); ready != wayFree {
+		if ready, _ := m.steady(rules.No); ready != removalAllowed {
 			return false
 		}
 	}
@@ -253,7 +253,7 @@ func (u upgrade) gateFor(m Member, d Desired, o Observed) gate {
 	if u.awaitsBackup() && m.Remade == rules.Yes && slices.Contains(o.Unattached, m.Name) {
 		return gateOpen
 	}
-	if shapeOf(m, o)&(shapeIdle|shapeDown) != 0 && u.gate&(gateWaits|gateClosed) != 0 && (m.Remade == rules.Yes || StartsAs(m.Name, d, o) == d.Version) {
+	if podHealthOf(m, o)&(podHealthIdle|podHealthDown) != 0 && u.gate&(gateWaits|gateClosed) != 0 && (m.Remade == rules.Yes || StartsAs(m.Name, d, o) == d.Version) {
 		return gateOpen
 	}
 	return u.gate
@@ -275,7 +275,7 @@ func NeedsSave(d Desired, o Observed) bool {
 func anyComesBack(d Desired, o Observed) bool {
 	target, known := versions.Parse(d.Version)
 	for _, m := range o.listed() {
-		runs, notified := versions.Parse(cmp.Or(m.Says.Version, d.Ran[m.Name]))
+		runs, notified := versions.Parse(cmp.Or(m.Reports.Version, d.Ran[m.Name]))
 		if known && notified && runs != target && m.Pod&(PodAbsent|PodEnded|PodTerminating) != 0 {
 			return true
 		}

@@ -65,10 +65,10 @@ func upgradeHindrance(u upgrade, d Desired, o Observed) string {
 }
 
 // running counts the members that run the version that is asked for.
-func (p picture) running() int {
+func (p messageContext) running() int {
 	n := 0
 	for _, m := range p.listed() {
-		if m.Says.Version == p.Version && m.up() && m.Make != MakeOutdated {
+		if m.Reports.Version == p.Version && m.up() && m.Make != MakeOutdated {
 			n++
 		}
 	}
@@ -76,7 +76,7 @@ func (p picture) running() int {
 }
 
 // upgradingWords report how far a change of version is, and what it waits for.
-func upgradingWords(p picture) string {
+func upgradingMessage(p messageContext) string {
 	r := rolloutOf(p.Desired, p.Observed)
 	verb := "run"
 	if p.running() == 1 {
@@ -108,17 +108,17 @@ func KnownBug(version string) string {
 }
 
 // leap is what lies between the version that a member ran and the one that is asked for.
-type leap uint8
+type versionStep uint8
 
 const (
-	leapNone    leap = 1 << iota // nothing, or it is not known what it ran
-	leapPatch                    // patches: formats of log and storage are the same
-	leapMinor                    // to the next minor
-	leapBack                     // to the minor before
-	leapRefused                  // the rules of versions refuse it, to it or to another member
+	versionStepNone    versionStep = 1 << iota // nothing, or it is not known what it ran
+	versionStepPatch                    // patches: formats of log and storage are the same
+	versionStepMinor                    // to the next minor
+	versionStepBack                     // to the minor before
+	versionStepRefused                  // the rules of versions refuse it, to it or to another member
 )
 
-func (l leap) String() string {
+func (l versionStep) String() string {
 	return rules.Word(l, "nothing", "patches", "the next minor", "the minor before", "refused")
 }
 
@@ -134,25 +134,25 @@ const (
 // by another hand than that of a rolling update: after an eviction, a pause, a node that was lost, or where a Pod in which no etcd
 // runs is replaced.
 var startRows = rules.New(startsAsItWas, []rules.Row[startFacts, startVerdict]{
-	{Name: "start-same", When: startFacts{leap: leapNone}, Verdict: startsAsAsked,
+	{Name: "start-same", When: startFacts{versionStep: versionStepNone}, Verdict: startsAsAsked,
 		Why: "there is no version in between"},
-	{Name: "start-refused", When: startFacts{leap: leapRefused}, Verdict: startsAsItWas,
+	{Name: "start-refused", When: startFacts{versionStep: versionStepRefused}, Verdict: startsAsItWas,
 		Why: "etcd cannot go there from what a member runs"},
-	{Name: "start-patch", When: startFacts{leap: leapPatch, saved: rules.Yes}, Verdict: startsAsAsked,
+	{Name: "start-patch", When: startFacts{versionStep: versionStepPatch, saved: rules.Yes}, Verdict: startsAsAsked,
 		Why: "patches share the formats of storage and log, and another patch may be what repairs a member that is down"},
-	{Name: "start-patch-unsaved", When: startFacts{leap: leapPatch, saved: rules.No}, Verdict: startsAsItWas,
+	{Name: "start-patch-unsaved", When: startFacts{versionStep: versionStepPatch, saved: rules.No}, Verdict: startsAsItWas,
 		Why: "without a backup there is no way back"},
-	{Name: "start-agreed", When: startFacts{leap: leapMinor | leapBack, agreed: rules.Yes}, Verdict: startsAsAsked,
+	{Name: "start-agreed", When: startFacts{versionStep: versionStepMinor | versionStepBack, agreed: rules.Yes}, Verdict: startsAsAsked,
 		Why: "all members hold the same, their logs can be read, and etcd was reported: the first one may go"},
-	{Name: "start-reached", When: startFacts{leap: leapMinor, agreed: rules.No, reached: rules.Yes}, Verdict: startsAsAsked,
+	{Name: "start-reached", When: startFacts{versionStep: versionStepMinor, agreed: rules.No, reached: rules.Yes}, Verdict: startsAsAsked,
 		Why: "another member went before, so that all were compared, and their logs were left behind"},
-	{Name: "start-uncompared", When: startFacts{leap: leapMinor | leapBack, agreed: rules.No}, Verdict: startsAsItWas,
+	{Name: "start-uncompared", When: startFacts{versionStep: versionStepMinor | versionStepBack, agreed: rules.No}, Verdict: startsAsItWas,
 		Why: "the first member of another minor goes when all were compared: before that it could not read a log, or would not be let in"},
 })
 
 // startFacts is all that the policy may look at.
 type startFacts struct {
-	leap    leap        `fact:"from what the member ran"`
+	versionStep    versionStep        `fact:"from what the member ran"`
 	agreed  rules.YesNo `fact:"members agreed on that minor"`       // the order that stands was answered by Agree, and leads to that minor
 	reached rules.YesNo `fact:"another runs it"`                    // another member runs that minor
 	saved   rules.YesNo `fact:"verified backup, or none asked for"` // there is a verified backup, or none is asked for
@@ -177,11 +177,11 @@ func StartsAs(name string, d Desired, o Observed) string {
 // log.
 func ranBy(name string, target versions.Version, d Desired, o Observed) (versions.Version, bool) {
 	m, _ := o.member(name)
-	if runs, notified := versions.Parse(cmp.Or(m.Says.Version, d.Ran[name])); notified {
+	if runs, notified := versions.Parse(cmp.Or(m.Reports.Version, d.Ran[name])); notified {
 		return runs, true
 	}
 	for _, other := range o.listed() {
-		if runs, notified := versions.Parse(other.Says.Version); notified && runs != target {
+		if runs, notified := versions.Parse(other.Reports.Version); notified && runs != target {
 			return runs, true
 		}
 	}
@@ -191,13 +191,13 @@ func ranBy(name string, target versions.Version, d Desired, o Observed) (version
 func startFactsOf(name string, runs, target versions.Version, d Desired, o Observed) startFacts {
 	u, stands := upgradeOf(d, o), o.Record.Upgrade
 	f := startFacts{
-		leap:    leapOf(runs, target),
+		versionStep:    versionStepOf(runs, target),
 		agreed:  rules.YesNoOf(stands.Answer.Verdict == leases.UpgradeAgree && leadsTo(stands.Order, runs, target)),
 		reached: rules.YesNoOf(minorReached(name, target, o)),
 		saved:   rules.YesNoOf(stands.Order.Nonce != "" || u.facts.saved&(SaveUnasked|SaveDone) != 0),
 	}
 	if u.gate == gateRefused || refusalOf(o, runs, target) != "" {
-		f.leap = leapRefused
+		f.versionStep = versionStepRefused
 	}
 	return f
 }
@@ -213,22 +213,22 @@ func leadsTo(order leases.UpgradeOrder, runs, target versions.Version) bool {
 	return known && to.Minor == target.Minor && order.Downgrade == back
 }
 
-func leapOf(runs, target versions.Version) leap {
+func versionStepOf(runs, target versions.Version) versionStep {
 	switch {
 	case runs == target:
-		return leapNone
+		return versionStepNone
 	case runs.Minor == target.Minor:
-		return leapPatch
+		return versionStepPatch
 	case runs.Minor < target.Minor:
-		return leapMinor
+		return versionStepMinor
 	default:
-		return leapBack
+		return versionStepBack
 	}
 }
 
 func minorReached(name string, target versions.Version, o Observed) bool {
 	for _, other := range o.listed() {
-		if v, notified := versions.Parse(other.Says.Version); notified && other.Name != name && v.Minor == target.Minor {
+		if v, notified := versions.Parse(other.Reports.Version); notified && other.Name != name && v.Minor == target.Minor {
 			return true
 		}
 	}

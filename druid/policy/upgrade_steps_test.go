@@ -15,7 +15,7 @@ func TestAPodComesAsTheVersionThatMayStart(t *testing.T) {
 	patch := Desired{Replicas: 3, Version: "3.6.17", Generation: 4, Backup: true}
 	wrong := Desired{Replicas: 3, Version: "3.7.99", Generation: 3, Backup: true}
 	agree, unknown, differ := leases.UpgradeAgree, leases.UpgradeUnknown, leases.UpgradeDiffer
-	never := func(o *Observed) { o.Members[2].Says.Version = "" }
+	never := func(o *Observed) { o.Members[2].Reports.Version = "" }
 	lost := func(o *Observed) { o.Members[2].Pod, o.Members[2].PodUID, o.Members[2].Make = PodAbsent, "", 0 }
 	old := func(o *Observed) { o.Record.MaxLearners = leases.MaxLearners35 }
 	tests := map[string]struct {
@@ -43,19 +43,19 @@ func TestAPodComesAsTheVersionThatMayStart(t *testing.T) {
 		"one that never ran, next to another": {Desired{Replicas: 3, Version: "3.6.16"}, []func(*Observed){never}, "3.6.16"},
 		"no one reported": {up, []func(*Observed){func(o *Observed) {
 			for i := range o.Members {
-				o.Members[i].Says.Version = ""
+				o.Members[i].Reports.Version = ""
 			}
 		}}, "3.7.3"},
 		"one whose Lease was lost": {
 			Desired{Replicas: 3, Version: "3.5.35", Ran: map[string]string{"c-c": "3.6.16"}},
-			[]func(*Observed){old, func(o *Observed) { o.Members[2].Says = leases.Member{} }}, "3.6.16",
+			[]func(*Observed){old, func(o *Observed) { o.Members[2].Reports = leases.Member{} }}, "3.6.16",
 		},
 		"to a version that is refused":         {back, nil, "3.6.16"},
 		"back, before etcd was reported":       {back, []func(*Observed){old}, "3.6.16"},
 		"back, while etcd is reported":         {back, []func(*Observed){old, ordered(back, unknown, "")}, "3.6.16"},
 		"back, in its turn":                    {back, []func(*Observed){old, ordered(back, agree, "")}, "3.5.35"},
 		"back, by an order for something else": {back, []func(*Observed){old, ordered(up, agree, "")}, "3.6.16"},
-		"over a skipped minor":                 {up, []func(*Observed){func(o *Observed) { o.Members[2].Says.Version = "3.5.35" }, ordered(up, agree, "")}, "3.5.35"},
+		"over a skipped minor":                 {up, []func(*Observed){func(o *Observed) { o.Members[2].Reports.Version = "3.5.35" }, ordered(up, agree, "")}, "3.5.35"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -70,15 +70,15 @@ func TestAPodComesAsTheVersionThatMayStart(t *testing.T) {
 func TestNoPodIsAWayAroundWhatAMinorWaitsFor(t *testing.T) {
 	checkTable(t, startRows, "starts-as", "The version of a Pod that comes by another hand: druid/policy.startRows", func(f startFacts, d rules.Decision[startVerdict]) string {
 		goes := d.Verdict == startsAsAsked
-		passed := f.agreed == rules.Yes || f.reached == rules.Yes && f.leap == leapMinor
+		passed := f.agreed == rules.Yes || f.reached == rules.Yes && f.versionStep == versionStepMinor
 		switch {
-		case goes && f.leap == leapRefused:
+		case goes && f.versionStep == versionStepRefused:
 			return "starts what etcd cannot go to"
-		case goes && f.leap == leapPatch && f.saved == rules.No:
+		case goes && f.versionStep == versionStepPatch && f.saved == rules.No:
 			return "starts another patch without a backup"
-		case f.leap&(leapMinor|leapBack) != 0 && goes != passed:
+		case f.versionStep&(versionStepMinor|versionStepBack) != 0 && goes != passed:
 			return "starts another minor although the gates of the first member were not passed, or the reverse"
-		case f.leap == leapNone && !goes:
+		case f.versionStep == versionStepNone && !goes:
 			return "keeps what changes no version"
 		}
 		return ""
@@ -155,7 +155,7 @@ func TestAChangeOfVersionBeginsNothingAfterItsDeadline(t *testing.T) {
 func TestAVersionWaitsWhoseMembersLostTheirLeases(t *testing.T) {
 	d, o := upgraded(Desired{Replicas: 3, Version: "3.7.3", Backup: true, Ran: map[string]string{"c-a": "3.6.16"}}, saveSeen(SaveComing, ""))
 	for i := range o.Members {
-		o.Members[i].Says.Version = ""
+		o.Members[i].Reports.Version = ""
 	}
 	if r := rolloutOf(d, o); r.next != "" || r.sum != rollingUpgrades {
 		t.Errorf("Pod %q goes, and the sum is %d", r.next, r.sum)

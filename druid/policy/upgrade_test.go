@@ -43,7 +43,7 @@ func upgraded(d Desired, change ...func(*Observed)) (Desired, Observed) {
 	}
 	o := edited()
 	for i := range o.Members {
-		o.Members[i].Says.Version = "3.6.16"
+		o.Members[i].Reports.Version = "3.6.16"
 	}
 	o.Record.MaxLearners = leases.MaxLearners
 	for _, f := range change {
@@ -64,8 +64,8 @@ func ordered(d Desired, verdict leases.UpgradeVerdict, why string) func(*Observe
 
 func runs(i int, version string) func(*Observed) {
 	return func(o *Observed) {
-		o.Members[i].Make, o.Members[i].Says.Version, o.Members[i].PodUID = MakeCurrent, version, "another"
-		o.Members[i].Says.PodUID = "another"
+		o.Members[i].Make, o.Members[i].Reports.Version, o.Members[i].PodUID = MakeCurrent, version, "another"
+		o.Members[i].Reports.PodUID = "another"
 	}
 }
 
@@ -217,13 +217,13 @@ func TestUpgrade(t *testing.T) {
 			[]string{"OrderUpgrade compare-members"}, v1alpha1.ReasonUpgrading, "3 of 3",
 		},
 		"no etcd skips a minor": {
-			up, []func(*Observed){func(o *Observed) { o.Members[1].Says.Version = "3.5.35"; o.BudgetMin = 2 }}, []string{}, v1alpha1.ReasonUpgradeBlocked,
+			up, []func(*Observed){func(o *Observed) { o.Members[1].Reports.Version = "3.5.35"; o.BudgetMin = 2 }}, []string{}, v1alpha1.ReasonUpgradeBlocked,
 			"0 of 3 members run etcd 3.7.3: no other Pod is replaced, because member c-b runs etcd 3.5.35, and 3.7.3 is asked for: etcd is upgraded one minor at a time",
 		},
 		"nor leaves a release that is too old for that": {
 			Desired{Replicas: 3, Version: "3.6.16"}, []func(*Observed){func(o *Observed) {
 				for i := range o.Members {
-					o.Members[i].Says.Version = "3.5.20"
+					o.Members[i].Reports.Version = "3.5.20"
 				}
 				o.BudgetMin = 2
 			}}, []string{}, v1alpha1.ReasonUpgradeBlocked, "0 of 3 members run etcd 3.6.16: no other Pod is replaced, because member c-a runs etcd 3.5.20, and 3.6.16 is asked for: members that were removed",

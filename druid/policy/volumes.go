@@ -99,8 +99,8 @@ func (m Member) forgot() bool {
 	if !m.volatile() {
 		return false
 	}
-	notified := m.Lease == LeaseOurs && m.Readable && m.Says.PodUID == m.PodUID && m.Says.Data == leases.DataEmpty &&
-		m.Says.Reason != "" && m.Says.EverFormed()
+	notified := m.Lease == LeaseOurs && m.Readable && m.Reports.PodUID == m.PodUID && m.Reports.Data == leases.DataEmpty &&
+		m.Reports.Reason != "" && m.Reports.EverFormed()
 	return m.Pod&(PodAbsent|PodUnscheduled|PodUnstarted|PodEnded) != 0 || m.Pod == PodLive && !m.EtcdReady && notified
 }
 

@@ -91,7 +91,7 @@ func TestDamageIsNamedByItsKind(t *testing.T) {
 }
 
 // What was not read is not damaged.
-func TestACheckThatWasStoppedSaysNothingOfTheDatabase(t *testing.T) {
+func TestACheckThatWasStoppedReportsNothingOfTheDatabase(t *testing.T) {
 	t.Parallel()
 	stopped := errors.New("stopped")
 	ctx, cancel := context.WithCancelCause(t.Context())

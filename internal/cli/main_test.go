@@ -137,7 +137,7 @@ func TestParseLevel(t *testing.T) {
 }
 
 // A person reads what a verb says; a program reads what a service logs.
-func TestAVerbSaysItsErrorAsASentence(t *testing.T) {
+func TestAVerbReportsItsErrorAsASentence(t *testing.T) {
 	var out, logged bytes.Buffer
 	root, backup := &cobra.Command{Use: "agent"}, &cobra.Command{Use: "backup"}
 	backup.AddCommand(&cobra.Command{Use: "check", RunE: func(*cobra.Command, []string) error { return WithCode(2, errors.New("1 of 3 objects broken")) }})

@@ -16,7 +16,7 @@ import (
 // electionTimeout is etcd's default, which the measured clusters run with.
 const electionTimeout = time.Second
 
-func BenchmarkHealing(b *testing.B) {
+func BenchmarkRepairing(b *testing.B) {
 	c := rig.Apply(b)
 	c.Agree(b, 3, within)
 	for b.Loop() {

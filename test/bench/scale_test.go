@@ -11,13 +11,13 @@ import (
 
 // guard is for how long all peers must have been connected before etcd adds or removes a member (server/etcdserver,
 // HealthInterval).
-const guard = 5 * time.Second
+const guardDeletion = 5 * time.Second
 
 // BenchmarkScale shows what each change of scale takes under a writer, and what of that no one could avoid.
 func BenchmarkScale(b *testing.B) {
 	for b.Loop() {
 		c := rig.Apply(b, harness.Replicas(1))
-		view := c.Settle(b, 1, within)
+		view := c.FinishStart(b, 1, within)
 		barePod(b, c, view.Leader())
 		w := harness.WriteAt(b, c.EtcdService(b), 5*time.Millisecond, 2*time.Second)
 		w.AwaitWrites(b, 20, within)
@@ -38,7 +38,7 @@ func scaleStep(b *testing.B, c *harness.Cluster, w *harness.Writer, before harne
 	what := fmt.Sprintf("%d → %d under a writer", len(before.Members), to)
 	etcd := c.EtcdService(b)
 	defer etcd.Close()
-	guarded, failed := guardOf(b, c, before), w.Failed()
+	guarded, failed := finalizerOf(b, c, before), w.Failed()
 	w.Gap()
 	begun := time.Now()
 	c.Scale(b, int32(to))
@@ -59,7 +59,7 @@ func scaleStep(b *testing.B, c *harness.Cluster, w *harness.Writer, before harne
 		return nil
 	})
 	listed := time.Since(begun)
-	after := c.Settle(b, to, within)
+	after := c.FinishStart(b, to, within)
 	report.seconds(what+": settled", want, time.Since(begun))
 	report.seconds("· "+what+": etcd lists so many voters", "", listed)
 	report.seconds("· "+what+": etcd's guard was closed for", "", guarded)
@@ -75,7 +75,7 @@ func scaleStep(b *testing.B, c *harness.Cluster, w *harness.Writer, before harne
 
 // guardOf is for how long etcd will yet refuse changes: the youngest of its processes has the youngest connections. One
 // member has no peers to be connected with.
-func guardOf(b *testing.B, c *harness.Cluster, view harness.View) time.Duration {
+func finalizerOf(b *testing.B, c *harness.Cluster, view harness.View) time.Duration {
 	b.Helper()
 	if len(view.Members) == 1 {
 		return 0
@@ -86,7 +86,7 @@ func guardOf(b *testing.B, c *harness.Cluster, view harness.View) time.Duration 
 		if err != nil {
 			b.Fatal(err)
 		}
-		left = max(left, guard-age)
+		left = max(left, guardDeletion-age)
 	}
 	return left
 }

@@ -67,7 +67,7 @@ func TestABackupOnDemandIsTakenByTheLeadersAgent(t *testing.T) {
 		p.configureBackups()
 	}
 	client := transport.Transport{}.HTTPClient()
-	client.Timeout = patience
+	client.Timeout = maxWait
 	for _, kind := range []string{"Full", "Delta"} {
 		c.eventually(kind+" on demand", func() error {
 			follower := c.follower()
@@ -91,7 +91,7 @@ func TestABackupOnDemandIsTakenByTheLeadersAgent(t *testing.T) {
 }
 
 func demand(client *http.Client, of *pod, kind string) (code int, body []byte, err error) {
-	url := transport.Transport{}.URL(of.c.hosts[of.name], of.config.AgentPort) + "/v1/snapshots"
+	url := transport.Transport{}.URL(of.c.joinedGroup[of.name], of.config.AgentPort) + "/v1/snapshots"
 	response, err := client.Post(url, "application/json", strings.NewReader(`{"type":"`+kind+`"}`))
 	if err != nil {
 		return 0, nil, err

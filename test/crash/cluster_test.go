@@ -33,7 +33,7 @@ import (
 const (
 	clusterName, clusterUID = "demo", "cluster-uid"
 	// patience of a test: the machine may be busy.
-	patience = 3 * time.Minute
+	maxWait = 3 * time.Minute
 )
 
 // cluster is members on loopback, each at an address of its own, and their Leases on a real kube-apiserver, where the
@@ -46,7 +46,7 @@ type cluster struct {
 	namespace string
 	store     *leases.Store
 	names     []string
-	hosts     map[string]string
+	joinedGroup     map[string]string
 	pods      map[string]*pod
 	// hosting are the members of the group that was joined.
 	hosting []*member.Member
@@ -92,7 +92,7 @@ func quick() config.Reloadable {
 // newCluster makes the Leases of a cluster whose first member is the seed, and a Pod for each member without an agent.
 func newCluster(t *testing.T, members int) *cluster {
 	t.Helper()
-	c := &cluster{t: t, rest: env.APIServer(t), hosts: map[string]string{}, pods: map[string]*pod{}}
+	c := &cluster{t: t, rest: env.APIServer(t), joinedGroup: map[string]string{}, pods: map[string]*pod{}}
 	var err error
 	c.programs, err = built()
 	c.must(err)
@@ -103,7 +103,7 @@ func newCluster(t *testing.T, members int) *cluster {
 	for i := range members {
 		name := fmt.Sprintf("%s-%c%[2]c%[2]c%[2]c%[2]c", clusterName, 'a'+i)
 		c.names = append(c.names, name)
-		c.hosts[name] = network + fmt.Sprint(i+1)
+		c.joinedGroup[name] = network + fmt.Sprint(i+1)
 	}
 	owner := c.owner()
 	c.grant(owner)
@@ -175,7 +175,7 @@ func (c *cluster) form() {
 }
 
 func (c *cluster) endpoint(name string) string {
-	return transport.Transport{}.URL(c.hosts[name], config.ClientPort)
+	return transport.Transport{}.URL(c.joinedGroup[name], config.ClientPort)
 }
 
 func (c *cluster) etcd(name string, use func(context.Context, *clientv3.Client) error) error {
@@ -265,7 +265,7 @@ func (c *cluster) annotate(name, key, value string) {
 
 func (c *cluster) eventually(what string, condition func() error) {
 	c.t.Helper()
-	deadline := time.Now().Add(patience)
+	deadline := time.Now().Add(maxWait)
 	for {
 		err := condition()
 		if err == nil {

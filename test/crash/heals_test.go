@@ -60,7 +60,7 @@ func (c *cluster) agrees(name string, record leases.Record) error {
 	if err != nil {
 		return err
 	}
-	stamp, err := datadir.ReadStamp(c.pods[name].config.VolumePath)
+	identityFile, err := datadir.ReadIdentityFile(c.pods[name].config.VolumePath)
 	if err != nil {
 		return err
 	}
@@ -72,8 +72,8 @@ func (c *cluster) agrees(name string, record leases.Record) error {
 	switch {
 	case lease.ID != member.ID || lease.ClusterID != record.ClusterID || lease.Lineage != record.Lineage:
 		return fmt.Errorf("the Lease of %s says %x in %x of %s, etcd %x", name, lease.ID, lease.ClusterID, lease.Lineage, member.ID)
-	case uint64(stamp.MemberID) != member.ID || uint64(stamp.ClusterID) != record.ClusterID || !stamp.Formed:
-		return fmt.Errorf("the stamp of %s says %+v, etcd %x", name, stamp, member.ID)
+	case uint64(identityFile.MemberID) != member.ID || uint64(identityFile.ClusterID) != record.ClusterID || !identityFile.Formed:
+		return fmt.Errorf("the stamp of %s says %+v, etcd %x", name, identityFile, member.ID)
 	}
 	if strays := c.pods[name].strays(); len(strays) > 0 {
 		return fmt.Errorf("on the volume of %s is %v", name, strays)

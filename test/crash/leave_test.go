@@ -164,11 +164,11 @@ func TestMembersThatAreDownHinderNoOneFromLeaving(t *testing.T) {
 }
 
 // A scale-down goes by the health of all voters, anyone who they are.
-func TestScaleDownBesideOthersKeepsAQuorumOfAll(t *testing.T) {
+func TestScaleDownAlongsideOthersKeepsAQuorumOfAll(t *testing.T) {
 	c := joinsRunning(t, 3)
 	w := c.startWriter(endpointsOf(c.hosting[:1]))
-	keeper := c.leader().name
-	others := slices.DeleteFunc(slices.Clone(c.names), func(name string) bool { return name == keeper })
+	lastMember := c.leader().name
+	others := slices.DeleteFunc(slices.Clone(c.names), func(name string) bool { return name == lastMember })
 	// Four of six serve. Without one of them three of five do, without two of them two of four.
 	for _, m := range c.hosting[1:] {
 		m.Stop(t)
@@ -197,7 +197,7 @@ func TestScaleDownBesideOthersKeepsAQuorumOfAll(t *testing.T) {
 		m.Restart(t)
 	}
 	c.out(others[1])
-	c.names = []string{keeper}
+	c.names = []string{lastMember}
 	record := c.sharesWith(3)
 	if len(record.Externals) != 3 {
 		t.Errorf("the record knows %v of those that were there before", record.Externals)

@@ -27,18 +27,18 @@ const (
 const betweenAgents = 9 * time.Second
 
 // life is what an upgrade of druid and of the agents must leave alone.
-type life struct {
+type formationState struct {
 	Pod, Container, Install string
 	Etcd                    int
 	Restarts                int32
 }
 
-func livesOf(t *testing.T, c *harness.Cluster, view harness.View) map[string]life {
+func livesOf(t *testing.T, c *harness.Cluster, view harness.View) map[string]formationState {
 	t.Helper()
-	lives := map[string]life{}
+	lives := map[string]formationState{}
 	for member := range view.Members {
 		pod := c.MustPod(t, member)
-		lives[member] = life{
+		lives[member] = formationState{
 			Pod: string(pod.UID), Container: containerOf(pod, harness.ContainerEtcd).ContainerID,
 			Install: containerOf(pod, "install").ContainerID, Etcd: c.Process(t, member, harness.Etcd),
 			Restarts: containerOf(pod, harness.ContainerEtcd).RestartCount,
@@ -120,7 +120,7 @@ func beforeAnUpgrade(t *testing.T) (*harness.Cluster, *harness.Writer, harness.V
 }
 
 // agentsAreUpgraded gives druid, and druid the agents, another image, and fails the test if more than the agents was touched.
-func agentsAreUpgraded(t *testing.T, c *harness.Cluster, w *harness.Writer, view harness.View, before map[string]life) {
+func agentsAreUpgraded(t *testing.T, c *harness.Cluster, w *harness.Writer, view harness.View, before map[string]formationState) {
 	t.Helper()
 	begun := time.Now()
 	rig.UpgradeDruid(t, nextDruid, nextDruid)

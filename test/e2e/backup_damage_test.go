@@ -19,14 +19,14 @@ import (
 func TestLeadershipMovesFromAMemberWithADamagedPage(t *testing.T) {
 	stories.Begin(t)
 	s3, namespace := withABucket(t)
-	c := rig.ApplyIn(t, namespace, backedUp(s3.Store(bucket)), provenEachMinute)
+	c := rig.ApplyIn(t, namespace, backedUp(s3.Store(bucket)), verifiedEachMinute)
 	view := c.Agree(t, 3, formWithin)
 	etcd := c.Etcd(t)
 	fillQuietKeys(t, c)
 	w := harness.Write(t, etcd)
 	awaitBackups(t, c)
 	// Leadership moves only for full backups that follow one that was verified.
-	stories.Resting(t, func() { awaitCondition(t, c, v1alpha1.ConditionBackupVerified, metav1.ConditionTrue, proofWithin, "") })
+	stories.Resting(t, func() { awaitCondition(t, c, v1alpha1.ConditionBackupVerified, metav1.ConditionTrue, verificationWithin, "") })
 	before := s3.Keys(t, bucket, "/full/")
 
 	c.VolumeOf(t, view.Leader()).DamageValue(t, quietKey(quietKeys/2))
@@ -39,7 +39,7 @@ func TestLeadershipMovesFromAMemberWithADamagedPage(t *testing.T) {
 	}
 	var taken int
 	stories.Resting(t, func() {
-		took := harness.Eventually(t, 2*proofWithin, "a move of leadership from "+view.Leader(), func(ctx context.Context) error {
+		took := harness.Eventually(t, 2*verificationWithin, "a move of leadership from "+view.Leader(), func(ctx context.Context) error {
 			taken = len(s3.Keys(t, bucket, "/full/")) - len(before)
 			cluster, err := c.Get(ctx)
 			if err != nil {
@@ -57,13 +57,13 @@ func TestLeadershipMovesFromAMemberWithADamagedPage(t *testing.T) {
 	if taken > 3 { // the successor's first may be there already
 		t.Errorf("%d full backups were taken before leadership moved, want 2", taken)
 	}
-	stories.Resting(t, func() { awaitCondition(t, c, v1alpha1.ConditionBackupVerified, metav1.ConditionTrue, proofWithin, "") })
+	stories.Resting(t, func() { awaitCondition(t, c, v1alpha1.ConditionBackupVerified, metav1.ConditionTrue, verificationWithin, "") })
 	w.AwaitWrites(t, 20, time.Minute)
 	w.Stop(t, etcd)
 }
 
 // A record of another lineage that cannot be read stops neither full backups nor deltas, also not those of a leader that has just begun.
-func TestBackupsGoOnBesideARecordThatCannotBeRead(t *testing.T) {
+func TestBackupsGoOnAlongsideARecordThatCannotBeRead(t *testing.T) {
 	stories.Begin(t)
 	s3, namespace := withABucket(t)
 	c := rig.ApplyIn(t, namespace, backedUp(s3.Store(bucket)))

@@ -22,17 +22,17 @@ import (
 )
 
 // proofWithin is how long a proof may take to come: agents look each minute whether one is due.
-const proofWithin = 4 * time.Minute
+const verificationWithin = 4 * time.Minute
 
 // provenEachMinute proves the backups as often as agents look whether it is due.
-func provenEachMinute(c *v1alpha1.EtcdCluster) {
+func verifiedEachMinute(c *v1alpha1.EtcdCluster) {
 	c.Spec.Backup.Verify.Schedule = "* * * * *"
 }
 
-func TestDamagedFullIsReplacedAndAStoreThatIsAwayIsSaid(t *testing.T) {
+func TestDamagedFullIsReplacedAndAStoreThatIsAwayIsReported(t *testing.T) {
 	stories.Begin(t)
 	s3, namespace := withABucket(t)
-	c := rig.ApplyIn(t, namespace, backedUp(s3.Store(bucket)), provenEachMinute)
+	c := rig.ApplyIn(t, namespace, backedUp(s3.Store(bucket)), verifiedEachMinute)
 	c.Agree(t, 3, formWithin)
 	w := harness.Write(t, c.Etcd(t))
 	awaitBackups(t, c)
@@ -68,19 +68,19 @@ func theStoreGoesAway(t *testing.T, c *harness.Cluster, s3 *harness.S3, w *harne
 // aFullIsDamaged where it is stored: the next proof names it, a new full follows, and that is proven.
 func aFullIsDamaged(t *testing.T, c *harness.Cluster, s3 *harness.S3, bucket string) {
 	t.Helper()
-	proven := func(status metav1.ConditionStatus, words string) (took time.Duration) {
-		stories.Resting(t, func() { took = awaitCondition(t, c, v1alpha1.ConditionBackupVerified, status, proofWithin, words) })
+	isVerified := func(status metav1.ConditionStatus, words string) (took time.Duration) {
+		stories.Resting(t, func() { took = awaitCondition(t, c, v1alpha1.ConditionBackupVerified, status, verificationWithin, words) })
 		return took
 	}
-	proven(metav1.ConditionTrue, "")
+	isVerified(metav1.ConditionTrue, "")
 	before, _ := fullOf(t, c)
 	s3.Flip(t, bucket, before.Object)
-	took := proven(metav1.ConditionFalse, path.Base(before.Object))
+	took := isVerified(metav1.ConditionFalse, path.Base(before.Object))
 	t.Logf("BackupVerified of %s was False %s after %s was damaged", c, took.Round(time.Millisecond), before.Object)
-	proven(metav1.ConditionTrue, "")
-	after, proof := fullOf(t, c)
-	if after.Object == before.Object || proof.ProvenFull == before.Object {
-		t.Errorf("proven is %s, and the newest full is %s, want another one than %s, which is damaged", proof.ProvenFull, after.Object, before.Object)
+	isVerified(metav1.ConditionTrue, "")
+	after, verificationResult := fullOf(t, c)
+	if after.Object == before.Object || verificationResult.VerifiedFull == before.Object {
+		t.Errorf("proven is %s, and the newest full is %s, want another one than %s, which is damaged", verificationResult.VerifiedFull, after.Object, before.Object)
 	}
 }
 

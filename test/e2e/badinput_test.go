@@ -44,7 +44,7 @@ func TestWhatCannotBeIsRefusedWithASentence(t *testing.T) {
 	}
 }
 
-func TestWhatKeepsAClusterFromFormingIsSaidAndCanBeRepaired(t *testing.T) {
+func TestWhatKeepsAClusterFromFormingIsReportedAndCanBeRepaired(t *testing.T) {
 	stories.Begin(t)
 
 	t.Run("a storage class that does not exist", func(t *testing.T) {
@@ -137,7 +137,7 @@ func TestVolumeThatIsNotTheMembersIsRefusedAndNothingIsLost(t *testing.T) {
 }
 
 // A cluster that runs on nodes whose emptyDirs are mounted noexec cannot start the agent from there.
-func TestNoexecAgentVolumeIsSaid(t *testing.T) {
+func TestNoexecAgentVolumeIsReported(t *testing.T) {
 	stories.Begin(t)
 	const unpullable = "registry.invalid/etcd"
 	c := rig.Apply(t, harness.Replicas(1), harness.Image(unpullable))

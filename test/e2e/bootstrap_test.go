@@ -17,7 +17,7 @@ import (
 )
 
 // patience is how long a member is watched that must not start: several times the two or three seconds that a start takes.
-const patience = 8 * time.Second
+const maxWait = 8 * time.Second
 
 func TestClusterIsNeverFormedTwice(t *testing.T) {
 	stories.Begin(t)
@@ -100,7 +100,7 @@ func TestLeasesEditedToNonsenseOrderNothing(t *testing.T) {
 		c.AwaitCondition(t, healWithin, "Degraded", "True", leases.RecordName(c.Name))
 		// An etcd that ends meanwhile comes back: its own data say who it is.
 		killEtcd(t, c, view.Follower())
-		harness.Consistently(t, patience, "all members listed", safely(t, listed(c.Etcd(t, view.Leader()), view)))
+		harness.Consistently(t, maxWait, "all members listed", safely(t, listed(c.Etcd(t, view.Leader()), view)))
 		edit(t, c, leases.RecordName(c.Name), func(l *coordinationv1.Lease) { l.Annotations = good.Annotations })
 		same(t, view, c.Agree(t, 3, healWithin))
 		c.AwaitCondition(t, healWithin, "Degraded", "False")
@@ -119,7 +119,7 @@ func waits(t *testing.T, c *harness.Cluster, member string) {
 		}
 		return err
 	})
-	harness.Consistently(t, patience, member+" starts no etcd", func(context.Context) error {
+	harness.Consistently(t, maxWait, member+" starts no etcd", func(context.Context) error {
 		pids, err := harness.Processes(uid, harness.Etcd)
 		if err == nil && len(pids) > 0 {
 			err = fmt.Errorf("etcd runs as process %v", pids)

@@ -19,7 +19,7 @@ import (
 func TestPausedClusterComesBackWithEveryAcknowledgedWrite(t *testing.T) {
 	stories.Begin(t)
 	c := rig.Apply(t)
-	before := c.Settle(t, 3, formWithin)
+	before := c.FinishStart(t, 3, formWithin)
 	w := harness.Load(t, c.EtcdService(t))
 	w.AwaitWrites(t, 200, scaleWithin)
 
@@ -29,13 +29,13 @@ func TestPausedClusterComesBackWithEveryAcknowledgedWrite(t *testing.T) {
 	if len(names) != 1 {
 		t.Fatalf("%v are listed by the record, want the one that was kept", names)
 	}
-	keeper := names[0]
-	if before.IDs()[keeper] == "" {
-		t.Fatalf("%s was kept, want one of %v", keeper, before)
+	lastMember := names[0]
+	if before.IDs()[lastMember] == "" {
+		t.Fatalf("%s was kept, want one of %v", lastMember, before)
 	}
 	t.Run("only the claim and the Leases of one member are left", func(t *testing.T) {
 		left := []string{
-			"ConfigMap/" + c.Name + "-agent", harness.Claim + "/" + keeper, "Lease/" + keeper, "Lease/" + leases.RecordName(c.Name),
+			"ConfigMap/" + c.Name + "-agent", harness.Claim + "/" + lastMember, "Lease/" + lastMember, "Lease/" + leases.RecordName(c.Name),
 			"Lease/" + leases.LeaderName(c.Name), "Role/" + c.Name + "-agent", "RoleBinding/" + c.Name + "-agent",
 			"Service/" + c.Name + "-client", "Service/" + c.Name + "-peer", "ServiceAccount/" + c.Name + "-agent",
 		}
@@ -45,15 +45,15 @@ func TestPausedClusterComesBackWithEveryAcknowledgedWrite(t *testing.T) {
 		}
 		c.AwaitLeft(t, scaleWithin, left...)
 	})
-	claim := claimOf(t, c, keeper)
+	claim := claimOf(t, c, lastMember)
 	c.AwaitCondition(t, scaleWithin, "Degraded", "False")
 
 	after := c.ScaleTo(t, 3, scaleWithin)
-	if after.ClusterID != before.ClusterID || after.IDs()[keeper] != before.IDs()[keeper] {
-		harness.Unsafe(t, "%v came back, want cluster and member %s as in %v", after, keeper, before)
+	if after.ClusterID != before.ClusterID || after.IDs()[lastMember] != before.IDs()[lastMember] {
+		harness.Unsafe(t, "%v came back, want cluster and member %s as in %v", after, lastMember, before)
 	}
-	if again := claimOf(t, c, keeper); again != claim {
-		harness.Unsafe(t, "claim %s has UID %s, want %s", keeper, again, claim)
+	if again := claimOf(t, c, lastMember); again != claim {
+		harness.Unsafe(t, "claim %s has UID %s, want %s", lastMember, again, claim)
 	}
 	c.AwaitCondition(t, scaleWithin, "Progressing", "False", "Reconciled")
 	w.AwaitWrites(t, 200, scaleWithin)

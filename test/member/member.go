@@ -21,7 +21,7 @@ import (
 )
 
 // patience with an etcd that needs a second on an idle machine.
-const patience = 2 * time.Minute
+const maxWait = 2 * time.Minute
 
 // Name of the member unless another is given, as the restored data must know it too.
 const Name = "m"
@@ -160,14 +160,14 @@ func (m *Member) dial(tb testing.TB, o Options) {
 	tb.Helper()
 	var err error
 	m.Client, err = clientv3.New(clientv3.Config{
-		Endpoints: []string{m.Endpoint}, Username: o.User, Password: o.Password, Logger: zap.NewNop(), DialTimeout: patience,
+		Endpoints: []string{m.Endpoint}, Username: o.User, Password: o.Password, Logger: zap.NewNop(), DialTimeout: maxWait,
 		MaxCallSendMsgSize: 64 << 20,
 	})
 	if err != nil {
 		tb.Fatalf("dial etcd: %v\n%s", err, m.output.String())
 	}
 	tb.Cleanup(func() { _ = m.Client.Close() })
-	ctx, cancel := context.WithTimeout(tb.Context(), patience)
+	ctx, cancel := context.WithTimeout(tb.Context(), maxWait)
 	defer cancel()
 	for poll := time.Tick(20 * time.Millisecond); ; {
 		attempt, cancel := context.WithTimeout(ctx, time.Second)
@@ -179,7 +179,7 @@ func (m *Member) dial(tb testing.TB, o Options) {
 		select {
 		case <-poll:
 		case <-ctx.Done():
-			tb.Fatalf("etcd does not serve after %s: %v\n%s", patience, err, m.output.String())
+			tb.Fatalf("etcd does not serve after %s: %v\n%s", maxWait, err, m.output.String())
 		}
 	}
 }
@@ -191,7 +191,7 @@ func (m *Member) Stop(tb testing.TB) {
 		return
 	}
 	_ = m.cmd.Process.Signal(syscall.SIGTERM)
-	overdue := time.AfterFunc(patience, func() { _ = m.cmd.Process.Kill() })
+	overdue := time.AfterFunc(maxWait, func() { _ = m.cmd.Process.Kill() })
 	defer overdue.Stop()
 	var exit *exec.ExitError
 	if err := m.cmd.Wait(); err != nil && !errors.As(err, &exit) {

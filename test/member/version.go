@@ -11,7 +11,7 @@ import (
 // its database for one of 3.5, which has none.
 func (m *Member) AwaitStorageVersion(tb testing.TB) {
 	tb.Helper()
-	ctx, cancel := context.WithTimeout(tb.Context(), patience)
+	ctx, cancel := context.WithTimeout(tb.Context(), maxWait)
 	defer cancel()
 	for poll := time.Tick(10 * time.Millisecond); ; {
 		status, err := m.Client.Status(ctx, m.Endpoint)

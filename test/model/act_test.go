@@ -20,13 +20,13 @@ func (w *world) act(i int, lost bool) {
 		if !w.claim(p) || lost {
 			next = readRecord
 		}
-	case asideForBootstrap, asideForJoin, asideForReplace, asideForRejoin:
-		w.moveAside(p)
-		if s.step == asideForRejoin {
+	case quarantineForBootstrap, quarantineForJoin, quarantineForReplace, quarantineForRejoin:
+		w.quarantine(p)
+		if s.step == quarantineForRejoin {
 			next = readRecord
 		}
-	case stampBootstrap:
-		w.stamp(p)
+	case identityFileBootstrap:
+		w.identityFile(p)
 	case bootBootstrap:
 		w.found(i)
 		next = readRecord
@@ -93,7 +93,7 @@ func (w *world) claim(p *proc) bool {
 		return false
 	}
 	cfg := p.config()
-	s.stamp = start.StampOf(&cfg, record, s.sight.Own, id.cluster, id.member)
+	s.identityFile = start.IdentityFileOf(&cfg, record, s.sight.Own, id.cluster, id.member)
 	w.say("agent %s: claims epoch %d with nonce %s", names[p.k], record.Epoch, nonce)
 	return true
 }
@@ -106,7 +106,7 @@ func (w *world) limitOf(p *proc) int {
 }
 
 // moveAside clears the place. Intact data of a listed member of the cluster is never thrown away.
-func (w *world) moveAside(p *proc) {
+func (w *world) quarantine(p *proc) {
 	v := &w.vols[p.vol]
 	if !v.data.there {
 		return
@@ -116,25 +116,25 @@ func (w *world) moveAside(p *proc) {
 			w.violate("intact data of %s, which is listed as %x, is moved aside (%s)", names[p.k], d.member, p.start.rule)
 		}
 	}
-	v.asideFormed = v.asideFormed || v.stamped && v.stamp.Formed
+	v.quarantineFormed = v.quarantineFormed || v.stamped && v.identityFile.Formed
 	v.asides++
-	v.data, v.stamp, v.stamped = data{}, datadir.Stamp{}, false
+	v.data, v.identityFile, v.stamped = data{}, datadir.IdentityFile{}, false
 	w.say("agent %s: moves its data aside", names[p.k])
 	w.assess()
 }
 
-func (w *world) stamp(p *proc) {
+func (w *world) identityFile(p *proc) {
 	v := &w.vols[p.vol]
-	v.stamp, v.stamped = p.start.stamp, true
-	v.stamp.Version = 1
+	v.identityFile, v.stamped = p.start.identityFile, true
+	v.identityFile.Version = 1
 }
 
 // found starts etcd as the only member of a new raft group.
 func (w *world) found(i int) {
 	p := &w.procs[i]
-	stamp := p.start.stamp
+	identityFile := p.start.identityFile
 	for gi := range w.groups {
-		if w.groups[gi].cluster == uint64(stamp.ClusterID) {
+		if w.groups[gi].cluster == uint64(identityFile.ClusterID) {
 			w.violate("two bootstraps under the cluster ID %x: their members form one group with two histories", w.groups[gi].cluster)
 		}
 	}
@@ -142,11 +142,11 @@ func (w *world) found(i int) {
 		w.say("agent %s: forms a second group next to %x", names[p.k], w.groups[w.ghost.formed-1].cluster)
 	}
 	w.groups = append(w.groups, group{
-		cluster: uint64(stamp.ClusterID),
-		confs:   []conf{{0, []entry{{id: uint64(stamp.MemberID), k: p.k}}}},
+		cluster: uint64(identityFile.ClusterID),
+		confs:   []conf{{0, []entry{{id: uint64(identityFile.MemberID), k: p.k}}}},
 	})
-	w.create(i, len(w.groups)-1, stamp, 0)
-	w.say("agent %s: etcd forms %x", names[p.k], uint64(stamp.ClusterID))
+	w.create(i, len(w.groups)-1, identityFile, 0)
+	w.say("agent %s: etcd forms %x", names[p.k], uint64(identityFile.ClusterID))
 }
 
 // endpoint is the group behind the endpoint that answered, if it still does.
@@ -188,11 +188,11 @@ func (w *world) agreed(p *proc) bool {
 	}
 	s.view = view
 	cfg := p.config()
-	s.stamp = start.StampOf(&cfg, s.sight.Record, s.sight.Own, view.ClusterID, s.id)
+	s.identityFile = start.IdentityFileOf(&cfg, s.sight.Record, s.sight.Own, view.ClusterID, s.id)
 	if w.is(mutMixedLimits) {
-		s.stamp.MaxLearners = w.limitOf(p)
+		s.identityFile.MaxLearners = w.limitOf(p)
 	}
-	w.stamp(p)
+	w.identityFile(p)
 	return true
 }
 
@@ -205,7 +205,7 @@ func (w *world) join(i int) {
 		w.say("etcd: %s ends without a log: the list is not what it was given", names[p.k])
 		return
 	}
-	w.create(i, gi, s.stamp, 0)
+	w.create(i, gi, s.identityFile, 0)
 	w.say("agent %s: etcd joins %x as %x", names[p.k], view.ClusterID, s.id)
 }
 
@@ -244,7 +244,7 @@ func (w *world) resume(i int) {
 		w.say("(the Lease that could report that the volume went back in time cannot be read: nothing is promised from here)")
 		w.ghost.excused = true
 	}
-	w.boot(i, v.stamp)
+	w.boot(i, v.identityFile)
 	w.say("agent %s: etcd resumes as %x of %x at %d", names[p.k], v.data.member, v.data.cluster, v.data.index)
 }
 

@@ -53,7 +53,7 @@ type kind struct {
 // kinds are all actions. One that cannot be taken says so and changes nothing.
 var kinds = []kind{
 	{'s', 'p', 30, false, func(w *world, a action) bool { return w.startStep(int(a.a), false) }},
-	{'t', 'p', 16, false, func(w *world, a action) bool { return w.settleStep(int(a.a), false) }},
+	{'t', 'p', 16, false, func(w *world, a action) bool { return w.finishStep(int(a.a), false) }},
 	{'r', 'p', 8, false, func(w *world, a action) bool { return w.renewStep(int(a.a)) }},
 	{'d', 'p', 20, false, func(w *world, a action) bool { return w.dutyStep(int(a.a), false) }},
 	{'g', 'p', 4, false, func(w *world, a action) bool { return w.graceStep(int(a.a)) }},
@@ -67,7 +67,7 @@ var kinds = []kind{
 	{'C', 'd', 6, false, func(w *world, a action) bool { return w.sync(int(a.a), 'c') }},
 	{'S', 'd', 4, false, func(w *world, a action) bool { return w.sync(int(a.a), 's') }},
 	{'x', 'd', 2, false, func(w *world, a action) bool { return w.expire(int(a.a)) }},
-	{'q', 'd', 1, false, func(w *world, a action) bool { return w.patience(int(a.a)) }},
+	{'q', 'd', 1, false, func(w *world, a action) bool { return w.maxWait(int(a.a)) }},
 	{'k', 'm', 8, false, func(w *world, a action) bool { return w.runPod(int(a.a)) }},
 	{'K', 'p', 8, false, func(w *world, a action) bool { return w.endPod(int(a.a)) }},
 	{'c', 'm', 6, false, func(w *world, a action) bool { return w.endClaim(int(a.a)) }},
@@ -76,7 +76,7 @@ var kinds = []kind{
 	{'A', 'p', 3, true, func(w *world, a action) bool { return w.crashAgent(&w.procs[a.a]) }},
 	{'E', 'p', 3, true, func(w *world, a action) bool { return w.crashEtcd(&w.procs[a.a]) }},
 	{'l', 'p', 2, true, func(w *world, a action) bool { return w.startStep(int(a.a), true) }},
-	{'m', 'p', 2, true, func(w *world, a action) bool { return w.settleStep(int(a.a), true) }},
+	{'m', 'p', 2, true, func(w *world, a action) bool { return w.finishStep(int(a.a), true) }},
 	{'V', 'p', 2, true, func(w *world, a action) bool { return w.wipe(int(a.a)) }},
 	{'B', 'p', 2, true, func(w *world, a action) bool { return w.copyVolume(int(a.a)) }},
 	{'R', 'p', 2, true, func(w *world, a action) bool { return w.rollback(int(a.a)) }},
@@ -143,7 +143,7 @@ func (w *world) age(p *proc) bool {
 	return was && p.run
 }
 
-func (w *world) patience(di int) bool {
+func (w *world) maxWait(di int) bool {
 	d := &w.druids[di]
 	was := d.stuck
 	seed, other := false, false
@@ -389,7 +389,7 @@ func (w *world) scale(by int) bool {
 }
 
 // settleDown ends all faults that last.
-func (w *world) settleDown() {
+func (w *world) finishDown() {
 	w.say("the faults end")
 	w.calm, w.down = true, false
 	for i := range w.procs {
@@ -401,7 +401,7 @@ func (w *world) settleDown() {
 		for j := range w.vols {
 			if w.misplaced(i, j) {
 				v, u := &w.vols[i], &w.vols[j]
-				v.data, u.data, v.stamp, u.stamp, v.stamped, u.stamped = u.data, v.data, u.stamp, v.stamp, u.stamped, v.stamped
+				v.data, u.data, v.identityFile, u.identityFile, v.stamped, u.stamped = u.data, v.data, u.identityFile, v.identityFile, u.stamped, v.stamped
 			}
 		}
 	}
@@ -415,6 +415,6 @@ func (w *world) owner(vol int) int {
 // misplaced says whether the data of volume i belongs to the member of volume j.
 func (w *world) misplaced(i, j int) bool {
 	oi, oj := w.owner(i), w.owner(j)
-	return oi >= 0 && oj >= 0 && oi != oj && w.vols[i].stamped && w.vols[i].stamp.Member == names[oj] &&
-		w.vols[i].stamp.VolumeUID == uids[w.members[oj].claim.uid]
+	return oi >= 0 && oj >= 0 && oi != oj && w.vols[i].stamped && w.vols[i].identityFile.Member == names[oj] &&
+		w.vols[i].identityFile.VolumeUID == uids[w.members[oj].claim.uid]
 }

@@ -17,7 +17,7 @@ type draining struct {
 	mark             leases.Retirement // as it was read last, with the version of its Lease
 	version          int
 	health           map[uint64]rules.Answer
-	leads, firm      rules.Answer
+	leads, authoritative      rules.Answer
 	member           membership.Member
 	entry            membership.Entry
 	hindered, waited bool
@@ -28,7 +28,7 @@ func (d *draining) encode(b []byte) []byte {
 	if d.slot == (leases.Retiring{}) {
 		return b
 	}
-	return fmt.Appendf(b, "D%v %v %d %v %d %d %x %t %t %s", d.slot, d.mark, d.version, d.health, d.leads, d.firm, d.member.ID,
+	return fmt.Appendf(b, "D%v %v %d %v %d %d %x %t %t %s", d.slot, d.mark, d.version, d.health, d.leads, d.authoritative, d.member.ID,
 		d.hindered, d.waited, d.decision.Rule)
 }
 
@@ -45,7 +45,7 @@ func (w *world) drainStep(i int) {
 		}
 	case drainLook:
 		w.witness(i)
-		if w.decideDrain(p, w.firm(p)); idle(d.drain.decision.Verdict) {
+		if w.decideDrain(p, w.authoritative(p)); idle(d.drain.decision.Verdict) {
 			next = dutyLook
 		}
 	case drainRecord:
@@ -96,14 +96,14 @@ func (w *world) readOwn(p *proc) bool {
 		return false
 	}
 	leaving := lease.says.Retire.State != leases.RetireNone && d.slot.Member != names[p.k]
-	d.firm = w.firm(p)
+	d.authoritative = w.authoritative(p)
 	if lease.says.PodUID != uids[p.pod] || leaving {
-		d.firm = rules.No
+		d.authoritative = rules.No
 	}
 	return true
 }
 
-func (w *world) firm(p *proc) rules.Answer {
+func (w *world) authoritative(p *proc) rules.Answer {
 	r := &p.duty.record
 	return rules.AnswerOf(r.Phase == leases.PhaseFormed && r.ClusterID == w.vols[p.vol].data.cluster && r.Lists(names[p.k]))
 }
@@ -126,9 +126,9 @@ func (w *world) witness(i int) {
 	d.drain.member, d.drain.entry = membership.EntryOf(d.view, name, peerURLs[indexOf(name)][0], claimed)
 }
 
-func (w *world) decideDrain(p *proc, firm rules.Answer) {
+func (w *world) decideDrain(p *proc, authoritative rules.Answer) {
 	d := &p.duty
-	f := w.drainFacts(p, firm)
+	f := w.drainFacts(p, authoritative)
 	free := f
 	free.Waited = rules.Yes
 	if w.drainVerdict(free).Verdict != membership.HandBack {
@@ -147,7 +147,7 @@ func (w *world) drainVerdict(f membership.DrainFacts) membership.DrainDecision {
 	return membership.DecideDrain(f)
 }
 
-func (w *world) drainFacts(p *proc, firm rules.Answer) membership.DrainFacts {
+func (w *world) drainFacts(p *proc, authoritative rules.Answer) membership.DrainFacts {
 	d := &p.duty
 	id, name := d.drain.member.ID, d.drain.slot.Member
 	slot, self := d.record.Retiring, w.self(p)
@@ -156,7 +156,7 @@ func (w *world) drainFacts(p *proc, firm rules.Answer) membership.DrainFacts {
 	}
 	desired := func(m membership.Member) rules.Answer { return d.desires(m) }
 	f := membership.DrainFacts{
-		Firm: firm, Mark: duties.MarkOf(slot, name, d.drain.mark, self, id), Leads: d.drain.leads, Entry: d.drain.entry,
+		Authoritative: authoritative, Mark: duties.MarkOf(slot, name, d.drain.mark, self, id), Leads: d.drain.leads, Entry: d.drain.entry,
 		Self:    rules.AnswerOf(name == self.Member || id != 0 && id == self.MemberID),
 		Quorum:  membership.QuorumWithout(d.view, id, d.drain.health),
 		Others:  membership.OthersHealthy(d.view, id, d.drain.health, desired),
@@ -178,7 +178,7 @@ func (w *world) decideFresh(p *proc) (next uint8) {
 	if !w.readMark(p) {
 		return dutyLook
 	}
-	w.decideDrain(p, d.drain.firm)
+	w.decideDrain(p, d.drain.authoritative)
 	if w.telling != nil {
 		w.say("agent %s: %s (%x) is to go? %s, rule %s", names[p.k], d.drain.slot.Member, d.drain.member.ID,
 			d.drain.decision.Verdict, d.drain.decision.Rule)

@@ -64,11 +64,11 @@ func (w *world) clear(d *druid, step policy.Step) {
 func (w *world) changeSlot(record leases.Record, step policy.Step) (leases.Record, bool) {
 	w.counts.nonce++
 	replacing := record.Replacing
-	if w.is(mutBesideReplacing) {
+	if w.is(mutAlongsideReplacing) {
 		record.Replacing = nil
 	}
 	record, ok := step.ChangeSlot(record, uids[w.counts.nonce])
-	if w.is(mutBesideReplacing) {
+	if w.is(mutAlongsideReplacing) {
 		record.Replacing = replacing
 	}
 	if ok && step.Kind == policy.StrikeName && w.record.says.Phase == leases.PhaseFormed {
@@ -82,18 +82,18 @@ func (w *world) mislead(o *policy.Observed) {
 	if w.mutant == nil {
 		return
 	}
-	if w.is(mutBesideReplacing) {
+	if w.is(mutAlongsideReplacing) {
 		o.Record.Replacing = nil
 	}
 	for i := range o.Members {
 		m := &o.Members[i]
-		mark := &m.Says.Retire
+		mark := &m.Reports.Retire
 		slot := o.Record.Retiring
 		switch {
 		case w.is(mutStillServed):
 			m.Routed = false
 		case w.is(mutClaimIsDone) && mark.State == leases.RetireRemoving,
-			w.is(mutNoFarewell) && !m.Listed && m.Lease == policy.LeaseOurs:
+			w.is(mutNoRemovalAck) && !m.Listed && m.Lease == policy.LeaseOurs:
 			mark.State, mark.ClusterID = leases.RetireDone, leases.FormatID(o.Record.ClusterID)
 		case w.is(mutOtherDone) && mark.State == leases.RetireDone:
 			mark.ClusterID = leases.FormatID(o.Record.ClusterID)
@@ -106,7 +106,7 @@ func (w *world) mislead(o *policy.Observed) {
 
 // proven holds an irreversible step of a drain against what the live reads that confirmed it showed: only what the raft group
 // of the record acknowledged under the slot's mark is struck, and only what it acknowledged is cleared.
-func (w *world) proven(step policy.Step) {
+func (w *world) isVerified(step policy.Step) {
 	r := &w.record.says
 	clears := strings.HasPrefix(step.Rule, "removed-")
 	strikes := step.Kind == policy.StrikeName
@@ -175,7 +175,7 @@ func (w *world) claimed(p *proc) {
 func (w *world) alone(p *proc) {
 	d := &p.duty
 	name := d.drain.slot.Member
-	if d.drain.entry != membership.VoterEntry || w.is(mutNoGuard) { // there the harm itself is to be seen
+	if d.drain.entry != membership.VoterEntry || w.is(mutNoFinalizer) { // there the harm itself is to be seen
 		return
 	}
 	if r := d.record.Replacing; r != nil && r.Member != name && d.record.Lists(r.Member) {

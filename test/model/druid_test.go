@@ -129,7 +129,7 @@ func (w *world) observe(d *druid, from *kube) (policy.Desired, policy.Observed) 
 			continue
 		}
 		pm := d.member(k, m, listed)
-		if slot := o.Record.Retiring; slot != nil && slot.Member == pm.Name && listed && !slot.Orders(pm.Name, pm.Says.Retire) {
+		if slot := o.Record.Retiring; slot != nil && slot.Member == pm.Name && listed && !slot.Orders(pm.Name, pm.Reports.Retire) {
 			pm.Routed = w.members[k].pod.routed // always read live
 		}
 		o.Members = append(o.Members, pm)
@@ -143,7 +143,7 @@ func (d *druid) member(k int, m *memberObj, listed bool) policy.Member {
 		Name: names[k], Listed: listed, Lease: policy.LeaseAbsent, Claim: policy.ClaimAbsent, Pod: policy.PodAbsent, Liveness: leases.Unknown,
 	}
 	if m.lease.there {
-		pm.Lease, pm.Readable, pm.Says, pm.Liveness = policy.LeaseOurs, true, m.lease.says, d.liveness[k]
+		pm.Lease, pm.Readable, pm.Reports, pm.Liveness = policy.LeaseOurs, true, m.lease.says, d.liveness[k]
 		pm.WasFormed = time.Unix(int64(m.lease.uid), 0)
 		if pm.Liveness == 0 {
 			pm.Liveness = leases.Unknown
@@ -218,7 +218,7 @@ func (w *world) confirmStep(d *druid, step policy.Step) {
 		if step.Member != "" {
 			d.lease = w.members[indexOf(step.Member)].lease.version
 		}
-		w.proven(again[at])
+		w.isVerified(again[at])
 		return
 	}
 	d.steps, d.checked = d.steps[1:], false

@@ -32,7 +32,7 @@ func (w *world) dutyStep(i int, lost bool) bool {
 	p := &w.procs[i]
 	v := &w.vols[p.vol]
 	d := &p.duty
-	if !p.alive || !p.agent || !p.run || !v.stamp.Formed || v.data.member != uint64(v.stamp.MemberID) {
+	if !p.alive || !p.agent || !p.run || !v.identityFile.Formed || v.data.member != uint64(v.identityFile.MemberID) {
 		d.step = dutyRecord
 		return false
 	}
@@ -106,7 +106,7 @@ func (w *world) dutyRecord(p *proc) bool {
 			d.drain = draining{slot: *slot}
 		}
 	}
-	if completed, lacked := start.Completed(d.record, v.stamp); lacked && w.updateRecord(p, d.version, completed) {
+	if completed, lacked := start.Completed(d.record, v.identityFile); lacked && w.updateRecord(p, d.version, completed) {
 		w.say("agent %s: completes the record", names[p.k])
 		d.record, d.version = completed, w.record.version
 		return true
@@ -141,7 +141,7 @@ func (d *leading) facts(p *proc, self uint64, m membership.Member) membership.Re
 	at := slices.IndexFunc(d.since, func(s suspect) bool { return s.id == m.ID })
 	return membership.RemovalFacts{
 		Self: rules.AnswerOf(m.ID == self),
-		Firm: rules.AnswerOf(d.record.Phase == leases.PhaseFormed && d.record.ClusterID == d.view.ClusterID && d.record.Lists(names[p.k])),
+		Authoritative: rules.AnswerOf(d.record.Phase == leases.PhaseFormed && d.record.ClusterID == d.view.ClusterID && d.record.Lists(names[p.k])),
 		Desired: membership.Desired(m, d.record.Members, func(name string) string {
 			return peerURLs[indexOf(name)][0]
 		}),
@@ -202,10 +202,10 @@ func (w *world) dutyFresh(p *proc) {
 	gi := w.vols[p.vol].data.group
 	f := d.facts(p, w.vols[p.vol].data.member, m)
 	if lease.says.PodUID != uids[p.pod] || lease.says.Retire.State != leases.RetireNone {
-		f.Firm = rules.No
+		f.Authoritative = rules.No
 	}
 	f.Quorum = membership.QuorumWithout(d.view, m.ID, w.health(gi, d.view))
-	if w.is(mutNoGuard) {
+	if w.is(mutNoFinalizer) {
 		f.Quorum = rules.Yes
 	}
 	decision := membership.DecideRemoval(f)

@@ -188,7 +188,7 @@ func (w *world) addLearner(gi, k int) (uint64, bool) {
 	}
 	members := w.groups[gi].now()
 	n := voters(members)
-	if n > 1 && w.connected(gi, members) < membership.Quorum(n+1) && !w.is(mutNoGuard) {
+	if n > 1 && w.connected(gi, members) < membership.Quorum(n+1) && !w.is(mutNoFinalizer) {
 		return 0, false
 	}
 	if slices.ContainsFunc(members, func(e entry) bool { return e.k == k }) {
@@ -219,7 +219,7 @@ func (w *world) remove(gi int, id uint64) bool {
 	if i < 0 {
 		return true // it is gone already
 	}
-	if !members[i].learner && !w.is(mutNoGuard) {
+	if !members[i].learner && !w.is(mutNoFinalizer) {
 		n := voters(members)
 		if ready, all := started(members, id); ready < membership.Quorum(all) {
 			return false
@@ -347,21 +347,21 @@ func (w *world) list(p *proc, among []string, cluster, without uint64) (membersh
 }
 
 // boot starts the proc's etcd on what is on its volume.
-func (w *world) boot(i int, stamp datadir.Stamp) {
+func (w *world) boot(i int, identityFile datadir.IdentityFile) {
 	p := &w.procs[i]
 	for j := range w.procs {
 		if q := &w.procs[j]; j != i && q.run && q.vol == p.vol {
 			w.violate("two etcds run on the volume of %s", names[p.k])
 		}
 	}
-	p.run, p.young, p.limit = true, true, stamp.MaxLearners
+	p.run, p.young, p.limit = true, true, identityFile.MaxLearners
 }
 
 // create makes etcd write the first log of a raft ID.
-func (w *world) create(i, gi int, stamp datadir.Stamp, index int) {
+func (w *world) create(i, gi int, identityFile datadir.IdentityFile, index int) {
 	p := &w.procs[i]
 	v := &w.vols[p.vol]
-	id := uint64(stamp.MemberID)
+	id := uint64(identityFile.MemberID)
 	if v.data.there {
 		w.violate("the data directory of %s is overwritten", names[p.k])
 	}
@@ -369,8 +369,8 @@ func (w *world) create(i, gi int, stamp datadir.Stamp, index int) {
 		w.violate("raft ID %x of %s is started on a volume without its data", id, names[p.k])
 	}
 	w.ghost.started = append(slices.Clip(w.ghost.started), id)
-	v.data = data{there: true, group: gi, cluster: uint64(stamp.ClusterID), member: id, index: index, term: w.groups[gi].term}
-	w.boot(i, stamp)
+	v.data = data{there: true, group: gi, cluster: uint64(identityFile.ClusterID), member: id, index: index, term: w.groups[gi].term}
+	w.boot(i, identityFile)
 }
 
 // stop ends the proc's etcd; what it led needs a new leader.

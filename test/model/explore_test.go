@@ -50,7 +50,7 @@ const maxRounds = 120
 
 // heal runs the world fairly until it is healthy, and counts the steps.
 func (w *world) heal() (steps int) {
-	w.settleDown()
+	w.finishDown()
 	turn := func(a action, times int) {
 		for range times {
 			if w.ghost.bad != "" || w.arrived() || !w.do(a) {
@@ -87,7 +87,7 @@ func (w *world) heal() (steps int) {
 	}
 	for i := range w.vols {
 		// A volume in the wrong place whose own place is gone: foreign data needs a person.
-		if k := w.owner(i); k >= 0 && w.vols[i].stamped && w.vols[i].stamp.Member != names[k] {
+		if k := w.owner(i); k >= 0 && w.vols[i].stamped && w.vols[i].identityFile.Member != names[k] {
 			w.ghost.helpless = "a volume holds another member's data"
 		}
 	}
@@ -140,7 +140,7 @@ func (w *world) draw(r *rand.Rand, faults bool) action {
 }
 
 // shape of a walk.
-type shape struct {
+type podHealth struct {
 	replicas int
 	steps    int                // before the faults end
 	formed   bool               // begin with a healthy cluster
@@ -151,7 +151,7 @@ type shape struct {
 }
 
 // begin is the world in which a walk of this shape begins.
-func begin(s shape, mutant *mutation) *world {
+func begin(s podHealth, mutant *mutation) *world {
 	w := newWorld(s.replicas)
 	w.mutant, w.fine = mutant, s.fine
 	if s.formed {
@@ -168,7 +168,7 @@ func begin(s shape, mutant *mutation) *world {
 }
 
 // walk takes random steps from a seed, then lets the cluster heal. It returns the trace and the number of steps.
-func walk(seed uint64, s shape, mutant *mutation) (w *world, trace []action, steps int) {
+func walk(seed uint64, s podHealth, mutant *mutation) (w *world, trace []action, steps int) {
 	r := rand.New(rand.NewPCG(seed, 1))
 	w = begin(s, mutant)
 	// Faults come in bursts: a walk has some kinds of them only, so that they meet each other.
@@ -204,7 +204,7 @@ func walk(seed uint64, s shape, mutant *mutation) (w *world, trace []action, ste
 }
 
 // replay takes the actions of a trace that can be taken, lets the cluster heal, and reports the story.
-func replay(s shape, mutant *mutation, trace []action, inform bool) *world {
+func replay(s podHealth, mutant *mutation, trace []action, inform bool) *world {
 	w := begin(s, mutant)
 	if inform {
 		w.telling = &[]string{}
@@ -227,7 +227,7 @@ func class(bad string) string { return particular.ReplaceAllString(bad, "_") }
 var particular = regexp.MustCompile(`c-[a-l]|\b[0-9a-f]{5,}\b|\b[0-9]+\b`)
 
 // shrink leaves out whatever the violation does not need.
-func shrink(s shape, mutant *mutation, trace []action) []action {
+func shrink(s podHealth, mutant *mutation, trace []action) []action {
 	want := class(replay(s, mutant, trace, false).ghost.bad)
 	for size := max(len(trace)/2, 1); size > 0; size /= 2 {
 		for at := 0; at+size <= len(trace); {
@@ -243,7 +243,7 @@ func shrink(s shape, mutant *mutation, trace []action) []action {
 }
 
 // story of a violation, for a person, with the trace that replays it.
-func story(s shape, mutant *mutation, trace []action) string {
+func story(s podHealth, mutant *mutation, trace []action) string {
 	trace = shrink(s, mutant, trace)
 	w := replay(s, mutant, trace, true)
 	lines, notified := []string{}, map[string]int{}

@@ -7,10 +7,10 @@ import (
 )
 
 // guard that a mutation takes away.
-type guard uint32
+type guardDeletion uint32
 
 const (
-	mutOldToken guard = 1 << iota
+	mutOldToken guardDeletion = 1 << iota
 	mutOldID
 	mutNoFloor
 	mutNoVolumeUID
@@ -24,21 +24,21 @@ const (
 	mutThawed
 	mutBlindWrite
 	mutNoEvidence
-	mutNoGuard
+	mutNoFinalizer
 	mutNoBootstrapCheck
 	mutOtherMark
 	mutBlindMark
-	mutBesideReplacing
+	mutAlongsideReplacing
 	mutStillServed
 	mutClaimIsDone
-	mutNoFarewell
+	mutNoRemovalAck
 	mutOtherDone
 	mutNoGroupTerm
 )
 
 // mutation is the protocol without one of its guards.
 type mutation struct {
-	guard guard
+	guardDeletion guardDeletion
 	// rule is a row of the start table that is left out.
 	rule string
 	// drains are the rows of the drain's table that are left out.
@@ -46,23 +46,23 @@ type mutation struct {
 	// history that finds it, where random walks come to it too rarely.
 	history []string
 	// shape of the walks that find it, where another one than all.
-	shape *shape
+	podHealth *podHealth
 }
 
-func (w *world) is(g guard) bool { return w.mutant != nil && w.mutant.guard&g != 0 }
+func (w *world) is(g guardDeletion) bool { return w.mutant != nil && w.mutant.guardDeletion&g != 0 }
 
 // formed is a healthy cluster of three that meets these faults, forming one that has not begun.
-func formed(only string) *shape {
-	return &shape{replicas: 3, steps: 300, formed: true, fine: true, faults: 12, only: only}
+func formed(only string) *podHealth {
+	return &podHealth{replicas: 3, steps: 300, formed: true, fine: true, faults: 12, only: only}
 }
 
-func forming(only string) *shape {
-	return &shape{replicas: 3, steps: 250, fine: true, faults: 8, only: only}
+func forming(only string) *podHealth {
+	return &podHealth{replicas: 3, steps: 250, fine: true, faults: 8, only: only}
 }
 
 // shrinking is a healthy cluster of five, so that some may be away while others go.
-func shrinking(only string) *shape {
-	return &shape{replicas: 5, steps: 400, formed: true, fine: true, faults: 12, only: only}
+func shrinking(only string) *podHealth {
+	return &podHealth{replicas: 5, steps: 400, formed: true, fine: true, faults: 12, only: only}
 }
 
 const asked = leases.RetireRequested
@@ -71,48 +71,48 @@ const asked = leases.RetireRequested
 var blind = []string{"quorum-back", "quorum", "others-back", "others-not-healthy"}
 
 // leaving is a healthy cluster of which one member is this far on its way out.
-func leaving(replicas int, far leases.RetireState, only string) *shape {
-	return &shape{replicas: replicas, steps: 300, formed: true, leaving: far, faults: 8, only: only}
+func leaving(replicas int, far leases.RetireState, only string) *podHealth {
+	return &podHealth{replicas: replicas, steps: 300, formed: true, leaving: far, faults: 8, only: only}
 }
 
 // mutations are what the model must find: each takes away one guard, and the one behind it where two stand in a row.
 var mutations = map[string]mutation{
-	"a re-used token":                           {guard: mutOldToken, shape: forming("AlHUV")},
-	"a start under an old raft ID":              {guard: mutOldID},
-	"a volume gone back in time":                {guard: mutNoFloor, shape: formed("BBRRE")},
-	"a volume replaced by an older copy":        {guard: mutNoVolumeUID | mutNoFloor, shape: formed("BiUE")},
-	"a volume gone back to a former raft ID":    {guard: mutNoGroupTerm, history: formerID},
-	"two Pods of one name":                      {guard: mutNoLock, shape: formed("FE")},
-	"all Leases deleted, seen by an agent":      {guard: mutAbsentIsForming | mutNoEvidence, shape: formed("EMVA")},
-	"all Leases deleted, seen by druid":         {guard: mutDruidBlind, shape: formed("jVEH")},
-	"a druid that acts on stale caches":         {guard: mutNoLiveRead},
-	"a stale published list":                    {guard: mutTrustList},
-	"mixed max-learners":                        {guard: mutMixedLimits},
-	"a thawed observer":                         {guard: mutThawed, shape: formed("+b")},
-	"a lost compare-and-set":                    {guard: mutBlindWrite, shape: forming("AFZHU")},
-	"a removal that a quorum does not outlive":  {guard: mutNoGuard, shape: formed("vEvN")},
-	"an attempt that goes on after it was lost": {guard: mutNoBootstrapCheck, shape: forming("FFZHUV")},
-	"a drain without a claim":                   {drains: []string{"claim"}, shape: leaving(3, asked, "AE")},
-	"a drain by another order's mark":           {guard: mutOtherMark, shape: leaving(3, asked, "MAA")},
-	"a drain that a quorum does not outlive":    {guard: mutNoGuard, drains: blind, shape: leaving(3, asked, "Nuuu")},
-	"a drain next to a member that is down":     {drains: []string{"others-not-healthy"}, shape: leaving(5, asked, "EN")},
-	"a drain next to a replacement":             {guard: mutBesideReplacing, shape: shrinking("IVEHA")},
-	"a claim that is taken back":                {guard: mutBlindMark, shape: leaving(3, asked, "+AA")},
-	"a drain that clients see":                  {guard: mutStillServed, shape: leaving(3, picked, "A")},
-	"a claim taken for an acknowledgement":      {guard: mutClaimIsDone, shape: formed("I-+")},
-	"an acknowledgement of another order":       {guard: mutOtherDone, shape: leaving(3, leases.RetireDone, "MAA")},
-	"leftovers of whom no one acknowledged":     {guard: mutNoFarewell, shape: shrinking("vI+bG")},
+	"a re-used token":                           {guardDeletion: mutOldToken, podHealth: forming("AlHUV")},
+	"a start under an old raft ID":              {guardDeletion: mutOldID},
+	"a volume gone back in time":                {guardDeletion: mutNoFloor, podHealth: formed("BBRRE")},
+	"a volume replaced by an older copy":        {guardDeletion: mutNoVolumeUID | mutNoFloor, podHealth: formed("BiUE")},
+	"a volume gone back to a former raft ID":    {guardDeletion: mutNoGroupTerm, history: formerID},
+	"two Pods of one name":                      {guardDeletion: mutNoLock, podHealth: formed("FE")},
+	"all Leases deleted, seen by an agent":      {guardDeletion: mutAbsentIsForming | mutNoEvidence, podHealth: formed("EMVA")},
+	"all Leases deleted, seen by druid":         {guardDeletion: mutDruidBlind, podHealth: formed("jVEH")},
+	"a druid that acts on stale caches":         {guardDeletion: mutNoLiveRead},
+	"a stale published list":                    {guardDeletion: mutTrustList},
+	"mixed max-learners":                        {guardDeletion: mutMixedLimits},
+	"a thawed observer":                         {guardDeletion: mutThawed, podHealth: formed("+b")},
+	"a lost compare-and-set":                    {guardDeletion: mutBlindWrite, podHealth: forming("AFZHU")},
+	"a removal that a quorum does not outlive":  {guardDeletion: mutNoFinalizer, podHealth: formed("vEvN")},
+	"an attempt that goes on after it was lost": {guardDeletion: mutNoBootstrapCheck, podHealth: forming("FFZHUV")},
+	"a drain without a claim":                   {drains: []string{"claim"}, podHealth: leaving(3, asked, "AE")},
+	"a drain by another order's mark":           {guardDeletion: mutOtherMark, podHealth: leaving(3, asked, "MAA")},
+	"a drain that a quorum does not outlive":    {guardDeletion: mutNoFinalizer, drains: blind, podHealth: leaving(3, asked, "Nuuu")},
+	"a drain next to a member that is down":     {drains: []string{"others-not-healthy"}, podHealth: leaving(5, asked, "EN")},
+	"a drain next to a replacement":             {guardDeletion: mutAlongsideReplacing, podHealth: shrinking("IVEHA")},
+	"a claim that is taken back":                {guardDeletion: mutBlindMark, podHealth: leaving(3, asked, "+AA")},
+	"a drain that clients see":                  {guardDeletion: mutStillServed, podHealth: leaving(3, picked, "A")},
+	"a claim taken for an acknowledgement":      {guardDeletion: mutClaimIsDone, podHealth: formed("I-+")},
+	"an acknowledgement of another order":       {guardDeletion: mutOtherDone, podHealth: leaving(3, leases.RetireDone, "MAA")},
+	"leftovers of whom no one acknowledged":     {guardDeletion: mutNoRemovalAck, podHealth: shrinking("vI+bG")},
 }
 
 // steps that a mutation may take to be found.
 const mutationSteps = 2_000_000
 
 // hunt walks until a violation, and says after how many steps.
-func hunt(m *mutation, most int) (s shape, trace []action, bad string, steps int) {
+func hunt(m *mutation, most int) (s podHealth, trace []action, bad string, steps int) {
 	for seed := uint64(1); steps < most; seed++ {
 		s = shapes[seed%uint64(len(shapes))]
-		if m.shape != nil {
-			s = *m.shape
+		if m.podHealth != nil {
+			s = *m.podHealth
 		}
 		w, taken, n := walk(seed, s, m)
 		if steps += n; w.ghost.bad != "" {

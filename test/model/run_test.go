@@ -12,40 +12,40 @@ import (
 
 // The steps of settling.
 const (
-	settleLook uint8 = iota
-	settleClaim
-	settlePromote
-	settleSlot
+	finishLook uint8 = iota
+	finishClaim
+	finishPromote
+	finishSlot
 )
 
 // settleStep follows a running etcd: recorded as Formed, promoted, its slot given back, its old data pruned.
-func (w *world) settleStep(i int, lost bool) bool {
+func (w *world) finishStep(i int, lost bool) bool {
 	p := &w.procs[i]
 	if !p.alive || !p.agent || !p.run {
 		return false
 	}
 	s, v := &p.settle, &w.vols[p.vol]
 	step := s.step
-	if lost && step != settleClaim && step != settlePromote && step != settleSlot {
+	if lost && step != finishClaim && step != finishPromote && step != finishSlot {
 		return false
 	}
-	s.step = settleLook
+	s.step = finishLook
 	switch step {
-	case settleClaim:
+	case finishClaim:
 		return w.claimFormed(p, lost)
-	case settlePromote:
+	case finishPromote:
 		return w.promoteSelf(p)
-	case settleSlot:
+	case finishSlot:
 		record := s.record
 		record.Replacing = nil
 		w.say("agent %s: gives the slot back", names[p.k])
 		w.updateRecord(p, s.version, record)
 		return true
 	}
-	if v.data.member != uint64(v.stamp.MemberID) {
+	if v.data.member != uint64(v.identityFile.MemberID) {
 		return false
 	}
-	if !v.stamp.Formed {
+	if !v.identityFile.Formed {
 		return w.formation(i)
 	}
 	members := w.groups[v.data.group].config(v.data.index)
@@ -54,10 +54,10 @@ func (w *world) settleStep(i int, lost bool) bool {
 	case at < 0 || !w.leads(v.data.group) || !w.reaches(p):
 		return false
 	case members[at].learner:
-		s.record, s.version, s.step = w.record.says, w.record.version, settlePromote
+		s.record, s.version, s.step = w.record.says, w.record.version, finishPromote
 		return w.record.there
 	case w.record.there && w.record.says.Replacing != nil && w.record.says.Replacing.Member == names[p.k]:
-		s.record, s.version, s.step = w.record.says, w.record.version, settleSlot
+		s.record, s.version, s.step = w.record.says, w.record.version, finishSlot
 		return true
 	default:
 		return v.asides > 0 && w.prune(i)
@@ -75,22 +75,22 @@ func (w *world) formation(i int) bool {
 	case !w.record.there:
 		err = leases.ErrAbsent
 	}
-	formation := start.BootstrapOf(w.record.says, err, v.stamp, names[p.k])
+	formation := start.BootstrapOf(w.record.says, err, v.identityFile, names[p.k])
 	if w.is(mutNoBootstrapCheck) && formation == start.BootstrapLost {
 		formation = start.BootstrapOurs
 	}
 	switch formation {
 	case start.BootstrapLost:
-		w.say("agent %s: stops its etcd, its attempt %s was lost", names[p.k], v.stamp.Lineage)
+		w.say("agent %s: stops its etcd, its attempt %s was lost", names[p.k], v.identityFile.Lineage)
 		w.stop(p)
 	case start.BootstrapRecorded:
 		w.say("agent %s: stamps its volume as formed", names[p.k])
-		v.stamp.Formed = true
+		v.identityFile.Formed = true
 	case start.BootstrapOurs:
 		if !w.leads(v.data.group) {
 			return false
 		}
-		s.record, s.version, s.step = w.record.says, w.record.version, settleClaim
+		s.record, s.version, s.step = w.record.says, w.record.version, finishClaim
 	default:
 		return false
 	}
@@ -99,7 +99,7 @@ func (w *world) formation(i int) bool {
 
 func (w *world) claimFormed(p *proc, lost bool) bool {
 	v := &w.vols[p.vol]
-	if !w.updateRecord(p, p.settle.version, start.FormedBy(p.settle.record, v.stamp, uids[p.pod])) {
+	if !w.updateRecord(p, p.settle.version, start.FormedBy(p.settle.record, v.identityFile, uids[p.pod])) {
 		return true
 	}
 	w.say("agent %s: records %x as formed", names[p.k], v.data.cluster)
@@ -108,7 +108,7 @@ func (w *world) claimFormed(p *proc, lost bool) bool {
 	}
 	w.ghost.formed = v.data.group + 1
 	if !lost {
-		v.stamp.Formed = true
+		v.identityFile.Formed = true
 	}
 	w.assess()
 	return true
@@ -122,7 +122,7 @@ func (w *world) promoteSelf(p *proc) bool {
 		return false
 	}
 	f := membership.PromotionFacts{
-		Kind: membership.LearnerUnstarted, Firm: rules.No, Voters: membership.VotersOf(view),
+		Kind: membership.LearnerUnstarted, Authoritative: rules.No, Voters: membership.VotersOf(view),
 		Joined: rules.AnswerOf(!slices.ContainsFunc(s.record.Members, func(name string) bool {
 			return !slices.ContainsFunc(view.Members, func(m membership.Member) bool { return m.Name == name })
 		})),
@@ -134,7 +134,7 @@ func (w *world) promoteSelf(p *proc) bool {
 	lease := w.members[p.k].lease
 	fresh := lease.there && lease.says.PodUID == uids[p.pod] && lease.says.Retire.State == leases.RetireNone
 	if s.record.Phase == leases.PhaseFormed && s.record.Lists(names[p.k]) && s.record.ClusterID == view.ClusterID {
-		f.Firm = rules.AnswerOf(fresh)
+		f.Authoritative = rules.AnswerOf(fresh)
 	}
 	verdict := membership.DecidePromotion(f)
 	if verdict.Verdict != membership.PromoteMember || !w.promote(gi, d.member) {
@@ -156,7 +156,7 @@ func (w *world) prune(i int) bool {
 	f := datadir.PruneFacts{
 		Voter:   answer[at >= 0 && !members[at].learner && members[at].name != ""],
 		Quorum:  answer[w.leads(gi)],
-		Current: answer[r.there && r.says.Phase == leases.PhaseFormed && r.says.ClusterID == v.data.cluster && r.says.FormedEpoch == v.stamp.Epoch],
+		Current: answer[r.there && r.says.Phase == leases.PhaseFormed && r.says.ClusterID == v.data.cluster && r.says.FormedEpoch == v.identityFile.Epoch],
 	}
 	if datadir.DecidePrune(f).Verdict != datadir.DeleteAsides {
 		return false
@@ -164,7 +164,7 @@ func (w *world) prune(i int) bool {
 	if w.ghost.formed != gi+1 {
 		w.violate("%s deletes old data while it runs no formed cluster's", names[p.k])
 	}
-	v.asides, v.asideFormed = 0, false
+	v.asides, v.quarantineFormed = 0, false
 	w.say("agent %s: prunes what it moved aside", names[p.k])
 	return true
 }
@@ -175,7 +175,7 @@ func (w *world) renewStep(i int) bool {
 	v := &w.vols[p.vol]
 	lease := &w.members[p.k].lease
 	r := &p.renew
-	if !p.alive || !p.agent || !p.run || !v.stamp.Formed || v.data.member != uint64(v.stamp.MemberID) || !w.reaches(p) || !lease.there {
+	if !p.alive || !p.agent || !p.run || !v.identityFile.Formed || v.data.member != uint64(v.identityFile.MemberID) || !w.reaches(p) || !lease.there {
 		return false
 	}
 	if !r.read || r.pod != "" && r.pod != uids[p.pod] {
@@ -202,7 +202,7 @@ func (w *world) renewStep(i int) bool {
 		r.surely = r.candidate
 	}
 	now := leases.Raft{Term: uint64(v.data.term), Committed: uint64(v.data.index)}
-	says.ID, says.ClusterID, says.Epoch, says.Lineage = v.data.member, v.data.cluster, v.stamp.Epoch, v.stamp.Lineage
+	says.ID, says.ClusterID, says.Epoch, says.Lineage = v.data.member, v.data.cluster, v.identityFile.Epoch, v.identityFile.Lineage
 	says.Raft, says.Floor, says.Role = now, r.surely, leases.RoleMember
 	switch {
 	case at < 0 || members[at].learner:

@@ -51,7 +51,7 @@ func TestEveryInterleavingToADepth(t *testing.T) {
 	for name, start := range starts {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := shape{replicas: start.replicas, formed: start.formed || start.leaving != "", leaving: start.leaving}
+			s := podHealth{replicas: start.replicas, formed: start.formed || start.leaving != "", leaving: start.leaving}
 			before, err := parse(start.before)
 			if err != nil {
 				t.Fatal(err)
@@ -131,8 +131,8 @@ func (w *world) encode(b []byte) []byte {
 	b = w.kube.encode(b)
 	for i := range w.vols {
 		v := &w.vols[i]
-		b = fmt.Appendf(b, "v%v %s %t %d %t %d", v.data, v.stamp.Lineage, v.stamp.Formed, v.asides, v.asideFormed, v.lock)
-		b = binary.BigEndian.AppendUint64(b, uint64(v.stamp.MemberID))
+		b = fmt.Appendf(b, "v%v %s %t %d %t %d", v.data, v.identityFile.Lineage, v.identityFile.Formed, v.asides, v.quarantineFormed, v.lock)
+		b = binary.BigEndian.AppendUint64(b, uint64(v.identityFile.MemberID))
 	}
 	for i := range w.groups {
 		g := &w.groups[i]

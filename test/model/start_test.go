@@ -28,17 +28,17 @@ const (
 	confirmList
 	decide
 	claimBootstrap
-	asideForBootstrap
-	stampBootstrap
+	quarantineForBootstrap
+	identityFileBootstrap
 	bootBootstrap
-	asideForJoin
+	quarantineForJoin
 	add
 	agree
 	bootJoin
 	takeSlot
-	asideForReplace
+	quarantineForReplace
 	removeSelf
-	asideForRejoin
+	quarantineForRejoin
 	bootResume
 )
 
@@ -134,9 +134,9 @@ func (w *world) readLease(p *proc) {
 // inspect is what the agent finds on its volume.
 func (w *world) inspect(p *proc) {
 	s, v := &p.start.sight, &w.vols[p.vol]
-	s.Stamp, s.StampErr = v.stamp, nil
+	s.IdentityFile, s.IdentityFileErr = v.identityFile, nil
 	if !v.stamped {
-		s.StampErr = datadir.ErrNoStamp
+		s.IdentityFileErr = datadir.ErrNoIdentityFile
 	}
 	s.Report = datadir.Report{State: datadir.Empty}
 	if d := v.data; d.there {
@@ -157,8 +157,8 @@ func (w *world) readList(p *proc) {
 		return
 	}
 	cluster := record.ClusterID
-	if cluster == 0 && s.sight.StampErr == nil {
-		cluster = uint64(s.sight.Stamp.ClusterID)
+	if cluster == 0 && s.sight.IdentityFileErr == nil {
+		cluster = uint64(s.sight.IdentityFile.ClusterID)
 	}
 	view, _, ok := w.list(p, likely(record), cluster, 0)
 	if w.is(mutTrustList) && record.MemberList != nil {
@@ -242,7 +242,7 @@ func (w *world) evidence(i int) {
 	if w.is(mutNoEvidence) {
 		return
 	}
-	if s.Record.FormedEpoch > 0 || s.StampErr == nil && s.Stamp.Formed || v.asideFormed {
+	if s.Record.FormedEpoch > 0 || s.IdentityFileErr == nil && s.IdentityFile.Formed || v.quarantineFormed {
 		f.Evidence = start.FormedBefore
 		return
 	}
@@ -317,8 +317,8 @@ func (w *world) decide(i int) {
 	}
 	s.rule, s.mode = d.Rule, d.Mode
 	s.step = map[start.Mode]uint8{
-		start.ModeNew: claimBootstrap, start.ModeJoin: asideForJoin, start.ModeReplaceSelf: takeSlot,
-		start.ModeRejoin: asideForRejoin, start.ModeResume: bootResume,
+		start.ModeNew: claimBootstrap, start.ModeJoin: quarantineForJoin, start.ModeReplaceSelf: takeSlot,
+		start.ModeRejoin: quarantineForRejoin, start.ModeResume: bootResume,
 	}[d.Mode]
 }
 

@@ -100,7 +100,7 @@ func (w *world) unseen(k int) {
 	says := w.members[k].lease.says
 	for _, v := range w.vols {
 		d := v.data
-		if !d.there || !d.dishonest || !v.stamped || v.stamp.Member != names[k] || d.corrupt {
+		if !d.there || !d.dishonest || !v.stamped || v.identityFile.Member != names[k] || d.corrupt {
 			continue
 		}
 		gi := d.group
@@ -112,7 +112,7 @@ func (w *world) unseen(k int) {
 		if w.members[k].lease.there && says.ID != d.member && says.ClusterID == d.cluster {
 			seen = 0 < d.term && uint64(d.term) < max(says.Floor.Term, says.Raft.Term)
 		}
-		if c := w.members[k].claim; w.members[k].lease.there && c.there && v.stamp.VolumeUID != uids[c.uid] {
+		if c := w.members[k].claim; w.members[k].lease.there && c.there && v.identityFile.VolumeUID != uids[c.uid] {
 			seen = true // another volume: the claim's UID reports, at whatever entry it ends
 		}
 		if !seen && !w.ghost.excused {
@@ -142,7 +142,7 @@ func (w *world) swap(i, j int) bool {
 	if v == nil || u == nil {
 		return false
 	}
-	v.data, u.data, v.stamp, u.stamp, v.stamped, u.stamped = u.data, v.data, u.stamp, v.stamp, u.stamped, v.stamped
+	v.data, u.data, v.identityFile, u.identityFile, v.stamped, u.stamped = u.data, v.data, u.identityFile, v.identityFile, u.stamped, v.stamped
 	w.say("fault: the volumes of %s and %s change places", names[w.procs[i].k], names[w.procs[j].k])
 	return true
 }

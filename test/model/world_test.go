@@ -99,10 +99,10 @@ type data struct {
 
 type volume struct {
 	data        data
-	stamp       datadir.Stamp
+	identityFile       datadir.IdentityFile
 	stamped     bool
 	asides      int
-	asideFormed bool
+	quarantineFormed bool
 	copied      *volume // an older state of it
 	lock        int     // the proc, as index+1, whose launch holds it
 }
@@ -159,7 +159,7 @@ type starting struct {
 	id       uint64
 	attempts int
 	// What is about to be stamped and started.
-	stamp datadir.Stamp
+	identityFile datadir.IdentityFile
 }
 
 type settling struct {

@@ -11,7 +11,7 @@ import (
 	"github.com/etcd-druid/druid/leases"
 )
 
-func TestMembersAreCountedByWhatTheirLeasesSay(t *testing.T) {
+func TestMembersAreCountedByWhatTheirLeasesReport(t *testing.T) {
 	cases := map[string]struct {
 		members          members
 		voters           int

@@ -167,7 +167,7 @@ func (t *tour) read(ctx context.Context) error {
 	return t.etcdctl(ctx, t.removalCandidate, "get", key)
 }
 
-func (t *tour) farewell() {
+func (t *tour) removalAck() {
 	t.begin("Go on")
 	fmt.Fprintf(t.out, `
    All of it is left running. Try:

@@ -15,7 +15,7 @@ import (
 )
 
 // patience bounds one chapter. Forming and healing take about ten seconds; images are loaded by then.
-const patience = 3 * time.Minute
+const maxWait = 3 * time.Minute
 
 // watch reads the Leases of the members.
 type watch struct {
@@ -96,7 +96,7 @@ func (t *tour) follow(ctx context.Context, done func(members) bool) error {
 
 // until looks at the member Leases until they are as they should be, and shows each look to see.
 func (t *tour) until(ctx context.Context, done func(members) bool, see func(members)) error {
-	limit, cancel := context.WithTimeout(ctx, patience)
+	limit, cancel := context.WithTimeout(ctx, maxWait)
 	defer cancel()
 	tick := time.NewTicker(100 * time.Millisecond)
 	defer tick.Stop()
@@ -118,7 +118,7 @@ func (t *tour) until(ctx context.Context, done func(members) bool, see func(memb
 			if ctx.Err() == nil {
 				t.diagnose(ctx)
 			}
-			return fmt.Errorf("members of %s: not as they should be after %s: %w", cluster, patience, errors.Join(context.Cause(limit), failed))
+			return fmt.Errorf("members of %s: not as they should be after %s: %w", cluster, maxWait, errors.Join(context.Cause(limit), failed))
 		}
 	}
 }

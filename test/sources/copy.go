@@ -35,7 +35,7 @@ func Copy(ctx context.Context, repo, to string) error {
 			return fmt.Errorf("copy %s: %w", file, err)
 		}
 	}
-	return stamp(to)
+	return identityFile(to)
 }
 
 func copyFile(from, to string) error {
@@ -71,7 +71,7 @@ func copyFile(from, to string) error {
 }
 
 // stamp sets the times of all below dir, the deepest first.
-func stamp(dir string) error {
+func identityFile(dir string) error {
 	var paths []string
 	if err := filepath.WalkDir(dir, func(path string, _ fs.DirEntry, err error) error {
 		paths = append(paths, path)

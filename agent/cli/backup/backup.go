@@ -148,7 +148,7 @@ func (s *session) name(key string) string {
 // no makes err an answer.
 func no(err error) error { return cli.WithCode(exitNo, err) }
 
-func stamp(t time.Time) string {
+func identityFile(t time.Time) string {
 	if t.IsZero() {
 		return "-"
 	}

@@ -172,7 +172,7 @@ func TestBackupsOfARealEtcd(t *testing.T) {
 		scratch := t.TempDir()
 		contains(t, ok(t, in("verify", "--scratch", scratch)...), name(h.Fulls[1].Key)+": restored to revision 21", "verified: at revision 21 it holds 7 keys")
 		r := decoded[verify.Result](t, ok(t, in("verify", "--scratch", scratch, "--revision", "14", "-o", "json")...))
-		if r.Verdict != verify.Proven || r.Checkpoint.Revision != 11 || r.Revision != 14 {
+		if r.Verdict != verify.IsVerified || r.Checkpoint.Revision != 11 || r.Revision != 14 {
 			t.Errorf("got %+v", r)
 		}
 		if out, code, failure := run(t, in("verify", "--scratch", scratch, "--object", filepath.Base(h.Fulls[0].Key))...); code != 1 || !strings.Contains(failure, "no checkpoint") {
@@ -285,7 +285,7 @@ func TestGCDeletesOnlyWhenReported(t *testing.T) {
 	rules := append(at, "--count", "1", "--broken", names[3], "--proven", names[1])
 	contains(t, ok(t, rules...), "would-go", "kept", "the newest full of its lineage that is not known to be broken", "1 of 4 objects would be deleted, 1 B. Nothing was deleted")
 	fates := decoded[[]fate](t, ok(t, append(rules, "-o", "json")...))
-	if len(fates) != 4 || fates[0].Fate != fateGoes || fates[1].Reason != catalog.ReasonProven || fates[2].Reason != catalog.ReasonSound || fates[3].Reason != catalog.ReasonNewest {
+	if len(fates) != 4 || fates[0].Fate != fateGoes || fates[1].Reason != catalog.ReasonVerified || fates[2].Reason != catalog.ReasonSound || fates[3].Reason != catalog.ReasonNewest {
 		t.Errorf("got %+v", fates)
 	}
 	if c, err := catalog.Read(t.Context(), s, demo); err != nil || len(c.Histories[0].Fulls) != 4 {

@@ -151,7 +151,7 @@ known, with the cause.`,
 			c.Progress = shown.report
 			r := verify.Run(cmd.Context(), c)
 			shown.end()
-			return s.printProof(r)
+			return s.printVerification(r)
 		},
 	}
 	flags.add(cmd.Flags())
@@ -182,7 +182,7 @@ func (t trialFlags) trial(ctx context.Context, s *session) (c verify.Config, err
 	return c, err
 }
 
-func (s *session) printProof(r verify.Result) error {
+func (s *session) printVerification(r verify.Result) error {
 	if s.json() {
 		if err := s.printJSON(r); err != nil {
 			return err
@@ -218,7 +218,7 @@ func verdictOf(r verify.Result) error {
 		return no(fmt.Errorf("broken: %s; take a new full backup, and keep the older ones until it is verified", r.Reason))
 	case verify.Unknown:
 		return errors.New("unknown: " + r.Reason)
-	case verify.Proven:
+	case verify.IsVerified:
 	}
 	return nil
 }

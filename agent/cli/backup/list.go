@@ -94,7 +94,7 @@ func (t timeline) print(w io.Writer) error {
 	for _, l := range t.Lineages {
 		wasFormed, parent, fork := "?", "?", "?"
 		if l.Formation != nil {
-			wasFormed, parent, fork = stamp(l.Formation.Created), "-", "-"
+			wasFormed, parent, fork = identityFile(l.Formation.Created), "-", "-"
 			if l.Formation.Parent != "" {
 				parent, fork = string(l.Formation.Parent), strconv.FormatInt(l.Formation.Fork, 10)
 			}
@@ -105,10 +105,10 @@ func (t timeline) print(w io.Writer) error {
 		for i, r := range l.Restorable {
 			revisions := fmt.Sprintf("%d-%d", r.From, r.To)
 			if i > 0 {
-				row("", "", "", "", "", "", "", revisions, stamp(r.Since), stamp(r.Until))
+				row("", "", "", "", "", "", "", revisions, identityFile(r.Since), identityFile(r.Until))
 				continue
 			}
-			row(l.Lineage, wasFormed, parent, fork, l.Fulls, l.Deltas, size(l.Size), revisions, stamp(r.Since), stamp(r.Until))
+			row(l.Lineage, wasFormed, parent, fork, l.Fulls, l.Deltas, size(l.Size), revisions, identityFile(r.Since), identityFile(r.Until))
 		}
 	}
 	if err := table.Flush(); err != nil {
@@ -192,11 +192,11 @@ func fullRow(f catalog.Full) row {
 	if f.Final {
 		kind = "final"
 	}
-	return row{f.Lineage, kind, f.Revision, f.Revision, stamp(f.At), f.Key, f.Size}
+	return row{f.Lineage, kind, f.Revision, f.Revision, identityFile(f.At), f.Key, f.Size}
 }
 
 func deltaRow(d catalog.Delta) row {
-	return row{d.Lineage, "delta", d.From, d.To, stamp(d.At), d.Key, d.Size}
+	return row{d.Lineage, "delta", d.From, d.To, identityFile(d.At), d.Key, d.Size}
 }
 
 func rowsOf(c catalog.Catalog) []row {

@@ -120,11 +120,11 @@ func (s *session) printPlan(p catalog.Plan) error {
 	words := fmt.Sprintf("%s, %s, to revision %d of lineage %s", objects(len(rows)), size(bytes), p.Reach, p.Full.Lineage)
 	switch {
 	case p.Revision != 0 && !p.Until.IsZero():
-		words += fmt.Sprintf(", cut after revision %d and at %s, whichever comes first", p.Revision, stamp(p.Until))
+		words += fmt.Sprintf(", cut after revision %d and at %s, whichever comes first", p.Revision, identityFile(p.Until))
 	case p.Revision != 0:
 		words += fmt.Sprintf(", cut after revision %d", p.Revision)
 	case !p.Until.IsZero():
-		words += fmt.Sprintf(" at the most, cut at %s", stamp(p.Until))
+		words += fmt.Sprintf(" at the most, cut at %s", identityFile(p.Until))
 	}
 	if _, err := fmt.Fprintln(s.out, words); err != nil {
 		return err

@@ -49,7 +49,7 @@ func write(t *testing.T, path, content string) {
 }
 
 // The whole way of backups that are encrypted, with a key that is changed in the middle.
-func TestSealedBackupsOfARealEtcd(t *testing.T) {
+func TestEncryptedBackupsOfARealEtcd(t *testing.T) {
 	path, keys := t.TempDir(), secret(t, "a", "b")
 	s, err := open.Open(t.Context(), store.Config{Directory: &store.Directory{Path: path}, Sealing: &store.Sealing{KeysDir: keys}})
 	if err != nil {
@@ -74,7 +74,7 @@ func TestSealedBackupsOfARealEtcd(t *testing.T) {
 	contains(t, ok(t, in("check", with)...), "5 objects: 5 intact, 0 broken, 0 not read")
 	contains(t, ok(t, in("verify", with, "--scratch", t.TempDir())...), "verified: at revision 21 it holds 7 keys")
 	t.Run("restore", func(t *testing.T) { testRestore(t, h, with) })
-	t.Run("copy", func(t *testing.T) { testSealedCopy(t, in, with) })
+	t.Run("copy", func(t *testing.T) { testEncryptedCopy(t, in, with) })
 
 	lost := secret(t, "b")
 	out, code, _ = run(t, in("check", append(slices.Clone(at), "--encryption-keys", lost))...)
@@ -120,7 +120,7 @@ func onDisk(t *testing.T, path string) {
 	}
 }
 
-func testSealedCopy(t *testing.T, in func(string, []string, ...string) []string, with []string) {
+func testEncryptedCopy(t *testing.T, in func(string, []string, ...string) []string, with []string) {
 	url, _ := directory(t)
 	if _, code, failure := run(t, in("copy", with, "--to", url)...); code != 1 || !strings.Contains(failure, "--to-encryption-keys none") {
 		t.Errorf("a copy in plain that no one asked for: exit code %d, %q", code, failure)

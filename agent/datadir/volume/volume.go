@@ -19,16 +19,16 @@ const (
 	// LockFile is held with an exclusive flock for as long as etcd may run or the agent looks at the volume.
 	LockFile = "druid.lock"
 	// StampFile says whose the data is.
-	StampFile = "druid.json"
+	IdentityFileName = "druid.json"
 	// ExitFile says how the last etcd ended. It is absent while etcd runs, so its absence means an unclean end.
 	ExitFile = "druid.exit"
 	// AsidePrefix starts the names of data directories that were moved aside.
-	AsidePrefix = "data.aside-"
+	QuarantinePrefix = "data.aside-"
 	// RestoredDir is where a data directory is made from a backup, until it is stamped and renamed. Names that start so are
 	// the restore's own, and no etcd ever ran on what they name.
 	RestoredDir = "data.restored"
 	// AsideFile, in such a directory, says why it was moved aside and what is in it.
-	AsideFile = "druid.aside.json"
+	QuarantineFile = "druid.aside.json"
 )
 
 // RestoredPath is where a data directory is made from a backup.

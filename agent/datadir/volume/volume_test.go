@@ -40,7 +40,7 @@ func TestLockIsHeldUntilEveryCopyIsClosed(t *testing.T) {
 	_ = again.Close()
 }
 
-func TestWhatIsWrongWithAVolumeIsSaid(t *testing.T) {
+func TestWhatIsWrongWithAVolumeIsReported(t *testing.T) {
 	tests := map[string]struct {
 		prepare func(dir string) error
 		uid     uintptr // whose attempt it is

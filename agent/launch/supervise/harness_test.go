@@ -62,7 +62,7 @@ func runLaunch() error {
 }
 
 // patience with what takes at most seconds on an idle machine.
-const patience = 2 * time.Minute
+const maxWait = 2 * time.Minute
 
 // pod is one volume, one agent's socket and the processes around them.
 type pod struct {
@@ -116,8 +116,8 @@ func (r *process) end(t *testing.T) {
 		if r.err != nil {
 			t.Fatalf("launch ended with %v, want code 0", r.err)
 		}
-	case <-time.After(patience):
-		t.Fatalf("launch did not end within %s of SIGTERM", patience)
+	case <-time.After(maxWait):
+		t.Fatalf("launch did not end within %s of SIGTERM", maxWait)
 	}
 }
 
@@ -187,8 +187,8 @@ func (a *agent) asked() launch.Idle {
 	select {
 	case idle := <-a.idle:
 		return idle
-	case <-time.After(patience):
-		a.t.Fatalf("launch did not ask within %s", patience)
+	case <-time.After(maxWait):
+		a.t.Fatalf("launch did not ask within %s", maxWait)
 		return launch.Idle{}
 	}
 }
@@ -196,7 +196,7 @@ func (a *agent) asked() launch.Idle {
 // until waits for a state of launch.
 func (a *agent) until(what string, is func(launch.Status) bool) launch.Status {
 	a.t.Helper()
-	deadline := time.After(patience)
+	deadline := time.After(maxWait)
 	for {
 		status, changed := a.server.State()
 		if is(status) {
@@ -205,7 +205,7 @@ func (a *agent) until(what string, is func(launch.Status) bool) launch.Status {
 		select {
 		case <-changed:
 		case <-deadline:
-			a.t.Fatalf("not within %s: %s; last: %+v", patience, what, status)
+			a.t.Fatalf("not within %s: %s; last: %+v", maxWait, what, status)
 		}
 	}
 }
@@ -251,11 +251,11 @@ func (p *pod) get(path string) (string, error) {
 // eventually polls with a deadline.
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	for poll, late := time.Tick(20*time.Millisecond), time.After(patience); !ok(); {
+	for poll, late := time.Tick(20*time.Millisecond), time.After(maxWait); !ok(); {
 		select {
 		case <-poll:
 		case <-late:
-			t.Fatalf("not within %s: %s", patience, what)
+			t.Fatalf("not within %s: %s", maxWait, what)
 		}
 	}
 }

@@ -204,7 +204,7 @@ func (s *supervisor) run(ctx context.Context, order launch.Order) (done bool) {
 		case sig := <-s.Forward:
 			c.forward(sig)
 		case order := <-s.agent.orders:
-			c.obey(order)
+			c.serveOrders(order)
 		case <-s.agent.lost:
 			if c.ending {
 				c.terminate() // no one is left to move leadership
@@ -235,7 +235,7 @@ func (s *supervisor) leave(c *child) <-chan time.Time {
 	return time.After(launch.StopGrace)
 }
 
-func (c *child) obey(o launch.Order) {
+func (c *child) serveOrders(o launch.Order) {
 	switch o.Kind {
 	case launch.OrderStop:
 		c.terminate()

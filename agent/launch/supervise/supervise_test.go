@@ -47,7 +47,7 @@ func TestEtcdRunsUnderTheLockAndEndsInGoodOrder(t *testing.T) {
 	l.end(t)
 	select {
 	case <-a.stopping:
-	case <-time.After(patience): // launch does not wait for an agent that is slow
+	case <-time.After(maxWait): // launch does not wait for an agent that is slow
 		t.Error("the agent was not asked to move leadership")
 	}
 	if exit, err := volume.ReadExit(p.volume); err != nil || !exit.Clean || exit.Crashes != 0 {
@@ -95,9 +95,9 @@ func TestEtcdIsStoppedByOrder(t *testing.T) {
 		ready, err := p.get("/readyz")
 		return err == nil && strings.HasPrefix(ready, "HTTP/1.1 200 ")
 	})
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), maxWait)
 	defer cancel()
-	if err := a.server.Stop(ctx, patience, "test"); err != nil {
+	if err := a.server.Stop(ctx, maxWait, "test"); err != nil {
 		t.Fatal(err)
 	}
 	if r := a.asked().Report; !r.Clean || r.Crashes != 0 {
@@ -117,7 +117,7 @@ func TestProcessThatIgnoresSIGTERMIsKilledAfterGrace(t *testing.T) {
 		Env: append(os.Environ(), roleVariable+"=stubborn")}
 	status := a.untilRunning()
 	eventually(t, "SIGTERM is ignored", func() bool { return ignoresSIGTERM(status.Report.PID) })
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), maxWait)
 	defer cancel()
 	if err := a.server.Stop(ctx, 200*time.Millisecond, "test"); err != nil {
 		t.Fatal(err)

@@ -67,7 +67,7 @@ func BenchmarkGet(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	sealed, err := age.EncryptReader(io.LimitReader(zeros{}, benchSize), sealer{k, object})
+	sealed, err := age.EncryptReader(io.LimitReader(zeros{}, benchSize), wrapping{k, object})
 	if err != nil {
 		b.Fatal(err)
 	}

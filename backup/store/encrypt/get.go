@@ -42,12 +42,12 @@ func (s *Store) Get(ctx context.Context, key string, offset, length int64) (io.R
 // open reads a range of what is sealed. From the beginning one request does; elsewhere header and size are asked for first.
 func (s *Store) open(ctx context.Context, key string, offset, length int64) (io.ReadCloser, error) {
 	if length == 0 {
-		return s.inner.Get(ctx, sealedName(key), 0, 0)
+		return s.inner.Get(ctx, encryptedName(key), 0, 0)
 	}
 	if offset > 0 {
 		return s.openAt(ctx, key, offset, length)
 	}
-	body, err := s.inner.Get(ctx, sealedName(key), 0, sealedLength(length))
+	body, err := s.inner.Get(ctx, encryptedName(key), 0, encryptedLength(length))
 	if err != nil {
 		return nil, err
 	}
@@ -64,7 +64,7 @@ func (s *Store) open(ctx context.Context, key string, offset, length int64) (io.
 
 // openAt reads a range that does not begin with the object.
 func (s *Store) openAt(ctx context.Context, key string, offset, length int64) (io.ReadCloser, error) {
-	size, err := s.sealedSize(ctx, key)
+	size, err := s.encryptedSize(ctx, key)
 	if err != nil {
 		return nil, err
 	}
@@ -72,7 +72,7 @@ func (s *Store) openAt(ctx context.Context, key string, offset, length int64) (i
 	if length > 0 {
 		end = min(end, offset+min(length, end))
 	}
-	at := &ranged{ctx: ctx, inner: s.inner, key: sealedName(key), size: size, end: min(sealedLength(end), size)}
+	at := &ranged{ctx: ctx, inner: s.inner, key: encryptedName(key), size: size, end: min(encryptedLength(end), size)}
 	r := &reader{store: s, key: key, source: &source{}, Closer: at}
 	at.failed = &r.source.err
 	content, inside, err := age.DecryptReaderAt(at, size, opener{s.keys, key})
@@ -84,12 +84,12 @@ func (s *Store) openAt(ctx context.Context, key string, offset, length int64) (i
 }
 
 // sealedSize asks the listing: a store has no other word on one object.
-func (s *Store) sealedSize(ctx context.Context, key string) (int64, error) {
-	for o, err := range s.inner.List(ctx, sealedName(key)) {
+func (s *Store) encryptedSize(ctx context.Context, key string) (int64, error) {
+	for o, err := range s.inner.List(ctx, encryptedName(key)) {
 		if err != nil {
 			return 0, err
 		}
-		if o.Key == sealedName(key) {
+		if o.Key == encryptedName(key) {
 			return o.Size, nil
 		}
 	}

@@ -137,7 +137,7 @@ const (
 )
 
 // errSealed is what is wrong with a sealed object's bytes.
-var errSealed = errors.New("it is not what was sealed")
+var errEncrypted = errors.New("it is not what was sealed")
 
 func hashOf(object string) string {
 	sum := sha256.Sum256([]byte(bound(object)))
@@ -168,14 +168,14 @@ func (k key) wrapper(salt []byte, args []string) (open func([]byte) ([]byte, err
 }
 
 // sealer is the recipient of one object.
-type sealer struct {
+type wrapping struct {
 	key    key
 	object string
 }
 
-var _ age.Recipient = sealer{}
+var _ age.Recipient = wrapping{}
 
-func (s sealer) Wrap(fileKey []byte) ([]*age.Stanza, error) {
+func (s wrapping) Wrap(fileKey []byte) ([]*age.Stanza, error) {
 	check, err := s.key.check()
 	if err != nil {
 		return nil, err
@@ -200,17 +200,17 @@ var _ age.Identity = opener{}
 
 func (o opener) Unwrap(stanzas []*age.Stanza) ([]byte, error) {
 	if len(stanzas) != 1 || stanzas[0].Type != stanzaType || len(stanzas[0].Args) == 0 {
-		return nil, fmt.Errorf("%w by an agent: its header is of another program", errSealed)
+		return nil, fmt.Errorf("%w by an agent: its header is of another program", errEncrypted)
 	}
 	s := stanzas[0]
 	if s.Args[0] != version {
 		return nil, fmt.Errorf("it is sealed in version %q, this one knows %s: %w", s.Args[0], version, store.ErrNewer)
 	}
 	if len(s.Args) != 4 || len(s.Args[1]) != idWidth || len(s.Body) != saltSize+wrappedSize {
-		return nil, fmt.Errorf("%w: its header is not one", errSealed)
+		return nil, fmt.Errorf("%w: its header is not one", errEncrypted)
 	}
 	if s.Args[3] != hashOf(o.object) {
-		return nil, fmt.Errorf("%w under this name: it was renamed, or swapped with another object", errSealed)
+		return nil, fmt.Errorf("%w under this name: it was renamed, or swapped with another object", errEncrypted)
 	}
 	id := strings.TrimRight(s.Args[1], padding)
 	if o.keys == nil {
@@ -239,7 +239,7 @@ func unwrap(k key, s *age.Stanza, dir string) ([]byte, error) {
 	}
 	fileKey, err := open(s.Body[saltSize:])
 	if err != nil {
-		return nil, fmt.Errorf("%w: its header was changed", errSealed)
+		return nil, fmt.Errorf("%w: its header was changed", errEncrypted)
 	}
 	return fileKey, nil
 }
@@ -269,7 +269,7 @@ var headerSize = int64(len("age-encryption.org/v1\n") +
 const macSize = 32
 
 // sealedName is the key under which an object stands that is sealed.
-func sealedName(key string) string { return key + suffix }
+func encryptedName(key string) string { return key + suffix }
 
 // isPlain reports whether key is of an object that is never sealed.
 func isPlain(key string) bool { return strings.HasSuffix(key, record) }
@@ -282,7 +282,7 @@ func plainSize(size int64) int64 {
 }
 
 // sealedLength is how many bytes from a sealed object's beginning have the first n of what is in it; -1 for all.
-func sealedLength(n int64) int64 {
+func encryptedLength(n int64) int64 {
 	if n < 0 || n > math.MaxInt64/2 {
 		return -1
 	}

@@ -36,7 +36,7 @@ func TestKeysAreRotatedWithoutOpeningTheStoreAgain(t *testing.T) {
 	}
 }
 
-func TestAnotherKeyOfTheSameNameIsSaidToBe(t *testing.T) {
+func TestAnotherKeyOfTheSameNameIsReportedToBe(t *testing.T) {
 	p := newPlace(t)
 	s := p.open(t, true)
 	put(t, s, object, 1000)
@@ -84,7 +84,7 @@ func TestNothingIsPutWithoutAKey(t *testing.T) {
 	}
 }
 
-func TestASecretThatIsNotMountedIsSaidToBe(t *testing.T) {
+func TestASecretThatIsNotMountedIsReportedToBe(t *testing.T) {
 	p := newPlace(t)
 	put(t, p.open(t, true), object, 10)
 	p.keys += "/nowhere"

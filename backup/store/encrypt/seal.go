@@ -64,11 +64,11 @@ func (s *Store) Put(ctx context.Context, key string, r io.Reader, o store.PutOpt
 	if err != nil {
 		return store.Object{}, fmt.Errorf("put %s in %s: seal it: %w; nothing is stored", key, s, err)
 	}
-	sealed, err := age.EncryptReader(r, sealer{current, key})
+	sealed, err := age.EncryptReader(r, wrapping{current, key})
 	if err != nil {
 		return store.Object{}, fmt.Errorf("put %s in %s: seal it: %w", key, s, err)
 	}
-	object, err := s.inner.Put(ctx, sealedName(key), sealed, o)
+	object, err := s.inner.Put(ctx, encryptedName(key), sealed, o)
 	if err != nil {
 		return store.Object{}, err
 	}
@@ -146,7 +146,7 @@ func (s *Store) Delete(ctx context.Context, key string) error {
 	if isPlain(key) {
 		return s.inner.Delete(ctx, key)
 	}
-	if err := s.inner.Delete(ctx, sealedName(key)); err != nil {
+	if err := s.inner.Delete(ctx, encryptedName(key)); err != nil {
 		return err
 	}
 	return s.inner.Delete(ctx, key)
@@ -165,5 +165,5 @@ func checkKey(key string) error {
 	if strings.HasSuffix(key, suffix) {
 		return fmt.Errorf("%w: key %q: %s ends the names of sealed objects: leave it out", store.ErrInvalid, key, suffix)
 	}
-	return store.CheckKey(sealedName(key))
+	return store.CheckKey(encryptedName(key))
 }

@@ -77,7 +77,7 @@ func TestABucketConforms(t *testing.T) {
 	})
 }
 
-func TestRangesOfSealedObjects(t *testing.T) {
+func TestRangesOfEncryptedObjects(t *testing.T) {
 	p := newPlace(t)
 	s := p.open(t, true)
 	for _, size := range sizes {
@@ -128,7 +128,7 @@ func TestNothingIsInPlain(t *testing.T) {
 }
 
 // A store may be older than its keys, and may outlive them.
-func TestPlainAndSealedObjectsStandTogether(t *testing.T) {
+func TestPlainAndEncryptedObjectsStandTogether(t *testing.T) {
 	p := newPlace(t)
 	sealing, plain := p.open(t, true), p.open(t, false)
 	const formation, early, late = "default/demo/00000001-abcd/lineage.json", "default/demo/00000001-abcd/delta/early", "default/demo/00000001-abcd/delta/late"
@@ -189,7 +189,7 @@ func TestTwoObjectsOfOneNameAreListedOnce(t *testing.T) {
 	}
 }
 
-func TestNamesOfSealedObjectsAreRefused(t *testing.T) {
+func TestNamesOfEncryptedObjectsAreRefused(t *testing.T) {
 	s := newPlace(t).open(t, true)
 	_, putErr := s.Put(t.Context(), "a.age", strings.NewReader(""), store.PutOptions{})
 	_, getErr := s.Get(t.Context(), "a.age", 0, -1)

@@ -33,7 +33,7 @@ const (
 	noBucketAdvice = "create the bucket, or repair s3.bucket and s3.endpoint"
 	regionAdvice   = "the bucket is in another region: set s3.region to the bucket's, and leave s3.endpoint out or name that region's"
 	noLockAdvice   = "the bucket has no object lock: enable it at the bucket, or leave s3.objectLock out"
-	sealedAdvice   = "the object was stored with another setting of s3.encryption: set the key that it was stored with, or move it away"
+	encryptedAdvice   = "the object was stored with another setting of s3.encryption: set the key that it was stored with, or move it away"
 	lockedAdvice   = "wait for the end of the object's lock"
 )
 
@@ -55,8 +55,8 @@ var causes = []cause{
 	{codes: []string{"ObjectLocked"}, is: store.ErrLocked, advice: lockedAdvice},
 	{codes: []string{"InvalidBucketState", "ObjectLockConfigurationNotFoundError"}, is: store.ErrUnconfirmed, advice: noLockAdvice},
 	{text: "Object Lock Configuration", is: store.ErrUnconfirmed, advice: noLockAdvice},
-	{text: "encryption parameters are not applicable", is: store.ErrNoKey, advice: sealedAdvice},
-	{text: "form of Server Side Encryption", is: store.ErrNoKey, advice: sealedAdvice},
+	{text: "encryption parameters are not applicable", is: store.ErrNoKey, advice: encryptedAdvice},
+	{text: "form of Server Side Encryption", is: store.ErrNoKey, advice: encryptedAdvice},
 	{codes: []string{"KMS.DisabledException", "KMS.NotFoundException", "KMS.KMSInvalidStateException"}, is: store.ErrNoKey,
 		advice: "the key that the object is encrypted with is disabled or gone: enable it"},
 	{codes: []string{"InvalidObjectState"}, is: store.ErrForbidden, advice: "the object is in an archive: restore it from there, or delete it"},

@@ -53,7 +53,7 @@ func calls(t *testing.T, s *Store) map[string]error {
 	return errs
 }
 
-func TestErrorsNameWhatFailedAndSayWhatToDo(t *testing.T) {
+func TestErrorsNameWhatFailedAndReportWhatToDo(t *testing.T) {
 	t.Parallel()
 	server := bucket.Start(t)
 	in := server.Make(t, "sentences", false)

@@ -183,7 +183,7 @@ func TestAListingIsWholeOrAnError(t *testing.T) {
 }
 
 // What the paginators take for the end, or follow permanently.
-func TestAListingThatSaysThereIsMoreAndNotWhereIsAnError(t *testing.T) {
+func TestAListingThatReportsThereIsMoreAndNotWhereIsAnError(t *testing.T) {
 	server := bucket.Start(t)
 	proxy := server.Before(t)
 	in := server.Make(t, "tokens", false)

@@ -82,7 +82,7 @@ func TestAnAmbientIdentityIsUsedWhereNoneIsNamed(t *testing.T) {
 	same(t, s, "a", "a", small)
 }
 
-func TestATokenServiceThatRefusesSaysNothingOfTheBucket(t *testing.T) {
+func TestATokenServiceThatRefusesReportsNothingOfTheBucket(t *testing.T) {
 	server := bucket.Start(t)
 	tokens := server.Before(t)
 	tokens.Break(func(string, *http.Request) bucket.Fault { return bucket.Answer(http.StatusForbidden, "AccessDenied") })

@@ -26,15 +26,15 @@ func (u *upload) multipart(ctx context.Context, first []byte, more bool, r io.Re
 			return store.Object{}, u.exists()
 		}
 	}
-	landing, cancel := u.s.landing(ctx)
+	inFlight, cancel := u.s.inFlight(ctx)
 	defer cancel()
-	if err := u.begin(landing); err != nil {
+	if err := u.begin(inFlight); err != nil {
 		return store.Object{}, err
 	}
 	if err := u.send(ctx, first, more, r); err != nil {
 		return store.Object{}, also(u.s.failed("put", u.key, err), u.abort(ctx))
 	}
-	out, err := u.s.client.CompleteMultipartUpload(landing, &s3.CompleteMultipartUploadInput{
+	out, err := u.s.client.CompleteMultipartUpload(inFlight, &s3.CompleteMultipartUploadInput{
 		Bucket: u.s.bucket(), Key: u.s.name(u.key), UploadId: u.id, IfNoneMatch: u.ifNoneMatch(),
 		MultipartUpload:      &types.CompletedMultipartUpload{Parts: u.parts},
 		SSECustomerAlgorithm: u.s.encryption.customerAlgorithm, SSECustomerKey: u.s.encryption.customerKey,
@@ -81,7 +81,7 @@ func (u *upload) begin(ctx context.Context) error {
 func (u *upload) send(ctx context.Context, part []byte, more bool, r io.Reader) error {
 	wanted, unwanted := context.WithCancel(ctx)
 	defer unwanted()
-	landing, cancel := u.s.landing(wanted)
+	inFlight, cancel := u.s.inFlight(wanted)
 	defer cancel()
 	var sending errgroup.Group
 	next := []byte(nil)
@@ -99,7 +99,7 @@ func (u *upload) send(ctx context.Context, part []byte, more bool, r io.Reader) 
 			return fmt.Errorf("%w: an object has at most %d parts of %d bytes", store.ErrInvalid, store.MaxParts, u.s.t.part)
 		}
 		ready, n := part, number
-		sending.Go(loop.Recovered(func() error { return u.sendPart(landing, n, ready) }))
+		sending.Go(loop.Recovered(func() error { return u.sendPart(inFlight, n, ready) }))
 		if !more {
 			part = nil
 			continue

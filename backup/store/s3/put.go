@@ -122,9 +122,9 @@ func (u *upload) whole(ctx context.Context, body io.ReadSeeker, size int64) (sto
 		return store.Object{}, u.s.failed("put", u.key, err)
 	}
 	u.size = size
-	landing, cancel := u.s.landing(ctx)
+	inFlight, cancel := u.s.inFlight(ctx)
 	defer cancel()
-	out, err := u.s.client.PutObject(landing, in)
+	out, err := u.s.client.PutObject(inFlight, in)
 	if err != nil {
 		return u.settle(ctx, err)
 	}
@@ -134,10 +134,10 @@ func (u *upload) whole(ctx context.Context, body io.ReadSeeker, size int64) (sto
 // landing outlasts the context of a Put by as long as what is on its way may take to arrive. A store may act on what comes after
 // it was asked again: it stores an object that was not there yet, and keeps a part of an upload that was aborted, which makes the
 // upload again (AWS, AbortMultipartUpload: parts in progress may succeed). So an answer is waited for, and not broken off.
-func (s *Store) landing(wanted context.Context) (context.Context, context.CancelFunc) {
-	landing, cancel := context.WithCancel(context.WithoutCancel(wanted))
-	stop := context.AfterFunc(wanted, func() { time.AfterFunc(s.t.landing, cancel) })
-	return landing, func() {
+func (s *Store) inFlight(wanted context.Context) (context.Context, context.CancelFunc) {
+	inFlight, cancel := context.WithCancel(context.WithoutCancel(wanted))
+	stop := context.AfterFunc(wanted, func() { time.AfterFunc(s.t.inFlight, cancel) })
+	return inFlight, func() {
 		stop()
 		cancel()
 	}

@@ -139,7 +139,7 @@ func TestAPutThatDoesNotArriveIsBrokenOff(t *testing.T) {
 			t.Parallel()
 			proxy := server.Before(t)
 			tune := quick
-			tune.landing = 10 * time.Millisecond
+			tune.inFlight = 10 * time.Millisecond
 			in := server.Make(t, "hung-"+strings.ToLower(op), false)
 			s := opened(t, configOf(t, proxy.Endpoint, in), tune)
 			ctx, cancel := context.WithCancel(t.Context())

@@ -46,7 +46,7 @@ type tuning struct {
 	// stall is how long a connection may move no byte in either direction.
 	stall time.Duration
 	// landing is how long what is on its way may take to arrive once no one wants the object any more.
-	landing time.Duration
+	inFlight time.Duration
 	// release is how long an aborted upload may take to be cleaned up after its context ended.
 	release time.Duration
 	// part is how many bytes are sent at once.
@@ -61,7 +61,7 @@ type tuning struct {
 // the SDKs for Java and Python. A page of 1000 is S3's largest. Eight connections are half of those that are kept. A part
 // of 8 MiB lands in five seconds at 14 Mbit/s.
 var defaults = tuning{attempts: 6, backoff: 20 * time.Second,
-	stall: time.Minute, landing: 5 * time.Second, release: 30 * time.Second, part: store.PartSize, page: 1000, connections: 8}
+	stall: time.Minute, inFlight: 5 * time.Second, release: 30 * time.Second, part: store.PartSize, page: 1000, connections: 8}
 
 // Open returns the store in a bucket. It reads the files that c names, to fail early, and sends nothing: a bucket that is
 // away is no reason not to start.

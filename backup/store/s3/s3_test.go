@@ -27,7 +27,7 @@ const minPart = 5 << 20
 
 // quick has small pages and short waits. Its stall is still long for a busy machine: where a test waits for it, it is
 // made shorter.
-var quick = tuning{attempts: 6, backoff: 20 * time.Millisecond, stall: time.Minute, landing: time.Minute, release: time.Minute, part: minPart, page: 5, connections: 4}
+var quick = tuning{attempts: 6, backoff: 20 * time.Millisecond, stall: time.Minute, inFlight: time.Minute, release: time.Minute, part: minPart, page: 5, connections: 4}
 
 func TestConformance(t *testing.T) {
 	t.Parallel()

@@ -33,9 +33,9 @@ func measureDelta(tb testing.TB, s size) *line {
 	tb.Helper()
 	m := run(tb, prepare(tb, s).base)
 	t := task{Endpoint: m.Endpoint, Store: place(tb, "delta"), Prefix: prefix, Lineage: lineage}
-	paced := recordBeside(tb, m, t, s, s.events(), 0, s.rate)
+	paced := recordAlongside(tb, m, t, s, s.events(), 0, s.rate)
 	t.Prefix = "bench/full-speed"
-	hurried := recordBeside(tb, m, t, s, s.events()/5, 1, 0)
+	hurried := recordAlongside(tb, m, t, s, s.events()/5, 1, 0)
 	m.Stop(tb)
 
 	l := &line{name: "delta"}
@@ -60,7 +60,7 @@ func measureDelta(tb testing.TB, s size) *line {
 }
 
 // recordBeside makes n events while one process records them and another one watches.
-func recordBeside(tb testing.TB, m *member.Member, t task, s size, n, round, perSecond int) recorded {
+func recordAlongside(tb testing.TB, m *member.Member, t task, s size, n, round, perSecond int) recorded {
 	tb.Helper()
 	t.From = revision(tb, m) + 1
 	t.To = t.From - 1 + int64(n)

@@ -78,7 +78,7 @@ func lonely(tb testing.TB) *lone {
 	m.run(launch, "--socket", c.SocketPath, "--volume", c.VolumePath, "--probe", "")
 	certificate := filepath.Join(m.dir, "agent.json")
 	m.must(alone.Certificate{
-		Config: c, Hosts: map[string]string{idleMember: c.ListenHost}, Server: m.cluster.url, CA: m.cluster.ca, Profiles: *profiles,
+		Config: c, JoinedGroup: map[string]string{idleMember: c.ListenHost}, Server: m.cluster.url, CA: m.cluster.ca, Profiles: *profiles,
 	}.Write(certificate))
 	m.agent = m.run(program, certificate)
 	return m
@@ -155,12 +155,12 @@ func (m *lone) configured(owner *v1alpha1.EtcdCluster) config.Config {
 }
 
 // proven waits until a full was taken, proven and informed of.
-func (m *lone) proven() {
+func (m *lone) isVerified() {
 	m.tb.Helper()
 	var last error
 	for deadline := time.Now().Add(5 * time.Minute); time.Now().Before(deadline); await(m.tb, time.Second) {
 		full, v, err := m.store.Full(m.tb.Context())
-		if err == nil && v.ProvenFull != "" && full.Object != "" {
+		if err == nil && v.VerifiedFull != "" && full.Object != "" {
 			return
 		}
 		last = fmt.Errorf("the full is %+v, its proof %+v: %w", full, v, err)

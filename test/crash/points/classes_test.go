@@ -77,7 +77,7 @@ var classes = merge(map[class][]string{
 		"membership.EnableDowngrade", "membership.CancelDowngrade",
 		"(*agent/duties.round).mark", "(*agent/duties.round).remove", "(*agent/duties.Departure).mark", "(*agent/duties.Departure).remove",
 		// The volume. MoveAside, PlaceRestored and Prune have points within.
-		"agent/datadir.WriteStamp", "agent/datadir.describe", "agent/datadir.makeDataDir", "agent/datadir/volume.WriteFile",
+		"agent/datadir.WriteIdentityFile", "agent/datadir.describe", "agent/datadir.makeDataDir", "agent/datadir/volume.WriteFile",
 		"agent/datadir/volume.WriteExit", "agent/datadir/volume.ClearExit",
 		"backup/restore.Run",
 		"os.Chmod", "os.Chown", "os.Create", "os.CreateTemp", "os.Link", "os.Mkdir", "os.MkdirAll", "os.MkdirTemp", "os.OpenFile",
@@ -96,8 +96,8 @@ var classes = merge(map[class][]string{
 		"membership.Linearizable", "membership.Observe", "membership.ReadStatus", "membership.StatusOf", "membership.Alarms", "membership.CompactedAt", "membership.ReadContent", "membership.LengthenLog", "client/v3.New", "(*client/v3.Client).Close",
 		"(*client/v3.Client).ActiveConnection", "(client/v3.KV).Get", "(client/v3.Maintenance).HashKV", "(client/v3.Cluster).MemberList", "client/v3.NewMaintenanceFromMaintenanceClient", "client/v3.RetryMaintenanceClient", "client/v3.WithCountOnly", "client/v3.WithRev",
 		"(backup/store.Store).Get", "(backup/store.Store).List", "backup/catalog.Read", "backup/catalog.Survey", "backup/catalog.ReadBootstrap", "backup/restore.CheckFile", "backup/delta.AskBeside",
-		"agent/datadir.Asides", "agent/datadir.ContentOf", "agent/datadir.Inspect", "agent/datadir.ReadStamp",
-		"agent/datadir.MoveAside", "agent/datadir.Prune", "agent/datadir.PruneBegun",
+		"agent/datadir.AllQuarantined", "agent/datadir.ContentOf", "agent/datadir.Inspect", "agent/datadir.ReadIdentityFile",
+		"agent/datadir.Quarantine", "agent/datadir.Prune", "agent/datadir.PruneBegun",
 		"agent/datadir.PlaceRestored", "agent/datadir/volume.RestoredPath",
 		// A directory's sync only keeps what was done.
 		"agent/datadir/volume.DataPath", "agent/datadir/volume.Free", "agent/datadir/volume.Size", "agent/datadir/volume.SyncDir",
@@ -133,7 +133,7 @@ var carried = map[string]string{
 	"(*agent/launch.session).send":       "its callers have the points",
 	"(*agent/launch.session).ask":        "telling a reason to wait changes nothing",
 	"(*agent/launch.Server).listen":      "the agent's own socket is made again at each start",
-	"agent/datadir.WriteStamp":           "its callers have the points",
+	"agent/datadir.WriteIdentityFile":           "its callers have the points",
 	"agent/datadir.describe":             "its caller has the points",
 	"agent/datadir.makeDataDir":          "its caller has the points",
 }

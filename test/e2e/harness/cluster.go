@@ -125,7 +125,7 @@ func DestroyNamespace(t testing.TB, r *Rig, name string) {
 	if err := r.Client.Delete(t.Context(), ns); err != nil {
 		t.Fatalf("delete namespace %s: %v", name, err)
 	}
-	Eventually(t, 2*patience, "the end of namespace "+name, func(ctx context.Context) error {
+	Eventually(t, 2*maxWait, "the end of namespace "+name, func(ctx context.Context) error {
 		err := r.Client.Get(ctx, client.ObjectKey{Name: name}, ns)
 		if apierrors.IsNotFound(err) {
 			return nil
@@ -141,7 +141,7 @@ func (r *Rig) deleteNamespace(t testing.TB, name string) {
 		return
 	}
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
-	_, err := poll(context.WithoutCancel(t.Context()), patience, func(ctx context.Context) error {
+	_, err := poll(context.WithoutCancel(t.Context()), maxWait, func(ctx context.Context) error {
 		return client.IgnoreNotFound(r.Client.Delete(ctx, ns))
 	})
 	if err != nil {
@@ -202,7 +202,7 @@ func (c *Cluster) Member(ctx context.Context, name string) (leases.Member, error
 func (c *Cluster) MemberNames(t testing.TB) []string {
 	t.Helper()
 	var names []string
-	Eventually(t, patience, "the record of "+c.String(), func(ctx context.Context) error {
+	Eventually(t, maxWait, "the record of "+c.String(), func(ctx context.Context) error {
 		record, err := c.Record(ctx)
 		names = slices.Sorted(slices.Values(record.Members))
 		return err
@@ -221,7 +221,7 @@ func (c *Cluster) Pod(ctx context.Context, name string) (*corev1.Pod, error) {
 func (c *Cluster) MustPod(t testing.TB, name string) *corev1.Pod {
 	t.Helper()
 	var pod *corev1.Pod
-	Eventually(t, patience, "Pod "+name, func(ctx context.Context) (err error) {
+	Eventually(t, maxWait, "Pod "+name, func(ctx context.Context) (err error) {
 		pod, err = c.Pod(ctx, name)
 		return err
 	})

@@ -31,7 +31,7 @@ func (r *Rig) armDruid(ctx context.Context, point string) error {
 	if _, err := r.Lab.Kubectl(ctx, "set", "env", "--namespace="+DruidNamespace, "deployment/"+druidDeployment, setting); err != nil {
 		return err
 	}
-	_, err := poll(ctx, patience, func(ctx context.Context) error {
+	_, err := poll(ctx, maxWait, func(ctx context.Context) error {
 		pods, err := r.DruidPods(ctx)
 		if err != nil {
 			return err

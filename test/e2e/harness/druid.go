@@ -36,7 +36,7 @@ func (r *Rig) StopDruid(t testing.TB) {
 	if err := r.scaleDruid(t.Context(), 0); err != nil {
 		t.Fatalf("stop druid: %v", err)
 	}
-	Eventually(t, patience, "no Pod of druid", func(ctx context.Context) error {
+	Eventually(t, maxWait, "no Pod of druid", func(ctx context.Context) error {
 		pods, err := r.DruidPods(ctx)
 		if err != nil || len(pods) > 0 {
 			return errors.Join(err, fmt.Errorf("%d Pods of druid", len(pods)))
@@ -51,7 +51,7 @@ func (r *Rig) StartDruid(t testing.TB) {
 	if err := r.scaleDruid(t.Context(), 2); err != nil {
 		t.Fatalf("start druid: %v", err)
 	}
-	Eventually(t, patience, "druid ready", r.druidReady)
+	Eventually(t, maxWait, "druid ready", r.druidReady)
 }
 
 // UpgradeDruid lets druid run, and give the agents, these images, as a new version of the install manifests would.
@@ -71,7 +71,7 @@ func (r *Rig) RestoreDruid(t testing.TB) {
 }
 
 func (r *Rig) setDruid(ctx context.Context, image, agents string) error {
-	_, err := poll(ctx, patience, func(ctx context.Context) error {
+	_, err := poll(ctx, maxWait, func(ctx context.Context) error {
 		deployment := &appsv1.Deployment{}
 		if err := r.Client.Get(ctx, Key(DruidNamespace, druidDeployment), deployment); err != nil {
 			return err
@@ -96,7 +96,7 @@ func (r *Rig) scaleDruid(ctx context.Context, replicas int) error {
 	deployment := &appsv1.Deployment{}
 	deployment.Namespace, deployment.Name = DruidNamespace, druidDeployment
 	patch := client.RawPatch("application/merge-patch+json", fmt.Appendf(nil, `{"spec":{"replicas":%d}}`, replicas))
-	_, err := poll(ctx, patience, func(ctx context.Context) error { return r.Client.Patch(ctx, deployment, patch) })
+	_, err := poll(ctx, maxWait, func(ctx context.Context) error { return r.Client.Patch(ctx, deployment, patch) })
 	return err
 }
 

@@ -25,7 +25,7 @@ const (
 	evictPace = 250 * time.Millisecond
 	// evictPatience is for how long more may be allowed than the quorum spares: a vote that came or went has to reach druid by a
 	// Lease, the budget by a patch, and the eviction API by the disruption controller, on a machine that is busy with a rig.
-	evictPatience = 15 * time.Second
+	evictTimeout = 15 * time.Second
 )
 
 // Evictor asks the eviction API again and again whether each member's Pod may be evicted, as drains of all nodes would, and holds
@@ -131,7 +131,7 @@ func (e *Evictor) judge(tooMuch func(string) bool, members []string) {
 		}
 		lasts := now.Sub(e.since[member])
 		e.longest = max(e.longest, lasts)
-		if lasts > evictPatience {
+		if lasts > evictTimeout {
 			e.broken = append(e.broken, fmt.Errorf("at %s: for %s %s may be evicted, and the quorum cannot spare it",
 				now.Format("15:04:05.000"), lasts.Round(time.Millisecond), member))
 		}
@@ -149,7 +149,7 @@ func (c *Cluster) tryEvict(ctx context.Context, pod *corev1.Pod) error {
 // AwaitEvictable waits until the eviction of so many members, and no others, is allowed, each by itself.
 func (c *Cluster) AwaitEvictable(t testing.TB, want int) {
 	t.Helper()
-	Eventually(t, patience, fmt.Sprintf("%d members of %s that may be evicted", want, c), func(ctx context.Context) error {
+	Eventually(t, maxWait, fmt.Sprintf("%d members of %s that may be evicted", want, c), func(ctx context.Context) error {
 		var may []string
 		names, err := c.Record(ctx)
 		if err != nil {

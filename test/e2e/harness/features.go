@@ -19,7 +19,7 @@ var featureMetric = regexp.MustCompile(`(?m)^etcd_server_feature_enabled\{name="
 func (c *Cluster) Features(t testing.TB, member string) map[string]bool {
 	t.Helper()
 	features := map[string]bool{}
-	Eventually(t, patience, "the metrics of "+member, func(ctx context.Context) error {
+	Eventually(t, maxWait, "the metrics of "+member, func(ctx context.Context) error {
 		metrics, err := c.metrics(ctx, member)
 		for _, m := range featureMetric.FindAllStringSubmatch(metrics, -1) {
 			features[m[1]] = m[2] == "1"

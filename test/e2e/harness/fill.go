@@ -48,7 +48,7 @@ func Fill(t testing.TB, etcd *clientv3.Client, mib int) int {
 	lanes.SetLimit(fillLanes)
 	put := func(key, value string) {
 		lanes.Go(func() error {
-			_, err := poll(ctx, patience, func(ctx context.Context) error {
+			_, err := poll(ctx, maxWait, func(ctx context.Context) error {
 				_, err := etcd.Put(ctx, fillPrefix+key, value)
 				return err
 			})
@@ -76,7 +76,7 @@ func (c *Cluster) Filled(t testing.TB, member string) int {
 	etcd := c.Etcd(t, member)
 	defer etcd.Close()
 	var count int64
-	Eventually(t, patience, "what "+member+" has", func(ctx context.Context) error {
+	Eventually(t, maxWait, "what "+member+" has", func(ctx context.Context) error {
 		answer, err := etcd.Get(ctx, fillPrefix, clientv3.WithPrefix(), clientv3.WithCountOnly(), clientv3.WithSerializable())
 		if err == nil {
 			count = answer.Count
@@ -92,7 +92,7 @@ var snapshotMetric = regexp.MustCompile(`(?m)^etcd_network_snapshot_receive_succ
 func (c *Cluster) SnapshotsReceived(t testing.TB, member string) int {
 	t.Helper()
 	var received int
-	Eventually(t, patience, "the metrics of "+member, func(ctx context.Context) error {
+	Eventually(t, maxWait, "the metrics of "+member, func(ctx context.Context) error {
 		received = 0
 		metrics, err := c.metrics(ctx, member)
 		for _, m := range snapshotMetric.FindAllStringSubmatch(metrics, -1) {

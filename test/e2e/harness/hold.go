@@ -39,7 +39,7 @@ func (c *Cluster) HoldDown(t testing.TB, member string) *Hold {
 		}
 	})
 	c.Delete(t, &corev1.Pod{}, member, client.Preconditions{UID: &pod.UID})
-	Eventually(t, patience, "the processes of Pod "+member+" ended", func(context.Context) error {
+	Eventually(t, maxWait, "the processes of Pod "+member+" ended", func(context.Context) error {
 		return h.stopped()
 	})
 	return h
@@ -71,7 +71,7 @@ func (h *Hold) release(ctx context.Context) (err error) {
 		pod.Namespace, pod.Name = h.cluster.Namespace, h.member
 		patch := client.RawPatch("application/merge-patch+json",
 			fmt.Appendf(nil, `{"metadata":{"uid":%q,"finalizers":null}}`, h.podUID))
-		_, err = poll(ctx, patience, func(ctx context.Context) error {
+		_, err = poll(ctx, maxWait, func(ctx context.Context) error {
 			return client.IgnoreNotFound(h.cluster.Rig.Client.Patch(ctx, pod, patch))
 		})
 	})

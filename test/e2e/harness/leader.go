@@ -13,7 +13,7 @@ import (
 // MoveLeader makes a member the raft leader, if it is not.
 func (c *Cluster) MoveLeader(t testing.TB, member string) {
 	t.Helper()
-	Eventually(t, patience, member+" leads", func(ctx context.Context) error {
+	Eventually(t, maxWait, member+" leads", func(ctx context.Context) error {
 		return c.moveLeader(ctx, t, member)
 	})
 }

@@ -65,7 +65,7 @@ func (r *Rig) StartPlain(t testing.TB, namespace, minor string, replicas int) *P
 		}
 	}
 	p.ip = service.Spec.ClusterIP
-	Eventually(t, 2*patience, "a plain etcd in "+namespace, func(ctx context.Context) error {
+	Eventually(t, 2*maxWait, "a plain etcd in "+namespace, func(ctx context.Context) error {
 		var set appsv1.StatefulSet
 		if err := r.Client.Get(ctx, Key(namespace, plainName), &set); err != nil {
 			return err
@@ -164,7 +164,7 @@ func (p *Plain) Etcd(t testing.TB) *clientv3.Client {
 func (p *Plain) AwaitAlone(t testing.TB) {
 	t.Helper()
 	etcd := p.pods.Etcd(t, p.names()...)
-	Eventually(t, patience, "the members of the plain etcd alone", func(ctx context.Context) error {
+	Eventually(t, maxWait, "the members of the plain etcd alone", func(ctx context.Context) error {
 		list, err := etcd.MemberList(ctx)
 		if err != nil {
 			return err

@@ -12,7 +12,7 @@ import (
 const pollInterval = 200 * time.Millisecond
 
 // patience with what takes at most seconds on an idle machine.
-const patience = 3 * time.Minute
+const maxWait = 3 * time.Minute
 
 // attemptTimeout bounds one attempt, so that a single lost packet does not use up the whole deadline.
 const attemptTimeout = 10 * time.Second
@@ -70,9 +70,9 @@ func IsNoAnswer(err error) bool {
 func Consistently(t testing.TB, span time.Duration, what string, try func(context.Context) error) {
 	t.Helper()
 	begun := time.Now()
-	for heard, last := false, begun; !heard || time.Since(begun) < span; {
+	for lastKnown, last := false, begun; !lastKnown || time.Since(begun) < span; {
 		err := attempt(t.Context(), try)
-		if heard = err == nil; heard {
+		if lastKnown = err == nil; lastKnown {
 			last = time.Now()
 		} else if !IsNoAnswer(err) || time.Since(last) > silence {
 			dumpNow(t)

@@ -63,7 +63,7 @@ func (p Program) is(argv []string) bool {
 func (c *Cluster) Process(t testing.TB, member string, program Program) int {
 	t.Helper()
 	var pid int
-	Eventually(t, patience, fmt.Sprintf("one process %s of %s", program, member), func(ctx context.Context) error {
+	Eventually(t, maxWait, fmt.Sprintf("one process %s of %s", program, member), func(ctx context.Context) error {
 		pod, err := c.Pod(ctx, member)
 		if err != nil {
 			return err

@@ -48,11 +48,11 @@ func (c *Cluster) AwaitCondition(t testing.TB, within time.Duration, kind string
 		if err != nil {
 			return err
 		}
-		return conditionSays(cluster.Status, kind, want, words)
+		return conditionReports(cluster.Status, kind, want, words)
 	})
 }
 
-func conditionSays(status v1alpha1.EtcdClusterStatus, kind string, want metav1.ConditionStatus, words []string) error {
+func conditionReports(status v1alpha1.EtcdClusterStatus, kind string, want metav1.ConditionStatus, words []string) error {
 	condition := meta.FindStatusCondition(status.Conditions, kind)
 	if condition == nil || condition.Status != want {
 		return differ("status", describe(status), kind+"="+string(want))

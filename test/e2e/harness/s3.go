@@ -59,7 +59,7 @@ func (r *Rig) StartS3(t testing.TB) *S3 {
 	if err := r.Client.Create(t.Context(), pod); err != nil {
 		t.Fatalf("create Pod %s: %v", s, err)
 	}
-	Eventually(t, patience, "the S3 server "+s.String(), func(ctx context.Context) error {
+	Eventually(t, maxWait, "the S3 server "+s.String(), func(ctx context.Context) error {
 		if err := r.Client.Get(ctx, Key(s.namespace, s3Name), pod); err != nil {
 			return err
 		}
@@ -120,7 +120,7 @@ func (s *S3) String() string { return s.namespace + "/" + s3Name }
 // MakeBucket makes a bucket.
 func (s *S3) MakeBucket(t testing.TB, name string) {
 	t.Helper()
-	Eventually(t, patience, "bucket "+name, func(ctx context.Context) error {
+	Eventually(t, maxWait, "bucket "+name, func(ctx context.Context) error {
 		_, err := s.client.CreateBucket(ctx, &s3.CreateBucketInput{Bucket: &name})
 		return err
 	})
@@ -141,7 +141,7 @@ func (s *S3) MakeSecret(t testing.TB, namespace string) {
 // Put puts an object.
 func (s *S3) Put(t testing.TB, bucket, key string, content []byte) {
 	t.Helper()
-	Eventually(t, patience, "object "+key, func(ctx context.Context) error {
+	Eventually(t, maxWait, "object "+key, func(ctx context.Context) error {
 		_, err := s.client.PutObject(ctx, &s3.PutObjectInput{Bucket: &bucket, Key: &key, Body: bytes.NewReader(content)})
 		return err
 	})
@@ -150,7 +150,7 @@ func (s *S3) Put(t testing.TB, bucket, key string, content []byte) {
 // Keys are the keys of the objects in a bucket that contain some words.
 func (s *S3) Keys(t testing.TB, bucket, words string) (keys []string) {
 	t.Helper()
-	Eventually(t, patience, "the objects of bucket "+bucket, func(ctx context.Context) error {
+	Eventually(t, maxWait, "the objects of bucket "+bucket, func(ctx context.Context) error {
 		keys = nil
 		pages := s3.NewListObjectsV2Paginator(s.client, &s3.ListObjectsV2Input{Bucket: &bucket})
 		for pages.HasMorePages() {

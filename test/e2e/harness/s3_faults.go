@@ -17,7 +17,7 @@ const s3Program Program = "versitygw"
 // process is the one of the S3 server's Pod.
 func (s *S3) process(t testing.TB) (pid int) {
 	t.Helper()
-	Eventually(t, patience, "the process of the S3 server "+s.String(), func(context.Context) error {
+	Eventually(t, maxWait, "the process of the S3 server "+s.String(), func(context.Context) error {
 		pids, err := Processes(s.podUID, s3Program)
 		if err != nil {
 			return err

@@ -116,7 +116,7 @@ func (s *Sampler) watch(ctx context.Context, members []string) {
 		if s.watched[name] != nil {
 			continue
 		}
-		life, stop := context.WithCancel(ctx)
+		formationState, stop := context.WithCancel(ctx)
 		s.watched[name] = stop
 		etcd, err := s.cluster.dialEtcd(Endpoint(name))
 		if err != nil {
@@ -124,7 +124,7 @@ func (s *Sampler) watch(ctx context.Context, members []string) {
 			continue
 		}
 		s.group.Go(func() error {
-			s.follow(life, name, etcd)
+			s.follow(formationState, name, etcd)
 			_ = etcd.Close()
 			return nil
 		})

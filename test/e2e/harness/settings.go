@@ -15,7 +15,7 @@ import (
 func (c *Cluster) Settings(t testing.TB, member string) map[string]any {
 	t.Helper()
 	var settings map[string]any
-	Eventually(t, patience, "the settings of "+member+" in its log", func(ctx context.Context) (err error) {
+	Eventually(t, maxWait, "the settings of "+member+" in its log", func(ctx context.Context) (err error) {
 		settings, err = c.settings(ctx, member)
 		return err
 	})

@@ -67,7 +67,7 @@ type Timings struct{ RenewInterval, LeaseDuration, SuperfluousGrace time.Duratio
 // AgentTimings are those that druid has configured the cluster's agents with: the rig's pace decides.
 func (c *Cluster) AgentTimings(t testing.TB) (timings Timings) {
 	t.Helper()
-	Eventually(t, patience, "the configuration of the agents of "+c.String(), func(ctx context.Context) error {
+	Eventually(t, maxWait, "the configuration of the agents of "+c.String(), func(ctx context.Context) error {
 		object := &corev1.ConfigMap{}
 		if err := c.Rig.Client.Get(ctx, Key(c.Namespace, manifests.AgentName(c.Name)), object); err != nil {
 			return err

@@ -37,7 +37,7 @@ func (c *Cluster) RunUnknownObject(t testing.TB, etcd *clientv3.Client, name str
 	}
 	peerURL := fmt.Sprintf("http://%s.%s.%s.svc:2380", name, unknownObjectService, c.Namespace)
 	var members []*etcdserverpb.Member
-	Eventually(t, patience, "member add of "+name, func(ctx context.Context) (err error) {
+	Eventually(t, maxWait, "member add of "+name, func(ctx context.Context) (err error) {
 		members, err = addVoter(ctx, etcd, peerURL)
 		return err
 	})
@@ -45,7 +45,7 @@ func (c *Cluster) RunUnknownObject(t testing.TB, etcd *clientv3.Client, name str
 	if err := c.Rig.Client.Create(t.Context(), pod); err != nil {
 		t.Fatalf("create Pod %s: %v", name, err)
 	}
-	Eventually(t, patience, name+" runs in step with the leader", func(ctx context.Context) error {
+	Eventually(t, maxWait, name+" runs in step with the leader", func(ctx context.Context) error {
 		status, err := etcd.Status(ctx, Endpoint(name))
 		if err == nil && status.Leader == 0 {
 			return fmt.Errorf("it sees no leader")

@@ -178,7 +178,7 @@ func (w *Writer) AwaitAttempt(t testing.TB) {
 		return len(w.acked) + w.failed
 	}
 	before := attempts()
-	Eventually(t, patience, "the end of a write", func(context.Context) error {
+	Eventually(t, maxWait, "the end of a write", func(context.Context) error {
 		if attempts() == before {
 			return errors.New("it is under way")
 		}
@@ -277,7 +277,7 @@ func (w *Writer) Verify(t testing.TB, etcd *clientv3.Client) {
 		t.Fatalf("etcd acknowledged no write at all; %d failed, the last with %v", failed, w.failure())
 	}
 	var found map[string]int64
-	Eventually(t, patience, "a linearizable read of all writes", func(ctx context.Context) (err error) {
+	Eventually(t, maxWait, "a linearizable read of all writes", func(ctx context.Context) (err error) {
 		found, err = w.held(ctx, etcd)
 		return err
 	})

@@ -96,26 +96,26 @@ func (f Facts) takes(s Story) time.Duration {
 // Span is how long stories take together: first those that run alone, one after another, then the others as Slots lets them in.
 func Span(stories []Story, f Facts) time.Duration {
 	var alone time.Duration
-	var beside []Story
+	var alongside []Story
 	for _, s := range stories {
 		if s.With == Alone {
 			alone += f.takes(s)
 		} else {
-			beside = append(beside, s)
+			alongside = append(alongside, s)
 		}
 	}
-	slices.SortStableFunc(beside, func(a, b Story) int { return cmp.Compare(f.takes(b), f.takes(a)) })
+	slices.SortStableFunc(alongside, func(a, b Story) int { return cmp.Compare(f.takes(b), f.takes(a)) })
 	type running struct {
 		end    time.Duration
 		weight int
 	}
 	var now, last time.Duration
 	var at []running
-	for free := Capacity; len(beside) > 0; {
-		if w := weight(beside[0].Etcds); w <= free {
-			at = append(at, running{now + f.takes(beside[0]), w})
-			last = max(last, now+f.takes(beside[0]))
-			beside, free = beside[1:], free-w
+	for free := Capacity; len(alongside) > 0; {
+		if w := weight(alongside[0].Etcds); w <= free {
+			at = append(at, running{now + f.takes(alongside[0]), w})
+			last = max(last, now+f.takes(alongside[0]))
+			alongside, free = alongside[1:], free-w
 			continue
 		}
 		next := slices.MinFunc(at, func(a, b running) int { return cmp.Compare(a.end, b.end) })

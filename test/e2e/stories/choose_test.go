@@ -87,19 +87,19 @@ func TestEachStoryHasItsTurnOnAMachineThatIsAlwaysLate(t *testing.T) {
 }
 
 func TestSpanIsThatOfTheQueue(t *testing.T) {
-	beside := func(etcds, seconds int) Story { return Story{With: Beside, Etcds: etcds, Seconds: seconds} }
+	alongside := func(etcds, seconds int) Story { return Story{With: Alongside, Etcds: etcds, Seconds: seconds} }
 	for name, c := range map[string]struct {
 		stories []Story
 		want    int
 	}{
 		"none":                        {nil, 0},
 		"alone one after another":     {[]Story{{With: Alone, Etcds: 1, Seconds: 10}, {With: Alone, Etcds: 1, Seconds: 20}}, 30},
-		"next to one another":         {[]Story{beside(6, 10), beside(6, 20)}, 20},
-		"the third has to wait":       {[]Story{beside(6, 10), beside(6, 20), beside(6, 5)}, 20},
-		"the longest comes first":     {[]Story{beside(12, 5), beside(6, 10), beside(6, 20)}, 25},
-		"no light one passes a heavy": {[]Story{beside(6, 20), beside(12, 10), beside(6, 5)}, 35},
-		"more than all":               {[]Story{beside(20, 20), beside(1, 5)}, 25},
-		"first alone, then next to":   {[]Story{beside(3, 20), {With: Alone, Etcds: 3, Seconds: 10}}, 30},
+		"next to one another":         {[]Story{alongside(6, 10), alongside(6, 20)}, 20},
+		"the third has to wait":       {[]Story{alongside(6, 10), alongside(6, 20), alongside(6, 5)}, 20},
+		"the longest comes first":     {[]Story{alongside(12, 5), alongside(6, 10), alongside(6, 20)}, 25},
+		"no light one passes a heavy": {[]Story{alongside(6, 20), alongside(12, 10), alongside(6, 5)}, 35},
+		"more than all":               {[]Story{alongside(20, 20), alongside(1, 5)}, 25},
+		"first alone, then next to":   {[]Story{alongside(3, 20), {With: Alone, Etcds: 3, Seconds: 10}}, 30},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := Span(c.stories, Facts{}); got != time.Duration(c.want)*time.Second {

@@ -12,7 +12,7 @@ import (
 	"github.com/etcd-druid/druid/test/ledger"
 )
 
-func TestTheLedgerSaysWhenAStoryWasPerformedAndHowLongItTook(t *testing.T) {
+func TestTheLedgerReportsWhenAStoryWasPerformedAndHowLongItTook(t *testing.T) {
 	table := []Story{{Name: "TestOften"}, {Name: "TestOnce"}, {Name: "TestNever"}}
 	began := time.Date(2026, 3, 4, 0, 0, 0, 0, time.UTC)
 	var history []ledger.Entry

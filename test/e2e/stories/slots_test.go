@@ -68,7 +68,7 @@ func TestStoriesEnterTheLongestFirstAndNeverTooManyAtOnce(t *testing.T) {
 			t.Errorf("%d etcds ran at once", most)
 		}
 		for i := range table {
-			table[i].With = Beside
+			table[i].With = Alongside
 		}
 		if took, want := time.Since(begun), Span(table, Facts{}); took != want {
 			t.Errorf("they took %s, and Span says %s", took, want)

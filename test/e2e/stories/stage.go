@@ -37,7 +37,7 @@ func Begin(t *testing.T) {
 	if !ok {
 		t.Fatalf("%s has no row in the table of test/e2e/stories", t.Name())
 	}
-	if s.With == Beside {
+	if s.With == Alongside {
 		stage.slots.Announce()
 		t.Parallel()
 		stage.slots.Enter(s.Etcds, time.Duration(s.Seconds)*time.Second)
@@ -93,7 +93,7 @@ func of(t testing.TB) *performance {
 // Resting runs what waits without load: a grace, a schedule, a Lease that runs out. Meanwhile others have the story's slots but one.
 func Resting(t testing.TB, do func()) {
 	t.Helper()
-	if p := of(t); p != nil && p.story.With == Beside {
+	if p := of(t); p != nil && p.story.With == Alongside {
 		defer stage.slots.Rest(p.story.Etcds)()
 	}
 	do()

@@ -18,19 +18,19 @@ const (
 )
 
 // Company says whether other stories may be performed at the same time.
-type Company string
+type MemberHealth string
 
 // The kinds of company.
 const (
-	Alone  Company = "alone"  // it touches what all share: druid, a node, the API server
-	Beside Company = "beside" // it touches only its own cluster
+	Alone  MemberHealth = "alone"  // it touches what all share: druid, a node, the API server
+	Alongside MemberHealth = "beside" // it touches only its own cluster
 )
 
 // Story is a row of the table.
 type Story struct {
 	Name string
 	Tier Tier
-	With Company
+	With MemberHealth
 	// Etcds is how many it runs at once at the most, and two more for harness.Load.
 	Etcds int
 	// Seconds that it takes on two cores, where the ledger does not know better.
@@ -78,7 +78,7 @@ func (s Selection) Of(table []Story) ([]Story, error) {
 		All:       func(Story) bool { return true },
 		OnlyCore:  func(row Story) bool { return row.Tier == Core },
 		OnlyAlone: func(row Story) bool { return row.With == Alone },
-		OnlyOther: func(row Story) bool { return row.With == Beside },
+		OnlyOther: func(row Story) bool { return row.With == Alongside },
 	}[s]
 	if !ok {
 		return nil, fmt.Errorf("there are no stories %q: say %q, %q, %q, %q, %q or %q", s, All, OnlyCore, OnlyAlone, OnlyOther, ByBudget, Soaking)
