@@ -156,7 +156,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	var group errgroup.Group
 	for name, run := range map[string]func(context.Context) error{
 		"launch":     a.launch.Run,
-		"settle":     a.settle,
+		"settle":     a.resolvePending,
 		"barriers":   a.watchBarriers,
 		loopObserver: a.observer.Run,
 		loopRenewer:  a.renewer.Run,
@@ -208,7 +208,7 @@ func (a *Agent) adopted() bool {
 // marked says whether our own Lease bore a drain mark when it was last reachable.
 func (a *Agent) marked() bool {
 	lease, read, _ := a.renewer.Lease()
-	return read && lease.Retire.State != leases.RetireNone
+	return read && lease.Removal.State != leases.RemovalNone
 }
 
 // looked is informed of every look at our own etcd.

@@ -78,7 +78,7 @@ type LeaseStatus struct {
 	// PodUID that druid wrote; another one than ours means that a successor bears the member's name.
 	PodUID string `json:"podUID,omitempty"`
 	// Retire is the state of the drain mark, empty for a member that is to stay.
-	Retire string `json:"retire,omitempty"`
+	Removal string `json:"removal,omitempty"`
 }
 
 // Status is what the agent knows now. It asks no one.
@@ -101,7 +101,7 @@ func (a *Agent) Status() Status {
 }
 
 func leaseStatus(lease leases.Member, known bool, _ <-chan struct{}) LeaseStatus {
-	return LeaseStatus{Known: known, HolderIdentity: lease.HolderIdentity(), PodUID: lease.PodUID, Retire: string(lease.Retire.State)}
+	return LeaseStatus{Known: known, HolderIdentity: lease.HolderIdentity(), PodUID: lease.PodUID, Removal: string(lease.Removal.State)}
 }
 
 func etcdStatus(s State) EtcdStatus {

@@ -86,7 +86,7 @@ const stopGrace = 10 * time.Second
 const finishRetry = time.Second
 
 // settle follows every etcd that launch runs until its start is complete: formed, promoted, cleaned up.
-func (a *Agent) settle(ctx context.Context) error {
+func (a *Agent) resolvePending(ctx context.Context) error {
 	for {
 		status, ok := a.await(ctx, launch.Status.Running)
 		if !ok {

@@ -207,19 +207,19 @@ func (r *Reconciler) reportSlot(o *observation, step policy.Step) {
 }
 
 // retireLease asks the agents to remove the member, by a mark under the slot that the record has now.
-func (r *Reconciler) retireLease(ctx context.Context, o *observation, step policy.Step) error {
+func (r *Reconciler) requestRemoval(ctx context.Context, o *observation, step policy.Step) error {
 	return r.writeMark(o, step, func(store *leases.Store, version leases.Version, step policy.Step) (leases.Member, error) {
-		mark := leases.Retirement{State: leases.RetireRequested, Mark: step.Slot.Mark, At: r.now().UTC().Format(time.RFC3339)}
-		defer crash.Around("retire-lease")()
-		return store.Retire(ctx, step.Member, version, mark)
+		mark := leases.RemovalRequest{State: leases.RemovalRequested, Mark: step.Slot.Mark, At: r.now().UTC().Format(time.RFC3339)}
+		defer crash.Around("request-removal")()
+		return store.RequestRemoval(ctx, step.Member, version, mark)
 	})
 }
 
 // unretireLease takes a mark away, unless the Lease changed since the live read: an agent may have claimed the removal.
-func (r *Reconciler) unretireLease(ctx context.Context, o *observation, step policy.Step) error {
+func (r *Reconciler) withdrawRemoval(ctx context.Context, o *observation, step policy.Step) error {
 	return r.writeMark(o, step, func(store *leases.Store, version leases.Version, step policy.Step) (leases.Member, error) {
-		defer crash.Around("unretire-lease")()
-		return store.Retire(ctx, step.Member, version, leases.Retirement{})
+		defer crash.Around("withdraw-removal")()
+		return store.RequestRemoval(ctx, step.Member, version, leases.RemovalRequest{})
 	})
 }
 

@@ -116,7 +116,7 @@ func (r *Reconciler) changeRecord(o *observation, record leases.Record, step pol
 		}
 		restored := *step.Record
 		restored.Members = slices.Compact(slices.Sorted(slices.Values(slices.Concat(restored.Members, record.Members))))
-		restored.Replacing, restored.Retiring = record.Replacing, record.Retiring
+		restored.Replacing, restored.PendingRemoval = record.Replacing, record.PendingRemoval
 		restored.Recovery, restored.MemberList, restored.Leaving = record.Recovery, record.MemberList, record.Leaving
 		return &restored, nil
 	case len(step.Names) > 0:

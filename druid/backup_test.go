@@ -84,8 +84,8 @@ func TestBackupReadyFollowsTheLeases(t *testing.T) {
 			t.Errorf("clients of %s suffer from a backup that fails: %v %v", name, pod.Labels, err)
 		}
 	}
-	if record, err := s.record("demo"); err != nil || len(record.Members) != 3 || record.Retiring != nil {
-		t.Errorf("members %v, retiring %v (%v), want all three and no one", record.Members, record.Retiring, err)
+	if record, err := s.record("demo"); err != nil || len(record.Members) != 3 || record.PendingRemoval != nil {
+		t.Errorf("members %v, retiring %v (%v), want all three and no one", record.Members, record.PendingRemoval, err)
 	}
 
 	// Agents renew again and again: a druid believes what it saw change.

@@ -105,7 +105,7 @@ var crashScenarios = map[string]scenario{
 		},
 		change: func(s *stage, _ []string) { s.patchCluster(`{"spec":{"replicas":3}}`) },
 		reached: func(s *stage, _ []string) error {
-			if record, err := s.record("demo"); err != nil || record.Retiring == nil {
+			if record, err := s.record("demo"); err != nil || record.PendingRemoval == nil {
 				return err
 			}
 			return errors.New("the slot is taken")
@@ -380,8 +380,8 @@ func (s *stage) second(names []string, scenario scenario) {
 	}
 	s.serveOrders()
 	s.compares(leases.UpgradeAgree, "")
-	if slot := record.Retiring; slot != nil && !scenario.deaf {
-		if mark := s.mark(slot.Member); mark.State == leases.RetireRequested && slot.Orders(slot.Member, mark) {
+	if slot := record.PendingRemoval; slot != nil && !scenario.deaf {
+		if mark := s.mark(slot.Member); mark.State == leases.RemovalRequested && slot.Orders(slot.Member, mark) {
 			s.answer(slot.Member, done)
 		}
 	}

@@ -230,7 +230,7 @@ func (s *stage) recordLine() string {
 		return err.Error()
 	}
 	return fmt.Sprintf("record %s cluster %x epoch %d formed %d seed listed %t nonce %t members %d replacing %v retiring %v",
-		r.Phase, r.ClusterID, r.Epoch, r.FormedEpoch, r.Lists(r.Seed), r.Nonce != "", len(r.Members), r.Replacing, r.Retiring)
+		r.Phase, r.ClusterID, r.Epoch, r.FormedEpoch, r.Lists(r.Seed), r.Nonce != "", len(r.Members), r.Replacing, r.PendingRemoval)
 }
 
 // served says whether the cluster's status is that of one which runs well.

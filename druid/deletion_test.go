@@ -40,7 +40,7 @@ var phases = map[string]func(s *stage, name string){
 		s.scale(name, 3)
 		for i, state := range []string{"requested", "removing", "done"} {
 			s.editLease(names[i], func(l *coordinationv1.Lease) {
-				l.Annotations[leases.AnnotationRetire] = fmt.Sprintf(`{"state":%q,"mark":"test"}`, state)
+				l.Annotations[leases.AnnotationRemoval] = fmt.Sprintf(`{"state":%q,"mark":"test"}`, state)
 			})
 		}
 	},

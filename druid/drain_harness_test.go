@@ -33,31 +33,31 @@ func (s *stage) renew(names []string) {
 }
 
 // slot waits until a member is to leave.
-func (s *stage) slot() leases.Retiring {
+func (s *stage) slot() leases.PendingRemoval {
 	s.Helper()
-	var found leases.Retiring
+	var found leases.PendingRemoval
 	s.eventually("take the slot", func() error {
 		record, err := s.record("demo")
 		if err != nil {
 			return err
 		}
-		if record.Retiring == nil {
+		if record.PendingRemoval == nil {
 			return fmt.Errorf("the slot is free, members are %v", record.Members)
 		}
-		found = *record.Retiring
+		found = *record.PendingRemoval
 		return nil
 	})
 	return found
 }
 
 // requested waits until a member's Lease is marked as the record's slot says.
-func (s *stage) requested() leases.Retiring {
+func (s *stage) requested() leases.PendingRemoval {
 	s.Helper()
-	var found leases.Retiring
+	var found leases.PendingRemoval
 	s.eventually("mark a Lease", func() error {
 		found = s.slot()
 		mark := s.mark(found.Member)
-		if mark.State != leases.RetireRequested || !found.Orders(found.Member, mark) {
+		if mark.State != leases.RemovalRequested || !found.Orders(found.Member, mark) {
 			return fmt.Errorf("the slot is %+v, the mark %+v", found, mark)
 		}
 		return nil
@@ -65,43 +65,43 @@ func (s *stage) requested() leases.Retiring {
 	return found
 }
 
-func (s *stage) mark(name string) leases.Retirement {
+func (s *stage) mark(name string) leases.RemovalRequest {
 	s.Helper()
 	m, err := s.store("demo").Member(s.Context(), name)
 	if err != nil {
 		s.Fatal(err)
 	}
-	return m.Retire
+	return m.Removal
 }
 
 // answer is what the leader's agent writes.
-func (s *stage) answer(name string, change func(*leases.Retirement)) {
+func (s *stage) answer(name string, change func(*leases.RemovalRequest)) {
 	s.Helper()
 	s.eventually("answer on Lease "+name, func() error {
 		m, err := s.store("demo").Member(s.Context(), name)
 		if err != nil {
 			return err
 		}
-		mark := m.Retire
-		mark.State, mark.By, mark.MemberID, mark.ClusterID = leases.RetireRemoving, "executor", leases.FormatID(m.ID), leases.FormatID(clusterID)
+		mark := m.Removal
+		mark.State, mark.By, mark.MemberID, mark.ClusterID = leases.RemovalBegun, "executor", leases.FormatID(m.ID), leases.FormatID(clusterID)
 		change(&mark)
-		if mark.State == leases.RetireDone {
+		if mark.State == leases.RemovalDone {
 			mark.RaftTerm, mark.RaftIndex = 2, 10
 		}
-		_, err = s.store("demo").Retire(s.Context(), name, m.LeaseVersion, mark)
+		_, err = s.store("demo").RequestRemoval(s.Context(), name, m.LeaseVersion, mark)
 		return err
 	})
 }
 
-func removing(*leases.Retirement) {}
-func done(r *leases.Retirement)   { r.State = leases.RetireDone }
+func removing(*leases.RemovalRequest) {}
+func done(r *leases.RemovalRequest)   { r.State = leases.RemovalDone }
 
 // struck waits until the record does not list the name, and its slot is free.
 func (s *stage) struck(name string) {
 	s.Helper()
 	s.eventually("strike "+name, func() error {
 		record, err := s.record("demo")
-		if err == nil && (record.Lists(name) || record.Retiring != nil && record.Retiring.Member == name) {
+		if err == nil && (record.Lists(name) || record.PendingRemoval != nil && record.PendingRemoval.Member == name) {
 			return fmt.Errorf("record is %+v", record)
 		}
 		return err

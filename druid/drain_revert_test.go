@@ -24,12 +24,12 @@ func TestScaleDownIsTakenBackUntilAnAgentClaimedIt(t *testing.T) {
 	kept := func(t *testing.T, s *stage, names []string, member string) {
 		s.eventually("keep the member", func() error {
 			record, err := s.record("demo")
-			if err == nil && record.Retiring != nil {
-				err = fmt.Errorf("slot is %+v", record.Retiring)
+			if err == nil && record.PendingRemoval != nil {
+				err = fmt.Errorf("slot is %+v", record.PendingRemoval)
 			}
 			return err
 		})
-		if mark := s.mark(member); mark != (leases.Retirement{}) {
+		if mark := s.mark(member); mark != (leases.RemovalRequest{}) {
 			t.Errorf("the Lease is still marked: %+v", mark)
 		}
 		if got := s.members("demo", 3); !cmp.Equal(got, names) {
@@ -112,13 +112,13 @@ func TestScaleDownWaitsForTheOthers(t *testing.T) {
 		s.notified(v1alpha1.EventScaleDownBlocked, "")
 		s.eventually("leave the slot free", func() error {
 			record, err := s.record("demo")
-			if err == nil && (record.Retiring != nil || len(record.Members) != 3) {
+			if err == nil && (record.PendingRemoval != nil || len(record.Members) != 3) {
 				err = fmt.Errorf("record is %+v", record)
 			}
 			return err
 		})
 		for _, name := range names {
-			if mark := s.mark(name); mark != (leases.Retirement{}) {
+			if mark := s.mark(name); mark != (leases.RemovalRequest{}) {
 				t.Errorf("%s is marked %+v", name, mark)
 			}
 		}

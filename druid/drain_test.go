@@ -57,7 +57,7 @@ func TestScaleDownGoesStepByStepThroughAnyDruid(t *testing.T) {
 	s.notified(v1alpha1.EventScalingDown, first.Member) // an Event that is not written yet ends with its druid
 	restart()
 	s.looks(2)
-	if mark := s.mark(first.Member); mark != (leases.Retirement{}) {
+	if mark := s.mark(first.Member); mark != (leases.RemovalRequest{}) {
 		t.Errorf("it is marked %+v while clients are still sent to it", mark)
 	}
 	s.leaving(first.Member, v1alpha1.DrainingClients)
@@ -105,9 +105,9 @@ func TestScaleDownGoesStepByStepThroughAnyDruid(t *testing.T) {
 
 func TestOnlyTheAnswerToItsOwnRequestCounts(t *testing.T) {
 	t.Parallel()
-	tests := map[string]func(*leases.Retirement){
-		"another raft group": func(r *leases.Retirement) { done(r); r.ClusterID = "1" },
-		"another request":    func(r *leases.Retirement) { done(r); r.Mark = "other" },
+	tests := map[string]func(*leases.RemovalRequest){
+		"another raft group": func(r *leases.RemovalRequest) { done(r); r.ClusterID = "1" },
+		"another request":    func(r *leases.RemovalRequest) { done(r); r.Mark = "other" },
 	}
 	for name, answer := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -135,7 +135,7 @@ func TestOnlyTheAnswerToItsOwnRequestCounts(t *testing.T) {
 func TestUnreadableLeaseOrMarkStopsTheDrainAndNothingElse(t *testing.T) {
 	t.Parallel()
 	tests := map[string]func(*coordinationv1.Lease){
-		"the mark":  func(l *coordinationv1.Lease) { l.Annotations[leases.AnnotationRetire] = `{"state":"gone"}` },
+		"the mark":  func(l *coordinationv1.Lease) { l.Annotations[leases.AnnotationRemoval] = `{"state":"gone"}` },
 		"the Lease": func(l *coordinationv1.Lease) { l.Spec.HolderIdentity = new("nonsense") },
 	}
 	for name, spoil := range tests {
@@ -159,15 +159,15 @@ func TestUnreadableLeaseOrMarkStopsTheDrainAndNothingElse(t *testing.T) {
 			}
 			s.scale("demo", 3)
 			s.condition("demo", v1alpha1.ConditionProgressing, metav1.ConditionFalse, v1alpha1.ReasonReconciled)
-			if record, err := s.record("demo"); err != nil || record.Retiring == nil || !cmp.Equal(record.Members, names) {
+			if record, err := s.record("demo"); err != nil || record.PendingRemoval == nil || !cmp.Equal(record.Members, names) {
 				t.Errorf("record is %+v, %v; want slot and names as they were", record, err)
 			}
 			// The Lease is made again, and says nothing: what no one asks for any more is over.
 			s.deleteLease(slot.Member)
 			s.eventually("free the slot", func() error {
 				record, err := s.record("demo")
-				if err == nil && record.Retiring != nil {
-					err = fmt.Errorf("slot is %+v", record.Retiring)
+				if err == nil && record.PendingRemoval != nil {
+					err = fmt.Errorf("slot is %+v", record.PendingRemoval)
 				}
 				return err
 			})

@@ -115,7 +115,7 @@ func TestClusterThatIsOrphanedAlongsideOthersIsLetGoAsItIs(t *testing.T) {
 	s.delete("demo", metav1.DeletePropagationOrphan)
 	s.eventually("it is let go", func() error { return s.isHeld(false) })
 	s.orphan("demo")
-	if record, err := s.record("demo"); err != nil || record.Leaving || record.Retiring != nil {
+	if record, err := s.record("demo"); err != nil || record.Leaving || record.PendingRemoval != nil {
 		t.Errorf("members are sent off: %+v %v", record, err)
 	}
 }
@@ -272,11 +272,11 @@ func (s *stage) acknowledges(names []string) (out []string) {
 		if len(record.Members) == 0 {
 			return nil
 		}
-		slot := record.Retiring
+		slot := record.PendingRemoval
 		if slot == nil {
 			return fmt.Errorf("the slot is free, and %v are left", record.Members)
 		}
-		if mark := s.mark(slot.Member); mark.State == leases.RetireRequested && slot.Orders(slot.Member, mark) {
+		if mark := s.mark(slot.Member); mark.State == leases.RemovalRequested && slot.Orders(slot.Member, mark) {
 			s.answer(slot.Member, done)
 			out = append(out, slot.Member)
 		}

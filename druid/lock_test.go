@@ -136,7 +136,7 @@ func TestAfterTheDeadlineDruidHealsAndResumesAtTheNextEdit(t *testing.T) {
 		t.Errorf("events are\n%s", notified)
 	}
 	record, err := c.record("demo")
-	if err != nil || record.Retiring != nil || c.mark(slot.Member) != (leases.Retirement{}) || !slices.Equal(record.Members, names) {
+	if err != nil || record.PendingRemoval != nil || c.mark(slot.Member) != (leases.RemovalRequest{}) || !slices.Equal(record.Members, names) {
 		t.Errorf("the removal was not taken back: %+v, %v", record, err)
 	}
 	if err := c.Delete(t.Context(), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: c.namespace, Name: names[1]}}, client.GracePeriodSeconds(0)); err != nil {

@@ -251,13 +251,13 @@ func TestOrphansAreReportedAndNeverDeleted(t *testing.T) {
 	}
 
 	// The acknowledgement of a removal is the proof, and anyone who goes by it needs no person.
-	value, err := leases.Retirement{
-		State: leases.RetireDone, Mark: "abcde", By: "pod", MemberID: "7", ClusterID: leases.FormatID(clusterID), RaftTerm: 2, RaftIndex: 9,
+	value, err := leases.RemovalRequest{
+		State: leases.RemovalDone, Mark: "abcde", By: "pod", MemberID: "7", ClusterID: leases.FormatID(clusterID), RaftTerm: 2, RaftIndex: 9,
 	}.Encode()
 	if err != nil {
 		t.Fatal(err)
 	}
-	c.says(orphan, leases.AnnotationRetire, value)
+	c.says(orphan, leases.AnnotationRemoval, value)
 	c.pass()
 	if condition := c.degraded(t); condition.Status != metav1.ConditionFalse {
 		t.Errorf("condition is %s: %s", condition.Reason, condition.Message)

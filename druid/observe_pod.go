@@ -186,14 +186,14 @@ func (r *Reconciler) observeArrival(o *observation, m *policy.Member, pod *corev
 		container, enough = manifests.AgentStatus(pod).ContainerID, lingerTimeout
 	}
 	var (
-		runs     = run != manifests.AgentRunsNot
-		lease    = o.leases[m.Name]
-		which    = m.PodUID + " " + m.AgentImage + " " + pod.Annotations[manifests.AnnotationAgentBefore]
-		lastKnown    = r.memory.renewedSince(fact{o.cluster.UID, m.Name + " agent heard"}, which+container, runs, renewalOf(lease))
-		settled  = r.still(o, *m, "agent settles", which+container, lastKnown && runs && m.Liveness == leases.Live, enough)
-		silent   = !lastKnown && m.Liveness != leases.Unknown
-		overdue  = r.still(o, *m, "agent comes", which, silent, lingerTimeout)
-		arriving = policy.ArrivalSettles
+		runs      = run != manifests.AgentRunsNot
+		lease     = o.leases[m.Name]
+		which     = m.PodUID + " " + m.AgentImage + " " + pod.Annotations[manifests.AnnotationAgentBefore]
+		lastKnown = r.memory.renewedSince(fact{o.cluster.UID, m.Name + " agent heard"}, which+container, runs, renewalOf(lease))
+		settled   = r.still(o, *m, "agent settles", which+container, lastKnown && runs && m.Liveness == leases.Live, enough)
+		silent    = !lastKnown && m.Liveness != leases.Unknown
+		overdue   = r.still(o, *m, "agent comes", which, silent, lingerTimeout)
+		arriving  = policy.ArrivalSettles
 	)
 	switch {
 	case settled:

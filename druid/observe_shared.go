@@ -192,13 +192,13 @@ const endpointsPause = 250 * time.Millisecond
 // observeEndpoints finds out whether the client Service still sends clients to the member that is about to leave. It reads
 // live, and only before the member's Lease is marked.
 func (r *Reconciler) observeEndpoints(ctx context.Context, o *observation) error {
-	leaving := o.observed.Record.Retiring
+	leaving := o.observed.Record.PendingRemoval
 	if leaving == nil {
 		return nil
 	}
 	for i := range o.observed.Members {
 		m := &o.observed.Members[i]
-		if m.Name != leaving.Member || !m.Listed || leaving.Orders(m.Name, m.Reports.Retire) {
+		if m.Name != leaving.Member || !m.Listed || leaving.Orders(m.Name, m.Reports.Removal) {
 			continue
 		}
 		routed, err := r.routed(ctx, o, m.Name)

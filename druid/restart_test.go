@@ -122,14 +122,14 @@ func TestWhatARestartWouldNotRepairIsLeftAlone(t *testing.T) {
 			})
 		}},
 		"another member is on its way out": {members: 3, trouble: func(c *clocked, names []string) {
-			c.editRecord(func(r *leases.Record) { r.Retiring = &leases.Retiring{Member: names[1], Mark: "abcde"} })
-			claimed, err := leases.Retirement{
-				State: leases.RetireRemoving, Mark: "abcde", By: "pod", ClusterID: leases.FormatID(clusterID),
+			c.editRecord(func(r *leases.Record) { r.PendingRemoval = &leases.PendingRemoval{Member: names[1], Mark: "abcde"} })
+			claimed, err := leases.RemovalRequest{
+				State: leases.RemovalBegun, Mark: "abcde", By: "pod", ClusterID: leases.FormatID(clusterID),
 			}.Encode()
 			if err != nil {
 				c.Fatal(err)
 			}
-			c.says(names[1], leases.AnnotationRetire, claimed)
+			c.says(names[1], leases.AnnotationRemoval, claimed)
 		}},
 		"an image cannot be pulled": {members: 3, trouble: func(c *clocked, names []string) {
 			var pod corev1.Pod

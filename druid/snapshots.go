@@ -36,7 +36,7 @@ type snapshots struct{ *Reconciler }
 func (s snapshots) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	o, err := s.observe(ctx, request.NamespacedName)
 	if err == nil {
-		err = s.settle(ctx, o)
+		err = s.resolvePending(ctx, o)
 	}
 	switch {
 	case err == nil:
@@ -108,7 +108,7 @@ func asksForBackups(cluster *v1alpha1.EtcdCluster) bool {
 }
 
 // settle takes the next step of each.
-func (s snapshots) settle(ctx context.Context, o *ordered) error {
+func (s snapshots) resolvePending(ctx context.Context, o *ordered) error {
 	for component, kind := range map[leases.Component]v1alpha1.SnapshotType{
 		leases.ComponentFullSnapshot: v1alpha1.SnapshotFull, leases.ComponentDeltaSnapshot: v1alpha1.SnapshotDelta,
 	} {

@@ -195,7 +195,7 @@ const (
 	annotationVerifiedFull   = Prefix + "verified-full"
 	annotationVerifiedTo     = Prefix + "verified-revision"
 	annotationVerifiedOf     = Prefix + "verified-lineage"
-	annotationFullVerified     = Prefix + "proven-full"
+	annotationFullVerified   = Prefix + "proven-full"
 	annotationBrokenObject   = Prefix + "broken-object"
 	annotationBrokenObjects  = Prefix + "broken-objects"
 	annotationVerifyTrouble  = Prefix + "verify-trouble"

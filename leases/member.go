@@ -28,7 +28,7 @@ const DataEmpty = "empty"
 const (
 	AnnotationPodUID    = Prefix + "pod-uid"
 	AnnotationVolumeUID = Prefix + "volume-uid"
-	AnnotationRetire    = Prefix + "retire"
+	AnnotationRemoval   = Prefix + "removal"
 
 	annotationClusterID    = Prefix + "cluster-id"
 	annotationRaft         = Prefix + "raft"
@@ -83,7 +83,7 @@ type Member struct {
 	// Defragmentation is the last one of the member's database, zero for none.
 	Defragmentation Defragmentation
 	// Retire is the drain mark, zero for a member that is to stay.
-	Retire Retirement
+	Removal RemovalRequest
 	// Healing is what druid does about a member that does not get on its feet by itself.
 	Repairing Repairing
 }
@@ -149,8 +149,8 @@ func DecodeMember(lease *coordinationv1.Lease) (Member, error) {
 		Rule:         d.text(annotationRule),
 		Reason:       d.text(annotationReason),
 		Alarm:        d.text(annotationAlarm),
-		Retire:       ParseRetirement(d.text(AnnotationRetire)),
-		Repairing:      ParseRepairing(d.text(AnnotationRepairing)),
+		Removal:      ParseRemovalRequest(d.text(AnnotationRemoval)),
+		Repairing:    ParseRepairing(d.text(AnnotationRepairing)),
 
 		Defragmentation: ParseDefragmentation(d.text(annotationDefragmentation)),
 	}
@@ -196,7 +196,7 @@ func (d *decoder) optional(key string, bits int) uint64 {
 }
 
 // AnnotationHealing is written by druid on a member's Lease, next to the UIDs of its Pod and its volume.
-const AnnotationRepairing = Prefix + "healing"
+const AnnotationRepairing = Prefix + "repair"
 
 // Healing is druid's word on a member's Lease about what it does to get the member on its feet: written before the deed, so
 // that a druid that takes over goes on with it, and counts on. It is taken away when the member is well again.

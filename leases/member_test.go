@@ -48,10 +48,10 @@ func fullRecord() Record {
 	return Record{
 		ClusterID: 0xcdf818194e3a8c32, Phase: PhaseFormed, Seed: "demo-abcde", Epoch: 2, FormedEpoch: 2,
 		Nonce: "k3v9", Executor: "pod-uid", Lineage: "00000002-k3v9", MaxLearners: 16,
-		Members:   []string{"demo-abcde", "demo-fghij"},
-		Replacing: &Replacing{Member: "demo-abcde", PodUID: "pod-uid", MemberID: "8e9e05c52164694d"},
-		Retiring:  &Retiring{Member: "demo-fghij", Mark: "x7k2p"},
-		Recovery:  "order",
+		Members:        []string{"demo-abcde", "demo-fghij"},
+		Replacing:      &Replacing{Member: "demo-abcde", PodUID: "pod-uid", MemberID: "8e9e05c52164694d"},
+		PendingRemoval: &PendingRemoval{Member: "demo-fghij", Mark: "x7k2p"},
+		Recovery:       "order",
 		MemberList: &MemberList{RaftTerm: 3, RaftIndex: 42, Members: []ListedMember{
 			{ID: "8e9e05c52164694d", Name: "demo-abcde", PeerURL: "http://demo-abcde.demo-peer:2380"},
 			{ID: "1", PeerURL: "http://demo-fghij.demo-peer:2380", Learner: true},
@@ -120,12 +120,12 @@ func TestRecordPatchReportsTheWholeRecordAndNothingElse(t *testing.T) {
 func TestMemberPatch(t *testing.T) {
 	lease := func() *coordinationv1.Lease {
 		return apply(t, &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{
-			AnnotationPodUID: "pod", AnnotationVolumeUID: "volume", AnnotationRetire: `{"state":"requested","mark":"x7k2p"}`,
+			AnnotationPodUID: "pod", AnnotationVolumeUID: "volume", AnnotationRemoval: `{"state":"requested","mark":"x7k2p"}`,
 		}}}, MemberPatch{Member: fullMember()}.mustEncode(t))
 	}
 	known := func(change func(*Member)) Member {
 		m := fullMember()
-		m.PodUID, m.VolumeUID, m.Retire = "pod", "volume", Retirement{State: RetireRequested, Mark: "x7k2p"}
+		m.PodUID, m.VolumeUID, m.Removal = "pod", "volume", RemovalRequest{State: RemovalRequested, Mark: "x7k2p"}
 		change(&m)
 		return m
 	}
@@ -134,7 +134,7 @@ func TestMemberPatch(t *testing.T) {
 		want  Member
 	}{
 		"what is unknown stays as it was":       {Member{}, known(func(*Member) {})},
-		"druid's marks are not the agent's":     {Member{PodUID: "other", VolumeUID: "other", Retire: Retirement{State: RetireDone}}, known(func(*Member) {})},
+		"druid's marks are not the agent's":     {Member{PodUID: "other", VolumeUID: "other", Removal: RemovalRequest{State: RemovalDone}}, known(func(*Member) {})},
 		"a new ID drops the old floor":          {Member{ID: 5, Role: RoleLearner}, known(func(m *Member) { m.ID, m.Role, m.Raft, m.Floor, m.Alarm = 5, RoleLearner, Raft{}, Raft{}, "" })},
 		"a rule without reason drops the other": {Member{Rule: "join"}, known(func(m *Member) { m.Rule, m.Reason = "join", "" })},
 		"a new size leaves the rest alone":      {Member{DBSize: 1}, known(func(m *Member) { m.DBSize = 1 })},

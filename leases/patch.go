@@ -35,7 +35,7 @@ type patchSpec struct {
 // recordAnnotations are the keys that a record owns.
 var recordAnnotations = []string{
 	annotationPhase, annotationSeed, annotationEpoch, annotationFormedEpoch, annotationNonce, annotationExecutor,
-	annotationLineage, annotationMaxLearners, annotationMembers, annotationReplacing, annotationRetiring,
+	annotationLineage, annotationMaxLearners, annotationMembers, annotationReplacing, annotationPendingRemoval,
 	annotationRecovery, annotationMemberList, annotationExternals, annotationLeaving,
 }
 

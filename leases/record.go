@@ -36,21 +36,21 @@ const MaxLearnersAdopted = 1
 
 // Annotations of the cluster record.
 const (
-	annotationPhase       = Prefix + "phase"
-	annotationSeed        = Prefix + "seed"
-	annotationEpoch       = Prefix + "epoch"
-	annotationFormedEpoch = Prefix + "formed-epoch"
-	annotationNonce       = Prefix + "nonce"
-	annotationExecutor    = Prefix + "executor"
-	annotationLineage     = Prefix + "lineage"
-	annotationMaxLearners = Prefix + "max-learners"
-	annotationMembers     = Prefix + "members"
-	annotationReplacing   = Prefix + "replacing"
-	annotationRetiring    = Prefix + "retiring"
-	annotationRecovery    = Prefix + "recovery"
-	annotationMemberList  = Prefix + "member-list"
-	annotationExternals   = Prefix + "guests"
-	annotationLeaving     = Prefix + "leaving"
+	annotationPhase          = Prefix + "phase"
+	annotationSeed           = Prefix + "seed"
+	annotationEpoch          = Prefix + "epoch"
+	annotationFormedEpoch    = Prefix + "formed-epoch"
+	annotationNonce          = Prefix + "nonce"
+	annotationExecutor       = Prefix + "executor"
+	annotationLineage        = Prefix + "lineage"
+	annotationMaxLearners    = Prefix + "max-learners"
+	annotationMembers        = Prefix + "members"
+	annotationReplacing      = Prefix + "replacing"
+	annotationPendingRemoval = Prefix + "pending-removal"
+	annotationRecovery       = Prefix + "recovery"
+	annotationMemberList     = Prefix + "member-list"
+	annotationExternals      = Prefix + "external-members"
+	annotationLeaving        = Prefix + "leaving"
 )
 
 // Record is the cluster record: what druid and the agents know of the raft group as a whole. It is written only by
@@ -77,7 +77,7 @@ type Record struct {
 	// Replacing is the slot that one member at a time takes to replace itself, or nil.
 	Replacing *Replacing
 	// Retiring is the slot of the member that is on its way out, or nil. Of Replacing and Retiring one is taken at a time.
-	Retiring *Retiring
+	PendingRemoval *PendingRemoval
 	// Recovery is the recovery order, or empty.
 	Recovery string
 	// MemberList is the list as the leader last saw it: information, never an order.
@@ -185,7 +185,7 @@ func (r Record) Encode(lease *coordinationv1.Lease) error {
 	if err := setJSON(lease, annotationReplacing, r.Replacing); err != nil {
 		return err
 	}
-	if err := setJSON(lease, annotationRetiring, r.Retiring); err != nil {
+	if err := setJSON(lease, annotationPendingRemoval, r.PendingRemoval); err != nil {
 		return err
 	}
 	return setJSON(lease, annotationMemberList, r.MemberList)
@@ -211,7 +211,7 @@ func DecodeRecord(lease *coordinationv1.Lease) (Record, error) {
 		Leaving:     d.flag(annotationLeaving),
 	}
 	d.object(annotationReplacing, &r.Replacing)
-	d.object(annotationRetiring, &r.Retiring)
+	d.object(annotationPendingRemoval, &r.PendingRemoval)
 	d.object(annotationMemberList, &r.MemberList)
 	if d.err != nil {
 		return Record{}, fmt.Errorf("record %s/%s: %w", lease.Namespace, lease.Name, d.err)

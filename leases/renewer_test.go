@@ -181,11 +181,11 @@ func TestRenewerAnswersWhatOthersWrote(t *testing.T) {
 	renewing(t, func(t *testing.T, s *leaseServer, r *Renewer, _ *bytes.Buffer) {
 		r.Publish(alive(func(*Member) {}))
 		s.after(2 * time.Second)
-		s.lease.Annotations[AnnotationRetire] = `{"state":"requested","mark":"x7k2p"}`
+		s.lease.Annotations[AnnotationRemoval] = `{"state":"requested","mark":"x7k2p"}`
 		s.bump()
 		s.after(oneInterval)
-		if m, _, _ := r.Lease(); m.Retire.State != RetireRequested || s.member().Retire != m.Retire {
-			t.Errorf("druid's mark: the Renewer knows %+v, the Lease says %+v", m.Retire, s.member().Retire)
+		if m, _, _ := r.Lease(); m.Removal.State != RemovalRequested || s.member().Removal != m.Removal {
+			t.Errorf("druid's mark: the Renewer knows %+v, the Lease says %+v", m.Removal, s.member().Removal)
 		}
 		s.lease.Annotations[AnnotationPodUID] = "successor"
 		s.bump()

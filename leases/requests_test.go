@@ -7,21 +7,21 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-func TestRetirementIsReadAsItWasWritten(t *testing.T) {
-	for name, r := range map[string]Retirement{
+func TestRemovalRequestIsReadAsItWasWritten(t *testing.T) {
+	for name, r := range map[string]RemovalRequest{
 		"no mark":                    {},
-		"requested":                  {State: RetireRequested, Mark: "x7k2p", At: "2026-11-21T10:00:00Z"},
-		"removing":                   {State: RetireRemoving, Mark: "x7k2p", At: "2026-11-21T10:00:00Z", By: "pod", MemberID: "8e9e05c52164694d", ClusterID: "cdf818194e3a8c32"},
-		"removing what never joined": {State: RetireRemoving, Mark: "x7k2p", By: "pod", ClusterID: "c"},
-		"done":                       {State: RetireDone, Mark: "x7k2p", By: "pod", MemberID: "8", ClusterID: "c", RaftTerm: 3, RaftIndex: 42},
-		"done for what never joined": {State: RetireDone, Mark: "x7k2p", By: "pod", ClusterID: "c", RaftTerm: 3, RaftIndex: 42},
+		"requested":                  {State: RemovalRequested, Mark: "x7k2p", At: "2026-11-21T10:00:00Z"},
+		"removing":                   {State: RemovalBegun, Mark: "x7k2p", At: "2026-11-21T10:00:00Z", By: "pod", MemberID: "8e9e05c52164694d", ClusterID: "cdf818194e3a8c32"},
+		"removing what never joined": {State: RemovalBegun, Mark: "x7k2p", By: "pod", ClusterID: "c"},
+		"done":                       {State: RemovalDone, Mark: "x7k2p", By: "pod", MemberID: "8", ClusterID: "c", RaftTerm: 3, RaftIndex: 42},
+		"done for what never joined": {State: RemovalDone, Mark: "x7k2p", By: "pod", ClusterID: "c", RaftTerm: 3, RaftIndex: 42},
 	} {
 		t.Run(name, func(t *testing.T) {
 			text, err := r.Encode()
 			if err != nil {
 				t.Fatal(err)
 			}
-			if got := ParseRetirement(text); got != r {
+			if got := ParseRemovalRequest(text); got != r {
 				t.Errorf("got %+v, want %+v", got, r)
 			}
 		})
@@ -44,16 +44,16 @@ func TestAMarkThatLacksSomethingOrdersNothing(t *testing.T) {
 		"done without an index":      `{"state":"done","mark":"x","by":"pod","clusterID":"c","memberID":"8","raftTerm":3}`,
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := ParseRetirement(text); got != (Retirement{State: RetireUnreadable}) {
+			if got := ParseRemovalRequest(text); got != (RemovalRequest{State: RemovalUnreadable}) {
 				t.Errorf("got %+v, want unreadable", got)
 			}
-			lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{AnnotationRetire: text, AnnotationPodUID: "pod"}}}
+			lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{AnnotationRemoval: text, AnnotationPodUID: "pod"}}}
 			if m, err := DecodeMember(lease); err != nil || m.PodUID != "pod" {
 				t.Errorf("%+v, %v: want the rest of the Lease to count", m, err)
 			}
 		})
 	}
-	for _, r := range []Retirement{{State: RetireUnreadable, Mark: "x"}, {State: RetireRequested}, {Mark: "x"}, {State: RetireDone, Mark: "x"}} {
+	for _, r := range []RemovalRequest{{State: RemovalUnreadable, Mark: "x"}, {State: RemovalRequested}, {Mark: "x"}, {State: RemovalDone, Mark: "x"}} {
 		if text, err := r.Encode(); err == nil {
 			t.Errorf("%+v was written: %s", r, text)
 		}
@@ -61,15 +61,15 @@ func TestAMarkThatLacksSomethingOrdersNothing(t *testing.T) {
 }
 
 func TestTheSlotNamesMemberAndMark(t *testing.T) {
-	mark := Retirement{State: RetireRequested, Mark: "x"}
+	mark := RemovalRequest{State: RemovalRequested, Mark: "x"}
 	for name, tc := range map[string]struct {
-		slot *Retiring
+		slot *PendingRemoval
 		want bool
 	}{
-		"both agree":      {&Retiring{Member: "a", Mark: "x"}, true},
-		"another member":  {&Retiring{Member: "b", Mark: "x"}, false},
-		"another mark":    {&Retiring{Member: "a", Mark: "y"}, false},
-		"no mark at all":  {&Retiring{Member: "a"}, false},
+		"both agree":      {&PendingRemoval{Member: "a", Mark: "x"}, true},
+		"another member":  {&PendingRemoval{Member: "b", Mark: "x"}, false},
+		"another mark":    {&PendingRemoval{Member: "a", Mark: "y"}, false},
+		"no mark at all":  {&PendingRemoval{Member: "a"}, false},
 		"the slot's free": {nil, false},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -78,20 +78,20 @@ func TestTheSlotNamesMemberAndMark(t *testing.T) {
 			}
 		})
 	}
-	if (&Retiring{Member: "a"}).Orders("a", Retirement{}) {
+	if (&PendingRemoval{Member: "a"}).Orders("a", RemovalRequest{}) {
 		t.Error("no mark agrees with no mark, want no order")
 	}
 }
 
-func FuzzRetirement(f *testing.F) {
+func FuzzRemovalRequest(f *testing.F) {
 	f.Add(`{"state":"done","mark":"x","by":"pod","clusterID":"c","memberID":"8","raftTerm":3,"raftIndex":4}`)
 	f.Fuzz(func(t *testing.T, text string) {
-		r := ParseRetirement(text)
-		if r.State == RetireUnreadable || r == (Retirement{}) {
+		r := ParseRemovalRequest(text)
+		if r.State == RemovalUnreadable || r == (RemovalRequest{}) {
 			return
 		}
 		again, err := r.Encode()
-		if err != nil || ParseRetirement(again) != r {
+		if err != nil || ParseRemovalRequest(again) != r {
 			t.Errorf("%q is %+v, which is written as %q: %v", text, r, again, err)
 		}
 	})

@@ -106,7 +106,7 @@ func marksOf(lease *coordinationv1.Lease) Member {
 		LeaseVersion: Version(lease.ResourceVersion),
 		PodUID:       lease.Annotations[AnnotationPodUID],
 		VolumeUID:    lease.Annotations[AnnotationVolumeUID],
-		Retire:       ParseRetirement(lease.Annotations[AnnotationRetire]),
+		Removal:      ParseRemovalRequest(lease.Annotations[AnnotationRemoval]),
 	}
 }
 

@@ -202,10 +202,10 @@ func TestRenewerOnARealServer(t *testing.T) {
 		return l.Spec.RenewTime != nil && *l.Spec.HolderIdentity == "1:Member" && *l.Spec.LeaseDurationSeconds == 3
 	})
 	const mark = `{"state":"requested","mark":"x7k2p"}`
-	s.edit("demo-a", func(l *coordinationv1.Lease) { l.Annotations[leases.AnnotationRetire] = mark })
+	s.edit("demo-a", func(l *coordinationv1.Lease) { l.Annotations[leases.AnnotationRemoval] = mark })
 	s.eventually("the mark is read and still there", func() bool {
 		m, _, _ := r.Lease()
-		return m.Retire.State == leases.RetireRequested && s.get("demo-a").Annotations[leases.AnnotationRetire] == mark
+		return m.Removal.State == leases.RemovalRequested && s.get("demo-a").Annotations[leases.AnnotationRemoval] == mark
 	})
 	s.edit("demo-a", func(l *coordinationv1.Lease) {
 		nonsense := "no one knows"
@@ -213,7 +213,7 @@ func TestRenewerOnARealServer(t *testing.T) {
 	})
 	s.eventually("nonsense is written over, and the mark is still there", func() bool {
 		l := s.get("demo-a")
-		return *l.Spec.HolderIdentity == "1:Member" && l.Annotations[leases.AnnotationRetire] == mark
+		return *l.Spec.HolderIdentity == "1:Member" && l.Annotations[leases.AnnotationRemoval] == mark
 	})
 	if err := s.admin.RbacV1().RoleBindings(s.namespace).Delete(t.Context(), "agent", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
@@ -241,29 +241,29 @@ func TestMarkIsComparedAndSet(t *testing.T) {
 		l.Annotations = map[string]string{leases.AnnotationPodUID: "mine", "someone.else/key": "stays"}
 	})
 	before, err := s.store.Marks(t.Context(), "demo-a")
-	if err != nil || before.Retire.State != leases.RetireNone {
+	if err != nil || before.Removal.State != leases.RemovalNone {
 		t.Fatalf("%+v, %v: want no mark", before, err)
 	}
-	requested := leases.Retirement{State: leases.RetireRequested, Mark: "x7k2p"}
-	asked, err := s.store.Retire(t.Context(), "demo-a", before.LeaseVersion, requested)
-	if err != nil || asked.Retire != requested {
+	requested := leases.RemovalRequest{State: leases.RemovalRequested, Mark: "x7k2p"}
+	asked, err := s.store.RequestRemoval(t.Context(), "demo-a", before.LeaseVersion, requested)
+	if err != nil || asked.Removal != requested {
 		t.Fatalf("%+v, %v: want %+v", asked, err, requested)
 	}
-	claimed := leases.Retirement{State: leases.RetireRemoving, Mark: "x7k2p", By: "pod", MemberID: "1", ClusterID: "c"}
-	if _, err := s.store.Retire(t.Context(), "demo-a", before.LeaseVersion, claimed); !errors.Is(err, leases.ErrConflict) {
+	claimed := leases.RemovalRequest{State: leases.RemovalBegun, Mark: "x7k2p", By: "pod", MemberID: "1", ClusterID: "c"}
+	if _, err := s.store.RequestRemoval(t.Context(), "demo-a", before.LeaseVersion, claimed); !errors.Is(err, leases.ErrConflict) {
 		t.Errorf("over an old version: %v, want ErrConflict", err)
 	}
-	if _, err := s.store.Retire(t.Context(), "demo-a", "", claimed); err == nil {
+	if _, err := s.store.RequestRemoval(t.Context(), "demo-a", "", claimed); err == nil {
 		t.Error("a mark was written without a version, want an error")
 	}
-	if _, err := s.store.Retire(t.Context(), "demo-a", asked.LeaseVersion, leases.Retirement{State: leases.RetireDone, Mark: "x"}); err == nil {
+	if _, err := s.store.RequestRemoval(t.Context(), "demo-a", asked.LeaseVersion, leases.RemovalRequest{State: leases.RemovalDone, Mark: "x"}); err == nil {
 		t.Error("half an acknowledgement was written, want an error")
 	}
-	if _, err := s.store.Retire(t.Context(), "demo-a", asked.LeaseVersion, leases.Retirement{}); err != nil {
+	if _, err := s.store.RequestRemoval(t.Context(), "demo-a", asked.LeaseVersion, leases.RemovalRequest{}); err != nil {
 		t.Fatal(err)
 	}
 	member, err := s.store.Member(t.Context(), "demo-a")
-	if err != nil || member.Retire != (leases.Retirement{}) || member.ID != 1 || member.PodUID != "mine" {
+	if err != nil || member.Removal != (leases.RemovalRequest{}) || member.ID != 1 || member.PodUID != "mine" {
 		t.Errorf("%+v, %v: want the mark gone and the rest as it was", member, err)
 	}
 	if s.get("demo-a").Annotations["someone.else/key"] != "stays" {

@@ -18,7 +18,7 @@ const (
 	Requested
 	ClaimedByUs
 	ClaimedByAnother // of another Pod, or of another member ID than the one that is listed
-	Retired
+	RemovalAcknowledged
 	MarkUnreadable
 	MarkUnknown
 )
@@ -32,7 +32,7 @@ const (
 )
 
 const (
-	anyMark   = NotAsked | Requested | ClaimedByUs | ClaimedByAnother | Retired | MarkUnreadable | MarkUnknown
+	anyMark   = NotAsked | Requested | ClaimedByUs | ClaimedByAnother | RemovalAcknowledged | MarkUnreadable | MarkUnknown
 	anyEntry  = NotListed | LearnerEntry | VoterEntry | EntryUnknown
 	isClaimed = ClaimedByUs | ClaimedByAnother
 	isEntry   = LearnerEntry | VoterEntry
@@ -42,7 +42,7 @@ const (
 var (
 	markNames = map[Mark]string{
 		NotAsked: "none", Requested: "requested", ClaimedByUs: "removing by us", ClaimedByAnother: "removing by another",
-		Retired: "done", MarkUnreadable: "unreadable", MarkUnknown: "unknown",
+		RemovalAcknowledged: "done", MarkUnreadable: "unreadable", MarkUnknown: "unknown",
 	}
 	entryNames = map[Entry]string{NotListed: "not listed", LearnerEntry: "learner", VoterEntry: "voter", EntryUnknown: "unknown"}
 )
@@ -112,7 +112,7 @@ func OthersJoin(v View, id uint64, desired func(Member) rules.Answer) rules.Answ
 type DrainFacts struct {
 	// Firm: the cluster record was read just now, says Formed, and lists the member that decides, whose own Lease is its own.
 	Authoritative rules.Answer `fact:"firm record"`
-	Mark Mark
+	Mark          Mark
 	// Leads: our member leads, in the raft term in which the list was read.
 	Leads rules.Answer `fact:"we lead"`
 	Entry Entry
@@ -153,7 +153,7 @@ var drains = rules.New(DrainWait, []rules.Row[DrainFacts, DrainVerdict]{
 		Why: "a mark that cannot be read orders nothing and takes nothing back"},
 	{Name: "not-asked", When: DrainFacts{Mark: NotAsked}, Verdict: DrainWait,
 		Why: "the slot alone orders nothing: druid is about to mark the Lease, or to free the slot"},
-	{Name: "retired", When: DrainFacts{Mark: Retired}, Verdict: DrainKeep,
+	{Name: "removal-acknowledged", When: DrainFacts{Mark: RemovalAcknowledged}, Verdict: DrainKeep,
 		Why: "the member is out, the rest is druid's"},
 	{Name: "leadership-moved", When: DrainFacts{Leads: notYes}, Verdict: DrainWait,
 		Why: "another agent may lead now"},

@@ -75,8 +75,8 @@ type NospaceFacts struct {
 	// Enabled: the configuration that is in force lets the agents act on it.
 	Enabled rules.Answer
 	// Firm and Leads are those of DefragFacts.
-	Authoritative  rules.Answer `fact:"firm record"`
-	Leads rules.Answer `fact:"we lead"`
+	Authoritative rules.Answer `fact:"firm record"`
+	Leads         rules.Answer `fact:"we lead"`
 	// Fill: how the databases of all members stand to their quotas (FillOf).
 	Fill Fill `fact:"files and margins"`
 	// History that could be given up.

@@ -73,8 +73,8 @@ type PromotionFacts struct {
 	// Kind of the member's own entry.
 	Kind Kind `fact:"own entry"`
 	// Firm: the cluster record was read just now, says Formed, and lists the member.
-	Authoritative   rules.Answer `fact:"firm record"`
-	Voters Voters
+	Authoritative rules.Answer `fact:"firm record"`
+	Voters        Voters
 	// Joined: every desired member is listed and started.
 	Joined rules.Answer `fact:"all desired started"`
 	// Room: the raft group takes another learner next to those that it has.
@@ -130,10 +130,10 @@ func (r Ruler) String() string { return rulerNames[r] }
 // DepartureFacts is all that DecideDeparture may look at, for our own member, which the record's slot names.
 type DepartureFacts struct {
 	// Firm: the cluster record was read just now, says Formed and Leaving, and lists our member, whose Lease is this Pod's.
-	Authoritative  rules.Answer `fact:"firm record"`
-	Mark  Mark
-	Entry Entry
-	Ruler Ruler `fact:"leader"`
+	Authoritative rules.Answer `fact:"firm record"`
+	Mark          Mark
+	Entry         Entry
+	Ruler         Ruler `fact:"leader"`
 	// Quorum: the voters that are left hold a healthy quorum (QuorumWithout).
 	Quorum rules.Answer `fact:"quorum without it"`
 }
@@ -148,7 +148,7 @@ var departures = rules.New(DrainWait, []rules.Row[DepartureFacts, DrainVerdict]{
 		Why: "a mark that cannot be read orders nothing"},
 	{Name: "not-asked", When: DepartureFacts{Mark: NotAsked}, Verdict: DrainWait,
 		Why: "the slot alone orders nothing: druid is about to mark the Lease"},
-	{Name: "retired", When: DepartureFacts{Mark: Retired}, Verdict: DrainKeep,
+	{Name: "removal-acknowledged", When: DepartureFacts{Mark: RemovalAcknowledged}, Verdict: DrainKeep,
 		Why: "the member is out, the rest is druid's"},
 	{Name: "entry-unknown", When: DepartureFacts{Entry: EntryUnknown}, Verdict: DrainWait,
 		Why: "several entries are the member; a person has to remove the wrong one"},

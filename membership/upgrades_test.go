@@ -61,7 +61,7 @@ func brokenDrain(f DrainFacts, d DrainDecision) string {
 	switch {
 	case acts && (f.Authoritative != rules.Yes || f.Leads != rules.Yes):
 		return "acts without a firm record or without leadership"
-	case acts && f.Mark&(NotAsked|Retired|MarkUnreadable|MarkUnknown) != 0:
+	case acts && f.Mark&(NotAsked|RemovalAcknowledged|MarkUnreadable|MarkUnknown) != 0:
 		return "acts without an order"
 	case acts && f.Entry == EntryUnknown, acts && f.Self == rules.Unknown:
 		return "acts on what is unknown"

@@ -124,14 +124,14 @@ func New(o Options) *Duty {
 		recorderPace: pace{time.Second, time.Minute},
 		readPace:     pace{time.Second, time.Minute},
 		// A proof reads all that is saved; at the longest pause four fulls are taken in a day.
-		replacePace:  pace{10 * time.Minute, 6 * time.Hour},
-		beats:        beatsOf,
-		flushFor:     flushTimeout,
+		replacePace:         pace{10 * time.Minute, 6 * time.Hour},
+		beats:               beatsOf,
+		flushFor:            flushTimeout,
 		verificationLook:    verificationLook,
-		backlog:      maxBacklog,
+		backlog:             maxBacklog,
 		verificationReserve: verificationReserve,
-		verifyPause:  verifyPause,
-		revalidation:       revalidationInterval,
+		verifyPause:         verifyPause,
+		revalidation:        revalidationInterval,
 	}
 }
 

@@ -12,15 +12,15 @@ import (
 
 // Metrics of a Duty. They stay where they are when leadership ends, but for the gauges, which are 0 then.
 type Metrics struct {
-	decisions *prometheus.CounterVec
-	objects   *prometheus.CounterVec
-	bytes     *prometheus.CounterVec
-	failures  *prometheus.CounterVec
-	seconds   *prometheus.CounterVec
-	deleted   prometheus.Counter
-	verifications    *prometheus.CounterVec
-	revision  prometheus.Gauge
-	buffered  prometheus.Gauge
+	decisions     *prometheus.CounterVec
+	objects       *prometheus.CounterVec
+	bytes         *prometheus.CounterVec
+	failures      *prometheus.CounterVec
+	seconds       *prometheus.CounterVec
+	deleted       prometheus.Counter
+	verifications *prometheus.CounterVec
+	revision      prometheus.Gauge
+	buffered      prometheus.Gauge
 
 	mu sync.Mutex
 	// oldest change that the recorder has and did not save. hindered is since when nothing leads to what it saves, or

@@ -64,15 +64,15 @@ var (
 	fullNames     = map[Full]string{FullIdle: "idle", FullRunning: "running", FullResting: "resting"}
 )
 
-func (c CatalogState) String() string    { return catalogNames[c] }
-func (r Recorder) String() string { return recorderNames[r] }
-func (f Full) String() string     { return fullNames[f] }
+func (c CatalogState) String() string { return catalogNames[c] }
+func (r Recorder) String() string     { return recorderNames[r] }
+func (f Full) String() string         { return fullNames[f] }
 
 // Facts are all that Decide may look at.
 type Facts struct {
-	CatalogState    CatalogState
-	Recorder Recorder
-	Full     Full
+	CatalogState CatalogState
+	Recorder     Recorder
+	Full         Full
 	// Asked: someone wants a full now.
 	Asked rules.YesNo `fact:"asked for"`
 	// Due: by schedule, by age, or by the size of what follows it, the newest full is to be followed by another.

@@ -55,8 +55,8 @@ type reporter struct {
 	// lag is the age in seconds of the oldest write that is not saved.
 	lag func() float64
 	// verified is what was last read of the proofs of the backups; news has a mark when that changed.
-	verified leases.Verification
-	pendingUpdate     chan struct{}
+	verified      leases.Verification
+	pendingUpdate chan struct{}
 }
 
 // notice is what a Lease is to say.
@@ -69,7 +69,7 @@ func newReporter(d *Duty, c config.Backup, self Identity) *reporter {
 	return &reporter{
 		leases: d.Leases, config: c, self: self, log: d.Log, beats: d.beats(c), lag: d.Metrics.rpo,
 		pendingUpdate: make(chan struct{}, 1),
-		full: notice{wake: make(chan struct{}, 1)}, delta: notice{wake: make(chan struct{}, 1)},
+		full:          notice{wake: make(chan struct{}, 1)}, delta: notice{wake: make(chan struct{}, 1)},
 	}
 }
 

@@ -33,8 +33,8 @@ type session struct {
 
 	// chain, with the last revision that is saved in it, and where RecordAnew begins.
 	catalogState CatalogState
-	saved int64
-	now   int64
+	saved        int64
+	now          int64
 	// doubt about what the store holds, for which nothing is deleted though the chain may be whole; nil for none.
 	doubt error
 	// newest full: when it was taken, by our clock at most at the time when we first saw it, and when the next one is due.
@@ -133,7 +133,7 @@ func (s *session) loop(ctx context.Context, current func() (<-chan struct{}, boo
 			return errAgain
 		}
 		s.learn(ctx, changed)
-		s.settle()
+		s.resolvePending()
 		s.handOn(ctx)
 		d := Decide(s.facts(time.Now()))
 		s.note(ctx, d)
@@ -176,7 +176,7 @@ func (s *session) learn(ctx context.Context, changed <-chan struct{}) {
 }
 
 // settle has retention look once the chain is found to be whole and beyond doubt.
-func (s *session) settle() {
+func (s *session) resolvePending() {
 	whole := s.catalogState == CatalogComplete
 	switch was := s.whole.Swap(whole); {
 	case whole && !was:

@@ -70,7 +70,7 @@ func look(t *testing.T, s *session) error {
 		s.client = client
 	}
 	err := s.look(t.Context())
-	s.settle()
+	s.resolvePending()
 	return err
 }
 

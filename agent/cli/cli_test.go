@@ -124,7 +124,7 @@ func TestStatusReportsWhatIsMissing(t *testing.T) {
 	s := full()
 	s.Etcd = agent.EtcdStatus{Problem: "etcd does not run"}
 	s.Launch = agent.LaunchStatus{}
-	s.Lease.PodUID, s.Lease.Retire = "successor", "requested"
+	s.Lease.PodUID, s.Lease.Removal = "successor", "requested"
 	if err := printTable(&out, s); err != nil {
 		t.Fatal(err)
 	}

@@ -96,7 +96,7 @@ func printTable(w io.Writer, s agent.Status) error {
 	}
 	row("ERRORS", strings.Join(s.Etcd.Errors, "; "))
 	row("LEASE", leaseText(s))
-	row("RETIRING", retireText(s.Lease))
+	row("RETIRING", removalText(s.Lease))
 	if s.Leading {
 		row("DUTIES", "this agent leads")
 	}
@@ -137,17 +137,17 @@ func leaseText(s agent.Status) string {
 }
 
 // retireWords says how far the member's way out has come.
-func retireText(l agent.LeaseStatus) string {
-	said := map[leases.RetireState]string{
-		leases.RetireNone:       "",
-		leases.RetireRequested:  "asked to go; a full member until its removal is claimed",
-		leases.RetireRemoving:   "its removal is claimed and under way",
-		leases.RetireDone:       "removed from the cluster; druid deletes its Pod",
-		leases.RetireUnreadable: "the mark on its Lease cannot be understood, and orders nothing",
+func removalText(l agent.LeaseStatus) string {
+	said := map[leases.RemovalState]string{
+		leases.RemovalNone:       "",
+		leases.RemovalRequested:  "asked to go; a full member until its removal is claimed",
+		leases.RemovalBegun:      "its removal is claimed and under way",
+		leases.RemovalDone:       "removed from the cluster; druid deletes its Pod",
+		leases.RemovalUnreadable: "the mark on its Lease cannot be understood, and orders nothing",
 	}
-	words, known := said[leases.RetireState(l.Retire)]
+	words, known := said[leases.RemovalState(l.Removal)]
 	if !known { // an agent of another version
-		return l.Retire
+		return l.Removal
 	}
 	return words
 }

@@ -12,5 +12,5 @@
 //	druid.exit                   how the last etcd ended
 //	data/                        etcd's data directory, 0700
 //	data.restored*/              a data directory while a restore builds it
-//	data.aside-<seq>-<reason>/   quarantined data, with its identity file and druid.aside.json
+//	data.quarantine-<seq>-<reason>/   quarantined data, with its identity file and druid.quarantine.json
 package datadir

@@ -263,8 +263,8 @@ func TestWhatCannotBeFoundOutIsAnError(t *testing.T) {
 func TestLogIsHeldAgainstTheBackend(t *testing.T) {
 	tests := map[string]struct {
 		first, catalogState, last, commit uint64
-		start, applied             uint64
-		want                       Kind
+		start, applied                    uint64
+		want                              Kind
 	}{
 		"a new log":                                 {},
 		"a log from its beginning":                  {catalogState: 1, last: 9, commit: 9, applied: 9},

@@ -34,8 +34,8 @@ type raftLog struct {
 	last      Position
 	// chain is the lowest index from which on the log has every entry up to last. Entries may jump where a snapshot of the
 	// leader replaced what this member lacked.
-	catalogState    uint64
-	tornTail bool
+	catalogState uint64
+	tornTail     bool
 }
 
 // walFile is one file of the log.

@@ -66,15 +66,15 @@ func Quarantine(dir string, c Content) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	crash.Before("describe-aside")
+	crash.Before("describe-quarantine")
 	err = describe(dir, data, c)
-	crash.After("describe-aside")
+	crash.After("describe-quarantine")
 	if err != nil {
 		return "", fmt.Errorf("move data aside to %s: %w", name, err)
 	}
-	crash.Before("rename-aside")
+	crash.Before("rename-quarantine")
 	err = os.Rename(data, filepath.Join(dir, name))
-	crash.After("rename-aside")
+	crash.After("rename-quarantine")
 	if err != nil {
 		return "", fmt.Errorf("move data aside: %w", err)
 	}
@@ -82,9 +82,9 @@ func Quarantine(dir string, c Content) (string, error) {
 		return "", err
 	}
 	// Only now: a stamp must not vanish from data that is still in place.
-	crash.Before("drop-stamp")
+	crash.Before("drop-identity-file")
 	err = os.Remove(filepath.Join(dir, volume.IdentityFileName))
-	crash.After("drop-stamp")
+	crash.After("drop-identity-file")
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return name, fmt.Errorf("move stamp aside: %w", err)
 	}

@@ -86,7 +86,7 @@ func TestDataIsQuarantinedWithItsIdentityFile(t *testing.T) {
 		Report: "corrupt (torn-wal)", Moved: time.Date(2026, 11, 21, 4, 0, 0, 0, time.UTC),
 	}
 	name, err := Quarantine(dir, content)
-	if err != nil || name != "data.aside-0001-torn-wal" {
+	if err != nil || name != "data.quarantine-0001-torn-wal" {
 		t.Fatalf("%q, %v", name, err)
 	}
 	after, err := os.ReadFile(filepath.Join(dir, name, "member", "snap", "db"))
@@ -122,8 +122,8 @@ func TestNamesOfAsidesAreNeverUsedTwice(t *testing.T) {
 		names = append(names, name)
 	}
 	want := []string{
-		"data.aside-0001-stale", "data.aside-0002-foreign--other----cluster", "data.aside-0003-unknown",
-		"data.aside-0004-" + strings.Repeat("x", 40),
+		"data.quarantine-0001-stale", "data.quarantine-0002-foreign--other----cluster", "data.quarantine-0003-unknown",
+		"data.quarantine-0004-" + strings.Repeat("x", 40),
 	}
 	if diff := cmp.Diff(want, names); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
@@ -170,18 +170,18 @@ func TestPruneDeletesAsidesAlone(t *testing.T) {
 		must(t, err)
 	}
 	must(t, os.Mkdir(volume.DataPath(dir), 0o700))
-	must(t, os.Mkdir(filepath.Join(dir, "data.aside-of-a-person"), 0o700))
+	must(t, os.Mkdir(filepath.Join(dir, "data.quarantine-of-a-person"), 0o700))
 	// A former prune that was cut short.
-	must(t, os.Rename(filepath.Join(dir, "data.aside-0003-stale"), filepath.Join(dir, prunedPrefix+"data.aside-0003-stale")))
+	must(t, os.Rename(filepath.Join(dir, "data.quarantine-0003-stale"), filepath.Join(dir, prunedPrefix+"data.quarantine-0003-stale")))
 	if begun, err := PruneBegun(dir); err != nil || !begun {
 		t.Errorf("a prune was begun, %t is said: %v", begun, err)
 	}
-	for _, name := range []string{"data", "../data.aside-0001-stale", "data.aside-0001-stale/..", ""} {
+	for _, name := range []string{"data", "../data.quarantine-0001-stale", "data.quarantine-0001-stale/..", ""} {
 		if err := Prune(dir, name); err == nil {
 			t.Errorf("prune of %q was done", name)
 		}
 	}
-	must(t, Prune(dir, "data.aside-0001-stale"))
+	must(t, Prune(dir, "data.quarantine-0001-stale"))
 	if begun, err := PruneBegun(dir); err != nil || begun {
 		t.Errorf("nothing is left of a prune, %t is said: %v", begun, err)
 	}
@@ -191,7 +191,7 @@ func TestPruneDeletesAsidesAlone(t *testing.T) {
 	for _, e := range entries {
 		names = append(names, e.Name())
 	}
-	if diff := cmp.Diff([]string{"data", "data.aside-0002-stale", "data.aside-of-a-person"}, names); diff != "" {
+	if diff := cmp.Diff([]string{"data", "data.quarantine-0002-stale", "data.quarantine-of-a-person"}, names); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 }

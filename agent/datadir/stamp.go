@@ -44,7 +44,7 @@ type IdentityFile struct {
 	File string `json:"file,omitempty"`
 	// Guests are the IDs, hex and between commas, of the voters that the raft group had before it was joined; absent from one
 	// that was formed here. A record that was made again learns them from here.
-	Externals string `json:"guests,omitempty"`
+	Externals string `json:"externals,omitempty"`
 	// Formed: the raft group exists for certain, so this data is no left-over of an attempt that was lost.
 	Formed bool `json:"formed"`
 }

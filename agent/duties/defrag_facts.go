@@ -46,7 +46,7 @@ func (r *round) measure(ctx context.Context, w *sizes, thresholds membership.Thr
 func (r *round) desiredNow(w *sizes, authoritative rules.Answer) {
 	w.facts.Authoritative = authoritative
 	w.facts.Settled = membership.Settled(w.view, r.record.Members)
-	if r.record.Retiring != nil || r.record.Replacing != nil {
+	if r.record.PendingRemoval != nil || r.record.Replacing != nil {
 		w.facts.Settled = rules.No
 	}
 }

@@ -325,7 +325,7 @@ func TestNoOneIsDefragmentedUnlessAllIsWell(t *testing.T) {
 	well := func(*DefragPolicy) {}
 	d.setPolicy(func(p *DefragPolicy) { p.Enabled = rules.No })
 	stop := d.agentUntil(leader, podUID(leader))
-	slot := func(slot *leases.Retiring) { d.edit(func(r *leases.Record) { r.Retiring = slot }) }
+	slot := func(slot *leases.PendingRemoval) { d.edit(func(r *leases.Record) { r.PendingRemoval = slot }) }
 	for _, state := range []struct {
 		rule       string
 		begin, end func()
@@ -335,7 +335,7 @@ func TestNoOneIsDefragmentedUnlessAllIsWell(t *testing.T) {
 		{"window-unread", func() { d.setPolicy(func(p *DefragPolicy) { p.Window = rules.Unknown }) }, func() {}},
 		{"nobody", func() { d.setPolicy(func(p *DefragPolicy) { p.Thresholds.FreeBytes = 1 << 40 }) }, func() {}},
 		{
-			"not-settled", func() { slot(&leases.Retiring{Member: followers[0], Mark: "m"}); d.setPolicy(well) },
+			"not-settled", func() { slot(&leases.PendingRemoval{Member: followers[0], Mark: "m"}); d.setPolicy(well) },
 			func() { d.setPolicy(func(p *DefragPolicy) { p.Enabled = rules.No }); slot(nil) },
 		},
 		{

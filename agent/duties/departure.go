@@ -85,7 +85,7 @@ func (d *Departure) look(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	slot := record.Retiring
+	slot := record.PendingRemoval
 	if !record.Leaving || record.ClusterID == 0 || slot == nil || slot.Member != d.Member {
 		return nil
 	}
@@ -93,7 +93,7 @@ func (d *Departure) look(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if own.Retire.State == leases.RetireDone {
+	if own.Removal.State == leases.RemovalDone {
 		return nil
 	}
 	view, err := membership.Observe(ctx, d.Dial, membership.Query{
@@ -103,7 +103,7 @@ func (d *Departure) look(ctx context.Context) error {
 		return fmt.Errorf("leave the cluster that was joined: %w", err)
 	}
 	d.remember(view, record)
-	claimed, _ := leases.ParseID(own.Retire.MemberID) // a mark that was read has good IDs
+	claimed, _ := leases.ParseID(own.Removal.MemberID) // a mark that was read has good IDs
 	member, entry := membership.EntryOf(view, d.Member, d.PeerURL(d.Member), claimed)
 	self := Cluster{ClusterID: record.ClusterID, MemberID: member.ID, Member: d.Member, PodUID: d.PodUID}
 	decision := membership.DecideDeparture(d.facts(ctx, record, own, view, self, entry))
@@ -132,7 +132,7 @@ func (d *Departure) facts(
 ) membership.DepartureFacts {
 	f := membership.DepartureFacts{
 		Authoritative: rules.AnswerOf(record.Phase == leases.PhaseFormed && record.Leaving && record.Lists(d.Member) && own.PodUID == d.PodUID),
-		Mark: MarkOf(record.Retiring, d.Member, own.Retire, self, self.MemberID), Entry: entry,
+		Mark:          MarkOf(record.PendingRemoval, d.Member, own.Removal, self, self.MemberID), Entry: entry,
 		Ruler: membership.RulerUnknown, Quorum: rules.Unknown,
 	}
 	if entry != membership.VoterEntry && entry != membership.LearnerEntry {
@@ -191,7 +191,7 @@ func (d *Departure) inform(ctx context.Context, decision membership.DrainDecisio
 
 // step does one thing. Whatever is lost of its answer, the next look finds what came of it.
 func (d *Departure) step(ctx context.Context, decision membership.DrainDecision, own leases.Member, self Cluster, view membership.View) error {
-	marked := Marked(decision.Verdict, own.Retire, self, view, self.MemberID)
+	marked := Marked(decision.Verdict, own.Removal, self, view, self.MemberID)
 	switch decision.Verdict {
 	case membership.Claim:
 		defer crash.Around("claim-departure")()
@@ -207,11 +207,11 @@ func (d *Departure) step(ctx context.Context, decision membership.DrainDecision,
 	}
 }
 
-func (d *Departure) mark(ctx context.Context, own leases.Member, mark leases.Retirement) error {
-	if _, err := d.Store.Retire(ctx, d.Member, own.LeaseVersion, mark); err != nil {
+func (d *Departure) mark(ctx context.Context, own leases.Member, mark leases.RemovalRequest) error {
+	if _, err := d.Store.RequestRemoval(ctx, d.Member, own.LeaseVersion, mark); err != nil {
 		return err
 	}
-	d.Log.InfoContext(ctx, "retirement marked", "member", d.Member, "memberID", mark.MemberID, "mode", mark.State)
+	d.Log.InfoContext(ctx, "removal request written", "member", d.Member, "memberID", mark.MemberID, "mode", mark.State)
 	return nil
 }
 

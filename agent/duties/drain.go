@@ -36,7 +36,7 @@ const (
 
 // draining is what one leadership knows of the member on its way out.
 type draining struct {
-	slot leases.Retiring
+	slot leases.PendingRemoval
 	seen time.Time
 	// lease has the marks of the member's Lease, as they were at readAt.
 	lease  leases.Member
@@ -50,7 +50,7 @@ type draining struct {
 
 // pause until the next look.
 func (r *round) pause() time.Duration {
-	if r.draining.slot == (leases.Retiring{}) {
+	if r.draining.slot == (leases.PendingRemoval{}) {
 		return r.poll
 	}
 	if r.draining.failures == 0 && r.draining.awaited() {
@@ -62,7 +62,7 @@ func (r *round) pause() time.Duration {
 // drain does the next step for the member that the record's slot names, if there is one. What was last known decides
 // whether a step is due; the step itself is decided by what is read just then.
 func (r *round) drain(ctx context.Context, self Cluster, view membership.View) (again bool, err error) {
-	slot := r.record.Retiring
+	slot := r.record.PendingRemoval
 	if slot == nil || !r.record.Lists(slot.Member) {
 		r.draining = draining{}
 		return false, nil
@@ -94,7 +94,7 @@ func (r *round) drainStep(ctx context.Context, self Cluster, view membership.Vie
 		if err != nil {
 			return false, err
 		}
-		if r.record.Retiring == nil || *r.record.Retiring != slot {
+		if r.record.PendingRemoval == nil || *r.record.PendingRemoval != slot {
 			return true, nil // the slot was freed or given to another
 		}
 		d = membership.DecideDrain(r.drainFacts(w, authoritative))
@@ -110,7 +110,7 @@ func (r *round) markIsOld() bool {
 
 // awaited says whether the mark that the slot orders is not there yet and may come at any moment.
 func (d *draining) awaited() bool {
-	return time.Since(d.seen) < slotYoung && !d.slot.Orders(d.slot.Member, d.lease.Retire)
+	return time.Since(d.seen) < slotYoung && !d.slot.Orders(d.slot.Member, d.lease.Removal)
 }
 
 // readMark reads the Lease of the member that is to go.
@@ -136,7 +136,7 @@ func (r *round) freshDrain(ctx context.Context, self Cluster) (rules.Answer, err
 	if err := r.readMark(ctx); err != nil {
 		return rules.Unknown, err
 	}
-	leaving := own.Retire.State != leases.RetireNone && r.draining.slot.Member != self.Member
+	leaving := own.Removal.State != leases.RemovalNone && r.draining.slot.Member != self.Member
 	if own.PodUID != self.PodUID || leaving {
 		return rules.No, nil // a superseded agent changes nothing; one that is to go moves leadership and no more
 	}
@@ -154,7 +154,7 @@ func (r *round) reportDrain(ctx context.Context, d membership.DrainDecision) {
 
 // step does one thing. Whatever is lost of its answer, the next look finds what came of it.
 func (r *round) step(ctx context.Context, w witness, d membership.DrainDecision) (again bool, err error) {
-	marked := Marked(d.Verdict, r.draining.lease.Retire, w.self, w.view, w.member.ID)
+	marked := Marked(d.Verdict, r.draining.lease.Removal, w.self, w.view, w.member.ID)
 	switch d.Verdict {
 	case membership.Claim:
 		defer crash.Around("claim-removal")()
@@ -165,7 +165,7 @@ func (r *round) step(ctx context.Context, w witness, d membership.DrainDecision)
 	case membership.MoveAway:
 		return false, r.moveAway(ctx, "drain "+r.draining.slot.Member, d.Rule)
 	case membership.DrainRemove:
-		defer crash.Around("remove-retiring")()
+		defer crash.Around("remove-requested")()
 		return true, r.remove(ctx, w.view, w.member, d.Rule)
 	case membership.Acknowledge:
 		defer crash.Around("acknowledge-removal")()
@@ -188,14 +188,14 @@ func (r *round) moveAway(ctx context.Context, purpose, rule string) error {
 }
 
 // mark writes the mark over the Lease as it was read.
-func (r *round) mark(ctx context.Context, mark leases.Retirement) error {
-	lease, err := r.Store.Retire(ctx, r.draining.slot.Member, r.draining.lease.LeaseVersion, mark)
+func (r *round) mark(ctx context.Context, mark leases.RemovalRequest) error {
+	lease, err := r.Store.RequestRemoval(ctx, r.draining.slot.Member, r.draining.lease.LeaseVersion, mark)
 	if err != nil {
 		r.draining.readAt = time.Time{} // whether it was written is not known
 		return err
 	}
 	r.draining.lease, r.draining.readAt, r.draining.hindered = lease, time.Now(), time.Time{}
-	r.Log.InfoContext(ctx, "retirement marked", "member", r.draining.slot.Member, "memberID", mark.MemberID, "mode", mark.State)
+	r.Log.InfoContext(ctx, "removal request written", "member", r.draining.slot.Member, "memberID", mark.MemberID, "mode", mark.State)
 	return nil
 }
 
@@ -214,7 +214,7 @@ type witness struct {
 func (r *round) witness(ctx context.Context, self Cluster, view membership.View) witness {
 	w := witness{self: self, view: view, health: r.health(ctx, view), leads: r.leading(ctx, view)}
 	name := r.draining.slot.Member
-	claimed, _ := leases.ParseID(r.draining.lease.Retire.MemberID) // a mark that was read has good IDs
+	claimed, _ := leases.ParseID(r.draining.lease.Removal.MemberID) // a mark that was read has good IDs
 	w.member, w.entry = membership.EntryOf(view, name, r.PeerURL(name), claimed)
 	return w
 }
@@ -244,14 +244,14 @@ func (r *round) drainFacts(w witness, authoritative rules.Answer) membership.Dra
 		return membership.Desired(m, r.record.Members, r.PeerURL)
 	}
 	f := membership.DrainFacts{
-		Authoritative:    authoritative,
-		Mark:    MarkOf(r.record.Retiring, r.draining.slot.Member, r.draining.lease.Retire, w.self, w.member.ID),
-		Leads:   w.leads,
-		Entry:   w.entry,
-		Self:    rules.AnswerOf(r.draining.slot.Member == w.self.Member || w.member.ID != 0 && w.member.ID == w.self.MemberID),
-		Quorum:  membership.QuorumWithout(w.view, w.member.ID, w.health),
-		Others:  membership.OthersHealthy(w.view, w.member.ID, w.health, desired),
-		Joining: membership.OthersJoin(w.view, w.member.ID, desired),
+		Authoritative: authoritative,
+		Mark:          MarkOf(r.record.PendingRemoval, r.draining.slot.Member, r.draining.lease.Removal, w.self, w.member.ID),
+		Leads:         w.leads,
+		Entry:         w.entry,
+		Self:          rules.AnswerOf(r.draining.slot.Member == w.self.Member || w.member.ID != 0 && w.member.ID == w.self.MemberID),
+		Quorum:        membership.QuorumWithout(w.view, w.member.ID, w.health),
+		Others:        membership.OthersHealthy(w.view, w.member.ID, w.health, desired),
+		Joining:       membership.OthersJoin(w.view, w.member.ID, desired),
 	}
 	if r.record.Leaving {
 		// All go: no one waits for another to come or to heal, and the quorum of all that stay is what counts.
@@ -279,13 +279,13 @@ func (r *round) waited(f membership.DrainFacts) rules.Answer {
 
 // MarkOf says what the mark on the Lease of the member called name means to the agent of self, where the record's slot is
 // retiring and the member is listed as id, 0 for not at all.
-func MarkOf(retiring *leases.Retiring, name string, mark leases.Retirement, self Cluster, id uint64) membership.Mark {
+func MarkOf(pendingRemoval *leases.PendingRemoval, name string, mark leases.RemovalRequest, self Cluster, id uint64) membership.Mark {
 	switch {
-	case mark.State == leases.RetireUnreadable:
+	case mark.State == leases.RemovalUnreadable:
 		return membership.MarkUnreadable
-	case mark.State == leases.RetireNone, !retiring.Orders(name, mark):
+	case mark.State == leases.RemovalNone, !pendingRemoval.Orders(name, mark):
 		return membership.NotAsked
-	case mark.State == leases.RetireRequested:
+	case mark.State == leases.RemovalRequested:
 		return membership.Requested
 	default:
 		return claimOf(mark, self, id)
@@ -293,12 +293,12 @@ func MarkOf(retiring *leases.Retiring, name string, mark leases.Retirement, self
 }
 
 // claimOf is what a claim or an acknowledgement means.
-func claimOf(mark leases.Retirement, self Cluster, id uint64) membership.Mark {
+func claimOf(mark leases.RemovalRequest, self Cluster, id uint64) membership.Mark {
 	ours := mark.ClusterID == leases.FormatID(self.ClusterID)
 	switch {
-	case mark.State == leases.RetireDone && ours:
-		return membership.Retired
-	case mark.State == leases.RetireDone:
+	case mark.State == leases.RemovalDone && ours:
+		return membership.RemovalAcknowledged
+	case mark.State == leases.RemovalDone:
 		return membership.NotAsked // it answers for another raft group
 	case ours && mark.By == self.PodUID && (id == 0 || mark.MemberID == leases.FormatID(id)):
 		return membership.ClaimedByUs
@@ -309,17 +309,17 @@ func claimOf(mark leases.Retirement, self Cluster, id uint64) membership.Mark {
 
 // Marked is what a verdict makes of the mark: the agent of self claims the removal of the member with id, 0 where none is
 // listed, hands it back, or acknowledges it by the view.
-func Marked(verdict membership.DrainVerdict, mark leases.Retirement, self Cluster, view membership.View, id uint64) leases.Retirement {
+func Marked(verdict membership.DrainVerdict, mark leases.RemovalRequest, self Cluster, view membership.View, id uint64) leases.RemovalRequest {
 	switch verdict {
 	case membership.Claim:
-		mark.State, mark.By, mark.ClusterID = leases.RetireRemoving, self.PodUID, leases.FormatID(view.ClusterID)
+		mark.State, mark.By, mark.ClusterID = leases.RemovalBegun, self.PodUID, leases.FormatID(view.ClusterID)
 		if id != 0 {
 			mark.MemberID = leases.FormatID(id)
 		}
 	case membership.HandBack:
-		mark = leases.Retirement{State: leases.RetireRequested, Mark: mark.Mark, At: mark.At}
+		mark = leases.RemovalRequest{State: leases.RemovalRequested, Mark: mark.Mark, At: mark.At}
 	case membership.Acknowledge:
-		mark.State, mark.RaftTerm, mark.RaftIndex = leases.RetireDone, view.RaftTerm, view.RaftIndex
+		mark.State, mark.RaftTerm, mark.RaftIndex = leases.RemovalDone, view.RaftTerm, view.RaftIndex
 	default:
 	}
 	return mark

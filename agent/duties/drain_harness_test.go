@@ -106,12 +106,12 @@ func (d *drainCluster) edit(change func(*leases.Record)) {
 }
 
 // mark writes a mark on a member's Lease as druid does.
-func (d *drainCluster) mark(name string, mark leases.Retirement) {
+func (d *drainCluster) mark(name string, mark leases.RemovalRequest) {
 	d.t.Helper()
 	d.eventually("the Lease is marked", func() error {
 		lease, err := d.store.Marks(d.t.Context(), name)
 		if err == nil {
-			_, err = d.store.Retire(d.t.Context(), name, lease.LeaseVersion, mark)
+			_, err = d.store.RequestRemoval(d.t.Context(), name, lease.LeaseVersion, mark)
 		}
 		return err
 	})
@@ -120,22 +120,22 @@ func (d *drainCluster) mark(name string, mark leases.Retirement) {
 // ask is what druid does to have a member go: the slot first, then the mark.
 func (d *drainCluster) ask(name, mark string) {
 	d.t.Helper()
-	d.edit(func(r *leases.Record) { r.Retiring = &leases.Retiring{Member: name, Mark: mark} })
-	d.mark(name, leases.Retirement{State: leases.RetireRequested, Mark: mark, At: "2026-11-21T10:00:00Z"})
+	d.edit(func(r *leases.Record) { r.PendingRemoval = &leases.PendingRemoval{Member: name, Mark: mark} })
+	d.mark(name, leases.RemovalRequest{State: leases.RemovalRequested, Mark: mark, At: "2026-11-21T10:00:00Z"})
 }
 
 // takeBack is what druid does when the member is to stay after all: the mark first, then the slot.
 func (d *drainCluster) takeBack(name string) {
 	d.t.Helper()
-	d.mark(name, leases.Retirement{})
-	d.edit(func(r *leases.Record) { r.Retiring = nil })
+	d.mark(name, leases.RemovalRequest{})
+	d.edit(func(r *leases.Record) { r.PendingRemoval = nil })
 }
 
 // forget is what druid does after done.
 func (d *drainCluster) forget(name string) {
 	d.t.Helper()
 	d.edit(func(r *leases.Record) {
-		r.Retiring = nil
+		r.PendingRemoval = nil
 		var left []string
 		for _, m := range r.Members {
 			if m != name {
@@ -146,25 +146,25 @@ func (d *drainCluster) forget(name string) {
 	})
 }
 
-func (d *drainCluster) retirement(name string) leases.Retirement {
+func (d *drainCluster) removalRequest(name string) leases.RemovalRequest {
 	d.t.Helper()
 	lease, err := d.store.Marks(d.t.Context(), name)
 	if err != nil {
 		d.t.Fatal(err)
 	}
-	return lease.Retire
+	return lease.Removal
 }
 
 // done waits for the acknowledgement of mark and checks it against the member list.
-func (d *drainCluster) done(name, mark string, memberID uint64) leases.Retirement {
+func (d *drainCluster) done(name, mark string, memberID uint64) leases.RemovalRequest {
 	d.t.Helper()
 	d.eventually(name+" is acknowledged", func() error {
-		if r := d.retirement(name); r.State != leases.RetireDone {
+		if r := d.removalRequest(name); r.State != leases.RemovalDone {
 			return fmt.Errorf("its mark is %+v", r)
 		}
 		return nil
 	})
-	r, want := d.retirement(name), ""
+	r, want := d.removalRequest(name), ""
 	if memberID != 0 {
 		want = leases.FormatID(memberID)
 	}

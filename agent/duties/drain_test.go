@@ -30,7 +30,7 @@ func TestAFollowerThenTheLeaderAreTakenOut(t *testing.T) {
 	id = d.memberID(leader)
 	d.ask(leader, "second")
 	d.eventually("the leader is acknowledged", func() error {
-		if r := d.retirement(leader); r.State != leases.RetireDone {
+		if r := d.removalRequest(leader); r.State != leases.RemovalDone {
 			return fmt.Errorf("its mark is %+v", r)
 		}
 		return nil
@@ -46,7 +46,7 @@ func TestAFollowerThenTheLeaderAreTakenOut(t *testing.T) {
 	before := testutil.ToFloat64(d.seen.WithLabelValues(drainTable, "quorum"))
 	d.ask(last, "third")
 	d.decidedDrain("quorum", before)
-	if r := d.retirement(last); r.State != leases.RetireRequested {
+	if r := d.removalRequest(last); r.State != leases.RemovalRequested {
 		t.Errorf("the only member is marked %+v, want as it was asked", r)
 	}
 }
@@ -89,16 +89,16 @@ func TestNoOneGoesWhileAnotherIsDown(t *testing.T) {
 	d.agent(leader, podUID(leader), nil)
 	d.ask(removalCandidate, "first")
 	d.decidedDrain("quorum", 0)
-	if r := d.retirement(removalCandidate); r.State != leases.RetireRequested {
+	if r := d.removalRequest(removalCandidate); r.State != leases.RemovalRequested {
 		t.Errorf("it is marked %+v, want as it was asked: a claim could not be taken back", r)
 	}
 
 	// A predecessor claimed it before the other one went down.
-	d.mark(removalCandidate, leases.Retirement{
-		State: leases.RetireRemoving, Mark: "first", At: "then", By: "predecessor", MemberID: leases.FormatID(id), ClusterID: leases.FormatID(d.id()),
+	d.mark(removalCandidate, leases.RemovalRequest{
+		State: leases.RemovalBegun, Mark: "first", At: "then", By: "predecessor", MemberID: leases.FormatID(id), ClusterID: leases.FormatID(d.id()),
 	})
 	d.eventually("the claim is handed back", func() error {
-		if r := d.retirement(removalCandidate); r != (leases.Retirement{State: leases.RetireRequested, Mark: "first", At: "then"}) {
+		if r := d.removalRequest(removalCandidate); r != (leases.RemovalRequest{State: leases.RemovalRequested, Mark: "first", At: "then"}) {
 			return fmt.Errorf("its mark is %+v", r)
 		}
 		return nil
@@ -117,16 +117,16 @@ func TestAMarkThatTheSlotDoesNotNameOrdersNothing(t *testing.T) {
 	d := newDrainCluster(t)
 	leader, others := d.mustLead(), d.followers()
 	d.agent(leader, podUID(leader), nil)
-	d.mark(others[0], leases.Retirement{State: leases.RetireRequested, Mark: "stray"})
-	d.edit(func(r *leases.Record) { r.Retiring = &leases.Retiring{Member: others[1], Mark: "m"} })
+	d.mark(others[0], leases.RemovalRequest{State: leases.RemovalRequested, Mark: "stray"})
+	d.edit(func(r *leases.Record) { r.PendingRemoval = &leases.PendingRemoval{Member: others[1], Mark: "m"} })
 	d.decidedDrain("not-asked", 0)
-	d.mark(others[1], leases.Retirement{State: leases.RetireRequested, Mark: "another"})
+	d.mark(others[1], leases.RemovalRequest{State: leases.RemovalRequested, Mark: "another"})
 	before := testutil.ToFloat64(d.seen.WithLabelValues(drainTable, "mark-unread"))
 	api := d.admin.CoordinationV1().Leases(d.namespace)
 	d.eventually("the mark is made unreadable", func() error {
 		lease, err := api.Get(t.Context(), others[1], metav1.GetOptions{})
 		if err == nil {
-			lease.Annotations[leases.AnnotationRetire] = "requested"
+			lease.Annotations[leases.AnnotationRemoval] = "requested"
 			_, err = api.Update(t.Context(), lease, metav1.UpdateOptions{})
 		}
 		return err
@@ -135,7 +135,7 @@ func TestAMarkThatTheSlotDoesNotNameOrdersNothing(t *testing.T) {
 	if ids := d.listed(leader); len(ids) != 3 {
 		t.Errorf("%d members are listed, want all three", len(ids))
 	}
-	if r := d.retirement(others[0]); r.State != leases.RetireRequested {
+	if r := d.removalRequest(others[0]); r.State != leases.RemovalRequested {
 		t.Errorf("the stray mark became %+v", r)
 	}
 }
@@ -153,14 +153,14 @@ func TestASuccessorGoesOnAtEachStep(t *testing.T) {
 	for i, point := range []struct {
 		name  string
 		after bool
-		want  leases.RetireState
+		want  leases.RemovalState
 	}{
-		{"removing", false, leases.RetireRequested},
-		{"removing", true, leases.RetireRemoving},
-		{"remove", false, leases.RetireRemoving},
-		{"remove", true, leases.RetireRemoving},
-		{"done", false, leases.RetireRemoving},
-		{"done", true, leases.RetireDone},
+		{"removing", false, leases.RemovalRequested},
+		{"removing", true, leases.RemovalBegun},
+		{"remove", false, leases.RemovalBegun},
+		{"remove", true, leases.RemovalBegun},
+		{"done", false, leases.RemovalBegun},
+		{"done", true, leases.RemovalDone},
 	} {
 		name := pair[i/2%2] // two in the same Pod, then two next to another leader
 		d.moveTo(name, among)
@@ -168,20 +168,20 @@ func TestASuccessorGoesOnAtEachStep(t *testing.T) {
 		select {
 		case <-died:
 		case <-time.After(2 * time.Minute):
-			t.Fatalf("%s, after %t: the agent came not so far; the mark is %+v", point.name, point.after, d.retirement(removalCandidate))
+			t.Fatalf("%s, after %t: the agent came not so far; the mark is %+v", point.name, point.after, d.removalRequest(removalCandidate))
 		}
-		if r := d.retirement(removalCandidate); r.State != point.want {
+		if r := d.removalRequest(removalCandidate); r.State != point.want {
 			t.Fatalf("%s, after %t: the mark is %+v, want %s", point.name, point.after, r, point.want)
 		}
 	}
 	// The last one finds nothing left to do.
-	before := testutil.ToFloat64(d.seen.WithLabelValues(drainTable, "retired"))
+	before := testutil.ToFloat64(d.seen.WithLabelValues(drainTable, "removal-acknowledged"))
 	name := pair[0]
 	d.moveTo(name, among)
 	d.agent(name, podUID(name), nil)
-	d.decidedDrain("retired", before)
-	r := d.retirement(removalCandidate)
-	if r.State != leases.RetireDone || r.MemberID != leases.FormatID(id) || r.By != podUID(pair[0]) {
+	d.decidedDrain("removal-acknowledged", before)
+	r := d.removalRequest(removalCandidate)
+	if r.State != leases.RemovalDone || r.MemberID != leases.FormatID(id) || r.By != podUID(pair[0]) {
 		t.Errorf("acknowledged as %+v, want member %x by the agent that claimed it last", r, id)
 	}
 	if ids := d.listed(name); len(ids) != 2 || slices.Contains(ids, id) {
@@ -220,7 +220,7 @@ func TestNoOneElseIsRemovedAlongsideADrain(t *testing.T) {
 	d.edit(func(r *leases.Record) {
 		r.Members = []string{leader, going}
 		slices.Sort(r.Members)
-		r.Retiring = &leases.Retiring{Member: going, Mark: "m"} // the Lease is not marked: the drain waits
+		r.PendingRemoval = &leases.PendingRemoval{Member: going, Mark: "m"} // the Lease is not marked: the drain waits
 	})
 	d.agent(leader, podUID(leader), nil)
 	d.eventually("the stray's turn is awaited", func() error {
@@ -232,7 +232,7 @@ func TestNoOneElseIsRemovedAlongsideADrain(t *testing.T) {
 	if ids := d.listed(leader); len(ids) != 3 {
 		t.Fatalf("%d members are listed, want three while the slot is taken", len(ids))
 	}
-	d.edit(func(r *leases.Record) { r.Retiring = nil })
+	d.edit(func(r *leases.Record) { r.PendingRemoval = nil })
 	d.eventually("the stray is removed", func() error {
 		if ids := d.listed(leader); slices.Contains(ids, strayID) {
 			return fmt.Errorf("listed: %x", ids)
@@ -243,30 +243,30 @@ func TestNoOneElseIsRemovedAlongsideADrain(t *testing.T) {
 
 func TestWhatAMarkMeansToTheLeadersAgent(t *testing.T) {
 	self := Cluster{ClusterID: 0xc, MemberID: 1, Member: "demo-a", PodUID: "pod"}
-	slot := &leases.Retiring{Member: "demo-b", Mark: "x"}
-	claim := leases.Retirement{State: leases.RetireRemoving, Mark: "x", By: "pod", MemberID: "b", ClusterID: "c"}
-	with := func(change func(*leases.Retirement)) leases.Retirement { r := claim; change(&r); return r }
+	slot := &leases.PendingRemoval{Member: "demo-b", Mark: "x"}
+	claim := leases.RemovalRequest{State: leases.RemovalBegun, Mark: "x", By: "pod", MemberID: "b", ClusterID: "c"}
+	with := func(change func(*leases.RemovalRequest)) leases.RemovalRequest { r := claim; change(&r); return r }
 	for name, tc := range map[string]struct {
-		slot *leases.Retiring
-		mark leases.Retirement
+		slot *leases.PendingRemoval
+		mark leases.RemovalRequest
 		id   uint64
 		want membership.Mark
 	}{
-		"no mark":                          {slot, leases.Retirement{}, 0xb, membership.NotAsked},
-		"asked":                            {slot, leases.Retirement{State: leases.RetireRequested, Mark: "x"}, 0xb, membership.Requested},
-		"asked under another mark":         {slot, leases.Retirement{State: leases.RetireRequested, Mark: "y"}, 0xb, membership.NotAsked},
-		"asked, and the slot is free":      {nil, leases.Retirement{State: leases.RetireRequested, Mark: "x"}, 0xb, membership.NotAsked},
+		"no mark":                          {slot, leases.RemovalRequest{}, 0xb, membership.NotAsked},
+		"asked":                            {slot, leases.RemovalRequest{State: leases.RemovalRequested, Mark: "x"}, 0xb, membership.Requested},
+		"asked under another mark":         {slot, leases.RemovalRequest{State: leases.RemovalRequested, Mark: "y"}, 0xb, membership.NotAsked},
+		"asked, and the slot is free":      {nil, leases.RemovalRequest{State: leases.RemovalRequested, Mark: "x"}, 0xb, membership.NotAsked},
 		"claimed by us":                    {slot, claim, 0xb, membership.ClaimedByUs},
 		"claimed by us, gone since":        {slot, claim, 0, membership.ClaimedByUs},
 		"claimed by us under another ID":   {slot, claim, 0xd, membership.ClaimedByAnother},
-		"claimed by another Pod":           {slot, with(func(r *leases.Retirement) { r.By = "other" }), 0xb, membership.ClaimedByAnother},
-		"claimed in another raft group":    {slot, with(func(r *leases.Retirement) { r.ClusterID = "d" }), 0xb, membership.ClaimedByAnother},
-		"claimed under another mark":       {slot, with(func(r *leases.Retirement) { r.Mark = "y" }), 0xb, membership.NotAsked},
-		"done":                             {slot, with(func(r *leases.Retirement) { r.State = leases.RetireDone }), 0, membership.Retired},
-		"done by another":                  {slot, with(func(r *leases.Retirement) { r.State, r.By = leases.RetireDone, "other" }), 0, membership.Retired},
-		"done in another raft group":       {slot, with(func(r *leases.Retirement) { r.State, r.ClusterID = leases.RetireDone, "d" }), 0xb, membership.NotAsked},
-		"done under another mark":          {slot, with(func(r *leases.Retirement) { r.State, r.Mark = leases.RetireDone, "y" }), 0, membership.NotAsked},
-		"a mark that cannot be understood": {slot, leases.Retirement{State: leases.RetireUnreadable}, 0xb, membership.MarkUnreadable},
+		"claimed by another Pod":           {slot, with(func(r *leases.RemovalRequest) { r.By = "other" }), 0xb, membership.ClaimedByAnother},
+		"claimed in another raft group":    {slot, with(func(r *leases.RemovalRequest) { r.ClusterID = "d" }), 0xb, membership.ClaimedByAnother},
+		"claimed under another mark":       {slot, with(func(r *leases.RemovalRequest) { r.Mark = "y" }), 0xb, membership.NotAsked},
+		"done":                             {slot, with(func(r *leases.RemovalRequest) { r.State = leases.RemovalDone }), 0, membership.RemovalAcknowledged},
+		"done by another":                  {slot, with(func(r *leases.RemovalRequest) { r.State, r.By = leases.RemovalDone, "other" }), 0, membership.RemovalAcknowledged},
+		"done in another raft group":       {slot, with(func(r *leases.RemovalRequest) { r.State, r.ClusterID = leases.RemovalDone, "d" }), 0xb, membership.NotAsked},
+		"done under another mark":          {slot, with(func(r *leases.RemovalRequest) { r.State, r.Mark = leases.RemovalDone, "y" }), 0, membership.NotAsked},
+		"a mark that cannot be understood": {slot, leases.RemovalRequest{State: leases.RemovalUnreadable}, 0xb, membership.MarkUnreadable},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := MarkOf(tc.slot, "demo-b", tc.mark, self, tc.id); got != tc.want {

@@ -88,7 +88,7 @@ func New(o Options) *Duties {
 	return &Duties{
 		Options: o, poll: pollInterval, recordAge: recordInterval, handBack: handBackAfter, comparePause: comparePause,
 		nospaceAgain: membership.NospaceAgain,
-		defrag:    defragMemory{attempts: map[uint64]attempt{}},
+		defrag:       defragMemory{attempts: map[uint64]attempt{}},
 	}
 }
 

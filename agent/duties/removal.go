@@ -67,17 +67,17 @@ func (r *round) forgetGone(view membership.View) {
 func (r *round) facts(self Cluster, view membership.View, m membership.Member, authoritative, coming rules.Answer) membership.RemovalFacts {
 	since, seen := r.since[m.ID]
 	return membership.RemovalFacts{
-		Self:    rules.AnswerOf(m.ID == self.MemberID || m.ID == view.Answerer),
-		Authoritative:    authoritative,
-		Desired: membership.Desired(m, r.record.Members, r.PeerURL),
-		Kind:    membership.KindOf(m),
-		Adopted: rules.AnswerOf(r.record.Adopted()),
+		Self:          rules.AnswerOf(m.ID == self.MemberID || m.ID == view.Answerer),
+		Authoritative: authoritative,
+		Desired:       membership.Desired(m, r.record.Members, r.PeerURL),
+		Kind:          membership.KindOf(m),
+		Adopted:       rules.AnswerOf(r.record.Adopted()),
 		// Whether the desired voters are healthy is asked when its time has come.
 		Released: rules.AnswerOf(r.RemoveOthers() && !r.record.Leaving && allVote(view, r.record.Members)),
 		Coming:   coming,
 		Quorum:   rules.Unknown,
 		Elapsed:  rules.AnswerOf(seen && time.Since(since) >= r.Grace()),
-		Turn:     rules.AnswerOf(r.record.Retiring == nil && (r.removedAt.IsZero() || time.Since(r.removedAt) >= r.Grace())),
+		Turn:     rules.AnswerOf(r.record.PendingRemoval == nil && (r.removedAt.IsZero() || time.Since(r.removedAt) >= r.Grace())),
 	}
 }
 
@@ -117,7 +117,7 @@ func (r *round) freshFacts(ctx context.Context, self Cluster, view membership.Vi
 		return membership.RemovalFacts{}, err
 	}
 	authoritative := r.authoritative(self)
-	if own.PodUID != self.PodUID || own.Retire.State != leases.RetireNone {
+	if own.PodUID != self.PodUID || own.Removal.State != leases.RemovalNone {
 		authoritative = rules.No // a superseded agent changes nothing, and one that is to go removes no one
 	}
 	facts := r.facts(self, view, m, authoritative, r.coming(ctx, m))

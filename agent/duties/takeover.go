@@ -77,7 +77,7 @@ func (t *Takeover) look(ctx context.Context) error {
 	}
 	switch {
 	case record.Phase != leases.PhaseFormed, record.ClusterID != self.ClusterID, !record.Lists(self.Member),
-		own.PodUID != self.PodUID, own.Retire.State != leases.RetireNone,
+		own.PodUID != self.PodUID, own.Removal.State != leases.RemovalNone,
 		record.Leaving && len(record.Members) == 1: // the last one leaves, and anyone who stays leads
 		return nil
 	case membership.Desired(leader, record.Members, t.PeerURL) == rules.Yes:

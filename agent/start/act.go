@@ -123,9 +123,9 @@ func (b *Bootstrapper) form(ctx context.Context, o *observation) (*launch.Order,
 		return nil, err
 	}
 	identityFile := b.identityFile(o, a.record, a.clusterID, a.memberID)
-	crash.Before("stamp-bootstrap")
+	crash.Before("identity-file-bootstrap")
 	err = datadir.WriteIdentityFile(b.cfg.VolumePath, identityFile)
-	crash.After("stamp-bootstrap")
+	crash.After("identity-file-bootstrap")
 	if err != nil {
 		return nil, err
 	}

@@ -55,9 +55,9 @@ func (b *Bootstrapper) join(ctx context.Context, o *observation) (*launch.Order,
 	record := o.record.record
 	// The record's group is the one that answered: its cluster ID was asked for.
 	identityFile := b.identityFile(o, record, view.ClusterID, id)
-	crash.Before("stamp-join")
+	crash.Before("identity-file-join")
 	err = datadir.WriteIdentityFile(b.cfg.VolumePath, identityFile)
-	crash.After("stamp-join")
+	crash.After("identity-file-join")
 	if err != nil {
 		return nil, err
 	}

@@ -280,7 +280,7 @@ func (b *Bootstrapper) intend(ctx context.Context, o *observation) error {
 	record.ClusterID, record.Externals = o.view.ClusterID, externalsIn(o.view, o.entry)
 	claimed, err := b.putClaim(ctx, o, record)
 	if claimed {
-		b.log.InfoContext(ctx, "joining claimed", "clusterID", leases.FormatID(record.ClusterID), "epoch", record.Epoch, "guests", record.Externals)
+		b.log.InfoContext(ctx, "joining claimed", "clusterID", leases.FormatID(record.ClusterID), "epoch", record.Epoch, "externals", record.Externals)
 	}
 	return err
 }

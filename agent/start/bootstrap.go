@@ -100,7 +100,7 @@ type Bootstrapper struct {
 	leaseAt   time.Time
 	started   time.Time
 	inspects  *volumeState
-	lastKnown     lastKnown
+	lastKnown lastKnown
 	// notRun counts the starts in a row that could not run etcd's program.
 	notRun     int
 	bootstraps bootstraps

@@ -15,8 +15,8 @@ import (
 
 // volumeState is what was found on the volume.
 type volumeState struct {
-	report datadir.Report
-	identityFile  datadir.IdentityFile
+	report       datadir.Report
+	identityFile datadir.IdentityFile
 	// stampErr is ErrNoStamp, ErrBadStamp or what the disk answered; err is the inspection's.
 	identityFileErr, err error
 }
@@ -97,10 +97,10 @@ func classifyLease(cfg config.Config, own ownLease) (lease Lease, detail string)
 		return LeaseUnread, "druid has not written the Pod's UID into it yet"
 	case own.member.PodUID != cfg.PodUID:
 		return Superseded, fmt.Sprintf("it names the Pod with UID %s, we are %s", own.member.PodUID, cfg.PodUID)
-	case own.member.Retire.State == leases.RetireRequested:
+	case own.member.Removal.State == leases.RemovalRequested:
 		return Leaving, ""
-	case own.member.Retire.State != leases.RetireNone:
-		return Retired, "its mark is " + string(own.member.Retire.State)
+	case own.member.Removal.State != leases.RemovalNone:
+		return RemovalAcknowledged, "its mark is " + string(own.member.Removal.State)
 	default:
 		return Fresh, ""
 	}
@@ -163,15 +163,15 @@ func classifyPlace(cfg config.Config, r leases.Record) Place {
 // classifySlot says whose turn it is to replace itself or to leave, and who that is. A slot of a member that is not desired
 // any more binds no one. Our own replacement, once begun, goes on.
 func classifySlot(cfg config.Config, r leases.Record) (slot Slot, holder string) {
-	replacing, retiring := r.Replacing, r.Retiring
+	replacing, pendingRemoval := r.Replacing, r.PendingRemoval
 	if replacing != nil && !r.Lists(replacing.Member) {
 		replacing = nil
 	}
 	switch {
 	case replacing != nil && replacing.Member == cfg.Member:
 		return SlotOurs, cfg.Member
-	case retiring != nil && r.Lists(retiring.Member):
-		return SlotLeaving, retiring.Member
+	case pendingRemoval != nil && r.Lists(pendingRemoval.Member):
+		return SlotLeaving, pendingRemoval.Member
 	case replacing != nil:
 		return SlotTaken, replacing.Member
 	default:

@@ -62,7 +62,7 @@ var startRules = rules.New(ModeRefuse, []rules.Row[Facts, Mode]{
 
 	{Name: "lease-unread", When: Facts{Lease: LeaseUnread}, Verdict: ModeWait,
 		Why: "this member's Lease cannot be read, and only Resume is decided without it"},
-	{Name: "retired", When: Facts{Lease: Retired}, Verdict: ModeRefuse,
+	{Name: "removal-acknowledged", When: Facts{Lease: RemovalAcknowledged}, Verdict: ModeRefuse,
 		Why: "this member is on its way out, and only Resume is left to it"},
 	{Name: "asked-to-go", When: Facts{Lease: Leaving}, Verdict: ModeWait,
 		Why: "this member is asked to go; it joins again only if that is taken back"},
@@ -154,10 +154,10 @@ type (
 
 // Harm.
 const (
-	Unharmed Damage = 1 << iota // none of them was found damaged
-	DamageNew                   // one was, a moment ago
-	DamageOld                   // one was, so long ago that a good copy may stand in its place by now
-	anyDamage  = 1<<iota - 1
+	Unharmed  Damage = 1 << iota // none of them was found damaged
+	DamageNew                    // one was, a moment ago
+	DamageOld                    // one was, so long ago that a good copy may stand in its place by now
+	anyDamage = 1<<iota - 1
 )
 
 // Rest.
@@ -172,7 +172,7 @@ const (
 // DetourFacts is all that decideDetour may look at.
 type FallbackFacts struct {
 	Damage Damage `fact:"an object of the plan is damaged"`
-	Rest Rest `fact:"the others lead"`
+	Rest   Rest   `fact:"the others lead"`
 }
 
 func (h Damage) String() string { return rules.Word(h, "no", "found just now", "found minutes ago") }
@@ -185,9 +185,9 @@ type Course string
 
 // The courses.
 const (
-	CourseDirect Course = "Direct" // the one with all objects, whatever was found damaged before
+	CourseDirect   Course = "Direct" // the one with all objects, whatever was found damaged before
 	CourseFallback Course = "Detour" // the one without those that are damaged
-	CourseNone   Course = "None"   // neither: a person has to choose
+	CourseNone     Course = "None"   // neither: a person has to choose
 )
 
 // detours is the whole policy of damage on the way to what is restored. First match wins; what no rule covers is not restored.

@@ -104,12 +104,12 @@ const (
 
 // Lease.
 const (
-	Fresh       Lease = 1 << iota // read just now; its Pod UID is ours and it is not retired
-	Superseded                    // another Pod bears the name now
-	Leaving                       // the member is asked to go, which may be taken back
-	Retired                       // the member's removal is claimed or done, or its mark cannot be understood
-	LeaseUnread                   // absent, forbidden, out of reach, or not to be understood
-	anyLease    = 1<<iota - 1
+	Fresh               Lease = 1 << iota // read just now; its Pod UID is ours and it is not retired
+	Superseded                            // another Pod bears the name now
+	Leaving                               // the member is asked to go, which may be taken back
+	RemovalAcknowledged                   // the member's removal is claimed or done, or its mark cannot be understood
+	LeaseUnread                           // absent, forbidden, out of reach, or not to be understood
+	anyLease            = 1<<iota - 1
 )
 
 // Evidence.
@@ -210,7 +210,7 @@ func (v Record) String() string {
 func (v Epoch) String() string { return rules.Word(v, "unknown", "current", "fenced") }
 func (v Place) String() string { return rules.Word(v, "seed", "desired", "undesired") }
 func (v Lease) String() string {
-	return rules.Word(v, "fresh", "superseded", "leaving", "retired", "unread")
+	return rules.Word(v, "fresh", "superseded", "leaving", "removal-acknowledged", "unread")
 }
 func (v Evidence) String() string { return rules.Word(v, "never formed", "formed before", "unknown") }
 func (v Peers) String() string    { return rules.Word(v, "silent", "answering") }

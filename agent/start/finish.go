@@ -30,11 +30,11 @@ const bootTime = 5 * time.Second
 
 // settler follows one run of etcd. It shares nothing with Next, which may begin before it has seen that etcd ended.
 type finisher struct {
-	b     *Bootstrapper
-	log   *slog.Logger
+	b            *Bootstrapper
+	log          *slog.Logger
 	identityFile datadir.IdentityFile
-	since time.Time
-	word  string
+	since        time.Time
+	word         string
 	// What Kubernetes said when a promotion last asked it.
 	asked  time.Time
 	read   recordState

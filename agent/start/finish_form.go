@@ -120,9 +120,9 @@ func (s *finisher) claimFormed(ctx context.Context, r recordState) (bool, error)
 // stampFormed lets the volume itself know that the group exists.
 func (s *finisher) identityFileFormed(context.Context) (bool, error) {
 	s.identityFile.Formed = true
-	crash.Before("stamp-formed")
+	crash.Before("identity-file-formed")
 	err := datadir.WriteIdentityFile(s.b.cfg.VolumePath, s.identityFile)
-	crash.After("stamp-formed")
+	crash.After("identity-file-formed")
 	if err != nil {
 		return false, err
 	}
@@ -136,7 +136,7 @@ func nonceOf(identityFile datadir.IdentityFile) string {
 	return nonce
 }
 
-// guestsOf are the IDs of the voters that the stamp's group had before it was joined.
+// externalsOf are the IDs of the voters that the stamp's group had before it was joined.
 func externalsOf(identityFile datadir.IdentityFile) []string {
 	if identityFile.Externals == "" {
 		return nil

@@ -47,7 +47,7 @@ func (o *observation) note(fact, detail string) {
 
 // noteOf are the words that belong to a rule's reason.
 var noteOf = map[string]string{
-	"superseded": "lease", "lease-unread": "lease", "retired": "lease", "volume-unread": "data", "foreign-data": "data",
+	"superseded": "lease", "lease-unread": "lease", "removal-acknowledged": "lease", "volume-unread": "data", "foreign-data": "data",
 	"newer-schema": "data", "record-unread": "record", "record-absent": "record", "await-quorum": "listed",
 	"needs-unmet": "needs", "evidence-unknown": "evidence", "formed-before": "evidence", "peer-answers": "peers",
 	"slot-taken": "slot", "await-drain": "slot", "confirming": "listed", "store-unreachable": "backup",

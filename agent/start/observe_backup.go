@@ -323,7 +323,7 @@ func (b *Bootstrapper) linearizable(ctx context.Context, endpoint string) error 
 	return membership.Linearizable(ctx, client)
 }
 
-// guestsIn are the IDs of the voters that are there before we join.
+// externalsIn are the IDs of the voters that are there before we join.
 func externalsIn(view membership.View, own membership.Member) []string {
 	var externals []string
 	for _, m := range view.Voters() {

@@ -28,10 +28,10 @@ func TestATraceOfAClusterThatCannotBeReadRulesNothingOut(t *testing.T) {
 	anothers := datadir.IdentityFile{Cluster: "x", Formed: true}
 	attempt := datadir.IdentityFile{Cluster: us.ClusterUID}
 	tests := map[string]struct {
-		volume volumeState
-		quarantined  func(t *testing.T, dir string)
-		formed uint32
-		want   Evidence
+		volume      volumeState
+		quarantined func(t *testing.T, dir string)
+		formed      uint32
+		want        Evidence
 	}{
 		"nothing was ever stamped":                    {volume: volumeState{identityFileErr: datadir.ErrNoIdentityFile}, want: NeverFormed},
 		"the record names a formed epoch":             {volume: volumeState{identityFileErr: datadir.ErrNoIdentityFile}, formed: 1, want: FormedBefore},
@@ -113,17 +113,17 @@ func TestTheOnlyMemberIsReportedThatNoOneElseHoldsItsData(t *testing.T) {
 
 func TestTheDrainMarkOnOurLease(t *testing.T) {
 	for name, tc := range map[string]struct {
-		mark leases.Retirement
+		mark leases.RemovalRequest
 		want Lease
 	}{
-		"no mark":                     {leases.Retirement{}, Fresh},
-		"asked, may be taken back":    {leases.Retirement{State: leases.RetireRequested}, Leaving},
-		"the removal is claimed":      {leases.Retirement{State: leases.RetireRemoving}, Retired},
-		"removed":                     {leases.Retirement{State: leases.RetireDone}, Retired},
-		"a mark that no one can read": {leases.Retirement{State: leases.RetireUnreadable}, Retired},
+		"no mark":                     {leases.RemovalRequest{}, Fresh},
+		"asked, may be taken back":    {leases.RemovalRequest{State: leases.RemovalRequested}, Leaving},
+		"the removal is claimed":      {leases.RemovalRequest{State: leases.RemovalBegun}, RemovalAcknowledged},
+		"removed":                     {leases.RemovalRequest{State: leases.RemovalDone}, RemovalAcknowledged},
+		"a mark that no one can read": {leases.RemovalRequest{State: leases.RemovalUnreadable}, RemovalAcknowledged},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got, _ := classifyLease(us, ownLease{member: leases.Member{PodUID: us.PodUID, Retire: tc.mark}}); got != tc.want {
+			if got, _ := classifyLease(us, ownLease{member: leases.Member{PodUID: us.PodUID, Removal: tc.mark}}); got != tc.want {
 				t.Errorf("got %s, want %s", got, tc.want)
 			}
 		})
@@ -132,25 +132,25 @@ func TestTheDrainMarkOnOurLease(t *testing.T) {
 
 func TestWhoseTurnItIs(t *testing.T) {
 	replacing := func(name string) *leases.Replacing { return &leases.Replacing{Member: name} }
-	retiring := func(name string) *leases.Retiring { return &leases.Retiring{Member: name, Mark: "x"} }
+	pendingRemoval := func(name string) *leases.PendingRemoval { return &leases.PendingRemoval{Member: name, Mark: "x"} }
 	for name, tc := range map[string]struct {
-		replacing *leases.Replacing
-		retiring  *leases.Retiring
-		want      Slot
+		replacing      *leases.Replacing
+		pendingRemoval *leases.PendingRemoval
+		want           Slot
 	}{
 		"nobody's":                             {nil, nil, SlotFree},
 		"another replaces itself":              {replacing("c-b"), nil, SlotTaken},
 		"we do":                                {replacing("c-a"), nil, SlotOurs},
 		"one that is not desired any more did": {replacing("c-x"), nil, SlotFree},
-		"another leaves":                       {nil, retiring("c-b"), SlotLeaving},
-		"we leave, and our Lease does not say so":   {nil, retiring("c-a"), SlotLeaving},
-		"one left that is not desired any more":     {nil, retiring("c-x"), SlotFree},
-		"our replacement was begun before":          {replacing("c-a"), retiring("c-b"), SlotOurs},
-		"a holder that is gone hides no drain":      {replacing("c-x"), retiring("c-b"), SlotLeaving},
-		"a drain that is over hides no replacement": {replacing("c-b"), retiring("c-x"), SlotTaken},
+		"another leaves":                       {nil, pendingRemoval("c-b"), SlotLeaving},
+		"we leave, and our Lease does not say so":   {nil, pendingRemoval("c-a"), SlotLeaving},
+		"one left that is not desired any more":     {nil, pendingRemoval("c-x"), SlotFree},
+		"our replacement was begun before":          {replacing("c-a"), pendingRemoval("c-b"), SlotOurs},
+		"a holder that is gone hides no drain":      {replacing("c-x"), pendingRemoval("c-b"), SlotLeaving},
+		"a drain that is over hides no replacement": {replacing("c-b"), pendingRemoval("c-x"), SlotTaken},
 	} {
 		t.Run(name, func(t *testing.T) {
-			record := leases.Record{Members: []string{"c-a", "c-b"}, Replacing: tc.replacing, Retiring: tc.retiring}
+			record := leases.Record{Members: []string{"c-a", "c-b"}, Replacing: tc.replacing, PendingRemoval: tc.pendingRemoval}
 			if got, _ := classifySlot(us, record); got != tc.want {
 				t.Errorf("got %s, want %s", got, tc.want)
 			}
@@ -170,11 +170,11 @@ func TestAMemberThatIsAskedToGoStaysWholeAndJoinsNoMore(t *testing.T) {
 		want  string
 	}{
 		"asked, restarts":                       {member, "resume"},
-		"claimed, restarts":                     {with(func(f *Facts) { f.Lease = Retired }), "resume"},
+		"claimed, restarts":                     {with(func(f *Facts) { f.Lease = RemovalAcknowledged }), "resume"},
 		"asked, lost its data":                  {with(lost), "asked-to-go"},
 		"taken back, lost its data":             {with(func(f *Facts) { lost(f); f.Lease, f.Slot = Fresh, SlotFree }), "data-lost"},
-		"claimed, lost its data":                {with(func(f *Facts) { lost(f); f.Lease = Retired }), "retired"},
-		"removed":                               {with(func(f *Facts) { f.Listed, f.Own, f.Lease = Unlisted, OtherID, Retired }), "retired"},
+		"claimed, lost its data":                {with(func(f *Facts) { lost(f); f.Lease = RemovalAcknowledged }), "removal-acknowledged"},
+		"removed":                               {with(func(f *Facts) { f.Listed, f.Own, f.Lease = Unlisted, OtherID, RemovalAcknowledged }), "removal-acknowledged"},
 		"asked, never joined":                   {with(func(f *Facts) { lost(f); f.Listed = Unconfirmed }), "asked-to-go"},
 		"another goes, a joiner waits":          {with(func(f *Facts) { lost(f); f.Lease, f.Listed = Fresh, Unconfirmed }), "await-drain"},
 		"another goes, a replacement waits":     {with(func(f *Facts) { lost(f); f.Lease = Fresh }), "await-drain"},

@@ -18,8 +18,8 @@ import (
 
 // Sight is what a look reads without asking any etcd.
 type Sight struct {
-	Report datadir.Report
-	IdentityFile  datadir.IdentityFile
+	Report       datadir.Report
+	IdentityFile datadir.IdentityFile
 	// StampErr is ErrNoStamp, ErrBadStamp or what the disk answered; VolumeErr is the inspection's.
 	IdentityFileErr, VolumeErr error
 	// Own is our own Lease, Record the cluster's.

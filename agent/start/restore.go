@@ -47,9 +47,9 @@ func (b *Bootstrapper) restore(ctx context.Context, d Decision, o *observation) 
 	if identityFile.File = o.bootstraps.file.Key; identityFile.File == "" {
 		identityFile.Parent, identityFile.Fork = string(o.bootstraps.plan.Full.Lineage), result.Revision
 	}
-	crash.Before("stamp-restored")
+	crash.Before("identity-file-restored")
 	err = datadir.WriteIdentityFile(b.cfg.VolumePath, identityFile)
-	crash.After("stamp-restored")
+	crash.After("identity-file-restored")
 	if err != nil {
 		return nil, err
 	}

@@ -116,8 +116,8 @@ func TestVerifyNamesWhatIsBroken(t *testing.T) {
 		return b
 	}
 	tests := map[string]struct {
-		damageKind   func(t *testing.T, s store.Store)
-		broken map[string]string // part of the reason, by key
+		damageKind func(t *testing.T, s store.Store)
+		broken     map[string]string // part of the reason, by key
 	}{
 		"nothing": {damageKind: func(*testing.T, store.Store) {}},
 		"a bit of a full": {

@@ -71,7 +71,7 @@ const (
 	ReasonFinal    Reason = "final"
 	ReasonNewest   Reason = "newest"
 	ReasonSound    Reason = "newest-sound"
-	ReasonVerified   Reason = "newest-proven"
+	ReasonVerified Reason = "newest-proven"
 	ReasonLatest   Reason = "latest"
 	ReasonKeepAll  Reason = "keep-all"
 	ReasonWindow   Reason = "window"

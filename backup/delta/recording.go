@@ -88,10 +88,10 @@ func (l *recording) run(ctx context.Context) error {
 		case b := <-l.beats:
 			changed = true
 			l.seen, l.bounds = l.seen.add(b), l.bounds.add(b)
-			l.settle()
+			l.resolvePending()
 		case f := <-l.flushes:
 			l.waiting = append(l.waiting, f)
-			l.settle()
+			l.resolvePending()
 		}
 		if changed {
 			l.inform()
@@ -232,11 +232,11 @@ func (l *recording) uploaded(o outcome) {
 	l.status.Saved, l.status.Object = o.saved.Header.To, o.saved
 	l.stored.Store(l.status.Saved)
 	l.uploading, l.size = nil, 0
-	l.settle()
+	l.resolvePending()
 }
 
 // settle answers those who waited for what is saved by now.
-func (l *recording) settle() {
+func (l *recording) resolvePending() {
 	var at time.Time
 	if l.seen, at = l.seen.saved(l.status.Saved); !at.IsZero() {
 		l.status.SavedAt = at

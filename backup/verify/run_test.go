@@ -145,12 +145,12 @@ func TestWhatIsWrongWithBackupsIsFoundAndNamed(t *testing.T) {
 	}
 	fromFirst := catalog.Target{Without: []string{h.Fulls[1].Key}}
 	tests := map[string]struct {
-		damageKind    func(t *testing.T, s store.Store)
-		target  catalog.Target
-		verdict Verdict
-		object  string
-		reason  string
-		not     string // compared
+		damageKind func(t *testing.T, s store.Store)
+		target     catalog.Target
+		verdict    Verdict
+		object     string
+		reason     string
+		not        string // compared
 	}{
 		"nothing":                       {verdict: IsVerified},
 		"nothing, from an older full":   {target: fromFirst, verdict: IsVerified},

@@ -8,16 +8,16 @@ import (
 )
 
 type (
-	memberHealth uint8 // how the member does whose agent is outdated
-	pendingUpdate    uint8 // of agents that were replaced in other Pods
+	memberHealth  uint8 // how the member does whose agent is outdated
+	pendingUpdate uint8 // of agents that were replaced in other Pods
 )
 
 const (
 	memberHealthWell     memberHealth = 1 << iota // a ready voter, whose agent is reachable
-	memberHealthIll                          // its etcd is down, or its agent is silent
-	memberHealthIdle                         // no agent runs in the Pod
-	memberHealthAway                         // its node is unreachable
-	memberHealthNotKnown                     // it joins, or has not renewed its Lease yet
+	memberHealthIll                               // its etcd is down, or its agent is silent
+	memberHealthIdle                              // no agent runs in the Pod
+	memberHealthAway                              // its node is unreachable
+	memberHealthNotKnown                          // it joins, or has not renewed its Lease yet
 )
 
 func (c memberHealth) String() string {
@@ -26,8 +26,8 @@ func (c memberHealth) String() string {
 
 const (
 	pendingUpdateNone    pendingUpdate = 1 << iota // all have arrived
-	pendingUpdateAwaited                  // one was not reachable for long enough
-	pendingUpdateLate                     // one does not come
+	pendingUpdateAwaited                           // one was not reachable for long enough
+	pendingUpdateLate                              // one does not come
 )
 
 func (n pendingUpdate) String() string {
@@ -72,15 +72,15 @@ var agentRows = rules.New(wait, []rules.Row[agentFacts, verdict]{
 
 // agentFacts is all that the policy may look at.
 type agentFacts struct {
-	agent   AgentMake
-	pod     PodState `fact:"Pod"`
-	leaves  rules.YesNo
-	memberHealth memberHealth `fact:"member"`
-	pendingUpdate    pendingUpdate    `fact:"new agents elsewhere"`
-	record  RecordState
-	turn    rules.YesNo `fact:"its turn"` // no Pod is replaced, and no other member replaces itself, leaves or heals
-	others  others      `fact:"the others"`
-	place   place
+	agent         AgentMake
+	pod           PodState `fact:"Pod"`
+	leaves        rules.YesNo
+	memberHealth  memberHealth  `fact:"member"`
+	pendingUpdate pendingUpdate `fact:"new agents elsewhere"`
+	record        RecordState
+	turn          rules.YesNo `fact:"its turn"` // no Pod is replaced, and no other member replaces itself, leaves or heals
+	others        others      `fact:"the others"`
+	place         place
 }
 
 // agentFactsOf gathers the facts. rolls says that a Pod is replaced, or is about to be.

@@ -133,8 +133,8 @@ func TestAgentUpdate(t *testing.T) {
 		},
 		"nor while a member leaves": {
 			o: given(func(o *Observed) {
-				o.Record.Retiring, o.Members[2].Serving, o.BudgetMin = &leases.Retiring{Member: "c-c", Mark: "m"}, false, 3
-				o.Members[2].Reports.Retire = leases.Retirement{State: leases.RetireRemoving, Mark: "m", ClusterID: "9"}
+				o.Record.PendingRemoval, o.Members[2].Serving, o.BudgetMin = &leases.PendingRemoval{Member: "c-c", Mark: "m"}, false, 3
+				o.Members[2].Reports.Removal = leases.RemovalRequest{State: leases.RemovalBegun, Mark: "m", ClusterID: "9"}
 			}),
 			reason: v1alpha1.ReasonScalingDown,
 		},
@@ -173,7 +173,7 @@ func TestAgentUpdate(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			d := Desired{Replicas: 3}
-			if test.o.Record.Retiring != nil {
+			if test.o.Record.PendingRemoval != nil {
 				d.Replicas = 2
 			}
 			got := []string{}

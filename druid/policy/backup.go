@@ -223,7 +223,7 @@ type VerificationReported uint8
 // What it may say.
 const (
 	VerificationUnknown VerificationReported = 1 << iota // the Lease cannot be read, or is not ours
-	VerificationNever                             // no one found out
+	VerificationNever                                    // no one found out
 	VerificationVerified
 	VerificationBroken
 )

@@ -16,8 +16,8 @@ type quorumState uint8
 
 const (
 	quorumStateQuorum  quorumState = 1 << iota // a quorum serves
-	quorumStateLost                        // so many are known to be down that the others are no quorum
-	quorumStateUnclear                     // neither is known
+	quorumStateLost                            // so many are known to be down that the others are no quorum
+	quorumStateUnclear                         // neither is known
 )
 
 func (o quorumState) String() string {
@@ -28,12 +28,12 @@ func (o quorumState) String() string {
 type progress uint8
 
 const (
-	progressNone    progress = 1 << iota
+	progressNone      progress = 1 << iota
 	progressRepairing          // a member that was in the cluster is not a ready voter
-	progressJoining          // a member that never was in the cluster is to join
-	progressShared           // none, but anyone who was in the raft group before it was joined stays
-	progressParting          // none, but anyone who was there before leaves
-	progressLeaving          // the EtcdCluster is deleted, and its members leave the group that they joined
+	progressJoining            // a member that never was in the cluster is to join
+	progressShared             // none, but anyone who was in the raft group before it was joined stays
+	progressParting            // none, but anyone who was there before leaves
+	progressLeaving            // the EtcdCluster is deleted, and its members leave the group that they joined
 )
 
 func (p progress) String() string {
@@ -68,15 +68,15 @@ func (r readiness) String() string {
 
 // conditionFacts is all that the policy of the conditions may look at.
 type conditionFacts struct {
-	record    RecordState
-	formed    rules.YesNo `fact:"ever formed"` // the status knows a cluster ID, or the record says Formed
-	quorumState   quorumState     `fact:"voters"`
-	progress  progress    `fact:"under way"`
-	readiness readiness   `fact:"members ready"`
-	shrinking shrinking   `fact:"names too many"`
-	rolling   rolling     `fact:"outdated Pods"`
-	resting   resting     `fact:"pause"`
-	problem   rules.YesNo
+	record      RecordState
+	formed      rules.YesNo `fact:"ever formed"` // the status knows a cluster ID, or the record says Formed
+	quorumState quorumState `fact:"voters"`
+	progress    progress    `fact:"under way"`
+	readiness   readiness   `fact:"members ready"`
+	shrinking   shrinking   `fact:"names too many"`
+	rolling     rolling     `fact:"outdated Pods"`
+	resting     resting     `fact:"pause"`
+	problem     rules.YesNo
 }
 
 const usableRecord = RecordForming | RecordFormed | RecordRecovering
@@ -151,15 +151,15 @@ var conditionTables = []struct {
 func conditionFactsOf(d Desired, o Observed, members []v1alpha1.MemberStatus, problems []Problem) conditionFacts {
 	listed := o.listed()
 	return conditionFacts{
-		record:    o.RecordState,
-		formed:    rules.YesNoOf(d.ClusterID != 0 || o.formed() == rules.Yes),
-		quorumState:   quorumStateOf(o, listed),
-		progress:  progressIn(d, o, listed),
-		readiness: readinessOf(d, members),
-		shrinking: scaleDownOf(d, o).shrinking(),
-		rolling:   rollingOf(d, o),
-		resting:   restingOf(d, o),
-		problem:   rules.YesNoOf(len(problems) > 0),
+		record:      o.RecordState,
+		formed:      rules.YesNoOf(d.ClusterID != 0 || o.formed() == rules.Yes),
+		quorumState: quorumStateOf(o, listed),
+		progress:    progressIn(d, o, listed),
+		readiness:   readinessOf(d, members),
+		shrinking:   scaleDownOf(d, o).shrinking(),
+		rolling:     rollingOf(d, o),
+		resting:     restingOf(d, o),
+		problem:     rules.YesNoOf(len(problems) > 0),
 	}
 }
 

@@ -84,7 +84,9 @@ func overdueRolloutPause(expired rules.YesNo, s pause) pause {
 
 // bootstrapFailed: no raft group was formed in time, and none is to be by another step of druid's. One that is formed all the same
 // is as good as any.
-func bootstrapFailed(d Desired, o Observed) bool { return d.Expired && formationStateOf(d, o) == formationNeverFormed }
+func bootstrapFailed(d Desired, o Observed) bool {
+	return d.Expired && formationStateOf(d, o) == formationNeverFormed
+}
 
 // deadlineAfter is the deadline that the status keeps: none when the target is reached. A cluster that has just formed gets as much
 // time as any for the members that join it: a bootstrap from a backup may have taken all of it.

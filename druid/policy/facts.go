@@ -213,7 +213,7 @@ type Member struct {
 	Lease LeaseState
 	// Readable says that Says could be read.
 	Readable bool
-	Reports     leases.Member
+	Reports  leases.Member
 	Liveness leases.Liveness
 	// Born is when the API server made the Lease: an order among the members of a cluster, never compared with a clock.
 	WasFormed time.Time

@@ -12,17 +12,17 @@ type (
 	// Guard is what becomes of the finalizer by which druid holds an EtcdCluster whose members are in a group next to others.
 	Finalizer uint8
 
-	joinedGroup    uint8 // who else is in the group that was joined
-	deletion uint8 // whether and how the EtcdCluster was deleted
+	joinedGroup uint8 // who else is in the group that was joined
+	deletion    uint8 // whether and how the EtcdCluster was deleted
 )
 
 // The verdicts.
 const (
 	FinalizerNothing Finalizer = 1 << iota
-	FinalizerHold          // take it, before anything else is done
-	FinalizerRelease       // give it back
-	FinalizerWait          // Kubernetes takes away what the EtcdCluster owned; it is looked at again when that is done
-	FinalizerLeave         // all members leave the group, one after another
+	FinalizerHold              // take it, before anything else is done
+	FinalizerRelease           // give it back
+	FinalizerWait              // Kubernetes takes away what the EtcdCluster owned; it is looked at again when that is done
+	FinalizerLeave             // all members leave the group, one after another
 )
 
 func (g Finalizer) String() string {
@@ -31,12 +31,12 @@ func (g Finalizer) String() string {
 
 const (
 	joinedGroupNone        joinedGroup = 1 << iota // no one: the leader's agent listed ours alone
-	joinedGroupThere                         // others are listed
-	joinedGroupUnknown                       // ours may be in the group, and who else is, is not reported
-	joinedGroupBegun                         // the seed has claimed to join, and no one votes there yet
-	joinedGroupNeverFormed                   // nothing reports that any of ours was ever in it
-	joinedGroupLeft                          // all of ours have left
-	joinedGroupForeign                       // the record is not the EtcdCluster's: no one is led by it
+	joinedGroupThere                               // others are listed
+	joinedGroupUnknown                             // ours may be in the group, and who else is, is not reported
+	joinedGroupBegun                               // the seed has claimed to join, and no one votes there yet
+	joinedGroupNeverFormed                         // nothing reports that any of ours was ever in it
+	joinedGroupLeft                                // all of ours have left
+	joinedGroupForeign                             // the record is not the EtcdCluster's: no one is led by it
 
 	anyJoinedGroup = joinedGroupNone | joinedGroupThere | joinedGroupUnknown | joinedGroupBegun | joinedGroupNeverFormed | joinedGroupLeft | joinedGroupForeign
 )
@@ -96,11 +96,11 @@ var guards = rules.New(FinalizerNothing, []rules.Row[finalizerFacts, Finalizer]{
 
 // guardFacts is all that the policy may look at.
 type finalizerFacts struct {
-	joins    rules.YesNo `fact:"joins a running one"` // it joins a running cluster, or did
-	held     rules.YesNo
-	deletion deletion    `fact:"deleted"`
-	going    rules.YesNo `fact:"namespace goes"` // the namespace is deleted
-	joinedGroup    joinedGroup       `fact:"who else is there"`
+	joins       rules.YesNo `fact:"joins a running one"` // it joins a running cluster, or did
+	held        rules.YesNo
+	deletion    deletion    `fact:"deleted"`
+	going       rules.YesNo `fact:"namespace goes"` // the namespace is deleted
+	joinedGroup joinedGroup `fact:"who else is there"`
 }
 
 // GuardOf says what becomes of the finalizer, and by which rule.
@@ -189,10 +189,10 @@ func leavingMessage(p messageContext) string {
 
 // nextToLeave names the member that is on its way out.
 func (p messageContext) nextToLeave() string {
-	if p.Record.Retiring == nil {
+	if p.Record.PendingRemoval == nil {
 		return ""
 	}
-	return ", " + p.Record.Retiring.Member + " now"
+	return ", " + p.Record.PendingRemoval.Member + " now"
 }
 
 // idsLeft are the IDs of the members that are in the group still, as its leader listed them.
@@ -215,7 +215,7 @@ const (
 	externalsGo                    // the leader's agent removes it, one member after another
 )
 
-// guestsOf goes by the list that the leader's agent published; before there is one, anyone who was there is there.
+// externalsOf goes by the list that the leader's agent published; before there is one, anyone who was there is there.
 func externalsOf(d Desired, o Observed) externals {
 	others, listed := o.Record.Others()
 	switch {

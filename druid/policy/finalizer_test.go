@@ -59,7 +59,7 @@ func deletedAlongsideOthers() Desired {
 }
 
 func taken(name string) func(*Observed) {
-	return func(o *Observed) { o.Record.Retiring = &leases.Retiring{Member: name, Mark: "m"} }
+	return func(o *Observed) { o.Record.PendingRemoval = &leases.PendingRemoval{Member: name, Mark: "m"} }
 }
 
 func left(names ...string) func(*Observed) {
@@ -68,7 +68,7 @@ func left(names ...string) func(*Observed) {
 			for _, name := range names {
 				if m := &o.Members[i]; m.Name == name {
 					m.Listed, m.Serving, m.Voter = false, false, false
-					m.Reports.Retire = leases.Retirement{State: leases.RetireDone, Mark: "m", ClusterID: "9", MemberID: "1", By: "p", RaftTerm: 1, RaftIndex: 1}
+					m.Reports.Removal = leases.RemovalRequest{State: leases.RemovalDone, Mark: "m", ClusterID: "9", MemberID: "1", By: "p", RaftTerm: 1, RaftIndex: 1}
 				}
 			}
 		}
@@ -100,7 +100,7 @@ func TestMembersOfADeletedClusterLeaveThoseThatStay(t *testing.T) {
 			o: parting(func(o *Observed) {
 				o.Members[0].EtcdReady, o.Members[0].Serving = false, false
 				o.Members[1].EtcdReady, o.Members[1].Serving = false, false
-			}, taken("c-b")), want: []string{"RetireLease request c-b"}, words: "deleted: 3 members of it leave",
+			}, taken("c-b")), want: []string{"RequestRemoval request c-b"}, words: "deleted: 3 members of it leave",
 		},
 		"the last one leaves too": {
 			o: parting(left("c-a", "c-b"), func(o *Observed) {
@@ -109,20 +109,20 @@ func TestMembersOfADeletedClusterLeaveThoseThatStay(t *testing.T) {
 		},
 		"of those that are out the Pods go, and the volumes stay": {
 			o: parting(left("c-a"), taken("c-b"), func(o *Observed) {
-				o.Members[1].Serving, o.Members[1].Reports.Retire = false, leases.Retirement{State: leases.RetireRequested, Mark: "m"}
+				o.Members[1].Serving, o.Members[1].Reports.Removal = false, leases.RemovalRequest{State: leases.RemovalRequested, Mark: "m"}
 			}),
 			want: []string{"ApplyBudget budget-lowered  2", "DeletePod removed-pod c-a"}, words: "deleted: 2 members of it leave the cluster that was joined, one after another, each while those that stay are a healthy quorum, c-b now",
 		},
 		"a claim of one that is out is as it is": {
 			o: parting(left("c-a"), taken("c-b"), func(o *Observed) {
 				o.Members[0].Pod = PodAbsent
-				o.Members[1].Serving, o.Members[1].Reports.Retire = false, leases.Retirement{State: leases.RetireRequested, Mark: "m"}
+				o.Members[1].Serving, o.Members[1].Reports.Removal = false, leases.RemovalRequest{State: leases.RemovalRequested, Mark: "m"}
 			}), want: []string{"ApplyBudget budget-lowered  2"}, words: "deleted: 2 members",
 		},
 		"one whose Pod is gone comes back, for only it can send itself off": {
 			o: parting(taken("c-a"), func(o *Observed) {
 				o.Members[0].Pod, o.Members[0].Serving, o.Members[0].Voter, o.Members[0].EtcdReady = PodAbsent, false, false, false
-			}), want: []string{"CreatePod pod-missing c-a", "RetireLease request c-a"}, words: "deleted: 3 members",
+			}), want: []string{"CreatePod pod-missing c-a", "RequestRemoval request c-a"}, words: "deleted: 3 members",
 		},
 		"neither a deadline, nor backups that fail, nor an edited spec hinder it": {
 			change: func(d *Desired) { d.Expired, d.Replicas, d.Backup = true, 5, true },
@@ -281,11 +281,11 @@ func TestOthersThatAreNotListedYetCount(t *testing.T) {
 // What the members' tables, the drain's and the healing's order at the same time.
 func TestOneMemberAtATimeWhateverTheReason(t *testing.T) {
 	slot := func(o *Observed) {
-		o.Record.Retiring, o.Members[2].Serving, o.BudgetMin = &leases.Retiring{Member: "c-c", Mark: "m"}, false, 3
+		o.Record.PendingRemoval, o.Members[2].Serving, o.BudgetMin = &leases.PendingRemoval{Member: "c-c", Mark: "m"}, false, 3
 	}
-	marked := func(state leases.RetireState) func(*Observed) {
+	marked := func(state leases.RemovalState) func(*Observed) {
 		return func(o *Observed) {
-			o.Members[2].Reports.Retire = leases.Retirement{State: state, Mark: "m", ClusterID: "9"}
+			o.Members[2].Reports.Removal = leases.RemovalRequest{State: state, Mark: "m", ClusterID: "9"}
 		}
 	}
 	lost := func(i int) func(*Observed) { return func(o *Observed) { o.Members[i].Claim = ClaimTerminating } }
@@ -311,11 +311,11 @@ func TestOneMemberAtATimeWhateverTheReason(t *testing.T) {
 		"a deleted claim before a scale-down: its member is replaced first": {2, []func(*Observed){lost(0), lost(1)}, []string{
 			"LabelPod leaving c-a serving=false", "DeletePod volume-lost c-a",
 		}},
-		"a deleted claim while the leader's agent is asked: the request is taken back": {2, []func(*Observed){slot, marked(leases.RetireRequested), lost(0)}, []string{
-			"UnretireLease hindered-request c-c",
+		"a deleted claim while the leader's agent is asked: the request is taken back": {2, []func(*Observed){slot, marked(leases.RemovalRequested), lost(0)}, []string{
+			"WithdrawRemoval hindered-request c-c",
 		}},
-		"a deleted claim while the leader's agent removes another: its Pod is held": {2, []func(*Observed){slot, marked(leases.RetireRemoving), lost(0)}, []string{}},
-		"a deleted claim of the one that goes": {2, []func(*Observed){slot, marked(leases.RetireRemoving), lost(2)}, []string{
+		"a deleted claim while the leader's agent removes another: its Pod is held": {2, []func(*Observed){slot, marked(leases.RemovalBegun), lost(0)}, []string{}},
+		"a deleted claim of the one that goes": {2, []func(*Observed){slot, marked(leases.RemovalBegun), lost(2)}, []string{
 			"DeletePod volume-lost c-c",
 		}},
 		"a deleted claim while another replaces itself": {3, []func(*Observed){lost(0), func(o *Observed) {
@@ -327,13 +327,13 @@ func TestOneMemberAtATimeWhateverTheReason(t *testing.T) {
 		"a deleted claim that cannot be repaired: its member is the one that goes": {1, []func(*Observed){aged, two, lost(0)}, []string{
 			"OpenSlot too-many c-a",
 		}},
-		"a removal that was claimed under an order of before: no other is asked for": {2, []func(*Observed){slot, marked(leases.RetireRequested), func(o *Observed) {
-			o.Members[0].Reports.Retire = leases.Retirement{State: leases.RetireRemoving, Mark: "x", ClusterID: "9"}
-		}}, []string{"UnretireLease hindered-request c-c"}},
-		"a voter by the list whose new Lease is silent: the others are looked at": {2, []func(*Observed){slot, marked(leases.RetireRequested), down(0), voters("c-a", "c-b", "c-c"), func(o *Observed) {
-			o.Members[2].Reports = leases.Member{Retire: o.Members[2].Reports.Retire, PodUID: "pod-c-c", VolumeUID: "claim-c-c"}
+		"a removal that was claimed under an order of before: no other is asked for": {2, []func(*Observed){slot, marked(leases.RemovalRequested), func(o *Observed) {
+			o.Members[0].Reports.Removal = leases.RemovalRequest{State: leases.RemovalBegun, Mark: "x", ClusterID: "9"}
+		}}, []string{"WithdrawRemoval hindered-request c-c"}},
+		"a voter by the list whose new Lease is silent: the others are looked at": {2, []func(*Observed){slot, marked(leases.RemovalRequested), down(0), voters("c-a", "c-b", "c-c"), func(o *Observed) {
+			o.Members[2].Reports = leases.Member{Removal: o.Members[2].Reports.Removal, PodUID: "pod-c-c", VolumeUID: "claim-c-c"}
 			o.Members[2].Voter, o.BudgetMin = false, 2
-		}}, []string{"UnretireLease hindered-request c-c"}},
+		}}, []string{"WithdrawRemoval hindered-request c-c"}},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

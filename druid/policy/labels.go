@@ -71,7 +71,7 @@ func labelFactsOf(m Member, leaving bool, o Observed, listed []Member) labelFact
 	f := labelFacts{
 		leaving:   rules.YesNoOf(leaving || m.Pod == PodTerminating),
 		says:      reportsNothing,
-		out:       rules.YesNoOf(m.acknowledged(o) && (!m.Listed || o.Record.Retiring.Orders(m.Name, m.Reports.Retire))),
+		out:       rules.YesNoOf(m.acknowledged(o) && (!m.Listed || o.Record.PendingRemoval.Orders(m.Name, m.Reports.Removal))),
 		liveness:  m.Liveness,
 		formed:    rules.YesNoOf(o.RecordState == RecordFormed),
 		etcdReady: rules.YesNoOf(m.EtcdReady),

@@ -119,7 +119,7 @@ func (o Observed) slotsFreeFor(m Member) bool {
 	holder := ""
 	switch slotOf(o.Record) {
 	case slotTaken:
-		holder = o.Record.Retiring.Member
+		holder = o.Record.PendingRemoval.Member
 	case slotReplacing:
 		holder = o.Record.Replacing.Member
 	default:

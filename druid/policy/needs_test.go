@@ -21,7 +21,7 @@ var (
 // kinds are all kinds of steps but those that write the record, which stand alone.
 var kinds = []Kind{
 	ApplyObject, ApplyBudget, DeleteBudget, CreateLeaderLease, CreateSnapshotLease, DeleteSnapshotLease, CreateMemberLease, CreateClaim,
-	CreatePod, MarkLease, LabelPod, DeletePod, AdoptPod, ReplaceAgent, RetireLease, UnretireLease, DeleteClaim, MarkRepairing, RetainClaim,
+	CreatePod, MarkLease, LabelPod, DeletePod, AdoptPod, ReplaceAgent, RequestRemoval, WithdrawRemoval, DeleteClaim, MarkRepairing, RetainClaim,
 	DeleteLease, TakeClaim, ReleaseClaim, GrowClaim, CreateSnapshot, OrderUpgrade, EndUpgrade,
 }
 
@@ -105,7 +105,7 @@ func checkNeeds(t *testing.T, s Step, trouble Troubles, taken bool) {
 		t.Errorf("%+v: a Pod is made: %t", trouble, taken)
 	case s.Kind == CreateClaim && taken == slices.Contains(own, CreateMemberLease):
 		t.Errorf("%+v: a claim is made: %t", trouble, taken)
-	case slices.Contains([]Kind{DeletePod, DeleteClaim, RetireLease}, s.Kind) && s.Toll != TollNone && taken && (budget || slices.Contains(own, LabelPod)):
+	case slices.Contains([]Kind{DeletePod, DeleteClaim, RequestRemoval}, s.Kind) && s.Toll != TollNone && taken && (budget || slices.Contains(own, LabelPod)):
 		t.Errorf("%+v: %+v takes a member away unprotected, or with its clients", trouble, s)
 	case slices.Contains([]Kind{DeletePod, DeleteClaim}, s.Kind) && s.Toll&(TollHeal|TollChoice) != 0 && taken && trouble.missing&(sharedAccount|sharedConfig) != 0:
 		t.Errorf("%+v: %+v takes away what could not come back", trouble, s)
@@ -180,7 +180,7 @@ func TestWhatTakesAMemberAwayBearsItsToll(t *testing.T) {
 		"a member that leaves": {
 			func(o *Observed) {
 				o.Record.Members = append(o.Record.Members, "c-d")
-				o.Record.Retiring = &leases.Retiring{Member: "c-a", Mark: "m"}
+				o.Record.PendingRemoval = &leases.PendingRemoval{Member: "c-a", Mark: "m"}
 			},
 			map[string]Toll{"LabelPod": TollVote},
 		},

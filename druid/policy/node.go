@@ -177,21 +177,21 @@ func (o orphanVerdict) String() string {
 var orphanRows = rules.New(orphanKeep, []rules.Row[orphanFacts, orphanVerdict]{
 	{Name: "no-record", When: orphanFacts{usable: rules.No}, Verdict: orphanKeep,
 		Why: "only a record that can be read says who is desired"},
-	{Name: "retired", When: orphanFacts{usable: rules.Yes, retired: rules.Yes}, Verdict: orphanKeep,
+	{Name: "removal-acknowledged", When: orphanFacts{usable: rules.Yes, removalAcknowledged: rules.Yes}, Verdict: orphanKeep,
 		Why: "the leader's agent acknowledged the removal: what is left is cleaned up by that mark"},
-	{Name: "desired", When: orphanFacts{usable: rules.Yes, listed: rules.Yes, retired: rules.No, unstarted: rules.No}, Verdict: orphanKeep,
+	{Name: "desired", When: orphanFacts{usable: rules.Yes, listed: rules.Yes, removalAcknowledged: rules.No, unstarted: rules.No}, Verdict: orphanKeep,
 		Why: "druid makes again what it lacks: Lease, claim, Pod"},
-	{Name: "desired-comes", When: orphanFacts{usable: rules.Yes, listed: rules.Yes, retired: rules.No, unstarted: rules.Yes, lingers: rules.No}, Verdict: orphanKeep,
+	{Name: "desired-comes", When: orphanFacts{usable: rules.Yes, listed: rules.Yes, removalAcknowledged: rules.No, unstarted: rules.Yes, lingers: rules.No}, Verdict: orphanKeep,
 		Why: "its Pod will start the learner or replace it"},
-	{Name: "desired-not-coming", When: orphanFacts{usable: rules.Yes, listed: rules.Yes, retired: rules.No, unstarted: rules.Yes, lingers: rules.Yes, marked: rules.No}, Verdict: orphanMark,
+	{Name: "desired-not-coming", When: orphanFacts{usable: rules.Yes, listed: rules.Yes, removalAcknowledged: rules.No, unstarted: rules.Yes, lingers: rules.Yes, marked: rules.No}, Verdict: orphanMark,
 		Why: "its Pod has not come up for long, and is not the one that added the learner: the leader's agent removes the learner"},
-	{Name: "desired-not-coming-told", When: orphanFacts{usable: rules.Yes, listed: rules.Yes, retired: rules.No, unstarted: rules.Yes, lingers: rules.Yes, marked: rules.Yes}, Verdict: orphanKeep,
+	{Name: "desired-not-coming-told", When: orphanFacts{usable: rules.Yes, listed: rules.Yes, removalAcknowledged: rules.No, unstarted: rules.Yes, lingers: rules.Yes, marked: rules.Yes}, Verdict: orphanKeep,
 		Why: "the leader's agent knows"},
-	{Name: "status-only", When: orphanFacts{usable: rules.Yes, listed: rules.No, retired: rules.No, objects: rules.No}, Verdict: orphanKeep,
+	{Name: "status-only", When: orphanFacts{usable: rules.Yes, listed: rules.No, removalAcknowledged: rules.No, objects: rules.No}, Verdict: orphanKeep,
 		Why: "an entry of the status goes with the name in the record"},
-	{Name: "orphan-seen", When: orphanFacts{usable: rules.Yes, listed: rules.No, retired: rules.No, objects: rules.Yes, lingers: rules.No}, Verdict: orphanWait,
+	{Name: "orphan-seen", When: orphanFacts{usable: rules.Yes, listed: rules.No, removalAcknowledged: rules.No, objects: rules.Yes, lingers: rules.No}, Verdict: orphanWait,
 		Why: "it may be on its way out, or the record on its way in"},
-	{Name: "orphan", When: orphanFacts{usable: rules.Yes, listed: rules.No, retired: rules.No, objects: rules.Yes, lingers: rules.Yes}, Verdict: orphanReport,
+	{Name: "orphan", When: orphanFacts{usable: rules.Yes, listed: rules.No, removalAcknowledged: rules.No, objects: rules.Yes, lingers: rules.Yes}, Verdict: orphanReport,
 		Why: "nothing proves that it is superfluous"},
 })
 
@@ -201,7 +201,7 @@ type orphanFacts struct {
 	usable rules.YesNo `fact:"record can be read"`
 	listed rules.YesNo
 	// retired: the member's Lease acknowledges its removal, or that it never was to be one.
-	retired rules.YesNo `fact:"removal acknowledged"`
+	removalAcknowledged rules.YesNo `fact:"removal acknowledged"`
 	// objects: a Lease, claim or Pod of the cluster bears the name.
 	objects rules.YesNo `fact:"objects bear the name"`
 	// unstarted: the leader lists a learner at the name's peer URL that never started.
@@ -215,20 +215,20 @@ type orphanFacts struct {
 func orphanFactsOf(m Member, o Observed) orphanFacts {
 	learner := m.unstarted(o)
 	return orphanFacts{
-		usable:    rules.YesNoOf(o.RecordState&usableRecord != 0),
-		listed:    rules.YesNoOf(m.Listed),
-		retired:   rules.YesNoOf(m.retired(o)),
-		objects:   rules.YesNoOf(m.ours()),
-		unstarted: rules.YesNoOf(learner != "" && o.RecordState == RecordFormed && m.Lease == LeaseOurs && m.Readable),
-		lingers:   rules.YesNoOf(m.Lingers),
-		marked:    rules.YesNoOf(m.Reports.Repairing.NotComing == learner),
+		usable:              rules.YesNoOf(o.RecordState&usableRecord != 0),
+		listed:              rules.YesNoOf(m.Listed),
+		removalAcknowledged: rules.YesNoOf(m.removalAcknowledged(o)),
+		objects:             rules.YesNoOf(m.ours()),
+		unstarted:           rules.YesNoOf(learner != "" && o.RecordState == RecordFormed && m.Lease == LeaseOurs && m.Readable),
+		lingers:             rules.YesNoOf(m.Lingers),
+		marked:              rules.YesNoOf(m.Reports.Repairing.NotComing == learner),
 	}
 }
 
 // retired says whether what is left of the member goes by a mark of its own. Which raft group may acknowledge a removal is not
 // known while the record is not one of a formed group.
-func (m Member) retired(o Observed) bool {
-	done := m.Reports.Retire.State == leases.RetireDone
+func (m Member) removalAcknowledged(o Observed) bool {
+	done := m.Reports.Removal.State == leases.RemovalDone
 	return removalAckOf(m, o) != removalAckNone || done && (m.Listed || o.RecordState != RecordFormed)
 }
 

@@ -10,15 +10,15 @@ import (
 
 type (
 	lastMembers uint8 // the names that are left of a cluster that is to be paused
-	alone   uint8 // whether the raft group is the last member alone
+	alone       uint8 // whether the raft group is the last member alone
 	lastMember  uint8 // the last member
-	saving  uint8 // what the backups have of the last member
+	saving      uint8 // what the backups have of the last member
 )
 
 const (
 	lastMembersNone  lastMembers = 1 << iota // no name, and nothing speaks of an earlier life
-	lastMembersOne                       // one
-	lastMembersOther                     // several, or none of a cluster that was there before
+	lastMembersOne                           // one
+	lastMembersOther                         // several, or none of a cluster that was there before
 )
 
 func (k lastMembers) String() string {
@@ -37,10 +37,10 @@ func (a alone) String() string {
 
 const (
 	lastMemberReady lastMember = 1 << iota // a ready voter, of which that is known
-	lastMemberIdle                     // a kubelet that is reachable runs no etcd in its Pod
-	lastMemberComes                    // not ready, or not known, and perhaps about to be
-	lastMemberStays                    // not ready, and not about to be
-	lastMemberAway                     // its node is unreachable
+	lastMemberIdle                         // a kubelet that is reachable runs no etcd in its Pod
+	lastMemberComes                        // not ready, or not known, and perhaps about to be
+	lastMemberStays                        // not ready, and not about to be
+	lastMemberAway                         // its node is unreachable
 
 	anyLastMember = lastMemberReady | lastMemberIdle | lastMemberComes | lastMemberStays | lastMemberAway
 )
@@ -126,16 +126,16 @@ var pauseRows = rules.New(pauseNone, []rules.Row[pauseFacts, pause]{
 
 // pauseFacts is all that the policy may look at.
 type pauseFacts struct {
-	asked  rules.YesNo `fact:"replicas is 0"` // replicas is 0
-	record RecordState
-	names  lastMembers
-	alone  alone       `fact:"alone in the raft group"`
-	slot   slot        `fact:"slots"`
-	pod    PodState    `fact:"Pod"`
-	volume rules.YesNo `fact:"claim stays"` // its claim is there, and stays
-	lastMember lastMember      `fact:"etcd"`
-	saved  saving
-	late   rules.YesNo `fact:"deadline passed"` // the deadline of what the spec asks for has passed
+	asked      rules.YesNo `fact:"replicas is 0"` // replicas is 0
+	record     RecordState
+	names      lastMembers
+	alone      alone       `fact:"alone in the raft group"`
+	slot       slot        `fact:"slots"`
+	pod        PodState    `fact:"Pod"`
+	volume     rules.YesNo `fact:"claim stays"` // its claim is there, and stays
+	lastMember lastMember  `fact:"etcd"`
+	saved      saving
+	late       rules.YesNo `fact:"deadline passed"` // the deadline of what the spec asks for has passed
 }
 
 // standstill is what the policy says, and of whom.

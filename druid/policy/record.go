@@ -252,7 +252,7 @@ func lostFactsOf(m Member, o Observed) lostFacts {
 	r := o.Record
 	f := lostFacts{
 		witness: witnessOf(m, o), entry: entryUnknown, live: rules.YesNoOf(m.Lease == LeaseOurs && m.Liveness == leases.Live),
-		slot:  rules.YesNoOf(r.Retiring != nil && r.Retiring.Member == m.Name || r.Replacing != nil && r.Replacing.Member == m.Name),
+		slot:  rules.YesNoOf(r.PendingRemoval != nil && r.PendingRemoval.Member == m.Name || r.Replacing != nil && r.Replacing.Member == m.Name),
 		body:  rules.YesNoOf(m.ours()),
 		empty: rules.YesNoOf(len(r.Members) == 0),
 	}
@@ -273,7 +273,7 @@ func witnessOf(m Member, o Observed) witness {
 		return witnessMute
 	case removalAckOf(m, o) != removalAckNone:
 		return witnessOut
-	case m.Lease != LeaseOurs || !m.Readable || m.Reports.Retire.State == leases.RetireUnreadable || m.Reports.Retire.State == leases.RetireDone,
+	case m.Lease != LeaseOurs || !m.Readable || m.Reports.Removal.State == leases.RemovalUnreadable || m.Reports.Removal.State == leases.RemovalDone,
 		!m.Reports.EverFormed() || m.Reports.ClusterID != o.Record.ClusterID:
 		return witnessElse
 	default:

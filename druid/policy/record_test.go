@@ -49,12 +49,12 @@ func TestLostNames(t *testing.T) {
 		"the EtcdCluster is deleted": {desired: Desired{Deleted: true}, change: none},
 		"one was removed, and its Lease is about to go": {change: func(o *Observed) {
 			out(o, 1)
-			o.Members[1].Reports.Retire = leases.Retirement{State: leases.RetireDone, Mark: "m", ClusterID: "9"}
+			o.Members[1].Reports.Removal = leases.RemovalRequest{State: leases.RemovalDone, Mark: "m", ClusterID: "9"}
 		}},
 		"one was taken out while it was being removed": {change: func(o *Observed) {
 			out(o, 1)
-			o.Record.Retiring = &leases.Retiring{Member: "c-b", Mark: "m"}
-			o.Members[1].Reports.Retire = leases.Retirement{State: leases.RetireRemoving, Mark: "m"}
+			o.Record.PendingRemoval = &leases.PendingRemoval{Member: "c-b", Mark: "m"}
+			o.Members[1].Reports.Removal = leases.RemovalRequest{State: leases.RemovalBegun, Mark: "m"}
 		}, want: []string{"c-b"}},
 		"a name that was never in the cluster": {change: func(o *Observed) {
 			out(o, 1)
@@ -81,11 +81,11 @@ func TestSeedIsNotKeptFromFormingByAMark(t *testing.T) {
 			m.Reports = leases.Member{PodUID: m.PodUID, VolumeUID: m.ClaimUID}
 			m.Serving, m.Voter, m.EtcdReady, m.Liveness, m.Readable = false, false, false, leases.Never, m.Name == "c-b"
 		}
-		o.Members[1].Reports.Retire = leases.Retirement{State: leases.RetireRequested, Mark: NotFormed}
+		o.Members[1].Reports.Removal = leases.RemovalRequest{State: leases.RemovalRequested, Mark: NotFormed}
 	})
 	steps := Steps(Desired{Replicas: 1}, o)
 	for _, s := range steps {
-		if s.Kind == UnretireLease && s.Member == "c-b" {
+		if s.Kind == WithdrawRemoval && s.Member == "c-b" {
 			return
 		}
 	}

@@ -25,7 +25,7 @@ const (
 func rankOf(m Member, o Observed) rank {
 	learner := m.learns() && !m.publishedVoter(o)
 	switch {
-	case m.Readable && m.Reports.Retire.Mark == NotFormed:
+	case m.Readable && m.Reports.Removal.Mark == NotFormed:
 		return rankNeverFormed
 	case m.outside() && !m.publishedVoter(o):
 		return rankOutside
@@ -117,7 +117,7 @@ func (m Member) steady(spared rules.YesNo) (removalGate, string) {
 		return removalBlocked, "has a Lease with another owner"
 	case !m.Readable:
 		return removalBlocked, "has a Lease that cannot be parsed"
-	case m.Reports.Retire.State == leases.RetireRemoving:
+	case m.Reports.Removal.State == leases.RemovalBegun:
 		return removalBlocked, "is being removed by an earlier request"
 	case m.NodeLost:
 		return removalBlocked, "is on an unreachable node"
@@ -170,8 +170,8 @@ func (s stray) String() string {
 
 const (
 	removalAckNone        removalAck = 1 << iota // nothing: it is no leftover
-	removalAckDone                             // the raft group that the record names acknowledged that it is out
-	removalAckNeverFormed                      // it was dropped before there was a raft group
+	removalAckDone                               // the raft group that the record names acknowledged that it is out
+	removalAckNeverFormed                        // it was dropped before there was a raft group
 )
 
 func (f removalAck) String() string {
@@ -202,9 +202,9 @@ var strayRows = rules.New(strayWait, []rules.Row[strayFacts, strayVerdict]{
 // leftoverFacts is all that the policy may look at.
 type leftoverFacts struct {
 	removalAck removalAck `fact:"Lease says"`
-	pod      PodState `fact:"Pod"`
-	claim    ClaimState
-	retain   rules.YesNo `fact:"claims retained"`
+	pod        PodState   `fact:"Pod"`
+	claim      ClaimState
+	retain     rules.YesNo `fact:"claims retained"`
 }
 
 // nothing is no step.
@@ -231,15 +231,15 @@ type strayFacts struct {
 }
 
 func strayOf(m Member, o Observed) stray {
-	mark := m.Reports.Retire
+	mark := m.Reports.Removal
 	switch {
-	case m.Lease != LeaseOurs || !m.Readable || o.Record.Retiring.Orders(m.Name, mark):
+	case m.Lease != LeaseOurs || !m.Readable || o.Record.PendingRemoval.Orders(m.Name, mark):
 		return strayNone
-	case mark.State == leases.RetireRequested && mark.Mark == NotFormed && m.Name != o.Record.Seed: // the seed is not dropped
+	case mark.State == leases.RemovalRequested && mark.Mark == NotFormed && m.Name != o.Record.Seed: // the seed is not dropped
 		return strayNeverFormed
-	case mark.State == leases.RetireRemoving:
+	case mark.State == leases.RemovalBegun:
 		return strayRemoving
-	case mark.State == leases.RetireRequested, mark.State == leases.RetireDone:
+	case mark.State == leases.RemovalRequested, mark.State == leases.RemovalDone:
 		return strayOther
 	default:
 		return strayNone
@@ -255,7 +255,7 @@ func removalAckOf(m Member, o Observed) removalAck {
 	case m.acknowledged(o):
 		return removalAckDone
 	case o.RecordState&(RecordForming|RecordFormed) != 0 && !m.Reports.EverFormed() &&
-		m.Reports.Retire.State == leases.RetireRequested && m.Reports.Retire.Mark == NotFormed:
+		m.Reports.Removal.State == leases.RemovalRequested && m.Reports.Removal.Mark == NotFormed:
 		return removalAckNeverFormed
 	default:
 		return removalAckNone
@@ -280,25 +280,25 @@ func (s Step) ChangeSlot(record leases.Record, mark string) (leases.Record, bool
 			return record, false
 		}
 		return s.strike(record), true
-	case record.Retiring == nil || s.Slot == nil || *record.Retiring != *s.Slot || record.Phase != leases.PhaseFormed:
+	case record.PendingRemoval == nil || s.Slot == nil || *record.PendingRemoval != *s.Slot || record.Phase != leases.PhaseFormed:
 		return record, false
 	case s.Kind == StrikeName:
 		record = s.strike(record)
 	}
-	record.Retiring = nil
+	record.PendingRemoval = nil
 	return record, true
 }
 
 func (s Step) openSlot(record leases.Record, mark string) (leases.Record, bool) {
 	replacing := record.Replacing != nil && record.Lists(record.Replacing.Member)
-	if record.Phase != leases.PhaseFormed || record.Retiring != nil || replacing || !record.Lists(s.Member) {
+	if record.Phase != leases.PhaseFormed || record.PendingRemoval != nil || replacing || !record.Lists(s.Member) {
 		return record, false
 	}
 	taken := *s.Slot
 	if taken.Mark == "" {
 		taken.Mark = mark
 	}
-	record.Retiring, record.Replacing = &taken, nil
+	record.PendingRemoval, record.Replacing = &taken, nil
 	return record, true
 }
 

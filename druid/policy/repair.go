@@ -30,7 +30,7 @@ func spared(m Member, o Observed, listed []Member) rules.YesNo {
 // turnOf says whether no one else replaces itself, leaves or heals: members are repaired one after another.
 func turnOf(m Member, o Observed, listed []Member) rules.YesNo {
 	replacing := o.Record.Replacing
-	return rules.YesNoOf(o.Record.Retiring == nil && (replacing == nil || replacing.Member == m.Name) &&
+	return rules.YesNoOf(o.Record.PendingRemoval == nil && (replacing == nil || replacing.Member == m.Name) &&
 		!slices.ContainsFunc(listed, func(other Member) bool { return other.Name != m.Name && other.heals() }))
 }
 

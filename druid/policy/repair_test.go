@@ -59,7 +59,7 @@ func TestOrphansAreNeverDeletedForWantOfSomething(t *testing.T) {
 		"Keep: no one acts, or who is named. Wait: no one acts yet. Report: a person acts. Mark: the leader's agent acts.", func(f orphanFacts, d rules.Decision[orphanVerdict]) string {
 			v := d.Verdict
 			switch {
-			case v&(orphanReport|orphanMark) != 0 && (f.usable == rules.No || f.lingers == rules.No || f.retired == rules.Yes):
+			case v&(orphanReport|orphanMark) != 0 && (f.usable == rules.No || f.lingers == rules.No || f.removalAcknowledged == rules.Yes):
 				return "speaks of what is not known, or passes by itself"
 			case v == orphanMark && (f.listed == rules.No || f.unstarted == rules.No):
 				return "gives up a learner that is not the name's"
@@ -101,17 +101,17 @@ func TestOrphansAreReportedAsWhatDruidCleansUp(t *testing.T) {
 	}{
 		"nothing speaks for it": {func(*Observed) {}, true},
 		"acknowledged by our group": {func(o *Observed) {
-			o.Members[2].Reports.Retire = leases.Retirement{State: leases.RetireDone, Mark: "m", ClusterID: "9"}
+			o.Members[2].Reports.Removal = leases.RemovalRequest{State: leases.RemovalDone, Mark: "m", ClusterID: "9"}
 		}, false},
 		"acknowledged by another group": {func(o *Observed) {
-			o.Members[2].Reports.Retire = leases.Retirement{State: leases.RetireDone, Mark: "m", ClusterID: "8"}
+			o.Members[2].Reports.Removal = leases.RemovalRequest{State: leases.RemovalDone, Mark: "m", ClusterID: "8"}
 		}, true},
 		"acknowledged, while the group is recovered": {func(o *Observed) {
 			o.RecordState = RecordRecovering
-			o.Members[2].Reports.Retire = leases.Retirement{State: leases.RetireDone, Mark: "m", ClusterID: "9"}
+			o.Members[2].Reports.Removal = leases.RemovalRequest{State: leases.RemovalDone, Mark: "m", ClusterID: "9"}
 		}, false},
 		"dropped before it was in any group": {func(o *Observed) {
-			o.Members[2].Reports = leases.Member{Retire: leases.Retirement{State: leases.RetireRequested, Mark: NotFormed}}
+			o.Members[2].Reports = leases.Member{Removal: leases.RemovalRequest{State: leases.RemovalRequested, Mark: NotFormed}}
 		}, false},
 	}
 	for name, test := range tests {
@@ -191,7 +191,7 @@ func TestMembersInMemoryLoseNoQuorumByOurHand(t *testing.T) {
 		"a removed member leaves no claim": {three, []func(*Observed){func(o *Observed) {
 			m := o.Members[2]
 			m.Name, m.Listed, m.Pod, m.PodUID, m.ClaimUID, m.Voter = "c-d", false, PodAbsent, "", "", false
-			m.Reports.Retire = leases.Retirement{State: leases.RetireDone, Mark: "m", ClusterID: "9"}
+			m.Reports.Removal = leases.RemovalRequest{State: leases.RemovalDone, Mark: "m", ClusterID: "9"}
 			o.Members = append(o.Members, m)
 		}}, []string{"DeleteLease removed-lease c-d"}},
 	}

@@ -9,19 +9,19 @@ import (
 )
 
 type (
-	podHealth  uint8 // of the member whose Pod is outdated
-	others uint8 // the other members, as far as they let one go
-	place  uint8 // of the member in the order in which Pods are replaced
+	podHealth uint8 // of the member whose Pod is outdated
+	others    uint8 // the other members, as far as they let one go
+	place     uint8 // of the member in the order in which Pods are replaced
 )
 
 const (
 	podHealthServes   podHealth = 1 << iota // a ready voter, of which that is known
-	podHealthSilent                     // its etcd serves, and its agent is not renewing its Lease
-	podHealthLearns                     // a learner that gets on
-	podHealthDown                       // its etcd is not ready
-	podHealthIdle                       // no etcd runs in the Pod
-	podHealthAway                       // its node is unreachable
-	podHealthNotKnown                   // it has not renewed its Lease yet
+	podHealthSilent                         // its etcd serves, and its agent is not renewing its Lease
+	podHealthLearns                         // a learner that gets on
+	podHealthDown                           // its etcd is not ready
+	podHealthIdle                           // no etcd runs in the Pod
+	podHealthAway                           // its node is unreachable
+	podHealthNotKnown                       // it has not renewed its Lease yet
 )
 
 func (s podHealth) String() string {
@@ -104,30 +104,30 @@ var rolloutRows = rules.New(wait, []rules.Row[rolloutFacts, verdict]{
 
 // rolloutFacts is all that the policy may look at.
 type rolloutFacts struct {
-	make   PodMake  `fact:"Pod is"`
-	pod    PodState `fact:"Pod"`
-	leaves rules.YesNo
-	podHealth  podHealth `fact:"member"`
-	record RecordState
-	gate   gate        `fact:"a change of version"`     // what a change of etcd's version lets become of it
-	turn   rules.YesNo `fact:"its turn"`                // no other member replaces itself, leaves or heals
-	spare  rules.YesNo `fact:"the others are a quorum"` // the others are a healthy quorum, or there are none
-	others others      `fact:"the others"`
-	saved  rules.YesNo `fact:"backups do not fail"` // backups do not fail, or it is this Pod without which they cannot be made
-	place  place
-	room   Room `fact:"volume"`
+	make      PodMake  `fact:"Pod is"`
+	pod       PodState `fact:"Pod"`
+	leaves    rules.YesNo
+	podHealth podHealth `fact:"member"`
+	record    RecordState
+	gate      gate        `fact:"a change of version"`     // what a change of etcd's version lets become of it
+	turn      rules.YesNo `fact:"its turn"`                // no other member replaces itself, leaves or heals
+	spare     rules.YesNo `fact:"the others are a quorum"` // the others are a healthy quorum, or there are none
+	others    others      `fact:"the others"`
+	saved     rules.YesNo `fact:"backups do not fail"` // backups do not fail, or it is this Pod without which they cannot be made
+	place     place
+	room      Room `fact:"volume"`
 }
 
 func rolloutFactsOf(m Member, d Desired, o Observed, listed []Member, u upgrade) rolloutFacts {
 	f := rolloutFacts{
 		make: m.Make, pod: m.Pod,
-		leaves: rules.YesNoOf(scaleDownOf(d, o).leaving(m) || pauseStateOf(d, o).holds(m, anyPause)),
-		podHealth:  podHealthOf(m, o),
-		record: o.RecordState,
-		gate:   u.gateFor(m, d, o),
-		turn:   turnOf(m, o, listed),
-		spare:  rules.YesNoOf(len(listed) == 1 && !m.volatile() || spared(m, o, listed) == rules.Yes),
-		saved:  rules.YesNoOf(!backupBlocks(d, o) || slices.Contains(o.Unattached, m.Name)),
+		leaves:    rules.YesNoOf(scaleDownOf(d, o).leaving(m) || pauseStateOf(d, o).holds(m, anyPause)),
+		podHealth: podHealthOf(m, o),
+		record:    o.RecordState,
+		gate:      u.gateFor(m, d, o),
+		turn:      turnOf(m, o, listed),
+		spare:     rules.YesNoOf(len(listed) == 1 && !m.volatile() || spared(m, o, listed) == rules.Yes),
+		saved:     rules.YesNoOf(!backupBlocks(d, o) || slices.Contains(o.Unattached, m.Name)),
 		place: placeOf(m, listed, func(other Member) bool {
 			// One that a change of version holds goes before no other.
 			return other.Make == MakeOutdated && u.gateFor(other, d, o) == gateOpen

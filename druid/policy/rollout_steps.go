@@ -199,7 +199,7 @@ func budgetFactsOf(d Desired, o Observed) budgetFacts {
 	// Raised before a Pod is replaced, so that no other can be evicted next to it.
 	outdated := slices.ContainsFunc(o.listed(), func(m Member) bool { return m.Make == MakeOutdated })
 	rolls := outdated && rolloutOf(d, o).sum&(rollingGoes|rollingUpgrades) != 0
-	moves := rolls || o.Record.Replacing != nil || o.Record.Retiring != nil || externalsOf(d, o) != externalsNone
+	moves := rolls || o.Record.Replacing != nil || o.Record.PendingRemoval != nil || externalsOf(d, o) != externalsNone
 	f := budgetFacts{moving: moves, unsaved: backupBlocks(d, o)}
 	for _, m := range o.listed() {
 		if !m.votes() {

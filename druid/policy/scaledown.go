@@ -7,10 +7,10 @@ import (
 )
 
 type (
-	slot   uint8 // the record's slots
-	marked uint8 // the drain mark on the Lease of the member that the slot names
-	removalGate    uint8 // whether the other members let one go
-	drain  uint8 // what is to be done about a member that is to go: no cell holds it
+	slot        uint8 // the record's slots
+	marked      uint8 // the drain mark on the Lease of the member that the slot names
+	removalGate uint8 // whether the other members let one go
+	drain       uint8 // what is to be done about a member that is to go: no cell holds it
 )
 
 const (
@@ -41,10 +41,10 @@ func (m marked) String() string {
 }
 
 const (
-	removalAllowed    removalGate = 1 << iota // every other member is a ready voter, or the one that is to go does not vote
-	removalBlocked                 // one is known not to be
+	removalAllowed removalGate = 1 << iota // every other member is a ready voter, or the one that is to go does not vote
+	removalBlocked                         // one is known not to be
 	removalUnknown
-	removalNotNeeded   // no one is to go
+	removalNotNeeded     // no one is to go
 	removalBackupFailing // the slot is free, and the backup fails: nothing new begins
 )
 
@@ -73,7 +73,7 @@ func (d drain) String() string {
 // revert of the spec takes it back, and so does another member that is not ready: that one may have to replace itself,
 // which waits for the slot. Afterwards only the agent's acknowledgement counts. A cluster that never formed
 // has no agent that could answer, and no raft group that could miss anybody: a name goes out of the record at once.
-var retirements = rules.New(drainNothing, []rules.Row[drainFacts, drain]{
+var removalRequests = rules.New(drainNothing, []rules.Row[drainFacts, drain]{
 	{Name: "forming-enough", When: drainFacts{record: RecordForming, excess: rules.No}, Verdict: drainNothing},
 	{Name: "forming-seed-only", When: drainFacts{record: RecordForming, excess: rules.Yes, removalGate: removalNotNeeded}, Verdict: drainNothing},
 	{Name: "forming-drop", When: drainFacts{record: RecordForming, excess: rules.Yes, mark: markNeverFormed}, Verdict: drainDrop},
@@ -103,12 +103,12 @@ var retirements = rules.New(drainNothing, []rules.Row[drainFacts, drain]{
 
 // drainFacts is all that the policy may look at.
 type drainFacts struct {
-	record RecordState
-	excess rules.YesNo `fact:"names too many"` // more names than replicas, of which one is always kept, and the deadline has not passed
-	slot   slot        `fact:"slots"`
-	mark   marked
-	removalGate    removalGate         `fact:"the others"`
-	served rules.YesNo `fact:"clients sent to it"` // clients may still be sent to it
+	record      RecordState
+	excess      rules.YesNo `fact:"names too many"` // more names than replicas, of which one is always kept, and the deadline has not passed
+	slot        slot        `fact:"slots"`
+	mark        marked
+	removalGate removalGate `fact:"the others"`
+	served      rules.YesNo `fact:"clients sent to it"` // clients may still be sent to it
 }
 
 // retreat is what the policy says, and of whom.
@@ -135,7 +135,7 @@ func scaleDownOf(d Desired, o Observed) scaleDown {
 	}
 	member, there := Member{}, false
 	if r.facts.slot == slotTaken {
-		member, there = o.member(o.Record.Retiring.Member)
+		member, there = o.member(o.Record.PendingRemoval.Member)
 	} else if r.facts.excess == rules.Yes {
 		member, there = removalCandidate(o)
 	}
@@ -149,7 +149,7 @@ func scaleDownOf(d Desired, o Observed) scaleDown {
 	if r.facts.slot == slotReplacing {
 		r.hindrance = "member " + o.Record.Replacing.Member + " replaces itself"
 	}
-	decision := retirements.Decide(r.facts)
+	decision := removalRequests.Decide(r.facts)
 	r.order, r.rule = decision.Verdict, decision.Rule
 	return r
 }
@@ -176,9 +176,9 @@ func wayOut(m Member, d Desired, o Observed) (removalGate, string) {
 
 func slotOf(r leases.Record) slot {
 	switch {
-	case r.Retiring != nil && r.Lists(r.Retiring.Member):
+	case r.PendingRemoval != nil && r.Lists(r.PendingRemoval.Member):
 		return slotTaken
-	case r.Retiring != nil:
+	case r.PendingRemoval != nil:
 		return slotLeft
 	case r.Replacing != nil && r.Lists(r.Replacing.Member): // that of a name that is gone binds no one
 		return slotReplacing
@@ -192,23 +192,23 @@ const NotFormed = "unborn"
 
 // markOf is what the mark on the member's Lease is worth.
 func markOf(m Member, o Observed) marked {
-	mark := m.Reports.Retire
+	mark := m.Reports.Removal
 	switch {
-	case m.Lease != LeaseOurs || !m.Readable || mark.State == leases.RetireUnreadable:
+	case m.Lease != LeaseOurs || !m.Readable || mark.State == leases.RemovalUnreadable:
 		return markUnknown
-	case mark.State == leases.RetireRequested && mark.Mark == NotFormed:
+	case mark.State == leases.RemovalRequested && mark.Mark == NotFormed:
 		return markNeverFormed
-	case !o.Record.Retiring.Orders(m.Name, mark) && mark.State == leases.RetireRemoving:
+	case !o.Record.PendingRemoval.Orders(m.Name, mark) && mark.State == leases.RemovalBegun:
 		return markElse
-	case !o.Record.Retiring.Orders(m.Name, mark):
+	case !o.Record.PendingRemoval.Orders(m.Name, mark):
 		return markNone
 	}
 	switch mark.State {
-	case leases.RetireRequested:
+	case leases.RemovalRequested:
 		return markRequested
-	case leases.RetireRemoving:
+	case leases.RemovalBegun:
 		return markRemoving
-	case leases.RetireDone:
+	case leases.RemovalDone:
 		if m.acknowledged(o) {
 			return markDone
 		}
@@ -220,9 +220,9 @@ func markOf(m Member, o Observed) marked {
 
 // acknowledged says whether the raft group that the record names has reported that the member is out.
 func (m Member) acknowledged(o Observed) bool {
-	return m.Lease == LeaseOurs && m.Readable && m.Reports.Retire.State == leases.RetireDone &&
+	return m.Lease == LeaseOurs && m.Readable && m.Reports.Removal.State == leases.RemovalDone &&
 		o.RecordState == RecordFormed && o.Record.ClusterID != 0 &&
-		m.Reports.Retire.ClusterID == leases.FormatID(o.Record.ClusterID)
+		m.Reports.Removal.ClusterID == leases.FormatID(o.Record.ClusterID)
 }
 
 func (o Observed) member(name string) (Member, bool) {
@@ -276,12 +276,12 @@ func (r scaleDown) recordStep(o Observed) (Step, bool) {
 	if step, ok := adoption(r, o); ok {
 		return step, true
 	}
-	step := Step{Rule: r.rule, Stage: StageRecord, Member: r.member.Name, Slot: o.Record.Retiring}
+	step := Step{Rule: r.rule, Stage: StageRecord, Member: r.member.Name, Slot: o.Record.PendingRemoval}
 	switch r.order {
 	case drainOpen:
-		step.Kind, step.Slot = OpenSlot, &leases.Retiring{Member: r.member.Name}
+		step.Kind, step.Slot = OpenSlot, &leases.PendingRemoval{Member: r.member.Name}
 	case drainClose:
-		step.Kind, step.Member = FreeSlot, o.Record.Retiring.Member
+		step.Kind, step.Member = FreeSlot, o.Record.PendingRemoval.Member
 	case drainStrike:
 		step.Kind = StrikeName
 	case drainDrop:
@@ -298,7 +298,7 @@ func adoption(r scaleDown, o Observed) (Step, bool) {
 		if d := strayRows.Decide(r.strayFacts(m, o)); d.Verdict == strayTakeSlot {
 			return Step{
 				Kind: OpenSlot, Rule: d.Rule, Stage: StageRecord, Member: m.Name,
-				Slot: &leases.Retiring{Member: m.Name, Mark: m.Reports.Retire.Mark},
+				Slot: &leases.PendingRemoval{Member: m.Name, Mark: m.Reports.Removal.Mark},
 			}, true
 		}
 	}
@@ -311,14 +311,14 @@ func (r scaleDown) strayFacts(m Member, o Observed) strayFacts {
 
 // markSteps write the drain marks: that of the member that leaves, and those that nothing orders.
 func (r scaleDown) markSteps(o Observed, add func(Step)) {
-	step := Step{Rule: r.rule, Stage: StageMarks, Member: r.member.Name, Slot: o.Record.Retiring}
+	step := Step{Rule: r.rule, Stage: StageMarks, Member: r.member.Name, Slot: o.Record.PendingRemoval}
 	switch r.order {
 	case drainAsk:
-		step.Kind, step.Stage, step.Toll = RetireLease, StageDelete, TollVote // after the budget was raised
+		step.Kind, step.Stage, step.Toll = RequestRemoval, StageDelete, TollVote // after the budget was raised
 	case drainNeverFormed:
-		step.Kind, step.Slot = RetireLease, &leases.Retiring{Member: r.member.Name, Mark: NotFormed}
+		step.Kind, step.Slot = RequestRemoval, &leases.PendingRemoval{Member: r.member.Name, Mark: NotFormed}
 	case drainTakeBack:
-		step.Kind = UnretireLease
+		step.Kind = WithdrawRemoval
 	default:
 	}
 	if step.Kind != "" {
@@ -329,7 +329,7 @@ func (r scaleDown) markSteps(o Observed, add func(Step)) {
 			continue
 		}
 		if d := strayRows.Decide(r.strayFacts(m, o)); d.Verdict == strayUnmark {
-			add(Step{Kind: UnretireLease, Rule: d.Rule, Stage: StageMarks, Member: m.Name, Slot: o.Record.Retiring})
+			add(Step{Kind: WithdrawRemoval, Rule: d.Rule, Stage: StageMarks, Member: m.Name, Slot: o.Record.PendingRemoval})
 		}
 	}
 }

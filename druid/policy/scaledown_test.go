@@ -12,8 +12,8 @@ import (
 	"github.com/etcd-druid/druid/leases"
 )
 
-func TestRetirementsAreSafeForAllFacts(t *testing.T) {
-	checkTable(t, retirements, "retirements", "A member that is to go: druid/policy.retirements", func(f drainFacts, d rules.Decision[drain]) string {
+func TestRemovalRequestsAreSafeForAllFacts(t *testing.T) {
+	checkTable(t, removalRequests, "removal-requests", "A member that is to go: druid/policy.removalRequests", func(f drainFacts, d rules.Decision[drain]) string {
 		order := d.Verdict
 		idle := order == drainNothing || order == drainWait || order == drainBlocked
 		switch {
@@ -171,11 +171,13 @@ func TestWhoVotesByTheListWaitsForTheOthers(t *testing.T) {
 }
 
 func TestScaleDownSteps(t *testing.T) {
-	slot := func(o *Observed) { o.Record.Retiring, o.BudgetMin = &leases.Retiring{Member: "c-c", Mark: "m"}, 3 }
+	slot := func(o *Observed) {
+		o.Record.PendingRemoval, o.BudgetMin = &leases.PendingRemoval{Member: "c-c", Mark: "m"}, 3
+	}
 	hidden := func(o *Observed) { o.Members[2].Serving = false }
-	marked := func(state leases.RetireState, mark string) func(*Observed) {
+	marked := func(state leases.RemovalState, mark string) func(*Observed) {
 		return func(o *Observed) {
-			o.Members[2].Reports.Retire = leases.Retirement{State: state, Mark: mark, ClusterID: "9"}
+			o.Members[2].Reports.Removal = leases.RemovalRequest{State: state, Mark: mark, ClusterID: "9"}
 		}
 	}
 	down := func(i int) func(*Observed) {
@@ -194,7 +196,7 @@ func TestScaleDownSteps(t *testing.T) {
 		"too many: the intent first":     {one, all(), []string{"OpenSlot too-many c-c"}},
 		"a pause begins as a scale down": {Desired{}, all(), []string{"OpenSlot too-many c-c"}},
 		"the backup fails":               {Desired{Replicas: 1, Backup: true}, all(unsaved, func(o *Observed) { o.BudgetMin = 3 }), nil},
-		"it fails after it was begun":    {Desired{Replicas: 1, Backup: true}, all(unsaved, slot, hidden), []string{"RetireLease request c-c"}},
+		"it fails after it was begun":    {Desired{Replicas: 1, Backup: true}, all(unsaved, slot, hidden), []string{"RequestRemoval request c-c"}},
 		"another member is down":         {one, all(down(0), down(1)), nil},
 		"a member replaces itself":       {one, all(func(o *Observed) { o.Record.Replacing, o.BudgetMin = &leases.Replacing{Member: "c-a"}, 3 }), nil},
 		"a slot for replacing that no one holds": {one, all(func(o *Observed) { o.Record.Replacing = &leases.Replacing{Member: "c-x"} }), []string{
@@ -205,49 +207,49 @@ func TestScaleDownSteps(t *testing.T) {
 		"a record that names no group":           {one, all(func(o *Observed) { o.Record.ClusterID, o.Record.Nonce = 0, "" }), []string{"UpdateRecord record-identified "}},
 		"its clients leave it":                   {one, all(slot), []string{"LabelPod leaving c-c serving=false"}},
 		"its endpoints are still there":          {one, all(slot, hidden, func(o *Observed) { o.Members[2].Routed = true }), nil},
-		"then it is asked":                       {one, all(slot, hidden), []string{"RetireLease request c-c"}},
-		"and awaited":                            {one, all(slot, hidden, marked(leases.RetireRequested, "m")), nil},
-		"another mark does not answer":           {one, all(slot, hidden, marked(leases.RetireDone, "x")), []string{"RetireLease request c-c"}},
-		"another group does not answer": {one, all(slot, hidden, marked(leases.RetireDone, "m"), func(o *Observed) { o.Members[2].Reports.Retire.ClusterID = "8" }), []string{
-			"RetireLease request c-c",
+		"then it is asked":                       {one, all(slot, hidden), []string{"RequestRemoval request c-c"}},
+		"and awaited":                            {one, all(slot, hidden, marked(leases.RemovalRequested, "m")), nil},
+		"another mark does not answer":           {one, all(slot, hidden, marked(leases.RemovalDone, "x")), []string{"RequestRemoval request c-c"}},
+		"another group does not answer": {one, all(slot, hidden, marked(leases.RemovalDone, "m"), func(o *Observed) { o.Members[2].Reports.Removal.ClusterID = "8" }), []string{
+			"RequestRemoval request c-c",
 		}},
-		"a mark that cannot be read":           {one, all(slot, hidden, marked(leases.RetireUnreadable, "")), nil},
+		"a mark that cannot be read":           {one, all(slot, hidden, marked(leases.RemovalUnreadable, "")), nil},
 		"reverted before it was asked":         {three, all(slot, hidden), []string{"FreeSlot reverted c-c"}},
-		"reverted while it was asked":          {three, all(slot, hidden, marked(leases.RetireRequested, "m")), []string{"UnretireLease reverted-request c-c"}},
-		"reverted while it is removed":         {three, all(slot, hidden, marked(leases.RetireRemoving, "m")), nil},
-		"reverted after it was removed":        {three, all(slot, hidden, marked(leases.RetireDone, "m")), []string{"StrikeName removed c-c"}},
+		"reverted while it was asked":          {three, all(slot, hidden, marked(leases.RemovalRequested, "m")), []string{"WithdrawRemoval reverted-request c-c"}},
+		"reverted while it is removed":         {three, all(slot, hidden, marked(leases.RemovalBegun, "m")), nil},
+		"reverted after it was removed":        {three, all(slot, hidden, marked(leases.RemovalDone, "m")), []string{"StrikeName removed c-c"}},
 		"another goes down before it is asked": {one, all(slot, hidden, down(0)), []string{"FreeSlot hindered c-c"}},
-		"another goes down while it is asked": {one, all(slot, hidden, marked(leases.RetireRequested, "m"), down(0)), []string{
-			"UnretireLease hindered-request c-c",
+		"another goes down while it is asked": {one, all(slot, hidden, marked(leases.RemovalRequested, "m"), down(0)), []string{
+			"WithdrawRemoval hindered-request c-c",
 		}},
 		"it has no vote, so the others may be down": {one, all(slot, hidden, down(0), func(o *Observed) {
 			o.Members[2].Reports.Role, o.Members[2].Voter, o.BudgetMin = leases.RoleLearner, false, 2
-		}), []string{"RetireLease request c-c"}},
-		"removed": {one, all(slot, hidden, marked(leases.RetireDone, "m")), []string{"StrikeName removed c-c"}},
-		"a slot of a name that is gone": {three, all(func(o *Observed) { o.Record.Retiring = &leases.Retiring{Member: "c-x", Mark: "m"} }), []string{
+		}), []string{"RequestRemoval request c-c"}},
+		"removed": {one, all(slot, hidden, marked(leases.RemovalDone, "m")), []string{"StrikeName removed c-c"}},
+		"a slot of a name that is gone": {three, all(func(o *Observed) { o.Record.PendingRemoval = &leases.PendingRemoval{Member: "c-x", Mark: "m"} }), []string{
 			"FreeSlot slot-left-behind c-x",
 		}},
-		"a request without a slot": {three, all(hidden, marked(leases.RetireRequested, "m")), []string{
-			"UnretireLease mark-without-slot c-c", "LabelPod voter-serves c-c serving=true",
+		"a request without a slot": {three, all(hidden, marked(leases.RemovalRequested, "m")), []string{
+			"WithdrawRemoval mark-without-slot c-c", "LabelPod voter-serves c-c serving=true",
 		}},
-		"a claim without a slot": {three, all(marked(leases.RetireRemoving, "m")), []string{"OpenSlot claim-without-slot c-c"}},
-		"a claim under another order": {one, all(slot, hidden, marked(leases.RetireRemoving, "x")), []string{
+		"a claim without a slot": {three, all(marked(leases.RemovalBegun, "m")), []string{"OpenSlot claim-without-slot c-c"}},
+		"a claim under another order": {one, all(slot, hidden, marked(leases.RemovalBegun, "x")), []string{
 			"FreeSlot claimed-by-another-order c-c",
 		}},
-		"the Pod of a removed member goes, and counts until it lost its label": {Desired{Replicas: 2}, all(gone, marked(leases.RetireDone, "m")), []string{
+		"the Pod of a removed member goes, and counts until it lost its label": {Desired{Replicas: 2}, all(gone, marked(leases.RemovalDone, "m")), []string{
 			"LabelPod leaving c-c serving=false", "DeletePod removed-pod c-c",
 		}},
-		"without an acknowledgement nothing goes, and the name comes back": {Desired{Replicas: 2}, all(gone, marked(leases.RetireRemoving, "m")), []string{"UpdateRecord names-lost "}},
-		"an acknowledgement of another group is none": {Desired{Replicas: 2}, all(gone, marked(leases.RetireDone, "m"), func(o *Observed) {
-			o.Members[2].Reports.Retire.ClusterID = "8"
+		"without an acknowledgement nothing goes, and the name comes back": {Desired{Replicas: 2}, all(gone, marked(leases.RemovalBegun, "m")), []string{"UpdateRecord names-lost "}},
+		"an acknowledgement of another group is none": {Desired{Replicas: 2}, all(gone, marked(leases.RemovalDone, "m"), func(o *Observed) {
+			o.Members[2].Reports.Removal.ClusterID = "8"
 		}), nil},
-		"then the budget is lowered and the claim goes": {Desired{Replicas: 2}, all(gone, marked(leases.RetireDone, "m"), func(o *Observed) {
+		"then the budget is lowered and the claim goes": {Desired{Replicas: 2}, all(gone, marked(leases.RemovalDone, "m"), func(o *Observed) {
 			o.Members[2].Pod, o.Members[2].Voter = PodAbsent, false
 		}), []string{"ApplyBudget budget-lowered  2", "DeleteClaim removed-claim c-c"}},
-		"or stays": {Desired{Replicas: 2, RetainClaims: true}, all(gone, marked(leases.RetireDone, "m"), func(o *Observed) {
+		"or stays": {Desired{Replicas: 2, RetainClaims: true}, all(gone, marked(leases.RemovalDone, "m"), func(o *Observed) {
 			o.Members[2].Pod, o.Members[2].Voter, o.BudgetMin = PodAbsent, false, 2
 		}), []string{"RetainClaim removed-claim-retained c-c"}},
-		"and last the Lease": {Desired{Replicas: 2}, all(gone, marked(leases.RetireDone, "m"), func(o *Observed) {
+		"and last the Lease": {Desired{Replicas: 2}, all(gone, marked(leases.RemovalDone, "m"), func(o *Observed) {
 			o.Members[2].Pod, o.Members[2].Voter, o.Members[2].Claim, o.BudgetMin = PodAbsent, false, ClaimAbsent, 2
 		}), []string{"DeleteLease removed-lease c-c"}},
 	}
@@ -265,10 +267,10 @@ func TestScaleDownSteps(t *testing.T) {
 }
 
 func TestScaleDownIsReportedAPerson(t *testing.T) {
-	slot := func(o *Observed) { o.Record.Retiring = &leases.Retiring{Member: "c-c", Mark: "m"} }
-	mark := func(state leases.RetireState) func(*Observed) {
+	slot := func(o *Observed) { o.Record.PendingRemoval = &leases.PendingRemoval{Member: "c-c", Mark: "m"} }
+	mark := func(state leases.RemovalState) func(*Observed) {
 		return func(o *Observed) {
-			o.Members[2].Reports.Retire = leases.Retirement{State: state, Mark: "m", ClusterID: "9"}
+			o.Members[2].Reports.Removal = leases.RemovalRequest{State: state, Mark: "m", ClusterID: "9"}
 		}
 	}
 	tests := map[string]struct {
@@ -278,10 +280,10 @@ func TestScaleDownIsReportedAPerson(t *testing.T) {
 	}{
 		"about to begin": {nil, v1alpha1.ReasonScalingDown, "removing member c-c"},
 		"clients leave":  {[]func(*Observed){slot}, v1alpha1.ReasonScalingDown, "removing member c-c, draining its clients"},
-		"asked":          {[]func(*Observed){slot, mark(leases.RetireRequested)}, v1alpha1.ReasonScalingDown, "removing member c-c, removal requested from the leader's agent"},
-		"claimed":        {[]func(*Observed){slot, mark(leases.RetireRemoving)}, v1alpha1.ReasonScalingDown, "removing member c-c, the leader's agent removes it"},
-		"acknowledged":   {[]func(*Observed){slot, mark(leases.RetireDone)}, v1alpha1.ReasonScalingDown, "removing member c-c, it left the raft group"},
-		"not readable":   {[]func(*Observed){slot, mark(leases.RetireUnreadable)}, v1alpha1.ReasonScalingDown, "removing member c-c, and the drain request on its Lease cannot be parsed"},
+		"asked":          {[]func(*Observed){slot, mark(leases.RemovalRequested)}, v1alpha1.ReasonScalingDown, "removing member c-c, removal requested from the leader's agent"},
+		"claimed":        {[]func(*Observed){slot, mark(leases.RemovalBegun)}, v1alpha1.ReasonScalingDown, "removing member c-c, the leader's agent removes it"},
+		"acknowledged":   {[]func(*Observed){slot, mark(leases.RemovalDone)}, v1alpha1.ReasonScalingDown, "removing member c-c, it left the raft group"},
+		"not readable":   {[]func(*Observed){slot, mark(leases.RemovalUnreadable)}, v1alpha1.ReasonScalingDown, "removing member c-c, and the drain request on its Lease cannot be parsed"},
 		"not known yet":  {[]func(*Observed){func(o *Observed) { o.Members[0].Liveness = leases.Unknown }}, v1alpha1.ReasonScalingDown, "removing member c-c"},
 		"a learner hinders": {
 			[]func(*Observed){slot, func(o *Observed) { o.Members[0].Reports.Role = leases.RoleLearner }},

@@ -14,9 +14,9 @@ type (
 	// Clock is how the operation's deadline stands.
 	Clock uint8
 
-	formationState    uint8 // whether the raft group was ever formed
-	effect  uint8 // what an edit would change in what is under way
-	specDecision uint8 // what becomes of the spec: no cell holds it
+	formationState uint8 // whether the raft group was ever formed
+	effect         uint8 // what an edit would change in what is under way
+	specDecision   uint8 // what becomes of the spec: no cell holds it
 )
 
 // The ways in which a spec was seen.
@@ -43,8 +43,8 @@ func (c Clock) String() string {
 
 const (
 	formationNeverFormed formationState = 1 << iota // the record is absent or says Forming, and nothing speaks of a raft group
-	formationFormed                       // the record, the status or a member's Lease reports one
-	formationUnknown                      // the record cannot be used
+	formationFormed                                 // the record, the status or a member's Lease reports one
+	formationUnknown                                // the record cannot be used
 )
 
 func (l formationState) String() string {
@@ -63,8 +63,8 @@ func (e effect) String() string {
 
 const (
 	specDecisionNothing specDecision = iota // there is nothing to adopt
-	specDecisionWait                   // the edit waits
-	specDecisionAdopt                  // the spec is adopted as a whole
+	specDecisionWait                        // the edit waits
+	specDecisionAdopt                       // the spec is adopted as a whole
 )
 
 func (c specDecision) String() string {
@@ -103,13 +103,13 @@ var adoptions = rules.New(specDecisionWait, []rules.Row[adoptionFacts, specDecis
 
 // adoptionFacts is all that the policy may look at.
 type adoptionFacts struct {
-	seen    Seen        `fact:"spec is seen"`
-	formationState    formationState        `fact:"raft group"`
-	reached rules.YesNo `fact:"target reached"` // the cluster is what was adopted
-	clock   Clock       `fact:"deadline"`
-	effect  effect      `fact:"the edit"`
-	stalled rules.YesNo `fact:"under way gets stuck"` // what is under way waits for something that does not come by itself
-	origin  rules.YesNo `fact:"its snapshot known"`   // it is known what the cluster begins with
+	seen           Seen           `fact:"spec is seen"`
+	formationState formationState `fact:"raft group"`
+	reached        rules.YesNo    `fact:"target reached"` // the cluster is what was adopted
+	clock          Clock          `fact:"deadline"`
+	effect         effect         `fact:"the edit"`
+	stalled        rules.YesNo    `fact:"under way gets stuck"` // what is under way waits for something that does not come by itself
+	origin         rules.YesNo    `fact:"its snapshot known"`   // it is known what the cluster begins with
 }
 
 // Adoption is what is to be done about a spec: nothing, where Rule is empty.
@@ -164,7 +164,7 @@ func reached(d Desired, o Observed) rules.YesNo {
 	}
 	listed := o.listed()
 	whole := o.RecordState == RecordFormed && o.Record.ClusterID != 0 && len(listed) == d.Replicas &&
-		o.Record.Retiring == nil && o.Record.Replacing == nil && rolloutOf(d, o).sum == rollingNone
+		o.Record.PendingRemoval == nil && o.Record.Replacing == nil && rolloutOf(d, o).sum == rollingNone
 	for _, m := range listed {
 		ready, _ := m.steady(rules.No)
 		whole = whole && ready == removalAllowed

@@ -162,12 +162,12 @@ func TestStepsAfterTheDeadline(t *testing.T) {
 	lost := func(o *Observed) {
 		o.Members[1].Pod, o.Members[1].EtcdReady, o.Members[1].PodUID = PodAbsent, false, ""
 	}
-	slot := func(state leases.RetireState) func(*Observed) {
+	slot := func(state leases.RemovalState) func(*Observed) {
 		return func(o *Observed) {
-			o.Record.Retiring, o.BudgetMin = &leases.Retiring{Member: "c-c", Mark: "m"}, 3
+			o.Record.PendingRemoval, o.BudgetMin = &leases.PendingRemoval{Member: "c-c", Mark: "m"}, 3
 			o.Members[2].Serving = false
 			if state != "" {
-				o.Members[2].Reports.Retire = leases.Retirement{State: state, Mark: "m", ClusterID: leases.FormatID(9)}
+				o.Members[2].Reports.Removal = leases.RemovalRequest{State: state, Mark: "m", ClusterID: leases.FormatID(9)}
 			}
 		}
 	}
@@ -182,11 +182,11 @@ func TestStepsAfterTheDeadline(t *testing.T) {
 		"no names are drawn":                  {late(5), whole(), []string{}, v1alpha1.ReasonDeadlineExceeded},
 		"no slot is taken":                    {late(1), whole(), []string{}, v1alpha1.ReasonDeadlineExceeded},
 		"a slot without a mark is given back": {late(1), whole(slot("")), []string{"FreeSlot reverted c-c"}, v1alpha1.ReasonDeadlineExceeded},
-		"a request that no one claimed is taken back": {late(1), whole(slot(leases.RetireRequested)), []string{
-			"UnretireLease reverted-request c-c",
+		"a request that no one claimed is taken back": {late(1), whole(slot(leases.RemovalRequested)), []string{
+			"WithdrawRemoval reverted-request c-c",
 		}, v1alpha1.ReasonDeadlineExceeded},
-		"a removal that was claimed goes on": {late(1), whole(slot(leases.RetireRemoving)), []string{}, v1alpha1.ReasonDeadlineExceeded},
-		"a removal that is done is ended":    {late(1), whole(slot(leases.RetireDone)), []string{"StrikeName removed c-c"}, v1alpha1.ReasonDeadlineExceeded},
+		"a removal that was claimed goes on": {late(1), whole(slot(leases.RemovalBegun)), []string{}, v1alpha1.ReasonDeadlineExceeded},
+		"a removal that is done is ended":    {late(1), whole(slot(leases.RemovalDone)), []string{"StrikeName removed c-c"}, v1alpha1.ReasonDeadlineExceeded},
 		"no Pod is replaced, and evictions are allowed again": {late(3), edited(brought(0)), []string{
 			"ApplyBudget budget-lowered  2",
 		}, v1alpha1.ReasonDeadlineExceeded},

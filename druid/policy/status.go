@@ -273,9 +273,9 @@ func memberProblems(m Member, f memberFacts) []Problem {
 		all = append(all, Problem{Reason: v1alpha1.ReasonLeaseUnreadable, Member: m.Name, Message: fmt.Sprintf(
 			"its Lease %s cannot be parsed. Delete that Lease: druid creates it again and the agent fills it in", m.Name)})
 	}
-	if m.Lease == LeaseOurs && m.Readable && m.Reports.Retire.State == leases.RetireUnreadable {
+	if m.Lease == LeaseOurs && m.Readable && m.Reports.Removal.State == leases.RemovalUnreadable {
 		all = append(all, Problem{Reason: v1alpha1.ReasonLeaseUnreadable, Member: m.Name, Message: fmt.Sprintf(
-			"the annotation %s on its Lease %s cannot be parsed, so the member neither leaves nor stays. Remove that annotation", leases.AnnotationRetire, m.Name)})
+			"the annotation %s on its Lease %s cannot be parsed, so the member neither leaves nor stays. Remove that annotation", leases.AnnotationRemoval, m.Name)})
 	}
 	return all
 }

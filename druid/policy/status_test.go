@@ -172,7 +172,7 @@ func TestEventsReportTransitionsOnce(t *testing.T) {
 	down := func(i int) func(*Observed) {
 		return func(o *Observed) { o.Members[i].Pod, o.Members[i].EtcdReady = PodAbsent, false }
 	}
-	slot := func(o *Observed) { o.Record.Retiring = &leases.Retiring{Member: "c-c", Mark: "m"} }
+	slot := func(o *Observed) { o.Record.PendingRemoval = &leases.PendingRemoval{Member: "c-c", Mark: "m"} }
 	none := v1alpha1.EtcdClusterStatus{}
 	tests := map[string]struct {
 		before v1alpha1.EtcdClusterStatus
@@ -209,7 +209,7 @@ func TestEventsReportTransitionsOnce(t *testing.T) {
 			"Normal ScalingDown c-c: Member c-c is to be removed",
 		}},
 		"it goes further": {after(none, slot), []func(*Observed){slot, func(o *Observed) {
-			o.Members[2].Reports.Retire = leases.Retirement{State: leases.RetireRemoving, Mark: "m"}
+			o.Members[2].Reports.Removal = leases.RemovalRequest{State: leases.RemovalBegun, Mark: "m"}
 		}}, nil},
 		"it stays": {after(none, slot), nil, []string{
 			"Normal ScaleDownCancelled c-c: Member c-c stays: it is desired again, or the cluster cannot spare it now",

@@ -36,10 +36,10 @@ const (
 	OpenSlot   Kind = "OpenSlot"
 	FreeSlot   Kind = "FreeSlot"
 	StrikeName Kind = "StrikeName"
-	// RetireLease writes a drain mark, and UnretireLease takes one away.
-	RetireLease   Kind = "RetireLease"
-	UnretireLease Kind = "UnretireLease"
-	DeleteClaim   Kind = "DeleteClaim"
+	// RequestRemoval writes a drain mark, and WithdrawRemoval takes one away.
+	RequestRemoval  Kind = "RequestRemoval"
+	WithdrawRemoval Kind = "WithdrawRemoval"
+	DeleteClaim     Kind = "DeleteClaim"
 	MarkRepairing   Kind = "MarkHealing"
 	// RetainClaim lets a removed member's claim stay, as no one's.
 	RetainClaim Kind = "RetainClaim"
@@ -95,7 +95,7 @@ type Step struct {
 	// Names to bring back into the record.
 	Names []string
 	// Slot that the step was planned under, or that it takes: without a mark, one is drawn.
-	Slot *leases.Retiring
+	Slot *leases.PendingRemoval
 	// Release is the slot of the record to give back.
 	Release *leases.Replacing
 	// Leave says that all members are to leave the group that they joined.
@@ -116,7 +116,7 @@ type Step struct {
 
 // irreversible are the kinds of steps that cannot be undone, or that the agents act upon.
 var irreversible = []Kind{
-	CreateRecord, OpenSlot, FreeSlot, StrikeName, RetireLease, UnretireLease, DeletePod, DeleteClaim, TakeClaim, RetainClaim, DeleteLease,
+	CreateRecord, OpenSlot, FreeSlot, StrikeName, RequestRemoval, WithdrawRemoval, DeletePod, DeleteClaim, TakeClaim, RetainClaim, DeleteLease,
 	DeleteSnapshotLease, ReplaceAgent, OrderUpgrade, EndUpgrade,
 }
 

@@ -221,7 +221,7 @@ func allComparable(o Observed, listed []Member) bool {
 			return false
 		}
 	}
-	return len(listed) > 0 && o.RecordState == RecordFormed && o.Record.Retiring == nil && o.Record.Replacing == nil
+	return len(listed) > 0 && o.RecordState == RecordFormed && o.Record.PendingRemoval == nil && o.Record.Replacing == nil
 }
 
 // orderFor is the order to compare the members as they are. It is another one after each edit, and after each Pod that was replaced.

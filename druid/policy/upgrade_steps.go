@@ -112,10 +112,10 @@ type versionStep uint8
 
 const (
 	versionStepNone    versionStep = 1 << iota // nothing, or it is not known what it ran
-	versionStepPatch                    // patches: formats of log and storage are the same
-	versionStepMinor                    // to the next minor
-	versionStepBack                     // to the minor before
-	versionStepRefused                  // the rules of versions refuse it, to it or to another member
+	versionStepPatch                           // patches: formats of log and storage are the same
+	versionStepMinor                           // to the next minor
+	versionStepBack                            // to the minor before
+	versionStepRefused                         // the rules of versions refuse it, to it or to another member
 )
 
 func (l versionStep) String() string {
@@ -152,10 +152,10 @@ var startRows = rules.New(startsAsItWas, []rules.Row[startFacts, startVerdict]{
 
 // startFacts is all that the policy may look at.
 type startFacts struct {
-	versionStep    versionStep        `fact:"from what the member ran"`
-	agreed  rules.YesNo `fact:"members agreed on that minor"`       // the order that stands was answered by Agree, and leads to that minor
-	reached rules.YesNo `fact:"another runs it"`                    // another member runs that minor
-	saved   rules.YesNo `fact:"verified backup, or none asked for"` // there is a verified backup, or none is asked for
+	versionStep versionStep `fact:"from what the member ran"`
+	agreed      rules.YesNo `fact:"members agreed on that minor"`       // the order that stands was answered by Agree, and leads to that minor
+	reached     rules.YesNo `fact:"another runs it"`                    // another member runs that minor
+	saved       rules.YesNo `fact:"verified backup, or none asked for"` // there is a verified backup, or none is asked for
 }
 
 // StartsAs is the version of etcd that a Pod gets that comes for the member: that of the spec, unless the member ran another one
@@ -191,10 +191,10 @@ func ranBy(name string, target versions.Version, d Desired, o Observed) (version
 func startFactsOf(name string, runs, target versions.Version, d Desired, o Observed) startFacts {
 	u, stands := upgradeOf(d, o), o.Record.Upgrade
 	f := startFacts{
-		versionStep:    versionStepOf(runs, target),
-		agreed:  rules.YesNoOf(stands.Answer.Verdict == leases.UpgradeAgree && leadsTo(stands.Order, runs, target)),
-		reached: rules.YesNoOf(minorReached(name, target, o)),
-		saved:   rules.YesNoOf(stands.Order.Nonce != "" || u.facts.saved&(SaveUnasked|SaveDone) != 0),
+		versionStep: versionStepOf(runs, target),
+		agreed:      rules.YesNoOf(stands.Answer.Verdict == leases.UpgradeAgree && leadsTo(stands.Order, runs, target)),
+		reached:     rules.YesNoOf(minorReached(name, target, o)),
+		saved:       rules.YesNoOf(stands.Order.Nonce != "" || u.facts.saved&(SaveUnasked|SaveDone) != 0),
 	}
 	if u.gate == gateRefused || refusalOf(o, runs, target) != "" {
 		f.versionStep = versionStepRefused

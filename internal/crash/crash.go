@@ -97,21 +97,21 @@ const (
 var calls = map[Program][]string{
 	Agent: {
 		// Bootstrap.
-		"claim-bootstrap", "stamp-bootstrap", "record-formed", "stamp-formed",
+		"claim-bootstrap", "identity-file-bootstrap", "record-formed", "identity-file-formed",
 		// Bootstrap from a backup.
-		"restore-data", "stamp-restored", "clear-place", "place-restored", "write-lineage",
+		"restore-data", "identity-file-restored", "clear-place", "place-restored", "write-lineage",
 		// Join and promotion.
-		"add-learner", "stamp-join", "promote",
+		"add-learner", "identity-file-join", "promote",
 		// Replacement.
 		"take-slot", "remove-self", "free-slot",
 		// The volume.
-		"make-data-dir", "describe-aside", "rename-aside", "drop-stamp", "drop-leftover", "begin-prune", "prune",
+		"make-data-dir", "describe-quarantine", "rename-quarantine", "drop-identity-file", "drop-leftover", "begin-prune", "prune",
 		// What launch is reported.
 		"order-start", "order-stop", "order-proceed",
 		// The leader's duties.
 		"complete-record", "publish-list", "remove-superfluous", "move-leader",
 		"claim-departure", "depart", "acknowledge-departure",
-		"claim-removal", "hand-back", "remove-retiring", "acknowledge-removal", "defragment", "note-defragmentation",
+		"claim-removal", "hand-back", "remove-requested", "acknowledge-removal", "defragment", "note-defragmentation",
 		"compact-history", "disarm-no-space",
 		// A change of etcd's version.
 		"answer-upgrade", "announce-downgrade", "cancel-downgrade",
@@ -126,7 +126,7 @@ var calls = map[Program][]string{
 		"apply-object", "apply-budget", "delete-budget", "mark-lease", "label-pod", "delete-pod", "adopt-pod", "replace-agent",
 		"write-status",
 		// The way out of the cluster, and back.
-		"retire-lease", "unretire-lease", "delete-claim", "retain-claim", "delete-lease",
+		"request-removal", "withdraw-removal", "delete-claim", "retain-claim", "delete-lease",
 		// What becomes of the claims when the cluster is deleted.
 		"take-claim", "release-claim",
 		// What holds a cluster that is in a group next to others.

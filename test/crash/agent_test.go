@@ -108,7 +108,7 @@ var scenarios = map[string]scenario{
 	"pruning": {members: 1, eve: func(c *cluster) *pod {
 		p := seed(c)
 		p.killAgent()
-		for _, dir := range []string{"data.aside-0007-stale", ".pruned-data.aside-0003-stale"} {
+		for _, dir := range []string{"data.quarantine-0007-stale", ".pruned-data.quarantine-0003-stale"} {
 			c.must(os.MkdirAll(filepath.Join(p.config.VolumePath, dir, "member"), 0o700))
 		}
 		return p

@@ -39,15 +39,15 @@ const (
 // cluster is members on loopback, each at an address of its own, and their Leases on a real kube-apiserver, where the
 // agents have the rights of their Role. The test does what druid would do.
 type cluster struct {
-	t         *testing.T
-	programs  programs
-	rest      *rest.Config
-	admin     *kubernetes.Clientset
-	namespace string
-	store     *leases.Store
-	names     []string
-	joinedGroup     map[string]string
-	pods      map[string]*pod
+	t           *testing.T
+	programs    programs
+	rest        *rest.Config
+	admin       *kubernetes.Clientset
+	namespace   string
+	store       *leases.Store
+	names       []string
+	joinedGroup map[string]string
+	pods        map[string]*pod
 	// hosting are the members of the group that was joined.
 	hosting []*member.Member
 	// leaving is what was asked last.

@@ -17,7 +17,7 @@ import (
 
 // order to remove a member, and the member's ID when it was given.
 type order struct {
-	leases.Retiring
+	leases.PendingRemoval
 	id uint64
 }
 
@@ -38,8 +38,8 @@ var drains = map[string]scenario{
 		p := c.leaderAlone()
 		removalCandidate := c.other(p)
 		c.ask(removalCandidate)
-		c.mark(removalCandidate, func(r *leases.Retirement) {
-			r.State, r.By, r.MemberID = leases.RetireRemoving, p.config.PodUID, leases.FormatID(c.leaving.id)
+		c.mark(removalCandidate, func(r *leases.RemovalRequest) {
+			r.State, r.By, r.MemberID = leases.RemovalBegun, p.config.PodUID, leases.FormatID(c.leaving.id)
 			r.ClusterID = leases.FormatID(c.heldBy())
 		})
 		c.third(p.name, removalCandidate).launch.end(syscall.SIGKILL)
@@ -99,33 +99,33 @@ func (c *cluster) ask(name string) {
 // askOut is ask for a member whose ID is known.
 func (c *cluster) askOut(name string, id uint64) {
 	c.t.Helper()
-	c.leaving = order{leases.Retiring{Member: name, Mark: fmt.Sprintf("%016x", rand.Uint64())}, id}
-	c.changeRecord(func(r *leases.Record) { r.Retiring = &c.leaving.Retiring })
-	c.mark(name, func(r *leases.Retirement) {
-		*r = leases.Retirement{State: leases.RetireRequested, Mark: c.leaving.Mark, At: "2026-11-21T10:00:00Z"}
+	c.leaving = order{leases.PendingRemoval{Member: name, Mark: fmt.Sprintf("%016x", rand.Uint64())}, id}
+	c.changeRecord(func(r *leases.Record) { r.PendingRemoval = &c.leaving.PendingRemoval })
+	c.mark(name, func(r *leases.RemovalRequest) {
+		*r = leases.RemovalRequest{State: leases.RemovalRequested, Mark: c.leaving.Mark, At: "2026-11-21T10:00:00Z"}
 	})
 }
 
 // mark changes the mark on a member's Lease.
-func (c *cluster) mark(name string, change func(*leases.Retirement)) {
+func (c *cluster) mark(name string, change func(*leases.RemovalRequest)) {
 	c.t.Helper()
 	c.eventually("mark the Lease of "+name, func() error {
 		lease, err := c.store.Marks(c.t.Context(), name)
 		if err != nil {
 			return err
 		}
-		change(&lease.Retire)
-		_, err = c.store.Retire(c.t.Context(), name, lease.LeaseVersion, lease.Retire)
+		change(&lease.Removal)
+		_, err = c.store.RequestRemoval(c.t.Context(), name, lease.LeaseVersion, lease.Removal)
 		return err
 	})
 }
 
 // marked waits until the Lease of the member that was asked to go bears a mark in this state.
-func (c *cluster) marked(state leases.RetireState) (mark leases.Retirement) {
+func (c *cluster) marked(state leases.RemovalState) (mark leases.RemovalRequest) {
 	c.t.Helper()
 	c.eventually(c.leaving.Member+" is marked "+string(state), func() error {
 		lease, err := c.store.Marks(c.t.Context(), c.leaving.Member)
-		if mark = lease.Retire; err == nil && mark.State != state {
+		if mark = lease.Removal; err == nil && mark.State != state {
 			err = fmt.Errorf("its mark is %+v", mark)
 		}
 		return err
@@ -138,7 +138,7 @@ func (c *cluster) marked(state leases.RetireState) (mark leases.Retirement) {
 func (c *cluster) drained(*pod) {
 	c.t.Helper()
 	c.startOtherAgents()
-	mark := c.marked(leases.RetireDone)
+	mark := c.marked(leases.RemovalDone)
 	if mark.Mark != c.leaving.Mark || mark.MemberID != leases.FormatID(c.leaving.id) || mark.ClusterID != leases.FormatID(c.heldBy()) {
 		c.t.Errorf("acknowledged is %+v, want %s under mark %s", mark, leases.FormatID(c.leaving.id), c.leaving.Mark)
 	}
@@ -149,7 +149,7 @@ func (c *cluster) drained(*pod) {
 		c.t.Errorf("%s is acknowledged, and the list is %+v", name, view.Members)
 	}
 	c.renew(name)
-	c.changeRecord(func(r *leases.Record) { r.Retiring = nil })
+	c.changeRecord(func(r *leases.Record) { r.PendingRemoval = nil })
 	c.pods[name].startLaunch()
 	c.pods[name].startAgent("")
 }
@@ -171,11 +171,11 @@ func (c *cluster) renew(name string) {
 func (c *cluster) handedBack(p *pod) {
 	c.t.Helper()
 	c.startOtherAgents()
-	if mark := c.marked(leases.RetireRequested); mark.Mark != c.leaving.Mark || mark.By != "" {
+	if mark := c.marked(leases.RemovalRequested); mark.Mark != c.leaving.Mark || mark.By != "" {
 		c.t.Errorf("handed back is %+v, want what was asked", mark)
 	}
-	c.mark(c.leaving.Member, func(r *leases.Retirement) { *r = leases.Retirement{} })
-	c.changeRecord(func(r *leases.Record) { r.Retiring = nil })
+	c.mark(c.leaving.Member, func(r *leases.RemovalRequest) { *r = leases.RemovalRequest{} })
+	c.changeRecord(func(r *leases.Record) { r.PendingRemoval = nil })
 	c.third(p.name, c.leaving.Member).startLaunch()
 }
 

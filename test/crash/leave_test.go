@@ -70,7 +70,7 @@ func (c *cluster) deleted() { c.changeRecord(func(r *leases.Record) { r.Leaving 
 // its Pod.
 func (c *cluster) out(name string) {
 	c.t.Helper()
-	mark := c.marked(leases.RetireDone)
+	mark := c.marked(leases.RemovalDone)
 	if mark.Mark != c.leaving.Mark || mark.MemberID != leases.FormatID(c.leaving.id) {
 		c.t.Errorf("acknowledged is %+v, want %x under mark %s", mark, c.leaving.id, c.leaving.Mark)
 	}
@@ -86,7 +86,7 @@ func (c *cluster) out(name string) {
 func (c *cluster) strike(name string) {
 	c.t.Helper()
 	c.changeRecord(func(r *leases.Record) {
-		r.Retiring = nil
+		r.PendingRemoval = nil
 		r.Members = slices.DeleteFunc(slices.Clone(r.Members), func(m string) bool { return m == name })
 	})
 }
@@ -182,8 +182,8 @@ func TestScaleDownAlongsideOthersKeepsAQuorumOfAll(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		if lease.Retire.State != leases.RetireRequested {
-			t.Fatalf("it is marked %+v although two of four would be left", lease.Retire)
+		if lease.Removal.State != leases.RemovalRequested {
+			t.Fatalf("it is marked %+v although two of four would be left", lease.Removal)
 		}
 		if time.Since(asked) < 8*time.Second {
 			return errors.New("too short to report")

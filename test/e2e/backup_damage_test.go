@@ -26,7 +26,9 @@ func TestLeadershipMovesFromAMemberWithADamagedPage(t *testing.T) {
 	w := harness.Write(t, etcd)
 	awaitBackups(t, c)
 	// Leadership moves only for full backups that follow one that was verified.
-	stories.Resting(t, func() { awaitCondition(t, c, v1alpha1.ConditionBackupVerified, metav1.ConditionTrue, verificationWithin, "") })
+	stories.Resting(t, func() {
+		awaitCondition(t, c, v1alpha1.ConditionBackupVerified, metav1.ConditionTrue, verificationWithin, "")
+	})
 	before := s3.Keys(t, bucket, "/full/")
 
 	c.VolumeOf(t, view.Leader()).DamageValue(t, quietKey(quietKeys/2))
@@ -57,7 +59,9 @@ func TestLeadershipMovesFromAMemberWithADamagedPage(t *testing.T) {
 	if taken > 3 { // the successor's first may be there already
 		t.Errorf("%d full backups were taken before leadership moved, want 2", taken)
 	}
-	stories.Resting(t, func() { awaitCondition(t, c, v1alpha1.ConditionBackupVerified, metav1.ConditionTrue, verificationWithin, "") })
+	stories.Resting(t, func() {
+		awaitCondition(t, c, v1alpha1.ConditionBackupVerified, metav1.ConditionTrue, verificationWithin, "")
+	})
 	w.AwaitWrites(t, 20, time.Minute)
 	w.Stop(t, etcd)
 }

@@ -69,7 +69,9 @@ func theStoreGoesAway(t *testing.T, c *harness.Cluster, s3 *harness.S3, w *harne
 func aFullIsDamaged(t *testing.T, c *harness.Cluster, s3 *harness.S3, bucket string) {
 	t.Helper()
 	isVerified := func(status metav1.ConditionStatus, words string) (took time.Duration) {
-		stories.Resting(t, func() { took = awaitCondition(t, c, v1alpha1.ConditionBackupVerified, status, verificationWithin, words) })
+		stories.Resting(t, func() {
+			took = awaitCondition(t, c, v1alpha1.ConditionBackupVerified, status, verificationWithin, words)
+		})
 		return took
 	}
 	isVerified(metav1.ConditionTrue, "")

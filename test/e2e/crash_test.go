@@ -23,7 +23,7 @@ func TestDruidEndsAtAPointAndAnotherFinishesTheChangeOfScale(t *testing.T) {
 		point string
 	}{
 		{"3 to 5, when the last Pod was made", 5, "after-create-pod:2"},
-		{"5 to 3, when the last member was asked to go", 3, "after-retire-lease:2"},
+		{"5 to 3, when the last member was asked to go", 3, "after-request-removal:2"},
 	} {
 		t.Run(change.name, func(t *testing.T) {
 			rig.CrashDruidAt(t, change.point)

@@ -101,7 +101,7 @@ func marked(states ...string) phase {
 		said := map[string]string{}
 		for _, lease := range all.Items {
 			var mark struct{ State string }
-			if json.Unmarshal([]byte(lease.Annotations[leases.AnnotationRetire]), &mark) != nil {
+			if json.Unmarshal([]byte(lease.Annotations[leases.AnnotationRemoval]), &mark) != nil {
 				continue
 			}
 			if slices.Contains(states, mark.State) {

@@ -60,7 +60,7 @@ func bystander(t *testing.T, c *harness.Cluster, view harness.View) string {
 	t.Helper()
 	for name, m := range view.Members {
 		lease, err := c.Lease(t.Context(), name)
-		if err == nil && m.Role == leases.RoleMember && lease.Annotations[leases.AnnotationRetire] == "" {
+		if err == nil && m.Role == leases.RoleMember && lease.Annotations[leases.AnnotationRemoval] == "" {
 			return name
 		}
 	}

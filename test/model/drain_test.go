@@ -13,19 +13,19 @@ import (
 
 // draining is what one leadership knows of the member on its way out.
 type draining struct {
-	slot             leases.Retiring
-	mark             leases.Retirement // as it was read last, with the version of its Lease
-	version          int
-	health           map[uint64]rules.Answer
-	leads, authoritative      rules.Answer
-	member           membership.Member
-	entry            membership.Entry
-	hindered, waited bool
-	decision         membership.DrainDecision
+	slot                 leases.PendingRemoval
+	mark                 leases.RemovalRequest // as it was read last, with the version of its Lease
+	version              int
+	health               map[uint64]rules.Answer
+	leads, authoritative rules.Answer
+	member               membership.Member
+	entry                membership.Entry
+	hindered, waited     bool
+	decision             membership.DrainDecision
 }
 
 func (d *draining) encode(b []byte) []byte {
-	if d.slot == (leases.Retiring{}) {
+	if d.slot == (leases.PendingRemoval{}) {
 		return b
 	}
 	return fmt.Appendf(b, "D%v %v %d %v %d %d %x %t %t %s", d.slot, d.mark, d.version, d.health, d.leads, d.authoritative, d.member.ID,
@@ -51,7 +51,7 @@ func (w *world) drainStep(i int) {
 	case drainRecord:
 		if !w.readDuty(p) {
 			next = dutyLook
-		} else if slot := d.record.Retiring; slot == nil || *slot != d.drain.slot {
+		} else if slot := d.record.PendingRemoval; slot == nil || *slot != d.drain.slot {
 			next = dutyRecord
 		}
 	case drainOwn:
@@ -84,7 +84,7 @@ func (w *world) readMark(p *proc) bool {
 	if !w.reaches(p) || !lease.there {
 		return false
 	}
-	d.mark, d.version = lease.says.Retire, lease.version
+	d.mark, d.version = lease.says.Removal, lease.version
 	return true
 }
 
@@ -95,7 +95,7 @@ func (w *world) readOwn(p *proc) bool {
 	if !w.reaches(p) || !lease.there {
 		return false
 	}
-	leaving := lease.says.Retire.State != leases.RetireNone && d.slot.Member != names[p.k]
+	leaving := lease.says.Removal.State != leases.RemovalNone && d.slot.Member != names[p.k]
 	d.authoritative = w.authoritative(p)
 	if lease.says.PodUID != uids[p.pod] || leaving {
 		d.authoritative = rules.No
@@ -150,9 +150,9 @@ func (w *world) drainVerdict(f membership.DrainFacts) membership.DrainDecision {
 func (w *world) drainFacts(p *proc, authoritative rules.Answer) membership.DrainFacts {
 	d := &p.duty
 	id, name := d.drain.member.ID, d.drain.slot.Member
-	slot, self := d.record.Retiring, w.self(p)
+	slot, self := d.record.PendingRemoval, w.self(p)
 	if w.is(mutOtherMark) && slot != nil {
-		slot = &leases.Retiring{Member: slot.Member, Mark: d.drain.mark.Mark}
+		slot = &leases.PendingRemoval{Member: slot.Member, Mark: d.drain.mark.Mark}
 	}
 	desired := func(m membership.Member) rules.Answer { return d.desires(m) }
 	f := membership.DrainFacts{
@@ -215,9 +215,9 @@ func (w *world) actOnDrain(i int) {
 	if !w.reaches(p) || !lease.there || lease.version != d.drain.version {
 		return
 	}
-	lease.says.Retire, lease.version = mark, w.nextVersion()
+	lease.says.Removal, lease.version = mark, w.nextVersion()
 	w.say("agent %s: marks the Lease of %s: %s %s", names[p.k], names[k], mark.State, mark.MemberID)
-	if mark.State == leases.RetireDone {
+	if mark.State == leases.RemovalDone {
 		w.out(k, "acknowledged as removed")
 	}
 }

@@ -27,14 +27,14 @@ func (w *world) writeMark(d *druid, step policy.Step) {
 	if !lease.there || lease.version != d.lease && !w.is(mutBlindMark) {
 		return
 	}
-	mark := leases.Retirement{}
-	if step.Kind == policy.RetireLease {
-		mark = leases.Retirement{State: leases.RetireRequested, Mark: step.Slot.Mark}
+	mark := leases.RemovalRequest{}
+	if step.Kind == policy.RequestRemoval {
+		mark = leases.RemovalRequest{State: leases.RemovalRequested, Mark: step.Slot.Mark}
 	}
-	if was := lease.says.Retire; was.State == leases.RetireRemoving && w.record.says.Retiring.Orders(names[k], was) {
+	if was := lease.says.Removal; was.State == leases.RemovalBegun && w.record.says.PendingRemoval.Orders(names[k], was) {
 		w.violate("druid takes back what an agent claimed: the removal of %s", names[k])
 	}
-	lease.says.Retire, lease.version = mark, w.nextVersion()
+	lease.says.Removal, lease.version = mark, w.nextVersion()
 }
 
 // clear takes a step about what a removed member left, and about whom a claim goes with.
@@ -87,15 +87,15 @@ func (w *world) mislead(o *policy.Observed) {
 	}
 	for i := range o.Members {
 		m := &o.Members[i]
-		mark := &m.Reports.Retire
-		slot := o.Record.Retiring
+		mark := &m.Reports.Removal
+		slot := o.Record.PendingRemoval
 		switch {
 		case w.is(mutStillServed):
 			m.Routed = false
-		case w.is(mutClaimIsDone) && mark.State == leases.RetireRemoving,
+		case w.is(mutClaimIsDone) && mark.State == leases.RemovalBegun,
 			w.is(mutNoRemovalAck) && !m.Listed && m.Lease == policy.LeaseOurs:
-			mark.State, mark.ClusterID = leases.RetireDone, leases.FormatID(o.Record.ClusterID)
-		case w.is(mutOtherDone) && mark.State == leases.RetireDone:
+			mark.State, mark.ClusterID = leases.RemovalDone, leases.FormatID(o.Record.ClusterID)
+		case w.is(mutOtherDone) && mark.State == leases.RemovalDone:
 			mark.ClusterID = leases.FormatID(o.Record.ClusterID)
 			if slot != nil && slot.Member == m.Name {
 				mark.Mark = slot.Mark
@@ -113,10 +113,10 @@ func (w *world) isVerified(step policy.Step) {
 	if !clears && !strikes || r.Phase != leases.PhaseFormed && strikes {
 		return
 	}
-	mark := w.members[indexOf(step.Member)].lease.says.Retire
-	done := mark.State == leases.RetireDone && mark.ClusterID == leases.FormatID(r.ClusterID)
+	mark := w.members[indexOf(step.Member)].lease.says.Removal
+	done := mark.State == leases.RemovalDone && mark.ClusterID == leases.FormatID(r.ClusterID)
 	switch {
-	case strikes && (!done || !r.Retiring.Orders(step.Member, mark)):
+	case strikes && (!done || !r.PendingRemoval.Orders(step.Member, mark)):
 		w.violate("druid strikes %s, whose removal is not acknowledged under the slot's mark", step.Member)
 	case clears && r.Lists(step.Member):
 		w.violate("druid takes away what the listed %s lives on (%s)", step.Member, step.Rule)
@@ -138,24 +138,24 @@ func (w *world) out(k int, what string) {
 }
 
 // picked is before the first mark: druid has taken the slot.
-const picked leases.RetireState = "picked"
+const picked leases.RemovalState = "picked"
 
 // arrived says whether a member is as far on its way out as the world heals until.
 func (w *world) arrived() bool {
-	slot := w.record.says.Retiring
+	slot := w.record.says.PendingRemoval
 	if w.until == "" || slot == nil {
 		return false
 	}
-	mark := w.members[indexOf(slot.Member)].lease.says.Retire
+	mark := w.members[indexOf(slot.Member)].lease.says.Removal
 	return w.until == picked || w.until == mark.State && slot.Orders(slot.Member, mark)
 }
 
 // ordered holds a claim against what its agent read: slot and mark agree.
 func (w *world) ordered(p *proc) {
 	d := &p.duty
-	if !d.record.Retiring.Orders(d.drain.slot.Member, d.drain.mark) {
+	if !d.record.PendingRemoval.Orders(d.drain.slot.Member, d.drain.mark) {
 		w.violate("the removal of %s is about to be claimed under order %s, and the slot is %v", d.drain.slot.Member,
-			d.drain.mark.Mark, d.record.Retiring)
+			d.drain.mark.Mark, d.record.PendingRemoval)
 	}
 }
 
@@ -163,10 +163,10 @@ func (w *world) ordered(p *proc) {
 func (w *world) claimed(p *proc) {
 	d := &p.duty
 	mark := d.drain.mark
-	if !d.record.Retiring.Orders(d.drain.slot.Member, mark) || mark.State != leases.RetireRemoving || mark.By != uids[p.pod] ||
+	if !d.record.PendingRemoval.Orders(d.drain.slot.Member, mark) || mark.State != leases.RemovalBegun || mark.By != uids[p.pod] ||
 		mark.MemberID != leases.FormatID(d.drain.member.ID) {
 		w.violate("%s is about to be removed without a claim under the slot: its mark is %q of order %s, the slot is %v",
-			d.drain.slot.Member, mark.State, mark.Mark, d.record.Retiring)
+			d.drain.slot.Member, mark.State, mark.Mark, d.record.PendingRemoval)
 	}
 }
 
@@ -202,8 +202,8 @@ func (w *world) unseenByClients(k int) {
 
 // oneAtATime holds a record that is written against both slots being taken.
 func (w *world) oneAtATime(r leases.Record) {
-	if r.Retiring != nil && r.Replacing != nil && r.Lists(r.Retiring.Member) && r.Lists(r.Replacing.Member) {
-		w.violate("%s is on its way out while %s replaces itself", r.Retiring.Member, r.Replacing.Member)
+	if r.PendingRemoval != nil && r.Replacing != nil && r.Lists(r.PendingRemoval.Member) && r.Lists(r.Replacing.Member) {
+		w.violate("%s is on its way out while %s replaces itself", r.PendingRemoval.Member, r.Replacing.Member)
 	}
 }
 
@@ -224,14 +224,14 @@ func (w *world) unlisted() {
 // leftovers are what remains of drains: the slot, marks, and what bears a name that the record does not list.
 func (w *world) leftovers() string {
 	r := &w.record.says
-	if r.Retiring != nil {
-		return "the slot is taken by " + r.Retiring.Member + ", which is to go"
+	if r.PendingRemoval != nil {
+		return "the slot is taken by " + r.PendingRemoval.Member + ", which is to go"
 	}
 	for k := range w.drawn {
 		m := &w.members[k]
 		switch {
-		case r.Lists(names[k]) && m.lease.says.Retire.State != leases.RetireNone:
-			return fmt.Sprintf("%s is marked %s", names[k], m.lease.says.Retire.State)
+		case r.Lists(names[k]) && m.lease.says.Removal.State != leases.RemovalNone:
+			return fmt.Sprintf("%s is marked %s", names[k], m.lease.says.Removal.State)
 		case !r.Lists(names[k]) && !w.ghost.left[k] && (m.lease.there || m.claim.there || m.pod.there):
 			return fmt.Sprintf("%s is out, and its Lease (%t), claim (%t) or Pod (%t) is left", names[k], m.lease.there, m.claim.there, m.pod.there)
 		case !r.Lists(names[k]) && w.known[k]:

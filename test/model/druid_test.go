@@ -129,7 +129,7 @@ func (w *world) observe(d *druid, from *kube) (policy.Desired, policy.Observed) 
 			continue
 		}
 		pm := d.member(k, m, listed)
-		if slot := o.Record.Retiring; slot != nil && slot.Member == pm.Name && listed && !slot.Orders(pm.Name, pm.Reports.Retire) {
+		if slot := o.Record.PendingRemoval; slot != nil && slot.Member == pm.Name && listed && !slot.Orders(pm.Name, pm.Reports.Removal) {
 			pm.Routed = w.members[k].pod.routed // always read live
 		}
 		o.Members = append(o.Members, pm)
@@ -251,7 +251,7 @@ func (w *world) take(d *druid, step policy.Step) {
 	case policy.CreateRecord, policy.UpdateRecord, policy.OpenSlot, policy.FreeSlot, policy.StrikeName:
 		w.writeRecord(d, step)
 		d.steps = nil
-	case policy.RetireLease, policy.UnretireLease:
+	case policy.RequestRemoval, policy.WithdrawRemoval:
 		w.writeMark(d, step)
 	case policy.DeleteClaim, policy.RetainClaim, policy.DeleteLease, policy.TakeClaim, policy.ReleaseClaim:
 		w.clear(d, step)
@@ -371,7 +371,7 @@ func (w *world) writeRecord(d *druid, step policy.Step) {
 		}
 		restored := *step.Record
 		restored.Members = slices.Compact(slices.Sorted(slices.Values(slices.Concat(restored.Members, record.Members))))
-		restored.Replacing, restored.Retiring = record.Replacing, record.Retiring
+		restored.Replacing, restored.PendingRemoval = record.Replacing, record.PendingRemoval
 		restored.Recovery, restored.MemberList = record.Recovery, record.MemberList
 		record = restored
 	case step.Seed != "":

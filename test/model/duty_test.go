@@ -98,7 +98,7 @@ func (w *world) dutyRecord(p *proc) bool {
 	}
 	d.view = w.viewOf(v.data.group, p.k, v.data.member)
 	d.step = dutyLook
-	if slot := d.record.Retiring; slot == nil || !d.record.Lists(slot.Member) {
+	if slot := d.record.PendingRemoval; slot == nil || !d.record.Lists(slot.Member) {
 		d.drain = draining{}
 	} else {
 		d.step = drainMark
@@ -140,14 +140,14 @@ func (w *world) publish(p *proc) bool {
 func (d *leading) facts(p *proc, self uint64, m membership.Member) membership.RemovalFacts {
 	at := slices.IndexFunc(d.since, func(s suspect) bool { return s.id == m.ID })
 	return membership.RemovalFacts{
-		Self: rules.AnswerOf(m.ID == self),
+		Self:          rules.AnswerOf(m.ID == self),
 		Authoritative: rules.AnswerOf(d.record.Phase == leases.PhaseFormed && d.record.ClusterID == d.view.ClusterID && d.record.Lists(names[p.k])),
 		Desired: membership.Desired(m, d.record.Members, func(name string) string {
 			return peerURLs[indexOf(name)][0]
 		}),
 		Kind: membership.KindOf(m), Adopted: rules.No, Released: rules.No, Coming: rules.Unknown, Quorum: rules.Unknown,
 		Elapsed: rules.AnswerOf(at >= 0 && d.since[at].elapsed),
-		Turn:    rules.AnswerOf(d.record.Retiring == nil && !d.tired),
+		Turn:    rules.AnswerOf(d.record.PendingRemoval == nil && !d.tired),
 	}
 }
 
@@ -201,7 +201,7 @@ func (w *world) dutyFresh(p *proc) {
 	}
 	gi := w.vols[p.vol].data.group
 	f := d.facts(p, w.vols[p.vol].data.member, m)
-	if lease.says.PodUID != uids[p.pod] || lease.says.Retire.State != leases.RetireNone {
+	if lease.says.PodUID != uids[p.pod] || lease.says.Removal.State != leases.RemovalNone {
 		f.Authoritative = rules.No
 	}
 	f.Quorum = membership.QuorumWithout(d.view, m.ID, w.health(gi, d.view))

@@ -142,12 +142,12 @@ func (w *world) draw(r *rand.Rand, faults bool) action {
 // shape of a walk.
 type podHealth struct {
 	replicas int
-	steps    int                // before the faults end
-	formed   bool               // begin with a healthy cluster
-	leaving  leases.RetireState // of which one member is on its way out, this far: picked, or as its mark says
-	fine     bool               // every read is a step
-	faults   int                // at most so many of them
-	only     string             // the letters of the faults, all if empty
+	steps    int                 // before the faults end
+	formed   bool                // begin with a healthy cluster
+	leaving  leases.RemovalState // of which one member is on its way out, this far: picked, or as its mark says
+	fine     bool                // every read is a step
+	faults   int                 // at most so many of them
+	only     string              // the letters of the faults, all if empty
 }
 
 // begin is the world in which a walk of this shape begins.

@@ -65,13 +65,13 @@ func shrinking(only string) *podHealth {
 	return &podHealth{replicas: 5, steps: 400, formed: true, fine: true, faults: 12, only: only}
 }
 
-const asked = leases.RetireRequested
+const asked = leases.RemovalRequested
 
 // blind are the rows of the drain that look at the others.
 var blind = []string{"quorum-back", "quorum", "others-back", "others-not-healthy"}
 
 // leaving is a healthy cluster of which one member is this far on its way out.
-func leaving(replicas int, far leases.RetireState, only string) *podHealth {
+func leaving(replicas int, far leases.RemovalState, only string) *podHealth {
 	return &podHealth{replicas: replicas, steps: 300, formed: true, leaving: far, faults: 8, only: only}
 }
 
@@ -100,7 +100,7 @@ var mutations = map[string]mutation{
 	"a claim that is taken back":                {guardDeletion: mutBlindMark, podHealth: leaving(3, asked, "+AA")},
 	"a drain that clients see":                  {guardDeletion: mutStillServed, podHealth: leaving(3, picked, "A")},
 	"a claim taken for an acknowledgement":      {guardDeletion: mutClaimIsDone, podHealth: formed("I-+")},
-	"an acknowledgement of another order":       {guardDeletion: mutOtherDone, podHealth: leaving(3, leases.RetireDone, "MAA")},
+	"an acknowledgement of another order":       {guardDeletion: mutOtherDone, podHealth: leaving(3, leases.RemovalDone, "MAA")},
 	"leftovers of whom no one acknowledged":     {guardDeletion: mutNoRemovalAck, podHealth: shrinking("vI+bG")},
 }
 

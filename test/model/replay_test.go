@@ -5,7 +5,7 @@ import "testing"
 // found are counterexamples that the model once found in the product's decisions, as it printed them. Each heals now.
 var found = map[string]struct {
 	podHealth podHealth
-	trace string
+	trace     string
 }{
 	"a seed whose claim is deleted while the cluster forms": {
 		podHealth{replicas: 3, fine: true},

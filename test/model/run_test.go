@@ -24,7 +24,7 @@ func (w *world) finishStep(i int, lost bool) bool {
 	if !p.alive || !p.agent || !p.run {
 		return false
 	}
-	s, v := &p.settle, &w.vols[p.vol]
+	s, v := &p.resolvePending, &w.vols[p.vol]
 	step := s.step
 	if lost && step != finishClaim && step != finishPromote && step != finishSlot {
 		return false
@@ -67,7 +67,7 @@ func (w *world) finishStep(i int, lost bool) bool {
 // bootstrap holds our attempt against the record.
 func (w *world) formation(i int) bool {
 	p := &w.procs[i]
-	s, v := &p.settle, &w.vols[p.vol]
+	s, v := &p.resolvePending, &w.vols[p.vol]
 	var err error
 	switch {
 	case !w.reaches(p):
@@ -99,7 +99,7 @@ func (w *world) formation(i int) bool {
 
 func (w *world) claimFormed(p *proc, lost bool) bool {
 	v := &w.vols[p.vol]
-	if !w.updateRecord(p, p.settle.version, start.FormedBy(p.settle.record, v.identityFile, uids[p.pod])) {
+	if !w.updateRecord(p, p.resolvePending.version, start.FormedBy(p.resolvePending.record, v.identityFile, uids[p.pod])) {
 		return true
 	}
 	w.say("agent %s: records %x as formed", names[p.k], v.data.cluster)
@@ -116,7 +116,7 @@ func (w *world) claimFormed(p *proc, lost bool) bool {
 
 // promoteSelf decides by the table, on a list and a Lease read now and a record read before.
 func (w *world) promoteSelf(p *proc) bool {
-	s, d := &p.settle, w.vols[p.vol].data
+	s, d := &p.resolvePending, w.vols[p.vol].data
 	view, gi, ok := w.list(p, likely(s.record), d.cluster, 0)
 	if !ok || !w.reaches(p) {
 		return false
@@ -132,7 +132,7 @@ func (w *world) promoteSelf(p *proc) bool {
 		f.Kind = membership.KindOf(entry)
 	}
 	lease := w.members[p.k].lease
-	fresh := lease.there && lease.says.PodUID == uids[p.pod] && lease.says.Retire.State == leases.RetireNone
+	fresh := lease.there && lease.says.PodUID == uids[p.pod] && lease.says.Removal.State == leases.RemovalNone
 	if s.record.Phase == leases.PhaseFormed && s.record.Lists(names[p.k]) && s.record.ClusterID == view.ClusterID {
 		f.Authoritative = rules.AnswerOf(fresh)
 	}

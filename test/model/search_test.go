@@ -18,7 +18,7 @@ var searchDepth = flag.Int("model.depth", 0, "depth of the exhaustive search, 0 
 var starts = map[string]struct {
 	replicas int
 	formed   bool
-	leaving  leases.RetireState
+	leaving  leases.RemovalState
 	before   string // actions that lead there
 	letters  string // the actions that are tried
 	depth    int
@@ -170,6 +170,6 @@ func (p *proc) encode(b []byte) []byte {
 		b = fmt.Appendf(b, "s%d %v %d %t %x %d %d %x", s.step, s.facts, s.version, s.asked, s.id, s.attempts, s.view.RaftIndex, s.entry.ID)
 	}
 	b = p.duty.drain.encode(b)
-	return fmt.Appendf(b, "t%d %d r%v d%d %d %x %d %t %v", p.settle.step, p.settle.version, p.renew, p.duty.step, p.duty.version,
+	return fmt.Appendf(b, "t%d %d r%v d%d %d %x %d %t %v", p.resolvePending.step, p.resolvePending.version, p.renew, p.duty.step, p.duty.version,
 		p.duty.removalCandidate, p.duty.view.RaftIndex, p.duty.tired, p.duty.since)
 }

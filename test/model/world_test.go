@@ -29,7 +29,7 @@ type world struct {
 	ghost   ghost
 	telling *[]string
 	// until a member is this far on its way out a world heals, empty for until it is healthy.
-	until leases.RetireState
+	until leases.RemovalState
 	fine  bool // reads of one look are steps of their own
 }
 
@@ -98,13 +98,13 @@ type data struct {
 }
 
 type volume struct {
-	data        data
-	identityFile       datadir.IdentityFile
-	stamped     bool
-	asides      int
+	data             data
+	identityFile     datadir.IdentityFile
+	stamped          bool
+	asides           int
 	quarantineFormed bool
-	copied      *volume // an older state of it
-	lock        int     // the proc, as index+1, whose launch holds it
+	copied           *volume // an older state of it
+	lock             int     // the proc, as index+1, whose launch holds it
 }
 
 // entry is one member of a raft group's configuration.
@@ -129,19 +129,19 @@ type group struct {
 
 // proc is a Pod's containers on a node: launch, etcd and the agent. It may outlive the Pod object.
 type proc struct {
-	k, vol, pod int
-	alive       bool
-	agent       bool // the agent's container runs
-	cut         bool // no peer reaches it
-	cutAPI      bool // it does not reach the Kubernetes API
-	zombie      bool // the kubelet does not hear that its Pod is gone
-	run         bool // etcd runs
-	young       bool // its etcd is connected for less than 5 s
-	limit       int  // max-learners of its etcd
-	start       starting
-	settle      settling
-	renew       renewing
-	duty        leading
+	k, vol, pod    int
+	alive          bool
+	agent          bool // the agent's container runs
+	cut            bool // no peer reaches it
+	cutAPI         bool // it does not reach the Kubernetes API
+	zombie         bool // the kubelet does not hear that its Pod is gone
+	run            bool // etcd runs
+	young          bool // its etcd is connected for less than 5 s
+	limit          int  // max-learners of its etcd
+	start          starting
+	resolvePending settling
+	renew          renewing
+	duty           leading
 }
 
 // starting is one look of the start and what follows.

@@ -23,12 +23,12 @@ const (
 	// ExitFile says how the last etcd ended. It is absent while etcd runs, so its absence means an unclean end.
 	ExitFile = "druid.exit"
 	// AsidePrefix starts the names of data directories that were moved aside.
-	QuarantinePrefix = "data.aside-"
+	QuarantinePrefix = "data.quarantine-"
 	// RestoredDir is where a data directory is made from a backup, until it is stamped and renamed. Names that start so are
 	// the restore's own, and no etcd ever ran on what they name.
 	RestoredDir = "data.restored"
 	// AsideFile, in such a directory, says why it was moved aside and what is in it.
-	QuarantineFile = "druid.aside.json"
+	QuarantineFile = "druid.quarantine.json"
 )
 
 // RestoredPath is where a data directory is made from a backup.

@@ -30,11 +30,11 @@ type cause struct {
 }
 
 const (
-	noBucketAdvice = "create the bucket, or repair s3.bucket and s3.endpoint"
-	regionAdvice   = "the bucket is in another region: set s3.region to the bucket's, and leave s3.endpoint out or name that region's"
-	noLockAdvice   = "the bucket has no object lock: enable it at the bucket, or leave s3.objectLock out"
-	encryptedAdvice   = "the object was stored with another setting of s3.encryption: set the key that it was stored with, or move it away"
-	lockedAdvice   = "wait for the end of the object's lock"
+	noBucketAdvice  = "create the bucket, or repair s3.bucket and s3.endpoint"
+	regionAdvice    = "the bucket is in another region: set s3.region to the bucket's, and leave s3.endpoint out or name that region's"
+	noLockAdvice    = "the bucket has no object lock: enable it at the bucket, or leave s3.objectLock out"
+	encryptedAdvice = "the object was stored with another setting of s3.encryption: set the key that it was stored with, or move it away"
+	lockedAdvice    = "wait for the end of the object's lock"
 )
 
 // causes are tried in order; what none covers is unknown and has no advice.

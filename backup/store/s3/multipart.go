@@ -43,7 +43,7 @@ func (u *upload) multipart(ctx context.Context, first []byte, more bool, r io.Re
 	if err != nil {
 		// Aborted first: what is found then is final. An upload that was completed after all has nothing to abort.
 		aborted := u.abort(ctx)
-		object, err := u.settle(ctx, err)
+		object, err := u.resolvePending(ctx, err)
 		if err != nil {
 			return store.Object{}, also(err, aborted)
 		}

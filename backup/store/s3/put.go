@@ -126,7 +126,7 @@ func (u *upload) whole(ctx context.Context, body io.ReadSeeker, size int64) (sto
 	defer cancel()
 	out, err := u.s.client.PutObject(inFlight, in)
 	if err != nil {
-		return u.settle(ctx, err)
+		return u.resolvePending(ctx, err)
 	}
 	return u.object(serverTime(out.ResultMetadata)), nil
 }
@@ -145,7 +145,7 @@ func (s *Store) inFlight(wanted context.Context) (context.Context, context.Cance
 
 // settle finds out what became of an object whose last answer was an error. A request that was sent again finds what the
 // first one made, and a lost answer may have been a yes: the token reports whose object is there.
-func (u *upload) settle(ctx context.Context, cause error) (store.Object, error) {
+func (u *upload) resolvePending(ctx context.Context, cause error) (store.Object, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), u.s.t.release)
 	defer cancel()
 	failed := u.s.failed("put", u.key, cause)

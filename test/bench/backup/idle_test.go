@@ -15,7 +15,7 @@ import (
 
 // settle is how long nothing is measured after the first full was taken and proven: what that needed is given back by then.
 // Go looks for garbage every two minutes where no one makes any.
-const settle = 150 * time.Second
+const resolvePending = 150 * time.Second
 
 // reading is what an agent used up to a moment.
 type reading struct {
@@ -29,7 +29,7 @@ func measureIdle(tb testing.TB, _ size) *line {
 	tb.Helper()
 	m := lonely(tb)
 	m.isVerified()
-	await(tb, settle)
+	await(tb, resolvePending)
 	before := m.read()
 	var peak float64
 	for deadline := before.at.Add(*idle); time.Now().Before(deadline); await(tb, time.Second) {

@@ -22,7 +22,7 @@ type MemberHealth string
 
 // The kinds of company.
 const (
-	Alone  MemberHealth = "alone"  // it touches what all share: druid, a node, the API server
+	Alone     MemberHealth = "alone"  // it touches what all share: druid, a node, the API server
 	Alongside MemberHealth = "beside" // it touches only its own cluster
 )
 
