@@ -254,8 +254,9 @@ func (r *Reconciler) event(o *observation, e policy.Event, action string) {
 	r.recorder.Eventf(o.cluster, related, kind, e.Reason, action, "%s", noted(e.Note))
 }
 
-// noted is a note of a length that the API server accepts.
+// noted is a note in sentences and of a length that the API server accepts.
 func noted(note string) string {
+	note = policy.AsSentences(note)
 	if len(note) > maxNote {
 		return strings.ToValidUTF8(note[:maxNote], "") + "…"
 	}

@@ -221,6 +221,7 @@ func (s snapshots) statusAfter(
 		status.Message = fmt.Sprintf("EtcdCluster %s is not backed up: it has no spec.backup", o.name.Name)
 	default: // the others change no status
 	}
+	status.Message = policy.AsSentences(status.Message)
 	return status
 }
 

@@ -187,7 +187,7 @@ func TestAgentUpdate(t *testing.T) {
 			}
 			s := Status(d, test.o, v1alpha1.EtcdClusterStatus{ClusterID: "9"}, nil, 1, metav1.Time{})
 			c := condition(s, v1alpha1.ConditionProgressing)
-			if c.Reason != test.reason || !strings.HasPrefix(c.Message, test.words) {
+			if c.Reason != test.reason || !strings.HasPrefix(c.Message, strings.TrimSuffix(AsSentences(test.words), ".")) {
 				t.Errorf("condition is %s %q, want %s %q", c.Reason, c.Message, test.reason, test.words)
 			}
 		})

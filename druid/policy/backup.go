@@ -185,7 +185,7 @@ var backupSentences = map[string]func(messageContext) string{
 		case p.Full.Lease == LeaseForeign || p.Delta.Lease == LeaseForeign:
 			return "the Leases of the backups have another owner"
 		case p.Full.Liveness == leases.Never:
-			return "the first full backup failed yet"
+			return "the first full backup does not exist yet"
 		default:
 			return "it is not known yet whether backups succeed"
 		}

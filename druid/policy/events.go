@@ -24,7 +24,7 @@ type Event struct {
 func Events(before, after v1alpha1.EtcdClusterStatus) []Event {
 	var events []Event
 	inform := func(warning bool, reason, member, note string, args ...any) {
-		events = append(events, Event{warning, reason, member, fmt.Sprintf(note, args...)})
+		events = append(events, Event{warning, reason, member, AsSentences(fmt.Sprintf(note, args...))})
 	}
 	if before.ClusterID == "" && after.ClusterID != "" {
 		inform(false, v1alpha1.EventClusterFormed, "", "The cluster formed with ID %s", after.ClusterID)

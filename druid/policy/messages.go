@@ -3,6 +3,7 @@ package policy
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/etcd-druid/druid/api/v1alpha1"
 	"github.com/etcd-druid/druid/leases"
@@ -233,4 +234,23 @@ func stateMessage(m Member, s v1alpha1.MemberStatus) string {
 	default:
 		return "its agent is not renewing its Lease"
 	}
+}
+
+// AsSentences writes a message as the Kubernetes API conventions want it: it begins with a capital and ends with a full stop. Names of objects,
+// druid and etcd stay as they are written, and a command at the end gets no full stop, so that it can be copied.
+func AsSentences(message string) string {
+	if message == "" {
+		return ""
+	}
+	first, _, _ := strings.Cut(message, " ")
+	word := strings.TrimRight(first, ",:;.")
+	isWord := strings.IndexFunc(word, func(r rune) bool { return (r < 'a' || r > 'z') && r != '\'' }) < 0
+	if isWord && word != "druid" && word != "etcd" {
+		message = strings.ToUpper(message[:1]) + message[1:]
+	}
+	_, command, _ := strings.Cut(message[strings.LastIndex(message, ". ")+1:], ": ")
+	if strings.HasSuffix(message, ".") || strings.HasPrefix(command, "kubectl ") {
+		return message
+	}
+	return message + "."
 }

@@ -168,7 +168,7 @@ func TestPauseIsReportedAPerson(t *testing.T) {
 			status := Status(test.desired, whole(test.change...), v1alpha1.EtcdClusterStatus{}, nil, 1, metav1.Now())
 			for kind, want := range test.want {
 				c := meta.FindStatusCondition(status.Conditions, kind)
-				if c == nil || !strings.HasPrefix(string(c.Status)+" "+c.Reason+" "+c.Message, want) {
+				if c == nil || !strings.HasPrefix(strings.ToLower(string(c.Status)+" "+c.Reason+" "+c.Message), strings.ToLower(want)) {
 					t.Errorf("%s is %+v, want %q", kind, c, want)
 				}
 			}

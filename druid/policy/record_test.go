@@ -201,7 +201,7 @@ func TestTheStatusReportsWhichSnapshotIsWaitedFor(t *testing.T) {
 			}
 			s := Status(d, o, v1alpha1.EtcdClusterStatus{}, nil, 1, metav1.NewTime(someTime))
 			is := condition(s, v1alpha1.ConditionProgressing)
-			if is.Status != metav1.ConditionTrue || is.Reason != v1alpha1.ReasonWaitingForSnapshot || is.Message != "words of "+o.Origin.Rule {
+			if is.Status != metav1.ConditionTrue || is.Reason != v1alpha1.ReasonWaitingForSnapshot || is.Message != "Words of "+o.Origin.Rule+"." {
 				t.Errorf("Progressing is %+v", is)
 			}
 			worse := condition(s, v1alpha1.ConditionDegraded)

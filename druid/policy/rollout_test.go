@@ -230,7 +230,7 @@ func TestRollout(t *testing.T) {
 			}
 			s := Status(d, test.o, v1alpha1.EtcdClusterStatus{ClusterID: "9"}, nil, 1, metav1.Time{})
 			c := condition(s, v1alpha1.ConditionProgressing)
-			if c.Reason != test.reason || !strings.HasPrefix(c.Message, test.words) {
+			if c.Reason != test.reason || !strings.HasPrefix(c.Message, strings.TrimSuffix(AsSentences(test.words), ".")) {
 				t.Errorf("condition is %s %q, want %s %q", c.Reason, c.Message, test.reason, test.words)
 			}
 		})
@@ -280,7 +280,7 @@ func TestSpreadNamesWhoSharesANode(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := meta.FindStatusCondition(after(v1alpha1.EtcdClusterStatus{}, test.change...).Conditions, v1alpha1.ConditionSpread)
-			if c == nil || c.Status != test.status || c.Reason != test.reason || !strings.Contains(c.Message, test.words) {
+			if c == nil || c.Status != test.status || c.Reason != test.reason || !strings.Contains(strings.ToLower(c.Message), strings.ToLower(test.words)) {
 				t.Errorf("got %+v, want %s %s with %q", c, test.status, test.reason, test.words)
 			}
 		})

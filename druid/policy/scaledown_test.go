@@ -319,7 +319,7 @@ func TestScaleDownIsReportedAPerson(t *testing.T) {
 			o := whole(append([]func(*Observed){aged}, test.change...)...)
 			status := Status(Desired{Replicas: 1}, o, v1alpha1.EtcdClusterStatus{}, nil, 1, metav1.Now())
 			got := condition(status, v1alpha1.ConditionProgressing)
-			if want := "3 members, 1 asked for: " + test.want; got.Reason != test.reason || got.Message != want {
+			if want := "3 members, 1 asked for: " + test.want + "."; got.Reason != test.reason || got.Message != want {
 				t.Errorf("got %s %q, want %s %q", got.Reason, got.Message, test.reason, want)
 			}
 			warned := false

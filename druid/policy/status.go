@@ -93,6 +93,9 @@ func Status(d Desired, o Observed, before v1alpha1.EtcdClusterStatus, refused []
 	setSpread(messageContext{d, o, s}, &s.Conditions, generation, now)
 	setBackupReady(messageContext{d, o, s}, &s.Conditions, generation, now)
 	setBackupVerified(messageContext{d, o, s}, &s.Conditions, generation, now)
+	for i := range s.Members {
+		s.Members[i].Message = AsSentences(s.Members[i].Message)
+	}
 	return s
 }
 
@@ -106,6 +109,7 @@ type departures struct {
 func setCondition(conditions *[]metav1.Condition, c metav1.Condition) {
 	was := meta.FindStatusCondition(*conditions, c.Type)
 	resumed := was != nil && was.Reason == v1alpha1.ReasonPaused && c.Reason != v1alpha1.ReasonPaused
+	c.Message = AsSentences(c.Message)
 	meta.SetStatusCondition(conditions, c)
 	if resumed {
 		meta.FindStatusCondition(*conditions, c.Type).LastTransitionTime = c.LastTransitionTime

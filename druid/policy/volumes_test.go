@@ -96,7 +96,7 @@ func TestGrowth(t *testing.T) {
 				t.Errorf("steps (-want +got):\n%s", diff)
 			}
 			s := Status(d, test.o, v1alpha1.EtcdClusterStatus{ClusterID: "9"}, nil, 1, metav1.Time{})
-			if c := condition(s, v1alpha1.ConditionProgressing); c.Reason != test.reason || c.Message != test.words {
+			if c := condition(s, v1alpha1.ConditionProgressing); c.Reason != test.reason || c.Message != AsSentences(test.words) {
 				t.Errorf("condition is %s %q, want %s %q", c.Reason, c.Message, test.reason, test.words)
 			}
 		})
