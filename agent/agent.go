@@ -27,12 +27,12 @@ type Options struct {
 	Config config.Config
 	// Kubernetes is where the Leases are.
 	Kubernetes *rest.Config
-	// Transport of every connection to etcd and of the agent's own listener.
+	// Transport for every connection to etcd and for the listener of the agent.
 	Transport transport.Transport
 	// Registry of the agent's metrics, served at /metrics.
 	Registry *prometheus.Registry
 	Log      *slog.Logger
-	// Level follows the configuration file; nil leaves it alone.
+	// Level is set from the configuration file; nil for a fixed level.
 	Level *slog.LevelVar
 	// Version of the agent.
 	Version string
@@ -40,11 +40,11 @@ type Options struct {
 	Host func(member string) string
 	// Addresses of the Pod; nil for those of its interfaces.
 	Addresses func() ([]net.Addr, error)
-	// Scratch is the directory in which backups are restored to be proven, config.ScratchDir when empty.
+	// Scratch is the directory into which backups are restored for verification; config.ScratchDir if empty.
 	Scratch string
 }
 
-// Agent is what runs next to one member. Create it with New.
+// Agent runs next to one member. Create it with New.
 type Agent struct {
 	options      Options
 	log          *slog.Logger
@@ -63,7 +63,7 @@ type Agent struct {
 	beats        *beats
 }
 
-// New wires an Agent. It reaches for nothing: what is out of reach now may be there when it is needed.
+// New wires an Agent. It connects to nothing, because what is unavailable now can be available when it is needed.
 func New(o Options) (*Agent, error) {
 	if err := o.Config.Validate(); err != nil {
 		return nil, fmt.Errorf("options: %w", err)
@@ -116,12 +116,12 @@ func New(o Options) (*Agent, error) {
 	return a, nil
 }
 
-// kubernetes is the one client of the Kubernetes API. Only Leases are asked for, so nothing else is linked.
+// kubernetes returns the only client of the Kubernetes API. It supports only Leases, so nothing else is linked.
 func (a *Agent) kubernetes() (leases.Client, error) {
 	c := rest.CopyConfig(a.options.Kubernetes)
 	c.ContentType = "application/vnd.kubernetes.protobuf"
 	c.AcceptContentTypes = "application/vnd.kubernetes.protobuf,application/json"
-	// While it forms or joins, an agent asks a few times per second; the pace is each loop's own.
+	// While it forms or joins, an agent sends a few requests per second. Each task limits its own rate.
 	c.QPS = -1
 	c.Wrap(func(next http.RoundTripper) http.RoundTripper { return a.metrics.count(next) })
 	return leases.NewClient(c, a.options.Config.Namespace)
@@ -179,7 +179,8 @@ func (a *Agent) Run(ctx context.Context) error {
 	return err
 }
 
-// lead performs the duties whenever this agent leads. Each is kept by itself, so the panic of one ends no other.
+// lead runs the duties while this agent leads. Each duty is restarted on its own, so a panic in one does not end
+// another.
 func (a *Agent) lead(ctx context.Context) error {
 	return duties.WhileLeader(ctx, a.observer.leads, a.election.Run, func(ctx context.Context) {
 		a.metrics.leading.Set(1)
@@ -199,19 +200,19 @@ func (a *Agent) lead(ctx context.Context) error {
 	})
 }
 
-// adopted says whether our raft group was there before the cluster.
+// adopted reports whether the raft group existed before the cluster.
 func (a *Agent) adopted() bool {
 	identityFile, known := a.bootstrapper.Identity()
 	return known && identityFile.Externals != ""
 }
 
-// marked says whether our own Lease bore a drain mark when it was last reachable.
+// marked reports whether the member Lease had a drain request when it was last read.
 func (a *Agent) marked() bool {
 	lease, read, _ := a.renewer.Lease()
 	return read && lease.Removal.State != leases.RemovalNone
 }
 
-// looked is informed of every look at our own etcd.
+// looked is called after every check of the own etcd.
 func (a *Agent) looked(s State) {
 	a.beats.beat(loopObserver)
 	a.metrics.observe(s)
@@ -226,7 +227,7 @@ func (a *Agent) looked(s State) {
 	a.publish()
 }
 
-// publish brings what is known to the member's Lease.
+// publish writes the known facts to the member Lease.
 func (a *Agent) publish() {
 	identityFile, known := a.bootstrapper.Identity()
 	a.renewer.Publish(a.facts.fact(identityFile, known))
@@ -237,7 +238,7 @@ func (a *Agent) renewal() leases.Settings {
 	return leases.Settings{Interval: time.Duration(r.RenewInterval), Duration: time.Duration(r.LeaseDuration)}
 }
 
-// loaded follows the configuration file.
+// loaded applies a new configuration file.
 func (a *Agent) loaded(r config.Reloadable, err error) {
 	a.metrics.configured(err)
 	if err != nil {
@@ -251,7 +252,7 @@ func (a *Agent) loaded(r config.Reloadable, err error) {
 	_ = a.options.Level.UnmarshalText([]byte(r.LogLevel))
 }
 
-// local is the client endpoint of our own etcd.
+// local is the client endpoint of the own etcd.
 func (a *Agent) local() string {
 	host := a.options.Config.ListenHost
 	if host == "" {
@@ -267,7 +268,7 @@ func (a *Agent) host(member string) string {
 	return start.PeerHost(a.options.Config, member)
 }
 
-// etcdMayRun is false only while launch says that no etcd runs: then there is no one to ask.
+// etcdMayRun is false only while launch reports that etcd does not run. There is then no etcd to query.
 func (a *Agent) etcdMayRun() bool {
 	status, _ := a.launch.State()
 	return !status.Connected || status.Running()

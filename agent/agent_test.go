@@ -23,7 +23,7 @@ import (
 
 type coordinationLease = coordinationv1.Lease
 
-// quick is a configuration at the low end of what is legal.
+// quick is a configuration with the smallest permitted intervals.
 func quick() config.Reloadable {
 	r := config.DefaultReloadable()
 	r.RenewInterval, r.LeaseDuration = config.Duration(2*time.Second), config.Duration(6*time.Second)
@@ -31,7 +31,7 @@ func quick() config.Reloadable {
 	return r
 }
 
-// formed waits until the member's own Lease says that it leads, and returns what it says.
+// formed waits until the member Lease says that the member leads, and returns the Lease.
 func (p *pod) formed() (m leases.Member) {
 	p.t.Helper()
 	p.eventually("the member leads", func() (err error) {

@@ -35,7 +35,8 @@ func (a *Agent) newBackups(store *leases.Store) (*backups.Duty, error) {
 	}), nil
 }
 
-// history is whose history our member has, as the stamp on its volume says. What was not formed for certain is none.
+// history returns the identity of the member's data for backups, from the identity file on its volume. It returns
+// false if it is not certain that the raft group was formed.
 func (a *Agent) history() (backups.Identity, bool) {
 	identityFile, known := a.bootstrapper.Identity()
 	lineage, err := catalog.ParseLineage(identityFile.Lineage)
@@ -45,7 +46,8 @@ func (a *Agent) history() (backups.Identity, bool) {
 	}, known && identityFile.Formed && err == nil
 }
 
-// backUp saves while this member is the raft leader: that needs no Lease, so it goes on while the Kubernetes API is away.
+// backUp makes backups while this member is the raft leader. It needs no Lease, so it continues while the Kubernetes
+// API is unavailable.
 func (a *Agent) backUp(ctx context.Context) error {
 	raft := func(ctx context.Context, lead func(context.Context)) error {
 		lead(ctx)
@@ -54,8 +56,7 @@ func (a *Agent) backUp(ctx context.Context) error {
 	return duties.WhileLeader(ctx, a.observer.leads, raft, func(ctx context.Context) { a.keep(ctx, "saving", a.backups.Run) })
 }
 
-// handOver moves leadership away, and saves what was not saved yet: where no one else is there to lead, no one else saves
-// it.
+// handOver moves leadership away, and backs up the remaining changes: without another leader, no agent would do that.
 func (d decider) handOver(ctx context.Context) {
 	var group errgroup.Group
 	group.Go(func() error {
@@ -64,17 +65,18 @@ func (d decider) handOver(ctx context.Context) {
 	})
 	group.Go(func() error {
 		if err := d.agent.backups.Flush(ctx); err != nil {
-			d.agent.log.WarnContext(ctx, "last delta not saved", "err", err)
+			d.agent.log.WarnContext(ctx, "last delta backup failed", "err", err)
 		}
 		return nil
 	})
 	_ = group.Wait() // both have reported what went wrong
 }
 
-// snapshotsPath of backups on demand.
+// snapshotsPath is the path for backups on demand.
 const snapshotsPath = "/v1/snapshots"
 
-// snapshotTimeout bounds a backup on demand: a full of 8 GiB at 5 MB/s takes half an hour, and one may be under way.
+// snapshotTimeout bounds a backup on demand. A full backup of 8 GiB takes half an hour at 5 MB/s, and another one can
+// be in progress.
 const snapshotTimeout = time.Hour
 
 // snapshotRequest is the body of POST /v1/snapshots.
@@ -82,19 +84,19 @@ type snapshotRequest struct {
 	Type string `json:"type"`
 }
 
-// snapshotRefusal is its answer when nothing was saved.
+// snapshotRefusal is the response if no backup was made.
 type snapshotRefusal struct {
 	Error string `json:"error"`
-	// Leader is the name of the member whose agent to ask instead, as far as it is known.
+	// Leader is the name of the member whose agent to query instead, if it is known.
 	Leader string `json:"leader,omitempty"`
 }
 
-// notLocal answers anyone who asks from outside of the Pod.
-const notLocal = "backups on demand are taken from within the Pod alone, for nothing here reports who asks: create an EtcdSnapshot, " +
-	"or use kubectl port-forward to the leader's Pod and ask 127.0.0.1"
+// notLocal is the response to a request from outside the Pod.
+const notLocal = "backups on demand must be requested from inside the Pod, because the agent does not authenticate clients: create an EtcdSnapshot, " +
+	"or run kubectl port-forward to the Pod of the leader and send the request to 127.0.0.1"
 
-// serveSnapshot saves on demand, for those who may start a process in the Pod or forward a port to it: with a retention by count
-// each new full can delete an older one.
+// serveSnapshot makes a backup on demand, for users who may start a process in the Pod or forward a port to it. With a
+// retention by count, each new full backup can delete an older one.
 func (a *Agent) serveSnapshot(w http.ResponseWriter, r *http.Request) {
 	if !local(r.RemoteAddr) {
 		a.answer(w, r, http.StatusForbidden, snapshotRefusal{Error: notLocal})
@@ -124,13 +126,15 @@ func (a *Agent) serveSnapshot(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// local says whether a connection comes from our own network namespace. What cannot be read is not.
+// local reports whether a connection comes from the Pod's own network namespace. An address that cannot be parsed does
+// not.
 func local(remote string) bool {
 	from, err := netip.ParseAddrPort(remote)
 	return err == nil && from.Addr().Unmap().IsLoopback()
 }
 
-// refuse names the leader, unless that is us: then there is nothing to back up with, or not yet.
+// refuse names the leader in its response. If this member leads, it returns the error: there is nothing to back up, or
+// not yet.
 func (a *Agent) refuse(ctx context.Context, w http.ResponseWriter, r *http.Request, idle error) {
 	state, _ := a.observer.State()
 	leads := state.Status.Leader
@@ -140,11 +144,11 @@ func (a *Agent) refuse(ctx context.Context, w http.ResponseWriter, r *http.Reque
 	}
 	name, err := a.leaderName(ctx, state.Status)
 	if err != nil {
-		refusal := snapshotRefusal{Error: fmt.Sprintf("%v; member %s leads, whose name was not found out: %v", idle, leases.FormatID(leads), err)}
+		refusal := snapshotRefusal{Error: fmt.Sprintf("%v; the leader is member %s, but its name cannot be read: %v", idle, leases.FormatID(leads), err)}
 		a.answer(w, r, http.StatusMisdirectedRequest, refusal)
 		return
 	}
-	a.answer(w, r, http.StatusMisdirectedRequest, snapshotRefusal{Error: idle.Error() + ": ask the agent of the leader " + name, Leader: name})
+	a.answer(w, r, http.StatusMisdirectedRequest, snapshotRefusal{Error: idle.Error() + ": send the request to the agent of the leader " + name, Leader: name})
 }
 
 func (a *Agent) leaderName(ctx context.Context, status membership.Status) (string, error) {
@@ -156,7 +160,7 @@ func (a *Agent) leaderName(ctx context.Context, status membership.Status) (strin
 	}
 	i := slices.IndexFunc(view.Members, func(m membership.Member) bool { return m.ID == status.Leader })
 	if i < 0 {
-		return "", errors.New("it is not listed")
+		return "", errors.New("the member list does not contain the leader")
 	}
 	return view.Members[i].Name, nil
 }
@@ -165,6 +169,6 @@ func (a *Agent) answer(w http.ResponseWriter, r *http.Request, code int, body an
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(code)
 	if err := json.NewEncoder(w).Encode(body); err != nil {
-		a.log.DebugContext(r.Context(), "answer not written", "err", err)
+		a.log.DebugContext(r.Context(), "response not written", "err", err)
 	}
 }

@@ -23,7 +23,7 @@ import (
 
 const backupPrefix = "default/demo"
 
-// saving is a configuration with backups into a directory.
+// saving is a configuration with backups to a directory.
 func saving(t *testing.T, path string, period time.Duration) config.Reloadable {
 	t.Helper()
 	raw, err := json.Marshal(store.Config{Directory: &store.Directory{Path: path}})
@@ -38,7 +38,7 @@ func saving(t *testing.T, path string, period time.Duration) config.Reloadable {
 	return r
 }
 
-// saved is what the store has of the cluster's one lineage.
+// saved is the content of the store for the only lineage of the cluster.
 func (p *pod) saved(path string) catalog.History {
 	p.t.Helper()
 	s, err := dir.Open(store.Directory{Path: path})
@@ -151,7 +151,7 @@ func TestWhatEtcdAcknowledgedIsSavedBeforeItEnds(t *testing.T) {
 	}
 }
 
-// endLaunch as the kubelet does.
+// endLaunch ends launch as the kubelet does.
 func (p *pod) endLaunch() error { return syscall.Kill(p.launch, syscall.SIGTERM) }
 
 func TestAStoreThatIsNotThereHindersNothingElse(t *testing.T) {

@@ -22,13 +22,13 @@ import (
 
 // Times of the endpoints.
 const (
-	// observerBound is how long a loop of short, bounded calls may take before the agent calls itself stuck.
+	// observerBound is how long a task of short, bounded calls may take before the agent reports that it is stuck.
 	observerBound = time.Minute
-	// shutdownTimeout of requests that are under way when the agent ends.
+	// shutdownTimeout bounds the requests in progress when the agent ends.
 	shutdownTimeout = 2 * time.Second
 )
 
-// serve answers on the agent's port until ctx ends.
+// serve serves the agent's port until ctx ends.
 func (a *Agent) serve(ctx context.Context) error {
 	c := a.options.Config
 	listener, err := a.options.Transport.Listen(ctx, c.ListenHost, c.AgentPort)
@@ -63,7 +63,7 @@ func (a *Agent) handler() http.Handler {
 	return mux
 }
 
-// probe answers 200 ok, or 503 and why.
+// probe responds with 200 and ok, or with 503 and the reason.
 func probe(check func() error) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		if err := check(); err != nil {
@@ -74,17 +74,16 @@ func probe(check func() error) http.HandlerFunc {
 	}
 }
 
-// alive looks at the agent's own loops and at nothing else: no fault of etcd or of Kubernetes is repaired by a restart of
-// the agent.
+// alive checks only the agent's own tasks. A restart of the agent repairs no fault of etcd or of Kubernetes.
 func (a *Agent) alive() error {
 	bounds := map[string]time.Duration{loopObserver: observerBound, loopRenewer: observerBound + 2*a.renewal().Interval}
 	if loop := a.beats.stuck(bounds); loop != "" {
-		return fmt.Errorf("loop %s does not come round", loop)
+		return fmt.Errorf("task %s is stuck", loop)
 	}
 	return nil
 }
 
-// healthy says whether the member is in the cluster and serves.
+// healthy returns nil if the member is in the cluster and serves.
 func (a *Agent) healthy() error {
 	if state, _ := a.observer.State(); !state.Healthy {
 		return fmt.Errorf("etcd is not healthy: %s", state.Problem)
@@ -92,13 +91,13 @@ func (a *Agent) healthy() error {
 	return nil
 }
 
-// ready says whether clients may be sent to the member: it is healthy and votes.
+// ready returns nil if the member can serve clients: it is healthy and votes.
 func (a *Agent) ready() error {
 	if err := a.healthy(); err != nil {
 		return err
 	}
 	if state, _ := a.observer.State(); state.Status.Role == membership.RoleLearner {
-		return errors.New("etcd is a learner: it serves no linearizable reads")
+		return errors.New("etcd is a learner and does not serve linearizable reads")
 	}
 	return nil
 }
@@ -112,33 +111,34 @@ func (a *Agent) serveStatus(w http.ResponseWriter, r *http.Request) {
 
 // Pace of the observer.
 const (
-	// lookInterval between two looks at an etcd that is well; a change of role or health is reported within it.
+	// lookInterval between two checks of a healthy etcd. A change of role or health is reported within it.
 	lookInterval = time.Second
-	// troubledInterval while it is not: a start is seen soon after it succeeded.
+	// troubledInterval is the interval while etcd is not healthy, so that a start is detected soon.
 	troubledInterval = 250 * time.Millisecond
-	// lookTimeout of one call: etcd answers for itself in milliseconds, a linearizable read within an election timeout.
+	// lookTimeout bounds one call. etcd responds for itself in milliseconds, and to a linearizable read within an
+	// election timeout.
 	lookTimeout = 3 * time.Second
 )
 
-// State is our own etcd as the agent last saw it.
+// State is the own etcd at the last check.
 type State struct {
 	// Reachable: etcd answered for itself; Status is that answer.
 	Reachable bool
 	Status    membership.Status
-	// Healthy: it is in the cluster and serves: it knows a leader and, as a voter, answers a linearizable read. An alarm
-	// does not make it unhealthy: with NOSPACE it still serves reads and votes.
+	// Healthy: etcd is in the cluster and serves. It has a leader and, as a voter, responds to a linearizable read. An
+	// alarm does not make it unhealthy: with NOSPACE it still serves reads and votes.
 	Healthy bool
 	// Problem says why it is not healthy.
 	Problem string
 }
 
-// observer looks at our own etcd.
+// observer checks the own etcd.
 type observer struct {
 	transport transport.Transport
 	endpoint  string
 	mayRun    func() bool
 	log       *slog.Logger
-	// looked is informed of every look.
+	// looked is called after every check.
 	looked func(State)
 
 	mu      sync.Mutex
@@ -153,14 +153,14 @@ func newObserver(t transport.Transport, endpoint string, mayRun func() bool, log
 	}
 }
 
-// State is the last one and a channel that is closed at the next look.
+// State is the last one, with a channel that is closed at the next check.
 func (o *observer) State() (State, <-chan struct{}) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.state, o.changed.Wait()
 }
 
-// Run looks until ctx ends.
+// Run checks etcd until ctx ends.
 func (o *observer) Run(ctx context.Context) (err error) {
 	client, err := o.transport.Etcd(ctx, o.endpoint)
 	if err != nil {
@@ -190,7 +190,7 @@ func (o *observer) look(ctx context.Context, client *clientv3.Client) State {
 	status, err := membership.ReadStatus(ctx, client, o.endpoint)
 	if err != nil {
 		client.ActiveConnection().ResetConnectBackoff() // the next look need not wait for it
-		return State{Problem: "etcd does not answer: " + err.Error()}
+		return State{Problem: "etcd does not respond: " + err.Error()}
 	}
 	state := State{Reachable: true, Status: status}
 	switch {
@@ -200,7 +200,7 @@ func (o *observer) look(ctx context.Context, client *clientv3.Client) State {
 		state.Healthy = true // a learner serves no linearizable read
 	default:
 		err := membership.Linearizable(ctx, client)
-		// etcd's own health check reads as no one: a refusal came through raft all the same.
+		// The health check reads without a user, like etcd's own. A rejection has passed through raft too.
 		state.Healthy = err == nil || errors.Is(err, rpctypes.ErrPermissionDenied) || errors.Is(err, rpctypes.ErrUserEmpty)
 		if !state.Healthy {
 			state.Problem = err.Error()
@@ -209,7 +209,7 @@ func (o *observer) look(ctx context.Context, client *clientv3.Client) State {
 	return state
 }
 
-// set logs a repeated state once per change.
+// set stores the state, and logs it if it has changed.
 func (o *observer) set(ctx context.Context, state State) {
 	o.mu.Lock()
 	before := o.state
@@ -222,8 +222,8 @@ func (o *observer) set(ctx context.Context, state State) {
 	o.looked(state)
 }
 
-// leads blocks until our member's raft leadership is as wanted (leader.Gate). A member that does not answer does not
-// lead.
+// leads blocks until the raft leadership of this member is as wanted (leader.Gate). A member that does not respond
+// does not lead.
 func (o *observer) leads(ctx context.Context, wanted bool) error {
 	for {
 		state, changed := o.State()

@@ -7,11 +7,11 @@ import (
 	"github.com/etcd-druid/druid/internal/loop"
 )
 
-// releaseInterval between two releases: a backup or a proof needs pages of its own, and Go gives back what it freed only
-// slowly. One costs some hundredths of a second.
+// releaseInterval between two releases. A backup or a verification needs additional pages, and Go returns freed memory
+// only slowly. One release takes some hundredths of a second.
 const releaseInterval = 2 * time.Minute
 
-// release gives back again and again what was needed meanwhile, until ctx ends.
+// release repeatedly returns unused memory to the operating system, until ctx ends.
 func (a *Agent) release(ctx context.Context) error {
 	for ctx.Err() == nil {
 		loop.Sleep(ctx, releaseInterval)

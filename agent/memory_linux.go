@@ -23,8 +23,8 @@ func releaseUnused() {
 
 type mapping struct{ start, end uintptr }
 
-// ownPages are the mappings of our executable that no one can have written to: read-only, and without one page that
-// differs from the file. Where the kernel does not report there are none.
+// ownPages are the mappings of the executable that cannot have been changed: read-only, and without a page that
+// differs from the file. If the kernel does not report that, the result is empty.
 func ownPages() []mapping {
 	path, err := os.Executable()
 	if err != nil {

@@ -4,5 +4,6 @@ package agent
 
 import "runtime/debug"
 
-// releaseUnused gives back the heap of an inspection. Which pages of our own binary may be given back only Linux reports.
+// releaseUnused returns the heap of an inspection. Only Linux reports which pages of the executable can be released
+// too.
 func releaseUnused() { debug.FreeOSMemory() }

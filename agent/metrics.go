@@ -39,28 +39,28 @@ func newMetrics(registry prometheus.Registerer, version string) (*metrics, error
 	m := &metrics{
 		decisions: counters("etcd_agent_decisions_total",
 			"Decisions by table and by the rule that decided; a repeated decision counts once.", "table", "rule"),
-		restarts: counters("etcd_agent_loop_restarts_total", "Loops of the agent that failed or panicked and were begun anew.", "loop"),
+		restarts: counters("etcd_agent_loop_restarts_total", "Tasks of the agent that failed or panicked and were restarted.", "loop"),
 		renewals: counters("etcd_agent_lease_renewals_total", "Attempts to renew the member's Lease, by result.", "result"),
 		requests: counters("etcd_agent_kubernetes_requests_total",
-			"Requests to the Kubernetes API by method and status code; the code is empty without an answer.", "method", "code"),
-		config:    gauge("etcd_agent_config_valid", "1 while the configuration file as it is now is in force, 0 while a former one is."),
-		reachable: gauge("etcd_agent_member_reachable", "1 while the member's etcd answers its agent."),
+			"Requests to the Kubernetes API by method and status code; the code is empty without a response.", "method", "code"),
+		config:    gauge("etcd_agent_config_valid", "1 while the current configuration file is in effect, 0 while a previous one is."),
+		reachable: gauge("etcd_agent_member_reachable", "1 while the member's etcd responds to its agent."),
 		healthy:   gauge("etcd_agent_member_healthy", "1 while the member's etcd is in the cluster and serves."),
-		// etcd's own metric of it is wrong after a promotion (etcd-io/etcd#17175).
+		// etcd's own metric for this is wrong after a promotion (etcd-io/etcd#17175).
 		learner: gauge("etcd_agent_member_learner", "1 while the member's etcd is a learner, which has no vote and serves no linearizable read."),
 		alarms: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "etcd_agent_member_alarm", Help: "1 while etcd reports the alarm of the member's raft group.",
 		}, []string{"alarm"}),
-		free:    gauge("etcd_agent_volume_free_bytes", "What the member's volume has left."),
+		free:    gauge("etcd_agent_volume_free_bytes", "Free space on the member's volume."),
 		size:    gauge("etcd_agent_volume_size_bytes", "Size of the file system on the member's volume."),
 		leading: gauge("etcd_agent_leading", "1 while this agent performs the leader's duties."),
 		stalls: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "etcd_agent_defragmentation_seconds",
-			Help: "How long a member served no one because this agent had it defragmented, by member and result.",
-			// From what 100 MiB take to what the largest database may.
+			Help: "Time during which a member did not serve because this agent defragmented it, by member and result.",
+			// From the time for 100 MiB to the time for the largest database.
 			Buckets: []float64{.1, .3, 1, 3, 10, 30, 60, 120, 300, 600},
 		}, []string{"member", "result"}),
-		freed: counters("etcd_agent_defragmentation_freed_bytes_total", "Bytes that defragmentations gave back, by member.", "member"),
+		freed: counters("etcd_agent_defragmentation_freed_bytes_total", "Bytes that defragmentations freed, by member.", "member"),
 	}
 	info := prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "etcd_agent_build_info", Help: "The agent's version, as a label.", ConstLabels: prometheus.Labels{"version": version},
@@ -114,7 +114,7 @@ func number(b bool) float64 {
 	return 0
 }
 
-// count counts the requests that go through next.
+// count counts the requests through next.
 func (m *metrics) count(next http.RoundTripper) http.RoundTripper {
 	return roundTripper(func(r *http.Request) (*http.Response, error) {
 		response, err := next.RoundTrip(r)

@@ -39,11 +39,11 @@ func TestMain(m *testing.M) {
 
 const member = "demo-abcde"
 
-// patience of a test: the machine may be busy.
+// maxWait is the timeout of a test on a busy machine.
 const maxWait = 3 * time.Minute
 
-// pod is one member without a kubelet: a real launch with a real etcd, and the agent in this process, which speaks to a
-// real kube-apiserver as the cluster's service account.
+// pod is one member without a kubelet: a real launch with a real etcd, and the agent in this process. The agent uses a
+// real kube-apiserver with the service account of the cluster.
 type pod struct {
 	t         *testing.T
 	admin     *kubernetes.Clientset
@@ -57,7 +57,7 @@ type pod struct {
 	log bytes.Buffer
 }
 
-// cut is the wire to the API server, which a test can cut.
+// cut is the connection to the API server, which a test can interrupt.
 type cut struct {
 	broken atomic.Bool
 	mu     sync.Mutex
@@ -87,7 +87,7 @@ func (c *cut) cut() {
 	c.conns = nil
 }
 
-// newPod makes a member for a test that runs next to others.
+// newPod creates a member for a parallel test.
 func newPod(t *testing.T, reloadable config.Reloadable) *pod {
 	t.Helper()
 	t.Parallel()
@@ -115,7 +115,7 @@ func newPod(t *testing.T, reloadable config.Reloadable) *pod {
 	return p
 }
 
-// configure writes the file that the agent follows.
+// configure writes the configuration file of the agent.
 func (p *pod) configure(reloadable config.Reloadable) {
 	p.t.Helper()
 	content, err := reloadable.YAML()
@@ -210,7 +210,7 @@ func (p *pod) Write(b []byte) (int, error) {
 	return p.log.Write(b)
 }
 
-// startAgent runs an agent and returns how to end it as SIGTERM does.
+// startAgent runs an agent, and returns a function that ends it like SIGTERM.
 func (p *pod) startAgent() (*agent.Agent, func()) {
 	p.t.Helper()
 	a, err := agent.New(agent.Options{

@@ -11,26 +11,27 @@ import (
 	"github.com/etcd-druid/druid/membership"
 )
 
-// Status is the answer of /v1/status: what the agent knows of its member. Fields are added, never changed in meaning.
+// Status is the response of /v1/status: what the agent knows about its member. Fields are added, and never change
+// their meaning.
 type Status struct {
 	Namespace string `json:"namespace"`
 	Cluster   string `json:"cluster"`
 	Member    string `json:"member"`
 	PodUID    string `json:"podUID"`
-	// AgentVersion is the version of the agent that answers.
+	// AgentVersion is the version of the agent that responds.
 	AgentVersion string `json:"agentVersion"`
 	// Launch is what the etcd container reports.
 	Launch LaunchStatus `json:"launch"`
 	Etcd   EtcdStatus   `json:"etcd"`
 	Start  StartStatus  `json:"start"`
 	Lease  LeaseStatus  `json:"lease"`
-	// Leading: this agent performs the leader's duties.
+	// Leading: this agent runs the leader's duties.
 	Leading bool `json:"leading"`
 }
 
-// LaunchStatus is what launch reports of etcd's process.
+// LaunchStatus is what launch reports about the etcd process.
 type LaunchStatus struct {
-	// Connected is false while no launch is on the line; etcd may well be running then.
+	// Connected is false while launch is not connected. etcd can still be running.
 	Connected bool `json:"connected"`
 	// State is idle, running, blocked or stopping.
 	State string `json:"state,omitempty"`
@@ -38,7 +39,7 @@ type LaunchStatus struct {
 	Error string `json:"error,omitempty"`
 }
 
-// EtcdStatus is etcd's own answer. IDs are hexadecimal, sizes are bytes.
+// EtcdStatus is etcd's own response. IDs are hexadecimal, sizes are in bytes.
 type EtcdStatus struct {
 	Reachable bool `json:"reachable"`
 	// Healthy: in the cluster and serving. Problem says why not.
@@ -48,7 +49,7 @@ type EtcdStatus struct {
 	MemberID  string `json:"memberID,omitempty"`
 	// Role is Leader, Member or Learner.
 	Role string `json:"role,omitempty"`
-	// Leader is the member ID of the leader that this member knows.
+	// Leader is the member ID of the leader according to this member.
 	Leader       string `json:"leader,omitempty"`
 	Version      string `json:"version,omitempty"`
 	Revision     int64  `json:"revision,omitempty"`
@@ -57,31 +58,31 @@ type EtcdStatus struct {
 	RaftTerm     uint64 `json:"raftTerm,omitempty"`
 	RaftIndex    uint64 `json:"raftIndex,omitempty"`
 	AppliedIndex uint64 `json:"appliedIndex,omitempty"`
-	// Errors are etcd's own words, raised alarms among them.
+	// Errors are from etcd, and include raised alarms.
 	Errors []string `json:"errors,omitempty"`
 }
 
-// StartStatus is the last start decision: empty while an etcd runs that this agent did not start.
+// StartStatus is the last start decision. It is empty while an etcd runs that this agent did not start.
 type StartStatus struct {
 	Mode   string `json:"mode,omitempty"`
 	Rule   string `json:"rule,omitempty"`
 	Reason string `json:"reason,omitempty"`
-	// Data is the state in which the data directory was found.
+	// Data is the state of the data directory.
 	Data string `json:"data,omitempty"`
 }
 
-// LeaseStatus is what the member's Lease said when it was last read or written.
+// LeaseStatus is the member Lease when it was last read or written.
 type LeaseStatus struct {
-	// Known is false while the Lease could not be read: then the rest says nothing.
+	// Known is false while the Lease cannot be read. The other fields then have no meaning.
 	Known          bool   `json:"known"`
 	HolderIdentity string `json:"holderIdentity,omitempty"`
-	// PodUID that druid wrote; another one than ours means that a successor bears the member's name.
+	// PodUID from druid. If it differs from that of this Pod, a later Pod has the member's name.
 	PodUID string `json:"podUID,omitempty"`
-	// Retire is the state of the drain mark, empty for a member that is to stay.
+	// Removal is the state of the drain request, empty for a member that stays.
 	Removal string `json:"removal,omitempty"`
 }
 
-// Status is what the agent knows now. It asks no one.
+// Status returns what the agent knows now. It sends no requests.
 func (a *Agent) Status() Status {
 	c := a.options.Config
 	s := Status{
@@ -119,36 +120,36 @@ func etcdStatus(s State) EtcdStatus {
 	return e
 }
 
-// facts gathers what the member's Lease and the status report.
+// facts collects what the member Lease and the status report.
 type facts struct {
 	version string
 
 	mu      sync.Mutex
 	decided start.Published
-	// barred stands above decided while launch has no volume: the decision is of a time when it had one.
+	// barred takes precedence over decided while launch has no volume. decided is then from a time when it had one.
 	barred start.Decision
-	// seen is the last answer of our etcd; now is the last look, which may be none.
+	// seen is the last response of etcd. now is the last check, which can have no response.
 	seen    membership.Status
 	now     State
 	leading bool
-	// alarm is what the leader's duties say of an alarm that stands, empty for none.
+	// alarm is what the leader's duties report about a raised alarm, empty for none.
 	alarm string
-	// free is what the volume has left, in bytes; 0 while it is not known.
+	// free is the free space of the volume in bytes, 0 while it is unknown.
 	free int64
 	// snapshots that an etcd of this Pod takes of its log.
 	snapshots leases.Snapshots
 }
 
-// undecided is what is said of an alarm before the leader's duties looked at it: who came to lead waits with that, and the alarm stands all the
-// same.
-const undecided = "undecided: it has not looked at it yet"
+// undecided is reported for an alarm until the leader's duties have handled it. A new leader handles it later, but the
+// alarm is already raised.
+const undecided = "undecided: the leader's agent has not handled the alarm yet"
 
 func newFacts(version string, snapshots leases.Snapshots) *facts {
 	return &facts{version: version, snapshots: snapshots}
 }
 
-// snapshotCount is the number of raft entries after which the member's etcd writes a raft snapshot: what is configured, or etcd's own
-// default (server/etcdserver.DefaultSnapshotCount: 100000 in 3.5, 10000 since 3.6).
+// snapshotCount is the number of raft entries after which the member's etcd writes a raft snapshot: the configured
+// number, or etcd's default (server/etcdserver.DefaultSnapshotCount: 100000 in 3.5, 10000 since 3.6).
 func snapshotCount(c config.Config) uint64 {
 	switch {
 	case c.SnapshotCount > 0:
@@ -172,7 +173,7 @@ func (f *facts) bar(d start.Decision) {
 	f.barred = d
 }
 
-// reported is the start decision that holds now. The caller holds the lock.
+// notified is the current start decision. The caller holds the lock.
 func (f *facts) notified() start.Published {
 	if f.barred.Rule != "" {
 		return start.Published{Decision: f.barred, Data: start.DataUnread.String()}
@@ -207,8 +208,8 @@ func (f *facts) lead(leading bool) {
 	f.leading = leading
 }
 
-// fact is what the Lease is to say. The IDs are reported only once the raft group exists for certain: a Lease that bears an
-// ID is evidence against a second bootstrap.
+// fact returns the content of the Lease. It contains the IDs only when the raft group exists for certain, because a
+// Lease with an ID is evidence against a second bootstrap.
 func (f *facts) fact(identityFile datadir.IdentityFile, known bool) leases.Fact {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -33,7 +33,8 @@ import (
 	"github.com/etcd-druid/druid/test/machine"
 )
 
-// The next leader's agent looks at an alarm within a minute. Until then its Lease says that one stands, else druid would report that it is over.
+// The agent of a new leader handles an alarm within a minute. Until then, its Lease says that the alarm is raised.
+// Otherwise, druid would report that it is over.
 func TestTheLeadersAgentReportsOfAnAlarmBeforeItDecided(t *testing.T) {
 	raised := []string{"memberID:1 alarm:" + membership.AlarmNoSpace + " "}
 	for name, tc := range map[string]struct {
@@ -60,7 +61,8 @@ func TestTheLeadersAgentReportsOfAnAlarmBeforeItDecided(t *testing.T) {
 	}
 }
 
-// Before the first etcd of this Pod starts, the Lease says what the Pod lets it do: what an earlier Pod said holds no more.
+// Before the first etcd of this Pod starts, the Lease has the setting of this Pod, because that of an earlier Pod no
+// longer applies.
 func TestTheAgentReportsWhenItsEtcdTakesSnapshots(t *testing.T) {
 	own := leases.Snapshots{Entries: 200_000, PodUID: "this"}
 	f := newFacts("1", own)
@@ -81,7 +83,7 @@ func TestMetricsKeepTheConventionsAndAreListed(t *testing.T) {
 	registry.Hold(t, "../docs/reference/metrics.md", "agent")
 }
 
-// An etcd that does not answer said nothing new: what it said last stands.
+// An etcd that does not respond reports nothing new, so its last report stays valid.
 func TestAlarmsAreReportedUntilEtcdTakesThemBack(t *testing.T) {
 	m, err := newMetrics(exports.NewRegistry(), "v1")
 	if err != nil {
@@ -109,10 +111,11 @@ func TestAlarmsAreReportedUntilEtcdTakesThemBack(t *testing.T) {
 	}
 }
 
-// With a retention by count each full on demand can delete an older one, so anyone who may ask for one may delete restore points.
+// With a retention by count, each full backup on demand can delete an older one. So everyone who may request one could
+// delete restore points.
 func TestABackupIsTakenOnDemandOfThePodItselfAlone(t *testing.T) {
 	a := &Agent{options: Options{Registry: prometheus.NewRegistry()}, log: slog.New(slog.DiscardHandler)}
-	// What may ask gets as far as the body, which is wrong.
+	// A permitted request gets as far as the body, which is invalid.
 	for address, want := range map[string]int{
 		"127.0.0.1:40000":          http.StatusBadRequest,
 		"127.8.9.10:40000":         http.StatusBadRequest,
@@ -222,7 +225,7 @@ func TestStallsAreMeasuredByMemberAndResult(t *testing.T) {
 	}
 }
 
-// A start whose completion waits for Kubernetes is not followed on a volume that may be a successor's by now.
+// A start whose completion waits for Kubernetes is not followed on a volume that can belong to a later Pod.
 func TestAStartIsFollowedOnlyWhileItsLaunchIsThere(t *testing.T) {
 	c := config.Default()
 	c.EtcdVersion, c.VolumePath, c.SocketPath = "3.7.3", t.TempDir(), filepath.Join(machine.OpenDir(t), "s")
@@ -277,7 +280,7 @@ func TestAStartIsFollowedOnlyWhileItsLaunchIsThere(t *testing.T) {
 	}
 }
 
-// dialed is launch's end of the line, once the agent listens.
+// dialed connects as launch does, as soon as the agent listens.
 func dialed(ctx context.Context, t *testing.T, socket string) *launch.Conn {
 	t.Helper()
 	for ctx.Err() == nil {

@@ -21,12 +21,12 @@ import (
 const (
 	restartPause    = time.Second
 	maxRestartPause = time.Minute
-	// steady: a loop that ran for this long did not end by being started.
+	// steady is the run time after which the end of a task is not attributed to its start.
 	steady = 2 * time.Minute
 )
 
-// keep runs a loop until ctx ends, and begins it again when it fails or panics: nothing of the agent ends because
-// something else of it did.
+// keep runs a task until ctx ends, and restarts it when it fails or panics. So no part of the agent ends because
+// another part did.
 func (a *Agent) keep(ctx context.Context, name string, run func(context.Context) error) {
 	rest := loop.Backoff{First: restartPause, Last: maxRestartPause}
 	for ctx.Err() == nil {
@@ -39,7 +39,7 @@ func (a *Agent) keep(ctx context.Context, name string, run func(context.Context)
 			rest.Reset()
 		}
 		a.metrics.restarts.WithLabelValues(name).Inc()
-		a.log.ErrorContext(ctx, "loop ended", "loop", name, "err", err)
+		a.log.ErrorContext(ctx, "task failed, restarting", "loop", name, "err", err)
 		loop.Sleep(ctx, rest.Next())
 	}
 }
@@ -50,7 +50,7 @@ const (
 	loopRenewer  = "renewer"
 )
 
-// beats remembers when each loop last came round.
+// beats records when each task last completed a cycle.
 type beats struct {
 	mu   sync.Mutex
 	last map[string]time.Time
@@ -67,7 +67,7 @@ func (b *beats) beat(task string) {
 	b.last[task] = time.Now()
 }
 
-// stuck names a loop that has not come round within its bound, or nothing.
+// stuck returns the name of a task that has not completed a cycle within its bound, or an empty string.
 func (b *beats) stuck(bounds map[string]time.Duration) string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -79,13 +79,13 @@ func (b *beats) stuck(bounds map[string]time.Duration) string {
 	return ""
 }
 
-// stopGrace is what an etcd may take to end when the agent wants it to: it is one whose data no one will use.
+// stopGrace is how long etcd may take to exit when the agent stops it. Its data is not used again.
 const stopGrace = 10 * time.Second
 
-// settleRetry is the pause before a start that could not be followed is followed again.
+// finishRetry is the pause before the agent follows a start again after an error.
 const finishRetry = time.Second
 
-// settle follows every etcd that launch runs until its start is complete: formed, promoted, cleaned up.
+// resolvePending follows every etcd that launch runs until its start is complete: formed, promoted and cleaned up.
 func (a *Agent) resolvePending(ctx context.Context) error {
 	for {
 		status, ok := a.await(ctx, launch.Status.Running)
@@ -96,7 +96,7 @@ func (a *Agent) resolvePending(ctx context.Context) error {
 		done, err := a.follow(ctx, pid)
 		switch {
 		case err != nil:
-			a.log.WarnContext(ctx, "start not followed", "err", err)
+			a.log.WarnContext(ctx, "start not completed, retrying", "err", err)
 			loop.Sleep(ctx, finishRetry)
 		case done:
 			releaseUnused()
@@ -105,8 +105,9 @@ func (a *Agent) resolvePending(ctx context.Context) error {
 	}
 }
 
-// follow runs Settle for as long as launch is there and runs etcd as pid, and says whether nothing is left to do for that
-// etcd. Settle writes on the volume, whose lock is launch's: once launch is gone, it may be a successor's.
+// follow runs Settle while launch is connected and runs etcd as pid. It reports whether the start of that etcd is
+// complete. Settle writes to the volume, whose lock launch holds. After launch has ended, the lock can belong to a
+// later Pod.
 func (a *Agent) follow(ctx context.Context, pid int) (done bool, err error) {
 	running, end := context.WithCancel(ctx)
 	var group errgroup.Group
@@ -125,7 +126,7 @@ func (a *Agent) follow(ctx context.Context, pid int) (done bool, err error) {
 	return err == nil, err
 }
 
-// await blocks until launch's status is as wanted; false means that ctx ended before.
+// await blocks until the status of launch is as wanted. It returns false if ctx ended first.
 func (a *Agent) await(ctx context.Context, wanted func(launch.Status) bool) (launch.Status, bool) {
 	for {
 		status, changed := a.launch.State()
@@ -140,30 +141,30 @@ func (a *Agent) await(ctx context.Context, wanted func(launch.Status) bool) (lau
 	}
 }
 
-// decider is the Bootstrapper with what only the wiring knows: how to move leadership away.
+// decider is the Bootstrapper with the function that moves leadership away.
 type decider struct {
 	*start.Bootstrapper
 	agent *Agent
 }
 
-// Stopping is the place for what must come before etcd ends.
+// Stopping does what must happen before etcd stops.
 func (d decider) Stopping(ctx context.Context) { d.handOver(ctx) }
 
-// transfer moves leadership to another voter before etcd stops. etcd does so itself, but with an open watch only after it
-// has waited for its clients, seconds without a leader.
+// transfer moves leadership to another voter before etcd stops. etcd does so too, but with an open watch it first
+// waits for its clients, which leaves the cluster without a leader for seconds.
 func (d decider) transfer(ctx context.Context) {
 	o := d.agent.options
 	to, err := duties.Transfer(ctx, o.Transport.Etcd, d.agent.local())
 	switch {
 	case err != nil:
-		d.agent.log.WarnContext(ctx, "leadership not moved", "err", err)
+		d.agent.log.WarnContext(ctx, "leadership transfer failed", "err", err)
 	case to != 0:
-		d.agent.log.InfoContext(ctx, "leadership moved", "memberID", leases.FormatID(to))
+		d.agent.log.InfoContext(ctx, "leadership transferred", "memberID", leases.FormatID(to))
 	}
 }
 
-// defragPolicy is what the configuration says of defragmentations at now, of a cluster that is backed up or not and whose members have a
-// quota.
+// defragPolicy returns the policy for defragmentations at now from the configuration. saved says whether the cluster
+// has backups, quota is the quota of its members.
 func defragPolicy(d config.Defragmentation, saved bool, quota int64, now time.Time) duties.DefragPolicy {
 	p := duties.DefragPolicy{
 		Enabled: rules.AnswerOf(d.Enabled), Window: rules.Unknown, Scheduled: rules.AnswerOf(d.Schedule != ""),
@@ -181,7 +182,7 @@ func defragPolicy(d config.Defragmentation, saved bool, quota int64, now time.Ti
 	return p
 }
 
-// alarmed brings what is done about an alarm into our Lease, where druid reads it.
+// alarmed writes the handling of an alarm to the member Lease, where druid reads it.
 func (a *Agent) alarmed(d membership.NospaceDecision) {
 	alarm := ""
 	if d.Rule != "" {
@@ -194,14 +195,15 @@ func (a *Agent) alarmed(d membership.NospaceDecision) {
 	a.publish()
 }
 
-// barriers are the rules under which the member Lease reports that launch has no volume to start etcd on. Then no one asks
-// for a start decision: nothing on the volume may be looked at before launch holds its lock.
+// barriers are the rules with which the member Lease reports that launch has no volume to start etcd on. There is then
+// no start decision, because the agent must not read the volume before launch holds its lock.
 var barriers = map[launch.State]start.Decision{
 	launch.StateBlocked:  {Mode: start.ModeWait, Rule: "data-in-use"},
 	launch.StateUnusable: {Mode: start.ModeRefuse, Rule: "volume-unusable"},
 }
 
-// watchBarriers reports in the Lease what bars launch from the volume, in launch's words, and when it is gone.
+// watchBarriers reports in the Lease what prevents launch from using the volume, in the words of launch, and when that
+// has ended.
 func (a *Agent) watchBarriers(ctx context.Context) error {
 	var notified start.Decision
 	for {
@@ -210,12 +212,12 @@ func (a *Agent) watchBarriers(ctx context.Context) error {
 		if barrier.Rule != "" {
 			barrier.Reason = status.Report.Error
 		}
-		// What a launch said that is gone holds until the next one says otherwise.
+		// The report of a launch that is gone remains valid until the next launch reports.
 		if status.Connected && barrier != notified {
 			a.facts.bar(barrier)
 			a.publish()
 			notified = barrier
-			a.log.InfoContext(ctx, "volume judged", "mode", barrier.Mode, "rule", barrier.Rule, "reason", barrier.Reason)
+			a.log.InfoContext(ctx, "volume status changed", "mode", barrier.Mode, "rule", barrier.Rule, "reason", barrier.Reason)
 		}
 		select {
 		case <-ctx.Done():

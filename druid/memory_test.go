@@ -99,7 +99,7 @@ func (c *clocked) waits(name string) {
 	c.Helper()
 	c.kubelet(name, false)
 	c.stage.says(name, leases.Prefix+"rule", "await-quorum")
-	c.stage.says(name, leases.Prefix+"reason", "no quorum answers, and this member's data cannot be resumed")
+	c.stage.says(name, leases.Prefix+"reason", "no quorum responds, and this member has no data that it can resume")
 }
 
 func (c *clocked) serves(name string) {

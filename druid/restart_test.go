@@ -114,7 +114,7 @@ func TestWhatARestartWouldNotRepairIsLeftAlone(t *testing.T) {
 		"the only member":          {members: 1},
 		"the agent says what it waits for": {members: 3, trouble: func(c *clocked, names []string) {
 			c.says(names[0], leases.Prefix+"rule", "foreign-data")
-			c.says(names[0], leases.Prefix+"reason", "the volume holds data that is not this member's")
+			c.says(names[0], leases.Prefix+"reason", "the data on the volume does not belong to this member")
 		}},
 		"another member is being replaced": {members: 3, trouble: func(c *clocked, names []string) {
 			c.editRecord(func(r *leases.Record) {

@@ -138,7 +138,7 @@ func (s *session) flush(ctx context.Context) {
 	defer cancel()
 	saved, err := s.recorder.Flush(ctx)
 	if err != nil {
-		s.log.WarnContext(ctx, "last delta not saved", "err", err)
+		s.log.WarnContext(ctx, "last delta backup failed", "err", err)
 		return
 	}
 	s.log.InfoContext(ctx, "last delta saved", "revision", saved)

@@ -18,7 +18,7 @@ import (
 const (
 	BackupDir  = "/backup"
 	RestoreDir = "/restore"
-	// ScratchDir is an emptyDir in which backups are restored to be proven.
+	// ScratchDir is an emptyDir into which backups are restored for verification.
 	ScratchDir = "/scratch"
 
 	CredentialsSubdir = "credentials" // a Secret: its keys are files
@@ -30,10 +30,10 @@ const (
 	StoreSubdir       = "store" // a store that is a directory
 )
 
-// Backup is what is saved, where, and what is kept of it. All of it may change at any time.
+// Backup says what is backed up, where, and what is kept. All of it may change at any time.
 type Backup struct {
-	// Store is the configuration of package backup/store, whose ParseConfig reads it. What the agent does not know in it,
-	// that refuses: a part of it that is ignored could mean to store in plain what was to be encrypted.
+	// Store is the configuration that ParseConfig of package backup/store reads. ParseConfig rejects unknown fields:
+	// to ignore one could mean to store data in plain text that should be encrypted.
 	Store json.RawMessage `json:"store"`
 	// Prefix of the cluster's keys in the store, without slashes at its ends: <namespace>/<cluster>.
 	Prefix    string    `json:"prefix"`
@@ -41,20 +41,20 @@ type Backup struct {
 	Delta     Delta     `json:"delta"`
 	Retention Retention `json:"retention"`
 	Verify    Verify    `json:"verify"`
-	// Compression of what is saved from now on.
+	// Compression of new backups.
 	Compression Compression `json:"compression,omitzero"`
 }
 
-// Compression says how much work is spent on small backups.
+// Compression says how much CPU is used to make backups smaller.
 type Compression struct {
-	// Level is one of CompressionLevels; empty for the first.
+	// Level is one of CompressionLevels. Empty means the first.
 	Level string `json:"level,omitempty"`
 }
 
-// CompressionLevels of zstd, from the fastest to the smallest.
+// CompressionLevels are the levels of zstd, from the fastest to the smallest.
 func CompressionLevels() []string { return []string{"Fastest", "Default", "Better", "Best"} }
 
-// Verify says when backups are proven: restored into a scratch directory, and compared.
+// Verify says when backups are verified: restored into a scratch directory, and compared.
 type Verify struct {
 	// Schedule and TimeZone are what ParseSchedule reads. An empty schedule never comes.
 	Schedule string `json:"schedule,omitempty"`
@@ -66,45 +66,47 @@ type Full struct {
 	// Schedule and TimeZone are what ParseSchedule reads.
 	Schedule string `json:"schedule"`
 	TimeZone string `json:"timeZone,omitempty"`
-	// MaxAge of the newest full: an older one is followed by another at once. 0 leaves it to the schedule.
+	// MaxAge of the newest full backup. If it is older, another one follows at once. 0 means that only the schedule
+	// counts.
 	MaxAge Duration `json:"maxAge,omitempty"`
 }
 
-// Delta says how changes are saved between full backups.
+// Delta says how changes are backed up between full backups.
 type Delta struct {
-	// Period after which changes are saved at the latest, and MaxBytes of them that are saved before it is over.
+	// Period is the maximum time until changes are backed up. MaxBytes of changes are backed up earlier.
 	Period   Duration `json:"period"`
 	MaxBytes int64    `json:"maxBytes"`
 }
 
-// Retention says which backups stay. Either Count is set or the others are.
+// Retention says which backups are kept. Set either Count or the other fields.
 type Retention struct {
-	// KeepAll keeps everything of so long back: each of its moments can be restored. 0 keeps no deltas for their age.
+	// KeepAll keeps all backups of this time span, so that every moment in it can be restored. With 0, no delta backup
+	// is kept because of its age.
 	KeepAll Duration `json:"keepAll,omitempty"`
-	// Hourly, Daily, Weekly and Monthly keep one full of each of so many hours, days, weeks and months.
+	// Hourly, Daily, Weekly and Monthly keep one full backup for each of that many hours, days, weeks and months.
 	Hourly  int `json:"hourly,omitempty"`
 	Daily   int `json:"daily,omitempty"`
 	Weekly  int `json:"weekly,omitempty"`
 	Monthly int `json:"monthly,omitempty"`
-	// Count keeps so many fulls, with the deltas after the oldest of them.
+	// Count keeps that many full backups, and the delta backups after the oldest of them.
 	Count int `json:"count,omitempty"`
 }
 
 const (
-	// minLeaseDuration is that of a member's Lease: two renewals may be lost.
+	// minLeaseDuration is the duration of a member Lease: it survives two lost renewals.
 	minLeaseDuration = 45 * time.Second
-	// FullGrace is how long a full backup may take, with a failed try before it, until the one before it counts as too old:
-	// twice the half hour that 8 GiB take at 5 MB/s. More is not recommended for etcd's database.
+	// FullGrace is how long a full backup may take, with one failed attempt before it, until the previous one counts
+	// as too old. It is twice the half hour that 8 GiB take at 5 MB/s. etcd recommends no larger database.
 	FullGrace = time.Hour
 )
 
-// DeltaLeaseDuration is how long the delta Lease lasts without a renewal. It is renewed whenever all changes up to a
-// moment are known to be saved, also when there were none: at least three times in that duration.
+// DeltaLeaseDuration is how long the delta Lease is valid without a renewal. It is renewed at least three times in
+// that duration, whenever all changes up to a moment are known to be backed up, even if there were none.
 func (b Backup) DeltaLeaseDuration() time.Duration {
 	return max(2*time.Duration(b.Delta.Period), minLeaseDuration)
 }
 
-// FullDue is when the full backup that was taken at taken is to be followed by another.
+// FullDue returns when a full backup must follow the one from taken.
 func (b Backup) FullDue(taken time.Time) (time.Time, error) {
 	schedule, err := ParseSchedule(b.Full.Schedule, b.Full.TimeZone)
 	if err != nil {
@@ -120,13 +122,13 @@ func (b Backup) FullDue(taken time.Time) (time.Time, error) {
 	return next, nil
 }
 
-// FullRenewInterval is how often the full Lease is renewed at least, as long as FullLeaseDuration allows it: a druid that
-// just started believes only what it saw change, and until then reports what was reported before.
+// FullRenewInterval is the maximum interval between renewals of the full Lease, as far as FullLeaseDuration allows it.
+// A druid that has just started trusts only changes that it observed. Until then, it keeps what was reported before.
 const FullRenewInterval = 5 * time.Minute
 
-// FullLeaseDuration is how long the full Lease lasts that is renewed at now, when the newest full was taken at taken:
-// until the next one is due, and the grace that it has. Both times are of one clock. It is not above 0 for a full that is
-// overdue by the whole grace: then the Lease is not to be renewed.
+// FullLeaseDuration is how long the full Lease is valid after a renewal at now, when the newest full backup is from
+// taken: until the next one is due, plus its grace period. Both times are from one clock. The result is 0 or less if
+// the full backup is overdue by the complete grace period. The Lease must then not be renewed.
 func (b Backup) FullLeaseDuration(taken, now time.Time) (time.Duration, error) {
 	due, err := b.FullDue(taken)
 	if err != nil {
@@ -135,14 +137,15 @@ func (b Backup) FullLeaseDuration(taken, now time.Time) (time.Duration, error) {
 	return due.Add(FullGrace).Sub(now), nil
 }
 
-// Validate names every field that is out of its range. It leaves the store to the one who opens it.
+// Validate returns an error for every field that is out of range. It does not check the store, because the package
+// that opens it does.
 func (b *Backup) Validate() error {
 	if b == nil {
 		return nil
 	}
 	var errs []error
 	if len(b.Store) == 0 {
-		errs = append(errs, errors.New("backup.store is empty, want where backups are kept"))
+		errs = append(errs, errors.New("backup.store is empty, want the configuration of a backup store"))
 	}
 	if b.Prefix == "" {
 		errs = append(errs, errors.New("backup.prefix is empty, want <namespace>/<cluster>"))
@@ -176,14 +179,14 @@ const (
 
 func (r Retention) validate() error {
 	if min(r.Hourly, r.Daily, r.Weekly, r.Monthly, r.Count) < 0 || r.KeepAll < 0 {
-		return errors.New("backup.retention has a number below 0")
+		return errors.New("backup.retention has a negative number")
 	}
 	buckets := r.KeepAll != 0 || r.Hourly+r.Daily+r.Weekly+r.Monthly > 0
 	switch {
 	case r.Count > 0 && buckets:
-		return errors.New("backup.retention has count next to others, want either")
+		return errors.New("backup.retention sets count and other fields, want only one kind")
 	case r.Count == 0 && !buckets:
-		return errors.New("backup.retention is empty, want what is to be kept")
+		return errors.New("backup.retention is empty, want count or one of the other fields")
 	}
 	return nil
 }
@@ -194,12 +197,12 @@ type Schedule struct {
 	zone  *time.Location
 }
 
-// ParseSchedule reads the five fields of cron, or a word like @daily, and the name of a time zone as the IANA database has
-// it, UTC when it is empty. A schedule that never comes is an error.
+// ParseSchedule reads the five fields of cron, or a word like @daily, and the name of a time zone of the IANA
+// database. An empty time zone means UTC. A schedule without any date is an error.
 func ParseSchedule(expression, timeZone string) (Schedule, error) {
-	// cron's parser takes a time zone in the expression too, and panics on some that are none.
+	// cron's parser also accepts a time zone in the expression, and panics on some invalid ones.
 	if strings.Contains(expression, "=") {
-		return Schedule{}, fmt.Errorf("schedule %q: the time zone stands in a field of its own", expression)
+		return Schedule{}, fmt.Errorf("schedule %q: set the time zone in its own field", expression)
 	}
 	times, err := cron.ParseStandard(expression)
 	if err != nil {
@@ -220,17 +223,17 @@ func ParseSchedule(expression, timeZone string) (Schedule, error) {
 
 func loadZone(name string) (*time.Location, error) {
 	if strings.EqualFold(name, "local") {
-		return nil, errors.New("time zone \"Local\" would be another one on each node: name it, like Europe/Berlin")
+		return nil, errors.New("time zone \"Local\" can differ between nodes: use an IANA name, like Europe/Berlin")
 	}
 	zone, err := time.LoadLocation(name)
 	if err != nil {
-		return nil, fmt.Errorf("time zone %q is not known: name it as the IANA database does, like Europe/Berlin", name)
+		return nil, fmt.Errorf("time zone %q is unknown: use an IANA name, like Europe/Berlin", name)
 	}
 	return zone, nil
 }
 
-// Next is the first time of the schedule after t, false when there is none within five years. A time that the clock of the
-// zone leaps over does not come; one that it shows twice comes once.
+// Next returns the first time of the schedule after t, and false if there is none within five years. A time that the
+// clock of the zone skips is left out. A time that it shows twice counts once.
 func (s Schedule) Next(t time.Time) (time.Time, bool) {
 	next := s.times.Next(t.In(s.zone))
 	return next, !next.IsZero()

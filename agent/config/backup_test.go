@@ -36,11 +36,11 @@ func TestBackupNamesFieldAndRange(t *testing.T) {
 		"a delta per write":           {func(b *Backup) { b.Delta.MaxBytes = 1 }, "backup.delta.maxBytes is 1, want 65536"},
 		"a delta that fills memory":   {func(b *Backup) { b.Delta.MaxBytes = 1 << 40 }, "backup.delta.maxBytes is"},
 		"nothing to keep":             {func(b *Backup) { b.Retention = Retention{} }, "backup.retention is empty"},
-		"two ways to keep":            {func(b *Backup) { b.Retention.Count = 1 }, "count next to others"},
-		"less than nothing to keep":   {func(b *Backup) { b.Retention.Daily = -1 }, "below 0"},
+		"two ways to keep":            {func(b *Backup) { b.Retention.Count = 1 }, "count and other fields"},
+		"less than nothing to keep":   {func(b *Backup) { b.Retention.Daily = -1 }, "a negative number"},
 		"a zone that is nowhere":      {func(b *Backup) { b.Full.TimeZone = "Europe/Atlantis" }, `time zone "Europe/Atlantis" is not known`},
-		"a zone per node":             {func(b *Backup) { b.Full.TimeZone = "Local" }, "another one on each node"},
-		"a zone in the schedule":      {func(b *Backup) { b.Full.Schedule = "TZ=x" }, "a field of its own"},
+		"a zone per node":             {func(b *Backup) { b.Full.TimeZone = "Local" }, "can differ between nodes"},
+		"a zone in the schedule":      {func(b *Backup) { b.Full.Schedule = "TZ=x" }, "in its own field"},
 		"a schedule of four fields":   {func(b *Backup) { b.Full.Schedule = "0 0 * *" }, `schedule "0 0 * *"`},
 		"a schedule that never comes": {func(b *Backup) { b.Full.Schedule = "0 0 30 2 *" }, "no date ever matches it"},
 	} {
@@ -83,7 +83,7 @@ func TestFullIsDueByItsScheduleOrItsAge(t *testing.T) {
 			if err != nil || !due.Equal(at(test.want)) {
 				t.Errorf("due at %v (%v), want %s", due.UTC(), err, test.want)
 			}
-			// The agent that renews the Lease later promises the same end.
+			// The result is the same for an agent that renews the Lease later.
 			d, err := b.FullLeaseDuration(at(test.taken), at(test.taken).Add(time.Minute))
 			if want := at(test.want).Sub(at(test.taken)) - time.Minute + FullGrace; err != nil || d != want {
 				t.Errorf("the Lease lasts %v (%v), want %v", d, err, want)

@@ -27,20 +27,21 @@ const (
 	EtcdPath   = "/usr/local/bin/etcd"
 )
 
-// Config holds the agent's start options. They are flags in the Pod, so that a change of one is a change of the Pod.
+// Config holds the start options of the agent. They are flags in the Pod, so that a change of one is a change of the
+// Pod.
 type Config struct {
 	Namespace, Cluster, ClusterUID string
-	// Member is the one name of Lease, PersistentVolumeClaim, Pod, hostname and etcd member.
+	// Member is the name of the Lease, the PersistentVolumeClaim, the Pod, the host and the etcd member.
 	Member string
 	// PodUID of this Pod, from the downward API.
 	PodUID string
-	// PeerService is the headless Service under which the members' names resolve.
+	// PeerService is the headless Service that resolves the members' names.
 	PeerService string
-	// ClientService is the Service that clients dial.
+	// ClientService is the Service that clients connect to.
 	ClientService string
-	// EtcdVersion is major.minor.patch of the image; it decides which flags etcd is given.
+	// EtcdVersion is the major.minor.patch version of the image. It decides which flags etcd gets.
 	EtcdVersion string
-	// EtcdPath, VolumePath, SocketPath, ConfigPath: where things are in the containers.
+	// EtcdPath, VolumePath, SocketPath, ConfigPath: paths in the containers.
 	EtcdPath, VolumePath, SocketPath, ConfigPath string
 	// Options of etcd; zero values leave etcd's own defaults.
 	QuotaBackendBytes                  int64
@@ -50,16 +51,17 @@ type Config struct {
 	HeartbeatInterval, ElectionTimeout time.Duration
 	ClientPort, PeerPort               int
 	MetricsPort, AgentPort             int
-	// Restore is what the first boot restores, as Restore.Encode writes it; empty for a cluster that begins empty.
+	// Restore is what the first start restores, in the format of Restore.Encode. It is empty for a cluster that begins
+	// empty.
 	Restore string
-	// Join are the client endpoints of a running cluster that the first boot joins, between commas; empty for a cluster that is
-	// formed here.
+	// Join are the comma-separated client endpoints of a running cluster that the first start joins. It is empty for a
+	// cluster that is formed here.
 	Join string
-	// ListenHost is the address that the listeners bind, all addresses when empty.
+	// ListenHost is the address that the listeners bind. Empty means all addresses.
 	ListenHost string
 }
 
-// Default is the configuration of an agent in a Pod that druid made; what differs from member to member is empty.
+// Default is the configuration of an agent in a Pod of druid. Fields that differ between members are empty.
 func Default() Config {
 	return Config{
 		EtcdPath:    EtcdPath,
@@ -73,7 +75,7 @@ func Default() Config {
 	}
 }
 
-// flag is one start option: AddFlags, Args and the documentation come from the one list.
+// flag is one start option. AddFlags, Args and the documentation use the same list.
 type flag struct {
 	name, usage string
 	value       any
@@ -86,30 +88,30 @@ func (c *Config) flags() []flag {
 		{"cluster-uid", "UID of the EtcdCluster", &c.ClusterUID},
 		{"member", "name of this member: of its Lease, PersistentVolumeClaim, Pod, hostname and etcd member", &c.Member},
 		{"pod-uid", "UID of this Pod", &c.PodUID},
-		{"peer-service", "headless Service under which the members' names resolve", &c.PeerService},
-		{"client-service", "Service that clients dial", &c.ClientService},
+		{"peer-service", "headless Service that resolves the members' names", &c.PeerService},
+		{"client-service", "Service that clients connect to", &c.ClientService},
 		{"etcd-version", "version of the etcd image, major.minor.patch", &c.EtcdVersion},
 		{"etcd", "path of the etcd binary in the etcd container", &c.EtcdPath},
 		{"volume", "path of the member's volume", &c.VolumePath},
-		{"socket", "path of the unix socket on which launch asks", &c.SocketPath},
-		{"config", "path of the configuration file, which is read again when it changes", &c.ConfigPath},
+		{"socket", "path of the Unix socket between launch and the agent", &c.SocketPath},
+		{"config", "path of the configuration file; the agent reloads it when it changes", &c.ConfigPath},
 		{"quota-backend-bytes", "etcd's --quota-backend-bytes; 0 for etcd's default", &c.QuotaBackendBytes},
 		{"auto-compaction-mode", "etcd's --auto-compaction-mode: periodic or revision", &c.AutoCompactionMode},
 		{"auto-compaction-retention", "etcd's --auto-compaction-retention", &c.AutoCompactionRetention},
 		{"snapshot-count", "etcd's --snapshot-count; 0 for etcd's default", &c.SnapshotCount},
 		{"heartbeat-interval", "etcd's --heartbeat-interval; 0 for etcd's default", &c.HeartbeatInterval},
 		{"election-timeout", "etcd's --election-timeout; 0 for etcd's default", &c.ElectionTimeout},
-		{"restore", "what the first boot of a new cluster restores, as JSON; a cluster that has formed ignores it", &c.Restore},
-		{"join", "client endpoints of a running cluster that the first boot of a new cluster joins, between commas", &c.Join},
+		{"restore", "restore at the first start of a new cluster, as JSON; a formed cluster ignores it", &c.Restore},
+		{"join", "comma-separated client endpoints of the running cluster that a new cluster joins at its first start", &c.Join},
 		{"client-port", "port of etcd's client listener", &c.ClientPort},
 		{"peer-port", "port of etcd's peer listener", &c.PeerPort},
 		{"metrics-port", "port of etcd's metrics and probes", &c.MetricsPort},
 		{"agent-port", "port of the agent's probes, metrics and status", &c.AgentPort},
-		{"listen-host", "address that the listeners bind; all when empty", &c.ListenHost},
+		{"listen-host", "address that the listeners bind; all addresses if empty", &c.ListenHost},
 	}
 }
 
-// AddFlags adds the start options to set. What c holds is their default.
+// AddFlags adds the start options to set. The values in c are the defaults.
 func (c *Config) AddFlags(set *pflag.FlagSet) {
 	for _, f := range c.flags() {
 		switch p := f.value.(type) {
@@ -125,8 +127,8 @@ func (c *Config) AddFlags(set *pflag.FlagSet) {
 	}
 }
 
-// Args writes the flags that make this configuration. They name every option that is set, also the defaults: an agent of
-// another version in the same Pod must not fall back to defaults of its own.
+// Args returns the flags for this configuration. They include every option that is set, defaults too: an agent of
+// another version in the same Pod must not use its own defaults.
 func (c Config) Args() []string {
 	var args []string
 	for _, f := range c.flags() {
@@ -168,7 +170,7 @@ func nonZero(n int64) string {
 	return strconv.FormatInt(n, 10)
 }
 
-// versionPattern is major.minor.patch of an etcd that the agent knows the flags of.
+// versionPattern is major.minor.patch of an etcd whose flags the agent knows.
 var versionPattern = regexp.MustCompile(`^3\.[567]\.(0|[1-9][0-9]?)$`)
 
 // Limits of etcd's own (server/v3/embed): the election timeout is at most 50 s and at least five heartbeats.
@@ -179,7 +181,7 @@ const (
 	defaultElectionTimeout = time.Second
 )
 
-// Validate names every field that is missing or out of its range.
+// Validate returns an error for every field that is missing or out of range.
 func (c Config) Validate() error {
 	var errs []error
 	fail := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
@@ -205,13 +207,13 @@ func (c Config) Validate() error {
 	return errors.Join(append(errs, c.validateBootstrap(), c.validateWords(), c.validateTimes(), c.validatePorts())...)
 }
 
-// validateBirth checks how a new cluster is to begin.
+// validateBootstrap checks how a new cluster begins.
 func (c Config) validateBootstrap() error {
 	_, restore := c.RestoreOrder()
 	_, join := c.JoinEndpoints()
 	var both error
 	if c.Join != "" && c.Restore != "" {
-		both = errors.New("--join and --restore are both set: a cluster begins in one way")
+		both = errors.New("--join and --restore are both set: set only one of them")
 	}
 	return errors.Join(restore, join, both)
 }
@@ -244,18 +246,18 @@ func (c Config) validateTimes() error {
 	if c.ElectionTimeout != 0 {
 		election = c.ElectionTimeout
 	}
-	// etcd takes both as whole milliseconds.
+	// etcd accepts both only in milliseconds.
 	if heartbeat < time.Millisecond || heartbeat%time.Millisecond != 0 {
-		return fmt.Errorf("--heartbeat-interval is %s, want whole milliseconds, at least 1ms", heartbeat)
+		return fmt.Errorf("--heartbeat-interval is %s, want a multiple of 1ms, at least 1ms", heartbeat)
 	}
 	if election > maxElectionTimeout || election < heartbeatsPerElection*heartbeat || election%time.Millisecond != 0 {
-		return fmt.Errorf("--election-timeout is %s, want whole milliseconds, %s (%d heartbeats) to %s",
+		return fmt.Errorf("--election-timeout is %s, want a multiple of 1ms, %s (%d heartbeats) to %s",
 			election, heartbeatsPerElection*heartbeat, heartbeatsPerElection, maxElectionTimeout)
 	}
 	return nil
 }
 
-// validatePorts: all listeners of a member share one network namespace.
+// validatePorts checks that the ports differ, because all listeners of a member share one network namespace.
 func (c Config) validatePorts() error {
 	seen := map[int]string{}
 	for _, p := range []struct {
@@ -266,14 +268,14 @@ func (c Config) validatePorts() error {
 		{"metrics-port", c.MetricsPort}, {"agent-port", c.AgentPort},
 	} {
 		if other, ok := seen[p.port]; ok {
-			return fmt.Errorf("--%s is %d, the same as --%s; want a port of its own", p.name, p.port, other)
+			return fmt.Errorf("--%s is %d, the same as --%s: use different ports", p.name, p.port, other)
 		}
 		seen[p.port] = p.name
 	}
 	return nil
 }
 
-// Duration is a time.Duration that is written as text, like 15s.
+// Duration is a time.Duration in text form, like 15s.
 type Duration time.Duration
 
 // String writes the duration as Go does.

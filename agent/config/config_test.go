@@ -12,7 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// filled sets every field to something that is not its default, so that a field without a flag is found.
+// filled sets every field to a value other than its default, so that the test finds a field without a flag.
 func filled(t *testing.T) Config {
 	t.Helper()
 	var c Config
@@ -80,11 +80,11 @@ func TestValidateNamesFieldAndRange(t *testing.T) {
 		"a restore of no one's backups":      {func(c *Config) { c.Restore = "{}" }, "--restore has no prefix"},
 		"a restore to two targets":           {func(c *Config) { c.Restore = `{"prefix":"a/b","revision":1,"name":"x"}` }, "more than one of revision, time and name"},
 		"a restore that it does not know":    {func(c *Config) { c.Restore = `{"prefix":"a/b","later":"x"}` }, `unknown field "later"`},
-		"a restore of a file of a cluster":   {func(c *Config) { c.Restore = `{"prefix":"a/b","file":"x"}` }, "--restore: a file is one state"},
-		"a restore of a file to a revision":  {func(c *Config) { c.Restore = `{"file":"x","revision":7}` }, "--restore: a file is one state"},
+		"a restore of a file of a cluster":   {func(c *Config) { c.Restore = `{"prefix":"a/b","file":"x"}` }, "--restore: a file cannot be combined"},
+		"a restore of a file to a revision":  {func(c *Config) { c.Restore = `{"file":"x","revision":7}` }, "--restore: a file cannot be combined"},
 		"a restore of a file":                {func(c *Config) { c.Restore = `{"file":"x"}` }, ""},
 		"a restore to a moment":              {func(c *Config) { c.Restore = `{"prefix":"a/b","time":"2026-11-21T18:54:00Z"}` }, ""},
-		"a heartbeat finer than etcd's unit": {func(c *Config) { c.HeartbeatInterval = 1500 * time.Microsecond }, "whole milliseconds"},
+		"a heartbeat finer than etcd's unit": {func(c *Config) { c.HeartbeatInterval = 1500 * time.Microsecond }, "a multiple of 1ms"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := valid()
@@ -100,7 +100,8 @@ func TestValidateNamesFieldAndRange(t *testing.T) {
 	}
 }
 
-// A Pod keeps its command line for as long as it lives, and the agents in it change: what was ever written must be understood.
+// A Pod keeps its command line while it exists, but its agent can change. So the agent must accept every command line
+// of an earlier release.
 func TestCommandLinesOfFormerReleasesAreUnderstood(t *testing.T) {
 	files, err := filepath.Glob(filepath.Join("testdata", "commandlines", "*"))
 	if err != nil || len(files) == 0 {
@@ -130,11 +131,11 @@ func TestJoinEndpoints(t *testing.T) {
 	}{
 		"none":            {"", nil, ""},
 		"two":             {JoinOf([]string{"http://a:2379", "http://[fd00::1]:2379"}), []string{"http://a:2379", "http://[fd00::1]:2379"}, ""},
-		"TLS":             {"https://a:2379", nil, "no URL like http://host:2379"},
-		"without a port":  {"http://a", nil, "no URL like http://host:2379"},
-		"an empty one":    {"http://a:2379,", nil, "no URL like http://host:2379"},
-		"no URL":          {"a:2379", nil, "no URL like http://host:2379"},
-		"a URL of no one": {"http://:2379", nil, "no URL like http://host:2379"},
+		"TLS":             {"https://a:2379", nil, "not a URL like http://host:2379"},
+		"without a port":  {"http://a", nil, "not a URL like http://host:2379"},
+		"an empty one":    {"http://a:2379,", nil, "not a URL like http://host:2379"},
+		"no URL":          {"a:2379", nil, "not a URL like http://host:2379"},
+		"a URL of no one": {"http://:2379", nil, "not a URL like http://host:2379"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := valid()

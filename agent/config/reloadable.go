@@ -13,41 +13,40 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Reloadable is the content of the configuration file: what may change without a restart.
+// Reloadable is the content of the configuration file: the options that can change without a restart.
 type Reloadable struct {
 	// LogLevel is debug, info, warn or error.
 	LogLevel string `json:"logLevel"`
-	// RenewInterval of the member Lease, and LeaseDuration after which observers call it stale.
+	// RenewInterval of the member Lease. LeaseDuration is the time after which observers consider it stale.
 	RenewInterval Duration `json:"renewInterval"`
 	LeaseDuration Duration `json:"leaseDuration"`
-	// SuperfluousGracePeriod is how long one leader must have seen an etcd member that is not desired before it removes
-	// it.
+	// SuperfluousGracePeriod is how long one leader must see an etcd member that is not desired before it removes it.
 	SuperfluousGracePeriod Duration `json:"superfluousGracePeriod"`
-	// Backup is nil for a cluster that is not backed up.
+	// Backup is nil for a cluster without backups.
 	Backup *Backup `json:"backup,omitempty"`
-	// RemoveOthers is the user's word that anyone who was in a cluster that was joined, and is no desired member, may go. It means
-	// nothing for a cluster that was formed here.
+	// RemoveOthers is the user's permission to remove external members of a joined cluster. It has no effect in a
+	// cluster that was formed here.
 	RemoveOthers bool `json:"removeOthers,omitempty"`
 	// Defragmentation says when the leader's agent may defragment the members' databases.
 	Defragmentation Defragmentation `json:"defragmentation"`
 }
 
-// DefaultReloadable is what holds without a configuration file, and for every key that it leaves out.
+// DefaultReloadable has the values that apply without a configuration file, and for every key that the file omits.
 func DefaultReloadable() Reloadable {
 	return Reloadable{
 		LogLevel: "info",
 		// 15 s and 45 s: a thousand members cost the API server 67 writes per second.
 		RenewInterval: Duration(15 * time.Second),
 		LeaseDuration: Duration(45 * time.Second),
-		// The duration of the leader's Lease, within which a former leader, who may act on an older list of the desired members,
-		// has lost it (docs/explanation/adr/20261123-intervals-of-agents.md).
+		// The duration of the leader's Lease. After that time, a previous leader, which might act on an older list of
+		// the desired members, no longer holds it (docs/explanation/adr/20261123-intervals-of-agents.md).
 		SuperfluousGracePeriod: Duration(time.Minute),
 		Defragmentation:        DefaultDefragmentation(),
 	}
 }
 
-// ParseReloadable reads the configuration file. Keys that it does not know are left alone, because the file may be
-// younger than the agent; keys that are absent have their default.
+// ParseReloadable reads the configuration file. It ignores unknown keys, because the file can be newer than the agent.
+// Missing keys get their defaults.
 func ParseReloadable(content []byte) (Reloadable, error) {
 	r := DefaultReloadable()
 	if err := yaml.Unmarshal(content, &r); err != nil {
@@ -59,8 +58,8 @@ func ParseReloadable(content []byte) (Reloadable, error) {
 	return r, nil
 }
 
-// ReadReloadable reads the configuration file as it stands now; one that is absent says nothing. Where nothing may be
-// decided by what holds in the meantime, that is what is asked for, and not Live.
+// ReadReloadable reads the current configuration file. A missing file means the defaults. Use it instead of Live where
+// a decision must not be based on an earlier content.
 func ReadReloadable(path string) (Reloadable, error) {
 	content, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -76,10 +75,10 @@ func ReadReloadable(path string) (Reloadable, error) {
 	return r, nil
 }
 
-// YAML writes the configuration file.
+// YAML renders the configuration file.
 func (r Reloadable) YAML() ([]byte, error) { return yaml.Marshal(r) }
 
-// Validate names every field that is out of its range.
+// Validate returns an error for every field that is out of range.
 func (r Reloadable) Validate() error {
 	var errs []error
 	switch r.LogLevel {
@@ -100,23 +99,24 @@ func within(field string, value Duration, low, high time.Duration) error {
 	return nil
 }
 
-// reloadInterval is how often the file is looked at. The kubelet itself brings a changed ConfigMap into a Pod only every
-// minute or so; reading some hundred bytes costs less than a watch of the links that it swaps.
+// reloadInterval is how often the file is read. The kubelet updates a changed ConfigMap in a Pod only about every
+// minute. Reading a few hundred bytes costs less than watching the links that the kubelet swaps.
 const reloadInterval = 10 * time.Second
 
-// Live is the configuration file as it stands now. Content that cannot be used leaves the former one in force.
+// Live is the current configuration file. If its content is invalid, the previous content stays in effect.
 type Live struct {
 	path string
 	log  *slog.Logger
-	// Loaded is informed of every content that was tried: nil for one that is in force now. It may be nil.
+	// Loaded is called for every content that was tried. The error is nil if the content is now in effect. Loaded may
+	// be nil.
 	Loaded func(Reloadable, error)
 
 	current atomic.Pointer[Reloadable]
-	// tried is what was last looked at: the content, or the error that came instead of it.
+	// tried is the last content, or the error of reading it.
 	tried string
 }
 
-// NewLive returns the configuration at path, with the defaults in force until Run has read it.
+// NewLive returns the configuration at path. The defaults are in effect until Run has read the file.
 func NewLive(path string, log *slog.Logger) *Live {
 	l := &Live{path: path, log: log}
 	initial := DefaultReloadable()
@@ -124,10 +124,10 @@ func NewLive(path string, log *slog.Logger) *Live {
 	return l
 }
 
-// Current is the configuration in force.
+// Current is the configuration in effect.
 func (l *Live) Current() Reloadable { return *l.current.Load() }
 
-// Run reads the file now and whenever it has changed, until ctx ends.
+// Run reads the file now and after each change, until ctx ends.
 func (l *Live) Run(ctx context.Context) error {
 	ticker := time.NewTicker(reloadInterval)
 	defer ticker.Stop()
@@ -141,7 +141,7 @@ func (l *Live) Run(ctx context.Context) error {
 	}
 }
 
-// load does something only when what it sees is not what it saw before.
+// load acts only if the content or the error has changed.
 func (l *Live) load(ctx context.Context) {
 	content, err := os.ReadFile(l.path)
 	seen := "content:" + string(content)
@@ -161,7 +161,7 @@ func (l *Live) load(ctx context.Context) {
 		next, err = ParseReloadable(content)
 	}
 	if err != nil {
-		l.log.ErrorContext(ctx, "configuration file refused", "path", l.path, "err", err)
+		l.log.ErrorContext(ctx, "configuration file invalid, keeping the previous one", "path", l.path, "err", err)
 	} else {
 		l.current.Store(&next)
 		l.log.InfoContext(ctx, "configuration file loaded", "path", l.path)
@@ -173,19 +173,22 @@ func (l *Live) load(ctx context.Context) {
 
 // The limits of the intervals (docs/explanation/adr/20261123-intervals-of-agents.md).
 const (
-	// A renewal more often than every second floods the API server. One less often than every five minutes says nothing of a member.
+	// A renewal more often than every second overloads the API server. One less often than every five minutes says
+	// nothing about a member.
 	minRenewInterval, maxRenewInterval = time.Second, 5 * time.Minute
-	// leaseRenewals fit into a Lease's duration: with two lost renewals in a row a member still counts as alive.
+	// leaseRenewals fit into the duration of a Lease. A member still counts as alive after two consecutive lost
+	// renewals.
 	leaseRenewals    = 3
 	maxLeaseDuration = time.Hour
-	// minSuperfluousGrace is twice what etcd's guard of changed members takes (5 s), and two looks of the leader's agent at the list.
+	// minSuperfluousGrace is twice the 5 s for which etcd protects changed members, and two checks of the member list
+	// by the leader's agent.
 	minSuperfluousGrace, maxSuperfluousGrace = 10 * time.Second, 24 * time.Hour
 )
 
-// IntervalNames are what the reader of an error knows the intervals by: keys of the file, or druid's flags.
+// IntervalNames are the names of the intervals for errors: keys of the file, or flags of druid.
 type IntervalNames struct{ Renew, Lease, Grace string }
 
-// ValidateIntervals names every interval that is out of its range, and what to set it to.
+// ValidateIntervals returns an error for every interval that is out of range, with a valid value.
 func (r Reloadable) ValidateIntervals(names IntervalNames) error {
 	var errs []error
 	add := func(err error, advice string) {
@@ -195,37 +198,37 @@ func (r Reloadable) ValidateIntervals(names IntervalNames) error {
 	}
 	add(within(names.Renew, r.RenewInterval, minRenewInterval, maxRenewInterval), "15s is the default")
 	add(within(names.Lease, r.LeaseDuration, leaseRenewals*time.Duration(r.RenewInterval), maxLeaseDuration),
-		"set it to three times "+names.Renew+" or more, so that two lost renewals end no Lease")
+		"set it to three times "+names.Renew+" or more, so that a Lease survives two lost renewals")
 	if time.Duration(r.LeaseDuration)%time.Second != 0 {
-		errs = append(errs, fmt.Errorf("%s is %s, want whole seconds, which is how a Lease counts", names.Lease, r.LeaseDuration))
+		errs = append(errs, fmt.Errorf("%s is %s, want a multiple of 1s, because a Lease counts in seconds", names.Lease, r.LeaseDuration))
 	}
 	add(within(names.Grace, r.SuperfluousGracePeriod, max(minSuperfluousGrace, time.Duration(r.LeaseDuration)), maxSuperfluousGrace),
-		"set it to "+names.Lease+" or more, and to 10s at least, so that no member is removed by what is not reported yet")
+		"set it to "+names.Lease+" or more, and to at least 10s, so that no member is removed because of outdated information")
 	return errors.Join(errs...)
 }
 
-// Defragmentation says when the leader's agent may defragment the members' databases, one after another.
+// Defragmentation says when the leader's agent may defragment the databases of the members, one after another.
 type Defragmentation struct {
-	// Enabled is false unless the file says so: an agent without its configuration stalls no one.
+	// Enabled is false unless the file sets it, because an agent without its configuration must not block a member.
 	Enabled bool `json:"enabled"`
 	// Schedule opens a window each time that it fires: five fields, as in a CronJob. Empty: any time is one.
 	Schedule string `json:"schedule,omitempty"`
 	// TimeZone of the schedule by its IANA name; empty for UTC.
 	TimeZone string `json:"timeZone,omitempty"`
-	// Window is how long each window is open. A defragmentation is begun in it; it may end later.
+	// Window is how long each window is open. A defragmentation must begin in it, and can end later.
 	Window Duration `json:"window"`
-	// MinFreePercent of the database's file, and MinFreeBytes, must be free before it is defragmented: both.
+	// MinFreePercent of the file of the database and MinFreeBytes must both be free before it is defragmented.
 	MinFreePercent int64 `json:"minFreePercent"`
 	MinFreeBytes   int64 `json:"minFreeBytes"`
-	// Interval between two looks at the sizes of all databases, and so between two members' turns.
+	// Interval between two checks of the sizes of all databases, and so between the defragmentations of two members.
 	Interval Duration `json:"interval"`
-	// OutOfSpace is what is done when etcd raised the alarm NOSPACE.
+	// OutOfSpace is the reaction to etcd's alarm NOSPACE.
 	OutOfSpace OutOfSpace `json:"outOfSpace"`
-	// HistoryWindow is how long a revision must have been there before it is compacted for that.
+	// HistoryWindow is the minimum age of a revision that this reaction compacts.
 	HistoryWindow Duration `json:"historyWindow"`
 }
 
-// OutOfSpace is what the leader's agent does about the alarm NOSPACE.
+// OutOfSpace is how the leader's agent reacts to the alarm NOSPACE.
 type OutOfSpace string
 
 // What it does. The words are those of the EtcdCluster.
@@ -235,11 +238,12 @@ const (
 	OutOfSpaceNothing    OutOfSpace = "Nothing"
 )
 
-// DefaultDefragmentation is what druid renders for a cluster that says nothing, but for Enabled. The thresholds are those of
-// OpenShift's cluster-etcd-operator (pkg/operator/defragcontroller: 45 % and 100 MiB), which counts the bytes of the whole
-// file; counting those that are free spares databases that would give little back. A minute after its turn a member is back
-// with its clients, whose probes ask each second and whose Lease is renewed each 15 s; cluster-etcd-operator waits 36 s.
-// Five minutes of history are what kube-apiserver leaves its watchers (storage/etcd3, compactInterval).
+// DefaultDefragmentation is what druid renders for a cluster without settings, except Enabled. The thresholds are
+// those of OpenShift's cluster-etcd-operator (pkg/operator/defragcontroller: 45 % and 100 MiB). That operator counts
+// the bytes of the complete file. druid counts the free bytes, and so skips databases that would shrink little. A
+// minute after its defragmentation, a member serves its clients again: probes run each second and its Lease is renewed
+// every 15 s. cluster-etcd-operator waits 36 s. Five minutes of history are what kube-apiserver leaves its watchers
+// (storage/etcd3, compactInterval).
 func DefaultDefragmentation() Defragmentation {
 	return Defragmentation{
 		Window: Duration(time.Hour), MinFreePercent: 45, MinFreeBytes: 100 << 20, Interval: Duration(time.Minute),
@@ -247,8 +251,8 @@ func DefaultDefragmentation() Defragmentation {
 	}
 }
 
-// validate names every field that is out of its range. A schedule that cannot be read is no error: it opens no window, and
-// the rest of the file holds.
+// validate returns an error for every field that is out of range. A schedule that cannot be read is not an error: it
+// opens no window, and the rest of the file applies.
 func (d Defragmentation) validate() (errs []error) {
 	errs = append(errs, within("defragmentation.window", d.Window, time.Minute, 24*time.Hour))
 	errs = append(errs, within("defragmentation.interval", d.Interval, 5*time.Second, time.Hour))
@@ -267,8 +271,8 @@ func (d Defragmentation) validate() (errs []error) {
 	return errs
 }
 
-// Open says whether a window is open at now: the schedule fired within the last Window, or there is none. An error says
-// that the schedule or its time zone cannot be read.
+// Open reports whether a window is open at now: the schedule fired within the last Window, or there is no schedule. An
+// error says that the schedule or its time zone cannot be read.
 func (d Defragmentation) Open(now time.Time) (bool, error) {
 	if d.Schedule == "" {
 		return true, nil

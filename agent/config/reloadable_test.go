@@ -49,7 +49,7 @@ func TestParseReloadable(t *testing.T) {
 		"a Lease that three renewals fit into": {"{renewInterval: 5s, leaseDuration: 15s}", changed(func(r *Reloadable) {
 			r.RenewInterval, r.LeaseDuration = Duration(5*time.Second), Duration(15*time.Second)
 		}), ""},
-		"a Lease of half a second more": {"leaseDuration: 45.5s", Reloadable{}, "leaseDuration is 45.5s, want whole seconds"},
+		"a Lease of half a second more": {"leaseDuration: 45.5s", Reloadable{}, "leaseDuration is 45.5s, want a multiple of 1s"},
 		"no grace": {
 			"{renewInterval: 1s, leaseDuration: 3s, superfluousGracePeriod: 9s}", Reloadable{}, "superfluousGracePeriod is 9s, want 10s to 24h",
 		},
@@ -106,7 +106,7 @@ func TestBadContentLeavesTheFormerInForceAndIsLoggedOnce(t *testing.T) {
 	if got := live.Current().LogLevel; got != "warn" {
 		t.Errorf("after bad content: logLevel %q, want warn", got)
 	}
-	if refused != 1 || strings.Count(out.String(), "configuration file refused") != 1 {
+	if refused != 1 || strings.Count(out.String(), "configuration file invalid, keeping the previous one") != 1 {
 		t.Errorf("refused %d times, want once; log:\n%s", refused, out.String())
 	}
 	write("logLevel: error")

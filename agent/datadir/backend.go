@@ -15,13 +15,15 @@ import (
 	"github.com/etcd-druid/druid/internal/boltdb"
 )
 
-// errNoBackend is MissingDB for etcd's own backend, and a missing file for one that came with a snapshot.
-var errNoBackend = damaged(MissingDB, "the log has no backend")
+// errNoBackend is MissingDB for etcd's own backend, and means a missing file for a backend that came with a raft
+// snapshot.
+var errNoBackend = damaged(MissingDB, "there is a log, but no database file")
 
-// openTimeout bounds the wait for bbolt's own lock on the file. No one else holds it while we hold the volume's.
+// openTimeout bounds the wait for bbolt's lock on the file. No other process holds it while launch holds the lock of
+// the volume.
 const openTimeout = time.Second
 
-// backend is what etcd's meta bucket says.
+// backend is the content of etcd's meta bucket.
 type backend struct {
 	size            int64
 	consistentIndex uint64
@@ -32,8 +34,8 @@ func (b backend) fill(r *Report) {
 	r.DBSize, r.ConsistentIndex, r.StorageVersion = b.size, b.consistentIndex, b.storageVersion
 }
 
-// readBackend reads the meta pages and etcd's marks. The size is compared with the meta page before bbolt maps the file:
-// a page that is mapped beyond its end cannot be read without a signal.
+// readBackend reads the meta pages and etcd's metadata. It compares the size with the meta page before bbolt maps the
+// file, because reading a mapped page beyond the end of the file raises a signal.
 func readBackend(path string) (backend, error) {
 	var b backend
 	f, size, err := openBackendFile(path)
@@ -53,12 +55,12 @@ func readBackend(path string) (backend, error) {
 	return b, errors.Join(err, db.Close())
 }
 
-// guarded turns what bbolt does on a page that is not what it expects, a panic or a fault, into damage.
+// guarded converts a panic or a fault of bbolt on an unexpected page to damage.
 func guarded(read func() error) (err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
 		if r := recover(); r != nil {
-			err = damaged(BadBackend, "read etcd's marks: %v", r)
+			err = damaged(BadBackend, "read etcd's metadata: %v", r)
 		}
 	}()
 	return read()
@@ -83,7 +85,7 @@ func (b *backend) read(tx *bolt.Tx) error {
 	return nil
 }
 
-// checkPages reads the whole backend at path.
+// checkPages reads the complete backend at path.
 func checkPages(ctx context.Context, path string) error {
 	f, _, err := openBackendFile(path)
 	if err != nil {
@@ -98,7 +100,7 @@ func readMeta(f io.ReaderAt, size int64) (boltdb.Meta, error) {
 	return meta, asDamage(err)
 }
 
-// asDamage names the damage of a backend as that of a data directory.
+// asDamage converts the damage of a backend to that of a data directory.
 func asDamage(err error) error {
 	found, ok := errors.AsType[*boltdb.DamagedError](err)
 	if !ok {

@@ -15,9 +15,9 @@ import (
 
 var dbMiB = flag.Int("db", 1024, "size of the backend that BenchmarkInspect looks at, in MiB")
 
-// BenchmarkInspect looks at a backend as etcd fills it: revisions in order, values of 1 KiB, a tenth of them rewritten so
-// that pages are freed and used again. The cold runs drop the page cache of the file first. 8 GiB take eight times as
-// long as the default of 1 GiB, for every page is read once.
+// BenchmarkInspect inspects a typical backend of etcd: revisions in order, values of 1 KiB, a tenth of them rewritten
+// so that pages are freed and reused. The cold runs first drop the page cache of the file. 8 GiB take eight times as
+// long as the default of 1 GiB, because every page is read once.
 func BenchmarkInspect(b *testing.B) {
 	dir := b.TempDir()
 	if err := os.CopyFS(dir, os.DirFS(servedVolume(b))); err != nil {

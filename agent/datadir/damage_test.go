@@ -36,7 +36,7 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// fingerprint is every name on the volume with what it holds.
+// fingerprint is the name and the content of everything on the volume.
 func fingerprint(t *testing.T, dir string) map[string][32]byte {
 	t.Helper()
 	prints := map[string][32]byte{}
@@ -74,7 +74,7 @@ func removeWAL(i int) damageFunc {
 	return func(t *testing.T, dir string) { must(t, os.Remove(walAt(t, dir, i))) }
 }
 
-// removeWALBelowSnapshot leaves the head of the last file only, which names no snapshot: as if too much had been purged.
+// removeWALBelowSnapshot keeps only the start of the last file, which has no snapshot, as after purging too much.
 func removeWALBelowSnapshot(t *testing.T, dir string) {
 	paths := walPaths(t, dir)
 	for _, p := range paths[:len(paths)-1] {
@@ -108,14 +108,14 @@ func cutRecord(i int) damageFunc {
 	}
 }
 
-// cutTail takes whole records from the end, as a file system might that was repaired.
+// cutTail removes complete records from the end, as a file system repair might.
 func cutTail(t *testing.T, dir string) {
 	path := walAt(t, dir, -1)
 	offsets := recordEnds(t, path)
 	must(t, os.Truncate(path, offsets[1]))
 }
 
-// tearTail appends a record of which only the beginning reached the disk, as a crash leaves it.
+// tearTail appends a record of which only the beginning reached the disk, as after a crash.
 func tearTail(t *testing.T, dir string) {
 	path := walAt(t, dir, -1)
 	offsets := recordEnds(t, path)
@@ -141,7 +141,7 @@ func zeroTail(t *testing.T, dir string) {
 	must(t, f.Close())
 }
 
-// recordEnds are the offsets at which the records of a file end, found with etcd's decoder.
+// recordEnds returns the offsets at which the records of a file end. It uses etcd's decoder.
 func recordEnds(t *testing.T, path string) []int64 {
 	t.Helper()
 	f, err := os.Open(path)
@@ -187,13 +187,13 @@ func truncate(size int64) damageFunc {
 	return func(t *testing.T, dir string) { must(t, os.Truncate(dbPath(dir), size)) }
 }
 
-// truncateHalf cuts what is in use; bbolt's file is longer than that.
+// truncateHalf cuts pages that are in use. The file of bbolt is longer than those.
 func truncateHalf(t *testing.T, dir string) {
 	m := metaOf(t, dir)
 	truncate(int64(m.End*m.PageSize/2))(t, dir)
 }
 
-// flipMeta flips the meta page of the older transaction, or both.
+// flipMeta changes the meta page of the older transaction, or both.
 func flipMeta(n int) damageFunc {
 	return func(t *testing.T, dir string) {
 		m := metaOf(t, dir)
@@ -214,7 +214,7 @@ func metaOf(t *testing.T, dir string) boltdb.Meta {
 	return m
 }
 
-// find locates a page of the db.
+// find returns a page of the database.
 type find func(t *testing.T, dir string) (page uint64)
 
 func rootPage(t *testing.T, dir string) uint64 { return metaOf(t, dir).Root }
@@ -248,7 +248,7 @@ func someBranch(t *testing.T, dir string) uint64 {
 	}
 }
 
-// someLeaf is below the middle of someBranch.
+// someLeaf is a leaf below the middle of someBranch.
 func someLeaf(t *testing.T, dir string) uint64 {
 	raw := readPage(t, dir, someBranch(t, dir))
 	i := int(boltdb.Order.Uint16(raw[10:])) / 2
@@ -279,14 +279,15 @@ func flipElement(where find) damageFunc {
 	return flipAt(where, boltdb.HeaderSize+boltdb.ElementSize+6)
 }
 
-// strayChild makes a branch refer to a page that no mapping reaches, and which differs from the right one in high bits only.
+// strayChild makes a branch refer to a page beyond every mapping, whose number differs from the correct one only in
+// high bits.
 func strayChild(t *testing.T, dir string) {
 	branch := someBranch(t, dir)
 	child := boltdb.Order.Uint64(readPage(t, dir, branch)[boltdb.HeaderSize+boltdb.ElementSize+8:])
 	writePage(t, dir, branch, boltdb.HeaderSize+boltdb.ElementSize+8, binary.LittleEndian.AppendUint64(nil, child|1<<40))
 }
 
-// strayMarks makes bbolt follow a page number out of its memory map when it reads etcd's marks: a fault.
+// strayMarks makes bbolt follow a page number beyond its memory map when it reads etcd's metadata, which is a fault.
 func strayMarks(t *testing.T, dir string) {
 	root := rootPage(t, dir)
 	raw := readPage(t, dir, root)
@@ -302,7 +303,8 @@ func strayMarks(t *testing.T, dir string) {
 	t.Fatal("the root page holds no meta bucket")
 }
 
-// flipBranchKey makes a branch lie about where its child begins, in an order that the branch itself cannot report.
+// flipBranchKey makes the first key of a child wrong in a branch. The branch itself is still in order, so it does not
+// show the damage.
 func flipBranchKey(t *testing.T, dir string) {
 	raw := readPage(t, dir, someBranch(t, dir))
 	element := boltdb.HeaderSize + boltdb.ElementSize

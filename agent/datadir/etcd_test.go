@@ -19,10 +19,10 @@ import (
 	"github.com/etcd-druid/druid/test/machine"
 )
 
-// patience with an etcd that needs a second on an idle machine.
+// maxWait is the timeout for an etcd that needs a second on an idle machine.
 const maxWait = 2 * time.Minute
 
-// startEtcd runs a real etcd on the volume dir. Small snapshots and log files make the log reach over several of each.
+// startEtcd runs a real etcd on the volume dir. Small snapshot and log sizes produce several files of each.
 func startEtcd(tb testing.TB, dir string) *embed.Etcd {
 	tb.Helper()
 	cfg := embed.NewConfig()
@@ -33,7 +33,8 @@ func startEtcd(tb testing.TB, dir string) *embed.Etcd {
 	cfg.ListenPeerUrls, cfg.AdvertisePeerUrls = []url.URL{peer}, []url.URL{peer}
 	cfg.InitialCluster = cfg.Name + "=" + peer.String()
 	cfg.SnapshotCount, cfg.SnapshotCatchUpEntries = 100, 50
-	// etcd would purge in the background, every 30 s: on a slow machine the tests would meet other files than on a quick one.
+	// etcd purges files in the background every 30 s. On a slow machine, the tests would find other files than on a
+	// fast one.
 	cfg.MaxSnapFiles, cfg.MaxWalFiles = 0, 0
 	cfg.LogLevel = "error"
 	e, err := embed.StartEtcd(cfg)
@@ -50,7 +51,8 @@ func startEtcd(tb testing.TB, dir string) *embed.Etcd {
 	return e
 }
 
-// settled waits until etcd has written its storage version, the last thing that it writes by itself after a start.
+// settled waits until etcd has written its storage version, which is the last thing that it writes by itself after a
+// start.
 func settled(tb testing.TB, c *clientv3.Client) {
 	tb.Helper()
 	for poll, late := time.Tick(10*time.Millisecond), time.After(maxWait); ; {
@@ -75,7 +77,7 @@ func put(tb testing.TB, c *clientv3.Client, n int, size int) {
 	}
 }
 
-// served is a volume on which etcd had run and ended, made once.
+// served is a volume on which etcd ran and exited. It is created once.
 var served = sync.OnceValues(func() (string, error) { return os.MkdirTemp("", "datadir-test-*") })
 
 var serve sync.Once

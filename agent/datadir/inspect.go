@@ -16,17 +16,17 @@ import (
 
 // Options of an inspection.
 type Options struct {
-	// EtcdVersion is the version that is to be started, major.minor or more. It decides what a newer schema is and which
-	// files the start needs. Empty means the newest that this build knows.
+	// EtcdVersion is the version to start, major.minor or more. It decides which schema is newer and which files the
+	// start needs. Empty means the newest version that this build supports.
 	EtcdVersion string
 	// Full looks at every page of the backend. It is due after an unclean end and after repeated crashes; after a clean
 	// stop the log, the meta pages and etcd's own marks are enough.
 	Full bool
 }
 
-// Inspect finds out in what state etcd's data on the volume dir is. It opens everything read-only and creates nothing.
-// The caller holds the volume's lock. An error means that the state is unknown: the disk did not answer, another process
-// has the backend open, or ctx ended.
+// Inspect returns the state of etcd's data on the volume dir. It opens everything read-only and creates nothing. The
+// caller holds the lock of the volume. An error means that the state is unknown: the disk returned an error, another
+// process has the backend open, or ctx ended.
 func Inspect(ctx context.Context, dir string, o Options) (r Report, err error) {
 	start := time.Now()
 	defer func() { r.Took = time.Since(start) }()
@@ -53,7 +53,8 @@ func Inspect(ctx context.Context, dir string, o Options) (r Report, err error) {
 	return r, nil
 }
 
-// isEmpty says whether no raft ID was ever started here: etcd makes member/wal whole, by rename, before it starts raft.
+// isEmpty reports whether no raft ID was ever started here. etcd creates a complete member/wal by a rename before it
+// starts raft.
 func isEmpty(data string) (empty, leftover bool, err error) {
 	_, err = os.Lstat(etcdlayout.ToWALDir(data))
 	if err == nil {
@@ -69,7 +70,7 @@ func isEmpty(data string) (empty, leftover bool, err error) {
 	return true, len(entries) > 0, nil
 }
 
-// inspect fills r as far as it gets. Damage is its error.
+// inspect fills r as far as it can. It returns damage as an error.
 func inspect(ctx context.Context, data string, minor version, full bool, r *Report) error {
 	log, err := readLog(ctx, etcdlayout.ToWALDir(data))
 	log.fill(r)
@@ -86,12 +87,12 @@ func inspect(ctx context.Context, data string, minor version, full bool, r *Repo
 	if err != nil {
 		return err
 	}
-	// etcd takes the backend that came with a snapshot of the leader where its own is behind that snapshot.
+	// If its own backend is behind a snapshot of the leader, etcd uses the backend that came with that snapshot.
 	if be.consistentIndex < start.Index {
 		path = snapshotDB(data, start.Index)
 		if be, err = readBackend(path); err != nil {
 			if errors.Is(err, errNoBackend) {
-				return damaged(MissingSnapshotFile, "the log starts at index %d, the backend at %d, and %s is missing",
+				return damaged(MissingSnapshotFile, "the log starts at index %d, the backend has applied only index %d, and %s is missing",
 					start.Index, r.ConsistentIndex, filepath.Base(path))
 			}
 			return nameByPages(ctx, path, err)
@@ -108,7 +109,8 @@ func inspect(ctx context.Context, data string, minor version, full bool, r *Repo
 	return nil
 }
 
-// nameByPages looks for the page that made a backend unreadable, to name it; the reader itself stops with less.
+// nameByPages finds and names the page that made a backend unreadable, because the error of the reader has less
+// detail.
 func nameByPages(ctx context.Context, path string, err error) error {
 	var found *damage
 	if !errors.As(err, &found) || found.kind != BadBackend {
@@ -120,7 +122,7 @@ func nameByPages(ctx context.Context, path string, err error) error {
 	return err
 }
 
-// State of a data directory. There is no unknown among them: what could not be found out is an error of Inspect.
+// State of a data directory. There is no unknown state: Inspect returns an error instead.
 type State uint8
 
 // The states.
@@ -129,13 +131,13 @@ const (
 	Empty State = 1 << iota
 	// Intact: etcd can start on it and continue where it stopped.
 	Intact
-	// Corrupt: present, but not what etcd had written; Report.Kind names the damage.
+	// Corrupt: data is present, but differs from what etcd wrote. Report.Kind names the damage.
 	Corrupt
-	// NewerSchema: intact, but written by a newer minor of etcd than the one that is to be started.
+	// NewerSchema: intact, but written by a newer minor version of etcd than the one to start.
 	NewerSchema
 )
 
-// String is the state's word in Leases, logs and metrics.
+// String returns the name of the state in Leases, logs and metrics.
 func (s State) String() string {
 	switch s {
 	case Empty:
@@ -156,29 +158,30 @@ type Kind string
 
 // The kinds of damage, in the order in which Inspect looks for them.
 const (
-	// MissingWALFile: the log has no file, lacks one in its sequence, or starts above the newest usable snapshot.
+	// MissingWALFile: the log has no file, a file of the sequence is missing, or the log begins after the newest
+	// usable snapshot.
 	MissingWALFile Kind = "missing-wal-file"
 	// BadWALRecord: a record fails its checksum or cannot be decoded, and it is not a torn tail.
 	BadWALRecord Kind = "bad-wal-record"
-	// TornWAL: the log is torn before its last file, lacks entries in its middle, or ends below what it had committed. A
-	// torn tail that lost nothing committed is what every crash may leave, and etcd repairs it: that is Intact, with
-	// Report.TornTail.
+	// TornWAL: a file before the last one is torn, entries in the middle are missing, or the log ends before its
+	// committed index. A torn tail without loss of committed entries can follow every crash, and etcd repairs it. That
+	// is Intact, with Report.TornTail.
 	TornWAL Kind = "torn-wal"
-	// MissingSnapshotFile: the log starts at a snapshot of which no file is left.
+	// MissingSnapshotFile: the log starts at a snapshot whose files are all missing.
 	MissingSnapshotFile Kind = "missing-snapshot-file"
 	// MissingDB: there is a log but no backend.
 	MissingDB Kind = "missing-db"
-	// TruncatedDB: the backend is shorter than its own meta page says.
+	// TruncatedDB: the backend is shorter than its meta page says.
 	TruncatedDB Kind = "truncated-db"
-	// ConsistentIndexAhead: the backend has applied entries that the log does not hold. Either the log lost them, then the
-	// member forgot what it had acknowledged; or etcd crashed while it applied entries whose write to the log was still
-	// under way, then no one counts on them. The two cannot be reported apart, so it counts as the worse.
+	// ConsistentIndexAhead: the backend has applied entries that the log does not have. Either the log lost them, and
+	// the member forgot what it had acknowledged. Or etcd crashed while it applied entries whose write to the log was
+	// not complete, and no member relies on them. The two cases look the same, so the worse one is assumed.
 	ConsistentIndexAhead Kind = "consistent-index-ahead"
 	// BadMeta: neither meta page of the backend is valid.
 	BadMeta Kind = "bad-meta-page"
-	// BadPage: a page of the backend is not what its tree says.
+	// BadPage: a page of the backend does not match its tree.
 	BadPage Kind = "bad-page"
-	// BadBackend: the pages are right, but etcd's buckets in them are not.
+	// BadBackend: the pages are valid, but etcd's buckets in them are not.
 	BadBackend Kind = "bad-backend"
 )
 
@@ -193,30 +196,31 @@ func (p Position) Less(q Position) bool {
 	return p.Term < q.Term || p.Term == q.Term && p.Index < q.Index
 }
 
-// Report is what Inspect found. Fields that the damage hides are zero.
+// Report is the result of Inspect. Fields that the damage hides are zero.
 type Report struct {
 	State State
-	// Kind and Detail say what is damaged and where, of Corrupt only.
+	// Kind and Detail describe the damage of corrupt data.
 	Kind   Kind
 	Detail string
 	// Full says that every page of the backend was looked at.
 	Full bool
-	// Leftover: Empty, but data/ holds something, which must be moved aside before another start.
+	// Leftover: the state is Empty, but data/ has content, which must be quarantined before another start.
 	Leftover bool
-	// TornTail: the log's last record is half written; etcd will cut it off.
+	// TornTail: the last record of the log is incomplete. etcd truncates it.
 	TornTail bool
 
 	// ClusterID and MemberID from the metadata of the log.
 	ClusterID, MemberID uint64
 	// Term, Vote and Commit of the last hard state.
 	Term, Vote, Commit uint64
-	// Last entry of the log; the snapshot's position where the log holds none above it.
+	// Last entry of the log, or the position of the snapshot if the log has no entry above it.
 	Last Position
-	// Snapshot is the newest one that the log names at or below Commit.
+	// Snapshot is the newest snapshot in the log at or below Commit.
 	Snapshot Position
 	// ConsistentIndex is the last entry that the backend has applied.
 	ConsistentIndex uint64
-	// StorageVersion is the minor that wrote the backend's schema, such as 3.6; 3.5 left no word.
+	// StorageVersion is the minor version that wrote the schema of the backend, such as 3.6. etcd 3.5 does not record
+	// it.
 	StorageVersion string
 	// DBSize in bytes, of the file.
 	DBSize int64
@@ -224,7 +228,7 @@ type Report struct {
 	Took time.Duration
 }
 
-// String is the state and, of damage, its kind.
+// String returns the state, and for damage also its kind.
 func (r Report) String() string {
 	if r.State == Corrupt {
 		return r.State.String() + " (" + string(r.Kind) + ")"
@@ -232,7 +236,8 @@ func (r Report) String() string {
 	return r.State.String()
 }
 
-// damage is the error by which a check says that the data is corrupt. Every other error means that it could not look.
+// damage is the error of a check that finds corrupt data. Every other error means that the check could not read the
+// data.
 type damage struct {
 	kind   Kind
 	detail string

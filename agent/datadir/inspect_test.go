@@ -127,8 +127,8 @@ func TestReportReportsWhatEtcdKnew(t *testing.T) {
 			ConsistentIndex: status.RaftIndex, StorageVersion: "3.7.0",
 		}
 		got.Took, got.DBSize, got.Vote, got.Commit, got.Snapshot = 0, 0, 0, 0, Position{}
-		// etcd writes its cluster version by itself some time after the start: what was committed or applied when it was
-		// asked is a lower bound.
+		// etcd writes its cluster version by itself some time after the start. So the committed and applied indexes in
+		// the status are lower bounds.
 		if got.ConsistentIndex >= status.RaftAppliedIndex && got.ConsistentIndex <= got.Last.Index && got.Last.Index >= want.Last.Index {
 			got.Last.Index, got.ConsistentIndex = want.Last.Index, want.ConsistentIndex
 		}
@@ -138,7 +138,7 @@ func TestReportReportsWhatEtcdKnew(t *testing.T) {
 	}
 }
 
-// What Inspect calls intact, a real etcd starts on; the tail that it calls torn, etcd repairs.
+// A real etcd starts on data that Inspect calls intact, and repairs a tail that Inspect calls torn.
 func TestEtcdStartsOnWhatIsIntact(t *testing.T) {
 	tests := map[string]struct {
 		damage func(*testing.T, string)
@@ -168,7 +168,8 @@ func TestEtcdStartsOnWhatIsIntact(t *testing.T) {
 	}
 }
 
-// A backend that a leader sent with a snapshot stands next to the older one until etcd starts; it is the one that counts.
+// A backend that a leader sent with a snapshot is stored next to the older one until etcd starts. Inspect must use the
+// new one.
 func TestBackendOfASnapshotIsTheOneInspected(t *testing.T) {
 	dir := servedVolume(t)
 	r, err := Inspect(t.Context(), dir, Options{})
@@ -237,7 +238,7 @@ func TestWhatCannotBeFoundOutIsAnError(t *testing.T) {
 	t.Run("the disk does not answer", func(t *testing.T) {
 		dir := servedVolume(t)
 		path := walPaths(t, dir)[0]
-		// A directory in a file's place is what reads with an error for everybody, root included.
+		// A directory in place of a file returns a read error for every user, root included.
 		if err := errors.Join(os.Remove(path), os.Mkdir(path, 0o700)); err != nil {
 			t.Fatal(err)
 		}

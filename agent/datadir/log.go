@@ -23,7 +23,7 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// raftLog is what a pass over all records of the log reports. One record at a time is in memory.
+// raftLog is the result of one pass over all records of the log. Only one record at a time is in memory.
 type raftLog struct {
 	firstFile uint64 // the index in the name of the oldest file
 	metadata  []byte
@@ -52,7 +52,7 @@ func walFiles(dir string) ([]walFile, error) {
 	var files []walFile
 	for _, e := range entries {
 		f := walFile{name: e.Name()}
-		// Files that etcd prepares end in .tmp, those that it set aside in .broken.
+		// Files that etcd prepares end in .tmp, and files that it set aside end in .broken.
 		if n, err := fmt.Sscanf(f.name, "%016x-%016x.wal", &f.seq, &f.index); err != nil || n != 2 || filepath.Ext(f.name) != ".wal" {
 			continue
 		}
@@ -60,17 +60,17 @@ func walFiles(dir string) ([]walFile, error) {
 	}
 	slices.SortFunc(files, func(a, b walFile) int { return bytes.Compare([]byte(a.name), []byte(b.name)) })
 	if len(files) == 0 {
-		return nil, damaged(MissingWALFile, "%s holds no file of the log", filepath.Base(dir))
+		return nil, damaged(MissingWALFile, "%s contains no log file", filepath.Base(dir))
 	}
 	for i := 1; i < len(files); i++ {
 		if files[i].seq != files[i-1].seq+1 {
-			return nil, damaged(MissingWALFile, "the log lacks what lies between %s and %s", files[i-1].name, files[i].name)
+			return nil, damaged(MissingWALFile, "log files are missing between %s and %s", files[i-1].name, files[i].name)
 		}
 	}
 	return files, nil
 }
 
-// walReader reports whether it was read from: the decoder opens no file before it is done with the one before.
+// walReader records whether it was read. The decoder finishes each file before it reads the next one.
 type walReader struct {
 	*os.File
 	info    fs.FileInfo
@@ -81,7 +81,7 @@ func (r *walReader) Read(p []byte) (int, error) { r.reached = true; return r.Fil
 
 func (r *walReader) FileInfo() (fs.FileInfo, error) { return r.info, nil }
 
-// readLog reads the log with etcd's decoder, which verifies the checksum of each record and of the chain of files.
+// readLog reads the log with etcd's decoder, which verifies the checksum of each record and across files.
 func readLog(ctx context.Context, dir string) (*raftLog, error) {
 	l := &raftLog{}
 	files, err := walFiles(dir)
@@ -107,12 +107,12 @@ func readLog(ctx context.Context, dir string) (*raftLog, error) {
 	err = l.decode(ctx, wal.NewDecoder(decoded...))
 	switch reached := slices.IndexFunc(readers, func(r *walReader) bool { return !r.reached }); {
 	case err == nil && l.metadata == nil:
-		err = damaged(BadWALRecord, "%s holds no metadata", files[0].name)
+		err = damaged(BadWALRecord, "%s contains no metadata", files[0].name)
 	case !errors.Is(err, io.ErrUnexpectedEOF):
 	case reached == -1:
 		l.tornTail, err = true, nil
 	default:
-		err = damaged(TornWAL, "%s ends within a record, but %s follows it", files[reached-1].name, files[reached].name)
+		err = damaged(TornWAL, "%s ends in the middle of a record, but %s follows it", files[reached-1].name, files[reached].name)
 	}
 	return l, err
 }
@@ -162,7 +162,8 @@ func (l *raftLog) record(decoder wal.Decoder, rec *walpb.Record) error {
 		}
 		l.snapshots = append(l.snapshots, Position{Term: s.GetTerm(), Index: s.GetIndex()})
 	case wal.CrcType:
-		// A new file begins with the checksum that the file before it ended with. A decoder that has read nothing has none.
+		// A new file begins with the last checksum of the file before it. Before its first record, the decoder has
+		// none.
 		if crc := decoder.LastCRC(); crc != 0 && rec.Validate(crc) != nil {
 			return wal.ErrCRCMismatch
 		}
@@ -173,7 +174,7 @@ func (l *raftLog) record(decoder wal.Decoder, rec *walpb.Record) error {
 	return nil
 }
 
-// entry follows the log as etcd reads it: an entry replaces every former one of its index and above.
+// entry follows the log as etcd reads it: an entry replaces all previous entries with its index and above.
 func (l *raftLog) entry(p Position) {
 	if !l.entries || p.Index > l.last.Index+1 || p.Index < l.catalogState {
 		l.catalogState = p.Index
@@ -181,7 +182,7 @@ func (l *raftLog) entry(p Position) {
 	l.entries, l.last = true, p
 }
 
-// valid are the snapshots that etcd would start from, oldest first: those that had been committed.
+// valid returns the committed snapshots, oldest first. etcd can start from these.
 func (l *raftLog) valid() []Position {
 	var valid []Position
 	for _, s := range l.snapshots {
@@ -204,25 +205,25 @@ func (l *raftLog) fill(r *Report) {
 	}
 }
 
-// check says whether raft can go on from the snapshot start with this log, and whether the log holds all that the backend
-// has applied.
+// check reports whether raft can continue from the snapshot start with this log, and whether the log has everything
+// that the backend has applied.
 func (l *raftLog) check(start Position, consistentIndex uint64) error {
 	last := max(l.last.Index, start.Index)
 	switch {
 	case start.Index < l.firstFile:
-		return damaged(MissingWALFile, "the oldest file of the log begins at index %d, its snapshot is at %d", l.firstFile, start.Index)
+		return damaged(MissingWALFile, "the oldest log file begins at index %d, after the snapshot at index %d", l.firstFile, start.Index)
 	case l.last.Index > start.Index && l.catalogState > start.Index+1:
-		return damaged(TornWAL, "the log lacks the entries between index %d and %d", start.Index, l.catalogState)
+		return damaged(TornWAL, "the log has no entries between index %d and index %d", start.Index, l.catalogState)
 	case l.state.GetCommit() > last:
-		return damaged(TornWAL, "the log ends at index %d, but had committed %d", last, l.state.GetCommit())
+		return damaged(TornWAL, "the log ends at index %d, but index %d was committed", last, l.state.GetCommit())
 	case consistentIndex > last:
-		return damaged(ConsistentIndexAhead, "the log ends at index %d, but the backend has applied %d", last, consistentIndex)
+		return damaged(ConsistentIndexAhead, "the log ends at index %d, but the backend has applied index %d", last, consistentIndex)
 	}
 	return nil
 }
 
-// startSnapshot is the snapshot from which etcd of this minor would read the log: the newest that the log names, and
-// before 3.7 the newest of them whose file can be read.
+// startSnapshot returns the snapshot from which etcd of this minor version reads the log: the newest in the log, and
+// before 3.7 the newest whose file can be read.
 func startSnapshot(data string, l *raftLog, minor version) (Position, error) {
 	valid := l.valid()
 	if len(valid) == 0 {
@@ -248,19 +249,19 @@ func startSnapshot(data string, l *raftLog, minor version) (Position, error) {
 			broken = fmt.Errorf("%s: %w", filepath.Base(path), err)
 		}
 	}
-	// Without a file etcd begins at index 0, which works while the log still reaches back there.
+	// Without a snapshot file, etcd begins at index 0, which works while the log has all entries from there.
 	if l.firstFile == 0 || broken == nil {
 		return Position{}, nil
 	}
-	return Position{}, damaged(MissingSnapshotFile, "the log reaches back to index %d only: %v", l.firstFile, broken)
+	return Position{}, damaged(MissingSnapshotFile, "the log begins at index %d, and no snapshot file can be read: %v", l.firstFile, broken)
 }
 
-// snapshotDB is the backend that the leader sent with the snapshot at index.
+// snapshotDB is the path of the backend that the leader sent with the snapshot at index.
 func snapshotDB(data string, index uint64) string {
 	return filepath.Join(etcdlayout.ToSnapDir(data), fmt.Sprintf("%016x.snap.db", index))
 }
 
-// openBackendFile opens a backend for reading. A missing one is errNoBackend.
+// openBackendFile opens a backend for reading. If it is missing, it returns errNoBackend.
 func openBackendFile(path string) (*os.File, int64, error) {
 	f, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -276,10 +277,10 @@ func openBackendFile(path string) (*os.File, int64, error) {
 	return f, info.Size(), nil
 }
 
-// version is a minor of etcd. The zero version is the newest.
+// version is a minor version of etcd. The zero value is the newest.
 type version struct{ major, minor int64 }
 
-// v37 starts from the log and the backend alone; the minors before it also need a .snap file.
+// v37 starts from the log and the backend alone. Earlier minor versions also need a .snap file.
 var v37 = version{3, 7}
 
 func parseMinor(s string) (version, error) {
@@ -297,7 +298,7 @@ func (v version) needsSnapFile() bool {
 	return v != version{} && (v.major < v37.major || v.major == v37.major && v.minor < v37.minor)
 }
 
-// lessThan says whether the storage version that the backend names is of a later minor than v.
+// lessThan reports whether the storage version of the backend is of a later minor version than v.
 func (v version) lessThan(storage string) bool {
 	if (v == version{}) || storage == "" {
 		return false

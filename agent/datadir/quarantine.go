@@ -18,17 +18,17 @@ import (
 	"github.com/etcd-druid/druid/internal/rules"
 )
 
-// Content says why data was moved aside and what is known of it.
+// Content says why data was quarantined and what is known about it.
 type Content struct {
-	// Reason in one word or a few, such as stale or torn-wal. It is part of the directory's name.
+	// Reason is one word or a few, such as stale or torn-wal. It is part of the name of the directory.
 	Reason string `json:"reason"`
-	// ClusterID, MemberID and Last as Report says them; zero where the damage hides them.
+	// ClusterID, MemberID and Last are from Report, or zero if the damage hides them.
 	ClusterID ID       `json:"clusterID"`
 	MemberID  ID       `json:"memberID"`
 	Last      Position `json:"last"`
-	// Report in words, for people.
+	// Report is a description of the data for the user.
 	Report string `json:"report,omitempty"`
-	// Moved is when, for people: no order follows from it.
+	// Moved is the time for the user. It does not define an order.
 	Moved time.Time `json:"moved"`
 }
 
@@ -41,26 +41,27 @@ func ContentOf(reason string, r Report) Content {
 	return Content{Reason: reason, ClusterID: ID(r.ClusterID), MemberID: ID(r.MemberID), Last: r.Last, Report: text}
 }
 
-// Aside is a directory that was moved aside.
+// Quarantined is a quarantined directory.
 type Quarantined struct {
 	// Name in the root of the volume.
 	Name string
-	// Seq counts the moves on this volume, from 1.
+	// Seq counts the quarantined directories of this volume, from 1.
 	Seq int
-	// Content, and whether it could be read. What is unknown may be anything, the best included.
+	// Content, and whether it could be read. Unknown content can be the most recent data.
 	Content Content
 	Known   bool
 }
 
-// MoveAside renames the data directory, its stamp with it, and returns the new name. Without a data directory it does
-// nothing and returns "". A crash at any point leaves either the data in place or moved with its description; only the
-// stamp may then be left behind in the root, where it says nothing about an empty volume.
+// Quarantine quarantines the data directory and its identity file by a rename, and returns the new name. If there is
+// no data directory, it does nothing and returns "". After a crash, the data is either in place, or quarantined with
+// its description. Only the identity file can then remain in the root of the volume, where it says nothing about an
+// empty volume.
 func Quarantine(dir string, c Content) (string, error) {
 	data := volume.DataPath(dir)
 	if _, err := os.Lstat(data); errors.Is(err, fs.ErrNotExist) {
 		return "", nil
 	} else if err != nil {
-		return "", fmt.Errorf("move data aside: %w", err)
+		return "", fmt.Errorf("quarantine data: %w", err)
 	}
 	name, err := nextQuarantine(dir, c.Reason)
 	if err != nil {
@@ -70,13 +71,13 @@ func Quarantine(dir string, c Content) (string, error) {
 	err = describe(dir, data, c)
 	crash.After("describe-quarantine")
 	if err != nil {
-		return "", fmt.Errorf("move data aside to %s: %w", name, err)
+		return "", fmt.Errorf("quarantine data as %s: %w", name, err)
 	}
 	crash.Before("rename-quarantine")
 	err = os.Rename(data, filepath.Join(dir, name))
 	crash.After("rename-quarantine")
 	if err != nil {
-		return "", fmt.Errorf("move data aside: %w", err)
+		return "", fmt.Errorf("quarantine data: %w", err)
 	}
 	if err := volume.SyncDir(dir); err != nil {
 		return "", err
@@ -86,12 +87,12 @@ func Quarantine(dir string, c Content) (string, error) {
 	err = os.Remove(filepath.Join(dir, volume.IdentityFileName))
 	crash.After("drop-identity-file")
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return name, fmt.Errorf("move stamp aside: %w", err)
+		return name, fmt.Errorf("remove the identity file of quarantined data: %w", err)
 	}
 	return name, volume.SyncDir(dir)
 }
 
-// describe writes the content and a copy of the stamp into the data directory.
+// describe writes the content and a copy of the identity file to the data directory.
 func describe(dir, data string, c Content) error {
 	if c.Moved.IsZero() {
 		c.Moved = time.Now().UTC().Truncate(time.Second)
@@ -108,7 +109,7 @@ func describe(dir, data string, c Content) error {
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("copy stamp: %w", err)
+		return fmt.Errorf("copy identity file: %w", err)
 	}
 	return volume.WriteFile(filepath.Join(data, volume.IdentityFileName), identityFile)
 }
@@ -125,7 +126,7 @@ func nextQuarantine(dir, reason string) (string, error) {
 	return fmt.Sprintf("%s%04d-%s", volume.QuarantinePrefix, seq, nameable(reason)), nil
 }
 
-// nameable is reason as part of a file name.
+// nameable converts reason to a part of a file name.
 func nameable(reason string) string {
 	s := strings.Map(func(r rune) rune {
 		if r >= 'a' && r <= 'z' || r >= '0' && r <= '9' {
@@ -139,11 +140,11 @@ func nameable(reason string) string {
 	return s
 }
 
-// Asides lists the directories that were moved aside, the oldest first.
+// AllQuarantined lists the quarantined directories, the oldest first.
 func AllQuarantined(dir string) ([]Quarantined, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
-		return nil, fmt.Errorf("list asides: %w", err)
+		return nil, fmt.Errorf("list quarantined data: %w", err)
 	}
 	var asides []Quarantined
 	for _, e := range entries {
@@ -168,14 +169,14 @@ func AllQuarantined(dir string) ([]Quarantined, error) {
 	return asides, nil
 }
 
-// PruneFacts is all that may be looked at before data that was moved aside is deleted.
+// PruneFacts is the complete input of the decision to delete quarantined data.
 type PruneFacts struct {
 	Voter   rules.Answer // is this member a started voter?
 	Quorum  rules.Answer // is the quorum healthy?
 	Current rules.Answer // is the data that etcd runs on of the record's formed epoch?
 }
 
-// PruneVerdict says what becomes of data that was moved aside.
+// PruneVerdict says whether quarantined data is deleted.
 type PruneVerdict string
 
 // The verdicts.
@@ -184,7 +185,7 @@ const (
 	DeleteAsides PruneVerdict = "Delete"
 )
 
-// pruneRules is the policy: first match wins, and what no rule covers is kept.
+// pruneRules is the policy. The first match wins. The default is to keep the data.
 var pruneRules = rules.New(KeepAsides, []rules.Row[PruneFacts, PruneVerdict]{
 	{Name: "not-a-voter", When: PruneFacts{Voter: rules.No | rules.Unknown}, Verdict: KeepAsides},
 	{Name: "no-healthy-quorum", When: PruneFacts{Voter: rules.Yes, Quorum: rules.No | rules.Unknown}, Verdict: KeepAsides},
@@ -192,12 +193,13 @@ var pruneRules = rules.New(KeepAsides, []rules.Row[PruneFacts, PruneVerdict]{
 	{Name: "data-is-elsewhere", When: PruneFacts{Voter: rules.Yes, Quorum: rules.Yes, Current: rules.Yes}, Verdict: DeleteAsides},
 })
 
-// DecidePrune says whether asides may be deleted: only where a healthy quorum of the current epoch, this member among its
-// voters, holds what they held.
+// DecidePrune decides whether quarantined data may be deleted: only if a healthy quorum of the current epoch, with
+// this member as a voter, has its content.
 func DecidePrune(f PruneFacts) rules.Decision[PruneVerdict] { return pruneRules.Decide(f) }
 
-// PruneOrder is the order in which asides are deleted: those of other clusters, then of ours by their last position, so
-// that the best goes last. What is in an aside without a readable description is unknown, hence spared longest.
+// PruneOrder returns the order of deletion: first the data of other clusters, then that of this cluster by its last
+// position, so that the most recent is deleted last. The content of a directory without a readable description is
+// unknown. Such directories come last of all.
 func PruneOrder(asides []Quarantined, clusterID uint64) []Quarantined {
 	order := slices.Clone(asides)
 	rank := func(a Quarantined) int {
@@ -221,27 +223,27 @@ func PruneOrder(asides []Quarantined, clusterID uint64) []Quarantined {
 	return order
 }
 
-// prunedPrefix starts the name of an aside whose deletion began: it is no aside any more, for part of it may be gone.
+// prunedPrefix starts the name of a quarantined directory whose deletion has begun. It no longer counts as quarantined
+// data, because part of it can be missing.
 const prunedPrefix = ".pruned-"
 
-// isLeftover says whether an entry of the volume is no one's data: what a former Prune did not finish is no aside any more,
-// and no etcd ever ran on what a restore did not finish.
+// isLeftover reports whether an entry of the volume can be deleted: the rest of an incomplete Prune, or of an
+// incomplete restore, on which no etcd ever ran.
 func isLeftover(e os.DirEntry) bool {
 	return strings.HasPrefix(e.Name(), prunedPrefix) || strings.HasPrefix(e.Name(), volume.RestoredDir)
 }
 
-// PruneBegun says whether a former Prune, or a restore, did not come to its end: what it left behind is deleted by the next
-// Prune.
+// PruneBegun reports whether a previous Prune or restore is incomplete. The next Prune deletes the rest.
 func PruneBegun(dir string) (bool, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
-		return false, fmt.Errorf("list what was begun to be pruned: %w", err)
+		return false, fmt.Errorf("list incomplete deletions: %w", err)
 	}
 	return slices.ContainsFunc(entries, isLeftover), nil
 }
 
-// Prune deletes the asides of the given names one after the other, and first what a former Prune or a restore did not
-// finish.
+// Prune deletes first the rest of an incomplete Prune or restore, then the named quarantined directories one after
+// another.
 func Prune(dir string, names ...string) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -259,7 +261,7 @@ func Prune(dir string, names ...string) error {
 	}
 	for _, name := range names {
 		if !strings.HasPrefix(name, volume.QuarantinePrefix) || filepath.Base(name) != name {
-			return fmt.Errorf("prune %q: not a directory that was moved aside", name)
+			return fmt.Errorf("prune %q: not a directory with quarantined data", name)
 		}
 		begun := filepath.Join(dir, prunedPrefix+name)
 		crash.Before("begin-prune")

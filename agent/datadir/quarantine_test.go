@@ -137,8 +137,8 @@ func TestPruneIsDecidedOverAllFacts(t *testing.T) {
 		}
 		return ""
 	})
-	rulestest.Section(t, "../../docs/reference/decisions.md", "prune", "Data that was moved aside: agent/datadir.pruneRules",
-		"Asked by each agent after its etcd has started.", pruneRules, cases)
+	rulestest.Section(t, "../../docs/reference/decisions.md", "prune", "Quarantined data: agent/datadir.pruneRules",
+		"Each agent uses this table after its etcd has started.", pruneRules, cases)
 	if d := DecidePrune(PruneFacts{}); d.Verdict != KeepAsides {
 		t.Errorf("no facts: %+v, want to keep", d)
 	}

@@ -13,14 +13,14 @@ import (
 	"github.com/etcd-druid/druid/internal/crash"
 )
 
-// stampVersion of this build. A stamp of a later version is not understood, so it is unlike us.
+// identityFileVersion is the version of the identity file in this build. A file with a later version is rejected.
 const identityFileVersion = 1
 
-// Stamp says whose data is on the volume. It is written before etcd first starts on the data, so data without one was
-// not put there by an agent.
+// IdentityFile is the content of the identity file: to whom the data on the volume belongs. It is written before etcd
+// first starts on the data. An agent did not create data without one.
 type IdentityFile struct {
 	Version int `json:"version"`
-	// Cluster is the EtcdCluster's UID; ClusterID and MemberID are etcd's, written in hex.
+	// Cluster is the UID of the EtcdCluster. ClusterID and MemberID are etcd's IDs in hexadecimal.
 	Cluster   string `json:"cluster"`
 	ClusterID ID     `json:"clusterID"`
 	MemberID  ID     `json:"memberID"`
@@ -30,22 +30,22 @@ type IdentityFile struct {
 	Epoch   uint32 `json:"epoch"`
 	Lineage string `json:"lineage"`
 	Token   string `json:"token"`
-	// LeaseUID and VolumeUID of the member's Lease and PersistentVolumeClaim.
+	// LeaseUID and VolumeUID are the UIDs of the member Lease and the PersistentVolumeClaim.
 	LeaseUID  string `json:"leaseUID"`
 	VolumeUID string `json:"volumeUID"`
-	// MaxLearners is the raft group's constant limit: a member resumes with it also when no one can report it.
+	// MaxLearners is the constant limit of the raft group. A member can resume with it without reading it elsewhere.
 	MaxLearners int `json:"maxLearners"`
-	// Parent is the lineage that the data was restored from, and Fork the last revision that it has of it. Both are absent
-	// from a group that began empty, and from the members that joined.
+	// Parent is the lineage from which the data was restored, and Fork is the last revision from it. Both are absent
+	// in a group that began empty, and in members that joined.
 	Parent string `json:"parent,omitempty"`
 	Fork   int64  `json:"fork,omitempty"`
-	// File is the key of the file of `etcdctl snapshot save` that the data was restored from, which has no lineage. It is absent
-	// where Parent is.
+	// File is the key of the `etcdctl snapshot save` file from which the data was restored. Such a file has no
+	// lineage. It is absent if Parent is set.
 	File string `json:"file,omitempty"`
-	// Guests are the IDs, hex and between commas, of the voters that the raft group had before it was joined; absent from one
-	// that was formed here. A record that was made again learns them from here.
+	// Externals are the IDs of the voters that the raft group had before this cluster joined it, hexadecimal and
+	// separated by commas. They are absent in a group that was formed here. A re-created record gets them from here.
 	Externals string `json:"externals,omitempty"`
-	// Formed: the raft group exists for certain, so this data is no left-over of an attempt that was lost.
+	// Formed: the raft group exists for certain, so this data does not come from a lost attempt.
 	Formed bool `json:"formed"`
 }
 
@@ -66,41 +66,42 @@ func (id *ID) UnmarshalText(text []byte) error {
 }
 
 var (
-	// ErrNoStamp says that the volume bears no stamp.
-	ErrNoIdentityFile = errors.New("no stamp")
-	// ErrBadStamp says that there is a stamp which cannot be understood.
-	ErrBadIdentityFile = errors.New("stamp cannot be understood")
+	// ErrNoIdentityFile says that the volume has no identity file.
+	ErrNoIdentityFile = errors.New("no identity file")
+	// ErrBadIdentityFile says that the identity file is invalid.
+	ErrBadIdentityFile = errors.New("invalid identity file")
 )
 
-// ReadStamp reads the stamp in the root of the volume: ErrNoStamp, ErrBadStamp, or what the disk answered.
+// ReadIdentityFile reads the identity file in the root of the volume. It returns ErrNoIdentityFile, ErrBadIdentityFile
+// or the error of the disk.
 func ReadIdentityFile(dir string) (IdentityFile, error) {
 	var s IdentityFile
 	path := filepath.Join(dir, volume.IdentityFileName)
 	raw, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return s, fmt.Errorf("read stamp %s: %w", path, ErrNoIdentityFile)
+		return s, fmt.Errorf("read identity file %s: %w", path, ErrNoIdentityFile)
 	}
 	if err != nil {
-		return s, fmt.Errorf("read stamp: %w", err)
+		return s, fmt.Errorf("read identity file: %w", err)
 	}
 	if err := json.Unmarshal(raw, &s); err != nil {
-		return IdentityFile{}, fmt.Errorf("read stamp %s: %w: %w", path, ErrBadIdentityFile, err)
+		return IdentityFile{}, fmt.Errorf("read identity file %s: %w: %w", path, ErrBadIdentityFile, err)
 	}
 	if s.Version != identityFileVersion || s.Cluster == "" {
-		return IdentityFile{}, fmt.Errorf("read stamp %s: %w: version %d, cluster %q", path, ErrBadIdentityFile, s.Version, s.Cluster)
+		return IdentityFile{}, fmt.Errorf("read identity file %s: %w: version %d, cluster %q", path, ErrBadIdentityFile, s.Version, s.Cluster)
 	}
 	return s, nil
 }
 
-// WriteStamp puts the stamp onto the volume, durably, and makes the data directory for etcd to start in.
+// WriteIdentityFile writes the identity file durably, and creates the data directory in which etcd starts.
 func WriteIdentityFile(dir string, s IdentityFile) error {
 	s.Version = identityFileVersion
 	if s.Cluster == "" {
-		return fmt.Errorf("write stamp of member %s: no cluster UID", s.Member)
+		return fmt.Errorf("write identity file of member %s: no cluster UID", s.Member)
 	}
 	raw, err := json.MarshalIndent(s, "", "  ")
 	if err != nil {
-		return fmt.Errorf("encode stamp: %w", err)
+		return fmt.Errorf("encode identity file: %w", err)
 	}
 	crash.Before("make-data-dir")
 	err = makeDataDir(dir)
@@ -111,26 +112,28 @@ func WriteIdentityFile(dir string, s IdentityFile) error {
 	return volume.WriteFile(filepath.Join(dir, volume.IdentityFileName), append(raw, '\n'))
 }
 
-// dataDirMode is what etcd asks of its data directory. An fsGroup adds bits to it at each mount, which etcd warns about.
+// dataDirMode is the mode that etcd requires for its data directory. An fsGroup adds bits to it at each mount, and
+// etcd logs a warning about them.
 const dataDirMode = 0o700
 
 func makeDataDir(dir string) error {
 	path := volume.DataPath(dir)
 	if err := os.MkdirAll(path, dataDirMode); err != nil {
-		return fmt.Errorf("make data directory: %w", err)
+		return fmt.Errorf("create data directory: %w", err)
 	}
 	// Chmod with only permission bits also drops the setgid bit that a directory inherits on a volume with fsGroup.
 	if err := os.Chmod(path, dataDirMode); err != nil {
-		return fmt.Errorf("make data directory: %w", err)
+		return fmt.Errorf("create data directory: %w", err)
 	}
 	return volume.SyncDir(dir)
 }
 
-// PlaceRestored makes what was restored (volume.RestoredPath) the data directory, for good. Its stamp stands already: data
-// without one would be no one's. A data directory that has anything in it is an error, and stays.
+// PlaceRestored renames the restored data (volume.RestoredPath) to the data directory. Its identity file must be
+// written before, because data without one belongs to no member. If the data directory has content, it returns an
+// error and changes nothing.
 func PlaceRestored(dir string) error {
 	data := volume.DataPath(dir)
-	// The stamp made an empty one; nothing but an empty one goes.
+	// WriteIdentityFile created an empty data directory. Remove deletes only an empty one.
 	crash.Before("clear-place")
 	err := os.Remove(data)
 	crash.After("clear-place")

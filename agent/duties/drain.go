@@ -183,7 +183,7 @@ func (r *round) moveAway(ctx context.Context, purpose, rule string) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", purpose, err)
 	}
-	r.Log.InfoContext(ctx, "leadership moved", "memberID", leases.FormatID(to), "rule", rule)
+	r.Log.InfoContext(ctx, "leadership transferred", "memberID", leases.FormatID(to), "rule", rule)
 	return nil
 }
 

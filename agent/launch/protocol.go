@@ -13,53 +13,53 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ProtocolVersion of this build. Either side serves its own version and the ones directly before and after it: a running
-// launch survives upgrades of the agent, and is itself replaced only with its Pod.
+// ProtocolVersion of this build. Each side supports its own version and the versions directly before and after it. A
+// running launch survives upgrades of the agent and is replaced only with its Pod.
 const ProtocolVersion = 1
 
 // The protocol is newline-delimited JSON over a unix socket in the emptyDir that agent and etcd share. launch dials, says
 // what it is doing, and keeps the connection for as long as both live; the agent answers with orders. If the agent is
 // gone, etcd runs on and launch dials again. Unknown fields are ignored, unknown states and kinds change nothing.
 
-// State of launch, as it reports it.
+// State of launch in its reports.
 type State string
 
 const (
-	// StateIdle: no etcd runs; launch holds the volume's lock, whose descriptor travels with this report (SCM_RIGHTS), and
-	// asks what to do. The agent may look at and change the volume only while it holds that descriptor.
+	// StateIdle: no etcd runs. launch holds the lock of the volume, sends its descriptor with this report
+	// (SCM_RIGHTS), and asks what to do. The agent may read and change the volume only while it holds that descriptor.
 	StateIdle State = "idle"
 	// StateRunning: etcd runs as PID.
 	StateRunning State = "running"
-	// StateBlocked: another process holds the volume's lock; Error says so. launch keeps trying.
+	// StateBlocked: another process holds the lock of the volume; see Error. launch keeps trying.
 	StateBlocked State = "blocked"
-	// StateUnusable: the volume is missing, read-only or not ours to write; Error says which and what to do about it.
+	// StateUnusable: the volume is missing, read-only or not writable for launch. Error says which, and what to do.
 	// launch keeps trying.
 	StateUnusable State = "unusable"
-	// StateStopping: launch was instructed to end (SIGTERM); it waits for OrderProceed for at most StopGrace, then stops etcd.
+	// StateStopping: launch received SIGTERM. It waits for OrderProceed for at most StopGrace, then stops etcd.
 	StateStopping State = "stopping"
 )
 
 // StopGrace bounds how long launch waits for the agent to move leadership before it stops etcd (design.md §4: 5 s).
 const StopGrace = 5 * time.Second
 
-// Report is what launch says.
+// Report is a message of launch.
 type Report struct {
 	Version int   `json:"version"`
 	State   State `json:"state"`
 	PID     int   `json:"pid,omitempty"`
-	// Lock says that the volume's lock travels with this report.
+	// Lock says that the lock of the volume is sent with this report.
 	Lock bool `json:"lock,omitempty"`
-	// LastExit is how the former etcd of this launch ended, nil if there was none.
+	// LastExit is how the previous etcd of this launch exited, nil if there was none.
 	LastExit *Exit `json:"lastExit,omitempty"`
-	// Clean says that the last etcd on this volume, of whatever Pod, ended with code 0 or by our SIGTERM, as the marker on
-	// the volume shows. Without a marker it is false.
+	// Clean says that the last etcd on this volume, in any Pod, exited with code 0 or because of our SIGTERM. It comes
+	// from the marker on the volume. Without a marker it is false.
 	Clean bool `json:"clean,omitempty"`
-	// Crashes counts the exits in a row that were not clean, as far as the marker knows.
+	// Crashes counts consecutive exits that were not clean, as recorded in the marker.
 	Crashes int    `json:"crashes,omitempty"`
 	Error   string `json:"error,omitempty"`
 }
 
-// Exit is how an etcd process ended. Code is −1 where a signal ended it or where it could not be started.
+// Exit is how an etcd process exited. Code is −1 if a signal ended it or if it could not be started.
 type Exit struct {
 	Code    int           `json:"code"`
 	Signal  string        `json:"signal,omitempty"`
@@ -67,21 +67,21 @@ type Exit struct {
 	Message string        `json:"message,omitempty"`
 }
 
-// OrderKind is what the agent informs launch to do.
+// OrderKind is what the agent orders launch to do.
 type OrderKind string
 
 const (
 	// OrderStart: run Path with Argv (Argv[0] included) and Env, and nothing else.
 	OrderStart OrderKind = "start"
-	// OrderWait: stay idle; Reason reports why. The probe port answers alive but not ready meanwhile.
+	// OrderWait: stay idle for Reason. Until the next order, the probe port reports alive and not ready.
 	OrderWait OrderKind = "wait"
-	// OrderStop: stop etcd (SIGTERM, after Grace SIGKILL), then report StateIdle.
+	// OrderStop: stop etcd with SIGTERM, and with SIGKILL after Grace. Then report StateIdle.
 	OrderStop OrderKind = "stop"
-	// OrderProceed: the answer to StateStopping.
+	// OrderProceed: the response to StateStopping.
 	OrderProceed OrderKind = "proceed"
 )
 
-// Order is what the agent says.
+// Order is a message of the agent.
 type Order struct {
 	Version int           `json:"version"`
 	Kind    OrderKind     `json:"kind"`
@@ -92,11 +92,11 @@ type Order struct {
 	Reason  string        `json:"reason,omitempty"`
 }
 
-// VersionError says that the two sides are too far apart to understand each other.
+// VersionError says that the versions of the two sides are too far apart.
 type VersionError struct{ Theirs int }
 
 func (e *VersionError) Error() string {
-	return fmt.Sprintf("protocol version %d is not served by version %d: delete the Pod, so that its launch and its agent are of one release",
+	return fmt.Sprintf("protocol version %d is not supported by version %d: delete the Pod, so that launch and the agent have the same release",
 		e.Theirs, ProtocolVersion)
 }
 
@@ -111,7 +111,8 @@ func checkVersion(theirs int) error {
 // (MAX_ARG_STRLEN), and etcd's --initial-cluster of nine members is about 1 KiB.
 const maxMessage = 1 << 20
 
-// writeTimeout bounds one write. The peer reads all the time, so a write that blocks this long found a peer that hangs.
+// writeTimeout bounds one write. The peer reads continuously, so a write that blocks this long means that the peer
+// hangs.
 const writeTimeout = 5 * time.Second
 
 // Conn carries messages and descriptors over a unix stream socket. One goroutine may read while others write.
@@ -120,18 +121,18 @@ type Conn struct {
 
 	writing sync.Mutex
 
-	// Of the reader: bytes not yet parsed, and descriptors that came with them, in order.
+	// Used by the reader: bytes that are not parsed yet, and the descriptors that came with them, in order.
 	pending []byte
 	files   []*os.File
 }
 
-// NewConn takes over c.
+// NewConn takes ownership of c.
 func NewConn(c *net.UnixConn) *Conn { return &Conn{unix: c} }
 
-// Close ends the connection and closes descriptors that no one took. It unblocks a reader.
+// Close ends the connection and closes descriptors that no caller took. It unblocks a reader.
 func (c *Conn) Close() error { return c.unix.Close() }
 
-// SendReport writes r, and lock with it where it is not nil.
+// SendReport writes r, and sends lock with it if it is not nil.
 func (c *Conn) SendReport(r Report, lock *os.File) error {
 	r.Version, r.Lock = ProtocolVersion, lock != nil
 	var rights []byte
@@ -158,7 +159,7 @@ func (c *Conn) send(message any, rights []byte) error {
 	if err := c.unix.SetWriteDeadline(time.Now().Add(writeTimeout)); err != nil {
 		return fmt.Errorf("send message: %w", err)
 	}
-	// The descriptor travels with the first byte, so it is there before its line is complete.
+	// The descriptor is sent with the first byte, so it arrives before its line is complete.
 	n, _, err := c.unix.WriteMsgUnix(line, rights, nil)
 	if err == nil && n < len(line) {
 		_, err = c.unix.Write(line[n:])
@@ -169,7 +170,7 @@ func (c *Conn) send(message any, rights []byte) error {
 	return nil
 }
 
-// ReadReport blocks for the next report. The descriptor, where one came with it, is the caller's to close.
+// ReadReport blocks until the next report. The caller closes the descriptor if there is one.
 func (c *Conn) ReadReport() (Report, *os.File, error) {
 	var r Report
 	if err := c.receive(&r, &r.Version); err != nil {
@@ -183,7 +184,7 @@ func (c *Conn) ReadReport() (Report, *os.File, error) {
 	return r, lock, nil
 }
 
-// ReadOrder blocks for the next order.
+// ReadOrder blocks until the next order.
 func (c *Conn) ReadOrder() (Order, error) {
 	var o Order
 	err := c.receive(&o, &o.Version)
@@ -205,8 +206,8 @@ func (c *Conn) receive(into any, version *int) error {
 	return err
 }
 
-// line returns the next line and collects the descriptors that came with it or with what follows it: the kernel may hand
-// out a message together with the descriptor of the next one, so a message says itself whether it has one.
+// line returns the next line and collects the descriptors that arrived with it or after it. The kernel can return a
+// message together with the descriptor of the next one. So each message says whether it has a descriptor.
 func (c *Conn) line() ([]byte, error) {
 	buf, oob := make([]byte, 8<<10), make([]byte, unix.CmsgSpace(4*4))
 	for {

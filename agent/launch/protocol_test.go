@@ -36,7 +36,7 @@ var (
 	}
 )
 
-// The wire form is frozen: a running launch is older than the agent that speaks to it.
+// The wire format must not change, because a running launch is older than the agent that it connects to.
 func TestWireForm(t *testing.T) {
 	ours, theirs := pair(t)
 	golden := filepath.Join("testdata", "protocol.v1.golden")
@@ -104,7 +104,7 @@ func TestLockTravelsWithItsReport(t *testing.T) {
 	if _, err := file.WriteString("the one"); err != nil {
 		t.Fatal(err)
 	}
-	// Several are under way before the first is read.
+	// Several reports are sent before the first is read.
 	for _, lock := range []*os.File{nil, file, nil} {
 		if err := ours.SendReport(Report{State: StateIdle}, lock); err != nil {
 			t.Fatal(err)
@@ -150,7 +150,7 @@ func TestVersionsOneApartAreServed(t *testing.T) {
 	}
 }
 
-// FuzzReceive: whatever comes, reading ends without a panic and without a descriptor left open.
+// FuzzReceive checks that reading ends without a panic and without an open descriptor for any input.
 func FuzzReceive(f *testing.F) {
 	f.Add([]byte(`{"version":1,"kind":"stop","grace":5}` + "\n"))
 	f.Add([]byte("\n\n{"))
@@ -165,7 +165,7 @@ func FuzzReceive(f *testing.F) {
 	})
 }
 
-// raw is the next line as it travelled.
+// raw is the next line as it was sent.
 func raw(t *testing.T, c *Conn) []byte {
 	t.Helper()
 	line, err := c.line()

@@ -15,44 +15,45 @@ import (
 	"github.com/etcd-druid/druid/internal/loop"
 )
 
-// Idle is a launch that asks what to do. Lock is the volume's lock: the same open file description that launch holds, so
-// the volume stays ours until both let go. The Server closes it after Next has returned.
+// Idle is a launch that asks what to do. Lock is the lock of the volume, the same open file description that launch
+// holds. So the volume stays locked until both close it. The Server closes it after Next has returned.
 type Idle struct {
 	Report Report
 	Lock   *os.File
 }
 
-// Decider says what etcd is to do. It is asked by one goroutine at a time.
+// Decider decides what etcd does. One goroutine calls it at a time.
 type Decider interface {
-	// Next blocks until it has an OrderStart, and calls report with an OrderWait whenever its reason changed. Its ctx ends
-	// when launch went away: then it must return soon, for the lock is held for it. After an error it is asked again.
+	// Next blocks until it has an OrderStart. It calls inform with an OrderWait when its reason changes. Its ctx ends
+	// when launch disconnects. It must then return soon, because the lock is held for it. After an error it is called
+	// again.
 	Next(ctx context.Context, idle Idle, inform func(Order)) (Order, error)
-	// Stopping is called when launch was instructed to end and etcd still runs: the place to move leadership away. Its ctx
-	// bounds it by StopGrace.
+	// Stopping is called when launch must end while etcd still runs. It moves leadership away. Its ctx ends after
+	// StopGrace.
 	Stopping(ctx context.Context)
 }
 
-// Status is what the agent knows of its launch.
+// Status is what the agent knows about its launch.
 type Status struct {
-	// Connected is false while no launch is on the line: etcd may well be running.
+	// Connected is false while launch is not connected. etcd can still be running.
 	Connected bool
 	// Report is the last one. It outlives its connection.
 	Report Report
 }
 
-// Running says whether etcd runs, as far as launch reports.
+// Running reports whether launch reported that etcd runs.
 func (s Status) Running() bool {
 	return s.Connected && (s.Report.State == StateRunning || s.Report.State == StateStopping)
 }
 
-// ErrDisconnected says that no launch is on the line.
+// ErrDisconnected says that launch is not connected.
 var ErrDisconnected = errors.New("launch is not connected")
 
-// retryNext is how long the Server waits before it asks a Decider again that failed: about as long as a member's start
-// takes, so that an error that lasts does not become a busy loop.
+// retryNext is how long the Server waits before it calls a Decider again after an error. It is about the duration of a
+// member's start, so that a lasting error does not cause a busy loop.
 const retryNext = time.Second
 
-// Server is the agent's half of the conversation. Create it with NewServer.
+// Server is the agent's side of the protocol. Create it with NewServer.
 type Server struct {
 	socket  string
 	decider Decider
@@ -64,20 +65,21 @@ type Server struct {
 	changed loop.Signal
 }
 
-// NewServer makes a Server that listens on the unix socket at path socket.
+// NewServer returns a Server that listens on the Unix socket at path socket.
 func NewServer(socket string, decider Decider, log *slog.Logger) *Server {
 	return &Server{socket: socket, decider: decider, log: log}
 }
 
-// State is what is known of launch now, and a channel that is closed at the next change.
+// State returns the current status of launch, and a channel that is closed at the next change.
 func (s *Server) State() (Status, <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.status, s.changed.Wait()
 }
 
-// Stop orders launch to stop etcd, SIGKILL after grace, and blocks until it no longer runs or ctx ends. launch then asks
-// the Decider again. Stopping an etcd that does not run is no error; without a launch it is ErrDisconnected.
+// Stop orders launch to stop etcd, with SIGKILL after grace. It blocks until etcd does not run or ctx ends. launch
+// then asks the Decider again. If etcd does not run, Stop returns nil. If launch is not connected, it returns
+// ErrDisconnected.
 func (s *Server) Stop(ctx context.Context, grace time.Duration, reason string) error {
 	s.mu.Lock()
 	conn, status := s.conn, s.status
@@ -110,8 +112,8 @@ func (s *Server) Stop(ctx context.Context, grace time.Duration, reason string) e
 	}
 }
 
-// Run serves launch until ctx ends. Launches are served one after another: a second one waits until the first is gone,
-// which the kernel reports at once when it dies.
+// Run serves launch until ctx ends. It serves one launch at a time. A second one waits until the first is gone, which
+// the kernel reports at once when the process ends.
 func (s *Server) Run(ctx context.Context) error {
 	listener, err := s.listen()
 	if err != nil {
@@ -129,7 +131,7 @@ func (s *Server) Run(ctx context.Context) error {
 			return fmt.Errorf("accept launch on %s: %w", s.socket, err)
 		}
 		if err := sameUser(c); err != nil {
-			s.log.WarnContext(ctx, "launch refused", "err", err)
+			s.log.WarnContext(ctx, "launch connection rejected", "err", err)
 			_ = c.Close()
 			continue
 		}
@@ -141,7 +143,7 @@ func (s *Server) Run(ctx context.Context) error {
 	}
 }
 
-// listen takes over the socket's path: a file that is still there is what a former agent left behind.
+// listen takes over the path of the socket. An existing file was left by a previous agent.
 func (s *Server) listen() (*net.UnixListener, error) {
 	if err := os.Remove(s.socket); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("remove stale socket: %w", err)
@@ -156,7 +158,7 @@ func (s *Server) listen() (*net.UnixListener, error) {
 	return listener, nil
 }
 
-// sameUser refuses a peer of another UID: all containers of the Pod run as one user, whose volume this is about.
+// sameUser rejects a peer with another UID. All containers of the Pod run as one user, who owns the volume.
 func sameUser(c *net.UnixConn) error {
 	raw, err := c.SyscallConn()
 	if err != nil {
@@ -171,7 +173,7 @@ func sameUser(c *net.UnixConn) error {
 		return fmt.Errorf("read peer credentials: %w", credErr)
 	}
 	if int(uid) != os.Getuid() {
-		return fmt.Errorf("peer runs as UID %d, the agent as UID %d: give all containers of the Pod one user", uid, os.Getuid())
+		return fmt.Errorf("the peer runs as UID %d and the agent as UID %d: configure one user for all containers of the Pod", uid, os.Getuid())
 	}
 	return nil
 }
@@ -183,8 +185,8 @@ func (s *Server) set(conn *Conn, status Status) {
 	s.changed.Send()
 }
 
-// session is one connection of launch: a reader that never blocks on the Decider, so that a launch that goes away is
-// seen at once, and at most one question to the Decider at a time.
+// session is one connection of launch. Its reader never blocks on the Decider, so that it detects at once when launch
+// disconnects. At most one call of the Decider is active.
 type session struct {
 	*Server
 	conn *Conn
@@ -193,7 +195,7 @@ type session struct {
 	cancel context.CancelFunc // of the question under way
 }
 
-// serve reads reports until the connection breaks. It returns only when the Decider let go of the volume.
+// serve reads reports until the connection breaks. It returns only after the Decider has stopped using the volume.
 func (s *Server) serve(ctx context.Context, conn *Conn) error {
 	ctx, cancel := context.WithCancel(ctx)
 	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
@@ -219,7 +221,7 @@ func (s *Server) serve(ctx context.Context, conn *Conn) error {
 
 func (s *session) handle(ctx context.Context, report Report, lock *os.File) {
 	s.log.InfoContext(ctx, "launch reported", "mode", report.State, "err", report.Error)
-	// Whatever launch says now, its former question is settled.
+	// The new report replaces the previous question.
 	s.cancel()
 	s.asking.Wait()
 	ctx, s.cancel = context.WithCancel(ctx)
@@ -228,14 +230,15 @@ func (s *session) handle(ctx context.Context, report Report, lock *os.File) {
 		s.asking.Go(func() { s.ask(ctx, Idle{Report: report, Lock: lock}) })
 		return
 	case report.State == StateIdle:
-		s.log.WarnContext(ctx, "launch came without lock")
+		s.log.WarnContext(ctx, "launch did not send the volume lock")
 	case report.State == StateStopping:
 		s.asking.Go(func() { s.release(ctx) })
 	}
 	closeFile(lock)
 }
 
-// ask gets a start order from the Decider and sends it, after the agent let go of the volume: from then on it is etcd's.
+// ask gets a start order from the Decider and sends it after the agent has closed the lock. From then on, the volume
+// belongs to etcd.
 func (s *session) ask(ctx context.Context, idle Idle) {
 	defer closeFile(idle.Lock)
 	inform := func(o Order) {
@@ -254,7 +257,7 @@ func (s *session) ask(ctx context.Context, idle Idle) {
 			crash.After("order-start")
 			return
 		}
-		s.log.WarnContext(ctx, "start not decided", "err", err)
+		s.log.WarnContext(ctx, "start decision failed, retrying", "err", err)
 		if err != nil {
 			inform(Order{Reason: err.Error()})
 		}
@@ -264,7 +267,7 @@ func (s *session) ask(ctx context.Context, idle Idle) {
 	}
 }
 
-// release lets the Decider move leadership away, then lets launch go on.
+// release lets the Decider move leadership away, then lets launch continue.
 func (s *session) release(ctx context.Context) {
 	bounded, cancel := context.WithTimeout(ctx, StopGrace)
 	defer cancel()
@@ -274,7 +277,7 @@ func (s *session) release(ctx context.Context) {
 	crash.After("order-proceed")
 }
 
-// send drops the connection where it fails: launch dials again and reports again what it does.
+// send closes the connection on an error. launch then reconnects and reports its state again.
 func (s *session) send(ctx context.Context, o Order) {
 	if err := s.conn.SendOrder(o); err != nil && ctx.Err() == nil {
 		s.log.WarnContext(ctx, "order not sent", "rule", o.Kind, "err", err)

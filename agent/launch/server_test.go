@@ -17,10 +17,10 @@ import (
 	"github.com/etcd-druid/druid/test/machine"
 )
 
-// patience with what takes milliseconds on an idle machine.
+// maxWait is the timeout for what takes milliseconds on an idle machine.
 const maxWait = 2 * time.Minute
 
-// script is a Decider that the test speaks for.
+// script is a Decider that the test controls.
 type script struct {
 	asked    chan Idle
 	answer   chan func(ctx context.Context, inform func(Order)) (Order, error)
@@ -61,7 +61,7 @@ func serve(t *testing.T) (*Server, *script, string) {
 	return server, decider, socket
 }
 
-// dial is launch's side; the server may not listen yet.
+// dial connects as launch does. The server might not listen yet.
 func dial(t *testing.T, socket string) *Conn {
 	t.Helper()
 	for poll, late := time.Tick(5*time.Millisecond), time.After(maxWait); ; {
@@ -252,7 +252,7 @@ func TestLaunchOfAnotherUserIsRefused(t *testing.T) {
 	_ = own.Close()
 	await(t, "the end of the former connection", changed)
 	var asOther error
-	// The mode of the socket is the first bar; open it to meet the second.
+	// The mode of the socket is the first barrier. Open it to reach the second one.
 	for _, path := range []string{filepath.Dir(socket), socket} {
 		if err := os.Chmod(path, 0o777); err != nil {
 			t.Fatal(err)

@@ -20,8 +20,8 @@ import (
 	"github.com/etcd-druid/druid/membership"
 )
 
-// act does what was decided: at most one irreversible call, which repeats as nothing where it was done before. It returns
-// the order to start etcd, or nil where a new look must come first.
+// act carries out the decision. It makes at most one irreversible call, and repeating that call changes nothing. It
+// returns the order to start etcd, or nil if the agent must observe again first.
 func (b *Bootstrapper) act(ctx context.Context, d Decision, o *observation) (*launch.Order, error) {
 	switch d.Mode {
 	case ModeResume:
@@ -40,13 +40,13 @@ func (b *Bootstrapper) act(ctx context.Context, d Decision, o *observation) (*la
 		return b.restore(ctx, d, o)
 	case ModeForceNew:
 		// No observation holds the facts of this row, see the package's doc.
-		return nil, fmt.Errorf("decision %s: this agent cannot act on it; use an agent that can recover clusters", d.Mode)
+		return nil, fmt.Errorf("decision %s is not supported by this agent; use an agent that can recover clusters", d.Mode)
 	default:
 		return nil, nil
 	}
 }
 
-// order starts etcd on the stamped volume.
+// order starts etcd on a volume whose identity file is written.
 func (b *Bootstrapper) order(identityFile datadir.IdentityFile, s start) (*launch.Order, error) {
 	args, err := argv(b.cfg, b.peerURL(b.cfg.Member), b.clientURL(b.cfg.Member), b.transport.Scheme(), s)
 	if err != nil {
@@ -57,7 +57,8 @@ func (b *Bootstrapper) order(identityFile datadir.IdentityFile, s start) (*launc
 	return &launch.Order{Version: launch.ProtocolVersion, Kind: launch.OrderStart, Path: b.cfg.EtcdPath, Argv: args}, nil
 }
 
-// moveAside clears the place for new data. Empty data may have left-overs, which go aside just the same.
+// quarantine quarantines the data on the volume to make place for new data. Empty data can have leftover files, which
+// are quarantined too.
 func (b *Bootstrapper) quarantine(ctx context.Context, o *observation, reason string) error {
 	if o.volume.report.State == datadir.Empty && !o.volume.report.Leftover {
 		return nil
@@ -68,16 +69,17 @@ func (b *Bootstrapper) quarantine(ctx context.Context, o *observation, reason st
 	if err != nil {
 		return err
 	}
-	b.log.InfoContext(ctx, "data moved aside", "aside", name, "data", o.volume.report.String(), "reason", reason)
+	b.log.InfoContext(ctx, "data quarantined", "aside", name, "data", o.volume.report.String(), "reason", reason)
 	return nil
 }
 
-// resumeStagger between the members of a cluster that restarts as a whole: somewhat more than an etcd needs to serve.
+// resumeStagger is the delay between the members of a cluster that restarts completely: slightly more than etcd needs
+// until it serves.
 const resumeStagger = 700 * time.Millisecond
 
-// stagger keeps a majority from starting at one moment. etcd's check for corruption asks each peer before it serves, and
-// waits 7 s for one that has opened its port and does not serve yet; one that is not there, or serves, costs nothing.
-// Without a record the name's hash stands in for the place in it.
+// stagger prevents a majority from starting at the same moment. The corruption check of etcd asks each peer before it
+// serves. It waits 7 s for a peer that has opened its port and does not serve yet. A peer that is absent or serves
+// causes no delay. Without a record, the hash of the name replaces the index of the member in the record.
 func (b *Bootstrapper) stagger(o *observation) time.Duration {
 	if record, ok := b.knownRecord(o); ok {
 		return time.Duration(max(0, slices.Index(record.Members, b.cfg.Member))) * resumeStagger
@@ -87,10 +89,11 @@ func (b *Bootstrapper) stagger(o *observation) time.Duration {
 	return time.Duration(hash.Sum32()%resumeSlots) * resumeStagger
 }
 
-// resumeSlots bounds the wait of a member that cannot know its place.
+// resumeSlots bounds the delay of a member that does not know its index.
 const resumeSlots = 5
 
-// resume starts etcd on its data. Should the data vanish before etcd opens it, the flags let it form no cluster.
+// resume starts etcd on its data. With these flags, etcd cannot form a new cluster even if the data vanishes before
+// etcd opens it.
 func (b *Bootstrapper) resume(ctx context.Context, o *observation) (*launch.Order, error) {
 	if o.Listed == NoQuorum && !loop.Sleep(ctx, b.stagger(o)) {
 		return nil, context.Cause(ctx)
@@ -102,18 +105,18 @@ func (b *Bootstrapper) resume(ctx context.Context, o *observation) (*launch.Orde
 	})
 }
 
-// attempt is a bootstrap that is claimed.
+// attempt is a claimed bootstrap.
 type attempt struct {
 	record              leases.Record
 	token, peerURL      string
 	memberID, clusterID uint64
 }
 
-// cluster is --initial-cluster: a group is formed with one member.
+// cluster is the value of --initial-cluster: a group is formed with one member.
 func (a *attempt) cluster(member string) string { return member + "=" + a.peerURL }
 
-// form claims an attempt in the record and starts etcd as the only member of a new cluster. The claim comes before any
-// data (R2); anyone who claims after us makes our attempt a lost one, and its data never leaves this volume.
+// form claims an attempt in the record and starts etcd as the only member of a new cluster. The claim is written
+// before any data (R2). A later claim supersedes this attempt, and its data never leaves this volume.
 func (b *Bootstrapper) form(ctx context.Context, o *observation) (*launch.Order, error) {
 	a, err := b.claim(ctx, o)
 	if a == nil || err != nil {
@@ -134,8 +137,8 @@ func (b *Bootstrapper) form(ctx context.Context, o *observation) (*launch.Order,
 	})
 }
 
-// claim puts an attempt of ours into the record, above the epoch of every lineage that the backup store has of a cluster
-// of this name. It returns nil where someone else wrote meanwhile: then a new look must come first.
+// claim writes an attempt of this Pod to the record, above the epoch of every lineage that the backup store has of a
+// cluster with this name. It returns nil after a conflicting write: the agent must then observe again.
 func (b *Bootstrapper) claim(ctx context.Context, o *observation) (*attempt, error) {
 	limit, err := b.limitAtBootstrap()
 	if err != nil {
@@ -154,13 +157,14 @@ func (b *Bootstrapper) claim(ctx context.Context, o *observation) (*attempt, err
 	if claimed, err := b.putClaim(ctx, o, record); !claimed || err != nil {
 		return nil, err
 	}
-	b.log.InfoContext(ctx, "forming claimed", "clusterID", leases.FormatID(a.clusterID), "memberID", leases.FormatID(a.memberID),
+	b.log.InfoContext(ctx, "bootstrap claimed", "clusterID", leases.FormatID(a.clusterID), "memberID", leases.FormatID(a.memberID),
 		"epoch", record.Epoch)
 	a.record = record
 	return a, nil
 }
 
-// attemptOf is the record with a new attempt of ours, above the epoch of every lineage in the cluster's place.
+// attemptOf returns the record with a new attempt of this Pod, above the epoch of every lineage in the cluster's
+// place.
 func (b *Bootstrapper) attemptOf(o *observation, limit int) (leases.Record, error) {
 	nonce, err := newNonce()
 	if err != nil {
@@ -171,7 +175,7 @@ func (b *Bootstrapper) attemptOf(o *observation, limit int) (leases.Record, erro
 	return Claim(record, nonce, b.cfg.PodUID, limit), nil
 }
 
-// putClaim writes the attempt into the record as it was observed; false means that someone else wrote meanwhile.
+// putClaim writes the attempt to the observed version of the record. It returns false after a conflicting write.
 func (b *Bootstrapper) putClaim(ctx context.Context, o *observation, record leases.Record) (bool, error) {
 	crash.Before("claim-bootstrap")
 	_, err := b.store.UpdateRecord(ctx, o.record.version, record)
@@ -185,12 +189,12 @@ func (b *Bootstrapper) putClaim(ctx context.Context, o *observation, record leas
 	return true, nil
 }
 
-// stamp says whose the data of this volume is going to be.
+// identityFile returns the identity of the data that etcd is about to write.
 func (b *Bootstrapper) identityFile(o *observation, record leases.Record, clusterID, memberID uint64) datadir.IdentityFile {
 	return IdentityFileOf(&b.cfg, record, o.own.member, clusterID, memberID)
 }
 
-// limitAtBirth is max-learners of a raft group that is formed on our version of etcd.
+// limitAtBootstrap is max-learners of a raft group that is formed with this version of etcd.
 func (b *Bootstrapper) limitAtBootstrap() (int, error) {
 	minor, err := minorOf(b.cfg.EtcdVersion)
 	if err != nil {
@@ -202,29 +206,30 @@ func (b *Bootstrapper) limitAtBootstrap() (int, error) {
 	return leases.MaxLearners, nil
 }
 
-// newNonce draws what makes a bootstrap's token its own: 64 bits, so that no two bootstraps ever share one.
+// newNonce generates the random part of the token of a bootstrap: 64 bits, so that two bootstraps never share a token.
 func newNonce() (string, error) {
 	var nonce [8]byte
 	if _, err := rand.Read(nonce[:]); err != nil {
-		return "", fmt.Errorf("draw nonce: %w", err)
+		return "", fmt.Errorf("generate nonce: %w", err)
 	}
 	return hex.EncodeToString(nonce[:]), nil
 }
 
-// peerTimeout of a question to one peer. etcd itself waits 10 s, but a peer that is silent here is silent there too.
+// peerTimeout bounds a request to one peer. etcd itself waits 10 s, but a peer that does not respond here does not
+// respond to etcd either.
 const peerTimeout = time.Second
 
-// maxPeerList bounds the answer of a peer, in bytes: a member takes a few hundred.
+// maxPeerList bounds the response of a peer, in bytes. A member takes a few hundred.
 const maxPeerList = 1 << 20
 
-// peerMember is what a peer's list says of a member, as etcd reports it to others that join.
+// peerMember is the entry of a member in a peer's list, as etcd returns it to joining members.
 type peerMember struct {
 	ID uint64 `json:"id"`
 }
 
-// firstPeerAgrees asks as an etcd that joins does: it compares its own list with that of the first peer that answers, in
-// the order of their URLs, and ends if they differ. A learner that is still sent the database answers with the list it was
-// started with, for as long as that takes: who joins meanwhile waits for it.
+// firstPeerAgrees makes the same check as a joining etcd. etcd compares its list with that of the first peer that
+// responds, in the order of their URLs, and exits if they differ. A learner that is still receiving the database
+// responds with the list it was started with, so members that join in that time wait for it.
 func (b *Bootstrapper) firstPeerAgrees(ctx context.Context, view membership.View, self uint64) error {
 	client := b.transport.HTTPClient()
 	defer client.CloseIdleConnections()
@@ -234,14 +239,14 @@ func (b *Bootstrapper) firstPeerAgrees(ctx context.Context, view membership.View
 			continue // it will not answer etcd either
 		}
 		if !lists(list, view) {
-			return fmt.Errorf("join: %s lists %d members, a quorum %d: %w", url, len(list), len(view.Members), errNotYet)
+			return fmt.Errorf("join: peer %s lists %d members, but a quorum lists %d: %w", url, len(list), len(view.Members), errNotYet)
 		}
 		return nil
 	}
 	return nil
 }
 
-// peersOf are the peer URLs of all but self, in the order in which etcd asks them.
+// peersOf returns the peer URLs of all members except self, in the order in which etcd queries them.
 func peersOf(view membership.View, self uint64) []string {
 	var urls []string
 	for _, m := range view.Members {
@@ -258,7 +263,7 @@ func peerList(ctx context.Context, client *http.Client, url string) ([]peerMembe
 	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url+"/members", nil)
 	if err != nil {
-		return nil, fmt.Errorf("ask %s for its members: %w", url, err)
+		return nil, fmt.Errorf("request the member list of %s: %w", url, err)
 	}
 	response, err := client.Do(request)
 	if err != nil {
@@ -266,14 +271,14 @@ func peerList(ctx context.Context, client *http.Client, url string) ([]peerMembe
 	}
 	defer func() { _ = response.Body.Close() }()
 	if response.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("ask %s for its members: %s", url, response.Status)
+		return nil, fmt.Errorf("request the member list of %s: %s", url, response.Status)
 	}
 	var list []peerMember
 	err = json.NewDecoder(http.MaxBytesReader(nil, response.Body, maxPeerList)).Decode(&list)
 	return list, err
 }
 
-// lists says whether the peer knows exactly the members of view.
+// lists reports whether the list of the peer has exactly the members of view.
 func lists(list []peerMember, view membership.View) bool {
 	return len(list) == len(view.Members) && !slices.ContainsFunc(list, func(m peerMember) bool {
 		_, known := view.Member(m.ID)

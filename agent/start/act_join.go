@@ -17,24 +17,25 @@ import (
 )
 
 const (
-	// maxJoinAttempts of a learner, the first and three more, while its etcd ends without a log: it lost the race with another joiner's add. After
-	// that the learner is replaced.
+	// maxJoinAttempts is how often etcd is started as the same learner, including the first start. etcd exits without
+	// a log if another member was added at the same time. After the last attempt, the learner is replaced.
 	maxJoinAttempts = 4
-	// changeTimeout of a change of the member list, after which the list is looked at again. raft drops a change that is
-	// proposed while another one is not applied yet, and etcd lets its caller wait out 7 s for it; a change that raft takes
-	// is answered within a few writes to disk.
+	// changeTimeout bounds a change of the member list. Afterwards, the agent reads the list again. raft drops a
+	// change that is proposed before the last one is applied, and etcd lets the caller wait 7 s for it. A change that
+	// raft accepts returns after a few disk writes.
 	changeTimeout = 1500 * time.Millisecond
-	// joinStagger keeps joiners of a forming cluster from proposing at the same moment.
+	// joinStagger prevents the joining members of a forming cluster from proposing at the same moment.
 	joinStagger = 150 * time.Millisecond
-	// turnLooks at the list are taken before Kubernetes is asked again whether we may still join.
+	// turnLooks is how often the list is read before the agent asks Kubernetes again whether it may still join.
 	turnLooks = 10
-	// startPatience with another's learner that has not started: several times what a start takes.
+	// startMaxWait is the grace period for another learner to start: several times the usual duration of a start.
 	startMaxWait = 5 * time.Second
 	// agreeTimeout bounds the wait for two member lists that agree.
 	agreeTimeout = 5 * time.Second
 )
 
-// join adds us as a learner, unless this process did so already, and starts etcd with the list as it stands then.
+// join adds this member as a learner, unless this process did so already, and starts etcd with the current member
+// list.
 func (b *Bootstrapper) join(ctx context.Context, o *observation) (*launch.Order, error) {
 	if err := b.quarantine(ctx, o, o.Data.String()); err != nil {
 		return nil, err
@@ -53,7 +54,7 @@ func (b *Bootstrapper) join(ctx context.Context, o *observation) (*launch.Order,
 	}
 	b.joining.attempts++
 	record := o.record.record
-	// The record's group is the one that answered: its cluster ID was asked for.
+	// The group that responded is the record's, because the request named its cluster ID.
 	identityFile := b.identityFile(o, record, view.ClusterID, id)
 	crash.Before("identity-file-join")
 	err = datadir.WriteIdentityFile(b.cfg.VolumePath, identityFile)
@@ -66,7 +67,7 @@ func (b *Bootstrapper) join(ctx context.Context, o *observation) (*launch.Order,
 	})
 }
 
-// addLearner asks a voter to add us. Its outcome may stay unknown; the next look shows it.
+// addLearner asks a voter to add this member. If the result stays unknown, the next observation shows it.
 func (b *Bootstrapper) addLearner(ctx context.Context, o *observation) (uint64, error) {
 	if err := b.awaitTurn(ctx, o); err != nil {
 		return 0, err
@@ -89,11 +90,12 @@ func (b *Bootstrapper) addLearner(ctx context.Context, o *observation) (uint64, 
 	return member.ID, nil
 }
 
-// errNotYet: another joiner is about to start; the next look asks again.
-var errNotYet = errors.New("another member joins right now")
+// errNotYet: another joining member is about to start. The next observation checks again.
+var errNotYet = errors.New("another member is joining; this member waits for it")
 
-// awaitTurn lets joiners come one after another. An etcd that joins asks every listed peer for its version before it
-// serves, and waits 7 s for one that has opened its port and does not serve yet: two that join at once wait for each other.
+// awaitTurn makes members join one after another. A joining etcd asks every listed peer for its version before it
+// serves. It waits 7 s for a peer that has opened its port and does not serve yet, so two members that join at once
+// wait for each other.
 func (b *Bootstrapper) awaitTurn(ctx context.Context, o *observation) error {
 	if !loop.Sleep(ctx, time.Duration(b.rank(o))*joinStagger) {
 		return context.Cause(ctx)
@@ -113,7 +115,8 @@ func (b *Bootstrapper) awaitTurn(ctx context.Context, o *observation) error {
 	return errNotYet
 }
 
-// otherStarts says whether a learner was added just now that has not started yet. One that does not start blocks no one.
+// otherStarts reports whether a learner was added recently and has not started yet. A learner that never starts blocks
+// the others only for startMaxWait.
 func (b *Bootstrapper) otherStarts(view membership.View) bool {
 	for _, m := range view.Learners() {
 		if m.Started() {
@@ -131,7 +134,7 @@ func (b *Bootstrapper) otherStarts(view membership.View) bool {
 	return false
 }
 
-// rank is how many desired members before us in the record are not listed yet: they join now too.
+// rank returns how many desired members before this one in the record are not listed yet. They are joining now too.
 func (b *Bootstrapper) rank(o *observation) int {
 	rank := 0
 	for _, name := range o.record.record.Members {
@@ -145,7 +148,8 @@ func (b *Bootstrapper) rank(o *observation) int {
 	return rank
 }
 
-// agreedList reads the member list until two readings, a moment apart, agree, and so does the peer whom etcd will ask.
+// agreedList reads the member list until two consecutive reads agree with each other and with the peer that etcd will
+// query.
 func (b *Bootstrapper) agreedList(ctx context.Context, o *observation, id uint64) (membership.View, error) {
 	ctx, cancel := context.WithTimeout(ctx, agreeTimeout)
 	defer cancel()
@@ -156,7 +160,7 @@ func (b *Bootstrapper) agreedList(ctx context.Context, o *observation, id uint64
 			return view, err
 		}
 		if _, ok := view.Member(id); !ok {
-			return view, fmt.Errorf("join: member %x is not listed any more", id)
+			return view, fmt.Errorf("join: member %x is no longer listed", id)
 		}
 		unsettled := errNotYet
 		if view.Same(last) {
@@ -166,13 +170,13 @@ func (b *Bootstrapper) agreedList(ctx context.Context, o *observation, id uint64
 		}
 		last = view
 		if !loop.Sleep(ctx, finishInterval) {
-			return view, fmt.Errorf("join: the member list does not settle: %w", unsettled)
+			return view, fmt.Errorf("join: the member list keeps changing: %w", unsettled)
 		}
 	}
 }
 
-// initialCluster renders a list as etcd wants it. Members that never started have no name yet: they get the name that
-// the record has for their peer URL, else their ID; etcd checks the URLs and wants the names to differ.
+// initialCluster formats the list for --initial-cluster. A member that never started has no name yet. It gets the name
+// that the record has for its peer URL, otherwise its ID. etcd checks the URLs and requires different names.
 func (b *Bootstrapper) initialCluster(view membership.View, desired []string, self uint64) string {
 	var pairs []string
 	for _, m := range view.Members {
@@ -194,8 +198,9 @@ func (b *Bootstrapper) initialCluster(view membership.View, desired []string, se
 	return strings.Join(pairs, ",")
 }
 
-// replaceSelf takes the slot, which reports a successor of ours what is to be removed, moves the data aside and removes
-// exactly the ID that was seen. The next look then joins. The slot is given back once we vote.
+// replaceSelf takes the replacement slot, quarantines the data and removes exactly the observed ID. The slot names for
+// a later Pod what to remove. After the removal, the next observation joins. The slot is released when this member
+// votes.
 func (b *Bootstrapper) replaceSelf(ctx context.Context, o *observation) error {
 	id := leases.FormatID(o.entry.ID)
 	record := o.record.record
@@ -209,7 +214,7 @@ func (b *Bootstrapper) replaceSelf(ctx context.Context, o *observation) error {
 			return nil // look again: someone else wrote
 		}
 		if err != nil {
-			return fmt.Errorf("take the slot to replace member %s: %w", id, err)
+			return fmt.Errorf("write the replacement of member %s to the cluster record: %w", id, err)
 		}
 		o.record.version, o.record.record = version, record
 	}
@@ -223,7 +228,7 @@ func (b *Bootstrapper) replaceSelf(ctx context.Context, o *observation) error {
 	return b.removeOwn(ctx, o)
 }
 
-// removeOwn removes exactly the ID under which a quorum lists us.
+// removeOwn removes exactly the ID with which a quorum lists this member.
 func (b *Bootstrapper) removeOwn(ctx context.Context, o *observation) error {
 	ctx, cancel := context.WithTimeout(ctx, changeTimeout)
 	defer cancel()

@@ -20,11 +20,11 @@ import (
 
 // One-bit enums of a bootstrap by joining.
 type (
-	// Source is the running cluster that is to be joined.
+	// Source is the state of the cluster to join.
 	Source uint8
-	// Claimed says whether the record has our intent to join it.
+	// Claimed says whether the record contains this Pod's claim to join that cluster.
 	Claimed uint8
-	// Entry is what the running cluster's list says of us.
+	// Entry is what the member list of that cluster says about this member.
 	Entry uint8
 )
 
@@ -54,16 +54,18 @@ const (
 	anyEntry   = 1<<iota - 1
 )
 
-func (s Source) String() string  { return rules.Word(s, "silent", "another", "unfit", "ailing", "fit") }
+func (s Source) String() string {
+	return rules.Word(s, "silent", "another", "unfit", "unhealthy", "fit")
+}
 func (c Claimed) String() string { return rules.Word(c, "no", "yes") }
 func (e Entry) String() string {
-	return rules.Word(e, "nobody", "a learner added in this start", "a learner of an earlier start", "a voter")
+	return rules.Word(e, "not listed", "a learner added in this start", "a learner of an earlier start", "a voter")
 }
 func (s adoptionStep) String() string {
-	return [...]string{"", "claim", "remove that learner", "be added, start"}[s]
+	return [...]string{"", "claim", "remove that learner", "add this member, start"}[s]
 }
 
-// AdoptionFacts is all that DecideAdoption may look at.
+// AdoptionFacts is the complete input of decideAdoption.
 type AdoptionFacts struct {
 	Source  Source  `fact:"that cluster"`
 	Claimed Claimed `fact:"claimed in the record"`
@@ -72,85 +74,85 @@ type AdoptionFacts struct {
 	Needs Needs
 }
 
-// adoptionStep is what is done next, each at most one call that cannot be undone.
+// adoptionStep is the next step. Each step makes at most one call that cannot be undone.
 type adoptionStep uint8
 
 const (
 	noStep adoptionStep = iota
-	// stepClaim writes into the record which raft group the cluster is going to be part of, and whom it has.
+	// stepClaim writes to the record which raft group the cluster joins, and the IDs of its members.
 	stepClaim
-	// stepDrop removes our old learner.
+	// stepDrop removes the old learner of this member.
 	stepDrop
-	// stepEnter adds us as a learner, unless that was done, and starts etcd.
+	// stepEnter adds this member as a learner, unless that is done, and starts etcd.
 	stepEnter
 )
 
-// adoptionVerdict is a mode, and the step of ModeAdopt.
+// adoptionVerdict is a mode, and for ModeAdopt also a step.
 type adoptionVerdict struct {
 	mode Mode         `fact:"decision"`
 	step adoptionStep `fact:"step"`
 }
 
-// adoptions is the whole policy of a bootstrap by joining. It is asked only where the table of the starts gives a bootstrap to us. First
-// match wins; what no rule covers is refused.
+// adoptions is the complete policy of a bootstrap by joining. It is used only where the start table lets this member
+// bootstrap. The first match wins. The default is Refuse.
 var adoptions = rules.New(adoptionVerdict{mode: ModeRefuse}, []rules.Row[AdoptionFacts, adoptionVerdict]{
 	{Name: "source-other", When: AdoptionFacts{Source: SourceOther}, Verdict: adoptionVerdict{ModeRefuse, noStep},
-		Why: "the endpoints of spec.bootstrap.join do not answer for one and the same cluster"},
+		Why: "the endpoints of spec.bootstrap.join belong to different clusters, or not to the cluster whose join has begun"},
 	{Name: "source-silent", When: AdoptionFacts{Source: SourceSilent}, Verdict: adoptionVerdict{ModeWait, noStep},
-		Why: "the cluster that is to be joined cannot be asked"},
+		Why: "the cluster to join cannot be queried"},
 	{Name: "source-unfit", When: AdoptionFacts{Source: SourceUnfit}, Verdict: adoptionVerdict{ModeRefuse, noStep},
-		Why: "the cluster that is to be joined cannot be joined as it is"},
+		Why: "the cluster to join does not meet the requirements"},
 	{Name: "listed-as-voter", When: AdoptionFacts{Entry: VoterEntry}, Verdict: adoptionVerdict{ModeRefuse, noStep},
-		Why: "the cluster that is to be joined lists this member as a voter, and its data is gone: remove it there with etcdctl member remove"},
+		Why: "the cluster to join lists this member as a voter, but its data is lost; remove it there with etcdctl member remove"},
 	{Name: "intend-to-join", When: AdoptionFacts{Claimed: Unintended, Source: SourceFit}, Verdict: adoptionVerdict{ModeAdopt, stepClaim},
-		Why: "the record names the raft group before anything of it is changed, so that no one forms or joins another one"},
+		Why: "the cluster record names the raft group before the agent changes that group, so that no agent forms or joins another one"},
 	{Name: "finish-adoption", When: AdoptionFacts{Claimed: Intended, Entry: NewLearner}, Verdict: adoptionVerdict{ModeAdopt, stepEnter},
-		Why: "we added this learner, and no log of it was ever written"},
+		Why: "this start added the learner, and its etcd has never written a log"},
 	{Name: "drop-old-learner", When: AdoptionFacts{Claimed: Intended, Entry: OldLearner}, Verdict: adoptionVerdict{ModeAdopt, stepDrop},
-		Why: "a raft ID is never started without its data, and a learner takes no vote along"},
+		Why: "the agent never starts a raft ID without its data, and the removal of a learner costs no vote"},
 	{Name: "source-ailing", When: AdoptionFacts{Source: SourceAiling}, Verdict: adoptionVerdict{ModeWait, noStep},
-		Why: "the cluster that is to be joined is not healthy"},
+		Why: "the cluster to join is not healthy"},
 	{Name: "adoption-needs", When: AdoptionFacts{Needs: Unmet}, Verdict: adoptionVerdict{ModeWait, noStep},
-		Why: "what a member add will need is not there"},
+		Why: "a requirement for adding this member is not met"},
 	{Name: "adopt", When: AdoptionFacts{Claimed: Intended, Source: SourceFit, Entry: NoEntry, Needs: Met}, Verdict: adoptionVerdict{ModeAdopt, stepEnter},
-		Why: "a learner takes no part in the quorum of those that are there"},
+		Why: "a learner does not count for the quorum of the existing members"},
 })
 
-// adoption is what DecideAdoption decided.
+// adoption is the result of decideAdoption.
 type adoption struct {
 	Decision
 	step adoptionStep
 }
 
-// decideAdoption is total, as Decide is.
+// decideAdoption returns a decision for every combination of facts, like Decide.
 func decideAdoption(f AdoptionFacts) adoption {
 	d := adoptions.Decide(f)
 	decision := decisionOf(rules.Decision[Mode]{Verdict: d.Verdict.mode, Rule: d.Rule, Why: d.Why})
 	return adoption{Decision: decision, step: d.Verdict.step}
 }
 
-// sourceSight is what was read of the cluster that is to be joined.
+// sourceSight is what was read from the cluster to join.
 type sourceSight struct {
-	// view is its member list as a quorum reported it, or listErr why there is none.
+	// view is its member list from a quorum; listErr says why there is none.
 	view    membership.View
 	listErr error
-	// stray are the endpoints that answered for another cluster than view's.
+	// stray are the endpoints that belong to another cluster than view.
 	stray []string
-	// readErr is what a linearizable read answered.
+	// readErr is the result of a linearizable read.
 	readErr error
-	// statuses are the members' own answers, statusErrs why there is none of a member.
+	// statuses are the responses of the members, statusErrs the errors of those without one.
 	statuses   map[uint64]membership.Status
 	statusErrs map[uint64]error
 }
 
-// defaultQuota is etcd's own (server/storage, DefaultQuotaBytes).
+// defaultQuota is the default of etcd (server/storage, DefaultQuotaBytes).
 const defaultQuota = 2 << 30
 
-// floors are the lowest patches by minor that a cluster may run which is joined: those of spec.version. Older ones promote learners
-// by mistake, or corrupt the data that they send to one.
+// floors are the lowest supported patch versions of a cluster to join, by minor version. They are the same as for
+// spec.version. Older versions promote learners by mistake, or corrupt the data that they send to a learner.
 var floors = map[int]int{5: 31, 6: 12, 7: 0}
 
-// sourceOf says whether the cluster can be joined by the member at peerURL, and in words what speaks against it.
+// sourceOf returns whether the member at peerURL can join the cluster, and the reason if not.
 func sourceOf(cfg *config.Config, s *sourceSight, peerURL string) (source Source, detail string) {
 	switch {
 	case errors.Is(s.listErr, membership.ErrOtherCluster):
@@ -158,9 +160,9 @@ func sourceOf(cfg *config.Config, s *sourceSight, peerURL string) (source Source
 	case s.listErr != nil:
 		return SourceSilent, s.listErr.Error()
 	case len(s.stray) > 0:
-		return SourceOther, fmt.Sprintf("not of cluster %x: %s", s.view.ClusterID, strings.Join(s.stray, ", "))
+		return SourceOther, fmt.Sprintf("these endpoints do not belong to cluster %x: %s", s.view.ClusterID, strings.Join(s.stray, ", "))
 	case errors.Is(s.readErr, rpctypes.ErrUserEmpty) || errors.Is(s.readErr, rpctypes.ErrPermissionDenied):
-		return SourceUnfit, "authentication is on, and the agents have no user there; turn it off with etcdctl auth disable until the move is done"
+		return SourceUnfit, "authentication is enabled, and the agents have no user there; run etcdctl auth disable until the migration is complete"
 	case s.readErr != nil:
 		return SourceSilent, s.readErr.Error()
 	}
@@ -170,7 +172,7 @@ func sourceOf(cfg *config.Config, s *sourceSight, peerURL string) (source Source
 			continue // our own entry
 		}
 		found, words := s.memberOf(cfg, m)
-		// What a person has to repair is reported first.
+		// Report first what needs user action.
 		if found != SourceFit && (source == SourceFit || found == SourceUnfit && source != SourceUnfit) {
 			source, detail = found, fmt.Sprintf("member %s (%x): %s", m.Name, m.ID, words)
 		}
@@ -178,26 +180,26 @@ func sourceOf(cfg *config.Config, s *sourceSight, peerURL string) (source Source
 	return source, detail
 }
 
-// memberOf says what one of its members makes of it.
+// memberOf returns whether one member of the cluster permits the join, and the reason if not.
 func (s *sourceSight) memberOf(cfg *config.Config, m membership.Member) (source Source, detail string) {
 	for _, url := range slices.Concat(m.PeerURLs, m.ClientURLs) {
 		if !strings.HasPrefix(url, "http://") {
-			return SourceUnfit, "it advertises " + url + "; druid's members speak no TLS yet, so they cannot join a cluster whose members do"
+			return SourceUnfit, "it advertises " + url + "; druid's members do not support TLS yet, so they cannot join a cluster that uses it"
 		}
 	}
 	switch status, err := s.statuses[m.ID], s.statusErrs[m.ID]; {
 	case m.Learner:
-		return SourceAiling, "it is a learner, and a cluster takes one at a time unless it is reported otherwise; promote or remove it"
+		return SourceAiling, "it is a learner, and etcd allows one learner at a time by default; promote or remove it"
 	case !m.Started():
-		return SourceAiling, "it was added and never started"
+		return SourceAiling, "it was added but never started"
 	case err != nil:
-		return SourceAiling, "it cannot be asked at the client URLs that it advertises: " + err.Error()
+		return SourceAiling, "it cannot be queried at the client URLs that it advertises: " + err.Error()
 	default:
 		return statusOf(cfg, status)
 	}
 }
 
-// quotaOf is how large etcd lets its database become, in bytes.
+// quotaOf is the maximum size of the database, in bytes.
 func quotaOf(cfg *config.Config) int64 { return cmp.Or(cfg.QuotaBackendBytes, defaultQuota) }
 
 func statusOf(cfg *config.Config, status membership.Status) (source Source, detail string) {
@@ -206,12 +208,12 @@ func statusOf(cfg *config.Config, status membership.Status) (source Source, deta
 	}
 	quota := quotaOf(cfg)
 	switch {
-	// A member over its quota stops the writes of the whole cluster.
+	// A member that exceeds its quota stops the writes of the complete cluster.
 	case status.DBSize+status.DBSize/10 > quota:
-		return SourceUnfit, fmt.Sprintf("its database has %d MiB, too much for the quota of %d MiB of the members that join; "+
-			"defragment it, or create the EtcdCluster again with a larger etcd.quotaBackendBytes", status.DBSize>>20, quota>>20)
+		return SourceUnfit, fmt.Sprintf("its database has %d MiB, which is too large for the quota of %d MiB of the joining members; "+
+			"defragment it, or create the EtcdCluster again with a larger spec.etcd.quotaBackendBytes", status.DBSize>>20, quota>>20)
 	case status.Leader == 0:
-		return SourceAiling, "it knows no leader"
+		return SourceAiling, "it has no leader"
 	case len(status.Errors) > 0:
 		return SourceAiling, strings.Join(status.Errors, ", ")
 	default:
@@ -219,7 +221,7 @@ func statusOf(cfg *config.Config, status membership.Status) (source Source, deta
 	}
 }
 
-// versionProblem says why a member of version has cannot be joined by one of version wanted; empty if it can.
+// versionProblem returns why a member of version wanted cannot join a member of version has. It is empty if it can.
 func versionProblem(has, wanted string) string {
 	minor, err := minorOf(has)
 	if err != nil {
@@ -230,19 +232,19 @@ func versionProblem(has, wanted string) string {
 		return err.Error()
 	}
 	if minor != ours {
-		return fmt.Sprintf("it runs etcd %s, and spec.version is %s: the minors must be the same; the cluster can be upgraded once it is joined", has, wanted)
+		return fmt.Sprintf("it runs etcd %s, but spec.version is %s: the minor versions must be the same; upgrade the cluster after the join", has, wanted)
 	}
 	patch, err := patchOf(has)
 	if err != nil {
 		return err.Error()
 	}
 	if floor := floors[minor]; patch < floor {
-		return fmt.Sprintf("it runs etcd %s, whose bugs corrupt data or promote learners by mistake; upgrade it to 3.%d.%d at least", has, minor, floor)
+		return fmt.Sprintf("it runs etcd %s, which has bugs that corrupt data or promote learners by mistake; upgrade it to 3.%d.%d or later", has, minor, floor)
 	}
 	return ""
 }
 
-// patchOf reads the patch of an etcd version 3.minor.patch; what follows a dash is a vendor's.
+// patchOf returns the patch of an etcd version 3.minor.patch. A vendor suffix after a dash is ignored.
 func patchOf(version string) (int, error) {
 	parts := strings.SplitN(version, ".", 3)
 	if len(parts) < 3 {
@@ -256,8 +258,8 @@ func patchOf(version string) (int, error) {
 	return patch, nil
 }
 
-// adopt lets the cluster begin as a member of a raft group that runs. The claim in the record names that group and whom it has
-// before it is asked for anything; anyone who comes after a death finds there which group to go on with.
+// adopt starts the cluster as a member of a running raft group. Before the first request to that group, the claim in
+// the record names the group and its members. After a crash, the next agent finds there which group to join.
 func (b *Bootstrapper) adopt(ctx context.Context, o *observation) (*launch.Order, error) {
 	switch o.adoption.step {
 	case stepClaim:
@@ -267,11 +269,11 @@ func (b *Bootstrapper) adopt(ctx context.Context, o *observation) (*launch.Order
 	case stepEnter:
 		return b.join(ctx, o)
 	default:
-		return nil, fmt.Errorf("decision %s: nothing is known to be done", o.adoption.Rule)
+		return nil, fmt.Errorf("decision %s has no step to run", o.adoption.Rule)
 	}
 }
 
-// intend claims the bootstrap. Someone else's write in between means a new look.
+// intend claims the bootstrap. After a conflicting write, the agent observes again.
 func (b *Bootstrapper) intend(ctx context.Context, o *observation) error {
 	record, err := b.attemptOf(o, leases.MaxLearnersAdopted)
 	if err != nil {
@@ -280,12 +282,12 @@ func (b *Bootstrapper) intend(ctx context.Context, o *observation) error {
 	record.ClusterID, record.Externals = o.view.ClusterID, externalsIn(o.view, o.entry)
 	claimed, err := b.putClaim(ctx, o, record)
 	if claimed {
-		b.log.InfoContext(ctx, "joining claimed", "clusterID", leases.FormatID(record.ClusterID), "epoch", record.Epoch, "externals", record.Externals)
+		b.log.InfoContext(ctx, "join claimed", "clusterID", leases.FormatID(record.ClusterID), "epoch", record.Epoch, "externals", record.Externals)
 	}
 	return err
 }
 
-// dropLearner removes what an earlier start of ours left in the group.
+// dropLearner removes the learner that an earlier start of this member left in the group.
 func (b *Bootstrapper) dropLearner(ctx context.Context, o *observation) error {
 	if err := b.quarantine(ctx, o, o.Data.String()); err != nil {
 		return err
@@ -293,14 +295,15 @@ func (b *Bootstrapper) dropLearner(ctx context.Context, o *observation) error {
 	return b.removeOwn(ctx, o)
 }
 
-// adopted proves that our etcd is the learner of the stamp, and that a quorum of the raft group lists it as started.
+// adopted verifies that the own etcd is the learner of the identity file, and that a quorum of the raft group lists it
+// as started.
 func (s *finisher) adopted(ctx context.Context, record leases.Record) error {
 	status, err := s.self(ctx)
 	if err != nil {
 		return err
 	}
 	if status.Leader == 0 {
-		return errors.New("form: our etcd knows no leader of the cluster that it joins")
+		return errors.New("form: etcd has no leader in the cluster that it joins")
 	}
 	view, err := s.b.list(ctx, record, uint64(s.identityFile.ClusterID))
 	if err != nil {

@@ -19,16 +19,16 @@ import (
 	"github.com/etcd-druid/druid/test/rulestest"
 )
 
-// TestAdoptionsAreSafeForAllFacts also freezes the table.
+// TestAdoptionsAreSafeForAllFacts also fixes the content of the table.
 func TestAdoptionsAreSafeForAllFacts(t *testing.T) {
 	cases := rulestest.Check(t, adoptions, func(f AdoptionFacts, _ rules.Decision[adoptionVerdict]) string {
 		return brokenByAdoption(f, decideAdoption(f))
 	})
 	rulestest.Section(t, "../../docs/reference/decisions.md", "joining", "A bootstrap by joining: bootstrap.adoptions",
-		"Asked by the seed's agent where the table of the starts decides first-boot and spec.bootstrap.join names a running cluster.", adoptions, cases)
+		"The agent of the seed uses this table if the start table decides first-boot and spec.bootstrap.join names a running cluster.", adoptions, cases)
 }
 
-// brokenByAdoption names the promise that a decision breaks, or nothing.
+// brokenByAdoption returns the guarantee that a decision violates, or an empty string.
 func brokenByAdoption(f AdoptionFacts, a adoption) string {
 	acts := a.Mode == ModeAdopt
 	switch {
@@ -62,18 +62,18 @@ func TestWhatSpeaksAgainstAClusterThatIsToBeJoined(t *testing.T) {
 		"no one answers":                     {func(s *sourceSight) { s.listErr = errors.New("refused") }, SourceSilent, "refused"},
 		"another cluster answers":            {func(s *sourceSight) { s.listErr = fmt.Errorf("x: %w", membership.ErrOtherCluster) }, SourceOther, "another cluster"},
 		"one endpoint is of another cluster": {func(s *sourceSight) { s.stray = []string{"http://b:2379"} }, SourceOther, "http://b:2379"},
-		"authentication is on":               {func(s *sourceSight) { s.readErr = rpctypes.ErrUserEmpty }, SourceUnfit, "authentication is on"},
+		"authentication is on":               {func(s *sourceSight) { s.readErr = rpctypes.ErrUserEmpty }, SourceUnfit, "authentication is enabled"},
 		"no quorum reads":                    {func(s *sourceSight) { s.readErr = errors.New("deadline") }, SourceSilent, "deadline"},
-		"peers speak TLS":                    {func(s *sourceSight) { s.view.Members[0].PeerURLs = []string{"https://a:2380"} }, SourceUnfit, "no TLS"},
-		"clients speak TLS":                  {func(s *sourceSight) { s.view.Members[1].ClientURLs = []string{"https://b:2379"} }, SourceUnfit, "no TLS"},
+		"peers speak TLS":                    {func(s *sourceSight) { s.view.Members[0].PeerURLs = []string{"https://a:2380"} }, SourceUnfit, "do not support TLS"},
+		"clients speak TLS":                  {func(s *sourceSight) { s.view.Members[1].ClientURLs = []string{"https://b:2379"} }, SourceUnfit, "do not support TLS"},
 		"it has a learner":                   {func(s *sourceSight) { s.view.Members[1].Learner = true }, SourceAiling, "member b (2): it is a learner"},
 		"our own learner is none of its": {func(s *sourceSight) {
 			s.view.Members = append(s.view.Members, membership.Member{ID: 9, PeerURLs: []string{"http://us:2380"}, Learner: true})
 		}, SourceFit, ""},
 		"a member never started":                      {func(s *sourceSight) { s.view.Members[1].Name = "" }, SourceAiling, "never started"},
 		"a member does not answer":                    {func(s *sourceSight) { s.statusErrs[2] = errors.New("no route") }, SourceAiling, "no route"},
-		"a member runs an older minor":                {status(2, func(s *membership.Status) { s.Version = "3.5.31" }), SourceUnfit, "the minors must be the same"},
-		"a member runs a newer minor":                 {status(2, func(s *membership.Status) { s.Version = "3.7.0" }), SourceUnfit, "the minors must be the same"},
+		"a member runs an older minor":                {status(2, func(s *membership.Status) { s.Version = "3.5.31" }), SourceUnfit, "the minor versions must be the same"},
+		"a member runs a newer minor":                 {status(2, func(s *membership.Status) { s.Version = "3.7.0" }), SourceUnfit, "the minor versions must be the same"},
 		"a member runs a patch with bugs":             {status(1, func(s *membership.Status) { s.Version = "3.6.11" }), SourceUnfit, "3.6.12 at least"},
 		"a member runs a vendor's patch":              {status(1, func(s *membership.Status) { s.Version = "3.6.12-0" }), SourceFit, ""},
 		"a member's version cannot be read":           {status(1, func(s *membership.Status) { s.Version = "3.6.x" }), SourceUnfit, "want 3.minor.patch"},
@@ -116,7 +116,7 @@ func both(a, b func(*sourceSight)) func(*sourceSight) {
 	return func(s *sourceSight) { a(s); b(s) }
 }
 
-// joining makes every member of c one of a cluster that is to join the running one.
+// joining configures every member of c to join the running cluster.
 func (c *cluster) joining(running []*etcd.Member) {
 	var endpoints []string
 	for _, m := range running {
@@ -173,7 +173,7 @@ func TestARunningClusterIsJoined(t *testing.T) {
 	}
 }
 
-// adopted checks what the record and the volumes say of a cluster that was joined.
+// adopted checks the record and the volumes of a cluster that joined another one.
 func (c *cluster) adopted(running []*etcd.Member) {
 	c.t.Helper()
 	status, err := running[0].Client.Status(c.t.Context(), running[0].Endpoint)
@@ -197,7 +197,7 @@ func (c *cluster) adopted(running []*etcd.Member) {
 	}
 }
 
-// A learner that was added, and whose agent died before its etcd started, is not started by a successor that knows nothing of it.
+// A learner is added and its agent dies before etcd starts. The next agent does not know of it and does not start it.
 func TestALearnerOfAnAgentThatDiedIsAddedAgain(t *testing.T) {
 	running := etcd.StartCluster(t, "3.6", 1)
 	c := newCluster(t, "3.6.16", "c-a")
@@ -215,7 +215,8 @@ func TestALearnerOfAnAgentThatDiedIsAddedAgain(t *testing.T) {
 	}
 	c.adopted(running)
 
-	// The record is lost, and comes back as druid makes it: a member that runs reports it whom the group had before.
+	// The record is lost and druid creates it again. A running member adds the IDs of the members that the group had
+	// before.
 	bare := leases.Record{Phase: leases.PhaseFormed, ClusterID: before.ClusterID, Members: before.Members}
 	whole, lacked := seed.b.CompleteRecord(bare)
 	if !lacked || !slices.Equal(whole.Externals, before.Externals) || whole.MaxLearners != leases.MaxLearnersAdopted {
@@ -270,7 +271,8 @@ func TestAClusterThatCannotBeJoinedIsLeftAlone(t *testing.T) {
 	}
 }
 
-// adoptedBy is by what a seed decided, however often etcd did not answer in time: then it looks again, and finds what it did.
+// adoptedBy returns the rules by which a seed decided. It skips repeated decisions: when etcd did not respond in time,
+// the seed observes again and finds what it did.
 func adoptedBy(seed *member) []string {
 	return slices.Compact(slices.DeleteFunc(seed.deeds(), func(rule string) bool { return rule == "finish-adoption" }))
 }

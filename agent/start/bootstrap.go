@@ -26,17 +26,17 @@ import (
 
 // Times of a start. They are fields of the Bootstrapper for the tests alone.
 const (
-	// pollInterval between two looks while something is about to change: one GET each, two per second.
+	// pollInterval between two checks while a change is expected: one GET each, two per second.
 	pollInterval = 500 * time.Millisecond
-	// calmInterval is where a wait that lasts ends up; calmAfter is when it begins to slow down.
+	// calmInterval is the longest interval of a long wait. calmAfter is when the interval starts to grow.
 	calmInterval, calmAfter = 5 * time.Second, 20 * time.Second
-	// leaseAge is how long our own Lease is taken as read while nothing but waiting follows from it.
+	// leaseAge is how long a read of the member Lease stays valid while the decision is only to wait.
 	leaseAge = 3 * time.Second
-	// kubernetesTimeout bounds what Kubernetes is asked for before a start: a Resume needs none of it.
+	// kubernetesTimeout bounds the requests to Kubernetes before a start. A Resume needs none of them.
 	kubernetesTimeout = 2500 * time.Millisecond
-	// endpointTimeout bounds one member's answer; a SYN that was lost is sent again after 1 s.
+	// endpointTimeout bounds the response of one member. TCP sends a lost SYN again after 1 s.
 	endpointTimeout = 1500 * time.Millisecond
-	// settleInterval between the two lists that must agree before a joiner starts.
+	// finishInterval between the two lists that must agree before a joining member starts.
 	finishInterval = 150 * time.Millisecond
 	// defaultElectionTimeout is etcd's own.
 	defaultElectionTimeout = time.Second
@@ -54,21 +54,21 @@ type Options struct {
 	Decided func(Published)
 	// Host is the DNS name of a member; nil for <member>.<peer service>.<namespace>.svc.
 	Host func(member string) string
-	// OpenStore of backups; nil for any kind of store that there is.
+	// OpenStore opens a backup store; nil for all supported kinds of store.
 	OpenStore func(context.Context, store.Config) (store.Store, error)
 	// Addresses of the Pod; nil for those of its interfaces.
 	Addresses func() ([]net.Addr, error)
 }
 
-// Published is what the member Lease reports a start decision.
+// Published is a start decision as the member Lease reports it.
 type Published struct {
 	Decision
 	// Data is the state of the volume in words.
 	Data string
 }
 
-// Bootstrapper decides how this member starts and follows it until it votes. It implements launch.Decider but for
-// Stopping, which is the business of anyone who knows etcd's leader.
+// Bootstrapper decides how this member starts and follows it until it votes. It implements launch.Decider except
+// Stopping, which belongs to the owner of leadership.
 type Bootstrapper struct {
 	cfg       config.Config
 	store     *leases.Store
@@ -80,7 +80,7 @@ type Bootstrapper struct {
 	metrics   *prometheus.CounterVec
 	openStore func(context.Context, store.Config) (store.Store, error)
 
-	// Seams: what the tests stand in for is the network of a Pod.
+	// lookup and addresses are replaced by tests, which have no Pod network.
 	lookup    func(ctx context.Context, host string) ([]string, error)
 	addresses func() ([]net.Addr, error)
 	poll      time.Duration
@@ -89,11 +89,11 @@ type Bootstrapper struct {
 	identity datadir.IdentityFile // of the data that etcd was last started on
 	known    bool
 
-	// What one goroutine, launch's or Settle's, keeps from one look to the next.
+	// These fields are used by one goroutine at a time: that of launch or that of Settle.
 	last    Decision
 	record  *recordState // the last one that could be read
 	joining joining
-	// unstarted learners of others, and since when they are known.
+	// unstarted are the learners of other members that have not started, and when each was first seen.
 	unstarted map[uint64]time.Time
 	failed    string
 	lease     ownLease
@@ -101,16 +101,17 @@ type Bootstrapper struct {
 	started   time.Time
 	inspects  *volumeState
 	lastKnown lastKnown
-	// notRun counts the starts in a row that could not run etcd's program.
+	// notRun counts the consecutive starts in which the etcd program could not be run.
 	notRun     int
 	bootstraps bootstraps
-	// restores is what became of the attempts to restore.
+	// restores has the results of the attempts to restore.
 	restores restores
 }
 
 // joining is the learner that this process added and whose etcd has not written a log yet.
 type joining struct {
-	// asked: the add was sent. Its answer may be lost: an entry at our peer URL that was not there before is ours.
+	// asked says that the add request was sent. Its response can be lost. An entry at this peer URL that was not there
+	// before is then this member's.
 	asked    bool
 	id       uint64
 	attempts int
@@ -146,7 +147,7 @@ func New(o Options) (*Bootstrapper, error) {
 	return b, nil
 }
 
-// reached is a client of the one member at endpoint, or at once an error where no one listens.
+// reached returns a client of the one member at endpoint. It fails at once if nothing listens there.
 func (b *Bootstrapper) reached(ctx context.Context, endpoints ...string) (*clientv3.Client, error) {
 	for _, endpoint := range endpoints {
 		u, err := url.Parse(endpoint)
@@ -160,14 +161,14 @@ func (b *Bootstrapper) reached(ctx context.Context, endpoints ...string) (*clien
 	return b.transport.Etcd(ctx, endpoints...)
 }
 
-// PeerHost is the DNS name under which a member is reached by its peers and by the other agents. It is part of the peer
-// URL, hence of the member's identity, and never changes.
+// PeerHost is the DNS name at which peers and the other agents reach a member. It is part of the peer URL and so of
+// the member's identity, and it never changes.
 func PeerHost(cfg config.Config, member string) string {
 	return member + "." + cfg.PeerService + "." + cfg.Namespace + ".svc"
 }
 
-// Identity is the stamp of the data that etcd runs on, false while no start was decided. Only with Formed set does the
-// raft group exist for certain: before that no one may be informed of the member's IDs.
+// Identity returns the identity of the data that etcd runs on, and false before a start was decided. Only if Formed is
+// set is it certain that the raft group exists. Until then, the IDs of the member must not be published.
 func (b *Bootstrapper) Identity() (datadir.IdentityFile, bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -195,13 +196,13 @@ func (b *Bootstrapper) electionTimeout() time.Duration {
 	return defaultElectionTimeout
 }
 
-// waiting is the order to stay idle for a reason.
+// waiting is the order to stay idle, with the reason.
 func waiting(reason string) launch.Order {
 	return launch.Order{Version: launch.ProtocolVersion, Kind: launch.OrderWait, Reason: reason}
 }
 
-// Next observes, decides and acts until etcd may start. It implements launch.Decider's half: the caller holds the volume's
-// lock for as long as it runs.
+// Next observes, decides and acts until etcd may start. It implements launch.Decider. The caller holds the lock of the
+// volume while it runs.
 func (b *Bootstrapper) Next(ctx context.Context, idle launch.Idle, inform func(launch.Order)) (launch.Order, error) {
 	b.forgetVolume()
 	b.leaseAt, b.started, b.bootstraps = time.Time{}, time.Now(), bootstraps{}
@@ -235,7 +236,8 @@ func (b *Bootstrapper) Next(ctx context.Context, idle launch.Idle, inform func(l
 	return launch.Order{}, context.Cause(ctx)
 }
 
-// step is one look and what follows from it: an order, the reason of a wait, or neither where something was done.
+// step observes once and acts on the decision. It returns an order, or the reason of a wait, or neither if it changed
+// something.
 func (b *Bootstrapper) step(ctx context.Context, report launch.Report) (*launch.Order, string, error) {
 	o := b.observe(ctx, report, false)
 	d := b.decide(&o)
@@ -255,20 +257,21 @@ func (b *Bootstrapper) step(ctx context.Context, report launch.Report) (*launch.
 	return order, "", err
 }
 
-// fail logs why an act did not succeed, once per change.
+// fail logs the error of an act, once for each change.
 func (b *Bootstrapper) fail(ctx context.Context, err error) {
 	if err.Error() != b.failed {
 		b.failed = err.Error()
-		b.log.WarnContext(ctx, "start decision failed", "rule", b.last.Rule, "err", err)
+		b.log.WarnContext(ctx, "start failed, retrying", "rule", b.last.Rule, "err", err)
 	}
 }
 
-// needsFreshLease: everything but Resume is decided by what was read just now (R1).
+// needsFreshLease reports whether the decision requires a Lease that was just read. Every decision that starts or
+// changes something does, except Resume (R1).
 func needsFreshLease(d Decision) bool {
 	return d.Mode != ModeResume && d.Mode != ModeWait && d.Mode != ModeRefuse
 }
 
-// publish reports a decision, once per change.
+// publish reports a decision, once for each change.
 func (b *Bootstrapper) publish(ctx context.Context, d Decision, o *observation) {
 	changed := d.Rule != b.last.Rule
 	if changed {
@@ -282,7 +285,7 @@ func (b *Bootstrapper) publish(ctx context.Context, d Decision, o *observation) 
 	b.last = d
 }
 
-// dataWords is the state of the data for the member Lease.
+// dataText describes the state of the data for the member Lease.
 func (o *observation) dataText() string {
 	if o.Data == Corrupt {
 		return o.volume.report.String()
@@ -290,7 +293,7 @@ func (o *observation) dataText() string {
 	return o.Data.String()
 }
 
-// interval grows once a wait lasts: a cluster that waits for a person costs little.
+// interval grows during a long wait, so that a cluster that waits for user action costs little.
 func (b *Bootstrapper) interval() time.Duration {
 	if over := time.Since(b.started) - calmAfter; over > 0 {
 		return min(calmInterval, b.poll+over/8)
@@ -301,22 +304,23 @@ func (b *Bootstrapper) interval() time.Duration {
 // Pauses before an etcd that keeps crashing is started again: none after the first crash, then doubling.
 const (
 	crashPause, maxCrashPause = time.Second, 30 * time.Second
-	// soonAfter: an etcd that ran longer than this did not crash by being started.
+	// soonAfter separates crashes at start from later ones: an etcd that ran longer did not crash because of its
+	// start.
 	soonAfter = 10 * time.Second
 )
 
-// restAfterCrash waits before the next start of an etcd that ends again and again; false means that ctx ended.
+// restAfterCrash waits before the next start of an etcd that exits repeatedly. It returns false if ctx ended.
 func (b *Bootstrapper) restAfterCrash(ctx context.Context, report launch.Report, say func(string)) bool {
 	rest, why := b.crashRest(report)
 	if rest == 0 {
 		return ctx.Err() == nil
 	}
-	say(fmt.Sprintf("%s; it is started again in %s", why, rest))
+	say(fmt.Sprintf("%s; the next start is in %s", why, rest))
 	return loop.Sleep(ctx, rest)
 }
 
-// crashRest is how long to wait and why. A program that could not be run at all is no crash of etcd, which launch counts,
-// but at once it would fail again: each such start may cost a claim in the record.
+// crashRest returns how long to wait and why. launch counts only crashes of etcd. A program that could not be run is
+// not one of them. But it would fail again at once, and each such start can cost a claim in the record.
 func (b *Bootstrapper) crashRest(report launch.Report) (rest time.Duration, why string) {
 	exit := report.LastExit
 	if exit != nil && exit.Code == -1 && exit.Signal == "" {
@@ -324,11 +328,11 @@ func (b *Bootstrapper) crashRest(report launch.Report) (rest time.Duration, why 
 		return doubling(b.notRun - 1), "etcd could not be started: " + exit.Message
 	}
 	b.notRun = 0
-	// The starts of a learner that lost the race with another joiner end too, and are to be repeated at once.
+	// A learner that lost the race with another joining member exits too. It is started again at once.
 	if report.Crashes < 2 || exit == nil || exit.RanFor > soonAfter || b.joining.attempts > 1 {
 		return 0, ""
 	}
-	return doubling(report.Crashes - 2), fmt.Sprintf("etcd ended %d times in a row, last with code %d %s; its log says why",
+	return doubling(report.Crashes - 2), fmt.Sprintf("etcd exited %d times in a row, last with code %d %s; see the log of the etcd container",
 		report.Crashes, exit.Code, exit.Signal)
 }
 

@@ -17,18 +17,20 @@ import (
 type volumeState struct {
 	report       datadir.Report
 	identityFile datadir.IdentityFile
-	// stampErr is ErrNoStamp, ErrBadStamp or what the disk answered; err is the inspection's.
+	// identityFileErr is ErrNoIdentityFile, ErrBadIdentityFile or the error of the disk; err is the error of the
+	// inspection.
 	identityFileErr, err error
 }
 
-// ownLease is what was read of our own Lease.
+// ownLease is what was read from the member Lease of this member.
 type ownLease struct {
 	member leases.Member
 	err    error
 }
 
-// classifyData says whether the data is ours to continue (R3), and in words what speaks against it. What only the Lease
-// can report is taken as good when the Lease cannot be read, and could not be before (heard): R1 lets Resume alone pass then.
+// classifyData returns whether this member may continue the data (R3), and the reason if not. When the Lease cannot be
+// read now and could not be read before (see heard), the facts that only the Lease has are assumed to be good: R1 then
+// permits only Resume.
 func classifyData(cfg config.Config, v volumeState, own ownLease) (data Data, detail string) {
 	switch identityFileLost := errors.Is(v.identityFileErr, datadir.ErrNoIdentityFile) || errors.Is(v.identityFileErr, datadir.ErrBadIdentityFile); {
 	case v.err != nil:
@@ -38,18 +40,18 @@ func classifyData(cfg config.Config, v volumeState, own ownLease) (data Data, de
 	case v.identityFileErr != nil && !identityFileLost:
 		return DataUnread, v.identityFileErr.Error()
 	case v.identityFileErr != nil:
-		return Foreign, "no agent stamped it: " + v.identityFileErr.Error()
+		return Foreign, "its identity file is missing or invalid: " + v.identityFileErr.Error()
 	case v.identityFile.Cluster != cfg.ClusterUID:
-		return Foreign, fmt.Sprintf("it is of the EtcdCluster with UID %s, we are %s", v.identityFile.Cluster, cfg.ClusterUID)
+		return Foreign, fmt.Sprintf("it belongs to the EtcdCluster with UID %s, and this one has UID %s", v.identityFile.Cluster, cfg.ClusterUID)
 	case v.identityFile.Member != cfg.Member:
-		return Foreign, fmt.Sprintf("it is of member %s, we are %s", v.identityFile.Member, cfg.Member)
+		return Foreign, fmt.Sprintf("it belongs to member %s, and this is member %s", v.identityFile.Member, cfg.Member)
 	case v.report.State == datadir.Corrupt:
 		return Corrupt, v.report.String() + ": " + v.report.Detail
 	case v.report.ClusterID != uint64(v.identityFile.ClusterID) || v.report.MemberID != uint64(v.identityFile.MemberID):
-		return Foreign, fmt.Sprintf("its log is of member %x in cluster %x, its stamp of %x in %x",
+		return Foreign, fmt.Sprintf("its log belongs to member %x in cluster %x, but its identity file names member %x in cluster %x",
 			v.report.MemberID, v.report.ClusterID, uint64(v.identityFile.MemberID), uint64(v.identityFile.ClusterID))
 	case v.report.State == datadir.NewerSchema:
-		return Newer, "it is of etcd " + v.report.StorageVersion
+		return Newer, "it was written by etcd " + v.report.StorageVersion
 	case own.err == nil:
 		return againstLease(v, own.member)
 	default:
@@ -57,10 +59,10 @@ func classifyData(cfg config.Config, v volumeState, own ownLease) (data Data, de
 	}
 }
 
-// againstLease compares intact data with what our Lease recorded of it.
+// againstLease compares intact data with what the member Lease recorded about it.
 func againstLease(v volumeState, own leases.Member) (Data, string) {
 	if own.VolumeUID != "" && v.identityFile.VolumeUID != "" && own.VolumeUID != v.identityFile.VolumeUID {
-		return Stale, fmt.Sprintf("it was written on the volume with UID %s, this one is %s", v.identityFile.VolumeUID, own.VolumeUID)
+		return Stale, fmt.Sprintf("it was written on the volume with UID %s, but this volume has UID %s", v.identityFile.VolumeUID, own.VolumeUID)
 	}
 	if own.ClusterID != v.report.ClusterID {
 		return Intact, ""
@@ -69,38 +71,39 @@ func againstLease(v volumeState, own leases.Member) (Data, string) {
 		return againstAnotherID(v, own)
 	}
 	if v.report.Term < own.Floor.Term || v.report.Last.Index < own.Floor.Committed {
-		return Stale, fmt.Sprintf("it ends at term %d, index %d and once held term %d, index %d: the volume went back in time",
+		return Stale, fmt.Sprintf("its log ends at term %d, index %d, but the member Lease recorded term %d, index %d: the volume went back in time",
 			v.report.Term, v.report.Last.Index, own.Floor.Term, own.Floor.Committed)
 	}
 	return Intact, ""
 }
 
-// againstAnotherID compares data with what our Lease recorded under another raft ID of ours in the same group. Its index says nothing
-// about this log. Its term does: terms belong to the group, and a member that joined later took the term of the leader that added it,
-// or a higher one. So data of a lower term is of an ID that we had before, and other members may have voted without it since. A log
-// of term 0 is of a member that has not heard from a leader yet.
+// againstAnotherID compares the data with what the member Lease recorded for another raft ID of this member in the
+// same raft group. The recorded index says nothing about this log, but the recorded term does. Terms belong to the
+// group, and a member that joined later has the term of the leader that added it, or a higher one. So data with a
+// lower term belongs to an earlier ID of this member, and other members may have voted without it since. A log of term
+// 0 belongs to a member that no leader has contacted yet.
 func againstAnotherID(v volumeState, own leases.Member) (Data, string) {
 	reached := max(own.Floor.Term, own.Raft.Term)
 	if v.report.Term == 0 || v.report.Term >= reached {
 		return Intact, ""
 	}
-	return Stale, fmt.Sprintf("it is of member %x at term %d, and this member was %x at term %d of the same group: the volume went back in time",
+	return Stale, fmt.Sprintf("it belongs to member ID %x at term %d, but this member had ID %x at term %d in the same raft group: the volume went back in time",
 		v.report.MemberID, v.report.Term, own.ID, reached)
 }
 
-// classifyLease says what our own Lease makes of us.
+// classifyLease returns what the member Lease says about this Pod.
 func classifyLease(cfg config.Config, own ownLease) (lease Lease, detail string) {
 	switch {
 	case own.err != nil:
 		return LeaseUnread, own.err.Error()
 	case own.member.PodUID == "":
-		return LeaseUnread, "druid has not written the Pod's UID into it yet"
+		return LeaseUnread, "druid has not written the UID of the Pod to it yet"
 	case own.member.PodUID != cfg.PodUID:
-		return Superseded, fmt.Sprintf("it names the Pod with UID %s, we are %s", own.member.PodUID, cfg.PodUID)
+		return Superseded, fmt.Sprintf("the member Lease names the Pod with UID %s, and this Pod has UID %s", own.member.PodUID, cfg.PodUID)
 	case own.member.Removal.State == leases.RemovalRequested:
 		return Leaving, ""
 	case own.member.Removal.State != leases.RemovalNone:
-		return RemovalAcknowledged, "its mark is " + string(own.member.Removal.State)
+		return RemovalAcknowledged, "the state of its drain request is " + string(own.member.Removal.State)
 	default:
 		return Fresh, ""
 	}
@@ -113,7 +116,7 @@ type recordState struct {
 	err     error
 }
 
-// classifyRecord says what the record makes of the cluster.
+// classifyRecord returns the state of the cluster according to the record.
 func classifyRecord(cfg config.Config, r recordState) Record {
 	switch {
 	case errors.Is(r.err, leases.ErrAbsent):
@@ -143,12 +146,12 @@ func classifyRecord(cfg config.Config, r recordState) Record {
 	}
 }
 
-// isComplete says whether a joiner finds in a Formed record all that it stamps its volume with.
+// isComplete reports whether a Formed record has every field that a joining member writes to its identity file.
 func isComplete(r leases.Record) bool {
 	return r.ClusterID != 0 && r.Epoch != 0 && r.Nonce != "" && r.Lineage != "" && r.MaxLearners > 0
 }
 
-// classifyPlace says what the record wants of this member.
+// classifyPlace returns the role that the record gives to this member.
 func classifyPlace(cfg config.Config, r leases.Record) Place {
 	switch {
 	case !r.Lists(cfg.Member):
@@ -160,8 +163,8 @@ func classifyPlace(cfg config.Config, r leases.Record) Place {
 	}
 }
 
-// classifySlot says whose turn it is to replace itself or to leave, and who that is. A slot of a member that is not desired
-// any more binds no one. Our own replacement, once begun, goes on.
+// classifySlot returns which member may replace itself or leave, and the name of that member. A slot of a member that
+// is no longer desired does not count. A replacement of this member that has begun continues.
 func classifySlot(cfg config.Config, r leases.Record) (slot Slot, holder string) {
 	replacing, pendingRemoval := r.Replacing, r.PendingRemoval
 	if replacing != nil && !r.Lists(replacing.Member) {
@@ -179,7 +182,7 @@ func classifySlot(cfg config.Config, r leases.Record) (slot Slot, holder string)
 	}
 }
 
-// classifyEpoch compares the raft group of the data with the record's.
+// classifyEpoch compares the raft group of the data with that of the record.
 func classifyEpoch(cfg config.Config, v volumeState, r recordState) Epoch {
 	if v.err != nil || v.identityFileErr != nil || v.report.State == datadir.Empty || r.err != nil {
 		return EpochUnknown
@@ -211,36 +214,39 @@ func classifyEpoch(cfg config.Config, v volumeState, r recordState) Epoch {
 
 // What a catalog of backups means for a bootstrap. Pure, as pure.go.
 
-// epochAbove is above the epoch of every lineage in the catalog: lineages of one place are ordered by it.
+// epochAbove returns an epoch above that of every lineage in the catalog, because the epoch orders the lineages of a
+// place.
 func epochAbove(c catalog.Catalog) (uint32, error) {
 	var highest uint32
 	for _, h := range c.Histories {
 		highest = max(highest, h.Lineage.Epoch())
 	}
 	if highest == math.MaxUint32 {
-		return 0, fmt.Errorf("below %s stands a lineage of the highest epoch that there is, and none can follow it; move it away", c.Prefix)
+		return 0, fmt.Errorf("a lineage below %s has the highest possible epoch, so no new lineage can follow it; move that lineage away", c.Prefix)
 	}
 	return highest + 1, nil
 }
 
-// formedBefore is the error that names a lineage which says that this EtcdCluster, the one with this UID, was formed
-// before. Those of others that bore its name say nothing. The record of a bootstrap that cannot be read may be ours; but where
-// a restore is ordered, which is when a cluster is lost, one broken object must not forbid it. And a lineage that nothing
-// was saved of is then of an attempt that was lost: the record of its bootstrap is written before the cluster is formed.
+// formedBefore returns an error that names a lineage which shows that the EtcdCluster with this UID was formed before.
+// Lineages of other EtcdClusters with the same name do not count. A bootstrap record that cannot be read might belong
+// to this EtcdCluster, so it counts too. It does not count if a restore is requested: the cluster is then lost, and
+// one broken object must not prevent the restore. A lineage without backups does not count either in that case. It
+// belongs to a lost attempt, because the bootstrap record is written before the cluster is formed.
 func formedBefore(c catalog.Catalog, uid string, ordered bool) error {
 	for _, h := range c.Histories {
 		switch saved := len(h.Fulls)+len(h.Deltas) > 0; {
 		case h.Formation == nil && saved && !ordered:
-			return fmt.Errorf("nothing reports whose lineage %s below %s is: %s", h.Lineage, c.Prefix, h.BootstrapProblem)
+			return fmt.Errorf("the EtcdCluster of lineage %s below %s is unknown: %s", h.Lineage, c.Prefix, h.BootstrapProblem)
 		case h.Formation != nil && h.Formation.ClusterUID == uid && (saved || !ordered):
-			return fmt.Errorf("lineage %s below %s is of this EtcdCluster; an EtcdCluster of another name can be restored from it",
+			return fmt.Errorf("lineage %s below %s belongs to this EtcdCluster; to restore from it, create an EtcdCluster with another name",
 				h.Lineage, c.Prefix)
 		}
 	}
 	return nil
 }
 
-// withoutLost leaves out what attempts of ours have left: they are no history of what is to be restored.
+// withoutLost removes the lineages that lost attempts of this EtcdCluster left, because they are not part of the
+// history to restore.
 func withoutLost(c catalog.Catalog, uid string) catalog.Catalog {
 	c.Histories = slices.DeleteFunc(slices.Clone(c.Histories), func(h catalog.History) bool {
 		return h.Formation != nil && h.Formation.ClusterUID == uid
@@ -248,7 +254,8 @@ func withoutLost(c catalog.Catalog, uid string) catalog.Catalog {
 	return c
 }
 
-// classifyPlan says what it means that there is no plan: what is not in the backups may yet come into them.
+// classifyPlan classifies the error of planning. Backups that are missing can still arrive, so it returns NoBackup for
+// them.
 func classifyPlan(err error) Backup {
 	switch {
 	case errors.Is(err, catalog.ErrEmpty), errors.Is(err, catalog.ErrUnknown), errors.Is(err, catalog.ErrOutside):
@@ -258,7 +265,7 @@ func classifyPlan(err error) Backup {
 	}
 }
 
-// forkOf is the record of the bootstrap of a group that was restored. created is by our own clock.
+// forkOf returns the bootstrap record of a restored group. created is from the local clock.
 func forkOf(identityFile datadir.IdentityFile, etcdVersion string, created time.Time) catalog.Formation {
 	return catalog.Formation{
 		Lineage: catalog.Lineage(identityFile.Lineage), Parent: catalog.Lineage(identityFile.Parent), Fork: identityFile.Fork, Reason: "restore", File: identityFile.File,

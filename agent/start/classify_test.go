@@ -291,7 +291,7 @@ func TestWhatCannotBeReadFormsNothing(t *testing.T) {
 		says          string
 	}{
 		"an order of a later agent":           {`{"prefix":"p","later":1}`, "", "--restore"},
-		"an order that waits for its store":   {there, "", "the configuration file has none yet"},
+		"an order that waits for its store":   {there, "", "the configuration file does not contain one yet"},
 		"a configuration that is no YAML":     {"", "{", "configuration file"},
 		"a configuration out of its range":    {"", "logLevel: loud", "logLevel"},
 		"an order, and no YAML":               {there, "{", "configuration file"},

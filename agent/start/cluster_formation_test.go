@@ -91,8 +91,8 @@ func TestASupersededPodRecordsNoCluster(t *testing.T) {
 	}
 }
 
-// busyLearner is a listed learner that answers its peers with the list it was started with, for as long as it is sent the
-// database. Its address is the first that etcd asks.
+// busyLearner is a listed learner that returns to its peers the list it was started with, as a learner does while it
+// receives the database. etcd queries its address first.
 type busyLearner struct {
 	asked atomic.Int32
 	list  atomic.Pointer[membership.View]
@@ -132,7 +132,7 @@ func (c *cluster) addBusyLearner(name string) *busyLearner {
 	return l
 }
 
-// report lets the learner answer with the list as it is now.
+// inform makes the learner return the current list.
 func (l *busyLearner) inform(c *cluster, name string) {
 	c.eventually("read the list", func() error {
 		view, err := c.view(name)

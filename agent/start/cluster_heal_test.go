@@ -21,7 +21,7 @@ import (
 	"github.com/etcd-druid/druid/test/machine"
 )
 
-// formed is a cluster of three voters with one key, for a test that runs next to others.
+// formed is a cluster of three voters with one key, for a parallel test.
 func formed(t *testing.T) (*cluster, map[string]uint64) {
 	t.Helper()
 	t.Parallel()
@@ -129,7 +129,8 @@ func TestVolumeThatWentBackInTimeDoesNotVote(t *testing.T) {
 	}
 }
 
-// floor publishes the member's position as the one that its volume surely holds, as the agent does an interval later.
+// floor publishes the position of the member as the durable position of its volume, as the agent does one interval
+// later.
 func (c *cluster) floor(name string) {
 	c.t.Helper()
 	client := c.client(name)
@@ -173,7 +174,7 @@ func TestEmptiedSeedOfAClusterThatIsDownNeverFormsAnother(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.decides("c-a", "record-absent")
-	// A record that was made again as if nothing had been, while a member's Lease knows better.
+	// The record was created again as if there had been no cluster, while a member Lease shows that there was one.
 	c.mark("c-b", "beef:Member")
 	c.createRecord(leases.Record{Phase: leases.PhaseForming, Seed: "c-a", Epoch: 1, Members: []string{"c-a", "c-b", "c-c"}})
 	c.decides("c-a", "formed-before")
@@ -199,7 +200,7 @@ func TestMajorityRestartsWithoutKubernetes(t *testing.T) {
 	for _, m := range c.members {
 		m.halt()
 	}
-	// No one listens there: every call is refused.
+	// Nothing listens there: every call is refused.
 	noOne, err := coordinationclient.NewForConfig(&rest.Config{Host: "http://" + net.JoinHostPort(c.members["c-a"].cfg.ListenHost, "1")})
 	if err != nil {
 		t.Fatal(err)

@@ -40,7 +40,7 @@ func TestNothingIsFormedOfWhatIsNotThereOrNotWhole(t *testing.T) {
 	ordered := config.Restore{Prefix: "ns/c"}
 	for name, tc := range map[string]struct {
 		order config.Restore
-		// spoil the copy of the store.
+		// spoil damages the copy of the store.
 		spoil func(t *testing.T, path string)
 		rule  string
 		says  string
@@ -78,7 +78,7 @@ func TestNothingIsFormedOfWhatIsNotThereOrNotWhole(t *testing.T) {
 	}
 }
 
-// flip a bit in the middle of a file.
+// flip inverts a bit in the middle of a file.
 func flip(t *testing.T, path string) {
 	t.Helper()
 	content, err := os.ReadFile(path)
@@ -126,7 +126,8 @@ func TestAClusterWithBackupsIsFormedOnlyWhereItNeverWas(t *testing.T) {
 	}
 }
 
-// savedOften is a store with a full, a delta, a full of where that ends, and, with key 4 in it, a full that no delta leads to.
+// savedOften is a store with a full backup, a delta backup and a full backup at the end of that delta. It also has a
+// full backup with key 4 that no delta reaches.
 func savedOften(t *testing.T, path string) (covered, alone string, last int64) {
 	t.Helper()
 	place := placeAt(t, path, "ns/c")
@@ -175,7 +176,7 @@ func TestADamagedFullIsRestoredAroundUnlessThatLosesSomething(t *testing.T) {
 		}); len(notified) == 0 {
 			t.Errorf("it informed of nothing that it did without: %+v", seed.notified(func(Published) bool { return true }))
 		}
-		if log := seed.log(); !strings.Contains(log, `msg="damaged backups left out" objects=[`+covered+`]`) {
+		if log := seed.log(); !strings.Contains(log, `msg="damaged backups skipped" objects=[`+covered+`]`) {
 			t.Error("the log does not name what it did without")
 		}
 		c.eventually("the store has the record of the lineage", func() error {
@@ -202,7 +203,7 @@ func TestADamagedFullIsRestoredAroundUnlessThatLosesSomething(t *testing.T) {
 	})
 }
 
-// versions of etcd of which the rig builds the newest patches.
+// versions are the versions of etcd that the tests run.
 var versions = []string{"3.5.35", "3.6.16", "3.7.3"}
 
 func TestThreeMembersFormOneCluster(t *testing.T) {
@@ -271,7 +272,7 @@ func (c *cluster) get(name, key string) string {
 	return value
 }
 
-// settled waits until nothing is left of a replacement.
+// settled waits until a replacement is complete.
 func (c *cluster) settled(name string) {
 	c.t.Helper()
 	c.eventually(name+" gives the slot back", func() error {

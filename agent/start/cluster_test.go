@@ -41,11 +41,11 @@ func TestMain(m *testing.M) {
 	os.Exit(env.Main(m))
 }
 
-// patience of a test for something that takes seconds on an idle machine.
+// maxWait is the timeout of a test for what takes seconds on an idle machine.
 const maxWait = 4 * time.Minute
 
-// cluster is a real API server's Leases and real etcd processes on loopback, each at an address of its own. The test does
-// what druid would do.
+// cluster has the Leases of a real API server and real etcd processes on loopback, each with its own address. The test
+// does the work of druid.
 type cluster struct {
 	t       *testing.T
 	version string
@@ -57,7 +57,7 @@ type cluster struct {
 	members map[string]*member
 }
 
-// member is one Pod: a volume, a Bootstrapper, and a stand-in for launch that runs what it is reported.
+// member is one Pod: a volume, a Bootstrapper, and a replacement for launch that runs what it is ordered to run.
 type member struct {
 	c    *cluster
 	name string
@@ -129,7 +129,7 @@ func (c *cluster) addMember(name string, i int) *member {
 	cfg := config.Default()
 	cfg.Namespace, cfg.Cluster, cfg.ClusterUID, cfg.Member, cfg.PodUID = c.ns, "c", "uid-c", name, "pod-"+name
 	cfg.PeerService, cfg.EtcdVersion, cfg.EtcdPath = "c-peer", c.version, c.binary
-	// Every option, so that each minor's binary proves to take its flag.
+	// Every option is set, to verify that the binary of each minor version accepts its flag.
 	cfg.QuotaBackendBytes, cfg.SnapshotCount = 1<<30, 5000
 	cfg.AutoCompactionMode, cfg.AutoCompactionRetention = "periodic", "1h"
 	cfg.HeartbeatInterval, cfg.ElectionTimeout = 100*time.Millisecond, time.Second
@@ -145,7 +145,7 @@ func (c *cluster) addMember(name string, i int) *member {
 	return m
 }
 
-// Write collects the agent's log; etcd's own is left out.
+// Write collects the log of the agent without that of etcd.
 func (m *member) Write(p []byte) (int, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -158,13 +158,13 @@ func (m *member) log() string {
 	return m.output.String()
 }
 
-// start runs the member's Pod until halt.
+// start runs the Pod of the member until halt.
 func (m *member) start() {
 	m.c.t.Helper()
 	m.run(m.boot())
 }
 
-// boot is the agent of the member's Pod.
+// boot returns the agent of the member's Pod.
 func (m *member) boot() *Bootstrapper {
 	m.c.t.Helper()
 	b, err := New(Options{
@@ -180,7 +180,7 @@ func (m *member) boot() *Bootstrapper {
 	if err != nil {
 		m.c.t.Fatal(err)
 	}
-	// On loopback every address is everybody's: the Pod's own is one of them.
+	// On loopback all members share all addresses. This is the one of the Pod.
 	b.addresses = func() ([]net.Addr, error) { return []net.Addr{&net.IPNet{IP: net.ParseIP(m.cfg.ListenHost)}}, nil }
 	b.lookup = func(_ context.Context, host string) ([]string, error) {
 		if net.ParseIP(host) != nil {
@@ -195,7 +195,7 @@ func (m *member) boot() *Bootstrapper {
 	return b
 }
 
-// next is one start decision.
+// next returns one start decision.
 func (m *member) next(b *Bootstrapper) launch.Order {
 	m.c.t.Helper()
 	ctx, cancel := context.WithTimeout(m.c.t.Context(), maxWait)
@@ -207,7 +207,7 @@ func (m *member) next(b *Bootstrapper) launch.Order {
 	return order
 }
 
-// etcdAlone runs one etcd that no one follows, and returns what stops it.
+// etcdAlone runs etcd without an agent that follows it, and returns the function that stops it.
 func (m *member) etcdAlone(order launch.Order) (stop func() error) {
 	m.c.t.Helper()
 	etcd := exec.Command(order.Path, order.Argv[1:]...)
@@ -284,7 +284,7 @@ func (m *member) halt() {
 	m.stop = nil
 }
 
-// crash ends the Pod as a power cut does: etcd without a quorum takes seconds to end by itself.
+// crash ends the Pod like a power failure, because etcd without a quorum takes seconds to exit by itself.
 func (m *member) crash() {
 	if m.stop == nil {
 		return
@@ -295,7 +295,7 @@ func (m *member) crash() {
 	m.stop = nil
 }
 
-// kill is kill -9 of etcd alone.
+// kill sends SIGKILL to etcd alone.
 func (m *member) kill() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -318,12 +318,12 @@ func (m *member) wipe() {
 	}
 }
 
-// rules are the rules by which the member decided since it was started.
+// rules returns the rules by which the member decided since its start.
 func (m *member) rules() []string {
 	return m.decided(func(Published) bool { return true })
 }
 
-// deeds are those by which it did something. How often it waited before depends on how quick the machine is.
+// deeds returns the rules that led to an act. How often the member waited before depends on the speed of the machine.
 func (m *member) deeds() []string {
 	return m.decided(func(p Published) bool { return p.Mode != ModeWait })
 }
@@ -355,7 +355,7 @@ func (c *cluster) eventually(what string, cond func() error) {
 	}
 }
 
-// decides waits until the member's newest decision is by rule.
+// decides waits until the newest decision of the member is by rule.
 func (c *cluster) decides(name string, last ...string) {
 	c.t.Helper()
 	c.eventually(fmt.Sprint(name, " decides by ", last), func() error {
@@ -366,8 +366,8 @@ func (c *cluster) decides(name string, last ...string) {
 	})
 }
 
-// beginsNothing waits until the seed called name decides by a rule, says so in these words, and has neither formed a cluster nor made
-// any data.
+// beginsNothing waits until the seed called name decides by rule with a reason that contains says. It checks that the
+// seed formed no cluster and wrote no data.
 func (c *cluster) beginsNothing(name, rule, says string) {
 	c.t.Helper()
 	c.decides(name, rule)
@@ -393,14 +393,14 @@ func (c *cluster) client(name string) *clientv3.Client {
 	return client
 }
 
-// view is the list as name reports it.
+// view is the member list as name returns it.
 func (c *cluster) view(name string) (membership.View, error) {
 	return membership.Observe(c.t.Context(), transport.Transport{}.Etcd, membership.Query{
 		Endpoints: []string{"http://" + net.JoinHostPort(c.members[name].cfg.ListenHost, "2379")}, Timeout: 5 * time.Second,
 	})
 }
 
-// voters waits until every one of names says that exactly names vote, and returns their IDs.
+// voters waits until each of names lists exactly names as voters, and returns their IDs.
 func (c *cluster) voters(names ...string) map[string]uint64 {
 	c.t.Helper()
 	ids := map[string]uint64{}

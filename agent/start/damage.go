@@ -17,9 +17,10 @@ import (
 	"github.com/etcd-druid/druid/leases"
 )
 
-// steer is first, which leads to the target, or where it holds what attempts found damaged, a plan that leads there too: around are
-// the objects that it does without. The error says what a person is to do where there is none. That is asked again with each listing,
-// so it holds for what is in the store now.
+// choosePlan returns first, the plan that leads to the target, or a plan that leads there without the damaged objects
+// that earlier attempts found. around are the objects that this plan skips. If there is no such plan, the error says
+// what the user can do. The agent plans again after each listing, so the result applies to the current content of the
+// store.
 func (r *restores) choosePlan(c catalog.Catalog, t catalog.Target, first catalog.Plan, now time.Time) (plan catalog.Plan, around []string, err error) {
 	f := FallbackFacts{Damage: r.damageKind(first, now), Rest: RestNone}
 	var rest catalog.Plan
@@ -46,7 +47,7 @@ func (r *restores) choosePlan(c catalog.Catalog, t catalog.Target, first catalog
 	}
 }
 
-// harm says what is known of a plan's objects.
+// damageKind returns what is known about damage to the objects of a plan.
 func (r *restores) damageKind(p catalog.Plan, now time.Time) Damage {
 	switch {
 	case len(r.harmed(p)) == 0:
@@ -58,44 +59,46 @@ func (r *restores) damageKind(p catalog.Plan, now time.Time) Damage {
 	}
 }
 
-// harmed are a plan's objects that were found damaged.
+// harmed returns the objects of a plan that were found damaged.
 func (r *restores) harmed(p catalog.Plan) []string {
 	return slices.DeleteFunc(objectsOf(p), func(key string) bool { return r.damaged[key] == nil })
 }
 
-// notes say what a detour does without. A full may hold a little more than its name promises, which only what follows it reports.
+// notes lists what a plan without the damaged objects leaves out. A full backup can contain slightly more than its
+// name says, which only the backups after it show.
 func (r *restores) notes(first catalog.Plan, keys []string) []string {
 	var notes []string
 	for _, key := range keys {
 		notes = append(notes, fmt.Sprintf("%s is left out: %v", key, r.damaged[key]))
 	}
 	if r.damaged[first.Full.Key] != nil && len(first.Deltas) == 0 && (first.Revision == 0 || first.Reach < first.Revision) {
-		notes = append(notes, fmt.Sprintf("what %s held of after revision %d, if anything, is not in it", first.Full.Key, first.Reach))
+		notes = append(notes, fmt.Sprintf("changes in %s after revision %d, if there are any, are not restored", first.Full.Key, first.Reach))
 	}
 	return notes
 }
 
-// blocked says which damage is in the way, what the backups lead to without it, and what to do.
+// blocked returns an error with the damage, where the backups lead without the damaged objects, and what the user can
+// do.
 func (r *restores) blocked(first, rest catalog.Plan, lost error) error {
 	harmed := r.harmed(first)
 	without := "without it"
 	for key := range r.damaged {
 		if key != harmed[0] {
-			without = "without it, and without what else was found damaged (" + strings.Join(slices.Sorted(maps.Keys(r.damaged)), ", ") + "),"
+			without = "without it and all other damaged objects (" + strings.Join(slices.Sorted(maps.Keys(r.damaged)), ", ") + "),"
 		}
 	}
-	leads := fmt.Errorf("%s the backups lead to revision %d of lineage %s, and not to revision %d of lineage %s", without,
+	leads := fmt.Errorf("%s the backups reach revision %d of lineage %s instead of revision %d of lineage %s", without,
 		rest.Reach, rest.Full.Lineage, first.Reach, first.Full.Lineage)
 	if lost != nil {
-		leads = fmt.Errorf("%s nothing leads there: %w", without, lost)
+		leads = fmt.Errorf("%s the backups cannot reach the requested state: %w", without, lost)
 	}
-	return fmt.Errorf("%w; %w; less than what is asked for is not restored by itself: put a good copy of %s in its place, name an earlier state in "+
+	return fmt.Errorf("%w; %w; the agent does not restore less than requested: replace %s with a valid copy, select an earlier state in "+
 		"spec.bootstrap.restore.to of a new EtcdCluster, or restore it without a cluster (agent backup restore --without %s)",
 		r.damaged[harmed[0]], leads, harmed[0], strings.Join(slices.Sorted(maps.Keys(r.damaged)), " --without "))
 }
 
-// damagedIn is the object of a plan that an attempt proved to be damaged, or to be another one than its name says. It is none where the
-// error is about the way to it, or names no object of the plan, or more than one.
+// damagedIn returns the object of a plan that a restore found damaged or mismatched with its name. It returns none if
+// the error concerns access to the store, names no object of the plan, or names several.
 func damagedIn(p catalog.Plan, err error) (key string, found bool) {
 	objects := objectsOf(p)
 	var named []string
@@ -107,7 +110,7 @@ func damagedIn(p catalog.Plan, err error) (key string, found bool) {
 	case isPart:
 		named = []string{part.Object}
 	case errors.Is(err, restore.ErrSwapped), errors.Is(err, store.ErrDamaged):
-		// They are words around a key.
+		// These errors mention the key only in their text.
 		text := err.Error()
 		named = slices.DeleteFunc(slices.Clone(objects), func(key string) bool { return !strings.Contains(text, key) })
 	}
@@ -117,7 +120,7 @@ func damagedIn(p catalog.Plan, err error) (key string, found bool) {
 	return named[0], true
 }
 
-// objectsOf are the keys of a plan; none of a file's.
+// objectsOf returns the keys of a plan. A restore from a file has none.
 func objectsOf(p catalog.Plan) []string {
 	if p.Full.Key == "" {
 		return nil
@@ -129,27 +132,28 @@ func objectsOf(p catalog.Plan) []string {
 	return keys
 }
 
-// tellAround adds to what is informed of a restore what it does without.
+// reportAround adds the skipped damaged objects to the reported progress of a restore.
 func reportAround(around []string, inform func(string)) func(string) {
 	if len(around) == 0 {
 		return inform
 	}
 	return func(words string) {
-		inform(words + ", without what is damaged: " + strings.Join(around, ", "))
+		inform(words + ", without the objects that are damaged: " + strings.Join(around, ", "))
 	}
 }
 
-// heard is what our own Lease and the record said when they could be read last, since etcd last ran on this volume, or it was cleared.
-// A Lease that cannot be read reports nothing, and lets Resume pass; but what spoke against the data a moment before has not gone.
+// lastKnown is the last readable content of the member Lease and of the record since etcd last ran on this volume or
+// the volume was cleared. A Lease that cannot be read allows a Resume, but evidence against the data that was read a
+// moment ago still counts.
 type lastKnown struct {
 	own    *leases.Member
 	record *leases.Record
 }
 
-// forgetVolume: what was found on it, and what spoke against that, holds no longer.
+// forgetVolume drops the results of the inspection and the evidence against the volume, because both no longer apply.
 func (b *Bootstrapper) forgetVolume() { b.inspects, b.lastKnown = nil, lastKnown{} }
 
-// hear keeps what could be read.
+// hear stores what could be read.
 func (h *lastKnown) hear(own ownLease, r recordState) {
 	if own.err == nil {
 		h.own = &own.member
@@ -159,7 +163,8 @@ func (h *lastKnown) hear(own ownLease, r recordState) {
 	}
 }
 
-// against adds to the facts what was heard from whom cannot be read now, as far as it speaks against the data or against us.
+// against adds evidence from earlier reads to the facts for what cannot be read now, as far as it excludes the data or
+// this Pod.
 func (h lastKnown) against(cfg config.Config, v volumeState, f *Facts, note func(fact, detail string)) {
 	if f.Lease == LeaseUnread && h.own != nil {
 		own := ownLease{member: *h.own}

@@ -70,7 +70,7 @@ var (
 	f9   = catalog.FullKey("ns/c", oldLineage, 9, noon.Add(time.Hour))
 )
 
-// ordered is the agent of a cluster that is to be restored from them.
+// ordered is the agent of a cluster that restores them.
 func ordered(t *testing.T, order config.Restore) *Bootstrapper {
 	t.Helper()
 	order.Store, order.Prefix = storeJSON(t.TempDir()), "ns/c"
@@ -87,7 +87,7 @@ func ordered(t *testing.T, order config.Restore) *Bootstrapper {
 	return b
 }
 
-// looks is what the agent makes of the store.
+// looks returns what the agent observes in the store.
 func (b *Bootstrapper) looks(t *testing.T) observation {
 	t.Helper()
 	b.bootstraps = bootstraps{}
@@ -96,7 +96,7 @@ func (b *Bootstrapper) looks(t *testing.T) observation {
 	return o
 }
 
-// finds lets the agent look, and try a plan in vain that holds an object which is damaged.
+// finds lets the agent observe, and fails the restore of its plan because of a damaged object.
 func (b *Bootstrapper) finds(t *testing.T, damaged string) {
 	t.Helper()
 	o := b.looks(t)
@@ -114,23 +114,24 @@ func TestDamageIsPlannedAroundWhereNothingIsLost(t *testing.T) {
 	moment := noon.Add(30 * time.Minute)
 	for name, tc := range map[string]struct {
 		order config.Restore
-		// damaged are found one after another; the way is what is planned then, none where a person is needed.
+		// damaged are found one after another. way are the objects of the plan after that, none if user action is
+		// needed.
 		damaged, removalGate []string
-		// says what the person hears, or the last note of the way.
+		// says is part of the reported reason, or of the last note of the plan.
 		says []string
 	}{
 		"nothing":                       {config.Restore{}, nil, []string{f9}, nil},
 		"the newest full":               {config.Restore{}, []string{f9}, []string{f7, d8}, []string{"of after revision 9"}},
 		"two fulls":                     {config.Restore{}, []string{f9, f7}, []string{f3, d4, d8}, []string{"of after revision 9"}},
-		"every full":                    {config.Restore{}, []string{f9, f7, f3}, nil, []string{"nothing leads there", "no full below", f7, "--without " + f3}},
+		"every full":                    {config.Restore{}, []string{f9, f7, f3}, nil, []string{"the backups cannot reach the requested state", "no full below", f7, "--without " + f3}},
 		"the newest full and its delta": {config.Restore{}, []string{f9, d8}, nil, []string{"to revision 7 of lineage", "not to revision 9", d8}},
 		"the full before a revision":    {config.Restore{Revision: 9}, []string{f7}, []string{f3, d4, d8}, []string{f7 + " is left out: "}},
 		"the fulls before a revision":   {config.Restore{Revision: 9}, []string{f7, f3}, []string{f9}, []string{f7 + " is left out: "}},
-		"the delta to a revision":       {config.Restore{Revision: 8}, []string{d8}, nil, []string{"nothing leads there"}},
+		"the delta to a revision":       {config.Restore{Revision: 8}, []string{d8}, nil, []string{"the backups cannot reach the requested state"}},
 		"the full of a moment":          {config.Restore{Time: &moment}, []string{f7}, []string{f3, d4, d8}, []string{f7 + " is left out: "}},
-		"the delta of a moment":         {config.Restore{Time: &moment}, []string{d8}, nil, []string{"nothing leads there"}},
-		"the full that is named":        {config.Restore{Name: path.Base(f9)}, []string{f9}, nil, []string{"nothing leads there"}},
-		"the delta that is named":       {config.Restore{Name: path.Base(d8)}, []string{d8}, nil, []string{"nothing leads there"}},
+		"the delta of a moment":         {config.Restore{Time: &moment}, []string{d8}, nil, []string{"the backups cannot reach the requested state"}},
+		"the full that is named":        {config.Restore{Name: path.Base(f9)}, []string{f9}, nil, []string{"the backups cannot reach the requested state"}},
+		"the delta that is named":       {config.Restore{Name: path.Base(d8)}, []string{d8}, nil, []string{"the backups cannot reach the requested state"}},
 		"the full before a named delta": {config.Restore{Name: path.Base(d8)}, []string{f7}, []string{f3, d4, d8}, []string{f7 + " is left out: "}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -177,7 +178,8 @@ func TestDamageIsLookedAtAgainWhereItIsInTheWay(t *testing.T) {
 	}
 }
 
-// All of it: any one may have been repaired, and a way around may be barred by what no single object is to blame for.
+// All objects are checked again. Any of them might have been repaired, and a plan without them can be impossible
+// although no single object is the cause.
 func TestAllDamageIsLookedAtAgainWhereNoWayAroundIsLeft(t *testing.T) {
 	for name, vain := range map[string]func(*testing.T, *Bootstrapper){
 		"every full is damaged": func(t *testing.T, b *Bootstrapper) { b.finds(t, f7); b.finds(t, f3) },
@@ -240,7 +242,7 @@ func TestWhatSpokeAgainstTheDataIsNotForgotten(t *testing.T) {
 	}
 }
 
-// A Lease that was read a moment ago and cannot be read now: the volume is as old as it was.
+// A Lease was read a moment ago and cannot be read now. The volume is still stale.
 func TestAVolumeThatWentBackInTimeStaysSoWhileTheLeaseCannotBeRead(t *testing.T) {
 	noOne, err := leases.NewClient(&rest.Config{Host: "http://127.0.0.1:1"}, "default")
 	must(t, err)

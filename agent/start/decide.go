@@ -24,48 +24,49 @@ const (
 	ModeRefuse      Mode = "Refuse"      // look again; a person has to change a fact
 )
 
-// Decision names the rule too, so that log, metric, Lease and docs/reference/decisions.md agree.
+// Decision is the result of a table. It names the rule, so that the log, the metric, the Lease and
+// docs/reference/decisions.md agree.
 type Decision struct {
 	Mode Mode
 	Rule string
-	// Reason, of Wait and Refuse, in words for a person.
+	// Reason is the explanation of a Wait or a Refuse for the user.
 	Reason string
 }
 
-// unusable data is moved aside before anything else is written.
+// unusable data is quarantined before the agent writes anything else.
 const unusable = Empty | Stale | Corrupt
 
-// startRules is the whole policy. First match wins; what no rule covers is refused.
+// startRules is the complete policy. The first match wins. The default is Refuse.
 var startRules = rules.New(ModeRefuse, []rules.Row[Facts, Mode]{
 	{Name: "superseded", When: Facts{Lease: Superseded}, Verdict: ModeRefuse,
-		Why: "another Pod bears this member's name; this one must go"},
+		Why: "another Pod has replaced this one as the member; this Pod does not start etcd"},
 	{Name: "volume-unread", When: Facts{Data: DataUnread}, Verdict: ModeRefuse,
-		Why: "the volume cannot be inspected; the agent's log says why"},
+		Why: "the volume cannot be inspected (see the log of the agent)"},
 	{Name: "foreign-data", When: Facts{Data: Foreign}, Verdict: ModeRefuse,
-		Why: "the volume holds data that is not this member's; mount the right volume, or move its data directory away by hand"},
+		Why: "the data on the volume does not belong to this member; mount the correct volume, or move the data directory away manually"},
 	{Name: "newer-schema", When: Facts{Data: Newer}, Verdict: ModeRefuse,
-		Why: "the data was written by a newer minor of etcd; set spec.version back to it"},
+		Why: "the data was written by a newer minor version of etcd; set spec.version back to that version"},
 
 	{Name: "resume", When: Facts{Data: Intact, Listed: isListed, Own: OwnID, Epoch: EpochUnknown | Current}, Verdict: ModeResume,
-		Why: "a quorum lists us under the ID of our data"},
+		Why: "a quorum lists this member with the ID of its data"},
 	{Name: "restore-ordered", When: Facts{Listed: NoQuorum, Record: Recovering, Lease: Fresh, Backup: BackupPresent, Order: OrderRestore}, Verdict: ModeRestore,
-		Why: "an order of a higher epoch than the formed one names us"},
+		Why: "a recovery with a higher epoch than the formed one requests a restore on this member"},
 	{Name: "force-new", When: Facts{Data: Intact, Listed: NoQuorum, Record: Recovering, Lease: Fresh, Order: OrderForce}, Verdict: ModeForceNew,
-		Why: "an order names our data as the best survivor"},
+		Why: "a recovery selected this member's data as the best surviving copy"},
 	{Name: "rejoin-ordered", When: Facts{Data: Intact, Listed: Unlisted, Record: Recovering, Lease: Fresh, Order: OrderRejoin}, Verdict: ModeRejoin,
-		Why: "an order chose another's data"},
+		Why: "a recovery selected the data of another member"},
 	{Name: "recovering", When: Facts{Record: Recovering}, Verdict: ModeWait,
 		Why: "the cluster is recovering from the loss of its quorum"},
 
 	{Name: "resume-majority", When: Facts{Data: Intact, Listed: NoQuorum, Epoch: EpochUnknown | Current}, Verdict: ModeResume,
-		Why: "no quorum answers: a majority that restarts must find each other again"},
+		Why: "no quorum responds; the member starts with its existing data so that a majority can form a quorum again"},
 
 	{Name: "lease-unread", When: Facts{Lease: LeaseUnread}, Verdict: ModeWait,
-		Why: "this member's Lease cannot be read, and only Resume is decided without it"},
+		Why: "the member Lease cannot be read, and without it the member can only resume intact data"},
 	{Name: "removal-acknowledged", When: Facts{Lease: RemovalAcknowledged}, Verdict: ModeRefuse,
-		Why: "this member is on its way out, and only Resume is left to it"},
+		Why: "this member is being removed or was removed, so it can only resume intact data"},
 	{Name: "asked-to-go", When: Facts{Lease: Leaving}, Verdict: ModeWait,
-		Why: "this member is asked to go; it joins again only if that is taken back"},
+		Why: "removal of this member is requested; it joins again only if the request is canceled"},
 	{Name: "record-unread", When: Facts{Record: RecordUnread}, Verdict: ModeWait,
 		Why: "the cluster record cannot be read"},
 	{Name: "record-absent", When: Facts{Record: RecordAbsent}, Verdict: ModeWait,
@@ -76,66 +77,67 @@ var startRules = rules.New(ModeRefuse, []rules.Row[Facts, Mode]{
 	{Name: "await-seed", When: Facts{Record: isForming, Place: Desired}, Verdict: ModeWait,
 		Why: "the seed has not formed the cluster yet"},
 	{Name: "peer-answers", When: Facts{Record: isForming, Peers: Answering}, Verdict: ModeWait,
-		Why: "the record says that no cluster was formed, but a peer answers"},
+		Why: "the cluster record says that no cluster was formed, but a peer responds"},
 	{Name: "quorum-answers", When: Facts{Record: isForming, Listed: anyListed &^ NoQuorum}, Verdict: ModeWait,
-		Why: "the record says that no cluster was formed, but a quorum answers"},
+		Why: "the cluster record says that no cluster was formed, but a quorum responds"},
 	{Name: "formed-before", When: Facts{Record: isForming, Evidence: FormedBefore}, Verdict: ModeRefuse,
-		Why: "a cluster was formed before: a second one is never formed; druid repairs the record from the members' Leases"},
+		Why: "a cluster was formed before, and a second one is never formed; druid repairs the cluster record from the member Leases"},
 	{Name: "evidence-unknown", When: Facts{Record: isForming, Evidence: EvidenceUnknown}, Verdict: ModeWait,
-		Why: "an earlier cluster cannot be ruled out: not every trace of one can be read"},
+		Why: "an earlier cluster cannot be ruled out because not all evidence can be read"},
 	{Name: "store-unreachable", When: Facts{Record: isForming, Backup: StoreUnreachable}, Verdict: ModeWait,
-		Why: "the backup store cannot be asked what it holds"},
+		Why: "the backup store cannot be searched for backups"},
 	{Name: "backup-unusable", When: Facts{Record: isForming, Backup: BackupUnusable}, Verdict: ModeRefuse,
-		Why: "what the backup store holds cannot be used as it is"},
+		Why: "the content of the backup store cannot be used"},
 	{Name: "restore-at-first-boot", When: Facts{Record: isForming, Backup: BackupPresent, Order: OrderRestore}, Verdict: ModeRestore,
-		Why: "the seed's first boot asks for it"},
+		Why: "the first start of the seed requests a restore"},
 	{Name: "backup-present", When: Facts{Record: isForming, Backup: BackupPresent}, Verdict: ModeRefuse,
-		Why: "the backup store holds a lineage of this cluster: it was formed before"},
+		Why: "the backup store has a lineage of this cluster, so the cluster was formed before"},
 	{Name: "nothing-to-restore", When: Facts{Record: isForming, Order: OrderRestore}, Verdict: ModeWait,
-		Why: "a restore is asked for and the store holds nothing to restore"},
+		Why: "a restore is requested, but the backup store has nothing to restore"},
 	{Name: "first-boot", When: Facts{Record: isForming, Order: NoOrder}, Verdict: ModeNew,
-		Why: "no cluster was ever formed, and the record makes us the one that forms it; a claim of a Pod before us loses its compare-and-set"},
+		Why: "no cluster was ever formed, and the cluster record names this member as the seed; the compare-and-set of an earlier Pod's claim fails"},
 	{Name: "order-before-birth", When: Facts{Record: isForming}, Verdict: ModeRefuse,
-		Why: "the record orders a recovery of a cluster that was never formed"},
+		Why: "the cluster record requests a recovery of a cluster that was never formed"},
 
 	{Name: "record-incomplete", When: Facts{Record: FormedIncomplete}, Verdict: ModeWait,
-		Why: "the record lacks fields of the formed cluster; a running member completes it"},
+		Why: "the cluster record lacks fields of the formed cluster; a running member adds them"},
 	{Name: "await-quorum", When: Facts{Listed: NoQuorum}, Verdict: ModeWait,
-		Why: "no quorum answers, and this member's data cannot be resumed"},
+		Why: "no quorum responds, and this member has no data that it can resume"},
 	{Name: "confirming", When: Facts{Data: Intact, Listed: Unconfirmed}, Verdict: ModeWait,
-		Why: "one list does not name this member; a second one is awaited"},
+		Why: "one member list does not contain this member; waiting for a second list"},
 	{Name: "finish-join", When: Facts{Data: Empty, Listed: Unstarted, Joining: JoiningNow}, Verdict: ModeJoin,
-		Why: "we added this learner, and no log of it was ever written"},
+		Why: "this start added the learner, and its etcd has never written a log"},
 	{Name: "await-drain", When: Facts{Slot: SlotLeaving}, Verdict: ModeWait,
-		Why: "a member is on its way out, and no one joins next to that"},
+		Why: "a member is being removed, and no member joins until the removal is complete"},
 	{Name: "removed-while-down", When: Facts{Data: Intact, Listed: Unlisted}, Verdict: ModeRejoin,
-		Why: "a quorum lists us no more"},
+		Why: "a quorum no longer lists this member"},
 	{Name: "needs-unmet", When: Facts{Needs: Unmet}, Verdict: ModeWait,
-		Why: "what a member add will need is not there"},
+		Why: "a requirement for adding this member is not met"},
 	{Name: "join", When: Facts{Data: unusable, Listed: anyUnlisted}, Verdict: ModeJoin,
-		Why: "etcd itself refuses a second member at our peer URL"},
+		Why: "etcd rejects a second member with the same peer URL"},
 	{Name: "slot-taken", When: Facts{Slot: SlotTaken}, Verdict: ModeWait,
 		Why: "another member is replacing itself"},
 	{Name: "data-lost", When: Facts{Data: unusable, Listed: isListed}, Verdict: ModeReplaceSelf,
-		Why: "a raft ID is never started without its data"},
+		Why: "the agent never starts a raft ID without its data"},
 	{Name: "other-incarnation", When: Facts{Data: Intact, Listed: isListed, Own: OtherID}, Verdict: ModeReplaceSelf,
-		Why: "the data belongs to an ID that we no longer are"},
+		Why: "the data belongs to an ID that this member no longer has"},
 	{Name: "fenced-data", When: Facts{Data: Intact, Listed: isListed, Epoch: Fenced}, Verdict: ModeReplaceSelf,
-		Why: "the data belongs to an attempt that was lost or to an older bootstrap"},
+		Why: "the data belongs to a superseded bootstrap attempt or to an earlier bootstrap"},
 })
 
-// Decide is total: it needs no clock, no network and no luck.
+// Decide returns a decision for every combination of facts. It uses no clock, no network and no random numbers.
 func Decide(f Facts) Decision { return decisionOf(startRules.Decide(f)) }
 
-// DecideWithout decides as if the table lacked the row called rule. It lets the model test show which harm each row averts.
+// DecideWithout decides as if the table did not have the row called rule. The model test uses it to show which harm
+// each row prevents.
 func DecideWithout(f Facts, rule string) Decision {
 	return decisionOf(startRules.Without(rule).Decide(f))
 }
 
-// Rules are the names of the table's rows, in their order.
+// Rules returns the names of the rows, in their order.
 func Rules() []string { return startRules.Names() }
 
-// decisionOf a table. The reason is for a person, who is needed where nothing is done.
+// decisionOf converts the result of a table. Only Wait and Refuse have a reason, because they can need user action.
 func decisionOf(d rules.Decision[Mode]) Decision {
 	decision := Decision{Mode: d.Verdict, Rule: d.Rule}
 	if d.Verdict == ModeWait || d.Verdict == ModeRefuse {
@@ -146,9 +148,9 @@ func decisionOf(d rules.Decision[Mode]) Decision {
 
 // One-bit enums of a restore whose plan may hold what is damaged.
 type (
-	// Harm is what is known of the objects of the plan that leads to what is asked for.
+	// Damage is what is known about damage to the objects of the plan that leads to the target.
 	Damage uint8
-	// Rest is where all other objects lead.
+	// Rest is where a plan without the damaged objects leads.
 	Rest uint8
 )
 
@@ -169,7 +171,7 @@ const (
 	anyRest   = 1<<iota - 1
 )
 
-// DetourFacts is all that decideDetour may look at.
+// FallbackFacts is the complete input of decideFallback.
 type FallbackFacts struct {
 	Damage Damage `fact:"an object of the plan is damaged"`
 	Rest   Rest   `fact:"the others lead"`
@@ -177,10 +179,10 @@ type FallbackFacts struct {
 
 func (h Damage) String() string { return rules.Word(h, "no", "found just now", "found minutes ago") }
 func (r Rest) String() string {
-	return rules.Word(r, "to the same state", "to the same, tried in vain", "to less, or another state", "nowhere")
+	return rules.Word(r, "to the same state", "to the same state, but that plan failed", "to less, or another state", "nowhere")
 }
 
-// Course is which plan is carried out.
+// Course is the plan that the agent carries out.
 type Course string
 
 // The courses.
@@ -190,26 +192,27 @@ const (
 	CourseNone     Course = "None"   // neither: a person has to choose
 )
 
-// detours is the whole policy of damage on the way to what is restored. First match wins; what no rule covers is not restored.
+// detours is the complete policy for damaged objects in the plan of a restore. The first match wins. What no rule
+// covers is not restored.
 var detours = rules.New(CourseNone, []rules.Row[FallbackFacts, Course]{
 	{Name: "undamaged", When: FallbackFacts{Damage: Unharmed}, Verdict: CourseDirect,
-		Why: "nothing that it needs was found damaged"},
+		Why: "no object of the plan is known to be damaged"},
 	{Name: "around-damage", When: FallbackFacts{Rest: RestEqual}, Verdict: CourseFallback,
-		Why: "all that is asked for is in other objects, too"},
+		Why: "other objects contain everything that is requested"},
 	{Name: "look-again", When: FallbackFacts{Damage: DamageOld}, Verdict: CourseDirect,
-		Why: "a good copy may stand in its place by now, or in that of any other; each is read and compared before it counts"},
+		Why: "the damaged objects might have been replaced with valid copies; each object is read and compared before it is used"},
 	{Name: "tried-in-vain", When: FallbackFacts{Rest: RestVain}, Verdict: CourseFallback,
-		Why: "what is wrong with it is reported, until all is looked at again"},
+		Why: "the plan without the damaged objects failed; its error is reported until all objects are checked again"},
 	{Name: "damage-in-the-way", Verdict: CourseNone,
-		Why: "less than what is asked for is never restored unasked"},
+		Why: "the agent never restores less than what is requested"},
 })
 
-// decideDetour is total, as Decide is.
+// decideFallback returns a decision for every combination of facts, like Decide.
 func decideFallback(f FallbackFacts) rules.Decision[Course] { return detours.Decide(f) }
 
-// restOf says where a plan without the damaged objects leads, or that there is none, compared with first, which has them, and with the
-// plan that was tried in vain last. What leads further than first, as overlapping deltas may, has all of it; the restore cuts it back to
-// what was asked for.
+// restOf compares a plan without the damaged objects (rest) with the plan that has them (first), and with the plan
+// that failed last (vain). err says that there is no plan without them. Overlapping deltas can lead rest further than
+// first. Such a plan contains all of first, and the restore cuts it back to the target.
 func restOf(first, rest, vain catalog.Plan, err error) Rest {
 	switch {
 	case err != nil:

@@ -13,7 +13,7 @@ import (
 	"github.com/etcd-druid/druid/test/rulestest"
 )
 
-// broken names the promise that a decision breaks, or nothing.
+// broken returns the guarantee that a decision violates, or an empty string.
 func broken(f Facts, d Decision) string {
 	continues := f.Data == Intact && f.Epoch != Fenced
 	bootstraps := d.Mode == ModeNew || d.Mode == ModeRestore || d.Mode == ModeForceNew
@@ -32,7 +32,7 @@ func broken(f Facts, d Decision) string {
 		return "R4: starts an ID that the quorum does not list as ours"
 	case d.Mode == ModeRejoin && f.Listed != Unlisted:
 		return "R5: gives up data on the word of less than two lists"
-	// Never two clusters from one EtcdCluster.
+	// One EtcdCluster never forms two clusters.
 	case bootstraps && f.Listed != NoQuorum:
 		return "a second cluster next to one that answers"
 	case d.Mode == ModeNew && (f.Record&isForming == 0 || f.Place != Seed):
@@ -48,7 +48,7 @@ func broken(f Facts, d Decision) string {
 		return "an order that no one gave"
 	case bootstraps && f.Record&isForming != 0 && f.Backup&(BackupUnusable|StoreUnreachable) != 0:
 		return "a bootstrap although it is not known what the store holds"
-	// Never fewer voters than a quorum by our own hand.
+	// The agent never reduces the voters below a quorum.
 	case d.Mode == ModeReplaceSelf && f.Listed&isListed == 0:
 		return "removes a member that no quorum lists"
 	case d.Mode == ModeReplaceSelf && (f.Slot&(SlotTaken|SlotLeaving) != 0 || f.Needs != Met):
@@ -63,7 +63,7 @@ func broken(f Facts, d Decision) string {
 		return "joins although its data could be continued"
 	case d.Mode == ModeJoin && f.Listed&isListed != 0 && f.Joining != JoiningNow:
 		return "R4: starts a listed ID without its data"
-	// A member that can come back does, whatever Kubernetes says.
+	// A member that can come back does so in every state of Kubernetes.
 	case continues && f.Lease != Superseded && f.Listed&isListed != 0 && f.Own == OwnID && d.Mode != ModeResume:
 		return "a good member of a quorum does not come back"
 	case continues && f.Lease != Superseded && f.Listed == NoQuorum && f.Record != Recovering && d.Mode != ModeResume:
@@ -74,8 +74,8 @@ func broken(f Facts, d Decision) string {
 	return ""
 }
 
-// TestDecideIsSafeForAllFacts also freezes the table: its rows with the number of combinations that each decides, and a
-// hash over every single decision.
+// TestDecideIsSafeForAllFacts also fixes the content of the table: its rows, the number of combinations that each row
+// decides, and a hash over all decisions.
 func TestDecideIsSafeForAllFacts(t *testing.T) {
 	type tally struct {
 		cases map[string]int
@@ -116,20 +116,20 @@ func TestDecideIsSafeForAllFacts(t *testing.T) {
 	}
 	rulestest.Reachable(t, startRules, cases)
 	golden.Section(t, "../../docs/reference/decisions.md", "start", "## How a member starts: bootstrap.startRules\n\n"+
-		"Asked by each member's agent whenever its etcd does not run. The reason of a Wait or a Refuse says what is awaited; that of another "+
-		"decision, why it is safe. Rows about a record that is recovering and has an order are reserved: nothing gives such orders yet. A backup "+
-		"store is asked only where without it the decision would be first-boot.\n\n"+rulestest.Render(startRules, cases)+
+		"The agent of each member uses this table when its etcd does not run. The reason of a Wait or a Refuse says what the member waits for. The reason of another "+
+		"decision says why it is safe. Rows for a record that is recovering and has an order are reserved: nothing requests a recovery yet. The agent "+
+		"queries a backup store only if the decision would be first-boot without one.\n\n"+rulestest.Render(startRules, cases)+
 		fmt.Sprintf("\n%d combinations of facts; hash of all decisions %016x.\n", all, hash.Sum64()))
 }
 
-// TestDetoursAreSafeForAllFacts also freezes the table.
+// TestDetoursAreSafeForAllFacts also fixes the content of the table.
 func TestDetoursAreSafeForAllFacts(t *testing.T) {
 	cases := rulestest.Check(t, detours, brokenByFallback)
 	rulestest.Section(t, "../../docs/reference/decisions.md", "detours", "A bootstrap from backups that are damaged: bootstrap.detours",
-		"Asked by the seed's agent for the plan that leads to what spec.bootstrap.restore asks for. What is damaged, attempts of the same process found out.", detours, cases)
+		"The agent of the seed uses this table for the plan that leads to the target of spec.bootstrap.restore. Damaged objects are those that earlier attempts of the same process found.", detours, cases)
 }
 
-// brokenByDetour names the promise that a decision breaks, or nothing.
+// brokenByFallback returns the guarantee that a decision violates, or an empty string.
 func brokenByFallback(f FallbackFacts, d rules.Decision[Course]) string {
 	switch {
 	case d.Verdict == CourseFallback && f.Rest != RestEqual && f.Rest != RestVain:

@@ -11,20 +11,21 @@ import (
 	"github.com/etcd-druid/druid/agent/datadir/volume"
 )
 
-// watchProgressNotify is how often idle watchers learn of the revision: Kubernetes' own recommendation for its watch cache.
+// watchProgressNotify is how often etcd sends the revision to idle watchers. Kubernetes recommends this value for its
+// watch cache.
 const watchProgressNotify = 5 * time.Second
 
-// start says how etcd is to be started, next to what the configuration fixes.
+// start has the start parameters that do not come from the configuration.
 type start struct {
 	// fresh: form a new cluster. Else etcd refuses to form one, also when it finds the volume empty.
 	fresh bool
-	// cluster is --initial-cluster, token --initial-cluster-token; etcd ignores both where there is a log.
+	// cluster is --initial-cluster, token is --initial-cluster-token. etcd ignores both if there is a log.
 	cluster, token string
 	maxLearners    int
 }
 
-// argv is the command line of etcd. Every flag that may differ from etcd's default is given, so that a start never depends
-// on the environment.
+// argv returns the command line of etcd. It sets every flag that can differ from the default of etcd, so that a start
+// does not depend on the environment.
 func argv(cfg config.Config, peerURL, clientURL, scheme string, s start) ([]string, error) {
 	minor, err := minorOf(cfg.EtcdVersion)
 	if err != nil {
@@ -59,7 +60,7 @@ func argv(cfg config.Config, peerURL, clientURL, scheme string, s start) ([]stri
 	return append(args, ofMinor(minor, s.maxLearners)...), nil
 }
 
-// options are the user's; a zero value leaves etcd's own default.
+// options returns the flags from the user's configuration. A zero value keeps the default of etcd.
 func options(cfg config.Config) []string {
 	var args []string
 	number := func(flag string, n int64) {
@@ -80,7 +81,7 @@ func options(cfg config.Config) []string {
 	return args
 }
 
-// ofMinor are the flags whose name or existence depends on etcd's minor.
+// ofMinor returns the flags whose name or existence depends on the minor version of etcd.
 func ofMinor(minor, maxLearners int) []string {
 	if minor <= 5 {
 		return []string{
@@ -97,7 +98,7 @@ func ofMinor(minor, maxLearners int) []string {
 	}
 }
 
-// minorOf reads the minor of an etcd version 3.minor.patch.
+// minorOf returns the minor of an etcd version 3.minor.patch.
 func minorOf(version string) (int, error) {
 	parts := strings.Split(strings.TrimPrefix(version, "v"), ".")
 	if len(parts) < 2 || parts[0] != "3" {
@@ -110,8 +111,8 @@ func minorOf(version string) (int, error) {
 	return minor, nil
 }
 
-// listenHost is the address that etcd binds. All addresses means the IPv4 ones where there are any: a Pod's network may
-// have IPv6 switched off, and then a bind to [::] fails.
+// listenHost is the address that etcd binds. If the Pod has an IPv4 address, it is 0.0.0.0: a Pod network can have
+// IPv6 disabled, and a bind to [::] then fails.
 func listenHost(cfg config.Config) string {
 	if cfg.ListenHost != "" {
 		return cfg.ListenHost

@@ -12,31 +12,32 @@ import (
 type (
 	// Data is what is on the volume.
 	Data uint8
-	// Listed is what a quorum's member list says of us.
+	// Listed is what the member list of a quorum says about this member.
 	Listed uint8
-	// Own says whether it lists us under the ID of our data.
+	// Own says whether that list has this member with the ID of its data.
 	Own uint8
 	// Record is what the cluster record says.
 	Record uint8
-	// Epoch is the data's raft group against the record's.
+	// Epoch compares the raft group of the data with that of the record.
 	Epoch uint8
-	// Place is what the record wants of this member.
+	// Place is the role that the record gives to this member.
 	Place uint8
-	// Lease is what our own Lease says of us.
+	// Lease is what the member Lease says about this Pod.
 	Lease uint8
-	// Evidence says whether the cluster ever formed before.
+	// Evidence says whether the cluster was ever formed before.
 	Evidence uint8
-	// Peers says whether a peer answers at all.
+	// Peers says whether any peer responds.
 	Peers uint8
-	// Backup is what the store holds of this cluster.
+	// Backup is what the store has of this cluster.
 	Backup uint8
-	// Order is what was ordered, in the spec at first boot or in the record.
+	// Order is the request in the spec at the first start, or in the record.
 	Order uint8
-	// Slot is the record's slots: for replacing oneself and for leaving. One of them is taken at a time.
+	// Slot is the state of the record's slots for a replacement and for a removal. Only one of them is taken at a
+	// time.
 	Slot uint8
-	// Needs says whether what a member add will need is there.
+	// Needs says whether the requirements of a member add are met.
 	Needs uint8
-	// Joining says whether we added the listed, unstarted learner in this start.
+	// Joining says whether this start added the learner that is listed and not started.
 	Joining uint8
 )
 
@@ -168,7 +169,7 @@ const (
 	anyJoining = 1<<iota - 1
 )
 
-// Facts is all that Decide may look at. Nothing in it can block, fail or change.
+// Facts is the complete input of Decide. Nothing in it can block, fail or change.
 type Facts struct {
 	Data     Data
 	Listed   Listed
@@ -186,7 +187,7 @@ type Facts struct {
 	Joining  Joining
 }
 
-// unknownFacts is where an observation starts: nothing is known, so nothing but a wait can follow.
+// unknownFacts is the initial state of an observation: nothing is known, so only a wait can follow.
 func unknownFacts() Facts {
 	return Facts{
 		Data: DataUnread, Listed: NoQuorum, Own: OtherID, Record: RecordUnread, Epoch: EpochUnknown, Place: Undesired,
@@ -205,7 +206,7 @@ func (v Listed) String() string {
 }
 func (v Own) String() string { return rules.Word(v, "own ID", "other ID") }
 func (v Record) String() string {
-	return rules.Word(v, "unread", "absent", "unclaimed", "forming by us", "forming by another", "formed", "incomplete", "recovering")
+	return rules.Word(v, "unread", "absent", "unclaimed", "forming by this Pod", "forming by another Pod", "formed", "incomplete", "recovering")
 }
 func (v Epoch) String() string { return rules.Word(v, "unknown", "current", "fenced") }
 func (v Place) String() string { return rules.Word(v, "seed", "desired", "undesired") }

@@ -17,43 +17,45 @@ import (
 	"github.com/etcd-druid/druid/membership"
 )
 
-// ErrAttemptLost: another attempt to form the cluster was claimed since ours. Our etcd was stopped; its data serves no one
-// and goes aside at the next start.
-var ErrAttemptLost = errors.New("the attempt to form the cluster was lost")
+// ErrAttemptLost: another attempt to form the cluster was claimed after this one. The etcd of this member is stopped,
+// and its data is unused and quarantined at the next start.
+var ErrAttemptLost = errors.New("another attempt to form the cluster superseded this one")
 
-// settlePoll is how often a member that is not settled looks at its own etcd and at the list: promotions of a forming
-// cluster follow one another within it.
+// finishPoll is how often a member that has not finished its start checks its own etcd and the member list. Promotions
+// of a forming cluster follow one another within this interval.
 const finishPoll = 200 * time.Millisecond
 
-// bootTime of etcd, in which it is no news that it does not answer.
+// bootTime is how long etcd may take to respond after a start before errors are logged.
 const bootTime = 5 * time.Second
 
-// settler follows one run of etcd. It shares nothing with Next, which may begin before it has seen that etcd ended.
+// finisher follows one run of etcd. It shares no state with Next, which can begin before the settler sees that etcd
+// exited.
 type finisher struct {
 	b            *Bootstrapper
 	log          *slog.Logger
 	identityFile datadir.IdentityFile
 	since        time.Time
 	word         string
-	// What Kubernetes said when a promotion last asked it.
+	// What Kubernetes returned when a promotion last read it.
 	asked  time.Time
 	read   recordState
 	leased rules.Answer
-	// turns counts the looks in a row that allowed a promotion.
+	// turns counts the consecutive checks that allowed a promotion.
 	turns int
 }
 
-// askAgain is how old an answer of Kubernetes may be that a promotion is decided by: the list is looked at more often
-// than the API server may be asked.
+// askAgain is the maximum age of a response of Kubernetes that a promotion uses. The member list is read more often
+// than the API server may be.
 const askAgain = time.Second
 
-// Settle follows a started etcd until nothing is left to do for its start: the cluster that we formed is recorded as
-// Formed, the member votes, the replacing slot is free again, old data is pruned. Its ctx is to end when etcd does; then, as
-// when all is done, it returns nil. stop must stop etcd and return when it did; it is called if our attempt was lost.
+// FinishStart follows a started etcd until its start is complete: the cluster is recorded as Formed, the member votes,
+// the replacement slot is free and quarantined data is deleted. ctx must end when etcd does. Settle returns nil then,
+// and when all steps are done. stop must stop etcd and return when it has exited. Settle calls it if the attempt was
+// lost.
 func (b *Bootstrapper) FinishStart(ctx context.Context, stop func(ctx context.Context, reason string) error) error {
 	identityFile, err := datadir.ReadIdentityFile(b.cfg.VolumePath)
 	if err != nil {
-		return fmt.Errorf("settle: %w", err)
+		return fmt.Errorf("finish start: %w", err)
 	}
 	b.setIdentity(identityFile)
 	s := &finisher{b: b, log: b.log, identityFile: identityFile, since: time.Now()}
@@ -69,7 +71,7 @@ func (b *Bootstrapper) FinishStart(ctx context.Context, stop func(ctx context.Co
 		name string
 		done func(context.Context) (bool, error)
 	}{
-		{"vote", s.votes}, {"give the slot back", s.slotFree}, {"prune", s.pruned},
+		{"vote", s.votes}, {"release the replacement slot", s.slotFree}, {"prune", s.pruned},
 	} {
 		if err := s.until(ctx, step.name, step.done); err != nil {
 			return err
@@ -78,7 +80,7 @@ func (b *Bootstrapper) FinishStart(ctx context.Context, stop func(ctx context.Co
 	return nil
 }
 
-// until repeats step until it is done, ctx ends, or our attempt is lost. Any other error is logged once per change.
+// until repeats step until it is done, ctx ends, or the attempt is lost. It logs other errors once for each change.
 func (s *finisher) until(ctx context.Context, name string, step func(context.Context) (bool, error)) error {
 	s.since = time.Now()
 	for ctx.Err() == nil {
@@ -88,7 +90,7 @@ func (s *finisher) until(ctx context.Context, name string, step func(context.Con
 			return err
 		case err != nil && ctx.Err() == nil && err.Error() != s.word && time.Since(s.since) > bootTime:
 			s.word = err.Error()
-			s.log.WarnContext(ctx, "member not settled", "step", name, "err", err)
+			s.log.WarnContext(ctx, "member start not finished, retrying", "step", name, "err", err)
 		}
 		interval := finishPoll
 		if over := time.Since(s.since) - calmAfter; over > 0 {
@@ -99,7 +101,7 @@ func (s *finisher) until(ctx context.Context, name string, step func(context.Con
 	return nil
 }
 
-// local is our own etcd, as the agent in the same Pod reaches it.
+// local is the URL at which the agent reaches etcd in its own Pod.
 func (b *Bootstrapper) local() string {
 	host := b.cfg.ListenHost
 	if host == "" {
@@ -108,7 +110,7 @@ func (b *Bootstrapper) local() string {
 	return b.transport.URL(host, b.cfg.ClientPort)
 }
 
-// self asks our own etcd, which must be the one of the stamp.
+// self queries the own etcd, which must match the identity file.
 func (s *finisher) self(ctx context.Context) (membership.Status, error) {
 	ctx, cancel := context.WithTimeout(ctx, endpointTimeout)
 	defer cancel()
@@ -117,7 +119,7 @@ func (s *finisher) self(ctx context.Context) (membership.Status, error) {
 		return status, err
 	}
 	if status.ClusterID != uint64(s.identityFile.ClusterID) || status.MemberID != uint64(s.identityFile.MemberID) {
-		return status, fmt.Errorf("our etcd is member %x of cluster %x, the volume's stamp says %x of %x",
+		return status, fmt.Errorf("etcd runs as member %x of cluster %x, but the identity file names member %x of cluster %x",
 			status.MemberID, status.ClusterID, uint64(s.identityFile.MemberID), uint64(s.identityFile.ClusterID))
 	}
 	return status, nil
@@ -131,7 +133,8 @@ func (s *finisher) record(ctx context.Context) recordState {
 	return r
 }
 
-// slotFree gives the replacing slot back that we took. The record is read before the Lease: what changes in between fails the update.
+// slotFree releases the replacement slot of this member. It reads the record before the Lease, so that a change in
+// between makes the update fail.
 func (s *finisher) slotFree(ctx context.Context) (bool, error) {
 	r := s.record(ctx)
 	switch {
@@ -144,7 +147,7 @@ func (s *finisher) slotFree(ctx context.Context) (bool, error) {
 	}
 	lease, detail := s.lease(ctx)
 	if lease == LeaseUnread {
-		return false, fmt.Errorf("give the slot back: read our own Lease: %s", detail)
+		return false, fmt.Errorf("release the replacement slot: read the member Lease: %s", detail)
 	}
 	if lease == Superseded {
 		return true, nil // the slot is for the Pod that came after us to give back
@@ -154,12 +157,12 @@ func (s *finisher) slotFree(ctx context.Context) (bool, error) {
 	_, err := s.b.store.UpdateRecord(ctx, r.version, r.record)
 	crash.After("free-slot")
 	if err != nil {
-		return false, fmt.Errorf("give the slot back: %w", err)
+		return false, fmt.Errorf("release the replacement slot: %w", err)
 	}
 	return true, nil
 }
 
-// pruned deletes what was moved aside, by datadir's rule.
+// pruned deletes quarantined data when the rules of datadir allow it.
 func (s *finisher) pruned(ctx context.Context) (bool, error) {
 	asides, err := datadir.AllQuarantined(s.b.cfg.VolumePath)
 	if err != nil {
@@ -171,7 +174,7 @@ func (s *finisher) pruned(ctx context.Context) (bool, error) {
 	}
 	d, err := s.decidePrune(ctx)
 	if err != nil || d.Verdict != datadir.DeleteAsides {
-		return false, errors.Join(err, fmt.Errorf("%d old data directories are kept: %s", len(asides), d.Rule))
+		return false, errors.Join(err, fmt.Errorf("%d quarantined data directories are kept: %s", len(asides), d.Rule))
 	}
 	var names []string
 	for _, quarantined := range datadir.PruneOrder(asides, uint64(s.identityFile.ClusterID)) {
@@ -180,7 +183,7 @@ func (s *finisher) pruned(ctx context.Context) (bool, error) {
 	if err := datadir.Prune(s.b.cfg.VolumePath, names...); err != nil {
 		return false, err
 	}
-	s.log.InfoContext(ctx, "old data pruned", "rule", d.Rule, "asides", names)
+	s.log.InfoContext(ctx, "quarantined data deleted", "rule", d.Rule, "asides", names)
 	return true, nil
 }
 
@@ -211,17 +214,17 @@ func answer(yes bool) rules.Answer {
 	return rules.No
 }
 
-// parentRecorded writes, of a group that was restored, where its history forked, into the place of the cluster's own
-// backups. It comes before the cluster is Formed and so before anybody writes into it: a backup of what is written then
-// must never be taken for more of the parent's history. A group that began with a file has no parent, and reports the file; of one that began
-// empty there is nothing to report.
+// parentRecorded writes where the history of a restored group forked, to the place of the cluster's own backups. It
+// runs before the cluster is Formed, so before clients write to it. Otherwise, a backup of later writes could be
+// mistaken for more of the parent's history. A group that began from a file has no parent, and the record names the
+// file. For a group that began empty, there is nothing to write.
 func (s *finisher) parentRecorded(ctx context.Context) error {
 	if s.identityFile.Parent == "" && s.identityFile.File == "" {
 		return nil
 	}
 	reloadable, err := config.ReadReloadable(s.b.cfg.ConfigPath)
 	if err != nil {
-		return fmt.Errorf("record where the history forked: %w", err)
+		return fmt.Errorf("write the lineage to the backup store: %w", err)
 	}
 	if reloadable.Backup == nil {
 		return nil
@@ -237,7 +240,7 @@ func (s *finisher) parentRecorded(ctx context.Context) error {
 	err = catalog.WriteBootstrap(ctx, store, reloadable.Backup.Prefix, formation)
 	crash.After("write-lineage")
 	if err != nil {
-		return fmt.Errorf("record where the history forked: %w", err)
+		return fmt.Errorf("write the lineage to the backup store: %w", err)
 	}
 	return nil
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/etcd-druid/druid/membership"
 )
 
-// bootstrap is what the record says of the attempt that our data belongs to.
+// formation is what the record says about the attempt that the data belongs to.
 type formation uint8
 
 const (
@@ -25,7 +25,7 @@ const (
 	bootstrapLost                           // another attempt was claimed or succeeded
 )
 
-// classifyBirth compares the record with the stamp of an attempt of member name.
+// classifyBootstrap compares the record with the identity file of an attempt of the member called name.
 func classifyBootstrap(r recordState, identityFile datadir.IdentityFile, name string) formation {
 	switch record := r.record; {
 	case r.err != nil:
@@ -45,13 +45,13 @@ func classifyBootstrap(r recordState, identityFile datadir.IdentityFile, name st
 	}
 }
 
-// formed records our healthy etcd as the cluster, by compare-and-set on the claim that carries our nonce. No one joins
-// before that, and druid publishes nothing.
+// formed records the healthy etcd of this member as the cluster, by compare-and-set on the claim with its nonce. Until
+// then, no member joins and druid publishes nothing.
 func (s *finisher) formed(ctx context.Context) (bool, error) {
 	r := s.record(ctx)
 	switch classifyBootstrap(r, s.identityFile, s.b.cfg.Member) {
 	case bootstrapLost:
-		return false, fmt.Errorf("%w: ours is %s, the record's %s", ErrAttemptLost, s.identityFile.Lineage, r.record.Lineage)
+		return false, fmt.Errorf("%w: this attempt is lineage %s, the cluster record names %s", ErrAttemptLost, s.identityFile.Lineage, r.record.Lineage)
 	case bootstrapRecorded:
 		return s.identityFileFormed(ctx)
 	case bootstrapOurs:
@@ -66,11 +66,12 @@ func (s *finisher) formed(ctx context.Context) (bool, error) {
 		}
 		return s.claimFormed(ctx, r)
 	default:
-		return false, errors.Join(errors.New("the record does not report whether the cluster is formed"), r.err)
+		return false, errors.Join(errors.New("the cluster record does not show whether the cluster is formed"), r.err)
 	}
 }
 
-// ours reads that our Lease names this Pod (R1): a successor's volume, not ours, is the member's then.
+// ours checks that the member Lease names this Pod (R1). If it names a later Pod, the volume of that Pod is the
+// member's.
 func (s *finisher) ours(ctx context.Context) error {
 	lease, detail := s.lease(ctx)
 	if lease != Fresh {
@@ -79,7 +80,8 @@ func (s *finisher) ours(ctx context.Context) error {
 	return nil
 }
 
-// lives proves that the group is there, and we in it: one that was formed here serves, one that was joined lists us.
+// lives verifies that the raft group exists and has this member. A group that was formed here must serve. A joined
+// group must list this member.
 func (s *finisher) lives(ctx context.Context, record leases.Record) error {
 	if s.identityFile.Externals == "" {
 		return s.healthy(ctx)
@@ -87,7 +89,7 @@ func (s *finisher) lives(ctx context.Context, record leases.Record) error {
 	return s.adopted(ctx, FormedBy(record, s.identityFile, s.b.cfg.PodUID))
 }
 
-// healthy proves that our etcd is the one of the stamp and serves.
+// healthy verifies that the own etcd matches the identity file and serves.
 func (s *finisher) healthy(ctx context.Context) error {
 	if _, err := s.self(ctx); err != nil {
 		return err
@@ -117,7 +119,7 @@ func (s *finisher) claimFormed(ctx context.Context, r recordState) (bool, error)
 	return s.identityFileFormed(ctx)
 }
 
-// stampFormed lets the volume itself know that the group exists.
+// identityFileFormed records on the volume that the group exists.
 func (s *finisher) identityFileFormed(context.Context) (bool, error) {
 	s.identityFile.Formed = true
 	crash.Before("identity-file-formed")
@@ -130,13 +132,13 @@ func (s *finisher) identityFileFormed(context.Context) (bool, error) {
 	return true, nil
 }
 
-// nonceOf is the nonce of the bootstrap that the stamp names: a lineage is <epoch>-<nonce>.
+// nonceOf returns the nonce of the bootstrap in the identity file. A lineage is <epoch>-<nonce>.
 func nonceOf(identityFile datadir.IdentityFile) string {
 	_, nonce, _ := strings.Cut(identityFile.Lineage, "-")
 	return nonce
 }
 
-// externalsOf are the IDs of the voters that the stamp's group had before it was joined.
+// externalsOf returns the IDs of the voters that the group had before this cluster joined it.
 func externalsOf(identityFile datadir.IdentityFile) []string {
 	if identityFile.Externals == "" {
 		return nil
@@ -144,8 +146,8 @@ func externalsOf(identityFile datadir.IdentityFile) []string {
 	return strings.Split(identityFile.Externals, ",")
 }
 
-// CompleteRecord fills what a re-created record does not know of its own cluster, from the stamp of a member that runs in
-// it. No one joins from an incomplete record. An epoch is never lowered. It says whether there is anything to write.
+// CompleteRecord fills the missing fields of a re-created record from the identity file of a running member. No member
+// joins while the record is incomplete. It never lowers an epoch. It reports whether there is anything to write.
 func (b *Bootstrapper) CompleteRecord(record leases.Record) (leases.Record, bool) {
 	identityFile, ok := b.Identity()
 	if !ok || !identityFile.Formed {
@@ -154,8 +156,8 @@ func (b *Bootstrapper) CompleteRecord(record leases.Record) (leases.Record, bool
 	return complete(record, identityFile)
 }
 
-// complete is CompleteRecord for a stamp: only into a record that says Formed, under the stamp's cluster ID, and knows no
-// later epoch.
+// complete does the work of CompleteRecord for an identity file. It changes only a record that is Formed, has the same
+// cluster ID, and has no later epoch.
 func complete(record leases.Record, identityFile datadir.IdentityFile) (leases.Record, bool) {
 	if record.Phase != leases.PhaseFormed || record.ClusterID != uint64(identityFile.ClusterID) ||
 		max(record.Epoch, record.FormedEpoch) > identityFile.Epoch {
@@ -174,10 +176,10 @@ func complete(record leases.Record, identityFile datadir.IdentityFile) (leases.R
 	return record, true
 }
 
-// promotionTable is the promotions' name in the metric of all decisions.
+// promotionTable is the name of the promotions table in the metric of all decisions.
 const promotionTable = "membership.promotions"
 
-// votes says whether our member votes, and asks the voters for it where the promotions allow it.
+// votes reports whether this member votes. If not, it requests its promotion when the promotions table allows it.
 func (s *finisher) votes(ctx context.Context) (bool, error) {
 	status, err := s.self(ctx)
 	if err != nil {
@@ -207,7 +209,7 @@ func (s *finisher) votes(ctx context.Context) (bool, error) {
 		s.turns = 0
 		return d.Verdict == membership.Done, nil
 	}
-	// raft takes one change at a time and etcd lets the others wait for seconds: learners ask one after another.
+	// raft accepts one change at a time, and etcd lets the others wait for seconds. So learners ask one after another.
 	if s.turns++; s.turns <= before(view, uint64(s.identityFile.MemberID)) {
 		return false, nil
 	}
@@ -229,7 +231,7 @@ func (s *finisher) promotionFacts(r recordState, view membership.View) membershi
 	return f
 }
 
-// leaseIsFresh reads our own Lease: what follows changes the member list (R1).
+// leaseIsFresh reads the member Lease, because a promotion changes the member list (R1).
 func (s *finisher) leaseIsFresh(ctx context.Context) rules.Answer {
 	switch lease, _ := s.lease(ctx); lease {
 	case Fresh:
@@ -249,14 +251,14 @@ func (s *finisher) lease(ctx context.Context) (lease Lease, detail string) {
 	return classifyLease(s.b.cfg, own)
 }
 
-// allStarted says whether every desired member is in the list and published itself.
+// allStarted reports whether every desired member is in the list and has published itself.
 func allStarted(view membership.View, desired []string) bool {
 	return !slices.ContainsFunc(desired, func(name string) bool {
 		return !slices.ContainsFunc(view.Members, func(m membership.Member) bool { return m.Name == name })
 	})
 }
 
-// before is how many other started learners come before us.
+// before returns how many other started learners come before this one.
 func before(view membership.View, id uint64) int {
 	n := 0
 	for _, m := range view.Learners() {
@@ -267,7 +269,7 @@ func before(view membership.View, id uint64) int {
 	return n
 }
 
-// promote asks a voter. That we have not caught up yet is no error: it is asked again.
+// promote asks a voter for the promotion. A learner that has not caught up is not an error: the request is repeated.
 func (s *finisher) promote(ctx context.Context, view membership.View) error {
 	ctx, cancel := context.WithTimeout(ctx, changeTimeout)
 	defer cancel()

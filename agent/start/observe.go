@@ -19,23 +19,23 @@ import (
 	"github.com/etcd-druid/druid/membership"
 )
 
-// observation is what the facts were made from, for the acts and for the words of a reason.
+// observation is the input of the facts. The steps and the reasons use it too.
 type observation struct {
 	Facts
 	volume volumeState
 	own    ownLease
 	record recordState
-	// view is the list in which entry was found, if Listed says that it was.
+	// view is the member list that contains entry, if Listed says that there is one.
 	view  membership.View
 	entry membership.Member
 	// fresh: the own Lease was read for this observation and not remembered.
 	fresh bool
 	// bootstraps is what the stores report, where they were asked.
 	bootstraps bootstraps
-	// source is what was found of the cluster that is to be joined, where that was asked, and adoption what follows.
+	// source is what is known of the cluster to join, if it was queried. adoption is the decision about it.
 	source   AdoptionFacts
 	adoption adoption
-	// details are the words on facts that stand in the way, by fact.
+	// details explains the facts that block a start, by fact.
 	details map[string]string
 }
 
@@ -45,7 +45,7 @@ func (o *observation) note(fact, detail string) {
 	}
 }
 
-// noteOf are the words that belong to a rule's reason.
+// noteOf maps each rule to the fact whose explanation completes its reason.
 var noteOf = map[string]string{
 	"superseded": "lease", "lease-unread": "lease", "removal-acknowledged": "lease", "volume-unread": "data", "foreign-data": "data",
 	"newer-schema": "data", "record-unread": "record", "record-absent": "record", "await-quorum": "listed",
@@ -55,7 +55,7 @@ var noteOf = map[string]string{
 	"backup-present": "backup", "backup-unusable": "backup", "nothing-to-restore": "backup",
 }
 
-// reason is the decision's reason with what was observed.
+// reason returns the decision's reason with the explanation from the observation.
 func (o *observation) reason(d Decision) string {
 	if detail := o.details[noteOf[d.Rule]]; detail != "" {
 		return d.Reason + ": " + strings.ReplaceAll(detail, "\n", "; ")
@@ -63,8 +63,8 @@ func (o *observation) reason(d Decision) string {
 	return d.Reason
 }
 
-// observe looks at everything that the decision needs; what need not be asked stays unknown. It changes nothing. fresh
-// makes it read our own Lease again.
+// observe reads everything that the decision needs and changes nothing. What it need not read stays unknown. fresh
+// makes it read the member Lease again.
 func (b *Bootstrapper) observe(ctx context.Context, report launch.Report, fresh bool) observation {
 	var o observation
 	var group errgroup.Group
@@ -92,7 +92,7 @@ func (b *Bootstrapper) observe(ctx context.Context, report launch.Report, fresh 
 	return o
 }
 
-// inspect looks at the volume once per state of it: no one but us changes it while launch holds its lock.
+// inspect inspects the volume once for each state. While launch holds the lock, only this agent changes the volume.
 func (b *Bootstrapper) inspect(ctx context.Context, report launch.Report) volumeState {
 	if b.inspects != nil {
 		return *b.inspects
@@ -121,7 +121,8 @@ func (b *Bootstrapper) readRecord(ctx context.Context) (r recordState) {
 	return r
 }
 
-// readLease reads our own Lease, or remembers it: while we only wait, two reads per look would double the cost.
+// readLease reads the member Lease or returns the remembered one. While the agent only waits, two reads per check
+// would double the cost.
 func (b *Bootstrapper) readLease(ctx context.Context, fresh bool) (own ownLease, read bool) {
 	if !fresh && b.lease.err == nil && !b.leaseAt.IsZero() && time.Since(b.leaseAt) < leaseAge {
 		return b.lease, false
@@ -133,7 +134,8 @@ func (b *Bootstrapper) readLease(ctx context.Context, fresh bool) (own ownLease,
 	return own, true
 }
 
-// knownRecord is the newest record that could be read: good enough to know whom to ask, never to decide by.
+// knownRecord returns the newest record that could be read. Use it only to find members to query, never for a
+// decision.
 func (b *Bootstrapper) knownRecord(o *observation) (leases.Record, bool) {
 	switch {
 	case o.record.err == nil:
@@ -145,8 +147,8 @@ func (b *Bootstrapper) knownRecord(o *observation) (leases.Record, bool) {
 	}
 }
 
-// observeEvidence asks whether the cluster ever formed before: of the record, of this volume, of every desired member's
-// Lease, and of the network.
+// observeEvidence looks for signs that the cluster was formed before: in the record, on this volume, in the Lease of
+// every desired member and on the network.
 func (b *Bootstrapper) observeEvidence(ctx context.Context, o *observation) {
 	var detail string
 	o.Evidence, detail = b.evidence(ctx, o)
@@ -159,7 +161,7 @@ func (b *Bootstrapper) observeEvidence(ctx context.Context, o *observation) {
 func (b *Bootstrapper) evidence(ctx context.Context, o *observation) (fact Evidence, detail string) {
 	record := o.record.record
 	if record.FormedEpoch > 0 {
-		return FormedBefore, fmt.Sprintf("the record names the formed epoch %d", record.FormedEpoch)
+		return FormedBefore, fmt.Sprintf("the cluster record names the formed epoch %d", record.FormedEpoch)
 	}
 	if fact, detail := b.identityFileEvidence("this volume", o.volume.identityFile, o.volume.identityFileErr); fact != NeverFormed {
 		return fact, detail
@@ -177,8 +179,8 @@ func (b *Bootstrapper) evidence(ctx context.Context, o *observation) (fact Evide
 	return b.leaseEvidence(ctx, record)
 }
 
-// stampEvidence is what the stamp of where reports. That there is none reports nothing; one that cannot be read, or is of a
-// later agent, may be of a cluster that was formed.
+// identityFileEvidence returns the evidence of the identity file in where. A missing file is no evidence. A file that
+// is unreadable or from a later agent might belong to a formed cluster.
 func (b *Bootstrapper) identityFileEvidence(where string, identityFile datadir.IdentityFile, err error) (fact Evidence, detail string) {
 	switch {
 	case errors.Is(err, datadir.ErrNoIdentityFile):
@@ -186,13 +188,13 @@ func (b *Bootstrapper) identityFileEvidence(where string, identityFile datadir.I
 	case err != nil:
 		return EvidenceUnknown, err.Error()
 	case identityFile.Formed && identityFile.Cluster == b.cfg.ClusterUID:
-		return FormedBefore, fmt.Sprintf("%s was stamped for cluster %x", where, uint64(identityFile.ClusterID))
+		return FormedBefore, fmt.Sprintf("the identity file of %s names cluster %x", where, uint64(identityFile.ClusterID))
 	default:
 		return NeverFormed, ""
 	}
 }
 
-// leaseEvidence reads every desired member's Lease; one that cannot be read leaves the question open.
+// leaseEvidence reads the Lease of every desired member. If one cannot be read, the result is unknown.
 func (b *Bootstrapper) leaseEvidence(ctx context.Context, record leases.Record) (fact Evidence, detail string) {
 	ctx, cancel := context.WithTimeout(ctx, kubernetesTimeout)
 	defer cancel()
@@ -202,14 +204,15 @@ func (b *Bootstrapper) leaseEvidence(ctx context.Context, record leases.Record) 
 			return EvidenceUnknown, err.Error()
 		}
 		if member.EverFormed() {
-			return FormedBefore, fmt.Sprintf("member %s once was %x in cluster %x", name, member.ID, member.ClusterID)
+			return FormedBefore, fmt.Sprintf("member %s had ID %x in cluster %x", name, member.ID, member.ClusterID)
 		}
 	}
 	return NeverFormed, ""
 }
 
-// observePeers tries the peer port of every address behind the peer Service but our own. The Service's name is looked up
-// and not the members': theirs may not be published yet, and DNS would remember that.
+// observePeers dials the peer port of every address behind the peer Service except the own ones. It looks up the name
+// of the Service instead of the member names: those might not be published yet, and DNS would cache that they are
+// missing.
 func (b *Bootstrapper) observePeers(ctx context.Context, o *observation) {
 	ctx, cancel := context.WithTimeout(ctx, endpointTimeout)
 	defer cancel()
@@ -246,11 +249,11 @@ func (b *Bootstrapper) observePeers(ctx context.Context, o *observation) {
 	}
 }
 
-// ownAddresses are the addresses of this Pod.
+// ownAddresses returns the addresses of this Pod.
 func (b *Bootstrapper) ownAddresses() ([]string, error) {
 	addresses, err := b.addresses()
 	if err != nil {
-		return nil, fmt.Errorf("own addresses: %w", err)
+		return nil, fmt.Errorf("list the addresses of this Pod: %w", err)
 	}
 	var own []string
 	for _, a := range addresses {

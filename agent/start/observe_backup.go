@@ -18,31 +18,32 @@ import (
 )
 
 const (
-	// storeAge is how long an answer of the stores is taken as read: a start that waits looks more often than a store may
-	// be asked, which costs a listing and an object per lineage.
+	// storeAge is how long a response of the stores stays valid. A waiting start checks more often than it may query a
+	// store: each query costs a listing and one object per lineage.
 	storeAge = 10 * time.Second
-	// storeTimeout of the one object that a bootstrap writes.
+	// storeTimeout bounds the write of the one object of a bootstrap.
 	storeTimeout = time.Minute
 )
 
-// bootstraps is what the stores report the bootstrap that is due.
+// bootstraps is the result of the requests to the stores before a bootstrap.
 type bootstraps struct {
 	fact   Backup
 	order  Order
 	detail string
-	// epoch is above that of every lineage in the cluster's own place, 0 where it has none.
+	// epoch is above that of every lineage in the cluster's own place, 0 if it has no place.
 	epoch uint32
-	// source of an order that can be carried out, and what is restored from it: a plan, or a file where it has a key.
+	// source is the store of a request that can be carried out. plan or, if it has a key, file is what is restored
+	// from it.
 	source store.Store
 	plan   catalog.Plan
 	file   store.Object
-	// around are damaged objects that the plan does without.
+	// around are the damaged objects that the plan skips.
 	around []string
-	// read is when the stores were asked.
+	// read is when the stores were queried.
 	read time.Time
 }
 
-// observeBackup asks the stores, or remembers what they answered.
+// observeBackup queries the stores, or uses their last response.
 func (b *Bootstrapper) observeBackup(ctx context.Context, o *observation) {
 	if b.bootstraps.read.IsZero() || time.Since(b.bootstraps.read) > storeAge {
 		b.bootstraps = b.askStores(ctx)
@@ -56,9 +57,9 @@ func (b *Bootstrapper) observeBackup(ctx context.Context, o *observation) {
 	o.note("backup", o.bootstraps.detail)
 }
 
-// askStores asks whether the cluster was formed before, and for a plan of what is to be restored. The flag and the
-// configuration file are read here too: an agent that cannot read them must not form an empty cluster. A listing may take as long as it
-// gets on: a bootstrap that gives one up would never come, and nothing waits for it but the bootstrap.
+// askStores finds out whether the cluster was formed before, and plans the restore. It also reads the flag and the
+// configuration file, because an agent that cannot read them must not form an empty cluster. A listing has no time
+// limit while it makes progress: only the bootstrap waits for it, and without the listing there is no bootstrap.
 func (b *Bootstrapper) askStores(ctx context.Context) bootstraps {
 	ctx, cancel := store.Patient(ctx, store.MaxWait)
 	defer cancel()
@@ -94,13 +95,13 @@ func (b *Bootstrapper) askStores(ctx context.Context) bootstraps {
 	return b.planRestore(ctx, answer, order, backup)
 }
 
-// because says what was found, and in words why.
+// because returns a with a fact and the reason for it.
 func (a bootstraps) because(fact Backup, err error) bootstraps {
 	a.fact, a.detail = fact, err.Error()
 	return a
 }
 
-var errNoStore = errors.New("--restore names no store, and the configuration file has none yet")
+var errNoStore = errors.New("--restore names no store, and the configuration file does not contain one yet")
 
 func (b *Bootstrapper) planRestore(ctx context.Context, answer bootstraps, order *config.Restore, backup *config.Backup) bootstraps {
 	raw := order.Store
@@ -138,7 +139,7 @@ func (b *Bootstrapper) planRestore(ctx context.Context, answer bootstraps, order
 	return answer
 }
 
-// catalog is what a store holds below a prefix.
+// catalog lists the content of a store below a prefix.
 func (b *Bootstrapper) catalog(ctx context.Context, raw json.RawMessage, prefix string) (store.Store, catalog.Catalog, error) {
 	s, err := b.storeOf(ctx, raw)
 	if err != nil {
@@ -164,7 +165,7 @@ func (b *Bootstrapper) opened(ctx context.Context, c store.Config) (store.Store,
 	return s, nil
 }
 
-// findFile looks for the file that is to be restored, and whether it can be, as far as a few pages of it report.
+// findFile finds the file to restore and checks a few of its pages for whether it can be restored.
 func (b *Bootstrapper) findFile(ctx context.Context, answer bootstraps, key string, raw json.RawMessage) bootstraps {
 	c, err := store.ParseConfig(raw)
 	if err != nil {
@@ -177,7 +178,7 @@ func (b *Bootstrapper) findFile(ctx context.Context, answer bootstraps, key stri
 	file, err := store.Find(ctx, answer.source, key)
 	switch {
 	case errors.Is(err, store.ErrAbsent):
-		return answer.because(NoBackup, fmt.Errorf("%w; put it there, and it is restored", err))
+		return answer.because(NoBackup, fmt.Errorf("%w; upload the file to start the restore", err))
 	case errors.Is(err, store.ErrInvalid):
 		return answer.because(BackupUnusable, err)
 	case err != nil:
@@ -196,8 +197,8 @@ func (b *Bootstrapper) findFile(ctx context.Context, answer bootstraps, key stri
 	return answer
 }
 
-// decide is Decide, and where that gives a bootstrap to us although a running cluster is to be joined, what the table of the adoptions
-// makes of it.
+// decide returns the decision of Decide. If that lets this member bootstrap, and spec.bootstrap.join names a cluster
+// to join, it returns the decision of the adoptions table.
 func (b *Bootstrapper) decide(o *observation) Decision {
 	if d := Decide(o.Facts); d.Mode != ModeNew || b.cfg.Join == "" {
 		return d
@@ -206,8 +207,8 @@ func (b *Bootstrapper) decide(o *observation) Decision {
 	return o.adoption.Decision
 }
 
-// observeSource looks at the cluster that is to be joined, and at our place in it. What it lists is kept from the facts of the
-// start: those are about the quorum of a cluster that is ours.
+// observeSource queries the cluster to join and this member's entry in it. Its member list does not change the facts
+// of the start table, because those describe the quorum of the own cluster.
 func (b *Bootstrapper) observeSource(ctx context.Context, o *observation) {
 	o.source = AdoptionFacts{Source: SourceSilent, Claimed: claimedBy(o), Entry: NoEntry, Needs: Unmet}
 	endpoints, err := b.cfg.JoinEndpoints()
@@ -225,7 +226,7 @@ func (b *Bootstrapper) observeSource(ctx context.Context, o *observation) {
 	}
 	o.view = sight.view
 	for _, status := range sight.statuses {
-		// A learner is sent the whole file.
+		// A learner receives the complete file.
 		o.view.DBSizeInUse = max(o.view.DBSizeInUse, status.DBSize)
 	}
 	var listed Listed
@@ -237,7 +238,7 @@ func (b *Bootstrapper) observeSource(ctx context.Context, o *observation) {
 	b.observeAdoptionNeeds(ctx, o)
 }
 
-// claimedBy says whether this Pod has claimed the bootstrap as one by joining.
+// claimedBy reports whether this Pod has claimed a bootstrap by joining.
 func claimedBy(o *observation) Claimed {
 	if record := o.record.record; o.Record == FormingByUs && record.Adopted() && record.ClusterID != 0 {
 		return Intended
@@ -258,7 +259,8 @@ func entryOf(listed Listed, entry membership.Member, joining Joining) Entry {
 	}
 }
 
-// observeAdoptionNeeds looks whether the volume holds the database and our name resolves, as before any other add.
+// observeAdoptionNeeds checks that the database fits on the volume and that the own name resolves, as before any other
+// member add.
 func (b *Bootstrapper) observeAdoptionNeeds(ctx context.Context, o *observation) {
 	for _, need := range []func(context.Context, *observation) error{b.needSpace, b.needName} {
 		if err := need(ctx, o); err != nil {
@@ -269,8 +271,8 @@ func (b *Bootstrapper) observeAdoptionNeeds(ctx context.Context, o *observation)
 	o.source.Needs = Met
 }
 
-// sourceSight asks the endpoints for a linearizable list, each of them for its cluster, and each member for itself. clusterID is the
-// one that was begun to be joined, 0 for any.
+// sourceSight asks the cluster for a linearizable list, each endpoint for its cluster ID, and each member for its
+// status. clusterID is the cluster whose join has begun, 0 for any.
 func (b *Bootstrapper) sourceSight(ctx context.Context, endpoints []string, clusterID uint64) sourceSight {
 	var s sourceSight
 	s.view, s.listErr = membership.Observe(ctx, b.dial, membership.Query{
@@ -313,7 +315,7 @@ func (b *Bootstrapper) sourceSight(ctx context.Context, endpoints []string, clus
 	return s
 }
 
-// linearizable reads one key through the raft of the cluster at endpoint.
+// linearizable reads one key through raft of the cluster at endpoint.
 func (b *Bootstrapper) linearizable(ctx context.Context, endpoint string) error {
 	client, err := b.dial(ctx, endpoint)
 	if err != nil {
@@ -323,7 +325,7 @@ func (b *Bootstrapper) linearizable(ctx context.Context, endpoint string) error 
 	return membership.Linearizable(ctx, client)
 }
 
-// externalsIn are the IDs of the voters that are there before we join.
+// externalsIn returns the IDs of the voters that exist before this member joins.
 func externalsIn(view membership.View, own membership.Member) []string {
 	var externals []string
 	for _, m := range view.Voters() {

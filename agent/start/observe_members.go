@@ -15,20 +15,21 @@ import (
 	"github.com/etcd-druid/druid/membership"
 )
 
-// observeListing asks the other members whether a quorum lists us. No one is asked before the record says Formed: there is
-// no quorum, and a lookup of a name that is not published yet is remembered as missing by the cluster's DNS.
+// observeListing asks the other members whether a quorum lists this one. It asks no member before the record says
+// Formed: until then there is no quorum, and the cluster's DNS would cache as missing a name that is not published
+// yet.
 func (b *Bootstrapper) observeListing(ctx context.Context, o *observation) {
 	record, ok := b.knownRecord(o)
 	clusterID := record.ClusterID
 	if !ok || record.Phase == leases.PhaseForming {
-		o.note("listed", "no one to ask is known")
+		o.note("listed", "no member to query is known")
 		return
 	}
 	if clusterID == 0 && o.volume.identityFileErr == nil {
 		clusterID = uint64(o.volume.identityFile.ClusterID)
 	}
 	if clusterID == 0 {
-		o.note("listed", "the cluster ID is not known")
+		o.note("listed", "the cluster ID is unknown")
 		return
 	}
 	view, err := b.list(ctx, record, clusterID)
@@ -45,12 +46,12 @@ func (b *Bootstrapper) observeListing(ctx context.Context, o *observation) {
 	}
 }
 
-// errOnlyMember is what a cluster of one member ends with whose data is gone.
-var errOnlyMember = errors.New("no other member is there, so what this volume held is nowhere else; " +
-	"bring the volume back, or delete the EtcdCluster and create it again")
+// errOnlyMember is the error of a cluster of one member whose data is lost.
+var errOnlyMember = errors.New("the cluster has no other member, so no member has a copy of this volume's data; " +
+	"mount the original volume again, or delete the EtcdCluster and create it again")
 
-// list asks first those who surely are members, then everybody who is desired: a name that is asked for too early stays
-// missing for seconds.
+// list queries first the certain members, then all desired ones: DNS caches for seconds that a name is missing if it
+// is looked up too early.
 func (b *Bootstrapper) list(ctx context.Context, record leases.Record, clusterID uint64) (membership.View, error) {
 	var likely, others []string
 	if record.MemberList != nil {
@@ -83,7 +84,7 @@ func (b *Bootstrapper) list(ctx context.Context, record leases.Record, clusterID
 	return view, err
 }
 
-// guestURLs are the endpoints of the cluster that was joined, for as long as members of it may be left.
+// externalURLs returns the endpoints of the joined cluster while it can still have external members.
 func (b *Bootstrapper) externalURLs(record leases.Record) []string {
 	others, listed := record.Others()
 	if !record.Adopted() || listed && len(others) == 0 {
@@ -104,7 +105,7 @@ func (b *Bootstrapper) clientURLs(names []string) []string {
 	return endpoints
 }
 
-// urlsOf are where a member is asked: one of ours at its own name, any other where it says.
+// urlsOf returns the client URLs of a member: for a desired member its own DNS name, for any other what it advertises.
 func (b *Bootstrapper) urlsOf(m membership.Member) []string {
 	if slices.Contains(m.PeerURLs, b.peerURL(m.Name)) {
 		return []string{b.clientURL(m.Name)}
@@ -116,7 +117,7 @@ func (b *Bootstrapper) ask(ctx context.Context, endpoints []string, clusterID ui
 	return membership.Observe(ctx, b.dial, membership.Query{Endpoints: endpoints, ClusterID: clusterID, Timeout: endpointTimeout})
 }
 
-// enter turns the view into facts.
+// enter converts the member list to facts.
 func (b *Bootstrapper) enter(o *observation) {
 	data := o.volume.report.MemberID
 	if o.volume.err != nil {
@@ -128,7 +129,7 @@ func (b *Bootstrapper) enter(o *observation) {
 	}
 }
 
-// confirm reads a second list, an election timeout later and from another voter where there is one (R5).
+// confirm reads a second list after an election timeout, from another voter if there is one (R5).
 func (b *Bootstrapper) confirm(ctx context.Context, o *observation) {
 	if !loop.Sleep(ctx, b.electionTimeout()) {
 		return
@@ -156,11 +157,12 @@ func (b *Bootstrapper) confirm(ctx context.Context, o *observation) {
 	}
 }
 
-// logRoom is what etcd writes next to its database: two preallocated WAL files of 64 MB and some snapshots.
+// logRoom is the space that etcd needs in addition to its database: two preallocated WAL files of 64 MB and some
+// snapshots.
 const logRoom = 160 << 20
 
-// observeNeeds looks whether everything that a member add will need is there. It is asked before a removal too, for a
-// member that was removed and cannot come back is a member less.
+// observeNeeds checks all requirements of a member add. It runs before a removal too, because a member that is removed
+// and cannot come back reduces the cluster by one.
 func (b *Bootstrapper) observeNeeds(ctx context.Context, o *observation) {
 	if o.Data == Intact && o.Own == OwnID && o.Epoch != Fenced {
 		return // it resumes
@@ -174,28 +176,29 @@ func (b *Bootstrapper) observeNeeds(ctx context.Context, o *observation) {
 	o.Needs = Met
 }
 
-// needRoom: the raft group's limit of learners, which our own old entry frees if it is one.
+// needRoom checks the limit of learners of the raft group. An old learner entry of this member does not count.
 func (b *Bootstrapper) needRoom(_ context.Context, o *observation) error {
 	limit := o.record.record.MaxLearners
 	if learners, room := RoomOf(o.view, o.entry, o.Listed, limit); !room {
-		return fmt.Errorf("%d learners are in the cluster, its limit is %d; it frees up as they are promoted", learners, limit)
+		return fmt.Errorf("the cluster has %d learners and allows %d; this member can join after one of them is promoted", learners, limit)
 	}
 	return nil
 }
 
-// needSpace: the database of the cluster, and the log next to it.
+// needSpace checks that the volume has space for the database of the cluster and the log.
 func (b *Bootstrapper) needSpace(_ context.Context, o *observation) error {
 	free, err := volume.Free(b.cfg.VolumePath)
 	if err != nil {
 		return err
 	}
 	if want := o.view.DBSizeInUse + o.view.DBSizeInUse/10 + logRoom; free < want {
-		return fmt.Errorf("the volume has %d MiB free and %d MiB are needed; raise spec.storage.size", free>>20, want>>20)
+		return fmt.Errorf("the volume has %d MiB free, but %d MiB are required; increase spec.storage.size", free>>20, want>>20)
 	}
 	return nil
 }
 
-// needName: our own peer name resolves to our own address, else the peers that dial us would remember it as missing.
+// needName checks that the own peer name resolves to an address of this Pod. Otherwise, peers that dial it would cache
+// it as missing.
 func (b *Bootstrapper) needName(ctx context.Context, _ *observation) error {
 	ctx, cancel := context.WithTimeout(ctx, endpointTimeout)
 	defer cancel()
@@ -206,16 +209,16 @@ func (b *Bootstrapper) needName(ctx context.Context, _ *observation) error {
 	host := b.host(b.cfg.Member)
 	found, err := b.lookup(ctx, host)
 	if err != nil {
-		return fmt.Errorf("own peer name: %w", err)
+		return fmt.Errorf("look up the peer name of this member: %w", err)
 	}
 	if !slices.ContainsFunc(found, func(address string) bool { return slices.Contains(own, address) }) {
-		return fmt.Errorf("own peer name %s resolves to %v and not to this Pod", host, found)
+		return fmt.Errorf("the peer name %s resolves to %v instead of this Pod", host, found)
 	}
 	return nil
 }
 
-// needQuorum: the voters that are left when our old entry is gone are as many healthy ones as etcd asks for at an add,
-// where the new member counts as down. A learner's removal takes no vote.
+// needQuorum checks that enough healthy voters remain after the old entry is removed: as many as etcd requires for a
+// member add, where the new member counts as down. The removal of a learner costs no vote.
 func (b *Bootstrapper) needQuorum(ctx context.Context, o *observation) error {
 	left, want := QuorumForReplacing(o.view, o.entry, o.Listed)
 	healthy := 0
@@ -225,13 +228,13 @@ func (b *Bootstrapper) needQuorum(ctx context.Context, o *observation) error {
 		}
 	}
 	if healthy < want {
-		return fmt.Errorf("%d of the %d other voters are healthy, %d must be before this member is removed and added again",
+		return fmt.Errorf("%d of the %d other voters are healthy, but %d are required before this member can be removed and added again",
 			healthy, len(left), want)
 	}
 	return nil
 }
 
-// health asks each member itself: a healthy one knows a leader. No answer is unknown.
+// health queries each member. A healthy member has a leader. Without a response, the health is unknown.
 func (b *Bootstrapper) health(ctx context.Context, members []membership.Member) map[uint64]rules.Answer {
 	ctx, cancel := context.WithTimeout(ctx, endpointTimeout)
 	defer cancel()

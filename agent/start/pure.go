@@ -16,20 +16,22 @@ import (
 // This file holds what is pure about a start: what was read goes in, facts and intents come out. The observations and the
 // acts call it, and so does the model test, which drives it through interleavings that no real cluster can be made to take.
 
-// Sight is what a look reads without asking any etcd.
+// Sight is the input that the agent reads without a request to etcd.
 type Sight struct {
 	Report       datadir.Report
 	IdentityFile datadir.IdentityFile
-	// StampErr is ErrNoStamp, ErrBadStamp or what the disk answered; VolumeErr is the inspection's.
+	// IdentityFileErr is ErrNoIdentityFile, ErrBadIdentityFile or the error of the disk; VolumeErr is the error of the
+	// inspection.
 	IdentityFileErr, VolumeErr error
-	// Own is our own Lease, Record the cluster's.
+	// Own is the member Lease of this member, Record the cluster record.
 	Own       leases.Member
 	OwnErr    error
 	Record    leases.Record
 	RecordErr error
 }
 
-// Facts of a sight. What only etcd, the Service or the other members' Leases can report is left unknown.
+// Facts returns the facts of a sight. Facts that only etcd, the Service or other member Leases can provide stay
+// unknown.
 func (s *Sight) Facts(cfg *config.Config) Facts {
 	facts, _ := classify(*cfg,
 		volumeState{report: s.Report, identityFile: s.IdentityFile, identityFileErr: s.IdentityFileErr, err: s.VolumeErr},
@@ -38,7 +40,7 @@ func (s *Sight) Facts(cfg *config.Config) Facts {
 	return facts
 }
 
-// classify makes facts of what was read, and words of what stands in the way, by fact.
+// classify converts the input to facts. For each fact that can block a start, it returns an explanation.
 func classify(cfg config.Config, v volumeState, own ownLease, r recordState) (Facts, map[string]string) {
 	f, details := unknownFacts(), map[string]string{}
 	note := func(fact, detail string) {
@@ -64,7 +66,8 @@ func classify(cfg config.Config, v volumeState, own ownLease, r recordState) (Fa
 	return f, details
 }
 
-// ListingOf is what a quorum's list says of the member called name at peerURL whose data bears the ID data, 0 for none.
+// ListingOf returns what the member list of a quorum says about the member called name at peerURL. data is the raft ID
+// of its data, 0 for none.
 func ListingOf(view membership.View, name, peerURL string, data uint64) (entry membership.Member, listed Listed, own Own) {
 	entry, ok := view.Find(name, peerURL)
 	if !ok {
@@ -84,8 +87,9 @@ func ListingOf(view membership.View, name, peerURL string, data uint64) (entry m
 	return entry, listed, own
 }
 
-// JoiningOf says whether the listed entry is the learner that this process added: asked says that it sent an add, id
-// what was answered, 0 if the answer was lost, and attempts how often its etcd was started since.
+// JoiningOf reports whether the listed entry is the learner that this process added. asked says that the process sent
+// an add request. id is the ID in the response, 0 if the response was lost. attempts counts how often etcd was started
+// since.
 func JoiningOf(asked bool, id uint64, attempts int, entry uint64) Joining {
 	if asked && (id == 0 || id == entry) && attempts < maxJoinAttempts {
 		return JoiningNow
@@ -93,9 +97,10 @@ func JoiningOf(asked bool, id uint64, attempts int, entry uint64) Joining {
 	return NotJoining
 }
 
-// SlotIn is the slot in the light of a quorum's list. It binds while the ID that it names, or its holder under another ID,
-// is listed. A holder that is neither has removed itself, and may be kept from joining by nothing but the entry of another
-// member whose data is lost: that one need not wait for it, for a voter without data carries no quorum.
+// SlotIn returns the slot after a comparison with the member list of a quorum. A taken slot counts while the list has
+// the ID that the slot names, or its holder under another ID. A holder that is not listed has removed itself. The
+// entry of another member whose data is lost might be all that prevents the holder from joining, so that other member
+// does not wait for the slot: a voter without data does not support a quorum.
 func SlotIn(view membership.View, slot Slot, taken *leases.Replacing, peerURL func(name string) string) Slot {
 	if slot != SlotTaken || taken == nil {
 		return slot
@@ -107,7 +112,8 @@ func SlotIn(view membership.View, slot Slot, taken *leases.Replacing, peerURL fu
 	return SlotFree
 }
 
-// RoomOf says whether the raft group takes one more learner, where entry, listed so, is our own that would go first.
+// RoomOf reports whether the raft group accepts one more learner. A learner entry of this member does not count,
+// because it is removed first.
 func RoomOf(view membership.View, entry membership.Member, listed Listed, limit int) (learners int, room bool) {
 	learners = len(view.Learners())
 	if listed&isListed != 0 && entry.Learner {
@@ -116,9 +122,9 @@ func RoomOf(view membership.View, entry membership.Member, listed Listed, limit 
 	return learners, learners < limit
 }
 
-// QuorumForReplacing is how many of the voters that are left when our entry is gone must be healthy before it goes, and
-// which they are: as many as etcd asks for at an add, where the new member counts as down. A learner's removal takes no
-// vote, and the only voter can never be replaced.
+// QuorumForReplacing returns the voters that remain after the entry is removed, and how many of them must be healthy
+// before its removal. The number is what etcd requires for a member add, where the new member counts as down. The
+// removal of a learner costs no vote. The only voter can never be replaced.
 func QuorumForReplacing(view membership.View, entry membership.Member, listed Listed) (others []membership.Member, want int) {
 	if listed != Voter && (listed != Unstarted || entry.Learner) {
 		return nil, 0
@@ -130,8 +136,8 @@ func QuorumForReplacing(view membership.View, entry membership.Member, listed Li
 	return others, membership.Quorum(len(others) + 1)
 }
 
-// Claim is the record in which the Pod with UID executor claims an attempt of its own to form the group. IDs follow from
-// the token, so the cluster ID is put in by anyone who knows it.
+// Claim returns the record in which the Pod with UID executor claims a new attempt to form the group. The cluster ID
+// follows from the token, and the caller that knows it sets it.
 func Claim(record leases.Record, nonce, executor string, limit int) leases.Record {
 	record.Epoch = max(record.Epoch, record.FormedEpoch+1)
 	record.Nonce, record.Executor, record.MaxLearners = nonce, executor, limit
@@ -139,7 +145,7 @@ func Claim(record leases.Record, nonce, executor string, limit int) leases.Recor
 	return record
 }
 
-// StampOf says whose the data is going to be that etcd is about to write; own is the member's Lease.
+// IdentityFileOf returns the identity of the data that etcd is about to write. own is the member Lease.
 func IdentityFileOf(cfg *config.Config, record leases.Record, own leases.Member, clusterID, memberID uint64) datadir.IdentityFile {
 	return datadir.IdentityFile{
 		Cluster: cfg.ClusterUID, Member: cfg.Member,
@@ -154,7 +160,7 @@ func IdentityFileOf(cfg *config.Config, record leases.Record, own leases.Member,
 	}
 }
 
-// Formation is what the record says of the attempt that our data belongs to.
+// Formation is what the record says about the attempt that the data belongs to.
 type Formation = formation
 
 // The bootstraps.
@@ -165,12 +171,13 @@ const (
 	BootstrapLost     = bootstrapLost
 )
 
-// BootstrapOf compares the record, or the error of reading it, with the stamp of an attempt of the member called name.
+// BootstrapOf compares the record, or the error of reading it, with the identity file of an attempt of the member
+// called name.
 func BootstrapOf(record leases.Record, err error, identityFile datadir.IdentityFile, name string) Formation {
 	return classifyBootstrap(recordState{record: record, err: err}, identityFile, name)
 }
 
-// FormedBy is the record of the group that the Pod with UID executor formed on data with this stamp.
+// FormedBy returns the record of the group that the Pod with UID executor formed on data with this identity.
 func FormedBy(record leases.Record, identityFile datadir.IdentityFile, executor string) leases.Record {
 	record.Phase = leases.PhaseFormed
 	record.ClusterID = uint64(identityFile.ClusterID)
@@ -182,16 +189,16 @@ func FormedBy(record leases.Record, identityFile datadir.IdentityFile, executor 
 	return record
 }
 
-// Completed is the record with what it lacks of its own cluster, from the stamp of a member that runs in it, and whether
-// it lacked anything.
+// Completed adds the missing fields of the cluster to the record, from the identity file of a member that runs in it.
+// It reports whether a field was missing.
 func Completed(record leases.Record, identityFile datadir.IdentityFile) (leases.Record, bool) {
 	return complete(record, identityFile)
 }
 
-// startTable is this package's table in the metric of all decisions.
+// startTable is the name of the start table in the metric of all decisions.
 const startTable = "bootstrap.rules"
 
-// newDecisions returns the counter of decisions by table and rule, which all packages of the agent share.
+// newDecisions returns the counter of decisions by table and rule. All packages of the agent share it.
 func newDecisions(registerer prometheus.Registerer) (*prometheus.CounterVec, error) {
 	decisions := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "etcd_agent_decisions_total",

@@ -22,11 +22,13 @@ import (
 	"github.com/etcd-druid/druid/internal/loop"
 )
 
-// restore claims an attempt as form does, makes its data next to the data directory, stamps it and puts it in its place.
+// restore claims an attempt like form, writes its data next to the data directory, writes the identity file and
+// renames the data into place.
 //
-// Anyone who comes after a death finds: before the stamp, no data, and what was made is dropped; before the rename, a stamp of
-// no data, which says nothing; after it, intact data of the record's attempt, which is resumed. Each attempt has a token of
-// its own, so data of an earlier one is never gone on with.
+// After a crash, the next start finds one of three states. Before the identity file is written there is no data, and
+// the incomplete restore is deleted. Before the rename there is an identity file without data, which has no effect.
+// After the rename there is intact data of the record's attempt, which is resumed. Each attempt has its own token, so
+// the data of an earlier attempt is never continued.
 func (b *Bootstrapper) restore(ctx context.Context, d Decision, o *observation) (*launch.Order, error) {
 	a, err := b.claim(ctx, o)
 	if a == nil || err != nil {
@@ -59,12 +61,12 @@ func (b *Bootstrapper) restore(ctx context.Context, d Decision, o *observation) 
 	b.log.InfoContext(ctx, "data restored", "lineage", identityFile.Parent, "file", identityFile.File, "revision", result.Revision, "bumped", result.Bumped,
 		"events", result.Events, "deltas", result.Deltas, "bytes", result.Size)
 	inform("")
-	// There is a log: should it vanish before etcd opens it, the flags let it form no empty cluster.
+	// There is a log. If it vanishes before etcd opens it, these flags prevent an empty cluster.
 	return b.order(identityFile, start{cluster: a.cluster(b.cfg.Member), token: a.token, maxLearners: a.record.MaxLearners})
 }
 
-// clearForRestore moves aside what an attempt that was lost has in the place of the data, and drops what a restore that
-// died left next to it: no etcd ever ran on that.
+// clearForRestore quarantines data of a lost attempt and deletes an incomplete restore next to it. No etcd ever ran on
+// an incomplete restore.
 func (b *Bootstrapper) clearForRestore(ctx context.Context, o *observation) error {
 	if err := b.quarantine(ctx, o, "attempt-lost"); err != nil {
 		return err
@@ -76,13 +78,14 @@ func (b *Bootstrapper) clearForRestore(ctx context.Context, o *observation) erro
 	return datadir.Prune(b.cfg.VolumePath)
 }
 
-// fetch makes the data of the attempt next to the data directory. The revision is raised and all before it marked compacted,
-// because clients of the restored cluster may have seen more of its history; alarms NOSPACE that stood then are dropped.
+// fetch writes the data of the attempt next to the data directory. It raises the revision and marks all earlier
+// revisions as compacted, because clients of the restored cluster can have seen later revisions. It drops NOSPACE
+// alarms.
 func (b *Bootstrapper) fetch(ctx context.Context, o *observation, a *attempt, inform func(string)) (restore.Result, error) {
 	plan, file := o.bootstraps.plan, o.bootstraps.file
-	b.log.InfoContext(ctx, "restore begun", "full", plan.Full.Key, "file", file.Key, "deltas", len(plan.Deltas), "reach", plan.Reach, "notes", plan.Notes)
+	b.log.InfoContext(ctx, "restore started", "full", plan.Full.Key, "file", file.Key, "deltas", len(plan.Deltas), "reach", plan.Reach, "notes", plan.Notes)
 	if len(o.bootstraps.around) > 0 {
-		b.log.WarnContext(ctx, "damaged backups left out", "objects", o.bootstraps.around, "full", plan.Full.Key)
+		b.log.WarnContext(ctx, "damaged backups skipped", "objects", o.bootstraps.around, "full", plan.Full.Key)
 	}
 	inform = reportAround(o.bootstraps.around, inform)
 	inform("restoring " + cmp.Or(file.Key, plan.Full.Key))
@@ -99,13 +102,13 @@ func (b *Bootstrapper) fetch(ctx context.Context, o *observation, a *attempt, in
 	case err != nil:
 		return result, err
 	case result.ClusterID != a.clusterID || result.MemberID != a.memberID:
-		return result, fmt.Errorf("restore: the data is of member %x in cluster %x, claimed were %x in %x",
+		return result, fmt.Errorf("restore: the data belongs to member %x in cluster %x, but the claim names %x in %x",
 			result.MemberID, result.ClusterID, a.memberID, a.clusterID)
 	}
 	return result, nil
 }
 
-// restoreFailed reports why, and rests: each attempt costs a claim in the record, and requests to the store.
+// restoreFailed reports the error and waits: each attempt costs a claim in the record, and requests to the store.
 func (b *Bootstrapper) restoreFailed(ctx context.Context, o *observation, inform func(string), err error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
@@ -120,27 +123,27 @@ func (b *Bootstrapper) restoreFailed(ctx context.Context, o *observation, inform
 	return err
 }
 
-// spoiledFor is how long a plan is not tried again whose objects turned out to be unusable: a person may put a good copy in
-// a broken one's place, under its name.
+// spoiledFor is how long a plan with unusable objects is not tried again. In the meantime, a user can replace a broken
+// object with a valid copy under its name.
 const spoiledFor = 5 * time.Minute
 
-// restores is what became of the attempts to restore that this process made.
+// restores has the results of the attempts to restore that this process made.
 type restores struct {
 	// failures in a row.
 	failures int
-	// spoiled is why plan, or file, cannot be carried out, at that time.
+	// spoiled is why plan, or file, could not be restored at the time at.
 	spoiled error
 	plan    catalog.Plan
 	file    store.Object
 	at      time.Time
-	// without are fulls that hold more than the target.
+	// without are full backups that contain more than the target.
 	without []string
-	// damaged are the objects that an attempt found damaged, by their keys, and what it said of them. Until all of them are looked at
-	// again it only grows, so each is a reason for one attempt at another plan.
+	// damaged are the objects that an attempt found damaged, by key, with the error. The map only grows until all
+	// objects are checked again, so each object causes one attempt with another plan.
 	damaged map[string]error
 }
 
-// failed remembers an attempt.
+// failed stores the result of an attempt.
 func (r *restores) failed(plan catalog.Plan, file store.Object, err error, now time.Time) {
 	r.failures++
 	switch {
@@ -157,20 +160,21 @@ func (r *restores) failed(plan catalog.Plan, file store.Object, err error, now t
 	}
 }
 
-// recall takes an answer back whose plan was tried in vain.
+// recall changes the result to unusable if its plan failed recently.
 func (r *restores) recall(answer *bootstraps) {
 	if r.spoiled != nil && time.Since(r.at) < spoiledFor && reflect.DeepEqual(r.plan, answer.plan) && r.file == answer.file {
 		*answer = answer.because(BackupUnusable, r.spoiled)
 	}
 }
 
-// others are the fulls to plan without, but for one that is asked for by its name.
+// others returns the full backups that a plan must not use, except one that is requested by name.
 func (r *restores) others(name string) []string {
 	return slices.DeleteFunc(slices.Clone(r.without), func(key string) bool { return name != "" && strings.HasSuffix(key, name) })
 }
 
-// isUnusable says whether the same attempt would end in the same way: the objects are to blame, and not the way to them; or the disk, and that only
-// shows when all of them are read. What a newer druid wrote is unusable here.
+// isUnusable reports whether the same attempt would fail in the same way: because of the objects and not of the access
+// to them, or because of too little disk space, which only shows when all objects are read. Objects that a newer druid
+// wrote are unusable here.
 func isUnusable(err error) bool {
 	for _, known := range []error{
 		restore.ErrSwapped, restore.ErrShort, restore.ErrFork, restore.ErrVersion, restore.ErrQuota, restore.ErrAuth, restore.ErrSpaceAlongside, store.ErrDamaged, store.ErrNewer,
@@ -186,10 +190,10 @@ func isUnusable(err error) bool {
 	return full || file || changes || gap
 }
 
-// progressEvery is how often progress is reported: each time costs a patch of the member's Lease.
+// progressEvery is how often progress is reported. Each report costs a patch of the member Lease.
 const progressEvery = 5 * time.Second
 
-// progress reports a restore, in the Lease and in the log.
+// progress reports a restore in the Lease and in the log.
 func (b *Bootstrapper) progress(ctx context.Context, inform func(string)) func(restore.Progress) {
 	notified, pace := time.Now(), restore.Pace{}
 	return func(at restore.Progress) {

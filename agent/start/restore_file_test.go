@@ -25,8 +25,8 @@ import (
 	single "github.com/etcd-druid/druid/test/member"
 )
 
-// savedFile writes into a directory what `etcdctl snapshot save` gets of an etcd with keys 1 and 3, and, with auth, with authentication on.
-// It returns etcd's last revision.
+// savedFile writes to a directory what `etcdctl snapshot save` returns for an etcd with keys 1 and 3. With auth,
+// authentication is enabled. It returns the last revision of etcd.
 func savedFile(t *testing.T, minor, path string, auth bool) (last int64) {
 	t.Helper()
 	source := single.Start(t, minor, single.Options{Token: "old"})

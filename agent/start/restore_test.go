@@ -29,11 +29,11 @@ import (
 	single "github.com/etcd-druid/druid/test/member"
 )
 
-// oldLineage is that of the cluster whose backups there are.
+// oldLineage is the lineage of the existing backups.
 const oldLineage = catalog.Lineage("00000004-01d")
 
-// saved is the place of a cluster with another UID that was saved: a full with keys 1 and 2, raised alarm and all, and a delta in which 2 is
-// deleted and 3 is put.
+// saved is the place of the backups of a cluster with another UID: a full backup with keys 1 and 2 and a raised alarm,
+// and a delta backup that deletes 2 and puts 3.
 func saved(t *testing.T, minor, path, prefix string) (place history.Place, last int64) {
 	t.Helper()
 	place = placeAt(t, path, prefix)
@@ -84,7 +84,7 @@ func savedConfig(t *testing.T, at string) string {
 	return string(content)
 }
 
-// writtenConfig is the path of a file with that content, or of none.
+// writtenConfig is the path of a file with that content. Without content there is no file.
 func writtenConfig(t *testing.T, content string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "config.yaml")
@@ -94,13 +94,13 @@ func writtenConfig(t *testing.T, content string) string {
 	return path
 }
 
-// savedAt lets the member's cluster be saved in a directory.
+// savedAt configures backups of the member's cluster in a directory.
 func (m *member) savedAt(path string) {
 	m.c.t.Helper()
 	m.cfg.ConfigPath = writtenConfig(m.c.t, savedConfig(m.c.t, string(storeJSON(path))))
 }
 
-// restores orders the member to restore.
+// restores requests a restore from the member.
 func (m *member) restores(order config.Restore) {
 	m.c.t.Helper()
 	text, err := order.Encode()
@@ -113,7 +113,7 @@ func TestAClusterIsFormedFromTheBackupsOfItsPredecessor(t *testing.T) {
 	path := t.TempDir()
 	place, last := saved(t, "3.6", path, "ns/c")
 	c := newCluster(t, "3.6.16", "c-a", "c-b", "c-c")
-	// Anyone who joins or resumes asks no store.
+	// A member that joins or resumes queries no store.
 	silent := func(context.Context, store.Config) (store.Store, error) {
 		t.Error("a store was opened")
 		return nil, errBroken
@@ -161,7 +161,7 @@ func TestAClusterIsFormedFromTheBackupsOfItsPredecessor(t *testing.T) {
 	}
 }
 
-// holdsWhatWasSaved of the cluster of saved, whose last revision is last.
+// holdsWhatWasSaved checks that the cluster has the data of saved, whose last revision is last.
 func (c *cluster) holdsWhatWasSaved(name string, last int64) {
 	c.t.Helper()
 	client := c.client(name)
@@ -248,7 +248,7 @@ func TestARestoreThatBreaksOffIsBegunAgain(t *testing.T) {
 	})
 }
 
-// breaking is a store from which deltas cannot be read, and to which nothing can be put, a number of times.
+// breaking is a store whose reads of delta backups and whose writes fail a number of times.
 type breaking struct {
 	store.Store
 	gets, puts atomic.Int32
@@ -272,7 +272,7 @@ func (s *breaking) Put(ctx context.Context, key string, r io.Reader, o store.Put
 	return s.Store.Put(ctx, key, r, o)
 }
 
-// reported is what the member reported so far.
+// notified returns what the member has reported so far.
 func (m *member) notified(want func(Published) bool) (all []Published) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

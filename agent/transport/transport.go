@@ -23,38 +23,38 @@ import (
 
 // Times of a connection. A member is dialled within its Pod or over the Pod network.
 const (
-	// dialTimeout is how long a connection may take to come up. A SYN that a dead node swallows is sent again after 1 s.
+	// dialTimeout bounds the time to connect. TCP sends a SYN that a dead node did not accept again after 1 s.
 	dialTimeout = 2 * time.Second
-	// keepAliveTime is the idle time before a ping; keepAliveTimeout is how long its answer may take before the
-	// connection is given up: a frozen node is noticed well within a renewal interval of 15 s. etcd refuses clients that
-	// ping more often than every 5 s.
+	// keepAliveTime is the idle time before a ping. keepAliveTimeout bounds its response, after which the connection
+	// is closed. So a frozen node is detected well within a renewal interval of 15 s. etcd rejects clients that ping
+	// more often than every 5 s.
 	keepAliveTime    = 6 * time.Second
 	keepAliveTimeout = 3 * time.Second
-	// redialDelay and maxRedialDelay pace the attempts to reach a member that is down. gRPC's own go up to two minutes:
-	// a member that is back would be seen as away for as long.
+	// redialDelay and maxRedialDelay bound the pause between attempts to connect to a member that is down. gRPC's
+	// default maximum is two minutes, and a member that is back would look down for that time.
 	redialDelay    = 100 * time.Millisecond
 	maxRedialDelay = time.Second
-	// httpTimeout bounds one request to etcd's metrics listener, whose probes may wait for a linearizable read.
+	// httpTimeout bounds one request to etcd's metrics listener. Its probes can wait for a linearizable read.
 	httpTimeout = 5 * time.Second
-	// headerTimeout bounds how long a client of ours may take to say what it wants.
+	// headerTimeout bounds how long a client may take to send its request header.
 	headerTimeout = 5 * time.Second
-	// requestTimeout bounds a whole request, answerTimeout its answer from then on, and idleTimeout a connection between two
-	// requests. Bodies are a line; metrics are the longest answer, and Prometheus gives up after ten seconds. Two scrapes are up to
-	// a minute apart.
+	// requestTimeout bounds a complete request, answerTimeout its response from then on, and idleTimeout a connection
+	// between two requests. Request bodies are one line. Metrics are the longest response, and Prometheus times out
+	// after ten seconds. Two scrapes are up to a minute apart.
 	requestTimeout = 10 * time.Second
 	answerTimeout  = 30 * time.Second
 	idleTimeout    = 2 * time.Minute
-	// headerBytes is more than any client of ours sends.
+	// headerBytes is more than any client of the agent sends.
 	headerBytes = 16 << 10
 )
 
-// Transport makes connections. The zero value speaks plain text.
+// Transport makes connections. The zero value uses plain text.
 type Transport struct {
 	// TLS for both sides of every connection, nil for none.
 	TLS *tls.Config
 }
 
-// Scheme of the URLs under which members are reached: http or https.
+// Scheme of the URLs of members: http or https.
 func (t Transport) Scheme() string {
 	if t.TLS != nil {
 		return "https"
@@ -62,21 +62,21 @@ func (t Transport) Scheme() string {
 	return "http"
 }
 
-// URL of a host and port, as etcd's flags and clients want it.
+// URL returns the URL of a host and port, as etcd's flags and clients need it.
 func (t Transport) URL(host string, port int) string {
 	u := url.URL{Scheme: t.Scheme(), Host: net.JoinHostPort(host, strconv.Itoa(port))}
 	return u.String()
 }
 
-// Etcd returns a client of the etcd members at endpoints. It connects when it is first used, so an error means that the
-// configuration is wrong, never that a member is away. The caller closes it. A client of one endpoint asks that one, whichever
-// endpoint a call like Status names.
+// Etcd returns a client of the etcd members at endpoints. It connects on first use, so an error means that the
+// configuration is wrong, never that a member is down. The caller closes it. A client of one endpoint queries that
+// endpoint, whichever endpoint a call like Status names.
 func (t Transport) Etcd(ctx context.Context, endpoints ...string) (*clientv3.Client, error) {
 	return t.etcd(ctx, endpoints)
 }
 
-// Listener is Etcd for one who watches much and is in no hurry: what arrives is read in bursts, at most each gatherFor.
-// Whatever else is asked over this connection waits as long for its answer.
+// Listener is Etcd for a client that watches many changes without urgency. It reads in bursts, at most each gatherFor.
+// Other requests over this connection wait as long for their responses.
 func (t Transport) Listener(ctx context.Context, endpoint string) (*clientv3.Client, error) {
 	return t.etcd(ctx, []string{endpoint}, gathered()...)
 }
@@ -102,7 +102,8 @@ func (t Transport) etcd(ctx context.Context, endpoints []string, options ...grpc
 		return nil, fmt.Errorf("dial etcd at %v: %w", endpoints, err)
 	}
 	if len(endpoints) == 1 {
-		// What is asked of one endpoint, as each Status is, clientv3 asks over a new connection: here it is the one there is.
+		// clientv3 uses a new connection for a request to one endpoint, such as Status. This makes it use the existing
+		// connection.
 		remote := clientv3.RetryMaintenanceClient(client, client.ActiveConnection())
 		client.Maintenance = clientv3.NewMaintenanceFromMaintenanceClient(remote, client)
 	}
@@ -122,7 +123,7 @@ func (t Transport) HTTPClient() *http.Client {
 	}
 }
 
-// Listen opens the listener of a server of ours at host (all addresses when empty) and port (any when 0).
+// Listen opens a listener at host (all addresses if empty) and port (any if 0).
 func (t Transport) Listen(ctx context.Context, host string, port int) (net.Listener, error) {
 	address := net.JoinHostPort(host, strconv.Itoa(port))
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
@@ -135,7 +136,7 @@ func (t Transport) Listen(ctx context.Context, host string, port int) (net.Liste
 	return listener, nil
 }
 
-// Server returns an HTTP server with bounded patience, for a listener made by Listen.
+// Server returns an HTTP server with time limits, for a listener from Listen.
 func (t Transport) Server(handler http.Handler) *http.Server {
 	return &http.Server{
 		Handler: handler, ReadHeaderTimeout: headerTimeout, ReadTimeout: requestTimeout, WriteTimeout: answerTimeout, IdleTimeout: idleTimeout,
@@ -143,16 +144,16 @@ func (t Transport) Server(handler http.Handler) *http.Server {
 	}
 }
 
-// TakeUpTo lets the answer to a request take as long as the given time, whatever the server's limit is.
+// TakeUpTo lets the response to a request take the given time, regardless of the limit of the server.
 func TakeUpTo(w http.ResponseWriter, d time.Duration) error {
 	if err := http.NewResponseController(w).SetWriteDeadline(time.Now().Add(d + answerTimeout)); err != nil {
-		return fmt.Errorf("take up to %s for an answer: %w", d, err)
+		return fmt.Errorf("extend the response timeout to %s: %w", d, err)
 	}
 	return nil
 }
 
-// etcdLogger writes what etcd's client warns of as JSON to stderr, with the keys of the agent's own log. The client logs
-// each failed attempt of a retried call at Warn, which its caller reports better: only errors are left.
+// etcdLogger writes the errors of etcd's client as JSON to stderr, with the keys of the agent's log. The client logs
+// each failed attempt of a retried call at Warn. Those are left out, because the caller reports them better.
 func etcdLogger() *zap.Logger {
 	encoder := zap.NewProductionEncoderConfig()
 	encoder.TimeKey, encoder.EncodeTime = "time", zapcore.RFC3339NanoTimeEncoder
@@ -162,13 +163,14 @@ func etcdLogger() *zap.Logger {
 }
 
 const (
-	// gatherFor is how long what arrives may wait. etcd sends each revision as a message of its own, and most of what a
-	// message costs its reader is to wake up for it: at 5000 a second this saves a third.
+	// gatherFor is how long received data may wait. etcd sends each revision as one message, and most of the reader's
+	// cost of a message is the wake-up: at 5000 messages a second this saves a third.
 	gatherFor = 20 * time.Millisecond
-	// gatherWindow is how much etcd may send meanwhile, in bytes: 50 MB/s. A fixed window also spares the pings that gRPC
-	// finds a better one with.
+	// gatherWindow is how much etcd may send in that time, in bytes: 50 MB/s. A fixed window also avoids the pings
+	// with which gRPC looks for a better one.
 	gatherWindow = 1 << 20
-	// gatherBuffer is how much is read at once, in bytes: what arrives in that time at 5000 revisions of 1 KiB a second.
+	// gatherBuffer is how much is read at once, in bytes: what arrives in that time at 5000 revisions of 1 KiB a
+	// second.
 	gatherBuffer = 128 << 10
 )
 
@@ -185,11 +187,11 @@ func gathered() []grpc.DialOption {
 	}
 }
 
-// gatheringConn reads at once what had arrived when there was nothing more to read, and then lets more arrive.
+// gatheringConn reads all data that has arrived, and waits for more data before it reads again.
 type gatheringConn struct {
 	net.Conn
 	raw syscall.RawConn
-	// next is when there is something to gain from reading again.
+	// next is the earliest time of the next read.
 	next time.Time
 }
 
@@ -218,17 +220,18 @@ func (c *gatheringConn) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// wakeAt says how many bytes must have arrived before the kernel wakes this process. What cannot be set costs CPU alone.
+// wakeAt sets how many bytes must arrive before the kernel wakes this process. If it fails, reading only costs more
+// CPU.
 func (c *gatheringConn) wakeAt(n int) {
 	_ = c.raw.Control(func(fd uintptr) { _ = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVLOWAT, n) })
 }
 
-// Reach says whether something accepts a TCP connection at address, host and port; nil if so. It speaks no protocol. etcd's
-// client waits out its backoff where no one listens yet; anyone who polls asks here first.
+// Reach returns nil if a TCP connection to address, a host and a port, succeeds. It uses no protocol above TCP. Call
+// it before polling with etcd's client, which waits for its backoff if nothing listens yet.
 func (t Transport) Reach(ctx context.Context, address string) error {
 	conn, err := (&net.Dialer{Timeout: dialTimeout}).DialContext(ctx, "tcp", address)
 	if err != nil {
-		return fmt.Errorf("reach %s: %w", address, err)
+		return fmt.Errorf("connect to %s: %w", address, err)
 	}
 	_ = conn.Close()
 	return nil

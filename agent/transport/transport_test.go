@@ -42,7 +42,7 @@ func TestURL(t *testing.T) {
 	}
 }
 
-// One value makes both sides speak TLS: there is no second path.
+// One value enables TLS on both sides.
 func TestListenerAndClientSpeakWhatTheTransportReports(t *testing.T) {
 	keys := httptest.NewTLSServer(http.NotFoundHandler())
 	defer keys.Close()
@@ -86,7 +86,8 @@ func TestListenerAndClientSpeakWhatTheTransportReports(t *testing.T) {
 	}
 }
 
-// A watch over gathered reads loses nothing, whatever the size of the messages, and hears of what follows an idle time.
+// A watch with gathered reads loses nothing, whatever the size of the messages, and receives what follows an idle
+// time.
 func TestAListenerHearsEverything(t *testing.T) {
 	m := member.Start(t, member.Minors[1], member.Options{Token: "listener"})
 	client, err := Transport{}.Listener(t.Context(), m.Endpoint)
@@ -121,7 +122,7 @@ func TestAListenerHearsEverything(t *testing.T) {
 	}
 }
 
-// A look at a member each second must not cost a connection each second.
+// A status request each second must not open a connection each second.
 func TestAMemberIsAskedOverOneConnection(t *testing.T) {
 	m := member.Start(t, member.Minors[1], member.Options{Token: "one"})
 	endpoint, accepted := counted(t, m.Endpoint)
@@ -148,7 +149,7 @@ func TestAMemberIsAskedOverOneConnection(t *testing.T) {
 	}
 }
 
-// counted hands connections on to the endpoint, and counts them.
+// counted forwards connections to the endpoint, and counts them.
 func counted(t *testing.T, endpoint string) (there string, accepted *atomic.Int64) {
 	t.Helper()
 	behind, err := url.Parse(endpoint)
@@ -189,7 +190,8 @@ func counted(t *testing.T, endpoint string) (there string, accepted *atomic.Int6
 	return "http://" + listener.Addr().String(), accepted
 }
 
-// Anyone who says little, or nothing more, must not keep a connection of the agent: there are as many as its memory has room for.
+// A client that sends little, or nothing more, must not keep a connection of the agent, because each connection uses
+// memory.
 func TestAServerHasBoundedTimeout(t *testing.T) {
 	for name, c := range map[string]struct {
 		sent   string
@@ -237,7 +239,7 @@ func TestWhoReadsNothingIsGivenUp(t *testing.T) {
 	})
 }
 
-// A backup on demand takes longer than any other answer, and must not be cut off.
+// A backup on demand takes longer than any other response, and must not be cut off.
 func TestAnAnswerMayBeGivenMoreTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client := served(t, func(w http.ResponseWriter, r *http.Request) {
@@ -262,7 +264,7 @@ func TestAnAnswerMayBeGivenMoreTime(t *testing.T) {
 	})
 }
 
-// served returns a connection to a server of ours, in memory.
+// served returns an in-memory connection to a server of this package.
 func served(t *testing.T, handler http.HandlerFunc) net.Conn {
 	t.Helper()
 	client, accepted := net.Pipe()

@@ -16,33 +16,34 @@ import (
 const (
 	// DataDir is etcd's data directory.
 	DataDir = "data"
-	// LockFile is held with an exclusive flock for as long as etcd may run or the agent looks at the volume.
+	// LockFile is locked with an exclusive flock while etcd may run or the agent reads the volume.
 	LockFile = "druid.lock"
-	// StampFile says whose the data is.
+	// IdentityFileName is the identity file: to whom the data belongs.
 	IdentityFileName = "druid.json"
-	// ExitFile says how the last etcd ended. It is absent while etcd runs, so its absence means an unclean end.
+	// ExitFile says how the last etcd exited. It is absent while etcd runs, so its absence means an unclean exit.
 	ExitFile = "druid.exit"
-	// AsidePrefix starts the names of data directories that were moved aside.
+	// QuarantinePrefix starts the names of quarantined data directories.
 	QuarantinePrefix = "data.quarantine-"
-	// RestoredDir is where a data directory is made from a backup, until it is stamped and renamed. Names that start so are
-	// the restore's own, and no etcd ever ran on what they name.
+	// RestoredDir is where a restore builds a data directory until its identity file is written and it is renamed.
+	// Names with this prefix belong to the restore, and no etcd ever ran on their data.
 	RestoredDir = "data.restored"
-	// AsideFile, in such a directory, says why it was moved aside and what is in it.
+	// QuarantineFile, in a quarantined directory, says why it was quarantined and what it contains.
 	QuarantineFile = "druid.quarantine.json"
 )
 
-// RestoredPath is where a data directory is made from a backup.
+// RestoredPath is where a restore builds a data directory.
 func RestoredPath(volume string) string { return filepath.Join(volume, RestoredDir) }
 
 // DataPath is etcd's data directory on the volume.
 func DataPath(volume string) string { return filepath.Join(volume, DataDir) }
 
-// ErrInUse says that another process holds the volume's lock.
+// ErrInUse says that another process holds the lock of the volume.
 var ErrInUse = errors.New("volume is in use by another process")
 
-// Lock takes the volume's lock without waiting. It is held until every copy of the returned descriptor, also inherited
-// and passed ones, is closed; it is never unlocked explicitly, for that would unlock all copies. Another's lock is
-// ErrInUse; any other error says what is wrong with the volume and what to do.
+// Lock takes the lock of the volume without waiting. The lock is held until every copy of the returned descriptor is
+// closed, inherited and passed ones included. It is never unlocked explicitly, because that would unlock all copies.
+// If another process holds the lock, the error is ErrInUse. Any other error describes the problem of the volume and
+// what to do.
 func Lock(volume string) (*os.File, error) {
 	if err := writable(volume); err != nil {
 		return nil, err
@@ -60,7 +61,7 @@ func Lock(volume string) (*os.File, error) {
 	return f, nil
 }
 
-// writable finds out before anything is tried on it whether the volume is ours to write.
+// writable checks that this process can write to the volume, before anything is changed on it.
 func writable(volume string) error {
 	info, err := os.Stat(volume)
 	if err != nil {
@@ -75,28 +76,28 @@ func writable(volume string) error {
 	return nil
 }
 
-// explain says what a person can do about err.
+// explain adds to err what the user can do.
 func explain(volume string, err error) error {
-	hint := "look at the volume and its PersistentVolumeClaim"
+	hint := "check the volume and its PersistentVolumeClaim"
 	if errno, ok := errors.AsType[syscall.Errno](err); ok {
 		switch errno {
 		case syscall.ENOENT:
 			hint = "it is missing: mount the member's PersistentVolumeClaim there"
 		case syscall.EROFS:
-			hint = "it is read-only: a file system that found errors is remounted read-only; look at the node's kernel log"
+			hint = "it is read-only: Linux can remount a file system with errors as read-only; check the kernel log of the node"
 		case syscall.EACCES, syscall.EPERM:
-			hint = fmt.Sprintf("it is not writable by UID %d, GID %d: let the Pod's fsGroup or the storage class give it to them",
+			hint = fmt.Sprintf("it is not writable by UID %d, GID %d: grant write access with the fsGroup of the Pod or in the storage class",
 				os.Getuid(), os.Getgid())
 		case syscall.ENOSPC, syscall.EDQUOT:
-			hint = "it is full: raise spec.storage.size"
+			hint = "it is full: increase spec.storage.size"
 		case syscall.EIO:
-			hint = "the disk fails to read or write: replace it"
+			hint = "the disk has I/O errors: replace it"
 		}
 	}
 	return fmt.Errorf("volume %s: %w (%s)", volume, err, hint)
 }
 
-// Free is the space that the volume has left for our user, in bytes.
+// Free is the free space of the volume for this user, in bytes.
 func Free(volume string) (int64, error) {
 	var st unix.Statfs_t
 	if err := unix.Statfs(volume, &st); err != nil {
@@ -105,7 +106,7 @@ func Free(volume string) (int64, error) {
 	return int64(st.Bavail * uint64(st.Bsize)), nil
 }
 
-// Size is what the volume's file system holds in all, in bytes.
+// Size is the total size of the volume's file system, in bytes.
 func Size(volume string) (int64, error) {
 	var st unix.Statfs_t
 	if err := unix.Statfs(volume, &st); err != nil {
@@ -114,22 +115,22 @@ func Size(volume string) (int64, error) {
 	return int64(st.Blocks * uint64(st.Bsize)), nil
 }
 
-// Exit is the marker of how the last etcd on the volume ended. It is removed before etcd is started, so a volume without
-// one saw a crash of the node, of launch, or never an etcd.
+// Exit is the marker of how the last etcd on the volume exited. It is removed before etcd starts. Without a marker,
+// the node or launch crashed, or etcd never ran.
 type Exit struct {
-	// Clean: code 0, or SIGTERM that launch had sent.
+	// Clean: exit code 0, or SIGTERM from launch.
 	Clean bool `json:"clean"`
-	// Code of the exit, −1 where a signal ended it; Signal is its name then.
+	// Code of the exit, −1 if a signal ended etcd; Signal is then its name.
 	Code   int    `json:"code"`
 	Signal string `json:"signal,omitempty"`
-	// Crashes counts the exits in a row that were not clean.
+	// Crashes counts consecutive exits that were not clean.
 	Crashes int `json:"crashes,omitempty"`
 }
 
 // ErrNoExit says that there is no marker.
 var ErrNoExit = errors.New("no exit marker")
 
-// WriteExit puts the marker onto the volume.
+// WriteExit writes the marker to the volume.
 func WriteExit(volume string, e Exit) error {
 	raw, err := json.Marshal(e)
 	if err != nil {
@@ -138,7 +139,7 @@ func WriteExit(volume string, e Exit) error {
 	return WriteFile(filepath.Join(volume, ExitFile), append(raw, '\n'))
 }
 
-// ReadExit reads the marker. Its absence is ErrNoExit.
+// ReadExit reads the marker. Without a marker it returns ErrNoExit.
 func ReadExit(volume string) (Exit, error) {
 	var e Exit
 	raw, err := os.ReadFile(filepath.Join(volume, ExitFile))
@@ -162,12 +163,12 @@ func ClearExit(volume string) error {
 	return SyncDir(volume)
 }
 
-// fileMode of what this package writes: the volume is one user's.
+// fileMode of the files of this package. The volume belongs to one user.
 const fileMode = 0o600
 
-// WriteFile puts content into the file at path, whole or not at all, and durably: a temporary file next to it, fsync,
-// rename, fsync of the directory. The temporary file has one name, so that anyone who writes after one that died takes it over and nothing
-// gathers on the volume: no one else may be writing the same file.
+// WriteFile writes content to the file at path, durably and completely or not at all: a temporary file in the same
+// directory, fsync, rename, fsync of the directory. The temporary file has a fixed name. So a writer after a crash
+// reuses it, and no files accumulate on the volume. Only one process may write the same file at a time.
 func WriteFile(path string, content []byte) error {
 	temp, err := os.OpenFile(filepath.Join(filepath.Dir(path), "."+filepath.Base(path)+".new"), os.O_WRONLY|os.O_CREATE|os.O_TRUNC, fileMode)
 	if err != nil {

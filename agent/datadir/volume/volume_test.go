@@ -82,7 +82,7 @@ func readOnly(dir string) error {
 	return syscall.Mount("none", dir, "tmpfs", syscall.MS_REMOUNT|syscall.MS_RDONLY, "")
 }
 
-// lockAs tries as another user, on a thread that ends with its goroutine because it is never unlocked.
+// lockAs tries to lock as another user, on a thread that ends with its goroutine because it is never unlocked.
 func lockAs(uid uintptr, dir string) (err error) {
 	var other sync.WaitGroup
 	other.Go(func() {
@@ -134,7 +134,7 @@ func TestExitMarkerIsReadAsItWasWritten(t *testing.T) {
 func TestFileIsWrittenWholeOrNotAtAll(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "f")
-	// What a writer left that was killed.
+	// The temporary file of a writer that was killed.
 	if err := os.WriteFile(filepath.Join(dir, ".f.new"), []byte("much that is not whole"), 0o644); err != nil {
 		t.Fatal(err)
 	}
@@ -147,7 +147,7 @@ func TestFileIsWrittenWholeOrNotAtAll(t *testing.T) {
 	if err := WriteFile(filepath.Join(dir, "missing", "f"), nil); err == nil {
 		t.Error("written into a directory that is not there")
 	}
-	// A rename that fails leaves neither a change nor a temporary file.
+	// A failed rename leaves neither a change nor a temporary file.
 	if err := os.MkdirAll(filepath.Join(dir, "d", "full"), 0o700); err != nil {
 		t.Fatal(err)
 	}

@@ -16,14 +16,14 @@ import (
 )
 
 const (
-	// dialTimeout bounds one dial of a unix socket, which answers at once or not at all.
+	// dialTimeout bounds one dial of a Unix socket, which responds at once or not at all.
 	dialTimeout = time.Second
-	// minBackoff and maxBackoff between two dials: an agent that is restarted is back within a second or so, and etcd's
-	// start waits for nothing else.
+	// minBackoff and maxBackoff between two dials: an agent that restarts is back within about a second, and the start
+	// of etcd waits for nothing else.
 	minBackoff, maxBackoff = 20 * time.Millisecond, time.Second
 )
 
-// agentLine keeps a line to the agent open and reports it the newest report, again on each new connection.
+// agentLine keeps a connection to the agent and sends the newest report, again on each new connection.
 type agentLine struct {
 	orders chan launch.Order
 	lost   chan struct{} // a connection broke
@@ -38,7 +38,7 @@ type agentLine struct {
 	lock   *os.File      // that goes with it
 }
 
-// dialAgent keeps the line until it is closed: etcd's last report comes after ctx ended.
+// dialAgent keeps the connection until close, because the last report of etcd is sent after ctx ended.
 func dialAgent(ctx context.Context, socket string, log *slog.Logger) *agentLine {
 	ctx, stop := context.WithCancel(context.WithoutCancel(ctx))
 	l := &agentLine{orders: make(chan launch.Order), lost: make(chan struct{}, 1), log: log, stop: stop}
@@ -46,7 +46,7 @@ func dialAgent(ctx context.Context, socket string, log *slog.Logger) *agentLine 
 	return l
 }
 
-// say informs the agent r, now or when it is there.
+// say sends r to the agent, now or when the agent is connected.
 func (l *agentLine) say(r launch.Report, lock *os.File) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -57,13 +57,13 @@ func (l *agentLine) say(r launch.Report, lock *os.File) {
 	l.inform()
 }
 
-// same says whether r repeats what was said. Only what is said over and over is compared: every etcd's start and end is
-// worth telling.
+// same reports whether r repeats the previous report. It compares only states that are reported repeatedly: every
+// start and exit of etcd is sent.
 func same(former, r launch.Report) bool {
 	return (r.State == launch.StateBlocked || r.State == launch.StateUnusable) && former.State == r.State && former.Error == r.Error
 }
 
-// report sends the newest report. A connection that cannot take it is closed, which its reader sees.
+// inform sends the newest report. On an error it closes the connection, which the reader detects.
 func (l *agentLine) inform() {
 	if l.conn == nil || l.report.State == "" {
 		return
@@ -79,7 +79,7 @@ func (l *agentLine) connected() bool {
 	return l.conn != nil
 }
 
-// close ends the line. Reports must not be said any more.
+// close ends the connection. Do not call say afterwards.
 func (l *agentLine) close() {
 	l.stop()
 	l.work.Wait()
@@ -93,7 +93,7 @@ func (l *agentLine) keep(ctx context.Context, socket string) {
 		if err == nil {
 			began := time.Now()
 			l.serve(ctx, launch.NewConn(c.(*net.UnixConn)))
-			// An agent that served for a while is not one that refuses us.
+			// An agent that served for a while does not reject connections.
 			if time.Since(began) > maxBackoff {
 				backoff.Reset()
 			}
@@ -140,16 +140,16 @@ func (l *agentLine) drop(ctx context.Context, err error) {
 }
 
 const (
-	// probeTimeout bounds one probe; the kubelet gives up after a second by default.
+	// probeTimeout bounds one probe. The default timeout of the kubelet is one second.
 	probeTimeout = 2 * time.Second
-	// probeRetry is how long to wait for the address: a former etcd's listener may take a moment to be gone.
+	// probeRetry is how long to wait for the address. The listener of the previous etcd can take a moment to close.
 	probeRetry = 100 * time.Millisecond
 	// probeLine bounds the request line.
 	probeLine = 4 << 10
 )
 
-// probe answers the kubelet in etcd's place while no etcd runs: alive, and not ready for a reason. It speaks as much of
-// HTTP as a probe needs; net/http alone would cost as much memory as all the rest of launch.
+// probe responds to the kubelet while etcd does not run: alive, and not ready with a reason. It implements only as
+// much HTTP as a probe needs. net/http alone would cost as much memory as the rest of launch.
 type probe struct {
 	addr string
 	log  *slog.Logger
@@ -161,7 +161,7 @@ type probe struct {
 	work sync.WaitGroup
 }
 
-// open serves the address with reason for not being ready, or changes the reason.
+// open serves the address with the reason for not being ready, or changes the reason.
 func (p *probe) open(ctx context.Context, reason string) {
 	p.mu.Lock()
 	p.reason = reason
@@ -173,7 +173,7 @@ func (p *probe) open(ctx context.Context, reason string) {
 	p.work.Go(func() { p.serve(ctx) })
 }
 
-// close frees the address: when it returns, nothing listens there and no answer is under way.
+// close frees the address. When it returns, nothing listens there and no response is in progress.
 func (p *probe) close() {
 	if p.stop != nil {
 		p.stop()
@@ -231,14 +231,14 @@ func (p *probe) answer(ctx context.Context, conn net.Conn) {
 	_, _ = conn.Write(response(string(line), reason))
 }
 
-// response is the whole answer to a request line.
+// response is the complete response to a request line.
 func response(line, reason string) []byte {
 	fields := strings.Fields(line)
 	status, body := "400 Bad Request", "bad request"
 	if len(fields) == 3 && (fields[0] == "GET" || fields[0] == "HEAD") {
 		switch path, _, _ := strings.Cut(fields[1], "?"); path {
 		case "/livez":
-			status, body = "200 OK", "launch is alive, etcd does not run: "+reason
+			status, body = "200 OK", "launch is running, etcd does not run: "+reason
 		case "/readyz", "/health":
 			status, body = "503 Service Unavailable", "etcd does not run: "+reason
 		default:

@@ -23,8 +23,8 @@ import (
 	"github.com/etcd-druid/druid/test/machine"
 )
 
-// The test binary is also the programs that the tests run: launch itself, for it reaps every child of its process, the
-// real etcd, and one that does what etcd cannot be reported to do.
+// The test binary also serves as the programs that the tests run: launch itself, because it reaps every child of its
+// process, the real etcd, and a program that behaves as etcd cannot be made to behave.
 const roleVariable = "SUPERVISE_TEST_ROLE"
 
 func TestMain(m *testing.M) {
@@ -33,7 +33,7 @@ func TestMain(m *testing.M) {
 		etcdmain.Main(os.Args)
 	case "stubborn":
 		signal.Ignore(syscall.SIGTERM)
-		// Waiting for nothing at all is a deadlock to the Go runtime, which without cgo ends the process.
+		// To the Go runtime, waiting for nothing is a deadlock, which ends the process without cgo.
 		never := make(chan os.Signal, 1)
 		signal.Notify(never, syscall.SIGUSR1)
 		fmt.Fprintln(os.Stderr, "ignoring SIGTERM")
@@ -51,7 +51,7 @@ func TestMain(m *testing.M) {
 func runLaunch() error {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
-	// Process 1 of a container gets its orphans; this makes them come to us.
+	// Process 1 of a container gets its orphans. This makes them children of this process.
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		return err
 	}
@@ -61,10 +61,10 @@ func runLaunch() error {
 	})
 }
 
-// patience with what takes at most seconds on an idle machine.
+// maxWait is the timeout for what takes at most seconds on an idle machine.
 const maxWait = 2 * time.Minute
 
-// pod is one volume, one agent's socket and the processes around them.
+// pod is one volume, the socket of one agent and the processes around them.
 type pod struct {
 	t              *testing.T
 	socket, volume string
@@ -121,7 +121,7 @@ func (r *process) end(t *testing.T) {
 	}
 }
 
-// agent is the real server half with a decider that the test speaks for.
+// agent is the real server with a Decider that the test controls.
 type agent struct {
 	t      *testing.T
 	server *launch.Server
@@ -231,7 +231,7 @@ func (p *pod) etcd() launch.Order {
 	}
 }
 
-// get reads a path of the probe address; an address that no one serves is an error.
+// get reads a path of the probe address. If nothing listens there, it returns an error.
 func (p *pod) get(path string) (string, error) {
 	conn, err := net.DialTimeout("tcp", p.probe, time.Second)
 	if err != nil {

@@ -35,7 +35,7 @@ func isZombie(pid int) bool {
 	return err == nil && strings.Contains(string(raw), ") Z ")
 }
 
-// children are the processes whose parent pid is, ended ones that no one reaped included.
+// children are the processes with the parent pid, including zombies.
 func children(t *testing.T, pid int) []string {
 	t.Helper()
 	stats, err := filepath.Glob("/proc/[0-9]*/stat")
@@ -48,7 +48,7 @@ func children(t *testing.T, pid int) []string {
 		if err != nil {
 			continue // ended meanwhile
 		}
-		// The name, which is in parentheses, may hold some of its own.
+		// The name is in parentheses and can contain parentheses.
 		after := string(raw[bytes.LastIndexByte(raw, ')')+1:])
 		if fields := strings.Fields(after); len(fields) > 1 && fields[1] == itoa(pid) {
 			found = append(found, path)
@@ -57,7 +57,7 @@ func children(t *testing.T, pid int) []string {
 	return found
 }
 
-// maxMemory of launch, as promised for what runs next to every etcd.
+// maxMemory is the documented limit of launch, which runs next to every etcd.
 const maxMemory = 12 << 10 // KiB
 
 func TestMemory(t *testing.T) {

@@ -21,18 +21,18 @@ type Options struct {
 	Socket string
 	// Volume is the root of the member's volume.
 	Volume string
-	// Probe is the address that is served while no etcd runs, etcd's own metrics address; empty for none.
+	// Probe is the address to serve while etcd does not run: the metrics address of etcd. Empty for none.
 	Probe string
-	// Forward are signals for etcd, besides those of its end.
+	// Forward are signals for etcd other than those that end it.
 	Forward <-chan os.Signal
 	Log     *slog.Logger
 }
 
-// lockRetry is how long to wait between two attempts at a volume that is not ours yet. The former holder's end cannot be
-// waited for without a thread; a second is short against the start of a Pod.
+// lockRetry is the interval between attempts to lock the volume. Waiting for the other holder's exit would need a
+// thread. A second is short compared with the start of a Pod.
 const lockRetry = time.Second
 
-// supervisor is one loop that owns all state. It stays on one thread, because the kernel kills etcd when the thread that
+// supervisor is one loop that owns all state. It stays on one thread. The kernel kills etcd when the thread that
 // started it ends (Pdeathsig), and the loop lives as long as the process.
 type supervisor struct {
 	Options
@@ -46,7 +46,7 @@ type supervisor struct {
 	crashes  int
 }
 
-// Run supervises until ctx ends, which is what SIGTERM means: etcd, where it runs, is then stopped in good order.
+// Run supervises etcd until ctx ends, which is the effect of SIGTERM. It then shuts down a running etcd cleanly.
 func Run(ctx context.Context, o Options) error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -73,7 +73,7 @@ func Run(ctx context.Context, o Options) error {
 	}
 }
 
-// acquire takes the volume's lock, and reports what is in the way until it has it; false means that ctx ended before.
+// acquire locks the volume, and reports what prevents that until it succeeds. It returns false if ctx ended first.
 func (s *supervisor) acquire(ctx context.Context) bool {
 	for former := ""; ; {
 		lock, err := volume.Lock(s.Volume)
@@ -101,7 +101,7 @@ func (s *supervisor) acquire(ctx context.Context) bool {
 	}
 }
 
-// readMarker learns how the last etcd of a former launch ended. What cannot be read was not clean.
+// readMarker reads how the last etcd of a previous launch exited. An unreadable marker counts as not clean.
 func (s *supervisor) readMarker(ctx context.Context) {
 	exit, err := volume.ReadExit(s.Volume)
 	if err != nil && !errors.Is(err, volume.ErrNoExit) {
@@ -110,7 +110,7 @@ func (s *supervisor) readMarker(ctx context.Context) {
 	s.clean, s.crashes = exit.Clean, exit.Crashes
 }
 
-// idle asks the agent until it answers with a start; false means that ctx ended before.
+// idle asks the agent until it responds with a start. It returns false if ctx ended first.
 func (s *supervisor) idle(ctx context.Context) (launch.Order, bool) {
 	s.probe.open(ctx, "waiting for the agent")
 	s.agent.say(launch.Report{State: launch.StateIdle, LastExit: s.lastExit, Clean: s.clean, Crashes: s.crashes}, s.lock)
@@ -135,7 +135,8 @@ func (s *supervisor) idle(ctx context.Context) (launch.Order, bool) {
 	}
 }
 
-// writeMarker puts down how etcd ended. Failing that, the volume reports an unclean end, which costs a longer look.
+// writeMarker records how etcd exited. If that fails, the volume shows an unclean exit, and the next inspection takes
+// longer.
 func (s *supervisor) writeMarker(ctx context.Context, exit *launch.Exit) {
 	err := volume.WriteExit(s.Volume, volume.Exit{Clean: s.clean, Code: exit.Code, Signal: exit.Signal, Crashes: s.crashes})
 	if err != nil {
@@ -143,8 +144,9 @@ func (s *supervisor) writeMarker(ctx context.Context, exit *launch.Exit) {
 	}
 }
 
-// start runs etcd: exactly the path, arguments and environment of the order, our own output, nothing to read, and the
-// volume's lock as its fourth descriptor. Before that the marker goes, so that from now on only an end that we saw is clean.
+// start runs etcd with exactly the path, arguments and environment of the order. etcd writes to launch's output, has
+// no input, and gets the lock of the volume as its fourth descriptor. The marker is removed first, so that only an
+// exit that launch saw counts as clean.
 func (s *supervisor) start(o launch.Order) (int, error) {
 	if err := volume.ClearExit(s.Volume); err != nil {
 		return 0, err
@@ -165,7 +167,7 @@ func (s *supervisor) start(o launch.Order) (int, error) {
 	return pid, nil
 }
 
-// child is a running etcd, and what has been done to end it.
+// child is a running etcd, and what was done to end it.
 type child struct {
 	pid     int
 	started time.Time
@@ -176,7 +178,7 @@ type child struct {
 	deadline <-chan time.Time // when SIGKILL is due
 }
 
-// run runs one etcd to its end. done says that the supervisor was instructed to end, too.
+// run runs etcd until it exits. done says that the supervisor must end too.
 func (s *supervisor) run(ctx context.Context, order launch.Order) (done bool) {
 	pid, err := s.start(order)
 	if err != nil {
@@ -199,7 +201,7 @@ func (s *supervisor) run(ctx context.Context, order launch.Order) (done bool) {
 		case <-c.proceed:
 			c.terminate()
 		case <-c.deadline:
-			s.Log.WarnContext(ctx, "etcd outlived its grace")
+			s.Log.WarnContext(ctx, "etcd did not exit within its grace period, sending SIGKILL")
 			c.signal(syscall.SIGKILL)
 		case sig := <-s.Forward:
 			c.forward(sig)
@@ -249,7 +251,7 @@ func (c *child) serveOrders(o launch.Order) {
 	}
 }
 
-// terminate asks etcd to end, once: at a second SIGTERM it would end without its good order.
+// terminate sends SIGTERM to etcd once. On a second SIGTERM, etcd would exit without a clean shutdown.
 func (c *child) terminate() {
 	if !c.notified {
 		c.notified = true
@@ -263,10 +265,11 @@ func (c *child) forward(sig os.Signal) {
 	}
 }
 
-// signal may come too late; then the end is about to be reaped.
+// signal can be too late. The exit is then about to be reaped.
 func (c *child) signal(sig syscall.Signal) { _ = syscall.Kill(c.pid, sig) }
 
-// reap collects every process that ended, for orphans of the container are process 1's, and returns the status of pid.
+// reap collects every process that exited, because orphans in the container become children of process 1. It returns
+// the status of pid.
 func (s *supervisor) reap(pid int) (status *syscall.WaitStatus) {
 	for {
 		var ws syscall.WaitStatus
@@ -283,7 +286,7 @@ func (s *supervisor) reap(pid int) (status *syscall.WaitStatus) {
 	}
 }
 
-// ended puts down how etcd ended.
+// ended records how etcd exited.
 func (s *supervisor) ended(ctx context.Context, c *child, ws syscall.WaitStatus) {
 	exit := &launch.Exit{Code: ws.ExitStatus(), RanFor: time.Since(c.started)}
 	if ws.Signaled() {
