@@ -120,9 +120,9 @@ func TestVersionChangesAfterAVerifiedBackupAndOnlyWhileTheMembersAreEqual(t *tes
 			t.Fatalf("%v were deleted before the members were compared", got)
 		}
 		if i == 1 {
-			c.compares(leases.UpgradeUnknown, "a compaction is under way")
+			c.compares(leases.UpgradeUnknown, "a compaction is in progress")
 			c.pass()
-			c.progresses(v1alpha1.ReasonUpgrading, "1 of 3 members runs etcd 3.7.4", "a compaction is under way")
+			c.progresses(v1alpha1.ReasonUpgrading, "1 of 3 members runs etcd 3.7.4", "a compaction is in progress")
 		}
 		c.compares(leases.UpgradeAgree, "")
 		c.pass()

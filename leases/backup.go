@@ -11,7 +11,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Annotations of the two snapshot Leases, next to the lineage. The leader's agent writes them; druid makes the Lease.
+// Annotations of the two snapshot Leases, in addition to the lineage. The leader's agent writes them. druid creates
+// the Lease.
 const (
 	annotationObject = Prefix + "object"
 	annotationSize   = Prefix + "size"
@@ -23,32 +24,32 @@ const (
 	annotationSupersededBy = Prefix + "superseded-by"
 )
 
-// Backup is what a snapshot Lease says: that of the full backups, or that of the deltas.
+// Backup is the content of a snapshot Lease, for full or for delta backups.
 type Backup struct {
-	// Revision up to which everything is saved, 0 while nothing is. It is the Lease's holderIdentity.
+	// Revision up to which everything is saved, 0 for none. It is the Lease's holderIdentity.
 	Revision int64
-	// Lineage that the newest object belongs to.
+	// Lineage of the newest object.
 	Lineage string
-	// Object is the key of the newest object in the store, Size its bytes, SHA256 its content's digest, hex, and Taken when it
-	// was put, by the clock of the agent that did.
+	// Object is the key of the newest object in the store, Size is in bytes, and SHA256 is the digest of its content,
+	// hex. Taken is when it was written, by the clock of that agent.
 	Object string
 	Size   int64
 	SHA256 string
 	Taken  time.Time
-	// Lag is how old the oldest acknowledged write was that was not saved when the Lease was renewed, 0 for none. It is reported
-	// of deltas.
+	// Lag is how old the oldest acknowledged write was that was not saved when the Lease was renewed, 0 for none. Only
+	// the Lease of delta backups has it.
 	Lag time.Duration
-	// SupersededBy is the lineage in the same place that a restore of the latest backup would take instead of this one's; empty for none. The
-	// Lease of the full backups says it.
+	// SupersededBy is the lineage in the same place that a restore of the latest backup would use instead of this one,
+	// empty for none. Only the Lease of full backups has it.
 	SupersededBy string
-	// Error of the last attempt for a person, empty after one that succeeded.
+	// Error of the last attempt, for users. It is empty after a success.
 	Error string
 }
 
 // EverSaved says whether there ever was a backup.
 func (b Backup) EverSaved() bool { return b.Revision != 0 }
 
-// SnapshotName is the name of the Lease of a component that reports backups.
+// SnapshotName returns the name of the Lease of a component that reports backups.
 func SnapshotName(cluster string, component Component) string {
 	if component == ComponentFullSnapshot {
 		return FullSnapshotName(cluster)
@@ -112,16 +113,17 @@ func (d *decoder) duration(key string) time.Duration {
 	return t
 }
 
-// BackupPatch is what the leader's agent writes into a snapshot Lease. It compares nothing: two who take themselves for the
-// leader both report what they know, and what is saved is in the store.
+// BackupPatch is what the leader's agent writes into a snapshot Lease. It is not a compare-and-set: two agents that
+// both act as leader both report what they know, and the store has what is saved.
 type BackupPatch struct {
-	// Backup holds the facts. What is unknown in it (zero) stays in the Lease as it was, with two exceptions: Object is written
-	// together with Size, SHA256 and Taken, and Lag, SupersededBy and Error are written as they are, so that a success wipes the last failure.
+	// Backup holds the facts. An unknown (zero) fact leaves the Lease as it was, with two exceptions: Object is
+	// written together with Size, SHA256 and Taken, and Lag, SupersededBy and Error are always written, so that a
+	// success clears the last failure.
 	Backup Backup
-	// RenewTime is when it was last known that what is due is saved: for deltas all changes up to then, for fulls that the
-	// newest is not overdue. nil, after a failure, leaves the Lease's renewTime alone.
+	// RenewTime is when everything due was last known to be saved: for delta backups, all changes up to then; for full
+	// backups, that the newest one is not overdue. nil, after a failure, leaves the Lease's renewTime unchanged.
 	RenewTime *time.Time
-	// Duration after which an observer may call the Lease stale; 0 leaves it alone. Leases count whole seconds.
+	// Duration after which an observer may call the Lease stale. 0 leaves it unchanged. Leases count whole seconds.
 	Duration time.Duration
 }
 
@@ -164,7 +166,7 @@ func formatTime(t time.Time) string {
 	return t.UTC().Format(time.RFC3339)
 }
 
-// formatLag counts whole milliseconds: no one acts on less.
+// formatLag formats milliseconds, because no consumer needs more precision.
 func formatLag(d time.Duration) string {
 	if d <= 0 {
 		return ""
@@ -181,14 +183,14 @@ func (s *Store) Backup(ctx context.Context, component Component) (Backup, error)
 	return DecodeBackup(lease)
 }
 
-// RenewBackup writes what p says into the snapshot Lease of component. There is none (ErrAbsent) where druid has not made it
-// yet or the cluster is not to be backed up any more: no reason to stop.
+// RenewBackup writes p into the snapshot Lease of component. It returns ErrAbsent if druid has not created the Lease
+// yet or backups were disabled, which is no reason to stop.
 func (s *Store) RenewBackup(ctx context.Context, component Component, p BackupPatch) error {
 	_, err := s.patch(ctx, SnapshotName(s.cluster, component), p.encode())
 	return err
 }
 
-// Annotations of the full backups' Lease that report whether the backups were proven. The agent writes them that restored them.
+// Annotations of the Lease of full backups that report verifications. The agent that restored the backups writes them.
 const (
 	annotationVerdict        = Prefix + "verdict"
 	annotationVerified       = Prefix + "verified-at"
@@ -202,42 +204,44 @@ const (
 	annotationVerifyTroubled = Prefix + "verify-tried-at"
 )
 
-// MaxKnownBroken bounds Verification.KnownBroken: at some 150 bytes each, that is a small part of what annotations of an object may take.
+// MaxKnownBroken bounds Verification.KnownBroken. At about 150 bytes each, this is a small part of the space for the
+// annotations of an object.
 const MaxKnownBroken = 32
 
 // Verdict on the backups of a cluster.
 type Verdict string
 
-// The verdicts; the empty one is that no one ever found out.
+// The verdicts. The empty one means that there was never a result.
 const (
-	// VerdictProven: they were restored, and hold what etcd said that it held.
+	// VerdictVerified: the backups were restored, and equal what etcd reported.
 	VerdictVerified Verdict = "Proven"
-	// VerdictBroken: they do not lead to a state that the cluster had.
+	// VerdictBroken: the backups do not lead to a state that the cluster had.
 	VerdictBroken Verdict = "Broken"
 )
 
-// Verification is what the full backups' Lease says of the last one.
+// Verification is the last verification in the Lease of full backups.
 type Verification struct {
 	Verdict Verdict
-	// At is when that was found out, by the clock of the agent that did. Full is the key of the full that it began with, Revision
-	// the one up to which all was compared, and Lineage whose backups they were.
+	// At is when the verdict was found, by the clock of that agent. Full is the key of the full backup that was
+	// restored, Revision is the revision up to which everything was compared, and Lineage is that of the backups.
 	At       time.Time
 	Full     string
 	Revision int64
 	Lineage  string
-	// ProvenFull is the key of the last full that was proven, whatever was found since.
+	// VerifiedFull is the key of the last verified full backup, independent of later verdicts.
 	VerifiedFull string
-	// Broken is the key of the object that is, and empty where the verdict is another.
+	// Broken is the key of the invalid object. It is empty with any other verdict.
 	Broken string
-	// KnownBroken are the keys of all objects that were found broken and that the store still has, the last one found at the end, and
-	// MaxKnownBroken at most.
+	// KnownBroken are the keys of all invalid objects that the store still has, at most MaxKnownBroken, the last one
+	// found at the end.
 	KnownBroken []string
-	// Trouble is why the backups are broken, or why the last attempt, at Tried, did not find out; empty after one that proved them.
+	// Trouble is why the backups are invalid, or why the last attempt, at Tried, had no result. It is empty after a
+	// successful verification.
 	Trouble string
 	Tried   time.Time
 }
 
-// DecodeVerification reads the Lease of the full backups. Any error wraps ErrUnreadable.
+// DecodeVerification reads the Lease of full backups. Any error wraps ErrUnreadable.
 func DecodeVerification(lease *coordinationv1.Lease) (Verification, error) {
 	d := decoder{annotations: lease.Annotations}
 	v := Verification{
@@ -275,7 +279,7 @@ func (v Verification) encode() leasePatch {
 	return leasePatch{Metadata: patchMetadata{Annotations: a}}
 }
 
-// Full reads the Lease of the full backups, with what it says of their verification.
+// Full reads the Lease of full backups, with their last verification.
 func (s *Store) Full(ctx context.Context) (Backup, Verification, error) {
 	lease, err := s.get(ctx, SnapshotName(s.cluster, ComponentFullSnapshot))
 	if err != nil {
@@ -289,8 +293,7 @@ func (s *Store) Full(ctx context.Context) (Backup, Verification, error) {
 	return b, v, err
 }
 
-// ReportVerification writes all of v into the Lease of the full backups. Like RenewBackup it compares nothing: who restored
-// reports what was found.
+// ReportVerification writes all of v into the Lease of full backups. Like RenewBackup, it is not a compare-and-set.
 func (s *Store) ReportVerification(ctx context.Context, v Verification) error {
 	_, err := s.patch(ctx, SnapshotName(s.cluster, ComponentFullSnapshot), v.encode())
 	return err

@@ -18,23 +18,24 @@ import (
 	"github.com/etcd-druid/druid/internal/rules"
 )
 
-// Times of the leader's Lease (docs/explanation/architecture.md). A leader that cannot renew gives up 20 s before anybody else may
-// take the Lease, and renews as often as a member Lease is renewed.
+// Times of the leader's Lease (docs/explanation/architecture.md). A leader that cannot renew gives up 20 s before
+// another agent may take the Lease. It renews as often as a member Lease is renewed.
 const (
 	leaderDuration      = 60 * time.Second
 	leaderRenewDeadline = 40 * time.Second
 	leaderRetryPeriod   = 15 * time.Second
-	// leaderHurry is the pause after a renewal that failed: with callTimeout three are tried before the deadline.
+	// leaderHurry is the pause after a failed renewal. With callTimeout, it allows three attempts before the deadline.
 	leaderHurry = 5 * time.Second
-	// campaignJitter is the part of a pause that is drawn by lot between two tries to take the Lease: client-go's.
+	// campaignJitter is the maximum random part of the pause between two attempts to take the Lease, as in client-go.
 	campaignJitter = 1.2
-	// rounds bounds how often one renewal or release is written over what changed meanwhile. One that was cut off may
-	// come through late, and druid may restore a label.
+	// rounds bounds how often one renewal or release is repeated after a conflict. A write that was cut off can arrive
+	// late, and druid can restore a label.
 	rounds = 3
 )
 
 // Election campaigns for the cluster's leader Lease by the rules of client-go's leader election
-// (docs/explanation/adr/20261122-own-election.md). The Lease exists already: agents may get and patch it, not create it.
+// (docs/explanation/adr/20261122-own-election.md). The Lease must exist: agents may get and patch it, but not create
+// it.
 type Election struct {
 	store    *Store
 	identity string
@@ -47,14 +48,15 @@ type Election struct {
 	reported loop.Change[string]
 }
 
-// sighted is what the Lease said when it was last read or written.
+// sighted is the content of the Lease when it was last read or written.
 type sighted struct {
 	Leadership
-	// since is when it was first seen to say so, by our own monotonic clock, and not before it did.
+	// since is when that content was first seen, by this process's monotonic clock. It is never earlier than the
+	// change.
 	since time.Time
 }
 
-// NewElection returns the election of the Store's cluster for the Pod called identity. It has one Run.
+// NewElection returns the election of the Store's cluster for the Pod called identity. Call its Run once.
 func NewElection(store *Store, identity string, log *slog.Logger) *Election {
 	return &Election{
 		store: store, identity: identity, log: log,
@@ -63,10 +65,10 @@ func NewElection(store *Store, identity string, log *slog.Logger) *Election {
 }
 
 // ErrNotLeader is the cause with which a leader's context ends.
-var ErrNotLeader = errors.New("not the leader any more")
+var ErrNotLeader = errors.New("no longer the leader")
 
-// Run campaigns until ctx ends. Whenever the Lease is ours it calls lead, whose ctx ends with cause ErrNotLeader when the
-// Lease is lost or was not renewed in time, or as ctx ends. The Lease is renewed until that happened and lead has returned,
+// Run campaigns until ctx ends. Whenever it holds the Lease, it calls lead. lead's ctx ends when ctx ends, or with
+// cause ErrNotLeader when the Lease is lost or was not renewed in time. The Lease is renewed until lead has returned
 // and released only then, so that two leaders never act at the same time.
 func (e *Election) Run(ctx context.Context, lead func(ctx context.Context)) error {
 	for ctx.Err() == nil {
@@ -78,8 +80,8 @@ func (e *Election) Run(ctx context.Context, lead func(ctx context.Context)) erro
 	return nil
 }
 
-// take writes ourselves into the Lease that was seen, and leads when that was answered. The write is not cut off by the end
-// of ctx: then the Lease would be ours, and no one would give it back.
+// take writes this identity into the Lease as it was seen, and leads after a success. The end of ctx does not cancel
+// the write: the Lease could then be held without being released.
 func (e *Election) take(ctx context.Context, lead func(ctx context.Context)) bool {
 	began := time.Now()
 	if e.write(context.WithoutCancel(ctx), e.identity) != nil {
@@ -89,10 +91,11 @@ func (e *Election) take(ctx context.Context, lead func(ctx context.Context)) boo
 	return true
 }
 
-// term leads until the Lease is lost or ctx ends. The Lease is ours from began on, when the write that took it was begun.
+// term leads until the Lease is lost or ctx ends. The term starts at began, when the write that took the Lease was
+// started.
 func (e *Election) term(ctx context.Context, began time.Time, lead func(ctx context.Context)) {
-	e.log.InfoContext(ctx, "leader lease acquired")
-	// Renewals go on while lead ends, and the release comes after that.
+	e.log.InfoContext(ctx, "leader Lease acquired")
+	// Renewals continue while lead ends, and the release follows.
 	outlives, end := context.WithCancel(context.WithoutCancel(ctx))
 	held, lose := context.WithCancelCause(ctx)
 	defer lose(nil)
@@ -108,9 +111,9 @@ func (e *Election) term(ctx context.Context, began time.Time, lead func(ctx cont
 		end()
 		_ = renewals.Wait()
 		e.release(context.WithoutCancel(ctx))
-		e.log.InfoContext(ctx, "leader lease given up")
+		e.log.InfoContext(ctx, "leader Lease released")
 	}()
-	// Who was frozen meanwhile may be here before the timer is.
+	// A process that was frozen meanwhile can get here before the timer fires.
 	if time.Since(began) >= e.renewDeadline {
 		lose(ErrNotLeader)
 	}
@@ -120,8 +123,8 @@ func (e *Election) term(ctx context.Context, began time.Time, lead func(ctx cont
 	<-held.Done()
 }
 
-// keep renews until ctx ends or the Lease is lost. A renewal that was answered puts off expiry, counted from when it was
-// begun: who waits for the Lease counts from later on.
+// keep renews until ctx ends or the Lease is lost. A successful renewal postpones expiry, counted from its start.
+// Other candidates start to count later.
 func (e *Election) keep(ctx context.Context, expiry *time.Timer) {
 	for pause := e.retryPeriod; loop.Sleep(ctx, pause); {
 		began := time.Now()
@@ -129,7 +132,7 @@ func (e *Election) keep(ctx context.Context, expiry *time.Timer) {
 		if claim == claimLose {
 			return
 		}
-		// One that expired stays so: the timer's work is done, whether it is set again or not.
+		// An expired timer has already ended the term, whether it is set again or not.
 		if pause = e.hurry; err == nil {
 			pause = e.retryPeriod
 			expiry.Reset(time.Until(began.Add(e.renewDeadline)))
@@ -137,16 +140,16 @@ func (e *Election) keep(ctx context.Context, expiry *time.Timer) {
 	}
 }
 
-// release gives the Lease back where it still is ours, so that the next leader need not wait. The log has what goes wrong:
-// then the Lease runs out by itself.
+// release releases the Lease if this agent still holds it, so that the next leader need not wait. Errors are only
+// logged, because the Lease then expires.
 func (e *Election) release(ctx context.Context) {
 	if e.seen.Holder == e.identity {
 		_, _ = e.over(ctx, "")
 	}
 }
 
-// over writes holder over the Lease that is ours, and over what changed in it meanwhile as long as it still is. It is
-// claimLose when it is not.
+// over writes holder into the Lease while this agent holds it, and repeats that after other changes of the Lease. It
+// returns claimLose if the agent no longer holds the Lease.
 func (e *Election) over(ctx context.Context, holder string) (claim, error) {
 	var err error
 	for range rounds {
@@ -160,7 +163,7 @@ func (e *Election) over(ctx context.Context, holder string) (claim, error) {
 	return claimWait, err
 }
 
-// look reads the Lease and says what to do.
+// look reads the Lease and decides what to do.
 func (e *Election) look(ctx context.Context, leading rules.YesNo) claim {
 	said, err := e.store.Leadership(ctx)
 	e.note(ctx, "get", err)
@@ -173,13 +176,14 @@ func (e *Election) look(ctx context.Context, leading rules.YesNo) claim {
 	default:
 		e.see(said, now)
 		facts.holding = holdingOf(said.Holder, e.identity)
-		// It lasts for at least what we would hold it ourselves: what else it says was written by hand.
+		// The Lease counts as valid for at least this agent's own duration. A shorter duration in it was edited
+		// manually.
 		facts.elapsed = rules.YesNoOf(now.Sub(e.seen.since) >= max(said.Duration, e.duration))
 	}
 	return claims.Decide(facts).Verdict
 }
 
-// see notes what the Lease says. Anyone who holds it is as old as the change that we saw ourselves.
+// see records the content of the Lease. The age of a holder counts from the change that this process saw itself.
 func (e *Election) see(said Leadership, now time.Time) {
 	if e.seen.since.IsZero() || !e.seen.sameTerm(said) {
 		e.seen.since = now
@@ -187,7 +191,7 @@ func (e *Election) see(said Leadership, now time.Time) {
 	e.seen.Leadership = said
 }
 
-// write makes holder the holder of the Lease that was seen, by compare-and-set.
+// write makes holder the holder of the Lease as it was seen, by compare-and-set.
 func (e *Election) write(ctx context.Context, holder string) error {
 	crash.Before("renew-leader-lease")
 	said, err := e.store.Lead(ctx, e.seen.Leadership, holder, e.duration)
@@ -199,7 +203,7 @@ func (e *Election) write(ctx context.Context, holder string) error {
 	return err
 }
 
-// note logs what stands in the way, once per change. The end of ctx is none.
+// note logs an error once per change. It ignores errors after ctx ended.
 func (e *Election) note(ctx context.Context, operation string, err error) {
 	if ctx.Err() != nil {
 		return
@@ -209,26 +213,26 @@ func (e *Election) note(ctx context.Context, operation string, err error) {
 		kind = operation + " " + reasonOf(err)
 	}
 	if e.reported.To(kind) && err != nil {
-		e.log.WarnContext(ctx, "leader lease not reached", "reason", kind, "err", err)
+		e.log.WarnContext(ctx, "leader Lease read or write failed, retrying", "reason", kind, "err", err)
 	}
 }
 
-// Leadership is what the leader's Lease says.
+// Leadership is the content of the leader's Lease.
 type Leadership struct {
 	Version Version
-	// Holder is the name of the Pod whose agent leads, empty for no one.
+	// Holder is the name of the Pod whose agent leads, empty for none.
 	Holder string
-	// Duration for which it is held without a renewal, 0 where it says none.
+	// Duration for which the Lease is held without a renewal, 0 if it has none.
 	Duration time.Duration
-	// Transitions counts the holders so far, for people.
+	// Transitions counts the holders so far. It is information for users.
 	Transitions int32
 
 	uid types.UID
-	// renewed is another machine's clock, in microseconds: it is only ever compared for equality.
+	// renewed is a time of another machine's clock in microseconds. It is only compared for equality.
 	renewed int64
 }
 
-// sameTerm says whether other is what l is, without a renewal between them. Labels and annotations may have changed.
+// sameTerm says whether other is the same leadership without a renewal in between. Labels and annotations can differ.
 func (l Leadership) sameTerm(other Leadership) bool {
 	l.Version = other.Version
 	return l == other
@@ -243,8 +247,8 @@ func (s *Store) Leadership(ctx context.Context) (Leadership, error) {
 	return leadershipOf(lease), nil
 }
 
-// Lead makes holder the holder of the leader's Lease, for duration from now on, if the Lease still is at the version of
-// was, else nothing and ErrConflict. An empty holder gives it back.
+// Lead makes holder the holder of the leader's Lease for duration from now on, if the Lease still has the version of
+// was. Otherwise it changes nothing and returns ErrConflict. An empty holder releases the Lease.
 func (s *Store) Lead(ctx context.Context, was Leadership, holder string, duration time.Duration) (Leadership, error) {
 	name := LeaderName(s.cluster)
 	if was.Version == "" {

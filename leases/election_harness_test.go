@@ -14,7 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// remote is the API server at the end of a network that is slow, loses answers, and delivers what no one waits for any more.
+// remote is the API server behind a network that is slow, loses answers, and delivers late requests.
 type remote struct {
 	*leaseServer
 	away   *atomic.Bool         // nothing comes through
@@ -22,7 +22,7 @@ type remote struct {
 	odds   func(n int) (is int) // draws from [0,n)
 }
 
-// travel is how long a request or an answer is on its way.
+// travel is how long a request or an answer takes.
 func (r *remote) travel() time.Duration {
 	switch {
 	case !r.faulty || r.odds(4) > 0:
@@ -99,7 +99,7 @@ func (s *leaseServer) change(f func()) {
 	}
 }
 
-// candidate is an agent that campaigns at its pleasure.
+// candidate is an agent that campaigns when the test starts it.
 type candidate struct {
 	*Election
 	away   atomic.Bool
@@ -142,7 +142,7 @@ func (c *candidate) campaign(t *testing.T) *candidate {
 	return c
 }
 
-// election runs a story in virtual time, and ends who campaigns in it.
+// election runs a story in virtual time and ends its candidates.
 func election(t *testing.T, story func(t *testing.T, s *leaseServer)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {

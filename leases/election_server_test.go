@@ -28,8 +28,8 @@ import (
 	"github.com/etcd-druid/druid/test/env"
 )
 
-// shortTerm is the duration of a Lease in these tests: its holder gives up after two thirds of it, eight seconds, and four before
-// anybody may follow, which spans what a busy machine keeps a goroutine or a request waiting.
+// shortTerm is the duration of a Lease in these tests. Its holder gives up after two thirds of it, eight seconds. This
+// is four seconds before another candidate may follow, which covers the delays of a busy machine.
 const shortTerm = 12 * time.Second
 
 func TestMain(m *testing.M) {
@@ -43,7 +43,7 @@ func TestMain(m *testing.M) {
 	os.Exit(env.Main(m))
 }
 
-// leaderServer is a server with a leader's Lease, in which something is written that is not the election's.
+// leaderServer is a server with a leader's Lease that also has content which is not the election's.
 func leaderServer(t *testing.T) *server {
 	s := newServer(t)
 	s.make("demo-leader", func(l *coordinationv1.Lease) { l.Annotations = map[string]string{"someone.else/key": "stays"} })
@@ -164,7 +164,7 @@ func TestRacingCandidatesLeadOneAfterAnother(t *testing.T) {
 	}
 }
 
-// severed keeps from the server what is asked while it is cut.
+// severed drops the requests to the server while it is cut off.
 type severed struct {
 	cut  atomic.Bool
 	next http.RoundTripper
@@ -233,7 +233,7 @@ func TestElectionAgreesWithThatOfClientGo(t *testing.T) {
 	s.soon("the older one leads after ours", leads)
 }
 
-// still watches for longer than the Lease lasts that its holder keeps it.
+// still checks, for longer than the Lease's duration, that its holder keeps it.
 func (s *server) still(holder string, other <-chan time.Time) {
 	s.t.Helper()
 	ticker := time.NewTicker(100 * time.Millisecond)
@@ -245,7 +245,8 @@ func (s *server) still(holder string, other <-chan time.Time) {
 	}
 }
 
-// A process that is stopped (SIGSTOP) keeps its belief; when it goes on it must find out, and write nothing.
+// A process that is stopped (SIGSTOP) still believes that it leads. When it continues, it must notice the loss and
+// write nothing.
 func TestFrozenLeaderFindsThatItIsNotAnyMore(t *testing.T) {
 	t.Parallel()
 	s := leaderServer(t)
@@ -258,7 +259,7 @@ func TestFrozenLeaderFindsThatItIsNotAnyMore(t *testing.T) {
 	s.soon("demo-b leads", b.began)
 	frozen.signal(syscall.SIGCONT)
 	if said := frozen.next(); said != "ended: "+leases.ErrNotLeader.Error() {
-		t.Errorf("the process says %q, want that it is not the leader any more", said)
+		t.Errorf("the process says %q, want that it is no longer the leader", said)
 	}
 	s.still("demo-b", b.ended)
 	if n := *s.get("demo-leader").Spec.LeaseTransitions; n != 2 {
@@ -270,7 +271,7 @@ func TestFrozenLeaderFindsThatItIsNotAnyMore(t *testing.T) {
 	}
 }
 
-// candidateVariable reports a test binary to be a candidate, and how to reach the server.
+// candidateVariable makes a test binary a candidate, and says how to reach the server.
 const candidateVariable = "DRUID_TEST_CANDIDATE"
 
 type candidacy struct {
@@ -278,7 +279,7 @@ type candidacy struct {
 	CA, Certificate, Key        []byte
 }
 
-// process is a candidate in a process of its own.
+// process is a candidate in its own process.
 type process struct {
 	t     *testing.T
 	cmd   *exec.Cmd
@@ -341,7 +342,7 @@ func (p *process) next() string {
 	}
 }
 
-// campaignAs is the process: it says each beginning and end of a term.
+// campaignAs is the main function of the process. It prints each start and end of a term.
 func campaignAs(raw string) error {
 	var c candidacy
 	if err := json.Unmarshal([]byte(raw), &c); err != nil {

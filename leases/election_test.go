@@ -90,7 +90,7 @@ func TestLeaderGivesUpWellBeforeAnybodyMayFollow(t *testing.T) {
 		for !b.leads.Load() {
 			after(100 * time.Millisecond)
 		}
-		// One pause until the last renewal is seen, and one after it has run out.
+		// One pause passes until the last renewal is seen, and one after the Lease has expired.
 		pause := leaderRetryPeriod + time.Duration(campaignJitter*float64(leaderRetryPeriod))
 		if gone := time.Since(renewed); gone < leaderDuration || gone > leaderDuration+2*pause+time.Second {
 			t.Errorf("another leads %s after the last renewal, want 60 s and two pauses of %s at most", gone, pause)
@@ -157,7 +157,7 @@ func TestLeaderYieldsToWhatTheLeaseReports(t *testing.T) {
 
 func TestCandidateTakesOnlyWhatItSawUnchanged(t *testing.T) {
 	election(t, func(t *testing.T, s *leaseServer) {
-		// A holder whose clock is a year behind, and that says a second for its duration.
+		// The holder's clock is a year behind, and its Lease has a duration of one second.
 		old := metav1.NewMicroTime(time.Now().AddDate(-1, 0, 0))
 		s.lease.Spec = coordinationv1.LeaseSpec{HolderIdentity: new("gone"), RenewTime: &old, LeaseDurationSeconds: new(int32(1))}
 		a := newCandidate(t, s, "a").campaign(t)
@@ -180,7 +180,7 @@ func TestCandidateTakesOnlyWhatItSawUnchanged(t *testing.T) {
 	})
 }
 
-// The answer to the write that takes it comes after the campaign was called off.
+// The answer to the write that takes the Lease arrives after the campaign ended.
 func TestCampaignThatIsCutOffGivesTheLeaseBack(t *testing.T) {
 	for _, cut := range []int{5, 15, 25, 35, 45} { // of 10 ms each on their way: a read, its answer, a write, its answer
 		election(t, func(t *testing.T, s *leaseServer) {
@@ -197,7 +197,7 @@ func TestCampaignThatIsCutOffGivesTheLeaseBack(t *testing.T) {
 	}
 }
 
-// The same name holds it from before its agent was restarted: no one else may act for that.
+// The Lease names the same agent from before its restart, so no other agent acts.
 func TestRestartedLeaderGoesOn(t *testing.T) {
 	election(t, func(t *testing.T, s *leaseServer) {
 		s.lease.Spec = coordinationv1.LeaseSpec{HolderIdentity: new("a"), LeaseTransitions: new(int32(7))}
@@ -227,7 +227,7 @@ func TestDutiesThatEndByThemselvesKeepTheLease(t *testing.T) {
 	})
 }
 
-// Whatever the network does, two never lead at once, and when it is well again someone leads.
+// Whatever the network does, two agents never lead at once, and when it works again, one leads.
 func TestNeverTwoLeadersWhateverTheNetworkDoes(t *testing.T) {
 	var terms, lost atomic.Int32
 	for seed := range uint64(60) {

@@ -9,26 +9,27 @@ import (
 	"github.com/etcd-druid/druid/internal/rules"
 )
 
-// Liveness of a member's or a snapshot Lease as one observer sees it.
+// Liveness of a member Lease or a snapshot Lease as one observer sees it.
 type Liveness uint8
 
-// The livenesses. Only Stale and Never say something of the one who renews; Unknown says that we do not know.
+// The livenesses. Only Stale and Never say something about the process that renews.
 const (
-	// Live: the observer saw a renewal, less than the Lease's duration ago.
+	// Live: the observer saw a renewal less than the Lease's duration ago.
 	Live Liveness = 1 << iota
-	// Stale: the observer saw the Lease unchanged for its duration. Before anything follows from that, a live GET must
-	// still show the same renewTime: an observer that was frozen judges by an old copy.
+	// Stale: the observer saw the Lease unchanged for its duration. Before any action follows, a live GET must still
+	// show the same renewTime, because an observer that was frozen has an old copy.
 	Stale
-	// Never: the Lease was not renewed by anybody yet.
+	// Never: the Lease was never renewed.
 	Never
 	// Unknown: the Lease cannot be read, or the observer has not watched it for long enough.
 	Unknown
 )
 
-// String is the liveness's name in logs and tables.
+// String returns the name of the liveness in logs and tables.
 func (l Liveness) String() string { return rules.Word(l, "live", "stale", "never", "unknown") }
 
-// sight is all that liveness may look at. renewTime is only ever compared for equality: it is another machine's clock.
+// sight is the complete input of the decision. renewTime is only compared for equality, because it comes from another
+// machine's clock.
 type sight struct {
 	readable rules.YesNo // the Lease is there and can be decoded
 	renewed  rules.YesNo // it has a renewTime at all
@@ -36,7 +37,7 @@ type sight struct {
 	elapsed  rules.YesNo // by the observer's clock it is unchanged for its duration
 }
 
-// livenesses is the whole policy. First match wins; what no row covers is Unknown.
+// livenesses is the complete policy. The first match wins. The default is Unknown.
 var livenesses = rules.New(Unknown, []rules.Row[sight, Liveness]{
 	{Name: "unreadable", When: sight{readable: rules.No}, Verdict: Unknown},
 	{Name: "never-renewed", When: sight{renewed: rules.No}, Verdict: Never},
@@ -45,8 +46,8 @@ var livenesses = rules.New(Unknown, []rules.Row[sight, Liveness]{
 	{Name: "observer-just-started", Verdict: Unknown},
 })
 
-// Watcher judges member and snapshot Leases by what it saw of them itself. It is safe for concurrent use. Its clocks start when it
-// first sees a Lease, so an observer that just started calls no one stale.
+// Watcher judges member and snapshot Leases by its own observations. It is safe for concurrent use. Its clocks start
+// when it first sees a Lease, so that an observer that just started never reports a stale Lease.
 type Watcher struct {
 	mu   sync.Mutex
 	seen map[leaseKey]sighting
@@ -54,7 +55,7 @@ type Watcher struct {
 
 type leaseKey struct{ namespace, name string }
 
-// sighting is what the observer remembers of a Lease: its last change and when that was seen.
+// sighting is the last change of a Lease that the observer saw, and when it saw it.
 type sighting struct {
 	uid       string
 	renewTime time.Time
@@ -63,10 +64,10 @@ type sighting struct {
 	duration  time.Duration
 }
 
-// defaultDuration is that of a Lease which names none: a member Lease's usual one.
+// defaultDuration applies to a Lease without a duration. It is the usual one of a member Lease.
 const defaultDuration = 45 * time.Second
 
-// DurationOf is how long the Lease lasts without a renewal.
+// DurationOf returns how long the Lease is valid without a renewal.
 func DurationOf(lease *coordinationv1.Lease) time.Duration {
 	if lease.Spec.LeaseDurationSeconds == nil {
 		return defaultDuration
@@ -74,10 +75,10 @@ func DurationOf(lease *coordinationv1.Lease) time.Duration {
 	return time.Duration(*lease.Spec.LeaseDurationSeconds) * time.Second
 }
 
-// NewWatcher returns a Watcher that has seen nothing.
+// NewWatcher returns a Watcher without observations.
 func NewWatcher() *Watcher { return &Watcher{seen: map[leaseKey]sighting{}} }
 
-// Observe notes the Lease as the observer sees it at now, by its own monotonic clock, and judges it.
+// Observe records the Lease as seen at now, by the observer's monotonic clock, and judges it.
 func (w *Watcher) Observe(lease *coordinationv1.Lease, now time.Time) Liveness {
 	if lease == nil {
 		return Unknown
@@ -95,7 +96,7 @@ func (w *Watcher) Observe(lease *coordinationv1.Lease, now time.Time) Liveness {
 	}).Verdict
 }
 
-// readable says whether the Lease says what its component's Leases say.
+// readable says whether the Lease has valid content for its component.
 func readable(lease *coordinationv1.Lease) bool {
 	var err error
 	switch Component(lease.Labels[LabelComponent]) {
@@ -122,8 +123,8 @@ func (s sighting) next(lease *coordinationv1.Lease, now time.Time) sighting {
 	return n
 }
 
-// Expiry is when, by the observer's clock, the Lease becomes stale unless it changes: when to look again. It is false for
-// a Lease that was never observed.
+// Expiry returns when, by the observer's clock, the Lease becomes stale unless it changes. It returns false for a
+// Lease that was never observed.
 func (w *Watcher) Expiry(namespace, name string) (time.Time, bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -131,7 +132,7 @@ func (w *Watcher) Expiry(namespace, name string) (time.Time, bool) {
 	return s.since.Add(s.duration), ok
 }
 
-// Forget drops what is known of a Lease that is gone.
+// Forget drops the state of a deleted Lease.
 func (w *Watcher) Forget(namespace, name string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -143,28 +144,28 @@ type claim string
 
 // The claims.
 const (
-	// claimWait: leave it, and look again.
+	// claimWait: leave the Lease, and look again later.
 	claimWait claim = "Wait"
-	// claimWrite: take it, or renew it, by compare-and-set.
+	// claimWrite: take or renew the Lease by compare-and-set.
 	claimWrite claim = "Write"
-	// claimLose: it was ours and is not any more.
+	// claimLose: this agent held the Lease and lost it.
 	claimLose claim = "Lose"
 )
 
-// holding is whose the leader's Lease is.
+// holding is who holds the leader's Lease.
 type holding uint8
 
 // The holdings.
 const (
-	// heldUnknown: it could not be read.
+	// heldUnknown: the Lease could not be read.
 	heldUnknown holding = 1 << iota
-	// heldAbsent: there is no such Lease.
+	// heldAbsent: the Lease does not exist.
 	heldAbsent
-	// heldByNobody: it was given back, or never held.
+	// heldByNoOne: the Lease was released, or was never held.
 	heldByNoOne
-	// heldByUs: it names us. After a restart of the agent it may do so from before.
+	// heldByUs: the Lease names this agent. After a restart, the agent can find itself named from before.
 	heldByUs
-	// heldByAnother: it names someone else.
+	// heldByAnother: the Lease names another holder.
 	heldByAnother
 )
 
@@ -183,14 +184,14 @@ func holdingOf(holder, identity string) holding {
 	}
 }
 
-// claimFacts is all that a claim may look at.
+// claimFacts is the complete input of a claim decision.
 type claimFacts struct {
 	holding holding
 	elapsed rules.YesNo // by the candidate's own clock the Lease is unchanged for as long as it lasts
 	leading rules.YesNo // our last write made it ours
 }
 
-// claims is the whole policy. First match wins; what no row covers waits.
+// claims is the complete policy. The first match wins. The default is to wait.
 var claims = rules.New(claimWait, []rules.Row[claimFacts, claim]{
 	{Name: "out-of-reach", When: claimFacts{holding: heldUnknown}, Verdict: claimWait},
 	{Name: "ours", When: claimFacts{holding: heldByUs}, Verdict: claimWrite},

@@ -41,7 +41,7 @@ func TestWatcherTrustsItsOwnClockAlone(t *testing.T) {
 				t.Errorf("%s: %s, want %s", what, got, want)
 			}
 		}
-		// The member's clock is a year behind: renewTime says nothing but that it changed.
+		// The member's clock is a year behind: only a change of renewTime counts.
 		foreign := time.Now().AddDate(-1, 0, 0)
 		renew := func() { foreign = foreign.Add(time.Second); lease.Spec.RenewTime = &metav1.MicroTime{Time: foreign} }
 

@@ -13,18 +13,19 @@ import (
 // Role of a member in the raft group, as its own agent sees it.
 type Role string
 
-// The roles. They are the words that follow the member ID in holderIdentity.
+// The roles, as written after the member ID in holderIdentity.
 const (
 	RoleLeader  Role = "Leader"
 	RoleMember  Role = "Member"
 	RoleLearner Role = "Learner"
 )
 
-// DataEmpty is the state of a data directory in which no etcd ever ran.
+// DataEmpty is the state of a data directory in which etcd never ran.
 const DataEmpty = "empty"
 
-// Annotations of a member Lease. AnnotationPodUID, AnnotationVolumeUID and AnnotationHealing are written by druid, AnnotationRetire by druid
-// and the leader's agent, annotationDefragmentation by the leader's agent, the others by the member's agent.
+// Annotations of a member Lease. druid writes AnnotationPodUID, AnnotationVolumeUID and AnnotationHealing. druid and
+// the leader's agent write AnnotationRetire. The leader's agent writes annotationDefragmentation. The member's agent
+// writes the others.
 const (
 	AnnotationPodUID    = Prefix + "pod-uid"
 	AnnotationVolumeUID = Prefix + "volume-uid"
@@ -47,44 +48,44 @@ const (
 	annotationSnapshots = Prefix + "snapshot-count"
 )
 
-// Member is what a member Lease says.
+// Member is the content of a member Lease.
 type Member struct {
-	// LeaseUID is the UID of the Lease object itself: a Lease that was deleted and made again has another.
+	// LeaseUID is the UID of the Lease object. It changes if the Lease is deleted and created again.
 	LeaseUID string
-	// LeaseVersion is the state of the Lease that was read, for a compare-and-set.
+	// LeaseVersion is the version of the Lease that was read, for a compare-and-set.
 	LeaseVersion Version
-	// ID is etcd's member ID, 0 while the member never was in a cluster. ID and Role are the Lease's holderIdentity.
+	// ID is etcd's member ID, 0 if the member was never in a cluster. ID and Role are the Lease's holderIdentity.
 	ID   uint64
 	Role Role
-	// ClusterID is etcd's cluster ID, 0 while unknown.
+	// ClusterID is etcd's cluster ID, 0 if unknown.
 	ClusterID uint64
 	Lineage   string
-	// Epoch of the raft group that the member's data belongs to.
+	// Epoch of the raft group of the member's data.
 	Epoch uint32
-	// PodUID and VolumeUID name the Pod and the PersistentVolumeClaim that bear the member's name now.
+	// PodUID and VolumeUID identify the present Pod and PersistentVolumeClaim of the member.
 	PodUID, VolumeUID string
-	// Raft is the newest position; Floor an older one (by at least one renewal interval) that was surely persisted: a
-	// volume that holds less went back in time.
+	// Raft is the newest position. Floor is an older one (by at least one renewal interval) that is certainly on disk:
+	// a volume with less has gone back in time.
 	Raft, Floor Raft
-	// Revision of the key space, DBSize and DBSizeInUse in bytes; 0 while unknown.
+	// Revision of the key space, and DBSize and DBSizeInUse in bytes, 0 if unknown.
 	Revision, DBSize, DBSizeInUse int64
-	// VolumeFree is what the member's volume has left, in bytes; 0 while unknown.
+	// VolumeFree is the free space on the member's volume in bytes, 0 if unknown.
 	VolumeFree int64
-	// Snapshots that the member's etcd takes of its log.
+	// Snapshots is how often the member's etcd takes a raft snapshot.
 	Snapshots Snapshots
-	// Version of etcd and of the agent.
+	// Version of etcd, and AgentVersion of the agent.
 	Version, AgentVersion string
-	// Data is the last seen state of the data directory, Rule the row of the start decision that was last taken and
-	// Reason its words for a person (Wait and Refuse only).
+	// Data is the last seen state of the data directory. Rule is the row of the last start decision, and Reason is its
+	// explanation for users (Wait and Refuse only).
 	Data, Rule, Reason string
-	// Alarm is what the member's agent, while it leads, says of an alarm of etcd that stands: the rule, and why it waits. Empty while none
-	// does, and where another agent leads.
+	// Alarm is what the member's agent, while it leads, reports about a raised alarm of etcd: the rule, and why it
+	// waits. It is empty without an alarm, and if another agent leads.
 	Alarm string
 	// Defragmentation is the last one of the member's database, zero for none.
 	Defragmentation Defragmentation
-	// Retire is the drain mark, zero for a member that is to stay.
+	// Removal is the drain request, zero for a member that stays.
 	Removal RemovalRequest
-	// Healing is what druid does about a member that does not get on its feet by itself.
+	// Repairing is how druid repairs a member that does not recover by itself.
 	Repairing Repairing
 }
 
@@ -96,7 +97,7 @@ type Raft struct {
 // IsZero says that the position is unknown.
 func (r Raft) IsZero() bool { return r == Raft{} }
 
-// String writes the position as ParseRaft reads it.
+// String formats the position for ParseRaft.
 func (r Raft) String() string {
 	return fmt.Sprintf("term=%d,committed=%d,lastTerm=%d,lastIndex=%d", r.Term, r.Committed, r.LastTerm, r.LastIndex)
 }
@@ -114,7 +115,7 @@ func ParseRaft(s string) (Raft, error) {
 	return r, nil
 }
 
-// HolderIdentity is <memberID hex>:<Role>, or empty for a member that never was in a cluster.
+// HolderIdentity is <memberID hex>:<Role>, or empty for a member that was never in a cluster.
 func (m Member) HolderIdentity() string {
 	if m.ID == 0 {
 		return ""
@@ -122,7 +123,7 @@ func (m Member) HolderIdentity() string {
 	return FormatID(m.ID) + ":" + string(m.Role)
 }
 
-// EverFormed says whether the member ever was in a raft group: evidence that forbids a second bootstrap.
+// EverFormed says whether the member was ever in a raft group, which is evidence that forbids a second bootstrap.
 func (m Member) EverFormed() bool { return m.ID != 0 || m.ClusterID != 0 }
 
 // DecodeMember reads a member Lease. Any error wraps ErrUnreadable.
@@ -187,7 +188,7 @@ func (d *decoder) raft(key string) Raft {
 	return r
 }
 
-// optional reads a number of at most bits bits that may be absent.
+// optional reads a number of at most bits bits that can be absent.
 func (d *decoder) optional(key string, bits int) uint64 {
 	if d.annotations[key] == "" {
 		return 0
@@ -198,23 +199,23 @@ func (d *decoder) optional(key string, bits int) uint64 {
 // AnnotationHealing is written by druid on a member's Lease, next to the UIDs of its Pod and its volume.
 const AnnotationRepairing = Prefix + "repair"
 
-// Healing is druid's word on a member's Lease about what it does to get the member on its feet: written before the deed, so
-// that a druid that takes over goes on with it, and counts on. It is taken away when the member is well again.
+// Repairing is druid's record on a member Lease of how it repairs the member. It is written before each step, so that
+// another replica of druid can continue the repair and the count. It is removed when the member is healthy again.
 type Repairing struct {
-	// Restarts is how often in a row the member's Pod was deleted because its etcd did not become ready.
+	// Restarts is how often in a row druid deleted the member's Pod because its etcd did not become ready.
 	Restarts int `json:"restarts,omitempty"`
-	// PodUID is the Pod that the last of them deletes, or has deleted.
+	// PodUID is the Pod that the last restart deletes or deleted.
 	PodUID string `json:"podUID,omitempty"`
-	// ClaimUID is the PersistentVolumeClaim that is given up together with the node that alone could mount its volume.
+	// ClaimUID is the PersistentVolumeClaim that is abandoned together with the only node that could mount its volume.
 	ClaimUID string `json:"claimUID,omitempty"`
-	// NotComing is the ID, hex, of a learner at the member's peer URL that no Pod starts any more: the Pod that added it is
-	// gone, and the one after it did not come up. A Pod that does come adds a learner with an ID of its own, so that this
-	// word never means that one.
+	// NotComing is the ID, hex, of a learner at the member's peer URL that no Pod will start: the Pod that added it is
+	// deleted, and the next Pod did not start. A Pod that starts later adds a learner with its own ID, so NotComing
+	// never refers to that one.
 	NotComing string `json:"notComing,omitempty"`
 }
 
-// ParseHealing reads the annotation. What cannot be understood is the zero Healing: it says of no learner that it is not
-// coming, and druid begins to count again.
+// ParseRepairing reads the annotation. Invalid content is the zero Healing: no learner is marked as not coming, and
+// druid starts to count again.
 func ParseRepairing(s string) Repairing {
 	var h Repairing
 	if s == "" || json.Unmarshal([]byte(s), &h) != nil || h.Restarts < 0 {
@@ -223,7 +224,7 @@ func ParseRepairing(s string) Repairing {
 	return h
 }
 
-// Encode is the value of AnnotationHealing, empty for the zero Healing.
+// Encode returns the value of AnnotationRepairing, empty for the zero Healing.
 func (h Repairing) Encode() (string, error) {
 	if h == (Repairing{}) {
 		return "", nil
@@ -235,18 +236,19 @@ func (h Repairing) Encode() (string, error) {
 	return string(raw), nil
 }
 
-// annotationDefragmentation of a member Lease is written by the leader's agent.
+// annotationDefragmentation on a member Lease is written by the leader's agent.
 const annotationDefragmentation = Prefix + "defragmentation"
 
-// Defragmentation is what came of the last one of a member's database, as the leader's agent saw it. No one acts on it.
+// Defragmentation is the result of the last defragmentation of a member's database, as the leader's agent saw it. It
+// is information only.
 type Defragmentation struct {
 	// At is when it ended, by the clock of that agent.
 	At time.Time
-	// Result is defragmented, failed, or left: the agent did not lead any more before etcd answered.
+	// Result is defragmented, failed or left. left means that the agent lost leadership before etcd answered.
 	Result string
-	// Took is how long the member served no one; of one that was left, at least.
+	// Took is how long the member did not serve. If the result is left, it is a minimum.
 	Took time.Duration
-	// Before and After are the file's size in bytes; After is 0 where it is not known.
+	// Before and After are the sizes of the file in bytes. After is 0 if it is unknown.
 	Before, After int64
 }
 
@@ -264,7 +266,7 @@ func (d Defragmentation) format() (string, error) {
 	return string(raw), err
 }
 
-// ParseDefragmentation reads the annotation. One that cannot be read says nothing: no one acts on it.
+// ParseDefragmentation reads the annotation. It ignores an unreadable one, which is only information.
 func ParseDefragmentation(s string) Defragmentation {
 	var d defragmentationJSON
 	if json.Unmarshal([]byte(s), &d) != nil {
@@ -277,7 +279,7 @@ func ParseDefragmentation(s string) Defragmentation {
 	return Defragmentation{d.At, d.Result, took, d.Before, d.After}
 }
 
-// NoteDefragmentation writes d into the Lease of the member called name, over what stands there of the one before.
+// NoteDefragmentation writes d into the Lease of the member called name and replaces the previous result.
 func (s *Store) NoteDefragmentation(ctx context.Context, name string, d Defragmentation) error {
 	text, err := d.format()
 	if err != nil {

@@ -73,7 +73,7 @@ func fullMember() Member {
 	}
 }
 
-// apply does what the API server does with a merge patch.
+// apply applies a merge patch as the API server does.
 func apply(t testing.TB, lease *coordinationv1.Lease, patch any) *coordinationv1.Lease {
 	t.Helper()
 	before, err := json.Marshal(lease)
@@ -241,7 +241,7 @@ func FuzzMember(f *testing.F) {
 	})
 }
 
-// validJSONText: JSON carries valid UTF-8 only, and the API server sees nothing else.
+// validJSONText: JSON has only valid UTF-8, and so the API server never sees anything else.
 func validJSONText(s string) bool { return strings.ToValidUTF8(s, "") == s }
 
 func FuzzDecode(f *testing.F) {

@@ -12,14 +12,15 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// leasePatch is a JSON merge patch of a Lease. A key that is absent stays as it is, a nil value removes the key.
+// leasePatch is a JSON merge patch of a Lease. An absent key leaves the value unchanged, and a nil value removes the
+// key.
 type leasePatch struct {
 	Metadata patchMetadata `json:"metadata"`
 	Spec     *patchSpec    `json:"spec,omitempty"`
 }
 
 type patchMetadata struct {
-	// ResourceVersion makes the patch a compare-and-set: the API server answers Conflict when it is not the present one.
+	// ResourceVersion makes the patch a compare-and-set: the API server answers Conflict if it is not the present one.
 	ResourceVersion Version            `json:"resourceVersion,omitempty"`
 	Annotations     map[string]*string `json:"annotations,omitempty"`
 }
@@ -32,14 +33,14 @@ type patchSpec struct {
 	LeaseTransitions     *int32            `json:"leaseTransitions,omitempty"`
 }
 
-// recordAnnotations are the keys that a record owns.
+// recordAnnotations are the keys that belong to a record.
 var recordAnnotations = []string{
 	annotationPhase, annotationSeed, annotationEpoch, annotationFormedEpoch, annotationNonce, annotationExecutor,
 	annotationLineage, annotationMaxLearners, annotationMembers, annotationReplacing, annotationPendingRemoval,
 	annotationRecovery, annotationMemberList, annotationExternals, annotationLeaving,
 }
 
-// patch says the whole record: what is empty in it is removed from the Lease.
+// patch writes the complete record: empty fields are removed from the Lease.
 func (r Record) patch(version Version) (leasePatch, error) {
 	var lease coordinationv1.Lease
 	if err := r.Encode(&lease); err != nil {
@@ -58,30 +59,30 @@ func (r Record) patch(version Version) (leasePatch, error) {
 	}, nil
 }
 
-// MemberPatch is what an agent writes into its member's Lease. It never touches what druid writes there: the Pod's and
-// the volume's UID and the retire mark (Store.Retire).
+// MemberPatch is what an agent writes into its member's Lease. It never changes what druid writes there: the UIDs of
+// the Pod and the volume, and the drain request (Store.Retire).
 type MemberPatch struct {
-	// Member holds the facts. What it leaves unknown (zero) stays in the Lease as it was, because a fact that was true
-	// once is evidence: an agent that restarts must not wipe the ID that its member had. Two groups are written as a
-	// whole: Rule with Reason, and ID with Role, Raft, Floor and Alarm.
+	// Member holds the facts. An unknown (zero) fact leaves the Lease as it was, because a fact that was once true is
+	// evidence: an agent that restarts must not delete the ID that its member had. Two groups are always written
+	// completely: Rule with Reason, and ID with Role, Raft, Floor and Alarm.
 	Member Member
-	// At is the version of the Lease that the patch answers, empty for whatever is there. The Store fails with ErrConflict
-	// when the Lease was changed since, so that no one overwrites what he has not read.
+	// At is the version of the Lease on which the patch is based, empty for any version. If the Lease has changed
+	// since, the Store returns ErrConflict, so that no content is overwritten unread.
 	At Version
-	// RenewTime is set only while etcd is healthy and in the cluster; nil leaves the Lease's renewTime alone.
+	// RenewTime is set only while etcd is healthy and in the cluster. nil leaves the Lease's renewTime unchanged.
 	RenewTime *time.Time
-	// Duration after which an observer may call the Lease stale; 0 leaves it alone. Leases count whole seconds.
+	// Duration after which an observer may call the Lease stale. 0 leaves it unchanged. Leases count whole seconds.
 	Duration time.Duration
 }
 
-// MaxMemberPatch bounds a renewal on the wire, in bytes: with thousands of members it is what the API server's store and
-// its watchers have to carry every few seconds.
+// MaxMemberPatch bounds a renewal on the wire, in bytes. With thousands of members, the API server's store and its
+// watchers handle one every few seconds per member.
 const MaxMemberPatch = 2048
 
-// maxReason bounds the only free text in a member's Lease, so that MaxMemberPatch holds.
+// maxReason bounds the only free text in a member Lease, so that MaxMemberPatch holds.
 const maxReason = 512
 
-// encode cuts the reason, the only part whose length others decide, until the patch is small enough.
+// encode shortens the reason until the patch is small enough. It is the only part with a variable length from outside.
 func (p MemberPatch) encode() (leasePatch, error) {
 	for limit := maxReason; ; limit /= 2 {
 		patch := leasePatch{Metadata: patchMetadata{ResourceVersion: p.At, Annotations: p.annotations(limit)}, Spec: p.spec()}
@@ -143,14 +144,14 @@ func (p MemberPatch) spec() *patchSpec {
 // annotationPatch collects keys of a merge patch.
 type annotationPatch map[string]*string
 
-// known writes value unless it is empty, which says nothing.
+// known writes value unless it is empty. An empty value leaves the key unchanged.
 func (a annotationPatch) known(key, value string) {
 	if value != "" {
 		a[key] = &value
 	}
 }
 
-// exactly writes value, and removes the key when value is empty.
+// exactly writes value, and removes the key if value is empty.
 func (a annotationPatch) exactly(key, value string) {
 	a[key] = nil
 	if value != "" {
@@ -179,7 +180,7 @@ func formatRaft(r Raft) string {
 	return r.String()
 }
 
-// truncate cuts s to at most limit bytes, between runes.
+// truncate shortens s to at most limit bytes, between runes.
 func truncate(s string, limit int) string {
 	if len(s) <= limit {
 		return s
@@ -190,17 +191,17 @@ func truncate(s string, limit int) string {
 	return s[:limit]
 }
 
-// Names, labels and annotations of a cluster's Leases. They are the contract between druid and the agents, so they stand
-// in one place and never change their meaning.
+// Names, labels and annotations of a cluster's Leases. They are the contract between druid and the agents. All of them
+// are defined here, and they never change their meaning.
 const (
 	// Prefix of every label and annotation that druid and the agents write.
 	Prefix = "etcd.druid.dev/"
 
-	// LabelCluster carries the EtcdCluster's name on every object of the cluster.
+	// LabelCluster has the name of the EtcdCluster on every object of the cluster.
 	LabelCluster = Prefix + "cluster"
-	// LabelComponent says what a Lease is: one of the Component values.
+	// LabelComponent is the kind of a Lease: one of the Component values.
 	LabelComponent = Prefix + "component"
-	// LabelMember carries the member's name on its Lease, PersistentVolumeClaim and Pod.
+	// LabelMember has the member's name on its Lease, PersistentVolumeClaim and Pod.
 	LabelMember = Prefix + "member"
 )
 
@@ -216,20 +217,20 @@ const (
 	ComponentDeltaSnapshot Component = "delta-snapshot"
 )
 
-// RecordName is the name of the cluster record.
+// RecordName returns the name of the cluster record.
 func RecordName(cluster string) string { return cluster + "-cluster" }
 
-// LeaderName is the name of the Lease for which the agents next to the raft leader campaign.
+// LeaderName returns the name of the Lease for which the agent of the raft leader campaigns.
 func LeaderName(cluster string) string { return cluster + "-leader" }
 
-// FullSnapshotName is the name of the Lease that reports the last full snapshot.
+// FullSnapshotName returns the name of the Lease that reports the last full backup.
 func FullSnapshotName(cluster string) string { return cluster + "-full-snapshot" }
 
-// DeltaSnapshotName is the name of the Lease that reports the last delta snapshot.
+// DeltaSnapshotName returns the name of the Lease that reports the last delta backup.
 func DeltaSnapshotName(cluster string) string { return cluster + "-delta-snapshot" }
 
-// MemberOfURL is the name of the member that is reached at a peer or client URL: the first label of its host, as the
-// Service without an address of its own gives each member a name below it. It is empty for what is no such URL.
+// MemberOfURL returns the name of the member in a peer or client URL: the first label of its host, because the
+// headless Service gives each member a DNS name below its own. It returns the empty string for other URLs.
 func MemberOfURL(raw string) string {
 	u, err := url.Parse(raw)
 	if err != nil {

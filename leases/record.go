@@ -11,27 +11,27 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 )
 
-// Phase of the cluster, as its record says it in words. There is no zero phase: a record without one is unreadable,
-// which orders nothing.
+// Phase of the cluster in its record. There is no zero phase: a record without a phase is unreadable, and no action
+// follows from it.
 type Phase string
 
 const (
-	// PhaseForming: no raft group was ever formed; the seed may form one.
+	// PhaseForming: no raft group was ever formed, and the seed may form one.
 	PhaseForming Phase = "Forming"
-	// PhaseFormed: the raft group of FormedEpoch exists; no one may ever form a second one under this epoch.
+	// PhaseFormed: the raft group of FormedEpoch exists. A second one must never be formed in this epoch.
 	PhaseFormed Phase = "Formed"
-	// PhaseRecovering: quorum was lost and an order in Recovery is under way.
+	// PhaseRecovering: quorum was lost, and the request in Recovery is in progress.
 	PhaseRecovering Phase = "Recovering"
 )
 
-// MaxLearners is the constant max-learners of a raft group that was formed on etcd 3.6 or later. etcd enforces the limit
-// when a change is applied, against each member's own flag, so unequal limits split the member list.
+// MaxLearners is the constant max-learners of a raft group that was formed on etcd 3.6 or later. etcd enforces the
+// limit when a change is applied, with each member's own flag, so different limits would split the member list.
 const MaxLearners = 16
 
 // MaxLearners35 is the fixed limit of a raft group that was formed on etcd 3.5, which has no flag for it.
 const MaxLearners35 = 1
 
-// MaxLearnersAdopted is the limit of a raft group that was there before: etcd's own default, which its members run with.
+// MaxLearnersAdopted is the limit of a joined raft group: etcd's default, with which its members run.
 const MaxLearnersAdopted = 1
 
 // Annotations of the cluster record.
@@ -53,51 +53,55 @@ const (
 	annotationLeaving        = Prefix + "leaving"
 )
 
-// Record is the cluster record: what druid and the agents know of the raft group as a whole. It is written only by
+// Record is the cluster record: what druid and the agents know of the raft group. It is written only by
 // compare-and-set on the Lease's resourceVersion.
 type Record struct {
-	// ClusterID is etcd's cluster ID, or 0 before an attempt was claimed. While Forming it is the ID that the attempt
-	// will have. It is the Lease's holderIdentity.
+	// ClusterID is etcd's cluster ID, or 0 before an attempt was claimed. In the phase Forming, it is the ID that the
+	// attempt will have. It is the Lease's holderIdentity.
 	ClusterID uint64
 	Phase     Phase
-	// Seed is the member that may form the group while Forming. After Formed it means nothing.
+	// Seed is the member that may form the group in the phase Forming. In other phases it has no meaning.
 	Seed string
 	// Epoch counts the bootstraps of a raft group, from 1. FormedEpoch is the last one that succeeded, 0 for none.
 	Epoch, FormedEpoch uint32
-	// Nonce of the attempt; part of the group's token, drawn again for every attempt.
+	// Nonce of the attempt. It is part of the group's token and is generated again for every attempt.
 	Nonce string
 	// Executor is the UID of the Pod that claimed the attempt, or empty.
 	Executor string
-	// Lineage names the history that backups belong to: <epoch:08x>-<nonce> of the last bootstrap.
+	// Lineage is the name of the history of the backups: <epoch:08x>-<nonce> of the last bootstrap.
 	Lineage string
-	// MaxLearners is fixed by the member that claims the bootstrap and never changes for this raft group; 0 while unknown.
+	// MaxLearners is set by the member that claims the bootstrap and never changes for this raft group. It is 0 if
+	// unknown.
 	MaxLearners int
 	// Members are the names of the desired members, sorted. A name is never used twice.
 	Members []string
-	// Replacing is the slot that one member at a time takes to replace itself, or nil.
+	// Replacing is the slot in which one member at a time replaces itself, or nil.
 	Replacing *Replacing
-	// Retiring is the slot of the member that is on its way out, or nil. Of Replacing and Retiring one is taken at a time.
+	// PendingRemoval is the slot of the member that is being removed, or nil. At most one of Replacing and
+	// PendingRemoval is set.
 	PendingRemoval *PendingRemoval
-	// Recovery is the recovery order, or empty.
+	// Recovery is the recovery request, or empty.
 	Recovery string
-	// MemberList is the list as the leader last saw it: information, never an order.
+	// MemberList is the list as the leader last saw it. It is information, never a request.
 	MemberList *MemberList
-	// Upgrade is the order to compare the members, and its answer. It is read with the record, and not written with it.
+	// Upgrade is the request to compare the members, and its answer. It is read with the record, but not written with
+	// it.
 	Upgrade Upgrade
-	// Guests are the IDs, hex, of the voters that a group had before it was joined; empty for a group that was formed here. They
-	// are written with the claim of the bootstrap and stay: that a group has external members says that anyone who is in it and is not
-	// desired is kept until the user lets it go.
+	// Externals are the IDs, hex, of the voters that a group had before it was joined, empty for a group that was
+	// formed here. They are written with the claim of the bootstrap and never change. While the list is not empty, a
+	// member that is not desired stays until the user allows its removal.
 	Externals []string
-	// Leaving says that the EtcdCluster was deleted while others were in the group that it joined: every desired member leaves it, the
-	// last one too, and the others stay. It is written before the first one leaves, and never taken back.
+	// Leaving says that the EtcdCluster was deleted while the group that it joined had external members. Every desired
+	// member leaves the group, including the last one, and the external members stay. It is written before the first
+	// member leaves, and is never reset.
 	Leaving bool
 }
 
-// Replacing is the intent of one member to remove a member ID of its own name and to join again.
+// Replacing is the intent of a member to remove the member ID of its own name and to join again.
 type Replacing struct {
 	Member string `json:"member"`
 	PodUID string `json:"podUID"`
-	// MemberID is exactly the ID that is to be removed, hex.
+	// MemberID is exactly the ID to remove, hex.
 	MemberID string `json:"memberID"`
 }
 
@@ -116,22 +120,23 @@ type ListedMember struct {
 	Learner bool   `json:"learner,omitempty"`
 }
 
-// ErrUnreadable marks a Lease whose content cannot be understood. What cannot be read is unknown: it orders nothing.
+// ErrUnreadable marks a Lease with invalid content. Unreadable content is unknown, and no action follows from it.
 var ErrUnreadable = errors.New("unreadable Lease")
 
-// Token is the raft group's token: no two bootstraps share one, because etcd's IDs are hashes of name, peer URL and token.
+// Token is the raft group's token. No two bootstraps share one, because etcd's IDs are hashes of name, peer URL and
+// token.
 func (r Record) Token(namespace, cluster, clusterUID string) string {
 	return fmt.Sprintf("%s-%s-%s-%d-%s", namespace, cluster, clusterUID, r.Epoch, r.Nonce)
 }
 
-// LineageOf names the lineage of a bootstrap.
+// LineageOf returns the name of the lineage of a bootstrap.
 func LineageOf(epoch uint32, nonce string) string { return fmt.Sprintf("%08x-%s", epoch, nonce) }
 
-// Adopted says whether the raft group was there before the cluster, and was joined.
+// Adopted says whether the raft group existed before the EtcdCluster and was joined.
 func (r Record) Adopted() bool { return len(r.Externals) > 0 }
 
-// Others are the entries of the published member list that are no desired members. Without a list it is not known who they
-// are: listed is false then.
+// Others returns the entries of the published member list that are not desired members. Without a list they are
+// unknown, and listed is false.
 func (r Record) Others() (others []ListedMember, listed bool) {
 	if r.MemberList == nil {
 		return nil, false
@@ -147,7 +152,7 @@ func (r Record) Others() (others []ListedMember, listed bool) {
 // Lists says whether name is a desired member.
 func (r Record) Lists(name string) bool { return slices.Contains(r.Members, name) }
 
-// FormatID writes an etcd cluster or member ID as etcd's tools print it.
+// FormatID formats an etcd cluster or member ID as etcd's tools print it.
 func FormatID(id uint64) string { return strconv.FormatUint(id, 16) }
 
 // ParseID reads an ID written by FormatID. The empty string is 0, no ID.
@@ -162,7 +167,7 @@ func ParseID(s string) (uint64, error) {
 	return id, nil
 }
 
-// Encode writes the record into lease, leaving alone whatever else the Lease carries.
+// Encode writes the record into lease and leaves other content of the Lease unchanged.
 func (r Record) Encode(lease *coordinationv1.Lease) error {
 	holder := ""
 	if r.ClusterID != 0 {
@@ -214,7 +219,7 @@ func DecodeRecord(lease *coordinationv1.Lease) (Record, error) {
 	d.object(annotationPendingRemoval, &r.PendingRemoval)
 	d.object(annotationMemberList, &r.MemberList)
 	if d.err != nil {
-		return Record{}, fmt.Errorf("record %s/%s: %w", lease.Namespace, lease.Name, d.err)
+		return Record{}, fmt.Errorf("cluster record %s/%s: %w", lease.Namespace, lease.Name, d.err)
 	}
 	return r, nil
 }
@@ -241,7 +246,7 @@ func (d *decoder) number(key string, bits int) uint64 {
 	return n
 }
 
-// flagSet is the value of an annotation that is there or not.
+// flagSet is the value of an annotation that is either set or absent.
 const flagSet = "true"
 
 func (d *decoder) flag(key string) bool {

@@ -13,29 +13,29 @@ import (
 	"github.com/etcd-druid/druid/internal/loop"
 )
 
-// Pace of a Renewer.
+// Intervals of a Renewer.
 const (
-	// minGap is the least time between two renewals, however much changes: a burst of changes (a member that forms, is
-	// promoted and elected) becomes one or two patches.
+	// minGap is the minimum time between two renewals, so that a burst of changes (a member that is formed, promoted
+	// and elected) becomes one or two patches.
 	minGap = time.Second
-	// jitter is the part of an interval that is drawn by lot, so that a fleet that started together does not renew
-	// together. It only ever lengthens the interval: three agents are to ask the API server at most 0.1 times per second
-	// and member, and intervals of 15 s without it are just that.
+	// jitter is the maximum random part of an interval, so that a fleet that started at the same time does not renew
+	// at the same time. It only lengthens the interval: three agents may send at most 0.1 requests per second and
+	// member to the API server, and intervals of 15 s without jitter already reach that.
 	jitter = 0.1
-	// backoffStart doubles after each error, up to a third of the interval: then a Lease survives a lost renewal.
+	// backoffStart doubles after each error, up to a third of the interval, so that a Lease survives a lost renewal.
 	backoffStart = 500 * time.Millisecond
 )
 
 // Fact is what an agent knows of its member now.
 type Fact struct {
-	// Member as MemberPatch takes it. Its Floor is the Renewer's own work.
+	// Member as in MemberPatch. The Renewer sets its Floor.
 	Member Member
-	// Alive: etcd is healthy AND in the cluster. Only then renewTime moves.
+	// Alive: etcd is healthy AND in the cluster. Only then does renewTime change.
 	Alive bool
 }
 
-// urgent says whether the change from f to g must not wait for the next interval: it reports another state, not of
-// progress.
+// urgent says whether the change from f to g must not wait for the next interval, because it is a change of state and
+// not only progress.
 func (f Fact) urgent(g Fact) bool {
 	quiet := func(m Member) Member {
 		m.Raft, m.Floor, m.Revision, m.DBSize, m.DBSizeInUse, m.VolumeFree = Raft{}, Raft{}, 0, 0, 0, 0
@@ -44,20 +44,20 @@ func (f Fact) urgent(g Fact) bool {
 	return f.Alive != g.Alive || quiet(f.Member) != quiet(g.Member)
 }
 
-// Settings of a Renewer that may change while it runs.
+// Settings of a Renewer that can change while it runs.
 type Settings struct {
 	Interval, Duration time.Duration
 }
 
-// Renewer keeps one member's Lease: it writes the facts at every interval, and at once when they report another state,
-// and learns from the answers what druid wrote. While the Lease names another Pod it writes nothing.
+// Renewer keeps one member's Lease up to date. It writes the facts at every interval and immediately after a change of
+// state, and reads from the answers what druid wrote. While the Lease names another Pod, it writes nothing.
 type Renewer struct {
 	store    *Store
 	name     string
 	podUID   string
 	settings func() Settings
 	log      *slog.Logger
-	// Renewed is informed of each attempt: nil for one that the API server took. It may be nil.
+	// Renewed receives the result of each attempt, nil for a success. It can be nil.
 	Renewed func(error)
 
 	wake chan struct{}
@@ -95,18 +95,18 @@ func (r *Renewer) Publish(fact Fact) {
 	}
 }
 
-// Lease is what the Lease said in the last answer, false before the first one, and a channel that is closed at the next
-// answer. It is as old as a renewal interval: R1's fresh GET is Store.Member.
+// Lease returns the Lease from the last answer, false before the first one, and a channel that is closed at the next
+// answer. It can be as old as a renewal interval. For the fresh GET of R1, use Store.Member.
 func (r *Renewer) Lease() (Member, bool, <-chan struct{}) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.lease, r.read, r.changed.Wait()
 }
 
-// ErrSuperseded says that the Lease names another Pod: a successor bears the member's name.
-var ErrSuperseded = errors.New("the Lease belongs to another Pod")
+// ErrSuperseded means that the Lease names another Pod, which has replaced this one as the member.
+var ErrSuperseded = errors.New("the Lease belongs to another Pod of this member")
 
-// Run renews until ctx ends. What goes wrong is logged once per change and tried again.
+// Run renews until ctx ends. It logs an error once per change and retries.
 func (r *Renewer) Run(ctx context.Context) error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -117,7 +117,7 @@ func (r *Renewer) Run(ctx context.Context) error {
 			return nil
 		case <-timer.C:
 		}
-		// The wake-up is taken back before the facts are read, so that no change is lost.
+		// The wake-up is reset before the facts are read, so that no change is lost.
 		select {
 		case <-r.wake:
 		default:
@@ -141,7 +141,7 @@ func (r *Renewer) Run(ctx context.Context) error {
 	}
 }
 
-// rest sets the timer to pause; a change of state shortens it to minGap when hurry is set.
+// rest sets the timer to pause. If hurry is set, a change of state shortens it to minGap.
 func (r *Renewer) rest(ctx context.Context, timer *time.Timer, pause time.Duration, hurry bool) error {
 	pause += time.Duration(rand.Float64() * jitter * float64(pause))
 	timer.Reset(pause)
@@ -160,8 +160,8 @@ func (r *Renewer) rest(ctx context.Context, timer *time.Timer, pause time.Durati
 	return nil
 }
 
-// renew writes the facts over the Lease as it was last read. A Lease that was changed since is read again and the facts
-// are written over that: one more round, because no one but druid and a person writes there.
+// renew writes the facts to the Lease as it was last read. After a conflict, it reads the Lease and writes once more.
+// One more attempt is enough, because only druid and users write there.
 func (r *Renewer) renew(ctx context.Context) error {
 	known, read, _ := r.Lease()
 	var err error
@@ -178,7 +178,7 @@ func (r *Renewer) renew(ctx context.Context) error {
 				}
 			}
 			if known.PodUID != r.podUID {
-				return fmt.Errorf("%w: its Pod UID is %s, ours %s", ErrSuperseded, known.PodUID, r.podUID)
+				return fmt.Errorf("%w: its Pod UID is %s, and that of this Pod is %s", ErrSuperseded, known.PodUID, r.podUID)
 			}
 		}
 		if err = r.write(ctx, known); !errors.Is(err, ErrConflict) {
@@ -189,11 +189,12 @@ func (r *Renewer) renew(ctx context.Context) error {
 	return err
 }
 
-// look reads the Lease. After a restart of the agent the floor goes on from what it says.
+// look reads the Lease. After a restart of the agent, the floor continues from its content.
 func (r *Renewer) look(ctx context.Context) (Member, error) {
 	lease, err := r.store.Member(ctx, r.name)
 	if errors.Is(err, ErrUnreadable) {
-		// Someone edited it to nonsense. What we know of ourselves goes over that; no one learns from it before.
+		// The Lease was edited and is invalid. The agent overwrites it with its own facts, and does not use its
+		// content before that.
 		r.unread()
 		return r.store.Marks(ctx, r.name)
 	}
@@ -234,7 +235,7 @@ func (r *Renewer) write(ctx context.Context, known Member) error {
 	return nil
 }
 
-// unread forgets the version of a Lease that is not what we knew any more.
+// unread drops the version of a Lease whose content is no longer known.
 func (r *Renewer) unread() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -258,13 +259,13 @@ func (r *Renewer) note(ctx context.Context, err error) {
 		return
 	}
 	if err == nil {
-		r.log.InfoContext(ctx, "lease renewed", "member", r.name)
+		r.log.InfoContext(ctx, "Lease renewal succeeded", "member", r.name)
 		return
 	}
-	r.log.WarnContext(ctx, "lease not renewed", "member", r.name, "reason", kind, "err", err)
+	r.log.WarnContext(ctx, "Lease renewal failed, retrying", "member", r.name, "reason", kind, "err", err)
 }
 
-// reasonOf names the class of an error: the words of two time-outs differ, what they mean does not.
+// reasonOf returns the class of an error. The text of two timeouts can differ although their meaning is the same.
 func reasonOf(err error) string {
 	if err == nil {
 		return ""
@@ -286,10 +287,11 @@ func reasonOf(err error) string {
 	return "unreachable"
 }
 
-// floor keeps the position below which a volume surely went back in time: one that was published at least one renewal
-// interval ago, by an etcd that was well until now. The newest position will not do: etcd reports its commit index a moment
-// before the entries are on disk, and a crash in that moment is no time travel. What an etcd reported last before it ended
-// does not become the floor, however long it stays away.
+// floor keeps the raft position below which a volume must have gone back in time: a position that was published at
+// least one renewal interval ago, by an etcd that has been healthy since then. The newest position is not usable,
+// because etcd reports its commit index a moment before the entries are on disk. After a crash in that moment, the
+// volume can have less without having gone back in time. The last position that an etcd reported before it ended never
+// becomes the floor, however long it is stopped.
 type floor struct {
 	id        uint64
 	surely    Raft
@@ -297,14 +299,14 @@ type floor struct {
 	since     time.Time
 }
 
-// resume goes on from what the Lease says, after a restart of the agent. The position in the Lease is no candidate: the etcd that
-// published it may have ended since, and its successor may hold less.
+// resume continues with the floor in the Lease after a restart of the agent. The position in the Lease is not a
+// candidate: the etcd that published it can have ended since, and its successor can have less.
 func (f *floor) resume(m Member) {
 	*f = floor{id: m.ID, surely: m.Floor}
 }
 
-// next is the floor to publish together with a member's newest position. A new raft ID begins at nothing: what its
-// predecessor held is no measure for a learner that has not caught up.
+// next returns the floor to publish with a member's newest position. A new raft ID starts without a floor, because the
+// position of its predecessor does not apply to a learner that has not caught up.
 func (f *floor) next(id uint64, alive bool, now time.Time, interval time.Duration) Raft {
 	if f.id != id {
 		*f = floor{id: id}
@@ -321,7 +323,7 @@ func (f *floor) next(id uint64, alive bool, now time.Time, interval time.Duratio
 	return f.surely
 }
 
-// published notes that a position stands in the Lease now.
+// published records that a position is in the Lease now.
 func (f *floor) published(position Raft, alive bool, now time.Time) {
 	if alive && f.candidate.IsZero() {
 		f.candidate, f.since = position, now

@@ -19,7 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// leaseServer stands in for the API server where time is virtual and faults are wanted; store_test.go has the real one.
+// leaseServer replaces the API server in tests with virtual time and faults. store_test.go uses a real one.
 type leaseServer struct {
 	Client
 	t            *testing.T
@@ -91,8 +91,8 @@ func (s *leaseServer) member() Member {
 	return m
 }
 
-// after lets time pass. What the test did before it happened before what the Renewer does meanwhile, which happened before
-// what the test does next.
+// after lets time pass. What the test did before happens before what the Renewer does meanwhile, and that happens
+// before what the test does next.
 func (s *leaseServer) after(d time.Duration) {
 	s.mu.Lock()
 	s.mu.Unlock() //nolint:staticcheck // the empty section orders memory, nothing else
@@ -100,10 +100,10 @@ func (s *leaseServer) after(d time.Duration) {
 	synctest.Wait()
 }
 
-// oneInterval is the longest that a Renewer of 15 s rests: its jitter is drawn by lot.
+// oneInterval is the longest pause of a Renewer with an interval of 15 s, including the random jitter.
 const oneInterval = 15*time.Second + 15*time.Second/10 + time.Millisecond
 
-// renewing runs test next to a Renewer in virtual time.
+// renewing runs test with a Renewer in virtual time.
 func renewing(t *testing.T, test func(t *testing.T, s *leaseServer, r *Renewer, log *bytes.Buffer)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -225,7 +225,7 @@ func TestRenewerOutlivesALostLeaseAndALostServer(t *testing.T) {
 		if s.writes == 0 {
 			t.Error("not renewed within 6 s of the server's return")
 		}
-		if n := strings.Count(log.String(), "lease not renewed"); n != 2 {
+		if n := strings.Count(log.String(), "Lease renewal failed, retrying"); n != 2 {
 			t.Errorf("%d warnings for two troubles, want one each:\n%s", n, log)
 		}
 	})

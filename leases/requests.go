@@ -9,60 +9,62 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 )
 
-// RetireState says how far a member's way out of the cluster has come.
+// RemovalState is the progress of the removal of a member from the cluster.
 type RemovalState string
 
-// The states. druid writes requested and takes it back; the leader's agent writes removing and done, and hands removing
-// back to requested when another member must heal first.
+// The states. druid writes requested and cancels it. The leader's agent writes removing and done, and reverts removing
+// to requested if another member must recover first.
 const (
-	// RetireNone: the member is to stay.
+	// RemovalNone: the member stays.
 	RemovalNone RemovalState = ""
-	// RetireRequested: the member is to go. It still is a full member, and the request may be taken back.
+	// RemovalRequested: the removal of the member is requested. It is still a full member, and the request can be
+	// canceled.
 	RemovalRequested RemovalState = "requested"
-	// RetireRemoving: the leader's agent has claimed the removal. No one else takes it back.
+	// RemovalBegun: the leader's agent has claimed the removal. Only the leader's agent can revert it.
 	RemovalBegun RemovalState = "removing"
-	// RetireDone: the member is out of the raft group. Only on this its Pod and volume may be deleted.
+	// RemovalDone: the member is out of the raft group. Only in this state may its Pod and volume be deleted.
 	RemovalDone RemovalState = "done"
-	// RetireUnreadable: there is a mark that cannot be understood. It is never written, orders nothing and cancels nothing.
+	// RemovalUnreadable: the drain request is invalid. This state is never written, requests nothing and cancels
+	// nothing.
 	RemovalUnreadable RemovalState = "unreadable"
 )
 
-// Retirement is the drain mark on a member's Lease. It orders something only while the record's Retiring slot names the
-// same member and the same mark. The zero value is no mark.
+// RemovalRequest is the drain request on a member Lease. It is in effect only while the record's PendingRemoval slot
+// names the same member and the same mark. The zero value is no drain request.
 type RemovalRequest struct {
 	State RemovalState `json:"state"`
-	// Mark names the order: druid draws a new one for every request.
+	// Mark identifies the request. druid generates a new one for every request.
 	Mark string `json:"mark,omitempty"`
-	// At is when druid asked, RFC 3339: for people, never compared with a clock.
+	// At is when druid made the request, RFC 3339. It is information for users and is never compared with a clock.
 	At string `json:"at,omitempty"`
 	// By is the UID of the Pod whose agent claimed the removal.
 	By string `json:"by,omitempty"`
-	// MemberID is exactly the ID that is being removed or was, hex; empty where the name never was a member. ClusterID is the
-	// raft group that the claim and the acknowledgement speak of, hex.
+	// MemberID is exactly the ID that is being or was removed, hex. It is empty if the name was never a member.
+	// ClusterID is the raft group of the claim and the acknowledgement, hex.
 	MemberID  string `json:"memberID,omitempty"`
 	ClusterID string `json:"clusterID,omitempty"`
-	// RaftTerm and RaftIndex, on done, are a position of a linearizable member list that was taken after the removal and
-	// does not have the member.
+	// RaftTerm and RaftIndex, in the state done, are the position of a linearizable member list that was read after
+	// the removal and does not have the member.
 	RaftTerm  uint64 `json:"raftTerm,omitempty"`
 	RaftIndex uint64 `json:"raftIndex,omitempty"`
 }
 
-// Retiring is the record's slot for the one member at a time that is on its way out. druid takes it, only while Replacing
-// is free, BEFORE it marks the member's Lease, and clears it: after a request that was taken back, and together with the
-// name in Members after done.
+// PendingRemoval is the record's slot for the member that is being removed. Only one member at a time can have it.
+// druid sets it, only while Replacing is free, BEFORE it writes the drain request on the member's Lease. druid clears
+// it after a canceled request, or together with the name in Members after done.
 type PendingRemoval struct {
 	Member string `json:"member"`
 	// Mark is that of the Retirement on the member's Lease.
 	Mark string `json:"mark"`
 }
 
-// Orders says whether the mark on the Lease of the member called name is the one that the slot names.
+// Orders says whether the drain request on the Lease of the member called name is the one that the slot names.
 func (r *PendingRemoval) Orders(name string, mark RemovalRequest) bool {
 	return r != nil && r.Member == name && r.Mark != "" && r.Mark == mark.Mark
 }
 
-// ParseRetirement reads a mark. What cannot be understood is RetireUnreadable, never an error: the rest of the Lease still
-// counts.
+// ParseRemovalRequest reads a drain request. Invalid content is RemovalUnreadable, never an error, because the rest of
+// the Lease is still valid.
 func ParseRemovalRequest(s string) RemovalRequest {
 	if s == "" {
 		return RemovalRequest{}
@@ -74,7 +76,7 @@ func ParseRemovalRequest(s string) RemovalRequest {
 	return r
 }
 
-// whole says whether the mark has all that its state needs.
+// whole says whether the drain request has all fields that its state needs.
 func (r RemovalRequest) whole() bool {
 	_, err1 := ParseID(r.MemberID)
 	cluster, err2 := ParseID(r.ClusterID)
@@ -96,13 +98,13 @@ func (r RemovalRequest) whole() bool {
 	}
 }
 
-// Encode is the value of AnnotationRetire, empty for the zero mark.
+// Encode returns the value of AnnotationRemoval, empty for no drain request.
 func (r RemovalRequest) Encode() (string, error) {
 	if r == (RemovalRequest{}) {
 		return "", nil
 	}
 	if !r.whole() {
-		return "", fmt.Errorf("encode annotation %s: %+v lacks what its state needs", AnnotationRemoval, r)
+		return "", fmt.Errorf("encode annotation %s: %+v lacks fields that its state needs", AnnotationRemoval, r)
 	}
 	raw, err := json.Marshal(r)
 	if err != nil {
@@ -130,70 +132,71 @@ func (s *Store) RequestRemoval(ctx context.Context, name string, at Version, r R
 	return marksOf(lease), nil
 }
 
-// Annotations of the record by which druid asks whether the members hold the same, while it changes their version, and the
-// leader's agent answers. They are no part of what UpdateRecord writes.
+// Annotations of the record with which druid asks, during a version change, whether the members have the same data,
+// and the leader's agent answers. UpdateRecord does not write them.
 const (
-	// AnnotationUpgradeOrder is an UpgradeOrder. druid alone writes it, and takes it away.
+	// AnnotationUpgradeOrder is an UpgradeOrder. Only druid writes and removes it.
 	AnnotationUpgradeOrder = Prefix + "upgrade-order"
-	// AnnotationUpgradeAnswer is an UpgradeAnswer. The leader's agent writes it, druid takes it away together with the order.
+	// AnnotationUpgradeAnswer is an UpgradeAnswer. The leader's agent writes it, and druid removes it together with
+	// the request.
 	AnnotationUpgradeAnswer = Prefix + "upgrade-answer"
 )
 
-// UpgradeOrder asks for a comparison of all members. It stands from before the first Pod of another version until the comparison
-// after the last one.
+// UpgradeOrder requests a comparison of all members. It exists from before the first Pod of another version until the
+// comparison after the last one.
 type UpgradeOrder struct {
-	// Nonce names the comparison. It is made of the version, the edit of the spec, and the Pods as they are, so that it is asked for
-	// again whenever one of these changed.
+	// Nonce identifies the comparison. It is derived from the version, the edit of the spec and the present Pods, so
+	// that a change of any of these requests a new comparison.
 	Nonce string `json:"nonce"`
-	// Version that the members go to, as major.minor.patch.
+	// Version that the members change to, as major.minor.patch.
 	Version string `json:"version"`
-	// Downgrade is the minor, as major.minor, whose format the storage of all members is to have before they are compared; empty
-	// where none goes back, and then a downgrade that was announced before is cancelled.
+	// Downgrade is the minor version, as major.minor, whose format the storage of all members must have before the
+	// comparison. It is empty if no member is downgraded; a downgrade that was announced before is then canceled.
 	Downgrade string `json:"downgrade,omitempty"`
 }
 
-// UpgradeVerdict is what came of a comparison.
+// UpgradeVerdict is the result of a comparison.
 type UpgradeVerdict string
 
-// The verdicts; an empty one is no answer. Agree and Differ are final.
+// The verdicts. An empty one is no answer. Agree and Differ are final.
 const (
-	// UpgradeAgree: all members list the same members, and hold the same at one revision.
+	// UpgradeAgree: all members list the same members, and have the same data at one revision.
 	UpgradeAgree UpgradeVerdict = "Agree"
-	// UpgradeDiffer: they do not.
+	// UpgradeDiffer: the member lists or the data differ.
 	UpgradeDiffer UpgradeVerdict = "Differ"
-	// UpgradeUnknown: it was not found out yet. The leader's agent goes on asking.
+	// UpgradeUnknown: the result is not known yet. The leader's agent keeps trying.
 	UpgradeUnknown UpgradeVerdict = "Unknown"
-	// UpgradeAwaitsEdit: it can be found out after an edit of the spec alone, which Why names. The leader's agent goes on asking, and druid
-	// replaces Pods for that edit as etcd of the version that they run.
+	// UpgradeAwaitsEdit: the comparison is possible only after an edit of the spec, which Why names. The leader's
+	// agent keeps trying, and for that edit druid replaces Pods with the etcd version that they run.
 	UpgradeAwaitsEdit UpgradeVerdict = "AwaitsEdit"
 )
 
-// UpgradeAnswer is what the leader's agent found.
+// UpgradeAnswer is the result from the leader's agent.
 type UpgradeAnswer struct {
-	// Nonce of the order that is answered.
+	// Nonce of the request that is answered.
 	Nonce   string         `json:"nonce"`
 	Verdict UpgradeVerdict `json:"verdict"`
-	// Revision and CompactRevision at which Members members were compared; 0 where none were.
+	// Revision and CompactRevision at which Members members were compared, 0 for none.
 	Revision        int64 `json:"revision,omitempty"`
 	CompactRevision int64 `json:"compactRevision,omitempty"`
 	Members         int   `json:"members,omitempty"`
-	// Why they differ, or why that is not known, for a person.
+	// Why the members differ, or why the result is unknown, for users.
 	Why string `json:"why,omitempty"`
 }
 
-// Upgrade is the order on the record and its answer, the zero one for none.
+// Upgrade is the request on the record and its answer. The zero value is no request.
 type Upgrade struct {
 	Order UpgradeOrder
-	// Answer to this order. What answers another one, or cannot be read, is no answer.
+	// Answer to this request. An answer to another request or an unreadable one does not count.
 	Answer UpgradeAnswer
 }
 
-// Open says whether there is something to find out.
+// Open says whether a comparison is still needed.
 func (u Upgrade) Open() bool {
 	return u.Order.Nonce != "" && u.Answer.Verdict != UpgradeAgree && u.Answer.Verdict != UpgradeDiffer
 }
 
-// DecodeUpgrade reads the order on the record. One that cannot be read is none: druid asks again.
+// DecodeUpgrade reads the request on the record. An unreadable one is ignored, because druid repeats the request.
 func DecodeUpgrade(lease *coordinationv1.Lease) Upgrade {
 	var u Upgrade
 	if json.Unmarshal([]byte(lease.Annotations[AnnotationUpgradeOrder]), &u.Order) != nil || u.Order.Nonce == "" {
@@ -210,7 +213,7 @@ func DecodeUpgrade(lease *coordinationv1.Lease) Upgrade {
 	return u
 }
 
-// Encode is the value of AnnotationUpgradeOrder.
+// Encode returns the value of AnnotationUpgradeOrder.
 func (o UpgradeOrder) Encode() (string, error) {
 	raw, err := json.Marshal(o)
 	if err != nil {
@@ -219,8 +222,8 @@ func (o UpgradeOrder) Encode() (string, error) {
 	return string(raw), nil
 }
 
-// AnswerUpgrade writes an answer if the record still is at version, else nothing and ErrConflict. It returns the version that
-// the write made.
+// AnswerUpgrade writes an answer if the record still is at version. Otherwise it changes nothing and returns
+// ErrConflict. It returns the new version.
 func (s *Store) AnswerUpgrade(ctx context.Context, version Version, a UpgradeAnswer) (Version, error) {
 	name := RecordName(s.cluster)
 	if version == "" {

@@ -10,63 +10,65 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 )
 
-// Annotations by which druid asks for one backup and the leader's agent answers. They stand on the snapshot Lease of the
-// kind of backup that is meant, so the name of the Lease says which.
+// Annotations with which druid requests one backup and the leader's agent answers. They are on the snapshot Lease for
+// that kind of backup.
 const (
-	// AnnotationSnapshotOrder is the UID of the EtcdSnapshot that asks. druid alone writes it, and takes it away.
+	// AnnotationSnapshotOrder is the UID of the EtcdSnapshot that requests a backup. Only druid writes and removes it.
 	AnnotationSnapshotOrder = Prefix + "snapshot-order"
-	// AnnotationSnapshotOrderKind says what is ordered, where that is something else than what the Lease is for: a kind, a
-	// slash, and the UID of the order that it is of. A druid that knows of no kinds leaves it behind, and orders again.
+	// AnnotationSnapshotOrderKind is the kind of the request, if it differs from the default of the Lease: a kind, a
+	// slash, and the UID of the request. A druid that does not know kinds leaves it unchanged and writes another
+	// request.
 	AnnotationSnapshotOrderKind = Prefix + "snapshot-order-kind"
-	// AnnotationSnapshotOrderTarget is what an order of a kind is about: the UID of the order, a slash, and a SnapshotTarget as
-	// JSON. What is of another order is none.
+	// AnnotationSnapshotOrderTarget is the target of a request with a kind: the UID of the request, a slash, and a
+	// SnapshotTarget as JSON. A target with another UID is ignored.
 	AnnotationSnapshotOrderTarget = Prefix + "snapshot-order-target"
-	// AnnotationSnapshotAnswer is what became of it. The leader's agent writes it, druid takes it away together with the order.
+	// AnnotationSnapshotAnswer is the result of the request. The leader's agent writes it, and druid removes it
+	// together with the request.
 	AnnotationSnapshotAnswer = Prefix + "snapshot-answer"
 )
 
-// SnapshotPhase is how far the answer to an order is.
+// SnapshotPhase is the progress of the answer to a request.
 type SnapshotPhase string
 
-// The phases. The latter two are final: no one writes over them.
+// The phases. The last two are final and are never overwritten.
 const (
 	SnapshotRunning   SnapshotPhase = "Running"
 	SnapshotSucceeded SnapshotPhase = "Succeeded"
 	SnapshotFailed    SnapshotPhase = "Failed"
 )
 
-// SnapshotKind is what is ordered on a snapshot Lease; empty for the backup that the Lease is for.
+// SnapshotKind is the kind of a request on a snapshot Lease, empty for the backup that the Lease is for.
 type SnapshotKind string
 
-// The kinds. All of them are ordered on the Lease of fulls.
+// The kinds. All of them are requested on the Lease of full backups.
 const (
-	// SnapshotFinal orders what is not saved yet and then a full that retention never deletes.
+	// SnapshotFinal requests the changes that are not saved yet, and then a full backup that retention never deletes.
 	SnapshotFinal SnapshotKind = "Final"
-	// SnapshotElsewhere orders a full in the bucket that the target names.
+	// SnapshotElsewhere requests a full backup in the bucket of the target.
 	SnapshotElsewhere SnapshotKind = "Elsewhere"
-	// SnapshotDelete orders that the full be deleted that the target names.
+	// SnapshotDelete requests the deletion of the full backup in the target.
 	SnapshotDelete SnapshotKind = "Delete"
 )
 
-// SnapshotVerified and SnapshotFinalVerified order, on the Lease of fulls, that what is saved is restored and compared before it
-// counts as saved.
+// SnapshotVerified and SnapshotFinalVerified request, on the Lease of full backups, a backup that counts as saved only
+// after it was restored and compared.
 const (
 	SnapshotVerified      SnapshotKind = "Verified"
 	SnapshotFinalVerified SnapshotKind = "FinalVerified"
 )
 
-// OrderKind is what AnnotationSnapshotOrderKind says of an order that is of a kind.
+// OrderKind returns the value of AnnotationSnapshotOrderKind for a request.
 func OrderKind(kind SnapshotKind, uid string) string { return string(kind) + "/" + uid }
 
-// SnapshotTarget is what an order of a kind is about.
+// SnapshotTarget is the target of a request with a kind.
 type SnapshotTarget struct {
-	// URI of the full that is to be deleted, as the answer to its order reported it.
+	// URI of the full backup to delete, as reported in the answer to its own request.
 	URI string `json:"uri,omitempty"`
-	// Place that a full is to be saved in, nil for the cluster's own.
+	// Place in which to save a full backup, nil for the cluster's own place.
 	Place *SnapshotPlace `json:"place,omitempty"`
 }
 
-// SnapshotPlace is a bucket. What is empty is as in the agent's own store, but for Prefix, which is none then.
+// SnapshotPlace is a bucket. Empty fields are as in the agent's own store, except Prefix, which is then empty.
 type SnapshotPlace struct {
 	Bucket    string `json:"bucket"`
 	Prefix    string `json:"prefix,omitempty"`
@@ -75,7 +77,7 @@ type SnapshotPlace struct {
 	PathStyle *bool  `json:"pathStyle,omitempty"`
 }
 
-// OrderTarget is what AnnotationSnapshotOrderTarget says of an order.
+// OrderTarget returns the value of AnnotationSnapshotOrderTarget for a request.
 func OrderTarget(target SnapshotTarget, uid string) (string, error) {
 	raw, err := json.Marshal(target)
 	if err != nil {
@@ -84,51 +86,52 @@ func OrderTarget(target SnapshotTarget, uid string) (string, error) {
 	return uid + "/" + string(raw), nil
 }
 
-// SnapshotAnswer is what the leader's agent makes of an order.
+// SnapshotAnswer is the answer of the leader's agent to a request.
 type SnapshotAnswer struct {
-	// UID of the order that is answered.
+	// UID of the request that is answered.
 	UID string `json:"uid"`
-	// Kind is that of the order. An agent that knows of no kinds answers without one: that is no answer to an order that has
-	// one, which stays open until an agent that knows them leads.
+	// Kind of the request. An agent that does not know kinds answers without one. That does not answer a request with
+	// a kind, which stays open until an agent that knows kinds leads.
 	Kind  SnapshotKind  `json:"kind,omitempty"`
 	Phase SnapshotPhase `json:"phase"`
-	// Started and Finished by the clock of the agent that writes it.
+	// Started and Finished, by the clock of the agent that writes them.
 	Started  time.Time `json:"started,omitzero"`
 	Finished time.Time `json:"finished,omitzero"`
-	// Object is the key of what was saved, empty where nothing was left to save, and URI where it is. Size is its bytes, SHA256 its
-	// content's digest, hex.
+	// Object is the key of the backup, empty if there was nothing left to save, and URI is its location. Size is in
+	// bytes. SHA256 is the digest of its content, hex.
 	Object string `json:"object,omitempty"`
 	URI    string `json:"uri,omitempty"`
 	Size   int64  `json:"size,omitempty"`
 	SHA256 string `json:"sha256,omitempty"`
 	// Revision up to which everything is saved.
 	Revision int64 `json:"revision,omitempty"`
-	// StorageVersion of etcd that a full needs, as etcd reports it; empty of deltas and where etcd did not report it.
+	// StorageVersion is the etcd storage version that a full backup needs, as etcd reports it. It is empty for delta
+	// backups and if etcd did not report it.
 	StorageVersion string `json:"storageVersion,omitempty"`
-	// Error of one that failed, for a person.
+	// Error of a failed request, for users.
 	Error string `json:"error,omitempty"`
 }
 
-// SnapshotOrder is what a snapshot Lease asks for and how that was answered.
+// SnapshotOrder is a request on a snapshot Lease, and its answer.
 type SnapshotOrder struct {
-	// UID of the EtcdSnapshot that asks, empty for none.
+	// UID of the EtcdSnapshot that requests the backup, empty for none.
 	UID string
-	// Kind of what it asks for, empty for what the Lease is for.
+	// Kind of the request, empty for the backup that the Lease is for.
 	Kind SnapshotKind
-	// target of it as JSON, empty for none.
+	// target of the request as JSON, empty for none.
 	target string
-	// Answer to this order. What answers another, or cannot be read, is no answer.
+	// Answer to this request. An answer to another request or an unreadable one does not count.
 	Answer SnapshotAnswer
-	// Version of the Lease that says so.
+	// Version of the Lease that was read.
 	Version Version
 }
 
-// Open says whether there is something to do: an order without a final answer.
+// Open says whether there is something to do: a request without a final answer.
 func (o SnapshotOrder) Open() bool {
 	return o.UID != "" && o.Answer.Phase != SnapshotSucceeded && o.Answer.Phase != SnapshotFailed
 }
 
-// Target is what an order of a kind is about.
+// Target returns the target of a request with a kind.
 func (o SnapshotOrder) Target() (t SnapshotTarget, err error) {
 	d := json.NewDecoder(strings.NewReader(o.target))
 	d.DisallowUnknownFields() // a part that is ignored could mean to write elsewhere than was asked for
@@ -138,7 +141,7 @@ func (o SnapshotOrder) Target() (t SnapshotTarget, err error) {
 	return t, nil
 }
 
-// DecodeSnapshotOrder reads the order on a snapshot Lease.
+// DecodeSnapshotOrder reads the request on a snapshot Lease.
 func DecodeSnapshotOrder(lease *coordinationv1.Lease) SnapshotOrder {
 	o := SnapshotOrder{UID: lease.Annotations[AnnotationSnapshotOrder], Version: Version(lease.ResourceVersion)}
 	if kind, uid, _ := strings.Cut(lease.Annotations[AnnotationSnapshotOrderKind], "/"); uid == o.UID {
@@ -158,7 +161,7 @@ func DecodeSnapshotOrder(lease *coordinationv1.Lease) SnapshotOrder {
 	return o
 }
 
-// SnapshotOrder reads the order on the snapshot Lease of component.
+// SnapshotOrder reads the request on the snapshot Lease of component.
 func (s *Store) SnapshotOrder(ctx context.Context, component Component) (SnapshotOrder, error) {
 	lease, err := s.get(ctx, SnapshotName(s.cluster, component))
 	if err != nil {
@@ -167,8 +170,8 @@ func (s *Store) SnapshotOrder(ctx context.Context, component Component) (Snapsho
 	return DecodeSnapshotOrder(lease), nil
 }
 
-// AnswerSnapshot writes an answer if the Lease still is at version, else nothing and ErrConflict: an order that was taken
-// away or replaced meanwhile is not answered.
+// AnswerSnapshot writes an answer if the Lease still is at version. Otherwise it changes nothing and returns
+// ErrConflict: a request that was deleted or replaced meanwhile is not answered.
 func (s *Store) AnswerSnapshot(ctx context.Context, component Component, version Version, a SnapshotAnswer) error {
 	name := SnapshotName(s.cluster, component)
 	if version == "" {
@@ -185,21 +188,21 @@ func (s *Store) AnswerSnapshot(ctx context.Context, component Component, version
 	return err
 }
 
-// WatchSnapshotOrder calls seen with the order on the snapshot Lease of component, the present one first, whenever the Lease
-// changes, until the server ends the watch (nil: begin again), it fails, or ctx ends. What was seen is a hint: what is acted
-// upon is read live.
+// WatchSnapshotOrder calls seen with the request on the snapshot Lease of component, first with the present one and
+// then whenever the Lease changes, until the server ends the watch (nil: start again), the watch fails, or ctx ends.
+// What was seen is a hint: read the Lease live before you act on it.
 func (s *Store) WatchSnapshotOrder(ctx context.Context, component Component, seen func(SnapshotOrder)) error {
 	return s.watch(ctx, SnapshotName(s.cluster, component), func(lease *coordinationv1.Lease) { seen(DecodeSnapshotOrder(lease)) })
 }
 
-// Snapshots say after how many raft entries the member's etcd takes a snapshot of its log, and of which Pod the member's agent said so:
-// another Pod may have another setting. The zero value is not known.
+// Snapshots says after how many raft entries the member's etcd takes a raft snapshot, and for which Pod the member's
+// agent reported it, because another Pod can have another setting. The zero value means unknown.
 type Snapshots struct {
 	Entries uint64
 	PodUID  string
 }
 
-// String writes it as ParseSnapshots reads it.
+// String formats it for ParseSnapshots.
 func (s Snapshots) String() string {
 	if s.PodUID == "" {
 		return ""
@@ -207,7 +210,7 @@ func (s Snapshots) String() string {
 	return fmt.Sprintf("entries=%d,pod=%s", s.Entries, s.PodUID)
 }
 
-// ParseSnapshots reads an annotation. What cannot be read is not known.
+// ParseSnapshots reads an annotation. Invalid content means unknown.
 func ParseSnapshots(text string) Snapshots {
 	var s Snapshots
 	if _, err := fmt.Sscanf(text, "entries=%d,pod=%s", &s.Entries, &s.PodUID); err != nil || s.String() != text {

@@ -20,26 +20,27 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// What a call of a Store can end with, besides success and ErrUnreadable. Every other error means that the answer is
-// unknown: the Kubernetes API could not be reached, timed out, or refused for a reason of its own. Whether a write that
-// ended so took effect is unknown too.
+// Results of Store calls other than success and ErrUnreadable. Every other error means that the answer is unknown: the
+// Kubernetes API could not be reached, timed out, or denied the call for another reason. Whether a write that ended
+// with such an error took effect is unknown too.
 var (
-	// ErrAbsent: the Lease does not exist. It is no evidence that it never existed.
+	// ErrAbsent: the Lease does not exist. This is no evidence that it never existed.
 	ErrAbsent = errors.New("no such Lease")
-	// ErrForbidden: the API server refuses us. It is no evidence of anything but that.
-	ErrForbidden = errors.New("access to the Lease is refused")
-	// ErrConflict: a compare-and-set was lost; someone else wrote since the version was read. Nothing was written.
-	ErrConflict = errors.New("the Lease was changed by another")
+	// ErrForbidden: the API server denies access. This is evidence of nothing else.
+	ErrForbidden = errors.New("access to the Lease is denied")
+	// ErrConflict: a compare-and-set failed because the Lease was changed since the version was read. Nothing was
+	// written.
+	ErrConflict = errors.New("the Lease was changed by another client")
 )
 
-// callTimeout bounds one call to the Kubernetes API. A healthy API server answers in milliseconds; five seconds span the
-// fail-over of a load balancer in front of it, and are a third of the renewal interval.
+// callTimeout bounds one call to the Kubernetes API. A healthy API server answers in milliseconds. Five seconds cover
+// the failover of a load balancer in front of it, and are a third of the renewal interval.
 const callTimeout = 5 * time.Second
 
-// Version is the state of a Lease that a compare-and-set names. It is only ever compared for equality.
+// Version is the version of a Lease for a compare-and-set. It is only compared for equality.
 type Version string
 
-// Store reads and writes the Leases of one cluster, always live: it holds no cache. It creates and deletes nothing.
+// Store reads and writes the Leases of one cluster, always live and without a cache. It creates and deletes nothing.
 type Store struct {
 	leases  Client
 	cluster string
@@ -64,8 +65,8 @@ func (s *Store) Record(ctx context.Context) (Record, Version, error) {
 	return record, Version(lease.ResourceVersion), nil
 }
 
-// UpdateRecord writes every field of record if the Lease still is at version, else nothing and ErrConflict. What the Lease
-// carries besides the record stays as it is. It returns the version that the write made.
+// UpdateRecord writes every field of record if the Lease still is at version. Otherwise it changes nothing and returns
+// ErrConflict. Other content of the Lease stays unchanged. It returns the new version.
 func (s *Store) UpdateRecord(ctx context.Context, version Version, record Record) (Version, error) {
 	name := RecordName(s.cluster)
 	if version == "" {
@@ -91,8 +92,9 @@ func (s *Store) Member(ctx context.Context, name string) (Member, error) {
 	return DecodeMember(lease)
 }
 
-// Marks reads of a member's Lease only what others than its own agent write there, which never makes it unreadable: what the
-// member's agent needs to write over the rest, and the leader's agent to see whether the member is to go.
+// Marks reads only the part of a member Lease that its own agent does not write, so that the agent's content never
+// makes it unreadable. The member's agent needs this to overwrite the rest, and the leader's agent to see whether the
+// member is to be removed.
 func (s *Store) Marks(ctx context.Context, name string) (Member, error) {
 	lease, err := s.get(ctx, name)
 	if err != nil {
@@ -110,8 +112,8 @@ func marksOf(lease *coordinationv1.Lease) Member {
 	}
 }
 
-// PatchMember writes what p says into the Lease of the member called name and returns what the Lease says after that:
-// the answer carries what druid wrote there, so that a renewal costs no GET.
+// PatchMember writes p into the Lease of the member called name and returns the Lease afterwards. The answer includes
+// what druid wrote there, so that a renewal needs no GET.
 func (s *Store) PatchMember(ctx context.Context, name string, p MemberPatch) (Member, error) {
 	patch, err := p.encode()
 	if err != nil {
@@ -148,7 +150,7 @@ func (s *Store) patch(ctx context.Context, name string, patch leasePatch) (*coor
 	return lease, nil
 }
 
-// classify joins the sentinel to the error, whose own words report a person more.
+// classify joins the sentinel to the error, whose text has more detail for users.
 func classify(err error) error {
 	switch {
 	case apierrors.IsNotFound(err):
@@ -162,18 +164,19 @@ func classify(err error) error {
 	}
 }
 
-// watchTimeout is how long a watch lives at least before the server ends it: client-go's reflectors use the same, and draw
-// up to as much again, so that a fleet does not come back together.
+// watchTimeout is the minimum time before the server ends a watch. client-go's reflectors use the same, with a random
+// addition of up to as much, so that a fleet does not reconnect at the same time.
 const watchTimeout = 5 * time.Minute
 
-// WatchRecord calls seen with each version of the cluster record, the present one first, until the server ends the watch
-// (nil: begin again), it fails, or ctx ends. It watches the one Lease by name, which the API server indexes: no other
-// Lease's renewal reaches the watcher. A version that was seen is a hint and no more: what is acted upon is read live.
+// WatchRecord calls seen with each version of the cluster record, first with the present one, until the server ends
+// the watch (nil: start again), the watch fails, or ctx ends. It watches this Lease by name, which the API server
+// indexes, so that no renewal of another Lease reaches the watcher. A version that was seen is only a hint: read the
+// record live before you act on it.
 func (s *Store) WatchRecord(ctx context.Context, seen func(Version)) error {
 	return s.watch(ctx, RecordName(s.cluster), func(lease *coordinationv1.Lease) { seen(Version(lease.ResourceVersion)) })
 }
 
-// watch calls seen with the one Lease whenever it changes.
+// watch calls seen with the Lease called name whenever it changes.
 func (s *Store) watch(ctx context.Context, name string, seen func(*coordinationv1.Lease)) error {
 	seconds := int64((watchTimeout + rand.N(watchTimeout)).Seconds())
 	w, err := s.leases.Watch(ctx, metav1.ListOptions{
@@ -201,22 +204,22 @@ func (s *Store) watch(ctx context.Context, name string, seen func(*coordinationv
 	}
 }
 
-// Client is what is asked of the Leases of one namespace. NewClient's is the agent's; client-go's typed one, which druid has
-// anyhow, satisfies it too.
+// Client has the operations on the Leases of one namespace. The agent uses that of NewClient. The typed client of
+// client-go, which druid uses anyway, implements it too.
 type Client interface {
 	Get(ctx context.Context, name string, opts metav1.GetOptions) (*coordinationv1.Lease, error)
 	Patch(ctx context.Context, name string, kind types.PatchType, data []byte, opts metav1.PatchOptions, subresources ...string) (*coordinationv1.Lease, error)
 	Watch(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error)
 }
 
-// NewClient returns a Client over client-go's REST client that knows Leases and no other kind. The typed client links and
-// registers every API of Kubernetes for the sake of one, which an agent next to each etcd would keep in memory.
+// NewClient returns a Client over client-go's REST client that knows Leases and no other kind. The typed client links
+// and registers every API of Kubernetes, which the agent next to each etcd would keep in memory.
 func NewClient(config *rest.Config, namespace string) (Client, error) {
 	scheme := runtime.NewScheme()
 	if err := coordinationv1.AddToScheme(scheme); err != nil {
 		return nil, fmt.Errorf("register Leases: %w", err)
 	}
-	// What every API answers besides its own kinds: Status, and the end of a watch.
+	// The scheme also needs what every API answers: Status, and the end of a watch.
 	metav1.AddToGroupVersion(scheme, schema.GroupVersion{Version: "v1"})
 	c := rest.CopyConfig(config)
 	c.GroupVersion, c.APIPath = &coordinationv1.SchemeGroupVersion, "/apis"
@@ -237,7 +240,7 @@ type restClient struct {
 	options    runtime.ParameterCodec
 }
 
-// of is the Leases of our namespace, as a request asks for them.
+// of restricts a request to the Leases of the namespace.
 func (c *restClient) of(r *rest.Request) *rest.Request {
 	return r.Namespace(c.namespace).Resource("leases")
 }
@@ -257,7 +260,7 @@ func (c *restClient) Patch(
 	return lease, err
 }
 
-// Watch keeps the limits of the client: the time-out of a request is none of a watch.
+// Watch keeps the limits of the client, but not its request timeout, which does not apply to a watch.
 func (c *restClient) Watch(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
 	opts.Watch = true
 	return c.of(c.kubernetes.Get()).VersionedParams(&opts, c.options).Watch(ctx)

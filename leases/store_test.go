@@ -20,10 +20,11 @@ import (
 	"github.com/etcd-druid/druid/test/machine"
 )
 
-// patience with what takes a second on an idle machine.
+// maxWait is the timeout for operations that take a second on an idle machine.
 const maxWait = 2 * time.Minute
 
-// server is a namespace of a real kube-apiserver with the Leases of a cluster and an agent that may do what agents may.
+// server is a namespace of a real kube-apiserver with the Leases of a cluster and an agent with the permissions of
+// agents.
 type server struct {
 	t         *testing.T
 	admin     *kubernetes.Clientset
@@ -53,7 +54,7 @@ func (s *server) client(config *rest.Config) leases.Client {
 	return client
 }
 
-// grant lets the agent do what a member's agent may: verbs on the Leases of its cluster, by name.
+// grant gives the agent the permissions of a member's agent: verbs on the Leases of its cluster, by name.
 func (s *server) grant(verbs ...string) {
 	s.t.Helper()
 	role := &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: "agent"}, Rules: []rbacv1.PolicyRule{{
@@ -172,7 +173,7 @@ func TestStoreOfARealServer(t *testing.T) {
 }
 
 func TestWhatIsOutOfReachIsUnknown(t *testing.T) {
-	// No one listens on an address that is ours.
+	// The test owns this address, and no server listens on it.
 	client, err := leases.NewClient(&rest.Config{Host: "http://" + machine.Address(t)}, "ns")
 	if err != nil {
 		t.Fatal(err)
@@ -414,7 +415,7 @@ func TestOrdersOnARealServer(t *testing.T) {
 	s.edit("demo-full-snapshot", func(l *coordinationv1.Lease) {
 		l.Annotations[leases.AnnotationSnapshotOrderKind] = leases.OrderKind(leases.SnapshotFinal, "one")
 	})
-	// The answer of an agent that knows of no kinds is none: one that does takes the order up.
+	// The answer of an agent that does not know kinds does not count: an agent that knows them performs the request.
 	order, err = s.store.SnapshotOrder(t.Context(), leases.ComponentFullSnapshot)
 	if err != nil || !order.Open() || order.Kind != leases.SnapshotFinal || order.Answer != (leases.SnapshotAnswer{}) {
 		t.Errorf("of another kind: %+v %v", order, err)

@@ -131,7 +131,7 @@ func DisruptionBudget(cluster *v1alpha1.EtcdCluster, minAvailable int32) (Applie
 func RecordLease(cluster *v1alpha1.EtcdCluster, record leases.Record) (*coordinationv1.Lease, error) {
 	lease := sharedLease(cluster, leases.RecordName(cluster.Name), leases.ComponentRecord)
 	if err := record.Encode(lease); err != nil {
-		return nil, fmt.Errorf("record %s/%s: %w", lease.Namespace, lease.Name, err)
+		return nil, fmt.Errorf("cluster record %s/%s: %w", lease.Namespace, lease.Name, err)
 	}
 	return lease, nil
 }

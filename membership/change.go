@@ -12,25 +12,25 @@ import (
 	"github.com/etcd-druid/druid/internal/rules"
 )
 
-// Why etcd refused a change: the answers to branch on. Whether a change took effect whose error is none of these is
-// unknown; a fresh member list reports.
+// Reasons for which etcd refuses a change. Callers can branch on them. After any other error, it is unknown whether
+// the change took effect; read the member list to find out.
 var (
-	// ErrUnhealthy: the member that was asked was not connected to a quorum of voters for the last 5 s (etcd's
-	// HealthInterval). Healthy clusters answer so for 5 s after a peer reconnects, so callers retry for at least 10 s.
+	// ErrUnhealthy: the queried member was not connected to a quorum of voters for the last 5 s (etcd's
+	// HealthInterval). Healthy clusters return it for 5 s after a peer reconnects, so callers retry for at least 10 s.
 	ErrUnhealthy = errors.New("not connected to a quorum for 5 s")
 	// ErrNotEnoughStarted: the change would leave fewer started members than a quorum.
 	ErrNotEnoughStarted = errors.New("too few started members")
-	// ErrLearnerNotReady: the learner holds less than 90 % of the leader's log. Retry.
+	// ErrLearnerNotReady: the learner has less than 90 % of the leader's log. Retry.
 	ErrLearnerNotReady = errors.New("learner is not in sync with the leader")
 	// ErrTooManyLearners: the raft group's fixed limit is reached.
 	ErrTooManyLearners = errors.New("too many learners")
-	// ErrNotLearner: the member votes already.
-	ErrNotLearner = errors.New("member is no learner")
+	// ErrNotLearner: the member is a voter already.
+	ErrNotLearner = errors.New("member is not a learner")
 	// ErrNotFound: no member has the ID.
 	ErrNotFound = errors.New("member not found")
 	// ErrExists: a member with the peer URL is listed already.
 	ErrExists = errors.New("peer URL is listed already")
-	// ErrCompacted: the revision was compacted before.
+	// ErrCompacted: the revision was compacted already.
 	ErrCompacted = errors.New("compacted already")
 )
 
@@ -48,7 +48,7 @@ var classes = []struct {
 	{rpctypes.ErrCompacted, ErrCompacted},
 }
 
-// classify joins our sentinel to etcd's error, whose own words report a person more.
+// classify joins a sentinel of this package to etcd's error, whose text has more detail for users.
 func classify(err error) error {
 	for _, c := range classes {
 		if errors.Is(err, c.etcd) {
@@ -58,7 +58,7 @@ func classify(err error) error {
 	return err
 }
 
-// AddLearner adds a member that does not vote and is reached at peerURL. The server that is asked draws the ID.
+// AddLearner adds a learner with peerURL. The queried server chooses the ID.
 func AddLearner(ctx context.Context, client *clientv3.Client, peerURL string) (Member, error) {
 	resp, err := client.MemberAddAsLearner(ctx, []string{peerURL})
 	if err != nil {
@@ -67,7 +67,7 @@ func AddLearner(ctx context.Context, client *clientv3.Client, peerURL string) (M
 	return members(append(resp.Members[:0:0], resp.Member))[0], nil
 }
 
-// Promote makes the learner with id a voter. etcd refuses until the learner caught up.
+// Promote makes the learner with id a voter. etcd refuses until the learner has caught up.
 func Promote(ctx context.Context, client *clientv3.Client, id uint64) error {
 	if _, err := client.MemberPromote(ctx, id); err != nil {
 		return fmt.Errorf("member promote %x: %w", id, classify(err))
@@ -75,7 +75,7 @@ func Promote(ctx context.Context, client *clientv3.Client, id uint64) error {
 	return nil
 }
 
-// Remove removes the member with exactly this ID. It cannot be undone: etcd never takes the ID back.
+// Remove removes the member with exactly this ID. This cannot be undone: etcd never accepts the ID again.
 func Remove(ctx context.Context, client *clientv3.Client, id uint64) error {
 	if _, err := client.MemberRemove(ctx, id); err != nil {
 		return fmt.Errorf("member remove %x: %w", id, classify(err))
@@ -83,7 +83,7 @@ func Remove(ctx context.Context, client *clientv3.Client, id uint64) error {
 	return nil
 }
 
-// MoveLeader hands leadership to the voter with id. It must be asked of the leader.
+// MoveLeader transfers leadership to the voter with id. Send it to the leader.
 func MoveLeader(ctx context.Context, client *clientv3.Client, id uint64) error {
 	if _, err := client.MoveLeader(ctx, id); err != nil {
 		return fmt.Errorf("move leader to %x: %w", id, classify(err))
@@ -91,8 +91,8 @@ func MoveLeader(ctx context.Context, client *clientv3.Client, id uint64) error {
 	return nil
 }
 
-// Compact discards what is older than revision, of all members: afterwards revision is the oldest that can be read. The answer does not
-// wait for the pages to be freed. ErrCompacted says that it was done before.
+// Compact discards the revisions older than revision on all members. Afterwards, revision is the oldest one that can
+// be read. The answer does not wait until the pages are freed. ErrCompacted means that it was done before.
 func Compact(ctx context.Context, client *clientv3.Client, revision int64) error {
 	if _, err := client.Compact(ctx, revision); err != nil {
 		return fmt.Errorf("compact at revision %d: %w", revision, classify(err))
@@ -100,7 +100,8 @@ func Compact(ctx context.Context, client *clientv3.Client, revision int64) error
 	return nil
 }
 
-// CompactedAt says whether the history before revision is gone: whether the revision before it cannot be read.
+// CompactedAt says whether the history before revision is compacted, that is, whether the revision before it cannot be
+// read.
 func CompactedAt(ctx context.Context, client *clientv3.Client, revision int64) (rules.Answer, error) {
 	if revision <= 1 {
 		return rules.Yes, nil // there is nothing before it
@@ -115,7 +116,7 @@ func CompactedAt(ctx context.Context, client *clientv3.Client, revision int64) (
 	return rules.No, nil
 }
 
-// DisarmNoSpace takes back the alarm NOSPACE that stands for the member with id, and no other one.
+// DisarmNoSpace clears the alarm NOSPACE of the member with id, and no other alarm.
 func DisarmNoSpace(ctx context.Context, client *clientv3.Client, id uint64) error {
 	if _, err := client.AlarmDisarm(ctx, &clientv3.AlarmMember{MemberID: id, Alarm: etcdserverpb.AlarmType_NOSPACE}); err != nil {
 		return fmt.Errorf("disarm NOSPACE of %x: %w", id, err)
@@ -123,8 +124,8 @@ func DisarmNoSpace(ctx context.Context, client *clientv3.Client, id uint64) erro
 	return nil
 }
 
-// Defragment rewrites the database of the member at endpoint without the pages that are not in use. Until it answers the member
-// serves neither reads nor writes; etcd goes on with it when ctx ends.
+// Defragment rewrites the database of the member at endpoint without unused pages. Until it returns, the member serves
+// neither reads nor writes. If ctx ends, etcd continues.
 func Defragment(ctx context.Context, client *clientv3.Client, endpoint string) error {
 	if _, err := client.Defragment(ctx, endpoint); err != nil {
 		return fmt.Errorf("defragment %s: %w", endpoint, err)

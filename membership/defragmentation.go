@@ -8,10 +8,10 @@ import (
 	"github.com/etcd-druid/druid/internal/rules"
 )
 
-// Fragments says whose database is fragmented and may be defragmented again by now.
+// Fragments says whose database is fragmented and may be defragmented now.
 type Fragments uint8
 
-// Whose turn it is. LeaderFragmented: no follower's.
+// LeaderFragmented: only the leader's database is fragmented.
 const (
 	NoOneFragmented Fragments = 1 << iota
 	FollowerFragmented
@@ -20,39 +20,40 @@ const (
 )
 
 var fragmentsNames = map[Fragments]string{
-	NoOneFragmented: "nobody", FollowerFragmented: "a follower", LeaderFragmented: "the leader alone", FragmentsUnknown: "unknown",
+	NoOneFragmented: "none", FollowerFragmented: "a follower", LeaderFragmented: "the leader alone", FragmentsUnknown: "unknown",
 }
 
 func (f Fragments) String() string { return fragmentsNames[f] }
 
-// DefragFacts is all that DecideDefrag may look at.
+// DefragFacts is the complete input of DecideDefrag.
 type DefragFacts struct {
-	// Enabled: the configuration that is in force lets the agents defragment.
+	// Enabled: the configuration in force lets the agents defragment.
 	Enabled rules.Answer
-	// Window: now is a time at which it may be done. Unknown: the schedule cannot be read.
+	// Window: a defragmentation may begin now. It is Unknown if the schedule cannot be read.
 	Window rules.Answer `fact:"window open"`
 	// Turn: whose database is fragmented, followers first (MostFragmented).
 	Turn Fragments `fact:"whose turn"`
 	// Alone: there is no other voter.
 	Alone rules.Answer `fact:"the only voter"`
-	// Scheduled: the configuration names the windows; without a schedule any time is one.
+	// Scheduled: the configuration sets windows. Without a schedule, windows are always open.
 	Scheduled rules.Answer `fact:"window chosen"`
-	// Firm: the cluster record was read just now, says Formed, and lists the member that decides, whose own Lease is its own.
+	// Firm: the cluster record was read just now, has the phase Formed, and lists the deciding member, whose Lease
+	// names this Pod.
 	Authoritative rules.Answer `fact:"firm record"`
-	// Leads: our member leads, in the raft term in which the list was read.
+	// Leads: the agent's own member leads, in the raft term in which the list was read.
 	Leads rules.Answer `fact:"we lead"`
-	// Settled: no one joins, replaces itself, is on the way out, or is superfluous.
+	// Settled: no member is joining, being replaced, being removed, or superfluous.
 	Settled rules.Answer `fact:"settled"`
-	// Healthy: every voter knows a leader, reports no alarm, and answered a linearizable read just now, which one that is
-	// being defragmented, or has not caught up, does not.
+	// Healthy: every voter knows a leader, reports no alarm, and answered a linearizable read just now. A member that
+	// is being defragmented or has not caught up does not answer.
 	Healthy rules.Answer `fact:"all healthy"`
-	// Room: the volume of the member whose turn it is holds a second copy of what is in use.
+	// Room: the volume of the selected member has room for a second copy of the data in use.
 	Room rules.Answer `fact:"room"`
-	// Moved: this agent moved leadership for this sake a short while ago.
+	// Moved: this agent moved leadership for a defragmentation a short time ago.
 	Moved rules.Answer `fact:"moved lately"`
 }
 
-// DefragVerdict is what the leader's agent does next.
+// DefragVerdict is the next step of the leader's agent.
 type DefragVerdict string
 
 // The verdicts.
@@ -63,86 +64,87 @@ const (
 	DefragMove DefragVerdict = "MoveLeader" // hand leadership to another voter, whose agent goes on
 )
 
-// DefragDecision names the rule too.
+// DefragDecision includes the name of the rule.
 type DefragDecision = rules.Decision[DefragVerdict]
 
-// defrags is the whole policy on defragmentations. First match wins; what no rule covers waits.
+// defrags is the complete policy on defragmentations. The first match wins. The default is to wait.
 var defrags = rules.New(DefragWait, []rules.Row[DefragFacts, DefragVerdict]{
 	{Name: "disabled", When: DefragFacts{Enabled: notYes}, Verdict: DefragKeep,
-		Why: "only a configuration that says so lets an agent stall a member"},
+		Why: "the configuration does not enable defragmentations"},
 	{Name: "window-closed", When: DefragFacts{Window: rules.No}, Verdict: DefragKeep,
-		Why: "its time comes with the next window"},
+		Why: "the defragmentation waits for the next window"},
 	{Name: "window-unread", When: DefragFacts{Window: rules.Unknown}, Verdict: DefragWait,
-		Why: "a schedule that cannot be read opens no window"},
+		Why: "the schedule cannot be read, so no window is open"},
 	{Name: "nobody", When: DefragFacts{Turn: NoOneFragmented}, Verdict: DefragKeep,
-		Why: "no database is fragmented, or those that are were defragmented lately or without a gain"},
+		Why: "no database is fragmented, or the fragmented ones were defragmented recently or without effect"},
 	{Name: "sizes-unknown", When: DefragFacts{Turn: FragmentsUnknown}, Verdict: DefragWait,
-		Why: "the size of a database is not known, so whose turn it is neither"},
+		Why: "the size of a database is unknown, so the next member cannot be determined"},
 	{Name: "alone-unscheduled", When: DefragFacts{Alone: rules.Yes | rules.Unknown, Scheduled: notYes}, Verdict: DefragWait,
-		Why: "it stops every read and write of a cluster of one: only in a window that a person chose"},
+		Why: "a defragmentation stops all reads and writes of a cluster with one member, so it needs a configured window"},
 	{Name: "record-not-firm", When: DefragFacts{Authoritative: notYes}, Verdict: DefragWait,
-		Why: "only a Formed record that was read just now and lists the decider says who the members are"},
+		Why: "the members are certain only with a cluster record that was read just now, has the phase Formed and lists the deciding member"},
 	{Name: "leadership-moved", When: DefragFacts{Leads: notYes}, Verdict: DefragWait,
-		Why: "another agent may lead now, and defragment another member"},
+		Why: "another agent might lead now and defragment another member"},
 	{Name: "not-settled", When: DefragFacts{Settled: notYes}, Verdict: DefragWait,
-		Why: "a member joins, replaces itself, leaves, or is superfluous"},
+		Why: "a member is joining, being replaced, leaving, or superfluous"},
 	{Name: "not-healthy", When: DefragFacts{Healthy: notYes}, Verdict: DefragWait,
-		Why: "a member is down, lags, has an alarm, or is being defragmented: a second one that stalls may cost the quorum"},
+		Why: "a member is down, lags, has an alarm, or is being defragmented; another stalled member could cost the quorum"},
 	{Name: "no-room", When: DefragFacts{Room: notYes}, Verdict: DefragWait,
-		Why: "etcd writes the copy next to the database, and does not survive a full volume"},
+		Why: "etcd writes a copy alongside the database and fails on a full volume"},
 	{Name: "follower", When: DefragFacts{Turn: FollowerFragmented}, Verdict: Defrag,
-		Why: "one at a time, the leader last"},
+		Why: "one member at a time, the leader last"},
 	{Name: "alone", When: DefragFacts{Turn: LeaderFragmented, Alone: rules.Yes}, Verdict: Defrag,
-		Why: "in the window that a person chose"},
+		Why: "the configured window is open"},
 	{Name: "moved-before", When: DefragFacts{Moved: rules.Yes | rules.Unknown}, Verdict: DefragWait,
-		Why: "leadership came back: it is not moved to and fro"},
+		Why: "leadership was moved recently and has returned; it is not moved again"},
 	{Name: "move-leader", Verdict: DefragMove,
-		Why: "no one stalls the leader: the next one's agent measures, and finds a follower"},
+		Why: "the leader is not stalled; leadership moves, and the next leader's agent defragments this member as a follower"},
 })
 
-// DecideDefrag says what the leader's agent does next about fragmented databases.
+// DecideDefrag returns the next step of the leader's agent for fragmented databases.
 func DecideDefrag(f DefragFacts) DefragDecision { return defrags.Decide(f) }
 
-// Space is what the file of one member's database holds, in bytes: all of it, and what is in use.
+// Space is the size of a member's database file and the part in use, in bytes.
 type Space struct {
 	Size, InUse int64
 }
 
-// Free is what a defragmentation would give back, in bytes.
+// Free is what a defragmentation would free, in bytes.
 func (s Space) Free() int64 { return max(s.Size-s.InUse, 0) }
 
-// Thresholds at which a database is called fragmented: both must be reached.
+// Thresholds at which a database counts as fragmented. Both must be reached.
 type Thresholds struct {
-	// FreePercent of the file, and FreeBytes, that are not in use.
+	// FreePercent of the file, and FreeBytes, that are unused.
 	FreePercent, FreeBytes int64
 }
 
-// Fragmented says whether the thresholds are reached. A size that is not known is no reason to defragment.
+// Fragmented says whether the thresholds are reached. An unknown size is no reason to defragment.
 func (t Thresholds) Fragmented(s Space) bool {
 	return s.Size > 0 && s.Free() > 0 && s.Free() >= t.FreeBytes && s.Free()*100 >= s.Size*t.FreePercent
 }
 
 const (
-	// defragAgain is how long a member's database is left alone after each defragmentation: one that is fragmented again
-	// by then is being written to its size again and again, and would only stall its member for nothing.
+	// defragAgain is the minimum time between two defragmentations of a member. A database that is fragmented again
+	// within that time is repeatedly written to its full size, and a defragmentation would stall its member without
+	// benefit.
 	defragAgain = time.Hour
-	// maxDefragAgain bounds the pause that doubles with each failure.
+	// maxDefragAgain bounds the pause, which doubles with each failure.
 	maxDefragAgain = 24 * time.Hour
-	// materially is the part of the file, in per cent, by which a database must have changed before one that a
-	// defragmentation did not help is worth another.
+	// materially is the percentage of the file by which a database must have changed before it is defragmented again,
+	// if the last defragmentation did not help.
 	materially = 10
 )
 
 // DefragAttempt is what this agent remembers of the last defragmentation of a member.
 type DefragAttempt struct {
-	// Failures in a row; the last attempt succeeded when there is none.
+	// Failures in a row. 0 means that the last attempt succeeded.
 	Failures int
-	// Helped: afterwards the database was below the thresholds. After is what it held then.
+	// Helped: afterwards the database was below the thresholds. After is its size then.
 	Helped bool
 	After  Space
 }
 
-// Again says whether a member whose database holds s may be defragmented again, so long after this attempt.
+// Again says whether a member whose database has the size s may be defragmented again, ago after this attempt.
 func (a DefragAttempt) Again(s Space, ago time.Duration) bool {
 	pause := min(defragAgain<<min(max(a.Failures-1, 0), 8), maxDefragAgain)
 	if ago < pause {
@@ -153,8 +155,8 @@ func (a DefragAttempt) Again(s Space, ago time.Duration) bool {
 
 func differs(before, now int64) bool { return max(before-now, now-before)*100 > before*materially }
 
-// MostFragmented is the member whose turn it is: of the voters that are due the follower that comes first by name, the leader when no
-// follower is due. The sizes of all voters must be known, so that the leader's turn really comes last.
+// MostFragmented returns the next member to defragment: of the due voters, the first follower by name, or the leader
+// if no follower is due. The sizes of all voters must be known, so that the leader is really the last one.
 func MostFragmented(v View, leader uint64, spaces map[uint64]Space, due func(Member, Space) bool) (Member, Fragments) {
 	voters := v.Voters()
 	slices.SortFunc(voters, func(a, b Member) int { return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.ID, b.ID)) })
@@ -175,7 +177,8 @@ func MostFragmented(v View, leader uint64, spaces map[uint64]Space, due func(Mem
 	return last, found
 }
 
-// Settled says whether the list holds exactly the desired members, each of them a started voter: no one joins, and no one is a stray.
+// Settled says whether the list has exactly the desired members, each of them a started voter: none is joining, and
+// none is superfluous.
 func Settled(v View, names []string) rules.Answer {
 	if len(v.Members) != len(names) {
 		return rules.No
@@ -188,7 +191,7 @@ func Settled(v View, names []string) rules.Answer {
 	return rules.Yes
 }
 
-// AllHealthy says whether every voter is.
+// AllHealthy says whether every voter is healthy.
 func AllHealthy(v View, health map[uint64]rules.Answer) rules.Answer {
 	return OthersHealthy(v, 0, health, func(Member) rules.Answer { return rules.Yes })
 }

@@ -7,7 +7,7 @@ import (
 	"github.com/etcd-druid/druid/internal/rules"
 )
 
-// brokenDefrag names the promise that a decision breaks, or nothing.
+// brokenDefrag names the invariant that a decision violates, or returns the empty string.
 func brokenDefrag(f DefragFacts, d DefragDecision) string {
 	acts := d.Verdict == Defrag || d.Verdict == DefragMove
 	sound := f.Authoritative == rules.Yes && f.Leads == rules.Yes && f.Settled == rules.Yes && f.Healthy == rules.Yes && f.Room == rules.Yes
@@ -23,7 +23,7 @@ func brokenDefrag(f DefragFacts, d DefragDecision) string {
 		return "stalls the leader"
 	case d.Verdict == DefragMove && (f.Turn != LeaderFragmented || f.Alone == rules.Yes || f.Moved != rules.No):
 		return "moves leadership although a follower is due, or no one else is there, or again"
-	// It goes on wherever it may.
+	// The table must act whenever it is allowed to.
 	case wanted && sound && !acts && (f.Alone == rules.No || f.Scheduled == rules.Yes) && (f.Turn == FollowerFragmented || f.Moved == rules.No):
 		return "a member that may be defragmented is not"
 	}

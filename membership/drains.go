@@ -6,13 +6,13 @@ import (
 
 // One-bit enums of the drain.
 type (
-	// Mark is how far the way out of the member that the record's slot names has come.
+	// Mark is the progress of the removal of the member in the record's slot.
 	Mark uint8
-	// Entry is what a quorum's list says of that member.
+	// Entry is that member's entry in a quorum's member list.
 	Entry uint8
 )
 
-// The marks. NotAsked is no mark as well as one that the slot does not name: both order nothing.
+// The marks. NotAsked is no drain request, or one that the slot does not name. Both request nothing.
 const (
 	NotAsked Mark = 1 << iota
 	Requested
@@ -23,7 +23,7 @@ const (
 	MarkUnknown
 )
 
-// The entries. EntryUnknown: several entries are the member.
+// The entries. EntryUnknown: several entries match the member.
 const (
 	NotListed Entry = 1 << iota
 	LearnerEntry
@@ -50,8 +50,8 @@ var (
 func (m Mark) String() string  { return markNames[m] }
 func (e Entry) String() string { return entryNames[e] }
 
-// EntryOf the member called name at peerURL. claimed is the ID whose removal was claimed before, 0 for none: it is the
-// member whatever it is called now.
+// EntryOf returns the entry of the member called name at peerURL. claimed is the ID whose removal was claimed before,
+// 0 for none. An entry with that ID is the member, whatever its name is now.
 func EntryOf(v View, name, peerURL string, claimed uint64) (Member, Entry) {
 	var found []Member
 	for _, m := range v.Members {
@@ -71,8 +71,8 @@ func EntryOf(v View, name, peerURL string, claimed uint64) (Member, Entry) {
 	}
 }
 
-// OthersHealthy says whether every voter that is desired, but for the member with id, is healthy. A stray voter is no one's to
-// wait for; it counts in QuorumWithout.
+// OthersHealthy says whether every desired voter except the member with id is healthy. Voters that are not desired do
+// not count here; they count in QuorumWithout.
 func OthersHealthy(v View, id uint64, health map[uint64]rules.Answer, desired func(Member) rules.Answer) rules.Answer {
 	all := rules.Answer(rules.Yes)
 	for _, m := range v.Voters() {
@@ -90,7 +90,7 @@ func OthersHealthy(v View, id uint64, health map[uint64]rules.Answer, desired fu
 	return all
 }
 
-// OthersJoin says whether a desired learner, but for the member with id, is on its way to a vote.
+// OthersJoin says whether a desired learner other than the member with id is being promoted.
 func OthersJoin(v View, id uint64, desired func(Member) rules.Answer) rules.Answer {
 	join := rules.Answer(rules.No)
 	for _, m := range v.Learners() {
@@ -108,30 +108,31 @@ func OthersJoin(v View, id uint64, desired func(Member) rules.Answer) rules.Answ
 	return join
 }
 
-// DrainFacts is all that DecideDrain may look at, for the member that the record's slot names.
+// DrainFacts is the complete input of DecideDrain, for the member in the record's slot.
 type DrainFacts struct {
-	// Firm: the cluster record was read just now, says Formed, and lists the member that decides, whose own Lease is its own.
+	// Firm: the cluster record was read just now, has the phase Formed, and lists the deciding member, whose Lease
+	// names this Pod.
 	Authoritative rules.Answer `fact:"firm record"`
 	Mark          Mark
-	// Leads: our member leads, in the raft term in which the list was read.
+	// Leads: the agent's own member leads, in the raft term in which the list was read.
 	Leads rules.Answer `fact:"we lead"`
 	Entry Entry
-	// Self: the member that is to go is the one that decides.
+	// Self: the deciding member is the one to remove.
 	Self rules.Answer
-	// Quorum: the voters that are left hold a healthy quorum (QuorumWithout).
+	// Quorum: the remaining voters have a healthy quorum (QuorumWithout).
 	Quorum rules.Answer `fact:"quorum without it"`
-	// Others: every other desired voter is healthy (OthersHealthy), or all of them are to leave.
+	// Others: every other desired voter is healthy (OthersHealthy), or all members are leaving.
 	Others rules.Answer `fact:"others healthy"`
 	// Joining: another member joins or replaces itself.
 	Joining rules.Answer `fact:"others join"`
-	// Waited: the claim was hindered for as long as this leader lets it.
+	// Waited: the claim has been blocked for the time that this leader allows.
 	Waited rules.Answer `fact:"hindered for long"`
 }
 
-// DrainVerdict is what the leader's agent does next.
+// DrainVerdict is the next step of the leader's agent.
 type DrainVerdict string
 
-// The verdicts, each at most one call that cannot be undone.
+// The verdicts. Each makes at most one call that cannot be undone.
 const (
 	DrainKeep   DrainVerdict = "Keep"        // nothing is left to do here
 	DrainWait   DrainVerdict = "Wait"        // look again
@@ -142,56 +143,57 @@ const (
 	Acknowledge DrainVerdict = "Acknowledge" // mark the Lease done
 )
 
-// DrainDecision names the rule too.
+// DrainDecision includes the name of the rule.
 type DrainDecision = rules.Decision[DrainVerdict]
 
-// drains is the whole policy on a member's way out. First match wins; what no rule covers waits.
+// drains is the complete policy on the removal of a member. The first match wins. The default is to wait.
 var drains = rules.New(DrainWait, []rules.Row[DrainFacts, DrainVerdict]{
 	{Name: "record-not-firm", When: DrainFacts{Authoritative: notYes}, Verdict: DrainWait,
-		Why: "only a Formed record that was read just now and lists the decider says who is to go"},
+		Why: "a removal needs a cluster record that was read just now, has the phase Formed and lists the deciding member"},
 	{Name: "mark-unread", When: DrainFacts{Mark: MarkUnreadable | MarkUnknown}, Verdict: DrainWait,
-		Why: "a mark that cannot be read orders nothing and takes nothing back"},
+		Why: "a drain request that cannot be read requests nothing and cancels nothing"},
 	{Name: "not-asked", When: DrainFacts{Mark: NotAsked}, Verdict: DrainWait,
-		Why: "the slot alone orders nothing: druid is about to mark the Lease, or to free the slot"},
+		Why: "the slot alone requests nothing; druid is about to write the drain request or to free the slot"},
 	{Name: "removal-acknowledged", When: DrainFacts{Mark: RemovalAcknowledged}, Verdict: DrainKeep,
-		Why: "the member is out, the rest is druid's"},
+		Why: "the member is removed, and druid does the rest"},
 	{Name: "leadership-moved", When: DrainFacts{Leads: notYes}, Verdict: DrainWait,
-		Why: "another agent may lead now"},
+		Why: "another agent might lead now"},
 	{Name: "entry-unknown", When: DrainFacts{Entry: EntryUnknown}, Verdict: DrainWait,
-		Why: "several entries are the member; a person has to remove the wrong one"},
+		Why: "several entries match the member; remove the wrong one manually"},
 	{Name: "self-unknown", When: DrainFacts{Self: rules.Unknown}, Verdict: DrainWait,
-		Why: "no one removes itself"},
+		Why: "a member does not remove itself"},
 	{Name: "self-not-voter", When: DrainFacts{Self: rules.Yes, Entry: NotListed | LearnerEntry}, Verdict: DrainWait,
-		Why: "who leads is a voter: the list is read again"},
+		Why: "a leader is always a voter, so the list is read again"},
 	{Name: "quorum-back", When: DrainFacts{Mark: isClaimed, Entry: isEntry, Quorum: notYes, Waited: rules.Yes}, Verdict: HandBack,
-		Why: "what hinders it may need the order to be taken back first"},
+		Why: "the claim is blocked for too long; the cause might require that the request is canceled first"},
 	{Name: "quorum", When: DrainFacts{Entry: isEntry, Quorum: notYes}, Verdict: DrainWait,
-		Why: "never below a healthy quorum"},
+		Why: "the remaining voters must have a healthy quorum"},
 	{Name: "others-back", When: DrainFacts{Mark: isClaimed, Entry: VoterEntry, Others: notYes, Waited: rules.Yes}, Verdict: HandBack,
-		Why: "the other may have to replace itself, which waits for the slot"},
+		Why: "the other member might have to replace itself, which needs the slot"},
 	{Name: "others-not-healthy", When: DrainFacts{Entry: VoterEntry, Others: notYes}, Verdict: DrainWait,
 		Why: "another member is not healthy"},
 	{Name: "joining-back", When: DrainFacts{Mark: isClaimed, Entry: VoterEntry, Joining: rules.Yes | rules.Unknown, Waited: rules.Yes}, Verdict: HandBack,
-		Why: "the joiner may have to replace itself, which waits for the slot"},
+		Why: "the joining member might have to replace itself, which needs the slot"},
 	{Name: "others-join", When: DrainFacts{Entry: VoterEntry, Joining: rules.Yes | rules.Unknown}, Verdict: DrainWait,
 		Why: "another member is joining"},
 	{Name: "move-leader", When: DrainFacts{Self: rules.Yes}, Verdict: MoveAway,
-		Why: "no one removes itself: the next leader's agent goes on"},
+		Why: "a member does not remove itself; leadership moves, and the next leader's agent continues"},
 	{Name: "claim", When: DrainFacts{Mark: Requested | ClaimedByAnother}, Verdict: Claim,
-		Why: "from here on no one takes it back; what a predecessor claimed is claimed again"},
+		Why: "after the claim the request cannot be canceled; a predecessor's claim is renewed"},
 	{Name: "remove", When: DrainFacts{Entry: isEntry}, Verdict: DrainRemove,
-		Why: "exactly the ID that was claimed"},
+		Why: "the claimed ID is removed, and no other"},
 	{Name: "acknowledge", Verdict: Acknowledge,
-		Why: "a linearizable list that was read under our claim does not have it"},
+		Why: "a linearizable member list, read after the claim, does not have the member"},
 })
 
-// DecideDrain says what the leader's agent does next about the member that is on its way out.
+// DecideDrain returns the next step of the leader's agent for the member that is being removed.
 func DecideDrain(f DrainFacts) DrainDecision { return drains.Decide(f) }
 
-// DrainsWithout is the table without some of its rows. The model test shows by it which harm each row prevents.
+// DrainsWithout returns the table without some of its rows. The model test uses it to show which harm each row
+// prevents.
 func DrainsWithout(names ...string) *rules.Table[DrainFacts, DrainVerdict] {
 	return drains.Without(names...)
 }
 
-// DrainRules are the names of the table's rows, in their order.
+// DrainRules returns the names of the rows, in their order.
 func DrainRules() []string { return drains.Names() }

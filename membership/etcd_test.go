@@ -15,7 +15,7 @@ import (
 	"github.com/etcd-druid/druid/test/machine"
 )
 
-// patience with what takes milliseconds on an idle machine.
+// maxWait is the timeout for operations that take milliseconds on an idle machine.
 const maxWait = 2 * time.Minute
 
 // single starts one real etcd and returns its client endpoint and peer URL.

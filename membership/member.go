@@ -16,37 +16,37 @@ import (
 // Member is one entry of etcd's member list.
 type Member struct {
 	ID uint64
-	// Name is empty until the member started for the first time and published it through raft.
+	// Name is empty until the member started for the first time and published its name through raft.
 	Name                 string
 	PeerURLs, ClientURLs []string
 	Learner              bool
 }
 
-// Started says whether the member ever ran and reported the cluster so. A voter that never started can only be the first
-// member of a cluster or one that was added behind our back: we add learners alone.
+// Started says whether the member ever ran and published its name to the cluster. A voter that never started is either
+// the first member of a cluster or was not added by an agent, because agents add only learners.
 func (m Member) Started() bool { return m.Name != "" }
 
-// Is says whether the entry is the member called name that is reached at peerURL. A member that never started has no name.
+// Is says whether the entry is the member called name with peerURL. A member that never started has no name.
 func (m Member) Is(name, peerURL string) bool {
 	return m.Name == name || slices.Contains(m.PeerURLs, peerURL)
 }
 
-// View is the member list as a quorum reported it to one endpoint: a linearizable read.
+// View is the member list as a quorum reported it to one endpoint, by a linearizable read.
 type View struct {
 	ClusterID uint64
-	// Endpoint that answered, and the ID of the member behind it.
+	// Endpoint that answered, and the ID of its member.
 	Endpoint string
 	Answerer uint64
-	// RaftTerm and RaftIndex are a position that the list surely includes: they were read before the list.
+	// RaftTerm and RaftIndex are a position that the list includes, because they were read before the list.
 	RaftTerm, RaftIndex uint64
-	// DBSizeInUse of the answering member, in bytes: what a joiner will have to hold.
+	// DBSizeInUse of the answering member, in bytes: the space that a joining member needs.
 	DBSizeInUse int64
 	// Members, sorted by ID.
 	Members []Member
 }
 
-// Find returns the member called name that is reached at peerURL. The URL comes first: etcd lets no two members have the
-// same, while anybody may start one under another's name.
+// Find returns the member called name with peerURL. The URL has priority: etcd does not allow two members with the
+// same URL, but a member can start with another's name.
 func (v View) Find(name, peerURL string) (Member, bool) {
 	i := slices.IndexFunc(v.Members, func(m Member) bool { return slices.Contains(m.PeerURLs, peerURL) })
 	if i < 0 {
@@ -67,10 +67,10 @@ func (v View) Member(id uint64) (Member, bool) {
 	return v.Members[i], true
 }
 
-// Voters are the members whose votes count for the quorum.
+// Voters returns the members whose votes count for the quorum.
 func (v View) Voters() []Member { return v.filter(false) }
 
-// Learners are the members that do not vote.
+// Learners returns the members that do not vote.
 func (v View) Learners() []Member { return v.filter(true) }
 
 func (v View) filter(learner bool) []Member {
@@ -83,14 +83,14 @@ func (v View) filter(learner bool) []Member {
 	return members
 }
 
-// Same says whether two views list the same members, in the same roles.
+// Same says whether two views list the same members in the same roles.
 func (v View) Same(w View) bool {
 	return v.ClusterID == w.ClusterID && slices.EqualFunc(v.Members, w.Members, func(a, b Member) bool {
 		return a.ID == b.ID && a.Learner == b.Learner && slices.Equal(a.PeerURLs, b.PeerURLs)
 	})
 }
 
-// Quorum of n voters.
+// Quorum returns the quorum of n voters.
 func Quorum(n int) int { return n/2 + 1 }
 
 func members(list []*etcdserverpb.Member) []Member {
@@ -102,8 +102,8 @@ func members(list []*etcdserverpb.Member) []Member {
 	return out
 }
 
-// ExpectedIDs are the IDs that etcd will give to the only member and to the cluster when name at peerURL forms a new
-// cluster under token. etcd's own code computes them.
+// ExpectedIDs returns the IDs that etcd assigns to the only member and to the cluster when name at peerURL forms a new
+// cluster with token. It uses etcd's own code.
 func ExpectedIDs(name, peerURL, token string) (memberID, clusterID uint64, err error) {
 	urls, err := types.NewURLsMap(name + "=" + peerURL)
 	if err != nil {
@@ -116,15 +116,15 @@ func ExpectedIDs(name, peerURL, token string) (memberID, clusterID uint64, err e
 	return uint64(cluster.MemberByName(name).ID), uint64(cluster.ID()), nil
 }
 
-// One-bit enums: a fact holds exactly one bit, a rule's cell may hold several.
+// One-bit enums. A fact has exactly one bit, and a rule's cell can have several.
 type (
-	// Kind of an entry of the member list.
+	// Kind of an entry in the member list.
 	Kind uint8
 	// Voters counts the voters of the list.
 	Voters uint8
 )
 
-// The kinds. A member is started once it published its name.
+// The kinds. A member is started when it has published its name.
 const (
 	VoterUnstarted Kind = 1 << iota
 	VoterStarted
@@ -132,7 +132,7 @@ const (
 	LearnerStarted
 )
 
-// One voter has no second one to lose; more have.
+// OneVoter: the group has one voter. MoreVoters: it has two or more.
 const (
 	OneVoter Voters = 1 << iota
 	MoreVoters
@@ -149,7 +149,7 @@ var (
 func (k Kind) String() string   { return kindNames[k] }
 func (v Voters) String() string { return votersNames[v] }
 
-// KindOf an entry.
+// KindOf returns the kind of an entry.
 func KindOf(m Member) Kind {
 	switch {
 	case m.Learner && m.Started():
@@ -163,7 +163,7 @@ func KindOf(m Member) Kind {
 	}
 }
 
-// VotersOf a list.
+// VotersOf counts the voters of a list.
 func VotersOf(v View) Voters {
 	if len(v.Voters()) <= 1 {
 		return OneVoter
@@ -171,7 +171,7 @@ func VotersOf(v View) Voters {
 	return MoreVoters
 }
 
-// Desired says whether m is one of names; a member that never started is known by its peer URL alone.
+// Desired says whether m is one of names. A member that never started is identified by its peer URL alone.
 func Desired(m Member, names []string, peerURL func(name string) string) rules.Answer {
 	if m.Started() {
 		return rules.AnswerOf(slices.Contains(names, m.Name))
@@ -179,9 +179,9 @@ func Desired(m Member, names []string, peerURL func(name string) string) rules.A
 	return rules.AnswerOf(slices.ContainsFunc(names, func(name string) bool { return slices.Contains(m.PeerURLs, peerURL(name)) }))
 }
 
-// QuorumWithout says whether the voters that are left when the member with id is gone hold a healthy quorum. health is
-// each voter's own answer; a voter without one is Unknown, and counts as not healthy. Unknown means that the unknown
-// voters decide.
+// QuorumWithout says whether the voters other than the member with id have a healthy quorum. health has each voter's
+// own answer. A voter without an answer is Unknown and counts as not healthy. The result is Unknown if it depends on
+// the unknown voters.
 func QuorumWithout(v View, id uint64, health map[uint64]rules.Answer) rules.Answer {
 	var left, healthy, unknown int
 	for _, m := range v.Voters() {

@@ -8,10 +8,10 @@ import (
 	"github.com/etcd-druid/druid/internal/rules"
 )
 
-// AlarmsRaised says which alarms of etcd stand.
+// AlarmsRaised says which alarms of etcd are raised.
 type AlarmsRaised uint8
 
-// What stands. CorruptRaised: whatever else does.
+// The classes of raised alarms. CorruptRaised: the alarm CORRUPT is raised, with or without others.
 const (
 	NoAlarm AlarmsRaised = 1 << iota
 	NoSpaceRaised
@@ -25,7 +25,8 @@ var alarmsNames = map[AlarmsRaised]string{
 
 func (a AlarmsRaised) String() string { return alarmsNames[a] }
 
-// AlarmsOf a list that etcd answered. An alarm of a kind that we do not know is no one's to cure: it counts as unknown.
+// AlarmsOf classifies a list of alarms from etcd. An alarm of an unknown kind counts as AlarmsUnknown, so that no
+// agent acts on it.
 func AlarmsOf(alarms []Alarm) AlarmsRaised {
 	raised := NoAlarm
 	for _, a := range alarms {
@@ -41,22 +42,22 @@ func AlarmsOf(alarms []Alarm) AlarmsRaised {
 	return raised
 }
 
-// History says whether old revisions can be given up to make room.
+// History says whether old revisions can be discarded to free space.
 type History uint8
 
-// The states. Each is about what is older than the window that is kept for clients and, where there are backups, saved.
+// The states of the revisions that are older than the window for clients and, if there are backups, saved.
 const (
-	// HistoryThere: there is some, and it may be compacted now.
+	// HistoryThere: there are old revisions, and they may be compacted now.
 	HistoryThere History = 1 << iota
-	// HistoryKept: the configuration lets no agent compact.
+	// HistoryKept: the configuration does not let agents compact.
 	HistoryKept
-	// HistoryUnsaved: what is left is not backed up yet.
+	// HistoryUnsaved: the remaining old revisions are not backed up yet.
 	HistoryUnsaved
-	// HistoryRecent: what is left was made, or seen first, less than the window ago.
+	// HistoryRecent: the remaining old revisions were made, or first seen, within the window.
 	HistoryRecent
-	// HistoryGoing: it was compacted a moment ago; the members free the pages in their own time.
+	// HistoryGoing: old revisions were compacted a moment ago, and the members are still freeing the pages.
 	HistoryGoing
-	// HistoryGone: nothing but the present revision is left.
+	// HistoryGone: only the present revision is left.
 	HistoryGone
 	HistoryUnknown
 )
@@ -68,30 +69,30 @@ var historyNames = map[History]string{
 
 func (h History) String() string { return historyNames[h] }
 
-// CureFacts is all that DecideCure may look at.
+// NospaceFacts is the complete input of DecideNospace.
 type NospaceFacts struct {
-	// Alarms that stand, read through raft.
+	// Alarms that are raised, read through raft.
 	Alarms AlarmsRaised `fact:"alarm"`
-	// Enabled: the configuration that is in force lets the agents act on it.
+	// Enabled: the configuration in force lets the agents act on the alarm.
 	Enabled rules.Answer
-	// Firm and Leads are those of DefragFacts.
+	// Firm and Leads are as in DefragFacts.
 	Authoritative rules.Answer `fact:"firm record"`
 	Leads         rules.Answer `fact:"we lead"`
-	// Fill: how the databases of all members stand to their quotas (FillOf).
+	// Fill: how the databases of all members compare with their quotas (FillOf).
 	Fill Fill `fact:"files and margins"`
-	// History that could be given up.
+	// History that can be discarded.
 	History History `fact:"old revisions"`
-	// Settled is that of DefragFacts; Healthy too, but that the alarm NOSPACE makes no one unhealthy.
+	// Settled is as in DefragFacts. Healthy is too, except that the alarm NOSPACE does not make a member unhealthy.
 	Settled rules.Answer `fact:"settled"`
 	Healthy rules.Answer `fact:"all healthy"`
-	// Room: the volume of the member whose turn it is holds a second copy of what is in use.
+	// Room: the volume of the selected member has room for a second copy of the data in use.
 	Room rules.Answer `fact:"room"`
-	// Alone: there is no other voter. Moved: this agent moved leadership for a defragmentation's sake a short while ago.
+	// Alone: there is no other voter. Moved: this agent moved leadership for a defragmentation a short time ago.
 	Alone rules.Answer `fact:"the only voter"`
 	Moved rules.Answer `fact:"moved lately"`
 }
 
-// CureVerdict is what the leader's agent does next about an alarm.
+// NospaceVerdict is the next step of the leader's agent for an alarm.
 type NospaceVerdict string
 
 // The verdicts.
@@ -104,103 +105,104 @@ const (
 	NospaceDisarm  NospaceVerdict = "Disarm"
 )
 
-// CureDecision names the rule too.
+// NospaceDecision includes the name of the rule.
 type NospaceDecision = rules.Decision[NospaceVerdict]
 
-// cures is the whole policy on alarms. First match wins; what no rule covers waits. What was done is seen in etcd, so anyone who leads next
-// goes on.
+// nospaceRules is the complete policy on alarms. The first match wins. The default is to wait. The results show in
+// etcd, so that the next leader's agent can continue.
 var nospaceRules = rules.New(NospaceWait, []rules.Row[NospaceFacts, NospaceVerdict]{
 	{Name: "no-alarm", When: NospaceFacts{Alarms: NoAlarm}, Verdict: NospaceKeep,
-		Why: "nothing is to be cured"},
+		Why: "no alarm is raised"},
 	{Name: "alarms-unknown", When: NospaceFacts{Alarms: AlarmsUnknown}, Verdict: NospaceWait,
-		Why: "the alarms could not be read, or one is of a kind that no one here knows"},
+		Why: "the alarms could not be read, or one of them is of an unknown kind"},
 	{Name: "corrupt", When: NospaceFacts{Alarms: CorruptRaised}, Verdict: NospaceWait,
-		Why: "the members' data differs: nothing is rewritten, and no alarm taken back, before a person has looked"},
+		Why: "the data of the members differs; no data is rewritten and no alarm is disarmed until you have checked the members"},
 	{Name: "left-to-a-person", When: NospaceFacts{Enabled: notYes}, Verdict: NospaceKeep,
-		Why: "the configuration leaves it to a person: compact, defragment, disarm the alarm"},
+		Why: "the configuration does not let the agents act; compact, defragment and disarm the alarm manually"},
 	{Name: "record-not-firm", When: NospaceFacts{Authoritative: notYes}, Verdict: NospaceWait,
-		Why: "only a Formed record that was read just now and lists the decider says who the members are"},
+		Why: "the members are certain only with a cluster record that was read just now, has the phase Formed and lists the deciding member"},
 	{Name: "leadership-moved", When: NospaceFacts{Leads: notYes}, Verdict: NospaceWait,
-		Why: "another agent may lead now, and act"},
+		Why: "another agent might lead now and act"},
 	{Name: "sizes-unknown", When: NospaceFacts{Fill: FillUnknown}, Verdict: NospaceWait,
-		Why: "a member does not say how large its database is: it could raise the alarm again at once"},
+		Why: "the size of a member's database is unknown; it could raise the alarm again at once"},
 	{Name: "disarm", When: NospaceFacts{Fill: AllBelow}, Verdict: NospaceDisarm,
-		Why: "every member's file is below its quota by the margin"},
+		Why: "the database file of every member is below the margin of its quota"},
 	{Name: "compact", When: NospaceFacts{Fill: OverThreshold, History: HistoryThere}, Verdict: NospaceCompact,
-		Why: "no file can shrink below the margin before old revisions go"},
+		Why: "no file can shrink below the margin until old revisions are compacted"},
 	{Name: "history-kept", When: NospaceFacts{Fill: OverThreshold, History: HistoryKept}, Verdict: NospaceWait,
-		Why: "what is in use exceeds the margin, and the configuration keeps old revisions: compact, delete keys, or raise the quota"},
+		Why: "the data in use exceeds the margin, and the configuration keeps old revisions; compact, delete keys, or raise the quota"},
 	{Name: "history-unsaved", When: NospaceFacts{Fill: OverThreshold, History: HistoryUnsaved}, Verdict: NospaceWait,
-		Why: "revisions are compacted only when they are backed up, and they are not yet"},
+		Why: "only revisions that are backed up are compacted, and the old revisions are not backed up yet"},
 	{Name: "history-recent", When: NospaceFacts{Fill: OverThreshold, History: HistoryRecent}, Verdict: NospaceWait,
-		Why: "clients may still want the revisions of the last minutes"},
+		Why: "clients might still need the revisions of the last minutes"},
 	{Name: "history-unknown", When: NospaceFacts{Fill: OverThreshold, History: HistoryUnknown}, Verdict: NospaceWait,
-		Why: "it could not be read which revisions there are and which are backed up"},
+		Why: "the present revisions or the backed up revisions could not be read"},
 	{Name: "compacting", When: NospaceFacts{Fill: OverThreshold, History: HistoryGoing}, Verdict: NospaceWait,
-		Why: "the members free what was compacted in their own time"},
+		Why: "the members are still freeing the compacted revisions"},
 	{Name: "full", When: NospaceFacts{Fill: OverThreshold}, Verdict: NospaceWait,
-		Why: "without any old revision what is in use still exceeds the margin: delete keys, or raise the quota"},
+		Why: "the data in use exceeds the margin even without old revisions; delete keys, or raise the quota"},
 	{Name: "resting", When: NospaceFacts{Fill: Resting}, Verdict: NospaceWait,
-		Why: "the defragmentation of a member failed, and is tried again in a while: the agent's log has the error"},
+		Why: "the defragmentation of a member failed and is retried later (see the log of the agent)"},
 	{Name: "not-settled", When: NospaceFacts{Settled: notYes}, Verdict: NospaceWait,
-		Why: "a member joins, replaces itself, leaves, or is superfluous"},
+		Why: "a member is joining, being replaced, leaving, or superfluous"},
 	{Name: "not-healthy", When: NospaceFacts{Healthy: notYes}, Verdict: NospaceWait,
-		Why: "a member is down, lags, or is being defragmented: a second one that stalls may cost the quorum"},
+		Why: "a member is down, lags, or is being defragmented; another stalled member could cost the quorum"},
 	{Name: "no-room", When: NospaceFacts{Room: notYes}, Verdict: NospaceWait,
-		Why: "etcd writes the copy next to the database, and does not survive a full volume: make the volume larger"},
+		Why: "etcd writes a copy alongside the database and fails on a full volume; enlarge the volume"},
 	{Name: "follower", When: NospaceFacts{Fill: FollowerLoose}, Verdict: NospaceDefrag,
-		Why: "one at a time, the leader last; no window is waited for while writes are refused"},
+		Why: "one member at a time, the leader last; while writes are refused, windows do not apply"},
 	{Name: "alone", When: NospaceFacts{Alone: rules.Yes}, Verdict: NospaceDefrag,
-		Why: "its writes are refused anyway"},
+		Why: "the only member refuses writes anyway"},
 	{Name: "leads-again", When: NospaceFacts{Moved: rules.Yes | rules.Unknown}, Verdict: NospaceDefrag,
-		Why: "leadership came back: a leader that stalls for seconds is less than writes that are refused"},
+		Why: "leadership was already moved and has returned; a leader that stalls for seconds is better than refused writes"},
 	{Name: "move-leader", Verdict: NospaceMove,
-		Why: "no one stalls the leader: the next one's agent goes on"},
+		Why: "the leader is not stalled; leadership moves, and the next leader's agent continues"},
 })
 
-// DecideCure says what the leader's agent does next about alarms.
+// DecideNospace returns the next step of the leader's agent for alarms.
 func DecideNospace(f NospaceFacts) NospaceDecision { return nospaceRules.Decide(f) }
 
-// Fill says how the databases of all members stand to the margin below their quotas.
+// Fill says how the databases of all members compare with the margin below their quotas.
 type Fill uint8
 
-// How they stand. What one member needs first counts: Crowded before Resting before FollowerLoose before LeaderLoose.
+// The states. The most urgent one of all members counts, in the order Crowded, Resting, FollowerLoose, LeaderLoose.
 const (
 	// AllBelow: every file is below the margin.
 	AllBelow Fill = 1 << iota
-	// FollowerLoose: a follower's file is above it, what is in use is not. LeaderLoose: the leader's alone.
+	// FollowerLoose: a follower's file is above the margin, but its data in use is not. LeaderLoose: this applies to
+	// the leader only.
 	FollowerLoose
 	LeaderLoose
-	// Crowded: what is in use reaches the margin in some member's file, so no defragmentation brings it below.
+	// Crowded: the data in use reaches the margin in a member's file, so no defragmentation brings the file below it.
 	OverThreshold
-	// Resting: a member's file is above it, and its defragmentation failed or ended a moment ago.
+	// Resting: a member's file is above the margin, and its defragmentation failed or ended a moment ago.
 	Resting
 	FillUnknown
 )
 
 var fillNames = map[Fill]string{
 	AllBelow: "all below", FollowerLoose: "a follower is loose", LeaderLoose: "the leader alone is loose",
-	OverThreshold: "one is crowded", Resting: "one is to rest", FillUnknown: "unknown",
+	OverThreshold: "one is crowded", Resting: "one is backing off", FillUnknown: "unknown",
 }
 
 func (f Fill) String() string { return fillNames[f] }
 
-// disarmBelow is the part of the quota, in per cent, below which every file must be before the alarm is taken back: writes that begin again
-// shall not raise it within moments.
+// disarmBelow is the percentage of the quota below which every file must be before the alarm is disarmed, so that new
+// writes do not raise it again within moments.
 const disarmBelow = 90
 
 // Filled is one member's database and its quota.
 type Filled struct {
 	Space
-	// Quota in bytes; below zero for none.
+	// Quota in bytes, negative for none.
 	Quota int64
 }
 
 func (f Filled) below(bytes int64) bool { return f.Quota < 0 || bytes < f.Quota/100*disarmBelow }
 
-// FillOf all members, and the member to defragment next, where one is loose: the follower that comes first by name. The sizes of all
-// members must be known, those of learners too: a member of any kind raises the alarm. due says whether a loose one may be
-// defragmented (again).
+// FillOf classifies all members and returns the member to defragment next, if one is loose: the first follower by
+// name. The sizes of all members must be known, including learners, because any member can raise the alarm. due says
+// whether a loose member may be defragmented (again).
 func FillOf(v View, leader uint64, filled map[uint64]Filled, due func(Member, Space) bool) (Member, Fill) {
 	members := slices.Clone(v.Members)
 	slices.SortFunc(members, func(a, b Member) int { return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.ID, b.ID)) })
@@ -231,20 +233,21 @@ func FillOf(v View, leader uint64, filled map[uint64]Filled, due func(Member, Sp
 }
 
 const (
-	// CureAgain is how long a member is left alone after a defragmentation that failed while writes are refused; the pause doubles with
+	// NospaceAgain is the pause after a failed defragmentation of a member while writes are refused. It doubles with
 	// each failure.
 	NospaceAgain = 2 * time.Minute
-	// maxCureAgain bounds it.
+	// maxNospaceAgain bounds the pause.
 	maxNospaceAgain = time.Hour
 )
 
-// Spent says whether the database is as the last defragmentation left it: then its file has no slack, whatever etcd counts.
+// Spent says whether the database is as the last defragmentation left it. Then its file has no free pages, whatever
+// etcd reports.
 func (a DefragAttempt) Spent(s Space) bool {
 	return a.Failures == 0 && a.After.Size > 0 && !differs(a.After.Size, s.Size) && !differs(a.After.InUse, s.InUse)
 }
 
-// AgainFull says whether a member that is to come below its margin may be defragmented again, so long after this attempt: when it
-// failed, or when the file is not as it was left. The pause is CureAgain, and doubles with each failure.
+// AgainFull says whether a member above its margin may be defragmented again, ago after this attempt: if it failed, or
+// if the file has changed since. pause is NospaceAgain. It doubles with each failure.
 func (a DefragAttempt) AgainFull(s Space, ago, pause time.Duration) bool {
 	if a.Failures > 0 {
 		return ago >= min(pause<<min(a.Failures-1, 8), maxNospaceAgain)

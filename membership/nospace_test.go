@@ -7,7 +7,7 @@ import (
 	"github.com/etcd-druid/druid/internal/rules"
 )
 
-// brokenCure names the promise that a decision breaks, or nothing.
+// brokenNospace names the invariant that a decision violates, or returns the empty string.
 func brokenNospace(f NospaceFacts, d NospaceDecision) string {
 	acts := d.Verdict != NospaceKeep && d.Verdict != NospaceWait
 	may := f.Alarms == NoSpaceRaised && f.Enabled == rules.Yes && f.Authoritative == rules.Yes && f.Leads == rules.Yes
@@ -29,7 +29,7 @@ func brokenNospace(f NospaceFacts, d NospaceDecision) string {
 		return "stalls the leader although another one could lead"
 	case d.Verdict == NospaceWait && d.Why == "", f.Alarms != NoAlarm && d.Verdict == NospaceKeep && d.Why == "":
 		return "does not say why an alarm stays"
-	// It goes on wherever it may.
+	// The table must act whenever it is allowed to.
 	case may && !acts && (f.Fill == AllBelow || f.Fill == OverThreshold && f.History == HistoryThere || loose && sound):
 		return "what may be done is not"
 	}

@@ -4,71 +4,73 @@ import (
 	"github.com/etcd-druid/druid/internal/rules"
 )
 
-// RemovalFacts is all that DecideRemoval may look at, for one member of the list.
+// RemovalFacts is the complete input of DecideRemoval, for one member of the list.
 type RemovalFacts struct {
-	// Self: the member is the one that decides.
+	// Self: the member is the deciding one.
 	Self rules.Answer
-	// Firm: the cluster record was read just now, says Formed, and lists the member that decides.
+	// Firm: the cluster record was read just now, has the phase Formed, and lists the deciding member.
 	Authoritative rules.Answer `fact:"firm record"`
-	// Desired: the record lists the member by name or, unstarted, by peer URL.
+	// Desired: the record lists the member by name or, if it never started, by peer URL.
 	Desired rules.Answer
 	Kind    Kind
-	// Adopted: the raft group was there before the cluster, and was joined: who is not desired may be one of its own.
+	// Adopted: the raft group existed before the EtcdCluster and was joined, so a member that is not desired can be an
+	// external member.
 	Adopted rules.Answer `fact:"group was joined"`
-	// Released: of such a group, the user let the others go, and every desired member is a healthy voter.
+	// Released: the user allowed the removal of the external members of the joined group, and every desired member is
+	// a healthy voter.
 	Released rules.Answer `fact:"others may go"`
-	// Coming: the Pod that would start the member exists or will.
+	// Coming: the Pod that would start the member exists or will exist.
 	Coming rules.Answer `fact:"Pod coming"`
-	// Elapsed: this leader saw the member superfluous for the whole grace period.
+	// Elapsed: this leader saw the member as superfluous for the complete grace period.
 	Elapsed rules.Answer `fact:"grace elapsed"`
-	// Turn: no other member was removed within the last grace period, and none is on its way out.
+	// Turn: no other member was removed within the last grace period, and none is being removed.
 	Turn rules.Answer `fact:"its turn"`
-	// Quorum: the voters that are left hold a healthy quorum (QuorumWithout).
+	// Quorum: the remaining voters have a healthy quorum (QuorumWithout).
 	Quorum rules.Answer `fact:"quorum without it"`
 }
 
-// RemovalVerdict is what becomes of a member.
+// RemovalVerdict is what happens to a member.
 type RemovalVerdict string
 
-// The verdicts. Wait means that the member is superfluous and that its time has not come.
+// The verdicts. Wait means that the member is superfluous but may not be removed yet.
 const (
 	Keep         RemovalVerdict = "Keep"
 	WaitRemove   RemovalVerdict = "Wait"
 	RemoveMember RemovalVerdict = "Remove"
 )
 
-// removals is the whole policy on superfluous members. First match wins; what no rule covers is kept.
+// removals is the complete policy on superfluous members. The first match wins. The default is to keep the member.
 var removals = rules.New(Keep, []rules.Row[RemovalFacts, RemovalVerdict]{
 	{Name: "self", When: RemovalFacts{Self: rules.Yes | rules.Unknown}, Verdict: Keep,
-		Why: "no one removes itself: a retired leader moves leadership first"},
+		Why: "a member does not remove itself; a leader that is to be removed moves leadership first"},
 	{Name: "record-not-firm", When: RemovalFacts{Authoritative: rules.No | rules.Unknown}, Verdict: Keep,
-		Why: "only a Formed record that was read just now and lists the decider says who is desired"},
+		Why: "a removal needs a cluster record that was read just now, has the phase Formed and lists the deciding member"},
 	{Name: "desired-unknown", When: RemovalFacts{Desired: rules.Unknown}, Verdict: Keep,
-		Why: "what is not known removes no one"},
+		Why: "an unknown state removes no member"},
 	{Name: "desired", When: RemovalFacts{Desired: rules.Yes, Kind: VoterUnstarted | VoterStarted | LearnerStarted}, Verdict: Keep,
-		Why: "a desired member is never removed for being away"},
+		Why: "a desired member is never removed because it is unavailable"},
 	{Name: "desired-coming", When: RemovalFacts{Desired: rules.Yes, Kind: LearnerUnstarted, Coming: rules.Yes | rules.Unknown}, Verdict: Keep,
-		Why: "its Pod will start it or replace it"},
+		Why: "the Pod of the member will start or replace it"},
 	{Name: "here-before", When: RemovalFacts{Desired: rules.No, Adopted: rules.Yes | rules.Unknown, Released: rules.No | rules.Unknown}, Verdict: Keep,
-		Why: "the group was joined: anyone who was in it stays until the user lets it go and all that replace it are healthy voters"},
+		Why: "the group was joined; external members stay until the user allows their removal and all desired members are healthy voters"},
 	{Name: "grace", When: RemovalFacts{Elapsed: rules.No | rules.Unknown}, Verdict: WaitRemove,
-		Why: "a member that is just being added looks the same"},
+		Why: "a member that is just being added looks the same, so the grace period must end first"},
 	{Name: "one-at-a-time", When: RemovalFacts{Turn: rules.No | rules.Unknown}, Verdict: WaitRemove,
-		Why: "a mistake costs one member per grace period; and never next to a drain"},
+		Why: "at most one member is removed per grace period, and none during another removal"},
 	{Name: "quorum", When: RemovalFacts{Quorum: rules.No | rules.Unknown}, Verdict: WaitRemove,
-		Why: "never below a healthy quorum"},
+		Why: "the remaining voters must have a healthy quorum"},
 	{Name: "orphan-learner", When: RemovalFacts{Desired: rules.Yes, Kind: LearnerUnstarted, Coming: rules.No}, Verdict: RemoveMember,
-		Why: "a learner that never started and never will takes the place of others"},
+		Why: "a learner that never started and never will uses the place of another learner"},
 	{Name: "stray-learner", When: RemovalFacts{Desired: rules.No, Kind: LearnerUnstarted | LearnerStarted}, Verdict: RemoveMember,
-		Why: "added behind our back"},
+		Why: "the member was not added by an agent"},
 	{Name: "stray-voter", When: RemovalFacts{Desired: rules.No, Kind: VoterUnstarted | VoterStarted}, Verdict: RemoveMember,
-		Why: "added behind our back, or left over"},
+		Why: "the member was not added by an agent, or is left over"},
 })
 
-// DecideRemoval says what becomes of one member of the list.
+// DecideRemoval says what happens to one member of the list.
 func DecideRemoval(f RemovalFacts) rules.Decision[RemovalVerdict] { return removals.Decide(f) }
 
-// PromotionFacts is all that DecidePromotion may look at when a member considers its own promotion.
+// PromotionFacts is the complete input of DecidePromotion, for a member that considers its own promotion.
 type PromotionFacts struct {
 	// Kind of the member's own entry.
 	Kind Kind `fact:"own entry"`
@@ -77,45 +79,45 @@ type PromotionFacts struct {
 	Voters        Voters
 	// Joined: every desired member is listed and started.
 	Joined rules.Answer `fact:"all desired started"`
-	// Room: the raft group takes another learner next to those that it has.
+	// Room: the raft group can take another learner in addition to the present ones.
 	Room rules.Answer `fact:"room for a learner"`
 }
 
-// PromotionVerdict is what the member does.
+// PromotionVerdict is the next step of the member.
 type PromotionVerdict string
 
-// The verdicts. Done means that the member votes.
+// The verdicts. Done means that the member is a voter.
 const (
 	PromoteMember PromotionVerdict = "Promote"
 	WaitPromote   PromotionVerdict = "Wait"
 	Done          PromotionVerdict = "Done"
 )
 
-// promotions is the whole policy on learners. First match wins; what no rule covers waits.
+// promotions is the complete policy on learners. The first match wins. The default is to wait.
 var promotions = rules.New(WaitPromote, []rules.Row[PromotionFacts, PromotionVerdict]{
 	{Name: "voter", When: PromotionFacts{Kind: VoterUnstarted | VoterStarted}, Verdict: Done,
-		Why: "it votes already"},
+		Why: "the member is a voter already"},
 	{Name: "unstarted", When: PromotionFacts{Kind: LearnerUnstarted}, Verdict: WaitPromote,
-		Why: "a learner that has not published itself has not caught up"},
+		Why: "a learner that has not published its name has not caught up"},
 	{Name: "record-not-firm", When: PromotionFacts{Kind: LearnerStarted, Authoritative: rules.No | rules.Unknown}, Verdict: WaitPromote,
-		Why: "a member that is not desired, or may not be, gets no vote"},
+		Why: "a member that is not certainly desired is not promoted"},
 	{Name: "quorum-grows", When: PromotionFacts{Kind: LearnerStarted, Voters: MoreVoters}, Verdict: PromoteMember,
-		Why: "etcd itself checks that the learner caught up"},
+		Why: "etcd itself checks that the learner has caught up"},
 	{Name: "together", When: PromotionFacts{Kind: LearnerStarted, Voters: OneVoter, Joined: rules.Yes}, Verdict: PromoteMember,
-		Why: "all learners are there: they are promoted back to back"},
+		Why: "all learners have started, so they are promoted one directly after another"},
 	{Name: "learner-limit", When: PromotionFacts{Kind: LearnerStarted, Voters: OneVoter, Joined: rules.No | rules.Unknown, Room: rules.No}, Verdict: PromoteMember,
-		Why: "the others can join only when this one is no learner any more"},
+		Why: "the other members can join only after the promotion of this one"},
 	{Name: "await-joiners", When: PromotionFacts{Kind: LearnerStarted, Voters: OneVoter, Joined: rules.No | rules.Unknown, Room: rules.Yes | rules.Unknown}, Verdict: WaitPromote,
-		Why: "two voters survive less than one does: all learners first"},
+		Why: "two voters tolerate less than one, so all learners start before the first promotion"},
 })
 
-// DecidePromotion says whether a member asks for its own promotion.
+// DecidePromotion says whether a member requests its own promotion.
 func DecidePromotion(f PromotionFacts) rules.Decision[PromotionVerdict] { return promotions.Decide(f) }
 
-// Ruler is who leads the raft group that a member of ours is to leave.
+// Ruler is the leader of the raft group that a member of the EtcdCluster leaves.
 type Ruler uint8
 
-// The rulers.
+// The possible leaders.
 const (
 	RulerExternal Ruler = 1 << iota // one that is not ours
 	RulerOurs                       // another member of ours
@@ -123,50 +125,51 @@ const (
 	RulerUnknown                    // no one, or no one who reported
 )
 
-var rulerNames = map[Ruler]string{RulerExternal: "an external member", RulerOurs: "another of ours", RulerSelf: "itself", RulerUnknown: "unknown"}
+var rulerNames = map[Ruler]string{RulerExternal: "an external member", RulerOurs: "another member of the EtcdCluster", RulerSelf: "itself", RulerUnknown: "unknown"}
 
 func (r Ruler) String() string { return rulerNames[r] }
 
-// DepartureFacts is all that DecideDeparture may look at, for our own member, which the record's slot names.
+// DepartureFacts is the complete input of DecideDeparture, for the agent's own member, which the record's slot names.
 type DepartureFacts struct {
-	// Firm: the cluster record was read just now, says Formed and Leaving, and lists our member, whose Lease is this Pod's.
+	// Firm: the cluster record was read just now, has the phase Formed, says that all members leave, and lists the
+	// agent's own member, whose Lease names this Pod.
 	Authoritative rules.Answer `fact:"firm record"`
 	Mark          Mark
 	Entry         Entry
 	Ruler         Ruler `fact:"leader"`
-	// Quorum: the voters that are left hold a healthy quorum (QuorumWithout).
+	// Quorum: the remaining voters have a healthy quorum (QuorumWithout).
 	Quorum rules.Answer `fact:"quorum without it"`
 }
 
-// departures is the policy of a member that leaves a group which others go on with, by its own agent through one of them. The leader's
-// agent removes members by the table drains; where none of ours leads, and at the last of ours none can, there is no such agent.
-// First match wins; what no rule covers waits.
+// departures is the policy for a member that leaves a joined raft group by its own agent, through one of the members
+// that stay. Otherwise the leader's agent removes members by the table drains. If no member of the EtcdCluster leads
+// or can lead, there is no such agent. The first match wins. The default is to wait.
 var departures = rules.New(DrainWait, []rules.Row[DepartureFacts, DrainVerdict]{
 	{Name: "record-not-firm", When: DepartureFacts{Authoritative: notYes}, Verdict: DrainWait,
-		Why: "only a Formed record that was read just now, says that all leave and lists the member sends it off"},
+		Why: "a member leaves only with a cluster record that was read just now, has the phase Formed, says that all members leave, and lists the member"},
 	{Name: "mark-unread", When: DepartureFacts{Mark: MarkUnreadable | MarkUnknown}, Verdict: DrainWait,
-		Why: "a mark that cannot be read orders nothing"},
+		Why: "a drain request that cannot be read requests nothing"},
 	{Name: "not-asked", When: DepartureFacts{Mark: NotAsked}, Verdict: DrainWait,
-		Why: "the slot alone orders nothing: druid is about to mark the Lease"},
+		Why: "the slot alone requests nothing; druid is about to write the drain request"},
 	{Name: "removal-acknowledged", When: DepartureFacts{Mark: RemovalAcknowledged}, Verdict: DrainKeep,
-		Why: "the member is out, the rest is druid's"},
+		Why: "the member is removed, and druid does the rest"},
 	{Name: "entry-unknown", When: DepartureFacts{Entry: EntryUnknown}, Verdict: DrainWait,
-		Why: "several entries are the member; a person has to remove the wrong one"},
+		Why: "several entries match the member; remove the wrong one manually"},
 	{Name: "led-by-another", When: DepartureFacts{Entry: isEntry, Ruler: RulerOurs}, Verdict: DrainWait,
-		Why: "the agent next to the leader removes it"},
+		Why: "the agent of the leader removes it"},
 	{Name: "leads", When: DepartureFacts{Entry: isEntry, Ruler: RulerSelf}, Verdict: DrainWait,
-		Why: "leadership is handed on first"},
+		Why: "leadership moves first"},
 	{Name: "leader-unknown", When: DepartureFacts{Entry: isEntry, Ruler: RulerUnknown}, Verdict: DrainWait,
-		Why: "without a leader no one is removed"},
+		Why: "without a leader no member can be removed"},
 	{Name: "quorum", When: DepartureFacts{Entry: isEntry, Quorum: notYes}, Verdict: DrainWait,
-		Why: "those that stay must be a healthy quorum"},
+		Why: "the members that stay must have a healthy quorum"},
 	{Name: "claim", When: DepartureFacts{Mark: Requested | ClaimedByAnother}, Verdict: Claim,
-		Why: "from here on it does not start again"},
+		Why: "after the claim the member does not start again"},
 	{Name: "remove", When: DepartureFacts{Entry: isEntry}, Verdict: DrainRemove,
-		Why: "exactly the ID that was claimed, by the leader that stays"},
+		Why: "the claimed ID is removed through the leader that stays"},
 	{Name: "acknowledge", Verdict: Acknowledge,
-		Why: "a linearizable list that was read under our claim does not have it"},
+		Why: "a linearizable member list, read after the claim, does not have the member"},
 })
 
-// DecideDeparture says what the agent of a member that leaves does next.
+// DecideDeparture returns the next step of the agent of a member that leaves.
 func DecideDeparture(f DepartureFacts) DrainDecision { return departures.Decide(f) }

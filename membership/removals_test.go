@@ -8,7 +8,8 @@ import (
 	"github.com/etcd-druid/druid/test/rulestest"
 )
 
-// checkTable decides all facts by a table, compares each decision with the promises, and writes the table into docs/reference/decisions.md.
+// checkTable decides all combinations of facts, compares each decision with the invariants, and writes the table into
+// docs/reference/decisions.md.
 func checkTable[F, V any](t *testing.T, table *rules.Table[F, V], name, title, about string, wrong func(F, rules.Decision[V]) string) {
 	t.Helper()
 	rulestest.Section(t, "../docs/reference/decisions.md", name, title, about, table, rulestest.Check(t, table, wrong))
@@ -102,7 +103,7 @@ func TestPromotionsAreSafeForAllFacts(t *testing.T) {
 		})
 }
 
-// brokenDeparture names the promise that a decision breaks, or nothing.
+// brokenDeparture names the invariant that a decision violates, or returns the empty string.
 func brokenDeparture(f DepartureFacts, d DrainDecision) string {
 	listed := f.Entry&isEntry != 0
 	sound := f.Quorum == rules.Yes && f.Ruler == RulerExternal
@@ -124,7 +125,7 @@ func brokenDeparture(f DepartureFacts, d DrainDecision) string {
 		return "removes without its own claim, or what is not listed"
 	case d.Verdict == Acknowledge && (f.Mark != ClaimedByUs || f.Entry != NotListed):
 		return "acknowledges what is listed, or what it did not claim"
-	// It goes on wherever it may.
+	// The table must act whenever it is allowed to.
 	case f.Authoritative == rules.Yes && f.Mark&(Requested|isClaimed) != 0 && (f.Entry == NotListed || listed && sound) && !acts:
 		return "a member that may go does not"
 	}

@@ -13,17 +13,17 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// Role of a member in the raft group, as the member itself sees it.
+// Role of a member in the raft group, as the member itself reports it.
 type Role string
 
-// The roles, in the words that member Leases use.
+// The roles, as in member Leases.
 const (
 	RoleLeader  Role = "Leader"
 	RoleMember  Role = "Member"
 	RoleLearner Role = "Learner"
 )
 
-// Status is what one member says of itself: a local answer, not one of a quorum.
+// Status is what one member reports about itself: a local answer, not that of a quorum.
 type Status struct {
 	ClusterID, MemberID uint64
 	// Leader is the ID of the leader that the member knows, 0 for none.
@@ -31,43 +31,44 @@ type Status struct {
 	Role   Role
 	// Version of the etcd binary, major.minor.patch.
 	Version string
-	// StorageVersion of the database, major.minor; empty before etcd 3.6.
+	// StorageVersion of the database, major.minor. It is empty before etcd 3.6.
 	StorageVersion string
-	// Downgrade is the version to which etcd was reported that its members are going to go back; empty for none, and before etcd 3.6.
+	// Downgrade is the version of a downgrade that was announced to etcd, empty for none and before etcd 3.6.
 	Downgrade string
 	// Revision of the key space; DBSize and DBSizeInUse in bytes.
 	Revision, DBSize, DBSizeInUse int64
-	// Quota of the database in bytes, 0 where etcd does not report (before 3.6), below zero for none.
+	// Quota of the database in bytes, 0 if etcd does not report it (before 3.6), negative for none.
 	Quota               int64
 	RaftTerm, RaftIndex uint64
 	AppliedIndex        uint64
-	// Errors are etcd's own words on what ails the member: raised alarms, no leader.
+	// Errors are etcd's messages about the problems of the member: raised alarms, no leader.
 	Errors []string
 }
 
-// Healthy says whether the member knows a leader and reports no error of its own.
+// Healthy says whether the member knows a leader and reports no error.
 func (s Status) Healthy() bool { return s.Leader != 0 && len(s.Errors) == 0 }
 
-// Serves is Healthy, but that it does not count that the alarm NOSPACE stands: such a member still answers reads and votes.
+// Serves is Healthy, but ignores the alarm NOSPACE: a member with that alarm still answers reads and votes.
 func (s Status) Serves() bool {
 	return s.Leader != 0 && !slices.ContainsFunc(s.Errors, func(e string) bool { return !strings.Contains(e, AlarmNoSpace) })
 }
 
-// Alarmed says whether the member reports any alarm, of whichever member.
+// Alarmed says whether the member reports any alarm, of any member.
 func (s Status) Alarmed() bool { return slices.ContainsFunc(AlarmTypes, s.Raised) }
 
-// Corrupt says whether a member's data is known to differ from that of the others: the alarm CORRUPT stands.
+// Corrupt says whether a member's data is known to differ from that of the other members, that is, whether the alarm
+// CORRUPT is raised.
 func (s Status) Corrupt() bool { return s.Raised(AlarmCorrupt) }
 
 // AlarmTypes are the alarms that etcd knows.
 var AlarmTypes = []string{AlarmNoSpace, AlarmCorrupt}
 
-// Raised says whether the member reports the alarm, its own or another member's.
+// Raised says whether the member reports the alarm, its own or that of another member.
 func (s Status) Raised(alarm string) bool {
 	return slices.ContainsFunc(s.Errors, func(e string) bool { return strings.Contains(e, alarm) })
 }
 
-// ReadStatus asks the one member at endpoint.
+// ReadStatus asks the member at endpoint.
 func ReadStatus(ctx context.Context, client *clientv3.Client, endpoint string) (Status, error) {
 	resp, err := client.Status(ctx, endpoint)
 	if err != nil {
@@ -91,19 +92,19 @@ func ReadStatus(ctx context.Context, client *clientv3.Client, endpoint string) (
 	return s, nil
 }
 
-// ErrOtherMember says that someone else answered at a member's URL.
+// ErrOtherMember means that another member answered at a member's URL.
 var ErrOtherMember = errors.New("another member answered")
 
-// StatusOf asks the member at the client URLs that it published, one after another, and believes only that very member.
+// StatusOf asks the member at its published client URLs, one after another. It rejects answers from another member.
 func StatusOf(ctx context.Context, dial Dial, clusterID uint64, m Member) (Status, error) {
 	if len(m.ClientURLs) == 0 {
-		return Status{}, fmt.Errorf("status of %x: it never started", m.ID)
+		return Status{}, fmt.Errorf("status of member %x: it never started", m.ID)
 	}
 	var errs []error
 	for _, url := range m.ClientURLs {
 		status, err := statusAt(ctx, dial, url)
 		if err == nil && (status.MemberID != m.ID || status.ClusterID != clusterID) {
-			err = fmt.Errorf("status of %x: %w at %s: %x of cluster %x", m.ID, ErrOtherMember, url, status.MemberID, status.ClusterID)
+			err = fmt.Errorf("status of member %x: %w at %s: %x of cluster %x", m.ID, ErrOtherMember, url, status.MemberID, status.ClusterID)
 		}
 		if err == nil {
 			return status, nil
@@ -150,7 +151,7 @@ func Alarms(ctx context.Context, client *clientv3.Client) ([]Alarm, error) {
 	return alarms, nil
 }
 
-// Linearizable proves that the member behind client is connected to a quorum: it reads one key through raft.
+// Linearizable verifies that the member behind client is connected to a quorum: it reads one key through raft.
 func Linearizable(ctx context.Context, client *clientv3.Client) error {
 	if _, err := client.Get(ctx, "health", clientv3.WithCountOnly()); err != nil {
 		return fmt.Errorf("linearizable read: %w", err)
@@ -158,30 +159,30 @@ func Linearizable(ctx context.Context, client *clientv3.Client) error {
 	return nil
 }
 
-// Dial returns a client of the members at endpoints; the caller closes it.
+// Dial returns a client for the members at endpoints. The caller closes it.
 type Dial func(ctx context.Context, endpoints ...string) (*clientv3.Client, error)
 
 var (
-	// ErrNoQuorum: no one answered a linearizable list. Nothing is known of the members.
+	// ErrNoQuorum: no endpoint answered a linearizable request for the member list. The members are unknown.
 	ErrNoQuorum = errors.New("no linearizable answer")
-	// ErrOtherCluster: an endpoint answered for another cluster ID. Its list says nothing of ours.
+	// ErrOtherCluster: an endpoint answered for another cluster ID. Its list says nothing about this cluster.
 	ErrOtherCluster = errors.New("answer of another cluster")
 )
 
-// Query says whom to ask for the member list, and for which cluster.
+// Query says which endpoints to ask for the member list, and for which cluster.
 type Query struct {
 	Endpoints []string
-	// ClusterID that an answer must bear; 0 takes any, which only a caller that then decides nothing may do.
+	// ClusterID that an answer must have. 0 accepts any; use it only if no decision follows from the answer.
 	ClusterID uint64
-	// Timeout of one endpoint; all are asked at once.
+	// Timeout of one endpoint. All are queried at once.
 	Timeout time.Duration
 }
 
-// Observe asks all endpoints at once for a linearizable member list and returns the first answer of the wanted cluster.
-// Without one the error wraps ErrNoQuorum and every endpoint's own error, ErrOtherCluster among them.
+// Observe asks all endpoints at once for a linearizable member list and returns the first answer of the wanted
+// cluster. Without one, the error wraps ErrNoQuorum and the error of every endpoint, including ErrOtherCluster.
 func Observe(ctx context.Context, dial Dial, q Query) (View, error) {
 	if len(q.Endpoints) == 0 {
-		return View{}, fmt.Errorf("member list: %w: no one is known whom to ask", ErrNoQuorum)
+		return View{}, fmt.Errorf("member list: %w: no endpoint is known", ErrNoQuorum)
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -215,7 +216,7 @@ func observeOne(ctx context.Context, dial Dial, endpoint string, q Query) (view 
 		return View{}, fmt.Errorf("dial %s: %w", endpoint, err)
 	}
 	defer func() { err = errors.Join(err, closed(client)) }()
-	// The position is read first, so that the list surely includes it.
+	// The position is read first, so that the list includes it.
 	status, err := client.Status(ctx, endpoint)
 	if err != nil {
 		return View{}, fmt.Errorf("status of %s: %w", endpoint, err)
@@ -236,7 +237,7 @@ func observeOne(ctx context.Context, dial Dial, endpoint string, q Query) (view 
 	}, nil
 }
 
-// closed closes the client. That a call's context ended before is not an error of closing.
+// closed closes the client. It ignores the error of a call whose context ended before.
 func closed(client *clientv3.Client) error {
 	if err := client.Close(); err != nil && !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded) {
 		return fmt.Errorf("close client: %w", err)

@@ -10,23 +10,23 @@ import (
 	"github.com/etcd-druid/druid/internal/rules"
 )
 
-// One-bit enums of what a comparison of members rests on.
+// One-bit enums of the facts for a comparison of members.
 type (
-	// Course of the change of version that is asked for.
+	// Course is the direction of the requested version change.
 	Course uint8
 	// Announced is which downgrade etcd itself knows of.
 	Announced uint8
-	// LogState is what the members' raft logs hold that the next etcd would have to apply.
+	// LogState is what the members' raft logs contain that the next etcd version would have to apply.
 	LogState uint8
 )
 
-// The courses.
+// The directions of a version change.
 const (
 	CourseOn   Course = 1 << iota // to a later release, or to one of the same minor
 	CourseBack                    // to the minor before
 )
 
-// What etcd knows of.
+// The downgrades that etcd knows of.
 const (
 	AnnouncedNone Announced = 1 << iota
 	AnnouncedThis           // the downgrade that is asked for
@@ -44,85 +44,87 @@ const (
 var (
 	courseNames    = map[Course]string{CourseOn: "on", CourseBack: "back"}
 	announcedNames = map[Announced]string{AnnouncedNone: "none", AnnouncedThis: "this", AnnouncedOther: "another"}
-	logStateNames  = map[LogState]string{LogReadable: "readable", LogOld: "old", LogTooLong: "old, and seldom cut", LogUnknown: "not known"}
+	logStateNames  = map[LogState]string{LogReadable: "readable", LogOld: "old", LogTooLong: "old, and snapshots are rare", LogUnknown: "not known"}
 )
 
 func (c Course) String() string    { return courseNames[c] }
 func (a Announced) String() string { return announcedNames[a] }
 func (l LogState) String() string  { return logStateNames[l] }
 
-// UpgradeFacts are all that DecideUpgrade may look at.
+// UpgradeFacts is the complete input of DecideUpgrade.
 type UpgradeFacts struct {
-	// Firm: the record says Formed, is our raft group's, and lists our member.
+	// Firm: the record has the phase Formed, belongs to this raft group, and lists the agent's own member.
 	Authoritative rules.Answer `fact:"firm record"`
-	// Whole: every member is a voter, and reports its state.
+	// Whole: every member is a voter and reports its status.
 	Whole     rules.Answer `fact:"all members vote and answer"`
 	Course    Course
 	Announced Announced `fact:"downgrade that etcd knows of"`
-	// Reached: a member runs the minor already to which the announced downgrade, or the one that is asked for, goes.
+	// Reached: a member already runs the minor version of the announced or the requested downgrade.
 	Reached rules.Answer `fact:"a member runs the earlier minor"`
-	// Storage: the storage of all members that run a later minor has the format of the one that is asked for.
+	// Storage: the storage of all members that run a later minor version has the format of the requested one.
 	Storage rules.Answer `fact:"storage has its format"`
 	Log     LogState     `fact:"logs"`
 }
 
-// UpgradeVerdict is what the leader's agent does about an order.
+// UpgradeVerdict is the next step of the leader's agent for a request.
 type UpgradeVerdict string
 
 // The verdicts.
 const (
-	// UpgradeWait leaves the order without an answer.
+	// UpgradeWait leaves the request without an answer.
 	UpgradeWait UpgradeVerdict = "Wait"
-	// UpgradeTell answers why the members are not compared yet.
+	// UpgradeReport answers why the members are not compared yet.
 	UpgradeReport UpgradeVerdict = "Report"
-	// UpgradeAwaitEdit answers that the spec is to be edited before the members can be compared, and how.
+	// UpgradeAwaitEdit answers which edit of the spec is needed before the members can be compared.
 	UpgradeAwaitEdit UpgradeVerdict = "AwaitEdit"
-	// UpgradeAnnounce announces the downgrade to etcd, and UpgradeCancel takes such a word back.
+	// UpgradeAnnounce announces the downgrade to etcd, and UpgradeCancel cancels an announcement.
 	UpgradeAnnounce UpgradeVerdict = "Announce"
 	UpgradeCancel   UpgradeVerdict = "Cancel"
-	// UpgradePassLog makes the members' logs longer, so that each takes a snapshot and drops what it wrote before.
+	// UpgradePassLog adds entries to the raft log, so that each member takes a raft snapshot and drops its earlier
+	// entries.
 	UpgradePassLog UpgradeVerdict = "PassLog"
 	// UpgradeCompare compares the members.
 	UpgradeCompare UpgradeVerdict = "Compare"
 )
 
-// upgrades is the whole policy on an order to compare the members while their version is changed. First match wins.
+// upgrades is the complete policy on a request to compare the members during a version change. The first match wins.
 var upgrades = rules.New(UpgradeWait, []rules.Row[UpgradeFacts, UpgradeVerdict]{
 	{Name: "record-not-firm", When: UpgradeFacts{Authoritative: rules.No | rules.Unknown}, Verdict: UpgradeWait,
-		Why: "what may be another group's order is not answered"},
+		Why: "the request might belong to another raft group, so it is not answered"},
 	{Name: "members-not-heard", When: UpgradeFacts{Authoritative: rules.Yes, Whole: rules.No | rules.Unknown}, Verdict: UpgradeReport,
-		Why: "a member does not answer, or does not vote"},
+		Why: "a member does not respond or is not a voter"},
 	{Name: "announced-in-vain", When: UpgradeFacts{Authoritative: rules.Yes, Whole: rules.Yes, Course: CourseOn, Announced: AnnouncedThis | AnnouncedOther, Reached: rules.No}, Verdict: UpgradeCancel,
-		Why: "no one runs the earlier minor, and no one is to"},
+		Why: "no member runs the announced minor version, and no downgrade is requested"},
 	{Name: "announced-another", When: UpgradeFacts{Authoritative: rules.Yes, Whole: rules.Yes, Course: CourseBack, Announced: AnnouncedOther, Reached: rules.No}, Verdict: UpgradeCancel,
 		Why: "another downgrade was announced before"},
 	{Name: "announce", When: UpgradeFacts{Authoritative: rules.Yes, Whole: rules.Yes, Course: CourseBack, Announced: AnnouncedNone, Reached: rules.No}, Verdict: UpgradeAnnounce,
-		Why: "etcd lets an earlier minor join only when it was reported before"},
+		Why: "etcd lets an earlier minor version join only after the downgrade was announced"},
 	{Name: "storage-of-later-minor", When: UpgradeFacts{Authoritative: rules.Yes, Whole: rules.Yes, Course: CourseBack, Storage: rules.No | rules.Unknown}, Verdict: UpgradeReport,
-		Why: "etcd has not brought the storage of all members to the earlier minor yet"},
+		Why: "etcd has not converted the storage of all members to the earlier minor version yet"},
 	{Name: "log-too-long", When: UpgradeFacts{Authoritative: rules.Yes, Whole: rules.Yes, Course: CourseOn, Log: LogTooLong}, Verdict: UpgradeAwaitEdit,
-		Why: "etcd does not start on a log that was written by the minor before the last, and spec.etcd.snapshotCount is too large for the members to leave it behind: set it to 100000 or less"},
+		Why: "etcd 3.7 does not start on a log with entries of etcd 3.5, and spec.etcd.snapshotCount is too large for the members to drop them; set it to 100000 or less"},
 	{Name: "log-not-known", When: UpgradeFacts{Authoritative: rules.Yes, Whole: rules.Yes, Course: CourseOn, Log: LogUnknown}, Verdict: UpgradeReport,
-		Why: "a member's agent does not say yet after how many entries its etcd takes a snapshot"},
+		Why: "a member's agent has not reported yet after how many entries its etcd takes a raft snapshot"},
 	{Name: "log-of-earlier-minor", When: UpgradeFacts{Authoritative: rules.Yes, Whole: rules.Yes, Course: CourseOn, Log: LogOld}, Verdict: UpgradePassLog,
-		Why: "etcd does not start on a log that was written by the minor before the last"},
+		Why: "etcd 3.7 does not start on a log with entries of etcd 3.5, so new entries are written until the members drop them"},
 	{Name: "compare", When: UpgradeFacts{Authoritative: rules.Yes, Whole: rules.Yes}, Verdict: UpgradeCompare,
-		Why: "all members answer, and none is in the way of another"},
+		Why: "all members respond, and nothing else is to be done before"},
 })
 
-// DecideUpgrade says what the leader's agent does about an order.
+// DecideUpgrade returns the next step of the leader's agent for a request.
 func DecideUpgrade(f UpgradeFacts) rules.Decision[UpgradeVerdict] { return upgrades.Decide(f) }
 
-// Content is what one member holds at a revision, as far as a hash reports.
+// Content is what a hash reports about the data of one member at a revision.
 type Content struct {
 	MemberID uint64
-	// Revision that was hashed, and CompactRevision, below which history is gone. Hashes report something of each other only where both
-	// are equal.
+	// Revision that was hashed, and CompactRevision, below which history is compacted. Hashes can be compared only if
+	// both are equal.
 	Revision, CompactRevision int64
 	Hash                      uint32
 }
 
-// ReadContent asks the member at endpoint for a hash of all that it holds at revision. It reads its whole database.
+// ReadContent asks the member at endpoint for a hash of its complete data at revision. The member reads its complete
+// database.
 func ReadContent(ctx context.Context, client *clientv3.Client, endpoint string, clusterID uint64, revision int64) (Content, error) {
 	r, err := client.HashKV(ctx, endpoint, revision)
 	if err != nil {
@@ -131,24 +133,24 @@ func ReadContent(ctx context.Context, client *clientv3.Client, endpoint string, 
 	if id := r.Header.GetClusterId(); id != clusterID {
 		return Content{}, fmt.Errorf("hash of revision %d: %w: %x", revision, ErrOtherCluster, id)
 	}
-	// 3.5 does not say which revision it hashed.
+	// etcd 3.5 does not report which revision it hashed.
 	if r.HashRevision != 0 && r.HashRevision != revision {
 		return Content{}, fmt.Errorf("hash of revision %d: the member hashed revision %d", revision, r.HashRevision)
 	}
 	return Content{MemberID: r.Header.GetMemberId(), Revision: revision, CompactRevision: r.CompactRevision, Hash: r.Hash}, nil
 }
 
-// Sameness of what members hold.
+// Sameness is the result of a comparison of members.
 type Sameness string
 
-// Different only where two hashes that can be compared differ; Incomparable where one is of another revision or compaction.
+// Different: two comparable hashes differ. Incomparable: a hash is of another revision or compaction.
 const (
 	Same         Sameness = "Same"
 	Different    Sameness = "Different"
 	Incomparable Sameness = "Incomparable"
 )
 
-// Compare what members hold. No content at all is Incomparable.
+// Compare compares the data of members. No content at all is Incomparable.
 func Compare(all []Content) Sameness {
 	if len(all) == 0 {
 		return Incomparable
@@ -165,8 +167,9 @@ func Compare(all []Content) Sameness {
 	return found
 }
 
-// EnableDowngrade announces to the cluster that its members are going to run target, as major.minor: from then on it lets
-// them join, and brings the storage of all members to that format. It is checked by etcd first, and may be called again.
+// EnableDowngrade announces to the cluster that its members will run target, as major.minor. etcd then lets such
+// members join, and converts the storage of all members to that format. etcd validates the request first. The call can
+// be repeated.
 func EnableDowngrade(ctx context.Context, client *clientv3.Client, target string) error {
 	if _, err := client.Downgrade(ctx, clientv3.DowngradeValidate, target+".0"); err != nil {
 		return fmt.Errorf("validate the downgrade to %s: %w", target, err)
@@ -177,7 +180,7 @@ func EnableDowngrade(ctx context.Context, client *clientv3.Client, target string
 	return nil
 }
 
-// CancelDowngrade takes the announcement back.
+// CancelDowngrade cancels the announcement.
 func CancelDowngrade(ctx context.Context, client *clientv3.Client) error {
 	if _, err := client.Downgrade(ctx, clientv3.DowngradeCancel, ""); err != nil {
 		return fmt.Errorf("cancel the downgrade: %w", err)
@@ -185,11 +188,12 @@ func CancelDowngrade(ctx context.Context, client *clientv3.Client) error {
 	return nil
 }
 
-// entriesAtOnce are so many that the members write many of them to disk by one fsync, and so few that clients do not notice.
+// entriesAtOnce is large enough that the members write many entries with one fsync, and small enough that clients do
+// not notice.
 const entriesAtOnce = 64
 
-// LengthenLog makes the raft log longer by n entries that change nothing: etcd answers a list of its alarms through raft. It ends early
-// with the first error.
+// LengthenLog adds n entries to the raft log that change nothing: etcd answers a request for its alarms through raft.
+// It ends early with the first error.
 func LengthenLog(ctx context.Context, client *clientv3.Client, n uint64) error {
 	group, each := errgroup.WithContext(ctx)
 	group.SetLimit(entriesAtOnce)
@@ -203,7 +207,7 @@ func LengthenLog(ctx context.Context, client *clientv3.Client, n uint64) error {
 		})
 	}
 	if err := group.Wait(); err != nil {
-		return fmt.Errorf("make the raft log longer: %w", err)
+		return fmt.Errorf("write entries to the raft log: %w", err)
 	}
 	return ctx.Err() // that of each has ended with Wait
 }

@@ -53,7 +53,7 @@ func TestOnlyEqualRevisionsAndCompactionsAreCompared(t *testing.T) {
 	}
 }
 
-// brokenDrain names the promise that a decision breaks, or nothing.
+// brokenDrain names the invariant that a decision violates, or returns the empty string.
 func brokenDrain(f DrainFacts, d DrainDecision) string {
 	listed := f.Entry&isEntry != 0
 	sound := f.Quorum == rules.Yes && (f.Entry == LearnerEntry || f.Others == rules.Yes && f.Joining == rules.No)
@@ -81,7 +81,7 @@ func brokenDrain(f DrainFacts, d DrainDecision) string {
 		return "gives up a claim that nothing hinders"
 	case d.Verdict == MoveAway && f.Self != rules.Yes:
 		return "moves leadership away from a member that stays"
-	// It goes on wherever it may.
+	// The table must act whenever it is allowed to.
 	case f.Authoritative == rules.Yes && f.Leads == rules.Yes && f.Self == rules.No && f.Mark&(Requested|isClaimed) != 0 &&
 		(f.Entry == NotListed || listed && sound) && !acts:
 		return "a member that may go does not"

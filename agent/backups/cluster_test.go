@@ -29,7 +29,7 @@ import (
 	"github.com/etcd-druid/druid/test/machine"
 )
 
-// patience with what takes seconds on an idle machine.
+// maxWait is the timeout for operations that take seconds on an idle machine.
 const maxWait = 3 * time.Minute
 
 const (
@@ -58,7 +58,7 @@ func newGroup(t *testing.T, size int) *group {
 		e.Name, e.Dir, e.LogLevel, e.LogOutputs = fmt.Sprintf("demo-%d", i), t.TempDir(), "fatal", []string{"/dev/null"}
 		e.UnsafeNoFsync = true
 		if size > 1 {
-			// A leader that the machine does not let run for a second stays leader: the tests move it themselves.
+			// A leader that does not get the CPU for a second stays leader: the tests move leadership themselves.
 			e.ElectionMs = 5000
 		}
 		e.ListenPeerUrls, e.ListenClientUrls = []url.URL{{Scheme: "http", Host: machine.Address(t)}}, []url.URL{{Scheme: "http", Host: machine.Address(t)}}
@@ -84,7 +84,7 @@ func (g *group) leads(i int) bool {
 	return s.Leader() != 0 && s.Leader() == s.MemberID()
 }
 
-// leader waits for one that all follow.
+// leader waits for a leader that all members follow.
 func (g *group) leader() (at int) {
 	g.t.Helper()
 	eventually(g.t, "all follow one leader", func() error {
@@ -101,7 +101,7 @@ func (g *group) leader() (at int) {
 	return at
 }
 
-// move leadership to the next member, and wait until all follow it.
+// move moves leadership to the next member and waits until all members follow it.
 func (g *group) move() {
 	g.t.Helper()
 	from := g.leader()
@@ -135,7 +135,7 @@ func (g *group) self(i int) Identity {
 	return Identity{Lineage: lineage, ClusterID: uint64(s.Cluster().ID()), MemberID: uint64(s.MemberID()), ClusterUID: "uid"}
 }
 
-// put n keys and return the revision of the last.
+// put puts n keys and returns the revision of the last one.
 func put(t *testing.T, c *clientv3.Client, n int) (revision int64) {
 	t.Helper()
 	for range n {
@@ -150,14 +150,14 @@ func put(t *testing.T, c *clientv3.Client, n int) (revision int64) {
 
 var counter atomic.Int64
 
-// neighbour is a Duty next to a member.
+// neighbour is a Duty for one member.
 type neighbour struct {
 	*Duty
 	t         *testing.T
 	decisions *prometheus.CounterVec
 }
 
-// newAgent next to member i. api is nil for a Kubernetes API that is away.
+// newAgent returns the agent of member i. api is nil for a Kubernetes API that does not respond.
 func (g *group) newAgent(i int, api *rest.Config, namespace string) *neighbour {
 	g.t.Helper()
 	if api == nil {
@@ -186,7 +186,7 @@ func (w testWriter) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// start runs the duty; stop ends it and waits.
+// start runs the duty. stop ends it and waits.
 func (a *neighbour) start() (stop func()) {
 	return background(a.t, a.Run)
 }

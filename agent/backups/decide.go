@@ -12,10 +12,10 @@ import (
 	"github.com/etcd-druid/druid/internal/rules"
 )
 
-// Verdict is what is to be done.
+// Verdict is the next step.
 type Verdict string
 
-// The verdicts. RecordOn goes on after what was saved last, RecordAnew begins after etcd's present revision.
+// The verdicts. RecordOn continues after the last saved revision. RecordAgain starts after etcd's present revision.
 const (
 	Wait        Verdict = "Wait"
 	RecordOn    Verdict = "RecordOn"
@@ -23,69 +23,69 @@ const (
 	TakeFull    Verdict = "TakeFull"
 )
 
-// Decision names the rule too.
+// Decision includes the name of the rule.
 type Decision = rules.Decision[Verdict]
 
-// unsound are the chains that only a full makes whole.
+// unsound are the states that only a new full backup resolves.
 const unsound = CatalogEmpty | CatalogBroken | CatalogBehind
 
-// ruleDisproved takes a full for one that was found to be broken.
+// ruleDisproved takes a full backup because the newest one was found to be invalid.
 const ruleDisproved = "disproved"
 
-// backupRules are the whole policy on when something is saved. First match wins; what no rule covers is waited for.
+// backupRules is the complete policy on when a backup is made. The first match wins. The default is to wait.
 var backupRules = rules.New(Wait, []rules.Row[Facts, Verdict]{
 	{Name: "not-read", When: Facts{CatalogState: CatalogUnknown}, Verdict: Wait,
-		Why: "the store or etcd did not answer; both are asked again"},
+		Why: "the store or etcd did not respond; both are read again"},
 	{Name: "ahead", When: Facts{CatalogState: CatalogAhead}, Verdict: Wait,
-		Why: "the store holds revisions that etcd never had: two histories must not be mixed, and a person has to look"},
+		Why: "the store has revisions that etcd never had; two histories must not be mixed, so you have to check which one is right"},
 	{Name: "go-on", When: Facts{CatalogState: CatalogComplete, Recorder: RecorderOff}, Verdict: RecordOn,
-		Why: "the chain has no gap"},
+		Why: "the saved revisions have no gap"},
 	{Name: "begin", When: Facts{CatalogState: unsound, Recorder: RecorderOff}, Verdict: RecordAgain,
-		Why: "a full may take longer than etcd keeps revisions: what is written meanwhile is saved next to it"},
+		Why: "a full backup can take longer than etcd keeps revisions, so the changes in the meantime are recorded alongside it"},
 	{Name: "full-running", When: Facts{Full: FullRunning}, Verdict: Wait,
-		Why: "one full at a time"},
+		Why: "one full backup at a time"},
 	{Name: "asked", When: Facts{Asked: rules.Yes}, Verdict: TakeFull,
-		Why: "someone waits for it"},
+		Why: "a full backup is requested"},
 	{Name: "full-failed", When: Facts{CatalogState: unsound | CatalogComplete, Full: FullResting, Asked: rules.No}, Verdict: Wait,
-		Why: "a full that failed is tried again after a pause"},
+		Why: "a failed full backup is retried after a pause"},
 	{Name: "first", When: Facts{CatalogState: CatalogEmpty, Full: FullIdle, Asked: rules.No}, Verdict: TakeFull,
-		Why: "deltas lead nowhere without a full"},
+		Why: "delta backups cannot be restored without a full backup"},
 	{Name: "broken", When: Facts{CatalogState: CatalogBroken, Full: FullIdle, Asked: rules.No}, Verdict: TakeFull,
-		Why: "only a new full closes the hole"},
+		Why: "only a new full backup closes the gap"},
 	{Name: "behind", When: Facts{CatalogState: CatalogBehind, Full: FullIdle, Asked: rules.No}, Verdict: TakeFull,
-		Why: "to read what follows by a watch would hold up writes; a full reads it once"},
+		Why: "a watch of that many changes would delay writes; a full backup reads them once"},
 	{Name: ruleDisproved, When: Facts{CatalogState: CatalogComplete, Full: FullIdle, Asked: rules.No, Doubted: rules.Yes}, Verdict: TakeFull,
-		Why: "what is saved leads to no state that the cluster had"},
+		Why: "the saved backups do not restore a state that the cluster had"},
 	{Name: "due", When: Facts{CatalogState: CatalogComplete, Full: FullIdle, Asked: rules.No, Due: rules.Yes}, Verdict: TakeFull,
-		Why: "by its schedule, for its age, or for the size of what follows it: table due"},
+		Why: "the table due decided: schedule, age, or size of the changes since the last full backup"},
 	{Name: "saved", When: Facts{CatalogState: CatalogComplete, Full: FullIdle, Asked: rules.No, Due: rules.No, Doubted: rules.No}, Verdict: Wait,
-		Why: "nothing is due but what the recorder does"},
+		Why: "nothing is due, and the recorder saves the changes"},
 })
 
-// Decide says what to do next. What it orders is started, not awaited, and then it is asked again.
+// Decide returns the next step. The step is started but not awaited, and then Decide runs again.
 func Decide(f Facts) Decision { return backupRules.Decide(f) }
 
 const (
-	// defaultQuota is etcd's own (server/storage.DefaultQuotaBytes).
+	// defaultQuota is etcd's default (server/storage.DefaultQuotaBytes).
 	defaultQuota = 2 << 30
-	// inflation is how much larger records are in the database than in a delta. Objects of Kubernetes compress to a third to an eighth at zstd's
-	// fastest level; random letters to two thirds.
+	// inflation is how much larger records are in the database than in a delta backup. Objects of Kubernetes compress
+	// to a third to an eighth at zstd's fastest level; random letters compress to two thirds.
 	inflation = 4
-	// revisionSize is what a revision takes in the database at the least that is worth to be counted, in bytes: a Lease of a node has some 400,
-	// and etcd and bbolt add 80.
+	// revisionSize is the minimum size in bytes that a revision is assumed to take in the database. A Lease of a node
+	// has about 400 bytes, and etcd and bbolt add 80.
 	revisionSize = 512
-	// quotaPart of the quota is what may follow a full. A proof restores the full with all that follows it, and a database that keeps to
-	// etcd's advice is at most half full.
+	// quotaPart is the divisor of the quota that the changes after a full backup may reach. A verification restores
+	// the full backup with all changes after it, and a database that follows etcd's advice is at most half full.
 	quotaPart = 2
 )
 
-// tail is what follows the newest full.
+// tail is what follows the newest full backup.
 type tail struct {
-	// revisions, and bytes of deltas as they are stored.
+	// revisions, and bytes of delta backups as they are stored.
 	revisions, bytes int64
 }
 
-// tailOf is what a listing has after the newest full.
+// tailOf returns what a listing has after the newest full backup.
 func tailOf(h catalog.History) (t tail) {
 	if len(h.Fulls) == 0 {
 		return tail{}
@@ -100,35 +100,37 @@ func tailOf(h catalog.History) (t tail) {
 	return t
 }
 
-// restored is about how many bytes the tail takes in a database that has all of it.
+// restored estimates how many bytes the tail takes in a database that contains all of it.
 func (t tail) restored() int64 { return max(t.bytes*inflation, t.revisions*revisionSize) }
 
-// DueFacts are all that DecideDue may look at.
+// DueFacts is the complete input of DecideDue.
 type DueFacts struct {
-	// Time: by schedule, or for the age of the newest full.
+	// Time: a full backup is due by the schedule or because of the age of the newest one.
 	Time rules.YesNo `fact:"by time"`
-	// Large: what follows the newest full takes half of the quota where its history is restored.
+	// Large: the changes after the newest full backup take half of the quota in a restore that keeps the history.
 	Large rules.YesNo `fact:"what follows is large"`
-	// Paid: what follows the newest full is as large in the store as that full, so that fulls are never more traffic than deltas.
+	// Paid: the changes after the newest full backup are as large in the store as that backup, so that full backups
+	// never cause more traffic than delta backups.
 	Paid rules.YesNo `fact:"and no smaller than the full"`
 }
 
-// dueRules say when another full is due. First match wins.
+// dueRules decide when the next full backup is due. The first match wins.
 var dueRules = rules.New(rules.YesNo(rules.No), []rules.Row[DueFacts, rules.YesNo]{
 	{Name: "time", When: DueFacts{Time: rules.Yes}, Verdict: rules.Yes,
-		Why: "by its schedule, or for its age"},
+		Why: "the schedule or the age of the newest full backup requires it"},
 	{Name: "size", When: DueFacts{Time: rules.No, Large: rules.Yes, Paid: rules.Yes}, Verdict: rules.Yes,
-		Why: "a restore that keeps the history, as a proof does, would outgrow the quota"},
+		Why: "a restore that keeps the history, as in a verification, would exceed the quota"},
 	{Name: "size-not-paid", When: DueFacts{Time: rules.No, Large: rules.Yes, Paid: rules.No}, Verdict: rules.No,
-		Why: "the full is larger than what follows it: fulls one after the other would be more traffic than the changes are"},
+		Why: "the full backup is larger than the changes since then, so another one would cause more traffic than the changes"},
 	{Name: "not-due", When: DueFacts{Time: rules.No, Large: rules.No}, Verdict: rules.No,
-		Why: "what follows the full is small"},
+		Why: "the changes since the last full backup are small"},
 })
 
-// DecideDue says whether another full is due, and by which rule.
+// DecideDue says whether the next full backup is due, and by which rule.
 func DecideDue(f DueFacts) rules.Decision[rules.YesNo] { return dueRules.Decide(f) }
 
-// dueFacts of the newest full at a moment, with what follows it, under a quota; 0 is etcd's own.
+// dueFacts returns the facts at a moment from the newest full backup, the changes after it and the quota. A quota of 0
+// is etcd's default.
 func dueFacts(due, now time.Time, full catalog.Full, t tail, quota int64) DueFacts {
 	return DueFacts{
 		Time:  rules.YesNoOf(!due.IsZero() && !now.Before(due)),
@@ -137,7 +139,8 @@ func dueFacts(due, now time.Time, full catalog.Full, t tail, quota int64) DueFac
 	}
 }
 
-// follows is what follows the newest full by now: what was listed, and what the recorder saved since.
+// follows returns what follows the newest full backup now: what was listed, and what the recorder has saved since
+// then.
 func (s *session) follows() tail {
 	t := s.behind.tail
 	if s.recorder == nil {
@@ -150,7 +153,7 @@ func (s *session) follows() tail {
 	return t
 }
 
-// measure takes note of what a listing has after the newest full.
+// measure records what a listing has after the newest full backup.
 func (s *session) measure(h catalog.History) {
 	s.behind.tail, s.behind.bytes = tailOf(h), 0
 	if s.recorder != nil {
@@ -160,11 +163,13 @@ func (s *session) measure(h catalog.History) {
 	}
 }
 
-// superseding finds a history in our place that does not count as older than ours: where two go on side by side, each lets
-// the other's backups go, and the latest backup is the other's. Pure.
+// superseding returns a history in the same place that does not count as older than the history of this cluster. If
+// two clusters save there, each deletes the backups of the other, and the latest backup belongs to the other cluster.
+// It is a pure function.
 //
-// Older are our ancestors, and what has a lower epoch: a cluster that is formed with its backups takes one above all that is
-// there. A lineage that nothing was saved of is no history: it is of an attempt that was lost, or of a bootstrap under way.
+// Ancestors count as older, and so do lineages with a lower epoch: a cluster that is formed with its backups takes an
+// epoch above all existing ones. A lineage without backups does not count, because it belongs to a failed attempt or
+// to a bootstrap in progress.
 func superseding(c catalog.Catalog, self Identity) (catalog.Lineage, bool) {
 	older := ancestors(c, self)
 	for _, h := range c.Histories {
@@ -176,7 +181,7 @@ func superseding(c catalog.Catalog, self Identity) (catalog.Lineage, bool) {
 	return "", false
 }
 
-// ancestors of ours, as the stamp and the records of their bootstraps report.
+// ancestors returns the ancestors of this lineage according to the identity file and the records of the bootstraps.
 func ancestors(c catalog.Catalog, self Identity) map[catalog.Lineage]bool {
 	found := map[catalog.Lineage]bool{}
 	for _, l := range []catalog.Lineage{self.Parent, parentOf(c, self.Lineage)} {
@@ -194,7 +199,7 @@ func parentOf(c catalog.Catalog, l catalog.Lineage) catalog.Lineage {
 	return ""
 }
 
-// supersededError is a doubt about whose backups lead to the latest state.
+// supersededError is a doubt about which cluster's backups lead to the latest state.
 type supersededError struct {
 	by   catalog.Lineage
 	text string
@@ -202,17 +207,17 @@ type supersededError struct {
 
 func (e *supersededError) Error() string { return e.text }
 
-// supersededBy says what a person is to do: which of the two is to stay here no one else can know.
+// supersededBy says what you can do: only you can know which of the two clusters belongs here.
 func (s *session) supersededBy(l catalog.Lineage) error {
-	return &supersededError{by: l, text: fmt.Sprintf("another history of this place is newer than ours: lineage %s below %s, ours is %s. What leads to the latest state is its backup, not ours, and nothing is deleted: give this cluster a place of its own, "+
-		"by another prefix of its store, or as an EtcdCluster of another name or namespace", l, s.config.Prefix, s.self.Lineage)}
+	return &supersededError{by: l, text: fmt.Sprintf("another lineage in the same place is newer: lineage %s below %s, while this cluster has lineage %s. A restore of the latest state would use the other lineage, so nothing is deleted. Give this cluster a place of its own, "+
+		"with another prefix of its store, or as an EtcdCluster with another name or namespace", l, s.config.Prefix, s.self.Lineage)}
 }
 
-// maxHeader is more than the longest header of a delta, in bytes.
+// maxHeader is larger than the longest header of a delta backup, in bytes.
 const maxHeader = 128 << 10
 
-// tip is the digest of the last revision that is saved, as the delta that ends there says in its header. It is zero where no delta does,
-// and where it cannot be read: then nothing is compared, and a proof finds a fork.
+// tip returns the digest of the last saved revision from the header of the delta backup that ends there. It is zero if
+// there is none or if it cannot be read. Then nothing is compared, and a verification detects a fork.
 func (s *session) tip(ctx context.Context, h catalog.History, saved int64) delta.Digest {
 	ctx, cancel := store.Patient(ctx, store.MaxWait)
 	defer cancel()
@@ -222,7 +227,7 @@ func (s *session) tip(ctx context.Context, h catalog.History, saved int64) delta
 		}
 		digest, err := s.lastOf(ctx, d)
 		if err != nil {
-			s.log.DebugContext(ctx, "newest delta not read", "object", d.Key, "err", err)
+			s.log.DebugContext(ctx, "newest delta backup not read", "object", d.Key, "err", err)
 		}
 		return digest
 	}

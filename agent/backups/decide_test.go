@@ -89,7 +89,8 @@ func TestWhatFollowsAFullIsMeasuredAgainstTheQuota(t *testing.T) {
 	}
 }
 
-// The newest delta of the lineage holds another revision than etcd: what follows does not continue it, and a full is taken at once.
+// The newest delta backup of the lineage has another revision than etcd. The following changes do not continue it, and
+// a full backup is taken at once.
 func TestAForkInsideALineageIsFollowedByAFull(t *testing.T) {
 	t.Parallel()
 	g := newGroup(t, 1)

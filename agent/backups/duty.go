@@ -20,106 +20,109 @@ import (
 	"github.com/etcd-druid/druid/membership"
 )
 
-// Times of the duty.
+// Intervals, timeouts and limits of the duty.
 const (
-	// identityPause between two looks at who we are while that is not known: a bootstrap takes seconds.
+	// identityPause is the pause between two reads of the identity while it is unknown. A bootstrap takes seconds.
 	identityPause = time.Second
-	// maxRest between two decisions, however little happens: schedules are kept to the minute, also when a clock was set.
+	// maxRest is the longest pause between two decisions. It keeps schedules accurate to the minute, even if a clock
+	// was set.
 	maxRest = 30 * time.Second
-	// readTimeout of one linearizable read: an election takes seconds.
+	// readTimeout bounds one linearizable read. An election takes seconds.
 	readTimeout = 10 * time.Second
-	// bearTimeout of a bootstrap record: some requests of an object of some hundred bytes.
+	// bearTimeout bounds the write of a bootstrap record: some requests for an object of some hundred bytes.
 	bearTimeout = 2 * time.Minute
-	// maxBacklog that a watch catches up with, in revisions. etcd reads all of it, with its lock held, to hand out 1000 of it
-	// (watchableStore.syncWatchers), ten times a second: the time for it grows with the square. On two busy cores etcd 3.7 took
-	// 15 s for 50 000 revisions of 200 bytes, where a put waited 1 s at the longest, and 68 s and 3 s for 100 000.
+	// maxBacklog is the largest number of revisions that a watch may have to catch up with. etcd reads all of them,
+	// with its lock held, to send 1000 of them (watchableStore.syncWatchers), ten times a second, so the time grows
+	// with the square. On two busy cores, etcd 3.7 took 15 s for 50 000 revisions of 200 bytes, and a put waited at
+	// most 1 s. For 100 000 revisions, it took 68 s and a put waited at most 3 s.
 	maxBacklog = 100_000
-	// flushTimeout of the last delta when leadership ends. What it does not save the next leader does.
+	// flushTimeout bounds the last delta backup when leadership ends. The next leader saves what is missing.
 	flushTimeout = 4 * time.Second
 )
 
-// pace is how long to wait after a failure: twice as long each time.
+// pace is the pause after a failure, which doubles each time.
 type pace struct{ first, last time.Duration }
 
-// after n failures in a row.
+// after returns the pause after n failures in a row.
 func (p pace) after(n int) time.Duration { return min(p.first<<min(max(n-1, 0), 20), p.last) }
 
-// Identity is whose history is saved.
+// Identity identifies the history that is saved.
 type Identity struct {
 	Lineage    catalog.Lineage
 	ClusterID  uint64
 	MemberID   uint64
 	ClusterUID string
-	// Parent is the lineage that the cluster was restored from, and Fork the last revision of it; empty where it began with
-	// nothing, and where only another member knows.
+	// Parent is the lineage from which the cluster was restored, and Fork is its last revision. Both are empty if the
+	// cluster was formed empty or if only another member knows them.
 	Parent catalog.Lineage
 	Fork   int64
 }
 
-// Options of a Duty.
+// Options configures a Duty.
 type Options struct {
-	// Leases is where the two backup Leases are.
+	// Leases stores the two backup Leases.
 	Leases *leases.Store
 	Dial   membership.Dial
-	// Listen is Dial for the watch, which may hear of things in bursts.
+	// Listen is Dial for the watch, which can receive events in bursts.
 	Listen func(ctx context.Context, endpoint string) (*clientv3.Client, error)
-	// Local is the client endpoint of our own member.
+	// Local is the client endpoint of the agent's own member.
 	Local string
-	// Self reports whose history our member has; false while that is not known for certain. Nothing is saved then.
+	// Self returns the identity of the history that the agent's own member has, or false while that is not certain.
+	// Meanwhile, nothing is saved.
 	Self func() (Identity, bool)
-	// Scratch is a directory in which backups may be restored to be proven, and no one else's.
+	// Scratch is a directory for restores of backups that are verified. Nothing else uses it.
 	Scratch string
-	// Quota of etcd's database, in bytes; 0 is etcd's own.
+	// Quota of etcd's database in bytes. 0 is etcd's default.
 	Quota int64
-	// HandOn moves leadership to another member, if there is one; nil where nothing can.
+	// HandOn moves leadership to another member, if there is one. It is nil if that is not possible.
 	HandOn func(context.Context)
-	// Open a store.
+	// Open opens a store.
 	Open    func(context.Context, store.Config) (store.Store, error)
 	Metrics *Metrics
 	Log     *slog.Logger
 }
 
-// Duty keeps a cluster backed up while Run runs.
+// Duty backs up a cluster while Run runs.
 type Duty struct {
 	Options
 	fullPace, recorderPace, readPace pace
-	// replacePace is how long a full rests that would replace another one, when the one before it was found to be broken too.
+	// replacePace is the pause before a full backup replaces an invalid one, if the one before it was invalid too.
 	replacePace pace
 	beats       func(config.Backup) beats
-	// flushFor is how long the last delta may take when leadership ends.
+	// flushFor bounds the last delta backup when leadership ends.
 	flushFor time.Duration
-	// proofLook is how often it is looked whether backups are to be proven.
+	// verificationLook is how often the Duty checks whether a verification is due.
 	verificationLook time.Duration
 	// backlog is how many revisions a watch may have to catch up with.
 	backlog int64
-	// proofReserve is what stays free of the scratch directory's file system, in percent.
+	// verificationReserve is the part of the scratch directory's file system that stays free, in percent.
 	verificationReserve int64
-	// verifyPause is what lies between two attempts to verify an ordered backup. proving holds a mark while one is restored into
-	// the scratch directory.
+	// verifyPause is the pause between two attempts to verify a requested backup. proving has an entry while a backup
+	// is restored into the scratch directory.
 	verifyPause time.Duration
 	proving     chan struct{}
-	// relook is how long what was saved is believed to be there.
+	// revalidation is how long backups that were saved are assumed to exist.
 	revalidation time.Duration
 
-	// away: the store was, right after a proof that did not find out. It is touched by Prove alone.
+	// away means that the store did not respond right after a verification without a result. Only Prove uses it.
 	away bool
 
 	mu      sync.Mutex
 	config  *config.Backup
 	changed loop.Signal
-	// session is the one at work, nil for none.
+	// session that is running, or nil.
 	session *session
-	// pruning holds a mark when something new may have made something old superfluous.
+	// pruning has an entry while a new backup might have made an older one superfluous.
 	pruning chan struct{}
-	// passing holds a mark while a pass of retention runs, or hangs.
+	// passing has an entry while a retention run is in progress or hangs.
 	passing chan struct{}
 }
 
-// New returns a Duty without a configuration: it does nothing until Configure says what.
+// New returns a Duty without a configuration. It does nothing until Configure is called.
 func New(o Options) *Duty {
 	return &Duty{
 		Options: o, pruning: make(chan struct{}, 1), passing: make(chan struct{}, 1), proving: make(chan struct{}, 1),
-		// A full costs the member a pass over its database, a listing some requests.
+		// A full backup costs the member one pass over its database. A listing costs some requests.
 		fullPace:     pace{5 * time.Second, 5 * time.Minute},
 		recorderPace: pace{time.Second, time.Minute},
 		readPace:     pace{time.Second, time.Minute},
@@ -135,7 +138,7 @@ func New(o Options) *Duty {
 	}
 }
 
-// Configure replaces the configuration; nil ends all backups. What is the same changes nothing.
+// Configure replaces the configuration. nil ends all backups. An equal configuration changes nothing.
 func (d *Duty) Configure(c *config.Backup) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -146,7 +149,7 @@ func (d *Duty) Configure(c *config.Backup) {
 	d.notify()
 }
 
-// notify wakes everyone who waits when config or session changed. The caller holds the lock.
+// notify wakes all waiters when config or session changed. The caller holds the lock.
 func (d *Duty) notify() {
 	d.changed.Send()
 }
@@ -164,18 +167,19 @@ func (d *Duty) work(s *session) {
 	d.notify()
 }
 
-// at is the session at work, nil for none, and a channel that is closed when that, or the configuration, changes.
+// at returns the session that is running, or nil, and a channel that is closed when the session or the configuration
+// changes.
 func (d *Duty) at() (*session, <-chan struct{}) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.session, d.changed.Wait()
 }
 
-// errAnew ends a session whose configuration or identity is not in force any more.
+// errAgain ends a session whose configuration or identity is no longer in force.
 var errAgain = errors.New("another configuration is in force")
 
-// Run backs up until ctx ends, which it does with raft leadership. Then what is at hand is saved, for some seconds at
-// most. What goes wrong is reported and tried again.
+// Run makes backups until ctx ends, which happens when raft leadership is lost. It then saves the buffered changes,
+// for some seconds at most. Errors are reported and retried.
 func (d *Duty) Run(ctx context.Context) error {
 	trouble := ""
 	for failures := 0; ctx.Err() == nil; {
@@ -192,7 +196,7 @@ func (d *Duty) Run(ctx context.Context) error {
 				failures, err = 0, nil
 			}
 			if err != nil && err.Error() != trouble && ctx.Err() == nil {
-				d.Log.WarnContext(ctx, "backups not begun", "err", err)
+				d.Log.WarnContext(ctx, "backups failed to start, retrying", "err", err)
 			}
 			if trouble = textOf(err); failures > 0 {
 				_, changed = d.configured()
@@ -203,7 +207,7 @@ func (d *Duty) Run(ctx context.Context) error {
 	return nil
 }
 
-// serve runs one session, until ctx ends or something of it is not as it was.
+// serve runs one session until ctx ends, or the configuration or the identity changes.
 func (d *Duty) serve(ctx context.Context, c config.Backup, self Identity) error {
 	s, err := d.begin(ctx, c, self)
 	if err != nil {
@@ -220,8 +224,8 @@ func (d *Duty) serve(ctx context.Context, c config.Backup, self Identity) error 
 	})
 }
 
-// begin opens the store again, so that whatever changed of it counts. Credentials and certificates in files are read by
-// the store itself whenever it needs them.
+// begin opens the store again, so that it uses the current configuration. The store itself reads credentials and
+// certificates from files whenever it needs them.
 func (d *Duty) begin(ctx context.Context, c config.Backup, self Identity) (*session, error) {
 	parsed, err := store.ParseConfig(c.Store)
 	if err != nil {
@@ -236,7 +240,7 @@ func (d *Duty) begin(ctx context.Context, c config.Backup, self Identity) (*sess
 	return s, nil
 }
 
-// await waits for a channel, for at most d, or until ctx ends.
+// await waits until wake has an entry, d has passed or ctx ends.
 func await(ctx context.Context, wake <-chan struct{}, d time.Duration) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -247,17 +251,18 @@ func await(ctx context.Context, wake <-chan struct{}, d time.Duration) {
 	}
 }
 
-// hangPatience is for how long a pass of retention may outlive leadership, or hold up another: what heeds its context ends in
-// less.
+// hangTimeout is how long a retention run may outlive leadership or delay another one. A run that observes its context
+// ends in less time.
 const hangTimeout = 10 * time.Second
 
-// errHangs says that no pass is begun.
-var errHangs = errors.New("an earlier pass of retention is under way, or hangs in its store")
+// errHangs means that no retention run was started.
+var errHangs = errors.New("an earlier retention run is in progress, or its store does not respond")
 
-// pass runs one pass of retention, or a deletion on demand, and no second one next to it: each of two would count on what the
-// other deletes. One that is under way is waited for, but not for long. Once ctx has ended it does not wait for long: a directory
-// whose mount hangs heeds no context, and would hold the leader's Lease permanently. A pass that is left finds, should it
-// ever go on, that it may delete nothing more: it asks for the raft term before each deletion, under the same ctx.
+// pass runs one retention run or one deletion on demand. Two never run at the same time, because each would rely on
+// objects that the other deletes. It waits briefly for a run in progress. After ctx has ended it also waits only
+// briefly: a directory whose mount hangs ignores the context and would hold the leader's Lease permanently. If an
+// abandoned run continues later, it deletes nothing more, because it reads the raft term before each deletion, with
+// the same ctx.
 func (d *Duty) pass(ctx context.Context, retain func(context.Context) error) error {
 	maxWait := time.NewTimer(hangTimeout)
 	defer maxWait.Stop()
@@ -286,7 +291,7 @@ func (d *Duty) pass(ctx context.Context, retain func(context.Context) error) err
 	case err := <-done:
 		return err
 	case <-timer.C:
-		d.Log.WarnContext(ctx, "retention left hanging in its store: none is begun before it returns", "after", hangTimeout)
+		d.Log.WarnContext(ctx, "retention run timed out, next run waits for it", "after", hangTimeout)
 		return errHangs
 	}
 }

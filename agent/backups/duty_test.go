@@ -42,7 +42,7 @@ func raft(ctx context.Context, lead func(context.Context)) error {
 	return nil
 }
 
-// moves of leadership; by hand some hundred of them.
+// moves is how often leadership moves. Run some hundred moves manually.
 var moves = flag.Int("moves", 3, "how often leadership moves under writes")
 
 func TestEveryAcknowledgedWriteIsSavedWhileLeadershipMoves(t *testing.T) {
@@ -132,8 +132,8 @@ func TestTheLastDeltaIsSavedWhenLeadershipEnds(t *testing.T) {
 	isVerified(t, s, client, last)
 }
 
-// savedBefore is what an agent saves that was there before the one of the test: a full and a delta. It returns how many fulls there
-// are then.
+// savedBefore makes a full and a delta backup with an agent that runs before the agent of the test. It returns how
+// many full backups there are then.
 func savedBefore(t *testing.T, a *neighbour, c *config.Backup, client *clientv3.Client) (fulls int) {
 	t.Helper()
 	s := opened(t, c)
@@ -167,7 +167,7 @@ func TestCompactionOfWhatWasNotSavedIsFollowedByAFull(t *testing.T) {
 	last := put(t, client, 5)
 	eventually(t, "the gap is reported while nothing closes it", func() error {
 		b, err := decoded(t, admin, namespace, leases.DeltaSnapshotName("demo"))
-		if err != nil || !strings.Contains(b.Error, "does not lead to what etcd holds") || b.Lag == 0 {
+		if err != nil || !strings.Contains(b.Error, "do not continue to the revisions in etcd") || b.Lag == 0 {
 			return fmt.Errorf("the Lease says %+v, %w", b, err)
 		}
 		return nil
@@ -190,7 +190,7 @@ func TestCompactionOfWhatWasNotSavedIsFollowedByAFull(t *testing.T) {
 	isVerified(t, s, client, last)
 }
 
-// slow takes no full before it is let.
+// slow accepts no full backup until it is allowed to.
 type slow struct {
 	store.Store
 	let <-chan struct{}
@@ -209,7 +209,7 @@ func (s slow) Put(ctx context.Context, key string, r io.Reader, o store.PutOptio
 func TestNothingIsSavedOnTopOfAnotherHistory(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
-		// spoil what is in the store before.
+		// spoil changes the content of the store before the test.
 		spoil func(t *testing.T, g *group, c *config.Backup)
 		rule  string
 	}{

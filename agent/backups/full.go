@@ -17,7 +17,7 @@ import (
 	"github.com/etcd-druid/druid/leases"
 )
 
-// takeFull starts a full. It ends with ctx, and nothing of it is in the store then.
+// takeFull starts a full backup. If ctx ends, the backup ends too and leaves nothing in the store.
 func (s *session) takeFull(ctx context.Context, why string) {
 	s.fulling = true
 	kind, answer := s.orders.take()
@@ -26,7 +26,7 @@ func (s *session) takeFull(ctx context.Context, why string) {
 		name = catalog.FinalKey
 	}
 	began := time.Now()
-	s.log.InfoContext(ctx, "full began", "rule", why, "kind", kind)
+	s.log.InfoContext(ctx, "full backup started", "rule", why, "kind", kind)
 	s.group.Go(func() error {
 		var result snapshot.Result
 		err := loop.Recover(func() (err error) {
@@ -43,7 +43,7 @@ func (s *session) takeFull(ctx context.Context, why string) {
 	})
 }
 
-// snapshot puts a full of our member into a store, under a name of the lineage's.
+// snapshot writes a full backup of the agent's own member into a store, with a name of the lineage.
 func (s *session) snapshot(
 	ctx context.Context, client *clientv3.Client, in store.Store, name func(string, catalog.Lineage, int64, time.Time) string,
 ) (snapshot.Result, error) {
@@ -54,7 +54,7 @@ func (s *session) snapshot(
 	})
 }
 
-// levelOf is what zstd calls a level: the same words.
+// levelOf converts a compression level of the API to that of zstd. The names are equal.
 func levelOf(c config.Compression) zstd.EncoderLevel {
 	if known, level := zstd.EncoderLevelFromString(c.Level); known {
 		return level
@@ -79,7 +79,7 @@ func (s *session) fullEnded(ctx context.Context, why string, r snapshot.Result, 
 		s.replacing.taken.failed(time.Now())
 	}
 	s.Metrics.saved(kindFull, r.ObjectSize, took)
-	s.log.InfoContext(ctx, "full taken", "object", r.Key, "revision", r.Revision, "bytes", r.ObjectSize, "took", took)
+	s.log.InfoContext(ctx, "full backup saved", "object", r.Key, "revision", r.Revision, "bytes", r.ObjectSize, "took", took)
 	taken := catalog.Full{Lineage: s.self.Lineage, Key: r.Key, Revision: r.Revision, At: r.Taken, Size: r.ObjectSize, Final: catalog.IsFinal(r.Key)}
 	s.joined(taken)
 	if err := s.know(catalog.History{Fulls: []catalog.Full{taken}}, time.Now()); err != nil {
@@ -92,8 +92,8 @@ func (s *session) fullEnded(ctx context.Context, why string, r snapshot.Result, 
 	s.prune()
 }
 
-// joined says what a new full makes of the chain: whole, where the recorder saves what follows it. A recorder that began
-// later ends, and the next one goes on where the full left off.
+// joined returns the state after a new full backup: CatalogComplete if the recorder saves all changes after it. A
+// recorder that began later ends, and the next one starts after the full backup.
 func (s *session) joined(full catalog.Full) {
 	switch {
 	case s.catalogState == CatalogComplete && s.recorder != nil:
@@ -105,7 +105,7 @@ func (s *session) joined(full catalog.Full) {
 	}
 }
 
-// prune lets go what the new object made superfluous, once the leader's Lease is held.
+// prune requests a retention run. It deletes what the new object made superfluous, once the leader's Lease is held.
 func (d *Duty) prune() {
 	select {
 	case d.pruning <- struct{}{}:
@@ -113,14 +113,15 @@ func (d *Duty) prune() {
 	}
 }
 
-// fewBroken is how many fulls may be found broken in a row before it is no matter of this member alone: the one that was broken
-// first, and the one that replaced it.
+// fewBroken is how many full backups in a row may be invalid before the cause is not only this member: the first
+// invalid one and its replacement.
 const fewBroken = 2
 
-// Replacement is what is done about a newest full that was found to be broken.
+// Replacement is what to do about a newest full backup that was found to be invalid.
 type Replacement string
 
-// The replacements. HandOn moves leadership to another member: the database of this one may have a damaged page.
+// The replacements. HandOn moves leadership to another member, because the database of this one can have a damaged
+// page.
 const (
 	NoReplacement Replacement = "Nothing"
 	ReplaceNow    Replacement = "Full"
@@ -128,42 +129,44 @@ const (
 	ReplaceLater  Replacement = "Rest"
 )
 
-// ReplaceFacts are all that DecideReplacement may look at.
+// ReplaceFacts is the complete input of DecideReplacement.
 type ReplaceFacts struct {
-	// Broken: the newest full was restored, and found to be broken.
+	// Broken: the newest full backup was restored and found to be invalid.
 	Broken rules.YesNo `fact:"newest full is broken"`
-	// Repeated: this leader took a full for that already.
+	// Repeated: this leader has already taken a full backup for that reason.
 	Repeated rules.YesNo `fact:"this leader replaced one"`
-	// Few: no more than fewBroken fulls were taken since the last one that was proven, and this leader has not handed on yet.
+	// Few: at most fewBroken full backups were taken since the last verified one, and this leader has not moved
+	// leadership yet.
 	Few rules.YesNo `fact:"two at most, not handed on"`
-	// Rested: the pause since this leader's last such full is over.
+	// Rested: the pause since this leader's last replacement is over.
 	Rested rules.YesNo `fact:"pause is over"`
 }
 
-// replaceRules say what follows a full that was found to be broken. First match wins.
+// replaceRules decide what follows a full backup that was found to be invalid. The first match wins.
 var replaceRules = rules.New(NoReplacement, []rules.Row[ReplaceFacts, Replacement]{
 	{Name: "sound", When: ReplaceFacts{Broken: rules.No}, Verdict: NoReplacement,
-		Why: "the newest full is not known to be broken"},
+		Why: "the newest full backup is not known to be invalid"},
 	{Name: "replace", When: ReplaceFacts{Broken: rules.Yes, Repeated: rules.No}, Verdict: ReplaceNow,
-		Why: "what is saved leads to no state that the cluster had"},
+		Why: "the saved backups do not restore a state that the cluster had"},
 	{Name: "hand-on", When: ReplaceFacts{Broken: rules.Yes, Repeated: rules.Yes, Few: rules.Yes}, Verdict: HandOn,
-		Why: "two in a row may come from a damaged page of this member's database; another member's may be whole"},
+		Why: "two invalid backups in a row can come from a damaged page of this member's database; that of another member can be intact"},
 	{Name: "replace-later", When: ReplaceFacts{Broken: rules.Yes, Repeated: rules.Yes, Few: rules.No, Rested: rules.No}, Verdict: ReplaceLater,
-		Why: "fulls one after the other would fill the store and cure nothing"},
+		Why: "more full backups would fill the store and not solve the problem"},
 	{Name: "replace-again", When: ReplaceFacts{Broken: rules.Yes, Repeated: rules.Yes, Few: rules.No, Rested: rules.Yes}, Verdict: ReplaceNow,
-		Why: "what made the fulls before it broken may have passed"},
+		Why: "the cause of the invalid full backups might be gone"},
 })
 
-// DecideReplacement says what to do about the newest full, and by which rule.
+// DecideReplacement says what to do about the newest full backup, and by which rule.
 func DecideReplacement(f ReplaceFacts) rules.Decision[Replacement] { return replaceRules.Decide(f) }
 
-// replacing is what a session remembers of the fulls that were found to be broken.
+// replacing is what a session remembers of invalid full backups.
 type replacing struct {
-	// taken are the fulls that this session took for that.
+	// taken counts the full backups that this session took as replacements.
 	taken attempts
-	// fulls are the keys of the lineage's full backups, oldest first: those of the last listing, and those that this session took since.
+	// fulls are the keys of the lineage's full backups, oldest first: those of the last listing, and those that this
+	// session took since then.
 	fulls []string
-	// handed says that leadership was to move for broken full backups.
+	// handed says that this session requested a transfer of leadership because of invalid full backups.
 	handed bool
 }
 
@@ -183,7 +186,7 @@ func keysOf(fulls []catalog.Full) (keys []string) {
 	return keys
 }
 
-// replacement of the newest full. A full that is proven ends what was remembered.
+// replacement decides about the newest full backup. A verified full backup resets the state.
 func (s *session) replacement(now time.Time) Replacement {
 	broken := s.inform.disproved(s.newest.Key)
 	if !broken && s.newest.Key != "" && s.inform.isVerified() == s.newest.Key {
@@ -197,13 +200,13 @@ func (s *session) replacement(now time.Time) Replacement {
 	}).Verdict
 }
 
-// handOn moves leadership once for fulls that are found to be broken, where there is another member to lead.
+// handOn moves leadership once because of invalid full backups, if another member can lead.
 func (s *session) handOn(ctx context.Context) {
 	if s.fulling || s.replacement(time.Now()) != HandOn {
 		return
 	}
 	s.replacing.handed = true
-	s.log.WarnContext(ctx, "leadership is to move: fulls of this member were found to be broken", "full", s.newest.Key, "rule", "hand-on")
+	s.log.WarnContext(ctx, "leadership transfer requested because full backups of this member are invalid", "full", s.newest.Key, "rule", "hand-on")
 	if s.HandOn != nil {
 		s.HandOn(ctx)
 	}

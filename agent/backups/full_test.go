@@ -45,7 +45,7 @@ func TestFullBackupsAreCountedSinceTheLastVerifiedOne(t *testing.T) {
 	}
 }
 
-// The verdict about the first full backup can come after the second one was taken.
+// The verdict about the first full backup can arrive after the second one was taken.
 func TestLeadershipMovesAfterTwoBrokenFullBackupsThatFollowAVerifiedOne(t *testing.T) {
 	s := &session{
 		inform:    &reporter{verified: leases.Verification{Verdict: leases.VerdictBroken, Full: "c", VerifiedFull: "a"}},
@@ -57,8 +57,8 @@ func TestLeadershipMovesAfterTwoBrokenFullBackupsThatFollowAVerifiedOne(t *testi
 	}
 }
 
-// rotten damages each full on its way into the store, as a member does whose database has a damaged page. After so many, where it is not 0,
-// the store takes none.
+// rotten damages each full backup on its way into the store, as a member with a damaged database page does. If a limit
+// is set, the store accepts no more after it.
 type rotten struct {
 	store.Store
 
@@ -92,7 +92,7 @@ func (f *flipped) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// rottenAgent takes broken fulls, and counts how often it hands leadership on.
+// rottenAgent takes invalid full backups and counts how often it moves leadership.
 func rottenAgent(t *testing.T, takes int64) (a *neighbour, c *config.Backup, puts *atomic.Int64, handed chan struct{}) {
 	t.Helper()
 	_, _, agentOf := snapshotLeases(t)
@@ -114,7 +114,8 @@ func rottenAgent(t *testing.T, takes int64) (a *neighbour, c *config.Backup, put
 	return a, c, puts, handed
 }
 
-// A store that takes no full says nothing of the member: leadership stays, and the full is tried again as any that failed.
+// A store that accepts no full backup says nothing about the member: leadership stays, and the backup is retried like
+// any other.
 func TestAFullThatDidNotComeToBeHandsNothingOn(t *testing.T) {
 	a, _, puts, handed := rottenAgent(t, 1)
 	eventually(t, "the full is tried again", func() error {
@@ -128,7 +129,7 @@ func TestAFullThatDidNotComeToBeHandsNothingOn(t *testing.T) {
 	}
 }
 
-// A member whose fulls are all broken takes two, and then hands on.
+// A member whose full backups are all invalid takes two, and then moves leadership.
 func TestFullsThatAreAllBrokenAreFew(t *testing.T) {
 	a, c, _, handed := rottenAgent(t, 0)
 	s := opened(t, c)

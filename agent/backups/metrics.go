@@ -10,7 +10,7 @@ import (
 	"github.com/etcd-druid/druid/backup/delta"
 )
 
-// Metrics of a Duty. They stay where they are when leadership ends, but for the gauges, which are 0 then.
+// Metrics of a Duty. When leadership ends, the counters keep their values and the gauges become 0.
 type Metrics struct {
 	decisions     *prometheus.CounterVec
 	objects       *prometheus.CounterVec
@@ -23,12 +23,13 @@ type Metrics struct {
 	buffered      prometheus.Gauge
 
 	mu sync.Mutex
-	// oldest change that the recorder has and did not save. hindered is since when nothing leads to what it saves, or
-	// nothing is recorded: what is written since then is not saved, and perhaps more.
+	// oldest is the time of the oldest change that the recorder has not saved. hindered is since when the saved
+	// changes lead to no restorable state, or nothing is recorded: changes since then, and possibly earlier ones, are
+	// not saved.
 	oldest, hindered time.Time
 }
 
-// NewMetrics registers the metrics. decisions counts those of all tables.
+// NewMetrics registers the metrics. decisions counts the decisions of all tables.
 func NewMetrics(registerer prometheus.Registerer, decisions *prometheus.CounterVec) (*Metrics, error) {
 	counters := func(name, help string) *prometheus.CounterVec {
 		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, []string{"kind"})
@@ -40,20 +41,20 @@ func NewMetrics(registerer prometheus.Registerer, decisions *prometheus.CounterV
 		decisions: decisions,
 		objects:   counters("etcd_agent_backup_objects_total", "Backups that this agent saved, by kind."),
 		bytes:     counters("etcd_agent_backup_bytes_total", "Bytes of the backups that this agent saved, by kind."),
-		failures:  counters("etcd_agent_backup_failures_total", "Attempts to save a backup, or to read the store, that failed, by kind."),
-		seconds:   counters("etcd_agent_backup_seconds_total", "Time that it took to save the backups that this agent saved, by kind."),
+		failures:  counters("etcd_agent_backup_failures_total", "Failed attempts to save a backup or to read the store, by kind."),
+		seconds:   counters("etcd_agent_backup_seconds_total", "Time spent on saving the backups that this agent saved, by kind."),
 		deleted: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "etcd_agent_backup_deleted_objects_total", Help: "Backups that retention let go, or that went with their EtcdSnapshots.",
+			Name: "etcd_agent_backup_deleted_objects_total", Help: "Backups that retention deleted, or that were deleted with their EtcdSnapshots.",
 		}),
 		verifications: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "etcd_agent_backup_verifications_total", Help: "Backups that this agent restored to prove them, by what was found.",
+			Name: "etcd_agent_backup_verifications_total", Help: "Backups that this agent restored to verify them, by result.",
 		}, []string{"verdict"}),
-		revision: gauge("etcd_agent_backup_saved_revision", "Last revision that is saved; 0 while this agent does not back up."),
+		revision: gauge("etcd_agent_backup_saved_revision", "Last revision that is saved; 0 while this agent makes no backups."),
 		buffered: gauge("etcd_agent_backup_buffered_bytes", "Changes in memory that are not saved yet."),
 	}
 	rpo := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "etcd_agent_backup_rpo_seconds",
-		Help: "Age of the oldest acknowledged write that is not saved, or since when saving is hindered; 0 for neither, and while this agent does not back up.",
+		Help: "Age of the oldest acknowledged write that is not saved, or time since saving was blocked; 0 for neither, and while this agent makes no backups.",
 	}, m.rpo)
 	var errs []error
 	for _, c := range []prometheus.Collector{m.objects, m.bytes, m.failures, m.seconds, m.deleted, m.verifications, m.revision, m.buffered, rpo} {
@@ -82,14 +83,14 @@ func (m *Metrics) follow(s delta.Status) {
 	}
 }
 
-// hinder notes since when saving is hindered; zero: it is not.
+// hinder records since when saving is blocked. Zero means that it is not.
 func (m *Metrics) hinder(since time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.hindered = since
 }
 
-// idle is what the gauges say when no one saves anything here.
+// idle sets the gauges for an agent that makes no backups.
 func (m *Metrics) idle() {
 	m.hinder(time.Time{})
 	m.follow(delta.Status{})

@@ -17,39 +17,40 @@ import (
 	"github.com/etcd-druid/druid/leases"
 )
 
-// One-bit enums, so that a rule's cell may hold several values.
+// One-bit enums, so that a rule's cell can hold several values.
 type (
-	// Chain is how what the store holds goes together with what etcd holds.
+	// CatalogState is how the backups in the store relate to the revisions in etcd.
 	CatalogState uint8
-	// Recorder is what the recorder of deltas does.
+	// Recorder is the state of the recorder of delta backups.
 	Recorder uint8
-	// Full is what becomes of fulls.
+	// Full is the state of full backups.
 	Full uint8
 )
 
-// The chains. ChainUnknown: the store or etcd was not asked yet, or did not answer.
+// ChainUnknown: the store or etcd was not read yet or did not respond.
 const (
 	CatalogUnknown CatalogState = 1 << iota
-	// ChainEmpty: no full of this lineage.
+	// CatalogEmpty: this lineage has no full backup.
 	CatalogEmpty
-	// ChainWhole: etcd still holds all that follows what was saved last.
+	// CatalogComplete: etcd still has all revisions after the last saved one.
 	CatalogComplete
-	// ChainBroken: revisions that were not saved are compacted, or the watch left some out.
+	// ChainBroken: revisions that were not saved are compacted, or the watch omitted some.
 	CatalogBroken
-	// ChainBehind: etcd still holds all that follows, and so much that a watch of it would hold up writes.
+	// ChainBehind: etcd still has all revisions after the last saved one, but so many that a watch of them would delay
+	// writes.
 	CatalogBehind
-	// ChainAhead: the store holds revisions that etcd never had. This history is not the one that was saved.
+	// ChainAhead: the store has revisions that etcd never had, so its backups are of another history.
 	CatalogAhead
 )
 
-// The recorder. Resting: it failed, and its pause is not over.
+// Resting: the recorder failed, and its pause is not over.
 const (
 	RecorderOff Recorder = 1 << iota
 	RecorderOn
 	RecorderResting
 )
 
-// The fulls. Resting: the last try failed, and its pause is not over.
+// Resting: the last attempt failed, and its pause is not over.
 const (
 	FullIdle Full = 1 << iota
 	FullRunning
@@ -68,24 +69,25 @@ func (c CatalogState) String() string { return catalogNames[c] }
 func (r Recorder) String() string     { return recorderNames[r] }
 func (f Full) String() string         { return fullNames[f] }
 
-// Facts are all that Decide may look at.
+// Facts is the complete input of Decide.
 type Facts struct {
 	CatalogState CatalogState
 	Recorder     Recorder
 	Full         Full
-	// Asked: someone wants a full now.
+	// Asked: a full backup is requested now.
 	Asked rules.YesNo `fact:"asked for"`
-	// Due: by schedule, by age, or by the size of what follows it, the newest full is to be followed by another.
+	// Due: another full backup is due by the schedule, by the age of the newest one, or by the size of the changes
+	// since then.
 	Due rules.YesNo
-	// Doubted: the backups that begin with the newest full were restored, and found to be broken, and another full is to be taken now by
-	// the table of replacements.
+	// Doubted: the newest full backup and the changes after it were restored and found to be invalid, and the
+	// replacement table says that a new full backup is to be taken now.
 	Doubted rules.YesNo `fact:"found broken"`
 }
 
-// anyKey is read for the revision alone; whether it exists does not matter.
+// anyKey is read only for the revision. The key does not have to exist.
 const anyKey = "\x00"
 
-// observe finds out how the store and etcd go together. When one of them does not answer the chain stays unknown.
+// observe compares the store with etcd. If one of them does not respond, the state stays CatalogUnknown.
 func (s *session) observe(ctx context.Context) {
 	err := s.look(ctx)
 	if ctx.Err() != nil {
@@ -104,9 +106,10 @@ func (s *session) observe(ctx context.Context) {
 	s.inform.read(ctx, s.newest, s.saved, s.catalogState, hindrances[s.catalogState], s.doubt)
 }
 
-// look makes sure of the record of the lineage's bootstrap before any object of it, and lists only after a linearizable read:
-// what another leader saved before us is in the listing then, and what it saves after that can only overlap. In a place
-// that is another's by now saving goes on, and nothing is deleted.
+// look ensures that the record of the lineage's bootstrap exists before any object of the lineage. It lists the store
+// only after a linearizable read: the listing then contains everything that an earlier leader saved before, and what
+// that leader saves later can only overlap. If the place now belongs to another cluster, saving continues and nothing
+// is deleted.
 func (s *session) look(ctx context.Context) error {
 	now, err := s.revision(ctx, 0)
 	if err != nil {
@@ -127,7 +130,7 @@ func (s *session) look(ctx context.Context) error {
 	return s.know(h, time.Now())
 }
 
-// list what is saved, and make sure of the record of its bootstrap.
+// list lists the backups and ensures that the record of the lineage's bootstrap exists.
 func (s *session) list(ctx context.Context) (catalog.History, error) {
 	listed, unread, err := catalogOf(ctx, s.store, s.config.Prefix)
 	if err != nil {
@@ -147,14 +150,14 @@ func (s *session) list(ctx context.Context) (catalog.History, error) {
 	return h, nil
 }
 
-// catalogOf lists a store, for as long as it gets on.
+// catalogOf lists a store as long as the listing makes progress.
 func catalogOf(ctx context.Context, in store.Store, prefix string) (c catalog.Catalog, unread, err error) {
 	ctx, cancel := store.Patient(ctx, store.MaxWait)
 	defer cancel()
 	return catalog.Survey(ctx, in, prefix)
 }
 
-// undeleted is the doubt for which nothing is deleted; nil for none.
+// undeleted wraps an error because of which nothing is deleted, or returns nil.
 func undeleted(why error) error {
 	if why == nil {
 		return nil
@@ -162,10 +165,10 @@ func undeleted(why error) error {
 	return fmt.Errorf("nothing is deleted: %w", why)
 }
 
-// bear writes the record of the lineage's bootstrap where it is not there yet. Which parent a restored cluster has, who
-// restored it has written before, unless backups, or this store, were configured later; our stamp reports it if it was us
-// who restored. A record of another cluster is left as it is, and so is all else in its place. One that cannot be read may
-// be ours: it does not hold up saving, which deletes nothing.
+// bear writes the record of the lineage's bootstrap if it is missing. The agent that restored a cluster has written
+// its parent before, unless backups or this store were configured later; then the identity file names the parent, if
+// this member did the restore. A record of another cluster and everything else in its place stay unchanged. A record
+// that cannot be read can belong to this cluster, so saving continues and nothing is deleted.
 func (s *session) bear(ctx context.Context) error {
 	doubt, err := recordBootstrap(ctx, s.store, s.config.Prefix, s.self)
 	if doubt != nil {
@@ -174,7 +177,8 @@ func (s *session) bear(ctx context.Context) error {
 	return err
 }
 
-// recordBirth of a lineage below prefix. The doubt is about a record that is there and cannot be read.
+// recordBootstrap writes the record of a lineage below prefix. doubt is an error of a record that exists and cannot be
+// read.
 func recordBootstrap(ctx context.Context, in store.Store, prefix string, self Identity) (doubt, err error) {
 	id := leases.FormatID(self.ClusterID)
 	formation, err := catalog.ReadBootstrap(ctx, in, prefix, self.Lineage)
@@ -190,18 +194,18 @@ func recordBootstrap(ctx context.Context, in store.Store, prefix string, self Id
 			ClusterID: id, ClusterUID: self.ClusterUID, Created: time.Now().UTC(),
 		})
 	case errors.Is(err, catalog.ErrBootstrap), catalog.Refused(err):
-		return fmt.Errorf("nothing reports for certain whose lineage this is: %w", err), nil
+		return fmt.Errorf("the owner of this lineage cannot be determined: %w", err), nil
 	case err != nil:
 		return nil, err
 	case formation.ClusterID != "" && formation.ClusterID != id, formation.ClusterUID != "" && formation.ClusterUID != self.ClusterUID:
-		return nil, fmt.Errorf("%w: %s is of cluster %s of %q, and this is cluster %s of %q: give each its own prefix", catalog.ErrBootstrap,
+		return nil, fmt.Errorf("%w: %s belongs to cluster %s of %q, and this is cluster %s of %q; give each cluster its own prefix", catalog.ErrBootstrap,
 			catalog.BootstrapKey(prefix, self.Lineage), formation.ClusterID, formation.ClusterUID, id, self.ClusterUID)
 	}
 	return nil, nil
 }
 
-// after says whether etcd compacted what follows the last saved revision, by reading at that very revision, and how far etcd is by now:
-// a listing may take minutes.
+// after says whether etcd compacted the changes after the last saved revision, by a read at that revision. It also
+// returns etcd's present revision, because a listing can take minutes.
 func (s *session) after(ctx context.Context) (now int64, compacted bool, err error) {
 	now, err = s.revision(ctx, s.saved)
 	if compacted = errors.Is(err, rpctypes.ErrCompacted); compacted {
@@ -210,7 +214,7 @@ func (s *session) after(ctx context.Context) (now int64, compacted bool, err err
 	return now, compacted, err
 }
 
-// compare says whether etcd still has what follows the last saved revision.
+// compare says whether etcd still has the changes after the last saved revision.
 func (s *session) compare(ctx context.Context) (CatalogState, error) {
 	now, compacted, err := s.after(ctx)
 	switch {
@@ -231,7 +235,8 @@ func (s *session) compare(ctx context.Context) (CatalogState, error) {
 	return CatalogComplete, nil
 }
 
-// revision of a linearizable read at a revision, 0 for the latest, of our own raft group and no other.
+// revision returns the revision of a linearizable read at a revision, 0 for the latest. It accepts only answers of
+// this raft group.
 func (s *session) revision(ctx context.Context, at int64) (int64, error) {
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
@@ -247,8 +252,8 @@ func (s *session) revision(ctx context.Context, at int64) (int64, error) {
 
 var errOtherCluster = errors.New("another cluster answered")
 
-// know takes note of the newest full. A clock that ran ahead when it was taken puts the next one off by no more than the
-// schedule.
+// know records the newest full backup. If the clock was ahead when it was taken, the next one is delayed by at most
+// one period of the schedule.
 func (s *session) know(h catalog.History, now time.Time) error {
 	s.measure(h)
 	if len(h.Fulls) == 0 {

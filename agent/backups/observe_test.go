@@ -20,7 +20,7 @@ import (
 	"github.com/etcd-druid/druid/test/bucket"
 )
 
-// changed is a configuration with another store.
+// changed returns a configuration with another store.
 func changed(t *testing.T, c *config.Backup, change func(*store.Config)) *config.Backup {
 	t.Helper()
 	parsed, err := store.ParseConfig(c.Store)
@@ -62,7 +62,7 @@ func TestAFullInAnotherBucketIsABackupByItself(t *testing.T) {
 	last := put(t, client, 20)
 	savedUpTo(t, s, last)
 	fulls := len(history(t, s).Fulls)
-	// The Lease reports the first full when it is listed, not when it is saved.
+	// The Lease reports the first full backup when it is listed, not when it is saved.
 	var notified leases.Backup
 	eventually(t, "the Lease reports the first full", func() (err error) {
 		if notified, err = decoded(t, admin, namespace, leases.FullSnapshotName("demo")); err == nil && notified.Object == "" {
@@ -94,7 +94,7 @@ func TestAFullInAnotherBucketIsABackupByItself(t *testing.T) {
 	}
 
 	for says, place := range map[string]*leases.SnapshotPlace{
-		"leave spec.store out": {Bucket: mine}, "names no bucket": nil, "no such bucket": {Bucket: "nowhere"}, "s3.endpoint": {Bucket: theirs, Endpoint: "ftp://a"},
+		"remove spec.store": {Bucket: mine}, "does not specify a bucket": nil, "no such bucket": {Bucket: "nowhere"}, "s3.endpoint": {Bucket: theirs, Endpoint: "ftp://a"},
 	} {
 		uid := strings.ReplaceAll(says, " ", "-")
 		o.patchOrder(fullLease, uid, leases.SnapshotElsewhere, leases.SnapshotTarget{Place: place})
@@ -102,14 +102,14 @@ func TestAFullInAnotherBucketIsABackupByItself(t *testing.T) {
 			t.Errorf("%+v: answered %+v, want %q", place, answer, says)
 		}
 	}
-	// A place that is another cluster's already.
+	// This place already belongs to another cluster.
 	unknownObject := changed(t, there, func(c *store.Config) { c.S3.Prefix = "taken" })
 	err := catalog.WriteBootstrap(t.Context(), opened(t, unknownObject), prefix, catalog.Formation{Lineage: lineage, ClusterUID: "another"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	o.patchOrder(fullLease, "taken", leases.SnapshotElsewhere, leases.SnapshotTarget{Place: &leases.SnapshotPlace{Bucket: theirs, Prefix: "taken"}})
-	if answer := o.answered(fullLease, "taken", leases.SnapshotFailed); !strings.Contains(answer.Error, "give each its own prefix") {
+	if answer := o.answered(fullLease, "taken", leases.SnapshotFailed); !strings.Contains(answer.Error, "give each cluster its own prefix") {
 		t.Errorf("answered %+v", answer)
 	}
 }
@@ -166,7 +166,8 @@ func TestAnotherBucketIsReachedAsOurs(t *testing.T) {
 	}
 }
 
-// A Secret may come late, and its keys may change: nothing is saved in plain meanwhile, and no one restarts anything.
+// A Secret can be created late, and its keys can change. Meanwhile, nothing is saved unencrypted, and no restart is
+// needed.
 func TestBackupsWaitForTheirKeysAndFollowThem(t *testing.T) {
 	t.Parallel()
 	admin, namespace, agentOf := snapshotLeases(t)
@@ -215,12 +216,12 @@ func TestBackupsWaitForTheirKeysAndFollowThem(t *testing.T) {
 	}
 }
 
-// keysUsed counts the backups below path by the key that they are sealed with.
+// keysUsed counts the backups below path by their encryption key.
 func keysUsed(t *testing.T, path string) map[string]int {
 	t.Helper()
 	used := map[string]int{}
 	err := filepath.WalkDir(path, func(name string, e fs.DirEntry, err error) error {
-		// What has a dot in front is an upload under way, which has another name a moment later.
+		// A name that starts with a dot is an upload in progress, which is renamed a moment later.
 		if err != nil || e.IsDir() || filepath.Base(name) == "lineage.json" || strings.HasPrefix(filepath.Base(name), ".") {
 			return err
 		}
@@ -236,7 +237,7 @@ func keysUsed(t *testing.T, path string) map[string]int {
 	return used
 }
 
-// The two sides of a name: what the API calls a level, and what zstd does.
+// A compression level has two sides: its name in the API, and what zstd does.
 func TestEachCompressionIsALevelOfItsOwn(t *testing.T) {
 	seen := map[zstd.EncoderLevel]string{}
 	for _, name := range config.CompressionLevels() {

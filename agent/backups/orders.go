@@ -19,17 +19,18 @@ import (
 	"github.com/etcd-druid/druid/leases"
 )
 
-// orderTimeout bounds an order from its first beginning, anyone who led since: a full of 8 GiB at 5 MB/s takes half an hour, and
-// one may be under way.
+// orderTimeout bounds an order from its first start, across leaders. A full backup of 8 GiB at 5 MB/s takes half an
+// hour, and another one can be running.
 const orderTimeout = time.Hour
 
-// orderKinds are the Leases on which druid orders, and what it orders there.
+// orderKinds maps the Leases on which druid writes orders to the kind of backup.
 var orderKinds = map[leases.Component]string{
 	leases.ComponentFullSnapshot: kindFull, leases.ComponentDeltaSnapshot: kindDelta,
 }
 
-// Obey performs what druid orders on the two backup Leases, until ctx ends: with the leader's Lease, so that one agent does.
-// An order that a predecessor began and did not answer is performed again: one backup more harms no one.
+// ServeOrders performs the orders that druid writes on the two backup Leases, until ctx ends. It needs the leader's
+// Lease, so that only one agent performs them. An order that a predecessor started and did not answer is performed
+// again: one additional backup does no harm.
 func (d *Duty) ServeOrders(ctx context.Context) error {
 	var group errgroup.Group
 	for component, kind := range orderKinds {
@@ -54,7 +55,7 @@ func (d *Duty) serveOrders(ctx context.Context, component leases.Component, kind
 		}
 		if text := textOf(err); text != trouble && ctx.Err() == nil {
 			if trouble = text; err != nil {
-				d.Log.WarnContext(ctx, "ordered backup hindered", "kind", kind, "err", err)
+				d.Log.WarnContext(ctx, "requested backup failed, retrying", "kind", kind, "err", err)
 			}
 		}
 		_, changed := d.at()
@@ -62,7 +63,7 @@ func (d *Duty) serveOrders(ctx context.Context, component leases.Component, kind
 	}
 }
 
-// follow performs what a watch of the Lease shows, until the watch ends or an order has to wait.
+// follow performs the orders that a watch of the Lease shows, until the watch ends or an order has to wait.
 func (d *Duty) follow(ctx context.Context, component leases.Component, kind string) (failed error) {
 	watching, end := context.WithCancel(ctx)
 	defer end()
@@ -80,7 +81,7 @@ func (d *Duty) follow(ctx context.Context, component leases.Component, kind stri
 	return err
 }
 
-// perform the order that is on the Lease now, if it is open. An error says that it is to be tried again.
+// perform performs the order that is on the Lease now, if it is open. After an error, it must be tried again.
 func (d *Duty) perform(ctx context.Context, component leases.Component, kind string) error {
 	order, err := d.Leases.SnapshotOrder(ctx, component)
 	if errors.Is(err, leases.ErrAbsent) || err == nil && !order.Open() {
@@ -117,16 +118,16 @@ func (d *Duty) perform(ctx context.Context, component leases.Component, kind str
 	return d.conclude(ctx, component, a, artifact, err)
 }
 
-// errOrderKind is final: which kinds there are changes with the agent's version only.
-var errOrderKind = errors.New("this agent does not know such an order: it is older than druid, update its image")
+// errOrderKind is final: the known kinds depend only on the agent's version.
+var errOrderKind = errors.New("this agent does not know this kind of request because it is older than druid; update the image of the agent")
 
-// execute an order on the Lease for backups of kind.
+// execute performs an order on the Lease for backups of kind.
 func (d *Duty) execute(ctx context.Context, kind string, order leases.SnapshotOrder) (Artifact, error) {
 	if order.Kind == "" {
 		return d.Snapshot(ctx, kind)
 	}
 	if kind != kindFull {
-		return Artifact{}, fmt.Errorf("order %q on the Lease for a %s: %w", order.Kind, kind, errOrderKind)
+		return Artifact{}, fmt.Errorf("request %q on the Lease for a %s: %w", order.Kind, kind, errOrderKind)
 	}
 	switch order.Kind {
 	case leases.SnapshotFinal:
@@ -140,7 +141,7 @@ func (d *Duty) execute(ctx context.Context, kind string, order leases.SnapshotOr
 	target, err := order.Target()
 	switch {
 	case order.Kind != leases.SnapshotDelete && order.Kind != leases.SnapshotElsewhere:
-		return Artifact{}, fmt.Errorf("order %q on the Lease for a %s: %w", order.Kind, kind, errOrderKind)
+		return Artifact{}, fmt.Errorf("request %q on the Lease for a %s: %w", order.Kind, kind, errOrderKind)
 	case err != nil:
 		return Artifact{}, err
 	case order.Kind == leases.SnapshotDelete:
@@ -149,12 +150,13 @@ func (d *Duty) execute(ctx context.Context, kind string, order leases.SnapshotOr
 	return d.elsewhere(ctx, target.Place)
 }
 
-// interrupted says that what was to save ended, and not for its own fault: what follows it is asked again.
+// interrupted says that the session or its recorder ended for another reason than the order. The next session performs
+// the order again.
 func interrupted(err error) bool {
 	return errors.Is(err, ErrIdle) || errors.Is(err, delta.ErrEnded) || errors.Is(err, context.Canceled) || status.Code(err) == codes.Canceled
 }
 
-// conclude writes the final answer until it is written: else what was saved would have to be saved again.
+// conclude retries until the final answer is written. Without the answer, the backup would have to be made again.
 func (d *Duty) conclude(ctx context.Context, component leases.Component, a leases.SnapshotAnswer, artifact Artifact, failure error) error {
 	a.Phase, a.Finished = leases.SnapshotSucceeded, time.Now().UTC()
 	a.Object, a.URI, a.Revision, a.Size, a.SHA256 = artifact.Key, artifact.URI, artifact.Revision, artifact.Size, artifact.SHA256
@@ -162,7 +164,7 @@ func (d *Duty) conclude(ctx context.Context, component leases.Component, a lease
 	if failure != nil {
 		a.Phase, a.Error = leases.SnapshotFailed, failure.Error()
 	}
-	d.Log.InfoContext(ctx, "order answered", "order", a.UID, "phase", string(a.Phase), "object", a.Object, "revision", a.Revision)
+	d.Log.InfoContext(ctx, "request for a backup answered", "order", a.UID, "phase", string(a.Phase), "object", a.Object, "revision", a.Revision)
 	for failures := 1; ; failures++ {
 		err := d.answer(ctx, component, a)
 		if err == nil || ctx.Err() != nil {
@@ -172,7 +174,7 @@ func (d *Duty) conclude(ctx context.Context, component leases.Component, a lease
 	}
 }
 
-// answer an order if it still stands. One that was taken away needs no answer.
+// answer answers an order if it still exists. An order that was deleted needs no answer.
 func (d *Duty) answer(ctx context.Context, component leases.Component, a leases.SnapshotAnswer) error {
 	for {
 		order, err := d.Leases.SnapshotOrder(ctx, component)
@@ -191,11 +193,11 @@ func (d *Duty) answer(ctx context.Context, component leases.Component, a leases.
 	}
 }
 
-// ambientRegion is that of a bucket whose region no one reports: the API's own default.
+// ambientRegion is the region of a bucket without a configured region: the default of the API.
 const ambientRegion = "us-east-1"
 
-// elsewhere saves one full in another bucket, under the record of the lineage's bootstrap, so that it is listed and restored as any
-// other. Nothing that is known of the cluster's own place changes by it.
+// elsewhere saves one full backup in another bucket, with the record of the lineage's bootstrap, so that it can be
+// listed and restored like any other. The state of the cluster's own place does not change.
 func (d *Duty) elsewhere(ctx context.Context, place *leases.SnapshotPlace) (a Artifact, err error) {
 	s, _ := d.at()
 	if s == nil {
@@ -213,7 +215,7 @@ func (d *Duty) elsewhere(ctx context.Context, place *leases.SnapshotPlace) (a Ar
 	if err != nil {
 		return Artifact{}, fmt.Errorf("backup store: %w", err)
 	}
-	// The session's own client ends with the session.
+	// The session's own client is closed with the session.
 	client, err := d.Dial(ctx, d.Local)
 	if err != nil {
 		return Artifact{}, err
@@ -230,14 +232,15 @@ func (d *Duty) elsewhere(ctx context.Context, place *leases.SnapshotPlace) (a Ar
 	a = Artifact{
 		Kind: kindFull, Key: r.Key, URI: c.URI(r.Key), Revision: r.Revision, Size: r.ObjectSize, SHA256: r.SHA256, StorageVersion: r.StorageVersion,
 	}
-	s.log.InfoContext(ctx, "full taken elsewhere", "uri", a.URI, "revision", a.Revision, "bytes", a.Size, "took", time.Since(began))
+	s.log.InfoContext(ctx, "full backup saved in another place", "uri", a.URI, "revision", a.Revision, "bytes", a.Size, "took", time.Since(began))
 	return a, nil
 }
 
-// placed is the configuration of the place: the agent's own, with what the place says. Object lock is the bucket's.
+// placed returns the configuration of the place: the agent's own configuration with the fields of the place. The
+// bucket decides about object lock.
 func placed(own store.Config, place *leases.SnapshotPlace) (store.Config, error) {
 	if place == nil {
-		return store.Config{}, errors.New("the order names no bucket")
+		return store.Config{}, errors.New("the request does not specify a bucket")
 	}
 	s := store.S3{Region: ambientRegion}
 	if own.S3 != nil {
@@ -257,16 +260,16 @@ func placed(own store.Config, place *leases.SnapshotPlace) (store.Config, error)
 	moved := strings.TrimSuffix(s.Endpoint, "/") != strings.TrimSuffix(was.Endpoint, "/")
 	switch {
 	case own.S3 != nil && !moved && s.Bucket == was.Bucket && s.Prefix == was.Prefix:
-		return store.Config{}, errors.New("that is where the cluster is backed up to anyway: leave spec.store out")
+		return store.Config{}, errors.New("spec.store is the place of the cluster's own backups; remove spec.store")
 	case moved && s.Encryption != nil && s.Encryption.Mode == store.EncryptionCustomerKey:
-		return store.Config{}, errors.New("the store's sse.mode is CustomerKey, and that key would be sent to another endpoint: leave spec.store.endpoint out")
+		return store.Config{}, errors.New("the store's sse.mode is CustomerKey, and that key would be sent to another endpoint; remove spec.store.endpoint")
 	}
 	c := store.Config{S3: &s, Sealing: own.Sealing}
 	return c, c.Validate()
 }
 
-// bearElsewhere makes sure of the record of the lineage's bootstrap in another place. Which parent it has the record in our own
-// place reports, where it can be read.
+// bearElsewhere ensures that the record of the lineage's bootstrap exists in another place. The parent is taken from
+// the record in the cluster's own place, if it can be read.
 func (s *session) bearElsewhere(ctx context.Context, other store.Store) error {
 	ctx, cancel := context.WithTimeout(ctx, bearTimeout)
 	defer cancel()

@@ -28,7 +28,7 @@ const (
 	deltaLease = leases.ComponentDeltaSnapshot
 )
 
-// orderer does what druid does.
+// orderer writes orders as druid does.
 type orderer struct {
 	t         *testing.T
 	admin     *kubernetes.Clientset
@@ -39,7 +39,7 @@ func (o orderer) store() *leases.Store {
 	return leases.NewStore(o.admin.CoordinationV1().Leases(o.namespace), "demo")
 }
 
-// order on a Lease; the answer to an earlier one goes.
+// order writes an order on a Lease and deletes the answer to an earlier one.
 func (o orderer) order(component leases.Component, uid string) {
 	o.t.Helper()
 	o.patchOrder(component, uid, "", leases.SnapshotTarget{})
@@ -82,7 +82,7 @@ func (o orderer) answered(component leases.Component, uid string, want leases.Sn
 	return a
 }
 
-// object is the size of what is in the store.
+// object returns the size of an object in the store.
 func object(t *testing.T, s store.Store, key string) (size int64) {
 	t.Helper()
 	for o, err := range s.List(t.Context(), key) {
@@ -136,7 +136,7 @@ func TestOrdersAreObeyedOnceAndAnswered(t *testing.T) {
 	if delta.Revision < last || delta.Object != "" && delta.Size != object(t, s, delta.Object) {
 		t.Errorf("answered %+v after revision %d", delta, last)
 	}
-	// By now the Leases were renewed again and again, each time with the orders on them.
+	// By now, the Leases were renewed several times, each time with the orders on them.
 	if after := len(history(t, s).Fulls); after != fulls {
 		t.Errorf("%d fulls, want %d: an order was performed twice", after, fulls)
 	}
@@ -173,13 +173,13 @@ func TestAFinalFullIsNamedSoAndFollowsTheDeltas(t *testing.T) {
 	isVerified(t, s, client, last)
 	for component, kind := range map[leases.Component]leases.SnapshotKind{deltaLease: leases.SnapshotFinal, fullLease: "Tomorrow's"} {
 		o.orderKind(component, "unknown", kind)
-		if answer := o.answered(component, "unknown", leases.SnapshotFailed); !strings.Contains(answer.Error, "does not know such an order") {
+		if answer := o.answered(component, "unknown", leases.SnapshotFailed); !strings.Contains(answer.Error, "does not know this kind of request") {
 			t.Errorf("%s on %s: answered %+v", kind, component, answer)
 		}
 	}
 }
 
-// Who asks for an ordinary full must not be given a final one, which stays permanently, nor the other way round.
+// A request for an ordinary full backup must not return a final one, which is kept permanently, and the reverse.
 func TestFinalAndOrdinaryFullsAreTakenApart(t *testing.T) {
 	o, answers := newOrders(), make(chan Artifact, 3)
 	var group errgroup.Group
@@ -268,7 +268,7 @@ func TestAnOrderThatFailsReportsWhy(t *testing.T) {
 	o.answered(fullLease, "good again", leases.SnapshotSucceeded)
 }
 
-// full is a store that may have no room.
+// full is a store that can be out of space.
 type full struct {
 	store.Store
 	broken atomic.Bool

@@ -13,7 +13,7 @@ import (
 	"github.com/etcd-druid/druid/internal/loop"
 )
 
-// recording is a recorder at work.
+// recording is a recorder that is running.
 type recording struct {
 	*delta.Recorder
 	from   int64
@@ -21,11 +21,12 @@ type recording struct {
 
 	mu     sync.Mutex
 	status delta.Status
-	// bytes of the deltas that it saved.
+	// bytes of the delta backups that the recorder saved.
 	bytes int64
 }
 
-// record starts the recorder at a revision. It outlives ctx, so that what it has can be flushed when ctx has ended.
+// record starts the recorder at a revision. The recorder outlives ctx, so that its buffer can be flushed when ctx has
+// ended.
 func (s *session) record(ctx context.Context, from int64) {
 	r := &recording{from: from}
 	var before delta.Digest
@@ -49,7 +50,7 @@ func (s *session) record(ctx context.Context, from int64) {
 	r.Recorder, r.cancel = recorder, cancel
 	s.recorder = r
 	s.orders.follow(r)
-	s.log.InfoContext(ctx, "deltas began", "from", from)
+	s.log.InfoContext(ctx, "recording of delta backups started", "from", from)
 	s.group.Go(func() error {
 		err := loop.Recover(func() error { return recorder.Run(running) })
 		s.ended <- func(ctx context.Context) {
@@ -61,10 +62,12 @@ func (s *session) record(ctx context.Context, from int64) {
 	})
 }
 
-// checkpointInterval of deltas: for each etcd reads its whole database, some seconds of one core for 8 GiB.
+// checkpointInterval of delta backups. For each checkpoint, etcd reads its complete database, which takes some seconds
+// of one core for 8 GiB.
 const checkpointInterval = time.Hour
 
-// recorderEnded: whatever the reason, store and etcd are looked at before it is begun again.
+// recorderEnded handles the end of the recorder. Whatever the reason, the store and etcd are read before the recorder
+// starts again.
 func (s *session) recorderEnded(ctx context.Context, r *recording, err error) {
 	if ctx.Err() != nil {
 		return
@@ -79,7 +82,8 @@ func (s *session) recorderEnded(ctx context.Context, r *recording, err error) {
 	}
 	switch {
 	case errors.Is(err, delta.ErrGap), errors.Is(err, delta.ErrFork):
-		// What follows may be there, but was left out once. Unless a full comes before it, it would be left out again.
+		// The changes might exist, but the watch omitted them once and would omit them again, unless a full backup
+		// comes first.
 		s.gap = r.saved()
 	case errors.Is(err, delta.ErrCompacted), errors.Is(err, delta.ErrAhead):
 	default:
@@ -88,14 +92,14 @@ func (s *session) recorderEnded(ctx context.Context, r *recording, err error) {
 	s.inform.recorderFailed(ctx, err)
 }
 
-// saved is the last revision that it saved.
+// saved returns the last revision that the recorder saved.
 func (r *recording) saved() int64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return max(r.status.Saved, r.from-1)
 }
 
-// received is the last revision of which it needs no watch any more.
+// received returns the last revision for which the recorder no longer needs a watch.
 func (r *recording) received() int64 {
 	saved := r.saved()
 	r.mu.Lock()
@@ -103,14 +107,14 @@ func (r *recording) received() int64 {
 	return max(r.status.Received, saved)
 }
 
-// end is the end of the recorder, where there is one.
+// end ends the recorder, if there is one.
 func (r *recording) end() {
 	if r != nil {
 		r.cancel()
 	}
 }
 
-// observed is informed of all that the recorder does, by its own goroutine.
+// observed receives the status of the recorder, in the recorder's own goroutine.
 func (s *session) observed(ctx context.Context, r *recording, status delta.Status) {
 	r.mu.Lock()
 	before := r.status
@@ -129,7 +133,7 @@ func (s *session) observed(ctx context.Context, r *recording, status delta.Statu
 	s.inform.recorded(ctx, status)
 }
 
-// flush saves what is at hand when leadership ends. No one waits for long: what is not saved the next leader saves.
+// flush saves the buffered changes when leadership ends. It does not wait for long: the next leader saves the rest.
 func (s *session) flush(ctx context.Context) {
 	if s.recorder == nil {
 		return
@@ -141,22 +145,23 @@ func (s *session) flush(ctx context.Context) {
 		s.log.WarnContext(ctx, "last delta backup failed", "err", err)
 		return
 	}
-	s.log.InfoContext(ctx, "last delta saved", "revision", saved)
+	s.log.InfoContext(ctx, "last delta backup saved", "revision", saved)
 }
 
-// relookInterval is how long what was saved is believed to be there: someone may delete it, or another cluster come into
-// its place.
+// revalidationInterval is how long backups that were saved are assumed to exist. Someone can delete them, or another
+// cluster can use the place.
 const revalidationInterval = 10 * time.Minute
 
-var errGone = errors.New("backups that were saved are gone from the store: only a new full closes the gap")
+var errGone = errors.New("saved backups are missing from the store; only a new full backup closes the gap")
 
-// stale says that it is time to look next to the recorder. Without one the store is looked at more often.
+// stale says that it is time to check the store while the recorder runs. Without a recorder, the store is checked more
+// often.
 func (s *session) stale(now time.Time) bool {
 	return s.recorder != nil && s.catalogState&(CatalogComplete|unsound) != 0 && !now.Before(s.looked.Add(s.revalidation)) && !s.read.resting(now)
 }
 
-// observeAgain looks while the recorder goes on, and ends it where nothing more may be saved. A store that does not answer
-// leaves the chain as it was: what goes on being saved still leads on from it.
+// observeAgain checks the store while the recorder continues, and ends the recorder if nothing more may be saved. If
+// the store does not respond, the state stays, because new delta backups still continue the saved ones.
 func (s *session) observeAgain(ctx context.Context) {
 	was, doubt, saved := s.catalogState, s.doubt, s.recorder.saved()
 	err := s.review(ctx, saved)
@@ -191,7 +196,8 @@ func (s *session) observeAgain(ctx context.Context) {
 	s.inform.read(ctx, s.newest, s.saved, s.catalogState, hindrance, s.doubt)
 }
 
-// review lists what is there of what was saved before, up to a revision. What etcd compacted meanwhile the recorder has.
+// review lists which of the objects saved before still exist, up to a revision. The recorder has what etcd compacted
+// meanwhile.
 func (s *session) review(ctx context.Context, saved int64) error {
 	if _, err := s.revision(ctx, 0); err != nil { // before the listing, as look does
 		return err

@@ -22,7 +22,7 @@ import (
 	"github.com/etcd-druid/druid/backup/store"
 )
 
-// seesAgain is an agent that looks at the store often while it saves.
+// seesAgain returns an agent that checks the store often while it saves.
 func seesAgain(t *testing.T) (g *group, a *neighbour) {
 	t.Helper()
 	g = newGroup(t, 1)
@@ -53,7 +53,7 @@ func TestBackupsThatVanishAreMissedWhileTheRecorderRuns(t *testing.T) {
 	last := put(t, client, 5)
 	savedUpTo(t, files, last)
 	isVerified(t, files, client, last)
-	// A hole behind the newest full.
+	// A gap after the newest full backup.
 	last = put(t, client, 5)
 	savedUpTo(t, files, last)
 	h := history(t, files)
@@ -139,7 +139,7 @@ func TestWhatAReviewMakesOfTheCatalog(t *testing.T) {
 	review(last-5, CatalogEmpty)
 }
 
-// hanging is a store whose List heeds no context: a directory whose mount is gone.
+// hanging is a store whose List ignores its context, like a directory whose mount hangs.
 type hanging struct {
 	store.Store
 	release chan struct{}

@@ -19,20 +19,21 @@ import (
 	"github.com/etcd-druid/druid/leases"
 )
 
-// Pace of what is reported.
+// Intervals of the reports.
 const (
-	// minGap is the least time between two renewals of a Lease, however much changes.
+	// minGap is the minimum time between two renewals of a Lease.
 	minGap = time.Second
-	// fullHeartbeat of the full Lease: a druid that just started knows within it that fulls are taken.
+	// fullHeartbeat is the renewal interval of the full Lease. A druid that just started learns within it that full
+	// backups are taken.
 	fullHeartbeat = time.Minute
 )
 
-// beats are the intervals of the Leases' renewals when nothing changes.
+// beats are the renewal intervals of the Leases when nothing changes.
 type beats struct{ full, delta time.Duration }
 
 func beatsOf(c config.Backup) beats { return beats{fullHeartbeat, c.DeltaLeaseDuration() / 3} }
 
-// reporter reports the two Leases what is saved. What it cannot report it reports later; nothing waits for it.
+// reporter reports on the two Leases what is saved. What it cannot write it writes later. Nothing waits for it.
 type reporter struct {
 	leases *leases.Store
 	config config.Backup
@@ -43,23 +44,23 @@ type reporter struct {
 	mu    sync.Mutex
 	full  notice
 	delta notice
-	// trouble with the store, reported where there is no other.
+	// trouble is an error of the store. It is reported if there is no other error.
 	trouble string
-	// supersededBy is the lineage that the last listing showed to be newer than ours.
+	// supersededBy is the lineage that the last listing showed to be newer than the lineage of this cluster.
 	supersededBy string
-	// taken is the newest full; whole: deltas lead on from it.
+	// taken is the newest full backup. whole says that delta backups continue it.
 	taken catalog.Full
 	whole bool
-	// savedAt: all that was acknowledged by then is saved; toldAt is what of it was reported.
+	// Everything acknowledged by savedAt is saved. reportedAt is the part of it that was reported.
 	savedAt, reportedAt time.Time
-	// lag is the age in seconds of the oldest write that is not saved.
+	// lag returns the age in seconds of the oldest write that is not saved.
 	lag func() float64
 	// verified is what was last read of the proofs of the backups; news has a mark when that changed.
 	verified      leases.Verification
 	pendingUpdate chan struct{}
 }
 
-// notice is what a Lease is to say.
+// notice is the content of a Lease.
 type notice struct {
 	leases.Backup
 	wake chan struct{}
@@ -73,7 +74,7 @@ func newReporter(d *Duty, c config.Backup, self Identity) *reporter {
 	}
 }
 
-// change what is reported. Who calls it says which Leases are to hear of it at once.
+// change changes the report. urgent are the Leases to update at once.
 func (h *reporter) change(change func(), urgent ...*notice) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -86,7 +87,7 @@ func (h *reporter) change(change func(), urgent ...*notice) {
 	}
 }
 
-// failed reports both that they cannot go on. What repeats is logged once, and below too.
+// failed reports on both Leases that backups cannot continue. A repeated error is logged once, as in note.
 func (h *reporter) failed(ctx context.Context, err error) {
 	h.mu.Lock()
 	same := h.trouble != ""
@@ -94,7 +95,7 @@ func (h *reporter) failed(ctx context.Context, err error) {
 	h.mu.Unlock()
 	if !same {
 		h.change(func() {}, &h.full, &h.delta)
-		h.log.WarnContext(ctx, "backups hindered", "what", "store", "err", err)
+		h.log.WarnContext(ctx, "backup failed, retrying", "what", "store", "err", err)
 	}
 }
 
@@ -105,8 +106,8 @@ func (h *reporter) recorderFailed(ctx context.Context, err error) {
 	h.note(ctx, "deltas", &h.delta, err)
 }
 
-// note sets a Lease's error, nil for none. The words of two attempts differ, as by the name of a temporary file; what is
-// reported at once, and logged, is the first.
+// note sets the error on a Lease, nil for none. The text can differ between two attempts, for example by the name of a
+// temporary file. Only the first error is logged and reported at once.
 func (h *reporter) note(ctx context.Context, what string, n *notice, err error) {
 	text := textOf(err)
 	h.mu.Lock()
@@ -118,19 +119,19 @@ func (h *reporter) note(ctx context.Context, what string, n *notice, err error) 
 	}
 	h.change(func() {}, n)
 	if err != nil {
-		h.log.WarnContext(ctx, "backups hindered", "what", what, "err", err)
+		h.log.WarnContext(ctx, "backup failed, retrying", "what", what, "err", err)
 	} else {
-		h.log.InfoContext(ctx, "backups go on", "what", what)
+		h.log.InfoContext(ctx, "backups resumed", "what", what)
 	}
 }
 
-// read reports what a listing shows, what hinders the deltas, and what doubt it left; nil for nothing.
+// read reports what a listing shows, what blocks the delta backups, and its doubt; nil for none.
 func (h *reporter) read(ctx context.Context, newest catalog.Full, saved int64, c CatalogState, hindrance, doubt error) {
 	h.mu.Lock()
 	same := h.trouble == textOf(doubt)
 	h.mu.Unlock()
 	if doubt != nil && !same {
-		h.log.WarnContext(ctx, "backups in doubt", "err", doubt)
+		h.log.WarnContext(ctx, "state of backups uncertain, nothing is deleted", "err", doubt)
 	}
 	by := ""
 	if other, superseded := errors.AsType[*supersededError](doubt); superseded {
@@ -149,14 +150,14 @@ func (h *reporter) read(ctx context.Context, newest catalog.Full, saved int64, c
 	h.note(ctx, "deltas", &h.delta, hindrance)
 }
 
-// hindrances are what is wrong with a chain.
+// hindrances are the errors for the states of the backups.
 var hindrances = map[CatalogState]error{
-	CatalogAhead:  errors.New("the store holds revisions that etcd never had: this history is not the one that was saved"),
-	CatalogBehind: errors.New("more changes wait to be saved than etcd can hand out without holding up writes: a new full is taken, and between what was saved and that one no single revision can be restored"),
-	CatalogBroken: errors.New("what was saved does not lead to what etcd holds: revisions in between are gone, or are others. The leader takes a new full, and to what is between the two nothing can be restored"),
+	CatalogAhead:  errors.New("the store has revisions that etcd never had, so its backups are of another history"),
+	CatalogBehind: errors.New("too many changes wait to be saved to read them without delaying writes. The leader takes a new full backup, and no revision between the last saved one and that backup can be restored"),
+	CatalogBroken: errors.New("the saved backups do not continue to the revisions in etcd: revisions in between are missing or differ. The leader takes a new full backup, and no revision in between can be restored"),
 }
 
-// fullTaken reports a full, and of what it makes of the chain.
+// fullTaken reports a full backup and the state after it.
 func (h *reporter) fullTaken(b leases.Backup, taken catalog.Full, c CatalogState) {
 	h.change(func() {
 		h.full.Backup, h.taken = b, taken
@@ -167,7 +168,7 @@ func (h *reporter) fullTaken(b leases.Backup, taken catalog.Full, c CatalogState
 	}, &h.full, &h.delta)
 }
 
-// recorded reports how far the recorder is.
+// recorded reports the progress of the recorder.
 func (h *reporter) recorded(ctx context.Context, s delta.Status) {
 	problem := s.SaveError
 	if problem == nil {
@@ -189,7 +190,7 @@ func (h *reporter) recorded(ctx context.Context, s delta.Status) {
 	}
 }
 
-// readVerification reads what others found out about the backups. What cannot be read stays what it was.
+// readVerification reads the results that other agents wrote about the backups. On an error, it keeps the last result.
 func (h *reporter) readVerification(ctx context.Context) {
 	_, v, err := h.leases.Full(ctx)
 	if err != nil {
@@ -207,14 +208,14 @@ func (h *reporter) readVerification(ctx context.Context) {
 	}
 }
 
-// disproved reports whether the backups that begin with the newest full were found to be broken.
+// disproved reports whether the newest full backup and the changes after it were found to be invalid.
 func (h *reporter) disproved(newest string) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.verified.Verdict == leases.VerdictBroken && newest != "" && h.verified.Full == newest
 }
 
-// proven is the full that was last found to be sound; empty for none.
+// isVerified returns the full backup that was last found to be intact, or the empty string.
 func (h *reporter) isVerified() string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -228,7 +229,7 @@ func textOf(err error) string {
 	return err.Error()
 }
 
-// unopened reports why there is no store.
+// unopened reports why the store cannot be opened.
 func (h *reporter) unopened(ctx context.Context, err error) {
 	h.trouble = err.Error()
 	for c, patch := range map[leases.Component]patcher{
@@ -236,12 +237,13 @@ func (h *reporter) unopened(ctx context.Context, err error) {
 	} {
 		p, _ := patch(time.Now())
 		if err := h.renew(ctx, c, p); err != nil {
-			h.log.DebugContext(ctx, "backups not reported", "component", string(c), "err", err)
+			h.log.DebugContext(ctx, "state of backups not written to the Lease", "component", string(c), "err", err)
 		}
 	}
 }
 
-// run renews until ctx ends. Nothing is reported then: who leads next may know more already.
+// run renews the Leases until ctx ends. It reports nothing afterwards, because the next leader can have newer
+// information.
 func (h *reporter) run(ctx context.Context) error {
 	var group errgroup.Group
 	group.Go(func() error {
@@ -255,10 +257,10 @@ func (h *reporter) run(ctx context.Context) error {
 	return group.Wait()
 }
 
-// patcher says what to write into a Lease, and what to do once it is written.
+// patcher returns what to write into a Lease, and what to do after the write.
 type patcher func(now time.Time) (p leases.BackupPatch, notified func())
 
-// persist keeps one Lease until ctx ends, also after a panic.
+// persist renews one Lease until ctx ends, and continues after a panic.
 func (h *reporter) persist(ctx context.Context, c leases.Component, wake <-chan struct{}, interval time.Duration, patch patcher) {
 	for ctx.Err() == nil {
 		err := loop.Recover(func() error {
@@ -266,13 +268,13 @@ func (h *reporter) persist(ctx context.Context, c leases.Component, wake <-chan 
 			return nil
 		})
 		if err != nil {
-			h.log.ErrorContext(ctx, "backups not reported", "component", string(c), "err", err)
+			h.log.ErrorContext(ctx, "state of backups not written to the Lease", "component", string(c), "err", err)
 			await(ctx, nil, interval)
 		}
 	}
 }
 
-// keep renews one Lease when there is something to report, and at each interval. A trouble is logged once per change.
+// keep renews one Lease when there is something to report, and at each interval. It logs an error once per change.
 func (h *reporter) keep(ctx context.Context, c leases.Component, wake <-chan struct{}, interval time.Duration, patch patcher) {
 	trouble := ""
 	for await(ctx, wake, interval); ctx.Err() == nil; await(ctx, wake, interval) {
@@ -287,7 +289,7 @@ func (h *reporter) keep(ctx context.Context, c leases.Component, wake <-chan str
 		if text := textOf(err); text != trouble && ctx.Err() == nil {
 			trouble = text
 			if err != nil {
-				h.log.WarnContext(ctx, "backups not reported", "component", string(c), "err", err)
+				h.log.WarnContext(ctx, "state of backups not written to the Lease", "component", string(c), "err", err)
 			}
 		}
 		await(ctx, nil, minGap)
@@ -299,7 +301,7 @@ func (h *reporter) renew(ctx context.Context, c leases.Component, p leases.Backu
 	return h.leases.RenewBackup(ctx, c, p)
 }
 
-// fullPatch moves the full Lease's time while the newest full is not overdue.
+// fullPatch updates the renewal time of the full Lease while the newest full backup is not overdue.
 func (h *reporter) fullPatch(now time.Time) (p leases.BackupPatch, notified func()) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -314,7 +316,7 @@ func (h *reporter) fullPatch(now time.Time) (p leases.BackupPatch, notified func
 	return p, notified
 }
 
-// deltaPatch moves the delta Lease's time when more is known to be saved than when it was last moved.
+// deltaPatch updates the renewal time of the delta Lease when more is known to be saved than at the last update.
 func (h *reporter) deltaPatch(now time.Time) (p leases.BackupPatch, notified func()) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

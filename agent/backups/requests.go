@@ -13,20 +13,20 @@ import (
 	"github.com/etcd-druid/druid/leases"
 )
 
-// Kinds of what is saved, as labels of metrics and in requests.
+// Kinds of backups, as labels of metrics and in requests.
 const (
 	kindFull  = "Full"
 	kindDelta = "Delta"
-	// kindFinal is a full that is the last one, and kept permanently. EtcdSnapshots alone ask for it.
+	// kindFinal is a final full backup, which is kept permanently. Only EtcdSnapshots request it.
 	kindFinal = "Final"
-	// kindStore is a failure of reading the store, before anything is saved.
+	// kindStore is an error while reading the store, before anything is saved.
 	kindStore = "Store"
 )
 
-// Artifact is what was saved on demand.
+// Artifact is a backup made on demand.
 type Artifact struct {
 	Kind string `json:"type"`
-	// Key of the object, and where it is as a URI; empty of a delta where there was nothing to save.
+	// Key of the object, and its location as a URI. Both are empty for a delta backup if there was nothing to save.
 	Key string `json:"object,omitempty"`
 	URI string `json:"uri,omitempty"`
 	// Revision up to which everything is saved.
@@ -34,20 +34,22 @@ type Artifact struct {
 	// Size in bytes.
 	Size   int64  `json:"size,omitempty"`
 	SHA256 string `json:"sha256,omitempty"`
-	// StorageVersion of etcd that a full needs, as etcd reports it; empty of deltas and where etcd did not report it.
+	// StorageVersion is the etcd storage version that a full backup needs, as etcd reports it. It is empty for delta
+	// backups and if etcd did not report it.
 	StorageVersion string `json:"storageVersion,omitempty"`
 }
 
-// What a demand is answered with when nothing was saved.
+// Errors of requests for which nothing was saved.
 var (
-	// ErrIdle: this agent does not back up: it does not lead, there is nothing to do it with, or no full that a delta could
-	// follow.
-	ErrIdle = errors.New("this agent does not back up now")
-	// ErrKind: neither Full nor Delta was asked for.
+	// ErrIdle means that this agent makes no backups: it does not lead, backups are not configured, or there is no
+	// full backup that a delta backup could follow.
+	ErrIdle = errors.New("this agent makes no backups now")
+	// ErrKind means that the request was for neither Full nor Delta.
 	ErrKind = errors.New("want Full or Delta")
 )
 
-// Snapshot saves all that was acknowledged before it was called, as a full or as a delta, and returns when it is saved.
+// Snapshot saves everything that was acknowledged before the call, as a full or a delta backup. It returns when the
+// backup is saved.
 func (d *Duty) Snapshot(ctx context.Context, kind string) (Artifact, error) {
 	s, _ := d.at()
 	switch {
@@ -61,20 +63,20 @@ func (d *Duty) Snapshot(ctx context.Context, kind string) (Artifact, error) {
 	return s.orders.ask(ctx, kindFull)
 }
 
-// final saves what is at hand, so that each revision stays restorable, and then a full that retention never deletes. Where no
-// delta is recorded, the full has it all the same.
+// final saves a delta backup, so that each revision stays restorable, and then a full backup that retention never
+// deletes. If no delta backups are recorded, the full backup contains the changes too.
 func (d *Duty) final(ctx context.Context) (Artifact, error) {
 	s, _ := d.at()
 	if s == nil {
 		return Artifact{}, ErrIdle
 	}
 	if _, err := s.orders.flush(ctx); err != nil && !errors.Is(err, ErrIdle) {
-		return Artifact{}, fmt.Errorf("save the last changes before the final full: %w", err)
+		return Artifact{}, fmt.Errorf("save the last changes before the final full backup: %w", err)
 	}
 	return s.orders.ask(ctx, kindFinal)
 }
 
-// Flush saves what is at hand, before etcd ends. Without anything to do it for it does nothing.
+// Flush saves the buffered changes before etcd ends. It does nothing if this agent makes no backups.
 func (d *Duty) Flush(ctx context.Context) error {
 	s, _ := d.at()
 	if s == nil {
@@ -88,24 +90,24 @@ func (d *Duty) Flush(ctx context.Context) error {
 	return nil
 }
 
-// answer is what an order came to.
+// answer is the result of a request.
 type answer struct {
 	artifact Artifact
 	err      error
 }
 
-// orders are what others than the loop want of a session.
+// orders are the requests to a session from outside its loop.
 type orders struct {
-	// asked holds a mark when someone wants a full.
+	// asked has an entry while a full backup is requested.
 	asked chan struct{}
-	// uri of a key in the store.
+	// uri returns the URI of a key in the store.
 	uri func(key string) string
 
 	mu sync.Mutex
-	// waits for a full, by its kind.
+	// waits has the requests that wait for a full backup, by kind.
 	waits   map[string][]chan<- answer
 	refused bool
-	// recorder at work, nil for none.
+	// recorder that is running, or nil.
 	recorder *recording
 }
 
@@ -113,7 +115,7 @@ func newOrders() *orders {
 	return &orders{asked: make(chan struct{}, 1), uri: func(string) string { return "" }, waits: map[string][]chan<- answer{}}
 }
 
-// ask for a full, an ordinary or a final one, and wait for it.
+// ask requests an ordinary or a final full backup and waits for it.
 func (o *orders) ask(ctx context.Context, kind string) (Artifact, error) {
 	wait := make(chan answer, 1)
 	o.mu.Lock()
@@ -141,8 +143,8 @@ func (o *orders) waiting() bool {
 	return len(o.waits) > 0
 }
 
-// take says of which kind a full is to be that begins now, and returns how to answer all who have asked for that kind by now:
-// it has what was acknowledged before. Who asked for the other kind waits for the next one.
+// take returns the kind of the full backup that begins now, and a func that answers all requests for that kind so far:
+// the backup contains everything acknowledged before it. Requests for the other kind wait for the next backup.
 func (o *orders) take() (kind string, answer func(Artifact, error)) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -153,7 +155,7 @@ func (o *orders) take() (kind string, answer func(Artifact, error)) {
 	return kind, o.answerAll(kind)
 }
 
-// answerAll returns how to answer all who wait for kind now. The caller holds the lock.
+// answerAll returns a func that answers all requests that wait for kind now. The caller holds the lock.
 func (o *orders) answerAll(kind string) func(Artifact, error) {
 	waits := o.waits[kind]
 	delete(o.waits, kind)
@@ -164,7 +166,7 @@ func (o *orders) answerAll(kind string) func(Artifact, error) {
 	}
 }
 
-// refuse all who wait, and anyone who still comes.
+// refuse rejects all waiting requests and all later ones.
 func (o *orders) refuse() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -174,7 +176,7 @@ func (o *orders) refuse() {
 	}
 }
 
-// follow says which recorder flushes.
+// follow sets the recorder that flush uses.
 func (o *orders) follow(r *recording) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -201,16 +203,17 @@ func (o *orders) flush(ctx context.Context) (Artifact, error) {
 	return a, nil
 }
 
-// deleteTimeout bounds the order to delete one full, from its first beginning: anyone who deletes an EtcdSnapshot waits for it.
+// deleteTimeout bounds a request to delete one full backup, from its first start, because the deletion of an
+// EtcdSnapshot waits for it.
 const deleteTimeout = 5 * time.Minute
 
-// refusal is final: the same will be said as long as no one changes anything.
+// refusal is a final error: a retry has the same result until someone changes something.
 type refusal struct{ error }
 
 func refuse(format string, args ...any) error { return refusal{fmt.Errorf(format, args...)} }
 
-// delete the full that an order names, once nothing else needs it. What keeps it from being tried is waited for until ctx
-// ends, or the order is taken back; what refuses it is final.
+// delete deletes the full backup that an order names, if nothing else needs it. While it cannot be tried, it waits
+// until ctx ends or the order is canceled. A refusal is final.
 func (d *Duty) delete(ctx context.Context, order leases.SnapshotOrder, target leases.SnapshotTarget) (Artifact, error) {
 	tries := attempts{pace: d.readPace}
 	for {
@@ -220,7 +223,7 @@ func (d *Duty) delete(ctx context.Context, order leases.SnapshotOrder, target le
 		case s == nil:
 			err = ErrIdle
 		case !s.sound.Load():
-			err = errors.New("what the store holds is not known for certain now, as the Leases of the backups report")
+			err = errors.New("the content of the store is not certain now (see the Leases of the backups)")
 		default:
 			done := make(chan Artifact, 1) // a pass that hangs may end when no one waits for it any more
 			err = d.pass(ctx, func(ctx context.Context) error {
@@ -237,7 +240,7 @@ func (d *Duty) delete(ctx context.Context, order leases.SnapshotOrder, target le
 			return Artifact{}, err
 		}
 		if tries.failed(time.Now()); tries.failures == 1 {
-			d.Log.WarnContext(ctx, "deletion of a backup hindered", "uri", target.URI, "err", err)
+			d.Log.WarnContext(ctx, "deletion of a backup failed, retrying", "uri", target.URI, "err", err)
 		}
 		await(ctx, changed, time.Until(tries.next))
 		if ctx.Err() != nil {
@@ -246,7 +249,7 @@ func (d *Duty) delete(ctx context.Context, order leases.SnapshotOrder, target le
 	}
 }
 
-// delete one full by what a listing of just now shows. One that is gone already is deleted.
+// delete deletes one full backup based on a new listing. It succeeds if the backup was deleted already.
 func (s *session) delete(ctx context.Context, order leases.SnapshotOrder, uri string) (a Artifact, err error) {
 	key, err := s.fullAt(uri)
 	if err != nil {
@@ -267,12 +270,12 @@ func (s *session) delete(ctx context.Context, order leases.SnapshotOrder, uri st
 	}
 	full, found := find(listed, key)
 	if !found {
-		s.log.InfoContext(ctx, "backup to delete was gone", "object", key)
+		s.log.InfoContext(ctx, "backup was already deleted", "object", key)
 		return a, nil
 	}
 	if reason, needed := listed.Needed(s.self.Lineage, key, evidence); needed {
-		return a, refuse("other backups or a restore may need it (%s): retention deletes it once spec.backup.retention does not keep it; "+
-			"to have it gone earlier, delete it in the store", reason.Words())
+		return a, refuse("other backups or a restore might need the backup (%s); retention deletes it when spec.backup.retention no longer keeps it; "+
+			"to delete it earlier, delete it in the store", reason.Words())
 	}
 	if err := t.lasts(ctx); errors.Is(err, errCorrupt) {
 		return a, refusal{err}
@@ -285,36 +288,37 @@ func (s *session) delete(ctx context.Context, order leases.SnapshotOrder, uri st
 	a.Revision, a.Size = full.Revision, full.Size
 	err = s.drop(ctx, catalog.Verdict{Lineage: full.Lineage, Key: key, At: full.At, Size: full.Size, Reason: reasonOrdered})
 	if errors.Is(err, store.ErrLocked) {
-		return a, refuse("%w: retention deletes it once it is unlocked and spec.backup.retention does not keep it", err)
+		return a, refuse("%w: retention deletes it when the lock has ended and spec.backup.retention no longer keeps it", err)
 	}
 	return a, err
 }
 
-// stands says, by an error, that an order was taken back: anyone who keeps the backup after all must not lose it to an attempt that waited.
+// stands returns an error if the order was canceled, so that an attempt that waited does not delete a backup that the
+// user decided to keep.
 func (s *session) stands(ctx context.Context, order leases.SnapshotOrder) error {
 	now, err := s.Leases.SnapshotOrder(ctx, leases.ComponentFullSnapshot)
 	if err != nil {
-		return fmt.Errorf("whether the deletion is still ordered: %w", err)
+		return fmt.Errorf("read whether the deletion is still requested: %w", err)
 	}
 	if now.UID != order.UID || now.Kind != order.Kind {
-		return refuse("the order was taken back")
+		return refuse("the request was canceled")
 	}
 	return nil
 }
 
-// reasonOrdered is why a full goes that retention would keep.
+// reasonOrdered is the reason for the deletion of a full backup that retention would keep.
 const reasonOrdered catalog.Reason = "ordered"
 
-// fullAt is the key of the full at a URI, if that is in our place.
+// fullAt returns the key of the full backup at a URI, if the URI is in the place of this cluster.
 func (s *session) fullAt(uri string) (string, error) {
 	place := s.orders.uri(s.config.Prefix) + "/"
 	name, ours := strings.CutPrefix(uri, place)
 	if !ours {
-		return "", refuse("it is not below %s, where this cluster is backed up to now: delete it there", place)
+		return "", refuse("the backup is not below %s, the present place of this cluster's backups; delete it in its own store", place)
 	}
 	key := s.config.Prefix + "/" + name
 	if _, ok := catalog.ParseFull(s.config.Prefix, key); !ok {
-		return "", refuse("it is no full backup of this cluster: only these are deleted by order")
+		return "", refuse("the object is not a full backup of this cluster, and only full backups can be deleted on request")
 	}
 	return key, nil
 }

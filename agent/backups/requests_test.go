@@ -23,11 +23,11 @@ import (
 	"github.com/etcd-druid/druid/test/bucket"
 )
 
-// bound is a store in which objects may be locked.
+// bound is a store in which objects can be locked.
 type bound struct {
 	store.Store
 	key string
-	// first is called, once, by what is to be deleted first, and fails it.
+	// first is called once, before the first deletion, and fails it.
 	first atomic.Pointer[func()]
 }
 
@@ -42,7 +42,7 @@ func (b *bound) Delete(ctx context.Context, key string) error {
 	return b.Store.Delete(ctx, key)
 }
 
-// deletes orders the deletion of a full, and returns the final answer.
+// deletes requests the deletion of a full backup and returns the final answer.
 func (o orderer) deletes(uid, uri string, want leases.SnapshotPhase) leases.SnapshotAnswer {
 	o.t.Helper()
 	o.patchOrder(fullLease, uid, leases.SnapshotDelete, leases.SnapshotTarget{URI: uri})
@@ -104,10 +104,10 @@ func TestAFullIsDeletedByOrderUnlessSomethingNeedsIt(t *testing.T) {
 	for uri, says := range map[string]string{
 		fulls[4].URI: catalog.ReasonNewest.Words(), fulls[3].URI: catalog.ReasonSpare.Words(),
 		strings.TrimSuffix(fulls[4].URI, fulls[4].Object) + first.Key:    catalog.ReasonNeeded.Words(),
-		strings.Replace(fulls[1].URI, "s3://", "s3://other-", 1):         "where this cluster is backed up to now",
-		strings.Replace(fulls[1].URI, ".snap.zst", ".delta.zst", 1):      "no full backup of this cluster",
-		strings.Replace(fulls[1].URI, prefix, prefix+"/../of-others", 1): "no full backup of this cluster",
-		"": "where this cluster is backed up to now",
+		strings.Replace(fulls[1].URI, "s3://", "s3://other-", 1):         "the present place of this cluster's backups",
+		strings.Replace(fulls[1].URI, ".snap.zst", ".delta.zst", 1):      "not a full backup of this cluster",
+		strings.Replace(fulls[1].URI, prefix, prefix+"/../of-others", 1): "not a full backup of this cluster",
+		"": "the present place of this cluster's backups",
 	} {
 		cases++ // an answer that is written again is of its own order
 		if answer := o.deletes(fmt.Sprintf("refused-%d", cases), uri, leases.SnapshotFailed); !strings.Contains(answer.Error, says) || answer.Object != "" {
@@ -178,12 +178,12 @@ func TestADeletionThatNoOnePerformsInTimeFails(t *testing.T) {
 	background(t, a.ServeOrders)
 	a.Configure(c)
 	answer := o.answered(fullLease, "old", leases.SnapshotFailed)
-	if !strings.Contains(answer.Error, "not deleted within 5m0s") || !strings.Contains(answer.Error, "not known for certain") {
+	if !strings.Contains(answer.Error, "not deleted within 5m0s") || !strings.Contains(answer.Error, "not certain now") {
 		t.Errorf("answered %+v", answer)
 	}
 }
 
-// More than a watch may catch up with is left to a full.
+// If a watch would have to read more than it may catch up with, a full backup is taken.
 func TestWhatIsFarBehindIsFollowedByAFull(t *testing.T) {
 	t.Parallel()
 	_, _, agentOf := snapshotLeases(t)
@@ -214,7 +214,7 @@ func TestWhatIsFarBehindIsFollowedByAFull(t *testing.T) {
 	}
 }
 
-// So is what a recorder could not read because the store took nothing.
+// The same applies to changes that a recorder could not read because the store accepted nothing.
 func TestARecorderThatFallsFarBehindIsFollowedByAFull(t *testing.T) {
 	t.Parallel()
 	_, _, agentOf := snapshotLeases(t)
@@ -245,7 +245,7 @@ func TestARecorderThatFallsFarBehindIsFollowedByAFull(t *testing.T) {
 	isVerified(t, s, client, last)
 }
 
-// jammed takes no delta before it is let.
+// jammed accepts no delta backup until it is allowed to.
 type jammed struct {
 	store.Store
 	let <-chan struct{}
@@ -262,7 +262,7 @@ func (j jammed) Put(ctx context.Context, key string, r io.Reader, o store.PutOpt
 	return j.Store.Put(ctx, key, r, o)
 }
 
-// What is written while a listing takes its time counts as well.
+// Changes that are written during a slow listing count too.
 func TestWhatAListingFallsBehindCounts(t *testing.T) {
 	t.Parallel()
 	_, _, agentOf := snapshotLeases(t)
@@ -286,7 +286,7 @@ func TestWhatAListingFallsBehindCounts(t *testing.T) {
 	}
 }
 
-// whileListed is a store that something happens next to while it is listed.
+// whileListed is a store that runs a function while it is listed.
 type whileListed struct {
 	store.Store
 	happens func()
@@ -322,7 +322,7 @@ func TestAListingEndsWhenTheConfigurationChanges(t *testing.T) {
 	savedUpTo(t, s, put(t, client, 5))
 }
 
-// endless is a store whose first listing goes on until its context ends.
+// endless is a store whose first listing continues until its context ends.
 type endless struct {
 	store.Store
 	began chan<- struct{}

@@ -13,12 +13,12 @@ import (
 	"github.com/etcd-druid/druid/leases"
 )
 
-// orphanAge is how old what an upload left behind must be: no upload of a full takes a day.
+// orphanAge is the minimum age of an unfinished upload before it is removed. No upload of a full backup takes a day.
 const orphanAge = 24 * time.Hour
 
-// Prune lets go what retention does not keep, once at the beginning and after each full, until ctx ends, and hangPatience
-// longer at most: with the leader's Lease, which Run does not need. It does nothing while Run has no session, or one whose
-// chain is not whole: what is there may be another's, or all that is left.
+// Prune deletes what retention does not keep, once at the start and after each full backup, until ctx ends and at most
+// hangTimeout longer. It needs the leader's Lease, which Run does not need. It does nothing while Run has no session,
+// or one whose backups are not complete: the objects might belong to another cluster, or be the only ones left.
 func (d *Duty) Prune(ctx context.Context) error {
 	tries := attempts{pace: d.readPace}
 	d.prune()
@@ -46,7 +46,7 @@ func (d *Duty) Prune(ctx context.Context) error {
 		tries.failed(time.Now())
 		d.Metrics.failed(kindStore)
 		if tries.failures == 1 && ctx.Err() == nil {
-			d.Log.WarnContext(ctx, "retention hindered", "err", err)
+			d.Log.WarnContext(ctx, "retention failed, retrying", "err", err)
 		}
 		d.prune()
 		await(ctx, nil, time.Until(tries.next))
@@ -54,8 +54,8 @@ func (d *Duty) Prune(ctx context.Context) error {
 	return nil
 }
 
-// retain deletes what a listing of just now shows to be superfluous, oldest first, and what dead uploads left. It is safe
-// to end anywhere.
+// retain deletes the superfluous objects of a new listing, oldest first, and removes unfinished uploads. It can stop
+// at any point.
 func (s *session) retain(ctx context.Context) (err error) {
 	t, err := s.begins(ctx)
 	if err != nil {
@@ -75,7 +75,7 @@ func (s *session) retain(ctx context.Context) (err error) {
 		}
 		err := s.drop(ctx, v)
 		if errors.Is(err, store.ErrLocked) {
-			s.log.DebugContext(ctx, "backup kept by its lock", "object", v.Key) // it goes when a later pass finds it unlocked
+			s.log.DebugContext(ctx, "locked backup kept", "object", v.Key) // it goes when a later pass finds it unlocked
 			continue
 		}
 		if err != nil {
@@ -85,7 +85,8 @@ func (s *session) retain(ctx context.Context) (err error) {
 	return s.sweep(ctx)
 }
 
-// survey lists what is there, and reads what was found out about it. In a place that is another's there is nothing to delete.
+// survey lists the store and reads the results of verifications. In a place that belongs to another cluster, nothing
+// is deleted.
 func (s *session) survey(ctx context.Context) (catalog.Catalog, catalog.Evidence, error) {
 	listed, unread, err := catalogOf(ctx, s.store, s.config.Prefix)
 	if err = errors.Join(err, undeleted(unread)); err != nil {
@@ -98,8 +99,8 @@ func (s *session) survey(ctx context.Context) (catalog.Catalog, catalog.Evidence
 	return listed, evidence, err
 }
 
-// evidence is what was found out about the backups. Nothing is deleted while that cannot be read; where no one keeps the
-// Lease, nothing was found out.
+// evidence returns the results of verifications. While they cannot be read, nothing is deleted. Without a Lease, there
+// are no results.
 func (s *session) evidence(ctx context.Context) (catalog.Evidence, error) {
 	e := catalog.Evidence{IsVerified: map[string]bool{}, Broken: map[string]bool{}}
 	_, v, err := s.Leases.Full(ctx)
@@ -107,7 +108,7 @@ func (s *session) evidence(ctx context.Context) (catalog.Evidence, error) {
 	case errors.Is(err, leases.ErrAbsent):
 		return e, nil
 	case err != nil:
-		return e, fmt.Errorf("what is known of the backups: %w", err)
+		return e, fmt.Errorf("read the results of verifications: %w", err)
 	}
 	if v.VerifiedFull != "" {
 		e.IsVerified[v.VerifiedFull] = true
@@ -118,7 +119,7 @@ func (s *session) evidence(ctx context.Context) (catalog.Evidence, error) {
 	return e, nil
 }
 
-// drop deletes one object. One that is locked stays, with store.ErrLocked.
+// drop deletes one object. A locked object stays, with store.ErrLocked.
 func (s *session) drop(ctx context.Context, v catalog.Verdict) error {
 	crash.Before("delete-backup")
 	err := s.store.Delete(ctx, v.Key)

@@ -19,8 +19,8 @@ import (
 	"github.com/etcd-druid/druid/membership"
 )
 
-// session is the work under one configuration and one identity, for as long as this member leads. What is not said to be
-// shared is touched by the loop of run alone.
+// session is the work for one configuration and one identity while this member leads. Only the loop of run uses the
+// fields that are not marked as shared.
 type session struct {
 	*Duty
 	config config.Backup
@@ -31,47 +31,52 @@ type session struct {
 	watch  *clientv3.Client
 	group  *errgroup.Group
 
-	// chain, with the last revision that is saved in it, and where RecordAnew begins.
+	// chain, with its last saved revision, and the revision after which RecordAgain starts.
 	catalogState CatalogState
 	saved        int64
 	now          int64
-	// doubt about what the store holds, for which nothing is deleted though the chain may be whole; nil for none.
+	// doubt about the content of the store, nil for none. Nothing is deleted meanwhile, even if the backups are
+	// complete.
 	doubt error
-	// newest full: when it was taken, by our clock at most at the time when we first saw it, and when the next one is due.
+	// newest full backup, when it was taken (at most the time of this clock when the session first saw it), and when
+	// the next one is due.
 	newest catalog.Full
 	due    time.Time
-	// behind is what followed the newest full when the store was listed, and how many bytes the recorder had saved then.
+	// behind is what followed the newest full backup when the store was listed, and how many bytes the recorder had
+	// saved then.
 	behind struct {
 		tail
 		bytes int64
 	}
-	// digest of the last revision that was saved when the store was listed, and that revision; zero where it is not known.
+	// digest of the last revision that was saved when the store was listed, and that revision. Both are zero if
+	// unknown.
 	digest   delta.Digest
 	digestOf int64
-	// gap is the last saved revision behind which the watch left something out, or behind which etcd has another history; 0 for none.
+	// gap is the last saved revision after which the watch omitted changes or etcd has another history, 0 for none.
 	gap int64
 
 	read    attempts
 	looked  time.Time
 	full    attempts
 	fulling bool
-	// replacing of fulls that were found to be broken.
+	// replacing of full backups that were found to be invalid.
 	replacing replacing
 	deltas    attempts
 	recorder  *recording
 	last      Decision
 
-	// ended has what is to be done when a recorder or a full ended. There is one of each at a time, so none waits.
+	// ended has the work to do when a recorder or a full backup ended. There is at most one of each, so that neither
+	// blocks.
 	ended chan func(context.Context)
-	// Shared.
+	// The fields below are shared.
 	orders *orders
-	// whole: nothing of this history is missing. sound: besides, it is the one that is saved here. Only then anything is
-	// deleted.
+	// whole means that this history is complete. sound also means that it is the history that is saved here. Only then
+	// is anything deleted.
 	whole, sound atomic.Bool
 	inform       *reporter
 }
 
-// attempts at something that fails.
+// attempts counts failures and computes the pause before the next attempt.
 type attempts struct {
 	pace     pace
 	failures int
@@ -97,9 +102,9 @@ func newSession(d *Duty, c config.Backup, self Identity, s store.Store) *session
 	}
 }
 
-// run decides and starts until ctx ends or the session is not current any more.
+// run decides and starts steps until ctx ends or the session is no longer current.
 func (s *session) run(ctx context.Context, current func() (<-chan struct{}, bool)) (err error) {
-	// It is needed for a moment after ctx ended.
+	// The client is needed for a moment after ctx ended.
 	if s.client, err = s.Dial(context.WithoutCancel(ctx), s.Local); err != nil {
 		return fmt.Errorf("backups: %w", err)
 	}
@@ -108,7 +113,7 @@ func (s *session) run(ctx context.Context, current func() (<-chan struct{}, bool
 		return fmt.Errorf("backups: %w", err)
 	}
 	defer func() { err = errors.Join(err, s.watch.Close()) }()
-	s.log.InfoContext(ctx, "backups began", "prefix", s.config.Prefix)
+	s.log.InfoContext(ctx, "backups started", "prefix", s.config.Prefix)
 	defer s.log.InfoContext(ctx, "backups ended")
 	working, end := context.WithCancel(ctx)
 	s.group = &errgroup.Group{}
@@ -152,7 +157,8 @@ func (s *session) loop(ctx context.Context, current func() (<-chan struct{}, boo
 	return nil
 }
 
-// learn looks at the store where that is due, until what the session is about changes: it may be the wrong place, and full of objects.
+// learn reads the store when that is due, until the configuration or the identity changes: the store can be the wrong
+// place, and full of objects.
 func (s *session) learn(ctx context.Context, changed <-chan struct{}) {
 	look := s.observe
 	switch now := time.Now(); {
@@ -175,7 +181,7 @@ func (s *session) learn(ctx context.Context, changed <-chan struct{}) {
 	look(ctx)
 }
 
-// settle has retention look once the chain is found to be whole and beyond doubt.
+// resolvePending requests a retention run once the backups are found to be complete and beyond doubt.
 func (s *session) resolvePending() {
 	whole := s.catalogState == CatalogComplete
 	switch was := s.whole.Swap(whole); {
@@ -219,10 +225,10 @@ func (s *session) note(ctx context.Context, d Decision) {
 	}
 	s.last = d
 	s.Metrics.decided(d.Rule)
-	s.log.InfoContext(ctx, "backups decided", "verdict", string(d.Verdict), "rule", d.Rule)
+	s.log.InfoContext(ctx, "backup decision changed", "verdict", string(d.Verdict), "rule", d.Rule)
 }
 
-// rest until something ended, was asked for or is due, or ctx ended.
+// rest waits until a step ended, a request arrived, something is due, or ctx ended.
 func (s *session) rest(ctx context.Context, changed <-chan struct{}) {
 	timer := time.NewTimer(s.pause(time.Now()))
 	defer timer.Stop()
@@ -240,7 +246,7 @@ func (s *session) rest(ctx context.Context, changed <-chan struct{}) {
 	}
 }
 
-// pause until the next thing that only time brings.
+// pause returns the time until the next step that depends on time.
 func (s *session) pause(now time.Time) time.Duration {
 	pause := maxRest
 	for _, at := range []time.Time{s.due, s.read.next, s.full.next, s.deltas.next, s.replacing.taken.next, s.looked.Add(s.revalidation)} {
@@ -251,20 +257,20 @@ func (s *session) pause(now time.Time) time.Duration {
 	return pause
 }
 
-// errTerm says that another term began.
-var errTerm = errors.New("leadership changed")
+// errTerm means that another term began.
+var errTerm = errors.New("raft leadership changed")
 
-// errCorrupt keeps everything: the older backups may be the last ones without the damage.
-var errCorrupt = errors.New("the alarm CORRUPT stands: no backup is deleted until it is disarmed")
+// errCorrupt blocks all deletions: the older backups can be the last ones without the corruption.
+var errCorrupt = errors.New("the alarm CORRUPT is raised; no backup is deleted until it is disarmed")
 
-// tenure is the raft term in which something may be deleted.
+// leadershipTerm is the raft term in which deletions are allowed.
 type leadershipTerm struct {
 	s      *session
 	client *clientv3.Client
 	term   uint64
 }
 
-// begins reads the term that our member leads in.
+// begins reads the term in which the agent's own member leads.
 func (s *session) begins(ctx context.Context) (t *leadershipTerm, err error) {
 	client, err := s.Dial(ctx, s.Local)
 	if err != nil {
@@ -293,7 +299,7 @@ func (t *leadershipTerm) read(ctx context.Context) (uint64, error) {
 	return status.RaftTerm, nil
 }
 
-// lasts says, by an error, that the term is over, or that nothing may be deleted in it any more. It is asked before each
+// lasts returns an error if the term is over or no more deletions are allowed in it. It is called before each
 // deletion.
 func (t *leadershipTerm) lasts(ctx context.Context) error {
 	switch now, err := t.read(ctx); {

@@ -58,7 +58,7 @@ func TestNothingIsDeletedWhileTheAlarmOfCorruptionStands(t *testing.T) {
 	}
 }
 
-// look lets a session without a loop look once, and says what it found.
+// look runs one look of a session without a loop, and returns its result.
 func look(t *testing.T, s *session) error {
 	t.Helper()
 	if s.client == nil {
@@ -100,7 +100,7 @@ func TestARecordThatCannotBeReadStopsDeletionAlone(t *testing.T) {
 	}
 }
 
-// archived is a bucket in which a rule moved a record to an archive: it is listed, and reading it is refused.
+// archived is a bucket in which a rule moved a record to an archive: the record is listed, but reading it fails.
 type archived struct{ store.Store }
 
 const archivedLineage = catalog.Lineage("00000000-old")
@@ -242,8 +242,8 @@ func TestABootstrapThatIsRecordedLateNamesItsParent(t *testing.T) {
 	}
 }
 
-// A predecessor's backups in the same place, of a higher epoch, are what a restore of the latest would take: the Lease says so, saving goes
-// on, and it is over when they are gone.
+// The same place has backups of a predecessor with a higher epoch, which a restore of the latest state would use. The
+// Lease reports that, saving continues, and the report ends when they are deleted.
 func TestTheLeaseNamesTheLineageThatSupersedesOurs(t *testing.T) {
 	t.Parallel()
 	const other = catalog.Lineage("0000ffff-old")

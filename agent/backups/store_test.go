@@ -28,7 +28,7 @@ import (
 	"github.com/etcd-druid/druid/test/env"
 )
 
-// mortal is a store whose client may die: from then on nothing comes through any more, and what was under way is torn.
+// mortal is a store whose client can die. Afterwards no call succeeds, and an upload in progress is torn.
 type mortal struct {
 	store.Store
 	dead   atomic.Bool
@@ -39,7 +39,7 @@ func (m *mortal) Put(ctx context.Context, key string, r io.Reader, o store.PutOp
 	return m.Store.Put(ctx, key, io.MultiReader(io.LimitReader(r, 64), dying{m, r}), o)
 }
 
-// dying hands on what follows, unless the client died meanwhile.
+// dying forwards the data unless the client died meanwhile.
 type dying struct {
 	m *mortal
 	r io.Reader
@@ -91,7 +91,7 @@ func TestWhoComesAfterAKilledAgentGoesOn(t *testing.T) {
 	isVerified(t, s, client, last)
 }
 
-// cluster makes the two Leases on a real API server.
+// snapshotLeases creates the two Leases on a real API server.
 func snapshotLeases(t *testing.T) (admin *kubernetes.Clientset, namespace string, agent func(g *group, i int) *neighbour) {
 	t.Helper()
 	api := env.APIServer(t)
@@ -105,7 +105,7 @@ func snapshotLeases(t *testing.T) (admin *kubernetes.Clientset, namespace string
 	return admin, namespace, func(g *group, i int) *neighbour { return g.newAgent(i, api, namespace) }
 }
 
-// inBucket backs up into a bucket of the real server.
+// inBucket returns a configuration with a bucket of the real server.
 func inBucket(t *testing.T, endpoint, name string) *config.Backup {
 	t.Helper()
 	credentials := filepath.Join(t.TempDir(), "credentials")
@@ -201,7 +201,7 @@ func TestTheLeasesReportWhatIsSavedAndThatNothingWasToSave(t *testing.T) {
 		}
 		return nil
 	})
-	// Two renewals of the delta Lease, and nothing more in the store.
+	// The delta Lease is renewed twice, and nothing is added to the store.
 	objects := len(history(t, s).Deltas)
 	var renewed []time.Time
 	eventually(t, "the Lease of an idle cluster is renewed", func() error {
@@ -248,7 +248,7 @@ func TestRetentionDeletesOnlyUnderTheLeadersLease(t *testing.T) {
 		})
 	}
 	savedUpTo(t, s, put(t, client, 5))
-	// The other believes to lead, and even to hold the Lease; raft says that it does not.
+	// The other agent believes that it leads and holds the Lease, but raft says that it does not lead.
 	background(t, b.Prune)
 	for range 4 {
 		take(b)
@@ -290,7 +290,7 @@ func TestRetentionDeletesOnlyUnderTheLeadersLease(t *testing.T) {
 	isVerified(t, s, client, last)
 }
 
-// panics is a store that panics once within a delta, and once within a full.
+// panics is a store that panics once within a delta backup, and once within a full backup.
 type panics struct {
 	store.Store
 	fulls, deltas sync.Once

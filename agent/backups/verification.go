@@ -21,23 +21,24 @@ import (
 )
 
 const (
-	// proofLook between two looks at whether backups are to be proven: schedules count in minutes.
+	// verificationLook is the pause between two checks whether a verification is due. Schedules have a resolution of
+	// minutes.
 	verificationLook = time.Minute
-	// proofPause after an attempt that did not find out: a disk that was full may have room, or etcd an answer. For a store that
-	// was away no one pauses longer than it is.
+	// verificationPause is the pause after a verification without a result: a full disk can have space again, or etcd
+	// an answer. If the store did not respond, the pause ends when it does.
 	verificationPause = time.Hour
-	// proofRate is what of the store is read, in bytes per second, so that the members' own traffic comes first: 8 GiB take
-	// nine minutes.
+	// verificationRate limits the reads from the store in bytes per second, so that the traffic of the members has
+	// priority. 8 GiB take nine minutes.
 	verificationRate = 16 << 20
-	// proofReserve of the scratch directory's file system stays free, in percent: the kubelet evicts Pods from a node of which
-	// less than 10 are.
+	// verificationReserve is the part of the scratch directory's file system that stays free, in percent. The kubelet
+	// evicts Pods from a node with less than 10.
 	verificationReserve = 12
-	// hashTimeout of a member's hash of its database.
+	// hashTimeout bounds a member's hash of its database.
 	hashTimeout = 2 * time.Minute
 )
 
-// Prove proves the backups whenever that is due and our turn, until ctx ends: it restores the newest ones into the scratch
-// directory, compares them, and writes to the Lease of full backups what it found.
+// VerifyBackups verifies the backups whenever that is due and it is this agent's turn, until ctx ends. It restores the
+// newest backups into the scratch directory, compares them, and writes the result to the Lease of full backups.
 func (d *Duty) VerifyBackups(ctx context.Context) error {
 	if err := verify.Clean(d.Scratch); err != nil {
 		d.Log.WarnContext(ctx, "scratch directory not cleaned", "err", err)
@@ -54,7 +55,7 @@ func (d *Duty) VerifyBackups(ctx context.Context) error {
 			decision := DecideVerification(facts)
 			if reported.To(decision) && ctx.Err() == nil {
 				d.Metrics.decisions.WithLabelValues("proof", decision.Rule).Inc()
-				d.Log.InfoContext(ctx, "proof of backups decided", "verdict", string(decision.Verdict), "rule", decision.Rule)
+				d.Log.InfoContext(ctx, "verification decision changed", "verdict", string(decision.Verdict), "rule", decision.Rule)
 			}
 			if decision.Verdict == VerifyBackups {
 				d.verifyBackups(ctx, *c, self, v)
@@ -65,7 +66,7 @@ func (d *Duty) VerifyBackups(ctx context.Context) error {
 	return nil
 }
 
-// observeProof gathers the facts. The Lease is read by the one agent alone whose turn it is.
+// observeVerification gathers the facts. Only the agent whose turn it is reads the Lease.
 func (d *Duty) observeVerification(ctx context.Context, c config.Backup, self Identity, now time.Time) (VerificationFacts, leases.Verification) {
 	f := VerificationFacts{Turn: d.turn(ctx, self), Reported: ReportedUnknown, Resting: rules.No, Newer: rules.No, Due: rules.No}
 	if f.Turn != TurnOurs {
@@ -82,8 +83,8 @@ func (d *Duty) observeVerification(ctx context.Context, c config.Backup, self Id
 	return f, v
 }
 
-// proofDue reports whether the schedule came so many times since a moment. One that is yet to come was reported by a clock that
-// was ahead.
+// verificationDue reports whether the schedule has fired at least times times since a moment. A moment in the future
+// comes from a clock that was ahead.
 func verificationDue(c config.Verify, since, now time.Time, times int) bool {
 	schedule, err := config.ParseSchedule(c.Schedule, c.TimeZone)
 	if err != nil || since.After(now) {
@@ -101,13 +102,13 @@ func verificationDue(c config.Verify, since, now time.Time, times int) bool {
 
 // prove restores, compares and reports.
 func (d *Duty) verifyBackups(ctx context.Context, c config.Backup, self Identity, before leases.Verification) {
-	d.Log.InfoContext(ctx, "proof of backups began")
+	d.Log.InfoContext(ctx, "verification started")
 	r := d.verify(ctx, c, self)
 	if ctx.Err() != nil {
 		return
 	}
 	d.Metrics.verifications.WithLabelValues(string(r.Verdict)).Inc()
-	d.Log.InfoContext(ctx, "proof of backups ended", "found", string(r.Verdict), "reason", r.Reason, "object", r.Object,
+	d.Log.InfoContext(ctx, "verification ended", "found", string(r.Verdict), "reason", r.Reason, "object", r.Object,
 		"full", r.Full, "revision", r.Revision, "keys", r.Keys, "compared", r.Compared, "notCompared", r.NotCompared, "took", r.Took)
 	d.away = r.Verdict == verify.Unknown && !d.lists(ctx, c)
 	latest := before
@@ -122,7 +123,7 @@ func (d *Duty) verifyBackups(ctx context.Context, c config.Backup, self Identity
 	}
 	v.KnownBroken = d.thereStill(ctx, c, v.KnownBroken)
 	if err := d.Leases.ReportVerification(ctx, v); err != nil && ctx.Err() == nil {
-		d.Log.WarnContext(ctx, "proof of backups not reported", "err", err)
+		d.Log.WarnContext(ctx, "result of verification not written to the Lease", "err", err)
 	}
 }
 
@@ -132,8 +133,8 @@ func brokenSince(before, latest leases.Verification) bool {
 	return latest.Verdict == leases.VerdictBroken && (before.Full != latest.Full || !before.At.Equal(latest.At))
 }
 
-// found returns what the Lease says next. A result of Unknown keeps the earlier verdict until that is two schedules old; a verdict of
-// Broken stays.
+// found returns the new content of the Lease. A result of Unknown keeps the earlier verdict until that is two
+// schedules old. A verdict of Broken stays.
 func found(before leases.Verification, r verify.Result, self Identity, now time.Time, old bool) leases.Verification {
 	if before.Lineage != string(self.Lineage) {
 		before = leases.Verification{VerifiedFull: before.VerifiedFull, KnownBroken: before.KnownBroken}
@@ -147,7 +148,7 @@ func found(before leases.Verification, r verify.Result, self Identity, now time.
 		return v
 	case verify.Broken:
 		v.Verdict, v.Broken = leases.VerdictBroken, r.Object
-		// One of several suspects may be intact, and the full backup that was verified is.
+		// One of several suspects can be intact, and so is the full backup that was verified.
 		if len(r.Suspects) <= 1 && r.Object != before.VerifiedFull {
 			v.KnownBroken = knownBroken(v)
 		}
@@ -165,7 +166,7 @@ func found(before leases.Verification, r verify.Result, self Identity, now time.
 	return v
 }
 
-// knownBroken returns the objects that v says to be broken, and the object of its verdict.
+// knownBroken returns the objects that v reports as invalid, and the object of its verdict.
 func knownBroken(v leases.Verification) []string {
 	known := slices.Clone(v.KnownBroken)
 	if v.Broken != "" && !slices.Contains(known, v.Broken) {
@@ -174,7 +175,7 @@ func knownBroken(v leases.Verification) []string {
 	return known
 }
 
-// thereStill leaves out the objects that the store has no more; all of them stay where that is not known.
+// thereStill removes the objects that the store no longer has. It keeps all of them if the listing fails.
 func (d *Duty) thereStill(ctx context.Context, c config.Backup, keys []string) []string {
 	if len(keys) == 0 {
 		return nil
@@ -186,20 +187,20 @@ func (d *Duty) thereStill(ctx context.Context, c config.Backup, keys []string) [
 	return slices.DeleteFunc(keys, func(key string) bool { return !listed.Holds(key) })
 }
 
-// verify proves the newest backups.
+// verify verifies the newest backups.
 func (d *Duty) verify(ctx context.Context, c config.Backup, self Identity) verify.Result {
 	return d.verifyTarget(ctx, c, self, catalog.Target{Lineage: self.Lineage})
 }
 
-// proveTarget opens the store again: proofs are rare, and its configuration may be another one by then. One is made at a time, for
-// each takes room for a whole database.
+// verifyTarget opens the store again, because verifications are rare and the configuration can change in between. Only
+// one verification runs at a time, because each needs space for a complete database.
 func (d *Duty) verifyTarget(ctx context.Context, c config.Backup, self Identity, target catalog.Target) verify.Result {
 	unknown := func(err error) verify.Result { return verify.Result{Verdict: verify.Unknown, Reason: err.Error()} }
 	select {
 	case d.proving <- struct{}{}:
 		defer func() { <-d.proving }()
 	case <-ctx.Done(): // anyone who leads no more must not hold the leader's Lease until another proof has ended
-		return unknown(fmt.Errorf("another backup is proven: %w", ctx.Err()))
+		return unknown(fmt.Errorf("another verification is in progress: %w", ctx.Err()))
 	}
 	opened, listed, err := d.listed(ctx, c)
 	if err != nil {
@@ -222,7 +223,8 @@ func (d *Duty) verifyTarget(ctx context.Context, c config.Backup, self Identity,
 	return r
 }
 
-// saidOf is the full of a lineage that a result is said of. Where nothing could be planned it is the newest, which a new full follows.
+// reportedOf returns the full backup of a lineage to which a result applies. If nothing could be planned, it is the
+// newest one, so that a new full backup follows.
 func reportedOf(r verify.Result, c catalog.Catalog, l catalog.Lineage) string {
 	h, _ := c.History(l)
 	if n := len(h.Fulls); n > 0 && r.Full == "" {
@@ -231,13 +233,13 @@ func reportedOf(r verify.Result, c catalog.Catalog, l catalog.Lineage) string {
 	return r.Full
 }
 
-// lists says whether the store answers now.
+// lists says whether the store responds now.
 func (d *Duty) lists(ctx context.Context, c config.Backup) bool {
 	_, _, err := d.listed(ctx, c)
 	return err == nil
 }
 
-// listed opens the store, and lists it.
+// listed opens the store and lists it.
 func (d *Duty) listed(ctx context.Context, c config.Backup) (store.Store, catalog.Catalog, error) {
 	parsed, err := store.ParseConfig(c.Store)
 	if err != nil {
@@ -251,8 +253,8 @@ func (d *Duty) listed(ctx context.Context, c config.Backup) (store.Store, catalo
 	return opened, listed, err
 }
 
-// hash asks our own member, for backups that no checkpoint belongs to: of a cluster that no one writes to, or right after
-// a full.
+// hash asks the agent's own member, for backups without a checkpoint: those of a cluster without writes, or right
+// after a full backup.
 func (d *Duty) hash(ctx context.Context, self Identity, revision int64) (point delta.Checkpoint, err error) {
 	ctx, cancel := context.WithTimeout(ctx, hashTimeout)
 	defer cancel()
@@ -261,7 +263,7 @@ func (d *Duty) hash(ctx context.Context, self Identity, revision int64) (point d
 		return delta.Checkpoint{}, err
 	}
 	defer func() { err = errors.Join(err, client.Close()) }()
-	// A follower may be behind the revision that the leader has saved: HashKV does not wait, the read does.
+	// A follower can be behind the revision that the leader has saved. HashKV does not wait, but the read does.
 	if err := membership.Linearizable(ctx, client); err != nil {
 		return delta.Checkpoint{}, err
 	}
@@ -276,9 +278,9 @@ func hashOf(ctx context.Context, client *clientv3.Client, endpoint string, self 
 	if id := r.Header.GetClusterId(); id != self.ClusterID {
 		return delta.Checkpoint{}, fmt.Errorf("%w: %s, want %s", errOtherCluster, leases.FormatID(id), leases.FormatID(self.ClusterID))
 	}
-	// 3.5 does not say which revision it hashed.
+	// etcd 3.5 does not report which revision it hashed.
 	if r.HashRevision != 0 && r.HashRevision != revision {
-		return delta.Checkpoint{}, fmt.Errorf("hash of revision %d, want that of %d", r.HashRevision, revision)
+		return delta.Checkpoint{}, fmt.Errorf("etcd returned the hash of revision %d, want revision %d", r.HashRevision, revision)
 	}
 	return delta.Checkpoint{
 		Revision: revision, CompactRevision: r.CompactRevision, HashKV: r.Hash, MemberID: r.Header.GetMemberId(),

@@ -33,7 +33,7 @@ import (
 	"github.com/etcd-druid/druid/test/machine"
 )
 
-// directory is a configuration for a store in a directory.
+// directory returns a configuration for a store in a directory.
 func directory(path string) *config.Backup {
 	raw, err := json.Marshal(store.Config{Directory: &store.Directory{Path: path}})
 	if err != nil {
@@ -75,7 +75,7 @@ func history(t *testing.T, s store.Store) catalog.History {
 	return h
 }
 
-// savedUpTo waits until the chain in the store reaches revision.
+// savedUpTo waits until the backups in the store reach revision.
 func savedUpTo(t *testing.T, s store.Store, revision int64) {
 	t.Helper()
 	eventually(t, fmt.Sprintf("revision %d is saved", revision), func() error {
@@ -86,8 +86,8 @@ func savedUpTo(t *testing.T, s store.Store, revision int64) {
 	})
 }
 
-// proven reads everything that the store holds of the lineage: all of it must verify, what the latest plan holds must be
-// what etcd says itself, event by event, and it must reach revision.
+// isVerified reads everything that the store has of the lineage. All objects must pass their checks, the latest plan
+// must equal what etcd itself reports, event by event, and it must reach revision.
 func isVerified(t *testing.T, s store.Store, c *clientv3.Client, revision int64) {
 	t.Helper()
 	listed, err := catalog.Read(t.Context(), s, prefix)
@@ -133,7 +133,7 @@ func isVerified(t *testing.T, s store.Store, c *clientv3.Client, revision int64)
 	}
 }
 
-// event of one revision; the tests write one key at a time.
+// event of one revision. The tests write one key at a time.
 type event struct {
 	Revision int64
 	Key      string
@@ -170,7 +170,7 @@ func events(t *testing.T, s store.Store, d catalog.Delta) (all []event) {
 	}
 }
 
-// distinct takes the overlaps out.
+// distinct removes the overlaps.
 func distinct(all []event) (rest []event) {
 	for _, e := range all {
 		if len(rest) == 0 || e.Revision > rest[len(rest)-1].Revision {
@@ -180,7 +180,7 @@ func distinct(all []event) (rest []event) {
 	return rest
 }
 
-// watched is what etcd itself reports the revisions from to to.
+// watched returns what etcd itself reports for the revisions from to to.
 func watched(t *testing.T, c *clientv3.Client, from, to int64) (all []event) {
 	t.Helper()
 	if to < from {
@@ -206,7 +206,7 @@ func watched(t *testing.T, c *clientv3.Client, from, to int64) (all []event) {
 	return nil
 }
 
-// restored brings what is saved to another etcd, and compares the hash of everything up to revision with the original's.
+// restored restores the backups into another etcd, and compares the hash up to revision with that of the original.
 func restored(t *testing.T, s store.Store, c *clientv3.Client, revision int64) {
 	t.Helper()
 	listed, err := catalog.Read(t.Context(), s, prefix)
@@ -277,7 +277,7 @@ func TestAnOrderedBackupCountsAsSavedWhenItIsVerified(t *testing.T) {
 		t.Errorf("answered %+v, want a final full", answer)
 	}
 
-	// From now on what the store returns of a full is not what was put into it.
+	// From now on, the store returns other data for a full backup than was written.
 	opens := a.Open
 	a.Open = func(ctx context.Context, c store.Config) (store.Store, error) {
 		s, err := opens(ctx, c)
@@ -306,7 +306,7 @@ func TestAnOrderedBackupCountsAsSavedWhenItIsVerified(t *testing.T) {
 	}
 }
 
-// damaging flips a bit in the middle of each full that is read.
+// damaging flips a bit in the middle of each full backup that is read.
 type damaging struct{ store.Store }
 
 func (d damaging) Get(ctx context.Context, key string, offset, length int64) (io.ReadCloser, error) {
@@ -322,7 +322,8 @@ func (d damaging) Get(ctx context.Context, key string, offset, length int64) (io
 	return io.NopCloser(strings.NewReader(string(raw))), nil
 }
 
-// An agent that leads no more must not wait for another proof: it would hold the leader's Lease as long.
+// An agent that no longer leads must not wait for another verification, because it would hold the leader's Lease
+// meanwhile.
 func TestWhoWaitsForAnotherVerificationHeedsItsEnd(t *testing.T) {
 	t.Parallel()
 	d := New(Options{})
@@ -336,7 +337,7 @@ func TestWhoWaitsForAnotherVerificationHeedsItsEnd(t *testing.T) {
 	})
 	select {
 	case r := <-done:
-		if r.Verdict != verify.Unknown || !strings.Contains(r.Reason, "another backup is proven") {
+		if r.Verdict != verify.Unknown || !strings.Contains(r.Reason, "another verification is in progress") {
 			t.Errorf("found %+v", r)
 		}
 	case <-time.After(time.Minute):

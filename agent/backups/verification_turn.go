@@ -16,20 +16,20 @@ import (
 )
 
 type (
-	// Turn is whose turn it is to prove the backups.
+	// Turn is which agent's turn it is to verify the backups.
 	Turn uint8
-	// Reported is what the full backups' Lease says of the last proof.
+	// Reported is what the Lease of full backups reports about the last verification.
 	Reported uint8
 )
 
-// The turns. TurnUnknown: our etcd does not say who is there.
+// TurnUnknown: the agent's own etcd does not report the members.
 const (
 	TurnUnknown Turn = 1 << iota
 	TurnOurs
 	TurnOthers
 )
 
-// What the Lease says. ToldUnknown: it cannot be read. ToldUnsaved: nothing was ever saved.
+// ReportedUnknown: the Lease cannot be read. ReportedUnsaved: nothing was ever saved.
 const (
 	ReportedUnknown Reported = 1 << iota
 	ReportedUnsaved
@@ -48,45 +48,45 @@ var (
 func (t Turn) String() string     { return turnNames[t] }
 func (t Reported) String() string { return reportedNames[t] }
 
-// Prove is the verdict to prove now; the other one is Wait.
+// VerifyBackups is the verdict to verify now. The alternative is Wait.
 const VerifyBackups Verdict = "Prove"
 
-// ProofFacts are all that DecideProof may look at.
+// VerificationFacts is the complete input of DecideVerification.
 type VerificationFacts struct {
 	Turn     Turn
 	Reported Reported
-	// Resting: the last attempt did not find out, and its pause is not over.
+	// Resting: the last attempt had no result, and its pause is not over.
 	Resting rules.YesNo `fact:"tried just now"`
-	// Newer: there is a full that is newer than what was looked at.
+	// Newer: there is a newer full backup than the verified one.
 	Newer rules.YesNo `fact:"newer full"`
-	// Due: by schedule, counted from the last time that it was found out.
+	// Due: a verification is due by the schedule, counted from the last result.
 	Due rules.YesNo
 }
 
-// proofRules are the whole policy on when backups are proven, and by whom. First match wins.
+// verificationRules is the complete policy on when backups are verified, and by which agent. The first match wins.
 var verificationRules = rules.New(Wait, []rules.Row[VerificationFacts, Verdict]{
 	{Name: "not-our-turn", When: VerificationFacts{Turn: TurnUnknown | TurnOthers}, Verdict: Wait,
-		Why: "one member is enough: the voter with the smallest name that does not lead; the leader where it is alone"},
+		Why: "one member verifies: the first voter by name that does not lead, or the leader if it is the only voter"},
 	{Name: "proof-not-read", When: VerificationFacts{Turn: TurnOurs, Reported: ReportedUnknown}, Verdict: Wait,
-		Why: "no one could be reported what was found"},
+		Why: "the result could not be reported"},
 	{Name: "nothing-saved", When: VerificationFacts{Turn: TurnOurs, Reported: ReportedUnsaved}, Verdict: Wait,
-		Why: "there is nothing to prove"},
+		Why: "there is nothing to verify"},
 	{Name: "tried", When: VerificationFacts{Turn: TurnOurs, Reported: ReportedNever | ReportedVerified | ReportedBroken, Resting: rules.Yes}, Verdict: Wait,
-		Why: "what was not found out is tried again after a pause"},
+		Why: "a verification without a result is retried after a pause"},
 	{Name: "never-proven", When: VerificationFacts{Turn: TurnOurs, Reported: ReportedNever, Resting: rules.No}, Verdict: VerifyBackups,
-		Why: "no one knows whether the backups are good"},
+		Why: "the backups were never verified"},
 	{Name: "maybe-mended", When: VerificationFacts{Turn: TurnOurs, Reported: ReportedBroken, Resting: rules.No, Newer: rules.Yes}, Verdict: VerifyBackups,
-		Why: "they were broken, and there is a new full"},
+		Why: "the backups were invalid, and there is a new full backup"},
 	{Name: "proof-due", When: VerificationFacts{Turn: TurnOurs, Reported: ReportedVerified | ReportedBroken, Resting: rules.No, Due: rules.Yes}, Verdict: VerifyBackups,
-		Why: "by its schedule"},
+		Why: "the schedule requires it"},
 	{Name: "found-out", When: VerificationFacts{Turn: TurnOurs, Reported: ReportedVerified | ReportedBroken, Resting: rules.No, Due: rules.No}, Verdict: Wait,
-		Why: "it is known"},
+		Why: "the result is known, and no verification is due"},
 })
 
-// DecideProof says whether to prove the backups now.
+// DecideVerification says whether to verify the backups now.
 func DecideVerification(f VerificationFacts) Decision { return verificationRules.Decide(f) }
 
-// toldBy is what a Lease says about the backups of a lineage.
+// reportedBy returns what a Lease reports about the backups of a lineage.
 func reportedBy(b leases.Backup, v leases.Verification, lineage string) Reported {
 	switch {
 	case !b.EverSaved() || b.Lineage != lineage:
@@ -102,11 +102,11 @@ func reportedBy(b leases.Backup, v leases.Verification, lineage string) Reported
 	}
 }
 
-// turnTimeout of one member: a second is a long time for an answer that costs nothing.
+// turnTimeout bounds the answer of one member. A second is long for an answer that costs nothing.
 const turnTimeout = 2 * time.Second
 
-// turn asks our own member who is there and who leads, and those that come before us whether they answer. Who is not sure
-// waits: at the next look someone is.
+// turn asks the agent's own member for the members and the leader, and the members before it whether they respond. If
+// that is uncertain, the agent waits for the next look.
 func (d *Duty) turn(ctx context.Context, self Identity) Turn {
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
@@ -138,7 +138,7 @@ type voter struct {
 	endpoints []string
 }
 
-// turnOf: the first voter by its name that does not lead and answers; the leader, where there is no such one.
+// turnOf selects the first voter by name that does not lead and responds, or the leader if there is none.
 func turnOf(self, leader uint64, voters []voter, answers func(voter) bool) Turn {
 	voters = slices.Clone(voters)
 	slices.SortFunc(voters, func(a, b voter) int { return cmp.Or(cmp.Compare(a.name, b.name), cmp.Compare(a.id, b.id)) })
@@ -173,16 +173,16 @@ func (d *Duty) answers(ctx context.Context, v voter, clusterID uint64) bool {
 }
 
 const (
-	// verifyTries of a backup that was ordered with its proof, verifyPause apart: what is compacted meanwhile, or a store that
-	// does not answer, passes.
+	// verifyTries is how often a requested backup is verified, with verifyPause in between. A compaction or a store
+	// that does not respond is temporary.
 	verifyTries = 3
 	verifyPause = 20 * time.Second
 )
 
-// errNotVerified: a backup was made, and it is not known to be good. It is final: who ordered it orders another one.
+// errNotVerified means that a backup was made and is not known to be intact. It is final: request another backup.
 var errNotVerified = errors.New("saved, but not verified")
 
-// verified saves, and then restores and compares the very full that was saved.
+// verified makes a backup, and then restores and compares exactly that full backup.
 func (d *Duty) verified(ctx context.Context, save func() (Artifact, error)) (Artifact, error) {
 	artifact, err := save()
 	if err != nil {
@@ -191,7 +191,7 @@ func (d *Duty) verified(ctx context.Context, save func() (Artifact, error)) (Art
 	for try := 1; ; try++ {
 		r := d.verifyOne(ctx, artifact.Key)
 		d.Metrics.verifications.WithLabelValues(string(r.Verdict)).Inc()
-		d.Log.InfoContext(ctx, "ordered backup verified", "object", artifact.Key, "found", string(r.Verdict), "reason", r.Reason,
+		d.Log.InfoContext(ctx, "requested backup verified", "object", artifact.Key, "found", string(r.Verdict), "reason", r.Reason,
 			"revision", r.Revision, "keys", r.Keys, "compared", r.Compared, "took", r.Took)
 		switch {
 		case ctx.Err() != nil:
@@ -208,8 +208,8 @@ func (d *Duty) verified(ctx context.Context, save func() (Artifact, error)) (Art
 	}
 }
 
-// tellBroken reports the full backups' Lease what is broken, as a proof by schedule would: retention and restores read it there, and the
-// leader makes a new full.
+// reportBroken writes to the Lease of full backups what is invalid, as a scheduled verification would. Retention and
+// restores read it there, and the leader takes a new full backup.
 func (d *Duty) reportBroken(ctx context.Context, r verify.Result) {
 	self, known := d.Self()
 	if !known {
@@ -220,11 +220,12 @@ func (d *Duty) reportBroken(ctx context.Context, r verify.Result) {
 		err = d.Leases.ReportVerification(ctx, found(before, r, self, time.Now(), false))
 	}
 	if err != nil && ctx.Err() == nil {
-		d.Log.WarnContext(ctx, "broken backup not reported", "object", r.Object, "err", err)
+		d.Log.WarnContext(ctx, "invalid backup not written to the Lease", "object", r.Object, "err", err)
 	}
 }
 
-// verifyOne restores the full called key as it is, and compares it with what our own member says of its revision.
+// verifyOne restores the full backup called key alone, and compares it with the hash that the agent's own member has
+// of its revision.
 func (d *Duty) verifyOne(ctx context.Context, key string) verify.Result {
 	c, _ := d.configured()
 	self, known := d.Self()

@@ -143,8 +143,8 @@ func TestVerificationsComeBySchedule(t *testing.T) {
 
 var errWaiting = errors.New("not yet")
 
-// A follower proves what the leader saves. What breaks is found, named and followed by a new full, and what retention keeps
-// is never the broken one alone.
+// A follower verifies what the leader saves. An invalid backup is detected, named and followed by a new full backup,
+// and retention never keeps only the invalid one.
 func TestAFollowerProvesWhatTheLeaderSaves(t *testing.T) {
 	t.Parallel()
 	_, _, agentOf := snapshotLeases(t)
@@ -213,7 +213,7 @@ func TestAFollowerProvesWhatTheLeaderSaves(t *testing.T) {
 	}
 }
 
-// No one waits for an hour for a store that is back.
+// A verification does not wait for an hour after the store responds again.
 func TestAVerificationThatTheStoreWasAwayForIsMadeWhenItIsBack(t *testing.T) {
 	t.Parallel()
 	_, _, agentOf := snapshotLeases(t)
@@ -246,7 +246,7 @@ func TestAVerificationThatTheStoreWasAwayForIsMadeWhenItIsBack(t *testing.T) {
 	}
 }
 
-// A verdict about a newer full backup that is written while a verification runs is not overwritten by it.
+// A verification does not overwrite a verdict about a newer full backup that was written while it ran.
 func TestAVerificationKeepsAVerdictThatCameMeanwhile(t *testing.T) {
 	t.Parallel()
 	_, _, agentOf := snapshotLeases(t)
@@ -283,7 +283,7 @@ func TestAVerificationKeepsAVerdictThatCameMeanwhile(t *testing.T) {
 	}
 }
 
-// harm changes a bit of an object.
+// damageKind flips a bit of an object.
 func damageKind(t *testing.T, s store.Store, key string) {
 	t.Helper()
 	body, err := s.Get(t.Context(), key, 0, -1)

@@ -57,7 +57,7 @@ func TestInstallThatFailsLeavesTheOldOne(t *testing.T) {
 	if err := os.WriteFile(target, []byte("old"), 0o555); err != nil {
 		t.Fatal(err)
 	}
-	// A directory can be opened and not read.
+	// A directory can be opened but not read.
 	if err := install(t.TempDir(), target); err == nil {
 		t.Error("got none, want an error")
 	}

@@ -21,10 +21,10 @@ import (
 	"github.com/etcd-druid/druid/internal/crash"
 )
 
-// GCPercent trades CPU, of which the agent uses next to nothing, for memory: one agent runs next to every etcd.
+// GCPercent trades CPU, which the agent hardly uses, for memory, because an agent runs next to every etcd.
 const GCPercent = 50
 
-// Root is the agent's command. log is what `run` logs to, at the level that the configuration file says.
+// Root is the agent's command. `run` logs to log, at the level in the configuration file.
 func Root(log *slog.Logger, level *slog.LevelVar) *cobra.Command {
 	root := &cobra.Command{Use: "agent", Short: "Runs next to one etcd member and decides how it starts"}
 	root.AddCommand(runCommand(log, level), installCommand(), launchCommand(), statusCommand(), backup.Command(), cli.VersionCommand())
@@ -62,7 +62,8 @@ func runCommand(log *slog.Logger, level *slog.LevelVar) *cobra.Command {
 	return cli.Service(cmd)
 }
 
-// launchName is the supervisor's binary, which lies next to the agent's in the image and in the shared directory.
+// launchName is the name of the supervisor's binary, which is in the same directory as the agent's, in the image and
+// in the shared directory.
 const launchName = "launch"
 
 func installCommand() *cobra.Command {
@@ -90,7 +91,7 @@ func installCommand() *cobra.Command {
 	return cmd
 }
 
-// install copies source to target in one step: anyone who runs target meanwhile runs the old or the new one.
+// install copies source to target atomically: a process that runs target meanwhile runs the old or the new file.
 func install(source, target string) (err error) {
 	from, err := os.Open(source)
 	if err != nil {
@@ -107,7 +108,7 @@ func install(source, target string) (err error) {
 		}
 	}()
 	_, err = io.Copy(temporary, from)
-	// Everybody may run it, no one may change it: the containers of the Pod share a directory.
+	// Every user may run the file and none may change it, because the containers of the Pod share the directory.
 	err = errors.Join(err, temporary.Chmod(0o555), temporary.Close())
 	if err == nil {
 		err = os.Rename(temporary.Name(), target)

@@ -57,7 +57,7 @@ func getStatus(ctx context.Context, t transport.Transport, host string, port int
 	}
 	defer func() { err = errors.Join(err, response.Body.Close()) }()
 	if response.StatusCode != http.StatusOK {
-		return agent.Status{}, fmt.Errorf("get status: %s answers %s", url, response.Status)
+		return agent.Status{}, fmt.Errorf("get status: %s returned %s", url, response.Status)
 	}
 	if err := json.NewDecoder(response.Body).Decode(&status); err != nil {
 		return agent.Status{}, fmt.Errorf("get status: %s: %w", url, err)
@@ -71,7 +71,7 @@ func printJSON(w io.Writer, s agent.Status) error {
 	return encoder.Encode(s)
 }
 
-// printTable leaves out what is not known.
+// printTable omits unknown values.
 func printTable(w io.Writer, s agent.Status) error {
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	row := func(name, value string) {
@@ -136,14 +136,14 @@ func leaseText(s agent.Status) string {
 	}
 }
 
-// retireWords says how far the member's way out has come.
+// removalText describes the progress of the member's removal.
 func removalText(l agent.LeaseStatus) string {
 	said := map[leases.RemovalState]string{
 		leases.RemovalNone:       "",
-		leases.RemovalRequested:  "asked to go; a full member until its removal is claimed",
-		leases.RemovalBegun:      "its removal is claimed and under way",
+		leases.RemovalRequested:  "removal requested; it stays a full member until its removal is claimed",
+		leases.RemovalBegun:      "removal claimed and in progress",
 		leases.RemovalDone:       "removed from the cluster; druid deletes its Pod",
-		leases.RemovalUnreadable: "the mark on its Lease cannot be understood, and orders nothing",
+		leases.RemovalUnreadable: "the drain request on its Lease is invalid and has no effect",
 	}
 	words, known := said[leases.RemovalState(l.Removal)]
 	if !known { // an agent of another version
@@ -159,7 +159,7 @@ func parens(s string) string {
 	return "(" + s + ")"
 }
 
-// words joins what is not empty.
+// words joins the parts that are not empty.
 func words(parts ...string) string {
 	return strings.Join(strings.Fields(strings.Join(parts, " ")), " ")
 }

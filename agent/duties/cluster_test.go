@@ -28,7 +28,7 @@ import (
 	"github.com/etcd-druid/druid/test/machine"
 )
 
-// patience with what takes seconds on an idle machine.
+// maxWait is the timeout for operations that take seconds on an idle machine.
 const maxWait = 3 * time.Minute
 
 func TestMain(m *testing.M) {
@@ -36,7 +36,7 @@ func TestMain(m *testing.M) {
 	os.Exit(env.Main(m))
 }
 
-// cluster is three real etcd members in this process and the Leases of their cluster on a real kube-apiserver.
+// cluster has three real etcd members in this process, and the Leases of their cluster on a real kube-apiserver.
 type cluster struct {
 	t         *testing.T
 	configs   map[string]*embed.Config
@@ -49,7 +49,7 @@ type cluster struct {
 
 var names = []string{"demo-a", "demo-b", "demo-c"}
 
-// newCluster forms a cluster for a test that runs next to others.
+// newCluster forms a cluster for a test that runs in parallel with others.
 func newCluster(t *testing.T) *cluster {
 	t.Helper()
 	return newClusterOf(t, names)
@@ -68,7 +68,7 @@ func newClusterWith(t *testing.T, names []string, configure func(*embed.Config))
 	for _, name := range names {
 		e := embed.NewConfig()
 		e.Name, e.Dir, e.LogLevel, e.LogOutputs = name, t.TempDir(), "fatal", []string{"/dev/null"}
-		// A leader that the machine does not let run for a second stays leader: no test here is about elections.
+		// A leader that does not get the CPU for a second stays leader: no test here is about elections.
 		e.ElectionMs = 5000
 		e.ListenPeerUrls, e.ListenClientUrls = []url.URL{{Scheme: "http", Host: machine.Address(t)}}, []url.URL{{Scheme: "http", Host: machine.Address(t)}}
 		e.AdvertisePeerUrls, e.AdvertiseClientUrls = e.ListenPeerUrls, e.ListenClientUrls
@@ -103,7 +103,7 @@ func (c *cluster) stop(name string) {
 	delete(c.members, name)
 }
 
-// leader is the name of the member that leads and that all running members follow.
+// leader returns the name of the member that leads and that all running members follow.
 func (c *cluster) leader() (string, error) {
 	var leader string
 	for name, e := range c.members {
@@ -153,7 +153,7 @@ func (c *cluster) eventually(what string, condition func() error) {
 	}
 }
 
-// leases makes the record, which lists members, and the leader's own Lease.
+// leases creates the record, which lists members, and the leader's own Lease.
 func (c *cluster) leases(leader string, members []string) {
 	c.t.Helper()
 	c.leasesOf(uint64(c.members[leader].Server.Cluster().ID()), leader, members)
@@ -217,7 +217,7 @@ func (c *cluster) listed(leader string) (ids []uint64) {
 	return ids
 }
 
-// decided waits until a removal rule decided at least once.
+// decided waits until a removal rule has decided at least once.
 func (c *cluster) decided(rule string) {
 	c.t.Helper()
 	c.eventually("rule "+rule+" decides", func() error {
@@ -330,7 +330,7 @@ func TestASupersededLeaderRemovesNoOne(t *testing.T) {
 	c.leases(leader, []string{leader})
 	c.duties(leader, "another Pod's")
 	c.decided("record-not-firm")
-	// Twice what a rightful leader needs for the first removal.
+	// The wait is twice what a rightful leader needs for the first removal.
 	timer := time.NewTimer(2 * grace)
 	<-timer.C
 	if ids := c.listed(leader); len(ids) != 3 {

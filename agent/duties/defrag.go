@@ -12,40 +12,43 @@ import (
 	"github.com/etcd-druid/druid/membership"
 )
 
-// defragTable is the defragmentations' name in the metric of all decisions.
+// defragTable is the name of the defragmentation decisions in the metric of all decisions.
 const defragTable = "membership.defrags"
 
 const (
-	// defragBase and defragPerGiB make the time that a defragmentation may take. etcd-backup-restore gives 8 minutes to
-	// databases of up to 8 GiB, the largest that etcd recommends; k3s#11122 has one of 8 GB that takes 30 to 40 s. etcd's
-	// liveness probe bears ten minutes.
+	// defragBase and defragPerGiB determine the time that a defragmentation may take. etcd-backup-restore allows 8
+	// minutes for databases of up to 8 GiB, the largest that etcd recommends. In k3s#11122, a database of 8 GB takes
+	// 30 to 40 s. etcd's liveness probe tolerates ten minutes.
 	defragBase   = time.Minute
 	defragPerGiB = time.Minute
-	// movePause is how long leadership is not moved again for a defragmentation's sake.
+	// movePause is the minimum time between two transfers of leadership for a defragmentation.
 	movePause = time.Hour
-	// walRoom is what the log may take meanwhile, besides the copy: two segments, which etcd allocates whole
-	// (wal.SegmentSizeBytes, 64 MB).
+	// walRoom is what the log can need meanwhile, in addition to the copy: two segments, which etcd allocates
+	// completely (wal.SegmentSizeBytes, 64 MB).
 	walRoom = 2 * 64_000_000
 )
 
-// DefragPolicy is what the configuration in force says at one moment.
+// DefragPolicy is the configuration in force at one moment.
 type DefragPolicy struct {
-	// Enabled; Window: it may be begun now, Unknown when the schedule cannot be read; Scheduled: windows were chosen.
+	// Enabled says that the agents defragment. Window says that a defragmentation may begin now; it is Unknown if the
+	// schedule cannot be read. Scheduled says that the user configured windows.
 	Enabled, Window, Scheduled rules.Answer
 	Thresholds                 membership.Thresholds
-	// Cure says what is done about the alarm NOSPACE.
+	// Nospace is the policy for the alarm NOSPACE.
 	Nospace NospacePolicy
-	// Interval between two looks at the sizes of all databases, and so between two steps. A new leader waits as long before
-	// its first look, so that what its predecessor began is over or is seen to go on.
+	// Interval between two reads of the sizes of all databases, and therefore between two steps. A new leader waits
+	// one interval before its first read, so that it sees whether a defragmentation of its predecessor is complete or
+	// still runs.
 	Interval time.Duration
 }
 
-// Defragmented reports one defragmentation. After is zero when the member did not answer afterwards, or was not asked. Err is
-// context.Canceled when the agent did not lead any more before the answer came: etcd goes on with it alone. That is always so for the
-// only member of a cluster that is stalled for more than a few seconds: its own agent cannot report any more that it leads.
+// Defragmented reports one defragmentation. After is zero if the member did not answer afterwards or was not asked.
+// Err is context.Canceled if the agent lost leadership before the answer; etcd then completes the defragmentation
+// alone. This is always the case for the only member of a cluster when it stalls for more than a few seconds, because
+// its own agent can no longer confirm that it leads.
 type Defragmented struct {
 	Member string
-	// Took is how long the member was stalled, as its leader's agent saw it.
+	// Took is how long the member was stalled, as the leader's agent saw it.
 	Took          time.Duration
 	Before, After membership.Space
 	Err           error
@@ -57,15 +60,15 @@ type attempt struct {
 	at time.Time
 }
 
-// defragMemory outlives a leadership, so that members are not defragmented again because leadership came back. It is lost with the
-// process, which costs a needless stall at most.
+// defragMemory outlives a leadership, so that members are not defragmented again when leadership returns. It is lost
+// with the process, which costs at most one needless stall.
 type defragMemory struct {
 	attempts map[uint64]attempt
 	movedAt  time.Time
 }
 
-// tendDatabases looks at the databases once per interval and does at most one thing. What an agent that died or lost leadership left
-// to do is measured again by the next one.
+// tendDatabases measures the databases once per interval and takes at most one step. If the agent dies or loses
+// leadership, the next leader's agent measures again and continues.
 func (r *round) tendDatabases(ctx context.Context, self Cluster, view membership.View) error {
 	if r.Defrag == nil {
 		return nil
@@ -81,7 +84,7 @@ func (r *round) tendDatabases(ctx context.Context, self Cluster, view membership
 	return r.defragment(ctx, self, view, policy)
 }
 
-// defragment has the next fragmented database defragmented, or hands leadership on before the leader's.
+// defragment defragments the next fragmented database. Before the leader's database, it moves leadership.
 func (r *round) defragment(ctx context.Context, self Cluster, view membership.View, policy DefragPolicy) error {
 	w := sizes{self: self, view: view, facts: membership.DefragFacts{
 		Enabled: policy.Enabled, Window: policy.Window, Scheduled: policy.Scheduled, Turn: membership.FragmentsUnknown, Alone: rules.Unknown,
@@ -92,7 +95,7 @@ func (r *round) defragment(ctx context.Context, self Cluster, view membership.Vi
 	}
 	d := membership.DecideDefrag(w.facts)
 	if d.Verdict == membership.Defrag || d.Verdict == membership.DefragMove {
-		// It is due by what was last known of Kubernetes: now that is read again.
+		// The step is due according to the last read of Kubernetes. Read it again before the step.
 		if err := r.freshSizes(ctx, &w); err != nil {
 			return err
 		}
@@ -109,7 +112,7 @@ func (r *round) defragment(ctx context.Context, self Cluster, view membership.Vi
 	return nil
 }
 
-// moveFor moves leadership, so that our member's database can be defragmented.
+// moveFor moves leadership away, so that the database of the agent's own member can be defragmented.
 func (r *round) moveFor(ctx context.Context, w sizes, rule string) error {
 	before := r.defrag.movedAt
 	r.defrag.movedAt = time.Now() // also when the answer is lost: it may have been done
@@ -120,7 +123,8 @@ func (r *round) moveFor(ctx context.Context, w sizes, rule string) error {
 	return err
 }
 
-// tellDefrag counts and logs a decision once per change, and lets the others have their turn before a member without room.
+// reportDefrag counts and logs a decision once per change. If a member's volume has no room, it lets the other members
+// go first.
 func (r *round) reportDefrag(ctx context.Context, w sizes, d membership.DefragDecision) {
 	if d.Rule == "no-room" {
 		r.remember(w.member.ID, membership.DefragAttempt{Failures: 1, After: w.space})
@@ -137,7 +141,7 @@ func (r *round) remember(id uint64, a membership.DefragAttempt) {
 	r.defrag.attempts[id] = attempt{a, time.Now()}
 }
 
-// defragOne defragments the member whose turn it is, if ours still leads.
+// defragOne defragments the selected member if the agent's own member still leads.
 func (r *round) defragOne(ctx context.Context, w sizes) (err error) {
 	client, err := r.Dial(ctx, w.member.ClientURLs...)
 	if err != nil {
@@ -151,7 +155,7 @@ func (r *round) defragOne(ctx context.Context, w sizes) (err error) {
 	if !leads(status, w.view) {
 		return fmt.Errorf("defragment %s: %w", w.member.Name, errLeadershipMoved)
 	}
-	r.Log.InfoContext(ctx, "defragmentation begun", "member", w.member.Name, "memberID", leases.FormatID(w.member.ID),
+	r.Log.InfoContext(ctx, "defragmentation started", "member", w.member.Name, "memberID", leases.FormatID(w.member.ID),
 		"dbSize", w.space.Size, "dbSizeInUse", w.space.InUse)
 	bounded, cancel := context.WithTimeout(ctx, defragTimeout(w.space))
 	defer cancel()
@@ -162,12 +166,12 @@ func (r *round) defragOne(ctx context.Context, w sizes) (err error) {
 	return r.defragged(ctx, w, time.Since(began), err)
 }
 
-// defragTimeout grows with what has to be read and written.
+// defragTimeout grows with the data that must be read and written.
 func defragTimeout(s membership.Space) time.Duration {
 	return defragBase + time.Duration(s.Size>>20)*defragPerGiB/1024
 }
 
-// defragged remembers and reports what came of it.
+// defragged remembers and reports the result.
 func (r *round) defragged(ctx context.Context, w sizes, took time.Duration, failed error) error {
 	done := Defragmented{Member: w.member.Name, Took: took, Before: w.space, Err: failed}
 	last, left := membership.DefragAttempt{After: w.space}, failed != nil && ctx.Err() != nil
@@ -190,11 +194,11 @@ func (r *round) defragged(ctx context.Context, w sizes, took time.Duration, fail
 	}
 	if left {
 		// We do not lead any more; etcd goes on, and the next leader's agent measures.
-		r.Log.InfoContext(ctx, "defragmentation left to etcd", "member", w.member.Name, "memberID", leases.FormatID(w.member.ID), "took", took)
+		r.Log.InfoContext(ctx, "leadership lost during defragmentation, etcd continues", "member", w.member.Name, "memberID", leases.FormatID(w.member.ID), "took", took)
 		return nil
 	}
 	if failed != nil {
-		return fmt.Errorf("member %s was stalled for %s: %w", w.member.Name, took.Round(time.Millisecond), failed)
+		return fmt.Errorf("defragment member %s, stalled for %s: %w", w.member.Name, took.Round(time.Millisecond), failed)
 	}
 	r.Log.InfoContext(ctx, "member defragmented", "member", w.member.Name, "memberID", leases.FormatID(w.member.ID),
 		"took", took, "dbSizeBefore", done.Before.Size, "dbSize", done.After.Size, "dbSizeInUse", done.After.InUse)
@@ -205,11 +209,12 @@ func (r *round) defragged(ctx context.Context, w sizes, took time.Duration, fail
 const (
 	DefragDone   = "defragmented"
 	DefragFailed = "failed"
-	// DefragLeft: the agent does not lead any more, and etcd goes on: the stall may be longer than what was seen.
+	// DefragLeft means that the agent no longer leads and etcd continues. The stall can be longer than what the agent
+	// saw.
 	DefragLeft = "left"
 )
 
-// Result of it in one word.
+// Result returns the result in one word.
 func (d Defragmented) Result() string {
 	switch {
 	case errors.Is(d.Err, context.Canceled):
@@ -220,10 +225,11 @@ func (d Defragmented) Result() string {
 	return DefragDone
 }
 
-// noteTimeout of the note, which is written also when leadership ended while etcd worked.
+// noteTimeout bounds the write of the note, which is written even if leadership ended while etcd worked.
 const noteTimeout = 5 * time.Second
 
-// noteDefrag writes what came of a defragmentation into the member's Lease, once: a note that is lost stands in log and metric.
+// noteDefrag writes the result of a defragmentation into the member's Lease, once. If the write fails, the log and the
+// metric still have the result.
 func (r *round) noteDefrag(ctx context.Context, d Defragmented) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), noteTimeout)
 	defer cancel()
@@ -234,6 +240,6 @@ func (r *round) noteDefrag(ctx context.Context, d Defragmented) {
 	err := r.Store.NoteDefragmentation(ctx, d.Member, note)
 	crash.After("note-defragmentation")
 	if err != nil {
-		r.Log.WarnContext(ctx, "defragmentation not noted", "member", d.Member, "err", err)
+		r.Log.WarnContext(ctx, "result of defragmentation not written to the Lease", "member", d.Member, "err", err)
 	}
 }

@@ -12,19 +12,19 @@ import (
 	"github.com/etcd-druid/druid/membership"
 )
 
-// sizes is one look at all databases.
+// sizes is one observation of all databases.
 type sizes struct {
 	self       Cluster
 	view       membership.View
 	thresholds membership.Thresholds
 	facts      membership.DefragFacts
-	// member whose turn it is, and what its database holds.
+	// member is the next member to defragment, and space is what its database has.
 	member membership.Member
 	space  membership.Space
 }
 
-// measure asks every voter for its sizes and its health. What Kubernetes says is taken as it was last read, and that there
-// is room for granted: nothing is asked as long as nothing is due.
+// measure asks every voter for its sizes and its health. It uses the last read of Kubernetes and assumes that the
+// volume has room, so that it makes no Kubernetes call while nothing is due.
 func (r *round) measure(ctx context.Context, w *sizes, thresholds membership.Thresholds) {
 	spaces, health := r.space(ctx, w.view)
 	due := func(m membership.Member, s membership.Space) bool {
@@ -42,7 +42,7 @@ func (r *round) measure(ctx context.Context, w *sizes, thresholds membership.Thr
 	r.desiredNow(w, r.authoritative(w.self))
 }
 
-// desiredNow takes what the record that was last read says.
+// desiredNow takes the desired members from the record that was read last.
 func (r *round) desiredNow(w *sizes, authoritative rules.Answer) {
 	w.facts.Authoritative = authoritative
 	w.facts.Settled = membership.Settled(w.view, r.record.Members)
@@ -51,7 +51,7 @@ func (r *round) desiredNow(w *sizes, authoritative rules.Answer) {
 	}
 }
 
-// freshSizes reads the record, our own Lease and that of the member whose turn it is just now.
+// freshSizes reads the record, the Lease of the agent's own member and the Lease of the selected member again.
 func (r *round) freshSizes(ctx context.Context, w *sizes) error {
 	if err := r.read(ctx); err != nil {
 		return err
@@ -75,7 +75,7 @@ func (r *round) freshSizes(ctx context.Context, w *sizes) error {
 	return nil
 }
 
-// roomIn says whether the member's volume holds the copy, by what its own agent said in its Lease.
+// roomIn says whether the member's volume has room for the copy, according to what its agent wrote in the Lease.
 func roomIn(lease leases.Member, m membership.Member, s membership.Space) rules.Answer {
 	if lease.ID != m.ID || lease.VolumeFree == 0 {
 		return rules.Unknown
@@ -83,7 +83,7 @@ func roomIn(lease leases.Member, m membership.Member, s membership.Space) rules.
 	return rules.AnswerOf(lease.VolumeFree >= s.InUse+s.InUse/10+walRoom)
 }
 
-// space asks every voter itself for its sizes, and for a read that its database has to answer.
+// space asks every voter for its sizes and for a read that its database must answer.
 func (r *round) space(ctx context.Context, view membership.View) (map[uint64]membership.Space, map[uint64]rules.Answer) {
 	voters := view.Voters()
 	statuses, healths := make([]membership.Status, len(voters)), make([]rules.Answer, len(voters))
@@ -105,8 +105,8 @@ func (r *round) space(ctx context.Context, view membership.View) (map[uint64]mem
 	return spaces, health
 }
 
-// spaceOf one member. While its database is being defragmented it answers neither (etcd 3.5.35, 3.6.16 and 3.7.3), and until it has
-// caught up afterwards it does not answer the read.
+// spaceOf asks one member. During a defragmentation it answers neither request (etcd 3.5.35, 3.6.16 and 3.7.3). Until
+// it has caught up afterwards, it does not answer the read.
 func (r *round) spaceOf(ctx context.Context, clusterID uint64, m membership.Member) (status membership.Status, health rules.Answer) {
 	status, err := statusOf(ctx, r.Dial, clusterID, m)
 	if err != nil {
@@ -121,7 +121,7 @@ func (r *round) spaceOf(ctx context.Context, clusterID uint64, m membership.Memb
 	return status, rules.Yes
 }
 
-// reads proves that the member has applied what the cluster agreed on, and that its database answers.
+// reads verifies that the member has applied what the cluster agreed on, and that its database answers.
 func (r *round) reads(ctx context.Context, m membership.Member) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()

@@ -24,7 +24,7 @@ import (
 
 const mib = 1 << 20
 
-// policy of a test: any time will do, and a mebibyte is worth it.
+// policy of a test: windows are always open, and freeing one MiB is worth a defragmentation.
 func policy() DefragPolicy {
 	return DefragPolicy{
 		Enabled: rules.Yes, Window: rules.Yes, Scheduled: rules.No,
@@ -33,7 +33,7 @@ func policy() DefragPolicy {
 	}
 }
 
-// defragCluster is a drainCluster whose agents defragment by a policy that may change, and report it.
+// defragCluster is a drainCluster whose agents defragment by a policy that can change, and report each result.
 type defragCluster struct {
 	*drainCluster
 	mu       sync.Mutex
@@ -72,14 +72,14 @@ func (d *defragCluster) setPolicy(change func(*DefragPolicy)) {
 	change(&d.policy)
 }
 
-// done are the defragmentations so far.
+// done returns the defragmentations so far.
 func (d *defragCluster) done() []Defragmented {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return slices.Clone(d.notified)
 }
 
-// room writes into a member's Lease what its agent would.
+// room writes free space into a member's Lease, as its agent does.
 func (d *defragCluster) room(name string, free int64) {
 	d.t.Helper()
 	d.eventually("the Lease reports the volume", func() error {
@@ -119,7 +119,7 @@ func (d *defragCluster) fragment() {
 	}
 	for name := range d.members {
 		d.eventually(name+" is fragmented", func() error {
-			// What was freed is counted at the next commit.
+			// etcd counts the freed space at the next commit.
 			if _, err := client.Put(d.t.Context(), "tick", ""); err != nil {
 				return err
 			}
@@ -132,7 +132,7 @@ func (d *defragCluster) fragment() {
 	}
 }
 
-// alarm says that the member's quota is used up; disarm takes it back.
+// alarm raises NOSPACE for the member; disarm clears it.
 func (d *defragCluster) alarm(name string) {
 	d.t.Helper()
 	_, err := d.members[name].Server.Alarm(d.t.Context(), &etcdserverpb.AlarmRequest{
@@ -151,7 +151,7 @@ func (d *defragCluster) disarm() {
 	})
 }
 
-// decidedDefrag waits until a row decides once more than before.
+// decidedDefrag waits until a row has decided more often than before.
 func (d *defragCluster) decidedDefrag(rule string, before float64) {
 	d.t.Helper()
 	d.eventually("rule "+rule+" decides", func() error {
@@ -166,7 +166,8 @@ func (d *defragCluster) decisionsOf(rule string) float64 {
 	return testutil.ToFloat64(d.seen.WithLabelValues(defragTable, rule))
 }
 
-// compacts waits until no database is fragmented and as many more defragmentations than from were informed of, and returns whose.
+// compacts waits until no database is fragmented and until more defragmentations than from were reported. It returns
+// their members.
 func (d *defragCluster) compacts(from, more int) (order []string) {
 	d.t.Helper()
 	for name := range d.members {
@@ -207,7 +208,7 @@ func (d *defragCluster) noted(members ...string) {
 	}
 }
 
-// writer writes until the returned func is called, which says how many writes were acknowledged.
+// writer writes until the returned func is called, which returns how many writes were acknowledged.
 func (d *defragCluster) writer() (end func() int) {
 	d.t.Helper()
 	var endpoints []string
@@ -271,8 +272,8 @@ func TestFollowersAreDefragmentedThenTheLeaderThatWas(t *testing.T) {
 	}
 }
 
-// TestASuccessorDefragmentsTheRest: an agent dies with the answer lost, one loses leadership while it waits for the answer, and the
-// next one finds what is left to do.
+// TestASuccessorDefragmentsTheRest checks that the next leader's agent completes the work of an agent that died with
+// the answer lost, and of one that lost leadership while it waited for the answer.
 func TestASuccessorDefragmentsTheRest(t *testing.T) {
 	d := newDefragCluster(t, names...)
 	first, followers := d.mustLead(), d.followers()
@@ -291,7 +292,7 @@ func TestASuccessorDefragmentsTheRest(t *testing.T) {
 		return err
 	})
 
-	// Next to the same leader, one whose call hangs while leadership goes to the member that is done.
+	// A second agent runs for the same leader. Its call hangs while leadership moves to the member that is done.
 	waits := &fault{point: "defragment", hang: make(chan struct{})}
 	d.agent(first, podUID(first), waits)
 	select {
@@ -370,7 +371,7 @@ func TestNoOneIsDefragmentedUnlessAllIsWell(t *testing.T) {
 		t.Fatalf("a superseded agent defragmented %+v", done)
 	}
 
-	// The first follower has no room: the other ones have their turn.
+	// The first follower has no room, so the other members go first.
 	d.room(followers[0], walRoom)
 	d.agentUntil(leader, podUID(leader))
 	d.decidedDefrag("move-leader", 0)
@@ -385,7 +386,7 @@ func TestNoOneIsDefragmentedUnlessAllIsWell(t *testing.T) {
 		}
 		return err
 	})
-	// Leadership comes back to it: it keeps it, fragmented as it is.
+	// Leadership returns to this member. It keeps it, although its database is fragmented.
 	d.moveTo(leader, d.leader)
 	d.decidedDefrag("moved-before", 0)
 	if now := d.mustLead(); now != leader || d.decisionsOf("move-leader") != 1 {
@@ -393,7 +394,7 @@ func TestNoOneIsDefragmentedUnlessAllIsWell(t *testing.T) {
 	}
 }
 
-// A move that found no one to ask is no move: the next one need not wait for an hour.
+// A transfer that found no member to take leadership does not count, so the next one need not wait for an hour.
 func TestAMoveThatAskedNoOneIsNotCounted(t *testing.T) {
 	c := newDrainClusterOf(t, []string{"demo-a"})
 	leader := c.mustLead()
@@ -423,7 +424,7 @@ func TestTheOnlyMemberIsDefragmentedInAChosenWindowAlone(t *testing.T) {
 	if order := d.compacts(0, 1); !slices.Equal(order, []string{"demo-a"}) {
 		t.Errorf("defragmented %v", order)
 	}
-	// What was just done is not repeated, whatever the database became.
+	// The duties do not repeat what they have just done, whatever the state of the database is.
 	d.fragment()
 	before := d.decisionsOf("alone")
 	d.setPolicy(func(p *DefragPolicy) { p.Window = rules.No })

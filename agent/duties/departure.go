@@ -17,19 +17,21 @@ import (
 	"github.com/etcd-druid/druid/membership"
 )
 
-// departureTable is the departure's name in the metric of all decisions.
+// departureTable is the name of the departure decisions in the metric of all decisions.
 const departureTable = "membership.departures"
 
-// Departure takes our own member out of a raft group that others go on with, when the EtcdCluster was deleted and none of ours leads.
-// Each agent runs one; it needs no etcd of ours, for it asks those that stay.
+// Departure removes the agent's own member from a joined raft group when the EtcdCluster is deleted and none of its
+// members leads. Each agent runs one. It does not need the local etcd, because it sends its requests to the members
+// that stay.
 type Departure struct {
 	Store *leases.Store
 	Dial  membership.Dial
-	// Member and PodUID are ours.
+	// Member and PodUID belong to this agent.
 	Member, PodUID string
-	// Marked says whether our own Lease bore a drain mark when it was last reachable. No one is asked before.
+	// Marked says whether the agent's own Lease had a drain request when it was last reachable. Until then, Departure
+	// sends no requests.
 	Marked func() bool
-	// Endpoints of the cluster that was joined.
+	// Endpoints of the joined cluster.
 	Endpoints []string
 	// PeerURL of the member called name.
 	PeerURL func(name string) string
@@ -37,13 +39,14 @@ type Departure struct {
 	// Decisions counts decisions by table and rule.
 	Decisions *prometheus.CounterVec
 
-	// external members are the client URLs of those that stay, as they were last seen: spec.bootstrap.join may name only some of them.
+	// externals are the client URLs of the members that stay, as last seen. spec.bootstrap.join might name only some
+	// of them.
 	externals []string
 	reported  loop.Change[string]
 	trouble   loop.Change[string]
 }
 
-// Run looks until ctx ends, where another cluster was joined. What goes wrong is logged once per change and tried again.
+// Run works until ctx ends, if the EtcdCluster joined another cluster. It logs an error once per change and retries.
 func (d *Departure) Run(ctx context.Context) error {
 	if len(d.Endpoints) == 0 {
 		<-ctx.Done()
@@ -75,11 +78,11 @@ func (d *Departure) note(ctx context.Context, err error) {
 		text = err.Error()
 	}
 	if d.trouble.To(text) && text != "" && ctx.Err() == nil {
-		d.Log.WarnContext(ctx, "departure hindered", "err", err)
+		d.Log.WarnContext(ctx, "leaving the joined cluster failed, retrying", "err", err)
 	}
 }
 
-// look does the next step, if one is due.
+// look takes the next step if one is due.
 func (d *Departure) look(ctx context.Context) error {
 	record, _, err := d.Store.Record(ctx)
 	if err != nil {
@@ -100,7 +103,7 @@ func (d *Departure) look(ctx context.Context) error {
 		Endpoints: d.whom(), ClusterID: record.ClusterID, Timeout: callTimeout,
 	})
 	if err != nil {
-		return fmt.Errorf("leave the cluster that was joined: %w", err)
+		return fmt.Errorf("leave the joined cluster: read its member list: %w", err)
 	}
 	d.remember(view, record)
 	claimed, _ := leases.ParseID(own.Removal.MemberID) // a mark that was read has good IDs
@@ -111,7 +114,7 @@ func (d *Departure) look(ctx context.Context) error {
 	return d.step(ctx, decision, own, self, view)
 }
 
-// whom to ask: anyone who stays.
+// whom returns the endpoints of the members that stay.
 func (d *Departure) whom() []string {
 	all := slices.Concat(d.Endpoints, d.externals)
 	slices.Sort(all)
@@ -145,7 +148,7 @@ func (d *Departure) facts(
 	return f
 }
 
-// leader that the member behind the view knows, in the term of the view.
+// leader returns the leader that the queried member knows, if the term is still that of the view.
 func (d *Departure) leader(ctx context.Context, view membership.View) (leader membership.Member, err error) {
 	client, err := d.Dial(ctx, view.Endpoint)
 	if err != nil {
@@ -189,7 +192,7 @@ func (d *Departure) inform(ctx context.Context, decision membership.DrainDecisio
 	d.Log.InfoContext(ctx, "departure decided", "member", d.Member, "mode", decision.Verdict, "rule", decision.Rule, "reason", decision.Why)
 }
 
-// step does one thing. Whatever is lost of its answer, the next look finds what came of it.
+// step takes one step. If its answer is lost, the next look finds the result.
 func (d *Departure) step(ctx context.Context, decision membership.DrainDecision, own leases.Member, self Cluster, view membership.View) error {
 	marked := Marked(decision.Verdict, own.Removal, self, view, self.MemberID)
 	switch decision.Verdict {
@@ -215,8 +218,8 @@ func (d *Departure) mark(ctx context.Context, own leases.Member, mark leases.Rem
 	return nil
 }
 
-// remove is the one irreversible call: it is asked of one that stays, in the term in which it was decided. That the member is gone
-// already is what was wanted.
+// remove is the only irreversible call. It goes to a member that stays, in the term of the decision. It succeeds if
+// the member was removed already.
 func (d *Departure) remove(ctx context.Context, view membership.View, id uint64) (err error) {
 	if _, err := d.leader(ctx, view); err != nil {
 		return fmt.Errorf("remove member %s: %w", leases.FormatID(id), err)
@@ -228,7 +231,7 @@ func (d *Departure) remove(ctx context.Context, view membership.View, id uint64)
 	defer func() { err = errors.Join(err, client.Close()) }()
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	d.Log.WarnContext(ctx, "member removal begun", "member", d.Member, "memberID", leases.FormatID(id), "rule", d.reported.Last())
+	d.Log.WarnContext(ctx, "member removal started", "member", d.Member, "memberID", leases.FormatID(id), "rule", d.reported.Last())
 	if err := membership.Remove(ctx, client, id); err != nil && !errors.Is(err, membership.ErrNotFound) {
 		return err
 	}

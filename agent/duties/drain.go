@@ -13,42 +13,44 @@ import (
 	"github.com/etcd-druid/druid/membership"
 )
 
-// drainTable is the drain's name in the metric of all decisions.
+// drainTable is the name of the drain decisions in the metric of all decisions.
 const drainTable = "membership.drains"
 
 const (
-	// slotYoung is how long after it saw a slot first the leader reads the Lease at each look: druid takes the slot before
-	// it writes the mark, a moment later.
+	// slotYoung is how long, after the leader first saw a slot, it reads the Lease at each look. druid takes the slot
+	// first and writes the drain request a moment later.
 	slotYoung = 30 * time.Second
-	// markPause between two looks meanwhile. It is short because every member that leaves pays for it.
+	// markPause is the pause between two looks during slotYoung. It is short because it delays every removal.
 	markPause = 250 * time.Millisecond
-	// markInterval is how long a mark that was read serves after that, as long as nothing follows from it: a drain that
-	// waits for hours costs the API server 4 GETs a minute.
+	// markInterval is how long a drain request that was read is used afterwards, while no step follows from it. A
+	// drain that waits for hours costs the API server 4 GETs a minute.
 	markInterval = 15 * time.Second
-	// handBackAfter is how long a claim stays that something hinders: several restarts of a member and etcd's guard of 5 s.
+	// handBackAfter is how long a blocked claim stays before the agent reverts it to requested. It covers several
+	// restarts of a member and etcd's 5 s check.
 	handBackAfter = 30 * time.Second
-	// maxDrainPause bounds the pause that doubles with each failure: etcd itself refuses changes for 5 s after a peer came back.
+	// maxDrainPause bounds the pause, which doubles with each failure. etcd itself refuses changes for 5 s after a
+	// peer came back.
 	maxDrainPause = 5 * time.Second
-	// transferTimeout of handing leadership on. raft gives a transfer up after an election timeout, and etcd's call waits on
-	// for a leader that never comes.
+	// transferTimeout bounds a transfer of leadership. raft abandons a transfer after an election timeout, but etcd's
+	// call keeps waiting for the new leader.
 	transferTimeout = 5 * time.Second
 )
 
-// draining is what one leadership knows of the member on its way out.
+// draining is what one leadership knows of the member that is being removed.
 type draining struct {
 	slot leases.PendingRemoval
 	seen time.Time
-	// lease has the marks of the member's Lease, as they were at readAt.
+	// lease is the member's Lease with its drain request, as read at readAt.
 	lease  leases.Member
 	readAt time.Time
-	// hindered is since when a claim cannot go on.
+	// hindered is since when a claim is blocked.
 	hindered time.Time
 	failures int
 	// last decision, so that a repeated one is reported once.
 	reported loop.Change[string]
 }
 
-// pause until the next look.
+// pause returns the pause until the next look.
 func (r *round) pause() time.Duration {
 	if r.draining.slot == (leases.PendingRemoval{}) {
 		return r.poll
@@ -59,8 +61,8 @@ func (r *round) pause() time.Duration {
 	return min(drainInterval<<min(r.draining.failures, 4), maxDrainPause)
 }
 
-// drain does the next step for the member that the record's slot names, if there is one. What was last known decides
-// whether a step is due; the step itself is decided by what is read just then.
+// drain takes the next step for the member in the record's slot, if there is one. The last known state decides whether
+// a step is due. The step itself is decided on state that is read just before it.
 func (r *round) drain(ctx context.Context, self Cluster, view membership.View) (again bool, err error) {
 	slot := r.record.PendingRemoval
 	if slot == nil || !r.record.Lists(slot.Member) {
@@ -103,17 +105,17 @@ func (r *round) drainStep(ctx context.Context, self Cluster, view membership.Vie
 	return r.step(ctx, w, d)
 }
 
-// markIsOld says whether the mark is to be read before anything is made of it.
+// markIsOld says whether the drain request must be read again before it is used.
 func (r *round) markIsOld() bool {
 	return r.draining.awaited() || time.Since(r.draining.readAt) >= markInterval
 }
 
-// awaited says whether the mark that the slot orders is not there yet and may come at any moment.
+// awaited says whether the drain request for the slot is still missing and can appear at any moment.
 func (d *draining) awaited() bool {
 	return time.Since(d.seen) < slotYoung && !d.slot.Orders(d.slot.Member, d.lease.Removal)
 }
 
-// readMark reads the Lease of the member that is to go.
+// readMark reads the Lease of the member that is being removed.
 func (r *round) readMark(ctx context.Context) error {
 	lease, err := r.Store.Marks(ctx, r.draining.slot.Member)
 	if err != nil {
@@ -124,7 +126,7 @@ func (r *round) readMark(ctx context.Context) error {
 	return nil
 }
 
-// freshDrain reads the record and both Leases just now, and says whether they may order anything.
+// freshDrain reads the record and both Leases again, and says whether they are authoritative.
 func (r *round) freshDrain(ctx context.Context, self Cluster) (rules.Answer, error) {
 	if err := r.read(ctx); err != nil {
 		return rules.Unknown, err
@@ -143,7 +145,7 @@ func (r *round) freshDrain(ctx context.Context, self Cluster) (rules.Answer, err
 	return r.authoritative(self), nil
 }
 
-// tellDrain counts and logs a decision once per change.
+// reportDrain counts and logs a decision once per change.
 func (r *round) reportDrain(ctx context.Context, d membership.DrainDecision) {
 	if !r.draining.reported.To(d.Rule) {
 		return
@@ -152,7 +154,7 @@ func (r *round) reportDrain(ctx context.Context, d membership.DrainDecision) {
 	r.Log.InfoContext(ctx, "drain decided", "member", r.draining.slot.Member, "mode", d.Verdict, "rule", d.Rule, "reason", d.Why)
 }
 
-// step does one thing. Whatever is lost of its answer, the next look finds what came of it.
+// step takes one step. If its answer is lost, the next look finds the result.
 func (r *round) step(ctx context.Context, w witness, d membership.DrainDecision) (again bool, err error) {
 	marked := Marked(d.Verdict, r.draining.lease.Removal, w.self, w.view, w.member.ID)
 	switch d.Verdict {
@@ -175,7 +177,7 @@ func (r *round) step(ctx context.Context, w witness, d membership.DrainDecision)
 	return false, nil
 }
 
-// moveAway hands leadership on. What is left to do is the next leader's agent's.
+// moveAway transfers leadership. The next leader's agent does the remaining work.
 func (r *round) moveAway(ctx context.Context, purpose, rule string) error {
 	bounded, cancel := context.WithTimeout(ctx, transferTimeout)
 	defer cancel()
@@ -187,7 +189,7 @@ func (r *round) moveAway(ctx context.Context, purpose, rule string) error {
 	return nil
 }
 
-// mark writes the mark over the Lease as it was read.
+// mark writes the drain request if the Lease is as it was read.
 func (r *round) mark(ctx context.Context, mark leases.RemovalRequest) error {
 	lease, err := r.Store.RequestRemoval(ctx, r.draining.slot.Member, r.draining.lease.LeaseVersion, mark)
 	if err != nil {
@@ -199,18 +201,18 @@ func (r *round) mark(ctx context.Context, mark leases.RemovalRequest) error {
 	return nil
 }
 
-// witness is what etcd says of a drain at one look.
+// witness is what one look finds in etcd about a drain.
 type witness struct {
 	self   Cluster
 	view   membership.View
 	health map[uint64]rules.Answer
 	leads  rules.Answer
-	// member is the entry of the one that is to go, zero where there is none; entry is what it is.
+	// member is the entry of the member that is being removed, zero if there is none. entry is its kind.
 	member membership.Member
 	entry  membership.Entry
 }
 
-// witness asks every voter for its health, and our own member whether it still leads.
+// witness asks every voter for its health, and the agent's own member whether it still leads.
 func (r *round) witness(ctx context.Context, self Cluster, view membership.View) witness {
 	w := witness{self: self, view: view, health: r.health(ctx, view), leads: r.leading(ctx, view)}
 	name := r.draining.slot.Member
@@ -238,7 +240,7 @@ func (r *round) localStatus(ctx context.Context) (status membership.Status, err 
 	return membership.ReadStatus(ctx, client, r.Local)
 }
 
-// drainFacts of what etcd says, of the record and of the mark as they were last read.
+// drainFacts combines the state of etcd with the record and the drain request as last read.
 func (r *round) drainFacts(w witness, authoritative rules.Answer) membership.DrainFacts {
 	desired := func(m membership.Member) rules.Answer {
 		return membership.Desired(m, r.record.Members, r.PeerURL)
@@ -254,7 +256,8 @@ func (r *round) drainFacts(w witness, authoritative rules.Answer) membership.Dra
 		Joining:       membership.OthersJoin(w.view, w.member.ID, desired),
 	}
 	if r.record.Leaving {
-		// All go: no one waits for another to come or to heal, and the quorum of all that stay is what counts.
+		// All members leave. None waits for another to join or to recover, and only the quorum of the members that
+		// stay counts.
 		f.Others, f.Joining = rules.Yes, rules.No
 	}
 	if Replaces(r.record, r.draining.slot.Member) {
@@ -264,7 +267,7 @@ func (r *round) drainFacts(w witness, authoritative rules.Answer) membership.Dra
 	return f
 }
 
-// waited says whether a claim is hindered for so long that it is to be handed back.
+// waited says whether a claim has been blocked for so long that the agent must revert it to requested.
 func (r *round) waited(f membership.DrainFacts) rules.Answer {
 	free := f
 	free.Waited = rules.Yes
@@ -277,8 +280,8 @@ func (r *round) waited(f membership.DrainFacts) rules.Answer {
 	return rules.AnswerOf(!r.draining.hindered.IsZero() && time.Since(r.draining.hindered) >= r.handBack)
 }
 
-// MarkOf says what the mark on the Lease of the member called name means to the agent of self, where the record's slot is
-// retiring and the member is listed as id, 0 for not at all.
+// MarkOf returns what the drain request on the Lease of the member called name means to the agent of self. retiring is
+// the record's slot. id is the member's ID in the member list, 0 if it is not listed.
 func MarkOf(pendingRemoval *leases.PendingRemoval, name string, mark leases.RemovalRequest, self Cluster, id uint64) membership.Mark {
 	switch {
 	case mark.State == leases.RemovalUnreadable:
@@ -292,7 +295,7 @@ func MarkOf(pendingRemoval *leases.PendingRemoval, name string, mark leases.Remo
 	}
 }
 
-// claimOf is what a claim or an acknowledgement means.
+// claimOf returns what a claim or an acknowledgement means.
 func claimOf(mark leases.RemovalRequest, self Cluster, id uint64) membership.Mark {
 	ours := mark.ClusterID == leases.FormatID(self.ClusterID)
 	switch {
@@ -307,8 +310,8 @@ func claimOf(mark leases.RemovalRequest, self Cluster, id uint64) membership.Mar
 	}
 }
 
-// Marked is what a verdict makes of the mark: the agent of self claims the removal of the member with id, 0 where none is
-// listed, hands it back, or acknowledges it by the view.
+// Marked returns the drain request after a verdict: the agent of self claims the removal of the member with id (0 if
+// it is not listed), reverts the claim to requested, or acknowledges the removal with the raft position of the view.
 func Marked(verdict membership.DrainVerdict, mark leases.RemovalRequest, self Cluster, view membership.View, id uint64) leases.RemovalRequest {
 	switch verdict {
 	case membership.Claim:
@@ -325,7 +328,7 @@ func Marked(verdict membership.DrainVerdict, mark leases.RemovalRequest, self Cl
 	return mark
 }
 
-// Replaces says whether another member than the one called name holds the slot to replace itself.
+// Replaces says whether a member other than name holds the slot to replace itself.
 func Replaces(record leases.Record, name string) bool {
 	return record.Replacing != nil && record.Replacing.Member != name && record.Lists(record.Replacing.Member)
 }

@@ -30,12 +30,12 @@ import (
 	"github.com/etcd-druid/druid/test/env"
 )
 
-// drainCluster is a cluster whose every member has a Lease, and agents that can be made to die at each step of a drain.
+// drainCluster is a cluster in which every member has a Lease, with agents that can die at each step of a drain.
 type drainCluster struct {
 	*cluster
 	config *rest.Config
 	seen   *prometheus.CounterVec
-	// defrag and defragmented are what the agents are given; nil for agents that defragment no one.
+	// defrag and defragmented are passed to the agents. nil disables defragmentation.
 	defrag       func(time.Time) DefragPolicy
 	defragmented func(Defragmented)
 	alarmed      func(membership.NospaceDecision)
@@ -43,7 +43,7 @@ type drainCluster struct {
 
 func podUID(name string) string { return "pod-" + name }
 
-// newDrainCluster has a record that lists the three members and more.
+// newDrainCluster creates a record that lists the three members and more.
 func newDrainCluster(t *testing.T, more ...string) *drainCluster {
 	t.Helper()
 	return newDrainClusterOf(t, names, more...)
@@ -54,7 +54,7 @@ func newDrainClusterOf(t *testing.T, names []string, more ...string) *drainClust
 	return newDrainClusterOn(newClusterOf(t, names), names, more...)
 }
 
-// newDrainClusterOn makes the Leases of a cluster.
+// newDrainClusterOn creates the Leases of a cluster.
 func newDrainClusterOn(c *cluster, names []string, more ...string) *drainCluster {
 	t := c.t
 	t.Helper()
@@ -105,7 +105,7 @@ func (d *drainCluster) edit(change func(*leases.Record)) {
 	})
 }
 
-// mark writes a mark on a member's Lease as druid does.
+// mark writes a drain request on a member's Lease, as druid does.
 func (d *drainCluster) mark(name string, mark leases.RemovalRequest) {
 	d.t.Helper()
 	d.eventually("the Lease is marked", func() error {
@@ -117,21 +117,21 @@ func (d *drainCluster) mark(name string, mark leases.RemovalRequest) {
 	})
 }
 
-// ask is what druid does to have a member go: the slot first, then the mark.
+// ask requests the removal of a member, as druid does: the slot first, then the drain request.
 func (d *drainCluster) ask(name, mark string) {
 	d.t.Helper()
 	d.edit(func(r *leases.Record) { r.PendingRemoval = &leases.PendingRemoval{Member: name, Mark: mark} })
 	d.mark(name, leases.RemovalRequest{State: leases.RemovalRequested, Mark: mark, At: "2026-11-21T10:00:00Z"})
 }
 
-// takeBack is what druid does when the member is to stay after all: the mark first, then the slot.
+// takeBack cancels a removal, as druid does: the drain request first, then the slot.
 func (d *drainCluster) takeBack(name string) {
 	d.t.Helper()
 	d.mark(name, leases.RemovalRequest{})
 	d.edit(func(r *leases.Record) { r.PendingRemoval = nil })
 }
 
-// forget is what druid does after done.
+// forget does what druid does after the removal is acknowledged.
 func (d *drainCluster) forget(name string) {
 	d.t.Helper()
 	d.edit(func(r *leases.Record) {
@@ -179,7 +179,7 @@ func (d *drainCluster) done(name, mark string, memberID uint64) leases.RemovalRe
 	return r
 }
 
-// decidedDrain waits until a row of the drain decided at least once more than before.
+// decidedDrain waits until a row of the drain has decided more often than before.
 func (d *drainCluster) decidedDrain(rule string, before float64) {
 	d.t.Helper()
 	d.eventually("rule "+rule+" decides", func() error {
@@ -190,12 +190,13 @@ func (d *drainCluster) decidedDrain(rule string, before float64) {
 	})
 }
 
-// fault is where an agent dies: at the call that point names, before it is made or after, with its answer lost.
+// fault says where an agent dies: before the call that point names, or after it with its answer lost.
 type fault struct {
 	point string // removing, done: a mark that is written; remove, defragment: the call to etcd
 	after bool
 	crash context.CancelFunc
-	// hang, if it is not nil: the agent lives, and the call is never made. It is closed when the agent waits for the answer.
+	// hang, if not nil, means that the agent lives and the call is never made. It is closed when the agent waits for
+	// the answer.
 	hang chan struct{}
 
 	mu   sync.Mutex
@@ -204,7 +205,7 @@ type fault struct {
 
 var errCrashed = errors.New("the agent is dead")
 
-// hit makes the call unless the agent dies before it, and loses the answer if it dies after it.
+// hit makes the call unless the agent dies before it, and loses the answer if the agent dies after it.
 func (f *fault) hit(point string, call func() error) error {
 	if f == nil || f.point != point || f.hang != nil {
 		return call()
@@ -215,14 +216,14 @@ func (f *fault) hit(point string, call func() error) error {
 		if err := call(); refusedByEtcd(err) {
 			return err // the agent lives to ask again
 		}
-		// Any other error leaves open whether etcd did it, which is an answer that was lost.
+		// After any other error it is unknown whether etcd made the change, as with a lost answer.
 	}
 	f.dead = true
 	f.crash()
 	return errCrashed
 }
 
-// refusedByEtcd: etcd answered that it did not change anything. It refuses each change for 5 s after it formed.
+// refusedByEtcd says whether etcd answered that it changed nothing. etcd refuses each change for 5 s after it formed.
 func refusedByEtcd(err error) bool {
 	return errors.Is(err, rpctypes.ErrGRPCUnhealthy) || errors.Is(err, rpctypes.ErrGRPCMemberNotEnoughStarted)
 }
@@ -243,7 +244,7 @@ type roundTripper func(*http.Request) (*http.Response, error)
 
 func (r roundTripper) RoundTrip(request *http.Request) (*http.Response, error) { return r(request) }
 
-// store of an agent that dies at f.
+// storeWith returns the store of an agent that dies at f.
 func (d *drainCluster) storeWith(f *fault) *leases.Store {
 	d.t.Helper()
 	config := rest.CopyConfig(d.config)
@@ -305,7 +306,7 @@ func dialWith(f *fault) func(context.Context, ...string) (*clientv3.Client, erro
 	}
 }
 
-// gate follows raft leadership of a member.
+// gate follows the raft leadership of a member.
 func (d *drainCluster) gate(name string) Gate {
 	server := d.members[name].Server
 	return func(ctx context.Context, leading bool) error {
@@ -322,7 +323,7 @@ func (d *drainCluster) gate(name string) Gate {
 	}
 }
 
-// agent runs the duties next to a member whenever that leads. died is closed when it has ended.
+// agent runs the duties for a member whenever that member leads. died is closed when it has ended.
 func (d *drainCluster) agent(name, uid string, f *fault) (died <-chan struct{}) {
 	d.t.Helper()
 	died, _ = d.agentBehind(d.gate(name), name, uid, f)
@@ -336,7 +337,7 @@ func (d *drainCluster) agentUntil(name, uid string) (end func()) {
 	return end
 }
 
-// ungated runs the duties next to a member whether that leads or not.
+// ungated runs the duties for a member whether or not that member leads.
 func (d *drainCluster) ungated(name string) {
 	d.t.Helper()
 	always := func(ctx context.Context, leading bool) error {
@@ -383,7 +384,7 @@ func (d *drainCluster) agentBehind(gate Gate, name, uid string, f *fault) (died 
 	return ended, end
 }
 
-// agents run next to every member.
+// agents runs an agent for every member.
 func (d *drainCluster) agents() {
 	d.t.Helper()
 	for name := range d.members {
@@ -391,7 +392,7 @@ func (d *drainCluster) agents() {
 	}
 }
 
-// leaderOf is who leads among those that stay, as they see it.
+// leaderOf returns the leader among the members that stay, as they see it.
 func (d *drainCluster) leaderOf(stay []string) (string, error) {
 	for _, name := range stay {
 		if server := d.members[name].Server; server.Leader() == server.MemberID() {
@@ -401,7 +402,8 @@ func (d *drainCluster) leaderOf(stay []string) (string, error) {
 	return "", errors.New("no leader")
 }
 
-// moveTo moves leadership from whom leader finds until that member leads. etcd's call does not end when raft gives the transfer up.
+// moveTo moves leadership from the member that leader returns until the member called name leads. etcd's call does not
+// end when raft abandons the transfer.
 func (d *drainCluster) moveTo(name string, leader func() (string, error)) {
 	d.t.Helper()
 	d.eventually(name+" leads", func() error {
@@ -415,7 +417,7 @@ func (d *drainCluster) moveTo(name string, leader func() (string, error)) {
 	})
 }
 
-// followers are the members that do not lead.
+// followers returns the members that do not lead.
 func (d *drainCluster) followers() []string {
 	d.t.Helper()
 	leader := d.mustLead()

@@ -93,7 +93,7 @@ func TestNoOneGoesWhileAnotherIsDown(t *testing.T) {
 		t.Errorf("it is marked %+v, want as it was asked: a claim could not be taken back", r)
 	}
 
-	// A predecessor claimed it before the other one went down.
+	// A predecessor claimed the removal before the other member stopped.
 	d.mark(removalCandidate, leases.RemovalRequest{
 		State: leases.RemovalBegun, Mark: "first", At: "then", By: "predecessor", MemberID: leases.FormatID(id), ClusterID: leases.FormatID(d.id()),
 	})
@@ -140,8 +140,8 @@ func TestAMarkThatTheSlotDoesNotNameOrdersNothing(t *testing.T) {
 	}
 }
 
-// TestASuccessorGoesOnAtEachStep lets one agent after another die at each call of a drain, before it and with its answer
-// lost, and lets either the same Pod's next agent or that of another leader go on.
+// TestASuccessorGoesOnAtEachStep lets agents die at each call of a drain, before the call and with its answer lost.
+// Either the next agent of the same Pod or the agent of another leader continues.
 func TestASuccessorGoesOnAtEachStep(t *testing.T) {
 	d := newDrainCluster(t)
 	others := d.followers()
@@ -189,9 +189,9 @@ func TestASuccessorGoesOnAtEachStep(t *testing.T) {
 	}
 }
 
-// TestManyAgentsAtOnce: the leader's agent, one before it in the same Pod that has not ended, and one next to a follower that
-// takes itself for the leader's. The one that goes is down: the Status of a member panics etcd in the moment in which it was
-// removed and has not ended.
+// TestManyAgentsAtOnce runs the leader's agent, an earlier agent of the same Pod that has not ended, and an agent of a
+// follower that acts as the leader's. The member that is removed is stopped, because etcd panics if Status is called
+// on a member that was just removed and has not ended.
 func TestManyAgentsAtOnce(t *testing.T) {
 	d := newDrainCluster(t)
 	leader, others := d.mustLead(), d.followers()

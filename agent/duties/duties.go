@@ -16,63 +16,67 @@ import (
 	"github.com/etcd-druid/druid/membership"
 )
 
-// Pace of the duties.
+// Intervals and timeouts of the duties.
 const (
-	// pollInterval between two looks at the member list, asked of the leader itself: no Kubernetes call.
+	// pollInterval is the pause between two reads of the member list from the leader itself. They make no Kubernetes
+	// calls.
 	pollInterval = 5 * time.Second
-	// recordInterval is how long a record that was read serves as long as nothing is to be written or removed: one GET
-	// each 30 s is what the leader costs the API server besides its Leases.
+	// recordInterval is how long a record that was read is used while there is nothing to write or remove. In addition
+	// to its Leases, the leader costs the API server one GET each 30 s.
 	recordInterval = 30 * time.Second
-	// callTimeout of one call to etcd. The leader answers at once unless its disk or its quorum is in trouble.
+	// callTimeout bounds one call to etcd. The leader answers at once unless its disk or its quorum has a problem.
 	callTimeout = 3 * time.Second
-	// drainInterval between two looks while a member is on its way out: what a step waits for, etcd's guard of 5 s among it,
-	// is met within seconds.
+	// drainInterval is the pause between two looks while a member is being removed. What a step waits for, such as
+	// etcd's 5 s check, takes seconds.
 	drainInterval = time.Second
-	// statusTimeout bounds the answer of another member: half of what a transfer of leadership may take in all.
+	// statusTimeout bounds the answer of another member. It is half of what a transfer of leadership may take in
+	// total.
 	statusTimeout = 1500 * time.Millisecond
 )
 
-// Cluster is what the duties know of their own place.
+// Cluster identifies the agent's own member, Pod and raft group.
 type Cluster struct {
-	// ClusterID of the raft group that our member runs in; a record of another one is not ours to touch.
+	// ClusterID of the raft group of the agent's own member. The duties never change a record of another raft group.
 	ClusterID uint64
-	// MemberID and Member, the name, of our own member.
+	// MemberID and Member are the ID and the name of the agent's own member.
 	MemberID uint64
 	Member   string
 	// PodUID of this Pod.
 	PodUID string
 }
 
-// Options of the duties.
+// Options configures the duties.
 type Options struct {
 	Store *leases.Store
 	Dial  membership.Dial
-	// Local is the client endpoint of our own member.
+	// Local is the client endpoint of the agent's own member.
 	Local string
-	// Self reports our own place, false while it is not known. It may change: a member that replaced itself has a new ID.
+	// Self returns the agent's own member and Pod, or false while they are unknown. The result can change: a member
+	// that replaced itself has a new ID.
 	Self func() (Cluster, bool)
 	// PeerURL of the member called name.
 	PeerURL func(name string) string
-	// Grace is the superfluous grace period that is in force.
+	// Grace returns the grace period in force for superfluous members.
 	Grace func() time.Duration
-	// RemoveOthers is the user's word that the members of a group that was joined may go; nil for a word that was not given.
+	// RemoveOthers says whether the user allows the removal of the external members of a joined raft group. nil means
+	// no.
 	RemoveOthers func() bool
-	// Complete fills in what a record that was made again lacks, and says whether it lacked anything; it may be nil.
+	// Complete adds the fields that a recreated record lacks, and says whether it lacked any. It can be nil.
 	Complete func(leases.Record) (leases.Record, bool)
-	// Defrag reports what the configuration in force says of defragmentations now; nil for never. Defragmented is informed of each one;
-	// it may be nil.
+	// Defrag returns the configuration in force for defragmentations; nil disables them. Defragmented receives each
+	// result; it can be nil.
 	Defrag       func(now time.Time) DefragPolicy
 	Defragmented func(Defragmented)
-	// Alarmed is reported what is done about etcd's alarms whenever that changes, and that nothing is to be done (the zero decision) when
-	// none stands or this agent does not lead any more; it may be nil.
+	// Alarmed receives the decision about etcd's alarms whenever it changes. It receives the zero decision when there
+	// is no alarm or this agent no longer leads. It can be nil.
 	Alarmed func(membership.NospaceDecision)
 	Log     *slog.Logger
 	// Decisions counts decisions by table and rule.
 	Decisions *prometheus.CounterVec
 }
 
-// Duties are performed by the leader's agent. Run them under WhileLeader, never twice at once: each call of Run begins with
-// clean clocks, and remembers of the one before it which members were defragmented.
+// Duties are the work of the leader's agent. Run them under WhileLeader, and never twice at once. Each call of Run
+// starts all grace periods again, but remembers which members were defragmented.
 type Duties struct {
 	Options
 	poll, recordAge, handBack, comparePause, nospaceAgain time.Duration
@@ -80,7 +84,7 @@ type Duties struct {
 	defrag defragMemory
 }
 
-// New returns the duties.
+// New returns the duties with the default intervals.
 func New(o Options) *Duties {
 	if o.RemoveOthers == nil {
 		o.RemoveOthers = func() bool { return false }
@@ -92,31 +96,31 @@ func New(o Options) *Duties {
 	}
 }
 
-// round is what one leadership keeps from one look to the next.
+// round is the state that one leadership keeps between looks.
 type round struct {
 	*Duties
 	record  leases.Record
 	version leases.Version
 	readAt  time.Time
-	// since says when each superfluous member was first seen so; removedAt is when this leader last removed one.
+	// since says when each superfluous member was first seen. removedAt is when this leader last removed one.
 	since     map[uint64]time.Time
 	removedAt time.Time
-	// last decision per member, so that a repeated one is reported once.
+	// last decision per member, so that a repeated decision is reported once.
 	last map[uint64]string
-	// draining is what is known of the member that is on its way out.
+	// draining is what is known of the member that is being removed.
 	draining draining
-	// sizedAt is when the databases' sizes were last looked at, lastDefrag the last decision about them.
+	// sizedAt is when the sizes of the databases were last read. lastDefrag is the last decision about them.
 	sizedAt    time.Time
 	lastDefrag string
-	// curing is what is known of the revisions, and of the alarm.
+	// recovering is what is known of the revisions and of the alarm.
 	recovering recovering
-	// upgrading is what is known of the order to compare the members.
+	// upgrading is what is known of the request to compare the members.
 	upgrading upgrading
-	// trouble that was logged last.
+	// trouble is the error that was logged last.
 	trouble loop.Change[string]
 }
 
-// Run performs the duties until ctx ends. What goes wrong is logged once per change and tried again.
+// Run works until ctx ends. It logs an error once per change and retries.
 func (d *Duties) Run(ctx context.Context) error {
 	versions := make(chan leases.Version, 1)
 	group, ctx := errgroup.WithContext(ctx)
@@ -125,7 +129,8 @@ func (d *Duties) Run(ctx context.Context) error {
 	return group.Wait()
 }
 
-// perform looks at each poll, at once when the record changed, and again at once after a step that another one follows.
+// perform looks at each poll, immediately when the record changed, and immediately after a step that another step
+// follows.
 func (d *Duties) perform(ctx context.Context, versions <-chan leases.Version) error {
 	r := &round{Duties: d, since: map[uint64]time.Time{}, last: map[uint64]string{}, sizedAt: time.Now()}
 	defer r.reportAlarm(membership.NospaceDecision{})
@@ -141,7 +146,7 @@ func (d *Duties) perform(ctx context.Context, versions <-chan leases.Version) er
 	}
 }
 
-// rest until the next look is due; false means that ctx ended.
+// rest waits until the next look is due. It returns false if ctx ended.
 func (r *round) rest(ctx context.Context, versions <-chan leases.Version) bool {
 	timer := time.NewTimer(r.pause())
 	defer timer.Stop()
@@ -160,7 +165,7 @@ func (r *round) rest(ctx context.Context, versions <-chan leases.Version) bool {
 	}
 }
 
-// look is one look at the list and what follows from it; again says that a step was done which another one follows.
+// look reads the member list and acts on it. again means that the next step can follow immediately.
 func (r *round) look(ctx context.Context) (again bool, err error) {
 	self, ok := r.Self()
 	if !ok {
@@ -188,7 +193,7 @@ func (r *round) look(ctx context.Context) (again bool, err error) {
 	return false, errors.Join(r.upgrade(ctx, self, view), r.tendDatabases(ctx, self, view))
 }
 
-// read gets the record. One that cannot be read leaves nothing to act on.
+// read gets the record. If the record cannot be read, the duties have nothing to act on.
 func (r *round) read(ctx context.Context) error {
 	record, version, err := r.Store.Record(ctx)
 	if err == nil {
@@ -202,7 +207,8 @@ func (r *round) read(ctx context.Context) error {
 	return nil
 }
 
-// complete writes what the record lacks. One that was completed is not read again: the write reports its version.
+// complete writes the fields that the record lacks. It does not read the record again, because the write returns the
+// version.
 func (r *round) complete(ctx context.Context, record leases.Record, version leases.Version) (leases.Record, leases.Version, error) {
 	if r.Complete == nil {
 		return record, version, nil
@@ -215,13 +221,13 @@ func (r *round) complete(ctx context.Context, record leases.Record, version leas
 	version, err := r.Store.UpdateRecord(ctx, version, completed)
 	crash.After("complete-record")
 	if err != nil {
-		return record, version, fmt.Errorf("complete the record: %w", err)
+		return record, version, fmt.Errorf("complete the cluster record: %w", err)
 	}
-	r.Log.InfoContext(ctx, "record completed", "clusterID", leases.FormatID(completed.ClusterID), "epoch", completed.Epoch)
+	r.Log.InfoContext(ctx, "cluster record completed", "clusterID", leases.FormatID(completed.ClusterID), "epoch", completed.Epoch)
 	return completed, version, nil
 }
 
-// note logs a repeated trouble once per change. What fails because ctx ended is none.
+// note logs a repeated error once per change. It ignores errors after ctx ended.
 func (r *round) note(ctx context.Context, err error) {
 	if ctx.Err() != nil {
 		return
@@ -231,19 +237,19 @@ func (r *round) note(ctx context.Context, err error) {
 		text = err.Error()
 	}
 	if r.trouble.To(text) && err != nil {
-		r.Log.WarnContext(ctx, "leader duties hindered", "err", err)
+		r.Log.WarnContext(ctx, "leader duties failed, retrying", "err", err)
 	}
 }
 
-// Pauses before the record is watched again. A watch that is refused, as by a Role of an older druid, costs the API server
-// one request per minute; the record is read each recordInterval all the same.
+// Pauses before the watch of the record restarts. A denied watch, for example with a Role of an older druid, costs the
+// API server one request per minute. The record is still read each recordInterval.
 const (
 	watchPause    = time.Second
 	maxWatchPause = time.Minute
 )
 
-// follow puts the newest version of the record that a watch reports into versions, until ctx ends. The watch makes the
-// duties prompt and nothing else: they act only on what they read themselves.
+// follow sends the newest version of the record that a watch reports to versions, until ctx ends. The watch only makes
+// the duties faster: they act only on what they read themselves.
 func (d *Duties) follow(ctx context.Context, versions chan leases.Version) error {
 	failed := false
 	rest := loop.Backoff{First: watchPause, Last: maxWatchPause}
@@ -257,7 +263,7 @@ func (d *Duties) follow(ctx context.Context, versions chan leases.Version) error
 			versions <- version // no one else sends
 		})
 		if err != nil && !failed && ctx.Err() == nil {
-			d.Log.WarnContext(ctx, "record not watched", "err", err)
+			d.Log.WarnContext(ctx, "watch of the cluster record failed, retrying", "err", err)
 		}
 		failed = err != nil
 		if !loop.Sleep(ctx, rest.Next()) {

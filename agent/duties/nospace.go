@@ -11,28 +11,29 @@ import (
 	"github.com/etcd-druid/druid/membership"
 )
 
-// cureTable is the name of what is done about alarms in the metric of all decisions.
+// nospaceTable is the name of the alarm decisions in the metric of all decisions.
 const nospaceTable = "membership.cures"
 
-// CurePolicy is what the configuration in force says of the alarm NOSPACE.
+// NospacePolicy is the configuration in force for the alarm NOSPACE.
 type NospacePolicy struct {
-	// Enabled: the agents act on it; Compact: old revisions may be compacted for it.
+	// Enabled says that the agents act on the alarm. Compact says that they may compact old revisions.
 	Enabled, Compact rules.Answer
-	// Window of revisions that is kept for clients, by the time at which a leader's agent saw them. As long the members may take to free
-	// what was compacted before it is believed that no more comes: etcd frees a thousand revisions each 10 ms (server/storage/mvcc,
-	// defaultCompactionBatchLimit), thirty million in five minutes.
+	// Window is the age up to which revisions are kept for clients, measured from when a leader's agent saw them.
+	// After a compaction, the members have the same time to free space before the agent concludes that no more
+	// follows. etcd frees a thousand revisions each 10 ms (server/storage/mvcc, defaultCompactionBatchLimit), which is
+	// thirty million in five minutes.
 	Window time.Duration
-	// Saved: the cluster is backed up, so only what is backed up may be compacted.
+	// Saved says that the cluster is backed up. Then the agent compacts only revisions that are backed up.
 	Saved bool
-	// Quota of our own member in bytes, which stands for those that do not report theirs.
+	// Quota of the agent's own member in bytes. It is assumed for members that do not report theirs.
 	Quota int64
 }
 
 // curing is what one leadership knows of the key space and of the alarm.
 type recovering struct {
-	// seen are revisions and when we saw them first, oldest first; at most one is older than the window.
+	// seen has revisions and when they were seen first, oldest first. At most one is older than the window.
 	seen []seenRevision
-	// compactedAt is when we last compacted.
+	// compactedAt is when this leadership last compacted.
 	compactedAt time.Time
 	last        membership.NospaceDecision
 }
@@ -42,7 +43,7 @@ type seenRevision struct {
 	at       time.Time
 }
 
-// see notes the present revision and forgets what is not needed to report which one was there a window ago.
+// see records the present revision and drops the ones that aged does not need.
 func (c *recovering) see(revision int64, now time.Time, window time.Duration) {
 	if n := len(c.seen); revision > 0 && (n == 0 || c.seen[n-1].revision < revision) {
 		c.seen = append(c.seen, seenRevision{revision, now})
@@ -52,7 +53,8 @@ func (c *recovering) see(revision int64, now time.Time, window time.Duration) {
 	}
 }
 
-// aged is the newest revision that was there a window ago, 0 when that is not known; newest is the last one that was seen.
+// aged returns the newest revision that existed one window ago, 0 if that is not known, and the last revision that was
+// seen.
 func (c *recovering) aged(now time.Time, window time.Duration) (aged, newest int64) {
 	if len(c.seen) == 0 {
 		return 0, 0
@@ -63,8 +65,8 @@ func (c *recovering) aged(now time.Time, window time.Duration) (aged, newest int
 	return aged, c.seen[len(c.seen)-1].revision
 }
 
-// cure does the next thing about etcd's alarms; acted says that something was done. What is left to do is seen in etcd: which alarms
-// stand, what is compacted, how large the files are.
+// nospace takes the next step for etcd's alarms. acted reports whether it changed something. The progress is read from
+// etcd: the alarms, the compacted revision and the sizes of the files.
 func (r *round) nospace(ctx context.Context, self Cluster, view membership.View, policy DefragPolicy) (acted bool, err error) {
 	status, err := r.localStatus(ctx)
 	if err != nil {
@@ -81,7 +83,7 @@ func (r *round) nospace(ctx context.Context, self Cluster, view membership.View,
 	}
 	d := membership.DecideNospace(c.facts)
 	if d.Verdict != membership.NospaceKeep && d.Verdict != membership.NospaceWait {
-		// It is due by what was last known of Kubernetes: now that is read again.
+		// The step is due according to the last read of Kubernetes. Read it again before the step.
 		if err := r.freshAlarmState(ctx, &c); err != nil {
 			return false, err
 		}
@@ -91,7 +93,7 @@ func (r *round) nospace(ctx context.Context, self Cluster, view membership.View,
 	return r.applyNospace(ctx, c, d)
 }
 
-// treat does what was decided.
+// applyNospace carries out the decision.
 func (r *round) applyNospace(ctx context.Context, c alarmState, d membership.NospaceDecision) (acted bool, err error) {
 	switch d.Verdict {
 	case membership.NospaceCompact:
@@ -107,7 +109,7 @@ func (r *round) applyNospace(ctx context.Context, c alarmState, d membership.Nos
 	return false, nil
 }
 
-// compactHistory discards what is older than revision. One who was faster did the same.
+// compactHistory discards the revisions older than revision. It succeeds if they are compacted already.
 func (r *round) compactHistory(ctx context.Context, revision int64) (err error) {
 	client, err := r.Dial(ctx, r.Local)
 	if err != nil {
@@ -123,11 +125,11 @@ func (r *round) compactHistory(ctx context.Context, revision int64) (err error) 
 		return err
 	}
 	r.recovering.compactedAt = time.Now()
-	r.Log.WarnContext(ctx, "history compacted", "revision", revision, "rule", "compact")
+	r.Log.WarnContext(ctx, "old revisions compacted", "revision", revision, "rule", "compact")
 	return nil
 }
 
-// disarm takes back the alarms NOSPACE, each by its own member, so that no other kind goes with them.
+// disarm clears the alarms NOSPACE member by member, so that alarms of other kinds stay.
 func (r *round) disarm(ctx context.Context, raised []membership.Alarm) (err error) {
 	client, err := r.Dial(ctx, r.Local)
 	if err != nil {
@@ -151,7 +153,8 @@ func (r *round) disarm(ctx context.Context, raised []membership.Alarm) (err erro
 	return nil
 }
 
-// noteCure counts, logs and reports a decision once per change. One that waits reports a person, because writes are refused meanwhile.
+// noteNospace counts, logs and reports a decision once per change. It also reports decisions to wait, because etcd
+// refuses writes meanwhile and you might have to act.
 func (r *round) noteNospace(ctx context.Context, c alarmState, d membership.NospaceDecision) {
 	if r.recovering.last.Rule == d.Rule {
 		return
@@ -164,14 +167,14 @@ func (r *round) noteNospace(ctx context.Context, c alarmState, d membership.Nosp
 	r.reportAlarm(d)
 	r.Decisions.WithLabelValues(nospaceTable, d.Rule).Inc()
 	if quiet {
-		r.Log.InfoContext(ctx, "alarm cure ended")
+		r.Log.InfoContext(ctx, "alarm NOSPACE resolved")
 		return
 	}
-	r.Log.WarnContext(ctx, "alarm cure decided", "member", c.member.Name, "mode", d.Verdict, "rule", d.Rule, "reason", d.Why,
+	r.Log.WarnContext(ctx, "alarm NOSPACE decision changed", "member", c.member.Name, "mode", d.Verdict, "rule", d.Rule, "reason", d.Why,
 		"revision", c.target)
 }
 
-// tellAlarm what is done, if that is anything else than before.
+// reportAlarm reports the decision if it differs from the last one.
 func (r *round) reportAlarm(d membership.NospaceDecision) {
 	if r.Alarmed != nil && r.recovering.last != d {
 		notified := d

@@ -14,16 +14,16 @@ import (
 	"github.com/etcd-druid/druid/membership"
 )
 
-// ailment is one look at a cluster in which an alarm stands. Its sizes name the member to defragment next.
+// alarmState is one observation of a cluster with an alarm. Its sizes name the member to defragment next.
 type alarmState struct {
 	sizes
 	facts  membership.NospaceFacts
 	raised []membership.Alarm
-	// target is the revision to compact at, 0 for none.
+	// target is the revision at which to compact, 0 for none.
 	target int64
 }
 
-// diagnose asks etcd alone; what Kubernetes says is taken as it was last read, and that there is room for granted.
+// diagnose queries only etcd. It uses the last read of Kubernetes and assumes that the volume has room.
 func (r *round) diagnose(ctx context.Context, c *alarmState, policy NospacePolicy) {
 	f := &c.facts
 	f.Alarms = membership.AlarmsUnknown
@@ -61,7 +61,8 @@ func (r *round) diagnose(ctx context.Context, c *alarmState, policy NospacePolic
 	f.Authoritative, f.Settled = c.sizes.facts.Authoritative, c.sizes.facts.Settled
 }
 
-// freshAilment reads the record and the Leases just now. For what is not about one member's database, ours stands for it.
+// freshAlarmState reads the record and the Leases again. Where no member's database is meant, it reads the Lease of
+// the agent's own member.
 func (r *round) freshAlarmState(ctx context.Context, c *alarmState) error {
 	loose := c.facts.Fill == membership.FollowerLoose || c.facts.Fill == membership.LeaderLoose
 	if !loose {
@@ -77,8 +78,9 @@ func (r *round) freshAlarmState(ctx context.Context, c *alarmState) error {
 	return nil
 }
 
-// recount takes a crowded member for a loose one until it was defragmented after the last compaction: etcd counts what a commit freed with the
-// next one, and while writes are refused none may come. Only a defragmentation reports what is in use then.
+// recount counts a member as fragmented, although it is crowded, until it was defragmented after the last compaction.
+// etcd counts the space that a commit freed only at the next commit, and while it refuses writes there might be none.
+// Only a defragmentation then shows what is in use.
 func (r *round) recount(c *alarmState, filled map[uint64]membership.Filled, due func(membership.Member, membership.Space) bool) {
 	doubted := maps.Clone(filled)
 	stale := func(m membership.Member) bool {
@@ -110,7 +112,8 @@ func (r *round) alarms(ctx context.Context) (raised []membership.Alarm, err erro
 	return membership.Alarms(ctx, client)
 }
 
-// fill asks every member itself, learners too, for its size and quota, and every voter for a read that its database has to answer.
+// fill asks every member, including learners, for its size and quota, and every voter for a read that its database
+// must answer.
 func (r *round) fill(ctx context.Context, view membership.View, quota int64) (map[uint64]membership.Filled, map[uint64]rules.Answer) {
 	var mu sync.Mutex
 	filled, health := map[uint64]membership.Filled{}, map[uint64]rules.Answer{}
@@ -138,10 +141,11 @@ func (r *round) fill(ctx context.Context, view membership.View, quota int64) (ma
 	return filled, health
 }
 
-// defaultQuota is etcd's own (server/storage, DefaultQuotaBytes).
+// defaultQuota is etcd's default (server/storage, DefaultQuotaBytes).
 const defaultQuota = 2 << 30
 
-// quotaOf a member that reports it; else ours, which druid gives to all members alike.
+// quotaOf returns the quota that the member reports, or else the quota of the agent's own member: druid gives all
+// members the same.
 func quotaOf(s membership.Status, ours int64) int64 {
 	switch {
 	case s.Quota != 0:
@@ -152,7 +156,7 @@ func quotaOf(s membership.Status, ours int64) int64 {
 	return defaultQuota
 }
 
-// history says what old revisions could be given up now, and at which one to compact.
+// history returns which old revisions may be discarded now, and the revision at which to compact.
 func (r *round) history(ctx context.Context, policy NospacePolicy) (membership.History, int64) {
 	if policy.Compact != rules.Yes {
 		return membership.HistoryKept, 0
@@ -198,8 +202,8 @@ func (r *round) compactedAt(ctx context.Context, revision int64) (compacted rule
 	return membership.CompactedAt(ctx, client, revision)
 }
 
-// savedRevision is the revision up to which all of the present lineage is backed up, by what the snapshot Leases say; 0 for none. What they
-// say of another lineage is about other data.
+// savedRevision returns the revision up to which the present lineage is backed up according to the snapshot Leases, 0
+// for none. Entries of another lineage describe other data and do not count.
 func (r *round) savedRevision(ctx context.Context) (saved int64, err error) {
 	for _, component := range []leases.Component{leases.ComponentFullSnapshot, leases.ComponentDeltaSnapshot} {
 		b, err := r.Store.Backup(ctx, component)

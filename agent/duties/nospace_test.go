@@ -25,15 +25,15 @@ import (
 	"github.com/etcd-druid/druid/membership"
 )
 
-// quota of a test, and the values that fill it, many to a transaction: a value fits into a page, so what a commit leaves behind the next one
-// uses, and what is in use stays close to the size of the file.
+// quota of a test, and the values that fill it, many in one transaction. A value fits into a page, so that the next
+// commit reuses the space that a commit freed, and the space in use stays close to the size of the file.
 const (
 	quota     = 16 * mib
 	valueSize = 1000
 	perTxn    = 128
 )
 
-// fullCluster is a defragCluster with small quotas, whose agents cure.
+// fullCluster is a defragCluster with small quotas, whose agents resolve the alarm NOSPACE.
 type fullCluster struct {
 	*defragCluster
 	lastKnownMu sync.Mutex
@@ -57,7 +57,7 @@ func newFullCluster(t *testing.T, members ...string) *fullCluster {
 	return d
 }
 
-// lastHeard is what the agents reported last of an alarm.
+// lastHeard returns what the agents reported last about an alarm.
 func (d *fullCluster) lastHeard() membership.NospaceDecision {
 	d.lastKnownMu.Lock()
 	defer d.lastKnownMu.Unlock()
@@ -67,7 +67,7 @@ func (d *fullCluster) lastHeard() membership.NospaceDecision {
 	return d.lastKnown[len(d.lastKnown)-1]
 }
 
-// fill writes values, under the prefixes that key names, until etcd refuses writes. It returns the last revision.
+// fill writes values with the prefixes that key returns until etcd refuses writes. It returns the last revision.
 func (d *fullCluster) fill(key func(n int) string) (revision int64) {
 	d.t.Helper()
 	value, client := strings.Repeat("x", valueSize), d.client(d.mustLead())
@@ -99,7 +99,7 @@ func (d *fullCluster) fill(key func(n int) string) (revision int64) {
 
 func same(int) string { return "large" }
 
-// writes waits until no alarm stands, a write is acknowledged, and every file is below the margin.
+// writes waits until there is no alarm, a write is acknowledged, and every file is smaller than the margin.
 func (d *fullCluster) writes() {
 	d.t.Helper()
 	d.eventually("a write is acknowledged", func() error {
@@ -135,7 +135,7 @@ func (d *fullCluster) nospaceRules(rule string) float64 {
 	return testutil.ToFloat64(d.seen.WithLabelValues(nospaceTable, rule))
 }
 
-// waitsBy waits until a row decides once more, says why, and finds that the alarm stays.
+// waitsBy waits until a row decides again and gives its reason, and checks that the alarm stays.
 func (d *fullCluster) waitsBy(rule string, change func()) {
 	d.t.Helper()
 	before := d.nospaceRules(rule)
@@ -195,7 +195,7 @@ func TestAFullClusterWritesAgain(t *testing.T) {
 	}
 }
 
-// TestAnAlarmStaysUntilItCanBeCured: the only member of a cluster that is backed up.
+// TestAnAlarmStaysUntilItCanBeCured uses the only member of a cluster that is backed up.
 func TestAnAlarmStaysUntilItCanBeCured(t *testing.T) {
 	d := newFullCluster(t, "demo-a")
 	const lineage = "00000001-abc"
@@ -215,7 +215,7 @@ func TestAnAlarmStaysUntilItCanBeCured(t *testing.T) {
 	if compacted, err := membership.CompactedAt(t.Context(), d.client("demo-a"), 2); err != nil || compacted != rules.No {
 		t.Fatalf("compacted: %s, %v", compacted, err)
 	}
-	// What another lineage saved, and the first value of ours, do not do.
+	// The backups of another lineage and the first value of this one are not enough.
 	d.backedUp("00000000-old", revision)
 	d.waitsBy("history-unsaved", func() { d.backedUp(lineage, 2) })
 	if d.nospaceRules("compact") == 0 {
@@ -228,7 +228,7 @@ func TestAnAlarmStaysUntilItCanBeCured(t *testing.T) {
 	}
 	stop()
 
-	// What is in use is no history: it stays full until a person deletes something.
+	// The data in use is not history: the database stays full until keys are deleted.
 	d.setPolicy(cured)
 	d.fill(func(n int) string { return "large/" + strconv.Itoa(n) })
 	disarmed := d.nospaceRules("disarm")
@@ -242,7 +242,7 @@ func TestAnAlarmStaysUntilItCanBeCured(t *testing.T) {
 	d.writes()
 }
 
-// backedUp says on the Lease of the deltas what is saved of a lineage.
+// backedUp writes to the Lease of the delta backups which revision of a lineage is backed up.
 func (d *fullCluster) backedUp(lineage string, revision int64) {
 	d.t.Helper()
 	api := d.admin.CoordinationV1().Leases(d.namespace)

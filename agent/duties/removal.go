@@ -15,20 +15,20 @@ import (
 	"github.com/etcd-druid/druid/membership"
 )
 
-// removalTable is the removals' name in the metric of all decisions.
+// removalTable is the name of the removal decisions in the metric of all decisions.
 const removalTable = "membership.removals"
 
-// errLeadershipMoved says that the raft term is not the one under which the removal was decided.
-var errLeadershipMoved = errors.New("raft leadership moved since the decision")
+// errLeadershipMoved means that the raft term changed since the removal was decided.
+var errLeadershipMoved = errors.New("raft raft leadership changed after the decision")
 
-// removeSuperfluous decides about every member of the list and removes at most one. Only when one is due does it ask
-// Kubernetes and the other voters, so a list that is as desired costs nothing.
+// removeSuperfluous decides about every member of the list and removes at most one. It queries Kubernetes and the
+// other voters only when a removal is due, so that a list without superfluous members costs nothing.
 func (r *round) removeSuperfluous(ctx context.Context, self Cluster, view membership.View) error {
 	r.forgetGone(view)
 	for _, m := range view.Members {
 		facts := r.facts(self, view, m, r.authoritative(self), r.coming(ctx, m))
 		if facts.Elapsed == rules.Yes {
-			// Its time has come by what was last known: now everything is read again.
+			// The removal is due according to what was last known. Read everything again before the removal.
 			var err error
 			if facts, err = r.freshFacts(ctx, self, view, m); err != nil {
 				return err
@@ -44,8 +44,8 @@ func (r *round) removeSuperfluous(ctx context.Context, self Cluster, view member
 			r.since[m.ID] = time.Now()
 		}
 		if decision.Verdict == membership.RemoveMember {
-			// The intent needs no mark of its own: a successor finds the same list and the same record, waits its own grace
-			// period, and decides again.
+			// The intent needs no mark of its own. A successor finds the same list and the same record, waits its own
+			// grace period, and decides again.
 			defer crash.Around("remove-superfluous")()
 			return r.remove(ctx, view, m, decision.Rule)
 		}
@@ -53,7 +53,7 @@ func (r *round) removeSuperfluous(ctx context.Context, self Cluster, view member
 	return nil
 }
 
-// forgetGone drops what is remembered of members that are not listed any more.
+// forgetGone drops the state of members that are no longer listed.
 func (r *round) forgetGone(view membership.View) {
 	for id := range r.last {
 		if _, listed := view.Member(id); !listed {
@@ -63,7 +63,7 @@ func (r *round) forgetGone(view membership.View) {
 	}
 }
 
-// facts by what is known without asking anybody. Quorum is Unknown then, which removes no one.
+// facts returns what is known without further requests. Quorum is Unknown, which blocks a removal.
 func (r *round) facts(self Cluster, view membership.View, m membership.Member, authoritative, coming rules.Answer) membership.RemovalFacts {
 	since, seen := r.since[m.ID]
 	return membership.RemovalFacts{
@@ -72,7 +72,7 @@ func (r *round) facts(self Cluster, view membership.View, m membership.Member, a
 		Desired:       membership.Desired(m, r.record.Members, r.PeerURL),
 		Kind:          membership.KindOf(m),
 		Adopted:       rules.AnswerOf(r.record.Adopted()),
-		// Whether the desired voters are healthy is asked when its time has come.
+		// The health of the desired voters is checked when the removal is due.
 		Released: rules.AnswerOf(r.RemoveOthers() && !r.record.Leaving && allVote(view, r.record.Members)),
 		Coming:   coming,
 		Quorum:   rules.Unknown,
@@ -81,7 +81,7 @@ func (r *round) facts(self Cluster, view membership.View, m membership.Member, a
 	}
 }
 
-// firm says whether the record that was last read may say who is desired.
+// authoritative says whether the record that was last read is authoritative for the desired members.
 func (r *round) authoritative(self Cluster) rules.Answer {
 	if r.version == "" {
 		return rules.Unknown
@@ -89,8 +89,8 @@ func (r *round) authoritative(self Cluster) rules.Answer {
 	return rules.AnswerOf(r.record.Phase == leases.PhaseFormed && r.record.ClusterID == self.ClusterID && r.record.Lists(self.Member))
 }
 
-// coming says whether a Pod will start the member. An agent may not look at Pods: it goes by druid's word on the Lease of the
-// name, which names the very learner that no one starts. A Lease that is missing, unreadable or silent says nothing.
+// coming says whether a Pod will start the member. Agents cannot read Pods, so druid writes on the member Lease which
+// learner no Pod will start. A Lease that is missing, unreadable or without that entry means nothing.
 func (r *round) coming(ctx context.Context, m membership.Member) rules.Answer {
 	if membership.KindOf(m) != membership.LearnerUnstarted {
 		return rules.Unknown
@@ -107,7 +107,7 @@ func (r *round) coming(ctx context.Context, m membership.Member) rules.Answer {
 	return rules.Unknown
 }
 
-// freshFacts reads the record, our own Lease and the health of every voter just now.
+// freshFacts reads the record, the Lease of the agent's own member and the health of every voter again.
 func (r *round) freshFacts(ctx context.Context, self Cluster, view membership.View, m membership.Member) (membership.RemovalFacts, error) {
 	if err := r.read(ctx); err != nil {
 		return membership.RemovalFacts{}, err
@@ -165,7 +165,7 @@ func healthOf(ctx context.Context, dial membership.Dial, view membership.View) m
 	return health
 }
 
-// report counts and logs a decision once per change.
+// inform counts and logs a decision once per change.
 func (r *round) inform(ctx context.Context, m membership.Member, d rules.Decision[membership.RemovalVerdict]) {
 	if r.last[m.ID] == d.Rule {
 		return
@@ -173,11 +173,11 @@ func (r *round) inform(ctx context.Context, m membership.Member, d rules.Decisio
 	r.last[m.ID] = d.Rule
 	r.Decisions.WithLabelValues(removalTable, d.Rule).Inc()
 	if d.Verdict != membership.Keep {
-		r.Log.WarnContext(ctx, "member superfluous", "member", m.Name, "memberID", leases.FormatID(m.ID), "mode", d.Verdict, "rule", d.Rule)
+		r.Log.WarnContext(ctx, "superfluous member detected", "member", m.Name, "memberID", leases.FormatID(m.ID), "mode", d.Verdict, "rule", d.Rule)
 	}
 }
 
-// remove is the one irreversible call. That the member is gone already is what was wanted.
+// remove is the only irreversible call. It succeeds if the member was removed already.
 func (r *round) remove(ctx context.Context, view membership.View, m membership.Member, rule string) (err error) {
 	client, err := r.Dial(ctx, r.Local)
 	if err != nil {
@@ -194,7 +194,7 @@ func (r *round) remove(ctx context.Context, view membership.View, m membership.M
 	if !leads(status, view) {
 		return fmt.Errorf("remove member %s: %w", id, errLeadershipMoved)
 	}
-	r.Log.WarnContext(ctx, "member removal begun", "member", m.Name, "memberID", id, "rule", rule)
+	r.Log.WarnContext(ctx, "member removal started", "member", m.Name, "memberID", id, "rule", rule)
 	r.removedAt = time.Now() // also when the answer is lost: it may have been done
 	if err := membership.Remove(ctx, client, m.ID); err != nil && !errors.Is(err, membership.ErrNotFound) {
 		return err
@@ -203,12 +203,12 @@ func (r *round) remove(ctx context.Context, view membership.View, m membership.M
 	return nil
 }
 
-// leads says whether the member with this status leads in the term in which the view was read.
+// leads says whether the member with this status leads in the term of the view.
 func leads(status membership.Status, view membership.View) bool {
 	return status.Role == membership.RoleLeader && status.RaftTerm == view.RaftTerm && status.ClusterID == view.ClusterID
 }
 
-// listOf is the view as the record publishes it.
+// listOf converts a view to the list that the record publishes.
 func listOf(view membership.View) leases.MemberList {
 	list := leases.MemberList{RaftTerm: view.RaftTerm, RaftIndex: view.RaftIndex}
 	for _, m := range view.Members {
@@ -221,13 +221,13 @@ func listOf(view membership.View) leases.MemberList {
 	return list
 }
 
-// sameMembers says whether two lists report the same members: the raft position moves all the time.
+// sameMembers says whether two lists have the same members. It ignores the raft position, which always changes.
 func sameMembers(published *leases.MemberList, list leases.MemberList) bool {
 	return published != nil && slices.Equal(published.Members, list.Members)
 }
 
-// publish writes the list into the record when it changed. The record must be one of our own raft group, and no list
-// that was read at a later raft position is overwritten: a former leader may be slow.
+// publish writes the member list into the record when it changed. The record must belong to the same raft group. A
+// list of a later raft position is never overwritten, because a former leader can be slow.
 func (r *round) publish(ctx context.Context, self Cluster, list leases.MemberList) error {
 	published := r.record.MemberList
 	switch {

@@ -21,8 +21,9 @@ import (
 	"github.com/etcd-druid/druid/leases"
 )
 
-// When the EtcdCluster is deleted its Leases, its Role and its Pods go in any order. Here the Leases went first, at the
-// worst time: by the record that was read last two members are superfluous, and their grace period ends just then.
+// When the EtcdCluster is deleted, its Leases, its Role and its Pods disappear in any order. Here the Leases disappear
+// first, at the worst time: according to the last record, two members are superfluous, and their grace period ends
+// just then.
 func TestLeasesThatVanishBeforeThePodsRemoveNoOne(t *testing.T) {
 	t.Parallel()
 	tests := map[string]func(leader string) []string{
@@ -50,7 +51,7 @@ func TestLeasesThatVanishBeforeThePodsRemoveNoOne(t *testing.T) {
 				}
 				return nil
 			})
-			// Ten times what a rightful leader needs for the removal, were it ordered.
+			// The wait is ten times what a rightful leader needs for the removal.
 			timer := time.NewTimer(time.Second)
 			<-timer.C
 			if ids := c.listed(leader); len(ids) != 3 {
@@ -60,7 +61,7 @@ func TestLeasesThatVanishBeforeThePodsRemoveNoOne(t *testing.T) {
 	}
 }
 
-// dutiesUntil runs the leader's duties under a grace period that never ends before over, and returns their log.
+// dutiesUntil runs the leader's duties with a grace period that never ends before over, and returns their log.
 func (c *cluster) dutiesUntil(leader string, over *atomic.Bool) *buffer {
 	c.t.Helper()
 	c.decisions = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "decisions_total", Help: "Decisions."}, []string{"table", "rule"})
@@ -91,7 +92,7 @@ func (c *cluster) dutiesUntil(leader string, over *atomic.Bool) *buffer {
 	return log
 }
 
-// buffer is a log that is read while it is written.
+// buffer is a log that can be read while it is written.
 type buffer struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -136,7 +137,7 @@ func TestALearnerThatNoOneStartsGoesOnlyWhenDruidNamesIt(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Twice what the removal of one that is given up needs.
+	// The wait is twice what the removal of a member without a coming Pod needs.
 	timer := time.NewTimer(2 * grace)
 	<-timer.C
 	if ids := c.listed(leader); !slices.Contains(ids, learner) {

@@ -16,14 +16,15 @@ import (
 	"github.com/etcd-druid/druid/membership"
 )
 
-// Takeover brings leadership of a raft group that was joined to one of our members. The duties, and the backups, are those of the
-// leader's agent, and anyone who was in the group before has none. Each agent runs one; the first that votes is the one that takes it.
+// Takeover moves leadership of a joined raft group to a member of the EtcdCluster. The leader's agent performs the
+// duties and the backups, and external members have no agent. Each agent runs a Takeover. The first one whose member
+// is a voter takes leadership.
 type Takeover struct {
 	Store *leases.Store
 	Dial  membership.Dial
-	// Local is the client endpoint of our own member.
+	// Local is the client endpoint of the agent's own member.
 	Local string
-	// Self reports our own place, as in Options.
+	// Self returns the agent's own member and Pod, as in Options.
 	Self func() (Cluster, bool)
 	// Adopted says whether the raft group was joined.
 	Adopted func() bool
@@ -31,12 +32,12 @@ type Takeover struct {
 	PeerURL func(name string) string
 	Log     *slog.Logger
 
-	// desired is the leader that was last seen to be one of our members.
+	// desired is the last leader that was seen to be a member of the EtcdCluster.
 	desired uint64
 	trouble loop.Change[string]
 }
 
-// Run looks until ctx ends. What goes wrong is logged once per change and tried again.
+// Run works until ctx ends. It logs an error once per change and retries.
 func (t *Takeover) Run(ctx context.Context) error {
 	for ticker := time.NewTicker(pollInterval); ; {
 		err := t.look(ctx)
@@ -45,7 +46,7 @@ func (t *Takeover) Run(ctx context.Context) error {
 			text = err.Error()
 		}
 		if t.trouble.To(text) && err != nil && ctx.Err() == nil {
-			t.Log.WarnContext(ctx, "leadership not taken over", "err", err)
+			t.Log.WarnContext(ctx, "leadership transfer from an external member failed, retrying", "err", err)
 		}
 		select {
 		case <-ctx.Done():
@@ -56,7 +57,7 @@ func (t *Takeover) Run(ctx context.Context) error {
 	}
 }
 
-// look asks no one but our own etcd as long as one of our members leads.
+// look queries only the local etcd while a member of the EtcdCluster leads.
 func (t *Takeover) look(ctx context.Context) error {
 	self, ok := t.Self()
 	if !ok || !t.Adopted() {
@@ -66,7 +67,7 @@ func (t *Takeover) look(ctx context.Context) error {
 	if err != nil || leader.ID == 0 {
 		return err
 	}
-	// Leadership is asked for by a member that is desired, by what was read just now.
+	// Only a desired member takes leadership, according to a record that was read just before.
 	record, _, err := t.Store.Record(ctx)
 	if err != nil {
 		return err
@@ -87,7 +88,8 @@ func (t *Takeover) look(ctx context.Context) error {
 	return t.take(ctx, self, leader)
 }
 
-// unknown member is the leader of our group if our own member votes and the leader is not known to be one of ours, else the zero Member.
+// unknownObject returns the leader if the agent's own member votes and the leader is not known to be a member of the
+// EtcdCluster, or else the zero Member.
 func (t *Takeover) unknownObject(ctx context.Context, self Cluster) (membership.Member, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
@@ -106,7 +108,7 @@ func (t *Takeover) unknownObject(ctx context.Context, self Cluster) (membership.
 	return leader, nil
 }
 
-// take asks the leader to hand leadership to our member: no one else can.
+// take asks the leader to transfer leadership to the agent's own member. Only the leader can do that.
 func (t *Takeover) take(ctx context.Context, self Cluster, leader membership.Member) error {
 	ctx, cancel := context.WithTimeout(ctx, transferTimeout)
 	defer cancel()
@@ -114,12 +116,12 @@ func (t *Takeover) take(ctx context.Context, self Cluster, leader membership.Mem
 	for _, url := range leader.ClientURLs {
 		err := t.ask(ctx, url, self, leader)
 		if err == nil {
-			t.Log.InfoContext(ctx, "leadership taken over", "from", leader.Name, "memberID", leases.FormatID(self.MemberID))
+			t.Log.InfoContext(ctx, "leadership transferred from an external member", "from", leader.Name, "memberID", leases.FormatID(self.MemberID))
 			return nil
 		}
 		errs = append(errs, err)
 	}
-	return fmt.Errorf("take leadership over from %s (%s), which is no member of this EtcdCluster: %w",
+	return fmt.Errorf("take leadership from the external member %s (%s): %w",
 		leader.Name, leases.FormatID(leader.ID), errors.Join(errs...))
 }
 
@@ -139,11 +141,11 @@ func (t *Takeover) ask(ctx context.Context, url string, self Cluster, leader mem
 	return membership.MoveLeader(ctx, client, self.MemberID)
 }
 
-// ErrNoSuccessor says that no other voter could take leadership over.
+// ErrNoSuccessor means that no other voter could take leadership.
 var ErrNoSuccessor = errors.New("no other healthy voter")
 
-// Transfer moves raft leadership away from the member at endpoint local to the started voter whose log is the longest.
-// It does nothing when the member does not lead. The caller bounds it by ctx: etcd ends all the same.
+// Transfer moves raft leadership away from the member at endpoint local to the started voter with the longest log. It
+// does nothing if the member does not lead. The caller bounds it by ctx, because etcd ends in any case.
 func Transfer(ctx context.Context, dial membership.Dial, local string) (to uint64, err error) {
 	client, err := dial(ctx, local)
 	if err != nil {
@@ -162,14 +164,14 @@ func Transfer(ctx context.Context, dial membership.Dial, local string) (to uint6
 	}
 	to, ok := successor(status.MemberID, statuses(ctx, dial, view))
 	if !ok {
-		return 0, fmt.Errorf("move leader away from %s: %w", leases.FormatID(status.MemberID), ErrNoSuccessor)
+		return 0, fmt.Errorf("move leadership away from member %s: %w", leases.FormatID(status.MemberID), ErrNoSuccessor)
 	}
 	defer crash.Around("move-leader")()
 	return to, membership.MoveLeader(ctx, client, to)
 }
 
-// successor is the voter that serves and has the highest raft index; of equals the lowest ID, so that the choice is settled. The alarm
-// NOSPACE hinders no one: it stands for all members alike, anyone who leads.
+// successor returns the voter that serves and has the highest raft index. Of equal voters it returns the one with the
+// lowest ID. The alarm NOSPACE excludes no voter, because it applies to all members alike.
 func successor(self uint64, voters []membership.Status) (uint64, bool) {
 	var best membership.Status
 	for _, s := range voters {
@@ -183,7 +185,7 @@ func successor(self uint64, voters []membership.Status) (uint64, bool) {
 	return best.MemberID, best.MemberID != 0
 }
 
-// statuses of the started voters that answer.
+// statuses returns the status of the started voters that answer.
 func statuses(ctx context.Context, dial membership.Dial, view membership.View) []membership.Status {
 	voters := view.Voters()
 	answers := make([]membership.Status, len(voters))
@@ -200,7 +202,7 @@ func statuses(ctx context.Context, dial membership.Dial, view membership.View) [
 	return answers
 }
 
-// statusOf bounds membership.StatusOf.
+// statusOf calls membership.StatusOf with a timeout.
 func statusOf(ctx context.Context, dial membership.Dial, clusterID uint64, m membership.Member) (membership.Status, error) {
 	ctx, cancel := context.WithTimeout(ctx, statusTimeout)
 	defer cancel()
@@ -210,17 +212,17 @@ func statusOf(ctx context.Context, dial membership.Dial, clusterID uint64, m mem
 // ErrNotLeader is the cause with which a leader's context ends.
 var ErrNotLeader = leases.ErrNotLeader
 
-// Gate blocks until the raft leadership of this member is as wanted, and returns an error only when ctx ended.
+// Gate blocks until the raft leadership of this member is as wanted. It returns an error only when ctx ended.
 type Gate func(ctx context.Context, leading bool) error
 
-// Campaign calls lead whenever the leader's Lease is ours, until ctx ends (leases.Election.Run).
+// Campaign calls lead whenever this agent holds the leader's Lease, until ctx ends (leases.Election.Run).
 type Campaign func(ctx context.Context, lead func(ctx context.Context)) error
 
 // WhileLeader runs fn whenever this member is the raft leader and its agent holds the leader's Lease, until ctx ends.
-// fn's context ends with cause ErrNotLeader when either is lost; the Lease is released after fn has returned. An agent
-// campaigns only while its member leads, so the Lease follows raft.
+// When either is lost, fn's context ends with cause ErrNotLeader. The Lease is released after fn has returned. An
+// agent campaigns only while its member leads, so the Lease follows raft.
 func WhileLeader(ctx context.Context, gate Gate, campaign Campaign, fn func(ctx context.Context)) error {
-	// A gate fails only when ctx ends; one that is open does not look at ctx.
+	// A gate fails only when ctx ends. An open gate does not check ctx.
 	for gate(ctx, true) == nil && ctx.Err() == nil {
 		if err := whileRaftLeader(ctx, gate, campaign, fn); err != nil {
 			return fmt.Errorf("lead: %w", err)

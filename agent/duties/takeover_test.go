@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// raft is a stand-in for the observer: anyone who waits is informed of each change.
+// raft replaces the observer: it reports each change to all waiters.
 type raft struct {
 	mu      sync.Mutex
 	leads   bool

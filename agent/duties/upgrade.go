@@ -16,28 +16,28 @@ import (
 )
 
 const (
-	// upgradeTable is the name of what is done about an order to compare the members in the metric of all decisions.
+	// upgradeTable is the name of the upgrade decisions in the metric of all decisions.
 	upgradeTable = "membership.upgrades"
-	// comparePause between two attempts at an order that was not found out: etcd looks each five seconds at what it was informed of
-	// a downgrade, and each attempt reads whole databases.
+	// comparePause is the pause between two attempts at a request without an answer. etcd checks its downgrade
+	// information each five seconds, and each attempt reads complete databases.
 	comparePause = 10 * time.Second
-	// hashTimeout of a member's hash of all that it holds: 8 GiB are read at 100 MB/s within it.
+	// hashTimeout bounds the hash of a member's complete data. 8 GiB at 100 MB/s take less.
 	hashTimeout = 2 * time.Minute
 )
 
-// upgrading is what one leadership knows of druid's order to compare the members.
+// upgrading is what one leadership knows of druid's request to compare the members.
 type upgrading struct {
-	// nonce of the order that was tried last, at triedAt, and the rule that decided then.
+	// nonce of the request that was tried last, at triedAt, and the rule that decided then.
 	nonce   string
 	triedAt time.Time
 	rule    string
-	// sinceIndex is the raft index from which on no member writes what the next minor cannot read, 0 while that was not looked at. missing
-	// is how many entries the members' logs lack until none needs to apply what was written before.
+	// sinceIndex is the raft index after which no member writes entries that the next minor version cannot read, 0 if
+	// unknown. missing is how many entries the logs still need until no member must apply older entries.
 	sinceIndex, missing uint64
 }
 
-// upgrade answers an order on the record, if one is open. Without one it costs nothing. What is asked again stands in etcd and on the record,
-// so the next leader's agent goes on.
+// upgrade answers a request on the record, if one is open. Without a request it makes no calls. Its state is stored in
+// etcd and on the record, so that the next leader's agent can continue.
 func (r *round) upgrade(ctx context.Context, self Cluster, view membership.View) error {
 	order := r.record.Upgrade.Order
 	if r.version == "" || !r.record.Upgrade.Open() || r.upgrading.nonce == order.Nonce && time.Since(r.upgrading.triedAt) < r.comparePause {
@@ -66,7 +66,7 @@ func (r *round) upgrade(ctx context.Context, self Cluster, view membership.View)
 	return r.answerUpgrade(ctx, answer)
 }
 
-// settleUpgrade does the next thing about an order, and says what to answer; an answer without a verdict is none.
+// finishUpgrade takes the next step for a request and returns the answer. An answer without a verdict is not written.
 func (r *round) finishUpgrade(ctx context.Context, view membership.View, authoritative rules.Answer, order leases.UpgradeOrder) leases.UpgradeAnswer {
 	voters, trouble := r.statusOfAll(ctx, view)
 	facts := upgradeFacts(authoritative, order, voters)
@@ -98,9 +98,9 @@ func (r *round) finishUpgrade(ctx context.Context, view membership.View, authori
 	case membership.UpgradeAwaitEdit:
 		return leases.UpgradeAnswer{Nonce: order.Nonce, Verdict: leases.UpgradeAwaitsEdit, Why: d.Why}
 	case membership.UpgradeAnnounce:
-		return unknown(outcome("the downgrade is announced to etcd", r.announce(ctx, order.Downgrade)))
+		return unknown(outcome("the downgrade was announced to etcd", r.announce(ctx, order.Downgrade)))
 	case membership.UpgradeCancel:
-		return unknown(outcome("the downgrade that was announced to etcd is taken back", r.cancelDowngrade(ctx)))
+		return unknown(outcome("the downgrade that was announced to etcd was canceled", r.cancelDowngrade(ctx)))
 	case membership.UpgradePassLog:
 		return unknown(outcome(passedText(r.upgrading.missing), r.passLog(ctx)))
 	case membership.UpgradeCompare:
@@ -108,7 +108,7 @@ func (r *round) finishUpgrade(ctx context.Context, view membership.View, authori
 	return r.compareMembers(ctx, view, voters, order.Nonce)
 }
 
-// outcome is what was done, or etcd's own words on why it could not be.
+// outcome returns done, or etcd's error.
 func outcome(done string, err error) string {
 	if err != nil {
 		return err.Error()
@@ -116,7 +116,7 @@ func outcome(done string, err error) string {
 	return done
 }
 
-// statusOfAll asks every member itself. Its second result says which one did not answer, or does not vote.
+// statusOfAll asks every member itself. The second result names a member that did not answer or that does not vote.
 func (r *round) statusOfAll(ctx context.Context, view membership.View) ([]membership.Status, string) {
 	all, errs := make([]membership.Status, len(view.Members)), make([]error, len(view.Members))
 	var group errgroup.Group
@@ -130,7 +130,7 @@ func (r *round) statusOfAll(ctx context.Context, view membership.View) ([]member
 	for i, m := range view.Members {
 		switch {
 		case m.Learner:
-			return all, fmt.Sprintf("member %s does not vote yet", nameOf(m))
+			return all, fmt.Sprintf("member %s is not a voter yet", nameOf(m))
 		case errs[i] != nil:
 			return all, fmt.Sprintf("member %s does not answer: %v", nameOf(m), errs[i])
 		}
@@ -145,8 +145,8 @@ func nameOf(m membership.Member) string {
 	return m.Name
 }
 
-// compareMembers asks each member for its list of members and for the hash of all that it holds at a revision that each has applied. An
-// error is unknown, never equal.
+// compareMembers asks each member for its member list and for the hash of its complete data at a revision that every
+// member has applied. An error is unknown, never equal.
 func (r *round) compareMembers(ctx context.Context, view membership.View, all []membership.Status, nonce string) leases.UpgradeAnswer {
 	a := leases.UpgradeAnswer{Nonce: nonce, Verdict: leases.UpgradeUnknown, Members: len(all)}
 	revision := all[0].Revision
@@ -180,13 +180,14 @@ func (r *round) compareMembers(ctx context.Context, view membership.View, all []
 	case membership.Different:
 		a.Verdict, a.Why = leases.UpgradeDiffer, differenceOf(view, contents)
 	case membership.Incomparable:
-		a.Why = "a compaction is under way, and its members cannot be compared before all of them have done it"
+		a.Why = "a compaction is in progress; the members can be compared when all of them have completed it"
 	}
 	return a
 }
 
-// listsDiffer reports a list that differs from one that changed meanwhile. Each is read through raft. The leader and the member are
-// read again, the leader first: a change that came and went between two looks at the leader shows in the member's second list.
+// listsDiffer distinguishes a different list from a list that changed meanwhile. Each list is read through raft. The
+// leader and the member are read again, the leader first: a change that began and ended between the two reads of the
+// leader shows in the member's second list.
 func (r *round) listsDiffer(
 	ctx context.Context, before membership.View, m membership.Member, listed membership.View,
 ) (leases.UpgradeVerdict, string) {
@@ -201,13 +202,13 @@ func (r *round) listsDiffer(
 	case err != nil:
 		return leases.UpgradeUnknown, fmt.Sprintf("member %s: %v", nameOf(m), err)
 	case !after.Same(before), !again.Same(listed), again.Same(after):
-		return leases.UpgradeUnknown, "the member list changed meanwhile"
+		return leases.UpgradeUnknown, "the member list changed during the comparison"
 	default:
-		return leases.UpgradeDiffer, fmt.Sprintf("member %s lists other members than the leader does", nameOf(m))
+		return leases.UpgradeDiffer, fmt.Sprintf("the member list of member %s differs from that of the leader", nameOf(m))
 	}
 }
 
-// heldBy asks one member for its list and for the hash, at the URLs that it published, and believes only that very member.
+// heldBy asks one member for its list and for the hash, at its published URLs. It rejects answers from another member.
 func (r *round) heldBy(ctx context.Context, clusterID uint64, m membership.Member, revision int64) (c membership.Content, v membership.View, err error) {
 	if v, err = membership.Observe(ctx, r.Dial, membership.Query{Endpoints: m.ClientURLs[:1], ClusterID: clusterID, Timeout: callTimeout}); err != nil {
 		return c, v, err
@@ -267,11 +268,11 @@ func (r *round) cancelDowngrade(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	r.Log.WarnContext(ctx, "downgrade cancelled")
+	r.Log.WarnContext(ctx, "downgrade canceled")
 	return nil
 }
 
-// answerUpgrade writes the answer if the record is as it was read. One that lost to another write is found out again.
+// answerUpgrade writes the answer if the record is as it was read. After a conflict, the comparison runs again.
 func (r *round) answerUpgrade(ctx context.Context, a leases.UpgradeAnswer) error {
 	crash.Before("answer-upgrade")
 	version, err := r.Store.AnswerUpgrade(ctx, r.version, a)

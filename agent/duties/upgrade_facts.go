@@ -13,7 +13,7 @@ import (
 	"github.com/etcd-druid/druid/membership"
 )
 
-// upgradeFacts are made of the order and of what each member says of itself.
+// upgradeFacts derives the facts from the request and from the status of each member.
 func upgradeFacts(authoritative rules.Answer, order leases.UpgradeOrder, all []membership.Status) membership.UpgradeFacts {
 	f := membership.UpgradeFacts{
 		Authoritative: authoritative, Whole: rules.Yes, Course: membership.CourseOn, Announced: membership.AnnouncedNone,
@@ -46,7 +46,7 @@ func upgradeFacts(authoritative rules.Answer, order leases.UpgradeOrder, all []m
 	return f
 }
 
-// announcedBy is the minor of the downgrade that a member knows of, empty for none.
+// announcedBy returns the minor version of the downgrade that a member knows of, empty for none.
 func announcedBy(all []membership.Status) string {
 	for _, s := range all {
 		if s.Downgrade != "" {
@@ -56,13 +56,13 @@ func announcedBy(all []membership.Status) string {
 	return ""
 }
 
-// lags says whether the storage of a member still has the format of a later minor than is asked for. A member that runs the
-// minor asked for reads no other.
+// lags says whether the storage of a member still has the format of a later minor version than requested. A member
+// that runs the requested minor version reads no other format.
 func lags(s membership.Status, order leases.UpgradeOrder) bool {
 	return order.Downgrade != "" && lineOf(s.Version) != order.Downgrade && lineOf(s.StorageVersion) != order.Downgrade
 }
 
-// lineOf is major.minor of a version, empty of what is none.
+// lineOf returns major.minor of a version, empty if it is not a version.
 func lineOf(version string) string {
 	if strings.Count(version, ".") == 1 {
 		version += ".0"
@@ -77,30 +77,32 @@ func lineOf(version string) string {
 func storageText(order leases.UpgradeOrder, all []membership.Status) string {
 	for _, s := range all {
 		if lags(s, order) {
-			return fmt.Sprintf(": member %s has that of %s", leases.FormatID(s.MemberID), s.StorageVersion)
+			return fmt.Sprintf(": the storage of member %s has the format of %s", leases.FormatID(s.MemberID), s.StorageVersion)
 		}
 	}
 	return ""
 }
 
 const (
-	// lastOldLog is the minor whose log, as etcd 3.5 wrote parts of it, the next minor cannot apply: it panics with "unmarshal should never
-	// fail" (etcdserver/apply: 3.7 knows no requests of the v2 API, by which 3.5 published its members).
+	// lastOldLog is the last minor version whose log can contain entries of etcd 3.5. The next minor version cannot
+	// apply them and panics with "unmarshal should never fail" (etcdserver/apply: 3.7 does not know the requests of
+	// the v2 API with which 3.5 published its members).
 	lastOldLog, firstNewLog = "3.6", "3.7"
-	// longestLog is how many entries are worth waiting for: a minute of small writes.
+	// longestLog is the largest number of entries to wait for: a minute of small writes.
 	longestLog = 100_000
-	// logSlack is for entries that a member has applied and of which it has not taken notice yet.
+	// logSlack allows for entries that a member has applied but not yet recorded.
 	logSlack = 100
-	// lengthenTimeout bounds one attempt. The next one goes on from where the members are then.
+	// lengthenTimeout bounds one attempt. The next attempt continues from where the members are then.
 	lengthenTimeout = 2 * time.Minute
 )
 
-// logState says what the members' logs hold for the requested version. etcd 3.6 or later formed a group whose max-learners is not 1, so
-// 3.5 never wrote to its log. For other groups, the leader's agent remembers the raft index at which it first saw all members run 3.6. When
-// each member has applied as many entries since then as etcd takes a snapshot after, no member applies the older ones again. The agent
-// forgets the index when 3.7 is no longer requested or a member does not run 3.6, because 3.5 can write again then.
+// logState returns what the members' logs hold for the requested version. etcd 3.6 or later formed a group whose
+// max-learners is not 1, so 3.5 never wrote to its log. For other groups, the leader's agent remembers the raft index
+// at which it first saw all members run 3.6. Each member then has to apply as many entries as the snapshot count,
+// after which etcd takes a raft snapshot. Afterwards, no member applies the older entries again. The agent forgets the
+// index when 3.7 is no longer requested or a member does not run 3.6, because 3.5 can write again then.
 //
-// The largest count of all members decides: a Pod that came back alone may run with another one than the rest.
+// The largest snapshot count of all members decides, because the Pods of the members can run with different counts.
 func (r *round) logState(ctx context.Context, order leases.UpgradeOrder, view membership.View, all []membership.Status) (membership.LogState, error) {
 	if lineOf(order.Version) != firstNewLog || r.record.MaxLearners > leases.MaxLearners35 {
 		r.upgrading.sinceIndex = 0
@@ -133,7 +135,8 @@ func (r *round) logState(ctx context.Context, order leases.UpgradeOrder, view me
 	}
 }
 
-// largestSnapshotCount of the members, as their agents say of the Pods that are there; 0 while one of them does not.
+// largestSnapshotCount returns the largest snapshot count that the agents report for the Pods that exist, 0 while an
+// agent does not report one.
 func (r *round) largestSnapshotCount(ctx context.Context, view membership.View) (largest uint64, err error) {
 	for _, m := range view.Members {
 		lease, err := r.Store.Member(ctx, m.Name)
@@ -149,19 +152,19 @@ func (r *round) largestSnapshotCount(ctx context.Context, view membership.View) 
 	return largest, nil
 }
 
-// passLog leaves the old part of the log behind.
+// passLog writes raft entries until the members no longer need the old part of the log.
 func (r *round) passLog(ctx context.Context) (err error) {
 	client, err := r.Dial(ctx, r.Local)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, client.Close()) }()
-	r.Log.InfoContext(ctx, "raft log made longer, for a snapshot before the next minor", "entries", r.upgrading.missing)
+	r.Log.InfoContext(ctx, "started to write raft entries, so that each member takes a raft snapshot before the next minor version", "entries", r.upgrading.missing)
 	ctx, cancel := context.WithTimeout(ctx, lengthenTimeout)
 	defer cancel()
 	return membership.LengthenLog(ctx, client, r.upgrading.missing)
 }
 
 func passedText(entries uint64) string {
-	return fmt.Sprintf("the raft log was made longer by %d entries, so that each member leaves behind what etcd 3.5 wrote", entries)
+	return fmt.Sprintf("%d raft entries were written, so that no member needs the entries of etcd 3.5 any more", entries)
 }

@@ -27,7 +27,7 @@ import (
 	"github.com/etcd-druid/druid/test/member"
 )
 
-// orderUpgrade writes the order on the record as druid does; the answer to an earlier one goes.
+// orderUpgrade writes the request on the record as druid does, and deletes the answer to an earlier one.
 func orderUpgrade(t *testing.T, api coordinationclient.LeaseInterface, order leases.UpgradeOrder) {
 	t.Helper()
 	value, err := order.Encode()
@@ -75,7 +75,7 @@ func TestMembersAreComparedAtOneRevision(t *testing.T) {
 		t.Errorf("answered %+v after revision %d", a, put.Header.Revision)
 	}
 
-	// A member that is away is unknown, and not equal.
+	// A stopped member is unknown, not equal.
 	removalCandidate := names[0]
 	if removalCandidate == leader {
 		removalCandidate = names[1]
@@ -88,7 +88,8 @@ func TestMembersAreComparedAtOneRevision(t *testing.T) {
 		}
 		return nil
 	})
-	// One that comes back with a value that no one wrote differs; the order that was not answered yet is.
+	// A member that returns with a value that was never written differs. The request without an answer is still
+	// answered.
 	falsify(t, filepath.Join(d.configs[removalCandidate].Dir, "member", "snap", "db"))
 	d.start(removalCandidate)
 	if a := d.compares("second", leases.UpgradeDiffer); !strings.Contains(a.Why, removalCandidate) || !strings.Contains(a.Why, "hashes differ") {
@@ -96,7 +97,7 @@ func TestMembersAreComparedAtOneRevision(t *testing.T) {
 	}
 }
 
-// A learner that was added and removed while the lists were read is no difference.
+// A learner that is added and removed while the lists are read is not a difference.
 func TestAListThatChangedMeanwhileIsNotAnother(t *testing.T) {
 	c := newCluster(t)
 	leader, err := c.leader()
@@ -115,7 +116,7 @@ func TestAListThatChangedMeanwhileIsNotAnother(t *testing.T) {
 	}
 }
 
-// falsify changes one byte of the key space in a database that no one has open.
+// falsify changes one byte of the key space in a database that no process has open.
 func falsify(t *testing.T, path string) {
 	t.Helper()
 	db, err := bolt.Open(path, 0o600, nil)
@@ -149,7 +150,7 @@ func TestASupersededAgentComparesNoOne(t *testing.T) {
 	}
 }
 
-// startUpgrading runs the duties of the leader's agent, and returns what to ask for a rule that decided.
+// startUpgrading runs the duties of the leader's agent, and returns a func that checks whether a rule decided.
 func (d *drainCluster) startUpgrading(leader, pod string) (decided func(rule string) error) {
 	server := d.members[leader].Server
 	self := Cluster{ClusterID: uint64(server.Cluster().ID()), MemberID: uint64(server.MemberID()), Member: leader, PodUID: pod}
@@ -193,8 +194,9 @@ func performUpgrades(t *testing.T, store *leases.Store, local string, self func(
 	}
 }
 
-// Each minor that can go back does, with its data: the later etcd is reported, brings its storage to the earlier format, and the earlier
-// one starts on it. A word that is taken back leaves the later one as it was.
+// Each minor version that supports it is downgraded with its data: etcd announces the downgrade and converts its
+// storage to the earlier format, and the earlier version starts on it. A canceled downgrade leaves the later version
+// as it was.
 func TestDowngradesAreAnnouncedAwaitedAndTakenBack(t *testing.T) {
 	for i, minor := range member.Minors[1:] {
 		earlier := member.Minors[i]
@@ -230,7 +232,7 @@ func TestDowngradesAreAnnouncedAwaitedAndTakenBack(t *testing.T) {
 	}
 }
 
-// upgradesOf runs the duties next to a member that is alone, and returns what to order a comparison with and to await it by.
+// upgradesOf runs the duties for a single member, and returns a func that requests a comparison and waits for it.
 func upgradesOf(t *testing.T, m *member.Member) (agrees func(leases.UpgradeOrder)) {
 	t.Helper()
 	answered, says := answersOf(t, m)
@@ -238,7 +240,8 @@ func upgradesOf(t *testing.T, m *member.Member) (agrees func(leases.UpgradeOrder
 	return func(order leases.UpgradeOrder) { t.Helper(); answered(order, leases.UpgradeAgree, "") }
 }
 
-// answersOf is upgradesOf for answers of any kind. says writes what the member's agent says of its etcd's snapshot count, from within a Pod.
+// answersOf is upgradesOf for answers of any kind. says writes what the member's agent reports about etcd's snapshot
+// count, from within a Pod.
 func answersOf(t *testing.T, m *member.Member) (answered func(order leases.UpgradeOrder, want leases.UpgradeVerdict, why string), says func(count uint64, pod string)) {
 	t.Helper()
 	status, err := membership.ReadStatus(t.Context(), m.Client, m.Endpoint)
@@ -285,7 +288,7 @@ func answersOf(t *testing.T, m *member.Member) (answered func(order leases.Upgra
 	return answered, says
 }
 
-// etcd 3.7 panics on what 3.5 left in the log, unless 3.6 took a snapshot since.
+// etcd 3.7 panics on what 3.5 left in the log, unless 3.6 took a snapshot since then.
 func TestWhatTheMinorBeforeTheLastWroteIsLeftBehind(t *testing.T) {
 	t.Parallel()
 	m := member.Start(t, "3.5", member.Options{})
@@ -300,8 +303,9 @@ func TestWhatTheMinorBeforeTheLastWroteIsLeftBehind(t *testing.T) {
 	holdsAfterUpgrade(t, m, put)
 }
 
-// What an agent says of its etcd decides, whatever the leader's own runs with: nothing goes on before it is known, nor while it is too
-// large, nor by what was said of an earlier Pod. A smaller one is enough later, without another wait.
+// The snapshot counts that the agents report decide, not the one of the leader. Nothing continues before the count is
+// known, while it is too large, or based on the report of an earlier Pod. A smaller count is enough later, without
+// another wait.
 func TestTheLargestSnapshotCountOfTheMembersDecides(t *testing.T) {
 	t.Parallel()
 	m := member.Start(t, "3.5", member.Options{})
@@ -312,9 +316,9 @@ func TestTheLargestSnapshotCountOfTheMembersDecides(t *testing.T) {
 	m.Stop(t)
 	m = member.Start(t, "3.6", member.Options{Dir: m.Dir, PeerURL: m.PeerURL, Args: []string{"--snapshot-count=15000"}})
 	answered, says := answersOf(t, m)
-	answered(leases.UpgradeOrder{Nonce: "unknown", Version: "3.7.99"}, leases.UpgradeUnknown, "does not say yet")
+	answered(leases.UpgradeOrder{Nonce: "unknown", Version: "3.7.99"}, leases.UpgradeUnknown, "has not reported yet")
 	says(10_000, "earlier")
-	answered(leases.UpgradeOrder{Nonce: "of an earlier Pod", Version: "3.7.99"}, leases.UpgradeUnknown, "does not say yet")
+	answered(leases.UpgradeOrder{Nonce: "of an earlier Pod", Version: "3.7.99"}, leases.UpgradeUnknown, "has not reported yet")
 	says(longestLog+1, "mine")
 	answered(leases.UpgradeOrder{Nonce: "large", Version: "3.7.99"}, leases.UpgradeAwaitsEdit, "100000 or less")
 	says(15_000, "mine")
@@ -323,7 +327,8 @@ func TestTheLargestSnapshotCountOfTheMembersDecides(t *testing.T) {
 	holdsAfterUpgrade(t, m, put)
 }
 
-// A member that went back to 3.5 in the meantime may have written what 3.7 cannot read. So a second request for 3.7 counts from its own start.
+// A member that returned to 3.5 in the meantime can have written what 3.7 cannot read. So a second request for 3.7
+// counts from its own start.
 func TestASecondRequestForTheNextMinorLeavesTheLogBehindAgain(t *testing.T) {
 	t.Parallel()
 	m := member.Start(t, "3.5", member.Options{})
@@ -349,7 +354,7 @@ func TestASecondRequestForTheNextMinorLeavesTheLogBehindAgain(t *testing.T) {
 	}
 }
 
-// holdsAfterUpgrade starts etcd 3.7 on what the member left.
+// holdsAfterUpgrade starts etcd 3.7 on the member's data.
 func holdsAfterUpgrade(t *testing.T, m *member.Member, put *clientv3.PutResponse) {
 	t.Helper()
 	m = member.Start(t, "3.7", member.Options{Dir: m.Dir, PeerURL: m.PeerURL})
@@ -359,7 +364,7 @@ func holdsAfterUpgrade(t *testing.T, m *member.Member, put *clientv3.PutResponse
 	}
 }
 
-// eventually polls outside of a cluster of this process.
+// eventually polls for tests without a cluster in this process.
 func eventually(t *testing.T, what string, condition func() error) {
 	t.Helper()
 	c := &cluster{t: t}

@@ -108,7 +108,7 @@ const (
 	fieldLease = 6
 )
 
-var errKeyValue = errors.New("a record's value is no KeyValue of etcd")
+var errKeyValue = errors.New("the value of a record is not a KeyValue of etcd")
 
 // keyOf reads the key of a KeyValue message, which is its first field. The mark of a bumped revision has none.
 func keyOf(value []byte) ([]byte, error) {

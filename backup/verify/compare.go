@@ -26,17 +26,17 @@ type comparison struct {
 	contents    Contents
 }
 
-// judge compares with the newest checkpoint that can be compared with: the hash covers all that came before it.
+// judge compares with the newest checkpoint that can be compared. Its hash covers everything before it.
 func (c comparison) judge(ctx context.Context) Result {
-	r := Result{Verdict: Unknown, Reason: "all was read and restored, and there is no checkpoint to compare with: none of its deltas has one"}
+	r := Result{Verdict: Unknown, Reason: "everything was read and restored, but there is no checkpoint to compare with"}
 	for i, point := range slices.Backward(c.checkpoints) {
 		state, err := StateAt(ctx, c.db, point.Revision, point.CompactRevision)
 		switch {
 		case errors.Is(err, ErrCompacted), errors.Is(err, ErrEmpty):
-			r.Reason = fmt.Sprintf("all was read and restored, and cannot be compared: %v", err)
+			r.Reason = fmt.Sprintf("everything was read and restored, but cannot be compared: %v", err)
 			continue
 		case err != nil:
-			r.Reason = fmt.Sprintf("all was read and restored, and not compared: %v", err)
+			r.Reason = fmt.Sprintf("everything was read and restored, but not compared: %v", err)
 			return r
 		}
 		r = Result{Verdict: IsVerified, HashKV: state.HashKV, Keys: state.Keys, Checkpoint: notified(point)}
@@ -44,7 +44,7 @@ func (c comparison) judge(ctx context.Context) Result {
 			return c.blame(ctx, r, i)
 		}
 		if err := c.alongside(ctx, &r, point); err != nil && r.Verdict == IsVerified {
-			r.Verdict, r.Reason = Unknown, fmt.Sprintf("all was read and restored, and not compared: %v", err)
+			r.Verdict, r.Reason = Unknown, fmt.Sprintf("everything was read and restored, but not compared: %v", err)
 		}
 		return r
 	}
@@ -55,7 +55,7 @@ func notified(c restore.Checkpoint) *Checkpoint {
 	return &Checkpoint{Object: c.Object, Revision: c.Revision, CompactRevision: c.CompactRevision, HashKV: c.HashKV, MemberID: c.MemberID, Alongside: c.Alongside}
 }
 
-// blame finds the oldest checkpoint that differs: what is wrong came after the one before.
+// blame finds the oldest checkpoint that differs. The error came after the checkpoint before it.
 func (c comparison) blame(ctx context.Context, r Result, differs int) Result {
 	r.Verdict = Broken
 	equal := -1
@@ -76,7 +76,7 @@ func (c comparison) blame(ctx context.Context, r Result, differs int) Result {
 	if theirs := r.Checkpoint.Keys; theirs != nil && *theirs != r.Keys {
 		keys = fmt.Sprintf(", with %d keys instead of %d", r.Keys, *theirs)
 	}
-	r.Reason = fmt.Sprintf("at revision %d the backup has HashKV %d, and member %x had %d%s: wrong is %s",
+	r.Reason = fmt.Sprintf("at revision %d the backup has HashKV %d, and member %x had %d%s; the invalid object is %s",
 		r.Checkpoint.Revision, r.HashKV, r.Checkpoint.MemberID, r.Checkpoint.HashKV, keys, r.Object)
 	if n := len(r.Suspects); n > 1 {
 		r.Reason += fmt.Sprintf(", or one of the %d that follow up to %s", n-1, r.Suspects[n-1])
@@ -84,7 +84,8 @@ func (c comparison) blame(ctx context.Context, r Result, differs int) Result {
 	return r
 }
 
-// between are the objects that follow on the delta of a checkpoint, all of them where equal is below 0, up to another one.
+// between returns the objects that follow the delta backup of a checkpoint, up to the object called last. If equal is
+// negative, it returns all of them.
 func (c comparison) between(equal int, last string) []string {
 	var keys []string
 	if equal < 0 {
@@ -103,8 +104,9 @@ func (c comparison) between(equal int, last string) []string {
 	return keys
 }
 
-// next to compares with a checkpoint what its hash does not cover, and as far as it can be compared: of keys etcd reports how many there
-// were at a revision; leases and users have no revisions, and are restored as of the full. What cannot be compared is said.
+// alongside compares what the hash of a checkpoint does not cover, as far as possible. For keys, etcd reports their
+// number at a revision. Leases and users have no revisions and are restored as of the full backup. The result lists
+// what could not be compared.
 func (c comparison) alongside(ctx context.Context, r *Result, point restore.Checkpoint) error {
 	r.Compared = append(r.Compared, "hashKV")
 	c.compareKeys(r, point)
@@ -115,40 +117,42 @@ func (c comparison) alongside(ctx context.Context, r *Result, point restore.Chec
 func (c comparison) compareKeys(r *Result, point restore.Checkpoint) {
 	switch {
 	case point.Keys == nil:
-		r.NotCompared = append(r.NotCompared, "keys: the checkpoint does not report how many there were")
+		r.NotCompared = append(r.NotCompared, "keys: the checkpoint does not report their number")
 	case *point.Keys == r.Keys:
 		r.Compared = append(r.Compared, "keys")
 	default:
-		c.contradicted(r, point.Object, fmt.Sprintf("at revision %d the backup holds %d keys, and member %x had %d", point.Revision, r.Keys, point.MemberID, *point.Keys))
+		c.contradicted(r, point.Object, fmt.Sprintf("at revision %d the backup has %d keys, and member %x had %d", point.Revision, r.Keys, point.MemberID, *point.Keys))
 	}
 }
 
-// compareAuth: what changes users and roles, or disables them, raises their revision; enabling them does not.
+// compareAuth compares users and roles. A change of users and roles, or disabling them, raises their revision.
+// Enabling them does not.
 func (c comparison) compareAuth(r *Result, point restore.Checkpoint) {
 	ours, theirs := c.contents, point.Auth
 	switch {
 	case theirs == nil:
 		r.NotCompared = append(r.NotCompared, "users and roles: the checkpoint does not report them")
 	case ours.AuthRevision < theirs.Revision:
-		r.NotCompared = append(r.NotCompared, fmt.Sprintf("users and roles: they are restored as of the full, at change %d, and were at change %d later",
+		r.NotCompared = append(r.NotCompared, fmt.Sprintf("users and roles: they are restored as of the full backup, at change %d, and were at change %d later",
 			ours.AuthRevision, theirs.Revision))
 	case ours.AuthRevision > theirs.Revision:
-		c.contradicted(r, c.plan.Full.Key, fmt.Sprintf("the full has users and roles as of change %d, and later member %x had them as of change %d",
+		c.contradicted(r, c.plan.Full.Key, fmt.Sprintf("the full backup has users and roles as of change %d, and later member %x had them as of change %d",
 			ours.AuthRevision, point.MemberID, theirs.Revision))
 	case ours.AuthEnabled && !theirs.Enabled:
-		c.contradicted(r, c.plan.Full.Key, fmt.Sprintf("the full demands users, and member %x did not, at the same change %d", point.MemberID, theirs.Revision))
+		c.contradicted(r, c.plan.Full.Key, fmt.Sprintf("the full backup has users enabled, and member %x had them disabled at the same change %d", point.MemberID, theirs.Revision))
 	case !ours.AuthEnabled && theirs.Enabled:
-		r.NotCompared = append(r.NotCompared, "users and roles: they were enabled after the full, which has them disabled")
+		r.NotCompared = append(r.NotCompared, "users and roles: they were enabled after the full backup, which has them disabled")
 	default:
 		r.Compared = append(r.Compared, "users and roles")
 	}
 }
 
-// compareLeases: a key that is restored as it was at the checkpoint, under a lease that etcd had then, must have that lease. Of
-// other leases no one knows whether they were granted after the full, or are gone since.
+// compareLeases compares the leases of keys. A key that is restored as it was at the checkpoint, with a lease that
+// etcd had then, must have that lease. For other leases it is unknown whether they were granted after the full backup
+// or have ended since.
 func (c comparison) compareLeases(ctx context.Context, r *Result, point restore.Checkpoint) error {
 	if point.Alive == nil {
-		r.NotCompared = append(r.NotCompared, "leases: the checkpoint does not report which there were")
+		r.NotCompared = append(r.NotCompared, "leases: the checkpoint does not report them")
 		return nil
 	}
 	lost, err := lostLeases(ctx, c.db, point.Revision, point.Alive)
@@ -156,7 +160,7 @@ func (c comparison) compareLeases(ctx context.Context, r *Result, point restore.
 		return err
 	}
 	if len(lost) > 0 {
-		c.contradicted(r, c.plan.Full.Key, fmt.Sprintf("the backup has keys under lease %x without that lease, which member %x had (%d such leases): an etcd on it would end",
+		c.contradicted(r, c.plan.Full.Key, fmt.Sprintf("the backup has keys with lease %x but not the lease, which member %x had (%d such leases); an etcd on it would end",
 			lost[0], point.MemberID, len(lost)))
 		return nil
 	}
@@ -168,14 +172,14 @@ func (c comparison) compareLeases(ctx context.Context, r *Result, point restore.
 	return nil
 }
 
-// contradicted: the hash is equal, so the deltas' records are good. Users and leases stand in the full; but the delta of the
-// checkpoint may report something that was not so.
+// contradicted reports a contradiction. The hash is equal, so the records of the delta backups are intact. Users and
+// leases are in the full backup, but the delta backup with the checkpoint can also report something wrong.
 func (c comparison) contradicted(r *Result, object, reason string) {
 	r.Verdict = Broken
 	if r.Object == "" {
 		r.Object = cmp.Or(object, c.plan.Full.Key)
 		r.Suspects = []string{r.Object}
-		reason += ": wrong is " + r.Object
+		reason += "; the invalid object is " + r.Object
 		if notified := r.Checkpoint.Object; notified != "" && notified != r.Object {
 			r.Suspects = append(r.Suspects, notified)
 			reason += ", or " + notified
@@ -187,8 +191,8 @@ func (c comparison) contradicted(r *Result, object, reason string) {
 	r.Reason = reason
 }
 
-// lostLeases are those of some leases that the database does not have, and that a key refers to which was last changed up to a
-// revision. It holds an entry for each such key.
+// lostLeases returns the leases in alive that the database does not have, but that a key refers to whose last change
+// is at or before revision. It keeps one entry in memory for each such key.
 func lostLeases(ctx context.Context, db *bolt.DB, revision int64, alive []int64) (lost []int64, err error) {
 	err = db.View(func(tx *bolt.Tx) error {
 		absent := map[int64]bool{}
@@ -227,12 +231,12 @@ func lostLeases(ctx context.Context, db *bolt.DB, revision int64, alive []int64)
 // fieldLease is the number of the field of mvccpb.KeyValue.
 const fieldLease = 6
 
-// leaseOf reads the lease out of a KeyValue message; 0: none.
+// leaseOf reads the lease out of a KeyValue message, 0 for none.
 func leaseOf(value []byte) (lease int64, err error) {
 	for len(value) > 0 {
 		field, kind, n := protowire.ConsumeTag(value)
 		if n < 0 {
-			return 0, fmt.Errorf("a record's value is no KeyValue of etcd: %w", protowire.ParseError(n))
+			return 0, fmt.Errorf("the value of a record is not a KeyValue of etcd: %w", protowire.ParseError(n))
 		}
 		value = value[n:]
 		if field == fieldLease && kind == protowire.VarintType {
@@ -240,18 +244,18 @@ func leaseOf(value []byte) (lease int64, err error) {
 			return int64(v), protowire.ParseError(min(n, 0))
 		}
 		if n = protowire.ConsumeFieldValue(field, kind, value); n < 0 {
-			return 0, fmt.Errorf("a record's value is no KeyValue of etcd: %w", protowire.ParseError(n))
+			return 0, fmt.Errorf("the value of a record is not a KeyValue of etcd: %w", protowire.ParseError(n))
 		}
 		value = value[n:]
 	}
 	return 0, nil
 }
 
-// Contents are what a database holds next to its keys. Of leases and users etcd reports no revision: they are as of the full,
-// and of leases also those that keys which were written later refer to.
+// Contents is what a database has in addition to its keys. etcd reports no revision for leases and users: they are as
+// of the full backup. Leases also include those that later keys refer to.
 type Contents struct {
 	Leases int64 `json:"leases"`
-	// AuthEnabled says that clients need a user, AuthRevision counts changes of users and roles.
+	// AuthEnabled says that clients need a user. AuthRevision counts changes of users and roles.
 	AuthEnabled  bool   `json:"authEnabled"`
 	AuthRevision uint64 `json:"authRevision"`
 }

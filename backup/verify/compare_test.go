@@ -33,11 +33,11 @@ var (
 	equalitySeed   = flag.Uint64("history.seed", 1, "seed of the history and of the points")
 )
 
-// crowd is how many changes of the history are one transaction's at the most; so a million events take minutes.
+// crowd is the maximum number of changes in one transaction, so that a million events take minutes.
 const crowd = 100
 
-// A history of all kinds of changes is restored to many points, and is at each of them what the etcd was: by etcd's own hash, and by
-// all of a range. No etcd is started on them; backup/restore does so, at few points.
+// A history with all kinds of changes is restored to many points. At each point it must equal the original etcd, by
+// etcd's own hash and by a complete range. No etcd is started on the restores; backup/restore does that at few points.
 func TestEachPointOfAHistoryIsRestoredAsItWas(t *testing.T) {
 	t.Parallel()
 	m, s, random := member.Start(t, "3.6", member.Options{Args: []string{"--max-txn-ops=1000", "--quota-backend-bytes=8589934592"}}), newStore(t),
@@ -70,13 +70,13 @@ func TestEachPointOfAHistoryIsRestoredAsItWas(t *testing.T) {
 	}
 }
 
-// begun is when a change was asked for, and the revision that it got. Deltas have milliseconds.
+// begun is when a change was requested, and the revision that it got. Delta backups have a resolution of milliseconds.
 type begun struct {
 	at       time.Time
 	revision int64
 }
 
-// crowds makes n events and somewhat more: transactions of many puts and deletions, and what traffic makes.
+// crowds makes slightly more than n events: transactions of many puts and deletions, and the changes of traffic.
 func crowds(t *testing.T, c *clientv3.Client, random *rand.Rand, n int) (all []begun) {
 	t.Helper()
 	lease, err := c.Grant(t.Context(), 3600)
@@ -110,7 +110,7 @@ func crowds(t *testing.T, c *clientv3.Client, random *rand.Rand, n int) (all []b
 	return all
 }
 
-// isAsItWas restores, and compares with the etcd. It returns the revision.
+// isAsItWas restores and compares with the original etcd. It returns the revision.
 func isAsItWas(t *testing.T, m *member.Member, c catalog.Catalog, s store.Store, target catalog.Target) int64 {
 	t.Helper()
 	p, err := c.Plan(target)
@@ -144,7 +144,7 @@ func isAsItWas(t *testing.T, m *member.Member, c catalog.Catalog, s store.Store,
 	return got.Revision
 }
 
-// contents are the keys that are alive, and a sum over what they hold, in whatever order.
+// contents are the keys that are alive, and a checksum over their data that does not depend on the order.
 type contents struct {
 	keys int
 	sum  uint64
@@ -161,7 +161,7 @@ func sumOf(t *testing.T, kv *mvccpb.KeyValue) uint64 {
 	return h.Sum64()
 }
 
-// held is what is in a database.
+// held returns the contents of a database.
 func held(t *testing.T, db *bolt.DB) (c contents) {
 	t.Helper()
 	alive := map[string]uint64{}
@@ -186,7 +186,7 @@ func held(t *testing.T, db *bolt.DB) (c contents) {
 	return c
 }
 
-// served is what an etcd answers to ranges.
+// served returns what an etcd answers to range requests.
 func served(t *testing.T, client *clientv3.Client, revision int64) (c contents) {
 	t.Helper()
 	for from := "\x00"; ; {
@@ -204,7 +204,8 @@ func served(t *testing.T, client *clientv3.Client, revision int64) (c contents) 
 	}
 }
 
-// The leases of a database are in no hash: a full without one of them would end the etcd that a client touches its key in.
+// The leases of a database are in no hash. If a full backup lacks one of them, an etcd on it would end when a client
+// changes its key.
 func TestALeaseThatTheFullLacksIsFound(t *testing.T) {
 	t.Parallel()
 	m, s := member.Start(t, "3.6", member.Options{}), newStore(t)
@@ -225,7 +226,7 @@ func TestALeaseThatTheFullLacksIsFound(t *testing.T) {
 	held := grant()
 	put("held", clientv3.WithLease(held))
 	full := place.Full(t, m.Client)
-	// A key that lets go of its lease later: no one needs that lease, and it is not restored.
+	// This key is detached from its lease later. No key needs that lease, and it is not restored.
 	put("changed", clientv3.WithLease(grant()))
 	at := place.Delta(t, m.Client, full.Revision)
 	put("changed")
@@ -261,7 +262,7 @@ func TestALeaseThatTheFullLacksIsFound(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if r := compared(); r.Verdict != Broken || r.Object != full.Key || !strings.Contains(r.Reason, "without that lease") || slices.Contains(r.Compared, "leases of keys") {
+	if r := compared(); r.Verdict != Broken || r.Object != full.Key || !strings.Contains(r.Reason, "but not the lease") || slices.Contains(r.Compared, "leases of keys") {
 		t.Errorf("without lease %x: got %+v", held, r)
 	}
 	if got.Checkpoints[0].Alive = nil; !strings.Contains(strings.Join(compared().NotCompared, ""), "leases: the checkpoint does not report") {

@@ -15,33 +15,36 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// Why a database cannot be compared at a revision.
+// Reasons why a database cannot be compared at a revision.
 var (
-	// ErrCompacted: what etcd hashed is in the database no more.
-	ErrCompacted = errors.New("the database is compacted later")
-	// ErrEmpty: no key was alive. Then etcd hashes whatever its compaction has not yet come to, which depends on the moment.
+	// ErrCompacted: the database no longer has what etcd hashed.
+	ErrCompacted = errors.New("the database was compacted at a later revision than etcd")
+	// ErrEmpty: no key was alive. etcd then hashes whatever its compaction has not reached yet, which depends on the
+	// moment.
 	ErrEmpty = errors.New("no key was alive")
 )
 
 // State is the key space at one revision.
 type State struct {
-	// HashKV is what etcd's own call of that name answers, of 3.5.16 and later, which all do the same.
+	// HashKV is the result of etcd's call of that name. etcd 3.5.16 and all later versions compute it in the same way.
 	HashKV uint32
 	// Keys that were alive.
 	Keys int64
 }
 
-// mostKeys are reported apart at once, which takes about 60 MiB. Where there are more, the database is read more than once.
+// mostKeys is how many keys are distinguished at once, which takes about 60 MiB. With more keys, the database is read
+// several times.
 const mostKeys = 1 << 20
 
-// checkEvery is how many records are read before it is asked whether anybody still wants to know.
+// checkEvery is how many records are read between two checks whether the context ended.
 const checkEvery = 1 << 12
 
-// StateAt reads the state at a revision of a database, as an etcd has it that was compacted at compacted; below 1: never. What
-// the database has beyond the revision does not count.
+// StateAt reads the state of a database at a revision, as an etcd has it that was compacted at compacted; a value
+// below 1 means never. Later revisions in the database do not count.
 //
-// etcd hashes (go.etcd.io/etcd/server/v3/storage/mvcc/hash.go) all records up to the revision; of those up to the compact
-// revision only the last one of each key that was alive at the revision, whether the compaction has run or not.
+// etcd hashes (go.etcd.io/etcd/server/v3/storage/mvcc/hash.go) all records up to the revision. Of the records up to
+// the compact revision, it hashes only the last one of each key that was alive at the revision, whether the compaction
+// has run or not.
 func StateAt(ctx context.Context, db *bolt.DB, revision, compacted int64) (s State, err error) {
 	return stateAt(ctx, db, revision, compacted, mostKeys)
 }
@@ -57,7 +60,7 @@ func stateAt(ctx context.Context, db *bolt.DB, revision, compacted int64, most i
 			return err
 		}
 		if late > compacted && late > 0 {
-			return fmt.Errorf("%w, at revision %d, than etcd was when it hashed revision %d, at %d", ErrCompacted, late, revision, compacted)
+			return fmt.Errorf("%w: at %d, while etcd hashed revision %d with compact revision %d", ErrCompacted, late, revision, compacted)
 		}
 		k, err := survivors(ctx, keys, revision, compacted, most)
 		if err != nil {
@@ -73,7 +76,7 @@ func stateAt(ctx context.Context, db *bolt.DB, revision, compacted int64, most i
 	return s, err
 }
 
-// hash is etcd's.
+// hash computes etcd's hash.
 func (s *survey) hash(ctx context.Context, keys *bolt.Bucket, revision, compacted int64) (uint32, error) {
 	table := crc32.MakeTable(crc32.Castagnoli)
 	sum := crc32.Update(0, table, schema.Key.Name())
@@ -88,13 +91,13 @@ func (s *survey) hash(ctx context.Context, keys *bolt.Bucket, revision, compacte
 	return sum, err
 }
 
-// Keys of the bucket `key`: 8 bytes of revision, '_', 8 bytes of sub-revision, and 't' where it deletes.
+// Keys of the bucket `key`: 8 bytes of revision, '_', 8 bytes of sub-revision, and 't' for a deletion.
 const (
 	recordKey    = 17
 	recordDelete = 18
 )
 
-// each calls do with the records up to a revision, in their order, and their numbers.
+// each calls do with the records up to a revision, in order, and with their numbers.
 func each(ctx context.Context, keys *bolt.Bucket, revision int64, do func(n, main int64, deletes bool, key, value []byte) error) error {
 	cursor := keys.Cursor()
 	var n int64
@@ -103,7 +106,7 @@ func each(ctx context.Context, keys *bolt.Bucket, revision int64, do func(n, mai
 			return context.Cause(ctx)
 		}
 		if len(k) != recordKey && len(k) != recordDelete {
-			return fmt.Errorf("%x in the database is no revision", k)
+			return fmt.Errorf("%x in the database is not a revision", k)
 		}
 		main := int64(binary.BigEndian.Uint64(k))
 		if main > revision {
@@ -117,7 +120,7 @@ func each(ctx context.Context, keys *bolt.Bucket, revision int64, do func(n, mai
 	return nil
 }
 
-// compactedAt is the revision up to which records may be gone; 0: none.
+// compactedAt returns the revision up to which records can be compacted, 0 for none.
 func compactedAt(tx *bolt.Tx) (at int64, err error) {
 	meta := tx.Bucket(schema.Meta.Name())
 	if meta == nil {
@@ -127,7 +130,7 @@ func compactedAt(tx *bolt.Tx) (at int64, err error) {
 		switch value := meta.Get(name); {
 		case value == nil:
 		case len(value) != recordKey:
-			return 0, fmt.Errorf("%s is %x in the database, which is no revision", name, value)
+			return 0, fmt.Errorf("%s is %x in the database, which is not a revision", name, value)
 		default:
 			at = max(at, int64(binary.BigEndian.Uint64(value)))
 		}
@@ -138,12 +141,13 @@ func compactedAt(tx *bolt.Tx) (at int64, err error) {
 // fieldKey is the number of the field of mvccpb.KeyValue.
 const fieldKey = 1
 
-// keyOf reads the key out of a KeyValue message, of which it is the first field. A bumped revision is an empty message.
+// keyOf reads the key out of a KeyValue message, in which it is the first field. A bumped revision is an empty
+// message.
 func keyOf(value []byte) ([]byte, error) {
 	for len(value) > 0 {
 		field, kind, n := protowire.ConsumeTag(value)
 		if n < 0 {
-			return nil, fmt.Errorf("a record's value is no KeyValue of etcd: %w", protowire.ParseError(n))
+			return nil, fmt.Errorf("the value of a record is not a KeyValue of etcd: %w", protowire.ParseError(n))
 		}
 		value = value[n:]
 		if field == fieldKey && kind == protowire.BytesType {
@@ -151,37 +155,37 @@ func keyOf(value []byte) ([]byte, error) {
 			return key, protowire.ParseError(min(n, 0))
 		}
 		if n = protowire.ConsumeFieldValue(field, kind, value); n < 0 {
-			return nil, fmt.Errorf("a record's value is no KeyValue of etcd: %w", protowire.ParseError(n))
+			return nil, fmt.Errorf("the value of a record is not a KeyValue of etcd: %w", protowire.ParseError(n))
 		}
 		value = value[n:]
 	}
 	return nil, nil
 }
 
-// survey is which records of a database outlive a compaction.
+// survey says which records of a database survive a compaction.
 type survey struct {
-	// kept are the numbers of those, among the below that are not younger than the compaction.
+	// kept are the numbers of the surviving records among the below records that are not younger than the compaction.
 	kept  set
 	below int64
-	// alive is the number of keys at the revision. none says that etcd's own index is empty as well, which has a nameless
-	// key where the revision was bumped.
+	// alive is the number of keys at the revision. none says that etcd's own index is empty too. A bumped revision
+	// adds a key without a name to that index.
 	alive int64
 	none  bool
 
 	seeds [2]maphash.Seed
 }
 
-// fingerprint stands for a key: 128 bits, which no two of them share.
+// fingerprint identifies a key by 128 bits. No two keys are assumed to share one.
 type fingerprint [2]uint64
 
-// What is known of the last record of a key, where it is not the number of one that is as old as the compaction.
+// What is known of the last record of a key, other than the number of a record that is as old as the compaction.
 const (
 	dead  = -1
 	young = -2
 )
 
-// survivors reads the whole database, more than once where there are more than most keys: each time it takes the keys whose
-// fingerprints lie in one range.
+// survivors reads the complete database. With more than most keys, it reads it several times, and each time takes the
+// keys whose fingerprints are in one range.
 func survivors(ctx context.Context, keys *bolt.Bucket, revision, compacted int64, most int) (*survey, error) {
 	s := &survey{seeds: [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()}, none: true}
 	for low := uint64(0); ; {
@@ -216,7 +220,7 @@ func (s *survey) print(key []byte) fingerprint {
 	return fingerprint{maphash.Bytes(s.seeds[0], key), maphash.Bytes(s.seeds[1], key)}
 }
 
-// between finds the last record of each key from a fingerprint on, up to where there are most of them.
+// between finds the last record of each key from a fingerprint on, for at most most keys.
 func (s *survey) between(ctx context.Context, keys *bolt.Bucket, revision, compacted int64, low uint64, most int) (map[fingerprint]int64, uint64, error) {
 	last, high := map[fingerprint]int64{}, uint64(math.MaxUint64)
 	s.below = 0
@@ -249,7 +253,7 @@ func (s *survey) between(ctx context.Context, keys *bolt.Bucket, revision, compa
 	return last, high, err
 }
 
-// set is one of small numbers: a bit for each.
+// set is a set of small numbers, with one bit for each.
 type set []uint64
 
 func (s *set) add(n int64) {

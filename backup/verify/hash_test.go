@@ -22,7 +22,7 @@ import (
 	"github.com/etcd-druid/druid/test/member"
 )
 
-// lazily are flags with which a compaction takes a record an hour. 3.5 and 3.7 know one of the names each.
+// lazily returns flags with which a compaction takes one record an hour. etcd 3.5 and 3.7 each know one of the names.
 func lazily(minor string) []string {
 	name := "--compaction-"
 	if minor == "3.5" {
@@ -31,7 +31,7 @@ func lazily(minor string) []string {
 	return []string{name + "batch-limit=1", name + "sleep-interval=1h"}
 }
 
-// traffic makes n changes of all kinds, and returns the revision and that of the last deletion that did something.
+// traffic makes n changes of all kinds, and returns the last revision and that of the last effective deletion.
 func traffic(tb testing.TB, c *clientv3.Client, random *rand.Rand, n int) (revision, deleted int64) {
 	tb.Helper()
 	key := func() string { return fmt.Sprintf("key-%d", random.IntN(25)) }
@@ -71,7 +71,7 @@ func traffic(tb testing.TB, c *clientv3.Client, random *rand.Rand, n int) (revis
 	return revision, deleted
 }
 
-// database is what an etcd holds now.
+// database returns the present database of an etcd.
 func database(tb testing.TB, m *member.Member) *bolt.DB {
 	tb.Helper()
 	stream, err := m.Client.Snapshot(tb.Context())
@@ -97,8 +97,8 @@ func database(tb testing.TB, m *member.Member) *bolt.DB {
 	return db
 }
 
-// asEtcd asks etcd for its hash, and computes it from a database that was taken at or after the revision. It returns where
-// etcd was compacted when it made its hash: of the revision of a compaction it remembers the one from before.
+// asEtcd asks etcd for its hash, and computes it from a database that was copied at or after the revision. It returns
+// the compact revision when etcd made its hash: for the revision of a compaction, etcd remembers the one from before.
 func asEtcd(tb testing.TB, m *member.Member, revision int64, dbs ...*bolt.DB) (compacted int64) {
 	tb.Helper()
 	theirs, err := m.Client.HashKV(tb.Context(), m.Endpoint, revision)
@@ -173,7 +173,7 @@ func TestTheHashIsEtcds(t *testing.T) {
 						}
 					}
 				}
-				// The full is from before the compaction, and much was written since.
+				// The full backup is older than the compaction, and many changes followed it.
 				further, _ := traffic(t, m.Client, random, 60)
 				all := database(t, m)
 				for range 5 {
@@ -203,7 +203,7 @@ func TestNoOneKnowsTheHashWhereNoKeyIsAlive(t *testing.T) {
 	asEtcd(t, m, 6, database(t, m))
 }
 
-// A history with all that etcd's hash depends on is proven, as the real recorder saves it.
+// A history with everything that etcd's hash depends on is verified, as the real recorder saves it.
 func TestARealHistoryIsVerified(t *testing.T) {
 	for _, minor := range member.Minors {
 		t.Run(minor, func(t *testing.T) {

@@ -25,7 +25,7 @@ import (
 
 const (
 	scratchPrefix = "druid-proof-"
-	// anyVersion lets a restore take the format of each 3.x: no etcd will run on it.
+	// anyVersion lets a restore accept the format of every 3.x version, because no etcd will run on the result.
 	anyVersion = "3.999"
 )
 
@@ -33,22 +33,22 @@ const (
 type Config struct {
 	Store   store.Store
 	Catalog catalog.Catalog
-	// Target is what is restored; zero is the latest state.
+	// Target is the state to restore. The zero value is the latest state.
 	Target catalog.Target
-	// Scratch is a directory that exists, with room for the database. All that is made in it is gone in the end.
+	// Scratch is an existing directory with space for the database. At the end, everything created in it is deleted.
 	Scratch string
-	// Rate limits how much of the store is read, in bytes per second; 0: it does not.
+	// Rate limits the reads from the store, in bytes per second. 0 means no limit.
 	Rate int64
-	// Reserve is which part of the scratch directory's file system stays free at the least, in percent; 0: nothing more is
-	// asked for than what is needed.
+	// Reserve is the minimum part of the scratch directory's file system that stays free, in percent. 0 means that
+	// only the required space is checked.
 	Reserve int64
-	// Ask asks a member of the cluster what it holds at a revision, where no delta reports anything to compare with. May be nil.
+	// Ask asks a member of the cluster for its checkpoint at a revision, if no delta backup has one. It can be nil.
 	Ask func(ctx context.Context, revision int64) (delta.Checkpoint, error)
-	// Progress is reported how far the restore is. It may be nil, and must not block.
+	// Progress receives the progress of the restore. It can be nil, and must not block.
 	Progress func(restore.Progress)
 }
 
-// Run restores the newest backups, or those that lead to the target, and compares. Whatever goes wrong is in its Result.
+// Run restores the newest backups, or those that lead to the target, and compares them. Errors are in its Result.
 func Run(ctx context.Context, c Config) Result {
 	began := time.Now()
 	if c.Rate > 0 {
@@ -62,16 +62,16 @@ func Run(ctx context.Context, c Config) Result {
 func (c Config) run(ctx context.Context) Result {
 	dir, err := os.MkdirTemp(c.Scratch, scratchPrefix)
 	if err != nil {
-		return Result{Verdict: Unknown, Reason: fmt.Sprintf("no scratch directory: %v", err)}
+		return Result{Verdict: Unknown, Reason: fmt.Sprintf("no scratch directory could be created: %v", err)}
 	}
 	r := c.restoreInto(ctx, filepath.Join(dir, "db"))
 	if err := os.RemoveAll(dir); err != nil && r.Verdict == IsVerified {
-		r.Reason = fmt.Sprintf("the scratch directory is left: %v", err)
+		r.Reason = fmt.Sprintf("the scratch directory could not be deleted: %v", err)
 	}
 	return r
 }
 
-// restoreInto restores and compares. It takes older fulls for as long as those that were planned hold more than the target.
+// restoreInto restores and compares. While the planned full backup has more than the target, it tries an older one.
 func (c Config) restoreInto(ctx context.Context, path string) Result {
 	for t := c.Target; ; {
 		p, err := c.Catalog.Plan(t)
@@ -101,8 +101,8 @@ func failed(err error, p catalog.Plan) Result {
 	return r
 }
 
-// room refuses what would fill a disk that others write to as well. Of what deltas take in the database no one knows more
-// than that a record rarely takes eight times what it takes compressed.
+// room fails if the restore would fill a disk that others use too. The size of delta backups in the database is only
+// estimated: a record rarely takes more than eight times its compressed size.
 func (c Config) room(ctx context.Context, p catalog.Plan) error {
 	if c.Reserve == 0 {
 		return nil
@@ -121,13 +121,13 @@ func (c Config) room(ctx context.Context, p catalog.Plan) error {
 	block := uint64(fs.Bsize)
 	free, stays := int64(fs.Bavail*block), int64(fs.Blocks*block)/100*c.Reserve
 	if free-need < stays {
-		return fmt.Errorf("%w at %s: about %d MiB are needed, and %d MiB are free, of which %d stay for others", restore.ErrSpace, c.Scratch,
+		return fmt.Errorf("%w at %s: about %d MiB are needed, and %d MiB are free, of which %d MiB are reserved", restore.ErrSpace, c.Scratch,
 			need>>20, free>>20, stays>>20)
 	}
 	return nil
 }
 
-// compare compares a database with the newest checkpoint that it can be compared with.
+// compare compares a database with the newest checkpoint that can be compared.
 func (c Config) compare(ctx context.Context, path string, p catalog.Plan, got restore.Result) Result {
 	db, err := bolt.Open(path, 0o600, &bolt.Options{ReadOnly: true, Timeout: time.Second})
 	if err != nil {
@@ -141,7 +141,7 @@ func (c Config) compare(ctx context.Context, path string, p catalog.Plan, got re
 	r := comparison{db: db, plan: p, checkpoints: got.Checkpoints, contents: contents}.judge(ctx)
 	if r.Checkpoint == nil && c.Ask != nil {
 		if point, err := c.Ask(ctx, got.Revision); err != nil {
-			r.Reason += fmt.Sprintf("; and no member reports: %v", err)
+			r.Reason += fmt.Sprintf("; and no member returned a hash: %v", err)
 		} else {
 			r = comparison{db: db, plan: p, checkpoints: []restore.Checkpoint{{Checkpoint: point}}, contents: contents}.judge(ctx)
 		}
@@ -151,7 +151,7 @@ func (c Config) compare(ctx context.Context, path string, p catalog.Plan, got re
 	return r
 }
 
-// Clean drops what a process that died left in a scratch directory. No one else may be using it.
+// Clean removes what a crashed process left in a scratch directory. No other process may use the directory.
 func Clean(scratch string) error {
 	left, err := filepath.Glob(filepath.Join(scratch, scratchPrefix+"*"))
 	for _, dir := range left {
@@ -163,44 +163,46 @@ func Clean(scratch string) error {
 	return nil
 }
 
-// Verdict is what is known of backups.
+// Verdict is what is known about backups.
 type Verdict string
 
 const (
-	// Proven: all was read and restored, and at a revision it holds what etcd said that it held.
+	// Proven: everything was read and restored, and at a revision it equals what etcd reported.
 	IsVerified Verdict = "Proven"
-	// Broken: what is in the store does not lead to a state that the cluster had. Only new backups repair that.
+	// Broken: the content of the store does not lead to a state that the cluster had. Only new backups resolve that.
 	Broken Verdict = "Broken"
-	// Unknown: it was not found out. That says nothing of the backups.
+	// Unknown: the verification has no result, which says nothing about the backups.
 	Unknown Verdict = "Unknown"
 )
 
 // Result of a verification.
 type Result struct {
 	Verdict Verdict `json:"verdict"`
-	// Reason says in words why it is not Proven.
+	// Reason says why the verdict is not Proven.
 	Reason string `json:"reason,omitempty"`
-	// Object is the key of what is broken. Where a comparison failed it is the oldest that can be to blame: Suspects are all.
+	// Object is the key of the invalid object. If a comparison failed, it is the oldest object that can be the cause,
+	// and Suspects has all of them.
 	Object   string   `json:"object,omitempty"`
 	Suspects []string `json:"suspects,omitempty"`
-	// Full that it began with, and the last revision that was restored; 0: none was.
+	// Full is the full backup that was restored first, and the last restored revision, 0 for none.
 	Full     string `json:"full,omitempty"`
 	Revision int64  `json:"revision,omitempty"`
-	// Checkpoint that was compared, and the key of the delta that it is from; nil: there was none to compare with.
+	// Checkpoint that was compared, and the key of its delta backup. It is nil if there was none.
 	Checkpoint *Checkpoint `json:"checkpoint,omitempty"`
-	// Compared is what was compared with the checkpoint and is equal, NotCompared what was not, and why.
+	// Compared lists what was compared with the checkpoint and is equal. NotCompared lists what was not compared, and
+	// why.
 	Compared    []string `json:"compared,omitempty"`
 	NotCompared []string `json:"notCompared,omitempty"`
-	// HashKV that was found at the checkpoint's revision, and Keys that were alive.
+	// HashKV at the checkpoint's revision, and the number of keys that were alive.
 	HashKV uint32 `json:"hashKV,omitempty"`
 	Keys   int64  `json:"keys,omitempty"`
 	Contents
-	// Size of the database in bytes, and Took is the time that all took.
+	// Size of the database in bytes. Took is the total time.
 	Size int64         `json:"size,omitempty"`
 	Took time.Duration `json:"took"`
 }
 
-// Checkpoint is what etcd said of itself.
+// Checkpoint is what etcd reported about itself.
 type Checkpoint struct {
 	Object          string `json:"object"`
 	Revision        int64  `json:"revision"`
@@ -210,7 +212,7 @@ type Checkpoint struct {
 	delta.Alongside
 }
 
-// judge reports what is broken from what was not found out, and which object it is.
+// judge separates what is invalid from what has no result, and names the object.
 func judge(err error, p catalog.Plan) (Verdict, string) {
 	if full, ok := errors.AsType[*snapshot.DamagedError](err); ok {
 		return Broken, full.Object
@@ -232,7 +234,7 @@ func judge(err error, p catalog.Plan) (Verdict, string) {
 	return Unknown, ""
 }
 
-// named is the last object of the plan that an error names; all of those that judge calls broken name one.
+// named returns the last object of the plan that an error names. Every error that judge calls Broken names one.
 func named(err error, p catalog.Plan) string {
 	for _, d := range slices.Backward(p.Deltas) {
 		if strings.Contains(err.Error(), d.Key) {
@@ -242,7 +244,7 @@ func named(err error, p catalog.Plan) string {
 	return p.Full.Key
 }
 
-// slow is a store that is read and written at a limited rate, in bytes per second, by all together.
+// slow limits the reads and writes of a store to a total rate in bytes per second.
 func slow(s store.Store, rate int64) store.Store {
 	return slowStore{s, &limiter{rate: rate}}
 }
@@ -264,7 +266,7 @@ func (s slowStore) Put(ctx context.Context, key string, r io.Reader, o store.Put
 	return s.Store.Put(ctx, key, &slowReader{io.NopCloser(r), ctx, s.limit}, o)
 }
 
-// Connections are those of the store: the rate is of all of them together.
+// Connections returns those of the store, because all connections share the rate.
 func (s slowStore) Connections() int { return store.Connections(s.Store) }
 
 type slowReader struct {
@@ -273,7 +275,7 @@ type slowReader struct {
 	limit *limiter
 }
 
-// Version is that of what is read.
+// Version returns the version of the object that is read.
 func (r *slowReader) Version() string {
 	if v, ok := r.ReadCloser.(store.Versioned); ok {
 		return v.Version()
@@ -289,7 +291,7 @@ func (r *slowReader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// limiter is the time until which what was read so far should have taken.
+// limiter has the time until which the reads so far should have taken.
 type limiter struct {
 	rate int64
 	mu   sync.Mutex

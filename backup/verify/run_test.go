@@ -26,7 +26,7 @@ const (
 	lineage = catalog.Lineage("00000001-aa")
 )
 
-// all that is compared, where all is reported and nothing changed that has no revisions.
+// all is everything that is compared, if everything is reported and nothing without a revision changed.
 var all = []string{"hashKV", "keys", "users and roles", "leases of keys"}
 
 func newStore(tb testing.TB) store.Store {
@@ -67,7 +67,7 @@ func read(tb testing.TB, s store.Store) catalog.Catalog {
 	return c
 }
 
-// prove verifies, and holds that nothing is left of it.
+// verifyBackups verifies, and checks that nothing is left in the scratch directory.
 func verifyBackups(tb testing.TB, s store.Store, target catalog.Target) Result {
 	tb.Helper()
 	scratch := tb.TempDir()
@@ -78,7 +78,7 @@ func verifyBackups(tb testing.TB, s store.Store, target catalog.Target) Result {
 	return r
 }
 
-// reframe writes a delta again, by the real writer, after something was changed in it.
+// reframe writes a delta backup again with the real writer, after a change in it.
 func reframe(tb testing.TB, s store.Store, d catalog.Delta, change func(revision int64, value []byte), checkpoint func(*delta.Checkpoint) *delta.Checkpoint) {
 	tb.Helper()
 	r, err := delta.NewReader(bytes.NewReader(get(tb, s, d.Key)), delta.Expected{Object: d.Key})
@@ -124,7 +124,7 @@ func TestWhatIsWrongWithBackupsIsFoundAndNamed(t *testing.T) {
 		write(t, s, key, bytes.NewReader(b))
 	}
 	asIs := func(c *delta.Checkpoint) *delta.Checkpoint { return c }
-	// lie changes a value in the middle of a delta: no checksum and no digest reports it.
+	// lie changes a value in the middle of a delta backup. No checksum and no digest shows it.
 	lie := func(t *testing.T, s store.Store, d catalog.Delta) {
 		t.Helper()
 		reframe(t, s, d, func(revision int64, value []byte) {
@@ -133,7 +133,7 @@ func TestWhatIsWrongWithBackupsIsFoundAndNamed(t *testing.T) {
 			}
 		}, asIs)
 	}
-	// report lets the newest checkpoint report something else.
+	// inform lets the newest checkpoint report something else.
 	inform := func(change func(*delta.Alongside)) func(*testing.T, store.Store) {
 		return func(t *testing.T, s store.Store) {
 			t.Helper()
@@ -163,7 +163,7 @@ func TestWhatIsWrongWithBackupsIsFoundAndNamed(t *testing.T) {
 			damageKind: inform(func(b *delta.Alongside) { b.Auth.Revision = 0 }), verdict: Broken, object: h.Fulls[1].Key, reason: "or " + h.Deltas[2].Key,
 		},
 		"users that changed later": {
-			damageKind: inform(func(b *delta.Alongside) { b.Auth.Revision += 2 }), verdict: IsVerified, not: "users and roles: they are restored as of the full, at change 1",
+			damageKind: inform(func(b *delta.Alongside) { b.Auth.Revision += 2 }), verdict: IsVerified, not: "users and roles: they are restored as of the full backup, at change 1",
 		},
 		"users that were enabled later": {damageKind: inform(func(b *delta.Alongside) { b.Auth.Enabled = true }), verdict: IsVerified, not: "enabled after the full"},
 		"a checkpoint of an older agent": {
@@ -258,7 +258,7 @@ func TestWhatIsWrongWithBackupsIsFoundAndNamed(t *testing.T) {
 	})
 }
 
-// unreadable fails to give one object.
+// unreadable fails to return one object.
 type unreadable struct {
 	store.Store
 	key string

@@ -64,7 +64,7 @@ func TestOrphansAreNeverDeletedForWantOfSomething(t *testing.T) {
 			case v == orphanMark && (f.listed == rules.No || f.unstarted == rules.No):
 				return "gives up a learner that is not the name's"
 			case v == orphanReport && (f.listed == rules.Yes || f.objects == rules.No):
-				return "calls a member superfluous, or nothing"
+				return "treats a member as superfluous, or nothing"
 			}
 			return ""
 		})

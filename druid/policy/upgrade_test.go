@@ -161,8 +161,8 @@ func TestUpgrade(t *testing.T) {
 		"members that are equal let the first one go": {up, []func(*Observed){ordered(up, agree, "")}, goes, v1alpha1.ReasonUpgrading,
 			"0 of 3 members run etcd 3.7.3: member c-a is started again; no backup was made before, because spec.backup is not set"},
 		"what is not known yet waits, and says why": {
-			up, []func(*Observed){ordered(up, leases.UpgradeUnknown, "a compaction is under way")}, []string{}, v1alpha1.ReasonUpgrading,
-			"0 of 3 members run etcd 3.7.3: the members are compared, and it is not known yet whether they hold the same data: a compaction is under way",
+			up, []func(*Observed){ordered(up, leases.UpgradeUnknown, "a compaction is in progress")}, []string{}, v1alpha1.ReasonUpgrading,
+			"0 of 3 members run etcd 3.7.3: the members are compared, and it is not known yet whether they hold the same data: a compaction is in progress",
 		},
 		"logs that are cut too seldom stop it": {
 			up, []func(*Observed){remade(rules.No), ordered(up, leases.UpgradeAwaitsEdit, "member c-a has 200000")}, []string{}, v1alpha1.ReasonUpgradeBlocked,

@@ -136,7 +136,7 @@ func TestNamespaceIsDeletedUnderAWriter(t *testing.T) {
 	if n := strings.Count(text, "agent ended"); n != 3 {
 		t.Errorf("%d agents ended in good order, want 3:\n%s", n, text)
 	}
-	for _, word := range []string{"member removal begun", "member superfluous", `"mode":"New"`} {
+	for _, word := range []string{"member removal started", "superfluous member detected", `"mode":"New"`} {
 		if strings.Contains(text, word) {
 			t.Errorf("an agent logged %q while its cluster went:\n%s", word, text)
 		}

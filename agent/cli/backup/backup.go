@@ -20,8 +20,8 @@ import (
 	"github.com/etcd-druid/druid/internal/cli"
 )
 
-// exitNo is the exit code of a question that was answered with no: nothing leads to the target, an object is broken, a
-// copy differs. Whatever could not be asked is 1.
+// exitNo is the exit code for a negative answer: nothing leads to the target, an object is broken, a copy differs. If
+// the answer is unknown, the exit code is 1.
 const exitNo = 2
 
 // session is one call of a command.
@@ -73,7 +73,7 @@ func Command() *cobra.Command {
 	return cmd
 }
 
-// read reads the catalog. A place without backups is an answer, with what there is instead.
+// read reads the catalog. A place without backups is a negative answer, and the error says what is there instead.
 func (s *session) read(ctx context.Context) (catalog.Catalog, error) {
 	c, err := catalog.Read(ctx, s.store, s.prefix)
 	if err != nil {
@@ -96,16 +96,16 @@ func (s *session) read(ctx context.Context) (catalog.Catalog, error) {
 	}
 	switch {
 	case len(clusters) > 0:
-		what += "; there are those of " + strings.Join(clusters, ", ") + ": pass one as --prefix"
+		what += "; found backups of " + strings.Join(clusters, ", ") + ": pass one as --prefix"
 	case len(c.UnknownObjects) > 0:
-		what += fmt.Sprintf("; what is there is no backup, like %s", c.UnknownObjects[0])
+		what += fmt.Sprintf("; the objects there are not backups, for example %s", c.UnknownObjects[0])
 	default:
 		what += ": check --store and --prefix, which is <namespace>/<cluster>"
 	}
 	return catalog.Catalog{}, no(errors.New(what))
 }
 
-// clustersIn finds prefixes of other clusters in what a catalog could not place.
+// clustersIn returns the prefixes of other clusters among the objects that a catalog could not assign.
 func clustersIn(c catalog.Catalog) []string {
 	found := map[string]bool{}
 	if len(c.Histories) > 0 {
@@ -137,7 +137,7 @@ func (s *session) printJSON(v any) error {
 	return encoder.Encode(v)
 }
 
-// name is a key as people read it: without the prefix that they gave.
+// name returns a key for output, without the prefix that the user passed.
 func (s *session) name(key string) string {
 	if s.prefix == "" {
 		return key
@@ -145,7 +145,7 @@ func (s *session) name(key string) string {
 	return strings.TrimPrefix(key, s.prefix+"/")
 }
 
-// no makes err an answer.
+// no marks err as a negative answer.
 func no(err error) error { return cli.WithCode(exitNo, err) }
 
 func identityFile(t time.Time) string {
@@ -155,7 +155,7 @@ func identityFile(t time.Time) string {
 	return t.UTC().Format(time.RFC3339)
 }
 
-// size writes bytes as people read them.
+// size formats bytes for output.
 func size(n int64) string {
 	units := []string{"KiB", "MiB", "GiB", "TiB"}
 	if n < 1024 {
@@ -176,14 +176,14 @@ func objects(n int) string {
 }
 
 const (
-	// barWidth in characters.
+	// barWidth is the width of the bar in characters.
 	barWidth = 30
-	// barEach and lineEach are how often a terminal's bar changes, and how often anything else gets a line.
+	// barEach is how often the bar of a terminal changes, and lineEach is how often other outputs get a line.
 	barEach  = 200 * time.Millisecond
 	lineEach = 10 * time.Second
 )
 
-// progress shows how far a restore is: a bar on a terminal, else a line now and then.
+// progress shows the progress of a restore: a bar on a terminal, or else a line from time to time.
 type progress struct {
 	w        io.Writer
 	terminal bool
@@ -211,14 +211,14 @@ func (p *progress) report(r restore.Progress) {
 	}
 	p.phase, p.shown = r.Phase, now
 	if line := speed.Words(r); p.terminal {
-		// What does not fit the line is cut off: where it was wrapped, a carriage return would not lead back to its beginning.
+		// A line that is too long is cut off. If it wrapped, a carriage return would not return to its beginning.
 		_, _ = fmt.Fprintf(p.w, "\r\033[K\033[?7l%s %s\033[?7h", bar(speed.Part), line)
 	} else {
 		_, _ = fmt.Fprintln(p.w, line)
 	}
 }
 
-// end leaves the bar's line.
+// end leaves the line of the bar.
 func (p *progress) end() {
 	if p.terminal && p.phase != "" {
 		_, _ = fmt.Fprintln(p.w)

@@ -29,7 +29,7 @@ const (
 
 func TestMain(m *testing.M) { os.Exit(bucket.Main(m)) }
 
-// run runs the command as the program does, and returns what it printed, its exit code and its error.
+// run runs the command as the program does, and returns its output, its exit code and its error.
 func run(t *testing.T, args ...string) (out string, code int, failure string) {
 	t.Helper()
 	var stdout, stderr bytes.Buffer
@@ -39,14 +39,14 @@ func run(t *testing.T, args ...string) (out string, code int, failure string) {
 	root.SetArgs(append([]string{"backup"}, args...))
 	root.SetErr(&stderr)
 	code = cli.Main(t.Context(), root, slog.New(slog.DiscardHandler))
-	// What comes before it is progress.
+	// The output before it is progress.
 	if _, said, failed := strings.Cut("\n"+stderr.String(), "\nagent backup "); failed {
 		_, failure, _ = strings.Cut(strings.TrimSpace(said), ": ")
 	}
 	return stdout.String(), code, failure
 }
 
-// ok runs what must succeed.
+// ok runs a command that must succeed.
 func ok(t *testing.T, args ...string) string {
 	t.Helper()
 	out, code, failure := run(t, args...)
@@ -90,7 +90,7 @@ func put(t *testing.T, s store.Store, key, content string) {
 	}
 }
 
-// credentials is a directory as a Secret is mounted.
+// credentials returns a directory like a mounted Secret.
 func credentials(t *testing.T, access, secret string) string {
 	t.Helper()
 	path := t.TempDir()
@@ -131,7 +131,7 @@ func TestBackupsOfARealEtcd(t *testing.T) {
 	if plan.Revision != 14 || plan.Full.Revision != 6 || len(plan.Deltas) != 2 {
 		t.Errorf("got %+v", plan)
 	}
-	contains(t, ok(t, in("plan", "--time", h.Deltas[2].At.Add(time.Hour).Format(time.RFC3339))...), "at the most, cut at")
+	contains(t, ok(t, in("plan", "--time", h.Deltas[2].At.Add(time.Hour).Format(time.RFC3339))...), "at most, cut off at")
 	contains(t, ok(t, in("plan", "--without", name(h.Fulls[1].Key))...), "full   6", "4 objects")
 	contains(t, ok(t, in("plan", "--object", filepath.Base(h.Fulls[0].Key))...), "1 object, ")
 	for _, test := range []struct {
@@ -196,7 +196,7 @@ func TestBackupsOfARealEtcd(t *testing.T) {
 	t.Run("a bucket", func(t *testing.T) { testBucket(t, s, in, name(h.Fulls[0].Key)) })
 }
 
-// testBucket moves the backups into a bucket, and works there. The older of the two fulls is called oldest.
+// testBucket copies the backups into a bucket and works there. oldest is the older of the two full backups.
 func testBucket(t *testing.T, s store.Store, in func(string, ...string) []string, oldest string) {
 	server := bucket.Start(t)
 	name := server.Make(t, "cli", true)
@@ -328,11 +328,11 @@ func TestListReportsWhatIsOutOfTheOrdinary(t *testing.T) {
 		"                                                                    20-20      2026-11-21T12:04:00Z",
 		"00000002-bb  2026-11-21T12:09:00Z  00000001-aa  20    0      0       0 B   none",
 		"00000002-cc  ?                     ?            ?     2      0       2 B   30-30",
-		"note: lineage 00000002-cc: of the fulls, retention never deletes 1 object: final",
+		"note: lineage 00000002-cc: final full backups that retention never deletes: 1 object",
 		"note: lineages 00000002-bb and 00000002-cc have the same epoch",
-		"note: lineage 00000002-cc: its parent is not known: there is no 00000002-cc/lineage.json",
+		"note: lineage 00000002-cc: its parent is unknown: there is no 00000002-cc/lineage.json",
 		"note: lineage 00000001-aa: no delta holds revisions 10 to 13: no state between revisions 9 and 20 can be restored",
-		"note: 2 objects are no backups and are left alone, like readme.txt",
+		"note: 2 objects are not backups and are ignored, for example readme.txt",
 	)
 	verified, _, _ := run(t, "check", "--store", url)
 	contains(t, verified, "note: lineage 00000001-aa: no delta holds revisions 10 to 13: no state between revisions 9 and 20 can be restored")
@@ -340,7 +340,7 @@ func TestListReportsWhatIsOutOfTheOrdinary(t *testing.T) {
 	if out := ok(t, "show", "--store", url, "--lineage", string(second)); strings.Count(out, "\n") != 2 {
 		t.Errorf("want the head and one object in\n%s", out)
 	}
-	contains(t, ok(t, "plan", "--store", url, "--lineage", string(second)), "to revision 20 of lineage 00000001-aa, cut after revision 20", "note: lineage 00000002-bb has no full yet")
+	contains(t, ok(t, "plan", "--store", url, "--lineage", string(second)), "to revision 20 of lineage 00000001-aa, cut off after revision 20", "note: lineage 00000002-bb has no full yet")
 }
 
 func TestStoresThatMakeNoSense(t *testing.T) {
@@ -363,14 +363,14 @@ func TestStoresThatMakeNoSense(t *testing.T) {
 		"a directory not there":       {[]string{"--store", "dir:///no/such"}, "directory /no/such"},
 		"a bucket without a region":   {[]string{"--store", "s3://b/p"}, "AWS_REGION"},
 		"a bucket without a name":     {[]string{"--store", "s3:///p?region=r"}, "name the bucket"},
-		"a parameter not known":       {[]string{"--store", "s3://b/p?region=r&sse=x"}, `parameter "sse" is not known`},
+		"a parameter not known":       {[]string{"--store", "s3://b/p?region=r&sse=x"}, `parameter "sse" is unknown`},
 		"a parameter that is no bool": {[]string{"--store", "s3://b/p?region=r&pathStyle=1"}, "want true or false"},
-		"a prefix with a slash":       {[]string{"--store", "dir://" + t.TempDir(), "--prefix", "ns/demo/"}, "leave it out"},
+		"a prefix with a slash":       {[]string{"--store", "dir://" + t.TempDir(), "--prefix", "ns/demo/"}, "remove the slash"},
 		"a prefix that is none":       {[]string{"--store", "dir://" + t.TempDir(), "--prefix", "/ns"}, "the prefix of --store"},
-		"credentials of a directory":  {[]string{"--store", "dir://" + t.TempDir(), "--credentials", file}, "leave --credentials out"},
+		"credentials of a directory":  {[]string{"--store", "dir://" + t.TempDir(), "--credentials", file}, "remove --credentials"},
 		"credentials not there":       {[]string{"--store", "s3://b?region=r", "--credentials", "no-such"}, "no-such"},
 		"keys not there":              {[]string{"--store", "dir://" + t.TempDir(), "--encryption-keys", "no-such"}, "the keys of --store"},
-		"keys that are a file":        {[]string{"--store", "dir://" + t.TempDir(), "--encryption-keys", file}, "is no directory"},
+		"keys that are a file":        {[]string{"--store", "dir://" + t.TempDir(), "--encryption-keys", file}, "is not a directory"},
 		"another output":              {[]string{"--store", "dir://" + t.TempDir(), "-o", "yaml"}, "want table or json"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -18,7 +18,7 @@ import (
 	"github.com/etcd-druid/druid/backup/verify"
 )
 
-// verification is what `verify` prints.
+// verification is what `check` prints.
 type verification struct {
 	Objects  int               `json:"objects"`
 	Broken   int               `json:"broken"`
@@ -27,7 +27,7 @@ type verification struct {
 	Gaps     []gapOf           `json:"gaps,omitempty"`
 }
 
-// gapOf is a break in what can be restored of a lineage.
+// gapOf is a gap in the restorable revisions of a lineage.
 type gapOf struct {
 	Lineage catalog.Lineage `json:"lineage"`
 	catalog.Gap
@@ -74,7 +74,7 @@ This command checks what is stored. To compare it with what etcd had, use ` + "`
 	return cmd
 }
 
-// add counts a finding, and prints it at once: reading all may take hours.
+// add counts a finding and prints it immediately, because reading everything can take hours.
 func (v *verification) add(s *session, f archive.Finding) error {
 	v.Objects++
 	switch f.State {
@@ -104,7 +104,7 @@ func (v *verification) end(s *session) error {
 	case v.Broken > 0:
 		return no(fmt.Errorf("%d of %s broken: take a new full backup, and keep the older ones until it is verified", v.Broken, objects(v.Objects)))
 	case v.Unknown > 0:
-		return fmt.Errorf("%d of %s not read, so their state is unknown: check again", v.Unknown, objects(v.Objects))
+		return fmt.Errorf("%d of %s not read, so their state is unknown: run the check again", v.Unknown, objects(v.Objects))
 	}
 	return nil
 }
@@ -141,7 +141,7 @@ known, with the cause.`,
 			if err != nil {
 				return err
 			}
-			// What it says no to, Run says as well, and what is wrong with it.
+			// Run returns the same error again, with its cause.
 			if p, err := c.Catalog.Plan(c.Target); err == nil {
 				if need, err := restore.Need(cmd.Context(), s.store, p); err == nil {
 					_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "needs at least %s in %s\n", size(need), c.Scratch)
@@ -158,7 +158,7 @@ known, with the cause.`,
 	return cmd
 }
 
-// trialFlags say what is restored to be looked at, and where.
+// trialFlags select what is restored for verification, and where.
 type trialFlags struct {
 	targetFlags
 	scratch string
@@ -201,7 +201,7 @@ func (s *session) printVerification(r verify.Result) error {
 	if err := verdictOf(r); err != nil || s.json() {
 		return err
 	}
-	_, err := fmt.Fprintf(s.out, "verified: at revision %d it holds %d keys with HashKV %d, like member %x; compared: %s\n",
+	_, err := fmt.Fprintf(s.out, "verified: at revision %d it has %d keys with HashKV %d, like member %x; compared: %s\n",
 		r.Checkpoint.Revision, r.Keys, r.HashKV, r.Checkpoint.MemberID, strings.Join(r.Compared, ", "))
 	for _, not := range r.NotCompared {
 		if err == nil {
@@ -211,7 +211,7 @@ func (s *session) printVerification(r verify.Result) error {
 	return err
 }
 
-// verdictOf is nil for what is proven.
+// verdictOf returns nil for a verified backup.
 func verdictOf(r verify.Result) error {
 	switch r.Verdict {
 	case verify.Broken:

@@ -14,13 +14,13 @@ import (
 	"github.com/etcd-druid/druid/backup/store"
 )
 
-// fate is what becomes of an object.
+// fate is what happens to an object.
 type fate struct {
 	catalog.Verdict
 	Fate string `json:"fate"`
 }
 
-// The fates.
+// The results of retention for an object.
 const (
 	fateKept    = "kept"
 	fateGoes    = "would-go"
@@ -203,7 +203,7 @@ Encrypted backups are decrypted and then encrypted with the current key of --to-
 	return cmd
 }
 
-// keepsSecrets refuses to put in plain what was encrypted, unless that is asked for.
+// keepsSecrets refuses to copy encrypted backups unencrypted, unless the user requests that.
 func (s *session) keepsSecrets(to location) error {
 	source, err := s.config("store")
 	if err != nil {

@@ -20,7 +20,7 @@ type lineage struct {
 	BootstrapProblem string             `json:"birthProblem,omitempty"`
 	Fulls            int                `json:"fulls"`
 	Deltas           int                `json:"deltas"`
-	// Finals are those of the fulls that retention never deletes.
+	// Finals counts the full backups that retention never deletes.
 	Finals int `json:"finals,omitempty"`
 	// Size in bytes of all its objects.
 	Size           int64           `json:"size"`
@@ -119,27 +119,27 @@ func (t timeline) print(w io.Writer) error {
 
 func noteGap(l catalog.Lineage, gap catalog.Gap) string { return fmt.Sprintf("lineage %s: %s", l, gap) }
 
-// printNotes says what is out of the ordinary.
+// printNotes prints the exceptions.
 func (t timeline) printNotes(w io.Writer) error {
 	var notes []string
 	unknownObjects := t.UnknownObjects
 	for i, l := range t.Lineages {
 		unknownObjects = append(unknownObjects, l.UnknownObjects...)
 		if i > 0 && t.Lineages[i-1].Lineage.Epoch() == l.Lineage.Epoch() {
-			notes = append(notes, fmt.Sprintf("lineages %s and %s have the same epoch: name the one that is to be restored", t.Lineages[i-1].Lineage, l.Lineage))
+			notes = append(notes, fmt.Sprintf("lineages %s and %s have the same epoch; pass the one to restore as --lineage", t.Lineages[i-1].Lineage, l.Lineage))
 		}
 		if l.Finals > 0 {
-			notes = append(notes, fmt.Sprintf("lineage %s: of the fulls, retention never deletes %s: final (`backup show`)", l.Lineage, objects(l.Finals)))
+			notes = append(notes, fmt.Sprintf("lineage %s: final full backups that retention never deletes: %s (see `backup show`)", l.Lineage, objects(l.Finals)))
 		}
 		if l.Formation == nil {
-			notes = append(notes, fmt.Sprintf("lineage %s: its parent is not known: %s", l.Lineage, l.BootstrapProblem))
+			notes = append(notes, fmt.Sprintf("lineage %s: its parent is unknown: %s", l.Lineage, l.BootstrapProblem))
 		}
 		for _, gap := range l.Gaps {
 			notes = append(notes, noteGap(l.Lineage, gap))
 		}
 	}
 	if n := len(unknownObjects); n > 0 {
-		notes = append(notes, fmt.Sprintf("%d objects are no backups and are left alone, like %s", n, unknownObjects[0]))
+		notes = append(notes, fmt.Sprintf("%d objects are not backups and are ignored, for example %s", n, unknownObjects[0]))
 	}
 	for _, note := range notes {
 		if _, err := fmt.Fprintln(w, "note:", note); err != nil {

@@ -19,7 +19,7 @@ import (
 	"github.com/etcd-druid/druid/backup/store"
 )
 
-// targetFlags say which state is meant.
+// targetFlags select the state to restore.
 type targetFlags struct {
 	revision int64
 	time     string
@@ -36,7 +36,7 @@ func (t *targetFlags) add(flags *pflag.FlagSet) {
 	flags.StringArrayVar(&t.without, "without", nil, "name of an object not to use; repeatable")
 }
 
-// target reads the flags. Names of objects to do without may lack the prefix.
+// target reads the flags. Names of objects can omit the prefix.
 func (t targetFlags) target(s *session, c catalog.Catalog) (catalog.Target, error) {
 	target := catalog.Target{Revision: t.revision, Name: t.object, Lineage: catalog.Lineage(t.lineage)}
 	if t.time != "" {
@@ -99,7 +99,8 @@ func planCommand(s *session) *cobra.Command {
 	return cmd
 }
 
-// answered makes an answer of what the backups say no to. A target that contradicts itself was no question.
+// answered marks an error as a negative answer if the backups cause it. A target that contradicts itself is an
+// ordinary error.
 func answered(err error) error {
 	if errors.Is(err, catalog.ErrTarget) {
 		return err
@@ -120,11 +121,11 @@ func (s *session) printPlan(p catalog.Plan) error {
 	words := fmt.Sprintf("%s, %s, to revision %d of lineage %s", objects(len(rows)), size(bytes), p.Reach, p.Full.Lineage)
 	switch {
 	case p.Revision != 0 && !p.Until.IsZero():
-		words += fmt.Sprintf(", cut after revision %d and at %s, whichever comes first", p.Revision, identityFile(p.Until))
+		words += fmt.Sprintf(", cut off after revision %d or at %s, whichever comes first", p.Revision, identityFile(p.Until))
 	case p.Revision != 0:
-		words += fmt.Sprintf(", cut after revision %d", p.Revision)
+		words += fmt.Sprintf(", cut off after revision %d", p.Revision)
 	case !p.Until.IsZero():
-		words += fmt.Sprintf(" at the most, cut at %s", identityFile(p.Until))
+		words += fmt.Sprintf(" at most, cut off at %s", identityFile(p.Until))
 	}
 	if _, err := fmt.Fprintln(s.out, words); err != nil {
 		return err
@@ -244,7 +245,7 @@ func (s *session) restoreFile(ctx context.Context, config restore.Config, key st
 	return result, nil
 }
 
-// complete fills in what was not reported.
+// complete sets the defaults of fields that the user did not set.
 func complete(c *restore.Config) (err error) {
 	if c.DataDir, err = filepath.Abs(c.DataDir); err != nil {
 		return fmt.Errorf("--data-dir: %w", err)
@@ -262,14 +263,14 @@ func complete(c *restore.Config) (err error) {
 	return nil
 }
 
-// planAndRestore takes older fulls for as long as those that were planned hold more than the target.
+// planAndRestore tries an older full backup while the planned one has more than the target.
 func planAndRestore(c catalog.Catalog, t catalog.Target, run func(catalog.Plan) (restore.Result, error)) (restore.Result, catalog.Plan, error) {
 	var tooNew error
 	for {
 		p, err := c.Plan(t)
 		switch {
 		case err != nil && tooNew != nil:
-			return restore.Result{}, p, no(fmt.Errorf("%w; and without it: %w", tooNew, err))
+			return restore.Result{}, p, no(fmt.Errorf("%w; a restore without it is not possible either: %w", tooNew, err))
 		case err != nil:
 			return restore.Result{}, p, answered(err)
 		}
@@ -286,7 +287,7 @@ func planAndRestore(c catalog.Catalog, t catalog.Target, run func(catalog.Plan) 
 	}
 }
 
-// refused makes an answer of what the backups are to blame for.
+// refused marks an error as a negative answer if the backups cause it.
 func refused(err error) error {
 	_, full := errors.AsType[*snapshot.DamagedError](err)
 	_, file := errors.AsType[*snapshot.FileError](err)
@@ -305,16 +306,16 @@ func (s *session) printRestored(r restored) error {
 	if s.json() {
 		return s.printJSON(r)
 	}
-	words := fmt.Sprintf("%s holds revision %d of lineage %s: %s, %d events applied", r.DataDir, r.Revision, r.Plan.Full.Lineage, size(r.Size), r.Events)
+	words := fmt.Sprintf("%s has revision %d of lineage %s: %s, %d events applied", r.DataDir, r.Revision, r.Plan.Full.Lineage, size(r.Size), r.Events)
 	if r.File != "" {
-		words = fmt.Sprintf("%s holds revision %d of file %s: %s", r.DataDir, r.Revision, r.File, size(r.Size))
+		words = fmt.Sprintf("%s has revision %d of file %s: %s", r.DataDir, r.Revision, r.File, size(r.Size))
 	}
 	if r.Bumped != r.Revision {
 		words += fmt.Sprintf("; etcd starts at revision %d", r.Bumped)
 	}
 	lines := []string{words}
 	if r.Guessed > 0 {
-		lines = append(lines, fmt.Sprintf("note: no one knows how long %d leases were to live", r.Guessed))
+		lines = append(lines, fmt.Sprintf("note: the time to live of %d leases is unknown", r.Guessed))
 	}
 	for _, note := range r.Plan.Notes {
 		lines = append(lines, "note: "+note)

@@ -48,7 +48,7 @@ func testRestore(t *testing.T, h catalog.History, at []string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Revision r holds the put number r-1, which wrote to one of seven keys.
+	// Revision r has the put number r-1, which wrote to one of seven keys.
 	values := map[string]string{}
 	for _, kv := range got.Kvs {
 		values[string(kv.Key)] = string(kv.Value)
@@ -60,7 +60,7 @@ func testRestore(t *testing.T, h catalog.History, at []string) {
 	if d := cmp.Diff(values, want); d != "" || got.Header.Revision != 1014 {
 		t.Errorf("revision %d (-got +want)\n%s", got.Header.Revision, d)
 	}
-	contains(t, ok(t, append(append([]string{"restore"}, at...), "--etcd-version", minor, "--data-dir", dataDir+"2")...), dataDir+"2 holds revision 21 of lineage "+string(first), "5 events applied")
+	contains(t, ok(t, append(append([]string{"restore"}, at...), "--etcd-version", minor, "--data-dir", dataDir+"2")...), dataDir+"2 has revision 21 of lineage "+string(first), "5 events applied")
 }
 
 func TestAnOlderFullIsTakenWhereOneIsTooNew(t *testing.T) {
@@ -164,7 +164,7 @@ func TestAFileOfEtcdctlIsRestoredWithoutACluster(t *testing.T) {
 			t.Errorf("%s: exit code %d, %q; want %q in it", name, code, failure, c.says)
 		}
 	}
-	contains(t, ok(t, args("--file", "good.db")...), dataDir+" holds revision 2 of file good.db")
+	contains(t, ok(t, args("--file", "good.db")...), dataDir+" has revision 2 of file good.db")
 	m := member.Start(t, minor, member.Options{Dir: dataDir, PeerURL: peer})
 	if got, err := m.Client.Get(t.Context(), "a"); err != nil || len(got.Kvs) != 1 || string(got.Kvs[0].Value) != "b" {
 		t.Errorf("it holds %+v, %v", got, err)

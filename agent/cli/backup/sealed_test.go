@@ -17,7 +17,7 @@ import (
 	"github.com/etcd-druid/druid/test/backups"
 )
 
-// rotating changes the key before the first delta is put.
+// rotating changes the key before the first delta backup is written.
 type rotating struct {
 	store.Store
 	rotate func()
@@ -30,7 +30,7 @@ func (r rotating) Put(ctx context.Context, key string, content io.Reader, o stor
 	return r.Store.Put(ctx, key, content, o)
 }
 
-// secret is a directory with keys, the first of which is in use. Each has 32 times its name.
+// secret is a directory with keys, the first of which is in use. Each key is 32 times its name.
 func secret(t *testing.T, ids ...string) string {
 	t.Helper()
 	path := t.TempDir()
@@ -48,7 +48,7 @@ func write(t *testing.T, path, content string) {
 	}
 }
 
-// The whole way of backups that are encrypted, with a key that is changed in the middle.
+// Backups are encrypted from the first to the last step, with a change of the key in between.
 func TestEncryptedBackupsOfARealEtcd(t *testing.T) {
 	path, keys := t.TempDir(), secret(t, "a", "b")
 	s, err := open.Open(t.Context(), store.Config{Directory: &store.Directory{Path: path}, Sealing: &store.Sealing{KeysDir: keys}})
@@ -89,7 +89,7 @@ func TestEncryptedBackupsOfARealEtcd(t *testing.T) {
 	}
 }
 
-// onDisk: a record that anybody reads, and objects of which no one reads anything.
+// onDisk checks that no object except the bootstrap record has readable content.
 func onDisk(t *testing.T, path string) {
 	t.Helper()
 	ids := map[string]int{}

@@ -14,21 +14,21 @@ import (
 	"github.com/etcd-druid/druid/backup/store/open"
 )
 
-// forms of --store, as errors report them.
+// forms lists the forms of --store for errors.
 const forms = "want s3://bucket/prefix?region=…, dir:///path, or the path of a JSON file with the store's configuration"
 
-// defaultRegion is what most stores take that have no regions.
+// defaultRegion is accepted by most stores that have no regions.
 const defaultRegion = "us-east-1"
 
-// location says where a store is, as it was given on the command line.
+// location is where a store is, as passed on the command line.
 type location struct {
 	store, credentials string
-	// keys is a directory, or noKeys; empty for what a file with the configuration says.
+	// keys is a directory or noKeys. If it is empty, the file with the configuration decides.
 	keys   string
 	prefix string
 }
 
-// noKeys stands for the directory of keys where objects are to be put in plain.
+// noKeys replaces the directory of keys to write objects unencrypted.
 const noKeys = "none"
 
 // open opens the store. Its errors name the flag.
@@ -41,7 +41,7 @@ func (l location) open(ctx context.Context, flag string) (store.Store, error) {
 		return nil, fmt.Errorf("the prefix of --%s: %w", flag, err)
 	}
 	if strings.HasSuffix(l.prefix, "/") {
-		return nil, fmt.Errorf("the prefix of --%s: %w: %q ends in a slash: leave it out", flag, store.ErrInvalid, l.prefix)
+		return nil, fmt.Errorf("the prefix of --%s: %w: %q ends in a slash; remove the slash", flag, store.ErrInvalid, l.prefix)
 	}
 	s, err := open.Open(ctx, c)
 	if err != nil {
@@ -50,7 +50,7 @@ func (l location) open(ctx context.Context, flag string) (store.Store, error) {
 	return s, nil
 }
 
-// config is what there is to open. Its errors name the flag.
+// config returns the configuration of the store to open. Its errors name the flag.
 func (l location) config(flag string) (store.Config, error) {
 	c, err := parseStore(l.store, l.credentials)
 	if err != nil {
@@ -71,13 +71,14 @@ func (l location) config(flag string) (store.Config, error) {
 	case err != nil:
 		return store.Config{}, fmt.Errorf("the keys of --%s: %w", flag, err)
 	case !info.IsDir():
-		return store.Config{}, fmt.Errorf("the keys of --%s: %w: %s is no directory: want one with a file for each key, like a mounted Secret", flag, store.ErrInvalid, path)
+		return store.Config{}, fmt.Errorf("the keys of --%s: %w: %s is not a directory; want a directory with a file for each key, like a mounted Secret", flag, store.ErrInvalid, path)
 	}
 	c.Sealing = &store.Sealing{KeysDir: path}
 	return c, nil
 }
 
-// parseStore reads one of the forms of --store. credentials is a file or a directory, empty for the ambient identity.
+// parseStore reads one of the forms of --store. credentials is a file or a directory, or empty for the ambient
+// identity.
 func parseStore(raw, credentials string) (store.Config, error) {
 	c, err := parseForm(raw)
 	if err != nil {
@@ -108,12 +109,12 @@ func parseForm(raw string) (store.Config, error) {
 	case scheme == "dir" && u.Host == "" && u.RawQuery == "":
 		return store.Config{Directory: &store.Directory{Path: u.Path}}, nil
 	case scheme == "dir":
-		return store.Config{}, fmt.Errorf("%w: %q is no directory: an absolute path has three slashes, dir:///path, and no parameters", store.ErrInvalid, raw)
+		return store.Config{}, fmt.Errorf("%w: %q is not a directory; write an absolute path with three slashes, dir:///path, and without parameters", store.ErrInvalid, raw)
 	}
-	return store.Config{}, fmt.Errorf("%w: %q is no kind of store; %s", store.ErrInvalid, scheme, forms)
+	return store.Config{}, fmt.Errorf("%w: %q is not a kind of store; %s", store.ErrInvalid, scheme, forms)
 }
 
-// readConfig reads a file as druid renders it for agents.
+// readConfig reads a file in the format that druid writes for agents.
 func readConfig(path string) (store.Config, error) {
 	content, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -151,7 +152,7 @@ func parseS3(u *url.URL) (store.Config, error) {
 			}
 			c.PathStyle = value == "true"
 		default:
-			return store.Config{}, fmt.Errorf("%w: parameter %q is not known: want region, endpoint, pathStyle, checksum or caBundle; for more write a JSON file", store.ErrInvalid, name)
+			return store.Config{}, fmt.Errorf("%w: parameter %q is unknown: want region, endpoint, pathStyle, checksum or caBundle; for other settings, use a JSON file", store.ErrInvalid, name)
 		}
 	}
 	switch {
@@ -163,10 +164,10 @@ func parseS3(u *url.URL) (store.Config, error) {
 	return store.Config{S3: &c}, nil
 }
 
-// addCredentials replaces the credentials that a file may have reported.
+// addCredentials replaces the credentials that a file might have set.
 func addCredentials(c *store.Config, path string) error {
 	if c.S3 == nil {
-		return fmt.Errorf("%w: a directory needs no credentials: leave --credentials out", store.ErrInvalid)
+		return fmt.Errorf("%w: a directory needs no credentials; remove --credentials", store.ErrInvalid)
 	}
 	path, err := filepath.Abs(path)
 	if err != nil {
