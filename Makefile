@@ -25,7 +25,7 @@ PAGES = $(wildcard README.md docs/README.md docs/tutorials docs/how-to docs/refe
 E2E := ./test/e2e
 # The model is plain arithmetic on one goroutine per walk: the race detector finds nothing in it and makes it ten times slower.
 MODEL := ./test/model
-# The longest come first, lest they run when all others have ended.
+# The longest come first, so that they do not run after all others have ended.
 LONGEST := ./druid ./test/crash ./agent/duties ./agent/start ./backup/restore
 PACKAGES = $(LONGEST) $$(go list ./... | grep -v -e '/test/e2e$$' -e /test/model)
 # Packages whose tests start no server and no other program.
@@ -84,11 +84,11 @@ fmt: ## Format all Go files (gofmt, imports in three groups).
 	@$(GOLANGCI_LINT) fmt
 
 .PHONY: lint-fix
-lint-fix: ## Lint, and mend what can be mended by a machine.
+lint-fix: ## Lint, and fix what a tool can fix.
 	@$(GOLANGCI_LINT) run --fix
 
 .PHONY: golden
-golden: ## Write golden files and docs/reference/decisions.md anew from the code. Read the diff.
+golden: ## Write golden files and docs/reference/decisions.md again from the code. Read the diff.
 	@go test $$(git grep -lE '"update"|/test/golden"' -- '*_test.go' | xargs -n1 dirname | sort -u | sed 's|^|./|') -update
 
 ##@ Check
@@ -204,7 +204,7 @@ verify-fmt: ## Fail if a file is not formatted.
 
 .PHONY: verify-generate
 verify-generate: ## Fail if a generated file is out of date.
-	$(call unchanged,generate,the files above were out of date; they are written anew: commit them)
+	$(call unchanged,generate,the files above were out of date; they are written again: commit them)
 
 .PHONY: verify-quickstart
 verify-quickstart: ## Fail if the quickstart does not tell its story to the end; on a rig of its own.

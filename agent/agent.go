@@ -155,19 +155,19 @@ func (a *Agent) Run(ctx context.Context) error {
 	a.log.InfoContext(ctx, "agent started", "member", a.options.Config.Member, "version", a.options.Version)
 	var group errgroup.Group
 	for name, run := range map[string]func(context.Context) error{
-		"launch":     a.launch.Run,
-		"settle":     a.resolvePending,
-		"barriers":   a.watchBarriers,
-		loopObserver: a.observer.Run,
-		loopRenewer:  a.renewer.Run,
-		"leader":     a.lead,
-		"takeover":   a.takeover.Run,
-		"departure":  a.departure.Run,
-		"backups":    a.backUp,
-		"proofs":     a.backups.VerifyBackups,
-		"config":     a.live.Run,
-		"memory":     a.release,
-		"http":       a.serve,
+		"launch":        a.launch.Run,
+		"settle":        a.resolvePending,
+		"barriers":      a.watchBarriers,
+		loopObserver:    a.observer.Run,
+		loopRenewer:     a.renewer.Run,
+		"leader":        a.lead,
+		"takeover":      a.takeover.Run,
+		"departure":     a.departure.Run,
+		"backups":       a.backUp,
+		"verifications": a.backups.VerifyBackups,
+		"config":        a.live.Run,
+		"memory":        a.release,
+		"http":          a.serve,
 	} {
 		group.Go(func() error {
 			a.keep(ctx, name, run)

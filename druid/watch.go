@@ -95,7 +95,7 @@ func reportsMore(before, after *coordinationv1.Lease) bool {
 		is, isErr := leases.DecodeMember(after)
 		return wasErr != nil || isErr != nil || quiet(was) != quiet(is)
 	case leases.ComponentFullSnapshot, leases.ComponentDeltaSnapshot:
-		return savesMore(before, after) || provesMore(before, after)
+		return savesMore(before, after) || verifiesMore(before, after)
 	default:
 		return !maps.Equal(before.Annotations, after.Annotations) ||
 			holder(before) != holder(after)
@@ -109,8 +109,8 @@ func savesMore(before, after *coordinationv1.Lease) bool {
 	return wasErr != nil || isErr != nil || was.EverSaved() != is.EverSaved() || was.Error != is.Error || was.Lineage != is.Lineage || was.SupersededBy != is.SupersededBy
 }
 
-// provesMore says whether a snapshot Lease reports anything else of proofs that druid reports on.
-func provesMore(before, after *coordinationv1.Lease) bool {
+// verifiesMore says whether a snapshot Lease reports anything else of verifications that druid reports on.
+func verifiesMore(before, after *coordinationv1.Lease) bool {
 	was, wasErr := leases.DecodeVerification(before)
 	is, isErr := leases.DecodeVerification(after)
 	return (wasErr != nil) != (isErr != nil) || was.Verdict != is.Verdict || was.Lineage != is.Lineage || was.Trouble != is.Trouble

@@ -74,10 +74,10 @@ func TestOnlyChangesCostAPass(t *testing.T) {
 		"a backup that fails": {leases.ComponentDeltaSnapshot, leases.Live, func(l *coordinationv1.Lease) {
 			l.Annotations["etcd.druid.dev/error"] = "access denied"
 		}, true},
-		"a backup that is proven": {leases.ComponentFullSnapshot, leases.Live, func(l *coordinationv1.Lease) {
+		"a backup that is verified": {leases.ComponentFullSnapshot, leases.Live, func(l *coordinationv1.Lease) {
 			l.Annotations["etcd.druid.dev/verdict"] = "Proven"
 		}, true},
-		"a backup that is proven again": {leases.ComponentFullSnapshot, leases.Live, func(l *coordinationv1.Lease) {
+		"a backup that is verified again": {leases.ComponentFullSnapshot, leases.Live, func(l *coordinationv1.Lease) {
 			l.Annotations["etcd.druid.dev/verified-revision"], l.Annotations["etcd.druid.dev/verified-at"] = "9", "2026-11-21T20:00:00Z"
 		}, false},
 		"a record that changed": {leases.ComponentRecord, 0, func(l *coordinationv1.Lease) { l.Annotations["etcd.druid.dev/phase"] = "Formed" }, true},

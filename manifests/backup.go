@@ -53,7 +53,7 @@ func Backup(cluster *v1alpha1.EtcdCluster) (*config.Backup, error) {
 // DefaultSchedule of full backups, in UTC: the API's own default.
 const DefaultSchedule = "0 0 * * *"
 
-// DefaultVerifySchedule of proofs, in UTC: the API's own default.
+// DefaultVerifySchedule of verifications, in UTC: the API's own default.
 const DefaultVerifySchedule = "0 3 * * *"
 
 // The API's own defaults, which the API server fills in.
@@ -87,7 +87,7 @@ func scheduleProblem(full v1alpha1.FullBackup) error {
 	return err
 }
 
-// verifyProblem: an EtcdCluster that was made before there were proofs has no schedule, and gets the default one.
+// verifyProblem: an EtcdCluster that was made before there were verifications has no schedule, and gets the default one.
 func verifyProblem(verify v1alpha1.BackupVerification) error {
 	if verify.Schedule == "" {
 		return nil
@@ -156,7 +156,7 @@ type attached struct {
 // secretMode lets the group of the Pod read what the kubelet writes as root.
 const secretMode = int32(0o440)
 
-// storeVolumes are those that the agent needs for the cluster's stores, and to prove what is in them.
+// storeVolumes are those that the agent needs for the cluster's stores, and to verify what is in them.
 func storeVolumes(cluster *v1alpha1.EtcdCluster) []attached {
 	all := []attached{scratch()}
 	if cluster.Spec.Backup != nil {
@@ -174,7 +174,7 @@ func backupAttached(backup *v1alpha1.BackupSpec) []attached {
 	return storeAttached(&backup.Store, backup.Encryption, "backup", config.BackupDir, false)
 }
 
-// scratch is where backups are restored to be proven. Each Pod has it, as backups may begin at any time. It has no limit: the
+// scratch is where backups are restored to be verified. Each Pod has it, as backups may begin at any time. It has no limit: the
 // kubelet would evict the Pod, and etcd with it, that goes beyond. The agent looks at what is free instead, and lets enough
 // be.
 func scratch() attached {

@@ -20,7 +20,7 @@ const (
 // The volumes of a member's Pod.
 const (
 	volumeDruid   = "druid"   // the agent's binary and the socket
-	volumeScratch = "scratch" // where backups are restored to be proven
+	volumeScratch = "scratch" // where backups are restored to be verified
 	volumeData    = "data"    // the member's PersistentVolumeClaim, or memory
 	volumeConfig  = "config"  // what the agent reloads
 	volumeToken   = "token"   // the agent's credentials for Kubernetes
@@ -51,7 +51,7 @@ func Pod(cluster *v1alpha1.EtcdCluster, member string, options Options) (*corev1
 		AnnotationSpecHash:                        hash,
 		AnnotationAgentImage:                      options.AgentImage,
 		"kubectl.kubernetes.io/default-container": ContainerEtcd,
-		// Nothing in the shared directory and in the one for proofs outlives a Pod's use of it, so neither must keep a node from being emptied.
+		// Nothing in the shared directory and in the one for verifications outlives a Pod's use of it, so neither must keep a node from being emptied.
 		"cluster-autoscaler.kubernetes.io/safe-to-evict-local-volumes": volumeDruid + "," + volumeScratch,
 	})
 	return pod, nil

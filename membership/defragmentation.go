@@ -75,7 +75,7 @@ var defrags = rules.New(DefragWait, []rules.Row[DefragFacts, DefragVerdict]{
 		Why: "the defragmentation waits for the next window"},
 	{Name: "window-unread", When: DefragFacts{Window: rules.Unknown}, Verdict: DefragWait,
 		Why: "the schedule cannot be read, so no window is open"},
-	{Name: "nobody", When: DefragFacts{Turn: NoOneFragmented}, Verdict: DefragKeep,
+	{Name: "no-one", When: DefragFacts{Turn: NoOneFragmented}, Verdict: DefragKeep,
 		Why: "no database is fragmented, or the fragmented ones were defragmented recently or without effect"},
 	{Name: "sizes-unknown", When: DefragFacts{Turn: FragmentsUnknown}, Verdict: DefragWait,
 		Why: "the size of a database is unknown, so the next member cannot be determined"},

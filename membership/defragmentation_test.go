@@ -72,7 +72,7 @@ func TestFollowersComeFirstByName(t *testing.T) {
 		who    string
 		want   Fragments
 	}{
-		"nobody":                             {1, map[uint64]Space{1: full, 2: full, 3: full}, "", NoOneFragmented},
+		"no-one":                             {1, map[uint64]Space{1: full, 2: full, 3: full}, "", NoOneFragmented},
 		"the first follower":                 {1, map[uint64]Space{1: half, 2: half, 3: half}, "a", FollowerFragmented},
 		"the second, when the first is done": {1, map[uint64]Space{1: half, 2: half, 3: full}, "b", FollowerFragmented},
 		"a follower behind the leader":       {3, map[uint64]Space{1: half, 2: full, 3: half}, "c", FollowerFragmented},

@@ -26,7 +26,7 @@ func TestDecisionsKeepTheCatalogCompleteForAllFacts(t *testing.T) {
 		case d.Verdict == RecordOn && f.CatalogState != CatalogComplete:
 			return "goes on after a hole"
 		case d.Verdict == RecordAgain && f.CatalogState == CatalogComplete:
-			return "makes a hole in a chain that has none"
+			return "makes a gap in a catalog that has none"
 		case (d.Verdict == RecordOn || d.Verdict == RecordAgain) && f.Recorder != RecorderOff:
 			return "two recorders, or one before its pause is over"
 		case d.Verdict == TakeFull && f.Full == FullRunning:
@@ -41,7 +41,7 @@ func TestDecisionsKeepTheCatalogCompleteForAllFacts(t *testing.T) {
 		return ""
 	})
 	rulestest.Section(t, "../../docs/reference/decisions.md", "backups", "What is backed up now: agent/backups.backupRules",
-		"Asked by the agent next to the raft leader, again after each thing that it started. `chain`: what the store holds of this lineage, against what etcd still holds.", backupRules, cases)
+		"Asked by the agent next to the raft leader, again after each thing that it started. `catalog`: what the store holds of this lineage, against what etcd still holds.", backupRules, cases)
 }
 
 func TestFullsAreDueByTimeAndBySizeForAllFacts(t *testing.T) {

@@ -126,7 +126,7 @@ func New(o Options) *Duty {
 		fullPace:     pace{5 * time.Second, 5 * time.Minute},
 		recorderPace: pace{time.Second, time.Minute},
 		readPace:     pace{time.Second, time.Minute},
-		// A proof reads all that is saved; at the longest pause four fulls are taken in a day.
+		// A verification reads all that is saved; at the longest pause four fulls are taken in a day.
 		replacePace:         pace{10 * time.Minute, 6 * time.Hour},
 		beats:               beatsOf,
 		flushFor:            flushTimeout,

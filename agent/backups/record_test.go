@@ -39,7 +39,7 @@ func TestBackupsThatVanishAreMissedWhileTheRecorderRuns(t *testing.T) {
 	a.start()
 	client, files := g.client(0), opened(t, c)
 	savedUpTo(t, files, put(t, client, 5))
-	eventually(t, "the chain is whole", func() error {
+	eventually(t, "the backups are complete", func() error {
 		if s, _ := a.at(); !s.whole.Load() {
 			return errors.New("not yet")
 		}
@@ -111,7 +111,7 @@ func TestWhatAReviewMakesOfTheCatalog(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := look(t, s); err != nil || s.catalogState != CatalogComplete {
-		t.Fatalf("%v; chain %s", err, s.catalogState)
+		t.Fatalf("%v; catalog %s", err, s.catalogState)
 	}
 	if _, err := client.Compact(t.Context(), last); err != nil { // the recorder has what follows
 		t.Fatal(err)
@@ -120,16 +120,16 @@ func TestWhatAReviewMakesOfTheCatalog(t *testing.T) {
 		t.Helper()
 		s.catalogState = CatalogComplete
 		if err := s.review(t.Context(), saved); err != nil || s.catalogState != want {
-			t.Errorf("up to %d was saved: %v; chain %s, want %s", saved, err, s.catalogState, want)
+			t.Errorf("up to %d was saved: %v; catalog %s, want %s", saved, err, s.catalogState, want)
 		}
 	}
 	review(last-5, CatalogComplete)
 	review(last-4, CatalogBroken)
 	mustPut(t, files, catalog.FullKey(prefix, lineage, last+1000, time.Now()), "full")
 	review(last-5, CatalogAhead)
-	s.catalogState = CatalogBehind // a full is on its way, and no look makes the chain whole before it
+	s.catalogState = CatalogBehind // a full is on its way, and no look makes the backups complete before it
 	if err := s.review(t.Context(), 0); err != nil || s.catalogState != CatalogAhead {
-		t.Errorf("far behind and ahead at once: %v; chain %s", err, s.catalogState)
+		t.Errorf("far behind and ahead at once: %v; catalog %s", err, s.catalogState)
 	}
 	for _, f := range history(t, files).Fulls {
 		if err := files.Delete(t.Context(), f.Key); err != nil {

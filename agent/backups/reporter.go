@@ -55,7 +55,7 @@ type reporter struct {
 	savedAt, reportedAt time.Time
 	// lag returns the age in seconds of the oldest write that is not saved.
 	lag func() float64
-	// verified is what was last read of the proofs of the backups; news has a mark when that changed.
+	// verified is what was last read of the verifications of the backups; news has a mark when that changed.
 	verified      leases.Verification
 	pendingUpdate chan struct{}
 }

@@ -158,19 +158,19 @@ func TestWhichHistoryIsNewerThanOurs(t *testing.T) {
 		histories []catalog.History
 		want      catalog.Lineage
 	}{
-		"nobody":                              {},
-		"ours":                                {histories: []catalog.History{history(ours, "", saved)}},
-		"a predecessor that was deleted":      {histories: []catalog.History{history("00000002-a", "", saved)}},
-		"a higher epoch":                      {histories: []catalog.History{history("00000004-a", "", saved)}, want: "00000004-a"},
-		"a child of ours":                     {histories: []catalog.History{history("00000004-a", ours, saved)}, want: "00000004-a"},
-		"the same epoch":                      {histories: []catalog.History{history("00000003-a", "", saved)}, want: "00000003-a"},
-		"nothing reports whose, and a delta":  {histories: []catalog.History{{Lineage: "00000004-a", Deltas: []catalog.Delta{{To: 1}}}}, want: "00000004-a"},
-		"an attempt that saved nothing":       {histories: []catalog.History{history("00000004-a", "", nil)}},
-		"our parent, as our record reports":   {histories: []catalog.History{history(ours, "00000004-a", saved), history("00000004-a", "", saved)}},
-		"our parent, as the stamp reports":    {parent: "00000004-a", histories: []catalog.History{history("00000004-a", "", saved)}},
-		"our grandparent":                     {parent: "00000004-a", histories: []catalog.History{history("00000004-a", "00000005-b", nil), history("00000005-b", "", saved)}},
-		"a sibling":                           {parent: "00000001-a", histories: []catalog.History{history("00000001-a", "", saved), history("00000003-b", "00000001-a", saved)}, want: "00000003-b"},
-		"ancestors that say to be each other": {parent: "00000004-a", histories: []catalog.History{history("00000004-a", "00000005-b", saved), history("00000005-b", "00000004-a", saved)}},
+		"no-one":                                   {},
+		"ours":                                     {histories: []catalog.History{history(ours, "", saved)}},
+		"a predecessor that was deleted":           {histories: []catalog.History{history("00000002-a", "", saved)}},
+		"a higher epoch":                           {histories: []catalog.History{history("00000004-a", "", saved)}, want: "00000004-a"},
+		"a child of ours":                          {histories: []catalog.History{history("00000004-a", ours, saved)}, want: "00000004-a"},
+		"the same epoch":                           {histories: []catalog.History{history("00000003-a", "", saved)}, want: "00000003-a"},
+		"nothing reports whose, and a delta":       {histories: []catalog.History{{Lineage: "00000004-a", Deltas: []catalog.Delta{{To: 1}}}}, want: "00000004-a"},
+		"an attempt that saved nothing":            {histories: []catalog.History{history("00000004-a", "", nil)}},
+		"our parent, as our record reports":        {histories: []catalog.History{history(ours, "00000004-a", saved), history("00000004-a", "", saved)}},
+		"our parent, as the identity file reports": {parent: "00000004-a", histories: []catalog.History{history("00000004-a", "", saved)}},
+		"our grandparent":                          {parent: "00000004-a", histories: []catalog.History{history("00000004-a", "00000005-b", nil), history("00000005-b", "", saved)}},
+		"a sibling":                                {parent: "00000001-a", histories: []catalog.History{history("00000001-a", "", saved), history("00000003-b", "00000001-a", saved)}, want: "00000003-b"},
+		"ancestors that say to be each other":      {parent: "00000004-a", histories: []catalog.History{history("00000004-a", "00000005-b", saved), history("00000005-b", "00000004-a", saved)}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, found := superseding(catalog.Catalog{Histories: test.histories}, Identity{Lineage: ours, Parent: test.parent})
@@ -198,7 +198,7 @@ func TestASupersededClusterDeletesNothingUntilItIsAlone(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := look(t, s); err != nil || s.catalogState != CatalogEmpty || s.doubt == nil || s.sound.Load() {
-		t.Errorf("%v; chain %s, sound %t", err, s.catalogState, s.sound.Load())
+		t.Errorf("%v; catalog %s, sound %t", err, s.catalogState, s.sound.Load())
 	}
 	if err := s.retain(t.Context()); err == nil || !strings.Contains(err.Error(), string(other)) {
 		t.Errorf("retention: %v", err)
@@ -220,7 +220,7 @@ func TestASupersededClusterDeletesNothingUntilItIsAlone(t *testing.T) {
 		}
 	}
 	if err := look(t, s); err != nil || s.catalogState != CatalogEmpty || s.doubt != nil {
-		t.Errorf("alone: %v; chain %s, doubt %v", err, s.catalogState, s.doubt)
+		t.Errorf("alone: %v; catalog %s, doubt %v", err, s.catalogState, s.doubt)
 	}
 }
 

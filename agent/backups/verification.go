@@ -54,7 +54,7 @@ func (d *Duty) VerifyBackups(ctx context.Context) error {
 			}
 			decision := DecideVerification(facts)
 			if reported.To(decision) && ctx.Err() == nil {
-				d.Metrics.decisions.WithLabelValues("proof", decision.Rule).Inc()
+				d.Metrics.decisions.WithLabelValues("verification", decision.Rule).Inc()
 				d.Log.InfoContext(ctx, "verification decision changed", "verdict", string(decision.Verdict), "rule", decision.Rule)
 			}
 			if decision.Verdict == VerifyBackups {
@@ -199,7 +199,7 @@ func (d *Duty) verifyTarget(ctx context.Context, c config.Backup, self Identity,
 	select {
 	case d.proving <- struct{}{}:
 		defer func() { <-d.proving }()
-	case <-ctx.Done(): // anyone who leads no more must not hold the leader's Lease until another proof has ended
+	case <-ctx.Done(): // anyone who leads no more must not hold the leader's Lease until another verification has ended
 		return unknown(fmt.Errorf("another verification is in progress: %w", ctx.Err()))
 	}
 	opened, listed, err := d.listed(ctx, c)
@@ -249,7 +249,7 @@ func (d *Duty) listed(ctx context.Context, c config.Backup) (store.Store, catalo
 	if err != nil {
 		return nil, catalog.Catalog{}, fmt.Errorf("backup store: %w", err)
 	}
-	listed, _, err := catalogOf(ctx, opened, c.Prefix) // of our own lineage, whose record no one needs for a proof
+	listed, _, err := catalogOf(ctx, opened, c.Prefix) // of our own lineage, whose record no one needs for a verification
 	return opened, listed, err
 }
 

@@ -342,6 +342,6 @@ func TestWhoWaitsForAnotherVerificationHeedsItsEnd(t *testing.T) {
 		}
 	case <-time.After(time.Minute):
 		<-d.proving
-		t.Error("it waits for the other proof")
+		t.Error("it waits for the other verification")
 	}
 }

@@ -41,7 +41,7 @@ const (
 var (
 	turnNames     = map[Turn]string{TurnUnknown: "unknown", TurnOurs: "ours", TurnOthers: "another's"}
 	reportedNames = map[Reported]string{
-		ReportedUnknown: "unknown", ReportedUnsaved: "nothing saved", ReportedNever: "never", ReportedVerified: "proven", ReportedBroken: "broken",
+		ReportedUnknown: "unknown", ReportedUnsaved: "nothing saved", ReportedNever: "never", ReportedVerified: "verified", ReportedBroken: "broken",
 	}
 )
 
@@ -67,17 +67,17 @@ type VerificationFacts struct {
 var verificationRules = rules.New(Wait, []rules.Row[VerificationFacts, Verdict]{
 	{Name: "not-our-turn", When: VerificationFacts{Turn: TurnUnknown | TurnOthers}, Verdict: Wait,
 		Why: "one member verifies: the first voter by name that does not lead, or the leader if it is the only voter"},
-	{Name: "proof-not-read", When: VerificationFacts{Turn: TurnOurs, Reported: ReportedUnknown}, Verdict: Wait,
+	{Name: "verification-not-read", When: VerificationFacts{Turn: TurnOurs, Reported: ReportedUnknown}, Verdict: Wait,
 		Why: "the result could not be reported"},
 	{Name: "nothing-saved", When: VerificationFacts{Turn: TurnOurs, Reported: ReportedUnsaved}, Verdict: Wait,
 		Why: "there is nothing to verify"},
 	{Name: "tried", When: VerificationFacts{Turn: TurnOurs, Reported: ReportedNever | ReportedVerified | ReportedBroken, Resting: rules.Yes}, Verdict: Wait,
 		Why: "a verification without a result is retried after a pause"},
-	{Name: "never-proven", When: VerificationFacts{Turn: TurnOurs, Reported: ReportedNever, Resting: rules.No}, Verdict: VerifyBackups,
+	{Name: "never-verified", When: VerificationFacts{Turn: TurnOurs, Reported: ReportedNever, Resting: rules.No}, Verdict: VerifyBackups,
 		Why: "the backups were never verified"},
 	{Name: "maybe-mended", When: VerificationFacts{Turn: TurnOurs, Reported: ReportedBroken, Resting: rules.No, Newer: rules.Yes}, Verdict: VerifyBackups,
 		Why: "the backups were invalid, and there is a new full backup"},
-	{Name: "proof-due", When: VerificationFacts{Turn: TurnOurs, Reported: ReportedVerified | ReportedBroken, Resting: rules.No, Due: rules.Yes}, Verdict: VerifyBackups,
+	{Name: "verification-due", When: VerificationFacts{Turn: TurnOurs, Reported: ReportedVerified | ReportedBroken, Resting: rules.No, Due: rules.Yes}, Verdict: VerifyBackups,
 		Why: "the schedule requires it"},
 	{Name: "found-out", When: VerificationFacts{Turn: TurnOurs, Reported: ReportedVerified | ReportedBroken, Resting: rules.No, Due: rules.No}, Verdict: Wait,
 		Why: "the result is known, and no verification is due"},

@@ -38,8 +38,8 @@ func TestOneAgentVerifiesForAllFacts(t *testing.T) {
 		}
 		return ""
 	})
-	rulestest.Section(t, "../../docs/reference/decisions.md", "proofs", "Whether backups are proven now: agent/backups.verificationRules",
-		"Asked by each agent once a minute. `told`: what the full backups' Lease says of the last proof.", verificationRules, cases)
+	rulestest.Section(t, "../../docs/reference/decisions.md", "proofs", "Whether backups are verified now: agent/backups.verificationRules",
+		"Asked by each agent once a minute. `reported`: what the full backups' Lease says of the last verification.", verificationRules, cases)
 }
 
 func TestOneMemberProves(t *testing.T) {
@@ -50,12 +50,12 @@ func TestOneMemberProves(t *testing.T) {
 		dead   map[uint64]bool
 		want   map[uint64]Turn
 	}{
-		"the smallest follows":          {3, all, nil, map[uint64]Turn{1: TurnOurs, 2: TurnOthers, 3: TurnOthers, 9: TurnOthers}},
-		"the smallest leads":            {1, all, nil, map[uint64]Turn{1: TurnOthers, 2: TurnOurs, 3: TurnOthers}},
-		"the smallest is dead":          {3, all, map[uint64]bool{1: true}, map[uint64]Turn{2: TurnOurs, 3: TurnOthers}},
-		"all followers are dead":        {3, all, map[uint64]bool{1: true, 2: true}, map[uint64]Turn{3: TurnOurs}},
-		"alone":                         {1, all[1:2], nil, map[uint64]Turn{1: TurnOurs}},
-		"a learner is not one of these": {1, all[1:2], map[uint64]bool{1: true}, map[uint64]Turn{7: TurnOthers}},
+		"the smalso that they do not follows": {3, all, nil, map[uint64]Turn{1: TurnOurs, 2: TurnOthers, 3: TurnOthers, 9: TurnOthers}},
+		"the smalso that they do not leads":   {1, all, nil, map[uint64]Turn{1: TurnOthers, 2: TurnOurs, 3: TurnOthers}},
+		"the smalso that they do not is dead": {3, all, map[uint64]bool{1: true}, map[uint64]Turn{2: TurnOurs, 3: TurnOthers}},
+		"all followers are dead":              {3, all, map[uint64]bool{1: true, 2: true}, map[uint64]Turn{3: TurnOurs}},
+		"alone":                               {1, all[1:2], nil, map[uint64]Turn{1: TurnOurs}},
+		"a learner is not one of these":       {1, all[1:2], map[uint64]bool{1: true}, map[uint64]Turn{7: TurnOthers}},
 	} {
 		for self, want := range test.want {
 			if got := turnOf(self, test.leader, test.voters, func(v voter) bool { return !test.dead[v.id] }); got != want {
@@ -94,7 +94,7 @@ func TestWhatWasNotFoundOutLeavesWhatIsKnown(t *testing.T) {
 		want   leases.Verification
 	}{
 		"proven at last":                 {leases.Verification{}, good, true, nowVerified},
-		"proven again":                   {isVerified, good, false, nowVerified},
+		"verified again":                 {isVerified, good, false, nowVerified},
 		"mended":                         {broken, good, false, change(nowVerified, knows("x"))},
 		"repaired, and known since long": {change(broken, knows("w", "x")), good, false, change(nowVerified, knows("w", "x"))},
 		"proven after all":               {change(isVerified, knows("new", "x")), good, false, change(nowVerified, knows("x"))},
@@ -240,7 +240,7 @@ func TestAVerificationThatTheStoreWasAwayForIsMadeWhenItIsBack(t *testing.T) {
 	background(t, a.VerifyBackups)
 	verified("what hinders is reported", func(v leases.Verification) bool { return strings.Contains(v.Trouble, "denied") && !v.Tried.IsZero() })
 	proxy.Break(nil)
-	verified("it is proven", func(v leases.Verification) bool { return v.Verdict == leases.VerdictVerified && v.Trouble == "" })
+	verified("it is verified", func(v leases.Verification) bool { return v.Verdict == leases.VerdictVerified && v.Trouble == "" })
 	if n := testutil.ToFloat64(a.Metrics.verifications.WithLabelValues("Unknown")); n < 1 || n > 3 { // again only where the Lease could not be reported
 		t.Errorf("%v attempts while the store was away, want 1", n)
 	}

@@ -96,7 +96,7 @@ func printTable(w io.Writer, s agent.Status) error {
 	}
 	row("ERRORS", strings.Join(s.Etcd.Errors, "; "))
 	row("LEASE", leaseText(s))
-	row("RETIRING", removalText(s.Lease))
+	row("REMOVAL", removalText(s.Lease))
 	if s.Leading {
 		row("DUTIES", "this agent leads")
 	}

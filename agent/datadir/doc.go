@@ -8,7 +8,7 @@
 // Layout of a volume (package volume has the names):
 //
 //	druid.lock                   flock of the process that may touch the volume
-//	druid.json                   Stamp: whose data this is, written before etcd first starts on it
+//	druid.json                   IdentityFile: whose data this is, written before etcd first starts on it
 //	druid.exit                   how the last etcd ended
 //	data/                        etcd's data directory, 0700
 //	data.restored*/              a data directory while a restore builds it

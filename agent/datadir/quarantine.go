@@ -82,7 +82,7 @@ func Quarantine(dir string, c Content) (string, error) {
 	if err := volume.SyncDir(dir); err != nil {
 		return "", err
 	}
-	// Only now: a stamp must not vanish from data that is still in place.
+	// Only now: an identity file must not vanish from data that is still in place.
 	crash.Before("drop-identity-file")
 	err = os.Remove(filepath.Join(dir, volume.IdentityFileName))
 	crash.After("drop-identity-file")

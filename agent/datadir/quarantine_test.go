@@ -26,7 +26,7 @@ func testIdentityFile() IdentityFile {
 func TestIdentityFileIsReadAsItWasWritten(t *testing.T) {
 	dir := t.TempDir()
 	if _, err := ReadIdentityFile(dir); !errors.Is(err, ErrNoIdentityFile) {
-		t.Errorf("read without a stamp: %v, want ErrNoStamp", err)
+		t.Errorf("read without an identity file: %v, want ErrNoStamp", err)
 	}
 	must(t, WriteIdentityFile(dir, testIdentityFile()))
 	got, err := ReadIdentityFile(dir)
@@ -35,7 +35,7 @@ func TestIdentityFileIsReadAsItWasWritten(t *testing.T) {
 	}
 	raw, err := os.ReadFile(filepath.Join(dir, volume.IdentityFileName))
 	if err != nil || !strings.Contains(string(raw), `"memberID": "8e9e05c52164694d"`) {
-		t.Errorf("stamp %s, %v; want IDs in hex", raw, err)
+		t.Errorf("identity file %s, %v; want IDs in hex", raw, err)
 	}
 	info, err := os.Stat(volume.DataPath(dir))
 	if err != nil || info.Mode().Perm() != 0o700 {
@@ -61,7 +61,7 @@ func TestIdentityFileIsNeverHalfUnderstood(t *testing.T) {
 		})
 	}
 	if err := WriteIdentityFile(t.TempDir(), IdentityFile{}); err == nil {
-		t.Error("a stamp without a cluster was written")
+		t.Error("an identity file without a cluster was written")
 	}
 }
 
@@ -97,10 +97,10 @@ func TestDataIsQuarantinedWithItsIdentityFile(t *testing.T) {
 		t.Errorf("data directory: %v, want none", err)
 	}
 	if _, err := ReadIdentityFile(dir); !errors.Is(err, ErrNoIdentityFile) {
-		t.Errorf("stamp: %v, want none", err)
+		t.Errorf("identity file: %v, want none", err)
 	}
 	if got, err := ReadIdentityFile(filepath.Join(dir, name)); err != nil || got != testIdentityFile() {
-		t.Errorf("stamp of what was moved: %+v, %v", got, err)
+		t.Errorf("identity file of what was moved: %+v, %v", got, err)
 	}
 	got, err := AllQuarantined(dir)
 	want := []Quarantined{{Name: name, Seq: 1, Content: content, Known: true}}
@@ -201,9 +201,9 @@ func TestWhatWasRestoredTakesAnEmptyPlaceAlone(t *testing.T) {
 		before []string // directories
 		fails  bool
 	}{
-		"the stamp made the place": {[]string{volume.DataDir}, false},
-		"there is no place yet":    {nil, false},
-		"something is in it":       {[]string{filepath.Join(volume.DataDir, "member")}, true},
+		"the identity file made the place": {[]string{volume.DataDir}, false},
+		"there is no place yet":            {nil, false},
+		"something is in it":               {[]string{filepath.Join(volume.DataDir, "member")}, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()

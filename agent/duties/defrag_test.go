@@ -334,7 +334,7 @@ func TestNoOneIsDefragmentedUnlessAllIsWell(t *testing.T) {
 		{"disabled", func() {}, func() {}},
 		{"window-closed", func() { d.setPolicy(func(p *DefragPolicy) { p.Window = rules.No }) }, func() {}},
 		{"window-unread", func() { d.setPolicy(func(p *DefragPolicy) { p.Window = rules.Unknown }) }, func() {}},
-		{"nobody", func() { d.setPolicy(func(p *DefragPolicy) { p.Thresholds.FreeBytes = 1 << 40 }) }, func() {}},
+		{"no-one", func() { d.setPolicy(func(p *DefragPolicy) { p.Thresholds.FreeBytes = 1 << 40 }) }, func() {}},
 		{
 			"not-settled", func() { slot(&leases.PendingRemoval{Member: followers[0], Mark: "m"}); d.setPolicy(well) },
 			func() { d.setPolicy(func(p *DefragPolicy) { p.Enabled = rules.No }); slot(nil) },
@@ -429,9 +429,9 @@ func TestTheOnlyMemberIsDefragmentedInAChosenWindowAlone(t *testing.T) {
 	before := d.decisionsOf("alone")
 	d.setPolicy(func(p *DefragPolicy) { p.Window = rules.No })
 	d.decidedDefrag("window-closed", 0)
-	noOne := d.decisionsOf("nobody")
+	noOne := d.decisionsOf("no-one")
 	d.setPolicy(func(p *DefragPolicy) { p.Scheduled = rules.Yes })
-	d.decidedDefrag("nobody", noOne)
+	d.decidedDefrag("no-one", noOne)
 	if after := d.decisionsOf("alone"); after != before || len(d.done()) != 1 {
 		t.Errorf("defragmented again within the hour: %+v", d.done())
 	}

@@ -73,8 +73,8 @@ func TestWhatNeverJoinedIsTakenOut(t *testing.T) {
 	d.ask("demo-d", "learner")
 	d.done("demo-d", "learner", learner.ID)
 	d.forget("demo-d")
-	d.ask("demo-e", "nobody")
-	d.done("demo-e", "nobody", 0)
+	d.ask("demo-e", "no-one")
+	d.done("demo-e", "no-one", 0)
 	if ids := d.listed(d.mustLead()); len(ids) != 3 {
 		t.Errorf("%d members are listed, want the three that stay", len(ids))
 	}
@@ -282,7 +282,7 @@ func TestAReplacementOfAnotherStandsInTheWay(t *testing.T) {
 		holder string
 		want   bool
 	}{
-		"nobody's":                            {"", false},
+		"no one's":                            {"", false},
 		"another's":                           {"demo-a", true},
 		"that of the one that goes":           {"demo-b", false},
 		"of one that is not desired any more": {"demo-x", false},

@@ -186,7 +186,7 @@ func (c *cluster) adopted(running []*etcd.Member) {
 		c.t.Errorf("the record says %+v", record)
 	}
 	for name, m := range c.members {
-		c.eventually("the stamp of "+name, func() error {
+		c.eventually("the identity file of "+name, func() error {
 			identityFile, err := datadir.ReadIdentityFile(m.cfg.VolumePath)
 			if err != nil || !identityFile.Formed || uint64(identityFile.ClusterID) != record.ClusterID || identityFile.Lineage != record.Lineage ||
 				!slices.Equal(externalsOf(identityFile), record.Externals) {

@@ -45,7 +45,7 @@ func TestAttemptThatAnotherClaimedIsStoppedAndGoesAside(t *testing.T) {
 		t.Fatalf("settle: %v, stopped %t", err, stopped)
 	}
 	if identityFile, _ := b.Identity(); identityFile.Formed || identityFile.Lineage != lost {
-		t.Errorf("the stamp says %+v", identityFile)
+		t.Errorf("the identity file says %+v", identityFile)
 	}
 	// The record still makes this member the seed: it claims an attempt of its own, under a token of its own.
 	seed.start()

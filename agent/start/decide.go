@@ -18,7 +18,7 @@ const (
 	ModeAdopt       Mode = "Adopt"       // join a raft group that was there before the cluster, as a learner
 	ModeJoin        Mode = "Join"        // become a learner of the raft group
 	ModeReplaceSelf Mode = "ReplaceSelf" // remove our old ID; Join follows
-	ModeRejoin      Mode = "Rejoin"      // move aside data that no quorum lists; Join follows
+	ModeRejoin      Mode = "Rejoin"      // quarantine data that no quorum lists; Join follows
 	ModeForceNew    Mode = "ForceNew"    // form the raft group again from our data
 	ModeWait        Mode = "Wait"        // look again; a fact will change by itself
 	ModeRefuse      Mode = "Refuse"      // look again; a person has to change a fact
@@ -96,7 +96,7 @@ var startRules = rules.New(ModeRefuse, []rules.Row[Facts, Mode]{
 		Why: "a restore is requested, but the backup store has nothing to restore"},
 	{Name: "first-boot", When: Facts{Record: isForming, Order: NoOrder}, Verdict: ModeNew,
 		Why: "no cluster was ever formed, and the cluster record names this member as the seed; the compare-and-set of an earlier Pod's claim fails"},
-	{Name: "order-before-birth", When: Facts{Record: isForming}, Verdict: ModeRefuse,
+	{Name: "order-before-formation", When: Facts{Record: isForming}, Verdict: ModeRefuse,
 		Why: "the cluster record requests a recovery of a cluster that was never formed"},
 
 	{Name: "record-incomplete", When: Facts{Record: FormedIncomplete}, Verdict: ModeWait,

@@ -33,18 +33,18 @@ func TestATraceOfAClusterThatCannotBeReadRulesNothingOut(t *testing.T) {
 		formed      uint32
 		want        Evidence
 	}{
-		"nothing was ever stamped":                    {volume: volumeState{identityFileErr: datadir.ErrNoIdentityFile}, want: NeverFormed},
-		"the record names a formed epoch":             {volume: volumeState{identityFileErr: datadir.ErrNoIdentityFile}, formed: 1, want: FormedBefore},
-		"this volume was stamped for our group":       {volume: volumeState{identityFile: ours}, want: FormedBefore},
-		"this volume was stamped for an attempt":      {volume: volumeState{identityFile: attempt}, want: NeverFormed},
-		"this volume was another's and is empty":      {volume: volumeState{identityFile: anothers}, want: NeverFormed},
-		"this volume's stamp cannot be read":          {volume: volumeState{identityFileErr: errors.New("EIO")}, want: EvidenceUnknown},
-		"this volume's stamp is of a later agent":     {volume: volumeState{identityFileErr: datadir.ErrBadIdentityFile}, want: EvidenceUnknown},
-		"an aside was stamped for our group":          {volume: volumeState{identityFileErr: datadir.ErrNoIdentityFile}, quarantined: stamped(ours), want: FormedBefore},
-		"an aside was stamped for an attempt":         {volume: volumeState{identityFileErr: datadir.ErrNoIdentityFile}, quarantined: stamped(attempt), want: NeverFormed},
-		"an aside has no stamp":                       {volume: volumeState{identityFileErr: datadir.ErrNoIdentityFile}, quarantined: func(*testing.T, string) {}, want: NeverFormed},
-		"an aside's stamp is of a later agent":        {volume: volumeState{identityFileErr: datadir.ErrNoIdentityFile}, quarantined: written(`{"version":9}`), want: EvidenceUnknown},
-		"an aside's stamp is a directory, not a file": {volume: volumeState{identityFileErr: datadir.ErrNoIdentityFile}, quarantined: unreadable, want: EvidenceUnknown},
+		"no identity file was ever written":                                {volume: volumeState{identityFileErr: datadir.ErrNoIdentityFile}, want: NeverFormed},
+		"the record names a formed epoch":                                  {volume: volumeState{identityFileErr: datadir.ErrNoIdentityFile}, formed: 1, want: FormedBefore},
+		"this volume belongs to our group":                                 {volume: volumeState{identityFile: ours}, want: FormedBefore},
+		"this volume belongs to an attempt":                                {volume: volumeState{identityFile: attempt}, want: NeverFormed},
+		"this volume was another's and is empty":                           {volume: volumeState{identityFile: anothers}, want: NeverFormed},
+		"the identity file of this volume cannot be read":                  {volume: volumeState{identityFileErr: errors.New("EIO")}, want: EvidenceUnknown},
+		"the identity file of this volume is of a later agent":             {volume: volumeState{identityFileErr: datadir.ErrBadIdentityFile}, want: EvidenceUnknown},
+		"quarantined data belongs to our group":                            {volume: volumeState{identityFileErr: datadir.ErrNoIdentityFile}, quarantined: stamped(ours), want: FormedBefore},
+		"quarantined data belongs to an attempt":                           {volume: volumeState{identityFileErr: datadir.ErrNoIdentityFile}, quarantined: stamped(attempt), want: NeverFormed},
+		"quarantined data has no identity file":                            {volume: volumeState{identityFileErr: datadir.ErrNoIdentityFile}, quarantined: func(*testing.T, string) {}, want: NeverFormed},
+		"the identity file of quarantined data is of a later agent":        {volume: volumeState{identityFileErr: datadir.ErrNoIdentityFile}, quarantined: written(`{"version":9}`), want: EvidenceUnknown},
+		"the identity file of quarantined data is a directory, not a file": {volume: volumeState{identityFileErr: datadir.ErrNoIdentityFile}, quarantined: unreadable, want: EvidenceUnknown},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -138,7 +138,7 @@ func TestWhoseTurnItIs(t *testing.T) {
 		pendingRemoval *leases.PendingRemoval
 		want           Slot
 	}{
-		"nobody's":                             {nil, nil, SlotFree},
+		"no one's":                             {nil, nil, SlotFree},
 		"another replaces itself":              {replacing("c-b"), nil, SlotTaken},
 		"we do":                                {replacing("c-a"), nil, SlotOurs},
 		"one that is not desired any more did": {replacing("c-x"), nil, SlotFree},

@@ -87,7 +87,7 @@ func TestEachMinorIsFormedFromAFileOfEtcdctl(t *testing.T) {
 			}
 			identityFile, err := datadir.ReadIdentityFile(c.members["c-a"].cfg.VolumePath)
 			if err != nil || identityFile.File != oldFile || identityFile.Parent != "" || !identityFile.Formed {
-				t.Errorf("the stamp says %+v, %v", identityFile, err)
+				t.Errorf("the identity file says %+v, %v", identityFile, err)
 			}
 		})
 	}

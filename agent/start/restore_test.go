@@ -145,7 +145,7 @@ func TestAClusterIsFormedFromTheBackupsOfItsPredecessor(t *testing.T) {
 	}
 	identityFile, err := datadir.ReadIdentityFile(c.members["c-a"].cfg.VolumePath)
 	if err != nil || identityFile.Parent != string(oldLineage) || identityFile.Fork != last || !identityFile.Formed {
-		t.Errorf("the stamp says %+v, %v", identityFile, err)
+		t.Errorf("the identity file says %+v, %v", identityFile, err)
 	}
 	// The order stays in the Pod for good.
 	for _, m := range c.members {

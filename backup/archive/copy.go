@@ -32,7 +32,7 @@ type Copied struct {
 // ErrDiffers means that an object of the same name and another content is where the copy is to be. Both are left alone.
 var ErrDiffers = errors.New("another object has this name")
 
-// Copy copies all that c, a catalog of from, knows, oldest first: wherever it ends, what is there is a chain, and the next
+// Copy copies all that c, a catalog of from, knows, oldest first: wherever it ends, what is there is an unbroken sequence, and the next
 // Copy goes on. What has been copied is read back, and must have the sha256 of what was read. What is there already is
 // compared in the same way. It reports each object when it is there.
 func Copy(ctx context.Context, from, to Place, c catalog.Catalog, inform func(Copied) error) error {
@@ -126,7 +126,7 @@ type object struct {
 	delta    *catalog.Delta
 }
 
-// objectsOf are the objects of a history, oldest first: whatever is cut off at the end leaves a chain.
+// objectsOf are the objects of a history, oldest first: whatever is cut off at the end leaves an unbroken sequence.
 func objectsOf(h catalog.History) []object {
 	objects := make([]object, 0, len(h.Fulls)+len(h.Deltas))
 	for _, f := range h.Fulls {

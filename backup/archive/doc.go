@@ -2,5 +2,5 @@
 // backups of a cluster to another store, and deletes what retention releases.
 //
 // It never calls an object broken that it could not read, never replaces one, and never touches unknown objects. It
-// deletes only what the retention of package chain names from a listing made for that.
+// deletes only what the retention of package catalog names from a listing made for that.
 package archive

@@ -44,8 +44,8 @@ type Delta struct {
 type History struct {
 	Lineage Lineage `json:"lineage"`
 	// Bootstrap is nil where there is no record of it, or one that cannot be understood; BirthProblem then says what is wrong.
-	Formation        *Formation `json:"birth,omitempty"`
-	BootstrapProblem string     `json:"birthProblem,omitempty"`
+	Formation        *Formation `json:"formation,omitempty"`
+	BootstrapProblem string     `json:"formationProblem,omitempty"`
 	Fulls            []Full     `json:"fulls,omitempty"`
 	Deltas           []Delta    `json:"deltas,omitempty"`
 	// Strangers are keys below the lineage that no backup has. They are informed of, and never touched.

@@ -71,7 +71,7 @@ const (
 	ReasonFinal    Reason = "final"
 	ReasonNewest   Reason = "newest"
 	ReasonSound    Reason = "newest-sound"
-	ReasonVerified Reason = "newest-proven"
+	ReasonVerified Reason = "newest-verified"
 	ReasonLatest   Reason = "latest"
 	ReasonKeepAll  Reason = "keep-all"
 	ReasonWindow   Reason = "window"
@@ -105,7 +105,7 @@ var reasons = []knownReason{
 	{ReasonFinal, true, "a final full: only a person deletes it, and not by retention"},
 	{ReasonNewest, true, "the newest full of its lineage"},
 	{ReasonSound, true, "the newest full of its lineage that is not known to be broken"},
-	{ReasonVerified, true, "the newest full of its lineage that was proven, or what leads on from it"},
+	{ReasonVerified, true, "the newest full of its lineage that was verified, or what leads on from it"},
 	{ReasonLatest, true, "leads to the latest state of a lineage"},
 	{ReasonKeepAll, true, "younger than keepAll"},
 	{ReasonWindow, true, "leads to revisions that are younger than keepAll"},

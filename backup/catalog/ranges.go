@@ -139,11 +139,11 @@ func (l limit) reached(revision int64, at time.Time) bool {
 
 func (l limit) bounded() bool { return l.revision != math.MaxInt64 || !l.until.IsZero() }
 
-// walked is a chain: a full and the deltas that follow it without a gap.
+// walked is an unbroken sequence: a full and the deltas that follow it without a gap.
 type walked struct {
 	full   Full
 	deltas []Delta
-	// reach is the last revision of the chain, and at when it was written at the latest.
+	// reach is the last revision of the sequence, and at when it was written at the latest.
 	reach int64
 	at    time.Time
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/etcd-druid/druid/internal/boltdb"
 )
 
-// File is what a file of `etcdctl snapshot save` says of itself. Nothing of it is proven before all of the file was read.
+// File is what a file of `etcdctl snapshot save` says of itself. Nothing of it is verified before all of the file was read.
 type File struct {
 	// Size of the database in bytes: the file is longer by etcd's checksum.
 	Size int64

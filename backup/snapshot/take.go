@@ -104,7 +104,7 @@ func upload(ctx context.Context, s store.Store, key string, trailer Trailer, str
 	return result, nil
 }
 
-// open starts the stream. The order of the calls is what proves the bounds: what a quorum agreed to before the stream
+// open starts the stream. The order of the calls is what verifys the bounds: what a quorum agreed to before the stream
 // begins is in it, and what the member reached after the first message came may not be.
 func open(ctx context.Context, c Config) (Trailer, io.ReadCloser, error) {
 	endpoints := c.Client.Endpoints()

@@ -24,7 +24,7 @@ import (
 )
 
 const (
-	scratchPrefix = "druid-proof-"
+	scratchPrefix = "druid-verify-"
 	// anyVersion lets a restore accept the format of every 3.x version, because no etcd will run on the result.
 	anyVersion = "3.999"
 )

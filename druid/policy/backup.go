@@ -55,7 +55,7 @@ type Snapshot struct {
 	Lease LeaseState
 	// Says is empty where the Lease cannot be read.
 	Reports leases.Backup
-	// Verified is what a full backups' Lease says of proofs. Unreadable: it cannot be read.
+	// Verified is what a full backups' Lease says of verifications. Unreadable: it cannot be read.
 	Verified   leases.Verification
 	Unreadable bool
 	// Liveness is Stale too of a Lease that no one renewed yet for as long as the first backup may take.
@@ -217,7 +217,7 @@ func backupSentence(reason string, p messageContext) string {
 	return words
 }
 
-// ProofReported is what the Lease of the full backups says of the last proof.
+// VerificationReported is what the Lease of the full backups says of the last verification.
 type VerificationReported uint8
 
 // What it may say.
@@ -229,15 +229,15 @@ const (
 )
 
 func (p VerificationReported) String() string {
-	return rules.Word(p, "unknown", "never", "proven", "broken")
+	return rules.Word(p, "unknown", "never", "verified", "broken")
 }
 
 // verifiedRows decide condition BackupVerified. present: the backups that were looked at are of the history that is saved now.
 var verifiedRows = rules.New(conditionVerdict{metav1.ConditionUnknown, v1alpha1.ReasonNotYetVerified}, []rules.Row[verifiedFacts, conditionVerdict]{
-	{Name: "proof-unreadable", When: verifiedFacts{notified: VerificationUnknown, paused: rules.No}, Verdict: conditionVerdict{metav1.ConditionUnknown, v1alpha1.ReasonNotYetVerified}},
+	{Name: "verification-unreadable", When: verifiedFacts{notified: VerificationUnknown, paused: rules.No}, Verdict: conditionVerdict{metav1.ConditionUnknown, v1alpha1.ReasonNotYetVerified}},
 	{Name: "never-verified", When: verifiedFacts{notified: VerificationNever, paused: rules.No}, Verdict: conditionVerdict{metav1.ConditionUnknown, v1alpha1.ReasonNotYetVerified}},
 	{Name: "another-history", When: verifiedFacts{notified: VerificationVerified | VerificationBroken, present: rules.No, paused: rules.No}, Verdict: conditionVerdict{metav1.ConditionUnknown, v1alpha1.ReasonNotYetVerified}},
-	{Name: "proven", When: verifiedFacts{notified: VerificationVerified, present: rules.Yes}, Verdict: conditionVerdict{metav1.ConditionTrue, v1alpha1.ReasonVerificationSucceeded}},
+	{Name: "verified", When: verifiedFacts{notified: VerificationVerified, present: rules.Yes}, Verdict: conditionVerdict{metav1.ConditionTrue, v1alpha1.ReasonVerificationSucceeded}},
 	{Name: "broken", When: verifiedFacts{notified: VerificationBroken, present: rules.Yes}, Verdict: conditionVerdict{metav1.ConditionFalse, v1alpha1.ReasonVerificationFailed}},
 	{Name: "paused", When: verifiedFacts{paused: rules.Yes}, Verdict: conditionVerdict{metav1.ConditionUnknown, v1alpha1.ReasonPaused}},
 })
@@ -277,15 +277,15 @@ func setBackupVerified(p messageContext, conditions *[]metav1.Condition, generat
 	})
 }
 
-// verifiedSentence is the condition's message. What was proven, and when, stands in the Lease: it changes while all is well.
+// verifiedSentence is the condition's message. What was verified, and when, stands in the Lease: it changes while all is well.
 func verifiedSentence(rule string, s Snapshot) string {
 	words := map[string]string{
-		"proof-unreadable": "its Lease cannot be read",
-		"never-verified":   "the backups are not verified yet",
-		"another-history":  "the backups of this lineage are not verified yet",
-		"paused":           "the cluster is paused, and its backups are not verified until it is resumed",
-		"proven":           "the newest backups were restored, and hold what etcd reported",
-		"broken":           "a new full backup is being made and verified: " + s.Verified.Trouble,
+		"verification-unreadable": "its Lease cannot be read",
+		"never-verified":          "the backups are not verified yet",
+		"another-history":         "the backups of this lineage are not verified yet",
+		"paused":                  "the cluster is paused, and its backups are not verified until it is resumed",
+		"verified":                "the newest backups were restored, and hold what etcd reported",
+		"broken":                  "a new full backup is being made and verified: " + s.Verified.Trouble,
 	}[rule]
 	if rule == "never-verified" && s.Verified.Trouble != "" {
 		words += ": " + s.Verified.Trouble

@@ -250,7 +250,7 @@ func TestBackupVerifiedIsReportedAPerson(t *testing.T) {
 		reason  string
 		words   string
 	}{
-		"proven": {on, verificationOf(leases.Verification{Verdict: leases.VerdictVerified, Lineage: "a"}), metav1.ConditionTrue, v1alpha1.ReasonVerificationSucceeded, "what etcd reported"},
+		"verified": {on, verificationOf(leases.Verification{Verdict: leases.VerdictVerified, Lineage: "a"}), metav1.ConditionTrue, v1alpha1.ReasonVerificationSucceeded, "what etcd reported"},
 		"broken, and which": {
 			on, verificationOf(leases.Verification{Verdict: leases.VerdictBroken, Lineage: "a", Trouble: "full x is damaged"}),
 			metav1.ConditionFalse, v1alpha1.ReasonVerificationFailed, "full x is damaged",

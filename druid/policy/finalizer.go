@@ -42,7 +42,7 @@ const (
 )
 
 func (h joinedGroup) String() string {
-	return rules.Word(h, "nobody", "others", "not known", "joining has begun", "never in it", "all left", "record foreign")
+	return rules.Word(h, "no-one", "others", "not known", "joining has begun", "never in it", "all left", "record foreign")
 }
 
 const (

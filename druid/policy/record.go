@@ -118,7 +118,7 @@ func evidenceOf(d Desired, o Observed) evidence {
 
 // recreated is the record of a cluster that was there before, from what is known of it. It says Formed, so it lets no one
 // form a group. Without a nonce or without the limit of learners no one can join by it either: an agent of the cluster
-// completes it from its stamp. The limit is fixed at a group's bootstrap, so it is never taken from the spec or from a record
+// completes it from its identity file. The limit is fixed at a group's bootstrap, so it is never taken from the spec or from a record
 // that may be older than the group.
 func recreated(d Desired, o Observed) leases.Record {
 	r := leases.Record{
@@ -216,7 +216,7 @@ var lostRows = rules.New(lostLeave, []rules.Row[lostFacts, lostVerdict]{
 	{Name: "slot-names-it", When: lostFacts{witness: witnessOwn, entry: entryMissing, slot: rules.Yes}, Verdict: lostRelist},
 	{Name: "renews-its-lease", When: lostFacts{witness: witnessOwn, entry: entryMissing, slot: rules.No, live: rules.Yes}, Verdict: lostRelist},
 	{Name: "all-names-lost", When: lostFacts{witness: witnessOwn | witnessMute, body: rules.Yes, empty: rules.Yes}, Verdict: lostRelist},
-	{Name: "not-proven", When: lostFacts{witness: witnessOwn, entry: entryMissing, slot: rules.No, live: rules.No}, Verdict: lostLeave},
+	{Name: "not-verified", When: lostFacts{witness: witnessOwn, entry: entryMissing, slot: rules.No, live: rules.No}, Verdict: lostLeave},
 	{Name: "lease-lost-too", When: lostFacts{witness: witnessMute, entry: entryThere, body: rules.Yes}, Verdict: lostRelist},
 	{Name: "mute", When: lostFacts{witness: witnessMute}, Verdict: lostLeave},
 })

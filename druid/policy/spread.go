@@ -118,7 +118,7 @@ func (s spread) sentence(rule string) string {
 	}
 }
 
-// together names who shares which node, the fullest first.
+// together names who shares which node, the fulso that they do not first.
 func (s spread) together() string {
 	nodes := make([]string, 0, len(s.shared))
 	for node := range s.shared {

@@ -23,9 +23,10 @@ func TestSleep(t *testing.T) {
 func TestBackoff(t *testing.T) {
 	t.Parallel()
 	b := loop.Backoff{First: time.Second, Last: 5 * time.Second}
-	for _, want := range []time.Duration{1, 2, 4, 5, 5} {
-		if got := b.Next(); got != want*time.Second {
-			t.Errorf("the pause is %v, want %v", got, want*time.Second)
+	for _, seconds := range []int{1, 2, 4, 5, 5} {
+		want := time.Duration(seconds) * time.Second
+		if got := b.Next(); got != want {
+			t.Errorf("the pause is %v, want %v", got, want)
 		}
 	}
 	if b.Reset(); b.Next() != time.Second {

@@ -69,7 +69,7 @@ func clusterPanels() []panel {
 		{"Changes of the leader", "short", []query{{"max(increase(" + is("etcd_server_leader_changes_seen_total") + "[$__rate_interval]))", "changes"}}},
 		{"Oldest write that is not saved", "s", []query{{is(recordRPO), "age"}}},
 		{"Saved", "Bps", []query{{"sum by (kind) (" + rate("etcd_agent_backup_bytes_total") + ")", "{{kind}}"}}},
-		{"Backups and proofs", "short", []query{
+		{"Backups and verifications", "short", []query{
 			{"sum by (kind) (increase(" + is("etcd_agent_backup_failures_total") + "[$__rate_interval]))", "{{kind}} failed"},
 			{"sum by (verdict) (increase(" + is("etcd_agent_backup_verifications_total") + "[$__rate_interval]))", "proof: {{verdict}}"},
 		}},

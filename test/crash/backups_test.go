@@ -142,7 +142,7 @@ func (p *pod) obeyed() {
 	})
 }
 
-// savesOn waits until what is written now is in the store's one chain.
+// savesOn waits until what is written now is in the one lineage of the store.
 func (p *pod) savesOn() {
 	var revision int64
 	p.c.eventually("put", func() error {
@@ -156,7 +156,7 @@ func (p *pod) savesOn() {
 	})
 	s, err := dir.Open(store.Directory{Path: p.backups})
 	p.c.must(err)
-	p.c.eventually("the chain goes on", func() error {
+	p.c.eventually("the lineage continues", func() error {
 		c, err := catalog.Read(p.c.t.Context(), s, backupPrefix)
 		if err != nil {
 			return err

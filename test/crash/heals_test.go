@@ -12,7 +12,7 @@ import (
 )
 
 // heals waits until the cluster is as it must be, whatever happened: one raft group under the record's ID, in which
-// exactly the desired members vote, no slot taken, nothing left on a volume, and everybody's Lease and stamp in agreement.
+// exactly the desired members vote, no slot taken, nothing left on a volume, and everybody's Lease and identity file in agreement.
 // It returns the group's ID.
 func (c *cluster) heals() (clusterID uint64) {
 	c.t.Helper()
@@ -73,7 +73,7 @@ func (c *cluster) agrees(name string, record leases.Record) error {
 	case lease.ID != member.ID || lease.ClusterID != record.ClusterID || lease.Lineage != record.Lineage:
 		return fmt.Errorf("the Lease of %s says %x in %x of %s, etcd %x", name, lease.ID, lease.ClusterID, lease.Lineage, member.ID)
 	case uint64(identityFile.MemberID) != member.ID || uint64(identityFile.ClusterID) != record.ClusterID || !identityFile.Formed:
-		return fmt.Errorf("the stamp of %s says %+v, etcd %x", name, identityFile, member.ID)
+		return fmt.Errorf("the identity file of %s says %+v, etcd %x", name, identityFile, member.ID)
 	}
 	if strays := c.pods[name].strays(); len(strays) > 0 {
 		return fmt.Errorf("on the volume of %s is %v", name, strays)

@@ -24,7 +24,7 @@ import (
 // proofWithin is how long a proof may take to come: agents look each minute whether one is due.
 const verificationWithin = 4 * time.Minute
 
-// provenEachMinute proves the backups as often as agents look whether it is due.
+// provenEachMinute verifys the backups as often as agents look whether it is due.
 func verifiedEachMinute(c *v1alpha1.EtcdCluster) {
 	c.Spec.Backup.Verify.Schedule = "* * * * *"
 }
@@ -65,7 +65,7 @@ func theStoreGoesAway(t *testing.T, c *harness.Cluster, s3 *harness.S3, w *harne
 	awaitSaved(t, c, revisionOf(t, c))
 }
 
-// aFullIsDamaged where it is stored: the next proof names it, a new full follows, and that is proven.
+// aFullIsDamaged where it is stored: the next proof names it, a new full follows, and that is verified.
 func aFullIsDamaged(t *testing.T, c *harness.Cluster, s3 *harness.S3, bucket string) {
 	t.Helper()
 	isVerified := func(status metav1.ConditionStatus, words string) (took time.Duration) {
@@ -102,7 +102,7 @@ func awaitCondition(t *testing.T, c *harness.Cluster, kind string, status metav1
 	})
 }
 
-// fullOf is what the Lease of the full backups says of them, and of proofs.
+// fullOf is what the Lease of the full backups says of them, and of verifications.
 func fullOf(t *testing.T, c *harness.Cluster) (b leases.Backup, v leases.Verification) {
 	t.Helper()
 	harness.Eventually(t, time.Minute, "the Lease of the full backups of "+c.String(), func(ctx context.Context) error {

@@ -168,7 +168,7 @@ func TestPodOnACutOffNodeAndItsSuccessorNeverShareAVolume(t *testing.T) {
 			t.Errorf("the former etcd runs as %v, want %d still (%v)", now, etcd, err)
 		}
 		if c.VolumeOf(t, member).Has(t, "data.*") {
-			harness.Unsafe(t, "data was moved aside under a running etcd")
+			harness.Unsafe(t, "data was quarantined under a running etcd")
 		}
 	})
 

@@ -113,13 +113,13 @@ func (w *world) quarantine(p *proc) {
 	}
 	if d := v.data; !d.dishonest && !d.corrupt && w.ghost.formed == d.group+1 && !w.ghost.excused {
 		if find(w.groups[d.group].now(), d.member) >= 0 {
-			w.violate("intact data of %s, which is listed as %x, is moved aside (%s)", names[p.k], d.member, p.start.rule)
+			w.violate("intact data of %s, which is listed as %x, is quarantined (%s)", names[p.k], d.member, p.start.rule)
 		}
 	}
 	v.quarantineFormed = v.quarantineFormed || v.stamped && v.identityFile.Formed
 	v.asides++
 	v.data, v.identityFile, v.stamped = data{}, datadir.IdentityFile{}, false
-	w.say("agent %s: moves its data aside", names[p.k])
+	w.say("agent %s: quarantines its data", names[p.k])
 	w.assess()
 }
 
@@ -175,7 +175,7 @@ func (w *world) addSelf(p *proc, lost bool) bool {
 	return true
 }
 
-// agreed stamps the volume for the member as it is listed now.
+// agreed writes the identity file for the member as it is listed now.
 func (w *world) agreed(p *proc) bool {
 	s := &p.start
 	s.attempts++

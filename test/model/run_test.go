@@ -84,7 +84,7 @@ func (w *world) formation(i int) bool {
 		w.say("agent %s: stops its etcd, its attempt %s was lost", names[p.k], v.identityFile.Lineage)
 		w.stop(p)
 	case start.BootstrapRecorded:
-		w.say("agent %s: stamps its volume as formed", names[p.k])
+		w.say("agent %s: writes that its volume is formed", names[p.k])
 		v.identityFile.Formed = true
 	case start.BootstrapOurs:
 		if !w.leads(v.data.group) {
@@ -144,7 +144,7 @@ func (w *world) promoteSelf(p *proc) bool {
 	return true
 }
 
-// prune deletes what was moved aside, by datadir's rule.
+// prune deletes what was quarantined, by datadir's rule.
 func (w *world) prune(i int) bool {
 	p := &w.procs[i]
 	v := &w.vols[p.vol]
@@ -165,7 +165,7 @@ func (w *world) prune(i int) bool {
 		w.violate("%s deletes old data while it runs no formed cluster's", names[p.k])
 	}
 	v.asides, v.quarantineFormed = 0, false
-	w.say("agent %s: prunes what it moved aside", names[p.k])
+	w.say("agent %s: prunes what it quarantined", names[p.k])
 	return true
 }
 

@@ -170,7 +170,7 @@ func TestBackupsOfARealEtcd(t *testing.T) {
 	})
 	t.Run("verify", func(t *testing.T) {
 		scratch := t.TempDir()
-		contains(t, ok(t, in("verify", "--scratch", scratch)...), name(h.Fulls[1].Key)+": restored to revision 21", "verified: at revision 21 it holds 7 keys")
+		contains(t, ok(t, in("verify", "--scratch", scratch)...), name(h.Fulls[1].Key)+": restored to revision 21", "verified: at revision 21 it has 7 keys")
 		r := decoded[verify.Result](t, ok(t, in("verify", "--scratch", scratch, "--revision", "14", "-o", "json")...))
 		if r.Verdict != verify.IsVerified || r.Checkpoint.Revision != 11 || r.Revision != 14 {
 			t.Errorf("got %+v", r)
@@ -282,7 +282,7 @@ func TestGCDeletesOnlyWhenReported(t *testing.T) {
 	if _, code, failure := run(t, append(at, "--count", "1", "--lineage", "00000009-aa")...); code != 2 || !strings.Contains(failure, "backup list") {
 		t.Errorf("a lineage that is not there: exit code %d, %q", code, failure)
 	}
-	rules := append(at, "--count", "1", "--broken", names[3], "--proven", names[1])
+	rules := append(at, "--count", "1", "--broken", names[3], "--verified", names[1])
 	contains(t, ok(t, rules...), "would-go", "kept", "the newest full of its lineage that is not known to be broken", "1 of 4 objects would be deleted, 1 B. Nothing was deleted")
 	fates := decoded[[]fate](t, ok(t, append(rules, "-o", "json")...))
 	if len(fates) != 4 || fates[0].Fate != fateGoes || fates[1].Reason != catalog.ReasonVerified || fates[2].Reason != catalog.ReasonSound || fates[3].Reason != catalog.ReasonNewest {
@@ -357,7 +357,7 @@ func TestStoresThatMakeNoSense(t *testing.T) {
 		"none":                        {nil, "--store: invalid: empty"},
 		"no file":                     {[]string{"--store", "no-such.json"}, "no such file or directory; want s3://"},
 		"a file that is none":         {[]string{"--store", file}, `unknown field "s4"`},
-		"another scheme":              {[]string{"--store", "gs://b"}, `"gs" is no kind of store`},
+		"another scheme":              {[]string{"--store", "gs://b"}, `"gs" is not a kind of store`},
 		"no URL":                      {[]string{"--store", "s3://%"}, "want s3://"},
 		"a directory with a host":     {[]string{"--store", "dir://mnt/backups"}, "three slashes"},
 		"a directory not there":       {[]string{"--store", "dir:///no/such"}, "directory /no/such"},

@@ -78,7 +78,7 @@ a bucket with versioning, deleted content stays as an older version.`,
 	flags.IntVar(&policy.Monthly, "monthly", 0, "number of months of which the last full backup is kept")
 	flags.IntVar(&policy.Count, "count", 0, "number of newest full backups to keep, with the delta backups after the oldest of them")
 	flags.StringVar(&lineage, "lineage", "", "apply retention to this lineage and its ancestors only")
-	flags.StringArrayVar(&isVerified, "proven", nil, "name of a verified full backup; repeatable")
+	flags.StringArrayVar(&isVerified, "verified", nil, "name of a verified full backup; repeatable")
 	flags.StringArrayVar(&broken, "broken", nil, "name of a broken object; repeatable")
 	flags.BoolVar(&really, "delete", false, "delete the objects")
 	return cmd
@@ -93,7 +93,7 @@ func (s *session) evidence(c catalog.Catalog, isVerified, broken []string) (cata
 		}
 		return found, err
 	}
-	p, err := set("proven", isVerified)
+	p, err := set("verified", isVerified)
 	if err != nil {
 		return catalog.Evidence{}, err
 	}

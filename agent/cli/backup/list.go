@@ -16,8 +16,8 @@ import (
 // lineage is a row of the timeline.
 type lineage struct {
 	Lineage          catalog.Lineage    `json:"lineage"`
-	Formation        *catalog.Formation `json:"birth,omitempty"`
-	BootstrapProblem string             `json:"birthProblem,omitempty"`
+	Formation        *catalog.Formation `json:"formation,omitempty"`
+	BootstrapProblem string             `json:"formationProblem,omitempty"`
 	Fulls            int                `json:"fulls"`
 	Deltas           int                `json:"deltas"`
 	// Finals counts the full backups that retention never deletes.

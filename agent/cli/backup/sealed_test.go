@@ -72,7 +72,7 @@ func TestEncryptedBackupsOfARealEtcd(t *testing.T) {
 		t.Errorf("without keys: exit code %d, %q\n%s", code, failure, out)
 	}
 	contains(t, ok(t, in("check", with)...), "5 objects: 5 intact, 0 broken, 0 not read")
-	contains(t, ok(t, in("verify", with, "--scratch", t.TempDir())...), "verified: at revision 21 it holds 7 keys")
+	contains(t, ok(t, in("verify", with, "--scratch", t.TempDir())...), "verified: at revision 21 it has 7 keys")
 	t.Run("restore", func(t *testing.T) { testRestore(t, h, with) })
 	t.Run("copy", func(t *testing.T) { testEncryptedCopy(t, in, with) })
 

@@ -65,7 +65,7 @@ func TestErrorsNameWhatFailedAndReportWhatToDo(t *testing.T) {
 		says   []string
 	}{
 		"no bucket": {func(_ *testing.T, c *store.S3) { c.Bucket = "nowhere" }, store.ErrNoBucket, []string{"bucket nowhere", "create the bucket"}},
-		"unknown access key": {func(t *testing.T, c *store.S3) { writeCredentials(t, c.CredentialsDir, "nobody", "x") },
+		"unknown access key": {func(t *testing.T, c *store.S3) { writeCredentials(t, c.CredentialsDir, "no-one", "x") },
 			store.ErrForbidden, []string{in, "does not know the access key"}},
 		"wrong secret": {func(t *testing.T, c *store.S3) { writeCredentials(t, c.CredentialsDir, bucket.AccessKey, "wrong") },
 			store.ErrForbidden, []string{in, "does not fit"}},
@@ -112,7 +112,7 @@ var sentinels = []error{store.ErrAbsent, store.ErrExists, store.ErrForbidden, st
 func TestAnswersThatTheServerCannotBeReportedToGive(t *testing.T) {
 	server := bucket.Start(t)
 	proxy := server.Before(t)
-	s := opened(t, configOf(t, proxy.Endpoint, server.Make(t, "told-answers", false)), quick)
+	s := opened(t, configOf(t, proxy.Endpoint, server.Make(t, "reported-answers", false)), quick)
 	for code, c := range map[string]struct {
 		status int
 		is     error
