@@ -128,7 +128,7 @@ func TestStatusReportsWhatIsMissing(t *testing.T) {
 	if err := printTable(&out, s); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"not connected", "etcd does not run", "belongs to another Pod: successor", "REMOVAL   removal requested"} {
+	for _, want := range []string{"not connected", "etcd does not run", "belongs to another Pod: successor", "REMOVAL  removal requested"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("want %q in\n%s", want, out.String())
 		}
