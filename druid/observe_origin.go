@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/etcd-druid/druid/api/v1alpha1"
+	"github.com/etcd-druid/druid/backup/store"
 	"github.com/etcd-druid/druid/druid/policy"
 	"github.com/etcd-druid/druid/manifests"
 )
@@ -141,7 +142,7 @@ func elsewhere(own *v1alpha1.BackupStore, other *v1alpha1.SnapshotStore) *v1alph
 	if other == nil {
 		return own.DeepCopy()
 	}
-	bucket := v1alpha1.S3Store{Region: "us-east-1"} // the default of the API
+	bucket := v1alpha1.S3Store{Region: store.DefaultRegion}
 	if own.S3 != nil {
 		bucket = *own.S3.DeepCopy()
 	}

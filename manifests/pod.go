@@ -169,16 +169,13 @@ var compactionModes = map[v1alpha1.AutoCompactionMode]string{
 	v1alpha1.AutoCompactionRevision: "revision",
 }
 
-// defaultQuotaBackendBytes is etcd's own default (server/storage, DefaultQuotaBytes).
-const defaultQuotaBackendBytes = 2 << 30
-
 // quotaBackendBytes is the quota that the user set, or half the volume up to etcd's own default: the other half is for
 // the write-ahead log and the copy that a defragmentation makes, and etcd must reach its quota before the volume is full.
 func quotaBackendBytes(cluster *v1alpha1.EtcdCluster) int64 {
 	if quota := cluster.Spec.Etcd.QuotaBackendBytes; quota != nil {
 		return quota.Value()
 	}
-	return min(cluster.Spec.Storage.Size.Value()/2, defaultQuotaBackendBytes)
+	return min(cluster.Spec.Storage.Size.Value()/2, config.DefaultQuotaBytes)
 }
 
 // affinity is the user's, or a preference for one member per node and, less strongly, per zone. It only prefers: a member

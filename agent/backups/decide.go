@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/etcd-druid/druid/agent/config"
 	"github.com/etcd-druid/druid/backup/catalog"
 	"github.com/etcd-druid/druid/backup/delta"
 	"github.com/etcd-druid/druid/backup/store"
@@ -66,8 +67,6 @@ var backupRules = rules.New(Wait, []rules.Row[Facts, Verdict]{
 func Decide(f Facts) Decision { return backupRules.Decide(f) }
 
 const (
-	// defaultQuota is etcd's default (server/storage.DefaultQuotaBytes).
-	defaultQuota = 2 << 30
 	// inflation is how much larger records are in the database than in a delta backup. Objects of Kubernetes compress
 	// to a third to an eighth at zstd's fastest level; random letters compress to two thirds.
 	inflation = 4
@@ -134,7 +133,7 @@ func DecideDue(f DueFacts) rules.Decision[rules.YesNo] { return dueRules.Decide(
 func dueFacts(due, now time.Time, full catalog.Full, t tail, quota int64) DueFacts {
 	return DueFacts{
 		Time:  rules.YesNoOf(!due.IsZero() && !now.Before(due)),
-		Large: rules.YesNoOf(full.Key != "" && t.restored() >= cmp.Or(quota, defaultQuota)/quotaPart),
+		Large: rules.YesNoOf(full.Key != "" && t.restored() >= cmp.Or(quota, config.DefaultQuotaBytes)/quotaPart),
 		Paid:  rules.YesNoOf(t.bytes >= full.Size),
 	}
 }

@@ -193,9 +193,6 @@ func (d *Duty) answer(ctx context.Context, component leases.Component, a leases.
 	}
 }
 
-// ambientRegion is the region of a bucket without a configured region: the default of the API.
-const ambientRegion = "us-east-1"
-
 // elsewhere saves one full backup in another bucket, with the record of the lineage's bootstrap, so that it can be
 // listed and restored like any other. The state of the cluster's own place does not change.
 func (d *Duty) elsewhere(ctx context.Context, place *leases.SnapshotPlace) (a Artifact, err error) {
@@ -242,7 +239,7 @@ func placed(own store.Config, place *leases.SnapshotPlace) (store.Config, error)
 	if place == nil {
 		return store.Config{}, errors.New("the request does not specify a bucket")
 	}
-	s := store.S3{Region: ambientRegion}
+	s := store.S3{Region: store.DefaultRegion}
 	if own.S3 != nil {
 		s = *own.S3
 	}

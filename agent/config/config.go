@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"path/filepath"
@@ -26,6 +27,12 @@ const (
 	ConfigFile = "config.yaml" // in ConfigDir
 	EtcdPath   = "/usr/local/bin/etcd"
 )
+
+// DefaultQuotaBytes is the maximum size of a database in bytes if no quota is set (etcd: server/storage, DefaultQuotaBytes).
+const DefaultQuotaBytes = 2 << 30
+
+// Quota returns the maximum size of the database, in bytes.
+func (c *Config) Quota() int64 { return cmp.Or(c.QuotaBackendBytes, DefaultQuotaBytes) }
 
 // Config holds the start options of the agent. They are flags in the Pod, so that a change of one is a change of the
 // Pod.

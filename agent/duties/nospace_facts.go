@@ -1,6 +1,7 @@
 package duties
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"maps"
@@ -9,6 +10,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/etcd-druid/druid/agent/config"
 	"github.com/etcd-druid/druid/internal/rules"
 	"github.com/etcd-druid/druid/leases"
 	"github.com/etcd-druid/druid/membership"
@@ -141,19 +143,10 @@ func (r *round) fill(ctx context.Context, view membership.View, quota int64) (ma
 	return filled, health
 }
 
-// defaultQuota is etcd's default (server/storage, DefaultQuotaBytes).
-const defaultQuota = 2 << 30
-
 // quotaOf returns the quota that the member reports, or else the quota of the agent's own member: druid gives all
 // members the same.
 func quotaOf(s membership.Status, ours int64) int64 {
-	switch {
-	case s.Quota != 0:
-		return s.Quota
-	case ours != 0:
-		return ours
-	}
-	return defaultQuota
+	return cmp.Or(s.Quota, ours, config.DefaultQuotaBytes)
 }
 
 // history returns which old revisions may be discarded now, and the revision at which to compact.

@@ -1,7 +1,6 @@
 package start
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -145,9 +144,6 @@ type sourceSight struct {
 	statusErrs map[uint64]error
 }
 
-// defaultQuota is the default of etcd (server/storage, DefaultQuotaBytes).
-const defaultQuota = 2 << 30
-
 // floors are the lowest supported patch versions of a cluster to join, by minor version. They are the same as for
 // spec.version. Older versions promote learners by mistake, or corrupt the data that they send to a learner.
 var floors = map[int]int{5: 31, 6: 12, 7: 0}
@@ -199,14 +195,11 @@ func (s *sourceSight) memberOf(cfg *config.Config, m membership.Member) (source 
 	}
 }
 
-// quotaOf is the maximum size of the database, in bytes.
-func quotaOf(cfg *config.Config) int64 { return cmp.Or(cfg.QuotaBackendBytes, defaultQuota) }
-
 func statusOf(cfg *config.Config, status membership.Status) (source Source, detail string) {
 	if words := versionProblem(status.Version, cfg.EtcdVersion); words != "" {
 		return SourceUnfit, words
 	}
-	quota := quotaOf(cfg)
+	quota := cfg.Quota()
 	switch {
 	// A member that exceeds its quota stops the writes of the complete cluster.
 	case status.DBSize+status.DBSize/10 > quota:

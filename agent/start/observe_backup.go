@@ -185,7 +185,7 @@ func (b *Bootstrapper) findFile(ctx context.Context, answer bootstraps, key stri
 		return answer.because(StoreUnreachable, err)
 	}
 	_, err = restore.CheckFile(ctx, restore.Config{
-		Store: answer.source, File: file, EtcdVersion: b.cfg.EtcdVersion, Quota: quotaOf(&b.cfg), RefuseAuth: true,
+		Store: answer.source, File: file, EtcdVersion: b.cfg.EtcdVersion, Quota: b.cfg.Quota(), RefuseAuth: true,
 	})
 	switch {
 	case err != nil && isUnusable(err):

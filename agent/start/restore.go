@@ -92,7 +92,7 @@ func (b *Bootstrapper) fetch(ctx context.Context, o *observation, a *attempt, in
 	c := restore.Config{
 		Store: o.bootstraps.source, Plan: plan, File: file, DataDir: volume.RestoredPath(b.cfg.VolumePath),
 		Name: b.cfg.Member, PeerURLs: []string{a.peerURL}, InitialCluster: a.cluster(b.cfg.Member), Token: a.token,
-		EtcdVersion: b.cfg.EtcdVersion, Quota: quotaOf(&b.cfg), RefuseAuth: true,
+		EtcdVersion: b.cfg.EtcdVersion, Quota: b.cfg.Quota(), RefuseAuth: true,
 		Bump: restore.DefaultBump, ClearAlarms: true, Progress: b.progress(ctx, inform),
 	}
 	crash.Before("restore-data")

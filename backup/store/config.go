@@ -33,12 +33,16 @@ type Directory struct {
 	Path string `json:"path"`
 }
 
+// DefaultRegion is the region of a bucket without a configured region, and the default of the API. Most stores that have no
+// regions accept it.
+const DefaultRegion = "us-east-1"
+
 // S3 is a store in a bucket.
 type S3 struct {
 	Bucket string `json:"bucket"`
 	// Prefix stands before each key in the bucket, without slashes at its ends; keys do not show it.
 	Prefix string `json:"prefix,omitempty"`
-	// Region of the bucket; for stores that have none, what their documentation says, mostly us-east-1.
+	// Region of the bucket; for stores without regions, the value from their documentation, usually DefaultRegion.
 	Region string `json:"region"`
 	// Endpoint is the URL of a store that is not AWS, or of a private way to AWS.
 	Endpoint string `json:"endpoint,omitempty"`
@@ -154,7 +158,7 @@ func (s S3) problems() []string {
 		problems = append(problems, fmt.Sprintf("s3.bucket %q is no name of a bucket: put a path into s3.prefix, a host into s3.endpoint", s.Bucket))
 	}
 	if s.Region == "" {
-		problems = append(problems, "s3.region is empty: name the bucket's region; stores without regions mostly want us-east-1")
+		problems = append(problems, "s3.region is empty: name the bucket's region; stores without regions mostly want " + DefaultRegion)
 	}
 	if s.Prefix != "" {
 		if err := CheckKey(s.Prefix); err != nil {

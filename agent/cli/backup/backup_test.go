@@ -401,7 +401,7 @@ func TestStoresAreRead(t *testing.T) {
 		}
 	}
 	t.Setenv("AWS_REGION", "")
-	if c, err := parseStore("s3://b?endpoint=https://h", ""); err != nil || c.S3.Region != defaultRegion {
+	if c, err := parseStore("s3://b?endpoint=https://h", ""); err != nil || c.S3.Region != store.DefaultRegion {
 		t.Errorf("got %+v, %v; want the region of stores without", c.S3, err)
 	}
 }

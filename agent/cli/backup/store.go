@@ -17,9 +17,6 @@ import (
 // forms lists the forms of --store for errors.
 const forms = "want s3://bucket/prefix?region=…, dir:///path, or the path of a JSON file with the store's configuration"
 
-// defaultRegion is accepted by most stores that have no regions.
-const defaultRegion = "us-east-1"
-
 // location is where a store is, as passed on the command line.
 type location struct {
 	store, credentials string
@@ -157,7 +154,7 @@ func parseS3(u *url.URL) (store.Config, error) {
 	}
 	switch {
 	case c.Region == "" && c.Endpoint != "":
-		c.Region = defaultRegion
+		c.Region = store.DefaultRegion
 	case c.Region == "":
 		return store.Config{}, fmt.Errorf("%w: no region: add ?region=… to the URL, or set AWS_REGION", store.ErrInvalid)
 	}
