@@ -23,7 +23,7 @@ import (
 
 type coordinationLease = coordinationv1.Lease
 
-// quick is a configuration with the smalso that they do not permitted intervals.
+// quick is a configuration with the smallest permitted intervals.
 func quick() config.Reloadable {
 	r := config.DefaultReloadable()
 	r.RenewInterval, r.LeaseDuration = config.Duration(2*time.Second), config.Duration(6*time.Second)

@@ -105,8 +105,8 @@ func TestMemberOfANodeThatIsAwayIsLeftAlone(t *testing.T) {
 				t.Errorf("something was deleted because a node is away: %+v", c.repairing(names[0]))
 			}
 			condition := c.degraded(t)
-			nospace := "kubectl taint nodes " + nodes[0] + " node.kubernetes.io/out-of-service=nodeshutdown:NoExecute"
-			if condition.Reason != v1alpha1.ReasonNodeLost || !strings.Contains(condition.Message, nospace) {
+			remedy := "kubectl taint nodes " + nodes[0] + " node.kubernetes.io/out-of-service=nodeshutdown:NoExecute"
+			if condition.Reason != v1alpha1.ReasonNodeLost || !strings.Contains(condition.Message, remedy) {
 				t.Errorf("condition is %s: %s", condition.Reason, condition.Message)
 			}
 			// It was not ready before its node went: that restarts nothing either.

@@ -12,7 +12,7 @@ import (
 )
 
 // nospaceTable is the name of the alarm decisions in the metric of all decisions.
-const nospaceTable = "membership.cures"
+const nospaceTable = "membership.nospaceRules"
 
 // NospacePolicy is the configuration in force for the alarm NOSPACE.
 type NospacePolicy struct {

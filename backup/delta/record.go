@@ -109,7 +109,7 @@ type cursor struct {
 	digest    Digester
 }
 
-// smalso that they do not entry of a block: the lengths of a record's key and value in a byte each, the key, and a value of a key of one byte.
+// smallest entry of a block: the lengths of a record's key and value in a byte each, the key, and a value of a key of one byte.
 const smallestRecord = 1 + keyLength + 1 + 1
 
 // timeLength of a time mark: a zero where a record's length would stand, and Unix milliseconds.

@@ -120,19 +120,15 @@ func backupBlocks(d Desired, o Observed) bool {
 	return reason == v1alpha1.ReasonFullBackupFailed || reason == v1alpha1.ReasonIncrementalBackupFailed
 }
 
-// setBackupReady writes the condition, or takes it away from a cluster that is not backed up.
-func setBackupReady(p messageContext, conditions *[]metav1.Condition, generation int64, now metav1.Time) {
+// backupReady is condition BackupReady. A cluster without backups does not have it.
+func backupReady(p messageContext) (metav1.Condition, bool) {
 	if !p.Backup {
-		meta.RemoveStatusCondition(conditions, v1alpha1.ConditionBackupReady)
-		return
+		return metav1.Condition{}, false
 	}
 	f := backupFactsOf(p.Desired, p.Observed)
 	f.paused = rules.YesNoOf(restingOf(p.Desired, p.Observed) == restingPaused)
 	v := backupRows.Decide(f).Verdict
-	setCondition(conditions, metav1.Condition{
-		Type: v1alpha1.ConditionBackupReady, Status: v.status, Reason: v.reason, Message: backupSentence(v.reason, p),
-		ObservedGeneration: generation, LastTransitionTime: now,
-	})
+	return metav1.Condition{Status: v.status, Reason: v.reason, Message: backupSentence(v.reason, p)}, true
 }
 
 // backupSteps make the Leases in which the agents report backups, and take them away with the backups.
@@ -262,19 +258,15 @@ func verifiedFactsOf(s Snapshot) verifiedFacts {
 	return f
 }
 
-// setBackupVerified writes the condition, or takes it away from a cluster that is not backed up.
-func setBackupVerified(p messageContext, conditions *[]metav1.Condition, generation int64, now metav1.Time) {
+// backupVerified is condition BackupVerified. A cluster without backups does not have it.
+func backupVerified(p messageContext) (metav1.Condition, bool) {
 	if !p.Backup {
-		meta.RemoveStatusCondition(conditions, v1alpha1.ConditionBackupVerified)
-		return
+		return metav1.Condition{}, false
 	}
 	f := verifiedFactsOf(p.Full)
 	f.paused = rules.YesNoOf(restingOf(p.Desired, p.Observed) == restingPaused)
 	d := verifiedRows.Decide(f)
-	setCondition(conditions, metav1.Condition{
-		Type: v1alpha1.ConditionBackupVerified, Status: d.Verdict.status, Reason: d.Verdict.reason, Message: verifiedSentence(d.Rule, p.Full),
-		ObservedGeneration: generation, LastTransitionTime: now,
-	})
+	return metav1.Condition{Status: d.Verdict.status, Reason: d.Verdict.reason, Message: verifiedSentence(d.Rule, p.Full)}, true
 }
 
 // verifiedSentence is the condition's message. What was verified, and when, stands in the Lease: it changes while all is well.

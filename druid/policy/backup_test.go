@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/etcd-druid/druid/api/v1alpha1"
@@ -262,18 +263,18 @@ func TestBackupVerifiedIsReportedAPerson(t *testing.T) {
 		"not backed up":   {Desired{Replicas: 3}, saved, "", "", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			var conditions []metav1.Condition
-			if !test.desired.Backup {
-				conditions = []metav1.Condition{{Type: v1alpha1.ConditionBackupVerified, Status: metav1.ConditionTrue, Reason: "Before"}}
-			}
-			setBackupVerified(messageContext{Desired: test.desired, Observed: whole(test.change)}, &conditions, 1, metav1.Now())
+			before := v1alpha1.EtcdClusterStatus{Conditions: []metav1.Condition{
+				{Type: v1alpha1.ConditionBackupVerified, Status: metav1.ConditionTrue, Reason: "Before"},
+			}}
+			after := Status(test.desired, whole(test.change), before, nil, 1, metav1.Now())
+			c := meta.FindStatusCondition(after.Conditions, v1alpha1.ConditionBackupVerified)
 			if test.status == "" {
-				if len(conditions) > 0 {
-					t.Errorf("it has %+v", conditions)
+				if c != nil {
+					t.Errorf("it has %+v", c)
 				}
 				return
 			}
-			if c := conditions[0]; c.Status != test.status || c.Reason != test.reason || !strings.Contains(c.Message, test.words) {
+			if c.Status != test.status || c.Reason != test.reason || !strings.Contains(c.Message, test.words) {
 				t.Errorf("got %+v", c)
 			}
 		})

@@ -139,13 +139,43 @@ var degradedRows = rules.New(notDecided, []rules.Row[conditionFacts, conditionVe
 	{Name: "no-problem", When: conditionFacts{problem: rules.No}, Verdict: conditionVerdict{metav1.ConditionFalse, v1alpha1.ReasonAsExpected}},
 })
 
-// conditionTables in the order in which the status lists the conditions.
-var conditionTables = []struct {
+// conditions are all conditions of an EtcdCluster, in the order in which the status lists them. A condition is a function: status, reason and
+// message, or false if the cluster does not have the condition. A new one is a row here, and a file with its table and its function.
+var conditions = []struct {
 	kind string
-	rows *rules.Table[conditionFacts, conditionVerdict]
+	of   func(messageContext) (metav1.Condition, bool)
 }{
-	{v1alpha1.ConditionReady, readyRows}, {v1alpha1.ConditionAllMembersReady, allReadyRows}, {v1alpha1.ConditionProgressing, progressingRows},
-	{v1alpha1.ConditionDegraded, degradedRows},
+	{v1alpha1.ConditionReady, ready},
+	{v1alpha1.ConditionAllMembersReady, allMembersReady},
+	{v1alpha1.ConditionProgressing, progressing},
+	{v1alpha1.ConditionDegraded, degraded},
+	{v1alpha1.ConditionSpread, spreadCondition},
+	{v1alpha1.ConditionBackupReady, backupReady},
+	{v1alpha1.ConditionBackupVerified, backupVerified},
+}
+
+func ready(p messageContext) (metav1.Condition, bool) {
+	return p.decided(v1alpha1.ConditionReady, readyRows), true
+}
+
+func allMembersReady(p messageContext) (metav1.Condition, bool) {
+	return p.decided(v1alpha1.ConditionAllMembersReady, allReadyRows), true
+}
+
+func degraded(p messageContext) (metav1.Condition, bool) {
+	c := p.decided(v1alpha1.ConditionDegraded, degradedRows)
+	if c.Status == metav1.ConditionTrue {
+		c.Reason, c.Message = describe(p.found)
+	}
+	return c, true
+}
+
+// decided is the condition that a table decides, with the message of its reason.
+func (p messageContext) decided(kind string, table *rules.Table[conditionFacts, conditionVerdict]) metav1.Condition {
+	c := metav1.Condition{}
+	c.Status, c.Reason = table.Decide(conditionFactsOf(p.Desired, p.Observed, p.status.Members, p.found)).Verdict.parts()
+	c.Message = sentence(kind, c.Reason, p)
+	return c
 }
 
 func conditionFactsOf(d Desired, o Observed, members []v1alpha1.MemberStatus, problems []Problem) conditionFacts {

@@ -101,14 +101,16 @@ func deadlineAfter(d Desired, o Observed, formedNow bool, before *metav1.Time, n
 	}
 }
 
-// progressing is the condition Progressing, but for its times.
-func (p messageContext) progressing(found []Problem) metav1.Condition {
+// progressing is condition Progressing: what the table decides, and what a deadline that passed makes of it.
+func progressing(p messageContext) (metav1.Condition, bool) {
 	if p.Deleted { // no deadline matters any more
-		c := metav1.Condition{}
-		c.Status, c.Reason = progressingRows.Decide(conditionFactsOf(p.Desired, p.Observed, p.status.Members, found)).Verdict.parts()
-		c.Message = sentence(v1alpha1.ConditionProgressing, c.Reason, p)
-		return c
+		return p.decided(v1alpha1.ConditionProgressing, progressingRows), true
 	}
+	return p.inTime(), true
+}
+
+// inTime is condition Progressing of a cluster that is not being deleted.
+func (p messageContext) inTime() metav1.Condition {
 	if p.Origin.known() == rules.No {
 		return metav1.Condition{Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonWaitingForSnapshot, Message: p.Origin.Words}
 	}
@@ -122,15 +124,13 @@ func (p messageContext) progressing(found []Problem) metav1.Condition {
 	}
 	until := p.Deadline.UTC().Format(time.RFC3339)
 	p.Expired = false // what would be under way
-	c := metav1.Condition{}
-	c.Status, c.Reason = progressingRows.Decide(conditionFactsOf(p.Desired, p.Observed, p.status.Members, found)).Verdict.parts()
-	c.Message = sentence(v1alpha1.ConditionProgressing, c.Reason, p)
+	c := p.decided(v1alpha1.ConditionProgressing, progressingRows)
 	switch reason {
 	case "":
 		return p.waits(c)
 	case v1alpha1.ReasonBootstrapFailed:
-		if len(found) > 0 {
-			_, c.Message = describe(found)
+		if len(p.found) > 0 {
+			_, c.Message = describe(p.found)
 		}
 		c.Message = fmt.Sprintf("the cluster did not form before the deadline (%s), and druid takes no further action: %s. Delete this EtcdCluster and "+
 			"create it again; or, to give it more time, write a later time into status.progressDeadline", until, c.Message)

@@ -9,11 +9,12 @@ import (
 	"github.com/etcd-druid/druid/leases"
 )
 
-// picture is all that a condition's message may be made from.
+// messageContext is all that a condition and its message are made from.
 type messageContext struct {
 	Desired
 	Observed
 	status v1alpha1.EtcdClusterStatus
+	found  []Problem
 }
 
 // sentences are the messages of the conditions, by reason; that of Degraded, when it is True, names the problems. Nothing

@@ -89,23 +89,20 @@ func (s spread) stake() rules.YesNo {
 	return rules.No
 }
 
-// setSpread writes the condition. It reports nodes alone: druid does not watch them, and so does not know their zones.
-func setSpread(p messageContext, conditions *[]metav1.Condition, generation int64, now metav1.Time) {
+// spreadCondition is condition Spread. It reports nodes only: druid does not watch nodes, and does not know their zones.
+func spreadCondition(p messageContext) (metav1.Condition, bool) {
 	s := spreadOf(p.listed())
 	d := spreadRows.Decide(spreadFacts{s.placement(), s.stake(), rules.YesNoOf(restingOf(p.Desired, p.Observed) == restingPaused)})
-	setCondition(conditions, metav1.Condition{
-		Type: v1alpha1.ConditionSpread, Status: d.Verdict.status, Reason: d.Verdict.reason, Message: s.sentence(d.Rule),
-		ObservedGeneration: generation, LastTransitionTime: now,
-	})
+	return metav1.Condition{Status: d.Verdict.status, Reason: d.Verdict.reason, Message: s.sentence(d.Rule)}, true
 }
 
 func (s spread) sentence(rule string) string {
-	const nospace = "; make sure that another node can run one of them (resources, taints, spec.affinity), then delete its Pod while AllMembersReady is True"
+	const remedy = "; make sure that another node can run one of them (resources, taints, spec.affinity), then delete its Pod while AllMembersReady is True"
 	switch rule {
 	case "quorum-on-one-node":
-		return s.together() + ": the loss of that node would cost the quorum" + nospace
+		return s.together() + ": the loss of that node would cost the quorum" + remedy
 	case "co-located":
-		return s.together() + ": the loss of that node would cost more than one member" + nospace
+		return s.together() + ": the loss of that node would cost more than one member" + remedy
 	case "paused":
 		return "no member runs"
 	case "apart":
@@ -118,7 +115,7 @@ func (s spread) sentence(rule string) string {
 	}
 }
 
-// together names who shares which node, the fulso that they do not first.
+// together names who shares which node, the fullest first.
 func (s spread) together() string {
 	nodes := make([]string, 0, len(s.shared))
 	for node := range s.shared {

@@ -75,24 +75,16 @@ func Status(d Desired, o Observed, before v1alpha1.EtcdClusterStatus, refused []
 			s.ReadyReplicas++
 		}
 	}
-	facts := conditionFactsOf(d, o, s.Members, found)
-	for _, table := range conditionTables {
-		kind, condition := table.kind, metav1.Condition{}
-		condition.Status, condition.Reason = table.rows.Decide(facts).Verdict.parts()
-		switch {
-		case kind == v1alpha1.ConditionProgressing:
-			condition = messageContext{d, o, s}.progressing(found)
-		case kind == v1alpha1.ConditionDegraded && condition.Status == metav1.ConditionTrue:
-			condition.Reason, condition.Message = describe(found)
-		default:
-			condition.Message = sentence(kind, condition.Reason, messageContext{d, o, s})
+	p := messageContext{d, o, s, found}
+	for _, c := range conditions {
+		condition, applies := c.of(p)
+		if !applies {
+			meta.RemoveStatusCondition(&s.Conditions, c.kind)
+			continue
 		}
-		condition.Type, condition.ObservedGeneration, condition.LastTransitionTime = kind, generation, now
+		condition.Type, condition.ObservedGeneration, condition.LastTransitionTime = c.kind, generation, now
 		setCondition(&s.Conditions, condition)
 	}
-	setSpread(messageContext{d, o, s}, &s.Conditions, generation, now)
-	setBackupReady(messageContext{d, o, s}, &s.Conditions, generation, now)
-	setBackupVerified(messageContext{d, o, s}, &s.Conditions, generation, now)
 	for i := range s.Members {
 		s.Members[i].Message = AsSentences(s.Members[i].Message)
 	}

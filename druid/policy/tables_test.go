@@ -138,6 +138,15 @@ func TestBudgetAllowsNoMoreThanTheClusterCanSpare(t *testing.T) {
 	}
 }
 
+// conditionTables are the tables of the conditions that share their facts.
+var conditionTables = []struct {
+	kind string
+	rows *rules.Table[conditionFacts, conditionVerdict]
+}{
+	{v1alpha1.ConditionReady, readyRows}, {v1alpha1.ConditionAllMembersReady, allReadyRows}, {v1alpha1.ConditionProgressing, progressingRows},
+	{v1alpha1.ConditionDegraded, degradedRows},
+}
+
 func TestConditionsAreTotal(t *testing.T) {
 	for _, table := range conditionTables {
 		kind := table.kind

@@ -22,7 +22,7 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(bucket.Main(m)) }
 
-// minPart is the smalso that they do not that S3 takes, but for the last.
+// minPart is the smallest that S3 takes, but for the last.
 const minPart = 5 << 20
 
 // quick has small pages and short waits. Its stall is still long for a busy machine: where a test waits for it, it is
