@@ -81,7 +81,7 @@ var defrags = rules.New(DefragWait, []rules.Row[DefragFacts, DefragVerdict]{
 		Why: "the size of a database is unknown, so the next member cannot be determined"},
 	{Name: "alone-unscheduled", When: DefragFacts{Alone: rules.Yes | rules.Unknown, Scheduled: notYes}, Verdict: DefragWait,
 		Why: "a defragmentation stops all reads and writes of a cluster with one member, so it needs a configured window"},
-	{Name: "record-not-firm", When: DefragFacts{Authoritative: notYes}, Verdict: DefragWait,
+	{Name: "record-not-authoritative", When: DefragFacts{Authoritative: notYes}, Verdict: DefragWait,
 		Why: "the members are certain only with a cluster record that was read just now, has the phase Formed and lists the deciding member"},
 	{Name: "leadership-moved", When: DefragFacts{Leads: notYes}, Verdict: DefragWait,
 		Why: "another agent might lead now and defragment another member"},

@@ -148,7 +148,7 @@ type DrainDecision = rules.Decision[DrainVerdict]
 
 // drains is the complete policy on the removal of a member. The first match wins. The default is to wait.
 var drains = rules.New(DrainWait, []rules.Row[DrainFacts, DrainVerdict]{
-	{Name: "record-not-firm", When: DrainFacts{Authoritative: notYes}, Verdict: DrainWait,
+	{Name: "record-not-authoritative", When: DrainFacts{Authoritative: notYes}, Verdict: DrainWait,
 		Why: "a removal needs a cluster record that was read just now, has the phase Formed and lists the deciding member"},
 	{Name: "mark-unread", When: DrainFacts{Mark: MarkUnreadable | MarkUnknown}, Verdict: DrainWait,
 		Why: "a drain request that cannot be read requests nothing and cancels nothing"},

@@ -43,7 +43,7 @@ const (
 var removals = rules.New(Keep, []rules.Row[RemovalFacts, RemovalVerdict]{
 	{Name: "self", When: RemovalFacts{Self: rules.Yes | rules.Unknown}, Verdict: Keep,
 		Why: "a member does not remove itself; a leader that is to be removed moves leadership first"},
-	{Name: "record-not-firm", When: RemovalFacts{Authoritative: rules.No | rules.Unknown}, Verdict: Keep,
+	{Name: "record-not-authoritative", When: RemovalFacts{Authoritative: rules.No | rules.Unknown}, Verdict: Keep,
 		Why: "a removal needs a cluster record that was read just now, has the phase Formed and lists the deciding member"},
 	{Name: "desired-unknown", When: RemovalFacts{Desired: rules.Unknown}, Verdict: Keep,
 		Why: "an unknown state removes no member"},
@@ -99,7 +99,7 @@ var promotions = rules.New(WaitPromote, []rules.Row[PromotionFacts, PromotionVer
 		Why: "the member is a voter already"},
 	{Name: "unstarted", When: PromotionFacts{Kind: LearnerUnstarted}, Verdict: WaitPromote,
 		Why: "a learner that has not published its name has not caught up"},
-	{Name: "record-not-firm", When: PromotionFacts{Kind: LearnerStarted, Authoritative: rules.No | rules.Unknown}, Verdict: WaitPromote,
+	{Name: "record-not-authoritative", When: PromotionFacts{Kind: LearnerStarted, Authoritative: rules.No | rules.Unknown}, Verdict: WaitPromote,
 		Why: "a member that is not certainly desired is not promoted"},
 	{Name: "quorum-grows", When: PromotionFacts{Kind: LearnerStarted, Voters: MoreVoters}, Verdict: PromoteMember,
 		Why: "etcd itself checks that the learner has caught up"},
@@ -145,7 +145,7 @@ type DepartureFacts struct {
 // that stay. Otherwise the leader's agent removes members by the table drains. If no member of the EtcdCluster leads
 // or can lead, there is no such agent. The first match wins. The default is to wait.
 var departures = rules.New(DrainWait, []rules.Row[DepartureFacts, DrainVerdict]{
-	{Name: "record-not-firm", When: DepartureFacts{Authoritative: notYes}, Verdict: DrainWait,
+	{Name: "record-not-authoritative", When: DepartureFacts{Authoritative: notYes}, Verdict: DrainWait,
 		Why: "a member leaves only with a cluster record that was read just now, has the phase Formed, says that all members leave, and lists the member"},
 	{Name: "mark-unread", When: DepartureFacts{Mark: MarkUnreadable | MarkUnknown}, Verdict: DrainWait,
 		Why: "a drain request that cannot be read requests nothing"},

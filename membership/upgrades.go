@@ -89,9 +89,9 @@ const (
 
 // upgrades is the complete policy on a request to compare the members during a version change. The first match wins.
 var upgrades = rules.New(UpgradeWait, []rules.Row[UpgradeFacts, UpgradeVerdict]{
-	{Name: "record-not-firm", When: UpgradeFacts{Authoritative: rules.No | rules.Unknown}, Verdict: UpgradeWait,
+	{Name: "record-not-authoritative", When: UpgradeFacts{Authoritative: rules.No | rules.Unknown}, Verdict: UpgradeWait,
 		Why: "the request might belong to another raft group, so it is not answered"},
-	{Name: "members-not-heard", When: UpgradeFacts{Authoritative: rules.Yes, Whole: rules.No | rules.Unknown}, Verdict: UpgradeReport,
+	{Name: "members-not-renewing", When: UpgradeFacts{Authoritative: rules.Yes, Whole: rules.No | rules.Unknown}, Verdict: UpgradeReport,
 		Why: "a member does not respond or is not a voter"},
 	{Name: "announced-in-vain", When: UpgradeFacts{Authoritative: rules.Yes, Whole: rules.Yes, Course: CourseOn, Announced: AnnouncedThis | AnnouncedOther, Reached: rules.No}, Verdict: UpgradeCancel,
 		Why: "no member runs the announced minor version, and no downgrade is requested"},

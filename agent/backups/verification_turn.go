@@ -75,7 +75,7 @@ var verificationRules = rules.New(Wait, []rules.Row[VerificationFacts, Verdict]{
 		Why: "a verification without a result is retried after a pause"},
 	{Name: "never-verified", When: VerificationFacts{Turn: TurnOurs, Reported: ReportedNever, Resting: rules.No}, Verdict: VerifyBackups,
 		Why: "the backups were never verified"},
-	{Name: "maybe-mended", When: VerificationFacts{Turn: TurnOurs, Reported: ReportedBroken, Resting: rules.No, Newer: rules.Yes}, Verdict: VerifyBackups,
+	{Name: "maybe-repaired", When: VerificationFacts{Turn: TurnOurs, Reported: ReportedBroken, Resting: rules.No, Newer: rules.Yes}, Verdict: VerifyBackups,
 		Why: "the backups were invalid, and there is a new full backup"},
 	{Name: "verification-due", When: VerificationFacts{Turn: TurnOurs, Reported: ReportedVerified | ReportedBroken, Resting: rules.No, Due: rules.Yes}, Verdict: VerifyBackups,
 		Why: "the schedule requires it"},

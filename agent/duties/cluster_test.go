@@ -329,7 +329,7 @@ func TestASupersededLeaderRemovesNoOne(t *testing.T) {
 	leader := c.mustLead()
 	c.leases(leader, []string{leader})
 	c.duties(leader, "another Pod's")
-	c.decided("record-not-firm")
+	c.decided("record-not-authoritative")
 	// The wait is twice what a rightful leader needs for the first removal.
 	timer := time.NewTimer(2 * grace)
 	<-timer.C
@@ -347,7 +347,7 @@ func TestARecordOfAnotherClusterIsNotTouched(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.duties(leader, "mine")
-	c.decided("record-not-firm")
+	c.decided("record-not-authoritative")
 	timer := time.NewTimer(2 * grace)
 	<-timer.C
 	after, _, err := c.store.Record(t.Context())

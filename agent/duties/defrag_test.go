@@ -363,9 +363,9 @@ func TestNoOneIsDefragmentedUnlessAllIsWell(t *testing.T) {
 	stop()
 
 	superseded := d.agentUntil(leader, "pod-of-a-successor")
-	before := d.decisionsOf("record-not-firm")
+	before := d.decisionsOf("record-not-authoritative")
 	d.setPolicy(well)
-	d.decidedDefrag("record-not-firm", before)
+	d.decidedDefrag("record-not-authoritative", before)
 	superseded()
 	if done := d.done(); len(done) != 0 {
 		t.Fatalf("a superseded agent defragmented %+v", done)

@@ -204,7 +204,7 @@ func TestAnAlarmStaysUntilItCanBeCured(t *testing.T) {
 	d.setPolicy(func(p *DefragPolicy) { cured(p); p.Nospace.Enabled = rules.No })
 	revision := d.fill(same)
 	var stop func()
-	d.waitsBy("left-to-a-person", func() { stop = d.agentUntil("demo-a", podUID("demo-a")) })
+	d.waitsBy("manual-action", func() { stop = d.agentUntil("demo-a", podUID("demo-a")) })
 	d.waitsBy("history-kept", func() { d.setPolicy(func(p *DefragPolicy) { cured(p); p.Nospace.Compact = rules.No }) })
 	d.waitsBy("history-recent", func() { d.setPolicy(func(p *DefragPolicy) { cured(p); p.Nospace.Window = time.Hour }) })
 	d.waitsBy("corrupt", func() {

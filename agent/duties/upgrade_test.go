@@ -144,7 +144,7 @@ func TestASupersededAgentComparesNoOne(t *testing.T) {
 	leader := d.mustLead()
 	decided := d.startUpgrading(leader, "another Pod's")
 	orderUpgrade(t, d.admin.CoordinationV1().Leases(d.namespace), leases.UpgradeOrder{Nonce: "first", Version: "3.7.3"})
-	d.eventually("the record is not firm", func() error { return decided("record-not-firm") })
+	d.eventually("the record is not firm", func() error { return decided("record-not-authoritative") })
 	if record, _, err := d.store.Record(t.Context()); err != nil || record.Upgrade.Answer != (leases.UpgradeAnswer{}) {
 		t.Errorf("answered %+v, %v", record.Upgrade.Answer, err)
 	}

@@ -103,7 +103,7 @@ var readyRows = rules.New(notDecided, []rules.Row[conditionFacts, conditionVerdi
 
 // allReadyRows decide condition AllMembersReady.
 var allReadyRows = rules.New(notDecided, []rules.Row[conditionFacts, conditionVerdict]{
-	{Name: "paused-nobody-ready", When: conditionFacts{resting: restingPaused}, Verdict: conditionVerdict{metav1.ConditionFalse, v1alpha1.ReasonPaused}},
+	{Name: "paused-none-ready", When: conditionFacts{resting: restingPaused}, Verdict: conditionVerdict{metav1.ConditionFalse, v1alpha1.ReasonPaused}},
 	{Name: "all-ready", When: conditionFacts{readiness: readinessAll}, Verdict: conditionVerdict{metav1.ConditionTrue, v1alpha1.ReasonAllReady}},
 	{Name: "not-ready", When: conditionFacts{readiness: readinessNot}, Verdict: conditionVerdict{metav1.ConditionFalse, v1alpha1.ReasonMembersNotReady}},
 	{Name: "not-known", When: conditionFacts{readiness: readinessUnknown}, Verdict: conditionVerdict{metav1.ConditionUnknown, v1alpha1.ReasonMembersUnknown}},
@@ -111,12 +111,12 @@ var allReadyRows = rules.New(notDecided, []rules.Row[conditionFacts, conditionVe
 
 // progressingRows decide condition Progressing.
 var progressingRows = rules.New(notDecided, []rules.Row[conditionFacts, conditionVerdict]{
-	{Name: "leaves-the-others", When: conditionFacts{progress: progressLeaving}, Verdict: conditionVerdict{metav1.ConditionTrue, v1alpha1.ReasonLeavingJoinedCluster}},
+	{Name: "leaves-joined-cluster", When: conditionFacts{progress: progressLeaving}, Verdict: conditionVerdict{metav1.ConditionTrue, v1alpha1.ReasonLeavingJoinedCluster}},
 	{Name: "record-blocked", When: conditionFacts{record: RecordForeign | RecordUnreadable}, Verdict: conditionVerdict{metav1.ConditionFalse, v1alpha1.ReasonClusterRecordInvalid}},
 	{Name: "paused", When: conditionFacts{resting: restingPaused}, Verdict: conditionVerdict{metav1.ConditionFalse, v1alpha1.ReasonPaused}},
 	{Name: "pause-begins", When: conditionFacts{resting: restingBegins}, Verdict: conditionVerdict{metav1.ConditionTrue, v1alpha1.ReasonPausing}},
 	{Name: "pause-blocked", When: conditionFacts{resting: restingBlocked}, Verdict: conditionVerdict{metav1.ConditionFalse, v1alpha1.ReasonPauseBlocked}},
-	{Name: "group-to-be-born", When: conditionFacts{record: RecordAbsent | RecordForming, formed: rules.No}, Verdict: conditionVerdict{metav1.ConditionTrue, v1alpha1.ReasonForming}},
+	{Name: "group-not-formed", When: conditionFacts{record: RecordAbsent | RecordForming, formed: rules.No}, Verdict: conditionVerdict{metav1.ConditionTrue, v1alpha1.ReasonForming}},
 	{Name: "resumes", When: conditionFacts{record: usableRecord, quorumState: quorumStateLost | quorumStateUnclear, resting: restingResumes}, Verdict: conditionVerdict{metav1.ConditionTrue, v1alpha1.ReasonResuming}},
 	{Name: "member-leaves", When: conditionFacts{record: RecordAbsent | usableRecord, shrinking: shrinkingGoes}, Verdict: conditionVerdict{metav1.ConditionTrue, v1alpha1.ReasonScalingDown}},
 	{Name: "member-cannot-leave", When: conditionFacts{record: RecordAbsent | usableRecord, shrinking: shrinkingBlocked}, Verdict: conditionVerdict{metav1.ConditionFalse, v1alpha1.ReasonScaleDownBlocked}},
@@ -126,10 +126,10 @@ var progressingRows = rules.New(notDecided, []rules.Row[conditionFacts, conditio
 	{Name: "version-changes-blocked", When: conditionFacts{record: RecordAbsent | usableRecord, progress: progressNone | progressRepairing, rolling: rollingUpgradeBlocked}, Verdict: conditionVerdict{metav1.ConditionFalse, v1alpha1.ReasonUpgradeBlocked}},
 	{Name: "agents-outdated", When: conditionFacts{record: RecordAbsent | usableRecord, progress: progressNone | progressRepairing, rolling: agentsGo}, Verdict: conditionVerdict{metav1.ConditionTrue, v1alpha1.ReasonUpdatingAgents}},
 	{Name: "agents-outdated-blocked", When: conditionFacts{record: RecordAbsent | usableRecord, progress: progressNone | progressRepairing, rolling: agentsBlocked}, Verdict: conditionVerdict{metav1.ConditionFalse, v1alpha1.ReasonAgentUpdateBlocked}},
-	{Name: "members-heal", When: conditionFacts{record: RecordAbsent | usableRecord, progress: progressRepairing}, Verdict: conditionVerdict{metav1.ConditionTrue, v1alpha1.ReasonRepairingMember}},
+	{Name: "member-repaired", When: conditionFacts{record: RecordAbsent | usableRecord, progress: progressRepairing}, Verdict: conditionVerdict{metav1.ConditionTrue, v1alpha1.ReasonRepairingMember}},
 	{Name: "members-join", When: conditionFacts{record: RecordAbsent | usableRecord, progress: progressJoining}, Verdict: conditionVerdict{metav1.ConditionTrue, v1alpha1.ReasonScalingUp}},
-	{Name: "others-remain", When: conditionFacts{record: RecordAbsent | usableRecord, progress: progressShared}, Verdict: conditionVerdict{metav1.ConditionFalse, v1alpha1.ReasonExternalMembersPresent}},
-	{Name: "others-leave", When: conditionFacts{record: RecordAbsent | usableRecord, progress: progressParting}, Verdict: conditionVerdict{metav1.ConditionTrue, v1alpha1.ReasonRemovingExternalMembers}},
+	{Name: "external-members-remain", When: conditionFacts{record: RecordAbsent | usableRecord, progress: progressShared}, Verdict: conditionVerdict{metav1.ConditionFalse, v1alpha1.ReasonExternalMembersPresent}},
+	{Name: "external-members-leave", When: conditionFacts{record: RecordAbsent | usableRecord, progress: progressParting}, Verdict: conditionVerdict{metav1.ConditionTrue, v1alpha1.ReasonRemovingExternalMembers}},
 	{Name: "up-to-date", When: conditionFacts{record: RecordAbsent | usableRecord, progress: progressNone, shrinking: shrinkingNone, rolling: rollingNone}, Verdict: conditionVerdict{metav1.ConditionFalse, v1alpha1.ReasonReconciled}},
 })
 

@@ -312,7 +312,7 @@ func TestOneMemberAtATimeWhateverTheReason(t *testing.T) {
 			"LabelPod leaving c-a serving=false", "DeletePod volume-lost c-a",
 		}},
 		"a deleted claim while the leader's agent is asked: the request is taken back": {2, []func(*Observed){slot, marked(leases.RemovalRequested), lost(0)}, []string{
-			"WithdrawRemoval hindered-request c-c",
+			"WithdrawRemoval blocked-request c-c",
 		}},
 		"a deleted claim while the leader's agent removes another: its Pod is held": {2, []func(*Observed){slot, marked(leases.RemovalBegun), lost(0)}, []string{}},
 		"a deleted claim of the one that goes": {2, []func(*Observed){slot, marked(leases.RemovalBegun), lost(2)}, []string{
@@ -329,11 +329,11 @@ func TestOneMemberAtATimeWhateverTheReason(t *testing.T) {
 		}},
 		"a removal that was claimed under an order of before: no other is asked for": {2, []func(*Observed){slot, marked(leases.RemovalRequested), func(o *Observed) {
 			o.Members[0].Reports.Removal = leases.RemovalRequest{State: leases.RemovalBegun, Mark: "x", ClusterID: "9"}
-		}}, []string{"WithdrawRemoval hindered-request c-c"}},
+		}}, []string{"WithdrawRemoval blocked-request c-c"}},
 		"a voter by the list whose new Lease is silent: the others are looked at": {2, []func(*Observed){slot, marked(leases.RemovalRequested), down(0), voters("c-a", "c-b", "c-c"), func(o *Observed) {
 			o.Members[2].Reports = leases.Member{Removal: o.Members[2].Reports.Removal, PodUID: "pod-c-c", VolumeUID: "claim-c-c"}
 			o.Members[2].Voter, o.BudgetMin = false, 2
-		}}, []string{"WithdrawRemoval hindered-request c-c"}},
+		}}, []string{"WithdrawRemoval blocked-request c-c"}},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

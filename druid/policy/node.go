@@ -185,7 +185,7 @@ var orphanRows = rules.New(orphanKeep, []rules.Row[orphanFacts, orphanVerdict]{
 		Why: "its Pod will start the learner or replace it"},
 	{Name: "desired-not-coming", When: orphanFacts{usable: rules.Yes, listed: rules.Yes, removalAcknowledged: rules.No, unstarted: rules.Yes, lingers: rules.Yes, marked: rules.No}, Verdict: orphanMark,
 		Why: "its Pod has not come up for long, and is not the one that added the learner: the leader's agent removes the learner"},
-	{Name: "desired-not-coming-told", When: orphanFacts{usable: rules.Yes, listed: rules.Yes, removalAcknowledged: rules.No, unstarted: rules.Yes, lingers: rules.Yes, marked: rules.Yes}, Verdict: orphanKeep,
+	{Name: "desired-not-coming-reported", When: orphanFacts{usable: rules.Yes, listed: rules.Yes, removalAcknowledged: rules.No, unstarted: rules.Yes, lingers: rules.Yes, marked: rules.Yes}, Verdict: orphanKeep,
 		Why: "the leader's agent knows"},
 	{Name: "status-only", When: orphanFacts{usable: rules.Yes, listed: rules.No, removalAcknowledged: rules.No, objects: rules.No}, Verdict: orphanKeep,
 		Why: "an entry of the status goes with the name in the record"},

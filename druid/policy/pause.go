@@ -98,7 +98,7 @@ var pauseRows = rules.New(pauseNone, []rules.Row[pauseFacts, pause]{
 		Why: "its kubelet ends it"},
 	{Name: "pod-not-ours", When: pauseFacts{asked: rules.Yes, record: RecordFormed, names: lastMembersOne, alone: aloneYes | aloneUnknown, pod: PodForeign | PodEnded}, Verdict: pauseWait,
 		Why: "another rule deletes it, or reports it"},
-	{Name: "keeper-away", When: pauseFacts{asked: rules.Yes, record: RecordFormed, names: lastMembersOne, alone: aloneYes | aloneUnknown, pod: PodLive | PodTerminating, lastMember: lastMemberAway}, Verdict: pauseHeld,
+	{Name: "last-member-away", When: pauseFacts{asked: rules.Yes, record: RecordFormed, names: lastMembersOne, alone: aloneYes | aloneUnknown, pod: PodLive | PodTerminating, lastMember: lastMemberAway}, Verdict: pauseHeld,
 		Why: "no one would end the Pod; and a node that is merely away comes back"},
 	{Name: "after-slot", When: pauseFacts{asked: rules.Yes, record: RecordFormed, names: lastMembersOne, alone: aloneYes | aloneUnknown, slot: anySlot &^ slotFree}, Verdict: pauseWait,
 		Why: "a member leaves or replaces itself"},
@@ -108,9 +108,9 @@ var pauseRows = rules.New(pauseNone, []rules.Row[pauseFacts, pause]{
 		Why: "its claim was deleted: the data would go with the Pod"},
 	{Name: "group-not-known", When: pauseFacts{asked: rules.Yes, record: RecordFormed, names: lastMembersOne, alone: aloneUnknown, slot: slotFree, pod: PodLive, volume: rules.Yes}, Verdict: pauseWait,
 		Why: "the leader's agent publishes the list of members"},
-	{Name: "keeper-not-ready", When: pauseFacts{asked: rules.Yes, record: RecordFormed, names: lastMembersOne, alone: aloneYes, slot: slotFree, pod: PodLive, volume: rules.Yes, lastMember: lastMemberStays}, Verdict: pauseHeld,
+	{Name: "last-member-not-ready", When: pauseFacts{asked: rules.Yes, record: RecordFormed, names: lastMembersOne, alone: aloneYes, slot: slotFree, pod: PodLive, volume: rules.Yes, lastMember: lastMemberStays}, Verdict: pauseHeld,
 		Why: "whether its data is whole is not known"},
-	{Name: "keeper-comes", When: pauseFacts{asked: rules.Yes, record: RecordFormed, names: lastMembersOne, alone: aloneYes, slot: slotFree, pod: PodLive, volume: rules.Yes, lastMember: lastMemberComes}, Verdict: pauseWait,
+	{Name: "last-member-starts", When: pauseFacts{asked: rules.Yes, record: RecordFormed, names: lastMembersOne, alone: aloneYes, slot: slotFree, pod: PodLive, volume: rules.Yes, lastMember: lastMemberComes}, Verdict: pauseWait,
 		Why: "its etcd is about to be ready, or not known to be"},
 	{Name: "not-saved", When: pauseFacts{asked: rules.Yes, record: RecordFormed, names: lastMembersOne, alone: aloneYes, slot: slotFree, pod: PodLive, volume: rules.Yes, lastMember: lastMemberReady | lastMemberIdle, saved: savedFailing}, Verdict: pauseHeld,
 		Why: "the backup fails, and the member holds the only good copy"},
@@ -229,7 +229,7 @@ func savedOf(m Member, d Desired, o Observed) saving {
 // holdingWords say what keeps the last member's Pod, and what a person can do.
 func holdingMessage(rule string, m Member) string {
 	switch rule {
-	case "keeper-away":
+	case "last-member-away":
 		return "it is on an unreachable node"
 	case "volume-lost":
 		return "its PersistentVolumeClaim was deleted, and the data would go with its Pod; save it, for example with an EtcdSnapshot"

@@ -57,7 +57,7 @@ var records = rules.New(orderNothing, []rules.Row[recordFacts, order]{
 	{Name: "record-unreadable", When: recordFacts{record: RecordUnreadable}, Verdict: orderNothing},
 	{Name: "record-recovering", When: recordFacts{record: RecordRecovering}, Verdict: orderNothing},
 	{Name: "record-paused", When: recordFacts{record: RecordAbsent, evidence: evidenceNone, names: namesNone}, Verdict: orderNothing},
-	{Name: "record-born", When: recordFacts{record: RecordAbsent, evidence: evidenceNone}, Verdict: orderBootstrap},
+	{Name: "record-newly-formed", When: recordFacts{record: RecordAbsent, evidence: evidenceNone}, Verdict: orderBootstrap},
 	{Name: "record-lost", When: recordFacts{record: RecordAbsent, evidence: evidenceTraces | evidenceLease | evidenceStatus}, Verdict: orderRecreate},
 	{Name: "record-rolled-back", When: recordFacts{record: RecordForming, evidence: evidenceStatus}, Verdict: orderRestore},
 	{Name: "record-identified", When: recordFacts{record: RecordFormed, known: rules.No, evidence: evidenceLease | evidenceStatus}, Verdict: orderRestore},

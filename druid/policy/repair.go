@@ -142,7 +142,7 @@ var restartRows = rules.New(wait, []rules.Row[restartFacts, verdict]{
 		Why: "etcd is ready, or has time left to become so"},
 	{Name: "no-pod-to-restart", When: restartFacts{stuck: rules.Yes, pod: anyPod &^ (PodUnstarted | PodLive)}, Verdict: keep,
 		Why: "there is nothing to restart"},
-	{Name: "restart-cures-nothing", When: restartFacts{stuck: rules.Yes, pod: PodUnstarted | PodLive, waits: rules.Yes}, Verdict: keep,
+	{Name: "restart-does-not-help", When: restartFacts{stuck: rules.Yes, pod: PodUnstarted | PodLive, waits: rules.Yes}, Verdict: keep,
 		Why: "the agent says what it waits for, or an image cannot be had"},
 	{Name: "restart-without-node", When: restartFacts{stuck: rules.Yes, pod: PodUnstarted | PodLive, waits: rules.No, node: anyNode &^ NodeReady}, Verdict: keep,
 		Why: "no one would end the Pod; and a node that is merely away comes back"},

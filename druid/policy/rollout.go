@@ -58,7 +58,7 @@ var rolloutRows = rules.New(wait, []rules.Row[rolloutFacts, verdict]{
 		Why: "it is what the spec asks for, as far as is known"},
 	{Name: "pod-not-there", When: rolloutFacts{pod: anyPod &^ (PodUnscheduled | PodUnstarted | PodLive)}, Verdict: keep,
 		Why: "the Pod that comes is what the spec asks for"},
-	{Name: "pod-untold", When: rolloutFacts{make: MakeUnmarked}, Verdict: mark,
+	{Name: "pod-not-reported", When: rolloutFacts{make: MakeUnmarked}, Verdict: mark,
 		Why: "it is taken for what the spec asks for: what is not known replaces nothing"},
 	{Name: "pod-leaves", When: rolloutFacts{make: MakeOutdated, leaves: rules.Yes}, Verdict: keep,
 		Why: "its member is on its way out, or the cluster is to be paused"},

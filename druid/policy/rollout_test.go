@@ -215,7 +215,7 @@ func TestRollout(t *testing.T) {
 					o.Members[i].Make = MakeUnmarked
 				}
 			}),
-			want:   []string{"AdoptPod pod-untold c-a", "AdoptPod pod-untold c-b", "AdoptPod pod-untold c-c"},
+			want:   []string{"AdoptPod pod-not-reported c-a", "AdoptPod pod-not-reported c-b", "AdoptPod pod-not-reported c-c"},
 			reason: v1alpha1.ReasonReconciled,
 		},
 	}

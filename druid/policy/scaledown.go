@@ -87,7 +87,7 @@ var removalRequests = rules.New(drainNothing, []rules.Row[drainFacts, drain]{
 	{Name: "mark-unreadable", When: drainFacts{record: RecordFormed, slot: slotTaken, mark: markUnknown}, Verdict: drainWait},
 	{Name: "reverted-request", When: drainFacts{record: RecordFormed, excess: rules.No, slot: slotTaken, mark: markRequested}, Verdict: drainTakeBack},
 	{Name: "reverted", When: drainFacts{record: RecordFormed, excess: rules.No, slot: slotTaken}, Verdict: drainClose},
-	{Name: "hindered-request", When: drainFacts{record: RecordFormed, excess: rules.Yes, slot: slotTaken, mark: markRequested, removalGate: removalBlocked}, Verdict: drainTakeBack},
+	{Name: "blocked-request", When: drainFacts{record: RecordFormed, excess: rules.Yes, slot: slotTaken, mark: markRequested, removalGate: removalBlocked}, Verdict: drainTakeBack},
 	{Name: "hindered", When: drainFacts{record: RecordFormed, excess: rules.Yes, slot: slotTaken, removalGate: removalBlocked}, Verdict: drainClose},
 	{Name: "requested", When: drainFacts{record: RecordFormed, excess: rules.Yes, slot: slotTaken, mark: markRequested}, Verdict: drainWait},
 	{Name: "others-unknown", When: drainFacts{record: RecordFormed, excess: rules.Yes, slot: slotTaken, removalGate: removalUnknown | removalNotNeeded | removalBackupFailing}, Verdict: drainWait},

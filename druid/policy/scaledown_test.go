@@ -220,7 +220,7 @@ func TestScaleDownSteps(t *testing.T) {
 		"reverted after it was removed":        {three, all(slot, hidden, marked(leases.RemovalDone, "m")), []string{"StrikeName removed c-c"}},
 		"another goes down before it is asked": {one, all(slot, hidden, down(0)), []string{"FreeSlot hindered c-c"}},
 		"another goes down while it is asked": {one, all(slot, hidden, marked(leases.RemovalRequested, "m"), down(0)), []string{
-			"WithdrawRemoval hindered-request c-c",
+			"WithdrawRemoval blocked-request c-c",
 		}},
 		"it has no vote, so the others may be down": {one, all(slot, hidden, down(0), func(o *Observed) {
 			o.Members[2].Reports.Role, o.Members[2].Voter, o.BudgetMin = leases.RoleLearner, false, 2

@@ -221,5 +221,5 @@ func TestGravityNamesEveryReason(t *testing.T) {
 func ExampleDesired() {
 	steps := Steps(Desired{Replicas: 3}, Observed{RecordState: RecordAbsent})
 	fmt.Println(steps[0].Kind, steps[0].Rule, steps[0].Draw)
-	// Output: CreateRecord record-born 3
+	// Output: CreateRecord record-newly-formed 3
 }
