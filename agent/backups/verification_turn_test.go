@@ -50,12 +50,12 @@ func TestOneMemberProves(t *testing.T) {
 		dead   map[uint64]bool
 		want   map[uint64]Turn
 	}{
-		"the smallest follows": {3, all, nil, map[uint64]Turn{1: TurnOurs, 2: TurnOthers, 3: TurnOthers, 9: TurnOthers}},
-		"the smallest leads":   {1, all, nil, map[uint64]Turn{1: TurnOthers, 2: TurnOurs, 3: TurnOthers}},
-		"the smallest is dead": {3, all, map[uint64]bool{1: true}, map[uint64]Turn{2: TurnOurs, 3: TurnOthers}},
-		"all followers are dead":              {3, all, map[uint64]bool{1: true, 2: true}, map[uint64]Turn{3: TurnOurs}},
-		"alone":                               {1, all[1:2], nil, map[uint64]Turn{1: TurnOurs}},
-		"a learner is not one of these":       {1, all[1:2], map[uint64]bool{1: true}, map[uint64]Turn{7: TurnOthers}},
+		"the smallest follows":          {3, all, nil, map[uint64]Turn{1: TurnOurs, 2: TurnOthers, 3: TurnOthers, 9: TurnOthers}},
+		"the smallest leads":            {1, all, nil, map[uint64]Turn{1: TurnOthers, 2: TurnOurs, 3: TurnOthers}},
+		"the smallest is dead":          {3, all, map[uint64]bool{1: true}, map[uint64]Turn{2: TurnOurs, 3: TurnOthers}},
+		"all followers are dead":        {3, all, map[uint64]bool{1: true, 2: true}, map[uint64]Turn{3: TurnOurs}},
+		"alone":                         {1, all[1:2], nil, map[uint64]Turn{1: TurnOurs}},
+		"a learner is not one of these": {1, all[1:2], map[uint64]bool{1: true}, map[uint64]Turn{7: TurnOthers}},
 	} {
 		for self, want := range test.want {
 			if got := turnOf(self, test.leader, test.voters, func(v voter) bool { return !test.dead[v.id] }); got != want {
