@@ -197,7 +197,7 @@ const (
 	annotationVerifiedFull   = Prefix + "verified-full"
 	annotationVerifiedTo     = Prefix + "verified-revision"
 	annotationVerifiedOf     = Prefix + "verified-lineage"
-	annotationFullVerified   = Prefix + "verified-full"
+	annotationFullVerified   = Prefix + "newest-verified-full"
 	annotationBrokenObject   = Prefix + "broken-object"
 	annotationBrokenObjects  = Prefix + "broken-objects"
 	annotationVerifyTrouble  = Prefix + "verify-trouble"

@@ -20,7 +20,7 @@ type Verdict string
 const (
 	Wait        Verdict = "Wait"
 	RecordOn    Verdict = "RecordOn"
-	RecordAgain Verdict = "RecordAnew"
+	RecordAgain Verdict = "RecordAgain"
 	TakeFull    Verdict = "TakeFull"
 )
 

@@ -49,7 +49,7 @@ func (t Turn) String() string     { return turnNames[t] }
 func (t Reported) String() string { return reportedNames[t] }
 
 // VerifyBackups is the verdict to verify now. The alternative is Wait.
-const VerifyBackups Verdict = "Prove"
+const VerifyBackups Verdict = "Verify"
 
 // VerificationFacts is the complete input of DecideVerification.
 type VerificationFacts struct {

@@ -38,7 +38,7 @@ func TestBackupNamesFieldAndRange(t *testing.T) {
 		"nothing to keep":             {func(b *Backup) { b.Retention = Retention{} }, "backup.retention is empty"},
 		"two ways to keep":            {func(b *Backup) { b.Retention.Count = 1 }, "count and other fields"},
 		"less than nothing to keep":   {func(b *Backup) { b.Retention.Daily = -1 }, "a negative number"},
-		"a zone that is nowhere":      {func(b *Backup) { b.Full.TimeZone = "Europe/Atlantis" }, `time zone "Europe/Atlantis" is not known`},
+		"a zone that is nowhere":      {func(b *Backup) { b.Full.TimeZone = "Europe/Atlantis" }, `time zone "Europe/Atlantis" is unknown`},
 		"a zone per node":             {func(b *Backup) { b.Full.TimeZone = "Local" }, "can differ between nodes"},
 		"a zone in the schedule":      {func(b *Backup) { b.Full.Schedule = "TZ=x" }, "in its own field"},
 		"a schedule of four fields":   {func(b *Backup) { b.Full.Schedule = "0 0 * *" }, `schedule "0 0 * *"`},

@@ -67,9 +67,22 @@ type defragMemory struct {
 	movedAt  time.Time
 }
 
-// tendDatabases measures the databases once per interval and takes at most one step. If the agent dies or loses
-// leadership, the next leader's agent measures again and continues.
-func (r *round) tendDatabases(ctx context.Context, self Cluster, view membership.View) error {
+// databases is the duty that frees space: it defragments, and acts on the alarm NOSPACE.
+type databases struct {
+	*round
+	// sizedAt is when the sizes of the databases were last read. lastDefrag is the last decision about them.
+	sizedAt    time.Time
+	lastDefrag string
+	recovering recovering
+}
+
+// Run measures the databases once per interval and takes at most one step. If the agent dies or loses leadership, the
+// next leader's agent measures again and continues.
+func (r *databases) Run(ctx context.Context, self Cluster, view membership.View) (again bool, err error) {
+	return false, r.measured(ctx, self, view)
+}
+
+func (r *databases) measured(ctx context.Context, self Cluster, view membership.View) error {
 	if r.Defrag == nil {
 		return nil
 	}
@@ -85,7 +98,7 @@ func (r *round) tendDatabases(ctx context.Context, self Cluster, view membership
 }
 
 // defragment defragments the next fragmented database. Before the leader's database, it moves leadership.
-func (r *round) defragment(ctx context.Context, self Cluster, view membership.View, policy DefragPolicy) error {
+func (r *databases) defragment(ctx context.Context, self Cluster, view membership.View, policy DefragPolicy) error {
 	w := sizes{self: self, view: view, facts: membership.DefragFacts{
 		Enabled: policy.Enabled, Window: policy.Window, Scheduled: policy.Scheduled, Turn: membership.FragmentsUnknown, Alone: rules.Unknown,
 		Authoritative: rules.Unknown, Leads: rules.Unknown, Settled: rules.Unknown, Healthy: rules.Unknown, Room: rules.Unknown, Moved: rules.Unknown,
@@ -113,7 +126,7 @@ func (r *round) defragment(ctx context.Context, self Cluster, view membership.Vi
 }
 
 // moveFor moves leadership away, so that the database of the agent's own member can be defragmented.
-func (r *round) moveFor(ctx context.Context, w sizes, rule string) error {
+func (r *databases) moveFor(ctx context.Context, w sizes, rule string) error {
 	before := r.defrag.movedAt
 	r.defrag.movedAt = time.Now() // also when the answer is lost: it may have been done
 	err := r.moveAway(ctx, "defragment "+w.member.Name, rule)
@@ -125,7 +138,7 @@ func (r *round) moveFor(ctx context.Context, w sizes, rule string) error {
 
 // reportDefrag counts and logs a decision once per change. If a member's volume has no room, it lets the other members
 // go first.
-func (r *round) reportDefrag(ctx context.Context, w sizes, d membership.DefragDecision) {
+func (r *databases) reportDefrag(ctx context.Context, w sizes, d membership.DefragDecision) {
 	if d.Rule == "no-room" {
 		r.remember(w.member.ID, membership.DefragAttempt{Failures: 1, After: w.space})
 	}
@@ -142,7 +155,7 @@ func (r *round) remember(id uint64, a membership.DefragAttempt) {
 }
 
 // defragOne defragments the selected member if the agent's own member still leads.
-func (r *round) defragOne(ctx context.Context, w sizes) (err error) {
+func (r *databases) defragOne(ctx context.Context, w sizes) (err error) {
 	client, err := r.Dial(ctx, w.member.ClientURLs...)
 	if err != nil {
 		return err
@@ -172,7 +185,7 @@ func defragTimeout(s membership.Space) time.Duration {
 }
 
 // defragged remembers and reports the result.
-func (r *round) defragged(ctx context.Context, w sizes, took time.Duration, failed error) error {
+func (r *databases) defragged(ctx context.Context, w sizes, took time.Duration, failed error) error {
 	done := Defragmented{Member: w.member.Name, Took: took, Before: w.space, Err: failed}
 	last, left := membership.DefragAttempt{After: w.space}, failed != nil && ctx.Err() != nil
 	switch {
@@ -230,7 +243,7 @@ const noteTimeout = 5 * time.Second
 
 // noteDefrag writes the result of a defragmentation into the member's Lease, once. If the write fails, the log and the
 // metric still have the result.
-func (r *round) noteDefrag(ctx context.Context, d Defragmented) {
+func (r *databases) noteDefrag(ctx context.Context, d Defragmented) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), noteTimeout)
 	defer cancel()
 	note := leases.Defragmentation{

@@ -25,7 +25,7 @@ type sizes struct {
 
 // measure asks every voter for its sizes and its health. It uses the last read of Kubernetes and assumes that the
 // volume has room, so that it makes no Kubernetes call while nothing is due.
-func (r *round) measure(ctx context.Context, w *sizes, thresholds membership.Thresholds) {
+func (r *databases) measure(ctx context.Context, w *sizes, thresholds membership.Thresholds) {
 	spaces, health := r.space(ctx, w.view)
 	due := func(m membership.Member, s membership.Space) bool {
 		last, tried := r.defrag.attempts[m.ID]
@@ -43,7 +43,7 @@ func (r *round) measure(ctx context.Context, w *sizes, thresholds membership.Thr
 }
 
 // desiredNow takes the desired members from the record that was read last.
-func (r *round) desiredNow(w *sizes, authoritative rules.Answer) {
+func (r *databases) desiredNow(w *sizes, authoritative rules.Answer) {
 	w.facts.Authoritative = authoritative
 	w.facts.Settled = membership.Settled(w.view, r.record.Members)
 	if r.record.PendingRemoval != nil || r.record.Replacing != nil {
@@ -52,7 +52,7 @@ func (r *round) desiredNow(w *sizes, authoritative rules.Answer) {
 }
 
 // freshSizes reads the record, the Lease of the agent's own member and the Lease of the selected member again.
-func (r *round) freshSizes(ctx context.Context, w *sizes) error {
+func (r *databases) freshSizes(ctx context.Context, w *sizes) error {
 	if err := r.read(ctx); err != nil {
 		return err
 	}
@@ -84,7 +84,7 @@ func roomIn(lease leases.Member, m membership.Member, s membership.Space) rules.
 }
 
 // space asks every voter for its sizes and for a read that its database must answer.
-func (r *round) space(ctx context.Context, view membership.View) (map[uint64]membership.Space, map[uint64]rules.Answer) {
+func (r *databases) space(ctx context.Context, view membership.View) (map[uint64]membership.Space, map[uint64]rules.Answer) {
 	voters := view.Voters()
 	statuses, healths := make([]membership.Status, len(voters)), make([]rules.Answer, len(voters))
 	var group errgroup.Group
@@ -107,7 +107,7 @@ func (r *round) space(ctx context.Context, view membership.View) (map[uint64]mem
 
 // spaceOf asks one member. During a defragmentation it answers neither request (etcd 3.5.35, 3.6.16 and 3.7.3). Until
 // it has caught up afterwards, it does not answer the read.
-func (r *round) spaceOf(ctx context.Context, clusterID uint64, m membership.Member) (status membership.Status, health rules.Answer) {
+func (r *databases) spaceOf(ctx context.Context, clusterID uint64, m membership.Member) (status membership.Status, health rules.Answer) {
 	status, err := statusOf(ctx, r.Dial, clusterID, m)
 	if err != nil {
 		return membership.Status{}, rules.Unknown
@@ -122,7 +122,7 @@ func (r *round) spaceOf(ctx context.Context, clusterID uint64, m membership.Memb
 }
 
 // reads verifies that the member has applied what the cluster agreed on, and that its database answers.
-func (r *round) reads(ctx context.Context, m membership.Member) (err error) {
+func (r *databases) reads(ctx context.Context, m membership.Member) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	client, err := r.Dial(ctx, m.ClientURLs...)

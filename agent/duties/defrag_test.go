@@ -398,9 +398,9 @@ func TestNoOneIsDefragmentedUnlessAllIsWell(t *testing.T) {
 func TestAMoveThatAskedNoOneIsNotCounted(t *testing.T) {
 	c := newDrainClusterOf(t, []string{"demo-a"})
 	leader := c.mustLead()
-	var r *round
+	var r *databases
 	c.eventually("the move finds no successor", func() error {
-		r = &round{Duties: New(Options{Dial: transport.Transport{}.Etcd, Local: c.endpoint(leader), Log: slog.New(slog.DiscardHandler)})}
+		r = newRound(New(Options{Dial: transport.Transport{}.Etcd, Local: c.endpoint(leader), Log: slog.New(slog.DiscardHandler)})).databases
 		err := r.moveFor(t.Context(), sizes{}, "move-leader")
 		if errors.Is(err, ErrNoSuccessor) {
 			return nil

@@ -50,8 +50,14 @@ type draining struct {
 	reported loop.Change[string]
 }
 
-// pause returns the pause until the next look.
-func (r *round) pause() time.Duration {
+// removalRequest is the duty that removes the member in the record's slot.
+type removalRequest struct {
+	*round
+	draining draining
+}
+
+// pause returns the pause until the next look. A member that is being removed makes it short.
+func (r *removalRequest) pause() time.Duration {
 	if r.draining.slot == (leases.PendingRemoval{}) {
 		return r.poll
 	}
@@ -61,9 +67,9 @@ func (r *round) pause() time.Duration {
 	return min(drainInterval<<min(r.draining.failures, 4), maxDrainPause)
 }
 
-// drain takes the next step for the member in the record's slot, if there is one. The last known state decides whether
+// Run takes the next step for the member in the record's slot, if there is one. The last known state decides whether
 // a step is due. The step itself is decided on state that is read just before it.
-func (r *round) drain(ctx context.Context, self Cluster, view membership.View) (again bool, err error) {
+func (r *removalRequest) Run(ctx context.Context, self Cluster, view membership.View) (again bool, err error) {
 	slot := r.record.PendingRemoval
 	if slot == nil || !r.record.Lists(slot.Member) {
 		r.draining = draining{}
@@ -82,7 +88,7 @@ func (r *round) drain(ctx context.Context, self Cluster, view membership.View) (
 	return again && err == nil, err
 }
 
-func (r *round) drainStep(ctx context.Context, self Cluster, view membership.View) (again bool, err error) {
+func (r *removalRequest) drainStep(ctx context.Context, self Cluster, view membership.View) (again bool, err error) {
 	if r.markIsOld() {
 		if err := r.readMark(ctx); err != nil {
 			return false, err
@@ -106,7 +112,7 @@ func (r *round) drainStep(ctx context.Context, self Cluster, view membership.Vie
 }
 
 // markIsOld says whether the drain request must be read again before it is used.
-func (r *round) markIsOld() bool {
+func (r *removalRequest) markIsOld() bool {
 	return r.draining.awaited() || time.Since(r.draining.readAt) >= markInterval
 }
 
@@ -116,7 +122,7 @@ func (d *draining) awaited() bool {
 }
 
 // readMark reads the Lease of the member that is being removed.
-func (r *round) readMark(ctx context.Context) error {
+func (r *removalRequest) readMark(ctx context.Context) error {
 	lease, err := r.Store.Marks(ctx, r.draining.slot.Member)
 	if err != nil {
 		r.draining.readAt = time.Time{}
@@ -127,7 +133,7 @@ func (r *round) readMark(ctx context.Context) error {
 }
 
 // freshDrain reads the record and both Leases again, and says whether they are authoritative.
-func (r *round) freshDrain(ctx context.Context, self Cluster) (rules.Answer, error) {
+func (r *removalRequest) freshDrain(ctx context.Context, self Cluster) (rules.Answer, error) {
 	if err := r.read(ctx); err != nil {
 		return rules.Unknown, err
 	}
@@ -146,7 +152,7 @@ func (r *round) freshDrain(ctx context.Context, self Cluster) (rules.Answer, err
 }
 
 // reportDrain counts and logs a decision once per change.
-func (r *round) reportDrain(ctx context.Context, d membership.DrainDecision) {
+func (r *removalRequest) reportDrain(ctx context.Context, d membership.DrainDecision) {
 	if !r.draining.reported.To(d.Rule) {
 		return
 	}
@@ -155,7 +161,7 @@ func (r *round) reportDrain(ctx context.Context, d membership.DrainDecision) {
 }
 
 // step takes one step. If its answer is lost, the next look finds the result.
-func (r *round) step(ctx context.Context, w witness, d membership.DrainDecision) (again bool, err error) {
+func (r *removalRequest) step(ctx context.Context, w witness, d membership.DrainDecision) (again bool, err error) {
 	marked := Marked(d.Verdict, r.draining.lease.Removal, w.self, w.view, w.member.ID)
 	switch d.Verdict {
 	case membership.Claim:
@@ -190,7 +196,7 @@ func (r *round) moveAway(ctx context.Context, purpose, rule string) error {
 }
 
 // mark writes the drain request if the Lease is as it was read.
-func (r *round) mark(ctx context.Context, mark leases.RemovalRequest) error {
+func (r *removalRequest) mark(ctx context.Context, mark leases.RemovalRequest) error {
 	lease, err := r.Store.RequestRemoval(ctx, r.draining.slot.Member, r.draining.lease.LeaseVersion, mark)
 	if err != nil {
 		r.draining.readAt = time.Time{} // whether it was written is not known
@@ -213,7 +219,7 @@ type witness struct {
 }
 
 // witness asks every voter for its health, and the agent's own member whether it still leads.
-func (r *round) witness(ctx context.Context, self Cluster, view membership.View) witness {
+func (r *removalRequest) witness(ctx context.Context, self Cluster, view membership.View) witness {
 	w := witness{self: self, view: view, health: r.health(ctx, view), leads: r.leading(ctx, view)}
 	name := r.draining.slot.Member
 	claimed, _ := leases.ParseID(r.draining.lease.Removal.MemberID) // a mark that was read has good IDs
@@ -241,7 +247,7 @@ func (r *round) localStatus(ctx context.Context) (status membership.Status, err 
 }
 
 // drainFacts combines the state of etcd with the record and the drain request as last read.
-func (r *round) drainFacts(w witness, authoritative rules.Answer) membership.DrainFacts {
+func (r *removalRequest) drainFacts(w witness, authoritative rules.Answer) membership.DrainFacts {
 	desired := func(m membership.Member) rules.Answer {
 		return membership.Desired(m, r.record.Members, r.PeerURL)
 	}
@@ -268,7 +274,7 @@ func (r *round) drainFacts(w witness, authoritative rules.Answer) membership.Dra
 }
 
 // waited says whether a claim has been blocked for so long that the agent must revert it to requested.
-func (r *round) waited(f membership.DrainFacts) rules.Answer {
+func (r *removalRequest) waited(f membership.DrainFacts) rules.Answer {
 	free := f
 	free.Waited = rules.Yes
 	switch {

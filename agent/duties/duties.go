@@ -96,28 +96,40 @@ func New(o Options) *Duties {
 	}
 }
 
-// round is the state that one leadership keeps between looks.
+// Duty is one kind of work of the leader's agent. It keeps what it remembers for one leadership. Its facts, its act and its
+// reports are in its own file; its decision table is in package membership.
+type Duty interface {
+	// Run decides and takes at most one step. again means that the next step can follow immediately.
+	Run(ctx context.Context, self Cluster, view membership.View) (again bool, err error)
+}
+
+// round is what one leadership knows between looks, for all duties.
 type round struct {
 	*Duties
 	record  leases.Record
 	version leases.Version
 	readAt  time.Time
-	// since says when each superfluous member was first seen. removedAt is when this leader last removed one.
-	since     map[uint64]time.Time
+	// removedAt is when this leader last removed a member, for whatever reason.
 	removedAt time.Time
-	// last decision per member, so that a repeated decision is reported once.
-	last map[uint64]string
-	// draining is what is known of the member that is being removed.
-	draining draining
-	// sizedAt is when the sizes of the databases were last read. lastDefrag is the last decision about them.
-	sizedAt    time.Time
-	lastDefrag string
-	// recovering is what is known of the revisions and of the alarm.
-	recovering recovering
-	// upgrading is what is known of the request to compare the members.
-	upgrading upgrading
 	// trouble is the error that was logged last.
 	trouble loop.Change[string]
+
+	request   *removalRequest
+	databases *databases
+	// stages are the duties in their order. The duties of a stage run only if no earlier stage failed or has a next step: nothing touches
+	// a database or a version while members change.
+	stages [][]Duty
+}
+
+func newRound(d *Duties) *round {
+	r := &round{Duties: d}
+	r.request = &removalRequest{round: r}
+	r.databases = &databases{round: r, sizedAt: time.Now()}
+	r.stages = [][]Duty{
+		{r.request, &removal{round: r, since: map[uint64]time.Time{}, last: map[uint64]string{}}},
+		{&upgrade{round: r}, r.databases},
+	}
+	return r
 }
 
 // Run works until ctx ends. It logs an error once per change and retries.
@@ -132,8 +144,8 @@ func (d *Duties) Run(ctx context.Context) error {
 // perform looks at each poll, immediately when the record changed, and immediately after a step that another step
 // follows.
 func (d *Duties) perform(ctx context.Context, versions <-chan leases.Version) error {
-	r := &round{Duties: d, since: map[uint64]time.Time{}, last: map[uint64]string{}, sizedAt: time.Now()}
-	defer r.reportAlarm(membership.NospaceDecision{})
+	r := newRound(d)
+	defer r.databases.reportAlarm(membership.NospaceDecision{})
 	for {
 		again, err := r.look(ctx)
 		r.note(ctx, err)
@@ -148,7 +160,7 @@ func (d *Duties) perform(ctx context.Context, versions <-chan leases.Version) er
 
 // rest waits until the next look is due. It returns false if ctx ended.
 func (r *round) rest(ctx context.Context, versions <-chan leases.Version) bool {
-	timer := time.NewTimer(r.pause())
+	timer := time.NewTimer(r.request.pause())
 	defer timer.Stop()
 	for {
 		select {
@@ -186,11 +198,16 @@ func (r *round) look(ctx context.Context) (again bool, err error) {
 	if err := r.publish(ctx, self, list); err != nil {
 		return false, err
 	}
-	again, err = r.drain(ctx, self, view)
-	if err = errors.Join(err, r.removeSuperfluous(ctx, self, view)); again || err != nil {
-		return again, err
+	for _, stage := range r.stages {
+		for _, duty := range stage {
+			more, failed := duty.Run(ctx, self, view)
+			again, err = again || more, errors.Join(err, failed)
+		}
+		if again || err != nil {
+			break
+		}
 	}
-	return false, errors.Join(r.upgrade(ctx, self, view), r.tendDatabases(ctx, self, view))
+	return again, err
 }
 
 // read gets the record. If the record cannot be read, the duties have nothing to act on.

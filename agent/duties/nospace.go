@@ -29,7 +29,7 @@ type NospacePolicy struct {
 	Quota int64
 }
 
-// curing is what one leadership knows of the key space and of the alarm.
+// recovering is what one leadership knows of the key space and of the alarm.
 type recovering struct {
 	// seen has revisions and when they were seen first, oldest first. At most one is older than the window.
 	seen []seenRevision
@@ -67,7 +67,7 @@ func (c *recovering) aged(now time.Time, window time.Duration) (aged, newest int
 
 // nospace takes the next step for etcd's alarms. acted reports whether it changed something. The progress is read from
 // etcd: the alarms, the compacted revision and the sizes of the files.
-func (r *round) nospace(ctx context.Context, self Cluster, view membership.View, policy DefragPolicy) (acted bool, err error) {
+func (r *databases) nospace(ctx context.Context, self Cluster, view membership.View, policy DefragPolicy) (acted bool, err error) {
 	status, err := r.localStatus(ctx)
 	if err != nil {
 		return false, err
@@ -94,7 +94,7 @@ func (r *round) nospace(ctx context.Context, self Cluster, view membership.View,
 }
 
 // applyNospace carries out the decision.
-func (r *round) applyNospace(ctx context.Context, c alarmState, d membership.NospaceDecision) (acted bool, err error) {
+func (r *databases) applyNospace(ctx context.Context, c alarmState, d membership.NospaceDecision) (acted bool, err error) {
 	switch d.Verdict {
 	case membership.NospaceCompact:
 		return true, r.compactHistory(ctx, c.target)
@@ -110,7 +110,7 @@ func (r *round) applyNospace(ctx context.Context, c alarmState, d membership.Nos
 }
 
 // compactHistory discards the revisions older than revision. It succeeds if they are compacted already.
-func (r *round) compactHistory(ctx context.Context, revision int64) (err error) {
+func (r *databases) compactHistory(ctx context.Context, revision int64) (err error) {
 	client, err := r.Dial(ctx, r.Local)
 	if err != nil {
 		return err
@@ -130,7 +130,7 @@ func (r *round) compactHistory(ctx context.Context, revision int64) (err error) 
 }
 
 // disarm clears the alarms NOSPACE member by member, so that alarms of other kinds stay.
-func (r *round) disarm(ctx context.Context, raised []membership.Alarm) (err error) {
+func (r *databases) disarm(ctx context.Context, raised []membership.Alarm) (err error) {
 	client, err := r.Dial(ctx, r.Local)
 	if err != nil {
 		return err
@@ -155,7 +155,7 @@ func (r *round) disarm(ctx context.Context, raised []membership.Alarm) (err erro
 
 // noteNospace counts, logs and reports a decision once per change. It also reports decisions to wait, because etcd
 // refuses writes meanwhile and you might have to act.
-func (r *round) noteNospace(ctx context.Context, c alarmState, d membership.NospaceDecision) {
+func (r *databases) noteNospace(ctx context.Context, c alarmState, d membership.NospaceDecision) {
 	if r.recovering.last.Rule == d.Rule {
 		return
 	}
@@ -175,7 +175,7 @@ func (r *round) noteNospace(ctx context.Context, c alarmState, d membership.Nosp
 }
 
 // reportAlarm reports the decision if it differs from the last one.
-func (r *round) reportAlarm(d membership.NospaceDecision) {
+func (r *databases) reportAlarm(d membership.NospaceDecision) {
 	if r.Alarmed != nil && r.recovering.last != d {
 		notified := d
 		if d.Rule == "no-alarm" {

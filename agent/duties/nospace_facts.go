@@ -26,7 +26,7 @@ type alarmState struct {
 }
 
 // diagnose queries only etcd. It uses the last read of Kubernetes and assumes that the volume has room.
-func (r *round) diagnose(ctx context.Context, c *alarmState, policy NospacePolicy) {
+func (r *databases) diagnose(ctx context.Context, c *alarmState, policy NospacePolicy) {
 	f := &c.facts
 	f.Alarms = membership.AlarmsUnknown
 	if raised, err := r.alarms(ctx); err == nil {
@@ -65,7 +65,7 @@ func (r *round) diagnose(ctx context.Context, c *alarmState, policy NospacePolic
 
 // freshAlarmState reads the record and the Leases again. Where no member's database is meant, it reads the Lease of
 // the agent's own member.
-func (r *round) freshAlarmState(ctx context.Context, c *alarmState) error {
+func (r *databases) freshAlarmState(ctx context.Context, c *alarmState) error {
 	loose := c.facts.Fill == membership.FollowerLoose || c.facts.Fill == membership.LeaderLoose
 	if !loose {
 		c.member = membership.Member{ID: c.self.MemberID, Name: c.self.Member}
@@ -83,7 +83,7 @@ func (r *round) freshAlarmState(ctx context.Context, c *alarmState) error {
 // recount counts a member as fragmented, although it is crowded, until it was defragmented after the last compaction.
 // etcd counts the space that a commit freed only at the next commit, and while it refuses writes there might be none.
 // Only a defragmentation then shows what is in use.
-func (r *round) recount(c *alarmState, filled map[uint64]membership.Filled, due func(membership.Member, membership.Space) bool) {
+func (r *databases) recount(c *alarmState, filled map[uint64]membership.Filled, due func(membership.Member, membership.Space) bool) {
 	doubted := maps.Clone(filled)
 	stale := func(m membership.Member) bool {
 		last, tried := r.defrag.attempts[m.ID]
@@ -103,7 +103,7 @@ func (r *round) recount(c *alarmState, filled map[uint64]membership.Filled, due 
 	}
 }
 
-func (r *round) alarms(ctx context.Context) (raised []membership.Alarm, err error) {
+func (r *databases) alarms(ctx context.Context) (raised []membership.Alarm, err error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	client, err := r.Dial(ctx, r.Local)
@@ -116,7 +116,7 @@ func (r *round) alarms(ctx context.Context) (raised []membership.Alarm, err erro
 
 // fill asks every member, including learners, for its size and quota, and every voter for a read that its database
 // must answer.
-func (r *round) fill(ctx context.Context, view membership.View, quota int64) (map[uint64]membership.Filled, map[uint64]rules.Answer) {
+func (r *databases) fill(ctx context.Context, view membership.View, quota int64) (map[uint64]membership.Filled, map[uint64]rules.Answer) {
 	var mu sync.Mutex
 	filled, health := map[uint64]membership.Filled{}, map[uint64]rules.Answer{}
 	var group errgroup.Group
@@ -150,7 +150,7 @@ func quotaOf(s membership.Status, ours int64) int64 {
 }
 
 // history returns which old revisions may be discarded now, and the revision at which to compact.
-func (r *round) history(ctx context.Context, policy NospacePolicy) (membership.History, int64) {
+func (r *databases) history(ctx context.Context, policy NospacePolicy) (membership.History, int64) {
 	if policy.Compact != rules.Yes {
 		return membership.HistoryKept, 0
 	}
@@ -184,7 +184,7 @@ func (r *round) history(ctx context.Context, policy NospacePolicy) (membership.H
 	return membership.HistoryGone, 0
 }
 
-func (r *round) compactedAt(ctx context.Context, revision int64) (compacted rules.Answer, err error) {
+func (r *databases) compactedAt(ctx context.Context, revision int64) (compacted rules.Answer, err error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	client, err := r.Dial(ctx, r.Local)
@@ -197,7 +197,7 @@ func (r *round) compactedAt(ctx context.Context, revision int64) (compacted rule
 
 // savedRevision returns the revision up to which the present lineage is backed up according to the snapshot Leases, 0
 // for none. Entries of another lineage describe other data and do not count.
-func (r *round) savedRevision(ctx context.Context) (saved int64, err error) {
+func (r *databases) savedRevision(ctx context.Context) (saved int64, err error) {
 	for _, component := range []leases.Component{leases.ComponentFullSnapshot, leases.ComponentDeltaSnapshot} {
 		b, err := r.Store.Backup(ctx, component)
 		if err != nil && !errors.Is(err, leases.ErrAbsent) {

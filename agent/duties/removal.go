@@ -19,11 +19,25 @@ import (
 const removalTable = "membership.removals"
 
 // errLeadershipMoved means that the raft term changed since the removal was decided.
-var errLeadershipMoved = errors.New("raft raft leadership changed after the decision")
+var errLeadershipMoved = errors.New("raft leadership changed after the decision")
+
+// removal is the duty that removes superfluous members.
+type removal struct {
+	*round
+	// since says when each superfluous member was first seen.
+	since map[uint64]time.Time
+	// last decision per member, so that a repeated decision is reported once.
+	last map[uint64]string
+}
+
+// Run implements Duty. It never asks for a next step: a removal has its own pauses.
+func (r *removal) Run(ctx context.Context, self Cluster, view membership.View) (again bool, err error) {
+	return false, r.removeSuperfluous(ctx, self, view)
+}
 
 // removeSuperfluous decides about every member of the list and removes at most one. It queries Kubernetes and the
 // other voters only when a removal is due, so that a list without superfluous members costs nothing.
-func (r *round) removeSuperfluous(ctx context.Context, self Cluster, view membership.View) error {
+func (r *removal) removeSuperfluous(ctx context.Context, self Cluster, view membership.View) error {
 	r.forgetGone(view)
 	for _, m := range view.Members {
 		facts := r.facts(self, view, m, r.authoritative(self), r.coming(ctx, m))
@@ -54,7 +68,7 @@ func (r *round) removeSuperfluous(ctx context.Context, self Cluster, view member
 }
 
 // forgetGone drops the state of members that are no longer listed.
-func (r *round) forgetGone(view membership.View) {
+func (r *removal) forgetGone(view membership.View) {
 	for id := range r.last {
 		if _, listed := view.Member(id); !listed {
 			delete(r.since, id)
@@ -64,7 +78,7 @@ func (r *round) forgetGone(view membership.View) {
 }
 
 // facts returns what is known without further requests. Quorum is Unknown, which blocks a removal.
-func (r *round) facts(self Cluster, view membership.View, m membership.Member, authoritative, coming rules.Answer) membership.RemovalFacts {
+func (r *removal) facts(self Cluster, view membership.View, m membership.Member, authoritative, coming rules.Answer) membership.RemovalFacts {
 	since, seen := r.since[m.ID]
 	return membership.RemovalFacts{
 		Self:          rules.AnswerOf(m.ID == self.MemberID || m.ID == view.Answerer),
@@ -91,7 +105,7 @@ func (r *round) authoritative(self Cluster) rules.Answer {
 
 // coming says whether a Pod will start the member. Agents cannot read Pods, so druid writes on the member Lease which
 // learner no Pod will start. A Lease that is missing, unreadable or without that entry means nothing.
-func (r *round) coming(ctx context.Context, m membership.Member) rules.Answer {
+func (r *removal) coming(ctx context.Context, m membership.Member) rules.Answer {
 	if membership.KindOf(m) != membership.LearnerUnstarted {
 		return rules.Unknown
 	}
@@ -108,7 +122,7 @@ func (r *round) coming(ctx context.Context, m membership.Member) rules.Answer {
 }
 
 // freshFacts reads the record, the Lease of the agent's own member and the health of every voter again.
-func (r *round) freshFacts(ctx context.Context, self Cluster, view membership.View, m membership.Member) (membership.RemovalFacts, error) {
+func (r *removal) freshFacts(ctx context.Context, self Cluster, view membership.View, m membership.Member) (membership.RemovalFacts, error) {
 	if err := r.read(ctx); err != nil {
 		return membership.RemovalFacts{}, err
 	}
@@ -166,7 +180,7 @@ func healthOf(ctx context.Context, dial membership.Dial, view membership.View) m
 }
 
 // inform counts and logs a decision once per change.
-func (r *round) inform(ctx context.Context, m membership.Member, d rules.Decision[membership.RemovalVerdict]) {
+func (r *removal) inform(ctx context.Context, m membership.Member, d rules.Decision[membership.RemovalVerdict]) {
 	if r.last[m.ID] == d.Rule {
 		return
 	}

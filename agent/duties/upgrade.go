@@ -36,9 +36,19 @@ type upgrading struct {
 	sinceIndex, missing uint64
 }
 
-// upgrade answers a request on the record, if one is open. Without a request it makes no calls. Its state is stored in
-// etcd and on the record, so that the next leader's agent can continue.
-func (r *round) upgrade(ctx context.Context, self Cluster, view membership.View) error {
+// upgrade is the duty that compares the members and prepares a change of etcd's version.
+type upgrade struct {
+	*round
+	upgrading upgrading
+}
+
+// Run answers a request on the record, if one is open. Without a request it makes no calls. Its state is stored in etcd
+// and on the record, so that the next leader's agent can continue.
+func (r *upgrade) Run(ctx context.Context, self Cluster, view membership.View) (again bool, err error) {
+	return false, r.answered(ctx, self, view)
+}
+
+func (r *upgrade) answered(ctx context.Context, self Cluster, view membership.View) error {
 	order := r.record.Upgrade.Order
 	if r.version == "" || !r.record.Upgrade.Open() || r.upgrading.nonce == order.Nonce && time.Since(r.upgrading.triedAt) < r.comparePause {
 		return nil
@@ -67,7 +77,7 @@ func (r *round) upgrade(ctx context.Context, self Cluster, view membership.View)
 }
 
 // finishUpgrade takes the next step for a request and returns the answer. An answer without a verdict is not written.
-func (r *round) finishUpgrade(ctx context.Context, view membership.View, authoritative rules.Answer, order leases.UpgradeOrder) leases.UpgradeAnswer {
+func (r *upgrade) finishUpgrade(ctx context.Context, view membership.View, authoritative rules.Answer, order leases.UpgradeOrder) leases.UpgradeAnswer {
 	voters, trouble := r.statusOfAll(ctx, view)
 	facts := upgradeFacts(authoritative, order, voters)
 	if trouble != "" {
@@ -147,7 +157,7 @@ func nameOf(m membership.Member) string {
 
 // compareMembers asks each member for its member list and for the hash of its complete data at a revision that every
 // member has applied. An error is unknown, never equal.
-func (r *round) compareMembers(ctx context.Context, view membership.View, all []membership.Status, nonce string) leases.UpgradeAnswer {
+func (r *upgrade) compareMembers(ctx context.Context, view membership.View, all []membership.Status, nonce string) leases.UpgradeAnswer {
 	a := leases.UpgradeAnswer{Nonce: nonce, Verdict: leases.UpgradeUnknown, Members: len(all)}
 	revision := all[0].Revision
 	for _, s := range all {
@@ -188,7 +198,7 @@ func (r *round) compareMembers(ctx context.Context, view membership.View, all []
 // listsDiffer distinguishes a different list from a list that changed meanwhile. Each list is read through raft. The
 // leader and the member are read again, the leader first: a change that began and ended between the two reads of the
 // leader shows in the member's second list.
-func (r *round) listsDiffer(
+func (r *upgrade) listsDiffer(
 	ctx context.Context, before membership.View, m membership.Member, listed membership.View,
 ) (leases.UpgradeVerdict, string) {
 	query := membership.Query{Endpoints: []string{r.Local}, ClusterID: before.ClusterID, Timeout: callTimeout}
@@ -209,7 +219,7 @@ func (r *round) listsDiffer(
 }
 
 // heldBy asks one member for its list and for the hash, at its published URLs. It rejects answers from another member.
-func (r *round) heldBy(ctx context.Context, clusterID uint64, m membership.Member, revision int64) (c membership.Content, v membership.View, err error) {
+func (r *upgrade) heldBy(ctx context.Context, clusterID uint64, m membership.Member, revision int64) (c membership.Content, v membership.View, err error) {
 	if v, err = membership.Observe(ctx, r.Dial, membership.Query{Endpoints: m.ClientURLs[:1], ClusterID: clusterID, Timeout: callTimeout}); err != nil {
 		return c, v, err
 	}
@@ -236,7 +246,7 @@ func differenceOf(view membership.View, contents []membership.Content) string {
 	return words.String()
 }
 
-func (r *round) announce(ctx context.Context, target string) (err error) {
+func (r *upgrade) announce(ctx context.Context, target string) (err error) {
 	client, err := r.Dial(ctx, r.Local)
 	if err != nil {
 		return err
@@ -254,7 +264,7 @@ func (r *round) announce(ctx context.Context, target string) (err error) {
 	return nil
 }
 
-func (r *round) cancelDowngrade(ctx context.Context) (err error) {
+func (r *upgrade) cancelDowngrade(ctx context.Context) (err error) {
 	client, err := r.Dial(ctx, r.Local)
 	if err != nil {
 		return err
@@ -273,7 +283,7 @@ func (r *round) cancelDowngrade(ctx context.Context) (err error) {
 }
 
 // answerUpgrade writes the answer if the record is as it was read. After a conflict, the comparison runs again.
-func (r *round) answerUpgrade(ctx context.Context, a leases.UpgradeAnswer) error {
+func (r *upgrade) answerUpgrade(ctx context.Context, a leases.UpgradeAnswer) error {
 	crash.Before("answer-upgrade")
 	version, err := r.Store.AnswerUpgrade(ctx, r.version, a)
 	crash.After("answer-upgrade")

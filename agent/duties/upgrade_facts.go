@@ -103,7 +103,7 @@ const (
 // index when 3.7 is no longer requested or a member does not run 3.6, because 3.5 can write again then.
 //
 // The largest snapshot count of all members decides, because the Pods of the members can run with different counts.
-func (r *round) logState(ctx context.Context, order leases.UpgradeOrder, view membership.View, all []membership.Status) (membership.LogState, error) {
+func (r *upgrade) logState(ctx context.Context, order leases.UpgradeOrder, view membership.View, all []membership.Status) (membership.LogState, error) {
 	if lineOf(order.Version) != firstNewLog || r.record.MaxLearners > leases.MaxLearners35 {
 		r.upgrading.sinceIndex = 0
 		return membership.LogReadable, nil
@@ -137,7 +137,7 @@ func (r *round) logState(ctx context.Context, order leases.UpgradeOrder, view me
 
 // largestSnapshotCount returns the largest snapshot count that the agents report for the Pods that exist, 0 while an
 // agent does not report one.
-func (r *round) largestSnapshotCount(ctx context.Context, view membership.View) (largest uint64, err error) {
+func (r *upgrade) largestSnapshotCount(ctx context.Context, view membership.View) (largest uint64, err error) {
 	for _, m := range view.Members {
 		lease, err := r.Store.Member(ctx, m.Name)
 		if err != nil {
@@ -153,7 +153,7 @@ func (r *round) largestSnapshotCount(ctx context.Context, view membership.View) 
 }
 
 // passLog writes raft entries until the members no longer need the old part of the log.
-func (r *round) passLog(ctx context.Context) (err error) {
+func (r *upgrade) passLog(ctx context.Context) (err error) {
 	client, err := r.Dial(ctx, r.Local)
 	if err != nil {
 		return err

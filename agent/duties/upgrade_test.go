@@ -104,7 +104,7 @@ func TestAListThatChangedMeanwhileIsNotAnother(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &round{Duties: New(Options{Dial: transport.Transport{}.Etcd, Local: c.endpoint(leader), Log: slog.New(slog.DiscardHandler)})}
+	r := &upgrade{round: newRound(New(Options{Dial: transport.Transport{}.Etcd, Local: c.endpoint(leader), Log: slog.New(slog.DiscardHandler)}))}
 	before, err := membership.Observe(t.Context(), r.Dial, membership.Query{Endpoints: []string{r.Local}, Timeout: callTimeout})
 	if err != nil {
 		t.Fatal(err)

@@ -74,7 +74,7 @@ func TestWhatSpeaksAgainstAClusterThatIsToBeJoined(t *testing.T) {
 		"a member does not answer":                    {func(s *sourceSight) { s.statusErrs[2] = errors.New("no route") }, SourceAiling, "no route"},
 		"a member runs an older minor":                {status(2, func(s *membership.Status) { s.Version = "3.5.31" }), SourceUnfit, "the minor versions must be the same"},
 		"a member runs a newer minor":                 {status(2, func(s *membership.Status) { s.Version = "3.7.0" }), SourceUnfit, "the minor versions must be the same"},
-		"a member runs a patch with bugs":             {status(1, func(s *membership.Status) { s.Version = "3.6.11" }), SourceUnfit, "3.6.12 at least"},
+		"a member runs a patch with bugs":             {status(1, func(s *membership.Status) { s.Version = "3.6.11" }), SourceUnfit, "upgrade it to 3.6.12 or later"},
 		"a member runs a vendor's patch":              {status(1, func(s *membership.Status) { s.Version = "3.6.12-0" }), SourceFit, ""},
 		"a member's version cannot be read":           {status(1, func(s *membership.Status) { s.Version = "3.6.x" }), SourceUnfit, "want 3.minor.patch"},
 		"a member knows no leader":                    {status(1, func(s *membership.Status) { s.Leader = 0 }), SourceAiling, "no leader"},

@@ -157,7 +157,7 @@ func TestWhatIsWrongWithBackupsIsFoundAndNamed(t *testing.T) {
 		"nothing, up to a revision":     {target: catalog.Target{Revision: 14}, verdict: IsVerified},
 		"no checkpoint before a target": {target: catalog.Target{Name: h.Fulls[0].Key}, verdict: Unknown, reason: "no checkpoint"},
 		"another number of keys": {
-			damageKind: inform(func(b *delta.Alongside) { *b.Keys++ }), verdict: Broken, object: h.Deltas[2].Key, reason: "holds 7 keys, and member",
+			damageKind: inform(func(b *delta.Alongside) { *b.Keys++ }), verdict: Broken, object: h.Deltas[2].Key, reason: "the backup has 7 keys, and member",
 		},
 		"users of a later change than the member had": {
 			damageKind: inform(func(b *delta.Alongside) { b.Auth.Revision = 0 }), verdict: Broken, object: h.Fulls[1].Key, reason: "or " + h.Deltas[2].Key,

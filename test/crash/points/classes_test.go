@@ -75,7 +75,7 @@ var classes = merge(map[class][]string{
 		// etcd.
 		"membership.AddLearner", "membership.Promote", "membership.Remove", "membership.MoveLeader", "membership.Defragment", "membership.Compact", "membership.DisarmNoSpace",
 		"membership.EnableDowngrade", "membership.CancelDowngrade",
-		"(*agent/duties.round).mark", "(*agent/duties.round).remove", "(*agent/duties.Departure).mark", "(*agent/duties.Departure).remove",
+		"(*agent/duties.removalRequest).mark", "(*agent/duties.round).remove", "(*agent/duties.Departure).mark", "(*agent/duties.Departure).remove",
 		// The volume. MoveAside, PlaceRestored and Prune have points within.
 		"agent/datadir.WriteIdentityFile", "agent/datadir.describe", "agent/datadir.makeDataDir", "agent/datadir/volume.WriteFile",
 		"agent/datadir/volume.WriteExit", "agent/datadir/volume.ClearExit",
@@ -117,7 +117,7 @@ var carried = map[string]string{
 	"(*agent/backups.session).record":     "each delta is in the store whole or not at all, and the next recorder goes on after the last",
 	"(*agent/backups.session).flush":      "as record",
 	"(*agent/backups.orders).flush":       "as record",
-	"(*agent/duties.round).mark":          "its callers have the points",
+	"(*agent/duties.removalRequest).mark": "its callers have the points",
 	"(*agent/duties.round).remove":        "its callers have the points",
 	"(*agent/duties.Departure).mark":      "its callers have the points",
 	"(*agent/duties.Departure).remove":    "its callers have the points",
