@@ -174,7 +174,7 @@ func (r *Reconciler) deleteSnapshotLease(ctx context.Context, o *observation, st
 	return nil
 }
 
-// markHealing announces on the member's Lease what is about to be done about the member, or takes the word back. It is a
+// markRepairing announces on the member's Lease what is about to be done about the member, or takes the word back. It is a
 // compare-and-set on the Lease as the plan saw it.
 func (r *Reconciler) markRepairing(ctx context.Context, o *observation, step policy.Step) error {
 	value, err := step.Repairing.Encode()

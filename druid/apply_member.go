@@ -206,7 +206,7 @@ func (r *Reconciler) reportSlot(o *observation, step policy.Step) {
 	}
 }
 
-// retireLease asks the agents to remove the member, by a mark under the slot that the record has now.
+// requestRemoval asks the agents to remove the member, by a mark under the slot that the record has now.
 func (r *Reconciler) requestRemoval(ctx context.Context, o *observation, step policy.Step) error {
 	return r.writeMark(o, step, func(store *leases.Store, version leases.Version, step policy.Step) (leases.Member, error) {
 		mark := leases.RemovalRequest{State: leases.RemovalRequested, Mark: step.Slot.Mark, At: r.now().UTC().Format(time.RFC3339)}
@@ -215,7 +215,7 @@ func (r *Reconciler) requestRemoval(ctx context.Context, o *observation, step po
 	})
 }
 
-// unretireLease takes a mark away, unless the Lease changed since the live read: an agent may have claimed the removal.
+// withdrawRemoval takes a mark away, unless the Lease changed since the live read: an agent may have claimed the removal.
 func (r *Reconciler) withdrawRemoval(ctx context.Context, o *observation, step policy.Step) error {
 	return r.writeMark(o, step, func(store *leases.Store, version leases.Version, step policy.Step) (leases.Member, error) {
 		defer crash.Around("withdraw-removal")()

@@ -89,7 +89,7 @@ func (r *Reconciler) applyOurs(ctx context.Context, o *observation, a manifests.
 	return apply()
 }
 
-// makeWay takes out of our own object what someone set by hand and the API server does not allow next to what is applied, and says
+// resolveConflict takes out of our own object what someone set by hand and the API server does not allow next to what is applied, and says
 // whether there was anything: apply alone takes away no field of others, and would be refused permanently. The object stays the same one,
 // so that no client loses an address, and no time is without a budget.
 func (r *Reconciler) resolveConflict(ctx context.Context, o *observation, a manifests.Applied) (bool, error) {

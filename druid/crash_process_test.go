@@ -101,7 +101,7 @@ func (p *process) endsAtItsPoint(meanwhile func()) {
 	}
 }
 
-// crashPatience of a test that starts processes on a busy machine.
+// crashTimeout of a test that starts processes on a busy machine.
 const crashTimeout = 4 * time.Minute
 
 // within polls until check finds nothing wrong, and lets the rest of the world go on meanwhile, once a second.

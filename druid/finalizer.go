@@ -21,7 +21,7 @@ import (
 // foregroundPause between two looks at an EtcdCluster whose belongings Kubernetes deletes: nothing of it reports when that is done.
 const foregroundPause = 2 * time.Second
 
-// guard brings the finalizer by which an EtcdCluster is held that is in a group next to others to where it belongs, by
+// guardDeletion brings the finalizer by which an EtcdCluster is held that is in a group next to others to where it belongs, by
 // compare-and-set: nothing else is done before. It returns the EtcdCluster as it was written, nil where nothing had to be, and says
 // whether that was all that is to be done about it.
 func (r *Reconciler) guardDeletion(ctx context.Context, o *observation) (written *v1alpha1.EtcdCluster, over bool, err error) {

@@ -92,7 +92,7 @@ func (c *clocked) notified() (all []string) {
 	}
 }
 
-// healing is what the member's Lease says of it.
+// repairing is what the member's Lease says of it.
 func (s *stage) repairing(name string) leases.Repairing {
 	s.Helper()
 	var lease coordinationv1.Lease

@@ -22,7 +22,7 @@ import (
 const (
 	// defaultProgressDeadline is that of the API, for an EtcdCluster that was stored before there was one.
 	defaultProgressDeadline = 600 * time.Second
-	// restorePatience with a bootstrap from a backup whose words do not change: they do every five seconds, a store that does not
+	// restoreTimeout with a bootstrap from a backup whose words do not change: they do every five seconds, a store that does not
 	// answer is asked again within minutes, and to make a large database durable takes no longer.
 	restoreTimeout = 5 * time.Minute
 	// restoreRule is what the rules of the agents begin with by which a cluster is formed from a backup.

@@ -344,6 +344,6 @@ func (r *Reconciler) observeSeed(o *observation) {
 	o.lookAgain(left)
 }
 
-// seedPatience is how long a seed may take to start after another member did. An image of a hundred megabytes is pulled
+// seedTimeout is how long a seed may take to start after another member did. An image of a hundred megabytes is pulled
 // in less; moving the seed costs nothing but a formation that begins again.
 const seedTimeout = time.Minute

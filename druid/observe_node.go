@@ -202,19 +202,19 @@ func pinOfTerm(term corev1.NodeSelectorTerm) pin {
 }
 
 const (
-	// lingerPatience with what lost its counterpart. A Pod gets its node and its image in less, and what is on its way out
+	// lingerTimeout with what lost its counterpart. A Pod gets its node and its image in less, and what is on its way out
 	// is gone by then.
 	lingerTimeout = time.Minute
-	// nodePatience with a node that is not reachable before a person is asked: most that reboot are back by then.
+	// nodeTimeout with a node that is not reachable before a person is asked: most that reboot are back by then.
 	nodeTimeout = 2 * time.Minute
 	// nodeInterval between two looks at a node that is not reachable: druid does not watch nodes.
 	nodeInterval = 30 * time.Second
-	// settlePatience with a member that became ready before another one's Pod is replaced: clients come back to it, and one
+	// finishTimeout with a member that became ready before another one's Pod is replaced: clients come back to it, and one
 	// that cannot bear them ends within moments.
 	finishTimeout = 10 * time.Second
 )
 
-// observeHealing finds the members that do not get on their feet by themselves, by druid's own clock: one that just started
+// observeRepairing finds the members that do not get on their feet by themselves, by druid's own clock: one that just started
 // has seen nothing yet.
 func (r *Reconciler) observeRepairing(ctx context.Context, o *observation) error {
 	for i := range o.observed.Members {

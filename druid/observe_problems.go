@@ -187,10 +187,10 @@ func (r *Reconciler) patient(o *observation, m policy.Member, what string, holds
 }
 
 const (
-	// mountPatience is how long a file system may wait for its node before druid takes it that only a new mount makes it grow.
+	// mountTimeout is how long a file system may wait for its node before druid takes it that only a new mount makes it grow.
 	// Where the driver can, the kubelet grows one that is mounted within seconds.
 	mountTimeout = 2 * time.Minute
-	// growthPatience is how long Pods wait for a volume that grows. Cloud disks take a minute or two; a volume that no one
+	// growthTimeout is how long Pods wait for a volume that grows. Cloud disks take a minute or two; a volume that no one
 	// makes larger must not keep a corrected image from a member permanently.
 	growthTimeout = 10 * time.Minute
 )

@@ -48,7 +48,7 @@ type Reconciler struct {
 	draw func() string
 }
 
-// conflictPatience is how soon druid looks again at a name that is taken: nothing reports when it becomes free.
+// conflictTimeout is how soon druid looks again at a name that is taken: nothing reports when it becomes free.
 const conflictTimeout = 30 * time.Second
 
 // Reconcile observes, plans, takes the steps and writes the status if it changed. What it works towards is the spec that was

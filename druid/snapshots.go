@@ -107,7 +107,7 @@ func asksForBackups(cluster *v1alpha1.EtcdCluster) bool {
 	return cluster.Spec.Backup != nil || err != nil || adopted != nil && adopted.Backup != nil
 }
 
-// settle takes the next step of each.
+// resolvePending takes the next step of each.
 func (s snapshots) resolvePending(ctx context.Context, o *ordered) error {
 	for component, kind := range map[leases.Component]v1alpha1.SnapshotType{
 		leases.ComponentFullSnapshot: v1alpha1.SnapshotFull, leases.ComponentDeltaSnapshot: v1alpha1.SnapshotDelta,

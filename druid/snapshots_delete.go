@@ -17,7 +17,7 @@ import (
 	"github.com/etcd-druid/druid/leases"
 )
 
-// deletionPatience is how long an EtcdSnapshot is held for its backup to be deleted: twice what an agent tries.
+// deletionTimeout is how long an EtcdSnapshot is held for its backup to be deleted: twice what an agent tries.
 const deletionTimeout = 10 * time.Minute
 
 // held says whether its finalizer is on it.

@@ -250,7 +250,7 @@ func (s *stage) replies(component leases.Component, a leases.SnapshotAnswer) {
 	})
 }
 
-// obey answers what is ordered, where anything is.
+// serveOrders answers what is ordered, where anything is.
 func (s *stage) serveOrders() {
 	s.Helper()
 	for _, component := range []leases.Component{full, delta} {

@@ -81,7 +81,7 @@ func reportsOfBackups(lease *coordinationv1.Lease) bool {
 	return component(lease) == leases.ComponentFullSnapshot || component(lease) == leases.ComponentDeltaSnapshot
 }
 
-// saysMore says whether the Lease changed in anything that druid goes by.
+// reportsMore says whether the Lease changed in anything that druid goes by.
 func reportsMore(before, after *coordinationv1.Lease) bool {
 	if before.UID != after.UID || !before.DeletionTimestamp.Equal(after.DeletionTimestamp) ||
 		!maps.Equal(before.Labels, after.Labels) || len(before.OwnerReferences) != len(after.OwnerReferences) {

@@ -196,7 +196,7 @@ func (d *decoder) optional(key string, bits int) uint64 {
 	return d.number(key, bits)
 }
 
-// AnnotationHealing is written by druid on a member's Lease, next to the UIDs of its Pod and its volume.
+// AnnotationRepairing is written by druid on a member's Lease, next to the UIDs of its Pod and its volume.
 const AnnotationRepairing = Prefix + "repair"
 
 // Repairing is druid's record on a member Lease of how it repairs the member. It is written before each step, so that

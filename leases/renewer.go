@@ -259,10 +259,10 @@ func (r *Renewer) note(ctx context.Context, err error) {
 		return
 	}
 	if err == nil {
-		r.log.InfoContext(ctx, "Lease renewal succeeded", "member", r.name)
+		r.log.InfoContext(ctx, "lease renewed", "member", r.name)
 		return
 	}
-	r.log.WarnContext(ctx, "Lease renewal failed, retrying", "member", r.name, "reason", kind, "err", err)
+	r.log.WarnContext(ctx, "lease renewal failed, retrying", "member", r.name, "reason", kind, "err", err)
 }
 
 // reasonOf returns the class of an error. The text of two timeouts can differ although their meaning is the same.

@@ -225,7 +225,7 @@ func TestRenewerOutlivesALostLeaseAndALostServer(t *testing.T) {
 		if s.writes == 0 {
 			t.Error("not renewed within 6 s of the server's return")
 		}
-		if n := strings.Count(log.String(), "Lease renewal failed, retrying"); n != 2 {
+		if n := strings.Count(log.String(), "lease renewal failed, retrying"); n != 2 {
 			t.Errorf("%d warnings for two troubles, want one each:\n%s", n, log)
 		}
 	})

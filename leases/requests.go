@@ -113,7 +113,7 @@ func (r RemovalRequest) Encode() (string, error) {
 	return string(raw), nil
 }
 
-// Retire writes the mark of the member called name if its Lease still is at version, else nothing and ErrConflict. The
+// RequestRemoval writes the mark of the member called name if its Lease still is at version, else nothing and ErrConflict. The
 // zero mark removes it. Nothing else of the Lease changes. It returns what Marks returns, as it is after that.
 func (s *Store) RequestRemoval(ctx context.Context, name string, at Version, r RemovalRequest) (Member, error) {
 	if at == "" {

@@ -91,7 +91,7 @@ func install(t *testing.T, config *rest.Config) *installed {
 	return in
 }
 
-// patience with an API server that needs milliseconds on an idle machine.
+// maxWait with an API server that needs milliseconds on an idle machine.
 const maxWait = 2 * time.Minute
 
 // allowed waits until the API server's authorizer, which reads from a cache, knows the rights that were just given.

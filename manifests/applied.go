@@ -175,7 +175,7 @@ func size(value any) int {
 	return n
 }
 
-// Way is what to change of live's spec, as a merge patch, so that the API server takes what is applied: apply leaves what others
+// ConflictPatch is what to change of live's spec, as a merge patch, so that the API server takes what is applied: apply leaves what others
 // set, and is refused where that excludes a field of ours. It gives up nothing else of theirs. nil: nothing of live is in the way.
 func (a Applied) ConflictPatch(live runtime.Object) (map[string]any, error) {
 	want, err := tree(a.Configuration)
@@ -198,7 +198,7 @@ func (a Applied) ConflictPatch(live runtime.Object) (map[string]any, error) {
 	}
 }
 
-// budgetWay: a budget has minAvailable or maxUnavailable. Both are set at once, so that there is no time with neither, in which it
+// budgetConflictPatch: a budget has minAvailable or maxUnavailable. Both are set at once, so that there is no time with neither, in which it
 // would guard nothing.
 func budgetConflictPatch(ours, theirs map[string]any) map[string]any {
 	if theirs["maxUnavailable"] == nil {
@@ -207,7 +207,7 @@ func budgetConflictPatch(ours, theirs map[string]any) map[string]any {
 	return map[string]any{"maxUnavailable": nil, "minAvailable": ours["minAvailable"]}
 }
 
-// serviceWay: apply knows a port by number and protocol, and next to ours none may bear the name of one of ours, or none at all. Such
+// serviceConflictPatch: apply knows a port by number and protocol, and next to ours none may bear the name of one of ours, or none at all. Such
 // a port is what becomes of ours when someone changes its number. All other ports stay.
 func serviceConflictPatch(ours, theirs map[string]any) map[string]any {
 	own, live := portsOf(ours), portsOf(theirs)

@@ -37,7 +37,7 @@ type DefragFacts struct {
 	Alone rules.Answer `fact:"the only voter"`
 	// Scheduled: the configuration sets windows. Without a schedule, windows are always open.
 	Scheduled rules.Answer `fact:"window chosen"`
-	// Firm: the cluster record was read just now, has the phase Formed, and lists the deciding member, whose Lease
+	// Authoritative: the cluster record was read just now, has the phase Formed, and lists the deciding member, whose Lease
 	// names this Pod.
 	Authoritative rules.Answer `fact:"firm record"`
 	// Leads: the agent's own member leads, in the raft term in which the list was read.

@@ -110,7 +110,7 @@ func OthersJoin(v View, id uint64, desired func(Member) rules.Answer) rules.Answ
 
 // DrainFacts is the complete input of DecideDrain, for the member in the record's slot.
 type DrainFacts struct {
-	// Firm: the cluster record was read just now, has the phase Formed, and lists the deciding member, whose Lease
+	// Authoritative: the cluster record was read just now, has the phase Formed, and lists the deciding member, whose Lease
 	// names this Pod.
 	Authoritative rules.Answer `fact:"firm record"`
 	Mark          Mark

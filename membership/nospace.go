@@ -75,7 +75,7 @@ type NospaceFacts struct {
 	Alarms AlarmsRaised `fact:"alarm"`
 	// Enabled: the configuration in force lets the agents act on the alarm.
 	Enabled rules.Answer
-	// Firm and Leads are as in DefragFacts.
+	// Authoritative and Leads are as in DefragFacts.
 	Authoritative rules.Answer `fact:"firm record"`
 	Leads         rules.Answer `fact:"we lead"`
 	// Fill: how the databases of all members compare with their quotas (FillOf).
@@ -173,7 +173,7 @@ const (
 	// the leader only.
 	FollowerLoose
 	LeaderLoose
-	// Crowded: the data in use reaches the margin in a member's file, so no defragmentation brings the file below it.
+	// OverThreshold: the data in use reaches the margin in a member's file, so no defragmentation brings the file below it.
 	OverThreshold
 	// Resting: a member's file is above the margin, and its defragmentation failed or ended a moment ago.
 	Resting

@@ -8,7 +8,7 @@ import (
 type RemovalFacts struct {
 	// Self: the member is the deciding one.
 	Self rules.Answer
-	// Firm: the cluster record was read just now, has the phase Formed, and lists the deciding member.
+	// Authoritative: the cluster record was read just now, has the phase Formed, and lists the deciding member.
 	Authoritative rules.Answer `fact:"firm record"`
 	// Desired: the record lists the member by name or, if it never started, by peer URL.
 	Desired rules.Answer
@@ -74,7 +74,7 @@ func DecideRemoval(f RemovalFacts) rules.Decision[RemovalVerdict] { return remov
 type PromotionFacts struct {
 	// Kind of the member's own entry.
 	Kind Kind `fact:"own entry"`
-	// Firm: the cluster record was read just now, says Formed, and lists the member.
+	// Authoritative: the cluster record was read just now, says Formed, and lists the member.
 	Authoritative rules.Answer `fact:"firm record"`
 	Voters        Voters
 	// Joined: every desired member is listed and started.
@@ -131,7 +131,7 @@ func (r Ruler) String() string { return rulerNames[r] }
 
 // DepartureFacts is the complete input of DecideDeparture, for the agent's own member, which the record's slot names.
 type DepartureFacts struct {
-	// Firm: the cluster record was read just now, has the phase Formed, says that all members leave, and lists the
+	// Authoritative: the cluster record was read just now, has the phase Formed, says that all members leave, and lists the
 	// agent's own member, whose Lease names this Pod.
 	Authoritative rules.Answer `fact:"firm record"`
 	Mark          Mark

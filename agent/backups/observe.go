@@ -34,12 +34,12 @@ const (
 	CatalogEmpty
 	// CatalogComplete: etcd still has all revisions after the last saved one.
 	CatalogComplete
-	// ChainBroken: revisions that were not saved are compacted, or the watch omitted some.
+	// CatalogBroken: revisions that were not saved are compacted, or the watch omitted some.
 	CatalogBroken
-	// ChainBehind: etcd still has all revisions after the last saved one, but so many that a watch of them would delay
+	// CatalogBehind: etcd still has all revisions after the last saved one, but so many that a watch of them would delay
 	// writes.
 	CatalogBehind
-	// ChainAhead: the store has revisions that etcd never had, so its backups are of another history.
+	// CatalogAhead: the store has revisions that etcd never had, so its backups are of another history.
 	CatalogAhead
 )
 

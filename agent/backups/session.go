@@ -31,7 +31,7 @@ type session struct {
 	watch  *clientv3.Client
 	group  *errgroup.Group
 
-	// chain, with its last saved revision, and the revision after which RecordAgain starts.
+	// catalogState, with its last saved revision, and the revision after which RecordAgain starts.
 	catalogState CatalogState
 	saved        int64
 	now          int64

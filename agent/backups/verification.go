@@ -100,7 +100,7 @@ func verificationDue(c config.Verify, since, now time.Time, times int) bool {
 	return true
 }
 
-// prove restores, compares and reports.
+// verifyBackups restores, compares and reports.
 func (d *Duty) verifyBackups(ctx context.Context, c config.Backup, self Identity, before leases.Verification) {
 	d.Log.InfoContext(ctx, "verification started")
 	r := d.verify(ctx, c, self)

@@ -32,7 +32,7 @@ type raftLog struct {
 	snapshots []Position // in the order of the records
 	entries   bool
 	last      Position
-	// chain is the lowest index from which on the log has every entry up to last. Entries may jump where a snapshot of the
+	// catalogState is the lowest index from which on the log has every entry up to last. Entries may jump where a snapshot of the
 	// leader replaced what this member lacked.
 	catalogState uint64
 	tornTail     bool

@@ -187,7 +187,7 @@ func noteParent(asked History, s segment) []string {
 	return []string{fmt.Sprintf("this is from before lineage %s was formed: lineage %s", asked.Lineage, s.history.Lineage)}
 }
 
-// descent is a line of descent: the lineages that one cluster has and had, with what they forked from.
+// lineageFamily is a line of descent: the lineages that one cluster has and had, with what they forked from.
 type lineageFamily map[Lineage]bool
 
 // descents is the line of l. Without l it is each line that is no part of another one.
@@ -206,7 +206,7 @@ func (c Catalog) descents(l Lineage) []lineageFamily {
 	return lines
 }
 
-// descent is the line of l: empty where l is not there, l alone where the record of its bootstrap cannot be read.
+// lineageFamily is the line of l: empty where l is not there, l alone where the record of its bootstrap cannot be read.
 func (c Catalog) lineageFamily(l Lineage) lineageFamily {
 	line := lineageFamily{}
 	self, found := c.History(l)

@@ -267,7 +267,7 @@ func (e *GapError) Error() string {
 // Unwrap makes it an ErrGap.
 func (e *GapError) Unwrap() error { return ErrGap }
 
-// noWay says why a walk from the newest full that may be used did not lead to the limit.
+// noPath says why a walk from the newest full that may be used did not lead to the limit.
 func (c Catalog) noPath(h History, w walked, l limit) error {
 	key, begins, more := h.beyond(w.reach, math.MaxInt64)
 	if !more {

@@ -121,7 +121,7 @@ func (c Catalog) hasFull() bool {
 	return slices.ContainsFunc(c.Histories, func(h History) bool { return len(h.Fulls) > 0 })
 }
 
-// stamp writes a time as people give it to the command line, too.
+// identityFile writes a time as people give it to the command line, too.
 func identityFile(t time.Time) string { return t.UTC().Format(time.RFC3339) }
 
 // limit is where a walk may stop: at a revision, or at the first delta that was closed at or after a time.

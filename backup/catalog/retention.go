@@ -8,7 +8,7 @@ import (
 
 // Evidence is what verification found out about objects, by their keys. What is in neither set is unknown.
 type Evidence struct {
-	// Proven fulls were restored, with what led on from them, and compared equal.
+	// IsVerified fulls were restored, with what led on from them, and compared equal.
 	IsVerified map[string]bool
 	// Broken objects cannot be read as what they claim to be.
 	Broken map[string]bool

@@ -29,7 +29,7 @@ import (
 
 const (
 	lineage = "00000001-00112233445566aa"
-	// patience with what takes a second on an idle machine.
+	// maxWait with what takes a second on an idle machine.
 	maxWait = 2 * time.Minute
 )
 

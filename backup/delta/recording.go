@@ -235,7 +235,7 @@ func (l *recording) uploaded(o outcome) {
 	l.resolvePending()
 }
 
-// settle answers those who waited for what is saved by now.
+// resolvePending answers those who waited for what is saved by now.
 func (l *recording) resolvePending() {
 	var at time.Time
 	if l.seen, at = l.seen.saved(l.status.Saved); !at.IsZero() {

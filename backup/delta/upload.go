@@ -142,7 +142,7 @@ func (u *uploader) put(ctx context.Context, key string, sealed *FinishedDelta) e
 const (
 	// hashTimeout of a checkpoint: HashKV reads the whole database.
 	hashTimeout = 2 * time.Minute
-	// besideTimeout of what is asked next to the hash: a delta waits for it, once an hour, and AuthStatus takes a quorum, for
+	// alongsideTimeout of what is asked next to the hash: a delta waits for it, once an hour, and AuthStatus takes a quorum, for
 	// which etcd itself waits some seconds.
 	alongsideTimeout = 30 * time.Second
 )
@@ -156,7 +156,7 @@ type Checkpoint struct {
 	Alongside
 }
 
-// Beside to is what a checkpoint reports next to the hash. What is nil was not reported: etcd did not answer, or refused to, or anyone who wrote
+// Alongside is what a checkpoint reports next to the hash. What is nil was not reported: etcd did not answer, or refused to, or anyone who wrote
 // the delta did not ask.
 type Alongside struct {
 	// Keys that were alive at the checkpoint's revision.
@@ -173,7 +173,7 @@ type Auth struct {
 	Revision uint64 `json:"revision"`
 }
 
-// AskBeside asks the member behind conn. What it does not answer stays nil.
+// AskAlongside asks the member behind conn. What it does not answer stays nil.
 func AskAlongside(ctx context.Context, conn grpc.ClientConnInterface, revision int64) (b Alongside) {
 	ctx, cancel := context.WithTimeout(ctx, alongsideTimeout)
 	defer cancel()

@@ -189,7 +189,7 @@ func (w *Writer) Finish(closed time.Time, l Leases, c *Checkpoint) (*FinishedDel
 	return seal(w.header, w.blocks, c)
 }
 
-// Sealed is a whole delta in memory.
+// FinishedDelta is a whole delta in memory.
 type FinishedDelta struct {
 	Header Header
 	// Size in bytes, and the sha256 of all of it.
@@ -227,7 +227,7 @@ func seal(h Header, blocks [][]byte, c *Checkpoint) (*FinishedDelta, error) {
 // Reader reads the delta from its beginning, as often as it is called.
 func (s *FinishedDelta) Reader() store.Sized { return &finishedReader{parts: s.parts, size: s.Size} }
 
-// sealedReader reads a delta from where it lies.
+// finishedReader reads a delta from where it lies.
 type finishedReader struct {
 	parts [][]byte
 	size  int64

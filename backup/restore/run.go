@@ -257,7 +257,7 @@ var (
 	ErrForeign = errors.New("not made by a restore")
 	// ErrSpace: the disk is too small.
 	ErrSpace = errors.New("not enough space")
-	// ErrSpaceBeside is an ErrSpace that only shows when all was read: what is alive does not fit next to the full that was fetched.
+	// ErrSpaceAlongside is an ErrSpace that only shows when all was read: what is alive does not fit next to the full that was fetched.
 	ErrSpaceAlongside = fmt.Errorf("%w next to the full that was fetched", ErrSpace)
 	// ErrVersion: the etcd that is to run on the data cannot read it.
 	ErrVersion = errors.New("etcd version")

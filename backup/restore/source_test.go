@@ -37,7 +37,7 @@ import (
 const (
 	prefix  = "ns/c"
 	lineage = catalog.Lineage("00000001-0011223344556677")
-	// patience with what takes milliseconds on an idle machine.
+	// maxWait with what takes milliseconds on an idle machine.
 	maxWait = 2 * time.Minute
 )
 

@@ -158,7 +158,7 @@ func (s S3) problems() []string {
 		problems = append(problems, fmt.Sprintf("s3.bucket %q is no name of a bucket: put a path into s3.prefix, a host into s3.endpoint", s.Bucket))
 	}
 	if s.Region == "" {
-		problems = append(problems, "s3.region is empty: name the bucket's region; stores without regions mostly want " + DefaultRegion)
+		problems = append(problems, "s3.region is empty: name the bucket's region; stores without regions mostly want "+DefaultRegion)
 	}
 	if s.Prefix != "" {
 		if err := CheckKey(s.Prefix); err != nil {

@@ -180,7 +180,7 @@ func (s *stream) Close() error {
 	return s.running.Wait()
 }
 
-// Patience is for how long a listing may bring nothing: a connection that stalls is given up after a minute, and tried again. How
+// MaxWait is for how long a listing may bring nothing: a connection that stalls is given up after a minute, and tried again. How
 // long it takes in all is not bounded: a delta per second, kept for a week, is 600 requests of a thousand objects.
 const MaxWait = 2 * time.Minute
 

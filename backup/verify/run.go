@@ -167,7 +167,7 @@ func Clean(scratch string) error {
 type Verdict string
 
 const (
-	// Proven: everything was read and restored, and at a revision it equals what etcd reported.
+	// IsVerified: everything was read and restored, and at a revision it equals what etcd reported.
 	IsVerified Verdict = "Proven"
 	// Broken: the content of the store does not lead to a state that the cluster had. Only new backups resolve that.
 	Broken Verdict = "Broken"

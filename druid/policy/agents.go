@@ -117,7 +117,7 @@ func memberHealthOf(m Member) memberHealth {
 	}
 }
 
-// newsOf reports the agents that were replaced in the Pods of others, and of whom. Before a raft group was formed no agent is
+// pendingUpdateOf reports the agents that were replaced in the Pods of others, and of whom. Before a raft group was formed no agent is
 // known by its member's Lease.
 func pendingUpdateOf(m Member, o Observed, listed []Member) (pendingUpdate, string) {
 	found, of := pendingUpdateNone, ""
@@ -246,7 +246,7 @@ func rollingOf(d Desired, o Observed) rolling {
 	return updateOf(d, o).sum
 }
 
-// agentWords report how far the update of the agents is, and what it waits for.
+// agentMessage report how far the update of the agents is, and what it waits for.
 func agentMessage(p messageContext) string {
 	u := updateOf(p.Desired, p.Observed)
 	n := 0

@@ -53,7 +53,7 @@ func PauseReportedBy(conditions []metav1.Condition) bool {
 // Snapshot is one of the two snapshot Leases.
 type Snapshot struct {
 	Lease LeaseState
-	// Says is empty where the Lease cannot be read.
+	// Reports is empty where the Lease cannot be read.
 	Reports leases.Backup
 	// Verified is what a full backups' Lease says of verifications. Unreadable: it cannot be read.
 	Verified   leases.Verification

@@ -11,7 +11,7 @@ import (
 	"github.com/etcd-druid/druid/internal/rules"
 )
 
-// outlook is how many voters are known to serve.
+// quorumState is how many voters are known to serve.
 type quorumState uint8
 
 const (
@@ -201,7 +201,7 @@ func progressIn(d Desired, o Observed, listed []Member) progress {
 	return externalsOf(d, o).alongside(progressOf(d, listed))
 }
 
-// outlookOf counts the voters. That a quorum was lost is not known where the size of the group is not.
+// quorumStateOf counts the voters. That a quorum was lost is not known where the size of the group is not.
 func quorumStateOf(o Observed, listed []Member) quorumState {
 	voters, up, down := 0, 0, 0
 	for _, m := range listed {

@@ -34,7 +34,7 @@ func (t Target) clock() Clock {
 	}
 }
 
-// lapses decide what a passed deadline, and a bootstrap that no one began, make of the condition Progressing. Where no reason
+// overdueRules decide what a passed deadline, and a bootstrap that no one began, make of the condition Progressing. Where no reason
 // stands, it is reported what is under way.
 var overdueRules = rules.New(conditionVerdict{}, []rules.Row[overdueFacts, conditionVerdict]{
 	{Name: "record-not-usable", When: overdueFacts{record: RecordForeign | RecordUnreadable}, Verdict: conditionVerdict{"", ""}, Why: "Progressing says what is under way"},
@@ -44,7 +44,7 @@ var overdueRules = rules.New(conditionVerdict{}, []rules.Row[overdueFacts, condi
 	{Name: "in-time", When: overdueFacts{expired: rules.No}, Verdict: conditionVerdict{"", ""}, Why: "Progressing says what is under way"},
 })
 
-// lapseFacts is all that the policy may look at.
+// overdueFacts is all that the policy may look at.
 type overdueFacts struct {
 	record    RecordState
 	wasFormed rules.YesNo `fact:"formed"`
@@ -52,13 +52,13 @@ type overdueFacts struct {
 	claimed   rules.YesNo `fact:"a member has begun"` // a member has begun to form the cluster, or none is to
 }
 
-// brakeFacts is all that the policy may look at.
+// overdueRolloutFacts is all that the policy may look at.
 type overdueRolloutFacts struct {
 	expired rules.YesNo `fact:"deadline passed"`
 	verdict verdict     // of the rolling update
 }
 
-// brakes take from a rolling update what it may not do any more. Nothing else needs one: names and slots follow from the number
+// overdueRollouts take from a rolling update what it may not do any more. Nothing else needs one: names and slots follow from the number
 // of members, which counts as the right one then.
 var overdueRollouts = rules.New(held, []rules.Row[overdueRolloutFacts, verdict]{
 	{Name: "in-time", When: overdueRolloutFacts{expired: rules.No, verdict: keep | wait | held | remove | mark}, Verdict: keep},
@@ -74,7 +74,7 @@ func braked(expired rules.YesNo, d rules.Decision[verdict]) rules.Decision[verdi
 	return d
 }
 
-// brakePause stops the way to a pause: its member serves on, and clients are sent to it again.
+// overdueRolloutPause stops the way to a pause: its member serves on, and clients are sent to it again.
 func overdueRolloutPause(expired rules.YesNo, s pause) pause {
 	if expired == rules.Yes && s&(pauseDrain|pauseStop) != 0 {
 		return pauseHeld

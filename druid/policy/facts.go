@@ -301,7 +301,7 @@ func (m Member) votes() bool {
 	}
 }
 
-// saysVoter says whether the member's Lease names it a voter. The label of a Pod is no proof: it may be of the member's
+// reportsVoter says whether the member's Lease names it a voter. The label of a Pod is no proof: it may be of the member's
 // former raft ID.
 func (m Member) reportsVoter() bool {
 	return m.Lease == LeaseOurs && m.Readable && (m.Reports.Role == leases.RoleLeader || m.Reports.Role == leases.RoleMember)

@@ -9,7 +9,7 @@ import (
 )
 
 type (
-	// Guard is what becomes of the finalizer by which druid holds an EtcdCluster whose members are in a group next to others.
+	// Finalizer is what becomes of the finalizer by which druid holds an EtcdCluster whose members are in a group next to others.
 	Finalizer uint8
 
 	joinedGroup uint8 // who else is in the group that was joined
@@ -94,7 +94,7 @@ var guards = rules.New(FinalizerNothing, []rules.Row[finalizerFacts, Finalizer]{
 		Why: "its voters would be missed by those that stay"},
 })
 
-// guardFacts is all that the policy may look at.
+// finalizerFacts is all that the policy may look at.
 type finalizerFacts struct {
 	joins       rules.YesNo `fact:"joins a running one"` // it joins a running cluster, or did
 	held        rules.YesNo
@@ -103,7 +103,7 @@ type finalizerFacts struct {
 	joinedGroup joinedGroup `fact:"who else is there"`
 }
 
-// GuardOf says what becomes of the finalizer, and by which rule.
+// FinalizerOf says what becomes of the finalizer, and by which rule.
 func FinalizerOf(d Desired, o Observed) rules.Decision[Finalizer] {
 	return guards.Decide(finalizerFacts{
 		joins: rules.YesNoOf(d.Joins || o.Record.Adopted()), held: rules.YesNoOf(d.Held), deletion: deletionOf(d), going: rules.YesNoOf(d.NamespaceGoes),
@@ -168,7 +168,7 @@ func leaveStep(d Desired, o Observed) (Step, bool) {
 // letGo is the command by which a person takes the finalizer away.
 const letGo = `kubectl patch etcdcluster <name> --type json -p '[{"op":"remove","path":"/metadata/finalizers"}]'`
 
-// leavingWords report how far the way out of the group that was joined has come, and what a person can do where it does not get on.
+// leavingMessage report how far the way out of the group that was joined has come, and what a person can do where it does not get on.
 func leavingMessage(p messageContext) string {
 	left := count(len(p.Record.Members))
 	switch {
@@ -263,7 +263,7 @@ func stillThere(members int) string {
 	return fmt.Sprintf("of the former cluster there %s still %s", are, count(members))
 }
 
-// crowded says why no Pod is replaced because of who is in the raft group next to the listed members; empty if no one is. What is
+// overThreshold says why no Pod is replaced because of who is in the raft group next to the listed members; empty if no one is. What is
 // not one of ours counts in the quorum, and nothing is known of it.
 func overThreshold(r leases.Record, listed int) string {
 	switch {

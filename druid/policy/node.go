@@ -200,7 +200,7 @@ type orphanFacts struct {
 	// usable: the record can be read. listed: it lists the name.
 	usable rules.YesNo `fact:"record can be read"`
 	listed rules.YesNo
-	// retired: the member's Lease acknowledges its removal, or that it never was to be one.
+	// removalAcknowledged: the member's Lease acknowledges its removal, or that it never was to be one.
 	removalAcknowledged rules.YesNo `fact:"removal acknowledged"`
 	// objects: a Lease, claim or Pod of the cluster bears the name.
 	objects rules.YesNo `fact:"objects bear the name"`
@@ -225,7 +225,7 @@ func orphanFactsOf(m Member, o Observed) orphanFacts {
 	}
 }
 
-// retired says whether what is left of the member goes by a mark of its own. Which raft group may acknowledge a removal is not
+// removalAcknowledged says whether what is left of the member goes by a mark of its own. Which raft group may acknowledge a removal is not
 // known while the record is not one of a formed group.
 func (m Member) removalAcknowledged(o Observed) bool {
 	done := m.Reports.Removal.State == leases.RemovalDone

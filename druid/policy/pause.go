@@ -138,7 +138,7 @@ type pauseFacts struct {
 	late       rules.YesNo `fact:"deadline passed"` // the deadline of what the spec asks for has passed
 }
 
-// standstill is what the policy says, and of whom.
+// pauseState is what the policy says, and of whom.
 type pauseState struct {
 	pause pause
 	rule  string
@@ -226,7 +226,7 @@ func savedOf(m Member, d Desired, o Observed) saving {
 	}
 }
 
-// holdingWords say what keeps the last member's Pod, and what a person can do.
+// holdingMessage say what keeps the last member's Pod, and what a person can do.
 func holdingMessage(rule string, m Member) string {
 	switch rule {
 	case "last-member-away":
@@ -291,7 +291,7 @@ func Paused(d Desired, o Observed) bool { return pauseStateOf(d, o).is(pauseRest
 // without an event that druid heeds.
 func Saving(d Desired, o Observed) bool { return pauseStateOf(d, o).is(pauseDrain) }
 
-// pauseWords report a pause that begins, is hindered or stands.
+// pauseMessage report a pause that begins, is hindered or stands.
 func pauseMessage(p messageContext) string {
 	s := pauseStateOf(p.Desired, p.Observed)
 	name := s.member.Name

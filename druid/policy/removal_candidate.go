@@ -83,7 +83,7 @@ func removalCandidate(o Observed) (Member, bool) {
 	}), true
 }
 
-// wayOf says whether the other members let m go, and else which one does not and why. One that has no vote takes none away,
+// removalGateOf says whether the other members let m go, and else which one does not and why. One that has no vote takes none away,
 // so it may go whatever the others do; but a Lease that was made again, or is of a silent agent, does not take a vote away
 // that the leader published.
 func removalGateOf(m Member, o Observed) (removalGate, string) {
@@ -153,7 +153,7 @@ func (m Member) arrived() (removalGate, string) {
 type (
 	// stray is a drain mark that the record's slot does not order.
 	stray uint8
-	// farewell is what speaks for a name that the record does not list.
+	// removalAck is what speaks for a name that the record does not list.
 	removalAck uint8
 )
 
@@ -246,7 +246,7 @@ func strayOf(m Member, o Observed) stray {
 	}
 }
 
-// farewellOf is what a Lease says of a name that the record does not list. That the record does not list it is no word at
+// removalAckOf is what a Lease says of a name that the record does not list. That the record does not list it is no word at
 // all: a record can be made again or be older than the name.
 func removalAckOf(m Member, o Observed) removalAck {
 	switch {

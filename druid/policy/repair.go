@@ -95,7 +95,7 @@ func restarts(s Step, listed []Member) int {
 	return listed[i].Reports.Repairing.Restarts
 }
 
-// healingStep announces on the member's Lease what is about to be done.
+// repairingStep announces on the member's Lease what is about to be done.
 func (m Member) repairingStep(rule string, h leases.Repairing, irreversible bool) Step {
 	return Step{
 		Kind: MarkRepairing, Rule: rule, Stage: StageMarks, Member: m.Name, PodUID: m.PodUID, ClaimUID: m.ClaimUID,
@@ -103,7 +103,7 @@ func (m Member) repairingStep(rule string, h leases.Repairing, irreversible bool
 	}
 }
 
-// healingProblems are those of members that do not repair themselves, and of what bears a name and is no member's.
+// repairingProblems are those of members that do not repair themselves, and of what bears a name and is no member's.
 func repairingProblems(o Observed, listed []Member) []Problem {
 	var all []Problem
 	for _, m := range listed {
@@ -123,11 +123,11 @@ func repairingProblems(o Observed, listed []Member) []Problem {
 	return all
 }
 
-// maxPatience with an etcd that is not ready. An hour is short enough to be met in the same watch, and long enough that no
+// maxTimeout with an etcd that is not ready. An hour is short enough to be met in the same watch, and long enough that no
 // restart is what keeps an etcd from becoming ready.
 const maxTimeout = time.Hour
 
-// Patience is how long etcd may be not ready before its Pod is restarted: the grace period, twice as long after each
+// MaxWait is how long etcd may be not ready before its Pod is restarted: the grace period, twice as long after each
 // restart in a row.
 func MaxWait(grace time.Duration, restarts int) time.Duration {
 	for ; restarts > 0 && grace < maxTimeout; restarts-- {

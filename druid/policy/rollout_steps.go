@@ -165,7 +165,7 @@ func tollOfChange(m Member) Toll {
 	return TollNone
 }
 
-// rollingWords report how far a rolling update is, and what it waits for.
+// rollingMessage report how far a rolling update is, and what it waits for.
 func rollingMessage(p messageContext) string {
 	r := rolloutOf(p.Desired, p.Observed)
 	words := fmt.Sprintf("%d of %s updated: ", p.updated(), count(len(p.listed())))

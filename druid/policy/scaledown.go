@@ -69,7 +69,7 @@ func (d drain) String() string {
 	return [...]string{"Nothing", "Wait", "Blocked", "TakeSlot", "Mark", "Unmark", "FreeSlot", "Strike", "MarkUnborn", "Strike"}[d]
 }
 
-// retirements is the policy for the one member at a time that leaves. Until the leader's agent has claimed the removal a
+// removalRequests is the policy for the one member at a time that leaves. Until the leader's agent has claimed the removal a
 // revert of the spec takes it back, and so does another member that is not ready: that one may have to replace itself,
 // which waits for the slot. Afterwards only the agent's acknowledgement counts. A cluster that never formed
 // has no agent that could answer, and no raft group that could miss anybody: a name goes out of the record at once.
@@ -111,7 +111,7 @@ type drainFacts struct {
 	served      rules.YesNo `fact:"clients sent to it"` // clients may still be sent to it
 }
 
-// retreat is what the policy says, and of whom.
+// scaleDown is what the policy says, and of whom.
 type scaleDown struct {
 	order drain
 	rule  string

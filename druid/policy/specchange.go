@@ -144,7 +144,7 @@ func adoptionFactsOf(d Desired, o Observed, e Edit) adoptionFacts {
 	}
 }
 
-// lifeOf says whether a raft group was formed. It is judged by the strongest word that there is: the status, a Lease, the record.
+// formationStateOf says whether a raft group was formed. It is judged by the strongest word that there is: the status, a Lease, the record.
 func formationStateOf(d Desired, o Observed) formationState {
 	switch {
 	case evidenceOf(d, o) >= evidenceLease || o.formed() == rules.Yes:

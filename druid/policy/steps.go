@@ -100,7 +100,7 @@ type Step struct {
 	Release *leases.Replacing
 	// Leave says that all members are to leave the group that they joined.
 	Leave bool
-	// Healing is what is to be written on the member's Lease.
+	// Repairing is what is to be written on the member's Lease.
 	Repairing *leases.Repairing
 	// Serving and Voter are the labels to set (true) or to clear (false), nil for those to leave alone.
 	Serving, Voter *bool

@@ -75,7 +75,7 @@ func (p messageContext) running() int {
 	return n
 }
 
-// upgradingWords report how far a change of version is, and what it waits for.
+// upgradingMessage report how far a change of version is, and what it waits for.
 func upgradingMessage(p messageContext) string {
 	r := rolloutOf(p.Desired, p.Observed)
 	verb := "run"
@@ -107,7 +107,7 @@ func KnownBug(version string) string {
 	return ""
 }
 
-// leap is what lies between the version that a member ran and the one that is asked for.
+// versionStep is what lies between the version that a member ran and the one that is asked for.
 type versionStep uint8
 
 const (

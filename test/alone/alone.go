@@ -30,7 +30,7 @@ const Program = "./test/alone/agent"
 // Certificate is what an agent is reported.
 type Certificate struct {
 	Config config.Config
-	// Hosts are the addresses of all members by name: on loopback every member has one of its own.
+	// JoinedGroup are the addresses of all members by name: on loopback every member has one of its own.
 	JoinedGroup map[string]string
 	// Server is the URL of Kubernetes, and CA its authority.
 	Server string

@@ -17,7 +17,7 @@ func BenchmarkRollout(b *testing.B) {
 	from, to := rig.EtcdVersion(b, "3.6"), rig.EtcdVersion(b, "3.7")
 	for b.Loop() {
 		c := rig.Apply(b, harness.Version(from))
-		view := c.FinishStart(b, 3, within)
+		view := c.AwaitMembers(b, 3, within)
 		bare := barePod(b, c, view.Leader())
 		w := harness.WriteAt(b, c.EtcdService(b), 5*time.Millisecond, 2*time.Second)
 		w.AwaitWrites(b, 20, within)
@@ -47,7 +47,7 @@ func rolloutStep(b *testing.B, c *harness.Cluster, w *harness.Writer, before har
 	}
 	replaced := time.Since(begun)
 	c.AwaitCondition(b, rolloutWithin, "Progressing", "False", "Reconciled")
-	after := c.FinishStart(b, members, within)
+	after := c.AwaitMembers(b, members, within)
 	took := time.Since(begun)
 	report.seconds(what+": settled", "", took)
 	report.seconds("· "+what+": the last Pod is ready", "", replaced)

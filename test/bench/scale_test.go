@@ -9,7 +9,7 @@ import (
 	"github.com/etcd-druid/druid/test/e2e/harness"
 )
 
-// guard is for how long all peers must have been connected before etcd adds or removes a member (server/etcdserver,
+// guardDeletion is for how long all peers must have been connected before etcd adds or removes a member (server/etcdserver,
 // HealthInterval).
 const guardDeletion = 5 * time.Second
 
@@ -17,7 +17,7 @@ const guardDeletion = 5 * time.Second
 func BenchmarkScale(b *testing.B) {
 	for b.Loop() {
 		c := rig.Apply(b, harness.Replicas(1))
-		view := c.FinishStart(b, 1, within)
+		view := c.AwaitMembers(b, 1, within)
 		barePod(b, c, view.Leader())
 		w := harness.WriteAt(b, c.EtcdService(b), 5*time.Millisecond, 2*time.Second)
 		w.AwaitWrites(b, 20, within)
@@ -59,7 +59,7 @@ func scaleStep(b *testing.B, c *harness.Cluster, w *harness.Writer, before harne
 		return nil
 	})
 	listed := time.Since(begun)
-	after := c.FinishStart(b, to, within)
+	after := c.AwaitMembers(b, to, within)
 	report.seconds(what+": settled", want, time.Since(begun))
 	report.seconds("· "+what+": etcd lists so many voters", "", listed)
 	report.seconds("· "+what+": etcd's guard was closed for", "", guarded)
@@ -73,7 +73,7 @@ func scaleStep(b *testing.B, c *harness.Cluster, w *harness.Writer, before harne
 	return after
 }
 
-// guardOf is for how long etcd will yet refuse changes: the youngest of its processes has the youngest connections. One
+// finalizerOf is for how long etcd will yet refuse changes: the youngest of its processes has the youngest connections. One
 // member has no peers to be connected with.
 func finalizerOf(b *testing.B, c *harness.Cluster, view harness.View) time.Duration {
 	b.Helper()

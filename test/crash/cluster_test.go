@@ -32,7 +32,7 @@ import (
 
 const (
 	clusterName, clusterUID = "demo", "cluster-uid"
-	// patience of a test: the machine may be busy.
+	// maxWait of a test: the machine may be busy.
 	maxWait = 3 * time.Minute
 )
 

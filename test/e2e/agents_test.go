@@ -26,7 +26,7 @@ const (
 // before has to have worked for ten.
 const betweenAgents = 9 * time.Second
 
-// life is what an upgrade of druid and of the agents must leave alone.
+// formationState is what an upgrade of druid and of the agents must leave alone.
 type formationState struct {
 	Pod, Container, Install string
 	Etcd                    int

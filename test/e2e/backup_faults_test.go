@@ -21,10 +21,10 @@ import (
 	"github.com/etcd-druid/druid/test/e2e/stories"
 )
 
-// proofWithin is how long a proof may take to come: agents look each minute whether one is due.
+// verificationWithin is how long a proof may take to come: agents look each minute whether one is due.
 const verificationWithin = 4 * time.Minute
 
-// provenEachMinute verifys the backups as often as agents look whether it is due.
+// verifiedEachMinute verifys the backups as often as agents look whether it is due.
 func verifiedEachMinute(c *v1alpha1.EtcdCluster) {
 	c.Spec.Backup.Verify.Schedule = "* * * * *"
 }

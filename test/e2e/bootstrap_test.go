@@ -16,7 +16,7 @@ import (
 	"github.com/etcd-druid/druid/test/e2e/stories"
 )
 
-// patience is how long a member is watched that must not start: several times the two or three seconds that a start takes.
+// maxWait is how long a member is watched that must not start: several times the two or three seconds that a start takes.
 const maxWait = 8 * time.Second
 
 func TestClusterIsNeverFormedTwice(t *testing.T) {

@@ -14,7 +14,7 @@ import (
 func TestDruidEndsAtAPointAndAnotherFinishesTheChangeOfScale(t *testing.T) {
 	stories.Begin(t)
 	c := rig.Apply(t)
-	view := c.FinishStart(t, 3, formWithin)
+	view := c.AwaitMembers(t, 3, formWithin)
 	w, s := harness.Load(t, c.EtcdService(t)), c.Sample(t)
 	t.Cleanup(func() { rig.CrashDruidAt(t, "") })
 	for _, change := range []struct {
@@ -31,7 +31,7 @@ func TestDruidEndsAtAPointAndAnotherFinishesTheChangeOfScale(t *testing.T) {
 			c.Scale(t, int32(change.to))
 			harness.Eventually(t, scaleWithin, "the end of druid "+change.point, rig.DruidCrashed)
 			t.Logf("druid ended %s, %s after the change", change.point, time.Since(begun).Round(100*time.Millisecond))
-			after := c.FinishStart(t, change.to, scaleWithin)
+			after := c.AwaitMembers(t, change.to, scaleWithin)
 			t.Logf("settled at %d after %s", change.to, time.Since(begun).Round(100*time.Millisecond))
 			survived(t, view, after)
 			view = after

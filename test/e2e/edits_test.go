@@ -28,7 +28,7 @@ func TestRandomEditsEndInTheLast(t *testing.T) {
 	draw := rand.New(rand.NewPCG(seed, 1))
 	versions := []string{rig.EtcdVersion(t, "3.6"), rig.EtcdVersion(t, "3.7")}
 	c := rig.Apply(t, harness.Version(versions[0]))
-	view := c.FinishStart(t, 3, formWithin)
+	view := c.AwaitMembers(t, 3, formWithin)
 	w, s := harness.Load(t, c.EtcdService(t)), c.Sample(t)
 	asked := map[string]bool{"100m": true} // requests of CPU, ever; the first is what druid adds
 	for round := range *editRounds {
@@ -47,7 +47,7 @@ func TestRandomEditsEndInTheLast(t *testing.T) {
 			}
 			begun := time.Now()
 			want := reaches(t, c, asked)
-			after := c.FinishStart(t, int(want.Replicas), upgradeWithin)
+			after := c.AwaitMembers(t, int(want.Replicas), upgradeWithin)
 			survived(t, view, after)
 			view = after
 			t.Logf("reached after %s: %d members of %s", time.Since(begun).Round(100*time.Millisecond), want.Replicas, want.Version)

@@ -20,9 +20,9 @@ func joinWithin() time.Duration { return scaleWithin + time.Duration(*joinMiB)*t
 func TestMembersThatCatchUpDisturbNoQuorum(t *testing.T) {
 	stories.Begin(t)
 	c := rig.Apply(t, harness.Room(*joinMiB))
-	c.FinishStart(t, 3, formWithin)
+	c.AwaitMembers(t, 3, formWithin)
 	keys := harness.Fill(t, c.EtcdService(t), *joinMiB)
-	before := c.FinishStart(t, 3, scaleWithin)
+	before := c.AwaitMembers(t, 3, scaleWithin)
 	w, s := harness.Load(t, c.EtcdService(t)), c.Sample(t)
 	w.AwaitWrites(t, 100, time.Minute)
 
@@ -34,7 +34,7 @@ func TestMembersThatCatchUpDisturbNoQuorum(t *testing.T) {
 	if err := w.StoodStill(harness.NoticeableGap); err != nil {
 		t.Error(err)
 	}
-	after := c.FinishStart(t, 5, joinWithin())
+	after := c.AwaitMembers(t, 5, joinWithin())
 	survived(t, before, after)
 	for name := range after.Members {
 		if _, old := before.Members[name]; old {

@@ -19,7 +19,7 @@ import (
 func TestPausedClusterComesBackWithEveryAcknowledgedWrite(t *testing.T) {
 	stories.Begin(t)
 	c := rig.Apply(t)
-	before := c.FinishStart(t, 3, formWithin)
+	before := c.AwaitMembers(t, 3, formWithin)
 	w := harness.Load(t, c.EtcdService(t))
 	w.AwaitWrites(t, 200, scaleWithin)
 

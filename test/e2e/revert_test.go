@@ -39,7 +39,7 @@ type stand struct {
 func revert(t *testing.T, from, to int, stands []stand) {
 	t.Helper()
 	c := rig.Apply(t, harness.Replicas(int32(from)))
-	view := c.FinishStart(t, from, formWithin)
+	view := c.AwaitMembers(t, from, formWithin)
 	w, s := harness.Load(t, c.EtcdService(t)), c.Sample(t)
 	for _, at := range stands {
 		t.Run(at.name, func(t *testing.T) {

@@ -15,7 +15,7 @@ import (
 func TestClusterRollsUnderLoadAndABadImageStopsIt(t *testing.T) {
 	stories.Begin(t)
 	c := rig.Apply(t)
-	view := c.FinishStart(t, 3, formWithin)
+	view := c.AwaitMembers(t, 3, formWithin)
 	w, s := harness.Load(t, c.EtcdService(t)), c.Sample(t)
 	e := c.Evict(t, s)
 	t.Run("an edit replaces one Pod after another", func(t *testing.T) {
@@ -79,7 +79,7 @@ func TestClusterRollsUnderLoadAndABadImageStopsIt(t *testing.T) {
 func TestFiveEditsInTheMiddleOfAnUpdateEndInTheLast(t *testing.T) {
 	stories.Begin(t)
 	c := rig.Apply(t)
-	view := c.FinishStart(t, 3, formWithin)
+	view := c.AwaitMembers(t, 3, formWithin)
 	w, s := harness.Load(t, c.EtcdService(t)), c.Sample(t)
 	e := c.Evict(t, s)
 	begun := time.Now()
@@ -136,7 +136,7 @@ func requests(cpu string) string {
 
 func settledAs(t *testing.T, c *harness.Cluster, before harness.View) harness.View {
 	t.Helper()
-	after := c.FinishStart(t, len(before.Members), scaleWithin)
+	after := c.AwaitMembers(t, len(before.Members), scaleWithin)
 	same(t, before, after)
 	return after
 }

@@ -22,7 +22,7 @@ const scaleWithin = 3 * time.Minute
 func TestClusterScalesThereAndBackUnderLoad(t *testing.T) {
 	stories.Begin(t)
 	c := rig.Apply(t, harness.Replicas(1))
-	view := c.FinishStart(t, 1, formWithin)
+	view := c.AwaitMembers(t, 1, formWithin)
 	w, s := harness.Load(t, c.EtcdService(t)), c.Sample(t)
 	e := c.Evict(t, s)
 	for _, replicas := range []int{3, 5, 7, 5, 3, 1} {
@@ -55,7 +55,7 @@ func evictable(replicas int) int {
 func TestTwoNodesAreDrainedAtOnceWhileMembersJoin(t *testing.T) {
 	stories.Begin(t)
 	c := rig.Apply(t, harness.StorageClass(lab.NetworkClass))
-	before := c.FinishStart(t, 3, formWithin)
+	before := c.AwaitMembers(t, 3, formWithin)
 	w, s := harness.Load(t, c.EtcdService(t)), c.Sample(t)
 	nodes := rig.Lab.Nodes()[:2]
 	t.Cleanup(func() { uncordon(t, nodes) })
@@ -73,7 +73,7 @@ func TestTwoNodesAreDrainedAtOnceWhileMembersJoin(t *testing.T) {
 	if err := drains.Wait(); err != nil {
 		t.Fatal(err)
 	}
-	after := c.FinishStart(t, 5, scaleWithin)
+	after := c.AwaitMembers(t, 5, scaleWithin)
 	survived(t, before, after)
 	for name := range after.Members {
 		if node := c.MustPod(t, name).Spec.NodeName; slices.Contains(nodes, node) {

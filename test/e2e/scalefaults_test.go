@@ -23,7 +23,7 @@ var (
 func TestTwoFaultsInTheMiddleOfAChangeOfScale(t *testing.T) {
 	stories.Begin(t)
 	c := rig.Apply(t)
-	view := c.FinishStart(t, 3, formWithin)
+	view := c.AwaitMembers(t, 3, formWithin)
 	w, s := harness.Load(t, c.EtcdService(t)), c.Sample(t)
 
 	t.Run("3 to 5: the leader's etcd and a joiner's agent are killed", func(t *testing.T) {
@@ -36,7 +36,7 @@ func TestTwoFaultsInTheMiddleOfAChangeOfScale(t *testing.T) {
 				break
 			}
 		}
-		after := c.FinishStart(t, 5, scaleWithin)
+		after := c.AwaitMembers(t, 5, scaleWithin)
 		survived(t, view, after)
 		view = after
 	})
@@ -48,7 +48,7 @@ func TestTwoFaultsInTheMiddleOfAChangeOfScale(t *testing.T) {
 		if follower := bystander(t, c, view); follower != "" {
 			c.TryKill(t, follower, harness.Etcd)
 		}
-		after := c.FinishStart(t, 3, scaleWithin)
+		after := c.AwaitMembers(t, 3, scaleWithin)
 		survived(t, view, after)
 	})
 	s.Stop(t)
@@ -71,7 +71,7 @@ func bystander(t *testing.T, c *harness.Cluster, view harness.View) string {
 func TestKilledDruidIsTakenOverInTheMiddleOfAChangeOfScale(t *testing.T) {
 	stories.Begin(t)
 	c := rig.Apply(t)
-	view := c.FinishStart(t, 3, formWithin)
+	view := c.AwaitMembers(t, 3, formWithin)
 	w, s := harness.Load(t, c.EtcdService(t)), c.Sample(t)
 	for _, change := range []struct {
 		name    string
@@ -85,7 +85,7 @@ func TestKilledDruidIsTakenOverInTheMiddleOfAChangeOfScale(t *testing.T) {
 			c.Scale(t, int32(change.to))
 			await(t, c, change.name, change.reached)
 			t.Logf("another druid leads after %s", rig.KillDruid(t).Round(100*time.Millisecond))
-			after := c.FinishStart(t, change.to, scaleWithin)
+			after := c.AwaitMembers(t, change.to, scaleWithin)
 			survived(t, view, after)
 			view = after
 		})
@@ -103,7 +103,7 @@ func TestRandomChangesOfScaleWithTwoFaultsEach(t *testing.T) {
 	t.Logf("-scale.seed %d", seed)
 	draw := rand.New(rand.NewPCG(seed, 0))
 	c := rig.Apply(t)
-	c.FinishStart(t, 3, formWithin)
+	c.AwaitMembers(t, 3, formWithin)
 	w, s := harness.Load(t, c.EtcdService(t)), c.Sample(t)
 	sizes, at := []int{3, 5, 7}, 3
 	for round := range *scaleRounds {
@@ -117,7 +117,7 @@ func TestRandomChangesOfScaleWithTwoFaultsEach(t *testing.T) {
 			for _, f := range faults {
 				f.happens(t, c, draw)
 			}
-			c.FinishStart(t, to, scaleWithin)
+			c.AwaitMembers(t, to, scaleWithin)
 		})
 		at = to
 	}

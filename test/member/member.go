@@ -20,7 +20,7 @@ import (
 	"github.com/etcd-druid/druid/test/rig/binaries"
 )
 
-// patience with an etcd that needs a second on an idle machine.
+// maxWait with an etcd that needs a second on an idle machine.
 const maxWait = 2 * time.Minute
 
 // Name of the member unless another is given, as the restored data must know it too.

@@ -105,7 +105,7 @@ func (w *world) limitOf(p *proc) int {
 	return leases.MaxLearners
 }
 
-// moveAside clears the place. Intact data of a listed member of the cluster is never thrown away.
+// quarantine clears the place. Intact data of a listed member of the cluster is never thrown away.
 func (w *world) quarantine(p *proc) {
 	v := &w.vols[p.vol]
 	if !v.data.there {

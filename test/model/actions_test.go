@@ -388,7 +388,7 @@ func (w *world) scale(by int) bool {
 	return true
 }
 
-// settleDown ends all faults that last.
+// finishDown ends all faults that last.
 func (w *world) finishDown() {
 	w.say("the faults end")
 	w.calm, w.down = true, false

@@ -104,7 +104,7 @@ func (w *world) mislead(o *policy.Observed) {
 	}
 }
 
-// proven holds an irreversible step of a drain against what the live reads that confirmed it showed: only what the raft group
+// isVerified holds an irreversible step of a drain against what the live reads that confirmed it showed: only what the raft group
 // of the record acknowledged under the slot's mark is struck, and only what it acknowledged is cleared.
 func (w *world) isVerified(step policy.Step) {
 	r := &w.record.says

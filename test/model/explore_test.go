@@ -139,7 +139,7 @@ func (w *world) draw(r *rand.Rand, faults bool) action {
 	return action{}
 }
 
-// shape of a walk.
+// podHealth of a walk.
 type podHealth struct {
 	replicas int
 	steps    int                 // before the faults end

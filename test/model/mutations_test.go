@@ -6,7 +6,7 @@ import (
 	"github.com/etcd-druid/druid/leases"
 )
 
-// guard that a mutation takes away.
+// guardDeletion that a mutation takes away.
 type guardDeletion uint32
 
 const (
@@ -45,7 +45,7 @@ type mutation struct {
 	drains []string
 	// history that finds it, where random walks come to it too rarely.
 	history []string
-	// shape of the walks that find it, where another one than all.
+	// podHealth of the walks that find it, where another one than all.
 	podHealth *podHealth
 }
 

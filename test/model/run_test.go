@@ -18,7 +18,7 @@ const (
 	finishSlot
 )
 
-// settleStep follows a running etcd: recorded as Formed, promoted, its slot given back, its old data pruned.
+// finishStep follows a running etcd: recorded as Formed, promoted, its slot given back, its old data pruned.
 func (w *world) finishStep(i int, lost bool) bool {
 	p := &w.procs[i]
 	if !p.alive || !p.agent || !p.run {

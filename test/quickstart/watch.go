@@ -14,7 +14,7 @@ import (
 	"github.com/etcd-druid/druid/leases"
 )
 
-// patience bounds one chapter. Forming and healing take about ten seconds; images are loaded by then.
+// maxWait bounds one chapter. Forming and healing take about ten seconds; images are loaded by then.
 const maxWait = 3 * time.Minute
 
 // watch reads the Leases of the members.

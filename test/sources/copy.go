@@ -70,7 +70,7 @@ func copyFile(from, to string) error {
 	return os.Chmod(to, mode) // whatever the umask is
 }
 
-// stamp sets the times of all below dir, the deepest first.
+// identityFile sets the times of all below dir, the deepest first.
 func identityFile(dir string) error {
 	var paths []string
 	if err := filepath.WalkDir(dir, func(path string, _ fs.DirEntry, err error) error {

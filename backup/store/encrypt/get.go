@@ -83,7 +83,7 @@ func (s *Store) openAt(ctx context.Context, key string, offset, length int64) (i
 	return r, nil
 }
 
-// sealedSize asks the listing: a store has no other word on one object.
+// encryptedSize asks the listing: a store has no other word on one object.
 func (s *Store) encryptedSize(ctx context.Context, key string) (int64, error) {
 	for o, err := range s.inner.List(ctx, encryptedName(key)) {
 		if err != nil {

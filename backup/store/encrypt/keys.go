@@ -136,7 +136,7 @@ const (
 	purposeWrap  = "etcd-druid backup key wrap 1"
 )
 
-// errSealed is what is wrong with a sealed object's bytes.
+// errEncrypted is what is wrong with a sealed object's bytes.
 var errEncrypted = errors.New("it is not what was sealed")
 
 func hashOf(object string) string {
@@ -167,7 +167,7 @@ func (k key) wrapper(salt []byte, args []string) (open func([]byte) ([]byte, err
 	return open, seal, nil
 }
 
-// sealer is the recipient of one object.
+// wrapping is the recipient of one object.
 type wrapping struct {
 	key    key
 	object string
@@ -268,7 +268,7 @@ var headerSize = int64(len("age-encryption.org/v1\n") +
 // macSize of age's header.
 const macSize = 32
 
-// sealedName is the key under which an object stands that is sealed.
+// encryptedName is the key under which an object stands that is sealed.
 func encryptedName(key string) string { return key + suffix }
 
 // isPlain reports whether key is of an object that is never sealed.
@@ -281,7 +281,7 @@ func plainSize(size int64) int64 {
 	return max(payload-chunks*tagSize, 0)
 }
 
-// sealedLength is how many bytes from a sealed object's beginning have the first n of what is in it; -1 for all.
+// encryptedLength is how many bytes from a sealed object's beginning have the first n of what is in it; -1 for all.
 func encryptedLength(n int64) int64 {
 	if n < 0 || n > math.MaxInt64/2 {
 		return -1

@@ -131,7 +131,7 @@ func (u *upload) whole(ctx context.Context, body io.ReadSeeker, size int64) (sto
 	return u.object(serverTime(out.ResultMetadata)), nil
 }
 
-// landing outlasts the context of a Put by as long as what is on its way may take to arrive. A store may act on what comes after
+// inFlight outlasts the context of a Put by as long as what is on its way may take to arrive. A store may act on what comes after
 // it was asked again: it stores an object that was not there yet, and keeps a part of an upload that was aborted, which makes the
 // upload again (AWS, AbortMultipartUpload: parts in progress may succeed). So an answer is waited for, and not broken off.
 func (s *Store) inFlight(wanted context.Context) (context.Context, context.CancelFunc) {
@@ -143,7 +143,7 @@ func (s *Store) inFlight(wanted context.Context) (context.Context, context.Cance
 	}
 }
 
-// settle finds out what became of an object whose last answer was an error. A request that was sent again finds what the
+// resolvePending finds out what became of an object whose last answer was an error. A request that was sent again finds what the
 // first one made, and a lost answer may have been a yes: the token reports whose object is there.
 func (u *upload) resolvePending(ctx context.Context, cause error) (store.Object, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), u.s.t.release)

@@ -45,7 +45,7 @@ type tuning struct {
 	backoff time.Duration
 	// stall is how long a connection may move no byte in either direction.
 	stall time.Duration
-	// landing is how long what is on its way may take to arrive once no one wants the object any more.
+	// inFlight is how long what is on its way may take to arrive once no one wants the object any more.
 	inFlight time.Duration
 	// release is how long an aborted upload may take to be cleaned up after its context ended.
 	release time.Duration

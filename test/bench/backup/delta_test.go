@@ -59,7 +59,7 @@ func measureDelta(tb testing.TB, s size) *line {
 	return l
 }
 
-// recordBeside makes n events while one process records them and another one watches.
+// recordAlongside makes n events while one process records them and another one watches.
 func recordAlongside(tb testing.TB, m *member.Member, t task, s size, n, round, perSecond int) recorded {
 	tb.Helper()
 	t.From = revision(tb, m) + 1

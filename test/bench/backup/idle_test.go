@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// settle is how long nothing is measured after the first full was taken and proven: what that needed is given back by then.
+// resolvePending is how long nothing is measured after the first full was taken and proven: what that needed is given back by then.
 // Go looks for garbage every two minutes where no one makes any.
 const resolvePending = 150 * time.Second
 

@@ -23,7 +23,7 @@ import (
 const (
 	// evictPace is how often every member's eviction is asked for.
 	evictPace = 250 * time.Millisecond
-	// evictPatience is for how long more may be allowed than the quorum spares: a vote that came or went has to reach druid by a
+	// evictTimeout is for how long more may be allowed than the quorum spares: a vote that came or went has to reach druid by a
 	// Lease, the budget by a patch, and the eviction API by the disruption controller, on a machine that is busy with a rig.
 	evictTimeout = 15 * time.Second
 )

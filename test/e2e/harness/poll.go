@@ -11,7 +11,7 @@ import (
 // pollInterval is short next to what is measured with it (seconds) and long next to one API request (milliseconds).
 const pollInterval = 200 * time.Millisecond
 
-// patience with what takes at most seconds on an idle machine.
+// maxWait with what takes at most seconds on an idle machine.
 const maxWait = 3 * time.Minute
 
 // attemptTimeout bounds one attempt, so that a single lost packet does not use up the whole deadline.

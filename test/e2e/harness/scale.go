@@ -22,14 +22,14 @@ func (c *Cluster) ScaleTo(t testing.TB, replicas int, within time.Duration) View
 	t.Helper()
 	begun := time.Now()
 	c.Scale(t, int32(replicas))
-	view := c.FinishStart(t, replicas, within)
+	view := c.AwaitMembers(t, replicas, within)
 	t.Logf("settled at %d after %s", replicas, time.Since(begun).Round(100*time.Millisecond))
 	return view
 }
 
-// Settle waits until all agree on so many members, and there is one Lease, one PersistentVolumeClaim and one Pod of each
+// AwaitMembers waits until all agree on so many members, and there is one Lease, one PersistentVolumeClaim and one Pod of each
 // and none of anybody else.
-func (c *Cluster) FinishStart(t testing.TB, replicas int, within time.Duration) View {
+func (c *Cluster) AwaitMembers(t testing.TB, replicas int, within time.Duration) View {
 	t.Helper()
 	view := c.Agree(t, replicas, within)
 	Eventually(t, within, fmt.Sprintf("nothing left of others than the %d members of %s", replicas, c), func(ctx context.Context) error {

@@ -17,20 +17,20 @@ const (
 	Soak   Tier = "soak"    // by `make soak` and `make test-all`
 )
 
-// Company says whether other stories may be performed at the same time.
-type MemberHealth string
+// Sharing says whether other stories may be performed at the same time.
+type Sharing string
 
-// The kinds of company.
+// The kinds of sharing.
 const (
-	Alone     MemberHealth = "alone"  // it touches what all share: druid, a node, the API server
-	Alongside MemberHealth = "beside" // it touches only its own cluster
+	Alone     Sharing = "alone"  // it touches what all share: druid, a node, the API server
+	Alongside Sharing = "alongside" // it touches only its own cluster
 )
 
 // Story is a row of the table.
 type Story struct {
 	Name string
 	Tier Tier
-	With MemberHealth
+	With Sharing
 	// Etcds is how many it runs at once at the most, and two more for harness.Load.
 	Etcds int
 	// Seconds that it takes on two cores, where the ledger does not know better.
@@ -67,7 +67,7 @@ const (
 	All       Selection = "all"    // core, in turn, and soak once
 	OnlyCore  Selection = "core"   //
 	OnlyAlone Selection = "alone"  // those that run alone, as the other half runs on a rig next to this one
-	OnlyOther Selection = "beside" // the other half
+	OnlyOther Selection = "alongside" // the other half
 	ByBudget  Selection = "budget" // core, and the others as Choose says
 	Soaking   Selection = "soak"   // again and again, with other seeds
 )

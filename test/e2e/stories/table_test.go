@@ -35,7 +35,7 @@ func TestEachStoryHasARowAndEachRowAStory(t *testing.T) {
 	}
 	for _, s := range Table {
 		rows = append(rows, s.Name)
-		if s.Etcds < 1 || s.Seconds < 1 || !slices.Contains([]Tier{Core, InTurn, Soak}, s.Tier) || !slices.Contains([]MemberHealth{Alone, Alongside}, s.With) {
+		if s.Etcds < 1 || s.Seconds < 1 || !slices.Contains([]Tier{Core, InTurn, Soak}, s.Tier) || !slices.Contains([]Sharing{Alone, Alongside}, s.With) {
 			t.Errorf("the row %+v is not whole", s)
 		}
 	}
