@@ -22,7 +22,7 @@ type Sharing string
 
 // The kinds of sharing.
 const (
-	Alone     Sharing = "alone"  // it touches what all share: druid, a node, the API server
+	Alone     Sharing = "alone"     // it touches what all share: druid, a node, the API server
 	Alongside Sharing = "alongside" // it touches only its own cluster
 )
 
@@ -64,12 +64,12 @@ type Selection string
 
 // The selections.
 const (
-	All       Selection = "all"    // core, in turn, and soak once
-	OnlyCore  Selection = "core"   //
-	OnlyAlone Selection = "alone"  // those that run alone, as the other half runs on a rig next to this one
+	All       Selection = "all"       // core, in turn, and soak once
+	OnlyCore  Selection = "core"      //
+	OnlyAlone Selection = "alone"     // those that run alone, as the other half runs on a rig next to this one
 	OnlyOther Selection = "alongside" // the other half
-	ByBudget  Selection = "budget" // core, and the others as Choose says
-	Soaking   Selection = "soak"   // again and again, with other seeds
+	ByBudget  Selection = "budget"    // core, and the others as Choose says
+	Soaking   Selection = "soak"      // again and again, with other seeds
 )
 
 // Of are the stories of a selection that does not depend on the ledger.
