@@ -13,7 +13,7 @@ type BackupSpec struct {
 	// +required
 	Store BackupStore `json:"store"`
 
-	// full configures full backups. A full backup is the whole database in one object.
+	// full configures full backups. A full backup is the complete database in one object.
 	// +kubebuilder:default={}
 	// +optional
 	Full FullBackup `json:"full,omitempty,omitzero"`

@@ -227,7 +227,7 @@ const (
 	ReasonMemberStuck = "MemberStuck"
 	// ReasonNodeLost: the node of a member is unreachable.
 	ReasonNodeLost = "NodeLost"
-	// ReasonOrphanedObjects: an object of the cluster has the name of no member, and druid cannot prove that it can be
+	// ReasonOrphanedObjects: an object of the cluster has the name of no member, and it is not known whether it can be
 	// deleted.
 	ReasonOrphanedObjects = "OrphanedObjects"
 )

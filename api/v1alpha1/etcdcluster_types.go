@@ -276,18 +276,18 @@ type EtcdOptions struct {
 	// +optional
 	SnapshotCount *int64 `json:"snapshotCount,omitempty"`
 
-	// heartbeatInterval is the interval of raft heartbeats, in whole milliseconds. If not set, etcd uses 100ms.
+	// heartbeatInterval is the interval of raft heartbeats, as an integer number of milliseconds. If not set, etcd uses 100ms.
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=20
-	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9]+([.][0-9]{1,3})?s|[0-9]+ms)$') && duration(self) >= duration('1ms')",message="heartbeatInterval must be whole milliseconds greater than zero, like 100ms or 1.5s"
+	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9]+([.][0-9]{1,3})?s|[0-9]+ms)$') && duration(self) >= duration('1ms')",message="heartbeatInterval must be an integer number of milliseconds greater than zero, like 100ms or 1.5s"
 	// +optional
 	HeartbeatInterval *metav1.Duration `json:"heartbeatInterval,omitempty"`
 
-	// electionTimeout is the election timeout of raft, in whole milliseconds. It must be at least 5 times
+	// electionTimeout is the election timeout of raft, as an integer number of milliseconds. It must be at least 5 times
 	// heartbeatInterval and at most 50s. If not set, etcd uses 1s.
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=20
-	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9]+([.][0-9]{1,3})?s|[0-9]+ms)$') && duration(self) >= duration('1ms')",message="electionTimeout must be whole milliseconds greater than zero, like 1s or 1500ms"
+	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9]+([.][0-9]{1,3})?s|[0-9]+ms)$') && duration(self) >= duration('1ms')",message="electionTimeout must be an integer number of milliseconds greater than zero, like 1s or 1500ms"
 	// +kubebuilder:validation:XValidation:rule="!self.matches('^([0-9]+([.][0-9]{1,3})?s|[0-9]+ms)$') || duration(self) <= duration('50s')",message="electionTimeout must be at most 50s: with more, etcd does not start"
 	// +optional
 	ElectionTimeout *metav1.Duration `json:"electionTimeout,omitempty"`
@@ -301,9 +301,9 @@ type EtcdClusterStatus struct {
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 
-	// observed is the spec that druid works towards, of generation observedGeneration. druid accepts a change of spec
-	// as a whole: at once if it can be combined with the change in progress, otherwise when that change is complete or
-	// its deadline has passed. If not set, druid accepts spec as it is.
+	// observed is the spec that druid works towards, of generation observedGeneration. druid accepts all of a spec
+	// change together: at once if it can be combined with the change in progress, otherwise when that change is complete
+	// or its deadline has passed. If not set, druid accepts spec as it is.
 	// +kubebuilder:validation:Schemaless
 	// +kubebuilder:validation:Type=object
 	// +kubebuilder:pruning:PreserveUnknownFields

@@ -56,7 +56,7 @@ type EtcdSnapshotSpec struct {
 	// +required
 	ClusterRef ClusterReference `json:"clusterRef"`
 
-	// type is Full for the whole database, or Delta for the changes since the last backup. Defaults to Full.
+	// type is Full for the complete database, or Delta for the changes since the last backup. Defaults to Full.
 	// +kubebuilder:default=Full
 	// +optional
 	Type SnapshotType `json:"type,omitempty"`
