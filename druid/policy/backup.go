@@ -128,7 +128,7 @@ func backupReady(p messageContext) (metav1.Condition, bool) {
 	f := backupFactsOf(p.Desired, p.Observed)
 	f.paused = rules.YesNoOf(restingOf(p.Desired, p.Observed) == restingPaused)
 	v := backupRows.Decide(f).Verdict
-	return metav1.Condition{Status: v.status, Reason: v.reason, Message: backupSentence(v.reason, p)}, true
+	return metav1.Condition{Type: v1alpha1.ConditionBackupReady, Status: v.status, Reason: v.reason, Message: backupSentence(v.reason, p)}, true
 }
 
 // backupSteps make the Leases in which the agents report backups, and take them away with the backups.
@@ -266,7 +266,9 @@ func backupVerified(p messageContext) (metav1.Condition, bool) {
 	f := verifiedFactsOf(p.Full)
 	f.paused = rules.YesNoOf(restingOf(p.Desired, p.Observed) == restingPaused)
 	d := verifiedRows.Decide(f)
-	return metav1.Condition{Status: d.Verdict.status, Reason: d.Verdict.reason, Message: verifiedSentence(d.Rule, p.Full)}, true
+	return metav1.Condition{
+		Type: v1alpha1.ConditionBackupVerified, Status: d.Verdict.status, Reason: d.Verdict.reason, Message: verifiedSentence(d.Rule, p.Full),
+	}, true
 }
 
 // verifiedSentence is the condition's message. What was verified, and when, stands in the Lease: it changes while all is well.

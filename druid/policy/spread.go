@@ -93,7 +93,9 @@ func (s spread) stake() rules.YesNo {
 func spreadCondition(p messageContext) (metav1.Condition, bool) {
 	s := spreadOf(p.listed())
 	d := spreadRows.Decide(spreadFacts{s.placement(), s.stake(), rules.YesNoOf(restingOf(p.Desired, p.Observed) == restingPaused)})
-	return metav1.Condition{Status: d.Verdict.status, Reason: d.Verdict.reason, Message: s.sentence(d.Rule)}, true
+	return metav1.Condition{
+		Type: v1alpha1.ConditionSpread, Status: d.Verdict.status, Reason: d.Verdict.reason, Message: s.sentence(d.Rule),
+	}, true
 }
 
 func (s spread) sentence(rule string) string {
