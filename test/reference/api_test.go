@@ -257,23 +257,23 @@ func (s schema) text() string {
 // limits of a value, and of the items of a list.
 func (s schema) limits() string {
 	var all []string
-	add := func(before string, low, high *int64, after string) {
+	add := func(low, high *int64, after string) {
 		switch {
 		case low != nil && high != nil:
-			all = append(all, fmt.Sprintf("%s%d to %d%s", before, *low, *high, after))
+			all = append(all, fmt.Sprintf("%d to %d%s", *low, *high, after))
 		case low != nil:
-			all = append(all, fmt.Sprintf("%sat least %d%s", before, *low, after))
+			all = append(all, fmt.Sprintf("at least %d%s", *low, after))
 		case high != nil:
-			all = append(all, fmt.Sprintf("%sat most %d%s", before, *high, after))
+			all = append(all, fmt.Sprintf("at most %d%s", *high, after))
 		}
 	}
 	if len(s.Enum) > 0 {
 		all = append(all, "one of `"+strings.Join(s.Enum, "`, `")+"`")
 	}
-	add("", s.Minimum, s.Maximum, "")
-	add("", s.MinLength, s.MaxLength, " characters")
-	add("", s.MinItems, s.MaxItems, " items")
-	add("", nil, s.MaxProperties, " entries")
+	add(s.Minimum, s.Maximum, "")
+	add(s.MinLength, s.MaxLength, " characters")
+	add(s.MinItems, s.MaxItems, " items")
+	add(nil, s.MaxProperties, " entries")
 	if s.Pattern != "" && !s.IntOrString {
 		all = append(all, "pattern `"+cell(s.Pattern)+"`")
 	}

@@ -243,7 +243,7 @@ func documented(t *testing.T) map[verdict]bool {
 	all := map[verdict]bool{}
 	for _, section := range slices.Concat(slices.Collect(maps.Values(conditionValues(t))), []string{ofMembers}) {
 		for _, row := range rowsOf(t, section) {
-			for _, status := range strings.Split(strings.ReplaceAll(row["Status"], "`", ""), ", ") {
+			for status := range strings.SplitSeq(strings.ReplaceAll(row["Status"], "`", ""), ", ") {
 				for _, reason := range inCode(row["Reason"]) {
 					if all[verdict{section, status, reason}] {
 						t.Errorf("conditions-and-reasons.md explains %s %s %s twice", section, status, reason)
