@@ -263,7 +263,7 @@ func noted(note string) string {
 	return note
 }
 
-// report reports a step that was taken.
+// inform reports a step that was taken.
 func (r *Reconciler) inform(o *observation, reason string, step policy.Step, note string, args ...any) {
 	r.event(o, policy.Event{Reason: reason, Member: step.Member, Note: fmt.Sprintf(note, args...)}, string(step.Kind))
 }

@@ -199,7 +199,7 @@ func drawMark() (string, error) {
 	return hex.EncodeToString(mark[:]), nil
 }
 
-// tellSlot reports a record that was written.
+// reportSlot reports a record that was written.
 func (r *Reconciler) reportSlot(o *observation, step policy.Step) {
 	if step.Kind == policy.StrikeName {
 		r.inform(o, v1alpha1.EventMemberRemoved, step, "Member %s is out of the cluster (%s)", step.Member, step.Rule)

@@ -222,7 +222,7 @@ func (s *stage) looks(count int) {
 	})
 }
 
-// reported waits until an Event of the reason reports about the member.
+// notified waits until an Event of the reason reports about the member.
 func (s *stage) notified(reason, member string) {
 	s.Helper()
 	s.eventually("report "+reason, func() error {

@@ -333,7 +333,7 @@ func TestNewClusterShowsTheVolumesOfTheOneBefore(t *testing.T) {
 	}
 }
 
-// leftoversTold are the notes of the Events about volumes of an earlier cluster.
+// leftoversReported are the notes of the Events about volumes of an earlier cluster.
 func (s *stage) leftoversReported() []string {
 	s.Helper()
 	var list eventsv1.EventList

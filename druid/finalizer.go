@@ -121,7 +121,7 @@ func leftovers(o *observation) []string {
 	return names
 }
 
-// tellLeftovers reports them once, when the cluster is formed next to them.
+// reportLeftovers reports them once, when the cluster is formed next to them.
 func (r *Reconciler) reportLeftovers(o *observation, step policy.Step) {
 	names := leftovers(o)
 	if len(names) == 0 {

@@ -79,7 +79,7 @@ func (c *clocked) after(d time.Duration) {
 	}
 }
 
-// reported says whether an Event of the reason was reported since the last call.
+// notified says whether an Event of the reason was reported since the last call.
 func (c *clocked) notified() (all []string) {
 	recorded := c.recorder.(*events.FakeRecorder).Events
 	for {

@@ -147,7 +147,7 @@ func (r *Reconciler) observeBackup(ctx context.Context, o *observation) error {
 	return err
 }
 
-// toldNothing is the fact that no one renewed the Lease yet.
+// reportedNothing is the fact that no one renewed the Lease yet.
 func reportedNothing(lease string) string { return "nothing reported by " + lease }
 
 func (r *Reconciler) observeSnapshot(ctx context.Context, o *observation, component leases.Component) (policy.Snapshot, error) {

@@ -23,8 +23,8 @@ const (
 // DataEmpty is the state of a data directory in which etcd never ran.
 const DataEmpty = "empty"
 
-// Annotations of a member Lease. druid writes AnnotationPodUID, AnnotationVolumeUID and AnnotationHealing. druid and
-// the leader's agent write AnnotationRetire. The leader's agent writes annotationDefragmentation. The member's agent
+// Annotations of a member Lease. druid writes AnnotationPodUID, AnnotationVolumeUID and AnnotationRepairing. druid and
+// the leader's agent write AnnotationRemoval. The leader's agent writes annotationDefragmentation. The member's agent
 // writes the others.
 const (
 	AnnotationPodUID    = Prefix + "pod-uid"

@@ -27,7 +27,7 @@ type (
 	Full uint8
 )
 
-// ChainUnknown: the store or etcd was not read yet or did not respond.
+// CatalogUnknown: the store or etcd was not read yet or did not respond.
 const (
 	CatalogUnknown CatalogState = 1 << iota
 	// CatalogEmpty: this lineage has no full backup.

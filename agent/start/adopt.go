@@ -96,11 +96,11 @@ type adoptionVerdict struct {
 // bootstrap. The first match wins. The default is Refuse.
 var adoptions = rules.New(adoptionVerdict{mode: ModeRefuse}, []rules.Row[AdoptionFacts, adoptionVerdict]{
 	{Name: "source-other", When: AdoptionFacts{Source: SourceOther}, Verdict: adoptionVerdict{ModeRefuse, noStep},
-		Why: "the endpoints of spec.bootstrap.join belong to different clusters, or not to the cluster whose join has begun"},
+		Why: "the endpoints of spec.bootstrap.join belong to different clusters, or not to the cluster whose join has begun", Detail: "source"},
 	{Name: "source-silent", When: AdoptionFacts{Source: SourceSilent}, Verdict: adoptionVerdict{ModeWait, noStep},
-		Why: "the cluster to join cannot be queried"},
+		Why: "the cluster to join cannot be queried", Detail: "source"},
 	{Name: "source-unfit", When: AdoptionFacts{Source: SourceUnfit}, Verdict: adoptionVerdict{ModeRefuse, noStep},
-		Why: "the cluster to join does not meet the requirements"},
+		Why: "the cluster to join does not meet the requirements", Detail: "source"},
 	{Name: "listed-as-voter", When: AdoptionFacts{Entry: VoterEntry}, Verdict: adoptionVerdict{ModeRefuse, noStep},
 		Why: "the cluster to join lists this member as a voter, but its data is lost; remove it there with etcdctl member remove"},
 	{Name: "intend-to-join", When: AdoptionFacts{Claimed: Unintended, Source: SourceFit}, Verdict: adoptionVerdict{ModeAdopt, stepClaim},
@@ -110,9 +110,9 @@ var adoptions = rules.New(adoptionVerdict{mode: ModeRefuse}, []rules.Row[Adoptio
 	{Name: "drop-old-learner", When: AdoptionFacts{Claimed: Intended, Entry: OldLearner}, Verdict: adoptionVerdict{ModeAdopt, stepDrop},
 		Why: "the agent never starts a raft ID without its data, and the removal of a learner costs no vote"},
 	{Name: "source-ailing", When: AdoptionFacts{Source: SourceAiling}, Verdict: adoptionVerdict{ModeWait, noStep},
-		Why: "the cluster to join is not healthy"},
+		Why: "the cluster to join is not healthy", Detail: "source"},
 	{Name: "adoption-needs", When: AdoptionFacts{Needs: Unmet}, Verdict: adoptionVerdict{ModeWait, noStep},
-		Why: "a requirement for adding this member is not met"},
+		Why: "a requirement for adding this member is not met", Detail: "source needs"},
 	{Name: "adopt", When: AdoptionFacts{Claimed: Intended, Source: SourceFit, Entry: NoEntry, Needs: Met}, Verdict: adoptionVerdict{ModeAdopt, stepEnter},
 		Why: "a learner does not count for the quorum of the existing members"},
 })
@@ -126,7 +126,7 @@ type adoption struct {
 // decideAdoption returns a decision for every combination of facts, like Decide.
 func decideAdoption(f AdoptionFacts) adoption {
 	d := adoptions.Decide(f)
-	decision := decisionOf(rules.Decision[Mode]{Verdict: d.Verdict.mode, Rule: d.Rule, Why: d.Why})
+	decision := decisionOf(rules.Decision[Mode]{Verdict: d.Verdict.mode, Rule: d.Rule, Why: d.Why, Detail: d.Detail})
 	return adoption{Decision: decision, step: d.Verdict.step}
 }
 

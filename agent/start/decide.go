@@ -31,6 +31,8 @@ type Decision struct {
 	Rule string
 	// Reason is the explanation of a Wait or a Refuse for the user.
 	Reason string
+	// Detail names what was observed that completes the reason, if anything does.
+	Detail string
 }
 
 // unusable data is quarantined before the agent writes anything else.
@@ -39,13 +41,13 @@ const unusable = Empty | Stale | Corrupt
 // startRules is the complete policy. The first match wins. The default is Refuse.
 var startRules = rules.New(ModeRefuse, []rules.Row[Facts, Mode]{
 	{Name: "superseded", When: Facts{Lease: Superseded}, Verdict: ModeRefuse,
-		Why: "another Pod has replaced this one as the member; this Pod does not start etcd"},
+		Why: "another Pod has replaced this one as the member; this Pod does not start etcd", Detail: "lease"},
 	{Name: "volume-unread", When: Facts{Data: DataUnread}, Verdict: ModeRefuse,
-		Why: "the volume cannot be inspected (see the log of the agent)"},
+		Why: "the volume cannot be inspected (see the log of the agent)", Detail: "data"},
 	{Name: "foreign-data", When: Facts{Data: Foreign}, Verdict: ModeRefuse,
-		Why: "the data on the volume does not belong to this member; mount the correct volume, or move the data directory away manually"},
+		Why: "the data on the volume does not belong to this member; mount the correct volume, or move the data directory away manually", Detail: "data"},
 	{Name: "newer-schema", When: Facts{Data: Newer}, Verdict: ModeRefuse,
-		Why: "the data was written by a newer minor version of etcd; set spec.version back to that version"},
+		Why: "the data was written by a newer minor version of etcd; set spec.version back to that version", Detail: "data"},
 
 	{Name: "resume", When: Facts{Data: Intact, Listed: isListed, Own: OwnID, Epoch: EpochUnknown | Current}, Verdict: ModeResume,
 		Why: "a quorum lists this member with the ID of its data"},
@@ -62,38 +64,38 @@ var startRules = rules.New(ModeRefuse, []rules.Row[Facts, Mode]{
 		Why: "no quorum responds; the member starts with its existing data so that a majority can form a quorum again"},
 
 	{Name: "lease-unread", When: Facts{Lease: LeaseUnread}, Verdict: ModeWait,
-		Why: "the member Lease cannot be read, and without it the member can only resume intact data"},
+		Why: "the member Lease cannot be read, and without it the member can only resume intact data", Detail: "lease"},
 	{Name: "removal-acknowledged", When: Facts{Lease: RemovalAcknowledged}, Verdict: ModeRefuse,
-		Why: "this member is being removed or was removed, so it can only resume intact data"},
+		Why: "this member is being removed or was removed, so it can only resume intact data", Detail: "lease"},
 	{Name: "asked-to-go", When: Facts{Lease: Leaving}, Verdict: ModeWait,
 		Why: "removal of this member is requested; it joins again only if the request is canceled"},
 	{Name: "record-unread", When: Facts{Record: RecordUnread}, Verdict: ModeWait,
-		Why: "the cluster record cannot be read"},
+		Why: "the cluster record cannot be read", Detail: "record"},
 	{Name: "record-absent", When: Facts{Record: RecordAbsent}, Verdict: ModeWait,
-		Why: "the cluster record does not exist; druid creates it"},
+		Why: "the cluster record does not exist; druid creates it", Detail: "record"},
 	{Name: "undesired", When: Facts{Place: Undesired}, Verdict: ModeRefuse,
 		Why: "the cluster record does not list this member"},
 
 	{Name: "await-seed", When: Facts{Record: isForming, Place: Desired}, Verdict: ModeWait,
 		Why: "the seed has not formed the cluster yet"},
 	{Name: "peer-answers", When: Facts{Record: isForming, Peers: Answering}, Verdict: ModeWait,
-		Why: "the cluster record says that no cluster was formed, but a peer responds"},
+		Why: "the cluster record says that no cluster was formed, but a peer responds", Detail: "peers"},
 	{Name: "quorum-answers", When: Facts{Record: isForming, Listed: anyListed &^ NoQuorum}, Verdict: ModeWait,
 		Why: "the cluster record says that no cluster was formed, but a quorum responds"},
 	{Name: "formed-before", When: Facts{Record: isForming, Evidence: FormedBefore}, Verdict: ModeRefuse,
-		Why: "a cluster was formed before, and a second one is never formed; druid repairs the cluster record from the member Leases"},
+		Why: "a cluster was formed before, and a second one is never formed; druid repairs the cluster record from the member Leases", Detail: "evidence"},
 	{Name: "evidence-unknown", When: Facts{Record: isForming, Evidence: EvidenceUnknown}, Verdict: ModeWait,
-		Why: "an earlier cluster cannot be ruled out because not all evidence can be read"},
+		Why: "an earlier cluster cannot be ruled out because not all evidence can be read", Detail: "evidence"},
 	{Name: "store-unreachable", When: Facts{Record: isForming, Backup: StoreUnreachable}, Verdict: ModeWait,
-		Why: "the backup store cannot be searched for backups"},
+		Why: "the backup store cannot be searched for backups", Detail: "backup"},
 	{Name: "backup-unusable", When: Facts{Record: isForming, Backup: BackupUnusable}, Verdict: ModeRefuse,
-		Why: "the content of the backup store cannot be used"},
+		Why: "the content of the backup store cannot be used", Detail: "backup"},
 	{Name: "restore-at-first-boot", When: Facts{Record: isForming, Backup: BackupPresent, Order: OrderRestore}, Verdict: ModeRestore,
 		Why: "the first start of the seed requests a restore"},
 	{Name: "backup-present", When: Facts{Record: isForming, Backup: BackupPresent}, Verdict: ModeRefuse,
-		Why: "the backup store has a lineage of this cluster, so the cluster was formed before"},
+		Why: "the backup store has a lineage of this cluster, so the cluster was formed before", Detail: "backup"},
 	{Name: "nothing-to-restore", When: Facts{Record: isForming, Order: OrderRestore}, Verdict: ModeWait,
-		Why: "a restore is requested, but the backup store has nothing to restore"},
+		Why: "a restore is requested, but the backup store has nothing to restore", Detail: "backup"},
 	{Name: "first-boot", When: Facts{Record: isForming, Order: NoOrder}, Verdict: ModeNew,
 		Why: "no cluster was ever formed, and the cluster record names this member as the seed; the compare-and-set of an earlier Pod's claim fails"},
 	{Name: "order-before-formation", When: Facts{Record: isForming}, Verdict: ModeRefuse,
@@ -102,21 +104,21 @@ var startRules = rules.New(ModeRefuse, []rules.Row[Facts, Mode]{
 	{Name: "record-incomplete", When: Facts{Record: FormedIncomplete}, Verdict: ModeWait,
 		Why: "the cluster record lacks fields of the formed cluster; a running member adds them"},
 	{Name: "await-quorum", When: Facts{Listed: NoQuorum}, Verdict: ModeWait,
-		Why: "no quorum responds, and this member has no data that it can resume"},
+		Why: "no quorum responds, and this member has no data that it can resume", Detail: "listed"},
 	{Name: "confirming", When: Facts{Data: Intact, Listed: Unconfirmed}, Verdict: ModeWait,
-		Why: "one member list does not contain this member; waiting for a second list"},
+		Why: "one member list does not contain this member; waiting for a second list", Detail: "listed"},
 	{Name: "finish-join", When: Facts{Data: Empty, Listed: Unstarted, Joining: JoiningNow}, Verdict: ModeJoin,
 		Why: "this start added the learner, and its etcd has never written a log"},
 	{Name: "await-drain", When: Facts{Slot: SlotLeaving}, Verdict: ModeWait,
-		Why: "a member is being removed, and no member joins until the removal is complete"},
+		Why: "a member is being removed, and no member joins until the removal is complete", Detail: "slot"},
 	{Name: "removed-while-down", When: Facts{Data: Intact, Listed: Unlisted}, Verdict: ModeRejoin,
 		Why: "a quorum no longer lists this member"},
 	{Name: "needs-unmet", When: Facts{Needs: Unmet}, Verdict: ModeWait,
-		Why: "a requirement for adding this member is not met"},
+		Why: "a requirement for adding this member is not met", Detail: "needs"},
 	{Name: "join", When: Facts{Data: unusable, Listed: anyUnlisted}, Verdict: ModeJoin,
 		Why: "etcd rejects a second member with the same peer URL"},
 	{Name: "slot-taken", When: Facts{Slot: SlotTaken}, Verdict: ModeWait,
-		Why: "another member is replacing itself"},
+		Why: "another member is replacing itself", Detail: "slot"},
 	{Name: "data-lost", When: Facts{Data: unusable, Listed: isListed}, Verdict: ModeReplaceSelf,
 		Why: "the agent never starts a raft ID without its data"},
 	{Name: "other-incarnation", When: Facts{Data: Intact, Listed: isListed, Own: OtherID}, Verdict: ModeReplaceSelf,
@@ -139,7 +141,7 @@ func Rules() []string { return startRules.Names() }
 
 // decisionOf converts the result of a table. Only Wait and Refuse have a reason, because they can need user action.
 func decisionOf(d rules.Decision[Mode]) Decision {
-	decision := Decision{Mode: d.Verdict, Rule: d.Rule}
+	decision := Decision{Mode: d.Verdict, Rule: d.Rule, Detail: d.Detail}
 	if d.Verdict == ModeWait || d.Verdict == ModeRefuse {
 		decision.Reason = d.Why
 	}

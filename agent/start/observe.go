@@ -45,19 +45,9 @@ func (o *observation) note(fact, detail string) {
 	}
 }
 
-// noteOf maps each rule to the fact whose explanation completes its reason.
-var noteOf = map[string]string{
-	"superseded": "lease", "lease-unread": "lease", "removal-acknowledged": "lease", "volume-unread": "data", "foreign-data": "data",
-	"newer-schema": "data", "record-unread": "record", "record-absent": "record", "await-quorum": "listed",
-	"needs-unmet": "needs", "evidence-unknown": "evidence", "formed-before": "evidence", "peer-answers": "peers",
-	"slot-taken": "slot", "await-drain": "slot", "confirming": "listed", "store-unreachable": "backup",
-	"source-other": "source", "source-silent": "source", "source-unfit": "source", "source-ailing": "source", "adoption-needs": "source needs",
-	"backup-present": "backup", "backup-unusable": "backup", "nothing-to-restore": "backup",
-}
-
 // reason returns the decision's reason with the explanation from the observation.
 func (o *observation) reason(d Decision) string {
-	if detail := o.details[noteOf[d.Rule]]; detail != "" {
+	if detail := o.details[d.Detail]; detail != "" {
 		return d.Reason + ": " + strings.ReplaceAll(detail, "\n", "; ")
 	}
 	return d.Reason

@@ -38,7 +38,7 @@ func (b *Bootstrapper) restore(ctx context.Context, d Decision, o *observation) 
 		return nil, err
 	}
 	inform := func(words string) {
-		b.decided(Published{Decision: Decision{d.Mode, d.Rule, words}, Data: Empty.String()})
+		b.decided(Published{Decision: Decision{Mode: d.Mode, Rule: d.Rule, Reason: words}, Data: Empty.String()})
 	}
 	result, err := b.fetch(ctx, o, a, inform)
 	if err != nil {

@@ -45,7 +45,7 @@ func (h History) fork() int64 {
 	return h.Formation.Fork
 }
 
-// formed is when h began: as its bootstrap reports, else when its first object was made. ok is false where nothing reports.
+// wasFormed is when h began: as its bootstrap reports, else when its first object was made. ok is false where nothing reports.
 func (h History) wasFormed() (at time.Time, ok bool) {
 	if h.Formation != nil {
 		return h.Formation.Created, true

@@ -43,7 +43,7 @@ type Delta struct {
 // History is what the store holds of one lineage: fulls ordered by revision, deltas by their first revision.
 type History struct {
 	Lineage Lineage `json:"lineage"`
-	// Bootstrap is nil where there is no record of it, or one that cannot be understood; BirthProblem then says what is wrong.
+	// Bootstrap is nil where there is no record of it, or one that cannot be understood; BootstrapProblem then says what is wrong.
 	Formation        *Formation `json:"formation,omitempty"`
 	BootstrapProblem string     `json:"formationProblem,omitempty"`
 	Fulls            []Full     `json:"fulls,omitempty"`

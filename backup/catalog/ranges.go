@@ -69,7 +69,7 @@ func (g Gap) String() string {
 	return fmt.Sprintf("no delta holds revisions %d to %d: no state between revisions %d and %d can be restored", g.From, g.To, g.From-1, g.Next)
 }
 
-// maxTold is how many ranges an error names.
+// maxReported is how many ranges an error names.
 const maxReported = 6
 
 func (r Range) String() string {

@@ -136,10 +136,10 @@ func (c Catalog) sorted() Catalog {
 	return c
 }
 
-// BirthVersion is the version of a bootstrap's record that this package writes and reads.
+// BootstrapVersion is the version of a bootstrap's record that this package writes and reads.
 const BootstrapVersion = 1
 
-// maxBirth bounds what is read of a record, in bytes.
+// maxBootstrap bounds what is read of a record, in bytes.
 const maxBootstrap = 64 << 10
 
 // Formation is how a lineage began: the content of lineage.json, which is written before the cluster serves, and never changed.
@@ -189,11 +189,11 @@ func (b Formation) sameAs(other Formation) bool {
 		b.ClusterID == other.ClusterID && b.ClusterUID == other.ClusterUID
 }
 
-// ErrBirth means that a lineage's record cannot be understood, or reports another bootstrap.
+// ErrBootstrap means that a lineage's record cannot be understood, or reports another bootstrap.
 var ErrBootstrap = errors.New("record of a lineage's bootstrap")
 
 // WriteBootstrap puts the record of a bootstrap, once: a record of the same bootstrap that is there already is success, one of
-// another bootstrap an ErrBirth, and is left as it is.
+// another bootstrap an ErrBootstrap, and is left as it is.
 func WriteBootstrap(ctx context.Context, s store.Store, prefix string, b Formation) error {
 	if b.Version == 0 {
 		b.Version = BootstrapVersion
@@ -224,7 +224,7 @@ func WriteBootstrap(ctx context.Context, s store.Store, prefix string, b Formati
 }
 
 // ReadBootstrap reads the record of a lineage's bootstrap. The store's ErrAbsent means that there is none, its ErrNewer that a newer
-// program wrote it, ErrBirth that it cannot be understood.
+// program wrote it, ErrBootstrap that it cannot be understood.
 func ReadBootstrap(ctx context.Context, s store.Store, prefix string, l Lineage) (b Formation, err error) {
 	key := BootstrapKey(prefix, l)
 	r, err := s.Get(ctx, key, 0, maxBootstrap)

@@ -223,7 +223,7 @@ func TestBootstrapIsWrittenOnce(t *testing.T) {
 		other := formation
 		change(&other)
 		if err := WriteBootstrap(t.Context(), s, prefix, other); !errors.Is(err, ErrBootstrap) || !strings.Contains(err.Error(), BootstrapKey(prefix, second)) {
-			t.Errorf("another %s: got %v, want ErrBirth that names the record", name, err)
+			t.Errorf("another %s: got %v, want ErrBootstrap that names the record", name, err)
 		}
 	}
 	got, err := ReadBootstrap(t.Context(), s, prefix, second)
@@ -241,7 +241,7 @@ func TestBootstrapsThatMakeNoSense(t *testing.T) {
 		"another version": {Version: 2, Lineage: first},
 	} {
 		if err := WriteBootstrap(t.Context(), newStore(t), prefix, b); !errors.Is(err, ErrBootstrap) {
-			t.Errorf("%s: got %v, want ErrBirth", name, err)
+			t.Errorf("%s: got %v, want ErrBootstrap", name, err)
 		}
 	}
 	s := newStore(t)
@@ -253,7 +253,7 @@ func TestBootstrapsThatMakeNoSense(t *testing.T) {
 	} {
 		put(t, s, BootstrapKey(prefix, key), content)
 		if b, err := ReadBootstrap(t.Context(), s, prefix, key); !errors.Is(err, ErrBootstrap) || !strings.Contains(err.Error(), BootstrapKey(prefix, key)) {
-			t.Errorf("%s: got %+v, %v; want ErrBirth that names the record", content, b, err)
+			t.Errorf("%s: got %+v, %v; want ErrBootstrap that names the record", content, b, err)
 		}
 	}
 	if _, err := ReadBootstrap(t.Context(), s, prefix, "00000009-aa"); !errors.Is(err, store.ErrAbsent) {

@@ -44,7 +44,7 @@ func history(seed uint64, from, revisions int64, largest int) []Record {
 	return all
 }
 
-// reported is what a checkpoint reports next to the hash.
+// notified is what a checkpoint reports next to the hash.
 func notified(keys, leases int64) Alongside {
 	return Alongside{Keys: &keys, Leases: &leases, Auth: &Auth{Enabled: true, Revision: 9}}
 }

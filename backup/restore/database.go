@@ -201,7 +201,7 @@ func empty(tx *bolt.Tx, name []byte) (*bolt.Bucket, error) {
 // All that follows is what etcdutl's snapshot restore does (go.etcd.io/etcd/etcdutl/v3/snapshot), by the same packages of
 // etcd. etcdutl itself copies the database once more, and opens it three times; a test compares the results.
 
-// birthTerm is the raft term of the log that a restored cluster begins with.
+// bootstrapTerm is the raft term of the log that a restored cluster begins with.
 const bootstrapTerm = 1
 
 // Prefixes of the old store, which etcd before 3.7 reads the members from.

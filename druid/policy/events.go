@@ -37,7 +37,7 @@ func Events(before, after v1alpha1.EtcdClusterStatus) []Event {
 	return events
 }
 
-// teller adds an Event.
+// announcer adds an Event.
 type announcer func(warning bool, reason, member, note string, args ...any)
 
 func memberEvents(before, after v1alpha1.EtcdClusterStatus, inform announcer) {

@@ -150,14 +150,14 @@ type Desired struct {
 	Deleted, Foreground, Orphans, NamespaceGoes bool
 	// Joins says that its first member joins a running cluster, and Held that it bears druid's finalizer.
 	Joins, Held bool
-	// Backup says that the cluster is to be backed up, BackupProblem what is wrong with how, and BackupTold what the status
+	// Backup says that the cluster is to be backed up, BackupProblem what is wrong with how, and BackupReported what the status
 	// says of it.
 	Backup         bool
 	BackupProblem  string
 	BackupReported BackupReported
 	// Refused says that the status says that the API server refuses what druid was about to make.
 	Refused bool
-	// PauseTold says that the status says that the cluster is paused, or that none of its members was ready since.
+	// PauseReported says that the status says that the cluster is paused, or that none of its members was ready since.
 	PauseReported bool
 	// Target reports the adoption of what is asked for.
 	Target

@@ -96,7 +96,7 @@ func TestPauseSteps(t *testing.T) {
 			o.Members[0].Pod, o.Members[0].EtcdReady, o.Members[0].Serving = PodUnscheduled, false, false
 		}}, []string{"DeletePod never-started c-a"}},
 		"a paused cluster has no steps":                   {off, []func(*Observed){stopped}, none},
-		"the budget goes with the last Pod":               {off, []func(*Observed){stopped, func(o *Observed) { o.Budget = ObjectCurrent }}, []string{"DeleteBudget budget-of-nobody "}},
+		"the budget goes with the last Pod":               {off, []func(*Observed){stopped, func(o *Observed) { o.Budget = ObjectCurrent }}, []string{"DeleteBudget budget-without-members "}},
 		"not while that Pod ends":                         {off, []func(*Observed){last, func(o *Observed) { o.Members[0].Pod, o.Members[0].Serving = PodTerminating, false }}, none},
 		"a claim that is deleted is not made again":       {off, []func(*Observed){stopped, func(o *Observed) { o.Members[0].Claim, o.Members[0].ClaimUID = ClaimAbsent, "" }}, none},
 		"its Lease comes back":                            {off, []func(*Observed){stopped, forgotten}, []string{"CreateMemberLease lease-missing c-a"}},

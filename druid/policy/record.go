@@ -47,7 +47,7 @@ const (
 )
 
 func (o order) String() string {
-	return rules.Word(o, "Nothing", "Birth", "Recreate", "Restore", "Grow", "MoveSeed", "Relist")
+	return rules.Word(o, "Nothing", "Bootstrap", "Recreate", "Restore", "Grow", "MoveSeed", "Relist")
 }
 
 // records is the policy for the cluster record. A record is formed as Forming only when nothing at all speaks of an earlier

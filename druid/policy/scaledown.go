@@ -187,7 +187,7 @@ func slotOf(r leases.Record) slot {
 	}
 }
 
-// Unborn is the mark of a member whose cluster never formed: no agent answers it, and no slot names it.
+// NotFormed is the mark of a member whose cluster never formed: no agent answers it, and no slot names it.
 const NotFormed = "unborn"
 
 // markOf is what the mark on the member's Lease is worth.

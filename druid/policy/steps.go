@@ -284,7 +284,7 @@ func budgetStep(d Desired, o Observed, add func(Step)) {
 	case o.Budget == ObjectForeign, o.Budget == ObjectAbsent && o.noOne(d):
 		return
 	case o.noOne(d):
-		step = Step{Kind: DeleteBudget, Rule: "budget-of-nobody", Stage: StageLate}
+		step = Step{Kind: DeleteBudget, Rule: "budget-without-members", Stage: StageLate}
 	case o.Budget == ObjectAbsent, o.Budget == ObjectOutdated && o.BudgetMin == step.MinAvailable:
 		step.Rule = objectRule(o.Budget)
 	case o.BudgetMin > step.MinAvailable:

@@ -24,6 +24,8 @@ type Row[F, V any] struct {
 	Verdict V
 	// Why gives the reason for the verdict.
 	Why string
+	// Detail names what the observer saw that completes the reason, if anything does.
+	Detail string
 }
 
 // Decision is the verdict of the row that won.
@@ -31,8 +33,8 @@ type Decision[V any] struct {
 	Verdict V
 	// Rule is the name of the row, or Uncovered.
 	Rule string
-	// Why is that of the row.
-	Why string
+	// Why and Detail are those of the row.
+	Why, Detail string
 }
 
 // Table is an ordered list of rows. Its methods can be called concurrently.
@@ -64,7 +66,7 @@ func (t *Table[F, V]) Rows() []Row[F, V] { return t.rows }
 func (t *Table[F, V]) Decide(facts F) Decision[V] {
 	if i := t.find(&facts); i >= 0 {
 		r := &t.rows[i]
-		return Decision[V]{Verdict: r.Verdict, Rule: r.Name, Why: r.Why}
+		return Decision[V]{Verdict: r.Verdict, Rule: r.Name, Why: r.Why, Detail: r.Detail}
 	}
 	return Decision[V]{Verdict: t.otherwise, Rule: Uncovered, Why: "no rule covers what was observed"}
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/etcd-druid/druid/test/e2e/harness"
 )
 
-// calm is for how long druid watches a Pod that came back before it deletes the next one (settlePatience in package druid).
+// calm is for how long druid watches a Pod that came back before it deletes the next one (finishTimeout in package druid).
 const calm = 10 * time.Second
 
 // BenchmarkRollout shows what it takes to replace the Pods of three members one after another under a writer: for an edited

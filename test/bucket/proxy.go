@@ -156,7 +156,7 @@ func Answer(status int, code string) Fault {
 	return func(w http.ResponseWriter, r *http.Request, _ http.Handler) {
 		_, _ = io.Copy(io.Discard, r.Body)
 		w.WriteHeader(status)
-		fmt.Fprintf(w, "<Error><Code>%s</Code><Message>told to fail</Message></Error>", code)
+		fmt.Fprintf(w, "<Error><Code>%s</Code><Message>requested failure</Message></Error>", code)
 	}
 }
 

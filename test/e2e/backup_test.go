@@ -125,7 +125,7 @@ func awaitBackups(t *testing.T, c *harness.Cluster) {
 	awaitCondition(t, c, v1alpha1.ConditionBackupReady, metav1.ConditionTrue, saveWithin, "")
 }
 
-// tellsBackups: kubectl shows both Leases, and up to which revision all is saved.
+// reportsBackups: kubectl shows both Leases, and up to which revision all is saved.
 func reportsBackups(t *testing.T, c *harness.Cluster) {
 	t.Helper()
 	table, err := rig.Lab.Kubectl(t.Context(), "get", "leases", "--namespace", c.Namespace)

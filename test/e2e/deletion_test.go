@@ -188,7 +188,7 @@ func podsOn(t *testing.T, c *harness.Cluster, node string) []string {
 	return members
 }
 
-// reports waits for a Warning about the cluster that names a word.
+// announces waits for a Warning about the cluster that names a word.
 func announces(t *testing.T, c *harness.Cluster, reason, word string) {
 	t.Helper()
 	reportsAs(t, c, corev1.EventTypeWarning, reason, word)

@@ -111,7 +111,7 @@ func TestRemovalThatWouldCostTheQuorumDoesNotHappen(t *testing.T) {
 	w.Stop(t, etcd)
 }
 
-// addStranger adds a member as someone with etcdctl would, who tries again while etcd finds its peers too young.
+// addUnknownObject adds a member as someone with etcdctl would, who tries again while etcd finds its peers too young.
 func addUnknownObject(t *testing.T, etcd *clientv3.Client, peerURL string, learner bool) {
 	t.Helper()
 	harness.Eventually(t, formWithin, "member add of "+peerURL, func(ctx context.Context) error {

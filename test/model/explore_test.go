@@ -10,7 +10,7 @@ import (
 	"github.com/etcd-druid/druid/leases"
 )
 
-// healthyNow says what keeps the cluster from being as it should be, or nothing.
+// ails says what keeps the cluster from being as it should be, or nothing.
 func (w *world) ails() string {
 	r := &w.record.says
 	if !w.record.there || r.Phase != leases.PhaseFormed || w.ghost.formed == 0 {

@@ -64,7 +64,7 @@ func (w *world) finishStep(i int, lost bool) bool {
 	}
 }
 
-// bootstrap holds our attempt against the record.
+// formation holds our attempt against the record.
 func (w *world) formation(i int) bool {
 	p := &w.procs[i]
 	s, v := &p.resolvePending, &w.vols[p.vol]

@@ -55,7 +55,7 @@ func (t *tour) rig(ctx context.Context) (*lab.Lab, error) {
 	if !t.once {
 		if l, err := lab.Attach(rigName()); err == nil {
 			t.reused = true
-			t.say("It is running already, from an earlier time. Only druid's image is built anew.")
+			t.say("It is running already, from an earlier time. Only druid's image is built again.")
 			return l, l.LoadDruid(ctx)
 		}
 	}

@@ -76,7 +76,7 @@ var classes = merge(map[class][]string{
 		"membership.AddLearner", "membership.Promote", "membership.Remove", "membership.MoveLeader", "membership.Defragment", "membership.Compact", "membership.DisarmNoSpace",
 		"membership.EnableDowngrade", "membership.CancelDowngrade",
 		"(*agent/duties.removalRequest).mark", "(*agent/duties.round).remove", "(*agent/duties.Departure).mark", "(*agent/duties.Departure).remove",
-		// The volume. MoveAside, PlaceRestored and Prune have points within.
+		// The volume. Quarantine, PlaceRestored and Prune have points within.
 		"agent/datadir.WriteIdentityFile", "agent/datadir.describe", "agent/datadir.makeDataDir", "agent/datadir/volume.WriteFile",
 		"agent/datadir/volume.WriteExit", "agent/datadir/volume.ClearExit",
 		"backup/restore.Run",

@@ -92,7 +92,7 @@ Written by ` + "`go test ./test/crash/points -update`" + ` from the code: do not
 With ` + "`DRUID_CRASH_AT=before-add-learner`" + ` in its environment (or ` + "`after-create-pod:3`" + `, for the third passage) a process ends at that
 point with code 86, as a power cut would end it. Every call that changes something outside of the process stands between
 two points, one before and one after; a test finds the calls by their types. Each point ends a real program in each of its
-scenarios, beside a real etcd and a real kube-apiserver; the program is started again without the variable, and the
+scenarios, next to a real etcd and a real kube-apiserver; the program is started again without the variable, and the
 cluster must come out as if nothing had happened: one raft group, exactly the desired members, no slot taken, nothing left
 over, no write lost.
 `

@@ -101,7 +101,7 @@ func judge(members []listed, healthy map[uint64]bool, learnerLimit int) verdict 
 	return v
 }
 
-// reports says whether a look shows that the member was well, or was not, after a moment. What ended without an answer shows
+// announces says whether a look shows that the member was well, or was not, after a moment. What ended without an answer shows
 // nothing, as a busy machine lets a healthy member wait; nor does a voter that has not heard yet that it is no learner.
 func (l look) announces(since time.Time) (well, known bool) {
 	switch {

@@ -260,7 +260,7 @@ func (s *Sampler) well(ctx context.Context, members []string, judged time.Time) 
 	return false
 }
 
-// report says whether any of these members was sick after a moment, and whether that is unknown of any.
+// inform says whether any of these members was sick after a moment, and whether that is unknown of any.
 func (s *Sampler) inform(members []string, since time.Time) (sick, unknown bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
