@@ -126,77 +126,78 @@ const (
 	ObjectCurrent
 )
 
-// Desired is what an EtcdCluster asks for.
+// Desired is what the EtcdCluster requests.
 type Desired struct {
 	Replicas int
 	// Version of etcd.
 	Version string
-	// Generation of the spec: another one after each edit.
+	// Generation of the spec. Each change of the spec increases it.
 	Generation int64
-	// ClusterID is etcd's cluster ID as the status latched it, 0 while the cluster never was seen as formed.
+	// ClusterID is etcd's cluster ID as the status keeps it, or 0 if the cluster never formed.
 	ClusterID uint64
 	// Known are the names of the members that the status lists.
 	Known []string
-	// Ran is the version of etcd that the status last knew of each of them.
+	// Ran is the version of etcd that the status last showed for each of them.
 	Ran map[string]string
 	// RetainClaims says that the claim of a removed member stays.
 	RetainClaims bool
-	// ClaimsGo says that the claims are to be deleted when the EtcdCluster is.
+	// ClaimsGo says that the claims are deleted with the EtcdCluster.
 	ClaimsGo bool
-	// RemoveOthers says that anyone who was in a raft group that was joined may go.
+	// RemoveOthers says that the user allows the removal of the external members of a joined raft group.
 	RemoveOthers bool
-	// Deleted says that the EtcdCluster has a deletionTimestamp; Foreground and Orphans how it was deleted, and NamespaceGoes that its
-	// namespace was, looked at only where it is held.
+	// Deleted says that the EtcdCluster has a deletionTimestamp. Foreground and Orphans say how it was deleted.
+	// NamespaceGoes says that its namespace is being deleted; druid reads that only for an EtcdCluster that has the
+	// finalizer.
 	Deleted, Foreground, Orphans, NamespaceGoes bool
-	// Joins says that its first member joins a running cluster, and Held that it bears druid's finalizer.
+	// Joins says that the first member joins a running cluster. Held says that the EtcdCluster has druid's finalizer.
 	Joins, Held bool
-	// Backup says that the cluster is to be backed up, BackupProblem what is wrong with how, and BackupReported what the status
-	// says of it.
+	// Backup says that the cluster is backed up, BackupProblem what is wrong with spec.backup, and BackupReported what
+	// the status shows about backups.
 	Backup         bool
 	BackupProblem  string
 	BackupReported BackupReported
-	// Refused says that the status says that the API server refuses what druid was about to make.
+	// Refused says that, according to the status, the API server rejects what druid wants to create.
 	Refused bool
-	// PauseReported says that the status says that the cluster is paused, or that none of its members was ready since.
+	// PauseReported says that, according to the status, the cluster is paused, or that no member was ready since.
 	PauseReported bool
-	// Target reports the adoption of what is asked for.
+	// Target is the state of the spec change that druid works on.
 	Target
 }
 
-// kept is how many names stay in the record. A cluster that is to be paused keeps one member.
+// kept returns how many names stay in the record. A cluster that is being paused keeps one member.
 func (d Desired) kept() int { return max(d.Replicas, 1) }
 
 // Observed is the cluster as Kubernetes shows it.
 type Observed struct {
 	RecordState RecordState
-	// Record is what the record says; empty unless it was readable.
+	// Record is the content of the record. It is empty unless the record can be read.
 	Record leases.Record
-	// RecordProblem says what is wrong with a record that is foreign or unreadable.
+	// RecordProblem says what is wrong with a record that has another owner or cannot be parsed.
 	RecordProblem string
 	LeaderLease   LeaseState
 	// Full and Delta are the Leases that report backups.
 	Full, Delta Snapshot
-	// Origin is what becomes of the EtcdSnapshot that a new cluster begins with.
+	// Origin is the state of the EtcdSnapshot that a new cluster restores.
 	Origin Origin
-	// Save is the backup before a change of version, looked at only where one is needed.
+	// Save is the backup before a change of version. druid reads it only if one is needed.
 	Save Save
-	// Unattached are the listed members whose Pods lack what the backup store needs, sorted.
+	// Unattached are the listed members whose Pods do not mount what the backup store needs, sorted by name.
 	Unattached []string
-	// Objects are those that druid applies, but for the PodDisruptionBudget.
+	// Objects are the objects that druid applies, except the PodDisruptionBudget.
 	Objects []Object
 	// Budget is the PodDisruptionBudget, and BudgetMin its minAvailable.
 	Budget    ObjectState
 	BudgetMin int
-	// Members are all names that the record or an object of the cluster bears, sorted by name.
+	// Members are all names in the record and in the names of the cluster's objects, sorted by name.
 	Members []Member
-	// SeedStuck says that the seed's Pod has not started for longer than druid's patience, while that of another member
-	// has.
+	// SeedStuck says that the Pod of the first member has not started for longer than the wait limit, while the Pod of
+	// another member has started.
 	SeedStuck rules.YesNo
-	// Problems that a person may have to repair, found in Pods, claims and Leases.
+	// Problems that need action by the user, found in Pods, claims and Leases.
 	Problems []Problem
 }
 
-// Object is one that druid applies.
+// Object is an object that druid applies.
 type Object struct {
 	Kind, Name string
 	State      ObjectState
@@ -204,78 +205,82 @@ type Object struct {
 	Stage Stage
 }
 
-// Member is all that bears one member's name.
+// Member is everything that has the name of one member.
 type Member struct {
 	Name string
 	// Listed says that the record lists the name.
 	Listed bool
 
 	Lease LeaseState
-	// Readable says that Says could be read.
+	// Readable says that Reports could be read.
 	Readable bool
 	Reports  leases.Member
 	Liveness leases.Liveness
-	// Born is when the API server made the Lease: an order among the members of a cluster, never compared with a clock.
+	// WasFormed is when the API server created the Lease. It orders the members of a cluster and is never compared
+	// with a clock.
 	WasFormed time.Time
 	// Expired says that the Lease was stale for longer than the grace period.
 	Expired bool
 
-	// ClaimUID is the UID of the volume: that of the claim, or of the Pod where its memory is the volume.
+	// ClaimUID is the UID of the volume: the UID of the claim, or of the Pod if the volume is in memory.
 	Claim    ClaimState
 	ClaimUID string
-	// ClaimOwned says that the claim refers to the EtcdCluster as an owner, and so goes with it.
+	// ClaimOwned says that the claim has an owner reference to the EtcdCluster, so that Kubernetes deletes both
+	// together.
 	ClaimOwned bool
-	// ClaimSmall says that the claim requests less than the spec asks for, and ClaimBound that it has its volume. Expands is
-	// what its StorageClass says of that, looked at only where it is small, and Room how large the volume is; 0 where no one looked.
+	// ClaimSmall says that the claim requests less than the spec does, and ClaimBound that it has its volume. Expands
+	// says whether the StorageClass can expand it; druid reads that only for a claim that is too small. Room says how
+	// large the volume is. Both are 0 if druid did not look.
 	ClaimSmall, ClaimBound bool
 	Expands                Expansion
 	Room                   Room
 
 	Pod    PodState
 	PodUID string
-	// Make of the Pod, 0 where no one looked.
+	// Make says whether the Pod is what the spec requests, or 0 if druid did not look.
 	Make PodMake
-	// Remade says that another Pod than this would come in its place, be it of the version that its member ran; looked at only
-	// where it is outdated, else 0.
+	// Remade says that a replacement would differ from this Pod even with the version that its member ran. druid
+	// determines that only for an outdated Pod; otherwise it is 0.
 	Remade rules.YesNo
-	// Idle says that a kubelet that is reachable runs no etcd container in the Pod.
+	// Idle says that a reachable kubelet runs no etcd container in the Pod.
 	Idle bool
-	// Agent is the make of the Pod's agent, 0 where no one looked, and AgentImage the image that it was given. AgentIdle says
-	// that a kubelet that is reachable runs no agent in the Pod.
+	// Agent says whether the agent in the Pod is current, or 0 if druid did not look. AgentImage is its image.
+	// AgentIdle says that a reachable kubelet runs no agent in the Pod.
 	Agent      AgentMake
 	AgentImage string
 	AgentIdle  bool
-	// Arrival of an agent of the right image that was replaced in the Pod; 0 where none was.
+	// Arrival is the state of an agent that druid replaced in the Pod, or 0 if it replaced none.
 	Arrival Arrival
 	// On is the name of the node that the Pod is bound to, or empty.
 	On string
 	// EtcdReady is the readiness of the etcd container: etcd's own /readyz, as the kubelet last saw it.
 	EtcdReady bool
-	// NodeLost says that the node's kubelet is not reachable.
+	// NodeLost says that the kubelet of the node is not reachable.
 	NodeLost bool
-	// Serving and Voter are the labels that the Pod bears.
+	// Serving and Voter are the labels of the Pod.
 	Serving, Voter bool
-	// Routed says that the endpoints of the client Service hold the Pod. It is read only of a member that is about to leave.
+	// Routed says that the endpoints of the client Service contain the Pod. druid reads it only for a member that is
+	// about to leave.
 	Routed bool
 
-	// Stuck says that the member was not up for longer than its patience, nor a learner that gets on. Steady says that it was
-	// up for as long.
+	// Stuck says that the member was not up for longer than its wait limit and is not a learner that makes progress.
+	// Steady says that it was up for that long.
 	Stuck, Steady bool
-	// Settled says that this very Pod served for long enough to let another one go.
+	// Settled says that this Pod has served for long enough that druid may replace another one.
 	Settled bool
-	// Blocked says that a container waits for an image or a configuration, which no restart brings.
+	// Blocked says that a container waits for an image or a configuration, which a restart does not provide.
 	Blocked bool
-	// Lingers says, of a listed name, that for long it had no Pod of which a container ran; of any other, that its objects
-	// were there for long.
+	// Lingers says of a listed name that it had no Pod with a running container for a long time. Of any other name it
+	// says that its objects have existed for a long time.
 	Lingers bool
-	// Node is the node of the Pod, or the one that alone can mount the volume. It is looked at only where it matters, and
-	// else is 0, as Volume is. NodeName is its name.
+	// Node is the state of the Pod's node, or of the only node that can mount the volume. druid reads Node and Volume
+	// only if they matter; otherwise they are 0. NodeName is the name of that node.
 	Node     NodeState
 	NodeName string
 	Volume   VolumeState
 }
 
-// Problem keeps the cluster from its spec until a person acts, or something outside druid does.
+// Problem keeps the cluster from its spec until a user acts, or something changes outside druid.
 type Problem struct {
 	// Reason is one of the reasons of the condition Degraded.
 	Reason string
@@ -285,13 +290,13 @@ type Problem struct {
 	Message string
 }
 
-// ours says whether any object of the cluster bears the member's name.
+// ours says whether any object of the cluster has the member's name.
 func (m Member) ours() bool {
 	return m.Lease == LeaseOurs || m.Claim&(ClaimPresent|ClaimTerminating) != 0 || m.Pod&^(PodAbsent|PodForeign) != 0
 }
 
-// votes says whether the member is a voter, as far as is known: by its Lease, else by the label that its Pod got when the
-// Lease last said so.
+// votes says whether the member is a voter as far as druid knows: by its Lease, or else by the label that its Pod got
+// when the Lease last reported it.
 func (m Member) votes() bool {
 	switch {
 	case !m.Readable || m.Lease != LeaseOurs || m.Liveness == leases.Never && !m.Reports.EverFormed():
@@ -301,13 +306,13 @@ func (m Member) votes() bool {
 	}
 }
 
-// reportsVoter says whether the member's Lease names it a voter. The label of a Pod is no proof: it may be of the member's
-// former raft ID.
+// reportsVoter says whether the member's Lease reports a voter. The label of a Pod is not evidence, because it can
+// refer to an earlier raft ID of the member.
 func (m Member) reportsVoter() bool {
 	return m.Lease == LeaseOurs && m.Readable && (m.Reports.Role == leases.RoleLeader || m.Reports.Role == leases.RoleMember)
 }
 
-// up says whether etcd itself is known to serve: its /readyz includes a read that needs a quorum.
+// up says whether etcd is known to serve. Its /readyz includes a read that needs a quorum.
 func (m Member) up() bool { return m.Pod == PodLive && m.EtcdReady && !m.NodeLost }
 
 // down says whether etcd is known not to serve.

@@ -27,15 +27,15 @@ func (v verdict) String() string {
 	return rules.Word(v, "Keep", "Wait", "Conflict", "Held", "Create", "Delete", "Mark", "Replace")
 }
 
-// leaseRows: a listed name without Lease gets it back.
+// leaseRows create the Lease of a listed name again.
 var leaseRows = rules.New(wait, []rules.Row[memberFacts, verdict]{
 	{Name: "lease-conflict", When: memberFacts{lease: LeaseForeign}, Verdict: conflict},
 	{Name: "lease-missing", When: memberFacts{lease: LeaseAbsent}, Verdict: create},
 	{Name: "lease-there", When: memberFacts{lease: LeaseOurs}, Verdict: keep},
 })
 
-// claimRows: a claim is made only while no Pod could run on the volume of the one before it. The claim of a paused cluster held
-// the only copy of its data: another one would be empty.
+// claimRows create a claim only while no Pod can run on the volume of the previous claim. The claim of a paused
+// cluster had the only copy of its data, so druid does not replace it with an empty one.
 var claimRows = rules.New(wait, []rules.Row[memberFacts, verdict]{
 	{Name: "claim-unwanted", When: memberFacts{claim: ClaimUnwanted}, Verdict: keep},
 	{Name: "claim-conflict", When: memberFacts{claim: ClaimForeign}, Verdict: conflict},
@@ -47,9 +47,9 @@ var claimRows = rules.New(wait, []rules.Row[memberFacts, verdict]{
 	{Name: "claim-there", When: memberFacts{claim: ClaimPresent}, Verdict: keep},
 })
 
-// podRows: a lost Pod comes back at once. A Pod whose claim is gone or going is deleted so that the member can heal on a
-// new volume, but never one without which the others are fewer than a quorum:
-// it stays, and its Lease names it, so that its agent may go on with its duties.
+// podRows create a lost Pod again at once. They delete a Pod whose claim is deleted, so that the member is repaired on
+// a new volume, unless the other members are fewer than a quorum. Then the Pod stays, and its Lease names it, so that
+// its agent can continue its duties.
 var podRows = rules.New(wait, []rules.Row[memberFacts, verdict]{
 	{Name: "pod-conflict", When: memberFacts{pod: PodForeign}, Verdict: conflict},
 	{Name: "pod-terminating", When: memberFacts{pod: PodTerminating}, Verdict: wait},
@@ -96,10 +96,10 @@ func memberFactsOf(m Member, d Desired, o Observed, listed []Member) memberFacts
 	}
 }
 
-// votersOf is how many voters the raft group may have: the members that the leader published, or that bear the mark of
-// one, whichever are more. A learner counts, for it may have been promoted since. A name that was added and did not join yet
-// does not: etcd lets no one join while a voter of three is down, so a voter that lost its volume cannot wait for joiners.
-// Where no list was published all names count, and all who were in a group that was joined.
+// votersOf is how many voters the raft group can have: the number in the list that the leader published, or the number
+// of voter labels, whichever is larger. A learner counts, because it can have been promoted since. A name that has not
+// joined yet does not count: etcd lets no member join while a voter of three is down, so a voter that lost its volume
+// cannot wait for joiners. Without a published list, all names and all members of a joined group count.
 func votersOf(o Observed, listed []Member) int {
 	if o.Record.MemberList == nil {
 		return len(listed) + len(o.Record.Externals)
@@ -113,8 +113,8 @@ func votersOf(o Observed, listed []Member) int {
 	return max(len(o.Record.MemberList.Members), known)
 }
 
-// slotsFreeFor says whether no other member is on its way out or replaces itself: its vote still counts among those that
-// serve, and is about to go.
+// slotsFreeFor says whether no other member is being removed or replaces itself. The vote of such a member still
+// counts and is about to go.
 func (o Observed) slotsFreeFor(m Member) bool {
 	holder := ""
 	switch slotOf(o.Record) {
@@ -127,12 +127,12 @@ func (o Observed) slotsFreeFor(m Member) bool {
 	return holder == "" || holder == m.Name
 }
 
-// lostVolume says whether a Pod runs on a volume whose claim is gone or going.
+// lostVolume says whether a Pod runs on a volume whose claim is absent or being deleted.
 func (m Member) lostVolume() bool {
 	return m.Pod == PodLive && m.Claim&(ClaimAbsent|ClaimTerminating) != 0
 }
 
-// before orders members that lost their volumes: one at a time is replaced, first one that serves no one anyway.
+// before orders members that lost their volumes. druid replaces one at a time, and first one that serves no clients.
 func before(a, b Member) bool {
 	if a.up() != b.up() {
 		return !a.up()
@@ -140,7 +140,7 @@ func before(a, b Member) bool {
 	return a.Name < b.Name
 }
 
-// slotVerdict says what becomes of the record's slot for the one member that replaces itself.
+// slotVerdict is the decision about the record's slot for the one member that replaces itself.
 type slotVerdict uint8
 
 const (
@@ -152,9 +152,9 @@ func (s slotVerdict) String() string {
 	return rules.Word(s, "Keep", "Release")
 }
 
-// slotRows decide about the slot. Its holder gives it back when it votes again, and a new Pod of its name takes it over. The
-// slot only makes members go one after another: what a removal may cost is asked again before each, and etcd asks too. So
-// what matters is that no call of the Pod that took the slot is still under way.
+// slotRows decide about the slot. A member frees its slot when it votes again, and a new Pod with its name takes it
+// over. The slot only makes replacements sequential: druid and etcd check the cost of each removal separately. The
+// slot is therefore freed only if no call of the Pod that took it can still be in progress.
 var slotRows = rules.New(slotKeep, []rules.Row[slotFacts, slotVerdict]{
 	{Name: "slot-free", When: slotFacts{taken: rules.No}, Verdict: slotKeep,
 		Why: "there is nothing to give back"},
@@ -190,7 +190,7 @@ func slotFactsOf(o Observed) slotFacts {
 	return f
 }
 
-// slotStep gives back exactly the slot that the plan saw.
+// slotStep frees exactly the slot that the plan saw.
 func slotStep(o Observed) (Step, bool) {
 	decision := slotRows.Decide(slotFactsOf(o))
 	if decision.Verdict != slotRelease || o.RecordState != RecordFormed {
@@ -203,8 +203,8 @@ func slotStep(o Observed) (Step, bool) {
 	}, true
 }
 
-// ownership is what becomes of a claim's reference to its EtcdCluster. By that reference Kubernetes' garbage collector
-// deletes the claim when the EtcdCluster goes, whether a druid runs or not.
+// ownership is the decision about a claim's owner reference to its EtcdCluster. With that reference, the garbage
+// collector of Kubernetes deletes the claim with the EtcdCluster, even if no druid runs.
 type ownership uint8
 
 const (
@@ -219,8 +219,8 @@ func (o ownership) String() string {
 	return rules.Word(o, "Keep", "Take", "Release")
 }
 
-// ownershipRows keep the claims in step with spec.storage.persistentVolumeClaimRetentionPolicy.whenDeleted. A claim that
-// is not the cluster's by its UID is never taken, whatever its name says.
+// ownershipRows keep the claims consistent with spec.storage.persistentVolumeClaimRetentionPolicy.whenDeleted. druid
+// never takes a claim that does not belong to the cluster by its UID, whatever its name is.
 var ownershipRows = rules.New(ownershipKeep, []rules.Row[ownershipFacts, ownership]{
 	{Name: "claim-not-ours", When: ownershipFacts{claim: ClaimAbsent | ClaimForeign | ClaimUnwanted}, Verdict: ownershipKeep},
 	{Name: "claim-going", When: ownershipFacts{claim: ClaimTerminating}, Verdict: ownershipKeep},
@@ -236,7 +236,7 @@ type ownershipFacts struct {
 	owned rules.YesNo `fact:"the EtcdCluster owns it"` // the claim refers to the EtcdCluster as an owner
 }
 
-// ownershipStep looks at every claim of the cluster, also of a member that the record does not list.
+// ownershipStep checks each claim of the cluster, including claims of members that the record does not list.
 func ownershipStep(d Desired, m Member, add func(Step)) {
 	decision := ownershipRows.Decide(ownershipFacts{m.Claim, rules.YesNoOf(d.ClaimsGo), rules.YesNoOf(m.ClaimOwned)})
 	step := Step{Rule: decision.Rule, Stage: StageLate, Member: m.Name, ClaimUID: m.ClaimUID}

@@ -50,8 +50,9 @@ func (o order) String() string {
 	return rules.Word(o, "Nothing", "Bootstrap", "Recreate", "Restore", "Grow", "MoveSeed", "Relist")
 }
 
-// records is the policy for the cluster record. A record is formed as Forming only when nothing at all speaks of an earlier
-// life; what vanished comes back as Formed, so that no one ever forms a second raft group by it.
+// records is the policy for the cluster record. druid creates a record as Forming only if nothing shows that the
+// cluster existed before. A record that was deleted is created again as Formed, so that no member forms a second raft
+// group.
 var records = rules.New(orderNothing, []rules.Row[recordFacts, order]{
 	{Name: "record-foreign", When: recordFacts{record: RecordForeign}, Verdict: orderNothing},
 	{Name: "record-unreadable", When: recordFacts{record: RecordUnreadable}, Verdict: orderNothing},
@@ -116,10 +117,10 @@ func evidenceOf(d Desired, o Observed) evidence {
 	return e
 }
 
-// recreated is the record of a cluster that was there before, from what is known of it. It says Formed, so it lets no one
-// form a group. Without a nonce or without the limit of learners no one can join by it either: an agent of the cluster
-// completes it from its identity file. The limit is fixed at a group's bootstrap, so it is never taken from the spec or from a record
-// that may be older than the group.
+// recreated is the record of a cluster that existed before, from what is known about it. Its phase is Formed, so that
+// no member forms a raft group. Without a nonce or a limit of learners no member can join either, until an agent of
+// the cluster completes the record from its identity file. The limit is fixed when a raft group is formed, so druid
+// never takes it from the spec or from a record that can be older than the group.
 func recreated(d Desired, o Observed) leases.Record {
 	r := leases.Record{
 		ClusterID: d.ClusterID,
@@ -143,7 +144,7 @@ func recreated(d Desired, o Observed) leases.Record {
 	return r
 }
 
-// withMember adds what a member's Lease knows of the raft group with the highest epoch.
+// withMember adds what a member's Lease reports about the raft group with the highest epoch.
 func withMember(r leases.Record, says leases.Member) leases.Record {
 	if r.ClusterID == 0 {
 		r.ClusterID = says.ClusterID
@@ -160,7 +161,7 @@ func withMember(r leases.Record, says leases.Member) leases.Record {
 	return r
 }
 
-// successor is the seed after a stuck one: the first member in the order of names, after the seed, whose Pod started.
+// successor is the member that replaces a stuck first member: the next one in the order of names whose Pod started.
 func successor(o Observed) string {
 	listed := o.listed()
 	at := slices.IndexFunc(listed, func(m Member) bool { return m.Name == o.Record.Seed })
@@ -198,7 +199,7 @@ func (e entry) String() string {
 	return rules.Word(e, "there", "missing", "not published")
 }
 
-// lostVerdict says what becomes of a name that the record does not list.
+// lostVerdict is the decision about a name that the record does not list.
 type lostVerdict string
 
 const (
@@ -206,9 +207,9 @@ const (
 	lostRelist lostVerdict = "Relist"
 )
 
-// lostRows decide whether a name that a Formed record does not list was taken out of it by hand. A name leaves a record only after its
-// Lease says that the member was removed, and the Lease goes last. Nothing is ever taken out by this policy: a name that was just
-// drawn has no Lease yet.
+// lostRows decide whether a user removed a name from a Formed record. druid removes a name from the record only after
+// the Lease of the member reports the removal, and it deletes the Lease last. This policy never removes a name: a name
+// that was just chosen has no Lease yet.
 var lostRows = rules.New(lostLeave, []rules.Row[lostFacts, lostVerdict]{
 	{Name: "removed-on-purpose", When: lostFacts{witness: witnessOut}, Verdict: lostLeave},
 	{Name: "no-witness", When: lostFacts{witness: witnessElse}, Verdict: lostLeave},
@@ -231,8 +232,8 @@ type lostFacts struct {
 	empty   rules.YesNo `fact:"the record lists no one"` // the record lists no names at all
 }
 
-// lostNames are the names that were taken out of the record by hand. Of an EtcdCluster that goes, or whose members all leave,
-// none is brought back.
+// lostNames are the names that a user removed from the record. druid does not restore a name of an EtcdCluster that is
+// being deleted, or whose members all leave.
 func lostNames(d Desired, o Observed) (names []string) {
 	if o.RecordState != RecordFormed || o.Record.ClusterID == 0 || o.Record.Leaving || d.Deleted {
 		return nil

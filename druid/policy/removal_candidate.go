@@ -8,7 +8,7 @@ import (
 	"github.com/etcd-druid/druid/leases"
 )
 
-// rank is how little a cluster loses by a member, the least first.
+// rank orders members by what the cluster loses with them, the smallest loss first.
 type rank uint8
 
 const (
@@ -44,32 +44,33 @@ func rankOf(m Member, o Observed) rank {
 	}
 }
 
-// outside says whether the member never was in the cluster, as far as its Lease and its Pod report.
+// outside says whether the member was never in the cluster, according to its Lease and its Pod.
 func (m Member) outside() bool {
 	return m.Lease == LeaseOurs && m.Readable && !m.Reports.EverFormed() && !m.Voter
 }
 
-// mayLead says whether the member's Lease calls it the leader and no one knows that it stopped: a druid that has just
-// started has heard some Leases renewed before others.
+// mayLead says whether the member's Lease reports the leader and may still be current. A druid that has just started
+// has seen some Leases renewed before others.
 func (m Member) mayLead() bool {
 	return m.leads() || m.Lease == LeaseOurs && m.Readable && m.Liveness == leases.Unknown && m.Reports.Role == leases.RoleLeader
 }
 
-// learns says whether the member's Lease names it a learner.
+// learns says whether the member's Lease reports a learner.
 func (m Member) learns() bool {
 	return m.Lease == LeaseOurs && m.Readable && m.Reports.Role == leases.RoleLearner
 }
 
-// publishedVoter says whether the list that the leader's agent published has the member as a voter. A Lease that was made
-// again, or of an agent that is silent since, knows nothing of the vote.
+// publishedVoter says whether the list that the leader's agent published contains the member as a voter. A Lease that
+// was created again, or whose agent does not renew it, knows nothing about the vote.
 func (m Member) publishedVoter(o Observed) bool {
 	return o.Record.MemberList != nil && slices.ContainsFunc(o.Record.MemberList.Members, func(entry leases.ListedMember) bool {
 		return !entry.Learner && (entry.Name == m.Name || leases.MemberOfURL(entry.PeerURL) == m.Name)
 	})
 }
 
-// removal candidate is the member that goes first: of those that the cluster loses least by, the newest. A cluster that forms keeps its
-// seed, and of it only a member that never was in any raft group may go.
+// removalCandidate is the member to remove next: the newest among those with the smallest loss for the cluster. A
+// cluster that is forming keeps its first member, and only a member that was never in a raft group can be removed from
+// it.
 func removalCandidate(o Observed) (Member, bool) {
 	candidates := o.listed()
 	if o.RecordState == RecordForming {
@@ -83,9 +84,9 @@ func removalCandidate(o Observed) (Member, bool) {
 	}), true
 }
 
-// removalGateOf says whether the other members let m go, and else which one does not and why. One that has no vote takes none away,
-// so it may go whatever the others do; but a Lease that was made again, or is of a silent agent, does not take a vote away
-// that the leader published.
+// removalGateOf says whether the other members allow the removal of m, and otherwise which member does not and why. A
+// member without a vote can always be removed. A Lease that was created again, or that its agent does not renew, does
+// not take away a vote that the leader published.
 func removalGateOf(m Member, o Observed) (removalGate, string) {
 	if (m.outside() || m.learns()) && !m.publishedVoter(o) {
 		return removalAllowed, ""
@@ -107,8 +108,8 @@ func removalGateOf(m Member, o Observed) (removalGate, string) {
 	return found, why
 }
 
-// steady says whether the member is a ready voter, and else what it is, in words for a person. One that lost its volume is
-// replaced first, unless the others cannot spare it: then it stays as it is, and keeps no one.
+// steady says whether the member is a ready voter, and otherwise what it is, in words for the user. A member that lost
+// its volume is replaced first. If the others cannot spare it, it stays as it is and blocks nothing.
 func (m Member) steady(spared rules.YesNo) (removalGate, string) {
 	switch {
 	case m.Lease == LeaseAbsent:
@@ -138,7 +139,7 @@ func (m Member) steady(spared rules.YesNo) (removalGate, string) {
 	}
 }
 
-// arrived says whether the member's agent, which was replaced, has shown that it works.
+// arrived says whether the member's agent has shown that it works after druid replaced it.
 func (m Member) arrived() (removalGate, string) {
 	switch m.Arrival {
 	case ArrivalLate:
@@ -165,7 +166,7 @@ const (
 )
 
 func (s stray) String() string {
-	return rules.Word(s, "none", "unborn", "removing", "other")
+	return rules.Word(s, "none", "never formed", "removing", "other")
 }
 
 const (
@@ -175,10 +176,10 @@ const (
 )
 
 func (f removalAck) String() string {
-	return rules.Word(f, "nothing", "done", "unborn")
+	return rules.Word(f, "nothing", "done", "never formed")
 }
 
-// strayVerdict says what becomes of a mark that no slot orders.
+// strayVerdict is the decision about a removal request that no slot orders.
 type strayVerdict string
 
 const (
@@ -188,8 +189,9 @@ const (
 	strayUnmark   strayVerdict = "Unmark"
 )
 
-// strayRows: a mark without a slot orders nothing, and keeps its member from starting. What an agent had claimed goes on
-// under a slot made again, for the removal may have happened; every other mark is taken away.
+// strayRows decide about a removal request without a slot. It orders nothing and keeps its member from starting. A
+// request that an agent had claimed continues under a new slot, because the removal may have happened. druid deletes
+// all others.
 var strayRows = rules.New(strayWait, []rules.Row[strayFacts, strayVerdict]{
 	{Name: "mark-in-order", When: strayFacts{stray: strayNone}, Verdict: strayKeep},
 	{Name: "mark-before-drop", When: strayFacts{record: RecordForming, stray: strayNeverFormed, excess: rules.Yes}, Verdict: strayKeep},
@@ -210,8 +212,8 @@ type leftoverFacts struct {
 // nothing is no step.
 const nothing Kind = ""
 
-// leftoverRows: of a member that is out for good its Pod goes first, then the claim, and last the Lease, which says that
-// all of it may go.
+// leftoverRows delete the objects of a removed member: first the Pod, then the claim, and last the Lease, which
+// reports that all of them can be deleted.
 var leftoverRows = rules.New(nothing, []rules.Row[leftoverFacts, Kind]{
 	{Name: "not-acknowledged", When: leftoverFacts{removalAck: removalAckNone}, Verdict: nothing},
 	{Name: "removed-pod-goes", When: leftoverFacts{pod: PodTerminating}, Verdict: nothing},
@@ -246,8 +248,8 @@ func strayOf(m Member, o Observed) stray {
 	}
 }
 
-// removalAckOf is what a Lease says of a name that the record does not list. That the record does not list it is no word at
-// all: a record can be made again or be older than the name.
+// removalAckOf is what the Lease of an unlisted name reports. That the record does not list the name is not evidence:
+// a record can be created again, or be older than the name.
 func removalAckOf(m Member, o Observed) removalAck {
 	switch {
 	case m.Listed || m.Lease != LeaseOurs || !m.Readable:
@@ -262,15 +264,15 @@ func removalAckOf(m Member, o Observed) removalAck {
 	}
 }
 
-// leftoverStep is the next step that takes away what a removed member left.
+// leftoverStep is the next step that deletes an object of a removed member.
 func leftoverStep(m Member, d Desired, o Observed) (Step, bool) {
 	decision := leftoverRows.Decide(leftoverFacts{removalAckOf(m, o), m.Pod, m.Claim, rules.YesNoOf(d.RetainClaims)})
 	step := Step{Kind: decision.Verdict, Rule: decision.Rule, Stage: StageDelete, Member: m.Name, PodUID: m.PodUID, ClaimUID: m.ClaimUID}
 	return step, step.Kind != nothing
 }
 
-// ChangeSlot is what a step that takes or frees the slot, or strikes a name, makes of the record as it was read just now;
-// false when that is not what the plan saw. mark names the order of a slot that is taken without one.
+// ChangeSlot applies a step that takes or frees the slot, or removes a name, to the record as it was just read. It
+// returns false if the record is not what the plan saw. mark names the request of a slot that is taken without one.
 func (s Step) ChangeSlot(record leases.Record, mark string) (leases.Record, bool) {
 	switch {
 	case s.Kind == OpenSlot:

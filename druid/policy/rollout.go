@@ -48,9 +48,9 @@ func (p place) String() string {
 	return rules.Word(p, "first", "later", "leader not known")
 }
 
-// rolloutRows decide about a Pod that is not what the spec asks for. One that serves goes only while all others do, so that
-// never two are away by our own hand; followers first, the leader last: its agent moves leadership before etcd ends. A Pod
-// that is down already may always be replaced by one of a corrected spec, else nothing would ever repair it.
+// rolloutRows decide about a Pod that differs from the spec. druid replaces a Pod that serves only while all others
+// serve, so that it never takes down two members. Followers come first and the leader last, because its agent moves
+// leadership before etcd ends. druid can always replace a Pod that is down with a Pod of a corrected spec.
 var rolloutRows = rules.New(wait, []rules.Row[rolloutFacts, verdict]{
 	{Name: "volume-grows", When: rolloutFacts{make: MakeUnknown | MakeCurrent, leaves: rules.No, room: RoomGrows}, Verdict: wait,
 		Why: "the spec asks for a larger volume, and after that perhaps for another quota"},
@@ -166,8 +166,8 @@ func podHealthOf(m Member, o Observed) podHealth {
 	}
 }
 
-// othersOf says whether the other members let m go, and else which one does not and why. One that no one asked for counts in the
-// quorum, and nothing is known of it: the leader's agent removes it first.
+// othersOf says whether the other members allow the replacement of m, and otherwise which member does not and why. A
+// superfluous member counts in the quorum although druid knows nothing about it; the leader's agent removes it first.
 func othersOf(m Member, o Observed, listed []Member) (others, string) {
 	found, why := othersReady, ""
 	if m.volatile() && spared(m, o, listed) == rules.No {
@@ -194,8 +194,8 @@ func othersOf(m Member, o Observed, listed []Member) (others, string) {
 	return found, why
 }
 
-// comes says whether a member that is not a ready voter may become one by itself. One whose Pod is outdated does not: it is
-// repaired by another Pod.
+// comes says whether a member that is not a ready voter can become one by itself. A member with an outdated Pod
+// cannot: it needs another Pod.
 func (m Member) comes() bool {
 	if m.learns() && m.Liveness == leases.Live {
 		return true
@@ -204,7 +204,7 @@ func (m Member) comes() bool {
 	return m.Lease == LeaseOurs && m.Readable && m.Make != MakeOutdated && m.Arrival != ArrivalLate && !m.Stuck && !m.Blocked && !m.NodeLost && !silent
 }
 
-// placeOf: of several that are outdated the followers go by name, and the leader last.
+// placeOf orders outdated members: the followers by name, and the leader last.
 func placeOf(m Member, listed []Member, isOutdated func(Member) bool) place {
 	outdated := slices.DeleteFunc(slices.Clone(listed), func(other Member) bool { return !isOutdated(other) })
 	before := func(a, b Member) int {

@@ -8,7 +8,7 @@ import (
 	"github.com/etcd-druid/druid/internal/rules"
 )
 
-// rolling sums up for a person what becomes of outdated Pods, and where there are none, of outdated agents.
+// rolling summarizes the state of outdated Pods or, if there are none, of outdated agents.
 type rolling uint8
 
 const (
@@ -25,7 +25,7 @@ func (r rolling) String() string {
 	return rules.Word(r, "none", "are replaced", "are hindered", "change version", "are hindered to change version", "agents are replaced", "agents are hindered")
 }
 
-// rollout is what the policy says of each listed member.
+// rollout is the decision of the policy about each listed member.
 type rollout struct {
 	verdicts map[string]rules.Decision[verdict]
 	// next is the member whose Pod is to be deleted, empty for none.
@@ -67,7 +67,8 @@ func rolloutOf(d Desired, o Observed) rollout {
 	return r.upgrading(u, d, o)
 }
 
-// upgrading reports a change of version from another rolling update. It goes on after the last Pod, until the members were compared.
+// upgrading distinguishes a change of version from another rolling update. It continues after the last Pod until the
+// members are compared.
 func (r rollout) upgrading(u upgrade, d Desired, o Observed) rollout {
 	switch {
 	case u.facts.course == courseNone:
@@ -82,7 +83,7 @@ func (r rollout) upgrading(u upgrade, d Desired, o Observed) rollout {
 	return r
 }
 
-// hindranceOf says in words what keeps the outdated Pod of m.
+// hindranceOf says what keeps druid from replacing the outdated Pod of m.
 func hindranceOf(m Member, f rolloutFacts, d Desired, o Observed, listed []Member, u upgrade) string {
 	_, why := othersOf(m, o, listed)
 	switch {
@@ -115,7 +116,7 @@ func hindranceOf(m Member, f rolloutFacts, d Desired, o Observed, listed []Membe
 	}
 }
 
-// outOfTurn says what goes on elsewhere.
+// outOfTurn says which other change is in progress.
 func outOfTurn(m Member, o Observed) string {
 	if _, other := removalGateOf(m, o); other != "" {
 		return other
@@ -127,7 +128,7 @@ func growing(m Member) string {
 	return "the volume of member " + m.Name + " grows to spec.storage.size"
 }
 
-// updated counts the members that run what the spec asks for.
+// updated counts the members that run what the spec requests.
 func (o Observed) updated() int {
 	n := 0
 	for _, m := range o.listed() {
@@ -138,7 +139,7 @@ func (o Observed) updated() int {
 	return n
 }
 
-// rolloutSteps delete at most one outdated Pod, and none while another goes by this plan already.
+// rolloutSteps delete at most one outdated Pod, and none if this plan already deletes another one.
 func rolloutSteps(d Desired, o Observed, leaving map[string]bool, add func(Step)) {
 	r := rolloutOf(d, o)
 	listed := o.listed()
@@ -157,7 +158,7 @@ func rolloutSteps(d Desired, o Observed, leaving map[string]bool, add func(Step)
 	})
 }
 
-// tollOfChange is what it costs to replace the Pod of m: nothing where no etcd runs in it.
+// tollOfChange is the cost of replacing the Pod of m: none if no etcd runs in it.
 func tollOfChange(m Member) Toll {
 	if m.Pod == PodLive && !m.Idle {
 		return TollChoice
@@ -165,7 +166,7 @@ func tollOfChange(m Member) Toll {
 	return TollNone
 }
 
-// rollingMessage report how far a rolling update is, and what it waits for.
+// rollingMessage reports the progress of a rolling update and what it waits for.
 func rollingMessage(p messageContext) string {
 	r := rolloutOf(p.Desired, p.Observed)
 	words := fmt.Sprintf("%d of %s updated: ", p.updated(), count(len(p.listed())))
@@ -179,7 +180,7 @@ func rollingMessage(p messageContext) string {
 	}
 }
 
-// inFull adds to a hindrance what the status reports the member that it names.
+// inFull adds what the status reports about the member that the hindrance names.
 func (p messageContext) inFull(hindrance string) string {
 	return hindrance + p.first(v1alpha1.MemberNotReady)
 }
@@ -219,11 +220,11 @@ func budgetFactsOf(d Desired, o Observed) budgetFacts {
 	return f
 }
 
-// minAvailable of the PodDisruptionBudget, which counts Pods that bear the voter label: a quorum while all voters are
-// ready; as many as are ready, and at least a quorum, while one is not, so that no ready one may be evicted; all voters
-// while the membership changes, or the backup fails and the members hold the only good copy. A Pod that is counted and is no member any more may be ready too, so that it adds to all of
-// them. It is an integer: a percentage or maxUnavailable would be counted against the replicas
-// that the user wrote a moment ago.
+// minAvailable of the PodDisruptionBudget, which counts Pods with the voter label. While all voters are ready, it is a
+// quorum. While one is not, it is the number of ready ones and at least a quorum, so that no ready Pod can be evicted.
+// While the membership changes, or backups fail and the members have the only good copy, it is the number of all
+// voters. A counted Pod that is no longer a member can be ready too, so it adds to all of them. The value is an
+// integer: Kubernetes would compute a percentage or maxUnavailable from the replicas that the user wrote a moment ago.
 func minAvailable(f budgetFacts) int {
 	switch {
 	case f.moving || f.unsaved || f.strays > 0:

@@ -37,7 +37,7 @@ const (
 )
 
 func (m marked) String() string {
-	return rules.Word(m, "none", "unborn", "requested", "removing", "removing by another order", "done", "unknown")
+	return rules.Word(m, "none", "never formed", "requested", "removing", "removing by another order", "done", "unknown")
 }
 
 const (
@@ -69,10 +69,10 @@ func (d drain) String() string {
 	return [...]string{"Nothing", "Wait", "Blocked", "TakeSlot", "Mark", "Unmark", "FreeSlot", "Strike", "MarkUnborn", "Strike"}[d]
 }
 
-// removalRequests is the policy for the one member at a time that leaves. Until the leader's agent has claimed the removal a
-// revert of the spec takes it back, and so does another member that is not ready: that one may have to replace itself,
-// which waits for the slot. Afterwards only the agent's acknowledgement counts. A cluster that never formed
-// has no agent that could answer, and no raft group that could miss anybody: a name goes out of the record at once.
+// removalRequests is the policy for the one member at a time that is removed. Until the leader's agent has claimed the
+// removal, druid cancels it if the spec is reverted or if another member is not ready: that member might need the slot
+// to replace itself. After the claim, only the acknowledgement of the agent counts. A cluster that never formed has no
+// agent that could answer and no raft group, so druid removes the name from the record at once.
 var removalRequests = rules.New(drainNothing, []rules.Row[drainFacts, drain]{
 	{Name: "forming-enough", When: drainFacts{record: RecordForming, excess: rules.No}, Verdict: drainNothing},
 	{Name: "forming-seed-only", When: drainFacts{record: RecordForming, excess: rules.Yes, removalGate: removalNotNeeded}, Verdict: drainNothing},
@@ -111,7 +111,7 @@ type drainFacts struct {
 	served      rules.YesNo `fact:"clients sent to it"` // clients may still be sent to it
 }
 
-// scaleDown is what the policy says, and of whom.
+// scaleDown is the decision of the policy and the member that it is about.
 type scaleDown struct {
 	order drain
 	rule  string
@@ -154,7 +154,7 @@ func scaleDownOf(d Desired, o Observed) scaleDown {
 	return r
 }
 
-// excessOf says whether there are more names than are to stay.
+// excessOf says whether there are more names than the spec requests.
 func excessOf(d Desired, o Observed) rules.YesNo {
 	if d.Deleted {
 		return rules.YesNoOf(leaves(d, o) && len(o.Record.Members) > 0)
@@ -162,7 +162,8 @@ func excessOf(d Desired, o Observed) rules.YesNo {
 	return rules.YesNoOf(len(o.Record.Members) > d.kept() && !d.Expired)
 }
 
-// wayOut says whether m may go, and else why not. Where all go none of ours waits for another: the agents ask all that stay.
+// wayOut says whether m can be removed, and otherwise why not. If all members leave, none waits for another: the
+// agents check all members that stay.
 func wayOut(m Member, d Desired, o Observed) (removalGate, string) {
 	if leaves(d, o) {
 		return removalAllowed, ""
@@ -188,9 +189,9 @@ func slotOf(r leases.Record) slot {
 }
 
 // NotFormed is the mark of a member whose cluster never formed: no agent answers it, and no slot names it.
-const NotFormed = "unborn"
+const NotFormed = "never-formed"
 
-// markOf is what the mark on the member's Lease is worth.
+// markOf is the meaning of the removal request on the member's Lease.
 func markOf(m Member, o Observed) marked {
 	mark := m.Reports.Removal
 	switch {
@@ -218,7 +219,7 @@ func markOf(m Member, o Observed) marked {
 	}
 }
 
-// acknowledged says whether the raft group that the record names has reported that the member is out.
+// acknowledged says whether the raft group in the record has reported that the member was removed.
 func (m Member) acknowledged(o Observed) bool {
 	return m.Lease == LeaseOurs && m.Readable && m.Reports.Removal.State == leases.RemovalDone &&
 		o.RecordState == RecordFormed && o.Record.ClusterID != 0 &&
@@ -234,12 +235,12 @@ func (o Observed) member(name string) (Member, bool) {
 	return Member{}, false
 }
 
-// leaving says whether clients are not to be sent to m any more.
+// leaving says whether druid removes m from the client endpoints.
 func (r scaleDown) leaving(m Member) bool {
 	return r.facts.slot == slotTaken && r.member.Name == m.Name && r.facts.record == RecordFormed
 }
 
-// shrinking sums up for a person what becomes of names that are too many.
+// shrinking summarizes the scale-down for the status.
 func (r scaleDown) shrinking() shrinking {
 	switch {
 	case r.facts.slot == slotTaken && r.facts.mark&(markRemoving|markDone) != 0:
@@ -253,7 +254,7 @@ func (r scaleDown) shrinking() shrinking {
 	}
 }
 
-// station is how far m's way out has come.
+// station is the progress of the removal of m.
 func (r scaleDown) station(m Member) v1alpha1.MemberLeaving {
 	if !r.leaving(m) {
 		return ""
@@ -270,8 +271,8 @@ func (r scaleDown) station(m Member) v1alpha1.MemberLeaving {
 	}
 }
 
-// recordStep is the step that writes the record. It stands alone: all others follow from what the record says afterwards.
-// Each is planned once more from live reads, because what it goes by stands on other Leases than the one that it writes.
+// recordStep is the step that writes the record. It stands alone, because all other steps depend on the record. druid
+// plans it again from live reads, because it depends on other Leases than the one that it writes.
 func (r scaleDown) recordStep(o Observed) (Step, bool) {
 	if step, ok := adoption(r, o); ok {
 		return step, true
@@ -292,7 +293,8 @@ func (r scaleDown) recordStep(o Observed) (Step, bool) {
 	return step, true
 }
 
-// adoption takes the slot for a removal that an agent claimed under a slot that is gone: the record was made again.
+// adoption takes the slot for a removal that an agent claimed under a slot that no longer exists because the record
+// was created again.
 func adoption(r scaleDown, o Observed) (Step, bool) {
 	for _, m := range o.listed() {
 		if d := strayRows.Decide(r.strayFacts(m, o)); d.Verdict == strayTakeSlot {
@@ -309,7 +311,7 @@ func (r scaleDown) strayFacts(m Member, o Observed) strayFacts {
 	return strayFacts{record: o.RecordState, stray: strayOf(m, o), slot: r.facts.slot, excess: r.facts.excess}
 }
 
-// markSteps write the drain marks: that of the member that leaves, and those that nothing orders.
+// markSteps write the removal request of the member that leaves and delete the removal requests that no slot orders.
 func (r scaleDown) markSteps(o Observed, add func(Step)) {
 	step := Step{Rule: r.rule, Stage: StageMarks, Member: r.member.Name, Slot: o.Record.PendingRemoval}
 	switch r.order {

@@ -48,7 +48,7 @@ const (
 )
 
 func (l formationState) String() string {
-	return rules.Word(l, "unborn", "born", "unknown")
+	return rules.Word(l, "never formed", "formed", "unknown")
 }
 
 const (

@@ -56,9 +56,9 @@ const (
 	EndUpgrade   Kind = "EndUpgrade"
 )
 
-// Stage orders the steps: those of one stage are independent of each other and may be taken at once. What the kubelet
-// needs for a Pod comes before the Pod; a budget is raised before a Pod gets the label that it counts, and lowered after a
-// Pod lost it; a Pod leaves the client endpoints before it is deleted.
+// Stage orders the steps. The steps of one stage are independent and run in parallel. druid creates what the kubelet
+// needs before it creates the Pod. It raises a PodDisruptionBudget before a Pod gets the label that the budget counts,
+// and lowers it after a Pod lost that label. It removes a Pod from the client endpoints before it deletes the Pod.
 type Stage uint8
 
 // The stages.
@@ -114,23 +114,24 @@ type Step struct {
 	Irreversible bool
 }
 
-// irreversible are the kinds of steps that cannot be undone, or that the agents act upon.
+// irreversible are the kinds of steps that druid cannot undo, or that the agents act upon.
 var irreversible = []Kind{
 	CreateRecord, OpenSlot, FreeSlot, StrikeName, RequestRemoval, WithdrawRemoval, DeletePod, DeleteClaim, TakeClaim, RetainClaim, DeleteLease,
 	DeleteSnapshotLease, ReplaceAgent, OrderUpgrade, EndUpgrade,
 }
 
-// MustConfirm reports whether the step is planned once more from live reads, and taken only if that plan has it too.
+// MustConfirm says whether druid plans the step again from live reads and takes it only if the second plan contains
+// it.
 func (s Step) MustConfirm() bool { return s.Irreversible || slices.Contains(irreversible, s.Kind) }
 
-// Same says whether two plans mean the same step.
+// Same says whether two plans contain the same step.
 func (s Step) Same(other Step) bool {
 	return s.Kind == other.Kind && s.Rule == other.Rule && s.Member == other.Member && s.Object == other.Object &&
 		s.PodUID == other.PodUID && s.ClaimUID == other.ClaimUID
 }
 
-// Steps are what brings the cluster nearer to what is desired, ordered by stage. A step that writes the record stands
-// alone: all others follow from what the record says afterwards. A steady cluster has no steps.
+// Steps bring the cluster closer to the desired state, ordered by stage. A step that writes the record stands alone,
+// because all other steps depend on the record. A cluster in the desired state has no steps.
 func Steps(d Desired, o Observed) []Step {
 	if d.Deleted && !goes(d, o) || bootstrapFailed(d, o) {
 		return nil
@@ -174,7 +175,7 @@ func Steps(d Desired, o Observed) []Step {
 	return steps
 }
 
-// changeSteps bring Pods to what the spec asks for. No one asks a deleted EtcdCluster for anything.
+// changeSteps replace Pods that differ from the spec. A deleted EtcdCluster has none.
 func changeSteps(d Desired, o Observed, leaving map[string]bool, add func(Step)) {
 	if d.Deleted {
 		return
@@ -184,8 +185,9 @@ func changeSteps(d Desired, o Observed, leaving map[string]bool, add func(Step))
 	agentSteps(d, o, leaving, add)
 }
 
-// partSteps take away what a member left that is out, and keep the claims of the others to their owners; they say whether something
-// of it goes. When the EtcdCluster is deleted what is not a Pod stays, or goes after it, as it says for that.
+// partSteps delete the objects of a removed member and maintain the owner references of the other claims. They return
+// whether an object of the member is being deleted. If the EtcdCluster is deleted, everything except Pods stays or is
+// deleted afterwards, as the spec says.
 func partSteps(m Member, d Desired, o Observed, add func(Step)) bool {
 	step, ok := leftoverStep(m, d, o)
 	switch {
@@ -251,7 +253,7 @@ func objectRule(s ObjectState) string {
 	return ruleOutdated
 }
 
-// memberSteps says whether the member's Pod is to go.
+// memberSteps returns whether the member's Pod is being deleted.
 func memberSteps(m Member, f memberFacts, add func(Step)) bool {
 	if d := leaseRows.Decide(f); d.Verdict == create {
 		add(Step{Kind: CreateMemberLease, Rule: d.Rule, Stage: StageShared, Member: m.Name})
@@ -295,7 +297,7 @@ func budgetStep(d Desired, o Observed, add func(Step)) {
 	add(step)
 }
 
-// no one says whether the cluster is paused and no Pod of it is left that could be evicted.
+// noOne says whether the cluster is paused and has no Pod that could be evicted.
 func (o Observed) noOne(d Desired) bool {
 	return pauseStateOf(d, o).is(pauseRest) &&
 		!slices.ContainsFunc(o.Members, func(m Member) bool { return m.Pod&(PodAbsent|PodForeign) == 0 })
@@ -318,7 +320,7 @@ func labelStep(m Member, f labelFacts, add func(Step)) {
 	}
 }
 
-// labelChange is what has to be written, nil for nothing.
+// labelChange returns the value to write, or nil if the label is right.
 func labelChange(has bool, verdict labelVerdict) *bool {
 	if want := verdict == labelSet; verdict != labelKeep && want != has {
 		return &want
