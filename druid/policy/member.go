@@ -157,13 +157,13 @@ func (s slotVerdict) String() string {
 // slot is therefore freed only if no call of the Pod that took it can still be in progress.
 var slotRows = rules.New(slotKeep, []rules.Row[slotFacts, slotVerdict]{
 	{Name: "slot-free", When: slotFacts{taken: rules.No}, Verdict: slotKeep,
-		Why: "there is nothing to give back"},
+		Why: "there is no slot to free"},
 	{Name: "slot-held", When: slotFacts{taken: rules.Yes, holder: rules.Yes}, Verdict: slotKeep,
-		Why: "the Pod that took the slot may be in the middle of it"},
+		Why: "the Pod that took the slot might still be replacing the member"},
 	{Name: "slot-inherited", When: slotFacts{taken: rules.Yes, holder: rules.No, comes: rules.Yes}, Verdict: slotKeep,
-		Why: "another Pod of that name takes it over and finishes"},
+		Why: "another Pod with that name takes the slot over and finishes"},
 	{Name: "slot-left-behind", When: slotFacts{taken: rules.Yes, holder: rules.No, comes: rules.No}, Verdict: slotRelease,
-		Why: "no Pod of that name comes up, and others may have to replace themselves"},
+		Why: "no Pod with that name starts, and other members might need to replace themselves"},
 })
 
 // slotFacts is all that the policy may look at.

@@ -50,21 +50,21 @@ func (o origin) String() string {
 // origins decide whether it is known what a new cluster begins with whose spec names an EtcdSnapshot. Until it is, nothing of it is made.
 var origins = rules.New(originStuck, []rules.Row[OriginFacts, origin]{
 	{Name: "snapshot-absent", When: OriginFacts{Snapshot: OriginAbsent}, Verdict: originWait,
-		Why: "it may be about to be created, like the cluster"},
+		Why: "the EtcdSnapshot might be created soon, like the cluster"},
 	{Name: "snapshot-unfinished", When: OriginFacts{Snapshot: OriginUnfinished}, Verdict: originWait,
-		Why: "it ends by itself"},
+		Why: "the Pod ends by itself"},
 	{Name: "snapshot-failed", When: OriginFacts{Snapshot: OriginFailed}, Verdict: originStuck,
 		Why: "an EtcdSnapshot never changes its outcome"},
 	{Name: "snapshot-blank", When: OriginFacts{Snapshot: OriginBlank}, Verdict: originStuck,
 		Why: "an EtcdSnapshot never changes its outcome"},
 	{Name: "cluster-gone", When: OriginFacts{Snapshot: OriginSaved, Place: OriginGone}, Verdict: originStuck,
-		Why: "no one knows the store, nor the Secrets for it"},
+		Why: "the store and its Secrets are not known"},
 	{Name: "cluster-unsaved", When: OriginFacts{Snapshot: OriginSaved, Place: OriginUnsaved}, Verdict: originStuck,
-		Why: "no one knows the store, nor the Secrets for it"},
+		Why: "the store and its Secrets are not known"},
 	{Name: "backup-moved", When: OriginFacts{Snapshot: OriginSaved, Place: OriginMoved}, Verdict: originStuck,
-		Why: "another store would be searched, and hold nothing, or something else"},
+		Why: "another store would contain nothing or other backups"},
 	{Name: "found", When: OriginFacts{Snapshot: OriginSaved, Place: OriginReported | OriginOwn}, Verdict: originFound,
-		Why: "all is known that a restore needs, and is kept with the spec"},
+		Why: "everything that the restore needs is known and stored with the spec"},
 })
 
 // OriginFacts is all that the policy may look at.

@@ -139,19 +139,19 @@ func MaxWait(grace time.Duration, restarts int) time.Duration {
 // restartRows decide about a Pod whose etcd is not ready.
 var restartRows = rules.New(wait, []rules.Row[restartFacts, verdict]{
 	{Name: "not-stuck", When: restartFacts{stuck: rules.No}, Verdict: keep,
-		Why: "etcd is ready, or has time left to become so"},
+		Why: "etcd is ready, or has time left to become ready"},
 	{Name: "no-pod-to-restart", When: restartFacts{stuck: rules.Yes, pod: anyPod &^ (PodUnstarted | PodLive)}, Verdict: keep,
 		Why: "there is nothing to restart"},
 	{Name: "restart-does-not-help", When: restartFacts{stuck: rules.Yes, pod: PodUnstarted | PodLive, waits: rules.Yes}, Verdict: keep,
-		Why: "the agent says what it waits for, or an image cannot be had"},
+		Why: "the agent reports what it waits for, or an image cannot be pulled"},
 	{Name: "restart-without-node", When: restartFacts{stuck: rules.Yes, pod: PodUnstarted | PodLive, waits: rules.No, node: anyNode &^ NodeReady}, Verdict: keep,
-		Why: "no one would end the Pod; and a node that is merely away comes back"},
+		Why: "no kubelet would end the Pod, and a node that is only unreachable returns"},
 	{Name: "restart-held", When: restartFacts{stuck: rules.Yes, pod: PodUnstarted | PodLive, waits: rules.No, node: NodeReady, spare: rules.No}, Verdict: held,
 		Why: "the others are not a healthy quorum without it"},
 	{Name: "restart-in-turn", When: restartFacts{stuck: rules.Yes, pod: PodUnstarted | PodLive, waits: rules.No, node: NodeReady, spare: rules.Yes, turn: rules.No}, Verdict: wait,
 		Why: "another member is being replaced, removed or repaired"},
 	{Name: "restart-announced", When: restartFacts{stuck: rules.Yes, pod: PodUnstarted | PodLive, waits: rules.No, node: NodeReady, spare: rules.Yes, turn: rules.Yes, marked: rules.No}, Verdict: mark,
-		Why: "the Lease counts the restart before it is done"},
+		Why: "druid writes the restart to the Lease before it deletes the Pod"},
 	{Name: "restart", When: restartFacts{stuck: rules.Yes, pod: PodUnstarted | PodLive, waits: rules.No, node: NodeReady, spare: rules.Yes, turn: rules.Yes, marked: rules.Yes}, Verdict: remove,
 		Why: "the Pod is deleted and comes back with its volume"},
 })

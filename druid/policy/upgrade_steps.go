@@ -135,19 +135,19 @@ const (
 // runs is replaced.
 var startRows = rules.New(startsAsItWas, []rules.Row[startFacts, startVerdict]{
 	{Name: "start-same", When: startFacts{versionStep: versionStepNone}, Verdict: startsAsAsked,
-		Why: "there is no version in between"},
+		Why: "etcd supports no step over that many minor versions"},
 	{Name: "start-refused", When: startFacts{versionStep: versionStepRefused}, Verdict: startsAsItWas,
-		Why: "etcd cannot go there from what a member runs"},
+		Why: "etcd does not support the step from the version that a member runs"},
 	{Name: "start-patch", When: startFacts{versionStep: versionStepPatch, saved: rules.Yes}, Verdict: startsAsAsked,
-		Why: "patches share the formats of storage and log, and another patch may be what repairs a member that is down"},
+		Why: "patch versions share the formats of storage and log, and another patch version might repair a member that is down"},
 	{Name: "start-patch-unsaved", When: startFacts{versionStep: versionStepPatch, saved: rules.No}, Verdict: startsAsItWas,
-		Why: "without a backup there is no way back"},
+		Why: "without a backup you cannot go back"},
 	{Name: "start-agreed", When: startFacts{versionStep: versionStepMinor | versionStepBack, agreed: rules.Yes}, Verdict: startsAsAsked,
-		Why: "all members hold the same, their logs can be read, and etcd was reported: the first one may go"},
+		Why: "all members have the same data, their logs can be read, and etcd allows the change: the first member can change"},
 	{Name: "start-reached", When: startFacts{versionStep: versionStepMinor, agreed: rules.No, reached: rules.Yes}, Verdict: startsAsAsked,
-		Why: "another member went before, so that all were compared, and their logs were left behind"},
+		Why: "another member changed before, so the members were compared and their old logs are no longer needed"},
 	{Name: "start-uncompared", When: startFacts{versionStep: versionStepMinor | versionStepBack, agreed: rules.No}, Verdict: startsAsItWas,
-		Why: "the first member of another minor goes when all were compared: before that it could not read a log, or would not be let in"},
+		Why: "the first member changes to another minor version after all members are compared; before that, it could not read a log or would not be accepted"},
 })
 
 // startFacts is all that the policy may look at.

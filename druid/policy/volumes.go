@@ -53,17 +53,17 @@ const (
 // never more than the spec says.
 var growRows = rules.New(growWait, []rules.Row[growFacts, growVerdict]{
 	{Name: "claim-not-there", When: growFacts{claim: anyClaim &^ ClaimPresent}, Verdict: growKeep,
-		Why: "it is not the cluster's, or goes; one that comes requests what the spec says"},
+		Why: "the claim has another owner or is being deleted; a new claim requests the size in the spec"},
 	{Name: "claim-large-enough", When: growFacts{claim: ClaimPresent, asks: rules.Yes}, Verdict: growKeep,
-		Why: "it requests what the spec says, or more"},
+		Why: "the claim requests the size in the spec or more"},
 	{Name: "claim-leaves", When: growFacts{claim: ClaimPresent, leaves: rules.Yes, asks: rules.No}, Verdict: growKeep,
-		Why: "its member is on its way out"},
+		Why: "its member is being removed"},
 	{Name: "claim-unbound", When: growFacts{claim: ClaimPresent, leaves: rules.No, asks: rules.No, bound: rules.No}, Verdict: growWait,
-		Why: "the API server changes the request of a claim only when it has its volume"},
+		Why: "the API server changes the request of a claim only after the claim is bound"},
 	{Name: "claim-class-refuses", When: growFacts{claim: ClaimPresent, leaves: rules.No, asks: rules.No, bound: rules.Yes, expands: ExpansionRefused}, Verdict: growHeld,
-		Why: "the API server would refuse it"},
+		Why: "the API server would reject the change"},
 	{Name: "claim-class-unknown", When: growFacts{claim: ClaimPresent, leaves: rules.No, asks: rules.No, bound: rules.Yes, expands: ExpansionUnknown}, Verdict: growWait,
-		Why: "what is not known changes nothing"},
+		Why: "missing information changes nothing"},
 	{Name: "claim-small", When: growFacts{claim: ClaimPresent, leaves: rules.No, asks: rules.No, bound: rules.Yes, expands: ExpansionAllowed}, Verdict: growClaim,
 		Why: "the volume grows while etcd runs on it"},
 })
