@@ -31,8 +31,8 @@ const (
 	parallel = 16
 )
 
-// apply takes the steps, stage by stage, those of a stage at once. A step that fails holds back what needs it (see plan.Troubles), and
-// nothing else.
+// apply takes the steps stage by stage, and the steps of a stage in parallel. A step that fails holds back only the
+// steps that need it (see policy.Troubles).
 func (r *Reconciler) apply(ctx context.Context, o *observation, steps []policy.Step) ([]policy.Problem, error) {
 	var (
 		mu      sync.Mutex
@@ -69,10 +69,11 @@ func (r *Reconciler) apply(ctx context.Context, o *observation, steps []policy.S
 	return refused, errors.Join(errs...)
 }
 
-// act takes steps of one kind. Where a step must be confirmed, the observation is the one from live reads.
+// act takes steps of one kind. For a step that must be confirmed, the observation is from live reads.
 type act func(context.Context, *observation, policy.Step) error
 
-// perform confirms the step if it must be, and acts. A step that the second plan does not have is not taken.
+// perform confirms the step if that is required, and acts. It does not take a step that the second plan does not
+// contain.
 func (r *Reconciler) perform(ctx context.Context, o *observation, step policy.Step, act act) error {
 	confirmed, step, err := r.confirmed(ctx, o, step)
 	if err != nil || confirmed == nil {
@@ -124,7 +125,7 @@ func (r *Reconciler) take(ctx context.Context, o *observation, step policy.Step)
 	return nil
 }
 
-// taken reports a step: that it was taken, or that it was not needed any more.
+// taken reports that a step was taken or was no longer needed.
 func (r *Reconciler) taken(ctx context.Context, o *observation, step policy.Step) {
 	r.metrics.steps.WithLabelValues(string(step.Kind), step.Rule).Inc()
 	log := r.log.With("namespace", o.cluster.Namespace, "cluster", o.cluster.Name, "step", step.Kind, "rule", step.Rule)
@@ -137,8 +138,8 @@ func (r *Reconciler) taken(ctx context.Context, o *observation, step policy.Step
 	log.InfoContext(ctx, "step taken")
 }
 
-// replaceAgent gives the agent of the very Pod that the plan meant another image, if the plan from live reads means it too, and
-// the Pod is still as it was read then.
+// replaceAgent changes the image of the agent in exactly the Pod of the plan, if the plan from live reads contains the
+// step too and the Pod did not change since.
 func (r *Reconciler) replaceAgent(ctx context.Context, o *observation, step policy.Step) error {
 	pod, image := o.pods[step.Member], r.manifests.AgentImage
 	crash.Before("replace-agent")
@@ -160,7 +161,7 @@ func (r *Reconciler) createSnapshotLease(ctx context.Context, o *observation, st
 	return r.create(ctx, o, "Lease", lease)
 }
 
-// deleteSnapshotLease takes away what informed of backups that are not made any more. The backups themselves stay.
+// deleteSnapshotLease deletes the Lease that reported backups that are no longer made. The backups stay.
 func (r *Reconciler) deleteSnapshotLease(ctx context.Context, o *observation, step policy.Step) error {
 	name := leases.SnapshotName(o.cluster.Name, leases.Component(step.Object))
 	live := o.leases[name]
@@ -174,8 +175,8 @@ func (r *Reconciler) deleteSnapshotLease(ctx context.Context, o *observation, st
 	return nil
 }
 
-// markRepairing announces on the member's Lease what is about to be done about the member, or takes the word back. It is a
-// compare-and-set on the Lease as the plan saw it.
+// markRepairing announces on the member's Lease what druid is about to do with the member, or withdraws that. It is a
+// compare-and-set on the Lease of the plan.
 func (r *Reconciler) markRepairing(ctx context.Context, o *observation, step policy.Step) error {
 	value, err := step.Repairing.Encode()
 	if err != nil {
@@ -223,8 +224,8 @@ func nodeOf(o *observation, member string) string {
 	return ""
 }
 
-// adoptPod takes a Pod that does not report for which spec it was made for one of the spec as it is: from then on an edit
-// makes it outdated.
+// adoptPod treats a Pod that does not say for which spec it was created as one of the current spec. A later change of
+// the spec makes it outdated.
 func (r *Reconciler) adoptPod(ctx context.Context, o *observation, step policy.Step) error {
 	hash, err := o.specHash(step.Member)
 	if err != nil {
@@ -236,11 +237,12 @@ func (r *Reconciler) adoptPod(ctx context.Context, o *observation, step policy.S
 	}))
 }
 
-// maxNote is the length of an Event's note that the API server accepts, 1024 bytes, with room for an ellipsis.
+// maxNote is the maximum length of an Event's note in bytes. The API server accepts 1024; the rest is room for an
+// ellipsis.
 const maxNote = 1000
 
-// event reports the cluster. A member's Pod is what the Event is related to, because the recorder takes two Events that
-// differ in nothing but their notes for one that happened twice, and keeps the first note.
+// event emits an Event about the cluster. The Event is related to the member's Pod, because the recorder counts two
+// Events that differ only in their notes as one that happened twice, and keeps the first note.
 func (r *Reconciler) event(o *observation, e policy.Event, action string) {
 	kind := corev1.EventTypeNormal
 	if e.Warning {
@@ -254,7 +256,7 @@ func (r *Reconciler) event(o *observation, e policy.Event, action string) {
 	r.recorder.Eventf(o.cluster, related, kind, e.Reason, action, "%s", noted(e.Note))
 }
 
-// noted is a note in sentences and of a length that the API server accepts.
+// noted returns the note as sentences, and not longer than the API server accepts.
 func noted(note string) string {
 	note = policy.AsSentences(note)
 	if len(note) > maxNote {

@@ -25,7 +25,8 @@ import (
 	"github.com/etcd-druid/druid/manifests"
 )
 
-// create makes the object. One that exists is what an earlier attempt made if it is ours, and a conflict if not.
+// create creates the object. An object that exists was created by an earlier attempt if the cluster owns it; otherwise
+// it is a conflict.
 func (r *Reconciler) create(ctx context.Context, o *observation, kind string, object client.Object) error {
 	labels := object.GetLabels()
 	err := r.client.Create(ctx, object, client.FieldOwner(fieldOwner))
@@ -56,8 +57,7 @@ func pointers(labels map[string]string) map[string]*string {
 	return all
 }
 
-// metadataPatch is a merge patch of an object's metadata. The UID, and the resource version where it is given, are
-// preconditions.
+// metadataPatch is a merge patch of an object's metadata. The UID and, if set, the resource version are preconditions.
 type metadataPatch struct {
 	UID             string             `json:"uid"`
 	ResourceVersion string             `json:"resourceVersion,omitempty"`
@@ -73,7 +73,7 @@ func (r *Reconciler) patchMetadata(ctx context.Context, object client.Object, pa
 	return r.mergePatch(ctx, object, map[string]any{"metadata": patch})
 }
 
-// mergePatch writes the patch of an object, whose metadata report which one.
+// mergePatch patches the object that the metadata name.
 func (r *Reconciler) mergePatch(ctx context.Context, object client.Object, patch map[string]any) error {
 	return r.patch(ctx, object, types.MergePatchType, patch)
 }
@@ -91,7 +91,7 @@ func (r *Reconciler) patch(ctx context.Context, object client.Object, kind types
 	return err
 }
 
-// otherUID says whether a patch was refused because the object is not the one that the plan saw.
+// otherUID says whether the API server rejected a patch because the object is not the one of the plan.
 func otherUID(err error) bool {
 	var status apierrors.APIStatus
 	if !apierrors.IsInvalid(err) || !errors.As(err, &status) || status.Status().Details == nil {
@@ -134,8 +134,8 @@ func (r *Reconciler) createPod(ctx context.Context, o *observation, step policy.
 	return nil
 }
 
-// markLease reports the member's agent which Pod and which volume are the member's. It is a compare-and-set on the Lease as
-// the plan saw it: a druid that lost its leadership cannot write an older Pod over a newer one.
+// markLease writes to the member's Lease which Pod and which volume belong to the member. It is a compare-and-set on
+// the Lease of the plan, so that a druid that lost its leadership cannot replace a newer Pod with an older one.
 func (r *Reconciler) markLease(ctx context.Context, o *observation, step policy.Step) error {
 	lease := o.leases[step.Member]
 	defer crash.Around("mark-lease")()
@@ -164,7 +164,7 @@ func (r *Reconciler) labelPod(ctx context.Context, o *observation, step policy.S
 	return client.IgnoreNotFound(r.patchMetadata(ctx, o.pods[step.Member].DeepCopy(), patch))
 }
 
-// deletePod deletes the very Pod that the plan meant, if the plan from live reads means it too.
+// deletePod deletes exactly the Pod of the plan, if the plan from live reads contains the step too.
 func (r *Reconciler) deletePod(ctx context.Context, o *observation, step policy.Step) error {
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: o.cluster.Namespace, Name: step.Member}}
 	crash.Before("delete-pod")
@@ -177,7 +177,8 @@ func (r *Reconciler) deletePod(ctx context.Context, o *observation, step policy.
 	return nil
 }
 
-// changeSlot is what the step makes of the record as it was read just now: nil when that is not what the plan saw.
+// changeSlot applies the step to the record as it was just read. It returns nil if the record is not what the plan
+// saw.
 func (r *Reconciler) changeSlot(record leases.Record, step policy.Step) (*leases.Record, error) {
 	mark, err := drawMark()
 	if err != nil {
@@ -190,7 +191,7 @@ func (r *Reconciler) changeSlot(record leases.Record, step policy.Step) (*leases
 	return &changed, nil
 }
 
-// drawMark names an order. Eight bytes are never drawn twice.
+// drawMark creates a name for a request. Eight random bytes do not repeat.
 func drawMark() (string, error) {
 	var mark [8]byte
 	if _, err := rand.Read(mark[:]); err != nil {
@@ -199,14 +200,14 @@ func drawMark() (string, error) {
 	return hex.EncodeToString(mark[:]), nil
 }
 
-// reportSlot reports a record that was written.
+// reportSlot reports that a record was written.
 func (r *Reconciler) reportSlot(o *observation, step policy.Step) {
 	if step.Kind == policy.StrikeName {
 		r.inform(o, v1alpha1.EventMemberRemoved, step, "Member %s is out of the cluster (%s)", step.Member, step.Rule)
 	}
 }
 
-// requestRemoval asks the agents to remove the member, by a mark under the slot that the record has now.
+// requestRemoval requests the removal of the member from the agents, under the slot that the record has now.
 func (r *Reconciler) requestRemoval(ctx context.Context, o *observation, step policy.Step) error {
 	return r.writeMark(o, step, func(store *leases.Store, version leases.Version, step policy.Step) (leases.Member, error) {
 		mark := leases.RemovalRequest{State: leases.RemovalRequested, Mark: step.Slot.Mark, At: r.now().UTC().Format(time.RFC3339)}
@@ -215,7 +216,8 @@ func (r *Reconciler) requestRemoval(ctx context.Context, o *observation, step po
 	})
 }
 
-// withdrawRemoval takes a mark away, unless the Lease changed since the live read: an agent may have claimed the removal.
+// withdrawRemoval deletes a removal request, unless the Lease changed since the live read: an agent might have claimed
+// the removal.
 func (r *Reconciler) withdrawRemoval(ctx context.Context, o *observation, step policy.Step) error {
 	return r.writeMark(o, step, func(store *leases.Store, version leases.Version, step policy.Step) (leases.Member, error) {
 		defer crash.Around("withdraw-removal")()
@@ -223,7 +225,7 @@ func (r *Reconciler) withdrawRemoval(ctx context.Context, o *observation, step p
 	})
 }
 
-// markWriter writes a mark over the Lease as it was at version.
+// markWriter writes a removal request to the Lease if it still has the version.
 type markWriter func(store *leases.Store, version leases.Version, step policy.Step) (leases.Member, error)
 
 func (r *Reconciler) writeMark(o *observation, step policy.Step, write markWriter) error {

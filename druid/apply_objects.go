@@ -42,7 +42,7 @@ func (r *Reconciler) applyBudget(ctx context.Context, o *observation, step polic
 	return r.applyOurs(ctx, o, budget, o.observed.Budget)
 }
 
-// deleteBudget takes away what nothing is counted by, if it is ours.
+// deleteBudget deletes the PodDisruptionBudget of a cluster without Pods, if the cluster owns it.
 func (r *Reconciler) deleteBudget(ctx context.Context, o *observation, _ policy.Step) error {
 	budget := &policyv1.PodDisruptionBudget{}
 	if err := r.live.Get(ctx, key(o, manifests.DisruptionBudgetName(o.cluster.Name)), budget); err != nil {
@@ -55,8 +55,8 @@ func (r *Reconciler) deleteBudget(ctx context.Context, o *observation, _ policy.
 	return client.IgnoreNotFound(r.client.Delete(ctx, budget, client.Preconditions{UID: &budget.UID}))
 }
 
-// applyOurs writes the object by server-side apply. One that the caches do not have is made, and only made. What exists is
-// read live first: an object of someone else must not be taken over.
+// applyOurs writes the object with server-side apply. It only creates an object that the caches do not have. It reads
+// an existing object live first, so that it never takes over an object with another owner.
 func (r *Reconciler) applyOurs(ctx context.Context, o *observation, a manifests.Applied, state policy.ObjectState) error {
 	if state == policy.ObjectAbsent {
 		if err := r.applyNew(ctx, a); !apierrors.IsConflict(err) {
@@ -89,9 +89,10 @@ func (r *Reconciler) applyOurs(ctx context.Context, o *observation, a manifests.
 	return apply()
 }
 
-// resolveConflict takes out of our own object what someone set by hand and the API server does not allow next to what is applied, and says
-// whether there was anything: apply alone takes away no field of others, and would be refused permanently. The object stays the same one,
-// so that no client loses an address, and no time is without a budget.
+// resolveConflict removes fields that someone set by hand on an object of the cluster and that the API server does not
+// accept together with the applied fields. It says whether there were any. Apply alone never removes fields of others
+// and would be rejected permanently. The object is not replaced, so that no client loses an address and the budget
+// always exists.
 func (r *Reconciler) resolveConflict(ctx context.Context, o *observation, a manifests.Applied) (bool, error) {
 	live := &unstructured.Unstructured{}
 	live.SetGroupVersionKind(a.Kind)
@@ -115,7 +116,7 @@ func (r *Reconciler) resolveConflict(ctx context.Context, o *observation, a mani
 	return true, nil
 }
 
-// applyNew makes the object, or ends with Conflict where there is one: apply alone would write over it.
+// applyNew creates the object, or returns Conflict if it exists. Apply alone would overwrite it.
 func (r *Reconciler) applyNew(ctx context.Context, a manifests.Applied) error {
 	fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(a.Configuration)
 	if err != nil {
@@ -126,11 +127,11 @@ func (r *Reconciler) applyNew(ctx context.Context, a manifests.Applied) error {
 	return r.client.Apply(ctx, client.ApplyConfigurationFromUnstructured(object), client.FieldOwner(fieldOwner))
 }
 
-// versionOfNothing is a resourceVersion that no object ever has: it is the revision of an etcd that no one has written to.
-// The API server compares it where an object exists, and drops it where none does.
+// versionOfNothing is a resourceVersion that no object ever has: the revision of an etcd without writes. The API
+// server compares it with an existing object and ignores it if there is none.
 const versionOfNothing = "1"
 
-// deleteClaim deletes the very claim that the plan meant, if the plan from live reads means it too.
+// deleteClaim deletes exactly the claim of the plan, if the plan from live reads contains the step too.
 func (r *Reconciler) deleteClaim(ctx context.Context, o *observation, step policy.Step) error {
 	claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: o.cluster.Namespace, Name: step.Member}}
 	crash.Before("delete-claim")
@@ -143,23 +144,24 @@ func (r *Reconciler) deleteClaim(ctx context.Context, o *observation, step polic
 	return nil
 }
 
-// takeClaim makes the claim go when the EtcdCluster goes. An EtcdCluster that is deleted already takes nothing with it any
-// more: someone may have deleted it so that all that it owned stays, and the caches may not know. So the plan is made once
-// more from live reads, and the claim must still be as it was read then.
+// takeClaim adds the owner reference by which the claim is deleted with the EtcdCluster. An EtcdCluster that is
+// already deleted takes no claim: a user can have deleted it with orphaned objects before the caches know. The plan is
+// therefore made again from live reads, and the claim must not have changed since.
 func (r *Reconciler) takeClaim(ctx context.Context, o *observation, step policy.Step) error {
 	claim := o.claims[step.Member]
 	defer crash.Around("take-claim")()
 	return r.setOwners(ctx, claim, append(otherOwners(o.cluster, claim), manifests.ClaimOwner(o.cluster)))
 }
 
-// releaseClaim lets the claim outlive the EtcdCluster. References to other owners are not druid's.
+// releaseClaim removes the owner reference, so that the claim outlives the EtcdCluster. References to other owners
+// stay.
 func (r *Reconciler) releaseClaim(ctx context.Context, o *observation, step policy.Step) error {
 	claim := o.claims[step.Member]
 	defer crash.Around("release-claim")()
 	return r.setOwners(ctx, claim, otherOwners(o.cluster, claim))
 }
 
-// growClaim requests the size that the spec says, of the very claim that the plan saw: one that was changed since is looked at
+// growClaim requests the size in the spec from exactly the claim of the plan. A claim that changed since is observed
 // again.
 func (r *Reconciler) growClaim(ctx context.Context, o *observation, step policy.Step) error {
 	claim, size := o.claims[step.Member], o.cluster.Spec.Storage.Size.String()
@@ -177,7 +179,7 @@ func (r *Reconciler) growClaim(ctx context.Context, o *observation, step policy.
 	return nil
 }
 
-// setOwners is a compare-and-set: the list is written as a whole.
+// setOwners is a compare-and-set, because it writes the complete list.
 func (r *Reconciler) setOwners(ctx context.Context, claim *corev1.PersistentVolumeClaim, owners []metav1.OwnerReference) error {
 	return client.IgnoreNotFound(r.patchMetadata(ctx, claim.DeepCopy(), metadataPatch{
 		UID: string(claim.UID), ResourceVersion: claim.ResourceVersion, OwnerReferences: &owners,
@@ -191,15 +193,15 @@ func otherOwners(cluster *v1alpha1.EtcdCluster, object metav1.Object) []metav1.O
 	return slices.Concat([]metav1.OwnerReference{}, others) // never nil: an empty list is written, a missing one is not
 }
 
-// ownedBy says whether the object refers to the cluster as an owner, of which it may have several.
+// ownedBy says whether the object has an owner reference to the cluster. It can have several owners.
 func ownedBy(cluster *v1alpha1.EtcdCluster, object metav1.Object) bool {
 	return slices.ContainsFunc(object.GetOwnerReferences(), func(owner metav1.OwnerReference) bool {
 		return owner.UID == cluster.UID
 	})
 }
 
-// retainClaim takes from the claim all by which a member or a cluster could take it for its own. The cluster's name stays
-// on it, for the one who looks for it.
+// retainClaim removes from the claim everything by which a member or a cluster could use it. The name of the cluster
+// stays, so that a user can find it.
 func (r *Reconciler) retainClaim(ctx context.Context, o *observation, step policy.Step) error {
 	claim := o.claims[step.Member]
 	owners := otherOwners(o.cluster, claim)
@@ -223,7 +225,7 @@ func (r *Reconciler) retainClaim(ctx context.Context, o *observation, step polic
 	return nil
 }
 
-// deleteLease deletes the Lease of a member that left nothing else, if it says what the live read said.
+// deleteLease deletes the Lease of a member that has no other object, if the Lease is as the live read found it.
 func (r *Reconciler) deleteLease(ctx context.Context, o *observation, step policy.Step) error {
 	live := o.leases[step.Member]
 	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: o.cluster.Namespace, Name: step.Member}}

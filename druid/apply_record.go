@@ -21,8 +21,8 @@ import (
 	"github.com/etcd-druid/druid/manifests"
 )
 
-// applyRecord takes a step that writes the cluster record, and returns the Lease as it is afterwards: nil when there was
-// nothing to write after all.
+// applyRecord takes a step that writes the cluster record, and returns the Lease afterwards. It returns nil if there
+// was nothing to write.
 func (r *Reconciler) applyRecord(ctx context.Context, o *observation, step policy.Step) (*coordinationv1.Lease, error) {
 	o, step, err := r.confirmed(ctx, o, step)
 	if err != nil {
@@ -46,7 +46,7 @@ func (r *Reconciler) applyRecord(ctx context.Context, o *observation, step polic
 	return lease, nil
 }
 
-// createRecord makes the record. One that exists is never overwritten: anyone who made it was first.
+// createRecord creates the record. It never overwrites a record: whoever created it was first.
 func (r *Reconciler) createRecord(ctx context.Context, o *observation, step policy.Step) (*coordinationv1.Lease, error) {
 	record := *step.Record
 	if err := r.grow(o, &record, step.Draw); err != nil {
@@ -74,7 +74,7 @@ func (r *Reconciler) createRecord(ctx context.Context, o *observation, step poli
 	return lease, nil
 }
 
-// updateRecord changes the record by compare-and-set on a live read.
+// updateRecord changes the record with a compare-and-set on a live read.
 func (r *Reconciler) updateRecord(ctx context.Context, o *observation, step policy.Step) (*coordinationv1.Lease, error) {
 	var lease coordinationv1.Lease
 	if err := r.live.Get(ctx, key(o, leases.RecordName(o.cluster.Name)), &lease); err != nil {
@@ -105,7 +105,8 @@ func (r *Reconciler) updateRecord(ctx context.Context, o *observation, step poli
 	return &lease, changed.Encode(&lease)
 }
 
-// changeRecord is what the step makes of the record as it was read just now: nil when that is not what the plan saw.
+// changeRecord applies the step to the record as it was just read. It returns nil if the record is not what the plan
+// saw.
 func (r *Reconciler) changeRecord(o *observation, record leases.Record, step policy.Step) (*leases.Record, error) {
 	switch {
 	case step.Kind != policy.UpdateRecord:
@@ -144,7 +145,8 @@ func (r *Reconciler) changeRecord(o *observation, record leases.Record, step pol
 	}
 }
 
-// relisted is a record with the names that were taken out of it by hand; nil where it is another group's by now, or has them.
+// relisted is a record with the names that a user removed. It is nil if the record belongs to another raft group now
+// or has the names.
 func relisted(record leases.Record, clusterID uint64, names []string) *leases.Record {
 	all := slices.Compact(slices.Sorted(slices.Values(slices.Concat(record.Members, names))))
 	if record.Phase != leases.PhaseFormed || record.ClusterID != clusterID || len(all) == len(record.Members) {
@@ -154,7 +156,7 @@ func relisted(record leases.Record, clusterID uint64, names []string) *leases.Re
 	return &record
 }
 
-// leaving is a record by which all members leave; nil where there is nothing to change.
+// leaving is a record by which all members leave. It is nil if there is nothing to change.
 func leaving(record leases.Record) *leases.Record {
 	if record.Phase != leases.PhaseFormed || record.Leaving {
 		return nil
@@ -163,7 +165,7 @@ func leaving(record leases.Record) *leases.Record {
 	return &record
 }
 
-// seedWith makes name the seed of an attempt of its own.
+// seedWith makes name the first member of a new attempt.
 func seedWith(record *leases.Record, name string) error {
 	var nonce [8]byte
 	if _, err := rand.Read(nonce[:]); err != nil {
@@ -176,7 +178,7 @@ func seedWith(record *leases.Record, name string) error {
 // maxDraws for one name. There are 27^5 names, 14 million, so a second draw is rare already.
 const maxDraws = 100
 
-// grow adds names that nothing bears and nothing bore, as far as can be seen.
+// grow adds names that no object has or had, as far as druid can see.
 func (r *Reconciler) grow(o *observation, record *leases.Record, count int) error {
 	taken := func(name string) bool {
 		return record.Lists(name) || slices.Contains(o.desired.Known, name) ||
@@ -197,7 +199,7 @@ func (r *Reconciler) grow(o *observation, record *leases.Record, count int) erro
 	return nil
 }
 
-// reserved names are those that druid gives to other objects: c-agent has five letters behind the dash too.
+// reserved says whether druid gives the name to another object: c-agent also has five letters after the dash.
 func reserved(cluster, name string) bool {
 	return slices.Contains([]string{
 		leases.RecordName(cluster), leases.LeaderName(cluster), leases.FullSnapshotName(cluster), leases.DeltaSnapshotName(cluster),
@@ -205,11 +207,11 @@ func reserved(cluster, name string) bool {
 	}, name)
 }
 
-// saveTTL is how long the EtcdSnapshot before a change of version is kept once it is over, in seconds: a week, in which a person may
-// want to know of it. The backup itself is retention's.
+// saveTTL is how long the EtcdSnapshot before a change of version is kept after it has ended, in seconds. In this
+// week, a user can read it. Retention decides about the backup itself.
 const saveTTL = 7 * 24 * 60 * 60
 
-// createSave asks for the verified full backup before a change of version. One that exists already is taken as it is.
+// createSave requests the verified full backup before a change of version. It uses one that exists.
 func (r *Reconciler) createSave(ctx context.Context, o *observation, step policy.Step) error {
 	snapshot := &v1alpha1.EtcdSnapshot{
 		ObjectMeta: metav1.ObjectMeta{
@@ -230,8 +232,8 @@ func (r *Reconciler) createSave(ctx context.Context, o *observation, step policy
 	return nil
 }
 
-// orderUpgrade writes on the record what the leader's agent is to find out, or takes that off it, with the answer to what stood there
-// before. It is a compare-and-set on the record as a live read showed it.
+// orderUpgrade writes to the record what the leader's agent should check, or removes that together with the earlier
+// answer. It is a compare-and-set on the record of a live read.
 func (r *Reconciler) orderUpgrade(ctx context.Context, o *observation, step policy.Step) error {
 	annotations := map[string]*string{leases.AnnotationUpgradeOrder: nil, leases.AnnotationUpgradeAnswer: nil}
 	if step.Order.Nonce != "" {

@@ -18,12 +18,13 @@ import (
 	"github.com/etcd-druid/druid/manifests"
 )
 
-// foregroundPause between two looks at an EtcdCluster whose belongings Kubernetes deletes: nothing of it reports when that is done.
+// foregroundPause is the pause between two looks at an EtcdCluster whose objects Kubernetes deletes. No event reports
+// the end of that.
 const foregroundPause = 2 * time.Second
 
-// guardDeletion brings the finalizer by which an EtcdCluster is held that is in a group next to others to where it belongs, by
-// compare-and-set: nothing else is done before. It returns the EtcdCluster as it was written, nil where nothing had to be, and says
-// whether that was all that is to be done about it.
+// guardDeletion adds or removes the finalizer of an EtcdCluster in a raft group with external members, with a
+// compare-and-set and before anything else is done. It returns the EtcdCluster as written, or nil if nothing was to be
+// written, and says whether nothing else is to be done.
 func (r *Reconciler) guardDeletion(ctx context.Context, o *observation) (written *v1alpha1.EtcdCluster, over bool, err error) {
 	guardDeletion := policy.FinalizerOf(o.desired, o.observed)
 	is := o.lock.wanted(o.cluster)
@@ -49,8 +50,8 @@ func (r *Reconciler) guardDeletion(ctx context.Context, o *observation) (written
 	}
 }
 
-// releasable says whether a live read leads to the release too, where what was deleted goes by it: a voter that the caches do not know
-// of yet would stay listed.
+// releasable says whether a live read leads to the removal of the finalizer too. A voter that the caches do not know
+// yet would otherwise stay in the member list.
 func (r *Reconciler) releasable(ctx context.Context, o *observation, is *v1alpha1.EtcdCluster) (bool, error) {
 	if is.DeletionTimestamp == nil {
 		return true, nil
@@ -89,12 +90,12 @@ func (r *Reconciler) setFinalizers(ctx context.Context, is *v1alpha1.EtcdCluster
 	return changed, nil
 }
 
-// guarded says whether druid holds the EtcdCluster.
+// guarded says whether the EtcdCluster has druid's finalizer.
 func guarded(cluster *v1alpha1.EtcdCluster) bool {
 	return controllerutil.ContainsFinalizer(cluster, v1alpha1.JoinFinalizer)
 }
 
-// observeGoing finds out, by a live read, whether the namespace of an EtcdCluster was deleted whose deletion is held.
+// observeGoing reads live whether the namespace of a deleted EtcdCluster with the finalizer is being deleted too.
 func (r *Reconciler) observeGoing(ctx context.Context, o *observation) error {
 	if !o.desired.Deleted || !o.desired.Held {
 		return nil
@@ -107,8 +108,8 @@ func (r *Reconciler) observeGoing(ctx context.Context, o *observation) error {
 	return nil
 }
 
-// leftovers are the claims of earlier EtcdClusters of the cluster's name, sorted. They are never adopted: their data is of
-// another raft group, and who makes an EtcdCluster again may want either.
+// leftovers are the claims of earlier EtcdClusters with the same name, sorted. druid never uses them: their data
+// belongs to another raft group, and the user might want either.
 func leftovers(o *observation) []string {
 	var names []string
 	for name, claim := range o.claims {
@@ -121,7 +122,7 @@ func leftovers(o *observation) []string {
 	return names
 }
 
-// reportLeftovers reports them once, when the cluster is formed next to them.
+// reportLeftovers reports them once, when the new cluster forms.
 func (r *Reconciler) reportLeftovers(o *observation, step policy.Step) {
 	names := leftovers(o)
 	if len(names) == 0 {

@@ -29,7 +29,7 @@ const (
 	restoreRule = "restore"
 )
 
-// lock is the spec as it is next to the one that was adopted, which stands in the observation's EtcdCluster.
+// lock is the current spec next to the accepted one, which is in the observation's EtcdCluster.
 type lock struct {
 	spec v1alpha1.EtcdClusterSpec
 	edit policy.Edit
@@ -40,11 +40,11 @@ type lock struct {
 	restore *v1alpha1.ResolvedRestore
 }
 
-// waits says that there is no spec yet to work towards.
+// waits says that no spec is accepted yet.
 func (l lock) waits() bool { return l.edit.Seen == policy.SeenFirst && l.adoption.Rule == "" }
 
-// lockedOf returns the EtcdCluster as it was adopted, and what its spec asks for next to that. Where nothing was adopted yet it
-// is taken as it is: it is about to be.
+// lockedOf returns the EtcdCluster with the accepted spec, and the current spec next to it. If none is accepted yet,
+// it uses the current one, which is about to be accepted.
 func lockedOf(cluster *v1alpha1.EtcdCluster) (*v1alpha1.EtcdCluster, lock, error) {
 	l := lock{spec: cluster.Spec, generation: cluster.Generation}
 	l.edit.Seen, l.edit.Replicas = policy.SeenFirst, int(cluster.Spec.Replicas)
@@ -65,7 +65,7 @@ func lockedOf(cluster *v1alpha1.EtcdCluster) (*v1alpha1.EtcdCluster, lock, error
 	return locked, l, nil
 }
 
-// observeLock finds out how the spec stands to the one that was adopted, and what is to be done about it.
+// observeLock compares the current spec with the accepted one and decides what to do about the difference.
 func (r *Reconciler) observeLock(o *observation) {
 	d := &o.desired
 	d.Allowed = allowed(o.cluster)
@@ -85,7 +85,7 @@ func (r *Reconciler) observeLock(o *observation) {
 	o.lock.adoption = policy.Adopt(o.desired, o.observed, o.lock.edit)
 }
 
-// wanted is the EtcdCluster as its spec is, and not as it was adopted.
+// wanted is the EtcdCluster with the current spec instead of the accepted one.
 func (l lock) wanted(locked *v1alpha1.EtcdCluster) *v1alpha1.EtcdCluster {
 	wanted := locked.DeepCopy()
 	wanted.Spec = l.spec
@@ -96,8 +96,8 @@ func allowed(cluster *v1alpha1.EtcdCluster) time.Duration {
 	return cmp.Or(time.Duration(cluster.Spec.ProgressDeadlineSeconds)*time.Second, defaultProgressDeadline)
 }
 
-// observeEdit compares what the edit asks of the members with what was adopted. A spec of which no Pod can be made asks for
-// others.
+// observeEdit compares what the change requests from the members with the accepted spec. A spec from which no Pod can
+// be created counts as a different one.
 func (o *observation) observeEdit() {
 	wanted, e := o.lock.wanted(o.cluster), &o.lock.edit
 	e.Grows = wanted.Spec.Storage.Size.Cmp(o.cluster.Spec.Storage.Size) > 0
@@ -116,8 +116,8 @@ func (o *observation) observeEdit() {
 	}
 }
 
-// restores says whether the seed restores a backup, and gets on with it: a large one may take longer than any deadline. Only
-// druid's own clock counts, so that one that just started waits for as long again.
+// restores says whether the first member restores a backup and makes progress. A large restore can take longer than
+// any deadline. Only druid's own clock counts, so that a druid that just started waits for the same time again.
 func (r *Reconciler) restores(o *observation) bool {
 	words, restores := "", false
 	for _, m := range o.observed.Members {
@@ -133,8 +133,8 @@ func (r *Reconciler) restores(o *observation) bool {
 	return restores && !stands
 }
 
-// adopt makes the spec the one that druid works towards, before anything is done by it. The write is a compare-and-set, so that it is
-// the spec of the API server that is adopted, and the facts are those of the status by which it was decided.
+// adopt accepts the spec before druid acts on it. The write is a compare-and-set, so that druid accepts the spec in
+// the API server and decides with the facts of its status.
 func (r *Reconciler) adopt(ctx context.Context, o *observation) (*v1alpha1.EtcdCluster, error) {
 	is := o.lock.wanted(o.cluster)
 	status, err := o.lock.adoption.Adopted(is.Status, is.Spec, is.Generation, allowed(is), metav1.NewTime(r.now()))
@@ -163,8 +163,8 @@ func (r *Reconciler) adopt(ctx context.Context, o *observation) (*v1alpha1.EtcdC
 	return changed, nil
 }
 
-// specChanged lets through what changes what druid works towards, and until when: an edit of the spec, and of these two in the
-// status, which do not count in the generation.
+// specChanged passes changes of what druid works towards and until when: a change of the spec, and of two fields in
+// the status that do not count in the generation.
 var specChanged = predicate.Or(predicate.GenerationChangedPredicate{}, predicate.Funcs{
 	CreateFunc:  func(event.CreateEvent) bool { return false },
 	DeleteFunc:  func(event.DeleteEvent) bool { return false },

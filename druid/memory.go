@@ -10,8 +10,8 @@ import (
 	"github.com/etcd-druid/druid/leases"
 )
 
-// memory is what druid saw and when, by its own clock. It is lost with the process, and then its clocks start again: an
-// observer that just started judges no one.
+// memory is what druid saw and when, by its own clock. It is lost with the process, and then its clocks start again:
+// an observer that just started judges no member.
 type memory struct {
 	watcher  *leases.Watcher
 	statuses *statuses
@@ -34,7 +34,7 @@ type memory struct {
 	names map[types.NamespacedName]types.UID
 }
 
-// firstRenewal is the state of a Lease when what about says was first seen.
+// firstRenewal is the state of a Lease when druid first saw the value of about.
 type firstRenewal struct {
 	about   string
 	renewal renewal
@@ -46,7 +46,7 @@ type renewal struct {
 	renewTime time.Time
 }
 
-// fact is something about a cluster that druid is patient with.
+// fact is something about a cluster that druid tolerates for a limited time.
 type fact struct {
 	cluster types.UID
 	what    string
@@ -79,7 +79,7 @@ func renewalOf(lease *coordinationv1.Lease) renewal {
 	return r
 }
 
-// remember notes what a pass over its cluster took the Lease for, and returns it.
+// remember stores the liveness of the Lease in this pass, and returns it.
 func (m *memory) remember(key types.NamespacedName, cluster string, l leases.Liveness) leases.Liveness {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -89,7 +89,7 @@ func (m *memory) remember(key types.NamespacedName, cluster string, l leases.Liv
 	return l
 }
 
-// took is what the last pass took the Lease for, 0 if none looked at it.
+// took is the liveness of the Lease in the last pass, or 0 if no pass looked at it.
 func (m *memory) took(key types.NamespacedName) leases.Liveness {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -108,7 +108,7 @@ func (m *memory) isConfirmed(lease *coordinationv1.Lease) bool {
 	return m.confirmed[keyOf(lease)] == renewalOf(lease)
 }
 
-// forget drops what is known of a Lease that is gone.
+// forget drops what is known about a deleted Lease.
 func (m *memory) forget(key types.NamespacedName) {
 	m.watcher.Forget(key.Namespace, key.Name)
 	m.mu.Lock()
@@ -117,8 +117,8 @@ func (m *memory) forget(key types.NamespacedName) {
 	delete(m.confirmed, key)
 }
 
-// lasts says whether f has held for at least patience, and else how long is left of it. A fact that does not hold any
-// more is forgotten by passing holds false.
+// lasts says whether f has held for at least maxWait, and otherwise how much time is left. A call with holds false
+// forgets f.
 func (m *memory) lasts(f fact, holds bool, maxWait time.Duration, now time.Time) (lasts bool, left time.Duration) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -135,7 +135,7 @@ func (m *memory) lasts(f fact, holds bool, maxWait time.Duration, now time.Time)
 	return left <= 0, max(left, 0)
 }
 
-// note forgets since when f holds if it was about something else than value.
+// note forgets since when f holds if it was about another value.
 func (m *memory) note(f fact, value string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -146,7 +146,8 @@ func (m *memory) note(f fact, value string) {
 	}
 }
 
-// renewedSince says whether the Lease was renewed after what was about that first. As long as it does not hold nothing is noted.
+// renewedSince says whether the Lease was renewed after druid first saw the value of about. It stores nothing while
+// the fact does not hold.
 func (m *memory) renewedSince(f fact, about string, holds bool, now renewal) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -161,7 +162,7 @@ func (m *memory) renewedSince(f fact, about string, holds bool, now renewal) boo
 	return first.renewal != now
 }
 
-// touch notes that the look under way cares for f.
+// touch notes that the current look uses f.
 func (m *memory) touch(f fact) {
 	facts := m.seen[f.cluster]
 	if facts == nil {
@@ -171,7 +172,7 @@ func (m *memory) touch(f fact) {
 	facts[f] = m.looks[f.cluster]
 }
 
-// beginLook is called before a cluster is looked at. One of the same name that was there before is gone.
+// beginLook starts a look at a cluster. It forgets an earlier cluster with the same name.
 func (m *memory) beginLook(key types.NamespacedName, uid types.UID) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -182,8 +183,8 @@ func (m *memory) beginLook(key types.NamespacedName, uid types.UID) {
 	m.looks[uid]++
 }
 
-// endLook is called after a whole look at a cluster. A fact that it did not care for holds no more: its member is gone, or what is
-// patient with it was not asked. So no clock runs on from a wait that is over.
+// endLook ends a complete look at a cluster. A fact that the look did not use no longer holds, because its member is
+// gone or nothing waits for it. So no clock continues after a wait has ended.
 func (m *memory) endLook(uid types.UID) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -209,14 +210,14 @@ func (m *memory) drop(uid types.UID) {
 	delete(m.looks, uid)
 }
 
-// forgetCluster drops the facts of a cluster that goes.
+// forgetCluster drops the facts of a deleted cluster.
 func (m *memory) forgetCluster(uid types.UID) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.drop(uid)
 }
 
-// forgetName drops all that is known of a cluster that is gone, and of its Leases.
+// forgetName drops everything about a deleted cluster and its Leases.
 func (m *memory) forgetName(key types.NamespacedName) {
 	m.statuses.forget(key)
 	m.mu.Lock()

@@ -13,7 +13,7 @@ import (
 	"github.com/etcd-druid/druid/api/v1alpha1"
 )
 
-// metrics of the controller. No label names a cluster or a member: there may be thousands.
+// metrics of the controller. No label names a cluster or a member, because there can be thousands.
 type metrics struct {
 	steps    *prometheus.CounterVec
 	failures *prometheus.CounterVec
@@ -42,11 +42,11 @@ func newMetrics(registry prometheus.Registerer) (*metrics, error) {
 	return m, errors.Join(errs...)
 }
 
-// fleetTimeout of a read from the caches, which waits only while they are filled for the first time.
+// fleetTimeout bounds a read from the caches, which waits only while they are filled for the first time.
 const fleetTimeout = time.Second
 
-// fleet counts all EtcdClusters at each scrape, from the caches. A replica that waits for the leadership reports only that it
-// does: what it counted would be counted twice. What cannot be read is left out, because a number would be a claim.
+// fleet counts all EtcdClusters at each scrape, from the caches. A replica that waits for leadership reports only
+// that, so that nothing is counted twice. What cannot be read is left out, because a number would be wrong.
 type fleet struct {
 	reader  client.Reader
 	elected <-chan struct{}
@@ -119,7 +119,7 @@ func (f *fleet) Collect(out chan<- prometheus.Metric) {
 	}
 }
 
-// count reports the clusters. A status of members that none is in is reported as 0, so that its line does not end.
+// count reports the clusters. It reports 0 for a status that no member has, so that the time series does not end.
 func (f *fleet) count(clusters []v1alpha1.EtcdCluster, gauge func(*prometheus.Desc, float64, ...string)) {
 	type state struct{ condition, status, reason string }
 	type sum struct {

@@ -23,17 +23,17 @@ import (
 	"github.com/etcd-druid/druid/manifests"
 )
 
-// source is where a pass reads: the caches, or the API server itself.
+// source is where a pass reads from: the caches, or the API server.
 type source struct {
 	client.Reader
 	// of selects the objects of a cluster in lists.
 	of func(cluster string) client.ListOption
 }
 
-// unshared is a Reader of a source from which nothing is wanted of what the members share.
+// unshared is a Reader of a source that does not need the objects that members share.
 type unshared struct{ client.Reader }
 
-// observation is what one pass saw, and the objects behind it.
+// observation is what one pass saw, with the objects.
 type observation struct {
 	// cluster with the spec that was adopted.
 	cluster  *v1alpha1.EtcdCluster
@@ -60,8 +60,8 @@ func (o *observation) lookAgain(d time.Duration) {
 	}
 }
 
-// observe reads what belongs to the cluster. record, if there is one, is a younger state of the cluster record than the
-// source may know. It writes nothing.
+// observe reads everything that belongs to the cluster and writes nothing. record, if set, is a newer state of the
+// cluster record than the source might have.
 func (r *Reconciler) observe(ctx context.Context, from source, cluster *v1alpha1.EtcdCluster, record *coordinationv1.Lease) (*observation, error) {
 	locked, lock, err := lockedOf(cluster)
 	if err != nil {
@@ -120,7 +120,7 @@ func (r *Reconciler) observe(ctx context.Context, from source, cluster *v1alpha1
 	return o, nil
 }
 
-// observeDesired is what is asked for, and whether the namespace goes where that matters.
+// observeDesired reads what the spec requests and, if it matters, whether the namespace is being deleted.
 func (r *Reconciler) observeDesired(ctx context.Context, o *observation) error {
 	desired, err := desiredOf(o.cluster)
 	if err != nil {
@@ -213,7 +213,7 @@ func (o *observation) observeRecord() {
 	}[record.Phase]
 }
 
-// observeMembers gathers what bears each member's name.
+// observeMembers collects the objects with each member's name.
 func (r *Reconciler) observeMembers(ctx context.Context, o *observation) error {
 	o.observed.LeaderLease = leaseState(o.cluster, o.leases[leases.LeaderName(o.cluster.Name)])
 	names := map[string]bool{}
@@ -286,12 +286,12 @@ func (r *Reconciler) observeLease(ctx context.Context, o *observation, m *policy
 	return nil
 }
 
-// staleGracePeriod is how long after its Lease went stale a member counts as not known, before it counts as not ready.
-// With the Lease's own 45 s these are seven renewals that did not come.
+// staleGracePeriod is how long a member with a stale Lease counts as unknown before it counts as not ready. Together
+// with the 45 s of the Lease, these are seven missed renewals.
 const staleGracePeriod = time.Minute
 
-// liveness judges a member's or a snapshot Lease by what druid saw. A stale one is read once more, live: an observer that was frozen, or
-// whose watch hangs, judges by an old copy.
+// liveness judges a member Lease or a snapshot Lease by what druid saw. It reads a stale Lease again, live, because an
+// observer that was suspended or whose watch hangs has an old copy.
 func (r *Reconciler) liveness(ctx context.Context, lease *coordinationv1.Lease, now time.Time) (leases.Liveness, error) {
 	liveness := r.memory.watcher.Observe(lease, now)
 	if liveness != leases.Stale || r.memory.isConfirmed(lease) {
@@ -327,7 +327,7 @@ func observeClaim(o *observation, m *policy.Member) {
 	}
 }
 
-// observeSeed finds a seed that does not get on its feet while another member does.
+// observeSeed finds a first member that does not start although another member does.
 func (r *Reconciler) observeSeed(o *observation) {
 	seed, other := false, false
 	for _, m := range o.observed.Members {
@@ -344,6 +344,6 @@ func (r *Reconciler) observeSeed(o *observation) {
 	o.lookAgain(left)
 }
 
-// seedTimeout is how long a seed may take to start after another member did. An image of a hundred megabytes is pulled
-// in less; moving the seed costs nothing but a formation that begins again.
+// seedTimeout is how long the first member can take to start after another member did. The kubelet pulls an image of a
+// hundred megabytes in less. A change of the first member costs only a new start of the bootstrap.
 const seedTimeout = time.Minute

@@ -16,8 +16,8 @@ import (
 	"github.com/etcd-druid/druid/leases"
 )
 
-// observeNode looks at the node of a member that is away or stuck, or that no node takes. Always live: druid watches neither
-// nodes nor volumes, of which a Kubernetes cluster has many, and asks for one only where something is wrong.
+// observeNode reads the node of a member that is unreachable or stuck, or that no node accepts. It always reads live:
+// druid watches neither nodes nor volumes, because there are many, and reads one only if something is wrong.
 func (r *Reconciler) observeNode(ctx context.Context, o *observation, m *policy.Member) error {
 	pod := o.pods[m.Name]
 	homeless := m.Pod == policy.PodUnscheduled && podCondition(pod, corev1.PodScheduled).Status == corev1.ConditionFalse
@@ -39,8 +39,9 @@ func (r *Reconciler) observeNode(ctx context.Context, o *observation, m *policy.
 	return nil
 }
 
-// observeSilent finds a node that is not reachable under a Pod that counts as ready. The node controller marks none that was not ready
-// as a whole when its node died, for its agent was down; what its kubelet wrote last of etcd stays.
+// observeSilent finds an unreachable node under a Pod whose etcd counts as ready. The node controller does not mark a
+// Pod that was not ready when its node failed, for example because its agent was down, and the last state of etcd
+// stays.
 func (r *Reconciler) observeSilent(ctx context.Context, o *observation, m *policy.Member) error {
 	pod := o.pods[m.Name]
 	if !m.Expired || m.NodeLost || m.Pod != policy.PodLive || pod.Spec.NodeName == "" {
@@ -57,7 +58,7 @@ func (r *Reconciler) observeSilent(ctx context.Context, o *observation, m *polic
 	return nil
 }
 
-// observeVolume finds the node of the Pod, or else of the volume, and whether it alone can mount the volume.
+// observeVolume finds the node of the Pod or of the volume, and says whether only that node can mount the volume.
 func (r *Reconciler) observeVolume(ctx context.Context, o *observation, m *policy.Member, bound bool) error {
 	volume, to, err := r.volumeOf(ctx, o, m)
 	if err != nil {
@@ -81,13 +82,14 @@ func (r *Reconciler) observeVolume(ctx context.Context, o *observation, m *polic
 	return nil
 }
 
-// found is what a look at a node found.
+// found is the result of a look at a node.
 type found struct {
 	state  policy.NodeState
 	labels map[string]string
 }
 
-// findNode reads the Node called name. One that is not there by name may be known by its host label, unless the Pod names it.
+// findNode reads the Node called name. If none has that name, it looks for the hostname label, unless the Pod names
+// the node.
 func (r *Reconciler) findNode(ctx context.Context, name string, pin pin, bound bool) (found, error) {
 	var node corev1.Node
 	err := r.live.Get(ctx, types.NamespacedName{Name: name}, &node)
@@ -112,7 +114,8 @@ func (r *Reconciler) findNode(ctx context.Context, name string, pin pin, bound b
 	return found{state: policy.NodeGone}, nil
 }
 
-// nodeState: the taint counts only on a node that is not ready, as it does for Kubernetes' own garbage collector.
+// nodeState returns the state of a node. The taint counts only on a node that is not ready, as in the garbage
+// collector of Kubernetes.
 func nodeState(node *corev1.Node) policy.NodeState {
 	ready := slices.ContainsFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool {
 		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
@@ -166,8 +169,8 @@ func (p pin) allows(node string, labels map[string]string) bool {
 	return labels[corev1.LabelHostname] == p.host
 }
 
-// pinOf reads the volume's node affinity. Only the two ways to name one node that every Kubernetes cluster knows count: a
-// label of a zone or of a driver may fit a node that is yet to come, and such a volume is no one's to give up.
+// pinOf reads the volume's node affinity. It accepts only the two ways to name one node that each Kubernetes cluster
+// knows. A label of a zone or of a driver can match a future node, and druid does not abandon such a volume.
 func pinOf(volume *corev1.PersistentVolume) pin {
 	affinity := volume.Spec.NodeAffinity
 	if affinity == nil || affinity.Required == nil {
@@ -214,8 +217,8 @@ const (
 	finishTimeout = 10 * time.Second
 )
 
-// observeRepairing finds the members that do not get on their feet by themselves, by druid's own clock: one that just started
-// has seen nothing yet.
+// observeRepairing finds the members that do not recover by themselves, by druid's own clock. A druid that just
+// started has seen nothing yet.
 func (r *Reconciler) observeRepairing(ctx context.Context, o *observation) error {
 	for i := range o.observed.Members {
 		m := &o.observed.Members[i]
@@ -236,8 +239,8 @@ func (r *Reconciler) observeRepairing(ctx context.Context, o *observation) error
 	return nil
 }
 
-// observeStuck watches a member that is not up. The clock starts again with each Pod, when a Pod is deleted, and whenever a
-// learner gets on.
+// observeStuck watches a member that is not up. The clock starts again with each Pod, when a Pod is deleted, and when
+// a learner makes progress.
 func (r *Reconciler) observeStuck(o *observation, m *policy.Member) {
 	up := m.Pod == policy.PodLive && m.EtcdReady && !m.NodeLost
 	learner := m.Readable && m.Reports.Role == leases.RoleLearner
@@ -259,7 +262,7 @@ func (r *Reconciler) observeStuck(o *observation, m *policy.Member) {
 	}
 }
 
-// still is patient with what holds only as long as value stays the same.
+// still measures how long something holds while value stays the same.
 func (r *Reconciler) still(o *observation, m policy.Member, what, value string, holds bool, maxWait time.Duration) bool {
 	f := fact{o.cluster.UID, m.Name + " " + what}
 	r.memory.note(f, value)
@@ -268,8 +271,8 @@ func (r *Reconciler) still(o *observation, m policy.Member, what, value string, 
 	return lasts
 }
 
-// blocked says whether a container of the Pod waits for its image or its configuration: the kubelet goes on trying, and a
-// new Pod would wait for the same.
+// blocked says whether a container of the Pod waits for its image or its configuration. The kubelet keeps trying, and
+// a new Pod would wait for the same.
 func blocked(pod *corev1.Pod) bool {
 	return pod != nil && slices.ContainsFunc(containerStatuses(pod), func(s corev1.ContainerStatus) bool {
 		waiting := s.State.Waiting

@@ -18,11 +18,12 @@ import (
 	"github.com/etcd-druid/druid/manifests"
 )
 
-// originInterval between two looks at an EtcdSnapshot that is waited for, in the caches: no event of it comes to the cluster that waits.
+// originInterval is the pause between two looks at an EtcdSnapshot that a cluster waits for, in the caches. Its events
+// do not reach the cluster that waits.
 const originInterval = 5 * time.Second
 
-// observeOrigin finds what the EtcdSnapshot stands for that a new cluster begins with, before its spec is adopted. What was found is kept and
-// not looked for again.
+// observeOrigin finds the backup of the EtcdSnapshot that a new cluster restores, before the spec is accepted. The
+// result is stored and not looked up again.
 func observeOrigin(ctx context.Context, from source, o *observation) error {
 	b := o.cluster.Spec.Bootstrap
 	if o.lock.edit.Seen != policy.SeenFirst || o.cluster.Status.Restore != nil || b == nil || b.Restore == nil || b.Restore.From == nil || b.Restore.From.SnapshotRef == nil {
@@ -41,7 +42,7 @@ func observeOrigin(ctx context.Context, from source, o *observation) error {
 	return nil
 }
 
-// originOf is an EtcdSnapshot that a new cluster begins with, and the EtcdCluster that it is of; each may be absent.
+// originOf is an EtcdSnapshot that a new cluster restores and the EtcdCluster that it belongs to. Each can be absent.
 type originOf struct {
 	from      *v1alpha1.RestoreSource
 	namespace string
@@ -66,7 +67,7 @@ func (n *originOf) read(ctx context.Context, from client.Reader) error {
 	return nil
 }
 
-// resolve says what is known, and what is to be restored where all is.
+// resolve returns what is known and, if everything is known, what to restore.
 func (n *originOf) resolve() (policy.OriginFacts, v1alpha1.ResolvedRestore) {
 	facts := policy.OriginFacts{Snapshot: policy.OriginAbsent, Place: policy.OriginGone}
 	if n.snapshot == nil {
@@ -96,8 +97,8 @@ func (n *originOf) resolve() (policy.OriginFacts, v1alpha1.ResolvedRestore) {
 	return facts, resolved
 }
 
-// lineage that the backup is of; empty of a Delta for which everything was saved before. A revision alone leads to nothing: under the name of the cluster
-// there may be another one's history by now.
+// lineage of the backup. It is empty for a Delta for which everything was saved before. A revision alone is not
+// enough: the name of the cluster can have the lineage of another cluster now.
 func (n *originOf) lineage() string {
 	below, ok := strings.CutPrefix(n.snapshot.Status.Artifact.Key, n.namespace+"/"+n.snapshot.Spec.ClusterRef.Name+"/")
 	lineage, _, object := strings.Cut(below, "/")
@@ -107,7 +108,7 @@ func (n *originOf) lineage() string {
 	return lineage
 }
 
-// place is where the backup is. What the EtcdCluster says is good for as long as the URI of the backup agrees.
+// place is the location of the backup. The store in the EtcdCluster is valid as long as the URI of the backup matches.
 func (n *originOf) place(artifact *v1alpha1.SnapshotArtifact) (policy.OriginPlace, *v1alpha1.BackupStore, *v1alpha1.BackupEncryption) {
 	switch {
 	case n.from.Store != nil:
@@ -126,7 +127,7 @@ func (n *originOf) place(artifact *v1alpha1.SnapshotArtifact) (policy.OriginPlac
 	return place, nil, nil
 }
 
-// backupsOf are what the agents of a cluster may have been reported: what was adopted, and what an edit asks for.
+// backupsOf are the backup configurations that the agents of a cluster can have: the accepted one and the current one.
 func backupsOf(cluster *v1alpha1.EtcdCluster) (all []*v1alpha1.BackupSpec) {
 	if adopted, err := cluster.Status.Adopted(); err == nil && adopted != nil && adopted.Backup != nil {
 		all = append(all, adopted.Backup)
@@ -137,7 +138,8 @@ func backupsOf(cluster *v1alpha1.EtcdCluster) (all []*v1alpha1.BackupSpec) {
 	return all
 }
 
-// elsewhere is the store of a cluster, or the other one that an EtcdSnapshot names, which is reached with what there is for the first.
+// elsewhere is the store of a cluster, or the other one that an EtcdSnapshot names. druid uses the credentials of the
+// first for it.
 func elsewhere(own *v1alpha1.BackupStore, other *v1alpha1.SnapshotStore) *v1alpha1.BackupStore {
 	if other == nil {
 		return own.DeepCopy()
@@ -154,7 +156,7 @@ func elsewhere(own *v1alpha1.BackupStore, other *v1alpha1.SnapshotStore) *v1alph
 	return &v1alpha1.BackupStore{S3: &bucket}
 }
 
-// words say what is waited for.
+// words say what the cluster waits for.
 func (n *originOf) words(rule string) string {
 	name := n.from.SnapshotRef.Name
 	if n.snapshot == nil {
