@@ -45,7 +45,7 @@ func TestEtcdSnapshotsAreOrderedOneByOneAndReported(t *testing.T) {
 	s.replies(full, done7(first))
 	got := s.becomes("a", v1alpha1.SnapshotSucceeded)
 	want := v1alpha1.EtcdSnapshotStatus{
-		Phase: v1alpha1.SnapshotSucceeded, Message: "saved", StartedAt: got.StartedAt, FinishedAt: got.FinishedAt,
+		Phase: v1alpha1.SnapshotSucceeded, Message: "Saved.", StartedAt: got.StartedAt, FinishedAt: got.FinishedAt,
 		Artifact: &v1alpha1.SnapshotArtifact{Key: "demo/full", URI: "s3://b/demo/full", Revision: 7, Size: 9, SHA256: "ab", StorageVersion: "3.6"},
 	}
 	if diff := cmp.Diff(want, got); diff != "" || got.FinishedAt.Sub(got.StartedAt.Time) != time.Minute {
@@ -54,7 +54,7 @@ func TestEtcdSnapshotsAreOrderedOneByOneAndReported(t *testing.T) {
 	s.orders(full, second)
 	s.replies(full, leases.SnapshotAnswer{UID: first, Phase: leases.SnapshotFailed, Error: "of another order"})
 	s.replies(full, leases.SnapshotAnswer{UID: second, Phase: leases.SnapshotFailed, Error: "access denied"})
-	if status := s.becomes("b", v1alpha1.SnapshotFailed); status.Message != "access denied" || status.Artifact != nil {
+	if status := s.becomes("b", v1alpha1.SnapshotFailed); status.Message != "Access denied." || status.Artifact != nil {
 		t.Errorf("failed: %+v", status)
 	}
 	s.orders(full, "")

@@ -34,9 +34,10 @@ func (n pendingUpdate) String() string {
 	return rules.Word(n, "all are there", "one is awaited", "one does not come")
 }
 
-// agentRows decide about an agent that is not of the image that druid was given. It is replaced in the Pod that runs, and etcd
-// runs on: one at a time, followers first, the leader last, and the next only when the one before was reachable, so that an image that is
-// no good reaches one member. Where no agent does its work, another can only repair.
+// agentRows decide about an agent whose image is not the one that druid was given. The kubelet replaces it in the
+// running Pod, and etcd continues to run. Agents are replaced one at a time, followers first and the leader last. Each
+// waits until the previous agent renews its Lease, so that an unusable image reaches one member only. If an agent does
+// not work at all, a new one can only help.
 var agentRows = rules.New(wait, []rules.Row[agentFacts, verdict]{
 	{Name: "agent-current", When: agentFacts{agent: AgentUnknown | AgentCurrent}, Verdict: keep,
 		Why: "the agent has the configured image, as far as druid knows"},
@@ -70,7 +71,7 @@ var agentRows = rules.New(wait, []rules.Row[agentFacts, verdict]{
 		Why: "the kubelet replaces the agent, and nothing else in the Pod"},
 })
 
-// agentFacts is all that the policy may look at.
+// agentFacts is the complete input of agentRows.
 type agentFacts struct {
 	agent         AgentMake
 	pod           PodState `fact:"Pod"`
@@ -83,11 +84,11 @@ type agentFacts struct {
 	place         place
 }
 
-// agentFactsOf gathers the facts. rolls says that a Pod is replaced, or is about to be.
+// agentFactsOf collects the facts. rolls reports whether a Pod is being replaced or is about to be.
 func agentFactsOf(m Member, leaves, rolls bool, o Observed, listed []Member) agentFacts {
 	f := agentFacts{
 		agent: m.Agent, pod: m.Pod, leaves: rules.YesNoOf(leaves), memberHealth: memberHealthOf(m), record: o.RecordState,
-		// A change of version waits for an agent that does nothing, and so must not keep it from being repaired.
+		// A change of version waits for an agent that does nothing, so it must not block the repair of that agent.
 		turn:  rules.YesNoOf((!rolls || m.up() && memberHealthOf(m) == memberHealthIll) && turnOf(m, o, listed) == rules.Yes),
 		place: placeOf(m, listed, func(other Member) bool { return other.Agent == AgentOutdated }),
 	}
@@ -117,8 +118,8 @@ func memberHealthOf(m Member) memberHealth {
 	}
 }
 
-// pendingUpdateOf reports the agents that were replaced in the Pods of others, and of whom. Before a raft group was formed no agent is
-// known by its member's Lease.
+// pendingUpdateOf returns the state of the agents that were replaced in the Pods of other members, and the name of one
+// such member. Before the raft group is formed, no member's Lease reports about its agent.
 func pendingUpdateOf(m Member, o Observed, listed []Member) (pendingUpdate, string) {
 	found, of := pendingUpdateNone, ""
 	for _, other := range listed {
@@ -133,10 +134,10 @@ func pendingUpdateOf(m Member, o Observed, listed []Member) (pendingUpdate, stri
 	return found, of
 }
 
-// update is what the policy says of the agents.
+// update is the decision of the policy about the agents.
 type update struct {
 	verdicts map[string]rules.Decision[verdict]
-	// next are the members whose agents are replaced now: one, or all in whose Pods none runs.
+	// next are the members whose agents are replaced now: one, or all those in whose Pods no agent runs.
 	next []string
 	sum  rolling
 	// hindrance is what an outdated agent waits for, for a person; empty when one is replaced.
@@ -181,15 +182,16 @@ func updateOf(d Desired, o Observed) update {
 	return u
 }
 
-// takesPods reports whether a rolling update replaces a Pod, or is about to. A version change that waits until the members are compared
-// takes none. It must not hold back the agents either: the comparison can depend on what only a new agent reports.
+// takesPods reports whether a rolling update replaces a Pod or is about to. A change of version that waits for the
+// comparison of the members replaces none. It must not block the agents either, because the comparison can depend on
+// what only a new agent reports.
 func takesPods(d Desired, o Observed) bool {
 	r := rolloutOf(d, o)
 	waits := r.sum == rollingUpgrades && r.next == "" && upgradeOf(d, o).facts.check == checkAsked
 	return r.sum&(rollingGoes|rollingUpgrades) != 0 && !waits
 }
 
-// hindrance says in words what the outdated agent of m waits for, or that m's own new one is awaited.
+// hindrance says what the outdated agent of m waits for, or that the new agent of m has not renewed its Lease yet.
 func (f agentFacts) hindrance(m Member, o Observed, listed []Member) string {
 	_, why := othersOf(m, o, listed)
 	_, of := pendingUpdateOf(m, o, listed)
@@ -218,13 +220,13 @@ func (f agentFacts) hindrance(m Member, o Observed, listed []Member) string {
 	}
 }
 
-// late says what is wrong with the member's new agent, and the cure.
+// late says what is wrong with the member's new agent, and what to do.
 func (m Member) late() string {
 	return fmt.Sprintf("the new agent of member %s, of image %s, does not start; correct --agent-image of druid. "+
 		"kubectl describe pod %s and kubectl logs %s -c agent show more. etcd continues to run", m.Name, m.AgentImage, m.Name, m.Name)
 }
 
-// agentSteps replace agents, and none while a Pod goes by this plan.
+// agentSteps replace agents, but not if this plan deletes a Pod.
 func agentSteps(d Desired, o Observed, leaving map[string]bool, add func(Step)) {
 	u := updateOf(d, o)
 	for _, name := range u.next {
@@ -238,7 +240,7 @@ func agentSteps(d Desired, o Observed, leaving map[string]bool, add func(Step)) 
 	}
 }
 
-// rollingOf sums up what becomes of Pods, and where none is outdated, of agents.
+// rollingOf summarizes the outdated Pods, or the outdated agents if no Pod is outdated.
 func rollingOf(d Desired, o Observed) rolling {
 	if r := rolloutOf(d, o); r.sum != rollingNone {
 		return r.sum
@@ -246,7 +248,7 @@ func rollingOf(d Desired, o Observed) rolling {
 	return updateOf(d, o).sum
 }
 
-// agentMessage report how far the update of the agents is, and what it waits for.
+// agentMessage reports how many agents are updated, and what the update waits for.
 func agentMessage(p messageContext) string {
 	u := updateOf(p.Desired, p.Observed)
 	n := 0

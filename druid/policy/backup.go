@@ -12,7 +12,7 @@ import (
 	"github.com/etcd-druid/druid/leases"
 )
 
-// BackupReported is what the status said of the backups before: an observer that just started goes on saying it.
+// BackupReported is what the previous status said about the backups. A druid that has just started keeps it.
 type BackupReported uint8
 
 // What the status may have said.
@@ -44,27 +44,29 @@ func BackupReportedBy(conditions []metav1.Condition) BackupReported {
 	}
 }
 
-// PauseReportedBy reads from the conditions that the cluster is paused, or was and no quorum served since.
+// PauseReportedBy reports whether, according to the conditions, the cluster is paused, or was paused and has had no
+// quorum since.
 func PauseReportedBy(conditions []metav1.Condition) bool {
 	c := meta.FindStatusCondition(conditions, v1alpha1.ConditionReady)
 	return c != nil && (c.Reason == v1alpha1.ReasonPaused || c.Reason == v1alpha1.ReasonResuming)
 }
 
-// Snapshot is one of the two snapshot Leases.
+// Snapshot is one of the two Leases in which the agents report backups.
 type Snapshot struct {
 	Lease LeaseState
 	// Reports is empty where the Lease cannot be read.
 	Reports leases.Backup
-	// Verified is what a full backups' Lease says of verifications. Unreadable: it cannot be read.
+	// Verified is what the Lease of the full backups reports about verifications. Unreadable reports that it cannot be
+	// read.
 	Verified   leases.Verification
 	Unreadable bool
 	// Liveness is Stale too of a Lease that no one renewed yet for as long as the first backup may take.
 	Liveness leases.Liveness
 }
 
-// backupRows decide condition BackupReady. full and delta are the liveness of the two Leases: unchanged for longer than the
-// schedule, or two periods, allow is stale. One that fails blocks maintenance that could lose the last good copy: evictions,
-// and the removal of members. It never takes anything from clients.
+// backupRows decide condition BackupReady. full and delta are the liveness of the two Leases. A Lease is stale if it
+// is unchanged for longer than the schedule, or two periods, allow. A failing backup blocks maintenance that can lose
+// the last good copy: evictions and the removal of members. It never affects clients.
 var backupRows = rules.New(conditionVerdict{metav1.ConditionUnknown, v1alpha1.ReasonUnknown}, []rules.Row[backupFacts, conditionVerdict]{
 	{Name: "paused", When: backupFacts{paused: rules.Yes}, Verdict: conditionVerdict{metav1.ConditionUnknown, v1alpha1.ReasonPaused}},
 	{Name: "full-overdue", When: backupFacts{paused: rules.No, full: leases.Stale}, Verdict: conditionVerdict{metav1.ConditionFalse, v1alpha1.ReasonFullBackupFailed}},
@@ -84,7 +86,7 @@ var backupRows = rules.New(conditionVerdict{metav1.ConditionUnknown, v1alpha1.Re
 	{Name: "backup-not-known", When: backupFacts{paused: rules.No, full: leases.Never | leases.Live | leases.Unknown, delta: leases.Never | leases.Live | leases.Unknown, valid: rules.Yes}, Verdict: conditionVerdict{metav1.ConditionUnknown, v1alpha1.ReasonUnknown}},
 })
 
-// backupFacts is all that the policy may look at.
+// backupFacts is the complete input of backupRows.
 type backupFacts struct {
 	paused      rules.YesNo     // no one runs who could back up, and no one who could write
 	full        leases.Liveness `fact:"full Lease is"`
@@ -110,8 +112,8 @@ func backupFactsOf(d Desired, o Observed) backupFacts {
 	}
 }
 
-// backupBlocks says whether backups fail, so that what could lose the last good copy has to wait. What is merely not known
-// hinders no one.
+// backupBlocks reports whether backups fail, so that anything that can lose the last good copy must wait. An unknown
+// state blocks nothing.
 func backupBlocks(d Desired, o Observed) bool {
 	if !d.Backup {
 		return false
@@ -131,7 +133,7 @@ func backupReady(p messageContext) (metav1.Condition, bool) {
 	return metav1.Condition{Type: v1alpha1.ConditionBackupReady, Status: v.status, Reason: v.reason, Message: backupSentence(v.reason, p)}, true
 }
 
-// backupSteps make the Leases in which the agents report backups, and take them away with the backups.
+// backupSteps create the Leases in which the agents report backups, and delete them when spec.backup is removed.
 func backupSteps(d Desired, o Observed, add func(Step)) {
 	for _, s := range []struct {
 		component leases.Component
@@ -146,8 +148,8 @@ func backupSteps(d Desired, o Observed, add func(Step)) {
 	}
 }
 
-// backupSentences are the messages of condition BackupReady, by reason. Like all messages they hold nothing that changes
-// while the backups do: the revision and the time of the last one stand in the Leases.
+// backupSentences are the messages of condition BackupReady, by reason. They contain nothing that changes with each
+// backup: the revision and the time of the last backup are in the Leases.
 var backupSentences = map[string]func(messageContext) string{
 	v1alpha1.ReasonFullBackupSucceeded: func(messageContext) string {
 		return "a full backup is saved; changes since then are not saved yet"
@@ -188,7 +190,7 @@ var backupSentences = map[string]func(messageContext) string{
 	},
 }
 
-// blocked is what follows from a backup that fails.
+// blocked is the consequence of a failing backup.
 const blocked = "; until it succeeds no member is removed and no eviction is allowed"
 
 // because names the error of the last attempt.
@@ -199,8 +201,8 @@ func because(s Snapshot) string {
 	return ": " + s.Reports.Error
 }
 
-// backupSentence is the condition's message. Pods that do not reach the store are informed of in each: backups end when one of
-// them leads.
+// backupSentence returns the message of the condition. Each message names the Pods without access to the store,
+// because backups stop when one of them leads.
 func backupSentence(reason string, p messageContext) string {
 	words := v1alpha1.ConditionBackupReady + " is " + reason
 	if say, ok := backupSentences[reason]; ok {
@@ -213,7 +215,7 @@ func backupSentence(reason string, p messageContext) string {
 	return words
 }
 
-// VerificationReported is what the Lease of the full backups says of the last verification.
+// VerificationReported is what the Lease of the full backups reports about the last verification.
 type VerificationReported uint8
 
 // What it may say.
@@ -228,7 +230,8 @@ func (p VerificationReported) String() string {
 	return rules.Word(p, "unknown", "never", "verified", "broken")
 }
 
-// verifiedRows decide condition BackupVerified. present: the backups that were looked at are of the history that is saved now.
+// verifiedRows decide condition BackupVerified. present: the verified backups belong to the lineage that is written
+// now.
 var verifiedRows = rules.New(conditionVerdict{metav1.ConditionUnknown, v1alpha1.ReasonNotYetVerified}, []rules.Row[verifiedFacts, conditionVerdict]{
 	{Name: "verification-unreadable", When: verifiedFacts{notified: VerificationUnknown, paused: rules.No}, Verdict: conditionVerdict{metav1.ConditionUnknown, v1alpha1.ReasonNotYetVerified}},
 	{Name: "never-verified", When: verifiedFacts{notified: VerificationNever, paused: rules.No}, Verdict: conditionVerdict{metav1.ConditionUnknown, v1alpha1.ReasonNotYetVerified}},
@@ -271,7 +274,8 @@ func backupVerified(p messageContext) (metav1.Condition, bool) {
 	}, true
 }
 
-// verifiedSentence is the condition's message. What was verified, and when, stands in the Lease: it changes while all is well.
+// verifiedSentence returns the message of the condition. The revision and the time of the verification are in the
+// Lease, because they change while all is well.
 func verifiedSentence(rule string, s Snapshot) string {
 	words := map[string]string{
 		"verification-unreadable": "its Lease cannot be read",

@@ -24,7 +24,7 @@ func (o quorumState) String() string {
 	return rules.Word(o, "quorum", "lost", "unclear")
 }
 
-// progress is what is under way.
+// progress is what is in progress in the cluster.
 type progress uint8
 
 const (
@@ -40,7 +40,7 @@ func (p progress) String() string {
 	return rules.Word(p, "none", "healing", "joining", "others remain", "others leave", "all leave the others")
 }
 
-// shrinking is what becomes of names that are too many.
+// shrinking is what happens to the names in excess of replicas.
 type shrinking uint8
 
 const (
@@ -53,7 +53,7 @@ func (s shrinking) String() string {
 	return rules.Word(s, "none", "one leaves", "one is hindered")
 }
 
-// readiness sums up the members.
+// readiness summarizes the states of the members.
 type readiness uint8
 
 const (
@@ -66,7 +66,7 @@ func (r readiness) String() string {
 	return rules.Word(r, "all", "not", "unknown")
 }
 
-// conditionFacts is all that the policy of the conditions may look at.
+// conditionFacts is the complete input of the tables of conditions.
 type conditionFacts struct {
 	record      RecordState
 	formed      rules.YesNo `fact:"ever formed"` // the status knows a cluster ID, or the record says Formed
@@ -81,7 +81,7 @@ type conditionFacts struct {
 
 const usableRecord = RecordForming | RecordFormed | RecordRecovering
 
-// conditionVerdict is what a condition says.
+// conditionVerdict is the status and the reason of a condition.
 type conditionVerdict struct {
 	status metav1.ConditionStatus `fact:"status"`
 	reason string                 `fact:"reason"`
@@ -133,14 +133,15 @@ var progressingRows = rules.New(notDecided, []rules.Row[conditionFacts, conditio
 	{Name: "up-to-date", When: conditionFacts{record: RecordAbsent | usableRecord, progress: progressNone, shrinking: shrinkingNone, rolling: rollingNone}, Verdict: conditionVerdict{metav1.ConditionFalse, v1alpha1.ReasonReconciled}},
 })
 
-// degradedRows decide condition Degraded. The reason, where it is True, is that of the gravest problem.
+// degradedRows decide condition Degraded. If it is True, its reason is that of the most severe problem.
 var degradedRows = rules.New(notDecided, []rules.Row[conditionFacts, conditionVerdict]{
 	{Name: "problem", When: conditionFacts{problem: rules.Yes}, Verdict: conditionVerdict{metav1.ConditionTrue, ""}, Why: "the reason is that of the gravest problem"},
 	{Name: "no-problem", When: conditionFacts{problem: rules.No}, Verdict: conditionVerdict{metav1.ConditionFalse, v1alpha1.ReasonAsExpected}},
 })
 
-// conditions are all conditions of an EtcdCluster, in the order in which the status lists them. A condition is a function: status, reason and
-// message, or false if the cluster does not have the condition. A new one is a row here, and a file with its table and its function.
+// conditions are all conditions of an EtcdCluster, in the order of the status. Each is a function that returns status,
+// reason and message, or false if the cluster does not have the condition. To add one, write a file with its table and
+// its function, and add a row here.
 var conditions = []struct {
 	kind string
 	of   func(messageContext) (metav1.Condition, bool)
@@ -170,7 +171,7 @@ func degraded(p messageContext) (metav1.Condition, bool) {
 	return c, true
 }
 
-// decided is the condition that a table decides, with the message of its reason.
+// decided returns the condition that a table decides, with the message of its reason.
 func (p messageContext) decided(kind string, table *rules.Table[conditionFacts, conditionVerdict]) metav1.Condition {
 	c := metav1.Condition{}
 	c.Status, c.Reason = table.Decide(conditionFactsOf(p.Desired, p.Observed, p.status.Members, p.found)).Verdict.parts()
@@ -193,7 +194,7 @@ func conditionFactsOf(d Desired, o Observed, members []v1alpha1.MemberStatus, pr
 	}
 }
 
-// progressIn is what is under way with all of them, and with the others.
+// progressIn returns what is in progress with the members, external members included.
 func progressIn(d Desired, o Observed, listed []Member) progress {
 	if guardDeletion := FinalizerOf(d, o).Verdict; guardDeletion == FinalizerLeave || guardDeletion == FinalizerWait {
 		return progressLeaving
@@ -201,7 +202,7 @@ func progressIn(d Desired, o Observed, listed []Member) progress {
 	return externalsOf(d, o).alongside(progressOf(d, listed))
 }
 
-// quorumStateOf counts the voters. That a quorum was lost is not known where the size of the group is not.
+// quorumStateOf counts the voters. It reports a lost quorum only if the size of the group is known.
 func quorumStateOf(o Observed, listed []Member) quorumState {
 	voters, up, down := 0, 0, 0
 	for _, m := range listed {
@@ -244,7 +245,7 @@ func progressOf(d Desired, listed []Member) progress {
 	return all
 }
 
-// progressFrom is what is under way with one member.
+// progressFrom returns what is in progress with one member.
 func progressFrom(m Member) progress {
 	switch {
 	case m.votes() && m.up(): // also next to a silent agent: etcd needs no healing
@@ -273,7 +274,8 @@ func readinessOf(d Desired, members []v1alpha1.MemberStatus) readiness {
 	return r
 }
 
-// gravity orders the reasons of Degraded: what stops the whole cluster first, what one member may get over last.
+// gravity orders the reasons of Degraded: first what stops the cluster, last what one member can recover from by
+// itself.
 var gravity = []string{
 	v1alpha1.ReasonRecordUnreadable, v1alpha1.ReasonRecordLost, v1alpha1.ReasonSnapshotUnusable, v1alpha1.ReasonDataLost, v1alpha1.ReasonAlarmRaised, v1alpha1.ReasonObjectNotOwned, v1alpha1.ReasonVolumeDeleted,
 	v1alpha1.ReasonNodeLost, v1alpha1.ReasonAPIRequestRejected, v1alpha1.ReasonLeaseUnreadable, v1alpha1.ReasonStorageClassMissing,
@@ -281,10 +283,10 @@ var gravity = []string{
 	v1alpha1.ReasonContainerCannotStart, v1alpha1.ReasonMemberCannotStart, v1alpha1.ReasonAgentNotRunning, v1alpha1.ReasonMemberStuck, v1alpha1.ReasonVolumeNotExpanded, v1alpha1.ReasonOrphanedObjects,
 }
 
-// maxProblems named in one message; the rest are counted.
+// maxProblems is how many problems a message names. It only counts the others.
 const maxProblems = 3
 
-// describe sorts the problems by gravity and member, and words them.
+// describe sorts the problems by gravity and member. It returns the reason and the message of the condition.
 func describe(problems []Problem) (reason, message string) {
 	sorted := slices.Clone(problems)
 	slices.SortStableFunc(sorted, func(a, b Problem) int {

@@ -12,14 +12,14 @@ import (
 	"github.com/etcd-druid/druid/internal/rules"
 )
 
-// Target is what an EtcdCluster's status reports the spec that was adopted.
+// Target reports how druid accepts the spec, according to the status.
 type Target struct {
-	// Deadline of what is under way, zero for none. Expired says that it has passed.
+	// Deadline of the change in progress, zero if there is none. Expired reports whether it has passed.
 	Deadline time.Time
 	Expired  bool
-	// Allowed is how long what an edit asks for may take.
+	// Allowed is the time that a change of the spec may take.
 	Allowed time.Duration
-	// Pending is the generation of an edit that waits, 0 for none.
+	// Pending is the generation of an edit that is not accepted yet, or 0.
 	Pending int64
 }
 
@@ -34,8 +34,8 @@ func (t Target) clock() Clock {
 	}
 }
 
-// overdueRules decide what a passed deadline, and a bootstrap that no one began, make of the condition Progressing. Where no reason
-// stands, it is reported what is under way.
+// overdueRules decide how condition Progressing changes when the deadline has passed, or when no member has begun the
+// bootstrap. An empty reason leaves the condition as progressingRows decide it.
 var overdueRules = rules.New(conditionVerdict{}, []rules.Row[overdueFacts, conditionVerdict]{
 	{Name: "record-not-usable", When: overdueFacts{record: RecordForeign | RecordUnreadable}, Verdict: conditionVerdict{"", ""}, Why: "Progressing says what is under way"},
 	{Name: "bootstrap-failed", When: overdueFacts{record: RecordAbsent | RecordForming, wasFormed: rules.No, expired: rules.Yes}, Verdict: conditionVerdict{metav1.ConditionFalse, v1alpha1.ReasonBootstrapFailed}},
@@ -44,7 +44,7 @@ var overdueRules = rules.New(conditionVerdict{}, []rules.Row[overdueFacts, condi
 	{Name: "in-time", When: overdueFacts{expired: rules.No}, Verdict: conditionVerdict{"", ""}, Why: "Progressing says what is under way"},
 })
 
-// overdueFacts is all that the policy may look at.
+// overdueFacts is the complete input of overdueRules.
 type overdueFacts struct {
 	record    RecordState
 	wasFormed rules.YesNo `fact:"formed"`
@@ -52,21 +52,21 @@ type overdueFacts struct {
 	claimed   rules.YesNo `fact:"a member has begun"` // a member has begun to form the cluster, or none is to
 }
 
-// overdueRolloutFacts is all that the policy may look at.
+// overdueRolloutFacts is the complete input of overdueRollouts.
 type overdueRolloutFacts struct {
 	expired rules.YesNo `fact:"deadline passed"`
 	verdict verdict     // of the rolling update
 }
 
-// overdueRollouts take from a rolling update what it may not do any more. Nothing else needs one: names and slots follow from the number
-// of members, which counts as the right one then.
+// overdueRollouts stop a rolling update after the deadline. Nothing else needs such a table: after the deadline, the
+// present number of members counts as the desired one.
 var overdueRollouts = rules.New(held, []rules.Row[overdueRolloutFacts, verdict]{
 	{Name: "in-time", When: overdueRolloutFacts{expired: rules.No, verdict: keep | wait | held | remove | mark}, Verdict: keep},
 	{Name: "goes-on", When: overdueRolloutFacts{expired: rules.Yes, verdict: keep | held | mark}, Verdict: keep},
 	{Name: "after-deadline", When: overdueRolloutFacts{expired: rules.Yes, verdict: wait | remove}, Verdict: held},
 })
 
-// braked is the decision of a rolling update, or that of the brake on it.
+// braked returns the decision of a rolling update, or the decision that stops it.
 func braked(expired rules.YesNo, d rules.Decision[verdict]) rules.Decision[verdict] {
 	if b := overdueRollouts.Decide(overdueRolloutFacts{expired, d.Verdict}); b.Verdict == held {
 		return b
@@ -74,7 +74,7 @@ func braked(expired rules.YesNo, d rules.Decision[verdict]) rules.Decision[verdi
 	return d
 }
 
-// overdueRolloutPause stops the way to a pause: its member serves on, and clients are sent to it again.
+// overdueRolloutPause stops a pause after the deadline. The last member continues to serve and receives clients again.
 func overdueRolloutPause(expired rules.YesNo, s pause) pause {
 	if expired == rules.Yes && s&(pauseDrain|pauseStop) != 0 {
 		return pauseHeld
@@ -82,14 +82,14 @@ func overdueRolloutPause(expired rules.YesNo, s pause) pause {
 	return s
 }
 
-// bootstrapFailed: no raft group was formed in time, and none is to be by another step of druid's. One that is formed all the same
-// is as good as any.
+// bootstrapFailed reports that no raft group formed before the deadline. druid takes no further step towards one. If
+// one forms nevertheless, druid uses it.
 func bootstrapFailed(d Desired, o Observed) bool {
 	return d.Expired && formationStateOf(d, o) == formationNeverFormed
 }
 
-// deadlineAfter is the deadline that the status keeps: none when the target is reached. A cluster that has just formed gets as much
-// time as any for the members that join it: a bootstrap from a backup may have taken all of it.
+// deadlineAfter returns the deadline that the status keeps, or nil if the target is reached. A cluster that has just
+// formed gets the full time for the members that join it, because a bootstrap from a backup can have used all of it.
 func deadlineAfter(d Desired, o Observed, formedNow bool, before *metav1.Time, now metav1.Time) *metav1.Time {
 	switch {
 	case before == nil || reached(d, o) == rules.Yes:
@@ -101,7 +101,7 @@ func deadlineAfter(d Desired, o Observed, formedNow bool, before *metav1.Time, n
 	}
 }
 
-// progressing is condition Progressing: what the table decides, and what a deadline that passed makes of it.
+// progressing is condition Progressing: the decision of the table, changed if the deadline has passed.
 func progressing(p messageContext) (metav1.Condition, bool) {
 	if p.Deleted { // no deadline matters any more
 		return p.decided(v1alpha1.ConditionProgressing, progressingRows), true
@@ -145,7 +145,7 @@ func (p messageContext) inTime() metav1.Condition {
 	return c
 }
 
-// waits adds to what is under way that an edit waits for it.
+// waits adds to the message that an edit is not accepted yet.
 func (p messageContext) waits(c metav1.Condition) metav1.Condition {
 	if p.Pending != 0 {
 		c.Message += fmt.Sprintf("; %s is accepted when that is complete, or at %s", generation(p.Pending), p.Deadline.UTC().Format(time.RFC3339))
@@ -155,13 +155,13 @@ func (p messageContext) waits(c metav1.Condition) metav1.Condition {
 
 func generation(n int64) string { return fmt.Sprintf("generation %d of spec", n) }
 
-// adoptionReasons are those of Progressing after an adoption, by its rule, where it is not SpecChanged.
+// adoptionReasons are the reasons of Progressing after an accepted edit, by rule, where the reason is not SpecChanged.
 var adoptionReasons = map[string]string{
 	"first-sight": v1alpha1.ReasonSpecAccepted, "retry-after-deadline": v1alpha1.ReasonRetryAfterDeadline,
 }
 
-// Adopted is the status with which the spec of generation is adopted. All else in it is as it was: it reports what was seen
-// before.
+// Adopted returns the status after the spec of a generation is accepted. The rest of the status stays, because it
+// reports earlier observations.
 func (a Adoption) Adopted(before v1alpha1.EtcdClusterStatus, spec v1alpha1.EtcdClusterSpec, number int64, allowed time.Duration, now metav1.Time) (v1alpha1.EtcdClusterStatus, error) {
 	s := *before.DeepCopy()
 	if err := s.Adopt(spec); err != nil {
@@ -182,7 +182,7 @@ func (a Adoption) Adopted(before v1alpha1.EtcdClusterStatus, spec v1alpha1.EtcdC
 	return s, nil
 }
 
-// deadlineEvents report that druid stopped, and that an edit waits.
+// deadlineEvents report that druid stopped, or that it accepted an edit.
 func deadlineEvents(before, after v1alpha1.EtcdClusterStatus, inform announcer) {
 	was, is := condition(before, v1alpha1.ConditionProgressing), condition(after, v1alpha1.ConditionProgressing)
 	stops := []string{v1alpha1.ReasonBootstrapFailed, v1alpha1.ReasonDeadlineExceeded}
@@ -195,7 +195,7 @@ func deadlineEvents(before, after v1alpha1.EtcdClusterStatus, inform announcer) 
 	}
 }
 
-// PendingEvent reports, once, that an edit waits. After the deadline nothing but the condition reports one.
+// PendingEvent reports once that an edit is not accepted yet. After the deadline, only the condition reports it.
 func PendingEvent(d Desired, before v1alpha1.EtcdClusterStatus) (Event, bool) {
 	was := condition(before, v1alpha1.ConditionProgressing)
 	if d.Pending == 0 || d.Expired || strings.Contains(was.Message, generation(d.Pending)) {

@@ -10,7 +10,7 @@ import (
 	"github.com/etcd-druid/druid/api/v1alpha1"
 )
 
-// Event is a line of the story that `kubectl describe` reports an EtcdCluster.
+// Event is one Event of an EtcdCluster.
 type Event struct {
 	Warning bool
 	Reason  string
@@ -19,8 +19,8 @@ type Event struct {
 	Note   string
 }
 
-// Events are what two statuses have between them. Nothing is reported twice, because a status that was written is the next
-// one's before; and a steady cluster reports nothing.
+// Events are the differences between two statuses. None is reported twice, because a written status is the next
+// before. A steady cluster has no Events.
 func Events(before, after v1alpha1.EtcdClusterStatus) []Event {
 	var events []Event
 	inform := func(warning bool, reason, member, note string, args ...any) {
@@ -58,7 +58,7 @@ func memberEvents(before, after v1alpha1.EtcdClusterStatus, inform announcer) {
 	}
 }
 
-// bugEvents warn once of each release with a known bug that a member begins to run.
+// bugEvents warn once about each release with a known bug that a member starts to run.
 func bugEvents(before, after v1alpha1.EtcdClusterStatus, inform announcer) {
 	notified := map[string]bool{}
 	for _, m := range before.Members {
@@ -72,8 +72,8 @@ func bugEvents(before, after v1alpha1.EtcdClusterStatus, inform announcer) {
 	}
 }
 
-// leavingEvents report members on their way out. That one is gone is reported by the step that struck its name: a record can
-// lose a name in other ways.
+// leavingEvents report members that are being removed. The step that removes the name from the record reports that the
+// member is gone, because a record can lose a name in other ways.
 func leavingEvents(before, after v1alpha1.EtcdClusterStatus, inform announcer) {
 	for _, m := range after.Members {
 		was := v1alpha1.MemberStatus{}
@@ -125,13 +125,13 @@ func conditionEvents(before, after v1alpha1.EtcdClusterStatus, inform announcer)
 	}
 	for _, kind := range []string{v1alpha1.ConditionBackupReady, v1alpha1.ConditionBackupVerified, v1alpha1.ConditionSpread} {
 		was, is = condition(before, kind), condition(after, kind)
-		// Members that never were on one node are nothing to report.
+		// If the members never shared a node, there is nothing to report.
 		fromTheStart := kind == v1alpha1.ConditionSpread && was.Status != metav1.ConditionFalse
 		turnEvents(was, is, fromTheStart, inform)
 	}
 }
 
-// turnEvents reports that a condition by which all is well turned False, or True.
+// turnEvents report that a condition changed to False, or to True after a problem.
 func turnEvents(was, is metav1.Condition, fromTheStart bool, inform announcer) {
 	switch {
 	case is.Status == metav1.ConditionFalse && was.Reason != is.Reason:

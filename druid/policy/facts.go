@@ -10,21 +10,21 @@ import (
 
 // A fact is an enum of one bit per value, so that the cell of a table may hold several.
 type (
-	// RecordState is how the cluster record was found.
+	// RecordState is the observed state of the cluster record.
 	RecordState uint8
-	// LeaseState is how a Lease was found.
+	// LeaseState is the observed state of a Lease.
 	LeaseState uint8
-	// ClaimState is how a PersistentVolumeClaim was found.
+	// ClaimState is the observed state of a PersistentVolumeClaim.
 	ClaimState uint8
-	// PodState is how a Pod was found.
+	// PodState is the observed state of a Pod.
 	PodState uint8
-	// ObjectState is how an object that druid applies was found.
+	// ObjectState is the observed state of an object that druid applies.
 	ObjectState uint8
-	// PodMake reports whether a Pod is what the spec asks for.
+	// PodMake reports whether a Pod matches the spec.
 	PodMake uint8
-	// AgentMake reports whether the agent of a Pod is of the image that druid was given.
+	// AgentMake reports whether the agent of a Pod has the image that druid was given.
 	AgentMake uint8
-	// Arrival is how far an agent has come whose image was changed in its Pod.
+	// Arrival is the progress of an agent whose image was changed in its Pod.
 	Arrival uint8
 )
 
@@ -185,7 +185,7 @@ type Observed struct {
 	Unattached []string
 	// Objects are the objects that druid applies, except the PodDisruptionBudget.
 	Objects []Object
-	// Budget is the PodDisruptionBudget, and BudgetMin its minAvailable.
+	// Budget is the state of the PodDisruptionBudget, and BudgetMin its minAvailable.
 	Budget    ObjectState
 	BudgetMin int
 	// Members are all names in the record and in the names of the cluster's objects, sorted by name.
@@ -208,7 +208,7 @@ type Object struct {
 // Member is everything that has the name of one member.
 type Member struct {
 	Name string
-	// Listed says that the record lists the name.
+	// Listed reports whether the record lists the name.
 	Listed bool
 
 	Lease LeaseState
@@ -286,7 +286,7 @@ type Problem struct {
 	Reason string
 	// Member that has the problem, or empty.
 	Member string
-	// Message names what is wrong and what to do about it.
+	// Message says what is wrong and what to do about it.
 	Message string
 }
 
@@ -315,7 +315,7 @@ func (m Member) reportsVoter() bool {
 // up says whether etcd is known to serve. Its /readyz includes a read that needs a quorum.
 func (m Member) up() bool { return m.Pod == PodLive && m.EtcdReady && !m.NodeLost }
 
-// down says whether etcd is known not to serve.
+// down reports whether etcd is known not to serve.
 func (m Member) down() bool { return !m.NodeLost && !m.EtcdReady }
 
 // listed returns the members that the record lists.
@@ -323,7 +323,7 @@ func (o Observed) listed() []Member {
 	return slices.DeleteFunc(slices.Clone(o.Members), func(m Member) bool { return !m.Listed })
 }
 
-// formed says whether the raft group exists.
+// formed reports whether the raft group exists.
 func (o Observed) formed() rules.YesNo {
 	return rules.YesNoOf(o.RecordState&(RecordFormed|RecordRecovering) != 0)
 }

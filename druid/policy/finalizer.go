@@ -9,7 +9,8 @@ import (
 )
 
 type (
-	// Finalizer is what becomes of the finalizer by which druid holds an EtcdCluster whose members are in a group next to others.
+	// Finalizer is the decision about the finalizer that protects an EtcdCluster whose members share a raft group with
+	// external members.
 	Finalizer uint8
 
 	joinedGroup uint8 // who else is in the group that was joined
@@ -56,9 +57,11 @@ func (d deletion) String() string {
 	return rules.Word(d, "no", "background", "foreground", "orphan")
 }
 
-// guards is the policy of the finalizer. A voter that is gone and still listed counts in the quorum of those that stay: three of ours
-// next to three others cost them theirs. So no member may join before the finalizer is there, and it goes only when ours are out or
-// alone, or nothing can be done any more.
+// guards are the policy of the finalizer. A voter that is deleted and still listed counts in the quorum of the
+// remaining members: three such voters next to three external members cost them the quorum.
+//
+// So no member may join before the finalizer is set. druid removes it only if our members are removed or are alone in
+// the group, or if druid can do nothing more.
 var guards = rules.New(FinalizerNothing, []rules.Row[finalizerFacts, Finalizer]{
 	{Name: "never-held", When: finalizerFacts{joins: rules.No, held: rules.No}, Verdict: FinalizerNothing,
 		Why: "its members are a raft group of their own"},
@@ -94,7 +97,7 @@ var guards = rules.New(FinalizerNothing, []rules.Row[finalizerFacts, Finalizer]{
 		Why: "the members that stay would miss its votes"},
 })
 
-// finalizerFacts is all that the policy may look at.
+// finalizerFacts is the complete input of guards.
 type finalizerFacts struct {
 	joins       rules.YesNo `fact:"joins a running one"` // it joins a running cluster, or did
 	held        rules.YesNo
@@ -103,7 +106,7 @@ type finalizerFacts struct {
 	joinedGroup joinedGroup `fact:"who else is there"`
 }
 
-// FinalizerOf says what becomes of the finalizer, and by which rule.
+// FinalizerOf returns the decision about the finalizer, and its rule.
 func FinalizerOf(d Desired, o Observed) rules.Decision[Finalizer] {
 	return guards.Decide(finalizerFacts{
 		joins: rules.YesNoOf(d.Joins || o.Record.Adopted()), held: rules.YesNoOf(d.Held), deletion: deletionOf(d), going: rules.YesNoOf(d.NamespaceGoes),
@@ -147,17 +150,17 @@ func joinedGroupOf(d Desired, o Observed) joinedGroup {
 	}
 }
 
-// goes says whether the EtcdCluster is deleted and its members are on their way out.
+// goes reports whether the EtcdCluster is deleted and its members leave the joined group.
 func goes(d Desired, o Observed) bool {
 	return FinalizerOf(d, o).Verdict == FinalizerLeave
 }
 
-// leaves says whether the record reports everybody so.
+// leaves reports whether the record says that all members leave.
 func leaves(d Desired, o Observed) bool {
 	return o.RecordState == RecordFormed && o.Record.Leaving && goes(d, o)
 }
 
-// leaveStep reports it, before the first one goes.
+// leaveStep writes that into the record, before the first member leaves.
 func leaveStep(d Desired, o Observed) (Step, bool) {
 	if o.RecordState != RecordFormed || o.Record.Leaving || !goes(d, o) {
 		return Step{}, false
@@ -165,10 +168,11 @@ func leaveStep(d Desired, o Observed) (Step, bool) {
 	return Step{Kind: UpdateRecord, Rule: "leave", Stage: StageRecord, Leave: true, Irreversible: true}, true
 }
 
-// letGo is the command by which a person takes the finalizer away.
+// letGo is the command with which a user removes the finalizer.
 const letGo = `kubectl patch etcdcluster <name> --type json -p '[{"op":"remove","path":"/metadata/finalizers"}]'`
 
-// leavingMessage report how far the way out of the group that was joined has come, and what a person can do where it does not get on.
+// leavingMessage reports how many members have yet to leave the joined group, and what a user can do if that does not
+// continue.
 func leavingMessage(p messageContext) string {
 	left := count(len(p.Record.Members))
 	switch {
@@ -187,7 +191,7 @@ func leavingMessage(p messageContext) string {
 		left, p.nextToLeave(), othersLeft(p), strings.Join(p.idsLeft(), " "), letGo)
 }
 
-// nextToLeave names the member that is on its way out.
+// nextToLeave names the member that is being removed.
 func (p messageContext) nextToLeave() string {
 	if p.Record.PendingRemoval == nil {
 		return ""
@@ -195,7 +199,7 @@ func (p messageContext) nextToLeave() string {
 	return ", " + p.Record.PendingRemoval.Member + " now"
 }
 
-// idsLeft are the IDs of the members that are in the group still, as its leader listed them.
+// idsLeft returns the IDs of the members that are still in the group, as its leader listed them.
 func (p messageContext) idsLeft() []string {
 	var ids []string
 	for _, m := range p.status.Members {
@@ -206,7 +210,7 @@ func (p messageContext) idsLeft() []string {
 	return ids
 }
 
-// external members is who else is in a raft group that was joined.
+// externals is the decision about the external members of a joined raft group.
 type externals uint8
 
 const (
@@ -215,7 +219,8 @@ const (
 	externalsGo                    // the leader's agent removes it, one member after another
 )
 
-// externalsOf goes by the list that the leader's agent published; before there is one, anyone who was there is there.
+// externalsOf uses the list that the leader's agent published. Until it is published, all external members count as
+// present.
 func externalsOf(d Desired, o Observed) externals {
 	others, listed := o.Record.Others()
 	switch {
@@ -228,7 +233,7 @@ func externalsOf(d Desired, o Observed) externals {
 	}
 }
 
-// next to is what is under way where nothing else is.
+// alongside returns what is in progress if nothing else is.
 func (g externals) alongside(p progress) progress {
 	switch {
 	case p == progressNone && g == externalsStay:
@@ -240,7 +245,7 @@ func (g externals) alongside(p progress) progress {
 	}
 }
 
-// othersLeft names the members of the cluster that was joined that are still there.
+// othersLeft names the remaining external members.
 func othersLeft(p messageContext) string {
 	others, listed := p.Record.Others()
 	if !listed {
@@ -263,8 +268,8 @@ func stillThere(members int) string {
 	return fmt.Sprintf("of the former cluster there %s still %s", are, count(members))
 }
 
-// overThreshold says why no Pod is replaced because of who is in the raft group next to the listed members; empty if no one is. What is
-// not one of ours counts in the quorum, and nothing is known of it.
+// overThreshold returns why the members of the raft group that are not listed block the replacement of a Pod, or "" if
+// there are none. They count in the quorum, and their state is unknown.
 func overThreshold(r leases.Record, listed int) string {
 	switch {
 	case r.MemberList == nil && r.Adopted():

@@ -5,7 +5,7 @@ import (
 	"github.com/etcd-druid/druid/leases"
 )
 
-// labelVerdict says what becomes of a label of a Pod.
+// labelVerdict is the decision about a label of a Pod.
 type labelVerdict uint8
 
 const (
@@ -18,7 +18,7 @@ func (l labelVerdict) String() string {
 	return rules.Word(l, "Keep", "Set", "Clear")
 }
 
-// says is what a member's Lease reports its member.
+// says is what the Lease of a member reports about its role.
 type says uint8
 
 const (
@@ -33,7 +33,7 @@ func (s says) String() string {
 
 const anyLiveness = leases.Live | leases.Stale | leases.Never | leases.Unknown
 
-// labelFacts is all that the policies of the two labels may look at.
+// labelFacts is the complete input of servingRows and voterRows.
 type labelFacts struct {
 	leaving   rules.YesNo     // the Pod terminates, this plan deletes it, or its member is on its way out
 	out       rules.YesNo     `fact:"acknowledged to be out"` // the raft group acknowledged that the member is out of it
@@ -42,12 +42,12 @@ type labelFacts struct {
 	formed    rules.YesNo     `fact:"record says Formed"` // the record says Formed
 	etcdReady rules.YesNo     `fact:"etcd ready"`         // the etcd container is ready
 	nodeLost  rules.YesNo     `fact:"node lost"`
-	// obscure: nothing certain is known of half the members or more.
+	// obscure: the state of half of the members or more is uncertain.
 	obscure rules.YesNo `fact:"half or more unknown"`
 }
 
-// servingRows decide who receives clients. What is merely unknown never empties the Service: with half or more unknown
-// nothing is taken out, and a stale Lease next to a ready etcd is only a dead agent.
+// servingRows decide which Pods receive clients. An unknown state never empties the Service: if half of the members or
+// more are unknown, no Pod is taken out. A stale Lease and a ready etcd mean that only the agent failed.
 var servingRows = rules.New(labelKeep, []rules.Row[labelFacts, labelVerdict]{
 	{Name: "leaving", When: labelFacts{leaving: rules.Yes}, Verdict: labelClear},
 	{Name: "voter-serves", When: labelFacts{leaving: rules.No, says: reportsVoter, liveness: leases.Live, formed: rules.Yes, etcdReady: rules.Yes}, Verdict: labelSet},
@@ -87,8 +87,8 @@ func labelFactsOf(m Member, leaving bool, o Observed, listed []Member) labelFact
 	return f
 }
 
-// obscure counts the members of which nothing certain is known: neither does the agent renew its Lease, nor does a kubelet
-// that is reachable say that etcd is not ready.
+// obscure counts the members whose state is uncertain: the agent does not renew its Lease, and no reachable kubelet
+// reports that etcd is not ready.
 func obscure(listed []Member) int {
 	n := 0
 	for _, m := range listed {

@@ -4,15 +4,15 @@ import (
 	"github.com/etcd-druid/druid/internal/rules"
 )
 
-// verdict on one object of a member.
+// verdict is the decision about one object of a member.
 type verdict uint8
 
 const (
-	// keep: it is as it should be, or nothing can be done about it.
+	// keep: the object is as required, or nothing can be done about it.
 	keep verdict = 1 << iota
 	// wait: something else has to happen first, and an event will report.
 	wait
-	// conflict: the name is taken by an object that is not ours.
+	// conflict: an object that the EtcdCluster does not own has the name.
 	conflict
 	// held: what would repair the member would cost the cluster its quorum.
 	held
@@ -67,15 +67,15 @@ var podRows = rules.New(wait, []rules.Row[memberFacts, verdict]{
 	{Name: "pod-there", When: memberFacts{pod: PodUnscheduled | PodUnstarted | PodLive}, Verdict: keep},
 })
 
-// memberFacts is all that the three policies may look at.
+// memberFacts is the complete input of leaseRows, claimRows and podRows.
 type memberFacts struct {
 	lease LeaseState `fact:"Lease"`
 	claim ClaimState
 	pod   PodState `fact:"Pod"`
-	// spare: the other members hold a quorum without this one, or there never was one; and no other goes before it, leaves or
-	// replaces itself.
+	// spare: the other members are a quorum without this one, or the cluster never formed. No other member goes before
+	// it, is being removed or replaces itself.
 	spare rules.YesNo `fact:"the others are a quorum, and it is its turn"`
-	// marked: the Lease names the Pod's and the claim's UID.
+	// marked: the Lease has the UIDs of the Pod and of the claim.
 	marked rules.YesNo `fact:"the Lease names Pod and claim"`
 	// paused: the member is the last one of a paused cluster.
 	paused rules.YesNo
@@ -166,10 +166,11 @@ var slotRows = rules.New(slotKeep, []rules.Row[slotFacts, slotVerdict]{
 		Why: "no Pod with that name starts, and other members might need to replace themselves"},
 })
 
-// slotFacts is all that the policy may look at.
+// slotFacts is the complete input of slotRows.
 type slotFacts struct {
 	taken rules.YesNo
-	// holder: the Pod that took the slot exists. comes: the name is desired, and a Pod of it runs or may yet come up.
+	// holder: the Pod that took the slot exists. comes: the name is desired, and a Pod with it runs or can still
+	// start.
 	holder rules.YesNo `fact:"the Pod that took it exists"`
 	comes  rules.YesNo `fact:"a Pod of its name runs or may come up"`
 }
@@ -209,9 +210,9 @@ type ownership uint8
 
 const (
 	ownershipKeep ownership = 1 << iota
-	// ownershipTake: the claim goes with the EtcdCluster from now on.
+	// ownershipTake: from now on, the claim is deleted with the EtcdCluster.
 	ownershipTake
-	// ownershipRelease: the claim outlives the EtcdCluster from now on.
+	// ownershipRelease: from now on, the claim outlives the EtcdCluster.
 	ownershipRelease
 )
 
@@ -229,7 +230,7 @@ var ownershipRows = rules.New(ownershipKeep, []rules.Row[ownershipFacts, ownersh
 	{Name: "claim-in-step", When: ownershipFacts{claim: ClaimPresent}, Verdict: ownershipKeep},
 })
 
-// ownershipFacts is all that the policy may look at.
+// ownershipFacts is the complete input of ownershipRows.
 type ownershipFacts struct {
 	claim ClaimState
 	goes  rules.YesNo `fact:"claims are to go"`        // claims are to go with the EtcdCluster

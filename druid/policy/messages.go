@@ -9,7 +9,7 @@ import (
 	"github.com/etcd-druid/druid/leases"
 )
 
-// messageContext is all that a condition and its message are made from.
+// messageContext is the complete input of a condition and its message.
 type messageContext struct {
 	Desired
 	Observed
@@ -17,8 +17,8 @@ type messageContext struct {
 	found  []Problem
 }
 
-// sentences are the messages of the conditions, by reason; that of Degraded, when it is True, names the problems. Nothing
-// in them changes while the cluster is steady, because a message that changes is a write.
+// sentences are the messages of the conditions, by reason. If Degraded is True, its message names the problems
+// instead. A message does not change while the cluster is steady, because each change is a write.
 var sentences = map[string]func(messageContext) string{
 	v1alpha1.ReasonForming: func(p messageContext) string {
 		if p.Record.Seed == "" {
@@ -91,7 +91,7 @@ var sentences = map[string]func(messageContext) string{
 	v1alpha1.ReasonAsExpected: func(messageContext) string { return "no problem is known" },
 }
 
-// sentence is a condition's message for a person.
+// sentence returns the message of a condition.
 func sentence(kind, reason string, p messageContext) string {
 	words, ok := sentences[reason]
 	if !ok {
@@ -107,7 +107,7 @@ func count(members int) string {
 	return fmt.Sprintf("%d members", members)
 }
 
-// departure reports the member that leaves.
+// departure reports the member that is being removed.
 func (p messageContext) departure() string {
 	leaves := scaleDownOf(p.Desired, p.Observed)
 	words := map[v1alpha1.MemberLeaving]string{
@@ -126,7 +126,7 @@ func (p messageContext) departure() string {
 	}
 }
 
-// name is that of the member that is to go.
+// name returns the name of the member that is being removed.
 func (r scaleDown) name() string {
 	if r.member.Name == "" {
 		return "a member"
@@ -134,7 +134,7 @@ func (r scaleDown) name() string {
 	return "member " + r.member.Name
 }
 
-// wanted is how many members there are to be: more than replicas, as long as the others are not removed.
+// wanted returns how many members are desired. It is more than replicas until the other members are removed.
 func (p messageContext) wanted() int { return max(p.Replicas, len(p.status.Members)) }
 
 func (p messageContext) ready() string {
@@ -160,18 +160,20 @@ func (p messageContext) voters() string {
 	return fmt.Sprintf("%d of %d voters serve, a quorum is %d", up, voters, quorum(voters))
 }
 
-// mute says whether the member's Lease says nothing of the raft group: it is not there, cannot be read, or was made a moment ago.
+// mute reports whether the member's Lease says nothing about the raft group: it is missing, unreadable, or has just
+// been created.
 func (m Member) mute() bool {
 	return m.Lease != LeaseOurs || !m.Readable || !m.Reports.EverFormed()
 }
 
-// sizeUnknown says whether the number of the group's voters is not known: the record was made again, no leader has published the
-// members since, and a member's Lease says nothing. A record that was not lost names who formed the group.
+// sizeUnknown reports whether the number of voters is unknown: the record was created again, no leader has published
+// the members since, and the Lease of a member says nothing. A record that was not lost names the member that formed
+// the group.
 func (o Observed) sizeUnknown() bool {
 	return o.RecordState == RecordFormed && o.Record.MemberList == nil && o.Record.Executor == "" && slices.ContainsFunc(o.listed(), Member.mute)
 }
 
-// joined counts the members that are in the cluster.
+// joined returns how many members are in the cluster.
 func (p messageContext) joined() int {
 	n := 0
 	for _, m := range p.listed() {
@@ -182,7 +184,7 @@ func (p messageContext) joined() int {
 	return n
 }
 
-// first names the first member of the state, and what it waits for.
+// first names the first member in the state, and what it waits for.
 func (p messageContext) first(state v1alpha1.MemberState) string {
 	for _, m := range p.status.Members {
 		if m.Status == state {
@@ -192,12 +194,12 @@ func (p messageContext) first(state v1alpha1.MemberState) string {
 	return ""
 }
 
-// keepsDown says whether the problem keeps the member from serving. On a small volume etcd runs too.
+// keepsDown reports whether the problem keeps the member from serving. etcd also runs on a volume that is too small.
 func (p Problem) keepsDown(m Member) bool {
 	return p.Member == m.Name && p.Reason != v1alpha1.ReasonVolumeNotExpanded
 }
 
-// memberMessage is the agent's own words, else the first problem that druid sees.
+// memberMessage returns the reason that the agent reports, else the first problem that druid finds.
 func memberMessage(m Member, s v1alpha1.MemberStatus, found []Problem) string {
 	switch s.Status {
 	case v1alpha1.MemberReady:
@@ -217,7 +219,7 @@ func memberMessage(m Member, s v1alpha1.MemberStatus, found []Problem) string {
 	return stateMessage(m, s)
 }
 
-// stateMessage is what a member waits for as far as its objects show.
+// stateMessage returns what a member waits for, according to its objects.
 func stateMessage(m Member, s v1alpha1.MemberStatus) string {
 	switch {
 	case s.Reason == v1alpha1.ReasonLeaseExpired && m.Liveness != leases.Stale:
@@ -237,8 +239,9 @@ func stateMessage(m Member, s v1alpha1.MemberStatus) string {
 	}
 }
 
-// AsSentences writes a message as the Kubernetes API conventions want it: it begins with a capital and ends with a full stop. Names of objects,
-// druid and etcd stay as they are written, and a command at the end gets no full stop, so that it can be copied.
+// AsSentences formats a message by the API conventions of Kubernetes: it begins with a capital letter and ends with a
+// full stop. Names of objects, druid and etcd keep their case. A command at the end gets no full stop, so that it can
+// be copied.
 func AsSentences(message string) string {
 	if message == "" {
 		return ""

@@ -6,11 +6,11 @@ import (
 )
 
 type (
-	// Toll is what a step costs the cluster that takes something of a member away.
+	// Toll is what a step that takes something away from a member costs the cluster.
 	Toll uint8
-	// deed is a step as its needs see it: no cell holds several.
+	// deed is the type of a step in needRows. A cell has exactly one.
 	deed uint8
-	// shared are objects that the members share.
+	// shared are objects that all members use.
 	shared uint8
 )
 
@@ -47,19 +47,20 @@ const (
 	sharedByPods = sharedAccount | sharedRole | sharedBinding | sharedConfig | sharedPeers
 )
 
-// need is what one deed needs.
+// need is what one type of step requires.
 type need struct {
 	name string
 	deed deed
-	// there are the objects that must exist. current are those that must be what they should be, where they exist.
+	// there are the objects that must exist. current are those that must be up to date if they exist.
 	there, current shared
-	// after are the steps of the same member that must not have failed.
+	// after are steps of the same member that must not have failed.
 	after []Kind
 	why   string
 }
 
-// needRows say what a step needs of the steps before it in the same plan, so that one that is refused holds back what builds on it,
-// and nothing else. An object that is there but could not be changed is enough for a Pod that comes back: it ran with it before.
+// needRows define which earlier steps of the same plan a step requires. A step that fails blocks the steps that depend
+// on it, and no others. For a Pod that is created again, an object that exists and could not be changed is enough: the
+// Pod ran with it before.
 var needRows = []need{
 	{"role-before-binding", deedBind, sharedRole, 0, nil, "the API server binds no Role that it does not know"},
 	{"lease-before-claim", deedClaim, 0, 0, []Kind{CreateMemberLease}, "the Lease goes last, so it comes first: it says whose the claim is"},
@@ -75,15 +76,15 @@ var needRows = []need{
 	{"needs-nothing", deedElse, 0, 0, nil, "no step before it is needed"},
 }
 
-// Troubles are the steps of a plan that failed, as those see it that come after them.
+// Troubles are the failed steps of a plan, as the later steps need them.
 type Troubles struct {
-	// missing objects could not be made, outdated ones could not be changed.
+	// missing are the objects that could not be created, outdated those that could not be changed.
 	missing, outdated shared
-	// failed are the kinds of steps that failed, by member.
+	// failed are the kinds of the failed steps, by member.
 	failed map[string][]Kind
 }
 
-// Add notes that the step failed.
+// Add records that the step failed.
 func (t *Troubles) Add(s Step) {
 	of := sharedOf(s)
 	if s.Rule == ruleMissing {
@@ -100,7 +101,8 @@ func (t *Troubles) Add(s Step) {
 	t.failed[s.Member] = append(t.failed[s.Member], s.Kind)
 }
 
-// Leave is what can be taken of the step after these failures, and whether anything can. A step that sets two labels may keep one.
+// Leave returns what remains of the step after the failures, and whether anything remains. A step that sets two labels
+// can keep one of them.
 func (t *Troubles) Leave(s Step) (Step, bool) {
 	if s.Kind != LabelPod {
 		return s, !t.block(deedOf(s), s.Member)
@@ -156,8 +158,8 @@ func tollDeed(t Toll) deed {
 	}
 }
 
-// sharedOf is the object that the step makes or changes, 0 where no other step needs it. A budget that could not be lowered
-// allows fewer evictions, and so does no harm.
+// sharedOf returns the object that the step creates or changes, or 0 if no other step needs it. A budget that could
+// not be lowered allows fewer evictions, which is safe.
 func sharedOf(s Step) shared {
 	kind, _, _ := strings.Cut(s.Object, "/")
 	switch {
@@ -174,8 +176,8 @@ func sharedOf(s Step) shared {
 	}
 }
 
-// bearTolls gives the steps that take a Pod out of the client Service the toll of what they prepare: a Pod that is not taken away
-// keeps its clients.
+// bearTolls gives each step that removes a Pod from the client Service the toll of the step that it prepares. So a Pod
+// that stays keeps its clients.
 func bearTolls(steps []Step, leaves scaleDown) {
 	for i := range steps {
 		s := &steps[i]

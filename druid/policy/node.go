@@ -10,9 +10,9 @@ import (
 )
 
 type (
-	// NodeState is how the node was found on which a member's Pod is, or which alone can mount its volume.
+	// NodeState is the observed state of the Pod's node, or of the only node that can mount the member's volume.
 	NodeState uint8
-	// VolumeState says where a member's volume can be mounted.
+	// VolumeState reports where a member's volume can be mounted.
 	VolumeState uint8
 )
 
@@ -44,7 +44,7 @@ func (v VolumeState) String() string {
 	return rules.Word(v, "unknown", "local", "movable")
 }
 
-// nodeVerdict says what becomes of a member whose node does not answer.
+// nodeVerdict is the decision about a member whose node is unreachable.
 type nodeVerdict uint8
 
 const (
@@ -61,12 +61,12 @@ func (n nodeVerdict) String() string {
 	return rules.Word(n, "Keep", "Report", "Held", "Wait", "DeletePod", "Mark", "DeleteClaim")
 }
 
-// ruleElsewhere moves a Pod whose volume can follow it.
+// ruleElsewhere moves a Pod whose volume can be mounted on another node.
 const ruleElsewhere = "pod-on-lost-node"
 
-// nodeRows decide about a member of a node that does not answer. Nothing is deleted because a node is away: it may come
-// back with the data. That it will not is declared, by the taint out-of-service of Kubernetes' non-graceful node shutdown or
-// by deleting the Node.
+// nodeRows decide about a member whose node is unreachable. An unreachable node is never a reason to delete anything,
+// because it can return with the data. A user declares it lost: by the taint out-of-service of Kubernetes'
+// non-graceful node shutdown, or by deletion of the Node.
 var nodeRows = rules.New(nodeKeep, []rules.Row[nodeFacts, nodeVerdict]{
 	{Name: "node-not-known", When: nodeFacts{node: NodeUnknown}, Verdict: nodeKeep,
 		Why: "missing information deletes nothing"},
@@ -92,12 +92,13 @@ var nodeRows = rules.New(nodeKeep, []rules.Row[nodeFacts, nodeVerdict]{
 		Why: "the quorum has the data; the member joins again on another node"},
 })
 
-// nodeFacts is all that the policy may look at.
+// nodeFacts is the complete input of nodeRows.
 type nodeFacts struct {
 	node   NodeState
 	volume VolumeState
 	pod    PodState `fact:"Pod"`
-	// spare: the others are a healthy quorum. turn: no one else is touched. marked: the Lease announces this very claim.
+	// spare: the other members are a healthy quorum. turn: no other member is being changed. marked: the Lease
+	// announces the deletion of this claim.
 	spare  rules.YesNo `fact:"the others are a quorum"`
 	turn   rules.YesNo `fact:"its turn"`
 	marked rules.YesNo `fact:"the Lease announces it"`
@@ -138,7 +139,7 @@ func (m Member) nodeStep(f nodeFacts) (Step, bool) {
 	}
 }
 
-// nodeProblem names the node and the cure.
+// nodeProblem names the node and says what to do.
 func nodeProblem(m Member, f nodeFacts) (Problem, bool) {
 	p := Problem{Reason: v1alpha1.ReasonNodeLost, Member: m.Name}
 	switch nodeRows.Decide(f).Verdict {
@@ -158,7 +159,7 @@ func nodeProblem(m Member, f nodeFacts) (Problem, bool) {
 	return p, true
 }
 
-// orphanVerdict says what becomes of what bears a name.
+// orphanVerdict is the decision about the objects that have a member's name.
 type orphanVerdict uint8
 
 const (
@@ -172,8 +173,8 @@ func (o orphanVerdict) String() string {
 	return rules.Word(o, "Keep", "Wait", "Report", "Mark")
 }
 
-// orphanRows decide about what bears a member's name and has lost its counterpart. That something is absent is no proof
-// that it may go: druid deletes nothing by this table.
+// orphanRows decide about objects and learners whose counterpart is missing. A missing counterpart does not show that
+// an object is superfluous, so druid deletes nothing by this table.
 var orphanRows = rules.New(orphanKeep, []rules.Row[orphanFacts, orphanVerdict]{
 	{Name: "no-record", When: orphanFacts{usable: rules.No}, Verdict: orphanKeep,
 		Why: "only a readable record defines the desired members"},
@@ -195,20 +196,21 @@ var orphanRows = rules.New(orphanKeep, []rules.Row[orphanFacts, orphanVerdict]{
 		Why: "nothing shows that it is superfluous"},
 })
 
-// orphanFacts is all that the policy may look at.
+// orphanFacts is the complete input of orphanRows.
 type orphanFacts struct {
 	// usable: the record can be read. listed: it lists the name.
 	usable rules.YesNo `fact:"record can be read"`
 	listed rules.YesNo
-	// removalAcknowledged: the member's Lease acknowledges its removal, or that it never was to be one.
+	// removalAcknowledged: the member's Lease acknowledges its removal, or that its name was dropped before the
+	// cluster formed.
 	removalAcknowledged rules.YesNo `fact:"removal acknowledged"`
-	// objects: a Lease, claim or Pod of the cluster bears the name.
+	// objects: a Lease, claim or Pod of the cluster has the name.
 	objects rules.YesNo `fact:"objects bear the name"`
-	// unstarted: the leader lists a learner at the name's peer URL that never started.
+	// unstarted: the leader lists a learner at the peer URL of the name, and the learner never started.
 	unstarted rules.YesNo `fact:"its learner never started"`
-	// lingers: druid saw it so for long.
+	// lingers: druid has seen this state for a long time.
 	lingers rules.YesNo `fact:"unlisted, or without running Pod, for long"`
-	// marked: the Lease says already that this learner is not coming.
+	// marked: the Lease already says that this learner is not coming.
 	marked rules.YesNo `fact:"the Lease says so"`
 }
 
@@ -225,14 +227,14 @@ func orphanFactsOf(m Member, o Observed) orphanFacts {
 	}
 }
 
-// removalAcknowledged says whether what is left of the member goes by a mark of its own. Which raft group may acknowledge a removal is not
-// known while the record is not one of a formed group.
+// removalAcknowledged reports whether an annotation on the member's Lease already decides what happens to its objects.
+// Which raft group may acknowledge a removal is unknown unless the record is that of a formed group.
 func (m Member) removalAcknowledged(o Observed) bool {
 	done := m.Reports.Removal.State == leases.RemovalDone
 	return removalAckOf(m, o) != removalAckNone || done && (m.Listed || o.RecordState != RecordFormed)
 }
 
-// orphanProblem names the objects and the cure.
+// orphanProblem names the objects and says what to do.
 func orphanProblem(m Member, o Observed) (Problem, bool) {
 	if orphanRows.Decide(orphanFactsOf(m, o)).Verdict != orphanReport {
 		return Problem{}, false

@@ -3,9 +3,9 @@ package policy
 import "github.com/etcd-druid/druid/internal/rules"
 
 type (
-	// OriginSnapshot is how the EtcdSnapshot was found that a new cluster is to begin with.
+	// OriginSnapshot is the observed state of the EtcdSnapshot from which a new cluster starts.
 	OriginSnapshot uint8
-	// OriginPlace says whether it is known where its backup is.
+	// OriginPlace reports whether the location of its backup is known.
 	OriginPlace uint8
 
 	origin uint8 // what becomes of it: no cell holds it
@@ -47,7 +47,8 @@ func (o origin) String() string {
 	return [...]string{"Wait", "Degraded", "Restore"}[o]
 }
 
-// origins decide whether it is known what a new cluster begins with whose spec names an EtcdSnapshot. Until it is, nothing of it is made.
+// origins decide whether it is known which backup a new cluster starts from, if its spec names an EtcdSnapshot. Until
+// then, druid creates nothing of the cluster.
 var origins = rules.New(originStuck, []rules.Row[OriginFacts, origin]{
 	{Name: "snapshot-absent", When: OriginFacts{Snapshot: OriginAbsent}, Verdict: originWait,
 		Why: "the EtcdSnapshot might be created soon, like the cluster"},
@@ -67,22 +68,23 @@ var origins = rules.New(originStuck, []rules.Row[OriginFacts, origin]{
 		Why: "everything that the restore needs is known and stored with the spec"},
 })
 
-// OriginFacts is all that the policy may look at.
+// OriginFacts is the complete input of origins.
 type OriginFacts struct {
 	Snapshot OriginSnapshot `fact:"the EtcdSnapshot"`
 	Place    OriginPlace    `fact:"its backup"`
 }
 
-// Origin is what an EtcdSnapshot is to a cluster that is to begin with it. The zero Origin is that of a cluster which begins otherwise, or has
-// begun.
+// Origin is the state of the EtcdSnapshot from which a cluster starts. It is zero for a cluster that starts without
+// one, or has already started.
 type Origin struct {
-	// Rule by which it was judged. Words say, as a sentence, what is waited for; empty where it is known what the cluster begins with.
+	// Rule of the decision. Words say, as a sentence, what the cluster waits for. They are empty if the backup is
+	// known.
 	Rule, Words string
-	// Stuck says that a person has to do something.
+	// Stuck reports whether user action is required.
 	Stuck bool
 }
 
-// JudgeOrigin decides, and takes the words of the rule from words.
+// JudgeOrigin decides, and gets the message of the rule from words.
 func JudgeOrigin(f OriginFacts, words func(rule string) string) Origin {
 	d := origins.Decide(f)
 	if d.Verdict == originFound {
@@ -91,5 +93,5 @@ func JudgeOrigin(f OriginFacts, words func(rule string) string) Origin {
 	return Origin{Rule: d.Rule, Words: words(d.Rule), Stuck: d.Verdict == originStuck}
 }
 
-// known says whether it is known what the cluster begins with.
+// known reports whether it is known what the cluster starts from.
 func (o Origin) known() rules.YesNo { return rules.YesNoOf(o.Words == "") }

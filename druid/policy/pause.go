@@ -59,7 +59,7 @@ func (s saving) String() string {
 	return rules.Word(s, "all", "not yet", "backup fails")
 }
 
-// pause is what becomes of the last member of a cluster that is asked to have none.
+// pause is the decision about the last member of a cluster with replicas 0.
 type pause uint8
 
 const (
@@ -78,9 +78,9 @@ func (p pause) String() string {
 	return rules.Word(p, "Nothing", "Wait", "Held", "Drain", "Delete", "Wait", "Rest")
 }
 
-// pauseRows decide about the last member of a cluster with replicas 0. Its Pod goes while its Lease, its claim and its name
-// in the record stay, so that the same member comes back on the same data. A Pod that is not there stays away, anyone who
-// deleted it: the claim has what it held.
+// pauseRows decide about the last member of a cluster with replicas 0. druid deletes its Pod and keeps its Lease, its
+// claim and its name in the record, so that the same member returns with the same data. A missing Pod is not created
+// again, no matter what deleted it: the claim has the data.
 var pauseRows = rules.New(pauseNone, []rules.Row[pauseFacts, pause]{
 	{Name: "not-asked", When: pauseFacts{asked: rules.No}, Verdict: pauseNone,
 		Why: "the spec requests members"},
@@ -124,7 +124,7 @@ var pauseRows = rules.New(pauseNone, []rules.Row[pauseFacts, pause]{
 		Why: "its Pod is deleted and not created again"},
 })
 
-// pauseFacts is all that the policy may look at.
+// pauseFacts is the complete input of pauseRows.
 type pauseFacts struct {
 	asked      rules.YesNo `fact:"replicas is 0"` // replicas is 0
 	record     RecordState
@@ -138,7 +138,7 @@ type pauseFacts struct {
 	late       rules.YesNo `fact:"deadline passed"` // the deadline of what the spec asks for has passed
 }
 
-// pauseState is what the policy says, and of whom.
+// pauseState is the decision of the policy and the member that it is about.
 type pauseState struct {
 	pause pause
 	rule  string
@@ -148,10 +148,10 @@ type pauseState struct {
 	hindrance string
 }
 
-// is says whether the policy says one of these.
+// is reports whether the decision is one of these.
 func (s pauseState) is(one pause) bool { return s.pause&one != 0 }
 
-// holds says whether m is the member that is left, and the policy one of these.
+// holds reports whether m is the last member and the decision is one of these.
 func (s pauseState) holds(m Member, one pause) bool { return s.is(one) && s.member.Name == m.Name }
 
 func pauseStateOf(d Desired, o Observed) pauseState {
@@ -209,8 +209,8 @@ func lastMemberOf(m Member) lastMember {
 	}
 }
 
-// savedOf compares what the Leases of the backups say with what the member's Lease says. A revision that the member does not report
-// is not saved yet.
+// savedOf compares the revisions in the Leases of the backups with that in the member's Lease. If the member reports
+// no revision, its data does not count as saved.
 func savedOf(m Member, d Desired, o Observed) saving {
 	if !d.Backup {
 		return savedAll
@@ -226,7 +226,7 @@ func savedOf(m Member, d Desired, o Observed) saving {
 	}
 }
 
-// holdingMessage say what keeps the last member's Pod, and what a person can do.
+// holdingMessage says why the last Pod is not deleted, and what a user can do.
 func holdingMessage(rule string, m Member) string {
 	switch rule {
 	case "last-member-away":
@@ -254,7 +254,7 @@ func (s pauseState) step(leaving map[string]bool, add func(Step)) {
 	add(Step{Kind: DeletePod, Rule: s.rule, Stage: StageDelete, Member: s.member.Name, PodUID: s.member.PodUID})
 }
 
-// resting sums up for the conditions whether the cluster stands still.
+// resting summarizes the state of a pause for the conditions.
 type resting uint8
 
 const (
@@ -284,14 +284,14 @@ func restingOf(d Desired, o Observed) resting {
 	}
 }
 
-// Paused says whether the cluster stands still: the last member has no Pod, and none is asked for.
+// Paused reports whether the cluster is paused: the last member has no Pod, and none is requested.
 func Paused(d Desired, o Observed) bool { return pauseStateOf(d, o).is(pauseRest) }
 
-// Saving says whether the last member of a cluster that is to be paused waits for its backup. How far that is changes in Leases
-// without an event that druid heeds.
+// Saving reports whether the last member waits for its backup before a pause. The progress of that backup changes
+// Leases without an event that druid acts on.
 func Saving(d Desired, o Observed) bool { return pauseStateOf(d, o).is(pauseDrain) }
 
-// pauseMessage report a pause that begins, is hindered or stands.
+// pauseMessage reports a pause that begins, is blocked or is complete.
 func pauseMessage(p messageContext) string {
 	s := pauseStateOf(p.Desired, p.Observed)
 	name := s.member.Name
@@ -309,7 +309,7 @@ func pauseMessage(p messageContext) string {
 	}
 }
 
-// resumeWords report who comes back.
+// resumeWords names the member that is started again.
 func resumeWords(p messageContext) string {
 	for _, m := range p.listed() {
 		if m.Readable && m.Reports.Role != leases.RoleLearner && m.Reports.EverFormed() {

@@ -69,7 +69,7 @@ var records = rules.New(orderNothing, []rules.Row[recordFacts, order]{
 	{Name: "record-there", When: recordFacts{record: RecordForming | RecordFormed}, Verdict: orderNothing},
 })
 
-// recordFacts is all that the policy may look at.
+// recordFacts is the complete input of records.
 type recordFacts struct {
 	record   RecordState
 	known    rules.YesNo `fact:"names an ID"` // the record names the cluster ID
@@ -91,7 +91,7 @@ func recordFactsOf(d Desired, o Observed) recordFacts {
 	default:
 		f.names = namesMany
 	}
-	// A claimed attempt belongs to its executor: only a seed that claimed nothing may be moved.
+	// A claimed bootstrap belongs to its executor. Only a seed that has claimed nothing may be moved.
 	if o.Record.Executor != "" || f.stuck == 0 {
 		f.stuck = rules.No
 	}
@@ -155,7 +155,7 @@ func withMember(r leases.Record, says leases.Member) leases.Record {
 	r.Epoch, r.FormedEpoch = says.Epoch, says.Epoch
 	if says.Lineage != "" {
 		r.Lineage = says.Lineage
-		// A lineage is named <epoch>-<nonce>.
+		// The name of a lineage is <epoch>-<nonce>.
 		_, r.Nonce, _ = strings.Cut(says.Lineage, "-")
 	}
 	return r
@@ -222,7 +222,7 @@ var lostRows = rules.New(lostLeave, []rules.Row[lostFacts, lostVerdict]{
 	{Name: "mute", When: lostFacts{witness: witnessMute}, Verdict: lostLeave},
 })
 
-// lostFacts is all that the policy may look at.
+// lostFacts is the complete input of lostRows.
 type lostFacts struct {
 	witness witness     `fact:"its Lease says"`
 	entry   entry       `fact:"in the member list"`

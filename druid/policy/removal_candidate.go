@@ -152,9 +152,9 @@ func (m Member) arrived() (removalGate, string) {
 }
 
 type (
-	// stray is a drain mark that the record's slot does not order.
+	// stray is a drain request that the record's slot does not request.
 	stray uint8
-	// removalAck is what speaks for a name that the record does not list.
+	// removalAck is the evidence that a name which the record does not list was removed.
 	removalAck uint8
 )
 
@@ -201,7 +201,7 @@ var strayRows = rules.New(strayWait, []rules.Row[strayFacts, strayVerdict]{
 	{Name: "mark-without-slot", When: strayFacts{record: RecordForming | RecordFormed}, Verdict: strayUnmark},
 })
 
-// leftoverFacts is all that the policy may look at.
+// leftoverFacts is the complete input of leftoverRows.
 type leftoverFacts struct {
 	removalAck removalAck `fact:"Lease says"`
 	pod        PodState   `fact:"Pod"`
@@ -209,7 +209,7 @@ type leftoverFacts struct {
 	retain     rules.YesNo `fact:"claims retained"`
 }
 
-// nothing is no step.
+// nothing means that there is no step.
 const nothing Kind = ""
 
 // leftoverRows delete the objects of a removed member: first the Pod, then the claim, and last the Lease, which
@@ -224,7 +224,7 @@ var leftoverRows = rules.New(nothing, []rules.Row[leftoverFacts, Kind]{
 	{Name: "removed-lease", When: leftoverFacts{pod: PodAbsent | PodForeign, claim: ClaimAbsent | ClaimForeign | ClaimUnwanted}, Verdict: DeleteLease},
 })
 
-// strayFacts is all that strayRows may look at.
+// strayFacts is the complete input of strayRows.
 type strayFacts struct {
 	record RecordState
 	stray  stray       `fact:"mark"`

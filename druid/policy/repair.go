@@ -22,26 +22,27 @@ func serving(m Member, listed []Member) int {
 	return n
 }
 
-// spared says whether the others are a healthy quorum without m. Before a raft group was formed no one is spared.
+// spared reports whether the other members are a healthy quorum without m. Before a raft group is formed, it is No.
 func spared(m Member, o Observed, listed []Member) rules.YesNo {
 	return rules.YesNoOf(o.RecordState == RecordFormed && serving(m, listed) >= quorum(votersOf(o, listed)))
 }
 
-// turnOf says whether no one else replaces itself, leaves or heals: members are repaired one after another.
+// turnOf reports whether no other member replaces itself, is being removed or is being repaired. Members are repaired
+// one at a time.
 func turnOf(m Member, o Observed, listed []Member) rules.YesNo {
 	replacing := o.Record.Replacing
 	return rules.YesNoOf(o.Record.PendingRemoval == nil && (replacing == nil || replacing.Member == m.Name) &&
 		!slices.ContainsFunc(listed, func(other Member) bool { return other.Name != m.Name && other.heals() }))
 }
 
-// heals says whether the member is being brought back and has had no time for it yet. One whose time is over does not keep
-// others from being repaired.
+// heals reports whether the member is being repaired and has time left for it. A member that used up its time does not
+// block the repair of others.
 func (m Member) heals() bool {
 	return !m.up() && !m.Stuck && (m.Pod&(PodAbsent|PodEnded) != 0 || m.Pod == PodTerminating && !m.NodeLost ||
 		m.Claim == ClaimTerminating || m.Reports.Repairing.Restarts > 0 || m.Reports.Repairing.ClaimUID != "")
 }
 
-// healSteps repair what does not repair itself: at most one member at a time loses its Pod or its volume.
+// healSteps repair what does not recover by itself. At most one member at a time loses its Pod or its volume.
 func healSteps(o Observed, listed []Member, leaving map[string]bool, add func(Step)) {
 	if slices.ContainsFunc(listed, func(m Member) bool { return leaving[m.Name] }) {
 		return // a Pod goes by this plan already; the next one sees what became of it
@@ -69,7 +70,8 @@ func healSteps(o Observed, listed []Member, leaving map[string]bool, add func(St
 	if len(due) == 0 {
 		return
 	}
-	// What was announced is finished before anything else is begun; of two that wait the one that was restarted less.
+	// An announced step is completed before another one begins. Of two members that wait, the one with fewer restarts
+	// goes first.
 	step := slices.MinFunc(due, func(a, b Step) int {
 		return cmp.Or(cmp.Compare(b.Stage, a.Stage), cmp.Compare(restarts(a, listed), restarts(b, listed)), cmp.Compare(a.Member, b.Member))
 	})
@@ -77,7 +79,7 @@ func healSteps(o Observed, listed []Member, leaving map[string]bool, add func(St
 	add(step)
 }
 
-// wordStep changes what the Lease says of the member, and nothing else: that a learner is not coming, or that all is well.
+// wordStep changes only the annotation on the Lease: that a learner is not coming, or that the repair is complete.
 func (m Member) wordStep(o Observed) (Step, bool) {
 	if d := orphanRows.Decide(orphanFactsOf(m, o)); d.Verdict == orphanMark {
 		h := m.Reports.Repairing
@@ -95,7 +97,7 @@ func restarts(s Step, listed []Member) int {
 	return listed[i].Reports.Repairing.Restarts
 }
 
-// repairingStep announces on the member's Lease what is about to be done.
+// repairingStep announces on the member's Lease the next step of the repair.
 func (m Member) repairingStep(rule string, h leases.Repairing, irreversible bool) Step {
 	return Step{
 		Kind: MarkRepairing, Rule: rule, Stage: StageMarks, Member: m.Name, PodUID: m.PodUID, ClaimUID: m.ClaimUID,
@@ -103,7 +105,7 @@ func (m Member) repairingStep(rule string, h leases.Repairing, irreversible bool
 	}
 }
 
-// repairingProblems are those of members that do not repair themselves, and of what bears a name and is no member's.
+// repairingProblems are those of members that do not recover by themselves, and those of orphaned objects.
 func repairingProblems(o Observed, listed []Member) []Problem {
 	var all []Problem
 	for _, m := range listed {
@@ -123,12 +125,12 @@ func repairingProblems(o Observed, listed []Member) []Problem {
 	return all
 }
 
-// maxTimeout with an etcd that is not ready. An hour is short enough to be met in the same watch, and long enough that no
-// restart is what keeps an etcd from becoming ready.
+// maxTimeout limits how long etcd may be not ready. One hour is short enough that an operator sees the restart in the
+// same shift. It is long enough that the restart is not what keeps etcd from becoming ready.
 const maxTimeout = time.Hour
 
-// MaxWait is how long etcd may be not ready before its Pod is restarted: the grace period, twice as long after each
-// restart in a row.
+// MaxWait returns how long etcd may be not ready before its Pod is restarted: the grace period, doubled after each
+// consecutive restart, up to one hour.
 func MaxWait(grace time.Duration, restarts int) time.Duration {
 	for ; restarts > 0 && grace < maxTimeout; restarts-- {
 		grace = min(2*grace, maxTimeout)
@@ -156,15 +158,15 @@ var restartRows = rules.New(wait, []rules.Row[restartFacts, verdict]{
 		Why: "the Pod is deleted and comes back with its volume"},
 })
 
-// restartFacts is all that the policy may look at.
+// restartFacts is the complete input of restartRows.
 type restartFacts struct {
-	// stuck: etcd is not ready for longer than Patience, and no learner that catches up.
+	// stuck: etcd is not ready for longer than MaxWait, and the member is not a learner that catches up.
 	stuck rules.YesNo `fact:"not ready for too long"`
 	pod   PodState    `fact:"Pod"`
-	// waits: for something that a restart does not bring.
+	// waits: for something that a restart does not provide.
 	waits rules.YesNo `fact:"waits for what a restart does not bring"`
 	node  NodeState
-	// spare: the others are a healthy quorum. turn: no one else is touched.
+	// spare: the other members are a healthy quorum. turn: no other member is being changed.
 	spare rules.YesNo `fact:"the others are a quorum"`
 	turn  rules.YesNo `fact:"its turn"`
 	// marked: the Lease announces the restart of this very Pod.
@@ -198,7 +200,7 @@ func (m Member) restartStep(f restartFacts) (Step, bool) {
 	}
 }
 
-// restartProblem names the member and the count. It stands until the member is ready.
+// restartProblem names the member and the number of restarts. It stays until the member is ready.
 func restartProblem(m Member, f restartFacts) (Problem, bool) {
 	restarts := m.Reports.Repairing.Restarts
 	verdict := restartRows.Decide(f).Verdict
@@ -227,7 +229,7 @@ func counted(n int, word string) string {
 	return fmt.Sprintf("%d %ss", n, word)
 }
 
-// node is what is known of the node that matters to the member; nothing where no one looked.
+// node is the state of the node that matters to the member, unknown where druid did not look.
 func (m Member) node() NodeState {
 	if m.Node == 0 {
 		return NodeUnknown
@@ -235,7 +237,7 @@ func (m Member) node() NodeState {
 	return m.Node
 }
 
-// unstarted is the ID of the learner at the member's peer URL that never started, or empty.
+// unstarted returns the ID of the learner at the member's peer URL that never started, or "".
 func (m Member) unstarted(o Observed) string {
 	if o.Record.MemberList == nil {
 		return ""

@@ -102,7 +102,7 @@ var rolloutRows = rules.New(wait, []rules.Row[rolloutFacts, verdict]{
 		Why: "the Pod is deleted and comes back with its volume"},
 })
 
-// rolloutFacts is all that the policy may look at.
+// rolloutFacts is the complete input of rolloutRows.
 type rolloutFacts struct {
 	make      PodMake  `fact:"Pod is"`
 	pod       PodState `fact:"Pod"`
@@ -129,7 +129,7 @@ func rolloutFactsOf(m Member, d Desired, o Observed, listed []Member, u upgrade)
 		spare:     rules.YesNoOf(len(listed) == 1 && !m.volatile() || spared(m, o, listed) == rules.Yes),
 		saved:     rules.YesNoOf(!backupBlocks(d, o) || slices.Contains(o.Unattached, m.Name)),
 		place: placeOf(m, listed, func(other Member) bool {
-			// One that a change of version holds goes before no other.
+			// A Pod that a change of version blocks is not ahead of any other.
 			return other.Make == MakeOutdated && u.gateFor(other, d, o) == gateOpen
 		}),
 		room: m.Room,

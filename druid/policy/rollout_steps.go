@@ -185,19 +185,20 @@ func (p messageContext) inFull(hindrance string) string {
 	return hindrance + p.first(v1alpha1.MemberNotReady)
 }
 
-// budgetFacts is all that the policy of the PodDisruptionBudget may look at.
+// budgetFacts is the complete input of minAvailable.
 type budgetFacts struct {
 	voters, ready int
-	// strays are Pods that bear the voter label and whose names the record does not list any more.
+	// strays are Pods with the voter label whose names the record no longer lists.
 	strays int
-	// moving: a member joins, leaves or replaces itself, Pods are replaced, or others are in the raft group that was joined.
+	// moving: a member joins, is being removed or replaces itself, Pods are being replaced, or the joined raft group
+	// has external members.
 	moving bool
 	// unsaved: the backup fails.
 	unsaved bool
 }
 
 func budgetFactsOf(d Desired, o Observed) budgetFacts {
-	// Raised before a Pod is replaced, so that no other can be evicted next to it.
+	// The budget is raised before a Pod is replaced, so that no other Pod can be evicted at the same time.
 	outdated := slices.ContainsFunc(o.listed(), func(m Member) bool { return m.Make == MakeOutdated })
 	rolls := outdated && rolloutOf(d, o).sum&(rollingGoes|rollingUpgrades) != 0
 	moves := rolls || o.Record.Replacing != nil || o.Record.PendingRemoval != nil || externalsOf(d, o) != externalsNone

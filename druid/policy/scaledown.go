@@ -101,7 +101,7 @@ var removalRequests = rules.New(drainNothing, []rules.Row[drainFacts, drain]{
 	{Name: "too-many", When: drainFacts{record: RecordFormed, excess: rules.Yes, slot: slotFree, removalGate: removalAllowed}, Verdict: drainOpen},
 })
 
-// drainFacts is all that the policy may look at.
+// drainFacts is the complete input of removalRequests.
 type drainFacts struct {
 	record      RecordState
 	excess      rules.YesNo `fact:"names too many"` // more names than replicas, of which one is always kept, and the deadline has not passed
@@ -128,7 +128,8 @@ func scaleDownOf(d Desired, o Observed) scaleDown {
 		excess: excessOf(d, o),
 		slot:   slotOf(o.Record),
 	}}
-	// A record that does not name its group, or a first life that was seen to be none, is no one's to shrink.
+	// There is no scale-down by a Formed record that does not name its group, or by a Forming record despite evidence
+	// that the cluster formed.
 	if o.RecordState == RecordFormed && o.Record.ClusterID == 0 ||
 		o.RecordState == RecordForming && evidenceOf(d, o) >= evidenceLease {
 		r.facts.record = RecordRecovering
@@ -188,7 +189,8 @@ func slotOf(r leases.Record) slot {
 	}
 }
 
-// NotFormed is the mark of a member whose cluster never formed: no agent answers it, and no slot names it.
+// NotFormed is the drain request for a member whose cluster never formed. No agent responds to it, and no slot names
+// it.
 const NotFormed = "never-formed"
 
 // markOf is the meaning of the removal request on the member's Lease.

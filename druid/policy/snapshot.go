@@ -6,15 +6,16 @@ import (
 
 // What an EtcdSnapshot is about, as one bit per value.
 type (
-	// SnapshotPhase is how far the status says that it is.
+	// SnapshotPhase is the phase in the status.
 	SnapshotPhase uint8
-	// SnapshotCluster is whether its EtcdCluster is there.
+	// SnapshotCluster reports whether its EtcdCluster exists.
 	SnapshotCluster uint8
-	// OrderSlot is what stands on the Lease where its order belongs.
+	// OrderSlot is the state of the annotation on the Lease in which it is requested.
 	OrderSlot uint8
-	// OrderAnswer is how the leader's agent answered its order.
+	// OrderAnswer is the response of the leader's agent to the request.
 	OrderAnswer uint8
-	// SnapshotHold is whether a finalizer holds it as long as its backup is to be deleted with it.
+	// SnapshotHold reports whether a finalizer holds it as required. It is required while its backup is to be deleted
+	// with it.
 	SnapshotHold uint8
 )
 
@@ -79,53 +80,54 @@ func (s SnapshotHold) String() string {
 	return rules.Word(s, "as it should", "missing", "needless")
 }
 
-// SnapshotStep is what is done for an EtcdSnapshot next.
+// SnapshotStep is the next step for an EtcdSnapshot.
 type SnapshotStep string
 
 // The steps. All but Wait change something, and are followed by another look.
 const (
 	SnapshotWait SnapshotStep = "Wait"
-	// SnapshotAccept says that it was seen.
+	// SnapshotAccept writes phase Pending.
 	SnapshotAccept SnapshotStep = "Accept"
-	// SnapshotOrder puts its order on the Lease.
+	// SnapshotOrder writes its request to the Lease.
 	SnapshotOrder SnapshotStep = "Order"
-	// SnapshotFollow says that an agent is at it.
+	// SnapshotFollow writes phase Running.
 	SnapshotFollow SnapshotStep = "Follow"
-	// SnapshotConclude copies the final answer into the status.
+	// SnapshotConclude copies the final response into the status.
 	SnapshotConclude SnapshotStep = "Conclude"
-	// SnapshotFailCluster and SnapshotFailBackup say that it fails, and why.
+	// SnapshotFailCluster and SnapshotFailBackup write that it failed, and why.
 	SnapshotFailCluster SnapshotStep = "FailCluster"
 	SnapshotFailBackup  SnapshotStep = "FailBackup"
-	// SnapshotClear takes order and answer off the Lease.
+	// SnapshotClear removes request and response from the Lease.
 	SnapshotClear SnapshotStep = "Clear"
 	// SnapshotDelete deletes the EtcdSnapshot.
 	SnapshotDelete SnapshotStep = "Delete"
-	// SnapshotHoldIt puts the finalizer on it, and SnapshotLetGo takes it off.
+	// SnapshotHoldIt adds the finalizer, and SnapshotLetGo removes it.
 	SnapshotHoldIt SnapshotStep = "Hold"
 	SnapshotLetGo  SnapshotStep = "LetGo"
 )
 
-// SnapshotFacts is all that the policy on an EtcdSnapshot may look at.
+// SnapshotFacts is the complete input of snapshotRows.
 type SnapshotFacts struct {
 	Phase   SnapshotPhase
 	Cluster SnapshotCluster `fact:"its cluster is"`
-	// Backup says whether the cluster is to be backed up.
+	// Backup reports whether the cluster is to be backed up.
 	Backup rules.YesNo `fact:"backed up"`
 	Slot   OrderSlot   `fact:"order on the Lease"`
 	Answer OrderAnswer
-	// Expired says whether it is over for as long as it is to be kept.
+	// Expired reports whether the time for which it is kept after its end has passed.
 	Expired rules.YesNo  `fact:"ttl is over"`
 	Hold    SnapshotHold `fact:"finalizer"`
 }
 
 const finalAnswer = OrderSucceeded | OrderFailed
 
-// snapshotRows are the policy on one that is not being deleted; the first row that matches wins.
+// snapshotRows are the policy for an EtcdSnapshot that is not being deleted. The first row that matches wins.
 var snapshotRows = rules.New(SnapshotWait, []rules.Row[SnapshotFacts, SnapshotStep]{
-	// Before the backup is informed of: who reads of it and deletes the EtcdSnapshot relies on that.
+	// The finalizer comes before the report of the backup. A user who reads the report and deletes the EtcdSnapshot
+	// relies on it.
 	{Name: "backup-to-hold", When: SnapshotFacts{Hold: SnapshotHoldMissing}, Verdict: SnapshotHoldIt},
 	{Name: "nothing-to-hold", When: SnapshotFacts{Hold: SnapshotHeldNeedless}, Verdict: SnapshotLetGo},
-	// The outcome is in the status: only then the Lease may forget it.
+	// The Lease is cleared only after the outcome is in the status.
 	{Name: "concluded", When: SnapshotFacts{Phase: SnapshotFinal, Slot: OrderSlotMine}, Verdict: SnapshotClear},
 	{Name: "expired", When: SnapshotFacts{Phase: SnapshotFinal, Expired: rules.Yes}, Verdict: SnapshotDelete},
 	{Name: "over", When: SnapshotFacts{Phase: SnapshotFinal, Expired: rules.No}, Verdict: SnapshotWait},
@@ -138,18 +140,18 @@ var snapshotRows = rules.New(SnapshotWait, []rules.Row[SnapshotFacts, SnapshotSt
 	{Name: "ordered", When: SnapshotFacts{Phase: openSnapshotPhase, Cluster: SnapshotClusterThere, Backup: rules.Yes, Slot: OrderSlotMine}, Verdict: SnapshotWait},
 	{Name: "not-its-turn", When: SnapshotFacts{Phase: openSnapshotPhase, Cluster: SnapshotClusterThere, Backup: rules.Yes, Slot: OrderSlotTaken}, Verdict: SnapshotWait},
 	{Name: "no-lease", When: SnapshotFacts{Phase: openSnapshotPhase, Cluster: SnapshotClusterThere, Backup: rules.Yes, Slot: OrderSlotUnknown}, Verdict: SnapshotWait},
-	// Also of one that was running: anyone who took the order away took its answer along.
+	// This includes a snapshot that was running: if the request was removed, its response was removed too.
 	{Name: "its-turn", When: SnapshotFacts{Phase: openSnapshotPhase, Cluster: SnapshotClusterThere, Backup: rules.Yes, Slot: OrderSlotFree}, Verdict: SnapshotOrder},
 })
 
-// JudgeSnapshot says what is done next for an EtcdSnapshot that is not being deleted, and by which rule.
+// JudgeSnapshot returns the next step for an EtcdSnapshot that is not being deleted, and its rule.
 func JudgeSnapshot(f SnapshotFacts) rules.Decision[SnapshotStep] { return snapshotRows.Decide(f) }
 
 // What the deletion of an EtcdSnapshot that its finalizer holds is about, as one bit per value.
 type (
-	// DeletionBackup is whether there is a backup to delete.
+	// DeletionBackup reports whether there is a backup to delete.
 	DeletionBackup uint8
-	// DeletionSlot is what stands on the Lease where the order to delete it belongs.
+	// DeletionSlot is the state of the annotation on the Lease in which the deletion is requested.
 	DeletionSlot uint8
 )
 
@@ -181,33 +183,34 @@ func (d DeletionSlot) String() string {
 
 // Steps that let the EtcdSnapshot go. All but the first report by an Event what became of the backup.
 const (
-	// SnapshotReleaseDeleted: the agent deleted it, or it was gone.
+	// SnapshotReleaseDeleted: the agent deleted the backup, or it did not exist any more.
 	SnapshotReleaseDeleted SnapshotStep = "ReleaseDeleted"
-	// SnapshotReleaseRefused: the agent refused, and said why.
+	// SnapshotReleaseRefused: the agent did not delete the backup, and reported why.
 	SnapshotReleaseRefused SnapshotStep = "ReleaseRefused"
-	// SnapshotReleaseCluster: there is no cluster any more whose agents could delete it, or none that is backed up.
+	// SnapshotReleaseCluster: there is no cluster with backups whose agents could delete the backup.
 	SnapshotReleaseCluster SnapshotStep = "ReleaseCluster"
-	// SnapshotReleaseLate: no one deleted it in time.
+	// SnapshotReleaseLate: no agent deleted the backup in time.
 	SnapshotReleaseLate SnapshotStep = "ReleaseLate"
 )
 
-// DeletionFacts is all that the policy on an EtcdSnapshot that is being deleted may look at.
+// DeletionFacts is the complete input of deletionRows.
 type DeletionFacts struct {
 	Backup DeletionBackup
-	// Cluster says whether it is there, and backed up.
+	// Cluster reports whether the cluster exists and is to be backed up.
 	Cluster rules.YesNo  `fact:"cluster there and backed up"`
 	Slot    DeletionSlot `fact:"order on the Lease"`
 	// Answer to the order that is on the Lease.
 	Answer OrderAnswer
-	// Late says whether it is being deleted for longer than anybody should wait.
+	// Late reports whether the deletion has taken longer than its limit.
 	Late rules.YesNo
 }
 
 const notOrdered = anyDeletionSlot &^ DeletionSlotOrdered
 
-// deletionRows are the policy; the first row that matches wins. No one waits permanently: each way ends in letting it go.
+// deletionRows are the policy. The first row that matches wins. Every case ends with the removal of the finalizer, so
+// no deletion waits permanently.
 var deletionRows = rules.New(SnapshotWait, []rules.Row[DeletionFacts, SnapshotStep]{
-	// The order goes first, by a compare-and-set: anyone who keeps the backup after all must not lose it.
+	// The request is removed first, by compare-and-set, so that a backup that is kept after all is not deleted.
 	{Name: "order-taken-back", When: DeletionFacts{Backup: DeletionOfNothing, Slot: DeletionSlotOrdered, Answer: OrderUnanswered | OrderRunning}, Verdict: SnapshotClear},
 	{Name: "nothing-to-delete", When: DeletionFacts{Backup: DeletionOfNothing}, Verdict: SnapshotLetGo},
 	{Name: "deleted", When: DeletionFacts{Backup: DeletionWanted, Slot: DeletionSlotOrdered, Answer: OrderSucceeded}, Verdict: SnapshotReleaseDeleted},
@@ -223,7 +226,8 @@ var deletionRows = rules.New(SnapshotWait, []rules.Row[DeletionFacts, SnapshotSt
 	{Name: "deletion-its-turn", When: DeletionFacts{Backup: DeletionWanted, Cluster: rules.Yes, Slot: DeletionSlotFree, Late: rules.No}, Verdict: SnapshotOrder},
 })
 
-// JudgeSnapshotDeletion says what is done next for an EtcdSnapshot that is being deleted and held, and by which rule.
+// JudgeSnapshotDeletion returns the next step for an EtcdSnapshot that is being deleted and has the finalizer, and its
+// rule.
 func JudgeSnapshotDeletion(f DeletionFacts) rules.Decision[SnapshotStep] {
 	return deletionRows.Decide(f)
 }

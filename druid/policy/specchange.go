@@ -9,9 +9,9 @@ import (
 )
 
 type (
-	// Seen says how the spec stands to the one that was adopted.
+	// Seen compares the spec with the accepted one.
 	Seen uint8
-	// Clock is how the operation's deadline stands.
+	// Clock is the state of the progress deadline.
 	Clock uint8
 
 	formationState uint8 // whether the raft group was ever formed
@@ -71,9 +71,9 @@ func (c specDecision) String() string {
 	return [...]string{"Nothing", "Wait", "Adopt"}[c]
 }
 
-// adoptions decide when druid takes over an edit. What is half done is finished first, so that a cluster goes from one spec to
-// another and is never between three. An edit that begins nothing, or without which nothing would get on, need not wait
-// for that.
+// adoptions decide when druid accepts an edit. A change in progress is completed first, so that a cluster changes
+// between two specs and never among three. An edit that begins no change, or without which nothing continues, does not
+// wait.
 var adoptions = rules.New(specDecisionWait, []rules.Row[adoptionFacts, specDecision]{
 	{Name: "awaits-snapshot", When: adoptionFacts{seen: SeenFirst, formationState: formationNeverFormed | formationUnknown, origin: rules.No}, Verdict: specDecisionWait,
 		Why: "the restore is not known yet, and members without it would form an empty cluster"},
@@ -101,7 +101,7 @@ var adoptions = rules.New(specDecisionWait, []rules.Row[adoptionFacts, specDecis
 		Why: "druid finishes the change in progress first"},
 })
 
-// adoptionFacts is all that the policy may look at.
+// adoptionFacts is the complete input of adoptions.
 type adoptionFacts struct {
 	seen           Seen           `fact:"spec is seen"`
 	formationState formationState `fact:"raft group"`
@@ -112,15 +112,16 @@ type adoptionFacts struct {
 	origin         rules.YesNo    `fact:"its snapshot known"`   // it is known what the cluster begins with
 }
 
-// Adoption is what is to be done about a spec: nothing, where Rule is empty.
+// Adoption is the decision about a spec. An empty Rule means that it is not accepted now.
 type Adoption struct {
-	// Rule by which it is adopted.
+	// Rule of the decision.
 	Rule string
-	// Begins says that an operation begins with it, so that its deadline is set; else the deadline that stands goes on.
+	// Begins reports whether a change begins with it, so that its deadline is set. Otherwise, the present deadline
+	// stays.
 	Begins bool
 }
 
-// Adopt decides about the spec, which d and o were not made for where it is an edit.
+// Adopt decides about the spec. If it is an edit, d and o were made from the accepted spec.
 func Adopt(d Desired, o Observed, e Edit) Adoption {
 	f := adoptionFactsOf(d, o, e)
 	decision := adoptions.Decide(f)
@@ -144,7 +145,8 @@ func adoptionFactsOf(d Desired, o Observed, e Edit) adoptionFacts {
 	}
 }
 
-// formationStateOf says whether a raft group was formed. It is judged by the strongest word that there is: the status, a Lease, the record.
+// formationStateOf reports whether a raft group was formed. It uses the strongest evidence: the status, a Lease, or
+// the record.
 func formationStateOf(d Desired, o Observed) formationState {
 	switch {
 	case evidenceOf(d, o) >= evidenceLease || o.formed() == rules.Yes:
@@ -156,8 +158,9 @@ func formationStateOf(d Desired, o Observed) formationState {
 	}
 }
 
-// reached says whether the cluster is what was adopted: as many ready voters as asked for, each on the Pod that is asked for, and
-// no one on the way in or out; or paused, where no one is asked for. What is not known yet is not reached.
+// reached reports whether the cluster matches the accepted spec: as many ready voters as requested, each in an
+// up-to-date Pod, and no member joins or leaves. With replicas 0, the cluster must be paused. An unknown state does
+// not count as reached.
 func reached(d Desired, o Observed) rules.YesNo {
 	if d.Replicas == 0 {
 		return rules.YesNoOf(Paused(d, o))
@@ -172,14 +175,15 @@ func reached(d Desired, o Observed) rules.YesNo {
 	return rules.YesNoOf(whole)
 }
 
-// RefusedBy reads from the conditions that the API server refused what druid was about to make.
+// RefusedBy reads from the conditions whether the API server rejected what druid was about to create.
 func RefusedBy(conditions []metav1.Condition) bool {
 	c := meta.FindStatusCondition(conditions, v1alpha1.ConditionDegraded)
 	return c != nil && c.Status == metav1.ConditionTrue && c.Reason == v1alpha1.ReasonAPIRequestRejected
 }
 
-// stalled says whether what is under way waits for something that does not come by itself: a backup that fails, what the API server
-// refuses to make, or a member that does not get on its feet. A member that is being started again is none.
+// stalled reports whether the change in progress waits for something that does not come by itself: a failing backup,
+// an object that the API server rejects, or a member that does not recover. A member that is being restarted does not
+// count.
 func stalled(d Desired, o Observed) rules.YesNo {
 	if d.Refused || rolloutOf(d, o).sum&(rollingBlocked|rollingUpgradeBlocked) != 0 || scaleDownOf(d, o).facts.removalGate == removalBackupFailing || pauseStateOf(d, o).is(pauseHeld) {
 		return rules.Yes
@@ -199,16 +203,16 @@ func stalled(d Desired, o Observed) rules.YesNo {
 	return rules.No
 }
 
-// Edit is what the spec asks for where it is not the one that was adopted.
+// Edit is what the spec requests if it is not the accepted one.
 type Edit struct {
 	Seen Seen
 	// Replicas that it asks for.
 	Replicas int
-	// SamePods says that it asks for the same Pods as the spec that was adopted. Makes reports the members' Pods whether they
-	// are what it asks for.
+	// SamePods reports whether it requests the same Pods as the accepted spec. Makes reports for each member's Pod
+	// whether it matches the edit.
 	SamePods bool
 	Makes    map[string]PodMake
-	// Grows says that it asks for larger volumes.
+	// Grows reports whether it requests larger volumes.
 	Grows bool
 }
 
@@ -242,7 +246,7 @@ type effectFacts struct {
 	size sizeEffect `fact:"it asks for a size"`
 }
 
-// effects put the two together.
+// effects combine the effects on the Pods and on the number of members.
 var effects = rules.New(effectAnother, []rules.Row[effectFacts, effect]{
 	{Name: "hot", When: effectFacts{pods: podsSame, size: sizeSame}, Verdict: effectNone},
 	{Name: "other-pods", When: effectFacts{pods: podsAnother}, Verdict: effectAnother},
@@ -277,8 +281,9 @@ func (e Edit) podEffect(o Observed) podEffect {
 	return podsBack
 }
 
-// sizeEffect: more members than were to be left, while some leave, stops a removal or a pause. Fewer than were to come, while some come,
-// stops a growth, as long as no one goes who has joined.
+// sizeEffect compares the number of members. If members are being removed, an edit that requests more stops the
+// removal or the pause. If members are joining, an edit that requests fewer stops that, as long as no joined member is
+// removed.
 func (e Edit) sizeEffect(d Desired, o Observed) sizeEffect {
 	listed := o.listed()
 	joined := 0

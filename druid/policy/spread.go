@@ -11,7 +11,7 @@ import (
 	"github.com/etcd-druid/druid/internal/rules"
 )
 
-// placement is how the voters stand on the nodes.
+// placement is the distribution of the voters over the nodes.
 type placement uint8
 
 const (
@@ -24,7 +24,7 @@ func (p placement) String() string {
 	return rules.Word(p, "apart", "together", "unclear")
 }
 
-// spreadFacts is all that the policy may look at.
+// spreadFacts is the complete input of spreadRows.
 type spreadFacts struct {
 	placement placement
 	stake     rules.YesNo // the loss of one node would cost the quorum
@@ -40,7 +40,7 @@ var spreadRows = rules.New(conditionVerdict{metav1.ConditionUnknown, v1alpha1.Re
 	{Name: "apart", When: spreadFacts{placement: placementApart, paused: rules.No}, Verdict: conditionVerdict{metav1.ConditionTrue, v1alpha1.ReasonMembersSpread}},
 })
 
-// spread is where the voters are: those that share a node, by node, and those without one.
+// spread is where the voters run: those that share a node, by node, and those without a node.
 type spread struct {
 	voters   int
 	shared   map[string][]string
@@ -79,7 +79,7 @@ func (s spread) placement() placement {
 	}
 }
 
-// stake says whether the voters that would be left after the loss of one node are no quorum.
+// stake reports whether the loss of one node leaves too few voters for a quorum.
 func (s spread) stake() rules.YesNo {
 	for _, members := range s.shared {
 		if s.voters-len(members) < quorum(s.voters) {
@@ -89,7 +89,8 @@ func (s spread) stake() rules.YesNo {
 	return rules.No
 }
 
-// spreadCondition is condition Spread. It reports nodes only: druid does not watch nodes, and does not know their zones.
+// spreadCondition is condition Spread. It considers nodes only: druid does not watch Nodes, so it does not know their
+// zones.
 func spreadCondition(p messageContext) (metav1.Condition, bool) {
 	s := spreadOf(p.listed())
 	d := spreadRows.Decide(spreadFacts{s.placement(), s.stake(), rules.YesNoOf(restingOf(p.Desired, p.Observed) == restingPaused)})
@@ -117,7 +118,7 @@ func (s spread) sentence(rule string) string {
 	}
 }
 
-// together names who shares which node, the fullest first.
+// together names the voters that share a node, starting with the node that has the most.
 func (s spread) together() string {
 	nodes := make([]string, 0, len(s.shared))
 	for node := range s.shared {

@@ -12,7 +12,7 @@ import (
 	"github.com/etcd-druid/druid/leases"
 )
 
-// health is the etcd of a member as its kubelet reports it.
+// health is the state of a member's etcd, as its kubelet reports it.
 type health uint8
 
 const (
@@ -25,14 +25,14 @@ func (h health) String() string {
 	return rules.Word(h, "up", "down", "unclear")
 }
 
-// memberVerdict is what the status says of a member.
+// memberVerdict is the status and the reason of a member.
 type memberVerdict struct {
 	state  v1alpha1.MemberState `fact:"status"`
 	reason string               `fact:"reason"`
 }
 
-// memberRows decide what the status says of a member. An observer that just started judges no one: it goes on saying
-// Ready of a member that was ready.
+// memberRows decide the status of a member. A druid that has just started does not know the liveness of a Lease yet,
+// so it keeps Ready for a member that was ready.
 var memberRows = rules.New(memberVerdict{v1alpha1.MemberUnknown, v1alpha1.ReasonLeaseExpired}, []rules.Row[statusFacts, memberVerdict]{
 	{Name: "paused", When: statusFacts{paused: rules.Yes}, Verdict: memberVerdict{v1alpha1.MemberPaused, v1alpha1.ReasonPaused}},
 	{Name: "etcd-not-ready", When: statusFacts{paused: rules.No, health: healthDown}, Verdict: memberVerdict{v1alpha1.MemberNotReady, v1alpha1.ReasonPodNotReady}},
@@ -44,7 +44,7 @@ var memberRows = rules.New(memberVerdict{v1alpha1.MemberUnknown, v1alpha1.Reason
 	{Name: "not-seen-yet", When: statusFacts{paused: rules.No, learner: rules.No, liveness: leases.Unknown | leases.Never}, Verdict: memberVerdict{v1alpha1.MemberUnknown, v1alpha1.ReasonLeaseExpired}},
 })
 
-// statusFacts is all that the policy may look at.
+// statusFacts is the complete input of memberRows.
 type statusFacts struct {
 	paused   rules.YesNo // the cluster is paused, and its Pod is not there or ends
 	health   health      `fact:"etcd"`
@@ -54,9 +54,11 @@ type statusFacts struct {
 	before   rules.YesNo     `fact:"ready before"` // the status said Ready before
 }
 
-// Status is the status that follows from before, the status as it was, and what is observed. refused are the problems
-// that came up while the steps were taken. generation is that of the spec that d was made from. now is the time of every transition. It returns before unchanged, in every
-// byte, when nothing is new: then nothing need be written.
+// Status returns the status that follows from before, the previous status, and from what is observed. refused are the
+// problems that occurred while druid took the steps. generation is that of the spec from which d was made, and now the
+// time of every transition.
+//
+// It returns before unchanged, byte for byte, if nothing is new. Then druid writes nothing.
 func Status(d Desired, o Observed, before v1alpha1.EtcdClusterStatus, refused []Problem, generation int64, now metav1.Time) v1alpha1.EtcdClusterStatus {
 	s := *before.DeepCopy()
 	s.ObservedGeneration = generation
@@ -91,13 +93,13 @@ func Status(d Desired, o Observed, before v1alpha1.EtcdClusterStatus, refused []
 	return s
 }
 
-// departures are what becomes of members that are too many.
+// departures are the states of members that are to be removed or stopped.
 type departures struct {
 	scaleDown
 	pauseState
 }
 
-// setCondition sets the condition. The time of a pause is no time in which something was wrong.
+// setCondition sets the condition. The time of a pause does not count as time with a problem.
 func setCondition(conditions *[]metav1.Condition, c metav1.Condition) {
 	was := meta.FindStatusCondition(*conditions, c.Type)
 	resumed := was != nil && was.Reason == v1alpha1.ReasonPaused && c.Reason != v1alpha1.ReasonPaused
@@ -115,7 +117,7 @@ func memberStatuses(listed []Member, leaves departures, before []v1alpha1.Member
 		was := v1alpha1.MemberStatus{}
 		if i := slices.IndexFunc(before, func(b v1alpha1.MemberStatus) bool { return b.Name == m.Name }); i >= 0 {
 			was = before[i]
-			// What cannot be read now, or was wiped with its Lease, is not known to be otherwise.
+			// Values that cannot be read now, or that were lost with the Lease, stay as they were.
 			s.ID, s.Version = was.ID, was.Version
 		}
 		if m.Readable && m.Reports.ID != 0 {
@@ -158,9 +160,11 @@ func healthOf(m Member) health {
 	}
 }
 
-// roleOf is the member's role, empty while it is not known. A Lease reports it only while it is renewed; an observer that
-// just started goes on saying what it said before. Of two that call themselves leader the one with the older term has not
-// reachable the other yet, and no leader of before stands next to one that renews.
+// roleOf returns the member's role, or "" while it is unknown. A Lease reports the role only while it is renewed. A
+// druid that has just started keeps the previous role.
+//
+// Of two members that call themselves leader, the one with the older term has not received the newer term yet. A
+// previous leader is not reported next to a member that renews its Lease as leader.
 func roleOf(m Member, before string, listed []Member) string {
 	role, term := before, uint64(0)
 	switch {
@@ -180,12 +184,12 @@ func roleOf(m Member, before string, listed []Member) string {
 	return role
 }
 
-// leads says whether the member's Lease is renewed and calls it the leader.
+// leads reports whether the member's Lease is renewed and calls it the leader.
 func (m Member) leads() bool {
 	return m.Lease == LeaseOurs && m.Readable && m.Liveness == leases.Live && m.Reports.Role == leases.RoleLeader
 }
 
-// problems are those that were observed and those that only the whole picture shows.
+// problems are those that were observed, and those that follow from the state of all members.
 func problems(d Desired, o Observed) []Problem {
 	all := append([]Problem(nil), o.Problems...)
 	switch o.RecordState {
@@ -226,7 +230,8 @@ func problems(d Desired, o Observed) []Problem {
 	return append(all, alarmProblems(listed)...)
 }
 
-// alarmProblems is what the leader's agent says of an alarm. What a member says that leads no more, or is not reachable, may be over.
+// alarmProblems reports an alarm that the leader's agent published. What another member reports, or one that is not
+// renewing its Lease, can be out of date.
 func alarmProblems(listed []Member) (all []Problem) {
 	for _, m := range listed {
 		if m.Lease == LeaseOurs && m.Readable && m.Liveness == leases.Live && m.Reports.Role == leases.RoleLeader && m.Reports.Alarm != "" {
@@ -237,7 +242,7 @@ func alarmProblems(listed []Member) (all []Problem) {
 	return all
 }
 
-// recordLost: a record that says Formed, and no one knows of which group.
+// recordLost reports whether a record says Formed and the cluster ID is unknown.
 func recordLost(d Desired, o Observed) bool {
 	return o.Record.ClusterID == 0 && evidenceOf(d, o)&(evidenceLease|evidenceStatus) == 0
 }
@@ -281,7 +286,7 @@ func foreign(member, object string) Problem {
 		" exists and has another owner. Delete or rename it"}
 }
 
-// foreignLeases are those of the members together that belong to someone else.
+// foreignLeases are the Leases of the cluster that have another owner.
 func foreignLeases(d Desired, o Observed) (all []Problem) {
 	if o.LeaderLease == LeaseForeign {
 		all = append(all, foreign("", "Lease of the leader"))

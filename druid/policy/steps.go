@@ -15,10 +15,10 @@ const (
 	UpdateRecord Kind = "UpdateRecord"
 	ApplyObject  Kind = "ApplyObject"
 	ApplyBudget  Kind = "ApplyBudget"
-	// DeleteBudget takes the PodDisruptionBudget away from a cluster without Pods.
+	// DeleteBudget deletes the PodDisruptionBudget of a cluster without Pods.
 	DeleteBudget      Kind = "DeleteBudget"
 	CreateLeaderLease Kind = "CreateLeaderLease"
-	// CreateSnapshotLease and DeleteSnapshotLease come and go with spec.backup. Object is the Lease's component.
+	// CreateSnapshotLease and DeleteSnapshotLease follow spec.backup. Object is the Lease's component.
 	CreateSnapshotLease Kind = "CreateSnapshotLease"
 	DeleteSnapshotLease Kind = "DeleteSnapshotLease"
 	CreateMemberLease   Kind = "CreateMemberLease"
@@ -27,31 +27,33 @@ const (
 	MarkLease           Kind = "MarkLease"
 	LabelPod            Kind = "LabelPod"
 	DeletePod           Kind = "DeletePod"
-	// AdoptPod writes on a Pod that does not report for which spec it was made that it is what the spec asks for.
+	// AdoptPod records on a Pod without that information that it matches the spec.
 	AdoptPod Kind = "AdoptPod"
-	// ReplaceAgent gives the agent of a running Pod the image that druid was given.
+	// ReplaceAgent sets the agent's image in a running Pod to the one that druid was given.
 	ReplaceAgent Kind = "ReplaceAgent"
 
 	// OpenSlot, FreeSlot and StrikeName write the record, as UpdateRecord does.
 	OpenSlot   Kind = "OpenSlot"
 	FreeSlot   Kind = "FreeSlot"
 	StrikeName Kind = "StrikeName"
-	// RequestRemoval writes a drain mark, and WithdrawRemoval takes one away.
+	// RequestRemoval writes a drain request, and WithdrawRemoval deletes it.
 	RequestRemoval  Kind = "RequestRemoval"
 	WithdrawRemoval Kind = "WithdrawRemoval"
 	DeleteClaim     Kind = "DeleteClaim"
 	MarkRepairing   Kind = "MarkHealing"
-	// RetainClaim lets a removed member's claim stay, as no one's.
+	// RetainClaim retains the claim of a removed member, without an owner.
 	RetainClaim Kind = "RetainClaim"
 	DeleteLease Kind = "DeleteLease"
-	// TakeClaim makes a claim go with the EtcdCluster, and ReleaseClaim lets it outlive it.
+	// TakeClaim adds the EtcdCluster as an owner of the claim, so that it is deleted with it. ReleaseClaim removes
+	// that owner.
 	TakeClaim    Kind = "TakeClaim"
 	ReleaseClaim Kind = "ReleaseClaim"
 	// GrowClaim requests a larger volume.
 	GrowClaim Kind = "GrowClaim"
-	// CreateSnapshot asks for the backup before a change of version. Object is its name.
+	// CreateSnapshot requests the backup before a change of version. Object is its name.
 	CreateSnapshot Kind = "CreateSnapshot"
-	// OrderUpgrade has the leader's agent compare the members, and EndUpgrade takes the order off the record. Object is its nonce.
+	// OrderUpgrade requests that the leader's agent compare the members, and EndUpgrade removes that order from the
+	// record. Object is its nonce.
 	OrderUpgrade Kind = "OrderUpgrade"
 	EndUpgrade   Kind = "EndUpgrade"
 )
@@ -65,7 +67,7 @@ type Stage uint8
 const (
 	StageRecord Stage = iota
 	StageShared
-	// StageBound is for what refers to what StageShared made.
+	// StageBound is for objects that refer to those of StageShared.
 	StageBound
 	StagePods
 	StageMarks
@@ -76,7 +78,7 @@ const (
 	StageGrow
 )
 
-// Step is one call to the API server, as data.
+// Step is one request to the API server, as data.
 type Step struct {
 	Kind  Kind
 	Rule  string
@@ -85,32 +87,34 @@ type Step struct {
 	Member string
 	// Object is the kind and name of an object to apply, or the component of a snapshot Lease.
 	Object string
-	// PodUID and ClaimUID name the objects that the step was planned for.
+	// PodUID and ClaimUID identify the objects that the step was planned for.
 	PodUID, ClaimUID string
-	// Record to create or to restore, without the names and the nonce that only the one who acts can draw.
+	// Record to create or to restore, without the names and the nonce: only the code that carries out the step can
+	// draw them.
 	Record *leases.Record
-	// Draw is how many new names the record gets, and Seed the member that becomes the seed, with a new nonce.
+	// Draw is how many new names the record gets. Seed is the member that becomes the seed, with a new nonce.
 	Draw int
 	Seed string
-	// Names to bring back into the record.
+	// Names to add to the record again.
 	Names []string
-	// Slot that the step was planned under, or that it takes: without a mark, one is drawn.
+	// Slot that the step was planned under, or that it takes. If it has no mark, one is drawn.
 	Slot *leases.PendingRemoval
-	// Release is the slot of the record to give back.
+	// Release is the slot of the record to release.
 	Release *leases.Replacing
-	// Leave says that all members are to leave the group that they joined.
+	// Leave requests that all members leave the group that they joined.
 	Leave bool
-	// Repairing is what is to be written on the member's Lease.
+	// Repairing is what the step writes on the member's Lease.
 	Repairing *leases.Repairing
-	// Serving and Voter are the labels to set (true) or to clear (false), nil for those to leave alone.
+	// Serving and Voter are the labels to set (true) or to clear (false). nil leaves a label unchanged.
 	Serving, Voter *bool
-	// Order is to stand on the record; an empty one is to stand there no more.
+	// Order to write to the record. An empty one removes the order.
 	Order *leases.UpgradeOrder
 	// MinAvailable of the budget.
 	MinAvailable int
 	// Toll is what the step costs the cluster.
 	Toll Toll
-	// Irreversible is set for a step whose kind is not irreversible in itself: some writes of the record, and announcements of a repair.
+	// Irreversible is set for a step whose kind is not always irreversible: some writes of the record, and
+	// announcements of a repair.
 	Irreversible bool
 }
 

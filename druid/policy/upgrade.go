@@ -16,11 +16,11 @@ import (
 type (
 	// course is where the members are to go from what they run.
 	course uint8
-	// SaveState is how far the full backup is that is made before the first member goes.
+	// SaveState is the state of the full backup before the first step.
 	SaveState uint8
-	// check is what the leader's agent says of the members as they are.
+	// check is the result of the comparison of the members by the leader's agent.
 	check uint8
-	// gate is what a change of version lets the rolling update do.
+	// gate is what a change of version allows the rolling update to do.
 	gate uint8
 )
 
@@ -74,7 +74,7 @@ func (g gate) String() string {
 	return rules.Word(g, "open", "waits", "closed", "refused")
 }
 
-// upgradeStep is what is done next for a change of version.
+// upgradeStep is the next step of a change of version.
 type upgradeStep uint8
 
 const (
@@ -95,14 +95,14 @@ const (
 	ruleAwaitsEdit  = "awaits-edit"
 )
 
-// upgradeVerdict is what a change of version lets become of the Pods, and what is done next for it.
+// upgradeVerdict is what a change of version allows for the Pods, and its next step.
 type upgradeVerdict struct {
 	gate gate        `fact:"gate"`
 	step upgradeStep `fact:"step"`
 }
 
-// upgradeRows decide what a change of version waits for. begun: the order for this version stands, so that the backup was made
-// and verified. ready: all members are up, so that they can be compared.
+// upgradeRows decide what a change of version waits for. begun: the record has the order for this version, so the
+// backup was made and verified. ready: all members are up, so they can be compared.
 var upgradeRows = rules.New(upgradeVerdict{gate: gateWaits}, []rules.Row[upgradeFacts, upgradeVerdict]{
 	{Name: "version-stays", When: upgradeFacts{course: courseNone}, Verdict: upgradeVerdict{gateOpen, upgradeNothing},
 		Why: "the change needs only a rolling update"},
@@ -130,7 +130,7 @@ var upgradeRows = rules.New(upgradeVerdict{gate: gateWaits}, []rules.Row[upgrade
 		Why: "between two steps all members must have the same data"},
 })
 
-// upgradeFacts is all that the policy may look at.
+// upgradeFacts is the complete input of upgradeRows.
 type upgradeFacts struct {
 	course course
 	begun  rules.YesNo `fact:"order stands"`
@@ -139,13 +139,13 @@ type upgradeFacts struct {
 	check  check       `fact:"members"`
 }
 
-// upgrade is what the policy says.
+// upgrade is the decision of the policy.
 type upgrade struct {
 	upgradeVerdict
 
 	facts upgradeFacts
 	rule  string
-	// refusal says in words why the course is refused.
+	// refusal says why the course is refused.
 	refusal string
 }
 
@@ -175,7 +175,8 @@ func upgradeOf(d Desired, o Observed) upgrade {
 	return upgrade{facts: f, upgradeVerdict: decision.Verdict, rule: decision.Rule, refusal: refusal}
 }
 
-// courseOf goes by what the members with outdated Pods run. One that never reported decides nothing.
+// courseOf uses the versions that the members with outdated Pods run. A member that never reported its version is
+// ignored.
 func courseOf(d Desired, o Observed, listed []Member) (course, string) {
 	found := courseNone
 	if o.Record.Upgrade.Order.Nonce != "" {
@@ -202,7 +203,7 @@ func courseOf(d Desired, o Observed, listed []Member) (course, string) {
 	return found, ""
 }
 
-// refusalOf says why a member of the raft group cannot go from one release to another, and is empty where it can.
+// refusalOf returns why a member of the raft group cannot change from one release to another, or "".
 func refusalOf(o Observed, runs, target versions.Version) string {
 	if j := versions.JudgeStep(runs, target); j.Verdict == versions.Refused {
 		return j.Why
@@ -214,7 +215,7 @@ func refusalOf(o Observed, runs, target versions.Version) string {
 	return ""
 }
 
-// allComparable says whether each member is a voter that serves, and none is on its way in or out.
+// allComparable reports whether each member is a voter that serves, and none joins or leaves.
 func allComparable(o Observed, listed []Member) bool {
 	for _, m := range listed {
 		if ready, _ := m.steady(rules.No); ready != removalAllowed {
@@ -224,7 +225,8 @@ func allComparable(o Observed, listed []Member) bool {
 	return len(listed) > 0 && o.RecordState == RecordFormed && o.Record.PendingRemoval == nil && o.Record.Replacing == nil
 }
 
-// orderFor is the order to compare the members as they are. It is another one after each edit, and after each Pod that was replaced.
+// orderFor is the order to compare the members in their present state. It changes with each edit and with each
+// replaced Pod.
 func orderFor(d Desired, o Observed, listed []Member, c course) (leases.UpgradeOrder, bool) {
 	target, known := versions.Parse(d.Version)
 	if c&(courseDone|courseOn|courseBack) == 0 || !known {
@@ -242,10 +244,12 @@ func orderFor(d Desired, o Observed, listed []Member, c course) (leases.UpgradeO
 	return order, o.RecordState == RecordFormed
 }
 
-// gateFor is what the change of version lets become of one member's Pod. Where no etcd runs, or one that is down, there is nothing to compare:
-// a Pod comes that is made of the corrected spec, of the version that its member may start. Else nothing would ever repair it. So does one that
-// reaches the store where the Pod does not, and the backup is what is waited for; and one that is made for an edit without which the members
-// cannot be compared.
+// gateFor returns what the change of version allows for one member's Pod. If no etcd runs in it, or one that is down,
+// there is nothing to compare. The Pod may then be replaced by one from the corrected spec, with the version that its
+// member may start. Otherwise nothing would ever repair it.
+//
+// The Pod may also be replaced if the change waits for the backup, and only the new Pod has access to the store. The
+// same applies if the members cannot be compared without the edit.
 func (u upgrade) gateFor(m Member, d Desired, o Observed) gate {
 	if u.rule == ruleAwaitsEdit && m.Remade == rules.Yes && StartsAs(m.Name, d, o) != d.Version {
 		return gateOpen
@@ -259,19 +263,20 @@ func (u upgrade) gateFor(m Member, d Desired, o Observed) gate {
 	return u.gate
 }
 
-// awaitsBackup says whether the backup before the first step is all that the change of version waits for.
+// awaitsBackup reports whether the change of version waits only for the backup before the first step.
 func (u upgrade) awaitsBackup() bool {
 	return u.rule == ruleBackupFirst || u.rule == ruleBackupComes
 }
 
-// NeedsSave says whether it is to be looked at whether the backup before a change of version is there.
+// NeedsSave reports whether druid must check for the backup before a change of version.
 func NeedsSave(d Desired, o Observed) bool {
 	u := upgradeOf(d, o)
 	return d.Backup && u.facts.begun == rules.No && (u.facts.course&(courseOn|courseBack) != 0 || anyComesBack(d, o))
 }
 
-// anyComesBack says whether a member is without a Pod that ran another version than is asked for. No course is reported by it, but what its Pod
-// comes as is: if the backup were looked at only while the Pod is there, it would come as it was and go again, permanently.
+// anyComesBack reports whether a member that ran another version than the requested one has no Pod. courseOf ignores
+// such a member, but the version of its next Pod depends on the backup. If druid read the backup only while the Pod
+// exists, the Pod would return with the old version and be deleted again, permanently.
 func anyComesBack(d Desired, o Observed) bool {
 	target, known := versions.Parse(d.Version)
 	for _, m := range o.listed() {

@@ -9,15 +9,15 @@ import (
 	"github.com/etcd-druid/druid/leases"
 )
 
-// Save is the EtcdSnapshot that is made before a change of version.
+// Save is the EtcdSnapshot before a change of version.
 type Save struct {
-	// State is 0 where no one looked.
+	// State is 0 where druid did not look.
 	State SaveState
-	// Name of the EtcdSnapshot, and what its status says.
+	// Name of the EtcdSnapshot, and the message in its status.
 	Name, Message string
 }
 
-// upgradeSteps do the next thing for a change of version: none towards one whose deadline has passed.
+// upgradeSteps return the next step of a change of version, and none if its deadline has passed.
 func upgradeSteps(d Desired, o Observed, add func(Step)) {
 	u := upgradeOf(d, o)
 	if d.Expired && u.facts.course&(courseOn|courseBack) != 0 {
@@ -38,7 +38,7 @@ func upgradeSteps(d Desired, o Observed, add func(Step)) {
 	}
 }
 
-// upgradeHindrance says in words what a change of version waits for.
+// upgradeHindrance says what a change of version waits for.
 func upgradeHindrance(u upgrade, d Desired, o Observed) string {
 	switch u.rule {
 	case "version-refused":
@@ -64,7 +64,7 @@ func upgradeHindrance(u upgrade, d Desired, o Observed) string {
 	}
 }
 
-// running counts the members that run the version that is asked for.
+// running counts the members that run the requested version.
 func (p messageContext) running() int {
 	n := 0
 	for _, m := range p.listed() {
@@ -75,7 +75,7 @@ func (p messageContext) running() int {
 	return n
 }
 
-// upgradingMessage report how far a change of version is, and what it waits for.
+// upgradingMessage reports how many members run the new version, and what the change waits for.
 func upgradingMessage(p messageContext) string {
 	r := rolloutOf(p.Desired, p.Observed)
 	verb := "run"
@@ -95,7 +95,7 @@ func upgradingMessage(p messageContext) string {
 	}
 }
 
-// KnownBug says what is known of a release that members run, and is empty where that is nothing.
+// KnownBug returns a known bug of the release, or "".
 func KnownBug(version string) string {
 	v, ok := versions.Parse(version)
 	if !ok {
@@ -107,7 +107,7 @@ func KnownBug(version string) string {
 	return ""
 }
 
-// versionStep is what lies between the version that a member ran and the one that is asked for.
+// versionStep is the step from the version that a member ran to the requested one.
 type versionStep uint8
 
 const (
@@ -122,7 +122,7 @@ func (l versionStep) String() string {
 	return rules.Word(l, "nothing", "patches", "the next minor", "the minor before", "refused")
 }
 
-// startVerdict says with which version a Pod comes.
+// startVerdict is the version with which a Pod starts.
 type startVerdict string
 
 const (
@@ -130,9 +130,9 @@ const (
 	startsAsAsked startVerdict = "as asked for"
 )
 
-// startRows decide whether the etcd that a Pod gets is that of the spec, or the one that its member ran. They are about Pods that come
-// by another hand than that of a rolling update: after an eviction, a pause, a node that was lost, or where a Pod in which no etcd
-// runs is replaced.
+// startRows decide whether a new Pod gets the version of the spec or the one that its member ran. They apply to Pods
+// that a rolling update does not replace: after an eviction, a pause or the loss of a node, or if no etcd runs in the
+// Pod.
 var startRows = rules.New(startsAsItWas, []rules.Row[startFacts, startVerdict]{
 	{Name: "start-same", When: startFacts{versionStep: versionStepNone}, Verdict: startsAsAsked,
 		Why: "etcd supports no step over that many minor versions"},
@@ -150,7 +150,7 @@ var startRows = rules.New(startsAsItWas, []rules.Row[startFacts, startVerdict]{
 		Why: "the first member changes to another minor version after all members are compared; before that, it could not read a log or would not be accepted"},
 })
 
-// startFacts is all that the policy may look at.
+// startFacts is the complete input of startRows.
 type startFacts struct {
 	versionStep versionStep `fact:"from what the member ran"`
 	agreed      rules.YesNo `fact:"members agreed on that minor"`       // the order that stands was answered by Agree, and leads to that minor
@@ -158,9 +158,9 @@ type startFacts struct {
 	saved       rules.YesNo `fact:"verified backup, or none asked for"` // there is a verified backup, or none is asked for
 }
 
-// StartsAs is the version of etcd that a Pod gets that comes for the member: that of the spec, unless the member ran another one
-// and may not go on from it yet. Then it comes as it was, and goes when its turn comes: a Pod that an eviction or a pause took away
-// is no way around what a change of version waits for.
+// StartsAs returns the version of etcd for a new Pod of the member. It is that of the spec, unless the member ran
+// another version and may not change yet. Then the Pod keeps the old version and is replaced in its turn. So a Pod
+// that was evicted, or deleted for a pause, does not bypass what a change of version waits for.
 func StartsAs(name string, d Desired, o Observed) string {
 	target, known := versions.Parse(d.Version)
 	runs, notified := ranBy(name, target, d, o)
@@ -173,8 +173,8 @@ func StartsAs(name string, d Desired, o Observed) string {
 	return runs.String()
 }
 
-// ranBy is the version that the member ran. One that never ran joins as what another member runs that has not gone on yet: it is sent their
-// log.
+// ranBy returns the version that the member ran. A member that never ran joins with the version of another member that
+// has not changed yet, because it receives their log.
 func ranBy(name string, target versions.Version, d Desired, o Observed) (versions.Version, bool) {
 	m, _ := o.member(name)
 	if runs, notified := versions.Parse(cmp.Or(m.Reports.Version, d.Ran[name])); notified {
@@ -202,8 +202,8 @@ func startFactsOf(name string, runs, target versions.Version, d Desired, o Obser
 	return f
 }
 
-// leadsTo says whether an order was one for the minor of target, from what the member runs: the patch of an order may be one that had to be
-// corrected.
+// leadsTo reports whether an order was for the minor of target, from what the member runs. Its patch is ignored,
+// because it can have been corrected since.
 func leadsTo(order leases.UpgradeOrder, runs, target versions.Version) bool {
 	back := ""
 	if target.Minor < runs.Minor {

@@ -9,9 +9,9 @@ import (
 )
 
 type (
-	// Expansion says whether the StorageClass of a claim lets its volume grow.
+	// Expansion reports whether the StorageClass of a claim allows expansion.
 	Expansion uint8
-	// Room is how a member's volume stands to the size that the spec asks for.
+	// Room compares the size of a member's volume with the size in the spec.
 	Room uint8
 )
 
@@ -39,7 +39,7 @@ func (r Room) String() string {
 	return rules.Word(r, "not known", "is enough", "grows", "grows when mounted", "stays small")
 }
 
-// growVerdict says what becomes of the size that a claim requests.
+// growVerdict is the decision about the size that a claim requests.
 type growVerdict string
 
 const (
@@ -49,8 +49,8 @@ const (
 	growClaim growVerdict = "Grow"
 )
 
-// growRows decide about the size that a claim requests. What a claim once requested cannot be taken back, so that it is
-// never more than the spec says.
+// growRows decide about the size that a claim requests. Kubernetes does not allow a claim to request less later, so a
+// claim never requests more than the spec.
 var growRows = rules.New(growWait, []rules.Row[growFacts, growVerdict]{
 	{Name: "claim-not-there", When: growFacts{claim: anyClaim &^ ClaimPresent}, Verdict: growKeep,
 		Why: "the claim has another owner or is being deleted; a new claim requests the size in the spec"},
@@ -68,7 +68,7 @@ var growRows = rules.New(growWait, []rules.Row[growFacts, growVerdict]{
 		Why: "the volume grows while etcd runs on it"},
 })
 
-// growFacts is all that the policy may look at.
+// growFacts is the complete input of growRows.
 type growFacts struct {
 	claim   ClaimState
 	leaves  rules.YesNo
@@ -77,8 +77,8 @@ type growFacts struct {
 	expands Expansion `fact:"StorageClass"`
 }
 
-// growStep requests a larger volume. It is the last of a pass: one that is refused, as by a quota of the namespace, keeps
-// nothing else of the member from being done.
+// growStep requests a larger volume. It is the last step of a reconciliation. If it is rejected, for example by a
+// quota of the namespace, all other steps of the member are done already.
 func growStep(m Member, leaves bool, add func(Step)) {
 	f := growFacts{claim: m.Claim, leaves: rules.YesNoOf(leaves), asks: rules.YesNoOf(!m.ClaimSmall), bound: rules.YesNoOf(m.ClaimBound), expands: m.Expands}
 	if f.expands == 0 {
@@ -89,12 +89,12 @@ func growStep(m Member, leaves bool, add func(Step)) {
 	}
 }
 
-// volatile says whether what the member holds goes with its Pod.
+// volatile reports whether the member's data is lost with its Pod.
 func (m Member) volatile() bool { return m.Claim == ClaimUnwanted }
 
-// forgot says whether a member that stores in memory is known to have lost what it held: it has no Pod, or one in which nothing
-// ran yet, or its agent says that the volume of this very Pod is empty and why no etcd starts on it. Without a reason the volume
-// was empty when its etcd was started, which is how each member begins.
+// forgot reports whether a member that stores in memory is known to have lost its data. It has no Pod, or nothing ran
+// in its Pod yet. Or its agent reports that the volume of this Pod is empty, and why etcd does not start on it.
+// Without such a reason, the volume was empty when etcd started, as for every new member.
 func (m Member) forgot() bool {
 	if !m.volatile() {
 		return false
@@ -104,8 +104,8 @@ func (m Member) forgot() bool {
 	return m.Pod&(PodAbsent|PodUnscheduled|PodUnstarted|PodEnded) != 0 || m.Pod == PodLive && !m.EtcdReady && notified
 }
 
-// lossProblem: of a raft group whose voters lost what they held the others can never be a quorum again. No one forms another
-// one by a record that says Formed.
+// lossProblem reports a raft group in which so many voters lost their data that the others can never be a quorum
+// again. No member forms another group while the record says Formed.
 func lossProblem(o Observed, listed []Member) (Problem, bool) {
 	if o.RecordState != RecordFormed {
 		return Problem{}, false
