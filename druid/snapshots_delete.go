@@ -59,7 +59,7 @@ func deletionFacts(o *ordered, snapshot *v1alpha1.EtcdSnapshot, slot policy.Orde
 	case toDelete(snapshot):
 		f.Backup = policy.DeletionWanted
 	case madeToDelete(snapshot, order):
-		f.Backup = policy.DeletionUntold
+		f.Backup = policy.DeletionNotReported
 	}
 	if order.UID == string(snapshot.UID) {
 		f.Slot, f.Answer = policy.DeletionSlotBackup, orderAnswers[order.Answer.Phase]

@@ -214,7 +214,7 @@ func sharing(left ...string) func(*Observed) {
 // While others are in the raft group, whose health druid does not know, none of its own voters may be spared.
 func TestOthersInARaftGroupThatWasJoined(t *testing.T) {
 	raised := []string{"ApplyBudget budget-raised  3"}
-	untold := func(o *Observed) { o.Record.Externals = []string{"a1", "a2"} }
+	unreported := func(o *Observed) { o.Record.Externals = []string{"a1", "a2"} }
 	tests := map[string]struct {
 		release bool
 		o       Observed
@@ -227,7 +227,7 @@ func TestOthersInARaftGroupThatWasJoined(t *testing.T) {
 			words: "joined; of the former cluster there are still 2 members (etcd-0, etcd-1): set spec.bootstrap.join.removeOthers",
 		},
 		"before they are listed they are taken to be there": {
-			o: whole(untold), want: raised, reason: v1alpha1.ReasonExternalMembersPresent, words: "joined; of the former cluster there are still 2 members: set",
+			o: whole(unreported), want: raised, reason: v1alpha1.ReasonExternalMembersPresent, words: "joined; of the former cluster there are still 2 members: set",
 		},
 		"they go by the user's word": {
 			release: true, o: whole(sharing("etcd-1")), want: raised, reason: v1alpha1.ReasonRemovingExternalMembers,
@@ -240,7 +240,7 @@ func TestOthersInARaftGroupThatWasJoined(t *testing.T) {
 			o: edited(sharing("etcd-0")), want: []string{}, reason: v1alpha1.ReasonExternalMembersPresent, words: "joined; of the former cluster there is still 1 member (etcd-0)",
 		},
 		"nor before they are listed": {
-			o: edited(untold), want: []string{}, reason: v1alpha1.ReasonExternalMembersPresent, words: "joined; of the former",
+			o: edited(unreported), want: []string{}, reason: v1alpha1.ReasonExternalMembersPresent, words: "joined; of the former",
 		},
 		"a member that heals is informed of first": {
 			o: whole(sharing("etcd-0"), func(o *Observed) {

@@ -157,8 +157,8 @@ type (
 
 // Whether there is a backup to delete.
 const (
-	DeletionOfNothing DeletionBackup = 1 << iota // it is to stay, or was not made
-	DeletionUntold                               // it was made, and the status does not report it yet
+	DeletionOfNothing   DeletionBackup = 1 << iota // it is to stay, or was not made
+	DeletionNotReported                            // it was made, and the status does not report it yet
 	DeletionWanted
 )
 
@@ -215,8 +215,8 @@ var deletionRows = rules.New(SnapshotWait, []rules.Row[DeletionFacts, SnapshotSt
 	{Name: "nothing-to-delete", When: DeletionFacts{Backup: DeletionOfNothing}, Verdict: SnapshotLetGo},
 	{Name: "deleted", When: DeletionFacts{Backup: DeletionWanted, Slot: DeletionSlotOrdered, Answer: OrderSucceeded}, Verdict: SnapshotReleaseDeleted},
 	{Name: "refused", When: DeletionFacts{Backup: DeletionWanted, Slot: DeletionSlotOrdered, Answer: OrderFailed}, Verdict: SnapshotReleaseRefused},
-	{Name: "cluster-gone", When: DeletionFacts{Backup: DeletionUntold | DeletionWanted, Cluster: rules.No}, Verdict: SnapshotReleaseCluster},
-	{Name: "backup-not-reported", When: DeletionFacts{Backup: DeletionUntold, Cluster: rules.Yes}, Verdict: SnapshotConclude},
+	{Name: "cluster-gone", When: DeletionFacts{Backup: DeletionNotReported | DeletionWanted, Cluster: rules.No}, Verdict: SnapshotReleaseCluster},
+	{Name: "backup-not-reported", When: DeletionFacts{Backup: DeletionNotReported, Cluster: rules.Yes}, Verdict: SnapshotConclude},
 	{Name: "late-order", When: DeletionFacts{Backup: DeletionWanted, Cluster: rules.Yes, Slot: DeletionSlotOrdered, Answer: OrderUnanswered | OrderRunning, Late: rules.Yes}, Verdict: SnapshotClear},
 	{Name: "late", When: DeletionFacts{Backup: DeletionWanted, Cluster: rules.Yes, Slot: notOrdered, Late: rules.Yes}, Verdict: SnapshotReleaseLate},
 	{Name: "backup-reported", When: DeletionFacts{Backup: DeletionWanted, Cluster: rules.Yes, Slot: DeletionSlotBackup, Late: rules.No}, Verdict: SnapshotClear},

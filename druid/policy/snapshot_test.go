@@ -73,11 +73,11 @@ func TestADeletedEtcdSnapshotIsHeldForNoLongerThanItMust(t *testing.T) {
 			return "gives up what can be done"
 		case step == SnapshotClear && f.Slot&(DeletionSlotOrdered|DeletionSlotBackup) == 0:
 			return "takes another's order away"
-		case step == SnapshotConclude && f.Backup != DeletionUntold:
+		case step == SnapshotConclude && f.Backup != DeletionNotReported:
 			return "reports what is reported"
 		case f.Cluster == rules.No && !releases && step != SnapshotClear:
 			return "holds it without a cluster"
-		case f.Late == rules.Yes && f.Backup != DeletionUntold && !releases && step != SnapshotClear:
+		case f.Late == rules.Yes && f.Backup != DeletionNotReported && !releases && step != SnapshotClear:
 			return "holds it permanently"
 		case f.Backup == DeletionOfNothing && !releases && step != SnapshotClear:
 			return "holds it for nothing"
