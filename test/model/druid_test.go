@@ -187,7 +187,7 @@ func (w *world) druidStep(di int) bool {
 		return len(d.steps) > 0 || w.status(d)
 	}
 	step := d.steps[0]
-	if step.Irreversible && !d.checked && !w.is(mutNoLiveRead) && !w.is(mutDruidBlind) {
+	if step.MustConfirm() && !d.checked && !w.is(mutNoLiveRead) && !w.is(mutDruidBlind) {
 		if w.confirmStep(d, step); !d.checked || step.Kind != policy.DeletePod {
 			return true
 		}
