@@ -173,7 +173,7 @@ func badAgentImage(t *testing.T, state, reason string) {
 	}
 	c.have("in the end", "registry.invalid/druid", names, removalCandidate)
 	p := c.progressing()
-	if p.Reason != v1alpha1.ReasonAgentUpdateBlocked || !strings.Contains(p.Message, "of image registry.invalid/druid, does not start; correct --agent-image") {
+	if p.Reason != v1alpha1.ReasonAgentUpdateBlocked || !strings.Contains(p.Message, "of image registry.invalid/druid, does not start. Correct --agent-image") {
 		t.Errorf("condition is %+v", p)
 	}
 	if d := c.degraded(t); d.Reason != reason || !strings.Contains(d.Message, "registry.invalid/druid") {

@@ -146,9 +146,9 @@ func (r *Reconciler) replaceAgent(ctx context.Context, o *observation, step poli
 	err := client.IgnoreNotFound(r.patch(ctx, pod.DeepCopy(), types.StrategicMergePatchType, manifests.AgentPatch(pod, image)))
 	crash.After("replace-agent")
 	if err != nil {
-		return fmt.Errorf("give the agent of Pod %s image %s: %w", step.Member, image, err)
+		return fmt.Errorf("set the agent of Pod %s to image %s: %w", step.Member, image, err)
 	}
-	r.inform(o, v1alpha1.EventAgentReplaced, step, "The agent of member %s gets image %s, and its etcd runs on (%s)", step.Member, image, step.Rule)
+	r.inform(o, v1alpha1.EventAgentReplaced, step, "The agent of member %s gets image %s, and its etcd continues to run (%s)", step.Member, image, step.Rule)
 	return nil
 }
 
@@ -193,14 +193,14 @@ func (r *Reconciler) markRepairing(ctx context.Context, o *observation, step pol
 	})
 	crash.After("mark-healing")
 	if err != nil {
-		return fmt.Errorf("mark Lease %s: %w", step.Member, err)
+		return fmt.Errorf("annotate Lease %s: %w", step.Member, err)
 	}
 	switch before := repairingOf(o, step.Member); {
 	case step.Repairing.Restarts > before.Restarts:
-		r.inform(o, v1alpha1.EventPodRestarted, step, "Pod %s is restarted because its etcd was not ready for %s; restarts in a row: %d",
+		r.inform(o, v1alpha1.EventPodRestarted, step, "Pod %s is restarted because its etcd was not ready for %s. Restarts in a row: %d",
 			step.Member, policy.MaxWait(r.grace, before.Restarts), step.Repairing.Restarts)
 	case step.Repairing.ClaimUID != "" && step.Repairing.ClaimUID != before.ClaimUID:
-		r.inform(o, v1alpha1.EventVolumeAbandoned, step, "The volume of member %s is given up: its node %s was declared lost, and alone could mount it",
+		r.inform(o, v1alpha1.EventVolumeAbandoned, step, "The volume of member %s is abandoned, because its node %s was declared lost and no other node can mount the volume",
 			step.Member, nodeOf(o, step.Member))
 	}
 	return nil

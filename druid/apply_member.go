@@ -195,7 +195,7 @@ func (r *Reconciler) changeSlot(record leases.Record, step policy.Step) (*leases
 func drawMark() (string, error) {
 	var mark [8]byte
 	if _, err := rand.Read(mark[:]); err != nil {
-		return "", fmt.Errorf("draw a mark: %w", err)
+		return "", fmt.Errorf("draw the nonce of a drain request: %w", err)
 	}
 	return hex.EncodeToString(mark[:]), nil
 }
@@ -203,7 +203,7 @@ func drawMark() (string, error) {
 // reportSlot reports that a record was written.
 func (r *Reconciler) reportSlot(o *observation, step policy.Step) {
 	if step.Kind == policy.StrikeName {
-		r.inform(o, v1alpha1.EventMemberRemoved, step, "Member %s is out of the cluster (%s)", step.Member, step.Rule)
+		r.inform(o, v1alpha1.EventMemberRemoved, step, "Member %s was removed from the cluster (%s)", step.Member, step.Rule)
 	}
 }
 

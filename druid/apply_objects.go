@@ -109,9 +109,9 @@ func (r *Reconciler) resolveConflict(ctx context.Context, o *observation, a mani
 	// The rest of the object is what it was when way was made of it, and its owner too.
 	metadata := metadataPatch{UID: string(live.GetUID()), ResourceVersion: live.GetResourceVersion()}
 	if err := r.mergePatch(ctx, live, map[string]any{"metadata": metadata, "spec": removalGate}); err != nil {
-		return false, fmt.Errorf("take out of %s %s what is set next to druid's fields and excludes them: %w", a.Kind.Kind, a.Name, err)
+		return false, fmt.Errorf("remove from %s %s the fields that conflict with those of druid: %w", a.Kind.Kind, a.Name, err)
 	}
-	r.log.InfoContext(ctx, "fields that excluded druid's taken away", "namespace", a.Namespace, "cluster", o.cluster.Name,
+	r.log.InfoContext(ctx, "conflicting fields removed", "namespace", a.Namespace, "cluster", o.cluster.Name,
 		"object", a.Kind.Kind+"/"+a.Name)
 	return true, nil
 }
@@ -173,7 +173,7 @@ func (r *Reconciler) growClaim(ctx context.Context, o *observation, step policy.
 	err := client.IgnoreNotFound(r.mergePatch(ctx, claim.DeepCopy(), patch))
 	crash.After("grow-claim")
 	if err != nil {
-		return fmt.Errorf("request %s of PersistentVolumeClaim %s: %w", size, step.Member, err)
+		return fmt.Errorf("request %s for PersistentVolumeClaim %s: %w", size, step.Member, err)
 	}
 	r.inform(o, v1alpha1.EventPVCExpanded, step, "PersistentVolumeClaim %s requests %s now (%s)", step.Member, size, step.Rule)
 	return nil
@@ -220,7 +220,7 @@ func (r *Reconciler) retainClaim(ctx context.Context, o *observation, step polic
 	if err != nil {
 		return fmt.Errorf("retain PersistentVolumeClaim %s: %w", step.Member, err)
 	}
-	r.inform(o, v1alpha1.EventPVCRetained, step, "PersistentVolumeClaim %s of a removed member stays (%s); nothing uses it any more, delete it when you do not need its data",
+	r.inform(o, v1alpha1.EventPVCRetained, step, "PersistentVolumeClaim %s of a removed member stays (%s). Nothing uses it any more. Delete it when you do not need its data",
 		step.Member, step.Rule)
 	return nil
 }

@@ -250,7 +250,7 @@ func (r *Reconciler) orderUpgrade(ctx context.Context, o *observation, step poli
 	})
 	crash.After("order-upgrade")
 	if err != nil {
-		return fmt.Errorf("order on Lease %s: %w", lease.Name, err)
+		return fmt.Errorf("write the upgrade order to Lease %s: %w", lease.Name, err)
 	}
 	return nil
 }

@@ -65,7 +65,7 @@ func TestBackupReadyFollowsTheLeases(t *testing.T) {
 	s.saves(delta, time.Second)
 	s.fails(delta, "bucket backups: access denied")
 	s.backupIs(metav1.ConditionFalse, v1alpha1.ReasonIncrementalBackupFailed)
-	s.words(v1alpha1.ConditionBackupReady, []string{"access denied", "no member is removed"}, nil)
+	s.words(v1alpha1.ConditionBackupReady, []string{"access denied", "druid removes no member"}, nil)
 	s.minAvailable(3)
 	s.notified(v1alpha1.ReasonIncrementalBackupFailed, "")
 	s.scale("demo", 1)

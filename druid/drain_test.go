@@ -69,7 +69,7 @@ func TestScaleDownGoesStepByStepThroughAnyDruid(t *testing.T) {
 	s.answer(first.Member, removing)
 	s.leaving(first.Member, v1alpha1.LeaveRemoving)
 	condition := s.condition("demo", v1alpha1.ConditionProgressing, metav1.ConditionTrue, v1alpha1.ReasonScalingDown)
-	if want := fmt.Sprintf("3 members, 1 asked for: removing member %s, the leader's agent removes it.", first.Member); condition.Message != want {
+	if want := fmt.Sprintf("3 members, 1 requested: removing member %s, the leader's agent removes it.", first.Member); condition.Message != want {
 		t.Errorf("message is %q, want %q", condition.Message, want)
 	}
 	restart()

@@ -153,10 +153,10 @@ func (r *Reconciler) adopt(ctx context.Context, o *observation) (*v1alpha1.EtcdC
 	err = r.client.Status().Patch(ctx, changed, patch, client.FieldOwner(fieldOwner))
 	crash.After("adopt-spec")
 	if err != nil {
-		return nil, fmt.Errorf("adopt the spec (%s): %w", o.lock.adoption.Rule, err)
+		return nil, fmt.Errorf("accept the spec (%s): %w", o.lock.adoption.Rule, err)
 	}
 	r.memory.statuses.wrote(is.ResourceVersion, changed)
-	r.log.InfoContext(ctx, "spec adopted", "namespace", is.Namespace, "cluster", is.Name, "generation", is.Generation, "rule", o.lock.adoption.Rule)
+	r.log.InfoContext(ctx, "spec accepted", "namespace", is.Namespace, "cluster", is.Name, "generation", is.Generation, "rule", o.lock.adoption.Rule)
 	for _, e := range policy.Events(is.Status, changed.Status) {
 		r.event(o, e, "AdoptSpec")
 	}

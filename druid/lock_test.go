@@ -70,7 +70,7 @@ func TestFiveEditsInTheMiddleOfAnUpdateEndInTheLast(t *testing.T) {
 	if notified := strings.Join(c.notified(), "\n"); strings.Count(notified, v1alpha1.ReasonSpecChanged) != 5 || strings.Contains(notified, "was adopted") {
 		t.Errorf("each edit is reported once to wait, events are\n%s", notified)
 	}
-	if message := c.progressing().Message; !strings.Contains(message, fmt.Sprintf("generation %d of spec is accepted when that is complete", c.cluster().Generation)) {
+	if message := c.progressing().Message; !strings.Contains(message, fmt.Sprintf("The edit (generation %d of spec) is accepted when that is complete", c.cluster().Generation)) {
 		t.Errorf("message %q does not say what waits", message)
 	}
 	for range 2 {

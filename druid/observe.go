@@ -140,7 +140,7 @@ func (o *observation) list(ctx context.Context, from source) error {
 	)
 	for _, list := range []client.ObjectList{&leaseList, &claimList, &podList} {
 		if err := from.List(ctx, list, in...); err != nil {
-			return fmt.Errorf("list what belongs to EtcdCluster %s/%s: %w", o.cluster.Namespace, o.cluster.Name, err)
+			return fmt.Errorf("list the objects of EtcdCluster %s/%s: %w", o.cluster.Namespace, o.cluster.Name, err)
 		}
 	}
 	for i := range leaseList.Items {

@@ -160,22 +160,22 @@ func elsewhere(own *v1alpha1.BackupStore, other *v1alpha1.SnapshotStore) *v1alph
 func (n *originOf) words(rule string) string {
 	name := n.from.SnapshotRef.Name
 	if n.snapshot == nil {
-		return fmt.Sprintf("the cluster restores EtcdSnapshot %s, and it does not exist in this namespace; the cluster starts when it has succeeded", name)
+		return fmt.Sprintf("the cluster restores EtcdSnapshot %s, which does not exist in this namespace. The cluster starts when the EtcdSnapshot has succeeded", name)
 	}
 	status, of := n.snapshot.Status, n.snapshot.Spec.ClusterRef.Name
-	newAgain := "; create this EtcdCluster again with spec.bootstrap.restore.from.store, the location of the backup"
+	newAgain := ". Create this EtcdCluster again with spec.bootstrap.restore.from.store, the location of the backup"
 	switch rule {
 	case "snapshot-failed":
-		return fmt.Sprintf("EtcdSnapshot %s has failed (%s), so there is nothing to restore; create this EtcdCluster again with another one", name, oneLine(status.Message))
+		return fmt.Sprintf("EtcdSnapshot %s has failed (%s), so there is nothing to restore. Create this EtcdCluster again with another one", name, oneLine(status.Message))
 	case "snapshot-blank":
-		return fmt.Sprintf("EtcdSnapshot %s has succeeded, and status.artifact names no object; create this EtcdCluster again with another one", name)
+		return fmt.Sprintf("EtcdSnapshot %s has succeeded, and its status.artifact names no object. Create this EtcdCluster again with another one", name)
 	case "cluster-gone":
-		return fmt.Sprintf("EtcdSnapshot %s is of EtcdCluster %s, which does not exist any more%s, or create that one again with its spec.backup", name, of, newAgain)
+		return fmt.Sprintf("EtcdSnapshot %s belongs to EtcdCluster %s, which does not exist any more%s, or create that one again with its spec.backup", name, of, newAgain)
 	case "cluster-unsaved":
-		return fmt.Sprintf("EtcdSnapshot %s is of EtcdCluster %s, which has no spec.backup any more%s", name, of, newAgain)
+		return fmt.Sprintf("EtcdSnapshot %s belongs to EtcdCluster %s, which has no spec.backup any more%s", name, of, newAgain)
 	case "backup-moved":
 		return fmt.Sprintf("EtcdSnapshot %s was saved as %s, and EtcdCluster %s is backed up to another store now%s", name, status.Artifact.URI, of, newAgain)
 	}
-	return fmt.Sprintf("the cluster restores EtcdSnapshot %s when that has succeeded; it is %s: %s", name, cmp.Or(string(status.Phase), "new"),
-		cmp.Or(oneLine(status.Message), "no agent has answered yet"))
+	return fmt.Sprintf("the cluster restores EtcdSnapshot %s when that has succeeded. Its phase is %s: %s", name, cmp.Or(string(status.Phase), "new"),
+		cmp.Or(oneLine(status.Message), "no agent has responded yet"))
 }

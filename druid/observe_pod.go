@@ -162,8 +162,8 @@ func agentProblem(m policy.Member) *policy.Problem {
 		return nil
 	}
 	return &policy.Problem{Reason: v1alpha1.ReasonAgentNotRunning, Message: fmt.Sprintf(
-		"its new agent, of image %s, does not come up, and etcd runs on; check druid's --agent-image and spec.imagePullSecrets. "+
-			"kubectl describe pod %s reports more", m.AgentImage, m.Name)}
+		"its new agent, of image %s, does not start, and etcd continues to run. Check druid's --agent-image and spec.imagePullSecrets. "+
+			"kubectl describe pod %s shows more", m.AgentImage, m.Name)}
 }
 
 // agentStopped says that the kubelet runs no agent: it waits for its image, or until it may start it again.

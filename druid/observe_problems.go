@@ -64,17 +64,17 @@ func (r *Reconciler) volumeProblem(ctx context.Context, from source, o *observat
 		class = *claim.Spec.StorageClassName
 	}
 	if class == "" {
-		return &policy.Problem{Reason: v1alpha1.ReasonVolumePending, Message: "its PersistentVolumeClaim gets no volume: " +
-			"spec.storage.storageClassName is not set; is there a default StorageClass?"}, nil
+		return &policy.Problem{Reason: v1alpha1.ReasonVolumePending, Message: "its PersistentVolumeClaim has no volume. " +
+			"spec.storage.storageClassName is not set, so check that there is a default StorageClass"}, nil
 	}
 	err := from.Get(ctx, types.NamespacedName{Name: class}, &storagev1.StorageClass{})
 	switch {
 	case err == nil:
 		return &policy.Problem{Reason: v1alpha1.ReasonVolumePending, Message: fmt.Sprintf(
-			"its PersistentVolumeClaim gets no volume of StorageClass %s; kubectl describe pvc %s reports why", class, m.Name)}, nil
+			"its PersistentVolumeClaim gets no volume from StorageClass %s. kubectl describe pvc %s shows the cause", class, m.Name)}, nil
 	case client.IgnoreNotFound(err) == nil:
 		return &policy.Problem{Reason: v1alpha1.ReasonStorageClassMissing, Message: fmt.Sprintf(
-			"StorageClass %s does not exist; create it, or make the EtcdCluster again with one that does", class)}, nil
+			"StorageClass %s does not exist. Create it, or create the EtcdCluster again with one that exists", class)}, nil
 	default:
 		return nil, fmt.Errorf("get StorageClass %s: %w", class, err)
 	}
@@ -87,7 +87,7 @@ func (r *Reconciler) podProblem(o *observation, m policy.Member) *policy.Problem
 	unscheduled := m.Pod == policy.PodUnscheduled && podCondition(pod, corev1.PodScheduled).Status == corev1.ConditionFalse
 	if r.still(o, m, "unscheduled", m.PodUID, unscheduled, schedulingTimeout) {
 		return &policy.Problem{Reason: v1alpha1.ReasonPodUnschedulable, Message: fmt.Sprintf(
-			"no node takes its Pod; kubectl describe pod %s reports why", m.Name)}
+			"no node can run its Pod. kubectl describe pod %s shows the cause", m.Name)}
 	}
 	if pod == nil || m.Pod&(policy.PodUnstarted|policy.PodLive) == 0 {
 		return nil
@@ -124,7 +124,7 @@ func containerProblem(pod *corev1.Pod, s corev1.ContainerStatus) *policy.Problem
 	default:
 		words := lastWords(ended.Message)
 		if words == "" {
-			words = fmt.Sprintf("kubectl logs %s -c %s --previous reports why", pod.Name, s.Name)
+			words = fmt.Sprintf("kubectl logs %s -c %s --previous shows the cause", pod.Name, s.Name)
 		}
 		return &policy.Problem{Reason: v1alpha1.ReasonContainerCannotStart, Message: fmt.Sprintf(
 			"container %s ended with exit code %d: %s", s.Name, ended.ExitCode, words)}
@@ -134,10 +134,10 @@ func containerProblem(pod *corev1.Pod, s corev1.ContainerStatus) *policy.Problem
 func imageAdvice(pod *corev1.Pod, container string) string {
 	for _, c := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
 		if c.Name == container && container == manifests.ContainerEtcd {
-			return fmt.Sprintf("image %s cannot be pulled; check spec.image, spec.version and spec.imagePullSecrets", c.Image)
+			return fmt.Sprintf("image %s cannot be pulled. Check spec.image, spec.version and spec.imagePullSecrets", c.Image)
 		}
 		if c.Name == container {
-			return fmt.Sprintf("image %s cannot be pulled; check druid's --agent-image and spec.imagePullSecrets", c.Image)
+			return fmt.Sprintf("image %s cannot be pulled. Check druid's --agent-image and spec.imagePullSecrets", c.Image)
 		}
 	}
 	return "the image of container " + container + " cannot be pulled"
@@ -254,7 +254,7 @@ func (r *Reconciler) room(o *observation, m policy.Member, claim *corev1.Persist
 	case !small:
 		return policy.RoomEnough, ""
 	case late && room == policy.RoomGrows:
-		return policy.RoomStays, "it does not grow although druid requested it; check that the driver's resizer runs"
+		return policy.RoomStays, "it does not grow although druid requested it. Check that the driver's resizer runs"
 	default:
 		return room, why
 	}
@@ -277,7 +277,7 @@ func refusalOf(ctx context.Context, from source, claim *corev1.PersistentVolumeC
 	case err == nil && class.AllowVolumeExpansion != nil && *class.AllowVolumeExpansion:
 		return "", nil
 	case err == nil:
-		return "StorageClass " + name + " does not allow volumes to grow; if its driver can expand volumes, set allowVolumeExpansion: true", nil
+		return "StorageClass " + name + " does not allow volumes to grow. If its driver can expand volumes, set allowVolumeExpansion: true", nil
 	case client.IgnoreNotFound(err) == nil:
 		return "StorageClass " + name + " does not exist, and volumes do not grow without it", nil
 	default:

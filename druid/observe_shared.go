@@ -29,7 +29,7 @@ func (r *Reconciler) observeShared(ctx context.Context, from source, o *observat
 		object := policy.Object{Kind: a.Kind.Kind, Name: a.Name, Stage: sharedStage(o.cluster.Name, a)}
 		live, err := r.client.Scheme().New(a.Kind)
 		if err != nil {
-			return fmt.Errorf("make an empty %s: %w", a.Kind.Kind, err)
+			return fmt.Errorf("create an empty %s: %w", a.Kind.Kind, err)
 		}
 		if object.State, err = objectState(ctx, from, o, live.(client.Object), a); err != nil {
 			return err

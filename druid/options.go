@@ -90,27 +90,27 @@ const minGracePeriod = 10 * time.Second
 func (o *Options) AddFlags(set *pflag.FlagSet) {
 	set.StringVar(&o.AgentImage, "agent-image", o.AgentImage, "image of the agents, with its tag")
 	set.StringSliceVar(&o.Namespaces, "namespaces", o.Namespaces, "namespaces to watch, all when empty")
-	set.BoolVar(&o.LeaderElect, "leader-elect", o.LeaderElect, "let one of several replicas work")
+	set.BoolVar(&o.LeaderElect, "leader-elect", o.LeaderElect, "enable leader election, which is required to run more than one replica")
 	set.StringVar(&o.LeaderNamespace, "leader-namespace", o.LeaderNamespace, "namespace of the Lease for leader election, druid's own when empty")
 	set.StringVar(&o.HealthAddress, "health-address", o.HealthAddress, "address of /healthz and /readyz, 0 for none")
 	set.StringVar(&o.MetricsAddress, "metrics-address", o.MetricsAddress, "address of /metrics, 0 for none")
 	set.StringVar(&o.LogLevel, "log-level", o.LogLevel, "debug, info, warn or error")
 	set.DurationVar(&o.NotReadyGracePeriod, "not-ready-grace-period", o.NotReadyGracePeriod,
-		"how long a member's etcd may be not ready before its Pod is restarted; twice as long after each restart in a row")
-	set.DurationVar(&o.AgentRenewInterval, flagRenewInterval, o.AgentRenewInterval, "how often an agent renews its member's Lease")
+		"time that a member's etcd may be not ready before its Pod is restarted; doubles after each consecutive restart")
+	set.DurationVar(&o.AgentRenewInterval, flagRenewInterval, o.AgentRenewInterval, "interval at which an agent renews its member's Lease")
 	set.DurationVar(&o.AgentLeaseDuration, flagLeaseDuration, o.AgentLeaseDuration,
-		"after how long without a renewal a member's Lease is stale; three renewal intervals at least")
+		"time without a renewal after which a member's Lease is stale; at least three renewal intervals")
 	set.DurationVar(&o.SuperfluousGracePeriod, flagSuperfluousGrace, o.SuperfluousGracePeriod,
-		"how long an etcd member that is not desired stays before the leader's agent removes it, and the pause between two such removals; "+
-			"10s and the agents' Lease duration at least")
-	set.IntVar(&o.Concurrency, "concurrency", o.Concurrency, "number of clusters that are worked on at once")
+		"time that an etcd member that is not desired stays before the leader's agent removes it, and the pause between two such removals; "+
+			"at least 10s and the agents' Lease duration")
+	set.IntVar(&o.Concurrency, "concurrency", o.Concurrency, "number of clusters that druid reconciles at the same time")
 }
 
 // Validate names every option that is missing or out of its range.
 func (o Options) Validate() error {
 	var errs []error
 	if o.AgentImage == "" {
-		errs = append(errs, errors.New("--agent-image is empty; name the image that holds the agent"))
+		errs = append(errs, errors.New("--agent-image is empty; set it to the image of the agent"))
 	}
 	if o.Concurrency < 1 || o.Concurrency > 1000 {
 		errs = append(errs, fmt.Errorf("--concurrency is %d, want 1 to 1000", o.Concurrency))

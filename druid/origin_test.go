@@ -40,7 +40,7 @@ func savedAs(namespace, object, uri string) *v1alpha1.EtcdSnapshot {
 	if strings.HasSuffix(object, ".delta.zst") {
 		s.Spec.Type, key = v1alpha1.SnapshotDelta, namespace+"/demo/00000003-ab/delta/"+object
 	}
-	s.Status.Phase, s.Status.Message = v1alpha1.SnapshotSucceeded, "saved"
+	s.Status.Phase, s.Status.Message = v1alpha1.SnapshotSucceeded, "the backup is saved"
 	s.Status.Artifact = &v1alpha1.SnapshotArtifact{Key: key, URI: uri + key, Revision: 7}
 	return s
 }
@@ -93,8 +93,8 @@ func TestASnapshotStandsForAStateInAPlace(t *testing.T) {
 		"one that failed": {change(savedAs("ns", savedFull, at), func(s *v1alpha1.EtcdSnapshotStatus) { s.Phase, s.Message = v1alpha1.SnapshotFailed, "no such bucket" }), backedUp(own), nil,
 			"snapshot-failed", nil, nil, nil, "", "no such bucket"},
 		"one that runs": {change(savedAs("ns", savedFull, at), func(s *v1alpha1.EtcdSnapshotStatus) { s.Phase = v1alpha1.SnapshotRunning }), backedUp(own), nil,
-			"snapshot-unfinished", nil, nil, nil, "", "it is Running"},
-		"one that no one saw": {etcdSnapshot("ns", "saved", v1alpha1.SnapshotFull), backedUp(own), nil, "snapshot-unfinished", nil, nil, nil, "", "it is new: no agent has answered yet"},
+			"snapshot-unfinished", nil, nil, nil, "", "Its phase is Running"},
+		"one that no one saw": {etcdSnapshot("ns", "saved", v1alpha1.SnapshotFull), backedUp(own), nil, "snapshot-unfinished", nil, nil, nil, "", "Its phase is new: no agent has responded yet"},
 		"none":                {nil, nil, nil, "snapshot-absent", nil, nil, nil, "", "does not exist in this namespace"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -161,7 +161,7 @@ func TestAClusterWaitsForTheSnapshotThatItBeginsWith(t *testing.T) {
 	}
 	s.becomes("saved", v1alpha1.SnapshotPending)
 	s.eventually("Progressing reports how far the snapshot is", func() error {
-		if c := s.condition("born", v1alpha1.ConditionProgressing, metav1.ConditionTrue, v1alpha1.ReasonWaitingForSnapshot); !strings.Contains(c.Message, "it is Pending") {
+		if c := s.condition("born", v1alpha1.ConditionProgressing, metav1.ConditionTrue, v1alpha1.ReasonWaitingForSnapshot); !strings.Contains(c.Message, "Its phase is Pending") {
 			return fmt.Errorf("it says %q", c.Message)
 		}
 		return nil

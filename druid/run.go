@@ -257,8 +257,8 @@ func NewCommand(log *slog.Logger, level *slog.LevelVar) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "druid",
 		Short: "Run etcd clusters on Kubernetes",
-		Long: "druid watches EtcdClusters and creates the Leases, PersistentVolumeClaims and Pods of their members. It speaks\n" +
-			"Kubernetes alone: an agent next to each etcd decides how that etcd starts.",
+		Long: "druid watches EtcdClusters and creates the Leases, PersistentVolumeClaims and Pods of their members. It connects\n" +
+			"only to Kubernetes. An agent next to each etcd decides how that etcd starts.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			parsed, err := cli.ParseLevel(o.LogLevel)
@@ -271,7 +271,7 @@ func NewCommand(log *slog.Logger, level *slog.LevelVar) *cobra.Command {
 			}
 			restConfig, err := config.GetConfig()
 			if err != nil {
-				return fmt.Errorf("find the Kubernetes API server: %w", err)
+				return fmt.Errorf("load the configuration for the Kubernetes API server: %w", err)
 			}
 			d, err := New(cmd.Context(), restConfig, o, log)
 			if err != nil {

@@ -204,12 +204,12 @@ func (s snapshots) statusAfter(
 	switch step {
 	case policy.SnapshotAccept:
 		status.Phase = v1alpha1.SnapshotPending
-		status.Message = "waits for the leader's agent; condition BackupReady of the EtcdCluster shows what blocks it"
+		status.Message = "the EtcdSnapshot waits for the leader's agent. Condition BackupReady of the EtcdCluster shows what blocks it"
 		if o.cluster != nil && policy.PauseReportedBy(o.cluster.Status.Conditions) {
-			status.Message = fmt.Sprintf("waits until EtcdCluster %s is resumed: it is paused, and no agent runs", o.name.Name)
+			status.Message = fmt.Sprintf("the EtcdSnapshot waits until EtcdCluster %s is resumed. The cluster is paused, and no agent runs", o.name.Name)
 		}
 	case policy.SnapshotFollow:
-		status.Phase, status.Message = v1alpha1.SnapshotRunning, "the leader's agent saves it"
+		status.Phase, status.Message = v1alpha1.SnapshotRunning, "the leader's agent is saving it"
 		status.StartedAt = new(metav1.NewTime(leases.DecodeSnapshotOrder(lease).Answer.Started))
 	case policy.SnapshotConclude:
 		status = concluded(leases.DecodeSnapshotOrder(lease).Answer)
@@ -234,9 +234,9 @@ func concluded(a leases.SnapshotAnswer) v1alpha1.EtcdSnapshotStatus {
 	if a.Phase != leases.SnapshotSucceeded {
 		return status
 	}
-	status.Phase, status.Message = v1alpha1.SnapshotSucceeded, "saved"
+	status.Phase, status.Message = v1alpha1.SnapshotSucceeded, "the backup is saved"
 	if a.Kind == leases.SnapshotVerified || a.Kind == leases.SnapshotFinalVerified {
-		status.Message = "saved, restored, and equal to the data of etcd"
+		status.Message = "the backup is saved. A restore of it is equal to the data of etcd"
 	}
 	if a.Object == "" {
 		status.Message = "there was no change to save"

@@ -104,14 +104,14 @@ func (s snapshots) release(
 	switch step {
 	case policy.SnapshotReleaseDeleted:
 		kind, reason = corev1.EventTypeNormal, v1alpha1.EventBackupDeleted
-		note = fmt.Sprintf("%s is deleted", uri)
+		note = fmt.Sprintf("%s was deleted", uri)
 	case policy.SnapshotReleaseRefused:
 		note = fmt.Sprintf("%s stays in the store: %s", uri, leases.DecodeSnapshotOrder(lease).Answer.Error)
 	case policy.SnapshotReleaseCluster:
-		note = fmt.Sprintf("%s stays in the store: there is no EtcdCluster %s with spec.backup any more; delete the object in the store if you do not need it",
+		note = fmt.Sprintf("%s stays in the store: there is no EtcdCluster %s with spec.backup any more. Delete the object in the store if you do not need it",
 			uri, o.name.Name)
 	default:
-		note = fmt.Sprintf("%s stays in the store: no agent confirmed its deletion within %s; condition BackupReady of EtcdCluster %s shows what blocks the agents",
+		note = fmt.Sprintf("%s stays in the store: no agent confirmed its deletion within %s. Condition BackupReady of EtcdCluster %s shows what blocks the agents",
 			uri, deletionTimeout, o.name.Name)
 	}
 	s.metrics.events.WithLabelValues(kind, reason).Inc()

@@ -116,7 +116,7 @@ func TestAnEtcdSnapshotTakesItsBackupAlong(t *testing.T) {
 	s.replies(full, leases.SnapshotAnswer{UID: uid, Kind: leases.SnapshotDelete, Phase: leases.SnapshotSucceeded, Object: "demo/full"})
 	s.leaves("a")
 	s.orders(full, "")
-	s.noted("a", v1alpha1.EventBackupDeleted, "s3://b/demo/full is deleted")
+	s.noted("a", v1alpha1.EventBackupDeleted, "s3://b/demo/full was deleted")
 
 	uid = s.savedToDelete("refused")
 	s.deleteSnapshot("refused")

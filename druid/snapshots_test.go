@@ -45,7 +45,7 @@ func TestEtcdSnapshotsAreOrderedOneByOneAndReported(t *testing.T) {
 	s.replies(full, done7(first))
 	got := s.becomes("a", v1alpha1.SnapshotSucceeded)
 	want := v1alpha1.EtcdSnapshotStatus{
-		Phase: v1alpha1.SnapshotSucceeded, Message: "Saved.", StartedAt: got.StartedAt, FinishedAt: got.FinishedAt,
+		Phase: v1alpha1.SnapshotSucceeded, Message: "The backup is saved.", StartedAt: got.StartedAt, FinishedAt: got.FinishedAt,
 		Artifact: &v1alpha1.SnapshotArtifact{Key: "demo/full", URI: "s3://b/demo/full", Revision: 7, Size: 9, SHA256: "ab", StorageVersion: "3.6"},
 	}
 	if diff := cmp.Diff(want, got); diff != "" || got.FinishedAt.Sub(got.StartedAt.Time) != time.Minute {

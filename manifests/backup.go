@@ -71,10 +71,10 @@ func BackupProblem(cluster *v1alpha1.EtcdCluster) error {
 		return nil
 	}
 	if err := scheduleProblem(spec.Full); err != nil {
-		return fmt.Errorf("spec.backup.full: %w; until it is corrected %s UTC is used", err, DefaultSchedule)
+		return fmt.Errorf("spec.backup.full: %w; druid uses %s UTC until you correct it", err, DefaultSchedule)
 	}
 	if err := verifyProblem(spec.Verify); err != nil {
-		return fmt.Errorf("spec.backup.verify: %w; until it is corrected %s UTC is used", err, DefaultVerifySchedule)
+		return fmt.Errorf("spec.backup.verify: %w; druid uses %s UTC until you correct it", err, DefaultVerifySchedule)
 	}
 	if err := storeConfig(&spec.Store, spec.Encryption, config.BackupDir).Validate(); err != nil {
 		return fmt.Errorf("spec.backup.store: %w", err)
@@ -256,7 +256,7 @@ func restore(cluster *v1alpha1.EtcdCluster) (string, error) {
 	}
 	if from := spec.From; from != nil && from.SnapshotRef != nil {
 		// A cluster that has formed needs no more of it; an agent that would form one waits, and says so.
-		return config.Restore{Unresolved: fmt.Sprintf("no one knows what EtcdSnapshot %s stands for: status.restore of EtcdCluster %s does not report it",
+		return config.Restore{Unresolved: fmt.Sprintf("the backup of EtcdSnapshot %s is unknown: status.restore of EtcdCluster %s does not have it yet",
 			from.SnapshotRef.Name, cluster.Name)}.Encode()
 	}
 	order := config.Restore{Lineage: lineage}
@@ -271,7 +271,7 @@ func restore(cluster *v1alpha1.EtcdCluster) (string, error) {
 		if from.Store != nil {
 			raw, err := json.Marshal(storeConfig(from.Store, from.Encryption, config.RestoreDir))
 			if err != nil {
-				return "", fmt.Errorf("encode the store that %s/%s is restored from: %w", cluster.Namespace, cluster.Name, err)
+				return "", fmt.Errorf("encode the store from which %s/%s is restored: %w", cluster.Namespace, cluster.Name, err)
 			}
 			order.Store = raw
 		}

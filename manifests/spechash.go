@@ -83,7 +83,7 @@ func SpecHash(cluster *v1alpha1.EtcdCluster) (string, error) {
 		Memory:                    memoryInput(cluster),
 	})
 	if err != nil {
-		return "", fmt.Errorf("hash what EtcdCluster %s/%s asks of its Pods: %w", cluster.Namespace, cluster.Name, err)
+		return "", fmt.Errorf("hash the Pod inputs of EtcdCluster %s/%s: %w", cluster.Namespace, cluster.Name, err)
 	}
 	return sum, nil
 }

@@ -149,7 +149,7 @@ func TestAFullIsDeletedByOrderUnlessSomethingNeedsIt(t *testing.T) {
 	}
 	isVerified(t, s, client, last)
 	if ranges := history(t, s).Ranges(); len(ranges) != 1 || ranges[0].From != first.Revision || ranges[0].To < last {
-		t.Errorf("restorable are %v, want all from %d to %d", ranges, first.Revision, last)
+		t.Errorf("restorable: %v, want all from %d to %d", ranges, first.Revision, last)
 	}
 }
 

@@ -89,7 +89,8 @@ func verify(t *testing.T, s store.Store) map[string]Finding {
 	return found
 }
 
-// ofRealEtcd is a store with the backups of a real etcd, and a copy of it for each test that damages them.
+// ofRealEtcd returns a store with the backups of a real etcd, and a function that copies it for each test that damages
+// them.
 func ofRealEtcd(t *testing.T) (fresh func(t *testing.T) store.Store, c catalog.Catalog) {
 	t.Helper()
 	s := newStore(t)
@@ -246,7 +247,7 @@ func (u unreadable) Get(ctx context.Context, key string, offset, length int64) (
 	return u.Store.Get(ctx, key, offset, length)
 }
 
-// severed delivers half of the object of one key, and breaks as net/http does.
+// severed delivers half of the object of one key, then fails as net/http does.
 type severed struct {
 	store.Store
 	key string
@@ -319,7 +320,7 @@ func testCopy(t *testing.T, from store.Store, c catalog.Catalog) {
 		t.Errorf("(-got +want)\n%s", d)
 	}
 
-	// Something else is there.
+	// The target has another object of this name.
 	other := slices.Max(want)
 	write(t, to.Store, other, []byte("something else"))
 	if _, err := copyTo(to, 0); !errors.Is(err, ErrDiffers) || !strings.Contains(err.Error(), other) {
@@ -333,7 +334,7 @@ func testCopy(t *testing.T, from store.Store, c catalog.Catalog) {
 	}
 }
 
-// locking keeps some objects.
+// locking denies the deletion of some objects.
 type locking struct {
 	store.Store
 	locked  string

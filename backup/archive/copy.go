@@ -15,26 +15,26 @@ import (
 	"github.com/etcd-druid/druid/backup/store"
 )
 
-// Place is where the backups of one cluster are.
+// Place is a prefix of a store that has the backups of one cluster.
 type Place struct {
 	Store  store.Store
 	Prefix string
 }
 
-// Copied reports one object that is in both places, and equal.
+// Copied reports an object that both places have with equal content.
 type Copied struct {
 	Key  string `json:"key"`
 	Size int64  `json:"size"`
-	// Present: it had been there.
+	// Present reports whether the target had the object before.
 	Present bool `json:"present"`
 }
 
-// ErrDiffers means that an object of the same name and another content is where the copy is to be. Both are left alone.
+// ErrDiffers means that the target has an object of the same name with other content. Copy changes neither.
 var ErrDiffers = errors.New("another object has this name")
 
-// Copy copies all that c, a catalog of from, knows, oldest first: wherever it ends, what is there is an unbroken sequence, and the next
-// Copy goes on. What has been copied is read back, and must have the sha256 of what was read. What is there already is
-// compared in the same way. It reports each object when it is there.
+// Copy copies all objects that c, a catalog of from, knows, oldest first. If it stops early, the target has an
+// unbroken sequence, and the next Copy continues. It reads each copy back and compares the sha256 with the original,
+// also if the target had the object before. It reports each object that the target has.
 func Copy(ctx context.Context, from, to Place, c catalog.Catalog, inform func(Copied) error) error {
 	for _, h := range c.Histories {
 		var keys []string
@@ -80,14 +80,14 @@ func copyObject(ctx context.Context, from, to Place, key string) (Copied, error)
 	case sent == there:
 		return Copied{Key: target, Size: there.size, Present: present}, nil
 	case present:
-		return Copied{}, fmt.Errorf("copy %s to %s: %w: it has %d bytes of sha256 %x, the original %d of %x; move it away, or copy to another prefix",
+		return Copied{}, fmt.Errorf("copy %s to %s: %w: the target has %d bytes with sha256 %x, the original %d with %x; move the target away, or copy to another prefix",
 			key, target, ErrDiffers, there.size, there.sum, sent.size, sent.sum)
 	}
-	return Copied{}, fmt.Errorf("copy %s to %s: %w: %d bytes of sha256 %x were read, and %d of %x read back; delete the copy and look for a broken proxy, disk or memory",
+	return Copied{}, fmt.Errorf("copy %s to %s: %w: read %d bytes with sha256 %x from the original, but %d with %x from the copy; delete the copy and check proxies, disks and memory",
 		key, target, store.ErrDamaged, sent.size, sent.sum, there.size, there.sum)
 }
 
-// content is what two equal objects share.
+// content is what equal objects have in common.
 type content struct {
 	size int64
 	sum  [sha256.Size]byte
@@ -116,17 +116,17 @@ func digest(ctx context.Context, s store.Store, key string) (c content, err erro
 	return content{size: n, sum: [sha256.Size]byte(sum.Sum(nil))}, err
 }
 
-// object is a full or a delta.
+// object is a full backup or a delta backup.
 type object struct {
 	key  string
 	size int64
-	// revision that it begins with; a full's is its own.
+	// revision is the first revision of a delta backup, or the revision of a full backup.
 	revision int64
 	full     *catalog.Full
 	delta    *catalog.Delta
 }
 
-// objectsOf are the objects of a history, oldest first: whatever is cut off at the end leaves an unbroken sequence.
+// objectsOf returns the objects of a history, oldest first. Each prefix of the list is an unbroken sequence.
 func objectsOf(h catalog.History) []object {
 	objects := make([]object, 0, len(h.Fulls)+len(h.Deltas))
 	for _, f := range h.Fulls {
@@ -139,15 +139,16 @@ func objectsOf(h catalog.History) []object {
 	return objects
 }
 
-// Collected is what became of an object that retention lets go.
+// Collected is the result for an object that retention does not keep.
 type Collected struct {
 	catalog.Verdict
-	// Locked objects stay until their lock ends; the next collection finds them again.
+	// Locked objects stay until their lock ends. The next collection finds them again.
 	Locked bool
 }
 
-// Collect lists what is below prefix, and deletes what retention lets go in the line of l, or without l in each one, oldest first. It reports each object after it
-// is gone, or found to be locked. Any other error ends it; what was deleted until then was superfluous anyway.
+// Collect lists the objects below prefix and deletes those that retention does not keep, oldest first. It deletes in
+// the family of l, or in each family if l is empty. It reports each object after it was deleted or found to be locked.
+// It stops at any other error; what it deleted before was superfluous anyway.
 func Collect(ctx context.Context, s store.Store, prefix string, l catalog.Lineage, p catalog.Policy, e catalog.Evidence, now time.Time, inform func(Collected) error) error {
 	if err := p.Validate(); err != nil {
 		return err

@@ -12,32 +12,33 @@ import (
 	"github.com/etcd-druid/druid/backup/store"
 )
 
-// State is what reading an object showed.
+// State is the result of reading an object.
 type State string
 
 // The states of an object.
 const (
-	// Sound: it was read to its end, all its checksums hold, and it is what its name says.
+	// Sound: it was read completely, all its checksums match, and the content is what the name says.
 	Sound State = "sound"
 	// Broken: it can never be used.
 	Broken State = "broken"
-	// Unknown: it could not be read. That says nothing of it.
+	// Unknown: it could not be read, so nothing is known about it.
 	Unknown State = "unknown"
 )
 
-// Finding is what reading showed of one object.
+// Finding is the result of reading one object.
 type Finding struct {
 	Lineage catalog.Lineage `json:"lineage"`
 	Key     string          `json:"key"`
 	Size    int64           `json:"size"`
 	State   State           `json:"state"`
-	// Reason says in words what is wrong.
+	// Reason describes what is wrong.
 	Reason string `json:"reason,omitempty"`
 }
 
-// Verify reads each object of c to its end, and hands report a finding for each, oldest first. It holds a few MiB of memory
-// whatever their size. Objects that are each sound may still not fit each other: where a delta begins right after another
-// one, both must agree about the revision between them, else the later one is broken. Its error is ctx's or report's.
+// Verify reads each object of c completely and reports a finding for each, oldest first. It uses a few MiB of memory,
+// independent of their size. Objects that are intact may still not fit together: if a delta backup begins directly
+// after another one, both must agree about the revision between them, or the later one is broken. The error is that of
+// ctx or inform.
 func Verify(ctx context.Context, s store.Store, c catalog.Catalog, inform func(Finding) error) error {
 	for _, h := range c.Histories {
 		v := verifier{s: s, ends: map[int64][]end{}}
@@ -62,17 +63,17 @@ func Verify(ctx context.Context, s store.Store, c catalog.Catalog, inform func(F
 
 type verifier struct {
 	s store.Store
-	// ends of the deltas that were read, by their last revision.
+	// ends are the delta backups that were read, by their last revision.
 	ends map[int64][]end
 }
 
-// end is what a delta says of its last revision.
+// end is what a delta backup records about its last revision.
 type end struct {
 	key    string
 	digest delta.Digest
 }
 
-// judge reports an object that is broken from one that was not read.
+// judge separates a broken object from one that could not be read.
 func judge(err error) (State, string) {
 	if err == nil {
 		return Sound, ""
@@ -86,7 +87,7 @@ func judge(err error) (State, string) {
 	return Unknown, err.Error()
 }
 
-// mismatchError is an object that is sound by itself, and not what it is taken for.
+// mismatchError is an intact object that is not what its name says.
 type mismatchError struct{ key, reason string }
 
 func (e *mismatchError) Error() string { return e.key + " " + e.reason }
@@ -113,7 +114,7 @@ func verifyFull(f catalog.Full, source io.Reader) (err error) {
 		return err
 	}
 	if t := r.Trailer(); t.Lineage != string(f.Lineage) || t.Revision != f.Revision {
-		return &mismatchError{f.Key, fmt.Sprintf("is a full of lineage %q at revision %d, and not what its name says: it was renamed, or swapped with another one", t.Lineage, t.Revision)}
+		return &mismatchError{f.Key, fmt.Sprintf("is a full backup of lineage %q at revision %d, which does not match its name; it was renamed or swapped with another one", t.Lineage, t.Revision)}
 	}
 	return nil
 }
@@ -136,7 +137,7 @@ func (v verifier) verifyDelta(d catalog.Delta, source io.Reader) error {
 	h := r.Header()
 	for _, before := range v.ends[d.From-1] {
 		if !h.Before.IsZero() && before.digest != h.Before {
-			return &mismatchError{d.Key, fmt.Sprintf("does not continue %s: they disagree about revision %d, so history forked inside of lineage %s", before.key, d.From-1, d.Lineage)}
+			return &mismatchError{d.Key, fmt.Sprintf("does not continue %s: they disagree about revision %d, so the history forked within lineage %s", before.key, d.From-1, d.Lineage)}
 		}
 	}
 	v.ends[d.To] = append(v.ends[d.To], end{d.Key, h.Last})

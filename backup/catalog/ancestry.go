@@ -8,17 +8,17 @@ import (
 	"time"
 )
 
-// segment is the part of a history that counts: everything up to a revision.
+// segment is the part of a history up to a revision.
 type segment struct {
 	history History
-	// cut is the last revision that counts, because history forked there; math.MaxInt64 where it did not.
+	// cut is the last revision of the segment, where another lineage forked, or math.MaxInt64.
 	cut int64
-	// forked is who forked at cut.
+	// forked is the lineage that forked at cut.
 	forked Lineage
 }
 
-// line is a lineage's history back to its beginning: its own segment, its parent's up to the fork, and so on as far as
-// bootstraps are known and their lineages are there.
+// line returns the history of a lineage back to its beginning: its own segment, that of its parent up to the fork, and
+// so on. It ends at a lineage without a known bootstrap or whose parent is not in the catalog.
 func (c Catalog) line(h History) []segment {
 	line := []segment{{history: h, cut: math.MaxInt64}}
 	seen := map[Lineage]bool{h.Lineage: true}
@@ -37,7 +37,7 @@ func (c Catalog) line(h History) []segment {
 	}
 }
 
-// fork is the last revision of h's history that is its parent's.
+// fork returns the last revision that h has from its parent.
 func (h History) fork() int64 {
 	if h.Formation == nil {
 		return 0
@@ -45,7 +45,8 @@ func (h History) fork() int64 {
 	return h.Formation.Fork
 }
 
-// wasFormed is when h began: as its bootstrap reports, else when its first object was made. ok is false where nothing reports.
+// wasFormed returns when h began: as its bootstrap record says, or when its first object was made. ok is false if
+// neither is known.
 func (h History) wasFormed() (at time.Time, ok bool) {
 	if h.Formation != nil {
 		return h.Formation.Created, true
@@ -63,7 +64,8 @@ func (h History) wasFormed() (at time.Time, ok bool) {
 	return at, ok
 }
 
-// segmentFor finds the part of a line that holds the target. found is false for the latest state of a line without a full.
+// segmentFor finds the segment of a line that holds the target. found is false for the latest state of a line without
+// a full backup.
 func segmentFor(line []segment, t Target) (s segment, found bool) {
 	for _, s := range line {
 		var here bool
@@ -80,7 +82,7 @@ func segmentFor(line []segment, t Target) (s segment, found bool) {
 			return s, true
 		}
 	}
-	// Older than the oldest bootstrap that is known: the oldest line reports what there is.
+	// The target is older than the oldest known bootstrap: planning in the oldest segment reports what is available.
 	return line[len(line)-1], t.Revision != 0 || !t.Time.IsZero()
 }
 
@@ -88,18 +90,18 @@ func (s segment) hasFull() bool {
 	return slices.ContainsFunc(s.history.Fulls, func(f Full) bool { return f.Revision <= s.cut })
 }
 
-// locate finds the segment that a target without a name is in. The newest history counts; of two with the same epoch the
-// one that has a full.
+// locate finds the segment for a target without a name. It prefers the newest history, and of two with the same epoch
+// the one that has a full backup.
 func (c Catalog) locate(t Target) (segment, []string, error) {
 	if t.Lineage != "" {
 		h, found := c.History(t.Lineage)
 		if !found {
-			return segment{}, nil, fmt.Errorf("%w: lineage %s; there are %s", ErrUnknown, t.Lineage, c.lineages())
+			return segment{}, nil, fmt.Errorf("%w: lineage %s; the store has %s", ErrUnknown, t.Lineage, c.lineages())
 		}
 		line := c.line(h)
 		s, found := segmentFor(line, t)
 		if !found {
-			return segment{}, nil, fmt.Errorf("%w: lineage %s has no full, and no parent of it has", ErrEmpty, t.Lineage)
+			return segment{}, nil, fmt.Errorf("%w: lineage %s and its parents have no full backup", ErrEmpty, t.Lineage)
 		}
 		return s, noteParent(h, s), nil
 	}
@@ -115,12 +117,12 @@ func (c Catalog) locate(t Target) (segment, []string, error) {
 		}
 	}
 	if !t.Time.IsZero() && c.hasFull() {
-		return segment{}, nil, fmt.Errorf("%w: %s is before the first backup; restorable are %s", ErrOutside, identityFile(t.Time), c.restorable())
+		return segment{}, nil, fmt.Errorf("%w: %s is before the first backup; restorable: %s", ErrOutside, identityFile(t.Time), c.restorable())
 	}
-	return segment{}, nil, fmt.Errorf("%w: there is no full below %q", ErrEmpty, c.Prefix)
+	return segment{}, nil, fmt.Errorf("%w: no full backup below %q", ErrEmpty, c.Prefix)
 }
 
-// locateIn asks the histories of one epoch. nil means that the target is in none of them.
+// locateIn searches the histories of one epoch. It returns nil if none of them holds the target.
 func (c Catalog) locateIn(group []History, t Target) (*segment, []string, error) {
 	full := slices.DeleteFunc(slices.Clone(group), func(h History) bool { return len(h.Fulls) == 0 })
 	if len(full) == 0 {
@@ -137,20 +139,20 @@ func (c Catalog) locateIn(group []History, t Target) (*segment, []string, error)
 			at = &s
 			notes = append(notes, noteParent(h, s)...)
 		case at.history.Lineage != s.history.Lineage || at.cut != s.cut:
-			return nil, nil, fmt.Errorf("%w: lineages %s and %s have the same epoch, and nothing reports which one is the cluster's: name the lineage; restorable are %s",
+			return nil, nil, fmt.Errorf("%w: lineages %s and %s have the same epoch, and the records do not say which one belongs to the cluster; specify the lineage; restorable: %s",
 				ErrAmbiguous, full[0].Lineage, h.Lineage, c.restorable())
 		}
 	}
 	for _, h := range group {
 		if at != nil && len(full) < len(group) && len(h.Fulls) == 0 {
-			notes = append(notes, fmt.Sprintf("lineage %s has the same epoch, and no full: it is left out", h.Lineage))
+			notes = append(notes, fmt.Sprintf("lineage %s has the same epoch but no full backup, and is not used", h.Lineage))
 		}
 	}
 	return at, notes, nil
 }
 
-// heads are the histories that a target may be in, those of one epoch together, the newest first. A moment is in what
-// was formed last until then.
+// heads returns the histories that may hold a target, grouped by epoch, the newest first. A time belongs to the
+// history that was the last to be formed before it.
 func (c Catalog) heads(t Target) [][]History {
 	var groups [][]History
 	for _, h := range slices.Backward(c.Histories) {
@@ -172,9 +174,9 @@ func (c Catalog) heads(t Target) [][]History {
 
 func noteWithout(h History) string {
 	if h.Formation != nil && h.Formation.Parent == "" {
-		return fmt.Sprintf("lineage %s is newer, began with nothing, and has no full yet", h.Lineage)
+		return fmt.Sprintf("lineage %s is newer, started without data, and has no full backup yet", h.Lineage)
 	}
-	return fmt.Sprintf("lineage %s is newer and has no full yet; where it forked from what is restored here is not known", h.Lineage)
+	return fmt.Sprintf("lineage %s is newer and has no full backup yet; it is not known at which revision it forked", h.Lineage)
 }
 
 func noteParent(asked History, s segment) []string {
@@ -182,15 +184,15 @@ func noteParent(asked History, s segment) []string {
 		return nil
 	}
 	if len(asked.Fulls) == 0 {
-		return []string{fmt.Sprintf("lineage %s has no full yet: this is lineage %s up to revision %d, where %s forked", asked.Lineage, s.history.Lineage, s.cut, s.forked)}
+		return []string{fmt.Sprintf("lineage %s has no full backup yet: this restores lineage %s up to revision %d, where %s forked", asked.Lineage, s.history.Lineage, s.cut, s.forked)}
 	}
-	return []string{fmt.Sprintf("this is from before lineage %s was formed: lineage %s", asked.Lineage, s.history.Lineage)}
+	return []string{fmt.Sprintf("this state is older than lineage %s: it is from lineage %s", asked.Lineage, s.history.Lineage)}
 }
 
-// lineageFamily is a line of descent: the lineages that one cluster has and had, with what they forked from.
+// lineageFamily is the set of all lineages that one cluster has and had, with the lineages from which they forked.
 type lineageFamily map[Lineage]bool
 
-// descents is the line of l. Without l it is each line that is no part of another one.
+// descents returns the family of l. Without l it returns each family that is not part of another one.
 func (c Catalog) descents(l Lineage) []lineageFamily {
 	if l != "" {
 		return []lineageFamily{c.lineageFamily(l)}
@@ -206,7 +208,8 @@ func (c Catalog) descents(l Lineage) []lineageFamily {
 	return lines
 }
 
-// lineageFamily is the line of l: empty where l is not there, l alone where the record of its bootstrap cannot be read.
+// lineageFamily returns the family of l. It is empty if the catalog does not have l, and l alone if its bootstrap
+// record cannot be read.
 func (c Catalog) lineageFamily(l Lineage) lineageFamily {
 	line := lineageFamily{}
 	self, found := c.History(l)

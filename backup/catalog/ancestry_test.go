@@ -8,7 +8,7 @@ import (
 )
 
 func TestPlanFollowsLineages(t *testing.T) {
-	// The first history came to revision 70, the second forked at 40 of it and bumped its revisions.
+	// The first history reached revision 70. The second forked at revision 40 and bumped its revisions.
 	child := history(second, 80, first, 40, full(1040, 81), delta(1041, 1050, 90))
 	unsaved := func(l Lineage, parent Lineage, fork int64) History { return history(l, 100, parent, fork) }
 	orphan := history(third, 100, "", 0)
@@ -72,7 +72,7 @@ func TestPlanFollowsLineages(t *testing.T) {
 	}
 }
 
-// of says whose a history is.
+// of returns h with a cluster UID.
 func of(uid string, h History) History {
 	h.Formation.ClusterUID = uid
 	return h
@@ -82,7 +82,8 @@ func TestDescents(t *testing.T) {
 	const fourth, fifth = Lineage("00000004-ee"), Lineage("00000005-ff")
 	unread := history(fifth, 0, "", 0)
 	unread.Formation = nil
-	// Ours began again once, and another time from what it was restored from; a twin was restored from that, too.
+	// Our cluster was formed a second time, and a third time from the backup of that restore. A twin was restored from
+	// the same backup.
 	c := catalog(of("old", history(first, 0, "", 0)), of("us", history(second, 1, "", 0)), of("them", history(twin, 1, first, 5)),
 		of("us", history(third, 2, first, 5)), of("", history(fourth, 3, "", 0)), unread)
 	for l, want := range map[Lineage][]lineageFamily{
@@ -99,7 +100,7 @@ func TestDescents(t *testing.T) {
 	}
 }
 
-// Two Kubernetes clusters have a cluster of one name, and one bucket.
+// Two Kubernetes clusters have an EtcdCluster of the same name and use the same bucket.
 func TestAnotherClusterUsesUpNoQuota(t *testing.T) {
 	days := func(l Lineage, uid string, minute int) History {
 		var fulls []any
@@ -132,7 +133,7 @@ func TestAnotherClusterUsesUpNoQuota(t *testing.T) {
 	diff(t, each[30:], catalog(theirs).Retain(second, policy, Evidence{}, now))
 }
 
-// A cluster that was restored from ours, and has no full yet, needs what it forked from.
+// A cluster that was restored from ours and has no full backup yet needs the history from which it forked.
 func TestRetentionKeepsWhatAnotherClusterForkedFrom(t *testing.T) {
 	ours := of("us", history(first, 0, "", 0, full(1, 0), delta(2, 9, 1), full(10, 2), delta(11, 19, 3), full(20, 4), full(30, 5), full(40, 6)))
 	theirs := of("them", history(second, 7, first, 15))

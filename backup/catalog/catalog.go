@@ -11,23 +11,24 @@ import (
 	"time"
 )
 
-// Full is a full snapshot in the store.
+// Full is a full backup in the store.
 type Full struct {
 	Lineage Lineage `json:"lineage"`
 	Key     string  `json:"key"`
-	// Revision is a lower bound: everything up to it is in the snapshot, and what was written while it was taken may be.
+	// Revision is a lower bound. The backup holds everything up to it and may hold writes that were made while it was
+	// taken.
 	Revision int64 `json:"revision"`
 	// At is when it was taken, in milliseconds, by the clock of who took it, or when the store had it, where that clock was ahead. It orders
 	// nothing.
 	At time.Time `json:"at"`
 	// Size of the object in bytes.
 	Size int64 `json:"size"`
-	// Final is one that someone asked for as the last one, before the cluster is given up, paused or moved. It is a full like
-	// any other, but retention never lets it go.
+	// Final marks a final backup, requested before the cluster is deleted, paused or moved. It is a full backup like
+	// any other, but retention never deletes it.
 	Final bool `json:"final,omitempty"`
 }
 
-// Delta holds the whole revisions From to To, both included.
+// Delta is a delta backup. It holds the complete revisions From to To, both included.
 type Delta struct {
 	Lineage Lineage `json:"lineage"`
 	Key     string  `json:"key"`
@@ -40,10 +41,11 @@ type Delta struct {
 	Size int64 `json:"size"`
 }
 
-// History is what the store holds of one lineage: fulls ordered by revision, deltas by their first revision.
+// History is what the store holds of one lineage: full backups ordered by revision, delta backups by their first
+// revision.
 type History struct {
 	Lineage Lineage `json:"lineage"`
-	// Bootstrap is nil where there is no record of it, or one that cannot be understood; BootstrapProblem then says what is wrong.
+	// Formation is nil if there is no bootstrap record or an invalid one. BootstrapProblem then describes the problem.
 	Formation        *Formation `json:"formation,omitempty"`
 	BootstrapProblem string     `json:"formationProblem,omitempty"`
 	Fulls            []Full     `json:"fulls,omitempty"`
@@ -52,13 +54,15 @@ type History struct {
 	UnknownObjects []string `json:"strangers,omitempty"`
 }
 
-// Catalog is what one listing reports a cluster's backups. Histories are in the order of their lineages.
+// Catalog is what one listing of the store shows about the backups of a cluster. Histories are in the order of their
+// lineages.
 type Catalog struct {
 	Prefix    string    `json:"prefix"`
 	Histories []History `json:"histories"`
 	// Strangers are keys below the prefix and of no lineage.
 	UnknownObjects []string `json:"strangers,omitempty"`
-	// Newest is when the last object below the prefix became visible, by the store's clock; zero where there is none.
+	// Newest is when the last object below the prefix became visible, by the store's clock. It is zero if there is
+	// none.
 	Newest time.Time `json:"newest,omitzero"`
 }
 
@@ -71,7 +75,7 @@ func (c Catalog) History(l Lineage) (History, bool) {
 	return c.Histories[i], true
 }
 
-// Holds says whether a full or a delta of this key is there.
+// Holds reports whether the catalog has a full or delta backup with this key.
 func (c Catalog) Holds(key string) bool {
 	return slices.ContainsFunc(c.Histories, func(h History) bool {
 		return slices.ContainsFunc(h.Fulls, func(f Full) bool { return f.Key == key }) ||
@@ -79,8 +83,8 @@ func (c Catalog) Holds(key string) bool {
 	})
 }
 
-// LastSaved is the last revision that can be reached without a gap from the newest full; 0 means that there is none, and
-// a full must be made.
+// LastSaved returns the last revision that can be reached without a gap from the newest full backup. 0 means that
+// there is no full backup, so that one must be made.
 func (h History) LastSaved() int64 {
 	if len(h.Fulls) == 0 {
 		return 0
@@ -89,7 +93,8 @@ func (h History) LastSaved() int64 {
 	return h.walk(newest, newest.At, unlimited).reach
 }
 
-// compareFulls is a total order within a lineage: of fulls with one revision the later counts as newer.
+// compareFulls is a total order within a lineage. Of full backups with the same revision, the later one counts as
+// newer.
 func compareFulls(a, b Full) int {
 	return cmp.Or(cmp.Compare(a.Revision, b.Revision), a.At.Compare(b.At), cmp.Compare(a.Key, b.Key))
 }
@@ -98,7 +103,7 @@ func compareDeltas(a, b Delta) int {
 	return cmp.Or(cmp.Compare(a.From, b.From), cmp.Compare(a.To, b.To), a.At.Compare(b.At), cmp.Compare(a.Key, b.Key))
 }
 
-// inOrder is a copy of list in its order, or list itself where it has it.
+// inOrder returns a sorted copy of list, or list itself if it is sorted.
 func inOrder[T any](list []T, compare func(a, b T) int) []T {
 	if slices.IsSortedFunc(list, compare) {
 		return list
@@ -108,8 +113,7 @@ func inOrder[T any](list []T, compare func(a, b T) int) []T {
 	return list
 }
 
-// Lineage names one unforked history: <epoch:08x>-<nonce>. A new one begins whenever a cluster is formed again, also by a
-// restore.
+// Lineage names one unforked history: <epoch:08x>-<nonce>. A new one begins with each bootstrap, also with a restore.
 type Lineage string
 
 const (
@@ -117,17 +121,16 @@ const (
 	maxNonce    = 64
 )
 
-// ParseLineage refuses what is no lineage: eight lower-case hexadecimal digits, a dash, and up to 64 lower-case letters
-// and digits.
+// ParseLineage accepts eight lower-case hexadecimal digits, a dash, and up to 64 lower-case letters and digits.
 func ParseLineage(s string) (Lineage, error) {
 	epoch, nonce, found := strings.Cut(s, "-")
 	if !found || len(epoch) != epochDigits || !isHex(epoch) || nonce == "" || len(nonce) > maxNonce || strings.ContainsFunc(nonce, isNoNonce) {
-		return "", fmt.Errorf("%q is no lineage: want <epoch, %d hexadecimal digits>-<nonce>", s, epochDigits)
+		return "", fmt.Errorf("%q is not a lineage: want <epoch, %d hexadecimal digits>-<nonce>", s, epochDigits)
 	}
 	return Lineage(s), nil
 }
 
-// Epoch counts the bootstraps of the cluster; 0 for what ParseLineage would refuse.
+// Epoch returns the number of the bootstrap, or 0 if ParseLineage does not accept l.
 func (l Lineage) Epoch() uint32 {
 	epoch, _, _ := strings.Cut(string(l), "-")
 	n, err := strconv.ParseUint(epoch, 16, 32)
@@ -137,7 +140,8 @@ func (l Lineage) Epoch() uint32 {
 	return uint32(n)
 }
 
-// Compare orders by epoch, and by nonce where two histories claim the same epoch; that order means nothing, but is one.
+// Compare orders by epoch. If two histories claim the same epoch, it orders by nonce: that order is arbitrary, but
+// total.
 func (l Lineage) Compare(m Lineage) int {
 	return cmp.Or(cmp.Compare(l.Epoch(), m.Epoch()), cmp.Compare(l, m))
 }
@@ -154,33 +158,36 @@ const (
 	deltaDir      = "delta"
 	fullSuffix    = ".snap.zst"
 	deltaSuffix   = ".delta.zst"
-	// finalSuffix is another one than a full's, so that retention of a release that does not know it leaves the object alone.
+	// finalSuffix differs from the suffix of other full backups, so that the retention of a release that does not know
+	// it ignores the object.
 	finalSuffix = ".final.zst"
 )
 
-// FullKey names a full snapshot. revision is a proven lower bound of what it holds, and at when it was taken.
+// FullKey returns the key of a full backup. revision is a verified lower bound of what it holds, and at is when it was
+// taken.
 func FullKey(prefix string, l Lineage, revision int64, at time.Time) string {
 	return join(prefix, fmt.Sprintf("%s/%s/%016x-%d%s", l, fullDir, revision, at.UnixMilli(), fullSuffix))
 }
 
-// FinalKey names a full as FullKey does, and says that it is a final one.
+// FinalKey returns the key of a final backup.
 func FinalKey(prefix string, l Lineage, revision int64, at time.Time) string {
 	return join(prefix, fmt.Sprintf("%s/%s/%016x-%d%s", l, fullDir, revision, at.UnixMilli(), finalSuffix))
 }
 
-// IsFinal reports the key of a full whether it is a final one.
+// IsFinal reports whether the key of a full backup is that of a final one.
 func IsFinal(key string) bool { return strings.HasSuffix(key, finalSuffix) }
 
-// DeltaKey names a delta that holds the whole revisions from to to, both included, and was closed at at.
+// DeltaKey returns the key of a delta backup that holds the complete revisions from to to, both included, and was
+// closed at at.
 func DeltaKey(prefix string, l Lineage, from, to int64, at time.Time) string {
 	return join(prefix, fmt.Sprintf("%s/%s/%016x-%016x-%d%s", l, deltaDir, from, to, at.UnixMilli(), deltaSuffix))
 }
 
-// BootstrapKey names the record of a lineage's bootstrap.
+// BootstrapKey returns the key of the bootstrap record of a lineage.
 func BootstrapKey(prefix string, l Lineage) string { return join(prefix, string(l)+"/"+bootstrapName) }
 
-// ParseFull reads a name that FullKey or FinalKey made. ok is false for every other name, also one that means the same number
-// written differently: what is not ours is not touched.
+// ParseFull parses a key that FullKey or FinalKey made. ok is false for every other key, also for one that writes the
+// same number differently: druid does not touch objects that it did not name.
 func ParseFull(prefix, key string) (f Full, ok bool) {
 	l, rest, ok := split(prefix, key)
 	if !ok {
@@ -198,7 +205,7 @@ func ParseFull(prefix, key string) (f Full, ok bool) {
 	return f, f.Revision > 0 && name(prefix, l, f.Revision, f.At) == key
 }
 
-// ParseDelta reads a name that DeltaKey made, as ParseFull does.
+// ParseDelta parses a key that DeltaKey made, with the same strictness as ParseFull.
 func ParseDelta(prefix, key string) (d Delta, ok bool) {
 	l, rest, ok := split(prefix, key)
 	if !ok {
@@ -217,7 +224,7 @@ var (
 	deltaPattern = regexp.MustCompile(`^` + deltaDir + `/([0-9a-f]{16})-([0-9a-f]{16})-([0-9]{1,15})` + regexp.QuoteMeta(deltaSuffix) + `$`)
 )
 
-// split takes the lineage from a key below prefix.
+// split separates the lineage from the rest of a key below prefix.
 func split(prefix, key string) (l Lineage, rest string, ok bool) {
 	below, ok := strings.CutPrefix(key, join(prefix, ""))
 	if !ok {
@@ -231,7 +238,7 @@ func split(prefix, key string) (l Lineage, rest string, ok bool) {
 	return l, rest, err == nil
 }
 
-// join puts name below prefix; an empty prefix is the store itself.
+// join puts name below prefix. An empty prefix is the root of the store.
 func join(prefix, name string) string {
 	if prefix == "" {
 		return name
@@ -239,7 +246,8 @@ func join(prefix, name string) string {
 	return prefix + "/" + name
 }
 
-// revision reads what the pattern matched; 0, which is no revision, where it is beyond what etcd counts with.
+// revision parses what the pattern matched. It returns 0, which is not a revision, for a number beyond the range of
+// etcd.
 func revision(hex string) int64 {
 	n, err := strconv.ParseUint(hex, 16, 64)
 	if err != nil || n > math.MaxInt64 {
@@ -248,7 +256,7 @@ func revision(hex string) int64 {
 	return int64(n)
 }
 
-// millis reads what the pattern matched: at most 15 digits, which is the year 33658.
+// millis parses what the pattern matched: at most 15 digits, which is the year 33658.
 func millis(decimal string) time.Time {
 	n, err := strconv.ParseInt(decimal, 10, 64)
 	if err != nil {

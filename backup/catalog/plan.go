@@ -9,16 +9,17 @@ import (
 	"time"
 )
 
-// settling is how far the clock of who took a full may be from the clocks that the target and the deltas have their times
-// from, and how long a watch may lag. A full may hold more than its name says, up to its time: one that is that close to a
-// target is taken only where no older one leads there, because the restore would have to cut it back, or could not.
+// settling is the tolerance for clocks: how far the clock of the agent that took a full backup may differ from the
+// clocks behind the times of the target and the delta backups, and how long a watch may lag. A full backup may hold
+// more than its name says, up to its time. One that is this close to a target is used only if no older one leads
+// there, because the restore would have to remove newer revisions from it, which is not always possible.
 const settling = time.Minute
 
-// Plan finds what leads to the target: the newest full at or before it and the deltas from there. It reports a gap from an
-// end: where objects are missing on the way it returns a GapError and no shorter plan.
+// Plan finds what leads to the target: the newest full backup at or before it and the delta backups after that. If
+// objects are missing in between, it returns a GapError, never a shorter plan.
 //
-// A full's revision is a lower bound. When the restore finds that the plan's full holds more than the target, ask for
-// t.Except(plan.Full.Key), which takes the next older full; likewise where an object is broken.
+// The revision of a full backup is a lower bound. If the restore finds that the plan's full backup holds more than the
+// target or that an object is broken, plan again for t.Except(key): the plan then uses the next older full backup.
 func (c Catalog) Plan(t Target) (Plan, error) {
 	if err := t.check(); err != nil {
 		return Plan{}, err
@@ -49,12 +50,13 @@ func (c Catalog) Plan(t Target) (Plan, error) {
 	return p, nil
 }
 
-// ahead says which objects of a plan were written by a clock that was ahead: what they say of time is not known any better.
+// ahead returns a note for each object of a plan that was written with a clock that was ahead. Nothing more precise is
+// known about its time.
 func (c Catalog) ahead(p Plan) (notes []string) {
 	note := func(key string, said, at time.Time) {
 		if said.After(at) {
-			notes = append(notes, fmt.Sprintf("%s says that it is of %s, and the store had it at %s: the clock of who wrote it was ahead, so the "+
-				"second time counts for all that it holds", key, identityFile(said), identityFile(at)))
+			notes = append(notes, fmt.Sprintf("the name of %s gives the time %s, but the store had it at %s: the clock of the writer was ahead, so the "+
+				"restore uses the second time for all that it holds", key, identityFile(said), identityFile(at)))
 		}
 	}
 	if f, ok := ParseFull(c.Prefix, p.Full.Key); ok {
@@ -78,14 +80,15 @@ func (t Target) check() error {
 	slices.Sort(given)
 	switch {
 	case len(given) > 1:
-		return fmt.Errorf("%w: %s are given: choose one", ErrTarget, strings.Join(given, " and "))
+		return fmt.Errorf("%w: %s are set: specify only one", ErrTarget, strings.Join(given, " and "))
 	case t.Revision < 0:
-		return fmt.Errorf("%w: revision %d is none: want 1 or more", ErrTarget, t.Revision)
+		return fmt.Errorf("%w: revision %d is invalid: want 1 or more", ErrTarget, t.Revision)
 	}
 	return nil
 }
 
-// planIn plans within one history. exact asks for the limit's revision itself; otherwise the end of the history will do.
+// planIn plans within one history. With exact, the plan must reach the revision of the limit; otherwise the end of the
+// history is enough.
 func (c Catalog) planIn(h History, l limit, exact bool) (Plan, error) {
 	var best *walked
 	times := h.times()
@@ -116,13 +119,13 @@ func (c Catalog) planIn(h History, l limit, exact bool) (Plan, error) {
 		p.Revision = l.revision
 	}
 	if !l.until.IsZero() && !l.reached(best.reach, best.at) {
-		p.Notes = []string{fmt.Sprintf("what is saved ends with revision %d at %s: whatever was written after that, until %s, is not in it",
+		p.Notes = []string{fmt.Sprintf("the backups end with revision %d at %s: writes after that, until %s, are missing",
 			best.reach, identityFile(best.at), identityFile(l.until))}
 	}
 	return p, nil
 }
 
-// leads reports whether a walk came to the limit, or to the end of what there is before it.
+// leads reports whether a walk reached the limit, or the end of what the history has before it.
 func (h History) leads(w walked, l limit, exact bool) bool {
 	if l.reached(w.reach, w.at) {
 		return true
@@ -131,7 +134,7 @@ func (h History) leads(w walked, l limit, exact bool) bool {
 	return !exact && !more
 }
 
-// settled reports whether a full was made long enough before the limit to hold no more than it.
+// settled reports whether a full backup was made long enough before the limit to hold nothing beyond it.
 func settled(w walked, l limit) bool {
 	if !l.bounded() {
 		return true
@@ -143,7 +146,7 @@ func settled(w walked, l limit) bool {
 	return slices.ContainsFunc(w.deltas, func(d Delta) bool { return d.To <= l.revision && !d.At.Before(from) })
 }
 
-// planName takes a full as it is, and goes to the end of a delta.
+// planName plans a full backup alone, or up to the end of a delta backup.
 func (c Catalog) planName(t Target) (Plan, error) {
 	var fulls []Full
 	var deltas []Delta
@@ -165,9 +168,9 @@ func (c Catalog) planName(t Target) (Plan, error) {
 	}
 	switch {
 	case len(keys) == 0:
-		return Plan{}, fmt.Errorf("%w: no full and no delta below %q is called %q", ErrUnknown, c.Prefix, t.Name)
+		return Plan{}, fmt.Errorf("%w: no full or delta backup below %q has the name %q", ErrUnknown, c.Prefix, t.Name)
 	case len(keys) > 1:
-		return Plan{}, fmt.Errorf("%w: %q names %s: give more of the name", ErrAmbiguous, t.Name, strings.Join(keys, " and "))
+		return Plan{}, fmt.Errorf("%w: %q matches %s: specify more of the name", ErrAmbiguous, t.Name, strings.Join(keys, " and "))
 	case len(fulls) == 1:
 		return Plan{Full: fulls[0], Reach: fulls[0].Revision}, nil
 	}
@@ -175,10 +178,10 @@ func (c Catalog) planName(t Target) (Plan, error) {
 	return c.planIn(h, limit{revision: deltas[0].To}, true)
 }
 
-// isNamed reports whether name is key, or whole parts of its end.
+// isNamed reports whether name is key, or complete path elements at its end.
 func isNamed(key, name string) bool { return key == name || strings.HasSuffix(key, "/"+name) }
 
-// without is a copy of c that lacks some fulls and deltas.
+// without returns a copy of c without some full and delta backups.
 func (c Catalog) without(keys []string) Catalog {
 	if len(keys) == 0 {
 		return c
@@ -195,85 +198,86 @@ func (c Catalog) without(keys []string) Catalog {
 	return c
 }
 
-// Target is the state that a plan is to lead to. The zero value is the latest.
+// Target is the state to restore. The zero value is the latest state.
 type Target struct {
 	// Revision is the last one that is to be there; 0 does not say.
 	Revision int64
-	// Time is the moment whose state is wanted; zero does not say.
+	// Time is the moment to restore; zero means not given.
 	Time time.Time
-	// Name is a full or a delta: its key, or as much of the key's end as names one object. A full is taken as it is, a
-	// delta to its last revision.
+	// Name is the key of a full or delta backup, or as much of its end as is unique. A full backup is restored alone,
+	// a delta backup up to its last revision.
 	Name string
 	// Lineage wins over what Revision or Time would find by themselves; empty does not say.
 	Lineage Lineage
-	// Without names objects, by their keys, that the plan must do without: they are broken, or hold more than their name
-	// reports. With the full of a plan in it the next older full is planned with.
+	// Without are the keys of objects that the plan must not use, because they are broken or hold more than their name
+	// says. If it has the full backup of a plan, the next plan uses the next older one.
 	Without []string
 }
 
-// Except is t without one more object.
+// Except returns t without one more object.
 func (t Target) Except(key string) Target {
 	t.Without = append(slices.Clone(t.Without), key)
 	return t
 }
 
-// Plan is what to restore: a full, and deltas in their order, the first of which holds the full's revision + 1 or what
-// follows it.
+// Plan is what to restore: a full backup, and delta backups in their order. The first of them holds or follows the
+// revision after that of the full backup.
 type Plan struct {
 	Full   Full    `json:"full"`
 	Deltas []Delta `json:"deltas,omitempty"`
-	// Revision is the last one to apply; 0 means all that the objects hold.
+	// Revision is the last revision to apply; 0 means all that the objects hold.
 	Revision int64 `json:"revision,omitempty"`
 	// Until is the last moment to apply; zero means all that the objects hold.
 	Until time.Time `json:"until,omitzero"`
-	// Reach is the last revision that the names of the objects promise, cut at Revision. A full may hold a little more.
+	// Reach is the last revision according to the names of the objects, limited by Revision. A full backup may hold a
+	// little more.
 	Reach int64 `json:"reach"`
-	// Notes are sentences that anyone who restores should read.
+	// Notes are sentences that the user must see before a restore.
 	Notes []string `json:"notes,omitempty"`
 }
 
 // Why there is no plan.
 var (
-	// ErrEmpty: there is no full at all.
+	// ErrEmpty: there is no full backup.
 	ErrEmpty = errors.New("nothing to restore")
-	// ErrUnknown: no lineage or object is called so.
+	// ErrUnknown: no lineage or object has this name.
 	ErrUnknown = errors.New("no such backup")
 	// ErrOutside: no backup holds that state.
 	ErrOutside = errors.New("not in the backups")
-	// ErrGap: objects are missing between those that are there; see GapError.
+	// ErrGap: objects between the existing ones are missing; see GapError.
 	ErrGap = errors.New("gap in the backups")
-	// ErrAmbiguous: more than one object or history is meant.
-	ErrAmbiguous = errors.New("more than one backup is meant")
-	// ErrTarget: the target contradicts itself.
+	// ErrAmbiguous: more than one object or history matches.
+	ErrAmbiguous = errors.New("more than one backup matches")
+	// ErrTarget: the target is contradictory.
 	ErrTarget = errors.New("target")
 )
 
-// GapError says that objects are missing between those that are there. It is an ErrGap.
+// GapError means that objects between the existing ones are missing. It is an ErrGap.
 type GapError struct {
 	Lineage Lineage
-	// From and To are the first and the last revision that no delta holds.
+	// From and To are the first and the last revision that no delta backup holds.
 	From, To int64
-	// Before and After are the keys of the objects on both sides.
+	// Before and After are the keys of the objects on both sides of the gap.
 	Before, After string
-	// Instead says in words what can be restored.
+	// Instead describes what can be restored.
 	Instead string
 }
 
 func (e *GapError) Error() string {
-	return fmt.Sprintf("%v: lineage %s has no delta that holds revisions %d to %d, between %s and %s; restorable are %s",
+	return fmt.Sprintf("%v: lineage %s has no delta backup with revisions %d to %d, between %s and %s; restorable: %s",
 		ErrGap, e.Lineage, e.From, e.To, e.Before, e.After, e.Instead)
 }
 
 // Unwrap makes it an ErrGap.
 func (e *GapError) Unwrap() error { return ErrGap }
 
-// noPath says why a walk from the newest full that may be used did not lead to the limit.
+// noPath explains why a walk from the newest usable full backup did not reach the limit.
 func (c Catalog) noPath(h History, w walked, l limit) error {
 	key, begins, more := h.beyond(w.reach, math.MaxInt64)
 	if !more {
 		return c.outside(h, l)
 	}
-	// A full holds its own revision, but not when that was written.
+	// A full backup holds its own revision, but not when that was written.
 	to := max(begins-1, w.reach+1)
 	before := w.full.Key
 	if n := len(w.deltas); n > 0 {
@@ -282,17 +286,17 @@ func (c Catalog) noPath(h History, w walked, l limit) error {
 	return &GapError{Lineage: h.Lineage, From: w.reach + 1, To: to, Before: before, After: key, Instead: c.restorable()}
 }
 
-// outside says that h does not hold the limit.
+// outside returns the error for a limit that h does not hold.
 func (c Catalog) outside(h History, l limit) error {
 	if !l.until.IsZero() {
-		return fmt.Errorf("%w: lineage %s does not hold the state at %s; restorable are %s", ErrOutside, h.Lineage, identityFile(l.until), c.restorable())
+		return fmt.Errorf("%w: lineage %s does not hold the state at %s; restorable: %s", ErrOutside, h.Lineage, identityFile(l.until), c.restorable())
 	}
 	var elsewhere string
 	for _, other := range c.Histories {
 		holds := func(r Range) bool { return r.From <= l.revision && l.revision <= r.To }
 		if other.Lineage != h.Lineage && slices.ContainsFunc(other.Ranges(), holds) {
-			elsewhere = fmt.Sprintf("; lineage %s has a revision of that number in another history: name that lineage to get it", other.Lineage)
+			elsewhere = fmt.Sprintf("; lineage %s has a revision with this number in another history: to restore that, specify the lineage", other.Lineage)
 		}
 	}
-	return fmt.Errorf("%w: lineage %s does not hold revision %d%s; restorable are %s", ErrOutside, h.Lineage, l.revision, elsewhere, c.restorable())
+	return fmt.Errorf("%w: lineage %s does not hold revision %d%s; restorable: %s", ErrOutside, h.Lineage, l.revision, elsewhere, c.restorable())
 }

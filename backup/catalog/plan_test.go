@@ -9,7 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// plain is an hour: a full at its begin, in the middle and at its end, and a delta each ten minutes.
+// plain is one hour: a full backup at its beginning, middle and end, and a delta backup every ten minutes.
 func plain() History {
 	return history(first, 0, "", 0,
 		full(1, 0), delta(2, 10, 10), delta(11, 20, 20), delta(21, 30, 30), full(30, 30), delta(31, 40, 40), delta(41, 50, 50), delta(51, 60, 60), full(60, 60), delta(61, 70, 70))
@@ -18,12 +18,12 @@ func plain() History {
 func TestPlan(t *testing.T) {
 	// torn lacks revisions 21 to 29.
 	torn := history(first, 0, "", 0, full(1, 0), delta(2, 10, 10), delta(11, 20, 20), delta(30, 40, 40), full(40, 40), delta(41, 50, 50))
-	// raced was written by two leaders at a time.
+	// raced was written by two leaders at the same time.
 	raced := history(first, 0, "", 0, full(1, 0), delta(2, 10, 10), delta(2, 7, 8), delta(8, 25, 20), delta(11, 20, 20), delta(21, 30, 30), delta(26, 35, 31), delta(3, 5, 32))
 	// skewed had a leader whose clock was half an hour behind.
 	skewed := history(first, 0, "", 0, full(1, 0), delta(2, 10, 10), delta(11, 20, 40), delta(21, 30, 12), full(30, 13), delta(31, 40, 50))
 	skewedFulls := history(first, 0, "", 0, full(1, 0), full(30, 40), full(35, 12), delta(2, 40, 41))
-	// busy closed a delta within the minute of its second full.
+	// busy closed a delta backup within a minute of its second full backup.
 	busy := history(first, 0, "", 0, full(1, 0), delta(2, 30, 30), full(30, 30), delta(31, 35, 30), delta(36, 40, 40))
 	tests := map[string]struct {
 		histories []History
@@ -195,7 +195,7 @@ var noon = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 
 func at(minute int) time.Time { return noon.Add(time.Duration(minute) * time.Minute) }
 
-// history of a test: objects of a lineage that was formed in a minute, from a parent at a revision or from nothing.
+// history returns the objects of a lineage that was formed at a minute, from a parent at a revision or without data.
 func history(l Lineage, wasFormed int, parent Lineage, fork int64, objects ...any) History {
 	h := History{Lineage: l, Formation: &Formation{Version: BootstrapVersion, Lineage: l, Parent: parent, Fork: fork, Created: at(wasFormed)}}
 	for _, o := range objects {
@@ -224,7 +224,7 @@ func delta(from, to int64, minute int) Delta { return Delta{From: from, To: to, 
 
 func catalog(histories ...History) Catalog { return Catalog{Prefix: prefix, Histories: histories} }
 
-// route shortens a plan to the full's revision and the deltas' borders.
+// route shortens a plan to the revision of the full backup and the limits of the delta backups.
 func route(p Plan) []int64 {
 	r := []int64{p.Full.Revision}
 	for _, d := range p.Deltas {

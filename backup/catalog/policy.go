@@ -6,22 +6,22 @@ import (
 	"time"
 )
 
-// Policy says which backups retention keeps. The rules add up: what one of them keeps is kept. The empty policy keeps
-// everything.
+// Policy selects the backups that retention keeps. An object is kept if any of the rules keeps it. The empty policy
+// keeps everything.
 type Policy struct {
-	// KeepAll is for how long each revision stays restorable.
+	// KeepAll is how long each revision stays restorable.
 	KeepAll time.Duration `json:"keepAll,omitempty"`
-	// Hourly, Daily, Weekly and Monthly keep the last full of each of that many hours, days, weeks and months, in UTC,
-	// that have one.
+	// Hourly, Daily, Weekly and Monthly keep the last full backup of each of that many hours, days, weeks and months,
+	// in UTC. Periods without a full backup do not count.
 	Hourly  int `json:"hourly,omitempty"`
 	Daily   int `json:"daily,omitempty"`
 	Weekly  int `json:"weekly,omitempty"`
 	Monthly int `json:"monthly,omitempty"`
-	// Count keeps the newest fulls, with the deltas after the oldest of them.
+	// Count keeps that many of the newest full backups, with the delta backups after the oldest of them.
 	Count int `json:"count,omitempty"`
 }
 
-// Validate refuses negative numbers.
+// Validate rejects negative numbers.
 func (p Policy) Validate() error {
 	var errs []error
 	for _, n := range []struct {
@@ -38,11 +38,11 @@ func (p Policy) Validate() error {
 	return errors.Join(errs...)
 }
 
-// period is a rule that keeps one full of each of the last n periods.
+// period is a rule that keeps one full backup in each of the last n periods.
 type period struct {
 	reason Reason
 	n      int
-	// of names the period that a time is in.
+	// of names the period that contains a time.
 	of func(time.Time) string
 }
 
@@ -60,7 +60,7 @@ func (p Policy) periods() []period {
 	}
 }
 
-// Reason is why retention keeps an object or lets it go.
+// Reason is why retention keeps an object or may delete it.
 type Reason string
 
 // Why an object is kept. Of several reasons the first in this order is reported.
@@ -97,31 +97,31 @@ type knownReason struct {
 	words  string
 }
 
-// reasons are in the order in which they are reported, with the words for them.
+// reasons are in the order in which they are reported, each with its description.
 var reasons = []knownReason{
-	{ReasonNoPolicy, true, "the policy is empty: everything is kept"},
+	{ReasonNoPolicy, true, "the policy is empty, so everything is kept"},
 	{ReasonOther, true, "another cluster's"},
-	{ReasonNoFull, true, "its lineage has no full: no one knows yet what will need it"},
-	{ReasonFinal, true, "a final full: only a person deletes it, and not by retention"},
-	{ReasonNewest, true, "the newest full of its lineage"},
-	{ReasonSound, true, "the newest full of its lineage that is not known to be broken"},
-	{ReasonVerified, true, "the newest full of its lineage that was verified, or what leads on from it"},
-	{ReasonLatest, true, "leads to the latest state of a lineage"},
+	{ReasonNoFull, true, "its lineage has no full backup yet, so it may still be needed"},
+	{ReasonFinal, true, "a final backup, which retention never deletes"},
+	{ReasonNewest, true, "the newest full backup of its lineage"},
+	{ReasonSound, true, "the newest full backup of its lineage that is not known to be broken"},
+	{ReasonVerified, true, "the newest verified full backup of its lineage, or a delta backup after it"},
+	{ReasonLatest, true, "needed for the latest state of a lineage"},
 	{ReasonKeepAll, true, "younger than keepAll"},
-	{ReasonWindow, true, "leads to revisions that are younger than keepAll"},
-	{ReasonCount, true, "one of the newest fulls that count keeps, or what leads on from it"},
-	{ReasonHourly, true, "the last full of its hour"},
-	{ReasonDaily, true, "the last full of its day"},
-	{ReasonWeekly, true, "the last full of its week"},
-	{ReasonMonthly, true, "the last full of its month"},
-	{ReasonSpare, true, "the full before the newest of its lineage, or what leads on from it: should the newest be bad"},
-	{ReasonNeeded, true, "the only full from which deltas after it lead to what they hold"},
-	{ReasonBroken, false, "broken, and sound ones are kept"},
+	{ReasonWindow, true, "needed to restore revisions younger than keepAll"},
+	{ReasonCount, true, "one of the newest full backups that count keeps, or a delta backup after it"},
+	{ReasonHourly, true, "the last full backup of its hour"},
+	{ReasonDaily, true, "the last full backup of its day"},
+	{ReasonWeekly, true, "the last full backup of its week"},
+	{ReasonMonthly, true, "the last full backup of its month"},
+	{ReasonSpare, true, "the second-newest full backup of its lineage, in case the newest is bad, or a delta backup after it"},
+	{ReasonNeeded, true, "the only full backup from which the delta backups after it can be restored"},
+	{ReasonBroken, false, "broken, and intact ones are kept"},
 	{ReasonOld, false, "no rule keeps it"},
-	{ReasonUnused, false, "leads from no full that is kept to anything that is kept"},
+	{ReasonUnused, false, "no full backup that is kept needs it"},
 }
 
-// Words say what a reason means.
+// Words describes the reason.
 func (r Reason) Words() string {
 	for _, known := range reasons {
 		if known.reason == r {

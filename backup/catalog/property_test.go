@@ -9,11 +9,11 @@ import (
 	"time"
 )
 
-// timelines of the property tests.
+// timelines is the number of random catalogs in the property tests.
 const timelines = 120
 
-// random makes a catalog as clusters leave one: leaders that race, batches that overlap, deltas that were lost, fulls that
-// hold more than their name says, clocks that differ, and bootstraps that fork anywhere.
+// random makes a catalog as real clusters leave one: leaders that race, batches that overlap, lost delta backups, full
+// backups that hold more than their name says, clocks that differ, and forks anywhere.
 func random(r *rand.Rand) Catalog {
 	c := Catalog{Prefix: prefix}
 	minute, epoch := 0, uint32(1)
@@ -39,7 +39,7 @@ func random(r *rand.Rand) Catalog {
 	return c
 }
 
-// end is the last revision of h.
+// end returns the last revision of h.
 func (h History) end() int64 {
 	var end int64
 	for _, f := range h.Fulls {
@@ -79,7 +79,7 @@ func randomObjects(r *rand.Rand, revision int64, minute *int) []any {
 	return unique(objects)
 }
 
-// unique drops objects of the same name.
+// unique drops objects with the same name.
 func unique(objects []any) []any {
 	var kept []any
 	for _, o := range objects {
@@ -94,7 +94,7 @@ func randomPolicy(r *rand.Rand) Policy {
 	return Policy{KeepAll: time.Duration(r.IntN(30)) * time.Hour, Hourly: r.IntN(5), Daily: r.IntN(3), Weekly: r.IntN(2), Monthly: r.IntN(2), Count: r.IntN(4)}
 }
 
-// targets are all states that someone may ask for.
+// targets are all states that a user can request.
 func targets(r *rand.Rand, c Catalog) []Target {
 	all := []Target{{}}
 	for _, h := range c.Histories {
@@ -121,7 +121,7 @@ func each(t *testing.T, check func(t *testing.T, r *rand.Rand, c Catalog)) {
 	}
 }
 
-// holds reports whether someone who applies the plan gets everything that the target asks for.
+// holds reports whether applying the plan gives everything that the target requires.
 func holds(p Plan, t Target) bool {
 	reach := p.Full.Revision
 	for _, d := range p.Deltas {
@@ -249,8 +249,8 @@ func TestRetentionKeepsWhatItPromises(t *testing.T) {
 	}
 }
 
-// isPromised reports whether a target must be reachable after retention: the latest state of each lineage, fulls that are
-// left, and each moment since KeepAll.
+// isPromised reports whether a target must be reachable after retention: the latest state of each lineage, the
+// remaining full backups, and each moment since KeepAll.
 func isPromised(c Catalog, t Target, p Policy, now time.Time, left Catalog) bool {
 	switch {
 	case p == Policy{}:
@@ -266,7 +266,8 @@ func isPromised(c Catalog, t Target, p Policy, now time.Time, left Catalog) bool
 	return t.Revision == 0 && t.Time.IsZero()
 }
 
-// writtenSince reports whether all objects that hold a revision are from a time or later, so that it surely is.
+// writtenSince reports whether all objects that hold a revision are at least as new as a time, so that the revision
+// certainly is.
 func writtenSince(c Catalog, t Target, start time.Time) bool {
 	h, _ := c.History(t.Lineage)
 	found := false

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// Range is a run of states without a gap: each revision from From to To can be restored, and each moment from Since to
-// Until. From is a lower bound, as a full's revision is.
+// Range is a sequence of states without a gap. Each revision from From to To and each moment from Since to Until can
+// be restored. From is a lower bound, as is the revision of a full backup.
 type Range struct {
 	From  int64     `json:"from"`
 	To    int64     `json:"to"`
@@ -18,7 +18,7 @@ type Range struct {
 	Until time.Time `json:"until"`
 }
 
-// Ranges are what can be restored of h, in order.
+// Ranges returns what can be restored of h, in order.
 func (h History) Ranges() []Range {
 	var ranges []Range
 	h.Fulls, h.Deltas = inOrder(h.Fulls, compareFulls), inOrder(h.Deltas, compareDeltas)
@@ -34,16 +34,17 @@ func (h History) Ranges() []Range {
 	return ranges
 }
 
-// Gap is a break in what can be restored of a history. It may be legal: a full ends it where deltas could not be continued.
+// Gap is a break in what can be restored of a history. It is not always a fault: if delta backups could not continue,
+// the next full backup ends the gap.
 type Gap struct {
-	// From and To are the first and the last revision that no delta holds.
+	// From and To are the first and the last revision that no delta backup holds.
 	From int64 `json:"from"`
 	To   int64 `json:"to"`
-	// Next is the revision of the full that can be restored after it; 0: there is none.
+	// Next is the revision of the full backup that can be restored after the gap; 0 if there is none.
 	Next int64 `json:"next,omitempty"`
 }
 
-// Gaps are what is missing between the ranges of h, and between the last one and what is there beyond it.
+// Gaps returns what is missing between the ranges of h, and between the last range and the objects after it.
 func (h History) Gaps() []Gap {
 	var gaps []Gap
 	ranges := h.Ranges()
@@ -52,7 +53,7 @@ func (h History) Gaps() []Gap {
 		if !more {
 			break
 		}
-		// A full holds its own revision, but not when that was written.
+		// A full backup holds its own revision, but not when that was written.
 		gap := Gap{From: r.To + 1, To: max(begins-1, r.To+1)}
 		if i+1 < len(ranges) {
 			gap.Next = ranges[i+1].From
@@ -64,19 +65,19 @@ func (h History) Gaps() []Gap {
 
 func (g Gap) String() string {
 	if g.Next == 0 {
-		return fmt.Sprintf("no delta holds revisions %d to %d: no state after revision %d can be restored", g.From, g.To, g.From-1)
+		return fmt.Sprintf("no delta backup holds revisions %d to %d: states after revision %d cannot be restored", g.From, g.To, g.From-1)
 	}
-	return fmt.Sprintf("no delta holds revisions %d to %d: no state between revisions %d and %d can be restored", g.From, g.To, g.From-1, g.Next)
+	return fmt.Sprintf("no delta backup holds revisions %d to %d: states between revisions %d and %d cannot be restored", g.From, g.To, g.From-1, g.Next)
 }
 
-// maxReported is how many ranges an error names.
+// maxReported limits the ranges that an error names.
 const maxReported = 6
 
 func (r Range) String() string {
 	return fmt.Sprintf("revisions %d to %d (%s to %s)", r.From, r.To, identityFile(r.Since), identityFile(r.Until))
 }
 
-// restorable says in words what can be restored.
+// restorable describes what can be restored.
 func (c Catalog) restorable() string {
 	var notified []string
 	for _, h := range slices.Backward(c.Histories) {
@@ -121,16 +122,16 @@ func (c Catalog) hasFull() bool {
 	return slices.ContainsFunc(c.Histories, func(h History) bool { return len(h.Fulls) > 0 })
 }
 
-// identityFile writes a time as people give it to the command line, too.
+// identityFile formats a time as users write it on the command line.
 func identityFile(t time.Time) string { return t.UTC().Format(time.RFC3339) }
 
-// limit is where a walk may stop: at a revision, or at the first delta that was closed at or after a time.
+// limit is where a walk stops: at a revision, or at the first delta backup that was closed at or after a time.
 type limit struct {
 	revision int64
 	until    time.Time
 }
 
-// unlimited walks as far as there are deltas.
+// unlimited walks to the last delta backup.
 var unlimited = limit{revision: math.MaxInt64}
 
 func (l limit) reached(revision int64, at time.Time) bool {
@@ -139,17 +140,17 @@ func (l limit) reached(revision int64, at time.Time) bool {
 
 func (l limit) bounded() bool { return l.revision != math.MaxInt64 || !l.until.IsZero() }
 
-// walked is an unbroken sequence: a full and the deltas that follow it without a gap.
+// walked is an unbroken sequence: a full backup and the delta backups that follow it without a gap.
 type walked struct {
 	full   Full
 	deltas []Delta
-	// reach is the last revision of the sequence, and at when it was written at the latest.
+	// reach is the last revision of the sequence. at is the latest time at which it can have been written.
 	reach int64
 	at    time.Time
 }
 
-// walk follows the deltas from full: at p it takes, among those with from ≤ p+1 ≤ to, the one with the largest to. No
-// other choice reaches further. at is the full's time.
+// walk follows the delta backups from full. At revision p it takes, among those with from ≤ p+1 ≤ to, the one with the
+// largest to. No other choice reaches further. at is the time of full.
 func (h History) walk(full Full, at time.Time, l limit) walked {
 	w := walked{full: full, reach: full.Revision, at: at}
 	deltas := inOrder(h.Deltas, compareDeltas)
@@ -171,8 +172,8 @@ func (h History) walk(full Full, at time.Time, l limit) walked {
 	return w
 }
 
-// times are those of h.Fulls, which stand in their order, made monotonic by revision: nothing is older than what stands
-// before it, whatever the clocks of those who wrote it said.
+// times returns the times of h.Fulls, which must be sorted, made monotonic: none is before its predecessor, whatever
+// the clocks of the writers said.
 func (h History) times() []time.Time {
 	times := make([]time.Time, len(h.Fulls))
 	for i, f := range h.Fulls {
@@ -190,8 +191,8 @@ func (h History) times() []time.Time {
 	return times
 }
 
-// beyond is the first object that holds what is beyond reach and begins at or before last, with the first revision that
-// it holds by itself; a full's is its own.
+// beyond finds the first object that holds revisions after reach and begins at or before last. begins is the first
+// revision that it holds; for a full backup that is its own revision.
 func (h History) beyond(reach, last int64) (key string, begins int64, found bool) {
 	consider := func(k string, b int64) {
 		if b <= last && (!found || b < begins) {

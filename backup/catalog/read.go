@@ -15,8 +15,8 @@ import (
 	"github.com/etcd-druid/druid/backup/store"
 )
 
-// Read lists what is below prefix, and reads the record of each lineage's bootstrap. prefix has no slash at its ends; the
-// empty one is the store itself. A store that holds nothing there gives an empty catalog.
+// Read lists the objects below prefix and reads the bootstrap record of each lineage. prefix has no slash at its ends;
+// the empty prefix is the root of the store. An empty store gives an empty catalog.
 func Read(ctx context.Context, s store.Store, prefix string) (Catalog, error) {
 	c, unread, err := Survey(ctx, s, prefix)
 	if err = errors.Join(err, unread); err != nil {
@@ -25,9 +25,10 @@ func Read(ctx context.Context, s store.Store, prefix string) (Catalog, error) {
 	return c, nil
 }
 
-// Survey is Read for anyone who saves: a record that the store has and does not give is a matter of its lineage. Its bootstrap is unknown
-// then, and unread says which records these are and why. While it is not nil, nothing may be deleted, and no restore planned: such a
-// lineage may be of this cluster. Where the store does not answer, that is err.
+// Survey is Read for those who make backups. If the store has a bootstrap record but does not deliver it, only its
+// lineage is affected: its bootstrap is unknown, and unread names the record and the cause. While unread is not nil,
+// delete nothing and plan no restore, because the lineage may belong to this cluster. If the store does not respond,
+// Survey returns err.
 func Survey(ctx context.Context, s store.Store, prefix string) (c Catalog, unread, err error) {
 	b := catalogBuilder{c: Catalog{Prefix: prefix}, bootstraps: map[Lineage]bool{}}
 	for object, err := range s.List(ctx, join(prefix, "")) {
@@ -50,7 +51,7 @@ func Survey(ctx context.Context, s store.Store, prefix string) (c Catalog, unrea
 			h.BootstrapProblem = err.Error()
 		case Refused(err):
 			h.BootstrapProblem = err.Error()
-			unread = errors.Join(unread, fmt.Errorf("the record of lineage %s cannot be read: %w", h.Lineage, err))
+			unread = errors.Join(unread, fmt.Errorf("read the record of lineage %s: %w", h.Lineage, err))
 		case err != nil:
 			return Catalog{}, nil, fmt.Errorf("read the catalog of backups: %w", store.Because(ctx, err))
 		default:
@@ -60,23 +61,24 @@ func Survey(ctx context.Context, s store.Store, prefix string) (c Catalog, unrea
 	return b.c.sorted(), unread, nil
 }
 
-// Refused says whether the store answered, of an object that is there, that it does not give it: it is archived, damaged, sealed
-// with a key that is missing, or of a newer format. Another object may be read all the same. An error that says nothing of the object is none.
+// Refused reports whether the store responded that it has an object but cannot deliver it: it is archived, damaged,
+// encrypted with a missing key, or of a newer format. Other objects may still be readable.
 func Refused(err error) bool {
 	return errors.Is(err, store.ErrForbidden) || errors.Is(err, store.ErrDamaged) || errors.Is(err, store.ErrNoKey) ||
 		errors.Is(err, store.ErrNewer) || errors.Is(err, syscall.EIO)
 }
 
-// clockSkew is how far the clock of an agent may be from the store's before one of them is taken for wrong. S3 refuses requests whose time
-// differs by more than 15 minutes from its own (RequestTimeTooSkewed).
+// clockSkew is the largest difference between the clocks of an agent and the store that is not an error. S3 rejects
+// requests whose time differs by more than 15 minutes from its own (RequestTimeTooSkewed).
 const clockSkew = 15 * time.Minute
 
-// oldest is when a store can have had a backup of ours at the earliest. A directory whose files bear an earlier time, as some archivers write
-// it, says nothing of when they came.
+// oldest is the earliest time at which a store can have a backup of druid. Some archivers write files with an earlier
+// time, which says nothing about when the backup was made.
 var oldest = time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// notAfter is the time that the name of an object says, unless the store had the object before: then the clock of who wrote it was ahead, and
-// the store's time is the latest that it can be of. Else one such object would hide all that was saved after it, until that time has come.
+// notAfter returns the time in the name of an object. If the store had the object earlier, the clock of the writer was
+// ahead, and notAfter returns the time of the store, which is an upper bound. Without that, the object would hide
+// everything that was saved after it until that time has come.
 func notAfter(said, modified time.Time) time.Time {
 	if modified.Before(oldest) || !said.After(modified.Add(clockSkew)) {
 		return said
@@ -124,7 +126,7 @@ func (b *catalogBuilder) history(l Lineage) *History {
 	return &b.c.Histories[i]
 }
 
-// sorted is a copy of c in which everything stands in its order.
+// sorted returns a copy of c in which all lists are sorted.
 func (c Catalog) sorted() Catalog {
 	c.Histories = slices.SortedFunc(slices.Values(c.Histories), func(a, b History) int { return a.Lineage.Compare(b.Lineage) })
 	for i, h := range c.Histories {
@@ -136,39 +138,41 @@ func (c Catalog) sorted() Catalog {
 	return c
 }
 
-// BootstrapVersion is the version of a bootstrap's record that this package writes and reads.
+// BootstrapVersion is the version of the bootstrap record that this package writes and reads.
 const BootstrapVersion = 1
 
-// maxBootstrap bounds what is read of a record, in bytes.
+// maxBootstrap limits the size of a bootstrap record, in bytes.
 const maxBootstrap = 64 << 10
 
-// Formation is how a lineage began: the content of lineage.json, which is written before the cluster serves, and never changed.
+// Formation is the content of lineage.json, which records how a lineage began. It is written before the cluster serves
+// and never changes.
 type Formation struct {
 	Version int     `json:"version"`
 	Lineage Lineage `json:"lineage"`
-	// Parent is the lineage that this one forked from; empty for a cluster that began with nothing.
+	// Parent is the lineage from which this one forked. It is empty for a cluster that began without data.
 	Parent Lineage `json:"parent,omitempty"`
-	// Fork is the last revision of the parent that counts in this history; 0 without a parent.
+	// Fork is the last revision of the parent that belongs to this history; 0 without a parent.
 	Fork int64 `json:"fork,omitempty"`
-	// Reason is a word for why: bootstrap, restore, and so on.
+	// Reason is a keyword: bootstrap, restore, and so on.
 	Reason string `json:"reason,omitempty"`
-	// File is the key of the file of `etcdctl snapshot save` that a cluster without a parent was restored from; empty for all others.
+	// File is the key of the `etcdctl snapshot save` file from which a cluster without a parent was restored. It is
+	// empty for all others.
 	File string `json:"file,omitempty"`
-	// ClusterID is etcd's, in hexadecimal. ClusterUID is the Kubernetes object's.
+	// ClusterID is that of etcd, in hexadecimal. ClusterUID is that of the EtcdCluster.
 	ClusterID   string `json:"clusterID,omitempty"`
 	ClusterUID  string `json:"clusterUID,omitempty"`
 	EtcdVersion string `json:"etcdVersion,omitempty"`
-	// Created is when, by the clock of who wrote it.
+	// Created is the time of the bootstrap by the clock of the writer.
 	Created time.Time `json:"created"`
 }
 
-// problem says why b cannot be the bootstrap of l; empty means that it can.
+// problem explains why b cannot be the bootstrap record of l. It is empty if b is valid.
 func (b Formation) problem(l Lineage) string {
 	switch {
 	case b.Version != BootstrapVersion:
-		return fmt.Sprintf("it has version %d, and version %d is known here", b.Version, BootstrapVersion)
+		return fmt.Sprintf("it has version %d, but this program supports version %d", b.Version, BootstrapVersion)
 	case b.Lineage != l:
-		return fmt.Sprintf("it is the record of lineage %q", b.Lineage)
+		return fmt.Sprintf("it is the record of another lineage, %q", b.Lineage)
 	case b.Parent == "" && b.Fork != 0, b.Fork < 0:
 		return fmt.Sprintf("it forks at revision %d of parent %q", b.Fork, b.Parent)
 	case b.Parent == b.Lineage:
@@ -182,18 +186,18 @@ func (b Formation) problem(l Lineage) string {
 	return ""
 }
 
-// sameAs compares what makes the history. Reason, version of etcd and time are the first writer's to report: who writes the
-// record again after a crash may have others.
+// sameAs compares what identifies the history. It ignores reason, version of etcd and time, which can differ when the
+// record is written again after a crash.
 func (b Formation) sameAs(other Formation) bool {
 	return b.Lineage == other.Lineage && b.Parent == other.Parent && b.Fork == other.Fork &&
 		b.ClusterID == other.ClusterID && b.ClusterUID == other.ClusterUID
 }
 
-// ErrBootstrap means that a lineage's record cannot be understood, or reports another bootstrap.
+// ErrBootstrap means that a bootstrap record is invalid or is that of another bootstrap.
 var ErrBootstrap = errors.New("record of a lineage's bootstrap")
 
-// WriteBootstrap puts the record of a bootstrap, once: a record of the same bootstrap that is there already is success, one of
-// another bootstrap an ErrBootstrap, and is left as it is.
+// WriteBootstrap writes a bootstrap record once. If the store already has a record of the same bootstrap, that is
+// success. A record of another bootstrap is an ErrBootstrap, and WriteBootstrap does not change it.
 func WriteBootstrap(ctx context.Context, s store.Store, prefix string, b Formation) error {
 	if b.Version == 0 {
 		b.Version = BootstrapVersion
@@ -217,14 +221,14 @@ func WriteBootstrap(ctx context.Context, s store.Store, prefix string, b Formati
 		return err
 	}
 	if !there.sameAs(b) {
-		return fmt.Errorf("%w: %s reports another bootstrap (parent %q, fork %d, cluster %s of %q) than this one (parent %q, fork %d, cluster %s of %q): two clusters use one place in the store; give each cluster its own prefix",
+		return fmt.Errorf("%w: %s reports another bootstrap (parent %q, fork %d, cluster %s of %q) than this one (parent %q, fork %d, cluster %s of %q): two clusters use the same prefix of the store; give each cluster its own prefix",
 			ErrBootstrap, BootstrapKey(prefix, b.Lineage), there.Parent, there.Fork, there.ClusterID, there.ClusterUID, b.Parent, b.Fork, b.ClusterID, b.ClusterUID)
 	}
 	return nil
 }
 
-// ReadBootstrap reads the record of a lineage's bootstrap. The store's ErrAbsent means that there is none, its ErrNewer that a newer
-// program wrote it, ErrBootstrap that it cannot be understood.
+// ReadBootstrap reads the bootstrap record of a lineage. store.ErrAbsent means that there is none, store.ErrNewer that
+// a newer version of druid wrote it, ErrBootstrap that it is invalid.
 func ReadBootstrap(ctx context.Context, s store.Store, prefix string, l Lineage) (b Formation, err error) {
 	key := BootstrapKey(prefix, l)
 	r, err := s.Get(ctx, key, 0, maxBootstrap)
@@ -240,7 +244,7 @@ func ReadBootstrap(ctx context.Context, s store.Store, prefix string, l Lineage)
 		Version int `json:"version"`
 	}
 	if err := json.Unmarshal(content, &format); err == nil && format.Version > BootstrapVersion {
-		return Formation{}, fmt.Errorf("%s has version %d, and this program reads up to %d: %w", key, format.Version, BootstrapVersion, store.ErrNewer)
+		return Formation{}, fmt.Errorf("%s has version %d, but this program reads versions up to %d: %w", key, format.Version, BootstrapVersion, store.ErrNewer)
 	}
 	if err := json.Unmarshal(content, &b); err != nil {
 		return Formation{}, fmt.Errorf("%w: %s: %w", ErrBootstrap, key, err)

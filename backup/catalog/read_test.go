@@ -76,8 +76,8 @@ func TestReadMakesACatalogOfOneListing(t *testing.T) {
 	}
 }
 
-// One object of a clock that was ahead neither ends each restore by time at that object, nor keeps retention from what is older. The clock of
-// the store may differ by what S3 allows.
+// A single object from a clock that was ahead neither ends each restore by time at that object nor stops retention of
+// older objects. The clock of the store may differ by what S3 allows.
 func TestAnObjectIsNoYoungerThanTheStoreKnowsIt(t *testing.T) {
 	path := t.TempDir()
 	s, err := dir.Open(store.Directory{Path: path})
@@ -144,7 +144,8 @@ func TestAnObjectIsNoYoungerThanTheStoreKnowsIt(t *testing.T) {
 	}
 }
 
-// Files that an archiver gave the time 0 are not older than their names say: retention would let them go, and a restore by time take too much.
+// Files to which an archiver gave the time 0 are not older than their names say. Otherwise retention would delete
+// them, and a restore by time would include too much.
 func TestATimeThatNoStoreHasIsNotKnown(t *testing.T) {
 	said := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	for _, modified := range []time.Time{{}, time.Unix(0, 0), said.Add(-clockSkew), said, said.AddDate(1, 0, 0)} {
@@ -157,7 +158,7 @@ func TestATimeThatNoStoreHasIsNotKnown(t *testing.T) {
 	}
 }
 
-// failing is a store whose answers do not come.
+// failing is a store that does not respond.
 type failing struct {
 	store.Store
 	get error
@@ -173,7 +174,7 @@ func TestReadTakesNoErrorForAnAnswer(t *testing.T) {
 	if c, err := Read(t.Context(), failing{s, store.ErrForbidden}, prefix); !errors.Is(err, store.ErrForbidden) {
 		t.Errorf("a record that may not be read gives %+v, %v", c, err)
 	}
-	// It was deleted since it was listed.
+	// It was deleted after the listing.
 	c, err := Read(t.Context(), failing{s, store.ErrAbsent}, prefix)
 	if err != nil || c.Histories[0].Formation != nil || c.Histories[0].BootstrapProblem == "" {
 		t.Errorf("a record that is gone gives %+v, %v", c, err)
@@ -185,7 +186,7 @@ func TestReadTakesNoErrorForAnAnswer(t *testing.T) {
 	}
 }
 
-// A record that a newer program wrote may be of this cluster: it is a doubt, under which nothing is deleted.
+// A record that a newer version wrote may belong to this cluster. While it exists, nothing is deleted.
 func TestARecordOfANewerFormatIsADoubt(t *testing.T) {
 	s := newStore(t)
 	put(t, s, BootstrapKey(prefix, first), `{"version":2,"lineage":{"name":"`+string(first)+`"}}`)

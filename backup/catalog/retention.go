@@ -6,15 +6,15 @@ import (
 	"time"
 )
 
-// Evidence is what verification found out about objects, by their keys. What is in neither set is unknown.
+// Evidence is what verification found out about objects, by their keys. Nothing is known about objects in neither set.
 type Evidence struct {
-	// IsVerified fulls were restored, with what led on from them, and compared equal.
+	// IsVerified full backups were restored, with the delta backups that follow, and compared equal.
 	IsVerified map[string]bool
-	// Broken objects cannot be read as what they claim to be.
+	// Broken objects cannot be read as what their names say.
 	Broken map[string]bool
 }
 
-// Verdict is what retention says of one object.
+// Verdict is the decision of retention on one object.
 type Verdict struct {
 	Lineage Lineage   `json:"lineage"`
 	Key     string    `json:"key"`
@@ -24,18 +24,20 @@ type Verdict struct {
 	Reason  Reason    `json:"reason"`
 }
 
-// Retain says of each full and delta of c whether it is kept, oldest first: in that order objects may be deleted, and
-// wherever that ends, what is kept leads as far as it will in the end. Bootstraps and unknown objects are never among them.
+// Retain decides for each full and delta backup of c whether it is kept, oldest first. Delete in that order: if the
+// deletion stops early, what is kept is restorable as far as it will be at the end. Bootstrap records and unknown
+// objects are never in the result.
 //
-// It lets go of the objects of l's line of descent alone, and counts those alone: l and what it descends from, and where
-// l's bootstrap names an EtcdCluster, that one's other lineages. Everything else is another cluster's, and stays. Without l each
-// line of descent is retained by itself; what one of them keeps is kept.
+// It deletes and counts only objects in the family of l: l, the lineages from which it forked, and other lineages of
+// the same EtcdCluster, if the bootstrap record of l names one. All else belongs to another cluster and is kept.
+// Without l, it applies the policy to each family separately and keeps what any of them keeps.
 //
-// Whatever the policy: the newest full of each lineage, the two newest ones there that are not broken, the newest proven
-// one, and what leads from them to the latest state stay, and each final full. One bad full more than is known costs no revision.
+// Independent of the policy, it keeps each final backup, the newest full backup of each lineage, the two newest that
+// are not broken, the newest verified one, and what leads from them to the latest state. One more full backup that is
+// broken without being known as such costs no revision.
 //
-// now is the caller's clock, and no later than c.Newest where that is known: a clock that is ahead deletes nothing early,
-// and where nothing is saved any more nothing gets old.
+// now is the clock of the caller, limited by c.Newest if that is known. A clock that is ahead therefore deletes
+// nothing early, and if no more backups are made, backups do not age.
 func (c Catalog) Retain(l Lineage, p Policy, e Evidence, now time.Time) []Verdict {
 	c = c.sorted()
 	if !c.Newest.IsZero() && c.Newest.Before(now) {
@@ -69,13 +71,13 @@ func (c Catalog) Retain(l Lineage, p Policy, e Evidence, now time.Time) []Verdic
 
 type retention struct {
 	c Catalog
-	// sound is c without what is broken.
+	// sound is c without broken objects.
 	sound Catalog
 	e     Evidence
 	why   map[string]Reason
 }
 
-// keep notes a reason, unless one that comes earlier is noted.
+// keep records a reason, unless an earlier one in the order of reasons is recorded.
 func (r *retention) keep(key string, reason Reason) {
 	if old, kept := r.why[key]; !kept || rank(reason) < rank(old) {
 		r.why[key] = reason
@@ -104,8 +106,8 @@ func (r *retention) keepHistory(h History, reason Reason) {
 	}
 }
 
-// keepLatest keeps what the latest state of a lineage needs, with what is broken and without it: also what a lineage
-// without a full has from its parent.
+// keepLatest keeps what the latest state of a lineage needs, with and without the broken objects. For a lineage
+// without a full backup, that includes what it needs from its parent.
 func (r *retention) keepLatest(h History) {
 	if len(h.Fulls) == 0 {
 		r.keepHistory(h, ReasonNoFull)
@@ -119,14 +121,14 @@ func (r *retention) keepLatest(h History) {
 		r.keepAfter(h, newest.Revision, ReasonLatest)
 	}
 	for _, c := range []Catalog{r.c, r.sound} {
-		// What cannot be planned now needs nothing more than is kept above.
+		// If no plan exists, nothing more is needed than what is kept above.
 		if p, err := c.Plan(Target{Lineage: h.Lineage}); err == nil {
 			r.keepPlan(p, ReasonLatest)
 		}
 	}
 }
 
-// keepFinals keeps the final fulls, also one that is known to be broken: of what a person asked to be kept, a person decides.
+// keepFinals keeps the final backups, also broken ones: only a user deletes them.
 func (r *retention) keepFinals(h History) {
 	for _, f := range h.Fulls {
 		if f.Final {
@@ -135,8 +137,8 @@ func (r *retention) keepFinals(h History) {
 	}
 }
 
-// keepAfter keeps all deltas that hold something beyond a revision, also those that others make superfluous: one of the
-// others may turn out to be broken.
+// keepAfter keeps all delta backups that hold something after a revision. It keeps superfluous ones too, because one
+// of the others may turn out to be broken.
 func (r *retention) keepAfter(h History, revision int64, reason Reason) {
 	for _, d := range h.Deltas {
 		if d.To > revision {
@@ -145,8 +147,8 @@ func (r *retention) keepAfter(h History, revision int64, reason Reason) {
 	}
 }
 
-// keepSpare keeps the second-newest full of a sound history, and what leads on from it: no one knows that the newest full
-// can be restored before it was.
+// keepSpare keeps the second-newest full backup of the intact ones, and what follows it, because the newest may turn
+// out not to be restorable.
 func (r *retention) keepSpare(h History) {
 	if n := len(h.Fulls); n > 1 {
 		r.keepFrom(h.Fulls[n-2], ReasonSpare)
@@ -162,14 +164,14 @@ func (r *retention) keepVerified(h History) {
 	}
 }
 
-// keepFrom keeps a full, and the deltas after it: also those that are known to be broken, as after the newest full.
+// keepFrom keeps a full backup and the delta backups after it, also broken ones.
 func (r *retention) keepFrom(f Full, reason Reason) {
 	r.keep(f.Key, reason)
 	h, _ := r.c.History(f.Lineage)
 	r.keepAfter(h, f.Revision, reason)
 }
 
-// keepWindow keeps what is younger than start, and what leads into it.
+// keepWindow keeps what is younger than start, and what is needed to restore it.
 func (r *retention) keepWindow(h History, start time.Time) {
 	for _, f := range h.Fulls {
 		if !f.At.Before(start) {
@@ -188,11 +190,11 @@ func (r *retention) keepWindow(h History, start time.Time) {
 	}
 }
 
-// keepWay keeps the full that the plan for start begins with, and all that follows it. Where nothing leads to start, what
-// is older leads to nothing younger either.
+// keepWay keeps the full backup with which the plan for start begins, and all that follows it. If no plan leads to
+// start, older objects do not lead to a younger state either.
 func (r *retention) keepWay(h History, start time.Time) {
 	p, err := r.c.planIn(h, limit{revision: unlimited.revision, until: start}, false)
-	// Of a lineage that ended before start nothing is in the window.
+	// A lineage that ended before start has nothing in the window.
 	if last, _ := h.ended(); err != nil || last.Before(start) {
 		return
 	}
@@ -200,7 +202,7 @@ func (r *retention) keepWay(h History, start time.Time) {
 	r.keepAfter(h, p.Full.Revision, ReasonWindow)
 }
 
-// ended is the time of a lineage's last object.
+// ended returns the time of the last object of a lineage.
 func (h History) ended() (at time.Time, ok bool) {
 	for _, f := range h.Fulls {
 		at, ok = later(at, f.At), true
@@ -211,7 +213,7 @@ func (h History) ended() (at time.Time, ok bool) {
 	return at, ok
 }
 
-// keepOthers keeps the histories that are in none of the lines.
+// keepOthers keeps the histories that are in none of the families.
 func (r *retention) keepOthers(lines []lineageFamily) {
 	for _, h := range r.c.Histories {
 		if !slices.ContainsFunc(lines, func(line lineageFamily) bool { return line[h.Lineage] }) {
@@ -220,8 +222,8 @@ func (r *retention) keepOthers(lines []lineageFamily) {
 	}
 }
 
-// keepFulls keeps what the policy counts: fulls that are not known to be broken, the newest first, over all lineages of a
-// line. With those that Count keeps go the deltas after them.
+// keepFulls keeps what the policy counts: full backups that are not known to be broken, the newest first, over all
+// lineages of a family. It also keeps the delta backups after those that Count keeps.
 func (r *retention) keepFulls(p Policy, line lineageFamily) {
 	var fulls []Full
 	for _, h := range slices.Backward(r.sound.Histories) {
@@ -299,11 +301,11 @@ func keysOf(set map[string]bool) []string {
 	return keys
 }
 
-// Needed says why a full is not to be deleted although someone asks for that: it is what retention keeps whatever its policy
-// is, another cluster's, or deltas lead to what they hold from no other full. Without such a reason nothing but the full's own
-// state is lost with it. A key that is no taken full's is another cluster's.
+// Needed reports why a full backup must not be deleted on request: retention keeps it under every policy, it belongs
+// to another cluster, or there are revisions that can be restored only from it. Without such a reason, deleting it
+// loses only its own state. A key that is not in the catalog belongs to another cluster.
 //
-// l is the lineage of the cluster that asks, as in Retain.
+// l is the lineage of the cluster that requests the deletion, as in Retain.
 func (c Catalog) Needed(l Lineage, key string, e Evidence) (reason Reason, needed bool) {
 	c = c.sorted()
 	r := retention{c: c, sound: c.without(keysOf(e.Broken)), e: e, why: map[string]Reason{key: ReasonOther}}
@@ -329,8 +331,8 @@ func (c Catalog) Needed(l Lineage, key string, e Evidence) (reason Reason, neede
 	return reason, needed
 }
 
-// keepNeeded keeps a full that deltas lead on from, unless an older one leads across it. A newer one would not do: it may hold
-// more than its name reports.
+// keepNeeded keeps a full backup that delta backups continue, unless an older one leads to the same revision. A newer
+// one is not enough: it may hold more than its name says.
 func (r *retention) keepNeeded(c Catalog, key string) {
 	for _, h := range c.Histories {
 		at := slices.IndexFunc(h.Fulls, func(f Full) bool { return f.Key == key })

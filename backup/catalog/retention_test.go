@@ -39,7 +39,7 @@ func TestRetain(t *testing.T) {
 		}
 		return s
 	}
-	// days has a full each 12 hours, six in all, and a delta after each.
+	// days has a full backup every 12 hours, six in all, and a delta backup after each.
 	const half = 12 * 60
 	var objects []any
 	for i := range 6 {
@@ -98,7 +98,7 @@ func TestRetain(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			// The last delta ends at six halves.
+			// The last delta backup ends at six halves.
 			verdicts := catalog(test.histories...).Retain("", test.policy, test.evidence, at(6*half))
 			var got []string
 			for _, v := range verdicts {
@@ -172,7 +172,7 @@ func TestNeededFullsAreReportedFromOthers(t *testing.T) {
 	}
 }
 
-// With a full that is not needed goes its own state, and no other.
+// Deleting a full backup that is not needed loses only its own state.
 func TestOnlyItsOwnStateGoesWithAFullThatIsNotNeeded(t *testing.T) {
 	gone := 0
 	each(t, func(t *testing.T, r *rand.Rand, c Catalog) {
@@ -224,7 +224,7 @@ func TestOnlyItsOwnStateGoesWithAFullThatIsNotNeeded(t *testing.T) {
 	}
 }
 
-// checkSurvivors looks for the objects that no policy may take.
+// checkSurvivors checks the objects that every policy keeps.
 func checkSurvivors(t *testing.T, c, left Catalog, e Evidence) {
 	t.Helper()
 	isVerified := false
@@ -241,7 +241,8 @@ func checkSurvivors(t *testing.T, c, left Catalog, e Evidence) {
 	}
 }
 
-// checkSpare plans without the newest full that is not known to be broken: nothing after the full before it may be lost.
+// checkSpare plans without the newest full backup that is not known to be broken: nothing after the full backup before
+// it may be lost.
 func checkSpare(t *testing.T, c, left Catalog, broken []string) {
 	t.Helper()
 	for _, h := range c.without(broken).Histories {
@@ -254,7 +255,7 @@ func checkSpare(t *testing.T, c, left Catalog, broken []string) {
 	}
 }
 
-// checkCount wants all that leads on from the fulls that are counted in a line.
+// checkCount checks that all that follows the counted full backups of a family is kept.
 func checkCount(t *testing.T, c, left Catalog, broken []string, line lineageFamily, count int) {
 	t.Helper()
 	for _, h := range slices.Backward(c.without(broken).sorted().Histories) {
@@ -269,7 +270,7 @@ func checkCount(t *testing.T, c, left Catalog, broken []string, line lineageFami
 	}
 }
 
-// checkReach wants as many revisions after a full as there were.
+// checkReach checks that as many revisions after a full backup can be restored as before.
 func checkReach(t *testing.T, c, left Catalog, f Full, without []string) {
 	t.Helper()
 	was, _ := c.without(without).History(f.Lineage)
@@ -280,7 +281,7 @@ func checkReach(t *testing.T, c, left Catalog, f Full, without []string) {
 	}
 }
 
-// checkOthers wants all that is of another cluster than l's, and that l does not descend from.
+// checkOthers checks that everything is kept that belongs to other clusters and from which l did not fork.
 func checkOthers(t *testing.T, c, left Catalog, l Lineage) {
 	t.Helper()
 	line := c.lineageFamily(l)

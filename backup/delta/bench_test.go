@@ -13,9 +13,10 @@ import (
 	"go.etcd.io/etcd/api/v3/mvccpb"
 )
 
-// BenchmarkDelta writes and reads deltas of changes as the figures of other tools were taken from: of five, four puts of
-// 1 KiB, one half of which is random letters and digits and the other one like a Pod, and a deletion. It reports the CPU
-// time and the size for each event, and the size that the random half alone has, which no compression gets below.
+// BenchmarkDelta writes and reads delta backups of changes in the mix that the figures of other tools use. Of five
+// changes, four are puts of 1 KiB, one half of which is random letters and digits and the other half like a Pod, and
+// one is a deletion. It reports CPU time and size per event, and the size of the random half alone, below which no
+// compression gets.
 func BenchmarkDelta(b *testing.B) {
 	const perDelta = 20_000
 	changes := likePods(perDelta)
@@ -107,7 +108,7 @@ func report(b *testing.B, used time.Duration, events int64) {
 	b.ReportMetric(float64(used.Nanoseconds())/1000/float64(events), "cpu-us/event")
 }
 
-// cpu is what this process has used.
+// cpu returns the CPU time that this process has used.
 func cpu(b *testing.B) time.Duration {
 	b.Helper()
 	var u syscall.Rusage

@@ -26,7 +26,7 @@ import (
 
 var errDown = errors.New("the store is down")
 
-// faulty is a store whose Put goes wrong as the test says; nil lets it pass.
+// faulty is a store whose Put fails as the test configures; nil means no failure.
 type faulty struct {
 	store.Store
 	mu   sync.Mutex
@@ -55,7 +55,7 @@ func (f *faulty) Put(ctx context.Context, key string, r io.Reader, o store.PutOp
 
 func down(context.Context, string, io.Reader, store.PutOptions) error { return errDown }
 
-// However a Put goes wrong: nothing is left out, and nothing is there twice.
+// However a Put fails, nothing is missing and nothing is saved twice.
 func TestNothingIsLeftOutWhenPutsFail(t *testing.T) {
 	t.Parallel()
 	m := member.Start(t, "3.6", member.Options{})
@@ -102,7 +102,7 @@ func TestNothingIsLeftOutWhenPutsFail(t *testing.T) {
 	}
 }
 
-// A panic of a store ends the recorder and nothing else.
+// A panic of a store ends only the recorder.
 func TestAPanicEndsTheRecorderAlone(t *testing.T) {
 	t.Parallel()
 	m, s := member.Start(t, "3.6", member.Options{}), &faulty{Store: directory(t)}
@@ -119,8 +119,8 @@ func TestAPanicEndsTheRecorderAlone(t *testing.T) {
 	}
 }
 
-// So does what no one can read any more: an object whose answer was lost, and whose key was taken away since, must not hold up all that
-// follows.
+// An object that cannot be read does not block the uploads either, for example if the response to its upload was lost
+// and its key was taken away since.
 func TestATakenNameThatCannotBeReadHoldsUpNothing(t *testing.T) {
 	t.Parallel()
 	m := member.Start(t, "3.6", member.Options{})
@@ -162,7 +162,7 @@ func (u *unreadable) Get(ctx context.Context, key string, offset, length int64) 
 	return u.faulty.Get(ctx, key, offset, length)
 }
 
-// What has the name already stays as it is.
+// The object that already has the name is not changed.
 func TestATakenNameIsLeftAlone(t *testing.T) {
 	t.Parallel()
 	m := member.Start(t, "3.6", member.Options{})
@@ -190,7 +190,7 @@ func TestATakenNameIsLeftAlone(t *testing.T) {
 	same(t, database(t, m, 2), joined(t, 2, objects(t, s)))
 }
 
-// An agent that dies within a Put leaves nothing, and the next one begins where the store ends.
+// An agent that dies during a Put leaves nothing in the store, and the next one begins where the store ends.
 func TestTheNextRecorderGoesOnWhereTheStoreEnds(t *testing.T) {
 	t.Parallel()
 	m, s := member.Start(t, "3.7", member.Options{}), &faulty{Store: directory(t)}
@@ -221,7 +221,7 @@ func TestTheNextRecorderGoesOnWhereTheStoreEnds(t *testing.T) {
 	same(t, database(t, m, 2), joined(t, 2, objects(t, s)))
 }
 
-// Two that both believe to lead overlap, and agree on each revision.
+// Two agents that both act as leader save overlapping delta backups, which agree on each revision.
 func TestRecordersThatRaceAgree(t *testing.T) {
 	t.Parallel()
 	m, s := member.Start(t, "3.6", member.Options{}), directory(t)
@@ -260,7 +260,7 @@ func TestRecordersThatRaceAgree(t *testing.T) {
 	}
 }
 
-// A store that is down costs memory up to a bound, and nothing once it is back.
+// While a store is down, memory use stays below a limit. It returns to zero when the store is back.
 func TestAStoreThatIsDownBoundsWhatIsHeld(t *testing.T) {
 	t.Parallel()
 	m, s := member.Start(t, "3.6", member.Options{}), &faulty{Store: directory(t)}
@@ -316,7 +316,7 @@ func TestS3IsDownAndComesBack(t *testing.T) {
 	same(t, database(t, m, 2), joined(t, 2, objects(t, s)))
 }
 
-// Compaction that overtakes the watch ends the recorder; what it saved is whole.
+// A compaction that overtakes the watch ends the recorder. What it saved is complete.
 func TestCompactionRacesTheWatch(t *testing.T) {
 	for _, minor := range member.Minors {
 		t.Run(minor, func(t *testing.T) {
@@ -360,7 +360,7 @@ func TestCompactionRacesTheWatch(t *testing.T) {
 	}
 }
 
-// severed is a connection to a member whose watches the test breaks, and lets come back.
+// severed is a connection to a member on which a test breaks and restores watches.
 type severed struct {
 	grpc.ClientConnInterface
 	mu     sync.Mutex
@@ -389,8 +389,8 @@ func (c *severed) sever(broken bool) {
 	c.breaks = nil
 }
 
-// While the watch is broken, the very next revision is written and compacted at: it is lost, wherever the recorder began. Only the
-// revision before the first one may be missing.
+// While the watch is broken, the next revision is written and compacted: it is lost, wherever the recorder began. Only
+// the revision before the first one may be missing.
 func TestCompactionAtTheRevisionAfterABrokenWatchIsNoticed(t *testing.T) {
 	for name, received := range map[string]bool{"after the first revisions came": true, "before any came": false} {
 		t.Run(name, func(t *testing.T) {

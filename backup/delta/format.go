@@ -9,48 +9,51 @@ import (
 	"time"
 )
 
-// Header says what a delta holds.
+// Header describes the content of a delta backup.
 type Header struct {
 	// Version of the format; 1 is the only one.
 	Version int
-	// Lineage is the name of the history that the revisions belong to.
+	// Lineage is the lineage to which the revisions belong.
 	Lineage string
-	// ClusterID and MemberID are etcd's, of the member that was watched.
+	// ClusterID and MemberID are the etcd IDs of the member that was watched.
 	ClusterID, MemberID uint64
 	// From and To are the first and the last revision; all between them are there.
 	From, To int64
-	// Before is the digest of revision From-1, which is not in the delta; zero: no one knows it. Last is that of To.
+	// Before is the digest of revision From-1, which is not in the delta backup. It is zero if unknown. Last is the
+	// digest of To.
 	Before, Last Digest
-	// Opened is when the watch delivered From, Closed when the delta was closed, by the recorder's clock, in milliseconds.
+	// Opened is when the watch delivered From, and Closed when the delta backup was closed, by the clock of the
+	// recorder, in milliseconds.
 	Opened, Closed time.Time
-	// Revisions, and Events, which are the records.
+	// Revisions and Events are counts. An event is one record.
 	Revisions, Events int64
 	// Blocks of records.
 	Blocks int64
 }
 
-// Lease is what is known of a lease. Leases are in no event of a watch.
+// Lease is what is known of an etcd lease. The events of a watch do not contain leases.
 type Lease struct {
 	ID int64
-	// TTL is what was granted, in seconds; 0: the lease was gone before anybody could ask, or etcd did not answer.
+	// TTL is the granted time in seconds. It is 0 if the lease was gone before the recorder could ask, or if etcd did
+	// not respond.
 	TTL int64
 	// Remaining of it, in seconds, at the time At, by the clock of the recorder.
 	Remaining int64
 	At        time.Time
 }
 
-// Leases are the leases that a delta reports.
+// Leases are the leases that a delta backup records.
 type Leases struct {
-	// Records of each lease that a put of this delta references, and of each other one that is Alive and was never recorded
-	// by this recorder before.
+	// Records has each lease that a put of this delta backup references, and each other one that is Alive and that
+	// this recorder did not record before.
 	Records []Lease
-	// Alive are the IDs of all leases that etcd had when the delta was closed. Known is false when the delta does not say: it has no
-	// checkpoint, etcd did not answer, or etcd has more than MaxAlive.
+	// Alive are the IDs of all leases that etcd had when the delta backup was closed. Known is false if they are not
+	// recorded: there is no checkpoint, etcd did not respond, or etcd has more than MaxAlive.
 	Alive []int64
 	Known bool
 }
 
-// hexID is an ID as it is written everywhere.
+// hexID is an ID in hexadecimal, as etcd and druid print it.
 type hexID uint64
 
 func (id hexID) MarshalText() ([]byte, error) { return strconv.AppendUint(nil, uint64(id), 16), nil }
@@ -94,7 +97,7 @@ func unmarshalHeader(version int, b []byte) (Header, error) {
 		Before: w.Before, Last: w.Last, Opened: time.UnixMilli(w.Opened), Closed: time.UnixMilli(w.Closed),
 		Revisions: w.Revisions, Events: w.Events, Blocks: w.Blocks,
 	}
-	// To-From+1 may overflow where From is far below zero, but that is refused before.
+	// To-From+1 may overflow if From is far below zero, but that is rejected first.
 	if h.From < 1 || h.To < h.From || h.Revisions != h.To-h.From+1 || h.Events < h.Revisions || h.Blocks < 1 {
 		return Header{}, fmt.Errorf("its header contradicts itself: revisions %d to %d, %d revisions, %d events, %d blocks",
 			h.From, h.To, h.Revisions, h.Events, h.Blocks)
@@ -104,7 +107,7 @@ func unmarshalHeader(version int, b []byte) (Header, error) {
 
 type leasesJSON struct {
 	Leases []leaseJSON `json:"leases"`
-	// Alive is absent when it is not known.
+	// Alive is absent if it is not known.
 	Alive *[]hexID `json:"alive,omitempty"`
 }
 
@@ -153,16 +156,19 @@ const Version = 1
 
 // What every length in a delta is checked against before memory is taken for it.
 const (
-	// maxText is the longest header or footer, in bytes. Both are a few hundred.
+	// maxText is the longest header or footer, in bytes. Both have a few hundred.
 	maxText = 64 << 10
-	// MaxBlock is the largest block, in bytes, before compression. etcd refuses a request of more than 1.5 MiB unless
-	// --max-request-bytes says otherwise, and warns above 10 MiB; a record is one change of a request.
+	// MaxBlock is the largest block, in bytes before compression. etcd rejects requests above 1.5 MiB unless
+	// --max-request-bytes is set, and warns above 10 MiB. A record is one change of a request.
 	MaxBlock = 64 << 20
-	// blockSize is when a block is closed, in bytes before compression: zstd's fastest level looks back no further.
+	// blockSize is the size at which a block is closed, in bytes before compression. The fastest level of zstd looks
+	// back no further.
 	blockSize = 1 << 20
-	// maxValue is the longest value of a record, in bytes: what fits a block that was not full, with key, lengths and time.
+	// maxValue is the longest value of a record, in bytes. It fits into a block that was not yet full, with its key,
+	// lengths and time.
 	maxValue = MaxBlock - blockSize - 64
-	// MaxAlive is up to how many leases a delta reports those that are alive: 80 KiB of what is random and does not compress.
+	// MaxAlive limits the leases that a delta backup records as alive. They take 80 KiB of random bytes that do not
+	// compress.
 	MaxAlive = 10_000
 )
 
@@ -182,11 +188,11 @@ const (
 )
 
 const (
-	// headerFixed: magic, version in 4 bytes, and the checksum at the end.
+	// headerFixed has the magic, the version in 4 bytes, and the checksum at the end.
 	headerFixed = magicLength + 4 + 4
-	// footerFixed: magic, and the sha256 at the end.
+	// footerFixed has the magic, and the sha256 at the end.
 	footerFixed = magicLength + 32
-	// blockFixed is the whole length of what stands before a block.
+	// blockFixed is the complete length of the frame before a block.
 	blockFixed = 48
 )
 
@@ -198,12 +204,12 @@ const (
 	leases  kind = 2
 )
 
-// blockHeader stands before each block's own zstd frame.
+// blockHeader precedes the zstd frame of each block.
 type blockHeader struct {
 	kind kind
 	// compressed and plain are the lengths of the zstd frame and of its content.
 	compressed, plain uint32
-	// records in the block, and the revisions of the first and of the last of them; zero for leases.
+	// records in the block, and the revisions of the first and the last of them. They are zero for a block of leases.
 	records     uint32
 	first, last int64
 	// sum is the CRC-32C of the compressed frame.
@@ -214,7 +220,7 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 func checksum(b []byte) uint32 { return crc32.Checksum(b, castagnoli) }
 
-// appendFrame begins a skippable frame with a content of n bytes, the first of which are its magic.
+// appendFrame begins a skippable frame with a content of n bytes, of which the magic is the first part.
 func appendFrame(b []byte, n int, magic string) []byte {
 	b = binary.LittleEndian.AppendUint32(b, skippable)
 	b = binary.LittleEndian.AppendUint32(b, uint32(n))
@@ -232,7 +238,7 @@ func (h blockHeader) marshal() []byte {
 	return binary.LittleEndian.AppendUint32(b, checksum(b[frameHeader:]))
 }
 
-// unmarshalBlock reads the content of a block's frame. It is false when the checksum is not that of the content.
+// unmarshalBlock parses the content of a block header frame. It returns false if the checksum does not match.
 func unmarshalBlock(b []byte) (blockHeader, bool) {
 	if len(b) != blockFixed || checksum(b[:blockFixed-4]) != binary.LittleEndian.Uint32(b[blockFixed-4:]) {
 		return blockHeader{}, false
@@ -244,7 +250,7 @@ func unmarshalBlock(b []byte) (blockHeader, bool) {
 	}, true
 }
 
-// marshalHeader is the first frame of a delta.
+// marshalHeader returns the first frame of a delta backup.
 func marshalHeader(h Header) ([]byte, error) {
 	text, err := h.marshal()
 	if err != nil {

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// FuzzReader gives a Reader what no one wrote. As random changes end at the checksums, each input is also read with all
-// of them made right.
+// FuzzReader gives arbitrary input to a Reader. Because random changes fail at the checksums, each input is also read
+// with all checksums corrected.
 func FuzzReader(f *testing.F) {
 	whole := content(f, write(f, history(6, 9, 12, 60), Leases{Records: []Lease{{ID: 77, TTL: 5, At: start}}, Known: true}, &Checkpoint{Revision: 20, CompactRevision: 3, HashKV: 9, MemberID: 7, Alongside: notified(5, 2)}))
 	f.Add(whole)
@@ -34,7 +34,7 @@ func FuzzReader(f *testing.F) {
 	})
 }
 
-// repaired makes the checksums of all frames right, as far as frames can be reported.
+// repaired corrects the checksums of all frames, as far as frames can be found.
 func repaired(b []byte) []byte {
 	b = bytes.Clone(b)
 	for at := 0; at+frameHeader+magicLength <= len(b); {
@@ -69,7 +69,7 @@ func repaired(b []byte) []byte {
 	return b
 }
 
-// FuzzBlock parses blocks of records as if their checksums were right.
+// FuzzBlock parses blocks of records as if their checksums matched.
 func FuzzBlock(f *testing.F) {
 	for seed := range uint64(4) {
 		var plain []byte

@@ -29,7 +29,7 @@ import (
 
 const (
 	lineage = "00000001-00112233445566aa"
-	// maxWait with what takes a second on an idle machine.
+	// maxWait for something that takes a second on an idle machine.
 	maxWait = 2 * time.Minute
 )
 
@@ -51,7 +51,7 @@ func directoryAt(tb testing.TB, path string) *dir.Store {
 	return s
 }
 
-// recordings is a recorder that runs until the test ends or it is stopped.
+// recordings is a recorder that runs until it is stopped or the test ends.
 type recordings struct {
 	*Recorder
 	tb     testing.TB
@@ -123,7 +123,7 @@ func (r *recordings) await(what string, ok func(Status) bool) Status {
 	}
 }
 
-// flush saves all that happened.
+// flush saves everything that happened.
 func (r *recordings) flush() int64 {
 	r.tb.Helper()
 	ctx, cancel := context.WithTimeout(r.tb.Context(), maxWait)
@@ -135,7 +135,7 @@ func (r *recordings) flush() int64 {
 	return saved
 }
 
-// stop ends the recorder as a crash would: what is not saved is lost.
+// stop ends the recorder as a crash does: what is not saved is lost.
 func (r *recordings) stop() {
 	r.tb.Helper()
 	r.cancel()
@@ -157,7 +157,7 @@ func (r *recordings) ends(want error) {
 	}
 }
 
-// object is a delta as it was read back.
+// object is a delta backup that was read back.
 type object struct {
 	Header
 	key        string
@@ -166,7 +166,7 @@ type object struct {
 	checkpoint *Checkpoint
 }
 
-// objects reads all deltas of a store, in the order of their names. None may be damaged.
+// objects reads all delta backups of a store, in the order of their names. None may be damaged.
 func objects(tb testing.TB, s store.Store) []object {
 	tb.Helper()
 	var all []object
@@ -190,7 +190,7 @@ func objects(tb testing.TB, s store.Store) []object {
 	return all
 }
 
-// joined puts deltas together that must follow each other without hole or overlap.
+// joined concatenates delta backups that must follow each other without gap or overlap.
 func joined(tb testing.TB, from int64, all []object) []Record {
 	tb.Helper()
 	var records []Record
@@ -207,7 +207,7 @@ func joined(tb testing.TB, from int64, all []object) []Record {
 	return records
 }
 
-// database is bucket `key` of etcd's own database, by a snapshot of it, from a revision on.
+// database returns bucket `key` from a snapshot of the database of etcd, from a revision on.
 func database(tb testing.TB, m *member.Member, from int64) []Record {
 	tb.Helper()
 	path := filepath.Join(tb.TempDir(), "db")
@@ -244,8 +244,8 @@ func database(tb testing.TB, m *member.Member, from int64) []Record {
 	return all
 }
 
-// holds fails the test unless the deltas hold what the member's database has from a revision up to the last of theirs: a
-// lease may run out after that.
+// holds fails the test unless the delta backups equal the database of the member from a revision up to their last one.
+// After that, a lease may expire.
 func holds(tb testing.TB, m *member.Member, from int64, all []object) {
 	tb.Helper()
 	if len(all) == 0 {
@@ -255,7 +255,7 @@ func holds(tb testing.TB, m *member.Member, from int64, all []object) {
 	same(tb, slices.DeleteFunc(database(tb, m, from), func(r Record) bool { return r.Revision > to }), joined(tb, from, all))
 }
 
-// same compares records but for their times, which etcd does not keep.
+// same compares records except for their times, which etcd does not keep.
 func same(tb testing.TB, want, got []Record) {
 	tb.Helper()
 	if len(want) != len(got) {
@@ -268,12 +268,12 @@ func same(tb testing.TB, want, got []Record) {
 	}
 }
 
-// traffic makes changes of all kinds, the same each time.
+// traffic makes changes of all kinds, the same in each run.
 type traffic struct {
 	tb     testing.TB
 	client *clientv3.Client
 	random *rand.Rand
-	// large is the largest value.
+	// large is the size of the largest value.
 	large  int
 	leases []clientv3.LeaseID
 }
@@ -283,7 +283,7 @@ func newTraffic(tb testing.TB, m *member.Member) *traffic {
 	return &traffic{tb: tb, client: m.Client, random: rand.New(rand.NewPCG(1, 2)), large: 2000}
 }
 
-// grant gives a lease that some of the puts will use.
+// grant creates a lease that some of the puts use.
 func (f *traffic) grant(ttl int64) clientv3.LeaseID {
 	f.tb.Helper()
 	granted, err := f.client.Grant(f.tb.Context(), ttl)
@@ -298,7 +298,7 @@ func (f *traffic) grant(ttl int64) clientv3.LeaseID {
 func (f *traffic) run(n int) {
 	f.tb.Helper()
 	for range n {
-		// A lease of a second may have run out: machines are slow.
+		// A lease of one second may have expired on a slow machine.
 		if err := f.request(); err != nil && !errors.Is(err, rpctypes.ErrLeaseNotFound) {
 			f.tb.Fatal(err)
 		}
@@ -371,7 +371,7 @@ func diff(tb testing.TB, want, got any) {
 	}
 }
 
-// leaseOf is the lease that a record references.
+// leaseOf returns the lease that a record references.
 func leaseOf(tb testing.TB, r Record) int64 {
 	tb.Helper()
 	kv := &mvccpb.KeyValue{}

@@ -14,16 +14,16 @@ import (
 )
 
 const (
-	// askers ask for leases at once: at a millisecond an answer that is some thousand a second.
+	// askers request leases concurrently. At a millisecond for each response, they manage some thousand per second.
 	askers = 4
-	// leaseTimeout of one question about leases, and of all that a delta waits for.
+	// leaseTimeout limits one request for a lease, and the total wait of a delta backup for its leases.
 	leaseTimeout = 5 * time.Second
-	// leaseMemory is how long a lease that is gone, or that no one knows to be alive, is remembered.
+	// leaseMemory is how long the book keeps a lease that is gone or not known to be alive.
 	leaseMemory = time.Minute
 )
 
-// leaseBook knows the leases that were seen. A lease may be gone by the time that a delta is closed, so it is asked for
-// when it is first seen.
+// leaseBook keeps the leases that were seen. A lease may be gone when a delta backup is closed, so the book requests
+// its data when it is first seen.
 type leaseBook struct {
 	client etcdserverpb.LeaseClient
 	now    func() time.Time
@@ -35,7 +35,7 @@ type leaseBook struct {
 	changed loop.Signal   // sent with each answer
 }
 
-// leaseEntry is what is known of a lease. Anyone who holds one need not care whether the book forgets it.
+// leaseEntry is what is known of a lease. A holder of an entry can use it after the book dropped it.
 type leaseEntry struct {
 	lease    Lease
 	answered bool
@@ -48,7 +48,7 @@ func newLeaseBook(conn grpc.ClientConnInterface, now func() time.Time) *leaseBoo
 	}
 }
 
-// see has a lease asked for unless it is known; isNew reports which.
+// see requests the data of a lease unless the book has it. isNew reports whether the lease was new.
 func (b *leaseBook) see(id int64) (entry *leaseEntry, isNew bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -73,7 +73,7 @@ func (b *leaseBook) wake() {
 	}
 }
 
-// run asks until ctx ends.
+// run sends requests until ctx ends.
 func (b *leaseBook) run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	for range askers {
@@ -109,7 +109,7 @@ func (b *leaseBook) next() *leaseEntry {
 	return entry
 }
 
-// ask is false when there was no answer; then it is asked again.
+// ask returns false if there was no response. The lease is then requested again.
 func (b *leaseBook) ask(ctx context.Context, entry *leaseEntry) bool {
 	ctx, cancel := context.WithTimeout(ctx, leaseTimeout)
 	defer cancel()
@@ -120,15 +120,15 @@ func (b *leaseBook) ask(ctx context.Context, entry *leaseEntry) bool {
 		b.enqueue(entry)
 		return false
 	}
-	// Of a lease that is gone etcd says that -1 seconds remain, and that nothing was granted.
+	// For a lease that is gone, etcd reports a remaining time of -1 seconds and a granted time of 0.
 	entry.lease.TTL, entry.lease.Remaining, entry.lease.At = response.GrantedTTL, max(response.TTL, 0), b.now()
 	entry.answered = true
 	b.changed.Send()
 	return true
 }
 
-// collect makes the leases of a delta from those that it references. What etcd does not report in time stays unknown: a
-// delta is worth more than its leases.
+// collect returns the leases of a delta backup, from those that it references. What etcd does not report in time stays
+// unknown, because saving the delta backup matters more than its leases.
 func (b *leaseBook) collect(ctx context.Context, referenced map[int64]*leaseEntry) Leases {
 	ctx, cancel := context.WithTimeout(ctx, leaseTimeout)
 	defer cancel()
@@ -169,7 +169,7 @@ func (b *leaseBook) collect(ctx context.Context, referenced map[int64]*leaseEntr
 	return l
 }
 
-// wait returns when all were answered, or ctx ended.
+// wait returns when all entries have a response, or when ctx ends.
 func (b *leaseBook) wait(ctx context.Context, entries []*leaseEntry) {
 	for {
 		b.mu.Lock()
@@ -189,8 +189,8 @@ func (b *leaseBook) wait(ctx context.Context, entries []*leaseEntry) {
 	}
 }
 
-// forget drops what is not alive any more, or not referenced where no one knows what is alive, so that the book does not
-// grow permanently. What was dropped is asked for again when it is seen again.
+// forget drops leases that are not alive. If it is not known which are alive, it drops those that are not referenced.
+// This bounds the size of the book. A dropped lease is requested again when it is seen again.
 func (b *leaseBook) forget(needed func(id int64) bool) {
 	for id, entry := range b.known {
 		if entry.answered && b.now().Sub(entry.lease.At) > leaseMemory && !needed(id) {

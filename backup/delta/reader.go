@@ -15,21 +15,21 @@ import (
 	"github.com/etcd-druid/druid/backup/store"
 )
 
-// Expected is what a delta is taken for, by its name. What is zero is not checked.
+// Expected is what the name of a delta backup says. Zero fields are not checked.
 type Expected struct {
-	// Object is its name, for messages.
+	// Object is the name, for messages.
 	Object   string
 	Lineage  string
 	From, To int64
 }
 
-// Reader reads a delta and verifies it on the way: each block before its records are handed out, the whole before io.EOF.
-// It holds one block in memory, 2 MiB unless there are values that large. It is for one goroutine.
+// Reader reads and verifies a delta backup: each block before it returns the records, and the complete object before
+// io.EOF. It keeps one block in memory, 2 MiB unless there are larger values. It is not safe for concurrent use.
 type Reader struct {
 	object string
 	source io.Reader
 	sum    hash.Hash
-	// offset is the number of bytes read, frame where the frame at hand begins.
+	// offset is the number of bytes read. frame is where the current frame begins.
 	offset, frame int64
 	decoder       *zstd.Decoder
 	header        Header
@@ -40,8 +40,8 @@ type Reader struct {
 	end           error // io.EOF, or what was wrong
 }
 
-// NewReader reads the header. A delta of a newer format is a store.ErrNewer. The other errors, and those of Next, are a *DamagedError when the content is to blame, and
-// otherwise the source's own.
+// NewReader reads the header. It returns store.ErrNewer for a newer format. All other errors, also those of Next, are
+// a *DamagedError if the content is wrong, or else the error of the source.
 func NewReader(source io.Reader, want Expected) (*Reader, error) {
 	r := &Reader{object: want.Object, source: bufio.NewReaderSize(source, 64<<10), sum: sha256.New()}
 	if err := r.readHeader(want); err != nil {
@@ -51,7 +51,7 @@ func NewReader(source io.Reader, want Expected) (*Reader, error) {
 	return r, nil
 }
 
-// Close frees what decodes. It does not close the source.
+// Close releases the decoder. It does not close the source.
 func (r *Reader) Close() {
 	if r.decoder != nil {
 		r.decoder.Close()
@@ -62,10 +62,11 @@ func (r *Reader) Close() {
 	}
 }
 
-// Header says what the delta holds. It has a checksum of its own; that the content is as it says is known at io.EOF.
+// Header returns the header, which has a checksum of its own. Only io.EOF of Next confirms that the content matches
+// it.
 func (r *Reader) Header() Header { return r.header }
 
-// Leases are known when Next returned io.EOF.
+// Leases are complete after Next returned io.EOF.
 func (r *Reader) Leases() Leases {
 	if r.leases == nil {
 		return Leases{}
@@ -73,11 +74,11 @@ func (r *Reader) Leases() Leases {
 	return *r.leases
 }
 
-// Checkpoint is known when Next returned io.EOF, and nil when the delta has none.
+// Checkpoint is complete after Next returned io.EOF. It is nil if the delta backup has none.
 func (r *Reader) Checkpoint() *Checkpoint { return r.checkpoint }
 
-// Next returns the next records, some thousand or one, in order; a revision may span two calls. They are the caller's to
-// keep. io.EOF says that the whole delta was read and is what its writer wrote.
+// Next returns the next records in order, between one and some thousand. A revision may span two calls. The caller may
+// keep the records. io.EOF confirms that the complete delta backup was read and is what its writer wrote.
 func (r *Reader) Next() ([]Record, error) {
 	if r.end != nil {
 		return nil, r.end
@@ -102,7 +103,7 @@ func (r *Reader) next() ([]Record, error) {
 		case magicFooter:
 			return nil, r.finish(content)
 		default:
-			return nil, r.damaged("there is neither a block nor the footer")
+			return nil, r.damaged("it has neither a block nor the footer here")
 		}
 	}
 }
@@ -113,7 +114,7 @@ func (r *Reader) readHeader(want Expected) error {
 		return err
 	}
 	if string(content[:magicLength]) != magicHeader || len(content) < headerFixed {
-		return r.damaged("it is no delta")
+		return r.damaged("it is not a delta backup")
 	}
 	body, sum := content[:len(content)-4], content[len(content)-4:]
 	if checksum(body) != binary.LittleEndian.Uint32(sum) {
@@ -121,10 +122,10 @@ func (r *Reader) readHeader(want Expected) error {
 	}
 	version := binary.LittleEndian.Uint32(body[magicLength:])
 	if version > Version {
-		return fmt.Errorf("delta %s has version %d of the format, and this program reads up to %d: %w", r.object, version, Version, store.ErrNewer)
+		return fmt.Errorf("delta backup %s has format version %d, but this program reads versions up to %d: %w", r.object, version, Version, store.ErrNewer)
 	}
 	if version != Version {
-		return r.damaged(fmt.Sprintf("its format has version %d, which there never was", version))
+		return r.damaged(fmt.Sprintf("its format version %d does not exist", version))
 	}
 	if r.header, err = unmarshalHeader(int(version), body[magicLength+4:]); err != nil {
 		return r.damaged(err.Error())
@@ -142,11 +143,11 @@ func (r *Reader) readHeader(want Expected) error {
 func (r *Reader) readBlock(content []byte) ([]Record, error) {
 	h, ok := unmarshalBlock(content)
 	if !ok {
-		return nil, r.damaged("the checksum of a block's header does not match")
+		return nil, r.damaged("the checksum of a block header does not match")
 	}
-	// What compression cannot shrink grows by a few bytes for each 128 KiB.
+	// Content that cannot be compressed grows by a few bytes for each 128 KiB.
 	if h.plain > MaxBlock || h.compressed > h.plain+h.plain/1024+1024 || r.leases != nil {
-		return nil, r.damaged(fmt.Sprintf("a block of %d bytes, %d compressed, has no place there", h.plain, h.compressed))
+		return nil, r.damaged(fmt.Sprintf("a block of %d bytes, %d compressed, is not allowed here", h.plain, h.compressed))
 	}
 	r.frame = r.offset
 	plain, err := r.decompress(h)
@@ -169,7 +170,7 @@ func (r *Reader) readBlock(content []byte) ([]Record, error) {
 		}
 		return batch, nil
 	}
-	return nil, r.damaged(fmt.Sprintf("a block is of kind %d, which no one knows", h.kind))
+	return nil, r.damaged(fmt.Sprintf("a block has the unknown kind %d", h.kind))
 }
 
 func (r *Reader) decompress(h blockHeader) ([]byte, error) {
@@ -182,12 +183,12 @@ func (r *Reader) decompress(h blockHeader) ([]byte, error) {
 	}
 	var z zstd.Header
 	if err := z.Decode(frame); err != nil || z.Skippable || !z.HasFCS || z.FrameContentSize != uint64(h.plain) {
-		return nil, r.damaged("a block is no zstd frame of the length that its header says")
+		return nil, r.damaged("a block is not a zstd frame of the length in its header")
 	}
 	if r.decoder == nil {
 		r.decoder, err = zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(MaxBlock), zstd.WithDecoderMaxWindow(MaxBlock))
 		if err != nil {
-			return nil, fmt.Errorf("make a decoder: %w", err)
+			return nil, fmt.Errorf("create the decoder: %w", err)
 		}
 	}
 	plain, err := r.decoder.DecodeAll(frame, make([]byte, 0, h.plain))
@@ -215,15 +216,15 @@ func (r *Reader) finish(content []byte) error {
 	r.frame = r.offset
 	switch n, err := io.ReadFull(r.source, make([]byte, 1)); {
 	case n > 0:
-		return r.damaged("something follows its end")
+		return r.damaged("there is data after its end")
 	case err != io.EOF:
-		return fmt.Errorf("read delta %s at byte %d: %w", r.object, r.offset, err)
+		return fmt.Errorf("read delta backup %s at byte %d: %w", r.object, r.offset, err)
 	}
 	return io.EOF
 }
 
-// textFrame reads one of our skippable frames and returns its content, which has at least a magic. Of a footer the last
-// bytes, which are the sum of all before, are not summed up.
+// textFrame reads one of druid's skippable frames and returns its content, which has at least a magic. The last bytes
+// of a footer are the sum of everything before them and are not part of the sum.
 func (r *Reader) textFrame() ([]byte, error) {
 	r.frame = r.offset
 	head, err := r.read(frameHeader)
@@ -232,7 +233,7 @@ func (r *Reader) textFrame() ([]byte, error) {
 	}
 	length := binary.LittleEndian.Uint32(head[4:])
 	if binary.LittleEndian.Uint32(head) != skippable || length < magicLength || length > maxText {
-		return nil, r.damaged("no frame of a delta begins there")
+		return nil, r.damaged("no frame of a delta backup begins there")
 	}
 	content, err := r.read(magicLength)
 	if err != nil {
@@ -251,14 +252,14 @@ func (r *Reader) textFrame() ([]byte, error) {
 	return append(content, more...), err
 }
 
-// read fetches n bytes and sums them up.
+// read reads n bytes and adds them to the sum.
 func (r *Reader) read(n int) ([]byte, error) {
 	b, err := r.fetch(n)
 	r.sum.Write(b)
 	return b, err
 }
 
-// fetch takes memory as bytes arrive, whatever length was claimed.
+// fetch allocates memory as bytes arrive, whatever length was claimed.
 func (r *Reader) fetch(n int) ([]byte, error) {
 	const trusted = 1 << 20
 	var b bytes.Buffer
@@ -269,7 +270,7 @@ func (r *Reader) fetch(n int) ([]byte, error) {
 	case err == io.EOF: //nolint:errorlint // a bare one alone is the object's end; a connection that broke says more
 		return nil, r.damaged(fmt.Sprintf("it ends at byte %d, before its footer", r.offset))
 	case err != nil:
-		return nil, fmt.Errorf("read delta %s at byte %d: %w", r.object, r.offset, err)
+		return nil, fmt.Errorf("read delta backup %s at byte %d: %w", r.object, r.offset, err)
 	}
 	return b.Bytes(), nil
 }
@@ -278,29 +279,30 @@ func (r *Reader) damaged(reason string) error {
 	return &DamagedError{Object: r.object, Offset: r.frame, Reason: reason}
 }
 
-// Why a Recorder ends. Both mean that the deltas cannot be continued, and that only a new full snapshot closes the hole.
+// Why a Recorder ends. In both cases the delta backups cannot continue, and only a new full backup closes the gap.
 var (
 	// ErrCompacted: etcd no longer has revisions that were not saved.
-	ErrCompacted = errors.New("revisions that were not saved are compacted")
-	// ErrGap: etcd's watch left out revisions.
-	ErrGap = errors.New("the watch left out revisions")
+	ErrCompacted = errors.New("etcd compacted revisions that were not saved")
+	// ErrGap: the watch of etcd skipped revisions.
+	ErrGap = errors.New("the watch skipped revisions")
 )
 
-// ErrFork: etcd holds another revision than the one that was saved last. What it holds now does not continue the deltas that there are.
-var ErrFork = errors.New("etcd's history is not the one that was saved")
+// ErrFork: etcd has other content for the revision that was saved last, so its history does not continue the existing
+// delta backups.
+var ErrFork = errors.New("the history of etcd is not the one that was saved")
 
-// ErrEnded: what was to be flushed was not, because the Recorder ended. The next one saves it.
+// ErrEnded: the Recorder ended before the flush was complete. The next Recorder saves the rest.
 var ErrEnded = errors.New("the recorder ended")
 
-// DamagedError reports what is wrong with a delta, and where.
+// DamagedError reports what is wrong with a delta backup, and where.
 type DamagedError struct {
 	// Object is the name that the reader was given.
 	Object string
-	// Offset in bytes of the frame in which it was found, from the beginning of the object.
+	// Offset is where the damaged frame begins, in bytes from the beginning of the object.
 	Offset int64
 	Reason string
 }
 
 func (e *DamagedError) Error() string {
-	return fmt.Sprintf("delta %s is unusable: at byte %d: %s", e.Object, e.Offset, e.Reason)
+	return fmt.Sprintf("delta backup %s is damaged at byte %d: %s", e.Object, e.Offset, e.Reason)
 }

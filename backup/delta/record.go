@@ -23,23 +23,23 @@ const (
 	tombstone  = 't'
 )
 
-// Record is one change of one key, as it stands in bucket `key` of etcd's database.
+// Record is one change of one key, as etcd stores it in bucket `key` of its database.
 type Record struct {
-	// Key is the bucket's key: the revision, and a mark for a deletion.
+	// Key is the key in the bucket: the revision, and a mark for a deletion.
 	Key []byte
-	// Value is the KeyValue message; of a deletion it has the key alone.
+	// Value is the KeyValue message. For a deletion it has only the key.
 	Value []byte
 	// Revision is the main revision in Key.
 	Revision int64
-	// At is when the watch delivered the revision, by the clock of the recorder, never before the revision before it. Its
-	// resolution is a millisecond.
+	// At is when the watch delivered the revision, by the clock of the recorder, in milliseconds. It is never before
+	// that of the preceding revision.
 	At time.Time
 }
 
 // IsDelete reports whether the record deletes its key.
 func (r Record) IsDelete() bool { return len(r.Key) == markLength }
 
-// AppendKey appends the database's key of a revision's change number sub.
+// AppendKey appends the database key of change number sub of a revision.
 func AppendKey(b []byte, main, sub int64, deletes bool) []byte {
 	b = binary.BigEndian.AppendUint64(b, uint64(main))
 	b = append(b, separator)
@@ -53,10 +53,10 @@ func AppendKey(b []byte, main, sub int64, deletes bool) []byte {
 // parseKey is the inverse of AppendKey.
 func parseKey(key []byte) (main, sub int64, err error) {
 	if len(key) != keyLength && len(key) != markLength {
-		return 0, 0, fmt.Errorf("key of a record has %d bytes", len(key))
+		return 0, 0, fmt.Errorf("the key of a record has %d bytes", len(key))
 	}
 	if key[8] != separator || len(key) == markLength && key[keyLength] != tombstone {
-		return 0, 0, fmt.Errorf("key of a record is malformed: %x", key)
+		return 0, 0, fmt.Errorf("the key of a record is malformed: %x", key)
 	}
 	return int64(binary.BigEndian.Uint64(key)), int64(binary.BigEndian.Uint64(key[9:])), nil
 }
@@ -71,8 +71,8 @@ const (
 	fieldLease          = 6
 )
 
-// appendValue appends the message as etcd stores it: fields in the order of their numbers, zero ones left out. A deletion
-// stores nothing but the key.
+// appendValue appends the message as etcd stores it: fields in the order of their numbers, without zero fields. A
+// deletion stores only the key.
 func appendValue(b []byte, e *mvccpb.Event) []byte {
 	b = appendBytes(b, fieldKey, e.Kv.Key)
 	if e.Type == mvccpb.Event_DELETE {
@@ -99,7 +99,7 @@ func appendInt(b []byte, field protowire.Number, v int64) []byte {
 	return protowire.AppendVarint(protowire.AppendTag(b, field, protowire.VarintType), uint64(v))
 }
 
-// cursor is how far a delta was read, and checks that what follows follows.
+// cursor is the position up to which a delta backup was read. It checks that the next record follows.
 type cursor struct {
 	header *Header
 	// main and sub are those of the last record, at the time of its revision.
@@ -109,18 +109,19 @@ type cursor struct {
 	digest    Digester
 }
 
-// smallest entry of a block: the lengths of a record's key and value in a byte each, the key, and a value of a key of one byte.
+// smallestRecord is the smallest entry of a block: one byte each for the lengths of key and value, the key, and a
+// value with a key of one byte.
 const smallestRecord = 1 + keyLength + 1 + 1
 
-// timeLength of a time mark: a zero where a record's length would stand, and Unix milliseconds.
+// timeLength of a time mark: a zero in place of the length of a record, and Unix milliseconds.
 const timeLength = 1 + 8
 
-var errRunsOver = errors.New("a record runs over the end of its block")
+var errRunsOver = errors.New("a record extends beyond the end of its block")
 
-// block parses a block's content. The records point into it.
+// block parses the content of a block. The records share its memory.
 func (c *cursor) block(h blockHeader, plain []byte) ([]Record, error) {
 	if h.records == 0 || int(h.records) > len(plain)/smallestRecord {
-		return nil, fmt.Errorf("a block of %d bytes says to hold %d records", len(plain), h.records)
+		return nil, fmt.Errorf("a block of %d bytes claims to hold %d records", len(plain), h.records)
 	}
 	if len(plain) == 0 || plain[0] != 0 {
 		return nil, errors.New("a block does not begin with a time")
@@ -142,7 +143,7 @@ func (c *cursor) block(h blockHeader, plain []byte) ([]Record, error) {
 		batch, plain = append(batch, r), rest
 	}
 	if len(batch) != int(h.records) || batch[0].Revision != h.first || c.main != h.last {
-		return nil, fmt.Errorf("a block holds %d records to revision %d, its header says %d, of revisions %d to %d",
+		return nil, fmt.Errorf("a block holds %d records up to revision %d, but its header says %d records of revisions %d to %d",
 			len(batch), c.main, h.records, h.first, h.last)
 	}
 	return batch, nil
@@ -154,7 +155,7 @@ func (c *cursor) time(plain []byte) (int64, []byte, error) {
 	}
 	ms := int64(binary.BigEndian.Uint64(plain[1:]))
 	if ms < c.at {
-		return 0, nil, errors.New("time goes back")
+		return 0, nil, errors.New("the times are not in order")
 	}
 	return ms, plain[timeLength:], nil
 }
@@ -189,7 +190,7 @@ func (c *cursor) advance(main, sub, ms int64) error {
 	}
 	switch {
 	case main > c.header.To:
-		return fmt.Errorf("revision %d is in it, and its header says that %d is the last", main, c.header.To)
+		return fmt.Errorf("it holds revision %d, but its header says that %d is the last", main, c.header.To)
 	case c.events > 0 && main == c.main && sub == c.sub+1:
 	case main == next && sub == 0:
 		c.at = ms
@@ -200,19 +201,19 @@ func (c *cursor) advance(main, sub, ms int64) error {
 	return nil
 }
 
-// done compares what was read with what the header said.
+// done compares what was read with the header.
 func (c *cursor) done(blocks int64) error {
 	switch h := c.header; {
 	case c.main != h.To || c.events != h.Events || blocks != h.Blocks:
-		return fmt.Errorf("it holds %d events in %d blocks up to revision %d, its header says %d in %d up to %d",
+		return fmt.Errorf("it holds %d events in %d blocks up to revision %d, but its header says %d in %d up to %d",
 			c.events, blocks, c.main, h.Events, h.Blocks, h.To)
 	case c.digest.Sum() != h.Last:
-		return fmt.Errorf("the digest of its last revision is %s, its header says %s", c.digest.Sum(), h.Last)
+		return fmt.Errorf("the digest of its last revision is %s, but its header says %s", c.digest.Sum(), h.Last)
 	}
 	return nil
 }
 
-// field takes a length and as many bytes.
+// field reads a length and as many bytes.
 func field(b []byte) (value, rest []byte, err error) {
 	n, used := binary.Uvarint(b)
 	if used <= 0 || n > math.MaxInt32 || int(n) > len(b)-used {
@@ -222,17 +223,18 @@ func field(b []byte) (value, rest []byte, err error) {
 	return b[used:end:end], b[end:], nil
 }
 
-// Digest identifies the content of one revision: the first 16 bytes of a sha256 over its records in order, each as the
-// length of its key (4 bytes, big endian), the key, the length of its value and the value. The zero Digest is "unknown".
+// Digest identifies the content of one revision. It is the first 16 bytes of a sha256 over the records in order: for
+// each, the length of the key (4 bytes, big endian), the key, the length of the value and the value. The zero Digest
+// is "unknown".
 type Digest [16]byte
 
-// IsZero reports whether no one knows.
+// IsZero reports whether the digest is unknown.
 func (d Digest) IsZero() bool { return d == Digest{} }
 
-// String is the digest in hexadecimal.
+// String returns the digest in hexadecimal.
 func (d Digest) String() string { return hex.EncodeToString(d[:]) }
 
-// MarshalText writes hexadecimal; unknown is empty.
+// MarshalText writes hexadecimal. An unknown digest is empty.
 func (d Digest) MarshalText() ([]byte, error) {
 	if d.IsZero() {
 		return []byte{}, nil
@@ -253,14 +255,14 @@ func (d *Digest) UnmarshalText(text []byte) error {
 	return err
 }
 
-// Digester computes the Digest of one revision after the other. The zero value is ready.
+// Digester computes the Digest of one revision after the other. The zero value is ready to use.
 type Digester struct {
 	sum hash.Hash
 	any bool
 	buf [sha256.Size]byte // lengths on the way in, the sum on the way out
 }
 
-// Add takes the revision's next record.
+// Add adds the next record of the revision.
 func (d *Digester) Add(key, value []byte) {
 	if d.sum == nil {
 		d.sum = sha256.New()
@@ -276,7 +278,7 @@ func (d *Digester) field(b []byte) {
 	d.sum.Write(b)
 }
 
-// Sum is the Digest of what was added since the last Reset, the zero Digest when that was nothing.
+// Sum returns the Digest of what was added since the last Reset, or the zero Digest if that was nothing.
 func (d *Digester) Sum() Digest {
 	if !d.any {
 		return Digest{}

@@ -15,7 +15,7 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// likeEtcd is a message as a watch delivers it.
+// likeEtcd returns a message as a watch delivers it.
 func likeEtcd(random *rand.Rand, events int) *etcdserverpb.WatchResponse {
 	m := &etcdserverpb.WatchResponse{
 		Header:  &etcdserverpb.ResponseHeader{ClusterId: random.Uint64(), MemberId: random.Uint64(), Revision: random.Int64(), RaftTerm: random.Uint64N(9)},
@@ -59,7 +59,7 @@ func TestTheCodecReadsWhatProtobufReads(t *testing.T) {
 	}
 }
 
-// Whatever arrives ends in an error, or in events of which each has its key and value.
+// Any input gives an error, or events that each have a key and a value.
 func FuzzCodec(f *testing.F) {
 	random := rand.New(rand.NewPCG(5, 5))
 	for i := range 5 {
@@ -134,7 +134,7 @@ func TestASequenceTakesEachEventOnce(t *testing.T) {
 	}
 }
 
-// Whatever the watch hands over, there is no hole between two deltas either, of which nothing in the store would report.
+// Whatever the watch delivers, there is no gap between two delta backups. Nothing in the store would report it.
 func TestNoHoleIsAppendedBetweenTwoDeltas(t *testing.T) {
 	for name, c := range map[string]struct {
 		revision int64
@@ -178,7 +178,7 @@ func TestBeatsReportWhatIsSaved(t *testing.T) {
 	}
 }
 
-// leaseServer answers of each lease that it is gone, and with a list that is of no use.
+// leaseServer responds that each lease is gone, and with an invalid list.
 type leaseServer struct {
 	etcdserverpb.LeaseClient
 	listed int64

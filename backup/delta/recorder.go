@@ -18,57 +18,60 @@ import (
 )
 
 const (
-	// DefaultPeriod is how old an event gets before its delta is closed.
+	// DefaultPeriod is the age of the oldest event at which its delta backup is closed.
 	DefaultPeriod = 10 * time.Second
-	// MinPeriod is the shortest one: a store takes some requests a second, not more.
+	// MinPeriod is the shortest period. A store handles only some requests per second.
 	MinPeriod = time.Second
-	// DefaultMaxBytes closes a delta early. With its leases it is still one part of an upload, so one request.
+	// DefaultMaxBytes is the size at which a delta backup is closed early. With its leases, it still fits into one
+	// part of an upload and needs one request.
 	DefaultMaxBytes = store.PartSize - 256<<10
-	// readTimeout of one linearizable read.
+	// readTimeout limits one linearizable read.
 	readTimeout = 10 * time.Second
 )
 
-// ErrAhead: etcd does not reach what was saved: its history is not the one that was saved.
-var ErrAhead = errors.New("etcd does not have the revisions that were saved before")
+// ErrAhead: etcd has not reached the revisions that were saved, so its history is not the saved one.
+var ErrAhead = errors.New("etcd has not reached the revisions that were saved")
 
 // Config of a Recorder.
 type Config struct {
-	// Conn is to the member that is watched, or to several of one cluster.
+	// Conn connects to the watched member, or to several members of one cluster.
 	Conn  grpc.ClientConnInterface
 	Store store.Store
-	// Key names a delta; a later time must give another name.
+	// Key returns the name of a delta backup. A later time must give another name.
 	Key func(from, to int64, at time.Time) string
 	// Lineage that the revisions belong to, and ClusterID, of etcd; another cluster's answers end the recorder.
 	Lineage   string
 	ClusterID uint64
-	// From is the first revision to save. Before is the digest of the revision before it, as it was saved; zero: not known.
+	// From is the first revision to save. Before is the saved digest of the revision before it, or zero if unknown.
 	From   int64
 	Before Digest
-	// Period (DefaultPeriod) is how old an event gets before its delta is closed, MaxBytes (DefaultMaxBytes) how large a
-	// delta grows before it is. Not more than twice MaxBytes, and a revision, wait in memory: then the watch is not read.
+	// Period (DefaultPeriod) is the age of the oldest event at which a delta backup is closed, and MaxBytes
+	// (DefaultMaxBytes) the size at which it is. At most twice MaxBytes and one revision wait in memory. Above that,
+	// the recorder does not read from the watch.
 	Period   time.Duration
 	MaxBytes int
-	// Level of the compression; the fastest for 0.
+	// Level of the compression; 0 means the fastest.
 	Level zstd.EncoderLevel
-	// CheckpointEvery is how often a delta gets a Checkpoint, for which etcd reads all of its database; 0: never.
+	// CheckpointEvery is the interval of Checkpoints; 0 means none. For each, etcd reads its complete database.
 	CheckpointEvery time.Duration
-	// Observe is informed of each change, and each Period when there is none; it must not block. May be nil.
+	// Observe receives each change of the status, and the status once per Period if there is no change. It must not
+	// block. It may be nil.
 	Observe func(Status)
-	// Now is the clock, time.Now when nil. It must not differ from the machine's by much: waiting is by the machine's.
+	// Now is the clock; nil means time.Now. It must be close to the clock of the machine, which timers use.
 	Now func() time.Time
 }
 
-// Recorder saves what happens in etcd as deltas. It runs once.
+// Recorder saves the changes of etcd as delta backups. It runs once.
 type Recorder struct {
 	cfg     Config
 	flushes chan flush
 	ended   chan struct{}
 	once    sync.Once
-	// saved is the last revision that is in the store.
+	// saved is the last revision in the store.
 	saved atomic.Int64
 }
 
-// flush asks for all up to a revision to be saved.
+// flush is a request to save everything up to a revision.
 type flush struct {
 	revision int64
 	done     chan<- int64
@@ -91,24 +94,25 @@ func NewRecorder(cfg Config) (*Recorder, error) {
 	cfg.From = max(cfg.From, firstRevision)
 	switch {
 	case cfg.Conn == nil || cfg.Store == nil || cfg.Key == nil || cfg.Lineage == "":
-		return nil, errors.New("a recorder needs a connection, a store, names and a lineage")
+		return nil, errors.New("a recorder needs Conn, Store, Key and Lineage")
 	case cfg.Period < MinPeriod:
-		return nil, fmt.Errorf("period of deltas is %s, want at least %s", cfg.Period, MinPeriod)
+		return nil, fmt.Errorf("the period of delta backups is %s, want at least %s", cfg.Period, MinPeriod)
 	case cfg.MaxBytes < 0 || cfg.CheckpointEvery < 0:
-		return nil, fmt.Errorf("negative limit of a recorder: %d bytes, a checkpoint each %s", cfg.MaxBytes, cfg.CheckpointEvery)
+		return nil, fmt.Errorf("MaxBytes is %d and CheckpointEvery is %s: neither may be negative", cfg.MaxBytes, cfg.CheckpointEvery)
 	}
 	r := &Recorder{cfg: cfg, flushes: make(chan flush), ended: make(chan struct{})}
 	r.saved.Store(cfg.From - 1)
 	return r, nil
 }
 
-// Run records until ctx ends, and returns nil then; what was not saved by then is not. It ends with ErrCompacted, ErrGap,
-// ErrFork or ErrAhead when the deltas cannot be continued, after it saved what it has. What else fails, it tries again.
+// Run records until ctx ends and then returns nil, without saving what is pending. It returns ErrCompacted, ErrGap,
+// ErrFork or ErrAhead if the delta backups cannot continue, after saving what it has. It retries after any other
+// error.
 func (r *Recorder) Run(ctx context.Context) error {
 	first := false
 	r.once.Do(func() { first = true })
 	if !first {
-		return errors.New("a recorder runs once")
+		return errors.New("a recorder can run only once")
 	}
 	defer close(r.ended)
 	g, ctx := errgroup.WithContext(ctx)
@@ -132,8 +136,8 @@ func (r *Recorder) Run(ctx context.Context) error {
 	return g.Wait()
 }
 
-// Flush saves what etcd had acknowledged when it was called without waiting for the period to end, and returns the last
-// revision that is saved.
+// Flush saves what etcd had acknowledged at the time of the call, without waiting for the period to end. It returns
+// the last revision that is saved.
 func (r *Recorder) Flush(ctx context.Context) (int64, error) {
 	revision, err := r.revision(ctx)
 	if err != nil {
@@ -157,28 +161,28 @@ func (r *Recorder) Flush(ctx context.Context) (int64, error) {
 	}
 }
 
-// revision is the one of a linearizable read: what was acknowledged before is at most that. What was saved before was
-// acknowledged, so less than that is ErrAhead.
+// revision returns the revision of a linearizable read, which includes everything acknowledged before. What was saved
+// had been acknowledged, so a lower revision is ErrAhead.
 func (r *Recorder) revision(ctx context.Context) (int64, error) {
 	saved := r.saved.Load()
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
 	response, err := etcdserverpb.NewKVClient(r.cfg.Conn).Range(ctx, &etcdserverpb.RangeRequest{Key: []byte{0}, CountOnly: true})
 	if err != nil {
-		return 0, fmt.Errorf("read etcd's revision: %w", err)
+		return 0, fmt.Errorf("read the revision of etcd: %w", err)
 	}
 	if got := response.GetHeader().GetClusterId(); r.cfg.ClusterID != 0 && got != r.cfg.ClusterID {
 		return 0, fmt.Errorf("%w: %x, want %x", errOtherCluster, got, r.cfg.ClusterID)
 	}
 	revision := response.GetHeader().GetRevision()
 	if revision < saved {
-		return 0, fmt.Errorf("%w: saved up to %d, and etcd is at %d", ErrAhead, saved, revision)
+		return 0, fmt.Errorf("%w: saved up to revision %d, but etcd is at %d", ErrAhead, saved, revision)
 	}
 	return revision, nil
 }
 
-// awaitFirst makes sure that the first revision can come: a watch from the future waits without a word, and drops what
-// comes until then.
+// awaitFirst waits until etcd has the revision before the first one. A watch that starts in the future waits silently
+// and drops what comes before.
 func (r *Recorder) awaitFirst(ctx context.Context, in chan<- delivery) error {
 	wait := newBackoff()
 	for {
@@ -201,8 +205,8 @@ func (r *Recorder) awaitFirst(ctx context.Context, in chan<- delivery) error {
 	}
 }
 
-// beat reads etcd's revision each period, so that an idle cluster is known to be idle. One whose data went back to before
-// what was saved looks idle too: its watch waits for a revision of the future.
+// beat reads the revision of etcd once per period to confirm that an idle cluster is idle. A cluster whose data went
+// back to before the saved revision looks idle too, because its watch waits for a future revision.
 func (r *Recorder) beat(ctx context.Context, out chan<- beat, in chan<- delivery) error {
 	ticker := time.NewTicker(r.cfg.Period)
 	defer ticker.Stop()
@@ -230,46 +234,47 @@ func (r *Recorder) beat(ctx context.Context, out chan<- beat, in chan<- delivery
 	}
 }
 
-// Status is what a Recorder knows of itself.
+// Status is the state of a Recorder.
 type Status struct {
-	// Saved is the last revision that is in the store, without a gap from the first one on; at the beginning the one
-	// before the first.
+	// Saved is the last revision that is in the store without a gap from the first one. Before the first delta backup,
+	// it is the revision before the first.
 	Saved int64
-	// SavedAt: all that etcd had acknowledged by then is in the store. An idle cluster moves it too. Zero: not known yet.
+	// SavedAt is a time: the store has everything that etcd had acknowledged by then. It also advances in an idle
+	// cluster. It is zero if not yet known.
 	SavedAt time.Time
-	// Oldest is when the watch delivered the oldest event that is not in the store; zero when there is none. The data at
-	// risk are at least as old as this says, and at most as old as SavedAt says.
+	// Oldest is when the watch delivered the oldest event that is not in the store, or zero if there is none. The age
+	// of unsaved data is between Oldest and SavedAt.
 	Oldest time.Time
 	// Received is the last revision that the watch delivered.
 	Received int64
-	// Buffered is what is in memory and not in the store yet, in bytes.
+	// Buffered is the size of what is in memory and not yet in the store, in bytes.
 	Buffered int
-	// Object is what was saved last; its Key is empty when there was nothing.
+	// Object is the last saved delta backup. Its Key is empty if there is none.
 	Object Saved
-	// SaveError and WatchError are why saving and watching do not go on; nil when they do.
+	// SaveError and WatchError are why saving and watching do not continue; nil if they do.
 	SaveError, WatchError error
 }
 
-// Saved is a delta in the store.
+// Saved is a delta backup in the store.
 type Saved struct {
 	Key    string
 	Header Header
 	// Size in bytes, and the sha256 of the object in hexadecimal.
 	Size   int64
 	SHA256 string
-	// Took is how long the store needed, with all attempts.
+	// Took is the duration of the upload, with all attempts.
 	Took time.Duration
 }
 
-// beat is a linearizable read. Nothing above revision had been acknowledged when it was asked, and all up to revision had been when it was
-// answered.
+// beat is the result of a linearizable read. Nothing above revision was acknowledged when the read was sent, and
+// everything up to revision was when the response came.
 type beat struct {
 	at       time.Time
 	answered time.Time
 	revision int64
 }
 
-// maxBeats is how many beats wait for what they saw to be saved. When more do, the latest is replaced, and SavedAt
+// maxBeats limits the beats that wait until their revision is saved. Above that, the latest is replaced, and SavedAt
 // lags for a while.
 const maxBeats = 64
 
@@ -284,7 +289,7 @@ func (b beats) add(next beat) beats {
 	return append(b, next)
 }
 
-// saved takes away those that saw nothing above the revision, and returns the time of the last of them.
+// saved removes the beats with no revision above the given one, and returns the time of the last of them.
 func (b beats) saved(revision int64) (rest beats, at time.Time) {
 	for len(b) > 0 && b[0].revision <= revision {
 		at, b = b[0].at, b[1:]
@@ -292,11 +297,12 @@ func (b beats) saved(revision int64) (rest beats, at time.Time) {
 	return b, at
 }
 
-// maxBounds is how many bounds wait for the revisions that they are of. Where nothing is read of the watch for longer, every second one is
-// dropped: each of those that stay is true.
+// maxBounds limits the bounds that wait for their revisions. If nothing is read from the watch for longer, every
+// second one is dropped. Each remaining one stays true.
 const maxBounds = 256
 
-// bounds are beats in order that say when revisions were there at the latest, whenever the watch delivers them.
+// bounds are beats in order. Each is an upper bound of when its revision was written, however late the watch delivers
+// it.
 type bounds []beat
 
 func (b bounds) add(next beat) bounds {
@@ -312,7 +318,7 @@ func (b bounds) add(next beat) bounds {
 	return append(b, next)
 }
 
-// of is the time of a revision that was delivered at a time, and what is left for the revisions after it.
+// of returns the time of a revision that was delivered at a time, and the bounds for the revisions after it.
 func (b bounds) of(revision int64, delivered time.Time) (time.Time, bounds) {
 	for len(b) > 0 && b[0].revision < revision {
 		b = b[1:]

@@ -15,7 +15,7 @@ import (
 	"github.com/etcd-druid/druid/test/member"
 )
 
-// Every record of every delta is what stands in etcd's own database, of each etcd that there is.
+// Every record of every delta backup equals what the database of etcd has, for each version of etcd.
 func TestDeltasHoldWhatTheDatabaseHolds(t *testing.T) {
 	for _, minor := range member.Minors {
 		t.Run(minor, func(t *testing.T) {
@@ -24,8 +24,8 @@ func TestDeltasHoldWhatTheDatabaseHolds(t *testing.T) {
 			f := newTraffic(t, m)
 			long, short := f.grant(600), f.grant(1)
 			f.run(100)
-			// What the watch delivers in fragments when it catches up, some of which end within a revision; each of these
-			// revisions is larger than a delta.
+			// When the watch catches up, it delivers fragments. Some end within a revision, and each of these
+			// revisions is larger than a delta backup.
 			for i := range 6 {
 				var ops []clientv3.Op
 				for j := range 3 {
@@ -86,7 +86,8 @@ func checkHeaders(t *testing.T, m *member.Member, all []object) {
 	}
 }
 
-// Each delta reports all leases that its puts reference. One with a checkpoint reports all that are alive, which only proofs want.
+// Each delta backup records all leases that its puts reference. One with a checkpoint records all leases that are
+// alive, which only verification needs.
 func checkLeases(t *testing.T, all []object, long, short int64) {
 	t.Helper()
 	seen := 0
@@ -145,7 +146,7 @@ func checkCheckpoints(t *testing.T, m *member.Member, all []object) {
 	}
 }
 
-// An idle cluster is known to be saved, and uploads nothing.
+// An idle cluster is known to be saved and uploads nothing.
 func TestAnIdleClusterUploadsNothing(t *testing.T) {
 	t.Parallel()
 	m, s := member.Start(t, "3.6", member.Options{}), directory(t)
@@ -175,7 +176,7 @@ func TestAnIdleClusterUploadsNothing(t *testing.T) {
 	}
 }
 
-// Compaction at C leaves nothing of C that can be relied on, and all of C+1.
+// After a compaction at C, revision C may be incomplete, and C+1 is complete.
 func TestRecordersBeginAboveTheCompaction(t *testing.T) {
 	t.Parallel()
 	m := member.Start(t, "3.6", member.Options{})
@@ -222,7 +223,7 @@ func TestRecordersBeginAboveTheCompaction(t *testing.T) {
 	}
 }
 
-// Who goes on where another recorder ended finds out at the first change whether etcd still has that history.
+// A recorder that continues where another one ended finds out at the first change whether etcd still has that history.
 func TestAForkIsNoticedBeforeAnythingIsSaved(t *testing.T) {
 	t.Parallel()
 	m, s := member.Start(t, "3.7", member.Options{}), directory(t)
@@ -247,7 +248,7 @@ func TestAForkIsNoticedBeforeAnythingIsSaved(t *testing.T) {
 	same(t, database(t, m, 2), joined(t, 2, objects(t, s)))
 }
 
-// A delta of a newer format is sound as far as this reader can know, whatever stands in it.
+// A delta backup of a newer format is not damaged as far as this reader can know, whatever it contains.
 func TestADeltaOfANewerFormatIsNoDamage(t *testing.T) {
 	newer := func(text string, version uint32) []byte {
 		b := appendFrame(nil, headerFixed+len(text), magicHeader)

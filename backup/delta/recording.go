@@ -11,8 +11,8 @@ import (
 	"go.etcd.io/etcd/api/v3/mvccpb"
 )
 
-// recording is what a Recorder does with what comes in: it alone knows what is received, closed and saved, and it never
-// waits for anything but the next of these.
+// recording is the loop of a Recorder. Only this goroutine knows what is received, closed and saved, and it waits for
+// nothing but its next input.
 type recording struct {
 	cfg      Config
 	book     *leaseBook
@@ -24,14 +24,15 @@ type recording struct {
 
 	encoder *zstd.Encoder
 	status  Status
-	// stored is status.Saved for those who read etcd's revision.
+	// stored is status.Saved for the goroutines that read the revision of etcd.
 	stored *atomic.Int64
-	// rest of a delivery that found no room; last is what was appended last, whole whether its revision is complete.
+	// rest is the part of a delivery for which there was no room. last is what was appended last, and whole reports
+	// whether its revision is complete.
 	rest  []change
 	at    time.Time
 	last  int64
 	whole bool
-	// before is fed with the revision before the first, digest is that of the revision before the next delta's.
+	// before digests the revision before the first one, digest the revision before the next delta backup.
 	before  Digester
 	digest  Digest
 	member  uint64
@@ -40,7 +41,8 @@ type recording struct {
 	uploading *batch
 	size      int
 	seen      beats
-	// bounds of the revisions that come: the watch delivers them late where the store is away, for nothing is read of it then.
+	// bounds of future revisions. The watch delivers them late while the store is unavailable, because then nothing is
+	// read from it.
 	bounds  bounds
 	waiting []flush
 	fatal   error
@@ -60,7 +62,7 @@ func (l *recording) run(ctx context.Context) error {
 	if l.encoder, err = newEncoder(l.cfg.Level); err != nil {
 		return err
 	}
-	// An event is at most a period and a quarter old when its delta is closed.
+	// An event is at most one and a quarter periods old when its delta backup is closed.
 	ticker := time.NewTicker(min(l.cfg.Period/4, time.Second))
 	defer ticker.Stop()
 	notified := l.cfg.Now()
@@ -100,7 +102,7 @@ func (l *recording) run(ctx context.Context) error {
 	}
 }
 
-// source is what is read from, nil while there is no room. The rest of a revision is read even then.
+// source is the channel to read from. It is nil if there is no room. The rest of a revision is read even then.
 func (l *recording) source() <-chan delivery {
 	if len(l.rest) > 0 || l.fatal != nil || l.whole && !l.room() {
 		return nil
@@ -108,7 +110,7 @@ func (l *recording) source() <-chan delivery {
 	return l.in
 }
 
-// close hands the delta at hand over. There is room for it, as nothing is uploading.
+// close hands over the current delta backup. There is room for it, because nothing is being uploaded.
 func (l *recording) close() {
 	l.uploading, l.size = l.current, l.current.writer.Size()
 	l.digest = l.current.writer.Header().Last
@@ -116,7 +118,7 @@ func (l *recording) close() {
 	l.batches <- l.uploading
 }
 
-// receive takes a delivery. It reports whether anybody might want to know.
+// receive takes a delivery. It reports whether the status changed in a relevant way.
 func (l *recording) receive(d delivery) bool {
 	if d.err != nil {
 		l.status.WatchError = d.err
@@ -132,11 +134,11 @@ func (l *recording) receive(d delivery) bool {
 	return pendingUpdate
 }
 
-// append takes as much of the rest as there is room for.
+// append takes as much of the rest as fits.
 func (l *recording) append() error {
 	for len(l.rest) > 0 {
 		next := l.rest[0]
-		// The watch makes sure of that. Nothing in the store would report a hole between two deltas.
+		// The watch ensures this already. A gap between two delta backups would not be noticed in the store.
 		if revision := next.Kv.ModRevision; revision >= l.cfg.From && revision != l.last && revision != l.last+1 {
 			return fmt.Errorf("%w: revision %d came after %d", ErrGap, revision, l.last)
 		}
@@ -164,7 +166,7 @@ func (l *recording) appendOne(c change) error {
 		return nil
 	}
 	if c.Kv.ModRevision == l.cfg.From && !l.digest.IsZero() && !l.cfg.Before.IsZero() && l.digest != l.cfg.Before {
-		return fmt.Errorf("%w: revision %d is another than the one that was saved", ErrFork, l.cfg.From-1)
+		return fmt.Errorf("%w: the content of revision %d differs from what was saved", ErrFork, l.cfg.From-1)
 	}
 	if l.current == nil {
 		l.begin()
@@ -198,7 +200,7 @@ func (l *recording) boundary() bool {
 	return l.whole
 }
 
-// due reports whether the delta at hand is to be closed now.
+// due reports whether the current delta backup must be closed now.
 func (l *recording) due() bool {
 	if l.current == nil || l.uploading != nil || !l.boundary() {
 		return false
@@ -206,7 +208,7 @@ func (l *recording) due() bool {
 	return l.fatal != nil || !l.room() || l.cfg.Now().Sub(l.current.opened) >= l.cfg.Period || l.flushing()
 }
 
-// flushing reports whether someone waits for what is in the delta at hand, and for nothing that has yet to come.
+// flushing reports whether a flush waits for the current delta backup and for nothing that has yet to arrive.
 func (l *recording) flushing() bool {
 	for _, f := range l.waiting {
 		if f.revision <= l.last {
@@ -216,7 +218,8 @@ func (l *recording) flushing() bool {
 	return false
 }
 
-// drained reports whether nothing more will come and nothing more can be saved. Half a revision cannot.
+// drained reports whether nothing more will arrive and nothing more can be saved. An incomplete revision cannot be
+// saved.
 func (l *recording) drained() bool {
 	if l.fatal == nil || l.uploading != nil {
 		return false
@@ -235,7 +238,7 @@ func (l *recording) uploaded(o outcome) {
 	l.resolvePending()
 }
 
-// resolvePending answers those who waited for what is saved by now.
+// resolvePending responds to each flush whose revisions are saved.
 func (l *recording) resolvePending() {
 	var at time.Time
 	if l.seen, at = l.seen.saved(l.status.Saved); !at.IsZero() {
@@ -263,18 +266,19 @@ func (l *recording) inform() {
 	l.cfg.Observe(s)
 }
 
-// sequence puts the events of one watch after the other together: each event once, in order, without a hole. A watch may
-// break in the middle of a revision, as large ones arrive in fragments; the next one delivers that revision again.
+// sequence joins the events of consecutive watches: each event once, in order, without a gap. A watch may break within
+// a revision, because large revisions arrive in fragments. The next watch delivers that revision again.
 type sequence struct {
 	// main and sub are those of the last event that was taken; whole: nothing more of main will come.
 	main, sub int64
 	whole     bool
-	// again is how many events of main the watch at hand has delivered.
+	// again counts the events of main that the current watch has delivered.
 	again int64
 }
 
-// startAt is where the next watch must begin. What it delivers of that revision itself is dropped: etcd takes a watch
-// from the very revision of its last compaction, of which it may have forgotten a part (before 3.5.16 deletions too).
+// startAt returns the revision at which the next watch must begin. What that watch delivers of this revision is
+// dropped, because etcd accepts a watch from the revision of its last compaction, of which parts may be gone (before
+// 3.5.16 deletions too).
 func (s *sequence) startAt() int64 {
 	s.again = 0
 	if s.whole {
@@ -304,7 +308,8 @@ func (s *sequence) take(e *mvccpb.Event) (sub int64, isNew bool, err error) {
 	return sub, true, nil
 }
 
-// end notes that a response is complete, whose last event has the given revision: etcd never divides a revision.
+// end records that a response is complete. Its last event has the given revision, because etcd never divides a
+// revision.
 func (s *sequence) end(revision int64) {
 	if revision == s.main {
 		s.whole = true

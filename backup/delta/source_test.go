@@ -20,10 +20,10 @@ import (
 	"github.com/etcd-druid/druid/test/member"
 )
 
-// revisions is a member that says which revision it is at, and whose watch reports nothing.
+// revisions is a member that responds with its revision, and whose watch delivers nothing.
 type revisions struct {
 	at atomic.Int64
-	// during is called while it reads; nil for nothing.
+	// during runs while it reads; nil for nothing.
 	during func()
 }
 
@@ -52,7 +52,7 @@ func recorderOf(t *testing.T, conn grpc.ClientConnInterface, from int64, observe
 	return r
 }
 
-// An etcd whose data went back looks idle: its watch waits for what follows. It must not count as saved.
+// An etcd whose data went back looks idle, because its watch waits for future revisions. It must not count as saved.
 func TestAnEtcdThatWentBackEndsTheRecorder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		etcd := &revisions{}
@@ -83,7 +83,7 @@ func TestAnEtcdThatWentBackEndsTheRecorder(t *testing.T) {
 	})
 }
 
-// What is saved while etcd answers says nothing of the answer.
+// What is saved while etcd responds says nothing about that response.
 func TestARevisionIsComparedWithWhatWasSavedBeforeItWasAsked(t *testing.T) {
 	t.Parallel()
 	etcd := &revisions{}
@@ -98,7 +98,7 @@ func TestARevisionIsComparedWithWhatWasSavedBeforeItWasAsked(t *testing.T) {
 	}
 }
 
-// away is a store that takes nothing while it is away.
+// away is a store that rejects every Put while it is away.
 type away struct {
 	store.Store
 	is atomic.Bool
@@ -111,8 +111,8 @@ func (a *away) Put(ctx context.Context, key string, r io.Reader, o store.PutOpti
 	return a.Store.Put(ctx, key, r, o)
 }
 
-// While the store is away nothing is read of the watch. What was written then is delivered when the store is back, and it bears the time at which
-// it was there all the same: a restore to a time of the outage finds it.
+// While the store is away, nothing is read from the watch. What was written then is delivered when the store is back,
+// and it has the time at which it was written, so that a restore to a time in the outage finds it.
 func TestAnOutageOfTheStoreDoesNotMakeRevisionsYounger(t *testing.T) {
 	t.Parallel()
 	const outage = 12 * time.Second
@@ -141,7 +141,7 @@ func TestAnOutageOfTheStoreDoesNotMakeRevisionsYounger(t *testing.T) {
 			worst = max(worst, record.At.Sub(at))
 		}
 	}
-	// A read each second says what is there; the rest is for a busy machine.
+	// A read each second bounds the time; the rest is for a busy machine.
 	if worst > outage/2 {
 		t.Errorf("of %d revisions one bears a time %s after it was acknowledged", len(acknowledged), worst)
 	}

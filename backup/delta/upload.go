@@ -18,23 +18,23 @@ import (
 	"github.com/etcd-druid/druid/internal/loop"
 )
 
-// putTimeout of one attempt: 8 MiB at 70 kB/s. A store that hangs for longer is asked again.
+// putTimeout limits one attempt: 8 MiB at 70 kB/s. After that, the upload is tried again.
 const putTimeout = 2 * time.Minute
 
-// batch is a delta in the making.
+// batch is a delta backup that is not yet closed.
 type batch struct {
 	writer *Writer
 	opened time.Time
 	leases map[int64]*leaseEntry
 }
 
-// outcome is what became of a batch, or of one attempt at it.
+// outcome is the result of a batch, or of one attempt to save it.
 type outcome struct {
 	saved Saved
 	err   error // there will be another attempt
 }
 
-// uploader closes batches and puts them into the store, one after the other.
+// uploader closes batches and saves them to the store, one after the other.
 type uploader struct {
 	store   store.Store
 	key     func(from, to int64, at time.Time) string
@@ -42,12 +42,12 @@ type uploader struct {
 	leases  *leaseBook
 	now     func() time.Time
 	backoff time.Duration
-	// every is how often a checkpoint is taken; 0: never. hashed is when it was last tried.
+	// every is the interval of checkpoints; 0 means none. hashed is the time of the last attempt.
 	every  time.Duration
 	hashed time.Time
 }
 
-// run returns when ctx ended or in is closed.
+// run returns when ctx ends or in is closed.
 func (u *uploader) run(ctx context.Context, in <-chan *batch, out chan<- outcome) error {
 	inform := func(o outcome) error {
 		select {
@@ -71,7 +71,7 @@ func (u *uploader) run(ctx context.Context, in <-chan *batch, out chan<- outcome
 			}
 			sealed, err := b.writer.Finish(u.now(), leases, point)
 			if err != nil {
-				return fmt.Errorf("close a delta: %w", err)
+				return fmt.Errorf("close a delta backup: %w", err)
 			}
 			saved, err := u.save(ctx, sealed, inform)
 			if err != nil || inform(outcome{saved: saved}) != nil {
@@ -81,7 +81,7 @@ func (u *uploader) run(ctx context.Context, in <-chan *batch, out chan<- outcome
 	}
 }
 
-// save puts the delta, again and again until it is there or ctx ends.
+// save uploads the delta backup until it succeeds or ctx ends.
 func (u *uploader) save(ctx context.Context, sealed *FinishedDelta, inform func(outcome) error) (Saved, error) {
 	begin, at := u.now(), sealed.Header.Closed
 	wait := loop.Backoff{First: u.backoff, Last: lastBackoff}
@@ -106,12 +106,12 @@ func (u *uploader) save(ctx context.Context, sealed *FinishedDelta, inform func(
 	}
 }
 
-// errTaken: the name is another object's.
-var errTaken = errors.New("the name is taken")
+// errTaken means that another object has the name.
+var errTaken = errors.New("another object has this name")
 
-// put makes one attempt. The name may be taken by what an earlier attempt put whose answer was lost: then the bytes are
-// the same, and it is saved. Whatever else has the name stays as it is, also what no one can read any more because its key was
-// taken away since; overlap is legal.
+// put makes one attempt. The name may be taken by an earlier attempt whose response was lost: then the bytes are
+// equal, and the delta backup is saved. It never changes any other object with this name, also not one that cannot be
+// read because its key is missing. Overlapping delta backups are allowed.
 func (u *uploader) put(ctx context.Context, key string, sealed *FinishedDelta) error {
 	ctx, cancel := context.WithTimeout(ctx, putTimeout)
 	defer cancel()
@@ -140,15 +140,15 @@ func (u *uploader) put(ctx context.Context, key string, sealed *FinishedDelta) e
 }
 
 const (
-	// hashTimeout of a checkpoint: HashKV reads the whole database.
+	// hashTimeout limits a checkpoint, for which HashKV reads the complete database.
 	hashTimeout = 2 * time.Minute
-	// alongsideTimeout of what is asked next to the hash: a delta waits for it, once an hour, and AuthStatus takes a quorum, for
-	// which etcd itself waits some seconds.
+	// alongsideTimeout limits the requests next to the hash. A delta backup waits for them once per hour. AuthStatus
+	// needs a quorum, for which etcd itself waits some seconds.
 	alongsideTimeout = 30 * time.Second
 )
 
-// Checkpoint is what etcd said of itself when the delta was closed: anyone who restores up to Revision, and compacts at
-// CompactRevision, must get the same HashKV.
+// Checkpoint is the state that etcd reported when the delta backup was closed. A restore up to Revision, compacted at
+// CompactRevision, must have the same HashKV.
 type Checkpoint struct {
 	Revision, CompactRevision int64
 	HashKV                    uint32
@@ -156,12 +156,13 @@ type Checkpoint struct {
 	Alongside
 }
 
-// Alongside is what a checkpoint reports next to the hash. What is nil was not reported: etcd did not answer, or refused to, or anyone who wrote
-// the delta did not ask.
+// Alongside is what a checkpoint records next to the hash. A field is nil if etcd did not respond, refused the
+// request, or was not asked.
 type Alongside struct {
-	// Keys that were alive at the checkpoint's revision.
+	// Keys is the number of keys that were alive at the revision of the checkpoint.
 	Keys *int64 `json:"keys,omitempty"`
-	// Leases that were alive, and Auth what was so of users and roles, when the delta was closed: neither has revisions.
+	// Leases is the number of leases that were alive, and Auth the state of users and roles, when the delta backup was
+	// closed. Neither has revisions.
 	Leases *int64 `json:"leases,omitempty"`
 	Auth   *Auth  `json:"auth,omitempty"`
 }
@@ -169,11 +170,11 @@ type Alongside struct {
 // Auth is the state of users and roles.
 type Auth struct {
 	Enabled bool `json:"enabled"`
-	// Revision counts the changes of users and roles, and disabling. Enabling is no change.
+	// Revision counts the changes of users and roles, and each disabling. Enabling does not count.
 	Revision uint64 `json:"revision"`
 }
 
-// AskAlongside asks the member behind conn. What it does not answer stays nil.
+// AskAlongside requests the data from the member behind conn. Without a response, a field stays nil.
 func AskAlongside(ctx context.Context, conn grpc.ClientConnInterface, revision int64) (b Alongside) {
 	ctx, cancel := context.WithTimeout(ctx, alongsideTimeout)
 	defer cancel()
@@ -194,7 +195,7 @@ func AskAlongside(ctx context.Context, conn grpc.ClientConnInterface, revision i
 	return b
 }
 
-// checkpoint asks the member what it holds, when it is time to.
+// checkpoint requests the hash from the member if a checkpoint is due.
 func (u *uploader) checkpoint(ctx context.Context, revision int64) *Checkpoint {
 	if u.every == 0 || u.now().Sub(u.hashed) < u.every {
 		return nil
@@ -203,7 +204,7 @@ func (u *uploader) checkpoint(ctx context.Context, revision int64) *Checkpoint {
 	hashing, cancel := context.WithTimeout(ctx, hashTimeout)
 	defer cancel()
 	response, err := etcdserverpb.NewMaintenanceClient(u.conn).HashKV(hashing, &etcdserverpb.HashKVRequest{Revision: revision})
-	// 3.5 does not say which revision it hashed.
+	// etcd 3.5 does not report which revision it hashed.
 	if err != nil || response.HashRevision != 0 && response.HashRevision != revision {
 		return nil
 	}

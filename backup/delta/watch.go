@@ -20,7 +20,7 @@ import (
 	"github.com/etcd-druid/druid/internal/loop"
 )
 
-// firstRevision is the first revision with a change. A store without any is at revision 1.
+// firstRevision is the first revision with a change. A store without any change is at revision 1.
 const firstRevision = 2
 
 // Backoff after what failed, doubled each time, with up to half as much again by chance, so that the agents of many
@@ -30,13 +30,13 @@ const (
 	lastBackoff  = 20 * time.Second
 )
 
-// change is an event and its place in its revision.
+// change is an event and its position in its revision.
 type change struct {
 	*mvccpb.Event
 	sub int64
 }
 
-// delivery is what one message of the watch brought.
+// delivery is the content of one message of the watch.
 type delivery struct {
 	member  uint64
 	at      time.Time
@@ -48,9 +48,9 @@ type delivery struct {
 	fatal bool
 }
 
-// watcher reads the watch. The client library is not used for that: it holds what no one reads in memory, without a
-// bound, and takes a broken watch up by itself, where parts may be compacted already. On a plain stream what is not
-// read stays in etcd.
+// watcher reads the watch without the client library of etcd. That library buffers unread events in memory without a
+// limit and resumes a broken watch by itself, where revisions may already be compacted. On a plain stream, unread
+// events stay in etcd.
 type watcher struct {
 	conn    grpc.ClientConnInterface
 	cluster uint64
@@ -61,21 +61,21 @@ type watcher struct {
 	before bool
 }
 
-// compactedError is etcd's answer to a watch of what it compacted.
+// compactedError is the response of etcd to a watch of compacted revisions.
 type compactedError struct{ revision int64 }
 
 func (e compactedError) Error() string { return fmt.Sprintf("compacted up to revision %d", e.revision) }
 
-// newWatcher begins at revision from. The one before is delivered too if etcd still has all of it.
+// newWatcher begins at revision from. It also delivers the revision before that if etcd still has all of it.
 func newWatcher(conn grpc.ClientConnInterface, cluster uint64, now func() time.Time, from int64, out chan<- delivery) *watcher {
 	w := &watcher{conn: conn, cluster: cluster, now: now, out: out}
-	// All revisions behind the first one that a watch may begin with are whole.
+	// All revisions after the first one at which a watch may begin are complete.
 	w.before = from-2 >= 1
 	w.seq = sequence{main: max(from-2, 1), whole: true}
 	return w
 }
 
-// run watches until ctx ends, or nothing can follow any more.
+// run watches until ctx ends or the sequence cannot continue.
 func (w *watcher) run(ctx context.Context) error {
 	wait := newBackoff()
 	for {
@@ -96,7 +96,7 @@ func (w *watcher) run(ctx context.Context) error {
 			w.seq = sequence{main: compacted.revision, whole: true}
 			continue
 		case isCompacted:
-			err = fmt.Errorf("%w: saved up to %d, and etcd compacted at %d", ErrCompacted, w.seq.main, compacted.revision)
+			err = fmt.Errorf("%w: saved up to revision %d, but etcd compacted up to %d", ErrCompacted, w.seq.main, compacted.revision)
 			return w.deliver(ctx, delivery{err: err, fatal: true})
 		case errors.Is(err, ErrGap) || errors.Is(err, errOtherCluster):
 			return w.deliver(ctx, delivery{err: err, fatal: true})
@@ -113,7 +113,7 @@ var errOtherCluster = errors.New("another cluster answered")
 func (w *watcher) watch(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(metadata.AppendToOutgoingContext(ctx, rpctypes.MetadataRequireLeaderKey, rpctypes.MetadataHasLeader))
 	defer cancel()
-	// A message is a fragment of at most etcd's --max-request-bytes, or one event.
+	// A message is a fragment of at most --max-request-bytes of etcd, or one event.
 	stream, err := etcdserverpb.NewWatchClient(w.conn).Watch(ctx, grpc.MaxCallRecvMsgSize(MaxBlock), grpc.ForceCodecV2(watchCodec{}))
 	if err != nil {
 		return fmt.Errorf("watch etcd: %w", err)
@@ -141,7 +141,7 @@ func (w *watcher) handle(ctx context.Context, response *etcdserverpb.WatchRespon
 	case response.CompactRevision != 0:
 		return compactedError{response.CompactRevision}
 	case response.Canceled:
-		return fmt.Errorf("etcd ended the watch after revision %d: %s", w.seq.main, response.CancelReason)
+		return fmt.Errorf("etcd cancelled the watch after revision %d: %s", w.seq.main, response.CancelReason)
 	case w.cluster != 0 && header.GetClusterId() != w.cluster:
 		return fmt.Errorf("%w: %x, want %x", errOtherCluster, header.GetClusterId(), w.cluster)
 	case response.Created:
@@ -167,7 +167,7 @@ func (w *watcher) handle(ctx context.Context, response *etcdserverpb.WatchRespon
 	return w.deliver(ctx, d)
 }
 
-// deliver waits until the delivery is taken: nothing is read meanwhile.
+// deliver waits until the delivery is taken. Nothing is read from the watch meanwhile.
 func (w *watcher) deliver(ctx context.Context, d delivery) error {
 	select {
 	case w.out <- d:
@@ -179,11 +179,11 @@ func (w *watcher) deliver(ctx context.Context, d delivery) error {
 
 func newBackoff() loop.Backoff { return loop.Backoff{First: firstBackoff, Last: lastBackoff} }
 
-// pause waits up to half as much again; it is false when ctx ended first.
+// pause waits up to half as long again. It returns false if ctx ended first.
 func pause(ctx context.Context, wait time.Duration) bool { return loop.Sleep(ctx, wait+rand.N(wait/2)) }
 
-// watchCodec reads what a watch delivers as proto.Unmarshal would, at a fifth of its cost: keys and values stay where they
-// arrived, and all events of a message are made at once.
+// watchCodec decodes the messages of a watch as proto.Unmarshal does, at a fifth of the cost: keys and values are not
+// copied, and all events of a message are allocated together.
 type watchCodec struct{}
 
 func (watchCodec) Name() string { return "proto" }
@@ -205,9 +205,9 @@ func (watchCodec) Unmarshal(data mem.BufferSlice, v any) error {
 	return parseResponse(data.Materialize(), m) // which is a copy, and ours to keep
 }
 
-var errMessage = errors.New("a message of etcd is malformed")
+var errMessage = errors.New("a message from etcd is malformed")
 
-// eachField calls f for the fields of a message: one of a number has v, one of bytes has b. Other ones are left out.
+// eachField calls f for the fields of a message: with v for a number, with b for bytes. It skips all other types.
 func eachField(message []byte, f func(field int, v uint64, b []byte) error) error {
 	for len(message) > 0 {
 		number, kind, n := protowire.ConsumeTag(message)

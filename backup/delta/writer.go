@@ -15,7 +15,8 @@ import (
 	"github.com/etcd-druid/druid/backup/store"
 )
 
-// Writer builds one delta in memory, compressed but for the block at hand. It is for one goroutine.
+// Writer builds one delta backup in memory. All but the current block is compressed. It is not safe for concurrent
+// use.
 type Writer struct {
 	header  Header
 	encoder *zstd.Encoder
@@ -26,13 +27,14 @@ type Writer struct {
 	head    blockHeader
 	sub     int64
 	at      int64 // Unix milliseconds of the revision at hand
-	// digest has what is in the revision at hand, but for its records in plain from tail on.
+	// digest has the records of the current revision, except those in plain from tail on.
 	digest   Digester
 	tail     int
 	finished bool
 }
 
-// NewWriter begins a delta. Of h it takes Lineage, ClusterID, MemberID and Before; the rest becomes known.
+// NewWriter begins a delta backup. It uses Lineage, ClusterID, MemberID and Before of h; the other fields follow from
+// the records.
 func NewWriter(h Header) (*Writer, error) {
 	encoder, err := newEncoder(zstd.SpeedFastest)
 	if err != nil {
@@ -49,28 +51,28 @@ func newWriter(h Header, encoder *zstd.Encoder) *Writer {
 }
 
 func newEncoder(level zstd.EncoderLevel) (*zstd.Encoder, error) {
-	// One goroutine, and no look back beyond the block: several MiB of history would be taken otherwise. A single segment
-	// reports its length whatever it is.
+	// One goroutine and no window beyond the block; otherwise the encoder allocates several MiB of history. A single
+	// segment always records its length.
 	encoder, err := zstd.NewWriter(nil, zstd.WithEncoderLevel(max(level, zstd.SpeedFastest)), zstd.WithEncoderConcurrency(1),
 		zstd.WithWindowSize(blockSize), zstd.WithSingleSegment(true))
 	if err != nil {
-		return nil, fmt.Errorf("make an encoder: %w", err)
+		return nil, fmt.Errorf("create the encoder: %w", err)
 	}
 	return encoder, nil
 }
 
-// Append takes the next record. Key and value may be reused after it returns. Revisions must follow each other without
-// a hole, and within a revision sub-revisions from 0; times count where a revision begins, and never go back.
+// Append adds the next record. The caller may reuse key and value afterwards. Revisions must follow each other without
+// a gap, and sub-revisions within a revision start at 0. Times count at the beginning of a revision and never go back.
 func (w *Writer) Append(key, value []byte, at time.Time) error {
 	if w.finished {
-		return errors.New("append to a finished delta")
+		return errors.New("append to a finished delta backup")
 	}
 	main, sub, err := parseKey(key)
 	if err != nil {
 		return err
 	}
 	if len(value) > maxValue {
-		return fmt.Errorf("record of %d bytes at revision %d does not fit a block", len(value), main)
+		return fmt.Errorf("a record of %d bytes at revision %d does not fit into a block", len(value), main)
 	}
 	if err := w.advance(main, sub, at); err != nil {
 		return err
@@ -85,14 +87,14 @@ func (w *Writer) Append(key, value []byte, at time.Time) error {
 	return nil
 }
 
-// advance makes room for a record, and begins its revision where it is the first.
+// advance makes room for a record and begins its revision if it is the first.
 func (w *Writer) advance(main, sub int64, at time.Time) error {
 	begins := w.header.Revisions == 0 || main != w.header.To
 	switch {
 	case main < 1 || w.header.Revisions > 0 && begins && main != w.header.To+1:
-		return fmt.Errorf("revision %d after %d in a delta", main, w.header.To)
+		return fmt.Errorf("revision %d follows revision %d in a delta backup", main, w.header.To)
 	case begins && sub != 0 || !begins && sub != w.sub+1:
-		return fmt.Errorf("sub-revision %d of revision %d after %d in a delta", sub, main, w.sub)
+		return fmt.Errorf("sub-revision %d of revision %d follows revision %d in a delta backup", sub, main, w.sub)
 	}
 	if len(w.plain) >= blockSize {
 		w.flush()
@@ -123,7 +125,7 @@ func (w *Writer) begin(main, ms int64) {
 	w.tail = len(w.plain)
 }
 
-// digested is the digest of the revision at hand. Only one in thousands is ever asked for.
+// digested returns the digest of the current revision. It is needed for only one in thousands of revisions.
 func (w *Writer) digested() Digest {
 	for rest := w.plain[w.tail:]; len(rest) > 0; {
 		if rest[0] == 0 {
@@ -160,20 +162,20 @@ func (w *Writer) block(h blockHeader, plain []byte) {
 	w.size += frameHeader + blockFixed + len(frame)
 }
 
-// Header is what is known by now.
+// Header returns what is known so far.
 func (w *Writer) Header() Header {
 	h := w.header
 	h.Last = w.digested()
 	return h
 }
 
-// Size is about what the delta takes in memory, in bytes: what is compressed, and the block at hand.
+// Size is about the memory that the delta backup takes, in bytes: the compressed blocks and the current one.
 func (w *Writer) Size() int { return w.size + len(w.plain) }
 
-// Finish closes the delta. The Writer is of no use afterwards.
+// Finish closes the delta backup. The Writer cannot be used afterwards.
 func (w *Writer) Finish(closed time.Time, l Leases, c *Checkpoint) (*FinishedDelta, error) {
 	if w.finished || w.header.Revisions == 0 {
-		return nil, errors.New("finish of a delta that is empty or finished")
+		return nil, errors.New("finish a delta backup that is empty or already finished")
 	}
 	w.finished = true
 	w.flush()
@@ -189,7 +191,7 @@ func (w *Writer) Finish(closed time.Time, l Leases, c *Checkpoint) (*FinishedDel
 	return seal(w.header, w.blocks, c)
 }
 
-// FinishedDelta is a whole delta in memory.
+// FinishedDelta is a complete delta backup in memory.
 type FinishedDelta struct {
 	Header Header
 	// Size in bytes, and the sha256 of all of it.
@@ -201,14 +203,14 @@ type FinishedDelta struct {
 func seal(h Header, blocks [][]byte, c *Checkpoint) (*FinishedDelta, error) {
 	head, err := marshalHeader(h)
 	if err != nil {
-		return nil, fmt.Errorf("write the header of a delta: %w", err)
+		return nil, fmt.Errorf("write the header of a delta backup: %w", err)
 	}
 	text, err := marshalFooter(c)
 	if err != nil {
-		return nil, fmt.Errorf("write the footer of a delta: %w", err)
+		return nil, fmt.Errorf("write the footer of a delta backup: %w", err)
 	}
 	if len(head) > maxText || len(h.Lineage) > math.MaxUint8 {
-		return nil, fmt.Errorf("header of %d bytes in a delta, want at most %d", len(head), maxText)
+		return nil, fmt.Errorf("the header of a delta backup has %d bytes, want at most %d", len(head), maxText)
 	}
 	parts := append([][]byte{head}, blocks...)
 	parts = append(parts, append(appendFrame(nil, footerFixed+len(text), magicFooter), text...))
@@ -224,14 +226,14 @@ func seal(h Header, blocks [][]byte, c *Checkpoint) (*FinishedDelta, error) {
 	return s, nil
 }
 
-// Reader reads the delta from its beginning, as often as it is called.
+// Reader returns a reader from the beginning of the delta backup. It may be called several times.
 func (s *FinishedDelta) Reader() store.Sized { return &finishedReader{parts: s.parts, size: s.Size} }
 
-// finishedReader reads a delta from where it lies.
+// finishedReader reads a delta backup without copying it.
 type finishedReader struct {
 	parts [][]byte
 	size  int64
-	// part and offset are where reading is.
+	// part and offset are the position of the reader.
 	part, offset int
 }
 
@@ -248,7 +250,7 @@ func (r *finishedReader) Read(p []byte) (int, error) {
 	return 0, io.EOF
 }
 
-// WriteTo spares anyone who copies a buffer.
+// WriteTo avoids the buffer of io.Copy.
 func (r *finishedReader) WriteTo(w io.Writer) (written int64, err error) {
 	for r.part < len(r.parts) {
 		n, err := w.Write(r.parts[r.part][r.offset:])
@@ -269,10 +271,10 @@ func (r *finishedReader) Seek(offset int64, whence int) (int64, error) {
 	case io.SeekEnd:
 		offset += r.size
 	default:
-		return 0, errors.New("seek in a delta from nowhere")
+		return 0, errors.New("seek in a delta backup: invalid whence")
 	}
 	if offset < 0 || offset > r.size {
-		return 0, errors.New("seek in a delta to where it is not")
+		return 0, errors.New("seek in a delta backup: the position is outside of it")
 	}
 	left := offset
 	for r.part, r.offset = 0, 0; r.part < len(r.parts) && left >= int64(len(r.parts[r.part])); r.part++ {
@@ -282,7 +284,7 @@ func (r *finishedReader) Seek(offset int64, whence int) (int64, error) {
 	return offset, nil
 }
 
-// at is how much was read.
+// at returns the number of bytes read.
 func (r *finishedReader) at() int64 {
 	at := int64(r.offset)
 	for _, p := range r.parts[:r.part] {

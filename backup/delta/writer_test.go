@@ -15,10 +15,10 @@ import (
 	"go.etcd.io/etcd/api/v3/mvccpb"
 )
 
-// start is a time without anything below a millisecond, as the format keeps them.
+// start is a time in milliseconds, the resolution of the format.
 var start = time.UnixMilli(1_790_000_000_000)
 
-// history makes records of some revisions: of one change and of many, puts and deletions, values of all sizes.
+// history makes records of revisions with one or many changes, puts and deletions, and values of all sizes.
 func history(seed uint64, from, revisions int64, largest int) []Record {
 	random := rand.New(rand.NewPCG(seed, 1))
 	var all []Record
@@ -180,7 +180,7 @@ func TestAWriterTakesWholeRevisionsInOrder(t *testing.T) {
 	}
 }
 
-// Whatever bit is wrong: no record that was not written is handed out, and the end is not called good.
+// Whichever bit is flipped, the reader returns no record that was not written and reports an error.
 func TestEveryFlippedBitIsFound(t *testing.T) {
 	all := history(2, 9, 3, 30)
 	whole := content(t, write(t, all, Leases{Records: []Lease{{ID: 77, TTL: 5, At: start}}}, &Checkpoint{Revision: 20, CompactRevision: 3, HashKV: 9, MemberID: 7}))
@@ -227,7 +227,7 @@ func TestADeltaUnderAnotherNameIsFound(t *testing.T) {
 	}
 }
 
-// What a source fails with is not blamed on the content.
+// An error of the source is not reported as damage of the content.
 func TestABrokenConnectionIsNoDamage(t *testing.T) {
 	whole := content(t, write(t, history(5, 9, 12, 60), Leases{}, nil))
 	cut := errors.New("connection reset")
@@ -244,7 +244,7 @@ type failing struct{ err error }
 
 func (f failing) Read([]byte) (int, error) { return 0, f.err }
 
-// A delta is read from any place, in pieces and as a whole.
+// A delta backup can be read from any position, in pieces and completely.
 func TestAFinishedDeltaReadsAsOneAnywhere(t *testing.T) {
 	s := &FinishedDelta{parts: [][]byte{[]byte("one"), {}, []byte("two"), []byte("three")}, Size: 11}
 	if err := iotest.TestReader(s.Reader(), []byte("onetwothree")); err != nil {
@@ -301,7 +301,7 @@ func TestEachLevelIsReadBackAndTheBestIsTheSmallest(t *testing.T) {
 	}
 }
 
-// events counts what a delta holds, which is read to its end.
+// events counts the events of a delta backup, which it reads to its end.
 func events(t *testing.T, content []byte) (n int) {
 	t.Helper()
 	r, err := NewReader(bytes.NewReader(content), Expected{})

@@ -7,7 +7,7 @@ import (
 	"github.com/etcd-druid/druid/internal/loop"
 )
 
-// Reader hands on a stream in chunks. One goroutine calls Run, another one Next.
+// Reader delivers a stream in chunks. One goroutine calls Run, another one Next.
 type Reader struct {
 	full, free chan []byte
 	// lent is what Next returned last.
@@ -16,7 +16,7 @@ type Reader struct {
 	end error
 }
 
-// New returns a Reader that holds so many chunks of so many bytes.
+// New returns a Reader with as many chunks of as many bytes.
 func New(chunk, chunks int) *Reader {
 	r := &Reader{full: make(chan []byte, chunks), free: make(chan []byte, chunks)}
 	for range chunks {
@@ -25,8 +25,8 @@ func New(chunk, chunks int) *Reader {
 	return r
 }
 
-// Run reads the stream to its end, or until it breaks, panics or ctx ends, of which Next reports. It cannot interrupt a stream that
-// stands still.
+// Run reads the stream to its end, or until the stream fails or panics, or ctx ends. Next reports the cause. Run
+// cannot interrupt a read that blocks.
 func (r *Reader) Run(ctx context.Context, stream io.Reader) {
 	defer close(r.full)
 	r.end = loop.Recover(func() error { return r.run(ctx, stream) })
@@ -51,7 +51,7 @@ func (r *Reader) run(ctx context.Context, stream io.Reader) error {
 	}
 }
 
-// readFull reads until the buffer is full or the stream has ended, well or with an error.
+// readFull reads until the buffer is full or the stream has ended, with or without an error.
 func readFull(buffer []byte, stream io.Reader) (n int, ended bool, err error) {
 	for n < len(buffer) {
 		m, err := stream.Read(buffer[n:])
@@ -66,7 +66,7 @@ func readFull(buffer []byte, stream io.Reader) (n int, ended bool, err error) {
 	return n, false, nil
 }
 
-// Next returns what comes next of the stream, until it is called again. At the end that is nothing, and no error.
+// Next returns the next chunk, which is valid until the next call. At the end it returns nothing and no error.
 func (r *Reader) Next() ([]byte, error) {
 	if r.lent != nil {
 		r.free <- r.lent[:cap(r.lent)]

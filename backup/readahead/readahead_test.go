@@ -17,7 +17,7 @@ import (
 
 const chunk, chunks = 100, 3
 
-// read is all that a Reader hands on of a stream.
+// read returns all that a Reader delivers of a stream.
 func read(ctx context.Context, stream io.Reader) (all []byte, err error) {
 	r := readahead.New(chunk, chunks)
 	go r.Run(ctx, stream)

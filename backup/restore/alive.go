@@ -19,7 +19,7 @@ import (
 	"github.com/etcd-druid/druid/internal/loop"
 )
 
-// fetchedSuffix of the full that was fetched, next to the database that is made of it.
+// fetchedSuffix is the suffix of the fetched full backup, next to the database that is made from it.
 const fetchedSuffix = ".fetched"
 
 // A restore that bumps the revision marks all before it as compacted. etcd drops such history when it starts, so it is not written: of
@@ -28,9 +28,10 @@ const fetchedSuffix = ".fetched"
 // such records, and writes them. Records are written as they are. So time and space follow what is alive, and not what was written
 // since the full.
 
-// condense makes the database at path out of the full that was fetched and the deltas, with what is alive at the target. Where that does not
-// fit next to the full, the full itself is brought to the target, with its history: etcd drops it when it starts, and then wants no more
-// room than the source did.
+// condense makes the database at path from the fetched full backup and the delta backups. The database has only what
+// is alive at the target. If it does not fit next to the fetched database, condense brings the fetched database itself
+// to the target, with its history. etcd drops that history when it starts, and then needs no more space than the
+// source did.
 func condense(ctx context.Context, c *Config, t snapshot.Trailer, path string, cluster *membership.RaftCluster) (Result, error) {
 	fetched := path + fetchedSuffix
 	result, err := writeAlive(ctx, c, t, path, cluster)
@@ -54,10 +55,11 @@ func condense(ctx context.Context, c *Config, t snapshot.Trailer, path string, c
 	return inPlace, changed
 }
 
-// inflation is how much larger records are in the database than in a delta, as package backups reckons it.
+// inflation is the assumed ratio of the size of records in the database to their size in a delta backup, the same as
+// in package backups.
 const inflation = 4
 
-// writeAlive is condense where there is room.
+// writeAlive is condense with enough space.
 func writeAlive(ctx context.Context, c *Config, t snapshot.Trailer, path string, cluster *membership.RaftCluster) (result Result, err error) {
 	fetched := path + fetchedSuffix
 	if err := checkPages(ctx, c, fetched); err != nil {
@@ -142,13 +144,13 @@ func (b *builder) rewrite(ctx context.Context, full *bolt.DB, l *lasts, cluster 
 		})
 	})
 	if err != nil {
-		return fmt.Errorf("restore: write what is alive of %s: %w", b.c.Subject(), err)
+		return fmt.Errorf("restore: write the keys of %s that are alive: %w", b.c.Subject(), err)
 	}
 	if err := p.deltas(ctx, b.c, b.reader.segments); err != nil {
 		return err
 	}
 	if p.picked != l.alive {
-		return fmt.Errorf("restore: %w: the second time %d keys were found alive, and %d the first time", ErrSwapped, p.picked, l.alive)
+		return fmt.Errorf("restore: %w: the second pass found %d keys alive, the first one %d", ErrSwapped, p.picked, l.alive)
 	}
 	b.result.Keys = p.picked
 	return guarded(func() error { return b.finish(cluster) })
@@ -161,7 +163,7 @@ type picker struct {
 	picked int64
 }
 
-// pick writes a record if it is alive, and not beyond a revision.
+// pick writes a record if it is alive and not after revision until.
 func (p *picker) pick(r delta.Record, until int64) error {
 	if r.IsDelete() || r.Revision > until {
 		return nil
@@ -180,8 +182,8 @@ func (p *picker) pick(r delta.Record, until int64) error {
 	return p.writer.commitFull()
 }
 
-// deltas reads again those that have something alive. All of them were read to their ends and found to fit together; what is read now
-// must be the same.
+// deltas reads those delta backups again that have records that are alive. The first pass read all of them completely
+// and checked that they fit together. The content must not have changed since.
 func (p *picker) deltas(ctx context.Context, c *Config, all []segment) error {
 	var needed []segment
 	for _, s := range all {
@@ -226,7 +228,7 @@ func (p *picker) deltas(ctx context.Context, c *Config, all []segment) error {
 	return g.Wait()
 }
 
-// read hands on the records of the segment.
+// read delivers the records of the segment.
 func (s segment) read(ctx context.Context, c *Config, f *fetched, out chan<- work) (err error) {
 	d, done, err := f.reader(ctx, c.Store)
 	if err != nil {
@@ -234,7 +236,7 @@ func (s segment) read(ctx context.Context, c *Config, f *fetched, out chan<- wor
 	}
 	defer func() { err = errors.Join(err, done()) }()
 	if d.Header() != s.header {
-		return fmt.Errorf("restore: delta %s: %w: it changed while it was read", f.Key, ErrSwapped)
+		return fmt.Errorf("restore: delta backup %s: %w: it changed while it was read", f.Key, ErrSwapped)
 	}
 	for {
 		records, err := d.Next()
@@ -258,7 +260,7 @@ func (s segment) read(ctx context.Context, c *Config, f *fetched, out chan<- wor
 	}
 }
 
-// copyBuckets copies all but the keys.
+// copyBuckets copies all buckets except the keys.
 func (w *writer) copyBuckets(from *bolt.Tx) error {
 	return from.ForEach(func(name []byte, source *bolt.Bucket) error {
 		if string(name) == schema.Key.String() {
@@ -269,7 +271,7 @@ func (w *writer) copyBuckets(from *bolt.Tx) error {
 		}
 		err := source.ForEach(func(k, v []byte) error {
 			if v == nil {
-				return fmt.Errorf("the database is none of etcd's: there is a bucket in bucket %s", name)
+				return fmt.Errorf("the database is not one of etcd: there is a bucket in bucket %s", name)
 			}
 			if err := w.beginIn(name); err != nil {
 				return err

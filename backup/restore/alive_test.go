@@ -20,7 +20,7 @@ import (
 	"github.com/etcd-druid/druid/test/member"
 )
 
-// letters is a value that compresses little.
+// letters returns a value that compresses little.
 func letters(seed uint64, n int) string {
 	random, value := rand.New(rand.NewPCG(seed, 2)), make([]byte, n)
 	for i := range value {
@@ -29,7 +29,8 @@ func letters(seed uint64, n int) string {
 	return string(value)
 }
 
-// A source that is compacted never comes near its quota, whatever it writes in a day. No more does what is restored of it.
+// A source that is compacted never reaches its quota, however much it writes in a day. What is restored of it does not
+// either.
 func TestARestoreFitsWhereTheSourceDid(t *testing.T) {
 	const quota, size, keys = 16 << 20, 32 << 10, 10
 	limit := fmt.Sprintf("--quota-backend-bytes=%d", quota)
@@ -69,8 +70,8 @@ func TestARestoreFitsWhereTheSourceDid(t *testing.T) {
 	}
 }
 
-// What a bumped restore holds is, record by record, what the source holds when it is compacted at the same revision: etcd's own hash
-// says so, continued with the mark of the bumped revision, which is the only record more.
+// A bumped restore has, record by record, what the source has when it is compacted at the same revision. The hash of
+// etcd, continued with the mark of the bumped revision, which is the only additional record, confirms that.
 func TestABumpedRestoreIsTheSourceCompactedThere(t *testing.T) {
 	for _, minor := range member.Minors {
 		t.Run(minor, func(t *testing.T) {
@@ -114,8 +115,9 @@ func TestABumpedRestoreIsTheSourceCompactedThere(t *testing.T) {
 	}
 }
 
-// compactedHash is what the source's etcd hashes once it is compacted at a revision; not known where it was compacted later. It is restarted
-// in between: what it hashed while it compacted covers the history since the compaction before, and is what it answers until it ends.
+// compactedHash returns the hash of the source's etcd after a compaction at a revision. It is unknown if etcd was
+// compacted later. etcd is restarted in between, because the hash that it computed while it compacted covers the
+// history since the compaction before, and it returns that hash until it ends.
 func compactedHash(t *testing.T, s *source, revision int64) (uint32, bool) {
 	t.Helper()
 	if _, err := s.m.Client.Compact(t.Context(), revision, clientv3.WithCompactPhysical()); errors.Is(err, rpctypes.ErrCompacted) {
@@ -138,7 +140,8 @@ func compactedHash(t *testing.T, s *source, revision int64) (uint32, bool) {
 	return got.Hash, true
 }
 
-// checkRecords wants the last record of each key that is alive, as the source recorded it, the mark of the bumped revision, and no more.
+// checkRecords checks that the database has exactly the last record of each key that is alive, as the source recorded
+// it, and the mark of the bumped revision.
 func checkRecords(t *testing.T, s *source, got Result, path string) {
 	t.Helper()
 	alive := map[string]delta.Record{}
@@ -160,7 +163,7 @@ func checkRecords(t *testing.T, s *source, got Result, path string) {
 	}
 }
 
-// checkLeases wants the keys that are alive under the leases that they had.
+// checkLeases checks that the keys that are alive have their leases.
 func checkLeases(t *testing.T, s *source, m *member.Member, revision int64) {
 	t.Helper()
 	under := map[int64][]string{}

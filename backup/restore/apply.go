@@ -15,13 +15,13 @@ import (
 )
 
 const (
-	// transaction is how many bytes of records are written at once. Larger ones take memory and gain nothing.
+	// transaction is the size of a write in bytes. Larger ones use memory without being faster.
 	transaction = 8 << 20
-	// waiting is how many blocks of a delta, of 2 MiB mostly, wait for the writer.
+	// waiting is how many blocks of a delta backup, mostly 2 MiB each, are queued for the writer.
 	waiting = 2
 )
 
-// apply hands the records of the plan's deltas to run.
+// apply passes the records of the plan's delta backups to run.
 func apply(ctx context.Context, c *Config, r *reader, run func(context.Context, <-chan work) error) error {
 	g, ctx := errgroup.WithContext(ctx)
 	queue, out := prefetch(ctx, g, c.Store, c.Plan.Deltas), make(chan work, waiting)
@@ -30,7 +30,7 @@ func apply(ctx context.Context, c *Config, r *reader, run func(context.Context, 
 	return g.Wait()
 }
 
-// guarded turns into an error what bbolt does about a database that is not what it expects: a panic, or a fault.
+// guarded returns an error for what bbolt does with an invalid database: a panic or a memory fault.
 func guarded(work func() error) (err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
@@ -53,7 +53,7 @@ type writer struct {
 	progress Progress
 }
 
-// drain calls take with what comes, until its sender closes the channel.
+// drain calls take for each item until the sender closes the channel.
 func drain(ctx context.Context, in <-chan work, take func(work) error) error {
 	for {
 		select {
@@ -70,7 +70,7 @@ func drain(ctx context.Context, in <-chan work, take func(work) error) error {
 	}
 }
 
-// take counts what comes of the deltas.
+// take counts what was read of the delta backups.
 func (p *Progress) take(item work) {
 	if item.ended {
 		p.Deltas++
@@ -110,7 +110,7 @@ func (w *writer) put(r delta.Record) error {
 	if err := w.beginIn(schema.Key.Name()); err != nil {
 		return err
 	}
-	// bbolt keeps the value until the transaction is written, and copies the key.
+	// bbolt copies the key, but keeps a reference to the value until the transaction is written.
 	if err := w.bucket.Put(r.Key, r.Value); err != nil {
 		return fmt.Errorf("restore: append revision %d: %w", r.Revision, err)
 	}
@@ -118,7 +118,7 @@ func (w *writer) put(r delta.Record) error {
 	return nil
 }
 
-// beginIn begins a transaction that writes to one bucket, unless there is one.
+// beginIn begins a transaction that writes to one bucket, unless one is open.
 func (w *writer) beginIn(bucket []byte) error {
 	if w.tx != nil {
 		return nil
@@ -129,7 +129,7 @@ func (w *writer) beginIn(bucket []byte) error {
 	}
 	w.tx = tx
 	if w.bucket, err = tx.CreateBucketIfNotExists(bucket); err != nil {
-		return fmt.Errorf("restore: make bucket %s: %w", bucket, err)
+		return fmt.Errorf("restore: create bucket %s: %w", bucket, err)
 	}
 	w.bucket.FillPercent = fill
 	return nil
@@ -164,22 +164,22 @@ func (w *writer) rollback() {
 	}
 }
 
-// joint decides what of the deltas follows on what is there. Overlap is legal, a hole is not: two leaders that back up at
-// once cut the history at different revisions, but it must be the same history, and digests of single revisions prove
-// that where two objects meet.
+// joint decides which records of the delta backups continue what is there. Overlap is allowed, a gap is not. Two
+// leaders that back up at the same time cut the history at different revisions, but it must be the same history.
+// Digests of single revisions verify that where two objects meet.
 type joint struct {
-	// target is the last revision to take, 0 for all; until the last moment, zero for all.
+	// target is the last revision to take; 0 means all. until is the last moment to take; zero means all.
 	target int64
 	until  time.Time
-	// revision is the last one that is there, digest its digest (zero where no one knows), and object who reported both.
+	// revision is the last revision that is there, digest its digest (zero if unknown), and object the source of both.
 	revision int64
 	digest   delta.Digest
 	object   string
-	// done: what follows is beyond target or until.
+	// done reports that everything that follows is after target or until.
 	done bool
 
-	// Of the delta at hand: its key, its header, the revision before it was entered, and the digest of that revision as
-	// this delta has it.
+	// These fields are about the current delta backup: its key, its header, the revision before it was entered, and
+	// the digest that it has for that revision.
 	key    string
 	closed time.Time // when it was closed at the latest, zero where that is not known: no record of it is younger
 	header delta.Header
@@ -192,7 +192,7 @@ func (j *joint) needs(to int64) bool {
 	return !j.done && to > j.revision && (j.target == 0 || j.revision < j.target)
 }
 
-// enter begins a delta.
+// enter begins a delta backup.
 func (j *joint) enter(key string, closed time.Time, h delta.Header) error {
 	if h.From > j.revision+1 {
 		return &GapError{From: j.revision + 1, To: h.From - 1, After: j.object, Before: key}
@@ -205,8 +205,8 @@ func (j *joint) enter(key string, closed time.Time, h delta.Header) error {
 	return nil
 }
 
-// take returns the part of the records that follows on what is there. Records come in order, and a revision may come in
-// several calls.
+// take returns the part of the records that continues what is there. Records come in order. A revision may be spread
+// over several calls.
 func (j *joint) take(records []delta.Record) ([]delta.Record, error) {
 	first := 0
 	for first < len(records) && records[first].Revision <= j.base {
@@ -241,7 +241,7 @@ func (j *joint) beyond(r delta.Record) bool {
 	return j.target > 0 && r.Revision > j.target || !j.until.IsZero() && at.UnixMilli() > j.until.UnixMilli()
 }
 
-// leave ends a delta.
+// leave ends a delta backup.
 func (j *joint) leave() {
 	j.object, j.digest = j.key, delta.Digest{}
 	if j.revision == j.header.To {
@@ -249,12 +249,12 @@ func (j *joint) leave() {
 	}
 }
 
-// agree compares the digest of the last revision that is there with what the delta at hand says of it. No one is obliged
-// to know it.
+// agree compares the digest of the last revision that is there with that in the current delta backup. Either may be
+// unknown.
 func (j *joint) agree(theirs delta.Digest) error {
 	if theirs.IsZero() || j.digest.IsZero() || theirs == j.digest {
 		return nil
 	}
-	return fmt.Errorf("%w: revision %d is %s in %s, and %s in %s: two clusters wrote under one lineage, or one of both is broken; plan without either",
+	return fmt.Errorf("%w: revision %d has digest %s in %s, but %s in %s: two clusters wrote to one lineage, or one of the objects is broken; restore without one of them",
 		ErrFork, j.base, j.digest, j.object, theirs, j.key)
 }

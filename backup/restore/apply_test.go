@@ -48,7 +48,7 @@ func cut(records []delta.Record, from, to int64) []delta.Record {
 	return found
 }
 
-// feed hands a delta of the records to the joint, in pieces that end anywhere.
+// feed gives the records of a delta backup to the joint, in pieces of random length.
 func feed(j *joint, random *rand.Rand, key string, records []delta.Record, before delta.Digest) ([]delta.Record, error) {
 	from, to := records[0].Revision, records[len(records)-1].Revision
 	err := j.enter(key, time.Time{}, delta.Header{From: from, To: to, Before: before, Last: digestAt(cut(records, to, to))})
@@ -63,8 +63,8 @@ func feed(j *joint, random *rand.Rand, key string, records []delta.Record, befor
 	return taken, err
 }
 
-// Whatever way a history is cut, and whatever overlaps, each record up to the target is taken once, and a history that
-// differs at a join is found.
+// However a history is cut and whatever overlaps, each record up to the target is taken once, and a history that
+// differs at a join is detected.
 func TestDeltasJoinHoweverTheyAreCut(t *testing.T) {
 	for seed := range uint64(2000) {
 		random := rand.New(rand.NewPCG(seed, 5))
@@ -132,7 +132,8 @@ func TestAHoleIsNamed(t *testing.T) {
 	}
 }
 
-// A clock that was ahead stamps records with a time that has not come. None of them is younger than the delta, as the store had it.
+// A clock that was ahead gives records a time in the future. None of them may be newer than the delta backup, by the
+// time of the store.
 func TestRecordsAreNoYoungerThanTheirDelta(t *testing.T) {
 	closed := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 	records := []delta.Record{
@@ -156,7 +157,8 @@ func TestRecordsAreNoYoungerThanTheirDelta(t *testing.T) {
 	}
 }
 
-// A full that is read over several connections is the same one, whatever becomes of some of them; and what is damaged is found.
+// A full backup that is read over several connections has the same content, even if some of them break, and damage is
+// detected.
 func TestAFullIsReadOverSeveralConnectionsThatBreak(t *testing.T) {
 	t.Parallel()
 	s := newSource(t, newest, 9)

@@ -29,11 +29,11 @@ var (
 	benchEvents = flag.Int("events", 100_000, "events in the deltas of the benchmarks, a fifth of them deletions")
 )
 
-// eventsPerDelta is what ten seconds of a busy cluster have.
+// eventsPerDelta is what a busy cluster writes in ten seconds.
 const eventsPerDelta = 10_000
 
-// BenchmarkRestore restores a full and deltas end to end, from a directory, and appends the same records to an empty bbolt
-// for comparison. CPU, memory and bytes written are those of this process.
+// BenchmarkRestore restores a full backup and delta backups from a directory, end to end, and appends the same records
+// to an empty bbolt for comparison. CPU, memory and bytes written are those of this process.
 func BenchmarkRestore(b *testing.B) {
 	s := newSource(b, newest, 1)
 	fillFast(b, s.m.Client, *benchKeys)
@@ -89,7 +89,7 @@ func (s *source) forget() {
 	s.records = nil
 }
 
-// appendRaw is how many of these records per second bbolt takes when it does nothing else.
+// appendRaw returns how many of these records per second bbolt writes when it does nothing else.
 func appendRaw(b *testing.B, records []delta.Record) float64 {
 	b.Helper()
 	path := filepath.Join(b.TempDir(), "raw")
@@ -125,7 +125,8 @@ func appendRaw(b *testing.B, records []delta.Record) float64 {
 	return float64(*benchEvents) / time.Since(begun).Seconds()
 }
 
-// invented are the records of n revisions from one on: half of the values compress like a Pod's, half do not at all.
+// invented returns the records of n revisions from from on. Half of the values compress like a Pod, the others not at
+// all.
 func invented(from int64, n int) []delta.Record {
 	random := rand.New(rand.NewPCG(uint64(from), 7))
 	records := make([]delta.Record, 0, n)
@@ -183,7 +184,7 @@ func cpuSeconds(b *testing.B) float64 {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano()).Seconds()
 }
 
-// status reads one number of a file of /proc.
+// status reads one number of a file in /proc.
 func status(b *testing.B, file, field string) int64 {
 	b.Helper()
 	content, err := os.ReadFile(file)

@@ -22,10 +22,10 @@ import (
 	"github.com/etcd-druid/druid/internal/boltdb"
 )
 
-// logSpace is what etcd's log takes: a segment of 64 MB, and the next one, which is made in advance.
+// logSpace is the size of the log of etcd: a segment of 64 MB, and the next one, which etcd allocates in advance.
 const logSpace = 2 * 64 << 20
 
-// precheck reads the end of the full and refuses what can be refused before anything is written.
+// precheck reads the end of the full backup and rejects what can be rejected before anything is written.
 func precheck(ctx context.Context, c *Config) (snapshot.Trailer, error) {
 	full := c.Plan.Full
 	t, err := snapshot.ReadTrailer(ctx, c.Store, full.Key, full.Size)
@@ -33,35 +33,37 @@ func precheck(ctx context.Context, c *Config) (snapshot.Trailer, error) {
 		return t, fmt.Errorf("restore: %w", err)
 	}
 	if t.Lineage != string(full.Lineage) || t.Revision != full.Revision {
-		return t, fmt.Errorf("restore: full %s: %w: it says to be of lineage %s and revision %d, its name of %s and %d",
+		return t, fmt.Errorf("restore: full backup %s: %w: its trailer says lineage %s and revision %d, its name %s and %d",
 			full.Key, ErrSwapped, t.Lineage, t.Revision, full.Lineage, full.Revision)
 	}
-	// The name has milliseconds. Where the clock of who took it was ahead, the plan has the store's time.
+	// The name has milliseconds. If the clock of the writer was ahead, the plan has the time of the store.
 	taken := t.Taken
 	if !full.At.IsZero() && full.At.Before(taken) {
 		taken = full.At
 	}
 	if u := c.Plan.Until; !u.IsZero() && taken.UnixMilli() > u.UnixMilli() {
-		return t, fmt.Errorf("restore: full %s: %w: it was taken at %s, after %s", full.Key, ErrTooNew, taken.Format(timeFormat), u.Format(timeFormat))
+		return t, fmt.Errorf("restore: full backup %s: %w: it was taken at %s, after %s", full.Key, ErrTooNew, taken.Format(timeFormat), u.Format(timeFormat))
 	}
 	if err := checkVersion(t, c.EtcdVersion); err != nil {
-		return t, fmt.Errorf("restore: full %s: %w", full.Key, err)
+		return t, fmt.Errorf("restore: full backup %s: %w", full.Key, err)
 	}
 	return t, nil
 }
 
-// look refuses what can be refused before anything is written, and reports what the plan or the file says of itself.
+// look rejects what can be rejected before anything is written, and returns what the plan or the file says about
+// itself.
 func look(ctx context.Context, c *Config) (snapshot.Trailer, error) {
 	if c.File.Key == "" {
 		return precheck(ctx, c)
 	}
 	f, err := CheckFile(ctx, *c)
-	// Which revisions it holds shows when it is there.
+	// Which revisions it holds is known only after it was fetched.
 	return snapshot.Trailer{Size: f.Size, Upper: math.MaxInt64}, err
 }
 
-// CheckFile reads of c.File what reports whether it can be restored: a few pages. What cannot is a snapshot.FileError, ErrVersion, ErrQuota or
-// ErrAuth. Of c also Store, EtcdVersion, Quota and RefuseAuth count. That the file is whole is only known when all of it was read.
+// CheckFile checks whether c.File can be restored. It reads a few pages. It returns a snapshot.FileError, ErrVersion,
+// ErrQuota or ErrAuth if the file cannot be restored. Of c, it also uses Store, EtcdVersion, Quota and RefuseAuth.
+// Only reading the complete file shows whether it is intact.
 func CheckFile(ctx context.Context, c Config) (snapshot.File, error) {
 	f, err := snapshot.LookAtFile(ctx, c.Store, c.File.Key, c.File.Size)
 	if err != nil {
@@ -69,8 +71,8 @@ func CheckFile(ctx context.Context, c Config) (snapshot.File, error) {
 	}
 	err = checkFormat(f, &c)
 	if c.Quota > 0 && f.Size > c.Quota {
-		err = errors.Join(err, fmt.Errorf("%w: its database has %d MiB, and etcd's quota is %d MiB: defragment the etcd that it is of and save it "+
-			"again, or restore it where etcd.quotaBackendBytes is larger", ErrQuota, f.Size>>20, c.Quota>>20))
+		err = errors.Join(err, fmt.Errorf("%w: its database has %d MiB, but the quota of etcd is %d MiB: defragment the source etcd and save the snapshot "+
+			"again, or increase etcd.quotaBackendBytes", ErrQuota, f.Size>>20, c.Quota>>20))
 	}
 	if err != nil {
 		return f, fmt.Errorf("restore: %s: %w", c.Subject(), err)
@@ -78,7 +80,8 @@ func CheckFile(ctx context.Context, c Config) (snapshot.File, error) {
 	return f, nil
 }
 
-// checkFormat compares what a database says of its format, and of authentication, with what is to run on it.
+// checkFormat compares the format and the authentication of a database with what the etcd that will run on it
+// supports.
 func checkFormat(f snapshot.File, c *Config) error {
 	for _, version := range []string{f.StorageVersion, f.ClusterVersion} {
 		if version == "" || version == undecided {
@@ -88,25 +91,25 @@ func checkFormat(f snapshot.File, c *Config) error {
 			return err
 		}
 		if minor, err := minorOf(version); err == nil && (minor[0] != oldest[0] || minor[1] < oldest[1]) {
-			return fmt.Errorf("%w: the data has the format of %d.%d: restore it with etcdutl of %d.%d, start etcd %d.%d on it, and save a snapshot of that",
+			return fmt.Errorf("%w: the data has the format of etcd %d.%d: restore it with etcdutl %d.%d, start etcd %d.%d on it, and save a snapshot of that etcd",
 				ErrVersion, minor[0], minor[1], oldest[0], oldest[1], oldest[0], oldest[1])
 		}
 	}
 	if f.Auth && c.RefuseAuth {
-		return fmt.Errorf("%w in it, and the agents have no user, so they could not serve it: turn it off (etcdctl auth disable) and save it again; or "+
-			"restore it without a cluster (agent backup restore), start an etcd on that, turn it off there, and save that", ErrAuth)
+		return fmt.Errorf("%w in the data, but the agents have no etcd user and could not run it: disable authentication (etcdctl auth disable) and save the snapshot again, or "+
+			"restore it with agent backup restore, start an etcd on that data, disable authentication there, and save a snapshot", ErrAuth)
 	}
 	return nil
 }
 
-// undecided is the cluster version that etcd starts with, and keeps until all members have reported theirs
+// undecided is the cluster version with which etcd starts, until all members have reported theirs
 // (server/etcdserver/version.MinClusterVersion).
 const undecided = "3.0.0"
 
-// oldest minor whose databases are restored.
+// oldest is the oldest minor whose databases can be restored.
 var oldest = [2]int{3, 5}
 
-// checkContent looks into the database itself.
+// checkContent checks the content of the database.
 func checkContent(tx *bolt.Tx, c *Config) error {
 	value := func(bucket schemaBucket, key []byte) string {
 		if b := tx.Bucket(bucket.Name()); b != nil {
@@ -125,8 +128,8 @@ type schemaBucket interface{ Name() []byte }
 
 const timeFormat = "2006-01-02T15:04:05.000Z07:00"
 
-// checkVersion compares the minor whose format the database has with that of the etcd that is to read it. etcd brings an
-// older database up to date by itself, and ends at once on a newer one.
+// checkVersion compares the minor of the database format with that of the etcd that will run on it. etcd upgrades an
+// older database by itself and exits on a newer one.
 func checkVersion(t snapshot.Trailer, target string) error {
 	source := t.StorageVersion // reported by etcd 3.6 and later
 	if source == "" {
@@ -145,7 +148,7 @@ func compareVersions(source, target string) error {
 		return fmt.Errorf("%w to restore for: %w", ErrVersion, err)
 	}
 	if s[0] != want[0] || s[1] > want[1] {
-		return fmt.Errorf("%w: the data has the format of %d.%d, which etcd %d.%d cannot read: run etcd %d.%d or later on it",
+		return fmt.Errorf("%w: the data has the format of etcd %d.%d, which etcd %d.%d cannot read: use etcd %d.%d or later",
 			ErrVersion, s[0], s[1], want[0], want[1], s[0], s[1])
 	}
 	return nil
@@ -167,7 +170,7 @@ func minorOf(version string) ([2]int, error) {
 	return [2]int{major, minor}, nil
 }
 
-// Need is how many bytes Database writes for the plan at the least: the full is asked for its size.
+// Need returns the minimum of bytes that Database writes for the plan. It requests the size from the full backup.
 func Need(ctx context.Context, s store.Store, p catalog.Plan) (int64, error) {
 	t, err := snapshot.ReadTrailer(ctx, s, p.Full.Key, p.Full.Size)
 	if err != nil {
@@ -176,12 +179,13 @@ func Need(ctx context.Context, s store.Store, p catalog.Plan) (int64, error) {
 	return need(p, t.Size, 0), nil
 }
 
-// need is the least that will be written with the history: records take at least the room in the database that they take compressed.
+// need is the minimum that is written with the history: records take at least as much space in the database as
+// compressed.
 func need(p catalog.Plan, size, log int64) int64 {
 	return size + log + deltaBytes(p)
 }
 
-// freeAt is how many bytes are free.
+// freeAt returns the free bytes.
 func freeAt(path string) (int64, error) {
 	var fs syscall.Statfs_t
 	if err := syscall.Statfs(path, &fs); err != nil {
@@ -190,7 +194,8 @@ func freeAt(path string) (int64, error) {
 	return int64(fs.Bavail * uint64(fs.Bsize)), nil
 }
 
-// checkSpace compares what is free at path with what is needed at the least, as far as that is known before anything is read.
+// checkSpace compares the free space at path with the minimum that is needed, as far as that is known before anything
+// is read.
 func checkSpace(path string, c *Config, size, log int64) error {
 	need := need(c.Plan, size, log)
 	if c.Bump > 0 {
@@ -201,7 +206,7 @@ func checkSpace(path string, c *Config, size, log int64) error {
 		return err
 	}
 	if free < need {
-		return fmt.Errorf("restore: %w at %s: %d MiB are free, at least %d MiB are needed (database %d, deltas %d, log %d)", ErrSpace, path,
+		return fmt.Errorf("restore: %w at %s: %d MiB are free, but at least %d MiB are needed (database %d MiB, delta backups %d MiB, log %d MiB)", ErrSpace, path,
 			free>>20, need>>20, size>>20, (need-size-log)>>20, log>>20)
 	}
 	return nil
@@ -210,7 +215,8 @@ func checkSpace(path string, c *Config, size, log int64) error {
 // leafHeader is what bbolt adds to each record.
 const leafHeader = 16
 
-// checkAlive compares what is alive, and known now, with the quota and with what is free next to the full.
+// checkAlive compares the size of what is alive, which is known now, with the quota and with the free space next to
+// the fetched database.
 func checkAlive(c *Config, path string, l *lasts) error {
 	size := l.content + leafHeader*l.alive
 	if err := checkQuota(c, size); err != nil {
@@ -221,26 +227,26 @@ func checkAlive(c *Config, path string, l *lasts) error {
 		return err
 	}
 	if need := size + logSpace; free < need {
-		return fmt.Errorf("restore: %w at %s: %d MiB are free, and at least %d MiB are needed (%d keys that are alive %d, "+
-			"log %d): restore to a larger volume", ErrSpaceAlongside, path, free>>20, need>>20, l.alive, size>>20, logSpace>>20)
+		return fmt.Errorf("restore: %w at %s: %d MiB are free, but at least %d MiB are needed (%d live keys with %d MiB, "+
+			"log %d MiB): restore to a larger volume", ErrSpaceAlongside, path, free>>20, need>>20, l.alive, size>>20, logSpace>>20)
 	}
 	return nil
 }
 
-// checkQuota compares a database that is restored with the quota of the etcd that will run on it.
+// checkQuota compares a restored database with the quota of the etcd that will run on it.
 func checkQuota(c *Config, size int64) error {
 	if c.Quota <= 0 || size <= c.Quota {
 		return nil
 	}
-	what := "what is alive in it takes"
+	what := "its live keys take"
 	if c.Bump == 0 {
 		what = "with its history it takes"
 	}
-	return fmt.Errorf("restore: %s: %w: %s at least %d MiB, and etcd's quota is %d MiB: restore it where etcd.quotaBackendBytes is larger, or restore an "+
+	return fmt.Errorf("restore: %s: %w: %s at least %d MiB, but the quota of etcd is %d MiB: increase etcd.quotaBackendBytes, or restore an "+
 		"earlier state", c.Subject(), ErrQuota, what, (size+1<<20-1)>>20, c.Quota>>20)
 }
 
-// spaceError names a disk that is full.
+// spaceError returns an ErrSpace for a disk that is full.
 func spaceError(err error) error {
 	if errors.Is(err, syscall.ENOSPC) {
 		return fmt.Errorf("%w: %w: restore to a larger volume", ErrSpace, err)
@@ -248,8 +254,9 @@ func spaceError(err error) error {
 	return err
 }
 
-// checkPages looks at every page of the database that was fetched. bbolt walks all of them when it opens one that has no list of the free
-// ones, in a goroutine of its own, and there ends the process at a damaged one. The checksum held, so it was damaged when it was saved.
+// checkPages checks every page of the fetched database. bbolt walks all pages when it opens a database without a list
+// of free pages, in a goroutine of its own, and a damaged page then ends the process. The checksum matched, so such a
+// page was already damaged when the backup was taken.
 func checkPages(ctx context.Context, c *Config, path string) error {
 	f, err := os.Open(path)
 	if err != nil {
@@ -261,9 +268,9 @@ func checkPages(ctx context.Context, c *Config, path string) error {
 	switch {
 	case ok && c.File.Key != "":
 		err = &snapshot.FileError{Object: c.File.Key, Reason: fmt.Sprintf(
-			"holds a database that was damaged when it was saved: %s; save another one, of another member", damage.Reason)}
+			"has a database that was already damaged when the snapshot was saved: %s; save a snapshot of another member", damage.Reason)}
 	case ok:
-		err = &snapshot.DamagedError{Object: c.Plan.Full.Key, Reason: "its database was damaged when it was taken: " + damage.Reason}
+		err = &snapshot.DamagedError{Object: c.Plan.Full.Key, Reason: "its database was already damaged when the backup was taken: " + damage.Reason}
 	case err != nil:
 		err = fmt.Errorf("%s: %w", c.Subject(), err)
 	}
@@ -273,7 +280,7 @@ func checkPages(ctx context.Context, c *Config, path string) error {
 	return nil
 }
 
-// clearSpaceAlarms drops the alarms NOSPACE, and none that it does not understand.
+// clearSpaceAlarms removes the alarms NOSPACE. It keeps alarms that it does not understand.
 func clearSpaceAlarms(tx *bolt.Tx) error {
 	bucket := tx.Bucket(schema.Alarm.Name())
 	if bucket == nil {
@@ -292,7 +299,7 @@ func clearSpaceAlarms(tx *bolt.Tx) error {
 	}
 	for _, key := range space {
 		if err := bucket.Delete(key); err != nil {
-			return fmt.Errorf("drop an alarm: %w", err)
+			return fmt.Errorf("remove an alarm: %w", err)
 		}
 	}
 	return nil

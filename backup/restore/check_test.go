@@ -102,7 +102,7 @@ func TestOnlyAlarmsOfSpaceAreCleared(t *testing.T) {
 	}
 }
 
-// A database that was damaged on the disk of its etcd has checksums that hold. bbolt would end the process at it.
+// A database that was damaged on the disk of its etcd has checksums that match. bbolt would end the process.
 func TestAFileThatWasDamagedWhenItWasSavedIsNamed(t *testing.T) {
 	t.Parallel()
 	s := newSource(t, "3.6", 13)
@@ -155,7 +155,7 @@ func TestAFullThatWasDamagedWhenItWasTakenIsNamed(t *testing.T) {
 	untouched(t, g)
 }
 
-// putFull puts a database into the store as a full, as it would be if etcd had sent it.
+// putFull puts a database into the store as a full backup, as if etcd had sent it.
 func (s *source) putFull(key, path string, t snapshot.Trailer) store.Object {
 	s.tb.Helper()
 	database, err := os.ReadFile(path)

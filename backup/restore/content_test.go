@@ -15,7 +15,7 @@ import (
 	"github.com/etcd-druid/druid/test/member"
 )
 
-// newest is the minor whose data the tests use that are not about minors.
+// newest is the minor for tests that are not about minors.
 var newest = member.Minors[len(member.Minors)-1]
 
 func (s *source) put(key, value string, o ...clientv3.OpOption) {
@@ -34,7 +34,7 @@ func (s *source) grant(ttl int64) clientv3.LeaseID {
 	return lease.ID
 }
 
-// touch is what makes an etcd panic, now and at each start, when a key's lease is not known.
+// touch makes an etcd panic, now and at each start, if the lease of a key does not exist.
 func touch(t *testing.T, m *member.Member, key string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), maxWait)
@@ -115,7 +115,7 @@ func TestTheFullIsCutBackToTheTarget(t *testing.T) {
 	}
 }
 
-// named is the full of a key.
+// named returns the full backup with a key.
 func (s *source) named(key string) catalog.Full {
 	s.tb.Helper()
 	for _, f := range s.catalog().Histories[0].Fulls {
@@ -127,7 +127,7 @@ func (s *source) named(key string) catalog.Full {
 	return catalog.Full{}
 }
 
-// refused wants an error that names an object, and nothing on disk.
+// refused checks that the error names an object and that nothing is on the disk.
 func refused(t *testing.T, s *source, name string, p catalog.Plan, minor string, want error, object string) {
 	t.Helper()
 	g := newTarget(t)
@@ -182,7 +182,7 @@ func TestABumpedRestoreReportsWatchersToStartAgain(t *testing.T) {
 				t.Errorf("the next revision is %d (%v), want %d", put.Header.Revision, err, got.Bumped+1)
 			}
 			m.Stop(t)
-			// What was restored is a source of backups as any other.
+			// A restored cluster can be backed up like any other.
 			again := &source{tb: t, m: g.start(minor, member.Options{}), store: s.store}
 			if full := again.full(); full.Revision != got.Bumped+1 {
 				t.Errorf("a full of what was restored ends at %d, want %d", full.Revision, got.Bumped+1)

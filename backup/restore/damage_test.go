@@ -20,7 +20,7 @@ import (
 	"github.com/etcd-druid/druid/test/member"
 )
 
-// broken is a store in which some objects have another content, or cannot be read.
+// broken is a store in which some objects have other content or cannot be read.
 type broken struct {
 	store.Store
 	content map[string][]byte
@@ -77,7 +77,7 @@ func TestDamageIsNamedAndNothingIsWritten(t *testing.T) {
 	full := s.named(f.Key)
 	deltas := []catalog.Delta{s.delta(first+1, borders[0]), s.delta(borders[0]+1, borders[1]), s.delta(borders[1]+1, borders[2])}
 	p := catalog.Plan{Full: full, Deltas: deltas, Reach: borders[2]}
-	// The same revisions in another history.
+	// These are the same revisions in another history.
 	forked := s.between(borders[0]+1, borders[1])
 	forked[len(forked)-1].Value = []byte("\x0a\x01x\x2a\x01y")
 	one := deltas[1]
@@ -148,7 +148,7 @@ func TestDamageIsNamedAndNothingIsWritten(t *testing.T) {
 			t.Log(err)
 		})
 	}
-	// And what is whole restores, overlap and all.
+	// Intact objects are restored, also with overlap.
 	got, m := restored(t, s, with(p, overlapping), newest)
 	if got.Revision != borders[2] {
 		t.Errorf("restored to revision %d, want %d", got.Revision, borders[2])
@@ -161,7 +161,7 @@ func ofLineage(f catalog.Full, l catalog.Lineage) catalog.Full {
 	return f
 }
 
-// with is the plan with another second delta.
+// with returns the plan with another second delta backup.
 func with(p catalog.Plan, d catalog.Delta) catalog.Plan {
 	p.Deltas = slices.Clone(p.Deltas)
 	p.Deltas[1] = d
@@ -185,14 +185,14 @@ func altered(records []delta.Record, revision int64) []delta.Record {
 	return records
 }
 
-// ofCluster is the content of a delta as another cluster would have made it.
+// ofCluster returns the content of a delta backup as another cluster would have made it.
 func (s *source) ofCluster(id uint64, d catalog.Delta) []byte {
 	s.clusterID = id
 	defer func() { s.clusterID = 0 }()
 	return s.sealed(s.between(d.From, d.To), delta.Digest{})
 }
 
-// sealed is the content of a delta of these records.
+// sealed returns the content of a delta backup with these records.
 func (s *source) sealed(records []delta.Record, before delta.Digest) []byte {
 	s.tb.Helper()
 	path := s.store
@@ -292,7 +292,7 @@ func TestADataDirectoryThatIsThereIsNotTouched(t *testing.T) {
 		}
 		untouched(t, g)
 	})
-	// What a process leaves behind that dies at different points.
+	// These are the remains of a process that dies at different points.
 	for name, left := range map[string][]string{
 		"before the mark":       {},
 		"while it marks":        {markerFile + ".tmp"},

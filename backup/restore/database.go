@@ -27,16 +27,17 @@ import (
 )
 
 const (
-	// growth is the step in which the file grows; what is too much of it goes in the end.
+	// growth is the step in which the file grows. The excess is removed at the end.
 	growth = 64 << 20
-	// fill leaves a little room in a page: keys only ever come at the end.
+	// fill leaves a little space in each page, because keys are only added at the end.
 	fill = 0.9
-	// spread is the most that records take in the database, for each byte of a delta: only address space depends on it.
+	// spread is the maximum size of records in the database for each byte of a delta backup. It only affects the
+	// address space.
 	spread = 8
 )
 
-// openDatabase opens the backend that was fetched. Nothing that bbolt writes is durable before sync: anyone who dies before
-// leaves a workspace that is thrown away.
+// openDatabase opens the fetched database. Nothing that bbolt writes is durable before the final sync. If the process
+// dies before, the next restore deletes the workspace.
 func openDatabase(path string, size, deltas int64) (*bolt.DB, error) {
 	db, err := bolt.Open(path, fileMode, &bolt.Options{
 		NoSync: true, NoGrowSync: true, NoFreelistSync: true, FreelistType: bolt.FreelistMapType, Timeout: time.Second,
@@ -49,20 +50,21 @@ func openDatabase(path string, size, deltas int64) (*bolt.DB, error) {
 	return db, nil
 }
 
-// createDatabase makes an empty database for so many bytes of records. It is as little durable as one of openDatabase.
+// createDatabase creates an empty database for so many bytes of records. As with openDatabase, nothing is durable
+// before the final sync.
 func createDatabase(path string, page int, content int64) (*bolt.DB, error) {
 	db, err := bolt.Open(path, fileMode, &bolt.Options{
 		NoSync: true, NoGrowSync: true, NoFreelistSync: true, FreelistType: bolt.FreelistMapType, Timeout: time.Second,
 		PageSize: page, InitialMmapSize: int(2 * content), NoStatistics: true,
 	})
 	if err != nil {
-		return nil, fmt.Errorf("make the database: %w", spaceError(err))
+		return nil, fmt.Errorf("create the database: %w", spaceError(err))
 	}
 	db.AllocSize = growth
 	return db, nil
 }
 
-// seal closes the database, cuts off what it took in advance, and makes it durable. It returns the size.
+// seal closes the database, removes the space that it allocated in advance, and makes it durable. It returns the size.
 func seal(db *bolt.DB) (size int64, err error) {
 	path := db.Path()
 	err = db.View(func(tx *bolt.Tx) error {
@@ -73,16 +75,16 @@ func seal(db *bolt.DB) (size int64, err error) {
 		return 0, fmt.Errorf("close the database: %w", err)
 	}
 	if err := os.Truncate(path, size); err != nil {
-		return 0, fmt.Errorf("cut the database: %w", err)
+		return 0, fmt.Errorf("truncate the database: %w", err)
 	}
 	return size, syncFile(path)
 }
 
-// state is where a database stands.
+// state is the revision that a database has reached.
 type state struct {
-	// revision of the last change, compacted the revision up to which older ones may be gone.
+	// revision is that of the last change. compacted is the revision up to which older ones may be gone.
 	revision, compacted int64
-	// digest of that revision, zero where not all of it is there for sure.
+	// digest is that of revision. It is zero unless the revision is certainly complete.
 	digest delta.Digest
 }
 
@@ -90,7 +92,7 @@ func readState(tx *bolt.Tx) (state, error) {
 	s := state{revision: 1} // of a key space in which nothing was ever written
 	keys, meta := tx.Bucket(schema.Key.Name()), tx.Bucket(schema.Meta.Name())
 	if keys == nil || meta == nil {
-		return s, errors.New("the database is none of etcd's: it has no bucket key or meta")
+		return s, errors.New("the database is not one of etcd: it has no bucket key or meta")
 	}
 	if last, _ := keys.Cursor().Last(); last != nil {
 		var err error
@@ -114,7 +116,7 @@ func readState(tx *bolt.Tx) (state, error) {
 	return s, nil
 }
 
-// digestOf is unknown for the mark of a bumped revision, which no watch ever reports.
+// digestOf returns the unknown digest for the mark of a bumped revision, which no watch delivers.
 func digestOf(keys *bolt.Bucket, revision int64) delta.Digest {
 	var sum delta.Digester
 	cursor := keys.Cursor()
@@ -129,17 +131,17 @@ func digestOf(keys *bolt.Bucket, revision int64) delta.Digest {
 
 func revisionOf(key []byte) (int64, error) {
 	if len(key) != len(delta.AppendKey(nil, 0, 0, false)) && len(key) != len(delta.AppendKey(nil, 0, 0, true)) {
-		return 0, fmt.Errorf("%x is no revision", key)
+		return 0, fmt.Errorf("%x is not a revision", key)
 	}
 	revision := int64(binary.BigEndian.Uint64(key))
 	if revision < 0 {
-		return 0, fmt.Errorf("%x is no revision", key)
+		return 0, fmt.Errorf("%x is not a revision", key)
 	}
 	return revision, nil
 }
 
-// trim takes away what was written after target. Keys under leases that were revoked after it come back; leases do not,
-// which is why all records are looked at for leases that are missing.
+// trim removes what was written after target. Keys under leases that were revoked after it come back, but the leases
+// do not. Therefore, trim searches all records for missing leases.
 func trim(db *bolt.DB, target int64, leases *tracker) (trimmed int64, err error) {
 	const step = 10_000 // keys that are held at once
 	for more := true; more; {
@@ -160,7 +162,7 @@ func trim(db *bolt.DB, target int64, leases *tracker) (trimmed int64, err error)
 			return nil
 		})
 		if err != nil {
-			return 0, fmt.Errorf("trim the full to revision %d: %w", target, err)
+			return 0, fmt.Errorf("trim the full backup to revision %d: %w", target, err)
 		}
 	}
 	err = db.View(func(tx *bolt.Tx) error {
@@ -171,20 +173,20 @@ func trim(db *bolt.DB, target int64, leases *tracker) (trimmed int64, err error)
 	return trimmed, err
 }
 
-// bump sets the revision far ahead and marks all before as compacted, as etcdutl does: etcd compacts when it starts, and
-// refuses to watch from a revision that the old history may have had otherwise.
+// bump increases the revision by a large number and marks everything before as compacted, as etcdutl does. etcd
+// compacts when it starts, and rejects watches from a revision whose content may differ in the old history.
 func bump(tx *bolt.Tx, revision int64) error {
 	mark := delta.AppendKey(nil, revision, 0, false)
 	if err := tx.Bucket(schema.Key.Name()).Put(mark, nil); err != nil {
 		return fmt.Errorf("bump the revision to %d: %w", revision, err)
 	}
 	if err := tx.Bucket(schema.Meta.Name()).Put(schema.ScheduledCompactKeyName, mark); err != nil {
-		return fmt.Errorf("mark revision %d compacted: %w", revision, err)
+		return fmt.Errorf("mark revision %d as compacted: %w", revision, err)
 	}
 	return nil
 }
 
-// empty drops all that is in a bucket.
+// empty removes everything from a bucket.
 func empty(tx *bolt.Tx, name []byte) (*bolt.Bucket, error) {
 	if tx.Bucket(name) != nil {
 		if err := tx.DeleteBucket(name); err != nil {
@@ -193,7 +195,7 @@ func empty(tx *bolt.Tx, name []byte) (*bolt.Bucket, error) {
 	}
 	bucket, err := tx.CreateBucket(name)
 	if err != nil {
-		return nil, fmt.Errorf("make bucket %s: %w", name, err)
+		return nil, fmt.Errorf("create bucket %s: %w", name, err)
 	}
 	return bucket, nil
 }
@@ -201,7 +203,7 @@ func empty(tx *bolt.Tx, name []byte) (*bolt.Bucket, error) {
 // All that follows is what etcdutl's snapshot restore does (go.etcd.io/etcd/etcdutl/v3/snapshot), by the same packages of
 // etcd. etcdutl itself copies the database once more, and opens it three times; a test compares the results.
 
-// bootstrapTerm is the raft term of the log that a restored cluster begins with.
+// bootstrapTerm is the raft term with which the log of a restored cluster begins.
 const bootstrapTerm = 1
 
 // Prefixes of the old store, which etcd before 3.7 reads the members from.
@@ -210,7 +212,7 @@ const (
 	storeKeysPrefix    = "/1"
 )
 
-// newCluster is the cluster that will run on the data.
+// newCluster returns the cluster that will run on the data.
 func newCluster(c *Config) (*membership.RaftCluster, *membership.Member, error) {
 	urls, err := types.NewURLsMap(c.InitialCluster)
 	if err != nil {
@@ -235,7 +237,7 @@ func newCluster(c *Config) (*membership.RaftCluster, *membership.Member, error) 
 	return cluster, self, nil
 }
 
-// replaceMembers forgets the members that the snapshot is of.
+// replaceMembers replaces the members of the cluster from which the backup was taken.
 func replaceMembers(tx *bolt.Tx, cluster *membership.RaftCluster) error {
 	if _, err := empty(tx, schema.MembersRemoved.Name()); err != nil {
 		return err
@@ -245,7 +247,7 @@ func replaceMembers(tx *bolt.Tx, cluster *membership.RaftCluster) error {
 		return err
 	}
 	if _, err := tx.CreateBucketIfNotExists(schema.Cluster.Name()); err != nil {
-		return fmt.Errorf("make bucket %s: %w", schema.Cluster.Name(), err)
+		return fmt.Errorf("create bucket %s: %w", schema.Cluster.Name(), err)
 	}
 	for _, m := range cluster.Members() {
 		value, err := json.Marshal(m)
@@ -263,11 +265,11 @@ func replaceMembers(tx *bolt.Tx, cluster *membership.RaftCluster) error {
 	)
 }
 
-// writeLog writes the log of a cluster to which its members were just added, and the snapshot of it that etcd begins at.
+// writeLog writes the log of a cluster to which its members were just added, and its snapshot, from which etcd starts.
 func writeLog(data string, cluster *membership.RaftCluster, self *membership.Member) (err error) {
 	metadata, err := proto.Marshal(&etcdserverpb.Metadata{NodeID: new(uint64(self.ID)), ClusterID: new(uint64(cluster.ID()))})
 	if err != nil {
-		return fmt.Errorf("encode the log's metadata: %w", err)
+		return fmt.Errorf("encode the metadata of the log: %w", err)
 	}
 	log, err := wal.Create(zap.NewNop(), filepath.Join(data, "member", "wal"), metadata)
 	if err != nil {
@@ -302,7 +304,7 @@ func writeLog(data string, cluster *membership.RaftCluster, self *membership.Mem
 	return nil
 }
 
-// additions are the log's entries, one for each member, in the order of their IDs.
+// additions returns the entries of the log, one for each member, in the order of their IDs.
 func additions(cluster *membership.RaftCluster) ([]*raftpb.Entry, []uint64, error) {
 	var entries []*raftpb.Entry
 	var voters []uint64

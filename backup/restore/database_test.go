@@ -24,7 +24,7 @@ import (
 	"github.com/etcd-druid/druid/test/member"
 )
 
-// What a database that is restored alone says of members and of the log is the source's own, whatever deltas follow.
+// The members and the log in a database that is restored alone are those of the source, whatever delta backups follow.
 func TestADatabaseKeepsWhoTheClusterIs(t *testing.T) {
 	t.Parallel()
 	s := newSource(t, newest, 3)
@@ -64,8 +64,8 @@ func TestADatabaseReplacesNothing(t *testing.T) {
 	}
 }
 
-// etcdutl's restore is the model: the log and the snapshot must be the same, and so must all of the database. Where the revision is bumped,
-// etcdutl leaves it to etcd to drop what is compacted by that.
+// The restore of etcdutl is the model: the log, the snapshot and the complete database must be equal. If the revision
+// is bumped, etcdutl leaves it to etcd to drop what is thereby compacted.
 func TestTheMembersAreWhatEtcdutlMakesOfThem(t *testing.T) {
 	t.Parallel()
 	for _, minor := range member.Minors {
@@ -110,7 +110,7 @@ func TestTheMembersAreWhatEtcdutlMakesOfThem(t *testing.T) {
 	}
 }
 
-// aliveIn are the last records of the keys that are alive.
+// aliveIn returns the last records of the keys that are alive.
 func aliveIn(t *testing.T, records map[string]string) map[string]string {
 	t.Helper()
 	last := map[string]string{}
@@ -130,7 +130,7 @@ func aliveIn(t *testing.T, records map[string]string) map[string]string {
 	return alive
 }
 
-// plain decompresses a full into a file, as etcd sent it.
+// plain decompresses a full backup into a file, as etcd sent it.
 func plain(t *testing.T, s *source, key string) string {
 	t.Helper()
 	d, err := zstd.NewReader(bytes.NewReader(s.content(key)))
@@ -147,7 +147,7 @@ func plain(t *testing.T, s *source, key string) string {
 	return path
 }
 
-// contents of a data directory: files by name, entries of each bucket, and what the log says.
+// contents of a data directory: files by name, entries of each bucket, and the content of the log.
 type contents struct {
 	Files    map[string]string
 	Buckets  map[string]map[string]string
@@ -169,7 +169,7 @@ func contentOf(t *testing.T, data string, members int) contents {
 			return err
 		}
 		c.Files[name] = info.Mode().String()
-		// With more than one member etcd writes this file in the order of a map.
+		// With more than one member, etcd writes this file in the order of a map.
 		if filepath.Ext(path) == ".snap" && members == 1 {
 			content, err := os.ReadFile(path)
 			c.Files[name] += string(content)
@@ -194,7 +194,7 @@ func contentOf(t *testing.T, data string, members int) contents {
 	return c
 }
 
-// bucketsOf reads all of a database.
+// bucketsOf reads the complete database.
 func bucketsOf(t *testing.T, path string) map[string]map[string]string {
 	t.Helper()
 	buckets := map[string]map[string]string{}

@@ -23,7 +23,7 @@ import (
 	"github.com/etcd-druid/druid/test/member"
 )
 
-// saved is what `etcdctl snapshot save` writes: etcd's stream as it comes.
+// saved returns what `etcdctl snapshot save` writes: the stream of etcd.
 func (s *source) saved() []byte {
 	s.tb.Helper()
 	stream, err := s.m.Client.Snapshot(s.tb.Context())
@@ -99,7 +99,7 @@ func TestAFileOfEtcdctlIsWhatTheSourceWas(t *testing.T) {
 	}
 }
 
-// without etcd's checksum, and with it again.
+// unsummed removes the checksum of etcd, and the next function adds it again.
 func unsummed(content []byte) []byte { return content[:len(content)-sha256.Size] }
 
 func summed(database []byte) []byte {
@@ -107,7 +107,7 @@ func summed(database []byte) []byte {
 	return append(bytes.Clone(database), sum[:]...)
 }
 
-// changed is a whole file whose database was changed by someone.
+// changed returns a complete file with a modified database.
 func changed(t *testing.T, content []byte, change func(*bolt.Tx) error) []byte {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "db")
@@ -164,7 +164,7 @@ func TestAFileThatIsNotWholeIsRefused(t *testing.T) {
 		config  func(*Config)
 		want    func(error) bool
 		says    string
-		// late: a few pages do not report.
+		// late: the first few pages do not show it.
 		late bool
 	}{
 		"an empty file":                     {content: nil, want: isFileError, says: "is empty"},
@@ -225,7 +225,7 @@ func zstdWriter(t *testing.T) func(io.Writer) io.WriteCloser {
 	}
 }
 
-// boltOf is a database that no etcd made.
+// boltOf returns a database that etcd did not make.
 func boltOf(t *testing.T) []byte {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "db")
@@ -243,7 +243,7 @@ func boltOf(t *testing.T) []byte {
 	return content
 }
 
-// counted counts what is read of a store.
+// counted counts the bytes that are read of a store.
 type counted struct {
 	store.Store
 	calls, bytes atomic.Int64
@@ -281,7 +281,7 @@ func TestALookAtAFileReadsLittleOfIt(t *testing.T) {
 	}
 }
 
-// swapped is a store in which an object was replaced after a few pages of it were read.
+// swapped is a store in which an object is replaced after a few pages of it were read.
 type swapped struct {
 	store.Store
 	after string

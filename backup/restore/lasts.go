@@ -18,32 +18,34 @@ import (
 )
 
 const (
-	// slotSize is what a key takes in the table: two halves of its fingerprint, the revision of its last record, and the
-	// sub-revision (32 bits), the length (31 bits) and whether it deletes (1 bit) of that.
+	// slotSize is what a key takes in the table: two halves of its fingerprint, and of its last record the revision,
+	// the sub-revision (32 bits), the length (31 bits) and whether it deletes the key (1 bit).
 	slotSize = 32
-	// firstSlots of a table. It doubles when three quarters of them are taken, so a key takes 43 to 86 bytes, and half as much again while
-	// the table grows.
+	// firstSlots of a table. The table doubles when three quarters of them are used, so a key takes 43 to 86 bytes,
+	// and half as much again while the table grows.
 	firstSlots = 1 << 12
-	// maxSub and maxLength are far above what etcd takes: its requests have 1.5 MiB unless it is reported otherwise.
+	// maxSub and maxLength are far above the limits of etcd, whose requests have at most 1.5 MiB unless configured
+	// otherwise.
 	maxSub, maxLength = math.MaxUint32, math.MaxInt32
 )
 
-// place is where a record stands in the history of a cluster.
+// place is the position of a record in the history.
 type place struct {
 	main, sub int64
 	deletes   bool
 }
 
-// lasts knows the last record of each key. It is a table with open addressing in a file that is mapped into memory, so that the kernel
-// writes it to the disk when memory is short: the heap does not grow with the number of keys. The file has no name, and
-// goes with the process. Keys are reported apart by 128 bits, which no two of them share.
+// lasts has the last record of each key. It is a hash table with open addressing in a file that is mapped into memory.
+// If memory is short, the kernel writes it to disk, and the heap does not grow with the number of keys. The file has
+// no name and disappears with the process. Keys are identified by a fingerprint of 128 bits, so that a collision is
+// practically impossible.
 type lasts struct {
 	dir   string
 	table []byte
 	slots uint64
 	keys  uint64
 	seeds [2]maphash.Seed
-	// alive is how many keys have a last record that does not delete them, and content the bytes of these records.
+	// alive counts the keys whose last record does not delete them. content is the size of these records in bytes.
 	alive, content int64
 }
 
@@ -54,45 +56,46 @@ func newLasts(dir string) (*lasts, error) {
 	return l, err
 }
 
-// mapped is memory that is kept in a file. All of the file is written first: a disk that is full is an error then, and no fault later.
+// mapped allocates memory that is backed by a file. It first writes the complete file, so that a full disk gives an
+// error now and not a memory fault later.
 func mapped(dir string, size int) ([]byte, error) {
 	f, err := os.CreateTemp(dir, "lasts-")
 	if err != nil {
-		return nil, fmt.Errorf("make a table of keys: %w", err)
+		return nil, fmt.Errorf("create the table of keys: %w", err)
 	}
 	defer f.Close() // the mapping keeps it
 	if err := os.Remove(f.Name()); err != nil {
-		return nil, fmt.Errorf("make a table of keys: %w", err)
+		return nil, fmt.Errorf("create the table of keys: %w", err)
 	}
 	for zeros := make([]byte, min(size, chunk)); size > 0; size -= len(zeros) {
 		if _, err := f.Write(zeros); err != nil {
-			return nil, fmt.Errorf("make a table of keys: %w", spaceError(err))
+			return nil, fmt.Errorf("create the table of keys: %w", spaceError(err))
 		}
 	}
 	info, err := f.Stat()
 	if err != nil {
-		return nil, fmt.Errorf("make a table of keys: %w", err)
+		return nil, fmt.Errorf("create the table of keys: %w", err)
 	}
 	table, err := syscall.Mmap(int(f.Fd()), 0, int(info.Size()), syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_SHARED)
 	if err != nil {
-		return nil, fmt.Errorf("map a table of keys: %w", err)
+		return nil, fmt.Errorf("map the table of keys: %w", err)
 	}
 	return table, nil
 }
 
-// close gives the table back.
+// close releases the table.
 func (l *lasts) close() error {
 	table := l.table
 	if l.table = nil; table == nil {
 		return nil
 	}
 	if err := syscall.Munmap(table); err != nil {
-		return fmt.Errorf("give back a table of keys: %w", err)
+		return fmt.Errorf("release the table of keys: %w", err)
 	}
 	return nil
 }
 
-// slot is one of the table: that of the key, or the empty one that it would take.
+// slot returns the slot of the key, or the empty one that it would take.
 func slot(table []byte, slots, a, b uint64) []byte {
 	for i := a & (slots - 1); ; i = (i + 1) & (slots - 1) {
 		s := table[i*slotSize : (i+1)*slotSize : (i+1)*slotSize]
@@ -107,10 +110,10 @@ func (l *lasts) of(key []byte) (s []byte, a, b uint64) {
 	return slot(l.table, l.slots, a, b), a, b
 }
 
-// note takes the next record of the history: length is that of its key and value in the database.
+// note takes the next record of the history. length is that of its key and value in the database.
 func (l *lasts) note(key []byte, p place, length int) error {
 	if p.main < 1 || p.sub < 0 || p.sub > maxSub || length > maxLength {
-		return fmt.Errorf("change %d of revision %d, of %d bytes, is none that etcd makes", p.sub, p.main, length)
+		return fmt.Errorf("change %d of revision %d has %d bytes, which etcd never writes", p.sub, p.main, length)
 	}
 	if l.keys >= l.slots/4*3 {
 		if err := l.grow(); err != nil {
@@ -143,7 +146,7 @@ func unpack(s []byte) (sub, length int64, deletes bool) {
 	return int64(rest >> 32), int64(rest & math.MaxUint32 >> 1), rest&1 != 0
 }
 
-// isAlive reports whether a record is the last one of its key, and leaves it alive.
+// isAlive reports whether a record is the last one of its key and does not delete it.
 func (l *lasts) isAlive(key []byte, p place) bool {
 	s, _, _ := l.of(key)
 	sub, _, deletes := unpack(s)
@@ -178,20 +181,20 @@ func (l *lasts) grow() error {
 	return err
 }
 
-// checkEvery is how many records of the full are read before it is asked whether anybody still wants them.
+// checkEvery is how many records of the full backup are read between checks of the context.
 const checkEvery = 1 << 12
 
-// segment is the part of the history that a delta adds to what is in front of it.
+// segment is the part of the history that a delta backup adds to those before it.
 type segment struct {
 	catalog.Delta
 	header delta.Header
 	// first and last revision of the part.
 	first, last int64
-	// alive is how many of its records are the last ones of keys that are alive.
+	// alive counts its records that are the last ones of keys that are alive.
 	alive int64
 }
 
-// surveyor takes all of the history, and writes nothing: it finds the last record of each key.
+// surveyor reads the complete history to find the last record of each key. It writes nothing.
 type surveyor struct {
 	c        *Config
 	lasts    *lasts
@@ -209,7 +212,7 @@ func (s *surveyor) note(r delta.Record) error {
 	return nil
 }
 
-// run takes what the reader of the deltas hands on.
+// run takes what the reader of the delta backups delivers.
 func (s *surveyor) run(ctx context.Context, in <-chan work) error {
 	return drain(ctx, in, func(item work) error {
 		for _, r := range item.records {
@@ -225,7 +228,7 @@ func (s *surveyor) run(ctx context.Context, in <-chan work) error {
 	})
 }
 
-// full takes the records of the full up to a revision, and returns how many are beyond it.
+// full takes the records of the full backup up to a revision, and returns how many are after it.
 func (s *surveyor) full(ctx context.Context, tx *bolt.Tx, revision int64) (beyond int64, err error) {
 	err = eachRecord(ctx, tx, func(r delta.Record) error {
 		if r.Revision > revision {
@@ -237,7 +240,7 @@ func (s *surveyor) full(ctx context.Context, tx *bolt.Tx, revision int64) (beyon
 	return beyond, err
 }
 
-// eachRecord calls do with each record of a database, in their order. What it gets is there for as long as the transaction.
+// eachRecord calls do with each record of a database, in order. The record is valid as long as the transaction.
 func eachRecord(ctx context.Context, tx *bolt.Tx, do func(delta.Record) error) error {
 	n := 0
 	cursor := tx.Bucket(schema.Key.Name()).Cursor()
@@ -268,7 +271,7 @@ func placeOf(r delta.Record) place {
 	return place{main: r.Revision, sub: int64(binary.BigEndian.Uint64(r.Key[9:])), deletes: r.IsDelete()}
 }
 
-// count reports each segment how many of its records are alive. Segments are in the order of their revisions.
+// count sets in each segment how many of its records are alive. Segments are in the order of their revisions.
 func (l *lasts) count(segments []segment) {
 	l.revisions(func(main int64) {
 		i, found := slices.BinarySearchFunc(segments, main, func(s segment, main int64) int {

@@ -28,7 +28,8 @@ func smallDisk(t *testing.T, size int64) string {
 	return dir
 }
 
-// A table is mapped, and a mapped page that the disk has no room for would end the process: the room is taken before.
+// The table is mapped into memory. If the disk had no space for a page of it, the process would end; therefore, the
+// space is allocated first.
 func TestATableOfKeysThatDoesNotFitTheDiskIsReportedSo(t *testing.T) {
 	dir := smallDisk(t, 1<<20)
 	l, err := newLasts(dir)
@@ -49,7 +50,7 @@ func TestATableOfKeysThatDoesNotFitTheDiskIsReportedSo(t *testing.T) {
 	if err := l.close(); err != nil {
 		t.Error(err)
 	}
-	// What could not be made leaves nothing behind, so that its room is free again.
+	// A table that could not be created leaves nothing behind, so that its space is free again.
 	if l, err = newLasts(dir); err != nil {
 		t.Fatal(err)
 	}
@@ -58,8 +59,8 @@ func TestATableOfKeysThatDoesNotFitTheDiskIsReportedSo(t *testing.T) {
 	}
 }
 
-// What is alive of a database that takes more than half of a volume does not fit next to it. The same volume held it before, so it is restored
-// there all the same, unless the changes do not fit either.
+// What is alive in a database that takes more than half of a volume does not fit next to it. Because the volume held
+// the database before, it is restored in place, unless the changes do not fit either.
 func TestARestoreFitsAVolumeThatTheDatabaseMostlyFills(t *testing.T) {
 	const value, keys = 64 << 10, 200
 	minor := member.Minors[len(member.Minors)-1]

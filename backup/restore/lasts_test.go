@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// The table grows several times, and keeps of each key what was noted last.
+// The table grows several times and keeps what was noted last for each key.
 func TestATableOfKeysKeepsTheLastRecordOfEach(t *testing.T) {
 	l, err := newLasts(t.TempDir())
 	if err != nil {

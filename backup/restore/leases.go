@@ -16,17 +16,17 @@ import (
 	"github.com/etcd-druid/druid/backup/delta"
 )
 
-// unknownTTL, in seconds, is for a lease that was gone before anybody could ask for its time to live: long enough for an
-// owner that still runs to keep it alive, short enough for keys that no one owns to go soon.
+// unknownTTL, in seconds, is for a lease that was gone before the recorder could ask for its time to live. It is long
+// enough for a running owner to renew the lease, and short enough that keys without an owner expire soon.
 const unknownTTL = 60
 
-// tracker finds the leases that live keys refer to and that the full does not know: they were granted after it. etcd
-// would never expire such keys, and panics when a client touches one of them. It holds one entry for each such key that
-// is alive.
+// tracker finds the leases that live keys refer to but that are not in the full backup, because they were granted
+// after it. Without them, etcd never expires such keys and panics when a client touches one. tracker has one entry for
+// each such key that is alive.
 type tracker struct {
 	known   map[int64]struct{}
 	missing map[string]int64 // key: lease
-	// attached are those of records of which each is known to be alive.
+	// attached are the leases of records that are known to be alive.
 	attached map[int64]struct{}
 }
 
@@ -70,7 +70,7 @@ func (t *tracker) attach(value []byte) error {
 	return err
 }
 
-// add writes a record for each lease that is missing, and returns how many, and of how many no one knew the time to live.
+// add writes each missing lease. It returns how many, and how many of them have an unknown time to live.
 func (t *tracker) add(tx *bolt.Tx, notified map[int64]delta.Lease) (added, guessed int, err error) {
 	ids := slices.Collect(maps.Keys(t.attached))
 	for _, id := range t.missing {
@@ -108,9 +108,9 @@ const (
 	fieldLease = 6
 )
 
-var errKeyValue = errors.New("the value of a record is not a KeyValue of etcd")
+var errKeyValue = errors.New("the value of a record is not a KeyValue message of etcd")
 
-// keyOf reads the key of a KeyValue message, which is its first field. The mark of a bumped revision has none.
+// keyOf returns the key of a KeyValue message, which is its first field. The mark of a bumped revision has none.
 func keyOf(value []byte) ([]byte, error) {
 	field, kind, n := protowire.ConsumeTag(value)
 	if field != fieldKey || kind != protowire.BytesType {
@@ -124,7 +124,7 @@ func keyOf(value []byte) ([]byte, error) {
 	return key, nil
 }
 
-// keyAndLease reads two fields of a KeyValue message and steps over the rest.
+// keyAndLease returns two fields of a KeyValue message and skips the rest.
 func keyAndLease(value []byte) (key []byte, lease int64, err error) {
 	for len(value) > 0 {
 		field, kind, n := protowire.ConsumeTag(value)

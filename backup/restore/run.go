@@ -17,8 +17,8 @@ import (
 	"github.com/etcd-druid/druid/backup/store"
 )
 
-// Run makes the data directory that the plan leads to. On an error there is none, and the workspace next to it is gone; a
-// process that dies leaves a workspace, which the next Run recognises and drops.
+// Run makes the data directory for the plan. On an error there is none, and Run removes the workspace next to it. If
+// the process dies, the workspace remains, and the next Run recognizes and removes it.
 func Run(ctx context.Context, c Config) (result Result, err error) {
 	if err := c.validate(); err != nil {
 		return Result{}, err
@@ -62,9 +62,9 @@ func Run(ctx context.Context, c Config) (result Result, err error) {
 	return result, w.publish()
 }
 
-// Database makes the database alone that the plan leads to, at path, which must not exist: with the members, the index of
-// the log and all else as the full has it, so that it is what the cluster itself would have sent. Of c, Store, Plan,
-// EtcdVersion and Progress count. On an error nothing is left at path.
+// Database makes only the database of the plan, at path, which must not exist. Members, the index of the log and all
+// else are as in the full backup, so that the database equals what the cluster itself would have sent. Of c, it uses
+// Store, Plan, EtcdVersion and Progress. On an error nothing remains at path.
 func Database(ctx context.Context, c Config, path string) (result Result, err error) {
 	c.Bump, c.ClearAlarms, c.File = 0, false, store.Object{}
 	trailer, err := precheck(ctx, &c)
@@ -75,7 +75,7 @@ func Database(ctx context.Context, c Config, path string) (result Result, err er
 		return Result{}, err
 	}
 	if _, err := os.Lstat(path); err == nil {
-		return Result{}, fmt.Errorf("restore: %s is there already, and stays as it is: %w", path, fs.ErrExist)
+		return Result{}, fmt.Errorf("restore: %s already exists and was not changed: %w", path, fs.ErrExist)
 	}
 	if result, err = build(ctx, &c, trailer, path, nil); err != nil {
 		if gone := os.Remove(path); !errors.Is(gone, fs.ErrNotExist) {
@@ -86,7 +86,7 @@ func Database(ctx context.Context, c Config, path string) (result Result, err er
 	return result, nil
 }
 
-// build fetches the full, brings it to the target and gives it to the new cluster, where there is one.
+// build fetches the full backup, brings it to the target and, if cluster is set, writes the new cluster into it.
 func build(ctx context.Context, c *Config, t snapshot.Trailer, path string, cluster *membership.RaftCluster) (Result, error) {
 	if c.Bump > 0 {
 		if err := fetch(ctx, c, t, path+fetchedSuffix); err != nil {
@@ -100,7 +100,7 @@ func build(ctx context.Context, c *Config, t snapshot.Trailer, path string, clus
 	return change(ctx, c, t, path, cluster)
 }
 
-// change brings the fetched database to the target, with all of its history.
+// change brings the fetched database to the target, with its complete history.
 func change(ctx context.Context, c *Config, t snapshot.Trailer, path string, cluster *membership.RaftCluster) (result Result, err error) {
 	if err := checkPages(ctx, c, path); err != nil {
 		return Result{}, err
@@ -138,7 +138,7 @@ func change(ctx context.Context, c *Config, t snapshot.Trailer, path string, clu
 	return b.result, nil
 }
 
-// deltaBytes are what the deltas of a plan take in the store.
+// deltaBytes returns the size of the delta backups of a plan in the store.
 func deltaBytes(p catalog.Plan) (sum int64) {
 	for _, d := range p.Deltas {
 		sum += d.Size
@@ -146,10 +146,10 @@ func deltaBytes(p catalog.Plan) (sum int64) {
 	return sum
 }
 
-// builder is the state of a restore once the full is on disk.
+// builder is the state of a restore after the full backup was fetched.
 type builder struct {
 	c *Config
-	// db is what was fetched. Where that is only read, writer has another one; inPlace says that it is changed.
+	// db is the fetched database. If it is only read, writer has another one. inPlace reports that it is changed.
 	db      *bolt.DB
 	inPlace bool
 	trailer snapshot.Trailer
@@ -158,7 +158,7 @@ type builder struct {
 	result  Result
 }
 
-// begin finds out where the full ends, and cuts it back to the target where it must.
+// begin finds the last revision of the full backup, and removes newer records than the target if necessary.
 func (b *builder) begin() error {
 	subject, target := b.c.Subject(), b.c.Plan.Revision
 	key, _ := b.c.origin()
@@ -178,12 +178,12 @@ func (b *builder) begin() error {
 		return fmt.Errorf("restore: %s: %w", subject, err)
 	}
 	if s.revision < b.trailer.Revision || s.revision > b.trailer.Upper {
-		return fmt.Errorf("restore: %s: %w: it ends at revision %d, and says to end at one of %d to %d", subject, ErrSwapped,
+		return fmt.Errorf("restore: %s: %w: it ends at revision %d, but its trailer says one of %d to %d", subject, ErrSwapped,
 			s.revision, b.trailer.Revision, b.trailer.Upper)
 	}
 	if target > 0 && s.revision > target {
 		if target < s.compacted {
-			return fmt.Errorf("restore: %s: %w: it ends at revision %d and is compacted at %d, so that revision %d is no longer in it",
+			return fmt.Errorf("restore: %s: %w: it ends at revision %d and was compacted at %d, so it no longer has revision %d",
 				subject, ErrTooNew, s.revision, s.compacted, target)
 		}
 		if b.inPlace { // else it is passed over
@@ -207,20 +207,20 @@ func (b *builder) begin() error {
 	return nil
 }
 
-// reached refuses a state before the one that was planned.
+// reached rejects a state before the planned one.
 func (b *builder) reached() error {
 	j, p := b.reader.joint, b.c.Plan
 	b.result.Revision, b.result.Bumped = j.revision, j.revision+b.c.Bump
 	b.result.Checkpoints = b.reader.checkpoints
 	b.result.Events, b.result.Deltas = b.writer.progress.Events, b.writer.progress.Deltas
-	// By time, the last deltas may have nothing that is old enough.
+	// A plan by time may end with delta backups that are too new to be applied.
 	if !p.Until.IsZero() || j.revision >= p.Reach {
 		return nil
 	}
-	return fmt.Errorf("restore: %w: %s ends at revision %d, revision %d was planned", ErrShort, j.object, j.revision, p.Reach)
+	return fmt.Errorf("restore: %w: %s ends at revision %d, but the plan needs revision %d", ErrShort, j.object, j.revision, p.Reach)
 }
 
-// finish writes all but the keys, in one transaction.
+// finish writes everything except the keys, in one transaction.
 func (b *builder) finish(cluster *membership.RaftCluster) error {
 	b.writer.progress.Phase = Finishing
 	err := b.writer.db.Update(func(tx *bolt.Tx) (err error) {
@@ -249,37 +249,38 @@ func (b *builder) finish(cluster *membership.RaftCluster) error {
 }
 
 var (
-	// ErrNotEmpty: there is something in the data directory. It was not touched.
+	// ErrNotEmpty: the data directory is not empty. It was not changed.
 	ErrNotEmpty = errors.New("data directory is not empty")
 	// ErrBusy: another restore into the same data directory is running.
 	ErrBusy = errors.New("another restore is running")
-	// ErrForeign: where this restore would write stands what no restore made. It was not touched.
+	// ErrForeign: the path of the workspace has something that no restore made. It was not changed.
 	ErrForeign = errors.New("not made by a restore")
 	// ErrSpace: the disk is too small.
 	ErrSpace = errors.New("not enough space")
-	// ErrSpaceAlongside is an ErrSpace that only shows when all was read: what is alive does not fit next to the full that was fetched.
+	// ErrSpaceAlongside is an ErrSpace that is known only after everything was read: what is alive does not fit next
+	// to the fetched full backup.
 	ErrSpaceAlongside = fmt.Errorf("%w next to the full that was fetched", ErrSpace)
-	// ErrVersion: the etcd that is to run on the data cannot read it.
+	// ErrVersion: the etcd that will run on the data cannot read it.
 	ErrVersion = errors.New("etcd version")
-	// ErrQuota: the database is larger than the quota of the etcd that is to run on it.
+	// ErrQuota: the database is larger than the quota of the etcd that will run on it.
 	ErrQuota = errors.New("quota")
-	// ErrAuth: authentication is on in the data.
+	// ErrAuth: the data has authentication enabled.
 	ErrAuth = errors.New("authentication is on")
-	// ErrTooNew: the full already holds more than the target, and cannot be cut back to it. An older full must be taken:
-	// plan again without this one.
-	ErrTooNew = errors.New("full is too new for the target")
-	// ErrShort: the objects end before what was planned.
+	// ErrTooNew: the full backup holds more than the target, and the excess cannot be removed. Plan again without it,
+	// to use an older one.
+	ErrTooNew = errors.New("the full backup is too new for the target")
+	// ErrShort: the objects end before the planned revision.
 	ErrShort = errors.New("backup ends early")
-	// ErrSwapped: an object is not the one that its name promises.
-	ErrSwapped = errors.New("another object stands under this name")
-	// ErrFork: two objects report different histories of one lineage.
-	ErrFork = errors.New("fork inside lineage")
+	// ErrSwapped: an object does not match its name.
+	ErrSwapped = errors.New("the object does not match its name")
+	// ErrFork: two objects have different histories of one lineage.
+	ErrFork = errors.New("fork within a lineage")
 )
 
-// GapError says that revisions From to To are in no object of the plan.
+// GapError means that no object of the plan has revisions From to To.
 type GapError struct {
 	From, To int64
-	// After and Before are the keys of the objects on both sides of the hole.
+	// After and Before are the keys of the objects on both sides of the gap.
 	After, Before string
 }
 

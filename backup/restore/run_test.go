@@ -31,7 +31,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// target is a data directory to come.
+// target is a data directory to create.
 type target struct {
 	tb      testing.TB
 	dir     string
@@ -73,14 +73,14 @@ func restored(tb testing.TB, s *source, p catalog.Plan, minor string) (Result, *
 	if got.ClusterID != status.Header.ClusterId || got.MemberID != status.Header.MemberId {
 		tb.Errorf("etcd has IDs %x and %x, the restore said %x and %x", status.Header.ClusterId, status.Header.MemberId, got.ClusterID, got.MemberID)
 	}
-	// Leases that ran out since then are revoked, which makes revisions.
+	// Leases that expired since then are revoked, which makes revisions.
 	if got.Bumped > status.Header.Revision {
 		tb.Errorf("etcd starts at revision %d, the restore said %d", status.Header.Revision, got.Bumped)
 	}
 	return got, m
 }
 
-// soundPages lets bbolt look at every page of the database, and wants the file to end with the last one.
+// soundPages lets bbolt check every page of the database, and checks that the file ends with the last page.
 func soundPages(tb testing.TB, path string, size int64) {
 	tb.Helper()
 	db, err := bolt.Open(path, fileMode, &bolt.Options{ReadOnly: true, PreLoadFreelist: true})
@@ -102,7 +102,8 @@ func soundPages(tb testing.TB, path string, size int64) {
 	}
 }
 
-// history makes a source with three fulls, one of them taken under writes, deltas over all of it, and a compaction.
+// history makes a source with three full backups, one of them taken during writes, delta backups of all revisions, and
+// a compaction.
 func history(tb testing.TB, minor string) (s *source, last int64) {
 	tb.Helper()
 	s = newSource(tb, minor, *seed)
@@ -161,7 +162,7 @@ func TestARestoreIsWhatTheSourceWas(t *testing.T) {
 	}
 }
 
-// revisionAt is the last revision at a time.
+// revisionAt returns the last revision at a time.
 func (s *source) revisionAt(at time.Time) int64 {
 	var revision int64
 	for _, r := range s.between(1, 1<<62) {
@@ -172,8 +173,8 @@ func (s *source) revisionAt(at time.Time) int64 {
 	return revision
 }
 
-// same compares a restored etcd with the source: all of a range, and etcd's own hash where the source still has the
-// revision.
+// same compares a restored etcd with the source: the complete key space, and the hash of etcd if the source still has
+// the revision.
 func same(t *testing.T, s *source, m *member.Member, revision int64) {
 	t.Helper()
 	if got, want := stateOf(t, m, revision), s.state(revision); got != want {
@@ -195,8 +196,8 @@ func same(t *testing.T, s *source, m *member.Member, revision int64) {
 	}
 }
 
-// What two recorders saved at once, each cutting the history in its own way, restores to what the source was, whichever of
-// their deltas a plan takes.
+// Two recorders save at the same time and cut the history differently. Whichever of their delta backups a plan takes,
+// the restore equals the source.
 func TestWhatIsRecordedIsRestored(t *testing.T) {
 	for _, minor := range member.Minors {
 		t.Run(minor, func(t *testing.T) {
@@ -250,7 +251,7 @@ func TestWhatIsRecordedIsRestored(t *testing.T) {
 	}
 }
 
-// A compaction may take records of the very last revision: what is left of it reports nothing.
+// A compaction may remove records of the very last revision. What is left of that revision does not show it.
 func TestAFullThatWasCompactedAtItsEndIsContinued(t *testing.T) {
 	for name, change := range map[string]func(*source) clientv3.Op{
 		"put and deleted at once": func(s *source) clientv3.Op { return s.putAndDeleted("a") },
@@ -295,7 +296,7 @@ func TestThePaceOfAPhaseIsReportedAndUnknownIsReported(t *testing.T) {
 		words string
 	}{
 		{0, fetching(10), Speed{Part: 0.1}, "10 of 100 MiB, rate unknown, time left unknown; 3 deltas follow"},
-		{900 * time.Millisecond, fetching(20), Speed{Part: 0.2}, "time left unknown"},
+		{900 * time.Millisecond, fetching(20), Speed{Part: 0.2}, "remaining time unknown"},
 		{2 * time.Second, fetching(30), Speed{0.3, 10 << 20, 7 * time.Second, true}, "10.0 MiB/s, about 7s left"},
 		{9 * time.Second, fetching(100), Speed{1, 10 << 20, 0, true}, "about 0s left"},
 		{10 * time.Second, applying(0, 0), Speed{}, "0 of 3, 0 events, rate unknown, revision 0, time left unknown"},

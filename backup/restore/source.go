@@ -20,26 +20,26 @@ import (
 )
 
 const (
-	// ahead is how many deltas are fetched before they are needed: the answer of a bucket takes tens of milliseconds,
-	// applying a delta of ten seconds not even that.
+	// ahead is how many delta backups are fetched in advance. A bucket takes tens of milliseconds to respond, longer
+	// than applying a delta backup of ten seconds.
 	ahead = 16
-	// wholeDelta is the largest delta that is fetched ahead, in bytes: recorders upload in one part. Larger ones are
-	// streamed. held is how much is in memory at once.
+	// wholeDelta is the largest delta backup that is fetched in advance, in bytes; recorders upload such a delta
+	// backup in one part. Larger ones are streamed. held is the limit of what is in memory at the same time.
 	wholeDelta = store.PartSize
 	held       = 2 * wholeDelta
 )
 
-// fetched is a delta on its way. data is nil where it is too large to be held.
+// fetched is a delta backup that is being fetched. data is nil if it is too large to be kept in memory.
 type fetched struct {
 	catalog.Delta
 	ready chan struct{}
 	data  []byte
 	err   error
-	// release gives back the memory that data takes.
+	// release returns the memory of data.
 	release func()
 }
 
-// prefetch fetches small deltas before they are needed, in their order.
+// prefetch fetches small delta backups in advance, in their order.
 func prefetch(ctx context.Context, g *errgroup.Group, s store.Store, deltas []catalog.Delta) <-chan *fetched {
 	queue, memory := make(chan *fetched, ahead), semaphore.NewWeighted(held)
 	g.Go(loop.Recovered(func() error {
@@ -74,7 +74,7 @@ func prefetch(ctx context.Context, g *errgroup.Group, s store.Store, deltas []ca
 }
 
 func fetchDelta(ctx context.Context, s store.Store, d catalog.Delta) ([]byte, error) {
-	// One byte more than was listed: what grew since is not whole in the listed length.
+	// Read one byte more than was listed, to detect an object that grew since.
 	r, err := s.Get(ctx, d.Key, 0, d.Size+1)
 	if err != nil {
 		return nil, err
@@ -95,18 +95,18 @@ func (f *fetched) open(ctx context.Context, s store.Store) (io.ReadCloser, error
 	}
 	switch {
 	case f.err != nil:
-		return nil, fmt.Errorf("restore: fetch delta %s: %w", f.Key, f.err)
+		return nil, fmt.Errorf("restore: fetch delta backup %s: %w", f.Key, f.err)
 	case f.data != nil:
 		return io.NopCloser(bytes.NewReader(f.data)), nil
 	}
 	r, err := s.Get(ctx, f.Key, 0, -1)
 	if err != nil {
-		return nil, fmt.Errorf("restore: fetch delta %s: %w", f.Key, err)
+		return nil, fmt.Errorf("restore: fetch delta backup %s: %w", f.Key, err)
 	}
 	return r, nil
 }
 
-// reader of the delta, and what frees it.
+// reader returns the content of the delta backup, and a function that releases it.
 func (f *fetched) reader(ctx context.Context, s store.Store) (d *delta.Reader, done func() error, err error) {
 	source, err := f.open(ctx, s)
 	if err != nil {
@@ -122,22 +122,23 @@ func (f *fetched) reader(ctx context.Context, s store.Store) (d *delta.Reader, d
 	}, nil
 }
 
-// work is what the reader of deltas hands to the writer: records that follow on what is there, or the end of a delta.
+// work is what the reader of the delta backups sends to the writer: records that continue what is there, or the end of
+// a delta backup.
 type work struct {
 	records []delta.Record
 	ended   bool
 	size    int64 // of the delta that ended
 }
 
-// reader reads the deltas of a plan and hands on what follows on the full.
+// reader reads the delta backups of a plan and delivers what continues the full backup.
 type reader struct {
 	c         *Config
 	clusterID uint64
 	joint     joint
-	// leases that the deltas report, by ID; of one that was granted again the later.
+	// leases are those that the delta backups record, by ID. If one was granted again, the later one counts.
 	leases      map[int64]delta.Lease
 	checkpoints []Checkpoint
-	// segments are what each delta added; they are kept where segmented says so.
+	// segments are what each delta backup added, if segmented is set.
 	segments  []segment
 	segmented bool
 }
@@ -160,7 +161,8 @@ func (r *reader) run(ctx context.Context, queue <-chan *fetched, out chan<- work
 	return nil
 }
 
-// read reads a delta to its end, also where not all of it is wanted: only then it is verified, and its leases known.
+// read reads a delta backup to its end, even if only a part is needed: only then it is verified, and its leases are
+// known.
 func (r *reader) read(ctx context.Context, f *fetched, out chan<- work) (err error) {
 	d, done, err := f.reader(ctx, r.c.Store)
 	if err != nil {
@@ -168,7 +170,7 @@ func (r *reader) read(ctx context.Context, f *fetched, out chan<- work) (err err
 	}
 	defer func() { err = errors.Join(err, done()) }()
 	if h := d.Header(); h.ClusterID != r.clusterID {
-		return fmt.Errorf("restore: delta %s: %w: it is of cluster %x, the full of %x", f.Key, ErrSwapped, h.ClusterID, r.clusterID)
+		return fmt.Errorf("restore: delta backup %s: %w: it is of cluster %x, but the full backup is of %x", f.Key, ErrSwapped, h.ClusterID, r.clusterID)
 	}
 	if err := r.joint.enter(f.Key, f.At, d.Header()); err != nil {
 		return fmt.Errorf("restore: %w", err)
@@ -201,7 +203,7 @@ func (r *reader) read(ctx context.Context, f *fetched, out chan<- work) (err err
 	return nil
 }
 
-// learn takes from a delta that was read to its end what stands next to its records.
+// learn takes the leases and the checkpoint from a delta backup that was read to its end.
 func (r *reader) learn(key string, d *delta.Reader) {
 	if c := d.Checkpoint(); c != nil && c.Revision <= r.joint.revision {
 		at := Checkpoint{Object: key, Checkpoint: *c}
@@ -223,8 +225,8 @@ const (
 	chunks = 4
 )
 
-// fetch streams the database of the full into path. It is decompressed and verified by one goroutine, and written by
-// another.
+// fetch streams the database of the full backup into path. One goroutine decompresses and verifies it, and another one
+// writes it.
 func fetch(ctx context.Context, c *Config, t snapshot.Trailer, path string) (err error) {
 	key, size := c.origin()
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, fileMode)
@@ -252,14 +254,15 @@ func fetch(ctx context.Context, c *Config, t snapshot.Trailer, path string) (err
 	if err := g.Wait(); err != nil {
 		return err
 	}
-	// What it says of itself was read before the rest: it may have been replaced since.
+	// The trailer was read before the rest, and the object may have been replaced since.
 	if !whole() {
 		return fmt.Errorf("restore: %s: %w: it changed while it was read", c.Subject(), ErrSwapped)
 	}
 	return nil
 }
 
-// open reads the database out of source, and proves it. At the reader's end, whole says whether it is the one that t is of.
+// open reads and verifies the database from source. At the end of the reader, whole reports whether it is the one that
+// t describes.
 func (c *Config) open(key string, source io.Reader, t snapshot.Trailer) (reader io.ReadCloser, whole func() bool, err error) {
 	if c.File.Key != "" {
 		file := snapshot.OpenFile(key, source)
@@ -269,8 +272,8 @@ func (c *Config) open(key string, source io.Reader, t snapshot.Trailer) (reader 
 	return full, func() bool { return full.Trailer() == t }, err
 }
 
-// write writes the database. Its end comes only when all checksums hold; what is longer than its trailer says would fill the disk
-// before that is found out.
+// write writes the database. It succeeds only if all checksums match. Content that is longer than the trailer says
+// must not fill the disk before that is known.
 func (c *Config) write(f *os.File, ahead *readahead.Reader, size int64) error {
 	for written := int64(0); ; {
 		part, err := ahead.Next()
@@ -280,7 +283,7 @@ func (c *Config) write(f *os.File, ahead *readahead.Reader, size int64) error {
 		case part == nil:
 			return nil
 		case written > size:
-			return fmt.Errorf("restore: the database is longer than the %d bytes that it says to have", size)
+			return fmt.Errorf("restore: the database is longer than the %d bytes in its trailer", size)
 		}
 		if _, err := f.Write(part); err != nil {
 			return fmt.Errorf("restore: write the database: %w", err)

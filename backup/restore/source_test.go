@@ -37,7 +37,7 @@ import (
 const (
 	prefix  = "ns/c"
 	lineage = catalog.Lineage("00000001-0011223344556677")
-	// maxWait with what takes milliseconds on an idle machine.
+	// maxWait for something that takes milliseconds on an idle machine.
 	maxWait = 2 * time.Minute
 )
 
@@ -52,7 +52,7 @@ type source struct {
 	records []delta.Record
 	leases  map[int64]delta.Lease
 
-	// granted are leases that live as long as the source unless they are revoked, dying are those that soon run out.
+	// granted are leases that live as long as the source unless they are revoked. dying are those that expire soon.
 	granted, dying []clientv3.LeaseID
 	// clusterID that deltas are made for, where it is not the source's own.
 	clusterID uint64
@@ -86,7 +86,7 @@ func newSource(tb testing.TB, minor string, seed uint64, args ...string) *source
 	return s
 }
 
-// record turns events into what etcd's database has for them.
+// record turns events into the records of the etcd database.
 func (s *source) record(response clientv3.WatchResponse) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -113,7 +113,7 @@ func (s *source) record(response clientv3.WatchResponse) {
 	}
 }
 
-// ask is what the recorder does about a lease: when the answer is late the lease may be gone.
+// ask does what the recorder does about a lease: the lease may be gone before the response.
 func (s *source) ask(id int64) delta.Lease {
 	l := delta.Lease{ID: id, At: time.Now()}
 	if notified, err := s.m.Client.TimeToLive(s.tb.Context(), clientv3.LeaseID(id)); err == nil && notified.TTL > 0 {
@@ -122,7 +122,7 @@ func (s *source) ask(id int64) delta.Lease {
 	return l
 }
 
-// revision of the source now, when the watch has informed of it.
+// revision returns the current revision of the source, after the watch has delivered it.
 func (s *source) revision() int64 {
 	s.tb.Helper()
 	now := s.get("\x00", clientv3.WithCountOnly()).Header.Revision
@@ -154,7 +154,7 @@ func (s *source) get(key string, o ...clientv3.OpOption) *clientv3.GetResponse {
 	return got
 }
 
-// full takes a full into the store.
+// full takes a full backup.
 func (s *source) full() snapshot.Result {
 	s.tb.Helper()
 	got, err := snapshot.Take(s.tb.Context(), snapshot.Config{
@@ -167,7 +167,7 @@ func (s *source) full() snapshot.Result {
 	return got
 }
 
-// between are the records of some revisions.
+// between returns the records of a range of revisions.
 func (s *source) between(from, to int64) []delta.Record {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -180,7 +180,7 @@ func (s *source) between(from, to int64) []delta.Record {
 	return found
 }
 
-// delta puts the revisions from to to into the store.
+// delta saves the revisions from to to as a delta backup.
 func (s *source) delta(from, to int64) catalog.Delta {
 	s.tb.Helper()
 	return s.deltaOf(s.between(from, to), digestAt(s.between(from-1, from-1)))
@@ -227,7 +227,7 @@ func (s *source) deltaOf(records []delta.Record, before delta.Digest) catalog.De
 	return catalog.Delta{Lineage: lineage, Key: o.Key, From: from, To: to, At: last.At, Size: o.Size}
 }
 
-// deltas cuts the revisions from to to into deltas, some of which overlap.
+// deltas cuts the revisions from to to into delta backups, some of which overlap.
 func (s *source) deltas(from, to int64) {
 	s.tb.Helper()
 	for from <= to {
@@ -255,7 +255,7 @@ func (s *source) plan(t catalog.Target) catalog.Plan {
 	return p
 }
 
-// state is the key space at a revision, in one line, by the records alone.
+// state returns the key space at a revision, in one line, computed only from the records.
 func (s *source) state(revision int64) string {
 	alive := map[string][]byte{}
 	for _, r := range s.between(1, revision) {
@@ -276,7 +276,7 @@ func (s *source) state(revision int64) string {
 	return fmt.Sprintf("%d keys %s", len(alive), hex.EncodeToString(sum.Sum(nil)))
 }
 
-// stateOf is the same by a range over an etcd.
+// stateOf returns the same from a range request to an etcd.
 func stateOf(tb testing.TB, m *member.Member, revision int64) string {
 	tb.Helper()
 	got, err := m.Client.Get(tb.Context(), "\x00", clientv3.WithFromKey(), clientv3.WithRev(revision))

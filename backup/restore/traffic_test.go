@@ -9,7 +9,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// traffic makes n changes of all kinds that etcd knows, as the seed wants them.
+// traffic makes n random changes of all kinds that etcd supports.
 func (s *source) traffic(n int) {
 	s.tb.Helper()
 	for range n {
@@ -17,8 +17,8 @@ func (s *source) traffic(n int) {
 	}
 }
 
-// settled makes n changes, and waits until the leases that die soon are gone: each of them makes a revision of its own, at a
-// moment that a slow machine chooses.
+// settled makes n changes, and waits until the short leases have expired: each expiry makes a revision at an
+// unpredictable time.
 func (s *source) settled(n int) {
 	s.tb.Helper()
 	s.traffic(n)
@@ -73,7 +73,7 @@ func (s *source) value() string {
 	return string(value)
 }
 
-// do makes a change. That a key must exist for some of them is for etcd to refuse.
+// do makes a change. etcd rejects a change that needs a key that does not exist.
 func (s *source) do(op clientv3.Op) {
 	s.tb.Helper()
 	if _, err := s.m.Client.Do(s.tb.Context(), op); err != nil && !errors.Is(err, rpctypes.ErrKeyNotFound) {
@@ -81,7 +81,7 @@ func (s *source) do(op clientv3.Op) {
 	}
 }
 
-// transaction of several changes of different keys.
+// transaction returns several changes of different keys.
 func (s *source) transaction(n int) clientv3.Op {
 	var ops []clientv3.Op
 	for i := range n {
@@ -95,8 +95,8 @@ func (s *source) transaction(n int) clientv3.Op {
 	return clientv3.OpTxn(nil, ops, nil)
 }
 
-// putAndDeleted changes a key twice in one revision. etcd refuses that in one transaction, and the other way around
-// anywhere, but not in two transactions that stand next to each other in a third.
+// putAndDeleted changes a key twice in one revision. etcd rejects that in one transaction, and in the other order
+// always, but not in two consecutive transactions within a third.
 func (s *source) putAndDeleted(key string) clientv3.Op {
 	put, gone := clientv3.OpPut(key, s.value()), clientv3.OpDelete(key)
 	return clientv3.OpTxn(nil, []clientv3.Op{
@@ -104,7 +104,7 @@ func (s *source) putAndDeleted(key string) clientv3.Op {
 	}, nil)
 }
 
-// leased puts a key under a lease that lives long, or under one that dies soon.
+// leased puts a key under a lease that lives long, or under one that expires soon.
 func (s *source) leased() {
 	s.tb.Helper()
 	if len(s.granted) == 0 || s.random.IntN(2) == 0 {

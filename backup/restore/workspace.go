@@ -23,7 +23,7 @@ const (
 	fileMode = 0o600
 )
 
-// marker is what reports our own unfinished work from what someone else put there.
+// marker identifies unfinished work of a restore, as opposed to files of others.
 type marker struct {
 	Purpose string       `json:"purpose"`
 	DataDir string       `json:"dataDir"`
@@ -39,20 +39,20 @@ type workspace struct {
 	lock    *os.File
 }
 
-// enter takes the workspace, drops what a restore that died left in it, and marks it as ours. It changes nothing when
-// the data directory is not empty, or when what is there is not ours.
+// enter takes the workspace, removes what a restore that died left in it, and marks it. It changes nothing if the data
+// directory is not empty, or if the workspace was not made by a restore.
 func enter(c *Config) (*workspace, error) {
 	w := &workspace{path: c.DataDir + suffix, dataDir: c.DataDir}
 	if err := w.checkTarget(); err != nil {
 		return nil, err
 	}
 	if err := os.MkdirAll(w.path, dirMode); err != nil {
-		return nil, fmt.Errorf("restore: make workspace: %w", err)
+		return nil, fmt.Errorf("restore: create the workspace: %w", err)
 	}
 	if err := w.take(); err != nil {
 		return nil, err
 	}
-	// The one that held the lock until now may have finished.
+	// The restore that held the lock may have finished meanwhile.
 	err := w.checkTarget()
 	if err == nil {
 		err = w.clear()
@@ -66,8 +66,8 @@ func enter(c *Config) (*workspace, error) {
 	return w, nil
 }
 
-// Discard drops what a restore into dataDir left that died, if anything. A restore that is running is ErrBusy, and what no
-// restore made is ErrForeign; neither is touched.
+// Discard removes what a restore into dataDir left when it died, if anything. It returns ErrBusy for a restore that is
+// running, and ErrForeign for what no restore made, and changes neither.
 func Discard(dataDir string) error {
 	w := &workspace{path: dataDir + suffix, dataDir: dataDir}
 	if _, err := os.Lstat(w.path); errors.Is(err, fs.ErrNotExist) {
@@ -82,10 +82,10 @@ func Discard(dataDir string) error {
 	return w.leave()
 }
 
-// take locks the workspace, for as long as the process lives.
+// take locks the workspace until the process ends.
 func (w *workspace) take() (err error) {
 	if w.lock, err = os.Open(w.path); err != nil {
-		return fmt.Errorf("restore: open workspace: %w", err)
+		return fmt.Errorf("restore: open the workspace: %w", err)
 	}
 	if err := syscall.Flock(int(w.lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
 		return errors.Join(fmt.Errorf("restore: %w: %s is locked: %w", ErrBusy, w.path, err), w.lock.Close())
@@ -93,26 +93,26 @@ func (w *workspace) take() (err error) {
 	return nil
 }
 
-// checkTarget refuses a data directory that has something in it.
+// checkTarget rejects a data directory that is not empty.
 func (w *workspace) checkTarget() error {
 	entries, err := os.ReadDir(w.dataDir)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return nil
 	case err != nil:
-		return fmt.Errorf("restore: look into the data directory: %w", err)
+		return fmt.Errorf("restore: read the data directory: %w", err)
 	case len(entries) > 0:
-		return fmt.Errorf("restore: %w: %s holds %s; move it aside first", ErrNotEmpty, w.dataDir, entries[0].Name())
+		return fmt.Errorf("restore: %w: %s has %s; move it away first", ErrNotEmpty, w.dataDir, entries[0].Name())
 	}
 	return nil
 }
 
-// clear drops what an earlier restore left, if it is surely that: it bears our marker. A workspace that has nothing but
-// half a marker is one that died before it began.
+// clear removes what an earlier restore left, if it has the marker. A workspace with only an incomplete marker belongs
+// to a restore that died before it began.
 func (w *workspace) clear() error {
 	entries, err := os.ReadDir(w.path)
 	if err != nil {
-		return fmt.Errorf("restore: look into the workspace: %w", err)
+		return fmt.Errorf("restore: read the workspace: %w", err)
 	}
 	if len(entries) == 0 || len(entries) == 1 && entries[0].Name() == markerFile+".tmp" {
 		return nil
@@ -123,19 +123,19 @@ func (w *workspace) clear() error {
 		err = json.Unmarshal(raw, &m)
 	}
 	if err != nil || m.Purpose != purpose {
-		return fmt.Errorf("restore: %s is %w: it has %s in it, and no %s of ours; move it away", w.path, ErrForeign, entries[0].Name(), markerFile)
+		return fmt.Errorf("restore: %s was %w: it has %s, but no valid %s; move it away", w.path, ErrForeign, entries[0].Name(), markerFile)
 	}
 	if err := os.RemoveAll(filepath.Join(w.path, dataName)); err != nil {
-		return fmt.Errorf("restore: drop what an earlier restore left: %w", err)
+		return fmt.Errorf("restore: remove the workspace of an earlier restore: %w", err)
 	}
 	return nil
 }
 
-// mark writes the marker, at once or not at all.
+// mark writes the marker atomically.
 func (w *workspace) mark(c *Config) error {
 	raw, err := json.MarshalIndent(marker{Purpose: purpose, DataDir: w.dataDir, Plan: c.Plan, File: c.File.Key, Begun: time.Now().UTC()}, "", "  ")
 	if err != nil {
-		return fmt.Errorf("restore: mark workspace: %w", err)
+		return fmt.Errorf("restore: mark the workspace: %w", err)
 	}
 	name := filepath.Join(w.path, markerFile)
 	err = errors.Join(os.WriteFile(name+".tmp", raw, fileMode), syncFile(name+".tmp"))
@@ -143,22 +143,22 @@ func (w *workspace) mark(c *Config) error {
 		err = os.Rename(name+".tmp", name)
 	}
 	if err = errors.Join(err, syncFile(w.path)); err != nil {
-		return fmt.Errorf("restore: mark workspace: %w", err)
+		return fmt.Errorf("restore: mark the workspace: %w", err)
 	}
 	return nil
 }
 
-// data is where the data directory is made.
+// data returns the path where the data directory is made.
 func (w *workspace) data() string { return filepath.Join(w.path, dataName) }
 
-// publish makes the data directory appear, whole and durable.
+// publish moves the complete data directory to its final path and makes it durable.
 func (w *workspace) publish() error {
 	for _, dir := range []string{filepath.Join("member", "wal"), filepath.Join("member", "snap"), "member", ""} {
 		if err := syncFile(filepath.Join(w.data(), dir)); err != nil {
 			return fmt.Errorf("restore: %w", err)
 		}
 	}
-	// An empty directory in the way goes, and nothing else would.
+	// This removes an empty directory at the final path and nothing else.
 	if err := os.Remove(w.dataDir); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("restore: replace the empty data directory: %w", err)
 	}
@@ -171,15 +171,15 @@ func (w *workspace) publish() error {
 	return nil
 }
 
-// leave drops the workspace with all that is in it.
+// leave removes the workspace with all its content.
 func (w *workspace) leave() error {
-	// The marker goes last: without it, what is left would be no one's.
+	// The marker is removed last: without it, the remains could not be recognized.
 	err := os.RemoveAll(w.data())
 	if err == nil {
 		err = os.RemoveAll(w.path)
 	}
 	if err := errors.Join(err, w.lock.Close()); err != nil {
-		return fmt.Errorf("restore: drop workspace: %w", err)
+		return fmt.Errorf("restore: remove the workspace: %w", err)
 	}
 	return nil
 }

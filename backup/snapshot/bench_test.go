@@ -19,8 +19,8 @@ import (
 
 var benchKeys = flag.Int("keys", 50_000, "keys of 1 KiB in the database of the benchmark")
 
-// BenchmarkFull takes a full into a directory. For comparison, in the same run: the stream alone, and the upload with a
-// compressor that does nothing else. CPU and memory are those of this process, without etcd's.
+// BenchmarkFull takes a full backup into a directory. It also measures, in the same run, the stream alone, and the
+// upload with only a compressor. CPU and memory are those of this process, without etcd.
 func BenchmarkFull(b *testing.B) {
 	m := member.Start(b, member.Minors[len(member.Minors)-1], member.Options{})
 	fill(b, m.Client, *benchKeys, 1024)

@@ -12,22 +12,23 @@ import (
 	"github.com/etcd-druid/druid/internal/boltdb"
 )
 
-// File is what a file of `etcdctl snapshot save` says of itself. Nothing of it is verified before all of the file was read.
+// File is what a file of `etcdctl snapshot save` says about itself. It is verified only after the complete file was
+// read.
 type File struct {
-	// Size of the database in bytes: the file is longer by etcd's checksum.
+	// Size of the database in bytes. The file is longer by the checksum of etcd.
 	Size int64
-	// StorageVersion of the database, and ClusterVersion of the cluster that it is of, as 3.6.0: either is empty where the database
-	// does not report it.
+	// StorageVersion of the database and ClusterVersion of its cluster, such as 3.6.0. Either is empty if the database
+	// does not have it.
 	StorageVersion, ClusterVersion string
-	// Auth says whether authentication is on.
+	// Auth reports whether authentication is enabled.
 	Auth bool
 }
 
-// again is what repairs a file that is broken.
-const again = "copy it into the store again, or save another one with `etcdctl snapshot save`"
+// again says how to repair a broken file.
+const again = "copy it to the store again, or save a new snapshot with `etcdctl snapshot save`"
 
-// LookAtFile reads the beginning of an object of size bytes, and the few pages of it that report whose format it has: some 64 KiB each.
-// What is no file of etcd's, or not the whole of one, is a FileError.
+// LookAtFile reads the beginning of an object of size bytes, and the few pages with the versions of its format: some
+// 64 KiB each. It returns a FileError for an object that is not a complete file of etcd.
 func LookAtFile(ctx context.Context, s store.Store, key string, size int64) (File, error) {
 	r := &remote{ctx: ctx, store: s, key: key, size: size}
 	if size == 0 {
@@ -51,20 +52,21 @@ func LookAtFile(ctx context.Context, s store.Store, key string, size int64) (Fil
 	return f, nil
 }
 
-// headSize is as much of a file as strange wants to see.
+// headSize is how much of a file strange needs.
 const headSize = 64
 
-// magics are what files begin with that are mistaken for a snapshot, and what to do about them.
+// magics are the first bytes of files that users mistake for a snapshot, each with what to do.
 var magics = []struct{ magic, reason string }{
-	{"\x1f\x8b", "is compressed by gzip: unpack it in the store"},
-	{"\x28\xb5\x2f\xfd", "is compressed by zstd. If druid saved it, leave from.file out, and name the cluster in from.namespace and from.name; else unpack it in the store"},
-	{"BZh", "is compressed by bzip2: unpack it in the store"},
-	{"\xfd7zXZ\x00", "is compressed by xz: unpack it in the store"},
-	{"PK\x03\x04", "is a zip archive: unpack it in the store"},
-	{"age-encryption.org/", "is encrypted. If druid saved it, leave from.file out, and name the cluster in from.namespace and from.name; else decrypt it in the store"},
+	{"\x1f\x8b", "is compressed with gzip: store it uncompressed"},
+	{"\x28\xb5\x2f\xfd", "is compressed with zstd. If druid saved it, omit from.file and set from.namespace and from.name; otherwise store it uncompressed"},
+	{"BZh", "is compressed with bzip2: store it uncompressed"},
+	{"\xfd7zXZ\x00", "is compressed with xz: store it uncompressed"},
+	{"PK\x03\x04", "is a zip archive: store the file in it"},
+	{"age-encryption.org/", "is encrypted. If druid saved it, omit from.file and set from.namespace and from.name; otherwise store it decrypted"},
 }
 
-// strange says what is wrong with a file of size bytes that begins with head: nothing, if it may be a snapshot of etcd's.
+// strange describes what is wrong with a file of size bytes that begins with head. The result is empty if it may be a
+// snapshot of etcd.
 func strange(head []byte, size int64) string {
 	for _, m := range magics {
 		if bytes.HasPrefix(head, []byte(m.magic)) {
@@ -72,16 +74,16 @@ func strange(head []byte, size int64) string {
 		}
 	}
 	if !boltdb.IsMeta(head) {
-		return "is no database of etcd, or its beginning is damaged: want what `etcdctl snapshot save` writes"
+		return "is not a database of etcd, or its beginning is damaged: provide a file of `etcdctl snapshot save`"
 	}
 	switch size % sector {
 	case sha256.Size:
 		return ""
 	case 0:
-		return "has no checksum at its end, so nothing proves that it is whole: it is a copy of etcd's member/snap/db, or what `etcdctl snapshot " +
-			"save` wrote was cut off. Start an etcd on a copy of that data directory, and save a snapshot of it with `etcdctl snapshot save`"
+		return "has no checksum at its end, so it cannot be verified: it is a copy of member/snap/db, or an incomplete file of `etcdctl snapshot " +
+			"save`. Start an etcd on a copy of the data directory, and save a snapshot of it with `etcdctl snapshot save`"
 	}
-	return fmt.Sprintf("was cut off, or something was added to it: it has %d bytes, and no snapshot of etcd's has; %s", size, again)
+	return fmt.Sprintf("is incomplete or has additional data: a snapshot of etcd cannot have %d bytes; %s", size, again)
 }
 
 // read finds the versions in the database, and whether authentication is enabled.
@@ -107,14 +109,14 @@ func (f *File) read(database io.ReaderAt) error {
 	return nil
 }
 
-// FileReader streams the database out of a file of etcd's: all but the checksum at its end.
+// FileReader streams the database from a file of etcd, without the checksum at its end.
 type FileReader struct {
 	stream
 	object string
 }
 
-// OpenFile reads the file that source delivers from its first byte to its last; object is its key, for errors. Read ends in io.EOF only
-// when the checksum holds.
+// OpenFile reads a file from source, which must deliver it from the first to the last byte. object is its key, for
+// errors. Read returns io.EOF only if the checksum matches.
 func OpenFile(object string, source io.Reader) *FileReader {
 	r := &FileReader{object: object, stream: newStream()}
 	r.raw, r.finish, r.failed = source, r.compare, r.broken
@@ -130,13 +132,13 @@ func (r *FileReader) compare() error {
 
 func (r *FileReader) broken(err error) error { return fmt.Errorf("read file %s: %w", r.object, err) }
 
-// Size of the database, once Read has returned io.EOF.
+// Size of the database, after Read has returned io.EOF.
 func (r *FileReader) Size() int64 { return r.check.passed }
 
-// Close is for those that close a Reader too. It does not close the source.
+// Close does nothing. FileReader has it so that it can be used like a Reader. It does not close the source.
 func (r *FileReader) Close() error { return nil }
 
-// remote reads single places of an object, a block of 64 KiB at a time, and keeps the last ones.
+// remote reads parts of an object in blocks of 64 KiB, and caches the last ones.
 type remote struct {
 	ctx    context.Context //nolint:containedctx // a ReadAt has none
 	store  store.Store
@@ -162,7 +164,7 @@ func (r *remote) ReadAt(p []byte, offset int64) (n int, err error) {
 	return n, nil
 }
 
-// block number i. The pages that report a file's versions are in two or three of them.
+// block returns block number i. The pages with the versions of a file are in two or three blocks.
 func (r *remote) block(i int64) ([]byte, error) {
 	if content, read := r.blocks[i]; read {
 		return content, nil
@@ -175,7 +177,7 @@ func (r *remote) block(i int64) ([]byte, error) {
 	content := make([]byte, length)
 	n, err := io.ReadFull(body, content)
 	if err == io.EOF || err == io.ErrUnexpectedEOF { //nolint:errorlint // what a broken connection says may wrap them
-		err = fmt.Errorf("%w: it has %d bytes, and had %d", store.ErrChanged, i*block+int64(n), r.size)
+		err = fmt.Errorf("%w: it has %d bytes now and had %d before", store.ErrChanged, i*block+int64(n), r.size)
 	}
 	if err := errors.Join(err, body.Close()); err != nil {
 		return nil, err
@@ -188,34 +190,35 @@ func (r *remote) block(i int64) ([]byte, error) {
 }
 
 var (
-	// ErrTorn: etcd's stream ended early, or is not what etcd's checksum says. No object was made of it.
-	ErrTorn = errors.New("snapshot stream is torn")
-	// ErrEndpoints: the client does not talk to exactly one member. A revision that one member has reached says nothing of
-	// what another one sends.
-	ErrEndpoints = errors.New("a snapshot is taken of one member")
+	// ErrTorn: the stream of etcd ended early or does not match the checksum of etcd. No object was made of it.
+	ErrTorn = errors.New("the snapshot stream is incomplete or damaged")
+	// ErrEndpoints: the client must have exactly one endpoint. A revision that one member has reached says nothing
+	// about what another one sends.
+	ErrEndpoints = errors.New("a snapshot needs exactly one endpoint")
 )
 
-// DamagedError says that an object is not what was stored. A read that failed is none: it says nothing about the object.
+// DamagedError means that an object is not what was stored. A read that failed is not a DamagedError, because it says
+// nothing about the object.
 type DamagedError struct {
 	// Object is its key.
 	Object string
 	// Reason in words.
 	Reason string
-	// Err is what was wrong with the bytes, nil where Reason says it all.
+	// Err is what is wrong with the bytes. It is nil if Reason is complete.
 	Err error
 }
 
 func (e *DamagedError) Error() string {
 	if e.Err != nil {
-		return fmt.Sprintf("full %s is damaged: %s: %v", e.Object, e.Reason, e.Err)
+		return fmt.Sprintf("full backup %s is damaged: %s: %v", e.Object, e.Reason, e.Err)
 	}
-	return fmt.Sprintf("full %s is damaged: %s", e.Object, e.Reason)
+	return fmt.Sprintf("full backup %s is damaged: %s", e.Object, e.Reason)
 }
 
 func (e *DamagedError) Unwrap() error { return e.Err }
 
-// FileError says that an object is no file of `etcdctl snapshot save`, or not the whole of one. A read that failed is none: it says
-// nothing about the object.
+// FileError means that an object is not a complete file of `etcdctl snapshot save`. A read that failed is not a
+// FileError, because it says nothing about the object.
 type FileError struct {
 	// Object is its key.
 	Object string

@@ -15,24 +15,24 @@ import (
 	"github.com/etcd-druid/druid/backup/store"
 )
 
-// maxWindow bounds what the decoder holds for an object that someone else made; ours need 1 MiB.
+// maxWindow limits the memory of the decoder for objects that other programs made; those of druid need 1 MiB.
 const maxWindow = 8 << 20
 
-// stream hands on what etcd sent, without the checksum at its end.
+// stream delivers what etcd sent, without the checksum at its end.
 type stream struct {
 	raw     io.Reader
 	check   *checksum
 	buffer  []byte
 	pending [2][]byte
 	err     error
-	// finish says at the end of raw whether all holds: io.EOF or what is wrong. failed makes an error of one that raw ends in.
+	// finish checks everything at the end of raw. It returns io.EOF or what is wrong. failed wraps an error of raw.
 	finish func() error
 	failed func(error) error
 }
 
 func newStream() stream { return stream{check: newChecksum(), buffer: make([]byte, 128<<10)} }
 
-// Reader streams the database out of an object: what etcd sent, without etcd's checksum.
+// Reader streams the database from an object: what etcd sent, without the checksum of etcd.
 type Reader struct {
 	stream
 	object  string
@@ -41,7 +41,8 @@ type Reader struct {
 	trailer Trailer
 }
 
-// Open reads the object that source delivers from its first byte to its last; object is its key, for errors.
+// Open reads an object from source, which must deliver it from the first to the last byte. object is its key, for
+// errors.
 func Open(object string, source io.Reader) (*Reader, error) {
 	r := &Reader{object: object, source: &tailReader{source: source}, stream: newStream()}
 	r.finish, r.failed = r.compare, r.broken
@@ -54,7 +55,7 @@ func Open(object string, source io.Reader) (*Reader, error) {
 	return r, nil
 }
 
-// Read ends in io.EOF only when all checksums hold: until then nothing of what was read may be trusted.
+// Read returns io.EOF only if all checksums match. Do not trust what was read before that.
 func (r *stream) Read(p []byte) (int, error) {
 	if len(p) == 0 {
 		return 0, nil
@@ -81,44 +82,44 @@ func (r *stream) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// Trailer is known once Read has returned io.EOF.
+// Trailer is valid after Read has returned io.EOF.
 func (r *Reader) Trailer() Trailer { return r.trailer }
 
-// Close frees the decoder. It does not close the source.
+// Close releases the decoder. It does not close the source.
 func (r *Reader) Close() error {
 	r.decoder.Close()
 	return nil
 }
 
-// compare what was read with all that is said about it.
+// compare compares what was read with the trailer and the checksum of etcd.
 func (r *Reader) compare() error {
 	t, err := parseTrailer(r.source.tail, r.source.size)
 	if err != nil {
 		return unusable(r.object, err)
 	}
 	if crc := r.source.crcBefore(t.Stored); crc != t.CRC32C {
-		return &DamagedError{Object: r.object, Reason: fmt.Sprintf("its CRC-32C is %08x, the trailer says %08x", crc, t.CRC32C)}
+		return &DamagedError{Object: r.object, Reason: fmt.Sprintf("its CRC-32C is %08x, but the trailer says %08x", crc, t.CRC32C)}
 	}
 	sum, err := r.check.verify()
 	if err != nil {
 		return &DamagedError{Object: r.object, Reason: "content", Err: err}
 	}
 	if sum != t.SHA256 || r.check.passed != t.Size {
-		return &DamagedError{Object: r.object, Reason: fmt.Sprintf("it holds %d bytes of sha256 %s, the trailer says %d and %s",
+		return &DamagedError{Object: r.object, Reason: fmt.Sprintf("it holds %d bytes with sha256 %s, but the trailer says %d and %s",
 			r.check.passed, sum, t.Size, t.SHA256)}
 	}
 	r.trailer = t
 	return io.EOF
 }
 
-// broken reports a source that could not be read from bytes that are wrong, and these from a newer format: the trailer, which says
-// which it is, comes last.
+// broken separates a source that could not be read from wrong bytes, and wrong bytes from a newer format. The trailer,
+// which has the version, comes last.
 func (r *Reader) broken(err error) error {
 	if r.source.err == nil {
 		_, _ = io.Copy(io.Discard, struct{ io.Reader }{r.source}) // the source keeps its error
 	}
 	if r.source.err != nil {
-		return fmt.Errorf("read full %s: %w", r.object, r.source.err)
+		return fmt.Errorf("read full backup %s: %w", r.object, r.source.err)
 	}
 	if _, newer := parseTrailer(r.source.tail, r.source.size); errors.Is(newer, store.ErrNewer) {
 		return unusable(r.object, newer)
@@ -126,7 +127,7 @@ func (r *Reader) broken(err error) error {
 	return &DamagedError{Object: r.object, Reason: fmt.Sprintf("after %d bytes of the database", r.check.passed), Err: err}
 }
 
-// tailReader keeps the last bytes that were read, the checksum of those before, and what went wrong.
+// tailReader keeps the last bytes that were read, the checksum of those before them, and the error of the source.
 type tailReader struct {
 	source io.Reader
 	size   int64
@@ -149,18 +150,18 @@ func (t *tailReader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// crcBefore is the checksum of the first n bytes, which reach into the tail.
+// crcBefore returns the checksum of the first n bytes, which extend into the tail.
 func (t *tailReader) crcBefore(n int64) uint32 {
 	return crc32.Update(t.crc, castagnoli, t.tail[:n-(t.size-int64(len(t.tail)))])
 }
 
-// sector is what a database's size is a multiple of; etcd itself reports by it whether a checksum follows.
+// sector divides the size of every database. etcd itself uses it to find out whether a checksum follows.
 const sector = 512
 
-// checksum verifies what etcd appends to a database that it sends: the sha256 of all before.
+// checksum verifies the sha256 that etcd appends to a database that it sends.
 type checksum struct {
 	sum hash.Hash
-	// held are the last bytes seen, which may turn out to be the checksum.
+	// held are the last bytes, which may be the checksum.
 	held []byte
 	// passed counts the bytes before them.
 	passed int64
@@ -168,8 +169,8 @@ type checksum struct {
 
 func newChecksum() *checksum { return &checksum{sum: sha256.New()} }
 
-// pass takes the next bytes of the stream and returns what of them, and of those before, is surely database. Both
-// results are valid until the next call: first what was held back until now, then a part of p.
+// pass takes the next bytes of the stream and returns the bytes that are certainly part of the database: first what
+// was held back so far, then a part of p. Both are valid until the next call.
 func (c *checksum) pass(p []byte) (first, second []byte) {
 	if len(p) >= sha256.Size {
 		first, second = c.held, p[:len(p)-sha256.Size]
@@ -185,16 +186,16 @@ func (c *checksum) pass(p []byte) (first, second []byte) {
 	return first, second
 }
 
-// verify is called at the stream's end, and returns the sha256 of the database in hexadecimal.
+// verify checks the end of the stream. It returns the sha256 of the database in hexadecimal.
 func (c *checksum) verify() (string, error) {
 	sum := c.sum.Sum(nil)
 	switch {
 	case len(c.held) < sha256.Size || c.passed == 0:
 		return "", fmt.Errorf("it ends after %d bytes", c.passed+int64(len(c.held)))
 	case c.passed%sector != 0:
-		return "", fmt.Errorf("it ends after %d bytes, without etcd's checksum", c.passed+sha256.Size)
+		return "", fmt.Errorf("it ends after %d bytes, without the checksum of etcd", c.passed+sha256.Size)
 	case string(sum) != string(c.held):
-		return "", fmt.Errorf("its sha256 is %x, etcd says %x", sum, c.held)
+		return "", fmt.Errorf("its sha256 is %x, but etcd says %x", sum, c.held)
 	}
 	return hex.EncodeToString(sum), nil
 }

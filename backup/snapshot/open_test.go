@@ -19,7 +19,7 @@ import (
 	"github.com/etcd-druid/druid/backup/store"
 )
 
-// streamed is what etcd would send for a database of n sectors.
+// streamed returns what etcd would send for a database of n sectors.
 func streamed(n int) []byte {
 	db := make([]byte, n*sector)
 	_, _ = rand.NewChaCha8([32]byte{2}).Read(db[:len(db)/2]) // the other half compresses
@@ -35,7 +35,7 @@ func running(tb testing.TB, stream io.Reader) *readahead.Reader {
 	return ahead
 }
 
-// object is the full that is made of a stream.
+// object returns the full backup that is made of a stream.
 func object(tb testing.TB, stream io.Reader) []byte {
 	tb.Helper()
 	var b bytes.Buffer
@@ -45,7 +45,7 @@ func object(tb testing.TB, stream io.Reader) []byte {
 	return b.Bytes()
 }
 
-// read reads an object to its end; nil means that all checksums hold.
+// read reads an object to its end. A nil error means that all checksums match.
 func read(tb testing.TB, source io.Reader) ([]byte, error) {
 	tb.Helper()
 	r, err := Open("o", source)
@@ -108,7 +108,7 @@ func TestADamagedObjectIsNamed(t *testing.T) {
 	}
 	random := rand.New(rand.NewPCG(3, 3))
 	for at := range whole {
-		// Every byte of the headers and of the trailer, and some of the content.
+		// Test every byte of the headers and of the trailer, and some of the content.
 		if at > 64 && at < len(whole)-600 && random.IntN(500) > 0 {
 			continue
 		}
@@ -123,7 +123,7 @@ func TestADamagedObjectIsNamed(t *testing.T) {
 	check("a frame that says nothing before it", 0, append([]byte{0x50, 0x2A, 0x4D, 0x18, 1, 0, 0, 0, 0}, whole...))
 }
 
-// What could not be read says nothing about the object.
+// A read that failed says nothing about the object.
 func TestAReadThatFailsIsNoDamage(t *testing.T) {
 	whole := object(t, bytes.NewReader(streamed(300)))
 	broken := errors.New("connection reset")
@@ -135,7 +135,8 @@ func TestAReadThatFailsIsNoDamage(t *testing.T) {
 	}
 }
 
-// A full of a newer format is sound as far as this reader can know, also where its content is packed in another way.
+// A full backup of a newer format is not damaged as far as this reader can know, even if its content is encoded
+// differently.
 func TestAFullOfANewerFormatIsNoDamage(t *testing.T) {
 	var known, other bytes.Buffer
 	newer := Trailer{Version: Version + 1, Lineage: lineage, Revision: 7, Upper: 9, Taken: time.Now().UTC()}
@@ -172,7 +173,7 @@ func FuzzOpen(f *testing.F) {
 	})
 }
 
-// words is what etcd would send for a database of words.
+// words returns what etcd would send for a database of words.
 func words() []byte {
 	var db bytes.Buffer
 	for i := 0; db.Len() < 512*sector; i++ {

@@ -17,25 +17,27 @@ import (
 	"github.com/etcd-druid/druid/internal/loop"
 )
 
-// anyKey is read for the revision alone; whether it exists does not matter.
+// anyKey is read only for the revision of the response. The key need not exist.
 const anyKey = "\x00"
 
-// Config says of whom a full is taken, and where it is put.
+// Config describes the member from which the full backup is taken, and the target.
 type Config struct {
 	// Client of exactly one member.
 	Client *clientv3.Client
 	Store  store.Store
 	// Lineage of the member's history, in the trailer's words.
 	Lineage string
-	// Key names the object of a revision that is proven to be in it, and of the time at which its content was fixed.
+	// Key returns the name of the object for a revision that is certainly in it, and the time at which its content was
+	// fixed.
 	Key func(revision int64, at time.Time) string
-	// Level of the compression; the fastest for 0.
+	// Level of the compression; 0 means the fastest.
 	Level zstd.EncoderLevel
-	// Progress is reported how many bytes of the database have passed, about once per MiB. It may be nil, and must not block.
+	// Progress receives the number of bytes of the database that have passed, about once per MiB. It may be nil and
+	// must not block.
 	Progress func(bytes int64)
 }
 
-// Result is a full that was taken: it is in the store, whole.
+// Result is a full backup that is completely in the store.
 type Result struct {
 	Trailer
 	// Key of the object, and its size in bytes.
@@ -43,10 +45,10 @@ type Result struct {
 	ObjectSize int64
 }
 
-// Take streams the member's database into the store, in one pass. Nothing appears there when the stream or the upload
-// fails, when ctx ends, or when etcd's checksum does not hold (ErrTorn).
+// Take streams the database of the member into the store, in one pass. Nothing appears in the store if the stream or
+// the upload fails, if ctx ends, or if the checksum of etcd does not match (ErrTorn).
 func Take(ctx context.Context, c Config) (Result, error) {
-	// Whatever happens, the stream ends with this call: etcd holds a read transaction open for it.
+	// The stream always ends with this call, because etcd holds a read transaction open for it.
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	trailer, stream, err := open(ctx, c)
@@ -56,20 +58,20 @@ func Take(ctx context.Context, c Config) (Result, error) {
 	return upload(ctx, c.Store, c.Key(trailer.Revision, trailer.Taken), trailer, stream, passage{c.Level, c.Progress})
 }
 
-// passage is how a stream passes, and who hears of it.
+// passage has the compression level and the progress function of a stream.
 type passage struct {
 	level    zstd.EncoderLevel
 	progress func(bytes int64)
 }
 
-// upload puts a stream of etcd's into the store, whole or not at all, and closes it.
+// upload puts a stream of etcd into the store, completely or not at all, and closes it.
 func upload(ctx context.Context, s store.Store, key string, trailer Trailer, stream io.ReadCloser, c passage) (Result, error) {
 	result := Result{Key: key}
 	g, ctx := errgroup.WithContext(ctx)
 	ahead := readahead.New(aheadChunk, aheadChunks)
 	reader, writer := io.Pipe()
-	// Whatever ends one of them ends the others, once it is known as the cause. The reader's end of file is what makes the object:
-	// it must never see one for half a stream.
+	// Whatever ends one of them becomes the cause and ends the others. The object is made at the end of file of the
+	// reader, so the reader must never see an end of file for an incomplete stream.
 	context.AfterFunc(ctx, func() {
 		_ = stream.Close()
 		_ = writer.CloseWithError(context.Cause(ctx))
@@ -90,8 +92,8 @@ func upload(ctx context.Context, s store.Store, key string, trailer Trailer, str
 			return fmt.Errorf("full snapshot: %w", err)
 		}
 		result.ObjectSize = o.Size
-		// Anyone who still writes must not wait for a reader.
-		_ = reader.CloseWithError(fmt.Errorf("full snapshot: %s is in the store before all of it was read: %w", result.Key, io.ErrClosedPipe))
+		// The writer must not wait for a reader that has ended.
+		_ = reader.CloseWithError(fmt.Errorf("full snapshot: the store reported %s as stored before it was completely read: %w", result.Key, io.ErrClosedPipe))
 		return nil
 	}))
 	if err := g.Wait(); err != nil {
@@ -104,17 +106,17 @@ func upload(ctx context.Context, s store.Store, key string, trailer Trailer, str
 	return result, nil
 }
 
-// open starts the stream. The order of the calls is what verifys the bounds: what a quorum agreed to before the stream
-// begins is in it, and what the member reached after the first message came may not be.
+// open starts the stream. The order of the calls makes the bounds valid: what a quorum agreed to before the stream
+// begins is in it, and what the member reached after the first message may be missing.
 func open(ctx context.Context, c Config) (Trailer, io.ReadCloser, error) {
 	endpoints := c.Client.Endpoints()
 	if len(endpoints) != 1 {
-		return Trailer{}, nil, fmt.Errorf("%w, not of %d: %v", ErrEndpoints, len(endpoints), endpoints)
+		return Trailer{}, nil, fmt.Errorf("%w, not %d: %v", ErrEndpoints, len(endpoints), endpoints)
 	}
 	t := Trailer{Version: Version, Lineage: c.Lineage, Started: time.Now().UTC()}
 	before, err := c.Client.Get(ctx, anyKey, clientv3.WithCountOnly())
 	if err != nil {
-		return t, nil, fmt.Errorf("full snapshot: read the revision of %s from a quorum: %w", endpoints[0], err)
+		return t, nil, fmt.Errorf("full snapshot: read the revision of the quorum through %s: %w", endpoints[0], err)
 	}
 	status, err := c.Client.Status(ctx, endpoints[0])
 	if err != nil {
@@ -133,7 +135,7 @@ func open(ctx context.Context, c Config) (Trailer, io.ReadCloser, error) {
 	first, second, third := before.Header, status.Header, after.Header
 	if first.MemberId != second.MemberId || first.MemberId != third.MemberId || first.ClusterId != third.ClusterId {
 		_ = stream.Snapshot.Close()
-		return t, nil, fmt.Errorf("%w: %s was answered by members %x, %x and %x", ErrEndpoints, endpoints[0],
+		return t, nil, fmt.Errorf("%w: different members responded at %s: %x, %x and %x", ErrEndpoints, endpoints[0],
 			first.MemberId, second.MemberId, third.MemberId)
 	}
 	t.ClusterID, t.MemberID = ID(first.ClusterId), ID(first.MemberId)
@@ -143,21 +145,22 @@ func open(ctx context.Context, c Config) (Trailer, io.ReadCloser, error) {
 }
 
 const (
-	// window of the encoder: a larger one costs memory and gains little on etcd's pages of 4 KiB.
+	// window of the encoder. A larger one uses more memory and gains little on pages of 4 KiB.
 	window = 1 << 20
 	// step is how much of the database passes between two calls of Progress.
 	step = 1 << 20
-	// aheadChunk is how much of the stream is handed on at once, and aheadChunks how many of them there are. etcd sends 32 KiB at a time;
-	// handed on one by one, each waits for the scheduler more often than for the compression.
+	// aheadChunk is how much of the stream is passed on at once, and aheadChunks how many chunks there are. etcd sends
+	// 32 KiB at a time. If these were passed on one by one, each would wait longer for the scheduler than for the
+	// compression.
 	aheadChunk  = 256 << 10
 	aheadChunks = 4
 )
 
-// compress writes the object: etcd's stream as one frame of zstd, then the trailer, which it completes. It returns nil
-// only when etcd's checksum holds.
+// compress writes the object: the stream of etcd as one zstd frame, then the trailer, which it completes. It returns
+// nil only if the checksum of etcd matches.
 func compress(w io.Writer, stream *readahead.Reader, t *Trailer, level zstd.EncoderLevel, progress func(int64)) error {
 	counted := &countingWriter{w: w}
-	// Slower levels than the fastest gain little on such data, and cost more memory too.
+	// Slower levels gain little on such data and use more memory.
 	encoder, err := zstd.NewWriter(counted, zstd.WithEncoderLevel(max(level, zstd.SpeedFastest)), zstd.WithEncoderConcurrency(1),
 		zstd.WithWindowSize(window), zstd.WithLowerEncoderMem(true))
 	if err != nil {

@@ -68,7 +68,7 @@ func listed(tb testing.TB, s store.Store) []string {
 	return keys
 }
 
-// extract writes the database of a full into a file.
+// extract writes the database of a full backup into a file.
 func extract(tb testing.TB, s store.Store, key string) (path string, t Trailer) {
 	tb.Helper()
 	source, err := s.Get(tb.Context(), key, 0, -1)
@@ -93,7 +93,7 @@ func extract(tb testing.TB, s store.Store, key string) (path string, t Trailer) 
 	return path, r.Trailer()
 }
 
-// lastRevision is the newest revision in a database, as etcd finds it.
+// lastRevision returns the newest revision in a database, as etcd finds it.
 func lastRevision(tb testing.TB, path string) int64 {
 	tb.Helper()
 	db, err := bolt.Open(path, 0o600, &bolt.Options{ReadOnly: true})
@@ -163,7 +163,7 @@ func TestAFullIsWhatEtcdSent(t *testing.T) {
 	}
 }
 
-// acceptedByEtcd decompresses the object as any tool would, and lets etcd's own tool restore it.
+// acceptedByEtcd decompresses the object with a standard decoder and restores it with the tool of etcd.
 func acceptedByEtcd(t *testing.T, s store.Store, key, minor string) {
 	t.Helper()
 	source, err := s.Get(t.Context(), key, 0, -1)
@@ -222,7 +222,7 @@ func TestTheRevisionsBoundTheContentUnderWrites(t *testing.T) {
 	}
 }
 
-// interrupted is a store that calls during once some bytes of an object have come.
+// interrupted is a store that calls during after some bytes of an object.
 type interrupted struct {
 	store.Store
 	during func()
@@ -305,7 +305,7 @@ func TestNothingAppearsUnlessAllOfItCame(t *testing.T) {
 	})
 }
 
-// failing is a store that takes a part of an object.
+// failing is a store that accepts only a part of an object.
 type failing struct {
 	store.Store
 	err error
@@ -316,7 +316,7 @@ func (f failing) Put(_ context.Context, _ string, r io.Reader, _ store.PutOption
 	return store.Object{}, f.err
 }
 
-// fullStore is a store that takes nothing.
+// fullStore is a store that accepts nothing.
 type fullStore struct{ store.Store }
 
 var errFull = errors.New("no space left")

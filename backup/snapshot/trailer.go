@@ -15,7 +15,7 @@ import (
 	"github.com/etcd-druid/druid/backup/store"
 )
 
-// Version of the layout that is written, and the newest that is read.
+// Version of the layout that is written, and the newest that can be read.
 const Version = 1
 
 // The trailer is a skippable frame of zstd: any decoder passes over it. It ends in what is needed to find it from the
@@ -31,42 +31,42 @@ const (
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// ID of a cluster or a member, in lower-case hexadecimal wherever it is written.
+// ID of a cluster or a member. Its text is lower-case hexadecimal.
 type ID uint64
 
 // MarshalText renders the ID as etcd prints it.
 func (id ID) MarshalText() ([]byte, error) { return strconv.AppendUint(nil, uint64(id), 16), nil }
 
-// UnmarshalText parses what MarshalText made.
+// UnmarshalText parses the output of MarshalText.
 func (id *ID) UnmarshalText(text []byte) error {
 	v, err := strconv.ParseUint(string(text), 16, 64)
 	*id = ID(v)
 	return err
 }
 
-// Trailer is what an object says of itself.
+// Trailer describes the object that it ends.
 type Trailer struct {
 	Version int    `json:"version"`
 	Lineage string `json:"lineage"`
-	// ClusterID and MemberID of who sent it.
+	// ClusterID and MemberID of the member that sent the database.
 	ClusterID ID `json:"clusterID"`
 	MemberID  ID `json:"memberID"`
-	// EtcdVersion of that member, major.minor.patch. StorageVersion of the database, empty before etcd 3.6, and in the first
-	// seconds of a cluster.
+	// EtcdVersion of that member, major.minor.patch. StorageVersion of the database is empty before etcd 3.6 and in
+	// the first seconds of a cluster.
 	EtcdVersion    string `json:"etcdVersion"`
 	StorageVersion string `json:"storageVersion,omitempty"`
-	// Revision is proven to be in the database; Upper was reached by the member after the database was fixed: what is
-	// in it lies between.
+	// Revision is certainly in the database. The member reached Upper after the database was fixed, so its last
+	// revision is between the two.
 	Revision int64 `json:"revision"`
 	Upper    int64 `json:"upper"`
 	// Size in bytes and SHA256 of the database, without the checksum that etcd appends, which is the same.
 	Size   int64  `json:"size"`
 	SHA256 string `json:"sha256"`
-	// Stored is the size in bytes of the object before the trailer, and CRC32C their checksum: the compressor has one of
-	// what it compressed, but none of its own headers.
+	// Stored is the size of the object before the trailer in bytes, and CRC32C its checksum. The checksum of the
+	// compressor does not cover its own headers.
 	Stored int64  `json:"stored"`
 	CRC32C uint32 `json:"crc32c"`
-	// Started is when the revision was read, Taken when the database was fixed, by the agent's clock.
+	// Started is when the revision was read, and Taken when the database was fixed, by the clock of the agent.
 	Started time.Time `json:"started"`
 	Taken   time.Time `json:"taken"`
 }
@@ -89,45 +89,45 @@ func (t Trailer) frame() ([]byte, error) {
 	return append(frame, trailerMagic...), nil
 }
 
-// parseTrailer finds the trailer at the end of an object of size bytes, of which tail are the last ones.
+// parseTrailer finds the trailer of an object of size bytes in tail, its last bytes.
 func parseTrailer(tail []byte, size int64) (Trailer, error) {
 	var t Trailer
 	rest, ok := bytes.CutSuffix(tail, []byte(trailerMagic))
 	if !ok || len(rest) < frameHead+footer {
-		return t, errors.New("it does not end in a trailer: it was cut off, or is no full of ours")
+		return t, errors.New("it has no trailer at its end: it is incomplete, or not a full backup of druid")
 	}
 	rest, length := rest[:len(rest)-4], int64(binary.LittleEndian.Uint32(rest[len(rest)-4:]))
 	rest, sum := rest[:len(rest)-4], binary.LittleEndian.Uint32(rest[len(rest)-4:])
 	if length > int64(len(rest)-frameHead) {
-		return t, fmt.Errorf("the trailer claims %d bytes", length)
+		return t, fmt.Errorf("the trailer claims to have %d bytes", length)
 	}
 	head, text := rest[:int64(len(rest))-length], rest[int64(len(rest))-length:]
 	head = head[len(head)-frameHead:]
 	if crc32.Checksum(text, castagnoli) != sum {
-		return t, errors.New("the trailer's checksum is wrong")
+		return t, errors.New("the checksum of the trailer does not match")
 	}
 	if binary.LittleEndian.Uint32(head) != frameMagic || int64(binary.LittleEndian.Uint32(head[4:])) != length+footer+int64(len(trailerMagic)) {
-		return t, errors.New("the trailer's frame is not one")
+		return t, errors.New("the trailer is not a valid frame")
 	}
 	var format struct {
 		Version int `json:"version"`
 	}
 	if err := json.Unmarshal(text, &format); err == nil && format.Version > Version {
-		return t, fmt.Errorf("has version %d of the format, and this program reads up to %d: %w", format.Version, Version, store.ErrNewer)
+		return t, fmt.Errorf("has format version %d, but this program reads versions up to %d: %w", format.Version, Version, store.ErrNewer)
 	}
 	if err := json.Unmarshal(text, &t); err != nil {
-		return t, fmt.Errorf("the trailer is no JSON of ours: %w", err)
+		return t, fmt.Errorf("the trailer is not valid JSON: %w", err)
 	}
 	if stored := size - frameHead - length - footer - int64(len(trailerMagic)); t.Stored != stored {
-		return t, fmt.Errorf("%d bytes stand before the trailer, it says %d", stored, t.Stored)
+		return t, fmt.Errorf("%d bytes precede the trailer, but it says %d", stored, t.Stored)
 	}
 	return t, nil
 }
 
-// unusable is what an error of parseTrailer says of the object.
+// unusable turns an error of parseTrailer into one about the object.
 func unusable(key string, err error) error {
 	if errors.Is(err, store.ErrNewer) {
-		return fmt.Errorf("full %s %w", key, err)
+		return fmt.Errorf("full backup %s %w", key, err)
 	}
 	return &DamagedError{Object: key, Reason: "trailer", Err: err}
 }

@@ -10,34 +10,35 @@ import (
 	"time"
 )
 
-// Store keeps objects under keys (see CheckKey). All calls may be made at the same time, by any number of processes on
-// the same store, and return the sentinels of this package wrapped in a sentence that says what to do.
+// Store keeps objects under keys (see CheckKey). All calls are safe for concurrent use, also by several processes on
+// the same store. Errors wrap the sentinels of this package in a sentence that says what to do.
 type Store interface {
-	// Put streams r into key and returns when the object is whole and durable. It holds at most two parts of PartSize
-	// in memory, however long r is. With IfAbsent it fails with ErrExists when the key exists, and changes nothing;
-	// of many that race for a key exactly one succeeds.
+	// Put streams r into key and returns when the object is complete and durable. It holds at most two parts of
+	// PartSize in memory, independent of the length of r. With IfAbsent, it returns ErrExists if the key exists, and
+	// changes nothing. If several writers race for a key, exactly one succeeds.
 	//
-	// When r fails, when ctx ends, or on any other error nothing of the object is visible. One exception: when the
-	// store's last answer was lost, or did not come in time after ctx ended, and asking again could not report, the whole
-	// object may be there. Never a part of it. An answer that came after ctx ended counts.
+	// If r fails, ctx ends, or any other error occurs, nothing of the object is visible, with one exception: the
+	// complete object may exist if the last response of the store was lost or came too long after ctx ended, and
+	// another request did not clarify it. An incomplete object is never visible. A response that comes after ctx ended
+	// counts.
 	Put(ctx context.Context, key string, r io.Reader, o PutOptions) (Object, error)
 
-	// Get streams length bytes of key from offset; a negative length means all that follows. Bytes after the object's
-	// end do not exist: a range that starts there is empty, one that crosses the end stops at it. A connection that
-	// breaks is taken up where it broke, on the same version of the object, else reading fails with ErrChanged. What
-	// the store has a checksum of is verified: a mismatch fails the last Read with ErrDamaged.
+	// Get streams length bytes of key from offset. A negative length means to the end. A range that starts at or after
+	// the end of the object is empty, and one that crosses the end stops there. If a connection breaks, Get continues
+	// at the same position of the same version of the object, or reading fails with ErrChanged. If the store has a
+	// checksum, it is verified: a mismatch fails the last Read with ErrDamaged.
 	Get(ctx context.Context, key string, offset, length int64) (io.ReadCloser, error)
 
-	// List yields the whole objects whose keys begin with prefix, in ascending order of the keys' bytes. After an error
-	// it ends: what was yielded until then is not the whole answer. It reports its progress, see OnProgress.
+	// List yields the complete objects whose keys begin with prefix, in ascending byte order of the keys. It ends
+	// after an error, and what it yielded before is then incomplete. It reports its progress, see OnProgress.
 	List(ctx context.Context, prefix string) iter.Seq2[Object, error]
 
-	// Delete removes key. A key that is not there is no error; one that is locked stays, with ErrLocked. In a bucket
-	// with versioning the content outlives it, under a delete marker.
+	// Delete removes key. It returns no error for a key that does not exist, and ErrLocked for one that is locked,
+	// which it does not remove. In a bucket with versioning, the content remains under a delete marker.
 	Delete(ctx context.Context, key string) error
 
-	// Sweep removes what Puts under prefix left behind that no one will complete: started more than olderThan ago by
-	// the store's own clock. It returns how many. A Put that is still running and that old fails.
+	// Sweep removes the remains of Puts under prefix that will not complete: those that started more than olderThan
+	// ago by the clock of the store. It returns how many it removed. A Put that is that old and still running fails.
 	Sweep(ctx context.Context, prefix string, olderThan time.Duration) (int, error)
 }
 
@@ -48,56 +49,57 @@ const (
 	MaxParts = 10_000
 )
 
-// Sized is what lies in memory whole, as a bytes.Reader does, and can be read again. A Put of one may send it from there instead
-// of a copy.
+// Sized is a reader of content in memory that can be read again, such as a bytes.Reader. Put may send it without a
+// copy.
 type Sized interface {
 	io.ReadSeeker
-	// Size of all of it, in bytes, wherever reading is.
+	// Size is the total size in bytes, independent of the read position.
 	Size() int64
 }
 
-// PutOptions say how an object is put.
+// PutOptions are the options of a Put.
 type PutOptions struct {
-	// IfAbsent refuses to replace an object.
+	// IfAbsent prevents the replacement of an object.
 	IfAbsent bool
 }
 
-// Object is what a listing reports an object.
+// Object is what a listing reports about an object.
 type Object struct {
 	Key string
 	// Size in bytes.
 	Size int64
-	// Modified is when the object became visible, by the store's clock. It orders nothing: two objects may share it.
+	// Modified is when the object became visible, by the clock of the store. Do not order by it: two objects may have
+	// the same time.
 	Modified time.Time
 }
 
-// What a store can be sure of. Every other error means that the outcome is unknown.
+// The errors with a certain meaning. Any other error means that the outcome is unknown.
 var (
-	// ErrAbsent: the store answered that there is no such object.
+	// ErrAbsent: the store responded that there is no such object.
 	ErrAbsent = errors.New("no such object")
-	// ErrExists: the key is taken, and IfAbsent was asked for.
+	// ErrExists: the key exists, and IfAbsent was set.
 	ErrExists = errors.New("object exists")
-	// ErrForbidden: the store knows us, or refuses to, and denies the call.
+	// ErrForbidden: the store denied the call.
 	ErrForbidden = errors.New("access denied")
 	// ErrNoBucket: there is no such bucket or directory.
 	ErrNoBucket = errors.New("no such bucket")
-	// ErrLocked: the object may not be deleted yet.
+	// ErrLocked: the object cannot be deleted yet.
 	ErrLocked = errors.New("object is locked")
-	// ErrUnconfirmed: encryption or a lock was asked for, and the store did not confirm that it does so; nothing was stored.
+	// ErrUnconfirmed: encryption or a lock was requested, and the store did not confirm it. Nothing was stored.
 	ErrUnconfirmed = errors.New("not confirmed by the store")
-	// ErrDamaged: the bytes are not those that the store has the checksum of.
+	// ErrDamaged: the bytes do not match the checksum of the store.
 	ErrDamaged = errors.New("object is damaged")
 	// ErrChanged: the object was replaced while it was read.
 	ErrChanged = errors.New("object changed")
-	// ErrNoKey: the key that seals or opens the object is missing, or is another one. It says nothing of the object.
+	// ErrNoKey: the key to encrypt or decrypt the object is missing or different. That says nothing about the object.
 	ErrNoKey = errors.New("no key")
-	// ErrNewer: the object has a format that this program does not know yet. It says nothing of the object.
+	// ErrNewer: the object has a format that this program does not support yet. That says nothing about the object.
 	ErrNewer = errors.New("written by a newer druid; use that version or newer")
-	// ErrInvalid: the key, the range or the configuration is not one; no one was asked.
+	// ErrInvalid: the key, the range or the configuration is invalid. No request was sent.
 	ErrInvalid = errors.New("invalid")
 )
 
-// Find lists the one object of a key. ErrAbsent: there is none.
+// Find lists the object of a key. It returns ErrAbsent if there is none.
 func Find(ctx context.Context, s Store, key string) (Object, error) {
 	if err := CheckKey(key); err != nil {
 		return Object{}, err
@@ -125,15 +127,16 @@ const (
 	maxSegment = 200
 )
 
-// CheckKey refuses with ErrInvalid what is no key: names of letters, digits, '.', '_' and '-' that do not begin with a
-// dot, joined by single slashes. So a key is a path below any directory, needs no escaping anywhere, and can never be
-// taken for a temporary file. No key may be another key's directory: of "a" and "a/b" a store holds one.
+// CheckKey returns ErrInvalid for an invalid key. A key consists of names of letters, digits, '.', '_' and '-' that do
+// not begin with a dot, joined by single slashes. It is therefore a path below any directory, never needs escaping,
+// and cannot be confused with a temporary file. No key can be the directory of another key: a store has either "a" or
+// "a/b".
 func CheckKey(key string) error {
 	if key == "" {
 		return fmt.Errorf("%w: empty key", ErrInvalid)
 	}
 	if len(key) > maxKey {
-		return fmt.Errorf("%w: key of %d bytes, want at most %d", ErrInvalid, len(key), maxKey)
+		return fmt.Errorf("%w: the key has %d bytes, want at most %d", ErrInvalid, len(key), maxKey)
 	}
 	for segment := range strings.SplitSeq(key, "/") {
 		if err := checkSegment(segment); err != nil {
@@ -143,7 +146,7 @@ func CheckKey(key string) error {
 	return nil
 }
 
-// CheckPrefix refuses with ErrInvalid what no key can begin with. The empty prefix is the beginning of all.
+// CheckPrefix returns ErrInvalid for a prefix with which no key can begin. The empty prefix is valid.
 func CheckPrefix(prefix string) error {
 	if whole := strings.TrimSuffix(prefix, "/"); whole != "" || prefix != "" {
 		return CheckKey(whole)
@@ -151,21 +154,21 @@ func CheckPrefix(prefix string) error {
 	return nil
 }
 
-// IsSegment reports whether name can stand between the slashes of a key.
+// IsSegment reports whether name can be a part of a key between slashes.
 func IsSegment(name string) bool { return checkSegment(name) == nil }
 
 func checkSegment(s string) error {
 	switch {
 	case s == "":
-		return fmt.Errorf("empty name between slashes")
+		return fmt.Errorf("a name between slashes is empty")
 	case s[0] == '.':
 		return fmt.Errorf("name %q begins with a dot", s)
 	case len(s) > maxSegment:
-		return fmt.Errorf("name of %d bytes, want at most %d", len(s), maxSegment)
+		return fmt.Errorf("a name has %d bytes, want at most %d", len(s), maxSegment)
 	}
 	for _, c := range []byte(s) {
 		if !isKeyByte(c) {
-			return fmt.Errorf("name %q has a byte that is no letter, digit, '.', '_' or '-'", s)
+			return fmt.Errorf("name %q has a byte other than letters, digits, '.', '_' and '-'", s)
 		}
 	}
 	return nil

@@ -12,17 +12,17 @@ import (
 	"github.com/etcd-druid/druid/internal/loop"
 )
 
-// streamPart is what one connection of a Stream fetches at once, in bytes. At 10 MB/s it takes ten times as long as the answer of
-// a store that is 40 ms away; and eight of them are what a member's agent can spare.
+// streamPart is how many bytes one connection of a Stream fetches at a time. At 10 MB/s that takes ten times as long
+// as a round trip to a store that is 40 ms away. The agent of a member has memory for eight parts.
 const streamPart = 4 << 20
 
-// Distant is a store that sends more over several connections than over one.
+// Distant is a store that is faster over several connections than over one.
 type Distant interface {
-	// Connections is over how many at once.
+	// Connections returns how many connections to use concurrently.
 	Connections() int
 }
 
-// Connections is over how many connections at once an object of s is read; 1 where the store is not Distant.
+// Connections returns how many connections read an object of s concurrently: 1 if the store is not Distant.
 func Connections(s Store) int {
 	if d, ok := s.(Distant); ok {
 		return max(d.Connections(), 1)
@@ -30,13 +30,14 @@ func Connections(s Store) int {
 	return 1
 }
 
-// Versioned is what Get of a store returns that can report which version of an object it reads; empty: it is not reported.
+// Versioned is implemented by readers of Get that can report the version of their object. An empty version means
+// unknown.
 type Versioned interface{ Version() string }
 
-// Stream reads an object that was listed with that size from its first byte to its last, over several connections at once
-// where the store is Distant. It holds so many parts of 4 MiB in memory. What broke is taken up by Get, part by part. A part of
-// another version than the first fails the Read that comes to it with ErrChanged; a checksum that the store has of the whole object
-// is not verified: this is for what has its own.
+// Stream reads an object completely, using its listed size, over several concurrent connections if the store is
+// Distant. It holds as many parts of 4 MiB in memory. Get resumes broken connections, part by part. If a part is of
+// another version than the first one, Read returns ErrChanged. Stream does not verify a checksum that the store has of
+// the complete object: use it for content with its own checksum.
 func Stream(ctx context.Context, s Store, key string, size int64) (io.ReadCloser, error) {
 	n := int64(Connections(s))
 	n = min(n, (size+streamPart-1)/streamPart)
@@ -55,7 +56,8 @@ func Stream(ctx context.Context, s Store, key string, size int64) (io.ReadCloser
 	return r, nil
 }
 
-// stream hands out parts in their order. It has as many as it has buffers: each is fetched, waits for its turn, or is read.
+// stream delivers parts in their order. It has as many parts as buffers: each is being fetched, waiting, or being
+// read.
 type stream struct {
 	store  Store
 	key    string
@@ -81,7 +83,7 @@ type part struct {
 	err            error
 }
 
-// begin a part whenever there is a buffer.
+// begin starts a part whenever a buffer is free.
 func (s *stream) begin() {
 	defer close(s.parts)
 	for offset := int64(0); offset < s.size; offset += streamPart {
@@ -101,7 +103,8 @@ func (s *stream) begin() {
 	}
 }
 
-// fetch a part. Of the last one a byte more than was listed is asked for: what grew since is not whole in the listed length.
+// fetch fetches a part. For the last part, it requests one byte more than was listed, to detect an object that grew
+// since.
 func (s *stream) fetch(p *part) error {
 	length := p.length
 	if p.offset+length == s.size {
@@ -140,7 +143,7 @@ func (s *stream) Read(b []byte) (int, error) {
 	return n, nil
 }
 
-// next takes the next part. One that is shorter than it should be is the last, whatever was listed.
+// next takes the next part. A part that is shorter than expected is the last one, whatever size was listed.
 func (s *stream) next() error {
 	if p := s.current; p != nil {
 		if int64(len(p.content)) < p.length {
@@ -174,21 +177,23 @@ func (s *stream) next() error {
 	return nil
 }
 
-// Close ends what is still fetched.
+// Close ends all fetches.
 func (s *stream) Close() error {
 	s.cancel()
 	return s.running.Wait()
 }
 
-// MaxWait is for how long a listing may bring nothing: a connection that stalls is given up after a minute, and tried again. How
-// long it takes in all is not bounded: a delta per second, kept for a week, is 600 requests of a thousand objects.
+// MaxWait is how long a listing may deliver nothing: a connection that stalls is closed after a minute, and tried
+// again. The total duration has no limit: one delta backup per second, kept for a week, is 600 requests of a thousand
+// objects.
 const MaxWait = 2 * time.Minute
 
-// progressKey of a context has the func that is informed of progress under it.
+// progressKey is the context key of the function that receives progress.
 type progressKey struct{}
 
-// OnProgress returns a context under which a store calls moved whenever it got on with a listing: for each page of a bucket, for each
-// file of a directory. What decorates a store hands the context on, and need not know of it.
+// OnProgress returns a context under which a store calls moved for each progress of a listing: for each page of a
+// bucket, for each file of a directory. A store that wraps another one passes the context on and need not know about
+// it.
 func OnProgress(ctx context.Context, moved func()) context.Context {
 	outer, _ := ctx.Value(progressKey{}).(func())
 	return context.WithValue(ctx, progressKey{}, func() {
@@ -199,16 +204,16 @@ func OnProgress(ctx context.Context, moved func()) context.Context {
 	})
 }
 
-// Progressed reports who wants to know of it that something came under ctx.
+// Progressed reports progress under ctx to the function of OnProgress.
 func Progressed(ctx context.Context) {
 	if moved, ok := ctx.Value(progressKey{}).(func()); ok {
 		moved()
 	}
 }
 
-// Patient returns a context for listings, which ends when under it no progress was made for so long. However many objects there
-// are, a listing that gets on is not given up: where it ended by the clock, backups would end with it, and for good. The context
-// must be canceled, as any other.
+// Patient returns a context for listings, which ends if there is no progress for maxWait. A listing that progresses is
+// never cancelled, however many objects there are: with a fixed timeout, backups would stop permanently at some number
+// of objects. Cancel the context as any other.
 func Patient(ctx context.Context, maxWait time.Duration) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	timer := time.AfterFunc(maxWait, func() { cancel(stalledError{maxWait}) })
@@ -222,11 +227,11 @@ func Patient(ctx context.Context, maxWait time.Duration) (context.Context, conte
 type stalledError struct{ maxWait time.Duration }
 
 func (e stalledError) Error() string {
-	return fmt.Sprintf("nothing came from the store for %s; check that it answers, and what is on the way to it", e.maxWait)
+	return fmt.Sprintf("the store sent no data for %s; check that it responds, and the network to it", e.maxWait)
 }
 
-// Because returns err with what ended the context of a Patient, if that is why it came: some clients of stores say only that they
-// were canceled.
+// Because adds to err what ended the Patient context, if that is the cause. Some clients of stores only return that
+// they were cancelled.
 func Because(ctx context.Context, err error) error {
 	stalled, is := errors.AsType[stalledError](context.Cause(ctx))
 	if _, notified := errors.AsType[stalledError](err); err == nil || !is || notified {

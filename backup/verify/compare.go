@@ -236,7 +236,7 @@ func leaseOf(value []byte) (lease int64, err error) {
 	for len(value) > 0 {
 		field, kind, n := protowire.ConsumeTag(value)
 		if n < 0 {
-			return 0, fmt.Errorf("the value of a record is not a KeyValue of etcd: %w", protowire.ParseError(n))
+			return 0, fmt.Errorf("the value of a record is not a KeyValue message of etcd: %w", protowire.ParseError(n))
 		}
 		value = value[n:]
 		if field == fieldLease && kind == protowire.VarintType {
@@ -244,7 +244,7 @@ func leaseOf(value []byte) (lease int64, err error) {
 			return int64(v), protowire.ParseError(min(n, 0))
 		}
 		if n = protowire.ConsumeFieldValue(field, kind, value); n < 0 {
-			return 0, fmt.Errorf("the value of a record is not a KeyValue of etcd: %w", protowire.ParseError(n))
+			return 0, fmt.Errorf("the value of a record is not a KeyValue message of etcd: %w", protowire.ParseError(n))
 		}
 		value = value[n:]
 	}

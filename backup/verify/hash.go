@@ -147,7 +147,7 @@ func keyOf(value []byte) ([]byte, error) {
 	for len(value) > 0 {
 		field, kind, n := protowire.ConsumeTag(value)
 		if n < 0 {
-			return nil, fmt.Errorf("the value of a record is not a KeyValue of etcd: %w", protowire.ParseError(n))
+			return nil, fmt.Errorf("the value of a record is not a KeyValue message of etcd: %w", protowire.ParseError(n))
 		}
 		value = value[n:]
 		if field == fieldKey && kind == protowire.BytesType {
@@ -155,7 +155,7 @@ func keyOf(value []byte) ([]byte, error) {
 			return key, protowire.ParseError(min(n, 0))
 		}
 		if n = protowire.ConsumeFieldValue(field, kind, value); n < 0 {
-			return nil, fmt.Errorf("the value of a record is not a KeyValue of etcd: %w", protowire.ParseError(n))
+			return nil, fmt.Errorf("the value of a record is not a KeyValue message of etcd: %w", protowire.ParseError(n))
 		}
 		value = value[n:]
 	}

@@ -21,7 +21,7 @@ const (
 )
 
 func (c memberHealth) String() string {
-	return rules.Word(c, "serves", "is ill", "runs no agent", "is away", "not known yet")
+	return rules.Word(c, "serves", "is not healthy", "runs no agent", "node unreachable", "not known yet")
 }
 
 const (
@@ -31,7 +31,7 @@ const (
 )
 
 func (n pendingUpdate) String() string {
-	return rules.Word(n, "all are there", "one is awaited", "one does not come")
+	return rules.Word(n, "all are ready", "one is not ready yet", "one does not start")
 }
 
 // agentRows decide about an agent whose image is not the one that druid was given. The kubelet replaces it in the
@@ -46,9 +46,9 @@ var agentRows = rules.New(wait, []rules.Row[agentFacts, verdict]{
 	{Name: "agent-leaves", When: agentFacts{agent: AgentOutdated, leaves: rules.Yes}, Verdict: keep,
 		Why: "its member is being removed"},
 	{Name: "agent-away", When: agentFacts{agent: AgentOutdated, leaves: rules.No, memberHealth: memberHealthAway}, Verdict: held,
-		Why: "no controller would create the Pod again"},
+		Why: "no kubelet would replace the agent"},
 	{Name: "agent-after-late", When: agentFacts{agent: AgentOutdated, leaves: rules.No, pendingUpdate: pendingUpdateLate}, Verdict: held,
-		Why: "the image failed on the first member, and druid never takes down a second one"},
+		Why: "the image failed on another member, so no second member gets it"},
 	{Name: "agent-after-another", When: agentFacts{agent: AgentOutdated, leaves: rules.No, pendingUpdate: pendingUpdateAwaited}, Verdict: wait,
 		Why: "the previous agent has not shown yet that it works"},
 	{Name: "agent-idle", When: agentFacts{agent: AgentOutdated, leaves: rules.No, memberHealth: memberHealthIdle, pendingUpdate: pendingUpdateNone}, Verdict: change,
@@ -197,14 +197,14 @@ func (f agentFacts) hindrance(m Member, o Observed, listed []Member) string {
 	_, of := pendingUpdateOf(m, o, listed)
 	switch {
 	case f.agent != AgentOutdated:
-		return "the new agent of member " + m.Name + " is awaited"
+		return "the new agent of member " + m.Name + " is not ready yet"
 	case f.memberHealth == memberHealthAway:
 		return "member " + m.Name + " is on an unreachable node"
 	case f.pendingUpdate == pendingUpdateLate:
 		late, _ := o.member(of)
 		return late.late()
 	case f.pendingUpdate == pendingUpdateAwaited:
-		return "the new agent of member " + of + " is awaited"
+		return "the new agent of member " + of + " is not ready yet"
 	case f.record != RecordFormed:
 		return "the cluster has not formed yet"
 	case f.turn == rules.No:
@@ -222,7 +222,7 @@ func (f agentFacts) hindrance(m Member, o Observed, listed []Member) string {
 
 // late says what is wrong with the member's new agent, and what to do.
 func (m Member) late() string {
-	return fmt.Sprintf("the new agent of member %s, of image %s, does not start; correct --agent-image of druid. "+
+	return fmt.Sprintf("the new agent of member %s, of image %s, does not start. Correct --agent-image of druid. "+
 		"kubectl describe pod %s and kubectl logs %s -c agent show more. etcd continues to run", m.Name, m.AgentImage, m.Name, m.Name)
 }
 
@@ -260,9 +260,9 @@ func agentMessage(p messageContext) string {
 	words := fmt.Sprintf("%d of %d agents updated: ", n, len(p.listed()))
 	switch {
 	case len(u.next) > 0:
-		return words + "that of member " + u.next[0] + " is replaced"
+		return words + "the agent of member " + u.next[0] + " is being replaced"
 	case u.sum == agentsBlocked:
-		return words + "no other is replaced, because " + u.hindrance
+		return words + "no other agent is replaced, because " + u.hindrance
 	default:
 		return words + u.hindrance
 	}

@@ -73,15 +73,15 @@ func TestAgentUpdate(t *testing.T) {
 	}{
 		"a follower goes first, and the budget stays: etcd runs on": {
 			o: given(), want: []string{"ReplaceAgent agent-outdated c-a"}, reason: v1alpha1.ReasonUpdatingAgents,
-			words: "0 of 3 agents updated: that of member c-a is replaced",
+			words: "0 of 3 agents updated: the agent of member c-a is being replaced",
 		},
 		"the second waits until the first was reachable": {
 			o: given(replaced(0, ArrivalAwaited)), reason: v1alpha1.ReasonUpdatingAgents,
-			words: "0 of 3 agents updated: the new agent of member c-a is awaited",
+			words: "0 of 3 agents updated: the new agent of member c-a is not ready yet",
 		},
 		"and for long enough": {
 			o: given(replaced(0, ArrivalSettles)), reason: v1alpha1.ReasonUpdatingAgents,
-			words: "1 of 3 agents updated: the new agent of member c-a is awaited",
+			words: "1 of 3 agents updated: the new agent of member c-a is not ready yet",
 		},
 		"then it goes": {
 			o: given(replaced(0, ArrivalOver)), want: []string{"ReplaceAgent agent-outdated c-c"}, reason: v1alpha1.ReasonUpdatingAgents,
@@ -92,7 +92,7 @@ func TestAgentUpdate(t *testing.T) {
 		},
 		"the last one is awaited too": {
 			o: given(replaced(0, ArrivalOver), replaced(2, ArrivalOver), replaced(1, ArrivalAwaited)), reason: v1alpha1.ReasonUpdatingAgents,
-			words: "2 of 3 agents updated: the new agent of member c-b is awaited",
+			words: "2 of 3 agents updated: the new agent of member c-b is not ready yet",
 		},
 		"a druid that just started calls a cluster up to date whose agents are": {
 			o:      given(replaced(0, ArrivalSettles), replaced(2, ArrivalSettles), replaced(1, ArrivalSettles)),
@@ -100,7 +100,7 @@ func TestAgentUpdate(t *testing.T) {
 		},
 		"an image that is no good stops after the first": {
 			o: given(replaced(0, ArrivalLate)), reason: v1alpha1.ReasonAgentUpdateBlocked,
-			words: "0 of 3 agents updated: no other is replaced, because the new agent of member c-a, of image druid:2, does not start; correct --agent-image of druid",
+			words: "0 of 3 agents updated: no other agent is replaced, because the new agent of member c-a, of image druid:2, does not start. Correct --agent-image of druid",
 		},
 		"also when it was the last": {
 			o: given(replaced(0, ArrivalOver), replaced(2, ArrivalOver), replaced(1, ArrivalLate)), reason: v1alpha1.ReasonAgentUpdateBlocked,
@@ -129,7 +129,7 @@ func TestAgentUpdate(t *testing.T) {
 			o: given(replaced(2, ArrivalOver), func(o *Observed) {
 				o.Members[2].EtcdReady, o.Members[2].Serving, o.Members[2].Settled, o.Members[2].Stuck = false, false, false, true
 			}),
-			reason: v1alpha1.ReasonAgentUpdateBlocked, words: "1 of 3 agents updated: no other is replaced, because member c-c is not ready",
+			reason: v1alpha1.ReasonAgentUpdateBlocked, words: "1 of 3 agents updated: no other agent is replaced, because member c-c is not ready",
 		},
 		"nor while a member leaves": {
 			o: given(func(o *Observed) {
@@ -167,7 +167,7 @@ func TestAgentUpdate(t *testing.T) {
 		"one on a node that is not reachable waits for it": {
 			o:      given(func(o *Observed) { o.Members[0].NodeLost = true }),
 			reason: v1alpha1.ReasonAgentUpdateBlocked,
-			words:  "0 of 3 agents updated: no other is replaced, because member c-a is on an unreachable node",
+			words:  "0 of 3 agents updated: no other agent is replaced, because member c-a is on an unreachable node",
 		},
 	}
 	for name, test := range tests {

@@ -152,7 +152,7 @@ func backupSteps(d Desired, o Observed, add func(Step)) {
 // backup: the revision and the time of the last backup are in the Leases.
 var backupSentences = map[string]func(messageContext) string{
 	v1alpha1.ReasonFullBackupSucceeded: func(messageContext) string {
-		return "a full backup is saved; changes since then are not saved yet"
+		return "a full backup is saved. Changes since then are not saved yet"
 	},
 	v1alpha1.ReasonIncrementalBackupSucceeded: func(messageContext) string {
 		return "a full backup and all changes since then are saved, within spec.backup.delta.period"
@@ -176,7 +176,7 @@ var backupSentences = map[string]func(messageContext) string{
 	v1alpha1.ReasonBackupSpecInvalid:      func(p messageContext) string { return p.BackupProblem },
 	v1alpha1.ReasonBackupSuperseded: func(p messageContext) string {
 		return "a restore of the latest backup would restore lineage " + p.Full.Reports.SupersededBy +
-			" of another cluster; backups continue, and nothing is deleted. Set another prefix for this cluster"
+			" of another cluster. Backups continue, and nothing is deleted. Set another prefix for this cluster"
 	},
 	v1alpha1.ReasonUnknown: func(p messageContext) string {
 		switch {
@@ -191,7 +191,7 @@ var backupSentences = map[string]func(messageContext) string{
 }
 
 // blocked is the consequence of a failing backup.
-const blocked = "; until it succeeds no member is removed and no eviction is allowed"
+const blocked = ". Until a backup succeeds, druid removes no member and allows no eviction"
 
 // because names the error of the last attempt.
 func because(s Snapshot) string {
@@ -209,7 +209,7 @@ func backupSentence(reason string, p messageContext) string {
 		words = say(p)
 	}
 	if len(p.Unattached) > 0 {
-		words += "; these Pods have no access to the store, because they are older than it: " + strings.Join(p.Unattached, ", ") +
+		words += ". These Pods have no access to the backup store, because they are older than its configuration: " + strings.Join(p.Unattached, ", ") +
 			". Delete them one at a time while all members are ready. Their data stays"
 	}
 	return words
@@ -278,12 +278,12 @@ func backupVerified(p messageContext) (metav1.Condition, bool) {
 // Lease, because they change while all is well.
 func verifiedSentence(rule string, s Snapshot) string {
 	words := map[string]string{
-		"verification-unreadable": "its Lease cannot be read",
+		"verification-unreadable": "the Lease of the full backups cannot be parsed",
 		"never-verified":          "the backups are not verified yet",
 		"another-history":         "the backups of this lineage are not verified yet",
 		"paused":                  "the cluster is paused, and its backups are not verified until it is resumed",
-		"verified":                "the newest backups were restored, and hold what etcd reported",
-		"broken":                  "a new full backup is being made and verified: " + s.Verified.Trouble,
+		"verified":                "the newest backups were restored, and their data is equal to that of etcd",
+		"broken":                  "the newest backups failed verification: " + s.Verified.Trouble + ". A new full backup is made and verified",
 	}[rule]
 	if rule == "never-verified" && s.Verified.Trouble != "" {
 		words += ": " + s.Verified.Trouble

@@ -112,18 +112,18 @@ func TestBackupReadyIsReportedAPerson(t *testing.T) {
 		"begins":        {Desired{Backup: true}, begins, "", v1alpha1.ReasonUnknown, "the first full backup does not exist yet", ""},
 		"begins without the store": {
 			Desired{Backup: true}, func(o *Observed) { begins(o); o.Unattached = []string{"c-a", "c-b"} }, "",
-			v1alpha1.ReasonBackupStoreNotAttached, "because they are older than it: c-a, c-b. Delete them one at a time", "BackupStoreNotAttached",
+			v1alpha1.ReasonBackupStoreNotAttached, "because they are older than its configuration: c-a, c-b. Delete them one at a time", "BackupStoreNotAttached",
 		},
 		"begins with a mistake": {
 			Desired{Backup: true, BackupProblem: "schedule 0 25"}, begins, "", v1alpha1.ReasonBackupSpecInvalid, "schedule 0 25", "BackupSpecInvalid",
 		},
 		"the first one fails": {
 			Desired{Backup: true}, func(o *Observed) { begins(o); o.Full.Reports.Error = "no such bucket" }, "",
-			v1alpha1.ReasonFullBackupFailed, "the first full backup failed: no such bucket; until it succeeds no member is removed", "FullBackupFailed",
+			v1alpha1.ReasonFullBackupFailed, "the first full backup failed: no such bucket. Until a backup succeeds, druid removes no member", "FullBackupFailed",
 		},
 		"the first one is there": {
 			Desired{Backup: true}, func(o *Observed) { saved(o); o.Delta = never() }, metav1.ConditionUnknown,
-			v1alpha1.ReasonFullBackupSucceeded, "changes since then are not saved yet", "FullBackupSucceeded",
+			v1alpha1.ReasonFullBackupSucceeded, "Changes since then are not saved yet", "FullBackupSucceeded",
 		},
 		"all is saved": {
 			Desired{Backup: true}, saved, metav1.ConditionTrue, v1alpha1.ReasonIncrementalBackupSucceeded, "all changes since then are saved", "",
@@ -133,7 +133,7 @@ func TestBackupReadyIsReportedAPerson(t *testing.T) {
 		},
 		"deltas stop": {
 			Desired{Backup: true}, unsaved, metav1.ConditionTrue, v1alpha1.ReasonIncrementalBackupFailed,
-			"changes are not saved: bucket backups: access denied; until", "IncrementalBackupFailed",
+			"changes are not saved: bucket backups: access denied. Until", "IncrementalBackupFailed",
 		},
 		"fulls stop, and no one says why": {
 			Desired{Backup: true}, func(o *Observed) { saved(o); o.Full.Liveness = leases.Stale }, metav1.ConditionTrue,
@@ -209,7 +209,7 @@ func TestAFailingBackupKeepsMembersAndReportsSo(t *testing.T) {
 	o := whole(aged, unsaved)
 	status := Status(Desired{Replicas: 1, Backup: true}, o, v1alpha1.EtcdClusterStatus{}, nil, 1, metav1.Now())
 	got := condition(status, v1alpha1.ConditionProgressing)
-	want := "3 members, 1 asked for: member c-c cannot be spared, backups fail (see condition BackupReady)."
+	want := "3 members, 1 requested: member c-c cannot be removed, because backups fail (see condition BackupReady)."
 	if got.Reason != v1alpha1.ReasonScaleDownBlocked || got.Message != want {
 		t.Errorf("got %s %q, want %q", got.Reason, got.Message, want)
 	}

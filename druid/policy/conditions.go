@@ -37,7 +37,7 @@ const (
 )
 
 func (p progress) String() string {
-	return rules.Word(p, "none", "healing", "joining", "others remain", "others leave", "all leave the others")
+	return rules.Word(p, "none", "repairing", "joining", "external members remain", "external members leave", "all leave the joined cluster")
 }
 
 // shrinking is what happens to the names in excess of replicas.
@@ -50,7 +50,7 @@ const (
 )
 
 func (s shrinking) String() string {
-	return rules.Word(s, "none", "one leaves", "one is hindered")
+	return rules.Word(s, "none", "one leaves", "one is blocked")
 }
 
 // readiness summarizes the states of the members.
@@ -135,7 +135,7 @@ var progressingRows = rules.New(notDecided, []rules.Row[conditionFacts, conditio
 
 // degradedRows decide condition Degraded. If it is True, its reason is that of the most severe problem.
 var degradedRows = rules.New(notDecided, []rules.Row[conditionFacts, conditionVerdict]{
-	{Name: "problem", When: conditionFacts{problem: rules.Yes}, Verdict: conditionVerdict{metav1.ConditionTrue, ""}, Why: "the reason is that of the gravest problem"},
+	{Name: "problem", When: conditionFacts{problem: rules.Yes}, Verdict: conditionVerdict{metav1.ConditionTrue, ""}, Why: "the most severe problem determines the reason"},
 	{Name: "no-problem", When: conditionFacts{problem: rules.No}, Verdict: conditionVerdict{metav1.ConditionFalse, v1alpha1.ReasonAsExpected}},
 })
 

@@ -37,11 +37,11 @@ func (t Target) clock() Clock {
 // overdueRules decide how condition Progressing changes when the deadline has passed, or when no member has begun the
 // bootstrap. An empty reason leaves the condition as progressingRows decide it.
 var overdueRules = rules.New(conditionVerdict{}, []rules.Row[overdueFacts, conditionVerdict]{
-	{Name: "record-not-usable", When: overdueFacts{record: RecordForeign | RecordUnreadable}, Verdict: conditionVerdict{"", ""}, Why: "Progressing says what is under way"},
+	{Name: "record-not-usable", When: overdueFacts{record: RecordForeign | RecordUnreadable}, Verdict: conditionVerdict{"", ""}, Why: "the condition shows what is in progress"},
 	{Name: "bootstrap-failed", When: overdueFacts{record: RecordAbsent | RecordForming, wasFormed: rules.No, expired: rules.Yes}, Verdict: conditionVerdict{metav1.ConditionFalse, v1alpha1.ReasonBootstrapFailed}},
 	{Name: "waiting-for-seed", When: overdueFacts{record: RecordAbsent | RecordForming, wasFormed: rules.No, expired: rules.No, claimed: rules.No}, Verdict: conditionVerdict{metav1.ConditionTrue, v1alpha1.ReasonWaitingForSeed}},
 	{Name: "deadline-exceeded", When: overdueFacts{expired: rules.Yes}, Verdict: conditionVerdict{metav1.ConditionFalse, v1alpha1.ReasonDeadlineExceeded}},
-	{Name: "in-time", When: overdueFacts{expired: rules.No}, Verdict: conditionVerdict{"", ""}, Why: "Progressing says what is under way"},
+	{Name: "in-time", When: overdueFacts{expired: rules.No}, Verdict: conditionVerdict{"", ""}, Why: "the condition shows what is in progress"},
 })
 
 // overdueFacts is the complete input of overdueRules.
@@ -133,13 +133,13 @@ func (p messageContext) inTime() metav1.Condition {
 			_, c.Message = describe(p.found)
 		}
 		c.Message = fmt.Sprintf("the cluster did not form before the deadline (%s), and druid takes no further action: %s. Delete this EtcdCluster and "+
-			"create it again; or, to give it more time, write a later time into status.progressDeadline", until, c.Message)
+			"create it again. To give it more time instead, set status.progressDeadline to a later time", until, c.Message)
 		if p.Pending != 0 {
-			c.Message += fmt.Sprintf("; %s is not accepted before that", generation(p.Pending))
+			c.Message += fmt.Sprintf(". Until then, %s is not accepted", generation(p.Pending))
 		}
 	default:
-		c.Message = fmt.Sprintf("stopped at the deadline (%s): %s. druid continues with the next change of spec, or when "+
-			"status.progressDeadline is later or gone", until, c.Message)
+		c.Message = fmt.Sprintf("stopped at the deadline (%s): %s. druid continues with the next change of the spec, or when "+
+			"you set status.progressDeadline to a later time or remove it", until, c.Message)
 	}
 	c.Status, c.Reason = status, reason
 	return c
@@ -148,7 +148,7 @@ func (p messageContext) inTime() metav1.Condition {
 // waits adds to the message that an edit is not accepted yet.
 func (p messageContext) waits(c metav1.Condition) metav1.Condition {
 	if p.Pending != 0 {
-		c.Message += fmt.Sprintf("; %s is accepted when that is complete, or at %s", generation(p.Pending), p.Deadline.UTC().Format(time.RFC3339))
+		c.Message += fmt.Sprintf(". The edit (%s) is accepted when that is complete, or at %s", generation(p.Pending), p.Deadline.UTC().Format(time.RFC3339))
 	}
 	return c
 }

@@ -84,7 +84,7 @@ func leavingEvents(before, after v1alpha1.EtcdClusterStatus, inform announcer) {
 		case was.Leaving == "" && m.Leaving != "":
 			inform(false, v1alpha1.EventScalingDown, m.Name, "Member %s is to be removed", m.Name)
 		case was.Leaving != "" && m.Leaving == "":
-			inform(false, v1alpha1.EventScaleDownCancelled, m.Name, "Member %s stays: it is desired again, or the cluster cannot spare it now", m.Name)
+			inform(false, v1alpha1.EventScaleDownCancelled, m.Name, "Member %s stays, because it is desired again or cannot be removed now", m.Name)
 		}
 	}
 	was, is := condition(before, v1alpha1.ConditionProgressing), condition(after, v1alpha1.ConditionProgressing)

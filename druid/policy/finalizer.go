@@ -43,7 +43,7 @@ const (
 )
 
 func (h joinedGroup) String() string {
-	return rules.Word(h, "no-one", "others", "not known", "joining has begun", "never in it", "all left", "record foreign")
+	return rules.Word(h, "no external members", "external members", "not known", "joining has begun", "never in it", "all left", "record foreign")
 }
 
 const (
@@ -74,9 +74,9 @@ var guards = rules.New(FinalizerNothing, []rules.Row[finalizerFacts, Finalizer]{
 	{Name: "hold", When: finalizerFacts{joins: rules.Yes, held: rules.No, deletion: deletionNone, joinedGroup: anyJoinedGroup &^ (joinedGroupNone | joinedGroupForeign)}, Verdict: FinalizerHold,
 		Why: "a member might join or has joined"},
 	{Name: "alone", When: finalizerFacts{joins: rules.Yes, held: rules.No, deletion: deletionNone, joinedGroup: joinedGroupNone}, Verdict: FinalizerNothing,
-		Why: "no member is left that could lose its quorum"},
+		Why: "there is no external member whose quorum could be lost"},
 	{Name: "others-gone", When: finalizerFacts{joins: rules.Yes, held: rules.Yes, deletion: deletionNone, joinedGroup: joinedGroupNone}, Verdict: FinalizerRelease,
-		Why: "no member is left that could lose its quorum"},
+		Why: "there is no external member whose quorum could be lost"},
 	{Name: "held", When: finalizerFacts{joins: rules.Yes, held: rules.Yes, deletion: deletionNone}, Verdict: FinalizerNothing,
 		Why: "the finalizer stays while external members exist"},
 	{Name: "namespace-goes", When: finalizerFacts{joins: rules.Yes, held: rules.Yes, going: rules.Yes}, Verdict: FinalizerRelease,
@@ -86,15 +86,15 @@ var guards = rules.New(FinalizerNothing, []rules.Row[finalizerFacts, Finalizer]{
 	{Name: "orphaned", When: finalizerFacts{joins: rules.Yes, held: rules.Yes, deletion: deletionPlain | deletionForeground, joinedGroup: joinedGroupForeign}, Verdict: FinalizerRelease,
 		Why: "its members no longer belong to it"},
 	{Name: "never-in", When: finalizerFacts{joins: rules.Yes, held: rules.Yes, deletion: deletionPlain | deletionForeground, joinedGroup: joinedGroupNeverFormed}, Verdict: FinalizerRelease,
-		Why: "no member ever existed"},
+		Why: "none of its members was ever in the joined group"},
 	{Name: "left", When: finalizerFacts{joins: rules.Yes, held: rules.Yes, deletion: deletionPlain | deletionForeground, joinedGroup: joinedGroupLeft}, Verdict: FinalizerRelease,
 		Why: "the raft group acknowledged the removal of all of them"},
 	{Name: "deleted-alone", When: finalizerFacts{joins: rules.Yes, held: rules.Yes, deletion: deletionPlain | deletionForeground, joinedGroup: joinedGroupNone}, Verdict: FinalizerRelease,
-		Why: "no member is left that could lose its quorum"},
+		Why: "there is no external member whose quorum could be lost"},
 	{Name: "foreground", When: finalizerFacts{joins: rules.Yes, held: rules.Yes, deletion: deletionForeground}, Verdict: FinalizerWait,
 		Why: "an object that is created now is deleted at once; afterwards the members start with their volumes and are removed"},
 	{Name: "leave", When: finalizerFacts{joins: rules.Yes, held: rules.Yes, deletion: deletionPlain, joinedGroup: joinedGroupThere | joinedGroupUnknown | joinedGroupBegun}, Verdict: FinalizerLeave,
-		Why: "the members that stay would miss its votes"},
+		Why: "the quorum of the remaining members would still count its voters"},
 })
 
 // finalizerFacts is the complete input of guards.
@@ -177,17 +177,17 @@ func leavingMessage(p messageContext) string {
 	left := count(len(p.Record.Members))
 	switch {
 	case p.Foreground:
-		return "deleted in the foreground: Kubernetes deletes the Pods and Leases although others are in the cluster that was joined, and misses " +
-			"their votes; when that is done, the members come back on their volumes, to leave it"
+		return "deleted in the foreground: Kubernetes deletes the Pods and Leases although the joined cluster has external members, which still count " +
+			"the deleted voters. Afterwards, druid creates the members again with their volumes, and they leave the joined cluster"
 	case joinedGroupOf(p.Desired, p.Observed) == joinedGroupBegun:
-		return fmt.Sprintf("deleted while member %s was joining the running cluster: it leaves that once it is in. If it cannot come in, remove "+
-			"it there with etcdctl member remove, where it is listed, and then let this EtcdCluster go: %s", p.Record.Seed, letGo)
+		return fmt.Sprintf("deleted while member %s was joining the running cluster. It leaves that cluster after it has joined. If it cannot join, remove "+
+			"it there with etcdctl member remove if it is listed, and then remove the finalizer: %s", p.Record.Seed, letGo)
 	case p.RecordState != RecordFormed:
-		return fmt.Sprintf("deleted while others are in the cluster that was joined, and its members cannot be reported to leave it: the record cannot "+
-			"be used. Remove them there with etcdctl member remove, and then let this EtcdCluster go: %s", letGo)
+		return fmt.Sprintf("deleted while the joined cluster has external members, and its members cannot leave, because the cluster record cannot "+
+			"be used. Remove them there with etcdctl member remove, and then remove the finalizer: %s", letGo)
 	}
-	return fmt.Sprintf("deleted: %s of it leave the cluster that was joined, one after another, each while those that stay are a healthy quorum%s; %s. "+
-		"If that does not get on, remove them there with etcdctl member remove (%s), and then let this EtcdCluster go: %s",
+	return fmt.Sprintf("deleted: removing %s from the joined cluster, one at a time, while the remaining members are a healthy quorum%s. %s. "+
+		"If that does not continue, remove them there with etcdctl member remove (%s), and then remove the finalizer: %s",
 		left, p.nextToLeave(), othersLeft(p), strings.Join(p.idsLeft(), " "), letGo)
 }
 
@@ -196,7 +196,7 @@ func (p messageContext) nextToLeave() string {
 	if p.Record.PendingRemoval == nil {
 		return ""
 	}
-	return ", " + p.Record.PendingRemoval.Member + " now"
+	return ". Member " + p.Record.PendingRemoval.Member + " is being removed"
 }
 
 // idsLeft returns the IDs of the members that are still in the group, as its leader listed them.
@@ -265,7 +265,7 @@ func stillThere(members int) string {
 	if members == 1 {
 		are = "is"
 	}
-	return fmt.Sprintf("of the former cluster there %s still %s", are, count(members))
+	return fmt.Sprintf("%[2]s of the former cluster %[1]s still in the raft group", are, count(members))
 }
 
 // overThreshold returns why the members of the raft group that are not listed block the replacement of a Pod, or "" if
@@ -273,9 +273,9 @@ func stillThere(members int) string {
 func overThreshold(r leases.Record, listed int) string {
 	switch {
 	case r.MemberList == nil && r.Adopted():
-		return "who is in the raft group that was joined is not reported yet"
+		return "the members of the joined raft group are not reported yet"
 	case r.MemberList != nil && len(r.MemberList.Members) > listed:
-		return fmt.Sprintf("the raft group has %s, and %d are asked for", count(len(r.MemberList.Members)), listed)
+		return fmt.Sprintf("the raft group has %s, and %d are requested", count(len(r.MemberList.Members)), listed)
 	default:
 		return ""
 	}

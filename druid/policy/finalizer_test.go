@@ -90,51 +90,51 @@ func TestMembersOfADeletedClusterLeaveThoseThatStay(t *testing.T) {
 	}{
 		"it is written down first": {
 			o: parting(func(o *Observed) { o.Record.Leaving = false }), want: []string{"UpdateRecord leave "},
-			words: "deleted: 3 members of it leave the cluster that was joined, one after another, each while those that stay are a healthy quorum; of the former cluster there are still 3 members",
+			words: "deleted: removing 3 members from the joined cluster, one at a time, while the remaining members are a healthy quorum. 3 members of the former cluster are still in the raft group",
 		},
 		"one after another, and no member waits for another": {
 			o:    parting(func(o *Observed) { o.Members[0].EtcdReady, o.Members[0].Serving = false, false }),
-			want: []string{"OpenSlot too-many c-a"}, words: "deleted: 3 members of it leave",
+			want: []string{"OpenSlot too-many c-a"}, words: "deleted: removing 3 members",
 		},
 		"a second one that is down holds no one up": {
 			o: parting(func(o *Observed) {
 				o.Members[0].EtcdReady, o.Members[0].Serving = false, false
 				o.Members[1].EtcdReady, o.Members[1].Serving = false, false
-			}, taken("c-b")), want: []string{"RequestRemoval request c-b"}, words: "deleted: 3 members of it leave",
+			}, taken("c-b")), want: []string{"RequestRemoval request c-b"}, words: "deleted: removing 3 members",
 		},
 		"the last one leaves too": {
 			o: parting(left("c-a", "c-b"), func(o *Observed) {
 				o.Members = o.Members[2:]
-			}), want: []string{"OpenSlot too-many c-c"}, words: "deleted: 1 member of it leave",
+			}), want: []string{"OpenSlot too-many c-c"}, words: "deleted: removing 1 member",
 		},
 		"of those that are out the Pods go, and the volumes stay": {
 			o: parting(left("c-a"), taken("c-b"), func(o *Observed) {
 				o.Members[1].Serving, o.Members[1].Reports.Removal = false, leases.RemovalRequest{State: leases.RemovalRequested, Mark: "m"}
 			}),
-			want: []string{"ApplyBudget budget-lowered  2", "DeletePod removed-pod c-a"}, words: "deleted: 2 members of it leave the cluster that was joined, one after another, each while those that stay are a healthy quorum, c-b now",
+			want: []string{"ApplyBudget budget-lowered  2", "DeletePod removed-pod c-a"}, words: "deleted: removing 2 members from the joined cluster, one at a time, while the remaining members are a healthy quorum. Member c-b is being removed",
 		},
 		"a claim of one that is out is as it is": {
 			o: parting(left("c-a"), taken("c-b"), func(o *Observed) {
 				o.Members[0].Pod = PodAbsent
 				o.Members[1].Serving, o.Members[1].Reports.Removal = false, leases.RemovalRequest{State: leases.RemovalRequested, Mark: "m"}
-			}), want: []string{"ApplyBudget budget-lowered  2"}, words: "deleted: 2 members",
+			}), want: []string{"ApplyBudget budget-lowered  2"}, words: "deleted: removing 2 members",
 		},
 		"one whose Pod is gone comes back, for only it can send itself off": {
 			o: parting(taken("c-a"), func(o *Observed) {
 				o.Members[0].Pod, o.Members[0].Serving, o.Members[0].Voter, o.Members[0].EtcdReady = PodAbsent, false, false, false
-			}), want: []string{"CreatePod pod-missing c-a", "RequestRemoval request c-a"}, words: "deleted: 3 members",
+			}), want: []string{"CreatePod pod-missing c-a", "RequestRemoval request c-a"}, words: "deleted: removing 3 members",
 		},
 		"neither a deadline, nor backups that fail, nor an edited spec hinder it": {
 			change: func(d *Desired) { d.Expired, d.Replicas, d.Backup = true, 5, true },
 			o:      parting(func(o *Observed) { o.Full, o.Delta = Snapshot{}, Snapshot{} }),
-			want:   []string{"OpenSlot too-many c-a"}, words: "deleted: 3 members",
+			want:   []string{"OpenSlot too-many c-a"}, words: "deleted: removing 3 members",
 		},
 		"deleted in the foreground it waits until all is gone": {
 			change: func(d *Desired) { d.Foreground = true }, o: parting(), want: []string{}, words: "deleted in the foreground",
 		},
 		"a lost record comes back": {
 			o:    whole(func(o *Observed) { o.RecordState, o.Record = RecordAbsent, leases.Record{} }),
-			want: []string{"CreateRecord record-lost "}, words: "deleted while others are in the cluster that was joined, and its members cannot be reported",
+			want: []string{"CreateRecord record-lost "}, words: "deleted while the joined cluster has external members, and its members cannot leave",
 		},
 		"once no one else is there it is left to Kubernetes": {o: parting(sharing()), want: []string{}},
 		"left as orphans they stay":                          {change: func(d *Desired) { d.Orphans = true }, o: parting(), want: []string{}},
@@ -224,29 +224,29 @@ func TestOthersInARaftGroupThatWasJoined(t *testing.T) {
 	}{
 		"they are kept, and no voter is evicted": {
 			o: whole(sharing("etcd-0", "etcd-1")), want: raised, reason: v1alpha1.ReasonExternalMembersPresent,
-			words: "joined; of the former cluster there are still 2 members (etcd-0, etcd-1): set spec.bootstrap.join.removeOthers",
+			words: "all members joined. 2 members of the former cluster are still in the raft group (etcd-0, etcd-1). Set spec.bootstrap.join.removeOthers",
 		},
 		"before they are listed they are taken to be there": {
-			o: whole(unreported), want: raised, reason: v1alpha1.ReasonExternalMembersPresent, words: "joined; of the former cluster there are still 2 members: set",
+			o: whole(unreported), want: raised, reason: v1alpha1.ReasonExternalMembersPresent, words: "all members joined. 2 members of the former cluster are still in the raft group. Set",
 		},
 		"they go by the user's word": {
 			release: true, o: whole(sharing("etcd-1")), want: raised, reason: v1alpha1.ReasonRemovingExternalMembers,
-			words: "of the former cluster there is still 1 member (etcd-1). The leader's agent removes them one at a time",
+			words: "1 member of the former cluster is still in the raft group (etcd-1). The leader's agent removes them one at a time",
 		},
 		"once they are gone the cluster is as any other": {
 			release: true, o: whole(sharing()), want: []string{}, reason: v1alpha1.ReasonReconciled, words: "3 members as requested",
 		},
 		"no Pod is replaced next to them": {
-			o: edited(sharing("etcd-0")), want: []string{}, reason: v1alpha1.ReasonExternalMembersPresent, words: "joined; of the former cluster there is still 1 member (etcd-0)",
+			o: edited(sharing("etcd-0")), want: []string{}, reason: v1alpha1.ReasonExternalMembersPresent, words: "all members joined. 1 member of the former cluster is still in the raft group (etcd-0)",
 		},
 		"nor before they are listed": {
-			o: edited(unreported), want: []string{}, reason: v1alpha1.ReasonExternalMembersPresent, words: "joined; of the former",
+			o: edited(unreported), want: []string{}, reason: v1alpha1.ReasonExternalMembersPresent, words: "all members joined",
 		},
 		"a member that heals is informed of first": {
 			o: whole(sharing("etcd-0"), func(o *Observed) {
 				o.Members[2].EtcdReady = false
 				o.Members[2].Serving, o.BudgetMin = false, 3
-			}), want: []string{}, reason: v1alpha1.ReasonRepairingMember, words: "member c-c is started again",
+			}), want: []string{}, reason: v1alpha1.ReasonRepairingMember, words: "member c-c is being restarted",
 		},
 		"an unknown member in a group that was formed here is no external member": {
 			o: whole(sharing("etcd-0"), func(o *Observed) { o.Record.Externals = nil }), want: []string{}, reason: v1alpha1.ReasonReconciled,

@@ -33,9 +33,9 @@ var sentences = map[string]func(messageContext) string{
 		return fmt.Sprintf("member %s will bootstrap the cluster and has not started yet", p.Record.Seed)
 	},
 	v1alpha1.ReasonQuorate:    func(p messageContext) string { return p.voters() },
-	v1alpha1.ReasonQuorumLost: func(p messageContext) string { return p.voters() + ": etcd refuses writes and linearizable reads" },
+	v1alpha1.ReasonQuorumLost: func(p messageContext) string { return p.voters() + ". etcd refuses writes and linearizable reads" },
 	v1alpha1.ReasonUnknown: func(p messageContext) string {
-		return p.voters() + "; the state of the other voters is unknown, so it is unknown whether a quorum serves"
+		return p.voters() + ". The state of the other voters is unknown, so druid cannot determine whether a quorum serves"
 	},
 
 	v1alpha1.ReasonAllReady:        func(p messageContext) string { return p.ready() },
@@ -45,7 +45,7 @@ var sentences = map[string]func(messageContext) string{
 	v1alpha1.ReasonReconciled: func(p messageContext) string {
 		words := fmt.Sprintf("%s as requested", count(len(p.Record.Members)))
 		if bug := KnownBug(p.Version); bug != "" && len(p.Record.Members) > 0 {
-			words += "; " + bug
+			words += ". " + bug
 		}
 		return words
 	},
@@ -53,7 +53,7 @@ var sentences = map[string]func(messageContext) string{
 		return fmt.Sprintf("%d of %s joined", p.joined(), count(p.wanted()))
 	},
 	v1alpha1.ReasonExternalMembersPresent: func(p messageContext) string {
-		return "joined; " + othersLeft(p) + ": set spec.bootstrap.join.removeOthers when no client connects to it any more"
+		return "all members joined. " + othersLeft(p) + ". Set spec.bootstrap.join.removeOthers when no client connects to them any more"
 	},
 	v1alpha1.ReasonRemovingExternalMembers: func(p messageContext) string {
 		return othersLeft(p) + ". The leader's agent removes them one at a time"
@@ -62,7 +62,7 @@ var sentences = map[string]func(messageContext) string{
 	v1alpha1.ReasonRepairingMember: func(p messageContext) string {
 		for _, m := range p.listed() {
 			if progressFrom(m) == progressRepairing {
-				return fmt.Sprintf("member %s is started again or replaced", m.Name)
+				return fmt.Sprintf("member %s is being restarted or replaced", m.Name)
 			}
 		}
 		return "restarting or replacing members"
@@ -74,18 +74,18 @@ var sentences = map[string]func(messageContext) string{
 	v1alpha1.ReasonUpdatingAgents:       agentMessage,
 	v1alpha1.ReasonAgentUpdateBlocked:   agentMessage,
 	v1alpha1.ReasonScalingDown: func(p messageContext) string {
-		return fmt.Sprintf("%s, %d asked for: %s", count(len(p.Record.Members)), p.Replicas, p.departure())
+		return fmt.Sprintf("%s, %d requested: %s", count(len(p.Record.Members)), p.Replicas, p.departure())
 	},
 	v1alpha1.ReasonScaleDownBlocked: func(p messageContext) string {
 		leaves := scaleDownOf(p.Desired, p.Observed)
-		return fmt.Sprintf("%s, %d asked for: %s cannot be spared, %s", count(len(p.Record.Members)), p.Replicas, leaves.name(), leaves.hindrance)
+		return fmt.Sprintf("%s, %d requested: %s cannot be removed, because %s", count(len(p.Record.Members)), p.Replicas, leaves.name(), leaves.hindrance)
 	},
 	v1alpha1.ReasonPausing:      pauseMessage,
 	v1alpha1.ReasonPauseBlocked: pauseMessage,
 	v1alpha1.ReasonPaused:       pauseMessage,
 	v1alpha1.ReasonResuming:     resumeWords,
 	v1alpha1.ReasonClusterRecordInvalid: func(messageContext) string {
-		return "the cluster record is unusable, and druid does nothing; condition Degraded shows the cause"
+		return "the cluster record is unusable, so druid does nothing. Condition Degraded shows the cause"
 	},
 
 	v1alpha1.ReasonAsExpected: func(messageContext) string { return "no problem is known" },
@@ -153,11 +153,11 @@ func (p messageContext) voters() string {
 	}
 	switch {
 	case p.sizeUnknown():
-		return fmt.Sprintf("%d of the known voters serve; the number of voters is unknown: no member list is published, and not all agents have written their Leases", up)
+		return fmt.Sprintf("%d of the known voters serve. The number of voters is unknown, because no member list is published and not all agents have written their Leases", up)
 	case voters == 0:
 		return "no voter is known"
 	}
-	return fmt.Sprintf("%d of %d voters serve, a quorum is %d", up, voters, quorum(voters))
+	return fmt.Sprintf("%d of %d voters serve; a quorum is %d", up, voters, quorum(voters))
 }
 
 // mute reports whether the member's Lease says nothing about the raft group: it is missing, unreadable, or has just
@@ -188,7 +188,7 @@ func (p messageContext) joined() int {
 func (p messageContext) first(state v1alpha1.MemberState) string {
 	for _, m := range p.status.Members {
 		if m.Status == state {
-			return fmt.Sprintf("; member %s: %s", m.Name, m.Message)
+			return fmt.Sprintf(". Member %s: %s", m.Name, m.Message)
 		}
 	}
 	return ""
@@ -205,7 +205,7 @@ func memberMessage(m Member, s v1alpha1.MemberStatus, found []Problem) string {
 	case v1alpha1.MemberReady:
 		return ""
 	case v1alpha1.MemberPaused:
-		return "the cluster is paused; PersistentVolumeClaim " + m.Name + " holds its data"
+		return "the cluster is paused. PersistentVolumeClaim " + m.Name + " holds its data"
 	default:
 	}
 	if m.Readable && m.Reports.Reason != "" {

@@ -62,18 +62,18 @@ type need struct {
 // on it, and no others. For a Pod that is created again, an object that exists and could not be changed is enough: the
 // Pod ran with it before.
 var needRows = []need{
-	{"role-before-binding", deedBind, sharedRole, 0, nil, "the API server binds no Role that it does not know"},
-	{"lease-before-claim", deedClaim, 0, 0, []Kind{CreateMemberLease}, "the Lease goes last, so it comes first: it says whose the claim is"},
+	{"role-before-binding", deedBind, sharedRole, 0, nil, "the API server rejects a RoleBinding for a Role that does not exist"},
+	{"lease-before-claim", deedClaim, 0, 0, []Kind{CreateMemberLease}, "the Lease is created first and deleted last, because it identifies the claim"},
 	{"pod-can-start", deedPod, sharedAccount | sharedConfig, 0, []Kind{CreateMemberLease, CreateClaim},
-		"the API server admits no Pod without its ServiceAccount, the kubelet starts none without its volumes; data that is whole starts without the Role"},
-	{"budget-before-count", deedCount, 0, sharedBudget, nil, "a Pod more that is counted would be an eviction more that is allowed"},
+		"the API server rejects a Pod without its ServiceAccount, and the kubelet does not start it without its volumes; intact data starts without the Role"},
+	{"budget-before-count", deedCount, 0, sharedBudget, nil, "each additional Pod that the budget counts would allow one more eviction"},
 	{"heals-protected", deedHeal, sharedAccount | sharedConfig | sharedBudget, sharedBudget, []Kind{LabelPod},
-		"the Pod can come back, no other is evicted meanwhile, and clients are not sent to it"},
+		"the Pod can be created again, no other Pod is evicted meanwhile, and it receives no clients"},
 	{"changes-protected", deedChoice, sharedByPods | sharedBudget, sharedByPods | sharedBudget, []Kind{LabelPod},
-		"what is asked for is there as a whole, or what runs stays"},
-	{"votes-protected", deedVote, sharedBudget, sharedBudget, []Kind{LabelPod}, "no other voter is evicted while one goes"},
-	{"agent-entitled", deedAgent, sharedByPods, sharedByPods, nil, "a new agent may need what only the new objects give it"},
-	{"needs-nothing", deedElse, 0, 0, nil, "no step before it is needed"},
+		"a running Pod stays until everything that the new Pod needs exists"},
+	{"votes-protected", deedVote, sharedBudget, sharedBudget, []Kind{LabelPod}, "no other voter is evicted while one is removed"},
+	{"agent-entitled", deedAgent, sharedByPods, sharedByPods, nil, "a new agent might need what only the new objects provide"},
+	{"needs-nothing", deedElse, 0, 0, nil, "it requires no earlier step"},
 }
 
 // Troubles are the failed steps of a plan, as the later steps need them.

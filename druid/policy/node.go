@@ -71,7 +71,7 @@ var nodeRows = rules.New(nodeKeep, []rules.Row[nodeFacts, nodeVerdict]{
 	{Name: "node-not-known", When: nodeFacts{node: NodeUnknown}, Verdict: nodeKeep,
 		Why: "missing information deletes nothing"},
 	{Name: "node-serves", When: nodeFacts{node: NodeReady}, Verdict: nodeKeep,
-		Why: "its kubelet starts and ends Pods"},
+		Why: "its kubelet starts and stops Pods"},
 	{Name: "node-away", When: nodeFacts{node: NodeAway}, Verdict: nodeReport,
 		Why: "the node returns with the data, or you declare it lost"},
 	{Name: "node-vanished", When: nodeFacts{node: NodeVanished}, Verdict: nodeWait,
@@ -87,7 +87,7 @@ var nodeRows = rules.New(nodeKeep, []rules.Row[nodeFacts, nodeVerdict]{
 	{Name: "volume-on-lost-node-in-turn", When: nodeFacts{node: nodeLost, volume: VolumeLocal, spare: rules.Yes, turn: rules.No}, Verdict: nodeWait,
 		Why: "another member is being replaced, removed or repaired"},
 	{Name: "volume-on-lost-node-announced", When: nodeFacts{node: nodeLost, volume: VolumeLocal, spare: rules.Yes, turn: rules.Yes, marked: rules.No}, Verdict: nodeAnnounce,
-		Why: "the Lease names the claim before it is deleted"},
+		Why: "the Lease announces the deletion of the claim first"},
 	{Name: "volume-on-lost-node", When: nodeFacts{node: nodeLost, volume: VolumeLocal, spare: rules.Yes, turn: rules.Yes, marked: rules.Yes}, Verdict: nodeGiveUp,
 		Why: "the quorum has the data; the member joins again on another node"},
 })
@@ -144,15 +144,15 @@ func nodeProblem(m Member, f nodeFacts) (Problem, bool) {
 	p := Problem{Reason: v1alpha1.ReasonNodeLost, Member: m.Name}
 	switch nodeRows.Decide(f).Verdict {
 	case nodeReport:
-		then := "its Pod is started on another node"
+		then := "druid starts the Pod on another node"
 		if f.volume == VolumeLocal {
-			then = "it is replaced on another node, with an empty volume that the others fill"
+			then = "druid replaces the member on another node, with an empty volume that the other members fill"
 		}
-		p.Message = fmt.Sprintf("its node %[1]s is unreachable. It continues when the node returns. If %[1]s is lost permanently: kubectl "+
-			"taint nodes %[1]s node.kubernetes.io/out-of-service=nodeshutdown:NoExecute; then %[2]s", m.NodeName, then)
+		p.Message = fmt.Sprintf("its node %[1]s is unreachable. The member continues when the node returns. If %[1]s is lost permanently, run this command, and %[2]s: kubectl "+
+			"taint nodes %[1]s node.kubernetes.io/out-of-service=nodeshutdown:NoExecute", m.NodeName, then)
 	case nodeHeld:
-		p.Message = fmt.Sprintf("its node %s was declared lost, and its volume is on it; the other members are not a healthy quorum "+
-			"without it, so the volume is not given up. It is replaced when they are one", m.NodeName)
+		p.Message = fmt.Sprintf("its node %s was declared lost, and no other node can mount its volume. The other members are not a healthy quorum "+
+			"without it, so druid does not abandon the volume. It replaces the member when they are", m.NodeName)
 	default:
 		return Problem{}, false
 	}
@@ -187,9 +187,9 @@ var orphanRows = rules.New(orphanKeep, []rules.Row[orphanFacts, orphanVerdict]{
 	{Name: "desired-not-coming", When: orphanFacts{usable: rules.Yes, listed: rules.Yes, removalAcknowledged: rules.No, unstarted: rules.Yes, lingers: rules.Yes, marked: rules.No}, Verdict: orphanMark,
 		Why: "its Pod has not started for a long time and did not add the learner: the leader's agent removes the learner"},
 	{Name: "desired-not-coming-reported", When: orphanFacts{usable: rules.Yes, listed: rules.Yes, removalAcknowledged: rules.No, unstarted: rules.Yes, lingers: rules.Yes, marked: rules.Yes}, Verdict: orphanKeep,
-		Why: "the leader's agent decides"},
+		Why: "the request is already on the Lease of the member"},
 	{Name: "status-only", When: orphanFacts{usable: rules.Yes, listed: rules.No, removalAcknowledged: rules.No, objects: rules.No}, Verdict: orphanKeep,
-		Why: "druid deletes an entry of the status with the name in the record"},
+		Why: "the name is only in the status, which follows the record"},
 	{Name: "orphan-seen", When: orphanFacts{usable: rules.Yes, listed: rules.No, removalAcknowledged: rules.No, objects: rules.Yes, lingers: rules.No}, Verdict: orphanWait,
 		Why: "the member might be leaving, or the record might be new"},
 	{Name: "orphan", When: orphanFacts{usable: rules.Yes, listed: rules.No, removalAcknowledged: rules.No, objects: rules.Yes, lingers: rules.Yes}, Verdict: orphanReport,
@@ -252,7 +252,7 @@ func orphanProblem(m Member, o Observed) (Problem, bool) {
 			kinds, short = append(kinds, object.kind), append(short, object.short)
 		}
 	}
-	return Problem{Reason: v1alpha1.ReasonOrphanedObjects, Message: fmt.Sprintf("%[1]s %[2]s: of this EtcdCluster, and no member that its record "+
-		"lists. Nothing is deleted without proof that it is superfluous. If no one needs its data: kubectl delete %[3]s %[2]s",
+	return Problem{Reason: v1alpha1.ReasonOrphanedObjects, Message: fmt.Sprintf("%[1]s %[2]s of this EtcdCluster: the cluster record lists no such member. "+
+		"druid deletes nothing that might be needed. If you do not need its data: kubectl delete %[3]s %[2]s",
 		strings.Join(kinds, ", "), m.Name, strings.Join(short, ","))}, true
 }

@@ -53,7 +53,7 @@ var origins = rules.New(originStuck, []rules.Row[OriginFacts, origin]{
 	{Name: "snapshot-absent", When: OriginFacts{Snapshot: OriginAbsent}, Verdict: originWait,
 		Why: "the EtcdSnapshot might be created soon, like the cluster"},
 	{Name: "snapshot-unfinished", When: OriginFacts{Snapshot: OriginUnfinished}, Verdict: originWait,
-		Why: "the Pod ends by itself"},
+		Why: "the EtcdSnapshot completes by itself"},
 	{Name: "snapshot-failed", When: OriginFacts{Snapshot: OriginFailed}, Verdict: originStuck,
 		Why: "an EtcdSnapshot never changes its outcome"},
 	{Name: "snapshot-blank", When: OriginFacts{Snapshot: OriginBlank}, Verdict: originStuck,
@@ -63,7 +63,7 @@ var origins = rules.New(originStuck, []rules.Row[OriginFacts, origin]{
 	{Name: "cluster-unsaved", When: OriginFacts{Snapshot: OriginSaved, Place: OriginUnsaved}, Verdict: originStuck,
 		Why: "the store and its Secrets are not known"},
 	{Name: "backup-moved", When: OriginFacts{Snapshot: OriginSaved, Place: OriginMoved}, Verdict: originStuck,
-		Why: "another store would contain nothing or other backups"},
+		Why: "a restore would search another store, which has no such backup or another one"},
 	{Name: "found", When: OriginFacts{Snapshot: OriginSaved, Place: OriginReported | OriginOwn}, Verdict: originFound,
 		Why: "everything that the restore needs is known and stored with the spec"},
 })

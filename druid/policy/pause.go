@@ -91,7 +91,7 @@ var pauseRows = rules.New(pauseNone, []rules.Row[pauseFacts, pause]{
 	{Name: "others-leave-first", When: pauseFacts{asked: rules.Yes, record: RecordFormed, names: lastMembersNone | lastMembersOther}, Verdict: pauseNone,
 		Why: "the members are removed like in a scale-down, until one is left"},
 	{Name: "not-alone", When: pauseFacts{asked: rules.Yes, record: RecordFormed, names: lastMembersOne, alone: aloneNo}, Verdict: pauseWait,
-		Why: "the raft group has external members, which the leader's agent removes"},
+		Why: "the raft group has other members, which the leader's agent removes"},
 	{Name: "paused", When: pauseFacts{asked: rules.Yes, record: RecordFormed, names: lastMembersOne, alone: aloneYes | aloneUnknown, pod: PodAbsent}, Verdict: pauseRest,
 		Why: "the claim has the data, and the spec requests no Pod"},
 	{Name: "pod-ends", When: pauseFacts{asked: rules.Yes, record: RecordFormed, names: lastMembersOne, alone: aloneYes | aloneUnknown, pod: PodTerminating, lastMember: anyLastMember &^ lastMemberAway}, Verdict: pauseEnds,
@@ -232,16 +232,16 @@ func holdingMessage(rule string, m Member) string {
 	case "last-member-away":
 		return "it is on an unreachable node"
 	case "volume-lost":
-		return "its PersistentVolumeClaim was deleted, and the data would go with its Pod; save it, for example with an EtcdSnapshot"
+		return "its PersistentVolumeClaim was deleted, so its data would be lost with its Pod. Save the data, for example with an EtcdSnapshot"
 	case "after-deadline":
-		return "status.progressDeadline has passed; change the spec to continue"
+		return "status.progressDeadline has passed. Change the spec to continue"
 	case "not-saved":
-		return "backups fail (see condition BackupReady), and its volume would hold the only copy. Repair the backup, or remove spec.backup"
+		return "backups fail (see condition BackupReady), and its volume would have the only copy. Repair the backup, or remove spec.backup"
 	case "idle-not-saved":
 		return "no etcd runs in its Pod, and its last writes are not backed up. Set replicas to 1 to have it repaired, or remove spec.backup"
 	default:
 		_, why := m.steady(rules.No)
-		return "it " + why + "; set replicas to 1 to have it repaired"
+		return "it " + why + ". Set replicas to 1 to have it repaired"
 	}
 }
 
@@ -266,7 +266,7 @@ const (
 )
 
 func (r resting) String() string {
-	return rules.Word(r, "none", "begins", "is hindered", "paused", "resumes")
+	return rules.Word(r, "none", "begins", "blocked", "paused", "resumes")
 }
 
 func restingOf(d Desired, o Observed) resting {

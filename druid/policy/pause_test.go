@@ -147,12 +147,12 @@ func TestPauseIsReportedAPerson(t *testing.T) {
 			v1alpha1.ConditionReady: "True Quorate ", v1alpha1.ConditionProgressing: "False PauseBlocked replicas is 0, and the last member c-a cannot be stopped: backups fail",
 		}},
 		"it is not ready": {Desired{ClusterID: 9}, []func(*Observed){last, func(o *Observed) { o.Members[0].EtcdReady, o.Members[0].Stuck = false, true }}, map[string]string{
-			v1alpha1.ConditionProgressing: "False PauseBlocked replicas is 0, and the last member c-a cannot be stopped: it is not ready; set replicas to 1",
+			v1alpha1.ConditionProgressing: "False PauseBlocked replicas is 0, and the last member c-a cannot be stopped: it is not ready. Set replicas to 1",
 		}},
 		"it goes": {Desired{ClusterID: 9}, []func(*Observed){last}, map[string]string{
 			v1alpha1.ConditionReady: "True Quorate ", v1alpha1.ConditionProgressing: "True Pausing replicas is 0: the Pod of the last member c-a is being deleted",
 		}},
-		"others leave first": {Desired{ClusterID: 9}, nil, map[string]string{v1alpha1.ConditionProgressing: "True ScalingDown 3 members, 0 asked for"}},
+		"others leave first": {Desired{ClusterID: 9}, nil, map[string]string{v1alpha1.ConditionProgressing: "True ScalingDown 3 members, 0 requested"}},
 		"it resumes": {Desired{ClusterID: 9, Replicas: 1, PauseReported: true}, []func(*Observed){stopped}, map[string]string{
 			v1alpha1.ConditionReady: "False Resuming the cluster was paused, and member c-a is restarted", v1alpha1.ConditionProgressing: "True Resuming ",
 		}},

@@ -145,7 +145,7 @@ func (m Member) arrived() (removalGate, string) {
 	case ArrivalLate:
 		return removalBlocked, "has a new agent that is not renewing its Lease"
 	case ArrivalAwaited, ArrivalSettles:
-		return removalUnknown, "has a new agent"
+		return removalUnknown, "has a new agent that is not ready yet"
 	default:
 		return removalAllowed, ""
 	}

@@ -155,7 +155,7 @@ var restartRows = rules.New(wait, []rules.Row[restartFacts, verdict]{
 	{Name: "restart-announced", When: restartFacts{stuck: rules.Yes, pod: PodUnstarted | PodLive, waits: rules.No, node: NodeReady, spare: rules.Yes, turn: rules.Yes, marked: rules.No}, Verdict: mark,
 		Why: "druid writes the restart to the Lease before it deletes the Pod"},
 	{Name: "restart", When: restartFacts{stuck: rules.Yes, pod: PodUnstarted | PodLive, waits: rules.No, node: NodeReady, spare: rules.Yes, turn: rules.Yes, marked: rules.Yes}, Verdict: remove,
-		Why: "the Pod is deleted and comes back with its volume"},
+		Why: "the Pod is deleted and created again with its volume"},
 })
 
 // restartFacts is the complete input of restartRows.
@@ -210,13 +210,13 @@ func restartProblem(m Member, f restartFacts) (Problem, bool) {
 	p := Problem{Reason: v1alpha1.ReasonMemberStuck, Member: m.Name}
 	switch verdict {
 	case held:
-		p.Message = fmt.Sprintf("its etcd does not become ready after %s, and its Pod is left alone, because the other members "+
-			"are no healthy quorum without it; kubectl logs %s -c etcd shows the cause", counted(restarts, "restart"), m.Name)
+		p.Message = fmt.Sprintf("its etcd is not ready after %s, and druid does not restart its Pod, because the other members "+
+			"are not a healthy quorum without it. kubectl logs %s -c etcd shows the cause", counted(restarts, "restart"), m.Name)
 	case wait:
-		p.Message = fmt.Sprintf("its etcd does not become ready after %s; its Pod is restarted when no other member is being repaired",
+		p.Message = fmt.Sprintf("its etcd is not ready after %s. druid restarts its Pod when no other member is being repaired",
 			counted(restarts, "restart"))
 	default:
-		p.Message = fmt.Sprintf("its etcd did not become ready, and its Pod was restarted: %s in a row; kubectl logs %s -c etcd shows the cause",
+		p.Message = fmt.Sprintf("its etcd did not become ready, and its Pod was restarted: %s in a row. kubectl logs %s -c etcd shows the cause",
 			counted(restarts, "restart"), m.Name)
 	}
 	return p, true

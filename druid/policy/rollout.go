@@ -25,7 +25,7 @@ const (
 )
 
 func (s podHealth) String() string {
-	return rules.Word(s, "serves", "serves, agent silent", "learns", "is down", "runs no etcd", "is away", "not known yet")
+	return rules.Word(s, "serves", "serves, agent silent", "is a learner", "is down", "runs no etcd", "node unreachable", "not known yet")
 }
 
 const (
@@ -99,7 +99,7 @@ var rolloutRows = rules.New(wait, []rules.Row[rolloutFacts, verdict]{
 	{Name: "outdated-later", When: rolloutFacts{make: MakeOutdated, leaves: rules.No, podHealth: podHealthServes, record: RecordFormed, turn: rules.Yes, others: othersReady, saved: rules.Yes, place: placeLater | placeUnknown}, Verdict: wait,
 		Why: "followers go first, the leader last"},
 	{Name: "outdated", When: rolloutFacts{make: MakeOutdated, leaves: rules.No, podHealth: podHealthServes, record: RecordFormed, turn: rules.Yes, others: othersReady, saved: rules.Yes, place: placeFirst}, Verdict: remove,
-		Why: "the Pod is deleted and comes back with its volume"},
+		Why: "the Pod is deleted and created again with its volume"},
 })
 
 // rolloutFacts is the complete input of rolloutRows.

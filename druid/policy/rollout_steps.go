@@ -22,7 +22,7 @@ const (
 )
 
 func (r rolling) String() string {
-	return rules.Word(r, "none", "are replaced", "are hindered", "change version", "are hindered to change version", "agents are replaced", "agents are hindered")
+	return rules.Word(r, "none", "replaced", "blocked", "change version", "change of version blocked", "agents replaced", "agents blocked")
 }
 
 // rollout is the decision of the policy about each listed member.
@@ -172,7 +172,7 @@ func rollingMessage(p messageContext) string {
 	words := fmt.Sprintf("%d of %s updated: ", p.updated(), count(len(p.listed())))
 	switch {
 	case r.next != "":
-		return words + "member " + r.next + " is started again"
+		return words + "member " + r.next + " is being restarted"
 	case r.sum == rollingBlocked:
 		return words + "no other Pod is replaced, because " + p.inFull(r.hindrance)
 	default:

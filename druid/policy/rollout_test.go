@@ -88,7 +88,7 @@ func TestRollout(t *testing.T) {
 		"the budget is raised before the first Pod goes": {
 			o:    edited(func(o *Observed) { o.BudgetMin = 2 }),
 			want: []string{"ApplyBudget budget-raised  3", "LabelPod leaving c-a serving=false", "DeletePod outdated c-a"}, reason: v1alpha1.ReasonRollingUpdate,
-			words: "0 of 3 members updated: member c-a is started again",
+			words: "0 of 3 members updated: member c-a is being restarted",
 		},
 		"the second waits for the first": {
 			o:    edited(brought(0, down)),
@@ -104,7 +104,7 @@ func TestRollout(t *testing.T) {
 		},
 		"the leader goes last": {
 			o: edited(brought(0), brought(2)), want: []string{"LabelPod leaving c-b serving=false", "DeletePod outdated c-b"}, reason: v1alpha1.ReasonRollingUpdate,
-			words: "2 of 3 members updated: member c-b is started again",
+			words: "2 of 3 members updated: member c-b is being restarted",
 		},
 		"no one goes while it is not known who leads": {
 			o: edited(func(o *Observed) { o.Members[1].Reports.Role = leases.RoleMember }), want: []string{}, reason: v1alpha1.ReasonRollingUpdate,
@@ -191,7 +191,7 @@ func TestRollout(t *testing.T) {
 				o.Record.MemberList = &list
 			}),
 			want: []string{}, reason: v1alpha1.ReasonRollingUpdate,
-			words: "0 of 3 members updated: the raft group has 4 members, and 3 are asked for",
+			words: "0 of 3 members updated: the raft group has 4 members, and 3 are requested",
 		},
 		"backups that fail hold it back": {
 			desired: Desired{Replicas: 3, Backup: true},
@@ -271,8 +271,8 @@ func TestSpreadNamesWhoSharesANode(t *testing.T) {
 		reason string
 		words  string
 	}{
-		"each on its own":       {[]func(*Observed){on("n1", "n2", "n3")}, metav1.ConditionTrue, v1alpha1.ReasonMembersSpread, "a node of its own"},
-		"two together":          {[]func(*Observed){on("n1", "n1", "n3")}, metav1.ConditionFalse, v1alpha1.ReasonQuorumOnOneNode, "voters c-a and c-b are on node n1: the loss of that node would cost the quorum"},
+		"each on its own":       {[]func(*Observed){on("n1", "n2", "n3")}, metav1.ConditionTrue, v1alpha1.ReasonMembersSpread, "a separate node"},
+		"two together":          {[]func(*Observed){on("n1", "n1", "n3")}, metav1.ConditionFalse, v1alpha1.ReasonQuorumOnOneNode, "voters c-a and c-b are on node n1. The loss of that node would cost the quorum"},
 		"all together":          {[]func(*Observed){on("n1", "n1", "n1")}, metav1.ConditionFalse, v1alpha1.ReasonQuorumOnOneNode, "voters c-a and c-b and c-c are on node n1"},
 		"one has no node":       {[]func(*Observed){on("n1", "n2", "")}, metav1.ConditionUnknown, v1alpha1.ReasonMembersNotPlaced, "c-c"},
 		"two, and one has none": {[]func(*Observed){on("n1", "n1", "")}, metav1.ConditionFalse, v1alpha1.ReasonQuorumOnOneNode, "then delete its Pod while AllMembersReady is True"},

@@ -49,7 +49,7 @@ const (
 )
 
 func (w removalGate) String() string {
-	return rules.Word(w, "free", "blocked", "unknown", "no one to go", "backup fails")
+	return rules.Word(w, "allowed", "blocked", "unknown", "not needed", "backup fails")
 }
 
 const (
@@ -66,7 +66,7 @@ const (
 )
 
 func (d drain) String() string {
-	return [...]string{"Nothing", "Wait", "Blocked", "TakeSlot", "Mark", "Unmark", "FreeSlot", "Strike", "MarkUnborn", "Strike"}[d]
+	return [...]string{"Nothing", "Wait", "Blocked", "TakeSlot", "Mark", "Unmark", "FreeSlot", "Strike", "MarkNeverFormed", "Strike"}[d]
 }
 
 // removalRequests is the policy for the one member at a time that is removed. Until the leader's agent has claimed the

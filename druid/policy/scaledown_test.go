@@ -287,31 +287,31 @@ func TestScaleDownIsReportedAPerson(t *testing.T) {
 		"not known yet":  {[]func(*Observed){func(o *Observed) { o.Members[0].Liveness = leases.Unknown }}, v1alpha1.ReasonScalingDown, "removing member c-c"},
 		"a learner hinders": {
 			[]func(*Observed){slot, func(o *Observed) { o.Members[0].Reports.Role = leases.RoleLearner }},
-			v1alpha1.ReasonScaleDownBlocked, "member c-c cannot be spared, member c-a is a learner",
+			v1alpha1.ReasonScaleDownBlocked, "member c-c cannot be removed, because member c-a is a learner",
 		},
 		"a joiner hinders": {
 			[]func(*Observed){slot, func(o *Observed) { o.Members[0].Reports, o.Members[0].Voter = leases.Member{}, false }},
-			v1alpha1.ReasonScaleDownBlocked, "member c-c cannot be spared, member c-a has not joined yet",
+			v1alpha1.ReasonScaleDownBlocked, "member c-c cannot be removed, because member c-a has not joined yet",
 		},
 		"a lost node hinders": {
 			[]func(*Observed){slot, func(o *Observed) { o.Members[0].NodeLost = true }},
-			v1alpha1.ReasonScaleDownBlocked, "member c-c cannot be spared, member c-a is on an unreachable node",
+			v1alpha1.ReasonScaleDownBlocked, "member c-c cannot be removed, because member c-a is on an unreachable node",
 		},
 		"a dead agent hinders": {
 			[]func(*Observed){slot, func(o *Observed) { o.Members[0].Liveness = leases.Stale }},
-			v1alpha1.ReasonScaleDownBlocked, "member c-c cannot be spared, member c-a has an agent that is not renewing its Lease",
+			v1alpha1.ReasonScaleDownBlocked, "member c-c cannot be removed, because member c-a has an agent that is not renewing its Lease",
 		},
 		"an unreadable Lease hinders": {
 			[]func(*Observed){slot, func(o *Observed) { o.Members[0].Readable = false }},
-			v1alpha1.ReasonScaleDownBlocked, "member c-c cannot be spared, member c-a has a Lease that cannot be parsed",
+			v1alpha1.ReasonScaleDownBlocked, "member c-c cannot be removed, because member c-a has a Lease that cannot be parsed",
 		},
 		"someone else's Lease hinders": {
 			[]func(*Observed){slot, func(o *Observed) { o.Members[0].Lease, o.Members[0].Readable = LeaseForeign, false }},
-			v1alpha1.ReasonScaleDownBlocked, "member c-c cannot be spared, member c-a has a Lease with another owner",
+			v1alpha1.ReasonScaleDownBlocked, "member c-c cannot be removed, because member c-a has a Lease with another owner",
 		},
 		"one that replaces itself hinders": {
 			[]func(*Observed){func(o *Observed) { o.Record.Replacing = &leases.Replacing{Member: "c-b"} }},
-			v1alpha1.ReasonScaleDownBlocked, "member c-c cannot be spared, member c-b replaces itself",
+			v1alpha1.ReasonScaleDownBlocked, "member c-c cannot be removed, because member c-b replaces itself",
 		},
 	}
 	for name, test := range tests {
@@ -319,7 +319,7 @@ func TestScaleDownIsReportedAPerson(t *testing.T) {
 			o := whole(append([]func(*Observed){aged}, test.change...)...)
 			status := Status(Desired{Replicas: 1}, o, v1alpha1.EtcdClusterStatus{}, nil, 1, metav1.Now())
 			got := condition(status, v1alpha1.ConditionProgressing)
-			if want := "3 members, 1 asked for: " + test.want + "."; got.Reason != test.reason || got.Message != want {
+			if want := "3 members, 1 requested: " + test.want + "."; got.Reason != test.reason || got.Message != want {
 				t.Errorf("got %s %q, want %s %q", got.Reason, got.Message, test.reason, want)
 			}
 			warned := false

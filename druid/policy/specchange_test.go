@@ -243,7 +243,7 @@ func TestAnEditThatWaitsIsReportedOnce(t *testing.T) {
 	}
 	s := Status(d, o, v1alpha1.EtcdClusterStatus{ProgressDeadline: new(metav1.NewTime(someTime))}, nil, 6, metav1.Now())
 	p := condition(s, v1alpha1.ConditionProgressing)
-	if p.Reason != v1alpha1.ReasonRollingUpdate || !strings.Contains(p.Message, "generation 7 of spec is accepted when that is complete, or at 2026-11-22T10:00:00Z") {
+	if p.Reason != v1alpha1.ReasonRollingUpdate || !strings.Contains(p.Message, "The edit (generation 7 of spec) is accepted when that is complete, or at 2026-11-22T10:00:00Z") {
 		t.Errorf("condition is %+v", p)
 	}
 	if _, again := PendingEvent(d, s); again || s.ObservedGeneration != 6 {
@@ -257,7 +257,7 @@ func TestAnEditOfAClusterThatFailedToFormIsNotPromised(t *testing.T) {
 	before := v1alpha1.EtcdClusterStatus{ProgressDeadline: new(metav1.NewTime(someTime))}
 	s := Status(d, o, before, nil, 6, metav1.NewTime(someTime.Add(time.Hour)))
 	p := condition(s, v1alpha1.ConditionProgressing)
-	if p.Reason != v1alpha1.ReasonBootstrapFailed || !strings.Contains(p.Message, "generation 7 of spec is not accepted") {
+	if p.Reason != v1alpha1.ReasonBootstrapFailed || !strings.Contains(p.Message, "Until then, generation 7 of spec is not accepted") {
 		t.Errorf("condition is %s %q, and reports nothing of the edit", p.Reason, p.Message)
 	}
 	if e, notified := PendingEvent(d, before); notified {

@@ -100,21 +100,21 @@ func spreadCondition(p messageContext) (metav1.Condition, bool) {
 }
 
 func (s spread) sentence(rule string) string {
-	const remedy = "; make sure that another node can run one of them (resources, taints, spec.affinity), then delete its Pod while AllMembersReady is True"
+	const remedy = ". Make sure that another node can run one of them (resources, taints, spec.affinity), and delete its Pod while condition AllMembersReady is True"
 	switch rule {
 	case "quorum-on-one-node":
-		return s.together() + ": the loss of that node would cost the quorum" + remedy
+		return s.together() + ". The loss of that node would cost the quorum" + remedy
 	case "co-located":
-		return s.together() + ": the loss of that node would cost more than one member" + remedy
+		return s.together() + ". The loss of that node would cost more than one member" + remedy
 	case "paused":
 		return "no member runs"
 	case "apart":
-		return "each voter is on a node of its own"
+		return "each voter is on a separate node"
 	default:
 		if len(s.homeless) == 0 {
 			return "there are no voters yet"
 		}
-		return "not every voter is on a node: " + strings.Join(s.homeless, ", ")
+		return "these voters are not on a node yet: " + strings.Join(s.homeless, ", ")
 	}
 }
 

@@ -235,8 +235,8 @@ func problems(d Desired, o Observed) []Problem {
 func alarmProblems(listed []Member) (all []Problem) {
 	for _, m := range listed {
 		if m.Lease == LeaseOurs && m.Readable && m.Liveness == leases.Live && m.Reports.Role == leases.RoleLeader && m.Reports.Alarm != "" {
-			all = append(all, Problem{Reason: v1alpha1.ReasonAlarmRaised, Message: "an alarm of etcd is raised, and etcd refuses writes; " +
-				"the leader's agent says " + m.Reports.Alarm})
+			all = append(all, Problem{Reason: v1alpha1.ReasonAlarmRaised, Message: "an alarm of etcd is raised, and etcd refuses writes. " +
+				"The leader's agent reports: " + m.Reports.Alarm})
 		}
 	}
 	return all
@@ -276,7 +276,7 @@ func memberProblems(m Member, f memberFacts) []Problem {
 	}
 	if m.Lease == LeaseOurs && m.Readable && m.Reports.Removal.State == leases.RemovalUnreadable {
 		all = append(all, Problem{Reason: v1alpha1.ReasonLeaseUnreadable, Member: m.Name, Message: fmt.Sprintf(
-			"the annotation %s on its Lease %s cannot be parsed, so the member neither leaves nor stays. Remove that annotation", leases.AnnotationRemoval, m.Name)})
+			"the annotation %s on its Lease %s cannot be parsed, so druid neither removes nor keeps the member. Remove that annotation", leases.AnnotationRemoval, m.Name)})
 	}
 	return all
 }

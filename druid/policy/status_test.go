@@ -71,28 +71,28 @@ func TestConditionsReportAPersonWhatIs(t *testing.T) {
 		want   map[string]string
 	}{
 		"a whole cluster": {func(*Observed) {}, map[string]string{
-			v1alpha1.ConditionReady:           "3 of 3 voters serve, a quorum is 2",
+			v1alpha1.ConditionReady:           "3 of 3 voters serve; a quorum is 2",
 			v1alpha1.ConditionAllMembersReady: "3 of 3 members ready",
 			v1alpha1.ConditionProgressing:     "3 members as requested",
 			v1alpha1.ConditionDegraded:        "no problem is known",
 		}},
 		"a Pod is gone": {func(o *Observed) { o.Members[1].Pod, o.Members[1].EtcdReady = PodAbsent, false }, map[string]string{
-			v1alpha1.ConditionReady:           "2 of 3 voters serve, a quorum is 2",
-			v1alpha1.ConditionAllMembersReady: "2 of 3 members ready; member c-b: it has no Pod",
-			v1alpha1.ConditionProgressing:     "member c-b is started again or replaced",
+			v1alpha1.ConditionReady:           "2 of 3 voters serve; a quorum is 2",
+			v1alpha1.ConditionAllMembersReady: "2 of 3 members ready. Member c-b: it has no Pod",
+			v1alpha1.ConditionProgressing:     "member c-b is being restarted or replaced",
 		}},
 		"a member waits": {func(o *Observed) { o.Members[2].EtcdReady, o.Members[2].Reports.Reason = false, "no quorum answers" }, map[string]string{
-			v1alpha1.ConditionAllMembersReady: "2 of 3 members ready; member c-c: no quorum answers",
+			v1alpha1.ConditionAllMembersReady: "2 of 3 members ready. Member c-c: no quorum answers",
 		}},
 		"a node is off": {func(o *Observed) { o.Members[0].NodeLost, o.Members[0].Liveness = true, leases.Stale }, map[string]string{
-			v1alpha1.ConditionAllMembersReady: "2 of 3 members ready; member c-a: its node is unreachable",
+			v1alpha1.ConditionAllMembersReady: "2 of 3 members ready. Member c-a: its node is unreachable",
 		}},
 		"a member joins": {func(o *Observed) {
 			m := &o.Members[2]
 			m.Reports, m.Voter, m.Serving, m.EtcdReady, m.Liveness = leases.Member{}, false, false, false, leases.Never
 		}, map[string]string{
 			v1alpha1.ConditionProgressing:     "2 of 3 members joined",
-			v1alpha1.ConditionAllMembersReady: "2 of 3 members ready; member c-c: its etcd is not ready",
+			v1alpha1.ConditionAllMembersReady: "2 of 3 members ready. Member c-c: its etcd is not ready",
 		}},
 	}
 	for name, test := range tests {
@@ -127,7 +127,7 @@ func TestNoQuorumIsCountedOfAGroupWhoseSizeIsNotKnown(t *testing.T) {
 		words  string
 	}{
 		"the record was made again too":    {[]func(*Observed){wiped}, v1alpha1.ReasonUnknown, "the number of voters is unknown"},
-		"the leader published the members": {[]func(*Observed){wiped, listed}, v1alpha1.ReasonQuorumLost, "0 of 3 voters serve, a quorum is 2"},
+		"the leader published the members": {[]func(*Observed){wiped, listed}, v1alpha1.ReasonQuorumLost, "0 of 3 voters serve; a quorum is 2"},
 		"members are about to join":        {[]func(*Observed){wiped, formed}, v1alpha1.ReasonQuorumLost, "0 of 1 voters serve"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -199,11 +199,11 @@ func TestEventsReportTransitionsOnce(t *testing.T) {
 		},
 		"the quorum went": {after(none, down(1)), []func(*Observed){down(1), down(2)}, []string{
 			"Warning MemberNotReady c-c: Member c-c is NotReady (PodNotReady): It has no Pod.",
-			"Warning QuorumLost: 1 of 3 voters serve, a quorum is 2: etcd refuses writes and linearizable reads.",
+			"Warning QuorumLost: 1 of 3 voters serve; a quorum is 2. etcd refuses writes and linearizable reads.",
 		}},
 		"the quorum came back": {after(none, down(1), down(2)), []func(*Observed){down(1)}, []string{
 			"Normal MemberReady c-c: Member c-c with ID 3 is a ready voter.",
-			"Normal QuorumRestored: 2 of 3 voters serve, a quorum is 2.",
+			"Normal QuorumRestored: 2 of 3 voters serve; a quorum is 2.",
 		}},
 		"a member is to leave": {after(none), []func(*Observed){slot}, []string{
 			"Normal ScalingDown c-c: Member c-c is to be removed.",
@@ -212,7 +212,7 @@ func TestEventsReportTransitionsOnce(t *testing.T) {
 			o.Members[2].Reports.Removal = leases.RemovalRequest{State: leases.RemovalBegun, Mark: "m"}
 		}}, nil},
 		"it stays": {after(none, slot), nil, []string{
-			"Normal ScaleDownCancelled c-c: Member c-c stays: it is desired again, or the cluster cannot spare it now.",
+			"Normal ScaleDownCancelled c-c: Member c-c stays, because it is desired again or cannot be removed now.",
 		}},
 		"a name is taken": {after(none), []func(*Observed){func(o *Observed) { o.LeaderLease = LeaseForeign }}, []string{
 			"Warning ObjectNotOwned: Lease of the leader exists and has another owner. Delete or rename it.",

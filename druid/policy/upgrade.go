@@ -121,7 +121,7 @@ var upgradeRows = rules.New(upgradeVerdict{gate: gateWaits}, []rules.Row[upgrade
 	{Name: "members-equal", When: upgradeFacts{course: courseOn | courseBack, check: checkAgree}, Verdict: upgradeVerdict{gateOpen, upgradeNothing},
 		Why: "the next member can change"},
 	{Name: ruleAwaitsEdit, When: upgradeFacts{course: courseOn, check: checkEdit}, Verdict: upgradeVerdict{gateClosed, upgradeNothing},
-		Why: "Pods change to other edits first, with the version that they run"},
+		Why: "the Pods are replaced for the edit first, with the version that they run"},
 	{Name: "members-compared", When: upgradeFacts{check: checkAsked | checkEdit}, Verdict: upgradeVerdict{gateWaits, upgradeNothing},
 		Why: "the leader's agent compares them"},
 	{Name: "members-not-ready", When: upgradeFacts{ready: rules.No, check: checkNone | checkAgree}, Verdict: upgradeVerdict{gateWaits, upgradeNothing},
@@ -192,7 +192,7 @@ func courseOf(d Desired, o Observed, listed []Member) (course, string) {
 			continue
 		}
 		if why := refusalOf(o, runs, target); why != "" {
-			return courseRefused, fmt.Sprintf("member %s runs etcd %s, and %s is asked for: %s", m.Name, runs, target, why)
+			return courseRefused, fmt.Sprintf("member %s runs etcd %s, and %s is requested: %s", m.Name, runs, target, why)
 		}
 		if target.Minor < runs.Minor {
 			found = courseBack
@@ -209,8 +209,8 @@ func refusalOf(o Observed, runs, target versions.Version) string {
 		return j.Why
 	}
 	if target.Minor < runs.Minor && target.Minor == 5 && o.Record.MaxLearners != leases.MaxLearners35 {
-		return fmt.Sprintf("the raft group was formed with max-learners %d, which 3.5 has no flag for: members with another limit would "+
-			"list other members than the rest; stay on 3.6, or restore a backup into a new EtcdCluster", o.Record.MaxLearners)
+		return fmt.Sprintf("the raft group was formed with max-learners %d, which 3.5 has no flag for. Members with another limit would "+
+			"have another member list than the others. Stay on 3.6, or restore a backup into a new EtcdCluster", o.Record.MaxLearners)
 	}
 	return ""
 }

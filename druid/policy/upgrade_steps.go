@@ -44,17 +44,17 @@ func upgradeHindrance(u upgrade, d Desired, o Observed) string {
 	case "version-refused":
 		return u.refusal
 	case "members-differ":
-		return "the members do not hold the same data: " + o.Record.Upgrade.Answer.Why + "; no Pod is replaced before you change the spec. docs/how-to/run/upgrade-etcd.md shows how to find the wrong member"
+		return "the members do not have the same data: " + o.Record.Upgrade.Answer.Why + ". No Pod is replaced until you change the spec. docs/how-to/run/upgrade-etcd.md shows how to find the wrong member"
 	case "backup-failed":
 		return fmt.Sprintf("EtcdSnapshot %s, the verified backup before the first step, failed: %s. Resolve that, and delete the EtcdSnapshot to try again", o.Save.Name, o.Save.Message)
 	case ruleBackupFirst, ruleBackupComes:
 		return fmt.Sprintf("EtcdSnapshot %s is made and verified before the first member changes to %s", o.Save.Name, d.Version)
 	case ruleAwaitsEdit:
-		return o.Record.Upgrade.Answer.Why + "; Pods get that change before the version"
+		return o.Record.Upgrade.Answer.Why + ". Pods get that change before the new version"
 	case "members-compared", "compare-members":
 		words := "the members are compared"
 		if why := o.Record.Upgrade.Answer.Why; why != "" && u.rule == "members-compared" {
-			words += ", and it is not known yet whether they hold the same data: " + why
+			words += ", and it is not known yet whether they have the same data: " + why
 		}
 		return words
 	case "members-not-ready":
@@ -85,9 +85,9 @@ func upgradingMessage(p messageContext) string {
 	words := fmt.Sprintf("%d of %s %s etcd %s: ", p.running(), count(len(p.listed())), verb, p.Version)
 	switch {
 	case r.next != "" && !p.Backup:
-		return words + "member " + r.next + " is started again; no backup was made before, because spec.backup is not set"
+		return words + "member " + r.next + " is being restarted. No backup was made before, because spec.backup is not set"
 	case r.next != "":
-		return words + "member " + r.next + " is started again"
+		return words + "member " + r.next + " is being restarted"
 	case r.sum == rollingUpgradeBlocked:
 		return words + "no other Pod is replaced, because " + p.inFull(r.hindrance)
 	default:
@@ -135,7 +135,7 @@ const (
 // Pod.
 var startRows = rules.New(startsAsItWas, []rules.Row[startFacts, startVerdict]{
 	{Name: "start-same", When: startFacts{versionStep: versionStepNone}, Verdict: startsAsAsked,
-		Why: "etcd supports no step over that many minor versions"},
+		Why: "the version does not change"},
 	{Name: "start-refused", When: startFacts{versionStep: versionStepRefused}, Verdict: startsAsItWas,
 		Why: "etcd does not support the step from the version that a member runs"},
 	{Name: "start-patch", When: startFacts{versionStep: versionStepPatch, saved: rules.Yes}, Verdict: startsAsAsked,

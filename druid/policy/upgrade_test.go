@@ -159,14 +159,14 @@ func TestUpgrade(t *testing.T) {
 			backed, []func(*Observed){saveSeen(SaveComing, ""), idle}, []string{}, v1alpha1.ReasonUpgradeBlocked, "0 of 3",
 		},
 		"members that are equal let the first one go": {up, []func(*Observed){ordered(up, agree, "")}, goes, v1alpha1.ReasonUpgrading,
-			"0 of 3 members run etcd 3.7.3: member c-a is started again; no backup was made before, because spec.backup is not set"},
+			"0 of 3 members run etcd 3.7.3: member c-a is being restarted. No backup was made before, because spec.backup is not set"},
 		"what is not known yet waits, and says why": {
 			up, []func(*Observed){ordered(up, leases.UpgradeUnknown, "a compaction is in progress")}, []string{}, v1alpha1.ReasonUpgrading,
-			"0 of 3 members run etcd 3.7.3: the members are compared, and it is not known yet whether they hold the same data: a compaction is in progress",
+			"0 of 3 members run etcd 3.7.3: the members are compared, and it is not known yet whether they have the same data: a compaction is in progress",
 		},
 		"logs that are cut too seldom stop it": {
 			up, []func(*Observed){remade(rules.No), ordered(up, leases.UpgradeAwaitsEdit, "member c-a has 200000")}, []string{}, v1alpha1.ReasonUpgradeBlocked,
-			"0 of 3 members run etcd 3.7.3: no other Pod is replaced, because member c-a has 200000; Pods get that change before the version",
+			"0 of 3 members run etcd 3.7.3: no other Pod is replaced, because member c-a has 200000. Pods get that change before the new version",
 		},
 		"until Pods that cut them more often come as the version that they run": {
 			up, []func(*Observed){remade(rules.Yes), ordered(up, leases.UpgradeAwaitsEdit, "member c-a has 200000")}, goes, v1alpha1.ReasonUpgrading, "0 of 3",
@@ -190,7 +190,7 @@ func TestUpgrade(t *testing.T) {
 		},
 		"members that differ stop it": {
 			up, []func(*Observed){ordered(up, leases.UpgradeDiffer, "at revision 7")}, []string{}, v1alpha1.ReasonUpgradeBlocked,
-			"0 of 3 members run etcd 3.7.3: no other Pod is replaced, because the members do not hold the same data: at revision 7; no Pod is replaced before you change the spec",
+			"0 of 3 members run etcd 3.7.3: no other Pod is replaced, because the members do not have the same data: at revision 7. No Pod is replaced until you change the spec",
 		},
 		"after each Pod they are compared again": {
 			backed, []func(*Observed){ordered(backed, agree, ""), runs(0, "3.7.3"), saveSeen(0, "")}, []string{"OrderUpgrade compare-members"}, v1alpha1.ReasonUpgrading,
@@ -209,7 +209,7 @@ func TestUpgrade(t *testing.T) {
 		},
 		"or not": {
 			up, []func(*Observed){runs(0, "3.7.3"), runs(1, "3.7.3"), runs(2, "3.7.3"), ordered(up, leases.UpgradeDiffer, "at revision 9")},
-			[]string{}, v1alpha1.ReasonUpgradeBlocked, "3 of 3 members run etcd 3.7.3: no other Pod is replaced, because the members do not hold the same",
+			[]string{}, v1alpha1.ReasonUpgradeBlocked, "3 of 3 members run etcd 3.7.3: no other Pod is replaced, because the members do not have the same",
 		},
 		"an edit that is taken back is compared too": {
 			Desired{Replicas: 3, Version: "3.6.16", Generation: 5},
@@ -218,7 +218,7 @@ func TestUpgrade(t *testing.T) {
 		},
 		"no etcd skips a minor": {
 			up, []func(*Observed){func(o *Observed) { o.Members[1].Reports.Version = "3.5.35"; o.BudgetMin = 2 }}, []string{}, v1alpha1.ReasonUpgradeBlocked,
-			"0 of 3 members run etcd 3.7.3: no other Pod is replaced, because member c-b runs etcd 3.5.35, and 3.7.3 is asked for: etcd is upgraded one minor at a time",
+			"0 of 3 members run etcd 3.7.3: no other Pod is replaced, because member c-b runs etcd 3.5.35, and 3.7.3 is requested: etcd is upgraded one minor at a time",
 		},
 		"nor leaves a release that is too old for that": {
 			Desired{Replicas: 3, Version: "3.6.16"}, []func(*Observed){func(o *Observed) {
@@ -226,11 +226,11 @@ func TestUpgrade(t *testing.T) {
 					o.Members[i].Reports.Version = "3.5.20"
 				}
 				o.BudgetMin = 2
-			}}, []string{}, v1alpha1.ReasonUpgradeBlocked, "0 of 3 members run etcd 3.6.16: no other Pod is replaced, because member c-a runs etcd 3.5.20, and 3.6.16 is asked for: members that were removed",
+			}}, []string{}, v1alpha1.ReasonUpgradeBlocked, "0 of 3 members run etcd 3.6.16: no other Pod is replaced, because member c-a runs etcd 3.5.20, and 3.6.16 is requested: members that were removed",
 		},
 		"no group with room for learners goes back to 3.5": {
 			back, []func(*Observed){func(o *Observed) { o.BudgetMin = 2 }}, []string{}, v1alpha1.ReasonUpgradeBlocked,
-			"0 of 3 members run etcd 3.5.35: no other Pod is replaced, because member c-a runs etcd 3.6.16, and 3.5.35 is asked for: the raft group was formed with max-learners 16, which 3.5 has no flag for",
+			"0 of 3 members run etcd 3.5.35: no other Pod is replaced, because member c-a runs etcd 3.6.16, and 3.5.35 is requested: the raft group was formed with max-learners 16, which 3.5 has no flag for",
 		},
 		"one that was formed on 3.5 does": {
 			back, []func(*Observed){func(o *Observed) { o.Record.MaxLearners = leases.MaxLearners35 }}, []string{"OrderUpgrade compare-members 3.5"}, v1alpha1.ReasonUpgrading, "",
@@ -274,7 +274,7 @@ func TestAReleaseWithAKnownBugIsWarnedOfOnce(t *testing.T) {
 		return s
 	}
 	before, after := status("3.6.12", "3.6.16"), status("3.6.12", "3.6.13", "3.6.13", "3.6.16", "3.7.1", "")
-	want := []Event{{Warning: true, Reason: v1alpha1.EventKnownEtcdBug, Note: "etcd 3.6.13 has a known bug: it leaks memory by watches; 3.6.14 and later do not."}}
+	want := []Event{{Warning: true, Reason: v1alpha1.EventKnownEtcdBug, Note: "etcd 3.6.13 has a known bug: watches leak memory; fixed in 3.6.14."}}
 	if diff := cmp.Diff(want, Events(before, after)); diff != "" {
 		t.Errorf("(-want +got)\n%s", diff)
 	}

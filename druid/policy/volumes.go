@@ -120,7 +120,7 @@ func lossProblem(o Observed, listed []Member) (Problem, bool) {
 	if lost == 0 || voters-lost >= quorum(voters) {
 		return Problem{}, false
 	}
-	return Problem{Reason: v1alpha1.ReasonDataLost, Message: fmt.Sprintf("%d of %d voters lost their Pods, and with them what they held in memory: "+
-		"the others are no quorum, and never will be. No new cluster is formed in its place. Restore a backup into a new EtcdCluster by "+
+	return Problem{Reason: v1alpha1.ReasonDataLost, Message: fmt.Sprintf("%d of %d voters lost their Pods, and with them their data in memory. "+
+		"The others can never be a quorum again, and druid forms no new cluster in its place. Restore a backup into a new EtcdCluster with "+
 		"spec.bootstrap.restore, or delete this one and create it again, empty", lost, voters)}, true
 }

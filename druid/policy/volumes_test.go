@@ -73,12 +73,12 @@ func TestGrowth(t *testing.T) {
 		"but not for one that stays small": {
 			o:    edited(func(o *Observed) { o.Members[0].Room = RoomStays }),
 			want: []string{"LabelPod leaving c-a serving=false", "DeletePod outdated c-a"}, reason: v1alpha1.ReasonRollingUpdate,
-			words: "0 of 3 members updated: member c-a is started again",
+			words: "0 of 3 members updated: member c-a is being restarted",
 		},
 		"nor for one that another Pod makes grow": {
 			o:    edited(func(o *Observed) { o.Members[0].Room = RoomMounts }),
 			want: []string{"LabelPod leaving c-a serving=false", "DeletePod outdated c-a"}, reason: v1alpha1.ReasonRollingUpdate,
-			words: "0 of 3 members updated: member c-a is started again",
+			words: "0 of 3 members updated: member c-a is being restarted",
 		},
 		"one without etcd is replaced while its volume grows": {
 			o: edited(func(o *Observed) {
@@ -86,7 +86,7 @@ func TestGrowth(t *testing.T) {
 				m.EtcdReady, m.Settled, m.Idle, m.Blocked, m.Room = false, false, true, true, RoomGrows
 			}),
 			want: []string{"LabelPod leaving c-c serving=false", "DeletePod outdated-idle c-c"}, reason: v1alpha1.ReasonRollingUpdate,
-			words: "0 of 3 members updated: member c-c is started again",
+			words: "0 of 3 members updated: member c-c is being restarted",
 		},
 	}
 	for name, test := range tests {

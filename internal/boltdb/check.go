@@ -23,15 +23,15 @@ import (
 // 1 GiB/s, 35 s at 250 MiB/s, 3 s from the page cache.
 
 const (
-	// batch bounds the pages that wait to be read: 24 bytes each, so 12 MiB. 8 GiB of 4 KiB pages are four batches.
+	// batch limits the pages that wait to be read: 24 bytes each, so 12 MiB. 8 GiB of 4 KiB pages are four batches.
 	batch = 512 << 10
-	// window is how much is read at once, gap how many unwanted pages are read with it rather than stepped over: a seek
-	// on network disks costs as much as some hundred KiB.
+	// window is how much is read at once, and gap how many unwanted pages are read rather than skipped: a seek on a
+	// network disk costs as much as reading some hundred KiB.
 	window = 2 << 20
 	gap    = 32
 )
 
-// ref is a page that is to be read, and what its parent says of its keys.
+// ref is a page to read, and the range of its keys according to its parent.
 type ref struct {
 	low, high uint64 // the first 8 bytes of the keys are between them
 	page      uint32 // 2^32 pages are 16 TiB, above all that bbolt can map
@@ -49,8 +49,8 @@ type pageCheck struct {
 	pages uint64 // number of pages in buf
 }
 
-// Check reads all pages of the database in f, which nothing may write to meanwhile. What is wrong with the database is a
-// DamagedError; other errors are those of the disk, or the cause that ctx ended by.
+// Check reads all pages of the database in f, which must not be written meanwhile. It returns a DamagedError if the
+// database is damaged. Other errors are those of the disk, or the cause of the end of ctx.
 func Check(ctx context.Context, f *os.File) error {
 	info, err := f.Stat()
 	if err != nil {
@@ -61,7 +61,7 @@ func Check(ctx context.Context, f *os.File) error {
 		return err
 	}
 	if meta.End > math.MaxUint32 {
-		return damaged(BadMeta, "the backend claims %d pages", meta.End)
+		return damaged(BadMeta, "the backend claims to have %d pages", meta.End)
 	}
 	c := &pageCheck{ctx: ctx, file: f, meta: meta, seen: make([]uint64, meta.End/64+1)}
 	willReadAll(f)
@@ -82,7 +82,7 @@ func (c *pageCheck) freelist() error {
 	return err
 }
 
-// visit checks refs and what is below them, and forgets about refs. It goes down as soon as a batch of children is known.
+// visit checks refs and the pages below them, then drops refs. It descends as soon as a batch of children is known.
 func (c *pageCheck) visit(refs []ref) error {
 	slices.SortFunc(refs, func(a, b ref) int { return cmp.Compare(a.page, b.page) })
 	var below []ref
@@ -114,7 +114,7 @@ func (c *pageCheck) visit(refs []ref) error {
 	return nil
 }
 
-// ahead reads the first of refs, together with those that follow it closely, unless it is there.
+// ahead reads the first of refs and those that follow it closely, unless the buffer has it.
 func (c *pageCheck) ahead(refs []ref) error {
 	first := uint64(refs[0].page)
 	if first >= c.from && first < c.from+c.pages {
@@ -137,7 +137,7 @@ func (c *pageCheck) ahead(refs []ref) error {
 	return nil
 }
 
-// read fills the buffer with n pages from the first on, as many of them as belong to the backend.
+// read fills the buffer with n pages from the first on, as far as they belong to the backend.
 func (c *pageCheck) read(first, n uint64) error {
 	if first >= c.meta.End {
 		return damaged(BadPage, "page %d is outside of the backend's %d pages", first, c.meta.End)
@@ -155,7 +155,7 @@ func (c *pageCheck) read(first, n uint64) error {
 	return nil
 }
 
-// page returns the page of r with all its overflow, after it was marked as seen.
+// page returns the page of r with all its overflow, and marks it as seen.
 func (c *pageCheck) page(r ref, kinds uint16) (page, error) {
 	id := uint64(r.page)
 	if c.pages == 0 || id < c.from || id >= c.from+c.pages {
@@ -165,7 +165,7 @@ func (c *pageCheck) page(r ref, kinds uint16) (page, error) {
 	}
 	p := page{id: id, raw: c.buf[(id-c.from)*c.meta.PageSize:], end: c.meta.End}
 	if own := ID(p.raw); own != id {
-		return p, damaged(BadPage, "page %d calls itself %d", id, own)
+		return p, damaged(BadPage, "page %d has the number %d in its header", id, own)
 	}
 	kind := Kind(p.raw)
 	if kind&kinds == 0 || kind&(kind-1) != 0 {
@@ -177,7 +177,7 @@ func (c *pageCheck) page(r ref, kinds uint16) (page, error) {
 	}
 	for i := id; i < id+n; i++ {
 		if c.seen[i/64]&(1<<(i%64)) != 0 {
-			return p, damaged(BadPage, "page %d is referred to twice", i)
+			return p, damaged(BadPage, "two pages refer to page %d", i)
 		}
 		c.seen[i/64] |= 1 << (i % 64)
 	}
@@ -192,26 +192,26 @@ func (c *pageCheck) page(r ref, kinds uint16) (page, error) {
 	return p, nil
 }
 
-// keyBucket is the name of the bucket of etcd's keys.
+// keyBucket is the name of the bucket with the keys of etcd.
 var keyBucket = string(schema.Key.Name())
 
-// DamageKind is the kind of a damage.
+// DamageKind is the kind of damage.
 type DamageKind uint8
 
 // The kinds, in the order in which they are looked for.
 const (
-	// Truncated: the file is shorter than its own meta page says.
+	// Truncated: the file is shorter than its meta page says.
 	Truncated DamageKind = iota + 1
 	// BadMeta: neither meta page is valid.
 	BadMeta
-	// BadPage: a page is not what its tree says.
+	// BadPage: a page does not match its tree.
 	BadPage
 )
 
-// DamagedError is why bytes that were read are no database. A read that failed is none.
+// DamagedError means that the bytes are not a valid database. A read that failed is not a DamagedError.
 type DamagedError struct {
 	Kind DamageKind
-	// Reason in words, with the page.
+	// Reason describes the damage and names the page.
 	Reason string
 }
 

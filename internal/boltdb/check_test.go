@@ -15,7 +15,8 @@ import (
 	"github.com/etcd-druid/druid/internal/boltdb"
 )
 
-// database is one that bbolt made, with a tree of several levels and without a list of free pages, as etcd's.
+// database returns a database that bbolt made, with a tree of several levels and without a free list, like those of
+// etcd.
 func database(t *testing.T) []byte {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "db")

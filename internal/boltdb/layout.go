@@ -22,7 +22,7 @@ const (
 	BucketElement = 0x01
 )
 
-// NoFreelist is Meta.Freelist of a database that keeps none, as etcd's do not.
+// NoFreelist is Meta.Freelist of a database without a free list, such as those of etcd.
 const NoFreelist = ^uint64(0)
 
 const (
@@ -30,10 +30,11 @@ const (
 	metaVersion = 2
 )
 
-// Order of the bytes is that of the machine: all that run etcd are little-endian but s390x. A file moves between machines of one order.
+// Order of the bytes is that of the machine. All machines that run etcd are little-endian except s390x. A file moves
+// only between machines with the same order.
 var Order = binary.NativeEndian
 
-// Meta is what a meta page says.
+// Meta is the content of a meta page.
 type Meta struct {
 	PageSize uint64 // in bytes
 	Root     uint64 // page of the bucket of buckets
@@ -42,12 +43,13 @@ type Meta struct {
 	TxID     uint64 // of the transaction that wrote it
 }
 
-// IsMeta says whether a page that begins with head is a meta page. That it is whole only ParseMeta knows.
+// IsMeta reports whether a page that begins with head is a meta page. Only ParseMeta checks that it is valid.
 func IsMeta(head []byte) bool {
 	return len(head) >= HeaderSize+8 && Order.Uint32(head[HeaderSize:]) == metaMagic && Order.Uint32(head[HeaderSize+4:]) == metaVersion
 }
 
-// ParseMeta reads the HeaderSize+MetaSize bytes that a meta page begins with. It is not ok where they are none, or their checksum is wrong.
+// ParseMeta parses the HeaderSize+MetaSize bytes at the beginning of a meta page. ok is false if they are not a meta
+// page or their checksum does not match.
 func ParseMeta(raw []byte) (m Meta, ok bool) {
 	if len(raw) < HeaderSize+MetaSize || !IsMeta(raw) {
 		return Meta{}, false
@@ -63,23 +65,23 @@ func ParseMeta(raw []byte) (m Meta, ok bool) {
 	return m, Order.Uint64(said[56:]) == sum.Sum64()
 }
 
-// ID that a page says it has.
+// ID is the number of the page, as stored in it.
 func ID(page []byte) uint64 { return Order.Uint64(page) }
 
 // Kind of a page: its flags.
 func Kind(page []byte) uint16 { return Order.Uint16(page[8:]) }
 
-// Count of a page's elements.
+// Count is the number of elements in a page.
 func Count(page []byte) int { return int(Order.Uint16(page[10:])) }
 
-// Pages that a page takes, with those that overflow it.
+// Pages is the number of pages that a page and its overflow take.
 func Pages(page []byte) uint64 { return 1 + uint64(Order.Uint32(page[12:])) }
 
-// Child is the page that an element of a branch page leads to.
+// Child is the page to which an element of a branch page refers.
 func Child(element []byte) uint64 { return Order.Uint64(element[8:]) }
 
-// Entry returns key and value of an element, and no value of a branch page's. Positions are relative to the element itself, which therefore is
-// given with all that follows it in its page. It is not ok where they lie outside of that.
+// Entry returns the key and the value of an element; the value is empty for a branch page. Positions are relative to
+// the element, so element must extend to the end of its page. ok is false if they are outside of it.
 func Entry(element []byte, leaf bool) (key, value []byte, ok bool) {
 	pos, keySize, valueSize := uint64(Order.Uint32(element)), uint64(Order.Uint32(element[4:])), uint64(0)
 	if leaf {

@@ -6,13 +6,14 @@ import (
 )
 
 const (
-	// maxDepth of a tree, and maxLookup in bytes: the small keys of etcd that are looked up need one level and one page.
+	// maxDepth of a tree, and maxLookup in bytes. The small keys of etcd that are looked up need one level and one
+	// page.
 	maxDepth  = 8
 	maxLookup = 256 << 10
 )
 
-// Lookup finds single keys in a database of size bytes and reads only the pages that lead to them. What is wrong with the
-// database is a DamagedError; other errors are those of the reader.
+// Lookup finds single keys in a database of size bytes and reads only the pages that lead to them. It returns a
+// DamagedError if the database is damaged. Other errors are those of the reader.
 type Lookup struct {
 	from     io.ReaderAt
 	size     int64
@@ -20,15 +21,15 @@ type Lookup struct {
 	root     uint64
 }
 
-// NewLookup reads the two meta pages and takes the later transaction, as bbolt does. Unlike ReadMeta it wants both to be
-// valid: in what etcd sends as a snapshot they are.
+// NewLookup reads both meta pages and uses the later transaction, as bbolt does. Unlike ReadMeta, it requires both to
+// be valid, as they are in a snapshot that etcd sends.
 func NewLookup(from io.ReaderAt, size int64) (*Lookup, error) {
 	m, err := validMeta(from, size, 0)
 	if err != nil {
 		return nil, err
 	}
 	if m.PageSize < minPageSize || m.PageSize > maxPageSize {
-		return nil, damaged(BadMeta, "its pages have %d bytes", m.PageSize)
+		return nil, damaged(BadMeta, "its page size is %d bytes", m.PageSize)
 	}
 	second, err := validMeta(from, size, int64(m.PageSize))
 	if err != nil {
@@ -39,7 +40,7 @@ func NewLookup(from io.ReaderAt, size int64) (*Lookup, error) {
 	}
 	l := &Lookup{from: from, size: size, pageSize: int64(m.PageSize), root: m.Root}
 	if pages := size / l.pageSize; uint64(pages) < m.End {
-		return nil, damaged(Truncated, "it should have %d pages of %d bytes, and has %d", m.End, l.pageSize, pages)
+		return nil, damaged(Truncated, "it should have %d pages of %d bytes, but has %d bytes", m.End, l.pageSize, pages)
 	}
 	return l, nil
 }
@@ -62,7 +63,7 @@ func (l *Lookup) Find(bucket, key []byte) ([]byte, error) {
 	case err != nil || value == nil:
 		return nil, err
 	case flags&BucketElement == 0 || len(value) < BucketSize:
-		return nil, damaged(BadPage, "%s is no bucket", bucket)
+		return nil, damaged(BadPage, "%s is not a bucket", bucket)
 	}
 	if root := Order.Uint64(value); root != 0 {
 		value, _, err = l.lookUp(root, key)
@@ -72,7 +73,7 @@ func (l *Lookup) Find(bucket, key []byte) ([]byte, error) {
 	return value, err
 }
 
-// lookUp goes down from a page to the leaf that has the key.
+// lookUp descends from a page to the leaf with the key.
 func (l *Lookup) lookUp(id uint64, key []byte) (value []byte, flags uint32, err error) {
 	for range maxDepth {
 		page, err := l.page(id)
@@ -93,7 +94,7 @@ func (l *Lookup) lookUp(id uint64, key []byte) (value []byte, flags uint32, err 
 	return nil, 0, damaged(BadPage, "its tree is deeper than %d", maxDepth)
 }
 
-// page reads a page and what overflows it.
+// page reads a page and its overflow.
 func (l *Lookup) page(id uint64) ([]byte, error) {
 	if id < 2 || id >= uint64(l.size/l.pageSize) {
 		return nil, damaged(BadPage, "page %d is outside of it", id)
@@ -105,9 +106,9 @@ func (l *Lookup) page(id uint64) ([]byte, error) {
 	long := int64(Pages(page)) * l.pageSize
 	switch {
 	case ID(page) != id:
-		return nil, damaged(BadPage, "page %d says to be page %d", id, ID(page))
+		return nil, damaged(BadPage, "page %d has the number %d in its header", id, ID(page))
 	case long > maxLookup || int64(id)*l.pageSize+long > l.size:
-		return nil, damaged(BadPage, "page %d claims %d bytes", id, long)
+		return nil, damaged(BadPage, "page %d claims to have %d bytes", id, long)
 	case long == l.pageSize:
 		return page, nil
 	}
@@ -124,11 +125,11 @@ func inLeaf(page, key []byte) (value []byte, flags uint32, err error) {
 	for i := range Count(page) {
 		at := HeaderSize + i*ElementSize
 		if at+ElementSize > len(page) {
-			return nil, 0, damaged(BadPage, "a leaf ends before its elements")
+			return nil, 0, damaged(BadPage, "a leaf is shorter than its elements")
 		}
 		own, value, ok := Entry(page[at:], true)
 		if !ok {
-			return nil, 0, damaged(BadPage, "an element is outside of its leaf")
+			return nil, 0, damaged(BadPage, "an element extends beyond its leaf")
 		}
 		if bytes.Equal(own, key) {
 			return value, Order.Uint32(page[at:]), nil
@@ -137,16 +138,17 @@ func inLeaf(page, key []byte) (value []byte, flags uint32, err error) {
 	return nil, 0, nil
 }
 
-// inBranch finds the page below which a key is: that of the last element whose key is not beyond it, else the first.
+// inBranch finds the page below which a key is: that of the last element whose key is not greater, or else the first
+// one.
 func inBranch(page, key []byte) (id uint64, err error) {
 	for i := range Count(page) {
 		at := HeaderSize + i*ElementSize
 		if at+ElementSize > len(page) {
-			return 0, damaged(BadPage, "a branch ends before its elements")
+			return 0, damaged(BadPage, "a branch is shorter than its elements")
 		}
 		low, _, ok := Entry(page[at:], false)
 		if !ok {
-			return 0, damaged(BadPage, "an element is outside of its branch")
+			return 0, damaged(BadPage, "an element extends beyond its branch")
 		}
 		if i > 0 && bytes.Compare(low, key) > 0 {
 			break

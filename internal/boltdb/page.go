@@ -11,7 +11,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// page is a branch or a leaf with all its overflow.
+// page is a branch or leaf page with all its overflow.
 type page struct {
 	id    uint64
 	raw   []byte
@@ -20,10 +20,10 @@ type page struct {
 	count int
 }
 
-// check looks at every element of the page and appends the pages that it refers to.
+// check checks every element of the page and appends the pages to which it refers.
 func (p page) check(r ref, below []ref) ([]ref, error) {
 	if HeaderSize+p.count*ElementSize > len(p.raw) {
-		return nil, damaged(BadPage, "page %d claims %d elements", p.id, p.count)
+		return nil, damaged(BadPage, "page %d claims to have %d elements", p.id, p.count)
 	}
 	if !p.leaf && p.count == 0 {
 		return nil, damaged(BadPage, "branch page %d is empty", p.id)
@@ -33,13 +33,13 @@ func (p page) check(r ref, below []ref) ([]ref, error) {
 		element := p.raw[HeaderSize+i*ElementSize:]
 		key, value, ok := Entry(element, p.leaf)
 		if !ok {
-			return nil, damaged(BadPage, "element %d of page %d lies outside of it", i, p.id)
+			return nil, damaged(BadPage, "element %d of page %d extends beyond it", i, p.id)
 		}
 		if i > 0 && bytes.Compare(former, key) >= 0 {
 			return nil, damaged(BadPage, "element %d of page %d is out of order", i, p.id)
 		}
 		if f := first8(key); f < r.low || f > r.high {
-			return nil, damaged(BadPage, "element %d of page %d is not where its parent has it", i, p.id)
+			return nil, damaged(BadPage, "element %d of page %d is outside of the key range of its parent", i, p.id)
 		}
 		former = key
 		var err error
@@ -58,7 +58,7 @@ func (p page) check(r ref, below []ref) ([]ref, error) {
 	return below, nil
 }
 
-// child appends the page of a branch's element; its keys end where those of the next element begin.
+// child appends the page of an element of a branch. Its keys end before the key of the next element.
 func (p page) child(i int, element, key []byte, r ref, below []ref) ([]ref, error) {
 	id := Child(element)
 	if id < 2 || id >= p.end {
@@ -68,17 +68,17 @@ func (p page) child(i int, element, key []byte, r ref, below []ref) ([]ref, erro
 	if i+1 < p.count {
 		next, _, ok := Entry(p.raw[HeaderSize+(i+1)*ElementSize:], false)
 		if !ok {
-			return nil, damaged(BadPage, "element %d of page %d lies outside of it", i+1, p.id)
+			return nil, damaged(BadPage, "element %d of page %d extends beyond it", i+1, p.id)
 		}
 		high = first8(next)
 	}
 	return append(below, ref{page: uint32(id), low: first8(key), high: high, values: r.values}), nil
 }
 
-// bucket appends the root page of a bucket, or checks the page that is kept within the element.
+// bucket appends the root page of a bucket, or checks the page within the element.
 func (p page) bucket(name, value []byte, below []ref) ([]ref, error) {
 	if len(value) < BucketSize {
-		return nil, damaged(BadPage, "bucket %q in page %d has no head", name, p.id)
+		return nil, damaged(BadPage, "bucket %q in page %d has no header", name, p.id)
 	}
 	values := string(name) == keyBucket
 	root := Order.Uint64(value)
@@ -96,14 +96,15 @@ func (p page) bucket(name, value []byte, below []ref) ([]ref, error) {
 	return append(below, ref{page: uint32(root), high: math.MaxUint64, values: values}), nil
 }
 
-// first8 is a key's first 8 bytes as a number: no smaller for a key that sorts later.
+// first8 returns the first 8 bytes of a key as a number. A key that sorts later has no smaller number.
 func first8(key []byte) uint64 {
 	var b [8]byte
 	copy(b[:], key)
 	return binary.BigEndian.Uint64(b[:])
 }
 
-// wellFormed says whether value is a sequence of protobuf fields, as mvccpb.KeyValue is. etcd decodes each when it starts.
+// wellFormed reports whether value is a sequence of protobuf fields, such as mvccpb.KeyValue. etcd decodes each value
+// when it starts.
 func wellFormed(value []byte) bool {
 	for len(value) > 0 {
 		_, _, n := protowire.ConsumeField(value)
@@ -117,9 +118,9 @@ func wellFormed(value []byte) bool {
 
 const minPageSize, maxPageSize = 1 << 10, 1 << 24 // what bbolt itself tries
 
-// ReadMeta finds the valid meta page of the higher transaction, as bbolt does: one bad meta page is what a crash may
-// leave, and the other then stands for the transaction before. The file of that size in bytes must hold all pages that
-// the meta page counts.
+// ReadMeta returns the valid meta page of the higher transaction, as bbolt does. A crash may leave one invalid meta
+// page; the other one then describes the transaction before. The file of size bytes must have all pages that the meta
+// page counts.
 func ReadMeta(f io.ReaderAt, size int64) (Meta, error) {
 	var best Meta
 	offsets := []int64{0}

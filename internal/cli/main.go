@@ -31,7 +31,7 @@ func (e *codedError) Error() string { return e.err.Error() }
 
 func (e *codedError) Unwrap() error { return e.err }
 
-// WithCode makes a process that ends with err return code. A nil error stays one.
+// WithCode gives a process that ends with err the exit code. It returns nil for a nil error.
 func WithCode(code int, err error) error {
 	if err == nil {
 		return nil
@@ -39,11 +39,11 @@ func WithCode(code int, err error) error {
 	return &codedError{code, err}
 }
 
-// service marks a command whose errors belong in the log.
+// service marks a command whose errors are logged.
 const service = "etcd.druid.dev/service"
 
-// Service marks a command that runs until it is stopped: it logs the error that ends it as it logs all else. Any other command is
-// a verb, whose error is a sentence for the person who called it.
+// Service marks a command that runs until it is stopped: it logs the error that ends it. Any other command prints its
+// error for the user.
 func Service(cmd *cobra.Command) *cobra.Command {
 	if cmd.Annotations == nil {
 		cmd.Annotations = map[string]string{}
@@ -52,15 +52,16 @@ func Service(cmd *cobra.Command) *cobra.Command {
 	return cmd
 }
 
-// Main runs root until it returns or until the first SIGINT or SIGTERM, which ends the command's context so that it can
-// drain. A second signal kills the process at once. It returns the process's exit code, and reports the error that
-// ended it, as nothing above it can.
+// Main runs root until it returns or until the first SIGINT or SIGTERM, which ends the context of the command so that
+// it can shut down. A second signal ends the process immediately. Main returns the exit code of the process and
+// reports the error that ended it.
 func Main(ctx context.Context, root *cobra.Command, log *slog.Logger) int {
 	signals, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	// The signals have their default action again before anybody learns of the first one: the second one ends the process.
+	// Restore the default action of the signals before the command sees the first one, so that the second one ends the
+	// process.
 	context.AfterFunc(signals, func() {
 		stop()
 		cancel()
@@ -85,8 +86,8 @@ func Main(ctx context.Context, root *cobra.Command, log *slog.Logger) int {
 	return exitError
 }
 
-// NewLogger returns a logger that writes JSON lines to w, and the level that decides what it writes: info until it is
-// set to something else, at any time. What client-go logs goes to the same place in the same form.
+// NewLogger returns a logger that writes JSON lines to w, and its level, which can be changed at any time and starts
+// at info. Logs of client-go go to the same logger.
 func NewLogger(w io.Writer) (*slog.Logger, *slog.LevelVar) {
 	level := new(slog.LevelVar)
 	log := slog.New(slog.NewJSONHandler(w, &slog.HandlerOptions{Level: level}))
@@ -94,15 +95,15 @@ func NewLogger(w io.Writer) (*slog.Logger, *slog.LevelVar) {
 	return log, level
 }
 
-// ParseLevel reads a log level. Anything but debug, info, warn and error is refused: slog itself would also take offsets
-// like info+2, that no configuration should hold.
+// ParseLevel parses a log level. It accepts only debug, info, warn and error; slog itself also accepts offsets such as
+// info+2.
 func ParseLevel(text string) (slog.Level, error) {
 	levels := map[string]slog.Level{
 		"debug": slog.LevelDebug, "info": slog.LevelInfo, "warn": slog.LevelWarn, "error": slog.LevelError,
 	}
 	level, ok := levels[text]
 	if !ok {
-		return 0, fmt.Errorf("log level %q is none of debug, info, warn, error", text)
+		return 0, fmt.Errorf("invalid log level %q: want debug, info, warn or error", text)
 	}
 	return level, nil
 }
@@ -110,8 +111,8 @@ func ParseLevel(text string) (slog.Level, error) {
 // version is set by the linker: -ldflags "-X github.com/etcd-druid/druid/internal/cli.version=v1.2.3".
 var version string
 
-// Version is what the linker was reported, else what the Go toolchain knows: the module's version, or the commit that the
-// binary was built from.
+// Version returns the version that the linker set, or else what the Go toolchain knows: the version of the module, or
+// the commit from which the binary was built.
 func Version() string {
 	if version != "" {
 		return version
@@ -131,7 +132,7 @@ func Version() string {
 	return "devel"
 }
 
-// VersionCommand is the command `version` of a program.
+// VersionCommand returns the command `version` of a program.
 func VersionCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "version",

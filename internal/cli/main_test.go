@@ -19,7 +19,7 @@ import (
 	"github.com/etcd-druid/druid/test/sources"
 )
 
-// childMode makes the test binary behave as a process that does not end at its first signal.
+// childMode makes the test binary a process that does not end at its first signal.
 const childMode = "CLI_TEST_CHILD"
 
 func TestMain(m *testing.M) {
@@ -136,7 +136,7 @@ func TestParseLevel(t *testing.T) {
 	}
 }
 
-// A person reads what a verb says; a program reads what a service logs.
+// A user reads the error of a verb; a program reads the log of a service.
 func TestAVerbReportsItsErrorAsASentence(t *testing.T) {
 	var out, logged bytes.Buffer
 	root, backup := &cobra.Command{Use: "agent"}, &cobra.Command{Use: "backup"}
@@ -152,7 +152,7 @@ func TestAVerbReportsItsErrorAsASentence(t *testing.T) {
 	}
 }
 
-// linkerFlag is how a build reports the programs their version.
+// linkerFlag is how a build sets the version of the programs.
 const linkerFlag = "-X github.com/etcd-druid/druid/internal/cli.version="
 
 func TestProgramsPrintTheVersionThatTheirBuildSet(t *testing.T) {
@@ -163,7 +163,7 @@ func TestProgramsPrintTheVersionThatTheirBuildSet(t *testing.T) {
 			}
 			binary := filepath.Join(t.TempDir(), program)
 			build := exec.CommandContext(t.Context(), "go", "build", "-ldflags", "-s -w "+linkerFlag+"v1.2.3", "-o", binary, "../../cmd/"+program)
-			// As all other builds of the programs, so that the build cache knows them.
+			// Use the flags of all other builds, so that the build cache is used.
 			build.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=-trimpath")
 			if out, err := build.CombinedOutput(); err != nil {
 				t.Fatalf("build %s: %v\n%s", program, err, out)
@@ -176,7 +176,7 @@ func TestProgramsPrintTheVersionThatTheirBuildSet(t *testing.T) {
 	}
 }
 
-// A flag for a variable that does not exist is ignored by the linker without a word.
+// The linker silently ignores a flag for a variable that does not exist.
 func TestBuildsSetTheVersionThatThereIs(t *testing.T) {
 	for _, file := range []string{"Dockerfile", "test/rig/images/images.go"} {
 		raw, err := os.ReadFile(filepath.Join("..", "..", file))

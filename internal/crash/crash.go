@@ -10,14 +10,14 @@ import (
 )
 
 const (
-	// Variable of the environment that names a point, and after a colon which of its passages ends the process:
-	// before-add-learner, after-create-pod:3.
+	// Variable is the environment variable that names a point, and optionally after a colon which of its passages ends
+	// the process: before-add-learner, after-create-pod:3.
 	Variable = "DRUID_CRASH_AT"
-	// ExitCode of a process that was ended at a point. No program of ours and no Go runtime ends with it.
+	// ExitCode of a process that ended at a point. Neither druid, the agent nor the Go runtime uses it otherwise.
 	ExitCode = 86
 )
 
-// order is the point at which this process is to end, and how many passages are left until then.
+// order is the point at which this process ends, and the number of passages until then.
 type order struct {
 	point string
 	left  atomic.Int64
@@ -25,8 +25,8 @@ type order struct {
 
 var armed atomic.Pointer[order]
 
-// Arm reads the environment for a program. A point that the program does not have is an error: a test that waits for it
-// would prove nothing. Without the variable it does nothing.
+// Arm reads the environment variable for a program. An unknown point is an error, because a test that waits for it
+// would test nothing. Without the variable, Arm does nothing.
 func Arm(program Program) error {
 	value := os.Getenv(Variable)
 	if value == "" {
@@ -43,7 +43,7 @@ func Arm(program Program) error {
 func parse(program Program, value string) (*order, error) {
 	point, count, counted := strings.Cut(value, ":")
 	if !slices.Contains(Points(program), point) {
-		return nil, fmt.Errorf("%s has no such point", program)
+		return nil, fmt.Errorf("%s does not have this point", program)
 	}
 	passages := int64(1)
 	if counted {
@@ -57,10 +57,10 @@ func parse(program Program, value string) (*order, error) {
 	return o, nil
 }
 
-// Before stands right before the statement with the call.
+// Before must be directly before the statement with the call.
 func Before(call string) { pass(before, call) }
 
-// After stands right after it. Where the statement returns on an error, only a call that succeeded comes here.
+// After must be directly after it. If the statement returns on an error, only a successful call reaches this point.
 func After(call string) { pass(after, call) }
 
 // Around is both, for a statement that returns what the call answers:
@@ -84,7 +84,7 @@ func pass(side, call string) {
 	}
 }
 
-// Program that has points.
+// Program is a program with points.
 type Program string
 
 // The programs.
@@ -93,7 +93,7 @@ const (
 	Druid Program = "druid"
 )
 
-// calls that have points, by program. A name says what the call is for.
+// calls are the calls with points, by program. A name says what the call is for.
 var calls = map[Program][]string{
 	Agent: {
 		// Bootstrap.
@@ -106,16 +106,16 @@ var calls = map[Program][]string{
 		"take-slot", "remove-self", "free-slot",
 		// The volume.
 		"make-data-dir", "describe-quarantine", "rename-quarantine", "drop-identity-file", "drop-leftover", "begin-prune", "prune",
-		// What launch is reported.
+		// Requests to launch.
 		"order-start", "order-stop", "order-proceed",
-		// The leader's duties.
+		// The duties of the leader.
 		"complete-record", "publish-list", "remove-superfluous", "move-leader",
 		"claim-departure", "depart", "acknowledge-departure",
 		"claim-removal", "hand-back", "remove-requested", "acknowledge-removal", "defragment", "note-defragmentation",
 		"compact-history", "disarm-no-space",
-		// A change of etcd's version.
+		// A change of the etcd version.
 		"answer-upgrade", "announce-downgrade", "cancel-downgrade",
-		// The Leases that say who is there.
+		// Renewals of the Leases.
 		"renew-lease", "renew-leader-lease", "renew-backup-lease",
 		// Backups.
 		"record-lineage", "take-full", "delete-backup", "sweep-uploads", "answer-snapshot-order",
@@ -125,29 +125,29 @@ var calls = map[Program][]string{
 		"create-leader-lease", "create-member-lease", "create-claim", "create-pod", "restore-labels",
 		"apply-object", "apply-budget", "delete-budget", "mark-lease", "label-pod", "delete-pod", "adopt-pod", "replace-agent",
 		"write-status",
-		// The way out of the cluster, and back.
+		// Removal from the cluster and its cancellation.
 		"request-removal", "withdraw-removal", "delete-claim", "retain-claim", "delete-lease",
-		// What becomes of the claims when the cluster is deleted.
+		// The PersistentVolumeClaims after the deletion of the cluster.
 		"take-claim", "release-claim",
-		// What holds a cluster that is in a group next to others.
+		// The finalizer of a cluster that shares its raft group with external members.
 		"hold-cluster",
 		// A larger volume.
 		"grow-claim",
-		// What reports backups.
+		// The Leases that report backups.
 		"create-snapshot-lease", "delete-snapshot-lease",
 		// Backups on demand.
 		"order-snapshot", "clear-snapshot-order", "write-snapshot-status", "delete-snapshot", "hold-snapshot",
-		// Members that do not repair themselves.
+		// Repair of members.
 		"mark-healing",
-		// A change of etcd's version.
+		// A change of the etcd version.
 		"create-snapshot", "order-upgrade",
 	},
 }
 
-// Calls of a program that have points.
+// Calls returns the calls of a program with points.
 func Calls(program Program) []string { return calls[program] }
 
-// Points of a program: one before and one after each call.
+// Points returns the points of a program: one before and one after each call.
 func Points(program Program) []string {
 	points := make([]string, 0, 2*len(calls[program]))
 	for _, call := range calls[program] {

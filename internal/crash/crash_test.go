@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// The test binary stands in for a program when the environment says so.
+// The test binary acts as a program if the environment variable says so.
 const playVariable = "DRUID_CRASH_PLAY"
 
 func TestMain(m *testing.M) {

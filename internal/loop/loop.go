@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Sleep waits for d and returns true, or false as soon as ctx ends.
+// Sleep waits for d and returns true, or returns false as soon as ctx ends.
 func Sleep(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -18,7 +18,7 @@ func Sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// Backoff is the pause after each failure in a row: First, doubled each time, at most Last.
+// Backoff is the pause after consecutive failures. It starts with First and doubles up to Last.
 type Backoff struct {
 	First, Last time.Duration
 	next        time.Duration
@@ -34,14 +34,14 @@ func (b *Backoff) Next() time.Duration {
 // Reset makes the next pause the first one again.
 func (b *Backoff) Reset() { b.next = 0 }
 
-// Signal wakes all who wait for a change. The zero value is ready for use.
+// Signal wakes all goroutines that wait for a change. The zero value is ready to use.
 type Signal struct {
 	mu      sync.Mutex
 	changed chan struct{}
 }
 
-// Wait returns a channel that the next Send closes. Call Wait first and look at what may have changed afterwards, or hold the
-// lock that guards it for both.
+// Wait returns a channel that the next Send closes. Call Wait first and then read what may have changed, or hold its
+// lock for both.
 func (s *Signal) Wait() <-chan struct{} {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -51,7 +51,7 @@ func (s *Signal) Wait() <-chan struct{} {
 	return s.changed
 }
 
-// Send wakes all who wait.
+// Send wakes all goroutines that wait.
 func (s *Signal) Send() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -61,8 +61,8 @@ func (s *Signal) Send() {
 	}
 }
 
-// Change tells whether a value differs from the one before, so that a lasting state is reported once. The zero value
-// has seen the zero value of T. It is not safe for use by several goroutines.
+// Change reports whether a value differs from the one before, so that a lasting state is reported once. The zero value
+// has seen the zero value of T. It is not safe for concurrent use.
 type Change[T comparable] struct{ last T }
 
 // To remembers v and returns whether it differs from the value before.

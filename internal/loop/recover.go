@@ -5,7 +5,7 @@ import (
 	"runtime/debug"
 )
 
-// Recover turns a panic of work into an error, which holds the stack.
+// Recover returns a panic of work as an error with the stack.
 func Recover(work func() error) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -15,7 +15,7 @@ func Recover(work func() error) (err error) {
 	return work()
 }
 
-// Recovered is work that does not panic, for the Go of an errgroup.
+// Recovered returns work with panics as errors, for errgroup.Group.Go.
 func Recovered(work func() error) func() error {
 	return func() error { return Recover(work) }
 }

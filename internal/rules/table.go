@@ -44,8 +44,8 @@ type Table[F, V any] struct {
 	otherwise V
 }
 
-// New makes a table. The first row that matches decides. otherwise is the verdict where none does; rulestest.Check proves that this never
-// happens, and that each fact is an enum.
+// New makes a table. The first row that matches decides. otherwise is the verdict if none does. rulestest.Check
+// verifies that this never happens, and that each fact is an enum.
 func New[F, V any](otherwise V, rows []Row[F, V]) *Table[F, V] {
 	t := &Table[F, V]{rows: rows, cells: make([][]uint8, len(rows)), otherwise: otherwise}
 	for i := range rows {
@@ -59,7 +59,7 @@ func New[F, V any](otherwise V, rows []Row[F, V]) *Table[F, V] {
 	return t
 }
 
-// Rows of the table, in order. They must not be changed.
+// Rows returns the rows of the table, in order. Do not change them.
 func (t *Table[F, V]) Rows() []Row[F, V] { return t.rows }
 
 // Decide returns the verdict of the first row that matches the facts. It depends on nothing else.
@@ -68,7 +68,7 @@ func (t *Table[F, V]) Decide(facts F) Decision[V] {
 		r := &t.rows[i]
 		return Decision[V]{Verdict: r.Verdict, Rule: r.Name, Why: r.Why, Detail: r.Detail}
 	}
-	return Decision[V]{Verdict: t.otherwise, Rule: Uncovered, Why: "no rule covers what was observed"}
+	return Decision[V]{Verdict: t.otherwise, Rule: Uncovered, Why: "no rule covers the observed facts"}
 }
 
 func (t *Table[F, V]) find(facts *F) int {
@@ -85,7 +85,7 @@ next:
 	return -1
 }
 
-// Names of the rows, in their order.
+// Names returns the names of the rows, in order.
 func (t *Table[F, V]) Names() []string {
 	names := make([]string, len(t.rows))
 	for i, r := range t.rows {
@@ -94,21 +94,22 @@ func (t *Table[F, V]) Names() []string {
 	return names
 }
 
-// Without is the table without some of its rows. A test shows by it which harm they prevent.
+// Without returns the table without some of its rows. Tests use it to show the harm that these rows prevent.
 func (t *Table[F, V]) Without(names ...string) *Table[F, V] {
 	return New(t.otherwise, slices.DeleteFunc(slices.Clone(t.rows), func(r Row[F, V]) bool { return slices.Contains(names, r.Name) }))
 }
 
-// cellsOf views facts as their cells: a struct of enums of one byte has no padding. Reflection would make the enumeration of the largest
-// table, 46 million facts, several times slower.
+// cellsOf views facts as their cells: a struct of one-byte enums has no padding. With reflection, the enumeration of
+// the largest table, 46 million facts, would take several times longer.
 func cellsOf[F any](facts *F) []uint8 {
 	return unsafe.Slice((*uint8)(unsafe.Pointer(facts)), unsafe.Sizeof(*facts))
 }
 
-// titleTag is the tag of a fact's field that says what the fact is called where a table is printed, without which it is the field's name.
+// titleTag is the tag of a field with the title of a fact in a printed table. Without the tag, the title is the name
+// of the field.
 const titleTag = "fact"
 
-// Conditions lists what a row looks at, as "title: values", in the order of the facts.
+// Conditions lists the facts that a row checks, as "title: values", in the order of the facts.
 func Conditions[F any](when F) (conditions []string) {
 	facts := reflect.TypeFor[F]()
 	all := valuesOf[F]()
@@ -126,7 +127,7 @@ func Conditions[F any](when F) (conditions []string) {
 	return conditions
 }
 
-// valuesIn a mask of a fact's type.
+// valuesIn returns the names of the values in a mask of a fact.
 func valuesIn(fact reflect.Type, mask uint8) string {
 	var words []string
 	value := reflect.New(fact).Elem()
@@ -155,10 +156,10 @@ type (
 func (a Answer) String() string { return Word(a, "no", "yes", "unknown") }
 func (a YesNo) String() string  { return Word(a, "no", "yes") }
 
-// AnswerOf a question that was answered.
+// AnswerOf returns the Answer to a question.
 func AnswerOf(yes bool) Answer { return Answer(YesNoOf(yes)) }
 
-// YesNoOf a condition.
+// YesNoOf returns the YesNo of a condition.
 func YesNoOf(yes bool) YesNo {
 	if yes {
 		return Yes
@@ -166,8 +167,8 @@ func YesNoOf(yes bool) YesNo {
 	return No
 }
 
-// Word names a value, or nothing if it has no word. words are in the order of the bits. The String method of each fact's type calls it, so
-// that a type has as many values as it has words.
+// Word returns the name of a value, or nothing if it has none. words are in the order of the bits. The String method
+// of each fact type calls it, so that a type has as many values as names.
 func Word[T ~uint8](value T, words ...string) string {
 	if i := bits.TrailingZeros8(uint8(value)); i < len(words) && value == 1<<i {
 		return words[i]
@@ -175,8 +176,8 @@ func Word[T ~uint8](value T, words ...string) string {
 	return ""
 }
 
-// Cases yields each combination of facts that when matches: every fact has exactly one value. A field of when that is zero takes each
-// value of its type.
+// Cases yields each combination of facts that when matches. Every fact has exactly one value. A zero field of when
+// takes each value of its type.
 func Cases[F any](when F) iter.Seq[F] {
 	values := valuesOf[F]()
 	for i, mask := range cellsOf(&when) {
@@ -194,7 +195,8 @@ func Cases[F any](when F) iter.Seq[F] {
 			if !yield(facts) {
 				return
 			}
-			// The last fact changes first. One that had its last value begins with its first again, and carries to the one before it.
+			// The last fact changes first. After its last value, it starts again with the first one and carries to the
+			// fact before it.
 			i := len(cells) - 1
 			for ; i >= 0; i-- {
 				if above := values[i] &^ (cells[i] | (cells[i] - 1)); above != 0 {
@@ -210,7 +212,8 @@ func Cases[F any](when F) iter.Seq[F] {
 	}
 }
 
-// valuesOf each fact, as masks: the bits for which the String method of its type has a word. A fact that is no such enum has none.
+// valuesOf returns the values of each fact as masks: the bits for which the String method of its type has a name. A
+// fact that is not such an enum has none.
 func valuesOf[F any]() (masks []uint8) {
 	for field := range reflect.TypeFor[F]().Fields() {
 		masks = append(masks, 0)
@@ -228,7 +231,8 @@ func valuesOf[F any]() (masks []uint8) {
 	return masks
 }
 
-// NotEnums are the names of the facts that are no enums of the underlying type uint8 whose String method has a word for each value.
+// NotEnums returns the names of the facts that are not enums of the underlying type uint8 with a String method that
+// names each value.
 func NotEnums[F any]() (names []string) {
 	values := valuesOf[F]()
 	for i := range values {

@@ -116,7 +116,7 @@ func TestWithoutLacksOneRow(t *testing.T) {
 	}
 }
 
-// recorder is a test that does not fail this one.
+// recorder is a test whose failure does not fail this one.
 type recorder struct {
 	testing.TB
 	errors []string

@@ -9,7 +9,7 @@ import (
 // Version of etcd 3.
 type Version struct{ Minor, Patch int }
 
-// Parse reads major.minor.patch of etcd 3, without a leading v. ok is false for everything else.
+// Parse parses major.minor.patch of etcd 3, without a leading v. ok is false for everything else.
 func Parse(s string) (v Version, ok bool) {
 	parts := strings.Split(s, ".")
 	if len(parts) != 3 || parts[0] != "3" {
@@ -23,10 +23,10 @@ func Parse(s string) (v Version, ok bool) {
 	return Version{int(minor), int(patch)}, err == nil
 }
 
-// String is major.minor.patch.
+// String returns major.minor.patch.
 func (v Version) String() string { return fmt.Sprintf("3.%d.%d", v.Minor, v.Patch) }
 
-// Line is major.minor, as etcd's downgrade API and its storage versions have it.
+// Line returns major.minor, as in the downgrade API and the storage versions of etcd.
 func (v Version) Line() string { return fmt.Sprintf("3.%d", v.Minor) }
 
 // Verdict on a release or on a step.
@@ -35,12 +35,12 @@ type Verdict string
 // The verdicts.
 const (
 	Allowed Verdict = "Allowed"
-	// Warned: it is done, and a person is reported what is known of it.
+	// Warned: the change is made, and the user gets a warning.
 	Warned  Verdict = "Warned"
 	Refused Verdict = "Refused"
 )
 
-// Judgement is a verdict, the rule that gave it, why, and where that is known from.
+// Judgement is a verdict, the rule that gave it, the reason, and the source of the reason.
 type Judgement struct {
 	Verdict           Verdict
 	Rule, Why, Source string
@@ -52,7 +52,7 @@ const (
 	Newest = 7
 )
 
-// releaseRule is about the releases of one minor below a patch.
+// releaseRule applies to the releases of one minor below a patch.
 type releaseRule struct {
 	name         string
 	minor, below int
@@ -60,23 +60,23 @@ type releaseRule struct {
 	why, source  string
 }
 
-// releaseRules judge a release by itself; the first row that matches wins. #n is etcd-io/etcd.
+// releaseRules judge a single release; the first row that matches wins. #n is etcd-io/etcd.
 var releaseRules = []releaseRule{
-	{"floor-3.5", 5, 31, Refused, "older releases of 3.5 corrupt data in a defragmentation (before 3.5.23), answer reads that are stale after a change of the leader (3.5.28), add a member next to one that is down (3.5.30), or promote a learner by MemberUpdate (3.5.31)",
+	{"floor-3.5", 5, 31, Refused, "older releases of 3.5 corrupt data during defragmentation (before 3.5.23), return stale reads after a change of leader (3.5.28), add a member next to one that is down (3.5.30), or promote a learner by MemberUpdate (3.5.31)",
 		"CHANGELOG-3.5; #20653 #20387 #21694"},
-	{"floor-3.6", 6, 12, Refused, "older releases of 3.6 replay promotions (before 3.6.4), corrupt data in a defragmentation (3.6.5), answer reads that are stale after a change of the leader (3.6.9), add a member next to one that is down (3.6.11), or promote a learner by MemberUpdate (3.6.12)",
+	{"floor-3.6", 6, 12, Refused, "older releases of 3.6 replay promotions (before 3.6.4), corrupt data during defragmentation (3.6.5), return stale reads after a change of leader (3.6.9), add a member next to one that is down (3.6.11), or promote a learner by MemberUpdate (3.6.12)",
 		"CHANGELOG-3.6; #20650 #20653 #20387 #21694"},
-	{"watch-leak-3.5", 5, 33, Warned, "it leaks memory by watches; 3.5.33 and later do not", "CHANGELOG-3.5"},
-	{"watch-leak-3.6", 6, 14, Warned, "it leaks memory by watches; 3.6.14 and later do not", "CHANGELOG-3.6"},
-	{"watch-leak-3.7", 7, 1, Warned, "it leaks memory by watches; 3.7.1 and later do not", "CHANGELOG-3.7"},
+	{"watch-leak-3.5", 5, 33, Warned, "watches leak memory; fixed in 3.5.33", "CHANGELOG-3.5"},
+	{"watch-leak-3.6", 6, 14, Warned, "watches leak memory; fixed in 3.6.14", "CHANGELOG-3.6"},
+	{"watch-leak-3.7", 7, 1, Warned, "watches leak memory; fixed in 3.7.1", "CHANGELOG-3.7"},
 }
 
-// stepRule is about a step of so many minors, up or down.
+// stepRule applies to steps of a number of minors, up or down.
 type stepRule struct {
 	name string
-	// least and most are the minors that the step goes up; below zero it goes down.
+	// least and most are the limits of how many minors the step goes up; negative numbers mean down.
 	least, most int
-	// from is the minor that it goes from, and below the patch that the release is older than; 0 for any.
+	// from is the minor from which the step goes. below is the patch that the release must be older than; 0 for any.
 	from, below int
 	verdict     Verdict
 	why, source string
@@ -84,36 +84,36 @@ type stepRule struct {
 
 const farthest = Newest - Oldest
 
-// stepRules judge a step between two releases that each are no worse than warned of; the first row that matches wins.
+// stepRules judge a step between two releases that are allowed or warned about; the first row that matches wins.
 var stepRules = []stepRule{
-	{"skips-minors", 2, farthest, 0, 0, Refused, "etcd is upgraded one minor at a time",
+	{"skips-minors", 2, farthest, 0, 0, Refused, "etcd supports upgrades by one minor at a time",
 		"etcd.io/docs/v3.7/upgrades: running versions must not differ by more than one minor"},
-	{"goes-back-minors", -farthest, -2, 0, 0, Refused, "etcd goes back by one minor at the most, and by the next one after all members run that",
+	{"goes-back-minors", -farthest, -2, 0, 0, Refused, "etcd supports downgrades by one minor at a time, after all members run the previous one",
 		"etcd.io/docs/v3.7/downgrades; server/etcdserver/api/membership/downgrade.go AllowedDowngradeVersion"},
-	{"floor-of-3.6", 1, 1, 5, 26, Refused, "members that were removed come back, and learners are counted wrong, when 3.6 follows a release before 3.5.26: go to a later 3.5 first",
+	{"floor-of-3.6", 1, 1, 5, 26, Refused, "after an upgrade to 3.6 from a release before 3.5.26, removed members reappear and learners are counted wrongly: upgrade to a later 3.5 first",
 		"etcd.io/docs/v3.6/upgrades/upgrade_3_6; #19557 #20967 #20995"},
-	{"floor-of-3.7", 1, 1, 6, 11, Refused, "3.7 has no v2 store any more, and only 3.6.11 and later leave nothing in it: go to a later 3.6 first",
+	{"floor-of-3.7", 1, 1, 6, 11, Refused, "3.7 has no v2 store, and only 3.6.11 and later leave nothing in it: upgrade to a later 3.6 first",
 		"etcd.io/docs/v3.7/upgrades/upgrade_3_7"},
-	{"next-minor", 1, 1, 0, 0, Allowed, "member by member, the leader last", "etcd.io/docs/v3.7/upgrades"},
-	{"minor-before", -1, -1, 0, 0, Allowed, "after the downgrade was announced to etcd, and its storage has the format of the minor before", "etcd.io/docs/v3.7/downgrades"},
-	{"within-minor", 0, 0, 0, 0, Allowed, "patches of a minor share the format of the storage and of the log", "etcd.io/docs/v3.7/op-guide/versioning"},
+	{"next-minor", 1, 1, 0, 0, Allowed, "one member at a time, the leader last", "etcd.io/docs/v3.7/upgrades"},
+	{"minor-before", -1, -1, 0, 0, Allowed, "allowed after etcd has enabled the downgrade and its storage has the format of the previous minor", "etcd.io/docs/v3.7/downgrades"},
+	{"within-minor", 0, 0, 0, 0, Allowed, "all patches of a minor have the same storage and log format", "etcd.io/docs/v3.7/op-guide/versioning"},
 }
 
-// JudgeRelease says whether a release may run at all.
+// JudgeRelease judges whether a release may run at all.
 func JudgeRelease(v Version) Judgement {
 	if v.Minor < Oldest || v.Minor > Newest {
-		return Judgement{Refused, "unsupported-minor", fmt.Sprintf("druid knows etcd 3.%d to 3.%d", Oldest, Newest), "what druid is tested with"}
+		return Judgement{Refused, "unsupported-minor", fmt.Sprintf("druid supports etcd 3.%d to 3.%d", Oldest, Newest), "the releases that druid is tested with"}
 	}
 	for _, r := range releaseRules {
 		if v.Minor == r.minor && v.Patch < r.below {
 			return Judgement{r.verdict, r.name, r.why, r.source}
 		}
 	}
-	return Judgement{Allowed, "release", "nothing is known against it", "changelogs of 3.5, 3.6 and 3.7"}
+	return Judgement{Allowed, "release", "no known problem", "changelogs of 3.5, 3.6 and 3.7"}
 }
 
-// JudgeStep says whether a member that runs one release may run another one next. What is wrong with a release by itself
-// JudgeRelease reports.
+// JudgeStep judges whether a member that runs one release may run another one next. It does not judge the releases
+// themselves; JudgeRelease does.
 func JudgeStep(from, to Version) Judgement {
 	minors := to.Minor - from.Minor
 	for _, r := range stepRules {
@@ -121,5 +121,5 @@ func JudgeStep(from, to Version) Judgement {
 			return Judgement{r.verdict, r.name, r.why, r.source}
 		}
 	}
-	return Judgement{Refused, "unsupported-step", fmt.Sprintf("druid knows etcd 3.%d to 3.%d", Oldest, Newest), "what druid is tested with"}
+	return Judgement{Refused, "unsupported-step", fmt.Sprintf("druid supports etcd 3.%d to 3.%d", Oldest, Newest), "the releases that druid is tested with"}
 }

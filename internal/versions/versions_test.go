@@ -7,7 +7,7 @@ import (
 	"github.com/etcd-druid/druid/test/golden"
 )
 
-// Every release and every step that the rules can distinguish, and a few more.
+// releases has every release and every step that the rules can distinguish, and a few more.
 var releases = []string{
 	"3.5.0", "3.5.25", "3.5.26", "3.5.30", "3.5.31", "3.5.32", "3.5.33", "3.5.35",
 	"3.6.0", "3.6.10", "3.6.11", "3.6.12", "3.6.13", "3.6.14", "3.6.16", "3.7.0", "3.7.1", "3.7.3",

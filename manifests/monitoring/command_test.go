@@ -13,7 +13,7 @@ import (
 	"github.com/etcd-druid/druid/api/v1alpha1"
 )
 
-// The columns are read as kubectl reads them.
+// The test reads the columns as kubectl does.
 func TestTheCommandOfAnAlertShowsTheCondition(t *testing.T) {
 	command := regexp.MustCompile(`kubectl get etcdcluster -A -o custom-columns='([^']+)'`)
 	alerts := 0

@@ -18,7 +18,7 @@ const (
 // panel of the dashboard.
 type panel struct {
 	title, unit string
-	// asked by legend.
+	// queries by legend.
 	queries []query
 }
 
@@ -29,24 +29,24 @@ const (
 	anyMember = "{{pod}}"
 )
 
-// fleetPanels show all clusters, from druid.
+// fleetPanels show all clusters, with metrics of druid.
 func fleetPanels() []panel {
 	return []panel{
-		{"druid leads", "short", []query{{"sum(etcd_druid_leading)", "replicas that lead"}}},
-		{"Clusters that do not serve", "short", []query{{`sum by (reason) (etcd_druid_clusters{condition="Ready",status!="True"})`, "{{reason}}"}}},
-		{"Clusters that are degraded", "short", []query{{`sum by (reason) (etcd_druid_clusters{condition="Degraded",status="True"})`, "{{reason}}"}}},
-		{"Backups that are not well", "short", []query{{`sum by (condition, reason) (etcd_druid_clusters{condition=~"BackupReady|BackupVerified",status!="True"})`, "{{condition}}: {{reason}}"}}},
+		{"Leading druid replicas", "short", []query{{"sum(etcd_druid_leading)", "leading replicas"}}},
+		{"Clusters that are not ready", "short", []query{{`sum by (reason) (etcd_druid_clusters{condition="Ready",status!="True"})`, "{{reason}}"}}},
+		{"Degraded clusters", "short", []query{{`sum by (reason) (etcd_druid_clusters{condition="Degraded",status="True"})`, "{{reason}}"}}},
+		{"Clusters with backup problems", "short", []query{{`sum by (condition, reason) (etcd_druid_clusters{condition=~"BackupReady|BackupVerified",status!="True"})`, "{{condition}}: {{reason}}"}}},
 		{"Members", "short", []query{{"sum by (status) (etcd_druid_members)", "{{status}}"}}},
-		{"What druid does", "ops", []query{
+		{"Steps of druid", "ops", []query{
 			{"sum by (step) (rate(etcd_druid_steps_total[$__rate_interval]))", "{{step}}"},
 			{"sum by (step) (rate(etcd_druid_step_failures_total[$__rate_interval]))", "{{step}} failed"},
 		}},
-		{"What druid reports", "short", []query{{"sum by (type, reason) (increase(etcd_druid_events_total[$__rate_interval]))", "{{type}} {{reason}}"}}},
+		{"Events of druid", "short", []query{{"sum by (type, reason) (increase(etcd_druid_events_total[$__rate_interval]))", "{{type}} {{reason}}"}}},
 		{"EtcdSnapshots", "short", []query{{"sum by (phase) (etcd_druid_snapshots)", "{{phase}}"}}},
 	}
 }
 
-// clusterPanels show one cluster, from its agents and from etcd itself.
+// clusterPanels show one cluster, with metrics of its agents and of etcd.
 func clusterPanels() []panel {
 	rate := func(metric string) string { return "rate(" + metric + "{" + ofCluster + "}[$__rate_interval])" }
 	is := func(metric string) string { return metric + "{" + ofCluster + "}" }
@@ -58,23 +58,23 @@ func clusterPanels() []panel {
 			{"max(" + rate("etcd_server_proposals_committed_total") + ")", "committed"},
 			{"sum(" + rate("etcd_server_proposals_failed_total") + ")", "failed"},
 		}},
-		{"Write to the log, 99 %", "s", []query{{is(recordFsync), anyMember}}},
-		{"Commit of the database, 99 %", "s", []query{{is(recordCommit), anyMember}}},
+		{"WAL sync duration, 99 %", "s", []query{{is(recordFsync), anyMember}}},
+		{"Database commit duration, 99 %", "s", []query{{is(recordCommit), anyMember}}},
 		{"Database", "bytes", []query{
 			{is("etcd_mvcc_db_total_size_in_bytes"), anyMember},
 			{is("etcd_mvcc_db_total_size_in_use_in_bytes"), anyMember + " in use"},
 			{"min(" + is("etcd_server_quota_backend_bytes") + ")", "quota"},
 		}},
 		{"Free space of the volumes", "bytes", []query{{is("etcd_agent_volume_free_bytes"), anyMember}}},
-		{"Changes of the leader", "short", []query{{"max(increase(" + is("etcd_server_leader_changes_seen_total") + "[$__rate_interval]))", "changes"}}},
-		{"Oldest write that is not saved", "s", []query{{is(recordRPO), "age"}}},
+		{"Leader changes", "short", []query{{"max(increase(" + is("etcd_server_leader_changes_seen_total") + "[$__rate_interval]))", "changes"}}},
+		{"Age of the oldest unsaved write", "s", []query{{is(recordRPO), "age"}}},
 		{"Saved", "Bps", []query{{"sum by (kind) (" + rate("etcd_agent_backup_bytes_total") + ")", "{{kind}}"}}},
 		{"Backups and verifications", "short", []query{
 			{"sum by (kind) (increase(" + is("etcd_agent_backup_failures_total") + "[$__rate_interval]))", "{{kind}} failed"},
-			{"sum by (verdict) (increase(" + is("etcd_agent_backup_verifications_total") + "[$__rate_interval]))", "proof: {{verdict}}"},
+			{"sum by (verdict) (increase(" + is("etcd_agent_backup_verifications_total") + "[$__rate_interval]))", "verification: {{verdict}}"},
 		}},
 		{"Decisions of the agents", "short", []query{{"sum by (table, rule) (increase(" + is("etcd_agent_decisions_total") + "[$__rate_interval]))", "{{table}}: {{rule}}"}}},
-		{"Renewals of the Leases", "ops", []query{{"sum by (pod, result) (" + rate("etcd_agent_lease_renewals_total") + ")", "{{pod}} {{result}}"}}},
+		{"Lease renewals", "ops", []query{{"sum by (pod, result) (" + rate("etcd_agent_lease_renewals_total") + ")", "{{pod}} {{result}}"}}},
 		{"Defragmentations", "s", []query{{"sum by (member, result) (increase(" + is("etcd_agent_defragmentation_seconds_sum") + "[$__rate_interval]))", "{{member}} {{result}}"}}},
 	}
 }
@@ -143,7 +143,7 @@ const (
 	metaPort     = "__meta_kubernetes_pod_container_port_name"
 )
 
-// object is a part of a document, whose keys are written in the order of the alphabet.
+// object is a part of a document. Its keys are written in alphabetical order.
 type object = map[string]any
 
 func meta(name string) object {
@@ -191,7 +191,7 @@ func scrapeConfigs() object {
 	}}
 }
 
-// Files are all files of the folder, by name.
+// Files returns all files of the folder, by name.
 func Files() (map[string]string, error) {
 	files := map[string]string{}
 	rules := object{"groups": Rules()}
@@ -221,5 +221,5 @@ func Files() (map[string]string, error) {
 	return files, nil
 }
 
-// anchor is the link to a heading, as GitHub makes it of a single word.
+// anchor returns the anchor of a heading of a single word, as GitHub makes it.
 func anchor(heading string) string { return strings.ToLower(heading) }

@@ -27,7 +27,7 @@ func TestGoldenFilesAreTheRenderOfTheCode(t *testing.T) {
 	}
 }
 
-// Prometheus' own parser and engine are asked, in the module that alone links them.
+// The test uses the parser and the engine of Prometheus, in the only module that links them.
 func TestPrometheusTakesRulesAndDashboardAndEachAlertFires(t *testing.T) {
 	const module = "../../tools/prometheus"
 	if _, err := os.ReadDir(module); err != nil { // go test's cache sees here what the module's own tests read there
@@ -63,10 +63,10 @@ func TestEachAlertHasItsRunbook(t *testing.T) {
 
 var metric = regexp.MustCompile(`\betcd_[a-z][a-z0-9_]*\b`)
 
-// notMetrics are the labels that begin as metrics do.
+// notMetrics are labels that look like metrics.
 var notMetrics = []string{"etcd_cluster"}
 
-// asked are the metrics that the rules and the dashboard name.
+// asked returns the metrics that the rules and the dashboard use.
 func asked(t *testing.T) []string {
 	t.Helper()
 	expressions := []string{}
@@ -91,7 +91,8 @@ func asked(t *testing.T) []string {
 	return slices.DeleteFunc(slices.Compact(names), func(name string) bool { return slices.Contains(notMetrics, name) })
 }
 
-// What the code exports stands in docs/reference/metrics.md, which the exporting packages' tests hold; what etcd exports, each minor reports.
+// The exported metrics are in docs/reference/metrics.md, which the tests of the exporting packages keep correct. The
+// metrics of etcd come from each minor.
 func TestEveryMetricThatIsAskedForIsExported(t *testing.T) {
 	var etcds []string
 	own := read(t, "../../docs/reference/metrics.md")

@@ -5,7 +5,7 @@ import (
 	"regexp"
 )
 
-// Group is a group of rules, evaluated in their order.
+// Group is a group of rules, evaluated in order.
 type Group struct {
 	Name  string `json:"name"`
 	Rules []Rule `json:"rules"`
@@ -27,10 +27,10 @@ const (
 	warning  = "warning"
 )
 
-// runbooks is where the alerts are explained, one section each.
+// runbooks is the page that explains the alerts, one section each.
 const runbooks = "https://github.com/etcd-druid/druid/blob/main/docs/reference/runbooks.md"
 
-// alert is raised when expr held for the time wait. The runbook's anchor is made as GitHub makes it.
+// alert is raised after expr was true for the duration wait. The anchor of the runbook is as GitHub makes it.
 func alert(name, severity, wait, expr, summary, description string) Rule {
 	return Rule{
 		Alert: name, Expr: expr, For: wait,
@@ -41,8 +41,8 @@ func alert(name, severity, wait, expr, summary, description string) Rule {
 	}
 }
 
-// Rules are all rules. Rules about members group by namespace and etcd_cluster, the labels that the scrape gives; etcd's own
-// metrics are reported from those of other etcds by the latter.
+// Rules returns all rules. Rules about members group by namespace and etcd_cluster, the labels that the scrape sets.
+// The label etcd_cluster separates the metrics of these etcds from those of others.
 func Rules() []Group {
 	return []Group{
 		{Name: "etcd-druid.records", Rules: records()},
@@ -79,17 +79,17 @@ func records() []Rule {
 	}
 }
 
-// inCondition is how long, in seconds, some cluster has been in the condition's status: of the one that is longest in it. Two
-// clusters that take turns do not add up.
+// inCondition returns the expression for how long, in seconds, a cluster has had this status of the condition. The
+// cluster with the longest time counts; two clusters that alternate do not add up.
 func inCondition(selector string) string {
 	return fmt.Sprintf("time() - min by (reason) (etcd_druid_oldest_transition_timestamp_seconds{%s})", selector)
 }
 
-// conditionName is the condition that a selector is of.
+// conditionName matches the condition in a selector.
 var conditionName = regexp.MustCompile(`^condition="(\w+)"`)
 
-// counted is the sentence that says how many clusters it is, the reason, and how to see which: druid's metrics name no cluster, and
-// no column of `kubectl get etcdcluster` shows each condition.
+// counted returns a sentence with the number of clusters, the reason, and a command that lists them. The metrics of
+// druid have no names of clusters, and no column of `kubectl get etcdcluster` shows each condition.
 func counted(selector, sentence string) string {
 	condition := conditionName.FindStringSubmatch(selector)[1]
 	return fmt.Sprintf("%s ({{ $labels.reason }}); clusters in this state: "+
@@ -97,13 +97,13 @@ func counted(selector, sentence string) string {
 		"Which they are: kubectl get etcdcluster -A -o custom-columns='%s' | grep {{ $labels.reason }}", sentence, selector, columns(condition))
 }
 
-// columns for kubectl: a condition of each cluster.
+// columns returns the columns for kubectl: a condition of each cluster.
 func columns(condition string) string {
 	of := fmt.Sprintf(`.status.conditions[?(@.type=="%s")]`, condition)
 	return "NAMESPACE:.metadata.namespace,NAME:.metadata.name,REASON:" + of + ".reason,MESSAGE:" + of + ".message"
 }
 
-// conditionAlert is raised when some cluster has been in the condition's status for longer than seconds.
+// conditionAlert is raised if a cluster has had this status of the condition for longer than seconds.
 func conditionAlert(name, severity, selector string, seconds int, summary, sentence string) Rule {
 	return alert(name, severity, "1m", fmt.Sprintf("%s > %d", inCondition(selector), seconds), summary, counted(selector, sentence))
 }
@@ -112,12 +112,12 @@ func druidAlerts() []Rule {
 	return []Rule{
 		alert("DruidNotLeading", critical, "5m",
 			"sum(etcd_druid_leading) == 0 or absent(etcd_druid_leading)",
-			"No druid works.",
-			"No replica of druid leads, or none is scraped. The clusters serve and restart by themselves; nothing that needs a new Pod or a person's order happens."),
+			"No druid replica is active.",
+			"No replica of druid leads, or Prometheus cannot scrape it. Clusters continue to serve, and their containers restart, but druid creates no Pods and runs no requested actions."),
 		alert("DruidStepsFailing", warning, "15m",
 			"sum by (step) (rate(etcd_druid_step_failures_total[10m])) > 0",
 			"druid cannot {{ $labels.step }}.",
-			"Steps {{ $labels.step }} have failed for 15 minutes. druid's log has the error."),
+			"Steps {{ $labels.step }} have failed for 15 minutes. See the error in the log of druid."),
 	}
 }
 
@@ -137,21 +137,21 @@ func clusterAlerts() []Rule {
 		conditionAlert("EtcdClusterQuorumLost", critical, lost, 60,
 			"An etcd cluster has no quorum.", "Writes are refused"),
 		conditionAlert("EtcdClusterNotFormed", warning, forming, 900,
-			"An etcd cluster has not formed for 15 minutes.", "Its first member does not serve"),
+			"An etcd cluster has not formed within 15 minutes.", "Its first member is not ready"),
 		conditionAlert("EtcdClusterUnknown", warning, unknown, 600,
-			"Of an etcd cluster it is not known whether it serves.", "Its members have not been reachable for 10 minutes"),
+			"The state of an etcd cluster is unknown.", "Its members have not been reachable for 10 minutes"),
 		conditionAlert("EtcdClusterDegraded", warning, degraded, 900,
-			"Something keeps an etcd cluster from its spec.", "A person may have to repair it"),
+			"An etcd cluster does not match its spec.", "Manual action might be required"),
 		conditionAlert("EtcdClusterProgressSlow", warning, progressing, 3600,
 			"An etcd cluster has been changing for an hour.", "It does not reach its spec"),
 		conditionAlert("EtcdClusterChangeBlocked", warning, blocked, 900,
-			"A change of an etcd cluster has been held up for 15 minutes.", "Something else must be repaired first"),
+			"A change of an etcd cluster has been blocked for 15 minutes.", "Fix the cause in its status first"),
 		conditionAlert("EtcdClusterDeadlineExceeded", warning, stopped, 60,
-			"A change of an etcd cluster was stopped by its deadline.", "It goes on with the next edit of the spec"),
+			"A change of an etcd cluster exceeded its progress deadline.", "druid stopped it; it continues with the next edit of the spec"),
 		conditionAlert("EtcdClusterBootstrapFailed", critical, neverFormed, 60,
-			"A new etcd cluster did not form in time.", "Nothing more is done about it"),
+			"A new etcd cluster did not form before its progress deadline.", "druid takes no further action"),
 		conditionAlert("EtcdMembersColocated", warning, together, 3600,
-			"Members of an etcd cluster have shared a node for an hour.", "The loss of one node would cost more than one member"),
+			"Members of an etcd cluster have shared a node for an hour.", "The loss of one node would affect more than one member"),
 	}
 }
 
@@ -161,16 +161,16 @@ func memberAlerts() []Rule {
 	return []Rule{
 		alert("EtcdNoLeader", critical, "1m",
 			`max by (namespace, etcd_cluster) (etcd_server_has_leader{etcd_cluster!=""}) == 0`,
-			"etcd cluster "+where+" has no leader.", "No member that answers knows a leader: writes are refused."),
+			"etcd cluster "+where+" has no leader.", "No reachable member knows a leader, so etcd refuses writes."),
 		alert("EtcdMemberNotHealthy", warning, "10m",
 			"max by (namespace, etcd_cluster, pod) (etcd_agent_member_healthy) == 0",
-			"etcd member "+member+" is not healthy.", "Its agent runs and finds its etcd not serving for 10 minutes."),
+			"etcd member "+member+" is not healthy.", "Its agent has found etcd unhealthy for 10 minutes."),
 		alert("EtcdLeaderChangesOften", warning, "5m",
 			`max by (namespace, etcd_cluster) (increase(etcd_server_leader_changes_seen_total{etcd_cluster!=""}[15m])) >= 4`,
-			"etcd cluster "+where+" changes its leader often.", "{{ $value | humanize }} changes in 15 minutes; each stops writes for a moment."),
+			"etcd cluster "+where+" changes its leader frequently.", "{{ $value | humanize }} changes in 15 minutes. Each change interrupts writes for a moment."),
 		alert("EtcdAlarmRaised", critical, "1m",
 			"max by (namespace, etcd_cluster, alarm) (etcd_agent_member_alarm) == 1",
-			"etcd cluster "+where+" has the alarm {{ $labels.alarm }}.", "NOSPACE: writes are refused. CORRUPT: the members' data differs."),
+			"etcd cluster "+where+" has the alarm {{ $labels.alarm }}.", "NOSPACE: etcd refuses writes. CORRUPT: the data of the members differs."),
 		alert("EtcdQuotaNearlyUsed", warning, "10m", recordQuota+" > 0.85",
 			"etcd cluster "+where+" has used {{ $value | humanizePercentage }} of its quota.", "At 100 % etcd refuses writes."),
 		alert("EtcdVolumeNearlyFull", warning, "10m",
@@ -178,17 +178,17 @@ func memberAlerts() []Rule {
 			"The volume of etcd member "+member+" has {{ $value | humanizePercentage }} left.", "etcd cannot run on a full volume."),
 		alert("EtcdDiskSlow", warning, "10m", recordFsync+" > 0.5",
 			"The disk of etcd member "+member+" is slow.",
-			"99 % of the writes to the log end within {{ $value | humanizeDuration }}; half a second costs elections."),
+			"The 99th percentile of WAL syncs is {{ $value | humanizeDuration }}. Half a second causes elections."),
 		alert("EtcdAgentNotRenewing", warning, "5m",
 			`max by (namespace, etcd_cluster, pod) (rate(etcd_agent_lease_renewals_total{result="failed"}[5m])) > 0 `+
 				`unless max by (namespace, etcd_cluster, pod) (rate(etcd_agent_lease_renewals_total{result="renewed"}[5m])) > 0`,
-			"The agent of etcd member "+member+" cannot renew its Lease.", "druid takes the member for lost in time, although etcd may serve."),
+			"The agent of etcd member "+member+" cannot renew its Lease.", "druid will treat the member as lost after a while, although etcd may be serving."),
 		alert("EtcdAgentTasksRestarting", warning, "5m",
 			"sum by (namespace, etcd_cluster, pod, loop) (increase(etcd_agent_loop_restarts_total[15m])) > 3",
-			"Loop {{ $labels.loop }} of the agent of etcd member "+member+" fails again and again.", "The agent's log has the error."),
+			"Task {{ $labels.loop }} of the agent of etcd member "+member+" fails repeatedly.", "See the error in the log of the agent."),
 		alert("EtcdAgentConfigInvalid", warning, "10m",
 			"min by (namespace, etcd_cluster, pod) (etcd_agent_config_valid) == 0",
-			"The agent of etcd member "+member+" does not take its configuration.", "A former configuration is in force; the agent's log says why."),
+			"The agent of etcd member "+member+" rejects its configuration.", "The agent uses an older configuration. See the reason in its log."),
 	}
 }
 
@@ -200,14 +200,14 @@ func backupAlerts() []Rule {
 	)
 	return []Rule{
 		conditionAlert("EtcdBackupNotReady", critical, notReady, 300,
-			"An etcd cluster is not backed up.", "Acknowledged writes would be lost with the volumes"),
+			"An etcd cluster is not backed up.", "If the volumes are lost, so are acknowledged writes"),
 		conditionAlert("EtcdBackupVerificationFailed", critical, broken, 60,
-			"The newest backups of an etcd cluster are broken.", "A restore of them would not give what etcd had"),
+			"The newest backups of an etcd cluster are broken.", "A restore would not return the data of etcd"),
 		conditionAlert("EtcdBackupNotVerified", warning, unverified, 172800,
-			"The backups of an etcd cluster have not been verified for two days.", "No one knows whether they can be restored"),
+			"The backups of an etcd cluster have not been verified for two days.", "It is unknown whether they can be restored"),
 		alert("EtcdBackupAttemptsFailing", warning, "15m",
 			"sum by (namespace, etcd_cluster, kind) (rate(etcd_agent_backup_failures_total[10m])) > 0",
 			"Backups ({{ $labels.kind }}) of etcd cluster {{ $labels.namespace }}/{{ $labels.etcd_cluster }} fail.",
-			"Attempts have failed for 15 minutes. The Leases of the backups have the error."),
+			"Attempts have failed for 15 minutes. See the error in the Leases of the backups."),
 	}
 }

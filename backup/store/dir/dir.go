@@ -25,8 +25,8 @@ type Store struct {
 
 var _ store.Store = (*Store)(nil)
 
-// Open returns the store in an existing directory. The path is resolved again at each call, so that a later mount over it
-// is seen.
+// Open returns the store in an existing directory. Each call resolves the path again, so that it sees a volume that is
+// mounted later.
 func Open(c store.Directory) (*Store, error) {
 	if err := (store.Config{Directory: &c}).Validate(); err != nil {
 		return nil, err
@@ -39,10 +39,10 @@ func Open(c store.Directory) (*Store, error) {
 	return s, root.Close()
 }
 
-// String names the store as its errors do.
+// String names the store as in its errors.
 func (s *Store) String() string { return "directory " + s.path }
 
-// Get reads a file. What is deleted or replaced while it is read is read to its end all the same.
+// Get reads a file. A file that is deleted or replaced while it is read is still read to its end.
 func (s *Store) Get(_ context.Context, key string, offset, length int64) (io.ReadCloser, error) {
 	if err := store.CheckKey(key); err != nil {
 		return nil, err
@@ -76,14 +76,14 @@ type section struct {
 	io.Closer
 }
 
-// openObject opens only regular files: opening a pipe would wait for its other end.
+// openObject opens only regular files, because opening a pipe would block.
 func (s *Store) openObject(root *os.Root, key string) (*os.File, error) {
 	info, err := root.Stat(key)
 	if err != nil {
 		return nil, s.failed("get", key, err)
 	}
 	if !info.Mode().IsRegular() {
-		return nil, fmt.Errorf("get %s in %s: %w: it is no file", key, s, store.ErrAbsent)
+		return nil, fmt.Errorf("get %s in %s: %w: it is not a regular file", key, s, store.ErrAbsent)
 	}
 	f, err := root.Open(key)
 	if err != nil {
@@ -92,7 +92,7 @@ func (s *Store) openObject(root *os.Root, key string) (*os.File, error) {
 	return f, nil
 }
 
-// Delete unlinks a file. Directories that become empty stay: removing one would race with a Put into it.
+// Delete unlinks a file. It keeps empty directories, because removing one would race with a Put into it.
 func (s *Store) Delete(_ context.Context, key string) error {
 	if err := store.CheckKey(key); err != nil {
 		return err
@@ -118,37 +118,37 @@ func (s *Store) root() (*os.Root, error) {
 	root, err := os.OpenRoot(s.path)
 	switch {
 	case isAbsent(err):
-		return nil, fmt.Errorf("open %s: %w: %w; mount the volume there, or create the directory", s, store.ErrNoBucket, err)
+		return nil, fmt.Errorf("open %s: %w: %w; mount the volume at this path, or create the directory", s, store.ErrNoBucket, err)
 	case err != nil:
 		return nil, s.failed("open", ".", err)
 	}
 	return root, nil
 }
 
-// isAbsent is also true below what is a file: no key is another key's directory.
+// isAbsent is also true for a path below a file, because no key is the directory of another key.
 func isAbsent(err error) bool {
 	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR)
 }
 
-// failed says in a sentence what failed, and which of the store's errors it is, if any.
+// failed describes what failed, and wraps the matching error of package store, if any.
 func (s *Store) failed(verb, key string, err error) error {
 	wrapped := fmt.Errorf("%s %s in %s: %w", verb, key, s, err)
 	switch {
 	case verb == "put" && (errors.Is(err, syscall.ENOTDIR) || errors.Is(err, syscall.EISDIR) || errors.Is(err, syscall.EEXIST)):
-		return fmt.Errorf("%w: %w: no key is another key's directory", wrapped, store.ErrInvalid)
+		return fmt.Errorf("%w: %w: a key cannot be the directory of another key", wrapped, store.ErrInvalid)
 	case isAbsent(err) && verb != "put":
 		return fmt.Errorf("%w: %w", wrapped, store.ErrAbsent)
 	case errors.Is(err, syscall.EROFS):
 		return fmt.Errorf("%w: %w; mount it writable", wrapped, store.ErrForbidden)
 	case errors.Is(err, fs.ErrPermission):
-		return fmt.Errorf("%w: %w; give the process's user (%d) the right to read and write there", wrapped, store.ErrForbidden, os.Getuid())
+		return fmt.Errorf("%w: %w; give user %d of the process permission to read and write there", wrapped, store.ErrForbidden, os.Getuid())
 	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
-		return fmt.Errorf("%w; grow the volume, or let retention keep less", wrapped)
+		return fmt.Errorf("%w; expand the volume, or keep fewer backups", wrapped)
 	}
 	return wrapped
 }
 
-// List walks the directories that can hold keys with the prefix.
+// List walks the directories that can have keys with the prefix.
 func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[store.Object, error] {
 	return func(yield func(store.Object, error) bool) {
 		err := s.walk(ctx, prefix, func(_ *os.Root, key string, entry fs.DirEntry) (bool, error) {
@@ -170,7 +170,7 @@ func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[store.Object,
 	}
 }
 
-// Sweep removes temporary files that no one has written to for olderThan.
+// Sweep removes temporary files that were not written for olderThan.
 func (s *Store) Sweep(ctx context.Context, prefix string, olderThan time.Duration) (int, error) {
 	var removed int
 	var now time.Time
@@ -199,7 +199,7 @@ func (s *Store) Sweep(ctx context.Context, prefix string, olderThan time.Duratio
 	return removed, err
 }
 
-// clock asks the file system for its time: behind NFS it is another machine's.
+// clock returns the time of the file system. With NFS, that is the time of another machine.
 func clock(root *os.Root) (time.Time, error) {
 	name := temporaryName("clock")
 	f, err := root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, fileMode)
@@ -217,10 +217,10 @@ func clock(root *os.Root) (time.Time, error) {
 	return info.ModTime(), nil
 }
 
-// visit is called with each regular file's path; it says whether to go on.
+// visit is called with the path of each regular file. It returns whether to continue.
 type visit func(root *os.Root, name string, entry fs.DirEntry) (bool, error)
 
-// walk visits the files that can have the prefix, in the order of their paths' bytes.
+// walk visits the files that can have the prefix, in byte order of their paths.
 func (s *Store) walk(ctx context.Context, prefix string, visit visit) error {
 	if err := store.CheckPrefix(prefix); err != nil {
 		return err
@@ -249,7 +249,7 @@ func (s *Store) walkDir(ctx context.Context, root *os.Root, dir, prefix string, 
 	case err != nil:
 		return false, s.failed("list", dir, err)
 	}
-	// A directory sorts as its keys do, with the slash: "a-b" comes before "a/b".
+	// A directory sorts with its slash, as its keys do: "a-b" comes before "a/b".
 	slices.SortFunc(entries, func(a, b fs.DirEntry) int { return cmp.Compare(sortName(a), sortName(b)) })
 	for _, entry := range entries {
 		store.Progressed(ctx)

@@ -166,7 +166,7 @@ func TestAFailedPutLeavesTheOldObject(t *testing.T) {
 	if _, err := s.Put(t.Context(), "a", strings.NewReader("old"), store.PutOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	// What the reader could not find or may not read says nothing of the store.
+	// An error of the reader says nothing about the store.
 	for _, broken := range []error{errors.New("broken"), fs.ErrNotExist, fs.ErrPermission} {
 		_, err := s.Put(t.Context(), "a", iotest.ErrReader(broken), store.PutOptions{})
 		if !errors.Is(err, broken) || errors.Is(err, store.ErrAbsent) || errors.Is(err, store.ErrForbidden) {

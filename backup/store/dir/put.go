@@ -15,16 +15,16 @@ import (
 )
 
 const (
-	// Backups hold all secrets of a cluster: they are for the agent's user alone.
+	// Backups hold all secrets of a cluster, so only the user of the agent may read them.
 	fileMode = 0o600
 	dirMode  = 0o700
-	// bufferSize of copying, in bytes: large enough that the calls do not matter.
+	// bufferSize for copying, in bytes. It is large enough that the cost of system calls does not matter.
 	bufferSize = 256 << 10
-	// temporary begins the name of an unfinished file: temporary<random>-<last name of the key>.
+	// temporary is the prefix of an unfinished file: temporary<random>-<last name of the key>.
 	temporary = ".put-"
 )
 
-// Put writes a file next to its place and links it there when it is whole and synced.
+// Put writes a temporary file next to the final path and links it there when it is complete and synced.
 func (s *Store) Put(ctx context.Context, key string, r io.Reader, o store.PutOptions) (store.Object, error) {
 	if err := store.CheckKey(key); err != nil {
 		return store.Object{}, err
@@ -34,7 +34,7 @@ func (s *Store) Put(ctx context.Context, key string, r io.Reader, o store.PutOpt
 		return store.Object{}, err
 	}
 	defer root.Close()
-	// Asked first only to spare the stream: linking decides.
+	// This check only avoids reading the stream; the link decides.
 	if _, err := root.Lstat(key); err == nil && o.IfAbsent {
 		return store.Object{}, s.exists(key)
 	}
@@ -55,7 +55,7 @@ func (s *Store) Put(ctx context.Context, key string, r io.Reader, o store.PutOpt
 	return object, nil
 }
 
-// write makes the temporary file, whole and synced.
+// write creates the temporary file and syncs it.
 func (s *Store) write(ctx context.Context, root *os.Root, tmp string, r io.Reader) (store.Object, error) {
 	if err := root.MkdirAll(path.Dir(tmp), dirMode); err != nil {
 		return store.Object{}, s.failed("put", tmp, err)
@@ -65,10 +65,10 @@ func (s *Store) write(ctx context.Context, root *os.Root, tmp string, r io.Reade
 		return store.Object{}, s.failed("put", tmp, err)
 	}
 	defer f.Close()
-	// Without the wrapper io.CopyBuffer would use the file's own ReadFrom, which does not look at ctx.
+	// Without the wrapper, io.CopyBuffer would use ReadFrom of the file, which does not check ctx.
 	if _, err := io.CopyBuffer(struct{ io.Writer }{f}, contextReader{ctx, r}, make([]byte, bufferSize)); err != nil {
 		if source, ok := errors.AsType[sourceError](err); ok {
-			return store.Object{}, fmt.Errorf("put %s in %s: read what to put: %w", tmp, s, source.error)
+			return store.Object{}, fmt.Errorf("put %s in %s: read the source: %w", tmp, s, source.error)
 		}
 		return store.Object{}, s.failed("put", tmp, err)
 	}
@@ -79,14 +79,14 @@ func (s *Store) write(ctx context.Context, root *os.Root, tmp string, r io.Reade
 	if err != nil {
 		return store.Object{}, s.failed("put", tmp, err)
 	}
-	// A full disk behind a network reports it at the close.
+	// A network file system may report a full disk only at the close.
 	if err := f.Close(); err != nil {
 		return store.Object{}, s.failed("put", tmp, err)
 	}
 	return store.Object{Size: info.Size(), Modified: info.ModTime()}, nil
 }
 
-// place gives the temporary file its name, in one step.
+// place gives the temporary file its name, atomically.
 func (s *Store) place(root *os.Root, tmp, key string, o store.PutOptions) error {
 	if !o.IfAbsent {
 		if err := root.Rename(tmp, key); err != nil {
@@ -100,7 +100,7 @@ func (s *Store) place(root *os.Root, tmp, key string, o store.PutOptions) error 
 	}
 	switch {
 	case errors.Is(err, syscall.EEXIST) && hasTwoNames(root, tmp):
-		// NFS sends a call again whose answer was lost, and then finds its own link.
+	// NFS repeats a call whose response was lost, and then finds its own link.
 	case errors.Is(err, syscall.EEXIST):
 		return s.exists(key)
 	case err != nil:
@@ -123,7 +123,7 @@ func (s *Store) exists(key string) error {
 	return fmt.Errorf("put %s in %s: %w", key, s, store.ErrExists)
 }
 
-// syncAbove makes the names on the way to key durable, also those that another process made and did not sync yet.
+// syncAbove makes all directories above key durable, also those that another process created and did not sync yet.
 func (s *Store) syncAbove(root *os.Root, key string) error {
 	for name := key; name != "."; {
 		name = path.Dir(name)
@@ -140,7 +140,7 @@ func (s *Store) syncAbove(root *os.Root, key string) error {
 
 func temporaryName(base string) string { return temporary + rand.Text() + "-" + base }
 
-// meantFor reports the last name of the key that a temporary file was made for.
+// meantFor returns the last name of the key of a temporary file.
 func meantFor(name string) (base string, ok bool) {
 	rest, ok := strings.CutPrefix(name, temporary)
 	if !ok {
@@ -167,5 +167,5 @@ func (c contextReader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// sourceError is one of the reader that was to be put: the store has no part in it.
+// sourceError is an error of the reader that Put reads, not of the store.
 type sourceError struct{ error }

@@ -14,7 +14,7 @@ import (
 	"github.com/etcd-druid/druid/backup/store"
 )
 
-// nowhere takes everything, as fast as it comes.
+// nowhere accepts everything immediately.
 type nowhere struct{}
 
 func (nowhere) Put(_ context.Context, key string, r io.Reader, _ store.PutOptions) (store.Object, error) {
@@ -35,7 +35,7 @@ func (zeros) Read(p []byte) (int, error) { return len(p), nil }
 
 const benchSize = 256 << 20
 
-// cpu reports how many seconds of CPU a GB costs: wall time is the machine's, and who else is on it.
+// cpu reports the CPU seconds per GB. Wall time depends on the machine and its other load.
 func cpu(b *testing.B) (end func()) {
 	b.Helper()
 	used := func() time.Duration {

@@ -11,7 +11,7 @@ import (
 	"github.com/etcd-druid/druid/backup/store"
 )
 
-// read reads all of the object, and then its last bytes alone.
+// read reads the complete object, and then its last bytes alone.
 func (p place) read(t *testing.T, key string) (whole, end error) {
 	t.Helper()
 	s := p.open(t, true)
@@ -20,8 +20,8 @@ func (p place) read(t *testing.T, key string) (whole, end error) {
 	return whole, end
 }
 
-// found fails the test unless both ways to read the object fail, by an error that names it and is none of an end. Damage of
-// a header may look like another key, or another version.
+// found fails the test unless both ways to read the object return an error that names it and is not an end of file.
+// Damage in a header may look like another key or another version.
 func (p place) found(t *testing.T, damage string) {
 	t.Helper()
 	whole, end := p.read(t, object)
@@ -62,7 +62,7 @@ func TestEachTruncationIsFound(t *testing.T) {
 	}
 }
 
-// cuts are all lengths of a small object, and of a large one those around its parts.
+// cuts returns all lengths of a small object, and for a large one those around the limits of its parts.
 func cuts(length int) []int {
 	var all []int
 	for i := range length {
@@ -75,7 +75,7 @@ func cuts(length int) []int {
 	return all
 }
 
-// Chunks of one object are bound to their place, and objects to their names.
+// Chunks are bound to their position in the object, and objects to their names.
 func TestWhatWasSwappedIsFound(t *testing.T) {
 	p := newPlace(t)
 	s := p.open(t, true)
@@ -100,7 +100,7 @@ func TestWhatWasSwappedIsFound(t *testing.T) {
 	}
 }
 
-// Whole places may be moved: nothing in an object is of the cluster's name, or of the bucket's.
+// Complete lineages may be moved: nothing in an object depends on the name of the cluster or of the bucket.
 func TestAHistoryMayBeMoved(t *testing.T) {
 	p := newPlace(t)
 	s := p.open(t, true)

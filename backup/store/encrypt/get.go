@@ -11,8 +11,8 @@ import (
 	"github.com/etcd-druid/druid/backup/store"
 )
 
-// Get reads a sealed object where there are keys and a plain one where there are none; what is not there as the one may be
-// there as the other.
+// Get reads an encrypted object if keys are configured, and a plain one otherwise. If that does not exist, it tries
+// the other.
 func (s *Store) Get(ctx context.Context, key string, offset, length int64) (io.ReadCloser, error) {
 	if err := checkKey(key); err != nil {
 		return nil, err
@@ -39,7 +39,8 @@ func (s *Store) Get(ctx context.Context, key string, offset, length int64) (io.R
 	return nil, err
 }
 
-// open reads a range of what is sealed. From the beginning one request does; elsewhere header and size are asked for first.
+// open reads a range of an encrypted object. A range from the beginning needs one request. For any other, it first
+// requests header and size.
 func (s *Store) open(ctx context.Context, key string, offset, length int64) (io.ReadCloser, error) {
 	if length == 0 {
 		return s.inner.Get(ctx, encryptedName(key), 0, 0)
@@ -62,7 +63,7 @@ func (s *Store) open(ctx context.Context, key string, offset, length int64) (io.
 	return r, nil
 }
 
-// openAt reads a range that does not begin with the object.
+// openAt reads a range that does not start at the beginning of the object.
 func (s *Store) openAt(ctx context.Context, key string, offset, length int64) (io.ReadCloser, error) {
 	size, err := s.encryptedSize(ctx, key)
 	if err != nil {
@@ -83,7 +84,7 @@ func (s *Store) openAt(ctx context.Context, key string, offset, length int64) (i
 	return r, nil
 }
 
-// encryptedSize asks the listing: a store has no other word on one object.
+// encryptedSize lists the object, because a store has no other call for its size.
 func (s *Store) encryptedSize(ctx context.Context, key string) (int64, error) {
 	for o, err := range s.inner.List(ctx, encryptedName(key)) {
 		if err != nil {
@@ -96,7 +97,7 @@ func (s *Store) encryptedSize(ctx context.Context, key string) (int64, error) {
 	return 0, fmt.Errorf("get %s in %s: %w", key, s, store.ErrAbsent)
 }
 
-// reader delivers what is in a sealed object.
+// reader delivers the decrypted content of an object.
 type reader struct {
 	store   *Store
 	key     string
@@ -113,7 +114,7 @@ func (r *reader) Read(p []byte) (int, error) {
 	return n, r.failed(err)
 }
 
-// failed reports a store that could not be read, and a key that is missing, from bytes that are wrong.
+// failed separates a store that could not be read, and a missing key, from wrong bytes.
 func (r *reader) failed(err error) error {
 	switch {
 	case r.source.err != nil:
@@ -121,11 +122,11 @@ func (r *reader) failed(err error) error {
 	case errors.Is(err, store.ErrNoKey), errors.Is(err, store.ErrNewer):
 		return fmt.Errorf("get %s in %s: %w", r.key, r.store, err)
 	}
-	// Not wrapped: no one must find io.EOF in it and take it for the object's end.
-	return fmt.Errorf("get %s in %s: %w: %s; do not use it, and put another backup in its place", r.key, r.store, store.ErrDamaged, err.Error())
+	// The cause is not wrapped, because a caller that finds io.EOF in it would take it for the end of the object.
+	return fmt.Errorf("get %s in %s: %w: %s; do not use this object; take a new backup", r.key, r.store, store.ErrDamaged, err.Error())
 }
 
-// source remembers what the store said, which is lost in what age makes of it.
+// source keeps the error of the store, which age does not wrap.
 type source struct {
 	io.Reader
 	err error
@@ -139,18 +140,18 @@ func (s *source) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// headSize is how much of an object's beginning is asked for at once: all that age looks for in its header.
+// headSize is how much of the beginning of an object is requested at once. age searches no further for its header.
 const headSize = 4 << 10
 
-// ranged reads an object at any place, with one request for each run of bytes that follow each other.
+// ranged reads an object at any position, with one request for each consecutive range.
 type ranged struct {
 	ctx   context.Context // a reader has no other way to be reported
 	inner store.Store
 	key   string
 	size  int64
-	// end of what is wanted: a run that begins before it is asked for up to it.
+	// end of the requested range. A request that begins before it ends there.
 	end int64
-	// body is the run at hand: at is its next byte, until the one after its last.
+	// body is the current range. at is the offset of its next byte, until that after its last one.
 	body      io.ReadCloser
 	at, until int64
 	failed    *error
@@ -172,7 +173,7 @@ func (r *ranged) ReadAt(p []byte, offset int64) (int, error) {
 	return n, err
 }
 
-// seek opens the run that begins at offset, unless it is the one at hand.
+// seek opens the range that begins at offset, unless it is the current one.
 func (r *ranged) seek(offset int64) error {
 	if r.body != nil && r.at == offset && offset < r.until {
 		return nil

@@ -17,7 +17,7 @@ import (
 // object is a key as backups have them.
 const object = "default/demo/00000001-abcd/full/00000000000000ff-1700000000000.snap.zst"
 
-// place is a directory that is a store, and one with keys.
+// place is a directory with a store, and one with keys.
 type place struct{ path, keys string }
 
 func newPlace(t testing.TB) place {
@@ -36,7 +36,7 @@ func (p place) set(t testing.TB, name string, content []byte) {
 	}
 }
 
-// open returns the store with its keys, or without.
+// open returns the store with or without its keys.
 func (p place) open(t testing.TB, sealing bool) *Store {
 	t.Helper()
 	inner, err := dir.Open(store.Directory{Path: p.path})
@@ -49,7 +49,7 @@ func (p place) open(t testing.TB, sealing bool) *Store {
 	return Around(inner, &store.Sealing{KeysDir: p.keys})
 }
 
-// raw is what is on the disk.
+// raw returns the bytes on the disk.
 func (p place) raw(t testing.TB, key string) []byte {
 	t.Helper()
 	content, err := os.ReadFile(filepath.Join(p.path, key))

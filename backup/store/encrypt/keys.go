@@ -23,50 +23,51 @@ import (
 )
 
 const (
-	// currentName is the entry that reports which key seals.
+	// currentName is the entry with the ID of the key for encryption.
 	currentName = "current"
 	// keySize in bytes.
 	keySize = 32
-	// idWidth is the room for a key's ID in a header.
+	// idWidth is the space for the ID of a key in a header.
 	idWidth = 64
-	// maxKeyFile is more than any of the entries that make sense.
+	// maxKeyFile is larger than any valid entry.
 	maxKeyFile = 4 << 10
 )
 
-// idPattern is what a Secret's entry may be called, but for the names that the kubelet has for itself.
+// idPattern matches valid names of entries in a Secret, except those that the kubelet uses itself.
 var idPattern = regexp.MustCompile(`^[A-Za-z0-9_-][A-Za-z0-9._-]{0,63}$`)
 
-// key is one of the user's.
+// key is a key of the user.
 type key struct {
 	id     string
 	secret []byte
 }
 
-// keyring is a directory of keys, mostly a mounted Secret. It is read for each object, so that a rotation is seen at once.
+// keyring is a directory of keys, usually a mounted Secret. It is read for each object, so that a rotation takes
+// effect immediately.
 type keyring struct{ dir string }
 
-// current is the key that seals.
+// current returns the key for encryption.
 func (k keyring) current() (key, error) {
 	dir := k.resolved()
 	content, err := readSmall(filepath.Join(dir, currentName))
 	if errors.Is(err, fs.ErrNotExist) {
-		return key{}, k.without(currentName, "name in it the entry whose key is to seal")
+		return key{}, k.without(currentName, "set it to the name of the entry with the key for encryption")
 	}
 	if err != nil {
 		return key{}, fmt.Errorf("%w: entry %s: %w", store.ErrNoKey, currentName, err)
 	}
 	id := strings.TrimSpace(string(content))
 	if !idPattern.MatchString(id) || id == currentName {
-		return key{}, fmt.Errorf("%w: entry %s of %s is not the name of an entry: want up to %d letters, digits, '-', '_' and '.'",
+		return key{}, fmt.Errorf("%w: entry %s of %s does not have the name of an entry: want up to %d letters, digits, '-', '_' and '.'",
 			store.ErrNoKey, currentName, k.dir, idWidth)
 	}
 	return k.read(dir, id)
 }
 
-// named is the key of that ID.
+// named returns the key with an ID.
 func (k keyring) named(id string) (key, error) {
 	if !idPattern.MatchString(id) || id == currentName {
-		return key{}, fmt.Errorf("%w: %q is no ID of a key", store.ErrNoKey, id)
+		return key{}, fmt.Errorf("%w: %q is not the ID of a key", store.ErrNoKey, id)
 	}
 	return k.read(k.resolved(), id)
 }
@@ -74,7 +75,7 @@ func (k keyring) named(id string) (key, error) {
 func (k keyring) read(dir, id string) (key, error) {
 	content, err := readSmall(filepath.Join(dir, id))
 	if errors.Is(err, fs.ErrNotExist) {
-		return key{}, k.without(id, "put that key back under this name")
+		return key{}, k.without(id, "restore the key under this name")
 	}
 	if err != nil {
 		return key{}, fmt.Errorf("%w: key %s: %w", store.ErrNoKey, id, err)
@@ -84,21 +85,21 @@ func (k keyring) read(dir, id string) (key, error) {
 	}
 	secret, err := base64.StdEncoding.DecodeString(string(bytes.TrimSpace(content)))
 	if err != nil || len(secret) != keySize {
-		return key{}, fmt.Errorf("%w: key %s in %s: want %d bytes, or those in base64", store.ErrNoKey, id, k.dir, keySize)
+		return key{}, fmt.Errorf("%w: key %s in %s: want %d bytes, raw or in base64", store.ErrNoKey, id, k.dir, keySize)
 	}
 	return key{id, secret}, nil
 }
 
-// without reports an entry that is missing from a Secret that is not mounted.
+// without returns the error for an entry that is missing, or for a Secret that is not mounted.
 func (k keyring) without(entry, advice string) error {
 	if _, err := os.Stat(k.dir); errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("%w: there is no directory %s: mount the Secret with the keys there; a Pod that is older than the reference to it has it only after it was replaced",
+		return fmt.Errorf("%w: directory %s does not exist: mount the Secret with the keys there; a Pod that is older than the reference to the Secret must be replaced first",
 			store.ErrNoKey, k.dir)
 	}
 	return fmt.Errorf("%w: %s has no entry %s: %s", store.ErrNoKey, k.dir, entry, advice)
 }
 
-// resolved follows once the link by which the kubelet changes all entries of a Secret at once.
+// resolved follows once the link by which the kubelet replaces all entries of a Secret atomically.
 func (k keyring) resolved() string {
 	if data, err := filepath.EvalSymlinks(filepath.Join(k.dir, "..data")); err == nil {
 		return data
@@ -112,7 +113,7 @@ func readSmall(path string) ([]byte, error) {
 	case err != nil:
 		return nil, err
 	case !info.Mode().IsRegular() || info.Size() > maxKeyFile:
-		return nil, fmt.Errorf("%s is no file, or one of more than %d bytes", path, maxKeyFile)
+		return nil, fmt.Errorf("%s is not a file of at most %d bytes", path, maxKeyFile)
 	}
 	return os.ReadFile(path)
 }
@@ -126,7 +127,7 @@ const (
 	checkWidth = 16
 	nameWidth  = 64
 	saltSize   = 16
-	// wrappedSize is that of age's file key, 16 bytes, with its tag.
+	// wrappedSize is that of the file key of age, 16 bytes, with its tag.
 	wrappedSize = 16 + chacha20poly1305.Overhead
 )
 
@@ -136,22 +137,22 @@ const (
 	purposeWrap  = "etcd-druid backup key wrap 1"
 )
 
-// errEncrypted is what is wrong with a sealed object's bytes.
-var errEncrypted = errors.New("it is not what was sealed")
+// errEncrypted means that the bytes of an encrypted object are wrong.
+var errEncrypted = errors.New("it is not what was encrypted")
 
 func hashOf(object string) string {
 	sum := sha256.Sum256([]byte(bound(object)))
 	return hex.EncodeToString(sum[:])
 }
 
-// check reports keys apart that have the same ID, and reports nothing else of them.
+// check returns a value that distinguishes keys with the same ID and reveals nothing else about them.
 func (k key) check() (string, error) {
 	sum, err := hkdf.Key(sha256.New, k.secret, nil, purposeCheck, checkWidth/2)
 	return hex.EncodeToString(sum), err
 }
 
-// wrapper is a cipher for the one file key that has this salt; so its nonce may be zero, as with age's own recipients. The
-// arguments of the stanza are bound to it.
+// wrapper returns a cipher for the only file key that has this salt. Its nonce may therefore be zero, as in the
+// recipients of age. The arguments of the stanza are bound to it.
 func (k key) wrapper(salt []byte, args []string) (open func([]byte) ([]byte, error), seal func([]byte) []byte, err error) {
 	derived, err := hkdf.Key(sha256.New, k.secret, salt, purposeWrap, keySize)
 	if err != nil {
@@ -167,7 +168,7 @@ func (k key) wrapper(salt []byte, args []string) (open func([]byte) ([]byte, err
 	return open, seal, nil
 }
 
-// wrapping is the recipient of one object.
+// wrapping is the recipient for one object.
 type wrapping struct {
 	key    key
 	object string
@@ -190,7 +191,7 @@ func (s wrapping) Wrap(fileKey []byte) ([]*age.Stanza, error) {
 	return []*age.Stanza{{Type: stanzaType, Args: args, Body: append(salt, seal(fileKey)...)}}, nil
 }
 
-// opener is the identity that opens one object.
+// opener is the identity that decrypts one object.
 type opener struct {
 	keys   *keyring // nil for none
 	object string
@@ -200,26 +201,26 @@ var _ age.Identity = opener{}
 
 func (o opener) Unwrap(stanzas []*age.Stanza) ([]byte, error) {
 	if len(stanzas) != 1 || stanzas[0].Type != stanzaType || len(stanzas[0].Args) == 0 {
-		return nil, fmt.Errorf("%w by an agent: its header is of another program", errEncrypted)
+		return nil, fmt.Errorf("%w by an agent: its header is from another program", errEncrypted)
 	}
 	s := stanzas[0]
 	if s.Args[0] != version {
-		return nil, fmt.Errorf("it is sealed in version %q, this one knows %s: %w", s.Args[0], version, store.ErrNewer)
+		return nil, fmt.Errorf("it is encrypted in version %q, but this program supports %s: %w", s.Args[0], version, store.ErrNewer)
 	}
 	if len(s.Args) != 4 || len(s.Args[1]) != idWidth || len(s.Body) != saltSize+wrappedSize {
-		return nil, fmt.Errorf("%w: its header is not one", errEncrypted)
+		return nil, fmt.Errorf("%w: its header is invalid", errEncrypted)
 	}
 	if s.Args[3] != hashOf(o.object) {
 		return nil, fmt.Errorf("%w under this name: it was renamed, or swapped with another object", errEncrypted)
 	}
 	id := strings.TrimRight(s.Args[1], padding)
 	if o.keys == nil {
-		return nil, fmt.Errorf("it is sealed with key %s, and no keys are configured: %w: name the Secret that has it (encryption.keySecretRef), or its directory (--encryption-keys)",
+		return nil, fmt.Errorf("it is encrypted with key %s, but no keys are configured: %w: set the Secret with the key (encryption.keySecretRef), or its directory (--encryption-keys)",
 			id, store.ErrNoKey)
 	}
 	k, err := o.keys.named(id)
 	if err != nil {
-		return nil, fmt.Errorf("it is sealed with key %s: %w; without it no one can read the object", id, err)
+		return nil, fmt.Errorf("it is encrypted with key %s: %w; the object cannot be read without this key", id, err)
 	}
 	return unwrap(k, s, o.keys.dir)
 }
@@ -230,7 +231,7 @@ func unwrap(k key, s *age.Stanza, dir string) ([]byte, error) {
 		return nil, err
 	}
 	if check != s.Args[2] {
-		return nil, fmt.Errorf("it is sealed with key %s, and the one of this name in %s is another: %w: its check is %s, the object's %s; put the old bytes back, and give new ones a new name",
+		return nil, fmt.Errorf("it is encrypted with key %s, but the key of this name in %s is different: %w: its check is %s, that of the object is %s; restore the old key, and give a new key a new name",
 			k.id, dir, store.ErrNoKey, check, s.Args[2])
 	}
 	open, _, err := k.wrapper(s.Body[:saltSize], s.Args)
@@ -245,9 +246,9 @@ func unwrap(k key, s *age.Stanza, dir string) ([]byte, error) {
 }
 
 const (
-	// suffix of a sealed object's name.
+	// suffix of the name of an encrypted object.
 	suffix = ".age"
-	// record ends the names of objects that are never sealed.
+	// record is the suffix of objects that are never encrypted.
 	record = ".json"
 )
 
@@ -258,30 +259,32 @@ const (
 	nonceSize = 16
 )
 
-// headerSize is that of every sealed object, because all that stands in it has a fixed length: only so a listing can report
-// how large an object is inside.
+// headerSize is the same for every encrypted object, because all parts of the header have a fixed length. Only
+// therefore, a listing can compute the decrypted size.
 var headerSize = int64(len("age-encryption.org/v1\n") +
 	len("-> "+stanzaType+" "+version+" ") + idWidth + 1 + checkWidth + 1 + nameWidth + 1 +
 	base64.RawStdEncoding.EncodedLen(saltSize+wrappedSize) + 2 + // its line is full, so that an empty one follows
 	len("--- ") + base64.RawStdEncoding.EncodedLen(macSize) + 1)
 
-// macSize of age's header.
+// macSize of the header of age.
 const macSize = 32
 
-// encryptedName is the key under which an object stands that is sealed.
+// encryptedName returns the name under which an encrypted object is stored.
 func encryptedName(key string) string { return key + suffix }
 
-// isPlain reports whether key is of an object that is never sealed.
+// isPlain reports whether objects with this key are never encrypted.
 func isPlain(key string) bool { return strings.HasSuffix(key, record) }
 
-// plainSize is how much is in a sealed object of size bytes. Of one that was cut off it is less than was put.
+// plainSize returns the decrypted size of an encrypted object of size bytes. For a truncated object, it is less than
+// what was put.
 func plainSize(size int64) int64 {
 	payload := size - headerSize - nonceSize
 	chunks := (payload + chunkSize + tagSize - 1) / (chunkSize + tagSize)
 	return max(payload-chunks*tagSize, 0)
 }
 
-// encryptedLength is how many bytes from a sealed object's beginning have the first n of what is in it; -1 for all.
+// encryptedLength returns how many bytes from the beginning of an encrypted object hold the first n decrypted ones; -1
+// for all.
 func encryptedLength(n int64) int64 {
 	if n < 0 || n > math.MaxInt64/2 {
 		return -1
@@ -290,8 +293,8 @@ func encryptedLength(n int64) int64 {
 	return headerSize + nonceSize + chunks*(chunkSize+tagSize)
 }
 
-// bound is the part of a key that an object cannot be moved out of: its last three names, which are the history, the kind
-// and the name of a backup. What stands before them may change: whole histories may be moved to another place.
+// bound returns the part of a key that an encrypted object is bound to: its last three names, which are lineage, kind
+// and name of a backup. The part before them may change, so that complete lineages can be moved.
 func bound(key string) string {
 	names := strings.Split(key, "/")
 	return strings.Join(names[max(len(names)-3, 0):], "/")

@@ -48,7 +48,7 @@ func TestAnotherKeyOfTheSameNameIsReportedToBe(t *testing.T) {
 	}
 }
 
-// Without a key that can be used nothing is put: not the object, and above all not its content.
+// Without a usable key nothing is put, and the content is not even read.
 func TestNothingIsPutWithoutAKey(t *testing.T) {
 	raw := bytes.Repeat([]byte("k"), keySize)
 	for name, c := range map[string]struct {
@@ -98,7 +98,7 @@ func TestASecretThatIsNotMountedIsReportedToBe(t *testing.T) {
 	}
 }
 
-// unread is content that no one may read.
+// unread is content that must not be read.
 type unread struct{ t *testing.T }
 
 func (u unread) Read([]byte) (int, error) {
@@ -106,7 +106,7 @@ func (u unread) Read([]byte) (int, error) {
 	return 0, errors.New("read")
 }
 
-// The kubelet replaces all entries of a Secret at once, by a link to another directory.
+// The kubelet replaces all entries of a Secret atomically, by a link to another directory.
 func TestAMountedSecretIsReadAsTheKubeletWritesIt(t *testing.T) {
 	p := place{t.TempDir(), t.TempDir()}
 	for _, version := range []string{"..1", "..2"} {
@@ -135,7 +135,7 @@ func TestAMountedSecretIsReadAsTheKubeletWritesIt(t *testing.T) {
 	}
 }
 
-// What is derived is part of the format: it must not change with a library.
+// Derived keys are part of the format. They must not change with a library.
 func TestDerivedKeysAreThoseOfTheFormat(t *testing.T) {
 	k := key{"a", bytes.Repeat([]byte("a"), keySize)}
 	check, err := k.check()

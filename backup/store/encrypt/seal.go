@@ -15,7 +15,7 @@ import (
 	"github.com/etcd-druid/druid/backup/store"
 )
 
-// Store is a store whose objects are sealed, or which only reports those that are, where there are no keys.
+// Store encrypts the objects of another store. Without keys, it only lists the encrypted ones.
 type Store struct {
 	inner store.Store
 	keys  *keyring // nil for none
@@ -23,8 +23,8 @@ type Store struct {
 
 var _ store.Store = (*Store)(nil)
 
-// Around returns inner with encryption, or without where c is nil: then sealed objects of it are listed, and reading one
-// says what is missing. The keys are not asked for yet.
+// Around returns inner with encryption. If c is nil, it lists encrypted objects, and reading one returns an error that
+// says what is missing. Around does not read the keys yet.
 func Around(inner store.Store, c *store.Sealing) *Store {
 	s := &Store{inner: inner}
 	if c != nil {
@@ -33,11 +33,11 @@ func Around(inner store.Store, c *store.Sealing) *Store {
 	return s
 }
 
-// String names the store as its errors do.
+// String names the store as in its errors.
 func (s *Store) String() string { return fmt.Sprint(s.inner) }
 
-// Connections is how many a long object is worth. What is sealed is read over one: each further range of it costs requests for
-// its size, its header and its last chunk first.
+// Connections returns 1 with keys: each additional range of an encrypted object first needs requests for its size, its
+// header and its last chunk.
 func (s *Store) Connections() int {
 	if s.keys != nil {
 		return 1
@@ -45,7 +45,7 @@ func (s *Store) Connections() int {
 	return store.Connections(s.inner)
 }
 
-// Put seals what r delivers with the current key. Where that cannot be read, nothing is put.
+// Put encrypts the content of r with the current key. If it cannot read the key, it puts nothing.
 func (s *Store) Put(ctx context.Context, key string, r io.Reader, o store.PutOptions) (store.Object, error) {
 	if err := checkKey(key); err != nil {
 		return store.Object{}, err
@@ -54,19 +54,19 @@ func (s *Store) Put(ctx context.Context, key string, r io.Reader, o store.PutOpt
 		return s.inner.Put(ctx, key, r, o)
 	}
 	if o.IfAbsent {
-		// It may be there from before there were keys. Someone without keys who puts the same name at the same moment is
-		// not found: then there are two, each whole.
+		// It may exist from before there were keys. A writer without keys that puts the same name at the same moment
+		// is not detected: then two complete objects exist.
 		if err := s.isAbsent(ctx, key); err != nil {
 			return store.Object{}, err
 		}
 	}
 	current, err := s.keys.current()
 	if err != nil {
-		return store.Object{}, fmt.Errorf("put %s in %s: seal it: %w; nothing is stored", key, s, err)
+		return store.Object{}, fmt.Errorf("put %s in %s: encrypt it: %w; nothing was stored", key, s, err)
 	}
 	sealed, err := age.EncryptReader(r, wrapping{current, key})
 	if err != nil {
-		return store.Object{}, fmt.Errorf("put %s in %s: seal it: %w", key, s, err)
+		return store.Object{}, fmt.Errorf("put %s in %s: encrypt it: %w", key, s, err)
 	}
 	object, err := s.inner.Put(ctx, encryptedName(key), sealed, o)
 	if err != nil {
@@ -89,11 +89,11 @@ func (s *Store) isAbsent(ctx context.Context, key string) error {
 	case err != nil:
 		return err
 	}
-	return errors.Join(fmt.Errorf("put %s in %s: %w, and is not sealed", key, s, store.ErrExists), r.Close())
+	return errors.Join(fmt.Errorf("put %s in %s: %w, not encrypted", key, s, store.ErrExists), r.Close())
 }
 
-// List yields sealed and plain objects alike, by the names under which they were put. Of two of the same name, of which
-// one is sealed and the other not, it yields the one that Get reads.
+// List yields encrypted and plain objects by the names under which they were put. If both exist under one name, it
+// yields the one that Get reads.
 func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[store.Object, error] {
 	return func(yield func(store.Object, error) bool) {
 		all, err := s.list(ctx, prefix)
@@ -108,7 +108,7 @@ func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[store.Object,
 	}
 }
 
-// list is in order of the names without what reports that one is sealed, which is not the order of those with it.
+// list returns the objects in the order of the names without suffix, which differs from the order with suffix.
 func (s *Store) list(ctx context.Context, prefix string) ([]store.Object, error) {
 	var all []store.Object
 	var failed error
@@ -138,7 +138,7 @@ func (s *Store) list(ctx context.Context, prefix string) ([]store.Object, error)
 	return all, failed
 }
 
-// Delete removes what has the name, sealed or not.
+// Delete removes both the encrypted and the plain object of this name.
 func (s *Store) Delete(ctx context.Context, key string) error {
 	if err := checkKey(key); err != nil {
 		return err
@@ -152,18 +152,18 @@ func (s *Store) Delete(ctx context.Context, key string) error {
 	return s.inner.Delete(ctx, key)
 }
 
-// Sweep removes what Puts left behind.
+// Sweep removes the remains of unfinished Puts.
 func (s *Store) Sweep(ctx context.Context, prefix string, olderThan time.Duration) (int, error) {
 	return s.inner.Sweep(ctx, prefix, olderThan)
 }
 
-// checkKey refuses names that a sealed object has.
+// checkKey rejects the names of encrypted objects.
 func checkKey(key string) error {
 	if err := store.CheckKey(key); err != nil {
 		return err
 	}
 	if strings.HasSuffix(key, suffix) {
-		return fmt.Errorf("%w: key %q: %s ends the names of sealed objects: leave it out", store.ErrInvalid, key, suffix)
+		return fmt.Errorf("%w: key %q: %s is the suffix of encrypted objects: remove it", store.ErrInvalid, key, suffix)
 	}
 	return store.CheckKey(encryptedName(key))
 }

@@ -21,7 +21,7 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(bucket.Main(m)) }
 
-// sizes around chunks and their number.
+// sizes around the limits of chunks.
 var sizes = []int64{0, 1, chunkSize - 1, chunkSize, chunkSize + 1, 2 * chunkSize, 5*chunkSize + 4711}
 
 func TestADirectoryConforms(t *testing.T) {
@@ -86,7 +86,7 @@ func TestRangesOfEncryptedObjects(t *testing.T) {
 		if listed := list(t, s, key); len(listed) != 1 || listed[0].Size != size {
 			t.Errorf("%d bytes are listed as %+v", size, listed)
 		}
-		// 4096 bytes at the end are how a trailer is read.
+		// The last 4096 bytes are the range in which a trailer is read.
 		edges := []int64{0, 1, chunkSize - 1, chunkSize, chunkSize + 1, 3*chunkSize - 7, max(size-4096, 0), max(size-1, 0), size, size + 1}
 		for _, from := range edges {
 			for _, length := range []int64{-1, 0, 1, 4096, chunkSize, size, size + 1, math.MaxInt64} {
@@ -103,7 +103,7 @@ func TestRangesOfEncryptedObjects(t *testing.T) {
 	}
 }
 
-// The content, whatever it is, shows nowhere on the disk; and a header is what the format's documentation says.
+// The content never appears on the disk, and a header is as the documentation of the format says.
 func TestNothingIsInPlain(t *testing.T) {
 	p := newPlace(t)
 	secret := strings.Repeat("password of the production database ", 100)
@@ -127,7 +127,7 @@ func TestNothingIsInPlain(t *testing.T) {
 	}
 }
 
-// A store may be older than its keys, and may outlive them.
+// A store may be older than its keys, and the keys may be removed later.
 func TestPlainAndEncryptedObjectsStandTogether(t *testing.T) {
 	p := newPlace(t)
 	sealing, plain := p.open(t, true), p.open(t, false)
@@ -200,7 +200,7 @@ func TestNamesOfEncryptedObjectsAreRefused(t *testing.T) {
 	}
 }
 
-// says reports whether an error has all of these words.
+// says reports whether an error contains all of these words.
 func says(err error, words ...string) bool {
 	for _, word := range words {
 		if err == nil || !strings.Contains(err.Error(), word) {

@@ -9,8 +9,8 @@ import (
 	"github.com/etcd-druid/druid/backup/store/s3"
 )
 
-// Open returns the store that c describes. A directory must be there; a bucket is asked for nothing yet, and keys are read
-// when they are needed: what is planned and listed needs none.
+// Open returns the store that c describes. A directory must exist. For a bucket, Open sends no request. Keys are read
+// when they are needed; planning and listing need none.
 func Open(ctx context.Context, c store.Config) (store.Store, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
@@ -19,11 +19,11 @@ func Open(ctx context.Context, c store.Config) (store.Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	// Also without keys: it reports what is sealed, and how large it is inside.
+	// Also without keys, so that the listing has encrypted objects with their decrypted sizes.
 	return encrypt.Around(inner, c.Sealing), nil
 }
 
-// bare opens the store itself. It keeps a nil pointer from becoming a store that is not nil.
+// bare opens the store without encryption. It returns a nil interface for an error, never a nil pointer in one.
 func bare(ctx context.Context, c store.Config) (store.Store, error) {
 	if c.Directory != nil {
 		return opened(dir.Open(*c.Directory))

@@ -17,7 +17,7 @@ func TestOpenTakesTheKindThatIsConfigured(t *testing.T) {
 	if err != nil || fmt.Sprint(s) != "directory "+path {
 		t.Errorf("a directory opened %v, %v", s, err)
 	}
-	// No one listens there, and no one is asked.
+	// Nothing listens at this address, and no request is sent.
 	s, err = Open(t.Context(), store.Config{S3: &store.S3{Bucket: "b", Region: "r", Endpoint: "http://127.0.0.1:1"}})
 	if err != nil || !strings.HasPrefix(fmt.Sprint(s), "bucket b") {
 		t.Errorf("a bucket opened %v, %v", s, err)
@@ -33,7 +33,7 @@ func TestOpenTakesTheKindThatIsConfigured(t *testing.T) {
 	}
 }
 
-// What is to be sealed is, anyone who opens the store: the one place where that is decided is here.
+// This is the only place that decides about encryption, so every store that is opened here encrypts.
 func TestOpenSealsWhereKeysAreConfigured(t *testing.T) {
 	path, keys := t.TempDir(), t.TempDir()
 	for name, content := range map[string]string{"current": "a", "a": strings.Repeat("k", 32)} {

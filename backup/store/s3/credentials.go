@@ -19,8 +19,9 @@ import (
 	"github.com/etcd-druid/druid/backup/store"
 )
 
-// fileCredentials returns what reads the configured files for each request, so that a rotation is seen at once and no copy
-// of a secret outlives it; nil means the ambient identity. Three small files cost less than signing with them.
+// fileCredentials returns a provider that reads the configured files for each request. A rotation takes effect
+// immediately, and no copy of a secret remains in memory. nil means the ambient identity. Reading three small files
+// costs less than signing.
 func fileCredentials(c store.S3) aws.CredentialsProvider {
 	switch {
 	case c.CredentialsDir != "":
@@ -38,7 +39,8 @@ var (
 	sessionTokenNames = []string{"sessionToken", "AWS_SESSION_TOKEN"}
 )
 
-// readDir reads a mounted Secret. The kubelet changes all of its files at once by a link, which is followed once.
+// readDir reads a mounted Secret. The kubelet replaces all of its files atomically by a link, which readDir follows
+// once.
 func readDir(dir string) (aws.Credentials, error) {
 	if data, err := filepath.EvalSymlinks(filepath.Join(dir, "..data")); err == nil {
 		dir = data
@@ -85,23 +87,23 @@ func readFile(ctx context.Context, file string) (aws.Credentials, error) {
 
 func checked(c aws.Credentials) (aws.Credentials, error) {
 	if c.AccessKeyID == "" || c.SecretAccessKey == "" {
-		return aws.Credentials{}, credentialsError{fmt.Errorf("%s: access key ID or secret access key is empty", c.Source)}
+		return aws.Credentials{}, credentialsError{fmt.Errorf("%s: the access key ID or the secret access key is empty", c.Source)}
 	}
 	return c, nil
 }
 
-// credentialsError is one that no retry repairs.
+// credentialsError is not repaired by a retry.
 type credentialsError struct{ error }
 
 func (e credentialsError) Unwrap() error { return e.error }
 
-// RetryableError is asked by the SDK.
+// RetryableError is called by the SDK.
 func (credentialsError) RetryableError() bool { return false }
 
-// customerKeySize in bytes, of AES-256.
+// customerKeySize in bytes, for AES-256.
 const customerKeySize = 32
 
-// encryption is what is asked for with each object, in the words of the protocol; nil members ask for nothing.
+// encryption is what is requested for each object, in terms of the protocol. nil fields request nothing.
 type encryption struct {
 	algorithm         types.ServerSideEncryption
 	kmsKeyID          *string
@@ -110,7 +112,7 @@ type encryption struct {
 	customerKeyMD5    *string
 }
 
-// loadEncryption returns an empty encryption where none is asked for.
+// loadEncryption returns an empty encryption if none is configured.
 func loadEncryption(c *store.Encryption) (*encryption, error) {
 	switch {
 	case c == nil:
@@ -146,34 +148,34 @@ func readCustomerKey(file string) ([]byte, error) {
 	}
 	key, err := base64.StdEncoding.DecodeString(string(bytes.TrimSpace(content)))
 	if err != nil || len(key) != customerKeySize {
-		return nil, fmt.Errorf("%w: s3.encryption.keyFile %s: want %d bytes, or those in base64", store.ErrInvalid, file, customerKeySize)
+		return nil, fmt.Errorf("%w: s3.encryption.keyFile %s: want %d bytes, raw or in base64", store.ErrInvalid, file, customerKeySize)
 	}
 	return key, nil
 }
 
 func (e *encryption) asked() bool { return e.algorithm != "" || e.customerKey != nil }
 
-// confirmation is what an answer says of the encryption of an object.
+// confirmation is what a response says about the encryption of an object.
 type confirmation struct {
 	algorithm                types.ServerSideEncryption
 	kmsKeyID, customerKeyMD5 *string
 }
 
-// confirmed reports whether the answer says what was asked for; there are stores that ignore the question.
+// confirmed checks that the response has what was requested, because some stores ignore such a request.
 func (e *encryption) confirmed(c confirmation) error {
 	switch {
 	case e.customerKey != nil && aws.ToString(c.customerKeyMD5) != *e.customerKeyMD5:
-		return fmt.Errorf("%w: the store named no or another customer key: it does not support them", store.ErrUnconfirmed)
+		return fmt.Errorf("%w: the store confirmed no customer key or another one: it does not support customer keys", store.ErrUnconfirmed)
 	case e.algorithm != c.algorithm && e.algorithm != "":
-		return fmt.Errorf("%w: asked for %s, the store answered %q: it ignores encryption or has no key service",
+		return fmt.Errorf("%w: requested %s, but the store confirmed %q: it ignores encryption or has no key service",
 			store.ErrUnconfirmed, e.algorithm, c.algorithm)
 	case e.kmsKeyID != nil && !sameKMSKey(*e.kmsKeyID, aws.ToString(c.kmsKeyID)):
-		return fmt.Errorf("%w: asked for key %s, the store answered %q", store.ErrUnconfirmed, *e.kmsKeyID, aws.ToString(c.kmsKeyID))
+		return fmt.Errorf("%w: requested key %s, but the store confirmed %q", store.ErrUnconfirmed, *e.kmsKeyID, aws.ToString(c.kmsKeyID))
 	}
 	return nil
 }
 
-// sameKMSKey compares what can be compared: the answer is an ARN or an ID; behind an alias may be any.
+// sameKMSKey compares as far as possible: the response is an ARN or an ID, and an alias may stand for any of them.
 func sameKMSKey(asked, answered string) bool {
 	if strings.Contains(asked, "alias/") {
 		return answered != ""

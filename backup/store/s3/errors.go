@@ -17,12 +17,12 @@ import (
 	"github.com/etcd-druid/druid/backup/store"
 )
 
-// cause is one of the ways in which a store refuses, and what to do about it.
+// cause is a kind of error response of a store, with advice.
 type cause struct {
-	// codes of S3's answer; or else status, which is all that a HEAD reports.
+	// codes in the response of S3, or else status, which is all that a HEAD returns.
 	codes  []string
 	status int
-	// text must be part of the message, where the code alone is shared with other causes.
+	// text must be part of the message if other causes have the same code.
 	text string
 	// is the store's error, nil where the outcome is unknown.
 	is     error
@@ -30,27 +30,27 @@ type cause struct {
 }
 
 const (
-	noBucketAdvice  = "create the bucket, or repair s3.bucket and s3.endpoint"
-	regionAdvice    = "the bucket is in another region: set s3.region to the bucket's, and leave s3.endpoint out or name that region's"
-	noLockAdvice    = "the bucket has no object lock: enable it at the bucket, or leave s3.objectLock out"
-	encryptedAdvice = "the object was stored with another setting of s3.encryption: set the key that it was stored with, or move it away"
-	lockedAdvice    = "wait for the end of the object's lock"
+	noBucketAdvice  = "create the bucket, or correct s3.bucket and s3.endpoint"
+	regionAdvice    = "the bucket is in another region: set s3.region to the region of the bucket, and remove s3.endpoint or set it to the endpoint of that region"
+	noLockAdvice    = "the bucket has no object lock: enable it for the bucket, or remove s3.objectLock"
+	encryptedAdvice = "the object was stored with another s3.encryption: set the key with which it was stored, or move the object away"
+	lockedAdvice    = "wait until the lock of the object ends"
 )
 
-// causes are tried in order; what none covers is unknown and has no advice.
+// causes are tried in order. An error that none of them matches is unknown and has no advice.
 var causes = []cause{
 	{codes: []string{"NoSuchBucket"}, is: store.ErrNoBucket, advice: noBucketAdvice},
 	{codes: []string{"PermanentRedirect", "TemporaryRedirect", "AuthorizationHeaderMalformed", "IllegalLocationConstraintException", "BadRegion"},
 		advice: regionAdvice},
 	{status: http.StatusMovedPermanently, advice: regionAdvice},
 	{codes: []string{"RequestTimeTooSkewed", "RequestExpired"}, is: store.ErrForbidden,
-		advice: "the clocks of this machine and of the store differ by minutes: set them by NTP"},
+		advice: "the clocks of this machine and of the store differ by minutes: synchronize them with NTP"},
 	{codes: []string{"ExpiredToken", "ExpiredTokenException", "TokenRefreshRequired", "InvalidToken"}, is: store.ErrForbidden,
-		advice: "the credentials expired: renew them in the Secret; no restart is needed"},
+		advice: "the credentials expired: update the Secret; no restart is needed"},
 	{codes: []string{"InvalidAccessKeyId", "InvalidAccessKeyID"}, is: store.ErrForbidden,
-		advice: "the store does not know the access key: repair the Secret; no restart is needed"},
+		advice: "the store does not know the access key: correct the Secret; no restart is needed"},
 	{codes: []string{"SignatureDoesNotMatch"}, is: store.ErrForbidden,
-		advice: "the secret access key does not fit the access key ID: repair the Secret; no restart is needed"},
+		advice: "the secret access key does not match the access key ID: correct the Secret; no restart is needed"},
 	{text: "WORM", is: store.ErrLocked, advice: lockedAdvice},
 	{codes: []string{"ObjectLocked"}, is: store.ErrLocked, advice: lockedAdvice},
 	{codes: []string{"InvalidBucketState", "ObjectLockConfigurationNotFoundError"}, is: store.ErrUnconfirmed, advice: noLockAdvice},
@@ -58,34 +58,34 @@ var causes = []cause{
 	{text: "encryption parameters are not applicable", is: store.ErrNoKey, advice: encryptedAdvice},
 	{text: "form of Server Side Encryption", is: store.ErrNoKey, advice: encryptedAdvice},
 	{codes: []string{"KMS.DisabledException", "KMS.NotFoundException", "KMS.KMSInvalidStateException"}, is: store.ErrNoKey,
-		advice: "the key that the object is encrypted with is disabled or gone: enable it"},
-	{codes: []string{"InvalidObjectState"}, is: store.ErrForbidden, advice: "the object is in an archive: restore it from there, or delete it"},
+		advice: "the key with which the object is encrypted is disabled or was deleted: enable it"},
+	{codes: []string{"InvalidObjectState"}, is: store.ErrForbidden, advice: "the object is in an archive: restore it from the archive, or delete it"},
 	{codes: []string{"AccessDenied", "AllAccessDisabled", "AccountProblem"}, is: store.ErrForbidden,
-		advice: "allow s3:GetObject, PutObject, DeleteObject, AbortMultipartUpload ListBucket, ListBucketMultipartUploads and, for locks, GetBucketObjectLockConfiguration on the bucket, and the use of its encryption key"},
+		advice: "allow s3:GetObject, PutObject, DeleteObject, AbortMultipartUpload, ListBucket, ListBucketMultipartUploads and, for locks, GetBucketObjectLockConfiguration on the bucket, and the use of its encryption key"},
 	{codes: []string{"BadDigest", "InvalidDigest", "XAmzContentChecksumMismatch"},
-		advice: "the bytes changed on the way to the store: look for a proxy, or broken memory"},
+		advice: "the bytes changed during the transfer to the store: check proxies and memory"},
 	{codes: []string{"NotImplemented", "XNotImplemented"},
-		advice: "the store lacks what was asked for: for checksums set s3.checksum to WhenRequired"},
+		advice: "the store does not support a requested feature: for checksums, set s3.checksum to WhenRequired"},
 	{codes: []string{"QuotaExceeded", "XMinioStorageFull", "InsufficientCapacity"},
-		advice: "the store is full: raise its quota, or let retention keep less"},
+		advice: "the store is full: increase its quota, or keep fewer backups"},
 	{codes: []string{"NoSuchUpload"},
-		advice: "someone aborted the upload while it ran: a Sweep with too short an age, or a rule of the bucket; put it again"},
+		advice: "the upload was aborted while it ran, by a Sweep with too short an age or a lifecycle rule of the bucket; put the object again"},
 	{codes: []string{"NoSuchKey", "NotFound"}, is: store.ErrAbsent},
 	{status: http.StatusNotFound, is: store.ErrAbsent},
-	{status: http.StatusUnauthorized, is: store.ErrForbidden, advice: "the store wants credentials: repair the Secret"},
+	{status: http.StatusUnauthorized, is: store.ErrForbidden, advice: "the store requires credentials: correct the Secret"},
 	{status: http.StatusForbidden, is: store.ErrForbidden,
-		advice: "check the credentials, and that they may read, write and list the bucket"},
+		advice: "check the credentials, and their permission to read, write and list the bucket"},
 	{status: http.StatusServiceUnavailable,
-		advice: "the store is busy or down: nothing to do here, the next attempt follows"},
+		advice: "the store is busy or down: no action is needed, the next attempt follows"},
 }
 
-// failed says in a sentence what failed with which object of which bucket, what the store answered, and what to do.
+// failed describes what failed with which object of which bucket, the response of the store, and what to do.
 func (s *Store) failed(verb, key string, err error) error {
 	if err == nil {
 		return nil
 	}
 	if source, ok := errors.AsType[sourceError](err); ok {
-		return fmt.Errorf("%s %s in %s: read what to put: %w", verb, key, s, source.error)
+		return fmt.Errorf("%s %s in %s: read the source: %w", verb, key, s, source.error)
 	}
 	if advice := unidentified(err); advice != "" {
 		return fmt.Errorf("%s %s in %s: %w; %s", verb, key, s, err, advice)
@@ -116,7 +116,7 @@ func (c cause) covers(a answerError) bool {
 	return a.status == c.status
 }
 
-// answerError is what the store said, shortened to what a person needs: the SDK's own text names the operation three times.
+// answerError is the response of the store in short. The text of the SDK names the operation three times.
 type answerError struct {
 	status              int
 	code, message, hint string
@@ -150,12 +150,12 @@ func (a answerError) Error() string {
 	if a.code == "" {
 		return a.err.Error()
 	}
-	text := fmt.Sprintf("the store answered %d %s", a.status, a.code)
+	text := fmt.Sprintf("the store responded %d %s", a.status, a.code)
 	if a.message != "" {
 		text += " (" + a.message + ")"
 	}
 	if a.hint != "" {
-		text += ", the bucket's region is " + a.hint
+		text += ", the region of the bucket is " + a.hint
 	}
 	if a.request != "" {
 		text += ", request " + a.request
@@ -163,38 +163,39 @@ func (a answerError) Error() string {
 	return text
 }
 
-// unidentified is the advice where there are no credentials, and so the store was not even asked. Who refused them, as AWS'
-// token service does, has an answer of its own, which says nothing of the bucket.
+// unidentified returns the advice for missing credentials, with which the store receives no request. A service that
+// denies credentials, such as the token service of AWS, sends a response of its own, which says nothing about the
+// bucket.
 func unidentified(err error) string {
 	if _, ok := errors.AsType[credentialsError](err); ok {
-		return "mount the Secret with the credentials, or repair it; no restart is needed"
+		return "mount the Secret with the credentials, or correct it; no restart is needed"
 	}
 	if strings.Contains(err.Error(), "get identity: ") {
-		return "no credentials were got: set s3.credentialsDir, or give the Pod's service account an identity"
+		return "no credentials were found: set s3.credentialsDir, or give the service account of the Pod an identity"
 	}
 	return ""
 }
 
-// unreached is the advice where no store answered.
+// unreached returns the advice if no store responded.
 func unreached(err error) string {
 	if dns, ok := errors.AsType[*net.DNSError](err); ok && dns.IsNotFound {
-		return "no such host: repair s3.endpoint or s3.region; where buckets have no host names of their own set s3.pathStyle"
+		return "no such host: correct s3.endpoint or s3.region; if buckets do not have their own host names, set s3.pathStyle"
 	}
 	_, unknown := errors.AsType[x509.UnknownAuthorityError](err)
 	_, otherHost := errors.AsType[x509.HostnameError](err)
 	if unknown || otherHost {
-		return "the endpoint's certificate is not trusted: set s3.caBundle to the authority's, and s3.endpoint to a name in the certificate"
+		return "the certificate of the endpoint is not trusted: set s3.caBundle to the certificate of its authority, and s3.endpoint to a name in the certificate"
 	}
 	if timeout, ok := errors.AsType[net.Error](err); ok && timeout.Timeout() {
-		return "the endpoint does not answer: check s3.endpoint and the network policies on the way"
+		return "the endpoint does not respond: check s3.endpoint and the network policies"
 	}
 	return ""
 }
 
-// sourceError is one of the reader that was to be put: the store has no part in it.
+// sourceError is an error of the reader that Put reads, not of the store.
 type sourceError struct{ error }
 
-// also adds what went wrong while cleaning up.
+// also adds an error of the cleanup.
 func also(err, cleanup error) error {
 	if cleanup == nil {
 		return err
@@ -202,10 +203,10 @@ func also(err, cleanup error) error {
 	return fmt.Errorf("%w; and: %w", err, cleanup)
 }
 
-// code reports what the store answered, "" where nothing came.
+// code returns the code of the response, or "" without a response.
 func code(err error) string { return answerOf(err).code }
 
-// refused reports whether the store itself said no, so that nothing was done.
+// refused reports whether the store itself rejected the request, so that nothing was done.
 func refused(err error) bool {
 	a := answerOf(err)
 	return a.status >= 400 && a.status < 500 && a.status != http.StatusRequestTimeout

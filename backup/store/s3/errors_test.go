@@ -31,7 +31,7 @@ func TestEveryCauseCanBeFound(t *testing.T) {
 	}
 }
 
-// calls makes each call of the interface once, and returns their errors.
+// calls makes each call of the interface once and returns their errors.
 func calls(t *testing.T, s *Store) map[string]error {
 	t.Helper()
 	errs := map[string]error{

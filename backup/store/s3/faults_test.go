@@ -12,8 +12,8 @@ import (
 	"github.com/etcd-druid/druid/test/bucket"
 )
 
-// hasty gives a hung connection up soon, and tries often enough for a machine that is busy with other things, whose
-// own stalls may then break a connection too.
+// hasty gives up stalled connections early. It retries often enough for a busy machine, whose own stalls may break
+// connections too.
 func hasty() tuning {
 	t := quick
 	t.stall, t.attempts = 5*time.Second, 10

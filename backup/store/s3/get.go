@@ -22,7 +22,7 @@ import (
 	"github.com/etcd-druid/druid/internal/loop"
 )
 
-// Get streams a range over as many connections as it takes.
+// Get streams a range over as many connections as necessary.
 func (s *Store) Get(ctx context.Context, key string, offset, length int64) (io.ReadCloser, error) {
 	if err := store.CheckKey(key); err != nil {
 		return nil, err
@@ -56,16 +56,16 @@ type download struct {
 	s   *Store
 	ctx context.Context // a reader has no other way to be reported
 	key string
-	// at is the offset of the next byte, end the one after the last; -1 before the size is known.
+	// at is the offset of the next byte, and end the one after the last; -1 before the size is known.
 	at, end int64
 	etag    *string
 	body    io.ReadCloser
-	// failures since the last byte came.
+	// failures since the last byte arrived.
 	failures int
 	sum      *checksum // nil where there is nothing to compare with
 }
 
-// ask requests what is left, of the version that the first answer named.
+// ask requests the rest, of the version in the first response.
 func (d *download) ask() (*s3.GetObjectOutput, error) {
 	in := &s3.GetObjectInput{
 		Bucket: d.s.bucket(), Key: d.s.name(d.key), IfMatch: d.etag, SSECustomerAlgorithm: d.s.encryption.customerAlgorithm,
@@ -80,18 +80,18 @@ func (d *download) ask() (*s3.GetObjectOutput, error) {
 		in.ChecksumMode = types.ChecksumModeEnabled
 	}
 	out, err := d.s.client.GetObject(d.ctx, in)
-	// From the beginning the whole object will do, too.
+	// From the beginning, a response with the complete object is valid, too.
 	if err == nil && d.at > 0 && !strings.HasPrefix(aws.ToString(out.ContentRange), fmt.Sprintf("bytes %d-", d.at)) {
 		out.Body.Close()
-		return nil, fmt.Errorf("asked for %s, the store sent %q", *in.Range, aws.ToString(out.ContentRange))
+		return nil, fmt.Errorf("requested %s, but the store sent %q", *in.Range, aws.ToString(out.ContentRange))
 	}
 	return out, err
 }
 
-// begin takes from the first answer how much there is, and how to verify it.
+// begin takes the size and the checksum from the first response.
 func (d *download) begin(out *s3.GetObjectOutput) error {
 	if aws.ToInt64(out.ContentLength) < 0 || out.ContentLength == nil || out.ETag == nil {
-		return fmt.Errorf("get %s in %s: the answer has no length or no ETag", d.key, d.s)
+		return fmt.Errorf("get %s in %s: the response has no length or no ETag", d.key, d.s)
 	}
 	end := d.at + *out.ContentLength
 	if d.at == 0 && d.end < 0 {
@@ -128,15 +128,15 @@ func (d *download) Read(p []byte) (int, error) {
 	}
 }
 
-// verify ends the stream. What an error of the connection says after the last byte does not matter: the sum does.
+// verify ends the stream. An error of the connection after the last byte does not matter if the checksum matches.
 func (d *download) verify() error {
 	if err := d.sum.verify(); err != nil {
-		return fmt.Errorf("get %s in %s: %w: %w; do not use it, and put another backup in its place", d.key, d.s, store.ErrDamaged, err)
+		return fmt.Errorf("get %s in %s: %w: %w; do not use this object; take a new backup", d.key, d.s, store.ErrDamaged, err)
 	}
 	return io.EOF
 }
 
-// resume asks for what is left after a connection broke, with patience as long as bytes come.
+// resume requests the rest after a connection broke. It retries as long as bytes arrive.
 func (d *download) resume(broken error) error {
 	d.body.Close()
 	if errors.Is(broken, io.EOF) || errors.Is(broken, io.ErrUnexpectedEOF) {
@@ -144,7 +144,7 @@ func (d *download) resume(broken error) error {
 	}
 	for {
 		if d.failures++; d.failures >= d.s.t.attempts {
-			return fmt.Errorf("get %s in %s: broke %d times in a row at byte %d: %w", d.key, d.s, d.failures, d.at, broken)
+			return fmt.Errorf("get %s in %s: the connection broke %d times in a row at byte %d: %w", d.key, d.s, d.failures, d.at, broken)
 		}
 		if err := d.wait(); err != nil {
 			return fmt.Errorf("get %s in %s: at byte %d: %w", d.key, d.s, d.at, err)
@@ -166,10 +166,11 @@ func (d *download) resume(broken error) error {
 	}
 }
 
-// errEndedEarly stands for io.EOF, which no one must find in an error and take for the end of the object.
+// errEndedEarly replaces io.EOF, because a caller that finds io.EOF in an error would take it for the end of the
+// object.
 var errEndedEarly = errors.New("the connection ended early")
 
-// wait is a random part of an exponentially growing time, as the SDK's own before it sends a request again.
+// wait waits for a random part of an exponentially growing time, as the SDK does before a retry.
 func (d *download) wait() error {
 	limit := min(time.Second<<min(d.failures-1, 10), d.s.t.backoff)
 	if !loop.Sleep(d.ctx, rand.N(limit+1)) {
@@ -180,10 +181,10 @@ func (d *download) wait() error {
 
 func (d *download) Close() error { return d.body.Close() }
 
-// Version is the one that the first answer named: all others are asked for that.
+// Version returns the version in the first response. All other requests ask for that version.
 func (d *download) Version() string { return aws.ToString(d.etag) }
 
-// expected is the checksum that the store has of an object, in a form that can be computed again; nil if there is none.
+// expected returns the checksum of an object in a form that can be computed again, or nil if there is none.
 func expected(out *s3.GetObjectOutput) *checksum {
 	want := aws.ToString(out.ChecksumCRC32C)
 	if want == "" {
@@ -193,7 +194,7 @@ func expected(out *s3.GetObjectOutput) *checksum {
 	if !composite {
 		return &checksum{want: sum}
 	}
-	// A checksum of checksums: only who knows the parts can compute it.
+	// This is a checksum of checksums, which can be computed only if the size of the parts is known.
 	size, err := strconv.Atoi(out.Metadata[partSizeKey])
 	if err != nil || size <= 0 {
 		return nil
@@ -204,7 +205,7 @@ func expected(out *s3.GetObjectOutput) *checksum {
 	return &checksum{want: sum, partSize: size}
 }
 
-// List asks page after page. Objects whose names are no keys are not ours and not shown.
+// List requests page after page. It omits objects whose names are not keys, because druid did not make them.
 func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[store.Object, error] {
 	return func(yield func(store.Object, error) bool) {
 		if err := store.CheckPrefix(prefix); err != nil {
@@ -227,9 +228,9 @@ func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[store.Object,
 				if !ok {
 					continue
 				}
-				// A plan is made from the order: a store that has another must not be believed.
+				// Plans depend on the order, so a listing in another order is an error.
 				if key <= last {
-					yield(store.Object{}, fmt.Errorf("list %s in %s: %s came after %s: the store does not list in order", prefix, s, key, last))
+					yield(store.Object{}, fmt.Errorf("list %s in %s: %s follows %s: the store does not list in order", prefix, s, key, last))
 					return
 				}
 				last = key
@@ -245,11 +246,11 @@ func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[store.Object,
 	}
 }
 
-// nextPage is the token of the page that follows, empty after the last one. The paginators take a page that leads nowhere for the last,
-// or ask for it permanently: here it is an error.
+// nextPage returns the token of the next page, empty after the last one. For a page without a valid token, the
+// paginators of the SDK end, or request it again permanently; nextPage returns an error.
 func (s *Store) nextPage(prefix string, truncated *bool, before, next string) (string, error) {
 	if aws.ToBool(truncated) && (next == "" || next == before) {
-		return "", fmt.Errorf("list %s in %s: the store says that there is more, and names no page that follows (its token is %q, the one before %q): repair or update the store, or what is between it and this machine",
+		return "", fmt.Errorf("list %s in %s: the store reports more objects, but no next page (token %q, previous token %q): repair or update the store or the proxies in front of it",
 			prefix, s, next, before)
 	}
 	return next, nil
@@ -272,7 +273,7 @@ func (s *Store) Sweep(ctx context.Context, prefix string, olderThan time.Duratio
 		}
 		now, ok := middleware.GetServerTime(page.ResultMetadata)
 		if !ok {
-			return aborted, fmt.Errorf("sweep %s in %s: the answer has no date to compare the uploads' age with", prefix, s)
+			return aborted, fmt.Errorf("sweep %s in %s: the response has no date, so the age of uploads is unknown", prefix, s)
 		}
 		n, err := s.abortOld(ctx, page.Uploads, now.Add(-olderThan))
 		if aborted += n; err != nil {
@@ -304,7 +305,7 @@ func (s *Store) abortOld(ctx context.Context, uploads []types.MultipartUpload, b
 	return aborted, nil
 }
 
-// prefix is what the names in the bucket of a prefix's keys begin with; nil is all.
+// prefix returns the prefix of names in the bucket for a prefix of keys; nil means all.
 func (s *Store) prefix(prefix string) *string {
 	if prefix == "" && s.c.Prefix == "" {
 		return nil

@@ -135,7 +135,7 @@ func TestFlippedBitsAreFound(t *testing.T) {
 			}
 			r.Close()
 		}
-		// The sum goes on over a connection that broke.
+		// The checksum continues over a connection that broke.
 		proxy.Break(bucket.First(1, "GetObject", bucket.CutAnswer(int(size/3))))
 		same(t, s, key, key, size)
 		proxy.Break(nil)
@@ -182,7 +182,7 @@ func TestAListingIsWholeOrAnError(t *testing.T) {
 	}
 }
 
-// What the paginators take for the end, or follow permanently.
+// The paginators of the SDK take such a page for the end, or follow it permanently.
 func TestAListingThatReportsThereIsMoreAndNotWhereIsAnError(t *testing.T) {
 	server := bucket.Start(t)
 	proxy := server.Before(t)

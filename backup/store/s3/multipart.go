@@ -18,7 +18,8 @@ import (
 	"github.com/etcd-druid/druid/internal/loop"
 )
 
-// multipart sends the object part by part: one is sent while the next is read. Until it is completed nothing is visible.
+// multipart sends the object in parts: it sends one while it reads the next. Nothing is visible until the upload is
+// completed.
 func (u *upload) multipart(ctx context.Context, first []byte, more bool, r io.Reader) (store.Object, error) {
 	// A conditional upload is refused only when it is completed: asked first, to spare the stream.
 	if u.o.IfAbsent {
@@ -41,7 +42,7 @@ func (u *upload) multipart(ctx context.Context, first []byte, more bool, r io.Re
 		SSECustomerKeyMD5: u.s.encryption.customerKeyMD5,
 	})
 	if err != nil {
-		// Aborted first: what is found then is final. An upload that was completed after all has nothing to abort.
+		// Abort first: what is found after that is final. An upload that was completed after all has nothing to abort.
 		aborted := u.abort(ctx)
 		object, err := u.resolvePending(ctx, err)
 		if err != nil {
@@ -52,7 +53,7 @@ func (u *upload) multipart(ctx context.Context, first []byte, more bool, r io.Re
 	return u.object(serverTime(out.ResultMetadata)), nil
 }
 
-// begin opens the upload and has its encryption confirmed.
+// begin creates the upload and checks that its encryption is confirmed.
 func (u *upload) begin(ctx context.Context) error {
 	e := u.s.encryption
 	in := &s3.CreateMultipartUploadInput{
@@ -77,7 +78,7 @@ func (u *upload) begin(ctx context.Context) error {
 	return nil
 }
 
-// send reads into one buffer while the other is sent. It returns when nothing is read or sent any more.
+// send reads into one buffer while it sends the other. It returns after all reads and sends have ended.
 func (u *upload) send(ctx context.Context, part []byte, more bool, r io.Reader) error {
 	wanted, unwanted := context.WithCancel(ctx)
 	defer unwanted()
@@ -138,7 +139,7 @@ func (u *upload) sendPart(ctx context.Context, number int32, body []byte) error 
 	return nil
 }
 
-// abort ends the upload, so that its parts cost nothing. What it cannot end is left to Sweep.
+// abort aborts the upload, so that its parts cost nothing. What it cannot abort is left to Sweep.
 func (u *upload) abort(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), u.s.t.release)
 	defer cancel()
@@ -153,8 +154,8 @@ func (s *Store) abort(ctx context.Context, key string, id *string) error {
 	return s.failed("abort the upload of", key, err)
 }
 
-// lock settles until when the object is to be locked. There are stores that ignore a lock on an object of a bucket that
-// has none enabled, so the bucket is asked, once, before the first object is sent.
+// lock computes the end of the lock of the object. Some stores ignore a lock if the bucket has no object lock enabled,
+// so lock checks the bucket once, before the first object is sent.
 func (u *upload) lock(ctx context.Context) error {
 	l := u.s.c.ObjectLock
 	if l == nil {
@@ -185,8 +186,8 @@ func (u *upload) lockMode() types.ObjectLockMode {
 	return types.ObjectLockModeGovernance
 }
 
-// Delete removes an object that is not locked. A bucket with versioning would hide a locked one behind a delete marker and
-// call that a success, so the lock is read first.
+// Delete removes an object that is not locked. A bucket with versioning would hide a locked object behind a delete
+// marker and return success, so Delete reads the lock first.
 func (s *Store) Delete(ctx context.Context, key string) error {
 	if err := store.CheckKey(key); err != nil {
 		return err
@@ -208,7 +209,7 @@ func (s *Store) Delete(ctx context.Context, key string) error {
 	return s.failed("delete", key, err)
 }
 
-// exists asks for the bucket alone: the answer to a HEAD of an object says 404 for either.
+// exists requests only the bucket, because a HEAD of an object returns 404 for a missing bucket too.
 func (s *Store) exists(ctx context.Context) error {
 	_, err := s.client.HeadBucket(ctx, &s3.HeadBucketInput{Bucket: s.bucket()})
 	if answerOf(err).status == http.StatusNotFound {
@@ -217,7 +218,8 @@ func (s *Store) exists(ctx context.Context) error {
 	return s.failed("look up", "the bucket", err)
 }
 
-// locked compares the end of a lock with the store's own clock. Without a date in the answer every lock holds.
+// locked compares the end of a lock with the clock of the store. Without a date in the response, every lock counts as
+// active.
 func locked(head *s3.HeadObjectOutput) error {
 	if head.ObjectLockLegalHoldStatus == types.ObjectLockLegalHoldStatusOn {
 		return fmt.Errorf("%w by a legal hold", store.ErrLocked)

@@ -43,8 +43,8 @@ type upload struct {
 	size  int64
 }
 
-// Put sends what fits into one part as one request, everything else as a multipart upload. What is to be encrypted is
-// always the latter: its first answer confirms the encryption before a byte of the object is sent.
+// Put sends up to one part as one request, and more as a multipart upload. With encryption it always uses a multipart
+// upload: the first response confirms the encryption before a byte of the object is sent.
 func (s *Store) Put(ctx context.Context, key string, r io.Reader, o store.PutOptions) (store.Object, error) {
 	if err := store.CheckKey(key); err != nil {
 		return store.Object{}, err
@@ -66,8 +66,8 @@ func (s *Store) Put(ctx context.Context, key string, r io.Reader, o store.PutOpt
 	return u.multipart(ctx, first, more, r)
 }
 
-// resident is r itself, and its size, where it can be sent as one request from where it lies: a delta is in memory already, and
-// a copy would cost as much again. Nil where it must be read first.
+// resident returns r itself and its size if it is in memory and fits into one request. That avoids a copy of a delta
+// backup, which is in memory already. It returns nil if r must be read first.
 func (s *Store) resident(r io.Reader) (body io.ReadSeeker, size int64) {
 	sized, ok := r.(store.Sized)
 	if !ok || s.encryption.asked() || sized.Size() >= int64(s.t.part) {
@@ -79,7 +79,7 @@ func (s *Store) resident(r io.Reader) (body io.ReadSeeker, size int64) {
 	return sized, sized.Size()
 }
 
-// fill reads up to one part into buf, which grows with what comes. It reports whether more may follow.
+// fill reads up to one part into buf, which grows as needed. It reports whether more may follow.
 func (s *Store) fill(r io.Reader, buf []byte) (part []byte, more bool, err error) {
 	const smallest = 64 << 10 // a delta of a quiet cluster must not cost a part's memory
 	buf = buf[:0]
@@ -131,9 +131,10 @@ func (u *upload) whole(ctx context.Context, body io.ReadSeeker, size int64) (sto
 	return u.object(serverTime(out.ResultMetadata)), nil
 }
 
-// inFlight outlasts the context of a Put by as long as what is on its way may take to arrive. A store may act on what comes after
-// it was asked again: it stores an object that was not there yet, and keeps a part of an upload that was aborted, which makes the
-// upload again (AWS, AbortMultipartUpload: parts in progress may succeed). So an answer is waited for, and not broken off.
+// inFlight returns a context that outlives that of a Put by the time that requests in flight may take to arrive. A
+// store may act on a request that arrives after a later one: it stores an object that did not exist, or keeps a part
+// of an aborted upload, which creates the upload again (AWS, AbortMultipartUpload: parts in progress may succeed).
+// Therefore, Put waits for the response and does not cancel the request.
 func (s *Store) inFlight(wanted context.Context) (context.Context, context.CancelFunc) {
 	inFlight, cancel := context.WithCancel(context.WithoutCancel(wanted))
 	stop := context.AfterFunc(wanted, func() { time.AfterFunc(s.t.inFlight, cancel) })
@@ -143,8 +144,8 @@ func (s *Store) inFlight(wanted context.Context) (context.Context, context.Cance
 	}
 }
 
-// resolvePending finds out what became of an object whose last answer was an error. A request that was sent again finds what the
-// first one made, and a lost answer may have been a yes: the token reports whose object is there.
+// resolvePending finds out what became of an object whose last response was an error. A repeated request finds what
+// the first one made, and a lost response may have been a success. The token shows whose object exists.
 func (u *upload) resolvePending(ctx context.Context, cause error) (store.Object, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), u.s.t.release)
 	defer cancel()
@@ -157,11 +158,11 @@ func (u *upload) resolvePending(ctx context.Context, cause error) (store.Object,
 	case taken && (err == nil || errors.Is(err, store.ErrAbsent)), err == nil && u.o.IfAbsent && code(cause) == "ConditionalRequestConflict":
 		return store.Object{}, u.exists()
 	case errors.Is(err, store.ErrAbsent) && errors.Is(cause, context.Canceled):
-		return store.Object{}, fmt.Errorf("%w; it was broken off on its way: whether it will be stored is unknown", failed)
+		return store.Object{}, fmt.Errorf("%w; the request was cancelled, and it is unknown whether the object will be stored", failed)
 	case err == nil, errors.Is(err, store.ErrAbsent), refused(cause) && !taken, unidentified(cause) != "":
 		return store.Object{}, failed
 	}
-	return store.Object{}, fmt.Errorf("%w; whether it was stored is unknown: %w", failed, err)
+	return store.Object{}, fmt.Errorf("%w; it is unknown whether the object was stored: %w", failed, err)
 }
 
 func (u *upload) exists() error { return fmt.Errorf("put %s in %s: %w", u.key, u.s, store.ErrExists) }
@@ -181,7 +182,7 @@ func (u *upload) metadata() map[string]string {
 	return map[string]string{tokenKey: u.token, partSizeKey: strconv.Itoa(u.s.t.part)}
 }
 
-// head asks for an object's metadata. A 404 may also mean that there is no bucket.
+// head requests the metadata of an object. A 404 may also mean that the bucket does not exist.
 func (s *Store) head(ctx context.Context, key string) (*s3.HeadObjectOutput, error) {
 	out, err := s.client.HeadObject(ctx, &s3.HeadObjectInput{
 		Bucket: s.bucket(), Key: s.name(key), SSECustomerAlgorithm: s.encryption.customerAlgorithm,
@@ -190,7 +191,7 @@ func (s *Store) head(ctx context.Context, key string) (*s3.HeadObjectOutput, err
 	return out, s.failed("look up", key, err)
 }
 
-// serverTime is when the store answered, by its own clock; to the second, as the protocol has it.
+// serverTime returns when the store responded, by its own clock, in seconds.
 func serverTime(m smithymiddleware.Metadata) time.Time {
 	t, _ := middleware.GetServerTime(m)
 	return t
@@ -198,8 +199,8 @@ func serverTime(m smithymiddleware.Metadata) time.Time {
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// sumOf is the checksum that is sent along: CRC-32C, or MD5 where the store wants no more than what it must have. The body is
-// at its beginning afterwards.
+// sumOf returns the checksum to send: CRC-32C, or MD5 for a store that accepts only required checksums. It rewinds the
+// body.
 func (s *Store) sumOf(body io.ReadSeeker) (*string, error) {
 	var sum hash.Hash = crc32.New(castagnoli)
 	if !s.checksum {
@@ -225,8 +226,8 @@ func md5Of(body []byte) *string {
 	return aws.String(base64.StdEncoding.EncodeToString(sum[:]))
 }
 
-// checksum computes CRC32C as S3 does: of the whole, or, where partSize is set, of the checksums of the parts. A nil
-// checksum has nothing to compare with and finds nothing wrong.
+// checksum computes CRC32C as S3 does: of the complete object, or of the checksums of the parts if partSize is set. A
+// nil checksum accepts everything.
 type checksum struct {
 	want     string
 	partSize int
@@ -266,7 +267,7 @@ func (c *checksum) verify() error {
 		c.current = crc32.Checksum(c.parts, castagnoli)
 	}
 	if got := aws.ToString(encodeCRC(c.current)); got != c.want {
-		return fmt.Errorf("the store keeps the checksum CRC32C %s, the bytes have %s", c.want, got)
+		return fmt.Errorf("the store has the CRC32C checksum %s, but the bytes have %s", c.want, got)
 	}
 	return nil
 }

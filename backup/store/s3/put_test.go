@@ -17,7 +17,7 @@ import (
 	"github.com/etcd-druid/druid/test/bucket"
 )
 
-// A store may keep a part that arrives after the abort; versitygw makes the upload again for it.
+// A store may keep a part that arrives after the abort; versitygw then creates the upload again.
 func TestAPartOnItsWayArrivesBeforeItsUploadIsAborted(t *testing.T) {
 	t.Parallel()
 	server := bucket.Start(t)
@@ -33,7 +33,7 @@ func TestAPartOnItsWayArrivesBeforeItsUploadIsAborted(t *testing.T) {
 			config := configOf(t, proxy.Endpoint, in)
 			config.Prefix = key
 			s := opened(t, config, quick)
-			// versitygw does not list what arrives late if the key has no other upload: it forgot the key.
+			// versitygw does not list what arrives late if the key has no other upload, because it forgot the key.
 			abandon(t, server, in, *s.name(key))
 			arriving, aborted, landed := make(chan struct{}), make(chan struct{}), make(chan struct{})
 			proxy.Break(func(op string, r *http.Request) bucket.Fault {
@@ -66,7 +66,7 @@ func TestAPartOnItsWayArrivesBeforeItsUploadIsAborted(t *testing.T) {
 	}
 }
 
-// What the store does with a request that no one waits for any more is seen or said to be unknown.
+// Put waits for the outcome of a request that was cancelled, or reports it as unknown.
 func TestAPutThatIsOnItsWayIsWaitedFor(t *testing.T) {
 	t.Parallel()
 	server := bucket.Start(t)
@@ -170,8 +170,8 @@ type reader func([]byte) (int, error)
 
 func (r reader) Read(p []byte) (int, error) { return r(p) }
 
-// late hands on all but the end of a request, which is arriving then, and that a little later: if the client is gone, once it has done
-// what it does after that. The request has landed when it is answered.
+// late forwards all but the end of a request, which then counts as arriving, and the end a little later. If the client
+// is gone, late waits until the client has finished its cleanup. The request has arrived when the response comes.
 func late(arriving chan<- struct{}, after <-chan struct{}, landed chan<- struct{}) bucket.Fault {
 	return func(w http.ResponseWriter, r *http.Request, forward http.Handler) {
 		defer close(landed)

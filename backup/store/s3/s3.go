@@ -37,34 +37,34 @@ var (
 	_ store.Distant = (*Store)(nil)
 )
 
-// tuning is what tests make smaller.
+// tuning has the values that tests reduce.
 type tuning struct {
-	// attempts of a request, and how often in a row a download may break without having gained a byte.
+	// attempts of a request. Also the number of consecutive failures of a download without a new byte.
 	attempts int
-	// backoff is the longest wait between attempts; each is a random part of 1 s, 2 s, 4 s, … up to it.
+	// backoff is the longest wait between attempts. Each wait is a random part of 1 s, 2 s, 4 s, … up to it.
 	backoff time.Duration
 	// stall is how long a connection may move no byte in either direction.
 	stall time.Duration
-	// inFlight is how long what is on its way may take to arrive once no one wants the object any more.
+	// inFlight is how long requests may take to arrive after the Put was cancelled.
 	inFlight time.Duration
-	// release is how long an aborted upload may take to be cleaned up after its context ended.
+	// release is how long the cleanup of an aborted upload may take after its context ended.
 	release time.Duration
 	// part is how many bytes are sent at once.
 	part int
-	// page is how many keys a listing asks for at once.
+	// page is how many keys a listing requests at once.
 	page int32
-	// connections is over how many at once a long object is read.
+	// connections is how many concurrent connections read a long object.
 	connections int
 }
 
-// Six attempts wait up to a minute in all, which outlasts S3's own recommendations for 503; a stall of a minute is that of
-// the SDKs for Java and Python. A page of 1000 is S3's largest. Eight connections are half of those that are kept. A part
-// of 8 MiB lands in five seconds at 14 Mbit/s.
+// defaults: six attempts wait up to a minute in total, which exceeds the recommendations of S3 for 503. A stall of one
+// minute is that of the SDKs for Java and Python. 1000 is the largest page of S3. Eight connections are half of the
+// idle connections. A part of 8 MiB takes five seconds at 14 Mbit/s.
 var defaults = tuning{attempts: 6, backoff: 20 * time.Second,
 	stall: time.Minute, inFlight: 5 * time.Second, release: 30 * time.Second, part: store.PartSize, page: 1000, connections: 8}
 
-// Open returns the store in a bucket. It reads the files that c names, to fail early, and sends nothing: a bucket that is
-// away is no reason not to start.
+// Open returns the store in a bucket. It reads the files that c names, to fail early. It sends no request, because an
+// unavailable bucket must not prevent the start.
 func Open(ctx context.Context, c store.S3) (*Store, error) { return open(ctx, c, defaults) }
 
 func open(ctx context.Context, c store.S3, t tuning) (*Store, error) {
@@ -99,8 +99,8 @@ func open(ctx context.Context, c store.S3, t tuning) (*Store, error) {
 		if p := fileCredentials(c); p != nil {
 			o.Credentials = p // without the cache that the configuration puts before it
 		}
-		// What is sent and verified is decided here, call by call: the SDK's own would send trailers, which other stores
-		// refuse, and would take a broken checksum for a broken connection.
+		// This package decides for each call what to send and verify. The SDK would send trailers, which other stores
+		// reject, and would take a wrong checksum for a broken connection.
 		o.RequestChecksumCalculation = aws.RequestChecksumCalculationWhenRequired
 		o.ResponseChecksumValidation = aws.ResponseChecksumValidationWhenRequired
 		o.DisableLogOutputChecksumValidationSkipped = true
@@ -108,23 +108,23 @@ func open(ctx context.Context, c store.S3, t tuning) (*Store, error) {
 	return s, nil
 }
 
-// retryer waits by itself for each request. The SDK's bucket of tokens would, after an outage, refuse the retries of the
-// requests that find the store back.
+// retryer waits for each request independently. The token bucket of the SDK would reject retries after an outage, when
+// the store is available again.
 func (s *Store) retryer() aws.Retryer {
 	return retry.NewStandard(func(o *retry.StandardOptions) {
 		o.MaxAttempts = s.t.attempts
 		o.MaxBackoff = s.t.backoff
 		o.Backoff = retry.NewExponentialJitterBackoff(s.t.backoff)
 		o.RateLimiter = ratelimit.None
-		// Two conditional puts at once: S3 asks to try again.
+		// For two concurrent conditional puts, S3 requests a retry.
 		o.Retryables = append(o.Retryables, retry.RetryableErrorCode{Codes: map[string]struct{}{"ConditionalRequestConflict": {}}})
 	})
 }
 
-// Connections is over how many at once a long object is read.
+// Connections returns how many concurrent connections read a long object.
 func (s *Store) Connections() int { return s.t.connections }
 
-// String names the store as its errors do.
+// String names the store as in its errors.
 func (s *Store) String() string {
 	where := s.c.Endpoint
 	if where == "" {
@@ -135,7 +135,7 @@ func (s *Store) String() string {
 
 func (s *Store) bucket() *string { return aws.String(s.c.Bucket) }
 
-// name is what a key, or a prefix of keys, is called in the bucket.
+// name returns the name of a key, or of a prefix of keys, in the bucket.
 func (s *Store) name(key string) *string {
 	if s.c.Prefix == "" {
 		return aws.String(key)
@@ -143,7 +143,7 @@ func (s *Store) name(key string) *string {
 	return aws.String(s.c.Prefix + "/" + key)
 }
 
-// key is the reverse of name; not ok are objects that no Put here made.
+// key is the reverse of name. It is not ok for objects that druid did not put.
 func (s *Store) key(name *string) (string, bool) {
 	key := aws.ToString(name)
 	if s.c.Prefix != "" {
@@ -156,15 +156,16 @@ func (s *Store) key(name *string) (string, bool) {
 }
 
 const (
-	// dialTimeout and keepIdle are net/http's own defaults for a dial and an idle connection.
+	// dialTimeout and keepIdle are the defaults of net/http for a dial and an idle connection.
 	dialTimeout = 30 * time.Second
 	keepIdle    = 90 * time.Second
-	// idleConnections suit one upload, a parallel restore, and what runs next to them.
+	// idleConnections are enough for one upload, a concurrent restore, and other calls at the same time.
 	idleConnections = 16
 )
 
-// httpClient speaks HTTP/1.1 over connections that break when they stall: a store behind a dead load balancer must cost one
-// attempt and not the backup. A bundle of certificates is read at each new connection, so that it can be rotated.
+// httpClient uses HTTP/1.1 over connections that fail when they stall: a store behind a dead load balancer must cost
+// one attempt and not the backup. It reads a bundle of certificates for each new connection, so that the bundle can be
+// rotated.
 func httpClient(bundle string, stall time.Duration) (*http.Client, error) {
 	pool, err := roots(bundle)
 	if err != nil {
@@ -185,13 +186,13 @@ func httpClient(bundle string, stall time.Duration) (*http.Client, error) {
 			DialTLSContext: func(ctx context.Context, network, address string) (net.Conn, error) {
 				return dialTLS(ctx, dial, network, address, bundle)
 			},
-			// Used behind a proxy alone, which leaves net/http to speak TLS.
+			// Used only behind a proxy, where net/http makes the TLS connection.
 			TLSClientConfig:     &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: pool},
 			MaxIdleConnsPerHost: idleConnections,
 			IdleConnTimeout:     keepIdle,
 			DisableCompression:  true,
 		},
-		// A redirect is to another region, and must be signed for it: a sentence says so.
+		// A redirect leads to another region and would need another signature. The error says what to configure.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}, nil
 }
@@ -219,7 +220,7 @@ func dialTLS(ctx context.Context, dial dialFunc, network, address, bundle string
 	return c, nil
 }
 
-// roots reads the bundle; nil are the system's.
+// roots reads the bundle. nil means the certificates of the system.
 func roots(bundle string) (*x509.CertPool, error) {
 	if bundle == "" {
 		return nil, nil
@@ -230,13 +231,13 @@ func roots(bundle string) (*x509.CertPool, error) {
 	}
 	pool := x509.NewCertPool()
 	if !pool.AppendCertsFromPEM(pem) {
-		return nil, fmt.Errorf("%w: s3.caBundle %s holds no certificate in PEM", store.ErrInvalid, bundle)
+		return nil, fmt.Errorf("%w: s3.caBundle %s has no PEM certificate", store.ErrInvalid, bundle)
 	}
 	return pool, nil
 }
 
-// stallConn fails when for a time no byte went in either direction. A write also moves on the deadline of the read that
-// already waits for its answer.
+// stallConn fails when no byte passes in either direction for a time. A write also extends the deadline of the read
+// that already waits for its response.
 type stallConn struct {
 	net.Conn
 	stall time.Duration
@@ -256,11 +257,11 @@ func (c *stallConn) Write(p []byte) (int, error) {
 	return c.Conn.Write(p)
 }
 
-// acceptEncoding is a header that Google Cloud Storage changes before it verifies the signature, as any proxy may: where it is
-// signed, every request is refused.
+// acceptEncoding is a header that Google Cloud Storage changes before it verifies the signature, as any proxy may. If
+// it is signed, every request is rejected.
 const acceptEncoding = "Accept-Encoding"
 
-// signer signs each attempt of a request as the SDK does, except for acceptEncoding, which is sent unsigned.
+// signer signs each attempt of a request as the SDK does, except for acceptEncoding, which it sends unsigned.
 type signer struct{ s3.HTTPSignerV4 }
 
 func (s signer) SignHTTP(ctx context.Context, c aws.Credentials, r *http.Request, payloadHash, service, region string, at time.Time, o ...func(*v4.SignerOptions)) error {

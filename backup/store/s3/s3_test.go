@@ -22,11 +22,11 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(bucket.Main(m)) }
 
-// minPart is the smallest that S3 takes, but for the last.
+// minPart is the smallest part that S3 accepts, except for the last one.
 const minPart = 5 << 20
 
-// quick has small pages and short waits. Its stall is still long for a busy machine: where a test waits for it, it is
-// made shorter.
+// quick has small pages and short waits. Its stall is still long enough for a busy machine; tests that wait for a
+// stall reduce it.
 var quick = tuning{attempts: 6, backoff: 20 * time.Millisecond, stall: time.Minute, inFlight: time.Minute, release: time.Minute, part: minPart, page: 5, connections: 4}
 
 func TestConformance(t *testing.T) {
@@ -62,7 +62,7 @@ func abandon(t *testing.T, server *bucket.Server, in, name string) {
 	}
 }
 
-// configOf is a bucket behind an endpoint, with the administrator's credentials in a directory.
+// configOf returns a bucket behind an endpoint, with the credentials of the administrator in a directory.
 func configOf(t testing.TB, endpoint, in string) store.S3 {
 	t.Helper()
 	dir := t.TempDir()
@@ -88,8 +88,9 @@ func opened(t *testing.T, c store.S3, tune tuning) *Store {
 	return s
 }
 
-// Google Cloud Storage changes Accept-Encoding before it verifies the signature. The proxy here does the same in front of a server
-// that verifies signatures; it also refuses the first request of each operation, so that retries are signed too.
+// Google Cloud Storage changes Accept-Encoding before it verifies the signature. The proxy here does the same in front
+// of a server that verifies signatures. It also rejects the first request of each operation, so that retries are
+// signed too.
 func TestRequestsOutliveAChangeOfAcceptEncoding(t *testing.T) {
 	t.Parallel()
 	server := bucket.Start(t)
@@ -132,8 +133,8 @@ func TestRequestsOutliveAChangeOfAcceptEncoding(t *testing.T) {
 	}
 }
 
-// What a Put allocates in all, and not only at its peak, is two parts, the growth of the first, and what requests cost:
-// it does not grow with the object by more than the latter.
+// All allocations of a Put, and not only its peak, are two parts, the growth of the first, and the cost of requests.
+// With the size of the object, only the last one grows.
 func TestTheMemoryOfAPutDoesNotGrowWithTheObject(t *testing.T) {
 	server := bucket.Start(t)
 	s := opened(t, configOf(t, server.Endpoint, server.Make(t, "memory", false)), defaults)
@@ -157,7 +158,8 @@ func TestTheMemoryOfAPutDoesNotGrowWithTheObject(t *testing.T) {
 	same(t, s, "full", "full", parts*store.PartSize)
 }
 
-// What lies in memory is sent from there, and from its beginning, else it is read as any other.
+// Content in memory is sent without a copy, if it is read from its beginning. Otherwise it is read like any other
+// content.
 func TestWhatLiesInMemoryIsNotCopied(t *testing.T) {
 	server := bucket.Start(t)
 	s := opened(t, configOf(t, server.Endpoint, server.Make(t, "resident", false)), defaults)
@@ -188,7 +190,7 @@ func TestWhatLiesInMemoryIsNotCopied(t *testing.T) {
 	}
 }
 
-// BenchmarkPut256MiB reports what the heap holds at its peak while 256 MiB stream through it.
+// BenchmarkPut256MiB reports the peak of the heap while 256 MiB are streamed.
 func BenchmarkPut256MiB(b *testing.B) {
 	const size = 256 << 20
 	server := bucket.Start(b)
@@ -209,7 +211,7 @@ func BenchmarkPut256MiB(b *testing.B) {
 	b.ReportMetric(float64(system)/(1<<20), "from-system-MiB")
 }
 
-// watched looks at the heap each time that a megabyte was read.
+// watched measures the heap after each megabyte that is read.
 type watched struct {
 	io.Reader
 	read, looked, peak, system uint64

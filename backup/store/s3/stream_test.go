@@ -15,7 +15,7 @@ import (
 	"github.com/etcd-druid/druid/test/bucket"
 )
 
-// long is an object of several parts of a stream, the last of which is short.
+// long is the size of an object of several stream parts, the last of which is short.
 const long = 18<<20 + 1000
 
 func streamed(t testing.TB, s store.Store, listed, size int64) error {
@@ -70,7 +70,7 @@ func TestAStreamIsTheObjectWhateverTheNetworkDoes(t *testing.T) {
 	})
 }
 
-// A sequential reader asks for the next part when it has read the one before: this one would never get an answer then.
+// A sequential reader requests the next part after it has read the previous one. Here it would never get a response.
 func TestAStreamFetchesSeveralPartsAtOnce(t *testing.T) {
 	t.Parallel()
 	server := bucket.Start(t)
@@ -142,7 +142,7 @@ func TestAStreamIsOfOneVersionAndAsLongAsTheObject(t *testing.T) {
 	}
 }
 
-// replace puts the content of another object in an object's place, past the proxy.
+// replace replaces an object with the content of another one, bypassing the proxy.
 func replace(t *testing.T, server *bucket.Server, s *Store, key, seed string) {
 	t.Helper()
 	direct := opened(t, configOf(t, server.Endpoint, s.c.Bucket), quick)
@@ -175,7 +175,7 @@ func TestAStreamEndsWithItsContextAndWhenItIsClosed(t *testing.T) {
 	}
 }
 
-// BenchmarkDistant reads 128 MiB from a store whose answers take 50 ms and whose connections give 8 MiB/s each.
+// BenchmarkDistant reads 128 MiB from a store with a latency of 50 ms and 8 MiB/s for each connection.
 func BenchmarkDistant(b *testing.B) {
 	const size, answer = 128 << 20, 50 * time.Millisecond
 	server := bucket.Start(b)

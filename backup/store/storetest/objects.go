@@ -20,7 +20,7 @@ import (
 	"github.com/etcd-druid/druid/backup/store"
 )
 
-// creators race for one key; fewer with objects of more than a part, which are many bytes.
+// creators race for one key. There are fewer with objects of more than one part, which have many bytes.
 const (
 	creators      = 16
 	largeCreators = 6
@@ -138,7 +138,7 @@ func race(t *testing.T, f fixture) {
 		for i, err := range results {
 			switch {
 			case err == nil && winner >= 0:
-				t.Errorf("%s: both %d and %d were reported that they made it", key, winner, i)
+				t.Errorf("%s: %d and %d both succeeded", key, winner, i)
 			case err == nil:
 				winner = i
 			case !errors.Is(err, store.ErrExists):
@@ -146,7 +146,7 @@ func race(t *testing.T, f fixture) {
 			}
 		}
 		if winner < 0 {
-			t.Fatalf("%s: no one won", key)
+			t.Fatalf("%s: no creator succeeded", key)
 		}
 		f.holds(t, key, key+strconv.Itoa(winner), size)
 		if n := f.Leftovers(t); n != 0 {
@@ -156,7 +156,7 @@ func race(t *testing.T, f fixture) {
 }
 
 func failingReader(t *testing.T, f fixture) {
-	// An error that wraps io.EOF is no end.
+	// An error that wraps io.EOF is not an end of file.
 	for _, broken := range []error{fmt.Errorf("receive: %w", io.EOF), io.ErrUnexpectedEOF} {
 		failingWith(t, f, broken, 0, 100, f.Part)
 	}
@@ -179,7 +179,7 @@ type failing struct{ err error }
 
 func (f failing) Read([]byte) (int, error) { return 0, f.err }
 
-// call runs f once, when it is read, and ends.
+// call runs f once, when it is read, and then ends.
 type call struct{ f func() }
 
 func (c call) Read([]byte) (int, error) {
@@ -209,10 +209,10 @@ func invisible(t *testing.T, f fixture) {
 	other := f.Open(t)
 	look := call{func() {
 		for o, err := range other.List(f.ctx, "slow/") {
-			t.Errorf("seen before it was whole: %+v, %v", o, err)
+			t.Errorf("visible before it was complete: %+v, %v", o, err)
 		}
 		if _, err := other.Get(f.ctx, key, 0, -1); !errors.Is(err, store.ErrAbsent) {
-			t.Errorf("get before it was whole: %v, want ErrAbsent", err)
+			t.Errorf("get before it was complete: %v, want ErrAbsent", err)
 		}
 		if n, err := other.Sweep(f.ctx, "", time.Hour); n != 0 || err != nil {
 			t.Errorf("swept %d running puts, %v", n, err)
@@ -252,7 +252,8 @@ func long(n int) string { return fmt.Sprintf("%0*d", n, 1) }
 
 func second[T any](_ T, err error) error { return err }
 
-// listed has the traps of order: in ASCII '-' and '.' come before '/', capitals before small letters, '_' between.
+// listed has keys that are easily sorted wrongly: in ASCII, '-' and '.' come before '/', capital letters before small
+// ones, and '_' between.
 var listed = []string{
 	"l/A", "l/Z/a", "l/_", "l/a-b/c", "l/a.b", "l/a/b", "l/a/b-c", "l/a/c/d", "l/ab", "l/b/00", "l/b/01", "l/b/10", "l/b0", "l/z",
 	"l/full/0000000000000001-1700000000000.snap.zst", "l/full/0000000000000010-1700000000000.snap.zst", "m/a",
@@ -280,7 +281,7 @@ func list(t *testing.T, f fixture) {
 		}
 	}
 	if moved == 0 {
-		t.Errorf("a listing of %d objects reported no one that it gets on", len(listed))
+		t.Errorf("a listing of %d objects reported no progress", len(listed))
 	}
 	if all := f.list(t, ""); len(all) < len(listed) {
 		t.Errorf("the empty prefix lists %d objects, want at least %d", len(all), len(listed))
@@ -315,7 +316,7 @@ func sweep(t *testing.T, f fixture) {
 	if n := f.Leftovers(t); n != 2 {
 		t.Fatalf("%d puts were abandoned, want 2", n)
 	}
-	// A negative age sweeps what began in this very second, too.
+	// A negative age also sweeps what began in this second.
 	if n, err := f.store.Sweep(f.ctx, "swept/fu", -time.Hour); n != 1 || err != nil {
 		t.Errorf("swept %d, %v; want 1", n, err)
 	}

@@ -18,17 +18,17 @@ import (
 
 // Subject is a store under test.
 type Subject struct {
-	// Open returns another view of the one empty store, as another process would have it.
+	// Open returns another instance of the same empty store, as another process would have it.
 	Open func(t *testing.T) store.Store
-	// Leftovers counts what unfinished puts left behind.
+	// Leftovers counts the remains of unfinished puts.
 	Leftovers func(t *testing.T) int
-	// Abandon leaves behind what a Put into key does whose process is killed.
+	// Abandon leaves behind what remains if a process is killed during a Put into key.
 	Abandon func(t *testing.T, key string)
-	// Part is how many bytes the store sends at once; sizes around it and its multiples are tried.
+	// Part is how many bytes the store sends at once. The suite tests sizes around it and its multiples.
 	Part int64
 }
 
-// timeout of each case; they take seconds on an idle machine.
+// timeout of each case. A case takes seconds on an idle machine.
 const timeout = 5 * time.Minute
 
 // Run runs the suite.
@@ -60,7 +60,7 @@ func Run(t *testing.T, subject Subject) {
 	}
 }
 
-// fixture is what a case works with.
+// fixture is the environment of a case.
 type fixture struct {
 	Subject
 	ctx   context.Context // of one test
@@ -88,7 +88,7 @@ func (f fixture) list(t *testing.T, prefix string) []store.Object {
 	return all
 }
 
-// holds fails the test unless the object is there with the content of its seed.
+// holds fails the test unless the object exists with the content of its seed.
 func (f fixture) holds(t *testing.T, key, seed string, size int64) {
 	t.Helper()
 	r, err := f.store.Get(f.ctx, key, 0, -1)
@@ -101,7 +101,7 @@ func (f fixture) holds(t *testing.T, key, seed string, size int64) {
 	}
 }
 
-// isGone fails the test if anything of key is visible, or was left behind.
+// isGone fails the test if anything of key is visible or was left behind.
 func (f fixture) isGone(t *testing.T, key string) {
 	t.Helper()
 	if listed := f.list(t, key); len(listed) > 0 {
@@ -123,11 +123,11 @@ func readAll(r io.ReadCloser) ([]byte, error) {
 	return b, errors.Join(err, r.Close())
 }
 
-// block is how often the offset comes back into the content, in bytes.
+// block is the distance in bytes at which the content repeats the offset.
 const block = 64 << 10
 
-// Content streams size bytes that follow from the seed: a block of noise that is repeated, each time with its number at its
-// beginning, so that no two places can be taken for each other. It costs no memory, however long it is.
+// Content streams size bytes that are determined by the seed: a repeated block of noise that begins with its number,
+// so that no two positions look equal. It uses no memory, independent of the size.
 func Content(seed string, size int64) io.Reader {
 	h := fnv.New64a()
 	_, _ = h.Write([]byte(seed))
@@ -159,7 +159,8 @@ func (c *content) Read(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// Same compares two streams to their ends, and reports where they differ first. An error that only wraps io.EOF is no end.
+// Same compares two streams to their ends and reports the first difference. An error that only wraps io.EOF is not an
+// end of file.
 func Same(got, want io.Reader) error {
 	a, b := make([]byte, block), make([]byte, block)
 	for at := int64(0); ; {
@@ -185,7 +186,7 @@ func Same(got, want io.Reader) error {
 	}
 }
 
-// read fills p as far as the reader goes; an error is the reader's own.
+// read fills p as far as possible. An error is that of the reader.
 func read(r io.Reader, p []byte) (n int, ended bool, err error) {
 	for n < len(p) {
 		k, err := r.Read(p[n:])
@@ -200,15 +201,16 @@ func read(r io.Reader, p []byte) (n int, ended bool, err error) {
 	return n, false, nil
 }
 
-// Slow is a Store from which an object of a listing, or an object, comes only after a Pace. After Hangs of a listing, where that is not
-// 0, nothing comes until the listing's context ends, as from a bucket behind a load balancer that is dead.
+// Slow is a Store that delivers each object of a listing, and each object, only after a Pace. If Hangs is not 0, a
+// listing delivers nothing after that many objects until its context ends, as a bucket behind a dead load balancer
+// does.
 type Slow struct {
 	store.Store
 	Pace  time.Duration
 	Hangs int
 }
 
-// List is that of the Store, slowly.
+// List is that of the Store, slowed down.
 func (s Slow) List(ctx context.Context, prefix string) iter.Seq2[store.Object, error] {
 	return func(yield func(store.Object, error) bool) {
 		listed := 0
@@ -228,7 +230,7 @@ func (s Slow) List(ctx context.Context, prefix string) iter.Seq2[store.Object, e
 	}
 }
 
-// Get is that of the Store, slowly.
+// Get is that of the Store, slowed down.
 func (s Slow) Get(ctx context.Context, key string, offset, length int64) (io.ReadCloser, error) {
 	if err := wait(ctx, s.Pace); err != nil {
 		return nil, err
