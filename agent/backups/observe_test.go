@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -17,6 +16,7 @@ import (
 	"github.com/etcd-druid/druid/backup/catalog"
 	"github.com/etcd-druid/druid/backup/store"
 	"github.com/etcd-druid/druid/leases"
+	"github.com/etcd-druid/druid/test/backups"
 	"github.com/etcd-druid/druid/test/bucket"
 )
 
@@ -41,12 +41,7 @@ func TestAFullInAnotherBucketIsABackupByItself(t *testing.T) {
 	o := orderer{t, admin, namespace}
 	server := bucket.Start(t)
 	mine, theirs := server.Make(t, "mine", false), server.Make(t, "theirs", false)
-	keys := t.TempDir()
-	for name, content := range map[string]string{"a": strings.Repeat("a", 32), "current": "a"} {
-		if err := os.WriteFile(filepath.Join(keys, name), []byte(content), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
+	keys := backups.Keys(t, "a")
 	c := changed(t, inBucket(t, server.Endpoint, mine), func(c *store.Config) { c.Sealing = &store.Sealing{KeysDir: keys} })
 	there := changed(t, c, func(c *store.Config) { c.S3.Bucket, c.S3.Prefix = theirs, "moved/here" })
 	plain := changed(t, there, func(c *store.Config) { c.Sealing = nil })
@@ -171,12 +166,7 @@ func TestAnotherBucketIsReachedAsOurs(t *testing.T) {
 func TestBackupsWaitForTheirKeysAndFollowThem(t *testing.T) {
 	t.Parallel()
 	admin, namespace, agentOf := snapshotLeases(t)
-	path, keys := t.TempDir(), t.TempDir()
-	set := func(name, content string) {
-		if err := os.WriteFile(filepath.Join(keys, name), []byte(content), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
+	path, keys := t.TempDir(), backups.Keys(t)
 	raw, err := json.Marshal(store.Config{Directory: &store.Directory{Path: path}, Sealing: &store.Sealing{KeysDir: keys}})
 	if err != nil {
 		t.Fatal(err)
@@ -202,22 +192,22 @@ func TestBackupsWaitForTheirKeysAndFollowThem(t *testing.T) {
 	if h := history(t, s); len(h.Fulls)+len(h.Deltas) > 0 {
 		t.Errorf("saved without a key: %+v", h)
 	}
-	set("a", strings.Repeat("a", 32))
-	set("current", "a")
+	backups.AddKey(t, keys, "a")
+	backups.UseKey(t, keys, "a")
 	savedUpTo(t, s, put(t, client, 5))
 	notified("")
-	set("b", strings.Repeat("b", 32))
-	set("current", "b")
+	backups.AddKey(t, keys, "b")
+	backups.UseKey(t, keys, "b")
 	last := put(t, client, 5)
 	savedUpTo(t, s, last)
 	isVerified(t, s, client, last)
-	if used := keysUsed(t, path); used["a"] == 0 || used["b"] == 0 || used[""] > 0 {
+	if used := keysUsed(t, path, keys); used["a"] == 0 || used["b"] == 0 || used[""] > 0 {
 		t.Errorf("objects by key: %v, want some of a, some of b and none in plain", used)
 	}
 }
 
 // keysUsed counts the backups below path by their encryption key.
-func keysUsed(t *testing.T, path string) map[string]int {
+func keysUsed(t *testing.T, path, keys string) map[string]int {
 	t.Helper()
 	used := map[string]int{}
 	err := filepath.WalkDir(path, func(name string, e fs.DirEntry, err error) error {
@@ -225,10 +215,13 @@ func keysUsed(t *testing.T, path string) map[string]int {
 		if err != nil || e.IsDir() || filepath.Base(name) == "lineage.json" || strings.HasPrefix(filepath.Base(name), ".") {
 			return err
 		}
-		content, err := os.ReadFile(name)
-		_, id, _ := strings.Cut(string(content), "-> etcd-druid 1 ")
-		id, _, _ = strings.Cut(id, "=")
-		used[id]++
+		by := ""
+		for _, key := range []string{"a", "b"} {
+			if backups.Decrypts(t, keys, key, name) {
+				by = key
+			}
+		}
+		used[by]++
 		return err
 	})
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {

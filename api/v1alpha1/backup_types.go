@@ -51,12 +51,11 @@ type BackupSpec struct {
 // BackupEncryption configures encryption by the agents. Without a key, a reader of the store sees only names, sizes
 // and times.
 type BackupEncryption struct {
-	// keySecretRef names a Secret in the namespace of the cluster. Each of its entries is a key. The name of the
-	// entry, of at most 64 characters, is the ID of the key. Its value is 32 random bytes, or those bytes in base64.
-	// The entry named current holds the ID of the key that encrypts. To change the key, add an entry and name it in
-	// current. Each backup records which key it needs, and older backups stay readable while their keys are in the
-	// Secret. A backup whose key is lost cannot be read. The agent reads the Secret for each object. While the Secret
-	// has no usable key, no backup is made.
+	// keySecretRef names a Secret in the namespace of the cluster. Each of its entries is an age identity, as
+	// age-keygen prints it. The entry named current holds the name of the entry that encrypts. To change the key, add
+	// an entry and name it in current. Older backups stay readable while their identities are in the Secret. A backup
+	// whose identity is lost cannot be read. The agent reads the Secret for each object. While the Secret has no usable
+	// current identity, no backup is made.
 	// +required
 	KeySecretRef SecretRef `json:"keySecretRef"`
 }

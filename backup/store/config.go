@@ -23,8 +23,8 @@ type Config struct {
 // Sealing configures client-side encryption. Those who can read the store without a key see only names, sizes and
 // times.
 type Sealing struct {
-	// KeysDir is a mounted Secret. Each entry is a key of 32 bytes, raw or in base64, and the name of the entry is its
-	// ID. The entry current has the ID of the key for encryption. KeysDir is read for each object.
+	// KeysDir is a mounted Secret. Each entry is an age identity. The entry current has the name of the entry that
+	// encrypts. KeysDir is read for each object.
 	KeysDir string `json:"keysDir"`
 }
 

@@ -41,7 +41,7 @@ const long = `List, check, verify, restore, copy and delete the backups in a sto
 Credentials of S3 are those of AWS (environment, ~/.aws, the identity of a Pod or a node), or --credentials: a file like
 ~/.aws/credentials, or a directory like a mounted Secret.
 You can list and plan encrypted backups without their keys. To read them, set --encryption-keys to a directory with a file
-for each key, like the mounted Secret of spec.backup.encryption.
+for each age identity, like the mounted Secret of spec.backup.encryption.
 --prefix is <namespace>/<cluster>, relative to --store.
 
 Exit codes: 0 success; 1 unknown or not done; 2 the answer is no: nothing leads to the target, an object is broken, a copy
@@ -66,7 +66,7 @@ func Command() *cobra.Command {
 	flags := cmd.PersistentFlags()
 	flags.StringVar(&s.location.store, "store", "", "location of the backups: s3://bucket/prefix?region=…, dir:///path, or a JSON file")
 	flags.StringVar(&s.credentials, "credentials", "", "file or directory with the credentials of the store")
-	flags.StringVar(&s.location.keys, "encryption-keys", "", "directory with the keys of encrypted backups, like the mounted Secret")
+	flags.StringVar(&s.location.keys, "encryption-keys", "", "directory with the age identities of encrypted backups, like the mounted Secret")
 	flags.StringVar(&s.prefix, "prefix", "", "<namespace>/<cluster>, if the store holds the backups of several clusters")
 	flags.StringVarP(&s.output, "output", "o", "table", "table or json")
 	cmd.AddCommand(listCommand(s), showCommand(s), planCommand(s), checkCommand(s), verifyCommand(s), restoreCommand(s), copyCommand(s), gcCommand(s))

@@ -159,7 +159,7 @@ func copyCommand(s *session) *cobra.Command {
 		Long: `Copy all lineages, full backups and delta backups to another store or prefix, oldest first. Each object is read back and
 compared. Nothing is replaced. To continue an interrupted copy, run the command again: existing objects are compared and kept.
 
-Encrypted backups are decrypted and then encrypted with the current key of --to-encryption-keys. For a plain-text copy, set
+Encrypted backups are decrypted and then encrypted with the current identity of --to-encryption-keys. For a plain-text copy, set
 --to-encryption-keys none.`,
 		Example: `  agent backup copy --store s3://backups?region=eu-central-1 --prefix default/demo --to s3://other?region=eu-west-1`,
 		Args:    cobra.NoArgs,

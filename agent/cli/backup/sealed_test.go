@@ -5,6 +5,7 @@ import (
 	"context"
 	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -30,17 +31,6 @@ func (r rotating) Put(ctx context.Context, key string, content io.Reader, o stor
 	return r.Store.Put(ctx, key, content, o)
 }
 
-// secret is a directory with keys, the first of which is in use. Each key is 32 times its name.
-func secret(t *testing.T, ids ...string) string {
-	t.Helper()
-	path := t.TempDir()
-	for _, id := range ids {
-		write(t, filepath.Join(path, id), strings.Repeat(id, 32))
-	}
-	write(t, filepath.Join(path, "current"), ids[0])
-	return path
-}
-
 func write(t *testing.T, path, content string) {
 	t.Helper()
 	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
@@ -50,15 +40,15 @@ func write(t *testing.T, path, content string) {
 
 // Backups are encrypted from the first to the last step, with a change of the key in between.
 func TestEncryptedBackupsOfARealEtcd(t *testing.T) {
-	path, keys := t.TempDir(), secret(t, "a", "b")
+	path, keys := t.TempDir(), backups.Keys(t, "a", "b")
 	s, err := open.Open(t.Context(), store.Config{Directory: &store.Directory{Path: path}, Sealing: &store.Sealing{KeysDir: keys}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	rotated := rotating{s, func() { write(t, filepath.Join(keys, "current"), "b") }}
+	rotated := rotating{s, func() { backups.UseKey(t, keys, "b") }}
 	c := backups.Make(t, rotated, demo, catalog.Formation{Lineage: first, ClusterID: "c", Created: time.Now()})
 	h := c.Histories[0]
-	onDisk(t, path)
+	onDisk(t, path, keys)
 
 	at := []string{"--store", "dir://" + path, "--prefix", demo}
 	with := append(slices.Clone(at), "--encryption-keys", keys)
@@ -68,7 +58,7 @@ func TestEncryptedBackupsOfARealEtcd(t *testing.T) {
 	contains(t, ok(t, in("list", at)...), "  2      3  ", "6-21")
 	contains(t, ok(t, in("plan", at)...), "full   16", "2 objects")
 	out, code, failure := run(t, in("check", at)...)
-	if code != 1 || !strings.Contains(out, "sealed with key a, and no keys are configured") || strings.Contains(out, "broken    ") {
+	if code != 1 || !strings.Contains(out, "it is encrypted, but no keys are configured") || strings.Contains(out, "broken    ") {
 		t.Errorf("without keys: exit code %d, %q\n%s", code, failure, out)
 	}
 	contains(t, ok(t, in("check", with)...), "5 objects: 5 intact, 0 broken, 0 not read")
@@ -76,47 +66,101 @@ func TestEncryptedBackupsOfARealEtcd(t *testing.T) {
 	t.Run("restore", func(t *testing.T) { testRestore(t, h, with) })
 	t.Run("copy", func(t *testing.T) { testEncryptedCopy(t, in, with) })
 
-	lost := secret(t, "b")
+	t.Run("each swap is found", func(t *testing.T) { testEachSwapIsFound(t, path, at, with, in) })
+
+	lost := t.TempDir()
+	copied(t, filepath.Join(keys, "b"), filepath.Join(lost, "b"))
 	out, code, _ = run(t, in("check", append(slices.Clone(at), "--encryption-keys", lost))...)
-	if want := h.Fulls[0].Key; code != 1 || !strings.Contains(out, want) || !strings.Contains(out, "has no entry a: put that key back") {
-		t.Errorf("a key that was lost: exit code %d\n%s", code, out)
+	if want := h.Fulls[0].Key; code != 1 || !strings.Contains(out, want) || !strings.Contains(out, "none of the 1 identities in "+lost) {
+		t.Errorf("an identity that was lost: exit code %d\n%s", code, out)
 	}
 	contains(t, out, "0 broken")
-	write(t, filepath.Join(lost, "a"), strings.Repeat("x", 32))
 	out, code, _ = run(t, in("verify", append(slices.Clone(at), "--encryption-keys", lost), "--scratch", t.TempDir(), "--revision", "14", "-o", "json")...)
-	if code != 1 || !strings.Contains(out, "sealed with key a") || !strings.Contains(out, "is another") || !strings.Contains(out, `"Unknown"`) {
-		t.Errorf("another key of the same name: exit code %d\n%s", code, out)
+	if code != 1 || !strings.Contains(out, "restore the identity") || !strings.Contains(out, `"Unknown"`) {
+		t.Errorf("an identity that was lost: exit code %d\n%s", code, out)
 	}
 }
 
-// onDisk checks that no object except the bootstrap record has readable content.
-func onDisk(t *testing.T, path string) {
+func copied(t *testing.T, from, to string) {
 	t.Helper()
-	ids := map[string]int{}
-	err := filepath.WalkDir(path, func(name string, e os.DirEntry, err error) error {
-		if err != nil || e.IsDir() {
-			return err
+	content, err := os.ReadFile(from)
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, to, string(content))
+}
+
+// An encrypted object is not bound to its name, so each backup must show by its content that it is not what its name says.
+func testEachSwapIsFound(t *testing.T, path string, at, with []string, in func(string, []string, ...string) []string) {
+	objects := encryptedObjects(t, path)
+	for _, replaced := range objects {
+		original, err := os.ReadFile(replaced)
+		if err != nil {
+			t.Fatal(err)
 		}
-		content, err := os.ReadFile(name)
-		if err != nil || filepath.Base(name) == "lineage.json" {
-			return err
-		}
-		header, rest, _ := bytes.Cut(content, []byte("\n--- "))
-		_, id, _ := bytes.Cut(header, []byte("-> etcd-druid 1 "))
-		id, _, _ = bytes.Cut(id, []byte("="))
-		ids[string(id)]++
-		for _, word := range []string{"key-", "druidful", "DRUIDDLT", string(first)} {
-			if bytes.Contains(rest, []byte(word)) {
-				t.Errorf("%s holds %q", name, word)
+		for _, other := range objects {
+			if other == replaced {
+				continue
+			}
+			copied(t, other, replaced)
+			key := strings.TrimSuffix(strings.TrimPrefix(replaced, path+"/"), ".age")
+			if out, code, _ := run(t, in("check", with)...); code != 2 || !strings.Contains(out, "1 broken") || !brokenLine(out, key) {
+				t.Errorf("%s in place of %s: exit code %d\n%s", filepath.Base(other), key, code, out)
 			}
 		}
-		return nil
+		write(t, replaced, string(original))
+	}
+	contains(t, ok(t, in("check", with)...), "5 intact")
+}
+
+// brokenLine says whether check called the object broken.
+func brokenLine(out, key string) bool {
+	return slices.ContainsFunc(strings.Split(out, "\n"), func(line string) bool {
+		return strings.HasPrefix(line, "broken") && strings.Contains(line, key)
+	})
+}
+
+// encryptedObjects are the files of all encrypted objects of a store.
+func encryptedObjects(t *testing.T, path string) (all []string) {
+	t.Helper()
+	err := filepath.WalkDir(path, func(name string, _ os.DirEntry, err error) error {
+		if strings.HasSuffix(name, ".age") {
+			all = append(all, name)
+		}
+		return err
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if ids["a"] == 0 || ids["b"] == 0 || ids["a"]+ids["b"] != 5 {
-		t.Errorf("keys of the objects are %v, want five objects of a and b", ids)
+	if len(all) != 5 {
+		t.Fatalf("%d encrypted objects, want 5: %v", len(all), all)
+	}
+	return all
+}
+
+// onDisk checks that no object has readable content, and that age itself decrypts each with one of the identities.
+func onDisk(t *testing.T, path, keys string) {
+	t.Helper()
+	by := map[string]int{}
+	for _, name := range encryptedObjects(t, path) {
+		content, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, word := range []string{"key-", "druidful", "DRUIDDLT", string(first)} {
+			if bytes.Contains(content, []byte(word)) {
+				t.Errorf("%s holds %q", name, word)
+			}
+		}
+		for _, id := range []string{"a", "b"} {
+			plain, err := exec.CommandContext(t.Context(), "go", "tool", "-modfile=../../../tools/go.mod", "age", "-d", "-i", filepath.Join(keys, id), name).Output()
+			if err == nil && len(plain) > 0 {
+				by[id]++
+			}
+		}
+	}
+	if by["a"] == 0 || by["b"] == 0 || by["a"]+by["b"] != 5 {
+		t.Errorf("age decrypted %v, want each of five objects with a or b", by)
 	}
 }
 
@@ -125,7 +169,7 @@ func testEncryptedCopy(t *testing.T, in func(string, []string, ...string) []stri
 	if _, code, failure := run(t, in("copy", with, "--to", url)...); code != 1 || !strings.Contains(failure, "--to-encryption-keys none") {
 		t.Errorf("a copy in plain that no one asked for: exit code %d, %q", code, failure)
 	}
-	other := secret(t, "c")
+	other := backups.Keys(t, "c")
 	contains(t, ok(t, in("copy", with, "--to", url, "--to-encryption-keys", other)...), "6 objects in")
 	contains(t, ok(t, in("copy", with, "--to", url, "--to-encryption-keys", other)...), "present", "6 objects in")
 	contains(t, ok(t, "check", "--store", url, "--prefix", demo, "--encryption-keys", other), "5 objects: 5 intact")

@@ -68,7 +68,7 @@ func (l location) config(flag string) (store.Config, error) {
 	case err != nil:
 		return store.Config{}, fmt.Errorf("the keys of --%s: %w", flag, err)
 	case !info.IsDir():
-		return store.Config{}, fmt.Errorf("the keys of --%s: %w: %s is not a directory; want a directory with a file for each key, like a mounted Secret", flag, store.ErrInvalid, path)
+		return store.Config{}, fmt.Errorf("the keys of --%s: %w: %s is not a directory; want a directory with a file for each age identity, like a mounted Secret", flag, store.ErrInvalid, path)
 	}
 	c.Sealing = &store.Sealing{KeysDir: path}
 	return c, nil

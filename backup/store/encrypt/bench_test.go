@@ -63,11 +63,11 @@ func BenchmarkPut(b *testing.B) {
 
 func BenchmarkGet(b *testing.B) {
 	p := newPlace(b)
-	k, err := keyring{p.keys}.current()
+	to, err := keyring{p.keys}.recipient()
 	if err != nil {
 		b.Fatal(err)
 	}
-	sealed, err := age.EncryptReader(io.LimitReader(zeros{}, benchSize), wrapping{k, object})
+	sealed, err := age.EncryptReader(io.LimitReader(zeros{}, benchSize), to)
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -79,7 +79,7 @@ func BenchmarkGet(b *testing.B) {
 	b.ReportAllocs()
 	defer cpu(b)()
 	for b.Loop() {
-		content, err := age.Decrypt(strings.NewReader(raw.String()), opener{&keyring{p.keys}, object})
+		content, err := age.Decrypt(strings.NewReader(raw.String()), opener{&keyring{p.keys}})
 		if err != nil {
 			b.Fatal(err)
 		}

@@ -53,7 +53,7 @@ func (s *Store) open(ctx context.Context, key string, offset, length int64) (io.
 		return nil, err
 	}
 	r := &reader{store: s, key: key, source: &source{Reader: body}, Closer: body}
-	content, err := age.Decrypt(r.source, opener{s.keys, key})
+	content, err := age.Decrypt(r.source, opener{s.keys})
 	if err != nil {
 		return nil, errors.Join(r.failed(err), body.Close())
 	}
@@ -76,7 +76,7 @@ func (s *Store) openAt(ctx context.Context, key string, offset, length int64) (i
 	at := &ranged{ctx: ctx, inner: s.inner, key: encryptedName(key), size: size, end: min(encryptedLength(end), size)}
 	r := &reader{store: s, key: key, source: &source{}, Closer: at}
 	at.failed = &r.source.err
-	content, inside, err := age.DecryptReaderAt(at, size, opener{s.keys, key})
+	content, inside, err := age.DecryptReaderAt(at, size, opener{s.keys})
 	if err != nil {
 		return nil, errors.Join(r.failed(err), at.Close())
 	}
@@ -119,7 +119,7 @@ func (r *reader) failed(err error) error {
 	switch {
 	case r.source.err != nil:
 		return r.source.err
-	case errors.Is(err, store.ErrNoKey), errors.Is(err, store.ErrNewer):
+	case errors.Is(err, store.ErrNoKey):
 		return fmt.Errorf("get %s in %s: %w", r.key, r.store, err)
 	}
 	// The cause is not wrapped, because a caller that finds io.EOF in it would take it for the end of the object.

@@ -2,12 +2,14 @@ package encrypt
 
 import (
 	"bytes"
-	"encoding/base64"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
 	"testing"
+
+	"filippo.io/age"
 
 	"github.com/etcd-druid/druid/backup/store"
 	"github.com/etcd-druid/druid/backup/store/dir"
@@ -23,9 +25,19 @@ type place struct{ path, keys string }
 func newPlace(t testing.TB) place {
 	t.Helper()
 	p := place{t.TempDir(), t.TempDir()}
-	p.set(t, "a", bytes.Repeat([]byte("a"), keySize))
+	p.generate(t, "a")
 	p.set(t, "current", []byte("a\n"))
 	return p
+}
+
+// generate writes a new identity under the name of an entry, as age-keygen prints it.
+func (p place) generate(t testing.TB, name string) {
+	t.Helper()
+	identity, err := age.GenerateX25519Identity()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.set(t, name, fmt.Appendf(nil, "# created: 2026-11-24T03:00:00Z\n# public key: %s\n%s\n", identity.Recipient(), identity))
 }
 
 // set writes an entry of the Secret.
@@ -104,5 +116,3 @@ func list(t testing.TB, s store.Store, prefix string) []store.Object {
 	}
 	return all
 }
-
-func base64Of(key []byte) []byte { return []byte(base64.StdEncoding.EncodeToString(key) + "\n") }

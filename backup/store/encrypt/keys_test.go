@@ -5,8 +5,10 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
-	"strings"
+	"slices"
 	"testing"
+
+	"filippo.io/age"
 
 	"github.com/etcd-druid/druid/backup/store"
 )
@@ -15,7 +17,7 @@ func TestKeysAreRotatedWithoutOpeningTheStoreAgain(t *testing.T) {
 	p := newPlace(t)
 	s := p.open(t, true)
 	first := put(t, s, "x/full/first", 1000)
-	p.set(t, "b", base64Of(bytes.Repeat([]byte("b"), keySize)))
+	p.generate(t, "b")
 	p.set(t, "current", []byte("b"))
 	second := put(t, s, "x/full/second", 1000)
 	for key, want := range map[string][]byte{"x/full/first": first, "x/full/second": second} {
@@ -27,7 +29,7 @@ func TestKeysAreRotatedWithoutOpeningTheStoreAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, from := range []int64{0, 10} {
-		if _, err := get(t, s, "x/full/first", from, -1); !errors.Is(err, store.ErrNoKey) || errors.Is(err, store.ErrDamaged) || !says(err, "x/full/first", "key a", p.keys, "put that key back") {
+		if _, err := get(t, s, "x/full/first", from, -1); !errors.Is(err, store.ErrNoKey) || errors.Is(err, store.ErrDamaged) || !says(err, "x/full/first", "none of the 1 identities in "+p.keys, "restore the identity") {
 			t.Errorf("a key that was lost: %v; want ErrNoKey, the object, the key and what to do", err)
 		}
 	}
@@ -36,37 +38,70 @@ func TestKeysAreRotatedWithoutOpeningTheStoreAgain(t *testing.T) {
 	}
 }
 
-func TestAnotherKeyOfTheSameNameIsReportedToBe(t *testing.T) {
+func TestAnIdentityThatWasReplacedIsMissing(t *testing.T) {
 	p := newPlace(t)
 	s := p.open(t, true)
-	put(t, s, object, 1000)
-	p.set(t, "a", bytes.Repeat([]byte("x"), keySize))
+	content := put(t, s, object, 1000)
+	old, err := os.ReadFile(filepath.Join(p.keys, "a"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.generate(t, "a")
 	for _, from := range []int64{0, 10} {
-		if _, err := get(t, s, object, from, -1); !errors.Is(err, store.ErrNoKey) || errors.Is(err, store.ErrDamaged) || !says(err, object, "key a", "is another", "put the old bytes back") {
-			t.Errorf("got %v, want ErrNoKey and that the key is another", err)
+		if _, err := get(t, s, object, from, -1); !errors.Is(err, store.ErrNoKey) || errors.Is(err, store.ErrDamaged) || !says(err, object, "none of the 1 identities") {
+			t.Errorf("got %v, want ErrNoKey", err)
 		}
+	}
+	p.set(t, "of-2025", old)
+	if got, err := get(t, s, object, 0, -1); err != nil || !bytes.Equal(got, content) {
+		t.Errorf("the identity is back under another name: %d bytes, %v", len(got), err)
+	}
+}
+
+// An entry that holds no identity takes nothing from the others, and is named where none of them fits.
+func TestAnEntryThatIsNoIdentityIsNamed(t *testing.T) {
+	p := newPlace(t)
+	s := p.open(t, true)
+	content := put(t, s, object, 1000)
+	p.set(t, "README", []byte("AGE-SECRET-KEY-1 of the team"))
+	if got, err := get(t, s, object, 0, -1); err != nil || !bytes.Equal(got, content) {
+		t.Errorf("%d bytes, %v", len(got), err)
+	}
+	p.generate(t, "a")
+	_, err := get(t, s, object, 0, -1)
+	if !errors.Is(err, store.ErrNoKey) || !says(err, "entry README: want one identity") || says(err, "of the team") {
+		t.Errorf("got %v, want ErrNoKey that names the entry and not its content", err)
 	}
 }
 
 // Without a usable key nothing is put, and the content is not even read.
 func TestNothingIsPutWithoutAKey(t *testing.T) {
-	raw := bytes.Repeat([]byte("k"), keySize)
+	identity := func() []byte {
+		i, err := age.GenerateX25519Identity()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return []byte(i.String())
+	}
+	one := identity()
+	recipient := "age1wz50zklfxf2a3nsv5vu3tk8rp0fth6z2kmr9ltggz7afg0xxj44qn3m8qg"
 	for name, c := range map[string]struct {
 		entries map[string][]byte
 		says    string
 	}{
-		"no Secret":                        {nil, "has no entry current"},
-		"no current key":                   {map[string][]byte{"a": raw}, "has no entry current"},
-		"a current key that is not there":  {map[string][]byte{"a": raw, "current": []byte("b")}, "has no entry b"},
-		"a current key of no name":         {map[string][]byte{"current": []byte("../a")}, "is not the name of an entry"},
-		"a current key that is an ID":      {map[string][]byte{"current": []byte("current")}, "is not the name of an entry"},
-		"an empty name":                    {map[string][]byte{"current": []byte("\n")}, "is not the name of an entry"},
-		"a name that fits no header":       {map[string][]byte{"current": bytes.Repeat([]byte("a"), 65)}, "is not the name of an entry"},
-		"a key that is too short":          {map[string][]byte{"a": raw[1:], "current": []byte("a")}, "want 32 bytes"},
-		"a key with a newline":             {map[string][]byte{"a": append(bytes.Clone(raw), '\n'), "current": []byte("a")}, "want 32 bytes"},
-		"a key in base64 that is too long": {map[string][]byte{"a": base64Of(append(bytes.Clone(raw), 'k')), "current": []byte("a")}, "want 32 bytes"},
-		"an empty key":                     {map[string][]byte{"a": nil, "current": []byte("a")}, "want 32 bytes"},
-		"a key of a megabyte":              {map[string][]byte{"a": make([]byte, 1<<20), "current": []byte("a")}, "more than 4096 bytes"},
+		"no Secret":                            {nil, "has no entry current"},
+		"no current identity":                  {map[string][]byte{"a": one}, "has no entry current"},
+		"a current identity that is not there": {map[string][]byte{"a": one, "current": []byte("b")}, "has no entry b"},
+		"a current entry of no name":           {map[string][]byte{"current": []byte("../a")}, "does not have the name of an entry"},
+		"a current entry that names itself":    {map[string][]byte{"current": []byte("current")}, "does not have the name of an entry"},
+		"an empty name":                        {map[string][]byte{"current": []byte("\n")}, "does not have the name of an entry"},
+		"a name that no entry can have":        {map[string][]byte{"current": bytes.Repeat([]byte("a"), 254)}, "does not have the name of an entry"},
+		"an identity that is cut":              {map[string][]byte{"a": one[:len(one)-1], "current": []byte("a")}, "want one identity"},
+		"two identities":                       {map[string][]byte{"a": slices.Concat(one, []byte("\n"), identity()), "current": []byte("a")}, "want one identity"},
+		"a recipient":                          {map[string][]byte{"a": []byte(recipient), "current": []byte("a")}, "want one identity"},
+		"32 random bytes":                      {map[string][]byte{"a": bytes.Repeat([]byte("k"), 32), "current": []byte("a")}, "want one identity"},
+		"an empty entry":                       {map[string][]byte{"a": nil, "current": []byte("a")}, "want one identity"},
+		"an entry of a megabyte":               {map[string][]byte{"a": make([]byte, 1<<20), "current": []byte("a")}, "at most 4096 bytes"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := place{t.TempDir(), t.TempDir()}
@@ -74,7 +109,7 @@ func TestNothingIsPutWithoutAKey(t *testing.T) {
 				p.set(t, name, content)
 			}
 			_, err := p.open(t, true).Put(t.Context(), object, unread{t}, store.PutOptions{IfAbsent: true})
-			if !errors.Is(err, store.ErrNoKey) || !says(err, object, c.says, "nothing is stored") {
+			if !errors.Is(err, store.ErrNoKey) || !says(err, object, c.says, "nothing was stored") {
 				t.Errorf("got %v, want ErrNoKey that says %q", err, c.says)
 			}
 			if found := list(t, p.open(t, false), ""); len(found) > 0 {
@@ -114,7 +149,7 @@ func TestAMountedSecretIsReadAsTheKubeletWritesIt(t *testing.T) {
 			t.Fatal(err)
 		}
 		p.set(t, version+"/current", []byte("a"))
-		p.set(t, version+"/a", bytes.Repeat([]byte(version[2:]), keySize))
+		p.generate(t, version+"/a")
 	}
 	link := func(version string) {
 		next := filepath.Join(p.keys, "..next")
@@ -132,25 +167,5 @@ func TestAMountedSecretIsReadAsTheKubeletWritesIt(t *testing.T) {
 	link("..1")
 	if got, err := get(t, s, object, 0, -1); err != nil || len(got) != 10 {
 		t.Errorf("%d bytes, %v", len(got), err)
-	}
-}
-
-// Derived keys are part of the format. They must not change with a library.
-func TestDerivedKeysAreThoseOfTheFormat(t *testing.T) {
-	k := key{"a", bytes.Repeat([]byte("a"), keySize)}
-	check, err := k.check()
-	if err != nil {
-		t.Fatal(err)
-	}
-	salt := bytes.Repeat([]byte{7}, saltSize)
-	args := []string{version, "a" + strings.Repeat("=", 63), check, hashOf(object)}
-	_, seal, err := k.wrapper(salt, args)
-	if err != nil {
-		t.Fatal(err)
-	}
-	wrapped := seal([]byte("0123456789abcdef"))
-	const wantCheck, wantWrapped = "0f7d016dcd12440a", "wHTIzKiwOt9Y8qBfSh8QE/ZE+5iMnhwn4G9fkImFdl8="
-	if got := base64Of(wrapped); check != wantCheck || strings.TrimSpace(string(got)) != wantWrapped {
-		t.Errorf("check %s and file key %s, want %s and %s", check, got, wantCheck, wantWrapped)
 	}
 }

@@ -45,7 +45,7 @@ func (s *Store) Connections() int {
 	return store.Connections(s.inner)
 }
 
-// Put encrypts the content of r with the current key. If it cannot read the key, it puts nothing.
+// Put encrypts the content of r for the current identity. If it cannot read the identity, it puts nothing.
 func (s *Store) Put(ctx context.Context, key string, r io.Reader, o store.PutOptions) (store.Object, error) {
 	if err := checkKey(key); err != nil {
 		return store.Object{}, err
@@ -60,11 +60,11 @@ func (s *Store) Put(ctx context.Context, key string, r io.Reader, o store.PutOpt
 			return store.Object{}, err
 		}
 	}
-	current, err := s.keys.current()
+	recipient, err := s.keys.recipient()
 	if err != nil {
 		return store.Object{}, fmt.Errorf("put %s in %s: encrypt it: %w; nothing was stored", key, s, err)
 	}
-	sealed, err := age.EncryptReader(r, wrapping{current, key})
+	sealed, err := age.EncryptReader(r, recipient)
 	if err != nil {
 		return store.Object{}, fmt.Errorf("put %s in %s: encrypt it: %w", key, s, err)
 	}

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/etcd-druid/druid/backup/store"
+	"github.com/etcd-druid/druid/test/backups"
 )
 
 func TestOpenTakesTheKindThatIsConfigured(t *testing.T) {
@@ -35,12 +36,7 @@ func TestOpenTakesTheKindThatIsConfigured(t *testing.T) {
 
 // This is the only place that decides about encryption, so every store that is opened here encrypts.
 func TestOpenSealsWhereKeysAreConfigured(t *testing.T) {
-	path, keys := t.TempDir(), t.TempDir()
-	for name, content := range map[string]string{"current": "a", "a": strings.Repeat("k", 32)} {
-		if err := os.WriteFile(filepath.Join(keys, name), []byte(content), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
+	path, keys := t.TempDir(), backups.Keys(t, "a")
 	for key, c := range map[string]store.Config{
 		"sealed": {Directory: &store.Directory{Path: path}, Sealing: &store.Sealing{KeysDir: keys}},
 		"plain":  {Directory: &store.Directory{Path: path}},
