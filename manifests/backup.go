@@ -118,7 +118,7 @@ func storeConfig(spec *v1alpha1.BackupStore, encryption *v1alpha1.BackupEncrypti
 		c.S3 = bucketConfig(spec.S3, dir)
 	}
 	if encryption != nil {
-		c.Sealing = &store.Sealing{KeysDir: dir + "/" + config.KeysSubdir}
+		c.ClientEncryption = &store.ClientEncryption{KeysDir: dir + "/" + config.KeysSubdir}
 	}
 	return c
 }

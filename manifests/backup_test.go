@@ -135,7 +135,7 @@ func TestRestoreOrder(t *testing.T) {
 			}}, &config.Restore{Prefix: "default/old", Revision: 7},
 		},
 		"another cluster's, in another store": {
-			fullBootstrap(), &config.Restore{Store: []byte(`{"directory":{"path":"/restore/store"},"sealing":{"keysDir":"/restore/keys"}}`), Prefix: "other/old", Time: &moment},
+			fullBootstrap(), &config.Restore{Store: []byte(`{"directory":{"path":"/restore/store"},"clientEncryption":{"keysDir":"/restore/keys"}}`), Prefix: "other/old", Time: &moment},
 		},
 		"a file, in its own store": {
 			&v1alpha1.BootstrapSpec{Restore: &v1alpha1.RestoreSpec{From: &v1alpha1.RestoreSource{File: "old/snapshot.db"}}},
@@ -189,7 +189,7 @@ func TestASnapshotIsRestoredAsItWasResolved(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := &config.Restore{
-		Store:  []byte(`{"directory":{"path":"/restore/store"},"sealing":{"keysDir":"/restore/keys"}}`),
+		Store:  []byte(`{"directory":{"path":"/restore/store"},"clientEncryption":{"keysDir":"/restore/keys"}}`),
 		Prefix: "other/old", Lineage: "00000003-ab", Name: "0000000000000007-1795287240000.snap.zst",
 	}
 	if got, err := c.RestoreOrder(); err != nil || !cmp.Equal(got, want) {

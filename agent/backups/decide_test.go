@@ -115,11 +115,11 @@ func TestAForkInsideALineageIsFollowedByAFull(t *testing.T) {
 	if err := w.Append(delta.AppendKey(nil, at, 0, false), value, time.Now()); err != nil {
 		t.Fatal(err)
 	}
-	sealed, err := w.Finish(time.Now(), delta.Leases{}, nil)
+	finished, err := w.Finish(time.Now(), delta.Leases{}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := files.Put(t.Context(), catalog.DeltaKey(prefix, lineage, at, at, time.Now()), sealed.Reader(), store.PutOptions{}); err != nil {
+	if _, err := files.Put(t.Context(), catalog.DeltaKey(prefix, lineage, at, at, time.Now()), finished.Reader(), store.PutOptions{}); err != nil {
 		t.Fatal(err)
 	}
 

@@ -42,9 +42,9 @@ func TestAFullInAnotherBucketIsABackupByItself(t *testing.T) {
 	server := bucket.Start(t)
 	mine, theirs := server.Make(t, "mine", false), server.Make(t, "theirs", false)
 	keys := backups.Keys(t, "a")
-	c := changed(t, inBucket(t, server.Endpoint, mine), func(c *store.Config) { c.Sealing = &store.Sealing{KeysDir: keys} })
+	c := changed(t, inBucket(t, server.Endpoint, mine), func(c *store.Config) { c.ClientEncryption = &store.ClientEncryption{KeysDir: keys} })
 	there := changed(t, c, func(c *store.Config) { c.S3.Bucket, c.S3.Prefix = theirs, "moved/here" })
-	plain := changed(t, there, func(c *store.Config) { c.Sealing = nil })
+	plain := changed(t, there, func(c *store.Config) { c.ClientEncryption = nil })
 	g := newGroup(t, 1)
 	client, s := g.client(0), opened(t, c)
 	self := g.self(0)
@@ -79,7 +79,7 @@ func TestAFullInAnotherBucketIsABackupByItself(t *testing.T) {
 		t.Errorf("there is %+v", h)
 	}
 	if _, err := opened(t, plain).Get(t.Context(), answer.Object, 0, 100); !errors.Is(err, store.ErrNoKey) {
-		t.Errorf("without a key: %v, want it sealed", err)
+		t.Errorf("without a key: %v, want it encrypted", err)
 	}
 	if after := history(t, s); len(after.Fulls) != fulls {
 		t.Errorf("%d fulls in our own bucket, had %d", len(after.Fulls), fulls)
@@ -116,7 +116,7 @@ func TestAnotherBucketIsReachedAsOurs(t *testing.T) {
 			CABundle: "/backup/ca/ca.crt", Checksum: store.ChecksumWhenRequired, Encryption: &store.Encryption{Mode: store.EncryptionKMS},
 			ObjectLock: &store.ObjectLock{Mode: store.LockGovernance, Days: 7},
 		},
-		Sealing: &store.Sealing{KeysDir: "/backup/keys"},
+		ClientEncryption: &store.ClientEncryption{KeysDir: "/backup/keys"},
 	}
 	customer := own
 	customer.S3 = new(*own.S3)
@@ -167,7 +167,7 @@ func TestBackupsWaitForTheirKeysAndFollowThem(t *testing.T) {
 	t.Parallel()
 	admin, namespace, agentOf := snapshotLeases(t)
 	path, keys := t.TempDir(), backups.Keys(t)
-	raw, err := json.Marshal(store.Config{Directory: &store.Directory{Path: path}, Sealing: &store.Sealing{KeysDir: keys}})
+	raw, err := json.Marshal(store.Config{Directory: &store.Directory{Path: path}, ClientEncryption: &store.ClientEncryption{KeysDir: keys}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -261,7 +261,7 @@ func placed(own store.Config, place *leases.SnapshotPlace) (store.Config, error)
 	case moved && s.Encryption != nil && s.Encryption.Mode == store.EncryptionCustomerKey:
 		return store.Config{}, errors.New("the store's sse.mode is CustomerKey, and that key would be sent to another endpoint; remove spec.store.endpoint")
 	}
-	c := store.Config{S3: &s, Sealing: own.Sealing}
+	c := store.Config{S3: &s, ClientEncryption: own.ClientEncryption}
 	return c, c.Validate()
 }
 

@@ -25,7 +25,7 @@ const (
 	CASubdir          = "ca"
 	CAFile            = "ca.crt"
 	KeySubdir         = "sse"
-	KeysSubdir        = "keys" // a Secret: its keys are files, one of which seals backups
+	KeysSubdir        = "keys" // a Secret: its keys are files, one of which encrypts backups
 	KeyFile           = "key"
 	StoreSubdir       = "store" // a store that is a directory
 )

@@ -171,7 +171,7 @@ func (b *Bootstrapper) findFile(ctx context.Context, answer bootstraps, key stri
 	if err != nil {
 		return answer.because(StoreUnreachable, err)
 	}
-	c.Sealing = nil // it is as etcd wrote it, whatever becomes of the cluster's own backups
+	c.ClientEncryption = nil // it is as etcd wrote it, whatever becomes of the cluster's own backups
 	if answer.source, err = b.opened(ctx, c); err != nil {
 		return answer.because(StoreUnreachable, err)
 	}

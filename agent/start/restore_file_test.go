@@ -167,9 +167,9 @@ func TestAFileIsFoundInAStoreWhoseBackupsAreEncrypted(t *testing.T) {
 		opened = c
 		return dir.Open(*c.Directory)
 	}
-	raw := fmt.Sprintf(`{"directory":{"path":%q},"sealing":{"keysDir":"/keys"}}`, path)
+	raw := fmt.Sprintf(`{"directory":{"path":%q},"clientEncryption":{"keysDir":"/keys"}}`, path)
 	answer := b.findFile(t.Context(), bootstraps{}, oldFile, []byte(raw))
-	if answer.fact != BackupPresent || answer.file.Key != oldFile || opened.Sealing != nil || last == 0 {
+	if answer.fact != BackupPresent || answer.file.Key != oldFile || opened.ClientEncryption != nil || last == 0 {
 		t.Errorf("got %+v of %+v", answer, opened)
 	}
 }

@@ -69,11 +69,11 @@ func (u *uploader) run(ctx context.Context, in <-chan *batch, out chan<- outcome
 			if point == nil {
 				leases.Alive, leases.Known = nil, false // it is there to be compared with a checkpoint
 			}
-			sealed, err := b.writer.Finish(u.now(), leases, point)
+			finished, err := b.writer.Finish(u.now(), leases, point)
 			if err != nil {
 				return fmt.Errorf("close a delta backup: %w", err)
 			}
-			saved, err := u.save(ctx, sealed, inform)
+			saved, err := u.save(ctx, finished, inform)
 			if err != nil || inform(outcome{saved: saved}) != nil {
 				return nil //nolint:nilerr // ctx ended: what is not in the store is the next recorder's
 			}
@@ -82,22 +82,22 @@ func (u *uploader) run(ctx context.Context, in <-chan *batch, out chan<- outcome
 }
 
 // save uploads the delta backup until it succeeds or ctx ends.
-func (u *uploader) save(ctx context.Context, sealed *FinishedDelta, inform func(outcome) error) (Saved, error) {
-	begin, at := u.now(), sealed.Header.Closed
+func (u *uploader) save(ctx context.Context, finished *FinishedDelta, inform func(outcome) error) (Saved, error) {
+	begin, at := u.now(), finished.Header.Closed
 	wait := loop.Backoff{First: u.backoff, Last: lastBackoff}
 	for {
-		key := u.key(sealed.Header.From, sealed.Header.To, at)
-		err := u.put(ctx, key, sealed)
+		key := u.key(finished.Header.From, finished.Header.To, at)
+		err := u.put(ctx, key, finished)
 		if err == nil {
 			return Saved{
-				Key: key, Header: sealed.Header, Size: sealed.Size, SHA256: hex.EncodeToString(sealed.SHA256[:]), Took: u.now().Sub(begin),
+				Key: key, Header: finished.Header, Size: finished.Size, SHA256: hex.EncodeToString(finished.SHA256[:]), Took: u.now().Sub(begin),
 			}, nil
 		}
 		if errors.Is(err, errTaken) {
 			at = at.Add(time.Millisecond)
 			continue
 		}
-		if err := inform(outcome{err: fmt.Errorf("save revisions %d to %d: %w", sealed.Header.From, sealed.Header.To, err)}); err != nil {
+		if err := inform(outcome{err: fmt.Errorf("save revisions %d to %d: %w", finished.Header.From, finished.Header.To, err)}); err != nil {
 			return Saved{}, err
 		}
 		if !pause(ctx, wait.Next()) {
@@ -112,10 +112,10 @@ var errTaken = errors.New("another object has this name")
 // put makes one attempt. The name may be taken by an earlier attempt whose response was lost: then the bytes are
 // equal, and the delta backup is saved. It never changes any other object with this name, also not one that cannot be
 // read because its key is missing. Overlapping delta backups are allowed.
-func (u *uploader) put(ctx context.Context, key string, sealed *FinishedDelta) error {
+func (u *uploader) put(ctx context.Context, key string, finished *FinishedDelta) error {
 	ctx, cancel := context.WithTimeout(ctx, putTimeout)
 	defer cancel()
-	_, err := u.store.Put(ctx, key, sealed.Reader(), store.PutOptions{IfAbsent: true})
+	_, err := u.store.Put(ctx, key, finished.Reader(), store.PutOptions{IfAbsent: true})
 	if !errors.Is(err, store.ErrExists) {
 		return err
 	}
@@ -128,12 +128,12 @@ func (u *uploader) put(ctx context.Context, key string, sealed *FinishedDelta) e
 	}
 	defer body.Close()
 	sum := sha256.New()
-	switch _, err := io.Copy(sum, io.LimitReader(body, sealed.Size+1)); {
+	switch _, err := io.Copy(sum, io.LimitReader(body, finished.Size+1)); {
 	case errors.Is(err, store.ErrDamaged):
 		return errTaken
 	case err != nil:
 		return fmt.Errorf("compare with %s, which exists: %w", key, err)
-	case !bytes.Equal(sum.Sum(nil), sealed.SHA256[:]):
+	case !bytes.Equal(sum.Sum(nil), finished.SHA256[:]):
 		return errTaken
 	}
 	return nil

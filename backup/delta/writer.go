@@ -188,7 +188,7 @@ func (w *Writer) Finish(closed time.Time, l Leases, c *Checkpoint) (*FinishedDel
 	}
 	w.header.Closed, w.header.Last = time.UnixMilli(closed.UnixMilli()), w.digested()
 	w.plain, w.scratch = nil, nil // it may be long until the rest is saved
-	return seal(w.header, w.blocks, c)
+	return assemble(w.header, w.blocks, c)
 }
 
 // FinishedDelta is a complete delta backup in memory.
@@ -200,7 +200,7 @@ type FinishedDelta struct {
 	parts  [][]byte
 }
 
-func seal(h Header, blocks [][]byte, c *Checkpoint) (*FinishedDelta, error) {
+func assemble(h Header, blocks [][]byte, c *Checkpoint) (*FinishedDelta, error) {
 	head, err := marshalHeader(h)
 	if err != nil {
 		return nil, fmt.Errorf("write the header of a delta backup: %w", err)

@@ -91,7 +91,7 @@ func writeAlive(ctx context.Context, c *Config, t snapshot.Trailer, path string,
 		return Result{}, errors.Join(err, db.Close())
 	}
 	c.report(b.writer.progress)
-	if b.result.Size, err = seal(db); err != nil {
+	if b.result.Size, err = finish(db); err != nil {
 		return Result{}, fmt.Errorf("restore: %w", spaceError(err))
 	}
 	return b.result, checkQuota(c, b.result.Size)

@@ -118,7 +118,7 @@ func appendRaw(b *testing.B, records []delta.Record) float64 {
 		}
 		records = records[n:]
 	}
-	if _, err := seal(db); err != nil {
+	if _, err := finish(db); err != nil {
 		b.Fatal(err)
 	}
 	_ = os.Remove(path)

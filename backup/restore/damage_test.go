@@ -82,7 +82,7 @@ func TestDamageIsNamedAndNothingIsWritten(t *testing.T) {
 	forked[len(forked)-1].Value = []byte("\x0a\x01x\x2a\x01y")
 	one := deltas[1]
 	overlapping := s.delta(borders[0]-1, borders[1])
-	foreign, foreignBytes := overlapping, s.sealed(altered(s.between(overlapping.From, overlapping.To), borders[0]), delta.Digest{})
+	foreign, foreignBytes := overlapping, s.finished(altered(s.between(overlapping.From, overlapping.To), borders[0]), delta.Digest{})
 	foreign.Size = int64(len(foreignBytes)) // as a listing has it: what is longer is cut off
 	lost := errors.New("connection reset")
 	damagedFull, damagedDelta := func(err error) bool {
@@ -123,8 +123,8 @@ func TestDamageIsNamedAndNothingIsWritten(t *testing.T) {
 		"a hole":                           {plan: catalog.Plan{Full: full, Deltas: []catalog.Delta{deltas[0], deltas[2]}}, want: isGap(borders[0]+1, borders[1]), names: []string{deltas[0].Key, deltas[2].Key}},
 		"a hole after the full":            {plan: catalog.Plan{Full: full, Deltas: deltas[1:]}, want: isGap(first+1, borders[0]), names: []string{full.Key, deltas[1].Key}},
 		"deltas that end early":            {plan: catalog.Plan{Full: full, Deltas: deltas[:1], Revision: borders[1], Reach: borders[1]}, want: is(ErrShort), names: []string{deltas[0].Key}},
-		"another history":                  {plan: p, content: map[string][]byte{one.Key: s.sealed(forked, delta.Digest{})}, want: is(ErrFork), names: []string{one.Key, deltas[2].Key}},
-		"another history before the delta": {plan: p, content: map[string][]byte{one.Key: s.sealed(s.between(one.From, one.To), delta.Digest{1})}, want: is(ErrFork), names: []string{deltas[0].Key, one.Key}},
+		"another history":                  {plan: p, content: map[string][]byte{one.Key: s.finished(forked, delta.Digest{})}, want: is(ErrFork), names: []string{one.Key, deltas[2].Key}},
+		"another history before the delta": {plan: p, content: map[string][]byte{one.Key: s.finished(s.between(one.From, one.To), delta.Digest{1})}, want: is(ErrFork), names: []string{deltas[0].Key, one.Key}},
 		"another history in the overlap": {plan: with(p, foreign), content: map[string][]byte{foreign.Key: foreignBytes},
 			want: is(ErrFork), names: []string{deltas[0].Key, overlapping.Key}},
 	} {
@@ -189,11 +189,11 @@ func altered(records []delta.Record, revision int64) []delta.Record {
 func (s *source) ofCluster(id uint64, d catalog.Delta) []byte {
 	s.clusterID = id
 	defer func() { s.clusterID = 0 }()
-	return s.sealed(s.between(d.From, d.To), delta.Digest{})
+	return s.finished(s.between(d.From, d.To), delta.Digest{})
 }
 
-// sealed returns the content of a delta backup with these records.
-func (s *source) sealed(records []delta.Record, before delta.Digest) []byte {
+// finished returns the content of a delta backup with these records.
+func (s *source) finished(records []delta.Record, before delta.Digest) []byte {
 	s.tb.Helper()
 	path := s.store
 	s.store = directory(s.tb)

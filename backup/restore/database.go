@@ -64,8 +64,8 @@ func createDatabase(path string, page int, content int64) (*bolt.DB, error) {
 	return db, nil
 }
 
-// seal closes the database, removes the space that it allocated in advance, and makes it durable. It returns the size.
-func seal(db *bolt.DB) (size int64, err error) {
+// finish closes the database, removes the space that it allocated in advance, and makes it durable. It returns the size.
+func finish(db *bolt.DB) (size int64, err error) {
 	path := db.Path()
 	err = db.View(func(tx *bolt.Tx) error {
 		size = tx.Size()

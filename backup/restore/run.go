@@ -132,7 +132,7 @@ func change(ctx context.Context, c *Config, t snapshot.Trailer, path string, clu
 		return Result{}, err
 	}
 	c.report(b.writer.progress)
-	if b.result.Size, err = seal(db); err != nil {
+	if b.result.Size, err = finish(db); err != nil {
 		return Result{}, fmt.Errorf("restore: %w", err)
 	}
 	return b.result, nil

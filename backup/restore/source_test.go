@@ -215,12 +215,12 @@ func (s *source) deltaOf(records []delta.Record, before delta.Digest) catalog.De
 	leases := delta.Leases{Records: slices.Collect(maps.Values(s.leases))}
 	s.mu.Unlock()
 	last := records[len(records)-1]
-	sealed, err := w.Finish(last.At, leases, nil)
+	finished, err := w.Finish(last.At, leases, nil)
 	if err != nil {
 		s.tb.Fatal(err)
 	}
 	from, to := records[0].Revision, last.Revision
-	o, err := s.store.Put(s.tb.Context(), catalog.DeltaKey(prefix, lineage, from, to, last.At), sealed.Reader(), store.PutOptions{IfAbsent: true})
+	o, err := s.store.Put(s.tb.Context(), catalog.DeltaKey(prefix, lineage, from, to, last.At), finished.Reader(), store.PutOptions{IfAbsent: true})
 	if err != nil {
 		s.tb.Fatal(err)
 	}

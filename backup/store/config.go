@@ -16,13 +16,13 @@ import (
 type Config struct {
 	S3        *S3        `json:"s3,omitempty"`
 	Directory *Directory `json:"directory,omitempty"`
-	// Sealing encrypts objects before they are sent; nil means no encryption.
-	Sealing *Sealing `json:"sealing,omitempty"`
+	// ClientEncryption encrypts objects before they are sent; nil means no encryption.
+	ClientEncryption *ClientEncryption `json:"clientEncryption,omitempty"`
 }
 
-// Sealing configures client-side encryption. Those who can read the store without a key see only names, sizes and
+// ClientEncryption configures client-side encryption. Those who can read the store without a key see only names, sizes and
 // times.
-type Sealing struct {
+type ClientEncryption struct {
 	// KeysDir is a mounted Secret. Each entry is an age identity. The entry current has the name of the entry that
 	// encrypts. KeysDir is read for each object.
 	KeysDir string `json:"keysDir"`
@@ -144,8 +144,8 @@ func (c Config) Validate() error {
 	default:
 		problems = append(problems, "neither s3 nor directory is set: set one")
 	}
-	if c.Sealing != nil {
-		problems = absolute(problems, "sealing.keysDir", c.Sealing.KeysDir, true)
+	if c.ClientEncryption != nil {
+		problems = absolute(problems, "clientEncryption.keysDir", c.ClientEncryption.KeysDir, true)
 	}
 	errs := make([]error, 0, len(problems))
 	for _, p := range problems {

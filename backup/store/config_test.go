@@ -13,7 +13,7 @@ const fullConfig = `{"s3": {
 	"bucket": "backups", "prefix": "clusters/eu", "region": "eu-west-1", "endpoint": "https://s3.example.com:9000", "pathStyle": true,
 	"credentialsDir": "/run/credentials", "caBundle": "/run/ca/ca.crt", "checksum": "WhenRequired",
 	"encryption": {"mode": "KMS", "kmsKeyID": "alias/backups"}, "objectLock": {"mode": "Compliance", "days": 30}
-}, "sealing": {"keysDir": "/run/keys"}}`
+}, "clientEncryption": {"keysDir": "/run/keys"}}`
 
 func TestParseConfigReadsEveryField(t *testing.T) {
 	got, err := ParseConfig([]byte(fullConfig))
@@ -24,7 +24,7 @@ func TestParseConfigReadsEveryField(t *testing.T) {
 		Bucket: "backups", Prefix: "clusters/eu", Region: "eu-west-1", Endpoint: "https://s3.example.com:9000", PathStyle: true,
 		CredentialsDir: "/run/credentials", CABundle: "/run/ca/ca.crt", Checksum: ChecksumWhenRequired,
 		Encryption: &Encryption{Mode: EncryptionKMS, KMSKeyID: "alias/backups"}, ObjectLock: &ObjectLock{Mode: LockCompliance, Days: 30},
-	}, Sealing: &Sealing{KeysDir: "/run/keys"}}
+	}, ClientEncryption: &ClientEncryption{KeysDir: "/run/keys"}}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("parsed (-want +got):\n%s", diff)
 	}
@@ -47,8 +47,8 @@ func TestParseConfigReportsWhatIsWrong(t *testing.T) {
 		"a misspelt field":      {s3(`"encyption": {"mode": "AES256"}`), "encyption"},
 		"no path":               {`{"directory": {}}`, "directory.path"},
 		"a relative path":       {`{"directory": {"path": "backups"}}`, "not absolute"},
-		"keys that are nowhere": {`{"directory": {"path": "/d"}, "sealing": {}}`, "sealing.keysDir is empty"},
-		"keys of no place":      {`{"directory": {"path": "/d"}, "sealing": {"keysDir": "keys"}}`, "not absolute"},
+		"keys that are nowhere": {`{"directory": {"path": "/d"}, "clientEncryption": {}}`, "clientEncryption.keysDir is empty"},
+		"keys of no place":      {`{"directory": {"path": "/d"}, "clientEncryption": {"keysDir": "keys"}}`, "not absolute"},
 		"no bucket":             {`{"s3": {"region": "r"}}`, "s3.bucket"},
 		"a path as bucket":      {`{"s3": {"bucket": "b/prefix", "region": "r"}}`, "s3.prefix"},
 		"no region":             {`{"s3": {"bucket": "b"}}`, "us-east-1"},

@@ -106,11 +106,11 @@ func reframe(tb testing.TB, s store.Store, d catalog.Delta, change func(revision
 			}
 		}
 	}
-	sealed, err := w.Finish(r.Header().Closed, r.Leases(), checkpoint(r.Checkpoint()))
+	finished, err := w.Finish(r.Header().Closed, r.Leases(), checkpoint(r.Checkpoint()))
 	if err != nil {
 		tb.Fatal(err)
 	}
-	write(tb, s, d.Key, sealed.Reader())
+	write(tb, s, d.Key, finished.Reader())
 }
 
 func TestWhatIsWrongWithBackupsIsFoundAndNamed(t *testing.T) {

@@ -213,7 +213,7 @@ func (s *session) keepsSecrets(to location) error {
 	if err != nil {
 		return err
 	}
-	if source.Sealing != nil && target.Sealing == nil && to.keys == "" {
+	if source.ClientEncryption != nil && target.ClientEncryption == nil && to.keys == "" {
 		return fmt.Errorf("--to: the backups might be encrypted, and the copy would not be: set --to-encryption-keys to a directory with keys, or use --to-encryption-keys %s", noKeys)
 	}
 	return nil

@@ -57,7 +57,7 @@ func (l location) config(flag string) (store.Config, error) {
 	case "":
 		return c, nil
 	case noKeys:
-		c.Sealing = nil
+		c.ClientEncryption = nil
 		return c, nil
 	}
 	path, err := filepath.Abs(l.keys)
@@ -70,7 +70,7 @@ func (l location) config(flag string) (store.Config, error) {
 	case !info.IsDir():
 		return store.Config{}, fmt.Errorf("the keys of --%s: %w: %s is not a directory; want a directory with a file for each age identity, like a mounted Secret", flag, store.ErrInvalid, path)
 	}
-	c.Sealing = &store.Sealing{KeysDir: path}
+	c.ClientEncryption = &store.ClientEncryption{KeysDir: path}
 	return c, nil
 }
 

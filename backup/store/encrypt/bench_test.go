@@ -50,7 +50,7 @@ func cpu(b *testing.B) (end func()) {
 }
 
 func BenchmarkPut(b *testing.B) {
-	s := Around(nowhere{}, &store.Sealing{KeysDir: newPlace(b).keys})
+	s := Around(nowhere{}, &store.ClientEncryption{KeysDir: newPlace(b).keys})
 	b.SetBytes(benchSize)
 	b.ReportAllocs()
 	defer cpu(b)()
@@ -67,12 +67,12 @@ func BenchmarkGet(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	sealed, err := age.EncryptReader(io.LimitReader(zeros{}, benchSize), to)
+	encrypted, err := age.EncryptReader(io.LimitReader(zeros{}, benchSize), to)
 	if err != nil {
 		b.Fatal(err)
 	}
 	var raw strings.Builder
-	if _, err := io.Copy(&raw, sealed); err != nil {
+	if _, err := io.Copy(&raw, encrypted); err != nil {
 		b.Fatal(err)
 	}
 	b.SetBytes(benchSize)

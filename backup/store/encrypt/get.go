@@ -24,10 +24,10 @@ func (s *Store) Get(ctx context.Context, key string, offset, length int64) (io.R
 		return s.inner.Get(ctx, key, offset, length)
 	}
 	plain := func() (io.ReadCloser, error) { return s.inner.Get(ctx, key, offset, length) }
-	sealed := func() (io.ReadCloser, error) { return s.open(ctx, key, offset, length) }
-	first, second := plain, sealed
+	encrypted := func() (io.ReadCloser, error) { return s.open(ctx, key, offset, length) }
+	first, second := plain, encrypted
 	if s.keys != nil {
-		first, second = sealed, plain
+		first, second = encrypted, plain
 	}
 	r, err := first()
 	if !errors.Is(err, store.ErrAbsent) {

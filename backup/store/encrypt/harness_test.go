@@ -49,16 +49,16 @@ func (p place) set(t testing.TB, name string, content []byte) {
 }
 
 // open returns the store with or without its keys.
-func (p place) open(t testing.TB, sealing bool) *Store {
+func (p place) open(t testing.TB, encrypting bool) *Store {
 	t.Helper()
 	inner, err := dir.Open(store.Directory{Path: p.path})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !sealing {
+	if !encrypting {
 		return Around(inner, nil)
 	}
-	return Around(inner, &store.Sealing{KeysDir: p.keys})
+	return Around(inner, &store.ClientEncryption{KeysDir: p.keys})
 }
 
 // raw returns the bytes on the disk.

@@ -34,7 +34,7 @@ func TestKeysAreRotatedWithoutOpeningTheStoreAgain(t *testing.T) {
 		}
 	}
 	if got, err := get(t, s, "x/full/second", 0, -1); err != nil || !bytes.Equal(got, second) {
-		t.Errorf("what the lost key did not seal: %d bytes, %v", len(got), err)
+		t.Errorf("what the lost key did not encrypt: %d bytes, %v", len(got), err)
 	}
 }
 

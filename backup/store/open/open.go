@@ -20,7 +20,7 @@ func Open(ctx context.Context, c store.Config) (store.Store, error) {
 		return nil, err
 	}
 	// Also without keys, so that the listing has encrypted objects with their decrypted sizes.
-	return encrypt.Around(inner, c.Sealing), nil
+	return encrypt.Around(inner, c.ClientEncryption), nil
 }
 
 // bare opens the store without encryption. It returns a nil interface for an error, never a nil pointer in one.

@@ -35,10 +35,10 @@ func TestOpenTakesTheKindThatIsConfigured(t *testing.T) {
 }
 
 // This is the only place that decides about encryption, so every store that is opened here encrypts.
-func TestOpenSealsWhereKeysAreConfigured(t *testing.T) {
+func TestOpenEncryptsWhereKeysAreConfigured(t *testing.T) {
 	path, keys := t.TempDir(), backups.Keys(t, "a")
 	for key, c := range map[string]store.Config{
-		"sealed": {Directory: &store.Directory{Path: path}, Sealing: &store.Sealing{KeysDir: keys}},
+		"encrypted": {Directory: &store.Directory{Path: path}, ClientEncryption: &store.ClientEncryption{KeysDir: keys}},
 		"plain":  {Directory: &store.Directory{Path: path}},
 	} {
 		s, err := Open(t.Context(), c)
@@ -49,7 +49,7 @@ func TestOpenSealsWhereKeysAreConfigured(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for name, plain := range map[string]bool{"sealed.age": false, "plain": true} {
+	for name, plain := range map[string]bool{"encrypted.age": false, "plain": true} {
 		if content, err := os.ReadFile(filepath.Join(path, name)); err != nil || (string(content) == "content") != plain {
 			t.Errorf("%s holds %q, %v", name, content, err)
 		}

@@ -80,12 +80,12 @@ func (m *maker) append(key, value []byte) (err error) {
 
 func (m *maker) close() error {
 	now := time.Now()
-	sealed, err := m.writer.Finish(now, delta.Leases{Known: true}, nil)
+	finished, err := m.writer.Finish(now, delta.Leases{Known: true}, nil)
 	if err != nil {
 		return err
 	}
-	h := sealed.Header
+	h := finished.Header
 	m.writer, m.header.Before = nil, h.Last
-	_, err = m.store.Put(m.tb.Context(), catalog.DeltaKey(m.task.Prefix, m.task.Lineage, h.From, h.To, now), sealed.Reader(), store.PutOptions{IfAbsent: true})
+	_, err = m.store.Put(m.tb.Context(), catalog.DeltaKey(m.task.Prefix, m.task.Lineage, h.From, h.To, now), finished.Reader(), store.PutOptions{IfAbsent: true})
 	return err
 }

@@ -53,7 +53,7 @@ func (p place) leftovers(t *testing.T) (n int) {
 func TestABucketConforms(t *testing.T) {
 	t.Parallel()
 	server := bucket.Start(t)
-	in, p, credentials := server.Make(t, "sealed", false), newPlace(t), t.TempDir()
+	in, p, credentials := server.Make(t, "encrypted", false), newPlace(t), t.TempDir()
 	for name, content := range map[string]string{"accessKeyID": bucket.AccessKey, "secretAccessKey": bucket.SecretKey} {
 		if err := os.WriteFile(filepath.Join(credentials, name), []byte(content), 0o600); err != nil {
 			t.Fatal(err)
@@ -66,7 +66,7 @@ func TestABucketConforms(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			return Around(inner, &store.Sealing{KeysDir: p.keys})
+			return Around(inner, &store.ClientEncryption{KeysDir: p.keys})
 		},
 		Leftovers: func(t *testing.T) int { return server.Uploads(t, in) },
 		Abandon: func(t *testing.T, key string) {
@@ -126,10 +126,10 @@ func TestNothingIsInPlain(t *testing.T) {
 // A store may be older than its keys, and the keys may be removed later.
 func TestPlainAndEncryptedObjectsStandTogether(t *testing.T) {
 	p := newPlace(t)
-	sealing, plain := p.open(t, true), p.open(t, false)
+	encrypting, plain := p.open(t, true), p.open(t, false)
 	const formation, early, late = "default/demo/00000001-abcd/lineage.json", "default/demo/00000001-abcd/delta/early", "default/demo/00000001-abcd/delta/late"
-	early0, late0, birth0 := put(t, plain, early, 1000), put(t, sealing, late, 70_000), put(t, sealing, formation, 100)
-	for name, s := range map[string]*Store{"with keys": sealing, "without": plain} {
+	early0, late0, birth0 := put(t, plain, early, 1000), put(t, encrypting, late, 70_000), put(t, encrypting, formation, 100)
+	for name, s := range map[string]*Store{"with keys": encrypting, "without": plain} {
 		var got []string
 		for _, o := range list(t, s, "default/demo/") {
 			got = append(got, o.Key)
@@ -144,15 +144,15 @@ func TestPlainAndEncryptedObjectsStandTogether(t *testing.T) {
 			t.Errorf("%s: the record: %d bytes, %v", name, len(got), err)
 		}
 	}
-	if got, err := get(t, sealing, late, 0, -1); err != nil || !bytes.Equal(got, late0) {
-		t.Errorf("the sealed one: %d bytes, %v", len(got), err)
+	if got, err := get(t, encrypting, late, 0, -1); err != nil || !bytes.Equal(got, late0) {
+		t.Errorf("the encrypted one: %d bytes, %v", len(got), err)
 	}
 	for _, from := range []int64{0, 100} {
 		if _, err := get(t, plain, late, from, -1); !errors.Is(err, store.ErrNoKey) || errors.Is(err, store.ErrDamaged) || !says(err, late, "no keys are configured", "keySecretRef") {
-			t.Errorf("the sealed one without keys: %v; want ErrNoKey, the object, the key and what to do", err)
+			t.Errorf("the encrypted one without keys: %v; want ErrNoKey, the object, the key and what to do", err)
 		}
 	}
-	if _, err := sealing.Put(t.Context(), early, strings.NewReader("other"), store.PutOptions{IfAbsent: true}); !errors.Is(err, store.ErrExists) {
+	if _, err := encrypting.Put(t.Context(), early, strings.NewReader("other"), store.PutOptions{IfAbsent: true}); !errors.Is(err, store.ErrExists) {
 		t.Errorf("put over a plain one: %v, want ErrExists", err)
 	}
 	for _, key := range []string{early, late} {
@@ -160,24 +160,24 @@ func TestPlainAndEncryptedObjectsStandTogether(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if left := list(t, sealing, ""); len(left) != 1 || left[0].Key != formation {
+	if left := list(t, encrypting, ""); len(left) != 1 || left[0].Key != formation {
 		t.Errorf("left are %+v, want the record alone", left)
 	}
 }
 
 func TestTwoObjectsOfOneNameAreListedOnce(t *testing.T) {
 	p := newPlace(t)
-	sealing, plain := p.open(t, true), p.open(t, false)
-	put(t, sealing, object, 10)
+	encrypting, plain := p.open(t, true), p.open(t, false)
+	put(t, encrypting, object, 10)
 	put(t, plain, object, 20)
-	for s, want := range map[*Store]int64{sealing: 10, plain: 20} {
+	for s, want := range map[*Store]int64{encrypting: 10, plain: 20} {
 		listed := list(t, s, "")
 		content, err := get(t, s, object, 0, -1)
 		if len(listed) != 1 || listed[0].Size != want || err != nil || int64(len(content)) != want {
 			t.Errorf("listed %+v, read %d bytes, %v; want one of %d", listed, len(content), err, want)
 		}
 	}
-	if _, err := sealing.Put(t.Context(), object, strings.NewReader("new"), store.PutOptions{}); err != nil {
+	if _, err := encrypting.Put(t.Context(), object, strings.NewReader("new"), store.PutOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	if content, err := get(t, plain, object, 0, -1); !errors.Is(err, store.ErrNoKey) {

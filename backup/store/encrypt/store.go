@@ -25,7 +25,7 @@ var _ store.Store = (*Store)(nil)
 
 // Around returns inner with encryption. If c is nil, it lists encrypted objects, and reading one returns an error that
 // says what is missing. Around does not read the keys yet.
-func Around(inner store.Store, c *store.Sealing) *Store {
+func Around(inner store.Store, c *store.ClientEncryption) *Store {
 	s := &Store{inner: inner}
 	if c != nil {
 		s.keys = &keyring{c.KeysDir}
@@ -64,11 +64,11 @@ func (s *Store) Put(ctx context.Context, key string, r io.Reader, o store.PutOpt
 	if err != nil {
 		return store.Object{}, fmt.Errorf("put %s in %s: encrypt it: %w; nothing was stored", key, s, err)
 	}
-	sealed, err := age.EncryptReader(r, recipient)
+	encrypted, err := age.EncryptReader(r, recipient)
 	if err != nil {
 		return store.Object{}, fmt.Errorf("put %s in %s: encrypt it: %w", key, s, err)
 	}
-	object, err := s.inner.Put(ctx, encryptedName(key), sealed, o)
+	object, err := s.inner.Put(ctx, encryptedName(key), encrypted, o)
 	if err != nil {
 		return store.Object{}, err
 	}
@@ -112,7 +112,7 @@ func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[store.Object,
 func (s *Store) list(ctx context.Context, prefix string) ([]store.Object, error) {
 	var all []store.Object
 	var failed error
-	sealed := map[string]bool{}
+	encrypted := map[string]bool{}
 	for o, err := range s.inner.List(ctx, prefix) {
 		if err != nil {
 			failed = err
@@ -125,13 +125,13 @@ func (s *Store) list(ctx context.Context, prefix string) ([]store.Object, error)
 		if !strings.HasPrefix(o.Key, prefix) { // it ended within what was cut off
 			continue
 		}
-		if other, twice := sealed[o.Key]; twice && other != is {
+		if other, twice := encrypted[o.Key]; twice && other != is {
 			if is == (s.keys != nil) {
 				all[slices.IndexFunc(all, func(a store.Object) bool { return a.Key == o.Key })] = o
 			}
 			continue
 		}
-		sealed[o.Key] = is
+		encrypted[o.Key] = is
 		all = append(all, o)
 	}
 	slices.SortFunc(all, func(a, b store.Object) int { return strings.Compare(a.Key, b.Key) })

@@ -41,7 +41,7 @@ func write(t *testing.T, path, content string) {
 // Backups are encrypted from the first to the last step, with a change of the key in between.
 func TestEncryptedBackupsOfARealEtcd(t *testing.T) {
 	path, keys := t.TempDir(), backups.Keys(t, "a", "b")
-	s, err := open.Open(t.Context(), store.Config{Directory: &store.Directory{Path: path}, Sealing: &store.Sealing{KeysDir: keys}})
+	s, err := open.Open(t.Context(), store.Config{Directory: &store.Directory{Path: path}, ClientEncryption: &store.ClientEncryption{KeysDir: keys}})
 	if err != nil {
 		t.Fatal(err)
 	}
