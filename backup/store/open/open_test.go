@@ -39,7 +39,7 @@ func TestOpenEncryptsWhereKeysAreConfigured(t *testing.T) {
 	path, keys := t.TempDir(), backups.Keys(t, "a")
 	for key, c := range map[string]store.Config{
 		"encrypted": {Directory: &store.Directory{Path: path}, ClientEncryption: &store.ClientEncryption{KeysDir: keys}},
-		"plain":  {Directory: &store.Directory{Path: path}},
+		"plain":     {Directory: &store.Directory{Path: path}},
 	} {
 		s, err := Open(t.Context(), c)
 		if err != nil {
