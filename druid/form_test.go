@@ -189,7 +189,7 @@ func TestBackupVerifiedFollowsTheLease(t *testing.T) {
 		})
 	})
 	inform(leases.Verification{Verdict: leases.VerdictVerified, Full: "some", VerifiedFull: "some", Revision: 7})
-	is(metav1.ConditionTrue, v1alpha1.ReasonVerificationSucceeded, "what etcd reported")
+	is(metav1.ConditionTrue, v1alpha1.ReasonVerificationSucceeded, "equal to that of etcd")
 	inform(leases.Verification{Verdict: leases.VerdictBroken, Full: "some", VerifiedFull: "older", Broken: "some", Trouble: "full some is damaged"})
 	is(metav1.ConditionFalse, v1alpha1.ReasonVerificationFailed, "full some is damaged")
 	s.notified(v1alpha1.ReasonVerificationFailed, "")

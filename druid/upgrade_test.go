@@ -138,7 +138,7 @@ func TestVersionChangesAfterAVerifiedBackupAndOnlyWhileTheMembersAreEqual(t *tes
 	c.progresses(v1alpha1.ReasonUpgrading, "3 of 3 members run etcd 3.7.4", "the members are compared")
 	c.compares(leases.UpgradeDiffer, "at revision 9")
 	c.pass()
-	c.progresses(v1alpha1.ReasonUpgradeBlocked, "at revision 9", "before you change the spec")
+	c.progresses(v1alpha1.ReasonUpgradeBlocked, "at revision 9", "until you change the spec")
 	c.patchCluster(`{"spec":{"priorityClassName":"system-cluster-critical"}}`)
 	c.pass()
 	c.after(settled)

@@ -104,7 +104,7 @@ func TestProblemsOfABackupAreReported(t *testing.T) {
 	}{
 		"nothing wrong":             {func(*v1alpha1.BackupSpec) {}, ""},
 		"an hour that no day has":   {func(b *v1alpha1.BackupSpec) { b.Full.Schedule = "0 25 * * *" }, `schedule "0 25 * * *"`},
-		"a time zone nowhere":       {func(b *v1alpha1.BackupSpec) { b.Full.TimeZone = "Europe/Atlantis" }, "until it is corrected 0 0 * * * UTC is used"},
+		"a time zone nowhere":       {func(b *v1alpha1.BackupSpec) { b.Full.TimeZone = "Europe/Atlantis" }, "druid uses 0 0 * * * UTC until you correct it"},
 		"a store of no kind at all": {func(b *v1alpha1.BackupSpec) { b.Store = v1alpha1.BackupStore{} }, "spec.backup.store"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -146,7 +146,7 @@ func TestRestoreOrder(t *testing.T) {
 			&config.Restore{File: "snapshot.db", Store: []byte(`{"directory":{"path":"/restore/store"}}`)},
 		},
 		"an EtcdSnapshot that no one looked at": {
-			fromSnapshot(), &config.Restore{Unresolved: "no one knows what EtcdSnapshot before-the-move stands for: status.restore of EtcdCluster demo does not report it"},
+			fromSnapshot(), &config.Restore{Unresolved: "the backup of EtcdSnapshot before-the-move is unknown: status.restore of EtcdCluster demo does not have it yet"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -291,8 +291,8 @@ func TestAListingMayTakeLongAndMayNotHang(t *testing.T) {
 		notified string
 	}{
 		"objects come slowly":   {storetest.Slow{Pace: store.MaxWait - time.Second}, 10 * (store.MaxWait - time.Second), ""},
-		"objects come no more":  {storetest.Slow{Pace: time.Second, Hangs: 4}, 4*time.Second + store.MaxWait, "nothing came from the store for 2m0s"},
-		"the first never comes": {storetest.Slow{Pace: store.MaxWait + time.Second}, store.MaxWait, "nothing came from the store for 2m0s"},
+		"objects come no more":  {storetest.Slow{Pace: time.Second, Hangs: 4}, 4*time.Second + store.MaxWait, "the store sent no data for 2m0s"},
+		"the first never comes": {storetest.Slow{Pace: store.MaxWait + time.Second}, store.MaxWait, "the store sent no data for 2m0s"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -45,7 +45,7 @@ func TestNothingIsFormedOfWhatIsNotThereOrNotWhole(t *testing.T) {
 		rule  string
 		says  string
 	}{
-		"nothing was saved":          {config.Restore{Prefix: "ns/other"}, nil, "nothing-to-restore", `there is no full below "ns/other"`},
+		"nothing was saved":          {config.Restore{Prefix: "ns/other"}, nil, "nothing-to-restore", `no full backup below "ns/other"`},
 		"not yet that much":          {config.Restore{Prefix: "ns/c", Revision: last + 9}, nil, "nothing-to-restore", fmt.Sprintf("does not hold revision %d", last+9)},
 		"the directory is not there": {ordered, func(t *testing.T, path string) { must(t, os.RemoveAll(path)) }, "store-unreachable", "no such bucket"},
 		"the full is damaged":        {ordered, func(t *testing.T, path string) { flip(t, filepath.Join(path, full)) }, "backup-unusable", full},
@@ -194,7 +194,7 @@ func TestADamagedFullIsRestoredAroundUnlessThatLosesSomething(t *testing.T) {
 		seed := c.members["c-a"]
 		seed.start()
 		c.beginsNothing("c-a", "backup-unusable", "--without "+alone)
-		if notified := seed.last().Reason; !strings.Contains(notified, "full "+alone+" is damaged") || !strings.Contains(notified, "spec.bootstrap.restore.to") {
+		if notified := seed.last().Reason; !strings.Contains(notified, "full backup "+alone+" is damaged") || !strings.Contains(notified, "spec.bootstrap.restore.to") {
 			t.Errorf("it says %q", notified)
 		}
 		if left, err := datadir.PruneBegun(seed.cfg.VolumePath); left || err != nil {

@@ -123,7 +123,7 @@ func TestDamageIsPlannedAroundWhereNothingIsLost(t *testing.T) {
 		"nothing":                       {config.Restore{}, nil, []string{f9}, nil},
 		"the newest full":               {config.Restore{}, []string{f9}, []string{f7, d8}, []string{"after revision 9, if there are any, are not restored"}},
 		"two fulls":                     {config.Restore{}, []string{f9, f7}, []string{f3, d4, d8}, []string{"after revision 9, if there are any, are not restored"}},
-		"every full":                    {config.Restore{}, []string{f9, f7, f3}, nil, []string{"the backups cannot reach the requested state", "no full below", f7, "--without " + f3}},
+		"every full":                    {config.Restore{}, []string{f9, f7, f3}, nil, []string{"the backups cannot reach the requested state", "no full backup below", f7, "--without " + f3}},
 		"the newest full and its delta": {config.Restore{}, []string{f9, d8}, nil, []string{"reach revision 7 of lineage", "instead of revision 9", d8}},
 		"the full before a revision":    {config.Restore{Revision: 9}, []string{f7}, []string{f3, d4, d8}, []string{f7 + " is left out: "}},
 		"the fulls before a revision":   {config.Restore{Revision: 9}, []string{f7, f3}, []string{f9}, []string{f7 + " is left out: "}},

@@ -114,11 +114,11 @@ func TestNothingIsFormedOfAFileThatIsNotThereOrNotWhole(t *testing.T) {
 	}{
 		"it is not there":           {plain, "3.6.16", func(t *testing.T, path string) { must(t, os.Remove(path)) }, 0, "nothing-to-restore", "no such object called " + oldFile},
 		"the directory is not":      {plain, "3.6.16", func(t *testing.T, path string) { must(t, os.RemoveAll(filepath.Dir(filepath.Dir(path)))) }, 0, "store-unreachable", "no such bucket"},
-		"it is cut by a byte":       {plain, "3.6.16", cut(1), 0, "backup-unusable", "was cut off"},
+		"it is cut by a byte":       {plain, "3.6.16", cut(1), 0, "backup-unusable", "is incomplete"},
 		"it has no checksum":        {plain, "3.6.16", cut(sha256.Size), 0, "backup-unusable", "has no checksum at its end"},
 		"a bit flipped":             {plain, "3.6.16", flip, 0, "backup-unusable", oldFile},
-		"it is of a newer etcd":     {plain, "3.5.35", nil, 0, "backup-unusable", "run etcd 3.6 or later"},
-		"it is more than is let":    {plain, "3.6.16", nil, 4096, "backup-unusable", "etcd.quotaBackendBytes is larger"},
+		"it is of a newer etcd":     {plain, "3.5.35", nil, 0, "backup-unusable", "use etcd 3.6 or later"},
+		"it is more than is let":    {plain, "3.6.16", nil, 4096, "backup-unusable", "increase etcd.quotaBackendBytes"},
 		"it wants to know who asks": {authed, "3.6.16", nil, 0, "backup-unusable", "etcdctl auth disable"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -183,7 +183,7 @@ func TestABootstrapWaitsForAStoreThatIsSlowAndNotForOneThatHangs(t *testing.T) {
 		detail string
 	}{
 		"objects come slowly":  {storetest.Slow{Pace: pace}, 10 * pace, BackupPresent, ""},
-		"objects come no more": {storetest.Slow{Pace: pace, Hangs: 4}, 4*pace + store.MaxWait, StoreUnreachable, "nothing came from the store for 2m0s"},
+		"objects come no more": {storetest.Slow{Pace: pace, Hangs: 4}, 4*pace + store.MaxWait, StoreUnreachable, "the store sent no data for 2m0s"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -227,7 +227,7 @@ func TestVerifyNamesWhatIsBroken(t *testing.T) {
 		forked := made.Histories[0].Deltas[1]
 		write(t, s, forked.Key, get(t, other, forked.Key))
 		f := verify(t, s)[forked.Key]
-		if f.State != Broken || !strings.Contains(f.Reason, h.Deltas[0].Key) || !strings.Contains(f.Reason, "forked inside") {
+		if f.State != Broken || !strings.Contains(f.Reason, h.Deltas[0].Key) || !strings.Contains(f.Reason, "the history forked within lineage") {
 			t.Errorf("%s is %s (%s), want it broken and both named", forked.Key, f.State, f.Reason)
 		}
 	})

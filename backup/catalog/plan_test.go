@@ -74,7 +74,7 @@ func TestPlan(t *testing.T) {
 		"a delta by its name is gone to the end": {histories: []History{plain()}, target: Target{Name: "0000000000000029-0000000000000032-" + millisOf(at(50)) + ".delta.zst"}, want: []int64{30, 31, 40, 41, 50}, revision: 50, reach: 50},
 		"a name that nothing has":                {histories: []History{plain()}, target: Target{Name: "x.snap.zst"}, err: ErrUnknown, says: "x.snap.zst"},
 		"a part of a name is none":               {histories: []History{plain()}, target: Target{Name: ".snap.zst"}, err: ErrUnknown},
-		"a name that two lineages have":          {histories: []History{history(first, 0, "", 0, full(5, 0)), history(second, 0, "", 0, full(5, 0))}, target: Target{Name: "0000000000000005-" + millisOf(at(0)) + ".snap.zst"}, err: ErrAmbiguous, says: "give more of the name"},
+		"a name that two lineages have":          {histories: []History{history(first, 0, "", 0, full(5, 0)), history(second, 0, "", 0, full(5, 0))}, target: Target{Name: "0000000000000005-" + millisOf(at(0)) + ".snap.zst"}, err: ErrAmbiguous, says: "specify more of the name"},
 		"the lineage reports which":              {histories: []History{history(first, 0, "", 0, full(5, 0)), history(second, 0, "", 0, full(5, 0))}, target: Target{Lineage: first, Name: "0000000000000005-" + millisOf(at(0)) + ".snap.zst"}, want: []int64{5}, reach: 5},
 
 		"nothing":                     {err: ErrEmpty, says: prefix},
@@ -129,7 +129,7 @@ func TestGapNamesBothSides(t *testing.T) {
 func TestAMomentAfterTheEndIsNoted(t *testing.T) {
 	for minute, want := range map[int]string{
 		45: "", 70: "",
-		71: "what is saved ends with revision 70 at 2026-11-21T13:10:00Z: whatever was written after that, until 2026-11-21T13:11:00Z, is not in it",
+		71: "the backups end with revision 70 at 2026-11-21T13:10:00Z: writes after that, until 2026-11-21T13:11:00Z, are missing",
 	} {
 		p, err := catalog(plain()).Plan(Target{Time: at(minute)})
 		if err != nil {

@@ -125,7 +125,7 @@ func TestAnObjectIsNoYoungerThanTheStoreKnowsIt(t *testing.T) {
 		}
 	}
 	p, err := c.Plan(Target{Time: day(2).Add(20 * time.Hour)})
-	if err != nil || !strings.Contains(strings.Join(p.Notes, " "), poisoned+" says that it is of 2038-01-19") {
+	if err != nil || !strings.Contains(strings.Join(p.Notes, " "), "the name of "+poisoned+" gives the time 2038-01-19") {
 		t.Errorf("the plan's notes are %q, %v, want the delta of 2038 named", p.Notes, err)
 	}
 	gone := map[string]bool{}
@@ -378,7 +378,7 @@ func TestAReadIsGivenUpOnlyWhenNothingComes(t *testing.T) {
 				if test.hangs == 0 && (err != nil || len(c.Histories) != len(lineages) || c.Histories[1].Formation == nil) {
 					t.Errorf("read %+v, %v", c, err)
 				}
-				if test.hangs > 0 && (err == nil || !strings.Contains(err.Error(), "nothing came from the store for 1m0s")) {
+				if test.hangs > 0 && (err == nil || !strings.Contains(err.Error(), "the store sent no data for 1m0s")) {
 					t.Errorf("read %+v, %v", c, err)
 				}
 			})

@@ -257,7 +257,7 @@ func TestADeltaOfANewerFormatIsNoDamage(t *testing.T) {
 		return append(b, "blocks of another kind"...)
 	}
 	_, _, err := read(bytes.NewReader(newer("no JSON", Version+1)), Expected{Object: "x"})
-	if _, damaged := errors.AsType[*DamagedError](err); damaged || !errors.Is(err, store.ErrNewer) || !strings.HasPrefix(err.Error(), "delta x ") {
+	if _, damaged := errors.AsType[*DamagedError](err); damaged || !errors.Is(err, store.ErrNewer) || !strings.HasPrefix(err.Error(), "delta backup x ") {
 		t.Errorf("got %v, want ErrNewer that names the delta", err)
 	}
 	_, _, err = read(bytes.NewReader(newer("{}", 0)), Expected{Object: "x"})

@@ -149,7 +149,7 @@ func TestAFullThatWasDamagedWhenItWasTakenIsNamed(t *testing.T) {
 	p.Full.Key, p.Full.Size = o.Key, o.Size
 	g := newTarget(t)
 	_, err := Run(t.Context(), g.config(s, p, "3.6"))
-	if found, ok := errors.AsType[*snapshot.DamagedError](err); !ok || found.Object != o.Key || !strings.Contains(err.Error(), "calls itself") {
+	if found, ok := errors.AsType[*snapshot.DamagedError](err); !ok || found.Object != o.Key || !strings.Contains(err.Error(), "in its header") {
 		t.Errorf("it ends with %v", err)
 	}
 	untouched(t, g)

@@ -341,7 +341,7 @@ func TestADataDirectoryThatIsThereIsNotTouched(t *testing.T) {
 func TestADiskThatIsTooSmallIsReportedSo(t *testing.T) {
 	c := &Config{Plan: catalog.Plan{Deltas: []catalog.Delta{{Size: 1 << 40}}}}
 	err := checkSpace(t.TempDir(), c, 1<<50, logSpace)
-	if !errors.Is(err, ErrSpace) || !strings.Contains(err.Error(), "database 1073741824, deltas 1048576, log 128") {
+	if !errors.Is(err, ErrSpace) || !strings.Contains(err.Error(), "database 1073741824 MiB, delta backups 1048576 MiB, log 128 MiB") {
 		t.Errorf("err %v", err)
 	}
 	if err := checkSpace(t.TempDir(), &Config{}, 1<<10, logSpace); err != nil {

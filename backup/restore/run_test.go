@@ -295,14 +295,14 @@ func TestThePaceOfAPhaseIsReportedAndUnknownIsReported(t *testing.T) {
 		want  Speed
 		words string
 	}{
-		{0, fetching(10), Speed{Part: 0.1}, "10 of 100 MiB, rate unknown, time left unknown; 3 deltas follow"},
+		{0, fetching(10), Speed{Part: 0.1}, "10 of 100 MiB, rate unknown, remaining time unknown; 3 delta backups follow"},
 		{900 * time.Millisecond, fetching(20), Speed{Part: 0.2}, "remaining time unknown"},
-		{2 * time.Second, fetching(30), Speed{0.3, 10 << 20, 7 * time.Second, true}, "10.0 MiB/s, about 7s left"},
-		{9 * time.Second, fetching(100), Speed{1, 10 << 20, 0, true}, "about 0s left"},
-		{10 * time.Second, applying(0, 0), Speed{}, "0 of 3, 0 events, rate unknown, revision 0, time left unknown"},
-		{12 * time.Second, applying(50, 0), Speed{PerSecond: 25}, "25 events/s, revision 0, time left unknown"},
-		{14 * time.Second, applying(100, 500), Speed{0.5, 25, 4 * time.Second, true}, "25 events/s, revision 0, about 4s left"},
-		{20 * time.Second, Progress{Phase: Finishing, Revision: 7}, Speed{Part: 1}, "revision 7 is reached and being made durable, time left unknown"},
+		{2 * time.Second, fetching(30), Speed{0.3, 10 << 20, 7 * time.Second, true}, "10.0 MiB/s, about 7s remaining"},
+		{9 * time.Second, fetching(100), Speed{1, 10 << 20, 0, true}, "about 0s remaining"},
+		{10 * time.Second, applying(0, 0), Speed{}, "0 of 3, 0 events, rate unknown, revision 0, remaining time unknown"},
+		{12 * time.Second, applying(50, 0), Speed{PerSecond: 25}, "25 events/s, revision 0, remaining time unknown"},
+		{14 * time.Second, applying(100, 500), Speed{0.5, 25, 4 * time.Second, true}, "25 events/s, revision 0, about 4s remaining"},
+		{20 * time.Second, Progress{Phase: Finishing, Revision: 7}, Speed{Part: 1}, "reached revision 7, making the data durable, remaining time unknown"},
 	} {
 		got := p.Observe(step.at, begun.Add(step.after))
 		if diff := got.Part - step.want.Part; got.PerSecond != step.want.PerSecond || got.Left != step.want.Left || got.Known != step.want.Known || diff*diff > 1e-9 {

@@ -151,7 +151,7 @@ func TestAFullOfANewerFormatIsNoDamage(t *testing.T) {
 	other.Write(frame)
 	for name, content := range map[string][]byte{"content that is known": known.Bytes(), "content that is not": other.Bytes()} {
 		_, err := read(t, bytes.NewReader(content))
-		if _, damaged := errors.AsType[*DamagedError](err); damaged || !errors.Is(err, store.ErrNewer) || !strings.HasPrefix(err.Error(), "full o ") {
+		if _, damaged := errors.AsType[*DamagedError](err); damaged || !errors.Is(err, store.ErrNewer) || !strings.HasPrefix(err.Error(), "full backup o ") {
 			t.Errorf("%s: got %v, want ErrNewer that names the full", name, err)
 		}
 	}

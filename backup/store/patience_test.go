@@ -36,7 +36,7 @@ func TestAPatientContextEndsOnceNothingComes(t *testing.T) {
 					t.Errorf("it ended after %s, want %s", after, test.want)
 				}
 				notified := store.Because(ctx, context.Canceled)
-				if !errors.Is(notified, context.Canceled) || !strings.Contains(notified.Error(), "nothing came from the store for 1m0s") {
+				if !errors.Is(notified, context.Canceled) || !strings.Contains(notified.Error(), "the store sent no data for 1m0s") {
 					t.Errorf("reported %v", notified)
 				}
 				if twice := store.Because(ctx, notified); twice.Error() != notified.Error() {

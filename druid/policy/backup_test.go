@@ -251,7 +251,7 @@ func TestBackupVerifiedIsReportedAPerson(t *testing.T) {
 		reason  string
 		words   string
 	}{
-		"verified": {on, verificationOf(leases.Verification{Verdict: leases.VerdictVerified, Lineage: "a"}), metav1.ConditionTrue, v1alpha1.ReasonVerificationSucceeded, "what etcd reported"},
+		"verified": {on, verificationOf(leases.Verification{Verdict: leases.VerdictVerified, Lineage: "a"}), metav1.ConditionTrue, v1alpha1.ReasonVerificationSucceeded, "equal to that of etcd"},
 		"broken, and which": {
 			on, verificationOf(leases.Verification{Verdict: leases.VerdictBroken, Lineage: "a", Trouble: "full x is damaged"}),
 			metav1.ConditionFalse, v1alpha1.ReasonVerificationFailed, "full x is damaged",
@@ -259,7 +259,7 @@ func TestBackupVerifiedIsReportedAPerson(t *testing.T) {
 		"another history": {on, verificationOf(leases.Verification{Verdict: leases.VerdictBroken, Lineage: "b"}), metav1.ConditionUnknown, v1alpha1.ReasonNotYetVerified, "this lineage"},
 		"no room":         {on, verificationOf(leases.Verification{Lineage: "a", Trouble: "not enough space"}), metav1.ConditionUnknown, v1alpha1.ReasonNotYetVerified, "not enough space"},
 		"never":           {on, verificationOf(leases.Verification{}), metav1.ConditionUnknown, v1alpha1.ReasonNotYetVerified, "not verified yet"},
-		"unreadable":      {on, func(o *Observed) { saved(o); o.Full.Unreadable = true }, metav1.ConditionUnknown, v1alpha1.ReasonNotYetVerified, "cannot be read"},
+		"unreadable":      {on, func(o *Observed) { saved(o); o.Full.Unreadable = true }, metav1.ConditionUnknown, v1alpha1.ReasonNotYetVerified, "cannot be parsed"},
 		"not backed up":   {Desired{Replicas: 3}, saved, "", "", ""},
 	} {
 		t.Run(name, func(t *testing.T) {

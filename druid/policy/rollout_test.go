@@ -275,7 +275,7 @@ func TestSpreadNamesWhoSharesANode(t *testing.T) {
 		"two together":          {[]func(*Observed){on("n1", "n1", "n3")}, metav1.ConditionFalse, v1alpha1.ReasonQuorumOnOneNode, "voters c-a and c-b are on node n1. The loss of that node would cost the quorum"},
 		"all together":          {[]func(*Observed){on("n1", "n1", "n1")}, metav1.ConditionFalse, v1alpha1.ReasonQuorumOnOneNode, "voters c-a and c-b and c-c are on node n1"},
 		"one has no node":       {[]func(*Observed){on("n1", "n2", "")}, metav1.ConditionUnknown, v1alpha1.ReasonMembersNotPlaced, "c-c"},
-		"two, and one has none": {[]func(*Observed){on("n1", "n1", "")}, metav1.ConditionFalse, v1alpha1.ReasonQuorumOnOneNode, "then delete its Pod while AllMembersReady is True"},
+		"two, and one has none": {[]func(*Observed){on("n1", "n1", "")}, metav1.ConditionFalse, v1alpha1.ReasonQuorumOnOneNode, "and delete its Pod while condition AllMembersReady is True"},
 		"a learner next to one": {[]func(*Observed){on("n1", "n1", "n3"), learner}, metav1.ConditionTrue, v1alpha1.ReasonMembersSpread, ""},
 	} {
 		t.Run(name, func(t *testing.T) {

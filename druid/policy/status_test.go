@@ -126,7 +126,7 @@ func TestNoQuorumIsCountedOfAGroupWhoseSizeIsNotKnown(t *testing.T) {
 		reason string
 		words  string
 	}{
-		"the record was made again too":    {[]func(*Observed){wiped}, v1alpha1.ReasonUnknown, "the number of voters is unknown"},
+		"the record was made again too":    {[]func(*Observed){wiped}, v1alpha1.ReasonUnknown, "The number of voters is unknown"},
 		"the leader published the members": {[]func(*Observed){wiped, listed}, v1alpha1.ReasonQuorumLost, "0 of 3 voters serve; a quorum is 2"},
 		"members are about to join":        {[]func(*Observed){wiped, formed}, v1alpha1.ReasonQuorumLost, "0 of 1 voters serve"},
 	} {

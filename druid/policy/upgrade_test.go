@@ -218,7 +218,7 @@ func TestUpgrade(t *testing.T) {
 		},
 		"no etcd skips a minor": {
 			up, []func(*Observed){func(o *Observed) { o.Members[1].Reports.Version = "3.5.35"; o.BudgetMin = 2 }}, []string{}, v1alpha1.ReasonUpgradeBlocked,
-			"0 of 3 members run etcd 3.7.3: no other Pod is replaced, because member c-b runs etcd 3.5.35, and 3.7.3 is requested: etcd is upgraded one minor at a time",
+			"0 of 3 members run etcd 3.7.3: no other Pod is replaced, because member c-b runs etcd 3.5.35, and 3.7.3 is requested: etcd supports upgrades by one minor at a time",
 		},
 		"nor leaves a release that is too old for that": {
 			Desired{Replicas: 3, Version: "3.6.16"}, []func(*Observed){func(o *Observed) {
@@ -226,7 +226,7 @@ func TestUpgrade(t *testing.T) {
 					o.Members[i].Reports.Version = "3.5.20"
 				}
 				o.BudgetMin = 2
-			}}, []string{}, v1alpha1.ReasonUpgradeBlocked, "0 of 3 members run etcd 3.6.16: no other Pod is replaced, because member c-a runs etcd 3.5.20, and 3.6.16 is requested: members that were removed",
+			}}, []string{}, v1alpha1.ReasonUpgradeBlocked, "0 of 3 members run etcd 3.6.16: no other Pod is replaced, because member c-a runs etcd 3.5.20, and 3.6.16 is requested: after an upgrade to 3.6 from a release before 3.5.26, removed members reappear",
 		},
 		"no group with room for learners goes back to 3.5": {
 			back, []func(*Observed){func(o *Observed) { o.BudgetMin = 2 }}, []string{}, v1alpha1.ReasonUpgradeBlocked,

@@ -141,12 +141,12 @@ func TestBackupsOfARealEtcd(t *testing.T) {
 	}{
 		{in("plan", "--revision", "22"), 2, "revisions 6 to 21"},
 		{in("plan", "--time", "2001-01-01T00:00:00Z"), 2, "before the first backup"},
-		{in("plan", "--without", name(h.Fulls[1].Key), "--without", name(h.Deltas[0].Key)), 2, "no delta that holds revisions 7 to 11"},
-		{in("plan", "--object", "x"), 2, `called "x"`},
-		{in("plan", "--lineage", "00000009-aa"), 2, "there are " + string(first)},
+		{in("plan", "--without", name(h.Fulls[1].Key), "--without", name(h.Deltas[0].Key)), 2, "no delta backup with revisions 7 to 11"},
+		{in("plan", "--object", "x"), 2, `has the name "x"`},
+		{in("plan", "--lineage", "00000009-aa"), 2, "the store has " + string(first)},
 		{in("show", "--lineage", "00000009-aa"), 2, "backup list"},
 		{in("check", "--lineage", "00000009-aa"), 2, "backup list"},
-		{in("plan", "--revision", "5", "--object", "x"), 1, "choose one"},
+		{in("plan", "--revision", "5", "--object", "x"), 1, "specify only one"},
 		{in("plan", "--time", "yesterday"), 1, "want a time with a time zone"},
 		{in("plan", "--without", "x"), 1, "backup show"},
 	} {
@@ -166,7 +166,7 @@ func TestBackupsOfARealEtcd(t *testing.T) {
 			t.Errorf("exit code %d, %q, %+v", code, failure, v)
 		}
 		out, _, _ = run(t, "check", "--store", brokenURL, "--prefix", demo)
-		contains(t, out, "broken          4 B  delta "+h.Deltas[1].Key, "5 objects: 4 intact, 1 broken")
+		contains(t, out, "broken          4 B  delta backup "+h.Deltas[1].Key, "5 objects: 4 intact, 1 broken")
 	})
 	t.Run("verify", func(t *testing.T) {
 		scratch := t.TempDir()
@@ -244,8 +244,8 @@ func testBucket(t *testing.T, s store.Store, in func(string, ...string) []string
 	}{
 		"no bucket":            {[]string{"--store", strings.Replace(url, "s3://cli/", "s3://other/", 1), "--credentials", admin}, 1, []string{"other", "create the bucket"}},
 		"denied":               {[]string{"--store", url, "--credentials", unknownObject}, 1, []string{"cli", "access denied", "s3:GetObject"}},
-		"no credentials":       {[]string{"--store", url, "--credentials", t.TempDir()}, 1, []string{"accessKeyID", "repair it"}},
-		"the wrong secret":     {[]string{"--store", url, "--credentials", credentials(t, bucket.AccessKey, "x")}, 1, []string{"secret access key does not fit"}},
+		"no credentials":       {[]string{"--store", url, "--credentials", t.TempDir()}, 1, []string{"accessKeyID", "mount the Secret with the credentials, or correct it"}},
+		"the wrong secret":     {[]string{"--store", url, "--credentials", credentials(t, bucket.AccessKey, "x")}, 1, []string{"the secret access key does not match"}},
 		"another region":       {[]string{"--store", otherRegion, "--credentials", admin}, 1, []string{"region", "cli"}},
 		"no one listens":       {[]string{"--store", "s3://cli?endpoint=ftp://host"}, 1, []string{"--store", "s3.endpoint", "https://host"}},
 		"nothing there":        {[]string{"--store", url, "--credentials", admin, "--prefix", "no/such"}, 2, []string{`below "no/such"`, "moved/demo", "--prefix"}},
@@ -331,16 +331,16 @@ func TestListReportsWhatIsOutOfTheOrdinary(t *testing.T) {
 		"note: lineage 00000002-cc: final full backups that retention never deletes: 1 object",
 		"note: lineages 00000002-bb and 00000002-cc have the same epoch",
 		"note: lineage 00000002-cc: its parent is unknown: there is no 00000002-cc/lineage.json",
-		"note: lineage 00000001-aa: no delta holds revisions 10 to 13: no state between revisions 9 and 20 can be restored",
+		"note: lineage 00000001-aa: no delta backup holds revisions 10 to 13: states between revisions 9 and 20 cannot be restored",
 		"note: 2 objects are not backups and are ignored, for example readme.txt",
 	)
 	verified, _, _ := run(t, "check", "--store", url)
-	contains(t, verified, "note: lineage 00000001-aa: no delta holds revisions 10 to 13: no state between revisions 9 and 20 can be restored")
+	contains(t, verified, "note: lineage 00000001-aa: no delta backup holds revisions 10 to 13: states between revisions 9 and 20 cannot be restored")
 	contains(t, ok(t, "show", "--store", url), "00000002-cc  final ", "unknown", "00000002-bb/full/readme.txt")
 	if out := ok(t, "show", "--store", url, "--lineage", string(second)); strings.Count(out, "\n") != 2 {
 		t.Errorf("want the head and one object in\n%s", out)
 	}
-	contains(t, ok(t, "plan", "--store", url, "--lineage", string(second)), "to revision 20 of lineage 00000001-aa, cut off after revision 20", "note: lineage 00000002-bb has no full yet")
+	contains(t, ok(t, "plan", "--store", url, "--lineage", string(second)), "to revision 20 of lineage 00000001-aa, cut off after revision 20", "note: lineage 00000002-bb has no full backup yet")
 }
 
 func TestStoresThatMakeNoSense(t *testing.T) {
@@ -362,7 +362,7 @@ func TestStoresThatMakeNoSense(t *testing.T) {
 		"a directory with a host":     {[]string{"--store", "dir://mnt/backups"}, "three slashes"},
 		"a directory not there":       {[]string{"--store", "dir:///no/such"}, "directory /no/such"},
 		"a bucket without a region":   {[]string{"--store", "s3://b/p"}, "AWS_REGION"},
-		"a bucket without a name":     {[]string{"--store", "s3:///p?region=r"}, "name the bucket"},
+		"a bucket without a name":     {[]string{"--store", "s3:///p?region=r"}, "set the name of the bucket"},
 		"a parameter not known":       {[]string{"--store", "s3://b/p?region=r&sse=x"}, `parameter "sse" is unknown`},
 		"a parameter that is no bool": {[]string{"--store", "s3://b/p?region=r&pathStyle=1"}, "want true or false"},
 		"a prefix with a slash":       {[]string{"--store", "dir://" + t.TempDir(), "--prefix", "ns/demo/"}, "remove the slash"},

@@ -118,7 +118,7 @@ func TestProgress(t *testing.T) {
 	}
 	p.report(restore.Progress{Phase: restore.Finishing})
 	p.end()
-	want := "full: 0 of 0 MiB, rate unknown, time left unknown; 0 deltas follow\nrevision 0 is reached and being made durable, time left unknown\n"
+	want := "full backup: 0 of 0 MiB, rate unknown, remaining time unknown; 0 delta backups follow\nreached revision 0, making the data durable, remaining time unknown\n"
 	if got := out.String(); got != want {
 		t.Errorf("got %q, want a line for each phase", got)
 	}
@@ -155,7 +155,7 @@ func TestAFileOfEtcdctlIsRestoredWithoutACluster(t *testing.T) {
 		code int
 		says string
 	}{
-		"a file that is cut":       {args("--file", "cut.db"), exitNo, "cut off"},
+		"a file that is cut":       {args("--file", "cut.db"), exitNo, "is incomplete"},
 		"a file that is not there": {args("--file", "gone.db"), exitNo, "no such object called gone.db"},
 		"a file below a prefix":    {args("--file", "good.db", "--prefix", "a/b"), 1, "--prefix must not be combined with --file"},
 		"a file to a revision":     {args("--file", "good.db", "--revision", "2"), 1, "none of the others can be"},

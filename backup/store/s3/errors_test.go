@@ -68,14 +68,14 @@ func TestErrorsNameWhatFailedAndReportWhatToDo(t *testing.T) {
 		"unknown access key": {func(t *testing.T, c *store.S3) { writeCredentials(t, c.CredentialsDir, "no-one", "x") },
 			store.ErrForbidden, []string{in, "does not know the access key"}},
 		"wrong secret": {func(t *testing.T, c *store.S3) { writeCredentials(t, c.CredentialsDir, bucket.AccessKey, "wrong") },
-			store.ErrForbidden, []string{in, "does not fit"}},
+			store.ErrForbidden, []string{in, "does not match the access key ID"}},
 		"no right": {func(t *testing.T, c *store.S3) { writeCredentials(t, c.CredentialsDir, "stranger", "stranger-secret") },
 			store.ErrForbidden, []string{in, "s3:PutObject|PutObject"}},
 		"wrong region":  {func(_ *testing.T, c *store.S3) { c.Region = "eu-nowhere-7" }, nil, []string{in, "another region", "s3.region"}},
 		"no one there":  {func(_ *testing.T, c *store.S3) { c.Endpoint = gone }, nil, []string{in, gone, "refused"}},
 		"no such host":  {func(_ *testing.T, c *store.S3) { c.Endpoint = "http://store.invalid" }, nil, []string{in, "store.invalid", "no such host"}},
 		"no secret":     {func(t *testing.T, c *store.S3) { c.CredentialsDir = t.TempDir() }, nil, []string{in, "accessKeyID", "mount the Secret"}},
-		"empty secret":  {func(t *testing.T, c *store.S3) { writeCredentials(t, c.CredentialsDir, "a", "") }, nil, []string{in, "empty", "repair it"}},
+		"empty secret":  {func(t *testing.T, c *store.S3) { writeCredentials(t, c.CredentialsDir, "a", "") }, nil, []string{in, "is empty", "correct it"}},
 		"no such file":  {func(_ *testing.T, c *store.S3) { c.CredentialsDir, c.CredentialsFile = "", "/nowhere/credentials" }, nil, []string{in, "/nowhere/credentials"}},
 		"no lock there": {func(_ *testing.T, c *store.S3) { c.ObjectLock = &store.ObjectLock{Mode: store.LockGovernance, Days: 1} }, store.ErrUnconfirmed, []string{in, "no object lock"}},
 	} {
@@ -118,7 +118,7 @@ func TestAnswersThatTheServerCannotBeReportedToGive(t *testing.T) {
 		is     error
 		says   string
 	}{
-		"ExpiredToken":         {http.StatusForbidden, store.ErrForbidden, "renew"},
+		"ExpiredToken":         {http.StatusForbidden, store.ErrForbidden, "update the Secret"},
 		"RequestTimeTooSkewed": {http.StatusForbidden, store.ErrForbidden, "clocks"},
 		"PermanentRedirect":    {http.StatusMovedPermanently, nil, "s3.region"},
 		"BadDigest":            {http.StatusBadRequest, nil, "bytes changed"},

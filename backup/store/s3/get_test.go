@@ -241,7 +241,7 @@ func TestAListingThatReportsThereIsMoreAndNotWhereIsAnError(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
 			proxy.Break(on(c.operation, bucket.Edit(c.edit)))
-			if err := c.call(ctx); err == nil || !strings.Contains(err.Error(), "there is more") {
+			if err := c.call(ctx); err == nil || !strings.Contains(err.Error(), "reports more objects, but no next page") {
 				t.Errorf("%v, want an error that says so", err)
 			}
 		})
